@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Status texts, the version, and the one place that writes into struct sy_error. Does not log and does not print:
+ * the program that called the library decides where an error text goes. */
+#include "config.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base.h"
+
+const char *sy_status_text(int status)
+{
+    switch (status) {
+#define STATUS_CASE(name, number, text)                                                                      \
+    case number:                                                                                             \
+        return text;
+        SY_STATUS_MAP(STATUS_CASE)
+#undef STATUS_CASE
+    }
+    return "unknown status";
+}
+
+const char *sy_version(void)
+{
+    return PACKAGE_VERSION;
+}
+
+/* File names and data end up in messages; a message stays one line whatever they hold. */
+static void keep_one_line(char *text)
+{
+    for (; *text; text++)
+        if ((unsigned char)*text < 0x20 || *text == 0x7f) *text = '?';
+}
+
+static int write_error(struct sy_error *err, int code, const char *detail, const char *format, va_list args)
+{
+    if (!err || err->code != SY_OK) return code;
+    err->code = code;
+    vsnprintf(err->text, sizeof(err->text), format, args);
+    if (detail) {
+        size_t used = strlen(err->text);
+        snprintf(err->text + used, sizeof(err->text) - used, ": %s", detail);
+    }
+    keep_one_line(err->text);
+    return code;
+}
+
+int syi_error(struct sy_error *err, int code, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    write_error(err, code, NULL, format, args);
+    va_end(args);
+    return code;
+}
+
+static int status_of_errno(int number)
+{
+    switch (number) {
+    case ENOENT:
+    case ENOTDIR:
+        return SY_ENOENT;
+    case EEXIST:
+        return SY_EEXIST;
+    case ENOMEM:
+        return SY_ENOMEM;
+    default:
+        return SY_EIO;
+    }
+}
+
+int syi_error_system(struct sy_error *err, const char *format, ...)
+{
+    int number = errno;
+    va_list args;
+    va_start(args, format);
+    int code = write_error(err, status_of_errno(number), strerror(number), format, args);
+    va_end(args);
+    return code;
+}

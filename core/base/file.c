@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Whole files: read at once, replaced at once, folders made and synced. Files read in parts have their own code
+ * (safetensors.c, the data layer). */
+#include "config.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base.h"
+
+/* Reads until the end, not until st_size: pipes and files under /proc report no size. */
+static int read_all(int fd, const char *path, char **text, size_t *bytes, struct sy_error *err)
+{
+    char *buffer = NULL;
+    size_t capacity = 0, used = 0;
+    struct stat info;
+    size_t want = fstat(fd, &info) == 0 && info.st_size > 0 ? (size_t)info.st_size + 2 : 4096;
+    for (;;) {
+        int status = SYI_GROW(buffer, capacity, used + 2 > want ? used + 2 : want, err);
+        if (status != SY_OK) {
+            syi_free(buffer);
+            return status;
+        }
+        ssize_t got = read(fd, buffer + used, capacity - used - 1);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) {
+            syi_free(buffer);
+            return syi_error_system(err, "cannot read %s", path);
+        }
+        if (got == 0) break;
+        used += (size_t)got;
+    }
+    buffer[used] = 0;
+    *text = buffer;
+    *bytes = used;
+    return SY_OK;
+}
+
+int syi_file_read(const char *path, char **text, size_t *bytes, struct sy_error *err)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return syi_error_system(err, "cannot open %s", path);
+    int status = read_all(fd, path, text, bytes, err);
+    close(fd);
+    return status;
+}
+
+static int write_all(int fd, const char *path, const char *data, size_t bytes, struct sy_error *err)
+{
+    while (bytes) {
+        ssize_t put = write(fd, data, bytes);
+        if (put < 0 && errno == EINTR) continue;
+        if (put < 0) return syi_error_system(err, "cannot write %s", path);
+        data += put;
+        bytes -= (size_t)put;
+    }
+    return SY_OK;
+}
+
+static int write_and_sync(const char *path, const void *data, size_t bytes, struct sy_error *err)
+{
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (fd < 0) return syi_error_system(err, "cannot create %s", path);
+    int status = write_all(fd, path, data, bytes, err);
+    if (status == SY_OK && fsync(fd) != 0) status = syi_error_system(err, "cannot sync %s", path);
+    if (close(fd) != 0 && status == SY_OK) status = syi_error_system(err, "cannot close %s", path);
+    if (status != SY_OK) unlink(path);
+    return status;
+}
+
+/* Fsyncs the folder that holds path, so that a rename in it survives a crash. */
+static int sync_parent(const char *path, struct sy_error *err)
+{
+    const char *slash = strrchr(path, '/');
+    if (!slash) return syi_file_sync_folder(".", err);
+    if (slash == path) return syi_file_sync_folder("/", err);
+    char *folder = syi_strdup(path, err);
+    if (!folder) return SY_ENOMEM;
+    folder[slash - path] = 0;
+    int status = syi_file_sync_folder(folder, err);
+    syi_free(folder);
+    return status;
+}
+
+int syi_file_write(const char *path, const void *data, size_t bytes, struct sy_error *err)
+{
+    char *temporary = syi_format("%s.tmp", path);
+    if (!temporary) return syi_error(err, SY_ENOMEM, "out of memory while writing %s", path);
+    int status = write_and_sync(temporary, data, bytes, err);
+    if (status == SY_OK && rename(temporary, path) != 0) {
+        status = syi_error_system(err, "cannot rename %s to %s", temporary, path);
+        unlink(temporary);
+    }
+    if (status == SY_OK) status = sync_parent(path, err);
+    syi_free(temporary);
+    return status;
+}
+
+int syi_file_sync_folder(const char *folder, struct sy_error *err)
+{
+    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC), status = SY_OK;
+    if (fd < 0) return syi_error_system(err, "cannot open folder %s", folder);
+    /* some network filesystems have no fsync for folders: they say EINVAL, and there is nothing more to do */
+    if (fsync(fd) != 0 && errno != EINVAL) status = syi_error_system(err, "cannot sync folder %s", folder);
+    close(fd);
+    return status;
+}
+
+static int make_folder(const char *path, struct sy_error *err)
+{
+    struct stat info;
+    if (mkdir(path, 0777) == 0) return SY_OK;
+    int reason = errno; /* a folder that is there counts, whatever mkdir complained about (EEXIST, EROFS, EACCES) */
+    if (stat(path, &info) == 0) {
+        if (S_ISDIR(info.st_mode)) return SY_OK;
+        return syi_error(err, SY_EEXIST, "cannot make folder %s: a file of this name is in the way", path);
+    }
+    errno = reason;
+    return syi_error_system(err, "cannot make folder %s", path);
+}
+
+int syi_make_folders(const char *path, struct sy_error *err)
+{
+    int status = SY_OK;
+    char *part = syi_strdup(path, err);
+    if (!part) return SY_ENOMEM;
+    for (char *at = part; *at && status == SY_OK; at++) {
+        if (*at != '/' || at == part) continue;
+        *at = 0;
+        status = make_folder(part, err);
+        *at = '/';
+    }
+    if (status == SY_OK) status = make_folder(part, err);
+    syi_free(part);
+    return status;
+}

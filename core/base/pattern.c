@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Comparing names: shell-like patterns that choose parameters by their path, and edit distance for "did you mean".
+ * Bytes only; no classes, no escapes. */
+#include "config.h"
+
+#include <limits.h>
+#include <string.h>
+
+#include "base.h"
+
+int syi_pattern_match(const char *pattern, const char *name)
+{
+    const char *star = NULL, *resume = NULL; /* last `*` seen and where its run may grow to: no recursion needed */
+    while (*name) {
+        if (*pattern == '*') {
+            star = pattern++;
+            resume = name;
+        } else if (*pattern == '?' || (*pattern && *pattern == *name)) {
+            pattern++;
+            name++;
+        } else if (star) {
+            pattern = star + 1;
+            name = ++resume;
+        } else {
+            return 0;
+        }
+    }
+    while (*pattern == '*') pattern++;
+    return *pattern == 0;
+}
+
+static int smaller(int a, int b)
+{
+    return a < b ? a : b;
+}
+
+int syi_edit_distance(const char *a, const char *b)
+{
+    size_t n = strlen(a), m = strlen(b);
+    int row[256]; /* distances of the first i bytes of a to every prefix of b */
+    if (n > 255 || m > 255) return INT_MAX;
+    for (size_t j = 0; j <= m; j++) row[j] = (int)j;
+    for (size_t i = 1; i <= n; i++) {
+        int diagonal = row[0];
+        row[0] = (int)i;
+        for (size_t j = 1; j <= m; j++) {
+            int replaced = diagonal + (a[i - 1] != b[j - 1]);
+            diagonal = row[j];
+            row[j] = smaller(replaced, smaller(row[j], row[j - 1]) + 1);
+        }
+    }
+    return row[m];
+}

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* SHA-256 as FIPS 180-4 defines it, in portable C. Guards files against damage; it is not tuned for speed. */
+#include "config.h"
+
+#include <string.h>
+
+#include "base.h"
+
+/* First 32 bits of the fractional parts of the cube roots of the first 64 primes (FIPS 180-4, 4.2.2). */
+static const uint32_t round_constant[64] = {
+    0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
+    0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174,
+    0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f, 0x4a7484aa, 0x5cb0a9dc, 0x76f988da,
+    0x983e5152, 0xa831c66d, 0xb00327c8, 0xbf597fc7, 0xc6e00bf3, 0xd5a79147, 0x06ca6351, 0x14292967,
+    0x27b70a85, 0x2e1b2138, 0x4d2c6dfc, 0x53380d13, 0x650a7354, 0x766a0abb, 0x81c2c92e, 0x92722c85,
+    0xa2bfe8a1, 0xa81a664b, 0xc24b8b70, 0xc76c51a3, 0xd192e819, 0xd6990624, 0xf40e3585, 0x106aa070,
+    0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
+    0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2,
+};
+
+static uint32_t rotate(uint32_t value, int by)
+{
+    return value >> by | value << (32 - by);
+}
+
+static uint32_t load_big_endian(const uint8_t *bytes)
+{
+    return (uint32_t)bytes[0] << 24 | (uint32_t)bytes[1] << 16 | (uint32_t)bytes[2] << 8 | bytes[3];
+}
+
+/* One round; the caller rotates the names of the working variables instead of moving their values. */
+static inline void round_step(uint32_t a, uint32_t b, uint32_t c, uint32_t *d, uint32_t e, uint32_t f, uint32_t g,
+                              uint32_t *h, uint32_t word)
+{
+    uint32_t s1 = rotate(e, 6) ^ rotate(e, 11) ^ rotate(e, 25), choice = (e & f) ^ (~e & g);
+    uint32_t s0 = rotate(a, 2) ^ rotate(a, 13) ^ rotate(a, 22), majority = (a & b) ^ (a & c) ^ (b & c);
+    uint32_t t1 = *h + s1 + choice + word;
+    *d += t1;
+    *h = t1 + s0 + majority;
+}
+
+static void compress(uint32_t state[8], const uint8_t *block)
+{
+    uint32_t w[64]; /* message schedule with the round constants added behind */
+    for (int i = 0; i < 16; i++) w[i] = load_big_endian(block + 4 * i);
+    for (int i = 16; i < 64; i++) {
+        uint32_t s0 = rotate(w[i - 15], 7) ^ rotate(w[i - 15], 18) ^ w[i - 15] >> 3;
+        uint32_t s1 = rotate(w[i - 2], 17) ^ rotate(w[i - 2], 19) ^ w[i - 2] >> 10;
+        w[i] = w[i - 16] + s0 + w[i - 7] + s1;
+    }
+    for (int i = 0; i < 64; i++) w[i] += round_constant[i];
+    uint32_t a = state[0], b = state[1], c = state[2], d = state[3];
+    uint32_t e = state[4], f = state[5], g = state[6], h = state[7];
+    for (int i = 0; i < 64; i += 8) {
+        round_step(a, b, c, &d, e, f, g, &h, w[i]);
+        round_step(h, a, b, &c, d, e, f, &g, w[i + 1]);
+        round_step(g, h, a, &b, c, d, e, &f, w[i + 2]);
+        round_step(f, g, h, &a, b, c, d, &e, w[i + 3]);
+        round_step(e, f, g, &h, a, b, c, &d, w[i + 4]);
+        round_step(d, e, f, &g, h, a, b, &c, w[i + 5]);
+        round_step(c, d, e, &f, g, h, a, &b, w[i + 6]);
+        round_step(b, c, d, &e, f, g, h, &a, w[i + 7]);
+    }
+    const uint32_t worked[8] = {a, b, c, d, e, f, g, h};
+    for (int i = 0; i < 8; i++) state[i] += worked[i];
+}
+
+void syi_sha256_init(struct syi_sha256 *hash)
+{
+    static const uint32_t start[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
+                                      0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
+    memset(hash, 0, sizeof(*hash));
+    memcpy(hash->state, start, sizeof(start));
+}
+
+void syi_sha256_add(struct syi_sha256 *hash, const void *data, size_t bytes)
+{
+    const uint8_t *at = data;
+    while (bytes) {
+        size_t used = hash->bytes % 64, part = 64 - used < bytes ? 64 - used : bytes;
+        if (part == 64) {
+            compress(hash->state, at);
+        } else {
+            memcpy(hash->block + used, at, part);
+            if (used + part == 64) compress(hash->state, hash->block);
+        }
+        hash->bytes += part;
+        at += part;
+        bytes -= part;
+    }
+}
+
+void syi_sha256_hex(struct syi_sha256 *hash, char hex[65])
+{
+    static const uint8_t padding[64] = {0x80};
+    uint8_t length[8]; /* bits hashed, big endian */
+    for (int i = 0; i < 8; i++) length[i] = (uint8_t)(hash->bytes * 8 >> (56 - 8 * i));
+    size_t used = hash->bytes % 64;
+    syi_sha256_add(hash, padding, used < 56 ? 56 - used : 120 - used);
+    syi_sha256_add(hash, length, sizeof(length));
+    for (int i = 0; i < 8; i++) snprintf(hex + 8 * i, 9, "%08x", hash->state[i]);
+}

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Text that grows, and numbers as text independent of the locale. Every printer of the library (JSON, config, explain)
+ * appends to a struct syi_text, so nothing in it needs a FILE. */
+#ifndef SYI_TEXT_H
+#define SYI_TEXT_H
+
+#include "base.h"
+
+/* Start from {0}. Appending never fails visibly: memory running out is remembered and told by syi_text_status. */
+struct syi_text {
+    char *data;      /* NUL-terminated; NULL while empty. syi_text_free frees it */
+    size_t length;   /* bytes without the NUL */
+    size_t capacity; /* bytes */
+    int status;      /* SY_OK, or SY_ENOMEM after an append was lost */
+};
+
+void syi_text_append(struct syi_text *text, const void *bytes, size_t length);
+void syi_text_puts(struct syi_text *text, const char *string);
+void syi_text_printf(struct syi_text *text, const char *format, ...) SYI_PRINTF(2, 3);
+int syi_text_status(const struct syi_text *text, struct sy_error *err) SYI_MUST_CHECK;
+void syi_text_free(struct syi_text *text); /* back to empty */
+
+enum { SYI_NUMBER_BYTES = 32 }; /* enough for any number below and its NUL */
+/* The shortest text that reads back as the same double or float; "nan", "inf", "-inf" for the others. */
+void syi_format_double(char text[SYI_NUMBER_BYTES], double value);
+void syi_format_float(char text[SYI_NUMBER_BYTES], float value);
+/* The number at the start of text, decimal point '.'; *end is behind it, or text when there is none. */
+double syi_parse_double(const char *text, const char **end);
+
+/* Writes a code point as UTF-8, returns its bytes (1 to 4); 0 for a surrogate or a value over U+10FFFF. */
+int syi_utf8_encode(uint32_t code, char out[4]);
+/* Bytes of the well-formed UTF-8 sequence at the start of text (1 to 4), 0 when it is malformed. */
+int syi_utf8_length(const unsigned char *text, size_t bytes);
+
+#endif

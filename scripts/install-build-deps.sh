@@ -1,0 +1,60 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Installs what a build and the quickstart need and this machine lacks; costs nothing when all is there. With --tests
+# also what `make check` needs (scripts/install-test-deps.sh calls it so). Debian and Ubuntu only; elsewhere it
+# says what to install by hand.
+set -eu
+
+tests=no
+case ${1-} in
+'') ;;
+--tests) tests=yes ;;
+*)
+    echo "usage: install-build-deps.sh [--tests]" >&2
+    exit 2
+    ;;
+esac
+
+has() {
+    command -v "$1" >/dev/null 2>&1
+}
+
+# Whether the compiler finds a header.
+has_header() {
+    echo "#include <$1>" | ${CC:-cc} -E - >/dev/null 2>&1
+}
+
+missing=
+{ has "${CC:-cc}" && has_header stdio.h; } || missing="$missing gcc libc6-dev"
+has make || missing="$missing make"
+has pkg-config || missing="$missing pkg-config"
+has_header sqlite3.h || missing="$missing libsqlite3-dev"
+test -e /usr/share/pocketsphinx/model/en-us/cmudict-en-us.dict || missing="$missing pocketsphinx-en-us"
+if test $tests = yes; then
+    has_header criterion/criterion.h || missing="$missing libcriterion-dev"
+fi
+test -n "$missing" || exit 0
+
+by_hand() {
+    cat >&2 <<END
+install-build-deps.sh: $1.
+Missing here (names of the Debian packages):$missing
+By hand, install: a C11 compiler (gcc or clang), make, pkg-config, SQLite 3 with its header (libsqlite3-dev,
+sqlite-devel), for the quickstart's data the file /usr/share/pocketsphinx/model/en-us/cmudict-en-us.dict
+(Debian package pocketsphinx-en-us), and for \`make check' Criterion (libcriterion-dev). Then run ./configure.
+END
+    exit 1
+}
+
+has apt-get || by_hand "this is no Debian or Ubuntu system (no apt-get), so nothing was installed"
+as_root=
+if test "$(id -u)" != 0; then
+    has sudo || by_hand "installing packages needs root or sudo"
+    as_root=sudo
+fi
+
+echo "installing:$missing"
+$as_root apt-get -q update </dev/null || by_hand "apt-get update failed"
+# shellcheck disable=SC2086 # a list of package names
+$as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -y --no-install-recommends install $missing </dev/null ||
+    by_hand "apt-get could not install them"
