@@ -24,8 +24,8 @@
 
 /* ---- error.c ---- */
 
-/* Writes one line of text into err (borrowed, may be NULL) unless it already holds an error: the first error wins.
- * Returns code, so `return syi_error(err, SY_EINVAL, "...")` reads naturally. */
+/* Writes one line of text into err (borrowed, may be NULL) unless it already holds an error: the first error
+ * wins. Returns code, so `return syi_error(err, SY_EINVAL, "...")` reads naturally. */
 int syi_error(struct sy_error *err, int code, const char *format, ...) SYI_PRINTF(3, 4);
 /* The same for a failed system call: appends ": " and the text of errno, and chooses the code from errno. */
 int syi_error_system(struct sy_error *err, const char *format, ...) SYI_PRINTF(2, 3);
@@ -40,8 +40,8 @@ void syi_log(enum sy_log_level level, const char *format, ...) SYI_PRINTF(2, 3);
 /* Zeroed memory or NULL with SY_ENOMEM in err. 64-byte aligned. Freed by syi_free. */
 void *syi_alloc(size_t bytes, struct sy_error *err) SYI_MUST_CHECK;
 void syi_free(void *memory);
-/* Grows *array (elements of `size` bytes, capacity *capacity) so that it holds at least `need`; contents kept, new
- * part zeroed. On failure nothing changes. */
+/* Grows *array (elements of `size` bytes, capacity *capacity) so that it holds at least `need`; contents
+ * kept, new part zeroed. On failure nothing changes. */
 int syi_grow(void **array, size_t *capacity, size_t need, size_t size, struct sy_error *err) SYI_MUST_CHECK;
 #define SYI_GROW(array, capacity, need, err)                                                                 \
     syi_grow((void **)&(array), &(capacity), (need), sizeof(*(array)), (err))
@@ -53,7 +53,7 @@ char *syi_format(const char *format, ...) SYI_PRINTF(1, 2) SYI_MUST_CHECK;
 
 struct syi_sha256 {
     uint32_t state[8];
-    uint64_t bytes;   /* hashed so far */
+    uint64_t bytes;    /* hashed so far */
     uint8_t block[64]; /* partly filled */
 };
 void syi_sha256_init(struct syi_sha256 *hash);
@@ -62,18 +62,19 @@ void syi_sha256_hex(struct syi_sha256 *hash, char hex[65]); /* finishes: hash mu
 
 /* ---- pattern.c ---- */
 
-/* Whether a shell-like pattern (`*` any run of characters, `?` one, everything else itself) matches the whole name.
- * Used to choose parameters by their path ("*expert*"). */
+/* Whether a shell-like pattern (`*` any run of characters, `?` one, everything else itself) matches the whole
+ * name. Used to choose parameters by their path ("*expert*"). */
 int syi_pattern_match(const char *pattern, const char *name);
-/* Edit distance of two strings (Levenshtein, bytes), at most 255 long each; longer ones count as far apart. */
+/* Edit distance of two strings (Levenshtein, bytes), at most 255 long each; longer ones count as far apart.
+ */
 int syi_edit_distance(const char *a, const char *b);
 
 /* ---- file.c ---- */
 
 /* Reads a whole file into fresh memory (owned by the caller, one NUL byte behind the end). */
 int syi_file_read(const char *path, char **text, size_t *bytes, struct sy_error *err) SYI_MUST_CHECK;
-/* Writes `bytes` to path.tmp, fsyncs, renames to path and fsyncs the folder: path holds the old or the new content,
- * never a part. */
+/* Writes `bytes` to path.tmp, fsyncs, renames to path and fsyncs the folder: path holds the old or the new
+ * content, never a part. */
 int syi_file_write(const char *path, const void *data, size_t bytes, struct sy_error *err) SYI_MUST_CHECK;
 int syi_file_sync_folder(const char *folder, struct sy_error *err) SYI_MUST_CHECK;
 int syi_make_folders(const char *path, struct sy_error *err) SYI_MUST_CHECK; /* mkdir -p */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Status texts, the version, and the one place that writes into struct sy_error. Does not log and does not print:
- * the program that called the library decides where an error text goes. */
+/* Status texts, the version, and the one place that writes into struct sy_error. Does not log and does not
+ * print: the program that called the library decides where an error text goes. */
 #include "config.h"
 
 #include <errno.h>
@@ -12,8 +12,7 @@ const char *sy_status_text(int status)
 {
     switch (status) {
 #define STATUS_CASE(name, number, text)                                                                      \
-    case number:                                                                                             \
-        return text;
+    case number: return text;
         SY_STATUS_MAP(STATUS_CASE)
 #undef STATUS_CASE
     }
@@ -58,14 +57,10 @@ static int status_of_errno(int number)
 {
     switch (number) {
     case ENOENT:
-    case ENOTDIR:
-        return SY_ENOENT;
-    case EEXIST:
-        return SY_EEXIST;
-    case ENOMEM:
-        return SY_ENOMEM;
-    default:
-        return SY_EIO;
+    case ENOTDIR: return SY_ENOENT;
+    case EEXIST: return SY_EEXIST;
+    case ENOMEM: return SY_ENOMEM;
+    default: return SY_EIO;
     }
 }
 

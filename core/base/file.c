@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whole files: read at once, replaced at once, folders made and synced. Files read in parts have their own code
- * (safetensors.c, the data layer). */
+/* Whole files: read at once, replaced at once, folders made and synced. Files read in parts have their own
+ * code (safetensors.c, the data layer). */
 #include "config.h"
 
 #include <errno.h>
@@ -113,7 +113,8 @@ static int make_folder(const char *path, struct sy_error *err)
 {
     struct stat info;
     if (mkdir(path, 0777) == 0) return SY_OK;
-    int reason = errno; /* a folder that is there counts, whatever mkdir complained about (EEXIST, EROFS, EACCES) */
+    int reason =
+        errno; /* a folder that is there counts, whatever mkdir complained about (EEXIST, EROFS, EACCES) */
     if (stat(path, &info) == 0) {
         if (S_ISDIR(info.st_mode)) return SY_OK;
         return syi_error(err, SY_EEXIST, "cannot make folder %s: a file of this name is in the way", path);

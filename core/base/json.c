@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The JSON reader and writer of json.h. The reader meets hostile files: every step is bounded by the text's end, the
- * nesting by SYI_JSON_DEPTH. Nodes refer to each other by index, so the array may move while it grows. */
+/* The JSON reader and writer of json.h. The reader meets hostile files: every step is bounded by the text's
+ * end, the nesting by SYI_JSON_DEPTH. Nodes refer to each other by index, so the array may move while it
+ * grows. */
 #include "config.h"
 
 #include <errno.h>
@@ -85,8 +86,8 @@ static int read_escape(struct reader *r, char **out)
     return SY_OK;
 }
 
-/* Behind the opening quote. An unescaped string is never longer than its source, so `strings`, as large as the document,
- * holds them all. */
+/* Behind the opening quote. An unescaped string is never longer than its source, so `strings`, as large as
+ * the document, holds them all. */
 static int read_string(struct reader *r, uint32_t *offset)
 {
     char *start = r->json->strings + r->json->string_bytes, *out = start;
@@ -204,7 +205,8 @@ static int read_children(struct reader *r, uint32_t parent, int closing)
         last = child;
         skip_space(r);
         int c = peek(r);
-        if (c != ',' && c != closing) return fail(r, closing == '}' ? "',' or '}' was expected" : "',' or ']' was expected");
+        if (c != ',' && c != closing)
+            return fail(r, closing == '}' ? "',' or '}' was expected" : "',' or ']' was expected");
         r->at++;
         if (c == closing) return SY_OK;
     }
@@ -227,7 +229,8 @@ static int read_value(struct reader *r, uint32_t key, uint32_t *index)
     int status = SYI_GROW(json->nodes, json->capacity, json->n_nodes + 1, r->err);
     if (status != SY_OK) return status;
     *index = (uint32_t)json->n_nodes++;
-    struct syi_json_node *node = &json->nodes[*index]; /* moves when children are read: not used behind that */
+    struct syi_json_node *node =
+        &json->nodes[*index]; /* moves when children are read: not used behind that */
     node->key = key;
     skip_space(r);
     int c = peek(r);
@@ -239,12 +242,14 @@ static int read_value(struct reader *r, uint32_t key, uint32_t *index)
     return read_string(r, &node->string);
 }
 
-int syi_json_parse(struct syi_json *json, const char *what, const char *text, size_t bytes, struct sy_error *err)
+int syi_json_parse(struct syi_json *json, const char *what, const char *text, size_t bytes,
+                   struct sy_error *err)
 {
     struct reader r = {.json = json, .what = what, .bytes = bytes, .err = err};
     uint32_t root;
     memset(json, 0, sizeof(*json));
-    if (bytes >= INT32_MAX) return syi_error(err, SY_EFORMAT, "%s: JSON of %zu bytes is too large", what, bytes);
+    if (bytes >= INT32_MAX)
+        return syi_error(err, SY_EFORMAT, "%s: JSON of %zu bytes is too large", what, bytes);
     char *copy = syi_alloc(bytes + 1, err); /* with a NUL behind, for the number parsers */
     json->strings = syi_alloc(bytes + 2, err);
     int status = copy && json->strings ? SY_OK : SY_ENOMEM;
@@ -274,7 +279,8 @@ uint32_t syi_json_member(const struct syi_json *json, uint32_t object, const cha
 {
     if (json->nodes[object].kind != SYI_JSON_OBJECT) return SYI_JSON_NONE;
     uint32_t child = json->nodes[object].first;
-    while (child != SYI_JSON_NONE && strcmp(syi_json_key(json, child), key) != 0) child = json->nodes[child].next;
+    while (child != SYI_JSON_NONE && strcmp(syi_json_key(json, child), key) != 0)
+        child = json->nodes[child].next;
     return child;
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The log: lines go to one sink that the program sets, and nowhere before. Lines longer than the buffer are cut. */
+/* The log: lines go to one sink that the program sets, and nowhere before. Lines longer than the buffer are
+ * cut. */
 #include "config.h"
 
 #include <pthread.h>

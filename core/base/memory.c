@@ -33,7 +33,8 @@ int syi_grow(void **array, size_t *capacity, size_t need, size_t size, struct sy
     while (grown < need && grown <= SIZE_MAX / 2) grown *= 2;
     if (grown < need) grown = need;
     if (grown > SIZE_MAX / size)
-        return syi_error(err, SY_ENOMEM, "out of memory: %zu elements of %zu bytes were asked for", need, size);
+        return syi_error(err, SY_ENOMEM, "out of memory: %zu elements of %zu bytes were asked for", need,
+                         size);
     void *fresh = syi_alloc(grown * size, err);
     if (!fresh) return SY_ENOMEM;
     void *old; /* *array is a pointer to some other type: read and written as bytes */

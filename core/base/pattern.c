@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Comparing names: shell-like patterns that choose parameters by their path, and edit distance for "did you mean".
- * Bytes only; no classes, no escapes. */
+/* Comparing names: shell-like patterns that choose parameters by their path, and edit distance for "did you
+ * mean". Bytes only; no classes, no escapes. */
 #include "config.h"
 
 #include <limits.h>
@@ -10,7 +10,8 @@
 
 int syi_pattern_match(const char *pattern, const char *name)
 {
-    const char *star = NULL, *resume = NULL; /* last `*` seen and where its run may grow to: no recursion needed */
+    const char *star = NULL,
+               *resume = NULL; /* last `*` seen and where its run may grow to: no recursion needed */
     while (*name) {
         if (*pattern == '*') {
             star = pattern++;

@@ -29,8 +29,8 @@ static uint32_t load_big_endian(const uint8_t *bytes)
 }
 
 /* One round; the caller rotates the names of the working variables instead of moving their values. */
-static inline void round_step(uint32_t a, uint32_t b, uint32_t c, uint32_t *d, uint32_t e, uint32_t f, uint32_t g,
-                              uint32_t *h, uint32_t word)
+static inline void round_step(uint32_t a, uint32_t b, uint32_t c, uint32_t *d, uint32_t e, uint32_t f,
+                              uint32_t g, uint32_t *h, uint32_t word)
 {
     uint32_t s1 = rotate(e, 6) ^ rotate(e, 11) ^ rotate(e, 25), choice = (e & f) ^ (~e & g);
     uint32_t s0 = rotate(a, 2) ^ rotate(a, 13) ^ rotate(a, 22), majority = (a & b) ^ (a & c) ^ (b & c);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Growing text, numbers as text, UTF-8. An embedding program may have set a locale with a decimal comma, so numbers are
- * read and written under the C locale of the calling thread. */
+/* Growing text, numbers as text, UTF-8. An embedding program may have set a locale with a decimal comma, so
+ * numbers are read and written under the C locale of the calling thread. */
 #include "config.h"
 
 #include <locale.h>
@@ -54,7 +54,8 @@ void syi_text_free(struct syi_text *text)
     memset(text, 0, sizeof(*text));
 }
 
-static locale_t c_locale; /* (locale_t)0 when the system has no memory for it: the thread's own locale is used then */
+static locale_t
+    c_locale; /* (locale_t)0 when the system has no memory for it: the thread's own locale is used then */
 
 static void make_c_locale(void)
 {

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Text that grows, and numbers as text independent of the locale. Every printer of the library (JSON, config, explain)
- * appends to a struct syi_text, so nothing in it needs a FILE. */
+/* Text that grows, and numbers as text independent of the locale. Every printer of the library (JSON, config,
+ * explain) appends to a struct syi_text, so nothing in it needs a FILE. */
 #ifndef SYI_TEXT_H
 #define SYI_TEXT_H
 
 #include "base.h"
 
-/* Start from {0}. Appending never fails visibly: memory running out is remembered and told by syi_text_status. */
+/* Start from {0}. Appending never fails visibly: memory running out is remembered and told by
+ * syi_text_status. */
 struct syi_text {
     char *data;      /* NUL-terminated; NULL while empty. syi_text_free frees it */
     size_t length;   /* bytes without the NUL */

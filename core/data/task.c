@@ -15,8 +15,12 @@ static size_t count_byte(const char *text, size_t bytes, char byte)
 
 static int field_error(const struct syi_task *task, int field, struct sy_error *err)
 {
-    return syi_error(err, SY_EFORMAT, "%s:%d: %s is empty; write `input TAB target`, or remove the line or the tab",
-                     task->path, task->n_lines, field == 0 ? "the input" : field == 1 ? "the target" : "a further target");
+    return syi_error(err, SY_EFORMAT,
+                     "%s:%d: %s is empty; write `input TAB target`, or remove the line or the tab",
+                     task->path, task->n_lines,
+                     field == 0   ? "the input"
+                     : field == 1 ? "the target"
+                                  : "a further target");
 }
 
 /* One line without its end: field 0 is the input, each further field a target, so an example. */
@@ -29,21 +33,23 @@ static int add_line(struct syi_task *task, size_t start, size_t end, struct sy_e
         return syi_error(err, SY_EFORMAT, "%s:%d: line of %zu bytes; at most 2 GiB are possible", task->path,
                          task->n_lines, end - start);
     if (memchr(task->text + start, '\0', end - start))
-        return syi_error(err, SY_EFORMAT, "%s:%d: NUL byte; is this a text file? UTF-16 must be converted to UTF-8",
+        return syi_error(err, SY_EFORMAT,
+                         "%s:%d: NUL byte; is this a text file? UTF-16 must be converted to UTF-8",
                          task->path, task->n_lines);
     if (!tab)
-        return syi_error(err, SY_EFORMAT, "%s:%d: no tab in this line; each line is `input TAB target`", task->path,
-                         task->n_lines);
+        return syi_error(err, SY_EFORMAT, "%s:%d: no tab in this line; each line is `input TAB target`",
+                         task->path, task->n_lines);
     input_end = (size_t)(tab - task->text);
     if (input_end == start) return field_error(task, 0, err);
     for (from = input_end + 1; from <= end; from = to + 1) {
         tab = memchr(task->text + from, '\t', end - from);
         to = tab ? (size_t)(tab - task->text) : end;
         if (to == from) return field_error(task, from == input_end + 1 ? 1 : 2, err);
-        task->examples[task->n_examples++] = (struct syi_example){.input = start,
-                                                                  .target = from,
-                                                                  .input_bytes = (uint32_t)(input_end - start),
-                                                                  .target_bytes = (uint32_t)(to - from)};
+        task->examples[task->n_examples++] =
+            (struct syi_example){.input = start,
+                                 .target = from,
+                                 .input_bytes = (uint32_t)(input_end - start),
+                                 .target_bytes = (uint32_t)(to - from)};
     }
     return SY_OK;
 }
@@ -51,8 +57,8 @@ static int add_line(struct syi_task *task, size_t start, size_t end, struct sy_e
 static void report_invalid(const struct syi_task *task, int32_t n_invalid, int32_t first_invalid)
 {
     if (n_invalid > 0)
-        syi_log(SY_LOG_WARN, "%s:%d: not valid UTF-8 (%d of %d lines); the bytes are used as they are", task->path,
-                first_invalid, n_invalid, task->n_lines);
+        syi_log(SY_LOG_WARN, "%s:%d: not valid UTF-8 (%d of %d lines); the bytes are used as they are",
+                task->path, first_invalid, n_invalid, task->n_lines);
 }
 
 static int add_lines(struct syi_task *task, size_t bytes, struct sy_error *err)
@@ -94,7 +100,8 @@ int syi_task_load(struct syi_task *task, const char *path, struct sy_error *err)
     }
     n_tabs = count_byte(task->text, bytes, '\t'); /* every tab begins a target, so an example */
     if (n_tabs > INT32_MAX - 1 || count_byte(task->text, bytes, '\n') > INT32_MAX - 1) {
-        status = syi_error(err, SY_EFORMAT, "%s: %zu examples; at most 2147483646 fit one file", path, n_tabs);
+        status =
+            syi_error(err, SY_EFORMAT, "%s: %zu examples; at most 2147483646 fit one file", path, n_tabs);
         goto fail;
     }
     task->examples = syi_alloc((n_tabs + 1) * sizeof(*task->examples), err);
@@ -135,7 +142,8 @@ static uint64_t hash_span(struct syi_span span)
     return hash ^ hash >> 32;
 }
 
-/* Gives every example the number of its input. table: (mask + 1) first example of an item + 1, 0 where free. */
+/* Gives every example the number of its input. table: (mask + 1) first example of an item + 1, 0 where free.
+ */
 static void number_inputs(struct syi_items *items, const struct syi_task *task, int32_t *table, size_t mask)
 {
     struct syi_span input, other;
@@ -174,7 +182,8 @@ int syi_items_build(struct syi_items *items, const struct syi_task *task, struct
     }
     number_inputs(items, task, table, slots - 1);
     syi_free(table);
-    /* Counting sort: first[i + 1] holds where item i's next example goes, and so ends as where item i + 1 begins. */
+    /* Counting sort: first[i + 1] holds where item i's next example goes, and so ends as where item i + 1
+     * begins. */
     for (size_t i = 0; i < n; i++) items->first[items->item_of[i] + 2]++;
     for (item = 0; item < items->n_items; item++) items->first[item + 1] += items->first[item];
     for (size_t i = 0; i < n; i++) items->examples[items->first[items->item_of[i] + 1]++] = (int32_t)i;

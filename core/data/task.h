@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A TSV task: lines of `input TAB target`, further tabs giving further targets of the same input. The whole file is
- * in memory once; examples and items are offsets into it. For training an example is one (input, target); for
- * evaluation an item is one input with all its targets, wherever their lines are. */
+/* A TSV task: lines of `input TAB target`, further tabs giving further targets of the same input. The whole
+ * file is in memory once; examples and items are offsets into it. For training an example is one (input,
+ * target); for evaluation an item is one input with all its targets, wherever their lines are. */
 #ifndef SYI_TASK_H
 #define SYI_TASK_H
 
@@ -9,7 +9,7 @@
 #include "core/data/vocabulary.h" /* struct syi_span */
 
 struct syi_example {
-    size_t input, target;                 /* byte offsets into the text */
+    size_t input, target; /* byte offsets into the text */
     uint32_t input_bytes, target_bytes;
 };
 
@@ -35,7 +35,8 @@ struct syi_items {
     int32_t *item_of;  /* (n_examples) example to item */
 };
 
-int syi_items_build(struct syi_items *items, const struct syi_task *task, struct sy_error *err) SYI_MUST_CHECK;
+int syi_items_build(struct syi_items *items, const struct syi_task *task,
+                    struct sy_error *err) SYI_MUST_CHECK;
 void syi_items_free(struct syi_items *items);
 
 #endif

@@ -2,13 +2,18 @@
 /* The byte vocabulary and the UTF-8 check. Nothing here knows files or batches. */
 #include "config.h"
 
+#include <string.h>
+
+#include "core/base/text.h" /* syi_utf8_length */
 #include "core/data/vocabulary.h"
 
 int syi_vocabulary_bytes(struct syi_vocabulary *vocabulary, int32_t n_extra, struct sy_error *err)
 {
     if (n_extra < 0 || n_extra > 1 << 24)
-        return syi_error(err, SY_EINVAL, "byte vocabulary: %d extra ids; 0 to 16777216 are possible", n_extra);
-    *vocabulary = (struct syi_vocabulary){.kind = SYI_VOCABULARY_BYTES, .n_base = SYI_ID_FIRST_BYTE + 256, .n_extra = n_extra};
+        return syi_error(err, SY_EINVAL, "byte vocabulary: %d extra ids; 0 to 16777216 are possible",
+                         n_extra);
+    *vocabulary = (struct syi_vocabulary){
+        .kind = SYI_VOCABULARY_BYTES, .n_base = SYI_ID_FIRST_BYTE + 256, .n_extra = n_extra};
     return SY_OK;
 }
 
@@ -42,8 +47,8 @@ static size_t decode_bytes(const int32_t *ids, size_t n, char *text, size_t capa
     return bytes;
 }
 
-size_t syi_vocabulary_decode(const struct syi_vocabulary *vocabulary, const int32_t *ids, size_t n, char *text,
-                             size_t capacity)
+size_t syi_vocabulary_decode(const struct syi_vocabulary *vocabulary, const int32_t *ids, size_t n,
+                             char *text, size_t capacity)
 {
     switch (vocabulary->kind) {
     case SYI_VOCABULARY_BYTES: return decode_bytes(ids, n, text, capacity);
@@ -51,35 +56,13 @@ size_t syi_vocabulary_decode(const struct syi_vocabulary *vocabulary, const int3
     return 0;
 }
 
-/* Bytes of the valid sequence at the start of text, 0 when there is none. The second byte's range depends on the
- * first: that is what keeps out overlong forms, surrogates and what lies above U+10FFFF. */
-static size_t sequence_bytes(const unsigned char *text, size_t bytes)
-{
-    unsigned lead = text[0], low = 0x80, high = 0xbf;
-    size_t length;
-
-    if (lead < 0x80) return 1;
-    if (lead < 0xc2 || lead > 0xf4) return 0;
-    length = lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
-    if (lead == 0xe0) low = 0xa0;
-    if (lead == 0xed) high = 0x9f;
-    if (lead == 0xf0) low = 0x90;
-    if (lead == 0xf4) high = 0x8f;
-    if (bytes < length || text[1] < low || text[1] > high) return 0;
-    for (size_t i = 2; i < length; i++)
-        if ((text[i] & 0xc0) != 0x80) return 0;
-    return length;
-}
-
 int syi_utf8_valid(struct syi_span text)
 {
-    const unsigned char *at = (const unsigned char *)text.text;
-    size_t i = 0, length;
+    int length;
 
-    while (i < text.bytes) {
-        length = sequence_bytes(at + i, text.bytes - i);
+    for (size_t i = 0; i < text.bytes; i += (size_t)length) {
+        length = syi_utf8_length((const unsigned char *)text.text + i, text.bytes - i);
         if (length == 0) return 0;
-        i += length;
     }
     return 1;
 }
@@ -89,8 +72,9 @@ size_t syi_utf8_drop_invalid(char *text, size_t bytes)
     size_t kept = 0, length;
 
     for (size_t i = 0; i < bytes; i += length ? length : 1) {
-        length = sequence_bytes((const unsigned char *)text + i, bytes - i);
-        for (size_t j = 0; j < length; j++) text[kept++] = text[i + j];
+        length = (size_t)syi_utf8_length((const unsigned char *)text + i, bytes - i);
+        memmove(text + kept, text + i, length);
+        kept += length;
     }
     return kept;
 }

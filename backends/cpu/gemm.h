@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One description for all six matrix products, made from a call: C = A' B' for each expert, where the rows of buffers
+ * lie in groups of slots and only the first slots of a group are filled. A plain product is one expert with all slots
+ * filled. Used by the reference and the fast kernels; computes nothing itself. */
+#ifndef SYCPU_GEMM_H
+#define SYCPU_GEMM_H
+
+#include "cpu.h"
+
+enum sycpu_gemm_form {
+    SYCPU_GEMM_NN, /* buffer rows [x] times w [depth, columns] */
+    SYCPU_GEMM_NT, /* buffer rows [x] times w [columns, depth] transposed */
+    SYCPU_GEMM_TN  /* x^T y: the contraction runs over the filled buffer rows */
+};
+
+struct sycpu_gemm {
+    const void *a;         /* x: [experts, groups, slots, a_width] */
+    const void *b;         /* w: [experts, ...], TN: y [experts, groups, slots, columns] */
+    void *c;               /* NN, NT: [experts, groups, slots, columns]; TN: [experts, rows, columns] */
+    const int32_t *filled; /* [experts, groups] slots in use, NULL: all */
+    int64_t experts;       /* 1 for plain products */
+    int64_t groups, slots; /* buffer rows are groups * slots */
+    int64_t a_width;       /* elements in a row of x */
+    int64_t rows;          /* of C for an expert; NN, NT: at most */
+    int64_t columns;       /* of C */
+    int64_t depth;         /* of the contraction for an expert; TN: at most */
+    int64_t leaf;          /* NN, NT: elements of the contraction; TN: groups */
+    int64_t leaves;        /* of the contraction */
+    enum sycpu_gemm_form form;
+};
+
+/* Reads shapes and pointers of a call of one of the six ops. */
+static inline struct sycpu_gemm sycpu_gemm_of(const struct sy_call *call)
+{
+    const struct sy_attr_leaf *attr = call->attr;
+    const struct sy_tensor *x = &call->in[0], *w = &call->in[1];
+    int grouped = call->op == SY_OP_GROUPED_MATMUL || call->op == SY_OP_GROUPED_MATMUL_NT ||
+                  call->op == SY_OP_GROUPED_MATMUL_TN;
+    struct sycpu_gemm gemm = {.a = x->data, .b = w->data, .c = call->out[0].data, .leaf = attr->leaf};
+    gemm.filled = grouped ? call->in[2].data : NULL;
+    gemm.experts = grouped ? x->dim[0] : 1;
+    gemm.groups = x->dim[grouped];
+    gemm.slots = x->dim[grouped + 1];
+    gemm.a_width = x->dim[grouped + 2];
+    gemm.rows = gemm.groups * gemm.slots;
+    gemm.depth = gemm.a_width;
+    gemm.columns = w->dim[w->rank - 1];
+    if (call->op == SY_OP_MATMUL_TN || call->op == SY_OP_GROUPED_MATMUL_TN) {
+        gemm.form = SYCPU_GEMM_TN;
+        gemm.rows = gemm.a_width;
+        gemm.depth = gemm.groups * gemm.slots;
+        gemm.leaves = gemm.groups / gemm.leaf;
+    } else {
+        gemm.form = SYCPU_GEMM_NN;
+        gemm.leaves = gemm.depth / gemm.leaf;
+        if (call->op == SY_OP_MATMUL_NT || call->op == SY_OP_GROUPED_MATMUL_NT) {
+            gemm.form = SYCPU_GEMM_NT;
+            gemm.columns = w->dim[w->rank - 2];
+        }
+    }
+    return gemm;
+}
+
+static inline int64_t sycpu_gemm_filled(const struct sycpu_gemm *gemm, int64_t expert, int64_t group)
+{
+    return gemm->filled ? gemm->filled[expert * gemm->groups + group] : gemm->slots;
+}
+
+/* Elements of one expert. */
+static inline int64_t sycpu_gemm_a_size(const struct sycpu_gemm *gemm)
+{
+    return gemm->groups * gemm->slots * gemm->a_width;
+}
+static inline int64_t sycpu_gemm_b_size(const struct sycpu_gemm *gemm) { return gemm->depth * gemm->columns; }
+static inline int64_t sycpu_gemm_c_size(const struct sycpu_gemm *gemm) { return gemm->rows * gemm->columns; }
+
+#endif

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reference kernels of the matrix products: every element by itself, in the order of doc/numerics.md, with no thought of
+ * speed. The fast kernels (fast_gemm.c) must give the same bits. */
+#include "config.h"
+
+#include <math.h>
+
+#include "gemm.h"
+
+/* Balanced binary tree over leaves that come one by one: pending[i] waits for a right neighbour of equal weight. */
+struct tree {
+    sy_real pending[64];
+    int n_pending;
+    int64_t n_leaves; /* pushed so far */
+};
+
+static sy_real fused(sy_real a, sy_real b, sy_real acc)
+{
+#ifdef SY_REAL_DOUBLE
+    return fma(a, b, acc);
+#else
+    return fmaf(a, b, acc);
+#endif
+}
+
+static void push(struct tree *tree, sy_real leaf)
+{
+    for (int64_t i = tree->n_leaves++; i & 1; i >>= 1) leaf = tree->pending[--tree->n_pending] + leaf;
+    tree->pending[tree->n_pending++] = leaf;
+}
+
+static sy_real total(struct tree *tree)
+{
+    sy_real sum = tree->pending[--tree->n_pending];
+    while (tree->n_pending) sum = tree->pending[--tree->n_pending] + sum;
+    return sum;
+}
+
+/* Goes on with a chain over n products; the steps are distances between elements. */
+static sy_real chain(sy_real acc, const sy_real *a, int64_t a_step, const sy_real *b, int64_t b_step,
+                     int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) acc = fused(a[i * a_step], b[i * b_step], acc);
+    return acc;
+}
+
+/* Buffer row (expert, group, slot) times the weights of the expert. */
+static void row_times_weights(void *arg, int64_t row, int thread)
+{
+    const struct sycpu_gemm *gemm = arg;
+    int64_t expert = row / gemm->rows, group = row % gemm->rows / gemm->slots, slot = row % gemm->slots;
+    const sy_real *a = (const sy_real *)gemm->a + row * gemm->depth;
+    const sy_real *b = (const sy_real *)gemm->b + expert * sycpu_gemm_b_size(gemm);
+    sy_real *c = (sy_real *)gemm->c + row * gemm->columns;
+    int transposed = gemm->form == SYCPU_GEMM_NT;
+    int64_t along = transposed ? 1 : gemm->columns, across = transposed ? gemm->depth : 1;
+    (void)thread;
+    for (int64_t n = 0; n < gemm->columns; n++) {
+        struct tree tree = {.n_leaves = 0};
+        if (slot >= sycpu_gemm_filled(gemm, expert, group)) {
+            c[n] = 0;
+            continue;
+        }
+        for (int64_t k = 0; k < gemm->depth; k += gemm->leaf)
+            push(&tree, chain(0, a + k, 1, b + k * along + n * across, along, gemm->leaf) + (sy_real)0);
+        c[n] = total(&tree);
+    }
+}
+
+/* One leaf of x^T y: the filled slots of `leaf` groups, a and b at the columns wanted. */
+static sy_real leaf_over_slots(const struct sycpu_gemm *gemm, int64_t expert, int64_t first_group,
+                               const sy_real *a, const sy_real *b)
+{
+    sy_real acc = 0;
+    for (int64_t group = first_group; group < first_group + gemm->leaf; group++) {
+        int64_t row = group * gemm->slots;
+        acc = chain(acc, a + row * gemm->a_width, gemm->a_width, b + row * gemm->columns, gemm->columns,
+                    sycpu_gemm_filled(gemm, expert, group));
+    }
+    return acc + (sy_real)0;
+}
+
+static void row_of_gradient(void *arg, int64_t task, int thread)
+{
+    const struct sycpu_gemm *gemm = arg;
+    int64_t expert = task / gemm->rows, row = task % gemm->rows;
+    const sy_real *a = (const sy_real *)gemm->a + expert * sycpu_gemm_a_size(gemm) + row;
+    const sy_real *b = (const sy_real *)gemm->b + expert * sycpu_gemm_b_size(gemm);
+    sy_real *c = (sy_real *)gemm->c + task * gemm->columns;
+    (void)thread;
+    for (int64_t n = 0; n < gemm->columns; n++) {
+        struct tree tree = {.n_leaves = 0};
+        for (int64_t group = 0; group < gemm->groups; group += gemm->leaf)
+            push(&tree, leaf_over_slots(gemm, expert, group, a, b + n));
+        c[n] = total(&tree);
+    }
+}
+
+static int multiply(const struct sy_call *call)
+{
+    struct sycpu_gemm gemm = sycpu_gemm_of(call);
+    sycpu_parallel(call, gemm.experts * gemm.rows,
+                   gemm.form == SYCPU_GEMM_TN ? row_of_gradient : row_times_weights, &gemm);
+    return SY_OK;
+}
+
+int SYCPU_REF(matmul)(void *context, const struct sy_call *call)
+{
+    (void)context;
+    return multiply(call);
+}
+
+int SYCPU_REF(matmul_nt)(void *context, const struct sy_call *call)
+{
+    (void)context;
+    return multiply(call);
+}
+
+int SYCPU_REF(matmul_tn)(void *context, const struct sy_call *call)
+{
+    (void)context;
+    return multiply(call);
+}
+
+int SYCPU_REF(grouped_matmul)(void *context, const struct sy_call *call)
+{
+    (void)context;
+    return multiply(call);
+}
+
+int SYCPU_REF(grouped_matmul_nt)(void *context, const struct sy_call *call)
+{
+    (void)context;
+    return multiply(call);
+}
+
+int SYCPU_REF(grouped_matmul_tn)(void *context, const struct sy_call *call)
+{
+    (void)context;
+    return multiply(call);
+}

@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The formulas of fmath.h, written once over abstract operations and included once for each element type: a
+ * float, a double, 16 floats of one instruction set (backends/cpu/simd.h). Therefore no include guard. The
+ * includer defines FM(op)       name of an operation or function of its type FM_F         the type; FM_S the
+ * scalar it is made of; FM_I as many int32 FM_LIBM      when exp, log and tanh exist already (double); FM_I
+ * and the integer operations are not needed then and these operations: set(s), add, sub, mul, div, fma(a, b,
+ * c), min(a, b) = a < b ? a : b, max(a, b) = a > b ? a : b, less(a, b) -> mask, select(mask, a, b), and
+ * without FM_LIBM bits(f) -> i, real(i) -> f (the same bits), convert(i) -> f (the same value), iset, iadd,
+ * isub, iand, ior, ishl(i, count), isra(i, count). min and max return their second argument when one is NaN:
+ * the order of arguments below keeps NaN. */
+
+#ifndef FM_LIBM
+
+/* x = n ln 2 + r, |r| <= ln 2 / 2, n = round(x / ln 2); for |x| < 2^21. */
+static inline void FM(reduce)(FM_F x, FM_I *n, FM_F *r)
+{
+    /* Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits of the sum. */
+    const FM_F magic = FM(set)(0x1.8p23f);
+    FM_F shifted = FM(fma)(x, FM(set)(0x1.715476p0f), magic);
+    FM_F whole = FM(sub)(shifted, magic);
+    *n = FM(isub)(FM(bits)(shifted), FM(bits)(magic));
+    *r = FM(fma)(whole, FM(set)(-0x1.62e43p-1f), x);
+    *r = FM(fma)(whole, FM(set)(0x1.05c61p-29f), *r);
+}
+
+/* (e^r - r - 1) / r^2 on |r| <= ln 2 / 2: degree 4, minimax (own fit, error 1.5e-8 * |r|^-1 at most). */
+static inline FM_F FM(exp_tail)(FM_F r)
+{
+    FM_F q = FM(set)(0x1.6d9622p-10f);
+    q = FM(fma)(q, r, FM(set)(0x1.12261p-7f));
+    q = FM(fma)(q, r, FM(set)(0x1.55548cp-5f));
+    q = FM(fma)(q, r, FM(set)(0x1.5554b2p-3f));
+    return FM(fma)(q, r, FM(set)(0.5f));
+}
+
+/* 2^n for -126 <= n <= 127. */
+static inline FM_F FM(power)(FM_I n)
+{
+    return FM(real)(FM(ishl)(FM(iadd)(n, FM(iset)(127)), 23));
+}
+
+static inline FM_F FM(exp)(FM_F x)
+{
+    FM_I n;
+    FM_F r;
+    x = FM(min)(FM(set)(89.0f), FM(max)(FM(set)(-105.0f), x));
+    FM(reduce)(x, &n, &r);
+    FM_F p = FM(exp_tail)(r);
+    p = FM(fma)(p, r, FM(set)(1.0f));
+    p = FM(fma)(p, r, FM(set)(1.0f));
+    /* 2^n in two factors, so that denormal results are rounded once and large ones become inf. */
+    FM_I half = FM(isra)(n, 1);
+    p = FM(mul)(p, FM(power)(half));
+    return FM(mul)(p, FM(power)(FM(isub)(n, half)));
+}
+
+static inline FM_F FM(log)(FM_F x)
+{
+    const FM_F zero = FM(set)(0.0f), infinity = FM(set)(__builtin_inff());
+    /* x = 2^k m, m in [sqrt(1/2), sqrt(2)); denormals are scaled up first. */
+    FM_F tiny_k = FM(select)(FM(less)(x, FM(set)(0x1p-126f)), FM(set)(23.0f), zero);
+    FM_F scale = FM(select)(FM(less)(x, FM(set)(0x1p-126f)), FM(set)(0x1p23f), FM(set)(1.0f));
+    FM_I b = FM(bits)(FM(mul)(x, scale));
+    FM_I k = FM(isra)(FM(isub)(b, FM(iset)(0x3f3504f3)), 23);
+    FM_F f = FM(sub)(FM(real)(FM(isub)(b, FM(ishl)(k, 23))), FM(set)(1.0f));
+    FM_F kf = FM(sub)(FM(convert)(k), tiny_k);
+    /* (log(1 + f) - f + f^2 / 2) / f^3: degree 7, minimax (own fit). */
+    FM_F p = FM(set)(-0x1.42e05ep-4f);
+    p = FM(fma)(p, f, FM(set)(0x1.07a62cp-3f));
+    p = FM(fma)(p, f, FM(set)(-0x1.0c9d06p-3f));
+    p = FM(fma)(p, f, FM(set)(0x1.22725ap-3f));
+    p = FM(fma)(p, f, FM(set)(-0x1.54809cp-3f));
+    p = FM(fma)(p, f, FM(set)(0x1.99a582p-3f));
+    p = FM(fma)(p, f, FM(set)(-0x1.0001fep-2f));
+    p = FM(fma)(p, f, FM(set)(0x1.55554ap-2f));
+    p = FM(fma)(p, f, FM(set)(-0.5f));
+    p = FM(mul)(p, FM(mul)(f, f));
+    p = FM(fma)(kf, FM(set)(0x1.7f7d1cp-20f), p);
+    p = FM(add)(p, f);
+    p = FM(fma)(kf, FM(set)(0x1.62e4p-1f), p);
+    p = FM(select)(FM(less)(x, infinity), p, x);
+    FM_F special = FM(select)(FM(less)(x, zero), FM(set)(__builtin_nanf("")), FM(sub)(x, infinity));
+    return FM(select)(FM(less)(zero, x), p, special);
+}
+
+/* tanh(a) = m / (m + 2), m = e^2a - 1, for a = |x|. */
+static inline FM_F FM(tanh)(FM_F x)
+{
+    FM_I n, sign = FM(iand)(FM(bits)(x), FM(iset)((int32_t)0x80000000u));
+    FM_F r, a = FM(real)(FM(iand)(FM(bits)(x), FM(iset)(0x7fffffff)));
+    a = FM(min)(FM(set)(10.0f), a);
+    FM(reduce)(FM(add)(a, a), &n, &r);
+    FM_F p = FM(fma)(FM(exp_tail)(r), FM(mul)(r, r), r);
+    FM_F s = FM(power)(n);
+    FM_F m = FM(fma)(s, p, FM(sub)(s, FM(set)(1.0f)));
+    FM_F y = FM(div)(m, FM(add)(m, FM(set)(2.0f)));
+    return FM(real)(FM(ior)(FM(bits)(y), sign));
+}
+
+#endif
+
+/* 1 / (1 + e^-z): the factor of silu (z = x) and of gelu (z below). `minus_z` is -z. */
+static inline FM_F FM(logistic)(FM_F minus_z)
+{
+    const FM_F one = FM(set)((FM_S)1);
+    return FM(div)(one, FM(add)(one, FM(exp)(minus_z)));
+}
+
+/* gelu, tanh approximation: x/2 (1 + tanh(u)) = x / (1 + e^-2u), 2u = x (c1 + c3 x^2), c1 = 2 sqrt(2 / pi),
+ * c3 = 0.044715 c1. */
+#define FM_GELU_C1 1.5957691216057307117597842397375
+#define FM_GELU_C3 0.0713548162726002527623402219899
+
+static inline FM_F FM(gelu_minus_z)(FM_F x)
+{
+    return FM(mul)(x, FM(fma)(FM(set)((FM_S)-FM_GELU_C3), FM(mul)(x, x), FM(set)((FM_S)-FM_GELU_C1)));
+}
+
+/* kind: enum sy_activation, 0 linear, 1 relu, 2 gelu, 3 silu. */
+static inline FM_F FM(activation)(FM_F x, int kind)
+{
+    const FM_F zero = FM(set)((FM_S)0);
+    switch (kind) {
+    case 1: return FM(max)(zero, x);
+    case 2: return FM(mul)(x, FM(logistic)(FM(gelu_minus_z)(x)));
+    case 3: return FM(mul)(x, FM(logistic)(FM(sub)(zero, x)));
+    default: return x;
+    }
+}
+
+/* The derivative at x. The clamps keep infinities out where the derivative is 0 or 1 anyway. */
+static inline FM_F FM(activation_grad)(FM_F x, int kind)
+{
+    const FM_F zero = FM(set)((FM_S)0), one = FM(set)((FM_S)1);
+    FM_F s, slope;
+    switch (kind) {
+    case 1: return FM(select)(FM(less)(zero, x), one, zero);
+    case 2:
+        x = FM(min)(FM(set)((FM_S)32), FM(max)(FM(set)((FM_S)-32), x));
+        s = FM(logistic)(FM(gelu_minus_z)(x));
+        slope = FM(fma)(FM(set)((FM_S)(3 * FM_GELU_C3)), FM(mul)(x, x), FM(set)((FM_S)FM_GELU_C1));
+        return FM(mul)(s, FM(fma)(FM(mul)(x, slope), FM(sub)(one, s), one));
+    case 3:
+        x = FM(min)(FM(set)((FM_S)128), FM(max)(FM(set)((FM_S)-128), x));
+        s = FM(logistic)(FM(sub)(zero, x));
+        return FM(mul)(s, FM(fma)(x, FM(sub)(one, s), one));
+    default: return one;
+    }
+}
+
+#undef FM_GELU_C1
+#undef FM_GELU_C3

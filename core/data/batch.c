@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Fills batches as seqio's unpacked encoder-decoder converter does, and chooses length buckets. */
+#include "config.h"
+
+#include <string.h>
+
+#include "core/data/batch.h"
+
+struct syi_bucket syi_buckets_longest(const struct syi_bucket *buckets, int n_buckets)
+{
+    struct syi_bucket longest = buckets[0];
+    for (int i = 1; i < n_buckets; i++) {
+        if (buckets[i].input_length > longest.input_length) longest.input_length = buckets[i].input_length;
+        if (buckets[i].target_length > longest.target_length)
+            longest.target_length = buckets[i].target_length;
+    }
+    return longest;
+}
+
+int syi_buckets_check(const struct syi_bucket *buckets, int n_buckets, struct sy_error *err)
+{
+    struct syi_bucket longest;
+
+    if (n_buckets < 1 || n_buckets > SYI_MAX_BUCKETS)
+        return syi_error(err, SY_EINVAL, "%d length buckets; 1 to %d are possible", n_buckets,
+                         SYI_MAX_BUCKETS);
+    for (int i = 0; i < n_buckets; i++)
+        if (buckets[i].input_length < 1 || buckets[i].target_length < 1 ||
+            buckets[i].input_length > SYI_MAX_LENGTH || buckets[i].target_length > SYI_MAX_LENGTH)
+            return syi_error(err, SY_EINVAL, "length bucket %d x %d: lengths are 1 to %d tokens",
+                             buckets[i].input_length, buckets[i].target_length, SYI_MAX_LENGTH);
+    longest = syi_buckets_longest(buckets, n_buckets);
+    if (syi_buckets_fit(buckets, n_buckets, (size_t)longest.input_length, (size_t)longest.target_length) < 0)
+        return syi_error(err, SY_EINVAL, "length buckets: none holds all others; add %d x %d",
+                         longest.input_length, longest.target_length);
+    return SY_OK;
+}
+
+int syi_buckets_fit(const struct syi_bucket *buckets, int n_buckets, size_t input_length,
+                    size_t target_length)
+{
+    int best = -1;
+    for (int i = 0; i < n_buckets; i++) {
+        if (input_length > (size_t)buckets[i].input_length ||
+            target_length > (size_t)buckets[i].target_length)
+            continue;
+        if (best < 0 || buckets[i].input_length + buckets[i].target_length <
+                            buckets[best].input_length + buckets[best].target_length)
+            best = i;
+    }
+    return best;
+}
+
+int syi_batch_create(struct syi_batch *batch, int32_t rows, const struct syi_bucket *buckets, int n_buckets,
+                     struct sy_error *err)
+{
+    struct syi_bucket longest = syi_buckets_longest(buckets, n_buckets);
+    size_t n_input = (size_t)rows * (size_t)longest.input_length;
+    size_t n_target = (size_t)rows * (size_t)longest.target_length, n_rows = (size_t)rows;
+
+    memset(batch, 0, sizeof(*batch));
+    if (rows < 1) return syi_error(err, SY_EINVAL, "a batch of %d rows; at least 1 is needed", rows);
+    batch->rows = rows;
+    batch->capacity_input = longest.input_length;
+    batch->capacity_target = longest.target_length;
+    batch->encoder_ids = syi_alloc(n_input * sizeof(int32_t), err);
+    batch->decoder_targets = syi_alloc(n_target * sizeof(int32_t), err);
+    batch->decoder_inputs = syi_alloc(n_target * sizeof(int32_t), err);
+    batch->loss_weights = syi_alloc(n_target * sizeof(float), err);
+    batch->input_lengths = syi_alloc(n_rows * sizeof(int32_t), err);
+    batch->target_lengths = syi_alloc(n_rows * sizeof(int32_t), err);
+    batch->items = syi_alloc(n_rows * sizeof(int32_t), err);
+    if (batch->encoder_ids && batch->decoder_targets && batch->decoder_inputs && batch->loss_weights &&
+        batch->input_lengths && batch->target_lengths && batch->items)
+        return SY_OK;
+    syi_batch_free(batch);
+    return SY_ENOMEM;
+}
+
+void syi_batch_free(struct syi_batch *batch)
+{
+    syi_free(batch->encoder_ids);
+    syi_free(batch->decoder_targets);
+    syi_free(batch->decoder_inputs);
+    syi_free(batch->loss_weights);
+    syi_free(batch->input_lengths);
+    syi_free(batch->target_lengths);
+    syi_free(batch->items);
+    memset(batch, 0, sizeof(*batch));
+}
+
+void syi_batch_begin(struct syi_batch *batch, const struct syi_bucket *buckets, int bucket)
+{
+    size_t rows = (size_t)batch->rows;
+    size_t n_input = rows * (size_t)buckets[bucket].input_length;
+    size_t n_target = rows * (size_t)buckets[bucket].target_length;
+
+    batch->bucket = bucket;
+    batch->input_length = buckets[bucket].input_length;
+    batch->target_length = buckets[bucket].target_length;
+    batch->n_real = 0;
+    batch->n_input_tokens = batch->n_target_tokens = 0;
+    memset(batch->encoder_ids, 0, n_input * sizeof(int32_t));
+    memset(batch->decoder_targets, 0, n_target * sizeof(int32_t));
+    memset(batch->decoder_inputs, 0, n_target * sizeof(int32_t));
+    memset(batch->loss_weights, 0, n_target * sizeof(float));
+    memset(batch->input_lengths, 0, rows * sizeof(int32_t));
+    memset(batch->target_lengths, 0, rows * sizeof(int32_t));
+    for (size_t i = 0; i < rows; i++) batch->items[i] = -1;
+}
+
+/* Token ids and the end token; returns the length. */
+static int32_t put_tokens(const struct syi_vocabulary *vocabulary, struct syi_span text, int32_t *ids,
+                          int32_t length)
+{
+    size_t n = syi_vocabulary_encode(vocabulary, text, ids, (size_t)length);
+    if (n >= (size_t)length) n = (size_t)length - 1; /* the caller has checked: this only keeps memory safe */
+    ids[n] = SYI_ID_EOS;
+    return (int32_t)n + 1;
+}
+
+void syi_batch_add(struct syi_batch *batch, const struct syi_vocabulary *vocabulary, int32_t item,
+                   struct syi_span input, const struct syi_span *target)
+{
+    int32_t row = batch->n_real++, length;
+    int32_t *targets = batch->decoder_targets + (size_t)row * (size_t)batch->target_length;
+    int32_t *inputs = batch->decoder_inputs + (size_t)row * (size_t)batch->target_length;
+    float *weights = batch->loss_weights + (size_t)row * (size_t)batch->target_length;
+
+    batch->items[row] = item;
+    length = put_tokens(vocabulary, input, batch->encoder_ids + (size_t)row * (size_t)batch->input_length,
+                        batch->input_length);
+    batch->input_lengths[row] = length;
+    batch->n_input_tokens += length;
+    if (!target) return;
+    length = put_tokens(vocabulary, *target, targets, batch->target_length);
+    batch->target_lengths[row] = length;
+    batch->n_target_tokens += length;
+    memcpy(inputs + 1, targets, (size_t)(batch->target_length - 1) * sizeof(*inputs));
+    for (int32_t i = 0; i < length; i++) weights[i] = 1;
+}

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One batch of token ids in preallocated memory, and the length buckets batches come in. Which example goes
+ * into which batch is decided by batcher.h (training) and eval_batches.h (evaluation and prediction). */
+#ifndef SYI_BATCH_H
+#define SYI_BATCH_H
+
+#include "core/base/base.h"
+#include "core/data/vocabulary.h"
+
+/* Lengths in tokens, the end token included. */
+struct syi_bucket {
+    int32_t input_length, target_length;
+};
+
+enum { SYI_MAX_BUCKETS = 64, SYI_MAX_LENGTH = (1 << 20) - 1 };
+
+/* Lengths positive, and one bucket that holds all others: else rows that fit alone might not fit together. */
+int syi_buckets_check(const struct syi_bucket *buckets, int n_buckets, struct sy_error *err) SYI_MUST_CHECK;
+/* The smallest bucket (sum of both lengths, then first in the list) that holds both lengths, or -1. */
+int syi_buckets_fit(const struct syi_bucket *buckets, int n_buckets, size_t input_length,
+                    size_t target_length);
+/* The longest lengths of a list that syi_buckets_check took. */
+struct syi_bucket syi_buckets_longest(const struct syi_bucket *buckets, int n_buckets);
+
+/* L and T are input_length and target_length of the batch at hand; rows lie packed at these lengths. */
+struct syi_batch {
+    int32_t rows;             /* R, the same for every batch */
+    int32_t capacity_input;   /* longest L */
+    int32_t capacity_target;  /* longest T */
+    int bucket;               /* which of the buckets this batch has */
+    int32_t input_length;     /* L */
+    int32_t target_length;    /* T */
+    int32_t n_real;           /* rows that hold an example; the rest is padding with lengths 0 */
+    int64_t n_input_tokens;   /* real encoder tokens, end tokens included */
+    int64_t n_target_tokens;  /* real decoder tokens, end tokens included: the sum of loss_weights */
+    int32_t *encoder_ids;     /* (R, L) tokens, end token, zeros */
+    int32_t *decoder_targets; /* (R, T) tokens, end token, zeros */
+    int32_t *decoder_inputs;  /* (R, T) decoder_targets shifted right by one, 0 first (end token at the first
+                                 pad) */
+    float *loss_weights;      /* (R, T) 1 where decoder_targets is not padding */
+    int32_t *input_lengths;   /* (R) with the end token, 0 for a padding row */
+    int32_t *target_lengths;  /* (R) likewise */
+    int32_t *items;           /* (R) the example or item of the row, -1 for a padding row */
+};
+
+/* Memory for batches of `rows` rows of any of the buckets; the only allocation. */
+int syi_batch_create(struct syi_batch *batch, int32_t rows, const struct syi_bucket *buckets, int n_buckets,
+                     struct sy_error *err) SYI_MUST_CHECK;
+void syi_batch_free(struct syi_batch *batch);
+/* Empties the batch: all rows padding, lengths those of the bucket. */
+void syi_batch_begin(struct syi_batch *batch, const struct syi_bucket *buckets, int bucket);
+/* Fills the next row. The texts must fit the bucket, end token included; target NULL leaves the target side
+ * empty. */
+void syi_batch_add(struct syi_batch *batch, const struct syi_vocabulary *vocabulary, int32_t item,
+                   struct syi_span input, const struct syi_span *target);
+
+#endif

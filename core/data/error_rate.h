@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Word and phoneme error rate over items with several references. WER: the share of items whose output is not
+ * equal to any reference. PER: edit distance over symbols (separated by white space) to the nearest
+ * reference, summed, over the summed lengths of those references. A lower value is better; PER can exceed 1.
+ */
+#ifndef SYI_ERROR_RATE_H
+#define SYI_ERROR_RATE_H
+
+#include "core/base/base.h"
+#include "core/data/task.h"
+
+struct syi_error_rate {
+    int64_t n_items, n_wrong;
+    int64_t distance, length;            /* symbols: edits, and of the nearest references */
+    struct syi_span *output, *reference; /* scratch: symbols */
+    size_t output_capacity, reference_capacity;
+    int32_t *row; /* scratch: one row of the distance table */
+    size_t row_capacity;
+};
+
+void syi_error_rate_init(struct syi_error_rate *rate);
+void syi_error_rate_free(struct syi_error_rate *rate);
+/* Counts one item. An item that was cut has an empty output: it is wrong, and all symbols of its shortest
+ * reference are missing. right (may be NULL) tells the verdict. */
+int syi_error_rate_add(struct syi_error_rate *rate, struct syi_span output, const struct syi_span *references,
+                       int32_t n_references, int *right, struct sy_error *err) SYI_MUST_CHECK;
+/* The same with item `item` of a task. */
+int syi_error_rate_add_item(struct syi_error_rate *rate, struct syi_span output, const struct syi_task *task,
+                            const struct syi_items *items, int32_t item, int *right,
+                            struct sy_error *err) SYI_MUST_CHECK;
+double syi_error_rate_wer(const struct syi_error_rate *rate); /* 0 with no items */
+double syi_error_rate_per(const struct syi_error_rate *rate);
+
+#endif

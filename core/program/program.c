@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The arrays of a program: making, copying, growing, names and scopes. Knows nothing of what ops mean. */
+#include "config.h"
+
+#include <string.h>
+
+#include "program/program.h"
+
+static const char *const axis_names[] = {
+#define AXIS_NAME(NAME, name) #name,
+    SYI_AXIS_MAP(AXIS_NAME)
+#undef AXIS_NAME
+};
+
+const char *syi_axis_name(int axis)
+{
+    return axis >= 0 && axis < SYI_AXIS_COUNT ? axis_names[axis] : "?";
+}
+
+size_t syi_dtype_bytes(int dtype)
+{
+    static const uint8_t bytes[SY_DTYPE_COUNT] = {4, 2, 8, 4, 8};
+    return bytes[dtype];
+}
+
+const char *syi_dtype_name(int dtype)
+{
+    static const char *const names[SY_DTYPE_COUNT] = {"f32", "bf16", "f64", "i32", "i64"};
+    return dtype >= 0 && dtype < SY_DTYPE_COUNT ? names[dtype] : "?";
+}
+
+enum syi_segment syi_kind_segment(int kind)
+{
+    switch (kind) {
+    case SYI_PARAM:
+    case SYI_STATE: return SYI_PERSIST;
+    case SYI_INPUT:
+    case SYI_OUTPUT: return SYI_IO;
+    case SYI_CARRY: return SYI_CARRY_SEGMENT;
+    default: return SYI_SCRATCH;
+    }
+}
+
+int64_t syi_tensor_count(const struct syi_tensor *tensor)
+{
+    int64_t n = 1;
+    for (int i = 0; i < tensor->rank; i++) n *= tensor->dim[i];
+    return n;
+}
+
+int syi_program_new(const char *title, struct syi_program **program, struct sy_error *err)
+{
+    struct syi_program *p = syi_alloc(sizeof *p, err);
+    if (!p) return SY_ENOMEM;
+    int status = SYI_GROW(p->names, p->cap_names, 1, err);
+    if (status) {
+        syi_free(p);
+        return status;
+    }
+    p->n_names = 1; /* offset 0 is the empty name */
+    for (int i = 0; i < SYI_AXIS_COUNT; i++) p->leaf_count[i] = 1;
+    snprintf(p->title, sizeof p->title, "%s", title);
+    *program = p;
+    return SY_OK;
+}
+
+void syi_program_free(struct syi_program *program)
+{
+    if (!program) return;
+    syi_free(program->tensor);
+    syi_free(program->op);
+    syi_free(program->attrs);
+    syi_free(program->names);
+    syi_free(program);
+}
+
+static int copy_array(void **to, size_t *capacity, const void *from, size_t n, size_t size, struct sy_error *err)
+{
+    *to = NULL;
+    *capacity = 0;
+    int status = syi_grow(to, capacity, n ? n : 1, size, err);
+    if (!status && n) memcpy(*to, from, n * size);
+    return status;
+}
+#define COPY_ARRAY(to, from, array, n, cap, err)                                                             \
+    copy_array((void **)&(to)->array, &(to)->cap, (from)->array, (from)->n, sizeof *(from)->array, err)
+
+int syi_program_copy(const struct syi_program *from, struct syi_program **to, struct sy_error *err)
+{
+    struct syi_program *p = syi_alloc(sizeof *p, err);
+    if (!p) return SY_ENOMEM;
+    *p = *from;
+    p->tensor = NULL, p->op = NULL, p->attrs = NULL, p->names = NULL;
+    int status = COPY_ARRAY(p, from, tensor, n_tensors, cap_tensors, err);
+    if (!status) status = COPY_ARRAY(p, from, op, n_ops, cap_ops, err);
+    if (!status) status = COPY_ARRAY(p, from, attrs, n_attrs, cap_attrs, err);
+    if (!status) status = COPY_ARRAY(p, from, names, n_names, cap_names, err);
+    if (status) {
+        syi_program_free(p);
+        return status;
+    }
+    *to = p;
+    return SY_OK;
+}
+
+int syi_program_status(const struct syi_program *program, struct sy_error *err)
+{
+    if (!program->status) return SY_OK;
+    return syi_error(err, program->status, "%s", program->error.text);
+}
+
+int syi_program_fail(struct syi_program *program, int status, const char *format, ...)
+{
+    if (program->status) return -1;
+    char text[512];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    program->status = syi_error(&program->error, status, "%s: %s (recorded at %s:%u)", program->title, text,
+                                syi_program_name(program, program->file), program->line);
+    return -1;
+}
+
+const char *syi_program_name(const struct syi_program *program, uint32_t name)
+{
+    return program->names + (name < program->n_names ? name : 0);
+}
+
+uint32_t syi_program_intern(struct syi_program *program, const char *text)
+{
+    if (!text || !*text) return 0;
+    size_t length = strlen(text) + 1;
+    for (size_t at = 1; at < program->n_names; at += strlen(program->names + at) + 1)
+        if (!strcmp(program->names + at, text)) return (uint32_t)at;
+    struct sy_error err = {0};
+    if (SYI_GROW(program->names, program->cap_names, program->n_names + length, &err)) {
+        syi_program_fail(program, SY_ENOMEM, "out of memory for names");
+        return 0;
+    }
+    memcpy(program->names + program->n_names, text, length);
+    program->n_names += length;
+    return (uint32_t)(program->n_names - length);
+}
+
+int syi_program_find(const struct syi_program *program, const char *name)
+{
+    for (size_t i = 0; i < program->n_tensors; i++)
+        if (program->tensor[i].name && !strcmp(syi_program_name(program, program->tensor[i].name), name))
+            return (int)i;
+    return -1;
+}
+
+const void *syi_program_attr(const struct syi_program *program, const struct syi_op *op)
+{
+    return op->attr_bytes ? program->attrs + op->attr : NULL;
+}
+
+int syi_tensor_add(struct syi_program *program, const char *name, int kind, int dtype, int rank, const int64_t *dim,
+                   const uint8_t *axis)
+{
+    if (program->status) return -1;
+    for (int i = 0; i < rank; i++)
+        if (dim[i] <= 0)
+            return syi_program_fail(program, SY_EINVAL, "tensor %s: dimension %d is %lld", name ? name : "(temporary)", i,
+                                    (long long)dim[i]);
+    struct sy_error err = {0};
+    if (SYI_GROW(program->tensor, program->cap_tensors, program->n_tensors + 1, &err))
+        return syi_program_fail(program, SY_ENOMEM, "out of memory for tensors");
+    struct syi_tensor *t = &program->tensor[program->n_tensors];
+    memset(t, 0, sizeof *t);
+    t->kind = (uint8_t)kind;
+    t->dtype = (uint8_t)dtype;
+    t->rank = (uint8_t)rank;
+    for (int i = 0; i < SY_MAX_DIMS; i++) {
+        t->dim[i] = i < rank ? dim[i] : 1;
+        t->axis[i] = i < rank && axis ? axis[i] : SYI_AXIS_NONE;
+    }
+    t->name = syi_program_intern(program, name);
+    return (int)program->n_tensors++;
+}
+
+int syi_op_add(struct syi_program *program, int op, int n_in, const int *in, int n_out, const int *out, const void *attr,
+               size_t attr_bytes)
+{
+    if (program->status) return program->status;
+    struct sy_error err = {0};
+    size_t padded = (attr_bytes + 7) & ~(size_t)7;
+    if (SYI_GROW(program->op, program->cap_ops, program->n_ops + 1, &err) ||
+        SYI_GROW(program->attrs, program->cap_attrs, program->n_attrs + padded + 8, &err)) {
+        syi_program_fail(program, SY_ENOMEM, "out of memory for ops");
+        return SY_ENOMEM;
+    }
+    struct syi_op *o = &program->op[program->n_ops++];
+    memset(o, 0, sizeof *o);
+    o->op = (uint16_t)op;
+    o->n_in = (uint8_t)n_in;
+    o->n_out = (uint8_t)n_out;
+    o->file = program->file;
+    o->line = (uint16_t)program->line;
+    o->layer = program->layer;
+    o->attr = (uint32_t)program->n_attrs;
+    o->attr_bytes = (uint32_t)attr_bytes;
+    if (attr_bytes) memcpy(program->attrs + program->n_attrs, attr, attr_bytes);
+    program->n_attrs += padded;
+    for (int i = 0; i < SY_MAX_IN; i++) o->in[i] = i < n_in ? in[i] : -1;
+    for (int i = 0; i < SY_MAX_OUT; i++) o->out[i] = i < n_out ? out[i] : -1;
+    return SY_OK;
+}
+
+void syi_scope_push(struct syi_program *program, const char *format, ...)
+{
+    char part[128], path[512];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(part, sizeof part, format, arguments);
+    va_end(arguments);
+    const char *scope = syi_program_name(program, program->layer);
+    snprintf(path, sizeof path, "%s%s%s", scope, *scope ? "/" : "", part);
+    program->layer = syi_program_intern(program, path);
+}
+
+void syi_scope_pop(struct syi_program *program)
+{
+    char path[512];
+    snprintf(path, sizeof path, "%s", syi_program_name(program, program->layer));
+    char *slash = strrchr(path, '/');
+    if (slash) *slash = '\0';
+    else path[0] = '\0';
+    program->layer = syi_program_intern(program, path);
+}

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Where the trainer's numbers go. The core only knows this table of functions; a store that keeps them
+ * (metrics/) and the program that joins the two lie above it. All functions are called by one thread, return
+ * SY_OK or a status with its text in err, and copy what they are given. A failure of an earlier call may be
+ * told by a later one. */
+#ifndef SYI_SINK_H
+#define SYI_SINK_H
+
+#include "core/base/base.h"
+
+struct syi_metric_sink {
+    void *arg; /* first argument of every function */
+    /* One number of a step ("loss", "learning_rate"). The same name and step again replaces it. NaN is legal.
+     */
+    int (*metric)(void *arg, int64_t step, const char *name, double value, struct sy_error *err);
+    /* What an expert got in a step: tokens it took, tokens it had to drop. */
+    int (*routing)(void *arg, int64_t step, const char *layer, int expert, int64_t tokens, int64_t dropped,
+                   struct sy_error *err);
+    /* Something that happened ("start", "checkpoint", "stop"), with one line of text. */
+    int (*event)(void *arg, int64_t step, const char *kind, const char *text, struct sy_error *err);
+    /* One result of an evaluation at a step: of which task, and which ("wer", "per", "items", "loss"). */
+    int (*eval)(void *arg, int64_t step, const char *task, const char *name, double value,
+                struct sy_error *err);
+    /* Returns when all that was given is on disk. */
+    int (*flush)(void *arg, struct sy_error *err);
+    /* Flushes and ends; the sink must not be used again. The last chance to hear of a failure. */
+    int (*close)(void *arg, struct sy_error *err);
+};
+
+#endif

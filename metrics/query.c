@@ -1,0 +1,302 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Runs read-only SQL on a run's database and lays the rows out as text. */
+#include "config.h"
+
+#include <sqlite3.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/base/text.h"
+#include "metrics/query.h"
+
+enum { BUSY_MILLISECONDS = 10000 };
+
+/* All cells of a result, header row first, as text. */
+struct table {
+    int n_columns;
+    size_t n_rows;        /* header included */
+    char **cells;         /* (n_rows, n_columns) */
+    unsigned char *right; /* (n_columns) all values are numbers: align to the right */
+    size_t n_cells, capacity;
+};
+
+static const struct section {
+    const char *title, *sql;
+} summary[] = {
+    {"attempts", "SELECT attempt, time, start_step, host, version FROM run ORDER BY attempt"},
+    {"loss",
+     "SELECT step, loss, learning_rate FROM loss_curve WHERE step IN (SELECT min(step) FROM loss_curve UNION "
+     "SELECT max(step) FROM loss_curve UNION SELECT max(step) * k / 4 FROM loss_curve, "
+     "(SELECT 1 AS k UNION SELECT 2 UNION SELECT 3)) ORDER BY step"},
+    {"evaluation, newest", "SELECT task, step, name, value FROM eval_latest ORDER BY task, name"},
+    {"expert load, last step",
+     "SELECT layer, expert, tokens, dropped, round(share, 4) AS share FROM expert_load "
+     "WHERE step = (SELECT max(step) FROM valid_routing) ORDER BY layer, expert"},
+    {"events, last ten",
+     "SELECT time, step, kind, text FROM (SELECT rowid AS id, * FROM event ORDER BY rowid DESC "
+     "LIMIT 10) ORDER BY id"},
+};
+
+static int sql_error(sqlite3 *db, const char *path, struct sy_error *err)
+{
+    int code = sqlite3_errcode(db) & 0xff;
+
+    if (code == SQLITE_BUSY || code == SQLITE_LOCKED)
+        return syi_error(err, SY_EBUSY, "metrics: %s is locked by another program; try again", path);
+    if (code == SQLITE_NOTADB || code == SQLITE_CORRUPT)
+        return syi_error(err, SY_EFORMAT, "metrics: %s: %s", path, sqlite3_errmsg(db));
+    if (code == SQLITE_READONLY || code == SQLITE_AUTH)
+        return syi_error(err, SY_EINVAL, "metrics: %s is only read here: %s", path, sqlite3_errmsg(db));
+    return syi_error(err, SY_EINVAL, "metrics: %s: %s", path, sqlite3_errmsg(db));
+}
+
+/* ---- opening ---- */
+
+/* Reads the first page; the extended result code tells what is in the way. */
+static int probe(sqlite3 *db)
+{
+    sqlite3_extended_result_codes(db, 1);
+    return sqlite3_exec(db, "SELECT count(*) FROM sqlite_master", NULL, NULL, NULL);
+}
+
+/* A writer that was killed in a transaction leaves a journal which only a connection that may write can roll
+ * back. */
+static void recover(const char *path)
+{
+    sqlite3 *db = NULL;
+
+    if (sqlite3_open_v2(path, &db, SQLITE_OPEN_READWRITE, NULL) == SQLITE_OK) {
+        sqlite3_busy_timeout(db, BUSY_MILLISECONDS);
+        probe(db);
+    }
+    sqlite3_close(db);
+}
+
+static int open_database(const char *path, sqlite3 **db, struct sy_error *err)
+{
+    int flags = SQLITE_OPEN_READONLY, code, status;
+
+    *db = NULL;
+    if (access(path, F_OK) != 0)
+        return syi_error(err, SY_ENOENT, "metrics: there is no %s; is this the directory of a run?", path);
+    for (int try = 0;; try++) {
+        code = sqlite3_open_v2(path, db, flags, NULL);
+        sqlite3_busy_timeout(*db, BUSY_MILLISECONDS);
+        sqlite3_limit(*db, SQLITE_LIMIT_ATTACHED, 0);
+        if (code == SQLITE_OK) code = probe(*db);
+        if (code == SQLITE_OK) return SY_OK;
+        if (try > 0 || ((code & 0xff) != SQLITE_READONLY && (code & 0xff) != SQLITE_CANTOPEN)) break;
+        sqlite3_close(*db);
+        recover(path);
+    }
+    status = sql_error(*db, path, err);
+    sqlite3_close(*db);
+    *db = NULL;
+    return status;
+}
+
+/* ---- reading ---- */
+
+static int add_cell(struct table *table, const char *text, size_t bytes, struct sy_error *err)
+{
+    struct syi_text cell = {0};
+    const char *escape;
+    int status = SYI_GROW(table->cells, table->capacity, table->n_cells + 1, err);
+
+    if (status) return status;
+    for (size_t i = 0; i < bytes; i++) {
+        escape = text[i] == '\t' ? "\\t" : text[i] == '\n' ? "\\n" : text[i] == '\\' ? "\\\\" : NULL;
+        if (escape)
+            syi_text_puts(&cell, escape);
+        else
+            syi_text_append(&cell, text + i, 1);
+    }
+    syi_text_append(&cell, "", 1);
+    status = syi_text_status(&cell, err);
+    if (status) {
+        syi_text_free(&cell);
+        return status;
+    }
+    table->cells[table->n_cells++] = cell.data;
+    return SY_OK;
+}
+
+/* Numbers as the shortest text that reads back the same; NULL as nothing. */
+static int add_value(struct table *table, sqlite3_stmt *query, int column, struct sy_error *err)
+{
+    char number[SYI_NUMBER_BYTES];
+    int type = sqlite3_column_type(query, column);
+    const char *text;
+
+    if (type == SQLITE_NULL) return add_cell(table, "", 0, err);
+    if (type == SQLITE_FLOAT) {
+        syi_format_double(number, sqlite3_column_double(query, column));
+        return add_cell(table, number, strlen(number), err);
+    }
+    if (type != SQLITE_INTEGER) table->right[column] = 0;
+    text = (const char *)sqlite3_column_text(query, column);
+    return add_cell(table, text ? text : "", text ? (size_t)sqlite3_column_bytes(query, column) : 0, err);
+}
+
+static int read_rows(sqlite3 *db, const char *path, sqlite3_stmt *query, struct table *table,
+                     struct sy_error *err)
+{
+    const char *name;
+    int code, status = SY_OK;
+
+    table->n_columns = sqlite3_column_count(query);
+    table->right = syi_alloc((size_t)table->n_columns, err);
+    if (!table->right) return SY_ENOMEM;
+    memset(table->right, 1, (size_t)table->n_columns);
+    for (int i = 0; i < table->n_columns && status == SY_OK; i++) {
+        name = sqlite3_column_name(query, i);
+        status = add_cell(table, name ? name : "", name ? strlen(name) : 0, err);
+    }
+    table->n_rows = 1;
+    while (status == SY_OK && (code = sqlite3_step(query)) != SQLITE_DONE) {
+        if (code != SQLITE_ROW) return sql_error(db, path, err);
+        for (int i = 0; i < table->n_columns && status == SY_OK; i++)
+            status = add_value(table, query, i, err);
+        table->n_rows++;
+    }
+    return status;
+}
+
+static void free_table(struct table *table)
+{
+    for (size_t i = 0; i < table->n_cells; i++) syi_free(table->cells[i]);
+    syi_free(table->cells);
+    syi_free(table->right);
+}
+
+static int read_table(sqlite3 *db, const char *path, const char *sql, struct table *table,
+                      struct sy_error *err)
+{
+    sqlite3_stmt *query = NULL;
+    const char *rest = "";
+    int status;
+
+    memset(table, 0, sizeof(*table));
+    if (sqlite3_prepare_v2(db, sql, -1, &query, &rest) != SQLITE_OK) return sql_error(db, path, err);
+    if (!query)
+        status = syi_error(err, SY_EINVAL, "metrics: the SQL is empty; try \"SELECT * FROM loss_curve\"");
+    else if (rest[strspn(rest, " \t\r\n;")])
+        status = syi_error(err, SY_EINVAL, "metrics: more than one SQL statement; give one at a time");
+    else if (!sqlite3_stmt_readonly(query))
+        status =
+            syi_error(err, SY_EINVAL, "metrics: this SQL would change %s, which is only read here", path);
+    else
+        status = read_rows(db, path, query, table, err);
+    sqlite3_finalize(query);
+    if (status) {
+        free_table(table);
+        memset(table, 0, sizeof(*table));
+    }
+    return status;
+}
+
+/* ---- printing ---- */
+
+/* Columns a terminal needs for the text: code points, taken as one column each. */
+static size_t width(const char *text)
+{
+    size_t n = 0;
+    for (; *text; text++) n += ((unsigned char)*text & 0xc0) != 0x80;
+    return n;
+}
+
+static void append_aligned(struct syi_text *line, const char *cell, size_t columns, int right, int last)
+{
+    size_t blanks = columns - width(cell);
+
+    if (right) syi_text_printf(line, "%*s", (int)blanks, "");
+    syi_text_puts(line, cell);
+    if (!last) syi_text_printf(line, "%*s", (int)(right ? 0 : blanks) + 2, "");
+}
+
+static int print_line(struct syi_text *text, syi_query_line_fn line, void *arg, struct sy_error *err)
+{
+    int status;
+
+    syi_text_append(text, "", 0);
+    status = syi_text_status(text, err);
+    if (status == SY_OK) status = line(arg, text->data ? text->data : "");
+    syi_text_free(text);
+    return status;
+}
+
+static int print_tsv(const struct table *table, syi_query_line_fn line, void *arg, struct sy_error *err)
+{
+    int status = SY_OK;
+
+    for (size_t row = 0; row < table->n_rows && status == SY_OK; row++) {
+        struct syi_text text = {0};
+        for (int i = 0; i < table->n_columns; i++) {
+            if (i) syi_text_puts(&text, "\t");
+            syi_text_puts(&text, table->cells[row * (size_t)table->n_columns + (size_t)i]);
+        }
+        status = print_line(&text, line, arg, err);
+    }
+    return status;
+}
+
+static int print_columns(const struct table *table, syi_query_line_fn line, void *arg, struct sy_error *err)
+{
+    size_t n = (size_t)table->n_columns, *widths = syi_alloc(n * sizeof(*widths), err), cell;
+    int status = widths ? SY_OK : SY_ENOMEM;
+
+    for (size_t i = 0; i < table->n_cells && status == SY_OK; i++) {
+        cell = width(table->cells[i]);
+        if (cell > widths[i % n]) widths[i % n] = cell;
+    }
+    for (size_t row = 0; row < table->n_rows && status == SY_OK; row++) {
+        struct syi_text text = {0};
+        for (size_t i = 0; i < n; i++)
+            append_aligned(&text, table->cells[row * n + i], widths[i], table->right[i], i == n - 1);
+        status = print_line(&text, line, arg, err);
+    }
+    syi_free(widths);
+    return status;
+}
+
+static int print_table(const struct table *table, enum syi_query_format format, syi_query_line_fn line,
+                       void *arg, struct sy_error *err)
+{
+    if (table->n_columns == 0) return SY_OK;
+    return format == SYI_QUERY_TSV ? print_tsv(table, line, arg, err) : print_columns(table, line, arg, err);
+}
+
+/* Every section that has rows, under its title. */
+static int print_summary(const struct table *tables, enum syi_query_format format, syi_query_line_fn line,
+                         void *arg, struct sy_error *err)
+{
+    int status = SY_OK, printed = 0;
+
+    for (size_t i = 0; i < SYI_COUNT(summary) && status == SY_OK; i++) {
+        if (tables[i].n_rows < 2) continue;
+        if (printed++) status = line(arg, "");
+        if (status == SY_OK) status = line(arg, summary[i].title);
+        if (status == SY_OK) status = print_table(&tables[i], format, line, arg, err);
+    }
+    return status;
+}
+
+int syi_query_run(const char *path, const char *sql, enum syi_query_format format, syi_query_line_fn line,
+                  void *arg, struct sy_error *err)
+{
+    struct table tables[SYI_COUNT(summary)];
+    size_t n = sql ? 1 : SYI_COUNT(summary);
+    sqlite3 *db;
+    int status = open_database(path, &db, err);
+
+    if (status) return status;
+    memset(tables, 0, sizeof(tables));
+    for (size_t i = 0; i < n && status == SY_OK; i++)
+        status = read_table(db, path, sql ? sql : summary[i].sql, &tables[i], err);
+    sqlite3_close(db);
+    if (status == SY_OK)
+        status = sql ? print_table(&tables[0], format, line, arg, err)
+                     : print_summary(tables, format, line, arg, err);
+    for (size_t i = 0; i < n; i++) free_table(&tables[i]);
+    return status;
+}

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Questions to a run's database: a user's SQL, read-only, or a summary. Works beside a running writer and
+ * after a crash. */
+#ifndef SYI_QUERY_H
+#define SYI_QUERY_H
+
+#include "core/base/base.h"
+
+enum syi_query_format {
+    SYI_QUERY_COLUMNS, /* for people: aligned, numbers to the right */
+    SYI_QUERY_TSV /* for programs: tabs, a header line; tab, line feed and backslash in texts as \t \n \\ */
+};
+
+/* Gets one line without its line feed; another value than SY_OK stops the printing and is returned. */
+typedef int (*syi_query_line_fn)(void *arg, const char *line);
+
+/* Runs one SELECT (or EXPLAIN, or a reading PRAGMA) on the database at path, header line first. sql NULL
+ * prints a summary of the run. The rows are read before the first line is given out, so a slow printer never
+ * keeps the writer from its database. */
+int syi_query_run(const char *path, const char *sql, enum syi_query_format format, syi_query_line_fn line,
+                  void *arg, struct sy_error *err) SYI_MUST_CHECK;
+
+#endif

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The store of a run's numbers: a metric sink (core/train/sink.h) that writes an SQLite database from a
+ * thread of its own. Reading it back is query.h's. */
+#ifndef SYI_STORE_H
+#define SYI_STORE_H
+
+#include "core/train/sink.h"
+
+enum {
+    SYI_STORE_VERSION = 1,
+    SYI_STORE_APPLICATION = 0x53594d44
+}; /* user_version, application_id of schema.sql */
+
+struct syi_store_options {
+    int64_t start_step; /* the step of the checkpoint the run goes on from, -1 for a fresh start */
+    int append;         /* belong to the last attempt instead of beginning one (eval of a finished run) */
+    const char *config; /* the run file in force, kept with the attempt; borrowed for the call */
+};
+
+/* Opens or makes the database, begins an attempt and starts the writer. sink->close ends it; on failure
+ * nothing is left open. The calling thread is the sink's producer. */
+int syi_store_open(const char *path, const struct syi_store_options *options, struct syi_metric_sink *sink,
+                   struct sy_error *err) SYI_MUST_CHECK;
+
+#endif
