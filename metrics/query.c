@@ -24,10 +24,9 @@ static const struct section {
     const char *title, *sql;
 } summary[] = {
     {"attempts", "SELECT attempt, time, start_step, host, version FROM run ORDER BY attempt"},
-    {"loss",
-     "SELECT step, loss, learning_rate FROM loss_curve WHERE step IN (SELECT min(step) FROM loss_curve UNION "
-     "SELECT max(step) FROM loss_curve UNION SELECT max(step) * k / 4 FROM loss_curve, "
-     "(SELECT 1 AS k UNION SELECT 2 UNION SELECT 3)) ORDER BY step"},
+    {"loss", "SELECT step, loss, learning_rate FROM loss_curve WHERE step IN (SELECT (SELECT min(step) FROM "
+             "loss_curve WHERE step >= quarter * (SELECT max(step) FROM loss_curve) / 4) FROM (SELECT 0 AS "
+             "quarter UNION SELECT 1 UNION SELECT 2 UNION SELECT 3 UNION SELECT 4)) ORDER BY step"},
     {"evaluation, newest", "SELECT task, step, name, value FROM eval_latest ORDER BY task, name"},
     {"expert load, last step",
      "SELECT layer, expert, tokens, dropped, round(share, 4) AS share FROM expert_load "
@@ -47,7 +46,8 @@ static int sql_error(sqlite3 *db, const char *path, struct sy_error *err)
         return syi_error(err, SY_EFORMAT, "metrics: %s: %s", path, sqlite3_errmsg(db));
     if (code == SQLITE_READONLY || code == SQLITE_AUTH)
         return syi_error(err, SY_EINVAL, "metrics: %s is only read here: %s", path, sqlite3_errmsg(db));
-    return syi_error(err, SY_EINVAL, "metrics: %s: %s", path, sqlite3_errmsg(db));
+    return syi_error(err, code == SQLITE_IOERR || code == SQLITE_CANTOPEN ? SY_EIO : SY_EINVAL,
+                     "metrics: %s: %s", path, sqlite3_errmsg(db));
 }
 
 /* ---- opening ---- */

@@ -1,6 +1,6 @@
 -- The database of a run, metrics.db. Steps count finished training steps. Nothing is ever deleted: when a run goes on
 -- from a checkpoint, its later steps come again under a new attempt, and the views show each step's valid rows only.
--- Tables hold facts, views answer questions; doc/metrics.md has examples.
+-- Tables hold facts, views answer questions.
 
 PRAGMA application_id = 1398361412; -- "SYMD"
 PRAGMA user_version = 1;

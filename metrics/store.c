@@ -29,10 +29,8 @@ struct store {
 };
 
 static const char *const insert_sql[] = {
-    [SYI_RECORD_METRIC] =
-        "INSERT OR REPLACE INTO metric (attempt, step, name, value) VALUES (?1, ?2, ?3, ?4)",
-    [SYI_RECORD_ROUTING] = "INSERT OR REPLACE INTO routing (attempt, step, layer, expert, tokens, dropped) "
-                           "VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+    [SYI_RECORD_METRIC] = "INSERT OR REPLACE INTO metric VALUES (?1, ?2, ?3, ?4)",
+    [SYI_RECORD_ROUTING] = "INSERT OR REPLACE INTO routing VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
     [SYI_RECORD_EVENT] = "INSERT INTO event (attempt, step, kind, text, time) VALUES (?1, ?2, ?3, ?4, ?5)",
     [SYI_RECORD_EVAL] =
         "INSERT INTO eval (attempt, step, task, name, value, time) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",

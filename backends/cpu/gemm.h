@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One description for all six matrix products, made from a call: C = A' B' for each expert, where the rows of buffers
- * lie in groups of slots and only the first slots of a group are filled. A plain product is one expert with all slots
- * filled. Used by the reference and the fast kernels; computes nothing itself. */
+/* One description for all six matrix products, made from a call: C = A' B' for each expert, where the rows of
+ * buffers lie in groups of slots and only the first slots of a group are filled. A plain product is one
+ * expert with all slots filled. Used by the reference and the fast kernels; computes nothing itself. */
 #ifndef SYCPU_GEMM_H
 #define SYCPU_GEMM_H
 
@@ -71,7 +71,13 @@ static inline int64_t sycpu_gemm_a_size(const struct sycpu_gemm *gemm)
 {
     return gemm->groups * gemm->slots * gemm->a_width;
 }
-static inline int64_t sycpu_gemm_b_size(const struct sycpu_gemm *gemm) { return gemm->depth * gemm->columns; }
-static inline int64_t sycpu_gemm_c_size(const struct sycpu_gemm *gemm) { return gemm->rows * gemm->columns; }
+static inline int64_t sycpu_gemm_b_size(const struct sycpu_gemm *gemm)
+{
+    return gemm->depth * gemm->columns;
+}
+static inline int64_t sycpu_gemm_c_size(const struct sycpu_gemm *gemm)
+{
+    return gemm->rows * gemm->columns;
+}
 
 #endif

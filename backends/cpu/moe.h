@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Index arithmetic of routing that the reference and the fast kernels share. A group is group_rows consecutive rows of
- * the batch; the expert buffer is [expert, group, slot, column]. */
+/* Index arithmetic of routing that the reference and the fast kernels share. A group is group_rows
+ * consecutive rows of the batch; the expert buffer is [expert, group, slot, column]. */
 #ifndef SYCPU_MOE_H
 #define SYCPU_MOE_H
 
-#include "cpu.h"
+#include "backends/cpu/cpu.h"
 
 /* Sizes of a dispatch or combine call. */
 struct sycpu_moe {
@@ -18,8 +18,8 @@ static inline struct sycpu_moe sycpu_moe_sizes(const struct sy_call *call, const
                                                const struct sy_tensor *expert, const struct sy_tensor *slot)
 {
     const struct sy_attr_group *attr = call->attr;
-    struct sycpu_moe moe = {expert->dim[0], expert->dim[1],   expert->dim[2],   buffer->dim[0], buffer->dim[1],
-                            buffer->dim[2], buffer->dim[3],   attr->group_rows, expert->data,   slot->data};
+    struct sycpu_moe moe = {expert->dim[0], expert->dim[1], expert->dim[2],   buffer->dim[0], buffer->dim[1],
+                            buffer->dim[2], buffer->dim[3], attr->group_rows, expert->data,   slot->data};
     return moe;
 }
 

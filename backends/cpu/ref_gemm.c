@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reference kernels of the matrix products: every element by itself, in the order of doc/numerics.md, with no thought of
- * speed. The fast kernels (fast_gemm.c) must give the same bits. */
+/* Reference kernels of the matrix products: every element by itself, in the order of doc/numerics.md, with no
+ * thought of speed. The fast kernels (fast_gemm.c) must give the same bits. */
 #include "config.h"
 
 #include <math.h>
 
 #include "gemm.h"
 
-/* Balanced binary tree over leaves that come one by one: pending[i] waits for a right neighbour of equal weight. */
+/* Balanced binary tree over leaves that come one by one: pending[i] waits for a right neighbour of equal
+ * weight. */
 struct tree {
     sy_real pending[64];
     int n_pending;

@@ -1,27 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Routing in plain C: which expert and slot each token gets, moving tokens into expert buffers and back, and the two
- * router losses. The experts themselves are grouped matmuls; the router's logits and softmax are ops of their own. */
+/* Routing in plain C: which expert and slot each token gets, moving tokens into expert buffers and back, and
+ * the two router losses. The experts themselves are grouped matmuls; the router's logits and softmax are ops
+ * of their own. */
 #include "config.h"
 
-#include <math.h>
-
 #include "moe.h"
-
-#ifdef SY_REAL_DOUBLE
-#    define FMA fma
-#else
-#    define FMA fmaf
-#endif
-
-/* Sum of a[i] * b[i] in 16 lanes (doc/numerics.md, row sum). */
-static sy_real row_dot(const sy_real *a, const sy_real *b, int64_t n)
-{
-    sy_real lane[16] = {0};
-    for (int64_t i = 0; i < n; i++) lane[i % 16] = FMA(a[i], b[i], lane[i % 16]);
-    for (int s = 8; s > 0; s /= 2)
-        for (int l = 0; l < s; l++) lane[l] += lane[l + s];
-    return lane[0];
-}
+#include "ref.h"
 
 /* ---- route ---- */
 
@@ -222,7 +206,7 @@ static void gather(const struct sycpu_moe *moe, const sy_real *buffer, const sy_
                 int64_t place = sycpu_moe_place(moe, i);
                 if (place < 0) continue;
                 sy_real value = buffer[place * moe->dim + d];
-                sum = gate ? FMA(gate[i], value, sum) : sum + value;
+                sum = gate ? syi_fma(gate[i], value, sum) : sum + value;
             }
             out[token * moe->dim + d] = sum;
         }
@@ -254,7 +238,7 @@ int SYCPU_REF(combine_grad)(void *context, const struct sy_call *call)
     for (int64_t i = 0; i < moe.rows * moe.length * moe.choices; i++) {
         int64_t place = sycpu_moe_place(&moe, i);
         const sy_real *row = dout + i / moe.choices * moe.dim;
-        dgate[i] = place < 0 ? 0 : row_dot(row, buffer + place * moe.dim, moe.dim);
+        dgate[i] = place < 0 ? 0 : ref_row_dot(row, buffer + place * moe.dim, moe.dim);
         for (int64_t d = 0; place >= 0 && d < moe.dim; d++) dbuffer[place * moe.dim + d] = gate[i] * row[d];
     }
     return SY_OK;
@@ -289,10 +273,10 @@ static void loss_group(void *arg, int64_t group, int thread)
         const sy_real *p = l->probability + row * l->tokens * l->experts, *lse = l->lse + row * l->tokens;
         for (int64_t t = 0; t < real; t++)
             for (int64_t e = 0; e < l->experts; e++) mass[e] += p[t * l->experts + e];
-        z += row_dot(lse, lse, real);
+        z += ref_row_dot(lse, lse, real);
     }
     for (int64_t e = 0; e < l->experts; e++)
-        sum = FMA((sy_real)l->chosen[e * l->groups + group], mass[e], sum);
+        sum = syi_fma((sy_real)l->chosen[e * l->groups + group], mass[e], sum);
     l->balance[group] = n ? (sy_real)l->experts * sum / (sy_real)n : 0;
     l->z[group] = z;
 }
@@ -307,10 +291,10 @@ int SYCPU_REF(router_loss)(void *context, const struct sy_call *call)
     const struct sy_attr_group *attr = call->attr;
     const int64_t *dim = call->in[0].dim;
     (void)context;
-    struct loss l = {call->in[0].data, call->in[1].data,         call->in[2].data, call->in[3].data,
-                     dim[1],           dim[2],                   dim[0] / attr->group_rows,
-                     attr->group_rows, call->out[0].data,        call->out[1].data,
-                     call->workspace};
+    struct loss l = {call->in[0].data,          call->in[1].data, call->in[2].data,
+                     call->in[3].data,          dim[1],           dim[2],
+                     dim[0] / attr->group_rows, attr->group_rows, call->out[0].data,
+                     call->out[1].data,         call->workspace};
     sycpu_parallel(call, l.groups, loss_group, &l);
     return SY_OK;
 }
@@ -331,7 +315,8 @@ int SYCPU_REF(router_loss_grad)(void *context, const struct sy_call *call)
             int64_t i = row * tokens + t;
             dlse[i] = t < real ? 2 * lse[i] * dz[g] : 0;
             for (int64_t e = 0; e < experts; e++) {
-                sy_real share = t < real ? (sy_real)experts * (sy_real)chosen[e * groups + g] / (sy_real)n : 0;
+                sy_real share =
+                    t < real ? (sy_real)experts * (sy_real)chosen[e * groups + g] / (sy_real)n : 0;
                 dprobability[i * experts + e] = t < real ? share * dbalance[g] : 0;
             }
         }

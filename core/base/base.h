@@ -65,8 +65,7 @@ void syi_sha256_hex(struct syi_sha256 *hash, char hex[65]); /* finishes: hash mu
 /* Whether a shell-like pattern (`*` any run of characters, `?` one, everything else itself) matches the whole
  * name. Used to choose parameters by their path ("*expert*"). */
 int syi_pattern_match(const char *pattern, const char *name);
-/* Edit distance of two strings (Levenshtein, bytes), at most 255 long each; longer ones count as far apart.
- */
+/* Edit distance of two strings (Levenshtein, bytes) of at most 255 bytes each; longer ones are far apart. */
 int syi_edit_distance(const char *a, const char *b);
 
 /* ---- file.c ---- */

@@ -198,6 +198,7 @@ static inline double syi_f64_tanh(double x)
 #    define syi_sqrt            syi_f64_sqrt
 #    define syi_activation      syi_f64_activation
 #    define syi_activation_grad syi_f64_activation_grad
+#    define syi_activation_both syi_f64_activation_both
 #else
 #    define syi_exp             syi_f32_exp
 #    define syi_log             syi_f32_log
@@ -206,6 +207,7 @@ static inline double syi_f64_tanh(double x)
 #    define syi_sqrt            syi_f32_sqrt
 #    define syi_activation      syi_f32_activation
 #    define syi_activation_grad syi_f32_activation_grad
+#    define syi_activation_both syi_f32_activation_both
 #endif
 
 #endif

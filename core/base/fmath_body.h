@@ -108,8 +108,11 @@ static inline FM_F FM(logistic)(FM_F minus_z)
 
 /* gelu, tanh approximation: x/2 (1 + tanh(u)) = x / (1 + e^-2u), 2u = x (c1 + c3 x^2), c1 = 2 sqrt(2 / pi),
  * c3 = 0.044715 c1. */
-#define FM_GELU_C1 1.5957691216057307117597842397375
-#define FM_GELU_C3 0.0713548162726002527623402219899
+#define FM_GELU_C1 1.59576912160573071175978423974
+#define FM_GELU_C3 0.0713548162726002487763387522799
+/* Where e^-z overflows on one side and vanishes beside 1 on the other, in float and in double. */
+#define FM_GELU_FLAT (FM_S)32
+#define FM_SILU_FLAT (FM_S)1024
 
 static inline FM_F FM(gelu_minus_z)(FM_F x)
 {
@@ -128,25 +131,38 @@ static inline FM_F FM(activation)(FM_F x, int kind)
     }
 }
 
-/* The derivative at x. The clamps keep infinities out where the derivative is 0 or 1 anyway. */
-static inline FM_F FM(activation_grad)(FM_F x, int kind)
+/* The derivative at x; *value: the activation, the same bits as above. The clamps keep infinities out where
+ * the logistic factor is exactly 0 or 1, so they change no other bit. */
+static inline FM_F FM(activation_both)(FM_F x, int kind, FM_F *value)
 {
     const FM_F zero = FM(set)((FM_S)0), one = FM(set)((FM_S)1);
-    FM_F s, slope;
+    FM_F near, s, slope;
     switch (kind) {
-    case 1: return FM(select)(FM(less)(zero, x), one, zero);
+    case 1: *value = FM(max)(zero, x); return FM(select)(FM(less)(zero, x), one, zero);
     case 2:
-        x = FM(min)(FM(set)((FM_S)32), FM(max)(FM(set)((FM_S)-32), x));
-        s = FM(logistic)(FM(gelu_minus_z)(x));
-        slope = FM(fma)(FM(set)((FM_S)(3 * FM_GELU_C3)), FM(mul)(x, x), FM(set)((FM_S)FM_GELU_C1));
-        return FM(mul)(s, FM(fma)(FM(mul)(x, slope), FM(sub)(one, s), one));
+        near = FM(min)(FM(set)(FM_GELU_FLAT), FM(max)(FM(set)(-FM_GELU_FLAT), x));
+        s = FM(logistic)(FM(gelu_minus_z)(near));
+        slope = FM(fma)(FM(set)((FM_S)(3 * FM_GELU_C3)), FM(mul)(near, near), FM(set)((FM_S)FM_GELU_C1));
+        slope = FM(mul)(near, slope);
+        break;
     case 3:
-        x = FM(min)(FM(set)((FM_S)128), FM(max)(FM(set)((FM_S)-128), x));
-        s = FM(logistic)(FM(sub)(zero, x));
-        return FM(mul)(s, FM(fma)(x, FM(sub)(one, s), one));
-    default: return one;
+        near = FM(min)(FM(set)(FM_SILU_FLAT), FM(max)(FM(set)(-FM_SILU_FLAT), x));
+        s = FM(logistic)(FM(sub)(zero, near));
+        slope = near;
+        break;
+    default: *value = x; return one;
     }
+    *value = FM(mul)(x, s);
+    return FM(mul)(s, FM(fma)(slope, FM(sub)(one, s), one));
+}
+
+static inline FM_F FM(activation_grad)(FM_F x, int kind)
+{
+    FM_F value;
+    return FM(activation_both)(x, kind, &value);
 }
 
 #undef FM_GELU_C1
 #undef FM_GELU_C3
+#undef FM_GELU_FLAT
+#undef FM_SILU_FLAT

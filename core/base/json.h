@@ -52,8 +52,7 @@ uint32_t syi_json_member(const struct syi_json *json, uint32_t object, const cha
 const char *syi_json_string(const struct syi_json *json, uint32_t node);
 const char *syi_json_key(const struct syi_json *json, uint32_t node);
 
-/* The writer puts commas and colons; the caller balances open and close and writes a key before each member.
- */
+/* The writer puts commas and colons; the caller balances open and close and writes each member's key. */
 struct syi_json_writer {
     struct syi_text *out;               /* borrowed */
     int depth;                          /* open arrays and objects */

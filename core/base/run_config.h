@@ -24,7 +24,7 @@
     X(SYI_SPARSE_MIDDLE, "MIDDLE")
 #define SYI_ROUTER_MAP(X)     X(SYI_ROUTER_TOKENS_CHOOSE_MASKED, "tokens_choose_masked")
 #define SYI_TASK_MAP(X)       X(SYI_TASK_TSV, "tsv")
-#define SYI_VOCABULARY_MAP(X) X(SYI_VOCABULARY_BYTES, "bytes")
+#define SYI_VOCABULARY_MAP(X) X(SYI_VOCABULARY_KIND_BYTES, "bytes")
 #define SYI_SCHEDULE_MAP(X)                                                                                  \
     X(SYI_SCHEDULE_CONSTANT, "constant")                                                                     \
     X(SYI_SCHEDULE_LINEAR, "linear")                                                                         \
@@ -72,8 +72,7 @@ struct syi_ints {
 #define SYI_FIELD_ENUM(name)   int name;
 #define SYI_FIELD_INTS(name)   struct syi_ints name;
 
-/* config->model.d_model and so on. Plain data: assign it, keep it on the heap or the stack, nothing to free.
- */
+/* config->model.d_model and so on. Plain data: assign it, nothing to free. */
 struct syi_config {
 #define SY_SECTION_BEGIN(section, help)                          struct {
 #define SY_OPTION(section, key, type, value, range, flags, help) SYI_FIELD_##type(key)

@@ -11,8 +11,20 @@
 /* X(name in the file and of the constant, bytes of an element) */
 #define SYI_SAFETENSORS_DTYPE_MAP(X)                                                                         \
     X(BOOL, 1)                                                                                               \
-    X(U8, 1) X(I8, 1) X(F8_E4M3, 1) X(F8_E5M2, 1) X(I16, 2) X(U16, 2) X(F16, 2) X(BF16, 2) X(I32, 4)         \
-        X(U32, 4) X(F32, 4) X(I64, 8) X(U64, 8) X(F64, 8)
+    X(U8, 1)                                                                                                 \
+    X(I8, 1)                                                                                                 \
+    X(F8_E4M3, 1)                                                                                            \
+    X(F8_E5M2, 1)                                                                                            \
+    X(I16, 2)                                                                                                \
+    X(U16, 2)                                                                                                \
+    X(F16, 2)                                                                                                \
+    X(BF16, 2)                                                                                               \
+    X(I32, 4)                                                                                                \
+    X(U32, 4)                                                                                                \
+    X(F32, 4)                                                                                                \
+    X(I64, 8)                                                                                                \
+    X(U64, 8)                                                                                                \
+    X(F64, 8)
 
 enum syi_safetensors_dtype {
 #define SYI_SAFETENSORS_ENUM(name, bytes) SYI_SAFETENSORS_##name,

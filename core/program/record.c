@@ -392,3 +392,17 @@ int syi_argmax(struct syi_program *p, int logits)
     struct syi_tensor t = *at(p, logits);
     return EMIT(p, SY_OP_ARGMAX, syi_temp(p, SY_I32, t.rank - 1, t.dim, t.axis), NULL, 0, logits);
 }
+
+void syi_output(struct syi_program *p, int tensor, const char *name)
+{
+    if (!HAVE(p, tensor)) return;
+    struct syi_tensor *t = at(p, tensor);
+    if (t->kind != SYI_TEMP) {
+        BAD(p, "output %s: not a temporary", name);
+        return;
+    }
+    uint32_t interned = syi_program_intern(p, name);
+    t->kind = SYI_OUTPUT;
+    t->name = interned;
+    memset(t->axis, SYI_AXIS_NONE, sizeof t->axis);
+}

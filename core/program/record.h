@@ -81,6 +81,8 @@ int syi_dropout(struct syi_program *p, int x, int rng, int site, double rate);
 int syi_activation(struct syi_program *p, int x, int activation);
 int syi_activation_grad(struct syi_program *p, int x, int dy, int activation);
 int syi_fill_like(struct syi_program *p, int scalar, int like); /* the scalar in every element */
+/* Makes a temporary an output of that name, whole on every rank. */
+void syi_output(struct syi_program *p, int tensor, const char *name);
 /* Copies a into tensor `to` (output, carry, state or parameter). */
 void syi_store(struct syi_program *p, int a, int to);
 

@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The CPU backend: its descriptor, the list of kernels made from kernels.def, and the choice of the
+ * instruction set at open (cpuid, never the compiler's -march). All variants give the same bits in float32
+ * (doc/numerics.md). */
+#include "config.h"
+
+#include <stdio.h>
+
+#include "cpu.h"
+
+/* ---- kernels ---- */
+
+#define WORKSPACE_0(function) NULL
+#define WORKSPACE_1(function) function
+#define ENTRY(NAME, function, has_workspace, feature, isa)                                                   \
+    {SY_OP_##NAME, SY_F32, SY_F32,  feature, isa, WORKSPACE_##has_workspace(function##_workspace),           \
+     NULL,         NULL,   function},
+/* An op's fast kernel, or nothing. */
+#define FAST_0(NAME, function, has_workspace, feature, isa)
+#define FAST_1(NAME, function, has_workspace, feature, isa) ENTRY(NAME, function, has_workspace, feature, isa)
+
+/* Widest first: the host takes the first that the context's features allow. */
+static const struct sy_kernel kernels[] = {
+#if SYCPU_X86_64
+#    define SYCPU_KERNEL(NAME, name, ref_workspace, fast, fast_workspace)                                    \
+        FAST_##fast(NAME, sycpu_avx512_##name, fast_workspace, SYCPU_AVX512, "avx512")
+#    include "kernels.def"
+#    undef SYCPU_KERNEL
+#    define SYCPU_KERNEL(NAME, name, ref_workspace, fast, fast_workspace)                                    \
+        FAST_##fast(NAME, sycpu_avx2_##name, fast_workspace, SYCPU_AVX2, "avx2")
+#    include "kernels.def"
+#    undef SYCPU_KERNEL
+#endif
+#if SYCPU_AARCH64
+#    define SYCPU_KERNEL(NAME, name, ref_workspace, fast, fast_workspace)                                    \
+        FAST_##fast(NAME, sycpu_neon_##name, fast_workspace, SYCPU_NEON, "neon")
+#    include "kernels.def"
+#    undef SYCPU_KERNEL
+#endif
+#define SYCPU_KERNEL(NAME, name, ref_workspace, fast, fast_workspace)                                        \
+    ENTRY(NAME, sycpu_ref_##name, ref_workspace, 0, "portable")
+#include "kernels.def"
+#undef SYCPU_KERNEL
+};
+
+/* ---- variants ---- */
+
+/* Widest first; a variant uses the kernels of those behind it where it has none of its own. */
+static const struct variant {
+    const char *name;
+    uint32_t features; /* enum sycpu_feature: of its kernels and of the narrower ones */
+} variants[] = {
+    {"avx512", SYCPU_AVX512 | SYCPU_AVX2},
+    {"avx2", SYCPU_AVX2},
+    {"neon", SYCPU_NEON},
+    {"portable", 0},
+};
+enum { VARIANTS = sizeof(variants) / sizeof(variants[0]) };
+
+/* What the processor has and this build has kernels for. */
+static uint32_t detect(void)
+{
+    uint32_t features = 0;
+#if SYCPU_X86_64
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) features |= SYCPU_AVX2;
+    if (features && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
+        features |= SYCPU_AVX512;
+#endif
+#if SYCPU_AARCH64
+    features |= SYCPU_NEON; /* part of every AArch64 */
+#endif
+    return features;
+}
+
+/* "avx512, avx2, portable" */
+static void list_variants(uint32_t features, char *text, size_t bytes)
+{
+    size_t used = 0;
+    text[0] = '\0';
+    for (int i = 0; i < VARIANTS; i++)
+        if (!(variants[i].features & ~features) && used < bytes)
+            used += (size_t)snprintf(text + used, bytes - used, "%s%s", used ? ", " : "", variants[i].name);
+}
+
+/* NULL: unknown or not possible here, and the host was told why. */
+static const struct variant *choose(const struct sy_host *host, const char *name)
+{
+    uint32_t features = detect();
+    char line[256], have[64];
+    for (int i = 0; i < VARIANTS; i++) {
+        int possible = !(variants[i].features & ~features);
+        if (possible && (strcmp(name, "auto") == 0 || strcmp(name, variants[i].name) == 0))
+            return &variants[i];
+    }
+    list_variants(features, have, sizeof(have));
+    snprintf(line, sizeof(line), "variant \"%.40s\" is not possible here: this CPU and build have auto, %s",
+             name, have);
+    host->error(host->arg, line);
+    return NULL;
+}
+
+/* ---- descriptor ---- */
+
+static int probe(const struct sy_host *host, int *score, char *text, size_t text_bytes)
+{
+    (void)host;
+    *score = 10;
+    list_variants(detect(), text, text_bytes);
+    return SY_OK;
+}
+
+static int open(const struct sy_host *host, const struct sy_backend_option *options, void **context,
+                uint32_t *features, char *description, size_t description_bytes)
+{
+    const char *name = "auto";
+    char line[256];
+    for (; options->key; options++) {
+        if (strcmp(options->key, "variant") != 0) {
+            snprintf(line, sizeof(line), "unknown option \"%.80s\": there is variant", options->key);
+            host->error(host->arg, line);
+            return SY_EINVAL;
+        }
+        name = options->value;
+    }
+    const struct variant *variant = choose(host, name);
+    if (!variant) return SY_EINVAL;
+    *context = NULL; /* kernels keep nothing between calls */
+    *features = variant->features;
+    snprintf(description, description_bytes, "%s", variant->name);
+    return SY_OK;
+}
+
+static void close(void *context)
+{
+    (void)context;
+}
+
+#if defined(__clang__)
+#    define BUILD "clang " __clang_version__
+#else
+#    define BUILD "gcc " __VERSION__
+#endif
+
+SY_API extern const struct sy_backend_desc sy_backend_cpu;
+const struct sy_backend_desc sy_backend_cpu = {
+    .magic = SY_ABI_MAGIC,
+    .abi_major = SY_ABI_MAJOR,
+    .abi_minor = SY_ABI_MINOR,
+    .min_host_minor = 1,
+    .desc_bytes = sizeof(struct sy_backend_desc),
+    .layout = SY_ABI_LAYOUT,
+    .caps = SY_CAP_KERNELS,
+    .name = "cpu",
+    .version = PACKAGE_VERSION,
+    .build = BUILD,
+    .probe = probe,
+    .open = open,
+    .close = close,
+    .kernels = kernels,
+    .n_kernels = sizeof(kernels) / sizeof(kernels[0]),
+};

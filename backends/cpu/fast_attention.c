@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Attention, vectorised: threads over (row, head), keys in blocks of 64, queries in tiles of 16. Bits are
+ * those of ref_attention.c. Nothing behind the lengths is read. */
+#include "config.h"
+
+#include "attention.h"
+#include "attention_bias.h"
+#include "fast_attention.h"
+
+#define QUERY_TILE SYCPU_LANES
+
+struct forward {
+    const struct sycpu_attention *a;
+    struct bias_table table;
+    float *out, *lse; /* [b, tq, h * K], [b, h, tq] */
+    float *scratch;   /* of all threads */
+    int64_t floats;   /* scratch of one thread */
+};
+
+/* One head of one row, and the scratch of the thread. */
+struct work {
+    const struct sycpu_attention *a;
+    const float *q;                         /* query 0 */
+    const float *bias;                      /* by key - query, or NULL */
+    int64_t q_step, n_queries, n_keys, dim; /* dim: K rounded up */
+    float *keys, *values;                   /* [K, width], [64, dim] of a block of keys */
+    float *score;                           /* [QUERY_TILE, width] */
+    float *out, *top, *sum;                 /* [queries, dim], [queries], [queries] */
+};
+
+static int64_t work_floats(const struct sycpu_attention *a)
+{
+    int64_t dim = round_up(a->head_dim), queries = a->queries + QUERY_TILE;
+    return a->head_dim * SYCPU_KEY_BLOCK + SYCPU_KEY_BLOCK * dim + QUERY_TILE * SYCPU_KEY_BLOCK +
+           round_up(queries * dim) + 2 * round_up(queries);
+}
+
+static struct work work_begin(const struct forward *f, int64_t row, int64_t head, int thread)
+{
+    const struct sycpu_attention *a = f->a;
+    int64_t dim = round_up(a->head_dim), queries = a->queries + QUERY_TILE;
+    struct work w = {.a = a, .dim = dim, .q_step = a->q_parts * a->columns};
+    w.q = (const float *)a->q + sycpu_attention_q(a, row, head);
+    w.n_keys = sycpu_attention_keys(a, row);
+    w.n_queries = w.n_keys ? sycpu_attention_queries(a, row) : 0;
+    w.bias = a->bias ? f->table.bias + head * f->table.step : NULL;
+    w.keys = f->scratch + thread * f->floats;
+    w.values = w.keys + a->head_dim * SYCPU_KEY_BLOCK;
+    w.score = w.values + SYCPU_KEY_BLOCK * dim;
+    w.out = w.score + QUERY_TILE * SYCPU_KEY_BLOCK;
+    w.top = w.out + round_up(queries * dim);
+    w.sum = w.top + round_up(queries);
+    return w;
+}
+
+/* A tile of scores: queries query .. query + rows - 1 against the keys first .. first + width - 1. */
+struct tile {
+    int64_t query, rows, first, width;
+    int64_t seen[QUERY_TILE]; /* keys of the block that each query sees */
+};
+
+/* Adds the bias and finds the largest score of each query. */
+static vf tile_tops(const struct work *w, const struct tile *t)
+{
+    float square[QUERY_TILE * SYCPU_LANES];
+    const vf low = vf_set(-__builtin_inff()), zero = vf_set(0.0f);
+    for (int64_t r = 0; r < QUERY_TILE; r++) {
+        float *score = w->score + r * t->width;
+        int64_t distance = t->first - t->query - r + w->a->queries - 1;
+        vf top = low;
+        for (int64_t k = 0; r < t->rows && k < t->seen[r]; k += SYCPU_LANES) {
+            vf s = vf_add(vf_load(score + k), zero);
+            if (w->bias) s = vf_add(s, vf_load(w->bias + distance + k));
+            vf_store(score + k, s);
+            top = vf_max(top, vf_select(vf_first(lanes_left(t->seen[r] - k)), s, low));
+        }
+        vf_store(square + r * SYCPU_LANES, top);
+    }
+    return rows_top(square);
+}
+
+/* Scores become p = exp(score - top); gives the sum of each query. */
+static vf tile_weights(const struct work *w, const struct tile *t, vf tops)
+{
+    float square[QUERY_TILE * SYCPU_LANES], top[QUERY_TILE];
+    vf_store(top, tops);
+    for (int64_t r = 0; r < QUERY_TILE; r++) {
+        float *score = w->score + r * t->width;
+        vf sum = vf_set(0.0f), m = vf_set(top[r]);
+        for (int64_t k = 0; r < t->rows && k < t->seen[r]; k += SYCPU_LANES) {
+            vf p = vf_exp(vf_sub(vf_load(score + k), m));
+            p = vf_keep(vf_first(lanes_left(t->seen[r] - k)), p);
+            vf_store(score + k, p);
+            sum = vf_add(sum, p);
+        }
+        vf_store(square + r * SYCPU_LANES, sum);
+    }
+    return rows_sum(square);
+}
+
+/* Scales the running outputs of a tile when its maxima move. */
+static void rescale(const struct work *w, const struct tile *t, vf factors)
+{
+    float factor[QUERY_TILE];
+    vf_store(factor, factors);
+    for (int64_t r = 0; r < t->rows; r++) {
+        float *out = w->out + (t->query + r) * w->dim;
+        for (int64_t d = 0; d < w->dim; d += SYCPU_LANES)
+            vf_store(out + d, vf_mul(vf_load(out + d), vf_set(factor[r])));
+    }
+}
+
+static void attend_tile(const struct work *w, const struct tile *t, int64_t n)
+{
+    float *top = w->top + t->query, *sum = w->sum + t->query;
+    int64_t end = w->a->attr->causal ? t->seen[0] : NO_LIMIT;
+    const struct product scores = {.a = w->q + t->query * w->q_step,
+                                   .a_row = w->q_step,
+                                   .a_step = 1,
+                                   .b = w->keys,
+                                   .b_step = t->width,
+                                   .c = w->score,
+                                   .c_row = t->width,
+                                   .steps = w->a->head_dim,
+                                   .begin = -NO_LIMIT,
+                                   .end = NO_LIMIT,
+                                   .fresh = 1};
+    const struct product outputs = {.a = w->score,
+                                    .a_row = t->width,
+                                    .a_step = 1,
+                                    .b = w->values,
+                                    .b_step = w->dim,
+                                    .c = w->out + t->query * w->dim,
+                                    .c_row = w->dim,
+                                    .steps = n,
+                                    .begin = -NO_LIMIT,
+                                    .end = end};
+    multiply(&scores, t->rows, round_up(t->seen[t->rows - 1]));
+    vf old = vf_load(top), now = tile_tops(w, t), total = vf_load(sum);
+    if (t->first) {
+        now = vf_max(old, now);
+        vf factor = vf_exp(vf_sub(old, now));
+        total = vf_mul(total, factor);
+        rescale(w, t, factor);
+    }
+    vf_store(sum, vf_add(total, tile_weights(w, t, now)));
+    vf_store(top, now);
+    multiply(&outputs, t->rows, w->dim);
+}
+
+/* All queries against the keys first .. first + n - 1. */
+static void attend_block(const struct work *w, int64_t row, int64_t head, int64_t first, int64_t n)
+{
+    const struct sycpu_attention *a = w->a;
+    struct tile t = {.first = first, .width = round_up(n)};
+    int64_t kv_step = a->kv_parts * a->columns, query = 0;
+    const float *keys = (const float *)a->kv + sycpu_attention_kv(a, row, head, 2) + first * kv_step;
+    const float *values = (const float *)a->kv + sycpu_attention_kv(a, row, head, 1) + first * kv_step;
+    float mask[SYCPU_KEY_BLOCK];
+    copy_transposed(keys, kv_step, n, a->head_dim, w->keys, t.width);
+    copy_rows(values, kv_step, n, a->head_dim, w->values);
+    if (a->dropout.threshold) {
+        key_masks(a, row, head, first, mask);
+        mask_rows(w->values, mask, n, w->dim);
+    }
+    if (a->attr->causal && first > a->position)
+        query = first - a->position; /* the first that sees the block */
+    for (; query < w->n_queries; query += QUERY_TILE) {
+        t.query = query;
+        t.rows = w->n_queries - query < QUERY_TILE ? w->n_queries - query : QUERY_TILE;
+        for (int64_t r = 0; r < t.rows; r++)
+            t.seen[r] = sycpu_clamp(sycpu_attention_seen(a, w->n_keys, query + r) - first, 0, n);
+        attend_tile(w, &t, n);
+    }
+}
+
+/* out = o * (1 / l), lse = m + log(l); zeros behind the real queries. */
+static void finish(const struct work *w, float *out, float *lse)
+{
+    const struct sycpu_attention *a = w->a;
+    float factor[QUERY_TILE];
+    for (int64_t q = 0; q < w->n_queries; q += QUERY_TILE) {
+        vf sum = vf_load(w->sum + q);
+        int64_t rows = lanes_left(w->n_queries - q);
+        vf_store_first(lse + q, vf_add(vf_load(w->top + q), vf_log(sum)), rows);
+        vf_store(factor, vf_div(vf_set(1.0f), sum));
+        for (int64_t r = 0; r < rows; r++)
+            for (int64_t d = 0; d < w->dim; d += SYCPU_LANES)
+                vf_store_first(out + (q + r) * a->columns + d,
+                               vf_mul(vf_load(w->out + (q + r) * w->dim + d), vf_set(factor[r])),
+                               lanes_left(a->head_dim - d));
+    }
+    for (int64_t q = w->n_queries; q < a->queries; q++) {
+        memset(out + q * a->columns, 0, (size_t)a->head_dim * sizeof(float));
+        lse[q] = 0;
+    }
+}
+
+static void attend_head(void *arg, int64_t task, int thread)
+{
+    const struct forward *f = arg;
+    const struct sycpu_attention *a = f->a;
+    int64_t row = task / a->heads, head = task % a->heads;
+    struct work w = work_begin(f, row, head, thread);
+    memset(w.out, 0, (size_t)(w.n_queries * w.dim) * sizeof(float));
+    memset(w.top, 0, (size_t)(2 * round_up(a->queries + QUERY_TILE)) * sizeof(float));
+    for (int64_t first = 0; w.n_queries && first < w.n_keys; first += SYCPU_KEY_BLOCK)
+        attend_block(&w, row, head, first, sycpu_clamp(w.n_keys - first, 0, SYCPU_KEY_BLOCK));
+    finish(&w, f->out + row * a->queries * a->columns + head * a->head_dim, f->lse + task * a->queries);
+}
+
+uint64_t SYCPU_FAST(attention_workspace)(const struct sy_call *call, int threads)
+{
+    const struct sycpu_attention a = sycpu_attention_sizes(call, &call->out[0]);
+    return (uint64_t)(bias_floats(&a) + threads * work_floats(&a)) * sizeof(float);
+}
+
+int SYCPU_FAST(attention)(void *context, const struct sy_call *call)
+{
+    const struct sycpu_attention a = sycpu_attention_read(call, &call->out[0], &call->in[6]);
+    float *workspace = call->workspace;
+    struct forward f = {.a = &a, .out = call->out[0].data, .lse = call->out[1].data};
+    (void)context;
+    f.table = fill_bias(&a, workspace);
+    f.scratch = workspace + bias_floats(&a);
+    f.floats = work_floats(&a);
+    sycpu_parallel(call, a.rows * a.heads, attend_head, &f);
+    return SY_OK;
+}

@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Small matrix products of one head, of which fast attention is made: C += A B, where element c of a row is a
+ * chain over steps i of A[row, i] * B[i, c]. Vectors lie along the columns, so each element keeps its order.
+ * Every row has its own range of steps (causal attention); steps outside it are not touched. */
+#ifndef SYCPU_FAST_ATTENTION_H
+#define SYCPU_FAST_ATTENTION_H
+
+#include "gemm_simd.h"
+#include "simd.h"
+
+#if defined(__AVX512F__)
+#    define PRODUCT_ROWS 8
+#else
+#    define PRODUCT_ROWS 6 /* the accumulators of a tile have two or four registers each */
+#endif
+
+struct product {
+    const float *a; /* A[row, i] at a[row * a_row + i * a_step] */
+    int64_t a_row, a_step;
+    const float *b; /* B[i, 0] at b[i * b_step] */
+    int64_t b_step;
+    float *c; /* C[row, 0] at c[row * c_row] */
+    int64_t c_row;
+    int64_t steps;      /* all rows: 0 .. steps - 1 */
+    int64_t begin, end; /* row r: begin + r .. end + r - 1 of those; -NO_LIMIT, NO_LIMIT: all */
+    int fresh;          /* chains begin at +0, else at C */
+};
+
+#define NO_LIMIT (INT64_C(1) << 40)
+
+static inline int64_t product_bound(const struct product *p, int64_t offset, int64_t row)
+{
+    int64_t bound = offset + row;
+    return bound < 0 ? 0 : bound > p->steps ? p->steps : bound;
+}
+
+#define TILE_BEGIN(r) vf c##r = p->fresh ? vf_set(0.0f) : vf_load(c + r * p->c_row);
+#define TILE_STEP(r)  c##r = vf_fma(vf_set(a[r * p->a_row]), columns, c##r);
+#define TILE_END(r)   vf_store(c + r * p->c_row, c##r);
+
+/* Rows row .. row + n - 1 of 16 columns, steps begin .. end - 1. Accumulators are named: gcc stores arrays.
+ */
+#define TILE(n, ROWS)                                                                                        \
+    static inline void tile_##n(const struct product *p, int64_t row, int64_t column, int64_t begin,         \
+                                int64_t end)                                                                 \
+    {                                                                                                        \
+        const float *a = p->a + row * p->a_row + begin * p->a_step;                                          \
+        const float *b = p->b + begin * p->b_step + column;                                                  \
+        float *c = p->c + row * p->c_row + column;                                                           \
+        ROWS(TILE_BEGIN)                                                                                     \
+        for (int64_t i = begin; i < end; i++, a += p->a_step, b += p->b_step) {                              \
+            const vf columns = vf_load(b);                                                                   \
+            ROWS(TILE_STEP)                                                                                  \
+        }                                                                                                    \
+        ROWS(TILE_END)                                                                                       \
+    }
+
+#define ROWS_1(X) X(0)
+TILE(1, ROWS_1)
+TILE(2, ROWS_2)
+TILE(4, ROWS_4)
+#if PRODUCT_ROWS == 8
+TILE(8, ROWS_8)
+#    define TILE_TOP tile_8
+#else
+TILE(6, ROWS_6)
+#    define TILE_TOP tile_6
+#endif
+
+/* One row after the other, where their common range is left. */
+static inline void product_single(const struct product *p, int64_t row, int64_t columns, int64_t begin,
+                                  int64_t end)
+{
+    for (int64_t column = 0; begin < end && column < columns; column += SYCPU_LANES)
+        tile_1(p, row, column, begin, end);
+}
+
+/* `height` rows: what only some have before their common range, that range together, and the rest. */
+static inline void product_rows(const struct product *p, int64_t row, int height, int64_t columns)
+{
+    int64_t low = product_bound(p, p->begin, row + height - 1), high = product_bound(p, p->end, row);
+    int together = low < high || p->fresh;
+    for (int64_t r = row; r < row + height; r++)
+        product_single(p, r, columns, product_bound(p, p->begin, r),
+                       together ? low : product_bound(p, p->end, r));
+    if (!together) return;
+    for (int64_t column = 0; column < columns; column += SYCPU_LANES) {
+        if (height == PRODUCT_ROWS) TILE_TOP(p, row, column, low, high);
+        if (height == 4) tile_4(p, row, column, low, high);
+        if (height == 2) tile_2(p, row, column, low, high);
+        if (height == 1) tile_1(p, row, column, low, high);
+    }
+    for (int64_t r = row; r < row + height; r++)
+        product_single(p, r, columns, high, product_bound(p, p->end, r));
+}
+
+/* columns: a multiple of 16; rows of B and C have that many. A fresh product has no limits. */
+static inline void multiply(const struct product *p, int64_t rows, int64_t columns)
+{
+    for (int64_t row = 0; row < rows;) {
+        int64_t left = rows - row;
+        int height = left >= PRODUCT_ROWS ? PRODUCT_ROWS : left >= 4 ? 4 : left >= 2 ? 2 : 1;
+        product_rows(p, row, height, columns);
+        row += height;
+    }
+}
+
+/* ---- copies and sums over lanes ---- */
+
+static inline int64_t round_up(int64_t n)
+{
+    return (n + SYCPU_LANES - 1) / SYCPU_LANES * SYCPU_LANES;
+}
+
+static inline int64_t lanes_left(int64_t n)
+{
+    return n < 0 ? 0 : n > SYCPU_LANES ? SYCPU_LANES : n;
+}
+
+/* to[row, 0 .. width): n rows of `dim` elements, widened to round_up(dim) by zeros. */
+static inline void copy_rows(const float *from, int64_t step, int64_t n, int64_t dim, float *to)
+{
+    for (int64_t row = 0; row < n; row++, from += step, to += round_up(dim))
+        for (int64_t d = 0; d < dim; d += SYCPU_LANES)
+            vf_store(to + d, vf_load_first(from + d, lanes_left(dim - d)));
+}
+
+/* to[d, row] of `width` columns, a multiple of 16; columns from n on repeat the last row. */
+static inline void copy_transposed(const float *from, int64_t step, int64_t n, int64_t dim, float *to,
+                                   int64_t width)
+{
+    for (int64_t first = 0; first < width; first += LANES) {
+        const float *row[LANES];
+        int64_t d = 0;
+        for (int64_t i = 0; i < LANES; i++) row[i] = from + (first + i < n ? first + i : n - 1) * step;
+        for (; d + LANES <= dim; d += LANES) transpose(row, d, to + d * width + first, width, LANES);
+        for (; d < dim; d++)
+            for (int64_t i = 0; i < LANES; i++) to[d * width + first + i] = row[i][d];
+    }
+}
+
+/* A square of 16 x 16 the other way round, so that what was in the lanes of a row is in one lane of 16
+ * vectors. */
+static inline void turn(const float *square, float *turned)
+{
+    for (int first = 0; first < SYCPU_LANES; first += LANES) {
+        const float *row[LANES];
+        for (int i = 0; i < LANES; i++) row[i] = square + (first + i) * SYCPU_LANES;
+        for (int d = 0; d < SYCPU_LANES; d += LANES)
+            transpose(row, d, turned + d * SYCPU_LANES + first, SYCPU_LANES, LANES);
+    }
+}
+
+/* Lane r: the sum over the lanes of row r of the square, in the order of a row sum. */
+static inline vf rows_sum(const float *square)
+{
+    float t[SYCPU_LANES * SYCPU_LANES];
+    turn(square, t);
+    for (int s = 8; s > 0; s /= 2)
+        for (int l = 0; l < s; l++)
+            vf_store(t + l * SYCPU_LANES,
+                     vf_add(vf_load(t + l * SYCPU_LANES), vf_load(t + (l + s) * SYCPU_LANES)));
+    return vf_load(t);
+}
+
+/* Lane r: the largest of row r of the square. */
+static inline vf rows_top(const float *square)
+{
+    float t[SYCPU_LANES * SYCPU_LANES];
+    turn(square, t);
+    vf top = vf_load(t);
+    for (int l = 1; l < SYCPU_LANES; l++) top = vf_max(top, vf_load(t + l * SYCPU_LANES));
+    return top;
+}
+
+#endif

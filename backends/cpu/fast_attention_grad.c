@@ -1,0 +1,326 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Gradient of attention, vectorised: threads over (row, head), keys in blocks of 64, queries in panels of 32.
+ * The weights are computed again from lse. Bits are those of ref_attention.c. */
+#include "config.h"
+
+#include "attention.h"
+#include "attention_bias.h"
+#include "fast_attention.h"
+
+#define PANEL 32 /* queries whose weights are held at once */
+
+struct backward {
+    const struct sycpu_attention *a;
+    struct bias_table table;
+    const float *out, *lse, *dout; /* [b, tq, h * K], [b, h, tq] */
+    float *dq, *dkv;               /* packs; dkv is dq for self-attention */
+    float *dbias;                  /* [b, heads, buckets] of each row, or NULL */
+    float *scratch;                /* of all threads */
+    int64_t floats;                /* scratch of one thread */
+};
+
+/* One head of one row, and the scratch of the thread. */
+struct work {
+    const struct sycpu_attention *a;
+    int64_t row, head, n_queries, n_keys, dim; /* dim: K rounded up */
+    const float *q, *dout, *lse, *bias;        /* query 0; bias by key - query or NULL */
+    int64_t q_step, kv_step;
+    float *keys_t, *values_t, *keys; /* [K, width], [K, width], [64, dim] of a block of keys */
+    float *q_rows, *dout_rows;       /* [PANEL, dim] */
+    float *p, *ds;                   /* [PANEL, width], [PANEL, 16 + width] and 16 zeros */
+    float *dq, *dk, *dv;             /* [queries, dim], [64, dim], [64, dim] */
+    float *mean, *diagonal;          /* [queries] sum of dout * out, [distances] sums of ds */
+    float mask[SYCPU_KEY_BLOCK];
+};
+
+static int64_t diagonal_floats(const struct sycpu_attention *a)
+{
+    return round_up(a->queries + a->keys + 3 * SYCPU_LANES);
+}
+
+static int64_t work_floats(const struct sycpu_attention *a)
+{
+    int64_t dim = round_up(a->head_dim);
+    return 2 * a->head_dim * SYCPU_KEY_BLOCK + 3 * SYCPU_KEY_BLOCK * dim + 2 * PANEL * dim +
+           PANEL * SYCPU_KEY_BLOCK + (PANEL + 1) * (SYCPU_KEY_BLOCK + SYCPU_LANES) + a->queries * dim +
+           round_up(a->queries) + diagonal_floats(a);
+}
+
+static void place_scratch(struct work *w, float *scratch)
+{
+    int64_t block = SYCPU_KEY_BLOCK * w->dim, transposed = w->a->head_dim * SYCPU_KEY_BLOCK;
+    w->keys_t = scratch;
+    w->values_t = w->keys_t + transposed;
+    w->keys = w->values_t + transposed;
+    w->dk = w->keys + block;
+    w->dv = w->dk + block;
+    w->q_rows = w->dv + block;
+    w->dout_rows = w->q_rows + PANEL * w->dim;
+    w->p = w->dout_rows + PANEL * w->dim;
+    w->ds = w->p + PANEL * SYCPU_KEY_BLOCK;
+    w->dq = w->ds + (PANEL + 1) * (SYCPU_KEY_BLOCK + SYCPU_LANES);
+    w->mean = w->dq + w->a->queries * w->dim;
+    w->diagonal = w->mean + round_up(w->a->queries);
+}
+
+static struct work work_begin(const struct backward *f, int64_t task, int thread)
+{
+    const struct sycpu_attention *a = f->a;
+    struct work w = {.a = a, .row = task / a->heads, .head = task % a->heads, .dim = round_up(a->head_dim)};
+    w.n_keys = sycpu_attention_keys(a, w.row);
+    w.n_queries = w.n_keys ? sycpu_attention_queries(a, w.row) : 0;
+    w.q = (const float *)a->q + sycpu_attention_q(a, w.row, w.head);
+    w.dout = f->dout + w.row * a->queries * a->columns + w.head * a->head_dim;
+    w.lse = f->lse + task * a->queries;
+    w.bias = a->bias ? f->table.bias + w.head * f->table.step : NULL;
+    w.q_step = a->q_parts * a->columns;
+    w.kv_step = a->kv_parts * a->columns;
+    place_scratch(&w, f->scratch + thread * f->floats);
+    memset(w.dq, 0, (size_t)(w.n_queries * w.dim) * sizeof(float));
+    memset(w.diagonal, 0, (size_t)diagonal_floats(a) * sizeof(float));
+    return w;
+}
+
+/* mean[q] = row sum of dout * out. */
+static void means(const struct work *w, const float *out)
+{
+    const struct sycpu_attention *a = w->a;
+    float square[SYCPU_LANES * SYCPU_LANES];
+    for (int64_t q = 0; q < w->n_queries; q += SYCPU_LANES) {
+        int64_t rows = lanes_left(w->n_queries - q);
+        for (int64_t r = 0; r < SYCPU_LANES; r++) {
+            vf sum = vf_set(0.0f);
+            for (int64_t d = 0; r < rows && d < a->head_dim; d += SYCPU_LANES) {
+                int64_t at = (q + r) * a->columns + d, n = lanes_left(a->head_dim - d);
+                vf more = vf_fma(vf_load_first(w->dout + at, n), vf_load_first(out + at, n), sum);
+                sum = vf_select(vf_first(n), more, sum);
+            }
+            vf_store(square + r * SYCPU_LANES, sum);
+        }
+        vf_store_first(w->mean + q, rows_sum(square), rows);
+    }
+}
+
+/* Queries query .. query + rows - 1 against the keys first .. first + n - 1. */
+struct panel {
+    int64_t query, rows, first, n, width, ds_step;
+    int64_t end;         /* query r sees end + r keys of the block, at most n */
+    int64_t seen[PANEL]; /* that number */
+};
+
+/* From scores in p and dp in ds: the weights and ds = p * (dp - mean). */
+static void weights(const struct work *w, const struct panel *t)
+{
+    const vf zero = vf_set(0.0f);
+    vf_store(w->ds, zero);
+    for (int64_t r = 0; r < t->rows; r++) {
+        float *p = w->p + r * t->width, *ds = w->ds + SYCPU_LANES + r * t->ds_step;
+        int64_t distance = t->first - t->query - r + w->a->queries - 1, k = 0;
+        vf lse = vf_set(w->lse[t->query + r]), mean = vf_set(w->mean[t->query + r]);
+        for (; k < t->seen[r]; k += SYCPU_LANES) {
+            const vm seen = vf_first(lanes_left(t->seen[r] - k));
+            vf s = vf_add(vf_load(p + k), zero);
+            if (w->bias) s = vf_add(s, vf_load(w->bias + distance + k));
+            vf weight = vf_keep(seen, vf_exp(vf_sub(s, lse)));
+            vf d = vf_mul(weight, vf_sub(vf_add(vf_load(ds + k), zero), mean));
+            vf_store(p + k, weight);
+            vf_store(ds + k, vf_keep(seen, d));
+        }
+        for (; k <= t->width; k += SYCPU_LANES) vf_store(ds + k, zero);
+    }
+}
+
+/* Adds ds to the sums of its diagonals, q ascending. 16 diagonals lie in a row at every query; the zeros
+ * between the rows of ds are what stands beside the block. */
+static void add_diagonals(const struct work *w, const struct panel *t)
+{
+    const float *ds = w->ds + SYCPU_LANES;
+    float *to = w->diagonal + t->first - t->query + w->a->queries - 1;
+    for (int64_t distance = 1 - t->rows; distance < t->width; distance += SYCPU_LANES) {
+        int64_t r = sycpu_clamp(1 - SYCPU_LANES - distance, 0, t->rows);
+        int64_t end = sycpu_clamp(t->width - distance, 0, t->rows);
+        vf sum = vf_load(to + distance);
+        for (; r < end; r++) sum = vf_add(sum, vf_load(ds + r * t->ds_step + r + distance));
+        vf_store(to + distance, sum);
+    }
+}
+
+static void panel_gradient(const struct work *w, const struct panel *t)
+{
+    const int64_t dim = w->a->head_dim, begin = w->a->attr->causal ? 1 - t->end : -NO_LIMIT;
+    float *ds = w->ds + SYCPU_LANES;
+    const struct product scores = {.a = w->q_rows,
+                                   .a_row = w->dim,
+                                   .a_step = 1,
+                                   .b = w->keys_t,
+                                   .b_step = t->width,
+                                   .c = w->p,
+                                   .c_row = t->width,
+                                   .steps = dim,
+                                   .begin = -NO_LIMIT,
+                                   .end = NO_LIMIT,
+                                   .fresh = 1};
+    const struct product dp = {.a = w->dout_rows,
+                               .a_row = w->dim,
+                               .a_step = 1,
+                               .b = w->values_t,
+                               .b_step = t->width,
+                               .c = ds,
+                               .c_row = t->ds_step,
+                               .steps = dim,
+                               .begin = -NO_LIMIT,
+                               .end = NO_LIMIT,
+                               .fresh = 1};
+    const struct product dv = {.a = w->p,
+                               .a_row = 1,
+                               .a_step = t->width,
+                               .b = w->dout_rows,
+                               .b_step = w->dim,
+                               .c = w->dv,
+                               .c_row = w->dim,
+                               .steps = t->rows,
+                               .begin = begin,
+                               .end = NO_LIMIT};
+    const struct product dk = {.a = ds,
+                               .a_row = 1,
+                               .a_step = t->ds_step,
+                               .b = w->q_rows,
+                               .b_step = w->dim,
+                               .c = w->dk,
+                               .c_row = w->dim,
+                               .steps = t->rows,
+                               .begin = begin,
+                               .end = NO_LIMIT};
+    const struct product dq = {.a = ds,
+                               .a_row = t->ds_step,
+                               .a_step = 1,
+                               .b = w->keys,
+                               .b_step = w->dim,
+                               .c = w->dq + t->query * w->dim,
+                               .c_row = w->dim,
+                               .steps = t->n,
+                               .begin = -NO_LIMIT,
+                               .end = t->end};
+    copy_rows(w->q + t->query * w->q_step, w->q_step, t->rows, dim, w->q_rows);
+    copy_rows(w->dout + t->query * w->a->columns, w->a->columns, t->rows, dim, w->dout_rows);
+    multiply(&scores, t->rows, round_up(t->seen[t->rows - 1]));
+    multiply(&dp, t->rows, round_up(t->seen[t->rows - 1]));
+    weights(w, t);
+    multiply(&dv, t->n, w->dim);
+    multiply(&dk, t->n, w->dim);
+    multiply(&dq, t->rows, w->dim);
+    add_diagonals(w, t);
+}
+
+/* Keys and values of a block in the forms the products need. */
+static void load_block(struct work *w, const struct panel *t)
+{
+    const struct sycpu_attention *a = w->a;
+    const float *keys =
+        (const float *)a->kv + sycpu_attention_kv(a, w->row, w->head, 2) + t->first * w->kv_step;
+    const float *values =
+        (const float *)a->kv + sycpu_attention_kv(a, w->row, w->head, 1) + t->first * w->kv_step;
+    copy_transposed(keys, w->kv_step, t->n, a->head_dim, w->keys_t, t->width);
+    copy_rows(keys, w->kv_step, t->n, a->head_dim, w->keys);
+    if (a->dropout.threshold) {
+        key_masks(a, w->row, w->head, t->first, w->mask);
+        copy_rows(values, w->kv_step, t->n, a->head_dim, w->dv);
+        mask_rows(w->dv, w->mask, t->n, w->dim);
+        copy_transposed(w->dv, w->dim, t->n, a->head_dim, w->values_t, t->width);
+    } else {
+        copy_transposed(values, w->kv_step, t->n, a->head_dim, w->values_t, t->width);
+    }
+    memset(w->dk, 0, (size_t)(t->n * w->dim) * sizeof(float));
+    memset(w->dv, 0, (size_t)(t->n * w->dim) * sizeof(float));
+}
+
+/* n rows of `dim` elements, + 0, from scratch to a pack; then zeros for rows up to `all`. */
+static void store_rows(const float *from, int64_t n, int64_t all, int64_t dim, float *to, int64_t step)
+{
+    for (int64_t row = 0; row < n; row++, from += round_up(dim))
+        for (int64_t d = 0; d < dim; d += SYCPU_LANES)
+            vf_store_first(to + row * step + d, vf_add(vf_load(from + d), vf_set(0.0f)), lanes_left(dim - d));
+    for (int64_t row = n; row < all; row++) memset(to + row * step, 0, (size_t)dim * sizeof(float));
+}
+
+static void block_gradient(struct work *w, int64_t first, float *dk, float *dv)
+{
+    const struct sycpu_attention *a = w->a;
+    struct panel t = {.first = first, .n = sycpu_clamp(w->n_keys - first, 0, SYCPU_KEY_BLOCK)};
+    t.width = round_up(t.n);
+    t.ds_step = t.width + SYCPU_LANES;
+    load_block(w, &t);
+    for (t.query = a->attr->causal ? first : 0; t.query < w->n_queries; t.query += PANEL) {
+        t.rows = sycpu_clamp(w->n_queries - t.query, 0, PANEL);
+        t.end = a->attr->causal ? t.query + 1 - first : NO_LIMIT;
+        for (int64_t r = 0; r < t.rows; r++) t.seen[r] = sycpu_clamp(t.end + r, 0, t.n);
+        panel_gradient(w, &t);
+    }
+    store_rows(w->dk, t.n, t.n, a->head_dim, dk + first * w->kv_step, w->kv_step);
+    if (a->dropout.threshold) { /* + 0 before the mask */
+        for (int64_t i = 0; i < t.n * w->dim; i += SYCPU_LANES)
+            vf_store(w->dv + i, vf_add(vf_load(w->dv + i), vf_set(0.0f)));
+        mask_rows(w->dv, w->mask, t.n, w->dim);
+    }
+    store_rows(w->dv, t.n, t.n, a->head_dim, dv + first * w->kv_step, w->kv_step);
+}
+
+static void head_gradient(void *arg, int64_t task, int thread)
+{
+    const struct backward *f = arg;
+    const struct sycpu_attention *a = f->a;
+    struct work w = work_begin(f, task, thread);
+    float *dk = f->dkv + sycpu_attention_kv(a, w.row, w.head, 2);
+    float *dv = f->dkv + sycpu_attention_kv(a, w.row, w.head, 1);
+    int64_t done = w.n_queries ? w.n_keys : 0;
+    means(&w, f->out + (w.dout - f->dout));
+    for (int64_t first = 0; first < done; first += SYCPU_KEY_BLOCK) block_gradient(&w, first, dk, dv);
+    store_rows(NULL, 0, a->keys - done, a->head_dim, dk + done * w.kv_step, w.kv_step);
+    store_rows(NULL, 0, a->keys - done, a->head_dim, dv + done * w.kv_step, w.kv_step);
+    store_rows(w.dq, w.n_queries, a->queries, a->head_dim, f->dq + sycpu_attention_q(a, w.row, w.head),
+               w.q_step);
+    if (!f->dbias) return;
+    float *dbias = f->dbias + task * a->buckets;
+    memset(dbias, 0, (size_t)a->buckets * sizeof(float));
+    for (int64_t i = 0; i < a->queries + a->keys - 1; i++) dbias[f->table.bucket[i]] += w.diagonal[i];
+}
+
+/* Chains over the rows of each leaf, then the tree over leaves; the sum ends in rows[0]. */
+static void sum_rows(float *rows, int64_t n_rows, int64_t leaf, int64_t n)
+{
+    for (int64_t i = 0; i < n_rows; i++)
+        for (int64_t j = 0; i % leaf && j < n; j++) rows[(i - i % leaf) * n + j] += rows[i * n + j];
+    for (int64_t s = leaf; s < n_rows; s *= 2)
+        for (int64_t i = 0; i + s < n_rows; i += 2 * s)
+            for (int64_t j = 0; j < n; j++) rows[i * n + j] += rows[(i + s) * n + j];
+}
+
+static int64_t dbias_floats(const struct sycpu_attention *a)
+{
+    return round_up(a->rows * a->heads * a->buckets);
+}
+
+uint64_t SYCPU_FAST(attention_grad_workspace)(const struct sy_call *call, int threads)
+{
+    const struct sycpu_attention a = sycpu_attention_sizes(call, &call->in[6]);
+    return (uint64_t)(bias_floats(&a) + dbias_floats(&a) + threads * work_floats(&a)) * sizeof(float);
+}
+
+int SYCPU_FAST(attention_grad)(void *context, const struct sy_call *call)
+{
+    const struct sycpu_attention a = sycpu_attention_read(call, &call->in[6], NULL);
+    float *workspace = call->workspace;
+    struct backward f = {.a = &a, .out = call->in[6].data, .lse = call->in[7].data, .dout = call->in[8].data};
+    (void)context;
+    f.table = fill_bias(&a, workspace);
+    f.dbias = call->out[2].rank ? workspace + bias_floats(&a) : NULL;
+    f.scratch = workspace + bias_floats(&a) + dbias_floats(&a);
+    f.floats = work_floats(&a);
+    f.dq = call->out[0].data;
+    f.dkv = call->out[call->out[1].rank ? 1 : 0].data;
+    sycpu_parallel(call, a.rows * a.heads, head_gradient, &f);
+    if (!f.dbias) return SY_OK;
+    sum_rows(f.dbias, a.rows, a.attr->leaf, a.heads * a.buckets);
+    memcpy(call->out[2].data, f.dbias, (size_t)(a.heads * a.buckets) * sizeof(float));
+    return SY_OK;
+}

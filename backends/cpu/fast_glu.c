@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* glu and its gradient, vectorised. A task is a row of b (or an expert and group): one dropout mask serves all its
+ * positions. */
+#include "config.h"
+
+#include "backends/cpu/fast.h"
+
+enum { MASK_COLUMNS = 256 };
+
+struct glu {
+    const struct sy_call *call;
+    const struct sy_tensor *y, *counts; /* the tensor [...f]; counts[e][b], data NULL: none */
+    const int64_t *rng;
+    int64_t inner, columns, width; /* positions or slots of a task; columns of y; of a block */
+    struct syi_dropout dropout;
+    int kind; /* enum sy_activation */
+};
+
+static struct glu glu_open(const struct sy_call *call, const struct sy_tensor *y, const struct sy_tensor *rng,
+                           const struct sy_tensor *counts)
+{
+    const struct sy_attr_glu *attr = call->attr;
+    struct glu g = {.call = call, .y = y, .counts = counts, .rng = rng->data};
+    g.inner = y->dim[y->rank - 2];
+    g.columns = y->dim[y->rank - 1];
+    g.width = attr->width;
+    g.kind = (int)attr->activation;
+    g.dropout = syi_dropout_init(g.rng, attr->site, attr->rate);
+    return g;
+}
+
+static void glu_mask(const struct glu *g, int64_t outer, int64_t column, int64_t n, float *mask)
+{
+    const struct sy_tensor *y = g->y;
+    int64_t row, position = 0;
+    if (y->rank == 4) {
+        row = y->first[1] + outer % y->dim[1] + g->rng[SY_RNG_GROUP0];
+        position = y->first[0] + outer / y->dim[1];
+    } else {
+        row = y->first[0] + outer + g->rng[SY_RNG_ROW0];
+    }
+    vf_dropout_mask(&g->dropout, (uint32_t)row, (uint32_t)position, y->first[y->rank - 1] + column, n, mask);
+}
+
+/* n columns of one position; mask NULL: no dropout. Inlined with a constant kind. */
+static inline __attribute__((always_inline)) void forward(const float *gate, const float *linear, const float *mask,
+                                                          int64_t n, int kind, float *y)
+{
+#define BODY(c, count)                                                                                       \
+    do {                                                                                                     \
+        vf v = vf_mul(vf_activation(fast_load(gate + c, count), kind), fast_load(linear + c, count));        \
+        if (mask) v = vf_drop(v, fast_load(mask + c, count));                                                \
+        fast_store(y + c, v, count);                                                                         \
+    } while (0)
+    FAST_COLUMNS(c, n, BODY);
+#undef BODY
+}
+
+static inline __attribute__((always_inline)) void backward(const float *gate, const float *linear, const float *dy,
+                                                           const float *mask, int64_t n, int kind, float *dgate,
+                                                           float *dlinear)
+{
+#define BODY(c, count)                                                                                       \
+    do {                                                                                                     \
+        vf value, slope = vf_activation_both(fast_load(gate + c, count), kind, &value);                      \
+        vf d = fast_load(dy + c, count);                                                                     \
+        if (mask) d = vf_drop(d, fast_load(mask + c, count));                                                \
+        fast_store(dlinear + c, vf_mul(d, value), count);                                                    \
+        fast_store(dgate + c, vf_mul(vf_mul(d, fast_load(linear + c, count)), slope), count);                \
+    } while (0)
+    FAST_COLUMNS(c, n, BODY);
+#undef BODY
+}
+
+static void run_forward(const struct glu *g, int64_t packed, int64_t plain, const float *mask, int64_t n)
+{
+    const float *gate = (const float *)g->call->in[0].data + packed, *linear = gate + g->width;
+    float *y = (float *)g->call->out[0].data + plain;
+    switch (g->kind) {
+    case SY_RELU: forward(gate, linear, mask, n, SY_RELU, y); break;
+    case SY_GELU: forward(gate, linear, mask, n, SY_GELU, y); break;
+    case SY_SILU: forward(gate, linear, mask, n, SY_SILU, y); break;
+    default: forward(gate, linear, mask, n, SY_LINEAR, y);
+    }
+}
+
+static void run_backward(const struct glu *g, int64_t packed, int64_t plain, const float *mask, int64_t n)
+{
+    const float *gate = (const float *)g->call->in[0].data + packed, *linear = gate + g->width;
+    const float *dy = (const float *)g->call->in[1].data + plain;
+    float *dgate = (float *)g->call->out[0].data + packed, *dlinear = dgate + g->width;
+    switch (g->kind) {
+    case SY_RELU: backward(gate, linear, dy, mask, n, SY_RELU, dgate, dlinear); break;
+    case SY_GELU: backward(gate, linear, dy, mask, n, SY_GELU, dgate, dlinear); break;
+    case SY_SILU: backward(gate, linear, dy, mask, n, SY_SILU, dgate, dlinear); break;
+    default: backward(gate, linear, dy, mask, n, SY_LINEAR, dgate, dlinear);
+    }
+}
+
+/* All positions of a task, in runs of columns inside one block; the slots behind the count become +0. */
+static inline void each_run(const struct glu *g, int64_t outer, const struct sy_tensor *out, int64_t out_columns,
+                            void (*run)(const struct glu *, int64_t, int64_t, const float *, int64_t))
+{
+    int64_t filled = fast_length(g->counts, outer, g->inner), n;
+    float mask[MASK_COLUMNS];
+    for (int64_t c = 0; c < g->columns && filled; c += n) {
+        n = g->width - c % g->width;
+        if (g->dropout.threshold) {
+            if (n > MASK_COLUMNS) n = MASK_COLUMNS;
+            glu_mask(g, outer, c, n, mask);
+        }
+        for (int64_t i = 0; i < filled; i++) {
+            int64_t row = (outer * g->inner + i) * g->columns;
+            run(g, 2 * row + c / g->width * 2 * g->width + c % g->width, row + c, g->dropout.threshold ? mask : NULL,
+                n);
+        }
+    }
+    memset((float *)out->data + (outer * g->inner + filled) * out_columns, 0,
+           (size_t)((g->inner - filled) * out_columns) * sizeof(float));
+}
+
+static void forward_task(void *arg, int64_t outer, int thread)
+{
+    const struct glu *g = arg;
+    (void)thread;
+    each_run(g, outer, &g->call->out[0], g->columns, run_forward);
+}
+
+static void backward_task(void *arg, int64_t outer, int thread)
+{
+    const struct glu *g = arg;
+    (void)thread;
+    each_run(g, outer, &g->call->out[0], 2 * g->columns, run_backward);
+}
+
+int SYCPU_FAST(glu)(void *context, const struct sy_call *call)
+{
+    (void)context;
+    struct glu g = glu_open(call, &call->out[0], &call->in[1], &call->in[2]);
+    sycpu_parallel(call, sycpu_extent(g.y, g.y->rank - 2), forward_task, &g);
+    return SY_OK;
+}
+
+int SYCPU_FAST(glu_grad)(void *context, const struct sy_call *call)
+{
+    (void)context;
+    struct glu g = glu_open(call, &call->in[1], &call->in[2], &call->in[3]);
+    sycpu_parallel(call, sycpu_extent(g.y, g.y->rank - 2), backward_task, &g);
+    return SY_OK;
+}

@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What differs between instruction sets in the fast matrix products: the vector operations they use, a
+ * transposing copy, and the shape of a tile. A tile is TILE_ROWS x TILE_COLUMNS of C with TILE_COLUMNS = 2
+ * vectors; its accumulators, two vectors of B and a broadcast of A fill the register file. ROWS_n(X) is X for
+ * each of n rows; tails of rows use the two lower heights. */
+#ifndef SYCPU_GEMM_SIMD_H
+#define SYCPU_GEMM_SIMD_H
+
+#include <stdint.h>
+
+/* Sizes are constants only after inlining. */
+#define ALWAYS_INLINE static inline __attribute__((always_inline))
+
+#define ROWS_2(X)  X(0) X(1)
+#define ROWS_4(X)  ROWS_2(X) X(2) X(3)
+#define ROWS_6(X)  ROWS_4(X) X(4) X(5)
+#define ROWS_8(X)  ROWS_6(X) X(6) X(7)
+#define ROWS_12(X) ROWS_8(X) X(8) X(9) X(10) X(11)
+#define ROWS_14(X) ROWS_12(X) X(12) X(13)
+
+#if defined(__AVX512F__)
+#    include <immintrin.h>
+
+#    define LANES         16
+#    define TILE_ROWS     14
+#    define LOW_ROWS      8
+#    define LOWEST_ROWS   4
+#    define BLOCK_ROWS    84 /* rows of A that a thread packs together */
+#    define TILE_ALL(X)   ROWS_14(X)
+#    define LOW_ALL(X)    ROWS_8(X)
+#    define LOWEST_ALL(X) ROWS_4(X)
+
+typedef __m512 vec;
+
+static inline vec vec_zero(void)
+{
+    return _mm512_setzero_ps();
+}
+static inline vec vec_load(const float *p)
+{
+    return _mm512_loadu_ps(p);
+}
+static inline vec vec_broadcast(const float *p)
+{
+    return _mm512_set1_ps(*p);
+}
+static inline void vec_store(float *p, vec v)
+{
+    _mm512_storeu_ps(p, v);
+}
+static inline vec vec_add(vec a, vec b)
+{
+    return _mm512_add_ps(a, b);
+}
+static inline vec vec_fma(vec a, vec b, vec c)
+{
+    return _mm512_fmadd_ps(a, b, c);
+}
+
+/* Stores the first n lanes; n is TILE_ROWS or LANES, known when compiling. */
+ALWAYS_INLINE void vec_store_first(float *p, vec v, int n)
+{
+    _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1), v);
+}
+
+#    define UNPACK_SINGLES(a, b, lo, hi)                                                                     \
+        const __m512d lo = _mm512_castps_pd(_mm512_unpacklo_ps(a, b)),                                       \
+                      hi = _mm512_castps_pd(_mm512_unpackhi_ps(a, b));
+#    define UNPACK_DOUBLES(a, b, lo, hi)                                                                     \
+        const vec lo = _mm512_castpd_ps(_mm512_unpacklo_pd(a, b)),                                           \
+                  hi = _mm512_castpd_ps(_mm512_unpackhi_pd(a, b));
+/* Rows 4q .. 4q+3: 4x4 transposes inside the 128-bit quarters; quarter i of tqj is then column 4i + j. */
+#    define TRANSPOSE_ROWS(q, r0, r1, r2, r3)                                                                \
+        UNPACK_SINGLES(vec_load(row[r0] + k), vec_load(row[r1] + k), l##q, h##q)                             \
+        UNPACK_SINGLES(vec_load(row[r2] + k), vec_load(row[r3] + k), m##q, n##q)                             \
+        UNPACK_DOUBLES(l##q, m##q, t##q##0, t##q##1)                                                         \
+        UNPACK_DOUBLES(h##q, n##q, t##q##2, t##q##3)
+#    define GATHER_COLUMNS(j)                                                                                \
+        {                                                                                                    \
+            vec even_low = _mm512_shuffle_f32x4(t0##j, t1##j, 0x88),                                         \
+                odd_low = _mm512_shuffle_f32x4(t0##j, t1##j, 0xdd);                                          \
+            vec even_high = _mm512_shuffle_f32x4(t2##j, t3##j, 0x88),                                        \
+                odd_high = _mm512_shuffle_f32x4(t2##j, t3##j, 0xdd);                                         \
+            vec_store_first(to + (j)*stride, _mm512_shuffle_f32x4(even_low, even_high, 0x88), used);         \
+            vec_store_first(to + (j + 4) * stride, _mm512_shuffle_f32x4(odd_low, odd_high, 0x88), used);     \
+            vec_store_first(to + (j + 8) * stride, _mm512_shuffle_f32x4(even_low, even_high, 0xdd), used);   \
+            vec_store_first(to + (j + 12) * stride, _mm512_shuffle_f32x4(odd_low, odd_high, 0xdd), used);    \
+        }
+
+/* Column k + i of the rows goes to to[i * stride], its first `used` elements, for i < LANES. */
+ALWAYS_INLINE void transpose(const float *const *row, int64_t k, float *to, int64_t stride, int used)
+{
+    const int last = used - 1; /* rows that are not used repeat it */
+    TRANSPOSE_ROWS(0, 0, 1, 2, 3)
+    TRANSPOSE_ROWS(1, 4, 5, 6, 7)
+    TRANSPOSE_ROWS(2, 8, 9, 10, 11)
+    TRANSPOSE_ROWS(3, 12, 13, (14 < used ? 14 : last), (15 < used ? 15 : last))
+    GATHER_COLUMNS(0)
+    GATHER_COLUMNS(1)
+    GATHER_COLUMNS(2)
+    GATHER_COLUMNS(3)
+}
+
+#elif defined(__AVX2__)
+#    include <immintrin.h>
+
+#    define LANES         8
+#    define TILE_ROWS     6
+#    define LOW_ROWS      4
+#    define LOWEST_ROWS   2
+#    define BLOCK_ROWS    48
+#    define TILE_ALL(X)   ROWS_6(X)
+#    define LOW_ALL(X)    ROWS_4(X)
+#    define LOWEST_ALL(X) ROWS_2(X)
+
+typedef __m256 vec;
+
+static inline vec vec_zero(void)
+{
+    return _mm256_setzero_ps();
+}
+static inline vec vec_load(const float *p)
+{
+    return _mm256_loadu_ps(p);
+}
+static inline vec vec_broadcast(const float *p)
+{
+    return _mm256_broadcast_ss(p);
+}
+static inline void vec_store(float *p, vec v)
+{
+    _mm256_storeu_ps(p, v);
+}
+static inline vec vec_add(vec a, vec b)
+{
+    return _mm256_add_ps(a, b);
+}
+static inline vec vec_fma(vec a, vec b, vec c)
+{
+    return _mm256_fmadd_ps(a, b, c);
+}
+
+ALWAYS_INLINE void vec_store_first(float *p, vec v, int n)
+{
+    if (n == LANES) {
+        _mm256_storeu_ps(p, v);
+    } else {
+        _mm_storeu_ps(p, _mm256_castps256_ps128(v));
+        _mm_storel_pi((__m64 *)(p + 4), _mm256_extractf128_ps(v, 1));
+    }
+}
+
+/* Half rows i and i + 4 in one vector, so that only shuffles inside 128 bits are left to do. */
+#    define LOAD_HALVES(v, i, j, offset)                                                                     \
+        const vec v = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(row[i] + k + offset)),        \
+                                           _mm_loadu_ps(row[j] + k + offset), 1);
+#    define TRANSPOSE_HALF(o)                                                                                \
+        {                                                                                                    \
+            LOAD_HALVES(a, 0, 4, o)                                                                          \
+            LOAD_HALVES(b, 1, 5, o)                                                                          \
+            LOAD_HALVES(c, 2, (6 < used ? 6 : last), o)                                                      \
+            LOAD_HALVES(d, 3, (7 < used ? 7 : last), o)                                                      \
+            const vec ab = _mm256_unpacklo_ps(a, b), cd = _mm256_unpacklo_ps(c, d);                          \
+            const vec AB = _mm256_unpackhi_ps(a, b), CD = _mm256_unpackhi_ps(c, d);                          \
+            vec_store_first(to + (o)*stride, _mm256_shuffle_ps(ab, cd, 0x44), used);                         \
+            vec_store_first(to + (o + 1) * stride, _mm256_shuffle_ps(ab, cd, 0xee), used);                   \
+            vec_store_first(to + (o + 2) * stride, _mm256_shuffle_ps(AB, CD, 0x44), used);                   \
+            vec_store_first(to + (o + 3) * stride, _mm256_shuffle_ps(AB, CD, 0xee), used);                   \
+        }
+
+ALWAYS_INLINE void transpose(const float *const *row, int64_t k, float *to, int64_t stride, int used)
+{
+    const int last = used - 1;
+    TRANSPOSE_HALF(0)
+    TRANSPOSE_HALF(4)
+}
+
+#elif defined(__aarch64__)
+#    include <arm_neon.h>
+
+#    define LANES         4
+#    define TILE_ROWS     12
+#    define LOW_ROWS      8
+#    define LOWEST_ROWS   4
+#    define BLOCK_ROWS    48
+#    define TILE_ALL(X)   ROWS_12(X)
+#    define LOW_ALL(X)    ROWS_8(X)
+#    define LOWEST_ALL(X) ROWS_4(X)
+
+typedef float32x4_t vec;
+
+static inline vec vec_zero(void)
+{
+    return vdupq_n_f32(0.0f);
+}
+static inline vec vec_load(const float *p)
+{
+    return vld1q_f32(p);
+}
+static inline vec vec_broadcast(const float *p)
+{
+    return vld1q_dup_f32(p);
+}
+static inline void vec_store(float *p, vec v)
+{
+    vst1q_f32(p, v);
+}
+static inline vec vec_add(vec a, vec b)
+{
+    return vaddq_f32(a, b);
+}
+static inline vec vec_fma(vec a, vec b, vec c)
+{
+    return vfmaq_f32(c, a, b);
+}
+
+ALWAYS_INLINE void transpose(const float *const *row, int64_t k, float *to, int64_t stride, int used)
+{
+    const float32x4x2_t ab = vtrnq_f32(vld1q_f32(row[0] + k), vld1q_f32(row[1] + k));
+    const float32x4x2_t cd = vtrnq_f32(vld1q_f32(row[2] + k), vld1q_f32(row[3] + k));
+    (void)used; /* always 4 */
+    vst1q_f32(to, vcombine_f32(vget_low_f32(ab.val[0]), vget_low_f32(cd.val[0])));
+    vst1q_f32(to + stride, vcombine_f32(vget_low_f32(ab.val[1]), vget_low_f32(cd.val[1])));
+    vst1q_f32(to + 2 * stride, vcombine_f32(vget_high_f32(ab.val[0]), vget_high_f32(cd.val[0])));
+    vst1q_f32(to + 3 * stride, vcombine_f32(vget_high_f32(ab.val[1]), vget_high_f32(cd.val[1])));
+}
+#else
+#    error "fast matrix products need AVX-512, AVX2 or 64-bit ARM"
+#endif
+
+#define TILE_COLUMNS (2 * LANES)
+
+#endif

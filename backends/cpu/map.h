@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the reference and the fast `map` share: how an operand is broadcast, and where dropout finds its
+ * address. */
+#ifndef SYCPU_MAP_H
+#define SYCPU_MAP_H
+
+#include "backends/cpu/cpu.h"
+
+#define MAP_MAX_REGISTERS (SY_MAX_IN + SY_MAP_MAX_INSTR)
+
+/* Registers an instruction reads: a; a and b; a, b and c. */
+static const uint8_t map_arguments[SY_MAP_COUNT] = {
+#define SY_MAP(id, NAME, name, arguments, help) [id] = (arguments),
+#include "switchyard/maps.def"
+#undef SY_MAP
+};
+
+enum map_kind {
+    MAP_FULL,   /* the shape of the output */
+    MAP_ONE,    /* one element */
+    MAP_ROW,    /* one value a row: all dims but the last (or the last one is 1) */
+    MAP_COLUMN, /* one value a column: the last dim only. Wins over MAP_ROW where both fit, [n] beside [n, n]
+                 */
+};
+
+static inline enum map_kind map_kind(const struct sy_tensor *in, const struct sy_tensor *out)
+{
+    int64_t n = sycpu_count(in);
+    if (n == sycpu_count(out)) return MAP_FULL;
+    if (n == 1) return MAP_ONE;
+    return in->dim[in->rank - 1] == n && n == out->dim[out->rank - 1] ? MAP_COLUMN : MAP_ROW;
+}
+
+/* Rows of the last dim that share one dropout mask: those that differ in the dim before it only. */
+static inline int64_t map_mask_rows(const struct sy_tensor *out)
+{
+    return out->rank > 2 ? out->dim[out->rank - 2] : 1;
+}
+
+/* Address of the mask of group i of such rows. */
+static inline void map_mask_address(const struct sy_tensor *out, const int64_t *rng, int64_t i, uint32_t *row,
+                                    uint32_t *position)
+{
+    int64_t g = out->rank < 2 ? 0 : i;
+    *position = 0;
+    if (out->rank == 4) {
+        *row = (uint32_t)(out->first[1] + g % out->dim[1] + rng[SY_RNG_GROUP0]);
+        *position = (uint32_t)(out->first[0] + g / out->dim[1]);
+    } else {
+        *row = (uint32_t)((out->rank < 2 ? 0 : out->first[0]) + g + rng[SY_RNG_ROW0]);
+    }
+}
+
+#endif

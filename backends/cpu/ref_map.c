@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reference kernel of `map`: a small interpreter over runs of at most 64 columns of one row. */
+#include "config.h"
+
+#include <math.h>
+
+#include "backends/cpu/map.h"
+#include "backends/cpu/ref.h"
+
+enum { RUN = 64 };
+
+struct run {
+    const struct sy_call *call;
+    int64_t row, column, n; /* the elements */
+    sy_real reg[MAP_MAX_REGISTERS][RUN];
+};
+
+static void load(struct run *r, int input)
+{
+    const struct sy_tensor *in = &r->call->in[input], *out = &r->call->out[0];
+    const sy_real *x = in->data;
+    int64_t columns = out->dim[out->rank - 1];
+    enum map_kind kind = map_kind(in, out);
+    for (int64_t i = 0; i < r->n; i++) {
+        int64_t at[] = {
+            [MAP_FULL] = r->row * columns + r->column + i, [MAP_ROW] = r->row, [MAP_COLUMN] = r->column + i};
+        r->reg[input][i] = x[kind == MAP_ONE ? 0 : at[kind]];
+    }
+}
+
+static void drop(const struct run *r, const struct sy_map_instr *instr, const sy_real *a, sy_real *y)
+{
+    const struct sy_attr_map *attr = r->call->attr;
+    const struct sy_tensor *out = &r->call->out[0];
+    const int64_t *rng = attr->rng == 255 ? NULL : r->call->in[attr->rng].data;
+    struct syi_dropout dropout = syi_dropout_init(rng, instr->site, (double)instr->s);
+    float mask[RUN];
+    uint32_t row, position;
+    for (int64_t i = 0; i < r->n; i++) y[i] = a[i];
+    if (!dropout.threshold) return;
+    map_mask_address(out, rng, r->row / map_mask_rows(out), &row, &position);
+    syi_dropout_mask(&dropout, row, position, out->first[out->rank - 1] + r->column, r->n, mask);
+    for (int64_t i = 0; i < r->n; i++) y[i] = SYI_DROP(a[i], mask[i]);
+}
+
+static sy_real compute(const struct sy_map_instr *instr, sy_real a, sy_real b, sy_real c)
+{
+    sy_real s = instr->s;
+    switch (instr->op) {
+    case SY_MAP_CONST: return s;
+    case SY_MAP_ADD: return a + b;
+    case SY_MAP_SUB: return a - b;
+    case SY_MAP_MUL: return a * b;
+    case SY_MAP_DIV: return a / b;
+    case SY_MAP_FMA: return syi_fma(a, b, c);
+    case SY_MAP_ADDS: return a + s;
+    case SY_MAP_MULS: return a * s;
+    case SY_MAP_NEG: return -a;
+    case SY_MAP_MAX: return a > b ? a : b;
+    case SY_MAP_MIN: return a < b ? a : b;
+    case SY_MAP_SQRT: return syi_sqrt(a);
+    case SY_MAP_RSQRT: return 1 / syi_sqrt(a);
+    case SY_MAP_EXP: return syi_exp(a);
+    case SY_MAP_LOG: return syi_log(a);
+    case SY_MAP_TANH: return syi_tanh(a);
+    case SY_MAP_SELECT: return a != 0 ? b : c;
+    case SY_MAP_FINITE: return isfinite(a) ? 1 : 0;
+    case SY_MAP_LESS: return a < b ? 1 : 0;
+    case SY_MAP_ACTIVATION: return syi_activation(a, instr->c);
+    case SY_MAP_ACTIVATION_GRAD: return b * syi_activation_grad(a, instr->c);
+    default: return a;
+    }
+}
+
+static void execute(struct run *r)
+{
+    const struct sy_attr_map *attr = r->call->attr;
+    int n_in = r->call->n_in;
+    for (int i = 0; i < n_in; i++)
+        if (i != attr->rng && r->call->in[i].data) load(r, i);
+    for (int i = 0; i < attr->n_instr; i++) {
+        const struct sy_map_instr *instr = &attr->instr[i];
+        int reads = map_arguments[instr->op];
+        const sy_real *a = r->reg[reads > 0 ? instr->a : 0], *b = r->reg[reads > 1 ? instr->b : 0];
+        const sy_real *c = r->reg[reads > 2 ? instr->c : 0];
+        sy_real *y = r->reg[n_in + i];
+        if (instr->op == SY_MAP_DROPOUT) {
+            drop(r, instr, a, y);
+            continue;
+        }
+        for (int64_t j = 0; j < r->n; j++) y[j] = compute(instr, a[j], b[j], c[j]);
+    }
+    int64_t at = r->row * r->call->out[0].dim[r->call->out[0].rank - 1] + r->column;
+    for (int i = 0; i < r->call->n_out; i++)
+        memcpy((sy_real *)r->call->out[i].data + at, r->reg[attr->out_register[i]],
+               (size_t)r->n * sizeof(sy_real));
+}
+
+int SYCPU_REF(map)(void *context, const struct sy_call *call)
+{
+    (void)context;
+    const struct sy_tensor *out = &call->out[0];
+    int64_t columns = out->dim[out->rank - 1], rows = sycpu_extent(out, out->rank - 1);
+    struct run r = {.call = call};
+    for (r.row = 0; r.row < rows; r.row++) {
+        for (r.column = 0; r.column < columns; r.column += RUN) {
+            r.n = columns - r.column < RUN ? columns - r.column : RUN;
+            execute(&r);
+        }
+    }
+    return SY_OK;
+}

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reference kernels of sums over whole tensors and over ranks: block_sum, block_sumsq, tree_sum, tree_add,
+ * count_sum. */
+#include "config.h"
+
+#include "backends/cpu/ref.h"
+
+/* ---- block_sum, block_sumsq ---- */
+
+/* Sum of the block of the given extents at `x`, a place in the tensor. Rows are taken in ascending order. */
+static sy_real block(const struct sy_call *call, const sy_real *x, int square)
+{
+    const struct sy_tensor *in = &call->in[0];
+    const int64_t *leaf = ((const struct sy_attr_block *)call->attr)->leaf;
+    int last = in->rank - 1;
+    int64_t rows = 1;
+    sy_real acc = 0;
+    for (int i = 0; i < last; i++) rows *= leaf[i];
+    for (int64_t row = 0; row < rows; row++) {
+        int64_t rest = row, stride = in->dim[last], at = 0;
+        for (int i = last - 1; i >= 0; i--) {
+            at += rest % leaf[i] * stride;
+            rest /= leaf[i];
+            stride *= in->dim[i];
+        }
+        acc += square ? ref_row_dot(x + at, x + at, leaf[last]) : ref_row_sum(x + at, leaf[last]);
+    }
+    return acc;
+}
+
+static int block_sums(const struct sy_call *call, int square)
+{
+    const struct sy_tensor *in = &call->in[0];
+    const int64_t *leaf = ((const struct sy_attr_block *)call->attr)->leaf;
+    sy_real *out = call->out[0].data;
+    for (int64_t i = 0; i < sycpu_count(&call->out[0]); i++) {
+        int64_t rest = i, stride = 1, at = 0;
+        for (int d = in->rank - 1; d >= 0; d--) {
+            int64_t blocks = in->dim[d] / leaf[d];
+            at += rest % blocks * leaf[d] * stride;
+            rest /= blocks;
+            stride *= in->dim[d];
+        }
+        out[i] = block(call, (const sy_real *)in->data + at, square);
+    }
+    return SY_OK;
+}
+
+int SYCPU_REF(block_sum)(void *context, const struct sy_call *call)
+{
+    (void)context;
+    return block_sums(call, 0);
+}
+
+int SYCPU_REF(block_sumsq)(void *context, const struct sy_call *call)
+{
+    (void)context;
+    return block_sums(call, 1);
+}
+
+/* ---- trees ---- */
+
+/* The tree over elements first .. first + n - 1 (n a power of two) of axis `d`, each the tree over the axes
+ * behind it; elements beyond the extent are +0. */
+static sy_real tree(const struct sy_tensor *in, const sy_real *x, int d, int64_t first, int64_t n)
+{
+    if (n > 1) return tree(in, x, d, first, n / 2) + tree(in, x, d, first + n / 2, n / 2);
+    if (first >= in->dim[d]) return 0;
+    int64_t stride = 1, next = 1;
+    for (int i = d + 1; i < in->rank; i++) stride *= in->dim[i];
+    if (d + 1 == in->rank) return x[first];
+    while (next < in->dim[d + 1]) next *= 2;
+    return tree(in, x + first * stride, d + 1, 0, next);
+}
+
+int SYCPU_REF(tree_sum)(void *context, const struct sy_call *call)
+{
+    (void)context;
+    const struct sy_tensor *in = &call->in[0];
+    int64_t n = 1;
+    while (in->rank && n < in->dim[0]) n *= 2;
+    *(sy_real *)call->out[0].data = in->rank ? tree(in, in->data, 0, 0, n) : *(const sy_real *)in->data;
+    return SY_OK;
+}
+
+/* A column of in[ranks, piece]. */
+struct column {
+    const sy_real *x;
+    int64_t ranks, pieces;
+};
+
+static sy_real column_element(const void *arg, int64_t rank)
+{
+    const struct column *c = arg;
+    return rank < c->ranks ? c->x[rank * c->pieces] : 0;
+}
+
+int SYCPU_REF(tree_add)(void *context, const struct sy_call *call)
+{
+    (void)context;
+    sy_real *out = call->out[0].data;
+    struct column c = {call->in[0].data, call->in[0].dim[0], sycpu_count(&call->out[0])};
+    int64_t n = 1;
+    while (n < c.ranks) n *= 2;
+    for (int64_t i = 0; i < c.pieces; i++, c.x++) out[i] = ref_tree(column_element, &c, 0, n);
+    return SY_OK;
+}
+
+int SYCPU_REF(count_sum)(void *context, const struct sy_call *call)
+{
+    (void)context;
+    const int32_t *count = call->in[0].data;
+    int64_t *sum = call->out[0].data;
+    int64_t groups = call->in[0].dim[1];
+    for (int64_t e = 0; e < call->in[0].dim[0]; e++) {
+        sum[e] = 0;
+        for (int64_t b = 0; b < groups; b++) sum[e] += count[e * groups + b];
+    }
+    return SY_OK;
+}

@@ -1,0 +1,623 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Vectors of 16 floats (vf), 16 int32 (vi) and 16 lane masks (vm) for the instruction set SYCPU_ISA names,
+ * and what the fast kernels build from them: functions of fmath.h, row sums in the order of doc/numerics.md,
+ * Philox. Sixteen lanes everywhere, so a kernel is written once. Every operation is one IEEE operation a
+ * lane; no estimates.
+ *
+ *   vf_load(p), vf_store(p, v)            16 elements, any alignment
+ *   vf_load_first(p, n) ... (p, v, n)     the first n lanes (0..16); the others read as +0 and are not
+ * written vf_first(n)                           mask of the first n lanes vf_min(a, b), vf_max(a, b) a < b ?
+ * a : b, a > b ? a : b (the second when one is NaN) vf_keep(mask, a)                      a where the mask is
+ * set, else +0 vf_sum(a), vf_top(a)                  the lane sum of numerics.md; the largest lane vf_i*
+ * operations on vi */
+#ifndef SYCPU_SIMD_H
+#define SYCPU_SIMD_H
+
+#include <stdint.h>
+#include <string.h>
+
+#include "core/base/fmath.h"
+#include "core/base/philox.h"
+
+#define SYCPU_LANES 16
+
+/* ---- AVX-512: one register ---- */
+
+#if defined(__AVX512F__)
+#    include <immintrin.h>
+
+typedef __m512 vf;
+typedef __m512i vi;
+typedef __mmask16 vm;
+
+static inline vm vf_first(int64_t n)
+{
+    return (vm)((1u << n) - 1u);
+}
+static inline vf vf_load(const float *p)
+{
+    return _mm512_loadu_ps(p);
+}
+static inline void vf_store(float *p, vf v)
+{
+    _mm512_storeu_ps(p, v);
+}
+static inline vf vf_load_first(const float *p, int64_t n)
+{
+    return _mm512_maskz_loadu_ps(vf_first(n), p);
+}
+static inline void vf_store_first(float *p, vf v, int64_t n)
+{
+    _mm512_mask_storeu_ps(p, vf_first(n), v);
+}
+static inline vi vf_iload(const int32_t *p)
+{
+    return _mm512_loadu_si512(p);
+}
+static inline void vf_istore(int32_t *p, vi v)
+{
+    _mm512_storeu_si512(p, v);
+}
+static inline vf vf_set(float s)
+{
+    return _mm512_set1_ps(s);
+}
+static inline vf vf_add(vf a, vf b)
+{
+    return _mm512_add_ps(a, b);
+}
+static inline vf vf_sub(vf a, vf b)
+{
+    return _mm512_sub_ps(a, b);
+}
+static inline vf vf_mul(vf a, vf b)
+{
+    return _mm512_mul_ps(a, b);
+}
+static inline vf vf_div(vf a, vf b)
+{
+    return _mm512_div_ps(a, b);
+}
+static inline vf vf_fma(vf a, vf b, vf c)
+{
+    return _mm512_fmadd_ps(a, b, c);
+}
+static inline vf vf_sqrt(vf a)
+{
+    return _mm512_sqrt_ps(a);
+}
+static inline vf vf_min(vf a, vf b)
+{
+    return _mm512_min_ps(a, b);
+}
+static inline vf vf_max(vf a, vf b)
+{
+    return _mm512_max_ps(a, b);
+}
+static inline vm vf_less(vf a, vf b)
+{
+    return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ);
+}
+static inline vm vf_differs(vf a, vf b)
+{
+    return _mm512_cmp_ps_mask(a, b, _CMP_NEQ_UQ);
+}
+static inline vf vf_select(vm m, vf a, vf b)
+{
+    return _mm512_mask_blend_ps(m, b, a);
+}
+static inline vf vf_keep(vm m, vf a)
+{
+    return _mm512_maskz_mov_ps(m, a);
+}
+static inline vi vf_bits(vf a)
+{
+    return _mm512_castps_si512(a);
+}
+static inline vf vf_real(vi a)
+{
+    return _mm512_castsi512_ps(a);
+}
+static inline vf vf_convert(vi a)
+{
+    return _mm512_cvtepi32_ps(a);
+}
+static inline vi vf_iset(int32_t i)
+{
+    return _mm512_set1_epi32(i);
+}
+static inline vi vf_iadd(vi a, vi b)
+{
+    return _mm512_add_epi32(a, b);
+}
+static inline vi vf_isub(vi a, vi b)
+{
+    return _mm512_sub_epi32(a, b);
+}
+static inline vi vf_iand(vi a, vi b)
+{
+    return _mm512_and_si512(a, b);
+}
+static inline vi vf_ior(vi a, vi b)
+{
+    return _mm512_or_si512(a, b);
+}
+static inline vi vf_ixor(vi a, vi b)
+{
+    return _mm512_xor_si512(a, b);
+}
+#    define vf_ishl(a, count) _mm512_slli_epi32((a), (count))
+#    define vf_isra(a, count) _mm512_srai_epi32((a), (count))
+
+static inline float vf_sum(vf a)
+{
+    __m256 x = _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
+    __m128 y = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+    y = _mm_add_ps(y, _mm_movehl_ps(y, y));
+    return _mm_cvtss_f32(_mm_add_ss(y, _mm_movehdup_ps(y)));
+}
+
+/* Low words, and the high words in *high, of the unsigned 64-bit products of a with m. */
+static inline vi vf_imul_wide(vi a, uint32_t m, vi *high)
+{
+    const __m512i factor = _mm512_set1_epi32((int32_t)m);
+    __m512i even = _mm512_mul_epu32(a, factor), odd = _mm512_mul_epu32(_mm512_srli_epi64(a, 32), factor);
+    *high = _mm512_mask_blend_epi32(0xaaaa, _mm512_srli_epi64(even, 32), odd);
+    return _mm512_mask_blend_epi32(0xaaaa, even, _mm512_slli_epi64(odd, 32));
+}
+
+/* ---- AVX2: two registers ---- */
+
+#elif defined(__AVX2__)
+#    include <immintrin.h>
+
+typedef struct {
+    __m256 a, b;
+} vf;
+typedef struct {
+    __m256i a, b;
+} vi;
+typedef vf vm; /* lanes of all ones or all zeros */
+
+static inline vi vf_iload(const int32_t *p)
+{
+    return (vi){_mm256_loadu_si256((const __m256i *)p), _mm256_loadu_si256((const __m256i *)(p + 8))};
+}
+static inline void vf_istore(int32_t *p, vi v)
+{
+    _mm256_storeu_si256((__m256i *)p, v.a);
+    _mm256_storeu_si256((__m256i *)(p + 8), v.b);
+}
+static inline vf vf_load(const float *p)
+{
+    return (vf){_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)};
+}
+static inline void vf_store(float *p, vf v)
+{
+    _mm256_storeu_ps(p, v.a);
+    _mm256_storeu_ps(p + 8, v.b);
+}
+static inline vi vf_bits(vf x)
+{
+    return (vi){_mm256_castps_si256(x.a), _mm256_castps_si256(x.b)};
+}
+static inline vf vf_real(vi x)
+{
+    return (vf){_mm256_castsi256_ps(x.a), _mm256_castsi256_ps(x.b)};
+}
+static inline vm vf_first(int64_t n)
+{
+    const __m256i count = _mm256_set1_epi32((int32_t)n), lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    const __m256i upper = _mm256_add_epi32(lane, _mm256_set1_epi32(8));
+    return vf_real((vi){_mm256_cmpgt_epi32(count, lane), _mm256_cmpgt_epi32(count, upper)});
+}
+static inline vf vf_load_first(const float *p, int64_t n)
+{
+    vi m = vf_bits(vf_first(n));
+    return (vf){_mm256_maskload_ps(p, m.a), _mm256_maskload_ps(p + 8, m.b)};
+}
+static inline void vf_store_first(float *p, vf v, int64_t n)
+{
+    vi m = vf_bits(vf_first(n));
+    _mm256_maskstore_ps(p, m.a, v.a);
+    _mm256_maskstore_ps(p + 8, m.b, v.b);
+}
+static inline vf vf_set(float s)
+{
+    return (vf){_mm256_set1_ps(s), _mm256_set1_ps(s)};
+}
+static inline vf vf_add(vf x, vf y)
+{
+    return (vf){_mm256_add_ps(x.a, y.a), _mm256_add_ps(x.b, y.b)};
+}
+static inline vf vf_sub(vf x, vf y)
+{
+    return (vf){_mm256_sub_ps(x.a, y.a), _mm256_sub_ps(x.b, y.b)};
+}
+static inline vf vf_mul(vf x, vf y)
+{
+    return (vf){_mm256_mul_ps(x.a, y.a), _mm256_mul_ps(x.b, y.b)};
+}
+static inline vf vf_div(vf x, vf y)
+{
+    return (vf){_mm256_div_ps(x.a, y.a), _mm256_div_ps(x.b, y.b)};
+}
+static inline vf vf_fma(vf x, vf y, vf z)
+{
+    return (vf){_mm256_fmadd_ps(x.a, y.a, z.a), _mm256_fmadd_ps(x.b, y.b, z.b)};
+}
+static inline vf vf_sqrt(vf x)
+{
+    return (vf){_mm256_sqrt_ps(x.a), _mm256_sqrt_ps(x.b)};
+}
+static inline vf vf_min(vf x, vf y)
+{
+    return (vf){_mm256_min_ps(x.a, y.a), _mm256_min_ps(x.b, y.b)};
+}
+static inline vf vf_max(vf x, vf y)
+{
+    return (vf){_mm256_max_ps(x.a, y.a), _mm256_max_ps(x.b, y.b)};
+}
+static inline vm vf_less(vf x, vf y)
+{
+    return (vm){_mm256_cmp_ps(x.a, y.a, _CMP_LT_OQ), _mm256_cmp_ps(x.b, y.b, _CMP_LT_OQ)};
+}
+static inline vm vf_differs(vf x, vf y)
+{
+    return (vm){_mm256_cmp_ps(x.a, y.a, _CMP_NEQ_UQ), _mm256_cmp_ps(x.b, y.b, _CMP_NEQ_UQ)};
+}
+static inline vf vf_select(vm m, vf x, vf y)
+{
+    return (vf){_mm256_blendv_ps(y.a, x.a, m.a), _mm256_blendv_ps(y.b, x.b, m.b)};
+}
+static inline vf vf_keep(vm m, vf x)
+{
+    return (vf){_mm256_and_ps(m.a, x.a), _mm256_and_ps(m.b, x.b)};
+}
+static inline vf vf_convert(vi x)
+{
+    return (vf){_mm256_cvtepi32_ps(x.a), _mm256_cvtepi32_ps(x.b)};
+}
+static inline vi vf_iset(int32_t i)
+{
+    return (vi){_mm256_set1_epi32(i), _mm256_set1_epi32(i)};
+}
+static inline vi vf_iadd(vi x, vi y)
+{
+    return (vi){_mm256_add_epi32(x.a, y.a), _mm256_add_epi32(x.b, y.b)};
+}
+static inline vi vf_isub(vi x, vi y)
+{
+    return (vi){_mm256_sub_epi32(x.a, y.a), _mm256_sub_epi32(x.b, y.b)};
+}
+static inline vi vf_iand(vi x, vi y)
+{
+    return (vi){_mm256_and_si256(x.a, y.a), _mm256_and_si256(x.b, y.b)};
+}
+static inline vi vf_ior(vi x, vi y)
+{
+    return (vi){_mm256_or_si256(x.a, y.a), _mm256_or_si256(x.b, y.b)};
+}
+static inline vi vf_ixor(vi x, vi y)
+{
+    return (vi){_mm256_xor_si256(x.a, y.a), _mm256_xor_si256(x.b, y.b)};
+}
+#    define vf_ishl(x, count) ((vi){_mm256_slli_epi32((x).a, (count)), _mm256_slli_epi32((x).b, (count))})
+#    define vf_isra(x, count) ((vi){_mm256_srai_epi32((x).a, (count)), _mm256_srai_epi32((x).b, (count))})
+
+static inline float vf_sum(vf v)
+{
+    __m256 x = _mm256_add_ps(v.a, v.b);
+    __m128 y = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+    y = _mm_add_ps(y, _mm_movehl_ps(y, y));
+    return _mm_cvtss_f32(_mm_add_ss(y, _mm_movehdup_ps(y)));
+}
+
+static inline __m256i vf_imul_wide_half(__m256i a, uint32_t m, __m256i *high)
+{
+    const __m256i factor = _mm256_set1_epi32((int32_t)m);
+    __m256i even = _mm256_mul_epu32(a, factor), odd = _mm256_mul_epu32(_mm256_srli_epi64(a, 32), factor);
+    *high = _mm256_blend_epi32(_mm256_srli_epi64(even, 32), odd, 0xaa);
+    return _mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xaa);
+}
+static inline vi vf_imul_wide(vi x, uint32_t m, vi *high)
+{
+    vi low;
+    low.a = vf_imul_wide_half(x.a, m, &high->a);
+    low.b = vf_imul_wide_half(x.b, m, &high->b);
+    return low;
+}
+
+/* ---- NEON (AArch64): four registers ---- */
+
+#elif defined(__aarch64__)
+#    include <arm_neon.h>
+
+typedef struct {
+    float32x4_t a, b, c, d;
+} vf;
+typedef struct {
+    int32x4_t a, b, c, d;
+} vi;
+typedef struct {
+    uint32x4_t a, b, c, d;
+} vm;
+
+/* One operation on the four parts of one, two or three operands. */
+#    define VF_EACH1(type, op, x) ((type){op((x).a), op((x).b), op((x).c), op((x).d)})
+#    define VF_EACH2(type, op, x, y)                                                                         \
+        ((type){op((x).a, (y).a), op((x).b, (y).b), op((x).c, (y).c), op((x).d, (y).d)})
+#    define VF_EACH3(type, op, x, y, z)                                                                      \
+        ((type){op((x).a, (y).a, (z).a), op((x).b, (y).b, (z).b), op((x).c, (y).c, (z).c),                   \
+                op((x).d, (y).d, (z).d)})
+
+static inline vf vf_load(const float *p)
+{
+    return (vf){vld1q_f32(p), vld1q_f32(p + 4), vld1q_f32(p + 8), vld1q_f32(p + 12)};
+}
+static inline void vf_store(float *p, vf v)
+{
+    vst1q_f32(p, v.a);
+    vst1q_f32(p + 4, v.b);
+    vst1q_f32(p + 8, v.c);
+    vst1q_f32(p + 12, v.d);
+}
+static inline vi vf_iload(const int32_t *p)
+{
+    return (vi){vld1q_s32(p), vld1q_s32(p + 4), vld1q_s32(p + 8), vld1q_s32(p + 12)};
+}
+static inline void vf_istore(int32_t *p, vi v)
+{
+    vst1q_s32(p, v.a);
+    vst1q_s32(p + 4, v.b);
+    vst1q_s32(p + 8, v.c);
+    vst1q_s32(p + 12, v.d);
+}
+/* There are no masked loads and stores: tails go over a buffer. */
+static inline vf vf_load_first(const float *p, int64_t n)
+{
+    float lanes[SYCPU_LANES] = {0};
+    memcpy(lanes, p, (size_t)n * sizeof(float));
+    return vf_load(lanes);
+}
+static inline void vf_store_first(float *p, vf v, int64_t n)
+{
+    float lanes[SYCPU_LANES];
+    vf_store(lanes, v);
+    memcpy(p, lanes, (size_t)n * sizeof(float));
+}
+static inline vf vf_set(float s)
+{
+    return (vf){vdupq_n_f32(s), vdupq_n_f32(s), vdupq_n_f32(s), vdupq_n_f32(s)};
+}
+static inline vi vf_iset(int32_t i)
+{
+    return (vi){vdupq_n_s32(i), vdupq_n_s32(i), vdupq_n_s32(i), vdupq_n_s32(i)};
+}
+static inline vm vf_first(int64_t n)
+{
+    static const int32_t lane[SYCPU_LANES] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    return VF_EACH2(vm, vcltq_s32, vf_iload(lane), vf_iset((int32_t)n));
+}
+static inline vf vf_add(vf x, vf y)
+{
+    return VF_EACH2(vf, vaddq_f32, x, y);
+}
+static inline vf vf_sub(vf x, vf y)
+{
+    return VF_EACH2(vf, vsubq_f32, x, y);
+}
+static inline vf vf_mul(vf x, vf y)
+{
+    return VF_EACH2(vf, vmulq_f32, x, y);
+}
+static inline vf vf_div(vf x, vf y)
+{
+    return VF_EACH2(vf, vdivq_f32, x, y);
+}
+static inline vf vf_fma(vf x, vf y, vf z)
+{
+    return VF_EACH3(vf, vfmaq_f32, z, x, y);
+} /* z + x y */
+static inline vf vf_sqrt(vf x)
+{
+    return VF_EACH1(vf, vsqrtq_f32, x);
+}
+static inline vm vf_less(vf x, vf y)
+{
+    return VF_EACH2(vm, vcltq_f32, x, y);
+}
+static inline vf vf_select(vm m, vf x, vf y)
+{
+    return VF_EACH3(vf, vbslq_f32, m, x, y);
+}
+/* Not vminq and vmaxq: those return NaN when either is. */
+static inline vf vf_min(vf x, vf y)
+{
+    return vf_select(vf_less(x, y), x, y);
+}
+static inline vf vf_max(vf x, vf y)
+{
+    return vf_select(vf_less(y, x), x, y);
+}
+static inline vm vf_differs(vf x, vf y)
+{
+    vm equal = VF_EACH2(vm, vceqq_f32, x, y);
+    return VF_EACH1(vm, vmvnq_u32, equal);
+}
+static inline vf vf_keep(vm m, vf x)
+{
+    return vf_select(m, x, vf_set(0.0f));
+}
+static inline vi vf_bits(vf x)
+{
+    return VF_EACH1(vi, vreinterpretq_s32_f32, x);
+}
+static inline vf vf_real(vi x)
+{
+    return VF_EACH1(vf, vreinterpretq_f32_s32, x);
+}
+static inline vf vf_convert(vi x)
+{
+    return VF_EACH1(vf, vcvtq_f32_s32, x);
+}
+static inline vi vf_iadd(vi x, vi y)
+{
+    return VF_EACH2(vi, vaddq_s32, x, y);
+}
+static inline vi vf_isub(vi x, vi y)
+{
+    return VF_EACH2(vi, vsubq_s32, x, y);
+}
+static inline vi vf_iand(vi x, vi y)
+{
+    return VF_EACH2(vi, vandq_s32, x, y);
+}
+static inline vi vf_ior(vi x, vi y)
+{
+    return VF_EACH2(vi, vorrq_s32, x, y);
+}
+static inline vi vf_ixor(vi x, vi y)
+{
+    return VF_EACH2(vi, veorq_s32, x, y);
+}
+static inline vi vf_ishift(vi x, int32_t count)
+{
+    return VF_EACH2(vi, vshlq_s32, x, vf_iset(count));
+}
+#    define vf_ishl(x, count) vf_ishift((x), (count))
+#    define vf_isra(x, count) vf_ishift((x), -(count))
+
+static inline float vf_sum(vf v)
+{
+    float32x4_t x = vaddq_f32(vaddq_f32(v.a, v.c), vaddq_f32(v.b, v.d));
+    float32x2_t y = vadd_f32(vget_low_f32(x), vget_high_f32(x));
+    return vget_lane_f32(y, 0) + vget_lane_f32(y, 1);
+}
+
+static inline int32x4_t vf_imul_wide_part(int32x4_t a, uint32_t m, int32x4_t *high)
+{
+    uint32x4_t u = vreinterpretq_u32_s32(a);
+    uint32x4_t lower = vreinterpretq_u32_u64(vmull_n_u32(vget_low_u32(u), m));
+    uint32x4_t upper = vreinterpretq_u32_u64(vmull_n_u32(vget_high_u32(u), m));
+    *high = vreinterpretq_s32_u32(vuzp2q_u32(lower, upper));
+    return vreinterpretq_s32_u32(vuzp1q_u32(lower, upper));
+}
+static inline vi vf_imul_wide(vi x, uint32_t m, vi *high)
+{
+    vi low;
+    low.a = vf_imul_wide_part(x.a, m, &high->a);
+    low.b = vf_imul_wide_part(x.b, m, &high->b);
+    low.c = vf_imul_wide_part(x.c, m, &high->c);
+    low.d = vf_imul_wide_part(x.d, m, &high->d);
+    return low;
+}
+
+#else
+#    error "simd.h: compile with the flags of AVX2, AVX-512 or AArch64"
+#endif
+
+/* ---- the same for all ---- */
+
+#define FM(op) vf_##op
+#define FM_F   vf
+#define FM_S   float
+#define FM_I   vi
+#include "core/base/fmath_body.h"
+#undef FM
+#undef FM_F
+#undef FM_S
+#undef FM_I
+
+/* The largest lane, by a > b ? a : b in any order. */
+static inline float vf_top(vf v)
+{
+    float lanes[SYCPU_LANES], top;
+    vf_store(lanes, v);
+    top = lanes[0];
+    for (int i = 1; i < SYCPU_LANES; i++) top = lanes[i] > top ? lanes[i] : top;
+    return top;
+}
+
+/* Row sum of x[0..n). */
+static inline float vf_row_sum(const float *x, int64_t n)
+{
+    vf acc = vf_set(0.0f);
+    int64_t i = 0;
+    for (; i + SYCPU_LANES <= n; i += SYCPU_LANES) acc = vf_add(acc, vf_load(x + i));
+    if (i < n) acc = vf_add(acc, vf_load_first(x + i, n - i)); /* a lane is never -0: + 0 changes nothing */
+    return vf_sum(acc);
+}
+
+/* Row sum of fma(x, y, lane). */
+static inline float vf_row_dot(const float *x, const float *y, int64_t n)
+{
+    vf acc = vf_set(0.0f);
+    int64_t i = 0;
+    for (; i + SYCPU_LANES <= n; i += SYCPU_LANES) acc = vf_fma(vf_load(x + i), vf_load(y + i), acc);
+    if (i < n) { /* a lane may be -0 here (a product that underflowed), so missing lanes are left alone */
+        vf more = vf_fma(vf_load_first(x + i, n - i), vf_load_first(y + i, n - i), acc);
+        acc = vf_select(vf_first(n - i), more, acc);
+    }
+    return vf_sum(acc);
+}
+
+/* Row max of x[0..n), n >= 1. */
+static inline float vf_row_max(const float *x, int64_t n)
+{
+    vf top = vf_set(-__builtin_inff());
+    int64_t i = 0;
+    for (; i + SYCPU_LANES <= n; i += SYCPU_LANES) top = vf_max(top, vf_load(x + i));
+    if (i < n) top = vf_select(vf_first(n - i), vf_max(top, vf_load_first(x + i, n - i)), top);
+    return vf_top(top);
+}
+
+/* Philox-4x32-10 on 16 counters: c[i] holds word i of each. */
+static inline void vf_philox(vi c[4], const uint32_t key[2])
+{
+    vi c0 = c[0], c1 = c[1], c2 = c[2], c3 = c[3];
+    uint32_t k0 = key[0], k1 = key[1];
+    for (int round = 0; round < 10; round++) {
+        vi high0, high1;
+        vi low0 = vf_imul_wide(c0, SYI_PHILOX_M0, &high0);
+        vi low1 = vf_imul_wide(c2, SYI_PHILOX_M1, &high1);
+        c0 = vf_ixor(vf_ixor(high1, c1), vf_iset((int32_t)k0));
+        c2 = vf_ixor(vf_ixor(high0, c3), vf_iset((int32_t)k1));
+        c1 = low1;
+        c3 = low0;
+        k0 += SYI_PHILOX_W0;
+        k1 += SYI_PHILOX_W1;
+    }
+    c[0] = c0;
+    c[1] = c1;
+    c[2] = c2;
+    c[3] = c3;
+}
+
+/* syi_dropout_mask with 128 channels at once. */
+static inline void vf_dropout_mask(const struct syi_dropout *d, uint32_t row, uint32_t position,
+                                   int64_t first, int64_t n, float *mask)
+{
+    static const int32_t lane[SYCPU_LANES] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    for (int64_t i = 0; i < n;) {
+        int64_t block = (first + i) / 8, end = (block + SYCPU_LANES) * 8 - first;
+        uint32_t words[4][SYCPU_LANES];
+        vi c[4] = {vf_iset((int32_t)d->step), vf_iset((int32_t)row), vf_iset((int32_t)position),
+                   vf_iadd(vf_iset((int32_t)(uint32_t)block), vf_iload(lane))};
+        vf_philox(c, d->key);
+        for (int w = 0; w < 4; w++) vf_istore((int32_t *)words[w], c[w]);
+        for (; i < n && i < end; i++) {
+            int64_t channel = first + i;
+            uint32_t bits = words[channel % 8 / 2][channel / 8 - block] >> (channel % 2 * 16) & 0xffffu;
+            mask[i] = bits >= d->threshold ? d->scale : 0.0f;
+        }
+    }
+}
+
+/* SYI_DROP. */
+static inline vf vf_drop(vf value, vf mask)
+{
+    return vf_keep(vf_differs(mask, vf_set(0.0f)), vf_mul(value, mask));
+}
+
+#endif

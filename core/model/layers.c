@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What all layers share: leaves of the axes, parameters with their initialisers, norm, dropout and the dense MLP. */
+#include "config.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/model.h"
+#include "program/record.h"
+
+/* The largest power of two that divides extent, is at most `most`, and leaves at least `least` elements a leaf, an index
+ * counting as `weight` elements. */
+static uint32_t leaves(int64_t extent, int64_t weight, int64_t most, int64_t least)
+{
+    int64_t n = 1;
+    while (n * 2 <= most && extent % (n * 2) == 0 && extent / (n * 2) * weight >= least) n *= 2;
+    return (uint32_t)n;
+}
+
+static int64_t expert_mlp_dim(const struct syi_config *c)
+{
+    return c->moe.expert_mlp_dim ? c->moe.expert_mlp_dim : c->model.d_ff;
+}
+
+void syi_build_leaves(struct syi_build *b)
+{
+    const struct syi_config *c = b->config;
+    int64_t most = c->reproducible.blocks, least = c->reproducible.min_leaf;
+    uint32_t *count = b->p->leaf_count;
+    count[SYI_AXIS_BATCH] = leaves(b->shape.rows, b->shape.shortest_length, most, least);
+    count[SYI_AXIS_GROUP] = count[SYI_AXIS_EXPERT_GROUP] = count[SYI_AXIS_BATCH];
+    count[SYI_AXIS_HEADS] = leaves(c->model.num_heads, c->model.head_dim, most, least);
+    count[SYI_AXIS_MLP] = leaves(c->model.d_ff, 1, most, least);
+    count[SYI_AXIS_EXPERT_MLP] = leaves(expert_mlp_dim(c), 1, most, least);
+    count[SYI_AXIS_VOCAB] = leaves(c->model.vocab_size, 1, most, least);
+    count[SYI_AXIS_EMBED] = leaves(c->model.d_model, 1, most, least);
+    count[SYI_AXIS_EXPERT] = c->moe.num_experts ? leaves(c->moe.num_experts, 1, most, 1) : 1;
+}
+
+int64_t syi_build_group_rows(const struct syi_build *b)
+{
+    int64_t leaf = b->shape.rows / b->p->leaf_count[SYI_AXIS_BATCH];
+    if (b->training && b->config->moe.group_rows) return b->config->moe.group_rows;
+    int64_t rows = leaf;
+    while (rows > 1 && (leaf % rows || rows * b->shape.longest_length > 4096)) rows--;
+    return rows;
+}
+
+double syi_build_init_scale(const struct syi_build *b)
+{
+    double scale = b->config->model.init_scale;
+    return scale > 0 ? scale : b->config->moe.num_experts ? 0.1 : 1.0;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const struct syi_param *)a)->name, ((const struct syi_param *)b)->name);
+}
+
+/* Keeps the list sorted; a name that is there already stays as it is. */
+static int params_add(struct syi_params *params, const struct syi_param *param, struct sy_error *err)
+{
+    for (size_t i = 0; i < params->n; i++)
+        if (!strcmp(params->param[i].name, param->name)) return SY_OK;
+    int status = SYI_GROW(params->param, params->capacity, params->n + 1, err);
+    if (status) return status;
+    params->param[params->n++] = *param;
+    qsort(params->param, params->n, sizeof *params->param, by_name);
+    return SY_OK;
+}
+
+void syi_params_free(struct syi_params *params)
+{
+    syi_free(params->param);
+    memset(params, 0, sizeof *params);
+}
+
+int syi_build_param(struct syi_build *b, const char *name, int rank, const int64_t *dim, const uint8_t *axis, int init,
+                    double scale)
+{
+    struct syi_param param = {.init = init, .scale = scale, .rank = rank};
+    const char *scope = syi_program_name(b->p, b->p->layer);
+    snprintf(param.name, sizeof param.name, "%s%s%s", scope, *scope ? "/" : "", name);
+    int there = syi_program_find(b->p, param.name);
+    if (there >= 0) return there;
+    memcpy(param.dim, dim, (size_t)rank * sizeof *dim);
+    memcpy(param.axis, axis, (size_t)rank);
+    struct sy_error err = {0};
+    if (params_add(b->params, &param, &err)) return syi_program_fail(b->p, SY_ENOMEM, "%s", err.text);
+    return syi_tensor_add(b->p, param.name, SYI_PARAM, SY_F32, rank, dim, axis);
+}
+
+static int product(struct syi_build *b, int x, int w, int counts)
+{
+    return counts < 0 ? syi_matmul(b->p, x, w) : syi_grouped_matmul(b->p, x, w, counts);
+}
+
+int syi_packed_product(struct syi_build *b, int x, int n, const int *weights, int counts)
+{
+    int part[3];
+    if (!b->decoding) return product(b, x, syi_pack(b->p, n, weights), counts);
+    for (int i = 0; i < n; i++) part[i] = product(b, x, weights[i], counts);
+    return syi_pack(b->p, n, part);
+}
+
+int syi_norm(struct syi_build *b, const char *name, int x, int lengths)
+{
+    int64_t dim[1] = {b->config->model.d_model};
+    uint8_t axis[1] = {SYI_AXIS_EMBED};
+    syi_scope_push(b->p, "%s", name);
+    SYI_AT(b->p);
+    int scale = syi_build_param(b, "scale", 1, dim, axis, SYI_INIT_ONES, 1);
+    int y = syi_rms_norm(b->p, x, scale, lengths, b->config->model.layer_norm_epsilon);
+    syi_scope_pop(b->p);
+    return y;
+}
+
+int syi_dropped(struct syi_build *b, int x)
+{
+    if (!b->training || b->config->model.dropout_rate <= 0) return x;
+    SYI_AT(b->p);
+    return syi_dropout(b->p, x, b->rng, b->sites++, b->config->model.dropout_rate);
+}
+
+/* Gated (wi_0, wi_1) or plain (wi) by model.mlp_activations; dropout inside, as flaxformer's MlpBlock. */
+int syi_mlp(struct syi_build *b, const char *name, int x)
+{
+    const struct syi_config *c = b->config;
+    int64_t in[2] = {c->model.d_model, c->model.d_ff}, out[2] = {c->model.d_ff, c->model.d_model};
+    uint8_t in_axis[2] = {SYI_AXIS_EMBED, SYI_AXIS_MLP}, out_axis[2] = {SYI_AXIS_MLP, SYI_AXIS_EMBED};
+    double scale = syi_build_init_scale(b);
+    double in_std = sqrt(scale / (double)in[0]) / 0.87962566, out_std = sqrt(scale / (double)out[0]) / 0.87962566;
+    double rate = b->training ? c->model.dropout_rate : 0;
+    static const uint8_t activations[] = {[SYI_MLP_GELU_LINEAR] = SY_GELU, [SYI_MLP_RELU_LINEAR] = SY_RELU,
+                                          [SYI_MLP_SILU_LINEAR] = SY_SILU, [SYI_MLP_GELU] = SY_GELU,
+                                          [SYI_MLP_RELU] = SY_RELU};
+    int activation = activations[c->model.mlp_activations], h;
+    syi_scope_push(b->p, "%s", name);
+    SYI_AT(b->p);
+    if (c->model.mlp_activations <= SYI_MLP_SILU_LINEAR) {
+        int parts[2] = {syi_build_param(b, "wi_0/kernel", 2, in, in_axis, SYI_INIT_TRUNCATED_NORMAL, in_std),
+                        syi_build_param(b, "wi_1/kernel", 2, in, in_axis, SYI_INIT_TRUNCATED_NORMAL, in_std)};
+        int packed = syi_packed_product(b, x, 2, parts, -1);
+        h = syi_glu(b->p, packed, b->rng, -1, activation, b->sites++, rate);
+    } else {
+        int wi = syi_build_param(b, "wi/kernel", 2, in, in_axis, SYI_INIT_TRUNCATED_NORMAL, in_std);
+        h = syi_dropped(b, syi_activation(b->p, syi_matmul(b->p, x, wi), activation));
+    }
+    SYI_AT(b->p);
+    int y = syi_matmul(b->p, h, syi_build_param(b, "wo/kernel", 2, out, out_axis, SYI_INIT_TRUNCATED_NORMAL, out_std));
+    syi_scope_pop(b->p);
+    return y;
+}

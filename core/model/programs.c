@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The programs of a run: which inputs each has, what it computes and what it leaves in outputs and carry tensors. */
+#include "config.h"
+
+#include <string.h>
+
+#include "model/model.h"
+#include "program/grad.h"
+#include "program/record.h"
+
+int syi_model_check(const struct syi_config *c, struct sy_error *err)
+{
+    if (c->moe.num_experts && c->model.mlp_activations > SYI_MLP_SILU_LINEAR)
+        return syi_error(err, SY_EUNSUPPORTED,
+                         "model.mlp_activations: experts need a gated MLP here, one of gelu,linear | relu,linear | silu,linear");
+    const int64_t layers[2] = {c->model.num_encoder_layers, c->model.num_decoder_layers};
+    const int64_t sparse[2] = {c->moe.num_encoder_sparse_layers, c->moe.num_decoder_sparse_layers};
+    const int layout[2] = {(int)c->moe.encoder_sparse_layout, (int)c->moe.decoder_sparse_layout};
+    static const char *const stack[2] = {"encoder", "decoder"};
+    for (int i = 0; c->moe.num_experts && i < 2; i++)
+        if (sparse[i] > layers[i] || (layout[i] == SYI_SPARSE_MIXED && sparse[i] && layers[i] % sparse[i]))
+            return syi_error(err, SY_EINVAL, "moe.num_%s_sparse_layers=%lld does not fit %lld layers (MIXED: it must divide them)",
+                             stack[i], (long long)sparse[i], (long long)layers[i]);
+    if (c->moe.num_experts && sparse[0] + sparse[1] > SYI_MAX_MOE_LAYERS)
+        return syi_error(err, SY_EINVAL, "at most %d layers can have experts", SYI_MAX_MOE_LAYERS);
+    if (c->moe.num_experts && c->moe.num_selected_experts > c->moe.num_experts)
+        return syi_error(err, SY_EINVAL, "moe.num_selected_experts=%lld is more than moe.num_experts=%lld",
+                         (long long)c->moe.num_selected_experts, (long long)c->moe.num_experts);
+    return SY_OK;
+}
+
+static int input(struct syi_build *b, const char *name, int dtype, int rank, int64_t dim0, int64_t dim1)
+{
+    int64_t dim[2] = {dim0, dim1};
+    uint8_t axis[2] = {SYI_AXIS_BATCH, SYI_AXIS_LENGTH};
+    return syi_tensor_add(b->p, name, SYI_INPUT, dtype, rank, dim, axis);
+}
+
+static int scalar(struct syi_build *b, const char *name, int dtype, int64_t n)
+{
+    return syi_tensor_add(b->p, name, SYI_INPUT, dtype, 1, &n, NULL);
+}
+
+/* Inputs are shared by name over all programs of a session, so those whose extents depend on the bucket carry it. */
+static int bucket_input(struct syi_build *b, const char *name, int dtype, int64_t length)
+{
+    char full[80];
+    snprintf(full, sizeof full, "%s/%lld", name, (long long)length);
+    return input(b, full, dtype, 2, b->shape.rows, length);
+}
+
+static struct syi_inputs training_inputs(struct syi_build *b)
+{
+    const struct syi_shape *s = &b->shape;
+    struct syi_inputs in = {
+        .encoder_ids = bucket_input(b, "encoder_ids", SY_I32, s->input_length),
+        .decoder_inputs = bucket_input(b, "decoder_inputs", SY_I32, s->target_length),
+        .decoder_targets = bucket_input(b, "decoder_targets", SY_I32, s->target_length),
+        .loss_weights = bucket_input(b, "loss_weights", SY_F32, s->target_length),
+        .input_lengths = input(b, "input_lengths", SY_I32, 1, s->rows, 0),
+        .target_lengths = input(b, "target_lengths", SY_I32, 1, s->rows, 0),
+        .loss_norm = scalar(b, "loss_norm", SY_F32, 1),
+        .input_norm = scalar(b, "input_norm", SY_F32, 1),
+        .target_norm = scalar(b, "target_norm", SY_F32, 1),
+    };
+    if (b->training && b->config->model.dropout_rate > 0) b->rng = scalar(b, "rng", SY_I64, 4);
+    return in;
+}
+
+static int begin(struct syi_build *b, const char *title, const struct syi_config *config, const struct syi_shape *shape,
+                 struct syi_params *params, struct sy_error *err)
+{
+    memset(b, 0, sizeof *b);
+    b->config = config;
+    b->params = params;
+    b->shape = *shape;
+    b->rng = -1;
+    int status = syi_model_check(config, err);
+    if (!status) status = syi_program_new(title, &b->p, err);
+    if (!status) syi_build_leaves(b);
+    return status;
+}
+
+/* Ends a recording: hands the program over, or frees it. */
+static int end(struct syi_build *b, int status, struct syi_program **program, struct sy_error *err)
+{
+    if (!status) status = syi_program_status(b->p, err);
+    if (!status) status = syi_program_check(b->p, "record", err);
+    if (status) syi_program_free(b->p);
+    else *program = b->p;
+    return status;
+}
+
+/* factor x mean over MoE layers, an output; or -1 in a dense model. */
+static int mean_of_layers(struct syi_build *b, const int *layer, double factor, const char *name)
+{
+    if (!b->n_moe) return -1;
+    int sum = layer[0];
+    for (int i = 1; i < b->n_moe; i++) sum = syi_map2(b->p, SY_MAP_ADD, sum, layer[i]);
+    int mean = syi_map1(b->p, SY_MAP_MULS, sum, factor / b->n_moe);
+    syi_output(b->p, mean, name);
+    return mean;
+}
+
+/* Forward pass and losses. Returns the scalar that is differentiated: loss of the batch's tokens / loss_norm + the
+ * auxiliary losses (T5X losses.py, contrib/moe/models.py). */
+static int forward_loss(struct syi_build *b)
+{
+    struct syi_program *p = b->p;
+    const struct syi_config *c = b->config;
+    struct syi_inputs in = training_inputs(b);
+    int encoded = syi_encoder(b, in.encoder_ids, in.input_lengths, in.input_norm);
+    int logits = syi_decoder_logits(b, in.decoder_inputs, encoded, &in);
+    syi_scope_push(p, "loss");
+    SYI_AT(p);
+    struct syi_xent x = syi_xent(p, logits, in.decoder_targets, in.loss_weights, c->loss.label_smoothing, c->loss.z_loss);
+    int sum = syi_total(p, x.loss), z = syi_total(p, x.z), correct = syi_total(p, x.correct);
+    int loss = syi_map2(p, SY_MAP_DIV, sum, in.loss_norm);
+    int auxiliary = mean_of_layers(b, b->balance, c->moe.aux_loss_factor, "auxiliary_loss");
+    int router_z = mean_of_layers(b, b->z, c->moe.router_z_loss_factor, "router_z_loss");
+    SYI_AT(p);
+    if (auxiliary >= 0) loss = syi_map2(p, SY_MAP_ADD, syi_map2(p, SY_MAP_ADD, loss, auxiliary), router_z);
+    syi_output(p, sum, "loss_sum");
+    syi_output(p, z, "z_sum");
+    syi_output(p, correct, "correct_sum");
+    syi_scope_pop(p);
+    return loss;
+}
+
+/* Gradients end in carry tensors "grad/NAME": written by the first microbatch, added to by the next ones. */
+static int store_gradients(struct syi_build *b, int loss, int next, struct sy_error *err)
+{
+    struct syi_program *p = b->p;
+    size_t n = b->params->n;
+    int *of = syi_alloc(n * sizeof *of, err), *gradient = syi_alloc(n * sizeof *gradient, err);
+    int status = of && gradient ? SY_OK : SY_ENOMEM;
+    for (size_t i = 0; !status && i < n; i++) of[i] = syi_program_find(p, b->params->param[i].name);
+    if (!status) status = syi_grad(p, loss, (int)n, of, gradient, err);
+    for (size_t i = 0; !status && i < n; i++) {
+        char name[176];
+        snprintf(name, sizeof name, "grad/%s", b->params->param[i].name);
+        if (gradient[i] < 0)
+            status = syi_error(err, SY_EINTERNAL, "the loss does not depend on %s", b->params->param[i].name);
+        else if (next) {
+            struct syi_tensor t = p->tensor[of[i]];
+            int sum = syi_tensor_add(p, name, SYI_CARRY, t.dtype, t.rank, t.dim, t.axis);
+            syi_store(p, syi_map2(p, SY_MAP_ADD, sum, gradient[i]), sum);
+        } else {
+            p->tensor[gradient[i]].name = syi_program_intern(p, name);
+            p->tensor[gradient[i]].kind = SYI_CARRY;
+        }
+    }
+    syi_free(of);
+    syi_free(gradient);
+    return status;
+}
+
+int syi_record_grad(const struct syi_config *config, const struct syi_shape *shape, int next, struct syi_params *params,
+                    struct syi_program **program, struct sy_error *err)
+{
+    struct syi_build b;
+    int status = begin(&b, next ? "grad_next" : "grad_first", config, shape, params, err);
+    if (status) return status;
+    b.training = 1;
+    int loss = forward_loss(&b);
+    status = syi_program_status(b.p, err);
+    if (!status) status = store_gradients(&b, loss, next, err);
+    return end(&b, status, program, err);
+}
+
+int syi_record_eval(const struct syi_config *config, const struct syi_shape *shape, struct syi_params *params,
+                    struct syi_program **program, struct sy_error *err)
+{
+    struct syi_build b;
+    int status = begin(&b, "eval", config, shape, params, err);
+    if (status) return status;
+    forward_loss(&b);
+    return end(&b, SY_OK, program, err);
+}
+
+int syi_record_encode(const struct syi_config *config, const struct syi_shape *shape, struct syi_params *params,
+                      struct syi_program **program, struct sy_error *err)
+{
+    struct syi_build b;
+    int status = begin(&b, "encode", config, shape, params, err);
+    if (status) return status;
+    int ids = bucket_input(&b, "encoder_ids", SY_I32, shape->input_length);
+    int lengths = input(&b, "input_lengths", SY_I32, 1, shape->rows, 0);
+    syi_encode_for_decoding(&b, syi_encoder(&b, ids, lengths, -1));
+    return end(&b, SY_OK, program, err);
+}
+
+int syi_record_decode_step(const struct syi_config *config, const struct syi_shape *shape, struct syi_params *params,
+                           struct syi_program **program, struct sy_error *err)
+{
+    struct syi_build b;
+    int status = begin(&b, "decode_step", config, shape, params, err);
+    if (status) return status;
+    b.decoding = 1;
+    int token = input(&b, "decode/token", SY_I32, 2, shape->rows, 1);
+    scalar(&b, "decode/position", SY_I32, 1);
+    struct syi_inputs in = {.target_lengths = input(&b, "decode/lengths", SY_I32, 1, shape->rows, 0),
+                            .input_lengths = input(&b, "input_lengths", SY_I32, 1, shape->rows, 0),
+                            .target_norm = -1};
+    int logits = syi_decoder_logits(&b, token, -1, &in);
+    SYI_AT(b.p);
+    syi_output(b.p, syi_argmax(b.p, logits), "decode/next");
+    return end(&b, SY_OK, program, err);
+}

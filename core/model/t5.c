@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The two stacks of T5: pre-norm blocks with residuals, dropout where flaxformer has it, experts in the layers the layout
+ * names. Residual streams are not masked; normed inputs are, by the lengths. */
+#include "config.h"
+
+#include <math.h>
+
+#include "model/model.h"
+#include "program/record.h"
+
+static int embedding_table(struct syi_build *b)
+{
+    int64_t dim[2] = {b->config->model.vocab_size, b->config->model.d_model};
+    uint8_t axis[2] = {SYI_AXIS_VOCAB, SYI_AXIS_EMBED}; /* shared by both stacks, so it has no stack in its name */
+    uint32_t scope = b->p->layer;
+    b->p->layer = 0;
+    int table = syi_build_param(b, "token_embedder/embedding", 2, dim, axis, SYI_INIT_NORMAL, 1);
+    b->p->layer = scope;
+    return table;
+}
+
+static int embed(struct syi_build *b, int ids)
+{
+    SYI_AT(b->p);
+    return syi_dropped(b, syi_embed(b->p, ids, embedding_table(b)));
+}
+
+/* x + dropout(y) */
+static int residual(struct syi_build *b, int x, int y)
+{
+    y = syi_dropped(b, y);
+    SYI_AT(b->p);
+    return syi_map2(b->p, SY_MAP_ADD, x, y);
+}
+
+static int feed_forward(struct syi_build *b, int x, int lengths, int sparse, int normaliser)
+{
+    int h = syi_norm(b, "pre_mlp_layer_norm", x, lengths);
+    return residual(b, x, sparse ? syi_moe(b, "mlp", h, lengths, normaliser) : syi_mlp(b, "mlp", h));
+}
+
+int syi_encoder(struct syi_build *b, int ids, int lengths, int normaliser)
+{
+    const struct syi_config *c = b->config;
+    int layers = (int)c->model.num_encoder_layers;
+    syi_scope_push(b->p, "encoder");
+    int x = embed(b, ids), bias = syi_relative_bias(b);
+    for (int i = 0; i < layers; i++) {
+        int sparse = c->moe.num_experts && syi_is_sparse_layer((int)c->moe.encoder_sparse_layout, i, layers,
+                                                               (int)c->moe.num_encoder_sparse_layers);
+        syi_scope_push(b->p, "layers_%d", i);
+        int h = syi_norm(b, "pre_attention_layer_norm", x, lengths);
+        x = residual(b, x, syi_self_attention(b, "attention", h, lengths, bias, 0, NULL));
+        x = feed_forward(b, x, lengths, sparse, normaliser);
+        syi_scope_pop(b->p);
+    }
+    x = syi_dropped(b, syi_norm(b, "encoder_norm", x, lengths));
+    syi_scope_pop(b->p);
+    return x;
+}
+
+static int logits(struct syi_build *b, int x)
+{
+    const struct syi_config *c = b->config;
+    int64_t dim[2] = {c->model.d_model, c->model.vocab_size};
+    uint8_t axis[2] = {SYI_AXIS_EMBED, SYI_AXIS_VOCAB};
+    SYI_AT(b->p);
+    if (c->model.logits_via_embedding) {
+        int scaled = syi_map1(b->p, SY_MAP_MULS, x, 1 / sqrt((double)dim[0]));
+        return syi_matmul_nt(b->p, scaled, embedding_table(b));
+    }
+    double std = sqrt(syi_build_init_scale(b) / (double)dim[0]) / 0.87962566;
+    return syi_matmul(b->p, x, syi_build_param(b, "logits_dense/kernel", 2, dim, axis, SYI_INIT_TRUNCATED_NORMAL, std));
+}
+
+/* Carry tensors of a decode: they belong to one input length, so buckets do not mix. */
+static int cross_cache(struct syi_build *b, int layer)
+{
+    char name[80];
+    const struct syi_config *c = b->config;
+    int64_t dim[3] = {b->shape.rows, b->shape.input_length, 2 * c->model.num_heads * c->model.head_dim};
+    uint8_t axis[3] = {SYI_AXIS_BATCH, SYI_AXIS_LENGTH, SYI_AXIS_HEADS};
+    snprintf(name, sizeof name, "decode/cross/%lld/%d", (long long)b->shape.input_length, layer);
+    return syi_tensor_add(b->p, name, SYI_CARRY, SY_F32, 3, dim, axis);
+}
+
+static struct syi_cache self_cache(struct syi_build *b, int layer, int position, int lengths)
+{
+    char name[80];
+    const struct syi_config *c = b->config;
+    int64_t dim[3] = {b->shape.rows, b->shape.target_length, 2 * c->model.num_heads * c->model.head_dim};
+    uint8_t axis[3] = {SYI_AXIS_BATCH, SYI_AXIS_LENGTH, SYI_AXIS_HEADS};
+    snprintf(name, sizeof name, "decode/self/%d", layer);
+    return (struct syi_cache){syi_tensor_add(b->p, name, SYI_CARRY, SY_F32, 3, dim, axis), position, lengths};
+}
+
+int syi_decoder_logits(struct syi_build *b, int ids, int encoded, const struct syi_inputs *in)
+{
+    const struct syi_config *c = b->config;
+    int layers = (int)c->model.num_decoder_layers, lengths = in->target_lengths, position = -1;
+    if (b->decoding) position = syi_program_find(b->p, "decode/position");
+    syi_scope_push(b->p, "decoder");
+    int x = embed(b, ids), bias = syi_relative_bias(b);
+    for (int i = 0; i < layers; i++) {
+        int sparse = c->moe.num_experts && syi_is_sparse_layer((int)c->moe.decoder_sparse_layout, i, layers,
+                                                               (int)c->moe.num_decoder_sparse_layers);
+        struct syi_cache cache = {-1, -1, -1};
+        if (b->decoding) cache = self_cache(b, i, position, lengths);
+        syi_scope_push(b->p, "layers_%d", i);
+        int h = syi_norm(b, "pre_self_attention_layer_norm", x, b->decoding ? -1 : lengths);
+        x = residual(b, x, syi_self_attention(b, "self_attention", h, lengths, bias, 1, b->decoding ? &cache : NULL));
+        h = syi_norm(b, "pre_cross_attention_layer_norm", x, b->decoding ? -1 : lengths);
+        int kv = b->decoding ? cross_cache(b, i) : syi_cross_kv(b, "encoder_decoder_attention", encoded);
+        x = residual(b, x, syi_cross_attention(b, "encoder_decoder_attention", h, kv, lengths, in->input_lengths));
+        x = feed_forward(b, x, lengths, sparse, in->target_norm);
+        syi_scope_pop(b->p);
+    }
+    x = syi_dropped(b, syi_norm(b, "decoder_norm", x, b->decoding ? -1 : lengths));
+    int y = logits(b, x);
+    syi_scope_pop(b->p);
+    return y;
+}
+
+void syi_encode_for_decoding(struct syi_build *b, int encoded)
+{
+    syi_scope_push(b->p, "decoder");
+    for (int i = 0; i < b->config->model.num_decoder_layers; i++) {
+        syi_scope_push(b->p, "layers_%d", i);
+        int kv = syi_cross_kv(b, "encoder_decoder_attention", encoded);
+        SYI_AT(b->p);
+        syi_store(b->p, kv, cross_cache(b, i));
+        syi_scope_pop(b->p);
+    }
+    syi_scope_pop(b->p);
+}

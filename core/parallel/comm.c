@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What all kinds of communication share: groups, error texts, and the copy between two ways of cutting a
+ * piece. */
+#include "config.h"
+
+#include <string.h>
+
+#include "core/parallel/comm.h"
+#include "core/runtime/backend.h"
+
+static int fail(struct syi_comm *comm, int status, const char *what, struct sy_error *err)
+{
+    if (comm->backend) return syi_backend_error(comm->backend, status, what, err);
+    const char *reason = comm->reason ? comm->reason(comm->context) : "";
+    return syi_error(err, status, "rank %d of %d: %s: %s", comm->rank, comm->ranks, what,
+                     reason[0] ? reason : sy_status_text(status));
+}
+
+int syi_comm_from_backend(struct syi_comm *comm, struct syi_backend *backend, struct sy_error *err)
+{
+    memset(comm, 0, sizeof(*comm));
+    comm->table = backend->plugin.desc.collectives;
+    comm->context = backend->context;
+    comm->backend = backend;
+    if (!comm->table)
+        return syi_error(err, SY_EUNSUPPORTED, "backend %s has no collectives: choose another --comm",
+                         backend->plugin.desc.name);
+    int status = comm->table->world(comm->context, &comm->rank, &comm->ranks);
+    return status == SY_OK ? SY_OK : fail(comm, status, "number of ranks", err);
+}
+
+void syi_comm_close(struct syi_comm *comm)
+{
+    for (int i = 0; i < comm->n_groups; i++) comm->table->group_free(comm->context, comm->group[i].handle);
+    comm->n_groups = 0;
+}
+
+int syi_comm_group_new(struct syi_comm *comm, const int *ranks, int n, int *group, struct sy_error *err)
+{
+    struct syi_comm_group *fresh = &comm->group[comm->n_groups];
+    int mine = -1;
+    if (comm->n_groups == SYI_COMM_MAX_GROUPS)
+        return syi_error(err, SY_EINTERNAL, "more than %d groups of ranks", SYI_COMM_MAX_GROUPS);
+    for (int i = 0; i < n; i++) {
+        if (ranks[i] < 0 || ranks[i] >= comm->ranks || (ranks[i] == comm->rank && mine >= 0))
+            return syi_error(err, SY_EINTERNAL, "rank %d in a group: there are ranks 0 to %d, each once",
+                             ranks[i], comm->ranks - 1);
+        if (ranks[i] == comm->rank) mine = i;
+    }
+    if (mine < 0) return syi_error(err, SY_EINTERNAL, "rank %d makes a group without itself", comm->rank);
+    int status = comm->table->group_new(comm->context, ranks, n, &fresh->handle);
+    if (status != SY_OK) return fail(comm, status, "making a group of ranks", err);
+    fresh->n = n;
+    fresh->rank = mine;
+    *group = comm->n_groups++;
+    return SY_OK;
+}
+
+int syi_comm_start(struct syi_comm *comm, int group, const struct sy_collective *call, void **request,
+                   struct sy_error *err)
+{
+    int status = comm->table->start(comm->context, comm->group[group].handle, call, request);
+    return status == SY_OK ? SY_OK : fail(comm, status, "starting a collective", err);
+}
+
+int syi_comm_wait(struct syi_comm *comm, void *request, struct sy_error *err)
+{
+    int status = comm->table->wait(comm->context, request);
+    return status == SY_OK ? SY_OK : fail(comm, status, "waiting for a collective", err);
+}
+
+int syi_comm_barrier(struct syi_comm *comm, struct sy_error *err)
+{
+    int status = comm->table->barrier(comm->context);
+    return status == SY_OK ? SY_OK : fail(comm, status, "waiting for all ranks", err);
+}
+
+void syi_comm_abort(struct syi_comm *comm, const char *text)
+{
+    comm->table->abort(comm->context, text);
+}
+
+void syi_comm_copy(void *to, uint64_t to_inner, uint64_t to_stride, const void *from, uint64_t from_inner,
+                   uint64_t from_stride, uint64_t bytes)
+{
+    char *out = to;
+    const char *in = from;
+    uint64_t out_left = to_inner, in_left = from_inner; /* bytes left of the run at hand */
+    while (bytes > 0) {
+        uint64_t n = out_left < in_left ? out_left : in_left;
+        if (n > bytes) n = bytes;
+        if (n == 0) return; /* runs of no bytes */
+        if (out != in) memcpy(out, in, n);
+        bytes -= n;
+        out_left -= n;
+        in_left -= n;
+        out += n;
+        in += n;
+        if (out_left == 0) {
+            out += to_stride - to_inner;
+            out_left = to_inner;
+        }
+        if (in_left == 0) {
+            in += from_stride - from_inner;
+            in_left = from_inner;
+        }
+    }
+}
+
+uint64_t syi_comm_reduce_bytes(int dtype)
+{
+    return dtype == SY_F32 ? sizeof(float) : dtype == SY_F64 || dtype == SY_I64 ? sizeof(double) : 0;
+}

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Communication of one rank: a collectives table (of a backend, or one of the two here), its context, and the
+ * groups in use. self: one rank. thread: N ranks as threads of this process over shared memory, for tests and
+ * single machines. Backends with collectives (mpi, nccl, null) come in through syi_comm_from_backend. */
+#ifndef SYI_COMM_H
+#define SYI_COMM_H
+
+#include "core/base/base.h"
+#include "switchyard/backend.h"
+
+struct syi_backend;
+
+enum { SYI_COMM_MAX_GROUPS = 32 }; /* 7 sets of mesh axes, for several queues */
+
+struct syi_comm_group {
+    void *handle; /* of the table */
+    int n;        /* ranks */
+    int rank;     /* of this rank in the group */
+};
+
+struct syi_comm {
+    const struct sy_collective_table *table; /* borrowed */
+    void *context;                           /* first argument of the table's functions, borrowed */
+    struct syi_backend *backend;             /* that the table belongs to, NULL: self and thread */
+    const char *(*reason)(
+        void *context); /* why the ranks were told to stop, "" when they were not; or NULL */
+    int rank, ranks;    /* of the world */
+    int n_groups;
+    struct syi_comm_group group[SYI_COMM_MAX_GROUPS];
+};
+
+/* ---- comm.c ---- */
+
+/* Over the collectives of an opened backend (borrowed; must outlive comm). */
+int syi_comm_from_backend(struct syi_comm *comm, struct syi_backend *backend, struct sy_error *err);
+/* Frees the groups. */
+void syi_comm_close(struct syi_comm *comm);
+/* A group of world ranks in the given order, this rank among them; every member calls with the same list, in
+ * the same order of calls. *group: index for start. */
+int syi_comm_group_new(struct syi_comm *comm, const int *ranks, int n, int *group, struct sy_error *err);
+/* As in struct sy_collective_table; a failure says why. Nothing is allocated by self and thread. */
+int syi_comm_start(struct syi_comm *comm, int group, const struct sy_collective *call, void **request,
+                   struct sy_error *err);
+int syi_comm_wait(struct syi_comm *comm, void *request, struct sy_error *err);
+int syi_comm_barrier(struct syi_comm *comm, struct sy_error *err);
+/* Tells all ranks to stop: pending and later waits fail. Completes this rank's own requests first, because
+ * peers may be reading its buffers: a rank that fails with requests under way calls it before it frees them.
+ */
+void syi_comm_abort(struct syi_comm *comm, const char *text);
+
+/* Copies `bytes` cut into runs of from_inner (every from_stride bytes) to runs of to_inner (every to_stride).
+ */
+void syi_comm_copy(void *to, uint64_t to_inner, uint64_t to_stride, const void *from, uint64_t from_inner,
+                   uint64_t from_stride, uint64_t bytes);
+uint64_t syi_comm_reduce_bytes(int dtype); /* of an element that all_reduce can sum; 0: it cannot */
+
+/* ---- comm_self.c ---- */
+
+void syi_comm_self(struct syi_comm *comm);
+
+/* ---- comm_thread.c ---- */
+
+/* Runs fn(arg, comm, err) as ranks 0..ranks-1, rank 0 in the calling thread, and joins them. A rank that
+ * fails stops the others. Returns the status of the rank that failed first and puts its text into err. */
+typedef int (*syi_rank_fn)(void *arg, struct syi_comm *comm, struct sy_error *err);
+int syi_comm_thread_run(int ranks, syi_rank_fn fn, void *arg, struct sy_error *err);
+
+#endif

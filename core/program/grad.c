@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The engine of differentiation: which tensors matter, the reverse walk, the adding up of contributions. What each op's
+ * gradient is stands in gradients.c. */
+#include "config.h"
+
+#include <string.h>
+
+#include "program/grad.h"
+#include "program/record.h"
+
+/* Marks tensors that depend on one of the n tensors asked for: only their gradients are recorded. */
+static void mark_dependents(const struct syi_program *p, int n, const int *of, uint8_t *wanted)
+{
+    for (int i = 0; i < n; i++) wanted[of[i]] = 1;
+    for (size_t i = 0; i < p->n_ops; i++) {
+        const struct syi_op *op = &p->op[i];
+        if (!syi_grad_rule(op->op)) continue;
+        int depends = 0;
+        for (int j = 0; j < op->n_in; j++)
+            if (op->in[j] >= 0) depends |= wanted[op->in[j]];
+        for (int j = 0; depends && j < op->n_out; j++)
+            if (op->out[j] >= 0 && p->tensor[op->out[j]].dtype != SY_I32 && p->tensor[op->out[j]].dtype != SY_I64)
+                wanted[op->out[j]] = 1;
+    }
+}
+
+static void accumulate(struct syi_program *p, int *gradient, int tensor, int term)
+{
+    if (term < 0) return;
+    gradient[tensor] = gradient[tensor] < 0 ? term : syi_map2(p, SY_MAP_ADD, gradient[tensor], term);
+}
+
+static void differentiate_op(struct syi_program *p, size_t index, const uint8_t *wanted, int *gradient)
+{
+    struct syi_op op = p->op[index]; /* a copy: recording moves the array */
+    int dout[SY_MAX_OUT], din[SY_MAX_IN], flows = 0;
+    uint8_t wants[SY_MAX_IN];
+    for (int j = 0; j < SY_MAX_OUT; j++) {
+        dout[j] = op.out[j] >= 0 ? gradient[op.out[j]] : -1;
+        flows |= dout[j] >= 0;
+    }
+    for (int j = 0; j < SY_MAX_IN; j++) {
+        din[j] = -1;
+        wants[j] = op.in[j] >= 0 && wanted[op.in[j]];
+    }
+    syi_grad_fn rule = syi_grad_rule(op.op);
+    if (!flows || !rule) return;
+    p->file = op.file;
+    p->line = op.line;
+    p->layer = op.layer;
+    rule(p, &op, dout, wants, din);
+    for (int j = 0; j < op.n_in; j++)
+        if (wants[j]) accumulate(p, gradient, op.in[j], din[j]);
+}
+
+int syi_grad(struct syi_program *p, int loss, int n, const int *of, int *gradient, struct sy_error *err)
+{
+    int status = syi_program_status(p, err);
+    if (status) return status;
+    size_t tensors = p->n_tensors, ops = p->n_ops;
+    uint8_t *wanted = syi_alloc(tensors, err);
+    int *of_tensor = syi_alloc(tensors * sizeof *of_tensor, err);
+    if (!wanted || !of_tensor) {
+        syi_free(wanted);
+        syi_free(of_tensor);
+        return SY_ENOMEM;
+    }
+    mark_dependents(p, n, of, wanted);
+    for (size_t i = 0; i < tensors; i++) of_tensor[i] = -1;
+    uint32_t layer = p->layer;
+    syi_scope_push(p, "loss");
+    SYI_AT(p);
+    struct syi_tensor one = p->tensor[loss];
+    int seed = syi_temp(p, one.dtype, one.rank, one.dim, one.axis);
+    union {
+        struct sy_attr_map attr;
+        uint8_t bytes[sizeof(struct sy_attr_map) + sizeof(struct sy_map_instr)];
+    } constant;
+    memset(&constant, 0, sizeof constant);
+    struct sy_map_instr instr = {.op = SY_MAP_CONST, .s = 1.0f};
+    constant.attr.n_instr = 1;
+    constant.attr.rng = 255;
+    memcpy(constant.bytes + sizeof constant.attr, &instr, sizeof instr);
+    syi_op_add(p, SY_OP_MAP, 0, NULL, 1, &seed, &constant, sizeof constant.bytes);
+    of_tensor[loss] = seed;
+    for (size_t i = ops; i-- > 0 && !p->status;) differentiate_op(p, i, wanted, of_tensor);
+    for (int i = 0; i < n; i++) gradient[i] = of_tensor[of[i]];
+    p->layer = layer;
+    syi_free(wanted);
+    syi_free(of_tensor);
+    return syi_program_status(p, err);
+}

@@ -1,0 +1,280 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Binding one program: a call, a kernel and a step for every op, in two halves around the memory plan.
+ * Everything a run needs is made here, so that a run looks nothing up and allocates nothing. */
+#include "config.h"
+
+#include <string.h>
+
+#include "runtime/bound.h"
+
+/* Where operands point until there is memory: a kernel that is asked for its workspace sees which of them are
+ * present. */
+static _Alignas(64) uint8_t nowhere[64];
+
+/* ---- operands ---- */
+
+struct sy_tensor syi_bound_tensor(const struct syi_session *session, const struct syi_tensor *tensor)
+{
+    struct sy_tensor t = {.dtype = tensor->dtype, .rank = tensor->rank};
+    for (int i = 0; i < SY_MAX_DIMS; i++) {
+        t.dim[i] = tensor->dim[i];
+        t.first[i] =
+            tensor->split[i] ? syi_mesh_index(&session->mesh, tensor->split[i], session->rank) * t.dim[i] : 0;
+    }
+    if (session->arena) t.data = session->segment[syi_kind_segment(tensor->kind)] + tensor->offset;
+    return t;
+}
+
+static struct sy_tensor absent(void)
+{
+    return (struct sy_tensor){.dim = {1, 1, 1, 1, 1}};
+}
+
+/* Operands of all ops, one array; calls point into it. */
+static void fill_operands(struct syi_session *session, struct syi_bound *bound)
+{
+    const struct syi_program *program = bound->program;
+    struct sy_tensor *next = bound->operand;
+    for (size_t at = 0; at < program->n_ops; at++) {
+        const struct syi_op *op = &program->op[at];
+        struct sy_call *call = &bound->call[at];
+        call->in = next;
+        call->out = next + op->n_in;
+        for (int i = 0; i < op->n_in + op->n_out; i++, next++) {
+            int tensor = i < op->n_in ? op->in[i] : op->out[i - op->n_in];
+            *next = tensor < 0 ? absent() : syi_bound_tensor(session, &program->tensor[tensor]);
+            if (tensor >= 0 && !next->data) next->data = nowhere;
+        }
+    }
+}
+
+/* ---- kernels ---- */
+
+/* Of the first floating-point operand; SY_DTYPE_COUNT: there is none, any kernel will do. */
+static int floating_dtype(const struct sy_tensor *operand, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (operand[i].data &&
+            (operand[i].dtype == SY_F32 || operand[i].dtype == SY_BF16 || operand[i].dtype == SY_F64))
+            return operand[i].dtype;
+    return SY_DTYPE_COUNT;
+}
+
+/* Ops that the session does itself, see exec.c. */
+static int is_own(const struct syi_op *op)
+{
+    return op->queue == 1 || op->op == SY_OP_WAIT || op->op == SY_OP_SLICE;
+}
+
+static int find_kernel(struct syi_session *session, struct syi_bound *bound, size_t at, struct sy_error *err)
+{
+    struct syi_backend *backend = session->options.backend;
+    const struct sy_call *call = &bound->call[at];
+    int in = floating_dtype(call->in, call->n_in), out = floating_dtype(call->out, call->n_out);
+    const struct sy_kernel *kernel = syi_backend_find(backend, (enum sy_op)call->op, in, out);
+    if (!kernel) {
+        char place[384];
+        syi_exec_place(bound->program, at, place, sizeof place);
+        return syi_error(err, SY_EUNSUPPORTED,
+                         "%s: backend %s has no kernel for %s -> %s; choose another backend or dtype", place,
+                         backend->plugin.desc.name, in == SY_DTYPE_COUNT ? "integers" : syi_dtype_name(in),
+                         out == SY_DTYPE_COUNT ? "integers" : syi_dtype_name(out));
+    }
+    bound->kernel[at] = kernel;
+    bound->step[at] = (struct syi_step){kernel->run, backend->context, call};
+    if (kernel->workspace) bound->workspace[at] = kernel->workspace(call, backend->host.threads);
+    return SY_OK;
+}
+
+static int allocate(struct syi_bound *bound, struct sy_error *err)
+{
+    size_t n = bound->program->n_ops, operands = 0;
+    for (size_t i = 0; i < n; i++)
+        operands += (size_t)bound->program->op[i].n_in + bound->program->op[i].n_out;
+    bound->operand = syi_alloc(operands * sizeof *bound->operand, err);
+    bound->call = syi_alloc(n * sizeof *bound->call, err);
+    bound->step = syi_alloc(n * sizeof *bound->step, err);
+    bound->kernel = syi_alloc(n * sizeof *bound->kernel, err);
+    bound->transfer = syi_alloc(n * sizeof *bound->transfer, err);
+    bound->piece = syi_alloc(n * sizeof *bound->piece, err);
+    bound->workspace = syi_alloc(n * sizeof *bound->workspace, err);
+    bound->workspace_at = syi_alloc(n * sizeof *bound->workspace_at, err);
+    int complete = bound->operand && bound->call && bound->step && bound->kernel && bound->transfer &&
+                   bound->piece && bound->workspace && bound->workspace_at;
+    return complete ? SY_OK : SY_ENOMEM;
+}
+
+int syi_bound_prepare(struct syi_session *session, struct syi_bound *bound, struct sy_error *err)
+{
+    const struct syi_program *program = bound->program;
+    int status = allocate(bound, err);
+    if (status) return status;
+    for (size_t at = 0; at < program->n_ops; at++) {
+        const struct syi_op *op = &program->op[at];
+        bound->call[at] = (struct sy_call){.host = &session->options.backend->host,
+                                           .attr = syi_program_attr(program, op),
+                                           .attr_bytes = op->attr_bytes,
+                                           .op = op->op,
+                                           .n_in = op->n_in,
+                                           .n_out = op->n_out};
+    }
+    fill_operands(session, bound);
+    for (size_t at = 0; at < program->n_ops && !status; at++)
+        if (!is_own(&program->op[at])) status = find_kernel(session, bound, at, err);
+    return status;
+}
+
+/* ---- collectives and slices ---- */
+
+/* Bytes of dims [from, to). */
+static uint64_t span(const struct sy_tensor *tensor, int from, int to)
+{
+    uint64_t bytes = syi_dtype_bytes(tensor->dtype);
+    for (int i = from; i < to; i++) bytes *= (uint64_t)tensor->dim[i];
+    return bytes;
+}
+
+static uint64_t runs(const struct sy_tensor *tensor, int64_t dim)
+{
+    return span(tensor, 0, (int)dim) / syi_dtype_bytes(tensor->dtype);
+}
+
+static struct sy_collective describe(const struct sy_call *call, uint64_t ranks)
+{
+    const struct sy_attr_collective *attr = call->attr;
+    const struct sy_tensor *in = call->in, *out = call->out;
+    uint64_t whole = span(in, 0, in->rank);
+    struct sy_collective c = {
+        .send = in->data, .recv = out->data, .dtype = in->dtype, .kind = SY_COLLECTIVE_ALL_TO_ALL};
+    c.send_outer = c.recv_outer = 1;
+    c.send_inner = c.recv_inner = whole;
+    switch (call->op) {
+    case SY_OP_ALL_GATHER:
+        c.recv_outer = runs(out, attr->a);
+        c.recv_inner = span(in, (int)attr->a, in->rank);
+        /* fall through */
+    case SY_OP_GATHER_PIECES: c.kind = SY_COLLECTIVE_ALL_GATHER; break;
+    case SY_OP_ALL_REDUCE:
+        c.kind = SY_COLLECTIVE_ALL_REDUCE;
+        c.elements = whole / syi_dtype_bytes(in->dtype);
+        break;
+    case SY_OP_ALL_TO_ALL:
+        c.send_outer = runs(in, attr->a);
+        c.send_inner = span(in, (int)attr->a, in->rank) / ranks;
+        c.recv_outer = runs(out, attr->b);
+        c.recv_inner = span(out, (int)attr->b, out->rank) / ranks;
+        break;
+    default: /* send_pieces */
+        c.recv_inner = c.send_inner = span(out, 1, out->rank);
+        if (attr->b < 0) break;
+        c.send_outer = runs(in, attr->b);
+        c.send_inner = span(in, (int)attr->b, in->rank) / ranks;
+    }
+    return c;
+}
+
+/* The communicator's group for a set of mesh axes, made once. All ranks come here in the same order. */
+static int find_group(struct syi_session *session, int axes, int *group, struct sy_error *err)
+{
+    int *ranks, status = SY_OK;
+    if (session->group[axes] < 0) {
+        ranks = syi_alloc((size_t)syi_mesh_size(&session->mesh, axes) * sizeof *ranks, err);
+        if (!ranks) return SY_ENOMEM;
+        int n = syi_mesh_group(&session->mesh, axes, session->rank, ranks);
+        status = syi_comm_group_new(session->options.comm, ranks, n, &session->group[axes], err);
+        syi_free(ranks);
+    }
+    *group = session->group[axes];
+    return status;
+}
+
+static int connect_collective(struct syi_session *session, struct syi_bound *bound, size_t at,
+                              struct sy_error *err)
+{
+    struct syi_transfer *transfer = &bound->transfer[at];
+    int axes = syi_collective_group(bound->program, &bound->program->op[at], &session->mesh);
+    transfer->session = session;
+    transfer->call = describe(&bound->call[at], (uint64_t)syi_mesh_size(&session->mesh, axes));
+    bound->step[at] = (struct syi_step){syi_exec_start, transfer, &bound->call[at]};
+    return find_group(session, axes, &transfer->group, err);
+}
+
+static int connect_wait(struct syi_bound *bound, size_t at, struct sy_error *err)
+{
+    const struct syi_program *program = bound->program;
+    for (size_t i = at; i-- > 0;)
+        if (program->op[i].queue == 1 && program->op[i].out[0] == program->op[at].in[0]) {
+            bound->step[at] = (struct syi_step){syi_exec_wait, &bound->transfer[i], &bound->call[at]};
+            return SY_OK;
+        }
+    return syi_error(err, SY_EINTERNAL, "%s: op %zu waits for a collective that no op starts", program->title,
+                     at);
+}
+
+static void connect_slice(struct syi_session *session, struct syi_bound *bound, size_t at)
+{
+    const struct sy_call *call = &bound->call[at];
+    const struct sy_attr_collective *attr = call->attr;
+    struct syi_piece *piece = &bound->piece[at];
+    uint64_t index = (uint64_t)syi_mesh_index(&session->mesh, (int)attr->b, session->rank);
+    piece->inner = span(call->out, (int)attr->a, call->out->rank);
+    piece->stride = span(call->in, (int)attr->a, call->in->rank);
+    piece->bytes = span(call->out, 0, call->out->rank);
+    piece->from = (const uint8_t *)call->in->data + index * piece->inner;
+    piece->to = call->out->data;
+    bound->step[at] = (struct syi_step){syi_exec_slice, piece, call};
+}
+
+/* ---- behind the plan ---- */
+
+static int prepare_kernel(struct syi_session *session, struct syi_bound *bound, size_t at,
+                          struct sy_error *err)
+{
+    const struct sy_kernel *kernel = bound->kernel[at];
+    struct sy_call *call = &bound->call[at];
+    if (bound->workspace[at]) {
+        call->workspace = session->segment[SYI_SCRATCH] + bound->workspace_at[at];
+        call->workspace_bytes = bound->workspace[at];
+    }
+    if (!kernel->prepare) return SY_OK;
+    int status = kernel->prepare(session->options.backend->context, call, &call->plan);
+    if (!status) return SY_OK;
+    char place[384];
+    call->plan = NULL;
+    syi_exec_place(bound->program, at, place, sizeof place);
+    return syi_backend_error(session->options.backend, status, place, err);
+}
+
+int syi_bound_connect(struct syi_session *session, struct syi_bound *bound, struct sy_error *err)
+{
+    int status = SY_OK;
+    fill_operands(session, bound);
+    for (size_t at = 0; at < bound->program->n_ops && !status; at++) {
+        const struct syi_op *op = &bound->program->op[at];
+        if (op->queue == 1)
+            status = connect_collective(session, bound, at, err);
+        else if (op->op == SY_OP_WAIT)
+            status = connect_wait(bound, at, err);
+        else if (op->op == SY_OP_SLICE)
+            connect_slice(session, bound, at);
+        else
+            status = prepare_kernel(session, bound, at, err);
+    }
+    return status;
+}
+
+void syi_bound_free(struct syi_session *session, struct syi_bound *bound)
+{
+    for (size_t at = 0; bound->call && bound->kernel && at < bound->program->n_ops; at++)
+        if (bound->call[at].plan && bound->kernel[at]->release)
+            bound->kernel[at]->release(session->options.backend->context, bound->call[at].plan);
+    syi_free(bound->operand);
+    syi_free(bound->call);
+    syi_free(bound->step);
+    syi_free(bound->kernel);
+    syi_free(bound->transfer);
+    syi_free(bound->piece);
+    syi_free(bound->workspace);
+    syi_free(bound->workspace_at);
+    syi_program_free(bound->program);
+}

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Inside a session: a program bound to memory, kernels and groups. Shared by session.c (owns), bind.c (fills)
+ * and exec.c (runs). */
+#ifndef SYI_BOUND_H
+#define SYI_BOUND_H
+
+#include "runtime/session.h"
+
+/* A collective that is started by one op and completed by another. */
+struct syi_transfer {
+    struct syi_session *session; /* borrowed */
+    struct sy_collective call;
+    void *request; /* between start and wait */
+    int group;     /* of the communicator */
+};
+
+/* This rank's piece of a tensor: runs of `inner` bytes, one every `stride`, the first at `at`. */
+struct syi_piece {
+    const uint8_t *from;
+    uint8_t *to;
+    uint64_t inner, stride, bytes;
+};
+
+/* One op, ready to run: fn(context, call). */
+struct syi_step {
+    sy_kernel_fn fn;
+    void *context;
+    const struct sy_call *call;
+};
+
+struct syi_bound {
+    struct syi_program *program;     /* owned */
+    struct sy_tensor *operand;       /* inputs, then outputs, op by op */
+    struct sy_call *call;            /* [n_ops] */
+    struct syi_step *step;           /* [n_ops] */
+    const struct sy_kernel **kernel; /* [n_ops], NULL: done by the session */
+    struct syi_transfer *transfer;   /* [n_ops], used by collectives */
+    struct syi_piece *piece;         /* [n_ops], used by slices */
+    uint64_t *workspace;             /* [n_ops] bytes */
+    uint64_t *workspace_at;          /* [n_ops] offsets in scratch */
+};
+
+struct syi_session {
+    struct syi_session_options options; /* mesh points to the copy below */
+    struct syi_mesh mesh;
+    int rank;
+    int state; /* 0 programs are added, 1 bound, -1 bind failed */
+    struct syi_bound *bound;
+    size_t n_bound, cap_bound;
+    struct syi_plan plan;
+    uint8_t *arena; /* the four segments, one behind the other */
+    uint64_t arena_bytes;
+    uint8_t *segment[SYI_SEGMENT_COUNT]; /* in the arena */
+    struct syi_shared *shared;           /* [n_shared] by name */
+    size_t n_shared;
+    int group[SYI_MESH_ALL + 1]; /* of each set of mesh axes, -1: not made */
+    struct sy_error failure;     /* of a collective in the run at hand */
+    syi_op_hook hook;
+    void *hook_arg;
+};
+
+/* ---- bind.c ---- */
+
+/* Arrays, operands (without memory), kernels and workspace sizes of a lowered program. */
+int syi_bound_prepare(struct syi_session *session, struct syi_bound *bound,
+                      struct sy_error *err) SYI_MUST_CHECK;
+/* Memory of every operand, plans of kernels, descriptors of collectives. Behind the plan. */
+int syi_bound_connect(struct syi_session *session, struct syi_bound *bound,
+                      struct sy_error *err) SYI_MUST_CHECK;
+void syi_bound_free(struct syi_session *session, struct syi_bound *bound);
+/* Extents and place in the whole of a tensor as this rank holds it; data from the arena, if taken. */
+struct sy_tensor syi_bound_tensor(const struct syi_session *session, const struct syi_tensor *tensor);
+
+/* ---- exec.c ---- */
+
+int syi_exec_start(void *transfer, const struct sy_call *call); /* struct syi_transfer */
+int syi_exec_wait(void *transfer, const struct sy_call *call);  /* struct syi_transfer */
+int syi_exec_slice(void *piece, const struct sy_call *call);    /* struct syi_piece */
+/* "op 12 matmul of encoder/layers_0/mlp (recorded at layers.c:80)" */
+void syi_exec_place(const struct syi_program *program, size_t op, char *text, size_t bytes);
+
+#endif

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The run loop, and the three things that a session does itself: start and wait of collectives, local slices.
+ */
+#include "config.h"
+
+#include "runtime/bound.h"
+
+int syi_exec_start(void *transfer, const struct sy_call *call)
+{
+    struct syi_transfer *t = transfer;
+    (void)call;
+    return syi_comm_start(t->session->options.comm, t->group, &t->call, &t->request, &t->session->failure);
+}
+
+int syi_exec_wait(void *transfer, const struct sy_call *call)
+{
+    struct syi_transfer *t = transfer;
+    (void)call;
+    return syi_comm_wait(t->session->options.comm, t->request, &t->session->failure);
+}
+
+int syi_exec_slice(void *piece, const struct sy_call *call)
+{
+    const struct syi_piece *p = piece;
+    (void)call;
+    syi_comm_copy(p->to, p->inner, p->inner, p->from, p->inner, p->stride, p->bytes);
+    return SY_OK;
+}
+
+void syi_exec_place(const struct syi_program *program, size_t op, char *text, size_t bytes)
+{
+    const struct syi_op *o = &program->op[op];
+    const char *layer = syi_program_name(program, o->layer);
+    snprintf(text, bytes, "%s: op %zu %s%s%s (recorded at %s:%u)", program->title, op,
+             syi_op_info(o->op)->name, *layer ? " of " : "", layer, syi_program_name(program, o->file),
+             o->line);
+}
+
+/* Says why a step failed and stops the other ranks, which would wait for this one for ever. */
+static int fail(struct syi_session *session, const struct syi_program *program, size_t op, int status,
+                struct sy_error *err)
+{
+    char place[384];
+    struct sy_error *failure = &session->failure;
+    syi_exec_place(program, op, place, sizeof place);
+    if (failure->code) {
+        struct sy_error cause = *failure;
+        *failure = (struct sy_error){0};
+        status = syi_error(failure, status, "%s: %s", place, cause.text);
+    } else {
+        status = syi_backend_error(session->options.backend, status, place, failure);
+    }
+    syi_comm_abort(session->options.comm, failure->text);
+    return syi_error(err, status, "%s", failure->text);
+}
+
+int syi_session_run(struct syi_session *session, int program, struct sy_error *err)
+{
+    if (session->state != 1 || session->options.plan_only || program < 0 ||
+        (size_t)program >= session->n_bound)
+        return syi_error(err, SY_EINVAL, "program %d cannot be run: %s", program,
+                         session->options.plan_only ? "the session is a plan only" : "it is not bound");
+    const struct syi_bound *bound = &session->bound[program];
+    session->failure = (struct sy_error){0};
+    for (size_t i = 0; i < bound->program->n_ops; i++) {
+        const struct syi_step *step = &bound->step[i];
+        if (session->hook) session->hook(session->hook_arg, program, i, step->call, 0);
+        int status = step->fn(step->context, step->call);
+        if (status) return fail(session, bound->program, i, status, err);
+        if (session->hook) session->hook(session->hook_arg, program, i, step->call, 1);
+    }
+    return SY_OK;
+}

@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Whether the host can live with a plugin, from its descriptor alone, and the copy of its tables in the
+ * host's sizes. Refuses; does not load. */
+#include "config.h"
+
+#include <string.h>
+
+#include "core/runtime/plugin.h"
+
+/* ---- checks ---- */
+
+/* Sizes in ABI 0.1: no plugin has less. They stay when the structures grow. */
+enum {
+    DESC_BYTES_0_1 = 104,
+    DEVICE_BYTES_0_1 = 48,
+    COLLECTIVE_BYTES_0_1 = 64,
+};
+
+static int refuse(struct sy_error *err, const char *name, const char *path,
+                  const struct sy_backend_desc *found, const char *why)
+{
+    return syi_error(
+        err, SY_EBACKEND,
+        "backend %s: %s (ABI %d.%d, this host %d.%d) %s; rebuild it against this switchyard, or set "
+        "SWITCHYARD_BACKEND_PATH to a folder with a matching one",
+        name, path, found->abi_major, found->abi_minor, SY_ABI_MAJOR, SY_ABI_MINOR, why);
+}
+
+/* What is wrong with the descriptor's head, which has the same place in every version; NULL: nothing. */
+static const char *head_fault(const struct sy_backend_desc *found)
+{
+    if (found->abi_major != SY_ABI_MAJOR) return "speaks another major version of the ABI";
+    if (found->min_host_minor > SY_ABI_MINOR) return "needs a newer host";
+    if (found->layout != SY_ABI_LAYOUT) return "was built with structures of another size";
+    if (found->desc_bytes < DESC_BYTES_0_1) return "has a descriptor that is too short";
+    return NULL;
+}
+
+static const char *kernels_fault(const struct sy_backend_desc *desc)
+{
+    if (!desc->kernels || desc->n_kernels == 0) return "announces kernels but has none";
+    for (uint64_t i = 0; i < desc->n_kernels; i++)
+        if (!desc->kernels[i].run || !desc->kernels[i].name) return "has a kernel without function or name";
+    return NULL;
+}
+
+static const char *table_fault(const struct sy_backend_desc *desc)
+{
+    const char *why = NULL;
+    if (!(desc->caps & (SY_CAP_KERNELS | SY_CAP_COLLECTIVES | SY_CAP_DEVICE))) return "offers nothing";
+    if (desc->caps & SY_CAP_KERNELS) why = kernels_fault(desc);
+    if (!why && desc->caps & SY_CAP_DEVICE && (!desc->device || desc->device->bytes < DEVICE_BYTES_0_1))
+        why = "has no device table, or one that is too short";
+    if (!why && desc->caps & SY_CAP_COLLECTIVES &&
+        (!desc->collectives || desc->collectives->bytes < COLLECTIVE_BYTES_0_1))
+        why = "has no collectives table, or one that is too short";
+    return why;
+}
+
+/* ---- functions a plugin left out ---- */
+
+static int no_probe(const struct sy_host *host, int *score, char *text, size_t text_bytes)
+{
+    (void)host;
+    *score = 1;
+    snprintf(text, text_bytes, "does not say");
+    return SY_OK;
+}
+static int no_open(const struct sy_host *host, const struct sy_backend_option *options, void **context,
+                   uint32_t *features, char *description, size_t description_bytes)
+{
+    (void)host, (void)options, (void)context, (void)features, (void)description, (void)description_bytes;
+    return SY_EUNSUPPORTED;
+}
+static void no_close(void *context)
+{
+    (void)context;
+}
+static int no_alloc(void *context, uint64_t bytes, void **memory)
+{
+    (void)context, (void)bytes, (void)memory;
+    return SY_EUNSUPPORTED;
+}
+static void no_free(void *context, void *memory)
+{
+    (void)context, (void)memory;
+}
+static int no_copy(void *context, void *to, const void *from, uint64_t bytes)
+{
+    (void)context, (void)to, (void)from, (void)bytes;
+    return SY_EUNSUPPORTED;
+}
+static int no_sync(void *context)
+{
+    (void)context;
+    return SY_EUNSUPPORTED;
+}
+static int no_memory_info(void *context, uint64_t *free_bytes, uint64_t *total_bytes)
+{
+    (void)context, (void)free_bytes, (void)total_bytes;
+    return SY_EUNSUPPORTED;
+}
+static int no_world(void *context, int *rank, int *ranks)
+{
+    (void)context, (void)rank, (void)ranks;
+    return SY_EUNSUPPORTED;
+}
+static int no_group_new(void *context, const int *ranks, int n, void **group)
+{
+    (void)context, (void)ranks, (void)n, (void)group;
+    return SY_EUNSUPPORTED;
+}
+static int no_start(void *context, void *group, const struct sy_collective *call, void **request)
+{
+    (void)context, (void)group, (void)call, (void)request;
+    return SY_EUNSUPPORTED;
+}
+static int no_wait(void *context, void *request)
+{
+    (void)context, (void)request;
+    return SY_EUNSUPPORTED;
+}
+static void no_abort(void *context, const char *text)
+{
+    (void)context, (void)text;
+}
+
+#define FILL(table, field, stub)                                                                             \
+    if (!(table)->field) (table)->field = stub
+
+static void fill_holes(struct syi_plugin *plugin)
+{
+    struct sy_backend_desc *desc = &plugin->desc;
+    struct sy_device_table *device = &plugin->device;
+    struct sy_collective_table *collectives = &plugin->collectives;
+
+    FILL(desc, version, "unknown");
+    FILL(desc, build, "unknown");
+    FILL(desc, probe, no_probe);
+    FILL(desc, open, no_open);
+    FILL(desc, close, no_close);
+    FILL(device, alloc, no_alloc);
+    FILL(device, free, no_free);
+    FILL(device, copy, no_copy);
+    FILL(device, sync, no_sync);
+    FILL(device, memory_info, no_memory_info);
+    FILL(collectives, world, no_world);
+    FILL(collectives, group_new, no_group_new);
+    FILL(collectives, group_free, no_free);
+    FILL(collectives, start, no_start);
+    FILL(collectives, wait, no_wait);
+    FILL(collectives, barrier, no_sync);
+    FILL(collectives, abort, no_abort);
+}
+
+static size_t least(uint64_t a, size_t b)
+{
+    return a < b ? (size_t)a : b;
+}
+
+int syi_plugin_check(const char *name, const char *path, const struct sy_backend_desc *found,
+                     struct syi_plugin *plugin, struct sy_error *err)
+{
+    memset(plugin, 0, sizeof(*plugin));
+    if (found->magic != SY_ABI_MAGIC)
+        return syi_error(
+            err, SY_EBACKEND,
+            "backend %s: %s is not a switchyard plugin (magic %08x, this host has %08x, ABI %d.%d); "
+            "remove it",
+            name, path, found->magic, SY_ABI_MAGIC, SY_ABI_MAJOR, SY_ABI_MINOR);
+    const char *why = head_fault(found);
+    if (why) return refuse(err, name, path, found, why);
+    memcpy(&plugin->desc, found, least(found->desc_bytes, sizeof(plugin->desc)));
+    if (!plugin->desc.name || strcmp(plugin->desc.name, name) != 0)
+        why = "calls itself by another name than its file";
+    if (!why) why = table_fault(&plugin->desc);
+    if (why) return refuse(err, name, path, found, why);
+    if (plugin->desc.caps & SY_CAP_DEVICE)
+        memcpy(&plugin->device, plugin->desc.device,
+               least(plugin->desc.device->bytes, sizeof(plugin->device)));
+    if (plugin->desc.caps & SY_CAP_COLLECTIVES)
+        memcpy(&plugin->collectives, plugin->desc.collectives,
+               least(plugin->desc.collectives->bytes, sizeof(plugin->collectives)));
+    plugin->desc.device = plugin->desc.caps & SY_CAP_DEVICE ? &plugin->device : NULL;
+    plugin->desc.collectives = plugin->desc.caps & SY_CAP_COLLECTIVES ? &plugin->collectives : NULL;
+    if (!(plugin->desc.caps & SY_CAP_KERNELS)) plugin->desc.n_kernels = 0;
+    fill_holes(plugin);
+    plugin->path = syi_strdup(path, err);
+    return plugin->path ? SY_OK : SY_ENOMEM;
+}
+
+void syi_plugin_free(struct syi_plugin *plugin)
+{
+    syi_free(plugin->path);
+    memset(plugin, 0, sizeof(*plugin));
+}

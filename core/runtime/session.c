@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A session: one rank's programs, their memory and the tensors they share. Owns everything; binding of a
+ * single program is in bind.c, running in exec.c. */
+#include "config.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/bound.h"
+
+enum { PAGE = 4096, CHUNK = 1 << 20 }; /* bytes; a chunk is what one task zeroes */
+
+int syi_session_new(const struct syi_session_options *options, struct syi_session **session,
+                    struct sy_error *err)
+{
+    int ranks = syi_mesh_ranks(options->mesh);
+    if (!options->comm && !options->plan_only)
+        return syi_error(err, SY_EINVAL, "a session that runs needs a communicator");
+    if (options->comm && options->comm->ranks != ranks)
+        return syi_error(err, SY_EINVAL,
+                         "the mesh has %d ranks, the communicator %d: change mesh.* or the number of ranks",
+                         ranks, options->comm->ranks);
+    if (options->backend->plugin.desc.device && !options->plan_only)
+        return syi_error(err, SY_EUNSUPPORTED,
+                         "backend %s keeps tensors in device memory; sessions work on host memory",
+                         options->backend->plugin.desc.name);
+    struct syi_session *s = syi_alloc(sizeof *s, err);
+    if (!s) return SY_ENOMEM;
+    s->options = *options;
+    s->mesh = *options->mesh;
+    s->options.mesh = &s->mesh;
+    s->rank = options->comm ? options->comm->rank : 0;
+    for (size_t i = 0; i < SYI_COUNT(s->group); i++) s->group[i] = -1;
+    *session = s;
+    return SY_OK;
+}
+
+int syi_session_add(struct syi_session *session, struct syi_program *local, int *index, struct sy_error *err)
+{
+    int status = session->state == 0 ? SY_OK : SY_EINVAL;
+    if (status) syi_error(err, status, "%s: programs are added before bind", local->title);
+    if (!status) status = SYI_GROW(session->bound, session->cap_bound, session->n_bound + 1, err);
+    if (status) {
+        syi_program_free(local);
+        return status;
+    }
+    *index = (int)session->n_bound;
+    session->bound[session->n_bound++].program = local;
+    return SY_OK;
+}
+
+void syi_session_free(struct syi_session *session)
+{
+    if (!session) return;
+    for (size_t i = 0; i < session->n_bound; i++) syi_bound_free(session, &session->bound[i]);
+    syi_free(session->bound);
+    syi_free(session->shared);
+    free(session->arena);
+    syi_free(session);
+}
+
+/* ---- memory ---- */
+
+static void zero_chunk(void *arg, int64_t task, int thread)
+{
+    struct syi_session *session = arg;
+    uint64_t begin = (uint64_t)task * CHUNK, left = session->arena_bytes - begin;
+    (void)thread;
+    memset(session->arena + begin, 0, left < CHUNK ? left : CHUNK);
+}
+
+/* The arena: exactly the bytes of the plan. Zeroed by the pool, so pages lie near the threads that work on
+ * them. */
+static int take_memory(struct syi_session *session, struct sy_error *err)
+{
+    uint64_t total = 0;
+    void *memory = NULL;
+    for (int i = 0; i < SYI_SEGMENT_COUNT; i++) total += session->plan.bytes[i];
+    if (total > SIZE_MAX || posix_memalign(&memory, PAGE, total ? total : 1))
+        return syi_error(err, SY_ENOMEM,
+                         "out of memory: the plan needs %llu bytes (%llu parameters and state, %llu "
+                         "scratch): use more ranks, "
+                         "a smaller batch, or memory.budget",
+                         (unsigned long long)total, (unsigned long long)session->plan.bytes[SYI_PERSIST],
+                         (unsigned long long)session->plan.bytes[SYI_SCRATCH]);
+    session->arena = memory;
+    session->arena_bytes = total;
+    uint8_t *next = memory;
+    for (int i = 0; i < SYI_SEGMENT_COUNT; i++) {
+        session->segment[i] = next;
+        next += session->plan.bytes[i];
+    }
+    syi_threads_for(session->options.backend->threads, (int64_t)((total + CHUNK - 1) / CHUNK), zero_chunk,
+                    session);
+    return SY_OK;
+}
+
+/* ---- shared tensors ---- */
+
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp(((const struct syi_shared *)a)->name, ((const struct syi_shared *)b)->name);
+}
+
+static struct syi_shared describe(const struct syi_session *session, const struct syi_program *program,
+                                  const struct syi_tensor *tensor)
+{
+    struct syi_shared shared = {.name = syi_program_name(program, tensor->name), .info = *tensor};
+    for (int i = 0; i < SY_MAX_DIMS; i++)
+        shared.global[i] = tensor->dim[i] * syi_mesh_size(&session->mesh, tensor->split[i]);
+    shared.tensor = syi_bound_tensor(session, tensor);
+    return shared;
+}
+
+/* All shared tensors by name, once each. Of programs that differ in kind (one writes what another reads) the
+ * first counts. */
+static int list_shared(struct syi_session *session, struct sy_error *err)
+{
+    size_t most = 0, n = 0, kept = 0;
+    for (size_t p = 0; p < session->n_bound; p++) most += session->bound[p].program->n_tensors;
+    struct syi_shared *list = session->shared = syi_alloc(most * sizeof *list, err);
+    if (!list) return SY_ENOMEM;
+    for (size_t p = 0; p < session->n_bound; p++) {
+        const struct syi_program *program = session->bound[p].program;
+        for (size_t i = 0; i < program->n_tensors; i++)
+            if (program->tensor[i].kind != SYI_TEMP)
+                list[n++] = describe(session, program, &program->tensor[i]);
+    }
+    qsort(list, n, sizeof *list, compare_names);
+    for (size_t i = 0; i < n; i++)
+        if (!kept || strcmp(list[kept - 1].name, list[i].name)) list[kept++] = list[i];
+    session->n_shared = kept;
+    return SY_OK;
+}
+
+const struct sy_tensor *syi_session_tensor(const struct syi_session *session, const char *name)
+{
+    struct syi_shared key = {.name = name};
+    const struct syi_shared *found =
+        session->n_shared ? bsearch(&key, session->shared, session->n_shared, sizeof key, compare_names)
+                          : NULL;
+    return found ? &found->tensor : NULL;
+}
+
+const struct syi_shared *syi_session_shared(const struct syi_session *session, size_t i)
+{
+    return i < session->n_shared ? &session->shared[i] : NULL;
+}
+
+/* ---- bind ---- */
+
+static int plan(struct syi_session *session, struct sy_error *err)
+{
+    size_t n = session->n_bound;
+    int status = SY_ENOMEM;
+    struct syi_program **programs = syi_alloc(n * sizeof *programs, err);
+    uint64_t **workspace = syi_alloc(n * sizeof *workspace, err), **at = syi_alloc(n * sizeof *at, err);
+    if (programs && workspace && at) {
+        for (size_t i = 0; i < n; i++) {
+            programs[i] = session->bound[i].program;
+            workspace[i] = session->bound[i].workspace;
+            at[i] = session->bound[i].workspace_at;
+        }
+        status = syi_plan(programs, n, workspace, at, !session->options.check_reuse, &session->plan, err);
+    }
+    syi_free(programs);
+    syi_free(workspace);
+    syi_free(at);
+    return status;
+}
+
+static int bind(struct syi_session *session, struct sy_error *err)
+{
+    int status = SY_OK;
+    for (size_t i = 0; i < session->n_bound && !status; i++) {
+        struct syi_bound *bound = &session->bound[i];
+        status = syi_lower(bound->program, &session->mesh, session->options.reproducible, err);
+        if (!status) status = syi_bound_prepare(session, bound, err);
+    }
+    if (!status) status = plan(session, err);
+    if (!status && !session->options.plan_only) status = take_memory(session, err);
+    if (!status) status = list_shared(session, err);
+    for (size_t i = 0; i < session->n_bound && !status && !session->options.plan_only; i++)
+        status = syi_bound_connect(session, &session->bound[i], err);
+    return status;
+}
+
+int syi_session_bind(struct syi_session *session, struct sy_error *err)
+{
+    if (session->state != 0) return syi_error(err, SY_EINVAL, "a session is bound once");
+    int status = bind(session, err);
+    session->state = status ? -1 : 1;
+    return status;
+}
+
+/* ---- looking in ---- */
+
+const struct syi_plan *syi_session_plan(const struct syi_session *session)
+{
+    return &session->plan;
+}
+
+const struct syi_program *syi_session_program(const struct syi_session *session, int index)
+{
+    return index >= 0 && (size_t)index < session->n_bound ? session->bound[index].program : NULL;
+}
+
+void syi_session_hook(struct syi_session *session, syi_op_hook hook, void *arg)
+{
+    session->hook = hook;
+    session->hook_arg = arg;
+}

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Threads of the host: how many CPUs there are, the pool behind parallel_for, and the gate on which pool and
+ * collectives wait. A pool belongs to one rank; its tasks never start tasks. */
+#ifndef SYI_THREADS_H
+#define SYI_THREADS_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdint.h>
+
+#include "core/base/base.h"
+
+/* ---- cpus.c ---- */
+
+/* CPUs this process may use: its affinity set, cut by the CPU quota of its control group. 1 or more. */
+int syi_cpu_count(void);
+/* CPUs that the control group's quota allows, rounded up; 0: no quota. root: "" on a real system (tests give
+ * a folder that holds proc/self/cgroup and sys/fs/cgroup). */
+int syi_cpu_quota(const char *root);
+/* Threads for each of `ranks` processes or rank threads that share this process's CPUs. 1 or more. */
+int syi_cpu_share(int ranks);
+
+/* ---- threads.c: gate ---- */
+
+/* A number that threads wait on until it changes. Whoever changes it calls syi_gate_wake behind the change.
+ */
+struct syi_gate {
+    _Alignas(64) _Atomic uint32_t word; /* changed by its users, atomically */
+    _Atomic int sleepers;               /* threads in the condition variable */
+    pthread_mutex_t mutex;
+    pthread_cond_t cond;
+};
+
+void syi_gate_init(struct syi_gate *gate);
+void syi_gate_destroy(struct syi_gate *gate);
+/* Returns the word once (word & mask) differs from old: looks `spin` times, then yields a little, then
+ * sleeps. */
+uint32_t syi_gate_wait(struct syi_gate *gate, uint32_t mask, uint32_t old, int spin);
+void syi_gate_wake(struct syi_gate *gate);
+/* The number of looks that pays: 0 when `runnable` threads share fewer CPUs, else a few microseconds' worth.
+ */
+int syi_gate_spin(int runnable);
+
+/* ---- threads.c: starting a thread ---- */
+
+/* Starts fn(arg) in a thread called name (15 characters count). Signals that a user or a batch system sends
+ * stay with the other threads. fn calls syi_fp_reset first. */
+int syi_thread_start(pthread_t *thread, const char *name, void *(*fn)(void *), void *arg,
+                     struct sy_error *err);
+/* Default floating-point environment for the calling thread: round to nearest, no flush-to-zero, no traps. */
+void syi_fp_reset(void);
+/* The control bits of the calling thread that change results: MXCSR without its status flags (x86-64), FPCR
+ * (AArch64), elsewhere 0. Equal to SYI_FP_CONTROL_DEFAULT after syi_fp_reset. */
+uint32_t syi_fp_control(void);
+#if defined(__x86_64__)
+#    define SYI_FP_CONTROL_DEFAULT 0x1f80u
+#else
+#    define SYI_FP_CONTROL_DEFAULT 0u
+#endif
+
+/* ---- threads.c: pool ---- */
+
+struct syi_threads;
+typedef void (*syi_task_fn)(void *arg, int64_t task, int thread);
+
+/* A pool of `threads` (the caller of syi_threads_for is thread 0). ranks: how many such pools share the CPUs.
+ */
+int syi_threads_new(int threads, int ranks, struct syi_threads **pool, struct sy_error *err);
+void syi_threads_free(struct syi_threads *pool);       /* NULL is fine */
+int syi_threads_count(const struct syi_threads *pool); /* 1 for NULL */
+/* fn(arg, task, thread) for task 0..n-1, cut into one contiguous range a thread; returns when all are done.
+ * Allocates nothing. pool NULL: all in the caller. */
+void syi_threads_for(struct syi_threads *pool, int64_t n, syi_task_fn fn, void *arg);
+/* syi_fp_control of every thread of the pool, the caller's first. control: [threads]. */
+void syi_threads_fp_control(struct syi_threads *pool, uint32_t *control);
+
+#endif

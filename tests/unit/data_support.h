@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Shared by the tests of data and metrics: files in a folder of their own, and log lines caught. */
+#ifndef DATA_SUPPORT_H
+#define DATA_SUPPORT_H
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <criterion/criterion.h>
+
+#include "core/base/base.h"
+
+/* Path of a file `name` in a fresh folder; static memory, one test (a process of its own) uses it. */
+static inline const char *fresh_path(const char *name)
+{
+    static char path[4200];
+    const char *base = getenv("TMPDIR");
+    char folder[4096];
+
+    snprintf(folder, sizeof(folder), "%s/sy-unit-XXXXXX", base ? base : "/tmp");
+    cr_assert(mkdtemp(folder) != NULL, "cannot make %s", folder);
+    snprintf(path, sizeof(path), "%s/%s", folder, name);
+    return path;
+}
+
+static inline void remove_path(const char *path)
+{
+    char folder[4200];
+
+    remove(path);
+    snprintf(folder, sizeof(folder), "%s", path);
+    *strrchr(folder, '/') = 0;
+    remove(folder);
+}
+
+static inline const char *write_fresh(const char *name, const void *data, size_t bytes)
+{
+    const char *path = fresh_path(name);
+    FILE *file = fopen(path, "wb");
+
+    cr_assert(file != NULL);
+    cr_assert(fwrite(data, 1, bytes, file) == bytes);
+    fclose(file);
+    return path;
+}
+
+struct caught_log {
+    int n;
+    char last[1024];
+};
+
+static inline void catch_line(void *arg, enum sy_log_level level, const char *line)
+{
+    struct caught_log *log = arg;
+
+    (void)level;
+    log->n++;
+    snprintf(log->last, sizeof(log->last), "%s", line);
+}
+
+#endif

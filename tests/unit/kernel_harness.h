@@ -1,0 +1,359 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Runs a CPU kernel in every variant this processor has and compares with the reference, bit for bit:
+ *
+ *     struct kh k;
+ *     kh_begin(&k, SY_OP_SOFTMAX, NULL, 0);
+ *     kh_in(&k, SY_F32, 3, 2, 5, 7);          random numbers; integers are 0: fill them through the pointer
+ * returned kh_out(&k, SY_F32, 3, 2, 5, 7); kh_out(&k, SY_F32, 2, 2, 5); kh_check(&k, "what is tested"); fails
+ * the Criterion test on a difference kh_end(&k);                             the reference's outputs are in
+ * k.want[] until here
+ *
+ * Every buffer lies between guard zones; outputs and workspace hold rubbish before a run; inputs must stay as
+ * they were; 1 and 3 threads. Ops come from KH_KERNELS: by default kernels.def; a part of it where the test
+ * is linked with that part only. */
+#ifndef KERNEL_HARNESS_H
+#define KERNEL_HARNESS_H
+
+#include <math.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <criterion/criterion.h>
+
+#include "backends/cpu/cpu.h"
+
+#ifndef KH_KERNELS
+#    define KH_KERNELS "backends/cpu/kernels.def"
+#endif
+#ifndef SYCPU_X86_64 /* of config.h */
+#    ifdef __x86_64__
+#        define SYCPU_X86_64 1
+#    else
+#        define SYCPU_X86_64 0
+#    endif
+#endif
+#ifndef SYCPU_AARCH64
+#    ifdef __aarch64__
+#        define SYCPU_AARCH64 1
+#    else
+#        define SYCPU_AARCH64 0
+#    endif
+#endif
+
+typedef uint64_t (*kh_workspace_fn)(const struct sy_call *, int);
+
+struct kh_variant {
+    const char *name;
+    sy_kernel_fn run;          /* NULL: there is none */
+    kh_workspace_fn workspace; /* NULL: none needed */
+};
+
+enum { KH_REF, KH_AVX2, KH_AVX512, KH_NEON, KH_VARIANTS };
+
+#define KH_PICK0(function) NULL
+#define KH_PICK1(function) function
+#if SYCPU_X86_64
+#    define KH_X86(function) function
+#else
+#    define KH_X86(function) NULL
+#endif
+#if SYCPU_AARCH64
+#    define KH_ARM(function) function
+#else
+#    define KH_ARM(function) NULL
+#endif
+
+static const struct kh_variant kh_table[SY_OP_COUNT][KH_VARIANTS] = {
+#define SYCPU_KERNEL(NAME, name, ref_workspace, fast, fast_workspace)                                        \
+    [SY_OP_##NAME] = {{"ref", sycpu_ref_##name, KH_PICK##ref_workspace(sycpu_ref_##name##_workspace)},       \
+                      {"avx2", KH_X86(KH_PICK##fast(sycpu_avx2_##name)),                                     \
+                       KH_X86(KH_PICK##fast_workspace(sycpu_avx2_##name##_workspace))},                      \
+                      {"avx512", KH_X86(KH_PICK##fast(sycpu_avx512_##name)),                                 \
+                       KH_X86(KH_PICK##fast_workspace(sycpu_avx512_##name##_workspace))},                    \
+                      {"neon", KH_ARM(KH_PICK##fast(sycpu_neon_##name)),                                     \
+                       KH_ARM(KH_PICK##fast_workspace(sycpu_neon_##name##_workspace))}},
+#include KH_KERNELS
+#undef SYCPU_KERNEL
+};
+
+struct kh {
+    struct sy_tensor in[SY_MAX_IN], out[SY_MAX_OUT]; /* data of in: the values a run starts from */
+    void *want[SY_MAX_OUT];                          /* what the reference gave */
+    const void *attr;
+    uint32_t attr_bytes;
+    int op, n_in, n_out;
+    int in_place; /* set it: output 0 is the memory of input 0 */
+    int wild; /* set it before kh_in: percent of denormals, zeros of both signs, huge values, inf and NaN */
+};
+
+/* ---- random numbers ---- */
+
+static uint64_t kh_state = 88172645463325252u;
+static inline uint32_t kh_random(void)
+{
+    kh_state = kh_state * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(kh_state >> 32);
+}
+static inline float kh_uniform(float low, float high)
+{
+    return low + (high - low) * ((float)(kh_random() >> 8) * 0x1p-24f);
+}
+
+static inline float kh_special(void)
+{
+    static const float special[] = {0.0f,       -0.0f,     1e-42f, -1e-42f, 0x1p-149f,
+                                    -0x1p-149f, 1e30f,     -1e30f, 3.4e38f, -3.4e38f,
+                                    INFINITY,   -INFINITY, NAN,    1e-20f,  -1e-20f};
+    return special[kh_random() % (sizeof special / sizeof special[0])];
+}
+
+/* wild: percent of special values; negative: the same without those that can end as inf or NaN. */
+static inline void kh_fill(float *x, int64_t n, int wild)
+{
+    static const float tiny[] = {0.0f, -0.0f, 1e-42f, -1e-42f, 0x1p-149f, 1e-20f, -1e-20f};
+    int percent = wild < 0 ? -wild : wild;
+    for (int64_t i = 0; i < n; i++) {
+        x[i] = kh_uniform(-2.0f, 2.0f);
+        if ((int)(kh_random() % 100) < percent) x[i] = wild > 0 ? kh_special() : tiny[kh_random() % 7];
+    }
+}
+
+/* ---- operands ---- */
+
+static inline size_t kh_size(int dtype)
+{
+    static const size_t size[SY_DTYPE_COUNT] = {4, 2, 8, 4, 8};
+    return size[dtype];
+}
+static inline size_t kh_bytes(const struct sy_tensor *t)
+{
+    return (size_t)sycpu_count(t) * kh_size(t->dtype);
+}
+
+static inline void kh_begin(struct kh *k, int op, const void *attr, size_t attr_bytes)
+{
+    memset(k, 0, sizeof *k);
+    k->op = op;
+    k->attr = attr;
+    k->attr_bytes = (uint32_t)attr_bytes;
+}
+
+static inline struct sy_tensor kh_tensor(int dtype, int rank, va_list dims)
+{
+    struct sy_tensor t = {0};
+    t.dtype = (uint8_t)dtype;
+    t.rank = (uint8_t)rank;
+    for (int i = 0; i < SY_MAX_DIMS; i++) t.dim[i] = i < rank ? va_arg(dims, int) : 1;
+    return t;
+}
+
+/* Dimensions are ints. Returns the values. */
+static inline void *kh_in(struct kh *k, int dtype, int rank, ...)
+{
+    va_list dims;
+    va_start(dims, rank);
+    struct sy_tensor *t = &k->in[k->n_in++];
+    *t = kh_tensor(dtype, rank, dims);
+    va_end(dims);
+    t->data = calloc(1, kh_bytes(t) + 1);
+    cr_assert_not_null(t->data);
+    if (dtype == SY_F32) kh_fill(t->data, sycpu_count(t), k->wild);
+    return t->data;
+}
+
+static inline void kh_in_absent(struct kh *k)
+{
+    struct sy_tensor *t = &k->in[k->n_in++];
+    memset(t, 0, sizeof *t);
+    for (int i = 0; i < SY_MAX_DIMS; i++) t->dim[i] = 1;
+}
+
+static inline void kh_out(struct kh *k, int dtype, int rank, ...)
+{
+    va_list dims;
+    va_start(dims, rank);
+    k->out[k->n_out++] = kh_tensor(dtype, rank, dims);
+    va_end(dims);
+}
+
+static inline void kh_end(struct kh *k)
+{
+    for (int i = 0; i < k->n_in; i++) free(k->in[i].data);
+    for (int i = 0; i < k->n_out; i++) free(k->want[i]);
+    memset(k, 0, sizeof *k);
+}
+
+/* ---- guarded buffers ---- */
+
+#define KH_GUARD 64
+
+static inline unsigned char *kh_guarded(size_t bytes, int filler)
+{
+    unsigned char *base = NULL;
+    size_t whole = (bytes + 63) / 64 * 64 + 2 * KH_GUARD;
+    cr_assert_eq(posix_memalign((void **)&base, 64, whole), 0);
+    memset(base, 0xc3, whole);
+    memset(base + KH_GUARD, filler, bytes);
+    return base + KH_GUARD;
+}
+
+static inline int kh_guards_intact(const unsigned char *data, size_t bytes)
+{
+    const unsigned char *end = data + (bytes + 63) / 64 * 64 + KH_GUARD;
+    for (const unsigned char *p = data - KH_GUARD; p < data; p++)
+        if (*p != 0xc3) return 0;
+    for (const unsigned char *p = data + bytes; p < end; p++)
+        if (*p != 0xc3) return 0;
+    return 1;
+}
+
+static inline void kh_free_guarded(void *data)
+{
+    if (data) free((unsigned char *)data - KH_GUARD);
+}
+
+/* ---- threads ---- */
+
+struct kh_part {
+    void (*fn)(void *, int64_t, int);
+    void *arg;
+    int64_t from, to;
+    int thread;
+};
+
+static inline void *kh_work(void *arg)
+{
+    struct kh_part *part = arg;
+    for (int64_t i = part->from; i < part->to; i++) part->fn(part->arg, i, part->thread);
+    return NULL;
+}
+
+static inline void kh_parallel(void *threads, int64_t n, void (*fn)(void *, int64_t, int), void *arg)
+{
+    enum { MOST = 8 };
+    int count = *(int *)threads;
+    pthread_t id[MOST];
+    struct kh_part part[MOST];
+    for (int t = 0; t < count; t++) {
+        part[t] = (struct kh_part){fn, arg, n * t / count, n * (t + 1) / count, t};
+        if (t) cr_assert_eq(pthread_create(&id[t], NULL, kh_work, &part[t]), 0);
+    }
+    kh_work(&part[0]);
+    for (int t = 1; t < count; t++) pthread_join(id[t], NULL);
+}
+
+/* ---- running and comparing ---- */
+
+static inline int kh_have(int variant)
+{
+#if SYCPU_X86_64
+    if (variant == KH_AVX2) return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    if (variant == KH_AVX512) return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq");
+#endif
+    return variant == KH_REF || (variant == KH_NEON && SYCPU_AARCH64);
+}
+
+/* Runs one variant on copies; the outputs are left in got[] (kh_free_guarded). */
+static inline void kh_run(const struct kh *k, const struct kh_variant *variant, int threads,
+                          void *got[SY_MAX_OUT], const char *what)
+{
+    struct sy_host host = {
+        .bytes = sizeof host, .arg = &threads, .threads = threads, .parallel_for = kh_parallel};
+    struct sy_tensor in[SY_MAX_IN], out[SY_MAX_OUT];
+    for (int i = 0; i < k->n_in; i++) {
+        in[i] = k->in[i];
+        if (!in[i].data) continue;
+        in[i].data = kh_guarded(kh_bytes(&in[i]), 0);
+        memcpy(in[i].data, k->in[i].data, kh_bytes(&in[i]));
+    }
+    for (int i = 0; i < k->n_out; i++) {
+        out[i] = k->out[i];
+        out[i].data = k->in_place && i == 0 ? in[0].data : kh_guarded(kh_bytes(&out[i]), 0xa5 + threads);
+    }
+    struct sy_call call = {.host = &host, .in = in, .out = out, .attr = k->attr, .attr_bytes = k->attr_bytes};
+    call.op = (uint16_t)k->op;
+    call.n_in = (uint8_t)k->n_in;
+    call.n_out = (uint8_t)k->n_out;
+    call.workspace_bytes = variant->workspace ? variant->workspace(&call, threads) : 0;
+    unsigned char *workspace = kh_guarded(call.workspace_bytes, 0xff); /* NaN */
+    call.workspace = workspace;
+
+    cr_assert_eq(variant->run(NULL, &call), SY_OK, "%s: %s returned an error", what, variant->name);
+    cr_assert(kh_guards_intact(workspace, call.workspace_bytes), "%s: %s, %d threads: beyond the workspace",
+              what, variant->name, threads);
+    for (int i = 0; i < k->n_in; i++) {
+        if (!in[i].data) continue;
+        cr_assert(kh_guards_intact(in[i].data, kh_bytes(&in[i])), "%s: %s: beyond input %d", what,
+                  variant->name, i);
+        if (k->in_place && i == 0) continue;
+        cr_assert_eq(memcmp(in[i].data, k->in[i].data, kh_bytes(&in[i])), 0, "%s: %s changed input %d", what,
+                     variant->name, i);
+        kh_free_guarded(in[i].data);
+    }
+    for (int i = 0; i < k->n_out; i++) {
+        cr_assert(kh_guards_intact(out[i].data, kh_bytes(&out[i])), "%s: %s, %d threads: beyond output %d",
+                  what, variant->name, threads, i);
+        got[i] = out[i].data;
+    }
+    kh_free_guarded(workspace);
+}
+
+/* Index of the first element that differs, else -1; NaN equals NaN. */
+static inline int64_t kh_differs(const struct sy_tensor *t, const void *a, const void *b)
+{
+    size_t size = kh_size(t->dtype);
+    for (int64_t i = 0; i < sycpu_count(t); i++) {
+        if (memcmp((const char *)a + (size_t)i * size, (const char *)b + (size_t)i * size, size) == 0)
+            continue;
+        if (t->dtype == SY_F32 && isnan(((const float *)a)[i]) && isnan(((const float *)b)[i])) continue;
+        return i;
+    }
+    return -1;
+}
+
+static inline void kh_compare(const struct kh *k, const struct kh_variant *variant, int threads,
+                              const char *what)
+{
+    void *got[SY_MAX_OUT];
+    kh_run(k, variant, threads, got, what);
+    for (int i = 0; i < k->n_out; i++) {
+        int64_t at = kh_differs(&k->out[i], got[i], k->want[i]);
+        double a = 0, b = 0;
+        if (at >= 0 && k->out[i].dtype == SY_F32) a = ((float *)got[i])[at], b = ((float *)k->want[i])[at];
+        cr_assert_lt(at, 0, "%s: %s, %d threads: output %d element %lld: %a, the reference has %a", what,
+                     variant->name, threads, i, (long long)at, a, b);
+        kh_free_guarded(got[i]);
+    }
+}
+
+/* The reference alone, into k->want. */
+static inline void kh_reference(struct kh *k, const char *what)
+{
+    void *got[SY_MAX_OUT];
+    cr_assert_not_null(kh_table[k->op][KH_REF].run, "%s: no reference kernel", what);
+    kh_run(k, &kh_table[k->op][KH_REF], 1, got, what);
+    for (int i = 0; i < k->n_out; i++) {
+        size_t bytes = kh_bytes(&k->out[i]);
+        free(k->want[i]);
+        k->want[i] = malloc(bytes + 1);
+        cr_assert_not_null(k->want[i]);
+        memcpy(k->want[i], got[i], bytes);
+        kh_free_guarded(got[i]);
+    }
+}
+
+static inline void kh_check(struct kh *k, const char *what)
+{
+    static const int threads[] = {1, 3};
+    kh_reference(k, what);
+    for (int v = 0; v < KH_VARIANTS; v++) {
+        const struct kh_variant *variant = &kh_table[k->op][v];
+        if (!variant->run || !kh_have(v)) continue;
+        for (int i = 0; i < 2; i++) kh_compare(k, variant, threads[i], what);
+    }
+}
+
+#endif

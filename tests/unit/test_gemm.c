@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Matrix products: every fast variant gives the bits of the reference for odd sizes, tails, leaves, special
+ * values and ragged expert buffers; the reference agrees with plain sums in double. */
+#include "config.h"
+
+#include "kernel_harness.h"
+
+struct shape {
+    int experts, groups, slots, k, n; /* experts 0: a plain product */
+};
+
+static int is_tn(int op)
+{
+    return op == SY_OP_MATMUL_TN || op == SY_OP_GROUPED_MATMUL_TN;
+}
+static int is_nt(int op)
+{
+    return op == SY_OP_MATMUL_NT || op == SY_OP_GROUPED_MATMUL_NT;
+}
+
+/* Operands of a product whose x is [.., k] and whose weights are [k, n]; NT has x [.., n], TN y [.., n]. */
+static void add_operands(struct kh *k, const struct shape *s)
+{
+    int x_width = is_nt(k->op) ? s->n : s->k, out_width = is_nt(k->op) ? s->k : s->n;
+    if (s->experts == 0) {
+        kh_in(k, SY_F32, 3, s->groups, s->slots, x_width);
+        if (is_tn(k->op)) {
+            kh_in(k, SY_F32, 3, s->groups, s->slots, s->n);
+            kh_out(k, SY_F32, 2, s->k, s->n);
+        } else {
+            kh_in(k, SY_F32, 2, s->k, s->n);
+            kh_out(k, SY_F32, 3, s->groups, s->slots, out_width);
+        }
+        return;
+    }
+    kh_in(k, SY_F32, 4, s->experts, s->groups, s->slots, x_width);
+    if (is_tn(k->op))
+        kh_in(k, SY_F32, 4, s->experts, s->groups, s->slots, s->n);
+    else
+        kh_in(k, SY_F32, 3, s->experts, s->k, s->n);
+    kh_in(k, SY_I32, 2, s->experts, s->groups);
+    if (is_tn(k->op))
+        kh_out(k, SY_F32, 3, s->experts, s->k, s->n);
+    else
+        kh_out(k, SY_F32, 4, s->experts, s->groups, s->slots, out_width);
+}
+
+/* Empty slots hold NaN, which would show if they were read. Every third expert has no token at all. */
+static void fill_counts(struct kh *k, const struct shape *s)
+{
+    int32_t *counts = k->in[2].data;
+    for (int i = 0; i < s->experts * s->groups; i++) {
+        int expert = i / s->groups;
+        counts[i] = expert % 3 == 1 ? 0 : (int32_t)(kh_random() % (uint32_t)(s->slots + 1));
+        if (kh_random() % 4 == 0 && expert % 3 != 1) counts[i] = s->slots;
+        for (int in = 0; in < (is_tn(k->op) ? 2 : 1); in++) {
+            int64_t width = k->in[in].dim[3];
+            float *x = (float *)k->in[in].data + (int64_t)i * s->slots * width;
+            for (int64_t j = counts[i] * width; j < s->slots * width; j++) x[j] = NAN;
+        }
+    }
+}
+
+static void begin(struct kh *k, int op, const struct shape *s, const struct sy_attr_leaf *attr, int wild)
+{
+    kh_begin(k, op, attr, sizeof *attr);
+    k->wild = wild;
+    add_operands(k, s);
+    if (s->experts) fill_counts(k, s);
+}
+
+static void check(int op, const struct shape *s, int leaf, int wild)
+{
+    struct sy_attr_leaf attr = {leaf};
+    struct kh k;
+    char what[120];
+    snprintf(what, sizeof what, "op %d: experts %d, groups %d, slots %d, k %d, n %d, leaf %d, wild %d", op,
+             s->experts, s->groups, s->slots, s->k, s->n, leaf, wild);
+    begin(&k, op, s, &attr, wild);
+    kh_check(&k, what);
+    kh_end(&k);
+}
+
+/* Extent of the axis that is cut into leaves. */
+static int leaf_axis(int op, const struct shape *s)
+{
+    return is_tn(op) ? s->groups : is_nt(op) ? s->n : s->k;
+}
+
+/* All leaf lengths that divide the axis into few leaves, one element a leaf included. */
+static void check_leaves(int op, const struct shape *s, int wild)
+{
+    int axis = leaf_axis(op, s);
+    for (int leaf = 1; leaf <= axis; leaf++)
+        if (axis % leaf == 0 && (axis / leaf <= 16 || leaf == 1)) check(op, s, leaf, wild);
+}
+
+static const int plain_ops[] = {SY_OP_MATMUL, SY_OP_MATMUL_NT, SY_OP_MATMUL_TN};
+static const int grouped_ops[] = {SY_OP_GROUPED_MATMUL, SY_OP_GROUPED_MATMUL_NT, SY_OP_GROUPED_MATMUL_TN};
+
+Test(gemm, plain_products_of_all_shapes)
+{
+    static const struct shape shapes[] = {{0, 1, 1, 1, 1},      {0, 1, 2, 3, 5},    {0, 2, 1, 8, 16},
+                                          {0, 4, 7, 16, 33},    {0, 1, 13, 17, 31}, {0, 8, 3, 32, 48},
+                                          {0, 2, 43, 29, 96},   {0, 4, 25, 64, 65}, {0, 1, 1, 64, 70},
+                                          {0, 16, 12, 24, 128}, {0, 3, 57, 40, 40}, {0, 1, 97, 101, 103}};
+    for (int op = 0; op < 3; op++)
+        for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
+            for (int wild = -30; wild <= 2; wild += 16) check_leaves(plain_ops[op], &shapes[i], wild);
+}
+
+Test(gemm, tails_of_rows_and_columns)
+{
+    for (int op = 0; op < 3; op++)
+        for (int rows = 1; rows <= 30; rows++)
+            for (int columns = 1; columns <= 70; columns += 1 + rows % 3) {
+                struct shape s = {0, 2, rows, 18, columns};
+                check(plain_ops[op], &s, is_nt(plain_ops[op]) ? columns : 2, -20);
+            }
+}
+
+Test(gemm, products_larger_than_one_block)
+{
+    static const struct shape shapes[] = {{0, 8, 43, 96, 200}, {0, 16, 19, 130, 64}};
+    for (int op = 0; op < 3; op++)
+        for (int i = 0; i < 2; i++) check_leaves(plain_ops[op], &shapes[i], -5);
+}
+
+Test(gemm, tiny_values_keep_their_signs)
+{
+    for (int op = 0; op < 3; op++) {
+        static const struct shape shape = {0, 8, 16, 64, 64};
+        check(plain_ops[op], &shape, 4, -95);
+    }
+}
+
+Test(gemm, expert_buffers_with_ragged_counts)
+{
+    static const struct shape shapes[] = {{1, 1, 1, 1, 1},    {4, 4, 5, 16, 33},  {3, 8, 17, 20, 32},
+                                          {8, 2, 30, 32, 64}, {2, 16, 3, 24, 48}, {5, 4, 40, 33, 70},
+                                          {4, 8, 60, 48, 96}};
+    for (int op = 0; op < 3; op++)
+        for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
+            for (int wild = -30; wild <= 2; wild += 16) check_leaves(grouped_ops[op], &shapes[i], wild);
+}
+
+Test(gemm, experts_without_tokens_give_zeros)
+{
+    static const struct shape s = {3, 4, 6, 16, 40};
+    for (int op = 0; op < 3; op++) {
+        struct sy_attr_leaf attr = {2};
+        struct kh k;
+        begin(&k, grouped_ops[op], &s, &attr, 0);
+        memset(k.in[2].data, 0, kh_bytes(&k.in[2]));
+        kh_check(&k, "no tokens");
+        for (int64_t i = 0; i < sycpu_count(&k.out[0]); i++) cr_assert(((uint32_t *)k.want[0])[i] == 0);
+        kh_end(&k);
+    }
+}
+
+/* ---- the reference against sums in double, written without the description of gemm.h ---- */
+
+/* Element (m, i) of x times weights (i, n) in double for a plain product; TN contracts rows. */
+static double naive(const struct kh *k, int64_t m, int64_t n, double *size)
+{
+    const float *x = k->in[0].data, *w = k->in[1].data;
+    int64_t x_width = k->in[0].dim[2], w_width = k->in[1].dim[k->in[1].rank - 1],
+            rows = sycpu_extent(&k->in[0], 2);
+    double sum = 0;
+    *size = 0;
+    for (int64_t i = 0; i < (is_tn(k->op) ? rows : x_width); i++) {
+        double a = is_tn(k->op) ? x[i * x_width + m] : x[m * x_width + i];
+        double b = is_nt(k->op) ? w[n * w_width + i] : w[i * w_width + n];
+        sum += a * b;
+        *size += fabs(a * b);
+    }
+    return sum;
+}
+
+Test(gemm, reference_agrees_with_double)
+{
+    static const struct shape s = {0, 4, 9, 40, 24};
+    for (int op = 0; op < 3; op++) {
+        struct sy_attr_leaf attr = {is_tn(plain_ops[op]) ? 2 : 8};
+        struct kh k;
+        begin(&k, plain_ops[op], &s, &attr, 0);
+        kh_reference(&k, "reference");
+        int64_t columns = k.out[0].dim[k.out[0].rank - 1];
+        for (int64_t i = 0; i < sycpu_count(&k.out[0]); i++) {
+            double size, want = naive(&k, i / columns, i % columns, &size);
+            cr_assert(fabs(((float *)k.want[0])[i] - want) <= 1e-6 * size, "op %d element %lld", k.op,
+                      (long long)i);
+        }
+        kh_end(&k);
+    }
+}
+
+/* An expert's rows without the gaps, as a plain product, must be the grouped result. */
+Test(gemm, grouped_equals_plain_without_gaps)
+{
+    static const struct shape grouped = {2, 3, 5, 12, 20};
+    struct sy_attr_leaf attr = {4};
+    struct kh g, p;
+    begin(&g, SY_OP_GROUPED_MATMUL, &grouped, &attr, 0);
+    kh_reference(&g, "grouped");
+    for (int e = 0; e < 2; e++) {
+        static const struct shape plain = {0, 3, 5, 12, 20};
+        const int32_t *counts = (int32_t *)g.in[2].data + e * 3;
+        begin(&p, SY_OP_MATMUL, &plain, &attr, 0);
+        memcpy(p.in[0].data, (float *)g.in[0].data + e * 180, 180 * sizeof(float));
+        memcpy(p.in[1].data, (float *)g.in[1].data + e * 240, 240 * sizeof(float));
+        kh_reference(&p, "plain");
+        for (int row = 0; row < 15; row++) {
+            float *got = (float *)g.want[0] + (e * 15 + row) * 20, *want = (float *)p.want[0] + row * 20;
+            for (int n = 0; n < 20; n++) cr_assert(got[n] == (row % 5 < counts[row / 5] ? want[n] : 0.0f));
+        }
+        kh_end(&p);
+    }
+    kh_end(&g);
+}
+
+/* The gradient of weights over filled slots in double, counts and all. */
+Test(gemm, grouped_tn_agrees_with_double)
+{
+    static const struct shape s = {3, 4, 7, 10, 6};
+    struct sy_attr_leaf attr = {2};
+    struct kh k;
+    begin(&k, SY_OP_GROUPED_MATMUL_TN, &s, &attr, 0);
+    kh_reference(&k, "grouped_tn");
+    const int32_t *counts = k.in[2].data;
+    for (int e = 0; e < 3; e++)
+        for (int i = 0; i < 10; i++)
+            for (int n = 0; n < 6; n++) {
+                double sum = 0;
+                for (int row = 0; row < 28; row++) {
+                    if (row % 7 >= counts[e * 4 + row / 7]) continue;
+                    sum += (double)((float *)k.in[0].data)[(e * 28 + row) * 10 + i] *
+                           ((float *)k.in[1].data)[(e * 28 + row) * 6 + n];
+                }
+                cr_assert_float_eq(((float *)k.want[0])[(e * 10 + i) * 6 + n], sum, 1e-4);
+            }
+    kh_end(&k);
+}

@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Questions to a run's database: layout, read-only, errors, the summary. */
+#include "config.h"
+
+#include <sqlite3.h>
+
+#include "data_support.h"
+#include "metrics/query.h"
+#include "metrics/store.h"
+
+struct lines {
+    char text[16384];
+    int stop_after; /* 0: never */
+    int n;
+};
+
+static int add_line(void *arg, const char *line)
+{
+    struct lines *lines = arg;
+
+    if (lines->stop_after && lines->n == lines->stop_after) return SY_ESTOPPED;
+    lines->n++;
+    strncat(lines->text, line, sizeof(lines->text) - strlen(lines->text) - 2);
+    strcat(lines->text, "\n");
+    return SY_OK;
+}
+
+static const char *make_run(void)
+{
+    const char *path = fresh_path("metrics.db");
+    struct syi_store_options options = {.start_step = -1, .config = ""};
+    struct syi_metric_sink sink;
+
+    cr_assert(syi_store_open(path, &options, &sink, NULL) == SY_OK);
+    for (int step = 1; step <= 100; step++)
+        cr_assert(sink.metric(sink.arg, step, "loss", 10.0 / step, NULL) == SY_OK);
+    cr_assert(sink.metric(sink.arg, 7, "loss", 0.0 / 0.0, NULL) == SY_OK);
+    cr_assert(sink.routing(sink.arg, 100, "encoder/layers_1/mlp", 0, 30, 2, NULL) == SY_OK);
+    cr_assert(sink.routing(sink.arg, 100, "encoder/layers_1/mlp", 1, 90, 0, NULL) == SY_OK);
+    cr_assert(sink.eval(sink.arg, 100, "dev", "wer", 0.325, NULL) == SY_OK);
+    cr_assert(sink.event(sink.arg, 100, "stop", "two\nlines\tand \\ a tab", NULL) == SY_OK);
+    cr_assert(sink.close(sink.arg, NULL) == SY_OK);
+    return path;
+}
+
+static void expect(const char *path, const char *sql, enum syi_query_format format, const char *text)
+{
+    struct lines lines = {0};
+    struct sy_error err = {0};
+
+    cr_assert(syi_query_run(path, sql, format, add_line, &lines, &err) == SY_OK, "%s", err.text);
+    cr_assert(strcmp(lines.text, text) == 0, "%s gives\n%s", sql, lines.text);
+}
+
+Test(metrics_query, layouts)
+{
+    const char *path = make_run();
+
+    expect(path, "SELECT step, loss FROM loss_curve WHERE step IN (1, 4, 7, 100);", SYI_QUERY_TSV,
+           "step\tloss\n1\t10\n4\t2.5\n7\t\n100\t0.1\n");
+    expect(path, "SELECT step, loss FROM loss_curve WHERE step IN (1, 4, 7, 100)", SYI_QUERY_COLUMNS,
+           "step  loss\n   1    10\n   4   2.5\n   7      \n 100   0.1\n");
+    expect(path, "SELECT 'x' AS a, 1 AS n UNION ALL SELECT '\xc3\xa9\xc3\xa9\xc3\xa9', 22", SYI_QUERY_COLUMNS,
+           "a     n\nx     1\n\xc3\xa9\xc3\xa9\xc3\xa9  22\n");
+    expect(path, "SELECT kind, text FROM event", SYI_QUERY_TSV,
+           "kind\ttext\nstop\ttwo\\nlines\\tand \\\\ a tab\n");
+    expect(path, "SELECT step FROM loss_curve WHERE step > 1000", SYI_QUERY_TSV, "step\n");
+    remove_path(path);
+}
+
+Test(metrics_query, summary)
+{
+    const char *path = make_run();
+    struct lines lines = {0};
+
+    cr_assert(syi_query_run(path, NULL, SYI_QUERY_COLUMNS, add_line, &lines, NULL) == SY_OK);
+    cr_assert(strstr(lines.text, "attempts\n"));
+    cr_assert(strstr(lines.text, "loss\n") && strstr(lines.text, "  50") && strstr(lines.text, " 100"));
+    cr_assert(strstr(lines.text, "evaluation, newest\n") && strstr(lines.text, "0.325"));
+    cr_assert(strstr(lines.text, "expert load, last step\n") && strstr(lines.text, "0.75"));
+    cr_assert(strstr(lines.text, "events, last ten\n"));
+    remove_path(path);
+}
+
+Test(metrics_query, only_reads)
+{
+    static const struct {
+        const char *sql, *words;
+    } cases[] = {
+        {"DELETE FROM metric", "only read"},
+        {"DROP TABLE run", "only read"},
+        {"PRAGMA journal_mode = WAL", "only read"},
+        {"PRAGMA user_version = 5", "only read"},
+        {"ATTACH '/tmp/other.db' AS o", "attached"},
+        {"SELECT 1; SELECT 2", "more than one"},
+        {"", "empty"},
+        {"-- nothing", "empty"},
+        {"SELEC 1", "syntax error"},
+        {"SELECT absent FROM metric", "no such column"},
+    };
+    const char *path = make_run();
+
+    for (size_t i = 0; i < SYI_COUNT(cases); i++) {
+        struct lines lines = {0};
+        struct sy_error err = {0};
+        cr_assert(syi_query_run(path, cases[i].sql, SYI_QUERY_TSV, add_line, &lines, &err) == SY_EINVAL,
+                  "%s: %s", cases[i].sql, err.text);
+        cr_assert(strstr(err.text, cases[i].words), "%s: %s", cases[i].sql, err.text);
+        cr_assert(lines.n == 0 && !strchr(err.text, '\n'));
+    }
+    expect(path, "SELECT count(*) AS n FROM metric", SYI_QUERY_TSV, "n\n100\n");
+    remove_path(path);
+}
+
+Test(metrics_query, missing_and_foreign_files)
+{
+    struct sy_error err = {0}, other = {0};
+    struct lines lines = {0};
+    const char *path;
+
+    cr_assert(syi_query_run("/nonexistent/metrics.db", NULL, SYI_QUERY_TSV, add_line, &lines, &err) ==
+              SY_ENOENT);
+    cr_assert(strstr(err.text, "/nonexistent/metrics.db"));
+    path = write_fresh("metrics.db",
+                       "this is some text, not a database, and it is longer than a header is: "
+                       "one hundred bytes at the least",
+                       100);
+    cr_assert(syi_query_run(path, NULL, SYI_QUERY_TSV, add_line, &lines, &other) == SY_EFORMAT, "%s",
+              other.text);
+    remove_path(path);
+}
+
+Test(metrics_query, a_printer_can_stop)
+{
+    struct lines lines = {.stop_after = 3};
+    const char *path = make_run();
+
+    cr_assert(syi_query_run(path, "SELECT * FROM metric", SYI_QUERY_TSV, add_line, &lines, NULL) ==
+              SY_ESTOPPED);
+    cr_assert(lines.n == 3);
+    remove_path(path);
+}
+
+/* A killed writer's journal is rolled back, though the question itself only reads. The journal of an open
+ * transaction is copied beside a copy of the database: that is what a kill leaves. */
+Test(metrics_query, after_a_crash)
+{
+    const char *path = make_run();
+    char command[20000];
+    sqlite3 *db;
+
+    cr_assert(sqlite3_open(path, &db) == SQLITE_OK);
+    cr_assert(sqlite3_exec(db,
+                           "PRAGMA cache_size = 1; BEGIN; UPDATE metric SET value = 77; "
+                           "CREATE TABLE more AS SELECT zeroblob(9000) FROM metric",
+                           NULL, NULL, NULL) == SQLITE_OK);
+    snprintf(command, sizeof(command), "cp %s %s.crash && cp %s-journal %s.crash-journal", path, path, path,
+             path);
+    cr_assert(system(command) == 0);
+    sqlite3_close(db);
+    snprintf(command, sizeof(command), "%s.crash", path);
+    expect(command, "SELECT count(*) AS n FROM metric WHERE value = 77", SYI_QUERY_TSV, "n\n0\n");
+    remove(command);
+    remove_path(path);
+}
