@@ -6,17 +6,17 @@
 #include "backends/cpu/cpu.h"
 #include "backends/cpu/simd.h"
 
-/* Rows are handed to threads in runs of about this many elements: large against the cost of a task, small against a
- * thread's share. */
+/* Rows are handed to threads in runs of about this many elements: large against the cost of a task, small
+ * against a thread's share. */
 #define FAST_TASK_ELEMENTS 4096
 
-/* Loops over columns c of a row of D in steps of 16: BODY(c, n) sees n = 16 as a constant, so that loads and stores are
- * whole, except in the tail. */
+/* Loops over columns c of a row of D in steps of 16: BODY(c, n) sees n = 16 as a constant, so that loads and
+ * stores are whole, except in the tail. */
 #define FAST_COLUMNS(c, D, BODY)                                                                             \
     do {                                                                                                     \
         int64_t c = 0;                                                                                       \
         for (; c + SYCPU_LANES <= (D); c += SYCPU_LANES) BODY(c, SYCPU_LANES);                               \
-        if (c < (D)) BODY(c, (D) - c);                                                                       \
+        if (c < (D)) BODY(c, (D)-c);                                                                         \
     } while (0)
 
 /* The first n of 16 elements; whole vectors where n is the constant 16. */

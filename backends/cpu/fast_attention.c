@@ -182,11 +182,11 @@ static void finish(const struct work *w, float *out, float *lse)
     for (int64_t q = 0; q < w->n_queries; q += QUERY_TILE) {
         vf sum = vf_load(w->sum + q);
         int64_t rows = lanes_left(w->n_queries - q);
-        vf_store_first(lse + q, vf_add(vf_load(w->top + q), vf_log(sum)), rows);
+        store_part(lse + q, vf_add(vf_load(w->top + q), vf_log(sum)), rows);
         vf_store(factor, vf_div(vf_set(1.0f), sum));
         for (int64_t r = 0; r < rows; r++)
             for (int64_t d = 0; d < w->dim; d += SYCPU_LANES)
-                vf_store_first(out + (q + r) * a->columns + d,
+                store_part(out + (q + r) * a->columns + d,
                                vf_mul(vf_load(w->out + (q + r) * w->dim + d), vf_set(factor[r])),
                                lanes_left(a->head_dim - d));
     }
@@ -196,12 +196,25 @@ static void finish(const struct work *w, float *out, float *lse)
     }
 }
 
+/* Brings the operands of a task near; long ones would not stay. */
+static void prefetch(const struct sycpu_attention *a, int64_t task)
+{
+    int64_t row = task / a->heads, head = task % a->heads, kv_step = a->kv_parts * a->columns;
+    if (row >= a->rows || a->keys > SYCPU_KEY_BLOCK) return;
+    int64_t keys = sycpu_attention_keys(a, row);
+    prefetch_rows((const float *)a->q + sycpu_attention_q(a, row, head), a->q_parts * a->columns,
+                  sycpu_attention_queries(a, row), a->head_dim);
+    prefetch_rows((const float *)a->kv + sycpu_attention_kv(a, row, head, 2), kv_step, keys, a->head_dim);
+    prefetch_rows((const float *)a->kv + sycpu_attention_kv(a, row, head, 1), kv_step, keys, a->head_dim);
+}
+
 static void attend_head(void *arg, int64_t task, int thread)
 {
     const struct forward *f = arg;
     const struct sycpu_attention *a = f->a;
     int64_t row = task / a->heads, head = task % a->heads;
     struct work w = work_begin(f, row, head, thread);
+    prefetch(a, task + 1);
     memset(w.out, 0, (size_t)(w.n_queries * w.dim) * sizeof(float));
     memset(w.top, 0, (size_t)(2 * round_up(a->queries + QUERY_TILE)) * sizeof(float));
     for (int64_t first = 0; w.n_queries && first < w.n_keys; first += SYCPU_KEY_BLOCK)

@@ -12,6 +12,11 @@
 #define PACK_PANELS 8  /* panels in one task */
 /* At most so many rows of A: B is read where it lies, packing it would cost more than it saves. */
 #define DIRECT_ROWS (4 * TILE_ROWS)
+/* Longer contractions than this go leaf by leaf through all tiles of a strip, so that the part of B's panel
+ * stays in a near cache; shorter ones tile by tile, so that the pending tiles do. */
+#ifndef TOGETHER_DEPTH
+#    define TOGETHER_DEPTH 2048
+#endif
 
 struct plan {
     struct sycpu_gemm gemm;
@@ -31,8 +36,8 @@ struct worker {
     int64_t *length; /* [leaves] products in each leaf */
     int64_t *slot;   /* [BLOCK_ROWS] buffer row (or row of C for TN) of each row of the block */
     float *a;        /* [BLOCK_PANELS] packed panels of the block */
-    float *pending;  /* tiles of the tree of leaves */
-    float *edge;     /* a tile that cannot be written to C directly */
+    float *pending;  /* [BLOCK_PANELS] tiles of the tree of leaves */
+    float *edge;     /* [BLOCK_PANELS] tiles that cannot be written to C directly */
     int64_t rows;    /* of C that the expert has */
     int64_t depth;   /* of the contraction that the expert has */
     int64_t leaves;
@@ -65,7 +70,7 @@ static struct plan make_plan(const struct sy_call *call, int threads)
     plan.b_size = plan.panels * b_panel_size(gemm->depth);
     plan.worker_size = 2 * round_floats(gemm->leaves) + 2 * round_floats(BLOCK_ROWS) +
                        BLOCK_PANELS * a_panel_size(gemm->depth) +
-                       (pending_tiles(gemm->leaves) + 1) * TILE_SIZE;
+                       BLOCK_PANELS * (pending_tiles(gemm->leaves) + 1) * TILE_SIZE;
     plan.packed_b = call->workspace;
     plan.workers = plan.packed_b + gemm->experts * plan.b_size;
     return plan;
@@ -113,13 +118,11 @@ static void pack_weights(const struct plan *plan, int64_t expert, int64_t k, int
     const float *b = (const float *)gemm->b + expert * sycpu_gemm_b_size(gemm);
     int64_t panel_size = b_panel_size(gemm->depth), column = panel * TILE_COLUMNS;
     float *to = plan->packed_b + expert * plan->b_size + panel * panel_size + k * TILE_COLUMNS;
-    if (gemm->form == SYCPU_GEMM_NT)
-        SYCPU_FAST(gemm_pack_b_rows)
-        (b + column * gemm->depth + k, gemm->depth, gemm->columns - column, n, to);
-    else
-        SYCPU_FAST(gemm_pack_b_columns)
-        (b + k * gemm->columns + column, gemm->columns, n,
-         least(gemm->columns - column, PACK_PANELS * TILE_COLUMNS), to, panel_size);
+    if (gemm->form == SYCPU_GEMM_NT) SYCPU_FAST(gemm_pack_b_rows)
+    (b + column * gemm->depth + k, gemm->depth, gemm->columns - column, n, to);
+    else SYCPU_FAST(gemm_pack_b_columns)(b + k * gemm->columns + column, gemm->columns, n,
+                                         least(gemm->columns - column, PACK_PANELS * TILE_COLUMNS), to,
+                                         panel_size);
 }
 
 /* Products k .. k + n - 1 of the contraction over filled slots. */
@@ -219,8 +222,8 @@ static struct worker make_worker(const struct plan *plan, int thread)
     float *scratch = plan->workers + thread * plan->worker_size;
     worker.a = scratch;
     worker.pending = worker.a + BLOCK_PANELS * a_panel_size(gemm->depth);
-    worker.edge = worker.pending + pending_tiles(gemm->leaves) * TILE_SIZE;
-    worker.length = (int64_t *)(worker.edge + TILE_SIZE);
+    worker.edge = worker.pending + BLOCK_PANELS * pending_tiles(gemm->leaves) * TILE_SIZE;
+    worker.length = (int64_t *)(worker.edge + BLOCK_PANELS * TILE_SIZE);
     worker.slot = worker.length + round_floats(gemm->leaves);
     return worker;
 }
@@ -252,6 +255,11 @@ static void measure_leaves(const struct sycpu_gemm *gemm, struct worker *worker,
     }
 }
 
+static int64_t rows_of_panel(const struct worker *worker, int64_t panel_a)
+{
+    return least(TILE_ROWS, worker->rows - (worker->block * worker->block_panels + panel_a) * TILE_ROWS);
+}
+
 static void enter_block(const struct plan *plan, struct worker *worker, int64_t expert, int64_t block)
 {
     int64_t block_rows = worker->block_panels * TILE_ROWS, first = block * block_rows;
@@ -260,34 +268,61 @@ static void enter_block(const struct plan *plan, struct worker *worker, int64_t 
     worker->block = block;
 }
 
-/* Tile (panel_a of the block, panel_b): into C if it fits and its rows are neighbours there, else by way of
- * scratch. */
-static void compute_tile(const struct plan *plan, struct worker *worker, int64_t expert, int64_t panel_a,
-                         int64_t panel_b)
+/* Tile of panel_a of the block: goes to C if it fits there and its rows are neighbours, else to scratch. */
+static struct sycpu_gemm_tile make_tile(const struct plan *plan, const struct worker *worker, int64_t expert,
+                                        int64_t panel_a, int64_t panel_b)
 {
     const struct sycpu_gemm *gemm = &plan->gemm;
-    int64_t first = panel_a * TILE_ROWS, column = panel_b * TILE_COLUMNS;
-    int64_t left = worker->rows - worker->block * worker->block_panels * TILE_ROWS - first;
-    int rows = (int)least(TILE_ROWS, left), columns = (int)least(TILE_COLUMNS, gemm->columns - column);
-    const int64_t *slot = worker->slot + first;
-    float *c = (float *)gemm->c + expert * sycpu_gemm_c_size(gemm) + column;
-    int fits = columns == TILE_COLUMNS && SYCPU_FAST(gemm_tile_height)(rows) == rows &&
-               slot[rows - 1] - slot[0] == rows - 1;
-    int direct = plan->direct && columns == TILE_COLUMNS;
+    int64_t column = panel_b * TILE_COLUMNS, rows = rows_of_panel(worker, panel_a);
+    const int64_t *slot = worker->slot + panel_a * TILE_ROWS;
+    int whole = column + TILE_COLUMNS <= gemm->columns, direct = plan->direct && whole;
     struct sycpu_gemm_tile tile = {
         .a = worker->a + panel_a * a_panel_size(gemm->depth),
         .b = direct ? (const float *)gemm->b + expert * sycpu_gemm_b_size(gemm) + column
                     : plan->packed_b + expert * plan->b_size + panel_b * b_panel_size(gemm->depth),
         .b_stride = direct ? gemm->columns : TILE_COLUMNS,
-        .length = worker->length,
-        .leaves = worker->leaves,
-        .pending = worker->pending,
-        .c = fits ? c + slot[0] * gemm->columns : worker->edge,
-        .c_stride = fits ? gemm->columns : TILE_COLUMNS,
+        .c = worker->edge + panel_a * TILE_SIZE,
+        .c_stride = TILE_COLUMNS,
+        .height = gemm_height(rows),
     };
-    SYCPU_FAST(gemm_tile)(&tile, rows);
-    for (int i = 0; !fits && i < rows; i++)
-        memcpy(c + slot[i] * gemm->columns, worker->edge + i * TILE_COLUMNS, sizeof(float) * columns);
+    if (whole && tile.height == rows && slot[rows - 1] - slot[0] == rows - 1) {
+        tile.c = (float *)gemm->c + expert * sycpu_gemm_c_size(gemm) + slot[0] * gemm->columns + column;
+        tile.c_stride = gemm->columns;
+    }
+    return tile;
+}
+
+static void copy_edge(const struct plan *plan, const struct worker *worker, int64_t expert, int64_t panel_a,
+                      int64_t panel_b)
+{
+    const struct sycpu_gemm *gemm = &plan->gemm;
+    int64_t column = panel_b * TILE_COLUMNS, rows = rows_of_panel(worker, panel_a);
+    float *c = (float *)gemm->c + expert * sycpu_gemm_c_size(gemm) + column;
+    for (int64_t i = 0; i < rows; i++)
+        memcpy(c + worker->slot[panel_a * TILE_ROWS + i] * gemm->columns,
+               worker->edge + panel_a * TILE_SIZE + i * TILE_COLUMNS,
+               sizeof(float) * least(TILE_COLUMNS, gemm->columns - column));
+}
+
+/* Tiles of panels [first, end) of the block with one panel of B. */
+static void compute_strip(const struct plan *plan, struct worker *worker, int64_t expert, int64_t first,
+                          int64_t end, int64_t panel_b)
+{
+    struct sycpu_gemm_tile tile[BLOCK_PANELS];
+    int64_t together = worker->depth > TOGETHER_DEPTH ? end - first : 1, k;
+    int64_t pending_size = pending_tiles(plan->gemm.leaves) * TILE_SIZE;
+    for (int64_t a = first; a < end; a++) {
+        tile[a] = make_tile(plan, worker, expert, a, panel_b);
+        tile[a].pending = worker->pending + (a - first) % together * pending_size;
+    }
+    for (int64_t from = first; from < end; from += together) {
+        k = 0;
+        for (int64_t leaf = 0; leaf < worker->leaves; k += worker->length[leaf++])
+            for (int64_t a = from; a < from + together; a++)
+                SYCPU_FAST(gemm_leaf)(&tile[a], leaf, worker->leaves, k, worker->length[leaf]);
+    }
+    for (int64_t a = first; a < end; a++)
+        if (tile[a].c == worker->edge + a * TILE_SIZE) copy_edge(plan, worker, expert, a, panel_b);
 }
 
 /* Tiles [first, end) of an expert, in the order block of A, panel of B, panel of A. */
@@ -296,11 +331,13 @@ static void compute_tiles(const struct plan *plan, struct worker *worker, int64_
 {
     int64_t tiles_of_block = worker->block_panels * plan->panels;
     measure_leaves(&plan->gemm, worker, expert);
-    for (int64_t tile = first; tile < end; tile++) {
-        int64_t block = tile / tiles_of_block, in_block = tile % tiles_of_block;
+    while (first < end) {
+        int64_t block = first / tiles_of_block, in_block = first % tiles_of_block;
         int64_t panels_a = least(worker->block_panels, worker->row_panels - block * worker->block_panels);
+        int64_t a = in_block % panels_a, n = least(panels_a - a, end - first);
         if (block != worker->block) enter_block(plan, worker, expert, block);
-        compute_tile(plan, worker, expert, in_block % panels_a, in_block / panels_a);
+        compute_strip(plan, worker, expert, a, a + n, in_block / panels_a);
+        first += n;
     }
 }
 

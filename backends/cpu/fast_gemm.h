@@ -40,20 +40,26 @@ static inline int64_t b_panel_size(int64_t depth)
 
 /* One tile of C. */
 struct sycpu_gemm_tile {
-    const float *a;        /* panel [depth, TILE_ROWS] */
-    const float *b;        /* panel; row k begins at b + k * b_stride */
-    int64_t b_stride;      /* floats */
-    const int64_t *length; /* [leaves] of each leaf */
-    int64_t leaves;
-    float *pending; /* scratch: tiles [log2(leaves)] that wait for a right neighbour in the tree of leaves */
-    float *c;       /* result */
+    const float *a;   /* panel [depth, TILE_ROWS] */
+    const float *b;   /* panel; row k begins at b + k * b_stride */
+    int64_t b_stride; /* floats */
+    float *
+        pending; /* scratch: tiles [log2(leaves) + 1] that wait for a right neighbour in the tree of leaves */
+    float *c;    /* result */
     int64_t c_stride; /* floats between its rows */
+    int height;       /* rows computed and written, from gemm_height */
 };
 
-/* Computes the first `rows` rows of a tile; it may write up to the next height of tiles, at most TILE_ROWS.
- */
-void SYCPU_FAST(gemm_tile)(const struct sycpu_gemm_tile *tile, int rows);
-int SYCPU_FAST(gemm_tile_height)(int rows); /* rows that gemm_tile writes */
+/* The lowest height of a tile that holds so many rows. */
+static inline int gemm_height(int64_t rows)
+{
+    return rows <= LOWEST_ROWS ? LOWEST_ROWS : rows <= LOW_ROWS ? LOW_ROWS : TILE_ROWS;
+}
+
+/* Leaf number `leaf` of a tile, products k .. k + length - 1; to be called for all leaves in ascending order.
+ * Merges it into the tree; the last one leaves the sum in tile->c. */
+void SYCPU_FAST(gemm_leaf)(const struct sycpu_gemm_tile *tile, int64_t leaf, int64_t leaves, int64_t k,
+                           int64_t length);
 
 /* Panels of A from `rows` row pointers (a multiple of TILE_ROWS), all of the contraction. */
 void SYCPU_FAST(gemm_pack_a_rows)(const float *const *row, int64_t rows, int64_t depth, float *panels);

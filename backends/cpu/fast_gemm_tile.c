@@ -48,29 +48,19 @@ DEFINE_LEAF(leaf_full, TILE_ALL)
 DEFINE_LEAF(leaf_low, LOW_ALL)
 DEFINE_LEAF(leaf_lowest, LOWEST_ALL)
 
-int SYCPU_FAST(gemm_tile_height)(int rows)
+void SYCPU_FAST(gemm_leaf)(const struct sycpu_gemm_tile *tile, int64_t leaf, int64_t leaves, int64_t k,
+                           int64_t length)
 {
-    return rows <= LOWEST_ROWS ? LOWEST_ROWS : rows <= LOW_ROWS ? LOW_ROWS : TILE_ROWS;
-}
-
-void SYCPU_FAST(gemm_tile)(const struct sycpu_gemm_tile *tile, int rows)
-{
-    const float *a = tile->a, *b = tile->b;
-    float *top = tile->pending;
-    int height = SYCPU_FAST(gemm_tile_height)(rows);
-    for (int64_t i = 0; i < tile->leaves; i++) {
-        int last = i == tile->leaves - 1;
-        /* As many neighbours are complete as i ends in ones; at the end everything pending is. */
-        int merges = last ? (int)((top - tile->pending) / TILE_SIZE) : __builtin_ctzll(~(uint64_t)i);
-        float *merged = top - (int64_t)merges * TILE_SIZE;
-        float *out = last ? tile->c : merged;
-        int64_t out_stride = last ? tile->c_stride : TILE_COLUMNS;
-        (height == TILE_ROWS ? leaf_full
-         : height == LOW_ROWS
-             ? leaf_low
-             : leaf_lowest)(tile->length[i], a, b, tile->b_stride, top, merges, out, out_stride);
-        top = merged + TILE_SIZE;
-        a += tile->length[i] * TILE_ROWS;
-        b += tile->length[i] * tile->b_stride;
-    }
+    int last = leaf == leaves - 1;
+    /* Binary counting: one tile is pending for each one bit of `leaf`, and as many neighbours are complete as
+     * it ends in ones; at the end everything pending is. */
+    int waiting = __builtin_popcountll((uint64_t)leaf);
+    int merges = last ? waiting : __builtin_ctzll(~(uint64_t)leaf);
+    const float *top = tile->pending + (int64_t)waiting * TILE_SIZE;
+    float *out = last ? tile->c : tile->pending + (int64_t)(waiting - merges) * TILE_SIZE;
+    (tile->height == TILE_ROWS  ? leaf_full
+     : tile->height == LOW_ROWS ? leaf_low
+                                : leaf_lowest)(length, tile->a + k * TILE_ROWS, tile->b + k * tile->b_stride,
+                                               tile->b_stride, top, merges, out,
+                                               last ? tile->c_stride : TILE_COLUMNS);
 }

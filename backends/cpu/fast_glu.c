@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* glu and its gradient, vectorised. A task is a row of b (or an expert and group): one dropout mask serves all its
- * positions. */
+/* glu and its gradient, vectorised. A task is a row of b (or an expert and group): one dropout mask serves
+ * all its positions. */
 #include "config.h"
 
 #include "backends/cpu/fast.h"
@@ -43,8 +43,8 @@ static void glu_mask(const struct glu *g, int64_t outer, int64_t column, int64_t
 }
 
 /* n columns of one position; mask NULL: no dropout. Inlined with a constant kind. */
-static inline __attribute__((always_inline)) void forward(const float *gate, const float *linear, const float *mask,
-                                                          int64_t n, int kind, float *y)
+static inline __attribute__((always_inline)) void forward(const float *gate, const float *linear,
+                                                          const float *mask, int64_t n, int kind, float *y)
 {
 #define BODY(c, count)                                                                                       \
     do {                                                                                                     \
@@ -56,9 +56,9 @@ static inline __attribute__((always_inline)) void forward(const float *gate, con
 #undef BODY
 }
 
-static inline __attribute__((always_inline)) void backward(const float *gate, const float *linear, const float *dy,
-                                                           const float *mask, int64_t n, int kind, float *dgate,
-                                                           float *dlinear)
+static inline __attribute__((always_inline)) void backward(const float *gate, const float *linear,
+                                                           const float *dy, const float *mask, int64_t n,
+                                                           int kind, float *dgate, float *dlinear)
 {
 #define BODY(c, count)                                                                                       \
     do {                                                                                                     \
@@ -98,7 +98,8 @@ static void run_backward(const struct glu *g, int64_t packed, int64_t plain, con
 }
 
 /* All positions of a task, in runs of columns inside one block; the slots behind the count become +0. */
-static inline void each_run(const struct glu *g, int64_t outer, const struct sy_tensor *out, int64_t out_columns,
+static inline void each_run(const struct glu *g, int64_t outer, const struct sy_tensor *out,
+                            int64_t out_columns,
                             void (*run)(const struct glu *, int64_t, int64_t, const float *, int64_t))
 {
     int64_t filled = fast_length(g->counts, outer, g->inner), n;
@@ -111,8 +112,8 @@ static inline void each_run(const struct glu *g, int64_t outer, const struct sy_
         }
         for (int64_t i = 0; i < filled; i++) {
             int64_t row = (outer * g->inner + i) * g->columns;
-            run(g, 2 * row + c / g->width * 2 * g->width + c % g->width, row + c, g->dropout.threshold ? mask : NULL,
-                n);
+            run(g, 2 * row + c / g->width * 2 * g->width + c % g->width, row + c,
+                g->dropout.threshold ? mask : NULL, n);
         }
     }
     memset((float *)out->data + (outer * g->inner + filled) * out_columns, 0,

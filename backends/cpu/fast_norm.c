@@ -21,8 +21,7 @@ static void norm_rows(const struct sy_call *call, int64_t first, int64_t end)
             continue;
         }
         vf r = vf_set(inverse_rms(x, D, (float)attr->epsilon));
-#define BODY(c, n)                                                                                           \
-    fast_store(y + c, vf_mul(vf_mul(fast_load(x + c, n), r), fast_load(scale + c, n)), n)
+#define BODY(c, n) fast_store(y + c, vf_mul(vf_mul(fast_load(x + c, n), r), fast_load(scale + c, n)), n)
         FAST_COLUMNS(c, D, BODY);
 #undef BODY
     }
@@ -38,7 +37,9 @@ int SYCPU_FAST(rms_norm)(void *context, const struct sy_call *call)
 /* ---- gradient ----
  * Workspace: r of every row [b t], then partial dscale of every leaf [leaves, D]. */
 
-enum { BLOCK_ROWS = 16 }; /* rows whose dx is made before their part of dscale is added: they stay in the cache */
+enum {
+    BLOCK_ROWS = 16
+}; /* rows whose dx is made before their part of dscale is added: they stay in the cache */
 
 struct norm_grad {
     const struct sy_call *call;
@@ -85,14 +86,16 @@ static void grad_rows(const struct norm_grad *g, int64_t first, int64_t end)
 }
 
 /* Continues the chains of dscale, columns c .. end - 1, over the rows first .. last - 1. */
-static void scale_rows(const struct norm_grad *g, int64_t first, int64_t last, int64_t c, int64_t end, float *acc)
+static void scale_rows(const struct norm_grad *g, int64_t first, int64_t last, int64_t c, int64_t end,
+                       float *acc)
 {
     const float *x = g->call->in[0].data, *dy = g->call->in[2].data;
     for (; c < end; c += SYCPU_LANES) {
         int64_t n = end - c < SYCPU_LANES ? end - c : SYCPU_LANES, left = 0;
         vf sum = fast_load(acc + c, n);
         for (int64_t row = first; row < last; row++) {
-            if (row == first || row % g->T == 0) left = fast_length(&g->call->in[3], row / g->T, g->T) - row % g->T;
+            if (row == first || row % g->T == 0)
+                left = fast_length(&g->call->in[3], row / g->T, g->T) - row % g->T;
             if (left-- <= 0) continue;
             vf normal = vf_mul(fast_load(x + row * g->D + c, n), vf_set(g->r[row]));
             sum = vf_fma(fast_load(dy + row * g->D + c, n), normal, sum);

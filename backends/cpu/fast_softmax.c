@@ -73,7 +73,8 @@ int SYCPU_FAST(softmax_grad)(void *context, const struct sy_call *call)
 
 /* ---- cross entropy ---- */
 
-/* Whether column t holds the largest element, the first of equals. The top is known; a row with NaN needs the scan. */
+/* Whether column t holds the largest element, the first of equals. The top is known; a row with NaN needs the
+ * scan. */
 static int is_largest(const float *x, int64_t n, int64_t t, float top, float lse)
 {
     if (t < 0 || t >= n) return 0;

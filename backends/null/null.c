@@ -25,9 +25,9 @@ static int count(void *context, const struct sy_call *call)
     return SY_OK;
 }
 
-/* ---- kernels (those of communication ops are never asked for: the host runs these through the table below)
- * ---- */
+/* ---- kernels ---- */
 
+/* Those of communication ops are never asked for: the host runs these through the table below. */
 #define KERNEL(NAME, dtype)                                                                                  \
     {                                                                                                        \
         SY_OP_##NAME, dtype, dtype, 0, "null", NULL, NULL, NULL, count                                       \

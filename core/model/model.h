@@ -101,6 +101,11 @@ int syi_decoder_logits(struct syi_build *b, int ids, int encoded, const struct s
 
 /* ---- programs.c: one function a program ---- */
 
+/* Inputs are shared by name over all programs of a session, so those that depend on the shape carry it: "encoder_ids/64x24",
+ * "input_lengths/64" (length 0). */
+enum { SYI_INPUT_NAME = 80 };
+void syi_input_name(char name[SYI_INPUT_NAME], const char *what, int64_t rows, int64_t length);
+
 /* Checks dims that only the model knows (heads, layouts). */
 int syi_model_check(const struct syi_config *config, struct sy_error *err) SYI_MUST_CHECK;
 /* Training: loss, gradients into carry tensors "grad/NAME"; `next` adds to them. Outputs "loss_sum", "z_sum", "correct_sum",

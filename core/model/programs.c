@@ -41,12 +41,17 @@ static int scalar(struct syi_build *b, const char *name, int dtype, int64_t n)
     return syi_tensor_add(b->p, name, SYI_INPUT, dtype, 1, &n, NULL);
 }
 
-/* Inputs are shared by name over all programs of a session, so those whose extents depend on the bucket carry it. */
-static int bucket_input(struct syi_build *b, const char *name, int dtype, int64_t length)
+void syi_input_name(char name[SYI_INPUT_NAME], const char *what, int64_t rows, int64_t length)
 {
-    char full[80];
-    snprintf(full, sizeof full, "%s/%lld", name, (long long)length);
-    return input(b, full, dtype, 2, b->shape.rows, length);
+    if (length) snprintf(name, SYI_INPUT_NAME, "%s/%lldx%lld", what, (long long)rows, (long long)length);
+    else snprintf(name, SYI_INPUT_NAME, "%s/%lld", what, (long long)rows);
+}
+
+static int bucket_input(struct syi_build *b, const char *what, int dtype, int64_t length)
+{
+    char name[SYI_INPUT_NAME];
+    syi_input_name(name, what, b->shape.rows, length);
+    return input(b, name, dtype, length ? 2 : 1, b->shape.rows, length);
 }
 
 static struct syi_inputs training_inputs(struct syi_build *b)
@@ -57,8 +62,8 @@ static struct syi_inputs training_inputs(struct syi_build *b)
         .decoder_inputs = bucket_input(b, "decoder_inputs", SY_I32, s->target_length),
         .decoder_targets = bucket_input(b, "decoder_targets", SY_I32, s->target_length),
         .loss_weights = bucket_input(b, "loss_weights", SY_F32, s->target_length),
-        .input_lengths = input(b, "input_lengths", SY_I32, 1, s->rows, 0),
-        .target_lengths = input(b, "target_lengths", SY_I32, 1, s->rows, 0),
+        .input_lengths = bucket_input(b, "input_lengths", SY_I32, 0),
+        .target_lengths = bucket_input(b, "target_lengths", SY_I32, 0),
         .loss_norm = scalar(b, "loss_norm", SY_F32, 1),
         .input_norm = scalar(b, "input_norm", SY_F32, 1),
         .target_norm = scalar(b, "target_norm", SY_F32, 1),
@@ -185,7 +190,7 @@ int syi_record_encode(const struct syi_config *config, const struct syi_shape *s
     int status = begin(&b, "encode", config, shape, params, err);
     if (status) return status;
     int ids = bucket_input(&b, "encoder_ids", SY_I32, shape->input_length);
-    int lengths = input(&b, "input_lengths", SY_I32, 1, shape->rows, 0);
+    int lengths = bucket_input(&b, "input_lengths", SY_I32, 0);
     syi_encode_for_decoding(&b, syi_encoder(&b, ids, lengths, -1));
     return end(&b, SY_OK, program, err);
 }
@@ -200,7 +205,7 @@ int syi_record_decode_step(const struct syi_config *config, const struct syi_sha
     int token = input(&b, "decode/token", SY_I32, 2, shape->rows, 1);
     scalar(&b, "decode/position", SY_I32, 1);
     struct syi_inputs in = {.target_lengths = input(&b, "decode/lengths", SY_I32, 1, shape->rows, 0),
-                            .input_lengths = input(&b, "input_lengths", SY_I32, 1, shape->rows, 0),
+                            .input_lengths = bucket_input(&b, "input_lengths", SY_I32, 0),
                             .target_norm = -1};
     int logits = syi_decoder_logits(&b, token, -1, &in);
     SYI_AT(b.p);

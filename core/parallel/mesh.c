@@ -77,8 +77,7 @@ int syi_mesh_group(const struct syi_mesh *mesh, int axes, int rank, int *ranks)
 
 const char *syi_mesh_letters(int axes)
 {
-    static const char *const letters[8] = {"", "d", "e", "de", "m", "dm", "em", "dem"};
-    return letters[axes & SYI_MESH_ALL];
+    return syi_split_letters(axes);
 }
 
 void syi_mesh_spec(const struct syi_mesh *mesh, const struct syi_tensor *t, uint8_t split[SY_MAX_DIMS])

@@ -76,11 +76,12 @@ static int collective(struct pass *pass, int op, int in, struct layout to, int64
     return out;
 }
 
-/* Whether taking `lost` off a split leaves whole, contiguous pieces: only the minor-most axes may go. */
+/* Whether taking `lost` off a split leaves whole, contiguous pieces: only the minor-most axes may go, so its lowest bit is
+ * above all that stay. */
 static int is_minor(int split, int lost)
 {
     int kept = split & ~lost;
-    return lost > kept;
+    return (lost & -lost) > kept;
 }
 
 /* Sums partials: one reduce_scatter where the target splits exactly one dim by all of them, else all_reduce. */

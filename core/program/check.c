@@ -68,7 +68,8 @@ static int check_tensor(struct check *c, size_t index)
 
 static int reads_partials(int op)
 {
-    return op == SY_OP_ALL_REDUCE || op == SY_OP_REDUCE_SCATTER || op == SY_OP_SEND_PIECES;
+    return op == SY_OP_ALL_REDUCE || op == SY_OP_REDUCE_SCATTER || op == SY_OP_SEND_PIECES ||
+           op == SY_OP_GATHER_PIECES;
 }
 
 static int check_reads(struct check *c)
@@ -303,19 +304,20 @@ static int check_instr(struct check *c, const struct sy_attr_map *attr, int inde
             return bad(c, "instruction %d reads register %d", index, registers[i]);
     if ((instr->op == SY_MAP_ACTIVATION || instr->op == SY_MAP_ACTIVATION_GRAD) && instr->c > SY_SILU)
         return bad(c, "instruction %d: no activation %d", index, instr->c);
-    if (instr->op == SY_MAP_DROPOUT &&
-        (attr->rng == 255 || !(instr->s >= 0 && instr->s < 1) || output(c, 0)->rank < 3))
-        return bad(c, "instruction %d: dropout of rank %d, rate %g, rng %d", index, output(c, 0)->rank,
-                   instr->s, attr->rng);
+    if (instr->op == SY_MAP_DROPOUT && (attr->rng == 255 || !(instr->s >= 0 && instr->s < 1)))
+        return bad(c, "instruction %d: dropout of rate %g, rng input %d", index, instr->s, attr->rng);
     return SY_OK;
 }
 
+/* The forms of a map's operand: same shape, one element, a value a column, a value a row (last dim dropped or
+ * 1). */
 static int is_broadcast(const struct syi_tensor *t, const struct syi_tensor *shape)
 {
     int last = shape->rank - 1;
     if (same_dims(t, shape) || syi_tensor_count(t) == 1) return 1;
     if (t->rank == 1 && t->dim[0] == shape->dim[last]) return 1;
-    return t->rank == last && !memcmp(t->dim, shape->dim, (size_t)last * sizeof t->dim[0]);
+    return (t->rank == last || (t->rank == shape->rank && t->dim[last] == 1)) &&
+           !memcmp(t->dim, shape->dim, (size_t)last * sizeof t->dim[0]);
 }
 
 static int check_map_operands(struct check *c, const struct sy_attr_map *attr)

@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* pack, unpack, embed and its gradient, threaded. */
+#include "config.h"
+
+#include "backends/cpu/fast.h"
+
+/* ---- pack, unpack ---- */
+
+static void interleave(const struct sy_call *call, const struct sy_tensor *whole,
+                       const struct sy_tensor *parts, int n, int unpack, int64_t first, int64_t end)
+{
+    const struct sy_attr_pack *attr = call->attr;
+    int last = whole->rank - 1;
+    int64_t blocks = parts[0].dim[last] / attr->width[0];
+    float *packed = (float *)whole->data + first * whole->dim[last], *part[3];
+    for (int i = 0; i < n; i++) part[i] = (float *)parts[i].data + first * parts[i].dim[last];
+    for (int64_t block = first * blocks; block < end * blocks; block++) {
+        for (int i = 0; i < n; i++) {
+            size_t bytes = (size_t)attr->width[i] * sizeof(float);
+            memcpy(unpack ? part[i] : packed, unpack ? packed : part[i], bytes);
+            part[i] += attr->width[i];
+            packed += attr->width[i];
+        }
+    }
+}
+
+static void pack_rows(const struct sy_call *call, int64_t first, int64_t end)
+{
+    interleave(call, &call->out[0], call->in, call->n_in, 0, first, end);
+}
+
+static void unpack_rows(const struct sy_call *call, int64_t first, int64_t end)
+{
+    interleave(call, &call->in[0], call->out, call->n_out, 1, first, end);
+}
+
+int SYCPU_FAST(pack)(void *context, const struct sy_call *call)
+{
+    (void)context;
+    int last = call->out[0].rank - 1;
+    fast_rows(call, sycpu_extent(&call->out[0], last), call->out[0].dim[last], pack_rows);
+    return SY_OK;
+}
+
+int SYCPU_FAST(unpack)(void *context, const struct sy_call *call)
+{
+    (void)context;
+    int last = call->in[0].rank - 1;
+    fast_rows(call, sycpu_extent(&call->in[0], last), call->in[0].dim[last], unpack_rows);
+    return SY_OK;
+}
+
+/* ---- embed ---- */
+
+static void embed_rows(const struct sy_call *call, int64_t first, int64_t end)
+{
+    const int32_t *id = call->in[0].data;
+    int64_t V = call->in[1].dim[0], D = call->in[1].dim[1];
+    float *y = (float *)call->out[0].data + first * D;
+    for (int64_t i = first; i < end; i++, y += D) {
+        if (id[i] >= 0 && id[i] < V)
+            memcpy(y, (const float *)call->in[1].data + id[i] * D, (size_t)D * sizeof *y);
+        else
+            memset(y, 0, (size_t)D * sizeof *y);
+    }
+}
+
+int SYCPU_FAST(embed)(void *context, const struct sy_call *call)
+{
+    (void)context;
+    fast_rows(call, sycpu_count(&call->in[0]), call->in[1].dim[1], embed_rows);
+    return SY_OK;
+}
+
+/* ---- embed_grad ----
+ * Workspace: the positions sorted by id, ascending among equals, behind the start of each id's run. Tasks are
+ * ranges of columns times ranges of ids with about equally many positions. */
+
+enum { COLUMNS = 64, ID_CHUNKS = 16 };
+
+struct table_grad {
+    const struct sy_call *call;
+    int64_t *start, *position; /* [V + 1], [positions] */
+    int64_t V, D, leaf;        /* leaf: positions of one */
+};
+
+static void sort_positions(const struct table_grad *g)
+{
+    const int32_t *id = g->call->in[0].data;
+    int64_t n = sycpu_count(&g->call->in[0]);
+    memset(g->start, 0, (size_t)(g->V + 1) * sizeof *g->start);
+    for (int64_t i = 0; i < n; i++)
+        if (id[i] >= 0 && id[i] < g->V) g->start[id[i] + 1]++;
+    for (int64_t v = 0; v < g->V; v++) g->start[v + 1] += g->start[v];
+    /* start[v] moves to the end of v's run, which is where start[v + 1] was: shifted back below. */
+    for (int64_t i = 0; i < n; i++)
+        if (id[i] >= 0 && id[i] < g->V) g->position[g->start[id[i]]++] = i;
+    memmove(g->start + 1, g->start, (size_t)g->V * sizeof *g->start);
+    g->start[0] = 0;
+}
+
+/* The tree over leaves `leaf` .. leaf + n - 1 of positions from .. end - 1, all inside them, on `count`
+ * columns. Empty halves are +0 and are not walked, but they are added. */
+static void table_tree(const struct table_grad *g, const int64_t *from, const int64_t *end, int64_t leaf,
+                       int64_t n, int64_t column, int64_t count, float *sum)
+{
+    memset(sum, 0, COLUMNS * sizeof *sum);
+    if (from == end) return;
+    if (n == 1) {
+        for (; from < end; from++) {
+            const float *dy = (const float *)g->call->in[1].data + *from * g->D + column;
+#define BODY(c, lanes) vf_store(sum + c, vf_add(vf_load(sum + c), fast_load(dy + c, lanes)))
+            FAST_COLUMNS(c, count, BODY);
+#undef BODY
+        }
+        return;
+    }
+    float right[COLUMNS];
+    const int64_t *middle = from;
+    while (middle < end && *middle < (leaf + n / 2) * g->leaf) middle++;
+    table_tree(g, from, middle, leaf, n / 2, column, count, sum);
+    table_tree(g, middle, end, leaf + n / 2, n / 2, column, count, right);
+    for (int64_t c = 0; c < COLUMNS; c += SYCPU_LANES)
+        vf_store(sum + c, vf_add(vf_load(sum + c), vf_load(right + c)));
+}
+
+/* First id whose run starts at or behind this position of the sorted order. */
+static int64_t id_at(const struct table_grad *g, int64_t position)
+{
+    int64_t low = 0, high = g->V;
+    while (low < high) {
+        int64_t middle = (low + high) / 2;
+        if (g->start[middle] < position)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static void table_task(void *arg, int64_t task, int thread)
+{
+    const struct table_grad *g = arg;
+    int64_t column = task / ID_CHUNKS * COLUMNS, chunk = task % ID_CHUNKS, total = g->start[g->V];
+    int64_t count = g->D - column < COLUMNS ? g->D - column : COLUMNS;
+    int64_t v = chunk == 0 ? 0 : id_at(g, (total * chunk + ID_CHUNKS - 1) / ID_CHUNKS);
+    int64_t end = chunk == ID_CHUNKS - 1 ? g->V : id_at(g, (total * (chunk + 1) + ID_CHUNKS - 1) / ID_CHUNKS);
+    int64_t leaves = sycpu_count(&g->call->in[0]) / g->leaf;
+    float sum[COLUMNS];
+    (void)thread;
+    for (; v < end; v++) {
+        table_tree(g, g->position + g->start[v], g->position + g->start[v + 1], 0, leaves, column, count,
+                   sum);
+        memcpy((float *)g->call->out[0].data + v * g->D + column, sum, (size_t)count * sizeof *sum);
+    }
+}
+
+uint64_t SYCPU_FAST(embed_grad_workspace)(const struct sy_call *call, int threads)
+{
+    (void)threads;
+    return (uint64_t)(call->out[0].dim[0] + 1 + sycpu_count(&call->in[0])) * sizeof(int64_t);
+}
+
+int SYCPU_FAST(embed_grad)(void *context, const struct sy_call *call)
+{
+    (void)context;
+    const struct sy_attr_leaf *attr = call->attr;
+    struct table_grad g = {call,
+                           call->workspace,
+                           NULL,
+                           call->out[0].dim[0],
+                           call->out[0].dim[1],
+                           attr->leaf * call->in[0].dim[1]};
+    g.position = g.start + g.V + 1;
+    sort_positions(&g);
+    sycpu_parallel(call, (g.D + COLUMNS - 1) / COLUMNS * ID_CHUNKS, table_task, &g);
+    return SY_OK;
+}

@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* `map`, vectorised: instructions run one after the other over tiles of at most 256 columns, whose
+ * intermediate values stay in the nearest cache. Operands are read where they lie; one that is constant over
+ * a tile (one element, one value a row, an immediate) is a vector of 16 equal values that is read again and
+ * again. Results are stored when all instructions of a tile are done, so an output may be the memory of an
+ * input, unless nothing can be read later. */
+#include "config.h"
+
+#include "backends/cpu/fast.h"
+#include "backends/cpu/map.h"
+
+enum { TILE = 256, TASK = 16384 /* elements */ };
+
+/* The plan of a call: what is the same for every tile. */
+struct plan {
+    const struct sy_call *call;
+    const struct sy_attr_map *attr;
+    int64_t rows, columns; /* of the tensor; a tensor without broadcast rows or columns is one long row */
+    int64_t row_chunk, column_chunk; /* of a task; with dropout the rows of a chunk share one mask */
+    int64_t column_tasks;            /* tasks beside each other in one chunk of rows */
+    uint8_t kind[SY_MAX_IN];         /* enum map_kind */
+    int8_t direct[SY_MAP_MAX_INSTR]; /* output the instruction may write at once, or -1 */
+    int8_t mask[SY_MAP_MAX_INSTR];   /* index of a dropout that drops something, or -1 */
+    struct syi_dropout dropout[SY_MAP_MAX_INSTR]; /* by that index */
+    int masks;
+};
+
+/* Where the values of a register lie for the tile at hand: element i at p[i * step]. */
+struct operand {
+    const float *p;
+    int64_t step; /* 1, or 0: p holds 16 equal values */
+};
+
+struct tile {
+    const struct plan *plan;
+    int64_t row, column, n;
+    struct operand reg[MAP_MAX_REGISTERS];
+    float same[MAP_MAX_REGISTERS][SYCPU_LANES] __attribute__((aligned(64)));
+    float value[SY_MAP_MAX_INSTR][TILE] __attribute__((aligned(64)));
+    float mask[SY_MAP_MAX_INSTR][TILE];
+};
+
+static void splat(float *to, float value)
+{
+    vf_store(to, vf_set(value));
+}
+
+/* ---- one instruction ---- */
+
+static inline vf load(struct operand o, int64_t i, int64_t n)
+{
+    return fast_load(o.p + i * o.step, n);
+}
+
+static void compute(const struct sy_map_instr *instr, struct operand oa, struct operand ob, struct operand oc,
+                    int64_t count, float *y)
+{
+    const vf zero = vf_set(0.0f), one = vf_set(1.0f), s = vf_set(instr->s);
+    const int kind = instr->c;
+    (void)one;
+    /* a, b, c are read only where the expression names them. */
+#define EACH(reads, expression)                                                                              \
+    do {                                                                                                     \
+        int64_t i = 0;                                                                                       \
+        for (; i + SYCPU_LANES <= count; i += SYCPU_LANES) {                                                 \
+            vf a = load(oa, i, SYCPU_LANES), b = reads > 1 ? load(ob, i, SYCPU_LANES) : a;                   \
+            vf c = reads > 2 ? load(oc, i, SYCPU_LANES) : a;                                                 \
+            (void)b, (void)c;                                                                                \
+            vf_store(y + i, expression);                                                                     \
+        }                                                                                                    \
+        if (i < count) {                                                                                     \
+            vf a = load(oa, i, count - i), b = reads > 1 ? load(ob, i, count - i) : a;                       \
+            vf c = reads > 2 ? load(oc, i, count - i) : a;                                                   \
+            (void)b, (void)c;                                                                                \
+            vf_store_first(y + i, expression, count - i);                                                    \
+        }                                                                                                    \
+    } while (0)
+    switch (instr->op) {
+    case SY_MAP_ADD: EACH(2, vf_add(a, b)); break;
+    case SY_MAP_SUB: EACH(2, vf_sub(a, b)); break;
+    case SY_MAP_MUL: EACH(2, vf_mul(a, b)); break;
+    case SY_MAP_DIV: EACH(2, vf_div(a, b)); break;
+    case SY_MAP_FMA: EACH(3, vf_fma(a, b, c)); break;
+    case SY_MAP_ADDS: EACH(1, vf_add(a, s)); break;
+    case SY_MAP_MULS: EACH(1, vf_mul(a, s)); break;
+    case SY_MAP_NEG: EACH(1, vf_sub(vf_set(-0.0f), a)); break;
+    case SY_MAP_MAX: EACH(2, vf_max(a, b)); break;
+    case SY_MAP_MIN: EACH(2, vf_min(a, b)); break;
+    case SY_MAP_SQRT: EACH(1, vf_sqrt(a)); break;
+    case SY_MAP_RSQRT: EACH(1, vf_div(one, vf_sqrt(a))); break;
+    case SY_MAP_EXP: EACH(1, vf_exp(a)); break;
+    case SY_MAP_LOG: EACH(1, vf_log(a)); break;
+    case SY_MAP_TANH: EACH(1, vf_tanh(a)); break;
+    case SY_MAP_SELECT: EACH(3, vf_select(vf_differs(a, zero), b, c)); break;
+    case SY_MAP_FINITE: EACH(1, vf_select(vf_differs(vf_sub(a, a), zero), zero, one)); break;
+    case SY_MAP_LESS: EACH(2, vf_select(vf_less(a, b), one, zero)); break;
+    case SY_MAP_DROPOUT: EACH(2, vf_drop(a, b)); break; /* b: the mask */
+    case SY_MAP_ACTIVATION: EACH(1, vf_activation(a, kind)); break;
+    case SY_MAP_ACTIVATION_GRAD: EACH(2, vf_mul(b, vf_activation_grad(a, kind))); break;
+    default: EACH(1, a);
+    }
+#undef EACH
+}
+
+/* ---- tiles ---- */
+
+static inline int64_t tile_offset(const struct tile *t)
+{
+    return t->row * t->plan->columns + t->column;
+}
+
+static void bind_inputs(struct tile *t)
+{
+    const struct plan *plan = t->plan;
+    for (int i = 0; i < plan->call->n_in; i++) {
+        if (i == plan->attr->rng) continue;
+        const float *x = plan->call->in[i].data;
+        switch (plan->kind[i]) {
+        case MAP_FULL: t->reg[i] = (struct operand){x + tile_offset(t), 1}; break;
+        case MAP_COLUMN: t->reg[i] = (struct operand){x + t->column, 1}; break;
+        case MAP_ROW: splat(t->same[i], x[t->row]); break;
+        default: break; /* one element: set when the task began */
+        }
+    }
+}
+
+static void run_tile(struct tile *t)
+{
+    const struct plan *plan = t->plan;
+    const struct sy_tensor *out = plan->call->out;
+    int n_in = plan->call->n_in;
+    bind_inputs(t);
+    for (int i = 0; i < plan->attr->n_instr; i++) {
+        const struct sy_map_instr *instr = &plan->attr->instr[i];
+        int reads = map_arguments[instr->op];
+        if (reads == 0) continue; /* an immediate: set when the task began */
+        float *y = plan->direct[i] < 0 ? t->value[i] : (float *)out[plan->direct[i]].data + tile_offset(t);
+        struct operand a = t->reg[instr->a], b = t->reg[reads > 1 ? instr->b : instr->a];
+        struct operand c = t->reg[reads > 2 ? instr->c : instr->a];
+        struct sy_map_instr copy = {.op = SY_MAP_COPY};
+        if (instr->op == SY_MAP_DROPOUT) {
+            if (plan->mask[i] < 0) /* nothing is dropped */
+                instr = &copy;
+            else
+                b = (struct operand){t->mask[plan->mask[i]], 1};
+        }
+        compute(instr, a, b, c, t->n, y);
+        t->reg[n_in + i] = (struct operand){y, 1};
+    }
+    /* Output 0 last: it may be the memory of an input that another output stores. */
+    for (int i = plan->call->n_out - 1; i >= 0; i--) {
+        struct sy_map_instr copy = {.op = SY_MAP_COPY};
+        struct operand a = t->reg[plan->attr->out_register[i]];
+        float *y = (float *)out[i].data + tile_offset(t);
+        if (a.p != y) compute(&copy, a, a, a, t->n, y);
+    }
+}
+
+/* What does not change over a task: single elements and immediates. */
+static void bind_constants(struct tile *t)
+{
+    const struct plan *plan = t->plan;
+    int n_in = plan->call->n_in;
+    for (int i = 0; i < n_in + plan->attr->n_instr; i++) t->reg[i] = (struct operand){t->same[i], 0};
+    for (int i = 0; i < n_in; i++)
+        if (i != plan->attr->rng && plan->kind[i] == MAP_ONE)
+            splat(t->same[i], *(float *)plan->call->in[i].data);
+    for (int i = 0; i < plan->attr->n_instr; i++)
+        if (plan->attr->instr[i].op == SY_MAP_CONST) splat(t->same[n_in + i], plan->attr->instr[i].s);
+}
+
+static void make_masks(struct tile *t, int64_t group)
+{
+    const struct plan *plan = t->plan;
+    const struct sy_tensor *out = &plan->call->out[0];
+    uint32_t row, position;
+    if (!plan->masks) return;
+    map_mask_address(out, plan->call->in[plan->attr->rng].data, group, &row, &position);
+    for (int i = 0; i < plan->masks; i++)
+        vf_dropout_mask(&plan->dropout[i], row, position, out->first[out->rank - 1] + t->column, t->n,
+                        t->mask[i]);
+}
+
+static inline int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static void task(void *arg, int64_t index, int thread)
+{
+    const struct plan *plan = arg;
+    struct tile tile, *t = &tile;
+    int64_t chunk = index / plan->column_tasks, first = chunk * plan->row_chunk;
+    int64_t last = least(first + plan->row_chunk, plan->rows),
+            begin = index % plan->column_tasks * plan->column_chunk;
+    int64_t end = least(begin + plan->column_chunk, plan->columns);
+    (void)thread;
+    t->plan = plan;
+    bind_constants(t);
+    for (t->column = begin; t->column < end; t->column += TILE) {
+        t->n = least(TILE, end - t->column);
+        make_masks(t, chunk);
+        for (t->row = first; t->row < last; t->row++) run_tile(t);
+    }
+}
+
+/* ---- the plan ---- */
+
+/* Whether register `r` may be stored as soon as instruction i has made it: no input that lies in the same
+ * memory is read afterwards, as an operand or as a result. */
+static int may_write(const struct plan *plan, int i, const void *memory)
+{
+    const struct sy_call *call = plan->call;
+    for (int in = 0; in < call->n_in; in++) {
+        if (call->in[in].data != memory || in == plan->attr->rng) continue;
+        for (int j = i + 1; j < plan->attr->n_instr; j++) {
+            const struct sy_map_instr *instr = &plan->attr->instr[j];
+            int reads = map_arguments[instr->op];
+            if ((reads > 0 && instr->a == in) || (reads > 1 && instr->b == in) ||
+                (reads > 2 && instr->c == in))
+                return 0;
+        }
+        for (int o = 0; o < call->n_out; o++)
+            if (plan->attr->out_register[o] == in) return 0;
+    }
+    return 1;
+}
+
+static void plan_instructions(struct plan *plan)
+{
+    const struct sy_attr_map *attr = plan->attr;
+    const int64_t *rng = attr->rng == 255 ? NULL : plan->call->in[attr->rng].data;
+    for (int i = 0; i < attr->n_instr; i++) {
+        const struct sy_map_instr *instr = &attr->instr[i];
+        plan->direct[i] = plan->mask[i] = -1;
+        for (int o = 0; o < plan->call->n_out && instr->op != SY_MAP_CONST; o++)
+            if (attr->out_register[o] == plan->call->n_in + i && may_write(plan, i, plan->call->out[o].data))
+                plan->direct[i] = (int8_t)o;
+        if (instr->op != SY_MAP_DROPOUT) continue;
+        plan->dropout[plan->masks] = syi_dropout_init(rng, instr->site, (double)instr->s);
+        if (plan->dropout[plan->masks].threshold) plan->mask[i] = (int8_t)plan->masks++;
+    }
+}
+
+static void plan_shape(struct plan *plan)
+{
+    const struct sy_tensor *out = &plan->call->out[0];
+    int flat = plan->masks == 0;
+    for (int i = 0; i < plan->call->n_in; i++) {
+        if (i == plan->attr->rng) continue;
+        plan->kind[i] = (uint8_t)map_kind(&plan->call->in[i], out);
+        if (plan->kind[i] == MAP_ROW || plan->kind[i] == MAP_COLUMN) flat = 0;
+    }
+    plan->columns = flat ? sycpu_count(out) : out->dim[out->rank - 1];
+    plan->rows = flat ? 1 : sycpu_extent(out, out->rank - 1);
+    plan->column_chunk = plan->columns < TASK ? plan->columns : TASK;
+    plan->column_tasks = (plan->columns + plan->column_chunk - 1) / plan->column_chunk;
+    plan->row_chunk = plan->masks ? map_mask_rows(out) : (TASK + plan->columns - 1) / plan->columns;
+}
+
+int SYCPU_FAST(map)(void *context, const struct sy_call *call)
+{
+    (void)context;
+    struct plan plan = {.call = call, .attr = call->attr};
+    if (sycpu_count(&call->out[0]) == 0) return SY_OK;
+    plan_instructions(&plan);
+    plan_shape(&plan);
+    sycpu_parallel(call, (plan.rows + plan.row_chunk - 1) / plan.row_chunk * plan.column_tasks, task, &plan);
+    return SY_OK;
+}

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Optimizers by name: each a chain of transforms. */
+#include "config.h"
+
+#include "optim/optim.h"
+
+static const syi_transform_fn adamw[] = {syi_scale_by_adam, syi_add_decayed_weights, syi_scale_by_learning_rate, NULL};
+
+static const struct syi_optimizer optimizers[] = {
+    [SYI_OPTIMIZER_ADAMW] = {"adamw", adamw},
+};
+
+const struct syi_optimizer *syi_optimizer_find(int optimizer)
+{
+    return &optimizers[optimizer];
+}

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The update program. The gradient norm is that of the logical tensors: block sums gather in logical order and are
+ * summed by one tree, so no split changes a bit. Every write is a select on `ok`: a step whose norm is not finite changes
+ * nothing. */
+#include "config.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "model/model.h"
+#include "optim/optim.h"
+#include "program/record.h"
+
+struct update {
+    struct syi_program *p;
+    const struct syi_config *config;
+    const struct syi_params *params;
+    struct syi_optim_inputs in;
+    int clip; /* [1]: factor on every gradient */
+    int ok;   /* [1] */
+};
+
+static int scalar_input(struct syi_program *p, const char *name)
+{
+    int64_t one = 1;
+    return syi_tensor_add(p, name, SYI_INPUT, SY_F32, 1, &one, NULL);
+}
+
+/* Gradients of expert weights count num_experts times (T5X contrib/moe/trainer.py, pattern .*expert.*). */
+static double gradient_scale(const struct update *u, const char *name)
+{
+    int expert = u->config->moe.num_experts > 0 && syi_pattern_match("*expert*", name);
+    return expert && u->config->moe.scale_expert_gradients ? (double)u->config->moe.num_experts : 1;
+}
+
+static int gradient(struct update *u, const struct syi_param *param)
+{
+    char name[176];
+    snprintf(name, sizeof name, "grad/%s", param->name);
+    int there = syi_program_find(u->p, name);
+    return there >= 0 ? there : syi_tensor_add(u->p, name, SYI_CARRY, SY_F32, param->rank, param->dim, param->axis);
+}
+
+/* norm = sqrt(sum over parameters, in the order of their names, of scale^2 * sum of squares) */
+static int global_norm(struct update *u)
+{
+    struct syi_program *p = u->p;
+    int sum = -1;
+    for (size_t i = 0; i < u->params->n; i++) {
+        double scale = gradient_scale(u, u->params->param[i].name);
+        int square = syi_tree_sum(p, syi_block_sum(p, SY_OP_BLOCK_SUMSQ, gradient(u, &u->params->param[i])));
+        if (scale != 1) square = syi_map1(p, SY_MAP_MULS, square, scale * scale);
+        sum = sum < 0 ? square : syi_map2(p, SY_MAP_ADD, sum, square);
+    }
+    return syi_map1(p, SY_MAP_SQRT, sum, 0);
+}
+
+/* clip / norm where norm > clip, else 1 (optax.clip_by_global_norm). */
+static int clip_factor(struct update *u, int norm)
+{
+    struct syi_program *p = u->p;
+    double clip = u->config->train.clip_norm;
+    int one = syi_map1(p, SY_MAP_ADDS, syi_map1(p, SY_MAP_MULS, u->in.learning_rate, 0), 1);
+    if (clip == 0) return one;
+    int limit = syi_map1(p, SY_MAP_MULS, one, clip);
+    return syi_map3(p, SY_MAP_SELECT, syi_map2(p, SY_MAP_LESS, limit, norm), syi_map2(p, SY_MAP_DIV, limit, norm), one);
+}
+
+static void update_parameter(struct update *u, const struct syi_param *param)
+{
+    struct syi_program *p = u->p;
+    syi_scope_push(p, "%s", param->name);
+    SYI_AT(p);
+    struct syi_optim o = {.p = p, .config = u->config, .in = u->in, .ok = u->ok};
+    o.parameter = syi_tensor_add(p, param->name, SYI_PARAM, SY_F32, param->rank, param->dim, param->axis);
+    int value = gradient(u, param);
+    double scale = gradient_scale(u, param->name);
+    if (scale != 1) value = syi_map1(p, SY_MAP_MULS, value, scale);
+    value = syi_map2(p, SY_MAP_MUL, value, u->clip);
+    const syi_transform_fn *chain = syi_optimizer_find((int)u->config->train.optimizer)->chain;
+    for (; chain[o.transform]; o.transform++) value = chain[o.transform](&o, value);
+    SYI_AT(p);
+    syi_optim_store(&o, syi_map2(p, SY_MAP_ADD, o.parameter, value), o.parameter);
+    syi_scope_pop(p);
+}
+
+int syi_record_update(const struct syi_config *config, const struct syi_params *params, const uint32_t *leaf_count,
+                      struct syi_program **program, struct sy_error *err)
+{
+    struct update u = {.config = config, .params = params};
+    int status = syi_program_new("update", &u.p, err);
+    if (status) return status;
+    memcpy(u.p->leaf_count, leaf_count, sizeof u.p->leaf_count);
+    u.in.learning_rate = scalar_input(u.p, "learning_rate");
+    u.in.correction1 = scalar_input(u.p, "correction1");
+    u.in.correction2 = scalar_input(u.p, "correction2");
+    syi_scope_push(u.p, "update");
+    SYI_AT(u.p);
+    int norm = global_norm(&u);
+    u.ok = syi_map1(u.p, SY_MAP_FINITE, norm, 0);
+    u.clip = clip_factor(&u, norm);
+    syi_output(u.p, norm, "grad_norm");
+    syi_output(u.p, u.ok, "ok");
+    syi_scope_pop(u.p);
+    for (size_t i = 0; i < params->n; i++) update_parameter(&u, &params->param[i]);
+    status = syi_program_status(u.p, err);
+    if (!status) status = syi_program_check(u.p, "record", err);
+    if (status) syi_program_free(u.p);
+    else *program = u.p;
+    return status;
+}
+
+struct syi_optim_scalars syi_optim_scalars(const struct syi_config *config, int64_t step)
+{
+    double t = (double)(step + 1);
+    return (struct syi_optim_scalars){(float)(1 / (1 - pow(config->train.adam_b1, t))),
+                                      (float)(1 / (1 - pow(config->train.adam_b2, t)))};
+}

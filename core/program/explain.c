@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A program as text, one op a line: what a newcomer reads, and what two builds can be compared by. Prints
+ * only what the arrays hold; it computes nothing. */
+#include "config.h"
+
+#include <string.h>
+
+#include "base/text.h"
+#include "program/program.h"
+
+enum { LAYER_WIDTH = 44, OP_WIDTH = 18 }; /* columns at most, at least */
+
+const char *syi_split_letters(int axes)
+{
+    static const char *const letters[8] = {"", "d", "e", "de", "m", "dm", "em", "dem"};
+    return letters[axes & 7];
+}
+
+/* ---- tensors ---- */
+
+static void put_tensor(struct syi_text *text, const struct syi_program *p, int tensor)
+{
+    if (tensor < 0 || (size_t)tensor >= p->n_tensors) {
+        syi_text_puts(text, "-");
+        return;
+    }
+    const struct syi_tensor *t = &p->tensor[tensor];
+    syi_text_printf(text, "t%d", tensor);
+    if (t->name) syi_text_printf(text, "(%s)", syi_program_name(p, t->name));
+}
+
+static void put_shape(struct syi_text *text, const struct syi_tensor *t)
+{
+    syi_text_printf(text, " %s[", syi_dtype_name(t->dtype));
+    for (int i = 0; i < t->rank && i < SY_MAX_DIMS; i++)
+        syi_text_printf(text, "%s%lld%s", i ? "," : "", (long long)t->dim[i], syi_split_letters(t->split[i]));
+    syi_text_puts(text, "]");
+    if (t->partial) syi_text_printf(text, " sum over %s", syi_split_letters(t->partial));
+}
+
+void syi_tensor_text(const struct syi_program *program, int tensor, char *text, size_t bytes)
+{
+    struct syi_text line = {0};
+    put_tensor(&line, program, tensor);
+    if (tensor >= 0 && (size_t)tensor < program->n_tensors) put_shape(&line, &program->tensor[tensor]);
+    snprintf(text, bytes, "%s", line.data ? line.data : "");
+    syi_text_free(&line);
+}
+
+static void put_place(struct syi_text *text, const struct syi_tensor *t)
+{
+    static const char *const segments[SYI_SEGMENT_COUNT] = {"persist", "io", "carry", "scratch"};
+    if (t->bytes)
+        syi_text_printf(text, "  %s+0x%llx", segments[syi_kind_segment(t->kind)],
+                        (unsigned long long)t->offset);
+}
+
+/* ---- attributes ---- */
+
+static void put_number(struct syi_text *text, double value)
+{
+    char number[SYI_NUMBER_BYTES];
+    syi_format_double(number, value);
+    syi_text_puts(text, number);
+}
+
+/* Field by field, named as ops.def names them: "leaf=32 rate=0.1". */
+static void put_fields(struct syi_text *text, const char *names, const uint8_t *attr, size_t bytes)
+{
+    for (size_t at = 0; *names && at + 8 <= bytes; at += 8) {
+        size_t length = strcspn(names, " "), is_double = length > 2 && !strncmp(names + length - 2, ":f", 2);
+        int64_t integer;
+        double real;
+        memcpy(&integer, attr + at, sizeof integer);
+        memcpy(&real, attr + at, sizeof real);
+        syi_text_printf(text, " %s%.*s=", at ? "" : " ", (int)(length - 2 * is_double), names);
+        if (is_double)
+            put_number(text, real);
+        else if (!strncmp(names, "mesh", length))
+            syi_text_puts(text, syi_split_letters((int)integer));
+        else
+            syi_text_printf(text, "%lld", (long long)integer);
+        names += length + (names[length] == ' ');
+    }
+}
+
+static const struct {
+    const char *name;
+    int arguments;
+} map_ops[SY_MAP_COUNT] = {
+#define SY_MAP(id, NAME, name, arguments, help) [id] = {#name, arguments},
+#include "switchyard/maps.def"
+#undef SY_MAP
+};
+
+static void put_instr(struct syi_text *text, const struct sy_map_instr *instr, int to)
+{
+    static const char *const activations[] = {"linear", "relu", "gelu", "silu"};
+    const uint8_t registers[3] = {instr->a, instr->b, instr->c};
+    if (instr->op >= SY_MAP_COUNT) {
+        syi_text_printf(text, "r%d=?%d", to, instr->op);
+        return;
+    }
+    syi_text_printf(text, "r%d=%s(", to, map_ops[instr->op].name);
+    for (int i = 0; i < map_ops[instr->op].arguments; i++)
+        syi_text_printf(text, "%sr%d", i ? "," : "", registers[i]);
+    switch (instr->op) {
+    case SY_MAP_CONST:
+    case SY_MAP_ADDS:
+    case SY_MAP_MULS: {
+        char number[SYI_NUMBER_BYTES];
+        syi_format_float(number, instr->s);
+        syi_text_printf(text, "%s%s", map_ops[instr->op].arguments ? "," : "", number);
+        break;
+    }
+    case SY_MAP_DROPOUT: syi_text_printf(text, ",site %u,rate %g", instr->site, instr->s); break;
+    case SY_MAP_ACTIVATION:
+    case SY_MAP_ACTIVATION_GRAD:
+        syi_text_printf(text, ",%s", instr->c < SYI_COUNT(activations) ? activations[instr->c] : "?");
+        break;
+    default: break;
+    }
+    syi_text_puts(text, ")");
+}
+
+/* "{r2=mul(r0,r1); r3=adds(r2,1)} r3": registers below n_in are the inputs in order, behind the brace stands
+ * what each output stores. */
+static void put_map(struct syi_text *text, const struct syi_op *op, const struct sy_attr_map *attr)
+{
+    if (op->attr_bytes < sizeof *attr) return;
+    size_t n = (op->attr_bytes - sizeof *attr) / sizeof attr->instr[0];
+    if (n > attr->n_instr) n = attr->n_instr;
+    syi_text_puts(text, "  {");
+    for (size_t i = 0; i < n; i++) {
+        syi_text_puts(text, i ? "; " : "");
+        put_instr(text, &attr->instr[i], (int)(op->n_in + i));
+    }
+    syi_text_puts(text, "}");
+    for (int i = 0; i < op->n_out && i < SY_MAX_OUT; i++)
+        syi_text_printf(text, " r%d", attr->out_register[i]);
+    if (attr->rng != 255) syi_text_printf(text, " rng=r%d", attr->rng);
+}
+
+/* ---- lines ---- */
+
+static size_t layer_width(const struct syi_program *p)
+{
+    size_t width = 1;
+    for (size_t i = 0; i < p->n_ops; i++) {
+        size_t length = strlen(syi_program_name(p, p->op[i].layer));
+        if (length > width && length <= LAYER_WIDTH) width = length;
+    }
+    return width;
+}
+
+static void put_op(struct syi_text *text, const struct syi_program *p, size_t index, size_t width)
+{
+    const struct syi_op *op = &p->op[index];
+    int known = op->op < SY_OP_COUNT;
+    syi_text_printf(text, "%5zu q%d %-*s %-*s", index, op->queue, (int)width, syi_program_name(p, op->layer),
+                    OP_WIDTH, known ? syi_op_info(op->op)->name : "?");
+    for (int i = 0; i < op->n_out && i < SY_MAX_OUT; i++) {
+        syi_text_puts(text, i ? ", " : " ");
+        put_tensor(text, p, op->out[i]);
+        if (op->out[i] >= 0 && (size_t)op->out[i] < p->n_tensors) put_shape(text, &p->tensor[op->out[i]]);
+    }
+    syi_text_puts(text, " <-");
+    for (int i = 0; i < op->n_in && i < SY_MAX_IN; i++) {
+        syi_text_puts(text, " ");
+        put_tensor(text, p, op->in[i]);
+    }
+    if (op->op == SY_OP_MAP)
+        put_map(text, op, syi_program_attr(p, op));
+    else if (known && op->attr_bytes)
+        put_fields(text, syi_op_info(op->op)->attributes, syi_program_attr(p, op), op->attr_bytes);
+    for (int i = 0; i < op->n_out && i < SY_MAX_OUT; i++)
+        if (op->out[i] >= 0 && (size_t)op->out[i] < p->n_tensors) put_place(text, &p->tensor[op->out[i]]);
+    if (op->file) syi_text_printf(text, "  %s:%u", syi_program_name(p, op->file), op->line);
+}
+
+static void send_line(struct syi_text *text, syi_line_fn line, void *arg)
+{
+    line(arg, text->status ? "(out of memory for this line)" : text->data ? text->data : "");
+    syi_text_free(text);
+}
+
+void syi_program_explain(const struct syi_program *program, syi_line_fn line, void *arg)
+{
+    struct syi_text text = {0};
+    size_t width = layer_width(program);
+    syi_text_printf(&text, "program %s: %zu ops, %zu tensors", program->title, program->n_ops,
+                    program->n_tensors);
+    send_line(&text, line, arg);
+    for (size_t i = 0; i < program->n_ops; i++) {
+        put_op(&text, program, i, width);
+        send_line(&text, line, arg);
+    }
+}

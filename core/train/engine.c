@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Running an engine: batches in, numbers out. Every rank is given the whole batch and copies its own rows. Nothing here
+ * allocates. */
+#include "config.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "optim/optim.h"
+#include "train/engine_internal.h"
+
+struct syi_session *syi_engine_session(struct syi_engine *e)
+{
+    return e->session;
+}
+
+const struct syi_params *syi_engine_params(const struct syi_engine *e)
+{
+    return &e->params;
+}
+
+int syi_engine_moe_layers(const struct syi_engine *e)
+{
+    return e->n_moe;
+}
+
+const char *syi_engine_moe_layer(const struct syi_engine *e, int layer)
+{
+    return e->moe[layer].name;
+}
+
+int syi_engine_experts(const struct syi_engine *e)
+{
+    return (int)e->config.moe.num_experts;
+}
+
+int32_t syi_engine_eval_rows(const struct syi_engine *e)
+{
+    return (int32_t)e->eval_rows;
+}
+
+int32_t syi_engine_decode_length(const struct syi_engine *e)
+{
+    const struct syi_config *c = &e->config;
+    return (int32_t)(c->decode.max_length ? c->decode.max_length : c->data.max_target_length);
+}
+
+void syi_engine_routing(const struct syi_engine *e, int layer, int expert, int64_t *chosen, int64_t *kept)
+{
+    const int64_t *count = e->counts + ((int64_t)layer * e->config.moe.num_experts + expert) * 2;
+    *chosen = count[0];
+    *kept = count[1];
+}
+
+void syi_engine_init(struct syi_engine *e, uint64_t seed)
+{
+    for (size_t i = 0; i < e->params.n; i++) {
+        const struct sy_tensor *t = syi_session_tensor(e->session, e->params.param[i].name);
+        if (t) syi_param_init(&e->params.param[i], seed, t);
+    }
+}
+
+/* Copies the rows of `from` (rows of `width` 4-byte elements) that this rank holds, the tensor's first being row `row0`. */
+static void put_rows(const struct sy_tensor *to, const void *from, int64_t row0, int64_t width)
+{
+    if (to) memcpy(to->data, (const char *)from + (row0 + to->first[0]) * width * 4, (size_t)(to->dim[0] * width) * 4);
+}
+
+static void put_batch(const struct syi_bucket_inputs *in, const struct syi_batch *batch, int64_t row0)
+{
+    put_rows(in->encoder_ids, batch->encoder_ids, row0, batch->input_length);
+    put_rows(in->decoder_inputs, batch->decoder_inputs, row0, batch->target_length);
+    put_rows(in->decoder_targets, batch->decoder_targets, row0, batch->target_length);
+    put_rows(in->loss_weights, batch->loss_weights, row0, batch->target_length);
+    put_rows(in->input_lengths, batch->input_lengths, row0, 1);
+    put_rows(in->target_lengths, batch->target_lengths, row0, 1);
+}
+
+static void put_scalar(const struct sy_tensor *to, double value)
+{
+    if (to) *(float *)to->data = (float)value;
+}
+
+static double get_scalar(const struct sy_tensor *from)
+{
+    return from ? (double)*(const float *)from->data : 0;
+}
+
+/* Normalisers of the whole batch; without tokens there is nothing to divide. */
+static void put_norms(struct syi_engine *e, const struct syi_batch *batch)
+{
+    double input = batch->n_input_tokens ? (double)batch->n_input_tokens : 1;
+    double target = batch->n_target_tokens ? (double)batch->n_target_tokens : 1;
+    put_scalar(e->loss_norm, target);
+    put_scalar(e->target_norm, target);
+    put_scalar(e->input_norm, input);
+}
+
+static void put_rng(struct syi_engine *e, int64_t step, int64_t microbatch)
+{
+    if (!e->rng) return;
+    int64_t *rng = e->rng->data;
+    rng[SY_RNG_SEED] = e->config.train.seed;
+    rng[SY_RNG_STEP] = step;
+    rng[SY_RNG_ROW0] = microbatch * e->train_rows;
+    rng[SY_RNG_GROUP0] = microbatch * e->groups;
+}
+
+static void add_counts(struct syi_engine *e)
+{
+    int64_t experts = e->config.moe.num_experts;
+    for (int i = 0; i < e->n_moe; i++)
+        for (int64_t x = 0; x < experts; x++) {
+            e->counts[((int64_t)i * experts + x) * 2] += ((const int64_t *)e->moe[i].chosen->data)[x];
+            e->counts[((int64_t)i * experts + x) * 2 + 1] += ((const int64_t *)e->moe[i].kept->data)[x];
+        }
+}
+
+/* Sums over microbatches, in double and in their order; divided by the tokens at the end. */
+static void add_result(struct syi_engine *e, struct syi_step_result *r)
+{
+    r->loss += get_scalar(e->loss_sum);
+    r->z_loss += get_scalar(e->z_sum);
+    r->accuracy += get_scalar(e->correct_sum);
+    r->auxiliary_loss += get_scalar(e->auxiliary_loss);
+    r->router_z_loss += get_scalar(e->router_z_loss);
+    add_counts(e);
+}
+
+static void finish_result(struct syi_engine *e, const struct syi_batch *batch, struct syi_step_result *r)
+{
+    double tokens = batch->n_target_tokens ? (double)batch->n_target_tokens : 1;
+    r->cross_entropy = (r->loss - r->z_loss) / tokens;
+    r->loss = r->loss / tokens + r->auxiliary_loss + r->router_z_loss;
+    r->z_loss /= tokens;
+    r->accuracy /= tokens;
+    r->grad_norm = get_scalar(e->grad_norm);
+    r->ok = get_scalar(e->ok) != 0;
+    r->target_tokens = batch->n_target_tokens;
+    r->input_tokens = batch->n_input_tokens;
+}
+
+int syi_engine_step(struct syi_engine *e, const struct syi_batch *batch, int64_t step, double learning_rate,
+                    struct syi_step_result *result, struct sy_error *err)
+{
+    struct syi_bucket_programs *bound = &e->bound[batch->bucket];
+    struct syi_optim_scalars scalars = syi_optim_scalars(&e->config, step);
+    struct syi_step_result r = {0};
+    if (e->n_moe) memset(e->counts, 0, (size_t)e->n_moe * (size_t)e->config.moe.num_experts * 2 * sizeof *e->counts);
+    put_norms(e, batch);
+    for (int64_t m = 0; m < e->config.train.microbatches; m++) {
+        put_batch(&bound->train, batch, m * e->train_rows);
+        put_rng(e, step, m);
+        int status = syi_session_run(e->session, bound->program[m ? SYI_GRAD_NEXT : SYI_GRAD_FIRST], err);
+        if (status) return status;
+        add_result(e, &r);
+    }
+    put_scalar(e->learning_rate, learning_rate);
+    put_scalar(e->correction1, scalars.correction1);
+    put_scalar(e->correction2, scalars.correction2);
+    int status = syi_session_run(e->session, e->update, err);
+    if (status) return status;
+    finish_result(e, batch, &r);
+    *result = r;
+    return SY_OK;
+}
+
+int syi_engine_eval(struct syi_engine *e, const struct syi_batch *batch, struct syi_eval_sums *sums, struct sy_error *err)
+{
+    struct syi_bucket_programs *bound = &e->bound[batch->bucket];
+    put_norms(e, batch);
+    put_batch(&bound->eval, batch, 0);
+    int status = syi_session_run(e->session, bound->program[SYI_EVAL], err);
+    if (status) return status;
+    sums->loss_sum += get_scalar(e->loss_sum);
+    sums->z_sum += get_scalar(e->z_sum);
+    sums->correct_sum += get_scalar(e->correct_sum);
+    sums->target_tokens += batch->n_target_tokens;
+    return SY_OK;
+}
+
+/* Takes the tokens chosen at `position`: rows go on until their end token. Returns how many are still open. */
+static int64_t take_tokens(struct syi_engine *e, int32_t position, int32_t length, int32_t *ids, int32_t *lengths)
+{
+    const int32_t *next = e->next->data;
+    int64_t open = 0;
+    for (int64_t row = 0; row < e->eval_rows; row++) {
+        if (e->finished[row]) continue;
+        if (next[row] == SYI_ID_EOS) {
+            e->finished[row] = 1;
+            continue;
+        }
+        ids[row * length + position] = next[row];
+        lengths[row] = position + 1;
+        open++;
+    }
+    return open;
+}
+
+static void put_tokens(struct syi_engine *e, int32_t position, const int32_t *next)
+{
+    int32_t *token = e->token->data, *seen = e->lengths->data;
+    *(int32_t *)e->position->data = position;
+    for (int64_t row = 0; row < e->token->dim[0]; row++) {
+        token[row] = next ? next[e->token->first[0] + row] : SYI_ID_PAD;
+        seen[row] = position + 1;
+    }
+}
+
+int syi_engine_decode(struct syi_engine *e, const struct syi_batch *batch, int32_t *ids, int32_t *lengths,
+                      struct sy_error *err)
+{
+    struct syi_bucket_programs *bound = &e->bound[batch->bucket];
+    int32_t length = syi_engine_decode_length(e);
+    put_batch(&bound->eval, batch, 0);
+    memset(ids, 0, (size_t)(e->eval_rows * length) * sizeof *ids);
+    memset(lengths, 0, (size_t)e->eval_rows * sizeof *lengths);
+    for (int64_t row = 0; row < e->eval_rows; row++) e->finished[row] = batch->input_lengths[row] == 0;
+    int status = syi_session_run(e->session, bound->program[SYI_ENCODE], err);
+    for (int32_t position = 0; !status && position < length; position++) {
+        put_tokens(e, position, position ? e->next->data : NULL);
+        status = syi_session_run(e->session, bound->program[SYI_DECODE_STEP], err);
+        if (!status && !take_tokens(e, position, length, ids, lengths)) break;
+    }
+    return status;
+}

@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Making an engine: the buckets, the programs of each, one session for all, and where inputs and outputs lie. */
+#include "config.h"
+
+#include <string.h>
+
+#include "train/engine_internal.h"
+
+int syi_engine_buckets(const struct syi_config *config, struct syi_bucket buckets[SYI_MAX_BUCKETS])
+{
+    const struct syi_ints *list = &config->data.length_buckets;
+    int64_t inputs[SYI_CONFIG_INTS + 1], targets[SYI_CONFIG_INTS + 1];
+    int n = 0, n_in = 0, n_out = 0;
+    for (int i = 0; i < list->n; i++) {
+        if (list->values[i] < config->data.max_input_length) inputs[n_in++] = list->values[i];
+        if (list->values[i] < config->data.max_target_length) targets[n_out++] = list->values[i];
+    }
+    inputs[n_in++] = config->data.max_input_length;
+    targets[n_out++] = config->data.max_target_length;
+    for (int i = 0; i < n_in; i++)
+        for (int j = 0; j < n_out; j++)
+            if (n < SYI_MAX_BUCKETS) buckets[n++] = (struct syi_bucket){(int32_t)inputs[i], (int32_t)targets[j]};
+    return n_in * n_out;
+}
+
+struct syi_shape syi_engine_shape(const struct syi_engine *e, int bucket, int which)
+{
+    const struct syi_bucket *last = &e->bucket[e->n_buckets - 1], *first = &e->bucket[0], *now = &e->bucket[bucket];
+    struct syi_shape shape = {.rows = which <= SYI_UPDATE ? e->train_rows : e->eval_rows,
+                              .input_length = now->input_length,
+                              .target_length = now->target_length};
+    if (which >= SYI_ENCODE) shape.target_length = syi_engine_decode_length(e);
+    shape.longest_length = last->input_length > last->target_length ? last->input_length : last->target_length;
+    shape.shortest_length = first->input_length < first->target_length ? first->input_length : first->target_length;
+    return shape;
+}
+
+static int check(struct syi_engine *e, struct sy_error *err)
+{
+    const struct syi_config *c = &e->config;
+    if (e->n_buckets > SYI_MAX_BUCKETS)
+        return syi_error(err, SY_EINVAL, "data.length_buckets gives %d pairs of lengths, at most %d are possible", e->n_buckets,
+                         SYI_MAX_BUCKETS);
+    if (c->data.batch_size % c->train.microbatches)
+        return syi_error(err, SY_EINVAL, "train.microbatches=%lld does not divide data.batch_size=%lld",
+                         (long long)c->train.microbatches, (long long)c->data.batch_size);
+    if (c->decode.beams != 1)
+        return syi_error(err, SY_EUNSUPPORTED, "decode.beams=%lld: this version decodes greedily, set it to 1",
+                         (long long)c->decode.beams);
+    if (c->model.vocab_size < 259)
+        return syi_error(err, SY_EINVAL, "model.vocab_size=%lld is less than the 259 ids of the byte vocabulary",
+                         (long long)c->model.vocab_size);
+    return SY_OK;
+}
+
+static int add(struct syi_engine *e, int which, int bucket, int *index, struct sy_error *err)
+{
+    struct syi_shape shape = syi_engine_shape(e, bucket, which);
+    struct syi_program *program;
+    int status = syi_pipeline(&e->config, &e->rank.mesh, which, &shape, SYI_STAGE_FUSE, &e->params, &program, err);
+    return status ? status : syi_session_add(e->session, program, index, err);
+}
+
+/* Decoding programs depend on the input length only: the first bucket of a length has them. */
+static int same_input(const struct syi_engine *e, int bucket)
+{
+    for (int i = 0; i < bucket; i++)
+        if (e->bucket[i].input_length == e->bucket[bucket].input_length) return i;
+    return bucket;
+}
+
+static int add_bucket(struct syi_engine *e, int i, struct sy_error *err)
+{
+    int *program = e->bound[i].program, status = SY_OK, twin = same_input(e, i);
+    for (int w = 0; w < SYI_WHICH_COUNT; w++) program[w] = -1;
+    if (e->use & SYI_USE_TRAIN) status = add(e, SYI_GRAD_FIRST, i, &program[SYI_GRAD_FIRST], err);
+    if (!status && (e->use & SYI_USE_TRAIN) && e->config.train.microbatches > 1)
+        status = add(e, SYI_GRAD_NEXT, i, &program[SYI_GRAD_NEXT], err);
+    if (!status && (e->use & SYI_USE_EVAL)) status = add(e, SYI_EVAL, i, &program[SYI_EVAL], err);
+    if (!status && (e->use & SYI_USE_DECODE) && twin != i) {
+        program[SYI_ENCODE] = e->bound[twin].program[SYI_ENCODE];
+        program[SYI_DECODE_STEP] = e->bound[twin].program[SYI_DECODE_STEP];
+    } else if (!status && (e->use & SYI_USE_DECODE)) {
+        status = add(e, SYI_ENCODE, i, &program[SYI_ENCODE], err);
+        if (!status) status = add(e, SYI_DECODE_STEP, i, &program[SYI_DECODE_STEP], err);
+    }
+    return status;
+}
+
+static const struct sy_tensor *shaped(struct syi_engine *e, const char *what, int64_t rows, int64_t length)
+{
+    char name[SYI_INPUT_NAME];
+    syi_input_name(name, what, rows, length);
+    return syi_session_tensor(e->session, name);
+}
+
+static struct syi_bucket_inputs find_inputs(struct syi_engine *e, int bucket, int64_t rows)
+{
+    int64_t in = e->bucket[bucket].input_length, out = e->bucket[bucket].target_length;
+    return (struct syi_bucket_inputs){
+        shaped(e, "encoder_ids", rows, in),      shaped(e, "decoder_inputs", rows, out),
+        shaped(e, "decoder_targets", rows, out), shaped(e, "loss_weights", rows, out),
+        shaped(e, "input_lengths", rows, 0),     shaped(e, "target_lengths", rows, 0),
+    };
+}
+
+/* MoE layers in the order of the forward pass: the "experts/LAYER/chosen" outputs of a program. */
+static int find_moe_layers(struct syi_engine *e, struct sy_error *err)
+{
+    int index = (e->use & SYI_USE_TRAIN) ? e->bound[0].program[SYI_GRAD_FIRST] : e->bound[0].program[SYI_EVAL];
+    if (index < 0) return SY_OK;
+    const struct syi_program *p = syi_session_program(e->session, index);
+    for (size_t i = 0; i < p->n_tensors && e->n_moe < SYI_MAX_MOE_LAYERS; i++) {
+        const char *name = syi_program_name(p, p->tensor[i].name);
+        size_t length = strlen(name);
+        if (p->tensor[i].kind != SYI_OUTPUT || !syi_pattern_match("experts/*/chosen", name)) continue;
+        struct syi_moe_layer *layer = &e->moe[e->n_moe++];
+        char kept[200];
+        snprintf(layer->name, sizeof layer->name, "%.*s", (int)(length - 8 - 7), name + 8);
+        snprintf(kept, sizeof kept, "experts/%s/kept", layer->name);
+        layer->chosen = syi_session_tensor(e->session, name);
+        layer->kept = syi_session_tensor(e->session, kept);
+    }
+    if (!e->n_moe) return SY_OK;
+    e->counts = syi_alloc((size_t)e->n_moe * (size_t)e->config.moe.num_experts * 2 * sizeof *e->counts, err);
+    return e->counts ? SY_OK : SY_ENOMEM;
+}
+
+static void find_tensors(struct syi_engine *e)
+{
+    struct {
+        const struct sy_tensor **to;
+        const char *name;
+    } const list[] = {
+        {&e->rng, "rng"},
+        {&e->loss_norm, "loss_norm"},
+        {&e->input_norm, "input_norm"},
+        {&e->target_norm, "target_norm"},
+        {&e->learning_rate, "learning_rate"},
+        {&e->correction1, "correction1"},
+        {&e->correction2, "correction2"},
+        {&e->loss_sum, "loss_sum"},
+        {&e->z_sum, "z_sum"},
+        {&e->correct_sum, "correct_sum"},
+        {&e->auxiliary_loss, "auxiliary_loss"},
+        {&e->router_z_loss, "router_z_loss"},
+        {&e->grad_norm, "grad_norm"},
+        {&e->ok, "ok"},
+        {&e->token, "decode/token"},
+        {&e->position, "decode/position"},
+        {&e->lengths, "decode/lengths"},
+        {&e->next, "decode/next"},
+    };
+    for (size_t i = 0; i < SYI_COUNT(list); i++) *list[i].to = syi_session_tensor(e->session, list[i].name);
+    for (int i = 0; i < e->n_buckets; i++) {
+        e->bound[i].train = find_inputs(e, i, e->train_rows);
+        e->bound[i].eval = find_inputs(e, i, e->eval_rows);
+    }
+}
+
+static int bind(struct syi_engine *e, int plan_only, struct sy_error *err)
+{
+    struct syi_session_options options = {.backend = e->rank.backend,
+                                          .comm = e->rank.comm,
+                                          .mesh = &e->rank.mesh,
+                                          .reproducible = e->config.reproducible.enabled,
+                                          .plan_only = plan_only};
+    int status = syi_session_new(&options, &e->session, err);
+    for (int i = 0; !status && i < e->n_buckets; i++) status = add_bucket(e, i, err);
+    e->update = -1;
+    if (!status && (e->use & SYI_USE_TRAIN)) status = add(e, SYI_UPDATE, 0, &e->update, err);
+    if (!status) status = syi_session_bind(e->session, err);
+    if (!status) status = find_moe_layers(e, err);
+    if (!status) find_tensors(e);
+    return status;
+}
+
+/* Groups of a microbatch: dropout in experts is addressed by the global group. */
+static int64_t count_groups(const struct syi_engine *e, struct sy_error *err)
+{
+    struct syi_build b = {.config = &e->config, .shape = syi_engine_shape(e, 0, SYI_GRAD_FIRST), .training = 1};
+    if (syi_program_new("groups", &b.p, err)) return 0;
+    syi_build_leaves(&b);
+    int64_t groups = b.shape.rows / syi_build_group_rows(&b);
+    syi_program_free(b.p);
+    return groups;
+}
+
+int syi_engine_new(const struct syi_config *config, const struct syi_rank *rank, int use, int plan_only,
+                   struct syi_engine **engine, struct sy_error *err)
+{
+    struct syi_engine *e = syi_alloc(sizeof *e, err);
+    if (!e) return SY_ENOMEM;
+    e->config = *config;
+    e->rank = *rank;
+    e->use = use;
+    e->n_buckets = syi_engine_buckets(config, e->bucket);
+    e->train_rows = config->data.batch_size / config->train.microbatches;
+    e->eval_rows = config->decode.batch_size;
+    int status = check(e, err);
+    if (!status) e->groups = count_groups(e, err);
+    if (!status && !e->groups) status = SY_ENOMEM;
+    if (!status) e->finished = syi_alloc((size_t)e->eval_rows, err);
+    if (!status && !e->finished) status = SY_ENOMEM;
+    if (!status) status = bind(e, plan_only, err);
+    if (status) syi_engine_free(e);
+    else *engine = e;
+    return status;
+}
+
+void syi_engine_free(struct syi_engine *e)
+{
+    if (!e) return;
+    syi_session_free(e->session);
+    syi_params_free(&e->params);
+    syi_free(e->counts);
+    syi_free(e->finished);
+    syi_free(e);
+}

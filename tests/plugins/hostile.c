@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One library with many descriptors, each wrong in one way, and a few odd but right ones. test_backend.c
+ * links it under the names switchyard-NAME.so. Loading it also switches flush-to-zero on, as a library linked
+ * with -ffast-math does. The functions of refused ones end the process: the host must not come to call them.
+ */
+#include <stdlib.h>
+#include <string.h>
+#if defined(__x86_64__)
+#    include <xmmintrin.h>
+#endif
+
+#include "switchyard/ops.h"
+#include "switchyard/switchyard.h"
+
+#if defined(__x86_64__)
+__attribute__((constructor)) static void flush_to_zero(void)
+{
+    _mm_setcsr(_mm_getcsr() | 0x8040);
+}
+#endif
+
+static int forbidden_probe(const struct sy_host *host, int *score, char *text, size_t text_bytes)
+{
+    (void)host, (void)score, (void)text, (void)text_bytes;
+    abort();
+}
+static int forbidden_open(const struct sy_host *host, const struct sy_backend_option *options, void **context,
+                          uint32_t *features, char *description, size_t description_bytes)
+{
+    (void)host, (void)options, (void)context, (void)features, (void)description, (void)description_bytes;
+    abort();
+}
+static void forbidden_close(void *context)
+{
+    (void)context;
+    abort();
+}
+
+static int run(void *context, const struct sy_call *call)
+{
+    (void)context;
+    call->host->error(call->host->arg, "the kernel gives up");
+    return SY_ENUMERIC;
+}
+
+static const struct sy_kernel kernels[] = {
+    {60000, SY_F32, SY_F32, 0, "of the future", NULL, NULL, NULL, run}, /* an op this host does not know */
+    {SY_OP_MATMUL, SY_F32, SY_F32, 4, "needs what is not there", NULL, NULL, NULL, run},
+    {SY_OP_MATMUL, SY_F32, SY_F32, 2, "second", NULL, NULL, NULL, run},
+    {SY_OP_MATMUL, SY_F32, SY_F32, 0, "plain", NULL, NULL, NULL, run},
+    {SY_OP_ROUTE, SY_F32, SY_F32, 0, "route", NULL, NULL, NULL, run},
+};
+static const struct sy_kernel no_function[] = {
+    {SY_OP_MATMUL, SY_F32, SY_F32, 0, "none", NULL, NULL, NULL, NULL}};
+static const struct sy_collective_table short_collectives = {.bytes = 16};
+static const struct sy_collective_table empty_collectives = {.bytes = sizeof(empty_collectives)};
+static const struct sy_device_table short_device = {.bytes = 8};
+static const struct sy_device_table empty_device = {.bytes = sizeof(empty_device)};
+
+#define HEAD                                                                                                 \
+    .magic = SY_ABI_MAGIC, .abi_major = SY_ABI_MAJOR, .abi_minor = SY_ABI_MINOR, .min_host_minor = 1,        \
+    .desc_bytes = sizeof(struct sy_backend_desc), .layout = SY_ABI_LAYOUT, .version = "1.2",                 \
+    .build = "tests"
+#define FORBIDDEN .probe = forbidden_probe, .open = forbidden_open, .close = forbidden_close
+#define KERNELS   .caps = SY_CAP_KERNELS, .kernels = kernels, .n_kernels = sizeof(kernels) / sizeof(kernels[0])
+
+#define BACKEND(id)                                                                                          \
+    SY_API extern const struct sy_backend_desc sy_backend_##id;                                              \
+    const struct sy_backend_desc sy_backend_##id
+
+/* ---- refused ---- */
+
+#pragma GCC diagnostic ignored "-Woverride-init"
+#if defined(__clang__)
+#    pragma GCC diagnostic ignored "-Winitializer-overrides"
+#endif
+BACKEND(magic) = {HEAD, FORBIDDEN, KERNELS, .name = "magic", .magic = 0x464c457f};
+BACKEND(major) = {HEAD, FORBIDDEN, KERNELS, .name = "major", .abi_major = SY_ABI_MAJOR + 7};
+BACKEND(minor) = {HEAD, FORBIDDEN, KERNELS, .name = "minor", .abi_minor = 99, .min_host_minor = 99};
+BACKEND(layout) = {HEAD, FORBIDDEN, KERNELS, .name = "layout", .layout = SY_ABI_LAYOUT + 8};
+BACKEND(truncated) = {HEAD, FORBIDDEN, KERNELS, .name = "truncated", .desc_bytes = 24};
+BACKEND(renamed) = {HEAD, FORBIDDEN, KERNELS, .name = "original"};
+BACKEND(nameless) = {HEAD, FORBIDDEN, KERNELS};
+BACKEND(nothing) = {HEAD, FORBIDDEN, .name = "nothing"};
+BACKEND(kernelless) = {HEAD, FORBIDDEN, .name = "kernelless", .caps = SY_CAP_KERNELS};
+BACKEND(nofunction) = {
+    HEAD, FORBIDDEN, .name = "nofunction", .caps = SY_CAP_KERNELS, .kernels = no_function, .n_kernels = 1};
+BACKEND(shorttable) = {HEAD, FORBIDDEN, .name = "shorttable", .caps = SY_CAP_COLLECTIVES,
+                       .collectives = &short_collectives};
+BACKEND(notable) = {HEAD, FORBIDDEN, .name = "notable", .caps = SY_CAP_COLLECTIVES};
+BACKEND(shortdevice) = {HEAD, FORBIDDEN, .name = "shortdevice", .caps = SY_CAP_DEVICE,
+                        .device = &short_device};
+
+/* ---- accepted ---- */
+
+static int good_open(const struct sy_host *host, const struct sy_backend_option *options, void **context,
+                     uint32_t *features, char *description, size_t description_bytes)
+{
+    for (; options->key; options++) {
+        if (strcmp(options->key, "fail") != 0) continue;
+        host->error(host->arg, "asked to fail");
+        host->error(host->arg, "an echo");
+        return 12345; /* no status of the host */
+    }
+    host->log(host->arg, 77, "opened");
+    *context = (void *)host;
+    *features = 3;
+    memset(description, 'x', description_bytes); /* no NUL at the end */
+    return SY_OK;
+}
+
+static int long_probe(const struct sy_host *host, int *score, char *text, size_t text_bytes)
+{
+    (void)host;
+    *score = 42;
+    memset(text, 'y', text_bytes);
+    return SY_OK;
+}
+
+BACKEND(good) = {HEAD, KERNELS, .name = "good", .probe = long_probe, .open = good_open};
+/* All functions left out. */
+BACKEND(holes) = {HEAD,
+                  .name = "holes",
+                  .caps = SY_CAP_DEVICE | SY_CAP_COLLECTIVES,
+                  .open = good_open,
+                  .device = &empty_device,
+                  .collectives = &empty_collectives};
+BACKEND(closed) = {HEAD, KERNELS, .name = "closed"};
+/* Of a later minor version that has grown: the host reads what it knows. */
+struct grown_desc {
+    struct sy_backend_desc desc;
+    void *more[4];
+};
+SY_API extern const struct grown_desc sy_backend_grown;
+const struct grown_desc sy_backend_grown = {
+    .desc = {HEAD, KERNELS, .name = "grown", .open = good_open, .abi_minor = SY_ABI_MINOR + 5,
+             .desc_bytes = sizeof(struct sy_backend_desc) + 4 * sizeof(void *)},
+    .more = {(void *)8, (void *)8, (void *)8, (void *)8}};

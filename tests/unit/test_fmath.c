@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fmath.h: errors against double libm over all exponents, special values, and the vector forms against the
+ * scalar ones (through the op map, which calls them). */
+#include "config.h"
+
+#include <float.h>
+
+#include "core/base/fmath.h"
+#include "tests/unit/kernel_harness.h"
+
+/* Error of `got` in units in the last place of the float nearest to `want`. */
+static double ulps(float got, double want)
+{
+    int exponent;
+    if (isinf(got) && fabs(want) > (double)FLT_MAX) return 0;
+    frexp(want, &exponent);
+    return fabs((double)got - want) / ldexp(1.0, (exponent < -125 ? -125 : exponent) - 24);
+}
+
+/* Largest error over every 509th float (every exponent, both signs) in [low, high]. */
+static double worst(float (*fn)(float), double (*exact)(double), float low, float high)
+{
+    double most = 0;
+    for (uint64_t i = 0; i < UINT64_C(1) << 32; i += 509) {
+        float x = syi_f32_real((int32_t)(uint32_t)i);
+        if (!(x >= low && x <= high)) continue;
+        double error = ulps(fn(x), exact((double)x));
+        if (!(error <= most)) most = error;
+    }
+    return most;
+}
+
+Test(fmath, errors_are_as_stated)
+{
+    cr_expect_leq(worst(syi_f32_exp, exp, -200.0f, 200.0f), 1.1);
+    cr_expect_leq(worst(syi_f32_log, log, 0x1p-149f, FLT_MAX), 1.1);
+    cr_expect_leq(worst(syi_f32_tanh, tanh, -FLT_MAX, FLT_MAX), 2.5);
+}
+
+Test(fmath, special_values)
+{
+    cr_expect_eq(syi_f32_exp(0.0f), 1.0f);
+    cr_expect_eq(syi_f32_exp(-0.0f), 1.0f);
+    cr_expect_eq(syi_f32_exp(INFINITY), INFINITY);
+    cr_expect_eq(syi_f32_exp(89.0f), INFINITY);
+    cr_expect_eq(syi_f32_exp(-INFINITY), 0.0f);
+    cr_expect_gt(syi_f32_exp(-103.0f), 0.0f, "denormal results are there");
+    cr_expect_eq(syi_f32_exp(-104.0f), 0.0f);
+    cr_expect(isnan(syi_f32_exp(NAN)));
+    cr_expect_eq(syi_f32_log(1.0f), 0.0f);
+    cr_expect_eq(syi_f32_log(0.0f), -INFINITY);
+    cr_expect_eq(syi_f32_log(-0.0f), -INFINITY);
+    cr_expect_eq(syi_f32_log(INFINITY), INFINITY);
+    cr_expect(isnan(syi_f32_log(-1.0f)) && isnan(syi_f32_log(-INFINITY)) && isnan(syi_f32_log(NAN)));
+    cr_expect_eq(syi_f32_tanh(INFINITY), 1.0f);
+    cr_expect_eq(syi_f32_tanh(-INFINITY), -1.0f);
+    cr_expect_eq(syi_f32_tanh(1e-42f), 1e-42f);
+    cr_expect(signbit(syi_f32_tanh(-0.0f)) && isnan(syi_f32_tanh(NAN)));
+    for (int kind = SY_LINEAR; kind <= SY_SILU; kind++) {
+        cr_expect(isnan(syi_f32_activation(NAN, kind)), "activation %d loses NaN", kind);
+        cr_expect_eq(syi_f32_activation(INFINITY, kind), INFINITY);
+        cr_expect_eq(syi_f32_activation_grad(INFINITY, kind), 1.0f);
+        cr_expect_eq(syi_f32_activation_grad(-INFINITY, kind), kind == SY_LINEAR ? 1.0f : 0.0f);
+    }
+}
+
+static double exact_activation(double x, int kind)
+{
+    double u = sqrt(2 / M_PI) * (x + 0.044715 * x * x * x);
+    return kind == SY_RELU ? fmax(x, 0) : kind == SY_GELU ? x / (1 + exp(-2 * u)) : x / (1 + exp(-x));
+}
+
+static double exact_slope(double x, int kind)
+{
+    double u = sqrt(2 / M_PI) * (x + 0.044715 * x * x * x), du = sqrt(2 / M_PI) * (1 + 3 * 0.044715 * x * x);
+    double s = 1 / (1 + exp(kind == SY_GELU ? -2 * u : -x));
+    if (kind == SY_RELU) return x > 0;
+    return s + x * s * (1 - s) * (kind == SY_GELU ? 2 * du : 1);
+}
+
+Test(fmath, activations)
+{
+    cr_expect_float_eq(exact_activation(0.7, SY_GELU),
+                       0.7 / 2 * (1 + tanh(sqrt(2 / M_PI) * (0.7 + 0.044715 * 0.343))), 1e-12,
+                       "the form with the logistic function is the one with tanh");
+    for (int kind = SY_RELU; kind <= SY_SILU; kind++) {
+        double value = 0, slope = 0;
+        for (float x = -30.0f; x < 30.0f; x += 0.000371f) {
+            float y = syi_f32_activation(x, kind), both, grad = syi_f32_activation_both(x, kind, &both);
+            double want = exact_activation((double)x, kind);
+            cr_assert_eq(y, both, "activation_both gives other bits at %a", x);
+            if (fabs(want) > 1e-35) value = fmax(value, fabs(y - want) / fabs(want));
+            slope = fmax(slope, fabs(grad - exact_slope((double)x, kind)));
+        }
+        cr_expect_leq(slope, 2e-6, "slope of activation %d: %g", kind, slope);
+        cr_expect_leq(value, kind == SY_RELU ? 0 : 1e-5, "activation %d: %g", kind, value);
+    }
+}
+
+/* One instruction over samples of all floats, every variant against the reference. */
+static void same_in_all_variants(int op, int kind, uint32_t start)
+{
+    enum { N = 1 << 20 };
+    struct {
+        struct sy_attr_map map;
+        struct sy_map_instr instr;
+    } attr = {.map = {.n_instr = 1, .out_register = {2}, .rng = 255},
+              .instr = {.op = (uint8_t)op, .b = 1, .c = (uint8_t)kind}};
+    struct kh k;
+    kh_begin(&k, SY_OP_MAP, &attr, sizeof attr);
+    float *x = kh_in(&k, SY_F32, 1, N), *one = kh_in(&k, SY_F32, 1, 1);
+    for (uint32_t i = 0; i < N; i++) x[i] = syi_f32_real((int32_t)(start + i * 4096));
+    *one = 1.0f;
+    kh_out(&k, SY_F32, 1, N);
+    kh_check(&k, "a function of fmath.h");
+    kh_end(&k);
+}
+
+Test(fmath, vectors_have_the_bits_of_scalars)
+{
+    for (uint32_t start = 0; start < 4096; start += 1000) {
+        same_in_all_variants(SY_MAP_EXP, 0, start);
+        same_in_all_variants(SY_MAP_LOG, 0, start);
+        same_in_all_variants(SY_MAP_TANH, 0, start);
+        for (int kind = SY_LINEAR; kind <= SY_SILU; kind++) {
+            same_in_all_variants(SY_MAP_ACTIVATION, kind, start);
+            same_in_all_variants(SY_MAP_ACTIVATION_GRAD, kind, start);
+        }
+    }
+}
