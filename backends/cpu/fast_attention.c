@@ -182,13 +182,13 @@ static void finish(const struct work *w, float *out, float *lse)
     for (int64_t q = 0; q < w->n_queries; q += QUERY_TILE) {
         vf sum = vf_load(w->sum + q);
         int64_t rows = lanes_left(w->n_queries - q);
-        store_part(lse + q, vf_add(vf_load(w->top + q), vf_log(sum)), rows);
+        fast_store(lse + q, vf_add(vf_load(w->top + q), vf_log(sum)), rows);
         vf_store(factor, vf_div(vf_set(1.0f), sum));
         for (int64_t r = 0; r < rows; r++)
             for (int64_t d = 0; d < w->dim; d += SYCPU_LANES)
-                store_part(out + (q + r) * a->columns + d,
-                               vf_mul(vf_load(w->out + (q + r) * w->dim + d), vf_set(factor[r])),
-                               lanes_left(a->head_dim - d));
+                fast_store(out + (q + r) * a->columns + d,
+                           vf_mul(vf_load(w->out + (q + r) * w->dim + d), vf_set(factor[r])),
+                           lanes_left(a->head_dim - d));
     }
     for (int64_t q = w->n_queries; q < a->queries; q++) {
         memset(out + q * a->columns, 0, (size_t)a->head_dim * sizeof(float));

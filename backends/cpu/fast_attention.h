@@ -5,8 +5,9 @@
 #ifndef SYCPU_FAST_ATTENTION_H
 #define SYCPU_FAST_ATTENTION_H
 
-#include "gemm_simd.h"
-#include "simd.h"
+#include "backends/cpu/fast.h"
+#include "backends/cpu/gemm_simd.h"
+#include "backends/cpu/simd.h"
 
 #if defined(__AVX512F__)
 #    define PRODUCT_ROWS 8
@@ -117,25 +118,12 @@ static inline int64_t lanes_left(int64_t n)
     return n < 0 ? 0 : n > SYCPU_LANES ? SYCPU_LANES : n;
 }
 
-/* vf_load_first and vf_store_first, fast where all lanes are there: a masked store is slow on some processors. */
-static inline vf load_part(const float *from, int64_t n)
-{
-    return n >= SYCPU_LANES ? vf_load(from) : vf_load_first(from, n);
-}
-static inline void store_part(float *to, vf v, int64_t n)
-{
-    if (n >= SYCPU_LANES)
-        vf_store(to, v);
-    else
-        vf_store_first(to, v, n);
-}
-
 /* to[row, 0 .. width): n rows of `dim` elements, widened to round_up(dim) by zeros. */
 static inline void copy_rows(const float *from, int64_t step, int64_t n, int64_t dim, float *to)
 {
     for (int64_t row = 0; row < n; row++, from += step, to += round_up(dim))
         for (int64_t d = 0; d < dim; d += SYCPU_LANES)
-            vf_store(to + d, load_part(from + d, dim - d));
+            vf_store(to + d, fast_load(from + d, lanes_left(dim - d)));
 }
 
 /* to[d, row] of `width` columns, a multiple of 16; columns from n on repeat the last row. */
@@ -152,7 +140,8 @@ static inline void copy_transposed(const float *from, int64_t step, int64_t n, i
     }
 }
 
-/* Asks for n rows of `dim` elements that the next task reads: heads lie apart in a pack, which hardware does not foresee. */
+/* Asks for n rows of `dim` elements that the next task reads: heads lie apart in a pack, which hardware does
+ * not foresee. */
 static inline void prefetch_rows(const float *from, int64_t step, int64_t n, int64_t dim)
 {
     for (int64_t row = 0; row < n; row++, from += step)

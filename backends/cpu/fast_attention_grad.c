@@ -92,12 +92,12 @@ static void means(const struct work *w, const float *out)
             vf sum = vf_set(0.0f);
             for (int64_t d = 0; r < rows && d < a->head_dim; d += SYCPU_LANES) {
                 int64_t at = (q + r) * a->columns + d, n = lanes_left(a->head_dim - d);
-                vf more = vf_fma(load_part(w->dout + at, n), load_part(out + at, n), sum);
+                vf more = vf_fma(fast_load(w->dout + at, n), fast_load(out + at, n), sum);
                 sum = vf_select(vf_first(n), more, sum);
             }
             vf_store(square + r * SYCPU_LANES, sum);
         }
-        store_part(w->mean + q, rows_sum(square), rows);
+        fast_store(w->mean + q, rows_sum(square), rows);
     }
 }
 
@@ -239,7 +239,7 @@ static void store_rows(const float *from, int64_t n, int64_t all, int64_t dim, f
 {
     for (int64_t row = 0; row < n; row++, from += round_up(dim))
         for (int64_t d = 0; d < dim; d += SYCPU_LANES)
-            store_part(to + row * step + d, vf_add(vf_load(from + d), vf_set(0.0f)), lanes_left(dim - d));
+            fast_store(to + row * step + d, vf_add(vf_load(from + d), vf_set(0.0f)), lanes_left(dim - d));
     for (int64_t row = n; row < all; row++) memset(to + row * step, 0, (size_t)dim * sizeof(float));
 }
 

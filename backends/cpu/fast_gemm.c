@@ -8,15 +8,10 @@
 
 #include "fast_gemm.h"
 
-#define PACK_DEPTH  64 /* rows of the contraction in one task of packing B */
-#define PACK_PANELS 8  /* panels in one task */
+#define PACK_DEPTH  64                   /* rows of the contraction in one task of packing B */
+#define PACK_PANELS (256 / TILE_COLUMNS) /* panels in one task */
 /* At most so many rows of A: B is read where it lies, packing it would cost more than it saves. */
-#define DIRECT_ROWS (4 * TILE_ROWS)
-/* Longer contractions than this go leaf by leaf through all tiles of a strip, so that the part of B's panel
- * stays in a near cache; shorter ones tile by tile, so that the pending tiles do. */
-#ifndef TOGETHER_DEPTH
-#    define TOGETHER_DEPTH 2048
-#endif
+#define DIRECT_ROWS 128
 
 struct plan {
     struct sycpu_gemm gemm;
@@ -36,8 +31,8 @@ struct worker {
     int64_t *length; /* [leaves] products in each leaf */
     int64_t *slot;   /* [BLOCK_ROWS] buffer row (or row of C for TN) of each row of the block */
     float *a;        /* [BLOCK_PANELS] packed panels of the block */
-    float *pending;  /* [BLOCK_PANELS] tiles of the tree of leaves */
-    float *edge;     /* [BLOCK_PANELS] tiles that cannot be written to C directly */
+    float *pending;  /* tiles of the tree of leaves */
+    float *edge;     /* a tile that cannot be written to C directly */
     int64_t rows;    /* of C that the expert has */
     int64_t depth;   /* of the contraction that the expert has */
     int64_t leaves;
@@ -70,7 +65,7 @@ static struct plan make_plan(const struct sy_call *call, int threads)
     plan.b_size = plan.panels * b_panel_size(gemm->depth);
     plan.worker_size = 2 * round_floats(gemm->leaves) + 2 * round_floats(BLOCK_ROWS) +
                        BLOCK_PANELS * a_panel_size(gemm->depth) +
-                       BLOCK_PANELS * (pending_tiles(gemm->leaves) + 1) * TILE_SIZE;
+                       (pending_tiles(gemm->leaves) + 1) * TILE_SIZE;
     plan.packed_b = call->workspace;
     plan.workers = plan.packed_b + gemm->experts * plan.b_size;
     return plan;
@@ -222,8 +217,8 @@ static struct worker make_worker(const struct plan *plan, int thread)
     float *scratch = plan->workers + thread * plan->worker_size;
     worker.a = scratch;
     worker.pending = worker.a + BLOCK_PANELS * a_panel_size(gemm->depth);
-    worker.edge = worker.pending + BLOCK_PANELS * pending_tiles(gemm->leaves) * TILE_SIZE;
-    worker.length = (int64_t *)(worker.edge + BLOCK_PANELS * TILE_SIZE);
+    worker.edge = worker.pending + pending_tiles(gemm->leaves) * TILE_SIZE;
+    worker.length = (int64_t *)(worker.edge + TILE_SIZE);
     worker.slot = worker.length + round_floats(gemm->leaves);
     return worker;
 }
@@ -281,7 +276,8 @@ static struct sycpu_gemm_tile make_tile(const struct plan *plan, const struct wo
         .b = direct ? (const float *)gemm->b + expert * sycpu_gemm_b_size(gemm) + column
                     : plan->packed_b + expert * plan->b_size + panel_b * b_panel_size(gemm->depth),
         .b_stride = direct ? gemm->columns : TILE_COLUMNS,
-        .c = worker->edge + panel_a * TILE_SIZE,
+        .pending = worker->pending,
+        .c = worker->edge,
         .c_stride = TILE_COLUMNS,
         .height = gemm_height(rows),
     };
@@ -299,30 +295,19 @@ static void copy_edge(const struct plan *plan, const struct worker *worker, int6
     int64_t column = panel_b * TILE_COLUMNS, rows = rows_of_panel(worker, panel_a);
     float *c = (float *)gemm->c + expert * sycpu_gemm_c_size(gemm) + column;
     for (int64_t i = 0; i < rows; i++)
-        memcpy(c + worker->slot[panel_a * TILE_ROWS + i] * gemm->columns,
-               worker->edge + panel_a * TILE_SIZE + i * TILE_COLUMNS,
+        memcpy(c + worker->slot[panel_a * TILE_ROWS + i] * gemm->columns, worker->edge + i * TILE_COLUMNS,
                sizeof(float) * least(TILE_COLUMNS, gemm->columns - column));
 }
 
 /* Tiles of panels [first, end) of the block with one panel of B. */
-static void compute_strip(const struct plan *plan, struct worker *worker, int64_t expert, int64_t first,
-                          int64_t end, int64_t panel_b)
+static void compute_tile(const struct plan *plan, const struct worker *worker, int64_t expert,
+                         int64_t panel_a, int64_t panel_b)
 {
-    struct sycpu_gemm_tile tile[BLOCK_PANELS];
-    int64_t together = worker->depth > TOGETHER_DEPTH ? end - first : 1, k;
-    int64_t pending_size = pending_tiles(plan->gemm.leaves) * TILE_SIZE;
-    for (int64_t a = first; a < end; a++) {
-        tile[a] = make_tile(plan, worker, expert, a, panel_b);
-        tile[a].pending = worker->pending + (a - first) % together * pending_size;
-    }
-    for (int64_t from = first; from < end; from += together) {
-        k = 0;
-        for (int64_t leaf = 0; leaf < worker->leaves; k += worker->length[leaf++])
-            for (int64_t a = from; a < from + together; a++)
-                SYCPU_FAST(gemm_leaf)(&tile[a], leaf, worker->leaves, k, worker->length[leaf]);
-    }
-    for (int64_t a = first; a < end; a++)
-        if (tile[a].c == worker->edge + a * TILE_SIZE) copy_edge(plan, worker, expert, a, panel_b);
+    struct sycpu_gemm_tile tile = make_tile(plan, worker, expert, panel_a, panel_b);
+    int64_t k = 0;
+    for (int64_t leaf = 0; leaf < worker->leaves; k += worker->length[leaf++])
+        SYCPU_FAST(gemm_leaf)(&tile, leaf, worker->leaves, k, worker->length[leaf]);
+    if (tile.c == worker->edge) copy_edge(plan, worker, expert, panel_a, panel_b);
 }
 
 /* Tiles [first, end) of an expert, in the order block of A, panel of B, panel of A. */
@@ -334,9 +319,9 @@ static void compute_tiles(const struct plan *plan, struct worker *worker, int64_
     while (first < end) {
         int64_t block = first / tiles_of_block, in_block = first % tiles_of_block;
         int64_t panels_a = least(worker->block_panels, worker->row_panels - block * worker->block_panels);
-        int64_t a = in_block % panels_a, n = least(panels_a - a, end - first);
+        int64_t panel_a = in_block % panels_a, n = least(panels_a - panel_a, end - first);
         if (block != worker->block) enter_block(plan, worker, expert, block);
-        compute_strip(plan, worker, expert, a, a + n, in_block / panels_a);
+        for (int64_t i = 0; i < n; i++) compute_tile(plan, worker, expert, panel_a + i, in_block / panels_a);
         first += n;
     }
 }

@@ -6,6 +6,8 @@
 
 #include "fast_gemm.h"
 
+#define ROWS_AHEAD 8 /* that are fetched early: rows far apart look random to the processor */
+
 /* Element (k, m) goes to panel m / panel_width; k is the outer loop so that `from` is read in long pieces. */
 ALWAYS_INLINE void pack_columns(const float *from, int64_t stride, int64_t depth, int64_t width,
                                 float *panels, int64_t panel_size, int panel_width)
@@ -14,6 +16,8 @@ ALWAYS_INLINE void pack_columns(const float *from, int64_t stride, int64_t depth
     for (int64_t k = 0; k < depth; k++) {
         const float *source = from + k * stride;
         float *to = panels + k * panel_width;
+        if (k + ROWS_AHEAD < depth)
+            for (int64_t i = 0; i < width; i += 16) __builtin_prefetch(source + ROWS_AHEAD * stride + i);
         for (int64_t p = 0; p < full; p++) {
             memcpy(to, source, sizeof(float) * panel_width);
             source += panel_width;

@@ -23,12 +23,11 @@ static inline struct sycpu_moe sycpu_moe_sizes(const struct sy_call *call, const
     return moe;
 }
 
-/* Place of a choice (its index in [b, t, k]) as a row of the buffer, or -1. */
-static inline int64_t sycpu_moe_place(const struct sycpu_moe *moe, int64_t choice)
+/* Place of a choice (its index in [b, t, k]) of a row of the batch: a row of the buffer, or -1. */
+static inline int64_t sycpu_moe_place(const struct sycpu_moe *moe, int64_t row, int64_t choice)
 {
-    int64_t group = choice / (moe->length * moe->choices) / moe->group_rows;
     if (moe->slot[choice] < 0) return -1;
-    return (moe->expert[choice] * moe->groups + group) * moe->slots + moe->slot[choice];
+    return (moe->expert[choice] * moe->groups + row / moe->group_rows) * moe->slots + moe->slot[choice];
 }
 
 /* Real tokens of a row. */

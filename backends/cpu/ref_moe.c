@@ -189,7 +189,7 @@ int SYCPU_REF(dispatch)(void *context, const struct sy_call *call)
     (void)context;
     for (int64_t i = 0, all = sycpu_count(&call->out[0]); i < all; i++) buffer[i] = 0;
     for (int64_t i = 0; i < moe.rows * moe.length * moe.choices; i++) {
-        int64_t place = sycpu_moe_place(&moe, i);
+        int64_t place = sycpu_moe_place(&moe, i / moe.choices / moe.length, i);
         for (int64_t d = 0; place >= 0 && d < moe.dim; d++)
             buffer[place * moe.dim + d] = x[i / moe.choices * moe.dim + d];
     }
@@ -203,7 +203,7 @@ static void gather(const struct sycpu_moe *moe, const sy_real *buffer, const sy_
         for (int64_t d = 0; d < moe->dim; d++) {
             sy_real sum = 0;
             for (int64_t i = token * moe->choices; i < (token + 1) * moe->choices; i++) {
-                int64_t place = sycpu_moe_place(moe, i);
+                int64_t place = sycpu_moe_place(moe, token / moe->length, i);
                 if (place < 0) continue;
                 sy_real value = buffer[place * moe->dim + d];
                 sum = gate ? syi_fma(gate[i], value, sum) : sum + value;
@@ -236,7 +236,7 @@ int SYCPU_REF(combine_grad)(void *context, const struct sy_call *call)
     (void)context;
     for (int64_t i = 0, all = sycpu_count(&call->out[0]); i < all; i++) dbuffer[i] = 0;
     for (int64_t i = 0; i < moe.rows * moe.length * moe.choices; i++) {
-        int64_t place = sycpu_moe_place(&moe, i);
+        int64_t place = sycpu_moe_place(&moe, i / moe.choices / moe.length, i);
         const sy_real *row = dout + i / moe.choices * moe.dim;
         dgate[i] = place < 0 ? 0 : ref_row_dot(row, buffer + place * moe.dim, moe.dim);
         for (int64_t d = 0; place >= 0 && d < moe.dim; d++) dbuffer[place * moe.dim + d] = gate[i] * row[d];

@@ -55,8 +55,14 @@ static struct layout layout_of(const struct pass *pass, int local)
 static int temp_in_layout(struct pass *pass, int like, const struct layout *layout)
 {
     struct syi_tensor t = pass->local->tensor[like];
-    for (int i = 0; i < t.rank; i++)
-        t.dim[i] = t.dim[i] * syi_mesh_size(pass->mesh, t.split[i]) / syi_mesh_size(pass->mesh, layout->split[i]);
+    for (int i = 0; i < t.rank; i++) {
+        int64_t whole = t.dim[i] * syi_mesh_size(pass->mesh, t.split[i]);
+        int pieces = syi_mesh_size(pass->mesh, layout->split[i]);
+        if (whole % pieces)
+            return syi_program_fail(pass->local, SY_EINVAL, "axis %s has %lld elements, which %d ranks do not divide",
+                                    syi_axis_name(t.axis[i]), (long long)whole, pieces);
+        t.dim[i] = whole / pieces;
+    }
     int out = syi_tensor_add(pass->local, NULL, SYI_TEMP, t.dtype, t.rank, t.dim, t.axis);
     if (out < 0) return -1;
     memcpy(pass->local->tensor[out].split, layout->split, sizeof layout->split);
@@ -201,9 +207,24 @@ static char split_letter(const struct pass *pass, int tensor, const char *letter
     return 0;
 }
 
+/* Whether a sum over `letter` has leaves enough for one more mesh axis. The op's leaf comes from its first input that has
+ * the letter; embed is one leaf (record.c), so it is gathered. */
+static int leaves_allow(const struct pass *pass, const struct syi_op *op, const struct placement *place, char letter,
+                        int bit)
+{
+    for (int i = 0; i < op->n_in; i++) {
+        const char *at = op->in[i] < 0 ? NULL : strchr(place->letters[i], letter);
+        if (!at) continue;
+        int axis = pass->global->tensor[op->in[i]].axis[at - place->letters[i]];
+        int leaves = axis == SYI_AXIS_EMBED ? 1 : (int)pass->global->leaf_count[axis];
+        return leaves % syi_mesh_size(pass->mesh, place->mask[letter - 'a'] | bit) == 0;
+    }
+    return 0;
+}
+
 /* Chooses the letter for one mesh axis. A letter that stays in the outputs wins over a contraction (rule 1: the other
- * operand is gathered); then a contraction split in any input (rules 2 and 3); then what an output asks for (the inputs
- * are sliced). */
+ * operand is gathered); then a contraction split in any input whose leaves allow it (rules 2 and 3); then what an output
+ * asks for (the inputs are sliced). */
 static char choose_letter(const struct pass *pass, const struct syi_op *op, const struct placement *place,
                           const char *allowed, int bit)
 {
@@ -211,7 +232,7 @@ static char choose_letter(const struct pass *pass, const struct syi_op *op, cons
     for (int i = 0; i < op->n_in; i++) {
         char letter = split_letter(pass, op->in[i], place->letters[i], allowed, bit);
         if (letter && in_outputs(place, op, letter)) return letter;
-        if (letter && !contraction) contraction = letter;
+        if (letter && !contraction && leaves_allow(pass, op, place, letter, bit)) contraction = letter;
     }
     if (contraction) return contraction;
     for (int i = 0; i < op->n_out; i++) {
@@ -262,10 +283,15 @@ static struct layout fitted(const struct pass *pass, const struct layout *full, 
 {
     const struct syi_tensor *t = &pass->global->tensor[tensor];
     struct layout layout = {{0}, 0};
-    if (t->rank == full_rank) memcpy(layout.split, full->split, sizeof layout.split);
-    else if (t->rank == 1 && t->dim[0] == shape->dim[full_rank - 1] && t->dim[0] > 1) layout.split[0] = full->split[full_rank - 1];
-    else if (t->rank == full_rank - 1) memcpy(layout.split, full->split, (size_t)t->rank);
-    if (syi_tensor_count(t) == 1) memset(&layout, 0, sizeof layout);
+    if (t->dtype == SY_I64 || syi_tensor_count(t) == 1) return layout; /* rng state, scalars */
+    if (t->rank == full_rank) {
+        for (int i = 0; i < t->rank; i++) /* an extent of 1 beside more is broadcast: one value a row */
+            layout.split[i] = t->dim[i] == 1 && shape->dim[i] > 1 ? 0 : full->split[i];
+    } else if (t->rank == 1) {
+        layout.split[0] = full->split[full_rank - 1];
+    } else if (t->rank == full_rank - 1) {
+        memcpy(layout.split, full->split, (size_t)t->rank);
+    }
     return layout;
 }
 

@@ -309,13 +309,15 @@ static int check_instr(struct check *c, const struct sy_attr_map *attr, int inde
     return SY_OK;
 }
 
-/* The forms of a map's operand: same shape, one element, a value a column, a value a row (last dim dropped or
- * 1). */
+/* The forms of a map's operand: same shape, one element, [n] a value a column, or a value a row: the last dim
+ * dropped, or
+ * 1. Beside rank 2 a row's value needs the 1: [n] must not change its meaning when a rank's piece happens to
+ * be square. */
 static int is_broadcast(const struct syi_tensor *t, const struct syi_tensor *shape)
 {
     int last = shape->rank - 1;
     if (same_dims(t, shape) || syi_tensor_count(t) == 1) return 1;
-    if (t->rank == 1 && t->dim[0] == shape->dim[last]) return 1;
+    if (t->rank == 1) return t->dim[0] == shape->dim[last];
     return (t->rank == last || (t->rank == shape->rank && t->dim[last] == 1)) &&
            !memcmp(t->dim, shape->dim, (size_t)last * sizeof t->dim[0]);
 }

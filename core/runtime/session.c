@@ -195,6 +195,11 @@ int syi_session_bind(struct syi_session *session, struct sy_error *err)
 
 /* ---- looking in ---- */
 
+const struct syi_mesh *syi_session_mesh(const struct syi_session *session)
+{
+    return &session->mesh;
+}
+
 const struct syi_plan *syi_session_plan(const struct syi_session *session)
 {
     return &session->plan;

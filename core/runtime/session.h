@@ -74,6 +74,7 @@ struct syi_shared {
     struct sy_tensor tensor;
 };
 const struct syi_shared *syi_session_shared(const struct syi_session *session, size_t i);
+const struct syi_mesh *syi_session_mesh(const struct syi_session *session);
 const struct syi_plan *syi_session_plan(const struct syi_session *session);
 const struct syi_program *syi_session_program(const struct syi_session *session, int index);
 

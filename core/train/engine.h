@@ -15,10 +15,15 @@ struct syi_engine; /* of one rank */
 /* Buckets of the run file as (input, target) pairs: data.length_buckets on both sides, cut at the two maxima; the last holds everything. Returns how many. */
 int syi_engine_buckets(const struct syi_config *config, struct syi_bucket buckets[SYI_MAX_BUCKETS]);
 
+/* The longest bucket's shape for a program (enum syi_which of pipeline.h). */
+struct syi_shape syi_config_shape(const struct syi_config *config, int which);
+
 /* Records and binds the programs for `use` (bits). plan_only: no memory is taken. config is copied. */
 int syi_engine_new(const struct syi_config *config, const struct syi_rank *rank, int use, int plan_only,
                    struct syi_engine **engine, struct sy_error *err) SYI_MUST_CHECK;
 void syi_engine_free(struct syi_engine *engine);
+/* The longest bucket's program (enum syi_which), or NULL where this use has none. */
+const struct syi_program *syi_engine_program(const struct syi_engine *engine, int which);
 struct syi_session *syi_engine_session(struct syi_engine *engine);
 const struct syi_params *syi_engine_params(const struct syi_engine *engine);
 /* Fills parameters from the seed; optimizer state is zero. */

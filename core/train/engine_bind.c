@@ -23,16 +23,37 @@ int syi_engine_buckets(const struct syi_config *config, struct syi_bucket bucket
     return n_in * n_out;
 }
 
-struct syi_shape syi_engine_shape(const struct syi_engine *e, int bucket, int which)
+/* The shape of a bucket; a program trains, evaluates or decodes. */
+static struct syi_shape bucket_shape(const struct syi_config *c, const struct syi_bucket *all, int n, int bucket, int which)
 {
-    const struct syi_bucket *last = &e->bucket[e->n_buckets - 1], *first = &e->bucket[0], *now = &e->bucket[bucket];
-    struct syi_shape shape = {.rows = which <= SYI_UPDATE ? e->train_rows : e->eval_rows,
-                              .input_length = now->input_length,
-                              .target_length = now->target_length};
-    if (which >= SYI_ENCODE) shape.target_length = syi_engine_decode_length(e);
+    const struct syi_bucket *last = &all[n - 1], *first = &all[0], *now = &all[bucket];
+    struct syi_shape shape = {
+        .rows = which <= SYI_UPDATE ? c->data.batch_size / c->train.microbatches : c->decode.batch_size,
+        .input_length = now->input_length,
+        .target_length = now->target_length};
+    if (which >= SYI_ENCODE) shape.target_length = c->decode.max_length ? c->decode.max_length : c->data.max_target_length;
     shape.longest_length = last->input_length > last->target_length ? last->input_length : last->target_length;
     shape.shortest_length = first->input_length < first->target_length ? first->input_length : first->target_length;
     return shape;
+}
+
+struct syi_shape syi_engine_shape(const struct syi_engine *e, int bucket, int which)
+{
+    return bucket_shape(&e->config, e->bucket, e->n_buckets, bucket, which);
+}
+
+struct syi_shape syi_config_shape(const struct syi_config *config, int which)
+{
+    struct syi_bucket bucket[SYI_MAX_BUCKETS];
+    int n = syi_engine_buckets(config, bucket);
+    if (n > SYI_MAX_BUCKETS) n = SYI_MAX_BUCKETS;
+    return bucket_shape(config, bucket, n, n - 1, which);
+}
+
+const struct syi_program *syi_engine_program(const struct syi_engine *e, int which)
+{
+    int index = which == SYI_UPDATE ? e->update : e->bound[e->n_buckets - 1].program[which];
+    return index < 0 ? NULL : syi_session_program(e->session, index);
 }
 
 static int check(struct syi_engine *e, struct sy_error *err)

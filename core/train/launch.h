@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From what a command asks for to running ranks: opens the backend and the communication, counts threads, makes the
- * mesh, and runs one function on every rank this process holds. */
+/* From what a command asks for to running ranks: opens the backend and the communication, counts threads,
+ * makes the mesh, and runs one function on every rank this process holds. */
 #ifndef SYI_LAUNCH_H
 #define SYI_LAUNCH_H
 
@@ -11,7 +11,8 @@ struct syi_launch {
     const char *backend; /* "cpu", "null" */
     const char *comm;    /* "auto", "self", "thread" */
     int ranks;           /* of comm thread; 0: 1 */
-    int threads;         /* of a rank; 0: cpu.threads, and if that is 0 the CPUs the process may use, divided by ranks */
+    int threads; /* of a rank; 0: cpu.threads, and if that is 0 the CPUs the process may use, divided by ranks
+                  */
     const struct syi_config *config;
 };
 
@@ -19,6 +20,7 @@ struct syi_launch {
 struct syi_rank {
     int rank, ranks;
     struct syi_comm *comm;
+    const char *comm_name; /* "self", "thread" */
     struct syi_backend *backend;
     struct syi_threads *threads;
     struct syi_mesh mesh;
@@ -26,10 +28,11 @@ struct syi_rank {
     int n_cpus;    /* the process may use */
 };
 
-/* Runs fn(arg, rank) on every rank; returns the first error. An error on one rank stops the others at their next
- * collective. */
-int syi_launch_run(const struct syi_launch *launch, int (*fn)(void *arg, const struct syi_rank *rank, struct sy_error *err),
-                   void *arg, struct sy_error *err) SYI_MUST_CHECK;
+/* Runs fn(arg, rank) on every rank; returns the first error. An error on one rank stops the others at their
+ * next collective. */
+int syi_launch_run(const struct syi_launch *launch,
+                   int (*fn)(void *arg, const struct syi_rank *rank, struct sy_error *err), void *arg,
+                   struct sy_error *err) SYI_MUST_CHECK;
 /* "1 rank x 2 threads on 2 CPUs, backend cpu (avx512), comm self, mesh data=1 expert=1 model=1" */
 void syi_rank_describe(const struct syi_rank *rank, char *text, size_t bytes);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The run directory: run.conf (values in force), status (one word), lock (host and pid of the one writer), log, metrics.db and
- * checkpoints/. Only the process that holds the lock writes. */
+/* The run directory: run.conf (values in force), status (one word), lock (host and pid of the one writer),
+ * log, metrics.db and checkpoints/. Only the process that holds the lock writes. */
 #ifndef SYI_RUN_DIR_H
 #define SYI_RUN_DIR_H
 
@@ -16,8 +16,8 @@ struct syi_run_dir {
 int syi_run_dir_name(const char *run_name, char *path, size_t bytes, struct sy_error *err) SYI_MUST_CHECK;
 /* Whether the folder holds a run (its run.conf is there). */
 int syi_run_dir_exists(const char *path);
-/* Makes the folder if needed and takes the lock (O_EXCL; a lock whose process on this host is dead is taken over and logged; a live one is
- * SY_EBUSY naming host and pid). */
+/* Makes the folder if needed and takes the lock (O_EXCL; a lock whose process on this host is dead is taken
+ * over and logged; a live one is SY_EBUSY naming host and pid). */
 int syi_run_dir_open(const char *path, struct syi_run_dir *dir, struct sy_error *err) SYI_MUST_CHECK;
 /* Takes the lock off; status text was set before. */
 void syi_run_dir_close(struct syi_run_dir *dir);

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* switchyard explain RUNFILE: a program of the run after any stage, one op a line. */
+#include "config.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/cli.h"
+#include "train/engine.h"
+#include "train/pipeline.h"
+
+struct request {
+    const struct syi_config *config;
+    int stage; /* enum syi_stage, or PLANNED */
+    int which; /* enum syi_which */
+};
+
+enum { PLANNED = SYI_STAGE_FUSE + 1 };
+
+static void print_line(void *arg, const char *line)
+{
+    (void)arg;
+    puts(line);
+}
+
+/* A stage before the session: recorded anew for the longest bucket. */
+static int explain_stage(const struct request *r, const struct syi_mesh *mesh, struct sy_error *err)
+{
+    struct syi_program *program;
+    struct syi_params params = {0};
+    struct syi_shape shape = syi_config_shape(r->config, r->which);
+    int status = SY_OK;
+    if (r->which == SYI_UPDATE) { /* needs the parameters */
+        status = syi_pipeline(r->config, mesh, SYI_GRAD_FIRST, &shape, SYI_STAGE_RECORD, &params, &program, err);
+        if (!status) syi_program_free(program);
+    }
+    if (!status) status = syi_pipeline(r->config, mesh, r->which, &shape, r->stage, &params, &program, err);
+    if (!status) {
+        syi_program_explain(program, print_line, NULL);
+        syi_program_free(program);
+    }
+    syi_params_free(&params);
+    return status;
+}
+
+static int explain_plan(const struct request *r, const struct syi_rank *rank, struct sy_error *err)
+{
+    struct syi_engine *engine;
+    int use = r->which <= SYI_UPDATE ? SYI_USE_TRAIN : r->which == SYI_EVAL ? SYI_USE_EVAL : SYI_USE_DECODE;
+    int status = syi_engine_new(r->config, rank, use, 1, &engine, err);
+    if (status) return status;
+    const struct syi_program *program = syi_engine_program(engine, r->which);
+    if (program) syi_program_explain(program, print_line, NULL);
+    else
+        status = syi_error(err, SY_EINVAL, "explain: this run has no program %s (train.microbatches is 1)",
+                           syi_which_name(r->which));
+    syi_engine_free(engine);
+    return status;
+}
+
+static int explain(void *arg, const struct syi_rank *rank, struct sy_error *err)
+{
+    const struct request *r = arg;
+    if (r->stage == PLANNED) {
+        return rank->rank ? SY_OK : explain_plan(r, rank, err);
+    }
+    return rank->rank ? SY_OK : explain_stage(r, &rank->mesh, err);
+}
+
+static int index_of(const char *word, const char *const *words, int n, const char *what)
+{
+    for (int i = 0; i < n; i++)
+        if (!strcmp(word, words[i])) return i;
+    cli_error("explain: unknown %s %s, did you mean %s?", what, word, cli_nearest(word, words, (size_t)n));
+    return -1;
+}
+
+static int run(const struct cli_options *o)
+{
+    static const char *const stages[] = {"record", "partition", "fuse", "plan"};
+    const char *programs[SYI_WHICH_COUNT];
+    struct syi_config config;
+    struct sy_error err = {0};
+    for (int i = 0; i < SYI_WHICH_COUNT; i++) programs[i] = syi_which_name(i);
+    struct request r = {.config = &config, .stage = PLANNED};
+    if (o->after) r.stage = index_of(o->after, stages, (int)SYI_COUNT(stages), "stage");
+    if (o->program) r.which = index_of(o->program, programs, SYI_WHICH_COUNT, "program");
+    if (r.stage < 0 || r.which < 0) return CLI_USAGE;
+    if (cli_load_config(o->operand[0], o, &config, &err)) return cli_usage(&err);
+    struct syi_launch launch = cli_launch(o, &config);
+    return syi_launch_run(&launch, explain, &r, &err) ? cli_fail(&err) : CLI_DONE;
+}
+
+const struct cli_cmd cli_explain = {
+    "explain", "RUNFILE", "after program backend comm ranks threads set", "Prints a program of a run, one op a line.",
+    "Columns: number, queue, layer, op, outputs with dtype, shape and mesh axes (d data, e expert, m model),\n"
+    "inputs, attributes, place in memory, and the source line that recorded it.",
+    run};

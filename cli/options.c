@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The options of all commands in one table; which a command takes stands in its entry. */
+#include "config.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/cli.h"
+
+enum kind { FLAG, TEXT, NUMBER, STEP, SET };
+
+static const struct option {
+    const char *name, *argument, *help;
+    enum kind kind;
+    size_t offset; /* in struct cli_options */
+} table[] = {
+#define AT(field) offsetof(struct cli_options, field)
+    {"backend", "NAME", "compute backend: cpu (default) or null (counts calls, computes nothing)", TEXT, AT(backend)},
+    {"comm", "NAME", "communication: auto (default), self, thread", TEXT, AT(comm)},
+    {"ranks", "N", "ranks as threads of this process (comm thread)", NUMBER, AT(ranks)},
+    {"threads", "N", "threads of each rank; default: the CPUs this process may use, shared by its ranks", NUMBER, AT(threads)},
+    {"set", "KEY=VALUE", "overrides a key of the run file; may be repeated", SET, 0},
+    {"quiet", NULL, "no progress, only results and errors", FLAG, AT(quiet)},
+    {"run-dir", "DIR", "where the run lives; default runs/NAME-YYYYMMDD-HHMMSS", TEXT, AT(run_dir)},
+    {"resume", NULL, "continue the run in --run-dir, or start it if it has no checkpoint", FLAG, AT(resume)},
+    {"checkpoint", "latest|STEP", "which checkpoint; default latest", STEP, AT(checkpoint)},
+    {"after", "STAGE", "show the program after record, partition, fuse or plan (default plan)", TEXT, AT(after)},
+    {"program", "NAME", "which program: grad_first (default), grad_next, update, eval, encode, decode_step", TEXT, AT(program)},
+    {"file", "TSV", "evaluate on this file instead of data.test", TEXT, AT(file)},
+    {"tsv", NULL, "tab separated output, for programs", FLAG, AT(tsv)},
+#undef AT
+};
+
+/* Whether `name` is one of the words of `list`. */
+static int has_word(const char *list, const char *name, size_t length)
+{
+    for (const char *at = list; at && *at; at = strchr(at, ' ') ? strchr(at, ' ') + 1 : NULL)
+        if (!strncmp(at, name, length) && (at[length] == ' ' || !at[length])) return 1;
+    return 0;
+}
+
+const char *cli_nearest(const char *word, const char *const *words, size_t n)
+{
+    const char *best = words[0];
+    for (size_t i = 1; i < n; i++)
+        if (syi_edit_distance(word, words[i]) < syi_edit_distance(word, best)) best = words[i];
+    return best;
+}
+
+static const struct option *find_option(const struct cli_cmd *cmd, const char *name, size_t length)
+{
+    for (size_t i = 0; i < SYI_COUNT(table); i++)
+        if (strlen(table[i].name) == length && !strncmp(table[i].name, name, length) &&
+            has_word(cmd->options, name, length))
+            return &table[i];
+    return NULL;
+}
+
+static void unknown_option(const struct cli_cmd *cmd, const char *name)
+{
+    const char *known[SYI_COUNT(table)];
+    size_t n = 0;
+    for (size_t i = 0; i < SYI_COUNT(table); i++)
+        if (has_word(cmd->options, table[i].name, strlen(table[i].name))) known[n++] = table[i].name;
+    if (n)
+        cli_error("%s: unknown option --%s, did you mean --%s? (switchyard %s --help lists all)", cmd->name, name,
+                  cli_nearest(name, known, n), cmd->name);
+    else cli_error("%s takes no options, --%s was given", cmd->name, name);
+}
+
+static int parse_number(const char *text, int64_t least, int64_t most, int64_t *value)
+{
+    char *end;
+    errno = 0;
+    long long n = strtoll(text, &end, 10);
+    if (errno || end == text || *end || n < least || n > most) return 0;
+    *value = n;
+    return 1;
+}
+
+static int store(const struct option *option, const char *value, struct cli_options *o)
+{
+    void *field = (char *)o + option->offset;
+    int64_t number;
+    switch (option->kind) {
+    case FLAG: *(int *)field = 1; return CLI_DONE;
+    case TEXT: *(const char **)field = value; return CLI_DONE;
+    case NUMBER:
+        if (!parse_number(value, 1, 65536, &number)) break;
+        *(int *)field = (int)number;
+        return CLI_DONE;
+    case STEP:
+        if (!strcmp(value, "latest")) number = -1;
+        else if (!parse_number(value, 0, INT64_MAX, &number)) break;
+        *(int64_t *)field = number;
+        return CLI_DONE;
+    case SET:
+        if (o->n_sets == CLI_MAX_SETS) {
+            cli_error("--set: at most %d", CLI_MAX_SETS);
+            return CLI_USAGE;
+        }
+        o->set[o->n_sets++] = value;
+        return CLI_DONE;
+    }
+    cli_error("--%s=%s: expected %s", option->name, value, option->argument);
+    return CLI_USAGE;
+}
+
+/* Operands of the usage text: how many it names, and how many of them are in brackets. */
+static void count_operands(const char *text, int *most, int *optional)
+{
+    *most = *optional = 0;
+    for (const char *c = text; *c; c++)
+        if ((c == text || c[-1] == ' ')) {
+            (*most)++;
+            *optional += *c == '[';
+        }
+}
+
+static int check_operands(const struct cli_cmd *cmd, const struct cli_options *o)
+{
+    int most, optional;
+    count_operands(cmd->operands, &most, &optional);
+    if (o->n_operands >= most - optional && o->n_operands <= most) return CLI_DONE;
+    cli_error("%s: usage: switchyard %s [OPTIONS] %s", cmd->name, cmd->name, cmd->operands);
+    return CLI_USAGE;
+}
+
+static int parse_option(const struct cli_cmd *cmd, int argc, char **argv, int *i, struct cli_options *o)
+{
+    const char *name = argv[*i] + 2, *equals = strchr(name, '=');
+    size_t length = equals ? (size_t)(equals - name) : strlen(name);
+    const struct option *option = find_option(cmd, name, length);
+    if (!option) {
+        unknown_option(cmd, name);
+        return CLI_USAGE;
+    }
+    const char *value = equals ? equals + 1 : NULL;
+    if (option->kind == FLAG && value) {
+        cli_error("--%s takes no value", option->name);
+        return CLI_USAGE;
+    }
+    if (option->kind != FLAG && !value) {
+        if (*i + 1 >= argc) {
+            cli_error("--%s needs %s", option->name, option->argument);
+            return CLI_USAGE;
+        }
+        value = argv[++*i];
+    }
+    return store(option, value, o);
+}
+
+int cli_parse(const struct cli_cmd *cmd, int argc, char **argv, struct cli_options *o, int *finished)
+{
+    int only_operands = 0;
+    *finished = 0;
+    memset(o, 0, sizeof *o);
+    o->backend = "cpu";
+    o->comm = "auto";
+    o->checkpoint = -1;
+    for (int i = 0; i < argc; i++) {
+        if (!only_operands && !strcmp(argv[i], "--")) {
+            only_operands = 1;
+        } else if (!only_operands && (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h"))) {
+            cli_print_help(cmd);
+            *finished = 1;
+            return CLI_DONE;
+        } else if (!only_operands && !strncmp(argv[i], "--", 2)) {
+            int status = parse_option(cmd, argc, argv, &i, o);
+            if (status) return status;
+        } else if (o->n_operands < CLI_MAX_OPERANDS) {
+            o->operand[o->n_operands++] = argv[i];
+        } else {
+            return check_operands(cmd, o);
+        }
+    }
+    return check_operands(cmd, o);
+}
+
+void cli_print_help(const struct cli_cmd *cmd)
+{
+    printf("usage: switchyard %s%s%s%s\n\n%s\n", cmd->name, *cmd->options ? " [OPTIONS]" : "", *cmd->operands ? " " : "",
+           cmd->operands, cmd->help);
+    if (cmd->details) printf("\n%s\n", cmd->details);
+    if (*cmd->options) printf("\noptions:\n");
+    for (size_t i = 0; i < SYI_COUNT(table); i++) {
+        char name[64];
+        if (!has_word(cmd->options, table[i].name, strlen(table[i].name))) continue;
+        snprintf(name, sizeof name, "--%s%s%s", table[i].name, table[i].argument ? " " : "",
+                 table[i].argument ? table[i].argument : "");
+        printf("  %-26s %s\n", name, table[i].help);
+    }
+}

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Progress of training and evaluation on stdout. */
+#include "config.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/progress.h"
+
+void cli_progress_init(struct cli_progress *progress, int quiet, int64_t every, struct syi_run_dir *dir)
+{
+    memset(progress, 0, sizeof *progress);
+    progress->quiet = quiet;
+    progress->terminal = isatty(STDOUT_FILENO);
+    progress->every = every;
+    progress->dir = dir;
+}
+
+void cli_progress_end(struct cli_progress *progress)
+{
+    if (progress->open) putchar('\n');
+    progress->open = 0;
+    fflush(stdout);
+}
+
+static void show_line(void *arg, const char *text)
+{
+    struct cli_progress *progress = arg;
+    if (progress->dir) syi_run_dir_log(progress->dir, text);
+    if (progress->quiet) return;
+    cli_progress_end(progress);
+    puts(text);
+    fflush(stdout);
+}
+
+static void time_text(double seconds, char *text, size_t bytes)
+{
+    long s = (long)(seconds + 0.5);
+    if (s >= 3600) snprintf(text, bytes, "%ld h %02ld min", s / 3600, s / 60 % 60);
+    else if (s >= 60) snprintf(text, bytes, "%ld min %02ld s", s / 60, s % 60);
+    else snprintf(text, bytes, "%ld s", s);
+}
+
+static void progress_text(const struct syi_progress *p, char *text, size_t bytes)
+{
+    char left[40];
+    time_text(p->seconds_left, left, sizeof left);
+    snprintf(text, bytes, "step %lld/%lld  loss %.4f  lr %.2e  %.0f tokens/s  %.1f ms/step  %s left", (long long)p->step,
+             (long long)p->steps, p->loss, p->learning_rate, p->tokens_per_second, p->step_seconds * 1e3, left);
+}
+
+static void show_progress(void *arg, const struct syi_progress *p)
+{
+    struct cli_progress *progress = arg;
+    char text[200];
+    int plain = p->step % progress->every == 0 || p->step == p->steps;
+    double now = syi_seconds();
+    int live = progress->terminal && !progress->quiet && (now - progress->shown > 0.2 || p->step == p->steps);
+    if (!plain && !live) return;
+    progress_text(p, text, sizeof text);
+    if (plain && progress->dir) syi_run_dir_log(progress->dir, text);
+    if (progress->quiet) return;
+    if (progress->terminal && live) {
+        printf("\r%-110s", text);
+        progress->open = 1;
+        progress->shown = now;
+    } else if (!progress->terminal) {
+        puts(text);
+    }
+    fflush(stdout);
+}
+
+void cli_eval_text(const struct syi_eval_result *r, char *text, size_t bytes)
+{
+    snprintf(text, bytes, "%s: %lld items, loss %.4f, word error rate %.2f %%, phoneme error rate %.2f %%, %lld cut (counted wrong)",
+             r->task, (long long)r->items, r->loss, r->wer * 100, r->per * 100, (long long)r->cut);
+}
+
+static void show_eval(void *arg, int64_t step, const struct syi_eval_result *result)
+{
+    char text[300], line[340];
+    cli_eval_text(result, text, sizeof text);
+    snprintf(line, sizeof line, "step %lld  %s", (long long)step, text);
+    show_line(arg, line);
+}
+
+struct syi_report cli_progress_report(struct cli_progress *progress)
+{
+    return (struct syi_report){progress, show_line, show_progress, show_eval};
+}

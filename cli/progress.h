@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How long work is shown: one line rewritten on a terminal, plain lines every so often when piped. */
+#ifndef CLI_PROGRESS_H
+#define CLI_PROGRESS_H
+
+#include "train/trainer.h"
+
+struct cli_progress {
+    int quiet, terminal;
+    int64_t every;           /* steps between two plain lines */
+    double shown;            /* time of the last terminal line */
+    int open;                /* 1: the terminal line has no newline yet */
+    struct syi_run_dir *dir; /* its log gets every line, or NULL */
+};
+
+void cli_progress_init(struct cli_progress *progress, int quiet, int64_t every, struct syi_run_dir *dir);
+struct syi_report cli_progress_report(struct cli_progress *progress);
+void cli_progress_end(struct cli_progress *progress);
+/* "valid: 6647 items, loss 0.412, word error rate 33.1 %, phoneme error rate 8.0 %, 3 cut" */
+void cli_eval_text(const struct syi_eval_result *result, char *text, size_t bytes);
+
+#endif

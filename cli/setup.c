@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* From options to a configuration and a launch. */
+#include "config.h"
+
+#include "cli/cli.h"
+#include "train/run_dir.h"
+
+static int apply_sets(const struct cli_options *options, struct syi_config *config, struct sy_error *err)
+{
+    int status = SY_OK;
+    for (int i = 0; !status && i < options->n_sets; i++) status = syi_config_set(config, options->set[i], err);
+    return status ? status : syi_config_validate(config, err);
+}
+
+int cli_load_config(const char *run_file, const struct cli_options *options, struct syi_config *config,
+                    struct sy_error *err)
+{
+    int status = syi_config_defaults(config, err);
+    if (!status && run_file) status = syi_config_load(config, run_file, err);
+    return status ? status : apply_sets(options, config, err);
+}
+
+int cli_load_run(const char *run_dir, const struct cli_options *options, struct syi_config *config, struct sy_error *err)
+{
+    int status = syi_run_dir_read_config(run_dir, config, err);
+    return status ? status : apply_sets(options, config, err);
+}
+
+struct syi_launch cli_launch(const struct cli_options *options, const struct syi_config *config)
+{
+    return (struct syi_launch){.backend = options->backend,
+                               .comm = options->comm,
+                               .ranks = options->ranks,
+                               .threads = options->threads,
+                               .config = config};
+}

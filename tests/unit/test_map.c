@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Op map: every instruction, broadcasts, dropout, several outputs, in-place use; each variant against the
+ * reference bit for bit, and the reference against plain C where that is not the same thing. */
+#include "config.h"
+
+#include "core/base/philox.h"
+#include "tests/unit/kernel_harness.h"
+
+/* Room for the instructions behind the attribute. */
+union program {
+    struct sy_attr_map map;
+    char bytes[sizeof(struct sy_attr_map) + SY_MAP_MAX_INSTR * sizeof(struct sy_map_instr)];
+};
+
+static size_t program_bytes(const union program *p)
+{
+    return sizeof p->map + p->map.n_instr * sizeof(struct sy_map_instr);
+}
+
+static const int shapes[][3] = {{1, 1, 1},   {1, 1, 17},    {3, 5, 7},   {2, 3, 256},
+                                {4, 3, 300}, {1, 40, 1031}, {7, 11, 16}, {67, 5, 3}};
+enum { SHAPES = sizeof shapes / sizeof shapes[0] };
+
+/* Each instruction on operands that have the output's shape, one element, one value a row, one a column. */
+static void each_instruction(int op, const int *s, int wild)
+{
+    for (int form = 0; form < 4; form++) {
+        union program p = {.map = {.n_instr = 1, .out_register = {3}, .rng = 255}};
+        struct kh k;
+        p.map.instr[0] = (struct sy_map_instr){.op = (uint8_t)op, .a = 0, .b = 1, .c = 2, .s = 0.3f};
+        kh_begin(&k, SY_OP_MAP, &p, program_bytes(&p));
+        k.wild = wild;
+        kh_in(&k, SY_F32, 3, s[0], s[1], s[2]);
+        if (form == 0) kh_in(&k, SY_F32, 3, s[0], s[1], s[2]);
+        if (form == 1) kh_in(&k, SY_F32, 1, 1);
+        if (form == 2) kh_in(&k, SY_F32, 2, s[0], s[1]);
+        if (form == 3) kh_in(&k, SY_F32, 1, s[2]);
+        kh_in(&k, SY_F32, form == 3 ? 2 : 3, s[0], s[1], form == 2 ? 1 : s[2]);
+        kh_out(&k, SY_F32, 3, s[0], s[1], s[2]);
+        k.in_place = form % 2;
+        kh_check(&k, "one instruction");
+        kh_end(&k);
+    }
+}
+
+Test(map, every_instruction)
+{
+    for (int op = 0; op < SY_MAP_COUNT; op++) {
+        if (op == SY_MAP_DROPOUT) continue;
+        for (int s = 0; s < SHAPES; s++)
+            for (int wild = 0; wild <= 30; wild += 30) each_instruction(op, shapes[s], wild);
+    }
+}
+
+/* AdamW with clipping and the select on `ok`: inputs p, g, m, v, and single elements lr, clip, ok, bias
+ * corrections. */
+static void adamw(union program *p)
+{
+    static const struct sy_map_instr chain[] = {
+        {.op = SY_MAP_MUL, .a = 1, .b = 5},             /* 9: g * clip */
+        {.op = SY_MAP_MULS, .a = 2, .s = 0.9f},         /* 10 */
+        {.op = SY_MAP_MULS, .a = 9, .s = 0.1f},         /* 11 */
+        {.op = SY_MAP_ADD, .a = 10, .b = 11},           /* 12: m */
+        {.op = SY_MAP_MULS, .a = 3, .s = 0.99f},        /* 13 */
+        {.op = SY_MAP_MUL, .a = 9, .b = 9},             /* 14 */
+        {.op = SY_MAP_MULS, .a = 14, .s = 0.01f},       /* 15 */
+        {.op = SY_MAP_ADD, .a = 13, .b = 15},           /* 16: v */
+        {.op = SY_MAP_MUL, .a = 16, .b = 8},            /* 17 */
+        {.op = SY_MAP_SQRT, .a = 17},                   /* 18 */
+        {.op = SY_MAP_ADDS, .a = 18, .s = 1e-8f},       /* 19 */
+        {.op = SY_MAP_MUL, .a = 12, .b = 7},            /* 20 */
+        {.op = SY_MAP_DIV, .a = 20, .b = 19},           /* 21 */
+        {.op = SY_MAP_MUL, .a = 21, .b = 4},            /* 22 */
+        {.op = SY_MAP_SUB, .a = 0, .b = 22},            /* 23 */
+        {.op = SY_MAP_SELECT, .a = 6, .b = 23, .c = 0}, /* 24: p */
+        {.op = SY_MAP_SELECT, .a = 6, .b = 12, .c = 2}, /* 25: m */
+        {.op = SY_MAP_SELECT, .a = 6, .b = 16, .c = 3}, /* 26: v */
+    };
+    *p = (union program){.map = {.n_instr = 18, .out_register = {24, 25, 26}, .rng = 255}};
+    memcpy(p->map.instr, chain, sizeof chain);
+}
+
+Test(map, adamw_chain)
+{
+    for (int n = 1; n < 40000; n = n * 5 + 13) {
+        for (int ok = 0; ok < 2; ok++) {
+            union program p;
+            struct kh k;
+            adamw(&p);
+            kh_begin(&k, SY_OP_MAP, &p, program_bytes(&p));
+            for (int i = 0; i < 9; i++) {
+                float *x = kh_in(&k, SY_F32, 2, i < 4 ? n : 1, 1);
+                if (i == 6) *x = (float)ok;
+                if (i == 3) kh_fill(x, n, -20);
+            }
+            for (int i = 0; i < 3; i++) kh_out(&k, SY_F32, 2, n, 1);
+            k.in_place = 1;
+            kh_check(&k, "adamw");
+            for (int i = 0; i < n && !ok; i++)
+                cr_assert_eq(((float *)k.want[0])[i], ((float *)k.in[0].data)[i]);
+            kh_end(&k);
+        }
+    }
+}
+
+/* An output that stores an input, a register stored twice, a constant stored, an input read after output 0 is
+ * known. */
+Test(map, outputs)
+{
+    union program p = {.map = {.n_instr = 4, .out_register = {2, 0, 2, 3, 5, 4}, .rng = 255}};
+    p.map.instr[0] = (struct sy_map_instr){.op = SY_MAP_ADD, .a = 0, .b = 1};
+    p.map.instr[1] = (struct sy_map_instr){.op = SY_MAP_CONST, .s = 7.5f};
+    p.map.instr[2] = (struct sy_map_instr){.op = SY_MAP_MUL, .a = 0, .b = 2};
+    p.map.instr[3] = (struct sy_map_instr){.op = SY_MAP_FMA, .a = 4, .b = 3, .c = 0};
+    for (int in_place = 0; in_place < 2; in_place++) {
+        struct kh k;
+        kh_begin(&k, SY_OP_MAP, &p, program_bytes(&p));
+        const float *x = kh_in(&k, SY_F32, 2, 9, 777), *y = kh_in(&k, SY_F32, 1, 777);
+        for (int i = 0; i < 6; i++) kh_out(&k, SY_F32, 2, 9, 777);
+        k.in_place = in_place;
+        kh_check(&k, "outputs");
+        cr_assert_eq(((float *)k.want[0])[778], x[778] + y[1]);
+        cr_assert_eq(((float *)k.want[1])[778], x[778]);
+        cr_assert_eq(((float *)k.want[2])[778], x[778] + y[1]);
+        cr_assert_eq(((float *)k.want[3])[778], 7.5f);
+        cr_assert_eq(((float *)k.want[4])[778], fmaf(x[778] * (x[778] + y[1]), 7.5f, x[778]));
+        kh_end(&k);
+    }
+}
+
+/* In a square matrix an operand [n] is a row vector of columns, [n, 1] one value a row. */
+Test(map, broadcast_in_a_square)
+{
+    union program p = {.map = {.n_instr = 2, .out_register = {4}, .rng = 255}};
+    p.map.instr[0] = (struct sy_map_instr){.op = SY_MAP_ADD, .a = 0, .b = 1};
+    p.map.instr[1] = (struct sy_map_instr){.op = SY_MAP_MUL, .a = 3, .b = 2};
+    struct kh k;
+    kh_begin(&k, SY_OP_MAP, &p, program_bytes(&p));
+    const float *x = kh_in(&k, SY_F32, 2, 33, 33), *column = kh_in(&k, SY_F32, 1, 33);
+    const float *row = kh_in(&k, SY_F32, 2, 33, 1);
+    kh_out(&k, SY_F32, 2, 33, 33);
+    kh_check(&k, "square");
+    for (int i = 0; i < 33 * 33; i++)
+        cr_assert_eq(((float *)k.want[0])[i], (x[i] + column[i % 33]) * row[i / 33]);
+    kh_end(&k);
+}
+
+static void dropout(int rank, const int *s, float rate)
+{
+    union program p = {.map = {.n_instr = 3, .out_register = {4}, .rng = 1}};
+    struct kh k;
+    int last = s[rank - 1];
+    p.map.instr[0] = (struct sy_map_instr){.op = SY_MAP_DROPOUT, .a = 0, .site = 3, .s = rate};
+    p.map.instr[1] = (struct sy_map_instr){.op = SY_MAP_DROPOUT, .a = 0, .site = 4, .s = 0.5f};
+    p.map.instr[2] = (struct sy_map_instr){.op = SY_MAP_ADD, .a = 2, .b = 3};
+    kh_begin(&k, SY_OP_MAP, &p, program_bytes(&p));
+    k.wild = 5;
+    const float *x = kh_in(&k, SY_F32, rank, s[0], s[1], s[2], s[3]);
+    int64_t *rng = kh_in(&k, SY_I64, 1, 4), n;
+    rng[SY_RNG_SEED] = 99, rng[SY_RNG_STEP] = 1234, rng[SY_RNG_ROW0] = 50, rng[SY_RNG_GROUP0] = 60;
+    kh_out(&k, SY_F32, rank, s[0], s[1], s[2], s[3]);
+    k.out[0].first[0] = 3, k.out[0].first[1] = 5, k.out[0].first[rank - 1] = 13;
+    k.in_place = 1;
+    kh_check(&k, "dropout");
+
+    struct syi_dropout a = syi_dropout_init(rng, 3, (double)rate), b = syi_dropout_init(rng, 4, 0.5);
+    n = sycpu_count(&k.out[0]);
+    for (int64_t i = 0; i < n; i++) {
+        float ma = 1, mb = 1, want;
+        int64_t group = i / last / (rank > 2 ? s[rank - 2] : 1);
+        uint32_t row = (uint32_t)(rank == 4 ? 5 + 60 + group % s[1] : 3 + 50 + group);
+        uint32_t position = (uint32_t)(rank == 4 ? 3 + group / s[1] : 0);
+        if (a.threshold) syi_dropout_mask(&a, row, position, 13 + i % last, 1, &ma);
+        syi_dropout_mask(&b, row, position, 13 + i % last, 1, &mb);
+        want = SYI_DROP(x[i], ma) + SYI_DROP(x[i], mb);
+        float got = ((float *)k.want[0])[i];
+        cr_assert(got == want || (isnan(got) && isnan(want)), "rank %d element %lld", rank, (long long)i);
+    }
+    kh_end(&k);
+}
+
+Test(map, dropout)
+{
+    dropout(3, (int[]){4, 7, 300, 1}, 0.1f);
+    dropout(3, (int[]){2, 1, 5, 1}, 0.1f);
+    dropout(3, (int[]){5, 3, 256, 1}, 0.0f);
+    dropout(4, (int[]){3, 4, 6, 70}, 0.3f);
+    dropout(2, (int[]){6, 133, 1, 1}, 0.3f);
+}
