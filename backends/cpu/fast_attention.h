@@ -22,9 +22,10 @@ struct product {
     int64_t b_step;
     float *c; /* C[row, 0] at c[row * c_row] */
     int64_t c_row;
-    int64_t steps;      /* all rows: 0 .. steps - 1 */
-    int64_t begin, end; /* row r: begin + r .. end + r - 1 of those; -NO_LIMIT, NO_LIMIT: all */
-    int fresh;          /* chains begin at +0, else at C */
+    int64_t steps; /* all rows: 0 .. steps - 1 */
+    int64_t begin,
+        end;   /* row r: begin + r .. end + r - 1 of those; one may be limited, -NO_LIMIT or NO_LIMIT: not */
+    int fresh; /* chains begin at +0, else at C */
 };
 
 #define NO_LIMIT (INT64_C(1) << 40)
@@ -76,15 +77,13 @@ static inline void product_single(const struct product *p, int64_t row, int64_t 
         tile_1(p, row, column, begin, end);
 }
 
-/* `height` rows: what only some have before their common range, that range together, and the rest. */
+/* `height` rows: what only some have before their common range, that range together, and the rest. Bounds
+ * grow with the row and only one of them is limited, so the common range does not end before it begins. */
 static inline void product_rows(const struct product *p, int64_t row, int height, int64_t columns)
 {
     int64_t low = product_bound(p, p->begin, row + height - 1), high = product_bound(p, p->end, row);
-    int together = low < high || p->fresh;
     for (int64_t r = row; r < row + height; r++)
-        product_single(p, r, columns, product_bound(p, p->begin, r),
-                       together ? low : product_bound(p, p->end, r));
-    if (!together) return;
+        product_single(p, r, columns, product_bound(p, p->begin, r), low);
     for (int64_t column = 0; column < columns; column += SYCPU_LANES) {
         if (height == PRODUCT_ROWS) TILE_TOP(p, row, column, low, high);
         if (height == 4) tile_4(p, row, column, low, high);

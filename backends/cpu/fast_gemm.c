@@ -9,7 +9,7 @@
 #include "fast_gemm.h"
 
 #define PACK_DEPTH  64                   /* rows of the contraction in one task of packing B */
-#define PACK_PANELS (256 / TILE_COLUMNS) /* panels in one task */
+#define PACK_PANELS (512 / TILE_COLUMNS) /* panels in one task */
 /* At most so many rows of A: B is read where it lies, packing it would cost more than it saves. */
 #define DIRECT_ROWS 128
 
@@ -41,10 +41,11 @@ struct worker {
     int64_t block;        /* the block that is packed, -1: none */
 };
 
+/* To a multiple of 64 bytes. */
 static int64_t round_floats(int64_t n)
 {
     return divide_up(n, 16) * 16;
-} /* to 64 bytes */
+}
 
 static int pending_tiles(int64_t leaves)
 {

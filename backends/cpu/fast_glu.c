@@ -5,7 +5,7 @@
 
 #include "backends/cpu/fast.h"
 
-enum { MASK_COLUMNS = 256 };
+enum { MASK_COLUMNS = 2048 };
 
 struct glu {
     const struct sy_call *call;
@@ -102,18 +102,19 @@ static inline void each_run(const struct glu *g, int64_t outer, const struct sy_
                             int64_t out_columns,
                             void (*run)(const struct glu *, int64_t, int64_t, const float *, int64_t))
 {
-    int64_t filled = fast_length(g->counts, outer, g->inner), n;
+    int64_t filled = fast_length(g->counts, outer, g->inner), width = g->width, n, end;
+    int64_t span = g->dropout.threshold ? MASK_COLUMNS : g->columns;
     float mask[MASK_COLUMNS];
-    for (int64_t c = 0; c < g->columns && filled; c += n) {
-        n = g->width - c % g->width;
-        if (g->dropout.threshold) {
-            if (n > MASK_COLUMNS) n = MASK_COLUMNS;
-            glu_mask(g, outer, c, n, mask);
-        }
+    for (int64_t begin = 0; begin < g->columns && filled; begin = end) {
+        end = begin + span < g->columns ? begin + span : g->columns;
+        if (g->dropout.threshold) glu_mask(g, outer, begin, end - begin, mask);
         for (int64_t i = 0; i < filled; i++) {
             int64_t row = (outer * g->inner + i) * g->columns;
-            run(g, 2 * row + c / g->width * 2 * g->width + c % g->width, row + c,
-                g->dropout.threshold ? mask : NULL, n);
+            for (int64_t c = begin; c < end; c += n) {
+                n = width - c % width < end - c ? width - c % width : end - c;
+                run(g, 2 * row + c / width * 2 * width + c % width, row + c,
+                    g->dropout.threshold ? mask + c - begin : NULL, n);
+            }
         }
     }
     memset((float *)out->data + (outer * g->inner + filled) * out_columns, 0,

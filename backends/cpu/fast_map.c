@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `map`, vectorised: instructions run one after the other over tiles of at most 256 columns, whose
+/* `map`, vectorised: instructions run one after the other over tiles of at most 512 columns, whose
  * intermediate values stay in the nearest cache. Operands are read where they lie; one that is constant over
  * a tile (one element, one value a row, an immediate) is a vector of 16 equal values that is read again and
- * again. Results are stored when all instructions of a tile are done, so an output may be the memory of an
- * input, unless nothing can be read later. */
+ * again. A result is stored where it is wanted at once, or at the end of the tile where an input in the same
+ * memory is still needed. */
 #include "config.h"
 
 #include "backends/cpu/fast.h"
 #include "backends/cpu/map.h"
 
-enum { TILE = 256, TASK = 16384 /* elements */ };
+enum { TILE = 512, TASK = 16384 /* elements */, MASK_FLOATS = SY_MAP_MAX_INSTR * TILE };
 
 /* The plan of a call: what is the same for every tile. */
 struct plan {
@@ -18,8 +18,10 @@ struct plan {
     int64_t rows, columns; /* of the tensor; a tensor without broadcast rows or columns is one long row */
     int64_t row_chunk, column_chunk; /* of a task; with dropout the rows of a chunk share one mask */
     int64_t column_tasks;            /* tasks beside each other in one chunk of rows */
+    int64_t mask_columns;            /* columns whose masks are held at a time, a multiple of TILE */
     uint8_t kind[SY_MAX_IN];         /* enum map_kind */
     int8_t direct[SY_MAP_MAX_INSTR]; /* output the instruction may write at once, or -1 */
+    uint8_t slot[SY_MAP_MAX_INSTR];  /* else the place of its value in a tile */
     int8_t mask[SY_MAP_MAX_INSTR];   /* index of a dropout that drops something, or -1 */
     struct syi_dropout dropout[SY_MAP_MAX_INSTR]; /* by that index */
     int masks;
@@ -34,10 +36,11 @@ struct operand {
 struct tile {
     const struct plan *plan;
     int64_t row, column, n;
+    int64_t mask_begin; /* column of mask[.][0] */
     struct operand reg[MAP_MAX_REGISTERS];
     float same[MAP_MAX_REGISTERS][SYCPU_LANES] __attribute__((aligned(64)));
     float value[SY_MAP_MAX_INSTR][TILE] __attribute__((aligned(64)));
-    float mask[SY_MAP_MAX_INSTR][TILE];
+    float mask[MASK_FLOATS]; /* [plan->masks][plan->mask_columns] */
 };
 
 static void splat(float *to, float value)
@@ -134,7 +137,8 @@ static void run_tile(struct tile *t)
         const struct sy_map_instr *instr = &plan->attr->instr[i];
         int reads = map_arguments[instr->op];
         if (reads == 0) continue; /* an immediate: set when the task began */
-        float *y = plan->direct[i] < 0 ? t->value[i] : (float *)out[plan->direct[i]].data + tile_offset(t);
+        float *y = plan->direct[i] < 0 ? t->value[plan->slot[i]]
+                                       : (float *)out[plan->direct[i]].data + tile_offset(t);
         struct operand a = t->reg[instr->a], b = t->reg[reads > 1 ? instr->b : instr->a];
         struct operand c = t->reg[reads > 2 ? instr->c : instr->a];
         struct sy_map_instr copy = {.op = SY_MAP_COPY};
@@ -142,7 +146,8 @@ static void run_tile(struct tile *t)
             if (plan->mask[i] < 0) /* nothing is dropped */
                 instr = &copy;
             else
-                b = (struct operand){t->mask[plan->mask[i]], 1};
+                b = (struct operand){t->mask + plan->mask[i] * plan->mask_columns + t->column - t->mask_begin,
+                                     1};
         }
         compute(instr, a, b, c, t->n, y);
         t->reg[n_in + i] = (struct operand){y, 1};
@@ -169,7 +174,8 @@ static void bind_constants(struct tile *t)
         if (plan->attr->instr[i].op == SY_MAP_CONST) splat(t->same[n_in + i], plan->attr->instr[i].s);
 }
 
-static void make_masks(struct tile *t, int64_t group)
+/* Masks of the n columns from mask_begin on, for a group of rows that share them. */
+static void make_masks(struct tile *t, int64_t group, int64_t n)
 {
     const struct plan *plan = t->plan;
     const struct sy_tensor *out = &plan->call->out[0];
@@ -177,8 +183,8 @@ static void make_masks(struct tile *t, int64_t group)
     if (!plan->masks) return;
     map_mask_address(out, plan->call->in[plan->attr->rng].data, group, &row, &position);
     for (int i = 0; i < plan->masks; i++)
-        vf_dropout_mask(&plan->dropout[i], row, position, out->first[out->rank - 1] + t->column, t->n,
-                        t->mask[i]);
+        vf_dropout_mask(&plan->dropout[i], row, position, out->first[out->rank - 1] + t->mask_begin, n,
+                        t->mask + i * plan->mask_columns);
 }
 
 static inline int64_t least(int64_t a, int64_t b)
@@ -197,10 +203,16 @@ static void task(void *arg, int64_t index, int thread)
     (void)thread;
     t->plan = plan;
     bind_constants(t);
-    for (t->column = begin; t->column < end; t->column += TILE) {
-        t->n = least(TILE, end - t->column);
-        make_masks(t, chunk);
-        for (t->row = first; t->row < last; t->row++) run_tile(t);
+    for (; begin < end; begin += plan->mask_columns) {
+        int64_t stop = least(begin + plan->mask_columns, end);
+        t->mask_begin = begin;
+        make_masks(t, chunk, stop - begin);
+        for (t->row = first; t->row < last; t->row++) {
+            for (t->column = begin; t->column < stop; t->column += TILE) {
+                t->n = least(TILE, stop - t->column);
+                run_tile(t);
+            }
+        }
     }
 }
 
@@ -242,6 +254,27 @@ static void plan_instructions(struct plan *plan)
     }
 }
 
+/* Places for the values that are not stored at once: each is free again behind the last instruction that
+ * reads it, and may then hold that instruction's own result. */
+static void plan_slots(struct plan *plan)
+{
+    const struct sy_attr_map *attr = plan->attr;
+    int n_in = plan->call->n_in, last[MAP_MAX_REGISTERS] = {0}, busy[SY_MAP_MAX_INSTR] = {0};
+    for (int i = 0; i < attr->n_instr; i++) {
+        const struct sy_map_instr *instr = &attr->instr[i];
+        int reads = map_arguments[instr->op];
+        if (reads > 0) last[instr->a] = i;
+        if (reads > 1) last[instr->b] = i;
+        if (reads > 2) last[instr->c] = i;
+    }
+    for (int o = 0; o < plan->call->n_out; o++) last[attr->out_register[o]] = attr->n_instr;
+    for (int i = 0; i < attr->n_instr; i++) {
+        if (plan->direct[i] >= 0) continue;
+        while (busy[plan->slot[i]] > i) plan->slot[i]++;
+        busy[plan->slot[i]] = last[n_in + i];
+    }
+}
+
 static void plan_shape(struct plan *plan)
 {
     const struct sy_tensor *out = &plan->call->out[0];
@@ -255,6 +288,7 @@ static void plan_shape(struct plan *plan)
     plan->rows = flat ? 1 : sycpu_extent(out, out->rank - 1);
     plan->column_chunk = plan->columns < TASK ? plan->columns : TASK;
     plan->column_tasks = (plan->columns + plan->column_chunk - 1) / plan->column_chunk;
+    plan->mask_columns = plan->masks ? MASK_FLOATS / plan->masks / TILE * TILE : plan->column_chunk;
     plan->row_chunk = plan->masks ? map_mask_rows(out) : (TASK + plan->columns - 1) / plan->columns;
 }
 
@@ -264,6 +298,7 @@ int SYCPU_FAST(map)(void *context, const struct sy_call *call)
     struct plan plan = {.call = call, .attr = call->attr};
     if (sycpu_count(&call->out[0]) == 0) return SY_OK;
     plan_instructions(&plan);
+    plan_slots(&plan);
     plan_shape(&plan);
     sycpu_parallel(call, (plan.rows + plan.row_chunk - 1) / plan.row_chunk * plan.column_tasks, task, &plan);
     return SY_OK;

@@ -532,11 +532,11 @@ static inline vi vf_imul_wide(vi x, uint32_t m, vi *high)
 /* The largest lane, by a > b ? a : b in any order. */
 static inline float vf_top(vf v)
 {
-    float lanes[SYCPU_LANES], top;
+    float lanes[SYCPU_LANES];
     vf_store(lanes, v);
-    top = lanes[0];
-    for (int i = 1; i < SYCPU_LANES; i++) top = lanes[i] > top ? lanes[i] : top;
-    return top;
+    for (int s = SYCPU_LANES / 2; s >= 1; s /= 2)
+        for (int l = 0; l < s; l++) lanes[l] = lanes[l] > lanes[l + s] ? lanes[l] : lanes[l + s];
+    return lanes[0];
 }
 
 /* Row sum of x[0..n). */
@@ -594,23 +594,33 @@ static inline void vf_philox(vi c[4], const uint32_t key[2])
     c[3] = c3;
 }
 
-/* syi_dropout_mask with 128 channels at once. */
+/* The masks of the 128 channels from 8 * block on. */
+static inline void vf_dropout_block(const struct syi_dropout *d, uint32_t row, uint32_t position,
+                                    uint32_t block, float mask[8 * SYCPU_LANES])
+{
+    static const int32_t lane[SYCPU_LANES] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    uint32_t words[4][SYCPU_LANES], in_order[SYCPU_LANES][4];
+    uint16_t bits[8 * SYCPU_LANES]; /* low halves first: all processors of this file are little-endian */
+    vi c[4] = {vf_iset((int32_t)d->step), vf_iset((int32_t)row), vf_iset((int32_t)position),
+               vf_iadd(vf_iset((int32_t)block), vf_iload(lane))};
+    vf_philox(c, d->key);
+    for (int w = 0; w < 4; w++) vf_istore((int32_t *)words[w], c[w]);
+    for (int l = 0; l < SYCPU_LANES; l++)
+        for (int w = 0; w < 4; w++) in_order[l][w] = words[w][l];
+    memcpy(bits, in_order, sizeof bits);
+    for (int i = 0; i < 8 * SYCPU_LANES; i++) mask[i] = bits[i] >= d->threshold ? d->scale : 0.0f;
+}
+
+/* syi_dropout_mask. */
 static inline void vf_dropout_mask(const struct syi_dropout *d, uint32_t row, uint32_t position,
                                    int64_t first, int64_t n, float *mask)
 {
-    static const int32_t lane[SYCPU_LANES] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-    for (int64_t i = 0; i < n;) {
-        int64_t block = (first + i) / 8, end = (block + SYCPU_LANES) * 8 - first;
-        uint32_t words[4][SYCPU_LANES];
-        vi c[4] = {vf_iset((int32_t)d->step), vf_iset((int32_t)row), vf_iset((int32_t)position),
-                   vf_iadd(vf_iset((int32_t)(uint32_t)block), vf_iload(lane))};
-        vf_philox(c, d->key);
-        for (int w = 0; w < 4; w++) vf_istore((int32_t *)words[w], c[w]);
-        for (; i < n && i < end; i++) {
-            int64_t channel = first + i;
-            uint32_t bits = words[channel % 8 / 2][channel / 8 - block] >> (channel % 2 * 16) & 0xffffu;
-            mask[i] = bits >= d->threshold ? d->scale : 0.0f;
-        }
+    float block[8 * SYCPU_LANES];
+    for (int64_t i = 0, count; i < n; i += count) {
+        int64_t skip = (first + i) % 8;
+        count = 8 * SYCPU_LANES - skip < n - i ? 8 * SYCPU_LANES - skip : n - i;
+        vf_dropout_block(d, row, position, (uint32_t)((first + i) / 8), block);
+        memcpy(mask + i, block + skip, (size_t)count * sizeof *mask);
     }
 }
 

@@ -59,7 +59,7 @@ static int report_candidates(const struct syi_batcher *batcher, const struct syi
         return syi_error(err, SY_EINVAL,
                          "%s: no target of at most %d bytes to warm up with; raise that length",
                          batcher->task->path, options->warm_max_target);
-    if (batcher->n_skipped > 0) {
+    if (batcher->n_skipped > 0 && !options->quiet) {
         input = syi_task_input(batcher->task, batcher->first_skipped);
         syi_log(SY_LOG_WARN,
                 "%s: %d of %d examples are longer than %d x %d tokens and left out, first \"%.*s\"",

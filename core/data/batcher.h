@@ -18,6 +18,7 @@ struct syi_batcher_options {
     uint64_t seed;           /* of the order */
     int64_t warm_examples;   /* the stream begins with that many short examples; 0 for none */
     int32_t warm_max_target; /* bytes of text of the longest target that counts as short */
+    int quiet;               /* 1: does not log what is left out (another rank does) */
 };
 
 struct syi_candidate {

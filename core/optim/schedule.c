@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Learning rate schedules, in double with libm; formulas are in schedule.h. What uses the rate is the engine's. */
+/* Learning rate schedules, in double with libm; formulas are in schedule.h. What uses the rate is the
+ * engine's. */
 #include "config.h"
 
 #include <math.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The learning rate of a step, from the run file alone. The course has two parts, with t the step (from 0, before its
- * update), W = train.warmup_steps, S = train.steps, R = train.learning_rate, F = train.final_learning_rate:
+/* The learning rate of a step, from the run file alone. The course has two parts, with t the step (from 0,
+ * before its update), W = train.warmup_steps, S = train.steps, R = train.learning_rate, F =
+ * train.final_learning_rate:
  *
  *   t < W      R t / W                                                    all schedules: up from 0
  *   t >= W     R                                                          constant
@@ -8,8 +9,8 @@
  *              F + (R - F) (1 + cos(pi p)) / 2                            cosine
  *              max(F, R sqrt(max(W, 1) / max(t, W, 1)))                   rsqrt
  *
- * p = min(1, (t - W) / (S - W)), 1 when S <= W: F would be reached by step S, one behind the last. rsqrt is T5X's
- * `constant * linear_warmup * rsqrt_decay` with the constant chosen so that R is the peak. */
+ * p = min(1, (t - W) / (S - W)), 1 when S <= W: F would be reached by step S, one behind the last. rsqrt is
+ * T5X's `constant * linear_warmup * rsqrt_decay` with the constant chosen so that R is the peak. */
 #ifndef SYI_SCHEDULE_H
 #define SYI_SCHEDULE_H
 

@@ -55,7 +55,7 @@ struct syi_tensor {
     uint8_t axis[SY_MAX_DIMS];  /* enum syi_axis */
     uint8_t split[SY_MAX_DIMS]; /* mesh axes that split the dim; 0 before partition */
     int64_t dim[SY_MAX_DIMS];   /* global extents; local ones after partition; 1 beyond the rank */
-    uint64_t offset, bytes;     /* in its segment; set by plan */
+    uint64_t offset, bytes;     /* in its segment; set by plan. bytes before: what lowering asks for at least */
 };
 
 struct syi_op {

@@ -152,6 +152,17 @@ static int is_named_once(const struct syi_op *op, int tensor)
     return n == 1;
 }
 
+/* Whether an output other than `out` of a map is a plain copy of input number i: kernels store outputs one
+ * after the other, so that input must outlive the first of them. */
+static int is_passed_on(const struct syi_op *op, const struct sy_attr_map *attr, int i, int out)
+{
+    for (int o = 0; o < op->n_out; o++) {
+        int from = attr->out_register[o];
+        if (op->out[o] != out && from < op->n_in && op->in[from] == op->in[i]) return 1;
+    }
+    return 0;
+}
+
 /* Whether output `out` of the op at `at` may take the place of input number i: both temporaries, the same
  * elements, born and dying here. A map reads an element before it writes it, so there an input may even be
  * named twice. */
@@ -160,14 +171,13 @@ static int may_overwrite(const struct syi_program *program, const struct life *l
 {
     const struct syi_op *op = &program->op[at];
     const struct syi_tensor *from = &program->tensor[op->in[i]], *to = &program->tensor[out];
-    if (from->kind != SYI_TEMP || to->kind != SYI_TEMP || life[op->in[i]].last != at || life[out].first != at)
-        return 0;
+    if (from->kind != SYI_TEMP || to->kind != SYI_TEMP) return 0;
+    if (life[op->in[i]].last != at || life[out].first != at || !is_named_once(op, out)) return 0;
     if (from->dtype != to->dtype || from->rank != to->rank || memcmp(from->dim, to->dim, sizeof from->dim))
         return 0;
-    if (!is_named_once(op, out)) return 0;
     if (op->op != SY_OP_MAP) return is_named_once(op, op->in[i]);
     const struct sy_attr_map *attr = syi_program_attr(program, op);
-    return i != attr->rng;
+    return i != attr->rng && !is_passed_on(op, attr, i, out);
 }
 
 /* Gives each output at most one dying input and each input to at most one output. */

@@ -25,8 +25,8 @@ int syi_plugin_load(const char *name, struct syi_plugin *plugin, struct sy_error
 void syi_plugin_free(struct syi_plugin *plugin);
 
 /* Calls fn for every backend there is, linked ones first, then plugins folder by folder in the order of their
- * names. why NULL: plugin is loaded (borrowed); else why says what is wrong with it (hidden, broken, foreign) and plugin is
- * NULL. */
+ * names. why NULL: plugin is loaded (borrowed); else why says what is wrong with it (hidden, broken, foreign)
+ * and plugin is NULL. */
 typedef void (*syi_plugin_fn)(void *arg, const char *name, const char *path, const struct syi_plugin *plugin,
                               const char *why);
 int syi_plugin_each(syi_plugin_fn fn, void *arg, struct sy_error *err);

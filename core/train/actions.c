@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The actions: early stopping and stopping at numbers that are not finite. Carrying out a verdict is the trainer's. */
+/* The actions: early stopping and stopping at numbers that are not finite. Carrying out a verdict is the
+ * trainer's. */
 #include "config.h"
 
 #include <inttypes.h>
@@ -25,8 +26,8 @@ static double metric_value(int metric, const struct syi_eval_result *result)
     }
 }
 
-/* A value that is not a number never is the best. Another metric than last time starts over: values of two metrics
- * cannot be compared. */
+/* A value that is not a number never is the best. Another metric than last time starts over: values of two
+ * metrics cannot be compared. */
 static void keep_best(struct syi_action_state *state, int metric, const struct syi_moment *moment)
 {
     double value = metric_value(metric, moment->evaluated);
@@ -52,8 +53,8 @@ static void early_stopping(const struct syi_config *config, struct syi_action_st
     verdict->stop = 1;
     verdict->end = SYI_END_STOPPED_EARLY;
     snprintf(verdict->text, sizeof(verdict->text),
-             "%s has not improved in %" PRId64 " evaluations; best %.6g at step %" PRId64, metric_name(metric),
-             state->stale, state->best, state->best_step);
+             "%s has not improved in %" PRId64 " evaluations; best %.6g at step %" PRId64,
+             metric_name(metric), state->stale, state->best, state->best_step);
 }
 
 static void terminate_on_nan(const struct syi_config *config, struct syi_action_state *state,
@@ -64,7 +65,8 @@ static void terminate_on_nan(const struct syi_config *config, struct syi_action_
     verdict->stop = config->train.terminate_on_nan;
     verdict->end = SYI_END_NAN;
     snprintf(verdict->text, sizeof(verdict->text),
-             "the step behind step %" PRId64 " has gradients that are not finite (loss %g); its update is left out%s",
+             "the step behind step %" PRId64
+             " has gradients that are not finite (loss %g); its update is left out%s",
              moment->step, moment->result->loss,
              verdict->stop ? ", try a lower train.learning_rate" : " and training goes on");
 }
@@ -85,8 +87,8 @@ void syi_action_state_init(struct syi_action_state *state)
     *state = (struct syi_action_state){.metric = SYI_METRIC_LOSS, .best = NAN, .best_step = -1};
 }
 
-void syi_actions_run(const struct syi_config *config, struct syi_action_state *state, const struct syi_moment *moment,
-                     struct syi_verdict *verdict)
+void syi_actions_run(const struct syi_config *config, struct syi_action_state *state,
+                     const struct syi_moment *moment, struct syi_verdict *verdict)
 {
     memset(verdict, 0, sizeof(*verdict));
     for (size_t i = 0; i < SYI_COUNT(actions) && !verdict->stop; i++) {

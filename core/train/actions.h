@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Actions: what looks at a step or an evaluation and may end the run. One table row and one function each. They see
- * numbers that are equal on all ranks and hold no state but struct syi_action_state, which checkpoints keep; so all ranks
- * decide alike and a resumed run goes on as if it had not stopped. */
+/* Actions: what looks at a step or an evaluation and may end the run. One table row and one function each.
+ * They see numbers that are equal on all ranks and hold no state but struct syi_action_state, which
+ * checkpoints keep; so all ranks decide alike and a resumed run goes on as if it had not stopped. */
 #ifndef SYI_ACTIONS_H
 #define SYI_ACTIONS_H
 
@@ -19,7 +19,7 @@ enum syi_moment_kind { SYI_AFTER_STEP = 1, SYI_AFTER_EVALUATION = 2, SYI_AFTER_R
 /* What has just happened. */
 struct syi_moment {
     enum syi_moment_kind kind;
-    int64_t step;                            /* steps done; of a step whose update was left out, those before it */
+    int64_t step; /* steps done; of a step whose update was left out, those before it */
     const struct syi_step_result *result;    /* after a step */
     const struct syi_eval_result *evaluated; /* after an evaluation */
 };
@@ -34,15 +34,15 @@ struct syi_verdict {
 struct syi_action {
     const char *name;
     int moments; /* bits of enum syi_moment_kind it wants */
-    void (*run)(const struct syi_config *config, struct syi_action_state *state, const struct syi_moment *moment,
-                struct syi_verdict *verdict);
+    void (*run)(const struct syi_config *config, struct syi_action_state *state,
+                const struct syi_moment *moment, struct syi_verdict *verdict);
 };
 
 /* All actions, in the order they are asked. */
 const struct syi_action *syi_actions(size_t *n);
 void syi_action_state_init(struct syi_action_state *state);
 /* Asks every action that wants this moment; the first that stops ends the asking. */
-void syi_actions_run(const struct syi_config *config, struct syi_action_state *state, const struct syi_moment *moment,
-                     struct syi_verdict *verdict);
+void syi_actions_run(const struct syi_config *config, struct syi_action_state *state,
+                     const struct syi_moment *moment, struct syi_verdict *verdict);
 
 #endif

@@ -1,29 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Checkpoints: logical tensors in safetensors files, no topology in them. RUN_DIR/checkpoints/STEP/{params,state}.safetensors
- * and meta.json, written as STEP.tmp by all ranks in parallel (each its own part), fsynced, checksummed, renamed. Only a
- * folder with its final name counts. Parameters are named "target/NAME", optimizer state "state/..." as T5X's state_dict. */
+/* Checkpoints: logical tensors in safetensors files, no topology in them.
+ * RUN_DIR/checkpoints/STEP/{params,state}.safetensors and meta.json, written as STEP.tmp by all ranks in
+ * parallel (each its own part), fsynced, checksummed, renamed. Only a folder with its final name counts.
+ * Parameters are named "target/NAME", optimizer state "state/..." as T5X's state_dict. */
 #ifndef SYI_CHECKPOINT_H
 #define SYI_CHECKPOINT_H
 
 #include "runtime/session.h"
 
 struct syi_checkpoint_meta {
-    int64_t step;             /* steps done */
-    int64_t examples;         /* of the training stream consumed */
-    double best_metric;       /* early stopping's best value so far; NaN: none */
+    int64_t step;       /* steps done */
+    int64_t examples;   /* of the training stream consumed */
+    double best_metric; /* early stopping's best value so far; NaN: none */
     int64_t best_step;
-    int64_t stale;            /* evaluations since the best */
-    char params_sha256[65];   /* of the data section of params.safetensors: the hash of the weights */
+    int64_t stale;          /* evaluations since the best */
+    int64_t best_of;        /* which value: SYI_METRIC_* (in meta.json its number) */
+    int64_t evaluated;      /* step of the last evaluation, -1: none */
+    char params_sha256[65]; /* of the data section of params.safetensors: the hash of the weights */
     char state_sha256[65];
 };
 
-/* Called by every rank (comm's barriers order them). Rank 0 fills the hashes into *meta. keep: the newest checkpoints that stay, 0 all. */
+/* Called by every rank (comm's barriers order them). Rank 0 fills the hashes into *meta. keep: the newest
+ * checkpoints that stay, 0 all. */
 int syi_checkpoint_save(const char *run_dir, struct syi_session *session, struct syi_comm *comm,
                         struct syi_checkpoint_meta *meta, int keep, struct sy_error *err) SYI_MUST_CHECK;
-/* step: a number, or -1 for the latest. Every rank reads its own part. with_state 0: parameters only. Verifies checksums (rank 0), names,
- * dtypes and shapes; the first difference from the model is named. */
+/* step: a number, or -1 for the latest. Every rank reads its own part. with_state 0: parameters only.
+ * Verifies checksums (rank 0), names, dtypes and shapes; the first difference from the model is named. */
 int syi_checkpoint_load(const char *run_dir, int64_t step, struct syi_session *session, struct syi_comm *comm,
-                        int with_state, struct syi_checkpoint_meta *meta, struct sy_error *err) SYI_MUST_CHECK;
+                        int with_state, struct syi_checkpoint_meta *meta,
+                        struct sy_error *err) SYI_MUST_CHECK;
 /* The newest complete checkpoint, or -1. */
 int64_t syi_checkpoint_latest(const char *run_dir);
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Evaluation: two passes over a file, one that decodes and scores, one that takes the loss. Printing is the caller's. */
+/* Evaluation: two passes over a file, one that decodes and scores, one that takes the loss. Printing is the
+ * caller's. */
 #include "config.h"
 
 #include <math.h>
@@ -38,17 +39,18 @@ static int make_batches(struct syi_evaluation *e, const struct syi_config *confi
     int status = syi_vocabulary_bytes(&e->vocabulary, 0, err);
 
     if (!status)
-        status = syi_eval_batches_create(&e->decode, &e->vocabulary, buckets, n, rows, data->inputs, NULL, n_items,
-                                         err);
-    if (!status)
-        status = syi_eval_batches_create(&e->loss, &e->vocabulary, buckets, n, rows, data->inputs, data->targets,
+        status = syi_eval_batches_create(&e->decode, &e->vocabulary, buckets, n, rows, data->inputs, NULL,
                                          n_items, err);
+    if (!status)
+        status = syi_eval_batches_create(&e->loss, &e->vocabulary, buckets, n, rows, data->inputs,
+                                         data->targets, n_items, err);
     if (!status) status = syi_batch_create(&e->batch, rows, buckets, n, err);
     return status;
 }
 
-int syi_evaluation_open(struct syi_evaluation *e, const struct syi_eval_data *data, const struct syi_config *config,
-                        struct syi_engine *engine, struct syi_share *share, struct sy_error *err)
+int syi_evaluation_open(struct syi_evaluation *e, const struct syi_eval_data *data,
+                        const struct syi_config *config, struct syi_engine *engine, struct syi_share *share,
+                        struct sy_error *err)
 {
     int status;
 
@@ -87,7 +89,8 @@ static int score_item(struct syi_evaluation *e, int32_t item, const int32_t *ids
                       struct sy_error *err)
 {
     struct syi_span output = {e->text, 0};
-    output.bytes = syi_vocabulary_decode(&e->vocabulary, ids, (size_t)length, e->text, (size_t)e->decode_length);
+    output.bytes =
+        syi_vocabulary_decode(&e->vocabulary, ids, (size_t)length, e->text, (size_t)e->decode_length);
     return syi_error_rate_add_item(&e->rate, output, &e->data->task, &e->data->items, item, NULL, err);
 }
 
@@ -97,8 +100,8 @@ static int decode_batch(struct syi_evaluation *e, int32_t index, struct sy_error
 
     if (!status) status = syi_engine_decode(e->engine, &e->batch, e->ids, e->lengths, err);
     for (int32_t row = 0; !status && e->scores && row < e->batch.n_real; row++)
-        status = score_item(e, e->batch.items[row], e->ids + (size_t)row * (size_t)e->decode_length, e->lengths[row],
-                            err);
+        status = score_item(e, e->batch.items[row], e->ids + (size_t)row * (size_t)e->decode_length,
+                            e->lengths[row], err);
     return status;
 }
 
@@ -129,8 +132,8 @@ static int sum_losses(struct syi_evaluation *e, syi_poll_fn poll, void *poll_arg
     return status;
 }
 
-int syi_evaluation_run(struct syi_evaluation *e, syi_poll_fn poll, void *poll_arg, struct syi_eval_result *result,
-                       struct sy_error *err)
+int syi_evaluation_run(struct syi_evaluation *e, syi_poll_fn poll, void *poll_arg,
+                       struct syi_eval_result *result, struct sy_error *err)
 {
     struct syi_eval_sums sums = {0};
     double scores[2];
@@ -177,11 +180,12 @@ static int evaluate_checkpoint(struct eval_call *call, const struct syi_rank *ra
     struct syi_eval_result result;
     struct syi_share share;
     char text[256];
-    int status = syi_checkpoint_load(job->run_dir, job->checkpoint, syi_engine_session(engine), rank->comm, 0, &meta,
-                                     err);
+    int status = syi_checkpoint_load(job->run_dir, job->checkpoint, syi_engine_session(engine), rank->comm, 0,
+                                     &meta, err);
 
     if (!status) status = syi_share_open(&share, rank->comm, err);
-    if (!status) status = syi_evaluation_open(&evaluation, &call->data, job->launch.config, engine, &share, err);
+    if (!status)
+        status = syi_evaluation_open(&evaluation, &call->data, job->launch.config, engine, &share, err);
     if (status) return status;
     snprintf(text, sizeof(text), "checkpoint of step %lld; %d items, %d too long and counted as wrong",
              (long long)meta.step, call->data.items.n_items, evaluation.decode.n_cut);
@@ -191,7 +195,6 @@ static int evaluate_checkpoint(struct eval_call *call, const struct syi_rank *ra
     if (status || rank->rank != 0) return status;
     *call->result = result;
     if (job->step) *job->step = meta.step;
-    if (job->report.eval) job->report.eval(job->report.arg, meta.step, &result);
     return SY_OK;
 }
 
@@ -200,7 +203,8 @@ static int eval_rank(void *arg, const struct syi_rank *rank, struct sy_error *er
     struct eval_call *call = arg;
     struct syi_engine *engine;
     char text[512];
-    int status = syi_engine_new(call->job->launch.config, rank, SYI_USE_EVAL | SYI_USE_DECODE, 0, &engine, err);
+    int status =
+        syi_engine_new(call->job->launch.config, rank, SYI_USE_EVAL | SYI_USE_DECODE, 0, &engine, err);
 
     if (status) return status;
     syi_rank_describe(rank, text, sizeof(text));
@@ -216,7 +220,8 @@ int syi_eval_run(const struct syi_eval_job *job, struct syi_eval_result *result,
     int status;
 
     if (!*job->file)
-        return syi_error(err, SY_EINVAL, "no file to evaluate on; set data.test to a file of input TAB target");
+        return syi_error(err, SY_EINVAL,
+                         "no file to evaluate on; set data.test to a file of input TAB target");
     status = syi_eval_data_load(&call.data, job->task, job->file, err);
     if (status) return status;
     status = syi_launch_run(&job->launch, eval_rank, &call, err);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Evaluation of an engine's weights on a file: greedy decoding scored against all references of an item, and the loss.
- * The trainer and `switchyard eval` share it. */
+/* Evaluation of an engine's weights on a file: greedy decoding scored against all references of an item, and
+ * the loss. The trainer and `switchyard eval` share it. */
 #ifndef SYI_EVALUATE_H
 #define SYI_EVALUATE_H
 

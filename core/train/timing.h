@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How long steps take: the median over the run, the rate of tokens lately and since the last row of metrics. Fixed
- * memory. */
+/* How long steps take: the median over the run, the rate of tokens lately and since the last row of metrics.
+ * Fixed memory. */
 #ifndef SYI_TIMING_H
 #define SYI_TIMING_H
 

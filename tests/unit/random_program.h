@@ -57,7 +57,7 @@ static inline int rp_same(struct rp *r, int like)
     return memcmp(rp_at(r, other)->dim, rp_at(r, like)->dim, sizeof rp_at(r, like)->dim) == 0 ? other : like;
 }
 
-/* a + b and a * b in one map. */
+/* The smaller and the larger in one map, or one of the operands in place of the larger. */
 static inline void rp_map_of_two(struct rp *r, int a, int b)
 {
     union {
@@ -69,7 +69,7 @@ static inline void rp_map_of_two(struct rp *r, int a, int b)
     two.attr.n_instr = 2;
     two.attr.rng = 255;
     two.attr.out_register[0] = 2;
-    two.attr.out_register[1] = 3;
+    two.attr.out_register[1] = (uint8_t)(rp_below(r, 4) ? 3 : rp_below(r, 2));
     memcpy(two.bytes + sizeof two.attr, instr, sizeof instr);
     int out[2] = {syi_temp_like(r->p, a), syi_temp_like(r->p, a)};
     cr_assert_eq(syi_op_add(r->p, SY_OP_MAP, 2, (int[]){a, b}, 2, out, &two, sizeof two.bytes), SY_OK);
@@ -143,7 +143,7 @@ static inline void rp_random_op(struct rp *r, int collectives)
 static inline struct syi_program *rp_program(uint64_t seed, int ops, const struct syi_mesh *mesh,
                                              int collectives)
 {
-    static const int64_t dims[3][3] = {{4, 8, 24}, {8, 3, 40}, {16, 8, 200}};
+    static const int64_t dims[3][3] = {{4, 8, 24}, {8, 3, 40}, {16, 9, 115}};
     struct rp *r = syi_alloc(sizeof *r, NULL);
     struct sy_error err = {0};
     char name[8];

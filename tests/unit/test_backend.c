@@ -24,7 +24,9 @@ static void link_as(const char *name)
 
 static void make_folder(void)
 {
-    cr_assert(getenv("SY_TEST_PLUGINS") != NULL, "SY_TEST_PLUGINS must name the folder of hostile.so");
+    const char *plugins = getenv("SY_TEST_PLUGINS");
+    cr_assert(plugins != NULL, "SY_TEST_PLUGINS must name the folder of hostile.so");
+    if (!*plugins) cr_skip_test("this build has no shared libraries, so no plugins");
     snprintf(folder, sizeof(folder), "/tmp/sy-plugins-XXXXXX");
     cr_assert(mkdtemp(folder) != NULL);
     setenv("SWITCHYARD_BACKEND_PATH", folder, 1);
@@ -33,6 +35,7 @@ static void make_folder(void)
 static void remove_folder(void)
 {
     char command[128];
+    if (!folder[0]) return;
     snprintf(command, sizeof(command), "rm -rf %s", folder);
     cr_assert_eq(system(command), 0);
 }
@@ -256,6 +259,7 @@ struct listed {
 static void note(void *arg, const struct syi_backend_info *info)
 {
     struct listed *listed = arg;
+    if (strcmp(info->path, "built in") == 0) return; /* linked ones come besides */
     listed->n++;
     listed->refused += info->refused != NULL;
     if (info->refused && strstr(info->refused, "hidden")) listed->hidden++;

@@ -113,6 +113,7 @@ Test(lower, both_halves_of_an_all_reduce_overlap)
     cr_assert_eq(pieces->dim[0], 4);
     cr_assert_eq(pieces->dim[1], 25008); /* 100001 / 4 rounded up to 16 */
     cr_assert_eq(x->bytes, 4 * 25008 * 4, "operands are padded to whole pieces");
+    cr_assert_eq(p->tensor[p->op[5].out[0]].bytes, 4 * 25008 * 4);
     syi_program_free(p);
 }
 

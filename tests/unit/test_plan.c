@@ -72,6 +72,16 @@ static int is_out(const struct syi_op *op, int tensor)
     return 0;
 }
 
+/* Whether an output of the map other than `out` is a copy of `in`. */
+static int is_copied(const struct syi_program *p, const struct syi_op *op, int in, int out)
+{
+    const struct sy_attr_map *attr = syi_program_attr(p, op);
+    for (int o = 0; o < op->n_out; o++)
+        if (op->out[o] != out && attr->out_register[o] < op->n_in && op->in[attr->out_register[o]] == in)
+            return 1;
+    return 0;
+}
+
 /* Whether `out` may lie on `in` at this op. */
 static int in_place_allowed(const struct syi_program *p, const uint8_t *live, size_t at, int in, int out)
 {
@@ -82,7 +92,7 @@ static int in_place_allowed(const struct syi_program *p, const uint8_t *live, si
     if (!is_in(op, in) || !is_out(op, out) || !dies || !born || op->queue == 1) return 0;
     if (!syi_op_has_flag(op->op, 'I') || a->offset != b->offset || memcmp(a->dim, b->dim, sizeof a->dim))
         return 0;
-    return op->op == SY_OP_MAP || (op->in[0] == in && op->out[0] == out);
+    return op->op == SY_OP_MAP ? !is_copied(p, op, in, out) : op->in[0] == in && op->out[0] == out;
 }
 
 static int overlap(uint64_t a, uint64_t a_bytes, uint64_t b, uint64_t b_bytes)

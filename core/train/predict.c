@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Prediction: lines in, outputs out, in order. Rank 0 reads a window of lines and writes the answers; all
+ * ranks decode the window together, batch by batch. Memory is bounded by the window. */
+#include "config.h"
+
+#include <string.h>
+
+#include "data/eval_batches.h"
+#include "train/share.h"
+#include "train/trainer.h"
+
+enum { TOO_LONG = -1 }; /* in place of the length of a line */
+
+/* A window: up to `capacity` lines in the order they came, and their outputs. */
+struct predictor {
+    const struct syi_predict_job *job;
+    const struct syi_rank *rank;
+    struct syi_engine *engine;
+    struct syi_share share;
+    struct syi_vocabulary vocabulary;
+    struct syi_bucket buckets[SYI_MAX_BUCKETS];
+    int n_buckets;
+    struct syi_batch batch;
+    int64_t first;           /* index of the window's first line in the input */
+    int32_t n, capacity;     /* lines */
+    int32_t n_fits;          /* of them */
+    size_t text_bytes;       /* of all lines that fit */
+    int64_t *length;         /* (capacity) bytes of each line, or TOO_LONG */
+    struct syi_span *inputs; /* (capacity) lines that fit, into text */
+    int32_t *line;           /* (capacity) which line of the window those are */
+    int64_t *text;           /* (text_capacity) the lines' bytes, in whole words */
+    size_t text_capacity;    /* words */
+    int32_t decode_length;   /* most tokens of an output */
+    int32_t *ids, *lengths;  /* (rows, decode_length), (rows): of one batch */
+    char *outputs;           /* (capacity, decode_length) bytes */
+    int32_t *output_bytes;   /* (capacity) */
+};
+
+static int open_predictor(struct predictor *p, struct sy_error *err)
+{
+    const struct syi_config *config = p->job->launch.config;
+    int32_t rows = syi_engine_eval_rows(p->engine);
+    int status = syi_share_open(&p->share, p->rank->comm, err);
+
+    if (!status) status = syi_vocabulary_bytes(&p->vocabulary, 0, err);
+    if (status) return status;
+    p->n_buckets = syi_engine_buckets(config, p->buckets);
+    p->decode_length = syi_engine_decode_length(p->engine);
+    /* As many batches as there are lengths, so that lines of one length fill a batch. */
+    p->capacity = rows * (p->n_buckets < 8 ? p->n_buckets : 8);
+    size_t n = (size_t)p->capacity, width = (size_t)p->decode_length;
+    p->length = syi_alloc(n * sizeof(*p->length), err);
+    p->inputs = syi_alloc(n * sizeof(*p->inputs), err);
+    p->line = syi_alloc(n * sizeof(*p->line), err);
+    p->ids = syi_alloc((size_t)rows * width * sizeof(*p->ids), err);
+    p->lengths = syi_alloc((size_t)rows * sizeof(*p->lengths), err);
+    p->outputs = syi_alloc(n * width, err);
+    p->output_bytes = syi_alloc(n * sizeof(*p->output_bytes), err);
+    if (!p->length || !p->inputs || !p->line || !p->ids || !p->lengths || !p->outputs || !p->output_bytes)
+        return SY_ENOMEM;
+    return syi_batch_create(&p->batch, rows, p->buckets, p->n_buckets, err);
+}
+
+static void close_predictor(struct predictor *p)
+{
+    syi_batch_free(&p->batch);
+    syi_free(p->length);
+    syi_free(p->inputs);
+    syi_free(p->line);
+    syi_free(p->text);
+    syi_free(p->ids);
+    syi_free(p->lengths);
+    syi_free(p->outputs);
+    syi_free(p->output_bytes);
+}
+
+static size_t words_of(size_t bytes)
+{
+    return (bytes + sizeof(int64_t) - 1) / sizeof(int64_t);
+}
+
+/* ---- a window of lines, on rank 0, then on all ---- */
+
+static int add_line(struct predictor *p, const char *line, size_t bytes, struct sy_error *err)
+{
+    struct syi_bucket longest = syi_buckets_longest(p->buckets, p->n_buckets);
+    struct syi_span span = {line, bytes};
+
+    if (syi_vocabulary_encode(&p->vocabulary, span, NULL, 0) + 1 > (size_t)longest.input_length) {
+        p->length[p->n++] = TOO_LONG;
+        return SY_OK;
+    }
+    int status = SYI_GROW(p->text, p->text_capacity, words_of(p->text_bytes + bytes), err);
+    if (status) return status;
+    if (bytes) memcpy((char *)p->text + p->text_bytes, line, bytes);
+    p->text_bytes += bytes;
+    p->length[p->n++] = (int64_t)bytes;
+    return SY_OK;
+}
+
+static int read_window(struct predictor *p, struct sy_error *err)
+{
+    const char *line;
+    size_t bytes;
+    int got = 1, status = SY_OK;
+
+    while (!status && p->n < p->capacity) {
+        got = p->job->next(p->job->arg, &line, &bytes);
+        if (got <= 0) break;
+        status = add_line(p, line, bytes, err);
+    }
+    if (got < 0)
+        return syi_error(err, got, "predict: reading the input failed behind line %lld",
+                         (long long)p->first + p->n);
+    return status;
+}
+
+/* The same lines on all ranks: sizes first, then lengths, then the text. */
+static int share_window(struct predictor *p, struct sy_error *err)
+{
+    int64_t sizes[2] = {p->n, (int64_t)p->text_bytes};
+    int status = syi_share_words(&p->share, sizes, 2, err);
+
+    if (status) return status;
+    p->n = (int32_t)sizes[0];
+    p->text_bytes = (size_t)sizes[1];
+    status = SYI_GROW(p->text, p->text_capacity, words_of(p->text_bytes), err);
+    if (!status) status = syi_share_words(&p->share, p->length, (size_t)p->n, err);
+    if (!status) status = syi_share_words(&p->share, p->text, words_of(p->text_bytes), err);
+    return status;
+}
+
+static void find_inputs(struct predictor *p)
+{
+    const char *at = (const char *)p->text;
+
+    p->n_fits = 0;
+    for (int32_t i = 0; i < p->n; i++) {
+        if (p->length[i] == TOO_LONG) continue;
+        p->line[p->n_fits] = i;
+        p->inputs[p->n_fits++] = (struct syi_span){p->length[i] ? at : "", (size_t)p->length[i]};
+        at += p->length[i];
+    }
+}
+
+/* ---- answers ---- */
+
+static int decode_batch(struct predictor *p, const struct syi_eval_batches *batches, int32_t index,
+                        struct sy_error *err)
+{
+    size_t width = (size_t)p->decode_length;
+    int status = syi_eval_batches_fetch(batches, index, &p->batch, err);
+
+    if (!status) status = syi_engine_decode(p->engine, &p->batch, p->ids, p->lengths, err);
+    for (int32_t row = 0; !status && row < p->batch.n_real; row++) {
+        int32_t line = p->line[p->batch.items[row]];
+        p->output_bytes[line] =
+            (int32_t)syi_vocabulary_decode(&p->vocabulary, p->ids + (size_t)row * width,
+                                           (size_t)p->lengths[row], p->outputs + (size_t)line * width, width);
+    }
+    return status;
+}
+
+static int decode_window(struct predictor *p, struct sy_error *err)
+{
+    struct syi_eval_batches batches;
+    int status = syi_eval_batches_create(&batches, &p->vocabulary, p->buckets, p->n_buckets, p->batch.rows,
+                                         p->inputs, NULL, p->n_fits, err);
+
+    if (status) return status;
+    for (int32_t i = 0; !status && i < batches.n_batches; i++) status = decode_batch(p, &batches, i, err);
+    syi_eval_batches_free(&batches);
+    return status;
+}
+
+static int write_window(struct predictor *p, struct sy_error *err)
+{
+    const struct syi_predict_job *job = p->job;
+    int status = SY_OK;
+
+    for (int32_t i = 0; !status && i < p->n; i++) {
+        int too_long = p->length[i] == TOO_LONG;
+        const char *text = too_long ? "" : p->outputs + (size_t)i * (size_t)p->decode_length;
+        status = job->put(job->arg, p->first + i, text, too_long ? 0 : (size_t)p->output_bytes[i], too_long);
+    }
+    return status ? syi_error(err, status, "predict: writing the output failed") : SY_OK;
+}
+
+static int predict_all(struct predictor *p, struct sy_error *err)
+{
+    int status;
+
+    do {
+        p->first += p->n;
+        p->n = 0;
+        p->text_bytes = 0;
+        status = p->rank->rank == 0 ? read_window(p, err) : SY_OK;
+        if (!status) status = share_window(p, err);
+        if (status) return status;
+        find_inputs(p);
+        status = decode_window(p, err);
+        if (!status && p->rank->rank == 0) status = write_window(p, err);
+    } while (!status && p->n == p->capacity);
+    return status;
+}
+
+/* ---- the whole ---- */
+
+static void introduce(const struct predictor *p, int64_t step)
+{
+    char text[512], line[640];
+
+    if (p->rank->rank != 0 || !p->job->report.line) return;
+    syi_rank_describe(p->rank, text, sizeof(text));
+    snprintf(line, sizeof(line), "%s; checkpoint of step %lld", text, (long long)step);
+    p->job->report.line(p->job->report.arg, line);
+}
+
+static int predict_rank(void *arg, const struct syi_rank *rank, struct sy_error *err)
+{
+    const struct syi_predict_job *job = arg;
+    struct syi_checkpoint_meta meta = {0};
+    struct predictor p = {.job = job, .rank = rank};
+    int status = syi_engine_new(job->launch.config, rank, SYI_USE_DECODE, 0, &p.engine, err);
+
+    if (!status)
+        status = syi_checkpoint_load(job->run_dir, job->checkpoint, syi_engine_session(p.engine), rank->comm,
+                                     0, &meta, err);
+    if (!status) status = open_predictor(&p, err);
+    if (!status) {
+        introduce(&p, meta.step);
+        status = predict_all(&p, err);
+    }
+    close_predictor(&p);
+    syi_engine_free(p.engine);
+    return status;
+}
+
+int syi_predict_run(const struct syi_predict_job *job, struct sy_error *err)
+{
+    struct syi_predict_job copy = *job;
+    return syi_launch_run(&job->launch, predict_rank, &copy, err);
+}

@@ -1,0 +1,521 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Checkpoints: the same bytes from every mesh, read back by every other; what is damaged, of another model or
+ * unfinished is never loaded; a failure leaves the earlier checkpoints. Sessions hold tensors and no ops. */
+#include "config.h"
+
+#include <criterion/criterion.h>
+#include <fcntl.h>
+#include <math.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "train/checkpoint.h"
+
+/* ---- a model ---- */
+
+static const struct spec {
+    const char *name;
+    int kind, dtype, rank;
+    int64_t dim[3];
+    uint8_t axis[3];
+} model[] = {
+    {"decoder/norm/scale", SYI_PARAM, SY_F32, 1, {10, 1, 1}, {SYI_AXIS_EMBED}},
+    {"encoder/experts/wi/kernel",
+     SYI_PARAM,
+     SY_F32,
+     3,
+     {4, 6, 8},
+     {SYI_AXIS_EXPERT, SYI_AXIS_EMBED, SYI_AXIS_EXPERT_MLP}},
+    {"encoder/mlp/wi/kernel", SYI_PARAM, SY_F32, 2, {6, 16, 1}, {SYI_AXIS_EMBED, SYI_AXIS_MLP}},
+    {"token_embedder/embedding", SYI_PARAM, SY_F32, 2, {12, 5, 1}, {SYI_AXIS_VOCAB, SYI_AXIS_EMBED}},
+    {"state/param_states/0/mu/encoder/mlp/wi/kernel",
+     SYI_STATE,
+     SY_F32,
+     2,
+     {6, 16, 1},
+     {SYI_AXIS_EMBED, SYI_AXIS_MLP}},
+    {"state/param_states/0/nu/encoder/rows",
+     SYI_STATE,
+     SY_BF16,
+     2,
+     {8, 3, 1},
+     {SYI_AXIS_BATCH, SYI_AXIS_EMBED}},
+    {"state/step", SYI_STATE, SY_I64, 1, {1, 1, 1}, {0}},
+    {"batch/ids", SYI_INPUT, SY_I32, 1, {4, 1, 1}, {0}},
+};
+enum { TENSORS = SYI_COUNT(model) };
+
+enum job { SAVE, LOAD, LOAD_PARAMS };
+
+/* One visit of all ranks. */
+struct visit {
+    enum job job;
+    int data, expert, model;
+    int64_t step;
+    int keep;
+    uint64_t seed;                   /* of the values written or expected */
+    int odd_rank;                    /* whose model differs, -1: none, -2: all */
+    int mlp;                         /* extent of the differing model's mlp axis; 0: it lacks the embedding */
+    struct syi_checkpoint_meta meta; /* of rank 0 */
+};
+
+static char folder[64], run[80];
+
+static void make_folder(void)
+{
+    snprintf(folder, sizeof folder, "/tmp/sy-ckpt-XXXXXX");
+    cr_assert(mkdtemp(folder) != NULL);
+    snprintf(run, sizeof run, "%s/run", folder);
+    cr_assert_eq(syi_make_folders(run, NULL), SY_OK);
+}
+
+static void remove_folder(void)
+{
+    char command[128];
+    snprintf(command, sizeof command, "rm -rf %s", folder);
+    cr_assert_eq(system(command), 0);
+}
+
+TestSuite(checkpoint, .init = make_folder, .fini = remove_folder);
+
+static void add_tensor(struct syi_program *program, const struct syi_mesh *mesh, const struct spec *spec,
+                       int mlp)
+{
+    struct syi_tensor global = {.rank = (uint8_t)spec->rank};
+    int64_t dim[3];
+    memcpy(global.axis, spec->axis, sizeof spec->axis);
+    uint8_t split[SY_MAX_DIMS];
+    syi_mesh_spec(mesh, &global, split);
+    for (int d = 0; d < spec->rank; d++) {
+        dim[d] = mlp && spec->axis[d] == SYI_AXIS_MLP ? mlp : spec->dim[d];
+        cr_assert_eq(dim[d] % syi_mesh_size(mesh, split[d]), 0);
+        dim[d] /= syi_mesh_size(mesh, split[d]);
+    }
+    int t = syi_tensor_add(program, spec->name, spec->kind, spec->dtype, spec->rank, dim, spec->axis);
+    cr_assert_geq(t, 0);
+    memcpy(program->tensor[t].split, split, sizeof split);
+}
+
+/* other: -1 the model above; 0: without the embedding; else with another mlp. */
+static struct syi_session *make_session(struct syi_comm *comm, struct syi_backend *backend,
+                                        const struct syi_mesh *mesh, int other)
+{
+    struct syi_session *session = NULL;
+    struct syi_program *program;
+    struct sy_error err = {0};
+    struct syi_session_options options = {.backend = backend, .comm = comm, .mesh = mesh, .reproducible = 1};
+    int index;
+    cr_assert_eq(syi_session_new(&options, &session, &err), SY_OK, "%s", err.text);
+    cr_assert_eq(syi_program_new("test", &program, &err), SY_OK);
+    for (int i = 0; i < TENSORS; i++)
+        if (other != 0 || !strstr(model[i].name, "embedding"))
+            add_tensor(program, mesh, &model[i], other > 0 ? other : 0);
+    cr_assert_eq(syi_session_add(session, program, &index, &err), SY_OK);
+    cr_assert_eq(syi_session_bind(session, &err), SY_OK, "%s", err.text);
+    return session;
+}
+
+/* ---- values: a function of seed, tensor and global index ---- */
+
+static uint64_t value_at(const struct syi_shared *shared, uint64_t seed, int64_t index)
+{
+    uint64_t mix = seed * 0x9e3779b97f4a7c15u + (uint64_t)index * 0xbf58476d1ce4e5b9u;
+    for (const char *at = shared->name; *at; at++) mix = (mix ^ (uint64_t)*at) * 0x100000001b3u;
+    return mix ^ mix >> 29;
+}
+
+static int64_t global_index(const struct syi_shared *shared, int64_t local)
+{
+    int64_t at[SY_MAX_DIMS] = {0}, index = 0;
+    for (int d = shared->tensor.rank - 1; d >= 0; d--) {
+        at[d] = local % shared->tensor.dim[d] + shared->tensor.first[d];
+        local /= shared->tensor.dim[d];
+    }
+    for (int d = 0; d < shared->tensor.rank; d++) index = index * shared->global[d] + at[d];
+    return index;
+}
+
+static int is_saved(const struct syi_shared *shared, int with_state)
+{
+    return shared->info.kind == SYI_PARAM || (with_state && shared->info.kind == SYI_STATE);
+}
+
+static void fill(const struct syi_session *session, uint64_t seed)
+{
+    const struct syi_shared *shared;
+    for (size_t i = 0; (shared = syi_session_shared(session, i)); i++) {
+        size_t size = syi_dtype_bytes(shared->tensor.dtype);
+        for (int64_t e = 0; e < syi_tensor_count(&shared->info); e++) {
+            uint64_t value = value_at(shared, seed, global_index(shared, e));
+            memcpy((char *)shared->tensor.data + (size_t)e * size, &value, size);
+        }
+    }
+}
+
+/* Counted, not asserted: Criterion's asserts leave a thread without cleaning up. */
+static int count_wrong(const struct syi_session *session, uint64_t seed, int with_state)
+{
+    const struct syi_shared *shared;
+    int wrong = 0;
+    for (size_t i = 0; (shared = syi_session_shared(session, i)); i++) {
+        size_t size = syi_dtype_bytes(shared->tensor.dtype);
+        for (int64_t e = 0; e < syi_tensor_count(&shared->info); e++) {
+            uint64_t value =
+                value_at(shared, is_saved(shared, with_state) ? seed : 999, global_index(shared, e));
+            wrong += memcmp((char *)shared->tensor.data + (size_t)e * size, &value, size) != 0;
+        }
+    }
+    return wrong;
+}
+
+/* ---- a visit ---- */
+
+static int visit_rank(void *arg, struct syi_comm *comm, struct sy_error *err)
+{
+    struct visit *v = arg;
+    struct syi_mesh mesh;
+    struct syi_backend *backend = NULL;
+    struct syi_checkpoint_meta meta = v->meta;
+    int status = syi_mesh_new(&mesh, comm->ranks, v->data, v->expert, v->model, 4, err);
+    if (!status) status = syi_backend_open("null", NULL, NULL, &backend, err);
+    if (status) return status;
+    int odd = v->odd_rank == -2 || v->odd_rank == comm->rank;
+    struct syi_session *session = make_session(comm, backend, &mesh, odd ? v->mlp : -1);
+    fill(session, v->job == SAVE ? v->seed : 999);
+    if (v->job == SAVE)
+        status = syi_checkpoint_save(run, session, comm, &meta, v->keep, err);
+    else
+        status = syi_checkpoint_load(run, v->step, session, comm, v->job == LOAD, &meta, err);
+    int wrong = status ? 0 : count_wrong(session, v->seed, v->job != LOAD_PARAMS);
+    if (status && v->job != SAVE) wrong = count_wrong(session, 999, 1); /* a refused load changes nothing */
+    if (wrong && v->job != SAVE) status = syi_error(err, SY_EINTERNAL, "%d elements are wrong", wrong);
+    if (comm->rank == 0) v->meta = meta;
+    syi_session_free(session);
+    syi_backend_close(backend);
+    return status;
+}
+
+static int visit(struct visit *v, struct sy_error *err)
+{
+    int ranks = v->data * v->expert * v->model;
+    if (ranks > 1) return syi_comm_thread_run(ranks, visit_rank, v, err);
+    struct syi_comm self;
+    syi_comm_self(&self);
+    return visit_rank(v, &self, err);
+}
+
+static struct visit a_visit(enum job job, int data, int expert, int model_size, int64_t step)
+{
+    return (struct visit){.job = job,
+                          .data = data,
+                          .expert = expert,
+                          .model = model_size,
+                          .step = step,
+                          .seed = (uint64_t)(step > 0 ? step : 1),
+                          .odd_rank = -1,
+                          .mlp = 32,
+                          .meta = {.step = step, .examples = 7 * step, .best_metric = NAN, .best_step = -1}};
+}
+
+static struct syi_checkpoint_meta save(int data, int expert, int model_size, int64_t step)
+{
+    struct visit v = a_visit(SAVE, data, expert, model_size, step);
+    struct sy_error err = {0};
+    cr_assert_eq(visit(&v, &err), SY_OK, "%s", err.text);
+    return v.meta;
+}
+
+/* want: the step whose values must be there. */
+static struct syi_checkpoint_meta load(enum job job, int data, int expert, int model_size, int64_t step,
+                                       int64_t want)
+{
+    struct visit v = a_visit(job, data, expert, model_size, step);
+    struct sy_error err = {0};
+    v.seed = (uint64_t)want;
+    cr_assert_eq(visit(&v, &err), SY_OK, "%s", err.text);
+    cr_expect_eq(v.meta.step, want);
+    return v.meta;
+}
+
+static void check_refused(struct visit v, int code, const char *words)
+{
+    struct sy_error err = {0};
+    cr_expect_eq(visit(&v, &err), code, "%s", err.text);
+    cr_expect(strstr(err.text, words) != NULL, "\"%s\" lacks \"%s\"", err.text, words);
+}
+
+/* ---- files ---- */
+
+static const char *file_of(const char *name)
+{
+    static char path[256];
+    snprintf(path, sizeof path, "%s/checkpoints/%s", run, name);
+    return path;
+}
+
+static int there(const char *name)
+{
+    return access(file_of(name), F_OK) == 0;
+}
+
+static void rename_to(const char *from, const char *to)
+{
+    char old[256];
+    snprintf(old, sizeof old, "%s", file_of(from));
+    cr_assert_eq(rename(old, file_of(to)), 0);
+}
+
+static void flip_last_byte(const char *name)
+{
+    int fd = open(file_of(name), O_RDWR);
+    struct stat info;
+    char byte;
+    cr_assert_geq(fd, 0);
+    cr_assert_eq(fstat(fd, &info), 0);
+    cr_assert_eq(pread(fd, &byte, 1, info.st_size - 1), 1);
+    byte ^= 1;
+    cr_assert_eq(pwrite(fd, &byte, 1, info.st_size - 1), 1);
+    close(fd);
+}
+
+static void check_same_files(const char *a, const char *b)
+{
+    char *x, *y;
+    size_t n, m;
+    cr_assert_eq(syi_file_read(file_of(a), &x, &n, NULL), SY_OK);
+    cr_assert_eq(syi_file_read(file_of(b), &y, &m, NULL), SY_OK);
+    cr_expect(n == m && memcmp(x, y, n) == 0, "%s and %s differ", a, b);
+    syi_free(x);
+    syi_free(y);
+}
+
+/* ---- what must work ---- */
+
+static const int meshes[][3] = {{1, 1, 1}, {2, 1, 1}, {4, 1, 1}, {1, 2, 1},
+                                {1, 1, 2}, {2, 2, 1}, {1, 1, 4}, {2, 2, 2}};
+
+Test(checkpoint, the_same_bytes_from_every_mesh)
+{
+    struct syi_checkpoint_meta first = save(1, 1, 1, 5);
+    cr_expect_eq(strlen(first.params_sha256), 64);
+    cr_expect_eq(strlen(first.state_sha256), 64);
+    for (size_t i = 1; i < SYI_COUNT(meshes); i++) {
+        rename_to("5", "first");
+        struct syi_checkpoint_meta meta = save(meshes[i][0], meshes[i][1], meshes[i][2], 5);
+        cr_expect_str_eq(meta.params_sha256, first.params_sha256);
+        cr_expect_str_eq(meta.state_sha256, first.state_sha256);
+        check_same_files("first/params.safetensors", "5/params.safetensors");
+        check_same_files("first/state.safetensors", "5/state.safetensors");
+        check_same_files("first/meta.json", "5/meta.json");
+        char command[512];
+        snprintf(command, sizeof command, "rm -r %s", file_of("first"));
+        cr_assert_eq(system(command), 0);
+    }
+}
+
+Test(checkpoint, every_mesh_reads_what_another_wrote)
+{
+    save(2, 1, 1, 3);
+    for (size_t i = 0; i < SYI_COUNT(meshes); i++) {
+        load(LOAD, meshes[i][0], meshes[i][1], meshes[i][2], -1, 3);
+        load(LOAD_PARAMS, meshes[i][0], meshes[i][1], meshes[i][2], 3, 3);
+    }
+}
+
+Test(checkpoint, where_training_stands)
+{
+    static const double best[] = {0.1, INFINITY, -INFINITY, NAN};
+    for (size_t i = 0; i < SYI_COUNT(best); i++) {
+        struct visit v = a_visit(SAVE, 1, 1, 1, 40);
+        struct sy_error err = {0};
+        v.meta.best_metric = best[i];
+        v.meta.best_step = 20;
+        v.meta.stale = 2;
+        cr_assert_eq(visit(&v, &err), SY_OK, "%s", err.text);
+        struct syi_checkpoint_meta back = load(LOAD, 1, 1, 1, -1, 40);
+        cr_expect(back.best_metric == best[i] || (isnan(best[i]) && isnan(back.best_metric)));
+        cr_expect(back.best_step == 20 && back.stale == 2 && back.examples == 280);
+        cr_expect_str_eq(back.params_sha256, v.meta.params_sha256);
+        cr_expect_str_eq(back.state_sha256, v.meta.state_sha256);
+    }
+}
+
+Test(checkpoint, the_latest_of_several)
+{
+    cr_expect_eq(syi_checkpoint_latest(run), -1);
+    save(1, 1, 1, 9);
+    save(2, 1, 1, 100);
+    save(1, 1, 1, 20);
+    cr_expect_eq(syi_checkpoint_latest(run), 100);
+    load(LOAD, 2, 2, 1, -1, 100);
+    load(LOAD, 1, 1, 1, 20, 20);
+    save(1, 1, 1, 0);
+    load(LOAD_PARAMS, 1, 1, 1, 9, 9);
+}
+
+Test(checkpoint, old_ones_go_and_the_one_just_written_stays)
+{
+    for (int64_t step = 10; step <= 40; step += 10) save(1, 1, 1, step);
+    struct visit v = a_visit(SAVE, 2, 1, 1, 50);
+    v.keep = 2;
+    cr_assert_eq(visit(&v, NULL), SY_OK);
+    cr_expect(!there("10") && !there("20") && !there("30") && there("40") && there("50"));
+    v = a_visit(SAVE, 1, 1, 1, 5); /* a run that went back */
+    v.keep = 1;
+    cr_assert_eq(visit(&v, NULL), SY_OK);
+    cr_expect(there("5") && !there("40") && there("50"));
+    load(LOAD, 1, 1, 1, 5, 5);
+}
+
+Test(checkpoint, the_same_step_again_replaces)
+{
+    struct visit v = a_visit(SAVE, 2, 1, 1, 8);
+    v.seed = 1234;
+    cr_assert_eq(visit(&v, NULL), SY_OK);
+    save(1, 2, 1, 8);
+    load(LOAD, 1, 1, 1, -1, 8);
+    cr_expect(!there("8.tmp") && !there("8.old"));
+}
+
+/* ---- interrupted ---- */
+
+Test(checkpoint, a_kill_between_the_renames_loses_nothing)
+{
+    save(1, 1, 1, 8);
+    rename_to("8", "8.old");
+    cr_expect_eq(syi_checkpoint_latest(run), 8);
+    load(LOAD, 2, 1, 1, -1, 8);
+    save(1, 1, 1, 9); /* gives it its name back */
+    cr_expect(there("8") && there("9") && !there("8.old"));
+    load(LOAD, 1, 1, 1, 8, 8);
+}
+
+Test(checkpoint, an_unfinished_one_does_not_count)
+{
+    save(1, 1, 1, 8);
+    save(1, 1, 1, 12);
+    rename_to("12", "12.tmp");
+    cr_assert_eq(mkdir(file_of("13"), 0777),
+                 0); /* a folder without meta.json, and names that are none of ours */
+    cr_assert_eq(mkdir(file_of("014"), 0777), 0);
+    cr_assert_eq(mkdir(file_of("15x"), 0777), 0);
+    cr_assert_eq(mkdir(file_of("99999999999999999999999"), 0777), 0);
+    cr_expect_eq(syi_checkpoint_latest(run), 8);
+    load(LOAD, 1, 1, 1, -1, 8);
+    check_refused(a_visit(LOAD, 2, 1, 1, 12), SY_ENOENT, "holds no checkpoint of step 12; there are: 8");
+    save(1, 1, 1, 16);
+    cr_expect(!there("12.tmp") && there("13") && there("014") && there("15x"));
+}
+
+/* ---- refused ---- */
+
+Test(checkpoint, none_there)
+{
+    check_refused(a_visit(LOAD, 1, 1, 1, -1), SY_ENOENT, "holds no checkpoint: train first");
+    check_refused(a_visit(LOAD, 2, 1, 1, 7), SY_ENOENT, "holds no checkpoint: train first");
+}
+
+Test(checkpoint, corrupt_files)
+{
+    static const char *const names[] = {"60/params.safetensors", "60/state.safetensors"};
+    for (size_t i = 0; i < SYI_COUNT(names); i++) {
+        for (int64_t step = 20; step <= 60; step += 20) save(1, 1, 1, step);
+        flip_last_byte(names[i]);
+        check_refused(a_visit(LOAD, 1, 1, 1, -1), SY_EFORMAT, names[i]);
+        check_refused(a_visit(LOAD, 2, 1, 1, -1), SY_EFORMAT, "is corrupt: the SHA-256");
+        check_refused(a_visit(LOAD, 1, 1, 1, 60), SY_EFORMAT, "try --checkpoint with another step: 40, 20");
+        load(LOAD, 1, 1, 1, 40, 40);
+    }
+    load(LOAD_PARAMS, 1, 1, 1, -1, 60); /* the state file is not looked at */
+}
+
+Test(checkpoint, files_cut_short_or_missing)
+{
+    save(1, 1, 1, 6);
+    cr_assert_eq(truncate(file_of("6/params.safetensors"), 700), 0);
+    check_refused(a_visit(LOAD, 1, 1, 1, -1), SY_EFORMAT, "6/params.safetensors");
+    check_refused(a_visit(LOAD, 4, 1, 1, -1), SY_EFORMAT, "there is no other checkpoint in this run");
+    save(1, 1, 1, 7);
+    cr_assert_eq(unlink(file_of("7/state.safetensors")), 0);
+    check_refused(a_visit(LOAD, 2, 1, 1, -1), SY_ENOENT, "7/state.safetensors");
+    cr_assert_eq(truncate(file_of("7/meta.json"), 20), 0);
+    check_refused(a_visit(LOAD, 2, 1, 1, -1), SY_EFORMAT, "7/meta.json");
+    cr_assert_eq(
+        syi_file_write(file_of("7/meta.json"), "{\"format_version\": 2, \"switchyard\": \"9.9\"}", 42, NULL),
+        SY_OK);
+    check_refused(a_visit(LOAD, 1, 1, 1, -1), SY_EUNSUPPORTED,
+                  "checkpoint format 2, written by switchyard 9.9");
+    cr_assert_eq(syi_file_write(file_of("7/meta.json"), "{\"format_version\": 1, \"step\": 7.5}", 34, NULL),
+                 SY_OK);
+    check_refused(a_visit(LOAD, 1, 1, 1, -1), SY_EFORMAT, "\"step\" is no whole number");
+}
+
+Test(checkpoint, a_renamed_folder)
+{
+    save(1, 1, 1, 6);
+    rename_to("6", "7");
+    check_refused(a_visit(LOAD, 1, 1, 1, -1), SY_EFORMAT, "is of step 6: the folder was renamed");
+}
+
+Test(checkpoint, of_another_model)
+{
+    struct visit v = a_visit(LOAD, 2, 1, 1, -1);
+    save(1, 1, 1, 6);
+    v.odd_rank = -2;
+    v.seed = 999;
+    check_refused(v, SY_EMISMATCH,
+                  "checkpoint of another model: target/encoder/mlp/wi/kernel has shape F32 [6,16], the run "
+                  "file's model "
+                  "wants F32 [6,32]");
+    v.mlp = 0;
+    check_refused(v, SY_EMISMATCH,
+                  "it has target/token_embedder/embedding, which the run file's model lacks");
+    v.job = SAVE;
+    v.meta.step = 10;
+    cr_assert_eq(visit(&v, NULL), SY_OK);
+    check_refused(a_visit(LOAD, 1, 1, 1, -1), SY_EMISMATCH,
+                  "it lacks target/token_embedder/embedding, which the run file's model has");
+}
+
+/* ---- failing while saving ---- */
+
+Test(checkpoint, one_rank_that_fails_stops_all_and_leaves_no_trace)
+{
+    struct visit v = a_visit(SAVE, 4, 1, 1, 12);
+    save(1, 1, 1, 6);
+    v.odd_rank = 2; /* its plan does not fit the file that rank 0 made */
+    check_refused(v, SY_EMISMATCH, "checkpoint of step 12 was not written, earlier ones are kept");
+    cr_expect(!there("12") && !there("12.tmp") && there("6"));
+    load(LOAD, 1, 1, 1, -1, 6);
+}
+
+Test(checkpoint, a_full_disk)
+{
+    struct rlimit limit = {600, RLIM_INFINITY}, before;
+    save(1, 1, 1, 6);
+    save(1, 1, 1, 12);
+    cr_assert_eq(getrlimit(RLIMIT_FSIZE, &before), 0);
+    limit.rlim_max = before.rlim_max;
+    signal(SIGXFSZ, SIG_IGN);
+    cr_assert_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    struct visit v = a_visit(SAVE, 2, 1, 1, 12);
+    struct sy_error err = {0};
+    int status = visit(&v, &err);
+    cr_assert_eq(setrlimit(RLIMIT_FSIZE, &before), 0);
+    cr_expect_eq(status, SY_EIO);
+    cr_expect(strstr(err.text, "params.safetensors") != NULL, "%s", err.text);
+    cr_expect(there("12") && there("6") && !there("12.tmp"));
+    load(LOAD, 1, 1, 1, -1, 12);
+}
+
+Test(checkpoint, a_folder_that_cannot_be_made)
+{
+    char path[128];
+    snprintf(path, sizeof path, "%s/checkpoints", run);
+    cr_assert_eq(syi_file_write(path, "x", 1, NULL), SY_OK);
+    check_refused(a_visit(SAVE, 2, 1, 1, 12), SY_ENOENT, path); /* ENOTDIR */
+}

@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The run directory: names, files, and a lock that holds against the living, not against the dead. */
+#include "config.h"
+
+#include <criterion/criterion.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "train/run_dir.h"
+
+static char folder[64], path[96], lock[128];
+
+static void make_folder(void)
+{
+    snprintf(folder, sizeof folder, "/tmp/sy-run-XXXXXX");
+    cr_assert(mkdtemp(folder) != NULL);
+    snprintf(path, sizeof path, "%s/a/run", folder);
+    snprintf(lock, sizeof lock, "%s/lock", path);
+}
+
+static void remove_folder(void)
+{
+    char command[192];
+    snprintf(command, sizeof command, "chmod -R u+w %s; rm -rf %s", folder, folder);
+    cr_assert_eq(system(command), 0);
+}
+
+TestSuite(run_dir, .init = make_folder, .fini = remove_folder);
+
+static void put_lock(const char *text)
+{
+    cr_assert_eq(syi_make_folders(path, NULL), SY_OK);
+    cr_assert_eq(syi_file_write(lock, text, strlen(text), NULL), SY_OK);
+}
+
+static void check_file(const char *name, const char *words)
+{
+    char file[160], *text = NULL;
+    size_t bytes;
+    snprintf(file, sizeof file, "%s/%s", path, name);
+    cr_assert_eq(syi_file_read(file, &text, &bytes, NULL), SY_OK, "%s", file);
+    cr_expect(strstr(text, words) != NULL, "%s holds \"%s\", not \"%s\"", file, text, words);
+    syi_free(text);
+}
+
+static void check_refused(const char *words)
+{
+    struct syi_run_dir dir;
+    struct sy_error err = {0};
+    cr_assert_eq(syi_run_dir_open(path, &dir, &err), SY_EBUSY, "%s", err.text);
+    cr_expect(strstr(err.text, words) != NULL, "\"%s\" lacks \"%s\"", err.text, words);
+    cr_expect(strstr(err.text, path) != NULL);
+    cr_expect_eq(dir.locked, 0);
+    syi_run_dir_close(&dir);
+    cr_expect_eq(access(lock, F_OK), 0, "the lock is still there");
+}
+
+static void check_taken(const char *words)
+{
+    struct syi_run_dir dir;
+    struct sy_error err = {0};
+    cr_assert_eq(syi_run_dir_open(path, &dir, &err), SY_OK, "%s", err.text);
+    if (words) check_file("log", words);
+    syi_run_dir_close(&dir);
+    cr_expect_neq(access(lock, F_OK), 0, "the lock was removed");
+}
+
+Test(run_dir, holds_what_was_written)
+{
+    struct syi_run_dir dir;
+    struct sy_error err = {0};
+    static struct syi_config config, back;
+    cr_assert_eq(syi_config_defaults(&config, &err), SY_OK);
+    cr_assert_eq(syi_config_set(&config, "train.steps=77", &err), SY_OK);
+    cr_assert_eq(syi_run_dir_exists(path), 0);
+    cr_assert_eq(syi_run_dir_open(path, &dir, &err), SY_OK, "%s", err.text);
+    cr_expect_eq(syi_run_dir_exists(path), 0, "a locked folder without run.conf holds no run");
+    cr_assert_eq(syi_run_dir_write_config(&dir, &config, &err), SY_OK, "%s", err.text);
+    cr_assert_eq(syi_run_dir_status(&dir, "running", &err), SY_OK, "%s", err.text);
+    syi_run_dir_log(&dir, "first line");
+    syi_run_dir_log(&dir, "second line");
+    syi_run_dir_close(&dir);
+    cr_expect_eq(syi_run_dir_exists(path), 1);
+    check_file("status", "running\n");
+    check_file("log", " first line\n");
+    check_file("log", " second line\n");
+    cr_assert_eq(syi_run_dir_read_config(path, &back, &err), SY_OK, "%s", err.text);
+    cr_expect_eq(back.train.steps, 77);
+}
+
+Test(run_dir, reading_what_is_no_run)
+{
+    static struct syi_config config;
+    struct sy_error none = {0}, empty = {0};
+    cr_assert_eq(syi_run_dir_read_config(path, &config, &none), SY_ENOENT);
+    cr_expect(strstr(none.text, path) != NULL, "%s", none.text);
+    cr_assert_eq(syi_run_dir_read_config(folder, &config, &empty), SY_ENOENT);
+    cr_expect(strstr(empty.text, "holds no run") != NULL, "%s", empty.text);
+}
+
+Test(run_dir, names_are_unique)
+{
+    char first[SYI_CONFIG_STRING], second[SYI_CONFIG_STRING], small[12];
+    struct sy_error err = {0};
+    cr_assert_eq(chdir(folder), 0);
+    /* the clock may tick between the calls: then the names differ by themselves */
+    for (int i = 0; i < 3; i++) {
+        cr_assert_eq(syi_run_dir_name("g2p", first, sizeof first, &err), SY_OK, "%s", err.text);
+        cr_expect_eq(strncmp(first, "runs/g2p-20", 11), 0, "%s", first);
+        cr_assert_eq(syi_make_folders(first, NULL), SY_OK);
+        cr_assert_eq(syi_run_dir_name("g2p", second, sizeof second, &err), SY_OK);
+        cr_expect_str_neq(first, second);
+        cr_expect_neq(access(second, F_OK), 0);
+    }
+    cr_expect_eq(syi_run_dir_name("g2p", small, sizeof small, NULL), SY_EINVAL);
+    cr_expect_eq(syi_run_dir_name("", first, sizeof first, NULL), SY_EINVAL);
+    cr_expect_eq(syi_run_dir_name("../x", first, sizeof first, NULL), SY_EINVAL);
+    cr_expect_eq(syi_run_dir_name("a/b", first, sizeof first, NULL), SY_EINVAL);
+}
+
+/* ---- the lock ---- */
+
+Test(run_dir, a_live_lock_names_its_owner)
+{
+    struct syi_run_dir dir;
+    char words[64];
+    cr_assert_eq(syi_run_dir_open(path, &dir, NULL), SY_OK);
+    snprintf(words, sizeof words, "in use by process %d on this host", (int)getpid());
+    check_refused(words);
+    syi_run_dir_close(&dir);
+    check_taken(NULL);
+}
+
+Test(run_dir, another_process_is_refused_and_inherits_after_a_kill)
+{
+    int ready[2];
+    char byte, words[64];
+    cr_assert_eq(pipe(ready), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        struct syi_run_dir dir;
+        if (syi_run_dir_open(path, &dir, NULL) || write(ready[1], "x", 1) != 1) _exit(1);
+        for (;;) pause();
+    }
+    cr_assert_eq(read(ready[0], &byte, 1), 1);
+    snprintf(words, sizeof words, "process %d on this host", (int)child);
+    check_refused(words);
+    kill(child, SIGKILL);
+    siginfo_t info;
+    cr_assert_eq(waitid(P_PID, (id_t)child, &info, WEXITED | WNOWAIT), 0); /* dead, not yet collected */
+    snprintf(words, sizeof words, "took over the lock of process %d", (int)child);
+    check_taken(words);
+    waitpid(child, NULL, 0);
+}
+
+static void put_owner(const char *host, long pid, long start)
+{
+    char text[320];
+    snprintf(text, sizeof text, "%s %ld %ld\n", host, pid, start);
+    put_lock(text);
+}
+
+static const char *this_host(void)
+{
+    static char host[256];
+    cr_assert_eq(gethostname(host, sizeof host - 1), 0);
+    return host;
+}
+
+Test(run_dir, a_dead_owner_is_followed)
+{
+    pid_t child = fork();
+    if (child == 0) _exit(0);
+    waitpid(child, NULL, 0);
+    put_owner(this_host(), child, 5);
+    check_taken("which runs no more");
+}
+
+Test(run_dir, a_pid_in_use_again_is_not_the_owner)
+{
+    if (access("/proc/self/stat", R_OK)) cr_skip("no /proc: start times are unknown");
+    put_owner(this_host(), getpid(), 1);
+    check_taken("which runs no more");
+    put_owner(this_host(), getpid(), 0); /* start unknown: the pid decides */
+    check_refused("in use by process");
+}
+
+Test(run_dir, a_lock_of_another_host)
+{
+    put_owner("some-other-host", 1, 1);
+    check_refused("on host some-other-host");
+    check_refused("remove ");
+}
+
+Test(run_dir, a_lock_without_owner)
+{
+    static const char *const odd[] = {"", "garbage\n", "host -3 5\n"};
+    for (size_t i = 0; i < SYI_COUNT(odd); i++) {
+        put_lock(odd[i]);
+        check_refused("names no owner");
+    }
+}
+
+Test(run_dir, of_many_that_follow_a_dead_one_one_wins)
+{
+    enum { CHILDREN = 8 };
+    int won = 0, go[2], done[2];
+    pid_t dead = fork();
+    if (dead == 0) _exit(0);
+    waitpid(dead, NULL, 0);
+    put_owner(this_host(), dead, 5);
+    cr_assert(pipe(go) == 0 && pipe(done) == 0);
+    for (int i = 0; i < CHILDREN; i++) {
+        if (fork()) continue;
+        struct syi_run_dir dir;
+        char byte;
+        if (read(go[0], &byte, 1) != 1) _exit(2);
+        char result = syi_run_dir_open(path, &dir, NULL) == SY_OK ? 'y' : 'n';
+        if (write(done[1], &result, 1) != 1) _exit(2);
+        if (read(go[0], &byte, 1) != 1) _exit(2); /* stays alive until all have tried */
+        _exit(0);
+    }
+    cr_assert_eq(write(go[1], "12345678", CHILDREN), CHILDREN);
+    for (int i = 0; i < CHILDREN; i++) {
+        char result;
+        cr_assert_eq(read(done[0], &result, 1), 1);
+        won += result == 'y';
+    }
+    cr_assert_eq(write(go[1], "12345678", CHILDREN), CHILDREN);
+    while (wait(NULL) > 0) continue;
+    cr_expect_eq(won, 1, "%d processes hold the lock", won);
+}
+
+Test(run_dir, a_lock_taken_by_others_meanwhile_stays)
+{
+    struct syi_run_dir dir;
+    cr_assert_eq(syi_run_dir_open(path, &dir, NULL), SY_OK);
+    cr_assert_eq(unlink(lock), 0);
+    put_owner("some-other-host", 1, 1);
+    syi_run_dir_close(&dir);
+    cr_expect_eq(access(lock, F_OK), 0);
+}
+
+/* ---- what cannot be written ---- */
+
+Test(run_dir, read_only)
+{
+    struct syi_run_dir dir;
+    struct sy_error err = {0};
+    cr_assert_eq(syi_make_folders(path, NULL), SY_OK);
+    cr_assert_eq(chmod(path, 0555), 0);
+    cr_assert_eq(chmod(folder, 0755), 0);
+    if (geteuid() == 0) cr_assert_eq(seteuid(65534), 0); /* root may write anywhere */
+    cr_assert_eq(syi_run_dir_open(path, &dir, &err), SY_EIO);
+    if (getuid() == 0) cr_assert_eq(seteuid(0), 0);
+    cr_expect(strstr(err.text, path) && strstr(err.text, "Permission denied"), "%s", err.text);
+    cr_expect_eq(dir.locked, 0);
+}
+
+Test(run_dir, a_file_in_the_way)
+{
+    struct syi_run_dir dir;
+    struct sy_error err = {0};
+    snprintf(lock, sizeof lock, "%s/a", folder);
+    cr_assert_eq(syi_file_write(lock, "x", 1, NULL), SY_OK);
+    cr_assert_neq(syi_run_dir_open(path, &dir, &err), SY_OK);
+    cr_expect(strstr(err.text, lock) != NULL, "%s", err.text);
+    cr_assert_eq(syi_run_dir_open("", &dir, NULL), SY_EINVAL);
+}
+
+Test(run_dir, nothing_is_written_without_the_lock)
+{
+    struct syi_run_dir dir = {.locked = 0};
+    snprintf(dir.path, sizeof dir.path, "%s", folder);
+    cr_expect_eq(syi_run_dir_status(&dir, "done", NULL), SY_EINTERNAL);
+    syi_run_dir_log(&dir, "goes nowhere");
+}
