@@ -69,7 +69,7 @@ static int clip_factor(struct update *u, int norm)
 static void update_parameter(struct update *u, const struct syi_param *param)
 {
     struct syi_program *p = u->p;
-    syi_scope_push(p, "%s", param->name);
+    p->layer = syi_program_intern(p, param->name);
     SYI_AT(p);
     struct syi_optim o = {.p = p, .config = u->config, .in = u->in, .ok = u->ok};
     o.parameter = syi_tensor_add(p, param->name, SYI_PARAM, SY_F32, param->rank, param->dim, param->axis);
@@ -81,7 +81,6 @@ static void update_parameter(struct update *u, const struct syi_param *param)
     for (; chain[o.transform]; o.transform++) value = chain[o.transform](&o, value);
     SYI_AT(p);
     syi_optim_store(&o, syi_map2(p, SY_MAP_ADD, o.parameter, value), o.parameter);
-    syi_scope_pop(p);
 }
 
 int syi_record_update(const struct syi_config *config, const struct syi_params *params, const uint32_t *leaf_count,
@@ -94,14 +93,13 @@ int syi_record_update(const struct syi_config *config, const struct syi_params *
     u.in.learning_rate = scalar_input(u.p, "learning_rate");
     u.in.correction1 = scalar_input(u.p, "correction1");
     u.in.correction2 = scalar_input(u.p, "correction2");
-    syi_scope_push(u.p, "update");
+    u.p->layer = syi_program_intern(u.p, "global_norm");
     SYI_AT(u.p);
     int norm = global_norm(&u);
     u.ok = syi_map1(u.p, SY_MAP_FINITE, norm, 0);
     u.clip = clip_factor(&u, norm);
     syi_output(u.p, norm, "grad_norm");
     syi_output(u.p, u.ok, "ok");
-    syi_scope_pop(u.p);
     for (size_t i = 0; i < params->n; i++) update_parameter(&u, &params->param[i]);
     status = syi_program_status(u.p, err);
     if (!status) status = syi_program_check(u.p, "record", err);

@@ -153,8 +153,8 @@ struct sy_backend_desc {
 
 /* Sizes of the shared structures in one number: differs when host and plugin were built from different headers. */
 #define SY_ABI_LAYOUT                                                                                        \
-    ((uint32_t)(sizeof(struct sy_tensor) + 1024u * sizeof(struct sy_call) + 1048576u * SY_MAX_DIMS +         \
-                16777216u * sizeof(void *)))
+    ((uint32_t)(sizeof(struct sy_tensor) + 256u * sizeof(struct sy_call) + 65536u * sizeof(struct sy_kernel) +  \
+                4194304u * sizeof(struct sy_collective) + 16777216u * sizeof(void *) + SY_MAX_DIMS))
 
 #ifdef __cplusplus
 }

@@ -168,7 +168,7 @@ Test(abi, constants)
     cr_expect_eq(SY_MAX_DIMS, 5);
     cr_expect_eq(SY_MAX_IN, 16);
     cr_expect_eq(SY_MAX_OUT, 8);
-    cr_expect_eq(SY_ABI_LAYOUT, 139526240u);
+    cr_expect_eq(SY_ABI_LAYOUT, 405815397u);
     cr_expect(SY_F32 == 0 && SY_BF16 == 1 && SY_F64 == 2 && SY_I32 == 3 && SY_I64 == 4 &&
               SY_DTYPE_COUNT == 5);
     cr_expect(SY_COLLECTIVE_ALL_GATHER == 0 && SY_COLLECTIVE_ALL_TO_ALL == 1 &&

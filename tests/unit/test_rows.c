@@ -209,6 +209,21 @@ Test(rows, softmax)
         for (int wild = -20; wild <= 20; wild += 20) softmax(3, 11, sizes[i], wild);
 }
 
+/* Products that underflow leave lanes at -0; lanes that a tail does not have must stay so. */
+Test(rows, tail_leaves_missing_lanes_alone)
+{
+    struct kh k;
+    kh_begin(&k, SY_OP_SOFTMAX_GRAD, NULL, 0);
+    float *p = kh_in(&k, SY_F32, 3, 1, 1, 17), *dp = kh_in(&k, SY_F32, 3, 1, 1, 17);
+    kh_in_absent(&k);
+    for (int i = 0; i < 17; i++) p[i] = 1e-30f, dp[i] = -1e-30f;
+    dp[16] = -0.0f;
+    kh_out(&k, SY_F32, 3, 1, 1, 17);
+    kh_check(&k, "underflow");
+    cr_expect(!signbit(((float *)k.want[0])[16]));
+    kh_end(&k);
+}
+
 /* ---- cross entropy, argmax ---- */
 
 static void xent_inputs(struct kh *k, int B, int T, int V, int wild)

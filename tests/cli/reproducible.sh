@@ -1,0 +1,50 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# The weights after 20 steps of bench/tiny.run have one SHA-256, whatever the threads, the instruction set and the mesh.
+. "$(dirname "$0")/_common.sh"
+data "$here/train.tsv" 500 1
+
+# hash NAME ARGUMENTS...: trains and prints the hash of the weights.
+hash() {
+    name=$1
+    shift
+    "$program" train "$top/bench/tiny.run" --run-dir "$here/$name" --quiet --set data.train="$here/train.tsv" "$@" \
+        >"$here/$name.out" 2>"$here/$name.err" </dev/null || fail "$name: $(cat "$here/$name.err")"
+    sed -n 's/^weights sha256 //p' "$here/$name.out"
+}
+
+want=$(hash reference --threads 1 --set cpu.variant=portable)
+[ "${#want}" -eq 64 ] || fail "no hash of the reference run: $(cat "$here/reference.out")"
+echo "reference  $want"
+
+# same NAME ARGUMENTS...: the hash must be that of the reference.
+same() {
+    got=$(hash "$@")
+    echo "$1  $got"
+    [ "$got" = "$want" ] || fail "$1: weights differ"
+}
+
+same threads-1 --threads 1
+same threads-2 --threads 2
+same threads-3 --threads 3
+variants=0
+for variant in avx2 avx512 neon; do
+    if "$program" train "$top/bench/tiny.run" --run-dir "$here/probe-$variant" --quiet --set cpu.variant=$variant \
+        --set train.steps=0 --set data.train="$here/train.tsv" >/dev/null 2>"$here/err"; then
+        same $variant --threads 2 --set cpu.variant=$variant
+        variants=$((variants + 1))
+    else
+        grep -q 'this CPU and build have' "$here/err" || fail "$variant refused without saying what there is: $(cat "$here/err")"
+    fi
+done
+echo "fast variants on this CPU: $variants"
+same data-2 --comm thread --ranks 2 --set mesh.data=2
+same data-4 --comm thread --ranks 4 --set mesh.data=4
+same expert-2 --comm thread --ranks 2 --set mesh.expert=2
+same data-2-expert-2 --comm thread --ranks 4 --set mesh.data=2 --set mesh.expert=2
+same model-2 --comm thread --ranks 2 --set mesh.model=2
+same data-2-model-2 --comm thread --ranks 4 --set mesh.data=2 --set mesh.model=2
+same data-2-threads-2 --comm thread --ranks 2 --threads 2 --set mesh.data=2
+other=$(hash other-seed --threads 2 --set train.seed=8)
+[ "$other" != "$want" ] || fail "another seed gives the same weights: the hash says nothing"
+finish
