@@ -65,9 +65,8 @@ static void terminate_on_nan(const struct syi_config *config, struct syi_action_
     verdict->stop = config->train.terminate_on_nan;
     verdict->end = SYI_END_NAN;
     snprintf(verdict->text, sizeof(verdict->text),
-             "the step behind step %" PRId64
-             " has gradients that are not finite (loss %g); its update is left out%s",
-             moment->step, moment->result->loss,
+             "the gradients of step %" PRId64 " are not finite (loss %g); its update is left out%s",
+             moment->step + 1, moment->result->loss,
              verdict->stop ? ", try a lower train.learning_rate" : " and training goes on");
 }
 

@@ -54,7 +54,7 @@ static void end_run(struct syi_trainer *t, enum syi_end end, const char *format,
 int syi_trainer_obey(struct syi_trainer *t, const struct syi_verdict *verdict, struct sy_error *err)
 {
     if (verdict->stop) end_run(t, verdict->end, "%s: %s", verdict->action, verdict->text);
-    if (!verdict->action) return SY_OK;
+    if (!verdict->action || verdict->stop) return SY_OK;
     syi_trainer_say(t, "%s: %s", verdict->action, verdict->text);
     return syi_trainer_event(t, verdict->action, verdict->text, err);
 }

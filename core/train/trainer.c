@@ -160,6 +160,7 @@ static int tell_end(struct syi_trainer *t, struct training *training, struct sy_
     if (t->rank->rank != 0) return SY_OK;
     result->median_step_seconds = syi_timing_median(&t->timing);
     memcpy(result->weights_sha256, t->weights, sizeof(result->weights_sha256));
+    syi_run_dir_log(t->job->dir, t->what);
     return syi_trainer_event(t, kind[t->end], t->what, err);
 }
 

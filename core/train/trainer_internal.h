@@ -38,7 +38,7 @@ int syi_trainer_loop(struct syi_trainer *t, struct sy_error *err) SYI_MUST_CHECK
 void syi_trainer_say(struct syi_trainer *t, const char *format, ...) SYI_PRINTF(2, 3);
 int syi_trainer_event(struct syi_trainer *t, const char *kind, const char *text,
                       struct sy_error *err) SYI_MUST_CHECK;
-/* Ends the run as the actions' verdict asks, and tells what they said. */
+/* Ends the run as the actions' verdict asks, or tells what they said. */
 int syi_trainer_obey(struct syi_trainer *t, const struct syi_verdict *verdict,
                      struct sy_error *err) SYI_MUST_CHECK;
 

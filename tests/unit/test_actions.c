@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The actions: when each stops, what it keeps over a resume; and the step times beside them. */
+#include "config.h"
+
+#include <math.h>
+#include <string.h>
+
+#include <criterion/criterion.h>
+
+#include "core/train/actions.h"
+#include "core/train/timing.h"
+
+static struct syi_config config_of(int64_t patience, int metric)
+{
+    struct syi_config config;
+
+    cr_assert(syi_config_defaults(&config, NULL) == SY_OK);
+    config.train.early_stopping_patience = patience;
+    config.train.early_stopping_metric = metric;
+    return config;
+}
+
+static struct syi_verdict evaluated(const struct syi_config *config, struct syi_action_state *state,
+                                    int64_t step, double loss, double wer)
+{
+    struct syi_eval_result result = {.task = "valid", .loss = loss, .wer = wer, .per = 0.5};
+    struct syi_moment moment = {.kind = SYI_AFTER_EVALUATION, .step = step, .evaluated = &result};
+    struct syi_verdict verdict;
+
+    syi_actions_run(config, state, &moment, &verdict);
+    return verdict;
+}
+
+static struct syi_verdict stepped(const struct syi_config *config, int ok)
+{
+    struct syi_step_result result = {.ok = ok, .loss = ok ? 1 : NAN};
+    struct syi_moment moment = {.kind = SYI_AFTER_STEP, .step = 12, .result = &result};
+    struct syi_action_state state;
+    struct syi_verdict verdict;
+
+    syi_action_state_init(&state);
+    syi_actions_run(config, &state, &moment, &verdict);
+    return verdict;
+}
+
+Test(actions, early_stopping_counts_evaluations_without_a_better_value)
+{
+    struct syi_config config = config_of(2, SYI_METRIC_LOSS);
+    struct syi_action_state state;
+    struct syi_verdict verdict;
+
+    syi_action_state_init(&state);
+    cr_expect(!evaluated(&config, &state, 10, 3, 1).stop);
+    cr_expect(!evaluated(&config, &state, 20, 2, 1).stop);
+    cr_expect(!evaluated(&config, &state, 30, 2, 1).stop, "an equal value is no better one, but the first");
+    cr_expect(!evaluated(&config, &state, 40, 1, 1).stop);
+    cr_expect(state.best == 1 && state.best_step == 40 && state.stale == 0);
+    cr_expect(!evaluated(&config, &state, 50, 1.5, 1).stop);
+    verdict = evaluated(&config, &state, 60, 1.2, 1);
+    cr_expect(verdict.stop && verdict.end == SYI_END_STOPPED_EARLY);
+    cr_expect(strcmp(verdict.action, "early_stopping") == 0);
+    cr_expect(strcmp(verdict.text, "loss has not improved in 2 evaluations; best 1 at step 40") == 0, "%s",
+              verdict.text);
+}
+
+Test(actions, early_stopping_watches_the_metric_asked_for)
+{
+    struct syi_config config = config_of(1, SYI_METRIC_WER);
+    struct syi_action_state state;
+
+    syi_action_state_init(&state);
+    cr_expect(!evaluated(&config, &state, 1, 1, 0.9).stop);
+    cr_expect(!evaluated(&config, &state, 2, 5, 0.8).stop);
+    cr_expect(evaluated(&config, &state, 3, 0.1, 0.8).stop);
+}
+
+Test(actions, early_stopping_never_takes_nan_as_best)
+{
+    struct syi_config config = config_of(2, SYI_METRIC_LOSS);
+    struct syi_action_state state;
+
+    syi_action_state_init(&state);
+    cr_expect(!evaluated(&config, &state, 1, NAN, 1).stop);
+    cr_expect(!evaluated(&config, &state, 2, 4, 1).stop);
+    cr_expect(state.best == 4 && state.stale == 0);
+    cr_expect(!evaluated(&config, &state, 3, NAN, 1).stop);
+    cr_expect(evaluated(&config, &state, 4, INFINITY, 1).stop);
+    cr_expect(state.best == 4);
+}
+
+Test(actions, early_stopping_is_off_without_patience_but_keeps_the_best)
+{
+    struct syi_config config = config_of(0, SYI_METRIC_LOSS);
+    struct syi_action_state state;
+
+    syi_action_state_init(&state);
+    for (int i = 0; i < 50; i++) cr_expect(!evaluated(&config, &state, i, 1, 1).stop);
+    cr_expect(state.best == 1 && state.best_step == 0 && state.stale == 49);
+}
+
+Test(actions, early_stopping_goes_on_over_a_resume)
+{
+    struct syi_config config = config_of(3, SYI_METRIC_LOSS);
+    struct syi_action_state state = {.metric = SYI_METRIC_LOSS, .best = 1, .best_step = 5, .stale = 2};
+    struct syi_moment moment = {.kind = SYI_AFTER_RESUME, .step = 30};
+    struct syi_verdict verdict;
+
+    syi_actions_run(&config, &state, &moment, &verdict);
+    cr_expect(!verdict.stop && state.stale == 2, "a resume is no evaluation");
+    cr_expect(evaluated(&config, &state, 40, 1, 1).stop);
+    syi_actions_run(&config, &state, &moment, &verdict);
+    cr_expect(verdict.stop, "a run that was stopped stays so");
+    config.train.early_stopping_patience = 5;
+    syi_actions_run(&config, &state, &moment, &verdict);
+    cr_expect(!verdict.stop, "unless it is given more patience");
+    config.train.early_stopping_patience = 1;
+    config.train.early_stopping_metric = SYI_METRIC_WER;
+    syi_actions_run(&config, &state, &moment, &verdict);
+    cr_expect(!verdict.stop, "the count of another metric says nothing");
+    cr_expect(!evaluated(&config, &state, 50, 9, 0.9).stop);
+    cr_expect(state.best == 0.9 && state.best_step == 50 && state.stale == 0);
+}
+
+Test(actions, terminate_on_nan_stops_or_tells)
+{
+    struct syi_config config = config_of(0, SYI_METRIC_LOSS);
+    struct syi_verdict verdict = stepped(&config, 1);
+
+    cr_expect(!verdict.stop && !verdict.action && !verdict.text[0]);
+    verdict = stepped(&config, 0);
+    cr_expect(verdict.stop && verdict.end == SYI_END_NAN);
+    cr_expect(strstr(verdict.text, "step 13") != NULL, "%s", verdict.text);
+    config.train.terminate_on_nan = false;
+    verdict = stepped(&config, 0);
+    cr_expect(!verdict.stop);
+    cr_expect(strcmp(verdict.action, "terminate_on_nan") == 0 && verdict.text[0]);
+}
+
+Test(actions, table)
+{
+    size_t n;
+    const struct syi_action *action = syi_actions(&n);
+
+    cr_assert(n >= 2);
+    for (size_t i = 0; i < n; i++) {
+        cr_expect(action[i].name && action[i].run && action[i].moments);
+        for (size_t j = 0; j < i; j++) cr_expect(strcmp(action[i].name, action[j].name) != 0);
+    }
+}
+
+Test(timing, median_and_rates)
+{
+    static struct syi_timing timing;
+    double seconds, rate;
+
+    syi_timing_init(&timing);
+    cr_expect(syi_timing_median(&timing) == 0 && syi_timing_tokens_per_second(&timing) == 0);
+    for (int i = 0; i < 101; i++) syi_timing_add(&timing, i < 51 ? 0.010 : 1, 100);
+    cr_expect(fabs(syi_timing_median(&timing) / 0.010 - 1) < 0.003, "%g", syi_timing_median(&timing));
+    syi_timing_row(&timing, &seconds, &rate);
+    cr_expect(fabs(seconds - 50.51 / 101) < 1e-12 && fabs(rate - 10100 / 50.51) < 1e-9);
+    syi_timing_row(&timing, &seconds, &rate);
+    cr_expect(seconds == 0 && rate == 0);
+    for (int i = 0; i < 1000; i++) syi_timing_add(&timing, 0.5, 100);
+    cr_expect(fabs(syi_timing_tokens_per_second(&timing) - 200) < 1e-3);
+    syi_timing_add(&timing, 0, 0);
+    syi_timing_add(&timing, 1e9, 0);
+    cr_expect(syi_timing_median(&timing) > 0.4);
+}
