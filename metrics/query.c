@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "core/base/text.h"
+#include "base/text.h"
 #include "metrics/query.h"
 
 enum { BUSY_MILLISECONDS = 10000 };

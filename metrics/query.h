@@ -4,7 +4,7 @@
 #ifndef SYI_QUERY_H
 #define SYI_QUERY_H
 
-#include "core/base/base.h"
+#include "base/base.h"
 
 enum syi_query_format {
     SYI_QUERY_COLUMNS, /* for people: aligned, numbers to the right */

@@ -7,7 +7,7 @@
 
 #include <pthread.h>
 
-#include "core/base/base.h"
+#include "base/base.h"
 
 enum syi_record_kind { SYI_RECORD_METRIC, SYI_RECORD_ROUTING, SYI_RECORD_EVENT, SYI_RECORD_EVAL };
 

@@ -4,7 +4,7 @@
 #ifndef SYI_STORE_H
 #define SYI_STORE_H
 
-#include "core/train/sink.h"
+#include "train/sink.h"
 
 enum {
     SYI_STORE_VERSION = 1,

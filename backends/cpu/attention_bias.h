@@ -4,9 +4,9 @@
 #ifndef SYCPU_ATTENTION_BIAS_H
 #define SYCPU_ATTENTION_BIAS_H
 
-#include "attention.h"
-#include "core/base/relpos.h"
-#include "simd.h"
+#include "backends/cpu/attention.h"
+#include "base/relpos.h"
+#include "backends/cpu/simd.h"
 
 /* Entry i of a row stands for the distance key - query = i - (queries - 1), queries counted from `position`.
  */

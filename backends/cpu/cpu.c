@@ -6,7 +6,7 @@
 
 #include <stdio.h>
 
-#include "cpu.h"
+#include "backends/cpu/cpu.h"
 
 /* ---- kernels ---- */
 
@@ -39,7 +39,7 @@ static const struct sy_kernel kernels[] = {
 #endif
 #define SYCPU_KERNEL(NAME, name, ref_workspace, fast, fast_workspace)                                        \
     ENTRY(NAME, sycpu_ref_##name, ref_workspace, 0, "portable")
-#include "kernels.def"
+#include "backends/cpu/kernels.def"
 #undef SYCPU_KERNEL
 };
 

@@ -43,7 +43,7 @@ enum sycpu_feature { SYCPU_AVX2 = 1, SYCPU_AVX512 = 2, SYCPU_NEON = 4 };
     uint64_t sycpu_avx2_##name##_workspace(const struct sy_call *, int);                                     \
     uint64_t sycpu_avx512_##name##_workspace(const struct sy_call *, int);                                   \
     uint64_t sycpu_neon_##name##_workspace(const struct sy_call *, int);
-#include "kernels.def"
+#include "backends/cpu/kernels.def"
 #undef SYCPU_KERNEL
 
 /* Elements of a tensor, and of its leading dims [0, end). */

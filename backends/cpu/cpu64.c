@@ -5,7 +5,7 @@
 
 #include <stdio.h>
 
-#include "cpu.h"
+#include "backends/cpu/cpu.h"
 
 #define WORKSPACE_0(function) NULL
 #define WORKSPACE_1(function) function
@@ -21,7 +21,7 @@
      sycpu_ref64_##name},
 
 static const struct sy_kernel kernels[] = {
-#include "kernels.def"
+#include "backends/cpu/kernels.def"
 };
 
 static int open(const struct sy_host *host, const struct sy_backend_option *options, void **context,

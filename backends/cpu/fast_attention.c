@@ -3,9 +3,9 @@
  * those of ref_attention.c. Nothing behind the lengths is read. */
 #include "config.h"
 
-#include "attention.h"
-#include "attention_bias.h"
-#include "fast_attention.h"
+#include "backends/cpu/attention.h"
+#include "backends/cpu/attention_bias.h"
+#include "backends/cpu/fast_attention.h"
 
 #define QUERY_TILE SYCPU_LANES
 

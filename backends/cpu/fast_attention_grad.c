@@ -3,9 +3,9 @@
  * The weights are computed again from lse. Bits are those of ref_attention.c. */
 #include "config.h"
 
-#include "attention.h"
-#include "attention_bias.h"
-#include "fast_attention.h"
+#include "backends/cpu/attention.h"
+#include "backends/cpu/attention_bias.h"
+#include "backends/cpu/fast_attention.h"
 
 #define PANEL 32 /* queries whose weights are held at once */
 

@@ -6,7 +6,7 @@
  * filled are not read. */
 #include "config.h"
 
-#include "fast_gemm.h"
+#include "backends/cpu/fast_gemm.h"
 
 #define PACK_DEPTH  64                   /* rows of the contraction in one task of packing B */
 #define PACK_PANELS (512 / TILE_COLUMNS) /* panels in one task */

@@ -10,8 +10,8 @@
 #ifndef SYCPU_FAST_GEMM_H
 #define SYCPU_FAST_GEMM_H
 
-#include "gemm.h"
-#include "gemm_simd.h"
+#include "backends/cpu/gemm.h"
+#include "backends/cpu/gemm_simd.h"
 
 #define TILE_SIZE    (TILE_ROWS * TILE_COLUMNS)
 #define BLOCK_PANELS (BLOCK_ROWS / TILE_ROWS)

@@ -4,7 +4,7 @@
  * padded. */
 #include "config.h"
 
-#include "fast_gemm.h"
+#include "backends/cpu/fast_gemm.h"
 
 #define ROWS_AHEAD 8 /* that are fetched early: rows far apart look random to the processor */
 

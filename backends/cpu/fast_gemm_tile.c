@@ -4,7 +4,7 @@
  * tile (an array would be written to memory at every step). Knows nothing of matrices larger than a tile. */
 #include "config.h"
 
-#include "fast_gemm.h"
+#include "backends/cpu/fast_gemm.h"
 
 #define ROW_ZERO(i) vec c##i##0 = vec_zero(), c##i##1 = vec_zero();
 #define ROW_FMA(i)                                                                                           \

@@ -5,7 +5,7 @@
 #ifndef SYCPU_GEMM_H
 #define SYCPU_GEMM_H
 
-#include "cpu.h"
+#include "backends/cpu/cpu.h"
 
 enum sycpu_gemm_form {
     SYCPU_GEMM_NN, /* buffer rows [x] times w [depth, columns] */

@@ -4,8 +4,8 @@
 #define SYCPU_REF_H
 
 #include "backends/cpu/cpu.h"
-#include "core/base/fmath.h"
-#include "core/base/philox.h"
+#include "base/fmath.h"
+#include "base/philox.h"
 
 /* Adds the 16 lanes of a row sum. */
 static inline sy_real ref_lane_sum(sy_real lane[16])

@@ -2,9 +2,9 @@
 /* Attention and its gradient in plain C: one query after the other, in the orders of doc/numerics.md. */
 #include "config.h"
 
-#include "attention.h"
-#include "core/base/relpos.h"
-#include "ref.h"
+#include "backends/cpu/attention.h"
+#include "base/relpos.h"
+#include "backends/cpu/ref.h"
 
 /* One head of one row of the batch. */
 struct head {

@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-#include "gemm.h"
+#include "backends/cpu/gemm.h"
 
 /* Balanced binary tree over leaves that come one by one: pending[i] waits for a right neighbour of equal
  * weight. */

@@ -4,8 +4,8 @@
  * of their own. */
 #include "config.h"
 
-#include "moe.h"
-#include "ref.h"
+#include "backends/cpu/moe.h"
+#include "backends/cpu/ref.h"
 
 /* ---- route ---- */
 

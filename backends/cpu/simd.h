@@ -16,8 +16,8 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "core/base/fmath.h"
-#include "core/base/philox.h"
+#include "base/fmath.h"
+#include "base/philox.h"
 
 #define SYCPU_LANES 16
 
@@ -523,7 +523,7 @@ static inline vi vf_imul_wide(vi x, uint32_t m, vi *high)
 #define FM_F   vf
 #define FM_S   float
 #define FM_I   vi
-#include "core/base/fmath_body.h"
+#include "base/fmath_body.h"
 #undef FM
 #undef FM_F
 #undef FM_S

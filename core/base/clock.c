@@ -4,7 +4,7 @@
 
 #include <time.h>
 
-#include "base.h"
+#include "base/base.h"
 
 double syi_seconds(void)
 {

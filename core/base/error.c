@@ -6,7 +6,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "base.h"
+#include "base/base.h"
 
 const char *sy_status_text(int status)
 {

@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base.h"
+#include "base/base.h"
 
 /* Reads until the end, not until st_size: pipes and files under /proc report no size. */
 static int read_all(int fd, const char *path, char **text, size_t *bytes, struct sy_error *err)

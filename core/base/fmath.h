@@ -114,7 +114,7 @@ static inline int32_t syi_f32_isra(int32_t a, int count)
 #define FM_F   float
 #define FM_S   float
 #define FM_I   int32_t
-#include "fmath_body.h"
+#include "base/fmath_body.h"
 #undef FM
 #undef FM_F
 #undef FM_S
@@ -183,7 +183,7 @@ static inline double syi_f64_tanh(double x)
 #define FM_F   double
 #define FM_S   double
 #define FM_LIBM
-#include "fmath_body.h"
+#include "base/fmath_body.h"
 #undef FM
 #undef FM_F
 #undef FM_S

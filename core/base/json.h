@@ -4,7 +4,7 @@
 #ifndef SYI_JSON_H
 #define SYI_JSON_H
 
-#include "text.h"
+#include "base/text.h"
 
 enum syi_json_kind {
     SYI_JSON_NULL,

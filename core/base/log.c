@@ -5,7 +5,7 @@
 
 #include <pthread.h>
 
-#include "base.h"
+#include "base/base.h"
 
 static struct {
     pthread_mutex_t mutex; /* held while the sink runs, so lines of several threads stay whole */

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base.h"
+#include "base/base.h"
 
 enum { ALIGNMENT = 64 }; /* one cache line, one AVX-512 register */
 

@@ -6,7 +6,7 @@
 #include <limits.h>
 #include <string.h>
 
-#include "base.h"
+#include "base/base.h"
 
 int syi_pattern_match(const char *pattern, const char *name)
 {

@@ -8,7 +8,7 @@
 #include <limits.h>
 #include <string.h>
 
-#include "run_config.h"
+#include "base/run_config.h"
 
 static const struct syi_option options[] = {
 #define SY_SECTION_BEGIN(section, help)
@@ -24,7 +24,7 @@ static const struct syi_option options[] = {
      help,                                                                                                   \
      offsetof(struct syi_config, section.key),                                                               \
      sizeof(((struct syi_config *)0)->section.key)},
-#include "options.def"
+#include "base/options.def"
 #undef SY_SECTION_BEGIN
 #undef SY_SECTION_END
 #undef SY_OPTION
@@ -36,7 +36,7 @@ static const struct {
 #define SY_SECTION_BEGIN(section, help) {#section, help},
 #define SY_SECTION_END(section)
 #define SY_OPTION(section, key, type, value, range, flags, help)
-#include "options.def"
+#include "base/options.def"
 #undef SY_SECTION_BEGIN
 #undef SY_SECTION_END
 #undef SY_OPTION

@@ -7,7 +7,7 @@
 
 #include <stdbool.h>
 
-#include "text.h"
+#include "base/text.h"
 
 /* ---- choices: X(constant, text in a run file) ---- */
 
@@ -79,7 +79,7 @@ struct syi_config {
 #define SY_SECTION_END(section)                                                                              \
     }                                                                                                        \
     section;
-#include "options.def"
+#include "base/options.def"
 #undef SY_SECTION_BEGIN
 #undef SY_OPTION
 #undef SY_SECTION_END

@@ -6,7 +6,7 @@
 #include <ctype.h>
 #include <string.h>
 
-#include "run_config.h"
+#include "base/run_config.h"
 
 struct file_reader {
     struct syi_config *config; /* a copy: the caller's changes only when all is well */

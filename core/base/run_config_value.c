@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "run_config.h"
+#include "base/run_config.h"
 
 /* Where the reader stands, and the sentence that says why it failed. */
 struct cursor {

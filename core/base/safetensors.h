@@ -6,7 +6,7 @@
 #ifndef SYI_SAFETENSORS_H
 #define SYI_SAFETENSORS_H
 
-#include "json.h"
+#include "base/json.h"
 
 /* X(name in the file and of the constant, bytes of an element) */
 #define SYI_SAFETENSORS_DTYPE_MAP(X)                                                                         \

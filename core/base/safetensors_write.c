@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "safetensors.h"
+#include "base/safetensors.h"
 
 static int by_name(const void *a, const void *b)
 {

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "base.h"
+#include "base/base.h"
 
 /* First 32 bits of the fractional parts of the cube roots of the first 64 primes (FIPS 180-4, 4.2.2). */
 static const uint32_t round_constant[64] = {

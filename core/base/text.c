@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "text.h"
+#include "base/text.h"
 
 void syi_text_append(struct syi_text *text, const void *bytes, size_t length)
 {

@@ -4,7 +4,7 @@
 #ifndef SYI_TEXT_H
 #define SYI_TEXT_H
 
-#include "base.h"
+#include "base/base.h"
 
 /* Start from {0}. Appending never fails visibly: memory running out is remembered and told by
  * syi_text_status. */

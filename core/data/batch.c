@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "core/data/batch.h"
+#include "data/batch.h"
 
 struct syi_bucket syi_buckets_longest(const struct syi_bucket *buckets, int n_buckets)
 {

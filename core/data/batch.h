@@ -4,8 +4,8 @@
 #ifndef SYI_BATCH_H
 #define SYI_BATCH_H
 
-#include "core/base/base.h"
-#include "core/data/vocabulary.h"
+#include "base/base.h"
+#include "data/vocabulary.h"
 
 /* Lengths in tokens, the end token included. */
 struct syi_bucket {

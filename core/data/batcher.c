@@ -4,8 +4,8 @@
 
 #include <string.h>
 
-#include "core/data/batcher.h"
-#include "core/data/shuffle.h"
+#include "data/batcher.h"
+#include "data/shuffle.h"
 
 enum { STREAM_MAIN = 1, STREAM_WARM, STREAM_BATCH_ORDER };
 /* A sort key: target length, input length (20 bits each), place in the pool. */

@@ -6,9 +6,9 @@
 #ifndef SYI_BATCHER_H
 #define SYI_BATCHER_H
 
-#include "core/base/base.h"
-#include "core/data/batch.h"
-#include "core/data/task.h"
+#include "base/base.h"
+#include "data/batch.h"
+#include "data/task.h"
 
 struct syi_batcher_options {
     const struct syi_bucket *buckets; /* (n_buckets) borrowed, copied at creation */

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "core/data/error_rate.h"
+#include "data/error_rate.h"
 
 void syi_error_rate_init(struct syi_error_rate *rate)
 {

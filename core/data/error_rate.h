@@ -6,8 +6,8 @@
 #ifndef SYI_ERROR_RATE_H
 #define SYI_ERROR_RATE_H
 
-#include "core/base/base.h"
-#include "core/data/task.h"
+#include "base/base.h"
+#include "data/task.h"
 
 struct syi_error_rate {
     int64_t n_items, n_wrong;

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/data/eval_batches.h"
+#include "data/eval_batches.h"
 
 struct place {
     int bucket;

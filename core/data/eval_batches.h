@@ -5,9 +5,9 @@
 #ifndef SYI_EVAL_BATCHES_H
 #define SYI_EVAL_BATCHES_H
 
-#include "core/base/base.h"
-#include "core/data/batch.h"
-#include "core/data/task.h"
+#include "base/base.h"
+#include "data/batch.h"
+#include "data/task.h"
 
 struct syi_eval_batch {
     int32_t first, n; /* rows order[first .. first + n) */

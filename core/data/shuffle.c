@@ -2,7 +2,7 @@
 /* A keyed bijection: a Feistel network over the next power of four, walked until it falls into the range. */
 #include "config.h"
 
-#include "core/data/shuffle.h"
+#include "data/shuffle.h"
 
 enum { ROUNDS = 6 };
 

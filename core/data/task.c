@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "core/data/task.h"
+#include "data/task.h"
 
 static size_t count_byte(const char *text, size_t bytes, char byte)
 {

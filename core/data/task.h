@@ -5,8 +5,8 @@
 #ifndef SYI_TASK_H
 #define SYI_TASK_H
 
-#include "core/base/base.h"
-#include "core/data/vocabulary.h" /* struct syi_span */
+#include "base/base.h"
+#include "data/vocabulary.h" /* struct syi_span */
 
 struct syi_example {
     size_t input, target; /* byte offsets into the text */

@@ -4,8 +4,8 @@
 
 #include <string.h>
 
-#include "core/base/text.h" /* syi_utf8_length */
-#include "core/data/vocabulary.h"
+#include "base/text.h" /* syi_utf8_length */
+#include "data/vocabulary.h"
 
 int syi_vocabulary_bytes(struct syi_vocabulary *vocabulary, int32_t n_extra, struct sy_error *err)
 {

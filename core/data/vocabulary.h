@@ -5,7 +5,7 @@
 #ifndef SYI_VOCABULARY_H
 #define SYI_VOCABULARY_H
 
-#include "core/base/base.h"
+#include "base/base.h"
 
 enum { SYI_ID_PAD = 0, SYI_ID_EOS = 1, SYI_ID_UNKNOWN = 2, SYI_ID_FIRST_BYTE = 3 };
 

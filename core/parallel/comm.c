@@ -5,8 +5,8 @@
 
 #include <string.h>
 
-#include "core/parallel/comm.h"
-#include "core/runtime/backend.h"
+#include "parallel/comm.h"
+#include "runtime/backend.h"
 
 static int fail(struct syi_comm *comm, int status, const char *what, struct sy_error *err)
 {

@@ -5,7 +5,7 @@
 #ifndef SYI_COMM_H
 #define SYI_COMM_H
 
-#include "core/base/base.h"
+#include "base/base.h"
 #include "switchyard/backend.h"
 
 struct syi_backend;

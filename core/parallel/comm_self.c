@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "core/parallel/comm.h"
+#include "parallel/comm.h"
 
 static char here; /* stands for the only group and the only request */
 

@@ -6,8 +6,8 @@
 
 #include <string.h>
 
-#include "core/parallel/comm.h"
-#include "core/runtime/threads.h"
+#include "parallel/comm.h"
+#include "runtime/threads.h"
 
 /* ---- barrier: arrivals, generation and stop in one word, so "complete" and "stopped" cannot both be
  * concluded ---- */

@@ -16,6 +16,12 @@
     struct type attr;                                                                                        \
     memcpy(&attr, syi_program_attr(p, op), sizeof attr)
 
+/* The gradient of an output that takes no part, where another one does. */
+static int zero_like(struct syi_program *p, int like)
+{
+    return syi_map1(p, SY_MAP_MULS, like, 0);
+}
+
 RULE(embed)
 {
     if (wants[1]) din[1] = syi_embed_grad(p, op->in[0], dout[0], op->in[1]);
@@ -61,6 +67,10 @@ RULE(attention)
     ATTR(p, op, sy_attr_attention);
     struct syi_tensor q = p->tensor[op->in[0]];
     int self = op->in[0] == op->in[1], bias = op->in[4] >= 0 && wants[4];
+    if (dout[1] >= 0) {
+        syi_program_fail(p, SY_EUNSUPPORTED, "attention: its lse has no gradient");
+        return;
+    }
     attr.leaf = q.dim[0] / p->leaf_count[q.axis[0]];
     int in[9] = {op->in[0], op->in[1], op->in[2], op->in[3], op->in[4], op->in[5], op->out[0], op->out[1], dout[0]};
     int out[3] = {syi_temp_like(p, op->in[0]), self ? -1 : syi_temp_like(p, op->in[1]),
@@ -74,14 +84,16 @@ RULE(attention)
 RULE(softmax)
 {
     if (!wants[0]) return;
-    int dp = dout[0] >= 0 ? dout[0] : syi_map1(p, SY_MAP_MULS, op->out[0], 0);
+    int dp = dout[0] >= 0 ? dout[0] : zero_like(p, op->out[0]);
     din[0] = syi_softmax_grad(p, op->out[0], dp, dout[1]);
 }
 
 RULE(xent)
 {
     ATTR(p, op, sy_attr_xent);
-    if (wants[0] && dout[0] >= 0)
+    if (dout[1] >= 0 || dout[2] >= 0)
+        syi_program_fail(p, SY_EUNSUPPORTED, "xent: only its loss is differentiable");
+    else if (wants[0] && dout[0] >= 0)
         din[0] = syi_xent_grad(p, op->in[0], op->in[1], op->in[2], op->out[2], dout[0], &attr);
 }
 
@@ -103,12 +115,6 @@ RULE(combine)
     (void)wants;
     din[0] = syi_combine_grad(p, op->in[0], op->in[1], op->in[2], op->in[3], dout[0], attr.group_rows, &dgate);
     din[3] = dgate;
-}
-
-/* A loss that takes no part gets a zero gradient of the other's shape. */
-static int zero_like(struct syi_program *p, int like)
-{
-    return syi_map1(p, SY_MAP_MULS, like, 0);
 }
 
 RULE(router_loss)
@@ -145,6 +151,14 @@ RULE(pack)
     (void)wants;
     if (syi_unpack(p, dout[0], op->n_in, op->in, parts) < 0) return;
     for (int i = 0; i < op->n_in; i++) din[i] = parts[i];
+}
+
+RULE(unpack)
+{
+    int parts[3];
+    (void)wants;
+    for (int i = 0; i < op->n_out; i++) parts[i] = dout[i] >= 0 ? dout[i] : zero_like(p, op->out[i]);
+    din[0] = syi_pack(p, op->n_out, parts);
 }
 
 /* Elementwise instructions a model uses; operands must have the shape of the result, or (for mul) be one element that
@@ -191,6 +205,7 @@ syi_grad_fn syi_grad_rule(int op)
         [SY_OP_BLOCK_SUM] = block_sum,
         [SY_OP_TREE_SUM] = tree_sum,
         [SY_OP_PACK] = pack,
+        [SY_OP_UNPACK] = unpack,
         [SY_OP_EMBED] = embed,
         [SY_OP_MATMUL] = matmul,
         [SY_OP_MATMUL_NT] = matmul_nt,

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "core/runtime/backend.h"
+#include "runtime/backend.h"
 
 /* ---- services of the host ---- */
 

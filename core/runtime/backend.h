@@ -6,8 +6,8 @@
 
 #include <pthread.h>
 
-#include "core/runtime/plugin.h"
-#include "core/runtime/threads.h"
+#include "runtime/plugin.h"
+#include "runtime/threads.h"
 #include "switchyard/ops.h"
 
 struct syi_backend {

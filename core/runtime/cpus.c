@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "core/runtime/threads.h"
+#include "runtime/threads.h"
 
 enum { PATH_BYTES = 1024 };
 

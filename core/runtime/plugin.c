@@ -10,9 +10,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "core/base/text.h"
-#include "core/runtime/plugin.h"
-#include "core/runtime/threads.h"
+#include "base/text.h"
+#include "runtime/plugin.h"
+#include "runtime/threads.h"
 
 #define PREFIX "switchyard-"
 #define SUFFIX ".so"

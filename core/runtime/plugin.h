@@ -4,7 +4,7 @@
 #ifndef SYI_PLUGIN_H
 #define SYI_PLUGIN_H
 
-#include "core/base/base.h"
+#include "base/base.h"
 #include "switchyard/backend.h"
 
 /* The tables of a plugin in the host's sizes: what an older plugin lacks is zero, and functions it left out

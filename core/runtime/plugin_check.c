@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-#include "core/runtime/plugin.h"
+#include "runtime/plugin.h"
 
 /* ---- checks ---- */
 

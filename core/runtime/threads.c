@@ -13,7 +13,7 @@
 #    include <xmmintrin.h>
 #endif
 
-#include "core/runtime/threads.h"
+#include "runtime/threads.h"
 
 /* ---- gate ---- */
 

@@ -8,7 +8,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-#include "core/base/base.h"
+#include "base/base.h"
 
 /* ---- cpus.c ---- */
 

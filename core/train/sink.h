@@ -6,7 +6,7 @@
 #ifndef SYI_SINK_H
 #define SYI_SINK_H
 
-#include "core/base/base.h"
+#include "base/base.h"
 
 struct syi_metric_sink {
     void *arg; /* first argument of every function */

@@ -9,7 +9,7 @@
 
 #include <criterion/criterion.h>
 
-#include "core/base/base.h"
+#include "base/base.h"
 
 /* Path of a file `name` in a fresh folder; static memory, one test (a process of its own) uses it. */
 static inline const char *fresh_path(const char *name)

@@ -7,8 +7,8 @@
 
 #include <criterion/criterion.h>
 
-#include "core/train/actions.h"
-#include "core/train/timing.h"
+#include "train/actions.h"
+#include "train/timing.h"
 
 static struct syi_config config_of(int64_t patience, int metric)
 {

@@ -5,7 +5,7 @@
 
 #include <float.h>
 
-#include "core/base/relpos.h"
+#include "base/relpos.h"
 #include "kernel_harness.h"
 
 struct shape {

@@ -9,8 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "core/parallel/comm.h"
-#include "core/runtime/backend.h"
+#include "parallel/comm.h"
+#include "runtime/backend.h"
 
 static char folder[64];
 

@@ -8,8 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "core/parallel/comm.h"
-#include "core/runtime/threads.h"
+#include "parallel/comm.h"
+#include "runtime/threads.h"
 
 enum { MAX_RANKS = 8, MAX_BYTES = 1 << 16 };
 

@@ -2,8 +2,8 @@
 /* Length buckets, filling of rows, and the batches of an evaluation. */
 #include "config.h"
 
-#include "core/data/batch.h"
-#include "core/data/eval_batches.h"
+#include "data/batch.h"
+#include "data/eval_batches.h"
 #include "data_support.h"
 
 static const struct syi_bucket buckets[] = {{8, 8}, {4, 6}, {8, 6}};

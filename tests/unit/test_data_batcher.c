@@ -3,8 +3,8 @@
  * fit, short examples first, nothing allocated. */
 #include "config.h"
 
-#include "core/data/batcher.h"
-#include "core/data/shuffle.h"
+#include "data/batcher.h"
+#include "data/shuffle.h"
 #include "data_support.h"
 
 static const struct syi_bucket buckets[] = {{8, 12}, {16, 24}};

@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-#include "core/data/error_rate.h"
+#include "data/error_rate.h"
 #include "data_support.h"
 
 static struct syi_span span(const char *text)

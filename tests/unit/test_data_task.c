@@ -2,7 +2,7 @@
 /* Loading TSV tasks: what is legal, what is refused and where, and grouping by input. */
 #include "config.h"
 
-#include "core/data/task.h"
+#include "data/task.h"
 #include "data_support.h"
 
 static int load(struct syi_task *task, const char *text, size_t bytes, struct sy_error *err)

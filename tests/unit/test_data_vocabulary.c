@@ -2,7 +2,7 @@
 /* The byte vocabulary against seqio's ByteVocabulary: expected values were computed with seqio 0.0.19. */
 #include "config.h"
 
-#include "core/data/vocabulary.h"
+#include "data/vocabulary.h"
 #include "data_support.h"
 
 static struct syi_vocabulary make(int32_t n_extra)

@@ -5,7 +5,7 @@
 
 #include <float.h>
 
-#include "core/base/fmath.h"
+#include "base/fmath.h"
 #include "tests/unit/kernel_harness.h"
 
 /* Error of `got` in units in the last place of the float nearest to `want`. */

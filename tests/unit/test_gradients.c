@@ -53,7 +53,7 @@ static int axis_of(char letter)
 
 static int tensor(struct testcase *c, char kind, int number, int dtype, const char *axes, va_list dims)
 {
-    char name[8];
+    char name[16];
     int64_t dim[SY_MAX_DIMS];
     uint8_t axis[SY_MAX_DIMS];
     int rank = (int)strlen(axes);
@@ -107,7 +107,7 @@ static int scalar_of(struct testcase *c, int n, const int *y)
 {
     int loss = -1;
     for (int i = 0; i < n; i++) {
-        char name[8];
+        char name[16];
         cr_assert_geq(y[i], 0, "%s", c->p->error.text);
         struct syi_tensor like = c->p->tensor[y[i]];
         snprintf(name, sizeof name, "c%d", i);
@@ -125,7 +125,7 @@ static void differentiate(struct testcase *c, const char *what, int loss)
     int gradient[MOST];
     cr_assert_eq(syi_grad(c->p, loss, c->n, c->input, gradient, &err), SY_OK, "%s: %s", what, err.text);
     for (int i = 0; i < c->n; i++) {
-        char name[8];
+        char name[16];
         cr_assert_geq(gradient[i], 0, "%s: input %d gets no gradient", what, i);
         snprintf(name, sizeof name, "d%d", i);
         syi_output(c->p, syi_map1(c->p, SY_MAP_COPY, gradient[i], 0), name);
@@ -137,7 +137,7 @@ static void differentiate(struct testcase *c, const char *what, int loss)
 
 static const struct sy_tensor *numbered(struct testcase *c, char kind, int number)
 {
-    char name[8];
+    char name[16];
     snprintf(name, sizeof name, "%c%d", kind, number);
     return syi_session_tensor(c->m.session, name);
 }
@@ -268,7 +268,7 @@ Test(gradients, dropout)
 Test(gradients, pack)
 {
     struct testcase c = begin();
-    int parts[3] = {real(&c, "dh", 3, 4), real(&c, "dh", 3, 4), real(&c, "dh", 3, 4)};
+    int parts[3] = {real(&c, "dh", 6, 4), real(&c, "dh", 6, 4), real(&c, "dh", 6, 4)};
     check(&c, "pack of three", syi_pack(c.p, 3, parts));
     c = begin();
     int gated[2] = {real(&c, "edm", 2, 3, 6), real(&c, "edm", 2, 3, 6)};

@@ -3,7 +3,7 @@
  * reference bit for bit, and the reference against plain C where that is not the same thing. */
 #include "config.h"
 
-#include "core/base/philox.h"
+#include "base/philox.h"
 #include "tests/unit/kernel_harness.h"
 
 /* Room for the instructions behind the attribute. */

@@ -6,7 +6,7 @@
 #include <criterion/criterion.h>
 #include <string.h>
 
-#include "core/base/philox.h"
+#include "base/philox.h"
 
 static void expect(const uint32_t counter[4], const uint32_t key[2], const uint32_t want[4])
 {

@@ -4,7 +4,7 @@
  */
 #include "config.h"
 
-#include "core/base/philox.h"
+#include "base/philox.h"
 #include "tests/unit/kernel_harness.h"
 
 static void lengths(struct kh *k, int rows, int most)

@@ -6,7 +6,7 @@
 
 #include <criterion/criterion.h>
 
-#include "core/optim/schedule.h"
+#include "optim/schedule.h"
 
 static struct syi_config config_of(int schedule, int64_t warmup, int64_t steps)
 {

@@ -11,7 +11,7 @@
 #    include <xmmintrin.h>
 #endif
 
-#include "core/runtime/threads.h"
+#include "runtime/threads.h"
 
 enum { TASKS = 1000 };
 
