@@ -58,6 +58,10 @@ int cli_load_config(const char *run_file, const struct cli_options *options, str
 /* The same over the values of a run directory. */
 int cli_load_run(const char *run_dir, const struct cli_options *options, struct syi_config *config, struct sy_error *err);
 struct syi_launch cli_launch(const struct cli_options *options, const struct syi_config *config);
+/* Whether the launch that was asked for is possible: CLI_DONE, or the exit status after having said why not. numbers:
+ * the command needs a backend that computes. */
+int cli_check_launch(const struct cli_cmd *cmd, const struct cli_options *options, const struct syi_config *config,
+                     int numbers);
 /* Log lines of the library go to stderr from now on (warnings only when quiet). */
 void cli_log_to_stderr(int quiet);
 

@@ -2,6 +2,8 @@
 /* From options to a configuration and a launch. */
 #include "config.h"
 
+#include <string.h>
+
 #include "cli/cli.h"
 #include "train/run_dir.h"
 
@@ -33,4 +35,17 @@ struct syi_launch cli_launch(const struct cli_options *options, const struct syi
                                .ranks = options->ranks,
                                .threads = options->threads,
                                .config = config};
+}
+
+int cli_check_launch(const struct cli_cmd *cmd, const struct cli_options *options, const struct syi_config *config,
+                     int numbers)
+{
+    struct syi_launch launch = cli_launch(options, config);
+    struct sy_error err = {0};
+    int status = syi_launch_check(&launch, &err);
+    if (status == SY_EBACKEND) return cli_fail(&err); /* the request is fine, the plugin is not */
+    if (status) return cli_usage(&err);
+    if (!numbers || strcmp(options->backend, "null")) return CLI_DONE;
+    cli_error("%s: backend null computes nothing: take it for plan and explain, and another --backend here", cmd->name);
+    return CLI_USAGE;
 }

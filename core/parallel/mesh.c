@@ -22,12 +22,13 @@ int syi_mesh_new(struct syi_mesh *mesh, int ranks, int data, int expert, int mod
                  struct sy_error *err)
 {
     if (model == 0) model = 1;
-    if (expert == 0) expert = data && num_experts > 0 && ranks % (data * model) == 0 ? ranks / (data * model) : 1;
-    if (data == 0) data = ranks / (expert * model);
-    if (ranks < 1 || data < 1 || data * expert * model != ranks)
+    int64_t rest = (int64_t)(data ? data : 1) * model;
+    if (expert == 0) expert = data && num_experts > 0 && ranks % rest == 0 ? (int)(ranks / rest) : 1;
+    if (data == 0) data = (int)(ranks / ((int64_t)expert * model));
+    if (ranks < 1 || data < 1 || (int64_t)data * expert * model != ranks)
         return syi_error(err, SY_EINVAL,
-                         "mesh data=%d expert=%d model=%d has %d ranks, but there are %d: change mesh.* or the number of ranks",
-                         data, expert, model, data * expert * model, ranks);
+                         "mesh data=%d expert=%d model=%d does not make %d ranks: change mesh.* or the number of ranks",
+                         data, expert, model, ranks);
     if (expert > 1 && (num_experts < 1 || num_experts % expert))
         return syi_error(err, SY_EINVAL, "mesh.expert=%d does not divide moe.num_experts=%d", expert, num_experts);
     mesh->size[0] = data;

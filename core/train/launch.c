@@ -175,6 +175,16 @@ int syi_launch_run(const struct syi_launch *launch,
     return status;
 }
 
+int syi_launch_check(const struct syi_launch *launch, struct sy_error *err)
+{
+    struct team team = {.launch = launch};
+    struct syi_plugin plugin;
+    int status = prepare(&team, err);
+    if (!status) status = syi_plugin_load(team.backend, &plugin, err);
+    if (!status) syi_plugin_free(&plugin);
+    return status;
+}
+
 static const char *plural(int n)
 {
     return n == 1 ? "" : "s";

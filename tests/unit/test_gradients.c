@@ -271,7 +271,7 @@ Test(gradients, pack)
     int parts[3] = {real(&c, "dh", 6, 4), real(&c, "dh", 6, 4), real(&c, "dh", 6, 4)};
     check(&c, "pack of three", syi_pack(c.p, 3, parts));
     c = begin();
-    int gated[2] = {real(&c, "edm", 2, 3, 6), real(&c, "edm", 2, 3, 6)};
+    int gated[2] = {real(&c, "edm", 2, 4, 6), real(&c, "edm", 2, 4, 6)};
     check(&c, "pack of two", syi_pack(c.p, 2, gated));
     c = begin();
     int wide[2] = {real(&c, "bth", 2, 3, 4), real(&c, "bth", 2, 3, 8)};
