@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the commands of the program share: one entry a command, one table of options, and the only place where messages
- * are printed and the exit status is chosen. */
+/* What the commands of the program share: one entry a command, one table of options, and the only place where
+ * messages are printed and the exit status is chosen. */
 #ifndef CLI_H
 #define CLI_H
 
@@ -18,30 +18,31 @@ struct cli_options {
     const char *set[CLI_MAX_SETS];
     int n_sets;
     int quiet, resume, tsv;
-    const char *run_dir;  /* NULL */
-    int64_t checkpoint;   /* -1: latest */
-    const char *after;    /* stage of explain */
-    const char *program;  /* of explain */
-    const char *file;     /* of eval */
+    const char *run_dir; /* NULL */
+    int64_t checkpoint;  /* -1: latest */
+    const char *after;   /* stage of explain */
+    const char *program; /* of explain */
+    const char *file;    /* of eval */
     const char *operand[CLI_MAX_OPERANDS];
     int n_operands;
 };
 
 struct cli_cmd {
     const char *name;
-    const char *operands;     /* "RUNFILE", "RUN_DIR [SQL]": those in brackets may be left out */
-    const char *options;      /* names the command takes, separated by spaces, from the table in options.c */
-    const char *help;         /* one line */
-    const char *details;      /* more for --help, or NULL */
+    const char *operands; /* "RUNFILE", "RUN_DIR [SQL]": those in brackets may be left out */
+    const char *options;  /* names the command takes, separated by spaces, from the table in options.c */
+    const char *help;     /* one line */
+    const char *details;  /* more for --help, or NULL */
     int (*run)(const struct cli_options *options); /* returns enum cli_exit */
 };
 
 /* commands.c: the list, ends with NULL. */
 extern const struct cli_cmd *const cli_commands[];
-extern const struct cli_cmd cli_train, cli_eval, cli_predict, cli_explain, cli_plan, cli_backends, cli_config, cli_metrics,
-    cli_version;
+extern const struct cli_cmd cli_train, cli_eval, cli_predict, cli_explain, cli_plan, cli_backends, cli_config,
+    cli_metrics, cli_version;
 
-/* options.c: reads arguments behind the command's name. Returns CLI_DONE, or the exit status after having said why
+/* options.c: reads arguments behind the command's name. Returns CLI_DONE, or the exit status after having
+ * said why
  * (*finished = 1 after --help). */
 int cli_parse(const struct cli_cmd *cmd, int argc, char **argv, struct cli_options *options, int *finished);
 void cli_print_help(const struct cli_cmd *cmd);
@@ -56,11 +57,12 @@ int cli_usage(const struct sy_error *err);                /* prints it; CLI_USAG
 int cli_load_config(const char *run_file, const struct cli_options *options, struct syi_config *config,
                     struct sy_error *err);
 /* The same over the values of a run directory. */
-int cli_load_run(const char *run_dir, const struct cli_options *options, struct syi_config *config, struct sy_error *err);
+int cli_load_run(const char *run_dir, const struct cli_options *options, struct syi_config *config,
+                 struct sy_error *err);
 struct syi_launch cli_launch(const struct cli_options *options, const struct syi_config *config);
-/* Whether the launch that was asked for is possible: CLI_DONE, or the exit status after having said why not. numbers:
- * the command needs a backend that computes. */
-int cli_check_launch(const struct cli_cmd *cmd, const struct cli_options *options, const struct syi_config *config,
+/* Whether the launch that was asked for is possible: CLI_DONE, or the exit status after having said why not.
+ * numbers: the command needs a backend that computes. */
+int cli_check_launch(const char *command, const struct cli_options *options, const struct syi_config *config,
                      int numbers);
 /* Log lines of the library go to stderr from now on (warnings only when quiet). */
 void cli_log_to_stderr(int quiet);

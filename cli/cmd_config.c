@@ -22,7 +22,10 @@ static int run(const struct cli_options *options)
 }
 
 const struct cli_cmd cli_config = {
-    "config", "[RUNFILE]", "set", "Prints every key of a run file with its default and help, or the values in force.",
+    "config",
+    "[RUNFILE]",
+    "set",
+    "Prints every key of a run file with its default and help, or the values in force.",
     "With a run file: the values in force, a run file that loads again. Without: all keys with their\n"
     "types, ranges, defaults and help.",
     run};

@@ -8,7 +8,8 @@
 #include "cli/progress.h"
 #include "metrics/store.h"
 
-/* Numbers of an evaluation join the run's database where it can be written; a read-only run is evaluated all the same. */
+/* Numbers of an evaluation join the run's database where it can be written; a read-only run is evaluated all
+ * the same. */
 static void keep(const char *run_dir, int64_t step, const struct syi_eval_result *r)
 {
     char path[SYI_CONFIG_STRING + 16];
@@ -19,7 +20,11 @@ static void keep(const char *run_dir, int64_t step, const struct syi_eval_result
     const struct {
         const char *name;
         double value;
-    } numbers[] = {{"items", (double)r->items}, {"cut", (double)r->cut}, {"loss", r->loss}, {"wer", r->wer}, {"per", r->per}};
+    } numbers[] = {{"items", (double)r->items},
+                   {"cut", (double)r->cut},
+                   {"loss", r->loss},
+                   {"wer", r->wer},
+                   {"per", r->per}};
     int status = syi_store_open(path, &options, &sink, &err);
     if (!status) {
         for (size_t i = 0; !status && i < SYI_COUNT(numbers); i++)
@@ -46,6 +51,8 @@ static int run(const struct cli_options *o)
         cli_error("eval: the run file has no data.test: give --file TSV");
         return CLI_USAGE;
     }
+    status = cli_check_launch("eval", o, &config, 1);
+    if (status) return status;
     cli_log_to_stderr(o->quiet);
     cli_progress_init(&progress, o->quiet, 1, NULL);
     struct syi_eval_job job = {.launch = cli_launch(o, &config),
@@ -63,5 +70,9 @@ static int run(const struct cli_options *o)
     return CLI_DONE;
 }
 
-const struct cli_cmd cli_eval = {"eval", "RUN_DIR", CLI_MODEL_OPTIONS " checkpoint file",
-                                 "Word and phoneme error rate of a checkpoint on held-out examples.", NULL, run};
+const struct cli_cmd cli_eval = {"eval",
+                                 "RUN_DIR",
+                                 CLI_MODEL_OPTIONS " checkpoint file",
+                                 "Word and phoneme error rate of a checkpoint on held-out examples.",
+                                 NULL,
+                                 run};

@@ -31,7 +31,8 @@ static int explain_stage(const struct request *r, const struct syi_mesh *mesh, s
     struct syi_shape shape = syi_config_shape(r->config, r->which);
     int status = SY_OK;
     if (r->which == SYI_UPDATE) { /* needs the parameters */
-        status = syi_pipeline(r->config, mesh, SYI_GRAD_FIRST, &shape, SYI_STAGE_RECORD, &params, &program, err);
+        status =
+            syi_pipeline(r->config, mesh, SYI_GRAD_FIRST, &shape, SYI_STAGE_RECORD, &params, &program, err);
         if (!status) syi_program_free(program);
     }
     if (!status) status = syi_pipeline(r->config, mesh, r->which, &shape, r->stage, &params, &program, err);
@@ -50,7 +51,8 @@ static int explain_plan(const struct request *r, const struct syi_rank *rank, st
     int status = syi_engine_new(r->config, rank, use, 1, &engine, err);
     if (status) return status;
     const struct syi_program *program = syi_engine_program(engine, r->which);
-    if (program) syi_program_explain(program, print_line, NULL);
+    if (program)
+        syi_program_explain(program, print_line, NULL);
     else
         status = syi_error(err, SY_EINVAL, "explain: this run has no program %s (train.microbatches is 1)",
                            syi_which_name(r->which));
@@ -87,12 +89,18 @@ static int run(const struct cli_options *o)
     if (o->program) r.which = index_of(o->program, programs, SYI_WHICH_COUNT, "program");
     if (r.stage < 0 || r.which < 0) return CLI_USAGE;
     if (cli_load_config(o->operand[0], o, &config, &err)) return cli_usage(&err);
+    int status = cli_check_launch("explain", o, &config, 0);
+    if (status) return status;
     struct syi_launch launch = cli_launch(o, &config);
     return syi_launch_run(&launch, explain, &r, &err) ? cli_fail(&err) : CLI_DONE;
 }
 
 const struct cli_cmd cli_explain = {
-    "explain", "RUNFILE", "after program backend comm ranks threads set", "Prints a program of a run, one op a line.",
-    "Columns: number, queue, layer, op, outputs with dtype, shape and mesh axes (d data, e expert, m model),\n"
+    "explain",
+    "RUNFILE",
+    "after program backend comm ranks threads set",
+    "Prints a program of a run, one op a line.",
+    "Columns: number, queue, layer, op, outputs with dtype, shape and mesh axes (d data, e expert, m "
+    "model),\n"
     "inputs, attributes, place in memory, and the source line that recorded it.",
     run};

@@ -24,7 +24,10 @@ static int run(const struct cli_options *options)
 }
 
 const struct cli_cmd cli_metrics = {
-    "metrics", "RUN_DIR [SQL]", "tsv", "Prints a summary of a run, or the answer to a SQL query on its database.",
+    "metrics",
+    "RUN_DIR [SQL]",
+    "tsv",
+    "Prints a summary of a run, or the answer to a SQL query on its database.",
     "Tables: run, metric, routing, eval, event. Views: loss_curve, expert_load. Example:\n"
     "  switchyard metrics runs/g2p 'SELECT step, loss FROM loss_curve ORDER BY step DESC LIMIT 5'",
     run};

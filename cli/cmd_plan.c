@@ -72,13 +72,14 @@ static int plan(void *arg, const struct syi_rank *rank, struct sy_error *err)
     print_specs(syi_engine_session(engine));
     printf("memory of a rank:\n");
     for (int i = 0; i < SYI_SEGMENT_COUNT; i++) {
-        printf("  %-8s %15llu bytes  %9.1f MiB\n", segment_names[i], (unsigned long long)p->bytes[i], mebibytes(p->bytes[i]));
+        printf("  %-8s %15llu bytes  %9.1f MiB\n", segment_names[i], (unsigned long long)p->bytes[i],
+               mebibytes(p->bytes[i]));
         sum += p->bytes[i];
     }
     printf("  %-8s %15llu bytes  %9.1f MiB\n", "all", (unsigned long long)sum, mebibytes(sum));
     struct totals t = count(engine);
-    printf("a step at the longest bucket: %llu ops, %llu collectives, %.1f MiB received\n", (unsigned long long)t.ops,
-           (unsigned long long)t.collectives, mebibytes(t.received));
+    printf("a step at the longest bucket: %llu ops, %llu collectives, %.1f MiB received\n",
+           (unsigned long long)t.ops, (unsigned long long)t.collectives, mebibytes(t.received));
     syi_engine_free(engine);
     return SY_OK;
 }
@@ -88,10 +89,16 @@ static int run(const struct cli_options *o)
     struct syi_config config;
     struct sy_error err = {0};
     if (cli_load_config(o->operand[0], o, &config, &err)) return cli_usage(&err);
+    int status = cli_check_launch("plan", o, &config, 0);
+    if (status) return status;
     struct syi_launch launch = cli_launch(o, &config);
     return syi_launch_run(&launch, plan, &config, &err) ? cli_fail(&err) : CLI_DONE;
 }
 
-const struct cli_cmd cli_plan = {"plan", "RUNFILE", "backend comm ranks threads set",
-                                 "Prints mesh, parameter specs and memory of a run, to the byte, without taking it.", NULL,
-                                 run};
+const struct cli_cmd cli_plan = {
+    "plan",
+    "RUNFILE",
+    "backend comm ranks threads set",
+    "Prints mesh, parameter specs and memory of a run, to the byte, without taking it.",
+    NULL,
+    run};

@@ -6,13 +6,26 @@
 #include <stdlib.h>
 
 #include "cli/cli.h"
+#include "data/vocabulary.h"
 #include "train/trainer.h"
 
 struct lines {
     char *line; /* of getline */
     size_t capacity;
-    int64_t too_long;
+    int64_t n, too_long; /* read so far; of them over the limit */
+    int invalid;         /* 1: a line was not valid UTF-8, which was said */
+    int64_t most;        /* data.max_input_length */
 };
+
+/* Bytes are legal input, but most often they are a mistake. */
+static void look_at(struct lines *lines, const char *text, size_t bytes)
+{
+    lines->n++;
+    if (lines->invalid || syi_utf8_valid((struct syi_span){text, bytes})) return;
+    lines->invalid = 1;
+    cli_error("warning: predict: input line %lld is not valid UTF-8; the bytes are used as they are",
+              (long long)lines->n);
+}
 
 static int next_line(void *arg, const char **text, size_t *bytes)
 {
@@ -23,6 +36,7 @@ static int next_line(void *arg, const char **text, size_t *bytes)
     if (n > 0 && lines->line[n - 1] == '\r') n--;
     *text = lines->line;
     *bytes = (size_t)n;
+    look_at(lines, *text, *bytes);
     return 1;
 }
 
@@ -31,8 +45,10 @@ static int put_line(void *arg, int64_t index, const char *text, size_t bytes, in
     struct lines *lines = arg;
     if (too_long) {
         lines->too_long++;
-        cli_error("predict: input line %lld is longer than data.max_input_length allows; its output is empty",
-                  (long long)index + 1);
+        cli_error(
+            "predict: input line %lld is over the limit of data.max_input_length=%lld tokens, the end token "
+            "included: its output is empty",
+            (long long)index + 1, (long long)lines->most);
     }
     fwrite(text, 1, bytes, stdout);
     putchar('\n');
@@ -46,6 +62,9 @@ static int run(const struct cli_options *o)
     struct lines lines = {0};
     int status = cli_load_run(o->operand[0], o, &config, &err);
     if (status) return cli_usage(&err);
+    status = cli_check_launch("predict", o, &config, 1);
+    if (status) return status;
+    lines.most = config.data.max_input_length;
     cli_log_to_stderr(1);
     struct syi_predict_job job = {.launch = cli_launch(o, &config),
                                   .run_dir = o->operand[0],
@@ -59,7 +78,10 @@ static int run(const struct cli_options *o)
     return lines.too_long ? CLI_FAILED : CLI_DONE;
 }
 
-const struct cli_cmd cli_predict = {"predict", "RUN_DIR", CLI_MODEL_OPTIONS " checkpoint",
-                                    "Reads one input a line and writes one output a line.",
-                                    "An input over the length limit gives an empty line, a message, and exit status 1 at the end.",
-                                    run};
+const struct cli_cmd cli_predict = {
+    "predict",
+    "RUN_DIR",
+    CLI_MODEL_OPTIONS " checkpoint",
+    "Reads one input a line and writes one output a line.",
+    "An input over the length limit gives an empty line, a message, and exit status 1 at the end.",
+    run};

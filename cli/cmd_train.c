@@ -2,7 +2,7 @@
 /* switchyard train RUNFILE: the run directory, the metric store, signals and progress around syi_train. */
 #include "config.h"
 
-#include <math.h>
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -29,16 +29,20 @@ static void catch_signals(void)
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
     sigemptyset(&action.sa_mask);
     for (size_t i = 0; i < SYI_COUNT(numbers); i++) sigaction(numbers[i], &action, NULL);
+    /* Control-C ends `tee` too: a run whose reader is gone still saves. main() tells that output was lost. */
+    signal(SIGPIPE, SIG_IGN);
 }
 
 /* ---- resuming: which keys differ from the stored run file ---- */
 
-static int tell_difference(void *arg, const struct syi_option *option, const char *old_text, const char *new_text)
+static int tell_difference(void *arg, const struct syi_option *option, const char *old_text,
+                           const char *new_text)
 {
     if (option->flags == SYI_OPTION_MODEL) {
-        syi_error(arg, SY_EMISMATCH,
-                  "%s is %s in the run directory and %s now: this changes the model, start another run for it", option->key,
-                  old_text, new_text);
+        syi_error(
+            arg, SY_EMISMATCH,
+            "%s is %s in the run directory and %s now: this changes the model, start another run for it",
+            option->key, old_text, new_text);
         return SY_EMISMATCH;
     }
     fprintf(stderr, "switchyard: resume: %s changes from %s to %s\n", option->key, old_text, new_text);
@@ -54,8 +58,10 @@ static int check_stored(const char *path, const struct syi_config *config, struc
 
 /* ---- the run directory ---- */
 
-/* Which folder the run lives in, and whether it may. Usage errors have been told when it returns CLI_USAGE. */
-static int choose_folder(const struct cli_options *o, const struct syi_config *config, char *path, size_t bytes)
+/* Which folder the run lives in, and whether it may. Usage errors have been told when it returns CLI_USAGE.
+ */
+static int choose_folder(const struct cli_options *o, const struct syi_config *config, char *path,
+                         size_t bytes)
 {
     struct sy_error err = {0};
     if (o->resume && !o->run_dir) {
@@ -63,13 +69,35 @@ static int choose_folder(const struct cli_options *o, const struct syi_config *c
         return CLI_USAGE;
     }
     if (!o->run_dir) return syi_run_dir_name(config->run.name, path, bytes, &err) ? cli_fail(&err) : CLI_DONE;
-    snprintf(path, bytes, "%s", o->run_dir);
+    if (snprintf(path, bytes, "%s", o->run_dir) >= (int)bytes) {
+        cli_error("train: --run-dir is longer than %zu bytes", bytes - 1);
+        return CLI_USAGE;
+    }
     if (!syi_run_dir_exists(path)) return CLI_DONE;
     if (!o->resume) {
-        cli_error("train: %s holds a run already: add --resume to continue it, or choose another --run-dir", path);
+        cli_error("train: %s holds a run already: add --resume to continue it, or choose another --run-dir",
+                  path);
         return CLI_USAGE;
     }
     return check_stored(path, config, &err) ? cli_usage(&err) : CLI_DONE;
+}
+
+/* Before a folder is made for the run: are its files there? */
+static int check_data(const struct syi_config *config)
+{
+    const struct {
+        const char *key, *file;
+    } files[] = {{"data.train", config->data.train}, {"data.valid", config->data.valid}};
+    if (!*config->data.train) {
+        cli_error("train: data.train is not set: give it a file whose lines are input TAB target");
+        return CLI_USAGE;
+    }
+    for (size_t i = 0; i < SYI_COUNT(files); i++) {
+        if (!*files[i].file || !access(files[i].file, R_OK)) continue;
+        cli_error("train: %s: cannot read %s: %s", files[i].key, files[i].file, strerror(errno));
+        return CLI_FAILED;
+    }
+    return CLI_DONE;
 }
 
 static int open_store(const struct syi_run_dir *dir, const struct syi_config *config, int resume,
@@ -107,7 +135,10 @@ static int exit_status(const struct syi_train_result *result)
 
 static void print_result(const struct syi_train_result *result, const struct syi_run_dir *dir)
 {
-    printf("%s\n", result->what);
+    if (result->end == SYI_END_NAN)
+        cli_error("train: %s", result->what);
+    else
+        printf("%s\n", result->what);
     if (result->median_step_seconds > 0) printf("median step %.4f s\n", result->median_step_seconds);
     if (result->weights_sha256[0]) printf("weights sha256 %s\n", result->weights_sha256);
     printf("run directory %s\n", dir->path);
@@ -119,10 +150,14 @@ static int train_in(struct syi_run_dir *dir, const struct cli_options *o, const 
     struct syi_metric_sink sink;
     struct cli_progress progress;
     struct syi_train_result result = {0};
+    struct sy_error late = {0};
     int status = syi_run_dir_write_config(dir, config, &err);
     if (!status) status = syi_run_dir_status(dir, "running", &err);
     if (!status) status = open_store(dir, config, o->resume, &sink, &err);
-    if (status) return cli_fail(&err);
+    if (status) {
+        if (syi_run_dir_status(dir, "failed", &late)) cli_error("%s", late.text);
+        return cli_fail(&err);
+    }
     cli_progress_init(&progress, o->quiet, config->train.log_every, dir);
     struct syi_train_job job = {.launch = cli_launch(o, config),
                                 .dir = dir,
@@ -132,7 +167,6 @@ static int train_in(struct syi_run_dir *dir, const struct cli_options *o, const 
                                 .stop = &stop_requested};
     status = syi_train(&job, &result, &err);
     cli_progress_end(&progress);
-    struct sy_error late = {0};
     int closed = sink.close(sink.arg, status ? &late : &err);
     if (!status) status = closed;
     int marked = syi_run_dir_status(dir, end_word(&result, status), status ? &late : &err);
@@ -150,7 +184,9 @@ static int run(const struct cli_options *o)
     char path[SYI_CONFIG_STRING];
     int status = cli_load_config(o->operand[0], o, &config, &err);
     if (status) return cli_usage(&err);
-    status = choose_folder(o, &config, path, sizeof path);
+    status = cli_check_launch("train", o, &config, 1);
+    if (!status) status = choose_folder(o, &config, path, sizeof path);
+    if (!status) status = check_data(&config);
     if (status) return status;
     if (!o->quiet) printf("run directory %s\n", path), fflush(stdout);
     cli_log_to_stderr(o->quiet);
@@ -162,7 +198,10 @@ static int run(const struct cli_options *o)
 }
 
 const struct cli_cmd cli_train = {
-    "train", "RUNFILE", CLI_MODEL_OPTIONS " run-dir resume", "Trains the model a run file describes.",
+    "train",
+    "RUNFILE",
+    CLI_MODEL_OPTIONS " run-dir resume",
+    "Trains the model a run file describes.",
     "Exit status: 0 done, 1 failed, 2 usage, 3 stopped by a signal or the time limit; the same command with\n"
     "--resume goes on from there (or starts, where there is no checkpoint yet).",
     run};

@@ -10,8 +10,10 @@
 static int run(const struct cli_options *options)
 {
     (void)options;
-    printf("switchyard %s\nplugin ABI %d.%d\ncompiler %s\n", sy_version(), SY_ABI_MAJOR, SY_ABI_MINOR, __VERSION__);
+    printf("switchyard %s\nplugin ABI %d.%d\ncompiler %s\n", sy_version(), SY_ABI_MAJOR, SY_ABI_MINOR,
+           __VERSION__);
     return CLI_DONE;
 }
 
-const struct cli_cmd cli_version = {"version", "", "", "Prints the version, the plugin ABI and the compiler.", NULL, run};
+const struct cli_cmd cli_version = {"version", "", "", "Prints the version, the plugin ABI and the compiler.",
+                                    NULL,      run};

@@ -2,8 +2,11 @@
 /* The program: finds the command, reads its options, runs it. */
 #include "config.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli/cli.h"
 
@@ -21,33 +24,48 @@ static int unknown_command(const char *name)
     const char *names[32];
     size_t n = 0;
     for (const struct cli_cmd *const *cmd = cli_commands; *cmd; cmd++) names[n++] = (*cmd)->name;
-    cli_error("unknown command %s, did you mean %s? (switchyard --help lists all)", name, cli_nearest(name, names, n));
+    cli_error("unknown command %s, did you mean %s? (switchyard --help lists all)", name,
+              cli_nearest(name, names, n));
     return CLI_USAGE;
+}
+
+/* A file must not take the number of a stream that was closed: output would go into it. What stands in for
+ * the stream fails when it is used. */
+static void keep_streams_apart(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
+        if (fcntl(fd, F_GETFD) >= 0 || errno != EBADF) continue;
+        if (open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) < 0) return;
+    }
+}
+
+static int run_command(const char *name, int argc, char **argv)
+{
+    for (const struct cli_cmd *const *cmd = cli_commands; *cmd; cmd++) {
+        struct cli_options options;
+        int finished;
+        if (strcmp((*cmd)->name, name)) continue;
+        int status = cli_parse(*cmd, argc, argv, &options, &finished);
+        return status || finished ? status : (*cmd)->run(&options);
+    }
+    return unknown_command(name);
 }
 
 int main(int argc, char **argv)
 {
+    int status = CLI_DONE;
+    keep_streams_apart();
     if (argc < 2) {
         print_overview(stderr);
         return CLI_USAGE;
     }
     const char *name = argv[1];
-    if (!strcmp(name, "--help") || !strcmp(name, "-h") || !strcmp(name, "help")) {
+    if (!strcmp(name, "--help") || !strcmp(name, "-h") || !strcmp(name, "help"))
         print_overview(stdout);
-        return CLI_DONE;
-    }
-    if (!strcmp(name, "--version")) name = "version";
-    for (const struct cli_cmd *const *cmd = cli_commands; *cmd; cmd++) {
-        if (strcmp((*cmd)->name, name)) continue;
-        struct cli_options options;
-        int finished, status = cli_parse(*cmd, argc - 2, argv + 2, &options, &finished);
-        if (status || finished) return status;
-        status = (*cmd)->run(&options);
-        if (fflush(stdout) || ferror(stdout)) {
-            cli_error("standard output: cannot be written");
-            return status ? status : CLI_FAILED;
-        }
-        return status;
-    }
-    return unknown_command(name);
+    else
+        status = run_command(strcmp(name, "--version") ? name : "version", argc - 2, argv + 2);
+    if ((!fflush(stdout) && !ferror(stdout)) || status == CLI_FAILED)
+        return status; /* failures have been told */
+    cli_error("standard output: cannot be written");
+    return status ? status : CLI_FAILED;
 }

@@ -19,17 +19,21 @@ static const struct option {
     size_t offset; /* in struct cli_options */
 } table[] = {
 #define AT(field) offsetof(struct cli_options, field)
-    {"backend", "NAME", "compute backend: cpu (default) or null (counts calls, computes nothing)", TEXT, AT(backend)},
+    {"backend", "NAME", "compute backend: cpu (default) or null (counts calls, computes nothing)", TEXT,
+     AT(backend)},
     {"comm", "NAME", "communication: auto (default), self, thread", TEXT, AT(comm)},
     {"ranks", "N", "ranks as threads of this process (comm thread)", NUMBER, AT(ranks)},
-    {"threads", "N", "threads of each rank; default: the CPUs this process may use, shared by its ranks", NUMBER, AT(threads)},
+    {"threads", "N", "threads of each rank; default: the CPUs this process may use, shared by its ranks",
+     NUMBER, AT(threads)},
     {"set", "KEY=VALUE", "overrides a key of the run file; may be repeated", SET, 0},
     {"quiet", NULL, "no progress, only results and errors", FLAG, AT(quiet)},
     {"run-dir", "DIR", "where the run lives; default runs/NAME-YYYYMMDD-HHMMSS", TEXT, AT(run_dir)},
     {"resume", NULL, "continue the run in --run-dir, or start it if it has no checkpoint", FLAG, AT(resume)},
     {"checkpoint", "latest|STEP", "which checkpoint; default latest", STEP, AT(checkpoint)},
-    {"after", "STAGE", "show the program after record, partition, fuse or plan (default plan)", TEXT, AT(after)},
-    {"program", "NAME", "which program: grad_first (default), grad_next, update, eval, encode, decode_step", TEXT, AT(program)},
+    {"after", "STAGE", "show the program after record, partition, fuse or plan (default plan)", TEXT,
+     AT(after)},
+    {"program", "NAME", "which program: grad_first (default), grad_next, update, eval, encode, decode_step",
+     TEXT, AT(program)},
     {"file", "TSV", "evaluate on this file instead of data.test", TEXT, AT(file)},
     {"tsv", NULL, "tab separated output, for programs", FLAG, AT(tsv)},
 #undef AT
@@ -60,16 +64,18 @@ static const struct option *find_option(const struct cli_cmd *cmd, const char *n
     return NULL;
 }
 
-static void unknown_option(const struct cli_cmd *cmd, const char *name)
+/* given: as typed, dashes and value included. */
+static void unknown_option(const struct cli_cmd *cmd, const char *given)
 {
-    const char *known[SYI_COUNT(table)];
-    size_t n = 0;
+    const char *known[SYI_COUNT(table) + 1];
+    char name[32]; /* cut off where it is like no option anyway */
+    size_t n = 0, dashes = strspn(given, "-"), length = strcspn(given, "=");
+    snprintf(name, sizeof name, "%.*s", (int)(length - dashes), given + dashes);
+    known[n++] = "help";
     for (size_t i = 0; i < SYI_COUNT(table); i++)
         if (has_word(cmd->options, table[i].name, strlen(table[i].name))) known[n++] = table[i].name;
-    if (n)
-        cli_error("%s: unknown option --%s, did you mean --%s? (switchyard %s --help lists all)", cmd->name, name,
-                  cli_nearest(name, known, n), cmd->name);
-    else cli_error("%s takes no options, --%s was given", cmd->name, name);
+    cli_error("%s: unknown option %.*s, did you mean --%s? (switchyard %s --help lists all)", cmd->name,
+              (int)length, given, cli_nearest(name, known, n), cmd->name);
 }
 
 static int parse_number(const char *text, int64_t least, int64_t most, int64_t *value)
@@ -90,12 +96,14 @@ static int store(const struct option *option, const char *value, struct cli_opti
     case FLAG: *(int *)field = 1; return CLI_DONE;
     case TEXT: *(const char **)field = value; return CLI_DONE;
     case NUMBER:
-        if (!parse_number(value, 1, 65536, &number)) break;
+        if (!parse_number(value, 1, 65536, &number)) break; /* the range stands in the message below, too */
         *(int *)field = (int)number;
         return CLI_DONE;
     case STEP:
-        if (!strcmp(value, "latest")) number = -1;
-        else if (!parse_number(value, 0, INT64_MAX, &number)) break;
+        if (!strcmp(value, "latest"))
+            number = -1;
+        else if (!parse_number(value, 0, INT64_MAX, &number))
+            break;
         *(int64_t *)field = number;
         return CLI_DONE;
     case SET:
@@ -106,7 +114,8 @@ static int store(const struct option *option, const char *value, struct cli_opti
         o->set[o->n_sets++] = value;
         return CLI_DONE;
     }
-    cli_error("--%s=%s: expected %s", option->name, value, option->argument);
+    cli_error("--%s=%s: expected %s", option->name, value,
+              option->kind == NUMBER ? "a whole number in 1..65536" : option->argument);
     return CLI_USAGE;
 }
 
@@ -136,7 +145,7 @@ static int parse_option(const struct cli_cmd *cmd, int argc, char **argv, int *i
     size_t length = equals ? (size_t)(equals - name) : strlen(name);
     const struct option *option = find_option(cmd, name, length);
     if (!option) {
-        unknown_option(cmd, name);
+        unknown_option(cmd, argv[*i]);
         return CLI_USAGE;
     }
     const char *value = equals ? equals + 1 : NULL;
@@ -172,6 +181,9 @@ int cli_parse(const struct cli_cmd *cmd, int argc, char **argv, struct cli_optio
         } else if (!only_operands && !strncmp(argv[i], "--", 2)) {
             int status = parse_option(cmd, argc, argv, &i, o);
             if (status) return status;
+        } else if (!only_operands && argv[i][0] == '-' && argv[i][1]) {
+            unknown_option(cmd, argv[i]);
+            return CLI_USAGE;
         } else if (o->n_operands < CLI_MAX_OPERANDS) {
             o->operand[o->n_operands++] = argv[i];
         } else {
@@ -183,8 +195,8 @@ int cli_parse(const struct cli_cmd *cmd, int argc, char **argv, struct cli_optio
 
 void cli_print_help(const struct cli_cmd *cmd)
 {
-    printf("usage: switchyard %s%s%s%s\n\n%s\n", cmd->name, *cmd->options ? " [OPTIONS]" : "", *cmd->operands ? " " : "",
-           cmd->operands, cmd->help);
+    printf("usage: switchyard %s%s%s%s\n\n%s\n", cmd->name, *cmd->options ? " [OPTIONS]" : "",
+           *cmd->operands ? " " : "", cmd->operands, cmd->help);
     if (cmd->details) printf("\n%s\n", cmd->details);
     if (*cmd->options) printf("\noptions:\n");
     for (size_t i = 0; i < SYI_COUNT(table); i++) {

@@ -37,17 +37,21 @@ static void show_line(void *arg, const char *text)
 static void time_text(double seconds, char *text, size_t bytes)
 {
     long s = (long)(seconds + 0.5);
-    if (s >= 3600) snprintf(text, bytes, "%ld h %02ld min", s / 3600, s / 60 % 60);
-    else if (s >= 60) snprintf(text, bytes, "%ld min %02ld s", s / 60, s % 60);
-    else snprintf(text, bytes, "%ld s", s);
+    if (s >= 3600)
+        snprintf(text, bytes, "%ld h %02ld min", s / 3600, s / 60 % 60);
+    else if (s >= 60)
+        snprintf(text, bytes, "%ld min %02ld s", s / 60, s % 60);
+    else
+        snprintf(text, bytes, "%ld s", s);
 }
 
 static void progress_text(const struct syi_progress *p, char *text, size_t bytes)
 {
     char left[40];
     time_text(p->seconds_left, left, sizeof left);
-    snprintf(text, bytes, "step %lld/%lld  loss %.4f  lr %.2e  %.0f tokens/s  %.1f ms/step  %s left", (long long)p->step,
-             (long long)p->steps, p->loss, p->learning_rate, p->tokens_per_second, p->step_seconds * 1e3, left);
+    snprintf(text, bytes, "step %lld/%lld  loss %.4f  lr %.2e  %.0f tokens/s  %.1f ms/step  %s left",
+             (long long)p->step, (long long)p->steps, p->loss, p->learning_rate, p->tokens_per_second,
+             p->step_seconds * 1e3, left);
 }
 
 static void show_progress(void *arg, const struct syi_progress *p)
@@ -73,7 +77,9 @@ static void show_progress(void *arg, const struct syi_progress *p)
 
 void cli_eval_text(const struct syi_eval_result *r, char *text, size_t bytes)
 {
-    snprintf(text, bytes, "%s: %lld items, loss %.4f, word error rate %.2f %%, phoneme error rate %.2f %%, %lld cut (counted wrong)",
+    snprintf(text, bytes,
+             "%s: %lld items, loss %.4f, word error rate %.2f %%, phoneme error rate %.2f %%, %lld cut "
+             "(counted wrong)",
              r->task, (long long)r->items, r->loss, r->wer * 100, r->per * 100, (long long)r->cut);
 }
 

@@ -10,7 +10,8 @@
 static int apply_sets(const struct cli_options *options, struct syi_config *config, struct sy_error *err)
 {
     int status = SY_OK;
-    for (int i = 0; !status && i < options->n_sets; i++) status = syi_config_set(config, options->set[i], err);
+    for (int i = 0; !status && i < options->n_sets; i++)
+        status = syi_config_set(config, options->set[i], err);
     return status ? status : syi_config_validate(config, err);
 }
 
@@ -22,7 +23,8 @@ int cli_load_config(const char *run_file, const struct cli_options *options, str
     return status ? status : apply_sets(options, config, err);
 }
 
-int cli_load_run(const char *run_dir, const struct cli_options *options, struct syi_config *config, struct sy_error *err)
+int cli_load_run(const char *run_dir, const struct cli_options *options, struct syi_config *config,
+                 struct sy_error *err)
 {
     int status = syi_run_dir_read_config(run_dir, config, err);
     return status ? status : apply_sets(options, config, err);
@@ -37,7 +39,7 @@ struct syi_launch cli_launch(const struct cli_options *options, const struct syi
                                .config = config};
 }
 
-int cli_check_launch(const struct cli_cmd *cmd, const struct cli_options *options, const struct syi_config *config,
+int cli_check_launch(const char *command, const struct cli_options *options, const struct syi_config *config,
                      int numbers)
 {
     struct syi_launch launch = cli_launch(options, config);
@@ -46,6 +48,7 @@ int cli_check_launch(const struct cli_cmd *cmd, const struct cli_options *option
     if (status == SY_EBACKEND) return cli_fail(&err); /* the request is fine, the plugin is not */
     if (status) return cli_usage(&err);
     if (!numbers || strcmp(options->backend, "null")) return CLI_DONE;
-    cli_error("%s: backend null computes nothing: take it for plan and explain, and another --backend here", cmd->name);
+    cli_error("%s: backend null computes nothing: take it for plan and explain, and another --backend here",
+              command);
     return CLI_USAGE;
 }

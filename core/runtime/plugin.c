@@ -126,29 +126,34 @@ static int add_chosen(struct folders *folders, const char *list, struct sy_error
     return SY_OK;
 }
 
-/* Beside what holds this function: libswitchyard in LIBDIR, or the program in BINDIR, or (before `make
- * install`) the program in the build folder; so a moved prefix works. Then the folder fixed by configure. */
-static int add_usual(struct folders *folders, struct sy_error *err)
+/* The file that holds this function, owned by the caller, or NULL. For the program itself dladdr gives what was typed, which
+ * says nothing when the shell found it in PATH: the kernel knows. */
+static char *own_file(void)
 {
     Dl_info info;
     union { /* ISO C has no cast from a function to dladdr's void pointer */
         int (*function)(const char *, struct syi_plugin *, struct sy_error *);
         void *address;
     } here = {.function = syi_plugin_load};
+    if (!dladdr(here.address, &info) || !info.dli_fname) return NULL;
+    return realpath(strchr(info.dli_fname, '/') ? info.dli_fname : "/proc/self/exe", NULL);
+}
+
+/* Beside what holds this function: libswitchyard in LIBDIR, or the program in BINDIR, or (before `make
+ * install`) the program in the build folder; so a moved prefix works. Then the folder fixed by configure. */
+static int add_usual(struct folders *folders, struct sy_error *err)
+{
     int status = SY_OK;
-    if (dladdr(here.address, &info) && info.dli_fname) {
-        char *file = realpath(info.dli_fname, NULL), *slash = file ? strrchr(file, '/') : NULL;
-        if (slash) {
-            *slash = '\0';
-            status = add_folder_take(folders, syi_format("%s/switchyard", file), err);
+    char *file = own_file(), *slash = file ? strrchr(file, '/') : NULL;
+    if (slash) {
+        *slash = '\0';
+        status = add_folder_take(folders, syi_format("%s/switchyard", file), err);
 #ifdef SYI_PKGLIBDIR_FROM_BIN
-            if (status == SY_OK)
-                status = add_folder_take(folders, syi_format("%s/" SYI_PKGLIBDIR_FROM_BIN, file), err);
+        if (status == SY_OK) status = add_folder_take(folders, syi_format("%s/" SYI_PKGLIBDIR_FROM_BIN, file), err);
 #endif
-            if (status == SY_OK) status = add_folder_take(folders, syi_format("%s/.libs", file), err);
-        }
-        free(file);
+        if (status == SY_OK) status = add_folder_take(folders, syi_format("%s/.libs", file), err);
     }
+    free(file);
 #ifdef SYI_PKGLIBDIR
     if (status == SY_OK) status = add_folder_take(folders, syi_format("%s", SYI_PKGLIBDIR), err);
 #endif

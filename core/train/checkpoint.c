@@ -170,7 +170,7 @@ static int verify(const struct loading *l, struct sy_error *err)
 static int open_and_verify(struct loading *l, struct sy_error *err)
 {
     struct sy_error why = {0};
-    char advice[320] = "";
+    char advice[448] = "";
     int status = open_checkpoint(l, &why), there = l->meta->params_sha256[0] || status == SY_EFORMAT;
     if (!status && l->comm->rank == 0) status = verify(l, &why);
     if (status && there) syi_checkpoint_advice(l->run_dir, l->step, advice, sizeof advice);

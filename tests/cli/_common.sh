@@ -4,7 +4,8 @@ set -u
 program=${SWITCHYARD:?set SWITCHYARD to the program under test}
 top=${abs_top_srcdir:?set abs_top_srcdir to the source tree}
 here=$(mktemp -d) || exit 99
-trap 'rm -rf "$here"' EXIT
+owner= # a program in the background
+trap '[ -z "$owner" ] || kill -KILL "$owner" 2>/dev/null; rm -rf "$here"' EXIT
 failures=0
 
 fail() {
@@ -51,4 +52,57 @@ says() {
 one_line_error() {
     [ "$(wc -l <"$here/err")" -eq 1 ] || fail "not one line on stderr: $(cat "$here/err")"
     says err '^switchyard: '
+}
+
+# tiny DIR ARGUMENTS...: trains bench/tiny.run in $here/DIR on $here/train.tsv.
+tiny() {
+    run=$1
+    shift
+    "$program" train "$top/bench/tiny.run" --run-dir "$here/$run" --set data.train="$here/train.tsv" "$@"
+}
+
+# start DIR ARGUMENTS...: the same in the background, as process $owner, with output in $here/DIR.out and DIR.err.
+start() {
+    run=$1
+    shift
+    "$program" train "$top/bench/tiny.run" --run-dir "$here/$run" --set data.train="$here/train.tsv" "$@" \
+        >"$here/$run.out" 2>"$here/$run.err" </dev/null &
+    owner=$!
+}
+
+# ended: waits for that process; its exit status.
+ended() {
+    wait "$owner"
+    got=$?
+    owner=
+    return $got
+}
+
+# eventually COMMAND...: until it succeeds, for a minute at most.
+eventually() {
+    tries=0
+    until "$@" 2>/dev/null; do
+        tries=$((tries + 1))
+        if [ "$tries" -ge 1200 ]; then
+            fail "a minute passed without: $*"
+            return 1
+        fi
+        sleep 0.05
+    done
+}
+
+# hash_in FILE: the hash of the weights that a training printed into $here/FILE.
+hash_in() {
+    sed -n 's/^weights sha256 //p' "$here/$1"
+}
+
+# ends RUN WORD STATUS GOT: the run's status file and the exit status of the program.
+ends() {
+    [ "$3" -eq "$4" ] || fail "$1: exit $4 instead of $3: $(cat "$here/err")"
+    [ "$(cat "$here/$1/status")" = "$2" ] || fail "$1: status is $(cat "$here/$1/status") instead of $2"
+}
+
+# query RUN SQL: the one value that the SQL gives.
+query() {
+    "$program" metrics "$here/$1" --tsv "$2" | tail -n 1
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shared by the tests of gradients and models: programs of one rank run in a session, over the kernels in double
- * (the program is turned into double first) or over the CPU backend; values in and out by tensor and index. */
+/* Shared by the tests of gradients and models: programs of one rank run in a session, over the kernels in
+ * double (the program is turned into double first) or over the CPU backend; values in and out by tensor and
+ * index. */
 #ifndef MODEL_SUPPORT_H
 #define MODEL_SUPPORT_H
 
@@ -152,7 +153,8 @@ static inline double ms_uniform(struct ms_random *r)
 /* ---- finite differences ---- */
 
 /* d(loss)/d(element i of t) by central differences; loss(arg) runs what has to be run. */
-static inline double ms_slope(const struct sy_tensor *t, int64_t i, double step, double (*loss)(void *arg), void *arg)
+static inline double ms_slope(const struct sy_tensor *t, int64_t i, double step, double (*loss)(void *arg),
+                              void *arg)
 {
     double x = ms_get(t, i);
     ms_set(t, i, x + step);
@@ -163,12 +165,15 @@ static inline double ms_slope(const struct sy_tensor *t, int64_t i, double step,
     return (high - low) / (2 * step);
 }
 
-/* Compares the slope at element i with gradient[i]: relative to the largest gradient element of the tensor. */
-static inline void ms_compare_slope(double slope, double gradient, double largest, const char *what, int64_t i)
+/* Compares the slope at element i with gradient[i]: relative to the largest gradient element of the tensor.
+ */
+static inline void ms_compare_slope(double slope, double gradient, double largest, const char *what,
+                                    int64_t i)
 {
     double error = fabs(slope - gradient) / largest;
-    cr_assert(error <= 1e-6, "%s, element %lld: gradient %.12g, finite difference %.12g, error %.2g of the largest",
-              what, (long long)i, gradient, slope, error);
+    cr_assert(error <= 1e-6,
+              "%s, element %lld: gradient %.12g, finite difference %.12g, error %.2g of the largest", what,
+              (long long)i, gradient, slope, error);
 }
 
 static inline double ms_largest(const double *value, int64_t n)

@@ -1,199 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The gradient of every op against central finite differences, in double. A case records y = f(inputs); the check
- * multiplies y by a random cotangent, sums to a scalar, differentiates, and moves elements of every input. The whole
- * model is in test_model.c, the bits of kernels in the tests of kernels. */
+/* The gradient of every op against central finite differences in double, and what is refused. How a case is
+ * checked stands in gradient_case.h; the whole model is in test_model.c, the bits of kernels in the tests of
+ * kernels. */
 #include "config.h"
 
-#include <stdarg.h>
-#include <stdio.h>
-
-#include "model_support.h"
-#include "program/grad.h"
-
-enum { MOST = 8, SAMPLE = 64 }; /* inputs of a case; elements of an input that are moved, all if there are fewer */
-
-struct testcase {
-    struct syi_program *p;
-    int input[MOST], n;            /* real inputs that are differentiated, "x0", "x1", ... */
-    const int32_t *integers[MOST]; /* values of "i0", "i1", ... */
-    int n_integers, n_fixed;       /* real inputs that are not differentiated: "f0", ... */
-    struct ms m;
-    struct ms_random random;
-};
-
-static struct testcase begin(void)
-{
-    static const uint8_t split[] = {SYI_AXIS_BATCH,  SYI_AXIS_GROUP,      SYI_AXIS_EXPERT_GROUP, SYI_AXIS_HEADS,
-                                    SYI_AXIS_MLP,    SYI_AXIS_EXPERT_MLP, SYI_AXIS_VOCAB,        SYI_AXIS_EMBED,
-                                    SYI_AXIS_EXPERT};
-    struct testcase c = {.random = {1}};
-    struct sy_error err = {0};
-    cr_assert_eq(syi_program_new("case", &c.p, &err), SY_OK, "%s", err.text);
-    for (size_t i = 0; i < SYI_COUNT(split); i++) c.p->leaf_count[split[i]] = 2;
-    return c;
-}
-
-/* ---- inputs: "btd", 2, 3, 4 is a tensor [2, 3, 4] over batch, length, embed ---- */
-
-static int axis_of(char letter)
-{
-    static const struct {
-        char letter;
-        int axis;
-    } axes[] = {{'b', SYI_AXIS_BATCH},        {'t', SYI_AXIS_LENGTH},  {'d', SYI_AXIS_EMBED},
-                {'h', SYI_AXIS_HEADS},        {'f', SYI_AXIS_MLP},     {'v', SYI_AXIS_VOCAB},
-                {'e', SYI_AXIS_EXPERT},       {'u', SYI_AXIS_ROUTER},  {'m', SYI_AXIS_EXPERT_MLP},
-                {'g', SYI_AXIS_EXPERT_GROUP}, {'c', SYI_AXIS_CAPACITY}, {'r', SYI_AXIS_BUCKETS},
-                {'k', SYI_AXIS_CHOICE},       {'n', SYI_AXIS_NONE}};
-    for (size_t i = 0; i < SYI_COUNT(axes); i++)
-        if (axes[i].letter == letter) return axes[i].axis;
-    cr_assert_fail("no axis %c", letter);
-    return 0;
-}
-
-static int tensor(struct testcase *c, char kind, int number, int dtype, const char *axes, va_list dims)
-{
-    char name[16];
-    int64_t dim[SY_MAX_DIMS];
-    uint8_t axis[SY_MAX_DIMS];
-    int rank = (int)strlen(axes);
-    for (int i = 0; i < rank; i++) {
-        dim[i] = va_arg(dims, int);
-        axis[i] = (uint8_t)axis_of(axes[i]);
-    }
-    snprintf(name, sizeof name, "%c%d", kind, number);
-    return syi_tensor_add(c->p, name, SYI_INPUT, dtype, rank, dim, axis);
-}
-
-/* Differentiated, in -1 .. 1. */
-static int real(struct testcase *c, const char *axes, ...)
-{
-    va_list dims;
-    va_start(dims, axes);
-    c->input[c->n] = tensor(c, 'x', c->n, SY_F32, axes, dims);
-    va_end(dims);
-    return c->input[c->n++];
-}
-
-/* Not differentiated, in 0 .. 1. */
-static int fixed(struct testcase *c, const char *axes, ...)
-{
-    va_list dims;
-    va_start(dims, axes);
-    int t = tensor(c, 'f', c->n_fixed++, SY_F32, axes, dims);
-    va_end(dims);
-    return t;
-}
-
-static int integers(struct testcase *c, const int32_t *value, const char *axes, ...)
-{
-    va_list dims;
-    va_start(dims, axes);
-    c->integers[c->n_integers] = value;
-    int t = tensor(c, 'i', c->n_integers++, SY_I32, axes, dims);
-    va_end(dims);
-    return t;
-}
-
-static int rng(struct testcase *c)
-{
-    return syi_tensor_add(c->p, "rng", SYI_INPUT, SY_I64, 1, (int64_t[]){4}, NULL);
-}
-
-/* ---- the check ---- */
-
-/* Sum of y * cotangent over n tensors. */
-static int scalar_of(struct testcase *c, int n, const int *y)
-{
-    int loss = -1;
-    for (int i = 0; i < n; i++) {
-        char name[16];
-        cr_assert_geq(y[i], 0, "%s", c->p->error.text);
-        struct syi_tensor like = c->p->tensor[y[i]];
-        snprintf(name, sizeof name, "c%d", i);
-        int cotangent = syi_tensor_add(c->p, name, SYI_INPUT, SY_F32, like.rank, like.dim, like.axis);
-        int term = syi_total(c->p, syi_map2(c->p, SY_MAP_MUL, y[i], cotangent));
-        loss = loss < 0 ? term : syi_map2(c->p, SY_MAP_ADD, loss, term);
-    }
-    return loss;
-}
-
-/* Appends the backward pass; outputs "loss" and "d0", "d1", ... */
-static void differentiate(struct testcase *c, const char *what, int loss)
-{
-    struct sy_error err = {0};
-    int gradient[MOST];
-    cr_assert_eq(syi_grad(c->p, loss, c->n, c->input, gradient, &err), SY_OK, "%s: %s", what, err.text);
-    for (int i = 0; i < c->n; i++) {
-        char name[16];
-        cr_assert_geq(gradient[i], 0, "%s: input %d gets no gradient", what, i);
-        snprintf(name, sizeof name, "d%d", i);
-        syi_output(c->p, syi_map1(c->p, SY_MAP_COPY, gradient[i], 0), name);
-    }
-    syi_output(c->p, syi_map1(c->p, SY_MAP_COPY, loss, 0), "loss");
-    cr_assert_eq(syi_program_status(c->p, &err), SY_OK, "%s: %s", what, err.text);
-    cr_assert_eq(syi_program_check(c->p, "record", &err), SY_OK, "%s: %s", what, err.text);
-}
-
-static const struct sy_tensor *numbered(struct testcase *c, char kind, int number)
-{
-    char name[16];
-    snprintf(name, sizeof name, "%c%d", kind, number);
-    return syi_session_tensor(c->m.session, name);
-}
-
-static void fill(struct testcase *c)
-{
-    static const int64_t state[4] = {7, 3, 0, 0};
-    const struct sy_tensor *t;
-    for (const char *kind = "xcf"; *kind; kind++)
-        for (int i = 0; (t = numbered(c, *kind, i)) != NULL; i++)
-            for (int64_t k = 0; k < ms_count(t); k++) {
-                double value = ms_uniform(&c->random);
-                ms_set(t, k, *kind == 'f' ? fabs(value) : value);
-            }
-    for (int i = 0; (t = numbered(c, 'i', i)) != NULL; i++) memcpy(t->data, c->integers[i], ms_bytes(t));
-    if ((t = syi_session_tensor(c->m.session, "rng")) != NULL) memcpy(t->data, state, sizeof state);
-}
-
-static double run_loss(void *arg)
-{
-    struct testcase *c = arg;
-    ms_run(&c->m, 0);
-    return ms_get(ms_tensor(&c->m, "loss"), 0);
-}
-
-static void check_input(struct testcase *c, const char *what, int i)
-{
-    char text[96];
-    const struct sy_tensor *x = numbered(c, 'x', i);
-    run_loss(c);
-    double *gradient = ms_values(numbered(c, 'd', i)), largest = ms_largest(gradient, ms_count(x));
-    int64_t n = ms_count(x);
-    snprintf(text, sizeof text, "%s, input %d", what, i);
-    cr_assert_gt(largest, 0, "%s: all gradients are zero", text);
-    for (int64_t k = 0; k < (n < SAMPLE ? n : SAMPLE); k++) {
-        int64_t at = n <= SAMPLE ? k : ms_below(&c->random, (int)n);
-        ms_compare_slope(ms_slope(x, at, 1e-5, run_loss, c), gradient[at], largest, text, at);
-    }
-    free(gradient);
-}
-
-static void check_n(struct testcase *c, const char *what, int n, const int *y)
-{
-    differentiate(c, what, scalar_of(c, n, y));
-    ms_open(&c->m, 1);
-    ms_add(&c->m, c->p);
-    ms_bind(&c->m);
-    fill(c);
-    for (int i = 0; i < c->n; i++) check_input(c, what, i);
-    ms_close(&c->m);
-}
-
-static void check(struct testcase *c, const char *what, int y)
-{
-    check_n(c, what, 1, &y);
-}
+#include "gradient_case.h"
 
 /* ---- the table ---- */
 
@@ -282,7 +93,8 @@ Test(gradients, unpack)
 {
     for (int used = 1; used <= 3; used++) { /* parts that take part: the first, the second, both */
         struct testcase c = begin();
-        int packed = real(&c, "bth", 2, 3, 12), like[2] = {fixed(&c, "bth", 2, 3, 4), fixed(&c, "bth", 2, 3, 8)};
+        int packed = real(&c, "bth", 2, 3, 12),
+            like[2] = {fixed(&c, "bth", 2, 3, 4), fixed(&c, "bth", 2, 3, 8)};
         int parts[2], y[2], n = 0;
         cr_assert_geq(syi_unpack(c.p, packed, 2, like, parts), 0);
         if (used & 1) y[n++] = parts[0];
@@ -295,13 +107,15 @@ Test(gradients, totals)
 {
     struct testcase c = begin();
     int x = real(&c, "btd", 4, 3, 6), y = real(&c, "b", 6);
-    int sums[2] = {syi_total(c.p, syi_map2(c.p, SY_MAP_MUL, x, x)), syi_total(c.p, syi_map2(c.p, SY_MAP_MUL, y, y))};
+    int sums[2] = {syi_total(c.p, syi_map2(c.p, SY_MAP_MUL, x, x)),
+                   syi_total(c.p, syi_map2(c.p, SY_MAP_MUL, y, y))};
     check_n(&c, "total", 2, sums);
 }
 
 /* ---- embedding, products, norm ---- */
 
-static const int32_t some_ids[12] = {3, 0, 3, 9, 5, -1, 3, 8, 10, 7, 3, 0}; /* of 10 rows: two ids are outside */
+static const int32_t some_ids[12] = {3, 0, 3,  9, 5, -1,
+                                     3, 8, 10, 7, 3, 0}; /* of 10 rows: two ids are outside */
 
 Test(gradients, embed)
 {
@@ -387,8 +201,17 @@ Test(gradients, self_attention)
     for (int causal = 0; causal <= 1; causal++) {
         struct testcase c = begin();
         int state = rng(&c), x = real(&c, "bth", 4, 5, 3 * 12), lse;
-        struct syi_attention a = {.q = x, .kv = x, .rng = state, .position = -1, .heads = 4, .head_dim = 3,
-                                  .bidirectional = !causal, .causal = causal, .max_distance = 16, .site = 2, .rate = 0.2};
+        struct syi_attention a = {.q = x,
+                                  .kv = x,
+                                  .rng = state,
+                                  .position = -1,
+                                  .heads = 4,
+                                  .head_dim = 3,
+                                  .bidirectional = !causal,
+                                  .causal = causal,
+                                  .max_distance = 16,
+                                  .site = 2,
+                                  .rate = 0.2};
         a.q_lengths = a.k_lengths = integers(&c, some_lengths, "b", 4);
         a.bias = real(&c, "hr", 4, 8);
         check(&c, causal ? "causal attention" : "self-attention", syi_attention(c.p, &a, &lse));
@@ -399,8 +222,14 @@ Test(gradients, self_attention_over_blocks_of_keys)
 {
     struct testcase c = begin();
     int x = real(&c, "bth", 2, 70, 3 * 8), lse;
-    struct syi_attention a = {.q = x, .kv = x, .rng = -1, .position = -1, .heads = 2, .head_dim = 4,
-                              .causal = 1, .max_distance = 64};
+    struct syi_attention a = {.q = x,
+                              .kv = x,
+                              .rng = -1,
+                              .position = -1,
+                              .heads = 2,
+                              .head_dim = 4,
+                              .causal = 1,
+                              .max_distance = 64};
     a.q_lengths = a.k_lengths = integers(&c, many_lengths, "b", 2);
     a.bias = real(&c, "hr", 2, 16);
     check(&c, "attention over blocks of keys", syi_attention(c.p, &a, &lse));
@@ -411,9 +240,17 @@ Test(gradients, cross_attention)
     for (int bias = 0; bias <= 1; bias++) {
         struct testcase c = begin();
         int state = rng(&c), lse;
-        struct syi_attention a = {.q = real(&c, "bth", 4, 5, 8), .kv = real(&c, "bth", 4, 7, 2 * 8), .bias = -1,
-                                  .rng = state, .position = -1, .heads = 2, .head_dim = 4, .bidirectional = 1,
-                                  .max_distance = 16, .site = 2, .rate = 0.2};
+        struct syi_attention a = {.q = real(&c, "bth", 4, 5, 8),
+                                  .kv = real(&c, "bth", 4, 7, 2 * 8),
+                                  .bias = -1,
+                                  .rng = state,
+                                  .position = -1,
+                                  .heads = 2,
+                                  .head_dim = 4,
+                                  .bidirectional = 1,
+                                  .max_distance = 16,
+                                  .site = 2,
+                                  .rate = 0.2};
         a.q_lengths = integers(&c, some_lengths, "b", 4);
         a.k_lengths = integers(&c, other_lengths, "b", 4);
         if (bias) a.bias = real(&c, "hr", 2, 8);
@@ -451,8 +288,10 @@ Test(gradients, xent)
 Test(gradients, xent_without_weights)
 {
     struct testcase c = begin();
-    int targets = integers(&c, some_targets, "bt", 4, 3), logits = real(&c, "btv", 4, 3, 18), w = fixed(&c, "bt", 4, 3);
-    int half = syi_map2(c.p, SY_MAP_LESS, w, syi_map1(c.p, SY_MAP_ADDS, syi_map1(c.p, SY_MAP_MULS, w, 0), 0.5));
+    int targets = integers(&c, some_targets, "bt", 4, 3), logits = real(&c, "btv", 4, 3, 18),
+        w = fixed(&c, "bt", 4, 3);
+    int half =
+        syi_map2(c.p, SY_MAP_LESS, w, syi_map1(c.p, SY_MAP_ADDS, syi_map1(c.p, SY_MAP_MULS, w, 0), 0.5));
     check(&c, "xent, weights 0 and 1", syi_xent(c.p, logits, targets, half, 0.1, 0.05).loss);
 }
 
@@ -462,8 +301,12 @@ static const int32_t row_lengths[4] = {5, 2, 0, 4}; /* of 5 */
 
 static struct syi_routing route(struct testcase *c, int probabilities, int lengths, int prioritized)
 {
-    struct sy_attr_route attr = {.selected = 2, .group_rows = 1, .capacity = 4, .capacity_factor = 1.0,
-                                 .min_capacity = 1, .prioritized = prioritized};
+    struct sy_attr_route attr = {.selected = 2,
+                                 .group_rows = 1,
+                                 .capacity = 4,
+                                 .capacity_factor = 1.0,
+                                 .min_capacity = 1,
+                                 .prioritized = prioritized};
     return syi_route(c->p, probabilities, lengths, &attr);
 }
 
@@ -498,11 +341,13 @@ Test(gradients, combine_of_one_operand)
     struct testcase c = begin();
     int lengths = integers(&c, row_lengths, "b", 4), buffer = real(&c, "egcd", 4, 4, 4, 6);
     struct syi_routing r = route(&c, fixed(&c, "btu", 4, 5, 4), lengths, 0);
-    check(&c, "combine, gate fixed", syi_combine(c.p, buffer, r.expert, r.slot, fixed(&c, "btk", 4, 5, 2), 1));
+    check(&c, "combine, gate fixed",
+          syi_combine(c.p, buffer, r.expert, r.slot, fixed(&c, "btk", 4, 5, 2), 1));
     c = begin();
     lengths = integers(&c, row_lengths, "b", 4), buffer = fixed(&c, "egcd", 4, 4, 4, 6);
     r = route(&c, fixed(&c, "btu", 4, 5, 4), lengths, 0);
-    check(&c, "combine, buffer fixed", syi_combine(c.p, buffer, r.expert, r.slot, real(&c, "btk", 4, 5, 2), 1));
+    check(&c, "combine, buffer fixed",
+          syi_combine(c.p, buffer, r.expert, r.slot, real(&c, "btk", 4, 5, 2), 1));
 }
 
 Test(gradients, router_loss)
@@ -551,8 +396,15 @@ Test(gradients, refused_outputs)
     check_refused(&c, syi_xent(c.p, logits, targets, fixed(&c, "bt", 4, 3), 0, 0.1).z, "xent");
     c = begin();
     int x = real(&c, "bth", 4, 5, 3 * 8), lse, lengths = integers(&c, some_lengths, "b", 4);
-    struct syi_attention a = {.q = x, .kv = x, .q_lengths = lengths, .k_lengths = lengths, .bias = -1, .rng = -1,
-                              .position = -1, .heads = 2, .head_dim = 4};
+    struct syi_attention a = {.q = x,
+                              .kv = x,
+                              .q_lengths = lengths,
+                              .k_lengths = lengths,
+                              .bias = -1,
+                              .rng = -1,
+                              .position = -1,
+                              .heads = 2,
+                              .head_dim = 4};
     syi_attention(c.p, &a, &lse);
     check_refused(&c, lse, "attention");
 }

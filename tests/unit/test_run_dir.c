@@ -208,12 +208,12 @@ Test(run_dir, a_lock_without_owner)
 Test(run_dir, of_many_that_follow_a_dead_one_one_wins)
 {
     enum { CHILDREN = 8 };
-    int won = 0, go[2], done[2];
+    int won = 0, go[2], done[2], end[2];
     pid_t dead = fork();
     if (dead == 0) _exit(0);
     waitpid(dead, NULL, 0);
     put_owner(this_host(), dead, 5);
-    cr_assert(pipe(go) == 0 && pipe(done) == 0);
+    cr_assert(pipe(go) == 0 && pipe(done) == 0 && pipe(end) == 0);
     for (int i = 0; i < CHILDREN; i++) {
         if (fork()) continue;
         struct syi_run_dir dir;
@@ -221,7 +221,7 @@ Test(run_dir, of_many_that_follow_a_dead_one_one_wins)
         if (read(go[0], &byte, 1) != 1) _exit(2);
         char result = syi_run_dir_open(path, &dir, NULL) == SY_OK ? 'y' : 'n';
         if (write(done[1], &result, 1) != 1) _exit(2);
-        if (read(go[0], &byte, 1) != 1) _exit(2); /* stays alive until all have tried */
+        if (read(end[0], &byte, 1) != 1) _exit(2); /* stays alive until all have tried */
         _exit(0);
     }
     cr_assert_eq(write(go[1], "12345678", CHILDREN), CHILDREN);
@@ -230,7 +230,7 @@ Test(run_dir, of_many_that_follow_a_dead_one_one_wins)
         cr_assert_eq(read(done[0], &result, 1), 1);
         won += result == 'y';
     }
-    cr_assert_eq(write(go[1], "12345678", CHILDREN), CHILDREN);
+    cr_assert_eq(write(end[1], "12345678", CHILDREN), CHILDREN);
     while (wait(NULL) > 0) continue;
     cr_expect_eq(won, 1, "%d processes hold the lock", won);
 }

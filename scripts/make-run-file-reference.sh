@@ -1,0 +1,72 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Prints doc/run-file.md: every key of a run file, from the option table as `switchyard config` shows it. With --check
+# it compares the page with the one in doc/ instead (a test does so). After a change of core/base/options.def:
+#   sh scripts/make-run-file-reference.sh >doc/run-file.md
+# SWITCHYARD names the program when it is not the one in the current folder.
+set -eu
+LC_ALL=C
+export LC_ALL
+
+program=${SWITCHYARD:-./switchyard}
+page=$(dirname "$0")/../doc/run-file.md
+
+print_page() {
+    cat <<'END'
+<!-- Made by scripts/make-run-file-reference.sh from core/base/options.def: change that, not this page. -->
+# Run file
+
+A run file describes a run: the model, its data, how it is trained. It is the simple part of TOML: sections in
+brackets, one `key = value` a line, comments behind `#`. A value is an integer, a number, `true` or `false`, a
+`"string"`, or a list of integers `[8, 16, 32]`. A key that is not given has its default. An unknown key, a value of
+another type or out of range is an error that names the file, the line and the nearest known key.
+
+```
+[run]
+name = "g2p"
+
+[train]
+steps = 14000          # comments may stand here
+learning_rate = 1e-3
+```
+
+- `--set SECTION.KEY=VALUE` overrides a key for one command and may be repeated: `--set train.steps=20`. Quotes around
+  a string may be left out there.
+- `switchyard config` prints all keys with their help; `switchyard config RUNFILE` the values in force, which is a run
+  file again. A run directory keeps them as `run.conf`.
+- Paths are relative to the folder the command runs in.
+- `train --resume` lists on stderr the keys that differ from the stored run file and goes on with the new values. It
+  refuses a key that makes another model (sizes, layers, experts, vocabulary, kind of task, optimizer).
+END
+    "$program" config | awk '
+        # Text of a table cell.
+        function cell(text) { gsub(/\|/, "\\|", text); return text }
+        /^# ---- .* ----$/ { title = $0; sub(/^# ---- /, "", title); sub(/ ----$/, "", title); next }
+        /^\[/ {
+            section = substr($0, 2, length($0) - 2)
+            printf "\n## [%s]: %s\n\n| key | what it is | default | values |\n|---|---|---|---|\n", section, title
+            next
+        }
+        /^# \(.*; default .*\)$/ {
+            at = match($0, /; default .*\)$/)
+            values = substr($0, 4, at - 4)
+            start = substr($0, at + 10, length($0) - at - 10)
+            next
+        }
+        /^# / { help = substr($0, 3); next }
+        / = / { printf "| `%s` | %s | `%s` | %s |\n", $1, cell(help), start, cell(values) }'
+}
+
+case ${1-} in
+'') print_page ;;
+--check)
+    print_page | cmp -s - "$page" || {
+        echo "doc/run-file.md is not what the option table says: run sh scripts/make-run-file-reference.sh >doc/run-file.md" >&2
+        exit 1
+    }
+    ;;
+*)
+    echo "usage: make-run-file-reference.sh [--check]" >&2
+    exit 2
+    ;;
+esac

@@ -1,0 +1,65 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# From a fresh clone to pronunciations: installs what is missing, builds in the source folder, makes the data, trains
+# bench/quickstart.run, evaluates on the held-out test words, pronounces words that are in no dictionary. Asks nothing.
+# Started again it does only what is left to do; a training that was stopped goes on from its last checkpoint.
+#
+# QUICKSTART_SET: further options of `switchyard train`, as in QUICKSTART_SET="--set train.steps=20" (a short try).
+# QUICKSTART_RUN: the run directory, runs/g2p-quickstart if not given.
+set -eu
+
+cd "$(dirname "$0")/.."
+run=${QUICKSTART_RUN:-runs/g2p-quickstart}
+source=/usr/share/pocketsphinx/model/en-us/cmudict-en-us.dict
+words="blickle flumious snorflet quandrous glimmerfax zibberish mimblethorpe brontle"
+
+step() {
+    printf '\n== %s\n' "$*"
+}
+
+sum() {
+    if command -v sha256sum >/dev/null 2>&1; then sha256sum <"$1"; else shasum -a 256 <"$1"; fi | cut -d ' ' -f 1
+}
+
+step "what is needed"
+sh scripts/install-build-deps.sh
+
+step "build"
+test -e config.status || ./configure -q
+make -s -j"$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)"
+./switchyard --version
+
+step "data"
+sh scripts/make-g2p-data.sh data/g2p "$source"
+
+step "training (bench/quickstart.run)"
+status=0
+# shellcheck disable=SC2086 # a list of options
+./switchyard train bench/quickstart.run --run-dir "$run" --resume ${QUICKSTART_SET-} || status=$?
+if [ $status = 3 ]; then
+    echo "stopped; sh scripts/quickstart.sh goes on from here" >&2
+fi
+[ $status = 0 ] || exit $status
+
+step "test words (held out by a hash of the word; each counts once, one that is cut counts as wrong)"
+./switchyard eval "$run"
+echo "SHA-256 of the test file  $(sum data/g2p/test.tsv)  data/g2p/test.tsv"
+echo "SHA-256 of the source     $(sum "$source")  $source"
+
+step "words that are in no dictionary"
+new=
+for word in $words; do
+    if grep -q "^${word}[( 	]" "$source" data/g2p/*.tsv; then
+        echo "left out, the dictionary has it: $word"
+    else
+        new="$new $word"
+    fi
+done
+# shellcheck disable=SC2086 # a list of words
+answers=$(printf '%s\n' $new | ./switchyard predict "$run")
+printf '%s\n' "$answers" | awk -v words="$new" 'BEGIN { split(words, word, " ") } { printf "%-14s %s\n", word[NR], $0 }'
+
+step "done: the run is in $run"
+echo "its numbers:        ./switchyard metrics $run"
+echo "the loss curve:     ./switchyard metrics $run 'SELECT step, loss, learning_rate FROM loss_curve ORDER BY step DESC LIMIT 10'"
+echo "pronounce a word:   echo hello | ./switchyard predict $run"

@@ -1,0 +1,27 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Documents against the program: the run-file page is what the option table says, the man page knows every command and
+# option, and the files that pages link to are there.
+. "$(dirname "$0")/_common.sh"
+
+SWITCHYARD=$program sh "$top/scripts/make-run-file-reference.sh" --check || fail "doc/run-file.md is out of date"
+
+sed 's/\\-/-/g' "$top/doc/switchyard.1" >"$here/man"
+commands=$("$program" --help | sed -n 's/^  \([a-z]*\) .*/\1/p')
+[ -n "$commands" ] || fail "no commands in --help"
+for command in $commands; do
+    says man "^.B switchyard $command\$"
+    says man "^.B $command\$"
+    for option in $("$program" "$command" --help | sed -n 's/^  --\([a-z-]*\).*/\1/p'); do
+        says man "^.BI* --$option\\>"
+    done
+done
+
+for page in "$top"/README.md "$top"/doc/*.md; do
+    page=${page#"$top"/}
+    for link in $(sed -n 's/](\([^)#]*\))/\n](\1)\n/gp' "$top/$page" | sed -n 's/^](\([^:]*\))$/\1/p'); do
+        [ -e "$top/$(dirname "$page")/$link" ] || fail "$page links to $link, which is not there"
+    done
+done
+
+finish

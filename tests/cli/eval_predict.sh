@@ -1,0 +1,135 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# A model learns a small task; eval's error rates are those of predict's answers, and no answer depends on the order of the
+# lines, the size of a batch or the number of ranks.
+. "$(dirname "$0")/_common.sh"
+cd "$here" || exit 99
+short='length($1) <= 5'
+data all.tsv 12000 1
+awk -F '\t' "$short" all.tsv >train.tsv
+data all.tsv 400 2
+awk -F '\t' "$short" all.tsv >test.tsv
+
+exits 0 tiny learned --set data.max_input_length=8 --set data.max_target_length=12 --set 'data.length_buckets=[]' \
+    --set data.batch_size=64 --set train.steps=400 --set train.learning_rate=6e-3 --set train.warmup_steps=30 \
+    --set train.microbatches=1 --set train.checkpoint_every=200 --set train.log_every=100 --set model.dropout_rate=0 \
+    --set model.head_dim=16 --set moe.num_selected_experts=1 --set data.test=test.tsv
+cat out
+
+# ---- eval ----
+exits 0 "$program" eval learned
+[ ! -s err ] || fail "eval writes on stderr: $(cat err)"
+mv out eval.out
+says eval.out '^test: [0-9]* items, loss [0-9.]*, word error rate [0-9.]* %, phoneme error rate [0-9.]* %, 0 cut'
+result=$(sed -n 's/^test: //p' eval.out)
+echo "learned: $result"
+error=$(sed -n 's/^test: .*word error rate \([0-9]*\).*/\1/p' eval.out)
+[ "$error" -lt 20 ] || fail "after 400 steps the word error rate is still $error %"
+
+cut -f 1 test.tsv >words
+"$program" predict learned <words >answers 2>err || fail "predict: $(cat err)"
+[ ! -s err ] || fail "predict writes on stderr: $(cat err)"
+[ "$(wc -l <answers)" -eq "$(wc -l <words)" ] || fail "not one answer a line"
+
+# rates NAME: the error rates of answers to the words of a file, each word once, with the digits that eval prints.
+rates() {
+    paste test.tsv "$1" | awk -F '\t' '
+        function least(a, b) { return a < b ? a : b }
+        function distance(x, y, nx, ny, i, j) {
+            nx = split(x, a, " "); ny = split(y, b, " ")
+            for (i = 0; i <= nx; i++) d[i, 0] = i
+            for (j = 0; j <= ny; j++) d[0, j] = j
+            for (i = 1; i <= nx; i++) for (j = 1; j <= ny; j++)
+                d[i, j] = least(least(d[i-1, j], d[i, j-1]) + 1, d[i-1, j-1] + (a[i] != b[j]))
+            return d[nx, ny]
+        }
+        !seen[$1]++ { n++; wrong += $2 != $3; errors += distance($2, $3); length_ += split($2, a, " ") }
+        END { printf "%d items %.2f %.2f\n", n, 100 * wrong / n, 100 * errors / length_ }'
+}
+got=$(echo "$result" | sed 's/^\([0-9]* items\).*word error rate \([0-9.]*\) %, phoneme error rate \([0-9.]*\) %.*/\1 \2 \3/')
+[ "$(rates answers)" = "$got" ] || fail "eval says '$got', predict's answers give '$(rates answers)'"
+
+wer=$(query learned "SELECT printf('%.2f', 100 * value) FROM eval_latest WHERE task = 'test' AND name = 'wer' AND step = 400")
+[ "$wer" = "$(echo "$got" | cut -d ' ' -f 3)" ] || fail "the database has a word error rate of '$wer', eval printed '$got'"
+for name in items cut loss per; do
+    [ "$(query learned "SELECT count(*) FROM eval_latest WHERE task = 'test' AND name = '$name'")" = 1 ] ||
+        fail "$name of the evaluation is not in the database"
+done
+
+for way in '--set decode.batch_size=5' '--threads 1' '--comm thread --ranks 2 --set mesh.data=2' \
+    '--comm thread --ranks 2 --set mesh.expert=2' '--comm thread --ranks 2 --set mesh.model=2' '--checkpoint 400' \
+    '--checkpoint latest' '--quiet'; do
+    exits 0 "$program" eval learned $way
+    [ "$(sed -n 's/^test: //p' out)" = "$result" ] || fail "eval $way: $(tail -n 1 out) instead of $result"
+    "$program" predict learned $way <words >other 2>err || fail "predict $way: $(cat err)"
+    cmp -s other answers || fail "predict $way: $(diff other answers | grep -c '^<') answers differ"
+done
+
+# ---- other checkpoints, other files ----
+exits 0 "$program" eval learned --checkpoint 200
+says out 'checkpoint of step 200'
+[ "$(sed -n 's/^test: //p' out)" != "$result" ] || fail "eval takes the same weights for --checkpoint 200"
+"$program" predict learned --checkpoint 200 <words >other 2>err || fail "predict --checkpoint 200: $(cat err)"
+cmp -s other answers && fail "predict takes the same weights for --checkpoint 200"
+exits 1 "$program" eval learned --checkpoint 300
+one_line_error
+says err 'holds no checkpoint of step 300; there are: 400, 200'
+exits 1 "$program" predict learned --checkpoint 300
+one_line_error
+exits 0 "$program" eval learned --file test.tsv
+[ "$(sed -n 's/^test.tsv: //p' out)" = "$result" ] || fail "eval --file: $(cat out)"
+
+# Several references: the nearest one counts. What is cut counts as wrong.
+{
+    head -n 1 test.tsv | awk -F '\t' '{ print $1 "\tX X X\t" $2 }'
+    printf 'abcdefghab\tA B C D E F G H A B\n'
+} >special.tsv
+exits 0 "$program" eval learned --file special.tsv
+first=0
+[ "$(head -n 1 answers)" = "$(head -n 1 test.tsv | cut -f 2)" ] || first=1
+says out "^special.tsv: 2 items, loss .*, word error rate $((50 + 50 * first)).00 %, .*, 1 cut (counted wrong)"
+
+# ---- predict: order, windows, odd lines ----
+paste words answers | sort -u >pairs
+sort -r words >reversed
+"$program" predict learned <reversed 2>err | paste reversed - | sort -u | cmp -s - pairs || fail "the order of lines matters"
+for n in 1 16 17 33; do
+    head -n $n words | "$program" predict learned >other 2>err || fail "predict of $n lines: $(cat err)"
+    head -n $n answers | cmp -s - other || fail "the answers to the first $n lines alone differ"
+done
+exits 0 "$program" predict learned
+[ ! -s out ] && [ ! -s err ] || fail "no input, but output"
+printf '%s' "$(head -n 3 words)" | "$program" predict learned >other 2>err || fail "no line feed at the end: $(cat err)"
+head -n 3 answers | cmp -s - other || fail "a last line without a line feed is another input"
+head -n 3 words | sed "s/\$/$(printf '\r')/" | "$program" predict learned >other 2>err
+head -n 3 answers | cmp -s - other || fail "lines that end as on Windows are other inputs"
+
+{
+    sed -n 1p words
+    echo abcdefgh
+    echo
+    sed -n 2p words
+    printf '\377\376\n'
+    printf 'a\377\n'
+    echo abcdefghabcdefghabcdefgh
+    sed -n 3p words
+} >odd
+for way in '' '--set decode.batch_size=2' '--comm thread --ranks 2'; do
+    "$program" predict learned $way <odd >other 2>err
+    got=$?
+    [ $got -eq 1 ] || fail "exit $got instead of 1 after inputs over the limit"
+    [ "$(wc -l <other)" -eq 8 ] || fail "$(wc -l <other) lines out for 8 lines in"
+    [ -z "$(sed -n 2p other)$(sed -n 7p other)" ] || fail "an input over the limit has an output"
+    [ "$(sed -n -e 1p -e 4p -e 8p other)" = "$(head -n 3 answers)" ] || fail "lines around odd ones have other answers"
+    [ "$(wc -l <err)" -eq 3 ] || fail "three odd things, but: $(cat err)"
+    says err '^switchyard: predict: input line 2 is over the limit of data.max_input_length=8 tokens'
+    says err '^switchyard: predict: input line 7 is over the limit'
+    says err '^switchyard: warning: predict: input line 5 is not valid UTF-8; the bytes are used as they are'
+done
+if [ -w /dev/full ]; then
+    "$program" predict learned <words >/dev/full 2>err
+    got=$?
+    [ $got -eq 1 ] || fail "exit $got instead of 1 on a full disk"
+    one_line_error
+fi
+finish

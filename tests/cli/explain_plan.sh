@@ -1,0 +1,91 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# explain after every stage for every program, and plan: what a run needs, at once and without taking it.
+. "$(dirname "$0")/_common.sh"
+tiny_run=$top/bench/tiny.run
+cd "$here" || exit 99
+# Eight ranks can share what has eight leaves.
+eight='--ranks 8 --set reproducible.blocks=8 --set reproducible.min_leaf=2 --set mesh.expert=2 --set mesh.model=2'
+
+# shows TEXT: as `says out`, without all of a program in the message.
+shows() {
+    grep -q -e "$1" out || fail "$shown: no line with '$1'"
+}
+
+# ---- explain ----
+collectives='all_to_all\|all_reduce\|all_gather\|reduce_scatter'
+for program_name in grad_first grad_next update eval encode decode_step; do
+    for stage in record partition fuse plan; do
+        for ranks in '' '--comm thread --ranks 4 --set mesh.data=2 --set mesh.expert=2'; do
+            exits 0 "$program" explain "$tiny_run" --program $program_name --after $stage $ranks
+            shown="$program_name after $stage on '$ranks'"
+            [ ! -s err ] || fail "$shown: writes on stderr: $(cat err)"
+            shows "^program $program_name.*: [0-9]* ops, [0-9]* tensors"
+            ops=$(sed -n 's/^program .*: \([0-9]*\) ops.*/\1/p' out)
+            lines=$(grep -c '^ *[0-9][0-9]* q[0-9]' out)
+            [ "$lines" -eq "$ops" ] || fail "$shown: $ops ops on $lines lines"
+            shows ' [^ ]*core/model/t5\.c:[0-9]*$\|core/optim/[a-z]*\.c:[0-9]*$'
+            # Only what is planned has a place in memory, only what is shared out has collectives.
+            case $stage in
+            plan) shows ' scratch+0x' ;;
+            *) grep -q 'scratch+0x' out && fail "$shown: there are places in memory" ;;
+            esac
+            if [ $stage = record ] || [ -z "$ranks" ]; then
+                grep -q "  \($collectives\) " out && fail "$shown: there are collectives"
+            else
+                shows "  \($collectives\) "
+            fi
+        done
+    done
+done
+exits 0 "$program" explain "$tiny_run"
+mv out default
+exits 0 "$program" explain "$tiny_run" --program grad_first --after plan
+cmp -s out default || fail "explain without options is not grad_first after plan"
+exits 0 "$program" explain "$tiny_run" --program update --backend null $eight
+exits 1 "$program" explain "$tiny_run" --program grad_next --set train.microbatches=1
+one_line_error
+says err 'no program grad_next'
+exits 0 "$program" explain "$tiny_run" --set moe.num_experts=0
+grep -q ' route ' out && fail "a dense model routes"
+
+# ---- plan ----
+exits 0 "$program" plan "$tiny_run"
+[ ! -s err ] || fail "plan writes on stderr: $(cat err)"
+says out '^1 rank x '
+says out '^111488 parameters in 54 tensors'
+says out 'token_embedder/embedding  *\[384, 32\] (vocab, embed)'
+says out 'wi_0/kernel  *\[4, 32, 64\] (expert, embed, '
+sum=0
+for segment in persist io carry scratch; do
+    bytes=$(sed -n "s/^  $segment  *\([0-9]*\) bytes .* MiB\$/\1/p" out)
+    [ "${bytes:-0}" -gt 0 ] || fail "plan says nothing of $segment"
+    sum=$((sum + ${bytes:-0}))
+done
+says out "^  all  *$sum bytes"
+says out '^a step at the longest bucket: [0-9]* ops, 0 collectives, 0.0 MiB received'
+one=$sum
+
+# Sharing out makes a rank's part smaller; null and the CPU agree on what all of them keep.
+for backend in cpu null; do
+    before=$(date +%s)
+    exits 0 "$program" plan "$tiny_run" --comm thread $eight --backend $backend
+    [ $(($(date +%s) - before)) -le 5 ] || fail "plan for eight ranks takes seconds"
+    says out '^8 ranks x '
+    says out "backend $backend "
+    says out 'mesh data=2 expert=2 model=2$'
+    says out 'wi_0/kernel  *\[4/e, 32, 64/m\] (expert, embed, '
+    sum=$(sed -n 's/^  all  *\([0-9]*\) bytes.*/\1/p' out)
+    [ "$sum" -lt "$one" ] || fail "$backend: a rank of eight needs $sum bytes, one alone $one"
+    grep -q ' 0 collectives' out && fail "$backend: eight ranks without collectives"
+    grep '^  persist' out >persist.$backend
+done
+cmp -s persist.cpu persist.null || fail "persist differs: $(cat persist.cpu persist.null)"
+
+# A model far larger than this machine.
+exits 0 "$program" plan "$tiny_run" --backend null --set model.d_model=4096 --set model.d_ff=65536 \
+    --set moe.num_experts=64 --set model.num_heads=64 --set model.head_dim=128 --set model.num_encoder_layers=24 \
+    --set model.num_decoder_layers=24 --set moe.num_encoder_sparse_layers=12 --set moe.num_decoder_sparse_layers=12
+says out '^[0-9]\{13\} parameters'
+[ "$(ls)" = "$(printf 'default\nerr\nout\npersist.cpu\npersist.null')" ] || fail "explain or plan leave files: $(ls)"
+finish

@@ -1,0 +1,127 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# The command line and the run file: help, suggestions for what is mistyped, --set, and what `config` prints.
+. "$(dirname "$0")/_common.sh"
+tiny_run=$top/bench/tiny.run
+
+# refused TEXT ARGUMENTS...: exit status 2, one line that says TEXT.
+refused() {
+    text=$1
+    shift
+    exits 2 "$program" "$@"
+    one_line_error
+    says err "$text"
+    [ ! -s "$here/out" ] || fail "output in spite of a usage error: $*"
+}
+
+# ---- help and version ----
+for command in train eval predict metrics config explain plan backends version; do
+    exits 0 "$program" "$command" --help
+    says out "^usage: switchyard $command"
+    exits 0 "$program" --help
+    says out "^  $command "
+done
+for option in backend comm ranks threads set quiet run-dir resume; do
+    exits 0 "$program" train --help
+    says out "^  --$option"
+done
+for command in eval predict; do
+    for option in backend comm ranks threads set quiet checkpoint; do
+        exits 0 "$program" "$command" --help
+        says out "^  --$option"
+    done
+done
+exits 0 "$program" version
+says out '^switchyard [0-9]'
+mv "$here/out" "$here/version"
+exits 0 "$program" --version
+cmp -s "$here/out" "$here/version" || fail "--version and version differ"
+exits 2 "$program"
+says err '^usage: '
+
+# ---- mistyped ----
+refused 'unknown command trian, did you mean train?' trian
+refused 'unknown option --run-dri, did you mean --run-dir?' train "$tiny_run" --run-dri x
+refused 'unknown option --run-dri, did you mean --run-dir?' train "$tiny_run" --run-dri=x
+refused 'unknown option --hlep, did you mean --help?' plan --hlep
+refused 'unknown option -q' train -q "$tiny_run"
+refused 'unknown option --quiet' version --quiet
+refused 'usage: switchyard train' train
+refused 'usage: switchyard train' train one two
+refused 'usage: switchyard backends' backends one
+refused 'usage: switchyard eval' eval
+refused '--run-dir needs DIR' train "$tiny_run" --run-dir
+refused '--quiet takes no value' train "$tiny_run" --quiet=yes
+refused '--ranks=two: expected a whole number' train "$tiny_run" --ranks two
+refused '--ranks=0: expected a whole number' train "$tiny_run" --ranks=0
+refused '--threads=-1: expected a whole number' plan "$tiny_run" --threads -1
+refused '--checkpoint=newest: expected latest|STEP' eval . --checkpoint newest
+refused 'unknown stage partitoin, did you mean partition?' explain "$tiny_run" --after partitoin
+refused 'unknown program updaet, did you mean update?' explain "$tiny_run" --program updaet
+
+# ---- run files ----
+# file TEXT LINES...: a run file of these lines is refused with TEXT.
+file() {
+    text=$1
+    shift
+    printf '%s\n' "$@" >"$here/bad.run"
+    refused "$text" config "$here/bad.run"
+    says err "$here/bad.run:"
+}
+file ':2: unknown key model.d_modle, did you mean model.d_model?' '[model]' 'd_modle = 64'
+file ':3: unknown section \[modle\], did you mean \[model\]?' '# a comment' '' '[modle]'
+file ':1: unknown key d_model, did you mean model.d_model?' 'd_model = 64'
+file ':2: model.d_model: "wide" is not accepted: it takes an integer' '[model]' 'd_model = "wide"'
+file ':2: model.d_model: 0 is not accepted: it takes an integer in 1\.\.' '[model]' 'd_model = 0'
+file ':2: model.d_model: 1.5 is not accepted' '[model]' 'd_model = 1.5'
+file ':2: model.dropout_rate: 1.5 is not accepted: it takes a number in 0\.\.<1' '[model]' 'dropout_rate = 1.5'
+file ':2: train.schedule: "cosin" is not accepted: it takes one of constant' '[train]' 'schedule = "cosin"'
+file ':2: train.terminate_on_nan: 7 is not accepted: it takes true or false' '[train]' 'terminate_on_nan = 7'
+file ':2: data.length_buckets: ' '[data]' 'length_buckets = [16, "x"]'
+file ':3: model.d_model is set already on line 2' '[model]' 'd_model = 64' 'd_model = 64'
+file ':2: ' '[model]' 'd_model'
+file ':2: ' '[run]' 'name = "no end'
+refused "cannot open $here/none.run" config "$here/none.run"
+refused "cannot open $here/none.run" train "$here/none.run"
+refused "$here" config "$here"
+printf '[model]\nd_model = 64\0' >"$here/bad.run"
+refused ':2: a NUL byte' config "$here/bad.run"
+printf '[moe]\nnum_experts = 2\nnum_selected_experts = 3\n' >"$here/bad.run"
+refused 'moe.num_selected_experts = 3 is more than moe.num_experts = 2' config "$here/bad.run"
+
+# ---- --set ----
+exits 0 "$program" config "$tiny_run" --set model.d_model=512 --set train.steps=7 --set=train.seed=9 --set train.steps=8 \
+    --set data.train=a/b=c.tsv --set 'data.length_buckets=[8, 24]'
+says out '^d_model = 512$'
+says out '^steps = 8$'
+says out '^seed = 9$'
+says out '^train = "a/b=c.tsv"$'
+says out '^length_buckets = \[8, 24\]$'
+says out '^d_ff = 64$'
+refused 'unknown key model.d_modle, did you mean model.d_model?' config --set model.d_modle=3
+refused 'model.d_model: x is not accepted: it takes an integer' config --set model.d_model=x
+refused 'write SECTION.KEY=VALUE' config --set model.d_model
+refused '--set needs KEY=VALUE' config --set
+
+# ---- what config prints ----
+exits 0 "$program" config
+mv "$here/out" "$here/defaults"
+grep -q '^# .*Checkpoints that stay' "$here/defaults" || fail "config prints no help"
+grep -q 'default 1e-3)' "$here/defaults" || fail "config prints no defaults"
+exits 0 "$program" config "$here/defaults"
+mv "$here/out" "$here/loaded"
+grep -v -e '^#' -e '^$' "$here/defaults" >"$here/defaults.values"
+grep -v -e '^#' -e '^$' "$here/loaded" | cmp -s - "$here/defaults.values" || fail "the defaults do not load again"
+exits 0 "$program" config "$tiny_run" --set train.learning_rate=0.1 --set 'run.name=a "quoted" \ name'
+mv "$here/out" "$here/once.run"
+exits 0 "$program" config "$here/once.run"
+cmp -s "$here/out" "$here/once.run" || fail "the values in force do not load again: $(diff "$here/out" "$here/once.run")"
+if [ -w /dev/full ]; then
+    for command in config version --help 'train --help'; do
+        "$program" $command >/dev/full 2>"$here/err" && fail "$command: a full disk is not told"
+        one_line_error
+    done
+fi
+"$program" config >&- 2>"$here/err" && fail "a closed standard output is not told"
+one_line_error
+finish

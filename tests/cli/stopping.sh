@@ -1,0 +1,93 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# How training ends before its last step: signals, the time limit, early stopping and numbers that are not finite. What
+# was stopped and resumed has the weights of a run that was not.
+. "$(dirname "$0")/_common.sh"
+data "$here/train.tsv" 300 1
+data "$here/valid.tsv" 20 2
+cd "$here" || exit 99
+
+# ---- signals ----
+# Long enough that a signal comes before the end on any machine; --resume with fewer steps then says how far it goes.
+same='--set train.log_every=1 --set train.schedule=constant'
+for signal in TERM INT USR1; do
+    start $signal $same --set train.steps=1000000
+    eventually grep -q '^step 3/' $signal.out
+    kill -$signal "$owner"
+    ended
+    ends $signal stopped 3 $?
+    [ ! -s $signal.err ] || fail "$signal: writes on stderr: $(cat $signal.err)"
+    says $signal.out '^stopped by a signal after step [0-9]*; --resume goes on'
+    says $signal.out '^median step '
+    at=$(sed -n 's/^checkpoint of step \([0-9]*\) saved/\1/p' $signal.out)
+    [ -f "$signal/checkpoints/$at/meta.json" ] || fail "$signal: no checkpoint of step $at"
+    [ ! -f $signal/lock ] || fail "$signal: the lock stays"
+    [ "$(query $signal "SELECT text LIKE 'stopped by a signal%' FROM event ORDER BY rowid DESC LIMIT 1")" = 1 ] ||
+        fail "$signal: the stop is not in the database"
+    steps=$((at + 5))
+    exits 0 tiny $signal --resume $same --set train.steps=$steps
+    says out "going on from the checkpoint of step $at"
+    resumed=$(hash_in out)
+    exits 0 tiny $signal-whole $same --set train.steps=$steps
+    [ "$(hash_in out)" = "$resumed" ] || fail "$signal: weights differ from those of a run that was not stopped"
+    [ "$(cat $signal/status)" = "done" ] || fail "$signal: status $(cat $signal/status) after the end"
+done
+
+# Ranks stop together.
+start ranks $same --set train.steps=1000000 --comm thread --ranks 2 --set mesh.data=2
+eventually grep -q '^step 3/' ranks.out
+kill -TERM "$owner"
+ended
+ends ranks stopped 3 $?
+steps=$(sed -n 's/^checkpoint of step \([0-9]*\) saved/\1/p' ranks.out)
+exits 0 tiny ranks-whole $same --set train.steps="$steps"
+[ "$(hash_in out)" = "$(hash_in ranks.out)" ] || fail "ranks: weights differ at step $steps"
+
+# Control-C ends the reader of a pipe too.
+mkfifo pipe
+"$program" train "$top/bench/tiny.run" --run-dir piped $same --set data.train=train.tsv --set train.steps=1000000 \
+    >pipe 2>piped.err </dev/null &
+owner=$!
+head -n 8 pipe >/dev/null
+kill -INT "$owner"
+ended
+ends piped stopped 3 $?
+[ "$(ls piped/checkpoints | wc -l)" -eq 1 ] || fail "a run without a reader saves nothing"
+
+# ---- time limit ----
+exits 3 tiny limit $same --set train.steps=1000000 --set train.time_limit=1
+[ "$(cat limit/status)" = stopped ] || fail "status $(cat limit/status) after the time limit"
+says out '^train.time_limit of 1 s reached after step [0-9]*; --resume goes on'
+[ ! -s err ] || fail "the time limit writes on stderr: $(cat err)"
+exits 3 tiny limit --resume $same --set train.steps=1000000 --set train.time_limit=1
+says out 'going on from the checkpoint of step'
+
+# ---- early stopping: without a learning rate nothing gets better ----
+early='--set train.learning_rate=0 --set data.valid=valid.tsv --set train.evaluate_every=2
+    --set train.early_stopping_patience=2 --set train.steps=50'
+exits 0 tiny early $early
+says out '^early_stopping: loss has not improved in 2 evaluations; best [0-9.]* at step 2'
+[ "$(cat early/status)" = "done" ] || fail "status $(cat early/status) after early stopping"
+[ "$(ls early/checkpoints)" = 6 ] || fail "early stopping at step $(ls early/checkpoints) instead of 6"
+hash=$(hash_in out)
+exits 0 tiny early --resume $early
+says out '^early_stopping: '
+[ "$(hash_in out)" = "$hash" ] || fail "--resume after early stopping changed the weights"
+[ "$(ls early/checkpoints)" = 6 ] || fail "--resume after early stopping went on"
+
+# ---- numbers that are not finite ----
+wild='--set train.schedule=constant --set train.warmup_steps=0 --set train.clip_norm=0 --set train.learning_rate=1000'
+exits 1 tiny wild $wild
+one_line_error
+says err 'terminate_on_nan: the gradients of step [0-9]* are not finite .*try a lower train.learning_rate'
+[ "$(cat wild/status)" = failed ] || fail "status $(cat wild/status) after numbers that are not finite"
+at=$(ls wild/checkpoints)
+hash=$(hash_in out)
+exits 0 tiny tame $wild --set train.steps="$at"
+[ "$(hash_in out)" = "$hash" ] || fail "the weights kept are not those before the bad step"
+exits 1 tiny wild --resume $wild
+says err 'are not finite'
+exits 0 tiny wild --resume --set train.steps=$((at + 1)) --set train.terminate_on_nan=false $wild
+says out 'are not finite .*training goes on'
+[ "$(hash_in out)" = "$hash" ] || fail "the update of a bad step was not left out"
+finish

@@ -1,0 +1,155 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# A training run from start to end: what is printed, what the run directory holds, how --resume and the lock behave, and
+# what the metrics database answers.
+. "$(dirname "$0")/_common.sh"
+data "$here/train.tsv" 300 1
+data "$here/valid.tsv" 20 2
+cd "$here" || exit 99
+
+# ---- a whole run, piped ----
+exits 0 tiny whole --set train.log_every=5 --set data.valid=valid.tsv --set train.evaluate_every=10 \
+    --set train.checkpoint_every=8 --set train.keep_checkpoints=2 --set metrics.every=1
+mv out whole.out
+[ ! -s err ] || fail "a good run writes on stderr: $(cat err)"
+[ "$(head -n 1 whole.out)" = "run directory $here/whole" ] || fail "the run directory is not printed first"
+says whole.out '^1 rank x [0-9]* threads* on [0-9]* CPUs*, backend cpu (.*), comm self, mesh data=1 expert=1 model=1$'
+says whole.out '300 examples, 0 left out as too long'
+for step in 5 10 15 20; do
+    says whole.out "^step $step/20  loss [0-9.]*  lr [^ ]*  [0-9]* tokens/s  [0-9.]* ms/step  .* left\$"
+done
+[ "$(grep -c '^step [0-9]*/20 ' whole.out)" -eq 4 ] || fail "not one progress line every 5 steps"
+says whole.out '^step 10  valid: 20 items, loss .*, word error rate .* %, phoneme error rate .* %'
+says whole.out '^step 20  valid: '
+says whole.out '^checkpoint of step 8 saved'
+says whole.out '^done after 20 steps'
+says whole.out '^median step [0-9.]* s$'
+tr -d '\n' <whole.out | grep -q "$(printf '\r')" && fail "a carriage return in piped output"
+hash=$(hash_in whole.out)
+[ "${#hash}" -eq 64 ] || fail "no hash of the weights"
+[ "$(cat whole/status)" = done ] || fail "status $(cat whole/status)"
+[ "$(ls whole | tr '\n' ' ')" = "checkpoints log metrics.db run.conf status " ] || fail "run directory: $(ls whole)"
+[ "$(ls whole/checkpoints | tr '\n' ' ')" = "16 20 " ] || fail "keep_checkpoints=2 kept: $(ls whole/checkpoints)"
+[ "$(ls whole/checkpoints/20 | tr '\n' ' ')" = "meta.json params.safetensors state.safetensors " ] ||
+    fail "checkpoint: $(ls whole/checkpoints/20)"
+grep -q "\"params_sha256\": *\"$hash\"" whole/checkpoints/20/meta.json || fail "meta.json has another hash"
+says whole/log 'checkpoint of step 20 saved'
+"$program" config whole/run.conf >again || fail "run.conf does not load"
+cmp -s again whole/run.conf || fail "run.conf loads to other values"
+
+# ---- on a terminal: one line that is written over ----
+if command -v script >/dev/null; then
+    script -q -e -c "'$program' train '$top/bench/tiny.run' --run-dir terminal --set data.train=train.tsv" typescript \
+        >out 2>err </dev/null || fail "on a terminal: exit $?: $(cat out)"
+    tr '\r' '\n' <out | grep -q '^step 20/20  loss [0-9.]*  lr [^ ]*  [0-9]* tokens/s  [0-9.]* ms/step  0 s left' ||
+        fail "no progress line on a terminal: $(cat out)"
+    [ "$(grep -c 'step [0-9]*/20 ' out)" -eq 1 ] || fail "more than one progress line on a terminal: $(cat out)"
+else
+    echo "skipped: a terminal's progress line (there is no program script)"
+fi
+
+# ---- with standard output closed: nothing of it gets into the files ----
+"$program" train "$top/bench/tiny.run" --run-dir closed --set data.train=train.tsv --set train.log_every=1 >&- 2>err
+got=$?
+[ $got -eq 1 ] || fail "exit $got instead of 1 with standard output closed"
+one_line_error
+grep -v '^[0-9]*-[0-9]*-[0-9]* [0-9:]* ' closed/log && fail "standard output got into the log"
+exits 0 "$program" predict closed
+
+# ---- where runs go ----
+exits 0 "$program" train "$top/bench/tiny.run" --set data.train=train.tsv --set train.steps=0
+made=$(sed -n '1s/^run directory //p' out)
+expr "$made" : 'runs/tiny-[0-9]\{8\}-[0-9]\{6\}$' >/dev/null || fail "a run without --run-dir goes to '$made'"
+[ -f "$made/run.conf" ] || fail "$made holds no run"
+exits 0 tiny quiet --quiet --set train.steps=1
+[ "$(grep -c 'step 1/' out)" -eq 0 ] || fail "--quiet shows progress"
+[ ! -s err ] || fail "--quiet writes on stderr: $(cat err)"
+
+# ---- what is refused ----
+cp -R whole before
+exits 2 tiny whole
+one_line_error
+says err 'holds a run already: add --resume'
+exits 2 "$program" train "$top/bench/tiny.run" --resume --set data.train=train.tsv
+one_line_error
+says err '--resume needs --run-dir'
+exits 2 tiny whole --resume --set model.d_model=64
+one_line_error
+says err 'model.d_model is 32 in the run directory and 64 now: this changes the model'
+exits 2 tiny whole --resume --set moe.num_experts=2
+says err 'moe.num_experts is 4 in the run directory and 2 now'
+diff -r whole before >/dev/null || fail "a refused command changed the run directory: $(diff -r whole before)"
+
+# ---- --resume ----
+same='--set train.log_every=5 --set data.valid=valid.tsv --set train.evaluate_every=10 --set train.checkpoint_every=8
+    --set train.keep_checkpoints=2 --set metrics.every=1'
+exits 0 tiny whole --resume $same
+[ ! -s err ] || fail "nothing differs, but: $(cat err)"
+[ "$(hash_in out)" = "$hash" ] || fail "--resume of a finished run changed the weights"
+[ "$(cat whole/status)" = done ] || fail "status $(cat whole/status)"
+exits 0 tiny fresh --resume $same
+says out "no checkpoint in $here/fresh: starting fresh"
+[ "$(hash_in out)" = "$hash" ] || fail "a run started by --resume has other weights"
+exits 0 tiny whole --resume $same --set train.steps=22 --set train.weight_decay=0.1
+[ "$(wc -l <err)" -eq 2 ] || fail "two keys differ, but: $(cat err)"
+says err '^switchyard: resume: train.steps changes from 20 to 22$'
+says err '^switchyard: resume: train.weight_decay changes from 0.0 to 0.1$'
+says out 'going on from the checkpoint of step 20'
+grep -q '^steps = 22$' whole/run.conf || fail "run.conf keeps the old number of steps"
+
+# ---- the lock ----
+start long --set train.steps=1000000 --set train.log_every=1
+eventually grep -q '^step 2/' long.out
+[ "$(cat long/status)" = running ] || fail "status of a live run: $(cat long/status)"
+[ "$(cut -d ' ' -f 2 long/lock)" = "$owner" ] || fail "the lock holds another process: $(cat long/lock)"
+exits 1 tiny long --resume --set train.steps=1000000 --set train.log_every=1
+one_line_error
+says err "in use by process $owner on this host ($(cut -d ' ' -f 1 long/lock))"
+[ "$(cat long/status)" = running ] || fail "a refused start changed the status to $(cat long/status)"
+pid=$owner
+kill -KILL "$pid"
+ended 2>/dev/null
+[ -f long/lock ] || fail "no lock is left behind by a killed run"
+exits 0 tiny long --resume --set train.steps=2
+says err "took over the lock of process $pid, which runs no more"
+[ ! -f long/lock ] || fail "the lock stays after the end"
+printf 'elsewhere 12345 1\n' >long/lock
+exits 1 tiny long --resume --set train.steps=2
+one_line_error
+says err 'locked by process 12345 on host elsewhere'
+rm long/lock
+
+# ---- metrics ----
+exits 0 "$program" metrics whole
+says out 'loss'
+says out 'decoder/layers_1/mlp'
+[ "$(query whole 'SELECT count(*) FROM loss_curve')" = 22 ] || fail "loss_curve has not one row a step"
+[ "$(query whole 'SELECT min(step), max(step) FROM loss_curve')" = "1	22" ] || fail "loss_curve has other steps"
+[ "$(query whole 'SELECT count(*) FROM loss_curve WHERE loss > 0 AND learning_rate >= 0 AND grad_norm > 0')" = 22 ] ||
+    fail "loss_curve has empty cells"
+[ "$(query whole "SELECT count(*) FROM event WHERE kind = 'checkpoint'")" = 4 ] || fail "checkpoints are not in event"
+[ "$(query whole "SELECT count(*) FROM eval_latest WHERE task = 'valid' AND name = 'wer'")" = 1 ] || fail "no wer in eval"
+# Words of 5 letters: a step's 32 rows have 6 tokens in and 10 out, and each goes to 2 experts of a layer.
+awk -F '\t' 'length($1) == 5' train.tsv >five.tsv
+tokens=$((32 * 6 * 2)) outputs=$((32 * 10 * 2))
+for run in one parts ranks; do
+    case $run in
+    one) set -- --set train.microbatches=1 ;;
+    parts) set -- --set train.microbatches=2 ;;
+    ranks) set -- --comm thread --ranks 2 --set mesh.data=2 ;;
+    esac
+    exits 0 tiny $run "$@" --set data.train=five.tsv --set train.steps=3 --set metrics.every=1
+    for step in 1 2 3; do
+        got=$(query $run "SELECT sum(tokens + dropped) FROM expert_load WHERE step = $step AND layer LIKE 'encoder%'")
+        [ "$got" = "$tokens" ] || fail "$run: step $step: $got tokens to the encoder's experts instead of $tokens"
+        got=$(query $run "SELECT sum(tokens + dropped) FROM expert_load WHERE step = $step AND layer LIKE 'decoder%'")
+        [ "$got" = "$outputs" ] || fail "$run: step $step: $got tokens to the decoder's experts instead of $outputs"
+    done
+    [ "$(query $run 'SELECT abs(sum(share) - 2) < 1e-9 FROM expert_load WHERE step = 3')" = 1 ] || fail "$run: shares"
+done
+exits 1 "$program" metrics whole 'SELEC 1'
+one_line_error
+exits 1 "$program" metrics whole 'DELETE FROM metric'
+one_line_error
+[ "$(query whole 'SELECT count(*) FROM loss_curve')" = 22 ] || fail "a query changed the database"
+finish

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Decoding as programs: step by step it has the bits of the whole decoder on the same tokens, and an answer
+ * does not depend on what it is decoded with. */
+#include "config.h"
+
+#include "small_model.h"
+
+enum { TOKENS = 7, ROWS = 4 };
+
+/* The whole decoder on given inputs; its argmax is the output "teacher/next". */
+static struct syi_program *record_teacher(struct model *model)
+{
+    struct sy_error err = {0};
+    char name[5][SYI_INPUT_NAME];
+    const struct syi_shape *s = &model->shape;
+    struct syi_build b = {.config = &model->config, .params = &model->params, .shape = *s, .rng = -1};
+    const uint8_t axis[2] = {SYI_AXIS_BATCH, SYI_AXIS_LENGTH};
+    int64_t in_dim[2] = {s->rows, s->input_length}, out_dim[2] = {s->rows, s->target_length};
+    cr_assert_eq(syi_program_new("teacher", &b.p, &err), SY_OK, "%s", err.text);
+    syi_build_leaves(&b);
+    syi_input_name(name[0], "encoder_ids", s->rows, s->input_length);
+    syi_input_name(name[1], "input_lengths", s->rows, 0);
+    syi_input_name(name[2], "decoder_inputs", s->rows, s->target_length);
+    syi_input_name(name[3], "target_lengths", s->rows, 0);
+    struct syi_inputs in = {
+        .encoder_ids = syi_tensor_add(b.p, name[0], SYI_INPUT, SY_I32, 2, in_dim, axis),
+        .input_lengths = syi_tensor_add(b.p, name[1], SYI_INPUT, SY_I32, 1, in_dim, axis),
+        .decoder_inputs = syi_tensor_add(b.p, name[2], SYI_INPUT, SY_I32, 2, out_dim, axis),
+        .target_lengths = syi_tensor_add(b.p, name[3], SYI_INPUT, SY_I32, 1, out_dim, axis),
+        .target_norm = -1};
+    int encoded = syi_encoder(&b, in.encoder_ids, in.input_lengths, -1);
+    int logits = syi_decoder_logits(&b, in.decoder_inputs, encoded, &in);
+    syi_output(b.p, syi_argmax(b.p, logits), "teacher/next");
+    cr_assert_eq(syi_program_status(b.p, &err), SY_OK, "%s", err.text);
+    return b.p;
+}
+
+/* What a greedy decoding gives, whether or not an end token comes: [rows][TOKENS]. */
+struct decoded {
+    int32_t token[16][TOKENS];
+    float logits[16][TOKENS][12];
+};
+
+static void take_step(struct model *model, int position, int32_t previous[16], struct decoded *d)
+{
+    float logits[16][12];
+    int64_t rows = model->shape.rows;
+    const struct sy_tensor *token = ms_tensor(&model->m, "decode/token"),
+                           *next = ms_tensor(&model->m, "decode/next");
+    for (int64_t row = 0; row < rows; row++) {
+        ms_set(token, row, previous[row]);
+        ms_set(ms_tensor(&model->m, "decode/lengths"), row, position + 1);
+    }
+    put_scalar(model, "decode/position", position);
+    model->logits = &logits[0][0];
+    model->n_logits = rows * 12;
+    model_run(model, 1);
+    for (int64_t row = 0; row < rows; row++) {
+        previous[row] = d->token[row][position] = (int32_t)ms_get(next, row);
+        memcpy(d->logits[row][position], logits[row], sizeof logits[row]);
+    }
+}
+
+/* Programs: 0 encode, 1 decode_step, 2 teacher. */
+static void decoder_open(struct model *model, struct syi_shape shape)
+{
+    struct syi_config config = config_of(NULL);
+    model_open(model, &config, shape, 0);
+    model_add(model, SYI_ENCODE);
+    model_add(model, SYI_DECODE_STEP);
+    ms_add(&model->m, record_teacher(model));
+    model_bind(model);
+}
+
+static void decode(struct model *model, const int *numbers, struct decoded *d)
+{
+    int32_t previous[16] = {0};
+    put_batch(model, numbers, 5);
+    model->logits = NULL;
+    model_run(model, 0);
+    for (int position = 0; position < TOKENS; position++) take_step(model, position, previous, d);
+}
+
+Test(decode, decoding_step_by_step_has_the_bits_of_the_whole_decoder)
+{
+    struct model model;
+    static struct decoded d;
+    static float logits[ROWS][TOKENS][12];
+    int different = 0;
+    decoder_open(&model, shape_of(ROWS, 9, TOKENS));
+    decode(&model, (int[]){1, 2, 3, 4}, &d);
+    for (int row = 0; row < ROWS; row++) {
+        int32_t inputs[TOKENS] = {0};
+        memcpy(inputs + 1, d.token[row], sizeof inputs - sizeof *inputs);
+        put_ids(&model, "decoder_inputs", TOKENS, row, TOKENS, inputs, 0);
+        ms_set(input(&model, "target_lengths", 0), row, TOKENS);
+    }
+    model.logits = &logits[0][0][0];
+    model.n_logits = ROWS * TOKENS * 12;
+    model_run(&model, 2);
+    const struct sy_tensor *next = ms_tensor(&model.m, "teacher/next");
+    for (int row = 0; row < ROWS; row++)
+        for (int i = 0; i < TOKENS; i++) {
+            cr_assert_eq(memcmp(logits[row][i], d.logits[row][i], sizeof logits[row][i]), 0,
+                         "row %d, token %d", row, i);
+            cr_assert_eq((int32_t)ms_get(next, row * TOKENS + i), d.token[row][i], "row %d, token %d", row,
+                         i);
+            different += d.token[row][i] != d.token[0][0];
+        }
+    cr_assert_gt(different, 0, "all tokens are the same: this proves little");
+    model_close(&model);
+}
+
+/* Example 2 with other neighbours, in another row, at another padded length, beside fewer or more rows. */
+Test(decode, an_answer_does_not_depend_on_its_batch)
+{
+    static const struct {
+        struct syi_shape shape;
+        int numbers[16], row;
+    } batches[] = {{{4, 9, TOKENS, 12, 4}, {5, 2, 5, 6}, 1},
+                   {{4, 9, TOKENS, 12, 4}, {-1, -1, 7, 2}, 3},
+                   {{4, 12, TOKENS, 12, 4}, {2, 2, 8, -1}, 0},
+                   {{1, 6, TOKENS, 12, 4}, {2}, 0},
+                   {{16, 7, TOKENS, 12, 4}, {9, 8, 7, 6, 5, 4, 3, 2, 1, 10, 11, 12, 13, 14, 15, 16}, 7}};
+    static struct decoded alone, d;
+    struct model model;
+    decoder_open(&model, shape_of(ROWS, 9, TOKENS));
+    decode(&model, (int[]){2, -1, -1, -1}, &alone);
+    model_close(&model);
+    for (size_t i = 0; i < SYI_COUNT(batches); i++) {
+        int row = batches[i].row;
+        decoder_open(&model, batches[i].shape);
+        decode(&model, batches[i].numbers, &d);
+        cr_assert_eq(memcmp(alone.token[0], d.token[row], sizeof d.token[row]), 0, "batch %zu", i);
+        cr_assert_eq(memcmp(alone.logits[0], d.logits[row], sizeof d.logits[row]), 0, "batch %zu", i);
+        model_close(&model);
+    }
+}
