@@ -28,6 +28,7 @@ const struct cli_cmd cli_metrics = {
     "RUN_DIR [SQL]",
     "tsv",
     "Prints a summary of a run, or the answer to a SQL query on its database.",
-    "Tables: run, metric, routing, eval, event. Views: loss_curve, expert_load. Example:\n"
+    "Tables: run, metric, routing, eval, event. Views: loss_curve, expert_load, eval_latest and more "
+    "(doc/metrics.md). Example:\n"
     "  switchyard metrics runs/g2p 'SELECT step, loss FROM loss_curve ORDER BY step DESC LIMIT 5'",
     run};

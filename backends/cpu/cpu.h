@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the files of the CPU backend share: names of kernels by variant, feature bits, small helpers on calls.
- * Reference kernels (ref_*.c) are written over sy_real and are compiled twice: float, and double for tests only.
- * Fast kernels (fast_*.c) are compiled once for each instruction set with SYCPU_ISA = avx2, avx512 or neon. Which op has
- * what stands in kernels_*.def; cpu.c makes the list from it. */
+ * Reference kernels (ref_*.c) are written over sy_real and are compiled twice: float, and double for tests
+ * only. Fast kernels (fast_*.c) are compiled once for each instruction set with SYCPU_ISA = avx2, avx512 or
+ * neon. Which op has what stands in kernels_*.def; cpu.c makes the list from it. */
 #ifndef SYCPU_CPU_H
 #define SYCPU_CPU_H
 
@@ -29,9 +29,10 @@ typedef float sy_real;
 /* Feature bits a kernel may need. */
 enum sycpu_feature { SYCPU_AVX2 = 1, SYCPU_AVX512 = 2, SYCPU_NEON = 4 };
 
-/* Declarations of every kernel: int sycpu_ref_X(void *, const struct sy_call *), sycpu_ref64_X, sycpu_avx2_X, ... and
- * the workspace functions sycpu_*_X_workspace(const struct sy_call *, int threads). A kernel without workspace has
- * none. Rows: SYCPU_KERNEL(NAME, name, reference workspace 0/1, fast 0/1, fast workspace 0/1). */
+/* Declarations of every kernel: int sycpu_ref_X(void *, const struct sy_call *), sycpu_ref64_X, sycpu_avx2_X,
+ * ... and the workspace functions sycpu_*_X_workspace(const struct sy_call *, int threads). A kernel without
+ * workspace has none. Rows: SYCPU_KERNEL(NAME, name, reference workspace 0/1, fast 0/1, fast workspace 0/1).
+ */
 #define SYCPU_KERNEL(NAME, name, ref_workspace, fast, fast_workspace)                                        \
     int sycpu_ref_##name(void *, const struct sy_call *);                                                    \
     int sycpu_ref64_##name(void *, const struct sy_call *);                                                  \
@@ -53,7 +54,10 @@ static inline int64_t sycpu_extent(const struct sy_tensor *tensor, int end)
     for (int i = 0; i < end; i++) n *= tensor->dim[i];
     return n;
 }
-static inline int64_t sycpu_count(const struct sy_tensor *tensor) { return sycpu_extent(tensor, tensor->rank); }
+static inline int64_t sycpu_count(const struct sy_tensor *tensor)
+{
+    return sycpu_extent(tensor, tensor->rank);
+}
 
 static inline void sycpu_parallel(const struct sy_call *call, int64_t n, void (*fn)(void *, int64_t, int),
                                   void *arg)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Self- and cross-attention with relative position bias, in training and, with a cache, in decoding. q, k, v are one
- * matmul with concatenated weights. No biases, no 1/sqrt(head_dim): it is in the query's initialiser (flaxformer). */
+/* Self- and cross-attention with relative position bias, in training and, with a cache, in decoding. q, k, v
+ * are one matmul with concatenated weights. No biases, no 1/sqrt(head_dim): it is in the query's initialiser
+ * (flaxformer). */
 #include "config.h"
 
 #include <math.h>
@@ -99,7 +100,8 @@ int syi_cross_kv(struct syi_build *b, const char *name, int encoded)
     return kv;
 }
 
-int syi_cross_attention(struct syi_build *b, const char *name, int x, int kv, int x_lengths, int encoded_lengths)
+int syi_cross_attention(struct syi_build *b, const char *name, int x, int kv, int x_lengths,
+                        int encoded_lengths)
 {
     struct syi_attention a = common(b);
     int lse;

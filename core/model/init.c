@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Initial values of parameters. Element i of a logical tensor is a pure function of (seed, name, i), so it does not
- * depend on how the tensor is split. Set-up only: libm is allowed here. */
+/* Initial values of parameters. Element i of a logical tensor is a pure function of (seed, name, i), so it
+ * does not depend on how the tensor is split. Set-up only: libm is allowed here. */
 #include "config.h"
 
 #include <math.h>
@@ -51,8 +51,10 @@ void syi_param_init(const struct syi_param *param, uint64_t seed, const struct s
     for (int d = 0; d < local->rank; d++) n *= local->dim[d];
     for (int64_t i = 0; i < n; i++) {
         uint64_t index = 0;
-        for (int d = 0; d < local->rank; d++) index = index * (uint64_t)param->dim[d] + (uint64_t)(local->first[d] + at[d]);
-        data[i] = param->init == SYI_INIT_ONES ? 1.0f : (float)(param->scale * draw(param->init, seed, site, index));
+        for (int d = 0; d < local->rank; d++)
+            index = index * (uint64_t)param->dim[d] + (uint64_t)(local->first[d] + at[d]);
+        data[i] = param->init == SYI_INIT_ONES ? 1.0f
+                                               : (float)(param->scale * draw(param->init, seed, site, index));
         for (int d = local->rank - 1; d >= 0 && ++at[d] == local->dim[d]; d--) at[d] = 0;
     }
 }

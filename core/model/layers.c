@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What all layers share: leaves of the axes, parameters with their initialisers, norm, dropout and the dense MLP. */
+/* What all layers share: leaves of the axes, parameters with their initialisers, norm, dropout and the dense
+ * MLP. */
 #include "config.h"
 
 #include <math.h>
@@ -9,8 +10,8 @@
 #include "model/model.h"
 #include "program/record.h"
 
-/* The largest power of two that divides extent, is at most `most`, and leaves at least `least` elements a leaf, an index
- * counting as `weight` elements. */
+/* The largest power of two that divides extent, is at most `most`, and leaves at least `least` elements a
+ * leaf, an index counting as `weight` elements. */
 static uint32_t leaves(int64_t extent, int64_t weight, int64_t most, int64_t least)
 {
     int64_t n = 1;
@@ -76,8 +77,8 @@ void syi_params_free(struct syi_params *params)
     memset(params, 0, sizeof *params);
 }
 
-int syi_build_param(struct syi_build *b, const char *name, int rank, const int64_t *dim, const uint8_t *axis, int init,
-                    double scale)
+int syi_build_param(struct syi_build *b, const char *name, int rank, const int64_t *dim, const uint8_t *axis,
+                    int init, double scale)
 {
     struct syi_param param = {.init = init, .scale = scale, .rank = rank};
     const char *scope = syi_program_name(b->p, b->p->layer);
@@ -130,10 +131,13 @@ int syi_mlp(struct syi_build *b, const char *name, int x)
     int64_t in[2] = {c->model.d_model, c->model.d_ff}, out[2] = {c->model.d_ff, c->model.d_model};
     uint8_t in_axis[2] = {SYI_AXIS_EMBED, SYI_AXIS_MLP}, out_axis[2] = {SYI_AXIS_MLP, SYI_AXIS_EMBED};
     double scale = syi_build_init_scale(b);
-    double in_std = sqrt(scale / (double)in[0]) / 0.87962566, out_std = sqrt(scale / (double)out[0]) / 0.87962566;
+    double in_std = sqrt(scale / (double)in[0]) / 0.87962566,
+           out_std = sqrt(scale / (double)out[0]) / 0.87962566;
     double rate = b->training ? c->model.dropout_rate : 0;
-    static const uint8_t activations[] = {[SYI_MLP_GELU_LINEAR] = SY_GELU, [SYI_MLP_RELU_LINEAR] = SY_RELU,
-                                          [SYI_MLP_SILU_LINEAR] = SY_SILU, [SYI_MLP_GELU] = SY_GELU,
+    static const uint8_t activations[] = {[SYI_MLP_GELU_LINEAR] = SY_GELU,
+                                          [SYI_MLP_RELU_LINEAR] = SY_RELU,
+                                          [SYI_MLP_SILU_LINEAR] = SY_SILU,
+                                          [SYI_MLP_GELU] = SY_GELU,
                                           [SYI_MLP_RELU] = SY_RELU};
     int activation = activations[c->model.mlp_activations], h;
     syi_scope_push(b->p, "%s", name);
@@ -148,7 +152,8 @@ int syi_mlp(struct syi_build *b, const char *name, int x)
         h = syi_dropped(b, syi_activation(b->p, syi_matmul(b->p, x, wi), activation));
     }
     SYI_AT(b->p);
-    int y = syi_matmul(b->p, h, syi_build_param(b, "wo/kernel", 2, out, out_axis, SYI_INIT_TRUNCATED_NORMAL, out_std));
+    int y = syi_matmul(b->p, h,
+                       syi_build_param(b, "wo/kernel", 2, out, out_axis, SYI_INIT_TRUNCATED_NORMAL, out_std));
     syi_scope_pop(b->p);
     return y;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The MoE block: router, tokens-choose routing, dispatch, expert MLPs as grouped matmuls over the filled slots, combine,
- * and the auxiliary losses. Sources: flaxformer architectures/moe/{routing,moe_layers}.py; the corrected treatment of
- * padding is doc/numerics.md's. */
+/* The MoE block: router, tokens-choose routing, dispatch, expert MLPs as grouped matmuls over the filled
+ * slots, combine, and the auxiliary losses. Sources: flaxformer architectures/moe/{routing,moe_layers}.py;
+ * the corrected treatment of padding is doc/numerics.md's. */
 #include "config.h"
 
 #include <math.h>
@@ -39,11 +39,13 @@ static struct sy_attr_route route_attr(const struct syi_build *b, int64_t tokens
     return attr;
 }
 
-static int expert_kernel(struct syi_build *b, const char *name, int64_t rows, int64_t cols, int row_axis, int col_axis)
+static int expert_kernel(struct syi_build *b, const char *name, int64_t rows, int64_t cols, int row_axis,
+                         int col_axis)
 {
     int64_t dim[3] = {b->config->moe.num_experts, rows, cols};
     uint8_t axis[3] = {SYI_AXIS_EXPERT, (uint8_t)row_axis, (uint8_t)col_axis};
-    return syi_build_param(b, name, 3, dim, axis, SYI_INIT_NORMAL, sqrt(syi_build_init_scale(b) / (double)rows));
+    return syi_build_param(b, name, 3, dim, axis, SYI_INIT_NORMAL,
+                           sqrt(syi_build_init_scale(b) / (double)rows));
 }
 
 /* Gated expert MLP over the buffer [experts, groups, slots, embed]. */
@@ -59,7 +61,8 @@ static int experts(struct syi_build *b, int buffer, int kept)
     int parts[2] = {expert_kernel(b, "wi_0/kernel", embed, width, SYI_AXIS_EMBED, SYI_AXIS_EXPERT_MLP),
                     expert_kernel(b, "wi_1/kernel", embed, width, SYI_AXIS_EMBED, SYI_AXIS_EXPERT_MLP)};
     int packed = syi_packed_product(b, buffer, 2, parts, kept);
-    int h = syi_glu(b->p, packed, b->rng, kept, activation, b->sites++, b->training ? c->model.dropout_rate : 0);
+    int h =
+        syi_glu(b->p, packed, b->rng, kept, activation, b->sites++, b->training ? c->model.dropout_rate : 0);
     int wo = expert_kernel(b, "wo/kernel", width, embed, SYI_AXIS_EXPERT_MLP, SYI_AXIS_EMBED);
     int y = syi_grouped_matmul(b->p, h, wo, kept);
     syi_scope_pop(b->p);

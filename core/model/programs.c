@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The programs of a run: which inputs each has, what it computes and what it leaves in outputs and carry tensors. */
+/* The programs of a run: which inputs each has, what it computes and what it leaves in outputs and carry
+ * tensors. */
 #include "config.h"
 
 #include <string.h>
@@ -12,15 +13,18 @@ int syi_model_check(const struct syi_config *c, struct sy_error *err)
 {
     if (c->moe.num_experts && c->model.mlp_activations > SYI_MLP_SILU_LINEAR)
         return syi_error(err, SY_EUNSUPPORTED,
-                         "model.mlp_activations: experts need a gated MLP here, one of gelu,linear | relu,linear | silu,linear");
+                         "model.mlp_activations: experts need a gated MLP here, one of gelu,linear | "
+                         "relu,linear | silu,linear");
     const int64_t layers[2] = {c->model.num_encoder_layers, c->model.num_decoder_layers};
     const int64_t sparse[2] = {c->moe.num_encoder_sparse_layers, c->moe.num_decoder_sparse_layers};
     const int layout[2] = {(int)c->moe.encoder_sparse_layout, (int)c->moe.decoder_sparse_layout};
     static const char *const stack[2] = {"encoder", "decoder"};
     for (int i = 0; c->moe.num_experts && i < 2; i++)
         if (sparse[i] > layers[i] || (layout[i] == SYI_SPARSE_MIXED && sparse[i] && layers[i] % sparse[i]))
-            return syi_error(err, SY_EINVAL, "moe.num_%s_sparse_layers=%lld does not fit %lld layers (MIXED: it must divide them)",
-                             stack[i], (long long)sparse[i], (long long)layers[i]);
+            return syi_error(
+                err, SY_EINVAL,
+                "moe.num_%s_sparse_layers=%lld does not fit %lld layers (MIXED: it must divide them)",
+                stack[i], (long long)sparse[i], (long long)layers[i]);
     if (c->moe.num_experts && sparse[0] + sparse[1] > SYI_MAX_MOE_LAYERS)
         return syi_error(err, SY_EINVAL, "at most %d layers can have experts", SYI_MAX_MOE_LAYERS);
     if (c->moe.num_experts && c->moe.num_selected_experts > c->moe.num_experts)
@@ -43,8 +47,10 @@ static int scalar(struct syi_build *b, const char *name, int dtype, int64_t n)
 
 void syi_input_name(char name[SYI_INPUT_NAME], const char *what, int64_t rows, int64_t length)
 {
-    if (length) snprintf(name, SYI_INPUT_NAME, "%s/%lldx%lld", what, (long long)rows, (long long)length);
-    else snprintf(name, SYI_INPUT_NAME, "%s/%lld", what, (long long)rows);
+    if (length)
+        snprintf(name, SYI_INPUT_NAME, "%s/%lldx%lld", what, (long long)rows, (long long)length);
+    else
+        snprintf(name, SYI_INPUT_NAME, "%s/%lld", what, (long long)rows);
 }
 
 static int bucket_input(struct syi_build *b, const char *what, int dtype, int64_t length)
@@ -72,8 +78,8 @@ static struct syi_inputs training_inputs(struct syi_build *b)
     return in;
 }
 
-static int begin(struct syi_build *b, const char *title, const struct syi_config *config, const struct syi_shape *shape,
-                 struct syi_params *params, struct sy_error *err)
+static int begin(struct syi_build *b, const char *title, const struct syi_config *config,
+                 const struct syi_shape *shape, struct syi_params *params, struct sy_error *err)
 {
     memset(b, 0, sizeof *b);
     b->config = config;
@@ -91,8 +97,10 @@ static int end(struct syi_build *b, int status, struct syi_program **program, st
 {
     if (!status) status = syi_program_status(b->p, err);
     if (!status) status = syi_program_check(b->p, "record", err);
-    if (status) syi_program_free(b->p);
-    else *program = b->p;
+    if (status)
+        syi_program_free(b->p);
+    else
+        *program = b->p;
     return status;
 }
 
@@ -107,8 +115,8 @@ static int mean_of_layers(struct syi_build *b, const int *layer, double factor, 
     return mean;
 }
 
-/* Forward pass and losses. Returns the scalar that is differentiated: loss of the batch's tokens / loss_norm + the
- * auxiliary losses (T5X losses.py, contrib/moe/models.py). */
+/* Forward pass and losses. Returns the scalar that is differentiated: loss of the batch's tokens / loss_norm
+ * + the auxiliary losses (T5X losses.py, contrib/moe/models.py). */
 static int forward_loss(struct syi_build *b)
 {
     struct syi_program *p = b->p;
@@ -118,7 +126,8 @@ static int forward_loss(struct syi_build *b)
     int logits = syi_decoder_logits(b, in.decoder_inputs, encoded, &in);
     syi_scope_push(p, "loss");
     SYI_AT(p);
-    struct syi_xent x = syi_xent(p, logits, in.decoder_targets, in.loss_weights, c->loss.label_smoothing, c->loss.z_loss);
+    struct syi_xent x =
+        syi_xent(p, logits, in.decoder_targets, in.loss_weights, c->loss.label_smoothing, c->loss.z_loss);
     int sum = syi_total(p, x.loss), z = syi_total(p, x.z), correct = syi_total(p, x.correct);
     int loss = syi_map2(p, SY_MAP_DIV, sum, in.loss_norm);
     int auxiliary = mean_of_layers(b, b->balance, c->moe.aux_loss_factor, "auxiliary_loss");
@@ -160,8 +169,8 @@ static int store_gradients(struct syi_build *b, int loss, int next, struct sy_er
     return status;
 }
 
-int syi_record_grad(const struct syi_config *config, const struct syi_shape *shape, int next, struct syi_params *params,
-                    struct syi_program **program, struct sy_error *err)
+int syi_record_grad(const struct syi_config *config, const struct syi_shape *shape, int next,
+                    struct syi_params *params, struct syi_program **program, struct sy_error *err)
 {
     struct syi_build b;
     int status = begin(&b, next ? "grad_next" : "grad_first", config, shape, params, err);
@@ -183,8 +192,8 @@ int syi_record_eval(const struct syi_config *config, const struct syi_shape *sha
     return end(&b, SY_OK, program, err);
 }
 
-int syi_record_encode(const struct syi_config *config, const struct syi_shape *shape, struct syi_params *params,
-                      struct syi_program **program, struct sy_error *err)
+int syi_record_encode(const struct syi_config *config, const struct syi_shape *shape,
+                      struct syi_params *params, struct syi_program **program, struct sy_error *err)
 {
     struct syi_build b;
     int status = begin(&b, "encode", config, shape, params, err);
@@ -195,8 +204,8 @@ int syi_record_encode(const struct syi_config *config, const struct syi_shape *s
     return end(&b, SY_OK, program, err);
 }
 
-int syi_record_decode_step(const struct syi_config *config, const struct syi_shape *shape, struct syi_params *params,
-                           struct syi_program **program, struct sy_error *err)
+int syi_record_decode_step(const struct syi_config *config, const struct syi_shape *shape,
+                           struct syi_params *params, struct syi_program **program, struct sy_error *err)
 {
     struct syi_build b;
     int status = begin(&b, "decode_step", config, shape, params, err);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The two stacks of T5: pre-norm blocks with residuals, dropout where flaxformer has it, experts in the layers the layout
- * names. Residual streams are not masked; normed inputs are, by the lengths. */
+/* The two stacks of T5: pre-norm blocks with residuals, dropout where flaxformer has it, experts in the
+ * layers the layout names. Residual streams are not masked; normed inputs are, by the lengths. */
 #include "config.h"
 
 #include <math.h>
@@ -11,7 +11,8 @@
 static int embedding_table(struct syi_build *b)
 {
     int64_t dim[2] = {b->config->model.vocab_size, b->config->model.d_model};
-    uint8_t axis[2] = {SYI_AXIS_VOCAB, SYI_AXIS_EMBED}; /* shared by both stacks, so it has no stack in its name */
+    uint8_t axis[2] = {SYI_AXIS_VOCAB,
+                       SYI_AXIS_EMBED}; /* shared by both stacks, so it has no stack in its name */
     uint32_t scope = b->p->layer;
     b->p->layer = 0;
     int table = syi_build_param(b, "token_embedder/embedding", 2, dim, axis, SYI_INIT_NORMAL, 1);
@@ -70,7 +71,8 @@ static int logits(struct syi_build *b, int x)
         return syi_matmul_nt(b->p, scaled, embedding_table(b));
     }
     double std = sqrt(syi_build_init_scale(b) / (double)dim[0]) / 0.87962566;
-    return syi_matmul(b->p, x, syi_build_param(b, "logits_dense/kernel", 2, dim, axis, SYI_INIT_TRUNCATED_NORMAL, std));
+    return syi_matmul(
+        b->p, x, syi_build_param(b, "logits_dense/kernel", 2, dim, axis, SYI_INIT_TRUNCATED_NORMAL, std));
 }
 
 /* Carry tensors of a decode: they belong to one input length, so buckets do not mix. */
@@ -108,10 +110,12 @@ int syi_decoder_logits(struct syi_build *b, int ids, int encoded, const struct s
         if (b->decoding) cache = self_cache(b, i, position, lengths);
         syi_scope_push(b->p, "layers_%d", i);
         int h = syi_norm(b, "pre_self_attention_layer_norm", x, b->decoding ? -1 : lengths);
-        x = residual(b, x, syi_self_attention(b, "self_attention", h, lengths, bias, 1, b->decoding ? &cache : NULL));
+        x = residual(
+            b, x, syi_self_attention(b, "self_attention", h, lengths, bias, 1, b->decoding ? &cache : NULL));
         h = syi_norm(b, "pre_cross_attention_layer_norm", x, b->decoding ? -1 : lengths);
         int kv = b->decoding ? cross_cache(b, i) : syi_cross_kv(b, "encoder_decoder_attention", encoded);
-        x = residual(b, x, syi_cross_attention(b, "encoder_decoder_attention", h, kv, lengths, in->input_lengths));
+        x = residual(b, x,
+                     syi_cross_attention(b, "encoder_decoder_attention", h, kv, lengths, in->input_lengths));
         x = feed_forward(b, x, lengths, sparse, in->target_norm);
         syi_scope_pop(b->p);
     }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Optimizers as chains of transforms, as optax composes them: a transform takes the update of one parameter (at first
- * its gradient) and records the elementwise ops that turn it into another, making state tensors as it needs them. So an
- * optimizer costs no backend code, and fuse makes one pass over memory of a whole chain. */
+/* Optimizers as chains of transforms, as optax composes them: a transform takes the update of one parameter
+ * (at first its gradient) and records the elementwise ops that turn it into another, making state tensors as
+ * it needs them. So an optimizer costs no backend code, and fuse makes one pass over memory of a whole chain.
+ */
 #ifndef SYI_OPTIM_H
 #define SYI_OPTIM_H
 
@@ -45,11 +46,12 @@ int syi_optim_state(struct syi_optim *o, const char *name);
 /* Writes `value` to persistent tensor `to` if the step is ok, else keeps it. */
 void syi_optim_store(struct syi_optim *o, int value, int to);
 
-/* update.c: the program of a step: gradient norm over all parameters, finite check, clipping, the chain, the parameters. Inputs: carry tensors
- * "grad/NAME"; outputs "grad_norm", "ok". */
+/* update.c: the program of a step: gradient norm over all parameters, finite check, clipping, the chain, the
+ * parameters. Inputs: carry tensors "grad/NAME"; outputs "grad_norm", "ok". */
 struct syi_params;
-int syi_record_update(const struct syi_config *config, const struct syi_params *params, const uint32_t *leaf_count,
-                      struct syi_program **program, struct sy_error *err) SYI_MUST_CHECK;
+int syi_record_update(const struct syi_config *config, const struct syi_params *params,
+                      const uint32_t *leaf_count, struct syi_program **program,
+                      struct sy_error *err) SYI_MUST_CHECK;
 
 struct syi_optim_scalars {
     float correction1, correction2;

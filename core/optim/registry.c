@@ -4,7 +4,8 @@
 
 #include "optim/optim.h"
 
-static const syi_transform_fn adamw[] = {syi_scale_by_adam, syi_add_decayed_weights, syi_scale_by_learning_rate, NULL};
+static const syi_transform_fn adamw[] = {syi_scale_by_adam, syi_add_decayed_weights,
+                                         syi_scale_by_learning_rate, NULL};
 
 static const struct syi_optimizer optimizers[] = {
     [SYI_OPTIMIZER_ADAMW] = {"adamw", adamw},

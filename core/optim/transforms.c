@@ -10,7 +10,8 @@ int syi_optim_state(struct syi_optim *o, const char *name)
     char full[256];
     if (o->p->status || o->parameter < 0) return -1;
     struct syi_tensor t = o->p->tensor[o->parameter];
-    snprintf(full, sizeof full, "state/param_states/%d/%s/%s", o->transform, name, syi_program_name(o->p, t.name));
+    snprintf(full, sizeof full, "state/param_states/%d/%s/%s", o->transform, name,
+             syi_program_name(o->p, t.name));
     return syi_tensor_add(o->p, full, SYI_STATE, t.dtype, t.rank, t.dim, t.axis);
 }
 
@@ -22,7 +23,8 @@ void syi_optim_store(struct syi_optim *o, int value, int to)
 /* decay * old + (1 - decay) * value */
 static int moving_mean(struct syi_program *p, int old, int value, double decay)
 {
-    return syi_map2(p, SY_MAP_ADD, syi_map1(p, SY_MAP_MULS, value, 1 - decay), syi_map1(p, SY_MAP_MULS, old, decay));
+    return syi_map2(p, SY_MAP_ADD, syi_map1(p, SY_MAP_MULS, value, 1 - decay),
+                    syi_map1(p, SY_MAP_MULS, old, decay));
 }
 
 int syi_scale_by_adam(struct syi_optim *o, int update)
@@ -45,7 +47,8 @@ int syi_add_decayed_weights(struct syi_optim *o, int update)
 {
     if (o->config->train.weight_decay == 0) return update;
     SYI_AT(o->p);
-    return syi_map2(o->p, SY_MAP_ADD, update, syi_map1(o->p, SY_MAP_MULS, o->parameter, o->config->train.weight_decay));
+    return syi_map2(o->p, SY_MAP_ADD, update,
+                    syi_map1(o->p, SY_MAP_MULS, o->parameter, o->config->train.weight_decay));
 }
 
 int syi_scale_by_learning_rate(struct syi_optim *o, int update)

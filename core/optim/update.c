@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The update program. The gradient norm is that of the logical tensors: block sums gather in logical order and are
- * summed by one tree, so no split changes a bit. Every write is a select on `ok`: a step whose norm is not finite changes
- * nothing. */
+/* The update program. The gradient norm is that of the logical tensors: block sums gather in logical order
+ * and are summed by one tree, so no split changes a bit. Every write is a select on `ok`: a step whose norm
+ * is not finite changes nothing. */
 #include "config.h"
 
 #include <math.h>
@@ -38,7 +38,8 @@ static int gradient(struct update *u, const struct syi_param *param)
     char name[176];
     snprintf(name, sizeof name, "grad/%s", param->name);
     int there = syi_program_find(u->p, name);
-    return there >= 0 ? there : syi_tensor_add(u->p, name, SYI_CARRY, SY_F32, param->rank, param->dim, param->axis);
+    return there >= 0 ? there
+                      : syi_tensor_add(u->p, name, SYI_CARRY, SY_F32, param->rank, param->dim, param->axis);
 }
 
 /* norm = sqrt(sum over parameters, in the order of their names, of scale^2 * sum of squares) */
@@ -63,7 +64,8 @@ static int clip_factor(struct update *u, int norm)
     int one = syi_map1(p, SY_MAP_ADDS, syi_map1(p, SY_MAP_MULS, u->in.learning_rate, 0), 1);
     if (clip == 0) return one;
     int limit = syi_map1(p, SY_MAP_MULS, one, clip);
-    return syi_map3(p, SY_MAP_SELECT, syi_map2(p, SY_MAP_LESS, limit, norm), syi_map2(p, SY_MAP_DIV, limit, norm), one);
+    return syi_map3(p, SY_MAP_SELECT, syi_map2(p, SY_MAP_LESS, limit, norm),
+                    syi_map2(p, SY_MAP_DIV, limit, norm), one);
 }
 
 static void update_parameter(struct update *u, const struct syi_param *param)
@@ -83,8 +85,8 @@ static void update_parameter(struct update *u, const struct syi_param *param)
     syi_optim_store(&o, syi_map2(p, SY_MAP_ADD, o.parameter, value), o.parameter);
 }
 
-int syi_record_update(const struct syi_config *config, const struct syi_params *params, const uint32_t *leaf_count,
-                      struct syi_program **program, struct sy_error *err)
+int syi_record_update(const struct syi_config *config, const struct syi_params *params,
+                      const uint32_t *leaf_count, struct syi_program **program, struct sy_error *err)
 {
     struct update u = {.config = config, .params = params};
     int status = syi_program_new("update", &u.p, err);
@@ -103,8 +105,10 @@ int syi_record_update(const struct syi_config *config, const struct syi_params *
     for (size_t i = 0; i < params->n; i++) update_parameter(&u, &params->param[i]);
     status = syi_program_status(u.p, err);
     if (!status) status = syi_program_check(u.p, "record", err);
-    if (status) syi_program_free(u.p);
-    else *program = u.p;
+    if (status)
+        syi_program_free(u.p);
+    else
+        *program = u.p;
     return status;
 }
 

@@ -26,11 +26,13 @@ int syi_mesh_new(struct syi_mesh *mesh, int ranks, int data, int expert, int mod
     if (expert == 0) expert = data && num_experts > 0 && ranks % rest == 0 ? (int)(ranks / rest) : 1;
     if (data == 0) data = (int)(ranks / ((int64_t)expert * model));
     if (ranks < 1 || data < 1 || (int64_t)data * expert * model != ranks)
-        return syi_error(err, SY_EINVAL,
-                         "mesh data=%d expert=%d model=%d does not make %d ranks: change mesh.* or the number of ranks",
-                         data, expert, model, ranks);
+        return syi_error(
+            err, SY_EINVAL,
+            "mesh data=%d expert=%d model=%d does not make %d ranks: change mesh.* or the number of ranks",
+            data, expert, model, ranks);
     if (expert > 1 && (num_experts < 1 || num_experts % expert))
-        return syi_error(err, SY_EINVAL, "mesh.expert=%d does not divide moe.num_experts=%d", expert, num_experts);
+        return syi_error(err, SY_EINVAL, "mesh.expert=%d does not divide moe.num_experts=%d", expert,
+                         num_experts);
     mesh->size[0] = data;
     mesh->size[1] = expert;
     mesh->size[2] = model;
@@ -87,7 +89,8 @@ void syi_mesh_spec(const struct syi_mesh *mesh, const struct syi_tensor *t, uint
     for (int i = 0; i < SY_MAX_DIMS; i++) {
         split[i] = 0;
         if (i >= t->rank) continue;
-        for (int a = 0; a < 3; a++) /* a mesh axis of size 1 splits nothing; one axis splits one dim of a tensor */
+        for (int a = 0; a < 3;
+             a++) /* a mesh axis of size 1 splits nothing; one axis splits one dim of a tensor */
             if ((mesh->rule[t->axis[i]] & axis_bit[a]) && mesh->size[a] > 1 && !(used & axis_bit[a]))
                 split[i] |= (uint8_t)axis_bit[a];
         used |= split[i];

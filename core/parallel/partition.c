@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The partition pass. For every op and every mesh axis it decides which letter of the op's row in ops.def the axis splits
- * (the placement rules of doc/architecture.md), lays the inputs out accordingly, and converts what the op yields to what
- * its outputs declare by their logical axes. Runs after differentiation and optimizer, so collectives need no gradient. */
+/* The partition pass. For every op and every mesh axis it decides which letter of the op's row in ops.def the
+ * axis splits (the placement rules of doc/architecture.md), lays the inputs out accordingly, and converts
+ * what the op yields to what its outputs declare by their logical axes. Runs after differentiation and
+ * optimizer, so collectives need no gradient. */
 #include "config.h"
 
 #include <string.h>
@@ -59,7 +60,8 @@ static int temp_in_layout(struct pass *pass, int like, const struct layout *layo
         int64_t whole = t.dim[i] * syi_mesh_size(pass->mesh, t.split[i]);
         int pieces = syi_mesh_size(pass->mesh, layout->split[i]);
         if (whole % pieces)
-            return syi_program_fail(pass->local, SY_EINVAL, "axis %s has %lld elements, which %d ranks do not divide",
+            return syi_program_fail(pass->local, SY_EINVAL,
+                                    "axis %s has %lld elements, which %d ranks do not divide",
                                     syi_axis_name(t.axis[i]), (long long)whole, pieces);
         t.dim[i] = whole / pieces;
     }
@@ -70,8 +72,10 @@ static int temp_in_layout(struct pass *pass, int like, const struct layout *layo
     return out;
 }
 
-/* Emits one collective from tensor `in` to layout `to`, into `target` if that is where it ends, else a temporary. */
-static int collective(struct pass *pass, int op, int in, struct layout to, int64_t a, int64_t b, int64_t c, int target)
+/* Emits one collective from tensor `in` to layout `to`, into `target` if that is where it ends, else a
+ * temporary. */
+static int collective(struct pass *pass, int op, int in, struct layout to, int64_t a, int64_t b, int64_t c,
+                      int target)
 {
     int out = target;
     struct layout end = {{0}, 0};
@@ -82,15 +86,16 @@ static int collective(struct pass *pass, int op, int in, struct layout to, int64
     return out;
 }
 
-/* Whether taking `lost` off a split leaves whole, contiguous pieces: only the minor-most axes may go, so its lowest bit is
- * above all that stay. */
+/* Whether taking `lost` off a split leaves whole, contiguous pieces: only the minor-most axes may go, so its
+ * lowest bit is above all that stay. */
 static int is_minor(int split, int lost)
 {
     int kept = split & ~lost;
     return (lost & -lost) > kept;
 }
 
-/* Sums partials: one reduce_scatter where the target splits exactly one dim by all of them, else all_reduce. */
+/* Sums partials: one reduce_scatter where the target splits exactly one dim by all of them, else all_reduce.
+ */
 static int resolve_partial(struct pass *pass, int in, const struct layout *want, int target)
 {
     struct layout now = layout_of(pass, in), to = now;
@@ -105,8 +110,8 @@ static int resolve_partial(struct pass *pass, int in, const struct layout *want,
     return collective(pass, SY_OP_ALL_REDUCE, in, to, mesh_axes, 0, 0, target);
 }
 
-/* One step towards `want` for dim `from`, whose split must lose axes: an all_to_all where another dim gains them, else
- * an all_gather. */
+/* One step towards `want` for dim `from`, whose split must lose axes: an all_to_all where another dim gains
+ * them, else an all_gather. */
 static int lose_split(struct pass *pass, int in, int from, const struct layout *want, int target)
 {
     struct layout now = layout_of(pass, in), to = now;
@@ -150,7 +155,8 @@ static int convert(struct pass *pass, int in, const struct layout *want, int tar
         if (!is_minor(want->split[dim], want->split[dim] & ~now.split[dim])) { /* cut again from the whole */
             struct layout whole = now;
             whole.split[dim] = 0;
-            if (now.split[dim]) in = collective(pass, SY_OP_ALL_GATHER, in, whole, dim, now.split[dim], 0, -1);
+            if (now.split[dim])
+                in = collective(pass, SY_OP_ALL_GATHER, in, whole, dim, now.split[dim], 0, -1);
             if (in < 0) return -1;
         }
         in = gain_split(pass, in, dim, want, target);
@@ -167,12 +173,13 @@ static void forget(struct pass *pass, int source)
     pass->n_cache = kept;
 }
 
-/* Global tensor `source` in layout `want`; conversions are remembered until the tensor is written again. Local tensor
- * ids of global tensors are the same: they are made first, in order. */
+/* Global tensor `source` in layout `want`; conversions are remembered until the tensor is written again.
+ * Local tensor ids of global tensors are the same: they are made first, in order. */
 static int input_in_layout(struct pass *pass, int source, const struct layout *want)
 {
     for (size_t i = 0; i < pass->n_cache; i++)
-        if (pass->cache[i].source == source && same_layout(&pass->cache[i].layout, want)) return pass->cache[i].tensor;
+        if (pass->cache[i].source == source && same_layout(&pass->cache[i].layout, want))
+            return pass->cache[i].tensor;
     int tensor = convert(pass, source, want, -1);
     struct sy_error err = {0};
     if (tensor < 0 || tensor == source) return tensor;
@@ -198,7 +205,8 @@ static int in_outputs(const struct placement *place, const struct syi_op *op, ch
 }
 
 /* Letter that mesh axis `bit` splits in a tensor as declared, or 0. */
-static char split_letter(const struct pass *pass, int tensor, const char *letters, const char *allowed, int bit)
+static char split_letter(const struct pass *pass, int tensor, const char *letters, const char *allowed,
+                         int bit)
 {
     if (tensor < 0) return 0;
     struct layout layout = declared(pass, tensor);
@@ -207,10 +215,10 @@ static char split_letter(const struct pass *pass, int tensor, const char *letter
     return 0;
 }
 
-/* Whether a sum over `letter` has leaves enough for one more mesh axis. The op's leaf comes from its first input that has
- * the letter; embed is one leaf (record.c), so it is gathered. */
-static int leaves_allow(const struct pass *pass, const struct syi_op *op, const struct placement *place, char letter,
-                        int bit)
+/* Whether a sum over `letter` has leaves enough for one more mesh axis. The op's leaf comes from its first
+ * input that has the letter; embed is one leaf (record.c), so it is gathered. */
+static int leaves_allow(const struct pass *pass, const struct syi_op *op, const struct placement *place,
+                        char letter, int bit)
 {
     for (int i = 0; i < op->n_in; i++) {
         const char *at = op->in[i] < 0 ? NULL : strchr(place->letters[i], letter);
@@ -222,9 +230,9 @@ static int leaves_allow(const struct pass *pass, const struct syi_op *op, const 
     return 0;
 }
 
-/* Chooses the letter for one mesh axis. A letter that stays in the outputs wins over a contraction (rule 1: the other
- * operand is gathered); then a contraction split in any input whose leaves allow it (rules 2 and 3); then what an output
- * asks for (the inputs are sliced). */
+/* Chooses the letter for one mesh axis. A letter that stays in the outputs wins over a contraction (rule 1:
+ * the other operand is gathered); then a contraction split in any input whose leaves allow it (rules 2 and
+ * 3); then what an output asks for (the inputs are sliced). */
 static char choose_letter(const struct pass *pass, const struct syi_op *op, const struct placement *place,
                           const char *allowed, int bit)
 {
@@ -247,10 +255,12 @@ static void place_op(const struct pass *pass, const struct syi_op *op, struct pl
     memset(place, 0, sizeof *place);
     const char *allowed = syi_op_info(op->op)->split;
     for (int i = 0; i < op->n_in; i++)
-        if (op->in[i] >= 0) syi_op_letters(op->op, 0, i, pass->global->tensor[op->in[i]].rank, place->letters[i]);
+        if (op->in[i] >= 0)
+            syi_op_letters(op->op, 0, i, pass->global->tensor[op->in[i]].rank, place->letters[i]);
     for (int i = 0; i < op->n_out; i++)
         if (op->out[i] >= 0)
-            syi_op_letters(op->op, 1, i, pass->global->tensor[op->out[i]].rank, place->letters[SY_MAX_IN + i]);
+            syi_op_letters(op->op, 1, i, pass->global->tensor[op->out[i]].rank,
+                           place->letters[SY_MAX_IN + i]);
     for (int bit = SYI_MESH_DATA; bit <= SYI_MESH_MODEL; bit <<= 1) {
         if (syi_mesh_size(pass->mesh, bit) < 2) continue;
         char letter = choose_letter(pass, op, place, allowed, bit);
@@ -276,8 +286,9 @@ static uint8_t partial_axes(const struct placement *place, const char *letters)
 
 /* ---- the walk ---- */
 
-/* Ops on operands of one shape: maps, pack, unpack, block sums. All take the layout of the largest operand (broadcast
- * operands the part of it that fits), so nothing moves where the model declared its axes consistently. */
+/* Ops on operands of one shape: maps, pack, unpack, block sums. All take the layout of the largest operand
+ * (broadcast operands the part of it that fits), so nothing moves where the model declared its axes
+ * consistently. */
 static struct layout fitted(const struct pass *pass, const struct layout *full, int full_rank, int tensor,
                             const struct syi_tensor *shape)
 {
@@ -297,7 +308,8 @@ static struct layout fitted(const struct pass *pass, const struct layout *full, 
 
 static int is_whole_shape(int op)
 {
-    return op == SY_OP_MAP || op == SY_OP_PACK || op == SY_OP_UNPACK || op == SY_OP_BLOCK_SUM || op == SY_OP_BLOCK_SUMSQ;
+    return op == SY_OP_MAP || op == SY_OP_PACK || op == SY_OP_UNPACK || op == SY_OP_BLOCK_SUM ||
+           op == SY_OP_BLOCK_SUMSQ;
 }
 
 /* Emits the op with inputs laid out as in want[0..n_in) and outputs yielding want[SY_MAX_IN..]. */
@@ -314,9 +326,11 @@ static int emit_op(struct pass *pass, const struct syi_op *op, const struct layo
         if (out[i] < 0) continue;
         forget(pass, out[i]);
         struct layout target = layout_of(pass, out[i]);
-        if (!same_layout(&target, &want[SY_MAX_IN + i])) raw[i] = temp_in_layout(pass, out[i], &want[SY_MAX_IN + i]);
+        if (!same_layout(&target, &want[SY_MAX_IN + i]))
+            raw[i] = temp_in_layout(pass, out[i], &want[SY_MAX_IN + i]);
     }
-    int status = syi_op_add(local, op->op, op->n_in, in, op->n_out, raw, syi_program_attr(pass->global, op), op->attr_bytes);
+    int status = syi_op_add(local, op->op, op->n_in, in, op->n_out, raw, syi_program_attr(pass->global, op),
+                            op->attr_bytes);
     for (int i = 0; !status && i < op->n_out; i++)
         if (raw[i] != out[i]) {
             struct layout target = layout_of(pass, out[i]);
@@ -374,11 +388,15 @@ static int add_tensors(struct pass *pass, struct sy_error *err)
             int pieces = syi_mesh_size(pass->mesh, layout.split[dim]);
             uint32_t leaves = global->leaf_count[t.axis[dim]];
             if (t.dim[dim] % pieces)
-                return syi_error(err, SY_EINVAL, "%s: axis %s has %lld elements, which %d ranks do not divide", global->title,
-                                 syi_axis_name(t.axis[dim]), (long long)t.dim[dim], pieces);
+                return syi_error(err, SY_EINVAL,
+                                 "%s: axis %s has %lld elements, which %d ranks do not divide: change "
+                                 "mesh.*, the number of ranks, or "
+                                 "(axis batch) data.batch_size, train.microbatches, decode.batch_size",
+                                 global->title, syi_axis_name(t.axis[dim]), (long long)t.dim[dim], pieces);
             if (leaves % (unsigned)pieces && t.kind == SYI_TEMP)
                 return syi_error(err, SY_EINVAL,
-                                 "%s: axis %s has %u leaves, which %d ranks do not divide: raise reproducible.blocks to %d or lower "
+                                 "%s: axis %s has %u leaves, which %d ranks do not divide: raise "
+                                 "reproducible.blocks to %d or lower "
                                  "reproducible.min_leaf, or use fewer ranks there",
                                  global->title, syi_axis_name(t.axis[dim]), leaves, pieces, pieces);
             t.dim[dim] /= pieces;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The engine of differentiation: which tensors matter, the reverse walk, the adding up of contributions. What each op's
- * gradient is stands in gradients.c. */
+/* The engine of differentiation: which tensors matter, the reverse walk, the adding up of contributions. What
+ * each op's gradient is stands in gradients.c. */
 #include "config.h"
 
 #include <string.h>
@@ -19,7 +19,8 @@ static void mark_dependents(const struct syi_program *p, int n, const int *of, u
         for (int j = 0; j < op->n_in; j++)
             if (op->in[j] >= 0) depends |= wanted[op->in[j]];
         for (int j = 0; depends && j < op->n_out; j++)
-            if (op->out[j] >= 0 && p->tensor[op->out[j]].dtype != SY_I32 && p->tensor[op->out[j]].dtype != SY_I64)
+            if (op->out[j] >= 0 && p->tensor[op->out[j]].dtype != SY_I32 &&
+                p->tensor[op->out[j]].dtype != SY_I64)
                 wanted[op->out[j]] = 1;
     }
 }

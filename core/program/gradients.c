@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The gradient rule of every op that has one. Rules run before fuse, so a map has one instruction. An op marked Z in
- * ops.def has no rule: nothing flows through it. */
+/* The gradient rule of every op that has one. Rules run before fuse, so a map has one instruction. An op
+ * marked Z in ops.def has no rule: nothing flows through it. */
 #include "config.h"
 
 #include <string.h>
@@ -9,7 +9,8 @@
 #include "program/record.h"
 
 #define RULE(name)                                                                                           \
-    static void name(struct syi_program *p, const struct syi_op *op, const int *dout, const uint8_t *wants, int *din)
+    static void name(struct syi_program *p, const struct syi_op *op, const int *dout, const uint8_t *wants,  \
+                     int *din)
 
 /* The attribute of the op, copied: recording may move the array it lies in. */
 #define ATTR(p, op, type)                                                                                    \
@@ -72,7 +73,8 @@ RULE(attention)
         return;
     }
     attr.leaf = q.dim[0] / p->leaf_count[q.axis[0]];
-    int in[9] = {op->in[0], op->in[1], op->in[2], op->in[3], op->in[4], op->in[5], op->out[0], op->out[1], dout[0]};
+    int in[9] = {op->in[0], op->in[1],  op->in[2],  op->in[3], op->in[4],
+                 op->in[5], op->out[0], op->out[1], dout[0]};
     int out[3] = {syi_temp_like(p, op->in[0]), self ? -1 : syi_temp_like(p, op->in[1]),
                   bias ? syi_temp_like(p, op->in[4]) : -1};
     if (syi_op_add(p, SY_OP_ATTENTION_GRAD, 9, in, 3, out, &attr, sizeof attr)) return;
@@ -113,7 +115,8 @@ RULE(combine)
     ATTR(p, op, sy_attr_group);
     int dgate;
     (void)wants;
-    din[0] = syi_combine_grad(p, op->in[0], op->in[1], op->in[2], op->in[3], dout[0], attr.group_rows, &dgate);
+    din[0] =
+        syi_combine_grad(p, op->in[0], op->in[1], op->in[2], op->in[3], dout[0], attr.group_rows, &dgate);
     din[3] = dgate;
 }
 
@@ -121,7 +124,8 @@ RULE(router_loss)
 {
     ATTR(p, op, sy_attr_group);
     (void)wants;
-    int dbalance = dout[0] >= 0 ? dout[0] : zero_like(p, dout[1]), dz = dout[1] >= 0 ? dout[1] : zero_like(p, dout[0]);
+    int dbalance = dout[0] >= 0 ? dout[0] : zero_like(p, dout[1]),
+        dz = dout[1] >= 0 ? dout[1] : zero_like(p, dout[0]);
     int in[5] = {op->in[1], op->in[2], op->in[3], dbalance, dz};
     int out[2] = {syi_temp_like(p, op->in[0]), syi_temp_like(p, op->in[1])};
     if (syi_op_add(p, SY_OP_ROUTER_LOSS_GRAD, 5, in, 2, out, &attr, sizeof attr)) return;
@@ -161,8 +165,8 @@ RULE(unpack)
     din[0] = syi_pack(p, op->n_out, parts);
 }
 
-/* Elementwise instructions a model uses; operands must have the shape of the result, or (for mul) be one element that
- * wants no gradient. */
+/* Elementwise instructions a model uses; operands must have the shape of the result, or (for mul) be one
+ * element that wants no gradient. */
 RULE(map)
 {
     const struct sy_attr_map *attr = syi_program_attr(p, op);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The rows of ops.def as a table, and the reading of their labels. Checks at compile time that attribute structures
- * have as many fields as ops.def names where they are fixed. */
+/* The rows of ops.def as a table, and the reading of their labels. Checks at compile time that attribute
+ * structures have as many fields as ops.def names where they are fixed. */
 #include "config.h"
 
 #include <string.h>

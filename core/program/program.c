@@ -74,7 +74,8 @@ void syi_program_free(struct syi_program *program)
     syi_free(program);
 }
 
-static int copy_array(void **to, size_t *capacity, const void *from, size_t n, size_t size, struct sy_error *err)
+static int copy_array(void **to, size_t *capacity, const void *from, size_t n, size_t size,
+                      struct sy_error *err)
 {
     *to = NULL;
     *capacity = 0;
@@ -156,14 +157,14 @@ const void *syi_program_attr(const struct syi_program *program, const struct syi
     return op->attr_bytes ? program->attrs + op->attr : NULL;
 }
 
-int syi_tensor_add(struct syi_program *program, const char *name, int kind, int dtype, int rank, const int64_t *dim,
-                   const uint8_t *axis)
+int syi_tensor_add(struct syi_program *program, const char *name, int kind, int dtype, int rank,
+                   const int64_t *dim, const uint8_t *axis)
 {
     if (program->status) return -1;
     for (int i = 0; i < rank; i++)
         if (dim[i] <= 0)
-            return syi_program_fail(program, SY_EINVAL, "tensor %s: dimension %d is %lld", name ? name : "(temporary)", i,
-                                    (long long)dim[i]);
+            return syi_program_fail(program, SY_EINVAL, "tensor %s: dimension %d is %lld",
+                                    name ? name : "(temporary)", i, (long long)dim[i]);
     struct sy_error err = {0};
     if (SYI_GROW(program->tensor, program->cap_tensors, program->n_tensors + 1, &err))
         return syi_program_fail(program, SY_ENOMEM, "out of memory for tensors");
@@ -180,8 +181,8 @@ int syi_tensor_add(struct syi_program *program, const char *name, int kind, int 
     return (int)program->n_tensors++;
 }
 
-int syi_op_add(struct syi_program *program, int op, int n_in, const int *in, int n_out, const int *out, const void *attr,
-               size_t attr_bytes)
+int syi_op_add(struct syi_program *program, int op, int n_in, const int *in, int n_out, const int *out,
+               const void *attr, size_t attr_bytes)
 {
     if (program->status) return program->status;
     struct sy_error err = {0};
@@ -225,7 +226,9 @@ void syi_scope_pop(struct syi_program *program)
     char path[512];
     snprintf(path, sizeof path, "%s", syi_program_name(program, program->layer));
     char *slash = strrchr(path, '/');
-    if (slash) *slash = '\0';
-    else path[0] = '\0';
+    if (slash)
+        *slash = '\0';
+    else
+        path[0] = '\0';
     program->layer = syi_program_intern(program, path);
 }

@@ -1,23 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A program: three plain arrays (tensors, ops, attribute bytes) and a pool of names. Indices, never pointers, so a
- * program can be copied, printed, hashed and compared. Recorded by core/model, extended by grad and optim, rewritten by
- * partition, fuse and lower, laid out by plan, executed by core/runtime. Every stage leaves a program that
- * syi_program_check accepts. */
+/* A program: three plain arrays (tensors, ops, attribute bytes) and a pool of names. Indices, never pointers,
+ * so a program can be copied, printed, hashed and compared. Recorded by core/model, extended by grad and
+ * optim, rewritten by partition, fuse and lower, laid out by plan, executed by core/runtime. Every stage
+ * leaves a program that syi_program_check accepts. */
 #ifndef SYI_PROGRAM_H
 #define SYI_PROGRAM_H
 
 #include "base/base.h"
 #include "switchyard/ops.h"
 
-/* Logical axes: X(NAME, name). Rules map them to mesh axes (core/parallel/mesh.h). Names are T5X's where it has one. */
+/* Logical axes: X(NAME, name). Rules map them to mesh axes (core/parallel/mesh.h). Names are T5X's where it
+ * has one. */
 #define SYI_AXIS_MAP(X)                                                                                      \
-    X(NONE, none)         /* not split, no meaning */                                                        \
-    X(BATCH, batch)       /* rows of a batch */                                                              \
-    X(GROUP, group)       /* routing groups: whole rows, split as batch is */                                \
-    X(LENGTH, length)     /* positions */                                                                    \
-    X(EMBED, embed)       /* d_model */                                                                      \
-    X(HEADS, joined_kv)   /* heads x head_dim, or heads; split on head boundaries */                         \
-    X(MLP, mlp)           /* d_ff of a dense block */                                                        \
+    X(NONE, none)       /* not split, no meaning */                                                          \
+    X(BATCH, batch)     /* rows of a batch */                                                                \
+    X(GROUP, group)     /* routing groups: whole rows, split as batch is */                                  \
+    X(LENGTH, length)   /* positions */                                                                      \
+    X(EMBED, embed)     /* d_model */                                                                        \
+    X(HEADS, joined_kv) /* heads x head_dim, or heads; split on head boundaries */                           \
+    X(MLP, mlp)         /* d_ff of a dense block */                                                          \
     X(VOCAB, vocab)                                                                                          \
     X(EXPERT, expert)                                                                                        \
     X(EXPERT_MLP, expert_mlp)                                                                                \
@@ -47,26 +48,26 @@ enum syi_kind {
 enum syi_segment { SYI_PERSIST, SYI_IO, SYI_CARRY_SEGMENT, SYI_SCRATCH, SYI_SEGMENT_COUNT };
 
 struct syi_tensor {
-    uint32_t name;              /* offset into names; 0: none. Persist, io and carry tensors are shared by name */
-    uint8_t dtype;              /* enum sy_dtype */
+    uint32_t name; /* offset into names; 0: none. Persist, io and carry tensors are shared by name */
+    uint8_t dtype; /* enum sy_dtype */
     uint8_t rank;
-    uint8_t kind;               /* enum syi_kind */
-    uint8_t partial;            /* mesh axes whose ranks hold terms of a sum; 0 but between an op and its collective */
+    uint8_t kind;    /* enum syi_kind */
+    uint8_t partial; /* mesh axes whose ranks hold terms of a sum; 0 but between an op and its collective */
     uint8_t axis[SY_MAX_DIMS];  /* enum syi_axis */
     uint8_t split[SY_MAX_DIMS]; /* mesh axes that split the dim; 0 before partition */
     int64_t dim[SY_MAX_DIMS];   /* global extents; local ones after partition; 1 beyond the rank */
-    uint64_t offset, bytes;     /* in its segment; set by plan. bytes before: what lowering asks for at least */
+    uint64_t offset, bytes; /* in its segment; set by plan. bytes before: what lowering asks for at least */
 };
 
 struct syi_op {
-    uint16_t op;                /* enum sy_op */
+    uint16_t op; /* enum sy_op */
     uint8_t n_in, n_out;
-    uint8_t queue;              /* 0 compute, 1 communication */
-    uint16_t line;              /* where it was recorded */
-    uint32_t file;              /* offset into names */
-    uint32_t layer;             /* offset into names: module path, e.g. "encoder/layers_0/mlp" */
-    uint32_t attr, attr_bytes;  /* offset into attrs (8-byte aligned) */
-    int32_t in[SY_MAX_IN];      /* tensor, -1: absent optional input */
+    uint8_t queue;             /* 0 compute, 1 communication */
+    uint16_t line;             /* where it was recorded */
+    uint32_t file;             /* offset into names */
+    uint32_t layer;            /* offset into names: module path, e.g. "encoder/layers_0/mlp" */
+    uint32_t attr, attr_bytes; /* offset into attrs (8-byte aligned) */
+    int32_t in[SY_MAX_IN];     /* tensor, -1: absent optional input */
     int32_t out[SY_MAX_OUT];
 };
 
@@ -77,11 +78,11 @@ struct syi_program {
     char *names;
     size_t n_tensors, n_ops, n_attrs, n_names;
     size_t cap_tensors, cap_ops, cap_attrs, cap_names;
-    char title[48];                       /* "grad_first", "eval", ... */
-    uint32_t leaf_count[SYI_AXIS_COUNT];  /* B of each axis, at least 1 (doc/numerics.md) */
-    uint32_t layer;                       /* scope of ops recorded now */
-    uint32_t file, line;                  /* place of ops recorded now */
-    int status;                           /* sticky: the first failure of recording */
+    char title[48];                      /* "grad_first", "eval", ... */
+    uint32_t leaf_count[SYI_AXIS_COUNT]; /* B of each axis, at least 1 (doc/numerics.md) */
+    uint32_t layer;                      /* scope of ops recorded now */
+    uint32_t file, line;                 /* place of ops recorded now */
+    int status;                          /* sticky: the first failure of recording */
     struct sy_error error;
 };
 
@@ -89,7 +90,8 @@ struct syi_program {
 
 int syi_program_new(const char *title, struct syi_program **program, struct sy_error *err) SYI_MUST_CHECK;
 void syi_program_free(struct syi_program *program);
-int syi_program_copy(const struct syi_program *from, struct syi_program **to, struct sy_error *err) SYI_MUST_CHECK;
+int syi_program_copy(const struct syi_program *from, struct syi_program **to,
+                     struct sy_error *err) SYI_MUST_CHECK;
 /* The recording's first error, if any; ends every recording. */
 int syi_program_status(const struct syi_program *program, struct sy_error *err) SYI_MUST_CHECK;
 /* Fails the recording (sticky) and returns -1, so that a record function can return it as its tensor. */
@@ -103,14 +105,15 @@ size_t syi_dtype_bytes(int dtype);
 const char *syi_dtype_name(int dtype);
 enum syi_segment syi_kind_segment(int kind);
 /* Adds a tensor, an op; -1 / status on failure (sticky). name may be NULL. */
-int syi_tensor_add(struct syi_program *program, const char *name, int kind, int dtype, int rank, const int64_t *dim,
-                   const uint8_t *axis);
-int syi_op_add(struct syi_program *program, int op, int n_in, const int *in, int n_out, const int *out, const void *attr,
-               size_t attr_bytes);
+int syi_tensor_add(struct syi_program *program, const char *name, int kind, int dtype, int rank,
+                   const int64_t *dim, const uint8_t *axis);
+int syi_op_add(struct syi_program *program, int op, int n_in, const int *in, int n_out, const int *out,
+               const void *attr, size_t attr_bytes);
 /* Module path of what is recorded next: push appends "/name", pop takes the last part off. */
 void syi_scope_push(struct syi_program *program, const char *format, ...) SYI_PRINTF(2, 3);
 void syi_scope_pop(struct syi_program *program);
-#define SYI_AT(program) ((program)->file = syi_program_intern((program), __FILE__), (program)->line = __LINE__)
+#define SYI_AT(program)                                                                                      \
+    ((program)->file = syi_program_intern((program), __FILE__), (program)->line = __LINE__)
 
 /* ---- op_table.c: what ops.def says ---- */
 
@@ -120,20 +123,22 @@ struct syi_op_info {
 };
 const struct syi_op_info *syi_op_info(int op);
 int syi_op_has_flag(int op, char flag);
-/* Letters of operand `index` (inputs first, then outputs) as a string of rank letters in `letters`; "..." stands for
- * "bt" or "ebc" by rank. Returns 0 when the row has no such operand. */
+/* Letters of operand `index` (inputs first, then outputs) as a string of rank letters in `letters`; "..."
+ * stands for "bt" or "ebc" by rank. Returns 0 when the row has no such operand. */
 int syi_op_letters(int op, int output, int index, int rank, char letters[SY_MAX_DIMS + 1]);
 
 /* ---- check.c ---- */
 
-/* Every operand exists, is written before it is read, and fits the row of ops.def (types, extents tied by letters,
- * leaves divide). stage names the pass in the message. */
-int syi_program_check(const struct syi_program *program, const char *stage, struct sy_error *err) SYI_MUST_CHECK;
+/* Every operand exists, is written before it is read, and fits the row of ops.def (types, extents tied by
+ * letters, leaves divide). stage names the pass in the message. */
+int syi_program_check(const struct syi_program *program, const char *stage,
+                      struct sy_error *err) SYI_MUST_CHECK;
 
 /* ---- explain.c ---- */
 
 typedef void (*syi_line_fn)(void *arg, const char *line);
-/* One op a line: number, queue, layer, op, outputs with dtype and shape, inputs, attributes, place, source line. */
+/* One op a line: number, queue, layer, op, outputs with dtype and shape, inputs, attributes, place, source
+ * line. */
 void syi_program_explain(const struct syi_program *program, syi_line_fn line, void *arg);
 /* "t12 f32[64b,24,128]" with letters of mesh axes behind split dims. */
 void syi_tensor_text(const struct syi_program *program, int tensor, char *text, size_t bytes);

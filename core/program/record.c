@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Recording ops: the shape rule of every op. Maps have a file of their own (record_map.c). What an op means stands in
- * ops.def and doc/numerics.md; here only the extents, axes and dtypes of outputs and the attributes are decided. */
+/* Recording ops: the shape rule of every op. Maps have a file of their own (record_map.c). What an op means
+ * stands in ops.def and doc/numerics.md; here only the extents, axes and dtypes of outputs and the attributes
+ * are decided. */
 #include "config.h"
 
 #include <string.h>
@@ -62,7 +63,8 @@ static int64_t leaf_of(struct syi_program *p, int tensor, int dim)
     return t->dim[dim] / count;
 }
 
-static int emit(struct syi_program *p, int op, int n_in, const int *in, int out, const void *attr, size_t bytes)
+static int emit(struct syi_program *p, int op, int n_in, const int *in, int out, const void *attr,
+                size_t bytes)
 {
     if (out < 0) return -1;
     return syi_op_add(p, op, n_in, in, 1, &out, attr, bytes) ? -1 : out;
@@ -92,8 +94,8 @@ static int matmul(struct syi_program *p, int op, int x, int w, int contract, int
     if (!HAVE(p, x, w)) return -1;
     const struct syi_tensor *tx = at(p, x), *tw = at(p, w);
     if (tx->rank != 3 || tw->rank != 2 || tx->dim[2] != tw->dim[contract])
-        return BAD(p, "%s: operands of rank %d and %d, contraction %lld and %lld", syi_op_info(op)->name, tx->rank,
-                   tw->rank, (long long)tx->dim[2], (long long)tw->dim[contract]);
+        return BAD(p, "%s: operands of rank %d and %d, contraction %lld and %lld", syi_op_info(op)->name,
+                   tx->rank, tw->rank, (long long)tx->dim[2], (long long)tw->dim[contract]);
     struct sy_attr_leaf attr = {leaf_of(p, x, 2)};
     return EMIT(p, op, temp_with_last(p, x, w, free), &attr, sizeof attr, x, w);
 }
@@ -145,7 +147,8 @@ int syi_grouped_matmul_tn(struct syi_program *p, int x, int y, int counts)
     int64_t dim[3] = {tx->dim[0], tx->dim[3], ty->dim[3]};
     uint8_t axis[3] = {tx->axis[0], tx->axis[3], ty->axis[3]};
     struct sy_attr_leaf attr = {leaf_of(p, x, 1)};
-    return EMIT(p, SY_OP_GROUPED_MATMUL_TN, syi_temp(p, tx->dtype, 3, dim, axis), &attr, sizeof attr, x, y, counts);
+    return EMIT(p, SY_OP_GROUPED_MATMUL_TN, syi_temp(p, tx->dtype, 3, dim, axis), &attr, sizeof attr, x, y,
+                counts);
 }
 
 int syi_rms_norm(struct syi_program *p, int x, int scale, int lengths, double epsilon)
@@ -155,7 +158,8 @@ int syi_rms_norm(struct syi_program *p, int x, int scale, int lengths, double ep
     return EMIT(p, SY_OP_RMS_NORM, syi_temp_like(p, x), &attr, sizeof attr, x, scale, lengths);
 }
 
-int syi_rms_norm_grad(struct syi_program *p, int x, int scale, int dy, int lengths, double epsilon, int *dscale)
+int syi_rms_norm_grad(struct syi_program *p, int x, int scale, int dy, int lengths, double epsilon,
+                      int *dscale)
 {
     if (!HAVE(p, x, scale, dy)) return -1;
     struct sy_attr_rms_norm attr = {epsilon, leaf_of(p, x, 0)};
@@ -175,7 +179,8 @@ int syi_glu(struct syi_program *p, int packed, int rng, int counts, int activati
                 rate > 0 ? rng : -1, counts);
 }
 
-int syi_glu_grad(struct syi_program *p, int packed, int dy, int rng, int counts, const struct sy_attr_glu *attr)
+int syi_glu_grad(struct syi_program *p, int packed, int dy, int rng, int counts,
+                 const struct sy_attr_glu *attr)
 {
     if (!HAVE(p, packed, dy)) return -1;
     return EMIT(p, SY_OP_GLU_GRAD, syi_temp_like(p, packed), attr, sizeof *attr, packed, dy, rng, counts);
@@ -193,7 +198,8 @@ int syi_softmax(struct syi_program *p, int x, int *lse)
 int syi_softmax_grad(struct syi_program *p, int probabilities, int dprobabilities, int dlse)
 {
     if (!HAVE(p, probabilities, dprobabilities)) return -1;
-    return EMIT(p, SY_OP_SOFTMAX_GRAD, syi_temp_like(p, probabilities), NULL, 0, probabilities, dprobabilities, dlse);
+    return EMIT(p, SY_OP_SOFTMAX_GRAD, syi_temp_like(p, probabilities), NULL, 0, probabilities,
+                dprobabilities, dlse);
 }
 
 int syi_attention(struct syi_program *p, const struct syi_attention *a, int *lse)
@@ -207,8 +213,8 @@ int syi_attention(struct syi_program *p, const struct syi_attention *a, int *lse
     t.dim[2] = columns;
     int64_t lse_dim[3] = {t.dim[0], a->heads, t.dim[1]};
     uint8_t lse_axis[3] = {t.axis[0], SYI_AXIS_HEADS, t.axis[1]};
-    struct sy_attr_attention attr = {a->head_dim, columns / blocks, a->bidirectional, a->causal, a->max_distance,
-                                     a->site,     a->rate,          0};
+    struct sy_attr_attention attr = {a->head_dim,     columns / blocks, a->bidirectional, a->causal,
+                                     a->max_distance, a->site,          a->rate,          0};
     int out[2] = {syi_temp(p, t.dtype, 3, t.dim, t.axis), syi_temp(p, t.dtype, 3, lse_dim, lse_axis)};
     int in[7] = {a->q, a->kv, a->q_lengths, a->k_lengths, a->bias, a->rate > 0 ? a->rng : -1, a->position};
     *lse = out[1];
@@ -231,10 +237,12 @@ int syi_xent_grad(struct syi_program *p, int logits, int targets, int weights, i
                   const struct sy_attr_xent *attr)
 {
     if (!HAVE(p, logits, targets, weights, lse, dloss)) return -1;
-    return EMIT(p, SY_OP_XENT_GRAD, syi_temp_like(p, logits), attr, sizeof *attr, logits, targets, weights, lse, dloss);
+    return EMIT(p, SY_OP_XENT_GRAD, syi_temp_like(p, logits), attr, sizeof *attr, logits, targets, weights,
+                lse, dloss);
 }
 
-struct syi_routing syi_route(struct syi_program *p, int probabilities, int lengths, const struct sy_attr_route *attr)
+struct syi_routing syi_route(struct syi_program *p, int probabilities, int lengths,
+                             const struct sy_attr_route *attr)
 {
     struct syi_routing r = {-1, -1, -1, -1};
     if (!HAVE(p, probabilities, lengths)) return r;
@@ -248,9 +256,11 @@ struct syi_routing syi_route(struct syi_program *p, int probabilities, int lengt
     int64_t choice_dim[3] = {t.dim[0], t.dim[1], attr->selected};
     uint8_t choice_axis[3] = {t.axis[0], t.axis[1], SYI_AXIS_CHOICE};
     int64_t count_dim[2] = {experts, t.dim[0] / attr->group_rows};
-    uint8_t count_axis[2] = {SYI_AXIS_ROUTER, SYI_AXIS_GROUP}, buffer_axis[2] = {SYI_AXIS_EXPERT, SYI_AXIS_EXPERT_GROUP};
-    int out[4] = {syi_temp(p, SY_I32, 3, choice_dim, choice_axis), syi_temp(p, SY_I32, 3, choice_dim, choice_axis),
-                  syi_temp(p, SY_I32, 2, count_dim, count_axis), syi_temp(p, SY_I32, 2, count_dim, buffer_axis)};
+    uint8_t count_axis[2] = {SYI_AXIS_ROUTER, SYI_AXIS_GROUP},
+            buffer_axis[2] = {SYI_AXIS_EXPERT, SYI_AXIS_EXPERT_GROUP};
+    int out[4] = {
+        syi_temp(p, SY_I32, 3, choice_dim, choice_axis), syi_temp(p, SY_I32, 3, choice_dim, choice_axis),
+        syi_temp(p, SY_I32, 2, count_dim, count_axis), syi_temp(p, SY_I32, 2, count_dim, buffer_axis)};
     int in[2] = {probabilities, lengths};
     if (out[3] < 0 || syi_op_add(p, SY_OP_ROUTE, 2, in, 4, out, attr, sizeof *attr)) return r;
     return (struct syi_routing){out[0], out[1], out[2], out[3]};
@@ -260,8 +270,8 @@ int syi_gate(struct syi_program *p, int probabilities, int expert, int slot)
 {
     if (!HAVE(p, probabilities, expert, slot)) return -1;
     struct syi_tensor t = *at(p, expert);
-    return EMIT(p, SY_OP_GATE, syi_temp(p, at(p, probabilities)->dtype, 3, t.dim, t.axis), NULL, 0, probabilities, expert,
-                slot);
+    return EMIT(p, SY_OP_GATE, syi_temp(p, at(p, probabilities)->dtype, 3, t.dim, t.axis), NULL, 0,
+                probabilities, expert, slot);
 }
 
 int syi_gate_grad(struct syi_program *p, int dgate, int expert, int slot, int probabilities)
@@ -295,28 +305,30 @@ int syi_combine(struct syi_program *p, int buffer, int expert, int slot, int gat
     t.dim[2] = at(p, buffer)->dim[3];
     t.axis[2] = at(p, buffer)->axis[3];
     struct sy_attr_group attr = {group_rows};
-    return EMIT(p, SY_OP_COMBINE, syi_temp(p, at(p, buffer)->dtype, 3, t.dim, t.axis), &attr, sizeof attr, buffer, expert,
-                slot, gate);
+    return EMIT(p, SY_OP_COMBINE, syi_temp(p, at(p, buffer)->dtype, 3, t.dim, t.axis), &attr, sizeof attr,
+                buffer, expert, slot, gate);
 }
 
-int syi_combine_grad(struct syi_program *p, int buffer, int expert, int slot, int gate, int dout, int64_t group_rows,
-                     int *dgate)
+int syi_combine_grad(struct syi_program *p, int buffer, int expert, int slot, int gate, int dout,
+                     int64_t group_rows, int *dgate)
 {
     if (!HAVE(p, buffer, expert, slot, gate, dout)) return -1;
     struct sy_attr_group attr = {group_rows};
-    int in[5] = {buffer, expert, slot, gate, dout}, out[2] = {syi_temp_like(p, buffer), syi_temp_like(p, gate)};
+    int in[5] = {buffer, expert, slot, gate, dout},
+        out[2] = {syi_temp_like(p, buffer), syi_temp_like(p, gate)};
     *dgate = out[1];
     return out[1] < 0 || syi_op_add(p, SY_OP_COMBINE_GRAD, 5, in, 2, out, &attr, sizeof attr) ? -1 : out[0];
 }
 
-int syi_router_loss(struct syi_program *p, int probabilities, int lse, int chosen, int lengths, int64_t group_rows,
-                    int *z)
+int syi_router_loss(struct syi_program *p, int probabilities, int lse, int chosen, int lengths,
+                    int64_t group_rows, int *z)
 {
     if (!HAVE(p, probabilities, lse, chosen, lengths)) return -1;
     struct syi_tensor counts = *at(p, chosen);
     struct sy_attr_group attr = {group_rows};
     int dtype = at(p, probabilities)->dtype, in[4] = {probabilities, lse, chosen, lengths};
-    int out[2] = {syi_temp(p, dtype, 1, counts.dim + 1, counts.axis + 1), syi_temp(p, dtype, 1, counts.dim + 1, counts.axis + 1)};
+    int out[2] = {syi_temp(p, dtype, 1, counts.dim + 1, counts.axis + 1),
+                  syi_temp(p, dtype, 1, counts.dim + 1, counts.axis + 1)};
     *z = out[1];
     return out[1] < 0 || syi_op_add(p, SY_OP_ROUTER_LOSS, 4, in, 2, out, &attr, sizeof attr) ? -1 : out[0];
 }
@@ -335,7 +347,8 @@ int syi_block_sum(struct syi_program *p, int op, int x)
     struct sy_attr_block attr;
     for (int i = 0; i < SY_MAX_DIMS; i++) {
         int64_t count = i < t.rank ? p->leaf_count[t.axis[i]] : 1;
-        if (t.dim[i] % count) return BAD(p, "block sum: dim %d does not divide into %lld leaves", i, (long long)count);
+        if (t.dim[i] % count)
+            return BAD(p, "block sum: dim %d does not divide into %lld leaves", i, (long long)count);
         attr.leaf[i] = t.dim[i] / count;
         t.dim[i] = count;
     }
@@ -345,7 +358,8 @@ int syi_block_sum(struct syi_program *p, int op, int x)
 int syi_tree_sum(struct syi_program *p, int blocks)
 {
     if (!HAVE(p, blocks)) return -1;
-    return EMIT(p, SY_OP_TREE_SUM, syi_temp(p, at(p, blocks)->dtype, 1, (int64_t[]){1}, NULL), NULL, 0, blocks);
+    return EMIT(p, SY_OP_TREE_SUM, syi_temp(p, at(p, blocks)->dtype, 1, (int64_t[]){1}, NULL), NULL, 0,
+                blocks);
 }
 
 int syi_total(struct syi_program *p, int x)

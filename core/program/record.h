@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Recording ops: one function an op, each the op's shape rule. Functions return the (first) output tensor or -1; the
- * error is sticky in the program, so a model reads as a list of calls and checks once at the end. Leaves of summations
- * come from program->leaf_count. Absent optional tensors are -1. */
+/* Recording ops: one function an op, each the op's shape rule. Functions return the (first) output tensor or
+ * -1; the error is sticky in the program, so a model reads as a list of calls and checks once at the end.
+ * Leaves of summations come from program->leaf_count. Absent optional tensors are -1. */
 #ifndef SYI_RECORD_H
 #define SYI_RECORD_H
 
@@ -20,17 +20,19 @@ int syi_grouped_matmul(struct syi_program *p, int x, int w, int counts);
 int syi_grouped_matmul_nt(struct syi_program *p, int x, int w, int counts);
 int syi_grouped_matmul_tn(struct syi_program *p, int x, int y, int counts);
 int syi_rms_norm(struct syi_program *p, int x, int scale, int lengths, double epsilon);
-int syi_rms_norm_grad(struct syi_program *p, int x, int scale, int dy, int lengths, double epsilon, int *dscale);
+int syi_rms_norm_grad(struct syi_program *p, int x, int scale, int dy, int lengths, double epsilon,
+                      int *dscale);
 int syi_glu(struct syi_program *p, int packed, int rng, int counts, int activation, int site, double rate);
-int syi_glu_grad(struct syi_program *p, int packed, int dy, int rng, int counts, const struct sy_attr_glu *attr);
+int syi_glu_grad(struct syi_program *p, int packed, int dy, int rng, int counts,
+                 const struct sy_attr_glu *attr);
 int syi_softmax(struct syi_program *p, int x, int *lse);
 int syi_softmax_grad(struct syi_program *p, int probabilities, int dprobabilities, int dlse);
 
 struct syi_attention {
-    int q, kv;               /* packs; the same tensor for self-attention */
+    int q, kv; /* packs; the same tensor for self-attention */
     int q_lengths, k_lengths;
-    int bias;                /* table [heads, buckets], or -1 */
-    int rng, position;       /* or -1 */
+    int bias;          /* table [heads, buckets], or -1 */
+    int rng, position; /* or -1 */
     int64_t heads, head_dim;
     int bidirectional, causal;
     int64_t max_distance;
@@ -51,17 +53,18 @@ struct syi_routing {
     int expert, slot; /* int32 [b, t, k] */
     int chosen, kept; /* int32 [experts, groups]; kept has the axes of an expert buffer */
 };
-struct syi_routing syi_route(struct syi_program *p, int probabilities, int lengths, const struct sy_attr_route *attr);
+struct syi_routing syi_route(struct syi_program *p, int probabilities, int lengths,
+                             const struct sy_attr_route *attr);
 int syi_gate(struct syi_program *p, int probabilities, int expert, int slot);
 int syi_gate_grad(struct syi_program *p, int dgate, int expert, int slot, int probabilities);
 int syi_dispatch(struct syi_program *p, int x, int expert, int slot, int64_t experts, int64_t capacity,
                  int64_t group_rows);
 int syi_dispatch_grad(struct syi_program *p, int dbuffer, int expert, int slot, int x, int64_t group_rows);
 int syi_combine(struct syi_program *p, int buffer, int expert, int slot, int gate, int64_t group_rows);
-int syi_combine_grad(struct syi_program *p, int buffer, int expert, int slot, int gate, int dout, int64_t group_rows,
-                     int *dgate);
-int syi_router_loss(struct syi_program *p, int probabilities, int lse, int chosen, int lengths, int64_t group_rows,
-                    int *z);
+int syi_combine_grad(struct syi_program *p, int buffer, int expert, int slot, int gate, int dout,
+                     int64_t group_rows, int *dgate);
+int syi_router_loss(struct syi_program *p, int probabilities, int lse, int chosen, int lengths,
+                    int64_t group_rows, int *z);
 int syi_count_sum(struct syi_program *p, int counts);
 int syi_block_sum(struct syi_program *p, int op, int x); /* op: SY_OP_BLOCK_SUM or SY_OP_BLOCK_SUMSQ */
 int syi_tree_sum(struct syi_program *p, int blocks);
@@ -72,8 +75,8 @@ int syi_unpack(struct syi_program *p, int packed, int n, const int *like, int *p
 int syi_cache_append(struct syi_program *p, int cache, int piece, int position);
 int syi_argmax(struct syi_program *p, int logits);
 
-/* Elementwise: the result has the shape of the largest operand; the others have that shape, one element, all dims but
- * the last (a value a row), or the last dim alone (a value a column). */
+/* Elementwise: the result has the shape of the largest operand; the others have that shape, one element, all
+ * dims but the last (a value a row), or the last dim alone (a value a column). */
 int syi_map1(struct syi_program *p, int op, int a, double s);
 int syi_map2(struct syi_program *p, int op, int a, int b);
 int syi_map3(struct syi_program *p, int op, int a, int b, int c);

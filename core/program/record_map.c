@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Recording elementwise instructions: each call records a map op of one instruction; fuse.c joins them later. */
+/* Recording elementwise instructions: each call records a map op of one instruction; fuse.c joins them later.
+ */
 #include "config.h"
 
 #include <string.h>

@@ -126,8 +126,8 @@ static int add_chosen(struct folders *folders, const char *list, struct sy_error
     return SY_OK;
 }
 
-/* The file that holds this function, owned by the caller, or NULL. For the program itself dladdr gives what was typed, which
- * says nothing when the shell found it in PATH: the kernel knows. */
+/* The file that holds this function, owned by the caller, or NULL. For the program itself dladdr gives what
+ * was typed, which says nothing when the shell found it in PATH: the kernel knows. */
 static char *own_file(void)
 {
     Dl_info info;
@@ -149,7 +149,8 @@ static int add_usual(struct folders *folders, struct sy_error *err)
         *slash = '\0';
         status = add_folder_take(folders, syi_format("%s/switchyard", file), err);
 #ifdef SYI_PKGLIBDIR_FROM_BIN
-        if (status == SY_OK) status = add_folder_take(folders, syi_format("%s/" SYI_PKGLIBDIR_FROM_BIN, file), err);
+        if (status == SY_OK)
+            status = add_folder_take(folders, syi_format("%s/" SYI_PKGLIBDIR_FROM_BIN, file), err);
 #endif
         if (status == SY_OK) status = add_folder_take(folders, syi_format("%s/.libs", file), err);
     }

@@ -79,8 +79,7 @@ static int take_memory(struct syi_session *session, struct sy_error *err)
     if (total > SIZE_MAX || posix_memalign(&memory, PAGE, total ? total : 1))
         return syi_error(err, SY_ENOMEM,
                          "out of memory: the plan needs %llu bytes (%llu parameters and state, %llu "
-                         "scratch): use more ranks, "
-                         "a smaller batch, or memory.budget",
+                         "scratch): use more ranks, a smaller data.batch_size, or more train.microbatches",
                          (unsigned long long)total, (unsigned long long)session->plan.bytes[SYI_PERSIST],
                          (unsigned long long)session->plan.bytes[SYI_SCRATCH]);
     session->arena = memory;

@@ -142,10 +142,11 @@ void syi_checkpoint_advice(const char *run_dir, int64_t step, char *text, size_t
     char others[256];
     print_others(run_dir, step, others, sizeof others);
     if (others[0])
-        snprintf(text, bytes,
-                 "; try --checkpoint with another step: %s (--resume goes on from the newest once the folder of "
-                 "step %" PRId64 " is removed)",
-                 others, step);
+        snprintf(
+            text, bytes,
+            "; try --checkpoint with another step: %s (--resume goes on from the newest once the folder of "
+            "step %" PRId64 " is removed)",
+            others, step);
     else
         snprintf(text, bytes, "; there is no other checkpoint in this run");
 }

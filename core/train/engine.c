@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Running an engine: batches in, numbers out. Every rank is given the whole batch and copies its own rows. Nothing here
- * allocates. */
+/* Running an engine: batches in, numbers out. Every rank is given the whole batch and copies its own rows.
+ * Nothing here allocates. */
 #include "config.h"
 
 #include <math.h>
@@ -60,10 +60,13 @@ void syi_engine_init(struct syi_engine *e, uint64_t seed)
     }
 }
 
-/* Copies the rows of `from` (rows of `width` 4-byte elements) that this rank holds, the tensor's first being row `row0`. */
+/* Copies the rows of `from` (rows of `width` 4-byte elements) that this rank holds, the tensor's first being
+ * row `row0`. */
 static void put_rows(const struct sy_tensor *to, const void *from, int64_t row0, int64_t width)
 {
-    if (to) memcpy(to->data, (const char *)from + (row0 + to->first[0]) * width * 4, (size_t)(to->dim[0] * width) * 4);
+    if (to)
+        memcpy(to->data, (const char *)from + (row0 + to->first[0]) * width * 4,
+               (size_t)(to->dim[0] * width) * 4);
 }
 
 static void put_batch(const struct syi_bucket_inputs *in, const struct syi_batch *batch, int64_t row0)
@@ -146,7 +149,8 @@ int syi_engine_step(struct syi_engine *e, const struct syi_batch *batch, int64_t
     struct syi_bucket_programs *bound = &e->bound[batch->bucket];
     struct syi_optim_scalars scalars = syi_optim_scalars(&e->config, step);
     struct syi_step_result r = {0};
-    if (e->n_moe) memset(e->counts, 0, (size_t)e->n_moe * (size_t)e->config.moe.num_experts * 2 * sizeof *e->counts);
+    if (e->n_moe)
+        memset(e->counts, 0, (size_t)e->n_moe * (size_t)e->config.moe.num_experts * 2 * sizeof *e->counts);
     put_norms(e, batch);
     for (int64_t m = 0; m < e->config.train.microbatches; m++) {
         put_batch(&bound->train, batch, m * e->train_rows);
@@ -165,7 +169,8 @@ int syi_engine_step(struct syi_engine *e, const struct syi_batch *batch, int64_t
     return SY_OK;
 }
 
-int syi_engine_eval(struct syi_engine *e, const struct syi_batch *batch, struct syi_eval_sums *sums, struct sy_error *err)
+int syi_engine_eval(struct syi_engine *e, const struct syi_batch *batch, struct syi_eval_sums *sums,
+                    struct sy_error *err)
 {
     struct syi_bucket_programs *bound = &e->bound[batch->bucket];
     put_norms(e, batch);
@@ -179,8 +184,10 @@ int syi_engine_eval(struct syi_engine *e, const struct syi_batch *batch, struct 
     return SY_OK;
 }
 
-/* Takes the tokens chosen at `position`: rows go on until their end token. Returns how many are still open. */
-static int64_t take_tokens(struct syi_engine *e, int32_t position, int32_t length, int32_t *ids, int32_t *lengths)
+/* Takes the tokens chosen at `position`: rows go on until their end token. Returns how many are still open.
+ */
+static int64_t take_tokens(struct syi_engine *e, int32_t position, int32_t length, int32_t *ids,
+                           int32_t *lengths)
 {
     const int32_t *next = e->next->data;
     int64_t open = 0;

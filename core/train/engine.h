@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One rank's model ready to work: the programs of every length bucket recorded, partitioned, fused and bound in one
- * session, and functions that put a batch in and take numbers out. Knows no files and no schedule. */
+/* One rank's model ready to work: the programs of every length bucket recorded, partitioned, fused and bound
+ * in one session, and functions that put a batch in and take numbers out. Knows no files and no schedule. */
 #ifndef SYI_ENGINE_H
 #define SYI_ENGINE_H
 
@@ -12,7 +12,8 @@ enum syi_engine_use { SYI_USE_TRAIN = 1, SYI_USE_EVAL = 2, SYI_USE_DECODE = 4 };
 
 struct syi_engine; /* of one rank */
 
-/* Buckets of the run file as (input, target) pairs: data.length_buckets on both sides, cut at the two maxima; the last holds everything. Returns how many. */
+/* Buckets of the run file as (input, target) pairs: data.length_buckets on both sides, cut at the two maxima;
+ * the last holds everything. Returns how many. */
 int syi_engine_buckets(const struct syi_config *config, struct syi_bucket buckets[SYI_MAX_BUCKETS]);
 
 /* The longest bucket's shape for a program (enum syi_which of pipeline.h). */
@@ -34,20 +35,24 @@ struct syi_step_result {
     double cross_entropy; /* per target token, without z-loss */
     double z_loss;        /* per target token */
     double auxiliary_loss, router_z_loss; /* after their factors */
-    double accuracy;      /* of target tokens */
-    double grad_norm;     /* of all gradients, before clipping */
-    int ok;               /* 0: the gradient norm is not finite and nothing was updated */
+    double accuracy;                      /* of target tokens */
+    double grad_norm;                     /* of all gradients, before clipping */
+    int ok;                               /* 0: the gradient norm is not finite and nothing was updated */
     int64_t target_tokens, input_tokens;
 };
 
-/* One training step on a global batch (all rows; each rank takes its own), microbatch by microbatch; step counts from 0. */
-int syi_engine_step(struct syi_engine *engine, const struct syi_batch *batch, int64_t step, double learning_rate,
-                    struct syi_step_result *result, struct sy_error *err) SYI_MUST_CHECK;
-/* Routing counts of the last step: layer i ("encoder/layers_1/mlp"), expert e; tokens that chose it and tokens it kept. */
+/* One training step on a global batch (all rows; each rank takes its own), microbatch by microbatch; step
+ * counts from 0. */
+int syi_engine_step(struct syi_engine *engine, const struct syi_batch *batch, int64_t step,
+                    double learning_rate, struct syi_step_result *result,
+                    struct sy_error *err) SYI_MUST_CHECK;
+/* Routing counts of the last step: layer i ("encoder/layers_1/mlp"), expert e; tokens that chose it and
+ * tokens it kept. */
 int syi_engine_moe_layers(const struct syi_engine *engine);
 const char *syi_engine_moe_layer(const struct syi_engine *engine, int layer);
 int syi_engine_experts(const struct syi_engine *engine);
-void syi_engine_routing(const struct syi_engine *engine, int layer, int expert, int64_t *chosen, int64_t *kept);
+void syi_engine_routing(const struct syi_engine *engine, int layer, int expert, int64_t *chosen,
+                        int64_t *kept);
 /* Loss sums of a batch of at most the bound rows, added to *result's sums. */
 struct syi_eval_sums {
     double loss_sum, z_sum, correct_sum;
@@ -55,10 +60,10 @@ struct syi_eval_sums {
 };
 int syi_engine_eval(struct syi_engine *engine, const struct syi_batch *batch, struct syi_eval_sums *sums,
                     struct sy_error *err) SYI_MUST_CHECK;
-/* Greedy decoding of a batch: ids [rows][max_length], lengths [rows] without the end token. Rows of an evaluation batch
- * are syi_engine_eval_rows (decode.batch_size). */
-int syi_engine_decode(struct syi_engine *engine, const struct syi_batch *batch, int32_t *ids, int32_t *lengths,
-                      struct sy_error *err) SYI_MUST_CHECK;
+/* Greedy decoding of a batch: ids [rows][max_length], lengths [rows] without the end token. Rows of an
+ * evaluation batch are syi_engine_eval_rows (decode.batch_size). */
+int syi_engine_decode(struct syi_engine *engine, const struct syi_batch *batch, int32_t *ids,
+                      int32_t *lengths, struct sy_error *err) SYI_MUST_CHECK;
 int32_t syi_engine_eval_rows(const struct syi_engine *engine);
 int32_t syi_engine_decode_length(const struct syi_engine *engine);
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Making an engine: the buckets, the programs of each, one session for all, and where inputs and outputs lie. */
+/* Making an engine: the buckets, the programs of each, one session for all, and where inputs and outputs lie.
+ */
 #include "config.h"
 
 #include <string.h>
@@ -19,21 +20,26 @@ int syi_engine_buckets(const struct syi_config *config, struct syi_bucket bucket
     targets[n_out++] = config->data.max_target_length;
     for (int i = 0; i < n_in; i++)
         for (int j = 0; j < n_out; j++)
-            if (n < SYI_MAX_BUCKETS) buckets[n++] = (struct syi_bucket){(int32_t)inputs[i], (int32_t)targets[j]};
+            if (n < SYI_MAX_BUCKETS)
+                buckets[n++] = (struct syi_bucket){(int32_t)inputs[i], (int32_t)targets[j]};
     return n_in * n_out;
 }
 
 /* The shape of a bucket; a program trains, evaluates or decodes. */
-static struct syi_shape bucket_shape(const struct syi_config *c, const struct syi_bucket *all, int n, int bucket, int which)
+static struct syi_shape bucket_shape(const struct syi_config *c, const struct syi_bucket *all, int n,
+                                     int bucket, int which)
 {
     const struct syi_bucket *last = &all[n - 1], *first = &all[0], *now = &all[bucket];
-    struct syi_shape shape = {
-        .rows = which <= SYI_UPDATE ? c->data.batch_size / c->train.microbatches : c->decode.batch_size,
-        .input_length = now->input_length,
-        .target_length = now->target_length};
-    if (which >= SYI_ENCODE) shape.target_length = c->decode.max_length ? c->decode.max_length : c->data.max_target_length;
-    shape.longest_length = last->input_length > last->target_length ? last->input_length : last->target_length;
-    shape.shortest_length = first->input_length < first->target_length ? first->input_length : first->target_length;
+    struct syi_shape shape = {.rows = which <= SYI_UPDATE ? c->data.batch_size / c->train.microbatches
+                                                          : c->decode.batch_size,
+                              .input_length = now->input_length,
+                              .target_length = now->target_length};
+    if (which >= SYI_ENCODE)
+        shape.target_length = c->decode.max_length ? c->decode.max_length : c->data.max_target_length;
+    shape.longest_length =
+        last->input_length > last->target_length ? last->input_length : last->target_length;
+    shape.shortest_length =
+        first->input_length < first->target_length ? first->input_length : first->target_length;
     return shape;
 }
 
@@ -60,16 +66,19 @@ static int check(struct syi_engine *e, struct sy_error *err)
 {
     const struct syi_config *c = &e->config;
     if (e->n_buckets > SYI_MAX_BUCKETS)
-        return syi_error(err, SY_EINVAL, "data.length_buckets gives %d pairs of lengths, at most %d are possible", e->n_buckets,
-                         SYI_MAX_BUCKETS);
+        return syi_error(err, SY_EINVAL,
+                         "data.length_buckets gives %d pairs of lengths, at most %d are possible",
+                         e->n_buckets, SYI_MAX_BUCKETS);
     if (c->data.batch_size % c->train.microbatches)
         return syi_error(err, SY_EINVAL, "train.microbatches=%lld does not divide data.batch_size=%lld",
                          (long long)c->train.microbatches, (long long)c->data.batch_size);
     if (c->decode.beams != 1)
-        return syi_error(err, SY_EUNSUPPORTED, "decode.beams=%lld: this version decodes greedily, set it to 1",
+        return syi_error(err, SY_EUNSUPPORTED,
+                         "decode.beams=%lld: this version decodes greedily, set it to 1",
                          (long long)c->decode.beams);
     if (c->model.vocab_size < 259)
-        return syi_error(err, SY_EINVAL, "model.vocab_size=%lld is less than the 259 ids of the byte vocabulary",
+        return syi_error(err, SY_EINVAL,
+                         "model.vocab_size=%lld is less than the 259 ids of the byte vocabulary",
                          (long long)c->model.vocab_size);
     return SY_OK;
 }
@@ -78,7 +87,8 @@ static int add(struct syi_engine *e, int which, int bucket, int *index, struct s
 {
     struct syi_shape shape = syi_engine_shape(e, bucket, which);
     struct syi_program *program;
-    int status = syi_pipeline(&e->config, &e->rank.mesh, which, &shape, SYI_STAGE_FUSE, &e->params, &program, err);
+    int status =
+        syi_pipeline(&e->config, &e->rank.mesh, which, &shape, SYI_STAGE_FUSE, &e->params, &program, err);
     return status ? status : syi_session_add(e->session, program, index, err);
 }
 
@@ -128,7 +138,8 @@ static struct syi_bucket_inputs find_inputs(struct syi_engine *e, int bucket, in
 /* MoE layers in the order of the forward pass: the "experts/LAYER/chosen" outputs of a program. */
 static int find_moe_layers(struct syi_engine *e, struct sy_error *err)
 {
-    int index = (e->use & SYI_USE_TRAIN) ? e->bound[0].program[SYI_GRAD_FIRST] : e->bound[0].program[SYI_EVAL];
+    int index =
+        (e->use & SYI_USE_TRAIN) ? e->bound[0].program[SYI_GRAD_FIRST] : e->bound[0].program[SYI_EVAL];
     if (index < 0) return SY_OK;
     const struct syi_program *p = syi_session_program(e->session, index);
     for (size_t i = 0; i < p->n_tensors && e->n_moe < SYI_MAX_MOE_LAYERS; i++) {
@@ -199,7 +210,8 @@ static int bind(struct syi_engine *e, int plan_only, struct sy_error *err)
 /* Groups of a microbatch: dropout in experts is addressed by the global group. */
 static int64_t count_groups(const struct syi_engine *e, struct sy_error *err)
 {
-    struct syi_build b = {.config = &e->config, .shape = syi_engine_shape(e, 0, SYI_GRAD_FIRST), .training = 1};
+    struct syi_build b = {
+        .config = &e->config, .shape = syi_engine_shape(e, 0, SYI_GRAD_FIRST), .training = 1};
     if (syi_program_new("groups", &b.p, err)) return 0;
     syi_build_leaves(&b);
     int64_t groups = b.shape.rows / syi_build_group_rows(&b);
@@ -224,8 +236,10 @@ int syi_engine_new(const struct syi_config *config, const struct syi_rank *rank,
     if (!status) e->finished = syi_alloc((size_t)e->eval_rows, err);
     if (!status && !e->finished) status = SY_ENOMEM;
     if (!status) status = bind(e, plan_only, err);
-    if (status) syi_engine_free(e);
-    else *engine = e;
+    if (status)
+        syi_engine_free(e);
+    else
+        *engine = e;
     return status;
 }
 

@@ -36,7 +36,8 @@ struct syi_engine {
     struct syi_moe_layer moe[SYI_MAX_MOE_LAYERS];
     int n_moe;
     int64_t *counts; /* (n_moe, experts, 2) chosen and kept of the last step */
-    const struct sy_tensor *rng, *loss_norm, *input_norm, *target_norm, *learning_rate, *correction1, *correction2;
+    const struct sy_tensor *rng, *loss_norm, *input_norm, *target_norm, *learning_rate, *correction1,
+        *correction2;
     const struct sy_tensor *loss_sum, *z_sum, *correct_sum, *auxiliary_loss, *router_z_loss, *grad_norm, *ok;
     const struct sy_tensor *token, *position, *lengths, *next;
     uint8_t *finished; /* (eval_rows) decoding */

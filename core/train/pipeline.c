@@ -6,7 +6,8 @@
 #include "parallel/partition.h"
 #include "train/pipeline.h"
 
-static const char *const names[SYI_WHICH_COUNT] = {"grad_first", "grad_next", "update", "eval", "encode", "decode_step"};
+static const char *const names[SYI_WHICH_COUNT] = {"grad_first", "grad_next", "update",
+                                                   "eval",       "encode",    "decode_step"};
 
 const char *syi_which_name(int which)
 {
@@ -14,8 +15,8 @@ const char *syi_which_name(int which)
 }
 
 /* The leaves of a shape, as a recording of it has them. */
-static int record_update(const struct syi_config *config, const struct syi_shape *shape, const struct syi_params *params,
-                         struct syi_program **program, struct sy_error *err)
+static int record_update(const struct syi_config *config, const struct syi_shape *shape,
+                         const struct syi_params *params, struct syi_program **program, struct sy_error *err)
 {
     struct syi_build b = {.config = config, .shape = *shape};
     int status = syi_program_new("leaves", &b.p, err);
@@ -26,8 +27,8 @@ static int record_update(const struct syi_config *config, const struct syi_shape
     return status;
 }
 
-static int record(const struct syi_config *config, int which, const struct syi_shape *shape, struct syi_params *params,
-                  struct syi_program **program, struct sy_error *err)
+static int record(const struct syi_config *config, int which, const struct syi_shape *shape,
+                  struct syi_params *params, struct syi_program **program, struct sy_error *err)
 {
     switch (which) {
     case SYI_GRAD_FIRST:
@@ -39,8 +40,9 @@ static int record(const struct syi_config *config, int which, const struct syi_s
     }
 }
 
-int syi_pipeline(const struct syi_config *config, const struct syi_mesh *mesh, int which, const struct syi_shape *shape,
-                 int stage, struct syi_params *params, struct syi_program **program, struct sy_error *err)
+int syi_pipeline(const struct syi_config *config, const struct syi_mesh *mesh, int which,
+                 const struct syi_shape *shape, int stage, struct syi_params *params,
+                 struct syi_program **program, struct sy_error *err)
 {
     struct syi_program *global, *local;
     int status = record(config, which, shape, params, &global, err);
@@ -55,7 +57,9 @@ int syi_pipeline(const struct syi_config *config, const struct syi_mesh *mesh, i
         status = syi_program_fuse(local, err);
         if (!status) status = syi_program_check(local, "fuse", err);
     }
-    if (status) syi_program_free(local);
-    else *program = local;
+    if (status)
+        syi_program_free(local);
+    else
+        *program = local;
     return status;
 }

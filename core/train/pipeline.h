@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The way of a program from the run file to one rank: record (with gradients and optimizer) -> partition -> fuse. Lower, plan and
- * bind belong to the session. Used by the engine, and by `explain` to show any stage. */
+/* The way of a program from the run file to one rank: record (with gradients and optimizer) -> partition ->
+ * fuse. Lower, plan and bind belong to the session. Used by the engine, and by `explain` to show any stage.
+ */
 #ifndef SYI_PIPELINE_H
 #define SYI_PIPELINE_H
 
@@ -9,11 +10,21 @@
 
 enum syi_stage { SYI_STAGE_RECORD, SYI_STAGE_PARTITION, SYI_STAGE_FUSE };
 
-enum syi_which { SYI_GRAD_FIRST, SYI_GRAD_NEXT, SYI_UPDATE, SYI_EVAL, SYI_ENCODE, SYI_DECODE_STEP, SYI_WHICH_COUNT };
+enum syi_which {
+    SYI_GRAD_FIRST,
+    SYI_GRAD_NEXT,
+    SYI_UPDATE,
+    SYI_EVAL,
+    SYI_ENCODE,
+    SYI_DECODE_STEP,
+    SYI_WHICH_COUNT
+};
 const char *syi_which_name(int which); /* "grad_first", ... */
 
-/* params collects the parameters; the update program needs a grad program recorded before it with the same params. */
-int syi_pipeline(const struct syi_config *config, const struct syi_mesh *mesh, int which, const struct syi_shape *shape,
-                 int stage, struct syi_params *params, struct syi_program **program, struct sy_error *err) SYI_MUST_CHECK;
+/* params collects the parameters; the update program needs a grad program recorded before it with the same
+ * params. */
+int syi_pipeline(const struct syi_config *config, const struct syi_mesh *mesh, int which,
+                 const struct syi_shape *shape, int stage, struct syi_params *params,
+                 struct syi_program **program, struct sy_error *err) SYI_MUST_CHECK;
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Training, evaluation and prediction of a run: the loops over engine, data, actions, checkpoints and the metric sink. They
- * never see ops or files of the metrics store. What a user sees goes through the report functions. */
+/* Training, evaluation and prediction of a run: the loops over engine, data, actions, checkpoints and the
+ * metric sink. They never see ops or files of the metrics store. What a user sees goes through the report
+ * functions. */
 #ifndef SYI_TRAINER_H
 #define SYI_TRAINER_H
 
@@ -15,11 +16,11 @@
 enum syi_end { SYI_END_DONE, SYI_END_STOPPED_EARLY, SYI_END_NAN, SYI_END_SIGNAL, SYI_END_TIME_LIMIT };
 
 struct syi_progress {
-    int64_t step, steps;      /* done, in all */
+    int64_t step, steps; /* done, in all */
     double loss, learning_rate;
     double tokens_per_second; /* real tokens, both sides, over the last lines */
     double seconds_left;
-    double step_seconds;      /* median so far */
+    double step_seconds; /* median so far */
 };
 
 struct syi_eval_result {
@@ -32,18 +33,18 @@ struct syi_eval_result {
 /* Where a command shows things; called on rank 0 only. Any may be NULL. */
 struct syi_report {
     void *arg;
-    void (*line)(void *arg, const char *text); /* start-up, checkpoints, events */
+    void (*line)(void *arg, const char *text);                        /* start-up, checkpoints, events */
     void (*progress)(void *arg, const struct syi_progress *progress); /* every step; the receiver thins out */
     void (*eval)(void *arg, int64_t step, const struct syi_eval_result *result);
 };
 
 struct syi_train_job {
-    struct syi_launch launch;         /* config inside */
+    struct syi_launch launch; /* config inside */
     struct syi_run_dir *dir;
-    int resume;                       /* continue from the latest checkpoint if there is one */
+    int resume;                         /* continue from the latest checkpoint if there is one */
     const struct syi_metric_sink *sink; /* of rank 0 */
     struct syi_report report;
-    const atomic_int *stop;           /* not 0: save and stop (set by a signal handler) */
+    const atomic_int *stop; /* not 0: save and stop (set by a signal handler) */
 };
 
 struct syi_train_result {
@@ -54,7 +55,8 @@ struct syi_train_result {
     char what[256]; /* why it ended, one line */
 };
 
-int syi_train(const struct syi_train_job *job, struct syi_train_result *result, struct sy_error *err) SYI_MUST_CHECK;
+int syi_train(const struct syi_train_job *job, struct syi_train_result *result,
+              struct sy_error *err) SYI_MUST_CHECK;
 
 /* Evaluates a checkpoint of a run on a TSV file: decoding for WER and PER, loss. */
 struct syi_eval_job {
@@ -64,13 +66,15 @@ struct syi_eval_job {
     const char *task;   /* name for reports */
     const char *file;
     struct syi_report report;
-    int64_t *step;      /* out: the checkpoint's step */
+    int64_t *step; /* out: the checkpoint's step */
 };
-int syi_eval_run(const struct syi_eval_job *job, struct syi_eval_result *result, struct sy_error *err) SYI_MUST_CHECK;
+int syi_eval_run(const struct syi_eval_job *job, struct syi_eval_result *result,
+                 struct sy_error *err) SYI_MUST_CHECK;
 
-/* Predicts outputs for texts, in order. next: 1 and a line (without its newline, valid until the next call), 0 at the end, negative on
- * failure. put: one output; too_long says that the input was over the limit (text is then empty). Reads ahead a batch at a time; what is
- * available is answered without waiting for more only at the end of input. */
+/* Predicts outputs for texts, in order. next: 1 and a line (without its newline, valid until the next call),
+ * 0 at the end, negative on failure. put: one output; too_long says that the input was over the limit (text
+ * is then empty). Reads ahead a batch at a time; what is available is answered without waiting for more only
+ * at the end of input. */
 struct syi_predict_job {
     struct syi_launch launch;
     const char *run_dir;

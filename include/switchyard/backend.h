@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The plugin ABI between the host (libswitchyard) and a backend (switchyard-NAME.so). Compiles as C11 and as C++.
+/* The plugin ABI between the host (libswitchyard) and a backend (switchyard-NAME.so). Compiles as C11 and as
+ * C++.
  *
- * A plugin exports exactly one data symbol, `const struct sy_backend_desc sy_backend_NAME`. The host reads magic,
- * versions and layout before any plugin code runs, copies the tables into its own and fills holes with functions that
- * return SY_EUNSUPPORTED. A backend sees calls, never programs. Tables begin with their own size and grow only at the
- * end. Major version 0 is free to change; tests/unit/test_abi_layout.c fails when a structure changes without a bump. */
+ * A plugin exports exactly one data symbol, `const struct sy_backend_desc sy_backend_NAME`. The host reads
+ * magic, versions and layout before any plugin code runs, copies the tables into its own and fills holes with
+ * functions that return SY_EUNSUPPORTED. A backend sees calls, never programs. Tables begin with their own
+ * size and grow only at the end. Major version 0 is free to change; tests/unit/test_abi_layout.c fails when a
+ * structure changes without a bump. */
 #ifndef SWITCHYARD_BACKEND_H
 #define SWITCHYARD_BACKEND_H
 
@@ -25,7 +27,8 @@ extern "C" {
 
 enum sy_dtype { SY_F32, SY_BF16, SY_F64, SY_I32, SY_I64, SY_DTYPE_COUNT };
 
-/* One operand of a call: dense, row-major, no strides. An optional input that is absent has data NULL and rank 0. */
+/* One operand of a call: dense, row-major, no strides. An optional input that is absent has data NULL and
+ * rank 0. */
 struct sy_tensor {
     void *data;                 /* aligned to 64 bytes */
     int64_t dim[SY_MAX_DIMS];   /* local extents; unused ones are 1 */
@@ -37,14 +40,16 @@ struct sy_tensor {
 
 struct sy_host;
 
-/* One op with its operands bound; everything in it is borrowed from the host and lives as long as the program. */
+/* One op with its operands bound; everything in it is borrowed from the host and lives as long as the
+ * program. */
 struct sy_call {
     const struct sy_host *host;
-    const struct sy_tensor *in;  /* [n_in] */
-    const struct sy_tensor *out; /* [n_out]; an output may be the same memory as an input where ops.def says in-place */
-    const void *attr;            /* struct sy_attr_OP of switchyard/ops.h */
-    void *plan;                  /* what prepare made, else NULL */
-    void *workspace;             /* scratch planned by the host, aligned to 64 bytes; contents undefined */
+    const struct sy_tensor *in; /* [n_in] */
+    const struct sy_tensor
+        *out;         /* [n_out]; an output may be the same memory as an input where ops.def says in-place */
+    const void *attr; /* struct sy_attr_OP of switchyard/ops.h */
+    void *plan;       /* what prepare made, else NULL */
+    void *workspace;  /* scratch planned by the host, aligned to 64 bytes; contents undefined */
     uint64_t workspace_bytes;
     uint32_t attr_bytes;
     uint16_t op; /* enum sy_op */
@@ -59,24 +64,25 @@ struct sy_host {
     int reserved;
     void (*log)(void *arg, int level, const char *line);
     void (*error)(void *arg, const char *line); /* says why the running function is about to fail */
-    /* Runs fn(fn_arg, task, thread) for task 0..n-1: tasks are cut into `threads` contiguous static ranges, thread is
-     * 0..threads-1. Returns when all are done. Never nested. */
-    void (*parallel_for)(void *arg, int64_t n, void (*fn)(void *fn_arg, int64_t task, int thread), void *fn_arg);
+    /* Runs fn(fn_arg, task, thread) for task 0..n-1: tasks are cut into `threads` contiguous static ranges,
+     * thread is 0..threads-1. Returns when all are done. Never nested. */
+    void (*parallel_for)(void *arg, int64_t n, void (*fn)(void *fn_arg, int64_t task, int thread),
+                         void *fn_arg);
 };
 
 typedef int (*sy_kernel_fn)(void *context, const struct sy_call *call); /* returns enum sy_status */
 
-/* A kernel for one op. The host takes the first of the list whose op and dtypes fit and whose requirement the opened
- * context has: list the fast before the plain. */
+/* A kernel for one op. The host takes the first of the list whose op and dtypes fit and whose requirement the
+ * opened context has: list the fast before the plain. */
 struct sy_kernel {
-    uint16_t op;        /* enum sy_op */
-    uint8_t in_dtype;   /* of the floating-point inputs; integer operands have the dtype ops.def states */
-    uint8_t out_dtype;  /* of the floating-point outputs */
-    uint32_t needs;     /* feature bits of the context, 0: none */
-    const char *name;   /* for explain and logs, e.g. "avx512" */
-    uint64_t (*workspace)(const struct sy_call *call, int threads); /* bytes, or NULL: none */
+    uint16_t op;       /* enum sy_op */
+    uint8_t in_dtype;  /* of the floating-point inputs; integer operands have the dtype ops.def states */
+    uint8_t out_dtype; /* of the floating-point outputs */
+    uint32_t needs;    /* feature bits of the context, 0: none */
+    const char *name;  /* for explain and logs, e.g. "avx512" */
+    uint64_t (*workspace)(const struct sy_call *call, int threads);         /* bytes, or NULL: none */
     int (*prepare)(void *context, const struct sy_call *call, void **plan); /* at bind, or NULL */
-    void (*release)(void *context, void *plan);                            /* pairs with prepare, or NULL */
+    void (*release)(void *context, void *plan);                             /* pairs with prepare, or NULL */
     sy_kernel_fn run;
 };
 
@@ -85,7 +91,8 @@ struct sy_device_table {
     uint64_t bytes; /* size of this table */
     int (*alloc)(void *context, uint64_t bytes, void **memory);
     void (*free)(void *context, void *memory);
-    int (*copy)(void *context, void *to, const void *from, uint64_t bytes); /* any direction, complete on return */
+    int (*copy)(void *context, void *to, const void *from,
+                uint64_t bytes); /* any direction, complete on return */
     int (*sync)(void *context);
     int (*memory_info)(void *context, uint64_t *free_bytes, uint64_t *total_bytes);
 };
@@ -93,10 +100,10 @@ struct sy_device_table {
 enum sy_collective_kind { SY_COLLECTIVE_ALL_GATHER, SY_COLLECTIVE_ALL_TO_ALL, SY_COLLECTIVE_ALL_REDUCE };
 
 /* A collective over one group of ranks. The buffer of a rank is cut into `n` pieces (n: ranks of the group).
- * all_gather: every rank sends its whole `send` (one piece) and receives n pieces. all_to_all: piece j of send goes to
- * rank j. A piece is `outer` runs of `inner` bytes; run o of piece j starts at (o * n + j) * inner. Sender and receiver
- * may cut the same bytes differently (another dimension), so both sides have their own outer and inner.
- * all_reduce (reproducible = false only) sums `elements` of `dtype` in any order. */
+ * all_gather: every rank sends its whole `send` (one piece) and receives n pieces. all_to_all: piece j of
+ * send goes to rank j. A piece is `outer` runs of `inner` bytes; run o of piece j starts at (o * n + j) *
+ * inner. Sender and receiver may cut the same bytes differently (another dimension), so both sides have their
+ * own outer and inner. all_reduce (reproducible = false only) sums `elements` of `dtype` in any order. */
 struct sy_collective {
     const void *send;
     void *recv;
@@ -114,8 +121,9 @@ struct sy_collective_table {
     /* A group of ranks of the world, in the order given; called by every member with the same list. */
     int (*group_new)(void *context, const int *ranks, int n, void **group);
     void (*group_free)(void *context, void *group);
-    /* start posts and returns, wait completes; between them neither buffer may be touched. At most one collective of a
-     * group is under way. All members call in the same order. `call` stays valid until wait returns. */
+    /* start posts and returns, wait completes; between them neither buffer may be touched. At most one
+     * collective of a group is under way. All members call in the same order. `call` stays valid until wait
+     * returns. */
     int (*start)(void *context, void *group, const struct sy_collective *call, void **request);
     int (*wait)(void *context, void *request);
     int (*barrier)(void *context);
@@ -151,10 +159,12 @@ struct sy_backend_desc {
     const struct sy_collective_table *collectives;
 };
 
-/* Sizes of the shared structures in one number: differs when host and plugin were built from different headers. */
+/* Sizes of the shared structures in one number: differs when host and plugin were built from different
+ * headers. */
 #define SY_ABI_LAYOUT                                                                                        \
-    ((uint32_t)(sizeof(struct sy_tensor) + 256u * sizeof(struct sy_call) + 65536u * sizeof(struct sy_kernel) +  \
-                4194304u * sizeof(struct sy_collective) + 16777216u * sizeof(void *) + SY_MAX_DIMS))
+    ((uint32_t)(sizeof(struct sy_tensor) + 256u * sizeof(struct sy_call) +                                   \
+                65536u * sizeof(struct sy_kernel) + 4194304u * sizeof(struct sy_collective) +                \
+                16777216u * sizeof(void *) + SY_MAX_DIMS))
 
 #ifdef __cplusplus
 }

@@ -25,8 +25,8 @@ enum sy_map_op {
 
 enum sy_activation { SY_LINEAR, SY_RELU, SY_GELU, SY_SILU }; /* gelu: the tanh approximation */
 
-/* Attributes: 8-byte fields in the order of ops.def. A leaf is the length of one block of a summation that must not
- * depend on how it is split (doc/numerics.md); it is counted in what the row of ops.def says. */
+/* Attributes: 8-byte fields in the order of ops.def. A leaf is the length of one block of a summation that
+ * must not depend on how it is split (doc/numerics.md); it is counted in what the row of ops.def says. */
 struct sy_attr_block {
     int64_t leaf[5]; /* elements of a block along each dim; 1 for dims beyond the rank */
 };
@@ -85,12 +85,12 @@ struct sy_map_instr {
 
 #define SY_MAP_MAX_INSTR 32
 
-/* Attribute of `map`: n instructions follow. Operands have the shape of output 0, or are broadcast: one element; all
- * dims but the last (one value a row); the last dim only (one value a column). */
+/* Attribute of `map`: n instructions follow. Operands have the shape of output 0, or are broadcast: one
+ * element; all dims but the last (one value a row); the last dim only (one value a column). */
 struct sy_attr_map {
     uint16_t n_instr;
     uint8_t out_register[SY_MAX_OUT]; /* what each output stores */
-    uint8_t rng;                      /* input that holds the rng state int64[4], 255: none; it is not a register */
+    uint8_t rng; /* input that holds the rng state int64[4], 255: none; it is not a register */
     uint8_t unused[5];
     struct sy_map_instr instr[];
 };

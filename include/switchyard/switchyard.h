@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* switchyard: the public interface, all that an embedding program includes. Opaque handles, status codes, one error
- * structure. Functions return SY_OK or a negative status and, where they take a struct sy_error, say why in one line.
- * Nothing here prints, exits or aborts. */
+/* switchyard: the public interface, all that an embedding program includes. Opaque handles, status codes, one
+ * error structure. Functions return SY_OK or a negative status and, where they take a struct sy_error, say
+ * why in one line. Nothing here prints, exits or aborts. */
 #ifndef SWITCHYARD_H
 #define SWITCHYARD_H
 
