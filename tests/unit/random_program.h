@@ -146,7 +146,7 @@ static inline struct syi_program *rp_program(uint64_t seed, int ops, const struc
     static const int64_t dims[3][3] = {{4, 8, 24}, {8, 3, 40}, {16, 9, 115}};
     struct rp *r = syi_alloc(sizeof *r, NULL);
     struct sy_error err = {0};
-    char name[8];
+    char name[16];
     *r = (struct rp){.mesh = mesh, .state = seed * 77 + 1};
     cr_assert_eq(syi_program_new("random", &r->p, &err), SY_OK);
     for (int i = 0; i < 3; i++) {
