@@ -44,7 +44,7 @@ choose_steps() {
         --set data.warm_examples=0 >"$trial/out" 2>&1 || { cat "$trial/out" >&2; rm -rf "$trial"; return 1; }
     most=$(sed -n 's/^steps = //p' bench/quickstart.run)
     sed -n 's/^median step \([0-9.]*\) s$/\1/p' "$trial/out" |
-        awk -v most="$most" '{ n = int(480 / $1 / 100) * 100; if (n > most) n = most; if (n < 1000) n = 1000; print n }'
+        awk -v most="$most" '{ n = int(450 / $1 / 100) * 100; if (n > most) n = most; if (n < 1000) n = 1000; print n }'
     rm -rf "$trial"
 }
 

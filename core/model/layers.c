@@ -24,12 +24,16 @@ static int64_t expert_mlp_dim(const struct syi_config *c)
     return c->moe.expert_mlp_dim ? c->moe.expert_mlp_dim : c->model.d_ff;
 }
 
-void syi_build_leaves(struct syi_build *b)
+static uint32_t batch_leaves(const struct syi_config *c, const struct syi_shape *shape)
 {
-    const struct syi_config *c = b->config;
+    return leaves(shape->rows, shape->shortest_length, c->reproducible.blocks, c->reproducible.min_leaf);
+}
+
+void syi_leaves(const struct syi_config *c, const struct syi_shape *shape, uint32_t count[SYI_AXIS_COUNT])
+{
     int64_t most = c->reproducible.blocks, least = c->reproducible.min_leaf;
-    uint32_t *count = b->p->leaf_count;
-    count[SYI_AXIS_BATCH] = leaves(b->shape.rows, b->shape.shortest_length, most, least);
+    for (int i = 0; i < SYI_AXIS_COUNT; i++) count[i] = 1;
+    count[SYI_AXIS_BATCH] = batch_leaves(c, shape);
     count[SYI_AXIS_GROUP] = count[SYI_AXIS_EXPERT_GROUP] = count[SYI_AXIS_BATCH];
     count[SYI_AXIS_HEADS] = leaves(c->model.num_heads, c->model.head_dim, most, least);
     count[SYI_AXIS_MLP] = leaves(c->model.d_ff, 1, most, least);
@@ -39,12 +43,11 @@ void syi_build_leaves(struct syi_build *b)
     count[SYI_AXIS_EXPERT] = c->moe.num_experts ? leaves(c->moe.num_experts, 1, most, 1) : 1;
 }
 
-int64_t syi_build_group_rows(const struct syi_build *b)
+int64_t syi_group_rows(const struct syi_config *c, const struct syi_shape *shape, int training)
 {
-    int64_t leaf = b->shape.rows / b->p->leaf_count[SYI_AXIS_BATCH];
-    if (b->training && b->config->moe.group_rows) return b->config->moe.group_rows;
-    int64_t rows = leaf;
-    while (rows > 1 && (leaf % rows || rows * b->shape.longest_length > 4096)) rows--;
+    int64_t leaf = shape->rows / batch_leaves(c, shape), rows = leaf;
+    if (training && c->moe.group_rows) return c->moe.group_rows;
+    while (rows > 1 && (leaf % rows || rows * shape->longest_length > 4096)) rows--;
     return rows;
 }
 

@@ -53,9 +53,11 @@ struct syi_build {
 
 /* ---- layers.c ---- */
 
-/* Length of the leaves of every axis for programs of this shape. */
-void syi_build_leaves(struct syi_build *b);
-int64_t syi_build_group_rows(const struct syi_build *b);
+/* Number of leaves of every axis for programs of this shape (doc/numerics.md). */
+void syi_leaves(const struct syi_config *config, const struct syi_shape *shape,
+                uint32_t count[SYI_AXIS_COUNT]);
+/* Rows of a routing group. */
+int64_t syi_group_rows(const struct syi_config *config, const struct syi_shape *shape, int training);
 int syi_build_param(struct syi_build *b, const char *name, int rank, const int64_t *dim, const uint8_t *axis,
                     int init, double scale);
 /* x times concatenated weights (packed), one product; grouped by experts when counts >= 0. A decoding step,

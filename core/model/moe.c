@@ -25,7 +25,7 @@ static struct sy_attr_route route_attr(const struct syi_build *b, int64_t tokens
     const struct syi_config *c = b->config;
     double factor = b->training ? c->moe.train_capacity_factor : c->moe.eval_capacity_factor;
     struct sy_attr_route attr = {.selected = c->moe.num_selected_experts,
-                                 .group_rows = syi_build_group_rows(b),
+                                 .group_rows = syi_group_rows(c, &b->shape, b->training),
                                  .capacity_factor = factor,
                                  .min_capacity = c->moe.min_expert_capacity,
                                  .prioritized = c->moe.batch_prioritized_routing};

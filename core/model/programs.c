@@ -88,7 +88,7 @@ static int begin(struct syi_build *b, const char *title, const struct syi_config
     b->rng = -1;
     int status = syi_model_check(config, err);
     if (!status) status = syi_program_new(title, &b->p, err);
-    if (!status) syi_build_leaves(b);
+    if (!status) syi_leaves(config, shape, b->p->leaf_count);
     return status;
 }
 

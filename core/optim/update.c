@@ -61,7 +61,7 @@ static int clip_factor(struct update *u, int norm)
 {
     struct syi_program *p = u->p;
     double clip = u->config->train.clip_norm;
-    int one = syi_map1(p, SY_MAP_ADDS, syi_map1(p, SY_MAP_MULS, u->in.learning_rate, 0), 1);
+    int one = syi_constant_like(p, 1, norm);
     if (clip == 0) return one;
     int limit = syi_map1(p, SY_MAP_MULS, one, clip);
     return syi_map3(p, SY_MAP_SELECT, syi_map2(p, SY_MAP_LESS, limit, norm),

@@ -71,19 +71,7 @@ int syi_grad(struct syi_program *p, int loss, int n, const int *of, int *gradien
     uint32_t layer = p->layer;
     syi_scope_push(p, "loss");
     SYI_AT(p);
-    struct syi_tensor one = p->tensor[loss];
-    int seed = syi_temp(p, one.dtype, one.rank, one.dim, one.axis);
-    union {
-        struct sy_attr_map attr;
-        uint8_t bytes[sizeof(struct sy_attr_map) + sizeof(struct sy_map_instr)];
-    } constant;
-    memset(&constant, 0, sizeof constant);
-    struct sy_map_instr instr = {.op = SY_MAP_CONST, .s = 1.0f};
-    constant.attr.n_instr = 1;
-    constant.attr.rng = 255;
-    memcpy(constant.bytes + sizeof constant.attr, &instr, sizeof instr);
-    syi_op_add(p, SY_OP_MAP, 0, NULL, 1, &seed, &constant, sizeof constant.bytes);
-    of_tensor[loss] = seed;
+    of_tensor[loss] = syi_constant_like(p, 1, loss);
     for (size_t i = ops; i-- > 0 && !p->status;) differentiate_op(p, i, wanted, of_tensor);
     for (int i = 0; i < n; i++) gradient[i] = of_tensor[of[i]];
     p->layer = layer;

@@ -83,7 +83,8 @@ int syi_map3(struct syi_program *p, int op, int a, int b, int c);
 int syi_dropout(struct syi_program *p, int x, int rng, int site, double rate);
 int syi_activation(struct syi_program *p, int x, int activation);
 int syi_activation_grad(struct syi_program *p, int x, int dy, int activation);
-int syi_fill_like(struct syi_program *p, int scalar, int like); /* the scalar in every element */
+int syi_constant_like(struct syi_program *p, double value, int like); /* in every element */
+int syi_fill_like(struct syi_program *p, int scalar, int like);       /* the scalar in every element */
 /* Makes a temporary an output of that name, whole on every rank. */
 void syi_output(struct syi_program *p, int tensor, const char *name);
 /* Copies a into tensor `to` (output, carry, state or parameter). */

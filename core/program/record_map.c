@@ -75,6 +75,12 @@ int syi_activation_grad(struct syi_program *p, int x, int dy, int activation)
     return record(p, instr, 2, (int[]){x, dy}, -1, -1);
 }
 
+int syi_constant_like(struct syi_program *p, double value, int like)
+{
+    struct sy_map_instr instr = {.op = SY_MAP_CONST, .s = (float)value};
+    return record(p, instr, 0, NULL, -1, syi_temp_like(p, like));
+}
+
 int syi_fill_like(struct syi_program *p, int scalar, int like)
 {
     struct sy_map_instr instr = {.op = SY_MAP_COPY};

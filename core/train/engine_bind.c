@@ -207,18 +207,6 @@ static int bind(struct syi_engine *e, int plan_only, struct sy_error *err)
     return status;
 }
 
-/* Groups of a microbatch: dropout in experts is addressed by the global group. */
-static int64_t count_groups(const struct syi_engine *e, struct sy_error *err)
-{
-    struct syi_build b = {
-        .config = &e->config, .shape = syi_engine_shape(e, 0, SYI_GRAD_FIRST), .training = 1};
-    if (syi_program_new("groups", &b.p, err)) return 0;
-    syi_build_leaves(&b);
-    int64_t groups = b.shape.rows / syi_build_group_rows(&b);
-    syi_program_free(b.p);
-    return groups;
-}
-
 int syi_engine_new(const struct syi_config *config, const struct syi_rank *rank, int use, int plan_only,
                    struct syi_engine **engine, struct sy_error *err)
 {
@@ -231,8 +219,10 @@ int syi_engine_new(const struct syi_config *config, const struct syi_rank *rank,
     e->train_rows = config->data.batch_size / config->train.microbatches;
     e->eval_rows = config->decode.batch_size;
     int status = check(e, err);
-    if (!status) e->groups = count_groups(e, err);
-    if (!status && !e->groups) status = SY_ENOMEM;
+    if (!status) {
+        struct syi_shape shape = syi_engine_shape(e, 0, SYI_GRAD_FIRST);
+        e->groups = shape.rows / syi_group_rows(config, &shape, 1);
+    }
     if (!status) e->finished = syi_alloc((size_t)e->eval_rows, err);
     if (!status && !e->finished) status = SY_ENOMEM;
     if (!status) status = bind(e, plan_only, err);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Runs the stages in order; each checks its result. */
+/* Runs the stages in order; each checks its own result. */
 #include "config.h"
 
 #include "optim/optim.h"
@@ -14,17 +14,12 @@ const char *syi_which_name(int which)
     return names[which];
 }
 
-/* The leaves of a shape, as a recording of it has them. */
 static int record_update(const struct syi_config *config, const struct syi_shape *shape,
                          const struct syi_params *params, struct syi_program **program, struct sy_error *err)
 {
-    struct syi_build b = {.config = config, .shape = *shape};
-    int status = syi_program_new("leaves", &b.p, err);
-    if (status) return status;
-    syi_build_leaves(&b);
-    status = syi_record_update(config, params, b.p->leaf_count, program, err);
-    syi_program_free(b.p);
-    return status;
+    uint32_t leaf_count[SYI_AXIS_COUNT];
+    syi_leaves(config, shape, leaf_count);
+    return syi_record_update(config, params, leaf_count, program, err);
 }
 
 static int record(const struct syi_config *config, int which, const struct syi_shape *shape,
@@ -53,10 +48,7 @@ int syi_pipeline(const struct syi_config *config, const struct syi_mesh *mesh, i
     status = syi_partition(global, mesh, &local, err);
     syi_program_free(global);
     if (status) return status;
-    if (stage >= SYI_STAGE_FUSE) {
-        status = syi_program_fuse(local, err);
-        if (!status) status = syi_program_check(local, "fuse", err);
-    }
+    if (stage >= SYI_STAGE_FUSE) status = syi_program_fuse(local, err);
     if (status)
         syi_program_free(local);
     else

@@ -17,7 +17,7 @@ static struct syi_program *record_teacher(struct model *model)
     const uint8_t axis[2] = {SYI_AXIS_BATCH, SYI_AXIS_LENGTH};
     int64_t in_dim[2] = {s->rows, s->input_length}, out_dim[2] = {s->rows, s->target_length};
     cr_assert_eq(syi_program_new("teacher", &b.p, &err), SY_OK, "%s", err.text);
-    syi_build_leaves(&b);
+    syi_leaves(b.config, &b.shape, b.p->leaf_count);
     syi_input_name(name[0], "encoder_ids", s->rows, s->input_length);
     syi_input_name(name[1], "input_lengths", s->rows, 0);
     syi_input_name(name[2], "decoder_inputs", s->rows, s->target_length);
