@@ -9,7 +9,7 @@
 
 enum cli_exit { CLI_DONE = 0, CLI_FAILED = 1, CLI_USAGE = 2, CLI_RESUMABLE = 3 };
 
-enum { CLI_MAX_SETS = 64, CLI_MAX_OPERANDS = 4 };
+enum { CLI_MAX_SETS = 64, CLI_MAX_OPERANDS = 4096 };
 
 /* Options as given; what is absent keeps its start value. */
 struct cli_options {
@@ -23,13 +23,16 @@ struct cli_options {
     const char *after;   /* stage of explain */
     const char *program; /* of explain */
     const char *file;    /* of eval */
+    double tolerance;    /* of verify: factor of its bounds, 1 */
+    int compat_diff;
+    int verbose;
     const char *operand[CLI_MAX_OPERANDS];
     int n_operands;
 };
 
 struct cli_cmd {
     const char *name;
-    const char *operands; /* "RUNFILE", "RUN_DIR [SQL]": those in brackets may be left out */
+    const char *operands; /* "RUNFILE", "RUN_DIR [SQL]": those in brackets may be left out; "PATH...": many */
     const char *options;  /* names the command takes, separated by spaces, from the table in options.c */
     const char *help;     /* one line */
     const char *details;  /* more for --help, or NULL */
@@ -39,7 +42,7 @@ struct cli_cmd {
 /* commands.c: the list, ends with NULL. */
 extern const struct cli_cmd *const cli_commands[];
 extern const struct cli_cmd cli_train, cli_eval, cli_predict, cli_explain, cli_plan, cli_backends, cli_config,
-    cli_metrics, cli_version;
+    cli_metrics, cli_verify, cli_version;
 
 /* options.c: reads arguments behind the command's name. Returns CLI_DONE, or the exit status after having
  * said why

@@ -4,7 +4,25 @@
 
 #include <stdio.h>
 
+#include "base/compat.h"
 #include "cli/cli.h"
+
+/* The table of compat keys with both behaviours and, with a run file, the one in force. */
+static int print_compat(const struct syi_config *config, const char *file, struct syi_text *text,
+                        struct sy_error *err)
+{
+    size_t n;
+    const struct syi_compat_row *row = syi_compat_table(&n);
+    int status = SY_OK;
+    for (size_t i = 0; i < n && !status; i++) {
+        syi_text_printf(text, "%s\n  none: %s\n  t5x:  %s\n", row[i].key, row[i].switchyard, row[i].t5x);
+        if (!file) continue;
+        syi_text_puts(text, "  here: ");
+        status = syi_config_get_text(config, row[i].key, text, err);
+        syi_text_printf(text, " (run.compat = %s)\n", config->run.compat == SYI_COMPAT_T5X ? "t5x" : "none");
+    }
+    return status;
+}
 
 static int run(const struct cli_options *options)
 {
@@ -14,8 +32,11 @@ static int run(const struct cli_options *options)
     const char *file = options->n_operands ? options->operand[0] : NULL;
     int status = cli_load_config(file, options, &config, &err);
     if (status) return cli_usage(&err);
-    syi_config_print(&config, file == NULL, &text);
-    status = syi_text_status(&text, &err);
+    if (options->compat_diff)
+        status = print_compat(&config, file, &text, &err);
+    else
+        syi_config_print(&config, file == NULL, &text);
+    if (!status) status = syi_text_status(&text, &err);
     if (!status && text.data) fputs(text.data, stdout);
     syi_text_free(&text);
     return status ? cli_fail(&err) : CLI_DONE;
@@ -24,8 +45,8 @@ static int run(const struct cli_options *options)
 const struct cli_cmd cli_config = {
     "config",
     "[RUNFILE]",
-    "set",
+    "set compat-diff",
     "Prints every key of a run file with its default and help, or the values in force.",
     "With a run file: the values in force, a run file that loads again. Without: all keys with their\n"
-    "types, ranges, defaults and help.",
+    "types, ranges, defaults and help. --compat-diff: what T5X does otherwise, key by key.",
     run};

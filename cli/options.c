@@ -11,7 +11,7 @@
 
 #include "cli/cli.h"
 
-enum kind { FLAG, TEXT, NUMBER, STEP, SET };
+enum kind { FLAG, TEXT, NUMBER, FACTOR, STEP, SET };
 
 static const struct option {
     const char *name, *argument, *help;
@@ -36,6 +36,9 @@ static const struct option {
      TEXT, AT(program)},
     {"file", "TSV", "evaluate on this file instead of data.test", TEXT, AT(file)},
     {"tsv", NULL, "tab separated output, for programs", FLAG, AT(tsv)},
+    {"tolerance", "X", "multiply all bounds by X; default 1", FACTOR, AT(tolerance)},
+    {"verbose", NULL, "print every tensor", FLAG, AT(verbose)},
+    {"compat-diff", NULL, "print what run.compat = t5x changes", FLAG, AT(compat_diff)},
 #undef AT
 };
 
@@ -88,6 +91,22 @@ static int parse_number(const char *text, int64_t least, int64_t most, int64_t *
     return 1;
 }
 
+/* A finite number over 0. */
+static int parse_factor(const char *text, double *value)
+{
+    const char *end;
+    double number = syi_parse_double(text, &end);
+    if (end == text || *end || !(number > 0) || number > 1e30) return 0;
+    *value = number;
+    return 1;
+}
+
+static const char *expected(const struct option *option)
+{
+    if (option->kind == NUMBER) return "a whole number in 1..65536";
+    return option->kind == FACTOR ? "a number over 0" : option->argument;
+}
+
 static int store(const struct option *option, const char *value, struct cli_options *o)
 {
     void *field = (char *)o + option->offset;
@@ -98,6 +117,9 @@ static int store(const struct option *option, const char *value, struct cli_opti
     case NUMBER:
         if (!parse_number(value, 1, 65536, &number)) break; /* the range stands in the message below, too */
         *(int *)field = (int)number;
+        return CLI_DONE;
+    case FACTOR:
+        if (!parse_factor(value, field)) break;
         return CLI_DONE;
     case STEP:
         if (!strcmp(value, "latest"))
@@ -114,8 +136,7 @@ static int store(const struct option *option, const char *value, struct cli_opti
         o->set[o->n_sets++] = value;
         return CLI_DONE;
     }
-    cli_error("--%s=%s: expected %s", option->name, value,
-              option->kind == NUMBER ? "a whole number in 1..65536" : option->argument);
+    cli_error("--%s=%s: expected %s", option->name, value, expected(option));
     return CLI_USAGE;
 }
 
@@ -123,6 +144,12 @@ static int store(const struct option *option, const char *value, struct cli_opti
 static void count_operands(const char *text, int *most, int *optional)
 {
     *most = *optional = 0;
+    size_t length = strlen(text);
+    if (length > 3 && !strcmp(text + length - 3, "...")) { /* one or more */
+        *most = CLI_MAX_OPERANDS;
+        *optional = CLI_MAX_OPERANDS - 1;
+        return;
+    }
     for (const char *c = text; *c; c++)
         if ((c == text || c[-1] == ' ')) {
             (*most)++;
@@ -171,6 +198,7 @@ int cli_parse(const struct cli_cmd *cmd, int argc, char **argv, struct cli_optio
     o->backend = "cpu";
     o->comm = "auto";
     o->checkpoint = -1;
+    o->tolerance = 1;
     for (int i = 0; i < argc; i++) {
         if (!only_operands && !strcmp(argv[i], "--")) {
             only_operands = 1;
@@ -187,6 +215,7 @@ int cli_parse(const struct cli_cmd *cmd, int argc, char **argv, struct cli_optio
         } else if (o->n_operands < CLI_MAX_OPERANDS) {
             o->operand[o->n_operands++] = argv[i];
         } else {
+            o->n_operands++; /* more than any command takes */
             return check_operands(cmd, o);
         }
     }

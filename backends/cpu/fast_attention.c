@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Attention, vectorised: threads over (row, head), keys in blocks of 64, queries in tiles of 16. Bits are
- * those of ref_attention.c. Nothing behind the lengths is read. */
+ * those of ref_attention.c, which also computes calls with a dense bias. Nothing behind the lengths is read.
+ */
 #include "config.h"
 
 #include "backends/cpu/attention.h"
 #include "backends/cpu/attention_bias.h"
+#include "backends/cpu/attention_view.h"
 #include "backends/cpu/fast_attention.h"
 
 #define QUERY_TILE SYCPU_LANES
@@ -12,6 +14,7 @@
 struct forward {
     const struct sycpu_attention *a;
     struct bias_table table;
+    struct view view;
     float *out, *lse; /* [b, tq, h * K], [b, h, tq] */
     float *scratch;   /* of all threads */
     int64_t floats;   /* scratch of one thread */
@@ -20,6 +23,7 @@ struct forward {
 /* One head of one row, and the scratch of the thread. */
 struct work {
     const struct sycpu_attention *a;
+    const struct view *view;
     const float *q;                         /* query 0 */
     const float *bias;                      /* by key - query, or NULL */
     int64_t q_step, n_queries, n_keys, dim; /* dim: K rounded up */
@@ -41,8 +45,9 @@ static struct work work_begin(const struct forward *f, int64_t row, int64_t head
     int64_t dim = round_up(a->head_dim), queries = a->queries + QUERY_TILE;
     struct work w = {.a = a, .dim = dim, .q_step = a->q_parts * a->columns};
     w.q = (const float *)a->q + sycpu_attention_q(a, row, head);
-    w.n_keys = sycpu_attention_keys(a, row);
-    w.n_queries = w.n_keys ? sycpu_attention_queries(a, row) : 0;
+    w.view = &f->view;
+    w.n_keys = view_keys(w.view, row);
+    w.n_queries = w.n_keys ? view_queries(w.view, row) : 0;
     w.bias = a->bias ? f->table.bias + head * f->table.step : NULL;
     w.keys = f->scratch + thread * f->floats;
     w.values = w.keys + a->head_dim * SYCPU_KEY_BLOCK;
@@ -56,8 +61,18 @@ static struct work work_begin(const struct forward *f, int64_t row, int64_t head
 /* A tile of scores: queries query .. query + rows - 1 against the keys first .. first + width - 1. */
 struct tile {
     int64_t query, rows, first, width;
-    int64_t seen[QUERY_TILE]; /* keys of the block that each query sees */
+    int64_t seen[QUERY_TILE]; /* keys of the block that each query sees, or the last of them + 1 */
+    int64_t most;             /* of those numbers */
+    int general;              /* the next fields decide what is seen */
+    uint64_t set[QUERY_TILE]; /* keys of the block that each query attends to */
+    uint64_t blind, sees;     /* queries that average all keys; that attend to any of the block */
 };
+
+/* Lanes of keys k .. k + 15 that query r sees. */
+static vm seen_lanes(const struct tile *t, int64_t r, int64_t k)
+{
+    return t->general ? vf_lanes(t->set[r] >> k) : vf_first(lanes_left(t->seen[r] - k));
+}
 
 /* Adds the bias and finds the largest score of each query. */
 static vf tile_tops(const struct work *w, const struct tile *t)
@@ -71,8 +86,9 @@ static vf tile_tops(const struct work *w, const struct tile *t)
         for (int64_t k = 0; r < t->rows && k < t->seen[r]; k += SYCPU_LANES) {
             vf s = vf_add(vf_load(score + k), zero);
             if (w->bias) s = vf_add(s, vf_load(w->bias + distance + k));
+            if (t->blind >> r & 1) s = zero;
             vf_store(score + k, s);
-            top = vf_max(top, vf_select(vf_first(lanes_left(t->seen[r] - k)), s, low));
+            top = vf_max(top, vf_select(seen_lanes(t, r, k), s, low));
         }
         vf_store(square + r * SYCPU_LANES, top);
     }
@@ -89,7 +105,7 @@ static vf tile_weights(const struct work *w, const struct tile *t, vf tops)
         vf sum = vf_set(0.0f), m = vf_set(top[r]);
         for (int64_t k = 0; r < t->rows && k < t->seen[r]; k += SYCPU_LANES) {
             vf p = vf_exp(vf_sub(vf_load(score + k), m));
-            p = vf_keep(vf_first(lanes_left(t->seen[r] - k)), p);
+            p = vf_keep(seen_lanes(t, r, k), p);
             vf_store(score + k, p);
             sum = vf_add(sum, p);
         }
@@ -108,6 +124,19 @@ static void rescale(const struct work *w, const struct tile *t, vf factors)
         for (int64_t d = 0; d < w->dim; d += SYCPU_LANES)
             vf_store(out + d, vf_mul(vf_load(out + d), vf_set(factor[r])));
     }
+}
+
+/* The maxima after this block, and what to scale earlier sums by. Where a query sees nothing here nothing
+ * moves; one that saw nothing before has -inf, which makes the factor of its zeros 0. */
+static vf moved(const struct tile *t, vf old, vf *now)
+{
+    vf top = vf_max(old, *now), factor = vf_exp(vf_sub(old, top));
+    if (t->general) {
+        top = vf_select(vf_lanes(t->sees), top, old);
+        factor = vf_select(vf_lanes(t->sees), factor, vf_set(1.0f));
+    }
+    *now = top;
+    return factor;
 }
 
 static void attend_tile(const struct work *w, const struct tile *t, int64_t n)
@@ -135,24 +164,41 @@ static void attend_tile(const struct work *w, const struct tile *t, int64_t n)
                                     .steps = n,
                                     .begin = -NO_LIMIT,
                                     .end = end};
-    multiply(&scores, t->rows, round_up(t->seen[t->rows - 1]));
+    multiply(&scores, t->rows, round_up(t->most));
     vf old = vf_load(top), now = tile_tops(w, t), total = vf_load(sum);
     if (t->first) {
-        now = vf_max(old, now);
-        vf factor = vf_exp(vf_sub(old, now));
+        vf factor = moved(t, old, &now);
         total = vf_mul(total, factor);
         rescale(w, t, factor);
     }
     vf_store(sum, vf_add(total, tile_weights(w, t, now)));
     vf_store(top, now);
-    multiply(&outputs, t->rows, w->dim);
+    if (t->general)
+        multiply_sets(&outputs, t->rows, w->dim, t->set);
+    else
+        multiply(&outputs, t->rows, w->dim);
+}
+
+static void find_seen(const struct work *w, struct tile *t, int64_t row, int64_t n)
+{
+    t->most = 0;
+    t->sees = 0;
+    if (t->general)
+        t->blind = view_block(w->view, row, t->query, t->rows, t->first, t->set, t->seen);
+    else
+        for (int64_t r = 0; r < t->rows; r++)
+            t->seen[r] = sycpu_clamp(sycpu_attention_seen(w->a, w->n_keys, t->query + r) - t->first, 0, n);
+    for (int64_t r = 0; r < t->rows; r++) {
+        t->most = t->seen[r] > t->most ? t->seen[r] : t->most;
+        t->sees |= (uint64_t)(t->seen[r] > 0) << r;
+    }
 }
 
 /* All queries against the keys first .. first + n - 1. */
 static void attend_block(const struct work *w, int64_t row, int64_t head, int64_t first, int64_t n)
 {
     const struct sycpu_attention *a = w->a;
-    struct tile t = {.first = first, .width = round_up(n)};
+    struct tile t = {.first = first, .width = round_up(n), .general = w->view->keys != NULL};
     int64_t kv_step = a->kv_parts * a->columns, query = 0;
     const float *keys = (const float *)a->kv + sycpu_attention_kv(a, row, head, 2) + first * kv_step;
     const float *values = (const float *)a->kv + sycpu_attention_kv(a, row, head, 1) + first * kv_step;
@@ -163,14 +209,13 @@ static void attend_block(const struct work *w, int64_t row, int64_t head, int64_
         key_masks(a, row, head, first, mask);
         mask_rows(w->values, mask, n, w->dim);
     }
-    if (a->attr->causal && first > a->position)
+    if (!t.general && a->attr->causal && first > a->position)
         query = first - a->position; /* the first that sees the block */
     for (; query < w->n_queries; query += QUERY_TILE) {
         t.query = query;
         t.rows = w->n_queries - query < QUERY_TILE ? w->n_queries - query : QUERY_TILE;
-        for (int64_t r = 0; r < t.rows; r++)
-            t.seen[r] = sycpu_clamp(sycpu_attention_seen(a, w->n_keys, query + r) - first, 0, n);
-        attend_tile(w, &t, n);
+        find_seen(w, &t, row, n);
+        if (t.most) attend_tile(w, &t, n);
     }
 }
 
@@ -189,6 +234,11 @@ static void finish(const struct work *w, float *out, float *lse)
                 fast_store(out + (q + r) * a->columns + d,
                            vf_mul(vf_load(w->out + (q + r) * w->dim + d), vf_set(factor[r])),
                            lanes_left(a->head_dim - d));
+        for (int64_t r = 0; w->view->keys && r < rows; r++) {
+            if (w->sum[q + r] != 0) continue; /* saw nothing: a weight of 1 is in every other sum */
+            memset(out + (q + r) * a->columns, 0, (size_t)a->head_dim * sizeof(float));
+            lse[q + r] = 0;
+        }
     }
     for (int64_t q = w->n_queries; q < a->queries; q++) {
         memset(out + q * a->columns, 0, (size_t)a->head_dim * sizeof(float));
@@ -217,6 +267,7 @@ static void attend_head(void *arg, int64_t task, int thread)
     prefetch(a, task + 1);
     memset(w.out, 0, (size_t)(w.n_queries * w.dim) * sizeof(float));
     memset(w.top, 0, (size_t)(2 * round_up(a->queries + QUERY_TILE)) * sizeof(float));
+    for (int64_t q = 0; w.view->keys && q < a->queries; q++) w.top[q] = -__builtin_inff();
     for (int64_t first = 0; w.n_queries && first < w.n_keys; first += SYCPU_KEY_BLOCK)
         attend_block(&w, row, head, first, sycpu_clamp(w.n_keys - first, 0, SYCPU_KEY_BLOCK));
     finish(&w, f->out + row * a->queries * a->columns + head * a->head_dim, f->lse + task * a->queries);
@@ -224,18 +275,23 @@ static void attend_head(void *arg, int64_t task, int thread)
 
 uint64_t SYCPU_FAST(attention_workspace)(const struct sy_call *call, int threads)
 {
+    const int segments = SYCPU_ATTENTION_SEGMENTS, general = sycpu_attention_general(call, segments);
+    if (call->in[segments + 3].rank) return sycpu_ref_attention_workspace(call, threads);
     const struct sycpu_attention a = sycpu_attention_sizes(call, &call->out[0]);
-    return (uint64_t)(bias_floats(&a) + threads * work_floats(&a)) * sizeof(float);
+    return (uint64_t)(bias_floats(&a) + view_floats(&a, general) + threads * work_floats(&a)) * sizeof(float);
 }
 
 int SYCPU_FAST(attention)(void *context, const struct sy_call *call)
 {
-    const struct sycpu_attention a = sycpu_attention_read(call, &call->out[0], &call->in[6]);
+    const struct sycpu_attention a = sycpu_attention_forward(call);
+    const int general = sycpu_attention_general(call, SYCPU_ATTENTION_SEGMENTS);
     float *workspace = call->workspace;
     struct forward f = {.a = &a, .out = call->out[0].data, .lse = call->out[1].data};
-    (void)context;
+    if (a.dense) return sycpu_ref_attention(context, call);
     f.table = fill_bias(&a, workspace);
-    f.scratch = workspace + bias_floats(&a);
+    workspace += bias_floats(&a);
+    f.view = fill_view(&a, call, general, workspace);
+    f.scratch = workspace + view_floats(&a, general);
     f.floats = work_floats(&a);
     sycpu_parallel(call, a.rows * a.heads, attend_head, &f);
     return SY_OK;

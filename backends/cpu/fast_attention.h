@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Small matrix products of one head, of which fast attention is made: C += A B, where element c of a row is a
  * chain over steps i of A[row, i] * B[i, c]. Vectors lie along the columns, so each element keeps its order.
- * Every row has its own range of steps (causal attention); steps outside it are not touched. */
+ * Every row has its own range of steps (causal attention) or set of steps (masks); others are not touched. */
 #ifndef SYCPU_FAST_ATTENTION_H
 #define SYCPU_FAST_ATTENTION_H
 
@@ -103,6 +103,83 @@ static inline void multiply(const struct product *p, int64_t rows, int64_t colum
         product_rows(p, row, height, columns);
         row += height;
     }
+}
+
+/* ---- rows that have a set of steps each, 64 at most ---- */
+
+/* Steps 0 .. n - 1. */
+static inline uint64_t below(int n)
+{
+    return n > 63 ? ~UINT64_C(0) : (UINT64_C(1) << n) - 1;
+}
+
+/* The first run of neighbours in a set that is not empty. */
+struct run {
+    int begin, end;
+};
+static inline struct run first_run(uint64_t set)
+{
+    struct run run = {__builtin_ctzll(set), 64};
+    uint64_t gaps = ~set >> run.begin;
+    if (gaps) run.end = run.begin + __builtin_ctzll(gaps);
+    return run;
+}
+
+/* Empty where the set is. */
+static inline struct run longest_run(uint64_t set)
+{
+    struct run longest = {0, 0};
+    for (struct run run; set; set &= ~below(run.end)) {
+        run = first_run(set);
+        if (run.end - run.begin > longest.end - longest.begin) longest = run;
+    }
+    return longest;
+}
+
+/* A row for itself, run by run. */
+static inline void product_set(const struct product *p, int64_t row, int64_t columns, uint64_t set)
+{
+    while (set) {
+        struct run run = first_run(set);
+        product_single(p, row, columns, run.begin, run.end);
+        set &= ~below(run.end);
+    }
+}
+
+/* As multiply, but row r has the steps whose bits are set in set[r]; not fresh. The longest run that the rows
+ * of a tile share goes together. */
+static inline void multiply_sets(const struct product *p, int64_t rows, int64_t columns, const uint64_t *set)
+{
+    struct product tile = *p;
+    tile.begin = -NO_LIMIT;
+    tile.end = NO_LIMIT;
+    for (int64_t row = 0; row < rows;) {
+        int64_t left = rows - row;
+        int height = left >= PRODUCT_ROWS ? PRODUCT_ROWS : left >= 4 ? 4 : left >= 2 ? 2 : 1;
+        uint64_t shared = set[row];
+        for (int r = 1; r < height; r++) shared &= set[row + r];
+        const struct run run = longest_run(shared);
+        for (int r = 0; r < height; r++) product_set(p, row + r, columns, set[row + r] & below(run.begin));
+        tile.a = p->a + run.begin * p->a_step;
+        tile.b = p->b + run.begin * p->b_step;
+        tile.steps = run.end - run.begin;
+        if (tile.steps) product_rows(&tile, row, height, columns);
+        for (int r = 0; r < height; r++) product_set(p, row + r, columns, set[row + r] & ~below(run.end));
+        row += height;
+    }
+}
+
+/* Lanes whose bits are set. */
+static inline vm vf_lanes(uint64_t bits)
+{
+#if defined(__AVX512F__)
+    return (vm)bits;
+#else
+    float lane[SYCPU_LANES];
+    if ((bits & 0xffff) == 0xffff) return vf_first(SYCPU_LANES);
+    for (int i = 0; i < SYCPU_LANES; i++) lane[i] = (float)(bits >> i & 1);
+    return vf_differs(vf_load(lane), vf_set(0.0f));
+#endif
 }
 
 /* ---- copies and sums over lanes ---- */

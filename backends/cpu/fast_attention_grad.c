@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Gradient of attention, vectorised: threads over (row, head), keys in blocks of 64, queries in panels of 32.
- * The weights are computed again from lse. Bits are those of ref_attention.c. */
+ * The weights are computed again from lse. Bits are those of ref_attention.c, which also computes
+ * calls with a dense bias. */
 #include "config.h"
 
 #include "backends/cpu/attention.h"
 #include "backends/cpu/attention_bias.h"
+#include "backends/cpu/attention_view.h"
 #include "backends/cpu/fast_attention.h"
 
 #define PANEL 32 /* queries whose weights are held at once */
@@ -12,6 +14,7 @@
 struct backward {
     const struct sycpu_attention *a;
     struct bias_table table;
+    struct view view;
     const float *out, *lse, *dout; /* [b, tq, h * K], [b, h, tq] */
     float *dq, *dkv;               /* packs; dkv is dq for self-attention */
     float *dbias;                  /* [b, heads, buckets] of each row, or NULL */
@@ -22,6 +25,7 @@ struct backward {
 /* One head of one row, and the scratch of the thread. */
 struct work {
     const struct sycpu_attention *a;
+    const struct view *view;
     int64_t row, head, n_queries, n_keys, dim; /* dim: K rounded up */
     const float *q, *dout, *lse, *bias;        /* query 0; bias by key - query or NULL */
     int64_t q_step, kv_step;
@@ -67,8 +71,9 @@ static struct work work_begin(const struct backward *f, int64_t task, int thread
 {
     const struct sycpu_attention *a = f->a;
     struct work w = {.a = a, .row = task / a->heads, .head = task % a->heads, .dim = round_up(a->head_dim)};
-    w.n_keys = sycpu_attention_keys(a, w.row);
-    w.n_queries = w.n_keys ? sycpu_attention_queries(a, w.row) : 0;
+    w.view = &f->view;
+    w.n_keys = view_keys(w.view, w.row);
+    w.n_queries = w.n_keys ? view_queries(w.view, w.row) : 0;
     w.q = (const float *)a->q + sycpu_attention_q(a, w.row, w.head);
     w.dout = f->dout + w.row * a->queries * a->columns + w.head * a->head_dim;
     w.lse = f->lse + task * a->queries;
@@ -104,8 +109,13 @@ static void means(const struct work *w, const float *out)
 /* Queries query .. query + rows - 1 against the keys first .. first + n - 1. */
 struct panel {
     int64_t query, rows, first, n, width, ds_step;
-    int64_t end;         /* query r sees end + r keys of the block, at most n */
-    int64_t seen[PANEL]; /* that number */
+    int64_t end;                      /* query r sees end + r keys of the block, at most n */
+    int64_t seen[PANEL];              /* that number, or that of the last key seen + 1 */
+    int64_t most;                     /* of those numbers */
+    int general;                      /* the next fields decide what is seen */
+    uint64_t set[PANEL];              /* keys of the block that each query attends to */
+    uint64_t blind;                   /* queries that average all keys */
+    uint64_t turned[SYCPU_KEY_BLOCK]; /* queries that see a key */
 };
 
 /* From scores in p and dp in ds: the weights and ds = p * (dp - mean). */
@@ -118,9 +128,10 @@ static void weights(const struct work *w, const struct panel *t)
         int64_t distance = t->first - t->query - r + w->a->queries - 1, k = 0;
         vf lse = vf_set(w->lse[t->query + r]), mean = vf_set(w->mean[t->query + r]);
         for (; k < t->seen[r]; k += SYCPU_LANES) {
-            const vm seen = vf_first(lanes_left(t->seen[r] - k));
+            const vm seen = t->general ? vf_lanes(t->set[r] >> k) : vf_first(lanes_left(t->seen[r] - k));
             vf s = vf_add(vf_load(p + k), zero);
             if (w->bias) s = vf_add(s, vf_load(w->bias + distance + k));
+            if (t->blind >> r & 1) s = zero;
             vf weight = vf_keep(seen, vf_exp(vf_sub(s, lse)));
             vf d = vf_mul(weight, vf_sub(vf_add(vf_load(ds + k), zero), mean));
             vf_store(p + k, weight);
@@ -203,12 +214,18 @@ static void panel_gradient(const struct work *w, const struct panel *t)
                                .end = t->end};
     copy_rows(w->q + t->query * w->q_step, w->q_step, t->rows, dim, w->q_rows);
     copy_rows(w->dout + t->query * w->a->columns, w->a->columns, t->rows, dim, w->dout_rows);
-    multiply(&scores, t->rows, round_up(t->seen[t->rows - 1]));
-    multiply(&dp, t->rows, round_up(t->seen[t->rows - 1]));
+    multiply(&scores, t->rows, round_up(t->most));
+    multiply(&dp, t->rows, round_up(t->most));
     weights(w, t);
-    multiply(&dv, t->n, w->dim);
-    multiply(&dk, t->n, w->dim);
-    multiply(&dq, t->rows, w->dim);
+    if (t->general) {
+        multiply_sets(&dv, t->n, w->dim, t->turned);
+        multiply_sets(&dk, t->n, w->dim, t->turned);
+        multiply_sets(&dq, t->rows, w->dim, t->set);
+    } else {
+        multiply(&dv, t->n, w->dim);
+        multiply(&dk, t->n, w->dim);
+        multiply(&dq, t->rows, w->dim);
+    }
     add_diagonals(w, t);
 }
 
@@ -243,18 +260,34 @@ static void store_rows(const float *from, int64_t n, int64_t all, int64_t dim, f
     for (int64_t row = n; row < all; row++) memset(to + row * step, 0, (size_t)dim * sizeof(float));
 }
 
+static void find_seen(const struct work *w, struct panel *t)
+{
+    t->most = 0;
+    if (t->general) {
+        t->blind = view_block(w->view, w->row, t->query, t->rows, t->first, t->set, t->seen);
+        for (int64_t k = 0; k < t->n; k++) {
+            t->turned[k] = 0;
+            for (int64_t r = 0; r < t->rows; r++) t->turned[k] |= (t->set[r] >> k & 1) << r;
+        }
+    } else {
+        for (int64_t r = 0; r < t->rows; r++) t->seen[r] = sycpu_clamp(t->end + r, 0, t->n);
+    }
+    for (int64_t r = 0; r < t->rows; r++) t->most = t->seen[r] > t->most ? t->seen[r] : t->most;
+}
+
 static void block_gradient(struct work *w, int64_t first, float *dk, float *dv)
 {
     const struct sycpu_attention *a = w->a;
     struct panel t = {.first = first, .n = sycpu_clamp(w->n_keys - first, 0, SYCPU_KEY_BLOCK)};
     t.width = round_up(t.n);
     t.ds_step = t.width + SYCPU_LANES;
+    t.general = w->view->keys != NULL;
     load_block(w, &t);
-    for (t.query = a->attr->causal ? first : 0; t.query < w->n_queries; t.query += PANEL) {
+    for (t.query = a->attr->causal && !t.general ? first : 0; t.query < w->n_queries; t.query += PANEL) {
         t.rows = sycpu_clamp(w->n_queries - t.query, 0, PANEL);
         t.end = a->attr->causal ? t.query + 1 - first : NO_LIMIT;
-        for (int64_t r = 0; r < t.rows; r++) t.seen[r] = sycpu_clamp(t.end + r, 0, t.n);
-        panel_gradient(w, &t);
+        find_seen(w, &t);
+        if (t.most) panel_gradient(w, &t);
     }
     store_rows(w->dk, t.n, t.n, a->head_dim, dk + first * w->kv_step, w->kv_step);
     if (a->dropout.threshold) { /* + 0 before the mask */
@@ -302,19 +335,25 @@ static int64_t dbias_floats(const struct sycpu_attention *a)
 
 uint64_t SYCPU_FAST(attention_grad_workspace)(const struct sy_call *call, int threads)
 {
+    const int segments = SYCPU_ATTENTION_GRAD_SEGMENTS, general = sycpu_attention_general(call, segments);
+    if (call->in[segments + 3].rank) return sycpu_ref_attention_grad_workspace(call, threads);
     const struct sycpu_attention a = sycpu_attention_sizes(call, &call->in[6]);
-    return (uint64_t)(bias_floats(&a) + dbias_floats(&a) + threads * work_floats(&a)) * sizeof(float);
+    int64_t shared = bias_floats(&a) + dbias_floats(&a) + view_floats(&a, general);
+    return (uint64_t)(shared + threads * work_floats(&a)) * sizeof(float);
 }
 
 int SYCPU_FAST(attention_grad)(void *context, const struct sy_call *call)
 {
-    const struct sycpu_attention a = sycpu_attention_read(call, &call->in[6], NULL);
+    const struct sycpu_attention a = sycpu_attention_backward(call);
+    const int general = sycpu_attention_general(call, SYCPU_ATTENTION_GRAD_SEGMENTS);
     float *workspace = call->workspace;
     struct backward f = {.a = &a, .out = call->in[6].data, .lse = call->in[7].data, .dout = call->in[8].data};
-    (void)context;
+    if (a.dense) return sycpu_ref_attention_grad(context, call);
     f.table = fill_bias(&a, workspace);
     f.dbias = call->out[2].rank ? workspace + bias_floats(&a) : NULL;
-    f.scratch = workspace + bias_floats(&a) + dbias_floats(&a);
+    workspace += bias_floats(&a) + dbias_floats(&a);
+    f.view = fill_view(&a, call, general, workspace);
+    f.scratch = workspace + view_floats(&a, general);
     f.floats = work_floats(&a);
     f.dq = call->out[0].data;
     f.dkv = call->out[call->out[1].rank ? 1 : 0].data;

@@ -22,9 +22,11 @@ struct plan {
     uint8_t kind[SY_MAX_IN];         /* enum map_kind */
     int8_t direct[SY_MAP_MAX_INSTR]; /* output the instruction may write at once, or -1 */
     uint8_t slot[SY_MAP_MAX_INSTR];  /* else the place of its value in a tile */
-    int8_t mask[SY_MAP_MAX_INSTR];   /* index of a dropout that drops something, or -1 */
+    int8_t mask[SY_MAP_MAX_INSTR];   /* index of a jitter, or of a dropout that drops something, or -1 */
     struct syi_dropout dropout[SY_MAP_MAX_INSTR]; /* by that index */
-    int masks;
+    struct syi_jitter jitter[SY_MAP_MAX_INSTR];   /* by that index, where is_jitter says so */
+    uint8_t is_jitter[SY_MAP_MAX_INSTR];
+    int masks, jitters;
 };
 
 /* Where the values of a register lie for the tile at hand: element i at p[i * step]. */
@@ -40,7 +42,7 @@ struct tile {
     struct operand reg[MAP_MAX_REGISTERS];
     float same[MAP_MAX_REGISTERS][SYCPU_LANES] __attribute__((aligned(64)));
     float value[SY_MAP_MAX_INSTR][TILE] __attribute__((aligned(64)));
-    float mask[MASK_FLOATS]; /* [plan->masks][plan->mask_columns] */
+    float mask[MASK_FLOATS]; /* [plan->masks][plan->mask_columns]; of a jitter the factors of the row */
 };
 
 static void splat(float *to, float value)
@@ -98,6 +100,7 @@ static void compute(const struct sy_map_instr *instr, struct operand oa, struct 
     case SY_MAP_FINITE: EACH(1, vf_select(vf_differs(vf_sub(a, a), zero), zero, one)); break;
     case SY_MAP_LESS: EACH(2, vf_select(vf_less(a, b), one, zero)); break;
     case SY_MAP_DROPOUT: EACH(2, vf_drop(a, b)); break; /* b: the mask */
+    case SY_MAP_JITTER: EACH(2, vf_mul(a, b)); break;   /* b: the factors */
     case SY_MAP_ACTIVATION: EACH(1, vf_activation(a, kind)); break;
     case SY_MAP_ACTIVATION_GRAD: EACH(2, vf_mul(b, vf_activation_grad(a, kind))); break;
     default: EACH(1, a);
@@ -112,6 +115,16 @@ static inline int64_t tile_offset(const struct tile *t)
     return t->row * t->plan->columns + t->column;
 }
 
+static void bind_spread(struct tile *t, int i)
+{
+    const struct sy_tensor *in = &t->plan->call->in[i];
+    const float *x = (const float *)in->data + map_spread_begin(in, &t->plan->call->out[0], t->row);
+    if (in->dim[in->rank - 1] > 1)
+        t->reg[i] = (struct operand){x + t->column, 1};
+    else
+        splat(t->same[i], *x);
+}
+
 static void bind_inputs(struct tile *t)
 {
     const struct plan *plan = t->plan;
@@ -122,6 +135,7 @@ static void bind_inputs(struct tile *t)
         case MAP_FULL: t->reg[i] = (struct operand){x + tile_offset(t), 1}; break;
         case MAP_COLUMN: t->reg[i] = (struct operand){x + t->column, 1}; break;
         case MAP_ROW: splat(t->same[i], x[t->row]); break;
+        case MAP_SPREAD: bind_spread(t, i); break;
         default: break; /* one element: set when the task began */
         }
     }
@@ -142,7 +156,7 @@ static void run_tile(struct tile *t)
         struct operand a = t->reg[instr->a], b = t->reg[reads > 1 ? instr->b : instr->a];
         struct operand c = t->reg[reads > 2 ? instr->c : instr->a];
         struct sy_map_instr copy = {.op = SY_MAP_COPY};
-        if (instr->op == SY_MAP_DROPOUT) {
+        if (instr->op == SY_MAP_DROPOUT || instr->op == SY_MAP_JITTER) {
             if (plan->mask[i] < 0) /* nothing is dropped */
                 instr = &copy;
             else
@@ -183,8 +197,23 @@ static void make_masks(struct tile *t, int64_t group, int64_t n)
     if (!plan->masks) return;
     map_mask_address(out, plan->call->in[plan->attr->rng].data, group, &row, &position);
     for (int i = 0; i < plan->masks; i++)
-        vf_dropout_mask(&plan->dropout[i], row, position, out->first[out->rank - 1] + t->mask_begin, n,
-                        t->mask + i * plan->mask_columns);
+        if (!plan->is_jitter[i])
+            vf_dropout_mask(&plan->dropout[i], row, position, out->first[out->rank - 1] + t->mask_begin, n,
+                            t->mask + i * plan->mask_columns);
+}
+
+/* Factors of the n columns from mask_begin on, for the row at hand. */
+static void make_factors(struct tile *t, int64_t n)
+{
+    const struct plan *plan = t->plan;
+    const struct sy_tensor *out = &plan->call->out[0];
+    uint32_t row, position;
+    if (!plan->jitters) return;
+    map_jitter_address(out, plan->call->in[plan->attr->rng].data, t->row, &row, &position);
+    for (int i = 0; i < plan->masks; i++)
+        if (plan->is_jitter[i])
+            vf_jitter_factors(&plan->jitter[i], row, position, out->first[out->rank - 1] + t->mask_begin, n,
+                              t->mask + i * plan->mask_columns);
 }
 
 static inline int64_t least(int64_t a, int64_t b)
@@ -208,6 +237,7 @@ static void task(void *arg, int64_t index, int thread)
         t->mask_begin = begin;
         make_masks(t, chunk, stop - begin);
         for (t->row = first; t->row < last; t->row++) {
+            make_factors(t, stop - begin);
             for (t->column = begin; t->column < stop; t->column += TILE) {
                 t->n = least(TILE, stop - t->column);
                 run_tile(t);
@@ -248,6 +278,12 @@ static void plan_instructions(struct plan *plan)
         for (int o = 0; o < plan->call->n_out && instr->op != SY_MAP_CONST; o++)
             if (attr->out_register[o] == plan->call->n_in + i && may_write(plan, i, plan->call->out[o].data))
                 plan->direct[i] = (int8_t)o;
+        if (instr->op == SY_MAP_JITTER) {
+            plan->jitter[plan->masks] = syi_jitter_init(rng, instr->site, instr->s);
+            plan->is_jitter[plan->masks] = 1;
+            plan->mask[i] = (int8_t)plan->masks++;
+            plan->jitters++;
+        }
         if (instr->op != SY_MAP_DROPOUT) continue;
         plan->dropout[plan->masks] = syi_dropout_init(rng, instr->site, (double)instr->s);
         if (plan->dropout[plan->masks].threshold) plan->mask[i] = (int8_t)plan->masks++;
@@ -282,7 +318,7 @@ static void plan_shape(struct plan *plan)
     for (int i = 0; i < plan->call->n_in; i++) {
         if (i == plan->attr->rng) continue;
         plan->kind[i] = (uint8_t)map_kind(&plan->call->in[i], out);
-        if (plan->kind[i] == MAP_ROW || plan->kind[i] == MAP_COLUMN) flat = 0;
+        if (plan->kind[i] != MAP_FULL && plan->kind[i] != MAP_ONE) flat = 0;
     }
     plan->columns = flat ? sycpu_count(out) : out->dim[out->rank - 1];
     plan->rows = flat ? 1 : sycpu_extent(out, out->rank - 1);

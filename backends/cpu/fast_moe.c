@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Moving tokens into expert buffers and back, threaded and vectorised. Who writes the buffer goes over its
  * places, which first get the index of the choice that fills them: so every row is written once. Routing
- * itself is in ref_moe.c. */
+ * itself is in ref_route.c. */
 #include "config.h"
 
 #include "backends/cpu/fast.h"

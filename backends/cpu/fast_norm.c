@@ -4,6 +4,12 @@
 
 #include "backends/cpu/fast.h"
 
+/* mask: [b, t] or absent. */
+static inline int is_real(const struct sy_tensor *mask, int64_t row)
+{
+    return !mask->data || ((const float *)mask->data)[row] != 0;
+}
+
 static inline float inverse_rms(const float *x, int64_t n, float epsilon)
 {
     return 1.0f / sqrtf(vf_row_dot(x, x, n) / (float)n + epsilon);
@@ -12,11 +18,11 @@ static inline float inverse_rms(const float *x, int64_t n, float epsilon)
 static void norm_rows(const struct sy_call *call, int64_t first, int64_t end)
 {
     const struct sy_attr_rms_norm *attr = call->attr;
-    int64_t T = call->in[0].dim[1], D = call->in[0].dim[2];
+    int64_t D = call->in[0].dim[2];
     const float *x = (const float *)call->in[0].data + first * D, *scale = call->in[1].data;
     float *y = (float *)call->out[0].data + first * D;
     for (int64_t row = first; row < end; row++, x += D, y += D) {
-        if (row % T >= fast_length(&call->in[2], row / T, T)) {
+        if (!is_real(&call->in[2], row)) {
             memset(y, 0, (size_t)D * sizeof *y);
             continue;
         }
@@ -43,9 +49,9 @@ enum {
 
 struct norm_grad {
     const struct sy_call *call;
-    int64_t T, D, leaves, leaf_rows; /* leaf_rows: rows (b, t) of a leaf */
-    int64_t parts, part;             /* ranges of columns dscale is cut into, and columns of one */
-    float *r, *partial;              /* in the workspace */
+    int64_t D, leaves, leaf_rows; /* leaf_rows: rows (b, t) of a leaf */
+    int64_t parts, part;          /* ranges of columns dscale is cut into, and columns of one */
+    float *r, *partial;           /* in the workspace */
 };
 
 static void grad_row(const float *x, const float *scale, const float *dy, int64_t D, float r, float *dx)
@@ -76,7 +82,7 @@ static void grad_rows(const struct norm_grad *g, int64_t first, int64_t end)
         const float *x = (const float *)call->in[0].data + row * g->D;
         const float *dy = (const float *)call->in[2].data + row * g->D;
         float *dx = (float *)call->out[0].data + row * g->D;
-        if (row % g->T < fast_length(&call->in[3], row / g->T, g->T)) {
+        if (is_real(&call->in[3], row)) {
             g->r[row] = inverse_rms(x, g->D, epsilon);
             grad_row(x, call->in[1].data, dy, g->D, g->r[row], dx);
         } else {
@@ -91,12 +97,10 @@ static void scale_rows(const struct norm_grad *g, int64_t first, int64_t last, i
 {
     const float *x = g->call->in[0].data, *dy = g->call->in[2].data;
     for (; c < end; c += SYCPU_LANES) {
-        int64_t n = end - c < SYCPU_LANES ? end - c : SYCPU_LANES, left = 0;
+        int64_t n = end - c < SYCPU_LANES ? end - c : SYCPU_LANES;
         vf sum = fast_load(acc + c, n);
         for (int64_t row = first; row < last; row++) {
-            if (row == first || row % g->T == 0)
-                left = fast_length(&g->call->in[3], row / g->T, g->T) - row % g->T;
-            if (left-- <= 0) continue;
+            if (!is_real(&g->call->in[3], row)) continue;
             vf normal = vf_mul(fast_load(x + row * g->D + c, n), vf_set(g->r[row]));
             sum = vf_fma(fast_load(dy + row * g->D + c, n), normal, sum);
         }
@@ -171,7 +175,7 @@ int SYCPU_FAST(rms_norm_grad)(void *context, const struct sy_call *call)
     (void)context;
     const struct sy_attr_rms_norm *attr = call->attr;
     const int64_t *dim = call->in[0].dim;
-    struct norm_grad g = {call, dim[1], dim[2], dim[0] / attr->leaf, attr->leaf * dim[1], 0, 64, NULL, NULL};
+    struct norm_grad g = {call, dim[2], dim[0] / attr->leaf, attr->leaf * dim[1], 0, 64, NULL, NULL};
     g.r = call->workspace;
     g.partial = g.r + dim[0] * dim[1];
     g.parts = (g.D + g.part - 1) / g.part;

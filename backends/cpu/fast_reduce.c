@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* block_sum, block_sumsq, tree_add, vectorised; orders as in doc/numerics.md. */
+/* block_sum, block_sumsq, tree_axis, tree_add, column_sum, vectorised; orders as in doc/numerics.md. */
 #include "config.h"
 
 #include "backends/cpu/fast.h"
 
-/* ---- blocks: a task is a block ---- */
+/* ---- blocks: a task is a block, or a range of columns where a block is one column wide ---- */
+
+enum { COLUMNS = 256 };
 
 struct blocks {
     const struct sy_call *call;
@@ -12,38 +14,88 @@ struct blocks {
     int square;
 };
 
+/* Walks the rows of a block. */
+struct walk {
+    const float *x;                               /* the row at hand */
+    int64_t rows;                                 /* of the block */
+    int64_t at[SY_MAX_DIMS], stride[SY_MAX_DIMS]; /* place in the block, elements from one to the next */
+};
+
+/* Block `index` of those numbered over all dims before `last`, and over `blocks` beside each other in it. */
+static struct walk walk_begin(const struct blocks *b, int64_t index, int64_t blocks)
+{
+    const struct sy_tensor *in = &b->call->in[0];
+    int last = in->rank - 1;
+    struct walk w = {.x = in->data, .rows = 1};
+    for (int d = last; d >= 0; d--) {
+        int64_t n = d == last ? blocks : in->dim[d] / b->leaf[d];
+        w.stride[d] = d == last ? 1 : w.stride[d + 1] * in->dim[d + 1];
+        w.x += index % n * (d == last ? in->dim[d] / n : b->leaf[d]) * w.stride[d];
+        index /= n;
+        if (d < last) w.rows *= b->leaf[d];
+    }
+    return w;
+}
+
+static inline void walk_next(const struct blocks *b, struct walk *w)
+{
+    for (int d = b->call->in[0].rank - 2; d >= 0; d--) {
+        w->x += w->stride[d];
+        if (++w->at[d] < b->leaf[d]) break;
+        w->x -= b->leaf[d] * w->stride[d];
+        w->at[d] = 0;
+    }
+}
+
 static void block_task(void *arg, int64_t index, int thread)
 {
-    const struct blocks *blocks = arg;
-    const struct sy_tensor *in = &blocks->call->in[0];
-    const int64_t *leaf = blocks->leaf;
-    int last = in->rank - 1;
-    int64_t at[SY_MAX_DIMS] = {0}, stride[SY_MAX_DIMS], rest = index, rows = 1;
-    const float *x = in->data;
+    const struct blocks *b = arg;
+    const struct sy_tensor *in = &b->call->in[0];
+    int64_t n = b->leaf[in->rank - 1];
+    struct walk w = walk_begin(b, index, in->dim[in->rank - 1] / n);
     float acc = 0;
     (void)thread;
-    for (int d = last; d >= 0; d--) {
-        stride[d] = d == last ? 1 : stride[d + 1] * in->dim[d + 1];
-        x += rest % (in->dim[d] / leaf[d]) * leaf[d] * stride[d];
-        rest /= in->dim[d] / leaf[d];
-        if (d < last) rows *= leaf[d];
+    for (int64_t row = 0; row < w.rows; row++, walk_next(b, &w))
+        acc += b->square ? vf_row_dot(w.x, w.x, n) : vf_row_sum(w.x, n);
+    ((float *)b->call->out[0].data)[index] = acc;
+}
+
+/* Blocks one column wide: the row sum of one element is itself (or its square; a zero of either sign adds
+ * nothing), so the chains of the columns run beside each other. */
+static void column_task(void *arg, int64_t task, int thread)
+{
+    const struct blocks *b = arg;
+    const struct sy_tensor *in = &b->call->in[0];
+    int64_t D = in->dim[in->rank - 1], parts = (D + COLUMNS - 1) / COLUMNS, first = task % parts * COLUMNS;
+    int64_t count = D - first < COLUMNS ? D - first : COLUMNS;
+    struct walk w = walk_begin(b, task / parts, 1);
+    float acc[COLUMNS] = {0};
+    (void)thread;
+    for (int64_t row = 0; row < w.rows; row++, walk_next(b, &w)) {
+        const float *x = w.x + first;
+#define SUM(c, n) vf_store(acc + c, vf_add(vf_load(acc + c), fast_load(x + c, n)))
+#define SQUARES(c, n)                                                                                        \
+    vf_store(acc + c, vf_add(vf_load(acc + c), vf_mul(fast_load(x + c, n), fast_load(x + c, n))))
+        if (b->square)
+            FAST_COLUMNS(c, count, SQUARES);
+        else
+            FAST_COLUMNS(c, count, SUM);
+#undef SUM
+#undef SQUARES
     }
-    while (rows--) {
-        acc += blocks->square ? vf_row_dot(x, x, leaf[last]) : vf_row_sum(x, leaf[last]);
-        for (int d = last - 1; d >= 0; d--) { /* the next row of the block */
-            x += stride[d];
-            if (++at[d] < leaf[d]) break;
-            x -= leaf[d] * stride[d];
-            at[d] = 0;
-        }
-    }
-    ((float *)blocks->call->out[0].data)[index] = acc;
+    memcpy((float *)b->call->out[0].data + task / parts * D + first, acc, (size_t)count * sizeof *acc);
 }
 
 static int block_sums(const struct sy_call *call, int square)
 {
+    const struct sy_tensor *out = &call->out[0];
     struct blocks blocks = {call, ((const struct sy_attr_block *)call->attr)->leaf, square};
-    sycpu_parallel(call, sycpu_count(&call->out[0]), block_task, &blocks);
+    int last = out->rank - 1;
+    int64_t parts = (out->dim[last] + COLUMNS - 1) / COLUMNS;
+    if (blocks.leaf[last] == 1)
+        sycpu_parallel(call, sycpu_extent(out, last) * parts, column_task, &blocks);
+    else
+        sycpu_parallel(call, sycpu_count(out), block_task, &blocks);
     return SY_OK;
 }
 
@@ -59,38 +111,95 @@ int SYCPU_FAST(block_sumsq)(void *context, const struct sy_call *call)
     return block_sums(call, 1);
 }
 
-/* ---- tree_add ---- */
+/* ---- trees ---- */
 
-/* Sixteen columns: partial sums wait on a stack, as many as the number of ranks done has binary ones. */
-static vf tree_column(const float *x, int64_t ranks, int64_t stride, int64_t n)
+/* Sixteen columns: partial sums wait on a stack, as many as the number of terms done has binary ones. */
+struct stack {
+    vf sum[64];
+    int depth;
+};
+
+/* Adds term `index`, counted from 0. */
+static inline void push(struct stack *stack, int64_t index, vf term)
 {
-    vf stack[64];
-    int depth = 0;
-    int64_t padded = 1;
-    while (padded < ranks) padded *= 2;
-    for (int64_t i = 0; i < padded; i++) {
-        vf sum = i < ranks ? fast_load(x + i * stride, n) : vf_set(0.0f);
-        for (int64_t j = i; j & 1; j >>= 1) sum = vf_add(stack[--depth], sum);
-        stack[depth++] = sum;
-    }
-    return stack[0];
+    for (int64_t j = index; j & 1; j >>= 1) term = vf_add(stack->sum[--stack->depth], term);
+    stack->sum[stack->depth++] = term;
 }
 
-static void tree_columns(const struct sy_call *call, int64_t first, int64_t end)
+/* x[outer, terms, inner] -> out[outer, inner]; a row is a run of sixteen columns of inner. */
+struct lines {
+    int64_t outer, terms, inner;
+};
+
+static struct lines lines_of(const struct sy_call *call)
 {
-    int64_t ranks = call->in[0].dim[0], pieces = sycpu_count(&call->out[0]);
-    const float *x = call->in[0].data;
-    float *out = call->out[0].data;
-    for (int64_t c = first * SYCPU_LANES; c < end * SYCPU_LANES && c < pieces; c += SYCPU_LANES) {
-        int64_t n = pieces - c < SYCPU_LANES ? pieces - c : SYCPU_LANES;
-        fast_store(out + c, tree_column(x + c, ranks, pieces, n), n);
+    const struct sy_tensor *in = &call->in[0];
+    int dim = call->op == SY_OP_TREE_AXIS ? (int)((const struct sy_attr_axis *)call->attr)->dim : 0;
+    struct lines lines = {sycpu_extent(in, dim), in->dim[dim], 1};
+    for (int i = dim + 1; i < in->rank; i++) lines.inner *= in->dim[i];
+    return lines;
+}
+
+static void tree_lines(const struct sy_call *call, int64_t first, int64_t end)
+{
+    const struct lines lines = lines_of(call);
+    int64_t vectors = (lines.inner + SYCPU_LANES - 1) / SYCPU_LANES, padded = 1;
+    while (padded < lines.terms) padded *= 2;
+    for (; first < end; first++) {
+        int64_t outer = first / vectors, c = first % vectors * SYCPU_LANES;
+        int64_t n = lines.inner - c < SYCPU_LANES ? lines.inner - c : SYCPU_LANES;
+        const float *x = (const float *)call->in[0].data + outer * lines.terms * lines.inner + c;
+        struct stack stack;
+        stack.depth = 0;
+        for (int64_t i = 0; i < padded; i++)
+            push(&stack, i, i < lines.terms ? fast_load(x + i * lines.inner, n) : vf_set(0.0f));
+        fast_store((float *)call->out[0].data + outer * lines.inner + c, stack.sum[0], n);
     }
+}
+
+static int tree(const struct sy_call *call)
+{
+    const struct lines lines = lines_of(call);
+    int64_t vectors = lines.outer * ((lines.inner + SYCPU_LANES - 1) / SYCPU_LANES);
+    fast_rows(call, vectors, SYCPU_LANES * lines.terms, tree_lines);
+    return SY_OK;
+}
+
+int SYCPU_FAST(tree_axis)(void *context, const struct sy_call *call)
+{
+    (void)context;
+    return tree(call);
 }
 
 int SYCPU_FAST(tree_add)(void *context, const struct sy_call *call)
 {
     (void)context;
-    int64_t vectors = (sycpu_count(&call->out[0]) + SYCPU_LANES - 1) / SYCPU_LANES;
-    fast_rows(call, vectors, SYCPU_LANES, tree_columns);
+    return tree(call);
+}
+
+/* ---- column_sum: a row of tasks is sixteen columns ---- */
+
+static void sum_columns(const struct sy_call *call, int64_t first, int64_t end)
+{
+    const int64_t *dim = call->in[0].dim, leaf = ((const struct sy_attr_leaf *)call->attr)->leaf;
+    for (int64_t c = first * SYCPU_LANES; c < end * SYCPU_LANES && c < dim[2]; c += SYCPU_LANES) {
+        int64_t n = dim[2] - c < SYCPU_LANES ? dim[2] - c : SYCPU_LANES;
+        const float *x = (const float *)call->in[0].data + c;
+        struct stack stack;
+        stack.depth = 0;
+        for (int64_t i = 0; i < dim[0] / leaf; i++) {
+            vf acc = vf_set(0.0f);
+            for (int64_t row = 0; row < leaf * dim[1]; row++, x += dim[2]) acc = vf_add(acc, fast_load(x, n));
+            push(&stack, i, acc); /* never -0, so nothing is left to close the leaf */
+        }
+        fast_store((float *)call->out[0].data + c, stack.sum[0], n);
+    }
+}
+
+int SYCPU_FAST(column_sum)(void *context, const struct sy_call *call)
+{
+    (void)context;
+    const int64_t *dim = call->in[0].dim;
+    fast_rows(call, (dim[2] + SYCPU_LANES - 1) / SYCPU_LANES, SYCPU_LANES * dim[0] * dim[1], sum_columns);
     return SY_OK;
 }

@@ -30,11 +30,10 @@ static inline int64_t sycpu_moe_place(const struct sycpu_moe *moe, int64_t row, 
     return (moe->expert[choice] * moe->groups + row / moe->group_rows) * moe->slots + moe->slot[choice];
 }
 
-/* Real tokens of a row. */
-static inline int64_t sycpu_row_length(const int32_t *length, int64_t row, int64_t longest)
+/* Whether a token (its index in [b, t]) is real; mask: [b, t], or NULL: all are. */
+static inline int sycpu_is_real(const sy_real *mask, int64_t token)
 {
-    int64_t n = length[row];
-    return n < 0 ? 0 : n > longest ? longest : n;
+    return !mask || mask[token] != 0;
 }
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reference kernels that move rows: pack, unpack, embed and its gradient, cache_append. */
+/* Reference kernels that move rows: pack, unpack, embed and its gradient, cache_append,
+ * cache_gather. */
 #include "config.h"
 
 #include "backends/cpu/ref.h"
@@ -110,5 +111,28 @@ int SYCPU_REF(cache_append)(void *context, const struct sy_call *call)
     if (at < 0 || at >= T) return SY_OK;
     for (int64_t b = 0; b < cache->dim[0]; b++)
         memcpy(out + (b * T + at) * n, row + b * n, (size_t)n * sizeof *out);
+    return SY_OK;
+}
+
+/* Row b of the output from the local row that in[1][b] names; a row held elsewhere is replaced by b itself.
+ */
+static void gather_row(void *arg, int64_t b, int thread)
+{
+    const struct sy_call *call = *(const struct sy_call **)arg;
+    const struct sy_tensor *cache = &call->in[0];
+    int64_t at = ((const int32_t *)call->in[2].data)[0], T = cache->dim[1], n = cache->dim[2];
+    int64_t from = ((const int32_t *)call->in[1].data)[b] - cache->first[0];
+    (void)thread;
+    if (from < 0 || from >= cache->dim[0]) from = b;
+    if (at > T) at = T;
+    if (at > 0)
+        memcpy((sy_real *)call->out[0].data + b * T * n, (const sy_real *)cache->data + from * T * n,
+               (size_t)(at * n) * sizeof(sy_real));
+}
+
+int SYCPU_REF(cache_gather)(void *context, const struct sy_call *call)
+{
+    (void)context;
+    sycpu_parallel(call, call->in[0].dim[0], gather_row, &call);
     return SY_OK;
 }

@@ -20,12 +20,17 @@ static void load(struct run *r, int input)
     const struct sy_tensor *in = &r->call->in[input], *out = &r->call->out[0];
     const sy_real *x = in->data;
     int64_t columns = out->dim[out->rank - 1];
-    enum map_kind kind = map_kind(in, out);
-    for (int64_t i = 0; i < r->n; i++) {
-        int64_t at[] = {
-            [MAP_FULL] = r->row * columns + r->column + i, [MAP_ROW] = r->row, [MAP_COLUMN] = r->column + i};
-        r->reg[input][i] = x[kind == MAP_ONE ? 0 : at[kind]];
+    int64_t at = 0, step = 0;
+    switch (map_kind(in, out)) {
+    case MAP_FULL: at = r->row * columns + r->column, step = 1; break;
+    case MAP_ONE: break;
+    case MAP_ROW: at = r->row; break;
+    case MAP_COLUMN: at = r->column, step = 1; break;
+    case MAP_SPREAD:
+        step = in->dim[in->rank - 1] > 1;
+        at = map_spread_begin(in, out, r->row) + step * r->column;
     }
+    for (int64_t i = 0; i < r->n; i++) r->reg[input][i] = x[at + i * step];
 }
 
 static void drop(const struct run *r, const struct sy_map_instr *instr, const sy_real *a, sy_real *y)
@@ -41,6 +46,18 @@ static void drop(const struct run *r, const struct sy_map_instr *instr, const sy
     map_mask_address(out, rng, r->row / map_mask_rows(out), &row, &position);
     syi_dropout_mask(&dropout, row, position, out->first[out->rank - 1] + r->column, r->n, mask);
     for (int64_t i = 0; i < r->n; i++) y[i] = SYI_DROP(a[i], mask[i]);
+}
+
+static void jitter(const struct run *r, const struct sy_map_instr *instr, const sy_real *a, sy_real *y)
+{
+    const struct sy_tensor *out = &r->call->out[0];
+    const int64_t *rng = r->call->in[((const struct sy_attr_map *)r->call->attr)->rng].data;
+    struct syi_jitter jitter = syi_jitter_init(rng, instr->site, instr->s);
+    float factor[RUN];
+    uint32_t row, position;
+    map_jitter_address(out, rng, r->row, &row, &position);
+    syi_jitter_factors(&jitter, row, position, out->first[out->rank - 1] + r->column, r->n, factor);
+    for (int64_t i = 0; i < r->n; i++) y[i] = a[i] * (sy_real)factor[i];
 }
 
 static sy_real compute(const struct sy_map_instr *instr, sy_real a, sy_real b, sy_real c)
@@ -84,11 +101,12 @@ static void execute(struct run *r)
         const sy_real *a = r->reg[reads > 0 ? instr->a : 0], *b = r->reg[reads > 1 ? instr->b : 0];
         const sy_real *c = r->reg[reads > 2 ? instr->c : 0];
         sy_real *y = r->reg[n_in + i];
-        if (instr->op == SY_MAP_DROPOUT) {
+        if (instr->op == SY_MAP_DROPOUT)
             drop(r, instr, a, y);
-            continue;
-        }
-        for (int64_t j = 0; j < r->n; j++) y[j] = compute(instr, a[j], b[j], c[j]);
+        else if (instr->op == SY_MAP_JITTER)
+            jitter(r, instr, a, y);
+        else
+            for (int64_t j = 0; j < r->n; j++) y[j] = compute(instr, a[j], b[j], c[j]);
     }
     int64_t at = r->row * r->call->out[0].dim[r->call->out[0].rank - 1] + r->column;
     for (int i = 0; i < r->call->n_out; i++)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reference kernels of sums over whole tensors and over ranks: block_sum, block_sumsq, tree_sum, tree_add,
- * count_sum. */
+/* Reference kernels of sums over whole tensors and over ranks: block_sum, block_sumsq, tree_sum, tree_axis,
+ * tree_add, column_sum, count_sum. */
 #include "config.h"
 
 #include "backends/cpu/ref.h"
@@ -83,28 +83,73 @@ int SYCPU_REF(tree_sum)(void *context, const struct sy_call *call)
     return SY_OK;
 }
 
-/* A column of in[ranks, piece]. */
-struct column {
+/* A line of elements across a tensor. */
+struct line {
     const sy_real *x;
-    int64_t ranks, pieces;
+    int64_t n, stride;
 };
 
-static sy_real column_element(const void *arg, int64_t rank)
+static sy_real line_element(const void *arg, int64_t index)
 {
-    const struct column *c = arg;
-    return rank < c->ranks ? c->x[rank * c->pieces] : 0;
+    const struct line *line = arg;
+    return index < line->n ? line->x[index * line->stride] : 0;
+}
+
+/* x[outer, n, inner] -> out[outer, inner]: a tree over the n. */
+static void tree_lines(const sy_real *x, int64_t outer, int64_t n, int64_t inner, sy_real *out)
+{
+    int64_t padded = 1;
+    while (padded < n) padded *= 2;
+    for (int64_t i = 0; i < outer * inner; i++) {
+        struct line line = {x + i / inner * n * inner + i % inner, n, inner};
+        out[i] = ref_tree(line_element, &line, 0, padded);
+    }
+}
+
+int SYCPU_REF(tree_axis)(void *context, const struct sy_call *call)
+{
+    (void)context;
+    const struct sy_tensor *in = &call->in[0];
+    int64_t dim = ((const struct sy_attr_axis *)call->attr)->dim, outer = sycpu_extent(in, (int)dim);
+    int64_t inner = sycpu_count(&call->out[0]) / (outer > 0 ? outer : 1);
+    tree_lines(in->data, outer, in->dim[dim], inner, call->out[0].data);
+    return SY_OK;
 }
 
 int SYCPU_REF(tree_add)(void *context, const struct sy_call *call)
 {
     (void)context;
-    sy_real *out = call->out[0].data;
-    struct column c = {call->in[0].data, call->in[0].dim[0], sycpu_count(&call->out[0])};
-    int64_t n = 1;
-    while (n < c.ranks) n *= 2;
-    for (int64_t i = 0; i < c.pieces; i++, c.x++) out[i] = ref_tree(column_element, &c, 0, n);
+    tree_lines(call->in[0].data, 1, call->in[0].dim[0], sycpu_count(&call->out[0]), call->out[0].data);
     return SY_OK;
 }
+
+/* ---- column_sum ---- */
+
+struct column {
+    const sy_real *x; /* the column's first element */
+    int64_t rows, D;  /* rows (b, t) of a leaf; elements of a row */
+};
+
+static sy_real column_leaf(const void *arg, int64_t leaf)
+{
+    const struct column *c = arg;
+    sy_real acc = 0;
+    for (int64_t row = leaf * c->rows; row < (leaf + 1) * c->rows; row++) acc += c->x[row * c->D];
+    return acc + 0;
+}
+
+int SYCPU_REF(column_sum)(void *context, const struct sy_call *call)
+{
+    (void)context;
+    const struct sy_attr_leaf *attr = call->attr;
+    const int64_t *dim = call->in[0].dim;
+    sy_real *out = call->out[0].data;
+    struct column c = {call->in[0].data, attr->leaf * dim[1], dim[2]};
+    for (int64_t d = 0; d < dim[2]; d++, c.x++) out[d] = ref_tree(column_leaf, &c, 0, dim[0] / attr->leaf);
+    return SY_OK;
+}
+
+/* ---- integers ---- */
 
 int SYCPU_REF(count_sum)(void *context, const struct sy_call *call)
 {

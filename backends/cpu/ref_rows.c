@@ -7,6 +7,12 @@
 
 /* ---- rms_norm ---- */
 
+/* mask: [b, t] or absent. */
+static int is_real(const struct sy_tensor *mask, int64_t row)
+{
+    return !mask->data || ((const sy_real *)mask->data)[row] != 0;
+}
+
 static sy_real inverse_rms(const sy_real *x, int64_t n, double epsilon)
 {
     return 1 / syi_sqrt(ref_row_dot(x, x, n) / (sy_real)n + (sy_real)epsilon);
@@ -20,7 +26,7 @@ int SYCPU_REF(rms_norm)(void *context, const struct sy_call *call)
     sy_real *y = call->out[0].data;
     int64_t T = call->in[0].dim[1], D = call->in[0].dim[2];
     for (int64_t row = 0; row < call->in[0].dim[0] * T; row++, x += D, y += D) {
-        int real = row % T < ref_length(&call->in[2], row / T, T);
+        int real = is_real(&call->in[2], row);
         sy_real r = real ? inverse_rms(x, D, attr->epsilon) : 0;
         for (int64_t d = 0; d < D; d++) y[d] = real ? (x[d] * r) * scale[d] : 0;
     }
@@ -40,12 +46,10 @@ static sy_real scale_grad_leaf(const void *arg, int64_t leaf)
     const struct sy_tensor *in = g->call->in;
     int64_t T = in[0].dim[1], D = in[0].dim[2];
     sy_real acc = 0;
-    for (int64_t b = leaf * attr->leaf; b < (leaf + 1) * attr->leaf; b++) {
-        for (int64_t t = 0; t < ref_length(&in[3], b, T); t++) {
-            const sy_real *x = (const sy_real *)in[0].data + (b * T + t) * D;
-            const sy_real *dy = (const sy_real *)in[2].data + (b * T + t) * D;
-            acc = syi_fma(dy[g->d], x[g->d] * inverse_rms(x, D, attr->epsilon), acc);
-        }
+    for (int64_t row = leaf * attr->leaf * T; row < (leaf + 1) * attr->leaf * T; row++) {
+        const sy_real *x = (const sy_real *)in[0].data + row * D;
+        const sy_real *dy = (const sy_real *)in[2].data + row * D;
+        if (is_real(&in[3], row)) acc = syi_fma(dy[g->d], x[g->d] * inverse_rms(x, D, attr->epsilon), acc);
     }
     return acc + 0;
 }
@@ -69,7 +73,7 @@ int SYCPU_REF(rms_norm_grad)(void *context, const struct sy_call *call)
     struct scale_grad g = {call, 0};
     for (; g.d < D; g.d++) dscale[g.d] = ref_tree(scale_grad_leaf, &g, 0, B / attr->leaf);
     for (int64_t row = 0; row < B * T; row++, x += D, dy += D, dx += D) {
-        if (row % T < ref_length(&call->in[3], row / T, T))
+        if (is_real(&call->in[3], row))
             rms_norm_row_grad(x, scale, dy, D, attr->epsilon, dx);
         else
             memset(dx, 0, (size_t)D * sizeof *dx);

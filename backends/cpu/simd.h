@@ -594,20 +594,27 @@ static inline void vf_philox(vi c[4], const uint32_t key[2])
     c[3] = c3;
 }
 
+/* The bits of the 128 channels from 8 * block on. */
+static inline void vf_channel_bits(const uint32_t key[2], uint32_t step, uint32_t row, uint32_t position,
+                                   uint32_t block, uint16_t bits[8 * SYCPU_LANES])
+{
+    static const int32_t lane[SYCPU_LANES] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    uint32_t words[4][SYCPU_LANES], in_order[SYCPU_LANES][4];
+    vi c[4] = {vf_iset((int32_t)step), vf_iset((int32_t)row), vf_iset((int32_t)position),
+               vf_iadd(vf_iset((int32_t)block), vf_iload(lane))};
+    vf_philox(c, key);
+    for (int w = 0; w < 4; w++) vf_istore((int32_t *)words[w], c[w]);
+    for (int l = 0; l < SYCPU_LANES; l++)
+        for (int w = 0; w < 4; w++) in_order[l][w] = words[w][l];
+    memcpy(bits, in_order, sizeof in_order); /* low halves first: all processors here are little-endian */
+}
+
 /* The masks of the 128 channels from 8 * block on. */
 static inline void vf_dropout_block(const struct syi_dropout *d, uint32_t row, uint32_t position,
                                     uint32_t block, float mask[8 * SYCPU_LANES])
 {
-    static const int32_t lane[SYCPU_LANES] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-    uint32_t words[4][SYCPU_LANES], in_order[SYCPU_LANES][4];
-    uint16_t bits[8 * SYCPU_LANES]; /* low halves first: all processors of this file are little-endian */
-    vi c[4] = {vf_iset((int32_t)d->step), vf_iset((int32_t)row), vf_iset((int32_t)position),
-               vf_iadd(vf_iset((int32_t)block), vf_iload(lane))};
-    vf_philox(c, d->key);
-    for (int w = 0; w < 4; w++) vf_istore((int32_t *)words[w], c[w]);
-    for (int l = 0; l < SYCPU_LANES; l++)
-        for (int w = 0; w < 4; w++) in_order[l][w] = words[w][l];
-    memcpy(bits, in_order, sizeof bits);
+    uint16_t bits[8 * SYCPU_LANES];
+    vf_channel_bits(d->key, d->step, row, position, block, bits);
     for (int i = 0; i < 8 * SYCPU_LANES; i++) mask[i] = bits[i] >= d->threshold ? d->scale : 0.0f;
 }
 
@@ -621,6 +628,19 @@ static inline void vf_dropout_mask(const struct syi_dropout *d, uint32_t row, ui
         count = 8 * SYCPU_LANES - skip < n - i ? 8 * SYCPU_LANES - skip : n - i;
         vf_dropout_block(d, row, position, (uint32_t)((first + i) / 8), block);
         memcpy(mask + i, block + skip, (size_t)count * sizeof *mask);
+    }
+}
+
+/* syi_jitter_factors. */
+static inline void vf_jitter_factors(const struct syi_jitter *j, uint32_t row, uint32_t position,
+                                     int64_t first, int64_t n, float *factor)
+{
+    uint16_t bits[8 * SYCPU_LANES];
+    for (int64_t i = 0, count; i < n; i += count) {
+        int64_t skip = (first + i) % 8;
+        count = 8 * SYCPU_LANES - skip < n - i ? 8 * SYCPU_LANES - skip : n - i;
+        vf_channel_bits(j->key, j->step, row, position, (uint32_t)((first + i) / 8), bits);
+        for (int64_t c = 0; c < count; c++) factor[i + c] = syi_jitter_factor(j->amount, bits[skip + c]);
     }
 }
 

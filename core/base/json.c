@@ -67,7 +67,11 @@ static int read_unicode(struct reader *r, char **out)
         if (low < 0xdc00 || low > 0xdfff) return fail(r, "half a surrogate pair");
         code = 0x10000 + ((code - 0xd800) << 10) + (low - 0xdc00);
     }
-    if (code == 0) return fail(r, "a NUL character in a string is not accepted");
+    if (code == 0) { /* strings end at a NUL, so it becomes two bytes that UTF-8 does not use */
+        memcpy(*out, "\xc0\x80", 2);
+        *out += 2;
+        return SY_OK;
+    }
     int length = syi_utf8_encode((uint32_t)code, *out);
     if (length == 0) return fail(r, "half a surrogate pair");
     *out += length;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Philox-4x32-10 (Salmon, Moraes, Dror, Shaw: Parallel random numbers: as easy as 1, 2, 3; SC 2011), and
- * dropout made from it as doc/numerics.md says. Scalar; backends/cpu/simd.h has 16 counters at once. */
+ * dropout and jitter made from it as doc/numerics.md says. Scalar; backends/cpu/simd.h has 16 counters at
+ * once. */
 #ifndef SYI_PHILOX_H
 #define SYI_PHILOX_H
 
@@ -30,6 +31,17 @@ static inline void syi_philox(const uint32_t counter[4], const uint32_t key[2], 
     out[3] = c3;
 }
 
+/* The 16 bits of a channel. words: of the channel's block of 8, made anew where a block or a run begins. */
+static inline uint32_t syi_channel_bits(const uint32_t counter[3], const uint32_t key[2], int64_t channel,
+                                        int run_begins, uint32_t words[4])
+{
+    if (run_begins || channel % 8 == 0) {
+        const uint32_t whole[4] = {counter[0], counter[1], counter[2], (uint32_t)(channel / 8)};
+        syi_philox(whole, key, words);
+    }
+    return words[channel % 8 / 2] >> (channel % 2 * 16) & 0xffffu;
+}
+
 /* What a dropout needs besides the address of an element. */
 struct syi_dropout {
     uint32_t key[2];    /* seed low word, site */
@@ -53,19 +65,42 @@ static inline struct syi_dropout syi_dropout_init(const int64_t *rng, int64_t si
 static inline void syi_dropout_mask(const struct syi_dropout *d, uint32_t row, uint32_t position,
                                     int64_t first, int64_t n, float *mask)
 {
+    const uint32_t counter[3] = {d->step, row, position};
     uint32_t words[4];
-    for (int64_t i = 0; i < n; i++) {
-        int64_t channel = first + i;
-        if (i == 0 || channel % 8 == 0) {
-            const uint32_t counter[4] = {d->step, row, position, (uint32_t)(channel / 8)};
-            syi_philox(counter, d->key, words);
-        }
-        uint32_t bits = words[channel % 8 / 2] >> (channel % 2 * 16) & 0xffffu;
-        mask[i] = bits >= d->threshold ? d->scale : 0.0f;
-    }
+    for (int64_t i = 0; i < n; i++)
+        mask[i] =
+            syi_channel_bits(counter, d->key, first + i, i == 0, words) >= d->threshold ? d->scale : 0.0f;
 }
 
 /* The only way a mask is applied: dropped values are +0, whatever they were. */
 #define SYI_DROP(value, mask) ((mask) != 0 ? (value) * (mask) : 0)
+
+/* What a jitter needs besides the address of an element. */
+struct syi_jitter {
+    uint32_t key[2]; /* seed low word, site */
+    uint32_t step;   /* counter word 0 */
+    float amount;    /* in [0, 1) */
+};
+
+static inline struct syi_jitter syi_jitter_init(const int64_t *rng, int64_t site, float amount)
+{
+    return (struct syi_jitter){{(uint32_t)rng[0], (uint32_t)site}, (uint32_t)rng[1], amount};
+}
+
+/* The factor that 16 bits give: all but the product and the sum behind it are exact. */
+static inline float syi_jitter_factor(float amount, uint32_t bits)
+{
+    return 1.0f + amount * ((float)(2 * (int32_t)bits - 65535) * 0x1p-16f);
+}
+
+/* factor[i] of global channels first .. first + n - 1. */
+static inline void syi_jitter_factors(const struct syi_jitter *j, uint32_t row, uint32_t position,
+                                      int64_t first, int64_t n, float *factor)
+{
+    const uint32_t counter[3] = {j->step, row, position};
+    uint32_t words[4];
+    for (int64_t i = 0; i < n; i++)
+        factor[i] = syi_jitter_factor(j->amount, syi_channel_bits(counter, j->key, first + i, i == 0, words));
+}
 
 #endif

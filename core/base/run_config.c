@@ -50,8 +50,12 @@ const struct syi_option *syi_config_options(size_t *n)
 
 const struct syi_option *syi_config_find(const char *key)
 {
-    for (size_t i = 0; i < SYI_COUNT(options); i++)
+    int alone = !strchr(key, '.'); /* of [run] */
+    for (size_t i = 0; i < SYI_COUNT(options); i++) {
         if (strcmp(options[i].key, key) == 0) return &options[i];
+        if (alone && strcmp(options[i].section, "run") == 0 && strcmp(options[i].name, key) == 0)
+            return &options[i];
+    }
     return NULL;
 }
 
@@ -92,6 +96,7 @@ int syi_config_defaults(struct syi_config *config, struct sy_error *err)
     return SY_OK;
 }
 
+/* Before the first section of a file, and in --set, a key of [run] may stand alone: compat = "t5x". */
 int syi_config_set(struct syi_config *config, const char *assignment, struct sy_error *err)
 {
     char key[128], reason[SYI_REASON];
@@ -213,6 +218,15 @@ static int check_positions(const struct syi_config *config, struct sy_error *err
     return SY_OK;
 }
 
+/* Byte ids are the 256 bytes behind padding, end and unknown (core/data/vocabulary.h). */
+static int check_vocabulary(const struct syi_config *config, struct sy_error *err)
+{
+    if (config->model.vocab_size >= 259) return SY_OK;
+    return syi_error(err, SY_EINVAL,
+                     "model.vocab_size=%" PRId64 " is less than the 259 ids of the byte vocabulary",
+                     config->model.vocab_size);
+}
+
 static int check_batch(const struct syi_config *config, struct sy_error *err)
 {
     int64_t batch = config->data.batch_size, parts = config->train.microbatches,
@@ -269,7 +283,7 @@ static int check_run(const struct syi_config *config, struct sy_error *err)
 int syi_config_validate(const struct syi_config *config, struct sy_error *err)
 {
     int (*const checks[])(const struct syi_config *, struct sy_error *) = {
-        check_run, check_positions, check_moe, check_batch, check_buckets};
+        check_run, check_vocabulary, check_positions, check_moe, check_batch, check_buckets};
     for (size_t i = 0; i < SYI_COUNT(checks); i++) {
         int status = checks[i](config, err);
         if (status != SY_OK) return status;

@@ -22,7 +22,61 @@
     X(SYI_SPARSE_TOP, "TOP")                                                                                 \
     X(SYI_SPARSE_BOTTOM, "BOTTOM")                                                                           \
     X(SYI_SPARSE_MIDDLE, "MIDDLE")
-#define SYI_ROUTER_MAP(X)     X(SYI_ROUTER_TOKENS_CHOOSE_MASKED, "tokens_choose_masked")
+#define SYI_EXPERT_MLP_MAP(X)                                                                                \
+    X(SYI_EXPERT_MLP_MODEL, "model")                                                                         \
+    X(SYI_EXPERT_MLP_GELU_LINEAR, "gelu,linear")                                                             \
+    X(SYI_EXPERT_MLP_RELU_LINEAR, "relu,linear")                                                             \
+    X(SYI_EXPERT_MLP_SILU_LINEAR, "silu,linear")                                                             \
+    X(SYI_EXPERT_MLP_GELU, "gelu")                                                                           \
+    X(SYI_EXPERT_MLP_RELU, "relu")
+#define SYI_ROUTER_MAP(X)                                                                                    \
+    X(SYI_ROUTER_TOKENS_CHOOSE_MASKED, "tokens_choose_masked")                                               \
+    X(SYI_ROUTER_TOKENS_CHOOSE_SCATTER, "tokens_choose_scatter")                                             \
+    X(SYI_ROUTER_EXPERTS_CHOOSE_MASKED, "experts_choose_masked")
+#define SYI_DECODER_ROUTER_MAP(X)                                                                            \
+    X(SYI_DECODER_ROUTER_SAME, "same")                                                                       \
+    X(SYI_DECODER_ROUTER_TOKENS_CHOOSE_MASKED, "tokens_choose_masked")                                       \
+    X(SYI_DECODER_ROUTER_TOKENS_CHOOSE_SCATTER, "tokens_choose_scatter")                                     \
+    X(SYI_DECODER_ROUTER_EXPERTS_CHOOSE_MASKED, "experts_choose_masked")
+#define SYI_REDUCTION_MAP(X)                                                                                 \
+    X(SYI_REDUCTION_MEAN, "mean")                                                                            \
+    X(SYI_REDUCTION_SUM, "sum")
+#define SYI_FACTOR_MAP(X)                                                                                    \
+    X(SYI_FACTOR_NONE, "none")                                                                               \
+    X(SYI_FACTOR_STANDARD, "standard")                                                                       \
+    X(SYI_FACTOR_MOE, "moe")
+/* Behaviours with two sides, in this order: by run.compat, switchyard's, T5X's (base/compat.h). */
+#define SYI_COMPAT_MAP(X)                                                                                    \
+    X(SYI_COMPAT_NONE, "none")                                                                               \
+    X(SYI_COMPAT_T5X, "t5x")
+#define SYI_MASKED_ROW_MAP(X)                                                                                \
+    X(SYI_MASKED_ROW_AUTO, "auto")                                                                           \
+    X(SYI_MASKED_ROW_ZERO, "zero")                                                                           \
+    X(SYI_MASKED_ROW_UNIFORM, "uniform")
+#define SYI_PADDING_MASK_MAP(X)                                                                              \
+    X(SYI_PADDING_MASK_AUTO, "auto")                                                                         \
+    X(SYI_PADDING_MASK_TARGETS, "targets")                                                                   \
+    X(SYI_PADDING_MASK_INPUTS, "inputs")
+#define SYI_IGNORE_PADDING_MAP(X)                                                                            \
+    X(SYI_IGNORE_PADDING_AUTO, "auto")                                                                       \
+    X(SYI_IGNORE_PADDING_TRUE, "true")                                                                       \
+    X(SYI_IGNORE_PADDING_FALSE, "false")
+#define SYI_GROUP_BY_MAP(X)                                                                                  \
+    X(SYI_GROUP_BY_AUTO, "auto")                                                                             \
+    X(SYI_GROUP_BY_ROWS, "rows")                                                                             \
+    X(SYI_GROUP_BY_TOKENS, "tokens")
+#define SYI_REAL_OR_ALL_MAP(X)                                                                               \
+    X(SYI_TOKENS_AUTO, "auto")                                                                               \
+    X(SYI_TOKENS_REAL, "real")                                                                               \
+    X(SYI_TOKENS_ALL, "all")
+#define SYI_PADDING_TARGETS_MAP(X)                                                                           \
+    X(SYI_PADDING_TARGETS_AUTO, "auto")                                                                      \
+    X(SYI_PADDING_TARGETS_IGNORED, "ignored")                                                                \
+    X(SYI_PADDING_TARGETS_TRAINED, "trained")
+#define SYI_NORMALIZER_MAP(X)                                                                                \
+    X(SYI_NORMALIZER_AUTO, "auto")                                                                           \
+    X(SYI_NORMALIZER_BATCH, "batch")                                                                         \
+    X(SYI_NORMALIZER_MICROBATCH, "microbatch")
 #define SYI_TASK_MAP(X)       X(SYI_TASK_TSV, "tsv")
 #define SYI_VOCABULARY_MAP(X) X(SYI_VOCABULARY_KIND_BYTES, "bytes")
 #define SYI_SCHEDULE_MAP(X)                                                                                  \
@@ -30,7 +84,9 @@
     X(SYI_SCHEDULE_LINEAR, "linear")                                                                         \
     X(SYI_SCHEDULE_RSQRT, "rsqrt")                                                                           \
     X(SYI_SCHEDULE_COSINE, "cosine")
-#define SYI_OPTIMIZER_MAP(X) X(SYI_OPTIMIZER_ADAMW, "adamw")
+#define SYI_OPTIMIZER_MAP(X)                                                                                 \
+    X(SYI_OPTIMIZER_ADAMW, "adamw")                                                                          \
+    X(SYI_OPTIMIZER_ADAFACTOR, "adafactor")
 #define SYI_METRIC_MAP(X)                                                                                    \
     X(SYI_METRIC_LOSS, "loss")                                                                               \
     X(SYI_METRIC_WER, "wer")                                                                                 \
@@ -47,7 +103,19 @@
 #define SYI_CHOICES(map)                    map(SYI_CHOICE_TEXT) /* "|gelu,linear|relu,linear|..." */
 enum { SYI_MLP_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_SPARSE_MAP(SYI_CHOICE_CONSTANT) };
+enum { SYI_EXPERT_MLP_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_ROUTER_MAP(SYI_CHOICE_CONSTANT) };
+enum { SYI_DECODER_ROUTER_MAP(SYI_CHOICE_CONSTANT) };
+enum { SYI_REDUCTION_MAP(SYI_CHOICE_CONSTANT) };
+enum { SYI_FACTOR_MAP(SYI_CHOICE_CONSTANT) };
+enum { SYI_COMPAT_MAP(SYI_CHOICE_CONSTANT) };
+enum { SYI_MASKED_ROW_MAP(SYI_CHOICE_CONSTANT) };
+enum { SYI_PADDING_MASK_MAP(SYI_CHOICE_CONSTANT) };
+enum { SYI_IGNORE_PADDING_MAP(SYI_CHOICE_CONSTANT) };
+enum { SYI_GROUP_BY_MAP(SYI_CHOICE_CONSTANT) };
+enum { SYI_REAL_OR_ALL_MAP(SYI_CHOICE_CONSTANT) };
+enum { SYI_PADDING_TARGETS_MAP(SYI_CHOICE_CONSTANT) };
+enum { SYI_NORMALIZER_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_TASK_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_VOCABULARY_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_SCHEDULE_MAP(SYI_CHOICE_CONSTANT) };

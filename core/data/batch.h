@@ -37,10 +37,12 @@ struct syi_batch {
     int32_t *decoder_targets; /* (R, T) tokens, end token, zeros */
     int32_t *decoder_inputs;  /* (R, T) decoder_targets shifted right by one, 0 first (end token at the first
                                  pad) */
-    float *loss_weights;      /* (R, T) 1 where decoder_targets is not padding */
+    float *loss_weights;      /* (R, T) 1 where decoder_targets is not padding; NULL: none are given */
     int32_t *input_lengths;   /* (R) with the end token, 0 for a padding row */
     int32_t *target_lengths;  /* (R) likewise */
-    int32_t *items;           /* (R) the example or item of the row, -1 for a padding row */
+    const int32_t *encoder_segments,
+        *decoder_segments; /* (R, L), (R, T) of packed rows, 0: padding; else NULL */
+    int32_t *items;        /* (R) the example or item of the row, -1 for a padding row */
 };
 
 /* Memory for batches of `rows` rows of any of the buckets; the only allocation. */

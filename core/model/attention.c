@@ -55,29 +55,33 @@ int syi_relative_bias(struct syi_build *b)
 static struct syi_attention common(struct syi_build *b)
 {
     const struct syi_config *c = b->config;
-    return (struct syi_attention){.bias = -1,
-                                  .rng = b->rng,
-                                  .position = -1,
-                                  .heads = c->model.num_heads,
-                                  .head_dim = c->model.head_dim,
-                                  .max_distance = c->model.relpos_max_distance,
-                                  .site = b->sites++,
-                                  .rate = b->training ? c->model.dropout_rate : 0};
+    struct syi_attention a = SYI_NO_ATTENTION;
+    a.rng = b->rng;
+    a.heads = c->model.num_heads;
+    a.head_dim = c->model.head_dim;
+    a.max_distance = c->model.relpos_max_distance;
+    a.uniform = syi_compat(c, c->model.masked_row);
+    a.site = b->sites++;
+    a.rate = b->training ? c->model.dropout_rate : 0;
+    return a;
 }
 
-int syi_self_attention(struct syi_build *b, const char *name, int x, int lengths, int bias, int causal,
-                       const struct syi_cache *cache)
+int syi_self_attention(struct syi_build *b, const char *name, int x, const struct syi_real *real, int bias,
+                       int causal, const struct syi_cache *cache)
 {
     struct syi_attention a = common(b);
     int lse;
     syi_scope_push(b->p, "%s", name);
-    a.q_lengths = a.k_lengths = lengths;
+    a.q_lengths = a.k_lengths = real->lengths;
+    a.q_segments = a.k_segments = real->segments;
     a.bias = bias;
     a.causal = causal;
     a.bidirectional = !causal;
     if (cache) {
         SYI_AT(b->p);
         a.q = syi_matmul(b->p, x, query(b));
+        if (cache->rows >= 0)
+            syi_store(b->p, syi_cache_gather(b->p, cache->kv, cache->rows, cache->position), cache->kv);
         a.kv = syi_cache_append(b->p, cache->kv, key_value(b, x), cache->position);
         a.position = cache->position;
         a.k_lengths = a.q_lengths = cache->lengths;
@@ -100,18 +104,22 @@ int syi_cross_kv(struct syi_build *b, const char *name, int encoded)
     return kv;
 }
 
-int syi_cross_attention(struct syi_build *b, const char *name, int x, int kv, int x_lengths,
-                        int encoded_lengths)
+int syi_cross_attention(struct syi_build *b, const char *name, int x, int kv, const struct syi_real *real,
+                        const struct syi_real *encoded)
 {
     struct syi_attention a = common(b);
     int lse;
     syi_scope_push(b->p, "%s", name);
     SYI_AT(b->p);
-    a.q = syi_matmul(b->p, x, query(b));
+    int q = syi_matmul(b->p, x, query(b)), beams = b->decoding && b->shape.beams > 1;
+    a.q = beams ? syi_regroup(b->p, q, b->shape.rows, 1, syi_input_rows(&b->shape)) : q;
     a.kv = kv;
-    a.q_lengths = x_lengths;
-    a.k_lengths = encoded_lengths;
-    int y = output(b, syi_attention(b->p, &a, &lse));
+    a.q_lengths = b->decoding ? -1 : real->lengths;
+    a.q_segments = real->segments;
+    a.k_lengths = encoded->lengths;
+    a.k_segments = encoded->segments;
+    int seen = syi_attention(b->p, &a, &lse);
+    int y = output(b, beams ? syi_ungroup(b->p, seen, b->shape.rows, 1, q) : seen);
     syi_scope_pop(b->p);
     return y;
 }

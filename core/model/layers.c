@@ -108,14 +108,14 @@ int syi_packed_product(struct syi_build *b, int x, int n, const int *weights, in
     return syi_pack(b->p, n, part);
 }
 
-int syi_norm(struct syi_build *b, const char *name, int x, int lengths)
+int syi_norm(struct syi_build *b, const char *name, int x, int mask)
 {
     int64_t dim[1] = {b->config->model.d_model};
     uint8_t axis[1] = {SYI_AXIS_EMBED};
     syi_scope_push(b->p, "%s", name);
     SYI_AT(b->p);
     int scale = syi_build_param(b, "scale", 1, dim, axis, SYI_INIT_ONES, 1);
-    int y = syi_rms_norm(b->p, x, scale, lengths, b->config->model.layer_norm_epsilon);
+    int y = syi_rms_norm(b->p, x, scale, mask, b->config->model.layer_norm_epsilon);
     syi_scope_pop(b->p);
     return y;
 }
@@ -127,36 +127,47 @@ int syi_dropped(struct syi_build *b, int x)
     return syi_dropout(b->p, x, b->rng, b->sites++, b->config->model.dropout_rate);
 }
 
+struct syi_activations syi_activations(int mlp)
+{
+    static const struct syi_activations of[] = {[SYI_MLP_GELU_LINEAR] = {1, SY_GELU},
+                                                [SYI_MLP_RELU_LINEAR] = {1, SY_RELU},
+                                                [SYI_MLP_SILU_LINEAR] = {1, SY_SILU},
+                                                [SYI_MLP_GELU] = {0, SY_GELU},
+                                                [SYI_MLP_RELU] = {0, SY_RELU}};
+    return of[mlp];
+}
+
 /* Gated (wi_0, wi_1) or plain (wi) by model.mlp_activations; dropout inside, as flaxformer's MlpBlock. */
-int syi_mlp(struct syi_build *b, const char *name, int x)
+int syi_mlp_of(struct syi_build *b, const char *name, int x, int64_t width)
 {
     const struct syi_config *c = b->config;
-    int64_t in[2] = {c->model.d_model, c->model.d_ff}, out[2] = {c->model.d_ff, c->model.d_model};
+    int64_t in[2] = {c->model.d_model, width}, out[2] = {width, c->model.d_model};
     uint8_t in_axis[2] = {SYI_AXIS_EMBED, SYI_AXIS_MLP}, out_axis[2] = {SYI_AXIS_MLP, SYI_AXIS_EMBED};
     double scale = syi_build_init_scale(b);
     double in_std = sqrt(scale / (double)in[0]) / 0.87962566,
            out_std = sqrt(scale / (double)out[0]) / 0.87962566;
     double rate = b->training ? c->model.dropout_rate : 0;
-    static const uint8_t activations[] = {[SYI_MLP_GELU_LINEAR] = SY_GELU,
-                                          [SYI_MLP_RELU_LINEAR] = SY_RELU,
-                                          [SYI_MLP_SILU_LINEAR] = SY_SILU,
-                                          [SYI_MLP_GELU] = SY_GELU,
-                                          [SYI_MLP_RELU] = SY_RELU};
-    int activation = activations[c->model.mlp_activations], h;
+    struct syi_activations act = syi_activations((int)c->model.mlp_activations);
+    int h;
     syi_scope_push(b->p, "%s", name);
     SYI_AT(b->p);
-    if (c->model.mlp_activations <= SYI_MLP_SILU_LINEAR) {
+    if (act.gated) {
         int parts[2] = {syi_build_param(b, "wi_0/kernel", 2, in, in_axis, SYI_INIT_TRUNCATED_NORMAL, in_std),
                         syi_build_param(b, "wi_1/kernel", 2, in, in_axis, SYI_INIT_TRUNCATED_NORMAL, in_std)};
         int packed = syi_packed_product(b, x, 2, parts, -1);
-        h = syi_glu(b->p, packed, b->rng, -1, activation, b->sites++, rate);
+        h = syi_glu(b->p, packed, b->rng, -1, act.activation, b->sites++, rate);
     } else {
         int wi = syi_build_param(b, "wi/kernel", 2, in, in_axis, SYI_INIT_TRUNCATED_NORMAL, in_std);
-        h = syi_dropped(b, syi_activation(b->p, syi_matmul(b->p, x, wi), activation));
+        h = syi_dropped(b, syi_activation(b->p, syi_matmul(b->p, x, wi), act.activation));
     }
     SYI_AT(b->p);
     int y = syi_matmul(b->p, h,
                        syi_build_param(b, "wo/kernel", 2, out, out_axis, SYI_INIT_TRUNCATED_NORMAL, out_std));
     syi_scope_pop(b->p);
     return y;
+}
+
+int syi_mlp(struct syi_build *b, const char *name, int x)
+{
+    return syi_mlp_of(b, name, x, b->config->model.d_ff);
 }

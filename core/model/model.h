@@ -6,7 +6,8 @@
 #define SYI_MODEL_H
 
 #include "base/run_config.h"
-#include "program/program.h"
+#include "base/compat.h"
+#include "program/record.h"
 
 enum syi_init { SYI_INIT_NORMAL, SYI_INIT_TRUNCATED_NORMAL, SYI_INIT_UNIFORM, SYI_INIT_ONES };
 
@@ -33,6 +34,9 @@ struct syi_shape {
     int64_t target_length;   /* padded; decoding: the most tokens of an output */
     int64_t longest_length;  /* of any bucket: routing groups are sized by it */
     int64_t shortest_length; /* of any bucket: leaves of the batch are sized by it */
+    int packed;              /* 1: rows hold several examples, told apart by segments */
+    int64_t beams;           /* decode_step: beams of each input (rows = inputs x beams); 0: greedy */
+    int sampling;            /* decode_step: 1 yields logits instead of a choice */
 };
 
 enum { SYI_MAX_MOE_LAYERS = 256 };
@@ -49,6 +53,7 @@ struct syi_build {
     int sites;    /* dropout sites given out */
     int n_moe;
     int balance[SYI_MAX_MOE_LAYERS], z[SYI_MAX_MOE_LAYERS]; /* per layer, [1], normalised */
+    int64_t slots[SYI_MAX_MOE_LAYERS];                      /* places of all experts and groups */
 };
 
 /* ---- layers.c ---- */
@@ -64,41 +69,91 @@ int syi_build_param(struct syi_build *b, const char *name, int rank, const int64
  * whose x is small, packs the products instead of the weights: the same bits. */
 int syi_packed_product(struct syi_build *b, int x, int n, const int *weights, int counts);
 double syi_build_init_scale(const struct syi_build *b);
-int syi_norm(struct syi_build *b, const char *name, int x, int lengths);
+/* mask: [b, t], 0 where y shall be 0, or -1. */
+int syi_norm(struct syi_build *b, const char *name, int x, int mask);
 int syi_dropped(struct syi_build *b, int x);
 int syi_mlp(struct syi_build *b, const char *name, int x);
+/* The same of another width. */
+int syi_mlp_of(struct syi_build *b, const char *name, int x, int64_t width);
+struct syi_activations {
+    int gated, activation; /* activation(wi_0 x) * (wi_1 x), or activation(wi x) */
+};
+struct syi_activations syi_activations(int mlp); /* of model.mlp_activations */
 
 /* ---- attention.c ---- */
+
+/* Which positions of a stack are real. Attention goes by lengths or by segments, the other is -1. */
+struct syi_real {
+    int lengths;  /* int32 [rows] */
+    int segments; /* int32 [rows, length], 0: padding */
+    int mask;     /* [rows, length], for norms and routers; -1: all are real */
+};
 
 /* Where a decoding step reads and appends keys and values. */
 struct syi_cache {
     int kv;       /* [rows, length, 2 x columns] */
+    int rows;     /* int32 [rows]: whose entries a row takes over first, or -1 */
     int position; /* int32 [1] */
     int lengths;  /* int32 [rows]: keys to look at */
 };
 int syi_relative_bias(struct syi_build *b);
-int syi_self_attention(struct syi_build *b, const char *name, int x, int lengths, int bias, int causal,
-                       const struct syi_cache *cache);
+int syi_self_attention(struct syi_build *b, const char *name, int x, const struct syi_real *real, int bias,
+                       int causal, const struct syi_cache *cache);
 /* Keys and values of the encoder's output for one decoder layer. */
 int syi_cross_kv(struct syi_build *b, const char *name, int encoded);
-int syi_cross_attention(struct syi_build *b, const char *name, int x, int kv, int x_lengths,
-                        int encoded_lengths);
+int syi_cross_attention(struct syi_build *b, const char *name, int x, int kv, const struct syi_real *real,
+                        const struct syi_real *encoded);
 
 /* ---- moe.c ---- */
 
 int syi_is_sparse_layer(int layout, int layer, int layers, int sparse);
-/* normaliser: scalar [1], tokens over which the auxiliary losses are averaged; -1 where no losses are wanted.
- */
-int syi_moe(struct syi_build *b, const char *name, int x, int lengths, int normaliser);
+/* How the tokens of a layer are routed. */
+struct syi_router {
+    int type;        /* enum of SYI_ROUTER_MAP */
+    int prioritized; /* batch prioritised */
+    int mask;        /* [b, t], 0: padding; -1: all tokens are real */
+    int normalizer;  /* [1], real tokens the losses are averaged over; -1: no losses are wanted */
+};
+/* Outputs per layer, where losses are wanted, named experts/LAYER/: chosen, kept (int64 [experts]), tokens
+ * (int64 [1], those with a place), confidence (sum of all weights), auxiliary_loss and router_z_loss (before
+ * their factors). */
+int syi_moe(struct syi_build *b, const char *name, int x, const struct syi_router *router);
+
+/* ---- router.c ---- */
+
+/* Routing groups of a tensor [rows, length, embed] (doc/numerics.md, compat: T5X's). */
+struct syi_groups {
+    int by_tokens;          /* 1: regrouped to [count, tokens] */
+    int64_t rows, length;   /* padded, by_tokens */
+    int64_t count, tokens;  /* groups, tokens of each */
+    int64_t group_rows;     /* rows of a group, after regrouping */
+    int64_t capacity;       /* places of an expert in a group */
+    int64_t slots;          /* of all experts and groups, before capacity is cut to what can come */
+    double capacity_factor; /* the kernel computes capacity from real tokens; 0: capacity it is */
+};
+int syi_groups(const struct syi_build *b, int type, int64_t rows, int64_t length, struct syi_groups *groups,
+               struct sy_error *err) SYI_MUST_CHECK;
+
+struct syi_routed {
+    struct syi_routing routing;
+    int gate;       /* [b, t, k] */
+    int balance, z; /* [1] each, normalised; -1: no losses wanted */
+};
+/* x: grouped tokens; the mask of `router` lies as they do. In the scope of the layer. */
+struct syi_routed syi_route_tokens(struct syi_build *b, int x, const struct syi_router *router,
+                                   const struct syi_groups *groups);
 
 /* ---- t5.c ---- */
 
 /* What batches bring; names are those of the program's inputs. */
 struct syi_inputs {
-    int encoder_ids, decoder_inputs, decoder_targets, loss_weights, input_lengths, target_lengths;
-    int loss_norm, input_norm, target_norm; /* scalars: tokens of the whole batch */
+    int encoder_ids, decoder_inputs, decoder_targets, loss_weights;
+    struct syi_real encoder, decoder;
+    int loss_norm, input_norm, target_norm; /* scalars: what sums over tokens are divided by */
 };
-int syi_encoder(struct syi_build *b, int ids, int lengths, int normaliser);
+/* Whether attention goes by segments instead of lengths. */
+int syi_uses_segments(const struct syi_config *config, const struct syi_shape *shape);
+int syi_encoder(struct syi_build *b, const struct syi_inputs *in);
 /* Leaves what every decoding step reads of the encoder's output in carry tensors. */
 void syi_encode_for_decoding(struct syi_build *b, int encoded);
 int syi_decoder_logits(struct syi_build *b, int ids, int encoded, const struct syi_inputs *in);
@@ -125,8 +180,13 @@ int syi_record_eval(const struct syi_config *config, const struct syi_shape *sha
 int syi_record_encode(const struct syi_config *config, const struct syi_shape *shape,
                       struct syi_params *params, struct syi_program **program,
                       struct sy_error *err) SYI_MUST_CHECK;
+/* Rows of a batch of inputs: shape->rows is inputs x beams for decode_step. */
+int64_t syi_input_rows(const struct syi_shape *shape);
 /* One token: inputs "decode/token" int32 [rows, 1], "decode/position" int32 [1], "decode/lengths" int32
- * [rows] (position + 1); output "decode/next" int32 [rows, 1]. */
+ * [rows] (position + 1). Greedy: output "decode/next" int32 [rows, 1]. shape->sampling: "decode/logits"
+ * [rows, 1, vocab]. Else, for beam search, inputs "decode/rows" int32 [rows] (whose cache a row continues)
+ * and "decode/add" [rows, 1], outputs "decode/top_value" and "decode/top_id" [rows, 1, 2 x beams]: the
+ * largest of add + log softmax. */
 int syi_record_decode_step(const struct syi_config *config, const struct syi_shape *shape,
                            struct syi_params *params, struct syi_program **program,
                            struct sy_error *err) SYI_MUST_CHECK;

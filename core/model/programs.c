@@ -11,10 +11,14 @@
 
 int syi_model_check(const struct syi_config *c, struct sy_error *err)
 {
-    if (c->moe.num_experts && c->model.mlp_activations > SYI_MLP_SILU_LINEAR)
-        return syi_error(err, SY_EUNSUPPORTED,
-                         "model.mlp_activations: experts need a gated MLP here, one of gelu,linear | "
-                         "relu,linear | silu,linear");
+    int decoder_router =
+        c->moe.decoder_router_type ? (int)c->moe.decoder_router_type - 1 : (int)c->moe.router_type;
+    if (c->moe.num_experts && c->moe.num_decoder_sparse_layers &&
+        decoder_router == SYI_ROUTER_EXPERTS_CHOOSE_MASKED && c->run.compat != SYI_COMPAT_T5X)
+        return syi_error(
+            err, SY_EINVAL,
+            "moe.decoder_router_type: where experts choose, a token's output depends on later ones: "
+            "take tokens_choose_masked, or run.compat = t5x to do as T5X does");
     const int64_t layers[2] = {c->model.num_encoder_layers, c->model.num_decoder_layers};
     const int64_t sparse[2] = {c->moe.num_encoder_sparse_layers, c->moe.num_decoder_sparse_layers};
     const int layout[2] = {(int)c->moe.encoder_sparse_layout, (int)c->moe.decoder_sparse_layout};
@@ -60,6 +64,25 @@ static int bucket_input(struct syi_build *b, const char *what, int dtype, int64_
     return input(b, name, dtype, length ? 2 : 1, b->shape.rows, length);
 }
 
+int syi_uses_segments(const struct syi_config *config, const struct syi_shape *shape)
+{
+    return shape->packed || syi_compat(config, config->model.masked_row) ||
+           syi_compat(config, config->model.padding_mask);
+}
+
+/* Real positions of one side, "encoder" or "decoder"; mask: whether norms and routers need one. */
+static struct syi_real real_inputs(struct syi_build *b, const char *side, int64_t length, int mask)
+{
+    struct syi_real real = {-1, -1, -1};
+    char what[32];
+    int segments = syi_uses_segments(b->config, &b->shape);
+    snprintf(what, sizeof what, segments ? "%s_segments" : "%s_lengths", side);
+    *(segments ? &real.segments : &real.lengths) = bucket_input(b, what, SY_I32, segments ? length : 0);
+    snprintf(what, sizeof what, "%s_mask", side);
+    if (mask) real.mask = bucket_input(b, what, SY_F32, length);
+    return real;
+}
+
 static struct syi_inputs training_inputs(struct syi_build *b)
 {
     const struct syi_shape *s = &b->shape;
@@ -68,13 +91,14 @@ static struct syi_inputs training_inputs(struct syi_build *b)
         .decoder_inputs = bucket_input(b, "decoder_inputs", SY_I32, s->target_length),
         .decoder_targets = bucket_input(b, "decoder_targets", SY_I32, s->target_length),
         .loss_weights = bucket_input(b, "loss_weights", SY_F32, s->target_length),
-        .input_lengths = bucket_input(b, "input_lengths", SY_I32, 0),
-        .target_lengths = bucket_input(b, "target_lengths", SY_I32, 0),
+        .encoder = real_inputs(b, "encoder", s->input_length, 1),
+        .decoder = real_inputs(b, "decoder", s->target_length, 1),
         .loss_norm = scalar(b, "loss_norm", SY_F32, 1),
         .input_norm = scalar(b, "input_norm", SY_F32, 1),
         .target_norm = scalar(b, "target_norm", SY_F32, 1),
     };
-    if (b->training && b->config->model.dropout_rate > 0) b->rng = scalar(b, "rng", SY_I64, 4);
+    if (b->training && (b->config->model.dropout_rate > 0 || b->config->moe.jitter_noise > 0))
+        b->rng = scalar(b, "rng", SY_I64, 4);
     return in;
 }
 
@@ -104,13 +128,14 @@ static int end(struct syi_build *b, int status, struct syi_program **program, st
     return status;
 }
 
-/* factor x mean over MoE layers, an output; or -1 in a dense model. */
-static int mean_of_layers(struct syi_build *b, const int *layer, double factor, const char *name)
+/* factor x mean (or sum) over MoE layers, an output; or -1 in a dense model. */
+static int join_layers(struct syi_build *b, const int *layer, double factor, const char *name)
 {
+    double parts = b->config->moe.aux_loss_reduction == SYI_REDUCTION_SUM ? 1 : b->n_moe;
     if (!b->n_moe) return -1;
     int sum = layer[0];
     for (int i = 1; i < b->n_moe; i++) sum = syi_map2(b->p, SY_MAP_ADD, sum, layer[i]);
-    int mean = syi_map1(b->p, SY_MAP_MULS, sum, factor / b->n_moe);
+    int mean = syi_map1(b->p, SY_MAP_MULS, sum, factor / parts);
     syi_output(b->p, mean, name);
     return mean;
 }
@@ -122,7 +147,7 @@ static int forward_loss(struct syi_build *b)
     struct syi_program *p = b->p;
     const struct syi_config *c = b->config;
     struct syi_inputs in = training_inputs(b);
-    int encoded = syi_encoder(b, in.encoder_ids, in.input_lengths, in.input_norm);
+    int encoded = syi_encoder(b, &in);
     int logits = syi_decoder_logits(b, in.decoder_inputs, encoded, &in);
     syi_scope_push(p, "loss");
     SYI_AT(p);
@@ -130,8 +155,8 @@ static int forward_loss(struct syi_build *b)
         syi_xent(p, logits, in.decoder_targets, in.loss_weights, c->loss.label_smoothing, c->loss.z_loss);
     int sum = syi_total(p, x.loss), z = syi_total(p, x.z), correct = syi_total(p, x.correct);
     int loss = syi_map2(p, SY_MAP_DIV, sum, in.loss_norm);
-    int auxiliary = mean_of_layers(b, b->balance, c->moe.aux_loss_factor, "auxiliary_loss");
-    int router_z = mean_of_layers(b, b->z, c->moe.router_z_loss_factor, "router_z_loss");
+    int auxiliary = join_layers(b, b->balance, c->moe.aux_loss_factor, "auxiliary_loss");
+    int router_z = join_layers(b, b->z, c->moe.router_z_loss_factor, "router_z_loss");
     SYI_AT(p);
     if (auxiliary >= 0) loss = syi_map2(p, SY_MAP_ADD, syi_map2(p, SY_MAP_ADD, loss, auxiliary), router_z);
     syi_output(p, sum, "loss_sum");
@@ -196,28 +221,63 @@ int syi_record_encode(const struct syi_config *config, const struct syi_shape *s
                       struct syi_params *params, struct syi_program **program, struct sy_error *err)
 {
     struct syi_build b;
-    int status = begin(&b, "encode", config, shape, params, err);
+    struct syi_shape inputs = *shape;
+    inputs.rows = syi_input_rows(shape);
+    inputs.beams = 0;
+    int status = begin(&b, "encode", config, &inputs, params, err);
     if (status) return status;
-    int ids = bucket_input(&b, "encoder_ids", SY_I32, shape->input_length);
-    int lengths = bucket_input(&b, "input_lengths", SY_I32, 0);
-    syi_encode_for_decoding(&b, syi_encoder(&b, ids, lengths, -1));
+    struct syi_inputs in = {.encoder_ids = bucket_input(&b, "encoder_ids", SY_I32, shape->input_length),
+                            .encoder = real_inputs(&b, "encoder", shape->input_length, 1),
+                            .input_norm = -1};
+    int encoded = syi_encoder(&b, &in);
+    syi_encode_for_decoding(&b, encoded);
+    char name[SYI_INPUT_NAME];
+    syi_input_name(name, "encoded", inputs.rows, shape->input_length);
+    syi_output(b.p, encoded, name);
     return end(&b, SY_OK, program, err);
+}
+
+int64_t syi_input_rows(const struct syi_shape *shape)
+{
+    return shape->beams > 1 ? shape->rows / shape->beams : shape->rows;
+}
+
+/* What a step leaves to the host: a choice, candidates, or logits. */
+static void decode_outputs(struct syi_build *b, int logits)
+{
+    struct syi_program *p = b->p;
+    int lse, id;
+    SYI_AT(p);
+    if (b->shape.sampling) {
+        syi_output(p, logits, "decode/logits");
+    } else if (b->shape.beams) {
+        int add = input(b, "decode/add", SY_F32, 2, b->shape.rows, 1);
+        int64_t most = b->config->model.vocab_size, k = 2 * b->shape.beams < most ? 2 * b->shape.beams : most;
+        syi_softmax(p, logits, &lse);
+        int score = syi_map2(p, SY_MAP_ADD, syi_map2(p, SY_MAP_SUB, logits, lse), add);
+        syi_output(p, syi_top_k(p, score, k, &id), "decode/top_value");
+        syi_output(p, id, "decode/top_id");
+    } else {
+        syi_output(p, syi_argmax(p, logits), "decode/next");
+    }
 }
 
 int syi_record_decode_step(const struct syi_config *config, const struct syi_shape *shape,
                            struct syi_params *params, struct syi_program **program, struct sy_error *err)
 {
     struct syi_build b;
+    struct syi_shape inputs = *shape;
     int status = begin(&b, "decode_step", config, shape, params, err);
     if (status) return status;
     b.decoding = 1;
     int token = input(&b, "decode/token", SY_I32, 2, shape->rows, 1);
     scalar(&b, "decode/position", SY_I32, 1);
-    struct syi_inputs in = {.target_lengths = input(&b, "decode/lengths", SY_I32, 1, shape->rows, 0),
-                            .input_lengths = bucket_input(&b, "input_lengths", SY_I32, 0),
+    if (shape->beams && !shape->sampling) input(&b, "decode/rows", SY_I32, 1, shape->rows, 0);
+    struct syi_inputs in = {.decoder = {input(&b, "decode/lengths", SY_I32, 1, shape->rows, 0), -1, -1},
                             .target_norm = -1};
-    int logits = syi_decoder_logits(&b, token, -1, &in);
-    SYI_AT(b.p);
-    syi_output(b.p, syi_argmax(b.p, logits), "decode/next");
+    b.shape.rows = syi_input_rows(&inputs);
+    in.encoder = real_inputs(&b, "encoder", shape->input_length, 0);
+    b.shape.rows = shape->rows;
+    decode_outputs(&b, syi_decoder_logits(&b, token, -1, &in));
     return end(&b, SY_OK, program, err);
 }

@@ -34,28 +34,51 @@ static int residual(struct syi_build *b, int x, int y)
     return syi_map2(b->p, SY_MAP_ADD, x, y);
 }
 
-static int feed_forward(struct syi_build *b, int x, int lengths, int sparse, int normaliser)
+/* The MLP of a layer: dense, or with `router` that of the experts and, in ST-MoE, a dense one behind it. */
+static int feed_forward(struct syi_build *b, int x, int mask, const struct syi_router *router)
 {
-    int h = syi_norm(b, "pre_mlp_layer_norm", x, lengths);
-    return residual(b, x, sparse ? syi_moe(b, "mlp", h, lengths, normaliser) : syi_mlp(b, "mlp", h));
+    int h = syi_norm(b, "pre_mlp_layer_norm", x, mask);
+    x = residual(b, x, router ? syi_moe(b, "mlp", h, router) : syi_mlp(b, "mlp", h));
+    if (!router || !b->config->moe.extra_mlp) return x;
+    h = syi_norm(b, "pre_extra_mlp_layer_norm", x, mask);
+    return residual(b, x, syi_mlp(b, "extra_mlp", h));
 }
 
-int syi_encoder(struct syi_build *b, int ids, int lengths, int normaliser)
+static struct syi_router encoder_router(const struct syi_build *b, const struct syi_inputs *in)
 {
+    return (struct syi_router){.type = (int)b->config->moe.router_type,
+                               .prioritized = b->config->moe.encoder_batch_prioritized_routing,
+                               .mask = in->encoder.mask,
+                               .normalizer = in->input_norm};
+}
+
+static struct syi_router decoder_router(const struct syi_build *b, const struct syi_inputs *in)
+{
+    int type = (int)b->config->moe.decoder_router_type;
+    return (struct syi_router){.type = type ? type - 1 : (int)b->config->moe.router_type,
+                               .prioritized = b->config->moe.decoder_batch_prioritized_routing,
+                               .mask = in->decoder.mask,
+                               .normalizer = in->target_norm};
+}
+
+int syi_encoder(struct syi_build *b, const struct syi_inputs *in)
+{
+    struct syi_router router = encoder_router(b, in);
+    const struct syi_real *real = &in->encoder;
     const struct syi_config *c = b->config;
     int layers = (int)c->model.num_encoder_layers;
     syi_scope_push(b->p, "encoder");
-    int x = embed(b, ids), bias = syi_relative_bias(b);
+    int x = embed(b, in->encoder_ids), bias = syi_relative_bias(b);
     for (int i = 0; i < layers; i++) {
         int sparse = c->moe.num_experts && syi_is_sparse_layer((int)c->moe.encoder_sparse_layout, i, layers,
                                                                (int)c->moe.num_encoder_sparse_layers);
         syi_scope_push(b->p, "layers_%d", i);
-        int h = syi_norm(b, "pre_attention_layer_norm", x, lengths);
-        x = residual(b, x, syi_self_attention(b, "attention", h, lengths, bias, 0, NULL));
-        x = feed_forward(b, x, lengths, sparse, normaliser);
+        int h = syi_norm(b, "pre_attention_layer_norm", x, real->mask);
+        x = residual(b, x, syi_self_attention(b, "attention", h, real, bias, 0, NULL));
+        x = feed_forward(b, x, real->mask, sparse ? &router : NULL);
         syi_scope_pop(b->p);
     }
-    x = syi_dropped(b, syi_norm(b, "encoder_norm", x, lengths));
+    x = syi_dropped(b, syi_norm(b, "encoder_norm", x, real->mask));
     syi_scope_pop(b->p);
     return x;
 }
@@ -80,7 +103,8 @@ static int cross_cache(struct syi_build *b, int layer)
 {
     char name[80];
     const struct syi_config *c = b->config;
-    int64_t dim[3] = {b->shape.rows, b->shape.input_length, 2 * c->model.num_heads * c->model.head_dim};
+    int64_t dim[3] = {b->decoding ? syi_input_rows(&b->shape) : b->shape.rows, b->shape.input_length,
+                      2 * c->model.num_heads * c->model.head_dim};
     uint8_t axis[3] = {SYI_AXIS_BATCH, SYI_AXIS_LENGTH, SYI_AXIS_HEADS};
     snprintf(name, sizeof name, "decode/cross/%lld/%d", (long long)b->shape.input_length, layer);
     return syi_tensor_add(b->p, name, SYI_CARRY, SY_F32, 3, dim, axis);
@@ -93,33 +117,35 @@ static struct syi_cache self_cache(struct syi_build *b, int layer, int position,
     int64_t dim[3] = {b->shape.rows, b->shape.target_length, 2 * c->model.num_heads * c->model.head_dim};
     uint8_t axis[3] = {SYI_AXIS_BATCH, SYI_AXIS_LENGTH, SYI_AXIS_HEADS};
     snprintf(name, sizeof name, "decode/self/%d", layer);
-    return (struct syi_cache){syi_tensor_add(b->p, name, SYI_CARRY, SY_F32, 3, dim, axis), position, lengths};
+    return (struct syi_cache){syi_tensor_add(b->p, name, SYI_CARRY, SY_F32, 3, dim, axis),
+                              syi_program_find(b->p, "decode/rows"), position, lengths};
 }
 
 int syi_decoder_logits(struct syi_build *b, int ids, int encoded, const struct syi_inputs *in)
 {
     const struct syi_config *c = b->config;
-    int layers = (int)c->model.num_decoder_layers, lengths = in->target_lengths, position = -1;
+    int layers = (int)c->model.num_decoder_layers, position = -1;
+    struct syi_router router = decoder_router(b, in);
+    const struct syi_real *real = &in->decoder;
     if (b->decoding) position = syi_program_find(b->p, "decode/position");
     syi_scope_push(b->p, "decoder");
     int x = embed(b, ids), bias = syi_relative_bias(b);
     for (int i = 0; i < layers; i++) {
         int sparse = c->moe.num_experts && syi_is_sparse_layer((int)c->moe.decoder_sparse_layout, i, layers,
                                                                (int)c->moe.num_decoder_sparse_layers);
-        struct syi_cache cache = {-1, -1, -1};
-        if (b->decoding) cache = self_cache(b, i, position, lengths);
+        struct syi_cache cache = {-1, -1, -1, -1};
+        if (b->decoding) cache = self_cache(b, i, position, real->lengths);
         syi_scope_push(b->p, "layers_%d", i);
-        int h = syi_norm(b, "pre_self_attention_layer_norm", x, b->decoding ? -1 : lengths);
-        x = residual(
-            b, x, syi_self_attention(b, "self_attention", h, lengths, bias, 1, b->decoding ? &cache : NULL));
-        h = syi_norm(b, "pre_cross_attention_layer_norm", x, b->decoding ? -1 : lengths);
-        int kv = b->decoding ? cross_cache(b, i) : syi_cross_kv(b, "encoder_decoder_attention", encoded);
+        int h = syi_norm(b, "pre_self_attention_layer_norm", x, real->mask);
         x = residual(b, x,
-                     syi_cross_attention(b, "encoder_decoder_attention", h, kv, lengths, in->input_lengths));
-        x = feed_forward(b, x, lengths, sparse, in->target_norm);
+                     syi_self_attention(b, "self_attention", h, real, bias, 1, b->decoding ? &cache : NULL));
+        h = syi_norm(b, "pre_cross_attention_layer_norm", x, real->mask);
+        int kv = b->decoding ? cross_cache(b, i) : syi_cross_kv(b, "encoder_decoder_attention", encoded);
+        x = residual(b, x, syi_cross_attention(b, "encoder_decoder_attention", h, kv, real, &in->encoder));
+        x = feed_forward(b, x, real->mask, sparse ? &router : NULL);
         syi_scope_pop(b->p);
     }
-    x = syi_dropped(b, syi_norm(b, "decoder_norm", x, b->decoding ? -1 : lengths));
+    x = syi_dropped(b, syi_norm(b, "decoder_norm", x, real->mask));
     int y = logits(b, x);
     syi_scope_pop(b->p);
     return y;

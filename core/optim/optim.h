@@ -9,21 +9,13 @@
 #include "base/run_config.h"
 #include "program/program.h"
 
-/* Scalars of the step, inputs of the update program; the host computes them in double (syi_optim_scalars). */
-struct syi_optim_inputs {
-    int learning_rate; /* "learning_rate" [1] */
-    int correction1;   /* "correction1" [1]: 1 / (1 - b1^t), t counts from 1 */
-    int correction2;   /* "correction2" [1] */
-};
-
 /* One parameter's way through a chain. */
 struct syi_optim {
     struct syi_program *p;
     const struct syi_config *config;
-    struct syi_optim_inputs in;
     int parameter; /* tensor */
     int ok;        /* [1]: 1 where the step may be written */
-    int transform; /* index in the chain: state names are "state/param_states/INDEX/NAME/PARAMETER" */
+    int transform; /* index in the chain */
 };
 
 /* Records a transform of `update`; returns the new update. */
@@ -39,12 +31,23 @@ const struct syi_optimizer *syi_optimizer_find(int optimizer);
 
 /* transforms.c */
 int syi_scale_by_adam(struct syi_optim *o, int update);
-int syi_add_decayed_weights(struct syi_optim *o, int update);
-int syi_scale_by_learning_rate(struct syi_optim *o, int update); /* and turns the sign: towards lower loss */
-/* State of the parameter at hand, shaped like it; zero before the first step. */
+int syi_add_decayed_weights(struct syi_optim *o, int update); /* before the learning rate */
+int syi_scale_by_learning_rate(struct syi_optim *o, int update);
+int syi_descend(struct syi_optim *o, int update); /* turns the sign: towards lower loss */
+/* Scalar [1] that the host sets for each step: a row of syi_optim_scalar_list. */
+int syi_optim_input(struct syi_program *p, const char *name);
+/* "state/param_states/INDEX/NAME/PARAMETER" (optax in T5X), shaped like the parameter; zero at first. */
 int syi_optim_state(struct syi_optim *o, const char *name);
+int syi_moving_mean(struct syi_program *p, int old, int value, double decay);
 /* Writes `value` to persistent tensor `to` if the step is ok, else keeps it. */
 void syi_optim_store(struct syi_optim *o, int value, int to);
+
+/* adafactor.c; state is "state/param_states/PARAMETER/SLOT", slots v_row and v_col or v, and m. */
+int syi_scale_by_factored_rms(struct syi_optim *o, int update);
+int syi_clip_by_rms(struct syi_optim *o, int update);
+int syi_scale_by_parameter_rms(struct syi_optim *o, int update);
+int syi_add_momentum(struct syi_optim *o, int update);
+int syi_decay_weights(struct syi_optim *o, int update); /* behind syi_descend */
 
 /* update.c: the program of a step: gradient norm over all parameters, finite check, clipping, the chain, the
  * parameters. Inputs: carry tensors "grad/NAME"; outputs "grad_norm", "ok". */
@@ -53,9 +56,14 @@ int syi_record_update(const struct syi_config *config, const struct syi_params *
                       const uint32_t *leaf_count, struct syi_program **program,
                       struct sy_error *err) SYI_MUST_CHECK;
 
-struct syi_optim_scalars {
-    float correction1, correction2;
+/* A value of the step for the input of that name; programs without it do not need it. */
+struct syi_optim_scalar {
+    const char *name;
+    float value;
 };
-struct syi_optim_scalars syi_optim_scalars(const struct syi_config *config, int64_t step); /* step from 0 */
+enum { SYI_OPTIM_SCALARS = 5 };
+/* At most max rows for the step (from 0), each computed in double; returns how many. */
+int syi_optim_scalar_list(const struct syi_config *config, int64_t step, double learning_rate,
+                          struct syi_optim_scalar *out, int max);
 
 #endif

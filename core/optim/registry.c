@@ -5,10 +5,14 @@
 #include "optim/optim.h"
 
 static const syi_transform_fn adamw[] = {syi_scale_by_adam, syi_add_decayed_weights,
-                                         syi_scale_by_learning_rate, NULL};
+                                         syi_scale_by_learning_rate, syi_descend, NULL};
+static const syi_transform_fn adafactor[] = {
+    syi_scale_by_factored_rms, syi_clip_by_rms, syi_scale_by_learning_rate, syi_scale_by_parameter_rms,
+    syi_add_momentum,          syi_descend,     syi_decay_weights,          NULL};
 
 static const struct syi_optimizer optimizers[] = {
     [SYI_OPTIMIZER_ADAMW] = {"adamw", adamw},
+    [SYI_OPTIMIZER_ADAFACTOR] = {"adafactor", adafactor},
 };
 
 const struct syi_optimizer *syi_optimizer_find(int optimizer)

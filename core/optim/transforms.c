@@ -5,6 +5,13 @@
 #include "optim/optim.h"
 #include "program/record.h"
 
+int syi_optim_input(struct syi_program *p, const char *name)
+{
+    int64_t one = 1;
+    int there = syi_program_find(p, name);
+    return there >= 0 ? there : syi_tensor_add(p, name, SYI_INPUT, SY_F32, 1, &one, NULL);
+}
+
 int syi_optim_state(struct syi_optim *o, const char *name)
 {
     char full[256];
@@ -21,7 +28,7 @@ void syi_optim_store(struct syi_optim *o, int value, int to)
 }
 
 /* decay * old + (1 - decay) * value */
-static int moving_mean(struct syi_program *p, int old, int value, double decay)
+int syi_moving_mean(struct syi_program *p, int old, int value, double decay)
 {
     return syi_map2(p, SY_MAP_ADD, syi_map1(p, SY_MAP_MULS, value, 1 - decay),
                     syi_map1(p, SY_MAP_MULS, old, decay));
@@ -33,10 +40,11 @@ int syi_scale_by_adam(struct syi_optim *o, int update)
     SYI_AT(p);
     int mu = syi_optim_state(o, "mu"), nu = syi_optim_state(o, "nu");
     int square = syi_map2(p, SY_MAP_MUL, update, update);
-    int new_mu = moving_mean(p, mu, update, o->config->train.adam_b1);
-    int new_nu = moving_mean(p, nu, square, o->config->train.adam_b2);
-    int mean = syi_map2(p, SY_MAP_MUL, new_mu, o->in.correction1);
-    int root = syi_map1(p, SY_MAP_SQRT, syi_map2(p, SY_MAP_MUL, new_nu, o->in.correction2), 0);
+    int new_mu = syi_moving_mean(p, mu, update, o->config->train.adam_b1);
+    int new_nu = syi_moving_mean(p, nu, square, o->config->train.adam_b2);
+    int mean = syi_map2(p, SY_MAP_MUL, new_mu, syi_optim_input(p, "correction1"));
+    int root =
+        syi_map1(p, SY_MAP_SQRT, syi_map2(p, SY_MAP_MUL, new_nu, syi_optim_input(p, "correction2")), 0);
     int result = syi_map2(p, SY_MAP_DIV, mean, syi_map1(p, SY_MAP_ADDS, root, o->config->train.adam_eps));
     syi_optim_store(o, new_mu, mu);
     syi_optim_store(o, new_nu, nu);
@@ -54,5 +62,11 @@ int syi_add_decayed_weights(struct syi_optim *o, int update)
 int syi_scale_by_learning_rate(struct syi_optim *o, int update)
 {
     SYI_AT(o->p);
-    return syi_map1(o->p, SY_MAP_NEG, syi_map2(o->p, SY_MAP_MUL, update, o->in.learning_rate), 0);
+    return syi_map2(o->p, SY_MAP_MUL, update, syi_optim_input(o->p, "learning_rate"));
+}
+
+int syi_descend(struct syi_optim *o, int update)
+{
+    SYI_AT(o->p);
+    return syi_map1(o->p, SY_MAP_NEG, update, 0);
 }

@@ -15,16 +15,9 @@ struct update {
     struct syi_program *p;
     const struct syi_config *config;
     const struct syi_params *params;
-    struct syi_optim_inputs in;
     int clip; /* [1]: factor on every gradient */
     int ok;   /* [1] */
 };
-
-static int scalar_input(struct syi_program *p, const char *name)
-{
-    int64_t one = 1;
-    return syi_tensor_add(p, name, SYI_INPUT, SY_F32, 1, &one, NULL);
-}
 
 /* Gradients of expert weights count num_experts times (T5X contrib/moe/trainer.py, pattern .*expert.*). */
 static double gradient_scale(const struct update *u, const char *name)
@@ -73,7 +66,7 @@ static void update_parameter(struct update *u, const struct syi_param *param)
     struct syi_program *p = u->p;
     p->layer = syi_program_intern(p, param->name);
     SYI_AT(p);
-    struct syi_optim o = {.p = p, .config = u->config, .in = u->in, .ok = u->ok};
+    struct syi_optim o = {.p = p, .config = u->config, .ok = u->ok};
     o.parameter = syi_tensor_add(p, param->name, SYI_PARAM, SY_F32, param->rank, param->dim, param->axis);
     int value = gradient(u, param);
     double scale = gradient_scale(u, param->name);
@@ -92,9 +85,6 @@ int syi_record_update(const struct syi_config *config, const struct syi_params *
     int status = syi_program_new("update", &u.p, err);
     if (status) return status;
     memcpy(u.p->leaf_count, leaf_count, sizeof u.p->leaf_count);
-    u.in.learning_rate = scalar_input(u.p, "learning_rate");
-    u.in.correction1 = scalar_input(u.p, "correction1");
-    u.in.correction2 = scalar_input(u.p, "correction2");
     u.p->layer = syi_program_intern(u.p, "global_norm");
     SYI_AT(u.p);
     int norm = global_norm(&u);
@@ -112,9 +102,19 @@ int syi_record_update(const struct syi_config *config, const struct syi_params *
     return status;
 }
 
-struct syi_optim_scalars syi_optim_scalars(const struct syi_config *config, int64_t step)
+int syi_optim_scalar_list(const struct syi_config *config, int64_t step, double learning_rate,
+                          struct syi_optim_scalar *out, int max)
 {
-    double t = (double)(step + 1);
-    return (struct syi_optim_scalars){(float)(1 / (1 - pow(config->train.adam_b1, t))),
-                                      (float)(1 / (1 - pow(config->train.adam_b2, t)))};
+    double t = (double)(step + 1), since = fmax(1, t - (double)config->train.step_offset);
+    double mixing = pow(since, -config->train.decay_rate);
+    const struct syi_optim_scalar all[SYI_OPTIM_SCALARS] = {
+        {"learning_rate", (float)learning_rate},
+        {"correction1", (float)(1 / (1 - pow(config->train.adam_b1, t)))},
+        {"correction2", (float)(1 / (1 - pow(config->train.adam_b2, t)))},
+        {"decay_rate", (float)(1 - mixing)},
+        {"mixing_rate", (float)mixing},
+    };
+    int n = max < SYI_OPTIM_SCALARS ? max : SYI_OPTIM_SCALARS;
+    for (int i = 0; i < n; i++) out[i] = all[i];
+    return n;
 }

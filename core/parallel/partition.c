@@ -370,11 +370,22 @@ static int partition_letters(struct pass *pass, const struct syi_op *op)
     return emit_op(pass, op, want);
 }
 
-/* tree_sum wants all blocks on every rank. */
+/* All blocks on every rank: tree_sum; groups of tokens that rows do not bound. */
 static int partition_whole_input(struct pass *pass, const struct syi_op *op)
 {
     struct layout want[SY_MAX_IN + SY_MAX_OUT];
     memset(want, 0, sizeof want);
+    return emit_op(pass, op, want);
+}
+
+/* tree_axis wants the axis whole; the others stay as they are declared. */
+static int partition_tree_axis(struct pass *pass, const struct syi_op *op)
+{
+    struct layout want[SY_MAX_IN + SY_MAX_OUT];
+    const struct sy_attr_axis *attr = syi_program_attr(pass->global, op);
+    want[0] = declared(pass, op->in[0]);
+    want[0].split[attr->dim] = 0;
+    want[SY_MAX_IN] = want[0];
     return emit_op(pass, op, want);
 }
 
@@ -416,7 +427,9 @@ static int partition_op(struct pass *pass, const struct syi_op *op)
     local->line = op->line;
     local->layer = syi_program_intern(local, syi_program_name(pass->global, op->layer));
     if (is_whole_shape(op->op)) return partition_whole_shape(pass, op);
-    if (op->op == SY_OP_TREE_SUM) return partition_whole_input(pass, op);
+    if (op->op == SY_OP_TREE_SUM || op->op == SY_OP_REGROUP || op->op == SY_OP_UNGROUP)
+        return partition_whole_input(pass, op);
+    if (op->op == SY_OP_TREE_AXIS) return partition_tree_axis(pass, op);
     return partition_letters(pass, op);
 }
 

@@ -210,7 +210,8 @@ static const struct leaf_place {
 } leaf_places[] = {
     {SY_OP_EMBED_GRAD, 0, 0},        {SY_OP_MATMUL, 0, 2},         {SY_OP_MATMUL_NT, 0, 2},
     {SY_OP_MATMUL_TN, 0, 0},         {SY_OP_GROUPED_MATMUL, 0, 3}, {SY_OP_GROUPED_MATMUL_NT, 0, 3},
-    {SY_OP_GROUPED_MATMUL_TN, 0, 1}, {SY_OP_RMS_NORM_GRAD, 1, 0},  {SY_OP_ATTENTION_GRAD, 7, 0},
+    {SY_OP_GROUPED_MATMUL_TN, 0, 1}, {SY_OP_RMS_NORM_GRAD, 1, 0},  {SY_OP_ATTENTION_GRAD, 8, 0},
+    {SY_OP_COLUMN_SUM, 0, 0},
 };
 
 static int check_leaf(struct check *c, const struct leaf_place *place)
@@ -230,6 +231,7 @@ static int check_groups(struct check *c, const struct extents *extents, int64_t 
 {
     int64_t rows = extents->of[26 + SYI_AXIS_BATCH], groups = extents->of[26 + SYI_AXIS_GROUP];
     int64_t buffer_groups = extents->of[26 + SYI_AXIS_EXPERT_GROUP];
+    if (!rows) return group_rows == 1 ? SY_OK : bad(c, "groups of %lld rows", (long long)group_rows);
     if (group_rows < 1) return bad(c, "groups of %lld rows", (long long)group_rows);
     if (!groups) groups = buffer_groups;
     if ((rows && groups && groups * group_rows != rows) || (buffer_groups && groups != buffer_groups))
@@ -269,6 +271,8 @@ static int check_attributes(struct check *c, const struct extents *extents)
     case SY_OP_ATTENTION: return check_attention(c, input(c, 0), output(c, 0));
     case SY_OP_ATTENTION_GRAD: return check_attention(c, input(c, 0), input(c, 8));
     case SY_OP_ROUTE: return check_groups(c, extents, ((const struct sy_attr_route *)attr)->group_rows);
+    case SY_OP_ROUTE_EXPERTS:
+        return check_groups(c, extents, ((const struct sy_attr_route_experts *)attr)->group_rows);
     case SY_OP_DISPATCH:
     case SY_OP_DISPATCH_GRAD:
     case SY_OP_COMBINE:
@@ -306,20 +310,27 @@ static int check_instr(struct check *c, const struct sy_attr_map *attr, int inde
         return bad(c, "instruction %d: no activation %d", index, instr->c);
     if (instr->op == SY_MAP_DROPOUT && (attr->rng == 255 || !(instr->s >= 0 && instr->s < 1)))
         return bad(c, "instruction %d: dropout of rate %g, rng input %d", index, instr->s, attr->rng);
+    if (instr->op == SY_MAP_JITTER &&
+        (attr->rng == 255 || !(instr->s >= 0 && instr->s < 1) || output(c, 0)->rank > 3))
+        return bad(c, "instruction %d: jitter of amount %g, rng input %d, rank %d", index, instr->s,
+                   attr->rng, output(c, 0)->rank);
     return SY_OK;
 }
 
-/* The forms of a map's operand: same shape, one element, [n] a value a column, or a value a row: the last dim
- * dropped, or
- * 1. Beside rank 2 a row's value needs the 1: [n] must not change its meaning when a rank's piece happens to
- * be square. */
+/* The forms of a map's operand: one element, the same rank where every extent is the output's or 1, [n] a
+ * value a column, or the last dim dropped: a value a row. Beside rank 2 a row's value needs the 1: [n] must not
+ * change its meaning when a rank's piece happens to be square. */
 static int is_broadcast(const struct syi_tensor *t, const struct syi_tensor *shape)
 {
     int last = shape->rank - 1;
-    if (same_dims(t, shape) || syi_tensor_count(t) == 1) return 1;
+    if (syi_tensor_count(t) == 1) return 1;
+    if (t->rank == shape->rank) {
+        for (int i = 0; i <= last; i++)
+            if (t->dim[i] != shape->dim[i] && t->dim[i] != 1) return 0;
+        return 1;
+    }
     if (t->rank == 1) return t->dim[0] == shape->dim[last];
-    return (t->rank == last || (t->rank == shape->rank && t->dim[last] == 1)) &&
-           !memcmp(t->dim, shape->dim, (size_t)last * sizeof t->dim[0]);
+    return t->rank == last && !memcmp(t->dim, shape->dim, (size_t)last * sizeof t->dim[0]);
 }
 
 static int check_map_operands(struct check *c, const struct sy_attr_map *attr)
@@ -414,6 +425,27 @@ static int check_collective(struct check *c)
                : SY_OK;
 }
 
+static int check_axis(struct check *c)
+{
+    const struct sy_attr_axis *attr = syi_program_attr(c->program, c->op);
+    const struct syi_tensor *x = input(c, 0), *y = output(c, 0);
+    if (attr->dim < 0 || attr->dim >= x->rank || x->rank != y->rank) return bad(c, "no such axis");
+    for (int i = 0; i < x->rank; i++)
+        if (y->dim[i] != (i == attr->dim ? 1 : x->dim[i])) return bad(c, "dim %d does not fit", i);
+    return SY_OK;
+}
+
+static int check_regroup(struct check *c, const struct syi_tensor *plain, const struct syi_tensor *grouped)
+{
+    const struct sy_attr_regroup *attr = syi_program_attr(c->program, c->op);
+    if (plain->rank != grouped->rank || plain->rank < 2 || attr->rows < plain->dim[0] ||
+        attr->length < plain->dim[1] || grouped->dim[0] * grouped->dim[1] != attr->rows * attr->length ||
+        plain->dim[2] != grouped->dim[2])
+        return bad(c, "groups do not fit %lld x %lld positions", (long long)attr->rows,
+                   (long long)attr->length);
+    return SY_OK;
+}
+
 static int check_unlabelled(struct check *c)
 {
     int op = c->op->op, n_in = c->op->n_in, n_out = c->op->n_out;
@@ -425,6 +457,9 @@ static int check_unlabelled(struct check *c)
     switch (op) {
     case SY_OP_BLOCK_SUM:
     case SY_OP_BLOCK_SUMSQ: return check_block(c);
+    case SY_OP_TREE_AXIS: return check_axis(c);
+    case SY_OP_REGROUP: return check_regroup(c, input(c, 0), output(c, 0));
+    case SY_OP_UNGROUP: return check_regroup(c, output(c, 0), input(c, 0));
     case SY_OP_TREE_SUM:
         return syi_tensor_count(output(c, 0)) == 1 ? SY_OK : bad(c, "the output has many elements");
     case SY_OP_ALL_GATHER:

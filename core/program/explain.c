@@ -114,6 +114,7 @@ static void put_instr(struct syi_text *text, const struct sy_map_instr *instr, i
         break;
     }
     case SY_MAP_DROPOUT: syi_text_printf(text, ",site %u,rate %g", instr->site, instr->s); break;
+    case SY_MAP_JITTER: syi_text_printf(text, ",site %u,amount %g", instr->site, instr->s); break;
     case SY_MAP_ACTIVATION:
     case SY_MAP_ACTIVATION_GRAD:
         syi_text_printf(text, ",%s", instr->c < SYI_COUNT(activations) ? activations[instr->c] : "?");

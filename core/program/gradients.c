@@ -68,19 +68,29 @@ RULE(attention)
     ATTR(p, op, sy_attr_attention);
     struct syi_tensor q = p->tensor[op->in[0]];
     int self = op->in[0] == op->in[1], bias = op->in[4] >= 0 && wants[4];
+    int dense = op->in[10] >= 0 && wants[10];
     if (dout[1] >= 0) {
         syi_program_fail(p, SY_EUNSUPPORTED, "attention: its lse has no gradient");
         return;
     }
     attr.leaf = q.dim[0] / p->leaf_count[q.axis[0]];
-    int in[9] = {op->in[0], op->in[1],  op->in[2],  op->in[3], op->in[4],
-                 op->in[5], op->out[0], op->out[1], dout[0]};
-    int out[3] = {syi_temp_like(p, op->in[0]), self ? -1 : syi_temp_like(p, op->in[1]),
-                  bias ? syi_temp_like(p, op->in[4]) : -1};
-    if (syi_op_add(p, SY_OP_ATTENTION_GRAD, 9, in, 3, out, &attr, sizeof attr)) return;
+    int in[13] = {op->in[0],  op->in[1], op->in[2], op->in[3], op->in[4], op->in[5], op->out[0],
+                  op->out[1], dout[0],   op->in[7], op->in[8], op->in[9], op->in[10]};
+    int out[4] = {syi_temp_like(p, op->in[0]), self ? -1 : syi_temp_like(p, op->in[1]),
+                  bias ? syi_temp_like(p, op->in[4]) : -1, dense ? syi_temp_like(p, op->in[10]) : -1};
+    if (syi_op_add(p, SY_OP_ATTENTION_GRAD, 13, in, 4, out, &attr, sizeof attr)) return;
     din[0] = out[0];
     din[1] = out[1];
     din[4] = out[2];
+    din[10] = out[3];
+}
+
+RULE(relpos_bias)
+{
+    ATTR(p, op, sy_attr_relpos);
+    int table = syi_temp_like(p, op->in[0]);
+    if (wants[0] && !syi_op_add(p, SY_OP_RELPOS_BIAS_GRAD, 1, &dout[0], 1, &table, &attr, sizeof attr))
+        din[0] = table;
 }
 
 RULE(softmax)
@@ -101,13 +111,26 @@ RULE(xent)
 
 RULE(gate)
 {
-    if (wants[0]) din[0] = syi_gate_grad(p, dout[0], op->in[1], op->in[2], op->in[0]);
+    ATTR(p, op, sy_attr_gate);
+    if (wants[0]) din[0] = syi_gate_grad(p, dout[0], op->in[1], op->in[2], op->in[0], (int)attr.normalize);
 }
 
 RULE(dispatch)
 {
     ATTR(p, op, sy_attr_group);
     if (wants[0]) din[0] = syi_dispatch_grad(p, dout[0], op->in[1], op->in[2], op->in[0], attr.group_rows);
+}
+
+RULE(regroup)
+{
+    ATTR(p, op, sy_attr_regroup);
+    if (wants[0]) din[0] = syi_ungroup(p, dout[0], attr.rows, attr.length, op->in[0]);
+}
+
+RULE(ungroup)
+{
+    ATTR(p, op, sy_attr_regroup);
+    if (wants[0]) din[0] = syi_regroup(p, dout[0], attr.rows, attr.length, p->tensor[op->in[0]].dim[0]);
 }
 
 RULE(combine)
@@ -165,8 +188,21 @@ RULE(unpack)
     din[0] = syi_pack(p, op->n_out, parts);
 }
 
-/* Elementwise instructions a model uses; operands must have the shape of the result, or (for mul) be one
- * element that wants no gradient. */
+/* Whether operand j of a map is broadcast. */
+static int is_spread(const struct syi_program *p, const struct syi_op *op, int j)
+{
+    return syi_tensor_count(&p->tensor[op->in[j]]) != syi_tensor_count(&p->tensor[op->out[0]]);
+}
+
+/* x + bias, one value a column. */
+static int column_bias(struct syi_program *p, const struct syi_op *op, const struct sy_map_instr *i)
+{
+    const struct syi_tensor *b = &p->tensor[op->in[1]], *y = &p->tensor[op->out[0]];
+    return i->op == SY_MAP_ADD && b->rank == 1 && y->rank == 3 && b->dim[0] == y->dim[2];
+}
+
+/* Elementwise instructions a model uses; operands must have the shape of the result, or want no gradient, or
+ * be the bias of columns. */
 RULE(map)
 {
     const struct sy_attr_map *attr = syi_program_attr(p, op);
@@ -174,14 +210,17 @@ RULE(map)
     memcpy(&i, attr->instr, sizeof i);
     int dy = dout[0], a = op->in[i.a], rng = attr->rng == 255 ? -1 : op->in[attr->rng];
     for (int j = 0; j < op->n_in; j++)
-        if (wants[j] && syi_tensor_count(&p->tensor[op->in[j]]) != syi_tensor_count(&p->tensor[op->out[0]])) {
+        if (wants[j] && is_spread(p, op, j) && !(j == 1 && column_bias(p, op, &i))) {
             syi_program_fail(p, SY_EUNSUPPORTED, "map: a broadcast operand has no gradient");
             return;
         }
     switch (i.op) {
     case SY_MAP_COPY:
     case SY_MAP_ADDS: din[0] = dy; break;
-    case SY_MAP_ADD: din[0] = din[1] = dy; break;
+    case SY_MAP_ADD:
+        din[0] = dy;
+        din[1] = wants[1] && is_spread(p, op, 1) ? syi_column_sum(p, dy, op->in[1]) : dy;
+        break;
     case SY_MAP_SUB:
         din[0] = dy;
         if (wants[1]) din[1] = syi_map1(p, SY_MAP_NEG, dy, 0);
@@ -197,6 +236,7 @@ RULE(map)
         break;
     case SY_MAP_NEG: din[0] = syi_map1(p, SY_MAP_NEG, dy, 0); break;
     case SY_MAP_DROPOUT: din[0] = syi_dropout(p, dy, rng, (int)i.site, i.s); break;
+    case SY_MAP_JITTER: din[0] = syi_jitter(p, dy, rng, (int)i.site, i.s); break;
     case SY_MAP_ACTIVATION: din[0] = syi_activation_grad(p, a, dy, i.c); break;
     default: syi_program_fail(p, SY_EUNSUPPORTED, "map: instruction %d has no gradient", i.op);
     }
@@ -223,6 +263,9 @@ syi_grad_fn syi_grad_rule(int op)
         [SY_OP_DISPATCH] = dispatch,
         [SY_OP_COMBINE] = combine,
         [SY_OP_ROUTER_LOSS] = router_loss,
+        [SY_OP_REGROUP] = regroup,
+        [SY_OP_UNGROUP] = ungroup,
+        [SY_OP_RELPOS_BIAS] = relpos_bias,
     };
     return rules[op];
 }

@@ -151,19 +151,18 @@ int syi_grouped_matmul_tn(struct syi_program *p, int x, int y, int counts)
                 counts);
 }
 
-int syi_rms_norm(struct syi_program *p, int x, int scale, int lengths, double epsilon)
+int syi_rms_norm(struct syi_program *p, int x, int scale, int mask, double epsilon)
 {
     if (!HAVE(p, x, scale)) return -1;
     struct sy_attr_rms_norm attr = {epsilon, 0};
-    return EMIT(p, SY_OP_RMS_NORM, syi_temp_like(p, x), &attr, sizeof attr, x, scale, lengths);
+    return EMIT(p, SY_OP_RMS_NORM, syi_temp_like(p, x), &attr, sizeof attr, x, scale, mask);
 }
 
-int syi_rms_norm_grad(struct syi_program *p, int x, int scale, int dy, int lengths, double epsilon,
-                      int *dscale)
+int syi_rms_norm_grad(struct syi_program *p, int x, int scale, int dy, int mask, double epsilon, int *dscale)
 {
     if (!HAVE(p, x, scale, dy)) return -1;
     struct sy_attr_rms_norm attr = {epsilon, leaf_of(p, x, 0)};
-    int out[2] = {syi_temp_like(p, x), syi_temp_like(p, scale)}, in[4] = {x, scale, dy, lengths};
+    int out[2] = {syi_temp_like(p, x), syi_temp_like(p, scale)}, in[4] = {x, scale, dy, mask};
     *dscale = out[1];
     return out[1] < 0 || syi_op_add(p, SY_OP_RMS_NORM_GRAD, 4, in, 2, out, &attr, sizeof attr) ? -1 : out[0];
 }
@@ -204,7 +203,7 @@ int syi_softmax_grad(struct syi_program *p, int probabilities, int dprobabilitie
 
 int syi_attention(struct syi_program *p, const struct syi_attention *a, int *lse)
 {
-    if (!HAVE(p, a->q, a->kv, a->q_lengths, a->k_lengths)) return -1;
+    if (!HAVE(p, a->q, a->kv)) return -1;
     struct syi_tensor t = *at(p, a->q);
     int64_t columns = a->heads * a->head_dim, blocks = p->leaf_count[SYI_AXIS_HEADS];
     if (t.dim[2] % columns || a->heads % blocks)
@@ -213,12 +212,15 @@ int syi_attention(struct syi_program *p, const struct syi_attention *a, int *lse
     t.dim[2] = columns;
     int64_t lse_dim[3] = {t.dim[0], a->heads, t.dim[1]};
     uint8_t lse_axis[3] = {t.axis[0], SYI_AXIS_HEADS, t.axis[1]};
-    struct sy_attr_attention attr = {a->head_dim,     columns / blocks, a->bidirectional, a->causal,
-                                     a->max_distance, a->site,          a->rate,          0};
+    struct sy_attr_attention attr = {a->head_dim, columns / blocks, a->bidirectional,
+                                     a->causal,   a->max_distance,  a->site,
+                                     a->rate,     a->uniform,       0};
     int out[2] = {syi_temp(p, t.dtype, 3, t.dim, t.axis), syi_temp(p, t.dtype, 3, lse_dim, lse_axis)};
-    int in[7] = {a->q, a->kv, a->q_lengths, a->k_lengths, a->bias, a->rate > 0 ? a->rng : -1, a->position};
+    int in[11] = {
+        a->q,        a->kv,         a->q_lengths,  a->k_lengths, a->bias,      a->rate > 0 ? a->rng : -1,
+        a->position, a->q_segments, a->k_segments, a->mask,      a->dense_bias};
     *lse = out[1];
-    return out[1] < 0 || syi_op_add(p, SY_OP_ATTENTION, 7, in, 2, out, &attr, sizeof attr) ? -1 : out[0];
+    return out[1] < 0 || syi_op_add(p, SY_OP_ATTENTION, 11, in, 2, out, &attr, sizeof attr) ? -1 : out[0];
 }
 
 struct syi_xent syi_xent(struct syi_program *p, int logits, int targets, int weights, double label_smoothing,
@@ -241,43 +243,108 @@ int syi_xent_grad(struct syi_program *p, int logits, int targets, int weights, i
                 lse, dloss);
 }
 
-struct syi_routing syi_route(struct syi_program *p, int probabilities, int lengths,
-                             const struct sy_attr_route *attr)
+/* Axis of routing groups made of rows with this axis: what is not split as a batch has no leaves either. */
+static uint8_t group_axis(int row_axis, int of_batch)
 {
-    struct syi_routing r = {-1, -1, -1, -1};
-    if (!HAVE(p, probabilities, lengths)) return r;
-    struct syi_tensor t = *at(p, probabilities);
-    int64_t experts = t.dim[2];
-    if (attr->selected < 1 || attr->selected > experts || t.dim[0] % attr->group_rows) {
-        BAD(p, "routing: %lld of %lld experts, groups of %lld rows in %lld", (long long)attr->selected,
-            (long long)experts, (long long)attr->group_rows, (long long)t.dim[0]);
-        return r;
-    }
-    int64_t choice_dim[3] = {t.dim[0], t.dim[1], attr->selected};
-    uint8_t choice_axis[3] = {t.axis[0], t.axis[1], SYI_AXIS_CHOICE};
-    int64_t count_dim[2] = {experts, t.dim[0] / attr->group_rows};
-    uint8_t count_axis[2] = {SYI_AXIS_ROUTER, SYI_AXIS_GROUP},
-            buffer_axis[2] = {SYI_AXIS_EXPERT, SYI_AXIS_EXPERT_GROUP};
-    int out[4] = {
-        syi_temp(p, SY_I32, 3, choice_dim, choice_axis), syi_temp(p, SY_I32, 3, choice_dim, choice_axis),
-        syi_temp(p, SY_I32, 2, count_dim, count_axis), syi_temp(p, SY_I32, 2, count_dim, buffer_axis)};
-    int in[2] = {probabilities, lengths};
-    if (out[3] < 0 || syi_op_add(p, SY_OP_ROUTE, 2, in, 4, out, attr, sizeof *attr)) return r;
-    return (struct syi_routing){out[0], out[1], out[2], out[3]};
+    return row_axis == SYI_AXIS_BATCH ? (uint8_t)of_batch : SYI_AXIS_NONE;
 }
 
-int syi_gate(struct syi_program *p, int probabilities, int expert, int slot)
+/* The outputs of a router that gives each token `choices` places. */
+static struct syi_routing routing(struct syi_program *p, int probabilities, int64_t choices,
+                                  int64_t group_rows)
+{
+    struct syi_tensor t = *at(p, probabilities);
+    int64_t choice_dim[3] = {t.dim[0], t.dim[1], choices};
+    uint8_t choice_axis[3] = {t.axis[0], t.axis[1], SYI_AXIS_CHOICE};
+    int64_t count_dim[2] = {t.dim[2], t.dim[0] / group_rows};
+    uint8_t count_axis[2] = {SYI_AXIS_ROUTER, group_axis(t.axis[0], SYI_AXIS_GROUP)};
+    uint8_t buffer_axis[2] = {SYI_AXIS_EXPERT, group_axis(t.axis[0], SYI_AXIS_EXPERT_GROUP)};
+    return (struct syi_routing){
+        syi_temp(p, SY_I32, 3, choice_dim, choice_axis), syi_temp(p, SY_I32, 3, choice_dim, choice_axis),
+        syi_temp(p, SY_I32, 2, count_dim, count_axis), syi_temp(p, SY_I32, 2, count_dim, buffer_axis)};
+}
+
+static const struct syi_routing no_routing = {-1, -1, -1, -1};
+
+struct syi_routing syi_route(struct syi_program *p, int probabilities, int mask, int bias,
+                             const struct sy_attr_route *attr)
+{
+    if (!HAVE(p, probabilities)) return no_routing;
+    const struct syi_tensor *t = at(p, probabilities);
+    if (attr->selected < 1 || attr->selected > t->dim[2] || t->dim[0] % attr->group_rows) {
+        BAD(p, "routing: %lld of %lld experts, groups of %lld rows in %lld", (long long)attr->selected,
+            (long long)t->dim[2], (long long)attr->group_rows, (long long)t->dim[0]);
+        return no_routing;
+    }
+    struct syi_routing r = routing(p, probabilities, attr->selected, attr->group_rows);
+    int in[3] = {probabilities, mask, bias}, out[4] = {r.expert, r.slot, r.chosen, r.kept};
+    if (r.kept < 0 || syi_op_add(p, SY_OP_ROUTE, 3, in, 4, out, attr, sizeof *attr)) return no_routing;
+    return r;
+}
+
+struct syi_routing syi_route_experts(struct syi_program *p, int probabilities, int mask,
+                                     const struct sy_attr_route_experts *attr)
+{
+    if (!HAVE(p, probabilities)) return no_routing;
+    const struct syi_tensor *t = at(p, probabilities);
+    if (t->dim[0] % attr->group_rows || attr->capacity > attr->group_rows * t->dim[1]) {
+        BAD(p, "routing: %lld places for %lld rows of %lld tokens: capacity is above the tokens of a group",
+            (long long)attr->capacity, (long long)attr->group_rows, (long long)t->dim[1]);
+        return no_routing;
+    }
+    struct syi_routing r = routing(p, probabilities, t->dim[2], attr->group_rows);
+    int in[2] = {probabilities, mask}, out[4] = {r.expert, r.slot, r.chosen, r.kept};
+    if (r.kept < 0 || syi_op_add(p, SY_OP_ROUTE_EXPERTS, 2, in, 4, out, attr, sizeof *attr))
+        return no_routing;
+    return r;
+}
+
+int syi_gate(struct syi_program *p, int probabilities, int expert, int slot, int normalize)
 {
     if (!HAVE(p, probabilities, expert, slot)) return -1;
     struct syi_tensor t = *at(p, expert);
-    return EMIT(p, SY_OP_GATE, syi_temp(p, at(p, probabilities)->dtype, 3, t.dim, t.axis), NULL, 0,
+    struct sy_attr_gate attr = {normalize};
+    return EMIT(p, SY_OP_GATE, syi_temp(p, at(p, probabilities)->dtype, 3, t.dim, t.axis), &attr, sizeof attr,
                 probabilities, expert, slot);
 }
 
-int syi_gate_grad(struct syi_program *p, int dgate, int expert, int slot, int probabilities)
+int syi_gate_grad(struct syi_program *p, int dgate, int expert, int slot, int probabilities, int normalize)
 {
     if (!HAVE(p, dgate, expert, slot, probabilities)) return -1;
-    return EMIT(p, SY_OP_GATE_GRAD, syi_temp_like(p, probabilities), NULL, 0, dgate, expert, slot);
+    struct sy_attr_gate attr = {normalize};
+    return EMIT(p, SY_OP_GATE_GRAD, syi_temp_like(p, probabilities), &attr, sizeof attr, dgate, expert, slot,
+                probabilities);
+}
+
+int syi_kept_tokens(struct syi_program *p, int slot)
+{
+    if (!HAVE(p, slot)) return -1;
+    struct syi_tensor t = *at(p, slot);
+    int64_t dim[2] = {1, t.dim[0]};
+    uint8_t axis[2] = {SYI_AXIS_NONE, t.axis[0]};
+    return EMIT(p, SY_OP_KEPT_TOKENS, syi_temp(p, SY_I32, 2, dim, axis), NULL, 0, slot);
+}
+
+int syi_regroup(struct syi_program *p, int x, int64_t rows, int64_t length, int64_t groups)
+{
+    if (!HAVE(p, x)) return -1;
+    struct syi_tensor t = *at(p, x);
+    if (t.rank < 2 || t.rank > 3 || rows < t.dim[0] || length < t.dim[1] || groups < 1 ||
+        rows * length % groups)
+        return BAD(p, "regroup: %lld x %lld positions into %lld groups", (long long)rows, (long long)length,
+                   (long long)groups);
+    struct sy_attr_regroup attr = {rows, length};
+    t.dim[0] = groups;
+    t.dim[1] = rows * length / groups;
+    t.axis[0] = t.axis[1] = SYI_AXIS_NONE;
+    return EMIT(p, SY_OP_REGROUP, syi_temp(p, t.dtype, t.rank, t.dim, t.axis), &attr, sizeof attr, x);
+}
+
+int syi_ungroup(struct syi_program *p, int x, int64_t rows, int64_t length, int like)
+{
+    if (!HAVE(p, x, like)) return -1;
+    struct sy_attr_regroup attr = {rows, length};
+    return EMIT(p, SY_OP_UNGROUP, syi_temp_like(p, like), &attr, sizeof attr, x);
 }
 
 int syi_dispatch(struct syi_program *p, int x, int expert, int slot, int64_t experts, int64_t capacity,
@@ -286,7 +353,8 @@ int syi_dispatch(struct syi_program *p, int x, int expert, int slot, int64_t exp
     if (!HAVE(p, x, expert, slot)) return -1;
     struct syi_tensor t = *at(p, x);
     int64_t dim[4] = {experts, t.dim[0] / group_rows, capacity, t.dim[2]};
-    uint8_t axis[4] = {SYI_AXIS_EXPERT, SYI_AXIS_EXPERT_GROUP, SYI_AXIS_CAPACITY, t.axis[2]};
+    uint8_t axis[4] = {SYI_AXIS_EXPERT, group_axis(t.axis[0], SYI_AXIS_EXPERT_GROUP), SYI_AXIS_CAPACITY,
+                       t.axis[2]};
     struct sy_attr_group attr = {group_rows};
     return EMIT(p, SY_OP_DISPATCH, syi_temp(p, t.dtype, 4, dim, axis), &attr, sizeof attr, x, expert, slot);
 }
@@ -320,13 +388,13 @@ int syi_combine_grad(struct syi_program *p, int buffer, int expert, int slot, in
     return out[1] < 0 || syi_op_add(p, SY_OP_COMBINE_GRAD, 5, in, 2, out, &attr, sizeof attr) ? -1 : out[0];
 }
 
-int syi_router_loss(struct syi_program *p, int probabilities, int lse, int chosen, int lengths,
+int syi_router_loss(struct syi_program *p, int probabilities, int lse, int chosen, int mask,
                     int64_t group_rows, int *z)
 {
-    if (!HAVE(p, probabilities, lse, chosen, lengths)) return -1;
+    if (!HAVE(p, probabilities, lse, chosen)) return -1;
     struct syi_tensor counts = *at(p, chosen);
     struct sy_attr_group attr = {group_rows};
-    int dtype = at(p, probabilities)->dtype, in[4] = {probabilities, lse, chosen, lengths};
+    int dtype = at(p, probabilities)->dtype, in[4] = {probabilities, lse, chosen, mask};
     int out[2] = {syi_temp(p, dtype, 1, counts.dim + 1, counts.axis + 1),
                   syi_temp(p, dtype, 1, counts.dim + 1, counts.axis + 1)};
     *z = out[1];
@@ -340,19 +408,46 @@ int syi_count_sum(struct syi_program *p, int counts)
     return EMIT(p, SY_OP_COUNT_SUM, syi_temp(p, SY_I64, 1, t.dim, t.axis), NULL, 0, counts);
 }
 
-int syi_block_sum(struct syi_program *p, int op, int x)
+/* Blocks along the dims whose bit is set; the others stay as they are. */
+static int block_sum(struct syi_program *p, int op, int x, unsigned dims)
 {
     if (!HAVE(p, x)) return -1;
     struct syi_tensor t = *at(p, x);
     struct sy_attr_block attr;
     for (int i = 0; i < SY_MAX_DIMS; i++) {
-        int64_t count = i < t.rank ? p->leaf_count[t.axis[i]] : 1;
+        int64_t count = i >= t.rank ? 1 : dims >> i & 1 ? p->leaf_count[t.axis[i]] : t.dim[i];
         if (t.dim[i] % count)
             return BAD(p, "block sum: dim %d does not divide into %lld leaves", i, (long long)count);
         attr.leaf[i] = t.dim[i] / count;
         t.dim[i] = count;
     }
     return EMIT(p, op, syi_temp(p, t.dtype, t.rank, t.dim, t.axis), &attr, sizeof attr, x);
+}
+
+int syi_block_sum(struct syi_program *p, int op, int x)
+{
+    return block_sum(p, op, x, ~0u);
+}
+
+int syi_sum_over(struct syi_program *p, int op, int x, unsigned dims)
+{
+    int sum = block_sum(p, op, x, dims);
+    for (int64_t i = SY_MAX_DIMS - 1; sum >= 0 && i >= 0; i--) {
+        struct syi_tensor t = *at(p, sum);
+        if (i >= t.rank || !(dims >> i & 1) || t.dim[i] == 1) continue;
+        struct sy_attr_axis attr = {i};
+        t.dim[i] = 1;
+        t.axis[i] = SYI_AXIS_NONE;
+        sum = EMIT(p, SY_OP_TREE_AXIS, syi_temp(p, t.dtype, t.rank, t.dim, t.axis), &attr, sizeof attr, sum);
+    }
+    return sum;
+}
+
+int syi_column_sum(struct syi_program *p, int x, int like)
+{
+    if (!HAVE(p, x, like)) return -1;
+    struct sy_attr_leaf attr = {leaf_of(p, x, 0)};
+    return EMIT(p, SY_OP_COLUMN_SUM, syi_temp_like(p, like), &attr, sizeof attr, x);
 }
 
 int syi_tree_sum(struct syi_program *p, int blocks)
@@ -398,6 +493,37 @@ int syi_cache_append(struct syi_program *p, int cache, int piece, int position)
 {
     if (!HAVE(p, cache, piece, position)) return -1;
     return EMIT(p, SY_OP_CACHE_APPEND, cache, NULL, 0, cache, piece, position);
+}
+
+int syi_top_k(struct syi_program *p, int x, int64_t k, int *index)
+{
+    *index = -1;
+    if (!HAVE(p, x)) return -1;
+    struct syi_tensor t = *at(p, x);
+    if (t.rank != 3 || k < 1 || k > t.dim[2])
+        return BAD(p, "top_k: %lld of %lld elements", (long long)k, (long long)t.dim[2]);
+    t.dim[2] = k;
+    t.axis[2] = SYI_AXIS_CHOICE;
+    int out[2] = {syi_temp(p, t.dtype, 3, t.dim, t.axis), syi_temp(p, SY_I32, 3, t.dim, t.axis)};
+    *index = out[1];
+    return out[1] < 0 || syi_op_add(p, SY_OP_TOP_K, 1, &x, 2, out, NULL, 0) ? -1 : out[0];
+}
+
+int syi_cache_gather(struct syi_program *p, int cache, int rows, int position)
+{
+    if (!HAVE(p, cache, rows, position)) return -1;
+    return EMIT(p, SY_OP_CACHE_GATHER, syi_temp_like(p, cache), NULL, 0, cache, rows, position);
+}
+
+int syi_relpos_bias(struct syi_program *p, int table, int64_t queries, int64_t keys, int bidirectional,
+                    int64_t max_distance)
+{
+    if (!HAVE(p, table)) return -1;
+    struct syi_tensor t = *at(p, table);
+    int64_t dim[3] = {t.dim[0], queries, keys};
+    uint8_t axis[3] = {t.axis[0], SYI_AXIS_LENGTH, SYI_AXIS_LENGTH};
+    struct sy_attr_relpos attr = {bidirectional, max_distance};
+    return EMIT(p, SY_OP_RELPOS_BIAS, syi_temp(p, t.dtype, 3, dim, axis), &attr, sizeof attr, table);
 }
 
 int syi_argmax(struct syi_program *p, int logits)

@@ -7,6 +7,13 @@
 
 #include "program/program.h"
 
+/* No operand; every field of tensors in struct syi_attention is -1. */
+#define SYI_NO_ATTENTION                                                                                     \
+    {                                                                                                        \
+        .q = -1, .kv = -1, .q_lengths = -1, .k_lengths = -1, .bias = -1, .rng = -1, .position = -1,          \
+        .q_segments = -1, .k_segments = -1, .mask = -1, .dense_bias = -1                                     \
+    }
+
 /* A tensor like `like` in dims, axes and dtype. */
 int syi_temp_like(struct syi_program *p, int like);
 int syi_temp(struct syi_program *p, int dtype, int rank, const int64_t *dim, const uint8_t *axis);
@@ -19,9 +26,9 @@ int syi_matmul_tn(struct syi_program *p, int x, int y);
 int syi_grouped_matmul(struct syi_program *p, int x, int w, int counts);
 int syi_grouped_matmul_nt(struct syi_program *p, int x, int w, int counts);
 int syi_grouped_matmul_tn(struct syi_program *p, int x, int y, int counts);
-int syi_rms_norm(struct syi_program *p, int x, int scale, int lengths, double epsilon);
-int syi_rms_norm_grad(struct syi_program *p, int x, int scale, int dy, int lengths, double epsilon,
-                      int *dscale);
+/* mask: float [b, t], 0 where a position is padding, or -1. */
+int syi_rms_norm(struct syi_program *p, int x, int scale, int mask, double epsilon);
+int syi_rms_norm_grad(struct syi_program *p, int x, int scale, int dy, int mask, double epsilon, int *dscale);
 int syi_glu(struct syi_program *p, int packed, int rng, int counts, int activation, int site, double rate);
 int syi_glu_grad(struct syi_program *p, int packed, int dy, int rng, int counts,
                  const struct sy_attr_glu *attr);
@@ -29,12 +36,17 @@ int syi_softmax(struct syi_program *p, int x, int *lse);
 int syi_softmax_grad(struct syi_program *p, int probabilities, int dprobabilities, int dlse);
 
 struct syi_attention {
-    int q, kv; /* packs; the same tensor for self-attention */
-    int q_lengths, k_lengths;
-    int bias;          /* table [heads, buckets], or -1 */
-    int rng, position; /* or -1 */
+    int q, kv;                /* packs; the same tensor for self-attention */
+    int q_lengths, k_lengths; /* int32 [b], or -1: all positions */
+    int bias;                 /* table [heads, buckets], or -1 */
+    int rng, position;        /* or -1 */
+    int q_segments,
+        k_segments; /* int32 [b, t], [b, s]: a query sees keys of its own, positive segment; or -1 */
+    int mask;       /* [b, t, s], 0 hides a key; or -1 */
+    int dense_bias; /* [heads, t, s], or -1 */
     int64_t heads, head_dim;
     int bidirectional, causal;
+    int uniform; /* a query that sees no key averages all of them */
     int64_t max_distance;
     int site;
     double rate;
@@ -53,17 +65,24 @@ struct syi_routing {
     int expert, slot; /* int32 [b, t, k] */
     int chosen, kept; /* int32 [experts, groups]; kept has the axes of an expert buffer */
 };
-struct syi_routing syi_route(struct syi_program *p, int probabilities, int lengths,
+/* mask: float [b, t], 0: not routed, or -1; bias: float [experts], added for the choice alone, or -1. */
+struct syi_routing syi_route(struct syi_program *p, int probabilities, int mask, int bias,
                              const struct sy_attr_route *attr);
-int syi_gate(struct syi_program *p, int probabilities, int expert, int slot);
-int syi_gate_grad(struct syi_program *p, int dgate, int expert, int slot, int probabilities);
+struct syi_routing syi_route_experts(struct syi_program *p, int probabilities, int mask,
+                                     const struct sy_attr_route_experts *attr);
+int syi_gate(struct syi_program *p, int probabilities, int expert, int slot, int normalize);
+int syi_gate_grad(struct syi_program *p, int dgate, int expert, int slot, int probabilities, int normalize);
+int syi_kept_tokens(struct syi_program *p, int slot); /* int32 [1, b] */
+/* [b, t, ...] -> [groups, tokens, ...] of the tensor padded by zeros to rows x length, and back to b, t. */
+int syi_regroup(struct syi_program *p, int x, int64_t rows, int64_t length, int64_t groups);
+int syi_ungroup(struct syi_program *p, int x, int64_t rows, int64_t length, int like);
 int syi_dispatch(struct syi_program *p, int x, int expert, int slot, int64_t experts, int64_t capacity,
                  int64_t group_rows);
 int syi_dispatch_grad(struct syi_program *p, int dbuffer, int expert, int slot, int x, int64_t group_rows);
 int syi_combine(struct syi_program *p, int buffer, int expert, int slot, int gate, int64_t group_rows);
 int syi_combine_grad(struct syi_program *p, int buffer, int expert, int slot, int gate, int dout,
                      int64_t group_rows, int *dgate);
-int syi_router_loss(struct syi_program *p, int probabilities, int lse, int chosen, int lengths,
+int syi_router_loss(struct syi_program *p, int probabilities, int lse, int chosen, int mask,
                     int64_t group_rows, int *z);
 int syi_count_sum(struct syi_program *p, int counts);
 int syi_block_sum(struct syi_program *p, int op, int x); /* op: SY_OP_BLOCK_SUM or SY_OP_BLOCK_SUMSQ */
@@ -74,6 +93,14 @@ int syi_pack(struct syi_program *p, int n, const int *parts);
 int syi_unpack(struct syi_program *p, int packed, int n, const int *like, int *parts);
 int syi_cache_append(struct syi_program *p, int cache, int piece, int position);
 int syi_argmax(struct syi_program *p, int logits);
+int syi_top_k(struct syi_program *p, int x, int64_t k, int *index); /* values; int32 indices */
+/* Rows of a cache in the order of int32 rows [b]; positions at and behind `position` are left undefined. */
+int syi_cache_gather(struct syi_program *p, int cache, int rows, int position);
+int syi_column_sum(struct syi_program *p, int x, int like); /* like: the [n] result's axis */
+/* Sums over the dims whose bit is set, each becomes 1 long; op: SY_OP_BLOCK_SUM or SY_OP_BLOCK_SUMSQ. */
+int syi_sum_over(struct syi_program *p, int op, int x, unsigned dims);
+int syi_relpos_bias(struct syi_program *p, int table, int64_t queries, int64_t keys, int bidirectional,
+                    int64_t max_distance); /* [heads, queries, keys] */
 
 /* Elementwise: the result has the shape of the largest operand; the others have that shape, one element, all
  * dims but the last (a value a row), or the last dim alone (a value a column). */
@@ -81,6 +108,7 @@ int syi_map1(struct syi_program *p, int op, int a, double s);
 int syi_map2(struct syi_program *p, int op, int a, int b);
 int syi_map3(struct syi_program *p, int op, int a, int b, int c);
 int syi_dropout(struct syi_program *p, int x, int rng, int site, double rate);
+int syi_jitter(struct syi_program *p, int x, int rng, int site, double amount);
 int syi_activation(struct syi_program *p, int x, int activation);
 int syi_activation_grad(struct syi_program *p, int x, int dy, int activation);
 int syi_constant_like(struct syi_program *p, double value, int like); /* in every element */

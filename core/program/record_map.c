@@ -63,6 +63,13 @@ int syi_dropout(struct syi_program *p, int x, int rng, int site, double rate)
     return record(p, instr, 2, (int[]){x, rng}, 1, -1);
 }
 
+int syi_jitter(struct syi_program *p, int x, int rng, int site, double amount)
+{
+    if (amount <= 0) return x;
+    struct sy_map_instr instr = {.op = SY_MAP_JITTER, .s = (float)amount, .site = (uint32_t)site};
+    return record(p, instr, 2, (int[]){x, rng}, 1, -1);
+}
+
 int syi_activation(struct syi_program *p, int x, int activation)
 {
     struct sy_map_instr instr = {.op = SY_MAP_ACTIVATION, .c = (uint8_t)activation};

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "optim/optim.h"
+#include "train/expert_metrics.h"
 #include "train/engine_internal.h"
 
 struct syi_session *syi_engine_session(struct syi_engine *e)
@@ -60,25 +60,6 @@ void syi_engine_init(struct syi_engine *e, uint64_t seed)
     }
 }
 
-/* Copies the rows of `from` (rows of `width` 4-byte elements) that this rank holds, the tensor's first being
- * row `row0`. */
-static void put_rows(const struct sy_tensor *to, const void *from, int64_t row0, int64_t width)
-{
-    if (to)
-        memcpy(to->data, (const char *)from + (row0 + to->first[0]) * width * 4,
-               (size_t)(to->dim[0] * width) * 4);
-}
-
-static void put_batch(const struct syi_bucket_inputs *in, const struct syi_batch *batch, int64_t row0)
-{
-    put_rows(in->encoder_ids, batch->encoder_ids, row0, batch->input_length);
-    put_rows(in->decoder_inputs, batch->decoder_inputs, row0, batch->target_length);
-    put_rows(in->decoder_targets, batch->decoder_targets, row0, batch->target_length);
-    put_rows(in->loss_weights, batch->loss_weights, row0, batch->target_length);
-    put_rows(in->input_lengths, batch->input_lengths, row0, 1);
-    put_rows(in->target_lengths, batch->target_lengths, row0, 1);
-}
-
 static void put_scalar(const struct sy_tensor *to, double value)
 {
     if (to) *(float *)to->data = (float)value;
@@ -89,14 +70,11 @@ static double get_scalar(const struct sy_tensor *from)
     return from ? (double)*(const float *)from->data : 0;
 }
 
-/* Normalisers of the whole batch; without tokens there is nothing to divide. */
-static void put_norms(struct syi_engine *e, const struct syi_batch *batch)
+static void put_norms(struct syi_engine *e, const struct syi_norms *norms)
 {
-    double input = batch->n_input_tokens ? (double)batch->n_input_tokens : 1;
-    double target = batch->n_target_tokens ? (double)batch->n_target_tokens : 1;
-    put_scalar(e->loss_norm, target);
-    put_scalar(e->target_norm, target);
-    put_scalar(e->input_norm, input);
+    put_scalar(e->loss_norm, norms->loss);
+    put_scalar(e->input_norm, norms->input > 0 ? norms->input : 1); /* nothing to divide */
+    put_scalar(e->target_norm, norms->target > 0 ? norms->target : 1);
 }
 
 static void put_rng(struct syi_engine *e, int64_t step, int64_t microbatch)
@@ -119,52 +97,92 @@ static void add_counts(struct syi_engine *e)
         }
 }
 
-/* Sums over microbatches, in double and in their order; divided by the tokens at the end. */
-static void add_result(struct syi_engine *e, struct syi_step_result *r)
+struct syi_layer_metrics syi_engine_layer_metrics(const struct syi_engine *e, int layer)
 {
-    r->loss += get_scalar(e->loss_sum);
-    r->z_loss += get_scalar(e->z_sum);
-    r->accuracy += get_scalar(e->correct_sum);
+    const struct syi_moe_layer *m = &e->moe[layer];
+    const struct syi_config *c = &e->config;
+    int type = m->decoder && c->moe.decoder_router_type ? c->moe.decoder_router_type - 1 : c->moe.router_type;
+    struct syi_expert_counts counts = {.slots = m->slots[e->bucket_at],
+                                       .tokens = m->tokens_all[e->bucket_at],
+                                       .real = e->real[m->decoder],
+                                       .served = *(const int64_t *)m->tokens->data,
+                                       .choices = c->moe.num_selected_experts,
+                                       .confidence = get_scalar(m->confidence)};
+    for (int64_t i = 0; i < c->moe.num_experts; i++) counts.kept += ((const int64_t *)m->kept->data)[i];
+    struct syi_expert_metrics metrics = syi_expert_metrics(c, type, &counts);
+    return (struct syi_layer_metrics){(float)get_scalar(m->balance), (float)get_scalar(m->z),
+                                      metrics.left_behind, metrics.usage, metrics.confidence};
+}
+
+/* Means over layers, added over microbatches. */
+static void add_expert_metrics(struct syi_engine *e, struct syi_step_result *r)
+{
+    for (int i = 0; i < e->n_moe; i++) {
+        struct syi_layer_metrics m = syi_engine_layer_metrics(e, i);
+        r->left_behind += (double)m.left_behind / e->n_moe;
+        r->expert_usage += (double)m.usage / e->n_moe;
+        r->router_confidence += (double)m.confidence / e->n_moe;
+    }
+}
+
+/* Sums over microbatches, in double and in their order. */
+static void add_result(struct syi_engine *e, double norm, struct syi_step_result *r)
+{
+    r->loss += get_scalar(e->loss_sum) / norm;
+    r->z_loss += get_scalar(e->z_sum) / norm;
+    r->correct += get_scalar(e->correct_sum);
     r->auxiliary_loss += get_scalar(e->auxiliary_loss);
     r->router_z_loss += get_scalar(e->router_z_loss);
     add_counts(e);
+    add_expert_metrics(e, r);
 }
 
-static void finish_result(struct syi_engine *e, const struct syi_batch *batch, struct syi_step_result *r)
+static void finish_result(struct syi_engine *e, const struct syi_batch *batch, const struct syi_norms *norms,
+                          struct syi_step_result *r)
 {
-    double tokens = batch->n_target_tokens ? (double)batch->n_target_tokens : 1;
-    r->cross_entropy = (r->loss - r->z_loss) / tokens;
-    r->loss = r->loss / tokens + r->auxiliary_loss + r->router_z_loss;
-    r->z_loss /= tokens;
-    r->accuracy /= tokens;
+    r->cross_entropy = r->loss - r->z_loss;
+    r->loss += r->auxiliary_loss + r->router_z_loss;
+    r->weight_sum = norms->weight_sum;
+    r->weighted = norms->weighted;
+    r->accuracy = r->correct / (norms->weighted ? (double)norms->weighted : 1);
     r->grad_norm = get_scalar(e->grad_norm);
     r->ok = get_scalar(e->ok) != 0;
     r->target_tokens = batch->n_target_tokens;
     r->input_tokens = batch->n_input_tokens;
 }
 
+static void put_optim_scalars(struct syi_engine *e, int64_t step, double learning_rate)
+{
+    struct syi_optim_scalar scalar[SYI_OPTIM_SCALARS];
+    int n = syi_optim_scalar_list(&e->config, step, learning_rate, scalar, SYI_OPTIM_SCALARS);
+    for (int i = 0; i < n; i++) put_scalar(e->scalar[i], scalar[i].value);
+}
+
 int syi_engine_step(struct syi_engine *e, const struct syi_batch *batch, int64_t step, double learning_rate,
                     struct syi_step_result *result, struct sy_error *err)
 {
     struct syi_bucket_programs *bound = &e->bound[batch->bucket];
-    struct syi_optim_scalars scalars = syi_optim_scalars(&e->config, step);
+    int whole = !syi_compat(&e->config, e->config.train.microbatch_normalizer);
+    struct syi_norms norms = syi_engine_norms(e, batch, 0, batch->rows);
     struct syi_step_result r = {0};
+    e->bucket_at = batch->bucket;
     if (e->n_moe)
         memset(e->counts, 0, (size_t)e->n_moe * (size_t)e->config.moe.num_experts * 2 * sizeof *e->counts);
-    put_norms(e, batch);
     for (int64_t m = 0; m < e->config.train.microbatches; m++) {
-        put_batch(&bound->train, batch, m * e->train_rows);
+        struct syi_norms part = syi_engine_norms(e, batch, m * e->train_rows, e->train_rows);
+        put_norms(e, whole ? &norms : &part);
+        syi_engine_put(e, &bound->train, batch, m * e->train_rows, e->train_rows);
         put_rng(e, step, m);
         int status = syi_session_run(e->session, bound->program[m ? SYI_GRAD_NEXT : SYI_GRAD_FIRST], err);
         if (status) return status;
-        add_result(e, &r);
+        e->real[0] = (int64_t)part.input;
+        e->real[1] = (int64_t)part.target;
+        add_result(e, whole ? norms.loss : part.loss, &r);
     }
-    put_scalar(e->learning_rate, learning_rate);
-    put_scalar(e->correction1, scalars.correction1);
-    put_scalar(e->correction2, scalars.correction2);
+    put_optim_scalars(e, step, learning_rate);
     int status = syi_session_run(e->session, e->update, err);
     if (status) return status;
-    finish_result(e, batch, &r);
+    finish_result(e, batch, &norms, &r);
     *result = r;
     return SY_OK;
 }
@@ -173,8 +191,9 @@ int syi_engine_eval(struct syi_engine *e, const struct syi_batch *batch, struct 
                     struct sy_error *err)
 {
     struct syi_bucket_programs *bound = &e->bound[batch->bucket];
-    put_norms(e, batch);
-    put_batch(&bound->eval, batch, 0);
+    struct syi_norms norms = syi_engine_norms(e, batch, 0, e->eval_rows);
+    put_norms(e, &norms);
+    syi_engine_put(e, &bound->eval, batch, 0, e->eval_rows);
     int status = syi_session_run(e->session, bound->program[SYI_EVAL], err);
     if (status) return status;
     sums->loss_sum += get_scalar(e->loss_sum);
@@ -219,7 +238,7 @@ int syi_engine_decode(struct syi_engine *e, const struct syi_batch *batch, int32
 {
     struct syi_bucket_programs *bound = &e->bound[batch->bucket];
     int32_t length = syi_engine_decode_length(e);
-    put_batch(&bound->eval, batch, 0);
+    syi_engine_put(e, &bound->eval, batch, 0, e->eval_rows);
     memset(ids, 0, (size_t)(e->eval_rows * length) * sizeof *ids);
     memset(lengths, 0, (size_t)e->eval_rows * sizeof *lengths);
     for (int64_t row = 0; row < e->eval_rows; row++) e->finished[row] = batch->input_lengths[row] == 0;

@@ -8,7 +8,7 @@
 #include "model/model.h"
 #include "train/launch.h"
 
-enum syi_engine_use { SYI_USE_TRAIN = 1, SYI_USE_EVAL = 2, SYI_USE_DECODE = 4 };
+enum syi_engine_use { SYI_USE_TRAIN = 1, SYI_USE_EVAL = 2, SYI_USE_DECODE = 4, SYI_USE_PACKED = 8 };
 
 struct syi_engine; /* of one rank */
 
@@ -31,14 +31,20 @@ const struct syi_params *syi_engine_params(const struct syi_engine *engine);
 void syi_engine_init(struct syi_engine *engine, uint64_t seed);
 
 struct syi_step_result {
-    double loss;          /* per target token, z-loss and auxiliary losses included: what is differentiated */
-    double cross_entropy; /* per target token, without z-loss */
-    double z_loss;        /* per target token */
+    double loss;          /* what is differentiated, microbatches added: sums over targets / normalizer (by
+                             default a mean over targets), z-loss and auxiliary losses included */
+    double cross_entropy; /* the same without z-loss and auxiliary losses */
+    double z_loss;        /* the z-loss in it */
     double auxiliary_loss, router_z_loss; /* after their factors */
     double accuracy;                      /* of target tokens */
     double grad_norm;                     /* of all gradients, before clipping */
     int ok;                               /* 0: the gradient norm is not finite and nothing was updated */
     int64_t target_tokens, input_tokens;
+    double weight_sum; /* of the loss weights in force */
+    double correct;    /* targets of nonzero weight that were predicted right */
+    int64_t weighted;  /* targets of nonzero weight */
+    double left_behind, expert_usage,
+        router_confidence; /* means over sparse layers, added over microbatches */
 };
 
 /* One training step on a global batch (all rows; each rank takes its own), microbatch by microbatch; step
@@ -51,6 +57,11 @@ int syi_engine_step(struct syi_engine *engine, const struct syi_batch *batch, in
 int syi_engine_moe_layers(const struct syi_engine *engine);
 const char *syi_engine_moe_layer(const struct syi_engine *engine, int layer);
 int syi_engine_experts(const struct syi_engine *engine);
+/* Metrics of a layer of the last microbatch, T5X's names; auxiliary losses before their factors. */
+struct syi_layer_metrics {
+    float auxiliary_loss, router_z_loss, left_behind, usage, confidence;
+};
+struct syi_layer_metrics syi_engine_layer_metrics(const struct syi_engine *engine, int layer);
 void syi_engine_routing(const struct syi_engine *engine, int layer, int expert, int64_t *chosen,
                         int64_t *kept);
 /* Loss sums of a batch of at most the bound rows, added to *result's sums. */

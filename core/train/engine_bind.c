@@ -5,6 +5,7 @@
 
 #include <string.h>
 
+#include "optim/schedule.h"
 #include "train/engine_internal.h"
 
 int syi_engine_buckets(const struct syi_config *config, struct syi_bucket buckets[SYI_MAX_BUCKETS])
@@ -45,7 +46,9 @@ static struct syi_shape bucket_shape(const struct syi_config *c, const struct sy
 
 struct syi_shape syi_engine_shape(const struct syi_engine *e, int bucket, int which)
 {
-    return bucket_shape(&e->config, e->bucket, e->n_buckets, bucket, which);
+    struct syi_shape shape = bucket_shape(&e->config, e->bucket, e->n_buckets, bucket, which);
+    shape.packed = (e->use & SYI_USE_PACKED) != 0;
+    return shape;
 }
 
 struct syi_shape syi_config_shape(const struct syi_config *config, int which)
@@ -72,14 +75,12 @@ static int check(struct syi_engine *e, struct sy_error *err)
     if (c->data.batch_size % c->train.microbatches)
         return syi_error(err, SY_EINVAL, "train.microbatches=%lld does not divide data.batch_size=%lld",
                          (long long)c->train.microbatches, (long long)c->data.batch_size);
+    int status = syi_schedule_check(c, err);
+    if (status) return status;
     if (c->decode.beams != 1)
         return syi_error(err, SY_EUNSUPPORTED,
                          "decode.beams=%lld: this version decodes greedily, set it to 1",
                          (long long)c->decode.beams);
-    if (c->model.vocab_size < 259)
-        return syi_error(err, SY_EINVAL,
-                         "model.vocab_size=%lld is less than the 259 ids of the byte vocabulary",
-                         (long long)c->model.vocab_size);
     return SY_OK;
 }
 
@@ -131,8 +132,41 @@ static struct syi_bucket_inputs find_inputs(struct syi_engine *e, int bucket, in
     return (struct syi_bucket_inputs){
         shaped(e, "encoder_ids", rows, in),      shaped(e, "decoder_inputs", rows, out),
         shaped(e, "decoder_targets", rows, out), shaped(e, "loss_weights", rows, out),
-        shaped(e, "input_lengths", rows, 0),     shaped(e, "target_lengths", rows, 0),
+        shaped(e, "encoder_lengths", rows, 0),   shaped(e, "decoder_lengths", rows, 0),
+        shaped(e, "encoder_segments", rows, in), shaped(e, "decoder_segments", rows, out),
+        shaped(e, "encoder_mask", rows, in),     shaped(e, "decoder_mask", rows, out),
     };
+}
+
+static const struct sy_tensor *layer_tensor(struct syi_engine *e, const struct syi_moe_layer *layer,
+                                            const char *what)
+{
+    char name[200];
+    snprintf(name, sizeof name, "experts/%s/%s", layer->name, what);
+    return syi_session_tensor(e->session, name);
+}
+
+/* Sizes of a layer's groups, by bucket. */
+static int measure_layer(struct syi_engine *e, struct syi_moe_layer *layer, struct sy_error *err)
+{
+    const struct syi_config *c = &e->config;
+    int type =
+        layer->decoder && c->moe.decoder_router_type ? c->moe.decoder_router_type - 1 : c->moe.router_type;
+    struct syi_build *b = syi_alloc(sizeof *b, err);
+    if (!b) return SY_ENOMEM;
+    int which = (e->use & SYI_USE_TRAIN) ? SYI_GRAD_FIRST : SYI_EVAL, status = SY_OK;
+    b->config = c;
+    b->training = which == SYI_GRAD_FIRST;
+    for (int i = 0; !status && i < e->n_buckets; i++) {
+        struct syi_groups groups = {0};
+        b->shape = syi_engine_shape(e, i, which);
+        status = syi_groups(b, type, b->shape.rows,
+                            layer->decoder ? b->shape.target_length : b->shape.input_length, &groups, err);
+        layer->slots[i] = groups.slots;
+        layer->tokens_all[i] = groups.count * groups.tokens;
+    }
+    syi_free(b);
+    return status;
 }
 
 /* MoE layers in the order of the forward pass: the "experts/LAYER/chosen" outputs of a program. */
@@ -147,11 +181,16 @@ static int find_moe_layers(struct syi_engine *e, struct sy_error *err)
         size_t length = strlen(name);
         if (p->tensor[i].kind != SYI_OUTPUT || !syi_pattern_match("experts/*/chosen", name)) continue;
         struct syi_moe_layer *layer = &e->moe[e->n_moe++];
-        char kept[200];
         snprintf(layer->name, sizeof layer->name, "%.*s", (int)(length - 8 - 7), name + 8);
-        snprintf(kept, sizeof kept, "experts/%s/kept", layer->name);
         layer->chosen = syi_session_tensor(e->session, name);
-        layer->kept = syi_session_tensor(e->session, kept);
+        layer->kept = layer_tensor(e, layer, "kept");
+        layer->tokens = layer_tensor(e, layer, "tokens");
+        layer->confidence = layer_tensor(e, layer, "confidence");
+        layer->balance = layer_tensor(e, layer, "auxiliary_loss");
+        layer->z = layer_tensor(e, layer, "router_z_loss");
+        layer->decoder = !strncmp(layer->name, "decoder/", 8);
+        int status = measure_layer(e, layer, err);
+        if (status) return status;
     }
     if (!e->n_moe) return SY_OK;
     e->counts = syi_alloc((size_t)e->n_moe * (size_t)e->config.moe.num_experts * 2 * sizeof *e->counts, err);
@@ -168,9 +207,6 @@ static void find_tensors(struct syi_engine *e)
         {&e->loss_norm, "loss_norm"},
         {&e->input_norm, "input_norm"},
         {&e->target_norm, "target_norm"},
-        {&e->learning_rate, "learning_rate"},
-        {&e->correction1, "correction1"},
-        {&e->correction2, "correction2"},
         {&e->loss_sum, "loss_sum"},
         {&e->z_sum, "z_sum"},
         {&e->correct_sum, "correct_sum"},
@@ -184,6 +220,9 @@ static void find_tensors(struct syi_engine *e)
         {&e->next, "decode/next"},
     };
     for (size_t i = 0; i < SYI_COUNT(list); i++) *list[i].to = syi_session_tensor(e->session, list[i].name);
+    struct syi_optim_scalar scalar[SYI_OPTIM_SCALARS];
+    int n = syi_optim_scalar_list(&e->config, 0, 0, scalar, SYI_OPTIM_SCALARS);
+    for (int i = 0; i < n; i++) e->scalar[i] = syi_session_tensor(e->session, scalar[i].name);
     for (int i = 0; i < e->n_buckets; i++) {
         e->bound[i].train = find_inputs(e, i, e->train_rows);
         e->bound[i].eval = find_inputs(e, i, e->eval_rows);
@@ -207,6 +246,18 @@ static int bind(struct syi_engine *e, int plan_only, struct sy_error *err)
     return status;
 }
 
+static int take_buffers(struct syi_engine *e, struct sy_error *err)
+{
+    struct syi_shape shape = syi_engine_shape(e, e->n_buckets - 1, SYI_GRAD_FIRST);
+    size_t rows = (size_t)(e->train_rows > e->eval_rows ? e->train_rows : e->eval_rows);
+    size_t n = rows * (size_t)shape.longest_length;
+    e->finished = syi_alloc((size_t)e->eval_rows, err);
+    e->weights = syi_alloc(n * sizeof *e->weights, err);
+    e->mask = syi_alloc(n * sizeof *e->mask, err);
+    e->segments = syi_alloc(n * sizeof *e->segments, err);
+    return e->finished && e->weights && e->mask && e->segments ? SY_OK : SY_ENOMEM;
+}
+
 int syi_engine_new(const struct syi_config *config, const struct syi_rank *rank, int use, int plan_only,
                    struct syi_engine **engine, struct sy_error *err)
 {
@@ -223,8 +274,8 @@ int syi_engine_new(const struct syi_config *config, const struct syi_rank *rank,
         struct syi_shape shape = syi_engine_shape(e, 0, SYI_GRAD_FIRST);
         e->groups = shape.rows / syi_group_rows(config, &shape, 1);
     }
-    if (!status) e->finished = syi_alloc((size_t)e->eval_rows, err);
-    if (!status && !e->finished) status = SY_ENOMEM;
+    if (!status) status = syi_loss_factor_parse(&e->factor, config->loss.loss_normalizing_factor, err);
+    if (!status) status = take_buffers(e, err);
     if (!status) status = bind(e, plan_only, err);
     if (status)
         syi_engine_free(e);
@@ -240,5 +291,8 @@ void syi_engine_free(struct syi_engine *e)
     syi_params_free(&e->params);
     syi_free(e->counts);
     syi_free(e->finished);
+    syi_free(e->weights);
+    syi_free(e->mask);
+    syi_free(e->segments);
     syi_free(e);
 }

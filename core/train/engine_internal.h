@@ -3,13 +3,17 @@
 #ifndef SYI_ENGINE_INTERNAL_H
 #define SYI_ENGINE_INTERNAL_H
 
+#include "data/loss_weights.h"
+#include "optim/optim.h"
 #include "train/engine.h"
 #include "train/pipeline.h"
 
 /* A batch side bound for one bucket. NULL where the use does not need it. */
 struct syi_bucket_inputs {
     const struct sy_tensor *encoder_ids, *decoder_inputs, *decoder_targets, *loss_weights;
-    const struct sy_tensor *input_lengths, *target_lengths;
+    const struct sy_tensor *encoder_lengths, *decoder_lengths;
+    const struct sy_tensor *encoder_segments, *decoder_segments;
+    const struct sy_tensor *encoder_mask, *decoder_mask;
 };
 
 /* One bucket's programs: indices in the session, -1 where not bound. */
@@ -20,7 +24,10 @@ struct syi_bucket_programs {
 
 struct syi_moe_layer {
     char name[160];
-    const struct sy_tensor *chosen, *kept;
+    const struct sy_tensor *chosen, *kept, *tokens, *confidence, *balance, *z;
+    int decoder; /* 1: of the decoder */
+    /* by bucket: places of all experts in a microbatch, and tokens with padding */
+    int64_t slots[SYI_MAX_BUCKETS], tokens_all[SYI_MAX_BUCKETS];
 };
 
 struct syi_engine {
@@ -35,13 +42,30 @@ struct syi_engine {
     int64_t groups;                /* routing groups of a microbatch */
     struct syi_moe_layer moe[SYI_MAX_MOE_LAYERS];
     int n_moe;
+    int bucket_at;   /* of the batch at hand */
+    int64_t real[2]; /* real tokens of the last microbatch, encoder and decoder */
     int64_t *counts; /* (n_moe, experts, 2) chosen and kept of the last step */
-    const struct sy_tensor *rng, *loss_norm, *input_norm, *target_norm, *learning_rate, *correction1,
-        *correction2;
+    const struct sy_tensor *rng, *loss_norm, *input_norm, *target_norm;
+    const struct sy_tensor *scalar[SYI_OPTIM_SCALARS]; /* of the update, as syi_optim_scalar_list has them */
+    struct syi_loss_factor factor;
+    float *weights;    /* (rows, longest target) loss weights in force of the batch at hand */
+    float *mask;       /* (rows, longest length) scratch */
+    int32_t *segments; /* (rows, longest length) scratch */
     const struct sy_tensor *loss_sum, *z_sum, *correct_sum, *auxiliary_loss, *router_z_loss, *grad_norm, *ok;
     const struct sy_tensor *token, *position, *lengths, *next;
     uint8_t *finished; /* (eval_rows) decoding */
 };
+
+/* engine_batch.c: rows row0 .. row0 + n - 1 of a batch into the inputs of a program. */
+struct syi_norms {
+    double loss, input, target; /* what sums are divided by */
+    double weight_sum;          /* of the loss weights in force */
+    int64_t weighted;           /* targets of nonzero weight */
+};
+struct syi_norms syi_engine_norms(struct syi_engine *engine, const struct syi_batch *batch, int64_t row0,
+                                  int64_t n);
+void syi_engine_put(struct syi_engine *engine, const struct syi_bucket_inputs *in,
+                    const struct syi_batch *batch, int64_t row0, int64_t n);
 
 struct syi_shape syi_engine_shape(const struct syi_engine *engine, int bucket, int which);
 

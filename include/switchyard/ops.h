@@ -34,7 +34,7 @@ struct sy_attr_pack {
     int64_t width[3]; /* columns that operand i gives to one block; 0: no such operand */
 };
 struct sy_attr_leaf {
-    int64_t leaf; /* embed_grad, matmul*, grouped_matmul* */
+    int64_t leaf; /* embed_grad, matmul*, grouped_matmul*, column_sum */
 };
 struct sy_attr_rms_norm {
     double epsilon;
@@ -54,7 +54,11 @@ struct sy_attr_attention {
     int64_t max_distance;  /* of the bucket rule */
     int64_t site;          /* of the dropout mask over (key row, key position, head) */
     double rate;
-    int64_t leaf; /* attention_grad: rows of b, for dbias */
+    int64_t uniform; /* a query that sees no key: 1 averages all keys, 0 gives 0 */
+    int64_t leaf;    /* attention_grad: rows of b, for dbias */
+};
+struct sy_attr_relpos {
+    int64_t bidirectional, max_distance;
 };
 struct sy_attr_xent {
     double label_smoothing, z_loss;
@@ -66,6 +70,20 @@ struct sy_attr_route {
     double capacity_factor; /* 0: dropless, capacity is all there is */
     int64_t min_capacity;
     int64_t prioritized; /* 1: batch prioritised routing */
+};
+struct sy_attr_route_experts {
+    int64_t group_rows, capacity;
+    double capacity_factor; /* as in route */
+    int64_t min_capacity;
+};
+struct sy_attr_gate {
+    int64_t normalize; /* 1: by the sum over the token's choices, dropped ones included */
+};
+struct sy_attr_regroup {
+    int64_t rows, length; /* of the padded tensor */
+};
+struct sy_attr_axis {
+    int64_t dim;
 };
 struct sy_attr_group {
     int64_t group_rows;

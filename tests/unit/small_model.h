@@ -157,19 +157,26 @@ static inline void put_ids(struct model *model, const char *what, int64_t length
     for (int64_t i = 0; t && i < length; i++) ms_set(t, row * length + i, i < n ? ids[i] : filler);
 }
 
+static inline void put_mask(const struct sy_tensor *t, int64_t row, int64_t length, int n)
+{
+    for (int64_t i = 0; t && i < length; i++) ms_set(t, row * length + i, i < n);
+}
+
 /* filler: the id that stands in the padding. */
 static inline void put_row(struct model *model, int64_t row, const struct example *e, int32_t filler)
 {
     int64_t in = model->shape.input_length, out = model->shape.target_length;
     int32_t shifted[MOST_TOKENS] = {0};
     const struct sy_tensor *weights = input(model, "loss_weights", out),
-                           *n_in = input(model, "input_lengths", 0),
-                           *n_out = input(model, "target_lengths", 0);
+                           *n_in = input(model, "encoder_lengths", 0),
+                           *n_out = input(model, "decoder_lengths", 0);
     memcpy(shifted + 1, e->out, sizeof shifted - sizeof *shifted);
     put_ids(model, "encoder_ids", in, row, e->n_in, e->in, filler);
     put_ids(model, "decoder_inputs", out, row, e->n_out, shifted, filler);
     put_ids(model, "decoder_targets", out, row, e->n_out, e->out, filler);
     for (int64_t i = 0; weights && i < out; i++) ms_set(weights, row * out + i, i < e->n_out);
+    put_mask(input(model, "encoder_mask", in), row, in, e->n_in);
+    put_mask(input(model, "decoder_mask", out), row, out, e->n_out);
     ms_set(n_in, row, e->n_in);
     if (n_out) ms_set(n_out, row, e->n_out);
 }

@@ -11,7 +11,7 @@ enum { TOKENS = 7, ROWS = 4 };
 static struct syi_program *record_teacher(struct model *model)
 {
     struct sy_error err = {0};
-    char name[5][SYI_INPUT_NAME];
+    char name[6][SYI_INPUT_NAME];
     const struct syi_shape *s = &model->shape;
     struct syi_build b = {.config = &model->config, .params = &model->params, .shape = *s, .rng = -1};
     const uint8_t axis[2] = {SYI_AXIS_BATCH, SYI_AXIS_LENGTH};
@@ -19,16 +19,21 @@ static struct syi_program *record_teacher(struct model *model)
     cr_assert_eq(syi_program_new("teacher", &b.p, &err), SY_OK, "%s", err.text);
     syi_leaves(b.config, &b.shape, b.p->leaf_count);
     syi_input_name(name[0], "encoder_ids", s->rows, s->input_length);
-    syi_input_name(name[1], "input_lengths", s->rows, 0);
+    syi_input_name(name[1], "encoder_lengths", s->rows, 0);
     syi_input_name(name[2], "decoder_inputs", s->rows, s->target_length);
-    syi_input_name(name[3], "target_lengths", s->rows, 0);
-    struct syi_inputs in = {
-        .encoder_ids = syi_tensor_add(b.p, name[0], SYI_INPUT, SY_I32, 2, in_dim, axis),
-        .input_lengths = syi_tensor_add(b.p, name[1], SYI_INPUT, SY_I32, 1, in_dim, axis),
-        .decoder_inputs = syi_tensor_add(b.p, name[2], SYI_INPUT, SY_I32, 2, out_dim, axis),
-        .target_lengths = syi_tensor_add(b.p, name[3], SYI_INPUT, SY_I32, 1, out_dim, axis),
-        .target_norm = -1};
-    int encoded = syi_encoder(&b, in.encoder_ids, in.input_lengths, -1);
+    syi_input_name(name[3], "decoder_lengths", s->rows, 0);
+    syi_input_name(name[4], "encoder_mask", s->rows, s->input_length);
+    syi_input_name(name[5], "decoder_mask", s->rows, s->target_length);
+    struct syi_inputs in = {.encoder_ids = syi_tensor_add(b.p, name[0], SYI_INPUT, SY_I32, 2, in_dim, axis),
+                            .encoder = {syi_tensor_add(b.p, name[1], SYI_INPUT, SY_I32, 1, in_dim, axis), -1,
+                                        syi_tensor_add(b.p, name[4], SYI_INPUT, SY_F32, 2, in_dim, axis)},
+                            .decoder_inputs =
+                                syi_tensor_add(b.p, name[2], SYI_INPUT, SY_I32, 2, out_dim, axis),
+                            .decoder = {syi_tensor_add(b.p, name[3], SYI_INPUT, SY_I32, 1, out_dim, axis), -1,
+                                        syi_tensor_add(b.p, name[5], SYI_INPUT, SY_F32, 2, out_dim, axis)},
+                            .input_norm = -1,
+                            .target_norm = -1};
+    int encoded = syi_encoder(&b, &in);
     int logits = syi_decoder_logits(&b, in.decoder_inputs, encoded, &in);
     syi_output(b.p, syi_argmax(b.p, logits), "teacher/next");
     cr_assert_eq(syi_program_status(b.p, &err), SY_OK, "%s", err.text);
@@ -93,7 +98,8 @@ Test(decode, decoding_step_by_step_has_the_bits_of_the_whole_decoder)
         int32_t inputs[TOKENS] = {0};
         memcpy(inputs + 1, d.token[row], sizeof inputs - sizeof *inputs);
         put_ids(&model, "decoder_inputs", TOKENS, row, TOKENS, inputs, 0);
-        ms_set(input(&model, "target_lengths", 0), row, TOKENS);
+        ms_set(input(&model, "decoder_lengths", 0), row, TOKENS);
+        put_mask(input(&model, "decoder_mask", TOKENS), row, TOKENS, TOKENS);
     }
     model.logits = &logits[0][0][0];
     model.n_logits = ROWS * TOKENS * 12;

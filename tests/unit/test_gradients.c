@@ -154,15 +154,23 @@ Test(gradients, grouped_matmul)
 
 static const int32_t some_lengths[4] = {3, 0, 2, 5}; /* of 5 */
 
+/* [rows, length] of 0 and 1. */
+static int some_mask(struct testcase *c, int rows, int length)
+{
+    int w = fixed(c, "bt", rows, length);
+    return syi_map2(c->p, SY_MAP_LESS, w,
+                    syi_map1(c->p, SY_MAP_ADDS, syi_map1(c->p, SY_MAP_MULS, w, 0), 0.5));
+}
+
 Test(gradients, rms_norm)
 {
     struct testcase c = begin();
-    int lengths = integers(&c, some_lengths, "b", 4), x = real(&c, "btd", 4, 5, 18);
-    check(&c, "rms_norm", syi_rms_norm(c.p, x, real(&c, "d", 18), lengths, 1e-6));
+    int mask = some_mask(&c, 4, 5), x = real(&c, "btd", 4, 5, 18);
+    check(&c, "rms_norm", syi_rms_norm(c.p, x, real(&c, "d", 18), mask, 1e-6));
     c = begin();
     x = real(&c, "btd", 2, 3, 5);
     c.p->leaf_count[SYI_AXIS_EMBED] = 1;
-    check(&c, "rms_norm without lengths", syi_rms_norm(c.p, x, real(&c, "d", 5), -1, 0.3));
+    check(&c, "rms_norm without mask", syi_rms_norm(c.p, x, real(&c, "d", 5), -1, 0.3));
 }
 
 Test(gradients, rms_norm_of_one_operand)
@@ -205,6 +213,10 @@ Test(gradients, self_attention)
                                   .kv = x,
                                   .rng = state,
                                   .position = -1,
+                                  .q_segments = -1,
+                                  .k_segments = -1,
+                                  .mask = -1,
+                                  .dense_bias = -1,
                                   .heads = 4,
                                   .head_dim = 3,
                                   .bidirectional = !causal,
@@ -226,6 +238,10 @@ Test(gradients, self_attention_over_blocks_of_keys)
                               .kv = x,
                               .rng = -1,
                               .position = -1,
+                              .q_segments = -1,
+                              .k_segments = -1,
+                              .mask = -1,
+                              .dense_bias = -1,
                               .heads = 2,
                               .head_dim = 4,
                               .causal = 1,
@@ -245,6 +261,10 @@ Test(gradients, cross_attention)
                                   .bias = -1,
                                   .rng = state,
                                   .position = -1,
+                                  .q_segments = -1,
+                                  .k_segments = -1,
+                                  .mask = -1,
+                                  .dense_bias = -1,
                                   .heads = 2,
                                   .head_dim = 4,
                                   .bidirectional = 1,
@@ -288,18 +308,14 @@ Test(gradients, xent)
 Test(gradients, xent_without_weights)
 {
     struct testcase c = begin();
-    int targets = integers(&c, some_targets, "bt", 4, 3), logits = real(&c, "btv", 4, 3, 18),
-        w = fixed(&c, "bt", 4, 3);
-    int half =
-        syi_map2(c.p, SY_MAP_LESS, w, syi_map1(c.p, SY_MAP_ADDS, syi_map1(c.p, SY_MAP_MULS, w, 0), 0.5));
+    int targets = integers(&c, some_targets, "bt", 4, 3), logits = real(&c, "btv", 4, 3, 18);
+    int half = some_mask(&c, 4, 3);
     check(&c, "xent, weights 0 and 1", syi_xent(c.p, logits, targets, half, 0.1, 0.05).loss);
 }
 
 /* ---- experts ---- */
 
-static const int32_t row_lengths[4] = {5, 2, 0, 4}; /* of 5 */
-
-static struct syi_routing route(struct testcase *c, int probabilities, int lengths, int prioritized)
+static struct syi_routing route(struct testcase *c, int probabilities, int mask, int prioritized)
 {
     struct sy_attr_route attr = {.selected = 2,
                                  .group_rows = 1,
@@ -307,45 +323,46 @@ static struct syi_routing route(struct testcase *c, int probabilities, int lengt
                                  .capacity_factor = 1.0,
                                  .min_capacity = 1,
                                  .prioritized = prioritized};
-    return syi_route(c->p, probabilities, lengths, &attr);
+    return syi_route(c->p, probabilities, mask, -1, &attr);
 }
 
 Test(gradients, gate)
 {
-    for (int prioritized = 0; prioritized <= 1; prioritized++) {
+    for (int i = 0; i < 4; i++) {
+        int prioritized = i & 1, normalize = i >> 1;
         struct testcase c = begin();
-        int lengths = integers(&c, row_lengths, "b", 4), p = real(&c, "btu", 4, 5, 4);
-        struct syi_routing r = route(&c, p, lengths, prioritized);
-        check(&c, "gate", syi_gate(c.p, p, r.expert, r.slot));
+        int mask = some_mask(&c, 4, 5), p = real(&c, "btu", 4, 5, 4);
+        struct syi_routing r = route(&c, p, mask, prioritized);
+        check(&c, "gate", syi_gate(c.p, p, r.expert, r.slot, normalize));
     }
 }
 
 Test(gradients, dispatch)
 {
     struct testcase c = begin();
-    int lengths = integers(&c, row_lengths, "b", 4), x = real(&c, "btd", 4, 5, 6);
-    struct syi_routing r = route(&c, fixed(&c, "btu", 4, 5, 4), lengths, 0);
+    int mask = some_mask(&c, 4, 5), x = real(&c, "btd", 4, 5, 6);
+    struct syi_routing r = route(&c, fixed(&c, "btu", 4, 5, 4), mask, 0);
     check(&c, "dispatch", syi_dispatch(c.p, x, r.expert, r.slot, 4, 4, 1));
 }
 
 Test(gradients, combine)
 {
     struct testcase c = begin();
-    int lengths = integers(&c, row_lengths, "b", 4), buffer = real(&c, "egcd", 4, 4, 4, 6);
-    struct syi_routing r = route(&c, fixed(&c, "btu", 4, 5, 4), lengths, 0);
+    int mask = some_mask(&c, 4, 5), buffer = real(&c, "egcd", 4, 4, 4, 6);
+    struct syi_routing r = route(&c, fixed(&c, "btu", 4, 5, 4), mask, 0);
     check(&c, "combine", syi_combine(c.p, buffer, r.expert, r.slot, real(&c, "btk", 4, 5, 2), 1));
 }
 
 Test(gradients, combine_of_one_operand)
 {
     struct testcase c = begin();
-    int lengths = integers(&c, row_lengths, "b", 4), buffer = real(&c, "egcd", 4, 4, 4, 6);
-    struct syi_routing r = route(&c, fixed(&c, "btu", 4, 5, 4), lengths, 0);
+    int mask = some_mask(&c, 4, 5), buffer = real(&c, "egcd", 4, 4, 4, 6);
+    struct syi_routing r = route(&c, fixed(&c, "btu", 4, 5, 4), mask, 0);
     check(&c, "combine, gate fixed",
           syi_combine(c.p, buffer, r.expert, r.slot, fixed(&c, "btk", 4, 5, 2), 1));
     c = begin();
-    lengths = integers(&c, row_lengths, "b", 4), buffer = fixed(&c, "egcd", 4, 4, 4, 6);
-    r = route(&c, fixed(&c, "btu", 4, 5, 4), lengths, 0);
+    mask = some_mask(&c, 4, 5), buffer = fixed(&c, "egcd", 4, 4, 4, 6);
+    r = route(&c, fixed(&c, "btu", 4, 5, 4), mask, 0);
     check(&c, "combine, buffer fixed",
           syi_combine(c.p, buffer, r.expert, r.slot, real(&c, "btk", 4, 5, 2), 1));
 }
@@ -354,10 +371,10 @@ Test(gradients, router_loss)
 {
     for (int used = 1; used <= 3; used++) { /* losses that take part: balance, z, both */
         struct testcase c = begin();
-        int lengths = integers(&c, row_lengths, "b", 4), lse, z, y[2], n = 0;
+        int mask = some_mask(&c, 4, 5), lse, z, y[2], n = 0;
         int p = syi_softmax(c.p, real(&c, "btu", 4, 5, 4), &lse);
-        struct syi_routing r = route(&c, p, lengths, 0);
-        int balance = syi_router_loss(c.p, p, lse, r.chosen, lengths, 1, &z);
+        struct syi_routing r = route(&c, p, mask, 0);
+        int balance = syi_router_loss(c.p, p, lse, r.chosen, mask, 1, &z);
         if (used & 1) y[n++] = balance;
         if (used & 2) y[n++] = z;
         check_n(&c, "router_loss", n, y);
@@ -403,6 +420,10 @@ Test(gradients, refused_outputs)
                               .bias = -1,
                               .rng = -1,
                               .position = -1,
+                              .q_segments = -1,
+                              .k_segments = -1,
+                              .mask = -1,
+                              .dense_bias = -1,
                               .heads = 2,
                               .head_dim = 4};
     syi_attention(c.p, &a, &lse);

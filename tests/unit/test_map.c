@@ -46,7 +46,7 @@ static void each_instruction(int op, const int *s, int wild)
 Test(map, every_instruction)
 {
     for (int op = 0; op < SY_MAP_COUNT; op++) {
-        if (op == SY_MAP_DROPOUT) continue;
+        if (op == SY_MAP_DROPOUT || op == SY_MAP_JITTER) continue;
         for (int s = 0; s < SHAPES; s++)
             for (int wild = 0; wild <= 30; wild += 30) each_instruction(op, shapes[s], wild);
     }
@@ -143,6 +143,121 @@ Test(map, broadcast_in_a_square)
     for (int i = 0; i < 33 * 33; i++)
         cr_assert_eq(((float *)k.want[0])[i], (x[i] + column[i % 33]) * row[i / 33]);
     kh_end(&k);
+}
+
+/* Operands of the output's rank whose extents are the output's or 1, every choice of them: bit i of the form
+ * keeps dim i. */
+static void spread(int rank, const int *s, int form_a, int form_b)
+{
+    union program p = {.map = {.n_instr = 2, .out_register = {4}, .rng = 255}};
+    const int form[3] = {15, form_a, form_b};
+    const float *x[3];
+    struct kh k;
+    p.map.instr[0] = (struct sy_map_instr){.op = SY_MAP_MUL, .a = 0, .b = 1};
+    p.map.instr[1] = (struct sy_map_instr){.op = SY_MAP_SUB, .a = 3, .b = 2};
+    kh_begin(&k, SY_OP_MAP, &p, program_bytes(&p));
+    for (int i = 0; i < 3; i++)
+        x[i] = kh_in(&k, SY_F32, rank, form[i] & 1 ? s[0] : 1, form[i] & 2 ? s[1] : 1, form[i] & 4 ? s[2] : 1,
+                     form[i] & 8 ? s[3] : 1);
+    kh_out(&k, SY_F32, rank, s[0], s[1], s[2], s[3]);
+    k.in_place = form_b % 2;
+    kh_check(&k, "operands of the same rank");
+    for (int64_t e = 0; e < sycpu_count(&k.out[0]); e++) {
+        float v[3];
+        for (int i = 0; i < 3; i++) {
+            int64_t rest = e, at = 0, stride = 1;
+            for (int d = rank - 1; d >= 0; d--) {
+                if (form[i] >> d & 1) at += rest % s[d] * stride, stride *= s[d];
+                rest /= s[d];
+            }
+            v[i] = x[i][at];
+        }
+        cr_assert_eq(((float *)k.want[0])[e], v[0] * v[1] - v[2], "rank %d forms %d %d element %lld", rank,
+                     form_a, form_b, (long long)e);
+    }
+    kh_end(&k);
+}
+
+Test(map, operands_of_the_same_rank)
+{
+    static const int s[][4] = {{3, 4, 5, 7}, {3, 1, 4, 33}, {2, 5, 1, 1}, {6, 6, 6, 6}, {2, 3, 2, 600}};
+    for (int i = 0; i < 5; i++)
+        for (int rank = 2; rank <= 4; rank++)
+            for (int a = 0; a < 1 << rank; a++)
+                for (int b = 0; b < 1 << rank; b += 1 + (rank == 4)) spread(rank, s[i], a, b);
+}
+
+/* A value a row stays one where a single row of b happens to have as many positions as columns. */
+Test(map, value_a_row_beside_one_square)
+{
+    union program p = {.map = {.n_instr = 1, .out_register = {2}, .rng = 255}};
+    struct kh k;
+    p.map.instr[0] = (struct sy_map_instr){.op = SY_MAP_MUL, .a = 0, .b = 1};
+    kh_begin(&k, SY_OP_MAP, &p, program_bytes(&p));
+    const float *x = kh_in(&k, SY_F32, 3, 1, 20, 20), *row = kh_in(&k, SY_F32, 2, 1, 20);
+    kh_out(&k, SY_F32, 3, 1, 20, 20);
+    kh_check(&k, "one square");
+    for (int i = 0; i < 400; i++) cr_assert_eq(((float *)k.want[0])[i], x[i] * row[i / 20]);
+    kh_end(&k);
+}
+
+static void jitter(int rank, const int *s, float amount, float rate)
+{
+    union program p = {.map = {.n_instr = 3, .out_register = {4, 2}, .rng = 1}};
+    struct kh k;
+    int last = s[rank - 1], positions = rank == 3 ? s[1] : 1;
+    p.map.instr[0] = (struct sy_map_instr){.op = SY_MAP_JITTER, .a = 0, .site = 3, .s = amount};
+    p.map.instr[1] = (struct sy_map_instr){.op = SY_MAP_DROPOUT, .a = 0, .site = 4, .s = rate};
+    p.map.instr[2] = (struct sy_map_instr){.op = SY_MAP_ADD, .a = 2, .b = 3};
+    kh_begin(&k, SY_OP_MAP, &p, program_bytes(&p));
+    k.wild = 5;
+    const float *x = kh_in(&k, SY_F32, rank, s[0], s[1], s[2]);
+    int64_t *rng = kh_in(&k, SY_I64, 1, 4);
+    rng[SY_RNG_SEED] = 99, rng[SY_RNG_STEP] = 1234, rng[SY_RNG_ROW0] = 50, rng[SY_RNG_GROUP0] = 60;
+    kh_out(&k, SY_F32, rank, s[0], s[1], s[2]);
+    kh_out(&k, SY_F32, rank, s[0], s[1], s[2]);
+    k.out[0].first[0] = 3, k.out[0].first[1] = 5, k.out[0].first[rank - 1] = 13;
+    k.in_place = 1;
+    kh_check(&k, "jitter");
+
+    struct syi_jitter j = syi_jitter_init(rng, 3, amount);
+    for (int64_t i = 0; i < sycpu_count(&k.out[0]); i++) {
+        int64_t row = i / last / positions, position = rank == 3 ? 5 + i / last % positions : 0;
+        float u, got = ((float *)k.want[1])[i];
+        syi_jitter_factors(&j, (uint32_t)((rank < 2 ? 0 : 3 + row) + 50), (uint32_t)position, 13 + i % last,
+                           1, &u);
+        cr_assert(u > 1 - amount - 1e-6f && u < 1 + amount + 1e-6f);
+        cr_assert(got == x[i] * u || (isnan(got) && isnan(x[i])), "rank %d element %lld", rank, (long long)i);
+    }
+    kh_end(&k);
+}
+
+Test(map, jitter)
+{
+    jitter(3, (int[]){4, 7, 300, 1}, 0.01f, 0.0f);
+    jitter(3, (int[]){2, 3, 5, 1}, 0.5f, 0.1f);
+    jitter(3, (int[]){1, 3, 9000, 1}, 0.01f, 0.3f);
+    jitter(2, (int[]){6, 133, 1, 1}, 0.3f, 0.3f);
+    jitter(1, (int[]){77, 1, 1, 1}, 0.3f, 0.0f);
+}
+
+Test(map, jitter_is_uniform_and_repeats)
+{
+    enum { N = 4096 };
+    static const int64_t rng[4] = {1, 2, 3, 4};
+    struct syi_jitter j = syi_jitter_init(rng, 5, 0.25f);
+    float u[N], again[N], other[N];
+    double mean = 0, square = 0;
+    syi_jitter_factors(&j, 6, 7, 0, N, u);
+    syi_jitter_factors(&j, 6, 7, 0, N, again);
+    syi_jitter_factors(&j, 6, 8, 0, N, other);
+    for (int i = 0; i < N; i++) mean += (double)u[i] / N, square += pow((double)u[i] - 1, 2) / N;
+    cr_expect(fabs(mean - 1) < 0.01, "mean %g", mean);
+    cr_expect(fabs(square - 0.0625 / 3) < 0.002, "mean square %g", square);
+    cr_expect_eq(memcmp(u, again, sizeof u), 0);
+    cr_expect_neq(memcmp(u, other, sizeof u), 0);
+    cr_expect_eq(syi_jitter_factor(0.25f, 0), 1.0f - 0.25f * (65535.0f / 65536.0f));
+    cr_expect_eq(syi_jitter_factor(0.25f, 65535), 1.0f + 0.25f * (65535.0f / 65536.0f));
 }
 
 static void dropout(int rank, const int *s, float rate)

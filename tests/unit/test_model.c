@@ -76,8 +76,8 @@ Test(model, gradients_with_experts)
 Test(model, gradients_with_prioritized_routing)
 {
     struct syi_config config =
-        config_of("moe.batch_prioritized_routing=true", "moe.num_encoder_sparse_layers=2",
-                  "model.mlp_activations=silu,linear", NULL);
+        config_of("moe.encoder_batch_prioritized_routing=true", "moe.decoder_batch_prioritized_routing=true",
+                  "moe.num_encoder_sparse_layers=2", "model.mlp_activations=silu,linear", NULL);
     check_gradients(&config);
 }
 

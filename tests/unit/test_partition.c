@@ -245,14 +245,15 @@ static void record_experts(struct setup *s)
 {
     struct sy_attr_route attr = {.selected = 1, .group_rows = 1, .capacity = 3};
     int x = ROWS(s, "x", 8, EMBED), probabilities = ROWS(s, "p", 4, ROUTER);
-    int lengths =
-        syi_tensor_add(s->p, "lengths", SYI_INPUT, SY_I32, 1, (int64_t[]){4}, (uint8_t[]){SYI_AXIS_BATCH});
+    int64_t mask_dim[2] = {4, 3};
+    uint8_t mask_axis[2] = {SYI_AXIS_BATCH, SYI_AXIS_LENGTH};
+    int mask = syi_tensor_add(s->p, "mask", SYI_INPUT, SY_F32, 2, mask_dim, mask_axis);
     uint8_t in_axis[] = {SYI_AXIS_EXPERT, SYI_AXIS_EMBED, SYI_AXIS_EXPERT_MLP};
     uint8_t out_axis[] = {SYI_AXIS_EXPERT, SYI_AXIS_EXPERT_MLP, SYI_AXIS_EMBED};
     int wi = tensor(s, "wi", SYI_PARAM, 3, (int64_t[]){4, 8, 6}, in_axis);
     int wo = tensor(s, "wo", SYI_PARAM, 3, (int64_t[]){4, 6, 8}, out_axis);
-    struct syi_routing r = syi_route(s->p, probabilities, lengths, &attr);
-    int gate = syi_gate(s->p, probabilities, r.expert, r.slot);
+    struct syi_routing r = syi_route(s->p, probabilities, mask, -1, &attr);
+    int gate = syi_gate(s->p, probabilities, r.expert, r.slot, 0);
     int buffer = syi_dispatch(s->p, x, r.expert, r.slot, 4, 3, 1);
     int h = syi_grouped_matmul(s->p, buffer, wi, r.kept);
     int y = syi_grouped_matmul(s->p, h, wo, r.kept);

@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Kernels of the row family: every variant against the reference bit for bit, over extents that leave tails,
- * lengths, leaves and special values; and the references against plain double arithmetic. map has test_map.c.
+ * masks, leaves and special values; and the references against plain double arithmetic. sums have
+ * test_sums.c, map has test_map.c.
  */
 #include "config.h"
 
 #include "base/philox.h"
 #include "tests/unit/kernel_harness.h"
 
-static void lengths(struct kh *k, int rows, int most)
+/* A mask with holes: 0, or another number than 0, for each position. */
+static void random_mask(struct kh *k, int rows, int positions)
 {
-    int32_t *lens = kh_in(k, SY_I32, 1, rows);
-    for (int i = 0; i < rows; i++) lens[i] = (int32_t)(kh_random() % (unsigned)(most + 1));
+    float *mask = kh_in(k, SY_F32, 2, rows, positions);
+    for (int i = 0; i < rows * positions; i++) mask[i] = (float)(kh_random() % 3) * 0.5f;
 }
 
 static int near(double got, double want, double tolerance)
@@ -20,18 +22,18 @@ static int near(double got, double want, double tolerance)
 
 /* ---- rms_norm ---- */
 
-static void rms_norm(int B, int T, int D, int with_lens, int wild)
+static void rms_norm(int B, int T, int D, int with_mask, int wild)
 {
     struct sy_attr_rms_norm attr = {1e-6, 0};
     struct kh k;
     kh_begin(&k, SY_OP_RMS_NORM, &attr, sizeof attr);
     k.wild = wild;
     const float *x = kh_in(&k, SY_F32, 3, B, T, D), *scale = kh_in(&k, SY_F32, 1, D);
-    if (with_lens)
-        lengths(&k, B, T);
+    if (with_mask)
+        random_mask(&k, B, T);
     else
         kh_in_absent(&k);
-    const int32_t *lens = k.in[2].data;
+    const float *mask = k.in[2].data;
     kh_out(&k, SY_F32, 3, B, T, D);
     kh_check(&k, "rms_norm");
     for (int row = 0; row < B * T && wild <= 0; row++) {
@@ -39,14 +41,14 @@ static void rms_norm(int B, int T, int D, int with_lens, int wild)
         for (int d = 0; d < D; d++) q += (double)x[row * D + d] * (double)x[row * D + d];
         for (int d = 0; d < D; d++) {
             double want = (double)x[row * D + d] / sqrt(q / D + 1e-6) * (double)scale[d];
-            if (lens && row % T >= lens[row / T]) want = 0;
+            if (mask && mask[row] == 0) want = 0;
             cr_assert(near((double)((float *)k.want[0])[row * D + d], want, 1e-5));
         }
     }
     kh_end(&k);
 }
 
-static void rms_norm_grad(int B, int T, int D, int leaves, int with_lens, int wild)
+static void rms_norm_grad(int B, int T, int D, int leaves, int with_mask, int wild)
 {
     struct sy_attr_rms_norm attr = {1e-6, B / leaves};
     struct kh k;
@@ -55,14 +57,50 @@ static void rms_norm_grad(int B, int T, int D, int leaves, int with_lens, int wi
     kh_in(&k, SY_F32, 3, B, T, D);
     kh_in(&k, SY_F32, 1, D);
     kh_in(&k, SY_F32, 3, B, T, D);
-    if (with_lens)
-        lengths(&k, B, T);
+    if (with_mask)
+        random_mask(&k, B, T);
     else
         kh_in_absent(&k);
     kh_out(&k, SY_F32, 3, B, T, D);
     kh_out(&k, SY_F32, 1, D);
     kh_check(&k, "rms_norm_grad");
     kh_end(&k);
+}
+
+/* What is not masked has the bits it has without a mask; masked positions are 0 whatever they hold. */
+Test(rows, rms_norm_mask)
+{
+    enum { B = 4, T = 6, D = 37 };
+    struct sy_attr_rms_norm attr = {1e-6, 2};
+    float want[2][B * T * D];
+    const float *mask = NULL;
+    for (int masked = 0; masked < 2; masked++) {
+        for (int grad = 0; grad < 2; grad++) {
+            struct kh k;
+            kh_state = 5;
+            kh_begin(&k, grad ? SY_OP_RMS_NORM_GRAD : SY_OP_RMS_NORM, &attr, sizeof attr);
+            float *x = kh_in(&k, SY_F32, 3, B, T, D);
+            kh_in(&k, SY_F32, 1, D);
+            if (grad) kh_in(&k, SY_F32, 3, B, T, D);
+            if (masked)
+                random_mask(&k, B, T);
+            else
+                kh_in_absent(&k);
+            mask = k.in[2 + grad].data;
+            for (int i = 0; masked && i < B * T * D; i++)
+                if (mask[i / D] == 0) x[i] = NAN;
+            kh_out(&k, SY_F32, 3, B, T, D);
+            if (grad) kh_out(&k, SY_F32, 1, D);
+            kh_check(&k, "rms_norm with a mask");
+            const float *got = k.want[0];
+            for (int i = 0; i < B * T * D; i++) {
+                if (!masked) want[grad][i] = got[i];
+                if (masked) cr_assert_eq(got[i], mask[i / D] == 0 ? 0 : want[grad][i], "element %d", i);
+            }
+            for (int i = 0; grad && i < D; i++) cr_assert(isfinite(((float *)k.want[1])[i]));
+            kh_end(&k);
+        }
+    }
 }
 
 Test(rows, rms_norm)
@@ -413,108 +451,78 @@ Test(rows, cache_append)
     }
 }
 
-/* ---- sums ---- */
-
-static void blocks(int rank, const int *dim, const int *leaf, int wild)
+/* Rows of the output come from the local rows named; positions at and behind `position` stay. */
+Test(rows, cache_gather)
 {
-    struct sy_attr_block attr;
-    int n[5];
-    for (int i = 0; i < 5; i++) {
-        attr.leaf[i] = i < rank ? leaf[i] : 1;
-        n[i] = i < rank ? dim[i] / leaf[i] : 1;
-    }
-    for (int square = 0; square < 2; square++) {
+    enum { B = 4, T = 5, N = 7, FIRST = 8 };
+    static const int32_t rows[B] = {FIRST + 2, FIRST, FIRST - 1, FIRST + B}, from[B] = {2, 0, 2, 3};
+    for (int position = 0; position <= T; position++) {
         struct kh k;
-        double total = 0, got = 0;
-        kh_begin(&k, square ? SY_OP_BLOCK_SUMSQ : SY_OP_BLOCK_SUM, &attr, sizeof attr);
-        k.wild = wild;
-        const float *x = kh_in(&k, SY_F32, rank, dim[0], dim[1], dim[2], dim[3], dim[4]);
-        kh_out(&k, SY_F32, rank, n[0], n[1], n[2], n[3], n[4]);
-        kh_check(&k, "block_sum");
-        for (int64_t i = 0; i < sycpu_count(&k.in[0]); i++) total += (double)(square ? x[i] * x[i] : x[i]);
-        for (int64_t i = 0; i < sycpu_count(&k.out[0]); i++) got += (double)((float *)k.want[0])[i];
-        if (wild <= 0) cr_assert(near(got, total, 1e-4));
-        kh_end(&k);
-    }
-}
-
-Test(rows, block_sums)
-{
-    for (int wild = -20; wild <= 20; wild += 20) {
-        blocks(1, (int[]){1, 1, 1, 1, 1}, (int[]){1}, wild);
-        blocks(1, (int[]){1000, 1, 1, 1, 1}, (int[]){125}, wild);
-        blocks(2, (int[]){12, 34, 1, 1, 1}, (int[]){3, 17}, wild);
-        blocks(3, (int[]){4, 6, 40, 1, 1}, (int[]){1, 3, 20}, wild);
-        blocks(5, (int[]){2, 4, 2, 6, 21}, (int[]){2, 2, 1, 3, 7}, wild);
-    }
-}
-
-Test(rows, block_sum_lanes_are_those_of_the_contract)
-{
-    struct sy_attr_block attr = {{2, 18, 1, 1, 1}};
-    struct kh k;
-    kh_begin(&k, SY_OP_BLOCK_SUM, &attr, sizeof attr);
-    const float *x = kh_in(&k, SY_F32, 2, 2, 18);
-    kh_out(&k, SY_F32, 2, 1, 1);
-    kh_check(&k, "block_sum");
-    float row[2];
-    for (int i = 0; i < 2; i++, x += 18) {
-        float a[8], b[4];
-        for (int l = 0; l < 8; l++) a[l] = (x[l] + (l < 2 ? x[16 + l] : 0.0f)) + x[l + 8];
-        for (int l = 0; l < 4; l++) b[l] = a[l] + a[l + 4];
-        row[i] = (b[0] + b[2]) + (b[1] + b[3]);
-    }
-    cr_expect_eq(*(float *)k.want[0], row[0] + row[1]);
-    kh_end(&k);
-}
-
-Test(rows, tree_sum)
-{
-    struct kh k;
-    kh_begin(&k, SY_OP_TREE_SUM, NULL, 0);
-    const float *x = kh_in(&k, SY_F32, 2, 2, 3);
-    kh_out(&k, SY_F32, 1, 1);
-    kh_check(&k, "tree_sum");
-    cr_expect_eq(*(float *)k.want[0], ((x[0] + x[1]) + x[2]) + ((x[3] + x[4]) + x[5]));
-    kh_end(&k);
-    for (int n = 1; n < 40; n++) {
-        double sum = 0;
-        kh_begin(&k, SY_OP_TREE_SUM, NULL, 0);
-        x = kh_in(&k, SY_F32, 3, n, 1, 41 - n);
-        kh_out(&k, SY_F32, 1, 1);
-        kh_check(&k, "tree_sum");
-        for (int i = 0; i < n * (41 - n); i++) sum += (double)x[i];
-        cr_expect(near((double)*(float *)k.want[0], sum, 1e-5));
-        kh_end(&k);
-    }
-}
-
-Test(rows, tree_add)
-{
-    for (int ranks = 1; ranks <= 8; ranks *= 2) {
-        for (int n = 1; n < 9000; n = n * 7 + 2) {
-            struct kh k;
-            kh_begin(&k, SY_OP_TREE_ADD, NULL, 0);
-            k.wild = 10 * (n % 2);
-            const float *x = kh_in(&k, SY_F32, 2, ranks, n);
-            kh_out(&k, SY_F32, 1, n);
-            kh_check(&k, "tree_add");
-            if (ranks == 4 && !k.wild)
-                cr_expect_eq(((float *)k.want[0])[0], (x[0] + x[n]) + (x[2 * n] + x[3 * n]));
-            kh_end(&k);
+        void *threaded[SY_MAX_OUT];
+        float rest;
+        kh_begin(&k, SY_OP_CACHE_GATHER, NULL, 0);
+        const float *cache = kh_in(&k, SY_F32, 3, B, T, N);
+        k.in[0].first[0] = FIRST;
+        memcpy(kh_in(&k, SY_I32, 1, B), rows, sizeof rows);
+        *(int32_t *)kh_in(&k, SY_I32, 1, 1) = position;
+        kh_out(&k, SY_F32, 3, B, T, N);
+        kh_reference(&k, "cache_gather");
+        kh_run(&k, &kh_table[SY_OP_CACHE_GATHER][KH_REF], 3, threaded, "cache_gather");
+        memset(&rest, 0xa6, sizeof rest); /* what the harness fills outputs with, for 1 thread */
+        for (int i = 0; i < B * T * N; i++) {
+            int b = i / (T * N), known = i / N % T < position;
+            float want = cache[from[b] * T * N + i % (T * N)];
+            cr_assert_eq(((float *)k.want[0])[i], known ? want : rest, "position %d element %d", position, i);
+            if (known) cr_assert_eq(((float *)threaded[0])[i], want);
         }
+        kh_free_guarded(threaded[0]);
+        kh_end(&k);
     }
 }
 
-Test(rows, count_sum)
+/* ---- top_k ---- */
+
+static int is_before(const float *x, int i, int j)
+{
+    if (isnan(x[i]) || isnan(x[j])) return isnan(x[i]) == isnan(x[j]) ? i < j : !isnan(x[i]);
+    return x[i] == x[j] ? i < j : x[i] > x[j];
+}
+
+static void top_k(int B, int T, int V, int K, int values, int wild)
 {
     struct kh k;
-    kh_begin(&k, SY_OP_COUNT_SUM, NULL, 0);
-    int32_t *count = kh_in(&k, SY_I32, 2, 3, 5);
-    for (int i = 0; i < 15; i++) count[i] = INT32_MAX - i;
-    kh_out(&k, SY_I64, 1, 3);
-    kh_check(&k, "count_sum");
-    for (int e = 0; e < 3; e++)
-        cr_expect_eq(((int64_t *)k.want[0])[e], 5 * (int64_t)INT32_MAX - (25 * e + 10));
+    kh_begin(&k, SY_OP_TOP_K, NULL, 0);
+    k.wild = wild;
+    float *x = kh_in(&k, SY_F32, 3, B, T, V);
+    for (int i = 0; i < B * T * V && values; i++) x[i] = (float)(kh_random() % (unsigned)values);
+    kh_out(&k, SY_F32, 3, B, T, K);
+    kh_out(&k, SY_I32, 3, B, T, K);
+    kh_check(&k, "top_k");
+    for (int row = 0; row < B * T; row++, x += V) {
+        const float *value = (float *)k.want[0] + row * K;
+        const int32_t *index = (int32_t *)k.want[1] + row * K;
+        for (int i = 0; i < V; i++) {
+            int rank = 0;
+            for (int j = 0; j < V; j++) rank += is_before(x, j, i);
+            if (rank >= K) continue;
+            cr_assert_eq(index[rank], i, "row %d: choice %d is %d, expected %d", row, rank, index[rank], i);
+            cr_assert_eq(memcmp(&value[rank], &x[i], sizeof x[i]), 0);
+        }
+        for (int i = V; i < K; i++) cr_assert(index[i] == -1 && value[i] == -INFINITY);
+    }
     kh_end(&k);
+}
+
+Test(rows, top_k)
+{
+    static const int sizes[] = {1, 2, 5, 16, 100, 300};
+    for (int i = 0; i < 6; i++) {
+        for (int K = 1; K <= 16; K = 2 * K + 1) {
+            top_k(2, 3, sizes[i], K, 0, 0);
+            top_k(2, 3, sizes[i], K, 0, 60);
+            top_k(1, 5, sizes[i], K, 4, 0);
+            top_k(1, 2, sizes[i], K, 1, 0);
+        }
+        top_k(1, 2, sizes[i], sizes[i], 7, 0);
+    }
 }

@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include <math.h>
+#include <string.h>
 
 #include <criterion/criterion.h>
 
@@ -90,4 +91,66 @@ Test(schedule, nothing_behind_the_warm_up)
     expect(&config, 10, 0.1);
     config.train.steps = config.train.warmup_steps = 0;
     expect(&config, 0, 0.1);
+}
+
+/* ---- train.lr_factors ---- */
+
+static struct syi_config factors_of(const char *factors, int64_t warmup)
+{
+    struct syi_config config = config_of(SYI_SCHEDULE_LINEAR, warmup, 1000);
+    cr_assert_lt(strlen(factors), sizeof config.train.lr_factors);
+    memcpy(config.train.lr_factors, factors, strlen(factors) + 1);
+    cr_assert_eq(syi_schedule_check(&config, NULL), SY_OK, "%s", factors);
+    return config;
+}
+
+Test(schedule, factors)
+{
+    struct syi_config config = factors_of("constant * rsqrt_decay", 100);
+    expect(&config, 0, 0.05);
+    expect(&config, 100, 0.05);
+    expect(&config, 400, 0.025);
+    config = factors_of("constant*linear_warmup *\trsqrt_decay ", 100);
+    expect(&config, 0, 1e-8);
+    expect(&config, 50, 0.025);
+    expect(&config, 10000, 0.005);
+    config = factors_of("constant", 100);
+    expect(&config, 0, 0.5);
+    expect(&config, 5000, 0.5);
+    config = factors_of("constant * constant * linear_warmup", 100);
+    expect(&config, 99, 0.2475);
+    config = factors_of("linear_warmup", 0);
+    expect(&config, 0, 1);
+    config = factors_of("rsqrt_decay", 0);
+    expect(&config, 0, 1);
+    expect(&config, 16, 0.25);
+    config = factors_of("rsqrt_decay", 1);
+    config.train.learning_rate = 0;
+    expect(&config, 4, 0.5); /* without constant the rate does not count */
+    config = factors_of("constant", 1);
+    config.train.learning_rate = 0;
+    expect(&config, 4, 1e-8);
+}
+
+Test(schedule, unknown_factors_are_refused)
+{
+    static const char *const all[] = {"constant ** linear_warmup",
+                                      "constant *",
+                                      "*",
+                                      " ",
+                                      "quadratic",
+                                      "constant * cosine_decay",
+                                      "constants",
+                                      "constan",
+                                      "constant * rsqrt_hidden_size"};
+    static const char *const names[] = {"\"\"",          "\"\"",          "\"\"",
+                                        "\"\"",          "\"quadratic\"", "\"cosine_decay\"",
+                                        "\"constants\"", "\"constan\"",   "\"rsqrt_hidden_size\""};
+    for (size_t i = 0; i < SYI_COUNT(all); i++) {
+        struct syi_config config = config_of(SYI_SCHEDULE_LINEAR, 0, 1);
+        struct sy_error err = {0};
+        memcpy(config.train.lr_factors, all[i], strlen(all[i]) + 1);
+        cr_expect_eq(syi_schedule_check(&config, &err), SY_EINVAL, "%s", all[i]);
+        cr_expect(strstr(err.text, names[i]) && strstr(err.text, "rsqrt_decay"), "%s", err.text);
+    }
 }

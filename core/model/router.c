@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Routers: what is a group, how many places an expert has in it, which tokens get them, the weights of the
+ * choices and the router's losses. Sources: flaxformer architectures/moe/{routing,moe_layers}.py; DeepSeek-V3
+ * (arXiv 2412.19437) for the balancing bias. What padding does: base/compat.h. */
+#include "config.h"
+
+#include <math.h>
+
+#include "model/model.h"
+
+/* ---- groups ---- */
+
+/* T5X's padding: rows or positions, whichever adds fewer tokens, until `multiple` divides the tokens. */
+static void pad_tokens(int64_t multiple, struct syi_groups *g)
+{
+    int64_t rows = g->rows, length = g->length;
+    while (rows * g->length % multiple) rows++;
+    while (g->rows * length % multiple) length++;
+    if ((rows - g->rows) * g->length < (length - g->length) * g->rows)
+        g->rows = rows;
+    else
+        g->length = length;
+}
+
+/* The first number of groups from tokens / max_group_size on that divides the tokens and is a multiple. */
+static void count_groups(const struct syi_config *c, struct syi_groups *g)
+{
+    int64_t multiple = c->moe.num_experts * c->moe.replicas;
+    pad_tokens(multiple, g);
+    int64_t tokens = g->rows * g->length;
+    g->count = tokens / c->moe.max_group_size;
+    if (g->count < multiple) g->count = multiple;
+    while (g->count < tokens && (tokens % g->count || g->count % multiple)) g->count++;
+    g->tokens = tokens / g->count;
+    g->group_rows = 1;
+}
+
+/* Places from the factor and all tokens of a group; round half to even. */
+static int64_t places(const struct syi_config *c, double factor, int64_t tokens)
+{
+    int64_t n = (int64_t)nearbyint(factor * (double)tokens / (double)c->moe.num_experts);
+    return n < c->moe.min_expert_capacity ? c->moe.min_expert_capacity : n;
+}
+
+static void set_capacity(const struct syi_build *b, int type, struct syi_groups *g)
+{
+    const struct syi_config *c = b->config;
+    double factor = syi_capacity_factor(c, b->training);
+    if (type == SYI_ROUTER_EXPERTS_CHOOSE_MASKED && factor == 0) factor = c->moe.train_capacity_factor;
+    g->capacity = factor > 0 ? places(c, factor, g->tokens) : g->tokens;
+    g->slots = g->capacity * g->count * c->moe.num_experts;
+    g->capacity_factor = syi_compat(c, c->moe.capacity_tokens) ? 0 : factor;
+    if (g->capacity > g->tokens && (g->capacity_factor > 0 || type != SYI_ROUTER_EXPERTS_CHOOSE_MASKED))
+        g->capacity = g->tokens; /* no more can come */
+}
+
+int syi_groups(const struct syi_build *b, int type, int64_t rows, int64_t length, struct syi_groups *g,
+               struct sy_error *err)
+{
+    const struct syi_config *c = b->config;
+    *g = (struct syi_groups){.rows = rows, .length = length, .by_tokens = syi_compat(c, c->moe.group_by)};
+    if (g->by_tokens) {
+        count_groups(c, g);
+    } else {
+        g->group_rows = syi_group_rows(c, &b->shape, b->training);
+        if (type == SYI_ROUTER_EXPERTS_CHOOSE_MASKED && !b->training)
+            g->group_rows = 1; /* an answer must not depend on its batch */
+        g->count = rows / g->group_rows;
+        g->tokens = g->group_rows * length;
+    }
+    set_capacity(b, type, g);
+    if (type == SYI_ROUTER_EXPERTS_CHOOSE_MASKED && g->capacity > g->tokens)
+        return syi_error(
+            err, SY_EINVAL,
+            "experts choose %lld of the %lld tokens of a group: lower moe.train_capacity_factor, "
+            "moe.eval_capacity_factor or moe.min_expert_capacity, or raise moe.max_group_size",
+            (long long)g->capacity, (long long)g->tokens);
+    return SY_OK;
+}
+
+/* ---- the router ---- */
+
+/* How padding is treated, by the keys of base/compat.h. */
+struct padding {
+    int hidden; /* mask of tokens kept from experts, or -1 */
+    int zeroed; /* mask that logits and probabilities are multiplied by: losses over all tokens; or -1 */
+    int losses; /* mask of tokens the losses are averaged over, or -1: all */
+};
+
+static struct padding padding_of(const struct syi_build *b, const struct syi_router *router)
+{
+    const struct syi_config *c = b->config;
+    struct padding p = {-1, -1, -1};
+    int all = syi_compat(c, c->moe.router_loss_tokens),
+        ignored = !syi_compat(c, c->moe.ignore_padding_tokens);
+    if (!all) p.losses = router->mask;
+    if (ignored) p.hidden = router->mask;
+    if (ignored && all) p.zeroed = router->mask;
+    return p;
+}
+
+static int logits(struct syi_build *b, int x)
+{
+    const struct syi_config *c = b->config;
+    int64_t dim[2] = {c->model.d_model, c->moe.num_experts};
+    uint8_t axis[2] = {SYI_AXIS_EMBED, SYI_AXIS_ROUTER};
+    if (b->training && c->moe.jitter_noise > 0)
+        x = syi_jitter(b->p, x, b->rng, b->sites++, c->moe.jitter_noise);
+    int kernel = syi_build_param(b, "router/router_weights/w/kernel", 2, dim, axis, SYI_INIT_NORMAL, 0.02);
+    int y = syi_matmul(b->p, x, kernel);
+    if (!c->moe.router_use_bias) return y;
+    int bias =
+        syi_build_param(b, "router/router_weights/w/bias", 1, dim + 1, axis + 1, SYI_INIT_NORMAL, 0.02);
+    return syi_map2(b->p, SY_MAP_ADD, y, bias);
+}
+
+/* The scatter router of flaxformer hands padding, whose probabilities are 0, to the first experts. */
+static struct syi_routing choose(struct syi_build *b, int probabilities, const struct syi_router *router,
+                                 const struct padding *padding, const struct syi_groups *g)
+{
+    const struct syi_config *c = b->config;
+    int quirk = padding->zeroed >= 0 && router->type != SYI_ROUTER_TOKENS_CHOOSE_MASKED;
+    int mask = quirk ? -1 : padding->hidden;
+    if (router->type == SYI_ROUTER_EXPERTS_CHOOSE_MASKED) {
+        struct sy_attr_route_experts attr = {g->group_rows, g->capacity, g->capacity_factor,
+                                             c->moe.min_expert_capacity};
+        return syi_route_experts(b->p, probabilities, mask, &attr);
+    }
+    struct sy_attr_route attr = {
+        c->moe.num_selected_experts, g->group_rows,      g->capacity, g->capacity_factor,
+        c->moe.min_expert_capacity,  router->prioritized};
+    return syi_route(b->p, probabilities, mask, -1, &attr);
+}
+
+/* Sum over groups / tokens: those of `normalizer`, or all. */
+static int mean_over_tokens(struct syi_build *b, int per_group, int mask, int normalizer,
+                            const struct syi_groups *g)
+{
+    const struct syi_config *c = b->config;
+    int sum = syi_total(b->p, per_group);
+    if (mask >= 0) return syi_map2(b->p, SY_MAP_DIV, sum, normalizer);
+    double parts =
+        syi_compat(c, c->train.microbatch_normalizer) || !b->training ? 1 : (double)c->train.microbatches;
+    return syi_map1(b->p, SY_MAP_MULS, sum, 1 / ((double)(g->count * g->tokens) * parts));
+}
+
+static void losses(struct syi_build *b, int probabilities, int lse, const struct syi_router *router,
+                   const struct padding *padding, const struct syi_groups *g, struct syi_routed *r)
+{
+    int z;
+    SYI_AT(b->p);
+    int balance =
+        syi_router_loss(b->p, probabilities, lse, r->routing.chosen, padding->losses, g->group_rows, &z);
+    r->z = mean_over_tokens(b, z, padding->losses, router->normalizer, g);
+    r->balance = router->type == SYI_ROUTER_EXPERTS_CHOOSE_MASKED
+                     ? syi_constant_like(b->p, 0, r->z) /* balanced by construction */
+                     : mean_over_tokens(b, balance, padding->losses, router->normalizer, g);
+}
+
+struct syi_routed syi_route_tokens(struct syi_build *b, int x, const struct syi_router *router,
+                                   const struct syi_groups *g)
+{
+    struct syi_program *p = b->p;
+    struct padding padding = padding_of(b, router);
+    struct syi_routed r = {.balance = -1, .z = -1};
+    int lse;
+    SYI_AT(p);
+    int y = logits(b, x);
+    if (padding.zeroed >= 0) y = syi_map2(p, SY_MAP_MUL, y, padding.zeroed);
+    int probabilities = syi_softmax(p, y, &lse);
+    if (padding.zeroed >= 0) probabilities = syi_map2(p, SY_MAP_MUL, probabilities, padding.zeroed);
+    SYI_AT(p);
+    r.routing = choose(b, probabilities, router, &padding, g);
+    r.gate = syi_gate(p, probabilities, r.routing.expert, r.routing.slot, b->config->moe.normalize_top_k);
+    if (router->normalizer >= 0) losses(b, probabilities, lse, router, &padding, g, &r);
+    return r;
+}

@@ -1,0 +1,46 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# verify: the golden vectors that come with the project pass, those of SWITCHYARD_GOLDENS too, and wrong files do not.
+. "$(dirname "$0")/_common.sh"
+golden=$top/tests/golden
+cd "$here" || exit 99
+
+# passed FOLDER: all cases of all kinds that are implemented.
+passed() {
+    exits 0 "$program" verify "$1"
+    grep -Eq '^[1-9][0-9]* passed, 0 failed, 0 skipped$' out || fail "$1: $(tail -1 out)"
+    for kind in layer loss router moe_layer model microbatch train decode; do
+        grep -Eq "^$kind +[1-9]" out || fail "$1: no case of kind $kind"
+    done
+}
+passed "$golden"
+SWITCHYARD_CPU_VARIANT=portable
+export SWITCHYARD_CPU_VARIANT
+passed "$golden"
+unset SWITCHYARD_CPU_VARIANT
+if [ -n "${SWITCHYARD_GOLDENS:-}" ]; then passed "$SWITCHYARD_GOLDENS"; fi
+
+# ---- options ----
+exits 0 "$program" verify --verbose "$golden/loss/loss-plain.safetensors"
+says out 'grad_in/logits'
+exits 1 "$program" verify --tolerance 1e-6 "$golden/loss/loss-plain.safetensors"
+says out '^FAIL  loss/plain'
+says out '0 passed, 1 failed, 0 skipped'
+
+# ---- wrong files ----
+mkdir empty bad
+exits 1 "$program" verify empty
+case=$golden/loss/loss-plain.safetensors
+bytes=$(wc -c <"$case")
+head -c $((bytes - 4)) "$case" >bad/short.safetensors
+exits 1 "$program" verify bad/short.safetensors
+says out '^FAIL'
+{ head -c $((bytes - 40)) "$case" && printf '\377\377\177\101' && tail -c 36 "$case"; } >bad/value.safetensors
+exits 1 "$program" verify bad/value.safetensors
+says out '^FAIL  loss/plain'
+printf '\377\377\377\377\377\377\377\177{}' >bad/header.safetensors
+exits 1 "$program" verify bad/header.safetensors
+says out '^FAIL'
+exits 1 "$program" verify missing.safetensors
+exits 2 "$program" verify
+finish

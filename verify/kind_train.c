@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Kind train: steps of the engine with the case's optimizer; metrics of every step, and parameters and
+ * optimizer state at the end. The first step is held to the bound of a single step, all to the file's
+ * tolerances. */
+#include "config.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "optim/schedule.h"
+#include "train/weight_metrics.h"
+#include "verify/model_case.h"
+
+struct train {
+    struct verify_model m;
+    int64_t steps;
+    double expert_scale;
+    float **before; /* [parameters] weights before the step */
+    struct verify_report *report;
+};
+
+/* The optimizer's keys that are no options of that name. */
+static int read_optimizer(struct train *t, struct sy_error *err)
+{
+    const struct verify_case *c = t->m.item;
+    struct syi_config *config = &t->m.config;
+    int64_t parts = 1, scale = 1;
+    int uses_schedule = 1, adam = config->train.optimizer == SYI_OPTIMIZER_ADAMW;
+    int status = verify_int(c, "num_steps", 1, 1 << 20, &t->steps, err);
+    if (!status) status = verify_int(c, "num_microbatches", 1, 1 << 20, &parts, err);
+    if (!status) status = verify_int(c, "scale_expert_grads_by", 1, 1 << 20, &scale, err);
+    if (!status) status = verify_real(c, "base_learning_rate", &config->train.learning_rate, err);
+    if (!status && adam) status = verify_real(c, "b1", &config->train.adam_b1, err);
+    if (!status && adam) status = verify_real(c, "b2", &config->train.adam_b2, err);
+    if (!status && adam) status = verify_real(c, "adam_epsilon", &config->train.adam_eps, err);
+    if (!status && adam) status = verify_flag(c, "optimizer_uses_schedule", &uses_schedule, err);
+    if (status) return status;
+    config->train.microbatches = parts;
+    config->moe.scale_expert_gradients = scale > 1;
+    t->expert_scale = (double)scale;
+    if (scale > 1 && scale != config->moe.num_experts)
+        return syi_error(err, SY_EUNSUPPORTED, "scale_expert_grads_by=%lld is not the number of experts",
+                         (long long)scale);
+    return SY_OK;
+}
+
+/* One value of a step, by both rules. */
+static void judge(struct train *t, int64_t step, const char *metric, const char *field, double value)
+{
+    char name[240];
+    float got = (float)value;
+    int once = strstr(metric, "weight_update_divided_by_weight_rms") != NULL; /* divides by nearly 0 later */
+    snprintf(name, sizeof name, "out/step/%s/%s", metric, field);
+    if (!verify_find(t->m.item, name)) return;
+    if (once && step) return;
+    verify_floats_part(t->report, name, step, &got, 1, step ? VERIFY_TOLERANCE : VERIFY_STEP);
+}
+
+static void judge_metrics(struct train *t, int64_t step, const struct syi_step_result *result, double rate)
+{
+    struct syi_t5x_metric metric[SYI_T5X_METRICS];
+    int64_t parts = t->m.config.train.microbatches;
+    int n = syi_t5x_metrics(&t->m.config, &t->m.batch, result, parts, metric);
+    for (int i = 0; i < n; i++) {
+        judge(t, step, metric[i].name, "total", metric[i].total);
+        judge(t, step, metric[i].name, metric[i].steps ? "steps" : "count", metric[i].divisor);
+    }
+    judge(t, step, "learning_rate", "total", rate);
+    judge(t, step, "learning_rate", "count", 1);
+    judge(t, step, "learning_rate/current", "value", rate);
+    judge(t, step, "learning_rate/current", "total", rate);
+    judge(t, step, "learning_rate/current", "count", 1);
+    judge(t, step, "weight_gradient_norm", "total", result->grad_norm);
+    judge(t, step, "weight_gradient_norm", "steps", 1);
+}
+
+static void judge_weight(struct train *t, int64_t step, const char *what, const char *parameter, double value)
+{
+    char name[240];
+    snprintf(name, sizeof name, "%s/%s", what, parameter);
+    judge(t, step, name, "total", value);
+    judge(t, step, name, "steps", 1);
+}
+
+static void judge_weights(struct train *t, int64_t step)
+{
+    const struct syi_params *params = syi_engine_params(t->m.engine);
+    for (size_t i = 0; i < params->n; i++) {
+        int64_t n = 0;
+        const char *name = params->param[i].name;
+        const float *after = verify_model_tensor(&t->m, "", name, &n);
+        const float *gradient = verify_model_tensor(&t->m, "grad/", name, &n);
+        double scale = syi_pattern_match("*expert*", name) ? t->expert_scale : 1;
+        struct syi_weight_metrics m = syi_weight_metrics(t->before[i], after, gradient, scale, n);
+        judge_weight(t, step, "weight_rms", name, m.rms);
+        judge_weight(t, step, "weight_max", name, m.max);
+        judge_weight(t, step, "weight_gradient_rms", name, m.gradient_rms);
+        judge_weight(t, step, "weight_update_rms", name, m.update_rms);
+        judge_weight(t, step, "weight_update_divided_by_weight_rms", name, m.relative_rms);
+    }
+}
+
+static int remember(struct train *t, struct sy_error *err)
+{
+    const struct syi_params *params = syi_engine_params(t->m.engine);
+    if (!t->before) t->before = syi_alloc(params->n * sizeof *t->before, err);
+    if (!t->before) return SY_ENOMEM;
+    for (size_t i = 0; i < params->n; i++) {
+        int64_t n = 0;
+        const float *now = verify_model_tensor(&t->m, "", params->param[i].name, &n);
+        if (!t->before[i]) t->before[i] = syi_alloc((size_t)n * sizeof(float), err);
+        if (!t->before[i]) return SY_ENOMEM;
+        memcpy(t->before[i], now, (size_t)n * sizeof(float));
+    }
+    return SY_OK;
+}
+
+/* optax optimizers in T5X do not hear of the trainer's rate: they have the schedule or the base rate. */
+static double rate_of(const struct train *t, int64_t step, int trainer)
+{
+    int uses_schedule = 1;
+    struct sy_error err = {0};
+    if (!trainer && verify_has(t->m.item, "optimizer_uses_schedule") &&
+        verify_flag(t->m.item, "optimizer_uses_schedule", &uses_schedule, &err))
+        return 0;
+    return uses_schedule ? syi_schedule_rate(&t->m.config, step) : t->m.config.train.learning_rate;
+}
+
+static int run_steps(struct train *t, struct sy_error *err)
+{
+    int status = SY_OK;
+    for (int64_t step = 0; !status && step < t->steps; step++) {
+        struct syi_step_result result;
+        status = remember(t, err);
+        if (!status) status = verify_model_batch(&t->m, step, t->steps, err);
+        if (!status)
+            status = syi_engine_step(t->m.engine, &t->m.batch, step, rate_of(t, step, 0), &result, err);
+        if (status) return status;
+        judge_metrics(t, step, &result, rate_of(t, step, 1));
+        judge_weights(t, step);
+    }
+    return status;
+}
+
+/* A state as the case names it, out/NAME, from the session's; slots that are not in use are one zero. */
+static void judge_state(struct train *t, const char *name, const char *ours)
+{
+    const struct verify_tensor *want = verify_find(t->m.item, name);
+    const float zero = 0;
+    int64_t n = 0;
+    if (!want) return;
+    const float *got = verify_model_tensor(&t->m, "", ours, &n);
+    if (!got && want->n == 1) got = &zero, n = 1;
+    if (!got || n != want->n)
+        verify_floats(t->report, name, NULL, 0);
+    else
+        verify_floats_part(t->report, name, 0, got, n, VERIFY_TOLERANCE);
+}
+
+static void judge_end(struct train *t)
+{
+    static const char *const slots[] = {"v_row", "v_col", "v", "m"};
+    const struct syi_params *params = syi_engine_params(t->m.engine);
+    for (size_t i = 0; i < params->n; i++) {
+        const char *parameter = params->param[i].name;
+        char name[260], ours[260];
+        snprintf(name, sizeof name, "out/final_param/%s", parameter);
+        judge_state(t, name, parameter);
+        for (size_t j = 0; j < SYI_COUNT(slots); j++) {
+            snprintf(name, sizeof name, "out/final_state/%s/%s", parameter, slots[j]);
+            snprintf(ours, sizeof ours, "state/param_states/%s/%s", parameter, slots[j]);
+            judge_state(t, name, ours);
+        }
+        snprintf(name, sizeof name, "out/final_state_mu/%s", parameter);
+        snprintf(ours, sizeof ours, "state/param_states/0/mu/%s", parameter);
+        judge_state(t, name, ours);
+        snprintf(name, sizeof name, "out/final_state_nu/%s", parameter);
+        snprintf(ours, sizeof ours, "state/param_states/0/nu/%s", parameter);
+        judge_state(t, name, ours);
+    }
+}
+
+/* Later steps of a metric that is compared once only count as compared. */
+static void cover_rest(struct train *t)
+{
+    for (size_t i = 0; i < t->m.item->n_tensors; i++) {
+        const struct verify_tensor *w = &t->m.item->tensor[i];
+        if (!strncmp(w->name, "out/step/weight_update_divided_by_weight_rms/", 45))
+            verify_judge(t->report, w->name, 0, NULL);
+    }
+}
+
+int verify_train(struct verify_context *context, const struct verify_case *c, struct verify_report *report,
+                 struct sy_error *err)
+{
+    struct train *t = syi_alloc(sizeof *t, err);
+    if (!t) return SY_ENOMEM;
+    t->report = report;
+    int status = verify_model_config(&t->m, c, err);
+    if (!status) status = read_optimizer(t, err);
+    if (!status) status = syi_schedule_check(&t->m.config, err);
+    if (!status) status = verify_model_open(&t->m, context, err);
+    size_t n = status ? 0 : syi_engine_params(t->m.engine)->n;
+    if (!status) status = run_steps(t, err);
+    if (!status) judge_end(t);
+    if (!status) cover_rest(t);
+    for (size_t i = 0; t->before && i < n; i++) syi_free(t->before[i]);
+    syi_free(t->before);
+    verify_model_close(&t->m);
+    syi_free(t);
+    return status;
+}
