@@ -318,8 +318,8 @@ static int check_instr(struct check *c, const struct sy_attr_map *attr, int inde
 }
 
 /* The forms of a map's operand: one element, the same rank where every extent is the output's or 1, [n] a
- * value a column, or the last dim dropped: a value a row. Beside rank 2 a row's value needs the 1: [n] must not
- * change its meaning when a rank's piece happens to be square. */
+ * value a column, or the last dim dropped: a value a row. Beside rank 2 a row's value needs the 1: [n] must
+ * not change its meaning when a rank's piece happens to be square. */
 static int is_broadcast(const struct syi_tensor *t, const struct syi_tensor *shape)
 {
     int last = shape->rank - 1;
