@@ -23,6 +23,8 @@ struct cli_options {
     const char *after;   /* stage of explain */
     const char *program; /* of explain */
     const char *file;    /* of eval */
+    int beams;           /* of eval and predict: 0, not given */
+    double temperature;  /* likewise */
     double tolerance;    /* of verify: factor of its bounds, 1 */
     int compat_diff;
     int verbose;

@@ -72,7 +72,7 @@ static int run(const struct cli_options *o)
 
 const struct cli_cmd cli_eval = {"eval",
                                  "RUN_DIR",
-                                 CLI_MODEL_OPTIONS " checkpoint file",
+                                 CLI_MODEL_OPTIONS " checkpoint file beams temperature",
                                  "Word and phoneme error rate of a checkpoint on held-out examples.",
                                  NULL,
                                  run};

@@ -81,7 +81,7 @@ static int run(const struct cli_options *o)
 const struct cli_cmd cli_predict = {
     "predict",
     "RUN_DIR",
-    CLI_MODEL_OPTIONS " checkpoint",
+    CLI_MODEL_OPTIONS " checkpoint beams temperature",
     "Reads one input a line and writes one output a line.",
     "An input over the length limit gives an empty line, a message, and exit status 1 at the end.",
     run};

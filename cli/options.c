@@ -35,6 +35,8 @@ static const struct option {
     {"program", "NAME", "which program: grad_first (default), grad_next, update, eval, encode, decode_step",
      TEXT, AT(program)},
     {"file", "TSV", "evaluate on this file instead of data.test", TEXT, AT(file)},
+    {"beams", "N", "beam search with N beams; short for --set decode.beams=N", NUMBER, AT(beams)},
+    {"temperature", "X", "draw tokens; short for --set decode.temperature=X", FACTOR, AT(temperature)},
     {"tsv", NULL, "tab separated output, for programs", FLAG, AT(tsv)},
     {"tolerance", "X", "multiply all bounds by X; default 1", FACTOR, AT(tolerance)},
     {"verbose", NULL, "print every tensor", FLAG, AT(verbose)},

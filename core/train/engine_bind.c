@@ -35,6 +35,11 @@ static struct syi_shape bucket_shape(const struct syi_config *c, const struct sy
                                                           : c->decode.batch_size,
                               .input_length = now->input_length,
                               .target_length = now->target_length};
+    if (which >= SYI_ENCODE && c->decode.beams > 1) {
+        shape.beams = c->decode.beams;
+        shape.rows *= c->decode.beams;
+    }
+    if (which >= SYI_ENCODE && c->decode.temperature > 0) shape.sampling = 1;
     if (which >= SYI_ENCODE)
         shape.target_length = c->decode.max_length ? c->decode.max_length : c->data.max_target_length;
     shape.longest_length =
@@ -77,10 +82,15 @@ static int check(struct syi_engine *e, struct sy_error *err)
                          (long long)c->train.microbatches, (long long)c->data.batch_size);
     int status = syi_schedule_check(c, err);
     if (status) return status;
-    if (c->decode.beams != 1)
-        return syi_error(err, SY_EUNSUPPORTED,
-                         "decode.beams=%lld: this version decodes greedily, set it to 1",
-                         (long long)c->decode.beams);
+    if (c->decode.beams > 1 && c->decode.temperature > 0)
+        return syi_error(
+            err, SY_EINVAL,
+            "decode.beams=%lld and decode.temperature=%g: a beam search draws nothing, set one of "
+            "them to its default",
+            (long long)c->decode.beams, c->decode.temperature);
+    if (c->decode.topk > c->model.vocab_size)
+        return syi_error(err, SY_EINVAL, "decode.topk=%lld is more than model.vocab_size=%lld",
+                         (long long)c->decode.topk, (long long)c->model.vocab_size);
     return SY_OK;
 }
 
@@ -277,6 +287,8 @@ int syi_engine_new(const struct syi_config *config, const struct syi_rank *rank,
     if (!status) status = syi_loss_factor_parse(&e->factor, config->loss.loss_normalizing_factor, err);
     if (!status) status = take_buffers(e, err);
     if (!status) status = bind(e, plan_only, err);
+    if (!status && !plan_only && (use & SYI_USE_DECODE) && syi_engine_searches(config))
+        status = syi_engine_decode_open(e, err);
     if (status)
         syi_engine_free(e);
     else
@@ -290,6 +302,10 @@ void syi_engine_free(struct syi_engine *e)
     syi_session_free(e->session);
     syi_params_free(&e->params);
     syi_free(e->counts);
+    syi_decoder_free(e->decoder);
+    syi_free(e->sequences);
+    syi_free(e->scores);
+    syi_free(e->example);
     syi_free(e->finished);
     syi_free(e->weights);
     syi_free(e->mask);

@@ -5,6 +5,7 @@
 
 #include "data/loss_weights.h"
 #include "optim/optim.h"
+#include "train/decode_step.h"
 #include "train/engine.h"
 #include "train/pipeline.h"
 
@@ -20,6 +21,7 @@ struct syi_bucket_inputs {
 struct syi_bucket_programs {
     int program[SYI_WHICH_COUNT];
     struct syi_bucket_inputs train, eval;
+    struct syi_decode_bound step; /* of beam search and sampling */
 };
 
 struct syi_moe_layer {
@@ -53,8 +55,16 @@ struct syi_engine {
     int32_t *segments; /* (rows, longest length) scratch */
     const struct sy_tensor *loss_sum, *z_sum, *correct_sum, *auxiliary_loss, *router_z_loss, *grad_norm, *ok;
     const struct sy_tensor *token, *position, *lengths, *next;
-    uint8_t *finished; /* (eval_rows) decoding */
+    uint8_t *finished;           /* (eval_rows) decoding */
+    struct syi_decoder *decoder; /* NULL: greedy */
+    int32_t *sequences;          /* (eval_rows, decodes, length) of the decoder */
+    float *scores;               /* (eval_rows, decodes) */
+    int64_t *example;            /* (eval_rows) */
 };
+
+/* engine_decode.c: whether decoding is more than the program's own choice; what that needs. */
+int syi_engine_searches(const struct syi_config *config);
+int syi_engine_decode_open(struct syi_engine *engine, struct sy_error *err) SYI_MUST_CHECK;
 
 /* engine_batch.c: rows row0 .. row0 + n - 1 of a batch into the inputs of a program. */
 struct syi_norms {

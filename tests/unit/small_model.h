@@ -40,7 +40,7 @@ static inline struct syi_config config_of(const char *first, ...)
 /* Leaves and routing groups of 2 rows, for any number of rows and any lengths. */
 static inline struct syi_shape shape_of(int64_t rows, int64_t input_length, int64_t target_length)
 {
-    return (struct syi_shape){rows, input_length, target_length, 12, 4};
+    return (struct syi_shape){rows, input_length, target_length, 12, 4, 0, 0, 0};
 }
 
 /* ---- a model in a session ---- */

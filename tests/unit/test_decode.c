@@ -123,11 +123,12 @@ Test(decode, an_answer_does_not_depend_on_its_batch)
     static const struct {
         struct syi_shape shape;
         int numbers[16], row;
-    } batches[] = {{{4, 9, TOKENS, 12, 4}, {5, 2, 5, 6}, 1},
-                   {{4, 9, TOKENS, 12, 4}, {-1, -1, 7, 2}, 3},
-                   {{4, 12, TOKENS, 12, 4}, {2, 2, 8, -1}, 0},
-                   {{1, 6, TOKENS, 12, 4}, {2}, 0},
-                   {{16, 7, TOKENS, 12, 4}, {9, 8, 7, 6, 5, 4, 3, 2, 1, 10, 11, 12, 13, 14, 15, 16}, 7}};
+    } batches[] = {
+        {{4, 9, TOKENS, 12, 4, 0, 0, 0}, {5, 2, 5, 6}, 1},
+        {{4, 9, TOKENS, 12, 4, 0, 0, 0}, {-1, -1, 7, 2}, 3},
+        {{4, 12, TOKENS, 12, 4, 0, 0, 0}, {2, 2, 8, -1}, 0},
+        {{1, 6, TOKENS, 12, 4, 0, 0, 0}, {2}, 0},
+        {{16, 7, TOKENS, 12, 4, 0, 0, 0}, {9, 8, 7, 6, 5, 4, 3, 2, 1, 10, 11, 12, 13, 14, 15, 16}, 7}};
     static struct decoded alone, d;
     struct model model;
     decoder_open(&model, shape_of(ROWS, 9, TOKENS));

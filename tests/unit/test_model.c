@@ -164,11 +164,11 @@ Test(model, padding_changes_no_bit)
     static const struct {
         struct syi_shape shape;
         int32_t filler;
-    } padded[] = {{{4, 6, 5, 12, 4}, 7},
-                  {{4, 12, 5, 12, 4}, 0},
-                  {{4, 6, 11, 12, 4}, 7},
-                  {{8, 6, 5, 12, 4}, 0},
-                  {{16, 11, 12, 12, 4}, 7}};
+    } padded[] = {{{4, 6, 5, 12, 4, 0, 0, 0}, 7},
+                  {{4, 12, 5, 12, 4, 0, 0, 0}, 0},
+                  {{4, 6, 11, 12, 4, 0, 0, 0}, 7},
+                  {{8, 6, 5, 12, 4, 0, 0, 0}, 0},
+                  {{16, 11, 12, 12, 4, 0, 0, 0}, 7}};
     static const int numbers[16] = {1, 2, 3, 4, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1};
     struct syi_config config = config_of("reproducible.blocks=8", NULL);
     struct model plain, other;
