@@ -79,6 +79,7 @@ struct syi_activations {
     int gated, activation; /* activation(wi_0 x) * (wi_1 x), or activation(wi x) */
 };
 struct syi_activations syi_activations(int mlp); /* of model.mlp_activations */
+struct syi_activations syi_expert_activations(const struct syi_config *config);
 
 /* ---- attention.c ---- */
 
@@ -120,6 +121,9 @@ struct syi_router {
 int syi_moe(struct syi_build *b, const char *name, int x, const struct syi_router *router);
 
 /* ---- router.c ---- */
+
+/* The router (of SYI_ROUTER_MAP) of a stack's sparse layers. */
+int syi_router_type(const struct syi_config *config, int decoder);
 
 /* Routing groups of a tensor [rows, length, embed] (doc/numerics.md, compat: T5X's). */
 struct syi_groups {

@@ -33,7 +33,7 @@ static int64_t expert_width(const struct syi_config *c)
     return c->moe.expert_mlp_dim ? c->moe.expert_mlp_dim : c->model.d_ff;
 }
 
-static struct syi_activations expert_activations(const struct syi_config *c)
+struct syi_activations syi_expert_activations(const struct syi_config *c)
 {
     return syi_activations(c->moe.expert_activations ? (int)c->moe.expert_activations - 1
                                                      : (int)c->model.mlp_activations);
@@ -44,7 +44,7 @@ static int experts(struct syi_build *b, int buffer, int kept)
 {
     const struct syi_config *c = b->config;
     int64_t width = expert_width(c), embed = c->model.d_model;
-    struct syi_activations act = expert_activations(c);
+    struct syi_activations act = syi_expert_activations(c);
     int h;
     syi_scope_push(b->p, "expert");
     SYI_AT(b->p);

@@ -11,10 +11,8 @@
 
 int syi_model_check(const struct syi_config *c, struct sy_error *err)
 {
-    int decoder_router =
-        c->moe.decoder_router_type ? (int)c->moe.decoder_router_type - 1 : (int)c->moe.router_type;
     if (c->moe.num_experts && c->moe.num_decoder_sparse_layers &&
-        decoder_router == SYI_ROUTER_EXPERTS_CHOOSE_MASKED && c->run.compat != SYI_COMPAT_T5X)
+        syi_router_type(c, 1) == SYI_ROUTER_EXPERTS_CHOOSE_MASKED && c->run.compat != SYI_COMPAT_T5X)
         return syi_error(
             err, SY_EINVAL,
             "moe.decoder_router_type: where experts choose, a token's output depends on later ones: "

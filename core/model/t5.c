@@ -46,7 +46,7 @@ static int feed_forward(struct syi_build *b, int x, int mask, const struct syi_r
 
 static struct syi_router encoder_router(const struct syi_build *b, const struct syi_inputs *in)
 {
-    return (struct syi_router){.type = (int)b->config->moe.router_type,
+    return (struct syi_router){.type = syi_router_type(b->config, 0),
                                .prioritized = b->config->moe.encoder_batch_prioritized_routing,
                                .mask = in->encoder.mask,
                                .normalizer = in->input_norm};
@@ -54,8 +54,7 @@ static struct syi_router encoder_router(const struct syi_build *b, const struct 
 
 static struct syi_router decoder_router(const struct syi_build *b, const struct syi_inputs *in)
 {
-    int type = (int)b->config->moe.decoder_router_type;
-    return (struct syi_router){.type = type ? type - 1 : (int)b->config->moe.router_type,
+    return (struct syi_router){.type = syi_router_type(b->config, 1),
                                .prioritized = b->config->moe.decoder_batch_prioritized_routing,
                                .mask = in->decoder.mask,
                                .normalizer = in->target_norm};

@@ -101,7 +101,7 @@ struct syi_layer_metrics syi_engine_layer_metrics(const struct syi_engine *e, in
 {
     const struct syi_moe_layer *m = &e->moe[layer];
     const struct syi_config *c = &e->config;
-    int type = m->decoder && c->moe.decoder_router_type ? c->moe.decoder_router_type - 1 : c->moe.router_type;
+    int type = syi_router_type(c, m->decoder);
     struct syi_expert_counts counts = {.slots = m->slots[e->bucket_at],
                                        .tokens = m->tokens_all[e->bucket_at],
                                        .real = e->real[m->decoder],

@@ -160,8 +160,7 @@ static const struct sy_tensor *layer_tensor(struct syi_engine *e, const struct s
 static int measure_layer(struct syi_engine *e, struct syi_moe_layer *layer, struct sy_error *err)
 {
     const struct syi_config *c = &e->config;
-    int type =
-        layer->decoder && c->moe.decoder_router_type ? c->moe.decoder_router_type - 1 : c->moe.router_type;
+    int type = syi_router_type(c, layer->decoder);
     struct syi_build *b = syi_alloc(sizeof *b, err);
     if (!b) return SY_ENOMEM;
     int which = (e->use & SYI_USE_TRAIN) ? SYI_GRAD_FIRST : SYI_EVAL, status = SY_OK;
