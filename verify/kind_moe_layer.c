@@ -61,9 +61,7 @@ static int find_padding(struct layer *l, struct sy_error *err)
 static void record(struct layer *l)
 {
     struct verify_run *run = l->run;
-    struct syi_activations act =
-        syi_activations(l->config.moe.expert_activations ? l->config.moe.expert_activations - 1
-                                                         : l->config.model.mlp_activations);
+    struct syi_activations act = syi_expert_activations(&l->config);
     int x = verify_in(run, "in/x", "btd");
     verify_extent(run, 'x', l->config.moe.num_experts);
     verify_in(run, "param/router/router_weights/w/kernel", "de");

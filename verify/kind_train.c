@@ -15,7 +15,8 @@ struct train {
     struct verify_model m;
     int64_t steps;
     double expert_scale;
-    float **before; /* [parameters] weights before the step */
+    int uses_schedule; /* 0: the optimizer keeps the base rate, whatever the trainer says (optax in T5X) */
+    float **before;    /* [parameters] weights before the step */
     struct verify_report *report;
 };
 
@@ -25,7 +26,7 @@ static int read_optimizer(struct train *t, struct sy_error *err)
     const struct verify_case *c = t->m.item;
     struct syi_config *config = &t->m.config;
     int64_t parts = 1, scale = 1;
-    int uses_schedule = 1, adam = config->train.optimizer == SYI_OPTIMIZER_ADAMW;
+    int adam = config->train.optimizer == SYI_OPTIMIZER_ADAMW;
     int status = verify_int(c, "num_steps", 1, 1 << 20, &t->steps, err);
     if (!status) status = verify_int(c, "num_microbatches", 1, 1 << 20, &parts, err);
     if (!status) status = verify_int(c, "scale_expert_grads_by", 1, 1 << 20, &scale, err);
@@ -33,7 +34,7 @@ static int read_optimizer(struct train *t, struct sy_error *err)
     if (!status && adam) status = verify_real(c, "b1", &config->train.adam_b1, err);
     if (!status && adam) status = verify_real(c, "b2", &config->train.adam_b2, err);
     if (!status && adam) status = verify_real(c, "adam_epsilon", &config->train.adam_eps, err);
-    if (!status && adam) status = verify_flag(c, "optimizer_uses_schedule", &uses_schedule, err);
+    if (!status && adam) status = verify_flag(c, "optimizer_uses_schedule", &t->uses_schedule, err);
     if (status) return status;
     config->train.microbatches = parts;
     config->moe.scale_expert_gradients = scale > 1;
@@ -115,28 +116,19 @@ static int remember(struct train *t, struct sy_error *err)
     return SY_OK;
 }
 
-/* optax optimizers in T5X do not hear of the trainer's rate: they have the schedule or the base rate. */
-static double rate_of(const struct train *t, int64_t step, int trainer)
-{
-    int uses_schedule = 1;
-    struct sy_error err = {0};
-    if (!trainer && verify_has(t->m.item, "optimizer_uses_schedule") &&
-        verify_flag(t->m.item, "optimizer_uses_schedule", &uses_schedule, &err))
-        return 0;
-    return uses_schedule ? syi_schedule_rate(&t->m.config, step) : t->m.config.train.learning_rate;
-}
-
 static int run_steps(struct train *t, struct sy_error *err)
 {
     int status = SY_OK;
     for (int64_t step = 0; !status && step < t->steps; step++) {
         struct syi_step_result result;
+        double rate = syi_schedule_rate(&t->m.config, step);
         status = remember(t, err);
         if (!status) status = verify_model_batch(&t->m, step, t->steps, err);
         if (!status)
-            status = syi_engine_step(t->m.engine, &t->m.batch, step, rate_of(t, step, 0), &result, err);
+            status = syi_engine_step(t->m.engine, &t->m.batch, step,
+                                     t->uses_schedule ? rate : t->m.config.train.learning_rate, &result, err);
         if (status) return status;
-        judge_metrics(t, step, &result, rate_of(t, step, 1));
+        judge_metrics(t, step, &result, rate);
         judge_weights(t, step);
     }
     return status;
@@ -196,6 +188,7 @@ int verify_train(struct verify_context *context, const struct verify_case *c, st
     struct train *t = syi_alloc(sizeof *t, err);
     if (!t) return SY_ENOMEM;
     t->report = report;
+    t->uses_schedule = 1;
     int status = verify_model_config(&t->m, c, err);
     if (!status) status = read_optimizer(t, err);
     if (!status) status = syi_schedule_check(&t->m.config, err);

@@ -169,7 +169,9 @@ int syi_engine_step(struct syi_engine *e, const struct syi_batch *batch, int64_t
     if (e->n_moe)
         memset(e->counts, 0, (size_t)e->n_moe * (size_t)e->config.moe.num_experts * 2 * sizeof *e->counts);
     for (int64_t m = 0; m < e->config.train.microbatches; m++) {
-        struct syi_norms part = syi_engine_norms(e, batch, m * e->train_rows, e->train_rows);
+        struct syi_norms part = e->config.train.microbatches == 1
+                                    ? norms
+                                    : syi_engine_norms(e, batch, m * e->train_rows, e->train_rows);
         put_norms(e, whole ? &norms : &part);
         syi_engine_put(e, &bound->train, batch, m * e->train_rows, e->train_rows);
         put_rng(e, step, m);
