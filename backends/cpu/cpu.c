@@ -6,15 +6,22 @@
 
 #include <stdio.h>
 
-#include "backends/cpu/cpu.h"
+#include "backends/cpu/bf16.h"
 
 /* ---- kernels ---- */
 
 #define WORKSPACE_0(function) NULL
 #define WORKSPACE_1(function) function
+#define TYPED(NAME, in, out, function, has_workspace, feature, isa)                                          \
+    {SY_OP_##NAME, in,   out,     feature, isa, WORKSPACE_##has_workspace(function##_workspace),             \
+     NULL,         NULL, function},
 #define ENTRY(NAME, function, has_workspace, feature, isa)                                                   \
-    {SY_OP_##NAME, SY_F32, SY_F32,  feature, isa, WORKSPACE_##has_workspace(function##_workspace),           \
-     NULL,         NULL,   function},
+    TYPED(NAME, SY_F32, SY_F32, function, has_workspace, feature, isa)
+/* A float32 kernel between conversions. */
+#define CONVERTED(NAME, isa, feature)                                                                        \
+    TYPED(NAME, SY_BF16, SY_F32, sycpu_converted_##isa, 1, feature, #isa)                                    \
+    TYPED(NAME, SY_F32, SY_BF16, sycpu_converted_##isa, 1, feature, #isa)                                    \
+    TYPED(NAME, SY_BF16, SY_BF16, sycpu_converted_##isa, 1, feature, #isa)
 /* An op's fast kernel, or nothing. */
 #define FAST_0(NAME, function, has_workspace, feature, isa)
 #define FAST_1(NAME, function, has_workspace, feature, isa) ENTRY(NAME, function, has_workspace, feature, isa)
@@ -41,7 +48,52 @@ static const struct sy_kernel kernels[] = {
     ENTRY(NAME, sycpu_ref_##name, ref_workspace, 0, "portable")
 #include "backends/cpu/kernels.def"
 #undef SYCPU_KERNEL
+/* bf16: products by the processor's own instructions, kernels that convert as they go, conversions around. */
+#if SYCPU_HAS_AVX512_BF16
+#    define SYCPU_NATIVE(NAME, name, in, out, workspace)                                                     \
+        TYPED(NAME, in, out, sycpu_avx512_bf16_##name, workspace, SYCPU_AVX512_BF16, "avx512_bf16")
+#    include "backends/cpu/kernels_bf16.def"
+#    undef SYCPU_NATIVE
+#endif
+#if SYCPU_X86_64
+#    define SYCPU_MIXED(NAME, name, in, out, workspace)                                                      \
+        TYPED(NAME, in, out, sycpu_avx512_##name, workspace, SYCPU_AVX512, "avx512")
+#    include "backends/cpu/kernels_bf16.def"
+#    undef SYCPU_MIXED
+#    define SYCPU_MIXED(NAME, name, in, out, workspace)                                                      \
+        TYPED(NAME, in, out, sycpu_avx2_##name, workspace, SYCPU_AVX2, "avx2")
+#    include "backends/cpu/kernels_bf16.def"
+#    undef SYCPU_MIXED
+#    define SYCPU_KERNEL(NAME, name, ref_workspace, fast, fast_workspace)                                    \
+        CONVERTED(NAME, avx512, SYCPU_AVX512)
+#    include "backends/cpu/kernels.def"
+#    undef SYCPU_KERNEL
+#    define SYCPU_KERNEL(NAME, name, ref_workspace, fast, fast_workspace) CONVERTED(NAME, avx2, SYCPU_AVX2)
+#    include "backends/cpu/kernels.def"
+#    undef SYCPU_KERNEL
+#endif
+#if SYCPU_AARCH64
+#    define SYCPU_MIXED(NAME, name, in, out, workspace)                                                      \
+        TYPED(NAME, in, out, sycpu_neon_##name, workspace, SYCPU_NEON, "neon")
+#    include "backends/cpu/kernels_bf16.def"
+#    undef SYCPU_MIXED
+#    define SYCPU_KERNEL(NAME, name, ref_workspace, fast, fast_workspace) CONVERTED(NAME, neon, SYCPU_NEON)
+#    include "backends/cpu/kernels.def"
+#    undef SYCPU_KERNEL
+#endif
+#define SYCPU_KERNEL(NAME, name, ref_workspace, fast, fast_workspace) CONVERTED(NAME, portable, 0)
+#include "backends/cpu/kernels.def"
+#undef SYCPU_KERNEL
 };
+
+const struct sy_kernel *sycpu_find_float(int op, uint32_t features)
+{
+    size_t i = 0; /* the list has a portable one of every op that has any */
+    while (kernels[i].op != op || kernels[i].in_dtype != SY_F32 || kernels[i].out_dtype != SY_F32 ||
+           kernels[i].needs & ~features)
+        i++;
+    return &kernels[i];
+}
 
 /* ---- variants ---- */
 
@@ -50,6 +102,7 @@ static const struct variant {
     const char *name;
     uint32_t features; /* enum sycpu_feature: of its kernels and of the narrower ones */
 } variants[] = {
+    {"avx512_bf16", SYCPU_AVX512_BF16 | SYCPU_AVX512 | SYCPU_AVX2},
     {"avx512", SYCPU_AVX512 | SYCPU_AVX2},
     {"avx2", SYCPU_AVX2},
     {"neon", SYCPU_NEON},
@@ -67,6 +120,9 @@ static uint32_t detect(void)
     if (features && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
         features |= SYCPU_AVX512;
+#    if SYCPU_HAS_AVX512_BF16
+    if ((features & SYCPU_AVX512) && __builtin_cpu_supports("avx512bf16")) features |= SYCPU_AVX512_BF16;
+#    endif
 #endif
 #if SYCPU_AARCH64
     features |= SYCPU_NEON; /* part of every AArch64 */

@@ -27,7 +27,7 @@ typedef float sy_real;
 #endif
 
 /* Feature bits a kernel may need. */
-enum sycpu_feature { SYCPU_AVX2 = 1, SYCPU_AVX512 = 2, SYCPU_NEON = 4 };
+enum sycpu_feature { SYCPU_AVX2 = 1, SYCPU_AVX512 = 2, SYCPU_NEON = 4, SYCPU_AVX512_BF16 = 8 };
 
 /* Declarations of every kernel: int sycpu_ref_X(void *, const struct sy_call *), sycpu_ref64_X, sycpu_avx2_X,
  * ... and the workspace functions sycpu_*_X_workspace(const struct sy_call *, int threads). A kernel without
@@ -46,6 +46,12 @@ enum sycpu_feature { SYCPU_AVX2 = 1, SYCPU_AVX512 = 2, SYCPU_NEON = 4 };
     uint64_t sycpu_neon_##name##_workspace(const struct sy_call *, int);
 #include "backends/cpu/kernels.def"
 #undef SYCPU_KERNEL
+
+#define SYCPU_NATIVE(NAME, name, in, out, workspace)                                                         \
+    int sycpu_avx512_bf16_##name(void *, const struct sy_call *);                                            \
+    uint64_t sycpu_avx512_bf16_##name##_workspace(const struct sy_call *, int);
+#include "backends/cpu/kernels_bf16.def"
+#undef SYCPU_NATIVE
 
 /* Elements of a tensor, and of its leading dims [0, end). */
 static inline int64_t sycpu_extent(const struct sy_tensor *tensor, int end)

@@ -32,6 +32,33 @@ static inline void fast_store(float *p, vf v, int64_t n)
         vf_store_first(p, v, n);
 }
 
+/* ---- operands of either float32 or bf16 ---- */
+
+static inline int fast_is_bf16(const struct sy_tensor *tensor)
+{
+    return tensor->dtype == SY_BF16;
+}
+/* n elements of x from i on; `half` says whether they are bf16. */
+static inline vf fast_get(const void *x, int half, int64_t i, int64_t n)
+{
+    if (!half) return fast_load((const float *)x + i, n);
+    return n == SYCPU_LANES ? vf_load_bf16((const uint16_t *)x + i)
+                            : vf_load_bf16_first((const uint16_t *)x + i, n);
+}
+static inline void fast_put(void *y, int half, int64_t i, vf v, int64_t n)
+{
+    if (!half)
+        fast_store((float *)y + i, v, n);
+    else if (n == SYCPU_LANES)
+        vf_store_bf16((uint16_t *)y + i, v);
+    else
+        vf_store_bf16_first((uint16_t *)y + i, v, n);
+}
+static inline void *fast_at(const struct sy_tensor *tensor, int64_t i)
+{
+    return (char *)tensor->data + i * (fast_is_bf16(tensor) ? 2 : 4);
+}
+
 struct fast_rows {
     const struct sy_call *call;
     int64_t rows, chunk; /* all rows; rows of a task */

@@ -6,18 +6,35 @@
 
 /* ---- pack, unpack ---- */
 
+/* n elements; between dtypes, too. */
+static void copy(const struct sy_tensor *to, int64_t at, const struct sy_tensor *from, int64_t begin,
+                 int64_t n)
+{
+    int to_half = fast_is_bf16(to), from_half = fast_is_bf16(from);
+    if (to_half == from_half) {
+        memcpy(fast_at(to, at), fast_at(from, begin), (size_t)n * (to_half ? 2 : 4));
+        return;
+    }
+#define BODY(c, count)                                                                                       \
+    fast_put(to->data, to_half, at + c, fast_get(from->data, from_half, begin + c, count), count)
+    FAST_COLUMNS(c, n, BODY);
+#undef BODY
+}
+
 static void interleave(const struct sy_call *call, const struct sy_tensor *whole,
                        const struct sy_tensor *parts, int n, int unpack, int64_t first, int64_t end)
 {
     const struct sy_attr_pack *attr = call->attr;
     int last = whole->rank - 1;
     int64_t blocks = parts[0].dim[last] / attr->width[0];
-    float *packed = (float *)whole->data + first * whole->dim[last], *part[3];
-    for (int i = 0; i < n; i++) part[i] = (float *)parts[i].data + first * parts[i].dim[last];
+    int64_t packed = first * whole->dim[last], part[3];
+    for (int i = 0; i < n; i++) part[i] = first * parts[i].dim[last];
     for (int64_t block = first * blocks; block < end * blocks; block++) {
         for (int i = 0; i < n; i++) {
-            size_t bytes = (size_t)attr->width[i] * sizeof(float);
-            memcpy(unpack ? part[i] : packed, unpack ? packed : part[i], bytes);
+            if (unpack)
+                copy(&parts[i], part[i], whole, packed, attr->width[i]);
+            else
+                copy(whole, packed, &parts[i], part[i], attr->width[i]);
             part[i] += attr->width[i];
             packed += attr->width[i];
         }

@@ -14,6 +14,7 @@ struct glu {
     int64_t inner, columns, width; /* positions or slots of a task; columns of y; of a block */
     struct syi_dropout dropout;
     int kind; /* enum sy_activation */
+    int half; /* 1: all operands are bf16 */
 };
 
 static struct glu glu_open(const struct sy_call *call, const struct sy_tensor *y, const struct sy_tensor *rng,
@@ -25,6 +26,7 @@ static struct glu glu_open(const struct sy_call *call, const struct sy_tensor *y
     g.columns = y->dim[y->rank - 1];
     g.width = attr->width;
     g.kind = (int)attr->activation;
+    g.half = fast_is_bf16(y);
     g.dropout = syi_dropout_init(g.rng, attr->site, attr->rate);
     return g;
 }
@@ -42,59 +44,68 @@ static void glu_mask(const struct glu *g, int64_t outer, int64_t column, int64_t
     vf_dropout_mask(&g->dropout, (uint32_t)row, (uint32_t)position, y->first[y->rank - 1] + column, n, mask);
 }
 
-/* n columns of one position; mask NULL: no dropout. Inlined with a constant kind. */
-static inline __attribute__((always_inline)) void forward(const float *gate, const float *linear,
-                                                          const float *mask, int64_t n, int kind, float *y)
+/* n columns of one position, gate and linear at these elements of x; mask NULL: no dropout. Inlined with a
+ * constant kind and dtype. */
+static inline __attribute__((always_inline)) void forward(const void *x, int64_t gate, int64_t linear,
+                                                          const float *mask, int64_t n, int kind, int half,
+                                                          void *y, int64_t at)
 {
 #define BODY(c, count)                                                                                       \
     do {                                                                                                     \
-        vf v = vf_mul(vf_activation(fast_load(gate + c, count), kind), fast_load(linear + c, count));        \
+        vf v = vf_mul(vf_activation(fast_get(x, half, gate + c, count), kind),                               \
+                      fast_get(x, half, linear + c, count));                                                 \
         if (mask) v = vf_drop(v, fast_load(mask + c, count));                                                \
-        fast_store(y + c, v, count);                                                                         \
+        fast_put(y, half, at + c, v, count);                                                                 \
     } while (0)
     FAST_COLUMNS(c, n, BODY);
 #undef BODY
 }
 
-static inline __attribute__((always_inline)) void backward(const float *gate, const float *linear,
-                                                           const float *dy, const float *mask, int64_t n,
-                                                           int kind, float *dgate, float *dlinear)
+static inline __attribute__((always_inline)) void backward(const void *x, int64_t gate, int64_t linear,
+                                                           const void *dy, int64_t at, const float *mask,
+                                                           int64_t n, int kind, int half, void *dx)
 {
 #define BODY(c, count)                                                                                       \
     do {                                                                                                     \
-        vf value, slope = vf_activation_both(fast_load(gate + c, count), kind, &value);                      \
-        vf d = fast_load(dy + c, count);                                                                     \
+        vf value, slope = vf_activation_both(fast_get(x, half, gate + c, count), kind, &value);              \
+        vf other = fast_get(x, half, linear + c, count), d = fast_get(dy, half, at + c, count);              \
         if (mask) d = vf_drop(d, fast_load(mask + c, count));                                                \
-        fast_store(dlinear + c, vf_mul(d, value), count);                                                    \
-        fast_store(dgate + c, vf_mul(vf_mul(d, fast_load(linear + c, count)), slope), count);                \
+        fast_put(dx, half, linear + c, vf_mul(d, value), count);                                             \
+        fast_put(dx, half, gate + c, vf_mul(vf_mul(d, other), slope), count);                                \
     } while (0)
     FAST_COLUMNS(c, n, BODY);
 #undef BODY
 }
+
+/* CASE for every activation and dtype. */
+#define EACH_KIND(kind, half, CASE)                                                                          \
+    switch (2 * (kind) + (half)) {                                                                           \
+    case 2 * SY_RELU: CASE(SY_RELU, 0); break;                                                               \
+    case 2 * SY_GELU: CASE(SY_GELU, 0); break;                                                               \
+    case 2 * SY_SILU: CASE(SY_SILU, 0); break;                                                               \
+    case 2 * SY_LINEAR: CASE(SY_LINEAR, 0); break;                                                           \
+    case 2 * SY_RELU + 1: CASE(SY_RELU, 1); break;                                                           \
+    case 2 * SY_GELU + 1: CASE(SY_GELU, 1); break;                                                           \
+    case 2 * SY_SILU + 1: CASE(SY_SILU, 1); break;                                                           \
+    default: CASE(SY_LINEAR, 1);                                                                             \
+    }
 
 static void run_forward(const struct glu *g, int64_t packed, int64_t plain, const float *mask, int64_t n)
 {
-    const float *gate = (const float *)g->call->in[0].data + packed, *linear = gate + g->width;
-    float *y = (float *)g->call->out[0].data + plain;
-    switch (g->kind) {
-    case SY_RELU: forward(gate, linear, mask, n, SY_RELU, y); break;
-    case SY_GELU: forward(gate, linear, mask, n, SY_GELU, y); break;
-    case SY_SILU: forward(gate, linear, mask, n, SY_SILU, y); break;
-    default: forward(gate, linear, mask, n, SY_LINEAR, y);
-    }
+    const void *x = g->call->in[0].data;
+    void *y = g->call->out[0].data;
+#define CASE(kind, half) forward(x, packed, packed + g->width, mask, n, kind, half, y, plain)
+    EACH_KIND(g->kind, g->half, CASE)
+#undef CASE
 }
 
 static void run_backward(const struct glu *g, int64_t packed, int64_t plain, const float *mask, int64_t n)
 {
-    const float *gate = (const float *)g->call->in[0].data + packed, *linear = gate + g->width;
-    const float *dy = (const float *)g->call->in[1].data + plain;
-    float *dgate = (float *)g->call->out[0].data + packed, *dlinear = dgate + g->width;
-    switch (g->kind) {
-    case SY_RELU: backward(gate, linear, dy, mask, n, SY_RELU, dgate, dlinear); break;
-    case SY_GELU: backward(gate, linear, dy, mask, n, SY_GELU, dgate, dlinear); break;
-    case SY_SILU: backward(gate, linear, dy, mask, n, SY_SILU, dgate, dlinear); break;
-    default: backward(gate, linear, dy, mask, n, SY_LINEAR, dgate, dlinear);
-    }
+    const void *x = g->call->in[0].data, *dy = g->call->in[1].data;
+    void *dx = g->call->out[0].data;
+#define CASE(kind, half) backward(x, packed, packed + g->width, dy, plain, mask, n, kind, half, dx)
+    EACH_KIND(g->kind, g->half, CASE)
+#undef CASE
 }
 
 /* All positions of a task, in runs of columns inside one block; the slots behind the count become +0. */
@@ -117,8 +128,8 @@ static inline void each_run(const struct glu *g, int64_t outer, const struct sy_
             }
         }
     }
-    memset((float *)out->data + (outer * g->inner + filled) * out_columns, 0,
-           (size_t)((g->inner - filled) * out_columns) * sizeof(float));
+    memset(fast_at(out, (outer * g->inner + filled) * out_columns), 0,
+           (size_t)((g->inner - filled) * out_columns) * (g->half ? 2 : 4));
 }
 
 static void forward_task(void *arg, int64_t outer, int thread)

@@ -43,7 +43,13 @@ struct tile {
     float same[MAP_MAX_REGISTERS][SYCPU_LANES] __attribute__((aligned(64)));
     float value[SY_MAP_MAX_INSTR][TILE] __attribute__((aligned(64)));
     float mask[MASK_FLOATS]; /* [plan->masks][plan->mask_columns]; of a jitter the factors of the row */
+    float widened[SY_MAX_IN][TILE] __attribute__((aligned(64))); /* of inputs that are bf16 */
 };
+
+static inline int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
 
 static void splat(float *to, float value)
 {
@@ -115,14 +121,24 @@ static inline int64_t tile_offset(const struct tile *t)
     return t->row * t->plan->columns + t->column;
 }
 
+/* n elements of input i, as floats. */
+static const float *elements(struct tile *t, int i, int64_t at, int64_t n)
+{
+    const struct sy_tensor *in = &t->plan->call->in[i];
+    if (!fast_is_bf16(in)) return (const float *)in->data + at;
+    for (int64_t c = 0; c < n; c += SYCPU_LANES)
+        vf_store(t->widened[i] + c, fast_get(in->data, 1, at + c, least(SYCPU_LANES, n - c)));
+    return t->widened[i];
+}
+
 static void bind_spread(struct tile *t, int i)
 {
     const struct sy_tensor *in = &t->plan->call->in[i];
-    const float *x = (const float *)in->data + map_spread_begin(in, &t->plan->call->out[0], t->row);
+    int64_t at = map_spread_begin(in, &t->plan->call->out[0], t->row);
     if (in->dim[in->rank - 1] > 1)
-        t->reg[i] = (struct operand){x + t->column, 1};
+        t->reg[i] = (struct operand){elements(t, i, at + t->column, t->n), 1};
     else
-        splat(t->same[i], *x);
+        splat(t->same[i], *elements(t, i, at, 1));
 }
 
 static void bind_inputs(struct tile *t)
@@ -130,15 +146,21 @@ static void bind_inputs(struct tile *t)
     const struct plan *plan = t->plan;
     for (int i = 0; i < plan->call->n_in; i++) {
         if (i == plan->attr->rng) continue;
-        const float *x = plan->call->in[i].data;
         switch (plan->kind[i]) {
-        case MAP_FULL: t->reg[i] = (struct operand){x + tile_offset(t), 1}; break;
-        case MAP_COLUMN: t->reg[i] = (struct operand){x + t->column, 1}; break;
-        case MAP_ROW: splat(t->same[i], x[t->row]); break;
+        case MAP_FULL: t->reg[i] = (struct operand){elements(t, i, tile_offset(t), t->n), 1}; break;
+        case MAP_COLUMN: t->reg[i] = (struct operand){elements(t, i, t->column, t->n), 1}; break;
+        case MAP_ROW: splat(t->same[i], *elements(t, i, t->row, 1)); break;
         case MAP_SPREAD: bind_spread(t, i); break;
         default: break; /* one element: set when the task began */
         }
     }
+}
+
+static void narrow(struct operand a, int64_t count, uint16_t *y)
+{
+#define BODY(i, n) fast_put(y, 1, i, load(a, i, n), n)
+    FAST_COLUMNS(i, count, BODY);
+#undef BODY
 }
 
 static void run_tile(struct tile *t)
@@ -171,7 +193,10 @@ static void run_tile(struct tile *t)
         struct sy_map_instr copy = {.op = SY_MAP_COPY};
         struct operand a = t->reg[plan->attr->out_register[i]];
         float *y = (float *)out[i].data + tile_offset(t);
-        if (a.p != y) compute(&copy, a, a, a, t->n, y);
+        if (fast_is_bf16(&out[i]))
+            narrow(a, t->n, fast_at(&out[i], tile_offset(t)));
+        else if (a.p != y)
+            compute(&copy, a, a, a, t->n, y);
     }
 }
 
@@ -214,11 +239,6 @@ static void make_factors(struct tile *t, int64_t n)
         if (plan->is_jitter[i])
             vf_jitter_factors(&plan->jitter[i], row, position, out->first[out->rank - 1] + t->mask_begin, n,
                               t->mask + i * plan->mask_columns);
-}
-
-static inline int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
 }
 
 static void task(void *arg, int64_t index, int thread)
@@ -276,7 +296,8 @@ static void plan_instructions(struct plan *plan)
         const struct sy_map_instr *instr = &attr->instr[i];
         plan->direct[i] = plan->mask[i] = -1;
         for (int o = 0; o < plan->call->n_out && instr->op != SY_MAP_CONST; o++)
-            if (attr->out_register[o] == plan->call->n_in + i && may_write(plan, i, plan->call->out[o].data))
+            if (attr->out_register[o] == plan->call->n_in + i && !fast_is_bf16(&plan->call->out[o]) &&
+                may_write(plan, i, plan->call->out[o].data))
                 plan->direct[i] = (int8_t)o;
         if (instr->op == SY_MAP_JITTER) {
             plan->jitter[plan->masks] = syi_jitter_init(rng, instr->site, instr->s);

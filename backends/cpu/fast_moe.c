@@ -32,14 +32,14 @@ static void find_fillers(const struct sycpu_moe *moe, int32_t *filler, float *dg
 static void dispatch_places(const struct sy_call *call, int64_t first, int64_t end)
 {
     const int32_t *filler = call->workspace;
-    const float *x = call->in[0].data;
     int64_t dim = call->out[0].dim[3], choices = call->in[1].dim[2];
-    float *buffer = (float *)call->out[0].data + first * dim;
-    for (int64_t place = first; place < end; place++, buffer += dim) {
+    size_t bytes = (size_t)dim * (fast_is_bf16(&call->out[0]) ? 2 : 4);
+    for (int64_t place = first; place < end; place++) {
+        void *to = fast_at(&call->out[0], place * dim);
         if (filler[place] < 0)
-            memset(buffer, 0, (size_t)dim * sizeof(float));
+            memset(to, 0, bytes);
         else
-            memcpy(buffer, x + filler[place] / choices * dim, (size_t)dim * sizeof(float));
+            memcpy(to, fast_at(&call->in[0], filler[place] / choices * dim), bytes);
     }
 }
 

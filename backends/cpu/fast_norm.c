@@ -20,14 +20,15 @@ static void norm_rows(const struct sy_call *call, int64_t first, int64_t end)
     const struct sy_attr_rms_norm *attr = call->attr;
     int64_t D = call->in[0].dim[2];
     const float *x = (const float *)call->in[0].data + first * D, *scale = call->in[1].data;
-    float *y = (float *)call->out[0].data + first * D;
-    for (int64_t row = first; row < end; row++, x += D, y += D) {
+    int half = fast_is_bf16(&call->out[0]);
+    for (int64_t row = first; row < end; row++, x += D) {
+        void *y = fast_at(&call->out[0], row * D);
         if (!is_real(&call->in[2], row)) {
-            memset(y, 0, (size_t)D * sizeof *y);
+            memset(y, 0, (size_t)D * (half ? 2 : 4));
             continue;
         }
         vf r = vf_set(inverse_rms(x, D, (float)attr->epsilon));
-#define BODY(c, n) fast_store(y + c, vf_mul(vf_mul(fast_load(x + c, n), r), fast_load(scale + c, n)), n)
+#define BODY(c, n) fast_put(y, half, c, vf_mul(vf_mul(fast_load(x + c, n), r), fast_load(scale + c, n)), n)
         FAST_COLUMNS(c, D, BODY);
 #undef BODY
     }

@@ -146,6 +146,15 @@ static inline vi vf_ixor(vi a, vi b)
 {
     return _mm512_xor_si512(a, b);
 }
+/* 16-bit integers, widened by zeros; the low halves. */
+static inline vi vf_iload_half(const uint16_t *p)
+{
+    return _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p));
+}
+static inline void vf_istore_half(uint16_t *p, vi v)
+{
+    _mm256_storeu_si256((__m256i *)p, _mm512_cvtepi32_epi16(v));
+}
 #    define vf_ishl(a, count) _mm512_slli_epi32((a), (count))
 #    define vf_isra(a, count) _mm512_srai_epi32((a), (count))
 
@@ -301,6 +310,16 @@ static inline vi vf_ior(vi x, vi y)
 static inline vi vf_ixor(vi x, vi y)
 {
     return (vi){_mm256_xor_si256(x.a, y.a), _mm256_xor_si256(x.b, y.b)};
+}
+static inline vi vf_iload_half(const uint16_t *p)
+{
+    return (vi){_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p)),
+                _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(p + 8)))};
+}
+static inline void vf_istore_half(uint16_t *p, vi v) /* of lanes below 2^16 */
+{
+    __m256i halves = _mm256_packus_epi32(v.a, v.b);
+    _mm256_storeu_si256((__m256i *)p, _mm256_permute4x64_epi64(halves, 0xd8));
 }
 #    define vf_ishl(x, count) ((vi){_mm256_slli_epi32((x).a, (count)), _mm256_slli_epi32((x).b, (count))})
 #    define vf_isra(x, count) ((vi){_mm256_srai_epi32((x).a, (count)), _mm256_srai_epi32((x).b, (count))})
@@ -485,6 +504,20 @@ static inline vi vf_ishift(vi x, int32_t count)
 {
     return VF_EACH2(vi, vshlq_s32, x, vf_iset(count));
 }
+static inline vi vf_iload_half(const uint16_t *p)
+{
+    uint16x8_t low = vld1q_u16(p), high = vld1q_u16(p + 8);
+    return (vi){vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(low))),
+                vreinterpretq_s32_u32(vmovl_u16(vget_high_u16(low))),
+                vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(high))),
+                vreinterpretq_s32_u32(vmovl_u16(vget_high_u16(high)))};
+}
+static inline void vf_istore_half(uint16_t *p, vi v)
+{
+    vst1q_u16(p, vcombine_u16(vmovn_u32(vreinterpretq_u32_s32(v.a)), vmovn_u32(vreinterpretq_u32_s32(v.b))));
+    vst1q_u16(p + 8,
+              vcombine_u16(vmovn_u32(vreinterpretq_u32_s32(v.c)), vmovn_u32(vreinterpretq_u32_s32(v.d))));
+}
 #    define vf_ishl(x, count) vf_ishift((x), (count))
 #    define vf_isra(x, count) vf_ishift((x), -(count))
 
@@ -528,6 +561,37 @@ static inline vi vf_imul_wide(vi x, uint32_t m, vi *high)
 #undef FM_F
 #undef FM_S
 #undef FM_I
+
+/* ---- bfloat16 (base/bf16.h) ---- */
+
+static inline vf vf_load_bf16(const uint16_t *p)
+{
+    return vf_real(vf_ishl(vf_iload_half(p), 16));
+}
+
+/* To nearest, ties to even; a NaN becomes a quiet one. The arithmetic shift copies the sign into bits 16 to
+ * 31, which are masked off. */
+static inline void vf_store_bf16(uint16_t *p, vf v)
+{
+    vi bits = vf_bits(v), odd = vf_iand(vf_isra(bits, 16), vf_iset(1));
+    vi rounded = vf_iadd(vf_iadd(bits, vf_iset(0x7fff)), odd), quiet = vf_ior(bits, vf_iset(0x400000));
+    vi best = vf_bits(vf_select(vf_differs(v, v), vf_real(quiet), vf_real(rounded)));
+    vf_istore_half(p, vf_iand(vf_isra(best, 16), vf_iset(0xffff)));
+}
+
+static inline vf vf_load_bf16_first(const uint16_t *p, int64_t n)
+{
+    uint16_t lanes[SYCPU_LANES] = {0};
+    memcpy(lanes, p, (size_t)n * sizeof *lanes);
+    return vf_load_bf16(lanes);
+}
+
+static inline void vf_store_bf16_first(uint16_t *p, vf v, int64_t n)
+{
+    uint16_t lanes[SYCPU_LANES];
+    vf_store_bf16(lanes, v);
+    memcpy(p, lanes, (size_t)n * sizeof *lanes);
+}
 
 /* The largest lane, by a > b ? a : b in any order. */
 static inline float vf_top(vf v)

@@ -28,12 +28,13 @@ static int count(void *context, const struct sy_call *call)
 /* ---- kernels ---- */
 
 /* Those of communication ops are never asked for: the host runs these through the table below. */
-#define KERNEL(NAME, dtype)                                                                                  \
+#define KERNEL(NAME, in_dtype, out_dtype)                                                                    \
     {                                                                                                        \
-        SY_OP_##NAME, dtype, dtype, 0, "null", NULL, NULL, NULL, count                                       \
+        SY_OP_##NAME, in_dtype, out_dtype, 0, "null", NULL, NULL, NULL, count                                \
     }
 #define SY_OP(id, NAME, name, labels, split, types, attributes, flags, tolerance, help)                      \
-    KERNEL(NAME, SY_F32), KERNEL(NAME, SY_F64),
+    KERNEL(NAME, SY_F32, SY_F32), KERNEL(NAME, SY_BF16, SY_F32), KERNEL(NAME, SY_F32, SY_BF16),              \
+        KERNEL(NAME, SY_BF16, SY_BF16), KERNEL(NAME, SY_F64, SY_F64),
 static const struct sy_kernel kernels[] = {
 #include "switchyard/ops.def"
 };

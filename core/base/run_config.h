@@ -49,6 +49,9 @@
 #define SYI_COMPAT_MAP(X)                                                                                    \
     X(SYI_COMPAT_NONE, "none")                                                                               \
     X(SYI_COMPAT_T5X, "t5x")
+#define SYI_DTYPE_MAP(X)                                                                                     \
+    X(SYI_DTYPE_FLOAT32, "float32")                                                                          \
+    X(SYI_DTYPE_BFLOAT16, "bfloat16")
 #define SYI_MASKED_ROW_MAP(X)                                                                                \
     X(SYI_MASKED_ROW_AUTO, "auto")                                                                           \
     X(SYI_MASKED_ROW_ZERO, "zero")                                                                           \
@@ -96,6 +99,7 @@
     X(SYI_CPU_VARIANT_PORTABLE, "portable")                                                                  \
     X(SYI_CPU_VARIANT_AVX2, "avx2")                                                                          \
     X(SYI_CPU_VARIANT_AVX512, "avx512")                                                                      \
+    X(SYI_CPU_VARIANT_AVX512_BF16, "avx512_bf16")                                                            \
     X(SYI_CPU_VARIANT_NEON, "neon")
 
 #define SYI_CHOICE_CONSTANT(constant, text) constant,
@@ -109,6 +113,7 @@ enum { SYI_DECODER_ROUTER_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_REDUCTION_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_FACTOR_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_COMPAT_MAP(SYI_CHOICE_CONSTANT) };
+enum { SYI_DTYPE_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_MASKED_ROW_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_PADDING_MASK_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_IGNORE_PADDING_MAP(SYI_CHOICE_CONSTANT) };

@@ -33,7 +33,7 @@ static int output(struct syi_build *b, int x)
     uint8_t axis[2] = {SYI_AXIS_HEADS, SYI_AXIS_EMBED};
     double std = sqrt(syi_build_init_scale(b) / (double)dim[0]);
     SYI_AT(b->p);
-    return syi_matmul(b->p, x, syi_build_param(b, "out/kernel", 2, dim, axis, SYI_INIT_NORMAL, std));
+    return syi_product(b, x, syi_build_param(b, "out/kernel", 2, dim, axis, SYI_INIT_NORMAL, std), -1);
 }
 
 static int key_value(struct syi_build *b, int x)
@@ -79,7 +79,7 @@ int syi_self_attention(struct syi_build *b, const char *name, int x, const struc
     a.bidirectional = !causal;
     if (cache) {
         SYI_AT(b->p);
-        a.q = syi_matmul(b->p, x, query(b));
+        a.q = syi_product(b, x, query(b), -1);
         if (cache->rows >= 0)
             syi_store(b->p, syi_cache_gather(b->p, cache->kv, cache->rows, cache->position), cache->kv);
         a.kv = syi_cache_append(b->p, cache->kv, key_value(b, x), cache->position);
@@ -111,7 +111,8 @@ int syi_cross_attention(struct syi_build *b, const char *name, int x, int kv, co
     int lse;
     syi_scope_push(b->p, "%s", name);
     SYI_AT(b->p);
-    int q = syi_matmul(b->p, x, query(b)), beams = b->decoding && b->shape.beams > 1;
+    int q = syi_as(b->p, syi_product(b, x, query(b), -1), b->dtype),
+        beams = b->decoding && b->shape.beams > 1;
     a.q = beams ? syi_regroup(b->p, q, b->shape.rows, 1, syi_input_rows(&b->shape)) : q;
     a.kv = kv;
     a.q_lengths = b->decoding ? -1 : real->lengths;

@@ -95,16 +95,21 @@ int syi_build_param(struct syi_build *b, const char *name, int rank, const int64
     return syi_tensor_add(b->p, param.name, SYI_PARAM, SY_F32, rank, dim, axis);
 }
 
-static int product(struct syi_build *b, int x, int w, int counts)
+int syi_product(struct syi_build *b, int x, int w, int counts)
 {
+    x = syi_cast(b->p, x, b->dtype);
+    w = syi_cast(b->p, w, b->dtype);
     return counts < 0 ? syi_matmul(b->p, x, w) : syi_grouped_matmul(b->p, x, w, counts);
 }
 
 int syi_packed_product(struct syi_build *b, int x, int n, const int *weights, int counts)
 {
     int part[3];
-    if (!b->decoding) return product(b, x, syi_pack(b->p, n, weights), counts);
-    for (int i = 0; i < n; i++) part[i] = product(b, x, weights[i], counts);
+    if (!b->decoding) {
+        int packed = syi_as(b->p, syi_pack(b->p, n, weights), b->dtype);
+        return syi_as(b->p, syi_product(b, x, packed, counts), b->dtype);
+    }
+    for (int i = 0; i < n; i++) part[i] = syi_product(b, x, weights[i], counts);
     return syi_pack(b->p, n, part);
 }
 
@@ -115,7 +120,7 @@ int syi_norm(struct syi_build *b, const char *name, int x, int mask)
     syi_scope_push(b->p, "%s", name);
     SYI_AT(b->p);
     int scale = syi_build_param(b, "scale", 1, dim, axis, SYI_INIT_ONES, 1);
-    int y = syi_rms_norm(b->p, x, scale, mask, b->config->model.layer_norm_epsilon);
+    int y = syi_as(b->p, syi_rms_norm(b->p, x, scale, mask, b->config->model.layer_norm_epsilon), b->dtype);
     syi_scope_pop(b->p);
     return y;
 }
@@ -158,11 +163,12 @@ int syi_mlp_of(struct syi_build *b, const char *name, int x, int64_t width)
         h = syi_glu(b->p, packed, b->rng, -1, act.activation, b->sites++, rate);
     } else {
         int wi = syi_build_param(b, "wi/kernel", 2, in, in_axis, SYI_INIT_TRUNCATED_NORMAL, in_std);
-        h = syi_dropped(b, syi_activation(b->p, syi_matmul(b->p, x, wi), act.activation));
+        int y = syi_as(b->p, syi_product(b, x, wi, -1), b->dtype);
+        h = syi_dropped(b, syi_activation(b->p, y, act.activation));
     }
     SYI_AT(b->p);
-    int y = syi_matmul(b->p, h,
-                       syi_build_param(b, "wo/kernel", 2, out, out_axis, SYI_INIT_TRUNCATED_NORMAL, out_std));
+    int wo = syi_build_param(b, "wo/kernel", 2, out, out_axis, SYI_INIT_TRUNCATED_NORMAL, out_std);
+    int y = syi_product(b, h, wo, -1);
     syi_scope_pop(b->p);
     return y;
 }

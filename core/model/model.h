@@ -49,6 +49,7 @@ struct syi_build {
     struct syi_shape shape;
     int training; /* 1: dropout and training capacity */
     int decoding; /* 1: one position a run, caches in carry tensors */
+    int dtype;    /* of what products read: SY_F32, or SY_BF16 in training with model.dtype = bfloat16 */
     int rng;      /* input int64[4], or -1 */
     int sites;    /* dropout sites given out */
     int n_moe;
@@ -65,8 +66,11 @@ void syi_leaves(const struct syi_config *config, const struct syi_shape *shape,
 int64_t syi_group_rows(const struct syi_config *config, const struct syi_shape *shape, int training);
 int syi_build_param(struct syi_build *b, const char *name, int rank, const int64_t *dim, const uint8_t *axis,
                     int init, double scale);
-/* x times concatenated weights (packed), one product; grouped by experts when counts >= 0. A decoding step,
- * whose x is small, packs the products instead of the weights: the same bits. */
+/* x w in the dtype of the build, a float32 result; grouped by experts when counts >= 0. */
+int syi_product(struct syi_build *b, int x, int w, int counts);
+/* x times concatenated weights (packed), one product in the dtype of the build; grouped by experts when
+ * counts >= 0. A decoding step, whose x is small, packs the products instead of the weights: the same bits.
+ */
 int syi_packed_product(struct syi_build *b, int x, int n, const int *weights, int counts);
 double syi_build_init_scale(const struct syi_build *b);
 /* mask: [b, t], 0 where y shall be 0, or -1. */

@@ -56,10 +56,11 @@ static int experts(struct syi_build *b, int buffer, int kept)
                     b->training ? c->model.dropout_rate : 0);
     } else {
         int wi = expert_kernel(b, "wi/kernel", embed, width, SYI_AXIS_EMBED, SYI_AXIS_EXPERT_MLP);
-        h = syi_dropped(b, syi_activation(b->p, syi_grouped_matmul(b->p, buffer, wi, kept), act.activation));
+        int y = syi_as(b->p, syi_product(b, buffer, wi, kept), b->dtype);
+        h = syi_dropped(b, syi_activation(b->p, y, act.activation));
     }
     int wo = expert_kernel(b, "wo/kernel", width, embed, SYI_AXIS_EXPERT_MLP, SYI_AXIS_EMBED);
-    int y = syi_grouped_matmul(b->p, h, wo, kept);
+    int y = syi_product(b, h, wo, kept);
     syi_scope_pop(b->p);
     return y;
 }

@@ -108,6 +108,7 @@ static int begin(struct syi_build *b, const char *title, const struct syi_config
     b->params = params;
     b->shape = *shape;
     b->rng = -1;
+    b->dtype = SY_F32;
     int status = syi_model_check(config, err);
     if (!status) status = syi_program_new(title, &b->p, err);
     if (!status) syi_leaves(config, shape, b->p->leaf_count);
@@ -199,6 +200,7 @@ int syi_record_grad(const struct syi_config *config, const struct syi_shape *sha
     int status = begin(&b, next ? "grad_next" : "grad_first", config, shape, params, err);
     if (status) return status;
     b.training = 1;
+    if (config->model.dtype == SYI_DTYPE_BFLOAT16) b.dtype = SY_BF16;
     int loss = forward_loss(&b);
     status = syi_program_status(b.p, err);
     if (!status) status = store_gradients(&b, loss, next, err);

@@ -170,7 +170,7 @@ struct syi_routed syi_route_tokens(struct syi_build *b, int x, const struct syi_
     struct syi_routed r = {.balance = -1, .z = -1};
     int lse;
     SYI_AT(p);
-    int y = logits(b, x);
+    int y = logits(b, syi_cast(p, x, SY_F32));
     if (padding.zeroed >= 0) y = syi_map2(p, SY_MAP_MUL, y, padding.zeroed);
     int probabilities = syi_softmax(p, y, &lse);
     if (padding.zeroed >= 0) probabilities = syi_map2(p, SY_MAP_MUL, probabilities, padding.zeroed);

@@ -90,11 +90,11 @@ static int logits(struct syi_build *b, int x)
     SYI_AT(b->p);
     if (c->model.logits_via_embedding) {
         int scaled = syi_map1(b->p, SY_MAP_MULS, x, 1 / sqrt((double)dim[0]));
-        return syi_matmul_nt(b->p, scaled, embedding_table(b));
+        return syi_matmul_nt(b->p, scaled, syi_cast(b->p, embedding_table(b), b->dtype));
     }
     double std = sqrt(syi_build_init_scale(b) / (double)dim[0]) / 0.87962566;
-    return syi_matmul(
-        b->p, x, syi_build_param(b, "logits_dense/kernel", 2, dim, axis, SYI_INIT_TRUNCATED_NORMAL, std));
+    int kernel = syi_build_param(b, "logits_dense/kernel", 2, dim, axis, SYI_INIT_TRUNCATED_NORMAL, std);
+    return syi_product(b, x, kernel, -1);
 }
 
 /* Carry tensors of a decode: they belong to one input length, so buckets do not mix. */

@@ -147,12 +147,14 @@ static int check_attr_bytes(struct check *c, const char *fields)
     return SY_OK;
 }
 
-/* One type letter; floating operands of one side share a dtype, as a kernel is chosen by one of each side. */
+/* One type letter; operands marked f of one side share a dtype, as a kernel is chosen by one of each side. */
 static int check_type(struct check *c, char type, const struct syi_tensor *t, int *float_dtype)
 {
     if (!t) return SY_OK;
     if (type == 'i' && t->dtype != SY_I32) return bad(c, "operand is %s, not i32", syi_dtype_name(t->dtype));
     if (type == 'l' && t->dtype != SY_I64) return bad(c, "operand is %s, not i64", syi_dtype_name(t->dtype));
+    if (type == 's' && t->dtype != SY_F32 && t->dtype != SY_F64)
+        return bad(c, "operand is %s, not f32", syi_dtype_name(t->dtype));
     if (type != 'f') return SY_OK;
     if (!is_float(t)) return bad(c, "operand is %s, not floating point", syi_dtype_name(t->dtype));
     if (*float_dtype >= 0 && *float_dtype != t->dtype)
@@ -333,9 +335,19 @@ static int is_broadcast(const struct syi_tensor *t, const struct syi_tensor *sha
     return t->rank == last && !memcmp(t->dim, shape->dim, (size_t)last * sizeof t->dim[0]);
 }
 
+/* Operands of a map are f32 or bf16 as they come, or all f64. */
+static int check_map_type(struct check *c, const struct syi_tensor *t, int *dtype)
+{
+    int now = t->dtype == SY_BF16 ? SY_F32 : t->dtype;
+    if (!is_float(t)) return bad(c, "operand is %s, not floating point", syi_dtype_name(t->dtype));
+    if (*dtype >= 0 && *dtype != now) return bad(c, "operands are f64 and %s", syi_dtype_name(t->dtype));
+    *dtype = now;
+    return SY_OK;
+}
+
 static int check_map_operands(struct check *c, const struct sy_attr_map *attr)
 {
-    int status = SY_OK, in_dtype = -1, out_dtype = -1;
+    int status = SY_OK, dtype = -1;
     for (int i = 0; !status && i < c->op->n_in; i++) {
         const struct syi_tensor *t = input(c, i);
         if (i == attr->rng) {
@@ -344,7 +356,7 @@ static int check_map_operands(struct check *c, const struct sy_attr_map *attr)
         }
         if (!is_broadcast(t, output(c, 0)))
             return bad(c, "input %d neither has the output's shape nor broadcasts", i);
-        status = check_type(c, 'f', t, &in_dtype);
+        status = check_map_type(c, t, &dtype);
     }
     for (int i = 0; !status && i < c->op->n_out; i++) {
         int reg = attr->out_register[i];
@@ -352,7 +364,7 @@ static int check_map_operands(struct check *c, const struct sy_attr_map *attr)
             return bad(c, "output %d has another shape than output 0", i);
         if (reg >= c->op->n_in + attr->n_instr || reg == attr->rng)
             return bad(c, "output %d stores register %d", i, reg);
-        status = check_type(c, 'f', output(c, i), &out_dtype);
+        status = check_map_type(c, output(c, i), &dtype);
     }
     return status;
 }
@@ -380,8 +392,8 @@ static int check_pack(struct check *c, int n, const struct syi_tensor *packed)
         return bad(c, "%d parts", n);
     for (int i = 0; i < n; i++) {
         const struct syi_tensor *t = c->op->op == SY_OP_PACK ? input(c, i) : output(c, i);
-        if (t->rank != packed->rank || t->dtype != packed->dtype || attr->width[i] < 1 ||
-            t->dim[last] % attr->width[i] || memcmp(t->dim, packed->dim, (size_t)last * sizeof t->dim[0]))
+        if (t->rank != packed->rank || !is_float(t) || attr->width[i] < 1 || t->dim[last] % attr->width[i] ||
+            memcmp(t->dim, packed->dim, (size_t)last * sizeof t->dim[0]))
             return bad(c, "part %d does not fit", i);
         total += t->dim[last];
         width += attr->width[i];

@@ -29,7 +29,6 @@ struct run {
     struct written written[MAX_WRITTEN];
     struct sy_map_instr instr[SY_MAP_MAX_INSTR];
     int n_in, n_written, n_instr, rng, members;
-    int in_dtype, out_dtype; /* of floating operands; -1: none yet */
 };
 
 /* How ops that stay where they are, inside the window of the run that grows, use a tensor. */
@@ -82,21 +81,14 @@ static int add_input(struct run *run, int tensor)
     return run->n_in++;
 }
 
-static int fits_dtype(int *dtype, int wanted)
-{
-    if (*dtype < 0) *dtype = wanted;
-    return *dtype == wanted;
-}
-
 /* Registers of the run for the inputs of a map; 0 when it cannot join. */
 static int join_inputs(const struct syi_program *p, struct run *run, const struct syi_op *op, int rng,
                        uint8_t *reg)
 {
     for (int i = 0; i < op->n_in; i++) {
         struct written *written = i == rng ? NULL : find_written(run, op->in[i]);
-        int dtype = p->tensor[op->in[i]].dtype;
         if (written) {
-            if (dtype != SY_F32) return 0; /* memory would round it */
+            if (p->tensor[op->in[i]].dtype != SY_F32) return 0; /* memory would round it */
             written->inside++;
             reg[i] = written->reg;
             continue;
@@ -104,7 +96,6 @@ static int join_inputs(const struct syi_program *p, struct run *run, const struc
         int input = add_input(run, op->in[i]);
         if (input < 0) return 0;
         reg[i] = (uint8_t)input;
-        if (i != rng && !fits_dtype(&run->in_dtype, dtype)) return 0;
         if (i == rng && run->rng != NO_RNG && run->rng != input) return 0;
         if (i == rng) run->rng = input;
     }
@@ -130,12 +121,11 @@ static int join_instructions(struct run *run, const struct sy_attr_map *attr, in
     return 1;
 }
 
-static int join_outputs(const struct syi_program *p, struct run *run, const struct syi_op *op,
-                        const struct sy_attr_map *attr, const uint8_t *reg)
+static int join_outputs(struct run *run, const struct syi_op *op, const struct sy_attr_map *attr,
+                        const uint8_t *reg)
 {
     for (int i = 0; i < op->n_out; i++) {
         struct written *written = find_written(run, op->out[i]);
-        if (!fits_dtype(&run->out_dtype, p->tensor[op->out[i]].dtype)) return 0;
         if (!written) {
             if (run->n_written == MAX_WRITTEN) return 0;
             written = &run->written[run->n_written++];
@@ -168,8 +158,8 @@ static int join(const struct pass *pass, struct run *run, const struct syi_op *o
     const struct sy_attr_map *attr = syi_program_attr(pass->program, op);
     int rng = attr->rng == NO_RNG ? -1 : attr->rng;
     if (!join_inputs(pass->program, &longer, op, rng, reg) ||
-        !join_instructions(&longer, attr, op->n_in, reg) ||
-        !join_outputs(pass->program, &longer, op, attr, reg) || count_outputs(pass, &longer) > SY_MAX_OUT)
+        !join_instructions(&longer, attr, op->n_in, reg) || !join_outputs(&longer, op, attr, reg) ||
+        count_outputs(pass, &longer) > SY_MAX_OUT)
         return 0;
     longer.members++;
     *run = longer;
@@ -292,7 +282,7 @@ static int replace(struct pass *pass, const struct run *run, size_t first, struc
 static int fuse_from(struct pass *pass, size_t first, struct sy_error *err)
 {
     struct syi_program *p = pass->program;
-    struct run run = {.rng = NO_RNG, .in_dtype = -1, .out_dtype = -1};
+    struct run run = {.rng = NO_RNG};
     size_t end = first + 1, looked_at = 0;
     pass->run++;
     if (!join(pass, &run, &p->op[first])) return SY_OK;

@@ -28,7 +28,14 @@ static void mark_dependents(const struct syi_program *p, int n, const int *of, u
 static void accumulate(struct syi_program *p, int *gradient, int tensor, int term)
 {
     if (term < 0) return;
-    gradient[tensor] = gradient[tensor] < 0 ? term : syi_map2(p, SY_MAP_ADD, gradient[tensor], term);
+    if (gradient[tensor] < 0) {
+        gradient[tensor] = term;
+        return;
+    }
+    int sum = syi_map2(p, SY_MAP_ADD, gradient[tensor], term);
+    if (sum >= 0 && p->tensor[sum].dtype == SY_BF16)
+        syi_as(p, sum, SY_F32); /* rounded once, where it is used */
+    gradient[tensor] = sum;
 }
 
 static void differentiate_op(struct syi_program *p, size_t index, const uint8_t *wanted, int *gradient)

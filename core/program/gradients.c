@@ -23,28 +23,48 @@ static int zero_like(struct syi_program *p, int like)
     return syi_map1(p, SY_MAP_MULS, like, 0);
 }
 
+/* A gradient in the dtype of the tensor that stands beside it in a product or a kernel. */
+static int fitting(struct syi_program *p, int gradient, int beside)
+{
+    return gradient < 0 ? -1 : syi_cast(p, gradient, p->tensor[beside].dtype);
+}
+
 RULE(embed)
 {
-    if (wants[1]) din[1] = syi_embed_grad(p, op->in[0], dout[0], op->in[1]);
+    if (wants[1]) din[1] = syi_embed_grad(p, op->in[0], fitting(p, dout[0], op->in[1]), op->in[1]);
+}
+
+/* The gradient of a product's operand x: bf16 as x is, where no rule can split its contraction. */
+static int product_gradient(struct syi_program *p, int dx, int x, int dy)
+{
+    if (dx < 0) return dx;
+    const struct syi_tensor *t = &p->tensor[dy];
+    int axis = t->axis[t->rank - 1];
+    int whole = axis == SYI_AXIS_EMBED || p->leaf_count[axis] == 1;
+    return whole ? syi_as(p, dx, p->tensor[x].dtype) : dx;
 }
 
 RULE(matmul)
 {
-    if (wants[0]) din[0] = syi_matmul_nt(p, dout[0], op->in[1]);
-    if (wants[1]) din[1] = syi_matmul_tn(p, op->in[0], dout[0]);
+    int dy = fitting(p, dout[0], op->in[1]);
+    if (wants[0]) din[0] = product_gradient(p, syi_matmul_nt(p, dy, op->in[1]), op->in[0], dy);
+    if (wants[1]) din[1] = syi_matmul_tn(p, op->in[0], dy);
 }
 
 /* y = x w^T: dx = dy w, dw = dy^T x. */
 RULE(matmul_nt)
 {
-    if (wants[0]) din[0] = syi_matmul(p, dout[0], op->in[1]);
-    if (wants[1]) din[1] = syi_matmul_tn(p, dout[0], op->in[0]);
+    int dy = fitting(p, dout[0], op->in[1]);
+    if (wants[0]) din[0] = product_gradient(p, syi_matmul(p, dy, op->in[1]), op->in[0], dy);
+    if (wants[1]) din[1] = syi_matmul_tn(p, dy, op->in[0]);
 }
 
 RULE(grouped_matmul)
 {
-    if (wants[0]) din[0] = syi_grouped_matmul_nt(p, dout[0], op->in[1], op->in[2]);
-    if (wants[1]) din[1] = syi_grouped_matmul_tn(p, op->in[0], dout[0], op->in[2]);
+    int dy = fitting(p, dout[0], op->in[1]);
+    if (wants[0])
+        din[0] = product_gradient(p, syi_grouped_matmul_nt(p, dy, op->in[1], op->in[2]), op->in[0], dy);
+    if (wants[1]) din[1] = syi_grouped_matmul_tn(p, op->in[0], dy, op->in[2]);
 }
 
 RULE(rms_norm)
@@ -59,7 +79,8 @@ RULE(rms_norm)
 RULE(glu)
 {
     ATTR(p, op, sy_attr_glu);
-    if (wants[0]) din[0] = syi_glu_grad(p, op->in[0], dout[0], op->in[1], op->in[2], &attr);
+    if (wants[0])
+        din[0] = syi_glu_grad(p, op->in[0], fitting(p, dout[0], op->in[0]), op->in[1], op->in[2], &attr);
 }
 
 /* A leaf of the bias gradient is counted in rows of the batch. */
@@ -74,8 +95,11 @@ RULE(attention)
         return;
     }
     attr.leaf = q.dim[0] / p->leaf_count[q.axis[0]];
-    int in[13] = {op->in[0],  op->in[1], op->in[2], op->in[3], op->in[4], op->in[5], op->out[0],
-                  op->out[1], dout[0],   op->in[7], op->in[8], op->in[9], op->in[10]};
+    int in[13] = {op->in[0],  op->in[1],  op->in[2],
+                  op->in[3],  op->in[4],  op->in[5],
+                  op->out[0], op->out[1], fitting(p, dout[0], op->in[0]),
+                  op->in[7],  op->in[8],  op->in[9],
+                  op->in[10]};
     int out[4] = {syi_temp_like(p, op->in[0]), self ? -1 : syi_temp_like(p, op->in[1]),
                   bias ? syi_temp_like(p, op->in[4]) : -1, dense ? syi_temp_like(p, op->in[10]) : -1};
     if (syi_op_add(p, SY_OP_ATTENTION_GRAD, 13, in, 4, out, &attr, sizeof attr)) return;
@@ -138,8 +162,8 @@ RULE(combine)
     ATTR(p, op, sy_attr_group);
     int dgate;
     (void)wants;
-    din[0] =
-        syi_combine_grad(p, op->in[0], op->in[1], op->in[2], op->in[3], dout[0], attr.group_rows, &dgate);
+    int dy = fitting(p, dout[0], op->in[3]);
+    din[0] = syi_combine_grad(p, op->in[0], op->in[1], op->in[2], op->in[3], dy, attr.group_rows, &dgate);
     din[3] = dgate;
 }
 
@@ -176,7 +200,7 @@ RULE(pack)
 {
     int parts[3];
     (void)wants;
-    if (syi_unpack(p, dout[0], op->n_in, op->in, parts) < 0) return;
+    if (syi_unpack(p, fitting(p, dout[0], op->in[0]), op->n_in, op->in, parts) < 0) return;
     for (int i = 0; i < op->n_in; i++) din[i] = parts[i];
 }
 

@@ -40,13 +40,25 @@ int syi_temp_like(struct syi_program *p, int like)
     return syi_temp(p, t.dtype, t.rank, t.dim, t.axis);
 }
 
-/* A tensor like `like` whose last dim is that of dim `dim` of `from`. */
+int syi_as(struct syi_program *p, int tensor, int dtype)
+{
+    if (HAVE(p, tensor)) at(p, tensor)->dtype = (uint8_t)dtype;
+    return p->status ? -1 : tensor;
+}
+
+/* What products of a dtype are added up in. */
+static int sum_dtype(int dtype)
+{
+    return dtype == SY_BF16 ? SY_F32 : dtype;
+}
+
+/* The result of a product: like `like`, the last dim is that of dim `dim` of `from`. */
 static int temp_with_last(struct syi_program *p, int like, int from, int dim)
 {
     struct syi_tensor t = *at(p, like);
     t.dim[t.rank - 1] = at(p, from)->dim[dim];
     t.axis[t.rank - 1] = at(p, from)->axis[dim];
-    return syi_temp(p, t.dtype, t.rank, t.dim, t.axis);
+    return syi_temp(p, sum_dtype(t.dtype), t.rank, t.dim, t.axis);
 }
 
 /* Length of a leaf along dim `dim`: what is not split by any rule is one leaf. */
@@ -117,7 +129,8 @@ int syi_matmul_tn(struct syi_program *p, int x, int y)
     int64_t dim[2] = {tx->dim[2], ty->dim[2]};
     uint8_t axis[2] = {tx->axis[2], ty->axis[2]};
     struct sy_attr_leaf attr = {leaf_of(p, x, 0)};
-    return EMIT(p, SY_OP_MATMUL_TN, syi_temp(p, tx->dtype, 2, dim, axis), &attr, sizeof attr, x, y);
+    return EMIT(p, SY_OP_MATMUL_TN, syi_temp(p, sum_dtype(tx->dtype), 2, dim, axis), &attr, sizeof attr, x,
+                y);
 }
 
 static int grouped(struct syi_program *p, int op, int x, int w, int counts, int contract, int free)
@@ -147,8 +160,8 @@ int syi_grouped_matmul_tn(struct syi_program *p, int x, int y, int counts)
     int64_t dim[3] = {tx->dim[0], tx->dim[3], ty->dim[3]};
     uint8_t axis[3] = {tx->axis[0], tx->axis[3], ty->axis[3]};
     struct sy_attr_leaf attr = {leaf_of(p, x, 1)};
-    return EMIT(p, SY_OP_GROUPED_MATMUL_TN, syi_temp(p, tx->dtype, 3, dim, axis), &attr, sizeof attr, x, y,
-                counts);
+    return EMIT(p, SY_OP_GROUPED_MATMUL_TN, syi_temp(p, sum_dtype(tx->dtype), 3, dim, axis), &attr,
+                sizeof attr, x, y, counts);
 }
 
 int syi_rms_norm(struct syi_program *p, int x, int scale, int mask, double epsilon)
@@ -215,7 +228,8 @@ int syi_attention(struct syi_program *p, const struct syi_attention *a, int *lse
     struct sy_attr_attention attr = {a->head_dim, columns / blocks, a->bidirectional,
                                      a->causal,   a->max_distance,  a->site,
                                      a->rate,     a->uniform,       0};
-    int out[2] = {syi_temp(p, t.dtype, 3, t.dim, t.axis), syi_temp(p, t.dtype, 3, lse_dim, lse_axis)};
+    int out[2] = {syi_temp(p, t.dtype, 3, t.dim, t.axis),
+                  syi_temp(p, sum_dtype(t.dtype), 3, lse_dim, lse_axis)};
     int in[11] = {
         a->q,        a->kv,         a->q_lengths,  a->k_lengths, a->bias,      a->rate > 0 ? a->rng : -1,
         a->position, a->q_segments, a->k_segments, a->mask,      a->dense_bias};
@@ -344,7 +358,7 @@ int syi_ungroup(struct syi_program *p, int x, int64_t rows, int64_t length, int 
 {
     if (!HAVE(p, x, like)) return -1;
     struct sy_attr_regroup attr = {rows, length};
-    return EMIT(p, SY_OP_UNGROUP, syi_temp_like(p, like), &attr, sizeof attr, x);
+    return EMIT(p, SY_OP_UNGROUP, syi_as(p, syi_temp_like(p, like), at(p, x)->dtype), &attr, sizeof attr, x);
 }
 
 int syi_dispatch(struct syi_program *p, int x, int expert, int slot, int64_t experts, int64_t capacity,
@@ -363,7 +377,8 @@ int syi_dispatch_grad(struct syi_program *p, int dbuffer, int expert, int slot, 
 {
     if (!HAVE(p, dbuffer, expert, slot, x)) return -1;
     struct sy_attr_group attr = {group_rows};
-    return EMIT(p, SY_OP_DISPATCH_GRAD, syi_temp_like(p, x), &attr, sizeof attr, dbuffer, expert, slot);
+    int dx = syi_as(p, syi_temp_like(p, x), at(p, dbuffer)->dtype);
+    return EMIT(p, SY_OP_DISPATCH_GRAD, dx, &attr, sizeof attr, dbuffer, expert, slot);
 }
 
 int syi_combine(struct syi_program *p, int buffer, int expert, int slot, int gate, int64_t group_rows)
@@ -373,7 +388,7 @@ int syi_combine(struct syi_program *p, int buffer, int expert, int slot, int gat
     t.dim[2] = at(p, buffer)->dim[3];
     t.axis[2] = at(p, buffer)->axis[3];
     struct sy_attr_group attr = {group_rows};
-    return EMIT(p, SY_OP_COMBINE, syi_temp(p, at(p, buffer)->dtype, 3, t.dim, t.axis), &attr, sizeof attr,
+    return EMIT(p, SY_OP_COMBINE, syi_temp(p, at(p, gate)->dtype, 3, t.dim, t.axis), &attr, sizeof attr,
                 buffer, expert, slot, gate);
 }
 

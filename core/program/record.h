@@ -17,9 +17,15 @@
 /* A tensor like `like` in dims, axes and dtype. */
 int syi_temp_like(struct syi_program *p, int like);
 int syi_temp(struct syi_program *p, int dtype, int rank, const int64_t *dim, const uint8_t *axis);
+/* Gives a temporary that was just recorded, and that nothing reads yet, another dtype; returns it. */
+int syi_as(struct syi_program *p, int tensor, int dtype);
+/* x in another dtype: x itself where it has it already, or the cast that was recorded before. */
+int syi_cast(struct syi_program *p, int x, int dtype);
 
 int syi_embed(struct syi_program *p, int ids, int table);
 int syi_embed_grad(struct syi_program *p, int ids, int dy, int table);
+/* Products of bf16 operands are f32; syi_as makes them bf16 where the contraction is never split (an axis of
+ * one leaf), since terms of a sum are f32. */
 int syi_matmul(struct syi_program *p, int x, int w);
 int syi_matmul_nt(struct syi_program *p, int x, int w);
 int syi_matmul_tn(struct syi_program *p, int x, int y);

@@ -22,6 +22,14 @@ static int largest(const struct syi_program *p, int n, const int *in)
     return best;
 }
 
+/* f32 where any operand is, else that of the operands. */
+static int result_dtype(const struct syi_program *p, int n, const int *in, int dtype)
+{
+    for (int i = 0; i < n; i++)
+        if (p->tensor[in[i]].dtype == SY_F32) return SY_F32;
+    return dtype;
+}
+
 static int record(struct syi_program *p, struct sy_map_instr instr, int n_in, const int *in, int rng, int out)
 {
     if (p->status) return -1;
@@ -33,7 +41,10 @@ static int record(struct syi_program *p, struct sy_map_instr instr, int n_in, co
     memcpy(one.bytes + sizeof one.attr, &instr, sizeof instr);
     for (int i = 0; i < n_in; i++)
         if (in[i] < 0) return syi_program_fail(p, SY_EINVAL, "map: operand %d is missing", i);
-    if (out < 0) out = syi_temp_like(p, largest(p, n_in - (rng >= 0), in));
+    if (out < 0) {
+        int n = n_in - (rng >= 0), like = largest(p, n, in);
+        out = syi_as(p, syi_temp_like(p, like), result_dtype(p, n, in, p->tensor[like].dtype));
+    }
     if (out < 0) return -1;
     return syi_op_add(p, SY_OP_MAP, n_in, in, 1, &out, &one, sizeof one.bytes) ? -1 : out;
 }
@@ -42,6 +53,20 @@ int syi_map1(struct syi_program *p, int op, int a, double s)
 {
     struct sy_map_instr instr = {.op = (uint8_t)op, .s = (float)s};
     return record(p, instr, 1, &a, -1, -1);
+}
+
+int syi_cast(struct syi_program *p, int x, int dtype)
+{
+    if (p->status || x < 0 || p->tensor[x].dtype == dtype) return x;
+    for (size_t i = p->n_ops; i-- > 0;) {
+        const struct syi_op *op = &p->op[i];
+        if (op->op == SY_OP_MAP && op->n_in == 1 && op->in[0] == x &&
+            p->tensor[op->out[0]].kind == SYI_TEMP && p->tensor[op->out[0]].dtype == dtype &&
+            ((const struct sy_attr_map *)syi_program_attr(p, op))->instr[0].op == SY_MAP_COPY)
+            return op->out[0];
+    }
+    struct sy_map_instr instr = {.op = SY_MAP_COPY};
+    return record(p, instr, 1, &x, -1, syi_as(p, syi_temp_like(p, x), dtype));
 }
 
 int syi_map2(struct syi_program *p, int op, int a, int b)

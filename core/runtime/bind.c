@@ -50,11 +50,12 @@ static void fill_operands(struct syi_session *session, struct syi_bound *bound)
 
 /* ---- kernels ---- */
 
-/* Of the first floating-point operand; SY_DTYPE_COUNT: there is none, any kernel will do. */
-static int floating_dtype(const struct sy_tensor *operand, int n)
+/* Of the first operand that ops.def marks f (of an op without marks: the first that is floating point);
+ * SY_DTYPE_COUNT: there is none, any kernel will do. */
+static int floating_dtype(const struct sy_tensor *operand, int n, const char *types)
 {
     for (int i = 0; i < n; i++)
-        if (operand[i].data &&
+        if (operand[i].data && (!types || types[i] == 'f') &&
             (operand[i].dtype == SY_F32 || operand[i].dtype == SY_BF16 || operand[i].dtype == SY_F64))
             return operand[i].dtype;
     return SY_DTYPE_COUNT;
@@ -70,7 +71,9 @@ static int find_kernel(struct syi_session *session, struct syi_bound *bound, siz
 {
     struct syi_backend *backend = session->options.backend;
     const struct sy_call *call = &bound->call[at];
-    int in = floating_dtype(call->in, call->n_in), out = floating_dtype(call->out, call->n_out);
+    const char *types = syi_op_info(call->op)->types;
+    int in = floating_dtype(call->in, call->n_in, *types ? types : NULL);
+    int out = floating_dtype(call->out, call->n_out, *types ? types + call->n_in : NULL);
     const struct sy_kernel *kernel = syi_backend_find(backend, (enum sy_op)call->op, in, out);
     if (!kernel) {
         char place[384];

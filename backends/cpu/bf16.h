@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Any op on bf16 operands: a float32 kernel between conversions. What it computes is the meaning of bf16 for
+ * every op: operands are widened, results rounded to nearest. One pair of functions for each set of features,
+ * because a workspace is asked for without a context. */
+#ifndef SYCPU_BF16_H
+#define SYCPU_BF16_H
+
+#include "backends/cpu/cpu.h"
+
+/* The first float32 kernel of the op that these features allow (cpu.c). */
+const struct sy_kernel *sycpu_find_float(int op, uint32_t features);
+
+#define SYCPU_CONVERTED(name)                                                                                \
+    uint64_t sycpu_converted_##name##_workspace(const struct sy_call *, int);                                \
+    int sycpu_converted_##name(void *, const struct sy_call *);
+SYCPU_CONVERTED(avx512)
+SYCPU_CONVERTED(avx2)
+SYCPU_CONVERTED(neon)
+SYCPU_CONVERTED(portable)
+#undef SYCPU_CONVERTED
+
+#endif

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* bfloat16: the upper half of a float32, held in a uint16_t. Rounding is to nearest, ties to even; a NaN
+ * stays one. Vector forms: backends/cpu/simd.h. */
+#ifndef SYI_BF16_H
+#define SYI_BF16_H
+
+#include <stdint.h>
+#include <string.h>
+
+static inline float syi_bf16_to_float(uint16_t half)
+{
+    uint32_t bits = (uint32_t)half << 16;
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+static inline uint16_t syi_bf16_from_float(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    if ((bits & 0x7fffffff) > 0x7f800000) return (uint16_t)(bits >> 16 | 0x40); /* quiet */
+    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+#endif
