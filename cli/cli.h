@@ -11,12 +11,18 @@ enum cli_exit { CLI_DONE = 0, CLI_FAILED = 1, CLI_USAGE = 2, CLI_RESUMABLE = 3 }
 
 enum { CLI_MAX_SETS = 64, CLI_MAX_OPERANDS = 4096 };
 
+/* Values of an option that may be repeated, in the order given. */
+struct cli_list {
+    const char *item[CLI_MAX_SETS];
+    int n;
+};
+
 /* Options as given; what is absent keeps its start value. */
 struct cli_options {
     const char *backend, *comm; /* "cpu", "auto" */
     int ranks, threads;         /* 0: not given */
-    const char *set[CLI_MAX_SETS];
-    int n_sets;
+    struct cli_list set;        /* KEY=VALUE */
+    struct cli_list a, b;       /* of diff: the same for one side */
     int quiet, resume, tsv;
     const char *run_dir; /* NULL */
     int64_t checkpoint;  /* -1: latest */
@@ -25,8 +31,10 @@ struct cli_options {
     const char *file;    /* of eval */
     int beams;           /* of eval and predict: 0, not given */
     double temperature;  /* likewise */
-    double tolerance;    /* of verify: factor of its bounds, 1 */
+    double tolerance;    /* of verify: factor of its bounds; of diff: distance that passes; 0: not given */
+    int steps;           /* of diff: 1 */
     int compat_diff;
+    int json;
     int verbose;
     const char *operand[CLI_MAX_OPERANDS];
     int n_operands;
@@ -44,7 +52,7 @@ struct cli_cmd {
 /* commands.c: the list, ends with NULL. */
 extern const struct cli_cmd *const cli_commands[];
 extern const struct cli_cmd cli_train, cli_eval, cli_predict, cli_explain, cli_plan, cli_backends, cli_config,
-    cli_metrics, cli_verify, cli_version;
+    cli_metrics, cli_verify, cli_diff, cli_version;
 
 /* options.c: reads arguments behind the command's name. Returns CLI_DONE, or the exit status after having
  * said why

@@ -54,7 +54,7 @@ static int run(const struct cli_options *o)
     struct sy_error err = {0};
     struct job job = {.options = {.path = o->operand,
                                   .n_paths = o->n_operands,
-                                  .tolerance = o->tolerance,
+                                  .tolerance = o->tolerance > 0 ? o->tolerance : 1,
                                   .verbose = o->verbose,
                                   .line = print_line}};
     if (syi_config_defaults(&config, &err)) return cli_fail(&err);

@@ -11,7 +11,7 @@
 
 #include "cli/cli.h"
 
-enum kind { FLAG, TEXT, NUMBER, FACTOR, STEP, SET };
+enum kind { FLAG, TEXT, NUMBER, FACTOR, STEP, LIST };
 
 static const struct option {
     const char *name, *argument, *help;
@@ -25,7 +25,11 @@ static const struct option {
     {"ranks", "N", "ranks as threads of this process (comm thread)", NUMBER, AT(ranks)},
     {"threads", "N", "threads of each rank; default: the CPUs this process may use, shared by its ranks",
      NUMBER, AT(threads)},
-    {"set", "KEY=VALUE", "overrides a key of the run file; may be repeated", SET, 0},
+    {"set", "KEY=VALUE", "overrides a key of the run file; may be repeated", LIST, AT(set)},
+    {"a", "KEY=VALUE", "overrides a key of A's run file, or backend, comm, ranks, threads; may be repeated",
+     LIST, AT(a)},
+    {"b", "KEY=VALUE", "the same for B", LIST, AT(b)},
+    {"steps", "N", "training steps to compare; default 1", NUMBER, AT(steps)},
     {"quiet", NULL, "no progress, only results and errors", FLAG, AT(quiet)},
     {"run-dir", "DIR", "where the run lives; default runs/NAME-YYYYMMDD-HHMMSS", TEXT, AT(run_dir)},
     {"resume", NULL, "continue the run in --run-dir, or start it if it has no checkpoint", FLAG, AT(resume)},
@@ -38,8 +42,10 @@ static const struct option {
     {"beams", "N", "beam search with N beams; short for --set decode.beams=N", NUMBER, AT(beams)},
     {"temperature", "X", "draw tokens; short for --set decode.temperature=X", FACTOR, AT(temperature)},
     {"tsv", NULL, "tab separated output, for programs", FLAG, AT(tsv)},
-    {"tolerance", "X", "multiply all bounds by X; default 1", FACTOR, AT(tolerance)},
+    {"tolerance", "X", "verify: multiply all bounds by X, default 1; diff: distance that passes, default 0",
+     FACTOR, AT(tolerance)},
     {"verbose", NULL, "print every tensor", FLAG, AT(verbose)},
+    {"json", NULL, "print the result as JSON", FLAG, AT(json)},
     {"compat-diff", NULL, "print what run.compat = t5x changes", FLAG, AT(compat_diff)},
 #undef AT
 };
@@ -130,12 +136,12 @@ static int store(const struct option *option, const char *value, struct cli_opti
             break;
         *(int64_t *)field = number;
         return CLI_DONE;
-    case SET:
-        if (o->n_sets == CLI_MAX_SETS) {
-            cli_error("--set: at most %d", CLI_MAX_SETS);
+    case LIST:
+        if (((struct cli_list *)field)->n == CLI_MAX_SETS) {
+            cli_error("--%s: at most %d", option->name, CLI_MAX_SETS);
             return CLI_USAGE;
         }
-        o->set[o->n_sets++] = value;
+        ((struct cli_list *)field)->item[((struct cli_list *)field)->n++] = value;
         return CLI_DONE;
     }
     cli_error("--%s=%s: expected %s", option->name, value, expected(option));
@@ -200,7 +206,7 @@ int cli_parse(const struct cli_cmd *cmd, int argc, char **argv, struct cli_optio
     o->backend = "cpu";
     o->comm = "auto";
     o->checkpoint = -1;
-    o->tolerance = 1;
+    o->steps = 1;
     for (int i = 0; i < argc; i++) {
         if (!only_operands && !strcmp(argv[i], "--")) {
             only_operands = 1;

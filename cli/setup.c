@@ -10,8 +10,8 @@
 static int apply_sets(const struct cli_options *options, struct syi_config *config, struct sy_error *err)
 {
     int status = SY_OK;
-    for (int i = 0; !status && i < options->n_sets; i++)
-        status = syi_config_set(config, options->set[i], err);
+    for (int i = 0; !status && i < options->set.n; i++)
+        status = syi_config_set(config, options->set.item[i], err);
     if (options->beams) config->decode.beams = options->beams;
     if (options->temperature > 0) config->decode.temperature = options->temperature;
     return status ? status : syi_config_validate(config, err);

@@ -185,6 +185,14 @@ static void send_line(struct syi_text *text, syi_line_fn line, void *arg)
     syi_text_free(text);
 }
 
+void syi_op_text(const struct syi_program *program, size_t op, char *text, size_t bytes)
+{
+    struct syi_text line = {0};
+    put_op(&line, program, op, 1);
+    snprintf(text, bytes, "%s", line.data ? line.data + strspn(line.data, " ") : "");
+    syi_text_free(&line);
+}
+
 void syi_program_explain(const struct syi_program *program, syi_line_fn line, void *arg)
 {
     struct syi_text text = {0};

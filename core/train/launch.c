@@ -133,6 +133,8 @@ static int open_cpu(const struct team *team, struct syi_threads *threads, struct
 static int open_backend(const struct team *team, int rank, struct syi_threads *threads,
                         struct syi_backend **backend, struct sy_error *err)
 {
+    if (team->launch->linked)
+        return syi_backend_open_linked(team->launch->linked, NULL, threads, backend, err);
     if (!strcmp(team->backend, "cpu")) return open_cpu(team, threads, backend, err);
     if (strcmp(team->backend, "null")) return syi_backend_open(team->backend, NULL, threads, backend, err);
     char mine[16], all[16];

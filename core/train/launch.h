@@ -8,9 +8,10 @@
 #include "runtime/session.h"
 
 struct syi_launch {
-    const char *backend; /* "cpu", "null" */
-    const char *comm;    /* "auto", "self", "thread" */
-    int ranks;           /* of comm thread; 0: 1 */
+    const char *backend;                  /* "cpu", "null" */
+    const struct sy_backend_desc *linked; /* one that is linked into the program, instead of that; or NULL */
+    const char *comm;                     /* "auto", "self", "thread" */
+    int ranks;                            /* of comm thread; 0: 1 */
     int threads; /* of a rank; 0: cpu.threads, and if that is 0 the CPUs the process may use, divided by ranks
                   */
     const struct syi_config *config;

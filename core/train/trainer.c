@@ -6,10 +6,8 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "train/train_data.h"
 #include "train/trainer_internal.h"
-
-/* Batches that are sorted by length together: padding falls to a few percent. */
-enum { POOL_BATCHES = 16, POOL_ROWS = 1 << 24 };
 
 /* One process's part of a training: the files, read once for all of its ranks. */
 struct training {
@@ -22,28 +20,6 @@ struct training {
 };
 
 /* ---- setting up a rank ---- */
-
-static int open_data(struct syi_trainer *t, const struct syi_task *task, struct sy_error *err)
-{
-    const struct syi_config *c = t->config;
-    struct syi_bucket buckets[SYI_MAX_BUCKETS];
-    int64_t pool = POOL_ROWS / c->data.batch_size;
-    struct syi_batcher_options options = {
-        .buckets = buckets,
-        .n_buckets = syi_engine_buckets(c, buckets),
-        .batch_size = (int32_t)c->data.batch_size,
-        .pool_batches = pool < POOL_BATCHES ? (int32_t)pool : POOL_BATCHES,
-        .seed = (uint64_t)c->train.seed,
-        .warm_examples = c->data.warm_examples,
-        .warm_max_target = (int32_t)c->data.warm_max_target - 1, /* without the end token */
-        .quiet = t->rank->rank != 0,
-    };
-    int status = syi_vocabulary_bytes(&t->vocabulary, 0, err);
-
-    if (!status) status = syi_batcher_create(&t->batcher, task, &t->vocabulary, &options, err);
-    if (!status) status = syi_batch_create(&t->batch, options.batch_size, buckets, options.n_buckets, err);
-    return status;
-}
 
 static int64_t count_parameters(const struct syi_params *params)
 {
@@ -84,7 +60,9 @@ static int open_rank(struct syi_trainer *t, const struct training *training, str
     syi_timing_init(&t->timing);
     status = syi_share_open(&t->share, t->rank->comm, err);
     if (!status) status = syi_engine_new(t->config, t->rank, use, 0, &t->engine, err);
-    if (!status) status = open_data(t, &training->task, err);
+    if (!status)
+        status = syi_train_data_open(t->config, &training->task, t->rank->rank != 0, &t->vocabulary,
+                                     &t->batcher, &t->batch, err);
     if (!status && training->valid.name)
         status = syi_evaluation_open(&t->evaluation, &training->valid, t->config, t->engine, &t->share, err);
     return status;

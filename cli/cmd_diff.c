@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* switchyard diff A [B]: two runs op by op, and the first element that differs. Comparing is done in
+ * core/train/lockstep.c, telling in diff_report.c. */
+#include "config.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/cli.h"
+#include "cli/diff_report.h"
+
+struct side {
+    struct cli_options options; /* of both sides, then those of this one */
+    struct syi_config config;
+};
+
+/* ---- what one side is ---- */
+
+/* "threads=1": a whole number behind the name of an option. 0: it is not of that name. -1: told why not. */
+static int take_number(const char *setting, const char *name, int *value)
+{
+    size_t length = strlen(name);
+    char *end;
+    if (strncmp(setting, name, length) || setting[length] != '=') return 0;
+    errno = 0;
+    long number = strtol(setting + length + 1, &end, 10);
+    if (!errno && !*end && end != setting + length + 1 && number >= 1 && number <= 65536) {
+        *value = (int)number;
+        return 1;
+    }
+    cli_error("diff: %s: expected a whole number in 1..65536", setting);
+    return -1;
+}
+
+static int take_text(const char *setting, const char *name, const char **value)
+{
+    size_t length = strlen(name);
+    if (strncmp(setting, name, length) || setting[length] != '=') return 0;
+    *value = setting + length + 1;
+    return 1;
+}
+
+/* A value of --a or --b: one of the launch, or a key of the run file. */
+static int take_setting(const char *setting, struct cli_options *o)
+{
+    int found = take_number(setting, "threads", &o->threads);
+    if (!found) found = take_number(setting, "ranks", &o->ranks);
+    if (!found) found = take_text(setting, "backend", &o->backend);
+    if (!found) found = take_text(setting, "comm", &o->comm);
+    if (found) return found < 0 ? CLI_USAGE : CLI_DONE;
+    if (o->set.n == CLI_MAX_SETS) {
+        cli_error("diff: at most %d keys on a side", CLI_MAX_SETS);
+        return CLI_USAGE;
+    }
+    o->set.item[o->set.n++] = setting;
+    return CLI_DONE;
+}
+
+static int open_side(struct side *side, const struct cli_options *o, const char *file,
+                     const struct cli_list *settings)
+{
+    struct sy_error err = {0};
+    int status = CLI_DONE;
+    side->options = *o;
+    for (int i = 0; !status && i < settings->n; i++) status = take_setting(settings->item[i], &side->options);
+    if (status) return status;
+    if (cli_load_config(file, &side->options, &side->config, &err)) return cli_usage(&err);
+    return cli_check_launch("diff", &side->options, &side->config, 1);
+}
+
+/* The environment decides for both sides: then nobody learns what was asked. */
+static int check_variants(const struct side *a, const struct side *b)
+{
+    const char *forced = getenv("SWITCHYARD_CPU_VARIANT");
+    if (!forced || !*forced || a->config.cpu.variant == b->config.cpu.variant) return CLI_DONE;
+    cli_error("diff: SWITCHYARD_CPU_VARIANT=%s overrides cpu.variant on both sides: unset it", forced);
+    return CLI_USAGE;
+}
+
+/* ---- the command ---- */
+
+static int print(const struct cli_options *o, const struct cli_diff_request *request,
+                 const struct syi_lockstep_result *result)
+{
+    struct syi_text text = {0};
+    struct sy_error err = {0};
+    (o->json ? cli_diff_json : cli_diff_report)(request, result, &text);
+    if (syi_text_status(&text, &err)) return cli_fail(&err);
+    fputs(text.data, stdout);
+    syi_text_free(&text);
+    return result->end == SYI_LOCKSTEP_EQUAL ? CLI_DONE : CLI_FAILED;
+}
+
+static int compare(const struct cli_options *o, struct side *a, struct side *b)
+{
+    struct cli_diff_request request = {.file = {o->operand[0], o->operand[o->n_operands - 1]},
+                                       .tolerance = o->tolerance};
+    struct syi_lockstep_result result;
+    struct sy_error err = {0};
+    int status = open_side(a, o, request.file[0], &o->a);
+    if (!status) status = open_side(b, o, request.file[1], &o->b);
+    if (!status) status = check_variants(a, b);
+    if (status) return status;
+    struct syi_lockstep_job job = {
+        .side = {cli_launch(&a->options, &a->config), cli_launch(&b->options, &b->config)},
+        .steps = o->steps,
+        .tolerance = o->tolerance};
+    if (syi_lockstep_run(&job, &result, &err)) return cli_fail(&err);
+    return print(o, &request, &result);
+}
+
+static int run(const struct cli_options *o)
+{
+    struct sy_error err = {0};
+    struct side *side = syi_alloc(2 * sizeof *side, &err);
+    if (!side) return cli_fail(&err);
+    int status = compare(o, &side[0], &side[1]);
+    syi_free(side);
+    return status;
+}
+
+const struct cli_cmd cli_diff = {
+    "diff",
+    "A [B]",
+    "a b steps tolerance json backend comm ranks threads set",
+    "Runs two run files op by op and names the first element that differs.",
+    "B is A where it is not given. --a and --b set what the sides shall differ in: keys of the run file, "
+    "and\n"
+    "backend, comm, ranks and threads, as in --a cpu.variant=portable --b threads=1. Both sides take the\n"
+    "batches of A: of its data.train, or made up where that is empty. --tolerance lets floating-point "
+    "elements\n"
+    "pass that are no further apart than X times the tensor's largest value; without it bits are compared\n"
+    "(NaN is NaN). Exit status: 0 no difference, 1 a difference or a failure, 2 usage.",
+    run};
