@@ -10,10 +10,12 @@
 
 #include "cli/cli.h"
 #include "cli/diff_report.h"
+#include "train/engine.h"
 
 struct side {
     struct cli_options options; /* of both sides, then those of this one */
     struct syi_config config;
+    int use; /* bits of enum syi_engine_use */
 };
 
 /* ---- what one side is ---- */
@@ -42,13 +44,28 @@ static int take_text(const char *setting, const char *name, const char **value)
     return 1;
 }
 
-/* A value of --a or --b: one of the launch, or a key of the run file. */
-static int take_setting(const char *setting, struct cli_options *o)
+/* "fuse=off" sets a bit, "fuse=on" takes it back. */
+static int take_switch(const char *setting, const char *name, int bit, int *bits)
 {
+    const char *value;
+    if (!take_text(setting, name, &value)) return 0;
+    *bits &= ~bit;
+    if (!strcmp(value, "off")) *bits |= bit;
+    if (!strcmp(value, "off") || !strcmp(value, "on")) return 1;
+    cli_error("diff: %s: expected on or off", setting);
+    return -1;
+}
+
+/* A value of --a or --b: one of the launch or of the engine, or a key of the run file. */
+static int take_setting(const char *setting, struct side *side)
+{
+    struct cli_options *o = &side->options;
     int found = take_number(setting, "threads", &o->threads);
     if (!found) found = take_number(setting, "ranks", &o->ranks);
     if (!found) found = take_text(setting, "backend", &o->backend);
     if (!found) found = take_text(setting, "comm", &o->comm);
+    if (!found) found = take_switch(setting, "fuse", SYI_USE_UNFUSED, &side->use);
+    if (!found) found = take_switch(setting, "reuse", SYI_USE_APART, &side->use);
     if (found) return found < 0 ? CLI_USAGE : CLI_DONE;
     if (o->set.n == CLI_MAX_SETS) {
         cli_error("diff: at most %d keys on a side", CLI_MAX_SETS);
@@ -64,7 +81,7 @@ static int open_side(struct side *side, const struct cli_options *o, const char 
     struct sy_error err = {0};
     int status = CLI_DONE;
     side->options = *o;
-    for (int i = 0; !status && i < settings->n; i++) status = take_setting(settings->item[i], &side->options);
+    for (int i = 0; !status && i < settings->n; i++) status = take_setting(settings->item[i], side);
     if (status) return status;
     if (cli_load_config(file, &side->options, &side->config, &err)) return cli_usage(&err);
     return cli_check_launch("diff", &side->options, &side->config, 1);
@@ -105,6 +122,7 @@ static int compare(const struct cli_options *o, struct side *a, struct side *b)
     if (status) return status;
     struct syi_lockstep_job job = {
         .side = {cli_launch(&a->options, &a->config), cli_launch(&b->options, &b->config)},
+        .use = {a->use, b->use},
         .steps = o->steps,
         .tolerance = o->tolerance};
     if (syi_lockstep_run(&job, &result, &err)) return cli_fail(&err);

@@ -50,7 +50,7 @@ struct syi_session_options {
     const struct syi_mesh *mesh; /* copied */
     int reproducible;
     int plan_only;   /* 1: no memory is taken, programs cannot run (for `switchyard plan`) */
-    int check_reuse; /* 1: every temporary has its own place (tests) */
+    int check_reuse; /* 1: every temporary has its own place (tests, hunting) */
 };
 int syi_session_new(const struct syi_session_options *options, struct syi_session **session,
                     struct sy_error *err) SYI_MUST_CHECK;

@@ -8,7 +8,14 @@
 #include "model/model.h"
 #include "train/launch.h"
 
-enum syi_engine_use { SYI_USE_TRAIN = 1, SYI_USE_EVAL = 2, SYI_USE_DECODE = 4, SYI_USE_PACKED = 8 };
+enum syi_engine_use {
+    SYI_USE_TRAIN = 1,
+    SYI_USE_EVAL = 2,
+    SYI_USE_DECODE = 4,
+    SYI_USE_PACKED = 8,
+    SYI_USE_UNFUSED = 16, /* elementwise ops one by one; the same bits, slower (for hunting) */
+    SYI_USE_APART = 32    /* every temporary in a place of its own; the same bits, more memory (likewise) */
+};
 
 struct syi_engine; /* of one rank */
 

@@ -98,8 +98,8 @@ static int add(struct syi_engine *e, int which, int bucket, int *index, struct s
 {
     struct syi_shape shape = syi_engine_shape(e, bucket, which);
     struct syi_program *program;
-    int status =
-        syi_pipeline(&e->config, &e->rank.mesh, which, &shape, SYI_STAGE_FUSE, &e->params, &program, err);
+    int stage = (e->use & SYI_USE_UNFUSED) ? SYI_STAGE_PARTITION : SYI_STAGE_FUSE;
+    int status = syi_pipeline(&e->config, &e->rank.mesh, which, &shape, stage, &e->params, &program, err);
     return status ? status : syi_session_add(e->session, program, index, err);
 }
 
@@ -244,7 +244,8 @@ static int bind(struct syi_engine *e, int plan_only, struct sy_error *err)
                                           .comm = e->rank.comm,
                                           .mesh = &e->rank.mesh,
                                           .reproducible = e->config.reproducible.enabled,
-                                          .plan_only = plan_only};
+                                          .plan_only = plan_only,
+                                          .check_reuse = (e->use & SYI_USE_APART) != 0};
     int status = syi_session_new(&options, &e->session, err);
     for (int i = 0; !status && i < e->n_buckets; i++) status = add_bucket(e, i, err);
     e->update = -1;

@@ -352,7 +352,7 @@ static int run_rank(void *arg, const struct syi_rank *rank, struct sy_error *err
     *m = (struct member){.lockstep = l, .rank = rank, .side = side->number};
     if (rank->rank == 0)
         syi_rank_describe(rank, l->result->launched[side->number], sizeof l->result->launched[0]);
-    int status = syi_engine_new(config, rank, SYI_USE_TRAIN, 0, &engine, err);
+    int status = syi_engine_new(config, rank, SYI_USE_TRAIN | l->job->use[side->number], 0, &engine, err);
     if (!status) {
         m->session = syi_engine_session(engine);
         syi_engine_init(engine, (uint64_t)config->train.seed);

@@ -68,6 +68,7 @@ void syi_global_dims(const struct syi_tensor *tensor, const struct syi_mesh *mes
 
 struct syi_lockstep_job {
     struct syi_launch side[2];
+    int use[2];       /* of each side: SYI_USE_UNFUSED, SYI_USE_APART (engine.h) */
     int64_t steps;    /* at most; 1 or more */
     double tolerance; /* as of syi_parts_compare */
 };

@@ -27,6 +27,8 @@ says out 'whole steps: 3$'
 compares 0 --a threads=1 --b ranks=2 --b comm=thread --b mesh.expert=2 --steps 2
 says out '^B: .*2 ranks x .*mesh data=1 expert=2 model=1'
 says out 'on one side only, so not compared'
+compares 0 --a fuse=off --a reuse=off --b ranks=2 --steps 2
+says out '[1-9][0-9]* ops of A'
 
 # ---- different ----
 compares 1 --b train.seed=8
@@ -82,7 +84,7 @@ else
 fi
 
 # ---- refused ----
-for bad in '--b threads=none' '--b ranks=0' '--a no.such=1' '--a backend=null' '--b comm=pigeon' '--steps 0' \
+for bad in '--b threads=none' '--a fuse=maybe' '--b reuse=' '--b ranks=0' '--a no.such=1' '--a backend=null' '--b comm=pigeon' '--steps 0' \
     '--tolerance -1' '--b comm=self --b ranks=2'; do
     compares 2 $bad
     one_line_error

@@ -181,6 +181,19 @@ Test(lockstep, threads_and_variants_are_equal)
     syi_program_free(grad);
 }
 
+Test(lockstep, fusing_and_memory_reuse_change_nothing)
+{
+    job.use[0] = SYI_USE_UNFUSED;
+    job.use[1] = SYI_USE_APART;
+    run(SYI_LOCKSTEP_EQUAL);
+    cr_expect_eq(result.steps, 2);
+    cr_expect_gt(result.alone[0], result.alone[1]);
+    set(1, "train.adam_b2=0.97"); /* in maps only, which are fused on one side */
+    run(SYI_LOCKSTEP_DIFFERENT);
+    cr_expect_str_eq(result.program, "update");
+    cr_expect(strstr(result.op[0].shared, "/nu/"), "%s", result.op[0].shared);
+}
+
 Test(lockstep, ranks_are_compared_piece_by_piece)
 {
     for (int s = 0; s < 2; s++) set(s, "reproducible.min_leaf=2");
