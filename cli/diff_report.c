@@ -43,10 +43,11 @@ static void put_coordinate(struct syi_text *text, const struct syi_lockstep_resu
 }
 
 /* |a - b| over the larger magnitude. */
-static double relative_distance(int dtype, const struct syi_element value[2])
+static double relative_distance(const int dtype[2], const struct syi_element value[2])
 {
-    double a = fabs(value[0].real), b = fabs(value[1].real), distance = syi_element_distance(dtype, value);
-    if (!syi_is_float(dtype)) {
+    double a = fabs(value[0].real), b = fabs(value[1].real);
+    double distance = syi_element_distance(dtype[0], value);
+    if (!syi_is_float(dtype[0])) {
         a = fabs((double)value[0].integer);
         b = fabs((double)value[1].integer);
     }
@@ -54,14 +55,23 @@ static double relative_distance(int dtype, const struct syi_element value[2])
     return distance == 0 ? 0 : isfinite(distance) ? distance / larger : INFINITY;
 }
 
-static void put_distance(struct syi_text *text, int dtype, const struct syi_element value[2], double largest)
+/* 0: there is no such number, between NaN and anything or between two types. */
+static int count_ulps(const int dtype[2], const struct syi_element value[2], uint64_t *ulps)
 {
-    double distance = syi_element_distance(dtype, value);
+    if (dtype[0] != dtype[1] || !syi_is_float(dtype[0])) return 0;
+    *ulps = syi_element_ulps(dtype[0], value);
+    return *ulps != UINT64_MAX;
+}
+
+static void put_distance(struct syi_text *text, const int dtype[2], const struct syi_element value[2],
+                         double largest)
+{
+    double distance = syi_element_distance(dtype[0], value);
+    uint64_t ulps;
     syi_text_printf(text, "%.9g", distance);
-    if (!syi_is_float(dtype)) return;
+    if (!syi_is_float(dtype[0])) return;
     syi_text_printf(text, ", relative %.3g", relative_distance(dtype, value));
-    uint64_t ulps = syi_element_ulps(dtype, value);
-    if (ulps != UINT64_MAX) syi_text_printf(text, ", %" PRIu64 " ulp", ulps);
+    if (count_ulps(dtype, value, &ulps)) syi_text_printf(text, ", %" PRIu64 " ulp", ulps);
     if (largest > 0)
         syi_text_printf(text, ", %.3g of the tensor's largest value %.9g", distance / largest, largest);
 }
@@ -104,7 +114,7 @@ static void put_difference(struct syi_text *text, const struct syi_lockstep_resu
         syi_text_printf(text, ", on rank %d of A and rank %d of B", c->first_rank[0], c->first_rank[1]);
     for (int s = 0; s < 2; s++) {
         syi_text_printf(text, "\n  %c        ", 'A' + s);
-        put_value(text, r->dtype, &c->first_value[s]);
+        put_value(text, r->dtype[s], &c->first_value[s]);
     }
     syi_text_puts(text, "\n  distance ");
     put_distance(text, r->dtype, c->first_value, c->largest);
@@ -113,9 +123,9 @@ static void put_difference(struct syi_text *text, const struct syi_lockstep_resu
         syi_text_puts(text, "; farthest apart at ");
         put_coordinate(text, r, c->farthest);
         syi_text_puts(text, ": ");
-        put_value(text, r->dtype, &c->farthest_value[0]);
+        put_value(text, r->dtype[0], &c->farthest_value[0]);
         syi_text_puts(text, " and ");
-        put_value(text, r->dtype, &c->farthest_value[1]);
+        put_value(text, r->dtype[1], &c->farthest_value[1]);
         syi_text_puts(text, ", distance ");
         put_distance(text, r->dtype, c->farthest_value, 0);
     }
@@ -154,17 +164,22 @@ void cli_diff_report(const struct cli_diff_request *request, const struct syi_lo
 
 /* ---- for a program ---- */
 
-static void put_pair(struct syi_json_writer *w, const char *key, int dtype, const struct syi_element value[2])
+static void put_number(struct syi_json_writer *w, int dtype, const struct syi_element *e)
+{
+    if (!syi_is_float(dtype))
+        syi_json_put_integer(w, e->integer);
+    else if (dtype == SY_F64)
+        syi_json_put_double(w, e->real);
+    else
+        syi_json_put_float(w, (float)e->real);
+}
+
+static void put_pair(struct syi_json_writer *w, const char *key, const int dtype[2],
+                     const struct syi_element value[2])
 {
     syi_json_put_key(w, key);
     syi_json_open(w, '[');
-    for (int s = 0; s < 2; s++)
-        if (!syi_is_float(dtype))
-            syi_json_put_integer(w, value[s].integer);
-        else if (dtype == SY_F64)
-            syi_json_put_double(w, value[s].real);
-        else
-            syi_json_put_float(w, (float)value[s].real);
+    for (int s = 0; s < 2; s++) put_number(w, dtype[s], &value[s]);
     syi_json_close(w, ']');
 }
 
@@ -207,18 +222,19 @@ static void put_json_op(struct syi_json_writer *w, const char *key, const struct
     syi_json_close(w, '}');
 }
 
-static void put_json_distance(struct syi_json_writer *w, int dtype, const struct syi_element value[2])
+static void put_json_distance(struct syi_json_writer *w, const int dtype[2],
+                              const struct syi_element value[2])
 {
-    uint64_t ulps = syi_is_float(dtype) ? syi_element_ulps(dtype, value) : UINT64_MAX;
+    uint64_t ulps;
     syi_json_put_key(w, "absolute");
-    syi_json_put_double(w, syi_element_distance(dtype, value));
+    syi_json_put_double(w, syi_element_distance(dtype[0], value));
     syi_json_put_key(w, "relative");
     syi_json_put_double(w, relative_distance(dtype, value));
     syi_json_put_key(w, "ulp");
-    if (ulps > INT64_MAX)
-        syi_json_put_null(w);
-    else
+    if (count_ulps(dtype, value, &ulps) && ulps <= INT64_MAX)
         syi_json_put_integer(w, (int64_t)ulps);
+    else
+        syi_json_put_null(w);
 }
 
 static void put_json_difference(struct syi_json_writer *w, const struct syi_lockstep_result *r)
@@ -229,7 +245,10 @@ static void put_json_difference(struct syi_json_writer *w, const struct syi_lock
     put_key_integer(w, "target_length", r->target_length);
     put_key_string(w, r->output ? "output" : "input", r->op[0].shared);
     put_key_integer(w, "operand", r->operand);
-    put_key_string(w, "dtype", syi_dtype_name(r->dtype));
+    syi_json_put_key(w, "dtypes");
+    syi_json_open(w, '[');
+    for (int s = 0; s < 2; s++) syi_json_put_string(w, syi_dtype_name(r->dtype[s]));
+    syi_json_close(w, ']');
     put_key_coordinate(w, "element", r, c->first);
     put_pair(w, "values", r->dtype, c->first_value);
     put_json_distance(w, r->dtype, c->first_value);

@@ -184,7 +184,7 @@ static void compare(struct lockstep *l, const struct operand *o)
     r->target_length = l->batch.target_length;
     r->output = o->output;
     r->operand = o->number;
-    r->dtype = t->dtype;
+    for (int s = 0; s < 2; s++) r->dtype[s] = o->program[s]->tensor[o->tensor[s]].dtype;
     r->rank = t->rank;
     memcpy(r->dim, dim, sizeof r->dim);
     snprintf(r->program, sizeof r->program, "%s", o->program[0]->title);

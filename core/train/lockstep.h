@@ -33,7 +33,7 @@ struct syi_comparison {
 };
 /* Compares what both sides hold of a tensor whose whole has `dim`. tolerance: of floating-point elements,
  * relative to the largest magnitude; 0: the same bits, any NaN equal to any. Integers must always be equal.
- */
+ * Where both sides have floating-point elements of different dtypes, their values are compared. */
 void syi_parts_compare(const struct syi_parts side[2], const int64_t dim[SY_MAX_DIMS], double tolerance,
                        struct syi_comparison *c);
 int syi_is_float(int dtype);
@@ -105,7 +105,7 @@ struct syi_lockstep_result {
     int32_t input_length, target_length; /* padded, of its batch */
     int output;                          /* 1: the op wrote it; 0: it differed before the op ran */
     int operand;                         /* which input or output */
-    int dtype, rank;
+    int dtype[2], rank;
     int64_t dim[SY_MAX_DIMS]; /* of the whole tensor */
     struct syi_comparison comparison;
 };

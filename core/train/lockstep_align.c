@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which ops of two programs stand for each other: movement between ranks is left out, runs of elementwise ops
- * may differ, everything else must be the same op on the same shapes, recorded by the same line. Looks at
- * programs only, not at numbers. */
+ * may differ, everything else must be the same op on the same shapes, recorded by the same line;
+ * floating-point dtypes may differ. Looks at programs only, not at numbers. */
 #include "config.h"
 
 #include <string.h>
@@ -47,7 +47,8 @@ static int same_operand(const struct pair *p, int a, int b)
     const struct syi_tensor *x = &p->program[0]->tensor[a], *y = &p->program[1]->tensor[b];
     syi_global_dims(x, p->mesh[0], dim[0]);
     syi_global_dims(y, p->mesh[1], dim[1]);
-    return x->dtype == y->dtype && x->rank == y->rank && !memcmp(dim[0], dim[1], sizeof dim[0]);
+    int like = x->dtype == y->dtype || (syi_is_float(x->dtype) && syi_is_float(y->dtype));
+    return like && x->rank == y->rank && !memcmp(dim[0], dim[1], sizeof dim[0]);
 }
 
 static int same_op(const struct pair *p, size_t a, size_t b)

@@ -7,6 +7,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/bf16.h"
 #include "train/lockstep.h"
 
 int syi_is_float(int dtype)
@@ -21,22 +22,17 @@ static struct syi_element element(const struct sy_tensor *t, int64_t i)
     struct syi_element e = {0};
     switch (t->dtype) {
     case SY_F32: {
-        float value;
+        float value = ((const float *)t->data)[i];
         int32_t bits;
-        memcpy(&value, (const float *)t->data + i, sizeof value);
         memcpy(&bits, &value, sizeof bits);
         return (struct syi_element){(double)value, bits};
     }
     case SY_BF16: {
-        uint16_t bits;
-        float value;
-        memcpy(&bits, (const uint16_t *)t->data + i, sizeof bits);
-        uint32_t wide = (uint32_t)bits << 16;
-        memcpy(&value, &wide, sizeof value);
-        return (struct syi_element){(double)value, (int16_t)bits};
+        uint16_t bits = ((const uint16_t *)t->data)[i];
+        return (struct syi_element){(double)syi_bf16_to_float(bits), (int16_t)bits};
     }
     case SY_F64:
-        memcpy(&e.real, (const double *)t->data + i, sizeof e.real);
+        e.real = ((const double *)t->data)[i];
         memcpy(&e.integer, &e.real, sizeof e.integer);
         return e;
     case SY_I32: e.integer = ((const int32_t *)t->data)[i]; return e;
@@ -47,7 +43,9 @@ static struct syi_element element(const struct sy_tensor *t, int64_t i)
 double syi_element_distance(int dtype, const struct syi_element value[2])
 {
     const struct syi_element *a = &value[0], *b = &value[1];
-    if (!syi_is_float(dtype)) return fabs((double)a->integer - (double)b->integer);
+    if (!syi_is_float(dtype))
+        return a->integer > b->integer ? (double)((uint64_t)a->integer - (uint64_t)b->integer)
+                                       : (double)((uint64_t)b->integer - (uint64_t)a->integer);
     if (isnan(a->real) && isnan(b->real)) return 0;
     if (isnan(a->real) || isnan(b->real)) return INFINITY;
     return a->real == b->real ? 0 : fabs(a->real - b->real); /* equal infinities have no difference */
@@ -67,12 +65,13 @@ uint64_t syi_element_ulps(int dtype, const struct syi_element value[2])
     return a > b ? (uint64_t)a - (uint64_t)b : (uint64_t)b - (uint64_t)a;
 }
 
-static int differ(int dtype, const struct syi_element value[2], double allowed)
+/* same: both sides have this dtype; else both have a floating-point dtype and values count, not bits. */
+static int differ(int dtype, int same, const struct syi_element value[2], double allowed)
 {
-    if (value[0].integer == value[1].integer) return 0;
+    if (same && value[0].integer == value[1].integer) return 0;
     if (!syi_is_float(dtype)) return 1;
     if (isnan(value[0].real) && isnan(value[1].real)) return 0;
-    return allowed > 0 ? !(syi_element_distance(dtype, value) <= allowed) : 1;
+    return same && !(allowed > 0) ? 1 : !(syi_element_distance(dtype, value) <= allowed);
 }
 
 /* ---- where two parts meet ---- */
@@ -125,6 +124,7 @@ static int64_t place(const struct overlap *o, int64_t r, int64_t at[2])
 
 static int same_bits(const struct overlap *o)
 {
+    if (o->t[0]->dtype != o->t[1]->dtype) return 0;
     size_t size = syi_dtype_bytes(o->t[0]->dtype);
     int64_t at[2];
     for (int64_t r = 0; r < o->runs; r++) {
@@ -138,11 +138,10 @@ static int same_bits(const struct overlap *o)
 
 /* ---- what differs ---- */
 
-/* One element of two ranks; what both hold of the tensor so far is in c. */
-static void judge(int dtype, const struct syi_element value[2], const int rank[2], int64_t number,
-                  double allowed, struct syi_comparison *c)
+/* An element that differs; what was found before is in c. */
+static void note(int dtype, const struct syi_element value[2], const int rank[2], int64_t number,
+                 struct syi_comparison *c)
 {
-    if (!differ(dtype, value, allowed)) return;
     if (!c->differing || number < c->first) {
         c->first = number;
         memcpy(c->first_value, value, sizeof c->first_value);
@@ -159,11 +158,12 @@ static void judge(int dtype, const struct syi_element value[2], const int rank[2
 
 static void judge_all(const struct overlap *o, const int rank[2], double allowed, struct syi_comparison *c)
 {
+    int dtype = o->t[0]->dtype, same = dtype == o->t[1]->dtype;
     for (int64_t r = 0; r < o->runs; r++) {
         int64_t at[2], number = place(o, r, at);
         for (int64_t i = 0; i < o->run; i++) {
             struct syi_element value[2] = {element(o->t[0], at[0] + i), element(o->t[1], at[1] + i)};
-            judge(o->t[0]->dtype, value, rank, number + i, allowed, c);
+            if (differ(dtype, same, value, allowed)) note(dtype, value, rank, number + i, c);
         }
     }
 }

@@ -127,7 +127,7 @@ static void expect_planted(int step)
     cr_expect_str_eq(result.op[0].layer, syi_program_name(p, p->op[index].layer));
     cr_expect_str_eq(result.op[0].file, syi_program_name(p, p->op[index].file));
     cr_expect_eq(result.op[0].line, p->op[index].line);
-    cr_expect(result.output == 1 && result.operand == 0 && result.dtype == SY_F32);
+    cr_expect(result.output == 1 && result.operand == 0 && result.dtype[0] == SY_F32);
     cr_expect_eq(result.rank, t->rank);
     cr_expect_arr_eq(result.dim, t->dim, sizeof result.dim);
     cr_expect_eq(c->first, WRONG_ELEMENT);
@@ -263,6 +263,14 @@ Test(lockstep, a_side_that_fails_ends_both)
     cr_assert_neq(syi_lockstep_run(&job, &result, &err), SY_OK);
 }
 
+Test(lockstep, bfloat16_is_compared_by_value)
+{
+    set(1, "model.dtype=bfloat16");
+    run(SYI_LOCKSTEP_DIFFERENT);
+    cr_expect(result.dtype[0] == SY_F32 && result.dtype[1] == SY_BF16);
+    cr_expect_str_eq(result.op[0].name, "rms_norm"); /* the first that rounds */
+}
+
 /* ---- alignment ---- */
 
 Test(lockstep, fused_maps_do_not_hide_the_rest)
@@ -350,6 +358,11 @@ Test(compare_parts, every_type)
     double d[1] = {1}, e[1] = {nextafter(1, 2)};
     c = compare(tensor_of(d, SY_F64, 1, 1), tensor_of(e, SY_F64, 1, 1), 0);
     cr_expect(c.differing == 1 && syi_element_ulps(SY_F64, c.first_value) == 1);
+    float f[2] = {1, 1.001f};
+    uint16_t g[2] = {0x3f80, 0x3f80};
+    c = compare(tensor_of(f, SY_F32, 1, 2), tensor_of(g, SY_BF16, 1, 2), 0); /* by value */
+    cr_expect(c.differing == 1 && c.first == 1 && c.first_value[1].real == 1);
+    cr_expect_eq(compare(tensor_of(f, SY_F32, 1, 2), tensor_of(g, SY_BF16, 1, 2), 2e-3).differing, 0);
     struct syi_element ends[2] = {{INFINITY, 0}, {-INFINITY, 0}};
     float up = INFINITY, down = -INFINITY;
     int32_t bits[2];
