@@ -78,24 +78,20 @@ static void put_distance(struct syi_text *text, const int dtype[2], const struct
 
 /* ---- for a reader ---- */
 
-static int same_op_text(const struct syi_lockstep_op op[2])
+/* One line, or one a side where they are not alike. */
+static void put_both(struct syi_text *text, const char *what, const char *a, const char *b)
 {
-    return op[0].index == op[1].index && !strcmp(op[0].text, op[1].text);
+    if (!strcmp(a, b))
+        syi_text_printf(text, "  %-8s %s\n", what, a);
+    else
+        syi_text_printf(text, "  %s, A: %s\n  %s, B: %s\n", what, a, what, b);
 }
 
 static void put_ops(struct syi_text *text, const struct syi_lockstep_op op[2])
 {
-    if (same_op_text(op)) {
-        syi_text_printf(text, "  op       %s\n", op[0].text);
-        return;
-    }
-    for (int s = 0; s < 2; s++) {
-        syi_text_printf(text, "  op of %c  ", 'A' + s);
-        if (*op[s].text)
-            syi_text_printf(text, "%s\n", op[s].text);
-        else
-            syi_text_printf(text, "none: the program ends after %zu ops\n", op[s].index);
-    }
+    const char *line[2];
+    for (int s = 0; s < 2; s++) line[s] = *op[s].text ? op[s].text : "none: the program ends here";
+    put_both(text, "op", line[0], line[1]);
 }
 
 static void put_difference(struct syi_text *text, const struct syi_lockstep_result *r)
@@ -131,6 +127,7 @@ static void put_difference(struct syi_text *text, const struct syi_lockstep_resu
     }
     syi_text_puts(text, "\n");
     put_ops(text, op);
+    if (!r->output && (*op[0].writer || *op[1].writer)) put_both(text, "from", op[0].writer, op[1].writer);
 }
 
 void cli_diff_report(const struct cli_diff_request *request, const struct syi_lockstep_result *r,
@@ -218,6 +215,7 @@ static void put_json_op(struct syi_json_writer *w, const char *key, const struct
         put_key_integer(w, "line", op->line);
         put_key_string(w, "text", op->text);
         if (*op->tensor) put_key_string(w, "tensor", op->tensor);
+        if (*op->writer) put_key_string(w, "writer", op->writer);
     }
     syi_json_close(w, '}');
 }

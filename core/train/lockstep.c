@@ -54,6 +54,15 @@ static struct member *first_of(struct lockstep *l, int side)
 
 /* ---- telling ---- */
 
+/* The last op below `end` that writes a tensor; `end` where none does. */
+static size_t writer_of(const struct syi_program *p, int tensor, size_t end)
+{
+    for (size_t i = end; i-- > 0;)
+        for (int k = 0; k < p->op[i].n_out; k++)
+            if (p->op[i].out[k] == tensor) return i;
+    return end;
+}
+
 static void describe_op(const struct syi_program *p, size_t index, int tensor, struct syi_lockstep_op *to)
 {
     const struct syi_op *op = &p->op[index];
@@ -67,6 +76,8 @@ static void describe_op(const struct syi_program *p, size_t index, int tensor, s
     if (tensor < 0) return;
     syi_tensor_text(p, tensor, to->tensor, sizeof to->tensor);
     snprintf(to->shared, sizeof to->shared, "%s", syi_program_name(p, p->tensor[tensor].name));
+    size_t writer = writer_of(p, tensor, index);
+    if (writer < index) syi_op_text(p, writer, to->writer, sizeof to->writer);
 }
 
 static void tell_divergence(struct lockstep *l, const struct syi_program *const program[2],
@@ -219,15 +230,6 @@ static void compare_op(struct lockstep *l, int output)
     l->result->ops += output;
 }
 
-/* The last op that writes a tensor; 0 where none does. */
-static size_t writer_of(const struct syi_program *p, int tensor)
-{
-    for (size_t i = p->n_ops; i-- > 0;)
-        for (int k = 0; k < p->op[i].n_out; k++)
-            if (p->op[i].out[k] == tensor) return i;
-    return 0;
-}
-
 /* One output of an op of side 0, if it is still there: a tensor that programs share. */
 static void compare_output(struct lockstep *l, struct operand *o)
 {
@@ -238,7 +240,7 @@ static void compare_output(struct lockstep *l, struct operand *o)
     o->tensor[1] = syi_program_find(p[1], name);
     if (o->tensor[1] < 0) return;
     for (int i = 0; i < l->n; i++) l->part[i] = syi_session_tensor(l->member[i].session, name);
-    o->op[1] = writer_of(p[1], o->tensor[1]);
+    o->op[1] = writer_of(p[1], o->tensor[1], p[1]->n_ops);
     compare(l, o);
 }
 

@@ -83,10 +83,11 @@ enum syi_lockstep_end {
 struct syi_lockstep_op {
     size_t index; /* in its program */
     char name[32], layer[160], file[160];
-    int line;         /* of file */
-    char text[2048];  /* as explain prints it; "" where the program has no such op */
-    char tensor[256]; /* the operand that differs: number, name, dtype, local extents */
-    char shared[160]; /* its name, "" for a temporary */
+    int line;          /* of file */
+    char text[2048];   /* as explain prints it; "" where the program has no such op */
+    char tensor[256];  /* the operand that differs: number, name, dtype, local extents */
+    char shared[160];  /* its name, "" for a temporary */
+    char writer[2048]; /* the op that wrote this input, as explain prints it; "": none of this program */
 };
 
 struct syi_lockstep_result {

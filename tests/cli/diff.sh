@@ -49,14 +49,14 @@ says out 'whole steps: 1, tolerance 0.001$'
 exits 1 "$program" diff "$tiny_run" other.run
 says out "^B: other.run: "
 says out '^first difference: step 0, program grad_first '
-says out '^  op of A .*rate=0.1\|^  op of A .*rate 0.1'
-says out '^  op of B .*rate=0.2\|^  op of B .*rate 0.2'
+says out '^  op, A: .*rate=0.1\|^  op, A: .*rate 0.1'
+says out '^  op, B: .*rate=0.2\|^  op, B: .*rate 0.2'
 
 # ---- other programs ----
 compares 1 --b model.d_ff=128
 says out '^the runs have different programs: grad_first, from op [0-9]* of A and op [0-9]* of B on$'
-says out '^  op of A  [0-9]* q0 encoder/layers_0/mlp .*\[32,128\]'
-says out '^  op of B  [0-9]* q0 encoder/layers_0/mlp .*\[32,256\]'
+says out '^  op, A: [0-9]* q0 encoder/layers_0/mlp .*\[32,128\]'
+says out '^  op, B: [0-9]* q0 encoder/layers_0/mlp .*\[32,256\]'
 compares 1 --b data.batch_size=64 --b train.microbatches=4
 says out '^the runs have different programs: data.batch_size is 32 on one side and 64 on the other$'
 
