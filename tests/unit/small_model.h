@@ -89,7 +89,8 @@ static inline int model_add(struct model *model, int which)
     return ms_add(&model->m, program);
 }
 
-/* Binds, and sets parameters as a run would; the scales of norms get away from 1. */
+/* Binds, and sets parameters as a run would; the scales of norms get away from 1, biases of
+ * experts from 0. */
 static inline void model_bind(struct model *model)
 {
     struct ms_random random = {3};
@@ -103,7 +104,10 @@ static inline void model_bind(struct model *model)
         cr_assert_not_null(t.data);
         syi_param_init(param, 5, &t);
         for (int64_t k = 0; k < ms_count(to); k++)
-            ms_set(to, k, ms_get(&t, k) + (param->init == SYI_INIT_ONES ? 0.3 * ms_uniform(&random) : 0));
+            ms_set(to, k,
+                   ms_get(&t, k) + (param->init == SYI_INIT_ONES          ? 0.3 * ms_uniform(&random)
+                                    : param->init == SYI_INIT_EXPERT_BIAS ? 0.1 * ms_uniform(&random)
+                                                                          : 0));
         free(t.data);
     }
 }
