@@ -7,11 +7,11 @@
 
 #include <math.h>
 
-#include "small_model.h"
+#include "small_batch.h"
 #include "train/engine.h"
 #include "train/launch.h"
 
-enum { EXPERTS = 4, LAYERS = 2, ROWS = 16, MOST_STEPS = 60, MOST_RANKS = 4 };
+enum { EXPERTS = 4, LAYERS = 2, MOST_STEPS = 60, MOST_RANKS = 4 };
 
 /* A training and what was seen of it; seen[] by step, of rank 0. */
 struct course {
@@ -51,22 +51,6 @@ static float *bias_of(struct syi_engine *engine, int layer)
     return t->data;
 }
 
-static void fill(struct syi_batch *batch, int step)
-{
-    static const struct syi_bucket bucket = {8, 6};
-    struct ms_random random = {(uint64_t)step * 7 + 1};
-    struct syi_vocabulary vocabulary;
-    struct sy_error err = {0};
-    cr_assert_eq(syi_vocabulary_bytes(&vocabulary, 0, &err), SY_OK, "%s", err.text);
-    syi_batch_begin(batch, &bucket, 0);
-    for (int row = 0; row < ROWS; row++) {
-        char text[7];
-        for (int i = 0; i < 7; i++) text[i] = (char)('a' + ms_below(&random, 20));
-        struct syi_span input = {text, 2 + (size_t)ms_below(&random, 6)}, target = {text, 5};
-        syi_batch_add(batch, &vocabulary, row, input, &target);
-    }
-}
-
 static int follow(struct course *c, const struct syi_rank *rank, struct syi_engine *engine,
                   struct syi_batch *batch, struct sy_error *err)
 {
@@ -76,7 +60,7 @@ static int follow(struct course *c, const struct syi_rank *rank, struct syi_engi
         struct syi_step_result r;
         float *weight = syi_session_tensor(syi_engine_session(engine), "decoder/decoder_norm/scale")->data;
         if (step == c->spoilt) *weight = NAN;
-        fill(batch, step % 4);
+        batch_fill(batch, step % 4);
         status = syi_engine_step(engine, batch, step, c->learning_rate, &r, err);
         if (rank->rank) continue;
         c->seen[step].loss = r.loss;
@@ -95,12 +79,11 @@ static int follow(struct course *c, const struct syi_rank *rank, struct syi_engi
 
 static int train(void *arg, const struct syi_rank *rank, struct sy_error *err)
 {
-    static const struct syi_bucket bucket = {8, 6};
     struct course *c = arg;
     struct syi_engine *engine = NULL;
     struct syi_batch batch = {0};
-    int status = syi_batch_create(&batch, ROWS, &bucket, 1, err);
-    if (!status) status = syi_engine_new(&c->config, rank, SYI_USE_TRAIN, 0, &engine, err);
+    int status = syi_engine_new(&c->config, rank, SYI_USE_TRAIN, 0, &engine, err);
+    batch_open(&batch);
     if (!status) syi_engine_init(engine, 3);
     if (!status) status = follow(c, rank, engine, &batch, err);
     syi_engine_free(engine);
@@ -143,7 +126,7 @@ Test(expert_bias, moves_by_the_loads_of_the_step)
     for (int step = 0; step < c.steps; step++)
         for (int layer = 0; layer < LAYERS; layer++) check_rule(&c, step, layer);
     for (int e = 0; e < EXPERTS; e++) tokens += c.seen[0].chosen[1][e];
-    cr_assert_eq(tokens, ROWS * 6, "the decoder's loads are those of both microbatches");
+    cr_assert_eq(tokens, BATCH_ROWS * BATCH_TARGETS, "the decoder's loads are those of both microbatches");
 }
 
 Test(expert_bias, stays_where_a_step_is_left_out)
