@@ -63,24 +63,32 @@ static void evaluate(const struct syi_config *config, struct syi_shape shape, co
     model_close(&model);
 }
 
-Test(invariance, evaluation_does_not_depend_on_the_batch)
+static void check_evaluation(const struct syi_config *config)
 {
     static struct losses all, some;
     int order[ROWS], reversed[ROWS];
     for (int i = 0; i < ROWS; i++) order[i] = i + 1, reversed[i] = ROWS - i;
-    for (size_t r = 0; r < SYI_COUNT(answering_routers); r++) {
-        struct syi_config config = config_of_router(r);
-        evaluate(&config, shape_of(ROWS, 6, 5), order, &all);
-        evaluate(&config, shape_of(ROWS, 9, 5), reversed, &some);
-        for (int i = 0; i < ROWS; i++)
-            expect_same_losses(&all, i, 0, &some, ROWS - 1 - i, 0, example_of(i + 1, 12).n_out, "reversed");
-        for (int i = 0; i < 8; i++) {
-            evaluate(&config, shape_of(1, 6, 7), &order[i], &some);
-            expect_same_losses(&all, i, 0, &some, 0, 0, example_of(i + 1, 12).n_out, "alone");
-        }
-        evaluate(&config, shape_of(3, 12, 5), (int[]){5, NO_EXAMPLE, 2}, &some);
-        expect_same_losses(&all, 4, 0, &some, 0, 0, example_of(5, 12).n_out, "three rows");
-        expect_same_losses(&all, 1, 0, &some, 2, 0, example_of(2, 12).n_out, "three rows");
+    evaluate(config, shape_of(ROWS, 6, 5), order, &all);
+    evaluate(config, shape_of(ROWS, 9, 5), reversed, &some);
+    for (int i = 0; i < ROWS; i++)
+        expect_same_losses(&all, i, 0, &some, ROWS - 1 - i, 0, example_of(i + 1, 12).n_out, "reversed");
+    for (int i = 0; i < 8; i++) {
+        evaluate(config, shape_of(1, 6, 7), &order[i], &some);
+        expect_same_losses(&all, i, 0, &some, 0, 0, example_of(i + 1, 12).n_out, "alone");
+    }
+    evaluate(config, shape_of(3, 12, 5), (int[]){5, NO_EXAMPLE, 2}, &some);
+    expect_same_losses(&all, 4, 0, &some, 0, 0, example_of(5, 12).n_out, "three rows");
+    expect_same_losses(&all, 1, 0, &some, 2, 0, example_of(2, 12).n_out, "three rows");
+}
+
+Test(invariance, evaluation_does_not_depend_on_the_batch)
+{
+    struct sy_error err = {0};
+    for (size_t i = 0; i < SYI_COUNT(answering_routers); i++) {
+        struct syi_config config = config_of_router(i);
+        check_evaluation(&config);
+        cr_assert_eq(syi_config_set(&config, "model.dtype=bfloat16", &err), SY_OK, "%s", err.text);
+        check_evaluation(&config);
     }
 }
 
