@@ -39,8 +39,9 @@ struct syi_json {
 };
 
 /* Parses a whole document; `what` (a file name) opens the message of an error, which gives the byte offset.
- * Refuses what RFC 8259 does not allow, malformed UTF-8, \u0000, numbers outside a double's range, nesting
- * over SYI_JSON_DEPTH and documents of 2 GiB. On success the caller owns json: syi_json_free. */
+ * Refuses what RFC 8259 does not allow, malformed UTF-8, numbers outside a double's range, nesting
+ * over SYI_JSON_DEPTH and documents of 2 GiB; \u0000 becomes the bytes c0 80. On success the caller owns
+ * json: syi_json_free. */
 int syi_json_parse(struct syi_json *json, const char *what, const char *text, size_t bytes,
                    struct sy_error *err) SYI_MUST_CHECK;
 void syi_json_free(struct syi_json *json);

@@ -43,6 +43,15 @@ static double draw(int init, uint64_t seed, uint32_t site, uint64_t i)
     return x > 0 ? 2 : -2;
 }
 
+static float initial(const struct syi_param *param, uint64_t seed, uint32_t site, uint64_t i)
+{
+    switch (param->init) {
+    case SYI_INIT_ONES: return 1;
+    case SYI_INIT_EXPERT_BIAS: return 0;
+    default: return (float)(param->scale * draw(param->init, seed, site, i));
+    }
+}
+
 void syi_param_init(const struct syi_param *param, uint64_t seed, const struct sy_tensor *local)
 {
     uint32_t site = name_hash(param->name);
@@ -53,8 +62,7 @@ void syi_param_init(const struct syi_param *param, uint64_t seed, const struct s
         uint64_t index = 0;
         for (int d = 0; d < local->rank; d++)
             index = index * (uint64_t)param->dim[d] + (uint64_t)(local->first[d] + at[d]);
-        data[i] = param->init == SYI_INIT_ONES ? 1.0f
-                                               : (float)(param->scale * draw(param->init, seed, site, index));
+        data[i] = initial(param, seed, site, index);
         for (int d = local->rank - 1; d >= 0 && ++at[d] == local->dim[d]; d--) at[d] = 0;
     }
 }

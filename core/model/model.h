@@ -9,7 +9,13 @@
 #include "base/compat.h"
 #include "program/record.h"
 
-enum syi_init { SYI_INIT_NORMAL, SYI_INIT_TRUNCATED_NORMAL, SYI_INIT_UNIFORM, SYI_INIT_ONES };
+enum syi_init {
+    SYI_INIT_NORMAL,
+    SYI_INIT_TRUNCATED_NORMAL,
+    SYI_INIT_UNIFORM,
+    SYI_INIT_ONES,
+    SYI_INIT_EXPERT_BIAS /* zero, and moved by the loads of the experts: no gradient, no optimizer */
+};
 
 /* How a parameter begins. */
 struct syi_param {

@@ -17,6 +17,13 @@ int syi_model_check(const struct syi_config *c, struct sy_error *err)
             err, SY_EINVAL,
             "moe.decoder_router_type: where experts choose, a token's output depends on later ones: "
             "take tokens_choose_masked, or run.compat = t5x to do as T5X does");
+    for (int i = 0; c->moe.num_experts && c->moe.expert_bias && i < 2; i++)
+        if ((i ? c->moe.num_decoder_sparse_layers : c->moe.num_encoder_sparse_layers) &&
+            syi_router_type(c, i) == SYI_ROUTER_EXPERTS_CHOOSE_MASKED)
+            return syi_error(err, SY_EINVAL,
+                             "moe.expert_bias: where experts choose (moe.%s), all have the same load: "
+                             "set it to false, or take a router by which tokens choose",
+                             i ? "decoder_router_type" : "router_type");
     const int64_t layers[2] = {c->model.num_encoder_layers, c->model.num_decoder_layers};
     const int64_t sparse[2] = {c->moe.num_encoder_sparse_layers, c->moe.num_decoder_sparse_layers};
     const int layout[2] = {(int)c->moe.encoder_sparse_layout, (int)c->moe.decoder_sparse_layout};
@@ -176,6 +183,7 @@ static int store_gradients(struct syi_build *b, int loss, int next, struct sy_er
     if (!status) status = syi_grad(p, loss, (int)n, of, gradient, err);
     for (size_t i = 0; !status && i < n; i++) {
         char name[176];
+        if (b->params->param[i].init == SYI_INIT_EXPERT_BIAS) continue;
         snprintf(name, sizeof name, "grad/%s", b->params->param[i].name);
         if (gradient[i] < 0)
             status = syi_error(err, SY_EINTERNAL, "the loss does not depend on %s", b->params->param[i].name);

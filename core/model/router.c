@@ -119,6 +119,15 @@ static int logits(struct syi_build *b, int x)
     return syi_map2(b->p, SY_MAP_ADD, y, bias);
 }
 
+/* Added to probabilities for the choice alone (moe.expert_bias), or -1. */
+static int expert_bias(struct syi_build *b)
+{
+    const struct syi_config *c = b->config;
+    uint8_t axis = SYI_AXIS_ROUTER;
+    if (!c->moe.expert_bias) return -1;
+    return syi_build_param(b, "router/expert_bias", 1, &c->moe.num_experts, &axis, SYI_INIT_EXPERT_BIAS, 0);
+}
+
 /* The scatter router of flaxformer hands padding, whose probabilities are 0, to the first experts. */
 static struct syi_routing choose(struct syi_build *b, int probabilities, const struct syi_router *router,
                                  const struct padding *padding, const struct syi_groups *g)
@@ -134,7 +143,7 @@ static struct syi_routing choose(struct syi_build *b, int probabilities, const s
     struct sy_attr_route attr = {
         c->moe.num_selected_experts, g->group_rows,      g->capacity, g->capacity_factor,
         c->moe.min_expert_capacity,  router->prioritized};
-    return syi_route(b->p, probabilities, mask, -1, &attr);
+    return syi_route(b->p, probabilities, mask, expert_bias(b), &attr);
 }
 
 /* Sum over groups / tokens: those of `normalizer`, or all. */

@@ -50,7 +50,8 @@ int syi_add_momentum(struct syi_optim *o, int update);
 int syi_decay_weights(struct syi_optim *o, int update); /* behind syi_descend */
 
 /* update.c: the program of a step: gradient norm over all parameters, finite check, clipping, the chain, the
- * parameters. Inputs: carry tensors "grad/NAME"; outputs "grad_norm", "ok". */
+ * parameters. Inputs: carry tensors "grad/NAME", "direction/NAME" of expert biases; outputs "grad_norm",
+ * "ok". */
 struct syi_params;
 int syi_record_update(const struct syi_config *config, const struct syi_params *params,
                       const uint32_t *leaf_count, struct syi_program **program,

@@ -41,6 +41,7 @@ static int global_norm(struct update *u)
     struct syi_program *p = u->p;
     int sum = -1;
     for (size_t i = 0; i < u->params->n; i++) {
+        if (u->params->param[i].init == SYI_INIT_EXPERT_BIAS) continue;
         double scale = gradient_scale(u, u->params->param[i].name);
         int square = syi_tree_sum(p, syi_block_sum(p, SY_OP_BLOCK_SUMSQ, gradient(u, &u->params->param[i])));
         if (scale != 1) square = syi_map1(p, SY_MAP_MULS, square, scale * scale);
@@ -78,6 +79,21 @@ static void update_parameter(struct update *u, const struct syi_param *param)
     syi_optim_store(&o, syi_map2(p, SY_MAP_ADD, o.parameter, value), o.parameter);
 }
 
+/* bias + rate * direction, which the host sets to -1, 0 or 1 for each expert (arXiv 2408.15664). */
+static void update_expert_bias(struct update *u, const struct syi_param *param)
+{
+    struct syi_program *p = u->p;
+    char name[176];
+    p->layer = syi_program_intern(p, param->name);
+    SYI_AT(p);
+    struct syi_optim o = {.p = p, .config = u->config, .ok = u->ok};
+    int bias = syi_tensor_add(p, param->name, SYI_PARAM, SY_F32, param->rank, param->dim, param->axis);
+    snprintf(name, sizeof name, "direction/%s", param->name);
+    int direction = syi_tensor_add(p, name, SYI_INPUT, SY_F32, param->rank, param->dim, param->axis);
+    int moved = syi_map1(p, SY_MAP_MULS, direction, u->config->moe.expert_bias_update_rate);
+    syi_optim_store(&o, syi_map2(p, SY_MAP_ADD, bias, moved), bias);
+}
+
 int syi_record_update(const struct syi_config *config, const struct syi_params *params,
                       const uint32_t *leaf_count, struct syi_program **program, struct sy_error *err)
 {
@@ -92,7 +108,9 @@ int syi_record_update(const struct syi_config *config, const struct syi_params *
     u.clip = clip_factor(&u, norm);
     syi_output(u.p, norm, "grad_norm");
     syi_output(u.p, u.ok, "ok");
-    for (size_t i = 0; i < params->n; i++) update_parameter(&u, &params->param[i]);
+    for (size_t i = 0; i < params->n; i++)
+        (params->param[i].init == SYI_INIT_EXPERT_BIAS ? update_expert_bias
+                                                       : update_parameter)(&u, &params->param[i]);
     status = syi_program_status(u.p, err);
     if (!status) status = syi_program_check(u.p, "record", err);
     if (status)

@@ -253,7 +253,9 @@ static int check_glu(struct check *c, const struct syi_tensor *packed, const str
     return attr->activation < SY_LINEAR || attr->activation > SY_SILU ? bad(c, "no such activation") : SY_OK;
 }
 
-static int check_attention(struct check *c, const struct syi_tensor *packed, const struct syi_tensor *columns)
+/* columns: a tensor of one part; segments: input of the queries' segments, the keys' are the next. */
+static int check_attention(struct check *c, const struct syi_tensor *packed, const struct syi_tensor *columns,
+                           int segments)
 {
     const struct sy_attr_attention *attr = syi_program_attr(c->program, c->op);
     if (attr->head_dim < 1 || attr->width < 1 || attr->width % attr->head_dim ||
@@ -261,7 +263,16 @@ static int check_attention(struct check *c, const struct syi_tensor *packed, con
         return bad(c, "%lld packed columns for %lld in blocks of %lld, heads of %lld",
                    (long long)packed->dim[2], (long long)columns->dim[2], (long long)attr->width,
                    (long long)attr->head_dim);
+    if (input(c, segments) && !input(c, segments + 1)) return bad(c, "segments of queries, none of keys");
     return SY_OK;
+}
+
+static int check_top_k(struct check *c)
+{
+    const struct syi_tensor *x = input(c, 0), *best = output(c, 0);
+    return best->dim[2] > x->dim[2]
+               ? bad(c, "the best %lld of %lld elements", (long long)best->dim[2], (long long)x->dim[2])
+               : SY_OK;
 }
 
 static int check_attributes(struct check *c, const struct extents *extents)
@@ -270,8 +281,9 @@ static int check_attributes(struct check *c, const struct extents *extents)
     switch (c->op->op) {
     case SY_OP_GLU: return check_glu(c, input(c, 0), output(c, 0));
     case SY_OP_GLU_GRAD: return check_glu(c, input(c, 0), input(c, 1));
-    case SY_OP_ATTENTION: return check_attention(c, input(c, 0), output(c, 0));
-    case SY_OP_ATTENTION_GRAD: return check_attention(c, input(c, 0), input(c, 8));
+    case SY_OP_ATTENTION: return check_attention(c, input(c, 0), output(c, 0), 7);
+    case SY_OP_ATTENTION_GRAD: return check_attention(c, input(c, 0), input(c, 8), 9);
+    case SY_OP_TOP_K: return check_top_k(c);
     case SY_OP_ROUTE: return check_groups(c, extents, ((const struct sy_attr_route *)attr)->group_rows);
     case SY_OP_ROUTE_EXPERTS:
         return check_groups(c, extents, ((const struct sy_attr_route_experts *)attr)->group_rows);

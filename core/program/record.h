@@ -108,8 +108,9 @@ int syi_sum_over(struct syi_program *p, int op, int x, unsigned dims);
 int syi_relpos_bias(struct syi_program *p, int table, int64_t queries, int64_t keys, int bidirectional,
                     int64_t max_distance); /* [heads, queries, keys] */
 
-/* Elementwise: the result has the shape of the largest operand; the others have that shape, one element, all
- * dims but the last (a value a row), or the last dim alone (a value a column). */
+/* Elementwise: the result has the shape of the operand with most elements (the first of equals); the others
+ * have that shape or are broadcast to it: one element; the same rank with extents that are the result's or 1;
+ * the last dim alone (a value a column); all dims but the last (a value a row; not beside rank 2). */
 int syi_map1(struct syi_program *p, int op, int a, double s);
 int syi_map2(struct syi_program *p, int op, int a, int b);
 int syi_map3(struct syi_program *p, int op, int a, int b, int c);

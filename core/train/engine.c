@@ -158,6 +158,24 @@ static void put_optim_scalars(struct syi_engine *e, int64_t step, double learnin
     for (int i = 0; i < n; i++) put_scalar(e->scalar[i], scalar[i].value);
 }
 
+/* Each expert's bias goes up where its load in the step is below the mean, down where it is above. Loads are
+ * integers of the whole batch, so every rank comes to the same. */
+static void put_directions(struct syi_engine *e)
+{
+    int64_t experts = e->config.moe.num_experts;
+    for (int i = 0; i < e->n_moe; i++) {
+        const int64_t *count = e->counts + i * experts * 2; /* chosen, kept, ... */
+        int64_t sum = 0;
+        if (!e->moe[i].direction) continue;
+        float *direction = e->moe[i].direction->data;
+        for (int64_t x = 0; x < experts; x++) sum += count[2 * x];
+        for (int64_t x = 0; x < experts; x++) {
+            int64_t over = count[2 * x] * experts - sum;
+            direction[x] = over < 0 ? 1.0f : over > 0 ? -1.0f : 0.0f;
+        }
+    }
+}
+
 int syi_engine_step(struct syi_engine *e, const struct syi_batch *batch, int64_t step, double learning_rate,
                     struct syi_step_result *result, struct sy_error *err)
 {
@@ -182,6 +200,7 @@ int syi_engine_step(struct syi_engine *e, const struct syi_batch *batch, int64_t
         add_result(e, whole ? norms.loss : part.loss, &r);
     }
     put_optim_scalars(e, step, learning_rate);
+    put_directions(e);
     int status = syi_session_run(e->session, e->update, err);
     if (status) return status;
     finish_result(e, batch, &norms, &r);

@@ -190,6 +190,7 @@ static int find_moe_layers(struct syi_engine *e, struct sy_error *err)
         size_t length = strlen(name);
         if (p->tensor[i].kind != SYI_OUTPUT || !syi_pattern_match("experts/*/chosen", name)) continue;
         struct syi_moe_layer *layer = &e->moe[e->n_moe++];
+        char direction[200];
         snprintf(layer->name, sizeof layer->name, "%.*s", (int)(length - 8 - 7), name + 8);
         layer->chosen = syi_session_tensor(e->session, name);
         layer->kept = layer_tensor(e, layer, "kept");
@@ -197,6 +198,8 @@ static int find_moe_layers(struct syi_engine *e, struct sy_error *err)
         layer->confidence = layer_tensor(e, layer, "confidence");
         layer->balance = layer_tensor(e, layer, "auxiliary_loss");
         layer->z = layer_tensor(e, layer, "router_z_loss");
+        snprintf(direction, sizeof direction, "direction/%s/router/expert_bias", layer->name);
+        layer->direction = syi_session_tensor(e->session, direction);
         layer->decoder = !strncmp(layer->name, "decoder/", 8);
         int status = measure_layer(e, layer, err);
         if (status) return status;

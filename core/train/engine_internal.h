@@ -27,7 +27,8 @@ struct syi_bucket_programs {
 struct syi_moe_layer {
     char name[160];
     const struct sy_tensor *chosen, *kept, *tokens, *confidence, *balance, *z;
-    int decoder; /* 1: of the decoder */
+    const struct sy_tensor *direction; /* of the update: where its expert bias goes; NULL: it has none */
+    int decoder;                       /* 1: of the decoder */
     /* by bucket: places of all experts in a microbatch, and tokens with padding */
     int64_t slots[SYI_MAX_BUCKETS], tokens_all[SYI_MAX_BUCKETS];
 };

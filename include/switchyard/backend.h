@@ -19,7 +19,9 @@ extern "C" {
 
 #define SY_ABI_MAGIC 0x53595244u /* "SYRD" */
 #define SY_ABI_MAJOR 0
-#define SY_ABI_MINOR 1
+#define SY_ABI_MINOR 2
+/* The oldest plugins that a host takes: before, attention had fewer operands and attributes. */
+#define SY_ABI_OLDEST_MINOR 2
 
 #define SY_MAX_DIMS 5
 #define SY_MAX_IN   16 /* inputs of one op */

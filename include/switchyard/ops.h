@@ -103,8 +103,9 @@ struct sy_map_instr {
 
 #define SY_MAP_MAX_INSTR 32
 
-/* Attribute of `map`: n instructions follow. Operands have the shape of output 0, or are broadcast: one
- * element; all dims but the last (one value a row); the last dim only (one value a column). */
+/* Attribute of `map`: n instructions follow. Operands have the shape of output 0, or are broadcast to it: one
+ * element; the same rank where every extent is the output's or 1; the last dim only (one value a column); all
+ * dims but the last (one value a row; not beside rank 2, where it would look like a column). */
 struct sy_attr_map {
     uint16_t n_instr;
     uint8_t out_register[SY_MAX_OUT]; /* what each output stores */

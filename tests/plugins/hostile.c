@@ -58,7 +58,7 @@ static const struct sy_device_table short_device = {.bytes = 8};
 static const struct sy_device_table empty_device = {.bytes = sizeof(empty_device)};
 
 #define HEAD                                                                                                 \
-    .magic = SY_ABI_MAGIC, .abi_major = SY_ABI_MAJOR, .abi_minor = SY_ABI_MINOR, .min_host_minor = 1,        \
+    .magic = SY_ABI_MAGIC, .abi_major = SY_ABI_MAJOR, .abi_minor = SY_ABI_MINOR, .min_host_minor = 2,        \
     .desc_bytes = sizeof(struct sy_backend_desc), .layout = SY_ABI_LAYOUT, .version = "1.2",                 \
     .build = "tests"
 #define FORBIDDEN .probe = forbidden_probe, .open = forbidden_open, .close = forbidden_close
@@ -77,6 +77,7 @@ static const struct sy_device_table empty_device = {.bytes = sizeof(empty_device
 BACKEND(magic) = {HEAD, FORBIDDEN, KERNELS, .name = "magic", .magic = 0x464c457f};
 BACKEND(major) = {HEAD, FORBIDDEN, KERNELS, .name = "major", .abi_major = SY_ABI_MAJOR + 7};
 BACKEND(minor) = {HEAD, FORBIDDEN, KERNELS, .name = "minor", .abi_minor = 99, .min_host_minor = 99};
+BACKEND(older) = {HEAD, FORBIDDEN, KERNELS, .name = "older", .abi_minor = 1, .min_host_minor = 1};
 BACKEND(layout) = {HEAD, FORBIDDEN, KERNELS, .name = "layout", .layout = SY_ABI_LAYOUT + 8};
 BACKEND(truncated) = {HEAD, FORBIDDEN, KERNELS, .name = "truncated", .desc_bytes = 24};
 BACKEND(renamed) = {HEAD, FORBIDDEN, KERNELS, .name = "original"};

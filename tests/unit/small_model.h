@@ -37,6 +37,23 @@ static inline struct syi_config config_of(const char *first, ...)
     return config;
 }
 
+/* Every router that may be asked for answers; in the encoder experts may choose. */
+static const char *const answering_routers[][4] = {
+    {NULL},
+    {"moe.encoder_batch_prioritized_routing=true", "moe.decoder_batch_prioritized_routing=true"},
+    {"moe.router_type=tokens_choose_scatter", "moe.num_selected_experts=1"},
+    {"moe.router_type=experts_choose_masked", "moe.decoder_router_type=tokens_choose_masked",
+     "moe.min_expert_capacity=0"},
+    {"moe.expert_bias=true", "moe.normalize_top_k=true", "moe.num_shared_experts=1"},
+    {"moe.router_use_bias=true", "moe.expert_activations=relu", "moe.extra_mlp=true", "moe.jitter_noise=0.1"},
+};
+
+static inline struct syi_config config_of_router(size_t i)
+{
+    const char *const *set = answering_routers[i];
+    return config_of(set[0], set[1], set[2], set[3], NULL);
+}
+
 /* Leaves and routing groups of 2 rows, for any number of rows and any lengths. */
 static inline struct syi_shape shape_of(int64_t rows, int64_t input_length, int64_t target_length)
 {
@@ -89,7 +106,8 @@ static inline int model_add(struct model *model, int which)
     return ms_add(&model->m, program);
 }
 
-/* Binds, and sets parameters as a run would; the scales of norms get away from 1. */
+/* Binds, and sets parameters as a run would; the scales of norms get away from 1, biases of
+ * experts from 0. */
 static inline void model_bind(struct model *model)
 {
     struct ms_random random = {3};
@@ -103,7 +121,10 @@ static inline void model_bind(struct model *model)
         cr_assert_not_null(t.data);
         syi_param_init(param, 5, &t);
         for (int64_t k = 0; k < ms_count(to); k++)
-            ms_set(to, k, ms_get(&t, k) + (param->init == SYI_INIT_ONES ? 0.3 * ms_uniform(&random) : 0));
+            ms_set(to, k,
+                   ms_get(&t, k) + (param->init == SYI_INIT_ONES          ? 0.3 * ms_uniform(&random)
+                                    : param->init == SYI_INIT_EXPERT_BIAS ? 0.1 * ms_uniform(&random)
+                                                                          : 0));
         free(t.data);
     }
 }

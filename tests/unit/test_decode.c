@@ -67,10 +67,9 @@ static void take_step(struct model *model, int position, int32_t previous[16], s
 }
 
 /* Programs: 0 encode, 1 decode_step, 2 teacher. */
-static void decoder_open(struct model *model, struct syi_shape shape)
+static void decoder_open(struct model *model, const struct syi_config *config, struct syi_shape shape)
 {
-    struct syi_config config = config_of(NULL);
-    model_open(model, &config, shape, 0);
+    model_open(model, config, shape, 0);
     model_add(model, SYI_ENCODE);
     model_add(model, SYI_DECODE_STEP);
     ms_add(&model->m, record_teacher(model));
@@ -86,13 +85,13 @@ static void decode(struct model *model, const int *numbers, struct decoded *d)
     for (int position = 0; position < TOKENS; position++) take_step(model, position, previous, d);
 }
 
-Test(decode, decoding_step_by_step_has_the_bits_of_the_whole_decoder)
+static void check_steps(const struct syi_config *config)
 {
     struct model model;
     static struct decoded d;
     static float logits[ROWS][TOKENS][12];
     int different = 0;
-    decoder_open(&model, shape_of(ROWS, 9, TOKENS));
+    decoder_open(&model, config, shape_of(ROWS, 9, TOKENS));
     decode(&model, (int[]){1, 2, 3, 4}, &d);
     for (int row = 0; row < ROWS; row++) {
         int32_t inputs[TOKENS] = {0};
@@ -117,8 +116,16 @@ Test(decode, decoding_step_by_step_has_the_bits_of_the_whole_decoder)
     model_close(&model);
 }
 
+Test(decode, decoding_step_by_step_has_the_bits_of_the_whole_decoder)
+{
+    for (size_t i = 0; i < SYI_COUNT(answering_routers); i++) {
+        struct syi_config config = config_of_router(i);
+        check_steps(&config);
+    }
+}
+
 /* Example 2 with other neighbours, in another row, at another padded length, beside fewer or more rows. */
-Test(decode, an_answer_does_not_depend_on_its_batch)
+static void check_batches(const struct syi_config *config)
 {
     static const struct {
         struct syi_shape shape;
@@ -131,15 +138,23 @@ Test(decode, an_answer_does_not_depend_on_its_batch)
         {{16, 7, TOKENS, 12, 4, 0, 0, 0}, {9, 8, 7, 6, 5, 4, 3, 2, 1, 10, 11, 12, 13, 14, 15, 16}, 7}};
     static struct decoded alone, d;
     struct model model;
-    decoder_open(&model, shape_of(ROWS, 9, TOKENS));
+    decoder_open(&model, config, shape_of(ROWS, 9, TOKENS));
     decode(&model, (int[]){2, -1, -1, -1}, &alone);
     model_close(&model);
     for (size_t i = 0; i < SYI_COUNT(batches); i++) {
         int row = batches[i].row;
-        decoder_open(&model, batches[i].shape);
+        decoder_open(&model, config, batches[i].shape);
         decode(&model, batches[i].numbers, &d);
         cr_assert_eq(memcmp(alone.token[0], d.token[row], sizeof d.token[row]), 0, "batch %zu", i);
         cr_assert_eq(memcmp(alone.logits[0], d.logits[row], sizeof d.logits[row]), 0, "batch %zu", i);
         model_close(&model);
+    }
+}
+
+Test(decode, an_answer_does_not_depend_on_its_batch)
+{
+    for (size_t i = 0; i < SYI_COUNT(answering_routers); i++) {
+        struct syi_config config = config_of_router(i);
+        check_batches(&config);
     }
 }

@@ -209,21 +209,16 @@ Test(gradients, self_attention)
     for (int causal = 0; causal <= 1; causal++) {
         struct testcase c = begin();
         int state = rng(&c), x = real(&c, "bth", 4, 5, 3 * 12), lse;
-        struct syi_attention a = {.q = x,
-                                  .kv = x,
-                                  .rng = state,
-                                  .position = -1,
-                                  .q_segments = -1,
-                                  .k_segments = -1,
-                                  .mask = -1,
-                                  .dense_bias = -1,
-                                  .heads = 4,
-                                  .head_dim = 3,
-                                  .bidirectional = !causal,
-                                  .causal = causal,
-                                  .max_distance = 16,
-                                  .site = 2,
-                                  .rate = 0.2};
+        struct syi_attention a = SYI_NO_ATTENTION;
+        a.q = a.kv = x;
+        a.rng = state;
+        a.heads = 4;
+        a.head_dim = 3;
+        a.bidirectional = !causal;
+        a.causal = causal;
+        a.max_distance = 16;
+        a.site = 2;
+        a.rate = 0.2;
         a.q_lengths = a.k_lengths = integers(&c, some_lengths, "b", 4);
         a.bias = real(&c, "hr", 4, 8);
         check(&c, causal ? "causal attention" : "self-attention", syi_attention(c.p, &a, &lse));
@@ -234,18 +229,12 @@ Test(gradients, self_attention_over_blocks_of_keys)
 {
     struct testcase c = begin();
     int x = real(&c, "bth", 2, 70, 3 * 8), lse;
-    struct syi_attention a = {.q = x,
-                              .kv = x,
-                              .rng = -1,
-                              .position = -1,
-                              .q_segments = -1,
-                              .k_segments = -1,
-                              .mask = -1,
-                              .dense_bias = -1,
-                              .heads = 2,
-                              .head_dim = 4,
-                              .causal = 1,
-                              .max_distance = 64};
+    struct syi_attention a = SYI_NO_ATTENTION;
+    a.q = a.kv = x;
+    a.heads = 2;
+    a.head_dim = 4;
+    a.causal = 1;
+    a.max_distance = 64;
     a.q_lengths = a.k_lengths = integers(&c, many_lengths, "b", 2);
     a.bias = real(&c, "hr", 2, 16);
     check(&c, "attention over blocks of keys", syi_attention(c.p, &a, &lse));
@@ -256,21 +245,16 @@ Test(gradients, cross_attention)
     for (int bias = 0; bias <= 1; bias++) {
         struct testcase c = begin();
         int state = rng(&c), lse;
-        struct syi_attention a = {.q = real(&c, "bth", 4, 5, 8),
-                                  .kv = real(&c, "bth", 4, 7, 2 * 8),
-                                  .bias = -1,
-                                  .rng = state,
-                                  .position = -1,
-                                  .q_segments = -1,
-                                  .k_segments = -1,
-                                  .mask = -1,
-                                  .dense_bias = -1,
-                                  .heads = 2,
-                                  .head_dim = 4,
-                                  .bidirectional = 1,
-                                  .max_distance = 16,
-                                  .site = 2,
-                                  .rate = 0.2};
+        struct syi_attention a = SYI_NO_ATTENTION;
+        a.q = real(&c, "bth", 4, 5, 8);
+        a.kv = real(&c, "bth", 4, 7, 2 * 8);
+        a.rng = state;
+        a.heads = 2;
+        a.head_dim = 4;
+        a.bidirectional = 1;
+        a.max_distance = 16;
+        a.site = 2;
+        a.rate = 0.2;
         a.q_lengths = integers(&c, some_lengths, "b", 4);
         a.k_lengths = integers(&c, other_lengths, "b", 4);
         if (bias) a.bias = real(&c, "hr", 2, 8);
@@ -413,19 +397,11 @@ Test(gradients, refused_outputs)
     check_refused(&c, syi_xent(c.p, logits, targets, fixed(&c, "bt", 4, 3), 0, 0.1).z, "xent");
     c = begin();
     int x = real(&c, "bth", 4, 5, 3 * 8), lse, lengths = integers(&c, some_lengths, "b", 4);
-    struct syi_attention a = {.q = x,
-                              .kv = x,
-                              .q_lengths = lengths,
-                              .k_lengths = lengths,
-                              .bias = -1,
-                              .rng = -1,
-                              .position = -1,
-                              .q_segments = -1,
-                              .k_segments = -1,
-                              .mask = -1,
-                              .dense_bias = -1,
-                              .heads = 2,
-                              .head_dim = 4};
+    struct syi_attention a = SYI_NO_ATTENTION;
+    a.q = a.kv = x;
+    a.q_lengths = a.k_lengths = lengths;
+    a.heads = 2;
+    a.head_dim = 4;
     syi_attention(c.p, &a, &lse);
     check_refused(&c, lse, "attention");
 }

@@ -141,6 +141,29 @@ Test(program_check, refuses_wrong_leaves)
     refuses(s.p, "3 leaves");
 }
 
+Test(program_check, refuses_what_letters_do_not_tie)
+{
+    int lse, index;
+    struct syi_attention a = SYI_NO_ATTENTION;
+    struct syi_program *p = fresh();
+    a.q = a.kv = syi_tensor_add(p, "qkv", SYI_INPUT, SY_F32, 3, DIMS(2, 3, 3 * 8));
+    a.q_segments = a.k_segments = syi_tensor_add(p, "segments", SYI_INPUT, SY_I32, 2, DIMS(2, 3));
+    a.heads = 2, a.head_dim = 4;
+    syi_attention(p, &a, &lse);
+    p->op[0].in[7] = -1; /* segments of keys alone say which are padding */
+    accepts(p);
+    p = fresh();
+    a.q = a.kv = syi_tensor_add(p, "qkv", SYI_INPUT, SY_F32, 3, DIMS(2, 3, 3 * 8));
+    a.q_segments = syi_tensor_add(p, "segments", SYI_INPUT, SY_I32, 2, DIMS(2, 3));
+    a.k_segments = -1;
+    syi_attention(p, &a, &lse);
+    refuses(p, "segments of queries, none of keys");
+    p = fresh();
+    int best = syi_top_k(p, syi_tensor_add(p, "x", SYI_INPUT, SY_F32, 3, DIMS(2, 3, 4)), 4, &index);
+    p->tensor[best].dim[2] = p->tensor[index].dim[2] = 5;
+    refuses(p, "the best 5 of 4 elements");
+}
+
 static struct sy_attr_map *map_of(struct syi_program *p, size_t op)
 {
     return (struct sy_attr_map *)(void *)(p->attrs + p->op[op].attr);

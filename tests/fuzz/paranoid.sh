@@ -1,0 +1,34 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Run by `make paranoid`: every fuzz target for a third of $PARANOID_SECONDS (60), under AddressSanitizer and
+# UndefinedBehaviorSanitizer. With clang and its libFuzzer, which follows the code that inputs reach; else with mutate.c.
+# Works in the folder `paranoid` of the build; inputs that break a target stay there.
+set -eu
+top=${abs_top_srcdir:?set abs_top_srcdir to the source tree}
+build=$PWD
+flags="-std=gnu11 -g -O1 -fno-omit-frame-pointer -ffp-contract=off -Wall -Wextra -I$build -I$top/include -I$top/core"
+sanitize=address,undefined
+targets='safetensors json run_file'
+each=$((${PARANOID_SECONDS:-60} / 3))
+mkdir -p paranoid
+cd paranoid
+
+compiler=${CC:-cc} driver=$top/tests/fuzz/mutate.c tool=mutate.c
+if clang $flags -fsanitize=fuzzer,$sanitize -o probe "$top/tests/fuzz/json.c" "$top"/core/base/*.c -lm 2>probe.log; then
+    compiler=clang driver= tool=libFuzzer sanitize=fuzzer,$sanitize
+fi
+for target in $targets; do
+    $compiler $flags -fsanitize=$sanitize -fno-sanitize-recover=all -o $target "$top/tests/fuzz/$target.c" $driver \
+        "$top"/core/base/*.c -lm
+done
+for target in $targets; do
+    echo "$target: $each s with $tool"
+    if [ -n "$driver" ]; then
+        abs_top_srcdir=$top ./$target --seconds $each
+    else
+        mkdir -p corpus-$target
+        ./$target -max_total_time=$each -timeout=20 -artifact_prefix=$target- -print_final_stats=1 corpus-$target \
+            "$top/tests/fuzz/seeds/$target" >$target.log 2>&1 || { tail -40 $target.log; exit 1; }
+        grep -E 'number_of_executed_units|new_units_added' $target.log
+    fi
+done

@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What an example's losses must not depend on: its batch in evaluation, the split into microbatches and ranks
+ * in training with random bits, its neighbours in a packed row. Padding: test_model.c; decoding:
+ * test_decode.c. */
+#include "config.h"
+
+#include "small_batch.h"
+#include "train/engine.h"
+#include "train/launch.h"
+
+/* ---- losses by token ---- */
+
+enum { ROWS = 64, LENGTH = 40 };
+
+/* Row and position of the whole batch; what `xent` yields for each target. */
+struct losses {
+    int64_t row0, rows; /* first row of the microbatch under way; its rows on all ranks, 0: there is one */
+    double loss[ROWS][LENGTH], lse[ROWS][LENGTH];
+};
+
+static void keep_losses(void *arg, int program, size_t op, const struct sy_call *call, int after)
+{
+    struct losses *to = arg;
+    (void)program;
+    (void)op;
+    if (!after || call->op != SY_OP_XENT) return;
+    const struct sy_tensor *loss = &call->out[0], *lse = &call->out[2];
+    for (int64_t i = 0; i < loss->dim[0]; i++)
+        for (int64_t t = 0; t < loss->dim[1]; t++) {
+            int64_t row = to->row0 + loss->first[0] + i;
+            cr_assert(row < ROWS && t < LENGTH);
+            to->loss[row][t] = ms_get(loss, i * loss->dim[1] + t);
+            to->lse[row][t] = ms_get(lse, i * loss->dim[1] + t);
+        }
+    to->row0 += to->rows;
+}
+
+static void expect_same_losses(const struct losses *a, int row_a, int at_a, const struct losses *b, int row_b,
+                               int at_b, int n, const char *what)
+{
+    for (int t = 0; t < n; t++) {
+        cr_assert_neq(a->lse[row_a][at_a + t], 0, "%s: token %d has no loss", what, t);
+        cr_assert(a->loss[row_a][at_a + t] == b->loss[row_b][at_b + t] &&
+                      a->lse[row_a][at_a + t] == b->lse[row_b][at_b + t],
+                  "%s: token %d of row %d and of row %d: losses %.9g and %.9g", what, t, row_a, row_b,
+                  a->loss[row_a][at_a + t], b->loss[row_b][at_b + t]);
+    }
+}
+
+/* ---- evaluation ---- */
+
+static void evaluate(const struct syi_config *config, struct syi_shape shape, const int *numbers,
+                     struct losses *to)
+{
+    struct model model;
+    *to = (struct losses){0};
+    model_open(&model, config, shape, 0);
+    model_add(&model, SYI_EVAL);
+    model_bind(&model);
+    put_batch(&model, numbers, 3);
+    syi_session_hook(model.m.session, keep_losses, to);
+    ms_run(&model.m, 0);
+    model_close(&model);
+}
+
+static void check_evaluation(const struct syi_config *config)
+{
+    static struct losses all, some;
+    int order[ROWS], reversed[ROWS];
+    for (int i = 0; i < ROWS; i++) order[i] = i + 1, reversed[i] = ROWS - i;
+    evaluate(config, shape_of(ROWS, 6, 5), order, &all);
+    evaluate(config, shape_of(ROWS, 9, 5), reversed, &some);
+    for (int i = 0; i < ROWS; i++)
+        expect_same_losses(&all, i, 0, &some, ROWS - 1 - i, 0, example_of(i + 1, 12).n_out, "reversed");
+    for (int i = 0; i < 8; i++) {
+        evaluate(config, shape_of(1, 6, 7), &order[i], &some);
+        expect_same_losses(&all, i, 0, &some, 0, 0, example_of(i + 1, 12).n_out, "alone");
+    }
+    evaluate(config, shape_of(3, 12, 5), (int[]){5, NO_EXAMPLE, 2}, &some);
+    expect_same_losses(&all, 4, 0, &some, 0, 0, example_of(5, 12).n_out, "three rows");
+    expect_same_losses(&all, 1, 0, &some, 2, 0, example_of(2, 12).n_out, "three rows");
+}
+
+Test(invariance, evaluation_does_not_depend_on_the_batch)
+{
+    struct sy_error err = {0};
+    for (size_t i = 0; i < SYI_COUNT(answering_routers); i++) {
+        struct syi_config config = config_of_router(i);
+        check_evaluation(&config);
+        cr_assert_eq(syi_config_set(&config, "model.dtype=bfloat16", &err), SY_OK, "%s", err.text);
+        check_evaluation(&config);
+    }
+}
+
+/* ---- random bits in training ---- */
+
+enum { MOST_RANKS = 4 };
+
+struct course {
+    struct syi_config config;
+    struct losses seen[MOST_RANKS]; /* by each rank: its rows of every microbatch */
+};
+
+static int train(void *arg, const struct syi_rank *rank, struct sy_error *err)
+{
+    struct course *c = arg;
+    struct syi_engine *engine = NULL;
+    struct syi_batch batch;
+    struct syi_step_result result;
+    batch_open(&batch);
+    batch_fill(&batch, 1);
+    c->seen[rank->rank].rows = BATCH_ROWS / c->config.train.microbatches;
+    int status = syi_engine_new(&c->config, rank, SYI_USE_TRAIN, 0, &engine, err);
+    if (!status) {
+        syi_engine_init(engine, 3);
+        syi_session_hook(syi_engine_session(engine), keep_losses, &c->seen[rank->rank]);
+        status = syi_engine_step(engine, &batch, 5, 1e-3, &result, err);
+    }
+    syi_engine_free(engine);
+    syi_batch_free(&batch);
+    return status;
+}
+
+/* One step with jitter, dropout and places that overflow, groups of 2 rows. */
+static void run(struct course *c, int ranks, const char *const sets[3])
+{
+    struct sy_error err = {0};
+    *c = (struct course){.config = config_of("model.vocab_size=384", "moe.jitter_noise=0.3",
+                                             "moe.group_rows=2", "data.max_input_length=8",
+                                             "data.max_target_length=6", "data.batch_size=16",
+                                             "decode.batch_size=16", sets[0], sets[1], sets[2], NULL)};
+    struct syi_launch launch = {.backend = "cpu",
+                                .comm = ranks > 1 ? "thread" : "self",
+                                .ranks = ranks,
+                                .threads = 1,
+                                .config = &c->config};
+    cr_assert_eq(syi_launch_run(&launch, train, c, &err), SY_OK, "%s", err.text);
+}
+
+/* The rank that saw the row: model ranks see the same. */
+static const struct losses *rank_of(const struct course *c, int row)
+{
+    for (int rank = 0; rank < MOST_RANKS; rank++)
+        if (c->seen[rank].lse[row][0] != 0) return &c->seen[rank];
+    cr_assert(0, "no rank has row %d", row);
+    return NULL;
+}
+
+Test(invariance, random_bits_do_not_depend_on_microbatches_and_ranks)
+{
+    static const struct {
+        int ranks;
+        const char *sets[3];
+    } ways[] = {{1, {"train.microbatches=2"}},
+                {1, {"train.microbatches=4"}},
+                {2, {"mesh.data=2"}},
+                {4, {"mesh.data=4"}},
+                {4, {"mesh.data=2", "mesh.expert=2"}},
+                {4, {"mesh.data=2", "mesh.expert=2", "train.microbatches=2"}},
+                {4, {"mesh.expert=2", "mesh.model=2", "train.microbatches=4"}}};
+    static struct course one, other;
+    run(&one, 1, (const char *const[3]){NULL});
+    for (size_t i = 0; i < SYI_COUNT(ways); i++) {
+        run(&other, ways[i].ranks, ways[i].sets);
+        for (int row = 0; row < BATCH_ROWS; row++)
+            expect_same_losses(&one.seen[0], row, 0, rank_of(&other, row), row, 0, BATCH_TARGETS,
+                               ways[i].sets[0]);
+    }
+    run(&other, 1, (const char *const[3]){"moe.jitter_noise=0"});
+    cr_assert_neq(memcmp(one.seen[0].lse, other.seen[0].lse, sizeof other.seen[0].lse), 0,
+                  "jitter changes nothing: this proves nothing");
+}
+
+/* ---- packed rows ---- */
+
+/* An example of a packed row, and where it begins on both sides. */
+struct place {
+    int example, input_at, target_at;
+};
+
+static void put(struct model *model, const char *what, int64_t length, int64_t at, double value)
+{
+    const struct sy_tensor *t = input(model, what, length);
+    cr_assert_not_null(t, "%s", what);
+    ms_set(t, at, value);
+}
+
+static void put_packed(struct model *model, const struct place *places, int n)
+{
+    int64_t in = model->shape.input_length, out = model->shape.target_length;
+    for (int i = 0; i < n; i++) {
+        struct example e = example_of(places[i].example, 12);
+        for (int k = 0; k < e.n_in; k++) {
+            put(model, "encoder_ids", in, places[i].input_at + k, e.in[k]);
+            put(model, "encoder_segments", in, places[i].input_at + k, i + 1);
+            put(model, "encoder_mask", in, places[i].input_at + k, 1);
+        }
+        for (int k = 0; k < e.n_out; k++) {
+            put(model, "decoder_inputs", out, places[i].target_at + k, k ? e.out[k - 1] : 0);
+            put(model, "decoder_targets", out, places[i].target_at + k, e.out[k]);
+            put(model, "decoder_segments", out, places[i].target_at + k, i + 1);
+            put(model, "decoder_mask", out, places[i].target_at + k, 1);
+            put(model, "loss_weights", out, places[i].target_at + k, 1);
+        }
+    }
+    put_scalar(model, "loss_norm", 1);
+    put_scalar(model, "target_norm", 1);
+    put_scalar(model, "input_norm", 1);
+}
+
+/* One packed row of the places. */
+static void evaluate_packed(int precise, const struct place *places, int n, struct losses *to)
+{
+    struct model model;
+    struct syi_config config = config_of("moe.decoder_batch_prioritized_routing=true", NULL);
+    struct syi_shape shape = {1, LENGTH, LENGTH, LENGTH, LENGTH, 1, 0, 0};
+    *to = (struct losses){0};
+    model_open(&model, &config, shape, precise);
+    model_add(&model, SYI_EVAL);
+    model_bind(&model);
+    put_packed(&model, places, n);
+    syi_session_hook(model.m.session, keep_losses, to);
+    ms_run(&model.m, 0);
+    model_close(&model);
+}
+
+Test(invariance, packed_examples_do_not_see_each_other)
+{
+    static struct losses alone, packed;
+    static const struct place place = {2, 7, 9}, others[][3] = {{{2, 7, 9}, {3, 0, 0}, {4, 20, 20}},
+                                                                {{2, 7, 9}, {5, 1, 2}, {6, 13, 14}},
+                                                                {{2, 7, 9}, {7, 30, 25}, {8, 14, 15}}};
+    int n = example_of(2, 12).n_out;
+    evaluate_packed(0, &place, 1, &alone);
+    for (size_t i = 0; i < SYI_COUNT(others); i++) {
+        evaluate_packed(0, others[i], 3, &packed);
+        expect_same_losses(&alone, 0, 9, &packed, 0, 9, n, "neighbours");
+    }
+}
+
+/* Sums over keys have 16 lanes by index: a multiple of 16 away they are the same sums. */
+Test(invariance, a_packed_example_has_the_losses_it_has_alone)
+{
+    static struct losses alone, packed;
+    int n = example_of(2, 12).n_out;
+    evaluate_packed(0, (const struct place[]){{2, 0, 0}}, 1, &alone);
+    evaluate_packed(0, (const struct place[]){{3, 0, 0}, {2, 16, 32}}, 2, &packed);
+    expect_same_losses(&alone, 0, 0, &packed, 0, 32, n, "16 and 32 positions on");
+    for (int precise = 0; precise <= 1; precise++) {
+        evaluate_packed(precise, (const struct place[]){{2, 0, 0}}, 1, &alone);
+        evaluate_packed(precise, (const struct place[]){{3, 0, 0}, {2, 9, 7}}, 2, &packed);
+        for (int t = 0; t < n; t++)
+            cr_assert_float_eq(packed.loss[0][7 + t], alone.loss[0][t], precise ? 1e-14 : 2e-6, "token %d",
+                               t);
+    }
+}
