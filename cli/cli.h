@@ -28,6 +28,10 @@ struct cli_options {
     double tolerance;    /* of verify: factor of its bounds, 1 */
     int compat_diff;
     int verbose;
+    int json, profile, data;             /* of bench */
+    int steps, warmup, pairs;            /* of bench: 0, not given */
+    const char *compare, *shape, *dtype; /* likewise NULL */
+    double seconds;                      /* likewise 0 */
     const char *operand[CLI_MAX_OPERANDS];
     int n_operands;
 };
@@ -44,7 +48,7 @@ struct cli_cmd {
 /* commands.c: the list, ends with NULL. */
 extern const struct cli_cmd *const cli_commands[];
 extern const struct cli_cmd cli_train, cli_eval, cli_predict, cli_explain, cli_plan, cli_backends, cli_config,
-    cli_metrics, cli_verify, cli_version;
+    cli_metrics, cli_verify, cli_version, cli_bench;
 
 /* options.c: reads arguments behind the command's name. Returns CLI_DONE, or the exit status after having
  * said why

@@ -40,6 +40,17 @@ static const struct option {
     {"tsv", NULL, "tab separated output, for programs", FLAG, AT(tsv)},
     {"tolerance", "X", "multiply all bounds by X; default 1", FACTOR, AT(tolerance)},
     {"verbose", NULL, "print every tensor", FLAG, AT(verbose)},
+    {"json", NULL, "one JSON document instead of text", FLAG, AT(json)},
+    {"steps", "N", "steps that are timed; default 10", NUMBER, AT(steps)},
+    {"warmup", "N", "steps before them; default 2", NUMBER, AT(warmup)},
+    {"profile", NULL, "then time every op: tables by kind of op and by layer", FLAG, AT(profile)},
+    {"data", NULL, "the run's data instead of random words", FLAG, AT(data)},
+    {"compare", "KEY=VALUE,...",
+     "a second configuration: keys of the run file, backend, comm, ranks, threads", TEXT, AT(compare)},
+    {"pairs", "N", "measurements of both configurations; default 5", NUMBER, AT(pairs)},
+    {"shape", "AxBx...", "extents to measure at, instead of those of T5 models", TEXT, AT(shape)},
+    {"dtype", "NAME", "of the operands: float32 (default) or bfloat16", TEXT, AT(dtype)},
+    {"seconds", "X", "time for each measurement; default 0.2", FACTOR, AT(seconds)},
     {"compat-diff", NULL, "print what run.compat = t5x changes", FLAG, AT(compat_diff)},
 #undef AT
 };
