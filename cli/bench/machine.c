@@ -59,13 +59,16 @@ __attribute__((target("avx2,fma"))) static void fma256(int64_t iterations)
     sink = c[0][0];
 }
 
-#    define STEPBF16(i) c[i] = _mm512_dpbf16_ps(c[i], x, y);
+#    if defined(__clang__) || __GNUC__ >= 10 /* others lack the type */
+#        define BF16_DOTS
+#        define STEPBF16(i) c[i] = _mm512_dpbf16_ps(c[i], x, y);
 __attribute__((target("avx512f,avx512bw,avx512bf16"))) static void dot_bf16(int64_t iterations)
 {
     __m512bh x = (__m512bh)_mm512_set1_epi16(0x3fc0), y = (__m512bh)_mm512_set1_epi16(0x3080);
     CHAIN_LOOP(__m512, 512, STEPBF16)
     sink = c[0][0];
 }
+#    endif
 #elif defined(__aarch64__)
 #    include <arm_neon.h>
 #    define STEPNEON(i) c[i] = vfmaq_f32(c[i], x, y);
@@ -105,7 +108,7 @@ static struct loop loop_f32(void)
 
 static struct loop loop_bf16(void)
 {
-#if defined(__x86_64__)
+#if defined(BF16_DOTS)
     if (__builtin_cpu_supports("avx512bf16")) return (struct loop){2.0 * 32 * CHAINS, 4000000, dot_bf16};
 #endif
     return (struct loop){0, 0, NULL};
