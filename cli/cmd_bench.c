@@ -87,6 +87,10 @@ static int parse_micro(const struct cli_options *o, const struct bench_kind *kin
         cli_error("bench %s: --shape=%s: expected %s, each 1..65536", kind->name, o->shape, kind->extents);
         return CLI_USAGE;
     }
+    if (o->dtype && kind == &bench_optimizer) {
+        cli_error("bench optimizer: --dtype is of gemm, attention and moe; weights and state are float32");
+        return CLI_USAGE;
+    }
     if (o->dtype && strcmp(o->dtype, "float32") && strcmp(o->dtype, "bfloat16")) {
         cli_error("bench: --dtype=%s: expected float32 or bfloat16", o->dtype);
         return CLI_USAGE;

@@ -67,8 +67,8 @@ static int record(const struct bench_micro *micro, struct recording *r, struct s
     SYI_AT(r->p);
     struct syi_attention a = operands(micro, r);
     const int64_t dim[] = {s->rows, s->queries, s->heads * c.model.head_dim};
-    int weights = add(r, "weights", micro->dtype, 3, dim, axis);
-    int out = syi_attention(r->p, &a, &lse);
+    int weights = add(r, "weights", SY_F32, 3, dim, axis);
+    int out = syi_cast(r->p, syi_attention(r->p, &a, &lse), SY_F32);
     int loss = syi_total(r->p, syi_map2(r->p, SY_MAP_MUL, out, weights));
     status = syi_program_status(r->p, err);
     if (!status) status = syi_grad(r->p, loss, r->n_of, r->of, gradient, err);

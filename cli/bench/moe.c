@@ -32,13 +32,13 @@ static int scalar(struct syi_build *b, const char *name, int dtype, int64_t n)
 }
 
 /* The layer's output times random weights, summed, and its losses: a scalar to differentiate. */
-static int record_loss(struct layer *l, int dtype)
+static int record_loss(struct layer *l)
 {
     static const uint8_t axis[] = {SYI_AXIS_BATCH, SYI_AXIS_LENGTH, SYI_AXIS_EMBED};
     struct syi_build *b = &l->build;
     const int64_t dim[] = {b->shape.rows, b->shape.input_length, l->config.model.d_model};
-    int x = syi_tensor_add(b->p, "x", SYI_INPUT, dtype, 3, dim, axis);
-    int weights = syi_tensor_add(b->p, "weights", SYI_INPUT, dtype, 3, dim, axis);
+    int x = syi_tensor_add(b->p, "x", SYI_INPUT, l->build.dtype, 3, dim, axis);
+    int weights = syi_tensor_add(b->p, "weights", SYI_INPUT, SY_F32, 3, dim, axis);
     struct syi_router router = {.type = SYI_ROUTER_TOKENS_CHOOSE_MASKED, .mask = -1, .normalizer = -1};
     if (l->config.moe.num_experts) {
         router.mask = syi_tensor_add(b->p, "mask", SYI_INPUT, SY_F32, 2, dim, axis);
@@ -72,12 +72,13 @@ static int record(struct layer *l, const struct bench_micro *micro, const struct
                   struct sy_error *err)
 {
     struct syi_build *b = &l->build;
-    *b = (struct syi_build){.config = &l->config, .params = &l->params, .shape = *shape, .training = 1};
+    *b = (struct syi_build){
+        .config = &l->config, .params = &l->params, .shape = *shape, .training = 1, .dtype = micro->dtype};
     int status = syi_program_new("moe", &b->p, err);
     if (status) return status;
     syi_leaves(&l->config, shape, b->p->leaf_count);
     b->rng = scalar(b, "rng", SY_I64, 4);
-    status = record_gradients(l, record_loss(l, micro->dtype), err);
+    status = record_gradients(l, record_loss(l), err);
     if (status) syi_program_free(b->p);
     return status;
 }

@@ -107,6 +107,17 @@ for case in gemm:33x40x24 attention:2x9x17x2 optimizer:64x96 moe:2x64x16x32; do
     esac
 done
 
+for case in gemm:33x40x24 attention:2x9x17x2 moe:2x64x16x32; do
+    shown="$case in bfloat16"
+    exits 0 "$program" bench "${case%:*}" --shape "${case#*:}" --seconds 0.001 --threads 2 --dtype bfloat16 --json
+    one_document
+    says out '"dtype":"bf16"'
+done
+shown='a run in bfloat16'
+exits 0 "$program" bench "$tiny_run" --steps 1 --warmup 1 --threads 1 --set model.dtype=bfloat16 --json
+says out '"dtype":"bf16"'
+positive product_gflop percent_of_peak
+
 # ---- what it refuses ----
 exits 2 "$program" bench gemm --shape 4x5
 says err 'expected MxKxN'
@@ -119,6 +130,7 @@ says err 'shape belongs to gemm'
 exits 2 "$program" bench "$tiny_run" --pairs 3
 exits 2 "$program" bench "$tiny_run" --profile --compare threads=1
 exits 2 "$program" bench gemm --dtype int8
+exits 2 "$program" bench optimizer --dtype bfloat16
 exits 2 "$program" bench gemm --backend null
 exits 2 "$program" bench nothing.run
 one_line_error
