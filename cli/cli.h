@@ -32,10 +32,13 @@ struct cli_options {
     int beams;           /* of eval and predict: 0, not given */
     double temperature;  /* likewise */
     double tolerance;    /* of verify: factor of its bounds; of diff: distance that passes; 0: not given */
-    int steps;           /* of diff: 1 */
     int compat_diff;
     int json;
     int verbose;
+    int profile, data;                   /* of bench */
+    int steps, warmup, pairs;            /* of diff and bench: 0, not given */
+    const char *compare, *shape, *dtype; /* likewise NULL */
+    double seconds;                      /* likewise 0 */
     const char *operand[CLI_MAX_OPERANDS];
     int n_operands;
 };
@@ -52,7 +55,7 @@ struct cli_cmd {
 /* commands.c: the list, ends with NULL. */
 extern const struct cli_cmd *const cli_commands[];
 extern const struct cli_cmd cli_train, cli_eval, cli_predict, cli_explain, cli_plan, cli_backends, cli_config,
-    cli_metrics, cli_verify, cli_diff, cli_version;
+    cli_metrics, cli_verify, cli_diff, cli_bench, cli_version;
 
 /* options.c: reads arguments behind the command's name. Returns CLI_DONE, or the exit status after having
  * said why

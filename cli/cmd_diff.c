@@ -123,7 +123,7 @@ static int compare(const struct cli_options *o, struct side *a, struct side *b)
     struct syi_lockstep_job job = {
         .side = {cli_launch(&a->options, &a->config), cli_launch(&b->options, &b->config)},
         .use = {a->use, b->use},
-        .steps = o->steps,
+        .steps = o->steps ? o->steps : 1,
         .tolerance = o->tolerance};
     if (syi_lockstep_run(&job, &result, &err)) return cli_fail(&err);
     return print(o, &request, &result);

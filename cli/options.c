@@ -28,7 +28,6 @@ static const struct option {
     {"set", "KEY=VALUE", "overrides a key of the run file; may be repeated", LIST, AT(set)},
     {"a", "KEY=VALUE", "the same for A alone; more in the text above", LIST, AT(a)},
     {"b", "KEY=VALUE", "the same for B alone", LIST, AT(b)},
-    {"steps", "N", "training steps to compare; default 1", NUMBER, AT(steps)},
     {"quiet", NULL, "no progress, only results and errors", FLAG, AT(quiet)},
     {"run-dir", "DIR", "where the run lives; default runs/NAME-YYYYMMDD-HHMMSS", TEXT, AT(run_dir)},
     {"resume", NULL, "continue the run in --run-dir, or start it if it has no checkpoint", FLAG, AT(resume)},
@@ -44,7 +43,17 @@ static const struct option {
     {"tolerance", "X", "verify: multiply all bounds by X, default 1; diff: distance that passes, default 0",
      FACTOR, AT(tolerance)},
     {"verbose", NULL, "print every tensor", FLAG, AT(verbose)},
-    {"json", NULL, "print the result as JSON", FLAG, AT(json)},
+    {"json", NULL, "one JSON document instead of text", FLAG, AT(json)},
+    {"steps", "N", "steps to compare or to time; default 1 in diff, 10 in bench", NUMBER, AT(steps)},
+    {"warmup", "N", "steps before them; default 2", NUMBER, AT(warmup)},
+    {"profile", NULL, "then time every op: tables by kind of op and by layer", FLAG, AT(profile)},
+    {"data", NULL, "the run's data instead of random words", FLAG, AT(data)},
+    {"compare", "KEY=VALUE,...",
+     "a second configuration: keys of the run file, backend, comm, ranks, threads", TEXT, AT(compare)},
+    {"pairs", "N", "measurements of both configurations; default 5", NUMBER, AT(pairs)},
+    {"shape", "AxBx...", "extents to measure at, instead of those of T5 models", TEXT, AT(shape)},
+    {"dtype", "NAME", "of the operands: float32 (default) or bfloat16", TEXT, AT(dtype)},
+    {"seconds", "X", "time for each measurement; default 0.2", FACTOR, AT(seconds)},
     {"compat-diff", NULL, "print what run.compat = t5x changes", FLAG, AT(compat_diff)},
 #undef AT
 };
@@ -205,7 +214,6 @@ int cli_parse(const struct cli_cmd *cmd, int argc, char **argv, struct cli_optio
     o->backend = "cpu";
     o->comm = "auto";
     o->checkpoint = -1;
-    o->steps = 1;
     for (int i = 0; i < argc; i++) {
         if (!only_operands && !strcmp(argv[i], "--")) {
             only_operands = 1;

@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the parts of `switchyard bench` share: the machine's limits, time and cost of ops, a measured training
+ * step, small programs of a few ops, and one way to print. Nothing here is used by other commands. */
+#ifndef BENCH_H
+#define BENCH_H
+
+#include "base/json.h"
+#include "cli/cli.h"
+#include "program/cost.h"
+#include "train/engine.h"
+
+/* ---- out.c: the same names and numbers as text or as one JSON document ---- */
+
+struct bench_number {
+    const char *name;
+    double value;
+    int decimals; /* shown in text; -1: %g */
+};
+struct bench_out {
+    int json;
+    struct syi_json_writer writer;
+    struct syi_text document; /* JSON */
+    int in_table;             /* rows of the table at hand */
+};
+void bench_begin(struct bench_out *out, int json, const char *what);
+void bench_put_text(struct bench_out *out, const char *name, const char *text);
+void bench_put_numbers(struct bench_out *out, const char *name, const struct bench_number *number, int n);
+void bench_table(struct bench_out *out, const char *name);
+void bench_put_row(struct bench_out *out, const char *label, const struct bench_number *number, int n);
+void bench_table_end(struct bench_out *out);
+int bench_end(struct bench_out *out, struct sy_error *err) SYI_MUST_CHECK; /* frees, too */
+
+/* ---- child.c ---- */
+
+/* fn(arg, result) in a process of its own, which leaves this one's memory and threads as they are; `bytes` of
+ * result come back. */
+int bench_in_child(int (*fn)(void *arg, void *result, struct sy_error *err), void *arg, void *result,
+                   size_t bytes, struct sy_error *err) SYI_MUST_CHECK;
+
+/* ---- machine.c: what this machine can do ---- */
+
+struct bench_machine {
+    char cpu[128]; /* model name, "" where the system does not tell */
+    int threads;   /* that computed */
+    double f32;    /* fused multiply-adds, FLOP/s of all threads */
+    double bf16;   /* dot products of bfloat16 likewise; 0: the CPU has none */
+    double copy;   /* bytes/s, read and written, of a copy of large buffers by all threads */
+};
+int bench_machine(int threads, struct bench_machine *machine, struct sy_error *err) SYI_MUST_CHECK;
+/* Best rate of products of enum sy_dtype. */
+double bench_peak(const struct bench_machine *machine, int dtype);
+uint64_t bench_peak_memory(void); /* most bytes this process has had in memory */
+void bench_put_machine(struct bench_out *out, const struct bench_machine *machine);
+
+/* ---- profile.c: time and cost of every op, through the hook of a session ---- */
+
+struct bench_op {
+    int64_t calls;
+    double seconds, least; /* of all calls, of the fastest */
+    double flops, bytes;   /* of all calls */
+    int product, dtype;    /* of syi_call_cost; of the first floating-point operand, else SY_F32 */
+};
+struct bench_profile {
+    struct syi_session *session; /* borrowed */
+    struct bench_op **op;        /* [program][op] */
+    size_t n_programs;
+    double begin; /* of the op at hand, seconds */
+};
+/* From now on until stop every op is timed. */
+int bench_profile_start(struct bench_profile *profile, struct syi_session *session,
+                        struct sy_error *err) SYI_MUST_CHECK;
+void bench_profile_stop(struct bench_profile *profile);
+void bench_profile_free(struct bench_profile *profile);
+
+/* Ops that have a name in common: a kind of op, or a layer. */
+struct bench_row {
+    char name[96];
+    int64_t calls;
+    double seconds, flops, bytes; /* sums over calls */
+    double least;                 /* the fastest call of each op, summed */
+    double roof;                  /* seconds at the machine's limits, op by op */
+};
+struct bench_rows {
+    struct bench_row *row; /* owned; slowest first */
+    size_t n, capacity;
+    int64_t runs; /* of a trial's program that they sum up */
+};
+enum bench_group { BENCH_BY_KIND, BENCH_BY_LAYER };
+int bench_group(const struct bench_profile *profile, const struct bench_machine *machine, int by,
+                struct bench_rows *rows, struct sy_error *err) SYI_MUST_CHECK;
+/* The row of that name; a row of zeros when there is none. */
+struct bench_row bench_find(const struct bench_rows *rows, const char *name);
+void bench_rows_free(struct bench_rows *rows);
+
+struct bench_times {
+    double median, min; /* seconds */
+};
+struct bench_times bench_times(double *seconds, int64_t n); /* sorts; n > 0 */
+
+/* ---- step.c: a training step ---- */
+
+struct bench_step_job {
+    struct syi_launch launch;
+    const struct bench_machine *machine; /* NULL: no tables */
+    int steps, warmup, profile, data;    /* as the options say */
+};
+struct bench_step { /* plain bytes: it may come out of a child */
+    char what[256]; /* ranks, threads, backend, mesh */
+    struct bench_times times;
+    double tokens;                 /* of a step, real ones; all ranks */
+    double flops, products, bytes; /* of a step on rank 0; products: FLOPs of matrix products and attention */
+    int dtype;                     /* bfloat16 if most products are, else float32 */
+    uint64_t planned[SYI_SEGMENT_COUNT], peak_memory; /* bytes */
+    int64_t profiled;                                 /* steps in the tables */
+};
+int bench_step(const struct bench_step_job *job, struct bench_step *step, struct bench_rows *kinds,
+               struct bench_rows *layers, struct sy_error *err) SYI_MUST_CHECK;
+
+/* ---- trial.c: a small program ---- */
+
+struct bench_micro {
+    const struct cli_options *options;
+    struct syi_config config; /* defaults and --set */
+    int64_t shape[4];         /* of --shape */
+    int n_shape;              /* 0: not given */
+    int dtype;                /* of --dtype */
+    double seconds;           /* time for each measurement */
+    struct bench_machine machine;
+    const struct syi_rank *rank;
+    struct bench_out *out;
+};
+struct bench_trial {
+    struct syi_program *program;                          /* owned by bench_try from the call on */
+    void (*fill)(void *arg, struct syi_session *session); /* behind the random numbers; or NULL */
+    void *arg;
+};
+/* Runs the program again and again, first as it is (times), then op by op (rows, by kind). */
+int bench_try(const struct bench_micro *micro, const struct bench_trial *trial, struct bench_times *times,
+              struct bench_rows *rows, struct sy_error *err) SYI_MUST_CHECK;
+
+/* optimizer.c: a trial of the update of some parameters. */
+struct syi_params;
+int bench_update_trial(const struct bench_micro *micro, const struct syi_params *params,
+                       const struct syi_config *config, struct bench_trial *trial,
+                       struct sy_error *err) SYI_MUST_CHECK;
+
+/* One of the benchmarks of a few ops; prints to micro->out. */
+struct bench_kind {
+    const char *name, *extents; /* extents: what --shape gives */
+    int n_extents;
+    int (*run)(struct bench_micro *micro, struct sy_error *err);
+};
+extern const struct bench_kind bench_gemm, bench_attention, bench_optimizer, bench_moe;
+
+/* ---- compare.c, run.c: what the command does ---- */
+
+/* second: NULL, or what the first is compared with. */
+int bench_run_file(const char *run_file, struct bench_step_job *first, const struct bench_step_job *second,
+                   int pairs, struct bench_out *out, struct sy_error *err) SYI_MUST_CHECK;
+/* Threads of all ranks that a launch will have. */
+int bench_threads(const struct syi_launch *launch);
+/* A list KEY=VALUE,... over a configuration and a launch. backend, comm, ranks and threads are the options
+ * of these names, all others keys of the run file. text: borrowed by the launch, changed. */
+int bench_apply(char *text, struct syi_config *config, struct syi_launch *launch,
+                struct sy_error *err) SYI_MUST_CHECK;
+int bench_compare(const struct bench_step_job *first, const struct bench_step_job *second, int pairs,
+                  struct bench_out *out, struct sy_error *err) SYI_MUST_CHECK;
+
+#endif

@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the machine can do, by loops that do nothing else: fused multiply-adds on registers, bfloat16 dot
+ * products, a copy of buffers larger than any cache. The widest instructions of the CPU, whatever the kernels
+ * use. */
+#include "config.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include "cli/bench/bench.h"
+
+enum { ROUNDS = 8, COPY_ROUNDS = 4, CHAINS = 16, COPY_BYTES = 1 << 28 };
+
+static volatile float sink;
+
+/* CHAINS accumulators that depend on themselves only. */
+struct loop {
+    double flops; /* of an iteration of one thread */
+    int64_t iterations;
+    void (*run)(int64_t iterations);
+};
+
+#define EACH_CHAIN(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14) X(15)
+
+/* Every index is a constant, so that the accumulators are registers; each starts at another number, so that
+ * no two are one to the compiler. */
+#define CHAIN_LOOP(type, start, step)                                                                        \
+    type c[CHAINS];                                                                                          \
+    EACH_CHAIN(CHAIN_START_##start)                                                                          \
+    for (int64_t k = 0; k < iterations; k++) {                                                               \
+        EACH_CHAIN(step)                                                                                     \
+    }                                                                                                        \
+    EACH_CHAIN(CHAIN_ADD)
+#define CHAIN_START_512(i)   c[i] = _mm512_set1_ps((float)i);
+#define CHAIN_START_256(i)   c[i] = _mm256_set1_ps((float)i);
+#define CHAIN_START_neon(i)  c[i] = vdupq_n_f32((float)i);
+#define CHAIN_START_plain(i) c[i] = (float)i;
+#define CHAIN_ADD(i)                                                                                         \
+    if (i) c[0] += c[i];
+
+#if defined(__x86_64__)
+#    include <immintrin.h>
+#    define STEP512(i) c[i] = _mm512_fmadd_ps(x, y, c[i]);
+__attribute__((target("avx512f"))) static void fma512(int64_t iterations)
+{
+    __m512 x = _mm512_set1_ps(1.5f), y = _mm512_set1_ps(1e-9f);
+    CHAIN_LOOP(__m512, 512, STEP512)
+    sink = c[0][0];
+}
+
+/* Twelve chains are enough for two units of latency five, and fit 16 registers beside x and y. */
+#    define STEP256(i) c[i] = i < 12 ? _mm256_fmadd_ps(x, y, c[i]) : c[i];
+__attribute__((target("avx2,fma"))) static void fma256(int64_t iterations)
+{
+    __m256 x = _mm256_set1_ps(1.5f), y = _mm256_set1_ps(1e-9f);
+    CHAIN_LOOP(__m256, 256, STEP256)
+    sink = c[0][0];
+}
+
+#    if defined(__clang__) || __GNUC__ >= 10 /* others lack the type */
+#        define BF16_DOTS
+#        define STEPBF16(i) c[i] = _mm512_dpbf16_ps(c[i], x, y);
+__attribute__((target("avx512f,avx512bw,avx512bf16"))) static void dot_bf16(int64_t iterations)
+{
+    __m512bh x = (__m512bh)_mm512_set1_epi16(0x3fc0), y = (__m512bh)_mm512_set1_epi16(0x3080);
+    CHAIN_LOOP(__m512, 512, STEPBF16)
+    sink = c[0][0];
+}
+#    endif
+#elif defined(__aarch64__)
+#    include <arm_neon.h>
+#    define STEPNEON(i) c[i] = vfmaq_f32(c[i], x, y);
+static void fma_neon(int64_t iterations)
+{
+    float32x4_t x = vdupq_n_f32(1.5f), y = vdupq_n_f32(1e-9f);
+    CHAIN_LOOP(float32x4_t, neon, STEPNEON)
+    sink = vgetq_lane_f32(c[0], 0);
+}
+#endif
+
+#if !defined(__aarch64__)
+/* What the compiler makes of plain C, where there is no better. */
+#    define STEPPLAIN(i) c[i] = c[i] * x + y;
+static void plain(int64_t iterations)
+{
+    volatile float source = 0.999f;
+    float x = source, y = 1e-9f;
+    CHAIN_LOOP(float, plain, STEPPLAIN)
+    sink = c[0];
+}
+#endif
+
+static struct loop loop_f32(void)
+{
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx512f")) return (struct loop){2.0 * 16 * CHAINS, 4000000, fma512};
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+        return (struct loop){2.0 * 8 * 12, 8000000, fma256};
+#elif defined(__aarch64__)
+    return (struct loop){2.0 * 4 * CHAINS, 4000000, fma_neon};
+#endif
+#if !defined(__aarch64__)
+    return (struct loop){2.0 * CHAINS, 4000000, plain};
+#endif
+}
+
+static struct loop loop_bf16(void)
+{
+#if defined(BF16_DOTS)
+    if (__builtin_cpu_supports("avx512bf16")) return (struct loop){2.0 * 32 * CHAINS, 4000000, dot_bf16};
+#endif
+    return (struct loop){0, 0, NULL};
+}
+
+static void run_loop(void *arg, int64_t task, int thread)
+{
+    const struct loop *loop = arg;
+    (void)task;
+    (void)thread;
+    loop->run(loop->iterations);
+}
+
+static double rate_of(struct syi_threads *pool, struct loop loop, int threads)
+{
+    double best = INFINITY;
+    if (!loop.run) return 0;
+    for (int i = 0; i < ROUNDS; i++) {
+        double begin = syi_seconds();
+        syi_threads_for(pool, threads, run_loop, &loop);
+        best = fmin(best, syi_seconds() - begin);
+    }
+    return loop.flops * (double)loop.iterations * threads / best;
+}
+
+/* ---- copy ---- */
+
+struct buffers {
+    char *from, *to;
+    size_t share; /* bytes of a thread */
+};
+
+static void copy_share(void *arg, int64_t task, int thread)
+{
+    const struct buffers *b = arg;
+    (void)thread;
+    memcpy(b->to + (size_t)task * b->share, b->from + (size_t)task * b->share, b->share);
+}
+
+/* Writes both, so that pages are there and near the thread that copies them. */
+static void touch_share(void *arg, int64_t task, int thread)
+{
+    const struct buffers *b = arg;
+    (void)thread;
+    memset(b->from + (size_t)task * b->share, 1, b->share);
+    memset(b->to + (size_t)task * b->share, 2, b->share);
+}
+
+static int measure_copy(struct syi_threads *pool, struct bench_machine *machine, struct sy_error *err)
+{
+    struct buffers b = {.from = syi_alloc(COPY_BYTES, err), .to = syi_alloc(COPY_BYTES, err)};
+    double best = INFINITY;
+    b.share = (size_t)COPY_BYTES / (size_t)machine->threads;
+    for (int i = 0; b.from && b.to && i < COPY_ROUNDS; i++) {
+        if (!i) syi_threads_for(pool, machine->threads, touch_share, &b);
+        double begin = syi_seconds();
+        syi_threads_for(pool, machine->threads, copy_share, &b);
+        best = fmin(best, syi_seconds() - begin);
+    }
+    machine->copy = 2.0 * (double)b.share * machine->threads / best;
+    int status = b.from && b.to ? SY_OK : SY_ENOMEM;
+    syi_free(b.from);
+    syi_free(b.to);
+    return status;
+}
+
+/* ---- the machine ---- */
+
+static void read_cpu_name(char *name, size_t bytes)
+{
+    char line[256];
+    FILE *file = fopen("/proc/cpuinfo", "r");
+    name[0] = '\0';
+    while (file && fgets(line, sizeof line, file)) {
+        const char *colon = strchr(line, ':');
+        if (strncmp(line, "model name", 10) || !colon) continue;
+        snprintf(name, bytes, "%.*s", (int)strcspn(colon + 2, "\n"), colon + 2);
+        break;
+    }
+    if (file) fclose(file);
+}
+
+static int measure(void *arg, void *result, struct sy_error *err)
+{
+    struct bench_machine *machine = result;
+    struct syi_threads *pool;
+    (void)arg;
+    int status = syi_threads_new(machine->threads, 1, &pool, err);
+    if (status) return status;
+    machine->f32 = rate_of(pool, loop_f32(), machine->threads);
+    machine->bf16 = rate_of(pool, loop_bf16(), machine->threads);
+    status = measure_copy(pool, machine, err);
+    syi_threads_free(pool);
+    return status;
+}
+
+int bench_machine(int threads, struct bench_machine *machine, struct sy_error *err)
+{
+    *machine = (struct bench_machine){.threads = threads};
+    read_cpu_name(machine->cpu, sizeof machine->cpu);
+    return bench_in_child(measure, NULL, machine, sizeof *machine, err);
+}
+
+double bench_peak(const struct bench_machine *machine, int dtype)
+{
+    return dtype == SY_BF16 && machine->bf16 > 0 ? machine->bf16 : machine->f32;
+}
+
+uint64_t bench_peak_memory(void)
+{
+    struct rusage usage;
+    if (getrusage(RUSAGE_SELF, &usage)) return 0;
+#if defined(__APPLE__)
+    return (uint64_t)usage.ru_maxrss;
+#else
+    return (uint64_t)usage.ru_maxrss * 1024;
+#endif
+}
+
+void bench_put_machine(struct bench_out *out, const struct bench_machine *m)
+{
+    const struct bench_number numbers[] = {{"threads", m->threads, 0},
+                                           {"peak_f32_gflops", m->f32 * 1e-9, 1},
+                                           {"peak_bf16_gflops", m->bf16 * 1e-9, 1},
+                                           {"copy_gb_per_second", m->copy * 1e-9, 1}};
+    if (m->cpu[0]) bench_put_text(out, "cpu", m->cpu);
+    bench_put_numbers(out, "machine", numbers, SYI_COUNT(numbers));
+}

@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Time and cost of every op of a session, and sums of them by kind or by layer. The clock is read directly
+ * around the kernel; what an op costs is worked out behind it. */
+#include "config.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/bench/bench.h"
+
+static int is_floating(const struct sy_tensor *t)
+{
+    return t->rank && (t->dtype == SY_F32 || t->dtype == SY_BF16 || t->dtype == SY_F64);
+}
+
+static int dtype_of(const struct sy_call *call)
+{
+    for (int i = 0; i < call->n_in; i++)
+        if (is_floating(&call->in[i])) return call->in[i].dtype;
+    return SY_F32;
+}
+
+static void on_op(void *arg, int program, size_t op, const struct sy_call *call, int after)
+{
+    struct bench_profile *profile = arg;
+    if (!after) {
+        profile->begin = syi_seconds();
+        return;
+    }
+    double seconds = syi_seconds() - profile->begin;
+    struct bench_op *o = &profile->op[program][op];
+    struct syi_cost cost = syi_call_cost(call);
+    o->least = o->calls ? fmin(o->least, seconds) : seconds;
+    o->calls++;
+    o->seconds += seconds;
+    o->flops += cost.flops;
+    o->bytes += cost.bytes;
+    o->product = cost.product;
+    o->dtype = dtype_of(call);
+}
+
+int bench_profile_start(struct bench_profile *profile, struct syi_session *session, struct sy_error *err)
+{
+    const struct syi_program *p;
+    *profile = (struct bench_profile){.session = session};
+    size_t n = 0;
+    while (syi_session_program(session, (int)n)) n++;
+    profile->op = syi_alloc(n * sizeof *profile->op, err);
+    if (!profile->op) return SY_ENOMEM;
+    profile->n_programs = n;
+    for (size_t i = 0; i < n; i++) {
+        p = syi_session_program(session, (int)i);
+        profile->op[i] = syi_alloc(p->n_ops * sizeof *profile->op[i], err);
+        if (!profile->op[i]) {
+            bench_profile_free(profile);
+            return SY_ENOMEM;
+        }
+    }
+    syi_session_hook(session, on_op, profile);
+    return SY_OK;
+}
+
+void bench_profile_stop(struct bench_profile *profile)
+{
+    syi_session_hook(profile->session, NULL, NULL);
+}
+
+void bench_profile_free(struct bench_profile *profile)
+{
+    for (size_t i = 0; i < profile->n_programs; i++) syi_free(profile->op[i]);
+    syi_free(profile->op);
+    *profile = (struct bench_profile){0};
+}
+
+/* ---- sums ---- */
+
+/* The first three parts of a layer's path; all of the update, which has a layer for each parameter, is one.
+ */
+static void layer_name(const struct syi_program *p, const struct syi_op *op, char *name, size_t bytes)
+{
+    const char *layer = syi_program_name(p, op->layer), *end = layer;
+    if (!strcmp(p->title, "update")) layer = end = "update";
+    if (!*layer) layer = end = "(none)";
+    for (int parts = 0; *end; end++)
+        if (*end == '/' && ++parts == 3) break;
+    if (end == layer) end += strlen(end);
+    snprintf(name, bytes, "%.*s", (int)(end - layer), layer);
+}
+
+static struct bench_row *row_of(struct bench_rows *rows, const char *name, struct sy_error *err)
+{
+    for (size_t i = 0; i < rows->n; i++)
+        if (!strcmp(rows->row[i].name, name)) return &rows->row[i];
+    if (SYI_GROW(rows->row, rows->capacity, rows->n + 1, err)) return NULL;
+    struct bench_row *row = &rows->row[rows->n++];
+    snprintf(row->name, sizeof row->name, "%s", name);
+    return row;
+}
+
+static void add(struct bench_row *row, const struct bench_op *op, const struct bench_machine *machine)
+{
+    row->calls += op->calls;
+    row->seconds += op->seconds;
+    row->flops += op->flops;
+    row->bytes += op->bytes;
+    row->least += op->least;
+    row->roof += fmax(op->flops / bench_peak(machine, op->dtype), op->bytes / machine->copy);
+}
+
+static int slowest_first(const void *a, const void *b)
+{
+    double x = ((const struct bench_row *)a)->seconds, y = ((const struct bench_row *)b)->seconds;
+    return (x < y) - (x > y);
+}
+
+int bench_group(const struct bench_profile *profile, const struct bench_machine *machine, int by,
+                struct bench_rows *rows, struct sy_error *err)
+{
+    *rows = (struct bench_rows){0};
+    for (size_t i = 0; i < profile->n_programs; i++) {
+        const struct syi_program *p = syi_session_program(profile->session, (int)i);
+        for (size_t k = 0; k < p->n_ops; k++) {
+            char name[sizeof rows->row->name];
+            if (!profile->op[i][k].calls) continue;
+            if (by == BENCH_BY_KIND)
+                snprintf(name, sizeof name, "%s", syi_op_info(p->op[k].op)->name);
+            else
+                layer_name(p, &p->op[k], name, sizeof name);
+            struct bench_row *row = row_of(rows, name, err);
+            if (!row) return SY_ENOMEM;
+            add(row, &profile->op[i][k], machine);
+        }
+    }
+    if (rows->n) qsort(rows->row, rows->n, sizeof *rows->row, slowest_first);
+    return SY_OK;
+}
+
+struct bench_row bench_find(const struct bench_rows *rows, const char *name)
+{
+    for (size_t i = 0; i < rows->n; i++)
+        if (!strcmp(rows->row[i].name, name)) return rows->row[i];
+    return (struct bench_row){0};
+}
+
+void bench_rows_free(struct bench_rows *rows)
+{
+    syi_free(rows->row);
+    *rows = (struct bench_rows){0};
+}
+
+/* ---- times ---- */
+
+static int ascending(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+struct bench_times bench_times(double *seconds, int64_t n)
+{
+    qsort(seconds, (size_t)n, sizeof *seconds, ascending);
+    return (struct bench_times){(seconds[(n - 1) / 2] + seconds[n / 2]) / 2, seconds[0]};
+}

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* bench RUNFILE: one configuration measured and printed, or two compared. */
+#include "config.h"
+
+#include "cli/bench/bench.h"
+
+static void put_step(struct bench_out *out, const struct bench_step *s, const struct bench_machine *m,
+                     const struct bench_step_job *job)
+{
+    double peak = bench_peak(m, s->dtype), rate = s->products / s->times.median;
+    const struct bench_number step[] = {
+        {"steps", job->steps, 0},
+        {"warmup", job->warmup, 0},
+        {"median_seconds", s->times.median, 6},
+        {"min_seconds", s->times.min, 6},
+        {"tokens", s->tokens, 0},
+        {"tokens_per_second", s->tokens / s->times.median, 0},
+        {"product_gflop", s->products * 1e-9, 3},
+        {"all_gflop", s->flops * 1e-9, 3},
+        {"traffic_mib", s->bytes / 1048576, 1},
+        {"product_gflops", rate * 1e-9, 2},
+        {"percent_of_peak", 100 * rate / peak, 2},
+    };
+    double planned = 0;
+    for (int i = 0; i < SYI_SEGMENT_COUNT; i++) planned += (double)s->planned[i];
+    const struct bench_number memory[] = {
+        {"planned_persist_bytes", (double)s->planned[SYI_PERSIST], 0},
+        {"planned_io_bytes", (double)s->planned[SYI_IO], 0},
+        {"planned_carry_bytes", (double)s->planned[SYI_CARRY_SEGMENT], 0},
+        {"planned_scratch_bytes", (double)s->planned[SYI_SCRATCH], 0},
+        {"planned_bytes", planned, 0},
+        {"peak_process_bytes", (double)s->peak_memory, 0},
+    };
+    bench_put_text(out, "dtype", syi_dtype_name(s->dtype));
+    bench_put_numbers(out, "step", step, SYI_COUNT(step));
+    bench_put_numbers(out, "memory", memory, SYI_COUNT(memory));
+}
+
+/* Per step; share of all ops' time; roofline: time over the time at the machine's limits. */
+static void put_rows(struct bench_out *out, const char *name, const struct bench_rows *rows, double steps)
+{
+    double all = 0;
+    for (size_t i = 0; i < rows->n; i++) all += rows->row[i].seconds;
+    bench_table(out, name);
+    for (size_t i = 0; i < rows->n; i++) {
+        const struct bench_row *r = &rows->row[i];
+        const struct bench_number numbers[] = {
+            {"calls", (double)r->calls / steps, 0},
+            {"ms", 1e3 * r->seconds / steps, 3},
+            {"percent", 100 * r->seconds / all, 1},
+            {"gflop", 1e-9 * r->flops / steps, 3},
+            {"mib", r->bytes / steps / 1048576, 1},
+            {"gflops", r->seconds > 0 ? 1e-9 * r->flops / r->seconds : 0, 1},
+            {"gb_per_second", r->seconds > 0 ? 1e-9 * r->bytes / r->seconds : 0, 1},
+            {"roofline", r->roof > 0 ? r->seconds / r->roof : 0, 2},
+        };
+        bench_put_row(out, r->name, numbers, SYI_COUNT(numbers));
+    }
+    bench_table_end(out);
+}
+
+int bench_threads(const struct syi_launch *l)
+{
+    int ranks = l->ranks ? l->ranks : 1;
+    int threads = l->threads ? l->threads : (int)l->config->cpu.threads;
+    return ranks * (threads ? threads : syi_cpu_share(ranks));
+}
+
+static int run_one(struct bench_step_job *job, struct bench_out *out, struct sy_error *err)
+{
+    struct bench_machine machine;
+    struct bench_step step;
+    struct bench_rows kinds = {0}, layers = {0};
+    int status = bench_machine(bench_threads(&job->launch), &machine, err);
+    if (status) return status;
+    job->machine = &machine;
+    bench_put_machine(out, &machine);
+    status = bench_step(job, &step, job->profile ? &kinds : NULL, job->profile ? &layers : NULL, err);
+    if (!status) {
+        bench_put_text(out, "launch", step.what);
+        put_step(out, &step, &machine, job);
+        if (job->profile) put_rows(out, "ops", &kinds, (double)step.profiled);
+        if (job->profile) put_rows(out, "layers", &layers, (double)step.profiled);
+    }
+    bench_rows_free(&kinds);
+    bench_rows_free(&layers);
+    return status;
+}
+
+int bench_run_file(const char *run_file, struct bench_step_job *first, const struct bench_step_job *second,
+                   int pairs, struct bench_out *out, struct sy_error *err)
+{
+    bench_put_text(out, "run", run_file);
+    return second ? bench_compare(first, second, pairs, out, err) : run_one(first, out, err);
+}

@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A run's training step, again and again: on random ids of full length, or on the run's data. First timed
+ * whole, without a hook; then with every op timed. */
+#include "config.h"
+
+#include <string.h>
+
+#include "base/philox.h"
+#include "cli/bench/bench.h"
+#include "data/batcher.h"
+
+enum { FIRST_WORD = 3 }; /* ids below are padding, end and unknown */
+
+/* Where batches come from. */
+struct source {
+    struct syi_batch batch;
+    struct syi_task task;
+    struct syi_vocabulary vocabulary;
+    struct syi_batcher batcher;
+    int data; /* 1: from the run's file */
+};
+
+static int32_t random_id(const struct syi_config *c, uint32_t side, uint32_t at)
+{
+    const uint32_t counter[4] = {at, side, 0, 0};
+    const uint32_t key[2] = {(uint32_t)c->train.seed, 0};
+    uint32_t out[4];
+    syi_philox(counter, key, out);
+    return FIRST_WORD + (int32_t)(out[0] % (uint32_t)(c->model.vocab_size - FIRST_WORD));
+}
+
+/* Rows of random words without an end, all of full length. */
+static void fill_batch(const struct syi_config *c, const struct syi_bucket *buckets, int n_buckets,
+                       struct syi_batch *b)
+{
+    syi_batch_begin(b, buckets, n_buckets - 1);
+    for (int32_t row = 0; row < b->rows; row++) {
+        int32_t *input = b->encoder_ids + (int64_t)row * b->input_length;
+        int32_t *target = b->decoder_targets + (int64_t)row * b->target_length;
+        int32_t *shifted = b->decoder_inputs + (int64_t)row * b->target_length;
+        float *weight = b->loss_weights + (int64_t)row * b->target_length;
+        for (int32_t t = 0; t < b->input_length; t++)
+            input[t] = random_id(c, 0, (uint32_t)(row * b->input_length + t));
+        for (int32_t t = 0; t < b->target_length; t++) {
+            target[t] = random_id(c, 1, (uint32_t)(row * b->target_length + t));
+            shifted[t] = t ? target[t - 1] : 0;
+            weight[t] = 1;
+        }
+        b->input_lengths[row] = b->input_length;
+        b->target_lengths[row] = b->target_length;
+        b->items[row] = row;
+    }
+    b->n_real = b->rows;
+    b->n_input_tokens = (int64_t)b->rows * b->input_length;
+    b->n_target_tokens = (int64_t)b->rows * b->target_length;
+}
+
+static int open_source(const struct bench_step_job *job, int quiet, struct source *s, struct sy_error *err)
+{
+    const struct syi_config *c = job->launch.config;
+    struct syi_bucket buckets[SYI_MAX_BUCKETS];
+    int n = syi_engine_buckets(c, buckets);
+    int status = syi_batch_create(&s->batch, (int32_t)c->data.batch_size, buckets, n, err);
+    s->data = job->data;
+    if (!status && !s->data) fill_batch(c, buckets, n, &s->batch);
+    if (status || !s->data) return status;
+    struct syi_batcher_options options = {.buckets = buckets,
+                                          .n_buckets = n,
+                                          .batch_size = (int32_t)c->data.batch_size,
+                                          .pool_batches = 16,
+                                          .seed = (uint64_t)c->train.seed,
+                                          .quiet = quiet};
+    status = syi_task_load(&s->task, c->data.train, err);
+    if (!status) status = syi_vocabulary_bytes(&s->vocabulary, 0, err);
+    return status ? status : syi_batcher_create(&s->batcher, &s->task, &s->vocabulary, &options, err);
+}
+
+static void close_source(struct source *s)
+{
+    syi_batcher_free(&s->batcher);
+    syi_task_free(&s->task);
+    syi_batch_free(&s->batch);
+}
+
+/* ---- one rank ---- */
+
+struct job {
+    const struct bench_step_job *job;
+    struct bench_step *result;
+    struct bench_rows *kinds, *layers;
+};
+
+struct runner {
+    const struct job *job;
+    struct syi_engine *engine;
+    struct source source;
+    int64_t step;  /* counted from 0 */
+    double tokens; /* of all steps since it was set to 0 */
+};
+
+/* n steps; seconds[n] gets the time of each, or NULL. */
+static int run_steps(struct runner *r, int n, double *seconds, struct sy_error *err)
+{
+    const struct syi_batch *batch = &r->source.batch;
+    struct syi_step_result result;
+    for (int i = 0; i < n; i++, r->step++) {
+        int status = SY_OK;
+        if (r->source.data) status = syi_batcher_fetch(&r->source.batcher, r->step, &r->source.batch, err);
+        if (status) return status;
+        double begin = syi_seconds();
+        status = syi_engine_step(r->engine, batch, r->step, r->job->job->launch.config->train.learning_rate,
+                                 &result, err);
+        double took = syi_seconds() - begin;
+        if (status) return status;
+        if (seconds) seconds[i] = took;
+        r->tokens += (double)(batch->n_input_tokens + batch->n_target_tokens);
+    }
+    return SY_OK;
+}
+
+static int time_steps(struct runner *r, struct bench_step *out, struct sy_error *err)
+{
+    int n = r->job->job->steps;
+    double *seconds = syi_alloc((size_t)n * sizeof *seconds, err);
+    if (!seconds) return SY_ENOMEM;
+    int status = run_steps(r, r->job->job->warmup, NULL, err);
+    r->tokens = 0;
+    if (!status) status = run_steps(r, n, seconds, err);
+    if (!status) {
+        out->times = bench_times(seconds, n);
+        out->tokens = r->tokens / n;
+        out->peak_memory = bench_peak_memory();
+    }
+    syi_free(seconds);
+    return status;
+}
+
+static void sum_ops(const struct bench_profile *profile, int64_t steps, struct bench_step *out)
+{
+    double bf16 = 0;
+    for (size_t i = 0; i < profile->n_programs; i++) {
+        size_t n = syi_session_program(profile->session, (int)i)->n_ops;
+        for (size_t k = 0; k < n; k++) {
+            const struct bench_op *op = &profile->op[i][k];
+            out->flops += op->flops / (double)steps;
+            out->bytes += op->bytes / (double)steps;
+            if (!op->product) continue;
+            out->products += op->flops / (double)steps;
+            if (op->dtype == SY_BF16) bf16 += op->flops / (double)steps;
+        }
+    }
+    out->dtype = bf16 * 2 > out->products ? SY_BF16 : SY_F32;
+    out->profiled = steps;
+}
+
+/* All ranks take the same steps, rank 0 with the hook. One step without --profile: costs depend on routing.
+ */
+static int profile_steps(struct runner *r, int first, struct bench_step *out, struct sy_error *err)
+{
+    const struct job *job = r->job;
+    struct bench_profile profile = {0};
+    int n = job->job->profile ? job->job->steps : 1;
+    int status = first ? bench_profile_start(&profile, syi_engine_session(r->engine), err) : SY_OK;
+    if (!status) status = run_steps(r, n, NULL, err);
+    if (!first) return status;
+    if (profile.session) bench_profile_stop(&profile);
+    if (!status) sum_ops(&profile, n, out);
+    if (!status && job->kinds)
+        status = bench_group(&profile, job->job->machine, BENCH_BY_KIND, job->kinds, err);
+    if (!status && job->layers)
+        status = bench_group(&profile, job->job->machine, BENCH_BY_LAYER, job->layers, err);
+    bench_profile_free(&profile);
+    return status;
+}
+
+static int measure_rank(void *arg, const struct syi_rank *rank, struct sy_error *err)
+{
+    const struct job *job = arg;
+    const struct syi_config *c = job->job->launch.config;
+    struct runner r = {.job = job};
+    struct bench_step out = {0};
+    int status = syi_engine_new(c, rank, SYI_USE_TRAIN, 0, &r.engine, err);
+    if (!status) status = open_source(job->job, rank->rank != 0, &r.source, err);
+    if (!status) syi_engine_init(r.engine, (uint64_t)c->train.seed);
+    if (!status) status = time_steps(&r, &out, err);
+    if (!status) status = profile_steps(&r, rank->rank == 0, &out, err);
+    if (!status && rank->rank == 0) {
+        const struct syi_plan *plan = syi_session_plan(syi_engine_session(r.engine));
+        memcpy(out.planned, plan->bytes, sizeof out.planned);
+        syi_rank_describe(rank, out.what, sizeof out.what);
+        *job->result = out;
+    }
+    close_source(&r.source);
+    syi_engine_free(r.engine);
+    return status;
+}
+
+int bench_step(const struct bench_step_job *job, struct bench_step *step, struct bench_rows *kinds,
+               struct bench_rows *layers, struct sy_error *err)
+{
+    struct job all = {job, step, kinds, layers};
+    return syi_launch_run(&job->launch, measure_rank, &all, err);
+}

@@ -1,0 +1,138 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# bench: what it prints of a run and of single ops, as text and as JSON, and what it refuses. No number is judged that
+# depends on the machine's speed.
+. "$(dirname "$0")/_common.sh"
+tiny_run=$top/bench/tiny.run
+
+# number NAME: the first value of that member in the JSON document.
+number() {
+    sed -n "s/.*\"$1\":\(-\{0,1\}[0-9][0-9.e+-]*\)[,}].*/\1/p" "$here/out" | head -n 1
+}
+
+# positive NAME...: members that are numbers over 0.
+positive() {
+    for name; do
+        awk -v x="$(number "$name")" 'BEGIN { exit !(x != "" && x > 0) }' ||
+            fail "$shown: $name is '$(number "$name")': $(head -c 600 "$here/out")"
+    done
+}
+
+# one_document: the output is one line in braces that a JSON reader takes, if there is one.
+one_document() {
+    [ "$(wc -l <"$here/out")" -eq 1 ] || fail "$shown: not one line: $(head -c 300 "$here/out")"
+    grep -q '^{"benchmark":.*}$' "$here/out" || fail "$shown: no document: $(head -c 300 "$here/out")"
+    ! command -v python3 >/dev/null 2>&1 || python3 -m json.tool <"$here/out" >/dev/null ||
+        fail "$shown: not JSON"
+}
+
+# ---- a run ----
+shown='a run'
+exits 0 "$program" bench "$tiny_run" --threads 2 --steps 3 --warmup 1 --profile --json
+one_document
+positive threads peak_f32_gflops copy_gb_per_second median_seconds min_seconds tokens_per_second product_gflop \
+    percent_of_peak planned_bytes peak_process_bytes roofline
+[ "$(number steps)" = 3 ] || fail "steps: $(number steps)"
+[ "$(number tokens)" = 1280 ] || fail "tokens of 32 rows of 16 and 24: $(number tokens)"
+[ "$(number planned_bytes)" -le "$(number peak_process_bytes)" ] || fail "the process is smaller than its plan"
+says out '"ops":\[{"name":'
+says out '"layers":\[{"name":'
+says out '"name":"grouped_matmul","calls":8,'
+says out '"name":"decoder/layers_1/self_attention"'
+says out '"name":"update"'
+# Costs are those of the step, so twice the microbatches of half the rows compute as much.
+products=$(number product_gflop)
+exits 0 "$program" bench "$tiny_run" --threads 1 --steps 1 --warmup 1 --json --set model.dropout_rate=0 \
+    --set moe.num_experts=0 --set train.microbatches=1
+one=$(number product_gflop)
+exits 0 "$program" bench "$tiny_run" --threads 1 --steps 1 --warmup 1 --json --set model.dropout_rate=0 \
+    --set moe.num_experts=0 --set train.microbatches=4
+[ "$one" = "$(number product_gflop)" ] || fail "FLOPs depend on microbatches: $one, $(number product_gflop)"
+grep -q '"ops"' "$here/out" && fail "tables without --profile"
+[ "$one" != "$products" ] || fail "a dense and a sparse model cost the same"
+
+exits 0 "$program" bench "$tiny_run" --steps 1 --warmup 1 --threads 1
+says out '^machine$'
+says out '^  median_seconds  *[0-9.]*$'
+says out '^launch: 1 rank x 1 thread'
+exits 0 "$program" bench "$tiny_run" --steps 1 --warmup 1 --comm thread --ranks 2 --threads 1 --set mesh.data=2
+says out '^launch: 2 ranks x 1 thread'
+
+# Real batches are shorter than the longest.
+shown='data'
+data "$here/train.tsv" 200 1
+exits 0 "$program" bench "$tiny_run" --data --set data.train="$here/train.tsv" --steps 2 --json
+[ "$(number tokens)" -lt 1280 ] || fail "tokens of short examples: $(number tokens)"
+exits 2 "$program" bench "$tiny_run" --data
+one_line_error
+says err 'data.train is not set'
+
+# ---- two configurations ----
+shown='compare'
+exits 0 "$program" bench "$tiny_run" --steps 1 --warmup 1 --threads 1 --pairs 2 --json \
+    --compare cpu.variant=portable,model.mlp_activations=gelu,linear,threads=2
+one_document
+positive ratio ratio_low ratio_high first_median_seconds second_median_seconds second_peak_memory_mib
+says out '"name":"pair 2"'
+says out '"first":"1 rank x 1 thread '
+says out '"second":"1 rank x 2 threads .*(portable)'
+for wrong in nonsense threads=0 cpu.variant=avx3 colour=red cpu.nothing=1; do
+    exits 2 "$program" bench "$tiny_run" --compare $wrong
+    one_line_error
+done
+
+# ---- single ops ----
+for case in gemm:33x40x24 attention:2x9x17x2 optimizer:64x96 moe:2x64x16x32; do
+    shown=$case
+    exits 0 "$program" bench "${case%:*}" --shape "${case#*:}" --seconds 0.001 --threads 2 --json
+    one_document
+    positive peak_f32_gflops
+    case $case in
+    gemm*)
+        says out '"name":"tn 33x40x24"'
+        positive median_us min_us percent_of_peak median_percent min_percent
+        ;;
+    attention*)
+        says out '"name":"cross 2x9x17x2 backward"'
+        positive mean_us min_us gflops
+        ;;
+    optimizer*)
+        says out '"name":"map"'
+        positive ns_per_element gb_per_second percent_of_copy
+        ;;
+    moe*)
+        says out '"name":"256 experts"'
+        positive ms to_dense_flops to_bound update_ms whole_to_dense dispatch_256_to_8
+        ;;
+    esac
+done
+
+for case in gemm:33x40x24 attention:2x9x17x2 moe:2x64x16x32; do
+    shown="$case in bfloat16"
+    exits 0 "$program" bench "${case%:*}" --shape "${case#*:}" --seconds 0.001 --threads 2 --dtype bfloat16 --json
+    one_document
+    says out '"dtype":"bf16"'
+done
+shown='a run in bfloat16'
+exits 0 "$program" bench "$tiny_run" --steps 1 --warmup 1 --threads 1 --set model.dtype=bfloat16 --json
+says out '"dtype":"bf16"'
+positive product_gflop percent_of_peak
+
+# ---- what it refuses ----
+exits 2 "$program" bench gemm --shape 4x5
+says err 'expected MxKxN'
+exits 2 "$program" bench gemm --shape 4x5x6x7
+exits 2 "$program" bench gemm --shape 4x0x6
+exits 2 "$program" bench gemm --steps 4
+says err 'steps belongs to the benchmark of a run file'
+exits 2 "$program" bench "$tiny_run" --shape 4x5x6
+says err 'shape belongs to gemm'
+exits 2 "$program" bench "$tiny_run" --pairs 3
+exits 2 "$program" bench "$tiny_run" --profile --compare threads=1
+exits 2 "$program" bench gemm --dtype int8
+exits 2 "$program" bench optimizer --dtype bfloat16
+exits 2 "$program" bench gemm --backend null
+exits 2 "$program" bench nothing.run
+one_line_error
+[ -z "$(cat "$here/out")" ] || fail "output beside an error: $(cat "$here/out")"
+finish
