@@ -5,7 +5,9 @@
 #include <stdio.h>
 
 #include "cli/cli.h"
+#include "program/cost.h"
 #include "train/engine.h"
+#include "train/pipeline.h"
 
 static const char *const segment_names[SYI_SEGMENT_COUNT] = {"persist", "io", "carry", "scratch"};
 
@@ -14,19 +16,24 @@ static double mebibytes(uint64_t bytes)
     return (double)bytes / 1048576;
 }
 
-/* Ops of one kind in the programs of the run, and bytes that collectives move into a rank. */
+/* Ops of the programs of a step, what they cost, and bytes that collectives move into a rank. */
 struct totals {
     uint64_t ops, collectives, received;
+    double flops, bytes; /* all slots and positions filled, every microbatch */
 };
 
-static struct totals count(const struct syi_engine *engine)
+static struct totals count(const struct syi_engine *engine, int64_t microbatches)
 {
     struct totals t = {0};
     const struct syi_program *p;
-    for (int which = 0; which < 3; which++) {
+    for (int which = SYI_GRAD_FIRST; which <= SYI_UPDATE; which++) {
         if (!(p = syi_engine_program(engine, which))) continue;
+        double runs = which == SYI_GRAD_NEXT ? (double)(microbatches - 1) : 1;
         for (size_t i = 0; i < p->n_ops; i++) {
+            struct syi_cost cost = syi_op_cost(p, &p->op[i]);
             t.ops++;
+            t.flops += runs * cost.flops;
+            t.bytes += runs * cost.bytes;
             if (p->op[i].queue == 0) continue;
             const struct syi_tensor *out = &p->tensor[p->op[i].out[0]];
             t.collectives++;
@@ -77,9 +84,10 @@ static int plan(void *arg, const struct syi_rank *rank, struct sy_error *err)
         sum += p->bytes[i];
     }
     printf("  %-8s %15llu bytes  %9.1f MiB\n", "all", (unsigned long long)sum, mebibytes(sum));
-    struct totals t = count(engine);
+    struct totals t = count(engine, config->train.microbatches);
     printf("a step at the longest bucket: %llu ops, %llu collectives, %.1f MiB received\n",
            (unsigned long long)t.ops, (unsigned long long)t.collectives, mebibytes(t.received));
+    printf("its arithmetic: %.4g GFLOP, %.1f MiB read and written\n", t.flops * 1e-9, t.bytes / 1048576);
     syi_engine_free(engine);
     return SY_OK;
 }

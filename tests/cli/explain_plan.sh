@@ -64,6 +64,7 @@ for segment in persist io carry scratch; do
 done
 says out "^  all  *$sum bytes"
 says out '^a step at the longest bucket: [0-9]* ops, 0 collectives, 0.0 MiB received'
+says out '^its arithmetic: [0-9.]* GFLOP, [0-9.]* MiB read and written$'
 one=$sum
 
 # Sharing out makes a rank's part smaller; null and the CPU agree on what all of them keep.
