@@ -15,6 +15,8 @@ enum { CLI_MAX_SETS = 64, CLI_MAX_OPERANDS = 4096 };
 struct cli_options {
     const char *backend, *comm; /* "cpu", "auto" */
     int ranks, threads;         /* 0: not given */
+    int devices, partitions;    /* of plan: ranks to plan for, T5X's num_partitions; 0: not given */
+    int json;
     const char *set[CLI_MAX_SETS];
     int n_sets;
     int quiet, resume, tsv;

@@ -175,6 +175,20 @@ int syi_launch_run(const struct syi_launch *launch,
     return status;
 }
 
+int syi_launch_plan(const struct syi_launch *launch,
+                    int (*fn)(void *arg, const struct syi_rank *rank, struct sy_error *err), void *arg,
+                    struct sy_error *err)
+{
+    struct syi_launch one = *launch;
+    struct team team = {.launch = &one, .fn = fn, .arg = arg};
+    if (!one.threads) one.threads = (int)launch->config->cpu.threads;
+    if (!one.threads) one.threads = syi_cpu_share(1);
+    int status = prepare(&team, err);
+    struct syi_comm none = {.ranks = team.ranks}; /* says how many there are, and can do nothing */
+    team.comm_name = "none";
+    return status ? status : run_rank(&team, &none, err);
+}
+
 int syi_launch_check(const struct syi_launch *launch, struct sy_error *err)
 {
     struct team team = {.launch = launch};
