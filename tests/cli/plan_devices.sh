@@ -50,6 +50,13 @@ sum=$(sed 's/.*"collectives"://' out | grep -o '"received_bytes":[0-9]*' | awk -
 [ "$(sed -n 's/.*"communication":{"calls":[0-9]*,"received_bytes":\([0-9]*\)}.*/\1/p' out)" = "$sum" ] ||
     fail "communication is not the sum of its kinds ($sum bytes)"
 
+# Two ranks with other rows each: half of every gradient comes in as terms, the other half as sums, and little else.
+exits 0 "$program" plan "$g2p_run" --backend null --devices 2 --set moe.num_experts=0 --json
+gradients=$((4 * $(member parameters)))
+received=$(sed -n 's/.*"communication":{"calls":[0-9]*,"received_bytes":\([0-9]*\)}.*/\1/p' out)
+[ "$received" -ge "$gradients" ] && [ "$received" -le $((gradients * 51 / 50)) ] ||
+    fail "two data ranks receive $received bytes for $gradients bytes of gradients"
+
 # ---- what T5X would make of the devices ----
 exits 0 "$program" plan "$g2p_run" --backend null --devices 8 --partitions 2
 says out 'mesh data=1 expert=4 model=2$'
