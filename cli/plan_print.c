@@ -143,6 +143,7 @@ static void put_mesh(struct syi_json_writer *w, const struct plan_report *r)
     syi_json_put_key(w, "mesh");
     syi_json_open(w, '{');
     for (int i = 0; i < 3; i++) put_integer(w, axes[i], r->rank->mesh.size[i]);
+    put_integer(w, "zero", r->rank->mesh.zero);
     syi_json_close(w, '}');
     if (!r->t5x[0]) return;
     syi_json_put_key(w, "t5x_mesh");

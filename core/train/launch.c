@@ -89,8 +89,10 @@ static int make_mesh(struct team *team, struct sy_error *err)
             "%s %d: change mesh.* or --ranks",
             (long long)size[0], (long long)size[1], (long long)size[2], (long long)given,
             team->ranks == 1 ? "is" : "are", team->ranks);
-    return syi_mesh_new(&team->mesh, team->ranks, (int)size[0], (int)size[1], (int)size[2],
-                        (int)config->moe.num_experts, err);
+    int status = syi_mesh_new(&team->mesh, team->ranks, (int)size[0], (int)size[1], (int)size[2],
+                              (int)config->moe.num_experts, err);
+    team->mesh.zero = (int)config->mesh.zero;
+    return status;
 }
 
 static int prepare(struct team *team, struct sy_error *err)
