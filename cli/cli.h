@@ -23,6 +23,7 @@ struct cli_options {
     int ranks, threads;         /* 0: not given */
     struct cli_list set;        /* KEY=VALUE */
     struct cli_list a, b;       /* of diff: the same for one side */
+    int devices, partitions;    /* of plan: ranks to plan for, T5X's num_partitions; 0: not given */
     int quiet, resume, tsv;
     const char *run_dir; /* NULL */
     int64_t checkpoint;  /* -1: latest */

@@ -1,112 +1,127 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* switchyard plan RUNFILE: what a run will need, before it takes any memory. */
+/* switchyard plan RUNFILE: what a run will need, before it takes any memory. For --devices nothing is
+ * started: one rank's programs say it for all, because all ranks have the same. */
 #include "config.h"
 
-#include <stdio.h>
+#include <string.h>
 
-#include "cli/cli.h"
-#include "program/cost.h"
-#include "train/engine.h"
+#include "cli/plan_report.h"
+#include "model/model.h"
+#include "parallel/t5x_mesh.h"
 #include "train/pipeline.h"
 
-static const char *const segment_names[SYI_SEGMENT_COUNT] = {"persist", "io", "carry", "scratch"};
+/* ---- the mesh ---- */
 
-static double mebibytes(uint64_t bytes)
+/* mesh.* as T5X would split --devices: num_partitions devices to a model, experts over the others. */
+static int take_t5x_mesh(const struct cli_options *o, struct plan_report *r, struct syi_config *config,
+                         struct sy_error *err)
 {
-    return (double)bytes / 1048576;
-}
-
-/* Ops of the programs of a step, what they cost, and bytes that collectives move into a rank. */
-struct totals {
-    uint64_t ops, collectives, received;
-    double flops, bytes; /* all slots and positions filled, every microbatch */
-};
-
-static struct totals count(const struct syi_engine *engine, int64_t microbatches)
-{
-    struct totals t = {0};
-    const struct syi_program *p;
-    for (int which = SYI_GRAD_FIRST; which <= SYI_UPDATE; which++) {
-        if (!(p = syi_engine_program(engine, which))) continue;
-        double runs = which == SYI_GRAD_NEXT ? (double)(microbatches - 1) : 1;
-        for (size_t i = 0; i < p->n_ops; i++) {
-            struct syi_cost cost = syi_op_cost(p, &p->op[i]);
-            t.ops++;
-            t.flops += runs * cost.flops;
-            t.bytes += runs * cost.bytes;
-            if (p->op[i].queue == 0) continue;
-            const struct syi_tensor *out = &p->tensor[p->op[i].out[0]];
-            t.collectives++;
-            t.received += (uint64_t)syi_tensor_count(out) * syi_dtype_bytes(out->dtype);
-        }
-    }
-    return t;
-}
-
-static void print_specs(struct syi_session *session)
-{
-    const struct syi_shared *s;
-    for (size_t i = 0; (s = syi_session_shared(session, i)); i++) {
-        if (s->info.kind != SYI_PARAM) continue;
-        printf("  %-64s [", s->name);
-        for (int d = 0; d < s->info.rank; d++)
-            printf("%s%lld%s%s", d ? ", " : "", (long long)s->global[d], s->info.split[d] ? "/" : "",
-                   syi_mesh_letters(s->info.split[d]));
-        printf("] (");
-        for (int d = 0; d < s->info.rank; d++) printf("%s%s", d ? ", " : "", syi_axis_name(s->info.axis[d]));
-        printf(")\n");
-    }
-}
-
-static int plan(void *arg, const struct syi_rank *rank, struct sy_error *err)
-{
-    const struct syi_config *config = arg;
-    struct syi_engine *engine;
-    char text[256];
-    if (rank->rank) return SY_OK;
-    int status = syi_engine_new(config, rank, SYI_USE_TRAIN | SYI_USE_EVAL | SYI_USE_DECODE, 1, &engine, err);
+    int64_t running[3], experts = config->moe.num_experts;
+    struct syi_model_parallelism given = {.has_partitions = 1, .num_partitions = o->partitions}, used;
+    if (!o->devices) return syi_error(err, SY_EINVAL, "--partitions divides --devices: give both");
+    if (config->mesh.data || config->mesh.expert || config->mesh.model)
+        return syi_error(err, SY_EINVAL, "--partitions makes the mesh: leave mesh.* at 0");
+    int status = syi_t5x_partitioner(1, experts, o->devices, &given, &used, &r->two_data_axes, err);
     if (status) return status;
-    const struct syi_plan *p = syi_session_plan(syi_engine_session(engine));
-    uint64_t sum = 0, parameters = 0;
-    const struct syi_params *params = syi_engine_params(engine);
-    for (size_t i = 0; i < params->n; i++) {
-        uint64_t n = 1;
-        for (int d = 0; d < params->param[i].rank; d++) n *= (uint64_t)params->param[i].dim[d];
-        parameters += n;
-    }
-    syi_rank_describe(rank, text, sizeof text);
-    printf("%s\n%llu parameters in %zu tensors\n", text, (unsigned long long)parameters, params->n);
-    print_specs(syi_engine_session(engine));
-    printf("memory of a rank:\n");
-    for (int i = 0; i < SYI_SEGMENT_COUNT; i++) {
-        printf("  %-8s %15llu bytes  %9.1f MiB\n", segment_names[i], (unsigned long long)p->bytes[i],
-               mebibytes(p->bytes[i]));
-        sum += p->bytes[i];
-    }
-    printf("  %-8s %15llu bytes  %9.1f MiB\n", "all", (unsigned long long)sum, mebibytes(sum));
-    struct totals t = count(engine, config->train.microbatches);
-    printf("a step at the longest bucket: %llu ops, %llu collectives, %.1f MiB received\n",
-           (unsigned long long)t.ops, (unsigned long long)t.collectives, mebibytes(t.received));
-    printf("its arithmetic: %.4g GFLOP, %.1f MiB read and written\n", t.flops * 1e-9, t.bytes / 1048576);
-    syi_engine_free(engine);
+    if (o->devices % used.num_partitions)
+        return syi_error(err, SY_EINVAL, "%lld partitions do not divide %d devices%s",
+                         (long long)used.num_partitions, o->devices,
+                         r->two_data_axes ? ": T5X needs a number of experts that does" : "");
+    r->t5x[0] = o->devices / used.num_partitions;
+    r->t5x[1] = used.num_partitions;
+    syi_t5x_running_mesh(r->t5x, experts, r->two_data_axes, running);
+    config->mesh.data = running[0];
+    config->mesh.expert = running[1];
+    config->mesh.model = running[2];
     return SY_OK;
 }
 
-static int run(const struct cli_options *o)
+/* Ranks along axes whose sums have too few parts, the most of any axis; 0: all have enough. */
+static int64_t missing_blocks(const struct syi_config *config, const struct syi_mesh *mesh)
+{
+    int64_t most = 0;
+    for (int which = SYI_GRAD_FIRST; which < SYI_WHICH_COUNT; which++) {
+        uint32_t count[SYI_AXIS_COUNT];
+        struct syi_shape shape = syi_config_shape(config, which);
+        syi_leaves(config, &shape, count);
+        for (int axis = 0; axis < SYI_AXIS_COUNT; axis++) {
+            int ranks = syi_mesh_size(mesh, mesh->rule[axis]);
+            if (count[axis] % (unsigned)ranks && ranks > most) most = ranks;
+        }
+    }
+    return most;
+}
+
+/* Sums in as many parts as the mesh needs, where a number of parts can be found at all; else the plan fails
+ * with the reason. */
+static int fit_blocks(const struct syi_config *config, const struct syi_mesh *mesh, struct syi_config *fit)
+{
+    int64_t need = missing_blocks(config, mesh);
+    *fit = *config;
+    if (!need || (need & (need - 1))) return 0;
+    if (fit->reproducible.blocks < need) fit->reproducible.blocks = need;
+    while (missing_blocks(fit, mesh) && fit->reproducible.min_leaf > 1) fit->reproducible.min_leaf /= 2;
+    if (!missing_blocks(fit, mesh)) return 1;
+    *fit = *config;
+    return 0;
+}
+
+/* ---- the command ---- */
+
+struct job {
+    const struct cli_options *options;
+    struct syi_config *config;
+    struct plan_report report;
+};
+
+static int plan(void *arg, const struct syi_rank *rank, struct sy_error *err)
+{
+    struct job *job = arg;
+    struct plan_report *r = &job->report;
+    struct syi_config fit;
+    if (rank->rank) return SY_OK;
+    r->changed = fit_blocks(job->config, &rank->mesh, &fit);
+    r->config = &fit;
+    r->rank = rank;
+    int status =
+        syi_engine_new(&fit, rank, SYI_USE_TRAIN | SYI_USE_EVAL | SYI_USE_DECODE, 1, &r->engine, err);
+    if (!status) status = plan_report_count(r, err);
+    if (!status && job->options->json)
+        status = plan_print_json(r, err);
+    else if (!status)
+        plan_print_text(r);
+    syi_engine_free(r->engine);
+    return status;
+}
+
+static int run(const struct cli_options *given)
 {
     struct syi_config config;
     struct sy_error err = {0};
-    if (cli_load_config(o->operand[0], o, &config, &err)) return cli_usage(&err);
-    int status = cli_check_launch("plan", o, &config, 0);
+    struct cli_options o = *given;
+    struct job job = {.options = given, .config = &config};
+    if (cli_load_config(o.operand[0], &o, &config, &err)) return cli_usage(&err);
+    if (o.partitions && take_t5x_mesh(&o, &job.report, &config, &err)) return cli_usage(&err);
+    if (o.devices && (o.ranks || strcmp(o.comm, "auto"))) {
+        cli_error("plan: --devices starts no ranks: leave out --ranks and --comm");
+        return CLI_USAGE;
+    }
+    if (o.devices) o.ranks = o.devices;
+    if (o.devices) o.comm = "thread"; /* any communication of that many: none is opened */
+    int status = cli_check_launch("plan", &o, &config, 0);
     if (status) return status;
-    struct syi_launch launch = cli_launch(o, &config);
-    return syi_launch_run(&launch, plan, &config, &err) ? cli_fail(&err) : CLI_DONE;
+    struct syi_launch launch = cli_launch(&o, &config);
+    status =
+        o.devices ? syi_launch_plan(&launch, plan, &job, &err) : syi_launch_run(&launch, plan, &job, &err);
+    return status ? cli_fail(&err) : CLI_DONE;
 }
 
 const struct cli_cmd cli_plan = {
     "plan",
     "RUNFILE",
-    "backend comm ranks threads set",
-    "Prints mesh, parameter specs and memory of a run, to the byte, without taking it.",
-    NULL,
+    "devices partitions json backend comm ranks threads set",
+    "Prints mesh, specs, memory, arithmetic and communication of a run, to the byte, without taking it.",
+    "--devices N plans for N ranks in this process, without starting them, on a machine of any size.\n"
+    "Where a mesh needs sums in more parts, the plan says which reproducible.blocks works and goes on with "
+    "it.",
     run};

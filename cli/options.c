@@ -25,6 +25,8 @@ static const struct option {
     {"ranks", "N", "ranks as threads of this process (comm thread)", NUMBER, AT(ranks)},
     {"threads", "N", "threads of each rank; default: the CPUs this process may use, shared by its ranks",
      NUMBER, AT(threads)},
+    {"devices", "N", "plan for N devices, one rank each, wherever they are", NUMBER, AT(devices)},
+    {"partitions", "M", "the mesh T5X makes of --devices with num_partitions = M", NUMBER, AT(partitions)},
     {"set", "KEY=VALUE", "overrides a key of the run file; may be repeated", LIST, AT(set)},
     {"a", "KEY=VALUE", "the same for A alone; more in the text above", LIST, AT(a)},
     {"b", "KEY=VALUE", "the same for B alone", LIST, AT(b)},

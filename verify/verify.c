@@ -17,14 +17,22 @@
 static const struct kind {
     const char *name;
     verify_kind_fn fn;
-} kinds[] = {{"layer", verify_layer},   {"loss", verify_loss},
-             {"router", verify_router}, {"moe_layer", verify_moe_layer},
-             {"model", verify_model},   {"microbatch", verify_microbatch},
-             {"train", verify_train},   {"decode", verify_decode},
-             {"optimizer", NULL},       {"optimizer_state", NULL},
-             {"multi_optimizer", NULL}, {"schedule", NULL},
-             {"action", NULL},          {"weight_metrics", NULL},
-             {"partitioner", NULL},     {"data", NULL}};
+} kinds[] = {{"layer", verify_layer},
+             {"loss", verify_loss},
+             {"router", verify_router},
+             {"moe_layer", verify_moe_layer},
+             {"model", verify_model},
+             {"microbatch", verify_microbatch},
+             {"train", verify_train},
+             {"decode", verify_decode},
+             {"optimizer", NULL},
+             {"optimizer_state", NULL},
+             {"multi_optimizer", NULL},
+             {"schedule", NULL},
+             {"action", NULL},
+             {"weight_metrics", NULL},
+             {"partitioner", verify_partitioner},
+             {"data", NULL}};
 
 enum {
     N_KINDS = SYI_COUNT(kinds),

@@ -36,6 +36,7 @@ int syi_mesh_new(struct syi_mesh *mesh, int ranks, int data, int expert, int mod
     mesh->size[0] = data;
     mesh->size[1] = expert;
     mesh->size[2] = model;
+    mesh->zero = 0;
     standard_rules(mesh);
     return SY_OK;
 }

@@ -11,6 +11,7 @@ enum syi_mesh_axis { SYI_MESH_DATA = 1, SYI_MESH_EXPERT = 2, SYI_MESH_MODEL = 4,
 struct syi_mesh {
     int size[3];                  /* data, expert, model */
     uint8_t rule[SYI_AXIS_COUNT]; /* mesh axes that split a logical axis */
+    int zero;                     /* ZeRO stage, 0 to 3 (parallel/zero.h); syi_mesh_new sets 0 */
 };
 
 /* Sizes of 0 follow from the number of ranks, data first. Refuses what does not multiply to `ranks`, an
@@ -27,8 +28,7 @@ int syi_mesh_index(const struct syi_mesh *mesh, int axes, int rank);
 int syi_mesh_group(const struct syi_mesh *mesh, int axes, int rank, int *ranks);
 /* "de" for data and expert: the letters explain prints. */
 const char *syi_mesh_letters(int axes);
-/* What the tensors of this program say their layout is: the mesh axes that split each dim of tensor t under
- * the rules. */
+/* The mesh axes that split each dim of tensor t under the rules alone, ZeRO left out. */
 void syi_mesh_spec(const struct syi_mesh *mesh, const struct syi_tensor *t, uint8_t split[SY_MAX_DIMS]);
 
 #endif

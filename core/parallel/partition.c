@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "parallel/partition.h"
+#include "parallel/zero.h"
 
 /* How a tensor lies on the mesh. */
 struct layout {
@@ -26,6 +27,7 @@ struct pass {
     const struct syi_program *global;
     const struct syi_mesh *mesh;
     struct syi_program *local;
+    uint8_t (*spec)[SY_MAX_DIMS]; /* [global->n_tensors] declared layout, mesh axes of each dim */
     struct cached *cache;
     size_t n_cache, cap_cache;
 };
@@ -38,7 +40,7 @@ static int same_layout(const struct layout *a, const struct layout *b)
 static struct layout declared(const struct pass *pass, int tensor)
 {
     struct layout layout = {{0}, 0};
-    syi_mesh_spec(pass->mesh, &pass->global->tensor[tensor], layout.split);
+    memcpy(layout.split, pass->spec[tensor], sizeof layout.split);
     return layout;
 }
 
@@ -340,11 +342,23 @@ static int emit_op(struct pass *pass, const struct syi_op *op, const struct layo
     return status;
 }
 
+/* A parameter that is computed from shards (ZeRO) is computed in shards, and gathered when it is new. */
+static struct layout of_shards(const struct pass *pass, const struct syi_op *op, struct layout full)
+{
+    const struct syi_tensor *out = &pass->global->tensor[op->out[0]];
+    for (int i = 0; pass->mesh->zero && out->kind == SYI_PARAM && i < op->n_in; i++) {
+        const struct syi_tensor *t = &pass->global->tensor[op->in[i]];
+        if (t->kind == SYI_TEMP && t->rank == out->rank && !memcmp(t->dim, out->dim, sizeof t->dim))
+            return declared(pass, op->in[i]);
+    }
+    return full;
+}
+
 static int partition_whole_shape(struct pass *pass, const struct syi_op *op)
 {
     struct layout want[SY_MAX_IN + SY_MAX_OUT];
     const struct syi_tensor *shape = &pass->global->tensor[op->out[0]];
-    struct layout full = declared(pass, op->out[0]);
+    struct layout full = of_shards(pass, op, declared(pass, op->out[0]));
     if (op->op != SY_OP_MAP) {
         shape = &pass->global->tensor[op->in[0]];
         full = declared(pass, op->in[0]);
@@ -440,12 +454,19 @@ int syi_partition(const struct syi_program *global, const struct syi_mesh *mesh,
     int status = syi_program_new(global->title, &pass.local, err);
     if (status) return status;
     memcpy(pass.local->leaf_count, global->leaf_count, sizeof global->leaf_count);
+    pass.spec = syi_alloc((global->n_tensors + 1) * sizeof *pass.spec, err);
+    if (!pass.spec) {
+        syi_program_free(pass.local);
+        return SY_ENOMEM;
+    }
+    syi_zero_specs(global, mesh, pass.spec);
     status = add_tensors(&pass, err);
     for (size_t i = 0; !status && i < global->n_ops; i++) {
         status = partition_op(&pass, &global->op[i]);
         if (status) status = syi_program_status(pass.local, err);
     }
     syi_free(pass.cache);
+    syi_free(pass.spec);
     if (!status) status = syi_program_check(pass.local, "partition", err);
     if (status) {
         syi_program_free(pass.local);

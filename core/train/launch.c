@@ -89,8 +89,10 @@ static int make_mesh(struct team *team, struct sy_error *err)
             "%s %d: change mesh.* or --ranks",
             (long long)size[0], (long long)size[1], (long long)size[2], (long long)given,
             team->ranks == 1 ? "is" : "are", team->ranks);
-    return syi_mesh_new(&team->mesh, team->ranks, (int)size[0], (int)size[1], (int)size[2],
-                        (int)config->moe.num_experts, err);
+    int status = syi_mesh_new(&team->mesh, team->ranks, (int)size[0], (int)size[1], (int)size[2],
+                              (int)config->moe.num_experts, err);
+    team->mesh.zero = (int)config->mesh.zero;
+    return status;
 }
 
 static int prepare(struct team *team, struct sy_error *err)
@@ -175,6 +177,20 @@ int syi_launch_run(const struct syi_launch *launch,
     status = run_rank(&team, &self, err);
     syi_comm_close(&self);
     return status;
+}
+
+int syi_launch_plan(const struct syi_launch *launch,
+                    int (*fn)(void *arg, const struct syi_rank *rank, struct sy_error *err), void *arg,
+                    struct sy_error *err)
+{
+    struct syi_launch one = *launch;
+    struct team team = {.launch = &one, .fn = fn, .arg = arg};
+    if (!one.threads) one.threads = (int)launch->config->cpu.threads;
+    if (!one.threads) one.threads = syi_cpu_share(1);
+    int status = prepare(&team, err);
+    struct syi_comm none = {.ranks = team.ranks}; /* says how many there are, and can do nothing */
+    team.comm_name = "none";
+    return status ? status : run_rank(&team, &none, err);
 }
 
 int syi_launch_check(const struct syi_launch *launch, struct sy_error *err)

@@ -34,6 +34,11 @@ struct syi_rank {
 int syi_launch_run(const struct syi_launch *launch,
                    int (*fn)(void *arg, const struct syi_rank *rank, struct sy_error *err), void *arg,
                    struct sy_error *err) SYI_MUST_CHECK;
+/* Runs fn as rank 0 of launch->ranks ranks that are not there, for sessions that only plan: no communication,
+ * a machine like this one for each rank. */
+int syi_launch_plan(const struct syi_launch *launch,
+                    int (*fn)(void *arg, const struct syi_rank *rank, struct sy_error *err), void *arg,
+                    struct sy_error *err) SYI_MUST_CHECK;
 /* Whether this can be launched, as far as the request itself tells: communication, mesh, and a plugin of the
  * backend's name that this host can live with. Starts and opens nothing. */
 int syi_launch_check(const struct syi_launch *launch, struct sy_error *err) SYI_MUST_CHECK;

@@ -9,7 +9,7 @@ cd "$here" || exit 99
 passed() {
     exits 0 "$program" verify "$1"
     grep -Eq '^[1-9][0-9]* passed, 0 failed, 0 skipped$' out || fail "$1: $(tail -1 out)"
-    for kind in layer loss router moe_layer model microbatch train decode; do
+    for kind in layer loss router moe_layer model microbatch train decode partitioner; do
         grep -Eq "^$kind +[1-9]" out || fail "$1: no case of kind $kind"
     done
 }
@@ -38,6 +38,13 @@ says out '^FAIL'
 { head -c $((bytes - 40)) "$case" && printf '\377\377\177\101' && tail -c 36 "$case"; } >bad/value.safetensors
 exits 1 "$program" verify bad/value.safetensors
 says out '^FAIL  loss/plain'
+rules=$golden/partitioner/partitioner-t5x_axis_rules.json
+sed 's/"vocab"/"words"/' "$rules" >bad/rules.json
+exits 1 "$program" verify bad/rules.json
+says out '^FAIL  partitioner/t5x_axis_rules .*row'
+sed 's/"ValueError"/"KeyError"/' "$rules" >bad/error.json
+exits 1 "$program" verify bad/error.json
+says out '^FAIL  partitioner/t5x_axis_rules .*row'
 printf '\377\377\377\377\377\377\377\177{}' >bad/header.safetensors
 exits 1 "$program" verify bad/header.safetensors
 says out '^FAIL'

@@ -305,6 +305,76 @@ Test(partition, experts_on_both_axes)
            "grouped_matmul_tn[2e,8,6]+d all_reduce:d[2e,8,6] count_sum[4]+de all_reduce:de[4]");
 }
 
+/* ---- ZeRO ---- */
+
+/* A gradient from packed columns, the state, the parameter: what a step does. */
+static void record_step(struct setup *s)
+{
+    int x = ROWS(s, "x", 8, EMBED), a = TENSOR2(s, "a", SYI_PARAM, 8, EMBED, 16, MLP), part[2];
+    int b = TENSOR2(s, "b", SYI_PARAM, 8, EMBED, 16, MLP);
+    int packed = syi_pack(s->p, 2, (int[2]){a, b});
+    int dw = syi_matmul_tn(s->p, x, syi_matmul(s->p, x, packed));
+    cr_assert(syi_unpack(s->p, dw, 2, (int[2]){a, b}, part) >= 0);
+    int sum = TENSOR2(s, "grad/a", SYI_CARRY, 8, EMBED, 16, MLP);
+    int state = TENSOR2(s, "mu", SYI_STATE, 8, EMBED, 16, MLP);
+    syi_store(s->p, part[1], TENSOR2(s, "grad/b", SYI_CARRY, 8, EMBED, 16, MLP));
+    syi_store(s->p, syi_map2(s->p, SY_MAP_ADD, sum, part[0]), sum);
+    syi_total(s->p, sum);
+    int moved = syi_map2(s->p, SY_MAP_ADD, state, sum);
+    syi_store(s->p, moved, state);
+    syi_store(s->p, syi_map2(s->p, SY_MAP_ADD, a, moved), a);
+}
+
+Test(partition, zero_off_copies_state)
+{
+    struct setup s = begin(2, 1, 1);
+    record_step(&s);
+    expect(&s,
+           "pack[8,32] matmul[2d,3,32] matmul_tn[8,32]+d all_reduce:d[8,32] unpack[8,16] map[8,16] map[8,16] "
+           "map[8,16] block_sum[2,2] tree_sum[1] map[8,16] map[8,16] map[8,16] map[8,16]");
+}
+
+/* Gradients are cut as they are summed; a parameter is gathered once it is new. */
+Test(partition, zero_1_splits_gradients_and_state)
+{
+    struct setup s = begin(2, 1, 1);
+    s.mesh.zero = 1;
+    record_step(&s);
+    expect(&s,
+           "pack[8,32] matmul[2d,3,32] matmul_tn[8,32]+d reduce_scatter:0:d[4d,32] unpack[4d,16] map[4d,16] "
+           "map[4d,16] map[4d,16] block_sum[1d,2] all_gather:0:d[2,2] tree_sum[1] map[4d,16] map[4d,16] "
+           "slice:0:d[4d,16] map[4d,16] map[4d,16] all_gather:0:d[8,16]");
+}
+
+Test(partition, zero_3_gathers_parameters_where_they_are_read)
+{
+    struct setup s = begin(2, 1, 1);
+    s.mesh.zero = 3;
+    record_step(&s);
+    expect(&s,
+           "pack[4d,32] all_gather:0:d[8,32] matmul[2d,3,32] matmul_tn[8,32]+d reduce_scatter:0:d[4d,32] "
+           "unpack[4d,16] map[4d,16] map[4d,16] map[4d,16] block_sum[1d,2] all_gather:0:d[2,2] tree_sum[1] "
+           "map[4d,16] map[4d,16] map[4d,16] map[4d,16]");
+}
+
+/* Over all ranks that take rows; experts, which are split over some of these, over the others; what has too
+ * few leaves not at all. */
+Test(partition, zero_uses_the_axes_of_the_batch)
+{
+    struct setup s = begin(2, 2, 2);
+    s.mesh.zero = 1;
+    for (int i = 0; i < SYI_AXIS_COUNT; i++) s.p->leaf_count[i] = 4;
+    s.p->leaf_count[SYI_AXIS_NONE] = 1;
+    int dense = TENSOR2(&s, "dense", SYI_STATE, 8, EMBED, 16, MLP);
+    int experts = tensor(&s, "experts", SYI_STATE, 3, (int64_t[]){4, 8, 16},
+                         (uint8_t[]){SYI_AXIS_EXPERT, SYI_AXIS_EMBED, SYI_AXIS_EXPERT_MLP});
+    int odd = TENSOR2(&s, "odd", SYI_STATE, 8, NONE, 16, MLP);
+    syi_store(s.p, dense, dense);
+    syi_store(s.p, experts, experts);
+    syi_store(s.p, odd, odd);
+    expect(&s, "map[2de,8m] map[2e,4d,8m] map[8,8m]");
+}
+
 /* ---- conversions are made once ---- */
 
 Test(partition, two_readers_share_a_gather)

@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A plan as text and as JSON. Numbers were counted before. */
+#include "config.h"
+
+#include <stdio.h>
+
+#include "base/json.h"
+#include "cli/plan_report.h"
+
+static const char *const segment_names[SYI_SEGMENT_COUNT] = {"persist", "io", "carry", "scratch"};
+static const char *const kinds[] = {
+    [SYI_PARAM] = "parameters", [SYI_STATE] = "optimizer state",          [SYI_INPUT] = "inputs",
+    [SYI_OUTPUT] = "outputs",   [SYI_CARRY] = "carried between programs",
+};
+static const char *const kind_names[] = {
+    [SYI_PARAM] = "param",   [SYI_STATE] = "state", [SYI_INPUT] = "input",
+    [SYI_OUTPUT] = "output", [SYI_CARRY] = "carry",
+};
+
+static double mebibytes(uint64_t bytes)
+{
+    return (double)bytes / 1048576;
+}
+
+/* ---- text ---- */
+
+static void print_range(const char *what, const int64_t range[2])
+{
+    if (range[1] > range[0]) printf(", %s %lld to %lld", what, (long long)range[0], (long long)range[1] - 1);
+}
+
+static void print_places(const struct plan_report *r)
+{
+    printf("ranks, one a device:\n");
+    for (int i = 0; i < plan_places(r); i++) {
+        struct plan_place place = plan_place(r, i);
+        if (place.n > 1)
+            printf("  %d to %d: data %d expert %d model 0 to %d", place.first, place.first + place.n - 1,
+                   place.data, place.expert, place.n - 1);
+        else
+            printf("  %d: data %d expert %d model 0", place.first, place.data, place.expert);
+        print_range("rows", place.rows);
+        print_range("experts", place.experts);
+        printf("\n");
+    }
+}
+
+static void print_spec(const struct syi_shared *s)
+{
+    printf("  %-64s [", s->name);
+    for (int d = 0; d < s->info.rank; d++)
+        printf("%s%lld%s%s", d ? ", " : "", (long long)s->global[d], s->info.split[d] ? "/" : "",
+               syi_mesh_letters(s->info.split[d]));
+    printf("] (");
+    for (int d = 0; d < s->info.rank; d++) printf("%s%s", d ? ", " : "", syi_axis_name(s->info.axis[d]));
+    printf(")\n");
+}
+
+static void print_specs(const struct plan_report *r)
+{
+    const struct syi_shared *s;
+    for (int kind = SYI_PARAM; kind <= SYI_CARRY; kind++) {
+        int any = 0;
+        for (size_t i = 0; (s = syi_session_shared(syi_engine_session(r->engine), i)); i++) {
+            if (s->info.kind != kind) continue;
+            if (!any) printf("%s:\n", kinds[kind]);
+            any = 1;
+            print_spec(s);
+        }
+    }
+}
+
+static void print_memory(const struct plan_report *r)
+{
+    const struct syi_plan *p = syi_session_plan(syi_engine_session(r->engine));
+    uint64_t sum = 0;
+    printf("memory of a rank:\n");
+    for (int i = 0; i < SYI_SEGMENT_COUNT; i++) {
+        printf("  %-8s %15llu bytes  %9.1f MiB\n", segment_names[i], (unsigned long long)p->bytes[i],
+               mebibytes(p->bytes[i]));
+        sum += p->bytes[i];
+    }
+    printf("  %-8s %15llu bytes  %9.1f MiB\n", "all", (unsigned long long)sum, mebibytes(sum));
+}
+
+static void print_step(const struct plan_report *r)
+{
+    printf("a step at the longest bucket: %llu ops, %llu collectives, %.1f MiB received by a rank\n",
+           (unsigned long long)r->ops, (unsigned long long)r->all.calls, mebibytes(r->all.bytes));
+    for (int op = 0; op < SY_OP_COUNT; op++)
+        if (r->traffic[op].calls)
+            printf("  %-14s %6llu calls %15llu bytes  %9.1f MiB\n", syi_op_info(op)->name,
+                   (unsigned long long)r->traffic[op].calls, (unsigned long long)r->traffic[op].bytes,
+                   mebibytes(r->traffic[op].bytes));
+    printf("its arithmetic: %.4g GFLOP, %.1f MiB read and written\n", r->flops * 1e-9, r->bytes / 1048576);
+    if (r->rank->ranks > 1) printf("arithmetic of all ranks: %.4g GFLOP\n", r->flops * r->rank->ranks * 1e-9);
+}
+
+void plan_print_text(const struct plan_report *r)
+{
+    char text[256];
+    syi_rank_describe(r->rank, text, sizeof text);
+    printf("%s\n", text);
+    if (r->t5x[0])
+        printf("T5X's mesh data=%lld model=%lld%s\n", (long long)r->t5x[0], (long long)r->t5x[1],
+               r->two_data_axes ? ", both of them data axes" : "");
+    if (r->changed)
+        printf("planned with reproducible.blocks=%lld reproducible.min_leaf=%lld, which this mesh needs\n",
+               (long long)r->config->reproducible.blocks, (long long)r->config->reproducible.min_leaf);
+    printf("%llu parameters in %zu tensors\n", (unsigned long long)r->parameters,
+           syi_engine_params(r->engine)->n);
+    print_places(r);
+    print_specs(r);
+    print_memory(r);
+    print_step(r);
+}
+
+/* ---- JSON ---- */
+
+static void put_integer(struct syi_json_writer *w, const char *key, int64_t value)
+{
+    syi_json_put_key(w, key);
+    syi_json_put_integer(w, value);
+}
+
+static void put_string(struct syi_json_writer *w, const char *key, const char *value)
+{
+    syi_json_put_key(w, key);
+    syi_json_put_string(w, value);
+}
+
+static void put_list(struct syi_json_writer *w, const char *key, const int64_t *value, int n)
+{
+    syi_json_put_key(w, key);
+    syi_json_open(w, '[');
+    for (int i = 0; i < n; i++) syi_json_put_integer(w, value[i]);
+    syi_json_close(w, ']');
+}
+
+static void put_mesh(struct syi_json_writer *w, const struct plan_report *r)
+{
+    static const char *const axes[3] = {"data", "expert", "model"};
+    syi_json_put_key(w, "mesh");
+    syi_json_open(w, '{');
+    for (int i = 0; i < 3; i++) put_integer(w, axes[i], r->rank->mesh.size[i]);
+    put_integer(w, "zero", r->rank->mesh.zero);
+    syi_json_close(w, '}');
+    if (!r->t5x[0]) return;
+    syi_json_put_key(w, "t5x_mesh");
+    syi_json_open(w, '{');
+    put_integer(w, "data", r->t5x[0]);
+    put_integer(w, "model", r->t5x[1]);
+    syi_json_put_key(w, "two_data_axes");
+    syi_json_put_bool(w, r->two_data_axes);
+    syi_json_close(w, '}');
+}
+
+/* Every rank by itself; rows and experts as [first, behind the last]. */
+static void put_ranks(struct syi_json_writer *w, const struct plan_report *r)
+{
+    syi_json_put_key(w, "ranks");
+    syi_json_open(w, '[');
+    for (int i = 0; i < plan_places(r); i++) {
+        struct plan_place place = plan_place(r, i);
+        for (int model = 0; model < place.n; model++) {
+            syi_json_open(w, '{');
+            put_integer(w, "rank", place.first + model);
+            put_integer(w, "data", place.data);
+            put_integer(w, "expert", place.expert);
+            put_integer(w, "model", model);
+            put_list(w, "rows", place.rows, 2);
+            put_list(w, "experts", place.experts, 2);
+            syi_json_close(w, '}');
+        }
+    }
+    syi_json_close(w, ']');
+}
+
+static void put_tensor(struct syi_json_writer *w, const struct syi_shared *s)
+{
+    syi_json_open(w, '{');
+    put_string(w, "name", s->name);
+    put_string(w, "kind", kind_names[s->info.kind]);
+    put_string(w, "dtype", syi_dtype_name(s->info.dtype));
+    put_list(w, "shape", s->global, s->info.rank);
+    put_list(w, "local_shape", s->info.dim, s->info.rank);
+    syi_json_put_key(w, "axes");
+    syi_json_open(w, '[');
+    for (int d = 0; d < s->info.rank; d++) syi_json_put_string(w, syi_axis_name(s->info.axis[d]));
+    syi_json_close(w, ']');
+    syi_json_put_key(w, "split");
+    syi_json_open(w, '[');
+    for (int d = 0; d < s->info.rank; d++) syi_json_put_string(w, syi_mesh_letters(s->info.split[d]));
+    syi_json_close(w, ']');
+    put_integer(w, "local_bytes", syi_tensor_count(&s->info) * (int64_t)syi_dtype_bytes(s->info.dtype));
+    syi_json_close(w, '}');
+}
+
+static void put_tensors(struct syi_json_writer *w, const struct plan_report *r)
+{
+    const struct syi_shared *s;
+    syi_json_put_key(w, "tensors");
+    syi_json_open(w, '[');
+    for (size_t i = 0; (s = syi_session_shared(syi_engine_session(r->engine), i)); i++) put_tensor(w, s);
+    syi_json_close(w, ']');
+}
+
+static void put_memory(struct syi_json_writer *w, const struct plan_report *r)
+{
+    const struct syi_plan *p = syi_session_plan(syi_engine_session(r->engine));
+    uint64_t sum = 0;
+    syi_json_put_key(w, "rank_bytes");
+    syi_json_open(w, '{');
+    for (int i = 0; i < SYI_SEGMENT_COUNT; i++) {
+        put_integer(w, segment_names[i], (int64_t)p->bytes[i]);
+        sum += p->bytes[i];
+    }
+    put_integer(w, "all", (int64_t)sum);
+    syi_json_close(w, '}');
+}
+
+static void put_traffic(struct syi_json_writer *w, const char *key, const struct plan_traffic *traffic)
+{
+    syi_json_put_key(w, key);
+    syi_json_open(w, '{');
+    put_integer(w, "calls", (int64_t)traffic->calls);
+    put_integer(w, "received_bytes", (int64_t)traffic->bytes);
+    syi_json_close(w, '}');
+}
+
+static void put_step(struct syi_json_writer *w, const struct plan_report *r)
+{
+    syi_json_put_key(w, "step");
+    syi_json_open(w, '{');
+    put_integer(w, "ops", (int64_t)r->ops);
+    syi_json_put_key(w, "rank_flops");
+    syi_json_put_double(w, r->flops);
+    syi_json_put_key(w, "flops");
+    syi_json_put_double(w, r->flops * r->rank->ranks);
+    syi_json_put_key(w, "rank_traffic_bytes");
+    syi_json_put_double(w, r->bytes);
+    put_traffic(w, "communication", &r->all);
+    syi_json_put_key(w, "collectives");
+    syi_json_open(w, '{');
+    for (int op = 0; op < SY_OP_COUNT; op++)
+        if (r->traffic[op].calls) put_traffic(w, syi_op_info(op)->name, &r->traffic[op]);
+    syi_json_close(w, '}');
+    syi_json_close(w, '}');
+}
+
+int plan_print_json(const struct plan_report *r, struct sy_error *err)
+{
+    struct syi_text text = {0};
+    struct syi_json_writer w;
+    syi_json_begin(&w, &text);
+    syi_json_open(&w, '{');
+    put_integer(&w, "devices", r->rank->ranks);
+    put_integer(&w, "threads", r->rank->n_threads);
+    put_string(&w, "backend", r->rank->backend->plugin.desc.name);
+    put_mesh(&w, r);
+    put_integer(&w, "reproducible.blocks", r->config->reproducible.blocks);
+    put_integer(&w, "reproducible.min_leaf", r->config->reproducible.min_leaf);
+    syi_json_put_key(&w, "reproducible_changed");
+    syi_json_put_bool(&w, r->changed);
+    put_integer(&w, "parameters", (int64_t)r->parameters);
+    put_ranks(&w, r);
+    put_tensors(&w, r);
+    put_memory(&w, r);
+    put_step(&w, r);
+    syi_json_close(&w, '}');
+    int status = syi_text_status(&text, err);
+    if (!status) puts(text.data);
+    syi_text_free(&text);
+    return status;
+}

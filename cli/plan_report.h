@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What `plan` says of a run: counted once, printed as text or as JSON. */
+#ifndef CLI_PLAN_REPORT_H
+#define CLI_PLAN_REPORT_H
+
+#include "cli/cli.h"
+#include "train/engine.h"
+
+/* What a step's programs send over one kind of collective. */
+struct plan_traffic {
+    uint64_t calls, bytes; /* bytes that reach one rank from others */
+};
+
+struct plan_report {
+    const struct syi_config *config; /* as planned: borrowed, as are the others */
+    const struct syi_rank *rank;
+    struct syi_engine *engine;
+    int changed;                              /* 1: reproducible.* had to be changed for this mesh */
+    int64_t t5x[2];                           /* T5X's mesh; 0: not asked for */
+    int two_data_axes;                        /* T5X splits the batch over both of its axes */
+    uint64_t parameters;                      /* elements of all */
+    uint64_t ops;                             /* of a step's programs, each counted once */
+    double flops, bytes;                      /* of a step on one rank; bytes: operands read and written */
+    struct plan_traffic traffic[SY_OP_COUNT]; /* of a step, by op */
+    struct plan_traffic all;
+};
+
+/* Counts, after checking that every rank's shards are of the same size. */
+int plan_report_count(struct plan_report *report, struct sy_error *err) SYI_MUST_CHECK;
+
+/* The part of the mesh that ranks [first, first + n) hold: they differ along the model axis only. */
+struct plan_place {
+    int first, n, data, expert;
+    int64_t rows[2], experts[2]; /* first and behind the last: rows of a microbatch, experts (0, 0: none) */
+};
+int plan_places(const struct plan_report *report);
+struct plan_place plan_place(const struct plan_report *report, int place);
+
+void plan_print_text(const struct plan_report *report);
+int plan_print_json(const struct plan_report *report, struct sy_error *err) SYI_MUST_CHECK;
+
+#endif
