@@ -19,7 +19,7 @@ struct cli_options {
     int n_sets;
     int quiet, resume, tsv;
     const char *run_dir; /* NULL */
-    int64_t checkpoint;  /* -1: latest */
+    int64_t checkpoint;  /* a step, or as in train/checkpoint.h */
     const char *after;   /* stage of explain */
     const char *program; /* of explain */
     const char *file;    /* of eval */

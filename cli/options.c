@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "train/checkpoint.h"
 
 enum kind { FLAG, TEXT, NUMBER, FACTOR, STEP, SET };
 
@@ -29,7 +30,8 @@ static const struct option {
     {"quiet", NULL, "no progress, only results and errors", FLAG, AT(quiet)},
     {"run-dir", "DIR", "where the run lives; default runs/NAME-YYYYMMDD-HHMMSS", TEXT, AT(run_dir)},
     {"resume", NULL, "continue the run in --run-dir, or start it if it has no checkpoint", FLAG, AT(resume)},
-    {"checkpoint", "latest|STEP", "which checkpoint; default latest", STEP, AT(checkpoint)},
+    {"checkpoint", "latest|best|STEP", "which checkpoint; best: of the best evaluation; default latest", STEP,
+     AT(checkpoint)},
     {"after", "STAGE", "show the program after record, partition, fuse or plan (default plan)", TEXT,
      AT(after)},
     {"program", "NAME", "which program: grad_first (default), grad_next, update, eval, encode, decode_step",
@@ -125,7 +127,9 @@ static int store(const struct option *option, const char *value, struct cli_opti
         return CLI_DONE;
     case STEP:
         if (!strcmp(value, "latest"))
-            number = -1;
+            number = SYI_CHECKPOINT_LATEST;
+        else if (!strcmp(value, "best"))
+            number = SYI_CHECKPOINT_BEST;
         else if (!parse_number(value, 0, INT64_MAX, &number))
             break;
         *(int64_t *)field = number;
@@ -199,7 +203,7 @@ int cli_parse(const struct cli_cmd *cmd, int argc, char **argv, struct cli_optio
     memset(o, 0, sizeof *o);
     o->backend = "cpu";
     o->comm = "auto";
-    o->checkpoint = -1;
+    o->checkpoint = SYI_CHECKPOINT_LATEST;
     o->tolerance = 1;
     for (int i = 0; i < argc; i++) {
         if (!only_operands && !strcmp(argv[i], "--")) {

@@ -223,14 +223,16 @@ static int evaluate(struct syi_trainer *t, struct sy_error *err)
     t->evaluated = t->step;
     moment.evaluated = &result;
     syi_actions_run(t->config, &t->actions, &moment, &verdict);
+    if (t->actions.best_step == t->step) t->saved = -1; /* what was saved before does not know of it */
     return syi_trainer_obey(t, &verdict, err);
 }
 
+/* The weights of the best evaluation are saved at once, so that they are there whatever happens later. */
 static int is_checkpoint_due(const struct syi_trainer *t)
 {
     int64_t every = t->config->train.checkpoint_every;
     if (t->saved == t->step) return 0;
-    return t->ended || (every && t->step && t->step % every == 0);
+    return t->ended || t->actions.best_step == t->step || (every && t->step && t->step % every == 0);
 }
 
 /* The store is on disk first, so what it holds never ends before the checkpoint a run goes on from. */

@@ -62,7 +62,7 @@ int syi_train(const struct syi_train_job *job, struct syi_train_result *result,
 struct syi_eval_job {
     struct syi_launch launch;
     const char *run_dir;
-    int64_t checkpoint; /* -1: latest */
+    int64_t checkpoint; /* a step, SYI_CHECKPOINT_LATEST or SYI_CHECKPOINT_BEST */
     const char *task;   /* name for reports */
     const char *file;
     struct syi_report report;

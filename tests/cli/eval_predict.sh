@@ -76,6 +76,11 @@ one_line_error
 says err 'holds no checkpoint of step 300; there are: 400, 200'
 exits 1 "$program" predict learned --checkpoint 300
 one_line_error
+for command in eval predict; do
+    exits 1 "$program" $command learned --checkpoint best
+    one_line_error
+    says err 'learned has no best checkpoint, as its training evaluated nothing'
+done
 exits 0 "$program" eval learned --file test.tsv
 [ "$(sed -n 's/^test.tsv: //p' out)" = "$result" ] || fail "eval --file: $(cat out)"
 

@@ -68,12 +68,13 @@ early='--set train.learning_rate=0 --set data.valid=valid.tsv --set train.evalua
 exits 0 tiny early $early
 says out '^early_stopping: loss has not improved in 2 evaluations; best [0-9.]* at step 2'
 [ "$(cat early/status)" = "done" ] || fail "status $(cat early/status) after early stopping"
-[ "$(ls early/checkpoints)" = 6 ] || fail "early stopping at step $(ls early/checkpoints) instead of 6"
+[ "$(ls early/checkpoints | tr '\n' ' ')" = "2 6 " ] ||
+    fail "early stopping left checkpoints $(ls early/checkpoints) instead of the best, 2, and the last, 6"
 hash=$(hash_in out)
 exits 0 tiny early --resume $early
 says out '^early_stopping: '
 [ "$(hash_in out)" = "$hash" ] || fail "--resume after early stopping changed the weights"
-[ "$(ls early/checkpoints)" = 6 ] || fail "--resume after early stopping went on"
+[ "$(ls early/checkpoints | tr '\n' ' ')" = "2 6 " ] || fail "--resume after early stopping went on"
 
 # ---- numbers that are not finite ----
 wild='--set train.schedule=constant --set train.warmup_steps=0 --set train.clip_norm=0 --set train.learning_rate=1000'

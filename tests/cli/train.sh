@@ -127,7 +127,7 @@ says out 'decoder/layers_1/mlp'
 [ "$(query whole 'SELECT min(step), max(step) FROM loss_curve')" = "1	22" ] || fail "loss_curve has other steps"
 [ "$(query whole 'SELECT count(*) FROM loss_curve WHERE loss > 0 AND learning_rate >= 0 AND grad_norm > 0')" = 22 ] ||
     fail "loss_curve has empty cells"
-[ "$(query whole "SELECT count(*) FROM event WHERE kind = 'checkpoint'")" = 4 ] || fail "checkpoints are not in event"
+[ "$(query whole "SELECT count(*) FROM event WHERE kind = 'checkpoint'")" = 5 ] || fail "checkpoints are not in event"
 [ "$(query whole "SELECT count(*) FROM eval_latest WHERE task = 'valid' AND name = 'wer'")" = 1 ] || fail "no wer in eval"
 # Words of 5 letters: a step's 32 rows have 6 tokens in and 10 out, and each goes to 2 experts of a layer.
 awk -F '\t' 'length($1) == 5' train.tsv >five.tsv
