@@ -25,6 +25,7 @@ struct cli_options {
     const char *file;    /* of eval */
     int beams;           /* of eval and predict: 0, not given */
     double temperature;  /* likewise */
+    int decodes, scores; /* of predict: 0, not given */
     double tolerance;    /* of verify: factor of its bounds, 1 */
     int compat_diff;
     int verbose;
