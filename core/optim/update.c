@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The update program. The gradient norm is that of the logical tensors: block sums gather in logical order
  * and are summed by one tree, so no split changes a bit. Every write is a select on `ok`: a step whose norm
- * is not finite changes nothing. */
+ * is not finite changes nothing, unless it is looked at after the update only (train.nan_check). */
 #include "config.h"
 
 #include <math.h>
 #include <string.h>
 
+#include "base/compat.h"
 #include "model/model.h"
 #include "optim/optim.h"
 #include "program/record.h"
@@ -16,7 +17,7 @@ struct update {
     const struct syi_config *config;
     const struct syi_params *params;
     int clip; /* [1]: factor on every gradient */
-    int ok;   /* [1] */
+    int ok;   /* [1]: 0 where nothing may be written */
 };
 
 /* Gradients of expert weights count num_experts times (T5X contrib/moe/trainer.py, pattern .*expert.*). */
@@ -88,10 +89,11 @@ int syi_record_update(const struct syi_config *config, const struct syi_params *
     u.p->layer = syi_program_intern(u.p, "global_norm");
     SYI_AT(u.p);
     int norm = global_norm(&u);
-    u.ok = syi_map1(u.p, SY_MAP_FINITE, norm, 0);
+    int finite = syi_map1(u.p, SY_MAP_FINITE, norm, 0);
+    u.ok = syi_compat(config, config->train.nan_check) ? syi_constant_like(u.p, 1, norm) : finite;
     u.clip = clip_factor(&u, norm);
     syi_output(u.p, norm, "grad_norm");
-    syi_output(u.p, u.ok, "ok");
+    syi_output(u.p, finite, "ok");
     for (size_t i = 0; i < params->n; i++) update_parameter(&u, &params->param[i]);
     status = syi_program_status(u.p, err);
     if (!status) status = syi_program_check(u.p, "record", err);

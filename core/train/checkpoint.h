@@ -14,6 +14,8 @@ struct syi_checkpoint_meta {
     double best_metric; /* early stopping's best value so far; NaN: none */
     int64_t best_step;
     int64_t stale;          /* evaluations since the best */
+    double previous_metric; /* of the last evaluation; NaN: none */
+    int64_t unbroken;       /* evaluations in a row that are no better than the one before */
     int64_t best_of;        /* which value: SYI_METRIC_* (in meta.json its number) */
     int64_t evaluated;      /* step of the last evaluation, -1: none */
     char params_sha256[65]; /* of the data section of params.safetensors: the hash of the weights */

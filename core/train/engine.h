@@ -38,7 +38,7 @@ struct syi_step_result {
     double auxiliary_loss, router_z_loss; /* after their factors */
     double accuracy;                      /* of target tokens */
     double grad_norm;                     /* of all gradients, before clipping */
-    int ok;                               /* 0: the gradient norm is not finite and nothing was updated */
+    int ok; /* 0: the gradient norm is not finite and, unless train.nan_check is after, nothing was updated */
     int64_t target_tokens, input_tokens;
     double weight_sum; /* of the loss weights in force */
     double correct;    /* targets of nonzero weight that were predicted right */

@@ -7,6 +7,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/compat.h"
 #include "optim/schedule.h"
 #include "train/trainer_internal.h"
 
@@ -122,8 +123,8 @@ static void show_progress(struct syi_trainer *t, const struct syi_step_result *r
     t->job->report.progress(t->job->report.arg, &progress);
 }
 
-/* A bad step that ends the run is not counted: its update was left out, so the weights are those before it.
- */
+/* A bad step that ends the run is not counted: its update was left out, so the weights are those before it,
+ * or it spoiled them and they are saved no more. */
 static int after_step(struct syi_trainer *t, const struct syi_step_result *result, double rate, double now,
                       struct sy_error *err)
 {
@@ -131,6 +132,8 @@ static int after_step(struct syi_trainer *t, const struct syi_step_result *resul
     struct syi_verdict verdict;
     int status;
 
+    if (syi_compat(t->config, t->config->train.nan_check) && syi_step_is_bad(t->config, result))
+        t->spoiled = 1;
     syi_actions_run(t->config, &t->actions, &moment, &verdict);
     status = syi_trainer_obey(t, &verdict, err);
     if (status || t->ended) return status;
@@ -231,7 +234,7 @@ static int evaluate(struct syi_trainer *t, struct sy_error *err)
 static int is_checkpoint_due(const struct syi_trainer *t)
 {
     int64_t every = t->config->train.checkpoint_every;
-    if (t->saved == t->step) return 0;
+    if (t->saved == t->step || t->spoiled) return 0;
     return t->ended || t->actions.best_step == t->step || (every && t->step && t->step % every == 0);
 }
 
@@ -245,6 +248,8 @@ static int save(struct syi_trainer *t, struct sy_error *err)
         .best_metric = t->actions.best,
         .best_step = t->actions.best_step,
         .stale = t->actions.stale,
+        .previous_metric = t->actions.previous,
+        .unbroken = t->actions.unbroken,
         .best_of = t->actions.metric,
         .evaluated = t->evaluated,
     };
@@ -268,6 +273,10 @@ static int between_steps(struct syi_trainer *t, struct sy_error *err)
 
     if (!t->ended && is_evaluation_due(t)) status = evaluate(t, err);
     if (status) return status;
+    if (!t->ended && t->step >= t->config->train.steps && t->spoiled)
+        end_run(t, SYI_END_NAN,
+                "after %" PRId64 " steps the weights hold numbers that are not finite: they are not saved",
+                t->step);
     if (!t->ended && t->step >= t->config->train.steps)
         end_run(t, SYI_END_DONE, "done after %" PRId64 " steps", t->step);
     if (!t->ended) status = look_for_stop(t, err);

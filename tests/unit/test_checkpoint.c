@@ -335,10 +335,13 @@ Test(checkpoint, where_training_stands)
         v.meta.best_metric = best[i];
         v.meta.best_step = 20;
         v.meta.stale = 2;
+        v.meta.previous_metric = best[3 - i];
+        v.meta.unbroken = 3;
         cr_assert_eq(visit(&v, &err), SY_OK, "%s", err.text);
         struct syi_checkpoint_meta back = load(LOAD, 1, 1, 1, -1, 40);
         cr_expect(back.best_metric == best[i] || (isnan(best[i]) && isnan(back.best_metric)));
-        cr_expect(back.best_step == 20 && back.stale == 2 && back.examples == 280);
+        cr_expect(back.best_step == 20 && back.stale == 2 && back.examples == 280 && back.unbroken == 3);
+        cr_expect(back.previous_metric == best[3 - i] || (isnan(best[3 - i]) && isnan(back.previous_metric)));
         cr_expect_str_eq(back.params_sha256, v.meta.params_sha256);
         cr_expect_str_eq(back.state_sha256, v.meta.state_sha256);
     }
