@@ -20,11 +20,11 @@ struct update {
     int ok;   /* [1]: 0 where nothing may be written */
 };
 
-/* Gradients of expert weights count num_experts times (T5X contrib/moe/trainer.py, pattern .*expert.*). */
-static double gradient_scale(const struct update *u, const char *name)
+double syi_gradient_scale(const struct syi_config *config, const char *name)
 {
-    int expert = u->config->moe.num_experts > 0 && syi_pattern_match("*expert*", name);
-    return expert && u->config->moe.scale_expert_gradients ? (double)u->config->moe.num_experts : 1;
+    int64_t experts = config->moe.num_experts;
+    int scaled = experts > 0 && config->moe.scale_expert_gradients;
+    return scaled && syi_pattern_match(config->moe.sharded_match_fn, name) ? (double)experts : 1;
 }
 
 static int gradient(struct update *u, const struct syi_param *param)
@@ -42,7 +42,7 @@ static int global_norm(struct update *u)
     struct syi_program *p = u->p;
     int sum = -1;
     for (size_t i = 0; i < u->params->n; i++) {
-        double scale = gradient_scale(u, u->params->param[i].name);
+        double scale = syi_gradient_scale(u->config, u->params->param[i].name);
         int square = syi_tree_sum(p, syi_block_sum(p, SY_OP_BLOCK_SUMSQ, gradient(u, &u->params->param[i])));
         if (scale != 1) square = syi_map1(p, SY_MAP_MULS, square, scale * scale);
         sum = sum < 0 ? square : syi_map2(p, SY_MAP_ADD, sum, square);
@@ -70,7 +70,7 @@ static void update_parameter(struct update *u, const struct syi_param *param)
     struct syi_optim o = {.p = p, .config = u->config, .ok = u->ok};
     o.parameter = syi_tensor_add(p, param->name, SYI_PARAM, SY_F32, param->rank, param->dim, param->axis);
     int value = gradient(u, param);
-    double scale = gradient_scale(u, param->name);
+    double scale = syi_gradient_scale(u->config, param->name);
     if (scale != 1) value = syi_map1(p, SY_MAP_MULS, value, scale);
     value = syi_map2(p, SY_MAP_MUL, value, u->clip);
     const syi_transform_fn *chain = syi_optimizer_find((int)u->config->train.optimizer)->chain;

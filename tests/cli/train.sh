@@ -119,6 +119,18 @@ one_line_error
 says err 'locked by process 12345 on host elsewhere'
 rm long/lock
 
+# ---- which gradients count as many times as there are experts ----
+few='--set train.steps=3 --set train.optimizer=adafactor --set train.clip_norm=1'
+exits 0 tiny scaled $few
+scaled=$(hash_in out)
+exits 0 tiny unscaled $few --set moe.scale_expert_gradients=false
+unscaled=$(hash_in out)
+exits 0 tiny nothing $few --set moe.sharded_match_fn=nothing
+[ "$(hash_in out)" = "$unscaled" ] || fail "a pattern that matches nothing scales gradients"
+exits 0 tiny wi $few --set 'moe.sharded_match_fn=*/expert/wi*'
+[ "$(hash_in out)" != "$unscaled" ] && [ "$(hash_in out)" != "$scaled" ] && [ "$scaled" != "$unscaled" ] ||
+    fail "moe.sharded_match_fn changes nothing"
+
 # ---- metrics ----
 exits 0 "$program" metrics whole
 says out 'loss'
