@@ -30,6 +30,13 @@ static const struct syi_compat_row table[] = {
     {"train.nan_check", "before: a step whose gradients are not finite changes no weight",
      "after: the update is made, then loss and gradients are looked at (trainer.py TerminateOnNanAction); "
      "what it made is never saved"},
+    {"metrics.divide_by",
+     "real: per token is per real target; experts/* are means over microbatches, count a token once and are "
+     "0 "
+     "where nothing was routed",
+     "all: *_per_all_target_tokens counts padding (models.py); experts/* are sums over microbatches "
+     "(trainer.py), a scattered token counts once for each choice, NaN where nothing was routed "
+     "(moe_layers.py)"},
 };
 
 const struct syi_compat_row *syi_compat_table(size_t *n)
