@@ -26,12 +26,13 @@ struct cli_options {
     int devices, partitions;    /* of plan: ranks to plan for, T5X's num_partitions; 0: not given */
     int quiet, resume, tsv;
     const char *run_dir; /* NULL */
-    int64_t checkpoint;  /* -1: latest */
+    int64_t checkpoint;  /* a step, or as in train/checkpoint.h */
     const char *after;   /* stage of explain */
     const char *program; /* of explain */
     const char *file;    /* of eval */
     int beams;           /* of eval and predict: 0, not given */
     double temperature;  /* likewise */
+    int decodes, scores; /* of predict: 0, not given */
     double tolerance;    /* of verify: factor of its bounds; of diff: distance that passes; 0: not given */
     int compat_diff;
     int json;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* switchyard predict RUN_DIR: one input a line on stdin, one output a line on stdout, in order. */
+/* switchyard predict RUN_DIR: one input a line on stdin, one output a line (or several) on stdout,
+ * in order. */
 #include "config.h"
 
 #include <stdio.h>
@@ -15,6 +16,7 @@ struct lines {
     int64_t n, too_long; /* read so far; of them over the limit */
     int invalid;         /* 1: a line was not valid UTF-8, which was said */
     int64_t most;        /* data.max_input_length */
+    int scores;          /* decode.scores */
 };
 
 /* Bytes are legal input, but most often they are a mistake. */
@@ -40,17 +42,24 @@ static int next_line(void *arg, const char **text, size_t *bytes)
     return 1;
 }
 
-static int put_line(void *arg, int64_t index, const char *text, size_t bytes, int too_long)
+/* One line whatever the bytes: no target of a training file holds a line feed or a TAB. */
+static void put_text(const char *text, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++) putchar(text[i] == '\n' || text[i] == '\t' ? ' ' : text[i]);
+}
+
+static int put_line(void *arg, const struct syi_prediction *p)
 {
     struct lines *lines = arg;
-    if (too_long) {
+    if (p->too_long && !p->decode) {
         lines->too_long++;
         cli_error(
             "predict: input line %lld is over the limit of data.max_input_length=%lld tokens, the end token "
             "included: its output is empty",
-            (long long)index + 1, (long long)lines->most);
+            (long long)p->index + 1, (long long)lines->most);
     }
-    fwrite(text, 1, bytes, stdout);
+    put_text(p->text, p->bytes);
+    if (lines->scores) printf("\t%.6g", p->score);
     putchar('\n');
     return fflush(stdout) ? SY_EIO : SY_OK;
 }
@@ -65,6 +74,7 @@ static int run(const struct cli_options *o)
     status = cli_check_launch("predict", o, &config, 1);
     if (status) return status;
     lines.most = config.data.max_input_length;
+    lines.scores = config.decode.scores;
     cli_log_to_stderr(1);
     struct syi_predict_job job = {.launch = cli_launch(o, &config),
                                   .run_dir = o->operand[0],
@@ -81,7 +91,12 @@ static int run(const struct cli_options *o)
 const struct cli_cmd cli_predict = {
     "predict",
     "RUN_DIR",
-    CLI_MODEL_OPTIONS " checkpoint beams temperature",
-    "Reads one input a line and writes one output a line.",
-    "An input over the length limit gives an empty line, a message, and exit status 1 at the end.",
+    CLI_MODEL_OPTIONS " checkpoint beams temperature decodes scores",
+    "Reads one input a line and writes one output a line, or with --decodes N the N best.",
+    "Lines of output are in the order of the inputs, N for each, the best first. A score is the\n"
+    "log-probability of the output, of beams divided by ((5 + length) / 6)^decode.alpha; -inf: an empty "
+    "line,\n"
+    "as fewer than N outputs were found. A TAB or line feed in an output is written as a space. An input "
+    "over\n"
+    "the length limit gives empty lines, a message, and exit status 1 at the end.",
     run};

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "train/checkpoint.h"
 
 enum kind { FLAG, TEXT, NUMBER, FACTOR, STEP, LIST };
 
@@ -33,7 +34,8 @@ static const struct option {
     {"quiet", NULL, "no progress, only results and errors", FLAG, AT(quiet)},
     {"run-dir", "DIR", "where the run lives; default runs/NAME-YYYYMMDD-HHMMSS", TEXT, AT(run_dir)},
     {"resume", NULL, "continue the run in --run-dir, or start it if it has no checkpoint", FLAG, AT(resume)},
-    {"checkpoint", "latest|STEP", "which checkpoint; default latest", STEP, AT(checkpoint)},
+    {"checkpoint", "latest|best|STEP", "which checkpoint; best: of the best evaluation; default latest", STEP,
+     AT(checkpoint)},
     {"after", "STAGE", "show the program after record, partition, fuse or plan (default plan)", TEXT,
      AT(after)},
     {"program", "NAME", "which program: grad_first (default), grad_next, update, eval, encode, decode_step",
@@ -41,6 +43,10 @@ static const struct option {
     {"file", "TSV", "evaluate on this file instead of data.test", TEXT, AT(file)},
     {"beams", "N", "beam search with N beams; short for --set decode.beams=N", NUMBER, AT(beams)},
     {"temperature", "X", "draw tokens; short for --set decode.temperature=X", FACTOR, AT(temperature)},
+    {"decodes", "N", "write the N best outputs of an input; short for --set decode.num_decodes=N", NUMBER,
+     AT(decodes)},
+    {"scores", NULL, "write each output's score behind a TAB; short for --set decode.scores=true", FLAG,
+     AT(scores)},
     {"tsv", NULL, "tab separated output, for programs", FLAG, AT(tsv)},
     {"tolerance", "X", "verify: multiply all bounds by X, default 1; diff: distance that passes, default 0",
      FACTOR, AT(tolerance)},
@@ -141,7 +147,9 @@ static int store(const struct option *option, const char *value, struct cli_opti
         return CLI_DONE;
     case STEP:
         if (!strcmp(value, "latest"))
-            number = -1;
+            number = SYI_CHECKPOINT_LATEST;
+        else if (!strcmp(value, "best"))
+            number = SYI_CHECKPOINT_BEST;
         else if (!parse_number(value, 0, INT64_MAX, &number))
             break;
         *(int64_t *)field = number;
@@ -215,7 +223,7 @@ int cli_parse(const struct cli_cmd *cmd, int argc, char **argv, struct cli_optio
     memset(o, 0, sizeof *o);
     o->backend = "cpu";
     o->comm = "auto";
-    o->checkpoint = -1;
+    o->checkpoint = SYI_CHECKPOINT_LATEST;
     for (int i = 0; i < argc; i++) {
         if (!only_operands && !strcmp(argv[i], "--")) {
             only_operands = 1;

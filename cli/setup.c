@@ -2,18 +2,38 @@
 /* From options to a configuration and a launch. */
 #include "config.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "cli/cli.h"
 #include "train/run_dir.h"
+
+/* Options that are short for a key; with the key's own limits. */
+static int apply_short(const struct cli_options *o, struct syi_config *config, struct sy_error *err)
+{
+    const struct {
+        int given;
+        const char *key;
+        double value;
+    } keys[] = {{o->beams != 0, "decode.beams", o->beams},
+                {o->temperature > 0, "decode.temperature", o->temperature},
+                {o->decodes != 0, "decode.num_decodes", o->decodes}};
+    int status = SY_OK;
+    for (size_t i = 0; !status && i < SYI_COUNT(keys); i++) {
+        char text[64];
+        snprintf(text, sizeof text, "%s=%.17g", keys[i].key, keys[i].value);
+        if (keys[i].given) status = syi_config_set(config, text, err);
+    }
+    if (o->scores) config->decode.scores = true;
+    return status;
+}
 
 static int apply_sets(const struct cli_options *options, struct syi_config *config, struct sy_error *err)
 {
     int status = SY_OK;
     for (int i = 0; !status && i < options->set.n; i++)
         status = syi_config_set(config, options->set.item[i], err);
-    if (options->beams) config->decode.beams = options->beams;
-    if (options->temperature > 0) config->decode.temperature = options->temperature;
+    if (!status) status = apply_short(options, config, err);
     return status ? status : syi_config_validate(config, err);
 }
 

@@ -3,7 +3,7 @@
 -- Tables hold facts, views answer questions.
 
 PRAGMA application_id = 1398361412; -- "SYMD"
-PRAGMA user_version = 1;
+PRAGMA user_version = 2;
 
 -- One row for each start of the training program. An evaluation of the finished run belongs to its last attempt.
 CREATE TABLE run (
@@ -69,8 +69,18 @@ CREATE VIEW loss_curve AS
   SELECT step,
     max(CASE name WHEN 'loss' THEN value END) AS loss,
     max(CASE name WHEN 'learning_rate' THEN value END) AS learning_rate,
-    max(CASE name WHEN 'grad_norm' THEN value END) AS grad_norm
+    max(CASE name WHEN 'weight_gradient_norm' THEN value END) AS grad_norm
   FROM valid_metric GROUP BY step HAVING sum(name = 'loss') > 0;
+
+-- How well the routers serve their tokens, means over layers; one row a step of a model with experts.
+CREATE VIEW expert_curve AS
+  SELECT step,
+    max(CASE name WHEN 'experts/auxiliary_loss' THEN value END) AS auxiliary_loss,
+    max(CASE name WHEN 'experts/router_z_loss' THEN value END) AS router_z_loss,
+    max(CASE name WHEN 'experts/fraction_tokens_left_behind' THEN value END) AS left_behind,
+    max(CASE name WHEN 'experts/expert_usage' THEN value END) AS expert_usage,
+    max(CASE name WHEN 'experts/router_confidence' THEN value END) AS router_confidence
+  FROM valid_metric GROUP BY step HAVING sum(name = 'experts/auxiliary_loss') > 0;
 
 -- How the tokens of a step spread over the experts of a layer; share is of the tokens that were taken.
 CREATE VIEW expert_load AS

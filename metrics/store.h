@@ -7,7 +7,7 @@
 #include "train/sink.h"
 
 enum {
-    SYI_STORE_VERSION = 1,
+    SYI_STORE_VERSION = 2,
     SYI_STORE_APPLICATION = 0x53594d44
 }; /* user_version, application_id of schema.sql */
 

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "optim/optim.h"
 #include "optim/schedule.h"
 #include "train/weight_metrics.h"
 #include "verify/model_case.h"
@@ -14,7 +15,6 @@
 struct train {
     struct verify_model m;
     int64_t steps;
-    double expert_scale;
     int uses_schedule; /* 0: the optimizer keeps the base rate, whatever the trainer says (optax in T5X) */
     float **before;    /* [parameters] weights before the step */
     struct verify_report *report;
@@ -38,7 +38,6 @@ static int read_optimizer(struct train *t, struct sy_error *err)
     if (status) return status;
     config->train.microbatches = parts;
     config->moe.scale_expert_gradients = scale > 1;
-    t->expert_scale = (double)scale;
     if (scale > 1 && scale != config->moe.num_experts)
         return syi_error(err, SY_EUNSUPPORTED, "scale_expert_grads_by=%lld is not the number of experts",
                          (long long)scale);
@@ -91,8 +90,8 @@ static void judge_weights(struct train *t, int64_t step)
         const char *name = params->param[i].name;
         const float *after = verify_model_tensor(&t->m, "", name, &n);
         const float *gradient = verify_model_tensor(&t->m, "grad/", name, &n);
-        double scale = syi_pattern_match("*expert*", name) ? t->expert_scale : 1;
-        struct syi_weight_metrics m = syi_weight_metrics(t->before[i], after, gradient, scale, n);
+        struct syi_weight_metrics m =
+            syi_weight_metrics(t->before[i], after, gradient, syi_gradient_scale(&t->m.config, name), n);
         judge_weight(t, step, "weight_rms", name, m.rms);
         judge_weight(t, step, "weight_max", name, m.max);
         judge_weight(t, step, "weight_gradient_rms", name, m.gradient_rms);

@@ -154,7 +154,8 @@ int verify_model_gradients(struct verify_model *m, const char *prefix, double ex
         const float *gradient = verify_model_tensor(m, "grad/", params->param[i].name, &n);
         float *scaled = syi_alloc((size_t)n * sizeof *scaled, err);
         if (!scaled) return SY_ENOMEM;
-        float scale = syi_pattern_match("*expert*", params->param[i].name) ? (float)expert_scale : 1;
+        int expert = syi_pattern_match(m->config.moe.sharded_match_fn, params->param[i].name);
+        float scale = expert ? (float)expert_scale : 1;
         for (int64_t j = 0; j < n; j++) scaled[j] = gradient[j] * scale;
         snprintf(name, sizeof name, "%s/%s", prefix, params->param[i].name);
         verify_floats(report, name, scaled, n);

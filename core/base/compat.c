@@ -24,6 +24,19 @@ static const struct syi_compat_row table[] = {
      "trained: padding is a target where loss_normalizing_factor is none or a number (losses.py)"},
     {"train.microbatch_normalizer", "batch: N microbatches give the gradient of the whole batch",
      "microbatch: each is divided by its own tokens and the gradients are added (trainer.py)"},
+    {"train.early_stopping_compare", "best: an evaluation that is no better than the best so far counts",
+     "previous: one that is no better than the evaluation before counts; patience counts values, not "
+     "comparisons (trainer.py EarlyStoppingAction)"},
+    {"train.nan_check", "before: a step whose gradients are not finite changes no weight",
+     "after: the update is made, then loss and gradients are looked at (trainer.py TerminateOnNanAction); "
+     "what it made is never saved"},
+    {"metrics.divide_by",
+     "real: per token is per real target; experts/* are means over microbatches, count a token once and are "
+     "0 "
+     "where nothing was routed",
+     "all: *_per_all_target_tokens counts padding (models.py); experts/* are sums over microbatches "
+     "(trainer.py), a scattered token counts once for each choice, NaN where nothing was routed "
+     "(moe_layers.py)"},
 };
 
 const struct syi_compat_row *syi_compat_table(size_t *n)

@@ -80,6 +80,14 @@
     X(SYI_NORMALIZER_AUTO, "auto")                                                                           \
     X(SYI_NORMALIZER_BATCH, "batch")                                                                         \
     X(SYI_NORMALIZER_MICROBATCH, "microbatch")
+#define SYI_STOPPING_MAP(X)                                                                                  \
+    X(SYI_STOPPING_AUTO, "auto")                                                                             \
+    X(SYI_STOPPING_BEST, "best")                                                                             \
+    X(SYI_STOPPING_PREVIOUS, "previous")
+#define SYI_NAN_CHECK_MAP(X)                                                                                 \
+    X(SYI_NAN_CHECK_AUTO, "auto")                                                                            \
+    X(SYI_NAN_CHECK_BEFORE, "before")                                                                        \
+    X(SYI_NAN_CHECK_AFTER, "after")
 #define SYI_TASK_MAP(X)       X(SYI_TASK_TSV, "tsv")
 #define SYI_VOCABULARY_MAP(X) X(SYI_VOCABULARY_KIND_BYTES, "bytes")
 #define SYI_SCHEDULE_MAP(X)                                                                                  \
@@ -121,6 +129,8 @@ enum { SYI_GROUP_BY_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_REAL_OR_ALL_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_PADDING_TARGETS_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_NORMALIZER_MAP(SYI_CHOICE_CONSTANT) };
+enum { SYI_STOPPING_MAP(SYI_CHOICE_CONSTANT) };
+enum { SYI_NAN_CHECK_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_TASK_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_VOCABULARY_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_SCHEDULE_MAP(SYI_CHOICE_CONSTANT) };

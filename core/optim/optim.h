@@ -57,6 +57,10 @@ int syi_record_update(const struct syi_config *config, const struct syi_params *
                       const uint32_t *leaf_count, struct syi_program **program,
                       struct sy_error *err) SYI_MUST_CHECK;
 
+/* What the gradient of a parameter is multiplied by before anything else: 1, or as MoeTrainer (T5X,
+ * contrib/moe/trainer.py) the number of experts for expert weights. */
+double syi_gradient_scale(const struct syi_config *config, const char *name);
+
 /* A value of the step for the input of that name; programs without it do not need it. */
 struct syi_optim_scalar {
     const char *name;

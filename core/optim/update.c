@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The update program. The gradient norm is that of the logical tensors: block sums gather in logical order
  * and are summed by one tree, so no split changes a bit. Every write is a select on `ok`: a step whose norm
- * is not finite changes nothing. */
+ * is not finite changes nothing, unless it is looked at after the update only (train.nan_check). */
 #include "config.h"
 
 #include <math.h>
 #include <string.h>
 
+#include "base/compat.h"
 #include "model/model.h"
 #include "optim/optim.h"
 #include "program/record.h"
@@ -16,14 +17,14 @@ struct update {
     const struct syi_config *config;
     const struct syi_params *params;
     int clip; /* [1]: factor on every gradient */
-    int ok;   /* [1] */
+    int ok;   /* [1]: 0 where nothing may be written */
 };
 
-/* Gradients of expert weights count num_experts times (T5X contrib/moe/trainer.py, pattern .*expert.*). */
-static double gradient_scale(const struct update *u, const char *name)
+double syi_gradient_scale(const struct syi_config *config, const char *name)
 {
-    int expert = u->config->moe.num_experts > 0 && syi_pattern_match("*expert*", name);
-    return expert && u->config->moe.scale_expert_gradients ? (double)u->config->moe.num_experts : 1;
+    int64_t experts = config->moe.num_experts;
+    int scaled = experts > 0 && config->moe.scale_expert_gradients;
+    return scaled && syi_pattern_match(config->moe.sharded_match_fn, name) ? (double)experts : 1;
 }
 
 static int gradient(struct update *u, const struct syi_param *param)
@@ -42,7 +43,7 @@ static int global_norm(struct update *u)
     int sum = -1;
     for (size_t i = 0; i < u->params->n; i++) {
         if (u->params->param[i].init == SYI_INIT_EXPERT_BIAS) continue;
-        double scale = gradient_scale(u, u->params->param[i].name);
+        double scale = syi_gradient_scale(u->config, u->params->param[i].name);
         int square = syi_tree_sum(p, syi_block_sum(p, SY_OP_BLOCK_SUMSQ, gradient(u, &u->params->param[i])));
         if (scale != 1) square = syi_map1(p, SY_MAP_MULS, square, scale * scale);
         sum = sum < 0 ? square : syi_map2(p, SY_MAP_ADD, sum, square);
@@ -70,7 +71,7 @@ static void update_parameter(struct update *u, const struct syi_param *param)
     struct syi_optim o = {.p = p, .config = u->config, .ok = u->ok};
     o.parameter = syi_tensor_add(p, param->name, SYI_PARAM, SY_F32, param->rank, param->dim, param->axis);
     int value = gradient(u, param);
-    double scale = gradient_scale(u, param->name);
+    double scale = syi_gradient_scale(u->config, param->name);
     if (scale != 1) value = syi_map1(p, SY_MAP_MULS, value, scale);
     value = syi_map2(p, SY_MAP_MUL, value, u->clip);
     const syi_transform_fn *chain = syi_optimizer_find((int)u->config->train.optimizer)->chain;
@@ -104,10 +105,11 @@ int syi_record_update(const struct syi_config *config, const struct syi_params *
     u.p->layer = syi_program_intern(u.p, "global_norm");
     SYI_AT(u.p);
     int norm = global_norm(&u);
-    u.ok = syi_map1(u.p, SY_MAP_FINITE, norm, 0);
+    int finite = syi_map1(u.p, SY_MAP_FINITE, norm, 0);
+    u.ok = syi_compat(config, config->train.nan_check) ? syi_constant_like(u.p, 1, norm) : finite;
     u.clip = clip_factor(&u, norm);
     syi_output(u.p, norm, "grad_norm");
-    syi_output(u.p, u.ok, "ok");
+    syi_output(u.p, finite, "ok");
     for (size_t i = 0; i < params->n; i++)
         (params->param[i].init == SYI_INIT_EXPERT_BIAS ? update_expert_bias
                                                        : update_parameter)(&u, &params->param[i]);

@@ -7,6 +7,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/compat.h"
 #include "train/actions.h"
 
 static const char *metric_name(int metric)
@@ -28,45 +29,94 @@ static double metric_value(int metric, const struct syi_eval_result *result)
 
 /* A value that is not a number never is the best. Another metric than last time starts over: values of two
  * metrics cannot be compared. */
-static void keep_best(struct syi_action_state *state, int metric, const struct syi_moment *moment)
+static void keep_best(struct syi_action_state *state, double value, int64_t step)
 {
-    double value = metric_value(metric, moment->evaluated);
-    if (state->metric != metric) syi_action_state_init(state);
-    state->metric = metric;
     if (value < state->best || (isnan(state->best) && !isnan(value))) {
         state->best = value;
-        state->best_step = moment->step;
+        state->best_step = step;
         state->stale = 0;
     } else {
         state->stale++;
     }
 }
 
-/* The best value is kept without a patience too, so that one given on resume can rely on it. */
+static void keep_previous(struct syi_action_state *state, double value)
+{
+    int no_better = state->unbroken && value >= state->previous; /* never where one is not a number */
+    state->unbroken = no_better ? state->unbroken + 1 : 1;
+    state->previous = value;
+}
+
+/* Both are kept whatever the rule and without a patience too, so that what is asked for on resume can rely on
+ * them. */
+static void keep(struct syi_action_state *state, int metric, const struct syi_moment *moment)
+{
+    double value = metric_value(metric, moment->evaluated);
+    if (state->metric != metric) syi_action_state_init(state);
+    state->metric = metric;
+    keep_best(state, value, moment->step);
+    keep_previous(state, value);
+}
+
+/* T5X (trainer.py EarlyStoppingAction, mode min): the values of all evaluations are a history. Once it holds
+ * `patience` values, training stops if each of the newest `patience` but the first is >= the one before it
+ * (less atol + rtol * |the one before|, both 0 here); then, if not, the oldest is forgotten. So patience - 1
+ * comparisons decide, a patience of 1 stops at the first evaluation, a value below the one before starts the
+ * count anew even if it is above the best, and so does one that is not a number, of which no comparison is
+ * true. */
+static void stop_by_previous(const struct syi_action_state *state, int64_t patience,
+                             struct syi_verdict *verdict)
+{
+    verdict->stop = state->unbroken >= patience;
+    if (!verdict->stop) return;
+    snprintf(verdict->text, sizeof(verdict->text),
+             "%s is no better than in the evaluation before, %" PRId64
+             " evaluations in a row; last %.6g, best "
+             "%.6g at step %" PRId64,
+             metric_name(state->metric), state->unbroken, state->previous, state->best, state->best_step);
+}
+
+static void stop_by_best(const struct syi_action_state *state, int64_t patience, struct syi_verdict *verdict)
+{
+    verdict->stop = state->stale >= patience;
+    if (!verdict->stop) return;
+    snprintf(verdict->text, sizeof(verdict->text),
+             "%s has not improved in %" PRId64 " evaluations; best %.6g at step %" PRId64,
+             metric_name(state->metric), state->stale, state->best, state->best_step);
+}
+
 static void early_stopping(const struct syi_config *config, struct syi_action_state *state,
                            const struct syi_moment *moment, struct syi_verdict *verdict)
 {
     int64_t patience = config->train.early_stopping_patience;
     int metric = config->train.early_stopping_metric;
-    if (moment->kind == SYI_AFTER_EVALUATION) keep_best(state, metric, moment);
-    if (!patience || state->metric != metric || state->stale < patience) return;
-    verdict->stop = 1;
+    if (moment->kind == SYI_AFTER_EVALUATION) keep(state, metric, moment);
+    if (!patience || state->metric != metric) return;
     verdict->end = SYI_END_STOPPED_EARLY;
-    snprintf(verdict->text, sizeof(verdict->text),
-             "%s has not improved in %" PRId64 " evaluations; best %.6g at step %" PRId64,
-             metric_name(metric), state->stale, state->best, state->best_step);
+    if (syi_compat(config, config->train.early_stopping_compare))
+        stop_by_previous(state, patience, verdict);
+    else
+        stop_by_best(state, patience, verdict);
+}
+
+int syi_step_is_bad(const struct syi_config *config, const struct syi_step_result *result)
+{
+    int after = syi_compat(config, config->train.nan_check);
+    return !result->ok || (after && !isfinite(result->loss));
 }
 
 static void terminate_on_nan(const struct syi_config *config, struct syi_action_state *state,
                              const struct syi_moment *moment, struct syi_verdict *verdict)
 {
+    const char *update = syi_compat(config, config->train.nan_check) ? "what its update made is not saved"
+                                                                     : "its update is left out";
     (void)state;
-    if (moment->result->ok) return;
+    if (!syi_step_is_bad(config, moment->result)) return;
     verdict->stop = config->train.terminate_on_nan;
     verdict->end = SYI_END_NAN;
     snprintf(verdict->text, sizeof(verdict->text),
-             "the gradients of step %" PRId64 " are not finite (loss %g); its update is left out%s",
-             moment->step + 1, moment->result->loss,
+             "the gradients of step %" PRId64 " are not finite (loss %g); %s%s", moment->step + 1,
+             moment->result->loss, update,
              verdict->stop ? ", try a lower train.learning_rate" : " and training goes on");
 }
 
@@ -83,7 +133,8 @@ const struct syi_action *syi_actions(size_t *n)
 
 void syi_action_state_init(struct syi_action_state *state)
 {
-    *state = (struct syi_action_state){.metric = SYI_METRIC_LOSS, .best = NAN, .best_step = -1};
+    *state =
+        (struct syi_action_state){.metric = SYI_METRIC_LOSS, .best = NAN, .best_step = -1, .previous = NAN};
 }
 
 void syi_actions_run(const struct syi_config *config, struct syi_action_state *state,

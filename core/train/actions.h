@@ -12,6 +12,9 @@ struct syi_action_state {
     double best;       /* smallest value of an evaluation so far, NaN: none */
     int64_t best_step; /* of the best, -1: none */
     int64_t stale;     /* evaluations since the best */
+    double previous;   /* value of the last evaluation, NaN: none */
+    int64_t unbroken;  /* newest evaluations in a row of which each but the first is no better than the one
+                          before; 0: none yet */
 };
 
 enum syi_moment_kind { SYI_AFTER_STEP = 1, SYI_AFTER_EVALUATION = 2, SYI_AFTER_RESUME = 4 };
@@ -38,6 +41,9 @@ struct syi_action {
                 const struct syi_moment *moment, struct syi_verdict *verdict);
 };
 
+/* Whether a step's numbers are such that terminate_on_nan speaks; with train.nan_check = after, what the step
+ * left is spoiled. */
+int syi_step_is_bad(const struct syi_config *config, const struct syi_step_result *result);
 /* All actions, in the order they are asked. */
 const struct syi_action *syi_actions(size_t *n);
 void syi_action_state_init(struct syi_action_state *state);

@@ -99,7 +99,8 @@ static int save(struct saving *s, int keep, struct sy_error *err)
     if (!status) status = syi_comm_barrier(s->comm, err);
     if (!status && first) status = hash_files(s, err);
     if (!status && first) status = syi_checkpoint_meta_write(s->folder, s->meta, err);
-    if (!status && first) status = syi_checkpoint_commit(s->run_dir, s->meta->step, keep, err);
+    if (!status && first)
+        status = syi_checkpoint_commit(s->run_dir, s->meta->step, keep, s->meta->best_step, err);
     return status ? status : syi_comm_barrier(s->comm, err);
 }
 
@@ -166,6 +167,27 @@ static int verify(const struct loading *l, struct sy_error *err)
     return SY_OK;
 }
 
+/* The step of the best evaluation, as the newest checkpoint has it. */
+static int find_best(const char *run_dir, int64_t *step, struct sy_error *err)
+{
+    struct syi_checkpoint_meta newest;
+    struct sy_error why = {0};
+    char *folder = syi_checkpoint_find(run_dir, syi_checkpoint_latest(run_dir), err);
+    int status = folder ? syi_checkpoint_meta_read(folder, &newest, err) : SY_ENOENT;
+    syi_free(folder);
+    if (status) return status;
+    if (newest.best_step < 0)
+        return syi_error(err, SY_ENOENT,
+                         "%s has no best checkpoint, as its training evaluated nothing: give data.valid (and "
+                         "train.evaluate_every) when training, or take --checkpoint latest",
+                         run_dir);
+    folder = syi_checkpoint_find(run_dir, newest.best_step, &why);
+    if (!folder) return syi_error(err, why.code, "the best evaluation's weights are gone: %s", why.text);
+    syi_free(folder);
+    *step = newest.best_step;
+    return SY_OK;
+}
+
 /* Of a file that cannot be read, the message ends with the checkpoints that may still be good. */
 static int open_and_verify(struct loading *l, struct sy_error *err)
 {
@@ -218,8 +240,9 @@ static int read_session(struct loading *l, const struct syi_session *session, st
 static int load(struct loading *l, const struct syi_session *session, struct sy_error *err)
 {
     int first = l->comm->rank == 0, status = SY_OK;
-    if (first && l->step < 0) l->step = syi_checkpoint_latest(l->run_dir);
-    if (first) status = open_and_verify(l, err);
+    if (first && l->step == SYI_CHECKPOINT_BEST) status = find_best(l->run_dir, &l->step, err);
+    if (first && l->step == SYI_CHECKPOINT_LATEST) l->step = syi_checkpoint_latest(l->run_dir);
+    if (first && !status) status = open_and_verify(l, err);
     if (!status) status = tell_step(l, err);
     if (!status && !first) status = open_and_verify(l, err);
     if (!status) status = read_session(l, session, err);

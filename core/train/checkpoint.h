@@ -14,18 +14,23 @@ struct syi_checkpoint_meta {
     double best_metric; /* early stopping's best value so far; NaN: none */
     int64_t best_step;
     int64_t stale;          /* evaluations since the best */
+    double previous_metric; /* of the last evaluation; NaN: none */
+    int64_t unbroken;       /* evaluations in a row that are no better than the one before */
     int64_t best_of;        /* which value: SYI_METRIC_* (in meta.json its number) */
     int64_t evaluated;      /* step of the last evaluation, -1: none */
     char params_sha256[65]; /* of the data section of params.safetensors: the hash of the weights */
     char state_sha256[65];
 };
 
+enum { SYI_CHECKPOINT_LATEST = -1, SYI_CHECKPOINT_BEST = -2 }; /* in place of a step */
+
 /* Called by every rank (comm's barriers order them). Rank 0 fills the hashes into *meta. keep: the newest
- * checkpoints that stay, 0 all. */
+ * checkpoints that stay, and besides them that of meta->best_step; 0 all. */
 int syi_checkpoint_save(const char *run_dir, struct syi_session *session, struct syi_comm *comm,
                         struct syi_checkpoint_meta *meta, int keep, struct sy_error *err) SYI_MUST_CHECK;
-/* step: a number, or -1 for the latest. Every rank reads its own part. with_state 0: parameters only.
- * Verifies checksums (rank 0), names, dtypes and shapes; the first difference from the model is named. */
+/* step: a number, SYI_CHECKPOINT_LATEST or SYI_CHECKPOINT_BEST. Every rank reads its own part. with_state 0:
+ * parameters only. Verifies checksums (rank 0), names, dtypes and shapes; the first difference from the model
+ * is named. */
 int syi_checkpoint_load(const char *run_dir, int64_t step, struct syi_session *session, struct syi_comm *comm,
                         int with_state, struct syi_checkpoint_meta *meta,
                         struct sy_error *err) SYI_MUST_CHECK;

@@ -250,8 +250,9 @@ static int replace(const char *tmp, const char *final, const char *old, struct s
     return status;
 }
 
-/* Keeps the newest and the one just written. What cannot be removed is no failure of the new checkpoint. */
-static void prune(const char *run_dir, int64_t newest, int keep)
+/* Keeps the newest, the one just written and the best. What cannot be removed is no failure of the new
+ * checkpoint. */
+static void prune(const char *run_dir, int64_t written, int keep, int64_t best)
 {
     struct sy_error err = {0};
     int64_t *steps;
@@ -259,7 +260,8 @@ static void prune(const char *run_dir, int64_t newest, int keep)
     int status = keep > 0 ? syi_checkpoint_list(run_dir, &steps, &n, &err) : SY_OK;
     if (keep > 0 && !status) {
         for (size_t i = 0; !status && i + (size_t)keep < n; i++)
-            if (steps[i] != newest) status = remove_checkpoint(run_dir, steps[i], "", &err);
+            if (steps[i] != written && steps[i] != best)
+                status = remove_checkpoint(run_dir, steps[i], "", &err);
         syi_free(steps);
     }
     if (status) syi_log(SY_LOG_WARN, "old checkpoints stay: %s", err.text);
@@ -277,7 +279,7 @@ static int commit(const char *run_dir, const char *tmp, const char *final, const
     return status;
 }
 
-int syi_checkpoint_commit(const char *run_dir, int64_t step, int keep, struct sy_error *err)
+int syi_checkpoint_commit(const char *run_dir, int64_t step, int keep, int64_t best, struct sy_error *err)
 {
     char *tmp = syi_checkpoint_path(run_dir, step, ".tmp", err);
     char *final = syi_checkpoint_path(run_dir, step, "", err);
@@ -285,7 +287,7 @@ int syi_checkpoint_commit(const char *run_dir, int64_t step, int keep, struct sy
     struct sy_error left = {0};
     int status = tmp && final && old ? commit(run_dir, tmp, final, old, err) : SY_ENOMEM;
     if (!status && exists(old) && remove_folder(old, &left)) syi_log(SY_LOG_WARN, "%s", left.text);
-    if (!status) prune(run_dir, step, keep);
+    if (!status) prune(run_dir, step, keep, best);
     syi_free(tmp);
     syi_free(final);
     syi_free(old);

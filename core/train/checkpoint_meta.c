@@ -22,6 +22,15 @@ static void put_string(struct syi_json_writer *json, const char *key, const char
     syi_json_put_string(json, value);
 }
 
+static void put_metric(struct syi_json_writer *json, const char *key, double value)
+{
+    syi_json_put_key(json, key);
+    if (isnan(value))
+        syi_json_put_null(json);
+    else
+        syi_json_put_double(json, value);
+}
+
 static void print(const struct syi_checkpoint_meta *meta, struct syi_text *out)
 {
     struct syi_json_writer json;
@@ -31,13 +40,11 @@ static void print(const struct syi_checkpoint_meta *meta, struct syi_text *out)
     put_string(&json, "switchyard", sy_version());
     put_integer(&json, "step", meta->step);
     put_integer(&json, "examples", meta->examples);
-    syi_json_put_key(&json, "best_metric");
-    if (isnan(meta->best_metric))
-        syi_json_put_null(&json);
-    else
-        syi_json_put_double(&json, meta->best_metric);
+    put_metric(&json, "best_metric", meta->best_metric);
     put_integer(&json, "best_step", meta->best_step);
     put_integer(&json, "stale", meta->stale);
+    put_metric(&json, "previous_metric", meta->previous_metric);
+    put_integer(&json, "unbroken", meta->unbroken);
     put_integer(&json, "best_of", meta->best_of);
     put_integer(&json, "evaluated", meta->evaluated);
     put_string(&json, "params_sha256", meta->params_sha256);
@@ -123,6 +130,11 @@ static void read_members(struct reader *r, struct syi_checkpoint_meta *meta)
     meta->best_metric = get_metric(r, "best_metric");
     meta->best_step = get_integer(r, "best_step");
     meta->stale = get_integer(r, "stale");
+    meta->previous_metric = NAN; /* checkpoints made before there were these two lack them */
+    if (syi_json_member(&r->json, 0, "unbroken") != SYI_JSON_NONE) {
+        meta->previous_metric = get_metric(r, "previous_metric");
+        meta->unbroken = get_integer(r, "unbroken");
+    }
     meta->best_of = get_integer(r, "best_of");
     meta->evaluated = get_integer(r, "evaluated");
     get_hash(r, "params_sha256", meta->params_sha256);

@@ -32,7 +32,7 @@ int syi_decode_bound_run(void *arg, struct syi_decode_io *io, struct sy_error *e
     *(int32_t *)b->position->data = io->position;
     for (int64_t i = 0; i < n; i++) lengths[i] = io->position + 1;
     for (int64_t i = 0; b->rows && i < n; i++)
-        ((int32_t *)b->rows->data)[i] = (int32_t)(io->from ? io->from[first + i] - first : i);
+        ((int32_t *)b->rows->data)[i] = (int32_t)(io->from ? io->from[first + i] : first + i);
     if (b->add) memcpy(b->add->data, io->add + first, (size_t)n * sizeof *io->add);
     int status = syi_session_run(b->session, b->program, err);
     io->top_value = b->top_value ? b->top_value->data : NULL;

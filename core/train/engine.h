@@ -45,7 +45,7 @@ struct syi_step_result {
     double auxiliary_loss, router_z_loss; /* after their factors */
     double accuracy;                      /* of target tokens */
     double grad_norm;                     /* of all gradients, before clipping */
-    int ok;                               /* 0: the gradient norm is not finite and nothing was updated */
+    int ok; /* 0: the gradient norm is not finite and, unless train.nan_check is after, nothing was updated */
     int64_t target_tokens, input_tokens;
     double weight_sum; /* of the loss weights in force */
     double correct;    /* targets of nonzero weight that were predicted right */
@@ -78,10 +78,18 @@ struct syi_eval_sums {
 };
 int syi_engine_eval(struct syi_engine *engine, const struct syi_batch *batch, struct syi_eval_sums *sums,
                     struct sy_error *err) SYI_MUST_CHECK;
-/* Greedy decoding of a batch: ids [rows][max_length], lengths [rows] without the end token. Rows of an
- * evaluation batch are syi_engine_eval_rows (decode.batch_size). */
-int syi_engine_decode(struct syi_engine *engine, const struct syi_batch *batch, int32_t *ids,
-                      int32_t *lengths, struct sy_error *err) SYI_MUST_CHECK;
+/* Outputs of a batch, those of an input from best to worst. */
+struct syi_outputs {
+    int32_t decodes;  /* wanted of each input, at most decode.num_decodes */
+    int32_t *ids;     /* [rows][decodes][syi_engine_decode_length] */
+    int32_t *lengths; /* [rows][decodes] without the end token */
+    float *scores;    /* [rows][decodes] -infinity: a search found no so many ends; or NULL (with a value,
+                         decode.scores or more than greedy decoding is asked for in the run file) */
+};
+/* Decodes a batch as the run file says. example: [rows] index of each input among all, which names its random
+ * numbers; NULL: batch->items has it. Rows of a batch are syi_engine_eval_rows (decode.batch_size). */
+int syi_engine_decode(struct syi_engine *engine, const struct syi_batch *batch, const int64_t *example,
+                      const struct syi_outputs *out, struct sy_error *err) SYI_MUST_CHECK;
 int32_t syi_engine_eval_rows(const struct syi_engine *engine);
 int32_t syi_engine_decode_length(const struct syi_engine *engine);
 

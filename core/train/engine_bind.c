@@ -35,13 +35,13 @@ static struct syi_shape bucket_shape(const struct syi_config *c, const struct sy
                                                           : c->decode.batch_size,
                               .input_length = now->input_length,
                               .target_length = now->target_length};
-    if (which >= SYI_ENCODE && c->decode.beams > 1) {
-        shape.beams = c->decode.beams;
-        shape.rows *= c->decode.beams;
-    }
-    if (which >= SYI_ENCODE && c->decode.temperature > 0) shape.sampling = 1;
-    if (which >= SYI_ENCODE)
+    if (which >= SYI_ENCODE) {
+        int64_t sequences = syi_engine_sequences(c);
+        shape.beams = sequences > 1 ? sequences : 0;
+        shape.rows *= sequences;
+        shape.sampling = syi_engine_samples(c);
         shape.target_length = c->decode.max_length ? c->decode.max_length : c->data.max_target_length;
+    }
     shape.longest_length =
         last->input_length > last->target_length ? last->input_length : last->target_length;
     shape.shortest_length =

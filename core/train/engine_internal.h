@@ -63,7 +63,10 @@ struct syi_engine {
     int64_t *example;            /* (eval_rows) */
 };
 
-/* engine_decode.c: whether decoding is more than the program's own choice; what that needs. */
+/* engine_decode.c: sequences of an input that are decoded together; whether tokens are drawn or scored one by
+ * one on the host; whether decoding is more than the program's own choice, and what that needs. */
+int64_t syi_engine_sequences(const struct syi_config *config);
+int syi_engine_samples(const struct syi_config *config);
 int syi_engine_searches(const struct syi_config *config);
 int syi_engine_decode_open(struct syi_engine *engine, struct sy_error *err) SYI_MUST_CHECK;
 

@@ -96,9 +96,10 @@ static int score_item(struct syi_evaluation *e, int32_t item, const int32_t *ids
 
 static int decode_batch(struct syi_evaluation *e, int32_t index, struct sy_error *err)
 {
+    struct syi_outputs best = {.decodes = 1, .ids = e->ids, .lengths = e->lengths};
     int status = syi_eval_batches_fetch(&e->decode, index, &e->batch, err);
 
-    if (!status) status = syi_engine_decode(e->engine, &e->batch, e->ids, e->lengths, err);
+    if (!status) status = syi_engine_decode(e->engine, &e->batch, NULL, &best, err);
     for (int32_t row = 0; !status && e->scores && row < e->batch.n_real; row++)
         status = score_item(e, e->batch.items[row], e->ids + (size_t)row * (size_t)e->decode_length,
                             e->lengths[row], err);

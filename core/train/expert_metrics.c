@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Expert metrics from counts; under compat with what flaxformer's scatter path counts otherwise. */
+/* Expert metrics from counts; with metrics.divide_by = all as flaxformer counts. */
 #include "config.h"
 
 #include <math.h>
@@ -11,7 +11,7 @@
 static int64_t candidates(const struct syi_config *c, int type, const struct syi_expert_counts *counts)
 {
     if (syi_compat(c, c->moe.ignore_padding_tokens)) return counts->tokens;
-    int repeated = type == SYI_ROUTER_TOKENS_CHOOSE_SCATTER && syi_compat(c, c->moe.router_loss_tokens);
+    int repeated = type == SYI_ROUTER_TOKENS_CHOOSE_SCATTER && syi_compat(c, c->metrics.divide_by);
     return counts->real * (repeated ? counts->choices : 1);
 }
 
@@ -19,7 +19,7 @@ struct syi_expert_metrics syi_expert_metrics(const struct syi_config *c, int typ
                                              const struct syi_expert_counts *counts)
 {
     int64_t all = candidates(c, type, counts);
-    float none = c->run.compat == SYI_COMPAT_T5X ? NAN : 0;
+    float none = syi_compat(c, c->metrics.divide_by) ? NAN : 0;
     return (struct syi_expert_metrics){
         .left_behind = all ? 1 - (float)counts->served / (float)all : 0,
         .usage = type == SYI_ROUTER_EXPERTS_CHOOSE_MASKED ? 1 : (float)counts->kept / (float)counts->slots,

@@ -3,6 +3,7 @@
  * ranks decode the window together, batch by batch. Memory is bounded by the window. */
 #include "config.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "data/eval_batches.h"
@@ -31,10 +32,28 @@ struct predictor {
     int64_t *text;           /* (text_capacity) the lines' bytes, in whole words */
     size_t text_capacity;    /* words */
     int32_t decode_length;   /* most tokens of an output */
-    int32_t *ids, *lengths;  /* (rows, decode_length), (rows): of one batch */
-    char *outputs;           /* (capacity, decode_length) bytes */
-    int32_t *output_bytes;   /* (capacity) */
+    int64_t *example;        /* (rows) index of a batch's lines in the input */
+    struct syi_outputs out;  /* of one batch */
+    char *outputs;           /* (capacity, decodes, decode_length) bytes */
+    int32_t *output_bytes;   /* (capacity, decodes) */
+    float *scores;           /* (capacity, decodes) */
 };
+
+/* rows: of a batch; n: of a window. */
+static int open_outputs(struct predictor *p, size_t rows, size_t n, struct sy_error *err)
+{
+    size_t decodes = (size_t)p->job->launch.config->decode.num_decodes, width = (size_t)p->decode_length;
+
+    p->out.decodes = (int32_t)decodes;
+    p->out.ids = syi_alloc(rows * decodes * width * sizeof(*p->out.ids), err);
+    p->out.lengths = syi_alloc(rows * decodes * sizeof(*p->out.lengths), err);
+    p->out.scores = syi_alloc(rows * decodes * sizeof(*p->out.scores), err);
+    p->outputs = syi_alloc(n * decodes * width, err);
+    p->output_bytes = syi_alloc(n * decodes * sizeof(*p->output_bytes), err);
+    p->scores = syi_alloc(n * decodes * sizeof(*p->scores), err);
+    if (!p->out.ids || !p->out.lengths || !p->out.scores) return SY_ENOMEM;
+    return p->outputs && p->output_bytes && p->scores ? SY_OK : SY_ENOMEM;
+}
 
 static int open_predictor(struct predictor *p, struct sy_error *err)
 {
@@ -48,16 +67,14 @@ static int open_predictor(struct predictor *p, struct sy_error *err)
     p->decode_length = syi_engine_decode_length(p->engine);
     /* As many batches as there are lengths, so that lines of one length fill a batch. */
     p->capacity = rows * (p->n_buckets < 8 ? p->n_buckets : 8);
-    size_t n = (size_t)p->capacity, width = (size_t)p->decode_length;
+    size_t n = (size_t)p->capacity;
     p->length = syi_alloc(n * sizeof(*p->length), err);
     p->inputs = syi_alloc(n * sizeof(*p->inputs), err);
     p->line = syi_alloc(n * sizeof(*p->line), err);
-    p->ids = syi_alloc((size_t)rows * width * sizeof(*p->ids), err);
-    p->lengths = syi_alloc((size_t)rows * sizeof(*p->lengths), err);
-    p->outputs = syi_alloc(n * width, err);
-    p->output_bytes = syi_alloc(n * sizeof(*p->output_bytes), err);
-    if (!p->length || !p->inputs || !p->line || !p->ids || !p->lengths || !p->outputs || !p->output_bytes)
-        return SY_ENOMEM;
+    p->example = syi_alloc((size_t)rows * sizeof(*p->example), err);
+    if (!p->length || !p->inputs || !p->line || !p->example) return SY_ENOMEM;
+    status = open_outputs(p, (size_t)rows, n, err);
+    if (status) return status;
     return syi_batch_create(&p->batch, rows, p->buckets, p->n_buckets, err);
 }
 
@@ -68,10 +85,13 @@ static void close_predictor(struct predictor *p)
     syi_free(p->inputs);
     syi_free(p->line);
     syi_free(p->text);
-    syi_free(p->ids);
-    syi_free(p->lengths);
+    syi_free(p->example);
+    syi_free(p->out.ids);
+    syi_free(p->out.lengths);
+    syi_free(p->out.scores);
     syi_free(p->outputs);
     syi_free(p->output_bytes);
+    syi_free(p->scores);
 }
 
 static size_t words_of(size_t bytes)
@@ -145,19 +165,29 @@ static void find_inputs(struct predictor *p)
 
 /* ---- answers ---- */
 
+/* The outputs of row `row` of a batch to their place in the window. */
+static void take_outputs(struct predictor *p, int32_t row)
+{
+    size_t width = (size_t)p->decode_length, decodes = (size_t)p->out.decodes;
+    size_t from = (size_t)row * decodes, to = (size_t)p->line[p->batch.items[row]] * decodes;
+
+    for (size_t i = 0; i < decodes; i++, from++, to++) {
+        p->output_bytes[to] =
+            (int32_t)syi_vocabulary_decode(&p->vocabulary, p->out.ids + from * width,
+                                           (size_t)p->out.lengths[from], p->outputs + to * width, width);
+        p->scores[to] = p->out.scores[from];
+    }
+}
+
 static int decode_batch(struct predictor *p, const struct syi_eval_batches *batches, int32_t index,
                         struct sy_error *err)
 {
-    size_t width = (size_t)p->decode_length;
     int status = syi_eval_batches_fetch(batches, index, &p->batch, err);
 
-    if (!status) status = syi_engine_decode(p->engine, &p->batch, p->ids, p->lengths, err);
-    for (int32_t row = 0; !status && row < p->batch.n_real; row++) {
-        int32_t line = p->line[p->batch.items[row]];
-        p->output_bytes[line] =
-            (int32_t)syi_vocabulary_decode(&p->vocabulary, p->ids + (size_t)row * width,
-                                           (size_t)p->lengths[row], p->outputs + (size_t)line * width, width);
-    }
+    for (int32_t row = 0; !status && row < p->batch.n_real; row++)
+        p->example[row] = p->first + p->line[p->batch.items[row]];
+    if (!status) status = syi_engine_decode(p->engine, &p->batch, p->example, &p->out, err);
+    for (int32_t row = 0; !status && row < p->batch.n_real; row++) take_outputs(p, row);
     return status;
 }
 
@@ -173,16 +203,30 @@ static int decode_window(struct predictor *p, struct sy_error *err)
     return status;
 }
 
-static int write_window(struct predictor *p, struct sy_error *err)
+static int write_line(struct predictor *p, int32_t line)
 {
     const struct syi_predict_job *job = p->job;
+    size_t at = (size_t)line * (size_t)p->out.decodes;
+    struct syi_prediction output = {
+        .index = p->first + line, .text = "", .score = -INFINITY, .too_long = p->length[line] == TOO_LONG};
     int status = SY_OK;
 
-    for (int32_t i = 0; !status && i < p->n; i++) {
-        int too_long = p->length[i] == TOO_LONG;
-        const char *text = too_long ? "" : p->outputs + (size_t)i * (size_t)p->decode_length;
-        status = job->put(job->arg, p->first + i, text, too_long ? 0 : (size_t)p->output_bytes[i], too_long);
+    for (; !status && output.decode < p->out.decodes; output.decode++, at++) {
+        if (!output.too_long) {
+            output.text = p->outputs + at * (size_t)p->decode_length;
+            output.bytes = (size_t)p->output_bytes[at];
+            output.score = p->scores[at];
+        }
+        status = job->put(job->arg, &output);
     }
+    return status;
+}
+
+static int write_window(struct predictor *p, struct sy_error *err)
+{
+    int status = SY_OK;
+
+    for (int32_t i = 0; !status && i < p->n; i++) status = write_line(p, i);
     return status ? syi_error(err, status, "predict: writing the output failed") : SY_OK;
 }
 

@@ -127,53 +127,79 @@ static int refuse(const char *path, const char *file, const struct owner *owner,
                      path, owner->pid, owner->host);
 }
 
-/* The lock is there. *again: it changed meanwhile, look once more. */
-static int take_over(int fd, const char *path, const char *file, const struct owner *me, int *again,
-                     char *taken_over, size_t bytes, struct sy_error *err)
+/* Whoever made or took over the lock was killed before it wrote its name. */
+static int is_empty(int fd)
 {
-    struct owner owner = {{0}, 0, 0};
-    guard(fd);
-    *again = !is_current(fd, file) || !read_owner(fd, &owner);
-    if (*again) return SY_OK;
-    if (strcmp(owner.host, me->host) || is_alive(&owner)) return refuse(path, file, &owner, me, err);
-    snprintf(taken_over, bytes, "took over the lock of process %" PRId64 ", which runs no more", owner.pid);
-    return write_owner(fd, file, me, err);
+    struct stat info;
+    return !fstat(fd, &info) && info.st_size == 0;
 }
 
-/* Creates the lock, or looks at the one that is there. */
-static int try_to_take(const char *path, const char *file, const struct owner *me, int *again,
-                       char *taken_over, size_t bytes, struct sy_error *err)
+/* What a try found and may do. */
+struct attempt {
+    const char *path, *file; /* the run directory, its lock */
+    struct owner me;
+    int last;  /* of many looks: an empty lock is nobody's by now */
+    int again; /* out: the lock changes, look once more */
+    char *taken_over;
+    size_t bytes; /* of taken_over */
+};
+
+/* The lock is there. */
+static int take_over(int fd, struct attempt *a, struct sy_error *err)
 {
-    int fd = open(file, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0666), created = fd >= 0, status;
-    *again = 0;
-    if (!created && errno == EEXIST) fd = open(file, O_RDWR | O_CLOEXEC);
-    if (fd < 0 && errno == ENOENT && !access(path, W_OK)) {
-        *again = 1; /* removed between the two */
+    struct owner owner = {{0}, 0, 0};
+    a->again = !is_current(fd, a->file);
+    if (a->again) return SY_OK;
+    if (!read_owner(fd, &owner)) {
+        a->again = !a->last || !is_empty(fd);
+        if (a->again) return SY_OK;
+        snprintf(a->taken_over, a->bytes, "took over an empty lock, whose process was killed as it made it");
+    } else {
+        if (strcmp(owner.host, a->me.host) || is_alive(&owner))
+            return refuse(a->path, a->file, &owner, &a->me, err);
+        snprintf(a->taken_over, a->bytes, "took over the lock of process %" PRId64 ", which runs no more",
+                 owner.pid);
+    }
+    return write_owner(fd, a->file, &a->me, err);
+}
+
+/* Creates the lock, or looks at the one that is there. One that was created and is no longer empty once it is
+ * guarded was taken over meanwhile. */
+static int try_to_take(struct attempt *a, struct sy_error *err)
+{
+    int fd = open(a->file, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0666), created = fd >= 0, status;
+    a->again = 0;
+    if (!created && errno == EEXIST) fd = open(a->file, O_RDWR | O_CLOEXEC);
+    if (fd < 0 && errno == ENOENT && !access(a->path, W_OK)) {
+        a->again = 1; /* removed between the two */
         return SY_OK;
     }
     if (fd < 0)
         return syi_error_system(
-            err, "cannot write into run directory %s (its file lock); try another --run-dir", path);
-    if (created) guard(fd);
-    status = created ? write_owner(fd, file, me, err)
-                     : take_over(fd, path, file, me, again, taken_over, bytes, err);
-    if (created && status) unlink(file);
+            err, "cannot write into run directory %s (its file lock); try another --run-dir", a->path);
+    guard(fd);
+    created = created && is_empty(fd) && is_current(fd, a->file);
+    status = created ? write_owner(fd, a->file, &a->me, err) : take_over(fd, a, err);
+    if (created && status) unlink(a->file);
     close(fd);
     return status;
 }
 
 int syi_run_lock_take(const char *path, char *taken_over, size_t bytes, struct sy_error *err)
 {
-    struct owner me = this_process();
-    int again = 1, status = SY_OK;
+    struct attempt a = {.path = path, .me = this_process(), .again = 1, .bytes = bytes};
+    int status = SY_OK;
     taken_over[0] = '\0';
     char *file = syi_format("%s/lock", path);
     if (!file) return syi_error(err, SY_ENOMEM, "out of memory");
-    for (int look = 0; again && !status && look < LOOKS; look++) {
+    a.file = file;
+    a.taken_over = taken_over;
+    for (int look = 0; a.again && !status && look < LOOKS; look++) {
         if (look) nanosleep(&(struct timespec){.tv_nsec = 50 * 1000 * 1000}, NULL);
-        status = try_to_take(path, file, &me, &again, taken_over, bytes, err);
+        a.last = look == LOOKS - 1;
+        status = try_to_take(&a, err);
     }
-    if (again && !status)
+    if (a.again && !status)
         status = syi_error(err, SY_EBUSY,
                            "%s names no owner: if no process uses the run directory, remove that file", file);
     syi_free(file);

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* T5X's metrics from a step's result and its batch. Unlike switchyard's own they count padding where T5X
- * does. */
+/* T5X's metrics from a step's result and its batch. What counts padding is there with metrics.divide_by = all
+ * only; else its place is taken by what counts real tokens. */
 #include "config.h"
 
+#include "base/compat.h"
+#include "data/loss_weights.h"
 #include "train/t5x_metrics.h"
 
 struct list {
@@ -57,13 +59,36 @@ static void add_filling(struct list *l, const struct syi_batch *b, int64_t parts
     add(l, "non_padding_fraction/overall", n_in + n_out, (double)(in + out), 0);
 }
 
-static void add_experts(struct list *l, const struct syi_step_result *r, double steps)
+/* The shares of a step are means over its microbatches; T5X's are sums, as it takes a step for one. */
+static void add_experts(struct list *l, const struct syi_step_result *r, double steps, int as_t5x)
 {
+    double parts = as_t5x ? 1 : steps;
     add(l, "experts/auxiliary_loss", r->auxiliary_loss, steps, 1);
     add(l, "experts/router_z_loss", r->router_z_loss, steps, 1);
-    add(l, "experts/fraction_tokens_left_behind", r->left_behind, steps, 1);
-    add(l, "experts/expert_usage", r->expert_usage, steps, 1);
-    add(l, "experts/router_confidence", r->router_confidence, steps, 1);
+    add(l, "experts/fraction_tokens_left_behind", r->left_behind / parts, steps, 1);
+    add(l, "experts/expert_usage", r->expert_usage / parts, steps, 1);
+    add(l, "experts/router_confidence", r->router_confidence / parts, steps, 1);
+}
+
+/* all: targets with padding. */
+static void add_per_token_as_t5x(struct list *l, const struct syi_step_result *r, double all)
+{
+    add(l, "loss_per_all_target_tokens", r->loss, all, 0);
+    add(l, "loss_per_nonpadding_target_token", r->loss, r->weight_sum, 0);
+    add(l, "z_loss_per_all_target_tokens", r->z_loss, all, 0);
+    add(l, "cross_ent_loss_per_all_target_tokens", r->cross_entropy, all, 0);
+}
+
+/* Where the loss is a sum; else it is per token already. */
+static void add_per_real_token(struct list *l, const struct syi_config *config,
+                               const struct syi_step_result *r)
+{
+    struct syi_loss_factor factor;
+    if (syi_loss_factor_parse(&factor, config->loss.loss_normalizing_factor, NULL)) return;
+    if (factor.kind != SYI_LOSS_FACTOR_NONE && factor.kind != SYI_LOSS_FACTOR_NUMBER) return;
+    add(l, "loss_per_nonpadding_target_token", r->loss, r->weight_sum, 0);
+    add(l, "z_loss_per_nonpadding_target_token", r->z_loss, r->weight_sum, 0);
+    add(l, "cross_ent_loss_per_nonpadding_target_token", r->cross_entropy, r->weight_sum, 0);
 }
 
 int syi_t5x_metrics(const struct syi_config *config, const struct syi_batch *b,
@@ -72,18 +97,26 @@ int syi_t5x_metrics(const struct syi_config *config, const struct syi_batch *b,
 {
     struct list l = {out, 0};
     double all = (double)b->rows * b->target_length, steps = (double)microbatches;
-    add(&l, "accuracy", r->correct, (double)r->weighted, 0);
+    int as_t5x = syi_compat(config, config->metrics.divide_by);
     add(&l, "loss", r->loss, steps, 1);
-    add(&l, "loss_per_all_target_tokens", r->loss, all, 0);
-    add(&l, "loss_per_nonpadding_target_token", r->loss, r->weight_sum, 0);
-    add(&l, "z_loss", r->z_loss, steps, 1);
-    add(&l, "z_loss_per_all_target_tokens", r->z_loss, all, 0);
     add(&l, "cross_ent_loss", r->cross_entropy, steps, 1);
-    add(&l, "cross_ent_loss_per_all_target_tokens", r->cross_entropy, all, 0);
+    add(&l, "z_loss", r->z_loss, steps, 1);
+    add(&l, "accuracy", r->correct, (double)r->weighted, 0);
+    if (as_t5x)
+        add_per_token_as_t5x(&l, r, all);
+    else
+        add_per_real_token(&l, config, r);
     add(&l, "non_padding_fraction/loss_weights", r->weight_sum, all, 0);
     if (config->moe.num_experts)
-        add_experts(&l, r, steps);
+        add_experts(&l, r, steps, as_t5x);
     else
         add_filling(&l, b, microbatches);
     return l.n;
+}
+
+double syi_t5x_metric_value(const struct syi_config *config, const struct syi_t5x_metric *metric)
+{
+    if (metric->steps) return metric->total;
+    if (metric->divisor == 0 && !syi_compat(config, config->metrics.divide_by)) return 0;
+    return metric->total / metric->divisor;
 }

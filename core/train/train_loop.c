@@ -7,7 +7,9 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/compat.h"
 #include "optim/schedule.h"
+#include "train/t5x_metrics.h"
 #include "train/trainer_internal.h"
 
 static int is_first(const struct syi_trainer *t)
@@ -79,22 +81,21 @@ static int write_metrics(struct syi_trainer *t, const struct syi_step_result *re
                          struct sy_error *err)
 {
     const struct syi_metric_sink *sink = sink_of(t);
+    struct syi_t5x_metric metric[SYI_T5X_METRICS];
     double step_seconds, tokens_per_second;
-    int status = SY_OK;
+    int status = SY_OK, n;
 
     if (!sink) return SY_OK;
+    n = syi_t5x_metrics(t->config, &t->batch, result, t->config->train.microbatches, metric);
+    for (int i = 0; !status && i < n; i++)
+        status = sink->metric(sink->arg, t->step, metric[i].name, syi_t5x_metric_value(t->config, &metric[i]),
+                              err);
     syi_timing_row(&t->timing, &step_seconds, &tokens_per_second);
     const struct {
         const char *name;
         double value;
     } rows[] = {
-        {"loss", result->loss},
-        {"cross_entropy", result->cross_entropy},
-        {"z_loss", result->z_loss},
-        {"auxiliary_loss", result->auxiliary_loss},
-        {"router_z_loss", result->router_z_loss},
-        {"accuracy", result->accuracy},
-        {"grad_norm", result->grad_norm},
+        {"weight_gradient_norm", result->grad_norm},
         {"learning_rate", rate},
         {"tokens_per_second", tokens_per_second},
         {"step_seconds", step_seconds},
@@ -122,8 +123,8 @@ static void show_progress(struct syi_trainer *t, const struct syi_step_result *r
     t->job->report.progress(t->job->report.arg, &progress);
 }
 
-/* A bad step that ends the run is not counted: its update was left out, so the weights are those before it.
- */
+/* A bad step that ends the run is not counted: its update was left out, so the weights are those before it,
+ * or it spoiled them and they are saved no more. */
 static int after_step(struct syi_trainer *t, const struct syi_step_result *result, double rate, double now,
                       struct sy_error *err)
 {
@@ -131,6 +132,8 @@ static int after_step(struct syi_trainer *t, const struct syi_step_result *resul
     struct syi_verdict verdict;
     int status;
 
+    if (syi_compat(t->config, t->config->train.nan_check) && syi_step_is_bad(t->config, result))
+        t->spoiled = 1;
     syi_actions_run(t->config, &t->actions, &moment, &verdict);
     status = syi_trainer_obey(t, &verdict, err);
     if (status || t->ended) return status;
@@ -223,14 +226,16 @@ static int evaluate(struct syi_trainer *t, struct sy_error *err)
     t->evaluated = t->step;
     moment.evaluated = &result;
     syi_actions_run(t->config, &t->actions, &moment, &verdict);
+    if (t->actions.best_step == t->step) t->saved = -1; /* what was saved before does not know of it */
     return syi_trainer_obey(t, &verdict, err);
 }
 
+/* The weights of the best evaluation are saved at once, so that they are there whatever happens later. */
 static int is_checkpoint_due(const struct syi_trainer *t)
 {
     int64_t every = t->config->train.checkpoint_every;
-    if (t->saved == t->step) return 0;
-    return t->ended || (every && t->step && t->step % every == 0);
+    if (t->saved == t->step || t->spoiled) return 0;
+    return t->ended || t->actions.best_step == t->step || (every && t->step && t->step % every == 0);
 }
 
 /* The store is on disk first, so what it holds never ends before the checkpoint a run goes on from. */
@@ -243,6 +248,8 @@ static int save(struct syi_trainer *t, struct sy_error *err)
         .best_metric = t->actions.best,
         .best_step = t->actions.best_step,
         .stale = t->actions.stale,
+        .previous_metric = t->actions.previous,
+        .unbroken = t->actions.unbroken,
         .best_of = t->actions.metric,
         .evaluated = t->evaluated,
     };
@@ -266,6 +273,10 @@ static int between_steps(struct syi_trainer *t, struct sy_error *err)
 
     if (!t->ended && is_evaluation_due(t)) status = evaluate(t, err);
     if (status) return status;
+    if (!t->ended && t->step >= t->config->train.steps && t->spoiled)
+        end_run(t, SYI_END_NAN,
+                "after %" PRId64 " steps the weights hold numbers that are not finite: they are not saved",
+                t->step);
     if (!t->ended && t->step >= t->config->train.steps)
         end_run(t, SYI_END_DONE, "done after %" PRId64 " steps", t->step);
     if (!t->ended) status = look_for_stop(t, err);

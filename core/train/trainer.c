@@ -90,7 +90,9 @@ static int load(struct syi_trainer *t, int64_t step, struct sy_error *err)
     t->actions = (struct syi_action_state){.metric = (int)meta.best_of,
                                            .best = meta.best_metric,
                                            .best_step = meta.best_step,
-                                           .stale = meta.stale};
+                                           .stale = meta.stale,
+                                           .previous = meta.previous_metric,
+                                           .unbroken = meta.unbroken};
     t->step = t->saved = moment.step = meta.step;
     t->evaluated = meta.evaluated;
     memcpy(t->weights, meta.params_sha256, sizeof(t->weights));

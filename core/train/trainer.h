@@ -62,7 +62,7 @@ int syi_train(const struct syi_train_job *job, struct syi_train_result *result,
 struct syi_eval_job {
     struct syi_launch launch;
     const char *run_dir;
-    int64_t checkpoint; /* -1: latest */
+    int64_t checkpoint; /* a step, SYI_CHECKPOINT_LATEST or SYI_CHECKPOINT_BEST */
     const char *task;   /* name for reports */
     const char *file;
     struct syi_report report;
@@ -72,16 +72,24 @@ int syi_eval_run(const struct syi_eval_job *job, struct syi_eval_result *result,
                  struct sy_error *err) SYI_MUST_CHECK;
 
 /* Predicts outputs for texts, in order. next: 1 and a line (without its newline, valid until the next call),
- * 0 at the end, negative on failure. put: one output; too_long says that the input was over the limit (text
- * is then empty). Reads ahead a batch at a time; what is available is answered without waiting for more only
- * at the end of input. */
+ * 0 at the end, negative on failure. put: one output; an input has decode.num_decodes of them, in sequence.
+ * Reads ahead a batch at a time; what is available is answered without waiting for more only at the end of
+ * input. */
+struct syi_prediction {
+    int64_t index;  /* of the input, from 0 */
+    int32_t decode; /* which output of it, from 0, the best */
+    const char *text;
+    size_t bytes;
+    double score; /* with decode.scores; -infinity: there is no such output and text is empty */
+    int too_long; /* 1: the input was over the limit; text is empty */
+};
 struct syi_predict_job {
     struct syi_launch launch;
     const char *run_dir;
     int64_t checkpoint;
     void *arg;
     int (*next)(void *arg, const char **line, size_t *bytes);
-    int (*put)(void *arg, int64_t index, const char *text, size_t bytes, int too_long);
+    int (*put)(void *arg, const struct syi_prediction *prediction);
     struct syi_report report;
 };
 int syi_predict_run(const struct syi_predict_job *job, struct sy_error *err) SYI_MUST_CHECK;

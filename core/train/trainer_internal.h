@@ -26,6 +26,7 @@ struct syi_trainer {
     int64_t step;      /* steps done */
     int64_t evaluated; /* step of the last evaluation, -1: none */
     int64_t saved;     /* step of the last checkpoint, -1: none */
+    int spoiled;       /* 1: a step left weights that are not finite (train.nan_check = after) */
     char weights[65];  /* SHA-256 of that checkpoint, on rank 0 */
     int ended;         /* 1: `end` and `what` say how and why; what is left is to save */
     enum syi_end end;

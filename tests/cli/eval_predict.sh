@@ -76,6 +76,11 @@ one_line_error
 says err 'holds no checkpoint of step 300; there are: 400, 200'
 exits 1 "$program" predict learned --checkpoint 300
 one_line_error
+for command in eval predict; do
+    exits 1 "$program" $command learned --checkpoint best
+    one_line_error
+    says err 'learned has no best checkpoint, as its training evaluated nothing'
+done
 exits 0 "$program" eval learned --file test.tsv
 [ "$(sed -n 's/^test.tsv: //p' out)" = "$result" ] || fail "eval --file: $(cat out)"
 
@@ -126,6 +131,68 @@ for way in '' '--set decode.batch_size=2' '--comm thread --ranks 2'; do
     says err '^switchyard: predict: input line 7 is over the limit'
     says err '^switchyard: warning: predict: input line 5 is not valid UTF-8; the bytes are used as they are'
 done
+
+# ---- several outputs and their scores ----
+# predicted NAME ARGUMENTS...: the answers to the first 40 words, in NAME.
+head -n 40 words >some
+predicted() {
+    to=$1
+    shift
+    "$program" predict learned "$@" <some >"$to" 2>err || fail "predict $*: $(cat err)"
+}
+head -n 40 answers >greedy
+predicted scored --scores
+cut -f 1 scored | cmp -s - greedy || fail "--scores changes the outputs"
+[ "$(awk -F '\t' 'NF != 2 || $2 > 0' scored | wc -l)" -eq 0 ] || fail "a score is missing or over 0: $(cat scored)"
+predicted beams --beams 4 --scores
+predicted four --decodes 4 --scores
+predicted two --beams 4 --decodes 2 --scores
+[ "$(wc -l <four)" -eq 160 ] || fail "--decodes 4 writes $(wc -l <four) lines for 40"
+awk 'NR % 4 == 1' four | cmp -s - beams || fail "the first of four is not the best of four beams"
+awk 'NR % 4 == 1 || NR % 4 == 2' four | cmp -s - two || fail "--decodes 2 is not the best two of four beams"
+[ "$(awk -F '\t' 'NR % 4 != 1 && $2 > last { print } { last = $2 }' four | wc -l)" -eq 0 ] || fail "scores are not falling"
+[ "$(awk -F '\t' '{ print int((NR - 1) / 4) "\t" $1 }' four | sort -u | wc -l)" -eq 160 ] || fail "beams are alike"
+# Greedy decoding, beams and draws at temperature 1 agree on the log-probability of an output.
+predicted drawn --temperature 1 --decodes 5 --scores
+[ "$(awk -F '\t' '{ print int((NR - 1) / 5) "\t" $1 }' drawn | sort -u | wc -l)" -gt 40 ] || fail "all draws are alike"
+awk -F '\t' 'function differ(a, b) { return a - b > 1e-4 || b - a > 1e-4 }
+    FILENAME == "scored" { score[FNR, $1] = $2; next }
+    { n = FILENAME == "four" ? 4 : 5; line = int((FNR - 1) / n) + 1 }
+    !((line, $1) in score) { next }
+    { value = FILENAME == "four" ? $2 * exp(0.6 * log((5 + length($1) + 1) / 6)) : $2; same[FILENAME]++ }
+    differ(value, score[line, $1]) { print FILENAME ": " $0 " but " score[line, $1]; exit 1 }
+    END { exit !(same["four"] > 30 && same["drawn"] > 30) }' scored four drawn || fail "scores contradict each other"
+predicted colder --temperature 0.5 --decodes 5 --scores
+predicted colder-model --temperature 0.5 --decodes 5 --scores --set decode.rescale_log_probs=false
+cmp -s colder colder-model && fail "decode.rescale_log_probs changes nothing"
+predicted only --temperature 0.5 --set decode.topk=1 --scores --set decode.rescale_log_probs=false
+cmp -s only scored || fail "draws from the largest logit alone are not greedy decoding"
+for way in '--set decode.batch_size=3' '--comm thread --ranks 2 --set mesh.data=2' \
+    '--comm thread --ranks 2 --set mesh.expert=2' '--comm thread --ranks 2 --set mesh.model=2'; do
+    predicted other $way --decodes 4 --scores
+    cmp -s other four || fail "four beams differ with $way"
+    predicted other $way --temperature 1 --decodes 5 --scores
+    cmp -s other drawn || fail "draws differ with $way"
+done
+exits 0 "$program" eval learned --set decode.num_decodes=4
+mv out num.out
+exits 0 "$program" eval learned --beams 4
+[ "$(sed -n 's/^test: //p' num.out)" = "$(sed -n 's/^test: //p' out)" ] || fail "eval does not take the best of four"
+"$program" predict learned --decodes 3 --scores <odd >other 2>err
+got=$?
+[ $got -eq 1 ] || fail "exit $got instead of 1 after inputs over the limit"
+[ "$(wc -l <other)" -eq 24 ] || fail "$(wc -l <other) lines out for 8 lines in, three outputs each"
+[ "$(sed -n '4,6p;19,21p' other | sort -u)" = "$(printf '\t-inf')" ] || fail "outputs of inputs over the limit"
+[ "$(wc -l <err)" -eq 3 ] || fail "three odd things, but: $(cat err)"
+exits 2 "$program" predict learned --decodes 300
+one_line_error
+says err 'decode.num_decodes'
+predicted other --decodes 100 --scores --set decode.max_length=2
+[ "$(wc -l <other)" -eq 4000 ] && [ "$(grep -c 'inf$' other)" -gt 1000 ] || fail "100 outputs of a token from 8"
+grep 'inf$' other | sort -u >none
+[ "$(cat none)" = "$(printf '\t-inf')" ] || fail "outputs that were not found: $(cat none)"
+exits 2 "$program" eval learned --decodes 2
+
 if [ -w /dev/full ]; then
     "$program" predict learned <words >/dev/full 2>err
     got=$?

@@ -55,7 +55,7 @@ refused '--quiet takes no value' train "$tiny_run" --quiet=yes
 refused '--ranks=two: expected a whole number' train "$tiny_run" --ranks two
 refused '--ranks=0: expected a whole number' train "$tiny_run" --ranks=0
 refused '--threads=-1: expected a whole number' plan "$tiny_run" --threads -1
-refused '--checkpoint=newest: expected latest|STEP' eval . --checkpoint newest
+refused '--checkpoint=newest: expected latest|best|STEP' eval . --checkpoint newest
 refused 'unknown stage partitoin, did you mean partition?' explain "$tiny_run" --after partitoin
 refused 'unknown program updaet, did you mean update?' explain "$tiny_run" --program updaet
 

@@ -56,6 +56,36 @@ echo "killed inside a checkpoint: $inside of 10"
 [ "$inside" -gt 0 ] || fail "no kill hit a checkpoint while it was written"
 done_after_kills middle
 
+# ---- the best evaluation's weights, whenever the run is killed ----
+# A learning rate far too high for most of the run: the best is none of the newest.
+data valid.tsv 8 2
+best="$same --set data.valid=valid.tsv --set train.evaluate_every=1 --set train.keep_checkpoints=1 --set train.clip_norm=0
+    --set train.learning_rate=1 --set train.warmup_steps=20 --set decode.max_length=2"
+exits 0 tiny whole-best $best
+says out '^checkpoint of step 1 saved'
+best_hash=$(hash_in out)
+for delay in 0.05 0.08 0.1 0.13 0.16 0.2 0.25 0.3; do
+    start best --resume $best
+    sleep $delay
+    kill -KILL "$owner" 2>/dev/null
+    ended 2>/dev/null
+    [ -n "$(newest best)" ] || continue
+    exits 0 "$program" predict best --checkpoint best
+done
+exits 0 tiny best --resume $best
+[ "$(hash_in out)" = "$best_hash" ] || fail "best: the weights differ from those of the run that nobody killed"
+at=$(query best "SELECT step FROM valid_eval WHERE name = 'loss' ORDER BY value, step LIMIT 1")
+echo "best evaluation at step $at"
+[ "$at" -lt $((steps - 1)) ] || fail "the best evaluation is one of the last: this tests nothing"
+for run in best whole-best; do
+    [ "$(ls $run/checkpoints | sort -n | tr '\n' ' ')" = "$at $steps " ] ||
+        fail "$run: checkpoints $(ls $run/checkpoints) instead of $at and $steps"
+done
+cmp best/checkpoints/$at/params.safetensors whole-best/checkpoints/$at/params.safetensors ||
+    fail "the best weights differ from those of the run that nobody killed"
+exits 0 "$program" eval best --checkpoint best --file valid.tsv
+says out "checkpoint of step $at;"
+
 # ---- going on with another number of ranks ----
 ranks=0
 for shape in '--comm thread --ranks 2 --set mesh.data=2' '--threads 1' '--comm thread --ranks 2 --set mesh.expert=2' \

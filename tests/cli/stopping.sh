@@ -68,12 +68,27 @@ early='--set train.learning_rate=0 --set data.valid=valid.tsv --set train.evalua
 exits 0 tiny early $early
 says out '^early_stopping: loss has not improved in 2 evaluations; best [0-9.]* at step 2'
 [ "$(cat early/status)" = "done" ] || fail "status $(cat early/status) after early stopping"
-[ "$(ls early/checkpoints)" = 6 ] || fail "early stopping at step $(ls early/checkpoints) instead of 6"
+[ "$(ls early/checkpoints | tr '\n' ' ')" = "2 6 " ] ||
+    fail "early stopping left checkpoints $(ls early/checkpoints) instead of the best, 2, and the last, 6"
 hash=$(hash_in out)
 exits 0 tiny early --resume $early
 says out '^early_stopping: '
 [ "$(hash_in out)" = "$hash" ] || fail "--resume after early stopping changed the weights"
-[ "$(ls early/checkpoints)" = 6 ] || fail "--resume after early stopping went on"
+[ "$(ls early/checkpoints | tr '\n' ' ')" = "2 6 " ] || fail "--resume after early stopping went on"
+
+# T5X's rule counts values: the third in a row that is no better stops at patience 3, after a resume too.
+previous="$early --set train.early_stopping_compare=previous --set train.early_stopping_patience=3"
+exits 0 tiny previous $previous
+says out '^early_stopping: loss is no better than in the evaluation before, 3 evaluations in a row; last .* at step 2$'
+[ "$(ls previous/checkpoints | tr '\n' ' ')" = "2 6 " ] || fail "the previous value: $(ls previous/checkpoints)"
+exits 0 tiny halfway $previous --set train.steps=4
+says out '^done after 4 steps'
+exits 0 tiny halfway --resume $previous
+says out '^early_stopping: '
+[ "$(query halfway "SELECT count(*) FROM valid_eval WHERE name = 'loss'")" = 3 ] ||
+    fail "stopped after $(query halfway "SELECT count(*) FROM valid_eval WHERE name = 'loss'") evaluations instead of 3"
+exits 0 tiny previous --resume $early --set train.early_stopping_patience=9 --set train.steps=8
+says out '^done after 8 steps'
 
 # ---- numbers that are not finite ----
 wild='--set train.schedule=constant --set train.warmup_steps=0 --set train.clip_norm=0 --set train.learning_rate=1000'
@@ -90,4 +105,25 @@ says err 'are not finite'
 exits 0 tiny wild --resume --set train.steps=$((at + 1)) --set train.terminate_on_nan=false $wild
 says out 'are not finite .*training goes on'
 [ "$(hash_in out)" = "$hash" ] || fail "the update of a bad step was not left out"
+
+# Looked for after the update: what the bad step made is never saved, neither at once nor later.
+newest() {
+    ls "$1/checkpoints" | sort -n | tail -n 1
+}
+after="$wild --set train.nan_check=after --set train.checkpoint_every=1 --set data.valid=valid.tsv
+    --set train.evaluate_every=1 --set train.early_stopping_metric=wer --set decode.max_length=2"
+for more in '' '--resume' '--set train.terminate_on_nan=false' '--comm thread --ranks 2 --set mesh.data=2'; do
+    run=after
+    [ -z "${more#--resume}" ] || run="after-$(echo "$more" | tr -dc 'a-z')"
+    exits 1 tiny "$run" $after $more
+    one_line_error
+    [ "$(cat "$run/status")" = failed ] || fail "$run: status $(cat "$run/status")"
+    [ "$(newest "$run")" = "$at" ] || fail "$run: the newest checkpoint is of step $(newest "$run") instead of $at"
+    grep -q "\"params_sha256\": *\"$hash\"" "$run/checkpoints/$at/meta.json" ||
+        fail "$run: the newest checkpoint is not that before the bad step"
+done
+exits 1 tiny after $after --resume
+says err 'are not finite .*; what its update made is not saved, try a lower train.learning_rate'
+exits 1 tiny after $after --resume --set train.terminate_on_nan=false
+says err 'after 20 steps the weights hold numbers that are not finite: they are not saved'
 finish

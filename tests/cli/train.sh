@@ -119,6 +119,18 @@ one_line_error
 says err 'locked by process 12345 on host elsewhere'
 rm long/lock
 
+# ---- which gradients count as many times as there are experts ----
+few='--set train.steps=3 --set train.optimizer=adafactor --set train.clip_norm=1'
+exits 0 tiny scaled $few
+scaled=$(hash_in out)
+exits 0 tiny unscaled $few --set moe.scale_expert_gradients=false
+unscaled=$(hash_in out)
+exits 0 tiny nothing $few --set moe.sharded_match_fn=nothing
+[ "$(hash_in out)" = "$unscaled" ] || fail "a pattern that matches nothing scales gradients"
+exits 0 tiny wi $few --set 'moe.sharded_match_fn=*/expert/wi*'
+[ "$(hash_in out)" != "$unscaled" ] && [ "$(hash_in out)" != "$scaled" ] && [ "$scaled" != "$unscaled" ] ||
+    fail "moe.sharded_match_fn changes nothing"
+
 # ---- metrics ----
 exits 0 "$program" metrics whole
 says out 'loss'
@@ -127,7 +139,7 @@ says out 'decoder/layers_1/mlp'
 [ "$(query whole 'SELECT min(step), max(step) FROM loss_curve')" = "1	22" ] || fail "loss_curve has other steps"
 [ "$(query whole 'SELECT count(*) FROM loss_curve WHERE loss > 0 AND learning_rate >= 0 AND grad_norm > 0')" = 22 ] ||
     fail "loss_curve has empty cells"
-[ "$(query whole "SELECT count(*) FROM event WHERE kind = 'checkpoint'")" = 4 ] || fail "checkpoints are not in event"
+[ "$(query whole "SELECT count(*) FROM event WHERE kind = 'checkpoint'")" = 5 ] || fail "checkpoints are not in event"
 [ "$(query whole "SELECT count(*) FROM eval_latest WHERE task = 'valid' AND name = 'wer'")" = 1 ] || fail "no wer in eval"
 # Words of 5 letters: a step's 32 rows have 6 tokens in and 10 out, and each goes to 2 experts of a layer.
 awk -F '\t' 'length($1) == 5' train.tsv >five.tsv
@@ -147,6 +159,52 @@ for run in one parts ranks; do
     done
     [ "$(query $run 'SELECT abs(sum(share) - 2) < 1e-9 FROM expert_load WHERE step = 3')" = 1 ] || fail "$run: shares"
 done
+
+# names RUN: those of its training metrics, sorted.
+names() {
+    "$program" metrics $1 --tsv 'SELECT DISTINCT name FROM metric ORDER BY name' | sed 1d | tr '\n' ' '
+}
+# holds RUN SQL: the condition on the metrics of step 3 is true; v("NAME") is a value.
+holds() {
+    sql=$(echo "$2" | sed "s|v(\([^)]*\))|(SELECT value FROM valid_metric WHERE step = 3 AND name = '\1')|g")
+    [ "$(query $1 "SELECT $sql")" = 1 ] || fail "$1: not true of step 3: $2"
+}
+common='experts/auxiliary_loss experts/expert_usage experts/fraction_tokens_left_behind experts/router_confidence '
+common="accuracy cross_ent_loss ${common}experts/router_z_loss learning_rate loss"
+[ "$(names one)" = "$common non_padding_fraction/loss_weights step_seconds tokens_per_second weight_gradient_norm z_loss " ] ||
+    fail "metrics of a run with experts: $(names one)"
+parts='v(cross_ent_loss) + v(z_loss) + v(experts/auxiliary_loss) + v(experts/router_z_loss)'
+for run in one parts ranks; do
+    holds $run "abs($parts - v(loss)) < 1e-6"
+    holds $run 'v(experts/auxiliary_loss) > 0 AND v(experts/router_z_loss) > 0 AND v(z_loss) > 0'
+    holds $run 'v(experts/expert_usage) > 0.5 AND v(experts/expert_usage) <= 1'
+    holds $run 'v(experts/fraction_tokens_left_behind) >= 0 AND v(experts/fraction_tokens_left_behind) < 0.2'
+    holds $run 'v(experts/router_confidence) > 0.25 AND v(experts/router_confidence) < 1'
+done
+holds one 'v(learning_rate) = (SELECT learning_rate FROM loss_curve WHERE step = 3)'
+holds one 'v(weight_gradient_norm) = (SELECT grad_norm FROM loss_curve WHERE step = 3)'
+holds one 'v(experts/expert_usage) = (SELECT expert_usage FROM expert_curve WHERE step = 3)'
+# As T5X divides: padding counts, and microbatches are added. 320 targets a step.
+exits 0 tiny padded --set data.train=five.tsv --set train.steps=3 --set metrics.every=1 --set metrics.divide_by=all
+[ "$(hash_in out)" = "$(sed -n 's/.*"params_sha256": *"\([0-9a-f]*\)".*/\1/p' parts/checkpoints/3/meta.json)" ] ||
+    fail "metrics.divide_by changes the weights"
+for name in '' z_ cross_ent_; do
+    holds padded "abs(v(${name}loss_per_all_target_tokens) * 320 / v(${name}loss) / v(non_padding_fraction/loss_weights) - 1) < 1e-9"
+done
+holds padded 'abs(v(loss_per_nonpadding_target_token) * 320 / v(loss) - 1) < 1e-9'
+holds padded "abs(v(experts/expert_usage) / 2 - $(query parts "SELECT value FROM metric WHERE step = 3 AND name = 'experts/expert_usage'")) < 1e-9"
+exits 0 tiny sums --set data.train=five.tsv --set train.steps=1 --set metrics.every=1 --set loss.loss_normalizing_factor=none
+sums=$(query sums "SELECT value FROM metric WHERE name = 'cross_ent_loss_per_nonpadding_target_token'")
+[ "$(query parts "SELECT abs(value - $sums) < 1e-5 FROM metric WHERE step = 1 AND name = 'cross_ent_loss'")" = 1 ] ||
+    fail "cross_ent_loss_per_nonpadding_target_token of a sum is $sums"
+exits 0 tiny dense --set data.train=five.tsv --set train.steps=3 --set metrics.every=1 --set moe.num_experts=0
+sides='encoder_input_tokens non_padding_fraction/loss_weights non_padding_fraction/overall'
+[ "$(names dense)" = "accuracy cross_ent_loss effective_batch_size/decoder_target_tokens \
+effective_batch_size/encoder_input_tokens learning_rate loss non_padding_fraction/decoder_target_tokens \
+non_padding_fraction/$sides step_seconds tokens_per_second weight_gradient_norm z_loss " ] ||
+    fail "metrics of a dense run: $(names dense)"
+holds dense 'v(effective_batch_size/encoder_input_tokens) = 32'
+holds dense 'v(non_padding_fraction/loss_weights) = v(non_padding_fraction/decoder_target_tokens)'
 exits 1 "$program" metrics whole 'SELEC 1'
 one_line_error
 exits 1 "$program" metrics whole 'DELETE FROM metric'

@@ -74,6 +74,50 @@ Test(actions, early_stopping_watches_the_metric_asked_for)
     cr_expect(evaluated(&config, &state, 3, 0.1, 0.8).stop);
 }
 
+/* T5X's EarlyStoppingAction, word by word: mode min, atol and rtol 0. */
+struct history {
+    double value[64];
+    int n;
+};
+
+static int t5x_stops(struct history *h, double value, int patience)
+{
+    int all = 1;
+    h->value[h->n++] = value;
+    if (h->n < patience) return 0;
+    for (int i = 0; i < patience - 1; i++) all = all && h->value[i + 1] >= h->value[i];
+    if (all) return 1;
+    memmove(h->value, h->value + 1, (size_t)--h->n * sizeof *h->value);
+    return 0;
+}
+
+Test(actions, early_stopping_by_the_previous_value_is_t5x_s)
+{
+    static const double values[] = {1, 2, 2, 3, NAN, INFINITY, -INFINITY};
+    int stops = 0, late = 0;
+    for (uint64_t n = 0; n < 20000; n++) {
+        int patience = 1 + (int)(n % 4);
+        struct syi_config config = config_of(patience, SYI_METRIC_WER);
+        struct syi_action_state state;
+        struct history history = {.n = 0};
+        uint64_t random = (n + 1) * 0x9e3779b97f4a7c15u;
+        config.run.compat = n % 2 ? SYI_COMPAT_T5X : SYI_COMPAT_NONE;
+        if (!(n % 2)) config.train.early_stopping_compare = SYI_STOPPING_PREVIOUS;
+        syi_action_state_init(&state);
+        for (int i = 0; i < 10; i++) {
+            random = random * 6364136223846793005u + 1442695040888963407u;
+            double value = values[(random >> 33) % SYI_COUNT(values)];
+            int want = t5x_stops(&history, value, patience);
+            cr_assert_eq(evaluated(&config, &state, i, 1, value).stop, want, "case %d, evaluation %d", (int)n,
+                         i);
+            stops += want;
+            late += want && i >= patience;
+            if (want) break;
+        }
+    }
+    cr_expect(stops > 5000 && late > 500, "%d stops, %d of them late: this proves little", stops, late);
+}
+
 Test(actions, early_stopping_never_takes_nan_as_best)
 {
     struct syi_config config = config_of(2, SYI_METRIC_LOSS);
@@ -134,6 +178,20 @@ Test(actions, terminate_on_nan_stops_or_tells)
     verdict = stepped(&config, 0);
     cr_expect(!verdict.stop);
     cr_expect(strcmp(verdict.action, "terminate_on_nan") == 0 && verdict.text[0]);
+}
+
+Test(actions, nan_is_looked_for_in_the_loss_too_after_the_update)
+{
+    struct syi_config config = config_of(0, SYI_METRIC_LOSS);
+    struct syi_step_result good = {.ok = 1, .loss = 2}, odd = {.ok = 1, .loss = INFINITY};
+
+    cr_expect(!syi_step_is_bad(&config, &good) && !syi_step_is_bad(&config, &odd));
+    config.train.nan_check = SYI_NAN_CHECK_AFTER;
+    cr_expect(!syi_step_is_bad(&config, &good) && syi_step_is_bad(&config, &odd));
+    cr_expect(strstr(stepped(&config, 0).text, "is not saved") != NULL);
+    config.train.nan_check = SYI_NAN_CHECK_AUTO;
+    config.run.compat = SYI_COMPAT_T5X;
+    cr_expect(syi_step_is_bad(&config, &odd));
 }
 
 Test(actions, table)

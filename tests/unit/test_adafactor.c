@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Adafactor as recorded in the update program against the same rules written plainly in double: parameters of
  * rank 1 to 3, factored and not, over several steps. What is factored is stated here, not asked of the
- * library. */
+ * library. And which gradients are scaled. */
 #include "config.h"
 
 #include "model_support.h"
@@ -294,6 +294,24 @@ static const struct variant {
     {"step offset", {"train.step_offset=100", NULL}, 100},
     {"later", {"train.step_offset=20", NULL}, 50},
 };
+
+Test(adafactor, gradients_of_expert_weights_are_scaled)
+{
+    static const char *const expert = "encoder/layers_1/mlp/expert/wi_0/kernel",
+                             *const router = "encoder/layers_1/mlp/router/router_weights/w/kernel";
+    struct syi_config config;
+    cr_assert_eq(syi_config_defaults(&config, NULL), SY_OK);
+    cr_expect(syi_gradient_scale(&config, expert) == 1, "a dense model has no experts");
+    config.moe.num_experts = 8;
+    cr_expect(syi_gradient_scale(&config, expert) == 8 && syi_gradient_scale(&config, router) == 1);
+    strcpy(config.moe.sharded_match_fn, "*router*kernel");
+    cr_expect(syi_gradient_scale(&config, expert) == 1 && syi_gradient_scale(&config, router) == 8);
+    config.moe.sharded_match_fn[0] = '\0';
+    cr_expect(syi_gradient_scale(&config, expert) == 1 && syi_gradient_scale(&config, router) == 1);
+    strcpy(config.moe.sharded_match_fn, "*");
+    config.moe.scale_expert_gradients = false;
+    cr_expect(syi_gradient_scale(&config, expert) == 1);
+}
 
 Test(adafactor, computes_the_rules)
 {

@@ -335,10 +335,13 @@ Test(checkpoint, where_training_stands)
         v.meta.best_metric = best[i];
         v.meta.best_step = 20;
         v.meta.stale = 2;
+        v.meta.previous_metric = best[3 - i];
+        v.meta.unbroken = 3;
         cr_assert_eq(visit(&v, &err), SY_OK, "%s", err.text);
         struct syi_checkpoint_meta back = load(LOAD, 1, 1, 1, -1, 40);
         cr_expect(back.best_metric == best[i] || (isnan(best[i]) && isnan(back.best_metric)));
-        cr_expect(back.best_step == 20 && back.stale == 2 && back.examples == 280);
+        cr_expect(back.best_step == 20 && back.stale == 2 && back.examples == 280 && back.unbroken == 3);
+        cr_expect(back.previous_metric == best[3 - i] || (isnan(best[3 - i]) && isnan(back.previous_metric)));
         cr_expect_str_eq(back.params_sha256, v.meta.params_sha256);
         cr_expect_str_eq(back.state_sha256, v.meta.state_sha256);
     }
@@ -369,6 +372,30 @@ Test(checkpoint, old_ones_go_and_the_one_just_written_stays)
     cr_assert_eq(visit(&v, NULL), SY_OK);
     cr_expect(there("5") && !there("40") && there("50"));
     load(LOAD, 1, 1, 1, 5, 5);
+}
+
+Test(checkpoint, the_best_one_stays_as_long_as_it_is_the_best)
+{
+    for (int64_t step = 10; step <= 70; step += 10) {
+        struct visit v = a_visit(SAVE, 1, 1, 1, step);
+        v.keep = 2;
+        v.meta.best_step = step < 20 ? -1 : step < 60 ? 20 : 60;
+        v.meta.best_metric = 1;
+        cr_assert_eq(visit(&v, NULL), SY_OK);
+        if (step == 50) {
+            cr_expect(!there("10") && there("20") && !there("30") && there("40") && there("50"));
+            load(LOAD_PARAMS, 2, 1, 1, SYI_CHECKPOINT_BEST, 20);
+        }
+    }
+    cr_expect(!there("20") && !there("50") && there("60") && there("70"));
+    load(LOAD, 1, 1, 1, SYI_CHECKPOINT_BEST, 60);
+    rename_to("60", "60.old"); /* killed while it was replaced */
+    load(LOAD, 1, 1, 1, SYI_CHECKPOINT_BEST, 60);
+    rename_to("60.old", "60.gone");
+    check_refused(a_visit(LOAD, 2, 1, 1, SYI_CHECKPOINT_BEST), SY_ENOENT,
+                  "the best evaluation's weights are gone: ");
+    save(1, 1, 1, 80);
+    check_refused(a_visit(LOAD, 2, 1, 1, SYI_CHECKPOINT_BEST), SY_ENOENT, "has no best checkpoint");
 }
 
 Test(checkpoint, the_same_step_again_replaces)
@@ -417,6 +444,7 @@ Test(checkpoint, none_there)
 {
     check_refused(a_visit(LOAD, 1, 1, 1, -1), SY_ENOENT, "holds no checkpoint: train first");
     check_refused(a_visit(LOAD, 2, 1, 1, 7), SY_ENOENT, "holds no checkpoint: train first");
+    check_refused(a_visit(LOAD, 1, 1, 1, SYI_CHECKPOINT_BEST), SY_ENOENT, "holds no checkpoint: train first");
 }
 
 Test(checkpoint, corrupt_files)
