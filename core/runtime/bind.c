@@ -50,15 +50,22 @@ static void fill_operands(struct syi_session *session, struct syi_bound *bound)
 
 /* ---- kernels ---- */
 
-/* Of the first operand that ops.def marks f (of an op without marks: the first that is floating point);
+static int is_floating(int dtype)
+{
+    return dtype == SY_F32 || dtype == SY_BF16 || dtype == SY_F64;
+}
+
+/* Of the operands that ops.def marks f; of an op without marks, whose operands may be mixed: bf16 if any is.
  * SY_DTYPE_COUNT: there is none, any kernel will do. */
 static int floating_dtype(const struct sy_tensor *operand, int n, const char *types)
 {
-    for (int i = 0; i < n; i++)
-        if (operand[i].data && (!types || types[i] == 'f') &&
-            (operand[i].dtype == SY_F32 || operand[i].dtype == SY_BF16 || operand[i].dtype == SY_F64))
-            return operand[i].dtype;
-    return SY_DTYPE_COUNT;
+    int dtype = SY_DTYPE_COUNT;
+    for (int i = 0; i < n; i++) {
+        int now = operand[i].dtype;
+        if (!operand[i].data || !is_floating(now) || (types && types[i] != 'f')) continue;
+        if (dtype == SY_DTYPE_COUNT || now == SY_BF16) dtype = now;
+    }
+    return dtype;
 }
 
 /* Ops that the session does itself, see exec.c. */
