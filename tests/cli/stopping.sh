@@ -122,6 +122,8 @@ for more in '' '--resume' '--set train.terminate_on_nan=false' '--comm thread --
     grep -q "\"params_sha256\": *\"$hash\"" "$run/checkpoints/$at/meta.json" ||
         fail "$run: the newest checkpoint is not that before the bad step"
 done
+exits 1 tiny unsaved $wild --set train.nan_check=after
+[ -z "$(ls unsaved/checkpoints 2>/dev/null)" ] || fail "the end saves what the bad step made"
 exits 1 tiny after $after --resume
 says err 'are not finite .*; what its update made is not saved, try a lower train.learning_rate'
 exits 1 tiny after $after --resume --set train.terminate_on_nan=false
