@@ -14,6 +14,7 @@ hash=$(hash_in out)
 grep -q 'encoder/layers_1/mlp/router/expert_bias' whole/checkpoints/20/params.safetensors ||
     fail "the checkpoint has no expert bias"
 for way in '--threads 2' '--comm thread --ranks 2 --set mesh.data=2' '--comm thread --ranks 4 --set mesh.data=2 --set mesh.expert=2' \
+    '--comm thread --ranks 4 --set mesh.data=2 --set mesh.expert=2 --set mesh.zero=3' \
     '--comm thread --ranks 2 --set mesh.model=2'; do
     rm -rf other
     exits 0 tiny other $way "$@"
