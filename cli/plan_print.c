@@ -93,6 +93,10 @@ static void print_step(const struct plan_report *r)
                    (unsigned long long)r->traffic[op].calls, (unsigned long long)r->traffic[op].bytes,
                    mebibytes(r->traffic[op].bytes));
     printf("its arithmetic: %.4g GFLOP, %.1f MiB read and written\n", r->flops * 1e-9, r->bytes / 1048576);
+    if (r->recomputed_ops)
+        printf("computed again for memory.budget: %llu ops, %.4g GFLOP, %.2f %% of its arithmetic\n",
+               (unsigned long long)r->recomputed_ops, r->recomputed_flops * 1e-9,
+               100 * r->recomputed_flops / r->flops);
     if (r->rank->ranks > 1) printf("arithmetic of all ranks: %.4g GFLOP\n", r->flops * r->rank->ranks * 1e-9);
 }
 
@@ -233,6 +237,8 @@ static void put_step(struct syi_json_writer *w, const struct plan_report *r)
     syi_json_put_key(w, "step");
     syi_json_open(w, '{');
     put_integer(w, "ops", (int64_t)r->ops);
+    syi_json_put_key(w, "recomputed_flops");
+    syi_json_put_double(w, r->recomputed_flops);
     syi_json_put_key(w, "rank_flops");
     syi_json_put_double(w, r->flops);
     syi_json_put_key(w, "flops");

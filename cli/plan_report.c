@@ -71,7 +71,11 @@ int plan_report_count(struct plan_report *r, struct sy_error *err)
     }
     for (int which = SYI_GRAD_FIRST; which <= SYI_UPDATE; which++) {
         const struct syi_program *p = syi_engine_program(r->engine, which);
-        if (p) count_program(r, p, which == SYI_GRAD_NEXT ? (uint64_t)r->config->train.microbatches - 1 : 1);
+        uint64_t runs = which == SYI_GRAD_NEXT ? (uint64_t)r->config->train.microbatches - 1 : 1;
+        if (!p) continue;
+        count_program(r, p, runs);
+        r->recomputed_ops += syi_engine_recomputed(r->engine, which)->ops;
+        r->recomputed_flops += (double)runs * syi_engine_recomputed(r->engine, which)->flops;
     }
     return check_shards(r, err);
 }

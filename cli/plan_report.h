@@ -15,12 +15,14 @@ struct plan_report {
     const struct syi_config *config; /* as planned: borrowed, as are the others */
     const struct syi_rank *rank;
     struct syi_engine *engine;
-    int changed;                              /* 1: reproducible.* had to be changed for this mesh */
-    int64_t t5x[2];                           /* T5X's mesh; 0: not asked for */
-    int two_data_axes;                        /* T5X splits the batch over both of its axes */
-    uint64_t parameters;                      /* elements of all */
-    uint64_t ops;                             /* of a step's programs, each counted once */
-    double flops, bytes;                      /* of a step on one rank; bytes: operands read and written */
+    int changed;             /* 1: reproducible.* had to be changed for this mesh */
+    int64_t t5x[2];          /* T5X's mesh; 0: not asked for */
+    int two_data_axes;       /* T5X splits the batch over both of its axes */
+    uint64_t parameters;     /* elements of all */
+    uint64_t ops;            /* of a step's programs, each counted once */
+    double flops, bytes;     /* of a step on one rank; bytes: operands read and written */
+    uint64_t recomputed_ops; /* of these, for memory.budget */
+    double recomputed_flops;
     struct plan_traffic traffic[SY_OP_COUNT]; /* of a step, by op */
     struct plan_traffic all;
 };

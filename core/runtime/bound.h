@@ -29,15 +29,16 @@ struct syi_step {
 };
 
 struct syi_bound {
-    struct syi_program *program;     /* owned */
-    struct sy_tensor *operand;       /* inputs, then outputs, op by op */
-    struct sy_call *call;            /* [n_ops] */
-    struct syi_step *step;           /* [n_ops] */
-    const struct sy_kernel **kernel; /* [n_ops], NULL: done by the session */
-    struct syi_transfer *transfer;   /* [n_ops], used by collectives */
-    struct syi_piece *piece;         /* [n_ops], used by slices */
-    uint64_t *workspace;             /* [n_ops] bytes */
-    uint64_t *workspace_at;          /* [n_ops] offsets in scratch */
+    struct syi_program *program;      /* owned */
+    struct sy_tensor *operand;        /* inputs, then outputs, op by op */
+    struct sy_call *call;             /* [n_ops] */
+    struct syi_step *step;            /* [n_ops] */
+    const struct sy_kernel **kernel;  /* [n_ops], NULL: done by the session */
+    struct syi_transfer *transfer;    /* [n_ops], used by collectives */
+    struct syi_piece *piece;          /* [n_ops], used by slices */
+    uint64_t *workspace;              /* [n_ops] bytes */
+    uint64_t *workspace_at;           /* [n_ops] offsets in scratch */
+    struct syi_recomputed recomputed; /* for options.budget */
 };
 
 struct syi_session {
@@ -70,6 +71,14 @@ int syi_bound_connect(struct syi_session *session, struct syi_bound *bound,
 void syi_bound_free(struct syi_session *session, struct syi_bound *bound);
 /* Extents and place in the whole of a tensor as this rank holds it; data from the arena, if taken. */
 struct sy_tensor syi_bound_tensor(const struct syi_session *session, const struct syi_tensor *tensor);
+
+/* ---- budget.c ---- */
+
+/* Lowers, finds kernels and plans; target: most bytes of temporaries of a program, recomputing what does not
+ * fit, UINT64_MAX: any. Leaves the plan in the session. */
+int syi_session_prepare(struct syi_session *session, uint64_t target, struct sy_error *err) SYI_MUST_CHECK;
+/* The same within options.budget, or an error that names the least that is possible. */
+int syi_session_fit(struct syi_session *session, struct sy_error *err) SYI_MUST_CHECK;
 
 /* ---- exec.c ---- */
 

@@ -148,35 +148,10 @@ const struct syi_shared *syi_session_shared(const struct syi_session *session, s
 
 /* ---- bind ---- */
 
-static int plan(struct syi_session *session, struct sy_error *err)
-{
-    size_t n = session->n_bound;
-    int status = SY_ENOMEM;
-    struct syi_program **programs = syi_alloc(n * sizeof *programs, err);
-    uint64_t **workspace = syi_alloc(n * sizeof *workspace, err), **at = syi_alloc(n * sizeof *at, err);
-    if (programs && workspace && at) {
-        for (size_t i = 0; i < n; i++) {
-            programs[i] = session->bound[i].program;
-            workspace[i] = session->bound[i].workspace;
-            at[i] = session->bound[i].workspace_at;
-        }
-        status = syi_plan(programs, n, workspace, at, !session->options.check_reuse, &session->plan, err);
-    }
-    syi_free(programs);
-    syi_free(workspace);
-    syi_free(at);
-    return status;
-}
-
 static int bind(struct syi_session *session, struct sy_error *err)
 {
-    int status = SY_OK;
-    for (size_t i = 0; i < session->n_bound && !status; i++) {
-        struct syi_bound *bound = &session->bound[i];
-        status = syi_lower(bound->program, &session->mesh, session->options.reproducible, err);
-        if (!status) status = syi_bound_prepare(session, bound, err);
-    }
-    if (!status) status = plan(session, err);
+    int status = session->options.budget ? syi_session_fit(session, err)
+                                         : syi_session_prepare(session, UINT64_MAX, err);
     if (!status && !session->options.plan_only) status = take_memory(session, err);
     if (!status) status = list_shared(session, err);
     for (size_t i = 0; i < session->n_bound && !status && !session->options.plan_only; i++)
@@ -207,6 +182,11 @@ const struct syi_plan *syi_session_plan(const struct syi_session *session)
 const struct syi_program *syi_session_program(const struct syi_session *session, int index)
 {
     return index >= 0 && (size_t)index < session->n_bound ? session->bound[index].program : NULL;
+}
+
+const struct syi_recomputed *syi_session_recomputed(const struct syi_session *session, int index)
+{
+    return index >= 0 && (size_t)index < session->n_bound ? &session->bound[index].recomputed : NULL;
 }
 
 void syi_session_hook(struct syi_session *session, syi_op_hook hook, void *arg)

@@ -9,7 +9,7 @@
 
 #include "parallel/comm.h"
 #include "parallel/mesh.h"
-#include "program/program.h"
+#include "program/recompute.h"
 #include "runtime/backend.h"
 #include "runtime/threads.h"
 
@@ -51,6 +51,7 @@ struct syi_session_options {
     int reproducible;
     int plan_only;   /* 1: no memory is taken, programs cannot run (for `switchyard plan`) */
     int check_reuse; /* 1: every temporary has its own place (tests, hunting) */
+    uint64_t budget; /* most bytes of the arena, by computing activations again; 0: any */
 };
 int syi_session_new(const struct syi_session_options *options, struct syi_session **session,
                     struct sy_error *err) SYI_MUST_CHECK;
@@ -79,6 +80,8 @@ const struct syi_shared *syi_session_shared(const struct syi_session *session, s
 const struct syi_mesh *syi_session_mesh(const struct syi_session *session);
 const struct syi_plan *syi_session_plan(const struct syi_session *session);
 const struct syi_program *syi_session_program(const struct syi_session *session, int index);
+/* What the budget cost this program; all zero without one, or where it is kept anyway. */
+const struct syi_recomputed *syi_session_recomputed(const struct syi_session *session, int index);
 
 /* Called around every op when set (timers, diff, finding the first bad tensor); NULL: none. */
 typedef void (*syi_op_hook)(void *arg, int program, size_t op, const struct sy_call *call, int after);

@@ -32,6 +32,8 @@ int syi_engine_new(const struct syi_config *config, const struct syi_rank *rank,
 void syi_engine_free(struct syi_engine *engine);
 /* The longest bucket's program (enum syi_which), or NULL where this use has none. */
 const struct syi_program *syi_engine_program(const struct syi_engine *engine, int which);
+/* What memory.budget costs that program; NULL where this use has none. */
+const struct syi_recomputed *syi_engine_recomputed(const struct syi_engine *engine, int which);
 struct syi_session *syi_engine_session(struct syi_engine *engine);
 const struct syi_params *syi_engine_params(const struct syi_engine *engine);
 /* Fills parameters from the seed; optimizer state is zero. */

@@ -70,6 +70,12 @@ const struct syi_program *syi_engine_program(const struct syi_engine *e, int whi
     return index < 0 ? NULL : syi_session_program(e->session, index);
 }
 
+const struct syi_recomputed *syi_engine_recomputed(const struct syi_engine *e, int which)
+{
+    return syi_session_recomputed(
+        e->session, which == SYI_UPDATE ? e->update : e->bound[e->n_buckets - 1].program[which]);
+}
+
 static int check(struct syi_engine *e, struct sy_error *err)
 {
     const struct syi_config *c = &e->config;
@@ -247,6 +253,7 @@ static int bind(struct syi_engine *e, int plan_only, struct sy_error *err)
                                           .comm = e->rank.comm,
                                           .mesh = &e->rank.mesh,
                                           .reproducible = e->config.reproducible.enabled,
+                                          .budget = (uint64_t)e->config.memory.budget,
                                           .plan_only = plan_only,
                                           .check_reuse = (e->use & SYI_USE_APART) != 0};
     int status = syi_session_new(&options, &e->session, err);

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Planning a session, and planning it within a budget: activations are recomputed until the plan is small
+ * enough. The recompute pass counts live bytes; what a plan takes beyond them (workspaces, holes) is known
+ * only when it is made, so plans are tried with lower and lower targets. */
+#include "config.h"
+
+#include "runtime/bound.h"
+
+enum { ROUNDS = 40 };
+
+static int plan(struct syi_session *session, struct sy_error *err)
+{
+    size_t n = session->n_bound;
+    int status = SY_ENOMEM;
+    struct syi_program **programs = syi_alloc(n * sizeof *programs, err);
+    uint64_t **workspace = syi_alloc(n * sizeof *workspace, err), **at = syi_alloc(n * sizeof *at, err);
+    if (programs && workspace && at) {
+        for (size_t i = 0; i < n; i++) {
+            programs[i] = session->bound[i].program;
+            workspace[i] = session->bound[i].workspace;
+            at[i] = session->bound[i].workspace_at;
+        }
+        status = syi_plan(programs, n, workspace, at, !session->options.check_reuse, &session->plan, err);
+    }
+    syi_free(programs);
+    syi_free(workspace);
+    syi_free(at);
+    return status;
+}
+
+int syi_session_prepare(struct syi_session *session, uint64_t target, struct sy_error *err)
+{
+    int status = SY_OK;
+    for (size_t i = 0; i < session->n_bound && !status; i++) {
+        struct syi_bound *bound = &session->bound[i];
+        if (target != UINT64_MAX)
+            status = syi_program_recompute(bound->program, target, &bound->recomputed, err);
+        if (!status) status = syi_lower(bound->program, &session->mesh, session->options.reproducible, err);
+        if (!status) status = syi_bound_prepare(session, bound, err);
+    }
+    return status ? status : plan(session, err);
+}
+
+/* ---- the budget ---- */
+
+static void free_copies(struct syi_program **copy, size_t n)
+{
+    for (size_t i = 0; copy && i < n; i++) syi_program_free(copy[i]);
+    syi_free(copy);
+}
+
+/* The programs as they were added, for every new round. */
+static int copy_all(struct syi_session *session, struct syi_program ***out, struct sy_error *err)
+{
+    struct syi_program **copy = syi_alloc((session->n_bound + 1) * sizeof *copy, err);
+    int status = copy ? SY_OK : SY_ENOMEM;
+    for (size_t i = 0; i < session->n_bound && !status; i++)
+        status = syi_program_copy(session->bound[i].program, &copy[i], err);
+    if (status)
+        free_copies(copy, session->n_bound);
+    else
+        *out = copy;
+    return status;
+}
+
+static int start_over(struct syi_session *session, struct syi_program *const *copy, struct sy_error *err)
+{
+    int status = SY_OK;
+    for (size_t i = 0; i < session->n_bound && !status; i++) {
+        struct syi_program *program;
+        status = syi_program_copy(copy[i], &program, err);
+        if (status) break;
+        syi_bound_free(session, &session->bound[i]);
+        session->bound[i] = (struct syi_bound){.program = program};
+    }
+    return status;
+}
+
+static uint64_t planned_bytes(const struct syi_session *session)
+{
+    uint64_t total = 0;
+    for (int i = 0; i < SYI_SEGMENT_COUNT; i++) total += session->plan.bytes[i];
+    return total;
+}
+
+static int too_small(const struct syi_session *session, uint64_t least, struct sy_error *err)
+{
+    return syi_error(
+        err, SY_ENOMEM,
+        "memory.budget=%llu bytes is not enough: with all that can be computed again the plan still "
+        "needs %llu; give it that, more ranks, a smaller data.batch_size or more train.microbatches",
+        (unsigned long long)session->options.budget, (unsigned long long)least);
+}
+
+int syi_session_fit(struct syi_session *session, struct sy_error *err)
+{
+    struct syi_program **copy;
+    uint64_t budget = session->options.budget, least = UINT64_MAX;
+    int status = copy_all(session, &copy, err);
+    if (status) return status;
+    status = syi_session_prepare(session, UINT64_MAX, err);
+    uint64_t target = session->plan.bytes[SYI_SCRATCH];
+    for (int round = 0; !status; round++) {
+        uint64_t total = planned_bytes(session), excess = total - budget;
+        if (total < least) least = total;
+        if (total <= budget) break;
+        if (target == 0 || round == ROUNDS) status = too_small(session, least, err);
+        target = target > excess ? target - excess : 0;
+        if (!status) status = start_over(session, copy, err);
+        if (!status) status = syi_session_prepare(session, target, err);
+    }
+    free_copies(copy, session->n_bound);
+    return status;
+}
