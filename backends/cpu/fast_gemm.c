@@ -8,19 +8,23 @@
 
 #include "backends/cpu/fast_gemm.h"
 
-#define PACK_DEPTH  64                   /* rows of the contraction in one task of packing B */
-#define PACK_PANELS (512 / TILE_COLUMNS) /* panels in one task */
+#define PACK_DEPTH  64                          /* steps in one task of packing B */
+#define PACK_PANELS (512 * STEP / TILE_COLUMNS) /* panels in one task */
+#define LIST_STEPS  256                         /* steps whose rows are listed together */
 /* At most so many rows of A: B is read where it lies, packing it would cost more than it saves. */
-#define DIRECT_ROWS 128
+#define DIRECT_ROWS (STEP == 1 ? 128 : 0)
 
 struct plan {
     struct sycpu_gemm gemm;
     int direct;           /* 1: full panels of B are not packed */
+    int rounded;          /* 1: C is bf16 */
+    int64_t run;          /* elements of the contraction that a panel holds without padding between */
+    int64_t steps;        /* of the contraction, padding included; TN: at most */
     int64_t panels;       /* of B for an expert, the last may be narrower */
     int64_t depth_chunks; /* tasks of packing B: experts * depth_chunks * panel_chunks */
     int64_t panel_chunks;
-    int64_t b_size;      /* floats of the packed B of an expert */
-    int64_t worker_size; /* floats of scratch of a thread */
+    int64_t b_size;      /* words of the packed B of an expert */
+    int64_t worker_size; /* words of scratch of a thread */
     int threads;
     float *packed_b; /* [experts, b_size] */
     float *workers;  /* [threads, worker_size] */
@@ -28,18 +32,22 @@ struct plan {
 
 /* Scratch of a thread while it computes tiles of one expert. */
 struct worker {
-    int64_t *length; /* [leaves] products in each leaf */
-    int64_t *slot;   /* [BLOCK_ROWS] buffer row (or row of C for TN) of each row of the block */
-    float *a;        /* [BLOCK_PANELS] packed panels of the block */
-    float *pending;  /* tiles of the tree of leaves */
-    float *edge;     /* a tile that cannot be written to C directly */
-    int64_t rows;    /* of C that the expert has */
-    int64_t depth;   /* of the contraction that the expert has */
-    int64_t leaves;
-    int64_t block_panels; /* panels of A in a block, at most BLOCK_PANELS */
-    int64_t row_panels;   /* panels of A in all */
-    int64_t block;        /* the block that is packed, -1: none */
+    int64_t *length;     /* [leaves] steps in each leaf */
+    int64_t *slot;       /* [BLOCK_ROWS] buffer row (or row of C for TN) of each row of the block */
+    float *a;            /* [BLOCK_PANELS] packed panels of the block */
+    float *pending;      /* tiles of the tree of leaves */
+    float *edge;         /* a tile that cannot be written to C directly */
+    int64_t rows;        /* of C that the expert has */
+    int64_t depth;       /* of the contraction that the expert has, in steps */
+    int64_t leaves;      /* 1 where the contraction is empty */
+    int64_t row_panels;  /* panels of A in all */
+    int64_t first_panel; /* of the block */
 };
+
+static inline int64_t steps_of(int64_t elements)
+{
+    return divide_up(elements, STEP);
+}
 
 /* To a multiple of 64 bytes. */
 static int64_t round_floats(int64_t n)
@@ -60,12 +68,15 @@ static struct plan make_plan(const struct sy_call *call, int threads)
     const struct sycpu_gemm *gemm = &plan.gemm;
     int transposed = gemm->form == SYCPU_GEMM_NT;
     plan.direct = gemm->form == SYCPU_GEMM_NN && gemm->rows <= DIRECT_ROWS;
+    plan.rounded = call->out[0].dtype == SY_BF16;
+    plan.run = gemm->form != SYCPU_GEMM_TN && gemm->leaf % STEP ? gemm->leaf : gemm->depth;
+    plan.steps = gemm->leaves * steps_of(gemm->depth / gemm->leaves);
     plan.panels = divide_up(gemm->columns, TILE_COLUMNS);
     plan.panel_chunks = divide_up(plan.panels, transposed ? 1 : PACK_PANELS);
-    plan.depth_chunks = divide_up(gemm->depth, transposed ? 4 * PACK_DEPTH : PACK_DEPTH);
-    plan.b_size = plan.panels * b_panel_size(gemm->depth);
+    plan.depth_chunks = divide_up(plan.steps, transposed ? 4 * PACK_DEPTH : PACK_DEPTH);
+    plan.b_size = plan.panels * b_panel_size(plan.steps);
     plan.worker_size = 2 * round_floats(gemm->leaves) + 2 * round_floats(BLOCK_ROWS) +
-                       BLOCK_PANELS * a_panel_size(gemm->depth) +
+                       BLOCK_PANELS * a_panel_size(plan.steps) +
                        (pending_tiles(gemm->leaves) + 1) * TILE_SIZE;
     plan.packed_b = call->workspace;
     plan.workers = plan.packed_b + gemm->experts * plan.b_size;
@@ -106,35 +117,80 @@ static int64_t next_run(const struct sycpu_gemm *gemm, int64_t expert, int64_t n
     return n;
 }
 
-/* ---- packing B, and zeros for the slots that are not filled ---- */
-
-static void pack_weights(const struct plan *plan, int64_t expert, int64_t k, int64_t n, int64_t panel)
+/* Filled rows of a leaf, TN: its products. */
+static int64_t leaf_length(const struct sycpu_gemm *gemm, int64_t expert, int64_t leaf)
 {
-    const struct sycpu_gemm *gemm = &plan->gemm;
-    const float *b = (const float *)gemm->b + expert * sycpu_gemm_b_size(gemm);
-    int64_t panel_size = b_panel_size(gemm->depth), column = panel * TILE_COLUMNS;
-    float *to = plan->packed_b + expert * plan->b_size + panel * panel_size + k * TILE_COLUMNS;
-    if (gemm->form == SYCPU_GEMM_NT) SYCPU_FAST(gemm_pack_b_rows)
-    (b + column * gemm->depth + k, gemm->depth, gemm->columns - column, n, to);
-    else SYCPU_FAST(gemm_pack_b_columns)(b + k * gemm->columns + column, gemm->columns, n,
-                                         least(gemm->columns - column, PACK_PANELS * TILE_COLUMNS), to,
-                                         panel_size);
+    if (gemm->form != SYCPU_GEMM_TN) return gemm->leaf;
+    return filled_slots(gemm, expert, leaf * gemm->leaf, (leaf + 1) * gemm->leaf);
 }
 
-/* Products k .. k + n - 1 of the contraction over filled slots. */
-static void pack_slots(const struct plan *plan, int64_t expert, int64_t k, int64_t n, int64_t panel)
+static int64_t filled_steps(const struct sycpu_gemm *gemm, int64_t expert)
+{
+    int64_t steps = 0;
+    for (int64_t leaf = 0; leaf < gemm->leaves; leaf++) steps += steps_of(leaf_length(gemm, expert, leaf));
+    return steps;
+}
+
+/* Where rows of weights or filled slots begin that steps [first, first + n) of the contraction take, STEP for
+ * each; NULL: there is none. */
+static void list_rows(const struct sycpu_gemm *gemm, int64_t expert, const operand *from, int64_t stride,
+                      int64_t first, int64_t n, const operand **list)
+{
+    int64_t leaf = 0, length, begin = 0, group, skip, row;
+    while (first >= steps_of(length = leaf_length(gemm, expert, leaf))) {
+        first -= steps_of(length);
+        begin += length;
+        leaf++;
+    }
+    for (first *= STEP, n *= STEP; n > 0; first = 0) {
+        length = leaf_length(gemm, expert, leaf++);
+        int64_t left = least(n, length - first);
+        n -= steps_of(left) * STEP;
+        group = 0, skip = begin + first;
+        for (int64_t run, odd = left % STEP; left > 0 || odd--; left -= run) {
+            run = 1, row = -1;
+            if (left > 0 && gemm->form == SYCPU_GEMM_TN)
+                run = next_run(gemm, expert, left, &group, &skip, &row);
+            else if (left > 0)
+                run = left, row = skip;
+            for (int64_t i = 0; i < run; i++) *list++ = row < 0 ? NULL : from + (row + i) * stride;
+        }
+        begin += length;
+    }
+}
+
+/* ---- packing B, and zeros for the slots that are not filled ---- */
+
+/* Steps k .. k + n - 1 of one panel of transposed weights. */
+static void pack_transposed(const struct plan *plan, int64_t expert, int64_t k, int64_t n, int64_t panel)
 {
     const struct sycpu_gemm *gemm = &plan->gemm;
-    const float *b = (const float *)gemm->b + expert * sycpu_gemm_b_size(gemm);
-    int64_t panel_size = b_panel_size(gemm->depth), column = panel * TILE_COLUMNS, group = 0, skip = k, row;
-    float *to = plan->packed_b + expert * plan->b_size + panel * panel_size + k * TILE_COLUMNS;
-    while (n > 0) {
-        int64_t run = next_run(gemm, expert, n, &group, &skip, &row);
+    int64_t column = panel * TILE_COLUMNS, run_steps = steps_of(plan->run);
+    const operand *b = (const operand *)gemm->b + expert * sycpu_gemm_b_size(gemm) + column * gemm->depth;
+    float *to = plan->packed_b + expert * plan->b_size + panel * b_panel_size(plan->steps);
+    for (int64_t piece, end = k + n; k < end; k += piece) {
+        int64_t skip = k % run_steps;
+        piece = least(end - k, run_steps - skip);
+        SYCPU_FAST(gemm_pack_b_rows)
+        (b + k / run_steps * plan->run + skip * STEP, gemm->depth, gemm->columns - column,
+         least(piece * STEP, plan->run - skip * STEP), to + k * TILE_COLUMNS);
+    }
+}
+
+/* Steps k .. k + n - 1 of panels whose rows are rows of weights or filled slots. */
+static void pack_straight(const struct plan *plan, int64_t expert, int64_t k, int64_t n, int64_t panel)
+{
+    const struct sycpu_gemm *gemm = &plan->gemm;
+    const operand *row[LIST_STEPS * STEP];
+    int64_t panel_size = b_panel_size(plan->steps), column = panel * TILE_COLUMNS;
+    const operand *b = (const operand *)gemm->b + expert * sycpu_gemm_b_size(gemm) + column;
+    float *to = plan->packed_b + expert * plan->b_size + panel * panel_size;
+    for (int64_t piece, end = k + n; k < end; k += piece) {
+        piece = least(end - k, LIST_STEPS);
+        list_rows(gemm, expert, b, gemm->columns, k, piece, row);
         SYCPU_FAST(gemm_pack_b_columns)
-        (b + row * gemm->columns + column, gemm->columns, run,
-         least(gemm->columns - column, PACK_PANELS * TILE_COLUMNS), to, panel_size);
-        to += run * TILE_COLUMNS;
-        n -= run;
+        (row, piece, least(gemm->columns - column, PACK_PANELS * TILE_COLUMNS), to + k * TILE_COLUMNS,
+         panel_size);
     }
 }
 
@@ -142,30 +198,39 @@ static void pack_b_task(void *arg, int64_t task, int thread)
 {
     const struct plan *plan = arg;
     const struct sycpu_gemm *gemm = &plan->gemm;
-    int transposed = gemm->form == SYCPU_GEMM_NT, ragged = gemm->form == SYCPU_GEMM_TN;
+    int transposed = gemm->form == SYCPU_GEMM_NT;
+    int64_t chunk = transposed ? 4 * PACK_DEPTH : PACK_DEPTH;
     int64_t panel = task % plan->panel_chunks * (transposed ? 1 : PACK_PANELS);
-    int64_t k = task / plan->panel_chunks % plan->depth_chunks * (transposed ? 4 * PACK_DEPTH : PACK_DEPTH);
+    int64_t k = task / plan->panel_chunks % plan->depth_chunks * chunk;
     int64_t expert = task / plan->panel_chunks / plan->depth_chunks;
-    int64_t slots = filled_slots(gemm, expert, 0, gemm->groups);
-    int64_t n = least((ragged ? slots : gemm->depth) - k, transposed ? 4 * PACK_DEPTH : PACK_DEPTH);
+    int64_t steps = gemm->form == SYCPU_GEMM_TN ? filled_steps(gemm, expert) : plan->steps;
+    int64_t n = least(steps - k, chunk);
     (void)thread;
-    if (slots > 0 && n > 0) (ragged ? pack_slots : pack_weights)(plan, expert, k, n, panel);
+    if (n > 0 && filled_slots(gemm, expert, 0, gemm->groups) > 0)
+        (transposed ? pack_transposed : pack_straight)(plan, expert, k, n, panel);
 }
 
 /* The last panel alone, when the full ones are used where they lie. */
 static void pack_last_panel(const struct plan *plan)
 {
     for (int64_t expert = 0; expert < plan->gemm.experts; expert++)
-        pack_weights(plan, expert, 0, plan->gemm.depth, plan->panels - 1);
+        pack_straight(plan, expert, 0, plan->steps, plan->panels - 1);
+}
+
+/* Bytes. */
+static int64_t c_element(const struct plan *plan)
+{
+    return plan->rounded ? 2 : sizeof(float);
 }
 
 static void zero_empty_slots(void *arg, int64_t task, int thread)
 {
-    const struct sycpu_gemm *gemm = &((struct plan *)arg)->gemm;
+    const struct plan *plan = arg;
+    const struct sycpu_gemm *gemm = &plan->gemm;
     int64_t filled = sycpu_gemm_filled(gemm, task / gemm->groups, task % gemm->groups);
-    float *c = (float *)gemm->c + (task * gemm->slots + filled) * gemm->columns;
+    int64_t size = c_element(plan) * gemm->columns;
     (void)thread;
-    memset(c, 0, sizeof(float) * (gemm->slots - filled) * gemm->columns);
+    memset((char *)gemm->c + (task * gemm->slots + filled) * size, 0, (gemm->slots - filled) * size);
 }
 
 /* ---- blocks of A ---- */
@@ -182,30 +247,34 @@ static void locate_rows(const struct sycpu_gemm *gemm, int64_t expert, struct wo
     for (; done < padded; done++) worker->slot[done] = worker->slot[n - 1];
 }
 
-static void pack_block_of_rows(const struct sycpu_gemm *gemm, int64_t expert, struct worker *worker,
-                               int64_t first, int64_t n)
+static void pack_block_of_rows(const struct plan *plan, int64_t expert, struct worker *worker, int64_t first,
+                               int64_t n)
 {
-    const float *a = (const float *)gemm->a + expert * sycpu_gemm_a_size(gemm);
-    const float *row[BLOCK_ROWS];
+    const struct sycpu_gemm *gemm = &plan->gemm;
+    const operand *a = (const operand *)gemm->a + expert * sycpu_gemm_a_size(gemm);
+    const operand *row[BLOCK_ROWS];
     int64_t padded = divide_up(n, TILE_ROWS) * TILE_ROWS;
+    float *to = worker->a;
     locate_rows(gemm, expert, worker, first, n);
     for (int64_t i = 0; i < padded; i++) row[i] = a + worker->slot[i] * gemm->a_width;
-    SYCPU_FAST(gemm_pack_a_rows)(row, padded, gemm->depth, worker->a);
+    for (int64_t k = 0; k < gemm->depth; k += plan->run) {
+        SYCPU_FAST(gemm_pack_a_rows)(row, padded, k, plan->run, to, a_panel_size(plan->steps));
+        to += steps_of(plan->run) * TILE_ROWS;
+    }
 }
 
-static void pack_block_of_columns(const struct sycpu_gemm *gemm, int64_t expert, struct worker *worker,
+static void pack_block_of_columns(const struct plan *plan, int64_t expert, struct worker *worker,
                                   int64_t first, int64_t n)
 {
-    const float *a = (const float *)gemm->a + expert * sycpu_gemm_a_size(gemm) + first;
-    int64_t group = 0, skip = 0, row, left = worker->depth;
-    float *to = worker->a;
+    const struct sycpu_gemm *gemm = &plan->gemm;
+    const operand *a = (const operand *)gemm->a + expert * sycpu_gemm_a_size(gemm) + first;
+    const operand *row[LIST_STEPS * STEP];
     for (int64_t i = 0; i < n; i++) worker->slot[i] = first + i;
-    while (left > 0) {
-        int64_t run = next_run(gemm, expert, left, &group, &skip, &row);
+    for (int64_t piece, k = 0; k < worker->depth; k += piece) {
+        piece = least(worker->depth - k, LIST_STEPS);
+        list_rows(gemm, expert, a, gemm->a_width, k, piece, row);
         SYCPU_FAST(gemm_pack_a_columns)
-        (a + row * gemm->a_width, gemm->a_width, run, n, to, a_panel_size(gemm->depth));
-        to += run * TILE_ROWS;
-        left -= run;
+        (row, piece, n, worker->a + k * TILE_ROWS, a_panel_size(plan->steps));
     }
 }
 
@@ -214,116 +283,100 @@ static void pack_block_of_columns(const struct sycpu_gemm *gemm, int64_t expert,
 static struct worker make_worker(const struct plan *plan, int thread)
 {
     const struct sycpu_gemm *gemm = &plan->gemm;
-    struct worker worker = {.block = -1};
+    struct worker worker = {0};
     float *scratch = plan->workers + thread * plan->worker_size;
     worker.a = scratch;
-    worker.pending = worker.a + BLOCK_PANELS * a_panel_size(gemm->depth);
+    worker.pending = worker.a + BLOCK_PANELS * a_panel_size(plan->steps);
     worker.edge = worker.pending + pending_tiles(gemm->leaves) * TILE_SIZE;
     worker.length = (int64_t *)(worker.edge + TILE_SIZE);
     worker.slot = worker.length + round_floats(gemm->leaves);
     return worker;
 }
 
-/* Sizes of an expert: rows, depth, leaves; blocks of A of equal size. */
+/* Sizes of an expert. */
 static void enter_expert(const struct plan *plan, struct worker *worker, int64_t expert)
 {
     const struct sycpu_gemm *gemm = &plan->gemm;
-    int64_t slots = filled_slots(gemm, expert, 0, gemm->groups);
     int ragged = gemm->form == SYCPU_GEMM_TN;
-    worker->rows = ragged ? gemm->rows : slots;
-    worker->depth = ragged ? slots : gemm->depth;
+    worker->rows = ragged ? gemm->rows : filled_slots(gemm, expert, 0, gemm->groups);
+    worker->depth = ragged ? filled_steps(gemm, expert) : plan->steps;
     worker->leaves = worker->depth ? gemm->leaves : 1; /* an empty sum is one empty leaf */
     worker->row_panels = divide_up(worker->rows, TILE_ROWS);
-    worker->block_panels =
-        worker->rows ? divide_up(worker->row_panels, divide_up(worker->row_panels, BLOCK_PANELS)) : 1;
-    worker->block = -1;
 }
 
 static void measure_leaves(const struct sycpu_gemm *gemm, struct worker *worker, int64_t expert)
 {
-    for (int64_t i = 0; i < worker->leaves; i++) {
-        if (!worker->depth)
-            worker->length[i] = 0;
-        else if (gemm->form != SYCPU_GEMM_TN)
-            worker->length[i] = gemm->leaf;
-        else
-            worker->length[i] = filled_slots(gemm, expert, i * gemm->leaf, (i + 1) * gemm->leaf);
-    }
-}
-
-static int64_t rows_of_panel(const struct worker *worker, int64_t panel_a)
-{
-    return least(TILE_ROWS, worker->rows - (worker->block * worker->block_panels + panel_a) * TILE_ROWS);
-}
-
-static void enter_block(const struct plan *plan, struct worker *worker, int64_t expert, int64_t block)
-{
-    int64_t block_rows = worker->block_panels * TILE_ROWS, first = block * block_rows;
-    (plan->gemm.form == SYCPU_GEMM_TN ? pack_block_of_columns : pack_block_of_rows)(
-        &plan->gemm, expert, worker, first, least(block_rows, worker->rows - first));
-    worker->block = block;
+    for (int64_t i = 0; i < worker->leaves; i++)
+        worker->length[i] = worker->depth ? steps_of(leaf_length(gemm, expert, i)) : 0;
 }
 
 /* Tile of panel_a of the block: goes to C if it fits there and its rows are neighbours, else to scratch. */
 static struct sycpu_gemm_tile make_tile(const struct plan *plan, const struct worker *worker, int64_t expert,
-                                        int64_t panel_a, int64_t panel_b)
+                                        int64_t panel_a, int64_t panel_b, int64_t rows)
 {
     const struct sycpu_gemm *gemm = &plan->gemm;
-    int64_t column = panel_b * TILE_COLUMNS, rows = rows_of_panel(worker, panel_a);
+    int64_t column = panel_b * TILE_COLUMNS;
     const int64_t *slot = worker->slot + panel_a * TILE_ROWS;
     int whole = column + TILE_COLUMNS <= gemm->columns, direct = plan->direct && whole;
     struct sycpu_gemm_tile tile = {
-        .a = worker->a + panel_a * a_panel_size(gemm->depth),
+        .a = worker->a + panel_a * a_panel_size(plan->steps),
         .b = direct ? (const float *)gemm->b + expert * sycpu_gemm_b_size(gemm) + column
-                    : plan->packed_b + expert * plan->b_size + panel_b * b_panel_size(gemm->depth),
+                    : plan->packed_b + expert * plan->b_size + panel_b * b_panel_size(plan->steps),
         .b_stride = direct ? gemm->columns : TILE_COLUMNS,
         .pending = worker->pending,
         .c = worker->edge,
         .c_stride = TILE_COLUMNS,
+        .rounded = plan->rounded,
         .height = gemm_height(rows),
     };
     if (whole && tile.height == rows && slot[rows - 1] - slot[0] == rows - 1) {
-        tile.c = (float *)gemm->c + expert * sycpu_gemm_c_size(gemm) + slot[0] * gemm->columns + column;
+        tile.c = (char *)gemm->c +
+                 (expert * sycpu_gemm_c_size(gemm) + slot[0] * gemm->columns + column) * c_element(plan);
         tile.c_stride = gemm->columns;
     }
     return tile;
 }
 
 static void copy_edge(const struct plan *plan, const struct worker *worker, int64_t expert, int64_t panel_a,
-                      int64_t panel_b)
+                      int64_t panel_b, int64_t rows)
 {
     const struct sycpu_gemm *gemm = &plan->gemm;
-    int64_t column = panel_b * TILE_COLUMNS, rows = rows_of_panel(worker, panel_a);
-    float *c = (float *)gemm->c + expert * sycpu_gemm_c_size(gemm) + column;
+    int64_t column = panel_b * TILE_COLUMNS, size = c_element(plan);
+    char *c = (char *)gemm->c + (expert * sycpu_gemm_c_size(gemm) + column) * size;
     for (int64_t i = 0; i < rows; i++)
-        memcpy(c + worker->slot[panel_a * TILE_ROWS + i] * gemm->columns, worker->edge + i * TILE_COLUMNS,
-               sizeof(float) * least(TILE_COLUMNS, gemm->columns - column));
+        memcpy(c + worker->slot[panel_a * TILE_ROWS + i] * gemm->columns * size,
+               (char *)worker->edge + i * TILE_COLUMNS * size,
+               size * least(TILE_COLUMNS, gemm->columns - column));
 }
 
-/* Tiles of panels [first, end) of the block with one panel of B. */
 static void compute_tile(const struct plan *plan, const struct worker *worker, int64_t expert,
                          int64_t panel_a, int64_t panel_b)
 {
-    struct sycpu_gemm_tile tile = make_tile(plan, worker, expert, panel_a, panel_b);
-    int64_t k = 0;
+    int64_t rows = least(TILE_ROWS, worker->rows - (worker->first_panel + panel_a) * TILE_ROWS), k = 0;
+    struct sycpu_gemm_tile tile = make_tile(plan, worker, expert, panel_a, panel_b, rows);
     for (int64_t leaf = 0; leaf < worker->leaves; k += worker->length[leaf++])
         SYCPU_FAST(gemm_leaf)(&tile, leaf, worker->leaves, k, worker->length[leaf]);
-    if (tile.c == worker->edge) copy_edge(plan, worker, expert, panel_a, panel_b);
+    if (tile.c == worker->edge) copy_edge(plan, worker, expert, panel_a, panel_b, rows);
 }
 
-/* Tiles [first, end) of an expert, in the order block of A, panel of B, panel of A. */
+/* Tiles [first, end) of an expert, counted panel of A by panel of A, in the order block of A, panel of B,
+ * panel of A. Blocks are of equal size. */
 static void compute_tiles(const struct plan *plan, struct worker *worker, int64_t expert, int64_t first,
                           int64_t end)
 {
-    int64_t tiles_of_block = worker->block_panels * plan->panels;
+    int64_t from = first / plan->panels, to = divide_up(end, plan->panels);
+    int64_t block = divide_up(to - from, divide_up(to - from, BLOCK_PANELS));
     measure_leaves(&plan->gemm, worker, expert);
-    while (first < end) {
-        int64_t block = first / tiles_of_block, in_block = first % tiles_of_block;
-        int64_t panels_a = least(worker->block_panels, worker->row_panels - block * worker->block_panels);
-        int64_t panel_a = in_block % panels_a, n = least(panels_a - panel_a, end - first);
-        if (block != worker->block) enter_block(plan, worker, expert, block);
-        for (int64_t i = 0; i < n; i++) compute_tile(plan, worker, expert, panel_a + i, in_block / panels_a);
-        first += n;
+    for (; from < to; from += block) {
+        int64_t n = least(block, to - from), row = from * TILE_ROWS;
+        (plan->gemm.form == SYCPU_GEMM_TN ? pack_block_of_columns : pack_block_of_rows)(
+            plan, expert, worker, row, least(n * TILE_ROWS, worker->rows - row));
+        worker->first_panel = from;
+        for (int64_t panel_b = 0; panel_b < plan->panels; panel_b++)
+            for (int64_t i = 0; i < n; i++) {
+                int64_t tile = (from + i) * plan->panels + panel_b;
+                if (tile >= first && tile < end) compute_tile(plan, worker, expert, i, panel_b);
+            }
     }
 }
 

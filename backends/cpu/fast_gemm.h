@@ -2,11 +2,12 @@
 /* What the files of the fast matrix products share; compiled once for each instruction set.
  *
  * C is cut into tiles that stay in registers. Both operands are packed into panels: a panel of A holds
- * TILE_ROWS rows, one of B TILE_COLUMNS columns, the contraction k outermost, so a tile reads both as
- * streams. There are no k-blocks: a tile walks the whole contraction, leaf by leaf. B is packed once, by all
- * threads. Then each thread takes an equal share of the tiles (counted in products), and packs the A rows of
- * its tiles block by block. Tiles of a block are taken panel of B by panel of B, so the block stays in the L2
- * cache and a panel of B is fetched once for it. */
+ * TILE_ROWS rows, one of B TILE_COLUMNS columns, the steps of the contraction outermost, so a tile reads both
+ * as streams. A leaf of bf16 that has no partner for its last element gets a zero. There are no k-blocks: a
+ * tile walks the whole contraction, leaf by leaf. B is packed once, by all threads. Then each thread takes an
+ * equal share of the tiles (counted in products), and packs the A rows of its tiles block by block. Tiles of
+ * a block are taken panel of B by panel of B, so the block stays in the L2 cache and a panel of B is fetched
+ * once for it. */
 #ifndef SYCPU_FAST_GEMM_H
 #define SYCPU_FAST_GEMM_H
 
@@ -15,8 +16,8 @@
 
 #define TILE_SIZE    (TILE_ROWS * TILE_COLUMNS)
 #define BLOCK_PANELS (BLOCK_ROWS / TILE_ROWS)
-/* Floats between panels beyond their contents: keeps panels of a power-of-two size out of the same cache
- * sets. */
+/* Words between panels beyond their contents: keeps panels of a power-of-two size out of the same cache sets,
+ * and takes what the last step of a panel writes behind its rows. */
 #define PANEL_GAP 16
 
 static inline int64_t divide_up(int64_t a, int64_t b)
@@ -28,25 +29,26 @@ static inline int64_t least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* Floats from one panel to the next. */
-static inline int64_t a_panel_size(int64_t depth)
+/* Words from one panel to the next. */
+static inline int64_t a_panel_size(int64_t steps)
 {
-    return divide_up(depth * TILE_ROWS, 16) * 16 + PANEL_GAP;
+    return divide_up(steps * TILE_ROWS, 16) * 16 + PANEL_GAP;
 }
-static inline int64_t b_panel_size(int64_t depth)
+static inline int64_t b_panel_size(int64_t steps)
 {
-    return depth * TILE_COLUMNS + PANEL_GAP;
+    return steps * TILE_COLUMNS + PANEL_GAP;
 }
 
 /* One tile of C. */
 struct sycpu_gemm_tile {
-    const float *a;   /* panel [depth, TILE_ROWS] */
-    const float *b;   /* panel; row k begins at b + k * b_stride */
+    const float *a;   /* panel [steps, TILE_ROWS] */
+    const float *b;   /* panel; step k begins at b + k * b_stride */
     int64_t b_stride; /* floats */
     float *
         pending; /* scratch: tiles [log2(leaves) + 1] that wait for a right neighbour in the tree of leaves */
-    float *c;    /* result */
-    int64_t c_stride; /* floats between its rows */
+    void *c;     /* result */
+    int64_t c_stride; /* elements between its rows */
+    int rounded;      /* 1: c is bf16 */
     int height;       /* rows computed and written, from gemm_height */
 };
 
@@ -56,22 +58,23 @@ static inline int gemm_height(int64_t rows)
     return rows <= LOWEST_ROWS ? LOWEST_ROWS : rows <= LOW_ROWS ? LOW_ROWS : TILE_ROWS;
 }
 
-/* Leaf number `leaf` of a tile, products k .. k + length - 1; to be called for all leaves in ascending order.
+/* Leaf number `leaf` of a tile, steps k .. k + length - 1; to be called for all leaves in ascending order.
  * Merges it into the tree; the last one leaves the sum in tile->c. */
 void SYCPU_FAST(gemm_leaf)(const struct sycpu_gemm_tile *tile, int64_t leaf, int64_t leaves, int64_t k,
                            int64_t length);
 
-/* Panels of A from `rows` row pointers (a multiple of TILE_ROWS), all of the contraction. */
-void SYCPU_FAST(gemm_pack_a_rows)(const float *const *row, int64_t rows, int64_t depth, float *panels);
-/* Panels of A from columns: element (k, m) of `from`, k < depth, m < width; the last panel is filled with
- * zeros. */
-void SYCPU_FAST(gemm_pack_a_columns)(const float *from, int64_t stride, int64_t depth, int64_t width,
-                                     float *panels, int64_t panel_size);
+/* Panels of A from `rows` row pointers (a multiple of TILE_ROWS): elements [first, first + depth) of each. */
+void SYCPU_FAST(gemm_pack_a_rows)(const operand *const *row, int64_t rows, int64_t first, int64_t depth,
+                                  float *panels, int64_t panel_size);
+/* Panels of A from rows along its columns, STEP rows for each step, NULL: a row of zeros; the last panel is
+ * filled with zeros. */
+void SYCPU_FAST(gemm_pack_a_columns)(const operand *const *row, int64_t steps, int64_t width, float *panels,
+                                     int64_t panel_size);
 /* One panel of B from rows of a transposed matrix, at most TILE_COLUMNS of them. */
-void SYCPU_FAST(gemm_pack_b_rows)(const float *from, int64_t stride, int64_t rows, int64_t depth,
+void SYCPU_FAST(gemm_pack_b_rows)(const operand *from, int64_t stride, int64_t rows, int64_t depth,
                                   float *panel);
 /* Panels of B, as gemm_pack_a_columns. */
-void SYCPU_FAST(gemm_pack_b_columns)(const float *from, int64_t stride, int64_t depth, int64_t width,
-                                     float *panels, int64_t panel_size);
+void SYCPU_FAST(gemm_pack_b_columns)(const operand *const *row, int64_t steps, int64_t width, float *panels,
+                                     int64_t panel_size);
 
 #endif

@@ -1,68 +1,101 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copies parts of matrices into panels (see fast_gemm.h), straight or transposed. Rows of a panel that do not
- * exist repeat the last one or are zeros; what is computed from them is thrown away. The contraction is never
- * padded. */
+ * exist repeat the last one or are zeros; what is computed from them is thrown away. The contraction is
+ * padded only to whole words. */
 #include "config.h"
 
 #include "backends/cpu/fast_gemm.h"
 
-#define ROWS_AHEAD 8 /* that are fetched early: rows far apart look random to the processor */
+#define STEPS_AHEAD 8 /* that are fetched early: rows far apart look random to the processor */
 
-/* Element (k, m) goes to panel m / panel_width; k is the outer loop so that `from` is read in long pieces. */
-ALWAYS_INLINE void pack_columns(const float *from, int64_t stride, int64_t depth, int64_t width,
-                                float *panels, int64_t panel_size, int panel_width)
+static inline void fetch_rows(const operand *const *row, int64_t width)
 {
+    for (int r = 0; r < STEP; r++)
+        for (int64_t i = 0; row[r] && i < width; i += 16 * STEP) __builtin_prefetch(row[r] + i);
+}
+
+#ifdef SYCPU_PAIRS
+/* One step of all panels. A load holds the columns of two panels of A or of one panel of B. */
+ALWAYS_INLINE void pack_step(const operand *const *row, int64_t width, float *to, int64_t panel_size,
+                             int panel_width)
+{
+    const int count = panel_width < LANES ? panel_width : LANES;
+    const int64_t next = panel_width < LANES ? panel_size : LANES;
+    for (int64_t i = 0; i < width; i += 2 * count) {
+        vec low, high;
+        interleave(row[0] + i, row[1] ? row[1] + i : NULL, width - i, count, &low, &high);
+        vec_store(to, low);
+        if (panel_width == TILE_COLUMNS || width - i > count) vec_store(to + next, high);
+        to += panel_width < LANES ? 2 * panel_size : panel_size;
+    }
+}
+#else
+ALWAYS_INLINE void pack_step(const operand *const *row, int64_t width, float *to, int64_t panel_size,
+                             int panel_width)
+{
+    const float *source = *row;
     int64_t full = width / panel_width, rest = width % panel_width;
-    for (int64_t k = 0; k < depth; k++) {
-        const float *source = from + k * stride;
-        float *to = panels + k * panel_width;
-        if (k + ROWS_AHEAD < depth)
-            for (int64_t i = 0; i < width; i += 16) __builtin_prefetch(source + ROWS_AHEAD * stride + i);
-        for (int64_t p = 0; p < full; p++) {
-            memcpy(to, source, sizeof(float) * panel_width);
-            source += panel_width;
-            to += panel_size;
-        }
-        for (int i = 0; rest && i < panel_width; i++) to[i] = i < rest ? source[i] : 0.0f;
+    for (int64_t p = 0; p < full; p++) {
+        memcpy(to, source, sizeof(float) * panel_width);
+        source += panel_width;
+        to += panel_size;
+    }
+    for (int i = 0; rest && i < panel_width; i++) to[i] = i < rest ? source[i] : 0.0f;
+}
+#endif
+
+/* Element m of a step's rows goes to panel m / panel_width; steps are the outer loop so that rows are read in
+ * long pieces. */
+ALWAYS_INLINE void pack_columns(const operand *const *row, int64_t steps, int64_t width, float *panels,
+                                int64_t panel_size, int panel_width)
+{
+    for (int64_t k = 0; k < steps; k++) {
+        if (k + STEPS_AHEAD < steps) fetch_rows(row + (k + STEPS_AHEAD) * STEP, width);
+        pack_step(row + k * STEP, width, panels + k * panel_width, panel_size, panel_width);
     }
 }
 
-void SYCPU_FAST(gemm_pack_a_columns)(const float *from, int64_t stride, int64_t depth, int64_t width,
-                                     float *panels, int64_t panel_size)
+void SYCPU_FAST(gemm_pack_a_columns)(const operand *const *row, int64_t steps, int64_t width, float *panels,
+                                     int64_t panel_size)
 {
-    pack_columns(from, stride, depth, width, panels, panel_size, TILE_ROWS);
+    pack_columns(row, steps, width, panels, panel_size, TILE_ROWS);
 }
 
-void SYCPU_FAST(gemm_pack_b_columns)(const float *from, int64_t stride, int64_t depth, int64_t width,
-                                     float *panels, int64_t panel_size)
+void SYCPU_FAST(gemm_pack_b_columns)(const operand *const *row, int64_t steps, int64_t width, float *panels,
+                                     int64_t panel_size)
 {
-    pack_columns(from, stride, depth, width, panels, panel_size, TILE_COLUMNS);
+    pack_columns(row, steps, width, panels, panel_size, TILE_COLUMNS);
 }
 
 /* One panel of panel_width rows, each running along the contraction. */
-ALWAYS_INLINE void pack_rows(const float *const *row, int64_t depth, float *panel, int panel_width)
+ALWAYS_INLINE void pack_rows(const operand *const *row, int64_t first, int64_t depth, float *panel,
+                             int panel_width)
 {
-    int64_t k = 0;
-    for (; k + LANES <= depth; k += LANES)
+    int64_t k = 0, end = first + depth;
+    for (; k + LANES * STEP <= depth; k += LANES * STEP)
         for (int i = 0; i < panel_width; i += LANES)
-            transpose(row + i, k, panel + k * panel_width + i, panel_width,
+            transpose(row + i, first + k, panel + k / STEP * panel_width + i, panel_width,
                       panel_width - i < LANES ? panel_width - i : LANES);
-    for (; k < depth; k++)
-        for (int i = 0; i < panel_width; i++) panel[k * panel_width + i] = row[i][k];
+    for (panel += k / STEP * panel_width, k += first; k < end; k += STEP)
+        for (int i = 0; i < panel_width; i++) {
+            *panel = 0.0f;
+            memcpy(panel++, row[i] + k, sizeof(operand) * least(STEP, end - k));
+        }
 }
 
-void SYCPU_FAST(gemm_pack_a_rows)(const float *const *row, int64_t rows, int64_t depth, float *panels)
+void SYCPU_FAST(gemm_pack_a_rows)(const operand *const *row, int64_t rows, int64_t first, int64_t depth,
+                                  float *panels, int64_t panel_size)
 {
     for (int64_t i = 0; i < rows; i += TILE_ROWS) {
-        pack_rows(row + i, depth, panels, TILE_ROWS);
-        panels += a_panel_size(depth);
+        pack_rows(row + i, first, depth, panels, TILE_ROWS);
+        panels += panel_size;
     }
 }
 
-void SYCPU_FAST(gemm_pack_b_rows)(const float *from, int64_t stride, int64_t rows, int64_t depth,
+void SYCPU_FAST(gemm_pack_b_rows)(const operand *from, int64_t stride, int64_t rows, int64_t depth,
                                   float *panel)
 {
-    const float *row[TILE_COLUMNS];
+    const operand *row[TILE_COLUMNS];
     for (int i = 0; i < TILE_COLUMNS; i++) row[i] = from + least(i, rows - 1) * stride;
-    pack_rows(row, depth, panel, TILE_COLUMNS);
+    pack_rows(row, 0, depth, panel, TILE_COLUMNS);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One tile of a matrix product: a chain of fused multiply-adds per element inside each leaf of the
+/* One tile of a matrix product: a chain of steps (fused multiply-adds) per element inside each leaf of the
  * contraction, and the tree over leaves. The accumulators are named variables, one for each vector of the
  * tile (an array would be written to memory at every step). Knows nothing of matrices larger than a tile. */
 #include "config.h"
@@ -7,11 +7,11 @@
 #include "backends/cpu/fast_gemm.h"
 
 #define ROW_ZERO(i) vec c##i##0 = vec_zero(), c##i##1 = vec_zero();
-#define ROW_FMA(i)                                                                                           \
+#define ROW_STEP(i)                                                                                          \
     {                                                                                                        \
         vec ai = vec_broadcast(a + i);                                                                       \
-        c##i##0 = vec_fma(ai, b0, c##i##0);                                                                  \
-        c##i##1 = vec_fma(ai, b1, c##i##1);                                                                  \
+        c##i##0 = vec_step(ai, b0, c##i##0);                                                                 \
+        c##i##1 = vec_step(ai, b1, c##i##1);                                                                 \
     }
 #define ROW_ADD_ZERO(i)                                                                                      \
     c##i##0 = vec_add(c##i##0, vec_zero());                                                                  \
@@ -23,16 +23,30 @@
     vec_store(out + i * out_stride, c##i##0);                                                                \
     vec_store(out + i * out_stride + LANES, c##i##1);
 
-/* A leaf of `depth` products, closed with + 0, added to the `merges` tiles below `pending` (the nearest
- * first). */
+#ifdef SYCPU_PAIRS
+#    define ROW_STORE_ROUNDED(i)                                                                             \
+        vec_store_rounded((operand *)out + i * out_stride, c##i##0);                                         \
+        vec_store_rounded((operand *)out + i * out_stride + LANES, c##i##1);
+#    define STORE(ROWS)                                                                                      \
+        if (rounded) {                                                                                       \
+            ROWS(ROW_STORE_ROUNDED)                                                                          \
+        } else {                                                                                             \
+            ROWS(ROW_STORE)                                                                                  \
+        }
+#else
+#    define STORE(ROWS) (void)rounded, ROWS(ROW_STORE)
+#endif
+
+/* A leaf of `depth` steps, closed with + 0, added to the `merges` tiles below `pending` (the nearest
+ * first). `rounded`: the result is bf16. */
 #define DEFINE_LEAF(name, ROWS)                                                                              \
     static void name(int64_t depth, const float *a, const float *b, int64_t b_stride, const float *pending,  \
-                     int merges, float *out, int64_t out_stride)                                             \
+                     int merges, float *out, int64_t out_stride, int rounded)                                \
     {                                                                                                        \
         ROWS(ROW_ZERO)                                                                                       \
         for (int64_t k = 0; k < depth; k++) {                                                                \
             vec b0 = vec_load(b), b1 = vec_load(b + LANES);                                                  \
-            ROWS(ROW_FMA)                                                                                    \
+            ROWS(ROW_STEP)                                                                                   \
             a += TILE_ROWS;                                                                                  \
             b += b_stride;                                                                                   \
         }                                                                                                    \
@@ -41,7 +55,7 @@
             pending -= TILE_SIZE;                                                                            \
             ROWS(ROW_ADD_PENDING)                                                                            \
         }                                                                                                    \
-        ROWS(ROW_STORE)                                                                                      \
+        STORE(ROWS)                                                                                          \
     }
 
 DEFINE_LEAF(leaf_full, TILE_ALL)
@@ -62,5 +76,5 @@ void SYCPU_FAST(gemm_leaf)(const struct sycpu_gemm_tile *tile, int64_t leaf, int
      : tile->height == LOW_ROWS ? leaf_low
                                 : leaf_lowest)(length, tile->a + k * TILE_ROWS, tile->b + k * tile->b_stride,
                                                tile->b_stride, top, merges, out,
-                                               last ? tile->c_stride : TILE_COLUMNS);
+                                               last ? tile->c_stride : TILE_COLUMNS, last && tile->rounded);
 }

@@ -2,7 +2,11 @@
 /* What differs between instruction sets in the fast matrix products: the vector operations they use, a
  * transposing copy, and the shape of a tile. A tile is TILE_ROWS x TILE_COLUMNS of C with TILE_COLUMNS = 2
  * vectors; its accumulators, two vectors of B and a broadcast of A fill the register file. ROWS_n(X) is X for
- * each of n rows; tails of rows use the two lower heights. */
+ * each of n rows; tails of rows use the two lower heights.
+ *
+ * Packed operands consist of words of 32 bits, and a step of the contraction takes a word of each: a float32,
+ * or with SYCPU_PAIRS (the instructions of avx512_bf16) two bf16 that are neighbours along the contraction,
+ * the earlier one in the lower half. Words have the type float in either case. */
 #ifndef SYCPU_GEMM_SIMD_H
 #define SYCPU_GEMM_SIMD_H
 
@@ -10,6 +14,13 @@
 
 /* Sizes are constants only after inlining. */
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
+
+#ifdef SYCPU_PAIRS
+typedef uint16_t operand;
+#else
+typedef float operand;
+#endif
+#define STEP ((int)(sizeof(float) / sizeof(operand))) /* elements in a word */
 
 #define ROWS_2(X)  X(0) X(1)
 #define ROWS_4(X)  ROWS_2(X) X(2) X(3)
@@ -36,7 +47,7 @@ static inline vec vec_zero(void)
 {
     return _mm512_setzero_ps();
 }
-static inline vec vec_load(const float *p)
+static inline vec vec_load(const void *p)
 {
     return _mm512_loadu_ps(p);
 }
@@ -52,10 +63,39 @@ static inline vec vec_add(vec a, vec b)
 {
     return _mm512_add_ps(a, b);
 }
-static inline vec vec_fma(vec a, vec b, vec c)
+#    ifdef SYCPU_PAIRS
+static inline vec vec_step(vec a, vec b, vec c)
+{
+    return _mm512_dpbf16_ps(c, (__m512bh)a, (__m512bh)b);
+}
+static inline void vec_store_rounded(operand *p, vec v)
+{
+    _mm256_storeu_si256((__m256i *)p, (__m256i)_mm512_cvtneps_pbh(v));
+}
+
+/* Words of two rows, the first `count` columns in *low and the next `count` in *high. Only n columns exist,
+ * the others are zeros, as is a row that is NULL. */
+ALWAYS_INLINE void interleave(const operand *early, const operand *late, int64_t n, int count, vec *low,
+                              vec *high)
+{
+#        define PICK(i) ((i) | (32 + (i)) << 16)
+    const __m512i first = _mm512_setr_epi32(PICK(0), PICK(1), PICK(2), PICK(3), PICK(4), PICK(5), PICK(6),
+                                            PICK(7), PICK(8), PICK(9), PICK(10), PICK(11), PICK(12), PICK(13),
+                                            PICK(14), PICK(15)),
+                  second = _mm512_add_epi16(first, _mm512_set1_epi16((short)count));
+#        undef PICK
+    const __mmask32 some = n < 32 ? (1u << n) - 1 : ~0u;
+    const __m512i a = _mm512_maskz_loadu_epi16(some, early),
+                  b = late ? _mm512_maskz_loadu_epi16(some, late) : _mm512_setzero_si512();
+    *low = _mm512_castsi512_ps(_mm512_permutex2var_epi16(a, first, b));
+    *high = _mm512_castsi512_ps(_mm512_permutex2var_epi16(a, second, b));
+}
+#    else
+static inline vec vec_step(vec a, vec b, vec c)
 {
     return _mm512_fmadd_ps(a, b, c);
 }
+#    endif
 
 /* Stores the first n lanes; n is TILE_ROWS or LANES, known when compiling. */
 ALWAYS_INLINE void vec_store_first(float *p, vec v, int n)
@@ -87,8 +127,8 @@ ALWAYS_INLINE void vec_store_first(float *p, vec v, int n)
             vec_store_first(to + (j + 12) * stride, _mm512_shuffle_f32x4(odd_low, odd_high, 0xdd), used);    \
         }
 
-/* Column k + i of the rows goes to to[i * stride], its first `used` elements, for i < LANES. */
-ALWAYS_INLINE void transpose(const float *const *row, int64_t k, float *to, int64_t stride, int used)
+/* Words k / STEP + i of the rows go to to[i * stride], of the first `used` rows, for i < LANES. */
+ALWAYS_INLINE void transpose(const operand *const *row, int64_t k, float *to, int64_t stride, int used)
 {
     const int last = used - 1; /* rows that are not used repeat it */
     TRANSPOSE_ROWS(0, 0, 1, 2, 3)
@@ -135,7 +175,7 @@ static inline vec vec_add(vec a, vec b)
 {
     return _mm256_add_ps(a, b);
 }
-static inline vec vec_fma(vec a, vec b, vec c)
+static inline vec vec_step(vec a, vec b, vec c)
 {
     return _mm256_fmadd_ps(a, b, c);
 }
@@ -168,7 +208,7 @@ ALWAYS_INLINE void vec_store_first(float *p, vec v, int n)
             vec_store_first(to + (o + 3) * stride, _mm256_shuffle_ps(AB, CD, 0xee), used);                   \
         }
 
-ALWAYS_INLINE void transpose(const float *const *row, int64_t k, float *to, int64_t stride, int used)
+ALWAYS_INLINE void transpose(const operand *const *row, int64_t k, float *to, int64_t stride, int used)
 {
     const int last = used - 1;
     TRANSPOSE_HALF(0)
@@ -209,12 +249,12 @@ static inline vec vec_add(vec a, vec b)
 {
     return vaddq_f32(a, b);
 }
-static inline vec vec_fma(vec a, vec b, vec c)
+static inline vec vec_step(vec a, vec b, vec c)
 {
     return vfmaq_f32(c, a, b);
 }
 
-ALWAYS_INLINE void transpose(const float *const *row, int64_t k, float *to, int64_t stride, int used)
+ALWAYS_INLINE void transpose(const operand *const *row, int64_t k, float *to, int64_t stride, int used)
 {
     const float32x4x2_t ab = vtrnq_f32(vld1q_f32(row[0] + k), vld1q_f32(row[1] + k));
     const float32x4x2_t cd = vtrnq_f32(vld1q_f32(row[2] + k), vld1q_f32(row[3] + k));

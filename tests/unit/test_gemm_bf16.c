@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Matrix products of bf16: every kernel that this processor can run agrees with the float32 reference on the
+ * same values within the tolerance of the op table, whatever the sizes, leaves, counts and the output's type;
+ * its bits depend neither on the number of threads nor on where in C an element lies. */
+#include "config.h"
+
+#include "kernel_harness.h"
+
+#include "base/bf16.h"
+
+#define TOLERANCE 2e-5 /* of the op table, relative to the sum of the products' magnitudes */
+
+struct shape {
+    int experts, groups, slots, k, n; /* experts 0: a plain product */
+};
+
+extern const struct sy_backend_desc sy_backend_cpu;
+
+static int is_tn(int op)
+{
+    return op == SY_OP_MATMUL_TN || op == SY_OP_GROUPED_MATMUL_TN;
+}
+static int is_nt(int op)
+{
+    return op == SY_OP_MATMUL_NT || op == SY_OP_GROUPED_MATMUL_NT;
+}
+static int is_grouped(int op)
+{
+    return op >= SY_OP_GROUPED_MATMUL;
+}
+
+static void add_operands(struct kh *k, const struct shape *s, int in, int out)
+{
+    int x_width = is_nt(k->op) ? s->n : s->k, y_width = is_nt(k->op) ? s->k : s->n;
+    if (!is_grouped(k->op)) {
+        kh_in(k, in, 3, s->groups, s->slots, x_width);
+        if (is_tn(k->op)) {
+            kh_in(k, in, 3, s->groups, s->slots, s->n);
+            kh_out(k, out, 2, s->k, s->n);
+        } else {
+            kh_in(k, in, 2, s->k, s->n);
+            kh_out(k, out, 3, s->groups, s->slots, y_width);
+        }
+        return;
+    }
+    kh_in(k, in, 4, s->experts, s->groups, s->slots, x_width);
+    if (is_tn(k->op)) {
+        kh_in(k, in, 4, s->experts, s->groups, s->slots, s->n);
+        kh_out(k, out, 3, s->experts, s->k, s->n);
+    } else {
+        kh_in(k, in, 3, s->experts, s->k, s->n);
+        kh_out(k, out, 4, s->experts, s->groups, s->slots, y_width);
+    }
+}
+
+/* Experts without tokens, groups that are full, empty, odd; what lies in empty slots is NaN. */
+static void fill_counts(struct kh *half, const struct shape *s)
+{
+    int32_t *counts = kh_in(half, SY_I32, 2, s->experts, s->groups);
+    for (int i = 0; i < s->experts * s->groups; i++) {
+        counts[i] = (int32_t)(kh_random() % (uint32_t)(s->slots + 1));
+        if (kh_random() % 4 == 0) counts[i] = s->slots;
+        if (i / s->groups % 3 == 1) counts[i] = 0;
+        for (int in = 0; in < (is_tn(half->op) ? 2 : 1); in++) {
+            int64_t width = half->in[in].dim[3];
+            uint16_t *x = (uint16_t *)half->in[in].data + (int64_t)i * s->slots * width;
+            for (int64_t j = counts[i] * width; j < s->slots * width; j++) x[j] = 0x7fc0;
+        }
+    }
+}
+
+/* One product three times: in bf16, widened, and of the magnitudes. */
+struct product {
+    struct kh half, full, size;
+};
+
+static void begin(struct product *p, int op, const struct shape *s, const struct sy_attr_leaf *attr, int out)
+{
+    kh_begin(&p->half, op, attr, sizeof *attr);
+    kh_begin(&p->full, op, attr, sizeof *attr);
+    kh_begin(&p->size, op, attr, sizeof *attr);
+    add_operands(&p->half, s, SY_BF16, out);
+    add_operands(&p->full, s, SY_F32, SY_F32);
+    add_operands(&p->size, s, SY_F32, SY_F32);
+    for (int in = 0; in < 2; in++) {
+        uint16_t *x = p->half.in[in].data;
+        for (int64_t i = 0; i < sycpu_count(&p->half.in[in]); i++)
+            x[i] = syi_bf16_from_float(kh_random() % 8 ? kh_uniform(-2.0f, 2.0f) : 0.0f);
+    }
+    if (is_grouped(op)) {
+        fill_counts(&p->half, s);
+        for (int i = 0; i < 2; i++) {
+            void *counts = kh_in(i ? &p->full : &p->size, SY_I32, 2, s->experts, s->groups);
+            memcpy(counts, p->half.in[2].data, kh_bytes(&p->half.in[2]));
+        }
+    }
+    for (int in = 0; in < 2; in++)
+        for (int64_t i = 0; i < sycpu_count(&p->half.in[in]); i++) {
+            float value = syi_bf16_to_float(((uint16_t *)p->half.in[in].data)[i]);
+            ((float *)p->full.in[in].data)[i] = value;
+            ((float *)p->size.in[in].data)[i] = fabsf(value);
+        }
+    kh_reference(&p->full, "widened");
+    kh_reference(&p->size, "magnitudes");
+}
+
+static void end(struct product *p)
+{
+    kh_end(&p->half);
+    kh_end(&p->full);
+    kh_end(&p->size);
+}
+
+/* ---- kernels of the backend ---- */
+
+static uint32_t features(void)
+{
+    static const struct sy_backend_option none[] = {{NULL, NULL}};
+    struct sy_host host = {.bytes = sizeof host};
+    void *context;
+    uint32_t have = 0;
+    char text[80];
+    cr_assert_eq(sy_backend_cpu.open(&host, none, &context, &have, text, sizeof text), SY_OK);
+    return have;
+}
+
+/* The next kernel of the op for bf16 inputs and this output; start with *at = 0. */
+static int next_kernel(int op, int out, uint32_t have, uint32_t *at, struct kh_variant *variant)
+{
+    for (; *at < sy_backend_cpu.n_kernels; ++*at) {
+        const struct sy_kernel *kernel = &sy_backend_cpu.kernels[*at];
+        if (kernel->op != op || kernel->in_dtype != SY_BF16 || kernel->out_dtype != out) continue;
+        if (kernel->needs & ~have) continue;
+        *variant = (struct kh_variant){kernel->name, kernel->run, kernel->workspace};
+        ++*at;
+        return 1;
+    }
+    return 0;
+}
+
+static double element(const struct sy_tensor *t, const void *data, int64_t i)
+{
+    return t->dtype == SY_BF16 ? syi_bf16_to_float(((const uint16_t *)data)[i]) : ((const float *)data)[i];
+}
+
+static void check_kernel(const struct product *p, const struct kh_variant *variant, const char *what)
+{
+    static const int threads[] = {1, 2, 3};
+    const struct sy_tensor *out = &p->half.out[0];
+    void *one[SY_MAX_OUT], *more[SY_MAX_OUT];
+    kh_run(&p->half, variant, 1, one, what);
+    for (int i = 1; i < 3; i++) {
+        kh_run(&p->half, variant, threads[i], more, what);
+        cr_assert_lt(kh_differs(out, one[0], more[0]), 0, "%s: %s: %d threads give other bits", what,
+                     variant->name, threads[i]);
+        kh_free_guarded(more[0]);
+    }
+    for (int64_t i = 0; i < sycpu_count(out); i++) {
+        double got = element(out, one[0], i), want = ((float *)p->full.want[0])[i];
+        double bound = TOLERANCE * ((float *)p->size.want[0])[i];
+        if (out->dtype == SY_BF16) bound += fabs(want) * 0x1p-8;
+        cr_assert(fabs(got - want) <= bound, "%s: %s: element %lld: %a, the reference has %a", what,
+                  variant->name, (long long)i, got, want);
+    }
+    kh_free_guarded(one[0]);
+}
+
+static void check(int op, const struct shape *s, int leaf)
+{
+    struct sy_attr_leaf attr = {leaf};
+    uint32_t have = features();
+    for (int i = 0; i < 2; i++) {
+        int out = i ? SY_BF16 : SY_F32, kernels = 0;
+        uint32_t at = 0;
+        struct product p;
+        struct kh_variant variant;
+        char what[120];
+        snprintf(what, sizeof what, "op %d: experts %d, groups %d, slots %d, k %d, n %d, leaf %d, out %d", op,
+                 s->experts, s->groups, s->slots, s->k, s->n, leaf, out);
+        begin(&p, op, s, &attr, out);
+        for (; next_kernel(op, out, have, &at, &variant); kernels++) check_kernel(&p, &variant, what);
+        cr_assert_gt(kernels, 0, "%s: no kernel", what);
+        end(&p);
+    }
+}
+
+static void check_leaves(int op, const struct shape *s)
+{
+    int axis = is_tn(op) ? s->groups : is_nt(op) ? s->n : s->k;
+    for (int leaf = 1; leaf <= axis; leaf++)
+        if (axis % leaf == 0 && (axis / leaf <= 16 || leaf == 1)) check(op, s, leaf);
+}
+
+static const int plain_ops[] = {SY_OP_MATMUL, SY_OP_MATMUL_NT, SY_OP_MATMUL_TN};
+static const int grouped_ops[] = {SY_OP_GROUPED_MATMUL, SY_OP_GROUPED_MATMUL_NT, SY_OP_GROUPED_MATMUL_TN};
+
+Test(gemm_bf16, plain_products_of_all_shapes)
+{
+    static const struct shape shapes[] = {{0, 1, 1, 1, 1},    {0, 1, 2, 3, 5},      {0, 2, 1, 8, 16},
+                                          {0, 4, 7, 16, 33},  {0, 1, 13, 17, 31},   {0, 8, 3, 32, 48},
+                                          {0, 2, 43, 29, 96}, {0, 4, 25, 66, 65},   {0, 1, 1, 64, 70},
+                                          {0, 3, 57, 45, 45}, {0, 1, 97, 101, 103}, {0, 6, 31, 190, 130}};
+    for (int op = 0; op < 3; op++)
+        for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) check_leaves(plain_ops[op], &shapes[i]);
+}
+
+Test(gemm_bf16, tails_of_rows_and_columns)
+{
+    for (int op = 0; op < 3; op++)
+        for (int rows = 1; rows <= 30; rows++)
+            for (int columns = 1; columns <= 70; columns += 2 + rows % 5) {
+                struct shape s = {0, 2, rows, 9, columns};
+                check(plain_ops[op], &s, is_nt(plain_ops[op]) ? columns : is_tn(plain_ops[op]) ? 1 : 3);
+            }
+}
+
+Test(gemm_bf16, expert_buffers_with_ragged_counts)
+{
+    static const struct shape shapes[] = {{1, 1, 1, 1, 1},    {4, 4, 5, 16, 33},  {3, 8, 17, 20, 32},
+                                          {8, 2, 30, 33, 64}, {2, 16, 3, 27, 45}, {5, 4, 40, 33, 70},
+                                          {4, 8, 60, 48, 96}};
+    for (int op = 0; op < 3; op++)
+        for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
+            check_leaves(grouped_ops[op], &shapes[i]);
+}
+
+/* Rows, and columns, that come first or stand alone have the bits they have among others. */
+Test(gemm_bf16, bits_do_not_depend_on_the_place_in_c)
+{
+    enum { ROWS = 45, DEPTH = 70, COLUMNS = 75, SKIP = 38 };
+    struct sy_attr_leaf attr = {35};
+    struct shape all = {0, 1, ROWS, DEPTH, COLUMNS}, last = {0, 1, ROWS - SKIP, DEPTH, COLUMNS - SKIP};
+    uint32_t at = 0, have = features();
+    struct product a, b;
+    struct kh_variant variant;
+    begin(&a, SY_OP_MATMUL, &all, &attr, SY_F32);
+    begin(&b, SY_OP_MATMUL, &last, &attr, SY_F32);
+    uint16_t *x = b.half.in[0].data, *w = b.half.in[1].data;
+    memcpy(x, (uint16_t *)a.half.in[0].data + SKIP * DEPTH, (ROWS - SKIP) * DEPTH * sizeof *x);
+    for (int k = 0; k < DEPTH; k++)
+        memcpy(w + k * (COLUMNS - SKIP), (uint16_t *)a.half.in[1].data + k * COLUMNS + SKIP,
+               (COLUMNS - SKIP) * sizeof *w);
+    while (next_kernel(SY_OP_MATMUL, SY_F32, have, &at, &variant)) {
+        void *whole[SY_MAX_OUT], *part[SY_MAX_OUT];
+        kh_run(&a.half, &variant, 2, whole, "whole");
+        kh_run(&b.half, &variant, 1, part, "part");
+        for (int i = 0; i < ROWS - SKIP; i++)
+            cr_assert_arr_eq((float *)whole[0] + (i + SKIP) * COLUMNS + SKIP,
+                             (float *)part[0] + i * (COLUMNS - SKIP), (COLUMNS - SKIP) * sizeof(float),
+                             "%s: row %d", variant.name, i);
+        kh_free_guarded(whole[0]);
+        kh_free_guarded(part[0]);
+    }
+    end(&a);
+    end(&b);
+}
