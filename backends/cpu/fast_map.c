@@ -207,8 +207,7 @@ static void bind_constants(struct tile *t)
     int n_in = plan->call->n_in;
     for (int i = 0; i < n_in + plan->attr->n_instr; i++) t->reg[i] = (struct operand){t->same[i], 0};
     for (int i = 0; i < n_in; i++)
-        if (i != plan->attr->rng && plan->kind[i] == MAP_ONE)
-            splat(t->same[i], *(float *)plan->call->in[i].data);
+        if (i != plan->attr->rng && plan->kind[i] == MAP_ONE) splat(t->same[i], *elements(t, i, 0, 1));
     for (int i = 0; i < plan->attr->n_instr; i++)
         if (plan->attr->instr[i].op == SY_MAP_CONST) splat(t->same[n_in + i], plan->attr->instr[i].s);
 }

@@ -45,6 +45,20 @@ same data-2-expert-2 --comm thread --ranks 4 --set mesh.data=2 --set mesh.expert
 same model-2 --comm thread --ranks 2 --set mesh.model=2
 same data-2-model-2 --comm thread --ranks 4 --set mesh.data=2 --set mesh.model=2
 same data-2-threads-2 --comm thread --ranks 2 --threads 2 --set mesh.data=2
+
+# bfloat16: one hash on the instruction sets that widen it, and on any threads and meshes of one that multiplies it.
+want=$(hash half-portable --threads 1 --set model.dtype=bfloat16 --set cpu.variant=portable)
+echo "bfloat16  $want"
+[ "$want" != "$(hash again --threads 2)" ] || fail "bfloat16 changes nothing"
+for variant in avx2 avx512 neon; do
+    [ -d "$here/$variant" ] && same half-$variant --threads 2 --set model.dtype=bfloat16 --set cpu.variant=$variant
+done
+want=$(hash half-auto --threads 1 --set model.dtype=bfloat16)
+same half-threads-2 --threads 2 --set model.dtype=bfloat16
+same half-data-2 --comm thread --ranks 2 --set mesh.data=2 --set model.dtype=bfloat16
+same half-expert-2 --comm thread --ranks 2 --set mesh.expert=2 --set model.dtype=bfloat16
+same half-model-2 --comm thread --ranks 2 --set mesh.model=2 --set model.dtype=bfloat16
+want=$(hash reference-again --threads 1)
 other=$(hash other-seed --threads 2 --set train.seed=8)
 [ "$other" != "$want" ] || fail "another seed gives the same weights: the hash says nothing"
 finish
