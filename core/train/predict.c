@@ -16,6 +16,7 @@ enum { TOO_LONG = -1 }; /* in place of the length of a line */
 struct predictor {
     const struct syi_predict_job *job;
     const struct syi_rank *rank;
+    struct syi_config config; /* the job's, with batches of few rows for a short input */
     struct syi_engine *engine;
     struct syi_share share;
     struct syi_vocabulary vocabulary;
@@ -42,7 +43,7 @@ struct predictor {
 /* rows: of a batch; n: of a window. */
 static int open_outputs(struct predictor *p, size_t rows, size_t n, struct sy_error *err)
 {
-    size_t decodes = (size_t)p->job->launch.config->decode.num_decodes, width = (size_t)p->decode_length;
+    size_t decodes = (size_t)p->config.decode.num_decodes, width = (size_t)p->decode_length;
 
     p->out.decodes = (int32_t)decodes;
     p->out.ids = syi_alloc(rows * decodes * width * sizeof(*p->out.ids), err);
@@ -55,27 +56,47 @@ static int open_outputs(struct predictor *p, size_t rows, size_t n, struct sy_er
     return p->outputs && p->output_bytes && p->scores ? SY_OK : SY_ENOMEM;
 }
 
-static int open_predictor(struct predictor *p, struct sy_error *err)
+/* What reading takes; the engine comes behind the first window. */
+static int open_window(struct predictor *p, struct sy_error *err)
 {
-    const struct syi_config *config = p->job->launch.config;
-    int32_t rows = syi_engine_eval_rows(p->engine);
     int status = syi_share_open(&p->share, p->rank->comm, err);
 
     if (!status) status = syi_vocabulary_bytes(&p->vocabulary, 0, err);
     if (status) return status;
-    p->n_buckets = syi_engine_buckets(config, p->buckets);
-    p->decode_length = syi_engine_decode_length(p->engine);
+    p->n_buckets = syi_engine_buckets(&p->config, p->buckets);
     /* As many batches as there are lengths, so that lines of one length fill a batch. */
-    p->capacity = rows * (p->n_buckets < 8 ? p->n_buckets : 8);
+    p->capacity = (int32_t)p->config.decode.batch_size * (p->n_buckets < 8 ? p->n_buckets : 8);
     size_t n = (size_t)p->capacity;
     p->length = syi_alloc(n * sizeof(*p->length), err);
     p->inputs = syi_alloc(n * sizeof(*p->inputs), err);
     p->line = syi_alloc(n * sizeof(*p->line), err);
-    p->example = syi_alloc((size_t)rows * sizeof(*p->example), err);
-    if (!p->length || !p->inputs || !p->line || !p->example) return SY_ENOMEM;
-    status = open_outputs(p, (size_t)rows, n, err);
+    return p->length && p->inputs && p->line ? SY_OK : SY_ENOMEM;
+}
+
+/* Batches as small as a short input allows: a row that holds nothing costs as much as one that does. Outputs
+ * do not depend on it. */
+static void fit_batch(struct predictor *p)
+{
+    int64_t *rows = &p->config.decode.batch_size;
+    while (*rows % 2 == 0 && *rows / 2 >= p->n && *rows / 2 % p->rank->ranks == 0) *rows /= 2;
+}
+
+static int open_engine(struct predictor *p, int64_t *step, struct sy_error *err)
+{
+    struct syi_checkpoint_meta meta = {0};
+    int status = syi_engine_new(&p->config, p->rank, SYI_USE_DECODE, 0, &p->engine, err);
+
+    if (!status)
+        status = syi_checkpoint_load(p->job->run_dir, p->job->checkpoint, syi_engine_session(p->engine),
+                                     p->rank->comm, 0, &meta, err);
     if (status) return status;
-    return syi_batch_create(&p->batch, rows, p->buckets, p->n_buckets, err);
+    size_t rows = (size_t)p->config.decode.batch_size;
+    *step = meta.step;
+    p->decode_length = syi_engine_decode_length(p->engine);
+    p->example = syi_alloc(rows * sizeof(*p->example), err);
+    if (!p->example) return SY_ENOMEM;
+    status = open_outputs(p, rows, (size_t)p->capacity, err);
+    return status ? status : syi_batch_create(&p->batch, (int32_t)rows, p->buckets, p->n_buckets, err);
 }
 
 static void close_predictor(struct predictor *p)
@@ -230,22 +251,27 @@ static int write_window(struct predictor *p, struct sy_error *err)
     return status ? syi_error(err, status, "predict: writing the output failed") : SY_OK;
 }
 
+static int next_window(struct predictor *p, struct sy_error *err)
+{
+    p->first += p->n;
+    p->n = 0;
+    p->text_bytes = 0;
+    int status = p->rank->rank == 0 ? read_window(p, err) : SY_OK;
+    if (!status) status = share_window(p, err);
+    if (!status) find_inputs(p);
+    return status;
+}
+
+/* From the first window on, which has been read. */
 static int predict_all(struct predictor *p, struct sy_error *err)
 {
-    int status;
-
-    do {
-        p->first += p->n;
-        p->n = 0;
-        p->text_bytes = 0;
-        status = p->rank->rank == 0 ? read_window(p, err) : SY_OK;
-        if (!status) status = share_window(p, err);
-        if (status) return status;
-        find_inputs(p);
-        status = decode_window(p, err);
+    for (;;) {
+        int status = decode_window(p, err);
         if (!status && p->rank->rank == 0) status = write_window(p, err);
-    } while (!status && p->n == p->capacity);
-    return status;
+        if (status || p->n < p->capacity) return status;
+        status = next_window(p, err);
+        if (status) return status;
+    }
 }
 
 /* ---- the whole ---- */
@@ -262,17 +288,18 @@ static void introduce(const struct predictor *p, int64_t step)
 
 static int predict_rank(void *arg, const struct syi_rank *rank, struct sy_error *err)
 {
-    const struct syi_predict_job *job = arg;
-    struct syi_checkpoint_meta meta = {0};
-    struct predictor p = {.job = job, .rank = rank};
-    int status = syi_engine_new(job->launch.config, rank, SYI_USE_DECODE, 0, &p.engine, err);
+    struct predictor p = {.job = arg, .rank = rank};
+    int64_t step = 0;
+    p.config = *p.job->launch.config;
+    int status = open_window(&p, err);
 
-    if (!status)
-        status = syi_checkpoint_load(job->run_dir, job->checkpoint, syi_engine_session(p.engine), rank->comm,
-                                     0, &meta, err);
-    if (!status) status = open_predictor(&p, err);
+    if (!status) status = next_window(&p, err);
     if (!status) {
-        introduce(&p, meta.step);
+        fit_batch(&p);
+        status = open_engine(&p, &step, err);
+    }
+    if (!status) {
+        introduce(&p, step);
         status = predict_all(&p, err);
     }
     close_predictor(&p);
