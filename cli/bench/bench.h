@@ -47,6 +47,8 @@ struct bench_machine {
     double copy;   /* bytes/s, read and written, of a copy of large buffers by all threads */
 };
 int bench_machine(int threads, struct bench_machine *machine, struct sy_error *err) SYI_MUST_CHECK;
+/* Measures again and keeps the better of both: something else may have run at that time. */
+int bench_machine_again(struct bench_machine *machine, struct sy_error *err) SYI_MUST_CHECK;
 /* Best rate of products of enum sy_dtype. */
 double bench_peak(const struct bench_machine *machine, int dtype);
 uint64_t bench_peak_memory(void); /* most bytes this process has had in memory */
@@ -59,14 +61,17 @@ struct bench_op {
     double seconds, least; /* of all calls, of the fastest */
     double flops, bytes;   /* of all calls */
     int product, dtype;    /* of syi_call_cost; of the first floating-point operand, else SY_F32 */
+    const char *kind;      /* name of the op, static */
+    char layer[96];        /* the first three parts of its path; "update" for all of that program */
 };
 struct bench_profile {
     struct syi_session *session; /* borrowed */
     struct bench_op **op;        /* [program][op] */
+    size_t *n_ops;               /* [program] */
     size_t n_programs;
     double begin; /* of the op at hand, seconds */
 };
-/* From now on until stop every op is timed. */
+/* From now on until stop every op is timed. What was measured outlives the session. */
 int bench_profile_start(struct bench_profile *profile, struct syi_session *session,
                         struct sy_error *err) SYI_MUST_CHECK;
 void bench_profile_stop(struct bench_profile *profile);
@@ -101,8 +106,7 @@ struct bench_times bench_times(double *seconds, int64_t n); /* sorts; n > 0 */
 
 struct bench_step_job {
     struct syi_launch launch;
-    const struct bench_machine *machine; /* NULL: no tables */
-    int steps, warmup, profile, data;    /* as the options say */
+    int steps, warmup, profile, data; /* as the options say */
 };
 struct bench_step { /* plain bytes: it may come out of a child */
     char what[256]; /* ranks, threads, backend, mesh */
@@ -113,8 +117,9 @@ struct bench_step { /* plain bytes: it may come out of a child */
     uint64_t planned[SYI_SEGMENT_COUNT], peak_memory; /* bytes */
     int64_t profiled;                                 /* steps in the tables */
 };
-int bench_step(const struct bench_step_job *job, struct bench_step *step, struct bench_rows *kinds,
-               struct bench_rows *layers, struct sy_error *err) SYI_MUST_CHECK;
+/* profile: gets the ops of rank 0, to be freed; NULL: not wanted. */
+int bench_step(const struct bench_step_job *job, struct bench_step *step, struct bench_profile *profile,
+               struct sy_error *err) SYI_MUST_CHECK;
 
 /* ---- trial.c: a small program ---- */
 

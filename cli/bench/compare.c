@@ -73,7 +73,7 @@ int bench_apply(char *text, struct syi_config *config, struct syi_launch *launch
 
 static int measure(void *arg, void *result, struct sy_error *err)
 {
-    return bench_step(arg, result, NULL, NULL, err);
+    return bench_step(arg, result, NULL, err);
 }
 
 static void put_pair(struct bench_out *out, int pair, const struct bench_step *first,

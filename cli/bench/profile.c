@@ -40,41 +40,6 @@ static void on_op(void *arg, int program, size_t op, const struct sy_call *call,
     o->dtype = dtype_of(call);
 }
 
-int bench_profile_start(struct bench_profile *profile, struct syi_session *session, struct sy_error *err)
-{
-    const struct syi_program *p;
-    *profile = (struct bench_profile){.session = session};
-    size_t n = 0;
-    while (syi_session_program(session, (int)n)) n++;
-    profile->op = syi_alloc(n * sizeof *profile->op, err);
-    if (!profile->op) return SY_ENOMEM;
-    profile->n_programs = n;
-    for (size_t i = 0; i < n; i++) {
-        p = syi_session_program(session, (int)i);
-        profile->op[i] = syi_alloc(p->n_ops * sizeof *profile->op[i], err);
-        if (!profile->op[i]) {
-            bench_profile_free(profile);
-            return SY_ENOMEM;
-        }
-    }
-    syi_session_hook(session, on_op, profile);
-    return SY_OK;
-}
-
-void bench_profile_stop(struct bench_profile *profile)
-{
-    syi_session_hook(profile->session, NULL, NULL);
-}
-
-void bench_profile_free(struct bench_profile *profile)
-{
-    for (size_t i = 0; i < profile->n_programs; i++) syi_free(profile->op[i]);
-    syi_free(profile->op);
-    *profile = (struct bench_profile){0};
-}
-
-/* ---- sums ---- */
-
 /* The first three parts of a layer's path; all of the update, which has a layer for each parameter, is one.
  */
 static void layer_name(const struct syi_program *p, const struct syi_op *op, char *name, size_t bytes)
@@ -87,6 +52,53 @@ static void layer_name(const struct syi_program *p, const struct syi_op *op, cha
     if (end == layer) end += strlen(end);
     snprintf(name, bytes, "%.*s", (int)(end - layer), layer);
 }
+
+static int add_program(struct bench_profile *profile, const struct syi_program *p, struct sy_error *err)
+{
+    size_t at = profile->n_programs;
+    struct bench_op *ops = profile->op[at] = syi_alloc(p->n_ops * sizeof *ops, err);
+    if (!ops) return SY_ENOMEM;
+    profile->n_ops[at] = p->n_ops;
+    profile->n_programs++;
+    for (size_t i = 0; i < p->n_ops; i++) {
+        ops[i].kind = syi_op_info(p->op[i].op)->name;
+        layer_name(p, &p->op[i], ops[i].layer, sizeof ops[i].layer);
+    }
+    return SY_OK;
+}
+
+int bench_profile_start(struct bench_profile *profile, struct syi_session *session, struct sy_error *err)
+{
+    const struct syi_program *p;
+    size_t n = 0;
+    *profile = (struct bench_profile){.session = session};
+    while (syi_session_program(session, (int)n)) n++;
+    profile->op = syi_alloc(n * sizeof *profile->op, err);
+    profile->n_ops = syi_alloc(n * sizeof *profile->n_ops, err);
+    int status = profile->op && profile->n_ops ? SY_OK : SY_ENOMEM;
+    while (!status && (p = syi_session_program(session, (int)profile->n_programs)))
+        status = add_program(profile, p, err);
+    if (status)
+        bench_profile_free(profile);
+    else
+        syi_session_hook(session, on_op, profile);
+    return status;
+}
+
+void bench_profile_stop(struct bench_profile *profile)
+{
+    syi_session_hook(profile->session, NULL, NULL);
+}
+
+void bench_profile_free(struct bench_profile *profile)
+{
+    for (size_t i = 0; i < profile->n_programs; i++) syi_free(profile->op[i]);
+    syi_free(profile->op);
+    syi_free(profile->n_ops);
+    *profile = (struct bench_profile){0};
+}
+
+/* ---- sums ---- */
 
 static struct bench_row *row_of(struct bench_rows *rows, const char *name, struct sy_error *err)
 {
@@ -119,17 +131,12 @@ int bench_group(const struct bench_profile *profile, const struct bench_machine 
 {
     *rows = (struct bench_rows){0};
     for (size_t i = 0; i < profile->n_programs; i++) {
-        const struct syi_program *p = syi_session_program(profile->session, (int)i);
-        for (size_t k = 0; k < p->n_ops; k++) {
-            char name[sizeof rows->row->name];
-            if (!profile->op[i][k].calls) continue;
-            if (by == BENCH_BY_KIND)
-                snprintf(name, sizeof name, "%s", syi_op_info(p->op[k].op)->name);
-            else
-                layer_name(p, &p->op[k], name, sizeof name);
-            struct bench_row *row = row_of(rows, name, err);
+        for (size_t k = 0; k < profile->n_ops[i]; k++) {
+            const struct bench_op *op = &profile->op[i][k];
+            if (!op->calls) continue;
+            struct bench_row *row = row_of(rows, by == BENCH_BY_KIND ? op->kind : op->layer, err);
             if (!row) return SY_ENOMEM;
-            add(row, &profile->op[i][k], machine);
+            add(row, op, machine);
         }
     }
     if (rows->n) qsort(rows->row, rows->n, sizeof *rows->row, slowest_first);

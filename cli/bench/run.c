@@ -66,24 +66,35 @@ int bench_threads(const struct syi_launch *l)
     return ranks * (threads ? threads : syi_cpu_share(ranks));
 }
 
+static int put_tables(struct bench_out *out, const struct bench_profile *profile,
+                      const struct bench_machine *machine, int64_t steps, struct sy_error *err)
+{
+    static const char *const names[] = {[BENCH_BY_KIND] = "ops", [BENCH_BY_LAYER] = "layers"};
+    int status = SY_OK;
+    for (int by = BENCH_BY_KIND; !status && by <= BENCH_BY_LAYER; by++) {
+        struct bench_rows rows;
+        status = bench_group(profile, machine, by, &rows, err);
+        if (!status) put_rows(out, names[by], &rows, (double)steps);
+        bench_rows_free(&rows);
+    }
+    return status;
+}
+
 static int run_one(struct bench_step_job *job, struct bench_out *out, struct sy_error *err)
 {
     struct bench_machine machine;
     struct bench_step step;
-    struct bench_rows kinds = {0}, layers = {0};
+    struct bench_profile profile = {0};
     int status = bench_machine(bench_threads(&job->launch), &machine, err);
-    if (status) return status;
-    job->machine = &machine;
-    bench_put_machine(out, &machine);
-    status = bench_step(job, &step, job->profile ? &kinds : NULL, job->profile ? &layers : NULL, err);
+    if (!status) status = bench_step(job, &step, &profile, err);
+    if (!status) status = bench_machine_again(&machine, err);
     if (!status) {
+        bench_put_machine(out, &machine);
         bench_put_text(out, "launch", step.what);
         put_step(out, &step, &machine, job);
-        if (job->profile) put_rows(out, "ops", &kinds, (double)step.profiled);
-        if (job->profile) put_rows(out, "layers", &layers, (double)step.profiled);
+        if (job->profile) status = put_tables(out, &profile, &machine, step.profiled, err);
     }
-    bench_rows_free(&kinds);
-    bench_rows_free(&layers);
+    bench_profile_free(&profile);
     return status;
 }
 

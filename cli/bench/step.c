@@ -87,7 +87,7 @@ static void close_source(struct source *s)
 struct job {
     const struct bench_step_job *job;
     struct bench_step *result;
-    struct bench_rows *kinds, *layers;
+    struct bench_profile *profile; /* or NULL */
 };
 
 struct runner {
@@ -139,8 +139,7 @@ static void sum_ops(const struct bench_profile *profile, int64_t steps, struct b
 {
     double bf16 = 0;
     for (size_t i = 0; i < profile->n_programs; i++) {
-        size_t n = syi_session_program(profile->session, (int)i)->n_ops;
-        for (size_t k = 0; k < n; k++) {
+        for (size_t k = 0; k < profile->n_ops[i]; k++) {
             const struct bench_op *op = &profile->op[i][k];
             out->flops += op->flops / (double)steps;
             out->bytes += op->bytes / (double)steps;
@@ -165,11 +164,10 @@ static int profile_steps(struct runner *r, int first, struct bench_step *out, st
     if (!first) return status;
     if (profile.session) bench_profile_stop(&profile);
     if (!status) sum_ops(&profile, n, out);
-    if (!status && job->kinds)
-        status = bench_group(&profile, job->job->machine, BENCH_BY_KIND, job->kinds, err);
-    if (!status && job->layers)
-        status = bench_group(&profile, job->job->machine, BENCH_BY_LAYER, job->layers, err);
-    bench_profile_free(&profile);
+    if (!status && job->profile)
+        *job->profile = profile;
+    else
+        bench_profile_free(&profile);
     return status;
 }
 
@@ -195,9 +193,9 @@ static int measure_rank(void *arg, const struct syi_rank *rank, struct sy_error 
     return status;
 }
 
-int bench_step(const struct bench_step_job *job, struct bench_step *step, struct bench_rows *kinds,
-               struct bench_rows *layers, struct sy_error *err)
+int bench_step(const struct bench_step_job *job, struct bench_step *step, struct bench_profile *profile,
+               struct sy_error *err)
 {
-    struct job all = {job, step, kinds, layers};
+    struct job all = {job, step, profile};
     return syi_launch_run(&job->launch, measure_rank, &all, err);
 }
