@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Attention, vectorised: threads over (row, head), keys in blocks of 64, queries in tiles of 16. Bits are
- * those of ref_attention.c, which also computes calls with a dense bias. Nothing behind the lengths is read.
- */
+ * those of ref_attention.c, which also computes calls with a dense bias. Operands are float32 or bf16, which
+ * is widened as it is loaded and rounded as it is stored. Nothing behind the lengths is read. */
 #include "config.h"
 
 #include "backends/cpu/attention.h"
@@ -15,27 +15,30 @@ struct forward {
     const struct sycpu_attention *a;
     struct bias_table table;
     struct view view;
-    float *out, *lse; /* [b, tq, h * K], [b, h, tq] */
-    float *scratch;   /* of all threads */
-    int64_t floats;   /* scratch of one thread */
+    int half;       /* q, kv and out are bf16 */
+    void *out;      /* [b, tq, h * K] */
+    float *lse;     /* [b, h, tq] */
+    float *scratch; /* of all threads */
+    int64_t floats; /* scratch of one thread */
 };
 
 /* One head of one row, and the scratch of the thread. */
 struct work {
+    const struct forward *f;
     const struct sycpu_attention *a;
     const struct view *view;
-    const float *q;                         /* query 0 */
+    int64_t row, head;
     const float *bias;                      /* by key - query, or NULL */
     int64_t q_step, n_queries, n_keys, dim; /* dim: K rounded up */
     float *keys, *values;                   /* [K, width], [64, dim] of a block of keys */
-    float *score;                           /* [QUERY_TILE, width] */
+    float *q, *score;                       /* [QUERY_TILE, dim], [QUERY_TILE, width] */
     float *out, *top, *sum;                 /* [queries, dim], [queries], [queries] */
 };
 
 static int64_t work_floats(const struct sycpu_attention *a)
 {
     int64_t dim = round_up(a->head_dim), queries = a->queries + QUERY_TILE;
-    return a->head_dim * SYCPU_KEY_BLOCK + SYCPU_KEY_BLOCK * dim + QUERY_TILE * SYCPU_KEY_BLOCK +
+    return a->head_dim * SYCPU_KEY_BLOCK + SYCPU_KEY_BLOCK * dim + QUERY_TILE * (dim + SYCPU_KEY_BLOCK) +
            round_up(queries * dim) + 2 * round_up(queries);
 }
 
@@ -43,15 +46,16 @@ static struct work work_begin(const struct forward *f, int64_t row, int64_t head
 {
     const struct sycpu_attention *a = f->a;
     int64_t dim = round_up(a->head_dim), queries = a->queries + QUERY_TILE;
-    struct work w = {.a = a, .dim = dim, .q_step = a->q_parts * a->columns};
-    w.q = (const float *)a->q + sycpu_attention_q(a, row, head);
+    struct work w = {.f = f, .a = a, .row = row, .head = head, .dim = dim};
+    w.q_step = a->q_parts * a->columns;
     w.view = &f->view;
     w.n_keys = view_keys(w.view, row);
     w.n_queries = w.n_keys ? view_queries(w.view, row) : 0;
     w.bias = a->bias ? f->table.bias + head * f->table.step : NULL;
     w.keys = f->scratch + thread * f->floats;
     w.values = w.keys + a->head_dim * SYCPU_KEY_BLOCK;
-    w.score = w.values + SYCPU_KEY_BLOCK * dim;
+    w.q = w.values + SYCPU_KEY_BLOCK * dim;
+    w.score = w.q + QUERY_TILE * dim;
     w.out = w.score + QUERY_TILE * SYCPU_KEY_BLOCK;
     w.top = w.out + round_up(queries * dim);
     w.sum = w.top + round_up(queries);
@@ -139,12 +143,44 @@ static vf moved(const struct tile *t, vf old, vf *now)
     return factor;
 }
 
+/* ---- what memory is asked for while products run; long operands would not stay ---- */
+
+/* Keys (which 2) or values (which 1) of the next task. */
+ALWAYS_INLINE void prefetch_keys(const struct work *w, int which)
+{
+    const struct sycpu_attention *a = w->a;
+    int64_t task = w->row * a->heads + w->head + 1, row = task / a->heads;
+    if (row < a->rows)
+        prefetch_read(a->kv, w->f->half, sycpu_attention_kv(a, row, task % a->heads, which),
+                      a->kv_parts * a->columns, sycpu_attention_keys(a, row), a->head_dim);
+}
+
+ALWAYS_INLINE void prefetch_queries(const struct work *w)
+{
+    const struct sycpu_attention *a = w->a;
+    int64_t task = w->row * a->heads + w->head + 1, row = task / a->heads;
+    if (row < a->rows)
+        prefetch_read(a->q, w->f->half, sycpu_attention_q(a, row, task % a->heads), w->q_step,
+                      sycpu_attention_queries(a, row), a->head_dim);
+}
+
+static int64_t out_at(const struct work *w)
+{
+    return w->row * w->a->queries * w->a->columns + w->head * w->a->head_dim;
+}
+
+ALWAYS_INLINE void prefetch_out(const struct work *w)
+{
+    prefetch_write(w->f->out, w->f->half, out_at(w), w->a->columns, w->n_queries, w->a->head_dim);
+}
+
 static void attend_tile(const struct work *w, const struct tile *t, int64_t n)
 {
     float *top = w->top + t->query, *sum = w->sum + t->query;
     int64_t end = w->a->attr->causal ? t->seen[0] : NO_LIMIT;
-    const struct product scores = {.a = w->q + t->query * w->q_step,
-                                   .a_row = w->q_step,
+    const int ahead = t->query == 0 && w->a->keys <= SYCPU_KEY_BLOCK;
+    const struct product scores = {.a = w->q,
+                                   .a_row = w->dim,
                                    .a_step = 1,
                                    .b = w->keys,
                                    .b_step = t->width,
@@ -164,7 +200,11 @@ static void attend_tile(const struct work *w, const struct tile *t, int64_t n)
                                     .steps = n,
                                     .begin = -NO_LIMIT,
                                     .end = end};
+    copy_rows(w->a->q, w->f->half, sycpu_attention_q(w->a, w->row, w->head) + t->query * w->q_step, w->q_step,
+              t->rows, w->a->head_dim, w->q);
+    if (ahead) prefetch_keys(w, 2);
     multiply(&scores, t->rows, round_up(t->most));
+    if (ahead) prefetch_queries(w);
     vf old = vf_load(top), now = tile_tops(w, t), total = vf_load(sum);
     if (t->first) {
         vf factor = moved(t, old, &now);
@@ -173,18 +213,20 @@ static void attend_tile(const struct work *w, const struct tile *t, int64_t n)
     }
     vf_store(sum, vf_add(total, tile_weights(w, t, now)));
     vf_store(top, now);
+    if (ahead) prefetch_keys(w, 1);
+    if (ahead) prefetch_out(w);
     if (t->general)
         multiply_sets(&outputs, t->rows, w->dim, t->set);
     else
         multiply(&outputs, t->rows, w->dim);
 }
 
-static void find_seen(const struct work *w, struct tile *t, int64_t row, int64_t n)
+static void find_seen(const struct work *w, struct tile *t, int64_t n)
 {
     t->most = 0;
     t->sees = 0;
     if (t->general)
-        t->blind = view_block(w->view, row, t->query, t->rows, t->first, t->set, t->seen);
+        t->blind = view_block(w->view, w->row, t->query, t->rows, t->first, t->set, t->seen);
     else
         for (int64_t r = 0; r < t->rows; r++)
             t->seen[r] = sycpu_clamp(sycpu_attention_seen(w->a, w->n_keys, t->query + r) - t->first, 0, n);
@@ -195,18 +237,19 @@ static void find_seen(const struct work *w, struct tile *t, int64_t row, int64_t
 }
 
 /* All queries against the keys first .. first + n - 1. */
-static void attend_block(const struct work *w, int64_t row, int64_t head, int64_t first, int64_t n)
+static void attend_block(const struct work *w, int64_t first, int64_t n)
 {
     const struct sycpu_attention *a = w->a;
     struct tile t = {.first = first, .width = round_up(n), .general = w->view->keys != NULL};
     int64_t kv_step = a->kv_parts * a->columns, query = 0;
-    const float *keys = (const float *)a->kv + sycpu_attention_kv(a, row, head, 2) + first * kv_step;
-    const float *values = (const float *)a->kv + sycpu_attention_kv(a, row, head, 1) + first * kv_step;
+    const int64_t keys = sycpu_attention_kv(a, w->row, w->head, 2) + first * kv_step;
+    const int64_t values = sycpu_attention_kv(a, w->row, w->head, 1) + first * kv_step;
     float mask[SYCPU_KEY_BLOCK];
-    copy_transposed(keys, kv_step, n, a->head_dim, w->keys, t.width);
-    copy_rows(values, kv_step, n, a->head_dim, w->values);
+    copy_rows(a->kv, w->f->half, keys, kv_step, n, a->head_dim, w->values);
+    copy_transposed(w->values, n, a->head_dim, w->keys, t.width);
+    copy_rows(a->kv, w->f->half, values, kv_step, n, a->head_dim, w->values);
     if (a->dropout.threshold) {
-        key_masks(a, row, head, first, mask);
+        key_masks(a, w->row, w->head, first, n, mask);
         mask_rows(w->values, mask, n, w->dim);
     }
     if (!t.general && a->attr->causal && first > a->position)
@@ -214,15 +257,18 @@ static void attend_block(const struct work *w, int64_t row, int64_t head, int64_
     for (; query < w->n_queries; query += QUERY_TILE) {
         t.query = query;
         t.rows = w->n_queries - query < QUERY_TILE ? w->n_queries - query : QUERY_TILE;
-        find_seen(w, &t, row, n);
+        find_seen(w, &t, n);
         if (t.most) attend_tile(w, &t, n);
     }
 }
 
 /* out = o * (1 / l), lse = m + log(l); zeros behind the real queries. */
-static void finish(const struct work *w, float *out, float *lse)
+static void finish(const struct work *w)
 {
     const struct sycpu_attention *a = w->a;
+    const int half = w->f->half;
+    const int64_t out = out_at(w), row_bytes = a->head_dim * (half ? 2 : 4);
+    float *lse = w->f->lse + (w->row * a->heads + w->head) * a->queries;
     float factor[QUERY_TILE];
     for (int64_t q = 0; q < w->n_queries; q += QUERY_TILE) {
         vf sum = vf_load(w->sum + q);
@@ -231,31 +277,19 @@ static void finish(const struct work *w, float *out, float *lse)
         vf_store(factor, vf_div(vf_set(1.0f), sum));
         for (int64_t r = 0; r < rows; r++)
             for (int64_t d = 0; d < w->dim; d += SYCPU_LANES)
-                fast_store(out + (q + r) * a->columns + d,
-                           vf_mul(vf_load(w->out + (q + r) * w->dim + d), vf_set(factor[r])),
-                           lanes_left(a->head_dim - d));
+                fast_put(w->f->out, half, out + (q + r) * a->columns + d,
+                         vf_mul(vf_load(w->out + (q + r) * w->dim + d), vf_set(factor[r])),
+                         lanes_left(a->head_dim - d));
         for (int64_t r = 0; w->view->keys && r < rows; r++) {
             if (w->sum[q + r] != 0) continue; /* saw nothing: a weight of 1 is in every other sum */
-            memset(out + (q + r) * a->columns, 0, (size_t)a->head_dim * sizeof(float));
+            memset(fast_place(w->f->out, half, out + (q + r) * a->columns), 0, (size_t)row_bytes);
             lse[q + r] = 0;
         }
     }
     for (int64_t q = w->n_queries; q < a->queries; q++) {
-        memset(out + q * a->columns, 0, (size_t)a->head_dim * sizeof(float));
+        memset(fast_place(w->f->out, half, out + q * a->columns), 0, (size_t)row_bytes);
         lse[q] = 0;
     }
-}
-
-/* Brings the operands of a task near; long ones would not stay. */
-static void prefetch(const struct sycpu_attention *a, int64_t task)
-{
-    int64_t row = task / a->heads, head = task % a->heads, kv_step = a->kv_parts * a->columns;
-    if (row >= a->rows || a->keys > SYCPU_KEY_BLOCK) return;
-    int64_t keys = sycpu_attention_keys(a, row);
-    prefetch_rows((const float *)a->q + sycpu_attention_q(a, row, head), a->q_parts * a->columns,
-                  sycpu_attention_queries(a, row), a->head_dim);
-    prefetch_rows((const float *)a->kv + sycpu_attention_kv(a, row, head, 2), kv_step, keys, a->head_dim);
-    prefetch_rows((const float *)a->kv + sycpu_attention_kv(a, row, head, 1), kv_step, keys, a->head_dim);
 }
 
 static void attend_head(void *arg, int64_t task, int thread)
@@ -264,19 +298,20 @@ static void attend_head(void *arg, int64_t task, int thread)
     const struct sycpu_attention *a = f->a;
     int64_t row = task / a->heads, head = task % a->heads;
     struct work w = work_begin(f, row, head, thread);
-    prefetch(a, task + 1);
     memset(w.out, 0, (size_t)(w.n_queries * w.dim) * sizeof(float));
     memset(w.top, 0, (size_t)(2 * round_up(a->queries + QUERY_TILE)) * sizeof(float));
     for (int64_t q = 0; w.view->keys && q < a->queries; q++) w.top[q] = -__builtin_inff();
     for (int64_t first = 0; w.n_queries && first < w.n_keys; first += SYCPU_KEY_BLOCK)
-        attend_block(&w, row, head, first, sycpu_clamp(w.n_keys - first, 0, SYCPU_KEY_BLOCK));
-    finish(&w, f->out + row * a->queries * a->columns + head * a->head_dim, f->lse + task * a->queries);
+        attend_block(&w, first, sycpu_clamp(w.n_keys - first, 0, SYCPU_KEY_BLOCK));
+    finish(&w);
 }
 
 uint64_t SYCPU_FAST(attention_workspace)(const struct sy_call *call, int threads)
 {
     const int segments = SYCPU_ATTENTION_SEGMENTS, general = sycpu_attention_general(call, segments);
-    if (call->in[segments + 3].rank) return sycpu_ref_attention_workspace(call, threads);
+    if (call->in[segments + 3].rank)
+        return fast_is_bf16(&call->in[0]) ? CONVERTED_WORKSPACE(call, threads)
+                                          : sycpu_ref_attention_workspace(call, threads);
     const struct sycpu_attention a = sycpu_attention_sizes(call, &call->out[0]);
     return (uint64_t)(bias_floats(&a) + view_floats(&a, general) + threads * work_floats(&a)) * sizeof(float);
 }
@@ -287,7 +322,8 @@ int SYCPU_FAST(attention)(void *context, const struct sy_call *call)
     const int general = sycpu_attention_general(call, SYCPU_ATTENTION_SEGMENTS);
     float *workspace = call->workspace;
     struct forward f = {.a = &a, .out = call->out[0].data, .lse = call->out[1].data};
-    if (a.dense) return sycpu_ref_attention(context, call);
+    f.half = fast_is_bf16(&call->in[0]);
+    if (a.dense) return f.half ? CONVERTED(context, call) : sycpu_ref_attention(context, call);
     f.table = fill_bias(&a, workspace);
     workspace += bias_floats(&a);
     f.view = fill_view(&a, call, general, workspace);

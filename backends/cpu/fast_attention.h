@@ -5,6 +5,7 @@
 #ifndef SYCPU_FAST_ATTENTION_H
 #define SYCPU_FAST_ATTENTION_H
 
+#include "backends/cpu/bf16.h"
 #include "backends/cpu/fast.h"
 #include "backends/cpu/gemm_simd.h"
 #include "backends/cpu/simd.h"
@@ -69,6 +70,40 @@ TILE(6, ROWS_6)
 #    define TILE_TOP tile_6
 #endif
 
+/* Where a vector is one register: 32 columns, so that a broadcast serves two products. */
+#if PRODUCT_ROWS == 8
+#    define PAIR_BEGIN(r)                                                                                    \
+        vf c##r = p->fresh ? vf_set(0.0f) : vf_load(c + r * p->c_row);                                       \
+        vf d##r = p->fresh ? vf_set(0.0f) : vf_load(c + r * p->c_row + SYCPU_LANES);
+#    define PAIR_STEP(r)                                                                                     \
+        {                                                                                                    \
+            const vf factor = vf_set(a[r * p->a_row]);                                                       \
+            c##r = vf_fma(factor, left, c##r);                                                               \
+            d##r = vf_fma(factor, right, d##r);                                                              \
+        }
+#    define PAIR_END(r)                                                                                      \
+        vf_store(c + r * p->c_row, c##r);                                                                    \
+        vf_store(c + r * p->c_row + SYCPU_LANES, d##r);
+#    define PAIR(n, ROWS)                                                                                    \
+        static inline void pair_##n(const struct product *p, int64_t row, int64_t column, int64_t begin,     \
+                                    int64_t end)                                                             \
+        {                                                                                                    \
+            const float *a = p->a + row * p->a_row + begin * p->a_step;                                      \
+            const float *b = p->b + begin * p->b_step + column;                                              \
+            float *c = p->c + row * p->c_row + column;                                                       \
+            ROWS(PAIR_BEGIN)                                                                                 \
+            for (int64_t i = begin; i < end; i++, a += p->a_step, b += p->b_step) {                          \
+                const vf left = vf_load(b), right = vf_load(b + SYCPU_LANES);                                \
+                ROWS(PAIR_STEP)                                                                              \
+            }                                                                                                \
+            ROWS(PAIR_END)                                                                                   \
+        }
+PAIR(1, ROWS_1)
+PAIR(2, ROWS_2)
+PAIR(4, ROWS_4)
+PAIR(8, ROWS_8)
+#endif
+
 /* One row after the other, where their common range is left. */
 static inline void product_single(const struct product *p, int64_t row, int64_t columns, int64_t begin,
                                   int64_t end)
@@ -82,9 +117,18 @@ static inline void product_single(const struct product *p, int64_t row, int64_t 
 static inline void product_rows(const struct product *p, int64_t row, int height, int64_t columns)
 {
     int64_t low = product_bound(p, p->begin, row + height - 1), high = product_bound(p, p->end, row);
+    int64_t column = 0;
     for (int64_t r = row; r < row + height; r++)
         product_single(p, r, columns, product_bound(p, p->begin, r), low);
-    for (int64_t column = 0; column < columns; column += SYCPU_LANES) {
+#if PRODUCT_ROWS == 8
+    for (; column + 2 * SYCPU_LANES <= columns; column += 2 * SYCPU_LANES) {
+        if (height == 8) pair_8(p, row, column, low, high);
+        if (height == 4) pair_4(p, row, column, low, high);
+        if (height == 2) pair_2(p, row, column, low, high);
+        if (height == 1) pair_1(p, row, column, low, high);
+    }
+#endif
+    for (; column < columns; column += SYCPU_LANES) {
         if (height == PRODUCT_ROWS) TILE_TOP(p, row, column, low, high);
         if (height == 4) tile_4(p, row, column, low, high);
         if (height == 2) tile_2(p, row, column, low, high);
@@ -194,35 +238,55 @@ static inline int64_t lanes_left(int64_t n)
     return n < 0 ? 0 : n > SYCPU_LANES ? SYCPU_LANES : n;
 }
 
-/* to[row, 0 .. width): n rows of `dim` elements, widened to round_up(dim) by zeros. */
-static inline void copy_rows(const float *from, int64_t step, int64_t n, int64_t dim, float *to)
+/* to[row, 0 .. width): n rows of `dim` elements from element `at` of a float32 or bf16 tensor on, widened to
+ * round_up(dim) by zeros. */
+ALWAYS_INLINE void copy_rows_of(const void *from, int half, int64_t at, int64_t step, int64_t n, int64_t dim,
+                                float *to)
 {
-    for (int64_t row = 0; row < n; row++, from += step, to += round_up(dim))
-        for (int64_t d = 0; d < dim; d += SYCPU_LANES)
-            vf_store(to + d, fast_load(from + d, lanes_left(dim - d)));
+    for (int64_t row = 0; row < n; row++, at += step, to += round_up(dim)) {
+#define COPY(d, count) vf_store(to + (d), fast_get(from, half, at + (d), count))
+        FAST_COLUMNS(d, dim, COPY);
+#undef COPY
+    }
+}
+static inline void copy_rows(const void *from, int half, int64_t at, int64_t step, int64_t n, int64_t dim,
+                             float *to)
+{
+    if (half)
+        copy_rows_of(from, 1, at, step, n, dim, to);
+    else
+        copy_rows_of(from, 0, at, step, n, dim, to);
 }
 
-/* to[d, row] of `width` columns, a multiple of 16; columns from n on repeat the last row. */
-static inline void copy_transposed(const float *from, int64_t step, int64_t n, int64_t dim, float *to,
-                                   int64_t width)
+/* to[d, row] of `width` columns, a multiple of 16, from rows of round_up(dim) elements; columns from n on
+ * repeat the last row. */
+static inline void copy_transposed(const float *from, int64_t n, int64_t dim, float *to, int64_t width)
 {
     for (int64_t first = 0; first < width; first += LANES) {
         const float *row[LANES];
         int64_t d = 0;
-        for (int64_t i = 0; i < LANES; i++) row[i] = from + (first + i < n ? first + i : n - 1) * step;
+        for (int64_t i = 0; i < LANES; i++)
+            row[i] = from + (first + i < n ? first + i : n - 1) * round_up(dim);
         for (; d + LANES <= dim; d += LANES) transpose(row, d, to + d * width + first, width, LANES);
         for (; d < dim; d++)
             for (int64_t i = 0; i < LANES; i++) to[d * width + first + i] = row[i][d];
     }
 }
 
-/* Asks for n rows of `dim` elements that the next task reads: heads lie apart in a pack, which hardware does
- * not foresee. */
-static inline void prefetch_rows(const float *from, int64_t step, int64_t n, int64_t dim)
-{
-    for (int64_t row = 0; row < n; row++, from += step)
-        for (int64_t d = 0; d < dim; d += 16) __builtin_prefetch(from + d);
-}
+/* Asks for n rows of `dim` elements that the next task reads or this one writes: heads lie apart in a pack,
+ * which hardware does not foresee. More than about a hundred lines at once would hold up the loads behind.
+ * Inlined always, also what calls it: gcc takes a call that does nothing else for dead. */
+#define PREFETCH_ROWS(name, write)                                                                           \
+    ALWAYS_INLINE void name(const void *from, int half, int64_t at, int64_t step, int64_t n, int64_t dim)    \
+    {                                                                                                        \
+        const int64_t bytes = half ? 2 : 4;                                                                  \
+        const char *row = (const char *)from + at * bytes;                                                   \
+        for (; n > 0; n--, row += step * bytes)                                                              \
+            for (int64_t i = 0; i < dim * bytes; i += 64) __builtin_prefetch(row + i, write);                \
+    }
+PREFETCH_ROWS(prefetch_read, 0)
+PREFETCH_ROWS(prefetch_write, 1)
+#undef PREFETCH_ROWS
 
 /* A square of 16 x 16 the other way round, so that what was in the lanes of a row is in one lane of 16
  * vectors. */
@@ -257,5 +321,11 @@ static inline vf rows_top(const float *square)
     for (int l = 1; l < SYCPU_LANES; l++) top = vf_max(top, vf_load(t + l * SYCPU_LANES));
     return top;
 }
+
+/* Any call between conversions: bf16 calls that the fast kernels leave to the reference. */
+#define CONVERTED_JOIN2(isa, name) sycpu_converted_##isa##name
+#define CONVERTED_JOIN(isa, name)  CONVERTED_JOIN2(isa, name)
+#define CONVERTED                  CONVERTED_JOIN(SYCPU_ISA, )
+#define CONVERTED_WORKSPACE        CONVERTED_JOIN(SYCPU_ISA, _workspace)
 
 #endif

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Gradient of attention, vectorised: threads over (row, head), keys in blocks of 64, queries in panels of 32.
- * The weights are computed again from lse. Bits are those of ref_attention.c, which also computes
- * calls with a dense bias. */
+ * The weights are computed again from lse. Bits are those of ref_attention.c, which also computes calls with
+ * a dense bias. Operands are float32 or bf16, which is widened as it is loaded; gradients are rounded once.
+ */
 #include "config.h"
 
 #include "backends/cpu/attention.h"
@@ -15,20 +16,24 @@ struct backward {
     const struct sycpu_attention *a;
     struct bias_table table;
     struct view view;
-    const float *out, *lse, *dout; /* [b, tq, h * K], [b, h, tq] */
-    float *dq, *dkv;               /* packs; dkv is dq for self-attention */
-    float *dbias;                  /* [b, heads, buckets] of each row, or NULL */
-    float *scratch;                /* of all threads */
-    int64_t floats;                /* scratch of one thread */
+    int half;               /* packs, out and dout are bf16 */
+    const void *out, *dout; /* [b, tq, h * K] */
+    const float *lse;       /* [b, h, tq] */
+    void *dq, *dkv;         /* packs; dkv is dq for self-attention */
+    float *dbias;           /* [b, heads, buckets] of each row, or NULL */
+    float *scratch;         /* of all threads */
+    int64_t floats;         /* scratch of one thread */
 };
 
 /* One head of one row, and the scratch of the thread. */
 struct work {
+    const struct backward *f;
     const struct sycpu_attention *a;
     const struct view *view;
     int64_t row, head, n_queries, n_keys, dim; /* dim: K rounded up */
-    const float *q, *dout, *lse, *bias;        /* query 0; bias by key - query or NULL */
+    int64_t q, keys_at, values_at, out;        /* elements of position 0: of the packs, of out and dout */
     int64_t q_step, kv_step;
+    const float *lse, *bias;         /* query 0; bias by key - query or NULL */
     float *keys_t, *values_t, *keys; /* [K, width], [K, width], [64, dim] of a block of keys */
     float *q_rows, *dout_rows;       /* [PANEL, dim] */
     float *p, *ds;                   /* [PANEL, width], [PANEL, 16 + width] and 16 zeros */
@@ -70,12 +75,15 @@ static void place_scratch(struct work *w, float *scratch)
 static struct work work_begin(const struct backward *f, int64_t task, int thread)
 {
     const struct sycpu_attention *a = f->a;
-    struct work w = {.a = a, .row = task / a->heads, .head = task % a->heads, .dim = round_up(a->head_dim)};
+    struct work w = {.f = f, .a = a, .row = task / a->heads, .head = task % a->heads};
+    w.dim = round_up(a->head_dim);
     w.view = &f->view;
     w.n_keys = view_keys(w.view, w.row);
     w.n_queries = w.n_keys ? view_queries(w.view, w.row) : 0;
-    w.q = (const float *)a->q + sycpu_attention_q(a, w.row, w.head);
-    w.dout = f->dout + w.row * a->queries * a->columns + w.head * a->head_dim;
+    w.q = sycpu_attention_q(a, w.row, w.head);
+    w.keys_at = sycpu_attention_kv(a, w.row, w.head, 2);
+    w.values_at = sycpu_attention_kv(a, w.row, w.head, 1);
+    w.out = w.row * a->queries * a->columns + w.head * a->head_dim;
     w.lse = f->lse + task * a->queries;
     w.bias = a->bias ? f->table.bias + w.head * f->table.step : NULL;
     w.q_step = a->q_parts * a->columns;
@@ -87,17 +95,18 @@ static struct work work_begin(const struct backward *f, int64_t task, int thread
 }
 
 /* mean[q] = row sum of dout * out. */
-static void means(const struct work *w, const float *out)
+static void means(const struct work *w)
 {
     const struct sycpu_attention *a = w->a;
+    const struct backward *f = w->f;
     float square[SYCPU_LANES * SYCPU_LANES];
     for (int64_t q = 0; q < w->n_queries; q += SYCPU_LANES) {
         int64_t rows = lanes_left(w->n_queries - q);
         for (int64_t r = 0; r < SYCPU_LANES; r++) {
             vf sum = vf_set(0.0f);
             for (int64_t d = 0; r < rows && d < a->head_dim; d += SYCPU_LANES) {
-                int64_t at = (q + r) * a->columns + d, n = lanes_left(a->head_dim - d);
-                vf more = vf_fma(fast_load(w->dout + at, n), fast_load(out + at, n), sum);
+                int64_t at = w->out + (q + r) * a->columns + d, n = lanes_left(a->head_dim - d);
+                vf more = vf_fma(fast_get(f->dout, f->half, at, n), fast_get(f->out, f->half, at, n), sum);
                 sum = vf_select(vf_first(n), more, sum);
             }
             vf_store(square + r * SYCPU_LANES, sum);
@@ -212,8 +221,9 @@ static void panel_gradient(const struct work *w, const struct panel *t)
                                .steps = t->n,
                                .begin = -NO_LIMIT,
                                .end = t->end};
-    copy_rows(w->q + t->query * w->q_step, w->q_step, t->rows, dim, w->q_rows);
-    copy_rows(w->dout + t->query * w->a->columns, w->a->columns, t->rows, dim, w->dout_rows);
+    copy_rows(w->a->q, w->f->half, w->q + t->query * w->q_step, w->q_step, t->rows, dim, w->q_rows);
+    copy_rows(w->f->dout, w->f->half, w->out + t->query * w->a->columns, w->a->columns, t->rows, dim,
+              w->dout_rows);
     multiply(&scores, t->rows, round_up(t->most));
     multiply(&dp, t->rows, round_up(t->most));
     weights(w, t);
@@ -233,31 +243,47 @@ static void panel_gradient(const struct work *w, const struct panel *t)
 static void load_block(struct work *w, const struct panel *t)
 {
     const struct sycpu_attention *a = w->a;
-    const float *keys =
-        (const float *)a->kv + sycpu_attention_kv(a, w->row, w->head, 2) + t->first * w->kv_step;
-    const float *values =
-        (const float *)a->kv + sycpu_attention_kv(a, w->row, w->head, 1) + t->first * w->kv_step;
-    copy_transposed(keys, w->kv_step, t->n, a->head_dim, w->keys_t, t->width);
-    copy_rows(keys, w->kv_step, t->n, a->head_dim, w->keys);
+    const int half = w->f->half;
+    copy_rows(a->kv, half, w->keys_at + t->first * w->kv_step, w->kv_step, t->n, a->head_dim, w->keys);
+    copy_transposed(w->keys, t->n, a->head_dim, w->keys_t, t->width);
+    copy_rows(a->kv, half, w->values_at + t->first * w->kv_step, w->kv_step, t->n, a->head_dim, w->dv);
     if (a->dropout.threshold) {
-        key_masks(a, w->row, w->head, t->first, w->mask);
-        copy_rows(values, w->kv_step, t->n, a->head_dim, w->dv);
+        key_masks(a, w->row, w->head, t->first, t->n, w->mask);
         mask_rows(w->dv, w->mask, t->n, w->dim);
-        copy_transposed(w->dv, w->dim, t->n, a->head_dim, w->values_t, t->width);
-    } else {
-        copy_transposed(values, w->kv_step, t->n, a->head_dim, w->values_t, t->width);
     }
+    copy_transposed(w->dv, t->n, a->head_dim, w->values_t, t->width);
     memset(w->dk, 0, (size_t)(t->n * w->dim) * sizeof(float));
     memset(w->dv, 0, (size_t)(t->n * w->dim) * sizeof(float));
 }
 
-/* n rows of `dim` elements, + 0, from scratch to a pack; then zeros for rows up to `all`. */
-static void store_rows(const float *from, int64_t n, int64_t all, int64_t dim, float *to, int64_t step)
+/* n rows of `dim` elements, + 0, from scratch to a pack of float32 or bf16 from element `at` on; then zeros
+ * for rows up to `all`. */
+ALWAYS_INLINE void store_rows_of(const float *from, int64_t n, int64_t all, int64_t dim, void *to, int half,
+                                 int64_t at, int64_t step)
 {
-    for (int64_t row = 0; row < n; row++, from += round_up(dim))
-        for (int64_t d = 0; d < dim; d += SYCPU_LANES)
-            fast_store(to + row * step + d, vf_add(vf_load(from + d), vf_set(0.0f)), lanes_left(dim - d));
-    for (int64_t row = n; row < all; row++) memset(to + row * step, 0, (size_t)dim * sizeof(float));
+    for (int64_t row = 0; row < n; row++, from += round_up(dim)) {
+#define STORE(d, count)                                                                                      \
+    fast_put(to, half, at + row * step + (d), vf_add(vf_load(from + (d)), vf_set(0.0f)), count)
+        FAST_COLUMNS(d, dim, STORE);
+#undef STORE
+    }
+    for (int64_t row = n; row < all; row++)
+        memset(fast_place(to, half, at + row * step), 0, (size_t)dim * (half ? 2 : 4));
+}
+static void store_rows(const float *from, int64_t n, int64_t all, int64_t dim, void *to, int half, int64_t at,
+                       int64_t step)
+{
+    if (half)
+        store_rows_of(from, n, all, dim, to, 1, at, step);
+    else
+        store_rows_of(from, n, all, dim, to, 0, at, step);
+}
+
+/* n keys or values of w, from position `first` on, from scratch to the gradient's pack; then zeros. */
+static void store_keys(const struct work *w, const float *from, int64_t at, int64_t first, int64_t n,
+                       int64_t all)
+{
+    store_rows(from, n, all, w->a->head_dim, w->f->dkv, w->f->half, at + first * w->kv_step, w->kv_step);
 }
 
 static void find_seen(const struct work *w, struct panel *t)
@@ -275,7 +301,7 @@ static void find_seen(const struct work *w, struct panel *t)
     for (int64_t r = 0; r < t->rows; r++) t->most = t->seen[r] > t->most ? t->seen[r] : t->most;
 }
 
-static void block_gradient(struct work *w, int64_t first, float *dk, float *dv)
+static void block_gradient(struct work *w, int64_t first)
 {
     const struct sycpu_attention *a = w->a;
     struct panel t = {.first = first, .n = sycpu_clamp(w->n_keys - first, 0, SYCPU_KEY_BLOCK)};
@@ -289,13 +315,13 @@ static void block_gradient(struct work *w, int64_t first, float *dk, float *dv)
         find_seen(w, &t);
         if (t.most) panel_gradient(w, &t);
     }
-    store_rows(w->dk, t.n, t.n, a->head_dim, dk + first * w->kv_step, w->kv_step);
+    store_keys(w, w->dk, w->keys_at, first, t.n, t.n);
     if (a->dropout.threshold) { /* + 0 before the mask */
         for (int64_t i = 0; i < t.n * w->dim; i += SYCPU_LANES)
             vf_store(w->dv + i, vf_add(vf_load(w->dv + i), vf_set(0.0f)));
         mask_rows(w->dv, w->mask, t.n, w->dim);
     }
-    store_rows(w->dv, t.n, t.n, a->head_dim, dv + first * w->kv_step, w->kv_step);
+    store_keys(w, w->dv, w->values_at, first, t.n, t.n);
 }
 
 static void head_gradient(void *arg, int64_t task, int thread)
@@ -303,15 +329,12 @@ static void head_gradient(void *arg, int64_t task, int thread)
     const struct backward *f = arg;
     const struct sycpu_attention *a = f->a;
     struct work w = work_begin(f, task, thread);
-    float *dk = f->dkv + sycpu_attention_kv(a, w.row, w.head, 2);
-    float *dv = f->dkv + sycpu_attention_kv(a, w.row, w.head, 1);
     int64_t done = w.n_queries ? w.n_keys : 0;
-    means(&w, f->out + (w.dout - f->dout));
-    for (int64_t first = 0; first < done; first += SYCPU_KEY_BLOCK) block_gradient(&w, first, dk, dv);
-    store_rows(NULL, 0, a->keys - done, a->head_dim, dk + done * w.kv_step, w.kv_step);
-    store_rows(NULL, 0, a->keys - done, a->head_dim, dv + done * w.kv_step, w.kv_step);
-    store_rows(w.dq, w.n_queries, a->queries, a->head_dim, f->dq + sycpu_attention_q(a, w.row, w.head),
-               w.q_step);
+    means(&w);
+    for (int64_t first = 0; first < done; first += SYCPU_KEY_BLOCK) block_gradient(&w, first);
+    store_keys(&w, NULL, w.keys_at, done, 0, a->keys - done);
+    store_keys(&w, NULL, w.values_at, done, 0, a->keys - done);
+    store_rows(w.dq, w.n_queries, a->queries, a->head_dim, f->dq, f->half, w.q, w.q_step);
     if (!f->dbias) return;
     float *dbias = f->dbias + task * a->buckets;
     memset(dbias, 0, (size_t)a->buckets * sizeof(float));
@@ -336,7 +359,9 @@ static int64_t dbias_floats(const struct sycpu_attention *a)
 uint64_t SYCPU_FAST(attention_grad_workspace)(const struct sy_call *call, int threads)
 {
     const int segments = SYCPU_ATTENTION_GRAD_SEGMENTS, general = sycpu_attention_general(call, segments);
-    if (call->in[segments + 3].rank) return sycpu_ref_attention_grad_workspace(call, threads);
+    if (call->in[segments + 3].rank)
+        return fast_is_bf16(&call->in[0]) ? CONVERTED_WORKSPACE(call, threads)
+                                          : sycpu_ref_attention_grad_workspace(call, threads);
     const struct sycpu_attention a = sycpu_attention_sizes(call, &call->in[6]);
     int64_t shared = bias_floats(&a) + dbias_floats(&a) + view_floats(&a, general);
     return (uint64_t)(shared + threads * work_floats(&a)) * sizeof(float);
@@ -348,7 +373,8 @@ int SYCPU_FAST(attention_grad)(void *context, const struct sy_call *call)
     const int general = sycpu_attention_general(call, SYCPU_ATTENTION_GRAD_SEGMENTS);
     float *workspace = call->workspace;
     struct backward f = {.a = &a, .out = call->in[6].data, .lse = call->in[7].data, .dout = call->in[8].data};
-    if (a.dense) return sycpu_ref_attention_grad(context, call);
+    f.half = fast_is_bf16(&call->in[0]);
+    if (a.dense) return f.half ? CONVERTED(context, call) : sycpu_ref_attention_grad(context, call);
     f.table = fill_bias(&a, workspace);
     f.dbias = call->out[2].rank ? workspace + bias_floats(&a) : NULL;
     workspace += bias_floats(&a) + dbias_floats(&a);

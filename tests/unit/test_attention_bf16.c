@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Attention on bf16 operands: every fast kernel gives what the float32 reference gives on the widened
+ * operands, rounded once. */
+#include "config.h"
+
+#include "attention_case.h"
+#include "base/bf16.h"
+
+/* Operands of the compute dtype: bit i of an op's inputs and of its outputs. */
+static int is_half(int op, int output, int i)
+{
+    const int forward = op == SY_OP_ATTENTION;
+    const int inputs = forward ? 0x3 : 0x3 | 1 << IN_OUT | 1 << IN_DOUT, outputs = forward ? 0x1 : 0x3;
+    return (output ? outputs : inputs) >> i & 1;
+}
+
+static uint16_t *narrowed(const float *x, int64_t n)
+{
+    uint16_t *half = calloc((size_t)n + 1, sizeof *half);
+    cr_assert_not_null(half);
+    for (int64_t i = 0; i < n; i++) half[i] = syi_bf16_from_float(x[i]);
+    return half;
+}
+
+static void widen(float *x, const uint16_t *half, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) x[i] = syi_bf16_to_float(half[i]);
+}
+
+/* Operands are rounded where the dtype asks for it. */
+static void round_inputs(struct kh *k)
+{
+    for (int i = 0; i < k->n_in; i++) {
+        if (!k->in[i].rank || !is_half(k->op, 0, i)) continue;
+        uint16_t *half = narrowed(k->in[i].data, sycpu_count(&k->in[i]));
+        widen(k->in[i].data, half, sycpu_count(&k->in[i]));
+        free(half);
+    }
+}
+
+/* The same call with bf16 operands. */
+static struct kh half_of(const struct kh *k)
+{
+    struct kh h = *k;
+    memset(h.want, 0, sizeof h.want);
+    for (int i = 0; i < k->n_in; i++) {
+        const struct sy_tensor *t = &k->in[i];
+        int half = t->rank && is_half(k->op, 0, i);
+        h.in[i].data = NULL;
+        if (!t->rank) continue;
+        h.in[i].data = half ? (void *)narrowed(t->data, sycpu_count(t)) : malloc(kh_bytes(t) + 1);
+        cr_assert_not_null(h.in[i].data);
+        if (half)
+            h.in[i].dtype = SY_BF16;
+        else
+            memcpy(h.in[i].data, t->data, kh_bytes(t));
+    }
+    for (int i = 0; i < k->n_out; i++)
+        if (k->out[i].rank && is_half(k->op, 1, i)) h.out[i].dtype = SY_BF16;
+    return h;
+}
+
+/* got: of the bf16 call h; k->want: what the reference has of the float32 call. */
+static void compare(const struct kh *k, const struct kh *h, void *const *got, const char *what)
+{
+    for (int i = 0; i < k->n_out; i++) {
+        const struct sy_tensor *t = &k->out[i];
+        int64_t n = sycpu_count(t), at = -1;
+        if (t->rank && h->out[i].dtype == SY_BF16) {
+            float *have = malloc((size_t)n * sizeof *have + 1), *want = malloc((size_t)n * sizeof *want + 1);
+            uint16_t *half = narrowed(k->want[i], n);
+            cr_assert(have && want);
+            widen(have, got[i], n);
+            widen(want, half, n);
+            at = kh_differs(t, have, want);
+            free(have);
+            free(want);
+            free(half);
+        } else if (t->rank) {
+            at = kh_differs(t, got[i], k->want[i]);
+        }
+        cr_assert_lt(at, 0, "%s: output %d differs at %lld of %lld", what, i, (long long)at, (long long)n);
+    }
+}
+
+/* All variants on bf16 operands against the reference on the widened ones, which it leaves in k->want. */
+static void check_half(struct kh *k, const char *what)
+{
+    round_inputs(k);
+    kh_reference(k, what);
+    struct kh h = half_of(k);
+    for (int v = KH_AVX2; v < KH_VARIANTS; v++)
+        for (int threads = 1; threads <= 3; threads += 2) {
+            const struct kh_variant *variant = &kh_table[k->op][v];
+            void *got[SY_MAX_OUT];
+            char name[300];
+            if (!variant->run || !kh_have(v)) continue;
+            snprintf(name, sizeof name, "%s: %s, %d threads", what, variant->name, threads);
+            kh_run(&h, variant, threads, got, name);
+            compare(k, &h, got, name);
+            for (int i = 0; i < k->n_out; i++) kh_free_guarded(got[i]);
+        }
+    kh_end(&h);
+}
+
+static void check_both(const struct shape *s, int wild)
+{
+    struct sy_attr_attention attr = attr_of(s);
+    struct kh forward, backward;
+    char what[200];
+    snprintf(what, sizeof what, "b %d tq %d tk %d h %d K %d causal %d buckets %d drop %d wild %d", s->rows,
+             s->queries, s->keys, s->heads, s->head_dim, s->causal, s->buckets, s->dropout, wild);
+    add_forward(&forward, s, &attr, wild);
+    check_half(&forward, what);
+    if (!s->position) {
+        add_backward(&backward, &forward, s->self);
+        check_half(&backward, what);
+        kh_end(&backward);
+    }
+    kh_end(&forward);
+}
+
+#define SIZES(a, b, c, d, e, f)                                                                              \
+    .self = a, .rows = b, .queries = c, .keys = d, .heads = e, .head_dim = f, .blocks = 1
+
+static const struct shape shapes[] = {
+    {SIZES(1, 4, 24, 24, 4, 64), .buckets = 32, .dropout = 1},
+    {SIZES(1, 5, 24, 24, 2, 64), .causal = 1, .buckets = 32, .dropout = 1},
+    {SIZES(0, 5, 24, 24, 2, 64), .dropout = 1},
+    {SIZES(1, 3, 1, 1, 1, 1), .causal = 1},
+    {SIZES(1, 5, 150, 150, 2, 20), .buckets = 16, .dropout = 1},
+    {SIZES(0, 4, 70, 129, 2, 33), .buckets = 8},
+    {SIZES(0, 5, 2, 80, 2, 12), .causal = 1, .buckets = 32, .position = 15},
+    {SIZES(1, 5, 90, 90, 2, 8), .causal = 1, .uniform = 1, .buckets = 16},
+    {SIZES(1, 5, 90, 90, 2, 8), .no_lengths = 1, .segments = 1, .buckets = 16, .dropout = 1},
+    {SIZES(0, 6, 20, 140, 2, 8), .mask = 1},
+    {SIZES(0, 5, 20, 80, 2, 8), .segments = 2, .dense = 1},
+};
+
+Test(attention_bf16, variants_equal_the_rounded_reference)
+{
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
+        check_both(&shapes[i], 0);
+        check_both(&shapes[i], -10);
+        check_both(&shapes[i], 9);
+    }
+}
