@@ -31,15 +31,17 @@ struct work {
     const float *bias;                      /* by key - query, or NULL */
     int64_t q_step, n_queries, n_keys, dim; /* dim: K rounded up */
     float *keys, *values;                   /* [K, width], [64, dim] of a block of keys */
-    float *q, *score;                       /* [QUERY_TILE, dim], [QUERY_TILE, width] */
+    float *score;                           /* [QUERY_TILE, width] */
+    float *widened;                         /* [queries, dim]: queries that are bf16 */
     float *out, *top, *sum;                 /* [queries, dim], [queries], [queries] */
+    struct rows q;
 };
 
 static int64_t work_floats(const struct sycpu_attention *a)
 {
     int64_t dim = round_up(a->head_dim), queries = a->queries + QUERY_TILE;
-    return a->head_dim * SYCPU_KEY_BLOCK + SYCPU_KEY_BLOCK * dim + QUERY_TILE * (dim + SYCPU_KEY_BLOCK) +
-           round_up(queries * dim) + 2 * round_up(queries);
+    return a->head_dim * SYCPU_KEY_BLOCK + SYCPU_KEY_BLOCK * dim + QUERY_TILE * SYCPU_KEY_BLOCK +
+           2 * queries * dim + 2 * round_up(queries);
 }
 
 static struct work work_begin(const struct forward *f, int64_t row, int64_t head, int thread)
@@ -54,10 +56,10 @@ static struct work work_begin(const struct forward *f, int64_t row, int64_t head
     w.bias = a->bias ? f->table.bias + head * f->table.step : NULL;
     w.keys = f->scratch + thread * f->floats;
     w.values = w.keys + a->head_dim * SYCPU_KEY_BLOCK;
-    w.q = w.values + SYCPU_KEY_BLOCK * dim;
-    w.score = w.q + QUERY_TILE * dim;
-    w.out = w.score + QUERY_TILE * SYCPU_KEY_BLOCK;
-    w.top = w.out + round_up(queries * dim);
+    w.score = w.values + SYCPU_KEY_BLOCK * dim;
+    w.widened = w.score + QUERY_TILE * SYCPU_KEY_BLOCK;
+    w.out = w.widened + queries * dim;
+    w.top = w.out + queries * dim;
     w.sum = w.top + round_up(queries);
     return w;
 }
@@ -179,8 +181,8 @@ static void attend_tile(const struct work *w, const struct tile *t, int64_t n)
     float *top = w->top + t->query, *sum = w->sum + t->query;
     int64_t end = w->a->attr->causal ? t->seen[0] : NO_LIMIT;
     const int ahead = t->query == 0 && w->a->keys <= SYCPU_KEY_BLOCK;
-    const struct product scores = {.a = w->q,
-                                   .a_row = w->dim,
+    const struct product scores = {.a = w->q.at + t->query * w->q.step,
+                                   .a_row = w->q.step,
                                    .a_step = 1,
                                    .b = w->keys,
                                    .b_step = t->width,
@@ -200,8 +202,6 @@ static void attend_tile(const struct work *w, const struct tile *t, int64_t n)
                                     .steps = n,
                                     .begin = -NO_LIMIT,
                                     .end = end};
-    copy_rows(w->a->q, w->f->half, sycpu_attention_q(w->a, w->row, w->head) + t->query * w->q_step, w->q_step,
-              t->rows, w->a->head_dim, w->q);
     if (ahead) prefetch_keys(w, 2);
     multiply(&scores, t->rows, round_up(t->most));
     if (ahead) prefetch_queries(w);
@@ -215,10 +215,7 @@ static void attend_tile(const struct work *w, const struct tile *t, int64_t n)
     vf_store(top, now);
     if (ahead) prefetch_keys(w, 1);
     if (ahead) prefetch_out(w);
-    if (t->general)
-        multiply_sets(&outputs, t->rows, w->dim, t->set);
-    else
-        multiply(&outputs, t->rows, w->dim);
+    multiply_part(&outputs, t->rows, w->dim, t->general ? t->set : NULL);
 }
 
 static void find_seen(const struct work *w, struct tile *t, int64_t n)
@@ -245,8 +242,8 @@ static void attend_block(const struct work *w, int64_t first, int64_t n)
     const int64_t keys = sycpu_attention_kv(a, w->row, w->head, 2) + first * kv_step;
     const int64_t values = sycpu_attention_kv(a, w->row, w->head, 1) + first * kv_step;
     float mask[SYCPU_KEY_BLOCK];
-    copy_rows(a->kv, w->f->half, keys, kv_step, n, a->head_dim, w->values);
-    copy_transposed(w->values, n, a->head_dim, w->keys, t.width);
+    copy_transposed(rows_of(a->kv, w->f->half, keys, kv_step, n, a->head_dim, w->values), n, a->head_dim,
+                    w->keys, t.width);
     copy_rows(a->kv, w->f->half, values, kv_step, n, a->head_dim, w->values);
     if (a->dropout.threshold) {
         key_masks(a, w->row, w->head, first, n, mask);
@@ -269,8 +266,8 @@ static void finish(const struct work *w)
     const int half = w->f->half;
     const int64_t out = out_at(w), row_bytes = a->head_dim * (half ? 2 : 4);
     float *lse = w->f->lse + (w->row * a->heads + w->head) * a->queries;
-    float factor[QUERY_TILE];
-    for (int64_t q = 0; q < w->n_queries; q += QUERY_TILE) {
+    float factor[SYCPU_LANES];
+    for (int64_t q = 0; q < w->n_queries; q += SYCPU_LANES) {
         vf sum = vf_load(w->sum + q);
         int64_t rows = lanes_left(w->n_queries - q);
         fast_store(lse + q, vf_add(vf_load(w->top + q), vf_log(sum)), rows);
@@ -298,6 +295,8 @@ static void attend_head(void *arg, int64_t task, int thread)
     const struct sycpu_attention *a = f->a;
     int64_t row = task / a->heads, head = task % a->heads;
     struct work w = work_begin(f, row, head, thread);
+    w.q = rows_of(a->q, f->half, sycpu_attention_q(a, row, head), w.q_step, w.n_queries, a->head_dim,
+                  w.widened);
     memset(w.out, 0, (size_t)(w.n_queries * w.dim) * sizeof(float));
     memset(w.top, 0, (size_t)(2 * round_up(a->queries + QUERY_TILE)) * sizeof(float));
     for (int64_t q = 0; w.view->keys && q < a->queries; q++) w.top[q] = -__builtin_inff();

@@ -70,40 +70,6 @@ TILE(6, ROWS_6)
 #    define TILE_TOP tile_6
 #endif
 
-/* Where a vector is one register: 32 columns, so that a broadcast serves two products. */
-#if PRODUCT_ROWS == 8
-#    define PAIR_BEGIN(r)                                                                                    \
-        vf c##r = p->fresh ? vf_set(0.0f) : vf_load(c + r * p->c_row);                                       \
-        vf d##r = p->fresh ? vf_set(0.0f) : vf_load(c + r * p->c_row + SYCPU_LANES);
-#    define PAIR_STEP(r)                                                                                     \
-        {                                                                                                    \
-            const vf factor = vf_set(a[r * p->a_row]);                                                       \
-            c##r = vf_fma(factor, left, c##r);                                                               \
-            d##r = vf_fma(factor, right, d##r);                                                              \
-        }
-#    define PAIR_END(r)                                                                                      \
-        vf_store(c + r * p->c_row, c##r);                                                                    \
-        vf_store(c + r * p->c_row + SYCPU_LANES, d##r);
-#    define PAIR(n, ROWS)                                                                                    \
-        static inline void pair_##n(const struct product *p, int64_t row, int64_t column, int64_t begin,     \
-                                    int64_t end)                                                             \
-        {                                                                                                    \
-            const float *a = p->a + row * p->a_row + begin * p->a_step;                                      \
-            const float *b = p->b + begin * p->b_step + column;                                              \
-            float *c = p->c + row * p->c_row + column;                                                       \
-            ROWS(PAIR_BEGIN)                                                                                 \
-            for (int64_t i = begin; i < end; i++, a += p->a_step, b += p->b_step) {                          \
-                const vf left = vf_load(b), right = vf_load(b + SYCPU_LANES);                                \
-                ROWS(PAIR_STEP)                                                                              \
-            }                                                                                                \
-            ROWS(PAIR_END)                                                                                   \
-        }
-PAIR(1, ROWS_1)
-PAIR(2, ROWS_2)
-PAIR(4, ROWS_4)
-PAIR(8, ROWS_8)
-#endif
-
 /* One row after the other, where their common range is left. */
 static inline void product_single(const struct product *p, int64_t row, int64_t columns, int64_t begin,
                                   int64_t end)
@@ -117,18 +83,9 @@ static inline void product_single(const struct product *p, int64_t row, int64_t 
 static inline void product_rows(const struct product *p, int64_t row, int height, int64_t columns)
 {
     int64_t low = product_bound(p, p->begin, row + height - 1), high = product_bound(p, p->end, row);
-    int64_t column = 0;
     for (int64_t r = row; r < row + height; r++)
         product_single(p, r, columns, product_bound(p, p->begin, r), low);
-#if PRODUCT_ROWS == 8
-    for (; column + 2 * SYCPU_LANES <= columns; column += 2 * SYCPU_LANES) {
-        if (height == 8) pair_8(p, row, column, low, high);
-        if (height == 4) pair_4(p, row, column, low, high);
-        if (height == 2) pair_2(p, row, column, low, high);
-        if (height == 1) pair_1(p, row, column, low, high);
-    }
-#endif
-    for (; column < columns; column += SYCPU_LANES) {
+    for (int64_t column = 0; column < columns; column += SYCPU_LANES) {
         if (height == PRODUCT_ROWS) TILE_TOP(p, row, column, low, high);
         if (height == 4) tile_4(p, row, column, low, high);
         if (height == 2) tile_2(p, row, column, low, high);
@@ -213,6 +170,15 @@ static inline void multiply_sets(const struct product *p, int64_t rows, int64_t 
     }
 }
 
+/* set NULL: the ranges of the product. */
+static inline void multiply_part(const struct product *p, int64_t rows, int64_t columns, const uint64_t *set)
+{
+    if (set)
+        multiply_sets(p, rows, columns, set);
+    else
+        multiply(p, rows, columns);
+}
+
 /* Lanes whose bits are set. */
 static inline vm vf_lanes(uint64_t bits)
 {
@@ -258,15 +224,28 @@ static inline void copy_rows(const void *from, int half, int64_t at, int64_t ste
         copy_rows_of(from, 0, at, step, n, dim, to);
 }
 
-/* to[d, row] of `width` columns, a multiple of 16, from rows of round_up(dim) elements; columns from n on
- * repeat the last row. */
-static inline void copy_transposed(const float *from, int64_t n, int64_t dim, float *to, int64_t width)
+/* n rows of `dim` elements as float32. */
+struct rows {
+    const float *at;
+    int64_t step; /* elements between rows */
+};
+/* Where they lie, or widened into `scratch`. */
+static inline struct rows rows_of(const void *from, int half, int64_t at, int64_t step, int64_t n,
+                                  int64_t dim, float *scratch)
+{
+    if (!half) return (struct rows){(const float *)from + at, step};
+    copy_rows(from, half, at, step, n, dim, scratch);
+    return (struct rows){scratch, round_up(dim)};
+}
+
+/* to[d, row] of `width` columns, a multiple of 16; columns from n on repeat the last row. */
+static inline void copy_transposed(struct rows from, int64_t n, int64_t dim, float *to, int64_t width)
 {
     for (int64_t first = 0; first < width; first += LANES) {
         const float *row[LANES];
         int64_t d = 0;
         for (int64_t i = 0; i < LANES; i++)
-            row[i] = from + (first + i < n ? first + i : n - 1) * round_up(dim);
+            row[i] = from.at + (first + i < n ? first + i : n - 1) * from.step;
         for (; d + LANES <= dim; d += LANES) transpose(row, d, to + d * width + first, width, LANES);
         for (; d < dim; d++)
             for (int64_t i = 0; i < LANES; i++) to[d * width + first + i] = row[i][d];

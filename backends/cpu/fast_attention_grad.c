@@ -35,7 +35,7 @@ struct work {
     int64_t q_step, kv_step;
     const float *lse, *bias;         /* query 0; bias by key - query or NULL */
     float *keys_t, *values_t, *keys; /* [K, width], [K, width], [64, dim] of a block of keys */
-    float *q_rows, *dout_rows;       /* [PANEL, dim] */
+    float *q_rows, *dout_rows;       /* [queries, dim] */
     float *p, *ds;                   /* [PANEL, width], [PANEL, 16 + width] and 16 zeros */
     float *dq, *dk, *dv;             /* [queries, dim], [64, dim], [64, dim] */
     float *mean, *diagonal;          /* [queries] sum of dout * out, [distances] sums of ds */
@@ -50,7 +50,7 @@ static int64_t diagonal_floats(const struct sycpu_attention *a)
 static int64_t work_floats(const struct sycpu_attention *a)
 {
     int64_t dim = round_up(a->head_dim);
-    return 2 * a->head_dim * SYCPU_KEY_BLOCK + 3 * SYCPU_KEY_BLOCK * dim + 2 * PANEL * dim +
+    return 2 * a->head_dim * SYCPU_KEY_BLOCK + 3 * SYCPU_KEY_BLOCK * dim + 2 * a->queries * dim +
            PANEL * SYCPU_KEY_BLOCK + (PANEL + 1) * (SYCPU_KEY_BLOCK + SYCPU_LANES) + a->queries * dim +
            round_up(a->queries) + diagonal_floats(a);
 }
@@ -64,8 +64,8 @@ static void place_scratch(struct work *w, float *scratch)
     w->dk = w->keys + block;
     w->dv = w->dk + block;
     w->q_rows = w->dv + block;
-    w->dout_rows = w->q_rows + PANEL * w->dim;
-    w->p = w->dout_rows + PANEL * w->dim;
+    w->dout_rows = w->q_rows + w->a->queries * w->dim;
+    w->p = w->dout_rows + w->a->queries * w->dim;
     w->ds = w->p + PANEL * SYCPU_KEY_BLOCK;
     w->dq = w->ds + (PANEL + 1) * (SYCPU_KEY_BLOCK + SYCPU_LANES);
     w->mean = w->dq + w->a->queries * w->dim;
@@ -106,7 +106,8 @@ static void means(const struct work *w)
             vf sum = vf_set(0.0f);
             for (int64_t d = 0; r < rows && d < a->head_dim; d += SYCPU_LANES) {
                 int64_t at = w->out + (q + r) * a->columns + d, n = lanes_left(a->head_dim - d);
-                vf more = vf_fma(fast_get(f->dout, f->half, at, n), fast_get(f->out, f->half, at, n), sum);
+                vf more = vf_fma(vf_load(w->dout_rows + (q + r) * w->dim + d),
+                                 fast_get(f->out, f->half, at, n), sum);
                 sum = vf_select(vf_first(n), more, sum);
             }
             vf_store(square + r * SYCPU_LANES, sum);
@@ -165,11 +166,50 @@ static void add_diagonals(const struct work *w, const struct panel *t)
     }
 }
 
+/* ---- what memory is asked for while products run; long operands would not stay ---- */
+
+/* The next task's keys (which 2) or values (which 1). */
+ALWAYS_INLINE void prefetch_keys(const struct work *w, int which)
+{
+    const struct sycpu_attention *a = w->a;
+    int64_t task = w->row * a->heads + w->head + 1, row = task / a->heads;
+    if (row < a->rows)
+        prefetch_read(a->kv, w->f->half, sycpu_attention_kv(a, row, task % a->heads, which), w->kv_step,
+                      sycpu_attention_keys(a, row), a->head_dim);
+}
+
+ALWAYS_INLINE void prefetch_queries(const struct work *w)
+{
+    const struct sycpu_attention *a = w->a;
+    int64_t task = w->row * a->heads + w->head + 1, row = task / a->heads;
+    if (row < a->rows)
+        prefetch_read(a->q, w->f->half, sycpu_attention_q(a, row, task % a->heads), w->q_step,
+                      sycpu_attention_queries(a, row), a->head_dim);
+}
+
+/* The next task's out or dout. */
+ALWAYS_INLINE void prefetch_outputs(const struct work *w, const void *out)
+{
+    const struct sycpu_attention *a = w->a;
+    int64_t task = w->row * a->heads + w->head + 1, row = task / a->heads;
+    if (row < a->rows)
+        prefetch_read(out, w->f->half, row * a->queries * a->columns + task % a->heads * a->head_dim,
+                      a->columns, sycpu_attention_queries(a, row), a->head_dim);
+}
+
+/* Where this task writes. */
+ALWAYS_INLINE void prefetch_gradient(const struct work *w, void *to, int64_t at, int64_t step, int64_t n)
+{
+    prefetch_write(to, w->f->half, at, step, n, w->a->head_dim);
+}
+
 static void panel_gradient(const struct work *w, const struct panel *t)
 {
+    const struct backward *f = w->f;
+    const int ahead = t->query == 0 && w->a->keys <= SYCPU_KEY_BLOCK;
     const int64_t dim = w->a->head_dim, begin = w->a->attr->causal ? 1 - t->end : -NO_LIMIT;
     float *ds = w->ds + SYCPU_LANES;
-    const struct product scores = {.a = w->q_rows,
+    const struct product scores = {.a = w->q_rows + t->query * w->dim,
                                    .a_row = w->dim,
                                    .a_step = 1,
                                    .b = w->keys_t,
@@ -180,7 +220,7 @@ static void panel_gradient(const struct work *w, const struct panel *t)
                                    .begin = -NO_LIMIT,
                                    .end = NO_LIMIT,
                                    .fresh = 1};
-    const struct product dp = {.a = w->dout_rows,
+    const struct product dp = {.a = w->dout_rows + t->query * w->dim,
                                .a_row = w->dim,
                                .a_step = 1,
                                .b = w->values_t,
@@ -194,7 +234,7 @@ static void panel_gradient(const struct work *w, const struct panel *t)
     const struct product dv = {.a = w->p,
                                .a_row = 1,
                                .a_step = t->width,
-                               .b = w->dout_rows,
+                               .b = w->dout_rows + t->query * w->dim,
                                .b_step = w->dim,
                                .c = w->dv,
                                .c_row = w->dim,
@@ -204,7 +244,7 @@ static void panel_gradient(const struct work *w, const struct panel *t)
     const struct product dk = {.a = ds,
                                .a_row = 1,
                                .a_step = t->ds_step,
-                               .b = w->q_rows,
+                               .b = w->q_rows + t->query * w->dim,
                                .b_step = w->dim,
                                .c = w->dk,
                                .c_row = w->dim,
@@ -221,21 +261,20 @@ static void panel_gradient(const struct work *w, const struct panel *t)
                                .steps = t->n,
                                .begin = -NO_LIMIT,
                                .end = t->end};
-    copy_rows(w->a->q, w->f->half, w->q + t->query * w->q_step, w->q_step, t->rows, dim, w->q_rows);
-    copy_rows(w->f->dout, w->f->half, w->out + t->query * w->a->columns, w->a->columns, t->rows, dim,
-              w->dout_rows);
+    if (ahead) prefetch_keys(w, 2);
     multiply(&scores, t->rows, round_up(t->most));
+    if (ahead) prefetch_keys(w, 1);
     multiply(&dp, t->rows, round_up(t->most));
+    if (ahead) prefetch_outputs(w, f->dout);
     weights(w, t);
-    if (t->general) {
-        multiply_sets(&dv, t->n, w->dim, t->turned);
-        multiply_sets(&dk, t->n, w->dim, t->turned);
-        multiply_sets(&dq, t->rows, w->dim, t->set);
-    } else {
-        multiply(&dv, t->n, w->dim);
-        multiply(&dk, t->n, w->dim);
-        multiply(&dq, t->rows, w->dim);
-    }
+    if (ahead) prefetch_gradient(w, f->dkv, w->values_at, w->kv_step, t->n);
+    multiply_part(&dv, t->n, w->dim, t->general ? t->turned : NULL);
+    if (ahead) prefetch_gradient(w, f->dkv, w->keys_at, w->kv_step, t->n);
+    if (ahead) prefetch_outputs(w, f->out);
+    multiply_part(&dk, t->n, w->dim, t->general ? t->turned : NULL);
+    if (ahead) prefetch_gradient(w, f->dq, w->q, w->q_step, w->n_queries);
+    if (ahead) prefetch_queries(w);
+    multiply_part(&dq, t->rows, w->dim, t->general ? t->set : NULL);
     add_diagonals(w, t);
 }
 
@@ -245,13 +284,13 @@ static void load_block(struct work *w, const struct panel *t)
     const struct sycpu_attention *a = w->a;
     const int half = w->f->half;
     copy_rows(a->kv, half, w->keys_at + t->first * w->kv_step, w->kv_step, t->n, a->head_dim, w->keys);
-    copy_transposed(w->keys, t->n, a->head_dim, w->keys_t, t->width);
+    copy_transposed((struct rows){w->keys, w->dim}, t->n, a->head_dim, w->keys_t, t->width);
     copy_rows(a->kv, half, w->values_at + t->first * w->kv_step, w->kv_step, t->n, a->head_dim, w->dv);
     if (a->dropout.threshold) {
         key_masks(a, w->row, w->head, t->first, t->n, w->mask);
         mask_rows(w->dv, w->mask, t->n, w->dim);
     }
-    copy_transposed(w->dv, t->n, a->head_dim, w->values_t, t->width);
+    copy_transposed((struct rows){w->dv, w->dim}, t->n, a->head_dim, w->values_t, t->width);
     memset(w->dk, 0, (size_t)(t->n * w->dim) * sizeof(float));
     memset(w->dv, 0, (size_t)(t->n * w->dim) * sizeof(float));
 }
@@ -330,6 +369,8 @@ static void head_gradient(void *arg, int64_t task, int thread)
     const struct sycpu_attention *a = f->a;
     struct work w = work_begin(f, task, thread);
     int64_t done = w.n_queries ? w.n_keys : 0;
+    copy_rows(a->q, f->half, w.q, w.q_step, w.n_queries, a->head_dim, w.q_rows);
+    copy_rows(f->dout, f->half, w.out, a->columns, w.n_queries, a->head_dim, w.dout_rows);
     means(&w);
     for (int64_t first = 0; first < done; first += SYCPU_KEY_BLOCK) block_gradient(&w, first);
     store_keys(&w, NULL, w.keys_at, done, 0, a->keys - done);
