@@ -32,6 +32,7 @@ struct work {
     int64_t q_step, n_queries, n_keys, dim; /* dim: K rounded up */
     float *keys, *values;                   /* [K, width], [64, dim] of a block of keys */
     float *score;                           /* [QUERY_TILE, width] */
+    const float *mask;                      /* [64] dropout of the block's keys, or NULL */
     float *widened;                         /* [queries, dim]: queries that are bf16 */
     float *out, *top, *sum;                 /* [queries, dim], [queries], [queries] */
     struct rows q;
@@ -101,6 +102,32 @@ static vf tile_tops(const struct work *w, const struct tile *t)
     return rows_top(square);
 }
 
+#ifdef SYCPU_PAIRS
+/* Weights are bf16 in the first half of their row of scores, times the dropout mask: that of float32 products
+ * is in the values. */
+static void store_weights(const struct work *w, float *score, int64_t k, vf p)
+{
+    if (w->mask) p = vf_drop(p, vf_load(w->mask + k));
+    _mm256_storeu_si256((__m256i *)((uint16_t *)score + k), (__m256i)_mm512_cvtneps_pbh(p));
+}
+/* Those of keys that others of the tile see. */
+static void clear_weights(const struct tile *t, float *score, int64_t r)
+{
+    int64_t done = r < t->rows ? round_up(t->seen[r]) : 0;
+    memset((uint16_t *)score + done, 0, (size_t)(round_up(t->most) - done) * sizeof(uint16_t));
+}
+#else
+static void store_weights(const struct work *w, float *score, int64_t k, vf p)
+{
+    (void)w;
+    vf_store(score + k, p);
+}
+static void clear_weights(const struct tile *t, float *score, int64_t r)
+{
+    (void)t, (void)score, (void)r;
+}
+#endif
+
 /* Scores become p = exp(score - top); gives the sum of each query. */
 static vf tile_weights(const struct work *w, const struct tile *t, vf tops)
 {
@@ -112,9 +139,10 @@ static vf tile_weights(const struct work *w, const struct tile *t, vf tops)
         for (int64_t k = 0; r < t->rows && k < t->seen[r]; k += SYCPU_LANES) {
             vf p = vf_exp(vf_sub(vf_load(score + k), m));
             p = vf_keep(seen_lanes(t, r, k), p);
-            vf_store(score + k, p);
             sum = vf_add(sum, p);
+            store_weights(w, score, k, p);
         }
+        clear_weights(t, score, r);
         vf_store(square + r * SYCPU_LANES, sum);
     }
     return rows_sum(square);
@@ -179,7 +207,9 @@ ALWAYS_INLINE void prefetch_out(const struct work *w)
 static void attend_tile(const struct work *w, const struct tile *t, int64_t n)
 {
     float *top = w->top + t->query, *sum = w->sum + t->query;
-    int64_t end = w->a->attr->causal ? t->seen[0] : NO_LIMIT;
+    const int pairs = STEP == 2; /* weights of keys that are not seen are zeros then */
+    int64_t end = w->a->attr->causal && !pairs ? t->seen[0] : NO_LIMIT;
+    int64_t steps = pairs ? (t->most + 1) / 2 : n;
     const int ahead = t->query == 0 && w->a->keys <= SYCPU_KEY_BLOCK;
     const struct product scores = {.a = w->q.at + t->query * w->q.step,
                                    .a_row = w->q.step,
@@ -188,7 +218,7 @@ static void attend_tile(const struct work *w, const struct tile *t, int64_t n)
                                    .b_step = t->width,
                                    .c = w->score,
                                    .c_row = t->width,
-                                   .steps = w->a->head_dim,
+                                   .steps = w->a->head_dim / STEP,
                                    .begin = -NO_LIMIT,
                                    .end = NO_LIMIT,
                                    .fresh = 1};
@@ -199,7 +229,7 @@ static void attend_tile(const struct work *w, const struct tile *t, int64_t n)
                                     .b_step = w->dim,
                                     .c = w->out + t->query * w->dim,
                                     .c_row = w->dim,
-                                    .steps = n,
+                                    .steps = steps,
                                     .begin = -NO_LIMIT,
                                     .end = end};
     if (ahead) prefetch_keys(w, 2);
@@ -233,22 +263,48 @@ static void find_seen(const struct work *w, struct tile *t, int64_t n)
     }
 }
 
+#ifdef SYCPU_PAIRS
+static struct rows load_queries(const struct work *w)
+{
+    return paired(w->a->q, sycpu_attention_q(w->a, w->row, w->head), w->q_step);
+}
+static void load_keys(const struct work *w, int64_t at, int64_t step, int64_t n, int64_t width)
+{
+    copy_transposed(paired(w->a->kv, at, step), n, w->dim / 2, w->keys, width);
+}
+static void load_values(const struct work *w, int64_t at, int64_t step, int64_t n)
+{
+    pair_rows((const uint16_t *)w->a->kv + at, step, n, w->dim, w->values);
+}
+#else
+static struct rows load_queries(const struct work *w)
+{
+    return rows_of(w->a->q, w->f->half, sycpu_attention_q(w->a, w->row, w->head), w->q_step, w->n_queries,
+                   w->a->head_dim, w->widened);
+}
+static void load_keys(const struct work *w, int64_t at, int64_t step, int64_t n, int64_t width)
+{
+    const int64_t dim = w->a->head_dim;
+    copy_transposed(rows_of(w->a->kv, w->f->half, at, step, n, dim, w->values), n, dim, w->keys, width);
+}
+static void load_values(const struct work *w, int64_t at, int64_t step, int64_t n)
+{
+    copy_rows(w->a->kv, w->f->half, at, step, n, w->a->head_dim, w->values);
+    if (w->mask) mask_rows(w->values, w->mask, n, w->dim);
+}
+#endif
+
 /* All queries against the keys first .. first + n - 1. */
-static void attend_block(const struct work *w, int64_t first, int64_t n)
+static void attend_block(struct work *w, int64_t first, int64_t n)
 {
     const struct sycpu_attention *a = w->a;
     struct tile t = {.first = first, .width = round_up(n), .general = w->view->keys != NULL};
     int64_t kv_step = a->kv_parts * a->columns, query = 0;
-    const int64_t keys = sycpu_attention_kv(a, w->row, w->head, 2) + first * kv_step;
-    const int64_t values = sycpu_attention_kv(a, w->row, w->head, 1) + first * kv_step;
     float mask[SYCPU_KEY_BLOCK];
-    copy_transposed(rows_of(a->kv, w->f->half, keys, kv_step, n, a->head_dim, w->values), n, a->head_dim,
-                    w->keys, t.width);
-    copy_rows(a->kv, w->f->half, values, kv_step, n, a->head_dim, w->values);
-    if (a->dropout.threshold) {
-        key_masks(a, w->row, w->head, first, n, mask);
-        mask_rows(w->values, mask, n, w->dim);
-    }
+    w->mask = a->dropout.threshold ? mask : NULL;
+    if (w->mask) key_masks(a, w->row, w->head, first, n, mask);
+    load_keys(w, sycpu_attention_kv(a, w->row, w->head, 2) + first * kv_step, kv_step, n, t.width);
+    load_values(w, sycpu_attention_kv(a, w->row, w->head, 1) + first * kv_step, kv_step, n);
     if (!t.general && a->attr->causal && first > a->position)
         query = first - a->position; /* the first that sees the block */
     for (; query < w->n_queries; query += QUERY_TILE) {
@@ -295,8 +351,7 @@ static void attend_head(void *arg, int64_t task, int thread)
     const struct sycpu_attention *a = f->a;
     int64_t row = task / a->heads, head = task % a->heads;
     struct work w = work_begin(f, row, head, thread);
-    w.q = rows_of(a->q, f->half, sycpu_attention_q(a, row, head), w.q_step, w.n_queries, a->head_dim,
-                  w.widened);
+    w.q = load_queries(&w);
     memset(w.out, 0, (size_t)(w.n_queries * w.dim) * sizeof(float));
     memset(w.top, 0, (size_t)(2 * round_up(a->queries + QUERY_TILE)) * sizeof(float));
     for (int64_t q = 0; w.view->keys && q < a->queries; q++) w.top[q] = -__builtin_inff();
@@ -308,6 +363,9 @@ static void attend_head(void *arg, int64_t task, int thread)
 uint64_t SYCPU_FAST(attention_workspace)(const struct sy_call *call, int threads)
 {
     const int segments = SYCPU_ATTENTION_SEGMENTS, general = sycpu_attention_general(call, segments);
+#ifdef SYCPU_PAIRS
+    if (!pairs_fit(call, segments)) return sycpu_avx512_attention_workspace(call, threads);
+#endif
     if (call->in[segments + 3].rank)
         return fast_is_bf16(&call->in[0]) ? CONVERTED_WORKSPACE(call, threads)
                                           : sycpu_ref_attention_workspace(call, threads);
@@ -317,6 +375,9 @@ uint64_t SYCPU_FAST(attention_workspace)(const struct sy_call *call, int threads
 
 int SYCPU_FAST(attention)(void *context, const struct sy_call *call)
 {
+#ifdef SYCPU_PAIRS
+    if (!pairs_fit(call, SYCPU_ATTENTION_SEGMENTS)) return sycpu_avx512_attention(context, call);
+#endif
     const struct sycpu_attention a = sycpu_attention_forward(call);
     const int general = sycpu_attention_general(call, SYCPU_ATTENTION_SEGMENTS);
     float *workspace = call->workspace;

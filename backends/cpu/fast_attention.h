@@ -37,8 +37,19 @@ static inline int64_t product_bound(const struct product *p, int64_t offset, int
     return bound < 0 ? 0 : bound > p->steps ? p->steps : bound;
 }
 
+/* One step of a chain. With SYCPU_PAIRS elements of A and B are pairs of bf16, which two steps multiply at
+ * once; what is called float here is then the 32 bits of a pair. */
+#ifdef SYCPU_PAIRS
+static inline vf product_step(vf a, vf b, vf c)
+{
+    return _mm512_dpbf16_ps(c, (__m512bh)a, (__m512bh)b);
+}
+#else
+#    define product_step vf_fma
+#endif
+
 #define TILE_BEGIN(r) vf c##r = p->fresh ? vf_set(0.0f) : vf_load(c + r * p->c_row);
-#define TILE_STEP(r)  c##r = vf_fma(vf_set(a[r * p->a_row]), columns, c##r);
+#define TILE_STEP(r)  c##r = product_step(vf_set(a[r * p->a_row]), columns, c##r);
 #define TILE_END(r)   vf_store(c + r * p->c_row, c##r);
 
 /* Rows row .. row + n - 1 of 16 columns, steps begin .. end - 1. Accumulators are named: gcc stores arrays.
@@ -70,6 +81,40 @@ TILE(6, ROWS_6)
 #    define TILE_TOP tile_6
 #endif
 
+/* 32 columns: dot products of pairs are so many a load that 16 would wait for them. */
+#ifdef SYCPU_PAIRS
+#    define WIDE_BEGIN(r)                                                                                    \
+        TILE_BEGIN(r)                                                                                        \
+        vf d##r = p->fresh ? vf_set(0.0f) : vf_load(c + r * p->c_row + SYCPU_LANES);
+#    define WIDE_STEP(r)                                                                                     \
+        {                                                                                                    \
+            const vf factor = vf_set(a[r * p->a_row]);                                                       \
+            c##r = product_step(factor, left, c##r);                                                         \
+            d##r = product_step(factor, right, d##r);                                                        \
+        }
+#    define WIDE_END(r)                                                                                      \
+        TILE_END(r)                                                                                          \
+        vf_store(c + r * p->c_row + SYCPU_LANES, d##r);
+#    define WIDE(n, ROWS)                                                                                    \
+        static inline void wide_##n(const struct product *p, int64_t row, int64_t column, int64_t begin,     \
+                                    int64_t end)                                                             \
+        {                                                                                                    \
+            const float *a = p->a + row * p->a_row + begin * p->a_step;                                      \
+            const float *b = p->b + begin * p->b_step + column;                                              \
+            float *c = p->c + row * p->c_row + column;                                                       \
+            ROWS(WIDE_BEGIN)                                                                                 \
+            for (int64_t i = begin; i < end; i++, a += p->a_step, b += p->b_step) {                          \
+                const vf left = vf_load(b), right = vf_load(b + SYCPU_LANES);                                \
+                ROWS(WIDE_STEP)                                                                              \
+            }                                                                                                \
+            ROWS(WIDE_END)                                                                                   \
+        }
+WIDE(1, ROWS_1)
+WIDE(2, ROWS_2)
+WIDE(4, ROWS_4)
+WIDE(8, ROWS_8)
+#endif
+
 /* One row after the other, where their common range is left. */
 static inline void product_single(const struct product *p, int64_t row, int64_t columns, int64_t begin,
                                   int64_t end)
@@ -85,7 +130,16 @@ static inline void product_rows(const struct product *p, int64_t row, int height
     int64_t low = product_bound(p, p->begin, row + height - 1), high = product_bound(p, p->end, row);
     for (int64_t r = row; r < row + height; r++)
         product_single(p, r, columns, product_bound(p, p->begin, r), low);
-    for (int64_t column = 0; column < columns; column += SYCPU_LANES) {
+    int64_t column = 0;
+#ifdef SYCPU_PAIRS
+    for (; column + 2 * SYCPU_LANES <= columns; column += 2 * SYCPU_LANES) {
+        if (height == 8) wide_8(p, row, column, low, high);
+        if (height == 4) wide_4(p, row, column, low, high);
+        if (height == 2) wide_2(p, row, column, low, high);
+        if (height == 1) wide_1(p, row, column, low, high);
+    }
+#endif
+    for (; column < columns; column += SYCPU_LANES) {
         if (height == PRODUCT_ROWS) TILE_TOP(p, row, column, low, high);
         if (height == 4) tile_4(p, row, column, low, high);
         if (height == 2) tile_2(p, row, column, low, high);
@@ -242,13 +296,13 @@ static inline struct rows rows_of(const void *from, int half, int64_t at, int64_
 static inline void copy_transposed(struct rows from, int64_t n, int64_t dim, float *to, int64_t width)
 {
     for (int64_t first = 0; first < width; first += LANES) {
-        const float *row[LANES];
+        const operand *row[LANES];
         int64_t d = 0;
         for (int64_t i = 0; i < LANES; i++)
-            row[i] = from.at + (first + i < n ? first + i : n - 1) * from.step;
-        for (; d + LANES <= dim; d += LANES) transpose(row, d, to + d * width + first, width, LANES);
+            row[i] = (const operand *)(from.at + (first + i < n ? first + i : n - 1) * from.step);
+        for (; d + LANES <= dim; d += LANES) transpose(row, d * STEP, to + d * width + first, width, LANES);
         for (; d < dim; d++)
-            for (int64_t i = 0; i < LANES; i++) to[d * width + first + i] = row[i][d];
+            for (int64_t i = 0; i < LANES; i++) to[d * width + first + i] = ((const float *)row[i])[d];
     }
 }
 
@@ -272,10 +326,10 @@ PREFETCH_ROWS(prefetch_write, 1)
 static inline void turn(const float *square, float *turned)
 {
     for (int first = 0; first < SYCPU_LANES; first += LANES) {
-        const float *row[LANES];
-        for (int i = 0; i < LANES; i++) row[i] = square + (first + i) * SYCPU_LANES;
+        const operand *row[LANES];
+        for (int i = 0; i < LANES; i++) row[i] = (const operand *)(square + (first + i) * SYCPU_LANES);
         for (int d = 0; d < SYCPU_LANES; d += LANES)
-            transpose(row, d, turned + d * SYCPU_LANES + first, SYCPU_LANES, LANES);
+            transpose(row, d * STEP, turned + d * SYCPU_LANES + first, SYCPU_LANES, LANES);
     }
 }
 
@@ -301,10 +355,52 @@ static inline vf rows_top(const float *square)
     return top;
 }
 
+#ifdef SYCPU_PAIRS
+/* ---- pairs of bf16 ---- */
+
+/* 16 pairs of what two vectors hold, rounded: of `even` in the low halves. */
+static inline vf pairs_of(vf even, vf odd)
+{
+    const __m512i low = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(even));
+    const __m512i high = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(odd));
+    return _mm512_castsi512_ps(_mm512_or_si512(low, _mm512_slli_epi32(high, 16)));
+}
+
+/* to[i, d]: pairs of rows 2i and 2i + 1 of n rows of `dim` bf16, a multiple of 16; row n is zeros. */
+static inline void pair_rows(const uint16_t *from, int64_t step, int64_t n, int64_t dim, float *to)
+{
+    for (int64_t row = 0; row < n; row += 2, from += 2 * step, to += dim)
+        for (int64_t d = 0; d < dim; d += SYCPU_LANES) {
+            vi even = vf_iload_half(from + d), odd = vf_iset(0);
+            if (row + 1 < n) odd = vf_ishl(vf_iload_half(from + step + d), 16);
+            vf_store(to + d, vf_real(vf_ior(even, odd)));
+        }
+}
+
+/* Rows of bf16 as rows of pairs along them. */
+static inline struct rows paired(const void *from, int64_t at, int64_t step)
+{
+    return (struct rows){(const float *)((const uint16_t *)from + at), step / 2};
+}
+
+/* The kernel of the float32 products takes what is not as these need it: pairs along heads and steps. */
+static inline int pairs_fit(const struct sy_call *call, int segments)
+{
+    const struct sy_attr_attention *attr = call->attr;
+    return attr->head_dim % (2 * SYCPU_LANES) == 0 && !sycpu_attention_general(call, segments) &&
+           !call->in[segments + 3].rank;
+}
+#endif
+
 /* Any call between conversions: bf16 calls that the fast kernels leave to the reference. */
-#define CONVERTED_JOIN2(isa, name) sycpu_converted_##isa##name
-#define CONVERTED_JOIN(isa, name)  CONVERTED_JOIN2(isa, name)
-#define CONVERTED                  CONVERTED_JOIN(SYCPU_ISA, )
-#define CONVERTED_WORKSPACE        CONVERTED_JOIN(SYCPU_ISA, _workspace)
+#ifdef SYCPU_PAIRS
+#    define CONVERTED           sycpu_converted_avx512
+#    define CONVERTED_WORKSPACE sycpu_converted_avx512_workspace
+#else
+#    define CONVERTED_JOIN2(isa, name) sycpu_converted_##isa##name
+#    define CONVERTED_JOIN(isa, name)  CONVERTED_JOIN2(isa, name)
+#    define CONVERTED                  CONVERTED_JOIN(SYCPU_ISA, )
+#    define CONVERTED_WORKSPACE        CONVERTED_JOIN(SYCPU_ISA, _workspace)
+#endif
 
 #endif

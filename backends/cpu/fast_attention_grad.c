@@ -39,6 +39,9 @@ struct work {
     float *p, *ds;                   /* [PANEL, width], [PANEL, 16 + width] and 16 zeros */
     float *dq, *dk, *dv;             /* [queries, dim], [64, dim], [64, dim] */
     float *mean, *diagonal;          /* [queries] sum of dout * out, [distances] sums of ds */
+    struct rows q_steps, dout_steps; /* queries and dout as left operands */
+    float *ds_steps;                 /* ds as a left operand: [PANEL, width] or pairs [PANEL, width / 2] */
+    float *p_turned, *ds_turned; /* p, ds as right ones turned: [PANEL, width], pairs [PANEL / 2, width] */
     float mask[SYCPU_KEY_BLOCK];
 };
 
@@ -52,7 +55,7 @@ static int64_t work_floats(const struct sycpu_attention *a)
     int64_t dim = round_up(a->head_dim);
     return 2 * a->head_dim * SYCPU_KEY_BLOCK + 3 * SYCPU_KEY_BLOCK * dim + 2 * a->queries * dim +
            PANEL * SYCPU_KEY_BLOCK + (PANEL + 1) * (SYCPU_KEY_BLOCK + SYCPU_LANES) + a->queries * dim +
-           round_up(a->queries) + diagonal_floats(a);
+           round_up(a->queries) + diagonal_floats(a) + (STEP - 1) * 3 * PANEL / 2 * SYCPU_KEY_BLOCK;
 }
 
 static void place_scratch(struct work *w, float *scratch)
@@ -70,6 +73,11 @@ static void place_scratch(struct work *w, float *scratch)
     w->dq = w->ds + (PANEL + 1) * (SYCPU_KEY_BLOCK + SYCPU_LANES);
     w->mean = w->dq + w->a->queries * w->dim;
     w->diagonal = w->mean + round_up(w->a->queries);
+#ifdef SYCPU_PAIRS
+    w->p_turned = w->diagonal + diagonal_floats(w->a);
+    w->ds_turned = w->p_turned + PANEL / 2 * SYCPU_KEY_BLOCK;
+    w->ds_steps = w->ds_turned + PANEL / 2 * SYCPU_KEY_BLOCK;
+#endif
 }
 
 static struct work work_begin(const struct backward *f, int64_t task, int thread)
@@ -106,8 +114,7 @@ static void means(const struct work *w)
             vf sum = vf_set(0.0f);
             for (int64_t d = 0; r < rows && d < a->head_dim; d += SYCPU_LANES) {
                 int64_t at = w->out + (q + r) * a->columns + d, n = lanes_left(a->head_dim - d);
-                vf more = vf_fma(vf_load(w->dout_rows + (q + r) * w->dim + d),
-                                 fast_get(f->out, f->half, at, n), sum);
+                vf more = vf_fma(fast_get(f->dout, f->half, at, n), fast_get(f->out, f->half, at, n), sum);
                 sum = vf_select(vf_first(n), more, sum);
             }
             vf_store(square + r * SYCPU_LANES, sum);
@@ -143,13 +150,38 @@ static void weights(const struct work *w, const struct panel *t)
             if (w->bias) s = vf_add(s, vf_load(w->bias + distance + k));
             if (t->blind >> r & 1) s = zero;
             vf weight = vf_keep(seen, vf_exp(vf_sub(s, lse)));
-            vf d = vf_mul(weight, vf_sub(vf_add(vf_load(ds + k), zero), mean));
+            vf dp = vf_add(vf_load(ds + k), zero);
+            if (STEP == 2 && w->a->dropout.threshold) dp = vf_drop(dp, vf_load(w->mask + k));
+            vf d = vf_mul(weight, vf_sub(dp, mean));
             vf_store(p + k, weight);
             vf_store(ds + k, vf_keep(seen, d));
         }
-        for (; k <= t->width; k += SYCPU_LANES) vf_store(ds + k, zero);
+        for (; k <= t->width; k += SYCPU_LANES) {
+            vf_store(ds + k, zero);
+            if (STEP == 2 && k < t->width) vf_store(p + k, zero);
+        }
     }
 }
+
+#ifdef SYCPU_PAIRS
+/* Weights and ds of a panel, rounded, as pairs along queries, ds also as pairs along keys. */
+static void pair_weights(const struct work *w, const struct panel *t)
+{
+    const vf zero = vf_set(0.0f);
+    for (int64_t r = 0; r < t->rows; r += 2)
+        for (int64_t k = 0; k < t->width; k += SYCPU_LANES) {
+            const float *p = w->p + r * t->width + k, *ds = w->ds + SYCPU_LANES + r * t->ds_step + k;
+            const int both = r + 1 < t->rows;
+            const vf even = vf_load(ds), odd = both ? vf_load(ds + t->ds_step) : zero;
+            __m256i *rows = (__m256i *)((uint16_t *)w->ds_steps + r * t->width + k);
+            vf_store(w->p_turned + r / 2 * t->width + k,
+                     pairs_of(vf_load(p), both ? vf_load(p + t->width) : zero));
+            vf_store(w->ds_turned + r / 2 * t->width + k, pairs_of(even, odd));
+            _mm256_storeu_si256(rows, (__m256i)_mm512_cvtneps_pbh(even));
+            _mm256_storeu_si256((__m256i *)((uint16_t *)rows + t->width), (__m256i)_mm512_cvtneps_pbh(odd));
+        }
+}
+#endif
 
 /* Adds ds to the sums of its diagonals, q ascending. 16 diagonals lie in a row at every query; the zeros
  * between the rows of ds are what stands beside the block. */
@@ -207,66 +239,71 @@ static void panel_gradient(const struct work *w, const struct panel *t)
 {
     const struct backward *f = w->f;
     const int ahead = t->query == 0 && w->a->keys <= SYCPU_KEY_BLOCK;
-    const int64_t dim = w->a->head_dim, begin = w->a->attr->causal ? 1 - t->end : -NO_LIMIT;
-    float *ds = w->ds + SYCPU_LANES;
-    const struct product scores = {.a = w->q_rows + t->query * w->dim,
-                                   .a_row = w->dim,
+    const int64_t steps = (t->rows + STEP - 1) / STEP; /* along queries */
+    const int64_t right = t->query / STEP * w->dim;    /* this panel of q_rows, dout_rows */
+    const int64_t turned = STEP == 2 ? t->width : t->ds_step;
+    const int limited = w->a->attr->causal && STEP == 1; /* pairs: zeros where nothing is seen */
+    const struct product scores = {.a = w->q_steps.at + t->query * w->q_steps.step,
+                                   .a_row = w->q_steps.step,
                                    .a_step = 1,
                                    .b = w->keys_t,
                                    .b_step = t->width,
                                    .c = w->p,
                                    .c_row = t->width,
-                                   .steps = dim,
+                                   .steps = w->a->head_dim / STEP,
                                    .begin = -NO_LIMIT,
                                    .end = NO_LIMIT,
                                    .fresh = 1};
-    const struct product dp = {.a = w->dout_rows + t->query * w->dim,
-                               .a_row = w->dim,
+    const struct product dp = {.a = w->dout_steps.at + t->query * w->dout_steps.step,
+                               .a_row = w->dout_steps.step,
                                .a_step = 1,
                                .b = w->values_t,
                                .b_step = t->width,
-                               .c = ds,
+                               .c = w->ds + SYCPU_LANES,
                                .c_row = t->ds_step,
-                               .steps = dim,
+                               .steps = w->a->head_dim / STEP,
                                .begin = -NO_LIMIT,
                                .end = NO_LIMIT,
                                .fresh = 1};
-    const struct product dv = {.a = w->p,
+    const struct product dv = {.a = w->p_turned,
                                .a_row = 1,
                                .a_step = t->width,
-                               .b = w->dout_rows + t->query * w->dim,
+                               .b = w->dout_rows + right,
                                .b_step = w->dim,
                                .c = w->dv,
                                .c_row = w->dim,
-                               .steps = t->rows,
-                               .begin = begin,
+                               .steps = steps,
+                               .begin = limited ? 1 - t->end : -NO_LIMIT,
                                .end = NO_LIMIT};
-    const struct product dk = {.a = ds,
+    const struct product dk = {.a = w->ds_turned,
                                .a_row = 1,
-                               .a_step = t->ds_step,
-                               .b = w->q_rows + t->query * w->dim,
+                               .a_step = turned,
+                               .b = w->q_rows + right,
                                .b_step = w->dim,
                                .c = w->dk,
                                .c_row = w->dim,
-                               .steps = t->rows,
-                               .begin = begin,
+                               .steps = steps,
+                               .begin = limited ? 1 - t->end : -NO_LIMIT,
                                .end = NO_LIMIT};
-    const struct product dq = {.a = ds,
-                               .a_row = t->ds_step,
+    const struct product dq = {.a = w->ds_steps,
+                               .a_row = turned / STEP,
                                .a_step = 1,
                                .b = w->keys,
                                .b_step = w->dim,
                                .c = w->dq + t->query * w->dim,
                                .c_row = w->dim,
-                               .steps = t->n,
+                               .steps = (t->n + STEP - 1) / STEP,
                                .begin = -NO_LIMIT,
-                               .end = t->end};
+                               .end = limited ? t->end : NO_LIMIT};
     if (ahead) prefetch_keys(w, 2);
     multiply(&scores, t->rows, round_up(t->most));
     if (ahead) prefetch_keys(w, 1);
     multiply(&dp, t->rows, round_up(t->most));
     if (ahead) prefetch_outputs(w, f->dout);
     weights(w, t);
+#ifdef SYCPU_PAIRS
+    pair_weights(w, t);
+#endif
     if (ahead) prefetch_gradient(w, f->dkv, w->values_at, w->kv_step, t->n);
     multiply_part(&dv, t->n, w->dim, t->general ? t->turned : NULL);
     if (ahead) prefetch_gradient(w, f->dkv, w->keys_at, w->kv_step, t->n);
@@ -278,19 +315,54 @@ static void panel_gradient(const struct work *w, const struct panel *t)
     add_diagonals(w, t);
 }
 
-/* Keys and values of a block in the forms the products need. */
-static void load_block(struct work *w, const struct panel *t)
+/* ---- operands in the forms the products need ---- */
+
+#ifdef SYCPU_PAIRS
+static void load_queries(struct work *w)
+{
+    const struct sycpu_attention *a = w->a;
+    w->q_steps = paired(a->q, w->q, w->q_step);
+    w->dout_steps = paired(w->f->dout, w->out, a->columns);
+    pair_rows((const uint16_t *)a->q + w->q, w->q_step, w->n_queries, w->dim, w->q_rows);
+    pair_rows((const uint16_t *)w->f->dout + w->out, a->columns, w->n_queries, w->dim, w->dout_rows);
+}
+static void load_keys(struct work *w, int64_t keys, int64_t values, const struct panel *t)
+{
+    const void *kv = w->a->kv;
+    copy_transposed(paired(kv, keys, w->kv_step), t->n, w->dim / 2, w->keys_t, t->width);
+    copy_transposed(paired(kv, values, w->kv_step), t->n, w->dim / 2, w->values_t, t->width);
+    pair_rows((const uint16_t *)kv + keys, w->kv_step, t->n, w->dim, w->keys);
+}
+#else
+static void load_queries(struct work *w)
 {
     const struct sycpu_attention *a = w->a;
     const int half = w->f->half;
-    copy_rows(a->kv, half, w->keys_at + t->first * w->kv_step, w->kv_step, t->n, a->head_dim, w->keys);
+    copy_rows(a->q, half, w->q, w->q_step, w->n_queries, a->head_dim, w->q_rows);
+    copy_rows(w->f->dout, half, w->out, a->columns, w->n_queries, a->head_dim, w->dout_rows);
+    w->q_steps = (struct rows){w->q_rows, w->dim};
+    w->dout_steps = (struct rows){w->dout_rows, w->dim};
+    w->p_turned = w->p;
+    w->ds_turned = w->ds_steps = w->ds + SYCPU_LANES;
+}
+static void load_keys(struct work *w, int64_t keys, int64_t values, const struct panel *t)
+{
+    const struct sycpu_attention *a = w->a;
+    const int half = w->f->half;
+    copy_rows(a->kv, half, keys, w->kv_step, t->n, a->head_dim, w->keys);
     copy_transposed((struct rows){w->keys, w->dim}, t->n, a->head_dim, w->keys_t, t->width);
-    copy_rows(a->kv, half, w->values_at + t->first * w->kv_step, w->kv_step, t->n, a->head_dim, w->dv);
-    if (a->dropout.threshold) {
-        key_masks(a, w->row, w->head, t->first, t->n, w->mask);
-        mask_rows(w->dv, w->mask, t->n, w->dim);
-    }
+    copy_rows(a->kv, half, values, w->kv_step, t->n, a->head_dim, w->dv);
+    if (a->dropout.threshold) mask_rows(w->dv, w->mask, t->n, w->dim);
     copy_transposed((struct rows){w->dv, w->dim}, t->n, a->head_dim, w->values_t, t->width);
+}
+#endif
+
+/* Keys and values of a block; their gradients begin at 0. */
+static void load_block(struct work *w, const struct panel *t)
+{
+    const int64_t before = t->first * w->kv_step;
+    if (w->a->dropout.threshold) key_masks(w->a, w->row, w->head, t->first, t->n, w->mask);
+    load_keys(w, w->keys_at + before, w->values_at + before, t);
     memset(w->dk, 0, (size_t)(t->n * w->dim) * sizeof(float));
     memset(w->dv, 0, (size_t)(t->n * w->dim) * sizeof(float));
 }
@@ -369,8 +441,7 @@ static void head_gradient(void *arg, int64_t task, int thread)
     const struct sycpu_attention *a = f->a;
     struct work w = work_begin(f, task, thread);
     int64_t done = w.n_queries ? w.n_keys : 0;
-    copy_rows(a->q, f->half, w.q, w.q_step, w.n_queries, a->head_dim, w.q_rows);
-    copy_rows(f->dout, f->half, w.out, a->columns, w.n_queries, a->head_dim, w.dout_rows);
+    load_queries(&w);
     means(&w);
     for (int64_t first = 0; first < done; first += SYCPU_KEY_BLOCK) block_gradient(&w, first);
     store_keys(&w, NULL, w.keys_at, done, 0, a->keys - done);
@@ -400,6 +471,9 @@ static int64_t dbias_floats(const struct sycpu_attention *a)
 uint64_t SYCPU_FAST(attention_grad_workspace)(const struct sy_call *call, int threads)
 {
     const int segments = SYCPU_ATTENTION_GRAD_SEGMENTS, general = sycpu_attention_general(call, segments);
+#ifdef SYCPU_PAIRS
+    if (!pairs_fit(call, segments)) return sycpu_avx512_attention_grad_workspace(call, threads);
+#endif
     if (call->in[segments + 3].rank)
         return fast_is_bf16(&call->in[0]) ? CONVERTED_WORKSPACE(call, threads)
                                           : sycpu_ref_attention_grad_workspace(call, threads);
@@ -410,6 +484,9 @@ uint64_t SYCPU_FAST(attention_grad_workspace)(const struct sy_call *call, int th
 
 int SYCPU_FAST(attention_grad)(void *context, const struct sy_call *call)
 {
+#ifdef SYCPU_PAIRS
+    if (!pairs_fit(call, SYCPU_ATTENTION_GRAD_SEGMENTS)) return sycpu_avx512_attention_grad(context, call);
+#endif
     const struct sycpu_attention a = sycpu_attention_backward(call);
     const int general = sycpu_attention_general(call, SYCPU_ATTENTION_GRAD_SEGMENTS);
     float *workspace = call->workspace;
