@@ -107,7 +107,7 @@ static vf tile_tops(const struct work *w, const struct tile *t)
  * is in the values. */
 static void store_weights(const struct work *w, float *score, int64_t k, vf p)
 {
-    if (w->mask) p = vf_drop(p, vf_load(w->mask + k));
+    if (w->mask) p = vf_mul(p, vf_load(w->mask + k));
     _mm256_storeu_si256((__m256i *)((uint16_t *)score + k), (__m256i)_mm512_cvtneps_pbh(p));
 }
 /* Those of keys that others of the tile see. */

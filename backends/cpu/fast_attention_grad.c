@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Gradient of attention, vectorised: threads over (row, head), keys in blocks of 64, queries in panels of 32.
+/* Gradient of attention, vectorised: threads over (row, head), keys in blocks of 64, queries in panels of 64.
  * The weights are computed again from lse. Bits are those of ref_attention.c, which also computes calls with
  * a dense bias. Operands are float32 or bf16, which is widened as it is loaded; gradients are rounded once.
  */
@@ -10,7 +10,7 @@
 #include "backends/cpu/attention_view.h"
 #include "backends/cpu/fast_attention.h"
 
-#define PANEL 32 /* queries whose weights are held at once */
+#define PANEL 64 /* queries whose weights are held at once */
 
 struct backward {
     const struct sycpu_attention *a;
