@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Attention, vectorised: threads over (row, head), keys in blocks of 64, queries in tiles of 16. Bits are
  * those of ref_attention.c, which also computes calls with a dense bias. Operands are float32 or bf16, which
- * is widened as it is loaded and rounded as it is stored. Nothing behind the lengths is read. */
+ * is widened as it is loaded and rounded as it is stored. With SYCPU_PAIRS products are those of pairs of
+ * bf16, weights rounded. Nothing behind the lengths is read. */
 #include "config.h"
 
 #include "backends/cpu/attention.h"
 #include "backends/cpu/attention_bias.h"
 #include "backends/cpu/attention_view.h"
 #include "backends/cpu/fast_attention.h"
+#include "backends/cpu/fast_attention_rows.h"
 
 #define QUERY_TILE SYCPU_LANES
 
@@ -173,27 +175,6 @@ static vf moved(const struct tile *t, vf old, vf *now)
     return factor;
 }
 
-/* ---- what memory is asked for while products run; long operands would not stay ---- */
-
-/* Keys (which 2) or values (which 1) of the next task. */
-ALWAYS_INLINE void prefetch_keys(const struct work *w, int which)
-{
-    const struct sycpu_attention *a = w->a;
-    int64_t task = w->row * a->heads + w->head + 1, row = task / a->heads;
-    if (row < a->rows)
-        prefetch_read(a->kv, w->f->half, sycpu_attention_kv(a, row, task % a->heads, which),
-                      a->kv_parts * a->columns, sycpu_attention_keys(a, row), a->head_dim);
-}
-
-ALWAYS_INLINE void prefetch_queries(const struct work *w)
-{
-    const struct sycpu_attention *a = w->a;
-    int64_t task = w->row * a->heads + w->head + 1, row = task / a->heads;
-    if (row < a->rows)
-        prefetch_read(a->q, w->f->half, sycpu_attention_q(a, row, task % a->heads), w->q_step,
-                      sycpu_attention_queries(a, row), a->head_dim);
-}
-
 static int64_t out_at(const struct work *w)
 {
     return w->row * w->a->queries * w->a->columns + w->head * w->a->head_dim;
@@ -206,35 +187,21 @@ ALWAYS_INLINE void prefetch_out(const struct work *w)
 
 static void attend_tile(const struct work *w, const struct tile *t, int64_t n)
 {
+    const struct sycpu_attention *a = w->a;
     float *top = w->top + t->query, *sum = w->sum + t->query;
-    const int pairs = STEP == 2; /* weights of keys that are not seen are zeros then */
-    int64_t end = w->a->attr->causal && !pairs ? t->seen[0] : NO_LIMIT;
-    int64_t steps = pairs ? (t->most + 1) / 2 : n;
-    const int ahead = t->query == 0 && w->a->keys <= SYCPU_KEY_BLOCK;
-    const struct product scores = {.a = w->q.at + t->query * w->q.step,
-                                   .a_row = w->q.step,
-                                   .a_step = 1,
-                                   .b = w->keys,
-                                   .b_step = t->width,
-                                   .c = w->score,
-                                   .c_row = t->width,
-                                   .steps = w->a->head_dim / STEP,
-                                   .begin = -NO_LIMIT,
-                                   .end = NO_LIMIT,
-                                   .fresh = 1};
-    const struct product outputs = {.a = w->score,
-                                    .a_row = t->width,
-                                    .a_step = 1,
-                                    .b = w->values,
-                                    .b_step = w->dim,
-                                    .c = w->out + t->query * w->dim,
-                                    .c_row = w->dim,
-                                    .steps = steps,
-                                    .begin = -NO_LIMIT,
-                                    .end = end};
-    if (ahead) prefetch_keys(w, 2);
+    const int half = w->f->half, pairs = STEP == 2;
+    const int ahead = t->query == 0 && a->keys <= SYCPU_KEY_BLOCK; /* long operands would not stay */
+    const int64_t next = w->row * a->heads + w->head + 1;
+    struct product scores = product_of(w->q.at + t->query * w->q.step, w->q.step, 1, w->keys, t->width,
+                                       w->score, t->width, a->head_dim / STEP);
+    struct product outputs = product_of(w->score, t->width, 1, w->values, w->dim, w->out + t->query * w->dim,
+                                        w->dim, pairs ? (t->most + 1) / 2 : n);
+    scores.fresh = 1;
+    /* Weights of keys that are not seen are zeros in pairs. */
+    if (a->attr->causal && !pairs) outputs.end = t->seen[0];
+    if (ahead) prefetch_keys(a, half, next, 2);
     multiply(&scores, t->rows, round_up(t->most));
-    if (ahead) prefetch_queries(w);
+    if (ahead) prefetch_queries(a, half, next);
     vf old = vf_load(top), now = tile_tops(w, t), total = vf_load(sum);
     if (t->first) {
         vf factor = moved(t, old, &now);
@@ -243,7 +210,7 @@ static void attend_tile(const struct work *w, const struct tile *t, int64_t n)
     }
     vf_store(sum, vf_add(total, tile_weights(w, t, now)));
     vf_store(top, now);
-    if (ahead) prefetch_keys(w, 1);
+    if (ahead) prefetch_keys(a, half, next, 1);
     if (ahead) prefetch_out(w);
     multiply_part(&outputs, t->rows, w->dim, t->general ? t->set : NULL);
 }

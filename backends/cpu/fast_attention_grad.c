@@ -2,13 +2,14 @@
 /* Gradient of attention, vectorised: threads over (row, head), keys in blocks of 64, queries in panels of 64.
  * The weights are computed again from lse. Bits are those of ref_attention.c, which also computes calls with
  * a dense bias. Operands are float32 or bf16, which is widened as it is loaded; gradients are rounded once.
- */
+ * With SYCPU_PAIRS products are those of pairs of bf16, weights and gradients of scores rounded. */
 #include "config.h"
 
 #include "backends/cpu/attention.h"
 #include "backends/cpu/attention_bias.h"
 #include "backends/cpu/attention_view.h"
 #include "backends/cpu/fast_attention.h"
+#include "backends/cpu/fast_attention_rows.h"
 
 #define PANEL 64 /* queries whose weights are held at once */
 
@@ -198,27 +199,6 @@ static void add_diagonals(const struct work *w, const struct panel *t)
     }
 }
 
-/* ---- what memory is asked for while products run; long operands would not stay ---- */
-
-/* The next task's keys (which 2) or values (which 1). */
-ALWAYS_INLINE void prefetch_keys(const struct work *w, int which)
-{
-    const struct sycpu_attention *a = w->a;
-    int64_t task = w->row * a->heads + w->head + 1, row = task / a->heads;
-    if (row < a->rows)
-        prefetch_read(a->kv, w->f->half, sycpu_attention_kv(a, row, task % a->heads, which), w->kv_step,
-                      sycpu_attention_keys(a, row), a->head_dim);
-}
-
-ALWAYS_INLINE void prefetch_queries(const struct work *w)
-{
-    const struct sycpu_attention *a = w->a;
-    int64_t task = w->row * a->heads + w->head + 1, row = task / a->heads;
-    if (row < a->rows)
-        prefetch_read(a->q, w->f->half, sycpu_attention_q(a, row, task % a->heads), w->q_step,
-                      sycpu_attention_queries(a, row), a->head_dim);
-}
-
 /* The next task's out or dout. */
 ALWAYS_INLINE void prefetch_outputs(const struct work *w, const void *out)
 {
@@ -229,88 +209,46 @@ ALWAYS_INLINE void prefetch_outputs(const struct work *w, const void *out)
                       a->columns, sycpu_attention_queries(a, row), a->head_dim);
 }
 
-/* Where this task writes. */
-ALWAYS_INLINE void prefetch_gradient(const struct work *w, void *to, int64_t at, int64_t step, int64_t n)
-{
-    prefetch_write(to, w->f->half, at, step, n, w->a->head_dim);
-}
-
 static void panel_gradient(const struct work *w, const struct panel *t)
 {
+    const struct sycpu_attention *a = w->a;
     const struct backward *f = w->f;
-    const int ahead = t->query == 0 && w->a->keys <= SYCPU_KEY_BLOCK;
-    const int64_t steps = (t->rows + STEP - 1) / STEP; /* along queries */
-    const int64_t right = t->query / STEP * w->dim;    /* this panel of q_rows, dout_rows */
-    const int64_t turned = STEP == 2 ? t->width : t->ds_step;
-    const int limited = w->a->attr->causal && STEP == 1; /* pairs: zeros where nothing is seen */
-    const struct product scores = {.a = w->q_steps.at + t->query * w->q_steps.step,
-                                   .a_row = w->q_steps.step,
-                                   .a_step = 1,
-                                   .b = w->keys_t,
-                                   .b_step = t->width,
-                                   .c = w->p,
-                                   .c_row = t->width,
-                                   .steps = w->a->head_dim / STEP,
-                                   .begin = -NO_LIMIT,
-                                   .end = NO_LIMIT,
-                                   .fresh = 1};
-    const struct product dp = {.a = w->dout_steps.at + t->query * w->dout_steps.step,
-                               .a_row = w->dout_steps.step,
-                               .a_step = 1,
-                               .b = w->values_t,
-                               .b_step = t->width,
-                               .c = w->ds + SYCPU_LANES,
-                               .c_row = t->ds_step,
-                               .steps = w->a->head_dim / STEP,
-                               .begin = -NO_LIMIT,
-                               .end = NO_LIMIT,
-                               .fresh = 1};
-    const struct product dv = {.a = w->p_turned,
-                               .a_row = 1,
-                               .a_step = t->width,
-                               .b = w->dout_rows + right,
-                               .b_step = w->dim,
-                               .c = w->dv,
-                               .c_row = w->dim,
-                               .steps = steps,
-                               .begin = limited ? 1 - t->end : -NO_LIMIT,
-                               .end = NO_LIMIT};
-    const struct product dk = {.a = w->ds_turned,
-                               .a_row = 1,
-                               .a_step = turned,
-                               .b = w->q_rows + right,
-                               .b_step = w->dim,
-                               .c = w->dk,
-                               .c_row = w->dim,
-                               .steps = steps,
-                               .begin = limited ? 1 - t->end : -NO_LIMIT,
-                               .end = NO_LIMIT};
-    const struct product dq = {.a = w->ds_steps,
-                               .a_row = turned / STEP,
-                               .a_step = 1,
-                               .b = w->keys,
-                               .b_step = w->dim,
-                               .c = w->dq + t->query * w->dim,
-                               .c_row = w->dim,
-                               .steps = (t->n + STEP - 1) / STEP,
-                               .begin = -NO_LIMIT,
-                               .end = limited ? t->end : NO_LIMIT};
-    if (ahead) prefetch_keys(w, 2);
+    const int half = f->half, pairs = STEP == 2;
+    const int ahead = t->query == 0 && a->keys <= SYCPU_KEY_BLOCK; /* long operands would not stay */
+    const int64_t next = w->row * a->heads + w->head + 1;
+    const int64_t steps = (t->rows + STEP - 1) / STEP, right = t->query / STEP * w->dim;
+    const int64_t turned = pairs ? t->width : t->ds_step;
+    struct product scores = product_of(w->q_steps.at + t->query * w->q_steps.step, w->q_steps.step, 1,
+                                       w->keys_t, t->width, w->p, t->width, a->head_dim / STEP);
+    struct product dp =
+        product_of(w->dout_steps.at + t->query * w->dout_steps.step, w->dout_steps.step, 1, w->values_t,
+                   t->width, w->ds + SYCPU_LANES, t->ds_step, a->head_dim / STEP);
+    struct product dv =
+        product_of(w->p_turned, 1, t->width, w->dout_rows + right, w->dim, w->dv, w->dim, steps);
+    struct product dk = product_of(w->ds_turned, 1, turned, w->q_rows + right, w->dim, w->dk, w->dim, steps);
+    struct product dq = product_of(w->ds_steps, turned / STEP, 1, w->keys, w->dim, w->dq + t->query * w->dim,
+                                   w->dim, (t->n + STEP - 1) / STEP);
+    scores.fresh = dp.fresh = 1;
+    if (a->attr->causal && !pairs) { /* pairs are zeros where nothing is seen */
+        dv.begin = dk.begin = 1 - t->end;
+        dq.end = t->end;
+    }
+    if (ahead) prefetch_keys(a, half, next, 2);
     multiply(&scores, t->rows, round_up(t->most));
-    if (ahead) prefetch_keys(w, 1);
+    if (ahead) prefetch_keys(a, half, next, 1);
     multiply(&dp, t->rows, round_up(t->most));
     if (ahead) prefetch_outputs(w, f->dout);
     weights(w, t);
 #ifdef SYCPU_PAIRS
     pair_weights(w, t);
 #endif
-    if (ahead) prefetch_gradient(w, f->dkv, w->values_at, w->kv_step, t->n);
+    if (ahead) prefetch_write(f->dkv, half, w->values_at, w->kv_step, t->n, a->head_dim);
     multiply_part(&dv, t->n, w->dim, t->general ? t->turned : NULL);
-    if (ahead) prefetch_gradient(w, f->dkv, w->keys_at, w->kv_step, t->n);
+    if (ahead) prefetch_write(f->dkv, half, w->keys_at, w->kv_step, t->n, a->head_dim);
     if (ahead) prefetch_outputs(w, f->out);
     multiply_part(&dk, t->n, w->dim, t->general ? t->turned : NULL);
-    if (ahead) prefetch_gradient(w, f->dq, w->q, w->q_step, w->n_queries);
-    if (ahead) prefetch_queries(w);
+    if (ahead) prefetch_write(f->dq, half, w->q, w->q_step, w->n_queries, a->head_dim);
+    if (ahead) prefetch_queries(a, half, next);
     multiply_part(&dq, t->rows, w->dim, t->general ? t->set : NULL);
     add_diagonals(w, t);
 }
