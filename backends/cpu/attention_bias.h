@@ -39,23 +39,21 @@ static inline struct bias_table fill_bias(const struct sycpu_attention *a, float
     return t;
 }
 
-/* Masks of the keys first .. first + SYCPU_KEY_BLOCK - 1, as sycpu_attention_mask. */
+/* Masks of the keys first .. first + n - 1 and of those up to a multiple of 16, as sycpu_attention_mask. */
 static inline void key_masks(const struct sycpu_attention *a, int64_t row, int64_t head, int64_t first,
-                             float *mask)
+                             int64_t n, float *mask)
 {
     static const int32_t lane[SYCPU_LANES] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-    int64_t channel = a->first_head + head;
-    for (int64_t k = 0; k < SYCPU_KEY_BLOCK; k += SYCPU_LANES) {
-        uint32_t words[SYCPU_LANES];
+    const int64_t channel = a->first_head + head;
+    const vf threshold = vf_set((float)a->dropout.threshold);
+    for (int64_t k = 0; k < n; k += SYCPU_LANES) {
         vi counter[4] = {vf_iset((int32_t)a->dropout.step), vf_iset((int32_t)(a->first_row + row)),
                          vf_iadd(vf_iset((int32_t)(first + k)), vf_iload(lane)),
                          vf_iset((int32_t)(channel / 8))};
         vf_philox(counter, a->dropout.key);
-        vf_istore((int32_t *)words, counter[channel % 8 / 2]);
-        for (int i = 0; i < SYCPU_LANES; i++) {
-            uint32_t bits = words[i] >> (channel % 2 * 16) & 0xffffu;
-            mask[k + i] = bits >= a->dropout.threshold ? a->dropout.scale : 0.0f;
-        }
+        vi word = counter[channel % 8 / 2], bits = channel % 2 ? vf_isra(word, 16) : word;
+        const vm dropped = vf_less(vf_convert(vf_iand(bits, vf_iset(0xffff))), threshold);
+        vf_store(mask + k, vf_select(dropped, vf_set(0.0f), vf_set(a->dropout.scale)));
     }
 }
 

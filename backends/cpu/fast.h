@@ -54,9 +54,13 @@ static inline void fast_put(void *y, int half, int64_t i, vf v, int64_t n)
     else
         vf_store_bf16_first((uint16_t *)y + i, v, n);
 }
+static inline void *fast_place(void *y, int half, int64_t i)
+{
+    return (char *)y + i * (half ? 2 : 4);
+}
 static inline void *fast_at(const struct sy_tensor *tensor, int64_t i)
 {
-    return (char *)tensor->data + i * (fast_is_bf16(tensor) ? 2 : 4);
+    return fast_place(tensor->data, fast_is_bf16(tensor), i);
 }
 
 struct fast_rows {

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Attention, vectorised: threads over (row, head), keys in blocks of 64, queries in tiles of 16. Bits are
- * those of ref_attention.c, which also computes calls with a dense bias. Nothing behind the lengths is read.
- */
+ * those of ref_attention.c, which also computes calls with a dense bias. Operands are float32 or bf16, which
+ * is widened as it is loaded and rounded as it is stored. With SYCPU_PAIRS products are those of pairs of
+ * bf16, weights rounded. Nothing behind the lengths is read. */
 #include "config.h"
 
 #include "backends/cpu/attention.h"
 #include "backends/cpu/attention_bias.h"
 #include "backends/cpu/attention_view.h"
 #include "backends/cpu/fast_attention.h"
+#include "backends/cpu/fast_attention_rows.h"
 
 #define QUERY_TILE SYCPU_LANES
 
@@ -15,36 +17,42 @@ struct forward {
     const struct sycpu_attention *a;
     struct bias_table table;
     struct view view;
-    float *out, *lse; /* [b, tq, h * K], [b, h, tq] */
-    float *scratch;   /* of all threads */
-    int64_t floats;   /* scratch of one thread */
+    int half;       /* q, kv and out are bf16 */
+    void *out;      /* [b, tq, h * K] */
+    float *lse;     /* [b, h, tq] */
+    float *scratch; /* of all threads */
+    int64_t floats; /* scratch of one thread */
 };
 
 /* One head of one row, and the scratch of the thread. */
 struct work {
+    const struct forward *f;
     const struct sycpu_attention *a;
     const struct view *view;
-    const float *q;                         /* query 0 */
+    int64_t row, head;
     const float *bias;                      /* by key - query, or NULL */
     int64_t q_step, n_queries, n_keys, dim; /* dim: K rounded up */
     float *keys, *values;                   /* [K, width], [64, dim] of a block of keys */
     float *score;                           /* [QUERY_TILE, width] */
+    const float *mask;                      /* [64] dropout of the block's keys, or NULL */
+    float *widened;                         /* [queries, dim]: queries that are bf16 */
     float *out, *top, *sum;                 /* [queries, dim], [queries], [queries] */
+    struct rows q;
 };
 
 static int64_t work_floats(const struct sycpu_attention *a)
 {
     int64_t dim = round_up(a->head_dim), queries = a->queries + QUERY_TILE;
     return a->head_dim * SYCPU_KEY_BLOCK + SYCPU_KEY_BLOCK * dim + QUERY_TILE * SYCPU_KEY_BLOCK +
-           round_up(queries * dim) + 2 * round_up(queries);
+           2 * queries * dim + 2 * round_up(queries);
 }
 
 static struct work work_begin(const struct forward *f, int64_t row, int64_t head, int thread)
 {
     const struct sycpu_attention *a = f->a;
     int64_t dim = round_up(a->head_dim), queries = a->queries + QUERY_TILE;
-    struct work w = {.a = a, .dim = dim, .q_step = a->q_parts * a->columns};
-    w.q = (const float *)a->q + sycpu_attention_q(a, row, head);
+    struct work w = {.f = f, .a = a, .row = row, .head = head, .dim = dim};
+    w.q_step = a->q_parts * a->columns;
     w.view = &f->view;
     w.n_keys = view_keys(w.view, row);
     w.n_queries = w.n_keys ? view_queries(w.view, row) : 0;
@@ -52,8 +60,9 @@ static struct work work_begin(const struct forward *f, int64_t row, int64_t head
     w.keys = f->scratch + thread * f->floats;
     w.values = w.keys + a->head_dim * SYCPU_KEY_BLOCK;
     w.score = w.values + SYCPU_KEY_BLOCK * dim;
-    w.out = w.score + QUERY_TILE * SYCPU_KEY_BLOCK;
-    w.top = w.out + round_up(queries * dim);
+    w.widened = w.score + QUERY_TILE * SYCPU_KEY_BLOCK;
+    w.out = w.widened + queries * dim;
+    w.top = w.out + queries * dim;
     w.sum = w.top + round_up(queries);
     return w;
 }
@@ -95,6 +104,32 @@ static vf tile_tops(const struct work *w, const struct tile *t)
     return rows_top(square);
 }
 
+#ifdef SYCPU_PAIRS
+/* Weights are bf16 in the first half of their row of scores, times the dropout mask: that of float32 products
+ * is in the values. */
+static void store_weights(const struct work *w, float *score, int64_t k, vf p)
+{
+    if (w->mask) p = vf_mul(p, vf_load(w->mask + k));
+    _mm256_storeu_si256((__m256i *)((uint16_t *)score + k), (__m256i)_mm512_cvtneps_pbh(p));
+}
+/* Those of keys that others of the tile see. */
+static void clear_weights(const struct tile *t, float *score, int64_t r)
+{
+    int64_t done = r < t->rows ? round_up(t->seen[r]) : 0;
+    memset((uint16_t *)score + done, 0, (size_t)(round_up(t->most) - done) * sizeof(uint16_t));
+}
+#else
+static void store_weights(const struct work *w, float *score, int64_t k, vf p)
+{
+    (void)w;
+    vf_store(score + k, p);
+}
+static void clear_weights(const struct tile *t, float *score, int64_t r)
+{
+    (void)t, (void)score, (void)r;
+}
+#endif
+
 /* Scores become p = exp(score - top); gives the sum of each query. */
 static vf tile_weights(const struct work *w, const struct tile *t, vf tops)
 {
@@ -106,9 +141,10 @@ static vf tile_weights(const struct work *w, const struct tile *t, vf tops)
         for (int64_t k = 0; r < t->rows && k < t->seen[r]; k += SYCPU_LANES) {
             vf p = vf_exp(vf_sub(vf_load(score + k), m));
             p = vf_keep(seen_lanes(t, r, k), p);
-            vf_store(score + k, p);
             sum = vf_add(sum, p);
+            store_weights(w, score, k, p);
         }
+        clear_weights(t, score, r);
         vf_store(square + r * SYCPU_LANES, sum);
     }
     return rows_sum(square);
@@ -139,32 +175,33 @@ static vf moved(const struct tile *t, vf old, vf *now)
     return factor;
 }
 
+static int64_t out_at(const struct work *w)
+{
+    return w->row * w->a->queries * w->a->columns + w->head * w->a->head_dim;
+}
+
+ALWAYS_INLINE void prefetch_out(const struct work *w)
+{
+    prefetch_write(w->f->out, w->f->half, out_at(w), w->a->columns, w->n_queries, w->a->head_dim);
+}
+
 static void attend_tile(const struct work *w, const struct tile *t, int64_t n)
 {
+    const struct sycpu_attention *a = w->a;
     float *top = w->top + t->query, *sum = w->sum + t->query;
-    int64_t end = w->a->attr->causal ? t->seen[0] : NO_LIMIT;
-    const struct product scores = {.a = w->q + t->query * w->q_step,
-                                   .a_row = w->q_step,
-                                   .a_step = 1,
-                                   .b = w->keys,
-                                   .b_step = t->width,
-                                   .c = w->score,
-                                   .c_row = t->width,
-                                   .steps = w->a->head_dim,
-                                   .begin = -NO_LIMIT,
-                                   .end = NO_LIMIT,
-                                   .fresh = 1};
-    const struct product outputs = {.a = w->score,
-                                    .a_row = t->width,
-                                    .a_step = 1,
-                                    .b = w->values,
-                                    .b_step = w->dim,
-                                    .c = w->out + t->query * w->dim,
-                                    .c_row = w->dim,
-                                    .steps = n,
-                                    .begin = -NO_LIMIT,
-                                    .end = end};
+    const int half = w->f->half, pairs = STEP == 2;
+    const int ahead = t->query == 0 && a->keys <= SYCPU_KEY_BLOCK; /* long operands would not stay */
+    const int64_t next = w->row * a->heads + w->head + 1;
+    struct product scores = product_of(w->q.at + t->query * w->q.step, w->q.step, 1, w->keys, t->width,
+                                       w->score, t->width, a->head_dim / STEP);
+    struct product outputs = product_of(w->score, t->width, 1, w->values, w->dim, w->out + t->query * w->dim,
+                                        w->dim, pairs ? (t->most + 1) / 2 : n);
+    scores.fresh = 1;
+    /* Weights of keys that are not seen are zeros in pairs. */
+    if (a->attr->causal && !pairs) outputs.end = t->seen[0];
+    if (ahead) prefetch_keys(a, half, next, 2);
     multiply(&scores, t->rows, round_up(t->most));
+    if (ahead) prefetch_queries(a, half, next);
     vf old = vf_load(top), now = tile_tops(w, t), total = vf_load(sum);
     if (t->first) {
         vf factor = moved(t, old, &now);
@@ -173,18 +210,17 @@ static void attend_tile(const struct work *w, const struct tile *t, int64_t n)
     }
     vf_store(sum, vf_add(total, tile_weights(w, t, now)));
     vf_store(top, now);
-    if (t->general)
-        multiply_sets(&outputs, t->rows, w->dim, t->set);
-    else
-        multiply(&outputs, t->rows, w->dim);
+    if (ahead) prefetch_keys(a, half, next, 1);
+    if (ahead) prefetch_out(w);
+    multiply_part(&outputs, t->rows, w->dim, t->general ? t->set : NULL);
 }
 
-static void find_seen(const struct work *w, struct tile *t, int64_t row, int64_t n)
+static void find_seen(const struct work *w, struct tile *t, int64_t n)
 {
     t->most = 0;
     t->sees = 0;
     if (t->general)
-        t->blind = view_block(w->view, row, t->query, t->rows, t->first, t->set, t->seen);
+        t->blind = view_block(w->view, w->row, t->query, t->rows, t->first, t->set, t->seen);
     else
         for (int64_t r = 0; r < t->rows; r++)
             t->seen[r] = sycpu_clamp(sycpu_attention_seen(w->a, w->n_keys, t->query + r) - t->first, 0, n);
@@ -194,68 +230,86 @@ static void find_seen(const struct work *w, struct tile *t, int64_t row, int64_t
     }
 }
 
+#ifdef SYCPU_PAIRS
+static struct rows load_queries(const struct work *w)
+{
+    return paired(w->a->q, sycpu_attention_q(w->a, w->row, w->head), w->q_step);
+}
+static void load_keys(const struct work *w, int64_t at, int64_t step, int64_t n, int64_t width)
+{
+    copy_transposed(paired(w->a->kv, at, step), n, w->dim / 2, w->keys, width);
+}
+static void load_values(const struct work *w, int64_t at, int64_t step, int64_t n)
+{
+    pair_rows((const uint16_t *)w->a->kv + at, step, n, w->dim, w->values);
+}
+#else
+static struct rows load_queries(const struct work *w)
+{
+    return rows_of(w->a->q, w->f->half, sycpu_attention_q(w->a, w->row, w->head), w->q_step, w->n_queries,
+                   w->a->head_dim, w->widened);
+}
+static void load_keys(const struct work *w, int64_t at, int64_t step, int64_t n, int64_t width)
+{
+    const int64_t dim = w->a->head_dim;
+    copy_transposed(rows_of(w->a->kv, w->f->half, at, step, n, dim, w->values), n, dim, w->keys, width);
+}
+static void load_values(const struct work *w, int64_t at, int64_t step, int64_t n)
+{
+    copy_rows(w->a->kv, w->f->half, at, step, n, w->a->head_dim, w->values);
+    if (w->mask) mask_rows(w->values, w->mask, n, w->dim);
+}
+#endif
+
 /* All queries against the keys first .. first + n - 1. */
-static void attend_block(const struct work *w, int64_t row, int64_t head, int64_t first, int64_t n)
+static void attend_block(struct work *w, int64_t first, int64_t n)
 {
     const struct sycpu_attention *a = w->a;
     struct tile t = {.first = first, .width = round_up(n), .general = w->view->keys != NULL};
     int64_t kv_step = a->kv_parts * a->columns, query = 0;
-    const float *keys = (const float *)a->kv + sycpu_attention_kv(a, row, head, 2) + first * kv_step;
-    const float *values = (const float *)a->kv + sycpu_attention_kv(a, row, head, 1) + first * kv_step;
     float mask[SYCPU_KEY_BLOCK];
-    copy_transposed(keys, kv_step, n, a->head_dim, w->keys, t.width);
-    copy_rows(values, kv_step, n, a->head_dim, w->values);
-    if (a->dropout.threshold) {
-        key_masks(a, row, head, first, mask);
-        mask_rows(w->values, mask, n, w->dim);
-    }
+    w->mask = a->dropout.threshold ? mask : NULL;
+    if (w->mask) key_masks(a, w->row, w->head, first, n, mask);
+    load_keys(w, sycpu_attention_kv(a, w->row, w->head, 2) + first * kv_step, kv_step, n, t.width);
+    load_values(w, sycpu_attention_kv(a, w->row, w->head, 1) + first * kv_step, kv_step, n);
     if (!t.general && a->attr->causal && first > a->position)
         query = first - a->position; /* the first that sees the block */
     for (; query < w->n_queries; query += QUERY_TILE) {
         t.query = query;
         t.rows = w->n_queries - query < QUERY_TILE ? w->n_queries - query : QUERY_TILE;
-        find_seen(w, &t, row, n);
+        find_seen(w, &t, n);
         if (t.most) attend_tile(w, &t, n);
     }
 }
 
 /* out = o * (1 / l), lse = m + log(l); zeros behind the real queries. */
-static void finish(const struct work *w, float *out, float *lse)
+static void finish(const struct work *w)
 {
     const struct sycpu_attention *a = w->a;
-    float factor[QUERY_TILE];
-    for (int64_t q = 0; q < w->n_queries; q += QUERY_TILE) {
+    const int half = w->f->half;
+    const int64_t out = out_at(w), row_bytes = a->head_dim * (half ? 2 : 4);
+    float *lse = w->f->lse + (w->row * a->heads + w->head) * a->queries;
+    float factor[SYCPU_LANES];
+    for (int64_t q = 0; q < w->n_queries; q += SYCPU_LANES) {
         vf sum = vf_load(w->sum + q);
         int64_t rows = lanes_left(w->n_queries - q);
         fast_store(lse + q, vf_add(vf_load(w->top + q), vf_log(sum)), rows);
         vf_store(factor, vf_div(vf_set(1.0f), sum));
         for (int64_t r = 0; r < rows; r++)
             for (int64_t d = 0; d < w->dim; d += SYCPU_LANES)
-                fast_store(out + (q + r) * a->columns + d,
-                           vf_mul(vf_load(w->out + (q + r) * w->dim + d), vf_set(factor[r])),
-                           lanes_left(a->head_dim - d));
+                fast_put(w->f->out, half, out + (q + r) * a->columns + d,
+                         vf_mul(vf_load(w->out + (q + r) * w->dim + d), vf_set(factor[r])),
+                         lanes_left(a->head_dim - d));
         for (int64_t r = 0; w->view->keys && r < rows; r++) {
             if (w->sum[q + r] != 0) continue; /* saw nothing: a weight of 1 is in every other sum */
-            memset(out + (q + r) * a->columns, 0, (size_t)a->head_dim * sizeof(float));
+            memset(fast_place(w->f->out, half, out + (q + r) * a->columns), 0, (size_t)row_bytes);
             lse[q + r] = 0;
         }
     }
     for (int64_t q = w->n_queries; q < a->queries; q++) {
-        memset(out + q * a->columns, 0, (size_t)a->head_dim * sizeof(float));
+        memset(fast_place(w->f->out, half, out + q * a->columns), 0, (size_t)row_bytes);
         lse[q] = 0;
     }
-}
-
-/* Brings the operands of a task near; long ones would not stay. */
-static void prefetch(const struct sycpu_attention *a, int64_t task)
-{
-    int64_t row = task / a->heads, head = task % a->heads, kv_step = a->kv_parts * a->columns;
-    if (row >= a->rows || a->keys > SYCPU_KEY_BLOCK) return;
-    int64_t keys = sycpu_attention_keys(a, row);
-    prefetch_rows((const float *)a->q + sycpu_attention_q(a, row, head), a->q_parts * a->columns,
-                  sycpu_attention_queries(a, row), a->head_dim);
-    prefetch_rows((const float *)a->kv + sycpu_attention_kv(a, row, head, 2), kv_step, keys, a->head_dim);
-    prefetch_rows((const float *)a->kv + sycpu_attention_kv(a, row, head, 1), kv_step, keys, a->head_dim);
 }
 
 static void attend_head(void *arg, int64_t task, int thread)
@@ -264,30 +318,39 @@ static void attend_head(void *arg, int64_t task, int thread)
     const struct sycpu_attention *a = f->a;
     int64_t row = task / a->heads, head = task % a->heads;
     struct work w = work_begin(f, row, head, thread);
-    prefetch(a, task + 1);
+    w.q = load_queries(&w);
     memset(w.out, 0, (size_t)(w.n_queries * w.dim) * sizeof(float));
     memset(w.top, 0, (size_t)(2 * round_up(a->queries + QUERY_TILE)) * sizeof(float));
     for (int64_t q = 0; w.view->keys && q < a->queries; q++) w.top[q] = -__builtin_inff();
     for (int64_t first = 0; w.n_queries && first < w.n_keys; first += SYCPU_KEY_BLOCK)
-        attend_block(&w, row, head, first, sycpu_clamp(w.n_keys - first, 0, SYCPU_KEY_BLOCK));
-    finish(&w, f->out + row * a->queries * a->columns + head * a->head_dim, f->lse + task * a->queries);
+        attend_block(&w, first, sycpu_clamp(w.n_keys - first, 0, SYCPU_KEY_BLOCK));
+    finish(&w);
 }
 
 uint64_t SYCPU_FAST(attention_workspace)(const struct sy_call *call, int threads)
 {
     const int segments = SYCPU_ATTENTION_SEGMENTS, general = sycpu_attention_general(call, segments);
-    if (call->in[segments + 3].rank) return sycpu_ref_attention_workspace(call, threads);
+#ifdef SYCPU_PAIRS
+    if (!pairs_fit(call, segments)) return sycpu_avx512_attention_workspace(call, threads);
+#endif
+    if (call->in[segments + 3].rank)
+        return fast_is_bf16(&call->in[0]) ? CONVERTED_WORKSPACE(call, threads)
+                                          : sycpu_ref_attention_workspace(call, threads);
     const struct sycpu_attention a = sycpu_attention_sizes(call, &call->out[0]);
     return (uint64_t)(bias_floats(&a) + view_floats(&a, general) + threads * work_floats(&a)) * sizeof(float);
 }
 
 int SYCPU_FAST(attention)(void *context, const struct sy_call *call)
 {
+#ifdef SYCPU_PAIRS
+    if (!pairs_fit(call, SYCPU_ATTENTION_SEGMENTS)) return sycpu_avx512_attention(context, call);
+#endif
     const struct sycpu_attention a = sycpu_attention_forward(call);
     const int general = sycpu_attention_general(call, SYCPU_ATTENTION_SEGMENTS);
     float *workspace = call->workspace;
     struct forward f = {.a = &a, .out = call->out[0].data, .lse = call->out[1].data};
-    if (a.dense) return sycpu_ref_attention(context, call);
+    f.half = fast_is_bf16(&call->in[0]);
+    if (a.dense) return f.half ? CONVERTED(context, call) : sycpu_ref_attention(context, call);
     f.table = fill_bias(&a, workspace);
     workspace += bias_floats(&a);
     f.view = fill_view(&a, call, general, workspace);

@@ -30,14 +30,32 @@ struct product {
 
 #define NO_LIMIT (INT64_C(1) << 40)
 
+/* Chains that go on at C, without limits. */
+static inline struct product product_of(const float *a, int64_t a_row, int64_t a_step, const float *b,
+                                        int64_t b_step, float *c, int64_t c_row, int64_t steps)
+{
+    return (struct product){a, a_row, a_step, b, b_step, c, c_row, steps, -NO_LIMIT, NO_LIMIT, 0};
+}
+
 static inline int64_t product_bound(const struct product *p, int64_t offset, int64_t row)
 {
     int64_t bound = offset + row;
     return bound < 0 ? 0 : bound > p->steps ? p->steps : bound;
 }
 
+/* One step of a chain. With SYCPU_PAIRS elements of A and B are pairs of bf16, which two steps multiply at
+ * once; what is called float here is then the 32 bits of a pair. */
+#ifdef SYCPU_PAIRS
+static inline vf product_step(vf a, vf b, vf c)
+{
+    return _mm512_dpbf16_ps(c, (__m512bh)a, (__m512bh)b);
+}
+#else
+#    define product_step vf_fma
+#endif
+
 #define TILE_BEGIN(r) vf c##r = p->fresh ? vf_set(0.0f) : vf_load(c + r * p->c_row);
-#define TILE_STEP(r)  c##r = vf_fma(vf_set(a[r * p->a_row]), columns, c##r);
+#define TILE_STEP(r)  c##r = product_step(vf_set(a[r * p->a_row]), columns, c##r);
 #define TILE_END(r)   vf_store(c + r * p->c_row, c##r);
 
 /* Rows row .. row + n - 1 of 16 columns, steps begin .. end - 1. Accumulators are named: gcc stores arrays.
@@ -69,6 +87,40 @@ TILE(6, ROWS_6)
 #    define TILE_TOP tile_6
 #endif
 
+/* 32 columns: dot products of pairs are so many a load that 16 would wait for them. */
+#ifdef SYCPU_PAIRS
+#    define WIDE_BEGIN(r)                                                                                    \
+        TILE_BEGIN(r)                                                                                        \
+        vf d##r = p->fresh ? vf_set(0.0f) : vf_load(c + r * p->c_row + SYCPU_LANES);
+#    define WIDE_STEP(r)                                                                                     \
+        {                                                                                                    \
+            const vf factor = vf_set(a[r * p->a_row]);                                                       \
+            c##r = product_step(factor, left, c##r);                                                         \
+            d##r = product_step(factor, right, d##r);                                                        \
+        }
+#    define WIDE_END(r)                                                                                      \
+        TILE_END(r)                                                                                          \
+        vf_store(c + r * p->c_row + SYCPU_LANES, d##r);
+#    define WIDE(n, ROWS)                                                                                    \
+        static inline void wide_##n(const struct product *p, int64_t row, int64_t column, int64_t begin,     \
+                                    int64_t end)                                                             \
+        {                                                                                                    \
+            const float *a = p->a + row * p->a_row + begin * p->a_step;                                      \
+            const float *b = p->b + begin * p->b_step + column;                                              \
+            float *c = p->c + row * p->c_row + column;                                                       \
+            ROWS(WIDE_BEGIN)                                                                                 \
+            for (int64_t i = begin; i < end; i++, a += p->a_step, b += p->b_step) {                          \
+                const vf left = vf_load(b), right = vf_load(b + SYCPU_LANES);                                \
+                ROWS(WIDE_STEP)                                                                              \
+            }                                                                                                \
+            ROWS(WIDE_END)                                                                                   \
+        }
+WIDE(1, ROWS_1)
+WIDE(2, ROWS_2)
+WIDE(4, ROWS_4)
+WIDE(8, ROWS_8)
+#endif
+
 /* One row after the other, where their common range is left. */
 static inline void product_single(const struct product *p, int64_t row, int64_t columns, int64_t begin,
                                   int64_t end)
@@ -84,7 +136,16 @@ static inline void product_rows(const struct product *p, int64_t row, int height
     int64_t low = product_bound(p, p->begin, row + height - 1), high = product_bound(p, p->end, row);
     for (int64_t r = row; r < row + height; r++)
         product_single(p, r, columns, product_bound(p, p->begin, r), low);
-    for (int64_t column = 0; column < columns; column += SYCPU_LANES) {
+    int64_t column = 0;
+#ifdef SYCPU_PAIRS
+    for (; column + 2 * SYCPU_LANES <= columns; column += 2 * SYCPU_LANES) {
+        if (height == 8) wide_8(p, row, column, low, high);
+        if (height == 4) wide_4(p, row, column, low, high);
+        if (height == 2) wide_2(p, row, column, low, high);
+        if (height == 1) wide_1(p, row, column, low, high);
+    }
+#endif
+    for (; column < columns; column += SYCPU_LANES) {
         if (height == PRODUCT_ROWS) TILE_TOP(p, row, column, low, high);
         if (height == 4) tile_4(p, row, column, low, high);
         if (height == 2) tile_2(p, row, column, low, high);
@@ -169,6 +230,15 @@ static inline void multiply_sets(const struct product *p, int64_t rows, int64_t 
     }
 }
 
+/* set NULL: the ranges of the product. */
+static inline void multiply_part(const struct product *p, int64_t rows, int64_t columns, const uint64_t *set)
+{
+    if (set)
+        multiply_sets(p, rows, columns, set);
+    else
+        multiply(p, rows, columns);
+}
+
 /* Lanes whose bits are set. */
 static inline vm vf_lanes(uint64_t bits)
 {
@@ -180,82 +250,6 @@ static inline vm vf_lanes(uint64_t bits)
     for (int i = 0; i < SYCPU_LANES; i++) lane[i] = (float)(bits >> i & 1);
     return vf_differs(vf_load(lane), vf_set(0.0f));
 #endif
-}
-
-/* ---- copies and sums over lanes ---- */
-
-static inline int64_t round_up(int64_t n)
-{
-    return (n + SYCPU_LANES - 1) / SYCPU_LANES * SYCPU_LANES;
-}
-
-static inline int64_t lanes_left(int64_t n)
-{
-    return n < 0 ? 0 : n > SYCPU_LANES ? SYCPU_LANES : n;
-}
-
-/* to[row, 0 .. width): n rows of `dim` elements, widened to round_up(dim) by zeros. */
-static inline void copy_rows(const float *from, int64_t step, int64_t n, int64_t dim, float *to)
-{
-    for (int64_t row = 0; row < n; row++, from += step, to += round_up(dim))
-        for (int64_t d = 0; d < dim; d += SYCPU_LANES)
-            vf_store(to + d, fast_load(from + d, lanes_left(dim - d)));
-}
-
-/* to[d, row] of `width` columns, a multiple of 16; columns from n on repeat the last row. */
-static inline void copy_transposed(const float *from, int64_t step, int64_t n, int64_t dim, float *to,
-                                   int64_t width)
-{
-    for (int64_t first = 0; first < width; first += LANES) {
-        const float *row[LANES];
-        int64_t d = 0;
-        for (int64_t i = 0; i < LANES; i++) row[i] = from + (first + i < n ? first + i : n - 1) * step;
-        for (; d + LANES <= dim; d += LANES) transpose(row, d, to + d * width + first, width, LANES);
-        for (; d < dim; d++)
-            for (int64_t i = 0; i < LANES; i++) to[d * width + first + i] = row[i][d];
-    }
-}
-
-/* Asks for n rows of `dim` elements that the next task reads: heads lie apart in a pack, which hardware does
- * not foresee. */
-static inline void prefetch_rows(const float *from, int64_t step, int64_t n, int64_t dim)
-{
-    for (int64_t row = 0; row < n; row++, from += step)
-        for (int64_t d = 0; d < dim; d += 16) __builtin_prefetch(from + d);
-}
-
-/* A square of 16 x 16 the other way round, so that what was in the lanes of a row is in one lane of 16
- * vectors. */
-static inline void turn(const float *square, float *turned)
-{
-    for (int first = 0; first < SYCPU_LANES; first += LANES) {
-        const float *row[LANES];
-        for (int i = 0; i < LANES; i++) row[i] = square + (first + i) * SYCPU_LANES;
-        for (int d = 0; d < SYCPU_LANES; d += LANES)
-            transpose(row, d, turned + d * SYCPU_LANES + first, SYCPU_LANES, LANES);
-    }
-}
-
-/* Lane r: the sum over the lanes of row r of the square, in the order of a row sum. */
-static inline vf rows_sum(const float *square)
-{
-    float t[SYCPU_LANES * SYCPU_LANES];
-    turn(square, t);
-    for (int s = 8; s > 0; s /= 2)
-        for (int l = 0; l < s; l++)
-            vf_store(t + l * SYCPU_LANES,
-                     vf_add(vf_load(t + l * SYCPU_LANES), vf_load(t + (l + s) * SYCPU_LANES)));
-    return vf_load(t);
-}
-
-/* Lane r: the largest of row r of the square. */
-static inline vf rows_top(const float *square)
-{
-    float t[SYCPU_LANES * SYCPU_LANES];
-    turn(square, t);
-    vf top = vf_load(t);
-    for (int l = 1; l < SYCPU_LANES; l++) top = vf_max(top, vf_load(t + l * SYCPU_LANES));
-    return top;
 }
 
 #endif

@@ -1,39 +1,48 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Gradient of attention, vectorised: threads over (row, head), keys in blocks of 64, queries in panels of 32.
- * The weights are computed again from lse. Bits are those of ref_attention.c, which also computes
- * calls with a dense bias. */
+/* Gradient of attention, vectorised: threads over (row, head), keys in blocks of 64, queries in panels of 64.
+ * The weights are computed again from lse. Bits are those of ref_attention.c, which also computes calls with
+ * a dense bias. Operands are float32 or bf16, which is widened as it is loaded; gradients are rounded once.
+ * With SYCPU_PAIRS products are those of pairs of bf16, weights and gradients of scores rounded. */
 #include "config.h"
 
 #include "backends/cpu/attention.h"
 #include "backends/cpu/attention_bias.h"
 #include "backends/cpu/attention_view.h"
 #include "backends/cpu/fast_attention.h"
+#include "backends/cpu/fast_attention_rows.h"
 
-#define PANEL 32 /* queries whose weights are held at once */
+#define PANEL 64 /* queries whose weights are held at once */
 
 struct backward {
     const struct sycpu_attention *a;
     struct bias_table table;
     struct view view;
-    const float *out, *lse, *dout; /* [b, tq, h * K], [b, h, tq] */
-    float *dq, *dkv;               /* packs; dkv is dq for self-attention */
-    float *dbias;                  /* [b, heads, buckets] of each row, or NULL */
-    float *scratch;                /* of all threads */
-    int64_t floats;                /* scratch of one thread */
+    int half;               /* packs, out and dout are bf16 */
+    const void *out, *dout; /* [b, tq, h * K] */
+    const float *lse;       /* [b, h, tq] */
+    void *dq, *dkv;         /* packs; dkv is dq for self-attention */
+    float *dbias;           /* [b, heads, buckets] of each row, or NULL */
+    float *scratch;         /* of all threads */
+    int64_t floats;         /* scratch of one thread */
 };
 
 /* One head of one row, and the scratch of the thread. */
 struct work {
+    const struct backward *f;
     const struct sycpu_attention *a;
     const struct view *view;
     int64_t row, head, n_queries, n_keys, dim; /* dim: K rounded up */
-    const float *q, *dout, *lse, *bias;        /* query 0; bias by key - query or NULL */
+    int64_t q, keys_at, values_at, out;        /* elements of position 0: of the packs, of out and dout */
     int64_t q_step, kv_step;
+    const float *lse, *bias;         /* query 0; bias by key - query or NULL */
     float *keys_t, *values_t, *keys; /* [K, width], [K, width], [64, dim] of a block of keys */
-    float *q_rows, *dout_rows;       /* [PANEL, dim] */
+    float *q_rows, *dout_rows;       /* [queries, dim] */
     float *p, *ds;                   /* [PANEL, width], [PANEL, 16 + width] and 16 zeros */
     float *dq, *dk, *dv;             /* [queries, dim], [64, dim], [64, dim] */
     float *mean, *diagonal;          /* [queries] sum of dout * out, [distances] sums of ds */
+    struct rows q_steps, dout_steps; /* queries and dout as left operands */
+    float *ds_steps;                 /* ds as a left operand: [PANEL, width] or pairs [PANEL, width / 2] */
+    float *p_turned, *ds_turned; /* p, ds as right ones turned: [PANEL, width], pairs [PANEL / 2, width] */
     float mask[SYCPU_KEY_BLOCK];
 };
 
@@ -45,9 +54,9 @@ static int64_t diagonal_floats(const struct sycpu_attention *a)
 static int64_t work_floats(const struct sycpu_attention *a)
 {
     int64_t dim = round_up(a->head_dim);
-    return 2 * a->head_dim * SYCPU_KEY_BLOCK + 3 * SYCPU_KEY_BLOCK * dim + 2 * PANEL * dim +
+    return 2 * a->head_dim * SYCPU_KEY_BLOCK + 3 * SYCPU_KEY_BLOCK * dim + 2 * a->queries * dim +
            PANEL * SYCPU_KEY_BLOCK + (PANEL + 1) * (SYCPU_KEY_BLOCK + SYCPU_LANES) + a->queries * dim +
-           round_up(a->queries) + diagonal_floats(a);
+           round_up(a->queries) + diagonal_floats(a) + (STEP - 1) * 3 * PANEL / 2 * SYCPU_KEY_BLOCK;
 }
 
 static void place_scratch(struct work *w, float *scratch)
@@ -59,23 +68,31 @@ static void place_scratch(struct work *w, float *scratch)
     w->dk = w->keys + block;
     w->dv = w->dk + block;
     w->q_rows = w->dv + block;
-    w->dout_rows = w->q_rows + PANEL * w->dim;
-    w->p = w->dout_rows + PANEL * w->dim;
+    w->dout_rows = w->q_rows + w->a->queries * w->dim;
+    w->p = w->dout_rows + w->a->queries * w->dim;
     w->ds = w->p + PANEL * SYCPU_KEY_BLOCK;
     w->dq = w->ds + (PANEL + 1) * (SYCPU_KEY_BLOCK + SYCPU_LANES);
     w->mean = w->dq + w->a->queries * w->dim;
     w->diagonal = w->mean + round_up(w->a->queries);
+#ifdef SYCPU_PAIRS
+    w->p_turned = w->diagonal + diagonal_floats(w->a);
+    w->ds_turned = w->p_turned + PANEL / 2 * SYCPU_KEY_BLOCK;
+    w->ds_steps = w->ds_turned + PANEL / 2 * SYCPU_KEY_BLOCK;
+#endif
 }
 
 static struct work work_begin(const struct backward *f, int64_t task, int thread)
 {
     const struct sycpu_attention *a = f->a;
-    struct work w = {.a = a, .row = task / a->heads, .head = task % a->heads, .dim = round_up(a->head_dim)};
+    struct work w = {.f = f, .a = a, .row = task / a->heads, .head = task % a->heads};
+    w.dim = round_up(a->head_dim);
     w.view = &f->view;
     w.n_keys = view_keys(w.view, w.row);
     w.n_queries = w.n_keys ? view_queries(w.view, w.row) : 0;
-    w.q = (const float *)a->q + sycpu_attention_q(a, w.row, w.head);
-    w.dout = f->dout + w.row * a->queries * a->columns + w.head * a->head_dim;
+    w.q = sycpu_attention_q(a, w.row, w.head);
+    w.keys_at = sycpu_attention_kv(a, w.row, w.head, 2);
+    w.values_at = sycpu_attention_kv(a, w.row, w.head, 1);
+    w.out = w.row * a->queries * a->columns + w.head * a->head_dim;
     w.lse = f->lse + task * a->queries;
     w.bias = a->bias ? f->table.bias + w.head * f->table.step : NULL;
     w.q_step = a->q_parts * a->columns;
@@ -87,17 +104,18 @@ static struct work work_begin(const struct backward *f, int64_t task, int thread
 }
 
 /* mean[q] = row sum of dout * out. */
-static void means(const struct work *w, const float *out)
+static void means(const struct work *w)
 {
     const struct sycpu_attention *a = w->a;
+    const struct backward *f = w->f;
     float square[SYCPU_LANES * SYCPU_LANES];
     for (int64_t q = 0; q < w->n_queries; q += SYCPU_LANES) {
         int64_t rows = lanes_left(w->n_queries - q);
         for (int64_t r = 0; r < SYCPU_LANES; r++) {
             vf sum = vf_set(0.0f);
             for (int64_t d = 0; r < rows && d < a->head_dim; d += SYCPU_LANES) {
-                int64_t at = (q + r) * a->columns + d, n = lanes_left(a->head_dim - d);
-                vf more = vf_fma(fast_load(w->dout + at, n), fast_load(out + at, n), sum);
+                int64_t at = w->out + (q + r) * a->columns + d, n = lanes_left(a->head_dim - d);
+                vf more = vf_fma(fast_get(f->dout, f->half, at, n), fast_get(f->out, f->half, at, n), sum);
                 sum = vf_select(vf_first(n), more, sum);
             }
             vf_store(square + r * SYCPU_LANES, sum);
@@ -133,13 +151,38 @@ static void weights(const struct work *w, const struct panel *t)
             if (w->bias) s = vf_add(s, vf_load(w->bias + distance + k));
             if (t->blind >> r & 1) s = zero;
             vf weight = vf_keep(seen, vf_exp(vf_sub(s, lse)));
-            vf d = vf_mul(weight, vf_sub(vf_add(vf_load(ds + k), zero), mean));
+            vf dp = vf_add(vf_load(ds + k), zero);
+            if (STEP == 2 && w->a->dropout.threshold) dp = vf_drop(dp, vf_load(w->mask + k));
+            vf d = vf_mul(weight, vf_sub(dp, mean));
             vf_store(p + k, weight);
             vf_store(ds + k, vf_keep(seen, d));
         }
-        for (; k <= t->width; k += SYCPU_LANES) vf_store(ds + k, zero);
+        for (; k <= t->width; k += SYCPU_LANES) {
+            vf_store(ds + k, zero);
+            if (STEP == 2 && k < t->width) vf_store(p + k, zero);
+        }
     }
 }
+
+#ifdef SYCPU_PAIRS
+/* Weights and ds of a panel, rounded, as pairs along queries, ds also as pairs along keys. */
+static void pair_weights(const struct work *w, const struct panel *t)
+{
+    const vf zero = vf_set(0.0f);
+    for (int64_t r = 0; r < t->rows; r += 2)
+        for (int64_t k = 0; k < t->width; k += SYCPU_LANES) {
+            const float *p = w->p + r * t->width + k, *ds = w->ds + SYCPU_LANES + r * t->ds_step + k;
+            const int both = r + 1 < t->rows;
+            const vf even = vf_load(ds), odd = both ? vf_load(ds + t->ds_step) : zero;
+            __m256i *rows = (__m256i *)((uint16_t *)w->ds_steps + r * t->width + k);
+            vf_store(w->p_turned + r / 2 * t->width + k,
+                     pairs_of(vf_load(p), both ? vf_load(p + t->width) : zero));
+            vf_store(w->ds_turned + r / 2 * t->width + k, pairs_of(even, odd));
+            _mm256_storeu_si256(rows, (__m256i)_mm512_cvtneps_pbh(even));
+            _mm256_storeu_si256((__m256i *)((uint16_t *)rows + t->width), (__m256i)_mm512_cvtneps_pbh(odd));
+        }
+}
+#endif
 
 /* Adds ds to the sums of its diagonals, q ascending. 16 diagonals lie in a row at every query; the zeros
  * between the rows of ds are what stands beside the block. */
@@ -156,108 +199,140 @@ static void add_diagonals(const struct work *w, const struct panel *t)
     }
 }
 
+/* The next task's out or dout. */
+ALWAYS_INLINE void prefetch_outputs(const struct work *w, const void *out)
+{
+    const struct sycpu_attention *a = w->a;
+    int64_t task = w->row * a->heads + w->head + 1, row = task / a->heads;
+    if (row < a->rows)
+        prefetch_read(out, w->f->half, row * a->queries * a->columns + task % a->heads * a->head_dim,
+                      a->columns, sycpu_attention_queries(a, row), a->head_dim);
+}
+
 static void panel_gradient(const struct work *w, const struct panel *t)
 {
-    const int64_t dim = w->a->head_dim, begin = w->a->attr->causal ? 1 - t->end : -NO_LIMIT;
-    float *ds = w->ds + SYCPU_LANES;
-    const struct product scores = {.a = w->q_rows,
-                                   .a_row = w->dim,
-                                   .a_step = 1,
-                                   .b = w->keys_t,
-                                   .b_step = t->width,
-                                   .c = w->p,
-                                   .c_row = t->width,
-                                   .steps = dim,
-                                   .begin = -NO_LIMIT,
-                                   .end = NO_LIMIT,
-                                   .fresh = 1};
-    const struct product dp = {.a = w->dout_rows,
-                               .a_row = w->dim,
-                               .a_step = 1,
-                               .b = w->values_t,
-                               .b_step = t->width,
-                               .c = ds,
-                               .c_row = t->ds_step,
-                               .steps = dim,
-                               .begin = -NO_LIMIT,
-                               .end = NO_LIMIT,
-                               .fresh = 1};
-    const struct product dv = {.a = w->p,
-                               .a_row = 1,
-                               .a_step = t->width,
-                               .b = w->dout_rows,
-                               .b_step = w->dim,
-                               .c = w->dv,
-                               .c_row = w->dim,
-                               .steps = t->rows,
-                               .begin = begin,
-                               .end = NO_LIMIT};
-    const struct product dk = {.a = ds,
-                               .a_row = 1,
-                               .a_step = t->ds_step,
-                               .b = w->q_rows,
-                               .b_step = w->dim,
-                               .c = w->dk,
-                               .c_row = w->dim,
-                               .steps = t->rows,
-                               .begin = begin,
-                               .end = NO_LIMIT};
-    const struct product dq = {.a = ds,
-                               .a_row = t->ds_step,
-                               .a_step = 1,
-                               .b = w->keys,
-                               .b_step = w->dim,
-                               .c = w->dq + t->query * w->dim,
-                               .c_row = w->dim,
-                               .steps = t->n,
-                               .begin = -NO_LIMIT,
-                               .end = t->end};
-    copy_rows(w->q + t->query * w->q_step, w->q_step, t->rows, dim, w->q_rows);
-    copy_rows(w->dout + t->query * w->a->columns, w->a->columns, t->rows, dim, w->dout_rows);
-    multiply(&scores, t->rows, round_up(t->most));
-    multiply(&dp, t->rows, round_up(t->most));
-    weights(w, t);
-    if (t->general) {
-        multiply_sets(&dv, t->n, w->dim, t->turned);
-        multiply_sets(&dk, t->n, w->dim, t->turned);
-        multiply_sets(&dq, t->rows, w->dim, t->set);
-    } else {
-        multiply(&dv, t->n, w->dim);
-        multiply(&dk, t->n, w->dim);
-        multiply(&dq, t->rows, w->dim);
+    const struct sycpu_attention *a = w->a;
+    const struct backward *f = w->f;
+    const int half = f->half, pairs = STEP == 2;
+    const int ahead = t->query == 0 && a->keys <= SYCPU_KEY_BLOCK; /* long operands would not stay */
+    const int64_t next = w->row * a->heads + w->head + 1;
+    const int64_t steps = (t->rows + STEP - 1) / STEP, right = t->query / STEP * w->dim;
+    const int64_t turned = pairs ? t->width : t->ds_step;
+    struct product scores = product_of(w->q_steps.at + t->query * w->q_steps.step, w->q_steps.step, 1,
+                                       w->keys_t, t->width, w->p, t->width, a->head_dim / STEP);
+    struct product dp =
+        product_of(w->dout_steps.at + t->query * w->dout_steps.step, w->dout_steps.step, 1, w->values_t,
+                   t->width, w->ds + SYCPU_LANES, t->ds_step, a->head_dim / STEP);
+    struct product dv =
+        product_of(w->p_turned, 1, t->width, w->dout_rows + right, w->dim, w->dv, w->dim, steps);
+    struct product dk = product_of(w->ds_turned, 1, turned, w->q_rows + right, w->dim, w->dk, w->dim, steps);
+    struct product dq = product_of(w->ds_steps, turned / STEP, 1, w->keys, w->dim, w->dq + t->query * w->dim,
+                                   w->dim, (t->n + STEP - 1) / STEP);
+    scores.fresh = dp.fresh = 1;
+    if (a->attr->causal && !pairs) { /* pairs are zeros where nothing is seen */
+        dv.begin = dk.begin = 1 - t->end;
+        dq.end = t->end;
     }
+    if (ahead) prefetch_keys(a, half, next, 2);
+    multiply(&scores, t->rows, round_up(t->most));
+    if (ahead) prefetch_keys(a, half, next, 1);
+    multiply(&dp, t->rows, round_up(t->most));
+    if (ahead) prefetch_outputs(w, f->dout);
+    weights(w, t);
+#ifdef SYCPU_PAIRS
+    pair_weights(w, t);
+#endif
+    if (ahead) prefetch_write(f->dkv, half, w->values_at, w->kv_step, t->n, a->head_dim);
+    multiply_part(&dv, t->n, w->dim, t->general ? t->turned : NULL);
+    if (ahead) prefetch_write(f->dkv, half, w->keys_at, w->kv_step, t->n, a->head_dim);
+    if (ahead) prefetch_outputs(w, f->out);
+    multiply_part(&dk, t->n, w->dim, t->general ? t->turned : NULL);
+    if (ahead) prefetch_write(f->dq, half, w->q, w->q_step, w->n_queries, a->head_dim);
+    if (ahead) prefetch_queries(a, half, next);
+    multiply_part(&dq, t->rows, w->dim, t->general ? t->set : NULL);
     add_diagonals(w, t);
 }
 
-/* Keys and values of a block in the forms the products need. */
-static void load_block(struct work *w, const struct panel *t)
+/* ---- operands in the forms the products need ---- */
+
+#ifdef SYCPU_PAIRS
+static void load_queries(struct work *w)
 {
     const struct sycpu_attention *a = w->a;
-    const float *keys =
-        (const float *)a->kv + sycpu_attention_kv(a, w->row, w->head, 2) + t->first * w->kv_step;
-    const float *values =
-        (const float *)a->kv + sycpu_attention_kv(a, w->row, w->head, 1) + t->first * w->kv_step;
-    copy_transposed(keys, w->kv_step, t->n, a->head_dim, w->keys_t, t->width);
-    copy_rows(keys, w->kv_step, t->n, a->head_dim, w->keys);
-    if (a->dropout.threshold) {
-        key_masks(a, w->row, w->head, t->first, w->mask);
-        copy_rows(values, w->kv_step, t->n, a->head_dim, w->dv);
-        mask_rows(w->dv, w->mask, t->n, w->dim);
-        copy_transposed(w->dv, w->dim, t->n, a->head_dim, w->values_t, t->width);
-    } else {
-        copy_transposed(values, w->kv_step, t->n, a->head_dim, w->values_t, t->width);
-    }
+    w->q_steps = paired(a->q, w->q, w->q_step);
+    w->dout_steps = paired(w->f->dout, w->out, a->columns);
+    pair_rows((const uint16_t *)a->q + w->q, w->q_step, w->n_queries, w->dim, w->q_rows);
+    pair_rows((const uint16_t *)w->f->dout + w->out, a->columns, w->n_queries, w->dim, w->dout_rows);
+}
+static void load_keys(struct work *w, int64_t keys, int64_t values, const struct panel *t)
+{
+    const void *kv = w->a->kv;
+    copy_transposed(paired(kv, keys, w->kv_step), t->n, w->dim / 2, w->keys_t, t->width);
+    copy_transposed(paired(kv, values, w->kv_step), t->n, w->dim / 2, w->values_t, t->width);
+    pair_rows((const uint16_t *)kv + keys, w->kv_step, t->n, w->dim, w->keys);
+}
+#else
+static void load_queries(struct work *w)
+{
+    const struct sycpu_attention *a = w->a;
+    const int half = w->f->half;
+    copy_rows(a->q, half, w->q, w->q_step, w->n_queries, a->head_dim, w->q_rows);
+    copy_rows(w->f->dout, half, w->out, a->columns, w->n_queries, a->head_dim, w->dout_rows);
+    w->q_steps = (struct rows){w->q_rows, w->dim};
+    w->dout_steps = (struct rows){w->dout_rows, w->dim};
+    w->p_turned = w->p;
+    w->ds_turned = w->ds_steps = w->ds + SYCPU_LANES;
+}
+static void load_keys(struct work *w, int64_t keys, int64_t values, const struct panel *t)
+{
+    const struct sycpu_attention *a = w->a;
+    const int half = w->f->half;
+    copy_rows(a->kv, half, keys, w->kv_step, t->n, a->head_dim, w->keys);
+    copy_transposed((struct rows){w->keys, w->dim}, t->n, a->head_dim, w->keys_t, t->width);
+    copy_rows(a->kv, half, values, w->kv_step, t->n, a->head_dim, w->dv);
+    if (a->dropout.threshold) mask_rows(w->dv, w->mask, t->n, w->dim);
+    copy_transposed((struct rows){w->dv, w->dim}, t->n, a->head_dim, w->values_t, t->width);
+}
+#endif
+
+/* Keys and values of a block; their gradients begin at 0. */
+static void load_block(struct work *w, const struct panel *t)
+{
+    const int64_t before = t->first * w->kv_step;
+    if (w->a->dropout.threshold) key_masks(w->a, w->row, w->head, t->first, t->n, w->mask);
+    load_keys(w, w->keys_at + before, w->values_at + before, t);
     memset(w->dk, 0, (size_t)(t->n * w->dim) * sizeof(float));
     memset(w->dv, 0, (size_t)(t->n * w->dim) * sizeof(float));
 }
 
-/* n rows of `dim` elements, + 0, from scratch to a pack; then zeros for rows up to `all`. */
-static void store_rows(const float *from, int64_t n, int64_t all, int64_t dim, float *to, int64_t step)
+/* n rows of `dim` elements, + 0, from scratch to a pack of float32 or bf16 from element `at` on; then zeros
+ * for rows up to `all`. */
+ALWAYS_INLINE void store_rows_of(const float *from, int64_t n, int64_t all, int64_t dim, void *to, int half,
+                                 int64_t at, int64_t step)
 {
-    for (int64_t row = 0; row < n; row++, from += round_up(dim))
-        for (int64_t d = 0; d < dim; d += SYCPU_LANES)
-            fast_store(to + row * step + d, vf_add(vf_load(from + d), vf_set(0.0f)), lanes_left(dim - d));
-    for (int64_t row = n; row < all; row++) memset(to + row * step, 0, (size_t)dim * sizeof(float));
+    for (int64_t row = 0; row < n; row++, from += round_up(dim)) {
+#define STORE(d, count)                                                                                      \
+    fast_put(to, half, at + row * step + (d), vf_add(vf_load(from + (d)), vf_set(0.0f)), count)
+        FAST_COLUMNS(d, dim, STORE);
+#undef STORE
+    }
+    for (int64_t row = n; row < all; row++)
+        memset(fast_place(to, half, at + row * step), 0, (size_t)dim * (half ? 2 : 4));
+}
+static void store_rows(const float *from, int64_t n, int64_t all, int64_t dim, void *to, int half, int64_t at,
+                       int64_t step)
+{
+    if (half)
+        store_rows_of(from, n, all, dim, to, 1, at, step);
+    else
+        store_rows_of(from, n, all, dim, to, 0, at, step);
+}
+
+/* n keys or values of w, from position `first` on, from scratch to the gradient's pack; then zeros. */
+static void store_keys(const struct work *w, const float *from, int64_t at, int64_t first, int64_t n,
+                       int64_t all)
+{
+    store_rows(from, n, all, w->a->head_dim, w->f->dkv, w->f->half, at + first * w->kv_step, w->kv_step);
 }
 
 static void find_seen(const struct work *w, struct panel *t)
@@ -275,7 +350,7 @@ static void find_seen(const struct work *w, struct panel *t)
     for (int64_t r = 0; r < t->rows; r++) t->most = t->seen[r] > t->most ? t->seen[r] : t->most;
 }
 
-static void block_gradient(struct work *w, int64_t first, float *dk, float *dv)
+static void block_gradient(struct work *w, int64_t first)
 {
     const struct sycpu_attention *a = w->a;
     struct panel t = {.first = first, .n = sycpu_clamp(w->n_keys - first, 0, SYCPU_KEY_BLOCK)};
@@ -289,13 +364,13 @@ static void block_gradient(struct work *w, int64_t first, float *dk, float *dv)
         find_seen(w, &t);
         if (t.most) panel_gradient(w, &t);
     }
-    store_rows(w->dk, t.n, t.n, a->head_dim, dk + first * w->kv_step, w->kv_step);
+    store_keys(w, w->dk, w->keys_at, first, t.n, t.n);
     if (a->dropout.threshold) { /* + 0 before the mask */
         for (int64_t i = 0; i < t.n * w->dim; i += SYCPU_LANES)
             vf_store(w->dv + i, vf_add(vf_load(w->dv + i), vf_set(0.0f)));
         mask_rows(w->dv, w->mask, t.n, w->dim);
     }
-    store_rows(w->dv, t.n, t.n, a->head_dim, dv + first * w->kv_step, w->kv_step);
+    store_keys(w, w->dv, w->values_at, first, t.n, t.n);
 }
 
 static void head_gradient(void *arg, int64_t task, int thread)
@@ -303,15 +378,13 @@ static void head_gradient(void *arg, int64_t task, int thread)
     const struct backward *f = arg;
     const struct sycpu_attention *a = f->a;
     struct work w = work_begin(f, task, thread);
-    float *dk = f->dkv + sycpu_attention_kv(a, w.row, w.head, 2);
-    float *dv = f->dkv + sycpu_attention_kv(a, w.row, w.head, 1);
     int64_t done = w.n_queries ? w.n_keys : 0;
-    means(&w, f->out + (w.dout - f->dout));
-    for (int64_t first = 0; first < done; first += SYCPU_KEY_BLOCK) block_gradient(&w, first, dk, dv);
-    store_rows(NULL, 0, a->keys - done, a->head_dim, dk + done * w.kv_step, w.kv_step);
-    store_rows(NULL, 0, a->keys - done, a->head_dim, dv + done * w.kv_step, w.kv_step);
-    store_rows(w.dq, w.n_queries, a->queries, a->head_dim, f->dq + sycpu_attention_q(a, w.row, w.head),
-               w.q_step);
+    load_queries(&w);
+    means(&w);
+    for (int64_t first = 0; first < done; first += SYCPU_KEY_BLOCK) block_gradient(&w, first);
+    store_keys(&w, NULL, w.keys_at, done, 0, a->keys - done);
+    store_keys(&w, NULL, w.values_at, done, 0, a->keys - done);
+    store_rows(w.dq, w.n_queries, a->queries, a->head_dim, f->dq, f->half, w.q, w.q_step);
     if (!f->dbias) return;
     float *dbias = f->dbias + task * a->buckets;
     memset(dbias, 0, (size_t)a->buckets * sizeof(float));
@@ -336,7 +409,12 @@ static int64_t dbias_floats(const struct sycpu_attention *a)
 uint64_t SYCPU_FAST(attention_grad_workspace)(const struct sy_call *call, int threads)
 {
     const int segments = SYCPU_ATTENTION_GRAD_SEGMENTS, general = sycpu_attention_general(call, segments);
-    if (call->in[segments + 3].rank) return sycpu_ref_attention_grad_workspace(call, threads);
+#ifdef SYCPU_PAIRS
+    if (!pairs_fit(call, segments)) return sycpu_avx512_attention_grad_workspace(call, threads);
+#endif
+    if (call->in[segments + 3].rank)
+        return fast_is_bf16(&call->in[0]) ? CONVERTED_WORKSPACE(call, threads)
+                                          : sycpu_ref_attention_grad_workspace(call, threads);
     const struct sycpu_attention a = sycpu_attention_sizes(call, &call->in[6]);
     int64_t shared = bias_floats(&a) + dbias_floats(&a) + view_floats(&a, general);
     return (uint64_t)(shared + threads * work_floats(&a)) * sizeof(float);
@@ -344,11 +422,15 @@ uint64_t SYCPU_FAST(attention_grad_workspace)(const struct sy_call *call, int th
 
 int SYCPU_FAST(attention_grad)(void *context, const struct sy_call *call)
 {
+#ifdef SYCPU_PAIRS
+    if (!pairs_fit(call, SYCPU_ATTENTION_GRAD_SEGMENTS)) return sycpu_avx512_attention_grad(context, call);
+#endif
     const struct sycpu_attention a = sycpu_attention_backward(call);
     const int general = sycpu_attention_general(call, SYCPU_ATTENTION_GRAD_SEGMENTS);
     float *workspace = call->workspace;
     struct backward f = {.a = &a, .out = call->in[6].data, .lse = call->in[7].data, .dout = call->in[8].data};
-    if (a.dense) return sycpu_ref_attention_grad(context, call);
+    f.half = fast_is_bf16(&call->in[0]);
+    if (a.dense) return f.half ? CONVERTED(context, call) : sycpu_ref_attention_grad(context, call);
     f.table = fill_bias(&a, workspace);
     f.dbias = call->out[2].rank ? workspace + bias_floats(&a) : NULL;
     workspace += bias_floats(&a) + dbias_floats(&a);

@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How fast attention gets at the rows of a head: float32 or bf16 elements as float32, transposed, as pairs of
+ * bf16, asked for ahead of time; and sums over the lanes of 16 rows. */
+#ifndef SYCPU_FAST_ATTENTION_ROWS_H
+#define SYCPU_FAST_ATTENTION_ROWS_H
+
+#include "backends/cpu/attention.h"
+#include "backends/cpu/bf16.h"
+#include "backends/cpu/fast.h"
+#include "backends/cpu/gemm_simd.h"
+#include "backends/cpu/simd.h"
+
+static inline int64_t round_up(int64_t n)
+{
+    return (n + SYCPU_LANES - 1) / SYCPU_LANES * SYCPU_LANES;
+}
+
+static inline int64_t lanes_left(int64_t n)
+{
+    return n < 0 ? 0 : n > SYCPU_LANES ? SYCPU_LANES : n;
+}
+
+/* to[row, 0 .. width): n rows of `dim` elements from element `at` of a float32 or bf16 tensor on, widened to
+ * round_up(dim) by zeros. */
+ALWAYS_INLINE void copy_rows_of(const void *from, int half, int64_t at, int64_t step, int64_t n, int64_t dim,
+                                float *to)
+{
+    for (int64_t row = 0; row < n; row++, at += step, to += round_up(dim)) {
+#define COPY(d, count) vf_store(to + (d), fast_get(from, half, at + (d), count))
+        FAST_COLUMNS(d, dim, COPY);
+#undef COPY
+    }
+}
+static inline void copy_rows(const void *from, int half, int64_t at, int64_t step, int64_t n, int64_t dim,
+                             float *to)
+{
+    if (half)
+        copy_rows_of(from, 1, at, step, n, dim, to);
+    else
+        copy_rows_of(from, 0, at, step, n, dim, to);
+}
+
+/* n rows of `dim` elements as float32. */
+struct rows {
+    const float *at;
+    int64_t step; /* elements between rows */
+};
+/* Where they lie, or widened into `scratch`. */
+static inline struct rows rows_of(const void *from, int half, int64_t at, int64_t step, int64_t n,
+                                  int64_t dim, float *scratch)
+{
+    if (!half) return (struct rows){(const float *)from + at, step};
+    copy_rows(from, half, at, step, n, dim, scratch);
+    return (struct rows){scratch, round_up(dim)};
+}
+
+/* to[d, row] of `width` columns, a multiple of 16; columns from n on repeat the last row. */
+static inline void copy_transposed(struct rows from, int64_t n, int64_t dim, float *to, int64_t width)
+{
+    for (int64_t first = 0; first < width; first += LANES) {
+        const operand *row[LANES];
+        int64_t d = 0;
+        for (int64_t i = 0; i < LANES; i++)
+            row[i] = (const operand *)(from.at + (first + i < n ? first + i : n - 1) * from.step);
+        for (; d + LANES <= dim; d += LANES) transpose(row, d * STEP, to + d * width + first, width, LANES);
+        for (; d < dim; d++)
+            for (int64_t i = 0; i < LANES; i++) to[d * width + first + i] = ((const float *)row[i])[d];
+    }
+}
+
+/* Asks for n rows of `dim` elements that the next task reads or this one writes: heads lie apart in a pack,
+ * which hardware does not foresee. More than about a hundred lines at once would hold up the loads behind.
+ * Inlined always, also what calls it: gcc takes a call that does nothing else for dead. */
+#define PREFETCH_ROWS(name, write)                                                                           \
+    ALWAYS_INLINE void name(const void *from, int half, int64_t at, int64_t step, int64_t n, int64_t dim)    \
+    {                                                                                                        \
+        const int64_t bytes = half ? 2 : 4;                                                                  \
+        const char *row = (const char *)from + at * bytes;                                                   \
+        for (; n > 0; n--, row += step * bytes)                                                              \
+            for (int64_t i = 0; i < dim * bytes; i += 64) __builtin_prefetch(row + i, write);                \
+    }
+PREFETCH_ROWS(prefetch_read, 0)
+PREFETCH_ROWS(prefetch_write, 1)
+#undef PREFETCH_ROWS
+
+/* Keys (which 2) or values (which 1) of a task, which is row * heads + head and may be behind the last. */
+ALWAYS_INLINE void prefetch_keys(const struct sycpu_attention *a, int half, int64_t task, int which)
+{
+    int64_t row = task / a->heads;
+    if (row < a->rows)
+        prefetch_read(a->kv, half, sycpu_attention_kv(a, row, task % a->heads, which),
+                      a->kv_parts * a->columns, sycpu_attention_keys(a, row), a->head_dim);
+}
+ALWAYS_INLINE void prefetch_queries(const struct sycpu_attention *a, int half, int64_t task)
+{
+    int64_t row = task / a->heads;
+    if (row < a->rows)
+        prefetch_read(a->q, half, sycpu_attention_q(a, row, task % a->heads), a->q_parts * a->columns,
+                      sycpu_attention_queries(a, row), a->head_dim);
+}
+
+/* A square of 16 x 16 the other way round, so that what was in the lanes of a row is in one lane of 16
+ * vectors. */
+static inline void turn(const float *square, float *turned)
+{
+    for (int first = 0; first < SYCPU_LANES; first += LANES) {
+        const operand *row[LANES];
+        for (int i = 0; i < LANES; i++) row[i] = (const operand *)(square + (first + i) * SYCPU_LANES);
+        for (int d = 0; d < SYCPU_LANES; d += LANES)
+            transpose(row, d * STEP, turned + d * SYCPU_LANES + first, SYCPU_LANES, LANES);
+    }
+}
+
+/* Lane r: the sum over the lanes of row r of the square, in the order of a row sum. */
+static inline vf rows_sum(const float *square)
+{
+    float t[SYCPU_LANES * SYCPU_LANES];
+    turn(square, t);
+    for (int s = 8; s > 0; s /= 2)
+        for (int l = 0; l < s; l++)
+            vf_store(t + l * SYCPU_LANES,
+                     vf_add(vf_load(t + l * SYCPU_LANES), vf_load(t + (l + s) * SYCPU_LANES)));
+    return vf_load(t);
+}
+
+/* Lane r: the largest of row r of the square. */
+static inline vf rows_top(const float *square)
+{
+    float t[SYCPU_LANES * SYCPU_LANES];
+    turn(square, t);
+    vf top = vf_load(t);
+    for (int l = 1; l < SYCPU_LANES; l++) top = vf_max(top, vf_load(t + l * SYCPU_LANES));
+    return top;
+}
+
+#ifdef SYCPU_PAIRS
+/* ---- pairs of bf16 ---- */
+
+/* 16 pairs of what two vectors hold, rounded: of `even` in the low halves. */
+static inline vf pairs_of(vf even, vf odd)
+{
+    const __m512i low = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(even));
+    const __m512i high = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(odd));
+    return _mm512_castsi512_ps(_mm512_or_si512(low, _mm512_slli_epi32(high, 16)));
+}
+
+/* to[i, d]: pairs of rows 2i and 2i + 1 of n rows of `dim` bf16, a multiple of 16; row n is zeros. */
+static inline void pair_rows(const uint16_t *from, int64_t step, int64_t n, int64_t dim, float *to)
+{
+    for (int64_t row = 0; row < n; row += 2, from += 2 * step, to += dim)
+        for (int64_t d = 0; d < dim; d += SYCPU_LANES) {
+            vi even = vf_iload_half(from + d), odd = vf_iset(0);
+            if (row + 1 < n) odd = vf_ishl(vf_iload_half(from + step + d), 16);
+            vf_store(to + d, vf_real(vf_ior(even, odd)));
+        }
+}
+
+/* Rows of bf16 as rows of pairs along them. */
+static inline struct rows paired(const void *from, int64_t at, int64_t step)
+{
+    return (struct rows){(const float *)((const uint16_t *)from + at), step / 2};
+}
+
+/* The kernel of the float32 products takes what is not as these need it: pairs along heads and steps. */
+static inline int pairs_fit(const struct sy_call *call, int segments)
+{
+    const struct sy_attr_attention *attr = call->attr;
+    return attr->head_dim % (2 * SYCPU_LANES) == 0 && !sycpu_attention_general(call, segments) &&
+           !call->in[segments + 3].rank;
+}
+#endif
+
+/* Any call between conversions: bf16 calls that the fast kernels leave to the reference. */
+#ifdef SYCPU_PAIRS
+#    define CONVERTED           sycpu_converted_avx512
+#    define CONVERTED_WORKSPACE sycpu_converted_avx512_workspace
+#else
+#    define CONVERTED_JOIN2(isa, name) sycpu_converted_##isa##name
+#    define CONVERTED_JOIN(isa, name)  CONVERTED_JOIN2(isa, name)
+#    define CONVERTED                  CONVERTED_JOIN(SYCPU_ISA, )
+#    define CONVERTED_WORKSPACE        CONVERTED_JOIN(SYCPU_ISA, _workspace)
+#endif
+
+#endif

@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Attention on bf16 operands: every fast kernel gives what the float32 reference gives on the widened
+ * operands, rounded once; the kernel that multiplies pairs of bf16 comes near it. */
+#include "config.h"
+
+#include "attention_case.h"
+#include "base/bf16.h"
+
+extern const struct sy_backend_desc sy_backend_cpu;
+
+/* Operands of the compute dtype: bit i of an op's inputs and of its outputs. */
+static int is_half(int op, int output, int i)
+{
+    const int forward = op == SY_OP_ATTENTION;
+    const int inputs = forward ? 0x3 : 0x3 | 1 << IN_OUT | 1 << IN_DOUT, outputs = forward ? 0x1 : 0x3;
+    return (output ? outputs : inputs) >> i & 1;
+}
+
+static uint16_t *narrowed(const float *x, int64_t n)
+{
+    uint16_t *half = calloc((size_t)n + 1, sizeof *half);
+    cr_assert_not_null(half);
+    for (int64_t i = 0; i < n; i++) half[i] = syi_bf16_from_float(x[i]);
+    return half;
+}
+
+static void widen(float *x, const uint16_t *half, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) x[i] = syi_bf16_to_float(half[i]);
+}
+
+/* Operands are rounded where the dtype asks for it. */
+static void round_inputs(struct kh *k)
+{
+    for (int i = 0; i < k->n_in; i++) {
+        if (!k->in[i].rank || !is_half(k->op, 0, i)) continue;
+        uint16_t *half = narrowed(k->in[i].data, sycpu_count(&k->in[i]));
+        widen(k->in[i].data, half, sycpu_count(&k->in[i]));
+        free(half);
+    }
+}
+
+/* The same call with bf16 operands. */
+static struct kh half_of(const struct kh *k)
+{
+    struct kh h = *k;
+    memset(h.want, 0, sizeof h.want);
+    for (int i = 0; i < k->n_in; i++) {
+        const struct sy_tensor *t = &k->in[i];
+        int half = t->rank && is_half(k->op, 0, i);
+        h.in[i].data = NULL;
+        if (!t->rank) continue;
+        h.in[i].data = half ? (void *)narrowed(t->data, sycpu_count(t)) : malloc(kh_bytes(t) + 1);
+        cr_assert_not_null(h.in[i].data);
+        if (half)
+            h.in[i].dtype = SY_BF16;
+        else
+            memcpy(h.in[i].data, t->data, kh_bytes(t));
+    }
+    for (int i = 0; i < k->n_out; i++)
+        if (k->out[i].rank && is_half(k->op, 1, i)) h.out[i].dtype = SY_BF16;
+    return h;
+}
+
+/* got: of the bf16 call h; k->want: what the reference has of the float32 call. */
+static void compare(const struct kh *k, const struct kh *h, void *const *got, const char *what)
+{
+    for (int i = 0; i < k->n_out; i++) {
+        const struct sy_tensor *t = &k->out[i];
+        int64_t n = sycpu_count(t), at = -1;
+        if (t->rank && h->out[i].dtype == SY_BF16) {
+            float *have = malloc((size_t)n * sizeof *have + 1), *want = malloc((size_t)n * sizeof *want + 1);
+            uint16_t *half = narrowed(k->want[i], n);
+            cr_assert(have && want);
+            widen(have, got[i], n);
+            widen(want, half, n);
+            at = kh_differs(t, have, want);
+            free(have);
+            free(want);
+            free(half);
+        } else if (t->rank) {
+            at = kh_differs(t, got[i], k->want[i]);
+        }
+        cr_assert_lt(at, 0, "%s: output %d differs at %lld of %lld", what, i, (long long)at, (long long)n);
+    }
+}
+
+/* All variants on bf16 operands against the reference on the widened ones, which it leaves in k->want. */
+static void check_half(struct kh *k, const char *what)
+{
+    round_inputs(k);
+    kh_reference(k, what);
+    struct kh h = half_of(k);
+    for (int v = KH_AVX2; v < KH_VARIANTS; v++)
+        for (int threads = 1; threads <= 3; threads += 2) {
+            const struct kh_variant *variant = &kh_table[k->op][v];
+            void *got[SY_MAX_OUT];
+            char name[300];
+            if (!variant->run || !kh_have(v)) continue;
+            snprintf(name, sizeof name, "%s: %s, %d threads", what, variant->name, threads);
+            kh_run(&h, variant, threads, got, name);
+            compare(k, &h, got, name);
+            for (int i = 0; i < k->n_out; i++) kh_free_guarded(got[i]);
+        }
+    kh_end(&h);
+}
+
+static void check_both(const struct shape *s, int wild)
+{
+    struct sy_attr_attention attr = attr_of(s);
+    struct kh forward, backward;
+    char what[200];
+    snprintf(what, sizeof what, "b %d tq %d tk %d h %d K %d causal %d buckets %d drop %d wild %d", s->rows,
+             s->queries, s->keys, s->heads, s->head_dim, s->causal, s->buckets, s->dropout, wild);
+    add_forward(&forward, s, &attr, wild);
+    check_half(&forward, what);
+    if (!s->position) {
+        add_backward(&backward, &forward, s->self);
+        check_half(&backward, what);
+        kh_end(&backward);
+    }
+    kh_end(&forward);
+}
+
+#define SIZES(a, b, c, d, e, f)                                                                              \
+    .self = a, .rows = b, .queries = c, .keys = d, .heads = e, .head_dim = f, .blocks = 1
+
+static const struct shape shapes[] = {
+    {SIZES(1, 4, 24, 24, 4, 64), .buckets = 32, .dropout = 1},
+    {SIZES(1, 5, 24, 24, 2, 64), .causal = 1, .buckets = 32, .dropout = 1},
+    {SIZES(0, 5, 24, 24, 2, 64), .dropout = 1},
+    {SIZES(1, 3, 1, 1, 1, 1), .causal = 1},
+    {SIZES(1, 5, 150, 150, 2, 20), .buckets = 16, .dropout = 1},
+    {SIZES(0, 4, 70, 129, 2, 33), .buckets = 8},
+    {SIZES(0, 5, 2, 80, 2, 12), .causal = 1, .buckets = 32, .position = 15},
+    {SIZES(1, 5, 90, 90, 2, 8), .causal = 1, .uniform = 1, .buckets = 16},
+    {SIZES(1, 5, 90, 90, 2, 8), .no_lengths = 1, .segments = 1, .buckets = 16, .dropout = 1},
+    {SIZES(0, 6, 20, 140, 2, 8), .mask = 1},
+    {SIZES(0, 5, 20, 80, 2, 8), .segments = 2, .dense = 1},
+};
+
+Test(attention_bf16, variants_equal_the_rounded_reference)
+{
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
+        check_both(&shapes[i], 0);
+        check_both(&shapes[i], -10);
+        check_both(&shapes[i], 9);
+    }
+}
+
+/* ---- products of pairs ---- */
+
+static uint32_t features(void)
+{
+    static const struct sy_backend_option none[] = {{NULL, NULL}};
+    struct sy_host host = {.bytes = sizeof host};
+    void *context;
+    uint32_t have = 0;
+    char text[80];
+    cr_assert_eq(sy_backend_cpu.open(&host, none, &context, &have, text, sizeof text), SY_OK);
+    return have;
+}
+
+/* The first kernel of the op for bf16 that this processor can run: what a run takes. */
+static struct kh_variant chosen(int op)
+{
+    const uint32_t have = features();
+    for (uint32_t i = 0; i < sy_backend_cpu.n_kernels; i++) {
+        const struct sy_kernel *k = &sy_backend_cpu.kernels[i];
+        if (k->op == op && k->in_dtype == SY_BF16 && k->out_dtype == SY_BF16 && !(k->needs & ~have))
+            return (struct kh_variant){k->name, k->run, k->workspace};
+    }
+    cr_assert_fail("op %d has no kernel for bf16", op);
+    return (struct kh_variant){0};
+}
+
+/* Weights and gradients of scores are rounded to bf16 on the way: errors are small against the largest
+ * element. What is float32 and sums nothing rounded (lse) keeps the tolerance of the op table. */
+static void compare_near(const struct kh *k, const struct kh *h, int i, const void *got, const char *what)
+{
+    const struct sy_tensor *t = &k->out[i];
+    const float *want = k->want[i];
+    const int exact = k->op == SY_OP_ATTENTION && i == 1;
+    double most = 0;
+    for (int64_t j = 0; t->rank && j < sycpu_count(t); j++)
+        most = fabs(want[j]) > most ? fabs(want[j]) : most;
+    for (int64_t j = 0; t->rank && j < sycpu_count(t); j++) {
+        double have = h->out[i].dtype == SY_BF16 ? syi_bf16_to_float(((const uint16_t *)got)[j])
+                                                 : ((const float *)got)[j];
+        cr_assert(fabs(have - want[j]) <= most * (exact ? 2e-5 : 0x1p-7),
+                  "%s: output %d element %lld: %g, the reference has %g; the largest is %g", what, i,
+                  (long long)j, have, want[j], most);
+    }
+}
+
+static void check_chosen(struct kh *k, const char *what)
+{
+    const struct kh_variant variant = chosen(k->op);
+    void *one[SY_MAX_OUT], *more[SY_MAX_OUT];
+    round_inputs(k);
+    kh_reference(k, what);
+    struct kh h = half_of(k);
+    kh_run(&h, &variant, 1, one, what);
+    kh_run(&h, &variant, 3, more, what);
+    for (int i = 0; i < k->n_out; i++) {
+        int64_t at = h.out[i].rank ? kh_differs(&h.out[i], one[i], more[i]) : -1;
+        cr_assert_lt(at, 0, "%s: %s: output %d depends on the number of threads", what, variant.name, i);
+        compare_near(k, &h, i, one[i], what);
+        kh_free_guarded(one[i]);
+        kh_free_guarded(more[i]);
+    }
+    kh_end(&h);
+}
+
+Test(attention_bf16, chosen_kernel_is_near_the_reference)
+{
+    static const struct shape wide[] = {
+        {SIZES(1, 4, 24, 24, 4, 64), .buckets = 32, .dropout = 1},
+        {SIZES(1, 5, 24, 24, 2, 64), .causal = 1, .buckets = 32, .dropout = 1},
+        {SIZES(0, 5, 23, 25, 2, 64), .dropout = 1},
+        {SIZES(1, 3, 1, 1, 1, 32), .causal = 1},
+        {SIZES(1, 5, 150, 150, 2, 32), .buckets = 16, .dropout = 1},
+        {SIZES(1, 5, 131, 131, 2, 96), .causal = 1, .buckets = 16, .dropout = 1},
+        {SIZES(0, 4, 70, 129, 2, 64), .buckets = 8},
+        {SIZES(0, 5, 2, 80, 2, 32), .causal = 1, .buckets = 32, .position = 15},
+        {SIZES(1, 5, 90, 90, 2, 32), .causal = 1, .uniform = 1, .buckets = 16},
+        {SIZES(0, 6, 20, 140, 2, 32), .mask = 1},
+        {SIZES(0, 5, 20, 80, 2, 32), .segments = 2, .dense = 1},
+        {SIZES(0, 5, 20, 80, 2, 20), .buckets = 8, .dropout = 1},
+    };
+    for (size_t i = 0; i < sizeof wide / sizeof wide[0]; i++) {
+        const struct shape *s = &wide[i];
+        struct sy_attr_attention attr = attr_of(s);
+        struct kh forward, backward;
+        char what[100];
+        snprintf(what, sizeof what, "tq %d tk %d K %d causal %d drop %d", s->queries, s->keys, s->head_dim,
+                 s->causal, s->dropout);
+        add_forward(&forward, s, &attr, 0);
+        check_chosen(&forward, what);
+        add_backward(&backward, &forward, s->self);
+        if (!s->position) check_chosen(&backward, what);
+        kh_end(&backward);
+        kh_end(&forward);
+    }
+}
