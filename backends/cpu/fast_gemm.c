@@ -349,11 +349,25 @@ static void copy_edge(const struct plan *plan, const struct worker *worker, int6
                size * least(TILE_COLUMNS, gemm->columns - column));
 }
 
+/* Fetches the rows of C that a tile will write, which are far apart. */
+static void fetch_c(const struct plan *plan, const struct worker *worker, int64_t expert, int64_t panel_a,
+                    int64_t panel_b, int64_t rows)
+{
+    const struct sycpu_gemm *gemm = &plan->gemm;
+    int64_t size = c_element(plan), first = panel_b * TILE_COLUMNS,
+            bytes = size * least(TILE_COLUMNS, gemm->columns - first);
+    const char *c = (const char *)gemm->c + (expert * sycpu_gemm_c_size(gemm) + first) * size;
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < bytes; j += 64)
+            __builtin_prefetch(c + worker->slot[panel_a * TILE_ROWS + i] * gemm->columns * size + j, 1);
+}
+
 static void compute_tile(const struct plan *plan, const struct worker *worker, int64_t expert,
                          int64_t panel_a, int64_t panel_b)
 {
     int64_t rows = least(TILE_ROWS, worker->rows - (worker->first_panel + panel_a) * TILE_ROWS), k = 0;
     struct sycpu_gemm_tile tile = make_tile(plan, worker, expert, panel_a, panel_b, rows);
+    fetch_c(plan, worker, expert, panel_a, panel_b, rows);
     for (int64_t leaf = 0; leaf < worker->leaves; k += worker->length[leaf++])
         SYCPU_FAST(gemm_leaf)(&tile, leaf, worker->leaves, k, worker->length[leaf]);
     if (tile.c == worker->edge) copy_edge(plan, worker, expert, panel_a, panel_b, rows);
