@@ -14,7 +14,10 @@ AS_CASE([$with_mpi], [no], [], [yes|auto], [
   AC_CHECK_PROGS([MPICC], [mpicc], [none])
   AS_IF([test "x$MPICC" = xnone],
     [sy_mpi_text="not built: no mpicc was found (install an MPI, or name its compiler with MPICC=)"],
-    [SY_MPI_FLAGS
+    [AC_ARG_VAR([MPIEXEC], [launcher of that MPI, for make check])
+    AS_IF([test -z "$MPIEXEC"], [sy_mpiexec=`AS_ECHO(["$MPICC"]) | $SED 's/mpi@<:@a-z@:>@*cc/mpiexec/;s/mpicc/mpiexec/'`
+      AS_IF([test -x "$sy_mpiexec"], [MPIEXEC=$sy_mpiexec], [AC_CHECK_PROGS([MPIEXEC], [$sy_mpiexec mpirun mpiexec], [mpirun])])])
+    SY_MPI_FLAGS
     SY_MPI_PROBE])
   AS_IF([test "x$with_mpi$sy_mpi" = xyesno], [AC_MSG_ERROR([--with-mpi: the MPI backend is $sy_mpi_text])])],
   [AC_MSG_ERROR([--with-mpi=$with_mpi: expected auto, yes or no])])
