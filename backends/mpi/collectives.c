@@ -194,7 +194,7 @@ static int start(void *context, void *handle, const struct sy_collective *call, 
         group->request.active = 1;
         group->request.next = mpi->active;
         mpi->active = &group->request;
-        if (mpi->threaded) pthread_cond_signal(&mpi->work);
+        if (mpi->asleep) pthread_cond_signal(&mpi->work);
     }
     pthread_mutex_unlock(&mpi->lock);
     if (stop) return sympi_stop_follow(mpi);

@@ -52,6 +52,7 @@ struct sympi {
     pthread_t thread; /* makes progress while nobody waits */
     pthread_cond_t work;
     int threaded, quit;
+    int asleep;         /* 1: the thread waits for `work` */
     atomic_int waiters; /* threads that make progress themselves */
 };
 

@@ -10,8 +10,9 @@
 #include "backends/mpi/mpi_backend.h"
 
 enum {
-    NAP = 20000, /* ns between two looks of the communication thread: compute has the processor meanwhile */
-    POLLS = 64   /* looks of a waiting thread between two looks at the clock and at stop messages */
+    NAP = 100000, /* ns between two looks of the communication thread: compute has the processor meanwhile */
+    IDLE_NAPS = 20, /* without work before it sleeps until it is woken */
+    POLLS = 16      /* looks of a waiting thread between two looks at the clock and at stop messages */
 };
 
 double sympi_seconds(void)
@@ -63,7 +64,7 @@ enum sympi_poll sympi_poll(struct sympi *mpi, MPI_Request *requests, int n, int 
             state = look_around(mpi, stoppable, deadline);
         }
     }
-    if (atomic_fetch_sub(&mpi->waiters, 1) == 1 && mpi->threaded) pthread_cond_signal(&mpi->work);
+    atomic_fetch_sub(&mpi->waiters, 1);
     return state;
 }
 
@@ -98,19 +99,31 @@ static void look(struct sympi *mpi)
     }
 }
 
+/* It naps while there is work, and some time longer: to be woken at every start would cost the thread that
+ * starts more than a nap does. lock is held. */
+static void rest(struct sympi *mpi, int idle_naps)
+{
+    static const struct timespec nap = {.tv_nsec = NAP};
+    if (idle_naps > IDLE_NAPS) {
+        mpi->asleep = 1;
+        pthread_cond_wait(&mpi->work, &mpi->lock);
+        mpi->asleep = 0;
+    } else {
+        pthread_mutex_unlock(&mpi->lock);
+        nanosleep(&nap, NULL);
+        pthread_mutex_lock(&mpi->lock);
+    }
+}
+
 static void *make_progress(void *arg)
 {
     struct sympi *mpi = arg;
+    int idle = 0;
     pthread_mutex_lock(&mpi->lock);
     while (!mpi->quit) {
-        if (!mpi->active || mpi->concluded || atomic_load(&mpi->waiters)) {
-            pthread_cond_wait(&mpi->work, &mpi->lock);
-            continue;
-        }
-        look(mpi);
-        pthread_mutex_unlock(&mpi->lock);
-        nanosleep(&(struct timespec){.tv_nsec = NAP}, NULL);
-        pthread_mutex_lock(&mpi->lock);
+        idle = mpi->active && !mpi->concluded ? 0 : idle + 1;
+        if (!idle && !atomic_load(&mpi->waiters)) look(mpi);
+        rest(mpi, idle);
     }
     pthread_mutex_unlock(&mpi->lock);
     return NULL;
