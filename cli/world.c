@@ -26,6 +26,12 @@ static int takes_comm(const struct cli_cmd *cmd)
     return strstr(cmd->options, "comm") != NULL;
 }
 
+/* Commands that launch several times, side by side or one behind the other: for one process. */
+static int runs_alone(const struct cli_cmd *cmd)
+{
+    return !strcmp(cmd->name, "bench") || !strcmp(cmd->name, "diff");
+}
+
 int cli_world_open(const struct cli_cmd *cmd, const struct cli_options *options)
 {
     struct sy_error err = {0};
@@ -35,10 +41,13 @@ int cli_world_open(const struct cli_cmd *cmd, const struct cli_options *options)
         if (syi_world_launcher_rank() == 0) cli_fail(&err);
         return status == SY_ENOENT || status == SY_EINVAL ? CLI_USAGE : CLI_FAILED;
     }
-    if (world.rank == 0) return CLI_DONE;
-    cli_error_hold();
-    if (!freopen("/dev/null", "w", stdout)) return cli_world_agree(CLI_FAILED);
-    return CLI_DONE;
+    if (world.rank) cli_error_hold();
+    if (world.rank && !freopen("/dev/null", "w", stdout)) return cli_world_close(CLI_FAILED);
+    if (!world.backend || !runs_alone(cmd)) return CLI_DONE;
+    cli_error(
+        "%s: runs in one process: start it without mpirun, with --comm thread --ranks N for several ranks",
+        cmd->name);
+    return cli_world_close(CLI_USAGE);
 }
 
 /* Not all ranks came to agree on one message, so each has to tell its own; the lowest is the first, and ends

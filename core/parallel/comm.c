@@ -29,10 +29,14 @@ int syi_comm_from_backend(struct syi_comm *comm, struct syi_backend *backend, st
     return status == SY_OK ? SY_OK : fail(comm, status, "number of ranks", err);
 }
 
+void syi_comm_keep(struct syi_comm *comm, int n)
+{
+    while (comm->n_groups > n) comm->table->group_free(comm->context, comm->group[--comm->n_groups].handle);
+}
+
 void syi_comm_close(struct syi_comm *comm)
 {
-    for (int i = 0; i < comm->n_groups; i++) comm->table->group_free(comm->context, comm->group[i].handle);
-    comm->n_groups = 0;
+    syi_comm_keep(comm, 0);
 }
 
 int syi_comm_group_new(struct syi_comm *comm, const int *ranks, int n, int *group, struct sy_error *err)
@@ -92,12 +96,6 @@ int syi_comm_conclude(struct syi_comm *comm, int status, int *complete, struct s
     return status ? syi_error(err, status, "%s", failed ? own.text : text) : SY_OK;
 }
 
-/* The newest group is taken back: it serves once. */
-static void group_drop(struct syi_comm *comm)
-{
-    comm->table->group_free(comm->context, comm->group[--comm->n_groups].handle);
-}
-
 int syi_comm_gather(struct syi_comm *comm, const void *data, size_t bytes, void *all, struct sy_error *err)
 {
     struct sy_collective call = {.kind = SY_COLLECTIVE_ALL_GATHER,
@@ -116,7 +114,7 @@ int syi_comm_gather(struct syi_comm *comm, const void *data, size_t bytes, void 
     if (status) return status;
     status = syi_comm_start(comm, group, &call, &request, err);
     if (!status) status = syi_comm_wait(comm, request, err);
-    group_drop(comm);
+    syi_comm_keep(comm, comm->n_groups - 1); /* the newest served once */
     return status;
 }
 

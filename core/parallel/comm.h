@@ -35,6 +35,8 @@ struct syi_comm {
 int syi_comm_from_backend(struct syi_comm *comm, struct syi_backend *backend, struct sy_error *err);
 /* Frees the groups. */
 void syi_comm_close(struct syi_comm *comm);
+/* Frees all but the n oldest groups. */
+void syi_comm_keep(struct syi_comm *comm, int n);
 /* A group of world ranks in the given order, this rank among them; every member calls with the same list, in
  * the same order of calls. *group: index for start. */
 int syi_comm_group_new(struct syi_comm *comm, const int *ranks, int n, int *group, struct sy_error *err);

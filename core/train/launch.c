@@ -205,10 +205,11 @@ static int run_rank(void *arg, struct syi_comm *comm, struct sy_error *err)
 static int run_process(struct team *team, struct syi_world *world, struct sy_error *err)
 {
     struct sy_error why = {0};
-    int status = run_rank(team, &world->comm, &why);
+    int groups = world->comm.n_groups, status = run_rank(team, &world->comm, &why);
     if (status && !why.code) syi_error(&why, status, "%s", sy_status_text(status));
     status = syi_world_agree(world, status, &why);
     world->finished = !status;
+    if (!status) syi_comm_keep(&world->comm, groups);
     return status ? syi_error(err, status, "%s", why.text) : SY_OK;
 }
 

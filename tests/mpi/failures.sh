@@ -53,6 +53,10 @@ mpi mesh 3 --set mesh.data=2
 [ $? -eq 2 ] || fail "mesh: not exit 2: $(cat "$here/mesh.err")"
 one_message mesh 'mesh'
 
+ranks 2 "$program" bench "$top/bench/tiny.run" >"$here/bench.out" 2>"$here/bench.err" </dev/null
+[ $? -eq 2 ] || fail "bench: not exit 2: $(cat "$here/bench.err")"
+one_message bench 'bench: runs in one process'
+
 # ---- kernels that all ranks have ----
 # shellcheck disable=SC2086
 ranks 1 $command --run-dir "$here/variant" : \
