@@ -71,6 +71,23 @@ void cli_error(const char *format, ...) SYI_PRINTF(1, 2); /* "switchyard: ..." o
 int cli_fail(const struct sy_error *err);                 /* prints it; CLI_FAILED */
 int cli_usage(const struct sy_error *err);                /* prints it; CLI_USAGE */
 
+void cli_error_hold(void);        /* from now on the last message is kept, not printed: of ranks above 0 */
+const char *cli_error_last(void); /* without the program's name; "" when there was none */
+
+/* world.c: the processes that a launcher started as one run. For a process alone all of this does nothing. */
+/* Before the command runs. Ranks above 0 fall silent. CLI_DONE, or the exit status after having said why. */
+int cli_world_open(const struct cli_cmd *cmd, const struct cli_options *options);
+/* Behind the command: the exit status of all ranks. */
+int cli_world_close(int status);
+/* Every rank comes here with its exit status; a failure of one is the failure of all, told once. */
+int cli_world_agree(int status);
+/* Run file and program are the same on all ranks; CLI_FAILED after having said which are not. */
+int cli_world_same(const struct syi_config *config);
+int cli_world_first(void); /* 1: this is rank 0, which owns the run directory and prints */
+/* Rank 0's text on all ranks. */
+int cli_world_share(char *text, size_t bytes);
+struct syi_world *cli_world(void);
+
 /* setup.c: defaults, the run file if given, --set; validated. */
 int cli_load_config(const char *run_file, const struct cli_options *options, struct syi_config *config,
                     struct sy_error *err);

@@ -64,6 +64,7 @@ static int run(const struct cli_options *o)
                                .step = &step};
     if (syi_eval_run(&job, &result, &err)) return cli_fail(&err);
     cli_progress_end(&progress);
+    if (!cli_world_first()) return CLI_DONE;
     cli_eval_text(&result, text, sizeof text);
     printf("%s\n", text);
     keep(run_dir, step, &result);

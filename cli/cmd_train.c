@@ -144,20 +144,28 @@ static void print_result(const struct syi_train_result *result, const struct syi
     printf("run directory %s\n", dir->path);
 }
 
+/* Rank 0 writes the run directory and the database. */
+static int begin(const struct syi_run_dir *dir, const struct cli_options *o, const struct syi_config *config,
+                 struct syi_metric_sink *sink)
+{
+    struct sy_error err = {0}, late = {0};
+    int status = syi_run_dir_write_config(dir, config, &err);
+    if (!status) status = syi_run_dir_status(dir, "running", &err);
+    if (!status) status = open_store(dir, config, o->resume, sink, &err);
+    if (!status) return CLI_DONE;
+    cli_fail(&err);
+    if (syi_run_dir_status(dir, "failed", &late)) cli_error("%s", late.text);
+    return CLI_FAILED;
+}
+
 static int train_in(struct syi_run_dir *dir, const struct cli_options *o, const struct syi_config *config)
 {
-    struct sy_error err = {0};
+    struct sy_error err = {0}, late = {0};
     struct syi_metric_sink sink;
     struct cli_progress progress;
     struct syi_train_result result = {0};
-    struct sy_error late = {0};
-    int status = syi_run_dir_write_config(dir, config, &err);
-    if (!status) status = syi_run_dir_status(dir, "running", &err);
-    if (!status) status = open_store(dir, config, o->resume, &sink, &err);
-    if (status) {
-        if (syi_run_dir_status(dir, "failed", &late)) cli_error("%s", late.text);
-        return cli_fail(&err);
-    }
+    int status = begin(dir, o, config, &sink);
+    if (status) return status;
     cli_progress_init(&progress, o->quiet, config->train.log_every, dir);
     struct syi_train_job job = {.launch = cli_launch(o, config),
                                 .dir = dir,
@@ -176,22 +184,36 @@ static int train_in(struct syi_run_dir *dir, const struct cli_options *o, const 
     return exit_status(&result);
 }
 
+/* The other ranks write their parts of checkpoints, and nothing else. */
+static int train_silently(const char *path, const struct cli_options *o, const struct syi_config *config)
+{
+    struct sy_error err = {0};
+    struct syi_run_dir dir = {0};
+    struct syi_train_result result = {0};
+    snprintf(dir.path, sizeof dir.path, "%s", path);
+    struct syi_train_job job = {
+        .launch = cli_launch(o, config), .dir = &dir, .resume = o->resume, .stop = &stop_requested};
+    return syi_train(&job, &result, &err) ? cli_fail(&err) : exit_status(&result);
+}
+
 static int run(const struct cli_options *o)
 {
     struct syi_config config;
     struct sy_error err = {0};
     struct syi_run_dir dir;
-    char path[SYI_CONFIG_STRING];
+    char path[SYI_CONFIG_STRING] = "";
     int status = cli_load_config(o->operand[0], o, &config, &err);
     if (status) return cli_usage(&err);
     status = cli_check_launch("train", o, &config, 1);
-    if (!status) status = choose_folder(o, &config, path, sizeof path);
+    if (!status && cli_world_first()) status = choose_folder(o, &config, path, sizeof path);
     if (!status) status = check_data(&config);
+    if (!status) status = cli_world_share(path, sizeof path);
     if (status) return status;
+    catch_signals();
+    if (!cli_world_first()) return train_silently(path, o, &config);
     if (!o->quiet) printf("run directory %s\n", path), fflush(stdout);
     cli_log_to_stderr(o->quiet);
     if (syi_run_dir_open(path, &dir, &err)) return cli_fail(&err);
-    catch_signals();
     status = train_in(&dir, o, &config);
     syi_run_dir_close(&dir);
     return status;

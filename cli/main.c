@@ -46,7 +46,9 @@ static int run_command(const char *name, int argc, char **argv)
         int finished;
         if (strcmp((*cmd)->name, name)) continue;
         int status = cli_parse(*cmd, argc, argv, &options, &finished);
-        return status || finished ? status : (*cmd)->run(&options);
+        if (!status && !finished) status = cli_world_open(*cmd, &options);
+        if (status || finished) return status;
+        return cli_world_close((*cmd)->run(&options));
     }
     return unknown_command(name);
 }

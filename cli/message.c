@@ -8,16 +8,28 @@
 
 #include "cli/cli.h"
 
+static int hold;
+static char text[1400]; /* the last message */
+
+void cli_error_hold(void)
+{
+    hold = 1;
+}
+
+const char *cli_error_last(void)
+{
+    return text;
+}
+
 void cli_error(const char *format, ...)
 {
-    char text[1400];
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
     for (char *c = text; *c; c++)
         if (*c == '\n' || *c == '\r') *c = ' ';
-    fprintf(stderr, "switchyard: %s\n", text);
+    if (!hold) fprintf(stderr, "switchyard: %s\n", text);
 }
 
 int cli_fail(const struct sy_error *err)
@@ -37,6 +49,7 @@ static int show_info = 1;
 static void print_line(void *arg, enum sy_log_level level, const char *line)
 {
     (void)arg;
+    if (hold) return;
     if (level == SY_LOG_DEBUG || (level == SY_LOG_INFO && !show_info)) return;
     fprintf(stderr, "%s%s\n", level == SY_LOG_WARN ? "switchyard: warning: " : "", line);
 }

@@ -22,7 +22,8 @@ static const struct option {
 #define AT(field) offsetof(struct cli_options, field)
     {"backend", "NAME", "compute backend: cpu (default) or null (counts calls, computes nothing)", TEXT,
      AT(backend)},
-    {"comm", "NAME", "communication: auto (default), self, thread", TEXT, AT(comm)},
+    {"comm", "NAME", "communication: auto (default: mpi under mpirun or srun), self, thread, mpi", TEXT,
+     AT(comm)},
     {"ranks", "N", "ranks as threads of this process (comm thread)", NUMBER, AT(ranks)},
     {"threads", "N", "threads of each rank; default: the CPUs this process may use, shared by its ranks",
      NUMBER, AT(threads)},

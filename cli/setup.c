@@ -57,6 +57,7 @@ struct syi_launch cli_launch(const struct cli_options *options, const struct syi
     return (struct syi_launch){.backend = options->backend,
                                .comm = options->comm,
                                .ranks = options->ranks,
+                               .world = cli_world(),
                                .threads = options->threads,
                                .config = config};
 }
@@ -66,11 +67,15 @@ int cli_check_launch(const char *command, const struct cli_options *options, con
 {
     struct syi_launch launch = cli_launch(options, config);
     struct sy_error err = {0};
-    int status = syi_launch_check(&launch, &err);
-    if (status == SY_EBACKEND) return cli_fail(&err); /* the request is fine, the plugin is not */
-    if (status) return cli_usage(&err);
-    if (!numbers || strcmp(options->backend, "null")) return CLI_DONE;
-    cli_error("%s: backend null computes nothing: take it for plan and explain, and another --backend here",
-              command);
-    return CLI_USAGE;
+    int status = syi_launch_check(&launch, &err), answer = CLI_DONE;
+    if (status == SY_EBACKEND) answer = cli_fail(&err); /* the request is fine, the plugin is not */
+    if (status && !answer) answer = cli_usage(&err);
+    if (!status && numbers && !strcmp(options->backend, "null")) {
+        cli_error(
+            "%s: backend null computes nothing: take it for plan and explain, and another --backend here",
+            command);
+        answer = CLI_USAGE;
+    }
+    answer = cli_world_agree(answer);
+    return answer ? answer : cli_world_same(config);
 }

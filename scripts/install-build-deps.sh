@@ -32,6 +32,8 @@ has_header sqlite3.h || missing="$missing libsqlite3-dev"
 test -e /usr/share/pocketsphinx/model/en-us/cmudict-en-us.dict || missing="$missing pocketsphinx-en-us"
 if test $tests = yes; then
     has_header criterion/criterion.h || missing="$missing libcriterion-dev"
+    # One MPI: the tests of several processes are skipped without.
+    { has "${MPICC:-mpicc}" && has mpirun; } || missing="$missing openmpi-bin libopenmpi-dev"
 fi
 test -n "$missing" || exit 0
 
@@ -41,7 +43,8 @@ install-build-deps.sh: $1.
 Missing here (names of the Debian packages):$missing
 By hand, install: a C11 compiler (gcc or clang), make, pkg-config, SQLite 3 with its header (libsqlite3-dev,
 sqlite-devel), for the quickstart's data the file /usr/share/pocketsphinx/model/en-us/cmudict-en-us.dict
-(Debian package pocketsphinx-en-us), and for \`make check' Criterion (libcriterion-dev). Then run ./configure.
+(Debian package pocketsphinx-en-us), and for \`make check' Criterion (libcriterion-dev) and an MPI (openmpi-bin,
+libopenmpi-dev). Then run ./configure.
 END
     exit 1
 }

@@ -29,10 +29,14 @@ int syi_comm_from_backend(struct syi_comm *comm, struct syi_backend *backend, st
     return status == SY_OK ? SY_OK : fail(comm, status, "number of ranks", err);
 }
 
+void syi_comm_keep(struct syi_comm *comm, int n)
+{
+    while (comm->n_groups > n) comm->table->group_free(comm->context, comm->group[--comm->n_groups].handle);
+}
+
 void syi_comm_close(struct syi_comm *comm)
 {
-    for (int i = 0; i < comm->n_groups; i++) comm->table->group_free(comm->context, comm->group[i].handle);
-    comm->n_groups = 0;
+    syi_comm_keep(comm, 0);
 }
 
 int syi_comm_group_new(struct syi_comm *comm, const int *ranks, int n, int *group, struct sy_error *err)
@@ -78,6 +82,53 @@ int syi_comm_barrier(struct syi_comm *comm, struct sy_error *err)
 void syi_comm_abort(struct syi_comm *comm, const char *text)
 {
     comm->table->abort(comm->context, text);
+}
+
+int syi_comm_conclude(struct syi_comm *comm, int status, int *complete, struct sy_error *err)
+{
+    struct sy_error own = *err;
+    char text[sizeof own.text];
+    snprintf(text, sizeof text, "%s", own.text);
+    int failed = comm->table->conclude(comm->context, &status, text, sizeof text);
+    *complete = failed == SY_OK;
+    *err = (struct sy_error){0};
+    if (failed && !own.code) return fail(comm, failed, "meeting all ranks", err);
+    return status ? syi_error(err, status, "%s", failed ? own.text : text) : SY_OK;
+}
+
+int syi_comm_gather(struct syi_comm *comm, const void *data, size_t bytes, void *all, struct sy_error *err)
+{
+    struct sy_collective call = {.kind = SY_COLLECTIVE_ALL_GATHER,
+                                 .send = data,
+                                 .recv = all,
+                                 .send_outer = 1,
+                                 .send_inner = bytes,
+                                 .recv_outer = 1,
+                                 .recv_inner = bytes};
+    void *request;
+    int group, *ranks = syi_alloc((size_t)comm->ranks * sizeof *ranks, err);
+    if (!ranks) return SY_ENOMEM;
+    for (int i = 0; i < comm->ranks; i++) ranks[i] = i;
+    int status = syi_comm_group_new(comm, ranks, comm->ranks, &group, err);
+    syi_free(ranks);
+    if (status) return status;
+    status = syi_comm_start(comm, group, &call, &request, err);
+    if (!status) status = syi_comm_wait(comm, request, err);
+    syi_comm_keep(comm, comm->n_groups - 1); /* the newest served once */
+    return status;
+}
+
+int syi_comm_same(struct syi_comm *comm, const void *data, size_t bytes, int *odd, struct sy_error *err)
+{
+    *odd = -1;
+    if (comm->ranks == 1) return SY_OK;
+    char *all = syi_alloc((size_t)comm->ranks * bytes, err);
+    if (!all) return SY_ENOMEM;
+    int status = syi_comm_gather(comm, data, bytes, all, err);
+    for (int i = comm->ranks - 1; !status && i > 0; i--)
+        if (memcmp(all, all + (size_t)i * bytes, bytes)) *odd = i;
+    syi_free(all);
+    return status;
 }
 
 void syi_comm_copy(void *to, uint64_t to_inner, uint64_t to_stride, const void *from, uint64_t from_inner,

@@ -35,6 +35,8 @@ struct syi_comm {
 int syi_comm_from_backend(struct syi_comm *comm, struct syi_backend *backend, struct sy_error *err);
 /* Frees the groups. */
 void syi_comm_close(struct syi_comm *comm);
+/* Frees all but the n oldest groups. */
+void syi_comm_keep(struct syi_comm *comm, int n);
 /* A group of world ranks in the given order, this rank among them; every member calls with the same list, in
  * the same order of calls. *group: index for start. */
 int syi_comm_group_new(struct syi_comm *comm, const int *ranks, int n, int *group, struct sy_error *err);
@@ -47,6 +49,15 @@ int syi_comm_barrier(struct syi_comm *comm, struct sy_error *err);
  * peers may be reading its buffers: a rank that fails with requests under way calls it before it frees them.
  */
 void syi_comm_abort(struct syi_comm *comm, const char *text);
+/* All ranks meet, also after abort, and return the same: SY_OK where all brought SY_OK, else status and text
+ * of the lowest rank that failed of itself. *complete 0: not all ranks came; status and text are this rank's
+ * own. For communication of processes; threads are joined instead. */
+int syi_comm_conclude(struct syi_comm *comm, int status, int *complete, struct sy_error *err);
+/* all: (ranks, bytes), what each rank brings in `data`. */
+int syi_comm_gather(struct syi_comm *comm, const void *data, size_t bytes, void *all, struct sy_error *err);
+/* All ranks bring `bytes` that should be equal. *odd: the lowest rank whose differ from rank 0's, -1: none.
+ */
+int syi_comm_same(struct syi_comm *comm, const void *data, size_t bytes, int *odd, struct sy_error *err);
 
 /* Copies `bytes` cut into runs of from_inner (every from_stride bytes) to runs of to_inner (every to_stride).
  */

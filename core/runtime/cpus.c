@@ -141,6 +141,18 @@ int syi_cpu_count(void)
     return quota && quota < cpus ? quota : cpus;
 }
 
+void syi_cpu_set_text(char *text, size_t bytes)
+{
+    static const char key[] = "Cpus_allowed_list:";
+    char line[PATH_BYTES];
+    FILE *file = fopen("/proc/self/status", "r");
+    text[0] = '\0';
+    if (!file) return;
+    while (!text[0] && fgets(line, sizeof(line), file))
+        if (!strncmp(line, key, sizeof(key) - 1)) snprintf(text, bytes, "%s", line + sizeof(key) - 1);
+    fclose(file);
+}
+
 int syi_cpu_share(int ranks)
 {
     int cpus = syi_cpu_count();

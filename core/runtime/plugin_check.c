@@ -125,6 +125,11 @@ static void no_abort(void *context, const char *text)
 {
     (void)context, (void)text;
 }
+static int no_conclude(void *context, int *status, char *text, size_t text_bytes)
+{
+    (void)context, (void)status, (void)text, (void)text_bytes;
+    return SY_EUNSUPPORTED;
+}
 
 #define FILL(table, field, stub)                                                                             \
     if (!(table)->field) (table)->field = stub
@@ -152,6 +157,7 @@ static void fill_holes(struct syi_plugin *plugin)
     FILL(collectives, wait, no_wait);
     FILL(collectives, barrier, no_sync);
     FILL(collectives, abort, no_abort);
+    FILL(collectives, conclude, no_conclude);
 }
 
 static size_t least(uint64_t a, size_t b)

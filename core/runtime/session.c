@@ -148,10 +148,38 @@ const struct syi_shared *syi_session_shared(const struct syi_session *session, s
 
 /* ---- bind ---- */
 
+/* Ranks that would start different collectives wait for each other for ever: told before memory is taken. */
+static int check_alike(struct syi_session *session, struct sy_error *err)
+{
+    struct syi_sha256 hash;
+    char hex[65];
+    int odd;
+    if (session->options.plan_only || session->options.comm->ranks == 1) return SY_OK;
+    syi_sha256_init(&hash);
+    for (size_t p = 0; p < session->n_bound; p++) {
+        const struct syi_program *program = session->bound[p].program;
+        for (size_t i = 0; i < program->n_ops; i++) {
+            const struct syi_op *op = &program->op[i];
+            if (op->queue != 1) continue;
+            const struct syi_tensor *in = &program->tensor[op->in[0]];
+            const int64_t words[] = {(int64_t)p, (int64_t)i, op->op, in->dtype};
+            syi_sha256_add(&hash, words, sizeof words);
+            syi_sha256_add(&hash, in->dim, sizeof in->dim);
+            syi_sha256_add(&hash, syi_program_attr(program, op), op->attr_bytes);
+        }
+    }
+    syi_sha256_hex(&hash, hex);
+    int status = syi_comm_same(session->options.comm, hex, sizeof hex, &odd, err);
+    if (status || odd < 0) return status;
+    return syi_error(err, SY_EMISMATCH,
+                     "rank %d would exchange other data than rank 0: the ranks have different programs", odd);
+}
+
 static int bind(struct syi_session *session, struct sy_error *err)
 {
     int status = session->options.budget ? syi_session_fit(session, err)
                                          : syi_session_prepare(session, UINT64_MAX, err);
+    if (!status) status = check_alike(session, err);
     if (!status && !session->options.plan_only) status = take_memory(session, err);
     if (!status) status = list_shared(session, err);
     for (size_t i = 0; i < session->n_bound && !status && !session->options.plan_only; i++)

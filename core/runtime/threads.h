@@ -17,6 +17,8 @@ int syi_cpu_count(void);
 /* CPUs that the control group's quota allows, rounded up; 0: no quota. root: "" on a real system (tests give
  * a folder that holds proc/self/cgroup and sys/fs/cgroup). */
 int syi_cpu_quota(const char *root);
+/* The set of CPUs this process may use, as text; "" where the system does not tell. */
+void syi_cpu_set_text(char *text, size_t bytes);
 /* Threads for each of `ranks` processes or rank threads that share this process's CPUs. 1 or more. */
 int syi_cpu_share(int ranks);
 

@@ -14,42 +14,28 @@ struct team {
     int (*fn)(void *arg, const struct syi_rank *rank, struct sy_error *err);
     void *arg;
     const char *backend;   /* name */
-    const char *comm_name; /* "self" or "thread" */
+    const char *comm_name; /* "self", "thread" or "mpi" */
     struct syi_mesh mesh;
     int ranks, threads, cpus; /* threads: of a rank */
+    int sharers;              /* ranks that share this process's processors */
 };
 
 /* ---- communication ---- */
 
-/* How many processes a launcher says it started: 1 when there is none. `variable` names where it says so. */
-static long launched_processes(const char **variable)
-{
-    static const struct {
-        const char *size, *with; /* with: only believed beside this one, NULL: always */
-    } launchers[] = {
-        {"OMPI_COMM_WORLD_SIZE", NULL}, {"PMI_SIZE", NULL}, {"SLURM_STEP_NUM_TASKS", "PMIX_RANK"}};
-    for (size_t i = 0; i < SYI_COUNT(launchers); i++) {
-        const char *text = getenv(launchers[i].size);
-        if (!text || (launchers[i].with && !getenv(launchers[i].with))) continue;
-        *variable = launchers[i].size;
-        long n = strtol(text, NULL, 10);
-        if (n > 1) return n;
-    }
-    return 1;
-}
-
-/* auto: threads for several ranks, else self; a launcher that started several processes meant something else.
- */
+/* A world of processes is MPI's; else threads for several ranks. */
 static int choose_auto(struct team *team, struct sy_error *err)
 {
-    const char *variable = NULL;
-    long processes = launched_processes(&variable);
-    team->comm_name = team->ranks > 1 ? "thread" : "self";
-    if (processes <= 1) return SY_OK;
-    return syi_error(err, SY_EUNSUPPORTED,
-                     "%s says that %ld processes were started as one run, but this build has no MPI "
-                     "communication: start one process with --comm thread --ranks N",
-                     variable, processes);
+    const struct syi_world *world = team->launch->world;
+    if (!world || !world->backend) {
+        team->comm_name = team->ranks > 1 ? "thread" : "self";
+        return SY_OK;
+    }
+    if (team->launch->ranks && team->launch->ranks != world->ranks)
+        return syi_error(err, SY_EINVAL, "--ranks %d, but %d processes were started: leave --ranks out",
+                         team->launch->ranks, world->ranks);
+    team->comm_name = "mpi";
+    team->ranks = world->ranks;
+    return SY_OK;
 }
 
 static int choose_comm(struct team *team, struct sy_error *err)
@@ -60,13 +46,17 @@ static int choose_comm(struct team *team, struct sy_error *err)
         team->comm_name = "thread";
         return SY_OK;
     }
-    if (!strcmp(name, "mpi") || !strcmp(name, "nccl"))
-        return syi_error(err, SY_EUNSUPPORTED,
-                         "--comm %s: this build has no %s communication; there are auto, self (one rank) and "
-                         "thread (ranks as threads of one process)",
-                         name, name[0] == 'm' ? "MPI" : "NCCL");
+    if (!strcmp(name, "mpi")) {
+        if (team->launch->world && team->launch->world->backend) return choose_auto(team, err);
+        return syi_error(err, SY_EINVAL, "--comm mpi: MPI was not opened");
+    }
+    if (!strcmp(name, "nccl"))
+        return syi_error(
+            err, SY_EUNSUPPORTED,
+            "--comm nccl: this build has no NCCL communication; there are auto, self (one rank), "
+            "thread (ranks as threads of one process) and mpi");
     if (strcmp(name, "self"))
-        return syi_error(err, SY_EINVAL, "--comm %s: unknown; there are auto, self and thread", name);
+        return syi_error(err, SY_EINVAL, "--comm %s: unknown; there are auto, self, thread and mpi", name);
     if (team->ranks > 1)
         return syi_error(err, SY_EINVAL, "--comm self is one rank, but --ranks is %d: use --comm thread",
                          team->ranks);
@@ -105,8 +95,9 @@ static int prepare(struct team *team, struct sy_error *err)
     team->ranks = launch->ranks ? launch->ranks : 1;
     team->cpus = syi_cpu_count();
     team->threads = launch->threads ? launch->threads : (int)launch->config->cpu.threads;
-    if (!team->threads) team->threads = syi_cpu_share(team->ranks);
     int status = choose_comm(team, err);
+    team->sharers = !status && !strcmp(team->comm_name, "mpi") ? launch->world->sharers : team->ranks;
+    if (!team->threads) team->threads = syi_cpu_share(team->sharers);
     return status ? status : make_mesh(team, err);
 }
 
@@ -117,10 +108,10 @@ static const char *const variants[] = {SYI_CPU_VARIANT_MAP(VARIANT_TEXT)};
 #undef VARIANT_TEXT
 
 /* A variant that the environment asked for is named so in an error: the run file does not show it. */
-static int open_cpu(const struct team *team, struct syi_threads *threads, struct syi_backend **backend,
-                    struct sy_error *err)
+static int open_variant(const struct team *team, const char *common, struct syi_threads *threads,
+                        struct syi_backend **backend, struct sy_error *err)
 {
-    const char *forced = getenv("SWITCHYARD_CPU_VARIANT");
+    const char *forced = common ? common : getenv("SWITCHYARD_CPU_VARIANT");
     if (forced && !forced[0]) forced = NULL;
     struct sy_backend_option options[] = {
         {"variant", forced ? forced : variants[team->launch->config->cpu.variant]}, {NULL, NULL}};
@@ -132,15 +123,59 @@ static int open_cpu(const struct team *team, struct syi_threads *threads, struct
     return status;
 }
 
-static int open_backend(const struct team *team, int rank, struct syi_threads *threads,
+/* Its place in the order of width; what all have in common is the least of all ranks. */
+static int32_t width_of(const char *variant)
+{
+    int32_t i = 0;
+    while ((size_t)i + 1 < SYI_COUNT(variants) && strcmp(variants[i], variant)) i++;
+    return i;
+}
+
+/* Kernels of one kind on all ranks: the widest that every one of them has. */
+static int open_cpu(const struct team *team, struct syi_comm *comm, struct syi_threads *threads,
+                    struct syi_backend **backend, struct sy_error *err)
+{
+    int32_t least, *all;
+    int status = open_variant(team, NULL, threads, backend, err);
+    if (status || strcmp(team->comm_name, "mpi")) return status;
+    const int32_t mine = least = width_of((*backend)->description);
+    all = syi_alloc((size_t)comm->ranks * sizeof *all, err);
+    if (!all) return SY_ENOMEM;
+    status = syi_comm_gather(comm, &mine, sizeof mine, all, err);
+    for (int i = 0; !status && i < comm->ranks; i++)
+        if (all[i] < least) least = all[i];
+    syi_free(all);
+    if (status || least == mine) return status;
+    syi_backend_close(*backend);
+    *backend = NULL;
+    return open_variant(team, variants[least], threads, backend, err);
+}
+
+/* The plugin is a file of its own: it may be another one on another host. */
+static int check_plugin(const struct syi_backend *backend, struct syi_comm *comm, struct sy_error *err)
+{
+    struct syi_sha256 hash;
+    char hex[65];
+    int odd;
+    syi_sha256_init(&hash);
+    syi_world_hash_file(backend->plugin.path, &hash);
+    syi_sha256_hex(&hash, hex);
+    int status = syi_comm_same(comm, hex, sizeof hex, &odd, err);
+    if (status || odd < 0) return status;
+    return syi_error(err, SY_EMISMATCH,
+                     "rank %d has another backend %s than rank 0: install the same switchyard on all hosts",
+                     odd, backend->plugin.desc.name);
+}
+
+static int open_backend(const struct team *team, struct syi_comm *comm, struct syi_threads *threads,
                         struct syi_backend **backend, struct sy_error *err)
 {
     if (team->launch->linked)
         return syi_backend_open_linked(team->launch->linked, NULL, threads, backend, err);
-    if (!strcmp(team->backend, "cpu")) return open_cpu(team, threads, backend, err);
+    if (!strcmp(team->backend, "cpu")) return open_cpu(team, comm, threads, backend, err);
     if (strcmp(team->backend, "null")) return syi_backend_open(team->backend, NULL, threads, backend, err);
     char mine[16], all[16];
-    snprintf(mine, sizeof mine, "%d", rank);
+    snprintf(mine, sizeof mine, "%d", comm->rank);
     snprintf(all, sizeof all, "%d", team->ranks);
     struct sy_backend_option options[] = {{"rank", mine}, {"ranks", all}, {NULL, NULL}};
     return syi_backend_open("null", options, threads, backend, err);
@@ -156,12 +191,26 @@ static int run_rank(void *arg, struct syi_comm *comm, struct sy_error *err)
                             .mesh = team->mesh,
                             .n_threads = team->threads,
                             .n_cpus = team->cpus};
-    int status = syi_threads_new(team->threads, team->ranks, &rank.threads, err);
-    if (!status) status = open_backend(team, rank.rank, rank.threads, &rank.backend, err);
+    int status = syi_threads_new(team->threads, team->sharers, &rank.threads, err);
+    if (!status) status = open_backend(team, comm, rank.threads, &rank.backend, err);
+    if (!status && !strcmp(team->comm_name, "mpi")) status = check_plugin(rank.backend, comm, err);
     if (!status) status = team->fn(team->arg, &rank, err);
     syi_backend_close(rank.backend);
     syi_threads_free(rank.threads);
     return status;
+}
+
+/* This process is one rank of several. A failure is told to the others while the buffers they send to are
+ * still there: it is then the failure of all. */
+static int run_process(struct team *team, struct syi_world *world, struct sy_error *err)
+{
+    struct sy_error why = {0};
+    int groups = world->comm.n_groups, status = run_rank(team, &world->comm, &why);
+    if (status && !why.code) syi_error(&why, status, "%s", sy_status_text(status));
+    status = syi_world_agree(world, status, &why);
+    world->finished = !status;
+    if (!status) syi_comm_keep(&world->comm, groups);
+    return status ? syi_error(err, status, "%s", why.text) : SY_OK;
 }
 
 int syi_launch_run(const struct syi_launch *launch,
@@ -172,6 +221,7 @@ int syi_launch_run(const struct syi_launch *launch,
     int status = prepare(&team, err);
     if (status) return status;
     if (!strcmp(team.comm_name, "thread")) return syi_comm_thread_run(team.ranks, run_rank, &team, err);
+    if (!strcmp(team.comm_name, "mpi")) return run_process(&team, launch->world, err);
     struct syi_comm self;
     syi_comm_self(&self);
     status = run_rank(&team, &self, err);

@@ -6,12 +6,14 @@
 
 #include "base/run_config.h"
 #include "runtime/session.h"
+#include "train/world.h"
 
 struct syi_launch {
     const char *backend;                  /* "cpu", "null" */
     const struct sy_backend_desc *linked; /* one that is linked into the program, instead of that; or NULL */
-    const char *comm;                     /* "auto", "self", "thread" */
+    const char *comm;                     /* "auto", "self", "thread", "mpi" */
     int ranks;                            /* of comm thread; 0: 1 */
+    struct syi_world *world; /* what comm auto and mpi go over, borrowed; NULL: this process is alone */
     int threads; /* of a rank; 0: cpu.threads, and if that is 0 the CPUs the process may use, divided by ranks
                   */
     const struct syi_config *config;
@@ -21,7 +23,7 @@ struct syi_launch {
 struct syi_rank {
     int rank, ranks;
     struct syi_comm *comm;
-    const char *comm_name; /* "self", "thread" */
+    const char *comm_name; /* "self", "thread", "mpi" */
     struct syi_backend *backend;
     struct syi_threads *threads;
     struct syi_mesh mesh;

@@ -33,7 +33,7 @@ static int64_t count_parameters(const struct syi_params *params)
     return sum;
 }
 
-static void introduce(struct syi_trainer *t)
+static int introduce(struct syi_trainer *t, struct sy_error *err)
 {
     const struct syi_params *params = syi_engine_params(t->engine);
     const struct syi_batcher *batcher = &t->batcher;
@@ -49,6 +49,7 @@ static void introduce(struct syi_trainer *t)
     if (t->evaluation.data)
         syi_trainer_say(t, "%s: %d items, %d too long and counted as wrong", t->evaluation.data->task.path,
                         t->evaluation.data->items.n_items, t->evaluation.decode.n_cut);
+    return syi_trainer_event(t, "launch", text, err);
 }
 
 static int open_rank(struct syi_trainer *t, const struct training *training, struct sy_error *err)
@@ -156,10 +157,8 @@ static int train_rank(void *arg, const struct syi_rank *rank, struct sy_error *e
     t->rank = rank;
     t->begin = training->begin;
     status = open_rank(t, training, err);
-    if (!status) {
-        introduce(t);
-        status = begin(t, err);
-    }
+    if (!status) status = introduce(t, err);
+    if (!status) status = begin(t, err);
     if (!status) status = syi_trainer_loop(t, err);
     if (!status) status = tell_end(t, training, err);
     close_rank(t);

@@ -19,7 +19,7 @@ extern "C" {
 
 #define SY_ABI_MAGIC 0x53595244u /* "SYRD" */
 #define SY_ABI_MAJOR 0
-#define SY_ABI_MINOR 2
+#define SY_ABI_MINOR 3
 /* The oldest plugins that a host takes: before, attention had fewer operands and attributes. */
 #define SY_ABI_OLDEST_MINOR 2
 
@@ -132,6 +132,10 @@ struct sy_collective_table {
     int (*barrier)(void *context);
     /* Tells all ranks to stop with this text; makes their pending and later waits fail. */
     void (*abort)(void *context, const char *text);
+    /* Since 0.3. All ranks meet, also after abort, and learn the same: *status and text are SY_OK where every
+     * rank brought SY_OK, else those of the lowest rank that failed of itself and was not stopped by another.
+     * After a failure nothing is started any more. SY_EBACKEND: not all ranks came within the time limit. */
+    int (*conclude)(void *context, int *status, char *text, size_t text_bytes);
 };
 
 enum sy_backend_caps { SY_CAP_KERNELS = 1, SY_CAP_COLLECTIVES = 2, SY_CAP_DEVICE = 4 };

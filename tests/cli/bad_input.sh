@@ -185,17 +185,23 @@ exits 0 tiny good --resume $good
 [ "$(hash_in out)" = "$hash" ] || fail "the good run was changed"
 
 # ---- requests ----
+mkdir without-mpi
+for name in cpu null; do
+    [ ! -e "${SWITCHYARD_BACKEND_PATH-}/switchyard-$name.so" ] ||
+        ln -s "$SWITCHYARD_BACKEND_PATH/switchyard-$name.so" without-mpi/
+done
+no_mpi="env SWITCHYARD_BACKEND_PATH=$here/without-mpi"
 for command in train plan explain; do
     set -- "$program" $command "$top/bench/tiny.run" --set data.train=train.tsv
     [ $command = train ] && set -- "$@" --run-dir none
-    wrong 2 'comm mpi: this build has no MPI communication' "$@" --comm mpi
-    wrong 2 'comm nothing: unknown; there are auto, self and thread' "$@" --comm nothing
+    wrong 2 'comm mpi: backend mpi: no switchyard-mpi.so in ' $no_mpi "$@" --comm mpi
+    wrong 2 'comm nothing: unknown; there are auto, self, thread and mpi' "$@" --comm nothing
     wrong 2 'comm self is one rank, but --ranks is 2' "$@" --comm self --ranks 2
     wrong 2 'backend nope: no switchyard-nope' "$@" --backend nope
     wrong 2 'backend "../cpu": a name has' "$@" --backend ../cpu
     wrong 2 'mesh.data=2, .* need at least 2 ranks, but there is 1' "$@" --set mesh.data=2
     wrong 2 '3' "$@" --ranks 3 --set mesh.data=2
-    wrong 2 'OMPI_COMM_WORLD_SIZE says that 4 processes' env OMPI_COMM_WORLD_SIZE=4 "$@"
+    wrong 2 'OMPI_COMM_WORLD_SIZE says that 4 processes' $no_mpi OMPI_COMM_WORLD_SIZE=4 "$@"
 done
 untouched none
 wrong 2 'train: backend null computes nothing' tiny none --backend null

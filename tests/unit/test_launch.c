@@ -21,8 +21,9 @@ static struct {
 
 static void prepare(void)
 {
-    static const char *const variables[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS",
-                                            "PMIX_RANK", "SWITCHYARD_CPU_VARIANT"};
+    static const char *const variables[] = {
+        "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS", "PMIX_RANK", "SWITCHYARD_CPU_VARIANT",
+        "OMPI_COMM_WORLD_RANK", "PMI_RANK"};
     for (size_t i = 0; i < SYI_COUNT(variables); i++) unsetenv(variables[i]);
     cr_assert_eq(syi_config_defaults(&config, NULL), SY_OK);
     launch = (struct syi_launch){.backend = "null", .comm = "auto", .config = &config};
@@ -121,11 +122,11 @@ Test(launch, a_rank_that_fails_stops_the_others)
 Test(launch, communication_that_is_not_there)
 {
     launch.comm = "mpi";
-    check_refused(SY_EUNSUPPORTED, "this build has no MPI communication; there are auto, self");
+    check_refused(SY_EINVAL, "--comm mpi: MPI was not opened");
     launch.comm = "nccl";
     check_refused(SY_EUNSUPPORTED, "this build has no NCCL communication");
     launch.comm = "pigeon";
-    check_refused(SY_EINVAL, "--comm pigeon: unknown; there are auto, self and thread");
+    check_refused(SY_EINVAL, "--comm pigeon: unknown; there are auto, self, thread and mpi");
     launch.comm = "self";
     launch.ranks = 2;
     check_refused(SY_EINVAL, "--comm self is one rank, but --ranks is 2");
@@ -133,24 +134,42 @@ Test(launch, communication_that_is_not_there)
     check_refused(SY_EINVAL, "--ranks -1");
 }
 
+/* ---- processes that a launcher started: what its variables say, where MPI is not there ---- */
+
+static void check_world(const char *comm, int code, const char *words)
+{
+    struct syi_world world;
+    struct sy_error err = {0};
+    cr_expect_eq(syi_world_open(comm, &world, &err), code, "%s", err.text);
+    cr_expect(strstr(err.text, words) != NULL, "\"%s\" lacks \"%s\"", err.text, words);
+    if (!code) cr_expect(!world.backend && world.ranks == 1 && world.rank == 0);
+    syi_world_close(&world);
+}
+
 Test(launch, a_launcher_of_processes)
 {
+    setenv("SWITCHYARD_BACKEND_PATH", "/nonexistent", 1);
+    check_world("auto", SY_OK, "");
+    check_world("mpi", SY_ENOENT, "--comm mpi: backend mpi: no switchyard-mpi.so in /nonexistent");
     setenv("OMPI_COMM_WORLD_SIZE", "1", 1);
-    check_runs(1, "comm self");
+    check_world("auto", SY_OK, "");
     setenv("OMPI_COMM_WORLD_SIZE", "4", 1);
-    check_refused(SY_EUNSUPPORTED, "OMPI_COMM_WORLD_SIZE says that 4 processes");
-    check_refused(SY_EUNSUPPORTED, "no MPI communication: start one process with --comm thread");
-    launch.comm = "self";
-    check_runs(1, "comm self");
-    launch.comm = "auto";
+    setenv("OMPI_COMM_WORLD_RANK", "3", 1);
+    check_world("auto", SY_ENOENT,
+                "OMPI_COMM_WORLD_SIZE says that 4 processes were started as one run, but MPI");
+    check_world("auto", SY_ENOENT, "start one process with --comm thread --ranks N");
+    cr_expect_eq(syi_world_launcher_rank(), 3);
+    check_world("self", SY_OK, "");
+    check_world("thread", SY_OK, "");
     unsetenv("OMPI_COMM_WORLD_SIZE");
+    unsetenv("OMPI_COMM_WORLD_RANK");
     setenv("PMI_SIZE", "2", 1);
-    check_refused(SY_EUNSUPPORTED, "PMI_SIZE says");
+    check_world("auto", SY_ENOENT, "PMI_SIZE says");
     unsetenv("PMI_SIZE");
     setenv("SLURM_STEP_NUM_TASKS", "8", 1); /* alone: a shell inside a job */
-    check_runs(1, "comm self");
+    check_world("auto", SY_OK, "");
     setenv("PMIX_RANK", "0", 1);
-    check_refused(SY_EUNSUPPORTED, "SLURM_STEP_NUM_TASKS says that 8 processes");
+    check_world("auto", SY_ENOENT, "SLURM_STEP_NUM_TASKS says that 8 processes");
 }
 
 Test(launch, a_mesh_that_does_not_fit)

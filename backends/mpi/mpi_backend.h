@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The MPI plugin's own structures: one context a process, one group a communicator, one request a group. All
+ * MPI calls are made with `lock` held, by whichever thread needs progress: the one that waits, or else the
+ * communication thread (progress.c). */
+#ifndef SYMPI_H
+#define SYMPI_H
+
+#include <mpi.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "switchyard/backend.h"
+#include "switchyard/switchyard.h"
+
+enum {
+    SYMPI_TEXT = 1024, /* bytes of a text that all ranks are told */
+    SYMPI_PARTS = 16   /* MPI calls of one collective: sums of more elements than an int counts are cut */
+};
+
+struct sympi_request {
+    struct sympi_request *next; /* of the context's list of what is under way */
+    MPI_Request part[SYMPI_PARTS];
+    int n_parts;
+    int active; /* in the list */
+    int error;  /* MPI's code, MPI_SUCCESS: none */
+};
+
+struct sympi_group {
+    MPI_Comm comm;
+    int n;
+    struct sympi_request request; /* at most one collective of a group is under way */
+};
+
+struct sympi {
+    const struct sy_host *host;
+    MPI_Comm world;   /* groups are made from it; barriers */
+    MPI_Comm control; /* stop messages and conclusions, never data */
+    int rank, ranks;
+    int initialised; /* 1: by us, so finalized by us */
+    double timeout;  /* seconds that a wait may last */
+
+    pthread_mutex_t lock; /* of all MPI calls and of what follows */
+    struct sympi_request *active;
+    MPI_Request stop_recv; /* a message to stop from any rank */
+    int stop_from;         /* its contents: the rank that stopped first */
+    int stopped;           /* 1: that message came */
+    int concluded;         /* 1: all ranks agreed on a failure, or could not: MPI is not called any more */
+    int alone;             /* 1: not all ranks came to agree */
+    int status;            /* the failure's */
+    char text[SYMPI_TEXT]; /* the failure's */
+
+    pthread_t thread; /* makes progress while nobody waits */
+    pthread_cond_t work;
+    int threaded, quit;
+    int asleep;         /* 1: the thread waits for `work` */
+    atomic_int waiters; /* threads that make progress themselves */
+};
+
+/* ---- collectives.c ---- */
+
+extern const struct sy_collective_table sympi_collectives;
+/* Takes the request out of the list. lock is held. */
+void sympi_retire(struct sympi *mpi, struct sympi_request *request);
+
+/* ---- progress.c ---- */
+
+double sympi_seconds(void);
+int sympi_thread_start(struct sympi *mpi);
+void sympi_thread_end(struct sympi *mpi);
+enum sympi_poll { SYMPI_UNDER_WAY, SYMPI_DONE, SYMPI_LATE, SYMPI_STOPPED, SYMPI_FAILED };
+/* Makes progress until `requests` are done, a rank stopped all (where stoppable), MPI failed (*code says how)
+ * or `seconds` passed. */
+enum sympi_poll sympi_poll(struct sympi *mpi, MPI_Request *requests, int n, int stoppable, double seconds,
+                           int *code);
+/* The same: SY_OK, or SY_EBACKEND after having said why `what` is not done. */
+int sympi_complete(struct sympi *mpi, MPI_Request *requests, int n, int stoppable, double seconds,
+                   const char *what);
+
+/* ---- stop.c ---- */
+
+/* Whether a message to stop has come. lock is held. */
+int sympi_stop_came(struct sympi *mpi);
+/* Meets all ranks because of a stop message; tells the host the failure that was agreed on. SY_EBACKEND. */
+int sympi_stop_follow(struct sympi *mpi);
+void sympi_abort(void *context, const char *text);
+int sympi_conclude(void *context, int *status, char *text, size_t text_bytes);
+
+/* ---- mpi.c ---- */
+
+/* Tells the host a line; returns SY_EBACKEND. */
+int sympi_fail(const struct sympi *mpi, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* The same for a failed MPI call. */
+int sympi_fail_code(const struct sympi *mpi, const char *call, int code);
+
+#endif

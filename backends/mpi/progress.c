@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Progress of what was started: by the thread that waits, and while no thread waits by the communication
+ * thread, so that collectives overlap with compute. Watches the time: a wait that lasts too long is an error,
+ * not a hang. */
+#include "config.h"
+
+#include <sched.h>
+#include <time.h>
+
+#include "backends/mpi/mpi_backend.h"
+
+enum {
+    NAP = 100000, /* ns between two looks of the communication thread: compute has the processor meanwhile */
+    IDLE_NAPS = 20, /* without work before it sleeps until it is woken */
+    POLLS = 16      /* looks of a waiting thread between two looks at the clock and at stop messages */
+};
+
+double sympi_seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/* With statuses of our own: gcc warns of MPICH's MPI_STATUSES_IGNORE. */
+static int test_all(int n, MPI_Request *requests, int *done)
+{
+    MPI_Status status[SYMPI_PARTS];
+    return MPI_Testall(n, requests, done, status);
+}
+
+/* ---- the thread that waits ---- */
+
+/* Now and then: has a rank stopped all, or is the time over? */
+static enum sympi_poll look_around(struct sympi *mpi, int stoppable, double deadline)
+{
+    int stop = 0;
+    if (stoppable) {
+        pthread_mutex_lock(&mpi->lock);
+        stop = sympi_stop_came(mpi);
+        pthread_mutex_unlock(&mpi->lock);
+    }
+    sched_yield(); /* there may be more ranks than processors */
+    return stop ? SYMPI_STOPPED : sympi_seconds() < deadline ? SYMPI_UNDER_WAY : SYMPI_LATE;
+}
+
+enum sympi_poll sympi_poll(struct sympi *mpi, MPI_Request *requests, int n, int stoppable, double seconds,
+                           int *code)
+{
+    enum sympi_poll state = SYMPI_UNDER_WAY;
+    double deadline = 0;
+    atomic_fetch_add(&mpi->waiters, 1);
+    for (int i = 1; state == SYMPI_UNDER_WAY; i++) {
+        int done = 0;
+        pthread_mutex_lock(&mpi->lock);
+        *code = test_all(n, requests, &done);
+        pthread_mutex_unlock(&mpi->lock);
+        if (*code != MPI_SUCCESS)
+            state = SYMPI_FAILED;
+        else if (done)
+            state = SYMPI_DONE;
+        else if (i % POLLS == 0) {
+            if (!deadline) deadline = sympi_seconds() + seconds;
+            state = look_around(mpi, stoppable, deadline);
+        }
+    }
+    atomic_fetch_sub(&mpi->waiters, 1);
+    return state;
+}
+
+int sympi_complete(struct sympi *mpi, MPI_Request *requests, int n, int stoppable, double seconds,
+                   const char *what)
+{
+    int code = MPI_SUCCESS;
+    switch (sympi_poll(mpi, requests, n, stoppable, seconds, &code)) {
+    case SYMPI_FAILED: return sympi_fail_code(mpi, what, code);
+    case SYMPI_STOPPED: return sympi_stop_follow(mpi);
+    case SYMPI_LATE:
+        return sympi_fail(
+            mpi,
+            "rank %d of %d waited %.0f s for %s and not all ranks came: one hangs, died or does "
+            "something else (SWITCHYARD_COMM_TIMEOUT sets the seconds)",
+            mpi->rank, mpi->ranks, seconds, what);
+    default: return SY_OK;
+    }
+}
+
+/* ---- the communication thread ---- */
+
+/* lock is held. */
+static void look(struct sympi *mpi)
+{
+    struct sympi_request *next;
+    for (struct sympi_request *r = mpi->active; r; r = next) {
+        int done = 0;
+        next = r->next;
+        r->error = test_all(r->n_parts, r->part, &done);
+        if (done || r->error != MPI_SUCCESS) sympi_retire(mpi, r);
+    }
+}
+
+/* It naps while there is work, and some time longer: to be woken at every start would cost the thread that
+ * starts more than a nap does. lock is held. */
+static void rest(struct sympi *mpi, int idle_naps)
+{
+    static const struct timespec nap = {.tv_nsec = NAP};
+    if (idle_naps > IDLE_NAPS) {
+        mpi->asleep = 1;
+        pthread_cond_wait(&mpi->work, &mpi->lock);
+        mpi->asleep = 0;
+    } else {
+        pthread_mutex_unlock(&mpi->lock);
+        nanosleep(&nap, NULL);
+        pthread_mutex_lock(&mpi->lock);
+    }
+}
+
+static void *make_progress(void *arg)
+{
+    struct sympi *mpi = arg;
+    int idle = 0;
+    pthread_mutex_lock(&mpi->lock);
+    while (!mpi->quit) {
+        idle = mpi->active && !mpi->concluded ? 0 : idle + 1;
+        if (!idle && !atomic_load(&mpi->waiters)) look(mpi);
+        rest(mpi, idle);
+    }
+    pthread_mutex_unlock(&mpi->lock);
+    return NULL;
+}
+
+int sympi_thread_start(struct sympi *mpi)
+{
+    mpi->threaded = pthread_create(&mpi->thread, NULL, make_progress, mpi) == 0;
+    return mpi->threaded ? SY_OK : sympi_fail(mpi, "the communication thread cannot be started");
+}
+
+void sympi_thread_end(struct sympi *mpi)
+{
+    if (!mpi->threaded) return;
+    pthread_mutex_lock(&mpi->lock);
+    mpi->quit = 1;
+    pthread_cond_signal(&mpi->work);
+    pthread_mutex_unlock(&mpi->lock);
+    pthread_join(mpi->thread, NULL);
+    mpi->threaded = 0;
+}

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How all ranks end together. A rank that fails sends every other a message to stop; a rank that reads it, in
+ * whatever it waits for, meets the others in `conclude`, where all agree on one failure: that of the lowest
+ * rank that failed of itself. Buffers of collectives that were under way stay MPI's: they are valid until
+ * conclude has returned, and behind it MPI is not called any more. */
+#include "config.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "backends/mpi/mpi_backend.h"
+
+enum { STOP = 1, SECONDS_TO_STOP = 60 }; /* tag; time in which ranks that work come to their next wait */
+static const double GRACE = 0.2;         /* seconds in which the others may fail, too */
+
+int sympi_stop_came(struct sympi *mpi)
+{
+    if (mpi->ranks == 1 || mpi->stopped || mpi->concluded) return mpi->stopped || mpi->concluded;
+    int code = MPI_Test(&mpi->stop_recv, &mpi->stopped, MPI_STATUS_IGNORE);
+    return code == MPI_SUCCESS && mpi->stopped;
+}
+
+static void send_stop(struct sympi *mpi)
+{
+    MPI_Request request;
+    pthread_mutex_lock(&mpi->lock);
+    for (int i = 0; i < mpi->ranks; i++)
+        if (i != mpi->rank &&
+            MPI_Isend(&mpi->rank, 1, MPI_INT, i, STOP, mpi->control, &request) == MPI_SUCCESS)
+            MPI_Request_free(&request);
+    pthread_mutex_unlock(&mpi->lock);
+}
+
+/* ---- agreeing ---- */
+
+static double patience(const struct sympi *mpi, int status)
+{
+    return status && mpi->timeout > SECONDS_TO_STOP ? SECONDS_TO_STOP : mpi->timeout;
+}
+
+/* The lowest key of all ranks. A rank that failed of itself comes before all that were stopped. Where all
+ * fail at the same time, as with a run file that is wrong, nobody has to be stopped. */
+static int lowest(struct sympi *mpi, int status, int *key)
+{
+    MPI_Request request;
+    int mine = !status ? INT_MAX : mpi->stopped ? mpi->ranks + mpi->rank : mpi->rank;
+    pthread_mutex_lock(&mpi->lock);
+    int code = MPI_Iallreduce(&mine, key, 1, MPI_INT, MPI_MIN, mpi->control, &request);
+    pthread_mutex_unlock(&mpi->lock);
+    if (code != MPI_SUCCESS) return sympi_fail_code(mpi, "MPI_Iallreduce", code);
+    if (status && !mpi->stopped && sympi_poll(mpi, &request, 1, 1, GRACE, &code) == SYMPI_LATE)
+        send_stop(mpi);
+    return sympi_complete(mpi, &request, 1, 0, patience(mpi, status), "all ranks to agree how to go on");
+}
+
+/* The words of rank `from`, on all ranks. */
+static int tell(struct sympi *mpi, int from)
+{
+    MPI_Request request[2];
+    pthread_mutex_lock(&mpi->lock);
+    int code = MPI_Ibcast(&mpi->status, 1, MPI_INT, from, mpi->control, &request[0]);
+    if (code == MPI_SUCCESS)
+        code = MPI_Ibcast(mpi->text, SYMPI_TEXT, MPI_CHAR, from, mpi->control, &request[1]);
+    pthread_mutex_unlock(&mpi->lock);
+    if (code != MPI_SUCCESS) return sympi_fail_code(mpi, "MPI_Ibcast", code);
+    return sympi_complete(mpi, request, 2, 0, patience(mpi, 1), "the words of a rank that failed");
+}
+
+/* mpi->status and mpi->text: this rank's, then those agreed on. SY_EBACKEND: not all ranks came. */
+static int agree(struct sympi *mpi)
+{
+    char mine[SYMPI_TEXT];
+    int key = INT_MAX, own = mpi->status, status = lowest(mpi, mpi->status, &key);
+    memcpy(mine, mpi->text, sizeof mine);
+    if (!status && key != INT_MAX) status = tell(mpi, key % mpi->ranks);
+    if (status) {
+        mpi->alone = 1;
+        mpi->status = own ? own : SY_EBACKEND;
+        memcpy(mpi->text, mine, sizeof mine);
+    } else if (key != INT_MAX && key % mpi->ranks) {
+        memcpy(mine, mpi->text, sizeof mine);
+        if (strncmp(mine, "rank ", 5))
+            snprintf(mpi->text, sizeof mpi->text, "rank %d: %.900s", key % mpi->ranks, mine);
+    }
+    mpi->concluded = mpi->status != SY_OK;
+    return status;
+}
+
+int sympi_conclude(void *context, int *status, char *text, size_t text_bytes)
+{
+    struct sympi *mpi = context;
+    int result = SY_OK;
+    if (!mpi->concluded) {
+        pthread_mutex_lock(&mpi->lock);
+        if (*status) sympi_stop_came(mpi);
+        pthread_mutex_unlock(&mpi->lock);
+        mpi->status = *status;
+        snprintf(mpi->text, sizeof mpi->text, "%s", text);
+        result = agree(mpi);
+    }
+    *status = mpi->status;
+    snprintf(text, text_bytes, "%s", mpi->text);
+    return mpi->alone ? SY_EBACKEND : result;
+}
+
+void sympi_abort(void *context, const char *text)
+{
+    char words[SYMPI_TEXT];
+    int status = SY_EBACKEND;
+    snprintf(words, sizeof words, "%s", text);
+    sympi_conclude(context, &status, words, sizeof words);
+}
+
+int sympi_stop_follow(struct sympi *mpi)
+{
+    sympi_abort(mpi, "stopped by another rank");
+    return sympi_fail(mpi, "%s", mpi->text);
+}
