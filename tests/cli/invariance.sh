@@ -57,4 +57,15 @@ for way in '--threads 3' '--comm thread --ranks 2 --set mesh.data=2' '--comm thr
 done
 exits 0 tiny plain --quiet --threads 1
 [ "$(hash_in out)" != "$jittered" ] || fail "jitter changes nothing"
+# Longer padding changes no bit of training, with full experts and dropout, in either dtype (bfloat16: by multiples of 32).
+padded() {
+    tiny "$@" --quiet --set train.steps=4 --set 'data.length_buckets=[]' --set moe.train_capacity_factor=1.0 \
+        --set model.head_dim=32 --set reproducible.min_leaf=8 >"$here/out" 2>&1 || fail "$1: $(cat "$here/out")"
+    hash_in out
+}
+for dtype in float32 bfloat16; do
+    want=$(padded short-$dtype --set model.dtype=$dtype --set data.max_input_length=32 --set data.max_target_length=64)
+    got=$(padded long-$dtype --set model.dtype=$dtype --set data.max_input_length=96 --set data.max_target_length=128)
+    [ "${#want}" -eq 64 ] && [ "$got" = "$want" ] || fail "$dtype: weights change with padding: '$want', '$got'"
+done
 finish
