@@ -73,7 +73,7 @@ static int record(const struct bench_micro *micro, struct recording *r, struct s
     status = syi_program_status(r->p, err);
     if (!status) status = syi_grad(r->p, loss, r->n_of, r->of, gradient, err);
     for (int i = 0; !status && i < r->n_of; i++) {
-        char name[16];
+        char name[24];
         snprintf(name, sizeof name, "gradient%d", i);
         syi_output(r->p, gradient[i], name);
     }
