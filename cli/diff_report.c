@@ -87,10 +87,10 @@ static void put_both(struct syi_text *text, const char *what, const char *a, con
         syi_text_printf(text, "  %s, A: %s\n  %s, B: %s\n", what, a, what, b);
 }
 
-static void put_ops(struct syi_text *text, const struct syi_lockstep_op op[2])
+static void put_ops(struct syi_text *text, const struct syi_lockstep_result *r)
 {
     const char *line[2];
-    for (int s = 0; s < 2; s++) line[s] = *op[s].text ? op[s].text : "none: the program ends here";
+    for (int s = 0; s < 2; s++) line[s] = *r->op[s].text ? r->op[s].text : "none: the program ends here";
     put_both(text, "op", line[0], line[1]);
 }
 
@@ -126,7 +126,7 @@ static void put_difference(struct syi_text *text, const struct syi_lockstep_resu
         put_distance(text, r->dtype, c->farthest_value, 0);
     }
     syi_text_puts(text, "\n");
-    put_ops(text, op);
+    put_ops(text, r);
     if (!r->output && (*op[0].writer || *op[1].writer)) put_both(text, "from", op[0].writer, op[1].writer);
 }
 
@@ -142,7 +142,7 @@ void cli_diff_report(const struct cli_diff_request *request, const struct syi_lo
         }
         syi_text_printf(text, "the runs have different programs: %s, from op %zu of A and op %zu of B on\n",
                         r->program, r->op[0].index, r->op[1].index);
-        put_ops(text, r->op);
+        put_ops(text, r);
         return;
     }
     if (r->end == SYI_LOCKSTEP_DIFFERENT) put_difference(text, r);
