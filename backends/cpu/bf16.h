@@ -9,6 +9,8 @@
 
 /* The first float32 kernel of the op that these features allow (cpu.c). */
 const struct sy_kernel *sycpu_find_float(int op, uint32_t features);
+/* What the processor has and this build has kernels for: enum sycpu_feature without SYCPU_BLAS (cpu.c). */
+uint32_t sycpu_detect(void);
 
 #define SYCPU_CONVERTED(name)                                                                                \
     uint64_t sycpu_converted_##name##_workspace(const struct sy_call *, int);                                \

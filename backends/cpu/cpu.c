@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The CPU backend: its descriptor, the list of kernels made from kernels.def, and the choice of the
  * instruction set at open (cpuid, never the compiler's -march). All variants give the same bits in float32
- * (doc/numerics.md). */
+ * (doc/numerics.md), but for blas. */
 #include "config.h"
 
 #include <stdio.h>
 
 #include "backends/cpu/bf16.h"
+#include "backends/cpu/blas.h"
 
 /* ---- kernels ---- */
 
@@ -28,6 +29,13 @@
 
 /* Widest first: the host takes the first that the context's features allow. */
 static const struct sy_kernel kernels[] = {
+#if SYCPU_HAS_BLAS
+#    define SYCPU_KERNEL(NAME, name, ref_workspace, fast, fast_workspace)                                    \
+        {SY_OP_##NAME,         SY_F32, SY_F32, SYCPU_BLAS,        "blas",                                    \
+         sycpu_blas_workspace, NULL,   NULL,   sycpu_blas_product},
+#    include "kernels_gemm.def"
+#    undef SYCPU_KERNEL
+#endif
 #if SYCPU_X86_64
 #    define SYCPU_KERNEL(NAME, name, ref_workspace, fast, fast_workspace)                                    \
         FAST_##fast(NAME, sycpu_avx512_##name, fast_workspace, SYCPU_AVX512, "avx512")
@@ -107,11 +115,11 @@ static const struct variant {
     {"avx2", SYCPU_AVX2},
     {"neon", SYCPU_NEON},
     {"portable", 0},
+    {"blas", SYCPU_BLAS}, /* never found by auto; goes with all that the processor has */
 };
 enum { VARIANTS = sizeof(variants) / sizeof(variants[0]) };
 
-/* What the processor has and this build has kernels for. */
-static uint32_t detect(void)
+uint32_t sycpu_detect(void)
 {
     uint32_t features = 0;
 #if SYCPU_X86_64
@@ -130,6 +138,11 @@ static uint32_t detect(void)
     return features;
 }
 
+static uint32_t possible(void)
+{
+    return sycpu_detect() | (SYCPU_HAS_BLAS ? SYCPU_BLAS : 0);
+}
+
 /* "avx512, avx2, portable" */
 static void list_variants(uint32_t features, char *text, size_t bytes)
 {
@@ -143,16 +156,15 @@ static void list_variants(uint32_t features, char *text, size_t bytes)
 /* NULL: unknown or not possible here, and the host was told why. */
 static const struct variant *choose(const struct sy_host *host, const char *name)
 {
-    uint32_t features = detect();
+    uint32_t features = possible();
     char line[256], have[64];
     for (int i = 0; i < VARIANTS; i++) {
-        int possible = !(variants[i].features & ~features);
-        if (possible && (strcmp(name, "auto") == 0 || strcmp(name, variants[i].name) == 0))
-            return &variants[i];
+        if (variants[i].features & ~features) continue;
+        if (strcmp(name, "auto") == 0 || strcmp(name, variants[i].name) == 0) return &variants[i];
     }
     list_variants(features, have, sizeof(have));
-    snprintf(line, sizeof(line), "variant \"%.40s\" is not possible here: this CPU and build have auto, %s",
-             name, have);
+    snprintf(line, sizeof(line), "variant \"%.40s\" is not possible here: this CPU and build have auto, %s%s",
+             name, have, strcmp(name, "blas") ? "" : "; blas takes a build with configure --with-blas");
     host->error(host->arg, line);
     return NULL;
 }
@@ -163,9 +175,22 @@ static int probe(const struct sy_host *host, int *score, char *text, size_t text
 {
     (void)host;
     *score = 10;
-    list_variants(detect(), text, text_bytes);
+    list_variants(possible(), text, text_bytes);
     return SY_OK;
 }
+
+/* The library for products, all that the processor has for the rest. */
+#if SYCPU_HAS_BLAS
+static void open_blas(const struct sy_host *host, uint32_t *features, char *description, size_t bytes)
+{
+    char library[48];
+    sycpu_blas_begin();
+    sycpu_blas_name(library, sizeof(library));
+    *features = possible();
+    snprintf(description, bytes, "blas: %s, else %s; not reproducible to the bit", library,
+             choose(host, "auto")->name);
+}
+#endif
 
 static int open(const struct sy_host *host, const struct sy_backend_option *options, void **context,
                 uint32_t *features, char *description, size_t description_bytes)
@@ -185,6 +210,9 @@ static int open(const struct sy_host *host, const struct sy_backend_option *opti
     *context = NULL; /* kernels keep nothing between calls */
     *features = variant->features;
     snprintf(description, description_bytes, "%s", variant->name);
+#if SYCPU_HAS_BLAS
+    if (variant->features & SYCPU_BLAS) open_blas(host, features, description, description_bytes);
+#endif
     return SY_OK;
 }
 

@@ -27,7 +27,13 @@ typedef float sy_real;
 #endif
 
 /* Feature bits a kernel may need. */
-enum sycpu_feature { SYCPU_AVX2 = 1, SYCPU_AVX512 = 2, SYCPU_NEON = 4, SYCPU_AVX512_BF16 = 8 };
+enum sycpu_feature {
+    SYCPU_AVX2 = 1,
+    SYCPU_AVX512 = 2,
+    SYCPU_NEON = 4,
+    SYCPU_AVX512_BF16 = 8,
+    SYCPU_BLAS = 16 /* a library, not the processor: chosen by name only */
+};
 
 /* Declarations of every kernel: int sycpu_ref_X(void *, const struct sy_call *), sycpu_ref64_X, sycpu_avx2_X,
  * ... and the workspace functions sycpu_*_X_workspace(const struct sy_call *, int threads). A kernel without

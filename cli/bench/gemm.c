@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* bench gemm: x w, x w^T and x^T y at the shapes of T5 models, as shares of the machine's peak. Leaves are
- * those a model of these extents has: none along k in x w, up to reproducible.blocks in the others. */
+ * those a model of these extents has: none along k in x w, up to reproducible.blocks in the others. Where the
+ * build has a BLAS, its rates stand beside ours. */
 #include "config.h"
 
 #include <stdio.h>
@@ -51,28 +52,66 @@ static int record(const struct bench_micro *micro, int op, const int64_t *shape,
     return SY_OK;
 }
 
-/* Percent of peak of one product of one shape. */
-static int try_shape(struct bench_micro *micro, const struct product *product, const int64_t *shape,
-                     double *percent, struct sy_error *err)
+struct rate {
+    double median, least; /* seconds: of runs, of the fastest call */
+    double flops, share;  /* a second; percent of the machine's peak */
+};
+
+static int measure(const struct bench_micro *micro, const struct product *product, const int64_t *shape,
+                   struct rate *rate, struct sy_error *err)
 {
     struct bench_trial trial = {0};
     struct bench_times times;
     struct bench_rows rows;
-    char label[80];
     int status = record(micro, product->op, shape, &trial.program, err);
     if (!status) status = bench_try(micro, &trial, &times, &rows, err);
     if (status) return status;
     struct bench_row row = bench_find(&rows, syi_op_info(product->op)->name);
-    double flops = row.flops / (double)row.calls, peak = bench_peak(&micro->machine, micro->dtype);
-    *percent = 100 * flops / row.least / peak;
+    double flops = row.flops / (double)row.calls / row.least;
+    *rate = (struct rate){times.median, row.least, flops,
+                          100 * flops / bench_peak(&micro->machine, micro->dtype)};
+    bench_rows_free(&rows);
+    return SY_OK;
+}
+
+/* The float32 products of the BLAS in the CPU backend, to be measured in turn with ours; NULL: there is none
+ * in this build, or none of these dtype. Says which. */
+static struct syi_backend *open_blas(const struct bench_micro *micro)
+{
+    const struct sy_backend_option options[] = {{"variant", "blas"}, {NULL, NULL}};
+    struct syi_backend *blas = NULL;
+    struct sy_error why = {0};
+    if (micro->dtype != SY_F32)
+        bench_put_text(micro->out, "blas", "none of this dtype");
+    else if (syi_backend_open("cpu", options, micro->rank->threads, &blas, &why))
+        bench_put_text(micro->out, "blas", why.text);
+    else
+        bench_put_text(micro->out, "blas", blas->description);
+    return blas;
+}
+
+/* Percents of the peak of one product of one shape, [1]: of the BLAS, if there is one. */
+static int try_shape(const struct bench_micro *micro, struct syi_backend *blas, const struct product *product,
+                     const int64_t *shape, double percent[2], struct sy_error *err)
+{
+    struct rate own, other = {0};
+    struct bench_micro with_blas = *micro;
+    struct syi_rank rank = *micro->rank;
+    char label[80];
+    with_blas.rank = &rank;
+    rank.backend = blas;
+    int status = measure(micro, product, shape, &own, err);
+    if (!status && blas) status = measure(&with_blas, product, shape, &other, err);
+    if (status) return status;
     snprintf(label, sizeof label, "%s %lldx%lldx%lld", product->name, (long long)shape[0],
              (long long)shape[1], (long long)shape[2]);
-    const struct bench_number numbers[] = {{"median_us", times.median * 1e6, 1},
-                                           {"min_us", row.least * 1e6, 1},
-                                           {"gflops", flops / row.least * 1e-9, 1},
-                                           {"percent_of_peak", *percent, 1}};
-    bench_put_row(micro->out, label, numbers, SYI_COUNT(numbers));
-    bench_rows_free(&rows);
+    const struct bench_number numbers[] = {
+        {"median_us", own.median * 1e6, 1},     {"min_us", own.least * 1e6, 1},
+        {"gflops", own.flops * 1e-9, 1},        {"percent_of_peak", own.share, 1},
+        {"blas_gflops", other.flops * 1e-9, 1}, {"blas_percent", other.share, 1}};
+    bench_put_row(micro->out, label, numbers, SYI_COUNT(numbers) - (blas ? 0 : 2));
+    percent[0] = own.share;
+    percent[1] = other.share;
     return SY_OK;
 }
 
@@ -94,25 +133,50 @@ static int list_shapes(const struct bench_micro *micro, int64_t shape[MOST_SHAPE
     return n;
 }
 
-static int run(struct bench_micro *micro, struct sy_error *err)
+/* Percents of the peak of all shapes of one product: ours, then the BLAS's. */
+struct summary {
+    double own[MOST_SHAPES], blas[MOST_SHAPES];
+};
+
+static void put_summary(const struct bench_micro *micro, const char *name, struct summary *s, int n, int blas)
+{
+    struct bench_times own = bench_times(s->own, n),
+                       other = bench_times(s->blas, n); /* percents, not seconds */
+    const struct bench_number numbers[] = {{"median_percent", own.median, 1},
+                                           {"min_percent", own.min, 1},
+                                           {"blas_median", other.median, 1},
+                                           {"blas_min", other.min, 1}};
+    bench_put_row(micro->out, name, numbers, blas ? 4 : 2);
+}
+
+static int run_all(const struct bench_micro *micro, struct syi_backend *blas, struct sy_error *err)
 {
     int64_t shape[MOST_SHAPES][3];
-    double percent[SYI_COUNT(products)][MOST_SHAPES];
+    struct summary summary[SYI_COUNT(products)];
+    double percent[2] = {0};
     int n = list_shapes(micro, shape), status = SY_OK;
     bench_table(micro->out, "shapes");
     for (size_t i = 0; i < SYI_COUNT(products); i++)
-        for (int k = 0; !status && k < n; k++)
-            status = try_shape(micro, &products[i], shape[k], &percent[i][k], err);
+        for (int k = 0; !status && k < n; k++) {
+            status = try_shape(micro, blas, &products[i], shape[k], percent, err);
+            summary[i].own[k] = percent[0];
+            summary[i].blas[k] = percent[1];
+        }
     bench_table_end(micro->out);
     if (status) return status;
     bench_table(micro->out, "summary");
-    for (size_t i = 0; i < SYI_COUNT(products); i++) {
-        struct bench_times t = bench_times(percent[i], n); /* percents in place of seconds */
-        const struct bench_number numbers[] = {{"median_percent", t.median, 1}, {"min_percent", t.min, 1}};
-        bench_put_row(micro->out, products[i].name, numbers, SYI_COUNT(numbers));
-    }
+    for (size_t i = 0; i < SYI_COUNT(products); i++)
+        put_summary(micro, products[i].name, &summary[i], n, blas != NULL);
     bench_table_end(micro->out);
     return SY_OK;
+}
+
+static int run(struct bench_micro *micro, struct sy_error *err)
+{
+    struct syi_backend *blas = open_blas(micro);
+    int status = run_all(micro, blas, err);
+    syi_backend_close(blas);
+    return status;
 }
 
 const struct bench_kind bench_gemm = {"gemm", "MxKxN", 3, run};

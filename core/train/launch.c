@@ -123,11 +123,15 @@ static int open_variant(const struct team *team, const char *common, struct syi_
     return status;
 }
 
-/* Its place in the order of width; what all have in common is the least of all ranks. */
-static int32_t width_of(const char *variant)
+/* Place of a description's variant in the order of width; what all have in common is the least of all ranks.
+ */
+static int32_t width_of(const char *description)
 {
     int32_t i = 0;
-    while ((size_t)i + 1 < SYI_COUNT(variants) && strcmp(variants[i], variant)) i++;
+    size_t length = strcspn(description, ":");
+    while ((size_t)i + 1 < SYI_COUNT(variants) &&
+           (strlen(variants[i]) != length || strncmp(variants[i], description, length)))
+        i++;
     return i;
 }
 
@@ -151,7 +155,8 @@ static int open_cpu(const struct team *team, struct syi_comm *comm, struct syi_t
     return open_variant(team, variants[least], threads, backend, err);
 }
 
-/* The plugin is a file of its own: it may be another one on another host. */
+/* The plugin is a file of its own: it may be another one on another host, and so may the library be that
+ * variant blas calls. */
 static int check_plugin(const struct syi_backend *backend, struct syi_comm *comm, struct sy_error *err)
 {
     struct syi_sha256 hash;
@@ -159,12 +164,15 @@ static int check_plugin(const struct syi_backend *backend, struct syi_comm *comm
     int odd;
     syi_sha256_init(&hash);
     syi_world_hash_file(backend->plugin.path, &hash);
+    if (!strcmp(backend->plugin.desc.name, "cpu"))
+        syi_sha256_add(&hash, backend->description, strlen(backend->description));
     syi_sha256_hex(&hash, hex);
     int status = syi_comm_same(comm, hex, sizeof hex, &odd, err);
     if (status || odd < 0) return status;
-    return syi_error(err, SY_EMISMATCH,
-                     "rank %d has another backend %s than rank 0: install the same switchyard on all hosts",
-                     odd, backend->plugin.desc.name);
+    return syi_error(
+        err, SY_EMISMATCH,
+        "rank %d has another backend %s (%s) than rank 0: install the same switchyard on all hosts", odd,
+        backend->plugin.desc.name, backend->description);
 }
 
 static int open_backend(const struct team *team, struct syi_comm *comm, struct syi_threads *threads,

@@ -5,6 +5,10 @@
 
 #include "kernel_harness.h"
 
+#include "program/program.h"
+
+extern const struct sy_backend_desc sy_backend_cpu;
+
 struct shape {
     int experts, groups, slots, k, n; /* experts 0: a plain product */
 };
@@ -240,4 +244,73 @@ Test(gemm, grouped_tn_agrees_with_double)
                 cr_assert_float_eq(((float *)k.want[0])[(e * 10 + i) * 6 + n], sum, 1e-4);
             }
     kh_end(&k);
+}
+
+/* ---- variant blas, in builds that have it: within the tolerance of the op table ---- */
+
+static struct kh_variant blas_kernel(int op)
+{
+    static const struct sy_backend_option blas[] = {{"variant", "blas"}, {NULL, NULL}};
+    struct sy_host host = {.bytes = sizeof host};
+    void *context;
+    uint32_t features;
+    char text[128];
+    for (uint64_t i = 0; i < sy_backend_cpu.n_kernels; i++) {
+        const struct sy_kernel *k = &sy_backend_cpu.kernels[i];
+        if (k->op != op || !(k->needs & SYCPU_BLAS)) continue;
+        cr_assert_eq(sy_backend_cpu.open(&host, blas, &context, &features, text, sizeof text), SY_OK);
+        cr_assert_eq(features & k->needs, k->needs);
+        return (struct kh_variant){k->name, k->run, k->workspace};
+    }
+    cr_skip_test("skipped: this build has no BLAS (configure --with-blas)");
+    return (struct kh_variant){0};
+}
+
+/* Relative to the sum of the products' magnitudes; an empty slot is exactly 0. */
+static void check_blas(int op, const struct shape *s, int leaf)
+{
+    const struct kh_variant blas = blas_kernel(op);
+    struct sy_attr_leaf attr = {leaf};
+    struct kh k, size;
+    void *got[SY_MAX_OUT];
+    begin(&k, op, s, &attr, 0);
+    begin(&size, op, s, &attr, 0);
+    for (int in = 0; in < k.n_in; in++) memcpy(size.in[in].data, k.in[in].data, kh_bytes(&k.in[in]));
+    for (int in = 0; in < 2; in++)
+        for (int64_t i = 0; i < sycpu_count(&k.in[in]); i++) {
+            float *x = (float *)size.in[in].data + i;
+            *x = fabsf(*x);
+        }
+    kh_reference(&k, "blas: reference");
+    kh_reference(&size, "blas: magnitudes");
+    for (int threads = 1; threads <= 3; threads++) {
+        kh_run(&k, &blas, threads, got, "blas");
+        for (int64_t i = 0; i < sycpu_count(&k.out[0]); i++) {
+            double a = ((float *)got[0])[i], b = ((float *)k.want[0])[i];
+            cr_assert(fabs(a - b) <= syi_op_info(op)->tolerance * ((float *)size.want[0])[i],
+                      "op %d, %d experts, %d threads: element %lld: %a, the reference has %a", op, s->experts,
+                      threads, (long long)i, a, b);
+        }
+        kh_free_guarded(got[0]);
+    }
+    kh_end(&k);
+    kh_end(&size);
+}
+
+Test(gemm, blas_agrees_with_the_reference)
+{
+    static const struct shape plain[] = {{0, 1, 1, 1, 1},    {0, 4, 7, 16, 33},    {0, 2, 43, 29, 96},
+                                         {0, 8, 64, 64, 48}, {0, 1, 97, 101, 103}, {0, 1, 2, 40, 500}};
+    for (int op = 0; op < 3; op++)
+        for (size_t i = 0; i < sizeof plain / sizeof plain[0]; i++) check_blas(plain_ops[op], &plain[i], 1);
+}
+
+/* Long runs of filled slots, which the library gets, and short ones, which it does not. */
+Test(gemm, blas_agrees_with_the_reference_on_expert_buffers)
+{
+    static const struct shape grouped[] = {
+        {1, 1, 1, 1, 1}, {4, 4, 90, 48, 96}, {3, 2, 200, 20, 33}, {2, 1, 64, 33, 70}, {5, 16, 3, 24, 48}};
+    for (int op = 0; op < 3; op++)
+        for (size_t i = 0; i < sizeof grouped / sizeof grouped[0]; i++)
+            check_blas(grouped_ops[op], &grouped[i], 1);
 }

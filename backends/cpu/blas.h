@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Variant blas: matrix products of float32 by the CBLAS that configure was given. All of this is there in
+ * builds --with-blas only. */
+#ifndef SYCPU_BLAS_H
+#define SYCPU_BLAS_H
+
+#include "backends/cpu/cpu.h"
+
+/* ---- blas.c ---- */
+
+/* One function for the six products: a call says which. */
+int sycpu_blas_product(void *context, const struct sy_call *call);
+uint64_t sycpu_blas_workspace(const struct sy_call *call, int threads);
+
+/* ---- blas_library.c ---- */
+
+/* Once, at open: from now on the library computes in the calling thread alone, where it can be told so. */
+void sycpu_blas_begin(void);
+/* The same for libraries that keep it by thread: in each thread, before it calls the library. */
+void sycpu_blas_begin_thread(void);
+/* "OpenBLAS 0.3.21 SkylakeX": name, version and what it has chosen for this processor, as far as it tells. */
+void sycpu_blas_name(char *text, size_t bytes);
+
+#endif
