@@ -82,11 +82,11 @@ static struct syi_backend *open_blas(const struct bench_micro *micro)
     struct syi_backend *blas = NULL;
     struct sy_error why = {0};
     if (micro->dtype != SY_F32)
-        bench_put_text(micro->out, "blas", "none of this dtype");
+        bench_put_text(micro->out, "library", "none of this dtype");
     else if (syi_backend_open("cpu", options, micro->rank->threads, &blas, &why))
-        bench_put_text(micro->out, "blas", why.text);
+        bench_put_text(micro->out, "library", why.text);
     else
-        bench_put_text(micro->out, "blas", blas->description);
+        bench_put_text(micro->out, "library", blas->description);
     return blas;
 }
 

@@ -11,7 +11,7 @@ if ! "$program" backends | grep -q '^cpu .*, blas$'; then
     one_line_error
     says err 'variant "blas" is not possible here: .*; blas takes a build with configure --with-blas$'
     exits 0 "$program" bench gemm --shape 8x8x8 --seconds 0.001 --threads 1
-    says out '^blas: .*configure --with-blas'
+    says out '^library: .*configure --with-blas'
     grep -q blas_gflops "$here/out" && fail "a rate of no library"
     [ "$failures" -eq 0 ] && echo "skipped: training with a BLAS (this build has none: configure --with-blas)"
     finish
@@ -37,9 +37,9 @@ done
 exits 0 tiny half --threads 2 --quiet --set cpu.variant=blas --set model.dtype=bfloat16 --set train.steps=2
 
 exits 0 "$program" bench gemm --shape 64x40x24 --seconds 0.001 --threads 2
-says out '^blas: blas: '
+says out '^library: blas: '
 says out 'blas_percent'
 says out 'blas_median'
 exits 0 "$program" bench gemm --shape 64x40x24 --seconds 0.001 --dtype bfloat16
-says out '^blas: none of this dtype'
+says out '^library: none of this dtype'
 finish
