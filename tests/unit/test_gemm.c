@@ -262,7 +262,7 @@ static struct kh_variant blas_kernel(int op)
         cr_assert_eq(features & k->needs, k->needs);
         return (struct kh_variant){k->name, k->run, k->workspace};
     }
-    cr_skip_test("skipped: this build has no BLAS (configure --with-blas)");
+    cr_skip_test("this build has no BLAS (configure --with-blas)");
     return (struct kh_variant){0};
 }
 
