@@ -13,14 +13,25 @@
 #define LIST_STEPS  256                         /* steps whose rows are listed together */
 /* At most so many rows of A: B is read where it lies, packing it would cost more than it saves. */
 #define DIRECT_ROWS (STEP == 1 ? 128 : 0)
+/* Gradients of weights of more bytes go past the caches: they would not stay there until they are used. */
+#define STREAM_BYTES (64 << 20)
+/* Panels of B of at most so many words stay in the cache while C is written row by row. */
+#define SHALLOW_WORDS (160 * 1024)
+/* Products of experts: rows of A and words of B that a thread packs for itself. */
+#define OWN_PANELS 42
+#define OWN_WORDS  (96 * 1024)
 
 struct plan {
     struct sycpu_gemm gemm;
     int direct;           /* 1: full panels of B are not packed */
+    int own;              /* 1: a thread takes whole columns of an expert and packs what it needs of B */
     int rounded;          /* 1: C is bf16 */
+    int stream;           /* 1: C is written past the caches */
     int64_t run;          /* elements of the contraction that a panel holds without padding between */
     int64_t steps;        /* of the contraction, padding included; TN: at most */
     int64_t panels;       /* of B for an expert, the last may be narrower */
+    int64_t block_panels; /* of A that a thread packs together */
+    int64_t own_panels;   /* of B likewise */
     int64_t depth_chunks; /* tasks of packing B: experts * depth_chunks * panel_chunks */
     int64_t panel_chunks;
     int64_t b_size;      /* words of the packed B of an expert */
@@ -32,14 +43,16 @@ struct plan {
 
 /* Scratch of a thread while it computes tiles of one expert. */
 struct worker {
-    int64_t *length;     /* [leaves] steps in each leaf */
-    int64_t *slot;       /* [BLOCK_ROWS] buffer row (or row of C for TN) of each row of the block */
-    float *a;            /* [BLOCK_PANELS] packed panels of the block */
-    float *pending;      /* tiles of the tree of leaves */
-    float *edge;         /* a tile that cannot be written to C directly */
-    int64_t rows;        /* of C that the expert has */
-    int64_t depth;       /* of the contraction that the expert has, in steps */
-    int64_t leaves;      /* 1 where the contraction is empty */
+    int64_t *length; /* [leaves] steps in each leaf */
+    int64_t *slot;   /* [block_panels * TILE_ROWS] buffer row (or row of C for TN) of each row of the block */
+    float *a;        /* [block_panels] packed panels of the block */
+    float *b;        /* [own_panels] packed panels of B */
+    int64_t first_b; /* number of the first of them */
+    float *pending;  /* tiles of the tree of leaves */
+    float *edge;     /* a tile that cannot be written to C directly */
+    int64_t rows;    /* of C that the expert has */
+    int64_t depth;   /* of the contraction that the expert has, in steps */
+    int64_t leaves;  /* 1 where the contraction is empty */
     int64_t row_panels;  /* panels of A in all */
     int64_t first_panel; /* of the block */
 };
@@ -75,18 +88,27 @@ static struct plan make_plan(const struct sy_call *call, int threads)
     plan.panel_chunks = divide_up(plan.panels, transposed ? 1 : PACK_PANELS);
     plan.depth_chunks = divide_up(plan.steps, transposed ? 4 * PACK_DEPTH : PACK_DEPTH);
     plan.b_size = plan.panels * b_panel_size(plan.steps);
-    plan.worker_size = 2 * round_floats(gemm->leaves) + 2 * round_floats(BLOCK_ROWS) +
-                       BLOCK_PANELS * a_panel_size(plan.steps) +
+    plan.own =
+        (call->op == SY_OP_GROUPED_MATMUL || call->op == SY_OP_GROUPED_MATMUL_NT) && gemm->experts >= threads;
+    plan.direct &= !plan.own;
+    plan.stream = gemm->form == SYCPU_GEMM_TN && !plan.rounded && gemm->columns % TILE_COLUMNS == 0 &&
+                  (uintptr_t)gemm->c % 64 == 0 &&
+                  gemm->experts * sycpu_gemm_c_size(gemm) > STREAM_BYTES / (int)sizeof(float);
+    plan.block_panels = plan.own ? least(OWN_PANELS, divide_up(gemm->rows, TILE_ROWS)) : BLOCK_PANELS;
+    plan.own_panels = plan.own ? least(plan.panels, OWN_WORDS / b_panel_size(plan.steps) + 1) : 0;
+    plan.worker_size = 2 * round_floats(gemm->leaves) + 2 * round_floats(plan.block_panels * TILE_ROWS) +
+                       plan.block_panels * a_panel_size(plan.steps) +
+                       plan.own_panels * b_panel_size(plan.steps) +
                        (pending_tiles(gemm->leaves) + 1) * TILE_SIZE;
     plan.packed_b = call->workspace;
-    plan.workers = plan.packed_b + gemm->experts * plan.b_size;
+    plan.workers = plan.packed_b + (plan.own ? 0 : gemm->experts * plan.b_size);
     return plan;
 }
 
 static uint64_t workspace_bytes(const struct sy_call *call, int threads)
 {
     struct plan plan = make_plan(call, threads);
-    return sizeof(float) * (uint64_t)(plan.gemm.experts * plan.b_size + threads * plan.worker_size);
+    return sizeof(float) * (uint64_t)(plan.workers - plan.packed_b + threads * plan.worker_size);
 }
 
 /* Filled slots of groups [first, end). */
@@ -162,12 +184,12 @@ static void list_rows(const struct sycpu_gemm *gemm, int64_t expert, const opera
 /* ---- packing B, and zeros for the slots that are not filled ---- */
 
 /* Steps k .. k + n - 1 of one panel of transposed weights. */
-static void pack_transposed(const struct plan *plan, int64_t expert, int64_t k, int64_t n, int64_t panel)
+static void pack_transposed(const struct plan *plan, int64_t expert, int64_t k, int64_t n, int64_t panel,
+                            float *to)
 {
     const struct sycpu_gemm *gemm = &plan->gemm;
     int64_t column = panel * TILE_COLUMNS, run_steps = steps_of(plan->run);
     const operand *b = (const operand *)gemm->b + expert * sycpu_gemm_b_size(gemm) + column * gemm->depth;
-    float *to = plan->packed_b + expert * plan->b_size + panel * b_panel_size(plan->steps);
     for (int64_t piece, end = k + n; k < end; k += piece) {
         int64_t skip = k % run_steps;
         piece = least(end - k, run_steps - skip);
@@ -177,20 +199,19 @@ static void pack_transposed(const struct plan *plan, int64_t expert, int64_t k, 
     }
 }
 
-/* Steps k .. k + n - 1 of panels whose rows are rows of weights or filled slots. */
-static void pack_straight(const struct plan *plan, int64_t expert, int64_t k, int64_t n, int64_t panel)
+/* Steps k .. k + n - 1 of `panels` panels whose rows are rows of weights or filled slots. */
+static void pack_straight(const struct plan *plan, int64_t expert, int64_t k, int64_t n, int64_t panel,
+                          int64_t panels, float *to)
 {
     const struct sycpu_gemm *gemm = &plan->gemm;
     const operand *row[LIST_STEPS * STEP];
     int64_t panel_size = b_panel_size(plan->steps), column = panel * TILE_COLUMNS;
     const operand *b = (const operand *)gemm->b + expert * sycpu_gemm_b_size(gemm) + column;
-    float *to = plan->packed_b + expert * plan->b_size + panel * panel_size;
     for (int64_t piece, end = k + n; k < end; k += piece) {
         piece = least(end - k, LIST_STEPS);
         list_rows(gemm, expert, b, gemm->columns, k, piece, row);
         SYCPU_FAST(gemm_pack_b_columns)
-        (row, piece, least(gemm->columns - column, PACK_PANELS * TILE_COLUMNS), to + k * TILE_COLUMNS,
-         panel_size);
+        (row, piece, least(gemm->columns - column, panels * TILE_COLUMNS), to + k * TILE_COLUMNS, panel_size);
     }
 }
 
@@ -205,16 +226,34 @@ static void pack_b_task(void *arg, int64_t task, int thread)
     int64_t expert = task / plan->panel_chunks / plan->depth_chunks;
     int64_t steps = gemm->form == SYCPU_GEMM_TN ? filled_steps(gemm, expert) : plan->steps;
     int64_t n = least(steps - k, chunk);
+    float *to = plan->packed_b + expert * plan->b_size + panel * b_panel_size(plan->steps);
     (void)thread;
-    if (n > 0 && filled_slots(gemm, expert, 0, gemm->groups) > 0)
-        (transposed ? pack_transposed : pack_straight)(plan, expert, k, n, panel);
+    if (n <= 0 || filled_slots(gemm, expert, 0, gemm->groups) == 0) return;
+    if (transposed)
+        pack_transposed(plan, expert, k, n, panel, to);
+    else
+        pack_straight(plan, expert, k, n, panel, PACK_PANELS, to);
 }
 
 /* The last panel alone, when the full ones are used where they lie. */
 static void pack_last_panel(const struct plan *plan)
 {
     for (int64_t expert = 0; expert < plan->gemm.experts; expert++)
-        pack_straight(plan, expert, 0, plan->steps, plan->panels - 1);
+        pack_straight(plan, expert, 0, plan->steps, plan->panels - 1, 1,
+                      plan->packed_b + expert * plan->b_size +
+                          (plan->panels - 1) * b_panel_size(plan->steps));
+}
+
+/* Panels of B of one expert for this thread alone. */
+static void pack_own(const struct plan *plan, struct worker *worker, int64_t expert, int64_t panel, int64_t n)
+{
+    worker->first_b = panel;
+    if (plan->gemm.form == SYCPU_GEMM_NN)
+        pack_straight(plan, expert, 0, plan->steps, panel, n, worker->b);
+    else
+        for (int64_t i = 0; i < n; i++)
+            pack_transposed(plan, expert, 0, plan->steps, panel + i,
+                            worker->b + i * b_panel_size(plan->steps));
 }
 
 /* Bytes. */
@@ -252,7 +291,7 @@ static void pack_block_of_rows(const struct plan *plan, int64_t expert, struct w
 {
     const struct sycpu_gemm *gemm = &plan->gemm;
     const operand *a = (const operand *)gemm->a + expert * sycpu_gemm_a_size(gemm);
-    const operand *row[BLOCK_ROWS];
+    const operand *row[OWN_PANELS * TILE_ROWS];
     int64_t padded = divide_up(n, TILE_ROWS) * TILE_ROWS;
     float *to = worker->a;
     locate_rows(gemm, expert, worker, first, n);
@@ -286,7 +325,8 @@ static struct worker make_worker(const struct plan *plan, int thread)
     struct worker worker = {0};
     float *scratch = plan->workers + thread * plan->worker_size;
     worker.a = scratch;
-    worker.pending = worker.a + BLOCK_PANELS * a_panel_size(plan->steps);
+    worker.b = worker.a + plan->block_panels * a_panel_size(plan->steps);
+    worker.pending = worker.b + plan->own_panels * b_panel_size(plan->steps);
     worker.edge = worker.pending + pending_tiles(gemm->leaves) * TILE_SIZE;
     worker.length = (int64_t *)(worker.edge + TILE_SIZE);
     worker.slot = worker.length + round_floats(gemm->leaves);
@@ -318,21 +358,24 @@ static struct sycpu_gemm_tile make_tile(const struct plan *plan, const struct wo
     int64_t column = panel_b * TILE_COLUMNS;
     const int64_t *slot = worker->slot + panel_a * TILE_ROWS;
     int whole = column + TILE_COLUMNS <= gemm->columns, direct = plan->direct && whole;
+    const float *packed = plan->own ? worker->b - worker->first_b * b_panel_size(plan->steps)
+                                    : plan->packed_b + expert * plan->b_size;
     struct sycpu_gemm_tile tile = {
         .a = worker->a + panel_a * a_panel_size(plan->steps),
         .b = direct ? (const float *)gemm->b + expert * sycpu_gemm_b_size(gemm) + column
-                    : plan->packed_b + expert * plan->b_size + panel_b * b_panel_size(plan->steps),
+                    : packed + panel_b * b_panel_size(plan->steps),
         .b_stride = direct ? gemm->columns : TILE_COLUMNS,
         .pending = worker->pending,
         .c = worker->edge,
         .c_stride = TILE_COLUMNS,
-        .rounded = plan->rounded,
+        .how = plan->rounded ? SYCPU_GEMM_ROUND : SYCPU_GEMM_STORE,
         .height = gemm_height(rows),
     };
     if (whole && tile.height == rows && slot[rows - 1] - slot[0] == rows - 1) {
         tile.c = (char *)gemm->c +
                  (expert * sycpu_gemm_c_size(gemm) + slot[0] * gemm->columns + column) * c_element(plan);
         tile.c_stride = gemm->columns;
+        if (plan->stream) tile.how = SYCPU_GEMM_STREAM;
     }
     return tile;
 }
@@ -367,30 +410,31 @@ static void compute_tile(const struct plan *plan, const struct worker *worker, i
 {
     int64_t rows = least(TILE_ROWS, worker->rows - (worker->first_panel + panel_a) * TILE_ROWS), k = 0;
     struct sycpu_gemm_tile tile = make_tile(plan, worker, expert, panel_a, panel_b, rows);
-    fetch_c(plan, worker, expert, panel_a, panel_b, rows);
+    if (tile.how != SYCPU_GEMM_STREAM) fetch_c(plan, worker, expert, panel_a, panel_b, rows);
     for (int64_t leaf = 0; leaf < worker->leaves; k += worker->length[leaf++])
         SYCPU_FAST(gemm_leaf)(&tile, leaf, worker->leaves, k, worker->length[leaf]);
     if (tile.c == worker->edge) copy_edge(plan, worker, expert, panel_a, panel_b, rows);
 }
 
 /* Tiles [first, end) of an expert, counted panel of A by panel of A, in the order block of A, panel of B,
- * panel of A. Blocks are of equal size. */
+ * panel of A; a shallow product, which mostly writes, row by row. Blocks are of equal size. */
 static void compute_tiles(const struct plan *plan, struct worker *worker, int64_t expert, int64_t first,
                           int64_t end)
 {
     int64_t from = first / plan->panels, to = divide_up(end, plan->panels);
     int64_t block = divide_up(to - from, divide_up(to - from, BLOCK_PANELS));
+    int by_rows = worker->depth * plan->panels * TILE_COLUMNS <= SHALLOW_WORDS;
     measure_leaves(&plan->gemm, worker, expert);
     for (; from < to; from += block) {
         int64_t n = least(block, to - from), row = from * TILE_ROWS;
         (plan->gemm.form == SYCPU_GEMM_TN ? pack_block_of_columns : pack_block_of_rows)(
             plan, expert, worker, row, least(n * TILE_ROWS, worker->rows - row));
         worker->first_panel = from;
-        for (int64_t panel_b = 0; panel_b < plan->panels; panel_b++)
-            for (int64_t i = 0; i < n; i++) {
-                int64_t tile = (from + i) * plan->panels + panel_b;
-                if (tile >= first && tile < end) compute_tile(plan, worker, expert, i, panel_b);
-            }
+        for (int64_t j = 0; j < n * plan->panels; j++) {
+            int64_t i = by_rows ? j / plan->panels : j % n, panel_b = by_rows ? j % plan->panels : j / n;
+            int64_t tile = (from + i) * plan->panels + panel_b;
+            if (tile >= first && tile < end) compute_tile(plan, worker, expert, i, panel_b);
+        }
     }
 }
 
@@ -416,19 +460,63 @@ static void compute_share(void *arg, int64_t share, int thread)
         if (first < end) compute_tiles(plan, &worker, expert, first, end);
         base += tiles * weight;
     }
+    finish_streams();
+}
+
+/* Columns [first, end) of an expert, in panels: what is packed of A is used for all of them, what is packed
+ * of B is used at once. */
+static void compute_columns(const struct plan *plan, struct worker *worker, int64_t expert, int64_t first,
+                            int64_t end)
+{
+    int64_t block = divide_up(worker->row_panels, divide_up(worker->row_panels, plan->block_panels));
+    measure_leaves(&plan->gemm, worker, expert);
+    for (int64_t from = 0; from < worker->row_panels; from += block) {
+        int64_t n = least(block, worker->row_panels - from), row = from * TILE_ROWS;
+        pack_block_of_rows(plan, expert, worker, row, least(n * TILE_ROWS, worker->rows - row));
+        worker->first_panel = from;
+        for (int64_t panel = first; panel < end; panel += plan->own_panels) {
+            int64_t columns = least(plan->own_panels, end - panel);
+            pack_own(plan, worker, expert, panel, columns);
+            for (int64_t i = 0; i < n; i++)
+                for (int64_t j = 0; j < columns; j++) compute_tile(plan, worker, expert, i, panel + j);
+        }
+    }
+}
+
+/* The share of one thread in panels of B, each weighing the tiles it takes part in, and one for packing it.
+ */
+static void compute_own(void *arg, int64_t share, int thread)
+{
+    const struct plan *plan = arg;
+    struct worker worker = make_worker(plan, thread);
+    int64_t total = 0, base = 0;
+    for (int64_t expert = 0; expert < plan->gemm.experts; expert++) {
+        enter_expert(plan, &worker, expert);
+        if (worker.rows) total += (worker.row_panels + 1) * plan->panels;
+    }
+    int64_t from = total * share / plan->threads, to = total * (share + 1) / plan->threads;
+    for (int64_t expert = 0; expert < plan->gemm.experts && base < to; expert++) {
+        enter_expert(plan, &worker, expert);
+        int64_t weight = worker.row_panels + 1;
+        if (!worker.rows) continue;
+        int64_t first = from <= base ? 0 : least(plan->panels, divide_up(from - base, weight));
+        int64_t end = least(plan->panels, divide_up(to - base, weight));
+        if (first < end) compute_columns(plan, &worker, expert, first, end);
+        base += weight * plan->panels;
+    }
 }
 
 static int multiply(const struct sy_call *call)
 {
     struct plan plan = make_plan(call, call->host->threads);
     const struct sycpu_gemm *gemm = &plan.gemm;
-    if (!plan.direct)
+    if (!plan.direct && !plan.own)
         sycpu_parallel(call, gemm->experts * plan.depth_chunks * plan.panel_chunks, pack_b_task, &plan);
-    else if (gemm->columns % TILE_COLUMNS)
+    else if (plan.direct && gemm->columns % TILE_COLUMNS)
         pack_last_panel(&plan);
     if (gemm->filled && gemm->form != SYCPU_GEMM_TN)
         sycpu_parallel(call, gemm->experts * gemm->groups, zero_empty_slots, &plan);
-    sycpu_parallel(call, plan.threads, compute_share, &plan);
+    sycpu_parallel(call, plan.threads, plan.own ? compute_own : compute_share, &plan);
     return SY_OK;
 }
 

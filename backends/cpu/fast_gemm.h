@@ -39,6 +39,13 @@ static inline int64_t b_panel_size(int64_t steps)
     return steps * TILE_COLUMNS + PANEL_GAP;
 }
 
+/* How a tile is written. */
+enum sycpu_gemm_how {
+    SYCPU_GEMM_STORE,
+    SYCPU_GEMM_ROUND, /* to bf16 */
+    SYCPU_GEMM_STREAM /* past the caches; rows are aligned to vectors */
+};
+
 /* One tile of C. */
 struct sycpu_gemm_tile {
     const float *a;   /* panel [steps, TILE_ROWS] */
@@ -48,7 +55,7 @@ struct sycpu_gemm_tile {
         pending; /* scratch: tiles [log2(leaves) + 1] that wait for a right neighbour in the tree of leaves */
     void *c;     /* result */
     int64_t c_stride; /* elements between its rows */
-    int rounded;      /* 1: c is bf16 */
+    int how;          /* enum sycpu_gemm_how */
     int height;       /* rows computed and written, from gemm_height */
 };
 

@@ -6,7 +6,8 @@
 
 #include "backends/cpu/fast_gemm.h"
 
-#define STEPS_AHEAD 8 /* that are fetched early: rows far apart look random to the processor */
+#define STEPS_AHEAD 8   /* that are fetched early: rows far apart look random to the processor */
+#define WORDS_AHEAD 128 /* of rows along the contraction likewise */
 
 static inline void fetch_rows(const operand *const *row, int64_t width)
 {
@@ -72,10 +73,13 @@ ALWAYS_INLINE void pack_rows(const operand *const *row, int64_t first, int64_t d
                              int panel_width)
 {
     int64_t k = 0, end = first + depth;
-    for (; k + LANES * STEP <= depth; k += LANES * STEP)
+    for (; k + LANES * STEP <= depth; k += LANES * STEP) {
+        for (int i = 0; k % (16 * STEP) == 0 && i < panel_width; i++)
+            __builtin_prefetch(row[i] + first + k + WORDS_AHEAD * STEP);
         for (int i = 0; i < panel_width; i += LANES)
             transpose(row + i, first + k, panel + k / STEP * panel_width + i, panel_width,
                       panel_width - i < LANES ? panel_width - i : LANES);
+    }
     for (panel += k / STEP * panel_width, k += first; k < end; k += STEP)
         for (int i = 0; i < panel_width; i++) {
             *panel = 0.0f;

@@ -23,25 +23,30 @@
     vec_store(out + i * out_stride, c##i##0);                                                                \
     vec_store(out + i * out_stride + LANES, c##i##1);
 
+#define ROW_STREAM(i)                                                                                        \
+    vec_stream((float *)out + i * out_stride, c##i##0);                                                      \
+    vec_stream((float *)out + i * out_stride + LANES, c##i##1);
+
 #ifdef SYCPU_PAIRS
 #    define ROW_STORE_ROUNDED(i)                                                                             \
         vec_store_rounded((operand *)out + i * out_stride, c##i##0);                                         \
         vec_store_rounded((operand *)out + i * out_stride + LANES, c##i##1);
 #    define STORE(ROWS)                                                                                      \
-        if (rounded) {                                                                                       \
+        if (how == SYCPU_GEMM_ROUND) {                                                                       \
             ROWS(ROW_STORE_ROUNDED)                                                                          \
         } else {                                                                                             \
             ROWS(ROW_STORE)                                                                                  \
         }
 #else
-#    define STORE(ROWS) (void)rounded, ROWS(ROW_STORE)
+#    define STORE(ROWS) ROWS(ROW_STORE)
 #endif
 
-/* A leaf of `depth` steps, closed with + 0, added to the `merges` tiles below `pending` (the nearest
- * first). `rounded`: the result is bf16. */
+/* A leaf of `depth` steps, added to the `merges` tiles below `pending` (the nearest first). The + 0 that
+ * closes each leaf is added to the last sum alone: it changes nothing but the sign of a zero, and the sum of
+ * zeros of any sign, closed, is +0 too. */
 #define DEFINE_LEAF(name, ROWS)                                                                              \
     static void name(int64_t depth, const float *a, const float *b, int64_t b_stride, const float *pending,  \
-                     int merges, float *out, int64_t out_stride, int rounded)                                \
+                     int merges, float *out, int64_t out_stride, int how, int last)                          \
     {                                                                                                        \
         ROWS(ROW_ZERO)                                                                                       \
         for (int64_t k = 0; k < depth; k++) {                                                                \
@@ -50,12 +55,18 @@
             a += TILE_ROWS;                                                                                  \
             b += b_stride;                                                                                   \
         }                                                                                                    \
-        ROWS(ROW_ADD_ZERO)                                                                                   \
         for (; merges > 0; merges--) {                                                                       \
             pending -= TILE_SIZE;                                                                            \
             ROWS(ROW_ADD_PENDING)                                                                            \
         }                                                                                                    \
-        STORE(ROWS)                                                                                          \
+        if (last) {                                                                                          \
+            ROWS(ROW_ADD_ZERO)                                                                               \
+        }                                                                                                    \
+        if (how == SYCPU_GEMM_STREAM) {                                                                      \
+            ROWS(ROW_STREAM)                                                                                 \
+        } else {                                                                                             \
+            STORE(ROWS)                                                                                      \
+        }                                                                                                    \
     }
 
 DEFINE_LEAF(leaf_full, TILE_ALL)
@@ -74,7 +85,7 @@ void SYCPU_FAST(gemm_leaf)(const struct sycpu_gemm_tile *tile, int64_t leaf, int
     float *out = last ? tile->c : tile->pending + (int64_t)(waiting - merges) * TILE_SIZE;
     (tile->height == TILE_ROWS  ? leaf_full
      : tile->height == LOW_ROWS ? leaf_low
-                                : leaf_lowest)(length, tile->a + k * TILE_ROWS, tile->b + k * tile->b_stride,
-                                               tile->b_stride, top, merges, out,
-                                               last ? tile->c_stride : TILE_COLUMNS, last && tile->rounded);
+                                : leaf_lowest)(
+        length, tile->a + k * TILE_ROWS, tile->b + k * tile->b_stride, tile->b_stride, top, merges, out,
+        last ? tile->c_stride : TILE_COLUMNS, last ? tile->how : SYCPU_GEMM_STORE, last);
 }

@@ -59,6 +59,10 @@ static inline void vec_store(float *p, vec v)
 {
     _mm512_storeu_ps(p, v);
 }
+static inline void vec_stream(float *p, vec v)
+{
+    _mm512_stream_ps(p, v);
+}
 static inline vec vec_add(vec a, vec b)
 {
     return _mm512_add_ps(a, b);
@@ -171,6 +175,10 @@ static inline void vec_store(float *p, vec v)
 {
     _mm256_storeu_ps(p, v);
 }
+static inline void vec_stream(float *p, vec v)
+{
+    _mm256_stream_ps(p, v);
+}
 static inline vec vec_add(vec a, vec b)
 {
     return _mm256_add_ps(a, b);
@@ -245,6 +253,10 @@ static inline void vec_store(float *p, vec v)
 {
     vst1q_f32(p, v);
 }
+static inline void vec_stream(float *p, vec v)
+{
+    vst1q_f32(p, v);
+}
 static inline vec vec_add(vec a, vec b)
 {
     return vaddq_f32(a, b);
@@ -267,6 +279,14 @@ ALWAYS_INLINE void transpose(const operand *const *row, int64_t k, float *to, in
 #else
 #    error "fast matrix products need AVX-512, AVX2 or 64-bit ARM"
 #endif
+
+/* What vec_stream wrote is seen by other threads before what is written from here on. */
+static inline void finish_streams(void)
+{
+#if defined(__AVX2__)
+    _mm_sfence();
+#endif
+}
 
 #define TILE_COLUMNS (2 * LANES)
 
