@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* switchyard bench RUNFILE, or bench KIND: which benchmark, and whether the options belong to it. */
+/* switchyard bench RUNFILE, bench decode RUNFILE, or bench KIND: which benchmark, and whether the options
+ * belong to it. */
 #include "config.h"
 
 #include <stdio.h>
@@ -17,21 +18,36 @@ static const struct bench_kind *find_kind(const char *name)
     return NULL;
 }
 
-/* Options of runs mean nothing to the others, and the other way round. CLI_DONE, or CLI_USAGE after having
- * said so. */
-static int check_options(const struct cli_options *o, int micro)
+/* What is measured, as bits: options belong to some of it. */
+enum { STEP = 1, DECODE = 2, OPS = 4 };
+
+/* An option that means nothing to this benchmark is refused. CLI_DONE, or CLI_USAGE after having said so. */
+static int check_options(const struct cli_options *o, int what)
 {
     const struct {
         const char *name;
-        int given, of_micro;
-    } list[] = {
-        {"compare", o->compare != NULL, 0}, {"pairs", o->pairs, 0},         {"steps", o->steps, 0},
-        {"warmup", o->warmup, 0},           {"profile", o->profile, 0},     {"data", o->data, 0},
-        {"shape", o->shape != NULL, 1},     {"dtype", o->dtype != NULL, 1}, {"seconds", o->seconds > 0, 1}};
+        int given, of;
+    } list[] = {{"compare", o->compare != NULL, STEP},
+                {"pairs", o->pairs, STEP},
+                {"data", o->data, STEP},
+                {"steps", o->steps, STEP | DECODE},
+                {"warmup", o->warmup, STEP | DECODE},
+                {"profile", o->profile, STEP | DECODE},
+                {"beams", o->beams, DECODE},
+                {"shape", o->shape != NULL, OPS},
+                {"dtype", o->dtype != NULL, OPS},
+                {"seconds", o->seconds > 0, OPS}};
     for (size_t i = 0; i < SYI_COUNT(list); i++) {
-        if (!list[i].given || list[i].of_micro == micro) continue;
+        if (!list[i].given || (list[i].of & what)) continue;
         cli_error("bench %s: --%s belongs to %s", o->operand[0], list[i].name,
-                  micro ? "the benchmark of a run file" : "gemm, attention, optimizer and moe");
+                  list[i].of & STEP     ? "the benchmark of a run file"
+                  : list[i].of & DECODE ? "decode"
+                                        : "gemm, attention, optimizer and moe");
+        return CLI_USAGE;
+    }
+    if (o->n_operands != (what == DECODE ? 2 : 1)) {
+        cli_error("bench %s: %s", o->operand[0],
+                  what == DECODE ? "the run file is missing" : "takes no second operand");
         return CLI_USAGE;
     }
     if (o->profile && o->compare) {
@@ -142,17 +158,31 @@ static int parse_compare(char *text, struct bench_step_job *job, struct syi_conf
     return status ? cli_usage(&err) : CLI_DONE;
 }
 
+static struct bench_step_job step_job(const struct cli_options *o, const struct syi_config *config)
+{
+    return (struct bench_step_job){.launch = cli_launch(o, config),
+                                   .steps = o->steps ? o->steps : 10,
+                                   .warmup = o->warmup ? o->warmup : 2,
+                                   .profile = o->profile,
+                                   .data = o->data};
+}
+
+static int bench_decode_of_run(const struct cli_options *o, const struct syi_config *config)
+{
+    struct bench_step_job job = step_job(o, config);
+    struct sy_error err = {0};
+    struct bench_out out;
+    bench_begin(&out, o->json, "decode");
+    int status = bench_decode(o->operand[1], &job, &out, &err);
+    return finish(&out, status, &err);
+}
+
 static int bench_step_of_run(const struct cli_options *o, const struct syi_config *config)
 {
     struct syi_config other = *config;
     struct sy_error err = {0};
     struct bench_out out;
-    struct bench_step_job first = {.launch = cli_launch(o, config),
-                                   .steps = o->steps ? o->steps : 10,
-                                   .warmup = o->warmup ? o->warmup : 2,
-                                   .profile = o->profile,
-                                   .data = o->data};
-    struct bench_step_job second = first;
+    struct bench_step_job first = step_job(o, config), second = first;
     char *text = o->compare ? syi_strdup(o->compare, &err) : NULL;
     if (o->compare && !text) return cli_fail(&err);
     int status = text ? parse_compare(text, &second, &other) : CLI_DONE;
@@ -177,22 +207,26 @@ static int run(const struct cli_options *o)
     struct syi_config config;
     struct sy_error err = {0};
     const struct bench_kind *kind = find_kind(o->operand[0]);
-    int status = check_options(o, kind != NULL);
+    int what = kind ? OPS : strcmp(o->operand[0], "decode") ? STEP : DECODE;
+    int status = check_options(o, what);
     if (status) return status;
-    if (cli_load_config(kind ? NULL : o->operand[0], o, &config, &err)) return cli_usage(&err);
+    const char *file = what == OPS ? NULL : o->operand[what == DECODE];
+    if (cli_load_config(file, o, &config, &err)) return cli_usage(&err);
     status = cli_check_launch("bench", o, &config, 1);
     if (status) return status;
+    if (what == DECODE) return bench_decode_of_run(o, &config);
     return kind ? bench_ops(o, kind, &config) : bench_step_of_run(o, &config);
 }
 
 const struct cli_cmd cli_bench = {
     "bench",
-    "RUNFILE|gemm|attention|optimizer|moe",
-    "backend comm ranks threads set json steps warmup profile data compare pairs shape dtype seconds",
-    "Measures a training step of a run, or a few ops, against what the machine can do.",
+    "RUNFILE|decode|gemm|attention|optimizer|moe [RUNFILE]",
+    "backend comm ranks threads set json steps warmup profile data compare pairs beams shape dtype seconds",
+    "Measures a training step of a run, its decoding, or a few ops, against what the machine can do.",
     "A run file is measured on random words of full length; it needs no data. With --compare a second\n"
     "configuration runs in turn with the first, each time in a process of its own; the ratio is the time of\n"
-    "the first over that of the second. gemm, attention, optimizer and moe measure ops at the shapes of T5\n"
-    "models; --shape gives one of your own: MxKxN, ROWSxTARGETSxINPUTSxHEADS, ROWSxCOLUMNS,\n"
-    "ROWSxLENGTHxEMBEDxMLP.",
+    "the first over that of the second. decode RUNFILE measures decoding of decode.batch_size random words "
+    "to\n"
+    "the longest output. gemm, attention, optimizer and moe measure ops at the shapes of T5 models; --shape\n"
+    "gives one of your own: MxKxN, ROWSxTARGETSxINPUTSxHEADS, ROWSxCOLUMNS, ROWSxLENGTHxEMBEDxMLP.",
     run};

@@ -6,6 +6,9 @@
 
 #include "backends/cpu/fast_gemm.h"
 
+/* Steps from the one at hand to the one fetched: rows of an unpacked B lie too far apart for the processor to
+ * guess. */
+#define AHEAD       16
 #define ROW_ZERO(i) vec c##i##0 = vec_zero(), c##i##1 = vec_zero();
 #define ROW_STEP(i)                                                                                          \
     {                                                                                                        \
@@ -51,6 +54,8 @@
         ROWS(ROW_ZERO)                                                                                       \
         for (int64_t k = 0; k < depth; k++) {                                                                \
             vec b0 = vec_load(b), b1 = vec_load(b + LANES);                                                  \
+            __builtin_prefetch(b + AHEAD * b_stride);                                                        \
+            if (TILE_COLUMNS * sizeof(float) > 64) __builtin_prefetch(b + AHEAD * b_stride + LANES);         \
             ROWS(ROW_STEP)                                                                                   \
             a += TILE_ROWS;                                                                                  \
             b += b_stride;                                                                                   \

@@ -121,6 +121,17 @@ struct bench_step { /* plain bytes: it may come out of a child */
 int bench_step(const struct bench_step_job *job, struct bench_step *step, struct bench_profile *profile,
                struct sy_error *err) SYI_MUST_CHECK;
 
+/* Rows of random words without an end, all of the longest bucket's lengths. */
+void bench_fill_batch(const struct syi_config *config, const struct syi_bucket *buckets, int n_buckets,
+                      struct syi_batch *batch);
+
+/* ---- decode.c ---- */
+
+/* Decodes a batch of random words again and again as the run file says, to the longest output; prints. A
+ * step of the job is one batch. */
+int bench_decode(const char *run_file, const struct bench_step_job *job, struct bench_out *out,
+                 struct sy_error *err) SYI_MUST_CHECK;
+
 /* ---- trial.c: a small program ---- */
 
 struct bench_micro {
@@ -162,6 +173,9 @@ extern const struct bench_kind bench_gemm, bench_attention, bench_optimizer, ben
 /* second: NULL, or what the first is compared with. */
 int bench_run_file(const char *run_file, struct bench_step_job *first, const struct bench_step_job *second,
                    int pairs, struct bench_out *out, struct sy_error *err) SYI_MUST_CHECK;
+/* The tables of --profile, a step of so many. */
+int bench_put_tables(struct bench_out *out, const struct bench_profile *profile,
+                     const struct bench_machine *machine, int64_t steps, struct sy_error *err) SYI_MUST_CHECK;
 /* Threads of all ranks that a launch will have. */
 int bench_threads(const struct syi_launch *launch);
 /* A list KEY=VALUE,... over a configuration and a launch. backend, comm, ranks and threads are the options

@@ -66,8 +66,8 @@ int bench_threads(const struct syi_launch *l)
     return ranks * (threads ? threads : syi_cpu_share(ranks));
 }
 
-static int put_tables(struct bench_out *out, const struct bench_profile *profile,
-                      const struct bench_machine *machine, int64_t steps, struct sy_error *err)
+int bench_put_tables(struct bench_out *out, const struct bench_profile *profile,
+                     const struct bench_machine *machine, int64_t steps, struct sy_error *err)
 {
     static const char *const names[] = {[BENCH_BY_KIND] = "ops", [BENCH_BY_LAYER] = "layers"};
     int status = SY_OK;
@@ -92,7 +92,7 @@ static int run_one(struct bench_step_job *job, struct bench_out *out, struct sy_
         bench_put_machine(out, &machine);
         bench_put_text(out, "launch", step.what);
         put_step(out, &step, &machine, job);
-        if (job->profile) status = put_tables(out, &profile, &machine, step.profiled, err);
+        if (job->profile) status = bench_put_tables(out, &profile, &machine, step.profiled, err);
     }
     bench_profile_free(&profile);
     return status;

@@ -29,9 +29,8 @@ static int32_t random_id(const struct syi_config *c, uint32_t side, uint32_t at)
     return FIRST_WORD + (int32_t)(out[0] % (uint32_t)(c->model.vocab_size - FIRST_WORD));
 }
 
-/* Rows of random words without an end, all of full length. */
-static void fill_batch(const struct syi_config *c, const struct syi_bucket *buckets, int n_buckets,
-                       struct syi_batch *b)
+void bench_fill_batch(const struct syi_config *c, const struct syi_bucket *buckets, int n_buckets,
+                      struct syi_batch *b)
 {
     syi_batch_begin(b, buckets, n_buckets - 1);
     for (int32_t row = 0; row < b->rows; row++) {
@@ -62,7 +61,7 @@ static int open_source(const struct bench_step_job *job, int quiet, struct sourc
     int n = syi_engine_buckets(c, buckets);
     int status = syi_batch_create(&s->batch, (int32_t)c->data.batch_size, buckets, n, err);
     s->data = job->data;
-    if (!status && !s->data) fill_batch(c, buckets, n, &s->batch);
+    if (!status && !s->data) bench_fill_batch(c, buckets, n, &s->batch);
     if (status || !s->data) return status;
     struct syi_batcher_options options = {.buckets = buckets,
                                           .n_buckets = n,

@@ -5,10 +5,14 @@
 
 #include <stdlib.h>
 #include <string.h>
+#if defined(__linux__)
+#    include <sys/mman.h>
+#endif
 
 #include "runtime/bound.h"
 
-enum { PAGE = 4096, CHUNK = 1 << 20 }; /* bytes; a chunk is what one task zeroes */
+/* Bytes; a chunk is what one task zeroes. */
+enum { PAGE = 4096, HUGE_PAGE = 2 << 20, CHUNK = 1 << 20 };
 
 int syi_session_new(const struct syi_session_options *options, struct syi_session **session,
                     struct sy_error *err)
@@ -69,6 +73,17 @@ static void zero_chunk(void *arg, int64_t task, int thread)
     memset(session->arena + begin, 0, left < CHUNK ? left : CHUNK);
 }
 
+/* Rows of weights and activations are far apart: with small pages each would need a translation of its own.
+ * Only whole huge pages, so that none is larger than what was planned; a refusal costs nothing but time. */
+static void ask_huge_pages(void *memory, uint64_t bytes)
+{
+#if defined(__linux__) && defined(MADV_HUGEPAGE)
+    if (bytes >= HUGE_PAGE) (void)madvise(memory, bytes / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE);
+#else
+    (void)memory, (void)bytes;
+#endif
+}
+
 /* The arena: exactly the bytes of the plan. Zeroed by the pool, so pages lie near the threads that work on
  * them. */
 static int take_memory(struct syi_session *session, struct sy_error *err)
@@ -76,7 +91,8 @@ static int take_memory(struct syi_session *session, struct sy_error *err)
     uint64_t total = 0;
     void *memory = NULL;
     for (int i = 0; i < SYI_SEGMENT_COUNT; i++) total += session->plan.bytes[i];
-    if (total > SIZE_MAX || posix_memalign(&memory, PAGE, total ? total : 1))
+    size_t alignment = total >= HUGE_PAGE ? HUGE_PAGE : PAGE;
+    if (total > SIZE_MAX || posix_memalign(&memory, alignment, total ? total : 1))
         return syi_error(err, SY_ENOMEM,
                          "out of memory: the plan needs %llu bytes (%llu parameters and state, %llu "
                          "scratch): use more ranks, a smaller data.batch_size, or more train.microbatches",
@@ -84,6 +100,7 @@ static int take_memory(struct syi_session *session, struct sy_error *err)
                          (unsigned long long)session->plan.bytes[SYI_SCRATCH]);
     session->arena = memory;
     session->arena_bytes = total;
+    ask_huge_pages(memory, total);
     uint8_t *next = memory;
     for (int i = 0; i < SYI_SEGMENT_COUNT; i++) {
         session->segment[i] = next;

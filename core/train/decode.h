@@ -45,6 +45,7 @@ struct syi_decode_batch {
                                it; or NULL: its place in the batch */
     const uint8_t
         *active; /* [batch] 0: not an example: gives zeros and is not waited for; or NULL: all are */
+    int whole;   /* 1: the model runs at all positions, also when nothing can change any more */
 };
 
 struct syi_decoder;

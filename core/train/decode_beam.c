@@ -224,7 +224,7 @@ int syi_decode_beams(struct syi_decoder *d, const struct syi_decode_step *step,
     const struct syi_decode_options *o = &d->options;
     int64_t rows = (int64_t)o->batch * o->decodes;
     begin(d, batch);
-    for (int32_t position = 0; position < o->length && !all_settled(d, batch); position++) {
+    for (int32_t position = 0; position < o->length && (batch->whole || !all_settled(d, batch)); position++) {
         struct syi_decode_io io = {
             .position = position, .token = d->token, .from = position ? d->from : NULL, .add = d->live.value};
         int status = step->run(step->arg, &io, err);

@@ -205,7 +205,7 @@ int syi_decode_samples(struct syi_decoder *d, const struct syi_decode_step *step
     int64_t rows = (int64_t)o->batch * o->decodes, open = 0;
     begin(d, batch);
     for (int64_t row = 0; row < rows; row++) open += !d->ended[row];
-    for (int32_t position = 0; position < o->length && open; position++) {
+    for (int32_t position = 0; position < o->length && (open || batch->whole); position++) {
         struct syi_decode_io io = {.position = position, .token = d->token};
         for (int64_t row = 0; row < rows; row++)
             d->token[row] = d->live.sequence[row * (o->length + 1) + position];

@@ -87,6 +87,7 @@ struct syi_outputs {
     int32_t *lengths; /* [rows][decodes] without the end token */
     float *scores;    /* [rows][decodes] -infinity: a search found no so many ends; or NULL (with a value,
                          decode.scores or more than greedy decoding is asked for in the run file) */
+    int whole;        /* 1: all positions are computed, also behind the last end (to measure) */
 };
 /* Decodes a batch as the run file says. example: [rows] index of each input among all, which names its random
  * numbers; NULL: batch->items has it. Rows of a batch are syi_engine_eval_rows (decode.batch_size). */

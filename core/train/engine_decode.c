@@ -80,7 +80,7 @@ static int search(struct syi_engine *e, const struct syi_batch *batch, const int
                   const struct syi_outputs *out, struct sy_error *err)
 {
     struct syi_decode_step step = {syi_decode_bound_run, &e->bound[batch->bucket].step};
-    struct syi_decode_batch inputs = {.example = e->example, .active = e->finished};
+    struct syi_decode_batch inputs = {.example = e->example, .active = e->finished, .whole = out->whole};
     for (int64_t row = 0; row < e->eval_rows; row++) {
         e->example[row] = example ? example[row] : batch->items[row];
         e->finished[row] = batch->input_lengths[row] != 0;
@@ -120,8 +120,8 @@ static void put_tokens(struct syi_engine *e, int32_t position, const int32_t *ne
     }
 }
 
-static int decode_greedily(struct syi_engine *e, const struct syi_batch *batch, int32_t *ids,
-                           int32_t *lengths, struct sy_error *err)
+static int decode_greedily(struct syi_engine *e, const struct syi_batch *batch, const struct syi_outputs *out,
+                           struct sy_error *err)
 {
     struct syi_bucket_programs *bound = &e->bound[batch->bucket];
     int32_t length = syi_engine_decode_length(e);
@@ -130,7 +130,7 @@ static int decode_greedily(struct syi_engine *e, const struct syi_batch *batch, 
     for (int32_t position = 0; !status && position < length; position++) {
         put_tokens(e, position, position ? e->next->data : NULL);
         status = syi_session_run(e->session, bound->program[SYI_DECODE_STEP], err);
-        if (!status && !take_tokens(e, position, length, ids, lengths)) break;
+        if (!status && !take_tokens(e, position, length, out->ids, out->lengths) && !out->whole) break;
     }
     return status;
 }
@@ -146,5 +146,5 @@ int syi_engine_decode(struct syi_engine *e, const struct syi_batch *batch, const
     int status = syi_session_run(e->session, bound->program[SYI_ENCODE], err);
     if (status) return status;
     if (e->decoder) return search(e, batch, example, out, err);
-    return decode_greedily(e, batch, out->ids, out->lengths, err);
+    return decode_greedily(e, batch, out, err);
 }

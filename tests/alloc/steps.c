@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory of training steps, counted from outside: this program's own malloc, calloc, ... stand before those
- * of the C library for the whole process, opened backends included. Checked: steps 3 to 20 of bench/tiny.run
- * allocate nothing, with 2 threads and with 2 ranks; the arena is what was planned, to the byte; the peak of
- * resident memory is the plan within 5 % and CONSTANT. Exit 0 passed, 1 failed, 77 skipped (said why). */
+/* Memory of training steps and of decoding, counted from outside: this program's own malloc, calloc, ...
+ * stand before those of the C library for the whole process, opened backends included. Checked: steps 3 to 20
+ * of bench/tiny.run allocate nothing, with 2 threads and with 2 ranks, nor does a decode after the first; the
+ * arena is what was planned, to the byte; the peak of resident memory is the plan within 5 % and CONSTANT.
+ * Exit 0 passed, 1 failed, 77 skipped (said why). */
 #include "config.h"
 
 #include <errno.h>
@@ -208,8 +209,53 @@ static int work(void *arg, const struct syi_rank *rank, struct sy_error *err)
     return status;
 }
 
+/* Two batches of made-up inputs are decoded, the second one counted. */
+static int decode(struct job *job, struct run *run, const struct syi_rank *rank, struct sy_error *err)
+{
+    int32_t rows = syi_engine_eval_rows(run->engine);
+    size_t length = (size_t)syi_engine_decode_length(run->engine);
+    struct syi_outputs out = {.decodes = 1, .whole = 1};
+    int status = SY_OK;
+    (void)job;
+    out.ids = syi_alloc((size_t)rows * length * sizeof *out.ids, err);
+    out.lengths = syi_alloc((size_t)rows * sizeof *out.lengths, err);
+    if (!out.ids || !out.lengths) status = SY_ENOMEM;
+    for (int i = 0; !status && i < 2; i++) {
+        if (i == 1) status = switch_counting(rank, 1, err);
+        if (!status) status = syi_engine_decode(run->engine, &run->batch, NULL, &out, err);
+        if (!status && i == 1) status = switch_counting(rank, 0, err);
+    }
+    atomic_store(&counting, 0);
+    syi_free(out.ids);
+    syi_free(out.lengths);
+    return status;
+}
+
+static int work_decode(void *arg, const struct syi_rank *rank, struct sy_error *err)
+{
+    struct job *job = arg;
+    struct run run = {0};
+    struct syi_bucket buckets[SYI_MAX_BUCKETS];
+    struct syi_span input = {"abcd", 4};
+    int n = syi_engine_buckets(&job->config, buckets);
+    int status = syi_vocabulary_bytes(&run.vocabulary, 0, err);
+    if (!status) status = syi_engine_new(&job->config, rank, SYI_USE_DECODE, 0, &run.engine, err);
+    if (!status) status = syi_batch_create(&run.batch, syi_engine_eval_rows(run.engine), buckets, n, err);
+    if (!status) {
+        syi_engine_init(run.engine, 7);
+        syi_batch_begin(&run.batch, buckets, n - 1);
+        for (int32_t i = 0; i < run.batch.rows; i++)
+            syi_batch_add(&run.batch, &run.vocabulary, i, input, NULL);
+        status = decode(job, &run, rank, err);
+    }
+    syi_engine_free(run.engine);
+    syi_batch_free(&run.batch);
+    return status;
+}
+
 /* Sets up and runs a job; settings end with NULL. */
-static void run_job(struct job *job, const char *words, const char *const *settings, struct syi_launch launch)
+static void run_job(struct job *job, int (*run)(void *arg, const struct syi_rank *rank, struct sy_error *err),
+                    const char *words, const char *const *settings, struct syi_launch launch)
 {
     char path[4200];
     struct sy_error err = {0};
@@ -220,7 +266,7 @@ static void run_job(struct job *job, const char *words, const char *const *setti
     for (; !status && *settings; settings++) status = syi_config_set(&job->config, *settings, &err);
     if (!status) status = syi_task_load(&job->task, words, &err);
     launch.config = &job->config;
-    if (!status) status = syi_launch_run(&launch, work, job, &err);
+    if (!status) status = syi_launch_run(&launch, run, job, &err);
     expect(status == SY_OK, status ? err.text : "");
     syi_task_free(&job->task);
 }
@@ -234,10 +280,22 @@ static void check_steps(const char *words, struct syi_launch launch, const char 
     memset(&job, 0, sizeof job);
     job.steps = LAST;
     atomic_store(&n_allocations, 0);
-    run_job(&job, words, none, launch);
+    run_job(&job, work, words, none, launch);
     printf("%s: %lu allocations in steps %d to %d\n", what, atomic_load(&n_allocations), FIRST, LAST);
     if (atomic_load(&n_allocations)) fprintf(stderr, "the first came from %p\n", atomic_load(&first_caller));
     expect(atomic_load(&n_allocations) == 0, "no allocation in a step");
+}
+
+static void check_decoding(const char *words, const char *setting, struct syi_launch launch, const char *what)
+{
+    const char *const settings[] = {setting, NULL};
+    static struct job job;
+    memset(&job, 0, sizeof job);
+    atomic_store(&n_allocations, 0);
+    run_job(&job, work_decode, words, settings, launch);
+    printf("decoding, %s: %lu allocations\n", what, atomic_load(&n_allocations));
+    if (atomic_load(&n_allocations)) fprintf(stderr, "the first came from %p\n", atomic_load(&first_caller));
+    expect(atomic_load(&n_allocations) == 0, "no allocation in a decode");
 }
 
 /* Peak of resident memory in bytes, or 0 where the system does not say. */
@@ -269,7 +327,7 @@ static void check_plan(const char *words)
     static struct job job;
     job.steps = 2;
     atomic_store(&largest, 0);
-    run_job(&job, words, settings, (struct syi_launch){.backend = "cpu", .comm = "self", .threads = 2});
+    run_job(&job, work, words, settings, (struct syi_launch){.backend = "cpu", .comm = "self", .threads = 2});
     uint64_t peak = peak_memory(), arena = atomic_load(&largest);
     printf("planned %llu bytes, arena %llu, peak of the process %llu\n", (unsigned long long)job.planned,
            (unsigned long long)arena, (unsigned long long)peak);
@@ -305,6 +363,10 @@ int main(void)
     check_steps(words, (struct syi_launch){.backend = "cpu", .comm = "self", .threads = 2}, "2 threads");
     check_steps(words, (struct syi_launch){.backend = "cpu", .comm = "thread", .ranks = 2, .threads = 1},
                 "2 ranks");
+    struct syi_launch one = {.backend = "cpu", .comm = "self", .threads = 2};
+    check_decoding(words, "decode.beams=1", one, "greedy");
+    check_decoding(words, "decode.beams=4", one, "4 beams");
+    check_decoding(words, "decode.temperature=1", one, "sampling");
     check_plan(words);
     remove(words);
     return fails;

@@ -81,6 +81,27 @@ for wrong in nonsense threads=0 cpu.variant=avx3 colour=red cpu.nothing=1; do
     one_line_error
 done
 
+# ---- decoding ----
+# Two batch sizes, greedy and with beams: all positions of the longest output, whatever ends before.
+shown='decode'
+exits 0 "$program" bench decode "$tiny_run" --set decode.batch_size=8 --steps 2 --warmup 1 --threads 2 --profile --json
+one_document
+positive words_per_second tokens_per_second median_seconds encode_ms step_ms planned_bytes
+[ "$(number words)" = 8 ] || fail "words: $(number words)"
+length=$(number output_length)
+says out '"name":"argmax","calls":'"$length"','
+exits 0 "$program" bench decode "$tiny_run" --set decode.batch_size=4 --beams 3 --steps 1 --warmup 1 --profile --json
+[ "$(number beams)" = 3 ] || fail "beams: $(number beams)"
+says out '"name":"top_k","calls":'"$length"','
+exits 2 "$program" bench decode
+one_line_error
+exits 2 "$program" bench decode "$tiny_run" --data
+one_line_error
+exits 2 "$program" bench "$tiny_run" --beams 2
+says err 'beams belongs to decode'
+exits 2 "$program" bench "$tiny_run" "$tiny_run"
+one_line_error
+
 # ---- single ops ----
 for case in gemm:33x40x24 attention:2x9x17x2 optimizer:64x96 moe:2x64x16x32; do
     shown=$case
