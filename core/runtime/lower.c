@@ -185,37 +185,6 @@ static size_t forced_at(const struct lowering *l, size_t at)
     return next;
 }
 
-static int touches(const struct syi_op *op, const struct syi_op *other)
-{
-    for (int i = 0; i < other->n_out; i++)
-        if (reads(op, other->out[i]) || writes(op, other->out[i])) return 1;
-    for (int i = 0; i < other->n_in; i++)
-        if (writes(op, other->in[i])) return 1;
-    return 0;
-}
-
-/* Moves the op that takes a sum apart (unpack) down to where its parts are needed, or where the queue of the
- * sum is: directly behind the sum it would wait for it. */
-static void delay_unpacking(const struct lowering *l, struct syi_op *old, size_t sum)
-{
-    size_t from = sum + 1;
-    int group = group_of(l, &old[sum]), followers = 0;
-    while (from < l->n_old && !must_wait(&old[from], &old[sum])) from++;
-    if (from == l->n_old || old[from].op != SY_OP_UNPACK) return;
-    struct syi_op unpack = old[from];
-    size_t to = from + 1;
-    for (; to < l->n_old && !touches(&old[to], &unpack) && !must_wait(&old[to], &old[sum]); to++)
-        if (is_collective(old[to].op) && group_of(l, &old[to]) == group && ++followers == LANES) break;
-    memmove(&old[from], &old[from + 1], (to - 1 - from) * sizeof *old);
-    old[to - 1] = unpack;
-}
-
-static void delay_all_unpacking(const struct lowering *l, struct syi_op *old)
-{
-    for (size_t at = l->n_old; at-- > 0;)
-        if (old[at].op == SY_OP_ALL_REDUCE || old[at].op == SY_OP_REDUCE_SCATTER) delay_unpacking(l, old, at);
-}
-
 /* Notes the rest of the reduction at `at`; one of the group's places is free, see forced_at. */
 static void add_tail(struct lowering *l, struct tail tail)
 {
@@ -367,7 +336,6 @@ int syi_lower(struct syi_program *program, const struct syi_mesh *mesh, int repr
     l->n_old = program->n_ops;
     l->reproducible = reproducible;
     l->err = &own;
-    delay_all_unpacking(l, old);
     program->op = NULL;
     program->n_ops = program->cap_ops = 0;
     int status = lower_ops(l);
