@@ -26,14 +26,10 @@ same data-2-expert-2 4 --set mesh.data=2 --set mesh.expert=2
 same data-2-model-2 4 --set mesh.data=2 --set mesh.model=2
 same expert-2-model-2 4 --set mesh.expert=2 --set mesh.model=2
 
-# 8 ranks, and the products of the axes that 8 rows in 8 leaves allow.
-same data-8 8
-same data-2-expert-2-model-2 8 --set mesh.data=2 --set mesh.expert=2 --set mesh.model=2
-
-# ---- a table shared by embedding and logits, another number of microbatches: hashes of their own ----
+# ---- eight leaves for eight ranks, 1, 2 and 4 microbatches, a table shared by embedding and logits: hashes of their own ----
 plain=$want
 for kind in tied-1 untied-2 tied-2 tied-4; do
-    sets="--set train.steps=6 --set train.microbatches=${kind#*tied-}"
+    sets="--set train.steps=6 --set train.microbatches=${kind#*tied-} --set reproducible.blocks=8 --set reproducible.min_leaf=1"
     [ "${kind%-*}" = untied ] || sets="$sets --set model.logits_via_embedding=true"
     # shellcheck disable=SC2086 # options
     tiny "$kind" --quiet --comm self $sets >"$here/$kind.out" 2>&1 || fail "$kind: $(cat "$here/$kind.out")"
@@ -44,7 +40,7 @@ for kind in tied-1 untied-2 tied-2 tied-4; do
         same "$kind-ranks-$n" $n --comm mpi $sets
     done
     # shellcheck disable=SC2086
-    same "$kind-expert-2-model-2" 4 --set mesh.expert=2 --set mesh.model=2 $sets
+    same "$kind-data-2-expert-2-model-2" 8 --set mesh.data=2 --set mesh.expert=2 --set mesh.model=2 $sets
 done
 want=$plain
 
