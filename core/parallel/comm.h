@@ -10,7 +10,7 @@
 
 struct syi_backend;
 
-enum { SYI_COMM_MAX_GROUPS = 32 }; /* 7 sets of mesh axes, for several queues */
+enum { SYI_COMM_MAX_GROUPS = 64 }; /* 7 sets of mesh axes, for several queues */
 
 struct syi_comm_group {
     void *handle; /* of the table */

@@ -4,6 +4,7 @@
  * finished reading, so buffers may then be used again. Every parallel test of the core runs over this. */
 #include "config.h"
 
+#include <sched.h>
 #include <string.h>
 
 #include "parallel/comm.h"
@@ -71,7 +72,8 @@ struct slot {
     int index;                        /* in the group */
     int joined;                       /* the member has made the group */
     const struct sy_collective *call; /* published by start */
-    uint32_t generation;              /* of `posted` when it was published */
+    uint32_t generation;              /* of the barrier that this member arrived at last */
+    int parts, n_parts;               /* of the work: done so far, and how many there are */
     _Atomic int pending;              /* started and not yet waited for */
 };
 
@@ -251,31 +253,40 @@ REDUCE(double)
 REDUCE(int64_t)
 #undef REDUCE
 
-/* Each rank sums its part of the elements into its own recv, then all collect the parts. */
-static int all_reduce(const struct slot *slot)
+static void part_of(const struct slot *slot, uint64_t rank, uint64_t *begin, uint64_t *end)
 {
-    struct group *group = slot->group;
-    const struct sy_collective *call = slot->call;
-    uint64_t each = call->elements / (uint64_t)group->n, more = call->elements % (uint64_t)group->n;
-    uint64_t size = syi_comm_reduce_bytes(call->dtype);
-    uint64_t me = (uint64_t)slot->index, begin = each * me + (me < more ? me : more),
-             end = begin + each + (me < more);
+    uint64_t n = (uint64_t)slot->group->n;
+    uint64_t each = slot->call->elements / n, more = slot->call->elements % n;
+    *begin = each * rank + (rank < more ? rank : more);
+    *end = *begin + each + (rank < more);
+}
 
+/* Each rank sums its part of the elements into its own recv, ... */
+static int reduce_part(const struct slot *slot)
+{
+    const struct sy_collective *call = slot->call;
+    uint64_t begin, end;
+    part_of(slot, (uint64_t)slot->index, &begin, &end);
     if (call->dtype == SY_F32)
-        reduce_float(group, call->recv, begin, end);
+        reduce_float(slot->group, call->recv, begin, end);
     else if (call->dtype == SY_F64)
-        reduce_double(group, call->recv, begin, end);
+        reduce_double(slot->group, call->recv, begin, end);
     else
-        reduce_int64_t(group, call->recv, begin, end);
-    meet(&group->read);
-    for (uint64_t rank = 0; rank < (uint64_t)group->n; rank++) {
-        begin = each * rank + (rank < more ? rank : more);
-        end = begin + each + (rank < more);
-        if (rank != me)
-            memcpy((char *)call->recv + begin * size,
-                   (const char *)group->slot[rank].call->recv + begin * size, (end - begin) * size);
-    }
+        reduce_int64_t(slot->group, call->recv, begin, end);
     return SY_OK;
+}
+
+/* ... then all collect the parts. */
+static void collect_parts(const struct slot *slot)
+{
+    const struct sy_collective *call = slot->call;
+    uint64_t size = syi_comm_reduce_bytes(call->dtype), begin, end;
+    for (int rank = 0; rank < slot->group->n; rank++) {
+        part_of(slot, (uint64_t)rank, &begin, &end);
+        if (rank != slot->index)
+            memcpy((char *)call->recv + begin * size,
+                   (const char *)slot->group->slot[rank].call->recv + begin * size, (end - begin) * size);
+    }
 }
 
 /* Piece `index` of every peer's send (all_to_all), or all of it (all_gather), becomes piece `peer` of recv.
@@ -322,26 +333,44 @@ static int start(void *context, void *handle, const struct sy_collective *call, 
     if (call->kind == SY_COLLECTIVE_ALL_REDUCE && !syi_comm_reduce_bytes(call->dtype)) return SY_EUNSUPPORTED;
     if (atomic_load(&slot->pending)) return SY_EINTERNAL;
     slot->call = call;
+    slot->parts = 0;
     if (!arrive(&slot->group->posted, &slot->generation)) return SY_EBACKEND;
     atomic_store(&slot->pending, 1);
     *request = slot;
     return SY_OK;
 }
 
+/* One more part of the work, and the arrival at the barrier behind it. */
+static int work(const struct member *member, struct slot *slot)
+{
+    int status = SY_OK;
+    if (slot->parts++) {
+        collect_parts(slot);
+    } else {
+        int fit = agree(slot->group), sum = slot->call->kind == SY_COLLECTIVE_ALL_REDUCE;
+        slot->n_parts = fit && sum ? 2 : 1;
+        status = !fit ? SY_EINTERNAL : sum ? reduce_part(slot) : exchange(slot);
+    }
+    arrive(&slot->group->read, &slot->generation);
+    if (status != SY_OK)
+        stop_world(member->world, rank_of(member),
+                   "the ranks of a group started collectives that do not fit");
+    return status;
+}
+
 static int wait(void *context, void *request)
 {
     const struct member *member = context;
     struct slot *slot = request;
-    struct group *group = slot->group;
+    int status = SY_OK;
     /* Taken once: abort may have completed it. */
-    if (!atomic_exchange(&slot->pending, 0) || !complete(&group->posted, slot->generation))
+    if (!atomic_exchange(&slot->pending, 0) || !complete(&slot->group->posted, slot->generation))
         return SY_EBACKEND;
-    int status = SY_EINTERNAL;
-    if (agree(group))
-        status = slot->call->kind == SY_COLLECTIVE_ALL_REDUCE ? all_reduce(slot) : exchange(slot);
-    meet(&group->read);
-    if (status != SY_OK)
-        stop_world(group->world, rank_of(member), "the ranks of a group started collectives that do not fit");
+    do {
+        int now = work(member, slot);
+        if (now != SY_OK) status = now;
+        complete(&slot->group->read, slot->generation);
+    } while (slot->parts < slot->n_parts);
     return status;
 }
 
@@ -351,13 +380,32 @@ static int barrier(void *context)
     return meet(&member->world->all) ? SY_OK : SY_EBACKEND;
 }
 
-/* Peers may be reading this rank's buffers: what is under way is carried through. */
+/* One step of a collective that abort carries through, without waiting. 0: nothing is left. */
+static int carry_on(const struct member *member, struct slot *slot)
+{
+    struct barrier *barrier = slot->parts ? &slot->group->read : &slot->group->posted;
+    uint32_t word = atomic_load(&barrier->gate.word);
+    if (!atomic_load(&slot->pending)) return 0;
+    int met = (word & GENERATION) != slot->generation, stopped = (word & STOPPED) != 0;
+    if (!met && !stopped) return 1;
+    if (met && (!slot->parts || slot->parts < slot->n_parts))
+        work(member, slot);
+    else
+        atomic_store(&slot->pending, 0);
+    return 1;
+}
+
+/* Peers may be reading this rank's buffers: what is under way is carried through, all at once, because every
+ * peer has an order of its own in which it waits. */
 static void abort_all(void *context, const char *text)
 {
-    struct member *member = context;
+    const struct member *member = context;
     stop_world(member->world, rank_of(member), text);
-    for (struct slot *slot = member->slots; slot; slot = slot->next)
-        if (atomic_load(&slot->pending)) wait(context, slot);
+    for (int busy = 1; busy;) {
+        busy = 0;
+        for (struct slot *slot = member->slots; slot; slot = slot->next) busy |= carry_on(member, slot);
+        if (busy) sched_yield();
+    }
 }
 
 static const struct sy_collective_table table = {

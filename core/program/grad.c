@@ -61,6 +61,36 @@ static void differentiate_op(struct syi_program *p, size_t index, const uint8_t 
         if (wants[j]) accumulate(p, gradient, op.in[j], din[j]);
 }
 
+/* ---- joined gradients ---- */
+
+enum { UNPACK_DELAY = 16 }; /* ops other than maps: about four sums further */
+
+static int names(const int32_t *list, int n, int tensor)
+{
+    for (int i = 0; i < n; i++)
+        if (list[i] == tensor) return 1;
+    return 0;
+}
+
+static int needs(const struct syi_op *op, const struct syi_op *unpack)
+{
+    for (int i = 0; i < unpack->n_out; i++)
+        if (names(op->in, op->n_in, unpack->out[i])) return 1;
+    return 0;
+}
+
+/* Moves what takes a gradient apart some ops down: between ranks the gradient is a sum, which travels while
+ * those ops run. The same on every mesh, so that runs can be compared op by op. */
+static void delay_unpacking(struct syi_program *p, size_t at)
+{
+    struct syi_op unpack = p->op[at];
+    size_t to = at;
+    for (int n = 0; to + 1 < p->n_ops && n < UNPACK_DELAY && !needs(&p->op[to + 1], &unpack); to++)
+        n += p->op[to + 1].op != SY_OP_MAP;
+    memmove(&p->op[at], &p->op[at + 1], (to - at) * sizeof unpack);
+    p->op[to] = unpack;
+}
+
 int syi_grad(struct syi_program *p, int loss, int n, const int *of, int *gradient, struct sy_error *err)
 {
     int status = syi_program_status(p, err);
@@ -81,6 +111,8 @@ int syi_grad(struct syi_program *p, int loss, int n, const int *of, int *gradien
     of_tensor[loss] = syi_constant_like(p, 1, loss);
     for (size_t i = ops; i-- > 0 && !p->status;) differentiate_op(p, i, wanted, of_tensor);
     for (int i = 0; i < n; i++) gradient[i] = of_tensor[of[i]];
+    for (size_t i = p->n_ops; i-- > ops;)
+        if (p->op[i].op == SY_OP_UNPACK) delay_unpacking(p, i);
     p->layer = layer;
     syi_free(wanted);
     syi_free(of_tensor);

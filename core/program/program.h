@@ -62,7 +62,7 @@ struct syi_tensor {
 struct syi_op {
     uint16_t op; /* enum sy_op */
     uint8_t n_in, n_out;
-    uint8_t queue;             /* 0 compute, 1 communication */
+    uint8_t queue;             /* 0 compute, from 1 communication */
     uint16_t line;             /* where it was recorded */
     uint32_t file;             /* offset into names */
     uint32_t layer;            /* offset into names: module path, e.g. "encoder/layers_0/mlp" */

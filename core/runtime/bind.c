@@ -71,7 +71,7 @@ static int floating_dtype(const struct sy_tensor *operand, int n, const char *ty
 /* Ops that the session does itself, see exec.c. */
 static int is_own(const struct syi_op *op)
 {
-    return op->queue == 1 || op->op == SY_OP_WAIT || op->op == SY_OP_SLICE;
+    return op->queue || op->op == SY_OP_WAIT || op->op == SY_OP_SLICE;
 }
 
 static int find_kernel(struct syi_session *session, struct syi_bound *bound, size_t at, struct sy_error *err)
@@ -183,18 +183,19 @@ static struct sy_collective describe(const struct sy_call *call, uint64_t ranks)
     return c;
 }
 
-/* The communicator's group for a set of mesh axes, made once. All ranks come here in the same order. */
-static int find_group(struct syi_session *session, int axes, int *group, struct sy_error *err)
+/* The communicator's group for a queue and a set of mesh axes, made once. All ranks come here in the same
+ * order. */
+static int find_group(struct syi_session *session, int queue, int axes, int *group, struct sy_error *err)
 {
-    int *ranks, status = SY_OK;
-    if (session->group[axes] < 0) {
+    int *ranks, status = SY_OK, *made = &session->group[queue - 1][axes];
+    if (*made < 0) {
         ranks = syi_alloc((size_t)syi_mesh_size(&session->mesh, axes) * sizeof *ranks, err);
         if (!ranks) return SY_ENOMEM;
         int n = syi_mesh_group(&session->mesh, axes, session->rank, ranks);
-        status = syi_comm_group_new(session->options.comm, ranks, n, &session->group[axes], err);
+        status = syi_comm_group_new(session->options.comm, ranks, n, made, err);
         syi_free(ranks);
     }
-    *group = session->group[axes];
+    *group = *made;
     return status;
 }
 
@@ -206,14 +207,14 @@ static int connect_collective(struct syi_session *session, struct syi_bound *bou
     transfer->session = session;
     transfer->call = describe(&bound->call[at], (uint64_t)syi_mesh_size(&session->mesh, axes));
     bound->step[at] = (struct syi_step){syi_exec_start, transfer, &bound->call[at]};
-    return find_group(session, axes, &transfer->group, err);
+    return find_group(session, bound->program->op[at].queue, axes, &transfer->group, err);
 }
 
 static int connect_wait(struct syi_bound *bound, size_t at, struct sy_error *err)
 {
     const struct syi_program *program = bound->program;
     for (size_t i = at; i-- > 0;)
-        if (program->op[i].queue == 1 && program->op[i].out[0] == program->op[at].in[0]) {
+        if (program->op[i].queue && program->op[i].out[0] == program->op[at].in[0]) {
             bound->step[at] = (struct syi_step){syi_exec_wait, &bound->transfer[i], &bound->call[at]};
             return SY_OK;
         }
@@ -261,7 +262,7 @@ int syi_bound_connect(struct syi_session *session, struct syi_bound *bound, stru
     fill_operands(session, bound);
     for (size_t at = 0; at < bound->program->n_ops && !status; at++) {
         const struct syi_op *op = &bound->program->op[at];
-        if (op->queue == 1)
+        if (op->queue)
             status = connect_collective(session, bound, at, err);
         else if (op->op == SY_OP_WAIT)
             status = connect_wait(bound, at, err);

@@ -54,8 +54,8 @@ struct syi_session {
     uint8_t *segment[SYI_SEGMENT_COUNT]; /* in the arena */
     struct syi_shared *shared;           /* [n_shared] by name */
     size_t n_shared;
-    int group[SYI_MESH_ALL + 1]; /* of each set of mesh axes, -1: not made */
-    struct sy_error failure;     /* of a collective in the run at hand */
+    int group[SYI_LANES][SYI_MESH_ALL + 1]; /* of each queue and set of mesh axes, -1: not made */
+    struct sy_error failure;                /* of a collective in the run at hand */
     syi_op_hook hook;
     void *hook_arg;
 };

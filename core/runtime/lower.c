@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Lowering: collectives as the partition pass wrote them -> what is executed. Reproducible sums become pieces
- * sent to their owners, a local tree and a gathering; every collective gets queue 1 and a `wait` as late as
+ * sent to their owners, a local tree and a gathering; every collective gets a queue and a `wait` as late as
  * the program allows. Works on a rank's local program, equal on all ranks, so the order of collectives is
  * equal too. Knows nothing of memory or kernels.
  *
- * At most one collective of a group of ranks is under way, and two masks of mesh axes that differ in axes of
- * one rank only are the same group. So what is under way fits an array over masks, and so do the second
- * halves of reductions that are still to be written: those stand half-way to the op that forces them, and
- * sending as well as gathering overlap with compute. */
+ * A group of ranks has SYI_LANES queues, with one collective under way in each; two masks of mesh axes that
+ * differ in axes of one rank only are the same group. A collective takes a free queue of its group, else that
+ * of the oldest behind a wait. The second half of a reduction stands half-way to the op that needs the sum or
+ * to the SYI_LANES-th next collective of the group: sending as well as gathering overlap with compute and
+ * with the reductions around, and no more halves than queues are open. */
 #include "config.h"
 
 #include <string.h>
@@ -16,8 +17,15 @@
 
 enum {
     GROUPS = SYI_MESH_ALL + 1,
+    LANES = SYI_LANES,
     GRANULE = 16,        /* a piece is whole cache lines of float32 */
     ONE_TRIP = 16 * 1024 /* elements received by one rank up to which one collective beats two */
+};
+
+/* A collective without wait yet. */
+struct flight {
+    struct syi_op op;  /* n_out 0: none */
+    uint64_t position; /* in the order of starts */
 };
 
 /* The rest of a reduction whose pieces are being sent. */
@@ -35,8 +43,9 @@ struct lowering {
     const struct syi_mesh *mesh;
     const struct syi_op *old; /* [n_old] the ops before lowering */
     size_t n_old;
-    struct syi_op under_way[GROUPS]; /* collectives without wait yet; n_out 0: none */
-    struct tail tail[GROUPS];
+    struct flight flight[GROUPS][LANES];
+    struct tail tail[GROUPS][LANES];
+    uint64_t n_starts;
     int reproducible;
     struct sy_error *err;
 };
@@ -82,13 +91,11 @@ static int writes(const struct syi_op *op, int tensor)
     return 0;
 }
 
-/* Whether `op` cannot run while `collective` (of `group`) is under way. */
-static int must_wait(const struct lowering *l, const struct syi_op *op, const struct syi_op *collective,
-                     int group)
+/* Whether `op` cannot run while `collective` is under way. */
+static int must_wait(const struct syi_op *op, const struct syi_op *collective)
 {
     int out = collective->out[0];
-    return reads(op, out) || writes(op, out) || writes(op, collective->in[0]) ||
-           (is_collective(op->op) && group_of(l, op) == group);
+    return reads(op, out) || writes(op, out) || writes(op, collective->in[0]);
 }
 
 /* ---- writing ops ---- */
@@ -101,10 +108,10 @@ static int append(struct lowering *l, const struct syi_op *op)
     return status;
 }
 
-static int append_wait(struct lowering *l, int group)
+static int append_wait(struct lowering *l, struct flight *flight)
 {
-    struct syi_op wait = l->under_way[group];
-    l->under_way[group].n_out = 0;
+    struct syi_op wait = flight->op;
+    flight->op.n_out = 0;
     wait.op = SY_OP_WAIT;
     wait.queue = 0;
     wait.in[0] = wait.out[0];
@@ -114,17 +121,34 @@ static int append_wait(struct lowering *l, int group)
     return append(l, &wait);
 }
 
+/* The free lane of a group, else the one that has been under way for the longest. */
+static int choose_lane(const struct lowering *l, int group)
+{
+    const struct flight *flight = l->flight[group];
+    int oldest = 0;
+    for (int i = 0; i < LANES; i++) {
+        if (!flight[i].op.n_out) return i;
+        if (flight[i].position < flight[oldest].position) oldest = i;
+    }
+    return oldest;
+}
+
 /* Appends an op behind the waits that it needs. */
 static int emit(struct lowering *l, const struct syi_op *op)
 {
     int status = SY_OK;
-    for (int g = 0; g < GROUPS && !status; g++)
-        if (l->under_way[g].n_out && must_wait(l, op, &l->under_way[g], g)) status = append_wait(l, g);
+    for (int g = 0; g < GROUPS; g++)
+        for (int i = 0; i < LANES && !status; i++)
+            if (l->flight[g][i].op.n_out && must_wait(op, &l->flight[g][i].op))
+                status = append_wait(l, &l->flight[g][i]);
     if (status || !is_collective(op->op)) return status ? status : append(l, op);
-    struct syi_op collective = *op;
-    collective.queue = 1;
-    l->under_way[group_of(l, op)] = collective;
-    return append(l, &collective);
+    int group = group_of(l, op), lane = choose_lane(l, group);
+    struct flight *flight = &l->flight[group][lane];
+    if (flight->op.n_out) status = append_wait(l, flight);
+    flight->op = *op;
+    flight->op.queue = (uint8_t)(1 + lane);
+    flight->position = l->n_starts++;
+    return status ? status : append(l, &flight->op);
 }
 
 /* Emits `kind` from in to out at the place of `origin`. */
@@ -149,13 +173,24 @@ static int emit_new(struct lowering *l, const struct syi_op *origin, int kind, i
 
 /* ---- reductions ---- */
 
-/* The first op behind `at` that needs the result of reduction old[at], changes its operand or talks to the
- * same group. */
+/* The op by which the rest of reduction old[at] must stand: the first one behind `at` that needs its result
+ * or changes its operand, or the LANES-th of the same group. */
 static size_t forced_at(const struct lowering *l, size_t at)
 {
     size_t next = at + 1;
-    while (next < l->n_old && !must_wait(l, &l->old[next], &l->old[at], group_of(l, &l->old[at]))) next++;
+    int group = group_of(l, &l->old[at]), followers = 0;
+    for (; next < l->n_old && !must_wait(&l->old[next], &l->old[at]); next++)
+        if (is_collective(l->old[next].op) && group_of(l, &l->old[next]) == group && ++followers == LANES)
+            break;
     return next;
+}
+
+/* Notes the rest of the reduction at `at`; one of the group's places is free, see forced_at. */
+static void add_tail(struct lowering *l, struct tail tail)
+{
+    struct tail *place = l->tail[group_of(l, tail.origin)];
+    while (place->active) place++;
+    *place = tail;
 }
 
 static int temporary(struct lowering *l, int dtype, int rank, const int64_t *dim)
@@ -183,7 +218,7 @@ static int reduce_small(struct lowering *l, size_t at, int ranks)
     int64_t mesh_axes = ((const struct sy_attr_collective *)syi_program_attr(l->program, op))->a;
     int terms = temporary(l, term.dtype, 2, (int64_t[]){ranks, syi_tensor_count(&term)});
     if (terms < 0) return l->err->code;
-    l->tail[group_of(l, op)] = (struct tail){1, forced_at(l, at), terms, op->out[0], op->out[0], op};
+    add_tail(l, (struct tail){1, forced_at(l, at), terms, op->out[0], op->out[0], op});
     return emit_new(l, op, SY_OP_GATHER_PIECES, op->in[0], terms,
                     &(struct sy_attr_collective){mesh_axes, 0, 0});
 }
@@ -204,7 +239,7 @@ static int reduce_all(struct lowering *l, size_t at)
     pad(l, op->in[0], ranks * piece);
     pad(l, op->out[0], ranks * piece);
     size_t half_way = at + 1 + (forced_at(l, at) - at - 1) / 2;
-    l->tail[group_of(l, op)] = (struct tail){1, half_way, pieces, sum, op->out[0], op};
+    add_tail(l, (struct tail){1, half_way, pieces, sum, op->out[0], op});
     return emit_new(l, op, SY_OP_SEND_PIECES, op->in[0], pieces,
                     &(struct sy_attr_collective){mesh_axes, -1, 0});
 }
@@ -222,7 +257,7 @@ static int reduce_scatter(struct lowering *l, size_t at)
     memcpy(dim + 1, piece.dim, piece.rank * sizeof *dim);
     int pieces = temporary(l, piece.dtype, piece.rank + 1, dim);
     if (pieces < 0) return l->err->code;
-    l->tail[group_of(l, op)] = (struct tail){1, forced_at(l, at), pieces, op->out[0], op->out[0], op};
+    add_tail(l, (struct tail){1, forced_at(l, at), pieces, op->out[0], op->out[0], op});
     return emit_new(l, op, SY_OP_SEND_PIECES, op->in[0], pieces,
                     &(struct sy_attr_collective){attr.b, attr.a, 0});
 }
@@ -240,20 +275,26 @@ static int reduce_scatter_integers(struct lowering *l, size_t at)
     return status ? status : emit_new(l, op, SY_OP_SLICE, sum, op->out[0], &attr);
 }
 
+static int emit_tail(struct lowering *l, const struct tail *tail)
+{
+    int status = emit_new(l, tail->origin, SY_OP_TREE_ADD, tail->pieces, tail->sum, NULL);
+    if (status || tail->sum == tail->out) return status;
+    int64_t mesh_axes = ((const struct sy_attr_collective *)syi_program_attr(l->program, tail->origin))->a;
+    return emit_new(l, tail->origin, SY_OP_GATHER_PIECES, tail->sum, tail->out,
+                    &(struct sy_attr_collective){mesh_axes, 0, 0});
+}
+
 /* Writes the second halves of reductions that stand before old op `at`. */
 static int emit_tails(struct lowering *l, size_t at)
 {
     int status = SY_OK;
-    for (int g = 0; g < GROUPS && !status; g++) {
-        struct tail tail = l->tail[g];
-        if (!tail.active || tail.before != at) continue;
-        l->tail[g].active = 0;
-        status = emit_new(l, tail.origin, SY_OP_TREE_ADD, tail.pieces, tail.sum, NULL);
-        if (status || tail.sum == tail.out) continue;
-        int64_t mesh_axes = ((const struct sy_attr_collective *)syi_program_attr(l->program, tail.origin))->a;
-        status = emit_new(l, tail.origin, SY_OP_GATHER_PIECES, tail.sum, tail.out,
-                          &(struct sy_attr_collective){mesh_axes, 0, 0});
-    }
+    for (int g = 0; g < GROUPS; g++)
+        for (int i = 0; i < LANES && !status; i++) {
+            struct tail tail = l->tail[g][i];
+            if (!tail.active || tail.before != at) continue;
+            l->tail[g][i].active = 0;
+            status = emit_tail(l, &tail);
+        }
     return status;
 }
 
@@ -276,8 +317,9 @@ static int lower_ops(struct lowering *l)
         if (!status) status = lower_op(l, at);
     }
     if (!status) status = emit_tails(l, l->n_old);
-    for (int g = 0; g < GROUPS && !status; g++)
-        if (l->under_way[g].n_out) status = append_wait(l, g);
+    for (int g = 0; g < GROUPS; g++)
+        for (int i = 0; i < LANES && !status; i++)
+            if (l->flight[g][i].op.n_out) status = append_wait(l, &l->flight[g][i]);
     return status;
 }
 

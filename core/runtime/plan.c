@@ -138,7 +138,7 @@ static void find_lives(const struct syi_program *program, struct life *life)
         const struct syi_op *op = &program->op[at];
         for (int i = 0; i < op->n_in; i++) extend(life, op->in[i], at);
         for (int i = 0; i < op->n_out; i++) extend(life, op->out[i], at);
-        if (op->queue == 1) extend(life, op->in[0], wait_of(program, at));
+        if (op->queue) extend(life, op->in[0], wait_of(program, at));
     }
 }
 

@@ -34,7 +34,7 @@ int syi_session_new(const struct syi_session_options *options, struct syi_sessio
     s->mesh = *options->mesh;
     s->options.mesh = &s->mesh;
     s->rank = options->comm ? options->comm->rank : 0;
-    for (size_t i = 0; i < SYI_COUNT(s->group); i++) s->group[i] = -1;
+    memset(s->group, 0xff, sizeof s->group);
     *session = s;
     return SY_OK;
 }
@@ -177,9 +177,9 @@ static int check_alike(struct syi_session *session, struct sy_error *err)
         const struct syi_program *program = session->bound[p].program;
         for (size_t i = 0; i < program->n_ops; i++) {
             const struct syi_op *op = &program->op[i];
-            if (op->queue != 1) continue;
+            if (!op->queue) continue;
             const struct syi_tensor *in = &program->tensor[op->in[0]];
-            const int64_t words[] = {(int64_t)p, (int64_t)i, op->op, in->dtype};
+            const int64_t words[] = {(int64_t)p, (int64_t)i, op->op, op->queue, in->dtype};
             syi_sha256_add(&hash, words, sizeof words);
             syi_sha256_add(&hash, in->dim, sizeof in->dim);
             syi_sha256_add(&hash, syi_program_attr(program, op), op->attr_bytes);

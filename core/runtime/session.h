@@ -18,9 +18,11 @@
 /* Rewrites a local program for execution. Floating-point all_reduce (when `reproducible`) becomes
  * send_pieces, tree_add, gather_pieces, or gather_pieces, tree_add where that is one short trip;
  * reduce_scatter becomes send_pieces, tree_add. Integer sums stay all_reduce: any order gives the same bits.
- * Collectives go to queue 1; a `wait` (in: the result of a collective, no output) stands before the first op
- * that reads or writes the result, overwrites the operand or talks to the same group, and at the end. bytes
- * of tensors that collectives work on in whole pieces is set to what the pieces need. */
+ * Collectives go to queues 1 to SYI_LANES of their group of ranks, one under way in each; a `wait` (in: the
+ * result of a collective, no output) stands before the first op that reads or writes the result, overwrites
+ * the operand or needs the queue, and at the end. bytes of tensors that collectives work on in whole pieces
+ * is set to what the pieces need. */
+enum { SYI_LANES = 4 };
 int syi_lower(struct syi_program *program, const struct syi_mesh *mesh, int reproducible,
               struct sy_error *err) SYI_MUST_CHECK;
 /* The mesh axes of more than one rank that a collective works over: names its group of ranks. */

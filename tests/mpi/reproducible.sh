@@ -26,6 +26,24 @@ same data-2-expert-2 4 --set mesh.data=2 --set mesh.expert=2
 same data-2-model-2 4 --set mesh.data=2 --set mesh.model=2
 same expert-2-model-2 4 --set mesh.expert=2 --set mesh.model=2
 
+# ---- eight leaves for eight ranks, 1, 2 and 4 microbatches, a table shared by embedding and logits: hashes of their own ----
+plain=$want
+for kind in tied-1 untied-2 tied-2 tied-4; do
+    sets="--set train.steps=6 --set train.microbatches=${kind#*tied-} --set reproducible.blocks=8 --set reproducible.min_leaf=1"
+    [ "${kind%-*}" = untied ] || sets="$sets --set model.logits_via_embedding=true"
+    # shellcheck disable=SC2086 # options
+    tiny "$kind" --quiet --comm self $sets >"$here/$kind.out" 2>&1 || fail "$kind: $(cat "$here/$kind.out")"
+    want=$(hash_in "$kind.out")
+    [ "${#want}" -eq 64 ] && [ "$want" != "$plain" ] || fail "$kind: no hash of its own: $(cat "$here/$kind.out")"
+    for n in 1 2 4 8; do
+        # shellcheck disable=SC2086
+        same "$kind-ranks-$n" $n --comm mpi $sets
+    done
+    # shellcheck disable=SC2086
+    same "$kind-data-2-expert-2-model-2" 8 --set mesh.data=2 --set mesh.expert=2 --set mesh.model=2 $sets
+done
+want=$plain
+
 # ---- saved by 2 ranks, resumed by 1 and by 4 ----
 mpi half 2 --set train.time_limit=0 --set train.checkpoint_every=10 --set train.keep_checkpoints=5 --set mesh.expert=2 ||
     fail "half: $(cat "$here/half.err")"

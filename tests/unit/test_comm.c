@@ -178,6 +178,44 @@ Test(comm, groups_of_a_mesh_overlap)
     cr_expect_eq(syi_comm_thread_run(4, mesh_rounds, NULL, &err), SY_OK, "%s", err.text);
 }
 
+/* Two collectives of all ranks are under way; rank 0 stops, the others wait for them in their own order. What
+ * is under way is carried through, whatever the orders. */
+static int stop_with_two_under_way(void *arg, struct syi_comm *comm, struct sy_error *err)
+{
+    int *first_of = arg, groups[2], ranks[3] = {0, 1, 2}, first = first_of[comm->rank];
+    int64_t send[2] = {comm->rank, 10 + comm->rank}, got[2] = {0, 0};
+    struct sy_collective call[2];
+    void *request[2];
+    for (int g = 0; g < 2; g++) {
+        if (syi_comm_group_new(comm, ranks, 3, &groups[g], err)) return SY_EINTERNAL;
+        call[g] = (struct sy_collective){.send = &send[g],
+                                         .recv = &got[g],
+                                         .elements = 1,
+                                         .dtype = SY_I64,
+                                         .kind = SY_COLLECTIVE_ALL_REDUCE};
+    }
+    for (int g = 0; g < 2; g++)
+        if (syi_comm_start(comm, groups[g], &call[g], &request[g], err)) return SY_EINTERNAL;
+    int status = syi_comm_barrier(comm, err);
+    if (!status && comm->rank == 0) {
+        syi_comm_abort(comm, "rank 0 has had enough"); /* before the buffers go */
+        return syi_error(err, SY_EIO, "rank 0 has had enough");
+    }
+    for (int g = 0; g < 2 && !status; g++) status = syi_comm_wait(comm, request[first ^ g], err);
+    return !status && (got[0] != 3 || got[1] != 33) ? syi_error(err, SY_EINTERNAL, "wrong sums") : status;
+}
+
+Test(comm, a_stop_carries_all_through_in_any_order, .timeout = 20)
+{
+    for (int round = 0; round < 200; round++) {
+        struct sy_error err = {0};
+        int first_of[3] = {0, round & 1, round & 1};
+        int status = syi_comm_thread_run(3, stop_with_two_under_way, first_of, &err);
+        cr_assert_eq(status, SY_EIO, "%s", err.text);
+        cr_assert_not_null(strstr(err.text, "had enough"), "%s", err.text);
+    }
+}
+
 static int same_list_twice(void *arg, struct syi_comm *comm, struct sy_error *err)
 {
     int first = -1, second = -1, backward[2] = {1, 0}, third = -1, alone = -1;

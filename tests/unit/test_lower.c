@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Lowering: between the start of a collective and its wait nobody touches the result, writes the operand or
- * starts another collective of the group; reductions become what ops.def says; the halves of an all_reduce
- * both overlap with compute. */
+ * starts another collective in the queue of the group; reductions become what ops.def says; the halves of an
+ * all_reduce both overlap with compute. */
 #include "config.h"
 
 #include "random_program.h"
@@ -34,7 +34,8 @@ static void check_waits(const struct syi_program *p, const struct syi_mesh *mesh
 {
     for (size_t at = 0; at < p->n_ops; at++) {
         const struct syi_op *start = &p->op[at];
-        if (start->queue != 1) continue;
+        if (!start->queue) continue;
+        cr_assert_leq(start->queue, SYI_LANES);
         int group = syi_collective_group(p, start, mesh);
         size_t i = at + 1;
         for (; i < p->n_ops && !(p->op[i].op == SY_OP_WAIT && p->op[i].in[0] == start->out[0]); i++) {
@@ -43,8 +44,8 @@ static void check_waits(const struct syi_program *p, const struct syi_mesh *mesh
             cr_assert_not(names(op->out, op->n_out, start->out[0]), "op %zu writes what op %zu receives", i,
                           at);
             cr_assert_not(names(op->out, op->n_out, start->in[0]), "op %zu writes what op %zu sends", i, at);
-            cr_assert(op->queue == 0 || syi_collective_group(p, op, mesh) != group,
-                      "ops %zu and %zu share a group", at, i);
+            cr_assert(op->queue != start->queue || syi_collective_group(p, op, mesh) != group,
+                      "ops %zu and %zu share a queue", at, i);
         }
         cr_assert_lt(i, p->n_ops, "nobody waits for op %zu", at);
     }
@@ -136,6 +137,58 @@ Test(lower, integers_and_free_order_use_the_library)
     EXPECT_OPS(q, SY_OP_ALL_REDUCE, SY_OP_MAP, SY_OP_WAIT);
     syi_program_free(p);
     syi_program_free(q);
+}
+
+/* Sums of many tensors, each behind the op that yields its terms, needed only at the end: as many as there
+ * are queues are under way, and a wait stands only where a queue is needed again or at the end. */
+static struct syi_program *many_reductions(int n, int64_t elements)
+{
+    struct syi_program *p;
+    struct sy_error err = {0};
+    int sum[32];
+    cr_assert_eq(syi_program_new("many", &p, &err), SY_OK);
+    int x = syi_tensor_add(p, "x", SYI_INPUT, SY_F32, 1, &elements, NULL);
+    struct sy_attr_collective attr = {SYI_MESH_DATA, 0, 0};
+    for (int i = 0; i < n; i++) {
+        x = syi_map1(p, SY_MAP_NEG, x, 0);
+        sum[i] = syi_temp(p, SY_F32, 1, &elements, NULL);
+        syi_op_add(p, SY_OP_ALL_REDUCE, 1, &x, 1, &sum[i], &attr, sizeof attr);
+    }
+    for (int i = 0; i < n; i++) {
+        char name[8];
+        snprintf(name, sizeof name, "y%d", i);
+        syi_store(p, sum[i], syi_tensor_add(p, name, SYI_CARRY, SY_F32, 1, &elements, NULL));
+    }
+    cr_assert_eq(syi_program_status(p, &err), SY_OK, "%s", err.text);
+    return p;
+}
+
+/* How many collectives are under way in front of op `at`. */
+static int under_way(const struct syi_program *p, size_t at)
+{
+    int n = 0;
+    for (size_t i = 0; i < at; i++) n += (p->op[i].queue != 0) - (p->op[i].op == SY_OP_WAIT);
+    return n;
+}
+
+Test(lower, reductions_overlap_with_what_follows_and_with_each_other)
+{
+    struct syi_mesh mesh = mesh_of(2, 1, 1);
+    for (int large = 0; large < 2; large++) {
+        struct syi_program *p = many_reductions(20, large ? 100000 : 100);
+        lower(p, &mesh, 1);
+        check_waits(p, &mesh);
+        int most = 0, maps = 0;
+        for (size_t i = 0; i < p->n_ops; i++) {
+            int n = under_way(p, i);
+            if (n > most) most = n;
+            maps += p->op[i].op == SY_OP_MAP;
+            if (p->op[i].op != SY_OP_MAP || maps <= SYI_LANES || maps > 20) continue;
+            cr_assert_geq(n, SYI_LANES - 1, "map %d runs beside %d collectives", maps, n);
+        }
+        cr_assert_eq(most, SYI_LANES);
+        syi_program_free(p);
+    }
 }
 
 /* An integer reduce_scatter is a sum and a piece of it; masks that differ in axes of one rank are one group.

@@ -33,7 +33,7 @@ static int touches(const struct syi_op *op, int tensor)
 static int is_being_sent(const struct syi_program *p, int tensor, size_t at)
 {
     for (size_t i = at + 1; i-- > 0;) {
-        if (p->op[i].queue != 1 || p->op[i].in[0] != tensor) continue;
+        if (!p->op[i].queue || p->op[i].in[0] != tensor) continue;
         size_t wait = i + 1;
         while (p->op[wait].op != SY_OP_WAIT || p->op[wait].in[0] != p->op[i].out[0]) wait++;
         if (wait >= at) return 1;
@@ -89,7 +89,7 @@ static int in_place_allowed(const struct syi_program *p, const uint8_t *live, si
     const struct syi_tensor *a = &p->tensor[in], *b = &p->tensor[out];
     int dies = at + 1 == p->n_ops || !live[(at + 1) * p->n_tensors + in];
     int born = at == 0 || !live[(at - 1) * p->n_tensors + out];
-    if (!is_in(op, in) || !is_out(op, out) || !dies || !born || op->queue == 1) return 0;
+    if (!is_in(op, in) || !is_out(op, out) || !dies || !born || op->queue) return 0;
     if (!syi_op_has_flag(op->op, 'I') || a->offset != b->offset || memcmp(a->dim, b->dim, sizeof a->dim))
         return 0;
     return op->op == SY_OP_MAP ? !is_copied(p, op, in, out) : op->in[0] == in && op->out[0] == out;
