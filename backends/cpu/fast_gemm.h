@@ -4,10 +4,12 @@
  * C is cut into tiles that stay in registers. Both operands are packed into panels: a panel of A holds
  * TILE_ROWS rows, one of B TILE_COLUMNS columns, the steps of the contraction outermost, so a tile reads both
  * as streams. A leaf of bf16 that has no partner for its last element gets a zero. There are no k-blocks: a
- * tile walks the whole contraction, leaf by leaf. B is packed once, by all threads. Then each thread takes an
- * equal share of the tiles (counted in products), and packs the A rows of its tiles block by block. Tiles of
- * a block are taken panel of B by panel of B, so the block stays in the L2 cache and a panel of B is fetched
- * once for it. */
+ * tile walks the whole contraction, leaf by leaf. Of a plain product B is packed once, by all threads; then
+ * each thread takes an equal share of the tiles (counted in products), and packs the A rows of its tiles
+ * block by block. Of experts each thread takes whole columns: it packs an expert's A once and B in groups
+ * that it uses at once, since weights that a few tokens read are worth no copy in memory. Tiles of a block
+ * are taken panel of B by panel of B, so the block stays in the L2 cache and a panel of B is fetched once for
+ * it. */
 #ifndef SYCPU_FAST_GEMM_H
 #define SYCPU_FAST_GEMM_H
 
