@@ -155,7 +155,7 @@ static struct syi_program *many_reductions(int n, int64_t elements)
         syi_op_add(p, SY_OP_ALL_REDUCE, 1, &x, 1, &sum[i], &attr, sizeof attr);
     }
     for (int i = 0; i < n; i++) {
-        char name[8];
+        char name[16];
         snprintf(name, sizeof name, "y%d", i);
         syi_store(p, sum[i], syi_tensor_add(p, name, SYI_CARRY, SY_F32, 1, &elements, NULL));
     }
