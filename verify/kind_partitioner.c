@@ -39,6 +39,15 @@ int verify_parallelism(const struct verify_case *c, uint32_t row, struct syi_mod
     return verify_list_ints(c, submesh, SYI_T5X_SUBMESH, m->submesh, &m->n_submesh, err);
 }
 
+int verify_devices(const struct verify_case *c, uint32_t row, struct syi_model_parallelism *m,
+                   int64_t *experts, int64_t *devices, struct sy_error *err)
+{
+    int status = verify_parallelism(c, row, m, err);
+    if (!status) status = verify_member_int(c, row, "num_experts", 0, INT32_MAX, NULL, experts, err);
+    if (!status) status = verify_member_int(c, row, "num_devices", 1, INT32_MAX, NULL, devices, err);
+    return status;
+}
+
 /* ---- rules ---- */
 
 static int mesh_axis(const struct verify_case *c, uint32_t node, int *mesh, struct sy_error *err)
@@ -113,11 +122,7 @@ static int rules_row(void *arg, const struct verify_row *row, struct syi_json_wr
     if (!status)
         status = verify_member_int(c, row->input, "parameter_partitioning_dims", INT32_MIN, INT32_MAX, NULL,
                                    &parameter, err);
-    if (!status && arg) status = verify_parallelism(c, row->input, &given, err);
-    if (!status && arg)
-        status = verify_member_int(c, row->input, "num_experts", 0, INT32_MAX, NULL, &experts, err);
-    if (!status && arg)
-        status = verify_member_int(c, row->input, "num_devices", 1, INT32_MAX, NULL, &devices, err);
+    if (!status && arg) status = verify_devices(c, row->input, &given, &experts, &devices, err);
     if (!status && arg)
         status = syi_moe_rules(experts, devices, &given, activation, parameter, &extra, &rules, err);
     else if (!status)
@@ -133,11 +138,7 @@ static int override_row(void *arg, const struct verify_row *row, struct syi_json
     int two = 0;
     int64_t experts, devices;
     struct syi_model_parallelism given;
-    int status = verify_parallelism(row->item, row->input, &given, err);
-    if (!status)
-        status = verify_member_int(row->item, row->input, "num_experts", 0, INT32_MAX, NULL, &experts, err);
-    if (!status)
-        status = verify_member_int(row->item, row->input, "num_devices", 1, INT32_MAX, NULL, &devices, err);
+    int status = verify_devices(row->item, row->input, &given, &experts, &devices, err);
     if (!status) status = syi_t5x_two_data_axes(experts, devices, &given, &two, err);
     if (!status) syi_json_put_bool(answer, two);
     return status;

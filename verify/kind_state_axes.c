@@ -220,11 +220,7 @@ static int rules_of(const struct verify_row *row, int moe, struct syi_logical_ru
 {
     int64_t experts, devices;
     struct syi_model_parallelism given;
-    int status = verify_parallelism(row->item, row->input, &given, err);
-    if (!status)
-        status = verify_member_int(row->item, row->input, "num_experts", 0, INT32_MAX, NULL, &experts, err);
-    if (!status)
-        status = verify_member_int(row->item, row->input, "num_devices", 1, INT32_MAX, NULL, &devices, err);
+    int status = verify_devices(row->item, row->input, &given, &experts, &devices, err);
     return status ? status : syi_moe_rules(moe ? experts : devices, devices, &given, 1, 1, NULL, rules, err);
 }
 

@@ -35,6 +35,7 @@ struct plan {
     int64_t depth_chunks; /* tasks of packing B: experts * depth_chunks * panel_chunks */
     int64_t panel_chunks;
     int64_t b_size;      /* words of the packed B of an expert */
+    int64_t packed_size; /* words of all that is packed before the threads share the work */
     int64_t worker_size; /* words of scratch of a thread */
     int threads;
     float *packed_b; /* [experts, b_size] */
@@ -100,15 +101,14 @@ static struct plan make_plan(const struct sy_call *call, int threads)
                        plan.block_panels * a_panel_size(plan.steps) +
                        plan.own_panels * b_panel_size(plan.steps) +
                        (pending_tiles(gemm->leaves) + 1) * TILE_SIZE;
-    plan.packed_b = call->workspace;
-    plan.workers = plan.packed_b + (plan.own ? 0 : gemm->experts * plan.b_size);
+    plan.packed_size = plan.own ? 0 : gemm->experts * plan.b_size;
     return plan;
 }
 
 static uint64_t workspace_bytes(const struct sy_call *call, int threads)
 {
     struct plan plan = make_plan(call, threads);
-    return sizeof(float) * (uint64_t)(plan.workers - plan.packed_b + threads * plan.worker_size);
+    return sizeof(float) * (uint64_t)(plan.packed_size + threads * plan.worker_size);
 }
 
 /* Filled slots of groups [first, end). */
@@ -438,6 +438,14 @@ static void compute_tiles(const struct plan *plan, struct worker *worker, int64_
     }
 }
 
+/* Which of n items that lie behind `base`, each of this weight, begin in [from, to). */
+static void items_between(int64_t from, int64_t to, int64_t base, int64_t weight, int64_t n, int64_t *first,
+                          int64_t *end)
+{
+    *first = from <= base ? 0 : least(n, divide_up(from - base, weight));
+    *end = least(n, divide_up(to - base, weight));
+}
+
 /* The share of one thread: tiles that begin in [share, share + 1) / threads of all work, a tile weighing its
  * depth. */
 static void compute_share(void *arg, int64_t share, int thread)
@@ -454,9 +462,8 @@ static void compute_share(void *arg, int64_t share, int thread)
     int64_t to = from + total / plan->threads + (share < total % plan->threads);
     for (int64_t expert = 0; expert < plan->gemm.experts && base < to; expert++) {
         enter_expert(plan, &worker, expert);
-        int64_t weight = worker.depth + 1, tiles = worker.row_panels * plan->panels;
-        int64_t first = from <= base ? 0 : least(tiles, divide_up(from - base, weight));
-        int64_t end = least(tiles, divide_up(to - base, weight));
+        int64_t weight = worker.depth + 1, tiles = worker.row_panels * plan->panels, first, end;
+        items_between(from, to, base, weight, tiles, &first, &end);
         if (first < end) compute_tiles(plan, &worker, expert, first, end);
         base += tiles * weight;
     }
@@ -497,10 +504,9 @@ static void compute_own(void *arg, int64_t share, int thread)
     int64_t from = total * share / plan->threads, to = total * (share + 1) / plan->threads;
     for (int64_t expert = 0; expert < plan->gemm.experts && base < to; expert++) {
         enter_expert(plan, &worker, expert);
-        int64_t weight = worker.row_panels + 1;
+        int64_t weight = worker.row_panels + 1, first, end;
         if (!worker.rows) continue;
-        int64_t first = from <= base ? 0 : least(plan->panels, divide_up(from - base, weight));
-        int64_t end = least(plan->panels, divide_up(to - base, weight));
+        items_between(from, to, base, weight, plan->panels, &first, &end);
         if (first < end) compute_columns(plan, &worker, expert, first, end);
         base += weight * plan->panels;
     }
@@ -510,6 +516,8 @@ static int multiply(const struct sy_call *call)
 {
     struct plan plan = make_plan(call, call->host->threads);
     const struct sycpu_gemm *gemm = &plan.gemm;
+    plan.packed_b = call->workspace;
+    plan.workers = plan.packed_b + plan.packed_size;
     if (!plan.direct && !plan.own)
         sycpu_parallel(call, gemm->experts * plan.depth_chunks * plan.panel_chunks, pack_b_task, &plan);
     else if (plan.direct && gemm->columns % TILE_COLUMNS)

@@ -9,15 +9,10 @@
 
 #include "cli/bench/bench.h"
 
-static int is_floating(const struct sy_tensor *t)
-{
-    return t->rank && (t->dtype == SY_F32 || t->dtype == SY_BF16 || t->dtype == SY_F64);
-}
-
 static int dtype_of(const struct sy_call *call)
 {
     for (int i = 0; i < call->n_in; i++)
-        if (is_floating(&call->in[i])) return call->in[i].dtype;
+        if (call->in[i].rank && syi_is_float(call->in[i].dtype)) return call->in[i].dtype;
     return SY_F32;
 }
 

@@ -36,11 +36,6 @@ static const struct syi_tensor *output(const struct check *c, int i)
     return c->op->out[i] < 0 ? NULL : &c->program->tensor[c->op->out[i]];
 }
 
-static int is_float(const struct syi_tensor *t)
-{
-    return t->dtype == SY_F32 || t->dtype == SY_BF16 || t->dtype == SY_F64;
-}
-
 static int same_dims(const struct syi_tensor *a, const struct syi_tensor *b)
 {
     return a->rank == b->rank && !memcmp(a->dim, b->dim, sizeof a->dim);
@@ -156,7 +151,7 @@ static int check_type(struct check *c, char type, const struct syi_tensor *t, in
     if (type == 's' && t->dtype != SY_F32 && t->dtype != SY_F64)
         return bad(c, "operand is %s, not f32", syi_dtype_name(t->dtype));
     if (type != 'f') return SY_OK;
-    if (!is_float(t)) return bad(c, "operand is %s, not floating point", syi_dtype_name(t->dtype));
+    if (!syi_is_float(t->dtype)) return bad(c, "operand is %s, not floating point", syi_dtype_name(t->dtype));
     if (*float_dtype >= 0 && *float_dtype != t->dtype)
         return bad(c, "operands are %s and %s", syi_dtype_name(*float_dtype), syi_dtype_name(t->dtype));
     *float_dtype = t->dtype;
@@ -351,7 +346,7 @@ static int is_broadcast(const struct syi_tensor *t, const struct syi_tensor *sha
 static int check_map_type(struct check *c, const struct syi_tensor *t, int *dtype)
 {
     int now = t->dtype == SY_BF16 ? SY_F32 : t->dtype;
-    if (!is_float(t)) return bad(c, "operand is %s, not floating point", syi_dtype_name(t->dtype));
+    if (!syi_is_float(t->dtype)) return bad(c, "operand is %s, not floating point", syi_dtype_name(t->dtype));
     if (*dtype >= 0 && *dtype != now) return bad(c, "operands are f64 and %s", syi_dtype_name(t->dtype));
     *dtype = now;
     return SY_OK;
@@ -404,8 +399,8 @@ static int check_pack(struct check *c, int n, const struct syi_tensor *packed)
         return bad(c, "%d parts", n);
     for (int i = 0; i < n; i++) {
         const struct syi_tensor *t = c->op->op == SY_OP_PACK ? input(c, i) : output(c, i);
-        if (t->rank != packed->rank || !is_float(t) || attr->width[i] < 1 || t->dim[last] % attr->width[i] ||
-            memcmp(t->dim, packed->dim, (size_t)last * sizeof t->dim[0]))
+        if (t->rank != packed->rank || !syi_is_float(t->dtype) || attr->width[i] < 1 ||
+            t->dim[last] % attr->width[i] || memcmp(t->dim, packed->dim, (size_t)last * sizeof t->dim[0]))
             return bad(c, "part %d does not fit", i);
         total += t->dim[last];
         width += attr->width[i];

@@ -24,6 +24,12 @@ int syi_op_has_flag(int op, char flag)
     return strchr(table[op].flags, flag) != NULL;
 }
 
+int syi_op_is_collective(int op)
+{
+    return op == SY_OP_ALL_GATHER || op == SY_OP_ALL_TO_ALL || op == SY_OP_ALL_REDUCE ||
+           op == SY_OP_REDUCE_SCATTER || op == SY_OP_SEND_PIECES || op == SY_OP_GATHER_PIECES;
+}
+
 /* The text of operand `index` on one side of "->", or NULL. */
 static const char *find_operand(const char *labels, int output, int index)
 {

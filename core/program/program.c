@@ -23,6 +23,11 @@ size_t syi_dtype_bytes(int dtype)
     return bytes[dtype];
 }
 
+int syi_is_float(int dtype)
+{
+    return dtype == SY_F32 || dtype == SY_BF16 || dtype == SY_F64;
+}
+
 const char *syi_dtype_name(int dtype)
 {
     static const char *const names[SY_DTYPE_COUNT] = {"f32", "bf16", "f64", "i32", "i64"};

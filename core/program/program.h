@@ -103,6 +103,7 @@ const void *syi_program_attr(const struct syi_program *program, const struct syi
 int64_t syi_tensor_count(const struct syi_tensor *tensor);
 size_t syi_dtype_bytes(int dtype);
 const char *syi_dtype_name(int dtype);
+int syi_is_float(int dtype);
 enum syi_segment syi_kind_segment(int kind);
 /* Adds a tensor, an op; -1 / status on failure (sticky). name may be NULL. */
 int syi_tensor_add(struct syi_program *program, const char *name, int kind, int dtype, int rank,
@@ -123,6 +124,8 @@ struct syi_op_info {
 };
 const struct syi_op_info *syi_op_info(int op);
 int syi_op_has_flag(int op, char flag);
+/* Whether an op moves data between ranks: all of a group run it together, in one order. */
+int syi_op_is_collective(int op);
 /* Letters of operand `index` (inputs first, then outputs) as a string of rank letters in `letters`; "..."
  * stands for "bt" or "ebc" by rank. Returns 0 when the row has no such operand. */
 int syi_op_letters(int op, int output, int index, int rank, char letters[SY_MAX_DIMS + 1]);

@@ -80,16 +80,9 @@ static int measure(struct pass *pass, struct sy_error *err)
 
 /* ---- what can be computed again ---- */
 
-static int moves_between_ranks(int op)
-{
-    return op == SY_OP_ALL_GATHER || op == SY_OP_ALL_TO_ALL || op == SY_OP_ALL_REDUCE ||
-           op == SY_OP_REDUCE_SCATTER || op == SY_OP_SEND_PIECES || op == SY_OP_GATHER_PIECES ||
-           op == SY_OP_WAIT;
-}
-
 static int is_repeatable(const struct syi_program *p, const struct syi_op *op)
 {
-    if (moves_between_ranks(op->op)) return 0;
+    if (syi_op_is_collective(op->op)) return 0;
     for (int i = 0; i < op->n_out; i++)
         if (op->out[i] >= 0 && (p->tensor[op->out[i]].kind != SYI_TEMP || p->tensor[op->out[i]].partial))
             return 0;

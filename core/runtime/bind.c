@@ -50,11 +50,6 @@ static void fill_operands(struct syi_session *session, struct syi_bound *bound)
 
 /* ---- kernels ---- */
 
-static int is_floating(int dtype)
-{
-    return dtype == SY_F32 || dtype == SY_BF16 || dtype == SY_F64;
-}
-
 /* Of the operands that ops.def marks f; of an op without marks, whose operands may be mixed: bf16 if any is.
  * SY_DTYPE_COUNT: there is none, any kernel will do. */
 static int floating_dtype(const struct sy_tensor *operand, int n, const char *types)
@@ -62,7 +57,7 @@ static int floating_dtype(const struct sy_tensor *operand, int n, const char *ty
     int dtype = SY_DTYPE_COUNT;
     for (int i = 0; i < n; i++) {
         int now = operand[i].dtype;
-        if (!operand[i].data || !is_floating(now) || (types && types[i] != 'f')) continue;
+        if (!operand[i].data || !syi_is_float(now) || (types && types[i] != 'f')) continue;
         if (dtype == SY_DTYPE_COUNT || now == SY_BF16) dtype = now;
     }
     return dtype;

@@ -52,12 +52,6 @@ struct lowering {
 
 /* ---- what ops do ---- */
 
-static int is_collective(int op)
-{
-    return op == SY_OP_ALL_GATHER || op == SY_OP_ALL_TO_ALL || op == SY_OP_ALL_REDUCE ||
-           op == SY_OP_REDUCE_SCATTER || op == SY_OP_SEND_PIECES || op == SY_OP_GATHER_PIECES;
-}
-
 int syi_collective_group(const struct syi_program *program, const struct syi_op *op,
                          const struct syi_mesh *mesh)
 {
@@ -141,7 +135,7 @@ static int emit(struct lowering *l, const struct syi_op *op)
         for (int i = 0; i < LANES && !status; i++)
             if (l->flight[g][i].op.n_out && must_wait(op, &l->flight[g][i].op))
                 status = append_wait(l, &l->flight[g][i]);
-    if (status || !is_collective(op->op)) return status ? status : append(l, op);
+    if (status || !syi_op_is_collective(op->op)) return status ? status : append(l, op);
     int group = group_of(l, op), lane = choose_lane(l, group);
     struct flight *flight = &l->flight[group][lane];
     if (flight->op.n_out) status = append_wait(l, flight);
@@ -180,7 +174,8 @@ static size_t forced_at(const struct lowering *l, size_t at)
     size_t next = at + 1;
     int group = group_of(l, &l->old[at]), followers = 0;
     for (; next < l->n_old && !must_wait(&l->old[next], &l->old[at]); next++)
-        if (is_collective(l->old[next].op) && group_of(l, &l->old[next]) == group && ++followers == LANES)
+        if (syi_op_is_collective(l->old[next].op) && group_of(l, &l->old[next]) == group &&
+            ++followers == LANES)
             break;
     return next;
 }

@@ -36,7 +36,6 @@ struct syi_comparison {
  * Where both sides have floating-point elements of different dtypes, their values are compared. */
 void syi_parts_compare(const struct syi_parts side[2], const int64_t dim[SY_MAX_DIMS], double tolerance,
                        struct syi_comparison *c);
-int syi_is_float(int dtype);
 /* |a - b|; infinite where one is NaN and the other is not. */
 double syi_element_distance(int dtype, const struct syi_element value[2]);
 /* Representable numbers from one to the other (+0 and -0 are one); UINT64_MAX where one is NaN. */

@@ -10,11 +10,6 @@
 #include "base/bf16.h"
 #include "train/lockstep.h"
 
-int syi_is_float(int dtype)
-{
-    return dtype == SY_F32 || dtype == SY_BF16 || dtype == SY_F64;
-}
-
 /* ---- elements ---- */
 
 static struct syi_element element(const struct sy_tensor *t, int64_t i)

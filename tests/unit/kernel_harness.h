@@ -256,6 +256,20 @@ static inline int kh_have(int variant)
     return variant == KH_REF || (variant == KH_NEON && SYCPU_AARCH64);
 }
 
+extern const struct sy_backend_desc sy_backend_cpu;
+
+/* Of kernels that variant auto takes here: enum sycpu_feature. */
+static inline uint32_t kh_features(void)
+{
+    static const struct sy_backend_option none[] = {{NULL, NULL}};
+    struct sy_host host = {.bytes = sizeof host};
+    void *context;
+    uint32_t have = 0;
+    char text[80];
+    cr_assert_eq(sy_backend_cpu.open(&host, none, &context, &have, text, sizeof text), SY_OK);
+    return have;
+}
+
 /* Runs one variant on copies; the outputs are left in got[] (kh_free_guarded). */
 static inline void kh_run(const struct kh *k, const struct kh_variant *variant, int threads,
                           void *got[SY_MAX_OUT], const char *what)

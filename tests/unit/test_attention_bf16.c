@@ -6,8 +6,6 @@
 #include "attention_case.h"
 #include "base/bf16.h"
 
-extern const struct sy_backend_desc sy_backend_cpu;
-
 /* Operands of the compute dtype: bit i of an op's inputs and of its outputs. */
 static int is_half(int op, int output, int i)
 {
@@ -150,21 +148,10 @@ Test(attention_bf16, variants_equal_the_rounded_reference)
 
 /* ---- products of pairs ---- */
 
-static uint32_t features(void)
-{
-    static const struct sy_backend_option none[] = {{NULL, NULL}};
-    struct sy_host host = {.bytes = sizeof host};
-    void *context;
-    uint32_t have = 0;
-    char text[80];
-    cr_assert_eq(sy_backend_cpu.open(&host, none, &context, &have, text, sizeof text), SY_OK);
-    return have;
-}
-
 /* The first kernel of the op for bf16 that this processor can run: what a run takes. */
 static struct kh_variant chosen(int op)
 {
-    const uint32_t have = features();
+    const uint32_t have = kh_features();
     for (uint32_t i = 0; i < sy_backend_cpu.n_kernels; i++) {
         const struct sy_kernel *k = &sy_backend_cpu.kernels[i];
         if (k->op == op && k->in_dtype == SY_BF16 && k->out_dtype == SY_BF16 && !(k->needs & ~have))

@@ -9,8 +9,6 @@
 #include "backends/cpu/bf16.h"
 #include "base/bf16.h"
 
-extern const struct sy_backend_desc sy_backend_cpu;
-
 /* ---- rounding ---- */
 
 Test(bf16, widening_and_rounding_back_is_exact)

@@ -14,8 +14,6 @@ struct shape {
     int experts, groups, slots, k, n; /* experts 0: a plain product */
 };
 
-extern const struct sy_backend_desc sy_backend_cpu;
-
 static int is_tn(int op)
 {
     return op == SY_OP_MATMUL_TN || op == SY_OP_GROUPED_MATMUL_TN;
@@ -113,17 +111,6 @@ static void end(struct product *p)
 
 /* ---- kernels of the backend ---- */
 
-static uint32_t features(void)
-{
-    static const struct sy_backend_option none[] = {{NULL, NULL}};
-    struct sy_host host = {.bytes = sizeof host};
-    void *context;
-    uint32_t have = 0;
-    char text[80];
-    cr_assert_eq(sy_backend_cpu.open(&host, none, &context, &have, text, sizeof text), SY_OK);
-    return have;
-}
-
 /* The next kernel of the op for bf16 inputs and this output; start with *at = 0. */
 static int next_kernel(int op, int out, uint32_t have, uint32_t *at, struct kh_variant *variant)
 {
@@ -168,7 +155,7 @@ static void check_kernel(const struct product *p, const struct kh_variant *varia
 static void check(int op, const struct shape *s, int leaf)
 {
     struct sy_attr_leaf attr = {leaf};
-    uint32_t have = features();
+    uint32_t have = kh_features();
     for (int i = 0; i < 2; i++) {
         int out = i ? SY_BF16 : SY_F32, kernels = 0;
         uint32_t at = 0;
@@ -230,7 +217,7 @@ Test(gemm_bf16, bits_do_not_depend_on_the_place_in_c)
     enum { ROWS = 45, DEPTH = 70, COLUMNS = 75, SKIP = 38 };
     struct sy_attr_leaf attr = {35};
     struct shape all = {0, 1, ROWS, DEPTH, COLUMNS}, last = {0, 1, ROWS - SKIP, DEPTH, COLUMNS - SKIP};
-    uint32_t at = 0, have = features();
+    uint32_t at = 0, have = kh_features();
     struct product a, b;
     struct kh_variant variant;
     begin(&a, SY_OP_MATMUL, &all, &attr, SY_F32);
