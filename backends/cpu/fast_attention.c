@@ -83,22 +83,42 @@ static vm seen_lanes(const struct tile *t, int64_t r, int64_t k)
     return t->general ? vf_lanes(t->set[r] >> k) : vf_first(lanes_left(t->seen[r] - k));
 }
 
+/* Scores k .. k + 15 of a row with their bias. */
+ALWAYS_INLINE vf biased(float *score, const float *bias, int64_t k)
+{
+    vf s = vf_add(vf_load(score + k), vf_set(0.0f));
+    if (bias) s = vf_add(s, vf_load(bias + k));
+    vf_store(score + k, s);
+    return s;
+}
+
+/* Adds the bias to the scores of query r and gives the largest of each lane. Loops without a mask in them run
+ * as wide as the processor can. */
+ALWAYS_INLINE vf row_tops(const struct tile *t, int64_t r, float *score, const float *bias)
+{
+    vf top = vf_set(-__builtin_inff());
+    int64_t k = 0;
+    for (; !t->general && k + SYCPU_LANES <= t->seen[r]; k += SYCPU_LANES)
+        top = vf_max(top, biased(score, bias, k));
+    for (; k < t->seen[r]; k += SYCPU_LANES) {
+        vf s = biased(score, bias, k);
+        if (t->blind >> r & 1) vf_store(score + k, s = vf_set(0.0f));
+        top = vf_max(top, vf_select(seen_lanes(t, r, k), s, top));
+    }
+    return top;
+}
+
 /* Adds the bias and finds the largest score of each query. */
 static vf tile_tops(const struct work *w, const struct tile *t)
 {
     float square[QUERY_TILE * SYCPU_LANES];
-    const vf low = vf_set(-__builtin_inff()), zero = vf_set(0.0f);
     for (int64_t r = 0; r < QUERY_TILE; r++) {
         float *score = w->score + r * t->width;
-        int64_t distance = t->first - t->query - r + w->a->queries - 1;
-        vf top = low;
-        for (int64_t k = 0; r < t->rows && k < t->seen[r]; k += SYCPU_LANES) {
-            vf s = vf_add(vf_load(score + k), zero);
-            if (w->bias) s = vf_add(s, vf_load(w->bias + distance + k));
-            if (t->blind >> r & 1) s = zero;
-            vf_store(score + k, s);
-            top = vf_max(top, vf_select(seen_lanes(t, r, k), s, low));
-        }
+        vf top = vf_set(-__builtin_inff());
+        if (r < t->rows && w->bias)
+            top = row_tops(t, r, score, w->bias + t->first - t->query - r + w->a->queries - 1);
+        else if (r < t->rows)
+            top = row_tops(t, r, score, NULL);
         vf_store(square + r * SYCPU_LANES, top);
     }
     return rows_top(square);
@@ -107,9 +127,9 @@ static vf tile_tops(const struct work *w, const struct tile *t)
 #ifdef SYCPU_PAIRS
 /* Weights are bf16 in the first half of their row of scores, times the dropout mask: that of float32 products
  * is in the values. */
-static void store_weights(const struct work *w, float *score, int64_t k, vf p)
+ALWAYS_INLINE void store_weights(float *score, const float *mask, int64_t k, vf p)
 {
-    if (w->mask) p = vf_mul(p, vf_load(w->mask + k));
+    if (mask) p = vf_mul(p, vf_load(mask + k));
     _mm256_storeu_si256((__m256i *)((uint16_t *)score + k), (__m256i)_mm512_cvtneps_pbh(p));
 }
 /* Those of keys that others of the tile see. */
@@ -119,9 +139,9 @@ static void clear_weights(const struct tile *t, float *score, int64_t r)
     memset((uint16_t *)score + done, 0, (size_t)(round_up(t->most) - done) * sizeof(uint16_t));
 }
 #else
-static void store_weights(const struct work *w, float *score, int64_t k, vf p)
+ALWAYS_INLINE void store_weights(float *score, const float *mask, int64_t k, vf p)
 {
-    (void)w;
+    (void)mask;
     vf_store(score + k, p);
 }
 static void clear_weights(const struct tile *t, float *score, int64_t r)
@@ -130,20 +150,36 @@ static void clear_weights(const struct tile *t, float *score, int64_t r)
 }
 #endif
 
-/* Scores become p = exp(score - top); gives the sum of each query. */
+/* Scores of query r become p = exp(score - top); gives the sum of each lane. */
+ALWAYS_INLINE vf row_weights(const struct tile *t, int64_t r, float *score, const float *mask, vf top)
+{
+    vf sum = vf_set(0.0f);
+    int64_t k = 0;
+    for (; !t->general && k + SYCPU_LANES <= t->seen[r]; k += SYCPU_LANES) {
+        vf p = vf_exp(vf_sub(vf_load(score + k), top));
+        sum = vf_add(sum, p);
+        store_weights(score, mask, k, p);
+    }
+    for (; k < t->seen[r]; k += SYCPU_LANES) {
+        vf p = vf_keep(seen_lanes(t, r, k), vf_exp(vf_sub(vf_load(score + k), top)));
+        sum = vf_add(sum, p);
+        store_weights(score, mask, k, p);
+    }
+    return sum;
+}
+
+/* Those of all queries; gives the sum of each. */
 static vf tile_weights(const struct work *w, const struct tile *t, vf tops)
 {
     float square[QUERY_TILE * SYCPU_LANES], top[QUERY_TILE];
     vf_store(top, tops);
     for (int64_t r = 0; r < QUERY_TILE; r++) {
         float *score = w->score + r * t->width;
-        vf sum = vf_set(0.0f), m = vf_set(top[r]);
-        for (int64_t k = 0; r < t->rows && k < t->seen[r]; k += SYCPU_LANES) {
-            vf p = vf_exp(vf_sub(vf_load(score + k), m));
-            p = vf_keep(seen_lanes(t, r, k), p);
-            sum = vf_add(sum, p);
-            store_weights(w, score, k, p);
-        }
+        vf sum = vf_set(0.0f);
+        if (r < t->rows && w->mask)
+            sum = row_weights(t, r, score, w->mask, vf_set(top[r]));
+        else if (r < t->rows)
+            sum = row_weights(t, r, score, NULL, vf_set(top[r]));
         clear_weights(t, score, r);
         vf_store(square + r * SYCPU_LANES, sum);
     }

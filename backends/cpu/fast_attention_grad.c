@@ -136,31 +136,64 @@ struct panel {
     uint64_t turned[SYCPU_KEY_BLOCK]; /* queries that see a key */
 };
 
-/* From scores in p and dp in ds: the weights and ds = p * (dp - mean). */
+/* A row of a panel. */
+struct row {
+    float *p, *ds;     /* scores and dp, then weights and their gradients */
+    const float *bias; /* of key 0 of the block, or NULL */
+    const float *mask; /* dropout of the keys, or NULL: float32 products have it in the values */
+    vf lse, mean;
+};
+
+/* Weights p = exp(s - lse) of keys k .. k + 15. */
+ALWAYS_INLINE vf row_weights(const struct row *row, int64_t k)
+{
+    vf s = vf_add(vf_load(row->p + k), vf_set(0.0f));
+    if (row->bias) s = vf_add(s, vf_load(row->bias + k));
+    return vf_exp(vf_sub(s, row->lse));
+}
+
+/* ds = p * (dp - mean). */
+ALWAYS_INLINE vf row_gradient(const struct row *row, int64_t k, vf p)
+{
+    vf dp = vf_add(vf_load(row->ds + k), vf_set(0.0f));
+    if (row->mask) dp = vf_drop(dp, vf_load(row->mask + k));
+    return vf_mul(p, vf_sub(dp, row->mean));
+}
+
+/* Row r of a panel. A loop without conditions runs as wide as the processor can. */
+ALWAYS_INLINE void weigh_row(const struct panel *t, int64_t r, const struct row *row)
+{
+    int64_t k = 0;
+    for (; !t->general && k + SYCPU_LANES <= t->seen[r]; k += SYCPU_LANES) {
+        vf p = row_weights(row, k);
+        vf_store(row->p + k, p);
+        vf_store(row->ds + k, row_gradient(row, k, p));
+    }
+    for (; k < t->seen[r]; k += SYCPU_LANES) {
+        const vm seen = t->general ? vf_lanes(t->set[r] >> k) : vf_first(lanes_left(t->seen[r] - k));
+        vf p = row_weights(row, k);
+        if (t->blind >> r & 1) p = vf_exp(vf_sub(vf_set(0.0f), row->lse));
+        p = vf_keep(seen, p);
+        vf_store(row->p + k, p);
+        vf_store(row->ds + k, vf_keep(seen, row_gradient(row, k, p)));
+    }
+    for (; k <= t->width; k += SYCPU_LANES) {
+        vf_store(row->ds + k, vf_set(0.0f));
+        if (STEP == 2 && k < t->width) vf_store(row->p + k, vf_set(0.0f));
+    }
+}
+
+/* From scores in p and dp in ds: the weights and ds. */
 static void weights(const struct work *w, const struct panel *t)
 {
-    const vf zero = vf_set(0.0f);
-    vf_store(w->ds, zero);
+    vf_store(w->ds, vf_set(0.0f));
     for (int64_t r = 0; r < t->rows; r++) {
-        float *p = w->p + r * t->width, *ds = w->ds + SYCPU_LANES + r * t->ds_step;
-        int64_t distance = t->first - t->query - r + w->a->queries - 1, k = 0;
-        vf lse = vf_set(w->lse[t->query + r]), mean = vf_set(w->mean[t->query + r]);
-        for (; k < t->seen[r]; k += SYCPU_LANES) {
-            const vm seen = t->general ? vf_lanes(t->set[r] >> k) : vf_first(lanes_left(t->seen[r] - k));
-            vf s = vf_add(vf_load(p + k), zero);
-            if (w->bias) s = vf_add(s, vf_load(w->bias + distance + k));
-            if (t->blind >> r & 1) s = zero;
-            vf weight = vf_keep(seen, vf_exp(vf_sub(s, lse)));
-            vf dp = vf_add(vf_load(ds + k), zero);
-            if (STEP == 2 && w->a->dropout.threshold) dp = vf_drop(dp, vf_load(w->mask + k));
-            vf d = vf_mul(weight, vf_sub(dp, mean));
-            vf_store(p + k, weight);
-            vf_store(ds + k, vf_keep(seen, d));
-        }
-        for (; k <= t->width; k += SYCPU_LANES) {
-            vf_store(ds + k, zero);
-            if (STEP == 2 && k < t->width) vf_store(p + k, zero);
-        }
+        struct row row = {.p = w->p + r * t->width, .ds = w->ds + SYCPU_LANES + r * t->ds_step};
+        row.lse = vf_set(w->lse[t->query + r]);
+        row.mean = vf_set(w->mean[t->query + r]);
+        if (STEP == 2 && w->a->dropout.threshold) row.mask = w->mask;
+        if (w->bias) row.bias = w->bias + t->first - t->query - r + w->a->queries - 1;
+        weigh_row(t, r, &row);
     }
 }
 
@@ -250,7 +283,7 @@ static void panel_gradient(const struct work *w, const struct panel *t)
     if (ahead) prefetch_write(f->dq, half, w->q, w->q_step, w->n_queries, a->head_dim);
     if (ahead) prefetch_queries(a, half, next);
     multiply_part(&dq, t->rows, w->dim, t->general ? t->set : NULL);
-    add_diagonals(w, t);
+    if (f->dbias) add_diagonals(w, t);
 }
 
 /* ---- operands in the forms the products need ---- */

@@ -552,6 +552,13 @@ static inline vi vf_imul_wide(vi x, uint32_t m, vi *high)
 
 /* ---- the same for all ---- */
 
+#if defined(__AVX512F__)
+#    define FM_SCALES
+static inline vf vf_scale(vf p, vf n)
+{
+    return _mm512_scalef_ps(p, n);
+}
+#endif
 #define FM(op) vf_##op
 #define FM_F   vf
 #define FM_S   float

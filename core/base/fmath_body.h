@@ -1,26 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The formulas of fmath.h, written once over abstract operations and included once for each element type: a
  * float, a double, 16 floats of one instruction set (backends/cpu/simd.h). Therefore no include guard. The
- * includer defines FM(op)       name of an operation or function of its type FM_F         the type; FM_S the
- * scalar it is made of; FM_I as many int32 FM_LIBM      when exp, log and tanh exist already (double); FM_I
- * and the integer operations are not needed then and these operations: set(s), add, sub, mul, div, fma(a, b,
- * c), min(a, b) = a < b ? a : b, max(a, b) = a > b ? a : b, less(a, b) -> mask, select(mask, a, b), and
- * without FM_LIBM bits(f) -> i, real(i) -> f (the same bits), convert(i) -> f (the same value), iset, iadd,
- * isub, iand, ior, ishl(i, count), isra(i, count). min and max return their second argument when one is NaN:
- * the order of arguments below keeps NaN. */
+ * includer defines
+ *   FM(op)     name of an operation or function of its type
+ *   FM_F       the type; FM_S the scalar it is made of; FM_I as many int32
+ *   FM_LIBM    when exp, log and tanh exist already (double); FM_I and the integer operations are not needed
+ *   FM_SCALES  when scale(p, n) exists already, see there
+ * and these operations: set(s), add, sub, mul, div, fma(a, b, c), min(a, b) = a < b ? a : b,
+ * max(a, b) = a > b ? a : b, less(a, b) -> mask, select(mask, a, b), and without FM_LIBM bits(f) -> i,
+ * real(i) -> f (the same bits), convert(i) -> f (the same value), iset, iadd, isub, iand, ior,
+ * ishl(i, count), isra(i, count). min and max return their second argument when one is NaN: the order of
+ * arguments below keeps NaN. */
 
 #ifndef FM_LIBM
 
 /* x = n ln 2 + r, |r| <= ln 2 / 2, n = round(x / ln 2); for |x| < 2^21. */
-static inline void FM(reduce)(FM_F x, FM_I *n, FM_F *r)
+static inline void FM(reduce)(FM_F x, FM_F *n, FM_F *r)
 {
-    /* Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits of the sum. */
-    const FM_F magic = FM(set)(0x1.8p23f);
-    FM_F shifted = FM(fma)(x, FM(set)(0x1.715476p0f), magic);
-    FM_F whole = FM(sub)(shifted, magic);
-    *n = FM(isub)(FM(bits)(shifted), FM(bits)(magic));
-    *r = FM(fma)(whole, FM(set)(-0x1.62e43p-1f), x);
-    *r = FM(fma)(whole, FM(set)(0x1.05c61p-29f), *r);
+    const FM_F magic = FM(set)(0x1.8p23f); /* adding 1.5 * 2^23 rounds to an integer */
+    *n = FM(sub)(FM(fma)(x, FM(set)(0x1.715476p0f), magic), magic);
+    *r = FM(fma)(*n, FM(set)(-0x1.62e43p-1f), x);
+    *r = FM(fma)(*n, FM(set)(0x1.05c61p-29f), *r);
 }
 
 /* (e^r - r - 1) / r^2 on |r| <= ln 2 / 2: degree 4, minimax (own fit, error 1.5e-8 * |r|^-1 at most). */
@@ -33,25 +33,30 @@ static inline FM_F FM(exp_tail)(FM_F r)
     return FM(fma)(q, r, FM(set)(0.5f));
 }
 
-/* 2^n for -126 <= n <= 127. */
-static inline FM_F FM(power)(FM_I n)
+/* 2^n for whole n from -126 to 127: the sum has n + 127 in its low bits. */
+static inline FM_F FM(power)(FM_F n)
 {
-    return FM(real)(FM(ishl)(FM(iadd)(n, FM(iset)(127)), 23));
+    return FM(real)(FM(ishl)(FM(bits)(FM(add)(n, FM(set)(0x1.8p23f + 127))), 23));
 }
+
+#    ifndef FM_SCALES
+/* p * 2^n for p near 1 and whole n from -252 to 254: in two factors, so that denormal results are rounded
+ * once and large ones become inf. */
+static inline FM_F FM(scale)(FM_F p, FM_F n)
+{
+    const FM_F magic = FM(set)(0x1.8p23f), half = FM(sub)(FM(fma)(n, FM(set)(0.5f), magic), magic);
+    return FM(mul)(FM(mul)(p, FM(power)(half)), FM(power)(FM(sub)(n, half)));
+}
+#    endif
 
 static inline FM_F FM(exp)(FM_F x)
 {
-    FM_I n;
-    FM_F r;
+    FM_F n, r;
     x = FM(min)(FM(set)(89.0f), FM(max)(FM(set)(-105.0f), x));
     FM(reduce)(x, &n, &r);
     FM_F p = FM(exp_tail)(r);
     p = FM(fma)(p, r, FM(set)(1.0f));
-    p = FM(fma)(p, r, FM(set)(1.0f));
-    /* 2^n in two factors, so that denormal results are rounded once and large ones become inf. */
-    FM_I half = FM(isra)(n, 1);
-    p = FM(mul)(p, FM(power)(half));
-    return FM(mul)(p, FM(power)(FM(isub)(n, half)));
+    return FM(scale)(FM(fma)(p, r, FM(set)(1.0f)), n);
 }
 
 static inline FM_F FM(log)(FM_F x)
@@ -86,8 +91,8 @@ static inline FM_F FM(log)(FM_F x)
 /* tanh(a) = m / (m + 2), m = e^2a - 1, for a = |x|. */
 static inline FM_F FM(tanh)(FM_F x)
 {
-    FM_I n, sign = FM(iand)(FM(bits)(x), FM(iset)((int32_t)0x80000000u));
-    FM_F r, a = FM(real)(FM(iand)(FM(bits)(x), FM(iset)(0x7fffffff)));
+    FM_I sign = FM(iand)(FM(bits)(x), FM(iset)((int32_t)0x80000000u));
+    FM_F n, r, a = FM(real)(FM(iand)(FM(bits)(x), FM(iset)(0x7fffffff)));
     a = FM(min)(FM(set)(10.0f), a);
     FM(reduce)(FM(add)(a, a), &n, &r);
     FM_F p = FM(fma)(FM(exp_tail)(r), FM(mul)(r, r), r);
