@@ -18,6 +18,7 @@
 
 #define TILE_SIZE    (TILE_ROWS * TILE_COLUMNS)
 #define BLOCK_PANELS (BLOCK_ROWS / TILE_ROWS)
+#define OWN_PANELS   42 /* panels of A that a thread packs of an expert, at most */
 /* Words between panels beyond their contents: keeps panels of a power-of-two size out of the same cache sets,
  * and takes what the last step of a panel writes behind its rows. */
 #define PANEL_GAP 16
@@ -61,6 +62,62 @@ struct sycpu_gemm_tile {
     int height;       /* rows computed and written, from gemm_height */
 };
 
+struct sycpu_gemm_plan {
+    struct sycpu_gemm gemm;
+    int direct;           /* 1: full panels of B are not packed */
+    int own;              /* 1: a thread takes whole columns of an expert and packs what it needs of B */
+    int rounded;          /* 1: C is bf16 */
+    int stream;           /* 1: C is written past the caches */
+    int64_t run;          /* elements of the contraction that a panel holds without padding between */
+    int64_t steps;        /* of the contraction, padding included; TN: at most */
+    int64_t panels;       /* of B for an expert, the last may be narrower */
+    int64_t block_panels; /* of A that a thread packs together */
+    int64_t own_panels;   /* of B likewise */
+    int64_t depth_chunks; /* tasks of packing B: experts * depth_chunks * panel_chunks */
+    int64_t panel_chunks;
+    int64_t b_size;      /* words of the packed B of an expert */
+    int64_t packed_size; /* words of all that is packed before the threads share the work */
+    int64_t worker_size; /* words of scratch of a thread */
+    int threads;
+    float *packed_b; /* [experts, b_size] */
+    float *workers;  /* [threads, worker_size] */
+};
+
+/* Scratch of a thread while it computes tiles of one expert. */
+struct sycpu_gemm_worker {
+    int64_t *length; /* [leaves] steps in each leaf */
+    int64_t *slot;   /* [block_panels * TILE_ROWS] buffer row (or row of C for TN) of each row of the block */
+    float *a;        /* [block_panels] packed panels of the block */
+    float *b;        /* [own_panels] packed panels of B */
+    int64_t first_b; /* number of the first of them */
+    float *pending;  /* tiles of the tree of leaves */
+    float *edge;     /* a tile that cannot be written to C directly */
+    int64_t rows;    /* of C that the expert has */
+    int64_t depth;   /* of the contraction that the expert has, in steps */
+    int64_t leaves;  /* 1 where the contraction is empty */
+    int64_t row_panels;  /* panels of A in all */
+    int64_t first_panel; /* of the block */
+};
+
+static inline int64_t steps_of(int64_t elements)
+{
+    return divide_up(elements, STEP);
+}
+
+/* Bytes. */
+static inline int64_t c_element(const struct sycpu_gemm_plan *plan)
+{
+    return plan->rounded ? 2 : sizeof(float);
+}
+
+/* Which of n items that lie behind `base`, each of this weight, begin in [from, to). */
+static inline void items_between(int64_t from, int64_t to, int64_t base, int64_t weight, int64_t n,
+                                 int64_t *first, int64_t *end)
+{
+    *first = from <= base ? 0 : least(n, divide_up(from - base, weight));
+    *end = least(n, divide_up(to - base, weight));
+}
+
 /* The lowest height of a tile that holds so many rows. */
 static inline int gemm_height(int64_t rows)
 {
@@ -85,5 +142,41 @@ void SYCPU_FAST(gemm_pack_b_rows)(const operand *from, int64_t stride, int64_t r
 /* Panels of B, as gemm_pack_a_columns. */
 void SYCPU_FAST(gemm_pack_b_columns)(const operand *const *row, int64_t steps, int64_t width, float *panels,
                                      int64_t panel_size);
+
+/* ---- fast_gemm_operands.c ---- */
+
+/* Filled slots of groups [first, end). */
+int64_t SYCPU_FAST(gemm_filled_slots)(const struct sycpu_gemm *gemm, int64_t expert, int64_t first,
+                                      int64_t end);
+/* Filled rows of a leaf, TN: its products. */
+int64_t SYCPU_FAST(gemm_leaf_length)(const struct sycpu_gemm *gemm, int64_t expert, int64_t leaf);
+/* Of the contraction of a TN product, in steps. */
+int64_t SYCPU_FAST(gemm_filled_steps)(const struct sycpu_gemm *gemm, int64_t expert);
+/* Steps k .. k + n - 1 of one panel of transposed weights. */
+void SYCPU_FAST(gemm_pack_transposed)(const struct sycpu_gemm_plan *plan, int64_t expert, int64_t k,
+                                      int64_t n, int64_t panel, float *to);
+/* Steps k .. k + n - 1 of `panels` panels whose rows are rows of weights or filled slots. */
+void SYCPU_FAST(gemm_pack_straight)(const struct sycpu_gemm_plan *plan, int64_t expert, int64_t k, int64_t n,
+                                    int64_t panel, int64_t panels, float *to);
+/* Rows [first, first + n) of C: their panels of A. */
+void SYCPU_FAST(gemm_pack_block)(const struct sycpu_gemm_plan *plan, int64_t expert,
+                                 struct sycpu_gemm_worker *worker, int64_t first, int64_t n);
+
+/* ---- fast_gemm.c ---- */
+
+struct sycpu_gemm_worker SYCPU_FAST(gemm_make_worker)(const struct sycpu_gemm_plan *plan, int thread);
+/* Sizes of an expert. */
+void SYCPU_FAST(gemm_enter_expert)(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker,
+                                   int64_t expert);
+void SYCPU_FAST(gemm_measure_leaves)(const struct sycpu_gemm *gemm, struct sycpu_gemm_worker *worker,
+                                     int64_t expert);
+/* The tile of panel_a of the block and panel_b of the expert. */
+void SYCPU_FAST(gemm_compute_tile)(const struct sycpu_gemm_plan *plan, const struct sycpu_gemm_worker *worker,
+                                   int64_t expert, int64_t panel_a, int64_t panel_b);
+
+/* ---- fast_gemm_grouped.c; tasks of parallel_for over a struct sycpu_gemm_plan ---- */
+
+void SYCPU_FAST(gemm_compute_own)(void *plan, int64_t share, int thread);
+void SYCPU_FAST(gemm_zero_empty_slots)(void *plan, int64_t task, int thread);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reference kernels of the matrix products: every element by itself, in the order of doc/numerics.md, with no
- * thought of speed. The fast kernels (fast_gemm.c) must give the same bits. */
+ * thought of speed. The fast kernels (fast_gemm*.c) must give the same bits. */
 #include "config.h"
 
 #include <math.h>

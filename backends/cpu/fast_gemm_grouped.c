@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Products of experts that share the work by columns: a thread packs an expert's A once, and B in groups of
+ * panels that it uses at once. And zeros for the slots that are not filled. */
+#include "config.h"
+
+#include "backends/cpu/fast_gemm.h"
+
+/* Panels of B of one expert for this thread alone. */
+static void pack_own(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker, int64_t expert,
+                     int64_t panel, int64_t n)
+{
+    worker->first_b = panel;
+    if (plan->gemm.form == SYCPU_GEMM_NN)
+        SYCPU_FAST(gemm_pack_straight)(plan, expert, 0, plan->steps, panel, n, worker->b);
+    else
+        for (int64_t i = 0; i < n; i++) SYCPU_FAST(gemm_pack_transposed)
+    (plan, expert, 0, plan->steps, panel + i, worker->b + i * b_panel_size(plan->steps));
+}
+
+/* Columns [first, end) of an expert, in panels: what is packed of A is used for all of them, what is packed
+ * of B is used at once. */
+static void compute_columns(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker,
+                            int64_t expert, int64_t first, int64_t end)
+{
+    int64_t block = divide_up(worker->row_panels, divide_up(worker->row_panels, plan->block_panels));
+    SYCPU_FAST(gemm_measure_leaves)(&plan->gemm, worker, expert);
+    for (int64_t from = 0; from < worker->row_panels; from += block) {
+        int64_t n = least(block, worker->row_panels - from), row = from * TILE_ROWS;
+        SYCPU_FAST(gemm_pack_block)(plan, expert, worker, row, least(n * TILE_ROWS, worker->rows - row));
+        worker->first_panel = from;
+        for (int64_t panel = first; panel < end; panel += plan->own_panels) {
+            int64_t columns = least(plan->own_panels, end - panel);
+            pack_own(plan, worker, expert, panel, columns);
+            for (int64_t i = 0; i < n; i++)
+                for (int64_t j = 0; j < columns; j++)
+                    SYCPU_FAST(gemm_compute_tile)(plan, worker, expert, i, panel + j);
+        }
+    }
+}
+
+/* The share of one thread in panels of B, each weighing the tiles it takes part in, and one for packing it.
+ */
+void SYCPU_FAST(gemm_compute_own)(void *arg, int64_t share, int thread)
+{
+    const struct sycpu_gemm_plan *plan = arg;
+    struct sycpu_gemm_worker worker = SYCPU_FAST(gemm_make_worker)(plan, thread);
+    int64_t total = 0, base = 0;
+    for (int64_t expert = 0; expert < plan->gemm.experts; expert++) {
+        SYCPU_FAST(gemm_enter_expert)(plan, &worker, expert);
+        if (worker.rows) total += (worker.row_panels + 1) * plan->panels;
+    }
+    int64_t from = total * share / plan->threads, to = total * (share + 1) / plan->threads;
+    for (int64_t expert = 0; expert < plan->gemm.experts && base < to; expert++) {
+        SYCPU_FAST(gemm_enter_expert)(plan, &worker, expert);
+        int64_t weight = worker.row_panels + 1, first, end;
+        if (!worker.rows) continue;
+        items_between(from, to, base, weight, plan->panels, &first, &end);
+        if (first < end) compute_columns(plan, &worker, expert, first, end);
+        base += weight * plan->panels;
+    }
+}
+
+void SYCPU_FAST(gemm_zero_empty_slots)(void *arg, int64_t task, int thread)
+{
+    const struct sycpu_gemm_plan *plan = arg;
+    const struct sycpu_gemm *gemm = &plan->gemm;
+    int64_t filled = sycpu_gemm_filled(gemm, task / gemm->groups, task % gemm->groups);
+    int64_t size = c_element(plan) * gemm->columns;
+    (void)thread;
+    memset((char *)gemm->c + (task * gemm->slots + filled) * size, 0, (gemm->slots - filled) * size);
+}

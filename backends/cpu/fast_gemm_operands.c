@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a product reads, brought into panels: which rows the filled slots of an expert are, its panels of B
+ * and the blocks of A that a thread works on. The filled slots of all groups of an expert follow each other
+ * without gaps; slots that are not filled are not read. */
+#include "config.h"
+
+#include "backends/cpu/fast_gemm.h"
+
+#define LIST_STEPS 256 /* steps whose rows are listed together */
+
+/* Filled slots of groups [first, end). */
+int64_t SYCPU_FAST(gemm_filled_slots)(const struct sycpu_gemm *gemm, int64_t expert, int64_t first,
+                                      int64_t end)
+{
+    int64_t n = 0;
+    if (!gemm->filled) return (end - first) * gemm->slots;
+    for (int64_t group = first; group < end; group++) n += sycpu_gemm_filled(gemm, expert, group);
+    return n;
+}
+
+/* Filled slots [first, first + n) of an expert as runs of neighbouring buffer rows. Start with group = 0 and
+ * skip = first; each call gives the next run, at most n rows, and its length. */
+static int64_t next_run(const struct sycpu_gemm *gemm, int64_t expert, int64_t n, int64_t *group,
+                        int64_t *skip, int64_t *row)
+{
+    int64_t in_group = gemm->filled ? 0 : gemm->groups * gemm->slots,
+            slots = gemm->filled ? gemm->slots : in_group;
+    if (gemm->filled) {
+        while (*skip >= (in_group = sycpu_gemm_filled(gemm, expert, *group))) {
+            *skip -= in_group;
+            ++*group;
+        }
+    }
+    *row = *group * slots + *skip;
+    n = least(n, in_group - *skip);
+    *skip += n;
+    return n;
+}
+
+/* Filled rows of a leaf, TN: its products. */
+int64_t SYCPU_FAST(gemm_leaf_length)(const struct sycpu_gemm *gemm, int64_t expert, int64_t leaf)
+{
+    if (gemm->form != SYCPU_GEMM_TN) return gemm->leaf;
+    return SYCPU_FAST(gemm_filled_slots)(gemm, expert, leaf * gemm->leaf, (leaf + 1) * gemm->leaf);
+}
+
+int64_t SYCPU_FAST(gemm_filled_steps)(const struct sycpu_gemm *gemm, int64_t expert)
+{
+    int64_t steps = 0;
+    for (int64_t leaf = 0; leaf < gemm->leaves; leaf++)
+        steps += steps_of(SYCPU_FAST(gemm_leaf_length)(gemm, expert, leaf));
+    return steps;
+}
+
+/* Where rows of weights or filled slots begin that steps [first, first + n) of the contraction take, STEP for
+ * each; NULL: there is none. */
+static void list_rows(const struct sycpu_gemm *gemm, int64_t expert, const operand *from, int64_t stride,
+                      int64_t first, int64_t n, const operand **list)
+{
+    int64_t leaf = 0, length, begin = 0, group, skip, row;
+    while (first >= steps_of(length = SYCPU_FAST(gemm_leaf_length)(gemm, expert, leaf))) {
+        first -= steps_of(length);
+        begin += length;
+        leaf++;
+    }
+    for (first *= STEP, n *= STEP; n > 0; first = 0) {
+        length = SYCPU_FAST(gemm_leaf_length)(gemm, expert, leaf++);
+        int64_t left = least(n, length - first);
+        n -= steps_of(left) * STEP;
+        group = 0, skip = begin + first;
+        for (int64_t run, odd = left % STEP; left > 0 || odd--; left -= run) {
+            run = 1, row = -1;
+            if (left > 0 && gemm->form == SYCPU_GEMM_TN)
+                run = next_run(gemm, expert, left, &group, &skip, &row);
+            else if (left > 0)
+                run = left, row = skip;
+            for (int64_t i = 0; i < run; i++) *list++ = row < 0 ? NULL : from + (row + i) * stride;
+        }
+        begin += length;
+    }
+}
+
+/* ---- panels of B ---- */
+
+/* Steps k .. k + n - 1 of one panel of transposed weights. */
+void SYCPU_FAST(gemm_pack_transposed)(const struct sycpu_gemm_plan *plan, int64_t expert, int64_t k,
+                                      int64_t n, int64_t panel, float *to)
+{
+    const struct sycpu_gemm *gemm = &plan->gemm;
+    int64_t column = panel * TILE_COLUMNS, run_steps = steps_of(plan->run);
+    const operand *b = (const operand *)gemm->b + expert * sycpu_gemm_b_size(gemm) + column * gemm->depth;
+    for (int64_t piece, end = k + n; k < end; k += piece) {
+        int64_t skip = k % run_steps;
+        piece = least(end - k, run_steps - skip);
+        SYCPU_FAST(gemm_pack_b_rows)
+        (b + k / run_steps * plan->run + skip * STEP, gemm->depth, gemm->columns - column,
+         least(piece * STEP, plan->run - skip * STEP), to + k * TILE_COLUMNS);
+    }
+}
+
+/* Steps k .. k + n - 1 of `panels` panels whose rows are rows of weights or filled slots. */
+void SYCPU_FAST(gemm_pack_straight)(const struct sycpu_gemm_plan *plan, int64_t expert, int64_t k, int64_t n,
+                                    int64_t panel, int64_t panels, float *to)
+{
+    const struct sycpu_gemm *gemm = &plan->gemm;
+    const operand *row[LIST_STEPS * STEP];
+    int64_t panel_size = b_panel_size(plan->steps), column = panel * TILE_COLUMNS;
+    const operand *b = (const operand *)gemm->b + expert * sycpu_gemm_b_size(gemm) + column;
+    for (int64_t piece, end = k + n; k < end; k += piece) {
+        piece = least(end - k, LIST_STEPS);
+        list_rows(gemm, expert, b, gemm->columns, k, piece, row);
+        SYCPU_FAST(gemm_pack_b_columns)
+        (row, piece, least(gemm->columns - column, panels * TILE_COLUMNS), to + k * TILE_COLUMNS, panel_size);
+    }
+}
+
+/* ---- blocks of A ---- */
+
+/* Which row of the buffer and of C each row of a block is; the rows behind the last repeat it. */
+static void locate_rows(const struct sycpu_gemm *gemm, int64_t expert, struct sycpu_gemm_worker *worker,
+                        int64_t first, int64_t n)
+{
+    int64_t done = 0, group = 0, skip = first, row, padded = divide_up(n, TILE_ROWS) * TILE_ROWS;
+    while (done < n) {
+        int64_t run = next_run(gemm, expert, n - done, &group, &skip, &row);
+        while (run-- > 0) worker->slot[done++] = row++;
+    }
+    for (; done < padded; done++) worker->slot[done] = worker->slot[n - 1];
+}
+
+static void pack_block_of_rows(const struct sycpu_gemm_plan *plan, int64_t expert,
+                               struct sycpu_gemm_worker *worker, int64_t first, int64_t n)
+{
+    const struct sycpu_gemm *gemm = &plan->gemm;
+    const operand *a = (const operand *)gemm->a + expert * sycpu_gemm_a_size(gemm);
+    const operand *row[OWN_PANELS * TILE_ROWS];
+    int64_t padded = divide_up(n, TILE_ROWS) * TILE_ROWS;
+    float *to = worker->a;
+    locate_rows(gemm, expert, worker, first, n);
+    for (int64_t i = 0; i < padded; i++) row[i] = a + worker->slot[i] * gemm->a_width;
+    for (int64_t k = 0; k < gemm->depth; k += plan->run) {
+        SYCPU_FAST(gemm_pack_a_rows)(row, padded, k, plan->run, to, a_panel_size(plan->steps));
+        to += steps_of(plan->run) * TILE_ROWS;
+    }
+}
+
+static void pack_block_of_columns(const struct sycpu_gemm_plan *plan, int64_t expert,
+                                  struct sycpu_gemm_worker *worker, int64_t first, int64_t n)
+{
+    const struct sycpu_gemm *gemm = &plan->gemm;
+    const operand *a = (const operand *)gemm->a + expert * sycpu_gemm_a_size(gemm) + first;
+    const operand *row[LIST_STEPS * STEP];
+    for (int64_t i = 0; i < n; i++) worker->slot[i] = first + i;
+    for (int64_t piece, k = 0; k < worker->depth; k += piece) {
+        piece = least(worker->depth - k, LIST_STEPS);
+        list_rows(gemm, expert, a, gemm->a_width, k, piece, row);
+        SYCPU_FAST(gemm_pack_a_columns)
+        (row, piece, n, worker->a + k * TILE_ROWS, a_panel_size(plan->steps));
+    }
+}
+
+void SYCPU_FAST(gemm_pack_block)(const struct sycpu_gemm_plan *plan, int64_t expert,
+                                 struct sycpu_gemm_worker *worker, int64_t first, int64_t n)
+{
+    if (plan->gemm.form == SYCPU_GEMM_TN)
+        pack_block_of_columns(plan, expert, worker, first, n);
+    else
+        pack_block_of_rows(plan, expert, worker, first, n);
+}
