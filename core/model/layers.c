@@ -102,14 +102,19 @@ int syi_product(struct syi_build *b, int x, int w, int counts)
     return counts < 0 ? syi_matmul(b->p, x, w) : syi_grouped_matmul(b->p, x, w, counts);
 }
 
+/* From here on the weights of all experts are more than what goes through them: a batch of 4,096 tokens of
+ * 512 numbers breaks even at 8. A number that depends on the model alone, since the sum of a joined gradient
+ * has another order. */
+enum { MANY_EXPERTS = 16 };
+
 int syi_packed_product(struct syi_build *b, int x, int n, const int *weights, int counts)
 {
-    int part[3];
-    if (!b->decoding) {
+    int part[3], many = counts >= 0 && x >= 0 && b->p->tensor[x].dim[0] >= MANY_EXPERTS;
+    if (!b->decoding && !many) {
         int packed = syi_as(b->p, syi_pack(b->p, n, weights), b->dtype);
         return syi_as(b->p, syi_product(b, x, packed, counts), b->dtype);
     }
-    for (int i = 0; i < n; i++) part[i] = syi_product(b, x, weights[i], counts);
+    for (int i = 0; i < n; i++) part[i] = syi_as(b->p, syi_product(b, x, weights[i], counts), b->dtype);
     return syi_pack(b->p, n, part);
 }
 

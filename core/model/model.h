@@ -75,8 +75,8 @@ int syi_build_param(struct syi_build *b, const char *name, int rank, const int64
 /* x w in the dtype of the build, a float32 result; grouped by experts when counts >= 0. */
 int syi_product(struct syi_build *b, int x, int w, int counts);
 /* x times concatenated weights (packed), one product in the dtype of the build; grouped by experts when
- * counts >= 0. A decoding step, whose x is small, packs the products instead of the weights: the same bits.
- */
+ * counts >= 0. Where x is small against the weights, in a decoding step and for many experts, the products
+ * are packed instead of the weights: the same bits. */
 int syi_packed_product(struct syi_build *b, int x, int n, const int *weights, int counts);
 double syi_build_init_scale(const struct syi_build *b);
 /* mask: [b, t], 0 where y shall be 0, or -1. */
