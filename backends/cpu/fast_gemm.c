@@ -53,6 +53,8 @@ static struct sycpu_gemm_plan make_plan(const struct sy_call *call, int threads)
                   gemm->experts * sycpu_gemm_c_size(gemm) > STREAM_BYTES / (int)sizeof(float);
     plan.block_panels = plan.own ? least(OWN_PANELS, divide_up(gemm->rows, TILE_ROWS)) : BLOCK_PANELS;
     plan.own_panels = plan.own ? least(plan.panels, OWN_WORDS / b_panel_size(plan.steps) + 1) : 0;
+    if (plan.own && gemm->form == SYCPU_GEMM_NT)
+        plan.turned_rows = least(TURNED_VECTORS, 2 * plan.own_panels) * LANES;
     plan.worker_size = 2 * round_floats(gemm->leaves) + 2 * round_floats(plan.block_panels * TILE_ROWS) +
                        plan.block_panels * a_panel_size(plan.steps) +
                        plan.own_panels * b_panel_size(plan.steps) +
@@ -123,6 +125,9 @@ void SYCPU_FAST(gemm_enter_expert)(const struct sycpu_gemm_plan *plan, struct sy
     worker->depth = ragged ? SYCPU_FAST(gemm_filled_steps)(gemm, expert) : plan->steps;
     worker->leaves = worker->depth ? gemm->leaves : 1; /* an empty sum is one empty leaf */
     worker->row_panels = divide_up(worker->rows, TILE_ROWS);
+    worker->panel_rows = TILE_ROWS;
+    if (plan->own && worker->rows)
+        worker->panel_rows = gemm_height(divide_up(worker->rows, worker->row_panels));
 }
 
 void SYCPU_FAST(gemm_measure_leaves)(const struct sycpu_gemm *gemm, struct sycpu_gemm_worker *worker,
@@ -140,7 +145,7 @@ static struct sycpu_gemm_tile make_tile(const struct sycpu_gemm_plan *plan,
     const struct sycpu_gemm *gemm = &plan->gemm;
     int64_t column = panel_b * TILE_COLUMNS;
     const int64_t *slot = worker->slot + panel_a * TILE_ROWS;
-    int whole = column + TILE_COLUMNS <= gemm->columns, direct = plan->direct && whole;
+    int whole = column + TILE_COLUMNS <= gemm->columns, direct = (plan->direct || worker->direct) && whole;
     const float *packed = plan->own ? worker->b - worker->first_b * b_panel_size(plan->steps)
                                     : plan->packed_b + expert * plan->b_size;
     struct sycpu_gemm_tile tile = {
@@ -148,12 +153,17 @@ static struct sycpu_gemm_tile make_tile(const struct sycpu_gemm_plan *plan,
         .b = direct ? (const float *)gemm->b + expert * sycpu_gemm_b_size(gemm) + column
                     : packed + panel_b * b_panel_size(plan->steps),
         .b_stride = direct ? gemm->columns : TILE_COLUMNS,
+        .steps = plan->steps,
         .pending = worker->pending,
         .c = worker->edge,
         .c_stride = TILE_COLUMNS,
         .how = plan->rounded ? SYCPU_GEMM_ROUND : SYCPU_GEMM_STORE,
         .height = gemm_height(rows),
     };
+    if (worker->direct && whole) {
+        tile.next = worker->next_b;
+        tile.copy = worker->row_panels > 1 ? worker->b : NULL;
+    }
     if (whole && tile.height == rows && slot[rows - 1] - slot[0] == rows - 1) {
         tile.c = (char *)gemm->c +
                  (expert * sycpu_gemm_c_size(gemm) + slot[0] * gemm->columns + column) * c_element(plan);
@@ -188,14 +198,24 @@ static void fetch_c(const struct sycpu_gemm_plan *plan, const struct sycpu_gemm_
             __builtin_prefetch(c + worker->slot[panel_a * TILE_ROWS + i] * gemm->columns * size + j, 1);
 }
 
+static int is_shallow(const struct sycpu_gemm_worker *worker)
+{
+    return worker->leaves > 1 && worker->leaves <= SHALLOW_LEAVES &&
+           worker->depth <= SHALLOW_STEPS * worker->leaves;
+}
+
 void SYCPU_FAST(gemm_compute_tile)(const struct sycpu_gemm_plan *plan, const struct sycpu_gemm_worker *worker,
                                    int64_t expert, int64_t panel_a, int64_t panel_b)
 {
-    int64_t rows = least(TILE_ROWS, worker->rows - (worker->first_panel + panel_a) * TILE_ROWS), k = 0;
+    int64_t height = worker->panel_rows, k = 0;
+    int64_t rows = least(height, worker->rows - (worker->first_panel + panel_a) * height);
     struct sycpu_gemm_tile tile = make_tile(plan, worker, expert, panel_a, panel_b, rows);
     if (tile.how != SYCPU_GEMM_STREAM) fetch_c(plan, worker, expert, panel_a, panel_b, rows);
-    for (int64_t leaf = 0; leaf < worker->leaves; k += worker->length[leaf++])
-        SYCPU_FAST(gemm_leaf)(&tile, leaf, worker->leaves, k, worker->length[leaf]);
+    if (plan->gemm.form == SYCPU_GEMM_TN && !plan->rounded && is_shallow(worker))
+        SYCPU_FAST(gemm_shallow)(&tile, worker->leaves, worker->length);
+    else
+        for (int64_t leaf = 0; leaf < worker->leaves; k += worker->length[leaf++])
+            SYCPU_FAST(gemm_leaf)(&tile, leaf, worker->leaves, k, worker->length[leaf]);
     if (tile.c == worker->edge) copy_edge(plan, worker, expert, panel_a, panel_b, rows);
 }
 

@@ -16,7 +16,18 @@
 #include "backends/cpu/gemm.h"
 #include "backends/cpu/gemm_simd.h"
 
-#define TILE_SIZE    (TILE_ROWS * TILE_COLUMNS)
+#define TILE_SIZE (TILE_ROWS * TILE_COLUMNS)
+/* Leaves of gemm_shallow, and so many steps each on average are few. */
+#define SHALLOW_LEAVES 8
+#define SHALLOW_STEPS  16
+/* Of at most so many vectors of rows of an expert, times transposed weights, gemm_compute_few is faster; 0:
+ * never.
+ */
+#if defined(SYCPU_PAIRS) || LANES < 8
+#    define TURNED_VECTORS 0
+#else
+#    define TURNED_VECTORS 4
+#endif
 #define BLOCK_PANELS (BLOCK_ROWS / TILE_ROWS)
 #define OWN_PANELS   42 /* panels of A that a thread packs of an expert, at most */
 /* Words between panels beyond their contents: keeps panels of a power-of-two size out of the same cache sets,
@@ -51,9 +62,12 @@ enum sycpu_gemm_how {
 
 /* One tile of C. */
 struct sycpu_gemm_tile {
-    const float *a;   /* panel [steps, TILE_ROWS] */
-    const float *b;   /* panel; step k begins at b + k * b_stride */
-    int64_t b_stride; /* floats */
+    const float *a;    /* panel [steps, TILE_ROWS] */
+    const float *b;    /* panel; step k begins at b + k * b_stride */
+    int64_t b_stride;  /* floats */
+    const float *next; /* the panel of B after this one, to be fetched in time; NULL: B is near */
+    int64_t steps;     /* of a panel of B, with next */
+    float *copy;       /* gets the panel, packed; NULL: not wanted */
     float *
         pending; /* scratch: tiles [log2(leaves) + 1] that wait for a right neighbour in the tree of leaves */
     void *c;     /* result */
@@ -73,6 +87,7 @@ struct sycpu_gemm_plan {
     int64_t panels;       /* of B for an expert, the last may be narrower */
     int64_t block_panels; /* of A that a thread packs together */
     int64_t own_panels;   /* of B likewise */
+    int64_t turned_rows;  /* of an expert, at most, that gemm_compute_few takes */
     int64_t depth_chunks; /* tasks of packing B: experts * depth_chunks * panel_chunks */
     int64_t panel_chunks;
     int64_t b_size;      /* words of the packed B of an expert */
@@ -90,12 +105,15 @@ struct sycpu_gemm_worker {
     float *a;        /* [block_panels] packed panels of the block */
     float *b;        /* [own_panels] packed panels of B */
     int64_t first_b; /* number of the first of them */
-    float *pending;  /* tiles of the tree of leaves */
-    float *edge;     /* a tile that cannot be written to C directly */
-    int64_t rows;    /* of C that the expert has */
-    int64_t depth;   /* of the contraction that the expert has, in steps */
-    int64_t leaves;  /* 1 where the contraction is empty */
+    int direct; /* 1: full panels of B are read where they lie, and copied to b for the next panels of A */
+    const float *next_b; /* with direct: the panel that follows */
+    float *pending;      /* tiles of the tree of leaves */
+    float *edge;         /* a tile that cannot be written to C directly */
+    int64_t rows;        /* of C that the expert has */
+    int64_t depth;       /* of the contraction that the expert has, in steps */
+    int64_t leaves;      /* 1 where the contraction is empty */
     int64_t row_panels;  /* panels of A in all */
+    int64_t panel_rows;  /* rows in each of them but the last */
     int64_t first_panel; /* of the block */
 };
 
@@ -121,13 +139,32 @@ static inline void items_between(int64_t from, int64_t to, int64_t base, int64_t
 /* The lowest height of a tile that holds so many rows. */
 static inline int gemm_height(int64_t rows)
 {
-    return rows <= LOWEST_ROWS ? LOWEST_ROWS : rows <= LOW_ROWS ? LOW_ROWS : TILE_ROWS;
+    return (int)(rows + 1) / 2 * 2;
+}
+
+/* Where a leaf stands in the tree over leaves, which is walked as binary counting: one tile is pending for
+ * each one bit of its number, and as many neighbours are complete as that ends in ones; at the end everything
+ * pending is. */
+struct sycpu_gemm_place {
+    int64_t top, to; /* floats: end of the pending tiles; where the sum goes if this is not the last */
+    int merges;      /* pending tiles that are added */
+    int last;
+};
+static inline struct sycpu_gemm_place gemm_place_of(int64_t leaf, int64_t leaves)
+{
+    int waiting = __builtin_popcountll((uint64_t)leaf), last = leaf == leaves - 1;
+    int merges = last ? waiting : __builtin_ctzll(~(uint64_t)leaf);
+    return (struct sycpu_gemm_place){(int64_t)waiting * TILE_SIZE, (int64_t)(waiting - merges) * TILE_SIZE,
+                                     merges, last};
 }
 
 /* Leaf number `leaf` of a tile, steps k .. k + length - 1; to be called for all leaves in ascending order.
  * Merges it into the tree; the last one leaves the sum in tile->c. */
 void SYCPU_FAST(gemm_leaf)(const struct sycpu_gemm_tile *tile, int64_t leaf, int64_t leaves, int64_t k,
                            int64_t length);
+
+/* All leaves of a tile, at most SHALLOW_LEAVES, which ends in floats. For leaves of few steps. */
+void SYCPU_FAST(gemm_shallow)(const struct sycpu_gemm_tile *tile, int64_t leaves, const int64_t *length);
 
 /* Panels of A from `rows` row pointers (a multiple of TILE_ROWS): elements [first, first + depth) of each. */
 void SYCPU_FAST(gemm_pack_a_rows)(const operand *const *row, int64_t rows, int64_t first, int64_t depth,
@@ -139,6 +176,8 @@ void SYCPU_FAST(gemm_pack_a_columns)(const operand *const *row, int64_t steps, i
 /* One panel of B from rows of a transposed matrix, at most TILE_COLUMNS of them. */
 void SYCPU_FAST(gemm_pack_b_rows)(const operand *from, int64_t stride, int64_t rows, int64_t depth,
                                   float *panel);
+/* One panel of 1 to 3 vectors of rows, whole rows. */
+void SYCPU_FAST(gemm_pack_vectors)(const operand *const *row, int vectors, int64_t depth, float *panel);
 /* Panels of B, as gemm_pack_a_columns. */
 void SYCPU_FAST(gemm_pack_b_columns)(const operand *const *row, int64_t steps, int64_t width, float *panels,
                                      int64_t panel_size);
@@ -161,6 +200,20 @@ void SYCPU_FAST(gemm_pack_straight)(const struct sycpu_gemm_plan *plan, int64_t 
 /* Rows [first, first + n) of C: their panels of A. */
 void SYCPU_FAST(gemm_pack_block)(const struct sycpu_gemm_plan *plan, int64_t expert,
                                  struct sycpu_gemm_worker *worker, int64_t first, int64_t n);
+
+/* All filled rows of the expert to worker->slot. */
+void SYCPU_FAST(gemm_list_slots)(const struct sycpu_gemm *gemm, int64_t expert,
+                                 struct sycpu_gemm_worker *worker);
+/* Rows of worker->slot from `first` on, as one panel of 1 to 3 vectors; behind the last it is repeated. */
+void SYCPU_FAST(gemm_pack_turned)(const struct sycpu_gemm_plan *plan, int64_t expert,
+                                  const struct sycpu_gemm_worker *worker, int64_t first, int vectors,
+                                  float *to);
+
+/* ---- fast_gemm_few.c ---- */
+
+/* Columns [first, end) of C of an expert; end may lie behind the last. NT, at most plan->turned_rows rows. */
+void SYCPU_FAST(gemm_compute_few)(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker,
+                                  int64_t expert, int64_t first, int64_t end);
 
 /* ---- fast_gemm.c ---- */
 

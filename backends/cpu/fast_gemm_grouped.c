@@ -5,6 +5,10 @@
 
 #include "backends/cpu/fast_gemm.h"
 
+/* Of so few panels of A the first reads B where it lies, while what follows of B is fetched: packing would
+ * leave the multipliers idle until memory answers. */
+#define FEW_PANELS 6
+
 /* Panels of B of one expert for this thread alone. */
 static void pack_own(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker, int64_t expert,
                      int64_t panel, int64_t n)
@@ -17,18 +21,44 @@ static void pack_own(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worke
     (plan, expert, 0, plan->steps, panel + i, worker->b + i * b_panel_size(plan->steps));
 }
 
+/* One panel of B and all panels of A, few: the first reads B where it lies. */
+static void compute_panel(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker,
+                          int64_t expert, int64_t panel, int last)
+{
+    const struct sycpu_gemm *gemm = &plan->gemm;
+    const float *b = (const float *)gemm->b + expert * sycpu_gemm_b_size(gemm);
+    worker->first_b = panel;
+    worker->direct = (panel + 1) * TILE_COLUMNS <= gemm->columns;
+    worker->next_b = !last                        ? b + (panel + 1) * TILE_COLUMNS
+                     : expert + 1 < gemm->experts ? b + sycpu_gemm_b_size(gemm)
+                                                  : b;
+    if (!worker->direct) pack_own(plan, worker, expert, panel, 1);
+    for (int64_t i = 0; i < worker->row_panels; i++, worker->direct = 0)
+        SYCPU_FAST(gemm_compute_tile)(plan, worker, expert, i, panel);
+}
+
 /* Columns [first, end) of an expert, in panels: what is packed of A is used for all of them, what is packed
  * of B is used at once. */
 static void compute_columns(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker,
                             int64_t expert, int64_t first, int64_t end)
 {
     int64_t block = divide_up(worker->row_panels, divide_up(worker->row_panels, plan->block_panels));
+    int few = STEP == 1 && plan->gemm.form == SYCPU_GEMM_NN && worker->row_panels <= FEW_PANELS;
+#if TURNED_VECTORS
+    if (worker->rows <= plan->turned_rows) {
+        SYCPU_FAST(gemm_compute_few)(plan, worker, expert, first * TILE_COLUMNS, end * TILE_COLUMNS);
+        return;
+    }
+#endif
     SYCPU_FAST(gemm_measure_leaves)(&plan->gemm, worker, expert);
     for (int64_t from = 0; from < worker->row_panels; from += block) {
-        int64_t n = least(block, worker->row_panels - from), row = from * TILE_ROWS;
-        SYCPU_FAST(gemm_pack_block)(plan, expert, worker, row, least(n * TILE_ROWS, worker->rows - row));
+        int64_t n = least(block, worker->row_panels - from), row = from * worker->panel_rows;
+        SYCPU_FAST(gemm_pack_block)
+        (plan, expert, worker, row, least(n * worker->panel_rows, worker->rows - row));
         worker->first_panel = from;
-        for (int64_t panel = first; panel < end; panel += plan->own_panels) {
+        for (int64_t panel = first; few && panel < end; panel++)
+            compute_panel(plan, worker, expert, panel, panel + 1 == end);
+        for (int64_t panel = first; !few && panel < end; panel += plan->own_panels) {
             int64_t columns = least(plan->own_panels, end - panel);
             pack_own(plan, worker, expert, panel, columns);
             for (int64_t i = 0; i < n; i++)

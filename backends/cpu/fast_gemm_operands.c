@@ -116,16 +116,22 @@ void SYCPU_FAST(gemm_pack_straight)(const struct sycpu_gemm_plan *plan, int64_t 
 
 /* ---- blocks of A ---- */
 
-/* Which row of the buffer and of C each row of a block is; the rows behind the last repeat it. */
-static void locate_rows(const struct sycpu_gemm *gemm, int64_t expert, struct sycpu_gemm_worker *worker,
-                        int64_t first, int64_t n)
+/* Which row of the buffer and of C each row of a block is; the rows behind the last of a panel repeat it.
+ * Returns the rows of all panels. */
+static int64_t locate_rows(const struct sycpu_gemm *gemm, int64_t expert, struct sycpu_gemm_worker *worker,
+                           int64_t first, int64_t n)
 {
-    int64_t done = 0, group = 0, skip = first, row, padded = divide_up(n, TILE_ROWS) * TILE_ROWS;
-    while (done < n) {
-        int64_t run = next_run(gemm, expert, n - done, &group, &skip, &row);
-        while (run-- > 0) worker->slot[done++] = row++;
+    int64_t group = 0, skip = first, row, *slot = worker->slot;
+    for (; n > 0; n -= worker->panel_rows) {
+        int64_t done = 0, rows = least(n, worker->panel_rows);
+        while (done < rows) {
+            int64_t run = next_run(gemm, expert, rows - done, &group, &skip, &row);
+            while (run-- > 0) slot[done++] = row++;
+        }
+        for (; done < TILE_ROWS; done++) slot[done] = slot[rows - 1];
+        slot += TILE_ROWS;
     }
-    for (; done < padded; done++) worker->slot[done] = worker->slot[n - 1];
+    return slot - worker->slot;
 }
 
 static void pack_block_of_rows(const struct sycpu_gemm_plan *plan, int64_t expert,
@@ -134,9 +140,8 @@ static void pack_block_of_rows(const struct sycpu_gemm_plan *plan, int64_t exper
     const struct sycpu_gemm *gemm = &plan->gemm;
     const operand *a = (const operand *)gemm->a + expert * sycpu_gemm_a_size(gemm);
     const operand *row[OWN_PANELS * TILE_ROWS];
-    int64_t padded = divide_up(n, TILE_ROWS) * TILE_ROWS;
+    int64_t padded = locate_rows(gemm, expert, worker, first, n);
     float *to = worker->a;
-    locate_rows(gemm, expert, worker, first, n);
     for (int64_t i = 0; i < padded; i++) row[i] = a + worker->slot[i] * gemm->a_width;
     for (int64_t k = 0; k < gemm->depth; k += plan->run) {
         SYCPU_FAST(gemm_pack_a_rows)(row, padded, k, plan->run, to, a_panel_size(plan->steps));
@@ -166,4 +171,25 @@ void SYCPU_FAST(gemm_pack_block)(const struct sycpu_gemm_plan *plan, int64_t exp
         pack_block_of_columns(plan, expert, worker, first, n);
     else
         pack_block_of_rows(plan, expert, worker, first, n);
+}
+
+void SYCPU_FAST(gemm_list_slots)(const struct sycpu_gemm *gemm, int64_t expert,
+                                 struct sycpu_gemm_worker *worker)
+{
+    int64_t done = 0, group = 0, skip = 0, row;
+    while (done < worker->rows) {
+        int64_t run = next_run(gemm, expert, worker->rows - done, &group, &skip, &row);
+        while (run-- > 0) worker->slot[done++] = row++;
+    }
+}
+
+void SYCPU_FAST(gemm_pack_turned)(const struct sycpu_gemm_plan *plan, int64_t expert,
+                                  const struct sycpu_gemm_worker *worker, int64_t first, int vectors,
+                                  float *to)
+{
+    const struct sycpu_gemm *gemm = &plan->gemm;
+    const operand *a = (const operand *)gemm->a + expert * sycpu_gemm_a_size(gemm), *row[3 * LANES];
+    for (int i = 0; i < vectors * LANES; i++)
+        row[i] = a + worker->slot[least(first + i, worker->rows - 1)] * gemm->a_width;
+    SYCPU_FAST(gemm_pack_vectors)(row, vectors, gemm->depth, to);
 }

@@ -103,3 +103,13 @@ void SYCPU_FAST(gemm_pack_b_rows)(const operand *from, int64_t stride, int64_t r
     for (int i = 0; i < TILE_COLUMNS; i++) row[i] = from + least(i, rows - 1) * stride;
     pack_rows(row, 0, depth, panel, TILE_COLUMNS);
 }
+
+void SYCPU_FAST(gemm_pack_vectors)(const operand *const *row, int vectors, int64_t depth, float *panel)
+{
+    if (vectors == 1)
+        pack_rows(row, 0, depth, panel, LANES);
+    else if (vectors == 2)
+        pack_rows(row, 0, depth, panel, 2 * LANES);
+    else
+        pack_rows(row, 0, depth, panel, 3 * LANES);
+}

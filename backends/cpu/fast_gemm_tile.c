@@ -7,8 +7,10 @@
 #include "backends/cpu/fast_gemm.h"
 
 /* Steps from the one at hand to the one fetched: rows of an unpacked B lie too far apart for the processor to
- * guess. */
-#define AHEAD       16
+ * guess. FAR: from memory, into the L2 cache, since of rows a power of two apart the L1 cache holds few. */
+#define AHEAD 16
+#define FAR   64
+
 #define ROW_ZERO(i) vec c##i##0 = vec_zero(), c##i##1 = vec_zero();
 #define ROW_STEP(i)                                                                                          \
     {                                                                                                        \
@@ -44,21 +46,58 @@
 #    define STORE(ROWS) ROWS(ROW_STORE)
 #endif
 
-/* A leaf of `depth` steps, added to the `merges` tiles below `pending` (the nearest first). The + 0 that
- * closes each leaf is added to the last sum alone: it changes nothing but the sign of a zero, and the sum of
- * zeros of any sign, closed, is +0 too. */
+/* What a tile fetches of B while it computes. */
+struct ahead {
+    const float *row;
+    int64_t left; /* rows until the next panel */
+};
+
+static inline struct ahead look_ahead(const struct sycpu_gemm_tile *tile, int64_t k)
+{
+    struct ahead ahead = {tile->b + (k + AHEAD) * tile->b_stride, INT64_MAX};
+    if (!tile->next) return ahead;
+    ahead.left = tile->steps - k - FAR;
+    ahead.row =
+        ahead.left > 0 ? tile->b + (k + FAR) * tile->b_stride : tile->next - ahead.left * tile->b_stride;
+    return ahead;
+}
+
+ALWAYS_INLINE void fetch_ahead(struct ahead *ahead, const struct sycpu_gemm_tile *tile)
+{
+    if (tile->next) {
+        __builtin_prefetch(ahead->row, 0, 2);
+        __builtin_prefetch(ahead->row + TILE_COLUMNS - 1, 0, 2);
+        ahead->row += tile->b_stride;
+        if (--ahead->left == 0) ahead->row = tile->next;
+    } else {
+        __builtin_prefetch(ahead->row);
+        if (TILE_COLUMNS * sizeof(float) > 64) __builtin_prefetch(ahead->row + LANES);
+        ahead->row += tile->b_stride;
+    }
+}
+
+/* Steps k .. k + depth - 1, one leaf, added to the `merges` tiles below `pending` (the nearest first). The +
+ * 0 that closes each leaf is added to the last sum alone: it changes nothing but the sign of a zero, and the
+ * sum of zeros of any sign, closed, is +0 too. */
 #define DEFINE_LEAF(name, ROWS)                                                                              \
-    static void name(int64_t depth, const float *a, const float *b, int64_t b_stride, const float *pending,  \
+    static void name(const struct sycpu_gemm_tile *tile, int64_t k, int64_t depth, const float *pending,     \
                      int merges, float *out, int64_t out_stride, int how, int last)                          \
     {                                                                                                        \
+        const float *a = tile->a + k * TILE_ROWS, *b = tile->b + k * tile->b_stride;                         \
+        float *copy = tile->copy ? tile->copy + k * TILE_COLUMNS : NULL;                                     \
+        struct ahead ahead = look_ahead(tile, k);                                                            \
         ROWS(ROW_ZERO)                                                                                       \
-        for (int64_t k = 0; k < depth; k++) {                                                                \
+        for (int64_t i = 0; i < depth; i++) {                                                                \
             vec b0 = vec_load(b), b1 = vec_load(b + LANES);                                                  \
-            __builtin_prefetch(b + AHEAD * b_stride);                                                        \
-            if (TILE_COLUMNS * sizeof(float) > 64) __builtin_prefetch(b + AHEAD * b_stride + LANES);         \
+            fetch_ahead(&ahead, tile);                                                                       \
             ROWS(ROW_STEP)                                                                                   \
+            if (copy) {                                                                                      \
+                vec_store(copy, b0);                                                                         \
+                vec_store(copy + LANES, b1);                                                                 \
+                copy += TILE_COLUMNS;                                                                        \
+            }                                                                                                \
             a += TILE_ROWS;                                                                                  \
-            b += b_stride;                                                                                   \
+            b += tile->b_stride;                                                                             \
         }                                                                                                    \
         for (; merges > 0; merges--) {                                                                       \
             pending -= TILE_SIZE;                                                                            \
@@ -74,23 +113,36 @@
         }                                                                                                    \
     }
 
-DEFINE_LEAF(leaf_full, TILE_ALL)
-DEFINE_LEAF(leaf_low, LOW_ALL)
-DEFINE_LEAF(leaf_lowest, LOWEST_ALL)
+DEFINE_LEAF(leaf_2, ROWS_2)
+DEFINE_LEAF(leaf_4, ROWS_4)
+DEFINE_LEAF(leaf_6, ROWS_6)
+#if TILE_ROWS >= 12
+DEFINE_LEAF(leaf_8, ROWS_8)
+DEFINE_LEAF(leaf_10, ROWS_10)
+DEFINE_LEAF(leaf_12, ROWS_12)
+#endif
+#if TILE_ROWS >= 14
+DEFINE_LEAF(leaf_14, ROWS_14)
+#endif
+
+/* By half the height. */
+static void (*const leaf_of[])(const struct sycpu_gemm_tile *, int64_t, int64_t, const float *, int, float *,
+                               int64_t, int, int) = {
+    NULL,    leaf_2,  leaf_4,  leaf_6,
+#if TILE_ROWS >= 12
+    leaf_8,  leaf_10, leaf_12,
+#endif
+#if TILE_ROWS >= 14
+    leaf_14,
+#endif
+};
 
 void SYCPU_FAST(gemm_leaf)(const struct sycpu_gemm_tile *tile, int64_t leaf, int64_t leaves, int64_t k,
                            int64_t length)
 {
-    int last = leaf == leaves - 1;
-    /* Binary counting: one tile is pending for each one bit of `leaf`, and as many neighbours are complete as
-     * it ends in ones; at the end everything pending is. */
-    int waiting = __builtin_popcountll((uint64_t)leaf);
-    int merges = last ? waiting : __builtin_ctzll(~(uint64_t)leaf);
-    const float *top = tile->pending + (int64_t)waiting * TILE_SIZE;
-    float *out = last ? tile->c : tile->pending + (int64_t)(waiting - merges) * TILE_SIZE;
-    (tile->height == TILE_ROWS  ? leaf_full
-     : tile->height == LOW_ROWS ? leaf_low
-                                : leaf_lowest)(
-        length, tile->a + k * TILE_ROWS, tile->b + k * tile->b_stride, tile->b_stride, top, merges, out,
-        last ? tile->c_stride : TILE_COLUMNS, last ? tile->how : SYCPU_GEMM_STORE, last);
+    struct sycpu_gemm_place place = gemm_place_of(leaf, leaves);
+    int last = place.last;
+    leaf_of[tile->height / 2](tile, k, length, tile->pending + place.top, place.merges,
+                              last ? tile->c : tile->pending + place.to, last ? tile->c_stride : TILE_COLUMNS,
+                              last ? tile->how : SYCPU_GEMM_STORE, last);
 }

@@ -2,7 +2,7 @@
 /* What differs between instruction sets in the fast matrix products: the vector operations they use, a
  * transposing copy, and the shape of a tile. A tile is TILE_ROWS x TILE_COLUMNS of C with TILE_COLUMNS = 2
  * vectors; its accumulators, two vectors of B and a broadcast of A fill the register file. ROWS_n(X) is X for
- * each of n rows; tails of rows use the two lower heights.
+ * each of n rows; tiles of fewer rows have any even height.
  *
  * Packed operands consist of words of 32 bits, and a step of the contraction takes a word of each: a float32,
  * or with SYCPU_PAIRS (the instructions of avx512_bf16) two bf16 that are neighbours along the contraction,
@@ -26,20 +26,17 @@ typedef float operand;
 #define ROWS_4(X)  ROWS_2(X) X(2) X(3)
 #define ROWS_6(X)  ROWS_4(X) X(4) X(5)
 #define ROWS_8(X)  ROWS_6(X) X(6) X(7)
-#define ROWS_12(X) ROWS_8(X) X(8) X(9) X(10) X(11)
+#define ROWS_10(X) ROWS_8(X) X(8) X(9)
+#define ROWS_12(X) ROWS_10(X) X(10) X(11)
 #define ROWS_14(X) ROWS_12(X) X(12) X(13)
+#define ROWS_16(X) ROWS_14(X) X(14) X(15)
 
 #if defined(__AVX512F__)
 #    include <immintrin.h>
 
-#    define LANES         16
-#    define TILE_ROWS     14
-#    define LOW_ROWS      8
-#    define LOWEST_ROWS   4
-#    define BLOCK_ROWS    84 /* rows of A that a thread packs together */
-#    define TILE_ALL(X)   ROWS_14(X)
-#    define LOW_ALL(X)    ROWS_8(X)
-#    define LOWEST_ALL(X) ROWS_4(X)
+#    define LANES      16
+#    define TILE_ROWS  14
+#    define BLOCK_ROWS 84 /* rows of A that a thread packs together */
 
 typedef __m512 vec;
 
@@ -148,14 +145,9 @@ ALWAYS_INLINE void transpose(const operand *const *row, int64_t k, float *to, in
 #elif defined(__AVX2__)
 #    include <immintrin.h>
 
-#    define LANES         8
-#    define TILE_ROWS     6
-#    define LOW_ROWS      4
-#    define LOWEST_ROWS   2
-#    define BLOCK_ROWS    48
-#    define TILE_ALL(X)   ROWS_6(X)
-#    define LOW_ALL(X)    ROWS_4(X)
-#    define LOWEST_ALL(X) ROWS_2(X)
+#    define LANES      8
+#    define TILE_ROWS  6
+#    define BLOCK_ROWS 48
 
 typedef __m256 vec;
 
@@ -226,14 +218,9 @@ ALWAYS_INLINE void transpose(const operand *const *row, int64_t k, float *to, in
 #elif defined(__aarch64__)
 #    include <arm_neon.h>
 
-#    define LANES         4
-#    define TILE_ROWS     12
-#    define LOW_ROWS      8
-#    define LOWEST_ROWS   4
-#    define BLOCK_ROWS    48
-#    define TILE_ALL(X)   ROWS_12(X)
-#    define LOW_ALL(X)    ROWS_8(X)
-#    define LOWEST_ALL(X) ROWS_4(X)
+#    define LANES      4
+#    define TILE_ROWS  12
+#    define BLOCK_ROWS 48
 
 typedef float32x4_t vec;
 

@@ -148,6 +148,33 @@ Test(gemm, expert_buffers_with_ragged_counts)
             for (int wild = -30; wild <= 2; wild += 16) check_leaves(grouped_ops[op], &shapes[i], wild);
 }
 
+/* Experts of 1 to 70 rows: tiles of every height, weights that are read where they lie and copied on the way,
+ * tiles turned round, of one to four vectors, ends of rows of weights and of C that fill no vector. */
+Test(gemm, experts_of_few_rows)
+{
+    for (int op = 0; op < 3; op++)
+        for (int rows = 1; rows <= 70; rows++) {
+            struct shape s = {3, 1, rows, 70 + rows % 5, 64 + rows % 7 * (rows % 2)};
+            check(grouped_ops[op], &s, leaf_axis(grouped_ops[op], &s), -20);
+        }
+}
+
+/* Many groups, of which most are nearly empty: trees over leaves of a few steps each, or none. */
+Test(gemm, experts_with_leaves_of_few_steps)
+{
+    static const struct shape shapes[] = {{4, 8, 4, 140, 96}, {3, 16, 2, 33, 70}, {5, 6, 5, 28, 64}};
+    for (int op = 0; op < 3; op++)
+        for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
+            for (int wild = -30; wild <= 2; wild += 16) check_leaves(grouped_ops[op], &shapes[i], wild);
+}
+
+/* Over 64 MiB, which go past the caches. */
+Test(gemm, gradients_larger_than_the_caches)
+{
+    static const struct shape s = {33, 2, 1, 517, 1024};
+    check(SY_OP_GROUPED_MATMUL_TN, &s, 1, 0);
+}
+
 Test(gemm, experts_without_tokens_give_zeros)
 {
     static const struct shape s = {3, 4, 6, 16, 40};

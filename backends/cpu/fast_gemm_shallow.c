@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One tile of a matrix product whose leaves have few steps each: the tree over up to eight leaves stays in
+ * registers, where gemm_leaf would write every leaf to memory. The tile is computed in pieces of half its
+ * rows and one vector of its columns. */
+#include "config.h"
+
+#include "backends/cpu/fast_gemm.h"
+
+#define PIECE_ROWS (TILE_ROWS / 2)
+#if TILE_ROWS == 14
+#    define PIECE(X) ROWS_6(X) X(6)
+#elif TILE_ROWS == 12
+#    define PIECE(X) ROWS_6(X)
+#else
+#    define PIECE(X) ROWS_2(X) X(2)
+#endif
+
+/* What a piece reads: the next step of A and B, and the leaves that are left. */
+struct reader {
+    const float *a, *b;
+    const int64_t *length, *end;
+};
+
+#define ROW_FIRST(i) v->c##i = vec_step(vec_broadcast(r->a + i), b, vec_zero());
+#define ROW_STEP(i)  v->c##i = vec_step(vec_broadcast(r->a + i), b, v->c##i);
+#define ROW_ZERO(i)  v->c##i = vec_zero();
+#define ROW_ADD(i)   v->c##i = vec_add(v->c##i, right->c##i);
+#define ROW_FIELD(i) vec c##i;
+
+/* A named field for each row: an array would be written to memory. */
+struct piece {
+    PIECE(ROW_FIELD)
+};
+
+/* The next leaf; zeros where there is none or where it is empty. */
+ALWAYS_INLINE void read_leaf(struct reader *r, struct piece *v)
+{
+    int64_t n = r->length < r->end ? *r->length++ : 0;
+    if (n == 0) {
+        PIECE(ROW_ZERO)
+        return;
+    }
+    vec b = vec_load(r->b);
+    PIECE(ROW_FIRST)
+    for (; --n > 0;) {
+        r->a += TILE_ROWS;
+        r->b += TILE_COLUMNS;
+        b = vec_load(r->b);
+        PIECE(ROW_STEP)
+    }
+    r->a += TILE_ROWS;
+    r->b += TILE_COLUMNS;
+}
+
+ALWAYS_INLINE void add(struct piece *v, const struct piece *right){PIECE(ROW_ADD)}
+
+ALWAYS_INLINE void read_two(struct reader *r, struct piece *v)
+{
+    struct piece right;
+    read_leaf(r, v);
+    read_leaf(r, &right);
+    add(v, &right);
+}
+
+ALWAYS_INLINE void read_four(struct reader *r, struct piece *v)
+{
+    struct piece right;
+    read_two(r, v);
+    read_two(r, &right);
+    add(v, &right);
+}
+
+#define ROW_CLOSE(i) sum.c##i = vec_add(sum.c##i, vec_zero());
+#define ROW_STREAM(i)                                                                                        \
+    if (i < rows) vec_stream(c + i * tile->c_stride, sum.c##i);
+#define ROW_STORE(i)                                                                                         \
+    if (i < rows) vec_store(c + i * tile->c_stride, sum.c##i);
+
+static void compute_piece(const struct sycpu_gemm_tile *tile, int64_t leaves, const int64_t *length, int row,
+                          int column)
+{
+    struct reader reader = {tile->a + row, tile->b + column, length, length + leaves};
+    struct piece sum, right;
+    int rows = tile->height - row;
+    float *c = (float *)tile->c + row * tile->c_stride + column;
+    read_four(&reader, &sum);
+    read_four(&reader, &right);
+    add(&sum, &right);
+    PIECE(ROW_CLOSE)
+    if (tile->how == SYCPU_GEMM_STREAM) {
+        PIECE(ROW_STREAM)
+    } else {
+        PIECE(ROW_STORE)
+    }
+}
+
+void SYCPU_FAST(gemm_shallow)(const struct sycpu_gemm_tile *tile, int64_t leaves, const int64_t *length)
+{
+    for (int row = 0; row < tile->height; row += PIECE_ROWS)
+        for (int column = 0; column < TILE_COLUMNS; column += LANES)
+            compute_piece(tile, leaves, length, row, column);
+}
