@@ -177,12 +177,17 @@ static void copy_edge(const struct sycpu_gemm_plan *plan, const struct sycpu_gem
                       int64_t expert, int64_t panel_a, int64_t panel_b, int64_t rows)
 {
     const struct sycpu_gemm *gemm = &plan->gemm;
+    const int64_t *slot = worker->slot + panel_a * TILE_ROWS;
     int64_t column = panel_b * TILE_COLUMNS, size = c_element(plan);
+    int64_t bytes = size * least(TILE_COLUMNS, gemm->columns - column);
     char *c = (char *)gemm->c + (expert * sycpu_gemm_c_size(gemm) + column) * size;
-    for (int64_t i = 0; i < rows; i++)
-        memcpy(c + worker->slot[panel_a * TILE_ROWS + i] * gemm->columns * size,
-               (char *)worker->edge + i * TILE_COLUMNS * size,
-               size * least(TILE_COLUMNS, gemm->columns - column));
+    const char *edge = (const char *)worker->edge;
+    for (int64_t i = 0; i < rows; i++, edge += TILE_COLUMNS * size) {
+        if (bytes == TILE_COLUMNS * sizeof(float))
+            memcpy(c + slot[i] * gemm->columns * size, edge, TILE_COLUMNS * sizeof(float));
+        else
+            memcpy(c + slot[i] * gemm->columns * size, edge, (size_t)bytes);
+    }
 }
 
 /* Fetches the rows of C that a tile will write, which are far apart. */

@@ -176,8 +176,9 @@ void SYCPU_FAST(gemm_pack_a_columns)(const operand *const *row, int64_t steps, i
 /* One panel of B from rows of a transposed matrix, at most TILE_COLUMNS of them. */
 void SYCPU_FAST(gemm_pack_b_rows)(const operand *from, int64_t stride, int64_t rows, int64_t depth,
                                   float *panel);
-/* One panel of 1 to 3 vectors of rows, whole rows. */
-void SYCPU_FAST(gemm_pack_vectors)(const operand *const *row, int vectors, int64_t depth, float *panel);
+/* One panel of `width` rows, whole rows; a multiple of HALF_LANES, at most 3 vectors. Pointers for whole
+ * vectors. */
+void SYCPU_FAST(gemm_pack_vectors)(const operand *const *row, int64_t width, int64_t depth, float *panel);
 /* Panels of B, as gemm_pack_a_columns. */
 void SYCPU_FAST(gemm_pack_b_columns)(const operand *const *row, int64_t steps, int64_t width, float *panels,
                                      int64_t panel_size);
@@ -204,9 +205,10 @@ void SYCPU_FAST(gemm_pack_block)(const struct sycpu_gemm_plan *plan, int64_t exp
 /* All filled rows of the expert to worker->slot. */
 void SYCPU_FAST(gemm_list_slots)(const struct sycpu_gemm *gemm, int64_t expert,
                                  struct sycpu_gemm_worker *worker);
-/* Rows of worker->slot from `first` on, as one panel of 1 to 3 vectors; behind the last it is repeated. */
+/* `width` rows of worker->slot from `first` on, at most 3 vectors, as one panel; behind the last it is
+ * repeated. */
 void SYCPU_FAST(gemm_pack_turned)(const struct sycpu_gemm_plan *plan, int64_t expert,
-                                  const struct sycpu_gemm_worker *worker, int64_t first, int vectors,
+                                  const struct sycpu_gemm_worker *worker, int64_t first, int width,
                                   float *to);
 
 /* ---- fast_gemm_few.c ---- */

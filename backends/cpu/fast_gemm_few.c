@@ -10,98 +10,121 @@
 #if TURNED_VECTORS
 #    define GROUP   16 /* elements of a row of weights copied together: rows far apart share a cache set */
 #    define WEIGHTS (LANES / 2) /* rows of weights in a tile */
-#    if LANES == 16
-#        define ROWS(X) ROWS_8(X)
-#    else
-#        define ROWS(X) ROWS_4(X)
-#    endif
-
-/* A tile of WEIGHTS rows of weights and vectors * LANES buffer rows. */
+/* A tile of WEIGHTS rows of weights and `halves` half vectors of buffer rows. */
 struct turned {
     const float *w; /* first row of weights; the tile's rows follow each other */
-    const float *x; /* buffer rows, packed: [depth, vectors * LANES] */
+    const float *x; /* buffer rows, packed: [depth, halves * HALF_LANES] */
     int64_t stride; /* floats from a row of weights to the next */
     int rows;       /* of weights that there are */
-    int vectors;    /* 1 to 3 */
+    int halves;     /* 1 to 6 */
     int fetch;      /* 1: what the next tile reads is fetched */
 };
 
 /* Elements [k, k + n) of the tile's rows to copy[row][0 .. n); rows that do not exist repeat the last. */
 ALWAYS_INLINE void copy_group(const struct turned *t, int64_t k, int64_t n, float *copy)
 {
-    for (int i = 0; i < WEIGHTS; i++) {
-        const float *row = t->w + (i < t->rows ? i : t->rows - 1) * t->stride + k;
-        memcpy(copy + i * GROUP, row, sizeof(float) * (size_t)n);
-        if (t->fetch) __builtin_prefetch(row + WEIGHTS * t->stride, 0, 2);
+    const float *row = t->w + k;
+    if (n == GROUP && t->rows == WEIGHTS) {
+        for (int i = 0; i < WEIGHTS; i++, row += t->stride) {
+            memcpy(copy + i * GROUP, row, sizeof(float) * GROUP);
+            if (t->fetch) __builtin_prefetch(row + WEIGHTS * t->stride, 0, 2);
+        }
+        return;
     }
+    for (int64_t i = 0; i < WEIGHTS; i++)
+        memcpy(copy + i * GROUP, row + least(i, t->rows - 1) * t->stride, sizeof(float) * (size_t)n);
 }
 
-/* V(X, i) is X for each vector of row i. */
-#    define ONE(X, i)   X(i, 0)
-#    define TWO(X, i)   X(i, 0) X(i, 1)
-#    define THREE(X, i) X(i, 0) X(i, 1) X(i, 2)
+/* NAME(X, H, i) is X for each vector of row i and H for half a one. */
+#    define HALF(X, H, i)     H(i)
+#    define ONE(X, H, i)      X(i, 0)
+#    define ONE_HALF(X, H, i) X(i, 0) H(i)
+#    define TWO(X, H, i)      X(i, 0) X(i, 1)
+#    define TWO_HALF(X, H, i) X(i, 0) X(i, 1) H(i)
+#    define THREE(X, H, i)    X(i, 0) X(i, 1) X(i, 2)
 
-#    define ZERO(i, v)  vec c##i##v = vec_zero();
-#    define FMA(i, v)   c##i##v = vec_step(a, b##v, c##i##v);
-#    define ADD(i, v)   c##i##v = vec_add(vec_load(pending + (i * n_vectors + v) * LANES), c##i##v);
-#    define CLOSE(i, v) c##i##v = vec_add(c##i##v, vec_zero());
-#    define STORE(i, v) vec_store(out + (i * n_vectors + v) * LANES, c##i##v);
-#    define LOAD(i, v)  const vec b##v = vec_load(x + v * LANES);
-
-#    define ONE_ZERO(i) ONE(ZERO, i)
-#    define ONE_STEP(i) STEP_OF(ONE, i)
-#    define STEP_OF(V, i)                                                                                    \
+#    define PLACE(i, v)   (i * width + v * LANES)
+#    define HALF_PLACE(i) (i * width + width / LANES * LANES)
+#    define ZERO(i, v)    vec c##i##v = vec_zero();
+#    define HALF_ZERO(i)  half h##i = half_zero();
+#    define FMA(i, v)     c##i##v = vec_step(a, b##v, c##i##v);
+#    define HALF_FMA(i)   h##i = half_step(a, b, h##i);
+#    define ADD(i, v)     c##i##v = vec_add(vec_load(pending + PLACE(i, v)), c##i##v);
+#    define HALF_ADD(i)   h##i = half_add(half_load(pending + HALF_PLACE(i)), h##i);
+#    define CLOSE(i, v)   c##i##v = vec_add(c##i##v, vec_zero());
+#    define HALF_CLOSE(i) h##i = half_add(h##i, half_zero());
+#    define STORE(i, v)   vec_store(out + PLACE(i, v), c##i##v);
+#    define HALF_STORE(i) half_store(out + HALF_PLACE(i), h##i);
+#    define LOAD(i, v)    const vec b##v = vec_load(x + v * LANES);
+#    define HALF_LOAD(i)  const half b = half_load(x + HALF_PLACE(0));
+#    define STEP_OF(NAME, i)                                                                                 \
         {                                                                                                    \
             const vec a = vec_broadcast(copy + i * GROUP + j);                                               \
-            V(FMA, i)                                                                                        \
+            NAME(FMA, HALF_FMA, i)                                                                           \
         }
-#    define ONE_ADD(i)     ONE(ADD, i)
-#    define ONE_CLOSE(i)   ONE(CLOSE, i)
-#    define ONE_STORE(i)   ONE(STORE, i)
-#    define TWO_ZERO(i)    TWO(ZERO, i)
-#    define TWO_STEP(i)    STEP_OF(TWO, i)
-#    define TWO_ADD(i)     TWO(ADD, i)
-#    define TWO_CLOSE(i)   TWO(CLOSE, i)
-#    define TWO_STORE(i)   TWO(STORE, i)
-#    define THREE_ZERO(i)  THREE(ZERO, i)
-#    define THREE_STEP(i)  STEP_OF(THREE, i)
-#    define THREE_ADD(i)   THREE(ADD, i)
-#    define THREE_CLOSE(i) THREE(CLOSE, i)
-#    define THREE_STORE(i) THREE(STORE, i)
 
-/* A leaf of a turned tile, as in fast_gemm_tile.c. */
-#    define DEFINE_LEAF(name, V, n)                                                                          \
+/* A leaf of a turned tile, as in fast_gemm_tile.c. A group is copied while the one before is multiplied. */
+#    define DEFINE_LEAF(name, NAME, halves)                                                                  \
         static void name(const struct turned *t, int64_t k, int64_t depth, const float *pending, int merges, \
                          float *out, int last)                                                               \
         {                                                                                                    \
-            enum { n_vectors = n };                                                                          \
-            float copy[WEIGHTS * GROUP];                                                                     \
-            const float *x = t->x + k * n_vectors * LANES;                                                   \
-            ROWS(V##_ZERO)                                                                                   \
-            for (int64_t end = k + depth; k < end; k += GROUP) {                                             \
-                int64_t steps = least(end - k, GROUP);                                                       \
-                if (steps == GROUP)                                                                          \
-                    copy_group(t, k, GROUP, copy);                                                           \
-                else                                                                                         \
-                    copy_group(t, k, steps, copy);                                                           \
-                for (int64_t j = 0; j < steps; j++, x += n_vectors * LANES) {                                \
-                    V(LOAD, 0)                                                                               \
-                    ROWS(V##_STEP)                                                                           \
+            enum { width = halves * HALF_LANES };                                                            \
+            float copies[2][WEIGHTS * GROUP];                                                                \
+            const float *x = t->x + k * width, *copy = copies[0];                                            \
+            ALL_ROWS(NAME, ZERO, HALF_ZERO)                                                                  \
+            copy_group(t, k, least(depth, GROUP), copies[0]);                                                \
+            for (; depth > 0; k += GROUP, depth -= GROUP) {                                                  \
+                float *other = copies[copy == copies[0]];                                                    \
+                int64_t steps = least(depth, GROUP), next = least(depth - steps, GROUP);                     \
+                if (next > 0) copy_group(t, k + GROUP, next, other);                                         \
+                for (int64_t j = 0; j < steps; j++, x += width) {                                            \
+                    NAME(LOAD, HALF_LOAD, 0)                                                                 \
+                    ALL_STEPS(NAME)                                                                          \
                 }                                                                                            \
+                copy = other;                                                                                \
             }                                                                                                \
             for (; merges > 0; merges--) {                                                                   \
                 pending -= TILE_SIZE;                                                                        \
-                ROWS(V##_ADD)                                                                                \
+                ALL_ROWS(NAME, ADD, HALF_ADD)                                                                \
             }                                                                                                \
             if (last) {                                                                                      \
-                ROWS(V##_CLOSE)                                                                              \
+                ALL_ROWS(NAME, CLOSE, HALF_CLOSE)                                                            \
             }                                                                                                \
-            ROWS(V##_STORE)                                                                                  \
+            ALL_ROWS(NAME, STORE, HALF_STORE)                                                                \
         }
+#    if WEIGHTS == 8
+#        define ALL_ROWS(NAME, X, H)                                                                         \
+            NAME(X, H, 0)                                                                                    \
+            NAME(X, H, 1) NAME(X, H, 2) NAME(X, H, 3) NAME(X, H, 4) NAME(X, H, 5) NAME(X, H, 6) NAME(X, H, 7)
+#        define ALL_STEPS(NAME)                                                                              \
+            STEP_OF(NAME, 0)                                                                                 \
+            STEP_OF(NAME, 1)                                                                                 \
+            STEP_OF(NAME, 2)                                                                                 \
+            STEP_OF(NAME, 3) STEP_OF(NAME, 4) STEP_OF(NAME, 5) STEP_OF(NAME, 6) STEP_OF(NAME, 7)
+#    else
+#        define ALL_ROWS(NAME, X, H) NAME(X, H, 0) NAME(X, H, 1) NAME(X, H, 2) NAME(X, H, 3)
+#        define ALL_STEPS(NAME)      STEP_OF(NAME, 0) STEP_OF(NAME, 1) STEP_OF(NAME, 2) STEP_OF(NAME, 3)
+#    endif
 
-DEFINE_LEAF(leaf_one, ONE, 1)
-DEFINE_LEAF(leaf_two, TWO, 2)
-DEFINE_LEAF(leaf_three, THREE, 3)
+#    if HALF_LANES < LANES
+DEFINE_LEAF(leaf_1, HALF, 1)
+DEFINE_LEAF(leaf_2, ONE, 2)
+DEFINE_LEAF(leaf_3, ONE_HALF, 3)
+DEFINE_LEAF(leaf_4, TWO, 4)
+DEFINE_LEAF(leaf_5, TWO_HALF, 5)
+DEFINE_LEAF(leaf_6, THREE, 6)
+#    else
+DEFINE_LEAF(leaf_1, ONE, 1)
+DEFINE_LEAF(leaf_2, TWO, 2)
+DEFINE_LEAF(leaf_3, THREE, 3)
+#        define leaf_4 NULL
+#        define leaf_5 NULL
+#        define leaf_6 NULL
+#    endif
+
+/* By half vectors. */
+static void (*const leaf_of[])(const struct turned *, int64_t, int64_t, const float *, int, float *,
+                               int) = {NULL, leaf_1, leaf_2, leaf_3, leaf_4, leaf_5, leaf_6};
 
 /* All leaves of a tile, its sum in worker->edge: [rows of weights, buffer rows]. */
 static void compute_sum(const struct sycpu_gemm *gemm, const struct sycpu_gemm_worker *worker,
@@ -110,10 +133,8 @@ static void compute_sum(const struct sycpu_gemm *gemm, const struct sycpu_gemm_w
     for (int64_t leaf = 0; leaf < gemm->leaves; leaf++) {
         struct sycpu_gemm_place place = gemm_place_of(leaf, gemm->leaves);
         float *out = place.last ? worker->edge : worker->pending + place.to;
-        (t->vectors == 1   ? leaf_one
-         : t->vectors == 2 ? leaf_two
-                           : leaf_three)(t, leaf * gemm->leaf, gemm->leaf, worker->pending + place.top,
-                                         place.merges, out, place.last);
+        leaf_of[t->halves](t, leaf * gemm->leaf, gemm->leaf, worker->pending + place.top, place.merges, out,
+                           place.last);
     }
 }
 
@@ -123,22 +144,25 @@ static void write_turned(const struct sycpu_gemm *gemm, const struct sycpu_gemm_
 {
     const float *row[LANES];
     float block[LANES * LANES];
-    for (int64_t v = 0; v < t->vectors; v++, slot += LANES, n -= LANES) {
-        for (int i = 0; i < LANES; i++) row[i] = worker->edge + (i % WEIGHTS * t->vectors + v) * LANES;
+    n = least(n, t->halves * HALF_LANES);
+    for (int64_t first = 0; first < n; first += LANES) {
+        for (int i = 0; i < LANES; i++) row[i] = worker->edge + i % WEIGHTS * t->halves * HALF_LANES + first;
         transpose(row, 0, block, LANES, LANES);
-        for (int64_t i = 0; i < least(n, LANES); i++) {
+        for (int64_t i = 0; i < least(n - first, LANES); i++) {
+            float *to = c + slot[first + i] * gemm->columns;
             if (t->rows == WEIGHTS)
-                memcpy(c + slot[i] * gemm->columns, block + i * LANES, sizeof(float) * WEIGHTS);
+                memcpy(to, block + i * LANES, sizeof(float) * WEIGHTS);
             else
-                memcpy(c + slot[i] * gemm->columns, block + i * LANES, sizeof(float) * (size_t)t->rows);
+                memcpy(to, block + i * LANES, sizeof(float) * (size_t)t->rows);
         }
     }
 }
 
-/* Vectors of a tile where so many are left: four are two and two. */
-static int vectors_of(int64_t left)
+/* Half vectors of a tile where so many are left. */
+static int halves_of(int64_t left)
 {
-    return (int)(left == 4 ? 2 : least(left, 3));
+    const int most = 3 * LANES / HALF_LANES, two = 2 * LANES / HALF_LANES;
+    return (int)(left <= most ? left : two);
 }
 
 void SYCPU_FAST(gemm_compute_few)(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker,
@@ -147,21 +171,22 @@ void SYCPU_FAST(gemm_compute_few)(const struct sycpu_gemm_plan *plan, struct syc
     const struct sycpu_gemm *gemm = &plan->gemm;
     const float *w = (const float *)gemm->b + expert * sycpu_gemm_b_size(gemm);
     float *c = (float *)gemm->c + expert * sycpu_gemm_c_size(gemm);
-    int64_t all = divide_up(worker->rows, LANES), vectors;
+    int64_t all = divide_up(worker->rows, HALF_LANES), halves;
     SYCPU_FAST(gemm_list_slots)(gemm, expert, worker);
-    for (int64_t v = 0; v < all; v += vectors) SYCPU_FAST(gemm_pack_turned)
-    (plan, expert, worker, v * LANES, (int)(vectors = vectors_of(all - v)),
-     worker->b + v * LANES * gemm->depth);
+    for (int64_t i = 0; i < all; i += halves) SYCPU_FAST(gemm_pack_turned)
+    (plan, expert, worker, i * HALF_LANES, HALF_LANES * (int)(halves = halves_of(all - i)),
+     worker->b + i * HALF_LANES * gemm->depth);
     end = least(end, gemm->columns);
     for (int64_t column = first; column < end; column += WEIGHTS) {
         struct turned t = {
             .w = w + column * gemm->depth, .stride = gemm->depth, .rows = (int)least(WEIGHTS, end - column)};
-        for (int64_t v = 0; v < all; v += t.vectors) {
-            t.x = worker->b + v * LANES * gemm->depth;
-            t.vectors = vectors_of(all - v);
-            t.fetch = v == 0;
+        for (int64_t i = 0; i < all; i += t.halves) {
+            t.x = worker->b + i * HALF_LANES * gemm->depth;
+            t.halves = halves_of(all - i);
+            t.fetch = i == 0;
             compute_sum(gemm, worker, &t);
-            write_turned(gemm, worker, &t, worker->slot + v * LANES, worker->rows - v * LANES, c + column);
+            write_turned(gemm, worker, &t, worker->slot + i * HALF_LANES, worker->rows - i * HALF_LANES,
+                         c + column);
         }
     }
 }

@@ -8,6 +8,8 @@
 /* Of so few panels of A the first reads B where it lies, while what follows of B is fetched: packing would
  * leave the multipliers idle until memory answers. */
 #define FEW_PANELS 6
+/* What fetching a panel of B costs, in rows. */
+#define READING 4
 
 /* Panels of B of one expert for this thread alone. */
 static void pack_own(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker, int64_t expert,
@@ -68,8 +70,7 @@ static void compute_columns(const struct sycpu_gemm_plan *plan, struct sycpu_gem
     }
 }
 
-/* The share of one thread in panels of B, each weighing the tiles it takes part in, and one for packing it.
- */
+/* The share of one thread in panels of B, each weighing the rows that it is multiplied with. */
 void SYCPU_FAST(gemm_compute_own)(void *arg, int64_t share, int thread)
 {
     const struct sycpu_gemm_plan *plan = arg;
@@ -77,12 +78,12 @@ void SYCPU_FAST(gemm_compute_own)(void *arg, int64_t share, int thread)
     int64_t total = 0, base = 0;
     for (int64_t expert = 0; expert < plan->gemm.experts; expert++) {
         SYCPU_FAST(gemm_enter_expert)(plan, &worker, expert);
-        if (worker.rows) total += (worker.row_panels + 1) * plan->panels;
+        if (worker.rows) total += (worker.rows + READING) * plan->panels;
     }
     int64_t from = total * share / plan->threads, to = total * (share + 1) / plan->threads;
     for (int64_t expert = 0; expert < plan->gemm.experts && base < to; expert++) {
         SYCPU_FAST(gemm_enter_expert)(plan, &worker, expert);
-        int64_t weight = worker.row_panels + 1, first, end;
+        int64_t weight = worker.rows + READING, first, end;
         if (!worker.rows) continue;
         items_between(from, to, base, weight, plan->panels, &first, &end);
         if (first < end) compute_columns(plan, &worker, expert, first, end);

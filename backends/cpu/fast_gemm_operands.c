@@ -184,12 +184,11 @@ void SYCPU_FAST(gemm_list_slots)(const struct sycpu_gemm *gemm, int64_t expert,
 }
 
 void SYCPU_FAST(gemm_pack_turned)(const struct sycpu_gemm_plan *plan, int64_t expert,
-                                  const struct sycpu_gemm_worker *worker, int64_t first, int vectors,
-                                  float *to)
+                                  const struct sycpu_gemm_worker *worker, int64_t first, int width, float *to)
 {
     const struct sycpu_gemm *gemm = &plan->gemm;
     const operand *a = (const operand *)gemm->a + expert * sycpu_gemm_a_size(gemm), *row[3 * LANES];
-    for (int i = 0; i < vectors * LANES; i++)
+    for (int i = 0; i < 3 * LANES; i++)
         row[i] = a + worker->slot[least(first + i, worker->rows - 1)] * gemm->a_width;
-    SYCPU_FAST(gemm_pack_vectors)(row, vectors, gemm->depth, to);
+    SYCPU_FAST(gemm_pack_vectors)(row, width, gemm->depth, to);
 }

@@ -68,22 +68,23 @@ void SYCPU_FAST(gemm_pack_b_columns)(const operand *const *row, int64_t steps, i
     pack_columns(row, steps, width, panels, panel_size, TILE_COLUMNS);
 }
 
-/* One panel of panel_width rows, each running along the contraction. */
+/* `rows` rows, known when compiling and each running along the contraction, as columns of a panel whose steps
+ * are `stride` words apart. */
 ALWAYS_INLINE void pack_rows(const operand *const *row, int64_t first, int64_t depth, float *panel,
-                             int panel_width)
+                             int64_t stride, int rows)
 {
     int64_t k = 0, end = first + depth;
     for (; k + LANES * STEP <= depth; k += LANES * STEP) {
-        for (int i = 0; k % (16 * STEP) == 0 && i < panel_width; i++)
+        for (int i = 0; k % (16 * STEP) == 0 && i < rows; i++)
             __builtin_prefetch(row[i] + first + k + WORDS_AHEAD * STEP);
-        for (int i = 0; i < panel_width; i += LANES)
-            transpose(row + i, first + k, panel + k / STEP * panel_width + i, panel_width,
-                      panel_width - i < LANES ? panel_width - i : LANES);
+        for (int i = 0; i < rows; i += LANES)
+            transpose(row + i, first + k, panel + k / STEP * stride + i, stride,
+                      rows - i < LANES ? rows - i : LANES);
     }
-    for (panel += k / STEP * panel_width, k += first; k < end; k += STEP)
-        for (int i = 0; i < panel_width; i++) {
-            *panel = 0.0f;
-            memcpy(panel++, row[i] + k, sizeof(operand) * least(STEP, end - k));
+    for (panel += k / STEP * stride, k += first; k < end; k += STEP, panel += stride)
+        for (int i = 0; i < rows; i++) {
+            panel[i] = 0.0f;
+            memcpy(panel + i, row[i] + k, sizeof(operand) * least(STEP, end - k));
         }
 }
 
@@ -91,7 +92,7 @@ void SYCPU_FAST(gemm_pack_a_rows)(const operand *const *row, int64_t rows, int64
                                   float *panels, int64_t panel_size)
 {
     for (int64_t i = 0; i < rows; i += TILE_ROWS) {
-        pack_rows(row + i, first, depth, panels, TILE_ROWS);
+        pack_rows(row + i, first, depth, panels, TILE_ROWS, TILE_ROWS);
         panels += panel_size;
     }
 }
@@ -101,15 +102,12 @@ void SYCPU_FAST(gemm_pack_b_rows)(const operand *from, int64_t stride, int64_t r
 {
     const operand *row[TILE_COLUMNS];
     for (int i = 0; i < TILE_COLUMNS; i++) row[i] = from + least(i, rows - 1) * stride;
-    pack_rows(row, 0, depth, panel, TILE_COLUMNS);
+    pack_rows(row, 0, depth, panel, TILE_COLUMNS, TILE_COLUMNS);
 }
 
-void SYCPU_FAST(gemm_pack_vectors)(const operand *const *row, int vectors, int64_t depth, float *panel)
+void SYCPU_FAST(gemm_pack_vectors)(const operand *const *row, int64_t width, int64_t depth, float *panel)
 {
-    if (vectors == 1)
-        pack_rows(row, 0, depth, panel, LANES);
-    else if (vectors == 2)
-        pack_rows(row, 0, depth, panel, 2 * LANES);
-    else
-        pack_rows(row, 0, depth, panel, 3 * LANES);
+    int64_t i = 0;
+    for (; i + LANES <= width; i += LANES) pack_rows(row + i, 0, depth, panel + i, width, LANES);
+    if (i < width) pack_rows(row + i, 0, depth, panel + i, width, HALF_LANES);
 }

@@ -9,7 +9,7 @@
 /* Steps from the one at hand to the one fetched: rows of an unpacked B lie too far apart for the processor to
  * guess. FAR: from memory, into the L2 cache, since of rows a power of two apart the L1 cache holds few. */
 #define AHEAD 16
-#define FAR   64
+#define FAR   96
 
 #define ROW_ZERO(i) vec c##i##0 = vec_zero(), c##i##1 = vec_zero();
 #define ROW_STEP(i)                                                                                          \

@@ -46,6 +46,13 @@ same model-2 --comm thread --ranks 2 --set mesh.model=2
 same data-2-model-2 --comm thread --ranks 4 --set mesh.data=2 --set mesh.model=2
 same data-2-threads-2 --comm thread --ranks 2 --threads 2 --set mesh.data=2
 
+# So many experts that their weights are not joined.
+want=$(hash many-portable --threads 1 --set moe.num_experts=16 --set cpu.variant=portable)
+echo "16 experts  $want"
+same many-threads-2 --threads 2 --set moe.num_experts=16
+same many-data-2-expert-2 --comm thread --ranks 4 --set mesh.data=2 --set mesh.expert=2 --set moe.num_experts=16
+same many-model-2 --comm thread --ranks 2 --set mesh.model=2 --set moe.num_experts=16
+
 # bfloat16: one hash on the instruction sets that widen it, and on any threads and meshes of one that multiplies it.
 want=$(hash half-portable --threads 1 --set model.dtype=bfloat16 --set cpu.variant=portable)
 echo "bfloat16  $want"

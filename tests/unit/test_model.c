@@ -75,6 +75,13 @@ Test(model, gradients_with_experts)
     check_gradients(&config);
 }
 
+/* So many that their weights are not joined. */
+Test(model, gradients_with_many_experts)
+{
+    struct syi_config config = config_of("moe.num_experts=16", "moe.min_expert_capacity=1", NULL);
+    check_gradients(&config);
+}
+
 Test(model, gradients_with_prioritized_routing)
 {
     struct syi_config config =
