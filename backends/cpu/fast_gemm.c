@@ -45,8 +45,8 @@ static struct sycpu_gemm_plan make_plan(const struct sy_call *call, int threads)
     plan.panel_chunks = divide_up(plan.panels, transposed ? 1 : PACK_PANELS);
     plan.depth_chunks = divide_up(plan.steps, transposed ? 4 * PACK_DEPTH : PACK_DEPTH);
     plan.b_size = plan.panels * b_panel_size(plan.steps);
-    plan.own =
-        (call->op == SY_OP_GROUPED_MATMUL || call->op == SY_OP_GROUPED_MATMUL_NT) && gemm->experts >= threads;
+    plan.own = sycpu_gemm_is_grouped(call->op) && gemm->experts >= threads &&
+               (gemm->form != SYCPU_GEMM_TN || plan.b_size <= OWN_WORDS);
     plan.direct &= !plan.own;
     plan.stream = gemm->form == SYCPU_GEMM_TN && !plan.rounded && gemm->columns % TILE_COLUMNS == 0 &&
                   (uintptr_t)gemm->c % 64 == 0 &&
@@ -126,7 +126,7 @@ void SYCPU_FAST(gemm_enter_expert)(const struct sycpu_gemm_plan *plan, struct sy
     worker->leaves = worker->depth ? gemm->leaves : 1; /* an empty sum is one empty leaf */
     worker->row_panels = divide_up(worker->rows, TILE_ROWS);
     worker->panel_rows = TILE_ROWS;
-    if (plan->own && worker->rows)
+    if (plan->own && !ragged && worker->rows)
         worker->panel_rows = gemm_height(divide_up(worker->rows, worker->row_panels));
 }
 

@@ -7,9 +7,11 @@
  * tile walks the whole contraction, leaf by leaf. Of a plain product B is packed once, by all threads; then
  * each thread takes an equal share of the tiles (counted in products), and packs the A rows of its tiles
  * block by block. Of experts each thread takes whole columns: it packs an expert's A once and B in groups
- * that it uses at once, since weights that a few tokens read are worth no copy in memory. Tiles of a block
- * are taken panel of B by panel of B, so the block stays in the L2 cache and a panel of B is fetched once for
- * it. */
+ * that it uses at once, since weights that a few tokens read are worth no copy in memory. Where the tokens
+ * are fewer still, B is not packed beforehand at all: fast_gemm_grouped.c reads it where it lies, and
+ * transposed weights become the operand that is not vectorised (fast_gemm_few.c); sums over few tokens:
+ * fast_gemm_shallow.c. Tiles of a block are taken panel of B by panel of B, so the block stays in the L2
+ * cache and a panel of B is fetched once for it. */
 #ifndef SYCPU_FAST_GEMM_H
 #define SYCPU_FAST_GEMM_H
 

@@ -8,7 +8,7 @@
 /* Of so few panels of A the first reads B where it lies, while what follows of B is fetched: packing would
  * leave the multipliers idle until memory answers. */
 #define FEW_PANELS 6
-/* What fetching a panel of B costs, in rows. */
+/* What fetching a panel of B costs, or writing C where nothing is multiplied, in tokens. */
 #define READING 4
 
 /* Panels of B of one expert for this thread alone. */
@@ -16,11 +16,13 @@ static void pack_own(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worke
                      int64_t panel, int64_t n)
 {
     worker->first_b = panel;
-    if (plan->gemm.form == SYCPU_GEMM_NN)
-        SYCPU_FAST(gemm_pack_straight)(plan, expert, 0, plan->steps, panel, n, worker->b);
-    else
-        for (int64_t i = 0; i < n; i++) SYCPU_FAST(gemm_pack_transposed)
-    (plan, expert, 0, plan->steps, panel + i, worker->b + i * b_panel_size(plan->steps));
+    if (plan->gemm.form != SYCPU_GEMM_NT) {
+        SYCPU_FAST(gemm_pack_straight)(plan, expert, 0, worker->depth, panel, n, worker->b);
+        return;
+    }
+    for (float *to = worker->b; n > 0; n--, panel++, to += b_panel_size(plan->steps)) {
+        SYCPU_FAST(gemm_pack_transposed)(plan, expert, 0, plan->steps, panel, to);
+    }
 }
 
 /* One panel of B and all panels of A, few: the first reads B where it lies. */
@@ -70,7 +72,14 @@ static void compute_columns(const struct sycpu_gemm_plan *plan, struct sycpu_gem
     }
 }
 
-/* The share of one thread in panels of B, each weighing the rows that it is multiplied with. */
+/* Of a panel of B: the tokens it takes part with. */
+static int64_t panel_weight(const struct sycpu_gemm_plan *plan, const struct sycpu_gemm_worker *worker)
+{
+    if (plan->gemm.form == SYCPU_GEMM_TN) return worker->depth * STEP + READING;
+    return worker->rows ? worker->rows + READING : 0;
+}
+
+/* The share of one thread in panels of B. */
 void SYCPU_FAST(gemm_compute_own)(void *arg, int64_t share, int thread)
 {
     const struct sycpu_gemm_plan *plan = arg;
@@ -78,17 +87,18 @@ void SYCPU_FAST(gemm_compute_own)(void *arg, int64_t share, int thread)
     int64_t total = 0, base = 0;
     for (int64_t expert = 0; expert < plan->gemm.experts; expert++) {
         SYCPU_FAST(gemm_enter_expert)(plan, &worker, expert);
-        if (worker.rows) total += (worker.rows + READING) * plan->panels;
+        total += panel_weight(plan, &worker) * plan->panels;
     }
     int64_t from = total * share / plan->threads, to = total * (share + 1) / plan->threads;
     for (int64_t expert = 0; expert < plan->gemm.experts && base < to; expert++) {
         SYCPU_FAST(gemm_enter_expert)(plan, &worker, expert);
-        int64_t weight = worker.rows + READING, first, end;
-        if (!worker.rows) continue;
+        int64_t weight = panel_weight(plan, &worker), first, end;
+        if (!weight) continue;
         items_between(from, to, base, weight, plan->panels, &first, &end);
         if (first < end) compute_columns(plan, &worker, expert, first, end);
         base += weight * plan->panels;
     }
+    finish_streams();
 }
 
 void SYCPU_FAST(gemm_zero_empty_slots)(void *arg, int64_t task, int thread)

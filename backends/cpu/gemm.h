@@ -29,13 +29,17 @@ struct sycpu_gemm {
     enum sycpu_gemm_form form;
 };
 
+static inline int sycpu_gemm_is_grouped(int op)
+{
+    return op == SY_OP_GROUPED_MATMUL || op == SY_OP_GROUPED_MATMUL_NT || op == SY_OP_GROUPED_MATMUL_TN;
+}
+
 /* Reads shapes and pointers of a call of one of the six ops. */
 static inline struct sycpu_gemm sycpu_gemm_of(const struct sy_call *call)
 {
     const struct sy_attr_leaf *attr = call->attr;
     const struct sy_tensor *x = &call->in[0], *w = &call->in[1];
-    int grouped = call->op == SY_OP_GROUPED_MATMUL || call->op == SY_OP_GROUPED_MATMUL_NT ||
-                  call->op == SY_OP_GROUPED_MATMUL_TN;
+    int grouped = sycpu_gemm_is_grouped(call->op);
     struct sycpu_gemm gemm = {.a = x->data, .b = w->data, .c = call->out[0].data, .leaf = attr->leaf};
     gemm.filled = grouped ? call->in[2].data : NULL;
     gemm.experts = grouped ? x->dim[0] : 1;
