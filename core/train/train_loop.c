@@ -28,11 +28,11 @@ void syi_trainer_say(struct syi_trainer *t, const char *format, ...)
     char text[1024];
     va_list args;
 
-    if (!is_first(t)) return;
     va_start(args, format);
     vsnprintf(text, sizeof(text), format, args);
     va_end(args);
-    if (t->job->report.line) t->job->report.line(t->job->report.arg, text);
+    syi_rank_log_say(&t->log, text);
+    if (is_first(t) && t->job->report.line) t->job->report.line(t->job->report.arg, text);
 }
 
 int syi_trainer_event(struct syi_trainer *t, const char *kind, const char *text, struct sy_error *err)
@@ -141,6 +141,8 @@ static int after_step(struct syi_trainer *t, const struct syi_step_result *resul
     if (t->step % t->config->metrics.every == 0 || t->step >= t->config->train.steps)
         status = write_metrics(t, result, rate, err);
     if (!status) show_progress(t, result, rate, now);
+    if (t->step % t->config->train.log_every == 0 || t->step >= t->config->train.steps)
+        syi_rank_log_steps(&t->log, t->rank, t->step, t->config->train.steps);
     return status;
 }
 
@@ -290,6 +292,7 @@ int syi_trainer_loop(struct syi_trainer *t, struct sy_error *err)
 
     t->loop_begin = syi_seconds();
     t->loop_step = t->step;
+    syi_rank_log_begin(&t->log, t->rank, t->engine, t->step);
     for (;;) {
         status = between_steps(t, err);
         if (status || t->ended) return status;

@@ -75,6 +75,7 @@ static void close_rank(struct syi_trainer *t)
     syi_batch_free(&t->batch);
     syi_batcher_free(&t->batcher);
     syi_engine_free(t->engine);
+    syi_rank_log_close(&t->log);
 }
 
 /* ---- starting or going on ---- */
@@ -156,11 +157,13 @@ static int train_rank(void *arg, const struct syi_rank *rank, struct sy_error *e
     t->config = training->job->launch.config;
     t->rank = rank;
     t->begin = training->begin;
-    status = open_rank(t, training, err);
+    status = syi_rank_log_open(&t->log, t->config, t->job->dir->path, rank, err);
+    if (!status) status = open_rank(t, training, err);
     if (!status) status = introduce(t, err);
     if (!status) status = begin(t, err);
     if (!status) status = syi_trainer_loop(t, err);
     if (!status) status = tell_end(t, training, err);
+    syi_rank_log_say(&t->log, !status ? t->what : err->text[0] ? err->text : sy_status_text(status));
     close_rank(t);
     syi_free(t);
     return status;
