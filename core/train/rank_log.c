@@ -28,8 +28,10 @@ static void introduce(struct syi_rank_log *log, const struct syi_rank *rank)
     syi_cpu_set_text(set, sizeof set);
     set[strcspn(set, "\n")] = '\0';
     snprintf(line, sizeof line,
-             "rank %d of %d on host %s, process %ld, CPUs %s, mesh position data=%d expert=%d model=%d",
-             rank->rank, rank->ranks, host, (long)getpid(), set[0] ? set + strspn(set, " \t") : "unknown",
+             "rank %d of %d on host %s, process %ld, %d thread%s, CPUs %s, mesh position data=%d expert=%d "
+             "model=%d",
+             rank->rank, rank->ranks, host, (long)getpid(), rank->n_threads, rank->n_threads == 1 ? "" : "s",
+             set[0] ? set + strspn(set, " \t") : "unknown",
              syi_mesh_index(&rank->mesh, SYI_MESH_DATA, rank->rank),
              syi_mesh_index(&rank->mesh, SYI_MESH_EXPERT, rank->rank),
              syi_mesh_index(&rank->mesh, SYI_MESH_MODEL, rank->rank));

@@ -216,7 +216,7 @@ exits 0 tiny every --quiet --comm thread --ranks 2 --threads 1 --set mesh.expert
     --set train.log_every=10
 for rank in 0 1; do
     says every/ranks/rank-$rank.log \
-        "^[-0-9]* [:0-9]* rank $rank of 2 on host $(uname -n), process [0-9]*, CPUs [-,0-9]*, mesh position data=0 expert=$rank model=0\$"
+        "^[-0-9]* [:0-9]* rank $rank of 2 on host $(uname -n), process [0-9]*, 1 thread, CPUs [-,0-9]*, mesh position data=0 expert=$rank model=0\$"
     says every/ranks/rank-$rank.log ' memory: [0-9.]* MiB$'
     line=' step [12]0/20  [0-9.]* ms/step, [0-9.]* ms of it waiting for other ranks$'
     [ "$(grep -c "$line" every/ranks/rank-$rank.log)" -eq 2 ] ||
