@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The training loop of one rank: step, numbers, and between two steps evaluation, stopping and saving. All
- * ranks run it and decide alike: numbers are equal on all of them, clock and signals are rank 0's. A step
+ * ranks run it and decide alike: numbers are equal on all of them, the clock is rank 0's, a signal counts on any. A step
  * allocates nothing. */
 #include "config.h"
 
@@ -161,19 +161,22 @@ static int train_step(struct syi_trainer *t, struct sy_error *err)
 
 /* ---- between two steps ---- */
 
-/* Whether the run is asked to stop: a signal or the time limit, as rank 0 sees them. */
+/* Whether the run is asked to stop: by a signal that any rank got, or the time limit as rank 0 sees it. */
 static int look_for_stop(struct syi_trainer *t, struct sy_error *err)
 {
-    int64_t why = 0, limit = t->config->train.time_limit;
+    int64_t limit = t->config->train.time_limit, stop[2]; /* ranks that had a signal; that are late */
+    struct sy_error cause = {0};
     int status;
 
-    if (is_first(t) && limit && syi_seconds() - t->begin >= (double)limit) why = SYI_END_TIME_LIMIT;
-    if (is_first(t) && t->job->stop && atomic_load(t->job->stop)) why = SYI_END_SIGNAL;
-    status = syi_share_words(&t->share, &why, 1, err);
-    if (status) return status;
-    if (why == SYI_END_SIGNAL)
+    stop[0] = t->job->stop && atomic_load(t->job->stop);
+    stop[1] = is_first(t) && limit && syi_seconds() - t->begin >= (double)limit;
+    status = syi_share_sum(&t->share, stop, 2, &cause);
+    if (status)
+        return syi_error(err, status, "after step %" PRId64 ", asking all ranks whether to go on: %s",
+                         t->step, cause.text);
+    if (stop[0])
         end_run(t, SYI_END_SIGNAL, "stopped by a signal after step %" PRId64 "; --resume goes on", t->step);
-    if (why == SYI_END_TIME_LIMIT)
+    if (!stop[0] && stop[1])
         end_run(t, SYI_END_TIME_LIMIT,
                 "train.time_limit of %" PRId64 " s reached after step %" PRId64 "; --resume goes on", limit,
                 t->step);
