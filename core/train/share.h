@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What only rank 0 knows (the clock, lines of an input) or any rank (a signal) made known to all ranks, so that all of
- * them do the same next. One small collective each; nothing is allocated, and a single rank does nothing. */
+/* What only rank 0 knows (the clock, lines of an input) or any rank (a signal) made known to all ranks, so
+ * that all of them do the same next. One small collective each; nothing is allocated, and a single rank does
+ * nothing. */
 #ifndef SYI_SHARE_H
 #define SYI_SHARE_H
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The training loop of one rank: step, numbers, and between two steps evaluation, stopping and saving. All
- * ranks run it and decide alike: numbers are equal on all of them, the clock is rank 0's, a signal counts on any. A step
- * allocates nothing. */
+ * ranks run it and decide alike: numbers are equal on all of them, the clock is rank 0's, a signal counts on
+ * any. A step allocates nothing. */
 #include "config.h"
 
 #include <inttypes.h>

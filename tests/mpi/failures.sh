@@ -139,7 +139,8 @@ for how in STOP KILL; do
     done
 done
 one_message STOP 'rank [01] of 2 waited 3 s for a collective and not all ranks came'
-grep -q -e 'switchyard: .*op [0-9]* .*recorded at' -e 'after step [0-9]*, asking all ranks' "$here/STOP.err" || fail "STOP: no op is named: $(cat "$here/STOP.err")"
+grep -q -e 'switchyard: .*op [0-9]* .*recorded at' -e 'after step [0-9]*, asking all ranks' "$here/STOP.err" ||
+    fail "STOP: no op is named: $(cat "$here/STOP.err")"
 export SWITCHYARD_COMM_TIMEOUT="$before"
 
 # ---- another MPI's launcher, another MPI's library ----
@@ -161,7 +162,8 @@ done
 early() {
     name=$1 text=$2
     shift 2
-    ranks 1 "$program" train "$top/bench/tiny.run" --run-dir "$here/$name" : -n 1 "$@" >"$here/$name.out" 2>"$here/$name.err" </dev/null
+    ranks 1 "$program" train "$top/bench/tiny.run" --run-dir "$here/$name" : -n 1 "$@" \
+        >"$here/$name.out" 2>"$here/$name.err" </dev/null
     [ $? -eq 2 ] || fail "$name: not exit 2: $(cat "$here/$name.err")"
     one_message "$name" "$text"
 }
