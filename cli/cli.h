@@ -71,11 +71,16 @@ void cli_error(const char *format, ...) SYI_PRINTF(1, 2); /* "switchyard: ..." o
 int cli_fail(const struct sy_error *err);                 /* prints it; CLI_FAILED */
 int cli_usage(const struct sy_error *err);                /* prints it; CLI_USAGE */
 
-void cli_error_hold(void);        /* from now on the last message is kept, not printed: of ranks above 0 */
+void cli_error_hold(int on);      /* 1: from now on the last message is kept, not printed: of ranks above 0 */
 const char *cli_error_last(void); /* without the program's name; "" when there was none */
 
 /* world.c: the processes that a launcher started as one run. For a process alone all of this does nothing. */
-/* Before the command runs. Ranks above 0 fall silent. CLI_DONE, or the exit status after having said why. */
+/* Before arguments are read: ranks above 0, as the launcher counts them, fall silent. */
+void cli_world_begin(const struct cli_cmd *cmd);
+/* The exit status of a process that fails before it can meet the others: a rank above 0 says why when rank 0
+ * has had time to say the same, and the launcher is asked to end the others. */
+int cli_world_give_up(const struct cli_cmd *cmd, int status);
+/* Before the command runs. CLI_DONE, or the exit status after having said why. */
 int cli_world_open(const struct cli_cmd *cmd, const struct cli_options *options);
 /* Behind the command: the exit status of all ranks. */
 int cli_world_close(int status);

@@ -196,6 +196,24 @@ static int train_silently(const char *path, const struct cli_options *o, const s
     return syi_train(&job, &result, &err) ? cli_fail(&err) : exit_status(&result);
 }
 
+static int plan_rank(void *arg, const struct syi_rank *rank, struct sy_error *err)
+{
+    const struct syi_config *config = arg;
+    struct syi_engine *engine;
+    int use = SYI_USE_TRAIN | (*config->data.valid ? SYI_USE_EVAL | SYI_USE_DECODE : 0);
+    int status = syi_engine_new(config, rank, use, 1, &engine, err);
+    if (!status) syi_engine_free(engine);
+    return status;
+}
+
+/* Before a folder is made for the run: what cannot be split over these ranks, or does not fit the budget. */
+static int check_plan(const struct cli_options *o, struct syi_config *config)
+{
+    struct syi_launch launch = cli_launch(o, config);
+    struct sy_error err = {0};
+    return syi_launch_plan(&launch, plan_rank, config, &err) ? cli_fail(&err) : CLI_DONE;
+}
+
 static int run(const struct cli_options *o)
 {
     struct syi_config config;
@@ -207,6 +225,7 @@ static int run(const struct cli_options *o)
     status = cli_check_launch("train", o, &config, 1);
     if (!status && cli_world_first()) status = choose_folder(o, &config, path, sizeof path);
     if (!status) status = check_data(&config);
+    if (!status && cli_world_first()) status = check_plan(o, &config);
     if (!status) status = cli_world_share(path, sizeof path);
     if (status) return status;
     catch_signals();

@@ -45,8 +45,10 @@ static int run_command(const char *name, int argc, char **argv)
         struct cli_options options;
         int finished;
         if (strcmp((*cmd)->name, name)) continue;
+        cli_world_begin(*cmd);
         int status = cli_parse(*cmd, argc, argv, &options, &finished);
-        if (!status && !finished) status = cli_world_open(*cmd, &options);
+        if (status) return cli_world_give_up(*cmd, status);
+        if (!finished) status = cli_world_open(*cmd, &options);
         if (status || finished) return status;
         return cli_world_close((*cmd)->run(&options));
     }

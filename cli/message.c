@@ -11,9 +11,9 @@
 static int hold;
 static char text[1400]; /* the last message */
 
-void cli_error_hold(void)
+void cli_error_hold(int on)
 {
-    hold = 1;
+    hold = on;
 }
 
 const char *cli_error_last(void)

@@ -4,8 +4,11 @@
 #include "config.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "cli/cli.h"
 
@@ -32,16 +35,59 @@ static int runs_alone(const struct cli_cmd *cmd)
     return !strcmp(cmd->name, "bench") || !strcmp(cmd->name, "diff");
 }
 
+/* ---- failing before the ranks can meet ---- */
+
+void cli_world_begin(const struct cli_cmd *cmd)
+{
+    if (takes_comm(cmd) && syi_world_launcher_rank() > 0) cli_error_hold(1);
+}
+
+/* Ranks speak one after the other; the first that does ends the others. */
+static void wait_turn(int rank, int seconds)
+{
+    struct timespec delay = {.tv_sec = seconds + (rank / 2 < 10 ? rank / 2 : 10),
+                             .tv_nsec = rank % 2 * 500000000L};
+    nanosleep(&delay, NULL);
+}
+
+/* A launcher ends the others when a process fails. MPICH's does so with a status of its own, and only where
+ * the process had started MPI or was killed, unless it is asked to in the words of PMI 1. */
+static void end_others(int status)
+{
+    const char *text = getenv("PMI_FD");
+    struct stat info;
+    int fd = text ? (int)strtol(text, NULL, 10) : -1;
+    if (fd <= STDERR_FILENO || fstat(fd, &info) || !S_ISSOCK(info.st_mode)) return;
+    nanosleep(&(struct timespec){.tv_nsec = 200000000L},
+              NULL); /* the message goes another way: it comes first */
+    dprintf(fd, "cmd=abort exitcode=%d\n", status);
+}
+
+int cli_world_give_up(const struct cli_cmd *cmd, int status)
+{
+    char host[256] = "";
+    int rank = syi_world_launcher_rank();
+    if (!takes_comm(cmd)) return status;
+    if (rank > 0) {
+        wait_turn(rank, 1);
+        gethostname(host, sizeof host - 1);
+        fprintf(stderr, "switchyard: rank %d on host %s: %s\n", rank, host, cli_error_last());
+    }
+    end_others(status);
+    return status;
+}
+
+/* ---- open and close ---- */
+
 int cli_world_open(const struct cli_cmd *cmd, const struct cli_options *options)
 {
     struct sy_error err = {0};
-    if (!takes_comm(cmd)) return CLI_DONE;
-    int status = syi_world_open(options->comm, &world, &err);
+    int status = takes_comm(cmd) ? syi_world_open(options->comm, &world, &err) : SY_OK;
     if (status) {
-        if (syi_world_launcher_rank() == 0) cli_fail(&err);
-        return status == SY_ENOENT || status == SY_EINVAL ? CLI_USAGE : CLI_FAILED;
+        cli_fail(&err);
+        return cli_world_give_up(cmd, status == SY_ENOENT || status == SY_EINVAL ? CLI_USAGE : CLI_FAILED);
     }
-    if (world.rank) cli_error_hold();
+    cli_error_hold(world.rank > 0);
     if (world.rank && !freopen("/dev/null", "w", stdout)) return cli_world_close(CLI_FAILED);
     if (!world.backend || !runs_alone(cmd)) return CLI_DONE;
     cli_error(
@@ -54,10 +100,8 @@ int cli_world_open(const struct cli_cmd *cmd, const struct cli_options *options)
  * the others. */
 static void tell_alone(void)
 {
-    struct timespec delay = {.tv_sec = world.rank / 4 < 10 ? world.rank / 4 : 10,
-                             .tv_nsec = world.rank % 4 * 250000000L};
     if (world.rank == 0) return; /* its messages are out */
-    nanosleep(&delay, NULL);
+    wait_turn(world.rank, 0);
     fprintf(stderr, "switchyard: %s\n", cli_error_last());
 }
 
@@ -107,6 +151,7 @@ int cli_world_close(int status)
     /* A launcher kills what is left when the first process ends with a failure: rank 0, which puts the run
      * directory in order, goes first. */
     if (world.failed && world.rank) nanosleep(&(struct timespec){.tv_sec = 1}, NULL);
+    if (world.failed && !world.alone && !world.rank) end_others(status);
     syi_world_close(&world);
     return status;
 }

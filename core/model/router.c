@@ -59,6 +59,22 @@ static void set_capacity(const struct syi_build *b, int type, struct syi_groups 
         g->capacity = g->tokens; /* no more can come */
 }
 
+/* A group lies within one part of the batch that is summed by itself, which no number of ranks cuts. */
+static int check_rows(const struct syi_build *b, int64_t rows, int64_t group, struct sy_error *err)
+{
+    uint32_t leaves[SYI_AXIS_COUNT];
+    syi_leaves(b->config, &b->shape, leaves);
+    int64_t parts = leaves[SYI_AXIS_BATCH], part = rows / parts, nearest = group < part ? group : part;
+    if (part % group == 0) return SY_OK;
+    while (part % nearest) nearest--;
+    while (parts > 1 && rows / parts % group) parts /= 2;
+    return syi_error(
+        err, SY_EINVAL,
+        "moe.group_rows = %lld does not divide the %lld rows of each part that a batch is summed in: "
+        "take %lld, or reproducible.blocks = %lld",
+        (long long)group, (long long)part, (long long)nearest, (long long)parts);
+}
+
 int syi_groups(const struct syi_build *b, int type, int64_t rows, int64_t length, struct syi_groups *g,
                struct sy_error *err)
 {
@@ -70,6 +86,8 @@ int syi_groups(const struct syi_build *b, int type, int64_t rows, int64_t length
         g->group_rows = syi_group_rows(c, &b->shape, b->training);
         if (type == SYI_ROUTER_EXPERTS_CHOOSE_MASKED && !b->training)
             g->group_rows = 1; /* an answer must not depend on its batch */
+        int status = check_rows(b, rows, g->group_rows, err);
+        if (status) return status;
         g->count = rows / g->group_rows;
         g->tokens = g->group_rows * length;
     }

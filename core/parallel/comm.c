@@ -69,13 +69,17 @@ int syi_comm_start(struct syi_comm *comm, int group, const struct sy_collective 
 
 int syi_comm_wait(struct syi_comm *comm, void *request, struct sy_error *err)
 {
+    double begin = syi_seconds();
     int status = comm->table->wait(comm->context, request);
+    comm->waited += syi_seconds() - begin;
     return status == SY_OK ? SY_OK : fail(comm, status, "waiting for a collective", err);
 }
 
 int syi_comm_barrier(struct syi_comm *comm, struct sy_error *err)
 {
+    double begin = syi_seconds();
     int status = comm->table->barrier(comm->context);
+    comm->waited += syi_seconds() - begin;
     return status == SY_OK ? SY_OK : fail(comm, status, "waiting for all ranks", err);
 }
 

@@ -25,6 +25,7 @@ struct syi_comm {
     const char *(*reason)(
         void *context); /* why the ranks were told to stop, "" when they were not; or NULL */
     int rank, ranks;    /* of the world */
+    double waited;      /* seconds spent waiting for collectives and barriers */
     int n_groups;
     struct syi_comm_group group[SYI_COMM_MAX_GROUPS];
 };

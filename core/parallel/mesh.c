@@ -18,6 +18,14 @@ static void standard_rules(struct syi_mesh *mesh)
     mesh->rule[SYI_AXIS_VOCAB] = SYI_MESH_MODEL;
 }
 
+/* Of n, at most `most`. */
+static int largest_divisor(int n, int most)
+{
+    int d = most < n ? most : n;
+    while (n % d) d--;
+    return d;
+}
+
 int syi_mesh_new(struct syi_mesh *mesh, int ranks, int data, int expert, int model, int num_experts,
                  struct sy_error *err)
 {
@@ -30,9 +38,13 @@ int syi_mesh_new(struct syi_mesh *mesh, int ranks, int data, int expert, int mod
             err, SY_EINVAL,
             "mesh data=%d expert=%d model=%d does not make %d ranks: change mesh.* or the number of ranks",
             data, expert, model, ranks);
-    if (expert > 1 && (num_experts < 1 || num_experts % expert))
-        return syi_error(err, SY_EINVAL, "mesh.expert=%d does not divide moe.num_experts=%d", expert,
-                         num_experts);
+    if (expert > 1 && num_experts < 1)
+        return syi_error(err, SY_EINVAL, "mesh.expert=%d, but moe.num_experts=0: leave mesh.expert out",
+                         expert);
+    if (expert > 1 && num_experts % expert)
+        return syi_error(err, SY_EINVAL,
+                         "mesh.expert=%d does not divide moe.num_experts=%d: take mesh.expert=%d", expert,
+                         num_experts, largest_divisor(num_experts, expert));
     mesh->size[0] = data;
     mesh->size[1] = expert;
     mesh->size[2] = model;

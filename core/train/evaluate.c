@@ -6,6 +6,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "train/common_files.h"
 #include "train/evaluate.h"
 
 int syi_eval_data_load(struct syi_eval_data *data, const char *name, const char *file, struct sy_error *err)
@@ -204,9 +205,11 @@ static int eval_rank(void *arg, const struct syi_rank *rank, struct sy_error *er
     struct eval_call *call = arg;
     struct syi_engine *engine;
     char text[512];
-    int status =
-        syi_engine_new(call->job->launch.config, rank, SYI_USE_EVAL | SYI_USE_DECODE, 0, &engine, err);
+    int status = syi_common_task(rank, &call->data.task, err);
 
+    if (!status)
+        status =
+            syi_engine_new(call->job->launch.config, rank, SYI_USE_EVAL | SYI_USE_DECODE, 0, &engine, err);
     if (status) return status;
     syi_rank_describe(rank, text, sizeof(text));
     say(call->job, rank, text);

@@ -60,18 +60,29 @@ int syi_run_dir_exists(const char *path)
 
 /* ---- open and close ---- */
 
-static int open_log(struct syi_run_dir *dir, struct sy_error *err)
+static int open_log(const char *path, const char *name, FILE **log, struct sy_error *err)
 {
-    char *file = file_in(dir->path, "log", err);
+    char *file = file_in(path, name, err);
     if (!file) return SY_ENOMEM;
     int fd = open(file, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666), status = SY_OK;
-    dir->log = fd < 0 ? NULL : fdopen(fd, "a");
-    if (!dir->log) {
+    *log = fd < 0 ? NULL : fdopen(fd, "a");
+    if (!*log) {
         status = syi_error_system(err, "cannot open %s", file);
         if (fd >= 0) close(fd);
     }
     syi_free(file);
     return status;
+}
+
+int syi_run_dir_open_rank_log(const char *path, int rank, FILE **log, struct sy_error *err)
+{
+    char name[40];
+    char *folder = file_in(path, "ranks", err);
+    if (!folder) return SY_ENOMEM;
+    int status = syi_make_folders(folder, err);
+    syi_free(folder);
+    snprintf(name, sizeof name, "ranks/rank-%d.log", rank);
+    return status ? status : open_log(path, name, log, err);
 }
 
 int syi_run_dir_open(const char *path, struct syi_run_dir *dir, struct sy_error *err)
@@ -87,7 +98,7 @@ int syi_run_dir_open(const char *path, struct syi_run_dir *dir, struct sy_error 
     if (!status) status = syi_run_lock_take(path, taken_over, sizeof taken_over, err);
     if (status) return status;
     dir->locked = 1;
-    status = open_log(dir, err);
+    status = open_log(path, "log", &dir->log, err);
     if (status) {
         syi_run_dir_close(dir);
         return status;
@@ -157,11 +168,16 @@ int syi_run_dir_read_config(const char *path, struct syi_config *config, struct 
     return status;
 }
 
-void syi_run_dir_log(struct syi_run_dir *dir, const char *line)
+void syi_log_append(FILE *log, const char *line)
 {
     char now[32];
-    if (!dir->log) return;
+    if (!log) return;
     time_text("%Y-%m-%d %H:%M:%S", now, sizeof now);
-    fprintf(dir->log, "%s %s\n", now, line);
-    fflush(dir->log);
+    fprintf(log, "%s %s\n", now, line);
+    fflush(log);
+}
+
+void syi_run_dir_log(struct syi_run_dir *dir, const char *line)
+{
+    syi_log_append(dir->log, line);
 }

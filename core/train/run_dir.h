@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The run directory: run.conf (values in force), status (one word), lock (host and pid of the one writer),
- * log, metrics.db and checkpoints/. Only the process that holds the lock writes. */
+ * log, metrics.db and checkpoints/. Only the process that holds the lock writes, but for the ranks' parts of
+ * checkpoints and logs of their own. */
 #ifndef SYI_RUN_DIR_H
 #define SYI_RUN_DIR_H
 
@@ -27,5 +28,9 @@ int syi_run_dir_write_config(const struct syi_run_dir *dir, const struct syi_con
 int syi_run_dir_read_config(const char *path, struct syi_config *config, struct sy_error *err) SYI_MUST_CHECK;
 /* Appends a line with the time to the log file. */
 void syi_run_dir_log(struct syi_run_dir *dir, const char *line);
+/* The log of one rank, PATH/ranks/rank-N.log, appended to; any rank, without the lock. */
+int syi_run_dir_open_rank_log(const char *path, int rank, FILE **log, struct sy_error *err) SYI_MUST_CHECK;
+/* Appends a line with the time; log may be NULL. */
+void syi_log_append(FILE *log, const char *line);
 
 #endif

@@ -20,7 +20,7 @@ int syi_share_open(struct syi_share *share, struct syi_comm *comm, struct sy_err
     return status;
 }
 
-int syi_share_words(struct syi_share *share, int64_t *words, size_t n, struct sy_error *err)
+int syi_share_sum(struct syi_share *share, int64_t *words, size_t n, struct sy_error *err)
 {
     struct sy_collective call = {
         .send = words, .recv = words, .elements = n, .kind = SY_COLLECTIVE_ALL_REDUCE, .dtype = SY_I64};
@@ -28,7 +28,12 @@ int syi_share_words(struct syi_share *share, int64_t *words, size_t n, struct sy
     int status;
 
     if (share->comm->ranks == 1 || n == 0) return SY_OK;
-    if (share->comm->rank != 0) memset(words, 0, n * sizeof(*words));
     status = syi_comm_start(share->comm, share->group, &call, &request, err);
     return status ? status : syi_comm_wait(share->comm, request, err);
+}
+
+int syi_share_words(struct syi_share *share, int64_t *words, size_t n, struct sy_error *err)
+{
+    if (share->comm->rank != 0) memset(words, 0, n * sizeof(*words));
+    return syi_share_sum(share, words, n, err);
 }

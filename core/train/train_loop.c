@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The training loop of one rank: step, numbers, and between two steps evaluation, stopping and saving. All
- * ranks run it and decide alike: numbers are equal on all of them, clock and signals are rank 0's. A step
- * allocates nothing. */
+ * ranks run it and decide alike: numbers are equal on all of them, the clock is rank 0's, a signal counts on
+ * any. A step allocates nothing. */
 #include "config.h"
 
 #include <inttypes.h>
@@ -28,11 +28,11 @@ void syi_trainer_say(struct syi_trainer *t, const char *format, ...)
     char text[1024];
     va_list args;
 
-    if (!is_first(t)) return;
     va_start(args, format);
     vsnprintf(text, sizeof(text), format, args);
     va_end(args);
-    if (t->job->report.line) t->job->report.line(t->job->report.arg, text);
+    syi_rank_log_say(&t->log, text);
+    if (is_first(t) && t->job->report.line) t->job->report.line(t->job->report.arg, text);
 }
 
 int syi_trainer_event(struct syi_trainer *t, const char *kind, const char *text, struct sy_error *err)
@@ -141,6 +141,8 @@ static int after_step(struct syi_trainer *t, const struct syi_step_result *resul
     if (t->step % t->config->metrics.every == 0 || t->step >= t->config->train.steps)
         status = write_metrics(t, result, rate, err);
     if (!status) show_progress(t, result, rate, now);
+    if (t->step % t->config->train.log_every == 0 || t->step >= t->config->train.steps)
+        syi_rank_log_steps(&t->log, t->rank, t->step, t->config->train.steps);
     return status;
 }
 
@@ -159,19 +161,22 @@ static int train_step(struct syi_trainer *t, struct sy_error *err)
 
 /* ---- between two steps ---- */
 
-/* Whether the run is asked to stop: a signal or the time limit, as rank 0 sees them. */
+/* Whether the run is asked to stop: by a signal that any rank got, or the time limit as rank 0 sees it. */
 static int look_for_stop(struct syi_trainer *t, struct sy_error *err)
 {
-    int64_t why = 0, limit = t->config->train.time_limit;
+    int64_t limit = t->config->train.time_limit, stop[2]; /* ranks that had a signal; that are late */
+    struct sy_error cause = {0};
     int status;
 
-    if (is_first(t) && limit && syi_seconds() - t->begin >= (double)limit) why = SYI_END_TIME_LIMIT;
-    if (is_first(t) && t->job->stop && atomic_load(t->job->stop)) why = SYI_END_SIGNAL;
-    status = syi_share_words(&t->share, &why, 1, err);
-    if (status) return status;
-    if (why == SYI_END_SIGNAL)
+    stop[0] = t->job->stop && atomic_load(t->job->stop);
+    stop[1] = is_first(t) && limit && syi_seconds() - t->begin >= (double)limit;
+    status = syi_share_sum(&t->share, stop, 2, &cause);
+    if (status)
+        return syi_error(err, status, "after step %" PRId64 ", asking all ranks whether to go on: %s",
+                         t->step, cause.text);
+    if (stop[0])
         end_run(t, SYI_END_SIGNAL, "stopped by a signal after step %" PRId64 "; --resume goes on", t->step);
-    if (why == SYI_END_TIME_LIMIT)
+    if (!stop[0] && stop[1])
         end_run(t, SYI_END_TIME_LIMIT,
                 "train.time_limit of %" PRId64 " s reached after step %" PRId64 "; --resume goes on", limit,
                 t->step);
@@ -290,6 +295,7 @@ int syi_trainer_loop(struct syi_trainer *t, struct sy_error *err)
 
     t->loop_begin = syi_seconds();
     t->loop_step = t->step;
+    syi_rank_log_begin(&t->log, t->rank, t->engine, t->step);
     for (;;) {
         status = between_steps(t, err);
         if (status || t->ended) return status;

@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "train/common_files.h"
 #include "train/train_data.h"
 #include "train/trainer_internal.h"
 
@@ -75,6 +76,7 @@ static void close_rank(struct syi_trainer *t)
     syi_batch_free(&t->batch);
     syi_batcher_free(&t->batcher);
     syi_engine_free(t->engine);
+    syi_rank_log_close(&t->log);
 }
 
 /* ---- starting or going on ---- */
@@ -145,6 +147,14 @@ static int tell_end(struct syi_trainer *t, struct training *training, struct sy_
     return syi_trainer_event(t, kind[t->end], t->what, err);
 }
 
+static int check_files(const struct syi_rank *rank, const struct training *training, struct sy_error *err)
+{
+    int status = syi_common_run_dir(rank, training->job->dir->path, err);
+    if (!status) status = syi_common_task(rank, &training->task, err);
+    if (!status && training->valid.name) status = syi_common_task(rank, &training->valid.task, err);
+    return status;
+}
+
 static int train_rank(void *arg, const struct syi_rank *rank, struct sy_error *err)
 {
     struct training *training = arg;
@@ -156,11 +166,14 @@ static int train_rank(void *arg, const struct syi_rank *rank, struct sy_error *e
     t->config = training->job->launch.config;
     t->rank = rank;
     t->begin = training->begin;
-    status = open_rank(t, training, err);
+    status = check_files(rank, training, err);
+    if (!status) status = syi_rank_log_open(&t->log, t->config, t->job->dir->path, rank, err);
+    if (!status) status = open_rank(t, training, err);
     if (!status) status = introduce(t, err);
     if (!status) status = begin(t, err);
     if (!status) status = syi_trainer_loop(t, err);
     if (!status) status = tell_end(t, training, err);
+    syi_rank_log_say(&t->log, !status ? t->what : err->text[0] ? err->text : sy_status_text(status));
     close_rank(t);
     syi_free(t);
     return status;

@@ -6,6 +6,7 @@
 #include "data/batcher.h"
 #include "train/actions.h"
 #include "train/evaluate.h"
+#include "train/rank_log.h"
 #include "train/timing.h"
 
 struct syi_trainer {
@@ -18,6 +19,7 @@ struct syi_trainer {
     struct syi_batch batch;
     struct syi_evaluation evaluation; /* data NULL: none wanted */
     struct syi_share share;
+    struct syi_rank_log log;
     struct syi_timing timing;
     struct syi_action_state actions;
     double begin;      /* of the run, seconds; rank 0's clock counts */
@@ -35,7 +37,7 @@ struct syi_trainer {
 
 /* From t->step to the end of the run, and its checkpoint. */
 int syi_trainer_loop(struct syi_trainer *t, struct sy_error *err) SYI_MUST_CHECK;
-/* A line for the user, an event for the store; rank 0 only, others do nothing. */
+/* A line for the user, an event for the store, from rank 0 only; the line also for the log of each rank. */
 void syi_trainer_say(struct syi_trainer *t, const char *format, ...) SYI_PRINTF(2, 3);
 int syi_trainer_event(struct syi_trainer *t, const char *kind, const char *text,
                       struct sy_error *err) SYI_MUST_CHECK;

@@ -210,4 +210,26 @@ one_line_error
 exits 1 "$program" metrics whole 'DELETE FROM metric'
 one_line_error
 [ "$(query whole 'SELECT count(*) FROM loss_curve')" = 22 ] || fail "a query changed the database"
+
+# ---- a log of each rank, where it is asked for ----
+exits 0 tiny every --quiet --comm thread --ranks 2 --threads 1 --set mesh.expert=2 --set log.ranks=all \
+    --set train.log_every=10
+for rank in 0 1; do
+    says every/ranks/rank-$rank.log \
+        "^[-0-9]* [:0-9]* rank $rank of 2 on host $(uname -n), process [0-9]*, 1 thread, CPUs [-,0-9]*, mesh position data=0 expert=$rank model=0\$"
+    says every/ranks/rank-$rank.log ' memory: [0-9.]* MiB$'
+    line=' step [12]0/20  [0-9.]* ms/step, [0-9.]* ms of it waiting for other ranks$'
+    [ "$(grep -c "$line" every/ranks/rank-$rank.log)" -eq 2 ] ||
+        fail "rank $rank: not one line every 10 steps: $(cat every/ranks/rank-$rank.log)"
+    grep -q 'step 10/20 .* 0[.]00 ms of it waiting' every/ranks/rank-$rank.log && fail "rank $rank never waits"
+    says every/ranks/rank-$rank.log ' done after 20 steps$'
+done
+exits 0 env SWITCHYARD_LOG_RANKS=first "$program" train "$top/bench/tiny.run" --quiet --run-dir every --resume \
+    --set data.train=train.tsv --set log.ranks=all --set train.steps=21
+grep -q ' done after 21 steps$' every/ranks/rank-0.log && fail "SWITCHYARD_LOG_RANKS=first writes a log of the rank"
+exits 1 env SWITCHYARD_LOG_RANKS=some "$program" train "$top/bench/tiny.run" --quiet --run-dir some \
+    --set data.train=train.tsv
+one_line_error
+says err 'SWITCHYARD_LOG_RANKS=some: one of first, all'
+
 finish

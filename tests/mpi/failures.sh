@@ -51,7 +51,31 @@ mpi wrong 3 --set train.sed=1
 one_message wrong 'unknown key train.sed, did you mean train.seed'
 mpi mesh 3 --set mesh.data=2
 [ $? -eq 2 ] || fail "mesh: not exit 2: $(cat "$here/mesh.err")"
-one_message mesh 'mesh'
+one_message mesh 'mesh data=2 expert=1 model=1 does not make 3 ranks'
+mpi batch 3
+[ $? -eq 1 ] || fail "batch: not exit 1: $(cat "$here/batch.err")"
+one_message batch 'axis batch has 16 elements, which 3 ranks do not divide: change .*data.batch_size'
+[ ! -e "$here/batch" ] || fail "batch: a refused training leaves a folder"
+
+# refused N STATUS TEXT ARGUMENTS...: the same code says so to ranks that are threads, sooner.
+refused() {
+    n=$1 status=$2 text=$3
+    shift 3
+    rm -rf "$here/refused"
+    tiny refused --quiet --comm thread --ranks "$n" --threads 1 "$@" >"$here/refused.out" 2>"$here/refused.err" </dev/null
+    got=$?
+    [ $got -eq "$status" ] || fail "$*: exit $got instead of $status: $(cat "$here/refused.err")"
+    one_message refused "$text"
+    [ ! -e "$here/refused" ] || fail "$*: a refused training leaves a folder"
+}
+refused 2 2 'mesh.expert=4 .* need at least 4 ranks, but there are 2' --set mesh.expert=4
+refused 4 2 'mesh.expert=4 does not divide moe.num_experts=2: take mesh.expert=2' --set mesh.expert=4 --set moe.num_experts=2
+refused 2 2 'mesh.expert=2, but moe.num_experts=0: leave mesh.expert out' --set mesh.expert=2 --set moe.num_experts=0
+refused 2 2 'train.microbatches = 2 must divide data.batch_size = 33' --set data.batch_size=33
+refused 4 1 'axis joined_kv has 2 leaves, which 4 ranks do not divide: raise reproducible.blocks to 4' \
+    --set mesh.model=4 --set reproducible.blocks=2
+refused 2 1 'moe.group_rows = 8 does not divide the 4 rows .* take 4, or reproducible.blocks = 2' --set moe.group_rows=8
+refused 2 1 'memory.budget=102400 bytes is not enough' --set memory.budget=100KiB
 
 ranks 2 "$program" bench "$top/bench/tiny.run" >"$here/bench.out" 2>"$here/bench.err" </dev/null
 [ $? -eq 2 ] || fail "bench: not exit 2: $(cat "$here/bench.err")"
@@ -86,6 +110,17 @@ rank_pids() {
     done
 }
 
+# A signal to save and stop may come to any rank.
+mpi TERM 2 --set train.steps=1000000 --set train.checkpoint_every=50 &
+owner=$!
+eventually test -e "$here/TERM/checkpoints/50"
+for pid in $(rank_pids TERM); do last=$pid; done
+kill -TERM "$last"
+ended
+[ $? -eq 3 ] || fail "TERM: not exit 3: $(cat "$here/TERM.err")"
+says TERM.out 'stopped by a signal after step [0-9]*; --resume goes on'
+[ "$(cat "$here/TERM/status")" = stopped ] || fail "TERM: status is $(cat "$here/TERM/status")"
+
 export SWITCHYARD_COMM_TIMEOUT=3
 for how in STOP KILL; do
     mpi "$how" 2 --set train.steps=1000000 --set train.checkpoint_every=50 &
@@ -104,7 +139,8 @@ for how in STOP KILL; do
     done
 done
 one_message STOP 'rank [01] of 2 waited 3 s for a collective and not all ranks came'
-grep -q 'switchyard: .*op [0-9]* .*recorded at' "$here/STOP.err" || fail "STOP: no op is named: $(cat "$here/STOP.err")"
+grep -q -e 'switchyard: .*op [0-9]* .*recorded at' -e 'after step [0-9]*, asking all ranks' "$here/STOP.err" ||
+    fail "STOP: no op is named: $(cat "$here/STOP.err")"
 export SWITCHYARD_COMM_TIMEOUT="$before"
 
 # ---- another MPI's launcher, another MPI's library ----
@@ -112,4 +148,29 @@ env OMPI_COMM_WORLD_SIZE=4 PMI_SIZE=4 "$program" train "$top/bench/tiny.run" --r
     data.train="$here/train.tsv" >"$here/size.out" 2>"$here/size.err" </dev/null
 [ $? -eq 1 ] || fail "size: $(cat "$here/size.err")"
 one_message size 'SIZE says that 4 processes were started as one run, but MPI knows of 1: the launcher is of another MPI'
+for other in "$abs_top_builddir"/tests/mpi/.libs/other.so; do
+    for command in "env LD_PRELOAD=$other" "ranks 2 env LD_PRELOAD=$other"; do
+        $command "$program" train "$top/bench/tiny.run" --comm mpi --run-dir "$here/other-mpi" --set \
+            data.train="$here/train.tsv" >"$here/other-mpi.out" 2>"$here/other-mpi.err" </dev/null
+        [ $? -eq 1 ] || fail "other-mpi: not exit 1: $(cat "$here/other-mpi.err")"
+        one_message other-mpi 'built for ".*", but the MPI library found here is "Other MPI v9.8.7": load the other one'
+        [ ! -e "$here/other-mpi" ] || fail "other-mpi: a refused training leaves a folder"
+    done
+done
+
+# ---- a process that fails before it meets the others ends them ----
+early() {
+    name=$1 text=$2
+    shift 2
+    ranks 1 "$program" train "$top/bench/tiny.run" --run-dir "$here/$name" : -n 1 "$@" \
+        >"$here/$name.out" 2>"$here/$name.err" </dev/null
+    [ $? -eq 2 ] || fail "$name: not exit 2: $(cat "$here/$name.err")"
+    one_message "$name" "$text"
+}
+early option 'rank 1 on host .*: train: unknown option --bogus' "$program" train --bogus
+early no-plugin 'rank 1 on host .* MPI cannot be used: .* no switchyard-mpi.so in /nowhere' \
+    env SWITCHYARD_BACKEND_PATH=/nowhere "$program" train "$top/bench/tiny.run" --run-dir "$here/no-plugin"
+ranks 3 "$program" train --bogus >"$here/all.out" 2>"$here/all.err" </dev/null
+[ $? -eq 2 ] || fail "all: not exit 2: $(cat "$here/all.err")"
+one_message all 'unknown option --bogus'
 finish
