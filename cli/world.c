@@ -26,10 +26,10 @@ static int takes_comm(const struct cli_cmd *cmd)
     return strstr(cmd->options, "comm") != NULL;
 }
 
-/* Commands that launch several times, side by side or one behind the other: for one process. */
+/* A command that launches twice, side by side: for one process. */
 static int runs_alone(const struct cli_cmd *cmd)
 {
-    return !strcmp(cmd->name, "bench") || !strcmp(cmd->name, "diff");
+    return !strcmp(cmd->name, "diff");
 }
 
 int cli_world_open(const struct cli_cmd *cmd, const struct cli_options *options)

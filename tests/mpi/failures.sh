@@ -53,9 +53,12 @@ mpi mesh 3 --set mesh.data=2
 [ $? -eq 2 ] || fail "mesh: not exit 2: $(cat "$here/mesh.err")"
 one_message mesh 'mesh'
 
-ranks 2 "$program" bench "$top/bench/tiny.run" >"$here/bench.out" 2>"$here/bench.err" </dev/null
-[ $? -eq 2 ] || fail "bench: not exit 2: $(cat "$here/bench.err")"
-one_message bench 'bench: runs in one process'
+for what in 'gemm' "decode $top/bench/tiny.run" "$top/bench/tiny.run --compare threads=1"; do
+    # shellcheck disable=SC2086 # operands and options
+    ranks 2 "$program" bench $what >"$here/bench.out" 2>"$here/bench.err" </dev/null
+    [ $? -eq 2 ] || fail "bench $what: not exit 2: $(cat "$here/bench.err")"
+    one_message bench 'bench: only the step of a run file is measured by several processes'
+done
 
 # ---- kernels that all ranks have ----
 # shellcheck disable=SC2086
