@@ -23,7 +23,7 @@ int syi_exec_slice(void *piece, const struct sy_call *call)
 {
     const struct syi_piece *p = piece;
     (void)call;
-    syi_comm_copy(p->to, p->inner, p->inner, p->from, p->inner, p->stride, p->bytes);
+    syi_copy_runs(p->to, p->inner, p->inner, p->from, p->inner, p->stride, p->bytes);
     return SY_OK;
 }
 
@@ -39,7 +39,7 @@ int syi_exec_join(void *nothing, const struct sy_call *call)
         uint64_t inner = syi_bound_span(t, (int)(attr->dims >> 4 * i & 15), t->rank) / pieces;
         uint64_t bytes = syi_bound_span(t, 0, t->rank) / pieces;
         for (uint64_t p = 0; p < pieces; p++)
-            syi_comm_copy(to + p * row, bytes, bytes, (const uint8_t *)t->data + p * inner, inner,
+            syi_copy_runs(to + p * row, bytes, bytes, (const uint8_t *)t->data + p * inner, inner,
                           inner * pieces, bytes);
         to += (bytes + LINE - 1) / LINE * LINE;
     }
@@ -56,7 +56,7 @@ int syi_exec_part(void *nothing, const struct sy_call *call)
     const uint8_t *from = (const uint8_t *)in->data + (uint64_t)attr->at * syi_dtype_bytes(in->dtype);
     (void)nothing;
     for (uint64_t p = 0; p < pieces; p++)
-        syi_comm_copy((uint8_t *)out->data + p * inner, inner, inner * pieces, from + p * row, bytes, bytes,
+        syi_copy_runs((uint8_t *)out->data + p * inner, inner, inner * pieces, from + p * row, bytes, bytes,
                       bytes);
     return SY_OK;
 }
