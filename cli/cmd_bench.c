@@ -58,6 +58,11 @@ static int check_options(const struct cli_options *o, int what)
         cli_error("bench: --pairs counts the measurements of --compare");
         return CLI_USAGE;
     }
+    if (cli_world()->backend && (what != STEP || o->compare)) {
+        cli_error("bench: only the step of a run file is measured by several processes, without --compare: "
+                  "start this without mpirun, with --comm thread --ranks N for several ranks");
+        return CLI_USAGE;
+    }
     return CLI_DONE;
 }
 

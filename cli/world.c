@@ -29,10 +29,10 @@ static int takes_comm(const struct cli_cmd *cmd)
     return strstr(cmd->options, "comm") != NULL;
 }
 
-/* Commands that launch several times, side by side or one behind the other: for one process. */
+/* A command that launches twice, side by side: for one process. */
 static int runs_alone(const struct cli_cmd *cmd)
 {
-    return !strcmp(cmd->name, "bench") || !strcmp(cmd->name, "diff");
+    return !strcmp(cmd->name, "diff");
 }
 
 /* ---- failing before the ranks can meet ---- */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The collectives table over MPI's nonblocking collectives. How a buffer is cut into pieces is an MPI
- * datatype, so nothing is packed here, and sizes beyond 2^31 bytes fit one count. */
+/* The collectives table: over messages between the ranks where they are few (direct.c), else over MPI's
+ * nonblocking collectives. How a buffer is cut into pieces is an MPI datatype, so nothing is packed here, and
+ * sizes beyond 2^31 bytes fit one count. */
 #include "config.h"
 
 #include <limits.h>
@@ -20,7 +21,7 @@ static int world(void *context, int *rank, int *ranks)
 
 /* ---- groups ---- */
 
-static int make_comm(const struct sympi *mpi, const int *ranks, int n, MPI_Comm *comm)
+static int make_comm(const struct sympi *mpi, const int *ranks, int n, MPI_Comm *comm, int *rank)
 {
     MPI_Group all, some;
     int code = MPI_Comm_group(mpi->world, &all);
@@ -31,6 +32,7 @@ static int make_comm(const struct sympi *mpi, const int *ranks, int n, MPI_Comm 
         MPI_Group_free(&some);
     }
     MPI_Group_free(&all);
+    if (code == MPI_SUCCESS) code = MPI_Comm_rank(*comm, rank);
     return code == MPI_SUCCESS ? MPI_Comm_set_errhandler(*comm, MPI_ERRORS_RETURN) : code;
 }
 
@@ -40,8 +42,10 @@ static int group_new(void *context, const int *ranks, int n, void **handle)
     struct sympi_group *group = calloc(1, sizeof *group);
     if (!group) return SY_ENOMEM;
     group->n = n;
+    group->request.group = group;
     pthread_mutex_lock(&mpi->lock);
-    int stop = sympi_stop_came(mpi), code = stop ? MPI_SUCCESS : make_comm(mpi, ranks, n, &group->comm);
+    int stop = sympi_stop_came(mpi),
+        code = stop ? MPI_SUCCESS : make_comm(mpi, ranks, n, &group->comm, &group->rank);
     pthread_mutex_unlock(&mpi->lock);
     if (!stop && code == MPI_SUCCESS) {
         *handle = group;
@@ -58,16 +62,11 @@ static void group_free(void *context, void *handle)
     pthread_mutex_lock(&mpi->lock);
     if (!mpi->concluded) MPI_Comm_free(&group->comm);
     pthread_mutex_unlock(&mpi->lock);
+    free(group->sum.terms);
     free(group);
 }
 
 /* ---- pieces as datatypes ---- */
-
-struct piece {
-    MPI_Datatype type;
-    int count;
-    int owned; /* type is to be freed */
-};
 
 /* n bytes in a row. */
 static int run_type(uint64_t n, MPI_Datatype *type)
@@ -100,9 +99,9 @@ static int runs_type(uint64_t outer, uint64_t inner, uint64_t stride, MPI_Dataty
     return code == MPI_SUCCESS ? MPI_Type_commit(type) : code;
 }
 
-static int piece_of(uint64_t outer, uint64_t inner, uint64_t n, struct piece *piece)
+static int piece_of(uint64_t outer, uint64_t inner, uint64_t n, struct sympi_piece *piece)
 {
-    *piece = (struct piece){MPI_BYTE, 0, 0};
+    *piece = (struct sympi_piece){MPI_BYTE, 0, 0};
     if (!outer || !inner) return MPI_SUCCESS;
     if (outer == 1 && inner <= INT_MAX) {
         piece->count = (int)inner;
@@ -112,7 +111,7 @@ static int piece_of(uint64_t outer, uint64_t inner, uint64_t n, struct piece *pi
     return runs_type(outer, inner, inner * n, &piece->type);
 }
 
-static void piece_free(struct piece *piece)
+static void piece_free(struct sympi_piece *piece)
 {
     if (piece->owned) MPI_Type_free(&piece->type); /* what uses it is carried through */
 }
@@ -121,19 +120,21 @@ static void piece_free(struct piece *piece)
 
 static int start_exchange(struct sympi_group *group, const struct sy_collective *call)
 {
-    struct piece send, recv;
+    struct sympi_piece send, recv;
     uint64_t n = (uint64_t)group->n;
     int gather = call->kind == SY_COLLECTIVE_ALL_GATHER;
     int code = gather ? piece_of(1, call->send_outer * call->send_inner, n, &send)
                       : piece_of(call->send_outer, call->send_inner, n, &send);
     if (code != MPI_SUCCESS) return code;
     code = piece_of(call->recv_outer, call->recv_inner, n, &recv);
-    if (code == MPI_SUCCESS)
+    if (code == MPI_SUCCESS && sympi_is_direct(group, call, 0))
+        code = sympi_direct_exchange(group, call, &send, &recv);
+    else if (code == MPI_SUCCESS)
         code = gather ? MPI_Iallgather(call->send, send.count, send.type, call->recv, recv.count, recv.type,
                                        group->comm, group->request.part)
                       : MPI_Ialltoall(call->send, send.count, send.type, call->recv, recv.count, recv.type,
                                       group->comm, group->request.part);
-    if (code == MPI_SUCCESS) group->request.n_parts = 1;
+    if (code == MPI_SUCCESS && !group->request.n_parts) group->request.n_parts = 1;
     piece_free(&send);
     piece_free(&recv);
     return code;
@@ -155,6 +156,7 @@ static int start_sum(struct sympi_group *group, const struct sy_collective *call
     const char *from = call->send;
     char *to = call->recv;
     struct sympi_request *request = &group->request;
+    if (sympi_is_direct(group, call, size)) return sympi_direct_sum(group, call, sum_type(call->dtype), size);
     do {
         uint64_t n = left < PART ? left : PART;
         int code = MPI_Iallreduce(from == to ? MPI_IN_PLACE : from, to, (int)n, sum_type(call->dtype),
@@ -221,9 +223,8 @@ static int wait(void *context, void *handle)
     pthread_mutex_lock(&mpi->lock);
     if (request->active) sympi_retire(mpi, request); /* this thread looks after it from here on */
     pthread_mutex_unlock(&mpi->lock);
-    int status = request->error == MPI_SUCCESS
-                     ? sympi_complete(mpi, request->part, request->n_parts, 1, mpi->timeout, "a collective")
-                     : sympi_fail_code(mpi, "a collective", request->error);
+    int status = request->error == MPI_SUCCESS ? sympi_complete(mpi, request, 1, mpi->timeout, "a collective")
+                                               : sympi_fail_code(mpi, "a collective", request->error);
     request->n_parts = 0;
     return status;
 }
@@ -231,13 +232,13 @@ static int wait(void *context, void *handle)
 static int barrier(void *context)
 {
     struct sympi *mpi = context;
-    MPI_Request request;
+    struct sympi_request request = {.n_parts = 1};
     pthread_mutex_lock(&mpi->lock);
-    int stop = sympi_stop_came(mpi), code = stop ? MPI_SUCCESS : MPI_Ibarrier(mpi->world, &request);
+    int stop = sympi_stop_came(mpi), code = stop ? MPI_SUCCESS : MPI_Ibarrier(mpi->world, request.part);
     pthread_mutex_unlock(&mpi->lock);
     if (stop) return sympi_stop_follow(mpi);
     if (code != MPI_SUCCESS) return sympi_fail_code(mpi, "MPI_Ibarrier", code);
-    return sympi_complete(mpi, &request, 1, 1, mpi->timeout, "all ranks at a barrier");
+    return sympi_complete(mpi, &request, 1, mpi->timeout, "all ranks at a barrier");
 }
 
 const struct sy_collective_table sympi_collectives = {

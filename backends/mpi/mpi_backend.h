@@ -14,21 +14,43 @@
 
 enum {
     SYMPI_TEXT = 1024, /* bytes of a text that all ranks are told */
-    SYMPI_PARTS = 16   /* MPI calls of one collective: sums of more elements than an int counts are cut */
+    SYMPI_PARTS = 32,  /* MPI calls of one collective: sums of more elements than an int counts are cut */
+    SYMPI_DIRECT =
+        16 /* most ranks of a group that send to each other directly: two calls for each other one */
 };
 
 struct sympi_request {
     struct sympi_request *next; /* of the context's list of what is under way */
     MPI_Request part[SYMPI_PARTS];
     int n_parts;
-    int active; /* in the list */
-    int error;  /* MPI's code, MPI_SUCCESS: none */
+    int active;                                 /* in the list */
+    int error;                                  /* MPI's code, MPI_SUCCESS: none */
+    int (*then)(struct sympi_request *request); /* starts what follows when all parts are done, or NULL */
+    struct sympi_group *group;                  /* for `then` */
+};
+
+/* What a collective takes from or gives to one rank. */
+struct sympi_piece {
+    MPI_Datatype type;
+    int count;
+    int owned; /* type is to be freed */
+};
+
+/* A sum of few ranks under way (direct.c). */
+struct sympi_sum {
+    const char *send;
+    char *recv, *terms;       /* terms: those of other ranks for this rank's piece, one behind the other */
+    uint64_t terms_bytes;     /* that there is room for */
+    uint64_t piece, elements; /* elements of a rank's piece, of all */
+    uint64_t size;            /* bytes of an element */
+    MPI_Datatype type;
 };
 
 struct sympi_group {
     MPI_Comm comm;
-    int n;
+    int n, rank;                  /* ranks, this one's place */
     struct sympi_request request; /* at most one collective of a group is under way */
+    struct sympi_sum sum;
 };
 
 struct sympi {
@@ -62,18 +84,28 @@ extern const struct sy_collective_table sympi_collectives;
 /* Takes the request out of the list. lock is held. */
 void sympi_retire(struct sympi *mpi, struct sympi_request *request);
 
+/* ---- direct.c ---- */
+
+/* Whether a collective is done without MPI's collectives; size: bytes of an element of a sum. */
+int sympi_is_direct(const struct sympi_group *group, const struct sy_collective *call, uint64_t size);
+/* Start; MPI's code. lock is held. */
+int sympi_direct_exchange(struct sympi_group *group, const struct sy_collective *call,
+                          const struct sympi_piece *send, const struct sympi_piece *recv);
+int sympi_direct_sum(struct sympi_group *group, const struct sy_collective *call, MPI_Datatype type,
+                     uint64_t size);
+
 /* ---- progress.c ---- */
 
 double sympi_seconds(void);
 int sympi_thread_start(struct sympi *mpi);
 void sympi_thread_end(struct sympi *mpi);
 enum sympi_poll { SYMPI_UNDER_WAY, SYMPI_DONE, SYMPI_LATE, SYMPI_STOPPED, SYMPI_FAILED };
-/* Makes progress until `requests` are done, a rank stopped all (where stoppable), MPI failed (*code says how)
+/* Makes progress until the request is done, a rank stopped all (where stoppable), MPI failed (*code says how)
  * or `seconds` passed. */
-enum sympi_poll sympi_poll(struct sympi *mpi, MPI_Request *requests, int n, int stoppable, double seconds,
+enum sympi_poll sympi_poll(struct sympi *mpi, struct sympi_request *request, int stoppable, double seconds,
                            int *code);
 /* The same: SY_OK, or SY_EBACKEND after having said why `what` is not done. */
-int sympi_complete(struct sympi *mpi, MPI_Request *requests, int n, int stoppable, double seconds,
+int sympi_complete(struct sympi *mpi, struct sympi_request *request, int stoppable, double seconds,
                    const char *what);
 
 /* ---- stop.c ---- */

@@ -22,11 +22,15 @@ double sympi_seconds(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/* With statuses of our own: gcc warns of MPICH's MPI_STATUSES_IGNORE. */
-static int test_all(int n, MPI_Request *requests, int *done)
+/* Makes progress, and the next step of what has several. With statuses of our own: gcc warns of MPICH's
+ * MPI_STATUSES_IGNORE. lock is held. */
+static int advance(struct sympi_request *request, int *done)
 {
     MPI_Status status[SYMPI_PARTS];
-    return MPI_Testall(n, requests, done, status);
+    int code = MPI_Testall(request->n_parts, request->part, done, status);
+    if (code != MPI_SUCCESS || !*done || !request->then) return code;
+    *done = 0;
+    return request->then(request);
 }
 
 /* ---- the thread that waits ---- */
@@ -44,7 +48,7 @@ static enum sympi_poll look_around(struct sympi *mpi, int stoppable, double dead
     return stop ? SYMPI_STOPPED : sympi_seconds() < deadline ? SYMPI_UNDER_WAY : SYMPI_LATE;
 }
 
-enum sympi_poll sympi_poll(struct sympi *mpi, MPI_Request *requests, int n, int stoppable, double seconds,
+enum sympi_poll sympi_poll(struct sympi *mpi, struct sympi_request *request, int stoppable, double seconds,
                            int *code)
 {
     enum sympi_poll state = SYMPI_UNDER_WAY;
@@ -53,7 +57,7 @@ enum sympi_poll sympi_poll(struct sympi *mpi, MPI_Request *requests, int n, int 
     for (int i = 1; state == SYMPI_UNDER_WAY; i++) {
         int done = 0;
         pthread_mutex_lock(&mpi->lock);
-        *code = test_all(n, requests, &done);
+        *code = advance(request, &done);
         pthread_mutex_unlock(&mpi->lock);
         if (*code != MPI_SUCCESS)
             state = SYMPI_FAILED;
@@ -68,11 +72,11 @@ enum sympi_poll sympi_poll(struct sympi *mpi, MPI_Request *requests, int n, int 
     return state;
 }
 
-int sympi_complete(struct sympi *mpi, MPI_Request *requests, int n, int stoppable, double seconds,
+int sympi_complete(struct sympi *mpi, struct sympi_request *request, int stoppable, double seconds,
                    const char *what)
 {
     int code = MPI_SUCCESS;
-    switch (sympi_poll(mpi, requests, n, stoppable, seconds, &code)) {
+    switch (sympi_poll(mpi, request, stoppable, seconds, &code)) {
     case SYMPI_FAILED: return sympi_fail_code(mpi, what, code);
     case SYMPI_STOPPED: return sympi_stop_follow(mpi);
     case SYMPI_LATE:
@@ -94,7 +98,7 @@ static void look(struct sympi *mpi)
     for (struct sympi_request *r = mpi->active; r; r = next) {
         int done = 0;
         next = r->next;
-        r->error = test_all(r->n_parts, r->part, &done);
+        r->error = advance(r, &done);
         if (done || r->error != MPI_SUCCESS) sympi_retire(mpi, r);
     }
 }
@@ -110,7 +114,9 @@ static void rest(struct sympi *mpi, int idle_naps)
         mpi->asleep = 0;
     } else {
         pthread_mutex_unlock(&mpi->lock);
-        nanosleep(&nap, NULL);
+        do
+            nanosleep(&nap, NULL);
+        while (atomic_load(&mpi->waiters)); /* for the lock it would only stand in their way */
         pthread_mutex_lock(&mpi->lock);
     }
 }

@@ -43,28 +43,27 @@ static double patience(const struct sympi *mpi, int status)
  * fail at the same time, as with a run file that is wrong, nobody has to be stopped. */
 static int lowest(struct sympi *mpi, int status, int *key)
 {
-    MPI_Request request;
+    struct sympi_request request = {.n_parts = 1};
     int mine = !status ? INT_MAX : mpi->stopped ? mpi->ranks + mpi->rank : mpi->rank;
     pthread_mutex_lock(&mpi->lock);
-    int code = MPI_Iallreduce(&mine, key, 1, MPI_INT, MPI_MIN, mpi->control, &request);
+    int code = MPI_Iallreduce(&mine, key, 1, MPI_INT, MPI_MIN, mpi->control, request.part);
     pthread_mutex_unlock(&mpi->lock);
     if (code != MPI_SUCCESS) return sympi_fail_code(mpi, "MPI_Iallreduce", code);
-    if (status && !mpi->stopped && sympi_poll(mpi, &request, 1, 1, GRACE, &code) == SYMPI_LATE)
-        send_stop(mpi);
-    return sympi_complete(mpi, &request, 1, 0, patience(mpi, status), "all ranks to agree how to go on");
+    if (status && !mpi->stopped && sympi_poll(mpi, &request, 1, GRACE, &code) == SYMPI_LATE) send_stop(mpi);
+    return sympi_complete(mpi, &request, 0, patience(mpi, status), "all ranks to agree how to go on");
 }
 
 /* The words of rank `from`, on all ranks. */
 static int tell(struct sympi *mpi, int from)
 {
-    MPI_Request request[2];
+    struct sympi_request request = {.n_parts = 2};
     pthread_mutex_lock(&mpi->lock);
-    int code = MPI_Ibcast(&mpi->status, 1, MPI_INT, from, mpi->control, &request[0]);
+    int code = MPI_Ibcast(&mpi->status, 1, MPI_INT, from, mpi->control, &request.part[0]);
     if (code == MPI_SUCCESS)
-        code = MPI_Ibcast(mpi->text, SYMPI_TEXT, MPI_CHAR, from, mpi->control, &request[1]);
+        code = MPI_Ibcast(mpi->text, SYMPI_TEXT, MPI_CHAR, from, mpi->control, &request.part[1]);
     pthread_mutex_unlock(&mpi->lock);
     if (code != MPI_SUCCESS) return sympi_fail_code(mpi, "MPI_Ibcast", code);
-    return sympi_complete(mpi, request, 2, 0, patience(mpi, 1), "the words of a rank that failed");
+    return sympi_complete(mpi, &request, 0, patience(mpi, 1), "the words of a rank that failed");
 }
 
 /* mpi->status and mpi->text: this rank's, then those agreed on. SY_EBACKEND: not all ranks came. */

@@ -47,6 +47,9 @@ struct bench_machine {
     double copy;   /* bytes/s, read and written, of a copy of large buffers by all threads */
 };
 int bench_machine(int threads, struct bench_machine *machine, struct sy_error *err) SYI_MUST_CHECK;
+/* All ranks of a launch together: those of a world of processes measure at the same time. */
+int bench_machine_of(const struct syi_launch *launch, struct bench_machine *machine,
+                     struct sy_error *err) SYI_MUST_CHECK;
 /* Measures again and keeps the better of both: something else may have run at that time. */
 int bench_machine_again(struct bench_machine *machine, struct sy_error *err) SYI_MUST_CHECK;
 /* Best rate of products of enum sy_dtype. */
@@ -110,12 +113,16 @@ struct bench_step_job {
 };
 struct bench_step { /* plain bytes: it may come out of a child */
     char what[256]; /* ranks, threads, backend, mesh */
-    struct bench_times times;
-    double tokens;                 /* of a step, real ones; all ranks */
-    double flops, products, bytes; /* of a step on rank 0; products: FLOPs of matrix products and attention */
-    int dtype;                     /* bfloat16 if most products are, else float32 */
-    uint64_t planned[SYI_SEGMENT_COUNT], peak_memory; /* bytes */
-    int64_t profiled;                                 /* steps in the tables */
+    int ranks;
+    struct bench_times times; /* of the slowest rank, step by step */
+    struct bench_times off;   /* the same with reproducible off; 0: not measured */
+    double tokens;            /* of a step, real ones; all ranks */
+    double flops, products,
+        bytes; /* of a step, all ranks; products: FLOPs of matrix products and attention */
+    int dtype; /* bfloat16 if most products are, else float32 */
+    uint64_t planned[SYI_SEGMENT_COUNT]; /* bytes, on rank 0 */
+    uint64_t peak_memory;                /* bytes of the largest process */
+    int64_t profiled;                    /* steps in the tables */
 };
 /* profile: gets the ops of rank 0, to be freed; NULL: not wanted. */
 int bench_step(const struct bench_step_job *job, struct bench_step *step, struct bench_profile *profile,
@@ -176,7 +183,7 @@ int bench_run_file(const char *run_file, struct bench_step_job *first, const str
 /* The tables of --profile, a step of so many. */
 int bench_put_tables(struct bench_out *out, const struct bench_profile *profile,
                      const struct bench_machine *machine, int64_t steps, struct sy_error *err) SYI_MUST_CHECK;
-/* Threads of all ranks that a launch will have. */
+/* Threads of all ranks that a launch will have in this process. */
 int bench_threads(const struct syi_launch *launch);
 /* A list KEY=VALUE,... over a configuration and a launch. backend, comm, ranks and threads are the options
  * of these names, all others keys of the run file. text: borrowed by the launch, changed. */

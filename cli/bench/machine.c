@@ -223,6 +223,32 @@ int bench_machine_again(struct bench_machine *machine, struct sy_error *err)
     return SY_OK;
 }
 
+static int add_up(struct syi_world *world, struct bench_machine *machine, struct sy_error *err)
+{
+    const struct bench_machine mine = *machine;
+    struct bench_machine *all = syi_alloc((size_t)world->ranks * sizeof *all, err);
+    if (!all) return SY_ENOMEM;
+    int status = syi_comm_gather(&world->comm, &mine, sizeof mine, all, err);
+    for (int i = 0; !status && i < world->ranks; i++) {
+        if (i == world->rank) continue;
+        machine->threads += all[i].threads;
+        machine->f32 += all[i].f32;
+        machine->bf16 += all[i].bf16;
+        machine->copy += all[i].copy;
+    }
+    syi_free(all);
+    return status;
+}
+
+int bench_machine_of(const struct syi_launch *launch, struct bench_machine *machine, struct sy_error *err)
+{
+    struct syi_world *world = launch->world;
+    int several = world && world->backend;
+    int status = several ? syi_comm_barrier(&world->comm, err) : SY_OK;
+    if (!status) status = bench_machine(bench_threads(launch), machine, err);
+    return status || !several ? status : add_up(world, machine, err);
+}
+
 double bench_peak(const struct bench_machine *machine, int dtype)
 {
     return dtype == SY_BF16 && machine->bf16 > 0 ? machine->bf16 : machine->f32;

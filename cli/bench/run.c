@@ -36,6 +36,16 @@ static void put_step(struct bench_out *out, const struct bench_step *s, const st
     bench_put_numbers(out, "memory", memory, SYI_COUNT(memory));
 }
 
+static void put_price(struct bench_out *out, const struct bench_step *s)
+{
+    const struct bench_number price[] = {
+        {"on_seconds", s->times.median, 6},
+        {"off_seconds", s->off.median, 6},
+        {"price_percent", 100 * (s->times.median / s->off.median - 1), 2},
+    };
+    if (s->off.median > 0) bench_put_numbers(out, "reproducible", price, SYI_COUNT(price));
+}
+
 /* Per step; share of all ops' time; roofline: time over the time at the machine's limits. */
 static void put_rows(struct bench_out *out, const char *name, const struct bench_rows *rows, double steps)
 {
@@ -61,9 +71,10 @@ static void put_rows(struct bench_out *out, const char *name, const struct bench
 
 int bench_threads(const struct syi_launch *l)
 {
-    int ranks = l->ranks ? l->ranks : 1;
+    int several = l->world && l->world->backend; /* processes, one rank each */
+    int ranks = several || !l->ranks ? 1 : l->ranks;
     int threads = l->threads ? l->threads : (int)l->config->cpu.threads;
-    return ranks * (threads ? threads : syi_cpu_share(ranks));
+    return ranks * (threads ? threads : syi_cpu_share(several ? l->world->sharers : ranks));
 }
 
 int bench_put_tables(struct bench_out *out, const struct bench_profile *profile,
@@ -80,20 +91,31 @@ int bench_put_tables(struct bench_out *out, const struct bench_profile *profile,
     return status;
 }
 
+static int put_all(struct bench_out *out, const struct bench_step *step, const struct bench_machine *machine,
+                   const struct bench_profile *profile, const struct bench_step_job *job,
+                   struct sy_error *err)
+{
+    struct bench_machine share = *machine; /* of rank 0, whose ops the tables show */
+    share.f32 /= step->ranks;
+    share.bf16 /= step->ranks;
+    share.copy /= step->ranks;
+    bench_put_machine(out, machine);
+    bench_put_text(out, "launch", step->what);
+    put_step(out, step, machine, job);
+    put_price(out, step);
+    return job->profile ? bench_put_tables(out, profile, &share, step->profiled, err) : SY_OK;
+}
+
 static int run_one(struct bench_step_job *job, struct bench_out *out, struct sy_error *err)
 {
     struct bench_machine machine;
     struct bench_step step;
     struct bench_profile profile = {0};
-    int status = bench_machine(bench_threads(&job->launch), &machine, err);
+    int several = job->launch.world && job->launch.world->backend; /* behind the launch they only end */
+    int status = bench_machine_of(&job->launch, &machine, err);
     if (!status) status = bench_step(job, &step, &profile, err);
-    if (!status) status = bench_machine_again(&machine, err);
-    if (!status) {
-        bench_put_machine(out, &machine);
-        bench_put_text(out, "launch", step.what);
-        put_step(out, &step, &machine, job);
-        if (job->profile) status = bench_put_tables(out, &profile, &machine, step.profiled, err);
-    }
+    if (!status && !several) status = bench_machine_again(&machine, err);
+    if (!status && cli_world_first()) status = put_all(out, &step, &machine, &profile, job, err);
     bench_profile_free(&profile);
     return status;
 }

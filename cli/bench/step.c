@@ -3,6 +3,7 @@
  * whole, without a hook; then with every op timed. */
 #include "config.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/philox.h"
@@ -91,6 +92,7 @@ struct job {
 
 struct runner {
     const struct job *job;
+    const struct syi_rank *rank;
     struct syi_engine *engine;
     struct source source;
     int64_t step;  /* counted from 0 */
@@ -117,56 +119,102 @@ static int run_steps(struct runner *r, int n, double *seconds, struct sy_error *
     return SY_OK;
 }
 
+/* Of each number the sum over ranks, or the largest. */
+static int over_ranks(const struct syi_rank *rank, double *number, size_t n, int largest,
+                      struct sy_error *err)
+{
+    double *all = syi_alloc((size_t)rank->ranks * n * sizeof *all, err);
+    if (!all) return SY_ENOMEM;
+    int status = syi_comm_gather(rank->comm, number, n * sizeof *all, all, err);
+    for (size_t i = 0; !status && i < n; i++) {
+        number[i] = all[i];
+        for (size_t k = 1; k < (size_t)rank->ranks; k++)
+            number[i] = largest ? fmax(number[i], all[k * n + i]) : number[i] + all[k * n + i];
+    }
+    syi_free(all);
+    return status;
+}
+
+/* A step lasts until the slowest rank has done it. */
 static int time_steps(struct runner *r, struct bench_step *out, struct sy_error *err)
 {
     int n = r->job->job->steps;
-    double *seconds = syi_alloc((size_t)n * sizeof *seconds, err);
+    double *seconds = syi_alloc((size_t)n * sizeof *seconds, err), memory;
     if (!seconds) return SY_ENOMEM;
     int status = run_steps(r, r->job->job->warmup, NULL, err);
     r->tokens = 0;
     if (!status) status = run_steps(r, n, seconds, err);
+    memory = (double)bench_peak_memory();
+    if (!status) status = over_ranks(r->rank, seconds, (size_t)n, 1, err);
+    if (!status) status = over_ranks(r->rank, &memory, 1, 1, err);
     if (!status) {
         out->times = bench_times(seconds, n);
         out->tokens = r->tokens / n;
-        out->peak_memory = bench_peak_memory();
+        out->peak_memory = (uint64_t)memory;
     }
     syi_free(seconds);
     return status;
 }
 
-static void sum_ops(const struct bench_profile *profile, int64_t steps, struct bench_step *out)
+static int sum_ops(const struct syi_rank *rank, const struct bench_profile *profile, int64_t steps,
+                   struct bench_step *out, struct sy_error *err)
 {
-    double bf16 = 0;
+    enum { FLOPS, PRODUCTS, BF16, BYTES, SUMS };
+    double sum[SUMS] = {0};
     for (size_t i = 0; i < profile->n_programs; i++) {
         for (size_t k = 0; k < profile->n_ops[i]; k++) {
             const struct bench_op *op = &profile->op[i][k];
-            out->flops += op->flops / (double)steps;
-            out->bytes += op->bytes / (double)steps;
+            sum[FLOPS] += op->flops / (double)steps;
+            sum[BYTES] += op->bytes / (double)steps;
             if (!op->product) continue;
-            out->products += op->flops / (double)steps;
-            if (op->dtype == SY_BF16) bf16 += op->flops / (double)steps;
+            sum[PRODUCTS] += op->flops / (double)steps;
+            if (op->dtype == SY_BF16) sum[BF16] += op->flops / (double)steps;
         }
     }
-    out->dtype = bf16 * 2 > out->products ? SY_BF16 : SY_F32;
+    int status = over_ranks(rank, sum, SUMS, 0, err);
+    out->flops = sum[FLOPS];
+    out->products = sum[PRODUCTS];
+    out->bytes = sum[BYTES];
+    out->dtype = sum[BF16] * 2 > sum[PRODUCTS] ? SY_BF16 : SY_F32;
     out->profiled = steps;
+    return status;
 }
 
-/* All ranks take the same steps, rank 0 with the hook. One step without --profile: costs depend on routing.
- */
-static int profile_steps(struct runner *r, int first, struct bench_step *out, struct sy_error *err)
+/* One step without --profile: costs depend on routing. */
+static int profile_steps(struct runner *r, struct bench_step *out, struct sy_error *err)
 {
     const struct job *job = r->job;
     struct bench_profile profile = {0};
     int n = job->job->profile ? job->job->steps : 1;
-    int status = first ? bench_profile_start(&profile, syi_engine_session(r->engine), err) : SY_OK;
+    int status = bench_profile_start(&profile, syi_engine_session(r->engine), err);
     if (!status) status = run_steps(r, n, NULL, err);
-    if (!first) return status;
     if (profile.session) bench_profile_stop(&profile);
-    if (!status) sum_ops(&profile, n, out);
-    if (!status && job->profile)
+    if (!status) status = sum_ops(r->rank, &profile, n, out, err);
+    if (!status && r->rank->rank == 0 && job->profile)
         *job->profile = profile;
     else
         bench_profile_free(&profile);
+    return status;
+}
+
+/* What equal bits on any number of ranks cost: the same steps with reproducible off, and with no more leaves
+ * than ranks. */
+static int time_without(struct runner *r, struct bench_times *times, struct sy_error *err)
+{
+    struct syi_config config = *r->job->job->launch.config;
+    struct bench_step without = {0};
+    int64_t leaves = 1;
+    if (!config.reproducible.enabled || r->rank->ranks == 1) return SY_OK;
+    while (leaves < r->rank->ranks) leaves *= 2;
+    config.reproducible.enabled = false;
+    if (leaves < config.reproducible.blocks) config.reproducible.blocks = leaves;
+    syi_engine_free(r->engine);
+    r->engine = NULL;
+    int status = syi_engine_new(&config, r->rank, SYI_USE_TRAIN, 0, &r->engine, err);
+    if (status) return status;
+    syi_engine_init(r->engine, (uint64_t)config.train.seed);
+    status = time_steps(r, &without, err);
+    *times = without.times;
     return status;
 }
 
@@ -174,19 +222,20 @@ static int measure_rank(void *arg, const struct syi_rank *rank, struct sy_error 
 {
     const struct job *job = arg;
     const struct syi_config *c = job->job->launch.config;
-    struct runner r = {.job = job};
-    struct bench_step out = {0};
+    struct runner r = {.job = job, .rank = rank};
+    struct bench_step out = {.ranks = rank->ranks};
     int status = syi_engine_new(c, rank, SYI_USE_TRAIN, 0, &r.engine, err);
     if (!status) status = open_source(job->job, rank->rank != 0, &r.source, err);
     if (!status) syi_engine_init(r.engine, (uint64_t)c->train.seed);
     if (!status) status = time_steps(&r, &out, err);
-    if (!status) status = profile_steps(&r, rank->rank == 0, &out, err);
+    if (!status) status = profile_steps(&r, &out, err);
     if (!status && rank->rank == 0) {
         const struct syi_plan *plan = syi_session_plan(syi_engine_session(r.engine));
         memcpy(out.planned, plan->bytes, sizeof out.planned);
         syi_rank_describe(rank, out.what, sizeof out.what);
-        *job->result = out;
     }
+    if (!status) status = time_without(&r, &out.off, err);
+    if (!status && rank->rank == 0) *job->result = out;
     close_source(&r.source);
     syi_engine_free(r.engine);
     return status;

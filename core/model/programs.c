@@ -159,7 +159,10 @@ static int forward_loss(struct syi_build *b)
     SYI_AT(p);
     struct syi_xent x =
         syi_xent(p, logits, in.decoder_targets, in.loss_weights, c->loss.label_smoothing, c->loss.z_loss);
-    int sum = syi_total(p, x.loss), z = syi_total(p, x.z), correct = syi_total(p, x.correct);
+    int blocks[] = {x.loss, x.z, x.correct}; /* first the blocks of all: ranks gather them together */
+    for (int i = 0; i < 3; i++) blocks[i] = syi_block_sum(p, SY_OP_BLOCK_SUM, blocks[i]);
+    int sum = syi_tree_sum(p, blocks[0]), z = syi_tree_sum(p, blocks[1]),
+        correct = syi_tree_sum(p, blocks[2]);
     int loss = syi_map2(p, SY_MAP_DIV, sum, in.loss_norm);
     int auxiliary = join_layers(b, b->balance, c->moe.aux_loss_factor, "auxiliary_loss");
     int router_z = join_layers(b, b->z, c->moe.router_z_loss_factor, "router_z_loss");

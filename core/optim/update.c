@@ -36,18 +36,25 @@ static int gradient(struct update *u, const struct syi_param *param)
                       : syi_tensor_add(u->p, name, SYI_CARRY, SY_F32, param->rank, param->dim, param->axis);
 }
 
-/* norm = sqrt(sum over parameters, in the order of their names, of scale^2 * sum of squares) */
+/* norm = sqrt(sum over parameters, in the order of their names, of scale^2 * sum of squares). First all block
+ * sums, so that what ranks gather of them travels together. */
 static int global_norm(struct update *u)
 {
     struct syi_program *p = u->p;
-    int sum = -1;
+    struct sy_error err = {0};
+    int sum = -1, *blocks = syi_alloc(u->params->n * sizeof *blocks, &err);
+    if (!blocks) return syi_program_fail(p, SY_ENOMEM, "%s", err.text);
+    for (size_t i = 0; i < u->params->n; i++)
+        if (u->params->param[i].init != SYI_INIT_EXPERT_BIAS)
+            blocks[i] = syi_block_sum(p, SY_OP_BLOCK_SUMSQ, gradient(u, &u->params->param[i]));
     for (size_t i = 0; i < u->params->n; i++) {
         if (u->params->param[i].init == SYI_INIT_EXPERT_BIAS) continue;
         double scale = syi_gradient_scale(u->config, u->params->param[i].name);
-        int square = syi_tree_sum(p, syi_block_sum(p, SY_OP_BLOCK_SUMSQ, gradient(u, &u->params->param[i])));
+        int square = syi_tree_sum(p, blocks[i]);
         if (scale != 1) square = syi_map1(p, SY_MAP_MULS, square, scale * scale);
         sum = sum < 0 ? square : syi_map2(p, SY_MAP_ADD, sum, square);
     }
+    syi_free(blocks);
     return syi_map1(p, SY_MAP_SQRT, sum, 0);
 }
 

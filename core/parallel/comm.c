@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What all kinds of communication share: groups, error texts, and the copy between two ways of cutting a
- * piece. */
+/* What all kinds of communication share: groups and error texts. */
 #include "config.h"
 
 #include <string.h>
@@ -133,33 +132,6 @@ int syi_comm_same(struct syi_comm *comm, const void *data, size_t bytes, int *od
         if (memcmp(all, all + (size_t)i * bytes, bytes)) *odd = i;
     syi_free(all);
     return status;
-}
-
-void syi_comm_copy(void *to, uint64_t to_inner, uint64_t to_stride, const void *from, uint64_t from_inner,
-                   uint64_t from_stride, uint64_t bytes)
-{
-    char *out = to;
-    const char *in = from;
-    uint64_t out_left = to_inner, in_left = from_inner; /* bytes left of the run at hand */
-    while (bytes > 0) {
-        uint64_t n = out_left < in_left ? out_left : in_left;
-        if (n > bytes) n = bytes;
-        if (n == 0) return; /* runs of no bytes */
-        if (out != in) memcpy(out, in, n);
-        bytes -= n;
-        out_left -= n;
-        in_left -= n;
-        out += n;
-        in += n;
-        if (out_left == 0) {
-            out += to_stride - to_inner;
-            out_left = to_inner;
-        }
-        if (in_left == 0) {
-            in += from_stride - from_inner;
-            in_left = from_inner;
-        }
-    }
 }
 
 uint64_t syi_comm_reduce_bytes(int dtype)

@@ -6,6 +6,7 @@
 #define SYI_COMM_H
 
 #include "base/base.h"
+#include "base/copy_runs.h"
 #include "switchyard/backend.h"
 
 struct syi_backend;
@@ -60,10 +61,6 @@ int syi_comm_gather(struct syi_comm *comm, const void *data, size_t bytes, void 
  */
 int syi_comm_same(struct syi_comm *comm, const void *data, size_t bytes, int *odd, struct sy_error *err);
 
-/* Copies `bytes` cut into runs of from_inner (every from_stride bytes) to runs of to_inner (every to_stride).
- */
-void syi_comm_copy(void *to, uint64_t to_inner, uint64_t to_stride, const void *from, uint64_t from_inner,
-                   uint64_t from_stride, uint64_t bytes);
 uint64_t syi_comm_reduce_bytes(int dtype); /* of an element that all_reduce can sum; 0: it cannot */
 
 /* ---- comm_self.c ---- */

@@ -305,7 +305,7 @@ static int exchange(const struct slot *slot)
             piece = from->send;
             inner = stride = bytes;
         }
-        syi_comm_copy((char *)to->recv + to->recv_inner * peer, to->recv_inner, to->recv_inner * n, piece,
+        syi_copy_runs((char *)to->recv + to->recv_inner * peer, to->recv_inner, to->recv_inner * n, piece,
                       inner, stride, bytes);
     }
     return SY_OK;

@@ -64,7 +64,7 @@ static int check_tensor(struct check *c, size_t index)
 static int reads_partials(int op)
 {
     return op == SY_OP_ALL_REDUCE || op == SY_OP_REDUCE_SCATTER || op == SY_OP_SEND_PIECES ||
-           op == SY_OP_GATHER_PIECES;
+           op == SY_OP_GATHER_PIECES || op == SY_OP_JOIN;
 }
 
 static int check_reads(struct check *c)
@@ -465,6 +465,38 @@ static int check_regroup(struct check *c, const struct syi_tensor *plain, const 
     return SY_OK;
 }
 
+/* Operands of one type, each cut in equal pieces along its dim, within the rows of the joined tensor. */
+static int check_join(struct check *c)
+{
+    const struct sy_attr_join *attr = syi_program_attr(c->program, c->op);
+    const struct syi_tensor *y = output(c, 0);
+    int64_t elements = 0;
+    if (c->op->n_out != 1 || y->rank != 2) return bad(c, "the output is not pieces by elements");
+    for (int i = 0; i < c->op->n_in; i++) {
+        const struct syi_tensor *x = input(c, i);
+        int64_t dim = attr->dims >> 4 * i & 15;
+        if (x->dtype != y->dtype || dim >= x->rank || x->dim[dim] % y->dim[0])
+            return bad(c, "operand %d does not fit %lld pieces along dim %lld", i, (long long)y->dim[0],
+                       (long long)dim);
+        elements += syi_tensor_count(x) / y->dim[0];
+    }
+    return elements > y->dim[1]
+               ? bad(c, "%lld elements in a piece of %lld", (long long)elements, (long long)y->dim[1])
+               : SY_OK;
+}
+
+static int check_part(struct check *c)
+{
+    const struct sy_attr_part *attr = syi_program_attr(c->program, c->op);
+    const struct syi_tensor *x = input(c, 0), *y = output(c, 0);
+    if (x->rank != 2 || x->dtype != y->dtype || attr->dim < 0 || attr->dim >= y->rank ||
+        y->dim[attr->dim] % x->dim[0] || attr->at < 0 ||
+        attr->at + syi_tensor_count(y) / x->dim[0] > x->dim[1])
+        return bad(c, "no part at %lld of %lld x %lld", (long long)attr->at, (long long)x->dim[0],
+                   (long long)x->dim[1]);
+    return SY_OK;
+}
+
 static int check_unlabelled(struct check *c)
 {
     int op = c->op->op, n_in = c->op->n_in, n_out = c->op->n_out;
@@ -472,6 +504,7 @@ static int check_unlabelled(struct check *c)
     if (n_in < 1 || (n_out < 1 && op != SY_OP_WAIT)) return bad(c, "%d inputs and %d outputs", n_in, n_out);
     if (op == SY_OP_PACK) return check_pack(c, n_in, output(c, 0));
     if (op == SY_OP_UNPACK) return check_pack(c, n_out, input(c, 0));
+    if (op == SY_OP_JOIN) return check_join(c);
     if (n_in != 1 || n_out > 1) return bad(c, "%d inputs and %d outputs", n_in, n_out);
     switch (op) {
     case SY_OP_BLOCK_SUM:
@@ -479,6 +512,7 @@ static int check_unlabelled(struct check *c)
     case SY_OP_TREE_AXIS: return check_axis(c);
     case SY_OP_REGROUP: return check_regroup(c, input(c, 0), output(c, 0));
     case SY_OP_UNGROUP: return check_regroup(c, output(c, 0), input(c, 0));
+    case SY_OP_PART: return check_part(c);
     case SY_OP_TREE_SUM:
         return syi_tensor_count(output(c, 0)) == 1 ? SY_OK : bad(c, "the output has many elements");
     case SY_OP_ALL_GATHER:

@@ -189,7 +189,8 @@ static double traffic(const struct sy_call *call)
 {
     switch (call->op) {
     case SY_OP_EMBED: return bytes_of(&call->in[0]) + 2 * bytes_of(&call->out[0]);
-    case SY_OP_SLICE: return 2 * bytes_of(&call->out[0]);
+    case SY_OP_SLICE:
+    case SY_OP_PART: return 2 * bytes_of(&call->out[0]);
     case SY_OP_CACHE_APPEND: return 2 * bytes_of(&call->in[1]);
     case SY_OP_WAIT: return 0;
     default: return all_bytes(call);

@@ -30,6 +30,20 @@ int syi_op_is_collective(int op)
            op == SY_OP_REDUCE_SCATTER || op == SY_OP_SEND_PIECES || op == SY_OP_GATHER_PIECES;
 }
 
+int syi_op_reads(const struct syi_op *op, int tensor)
+{
+    for (int i = 0; i < op->n_in; i++)
+        if (op->in[i] == tensor) return 1;
+    return 0;
+}
+
+int syi_op_writes(const struct syi_op *op, int tensor)
+{
+    for (int i = 0; i < op->n_out; i++)
+        if (op->out[i] == tensor) return 1;
+    return 0;
+}
+
 /* The text of operand `index` on one side of "->", or NULL. */
 static const char *find_operand(const char *labels, int output, int index)
 {

@@ -126,6 +126,8 @@ const struct syi_op_info *syi_op_info(int op);
 int syi_op_has_flag(int op, char flag);
 /* Whether an op moves data between ranks: all of a group run it together, in one order. */
 int syi_op_is_collective(int op);
+int syi_op_reads(const struct syi_op *op, int tensor); /* whether the tensor is among its inputs */
+int syi_op_writes(const struct syi_op *op, int tensor);
 /* Letters of operand `index` (inputs first, then outputs) as a string of rank letters in `letters`; "..."
  * stands for "bt" or "ebc" by rank. Returns 0 when the row has no such operand. */
 int syi_op_letters(int op, int output, int index, int rank, char letters[SY_MAX_DIMS + 1]);

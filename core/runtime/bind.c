@@ -66,7 +66,8 @@ static int floating_dtype(const struct sy_tensor *operand, int n, const char *ty
 /* Ops that the session does itself, see exec.c. */
 static int is_own(const struct syi_op *op)
 {
-    return op->queue || op->op == SY_OP_WAIT || op->op == SY_OP_SLICE;
+    return op->queue || op->op == SY_OP_WAIT || op->op == SY_OP_SLICE || op->op == SY_OP_JOIN ||
+           op->op == SY_OP_PART;
 }
 
 static int find_kernel(struct syi_session *session, struct syi_bound *bound, size_t at, struct sy_error *err)
@@ -131,8 +132,7 @@ int syi_bound_prepare(struct syi_session *session, struct syi_bound *bound, stru
 
 /* ---- collectives and slices ---- */
 
-/* Bytes of dims [from, to). */
-static uint64_t span(const struct sy_tensor *tensor, int from, int to)
+uint64_t syi_bound_span(const struct sy_tensor *tensor, int from, int to)
 {
     uint64_t bytes = syi_dtype_bytes(tensor->dtype);
     for (int i = from; i < to; i++) bytes *= (uint64_t)tensor->dim[i];
@@ -141,14 +141,14 @@ static uint64_t span(const struct sy_tensor *tensor, int from, int to)
 
 static uint64_t runs(const struct sy_tensor *tensor, int64_t dim)
 {
-    return span(tensor, 0, (int)dim) / syi_dtype_bytes(tensor->dtype);
+    return syi_bound_span(tensor, 0, (int)dim) / syi_dtype_bytes(tensor->dtype);
 }
 
 static struct sy_collective describe(const struct sy_call *call, uint64_t ranks)
 {
     const struct sy_attr_collective *attr = call->attr;
     const struct sy_tensor *in = call->in, *out = call->out;
-    uint64_t whole = span(in, 0, in->rank);
+    uint64_t whole = syi_bound_span(in, 0, in->rank);
     struct sy_collective c = {
         .send = in->data, .recv = out->data, .dtype = in->dtype, .kind = SY_COLLECTIVE_ALL_TO_ALL};
     c.send_outer = c.recv_outer = 1;
@@ -156,7 +156,7 @@ static struct sy_collective describe(const struct sy_call *call, uint64_t ranks)
     switch (call->op) {
     case SY_OP_ALL_GATHER:
         c.recv_outer = runs(out, attr->a);
-        c.recv_inner = span(in, (int)attr->a, in->rank);
+        c.recv_inner = syi_bound_span(in, (int)attr->a, in->rank);
         /* fall through */
     case SY_OP_GATHER_PIECES: c.kind = SY_COLLECTIVE_ALL_GATHER; break;
     case SY_OP_ALL_REDUCE:
@@ -165,15 +165,15 @@ static struct sy_collective describe(const struct sy_call *call, uint64_t ranks)
         break;
     case SY_OP_ALL_TO_ALL:
         c.send_outer = runs(in, attr->a);
-        c.send_inner = span(in, (int)attr->a, in->rank) / ranks;
+        c.send_inner = syi_bound_span(in, (int)attr->a, in->rank) / ranks;
         c.recv_outer = runs(out, attr->b);
-        c.recv_inner = span(out, (int)attr->b, out->rank) / ranks;
+        c.recv_inner = syi_bound_span(out, (int)attr->b, out->rank) / ranks;
         break;
     default: /* send_pieces */
-        c.recv_inner = c.send_inner = span(out, 1, out->rank);
+        c.recv_inner = c.send_inner = syi_bound_span(out, 1, out->rank);
         if (attr->b < 0) break;
         c.send_outer = runs(in, attr->b);
-        c.send_inner = span(in, (int)attr->b, in->rank) / ranks;
+        c.send_inner = syi_bound_span(in, (int)attr->b, in->rank) / ranks;
     }
     return c;
 }
@@ -223,9 +223,9 @@ static void connect_slice(struct syi_session *session, struct syi_bound *bound, 
     const struct sy_attr_collective *attr = call->attr;
     struct syi_piece *piece = &bound->piece[at];
     uint64_t index = (uint64_t)syi_mesh_index(&session->mesh, (int)attr->b, session->rank);
-    piece->inner = span(call->out, (int)attr->a, call->out->rank);
-    piece->stride = span(call->in, (int)attr->a, call->in->rank);
-    piece->bytes = span(call->out, 0, call->out->rank);
+    piece->inner = syi_bound_span(call->out, (int)attr->a, call->out->rank);
+    piece->stride = syi_bound_span(call->in, (int)attr->a, call->in->rank);
+    piece->bytes = syi_bound_span(call->out, 0, call->out->rank);
     piece->from = (const uint8_t *)call->in->data + index * piece->inner;
     piece->to = call->out->data;
     bound->step[at] = (struct syi_step){syi_exec_slice, piece, call};
@@ -263,6 +263,10 @@ int syi_bound_connect(struct syi_session *session, struct syi_bound *bound, stru
             status = connect_wait(bound, at, err);
         else if (op->op == SY_OP_SLICE)
             connect_slice(session, bound, at);
+        else if (op->op == SY_OP_JOIN)
+            bound->step[at] = (struct syi_step){syi_exec_join, NULL, &bound->call[at]};
+        else if (op->op == SY_OP_PART)
+            bound->step[at] = (struct syi_step){syi_exec_part, NULL, &bound->call[at]};
         else
             status = prepare_kernel(session, bound, at, err);
     }

@@ -71,6 +71,7 @@ int syi_bound_connect(struct syi_session *session, struct syi_bound *bound,
 void syi_bound_free(struct syi_session *session, struct syi_bound *bound);
 /* Extents and place in the whole of a tensor as this rank holds it; data from the arena, if taken. */
 struct sy_tensor syi_bound_tensor(const struct syi_session *session, const struct syi_tensor *tensor);
+uint64_t syi_bound_span(const struct sy_tensor *tensor, int from, int to); /* bytes of dims [from, to) */
 
 /* ---- budget.c ---- */
 
@@ -85,6 +86,8 @@ int syi_session_fit(struct syi_session *session, struct sy_error *err) SYI_MUST_
 int syi_exec_start(void *transfer, const struct sy_call *call); /* struct syi_transfer */
 int syi_exec_wait(void *transfer, const struct sy_call *call);  /* struct syi_transfer */
 int syi_exec_slice(void *piece, const struct sy_call *call);    /* struct syi_piece */
+int syi_exec_join(void *nothing, const struct sy_call *call);
+int syi_exec_part(void *nothing, const struct sy_call *call);
 /* "op 12 matmul of encoder/layers_0/mlp (recorded at layers.c:80)" */
 void syi_exec_place(const struct syi_program *program, size_t op, char *text, size_t bytes);
 

@@ -35,6 +35,7 @@ int syi_session_prepare(struct syi_session *session, uint64_t target, struct sy_
         struct syi_bound *bound = &session->bound[i];
         if (target != UINT64_MAX)
             status = syi_program_recompute(bound->program, target, &bound->recomputed, err);
+        if (!status) status = syi_join(bound->program, &session->mesh, err);
         if (!status) status = syi_lower(bound->program, &session->mesh, session->options.reproducible, err);
         if (!status) status = syi_bound_prepare(session, bound, err);
     }

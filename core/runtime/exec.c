@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The run loop, and the three things that a session does itself: start and wait of collectives, local slices.
- */
+/* The run loop, and what a session does itself: start and wait of collectives, and copies between them and
+ * tensors. */
 #include "config.h"
 
 #include "runtime/bound.h"
@@ -23,7 +23,41 @@ int syi_exec_slice(void *piece, const struct sy_call *call)
 {
     const struct syi_piece *p = piece;
     (void)call;
-    syi_comm_copy(p->to, p->inner, p->inner, p->from, p->inner, p->stride, p->bytes);
+    syi_copy_runs(p->to, p->inner, p->inner, p->from, p->inner, p->stride, p->bytes);
+    return SY_OK;
+}
+
+int syi_exec_join(void *nothing, const struct sy_call *call)
+{
+    enum { LINE = 64 };
+    const struct sy_attr_join *attr = call->attr;
+    const uint64_t pieces = (uint64_t)call->out->dim[0], row = syi_bound_span(call->out, 1, 2);
+    uint8_t *to = call->out->data;
+    (void)nothing;
+    for (int i = 0; i < call->n_in; i++) {
+        const struct sy_tensor *t = &call->in[i];
+        uint64_t inner = syi_bound_span(t, (int)(attr->dims >> 4 * i & 15), t->rank) / pieces;
+        uint64_t bytes = syi_bound_span(t, 0, t->rank) / pieces;
+        for (uint64_t p = 0; p < pieces; p++)
+            syi_copy_runs(to + p * row, bytes, bytes, (const uint8_t *)t->data + p * inner, inner,
+                          inner * pieces, bytes);
+        to += (bytes + LINE - 1) / LINE * LINE;
+    }
+    return SY_OK;
+}
+
+int syi_exec_part(void *nothing, const struct sy_call *call)
+{
+    const struct sy_attr_part *attr = call->attr;
+    const struct sy_tensor *in = call->in, *out = call->out;
+    const uint64_t pieces = (uint64_t)in->dim[0], row = syi_bound_span(in, 1, 2);
+    const uint64_t inner = syi_bound_span(out, (int)attr->dim, out->rank) / pieces;
+    const uint64_t bytes = syi_bound_span(out, 0, out->rank) / pieces;
+    const uint8_t *from = (const uint8_t *)in->data + (uint64_t)attr->at * syi_dtype_bytes(in->dtype);
+    (void)nothing;
+    for (uint64_t p = 0; p < pieces; p++)
+        syi_copy_runs((uint8_t *)out->data + p * inner, inner, inner * pieces, from + p * row, bytes, bytes,
+                      bytes);
     return SY_OK;
 }
 

@@ -71,25 +71,11 @@ static int group_of(const struct lowering *l, const struct syi_op *op)
     return syi_collective_group(l->program, op, l->mesh);
 }
 
-static int reads(const struct syi_op *op, int tensor)
-{
-    for (int i = 0; i < op->n_in; i++)
-        if (op->in[i] == tensor) return 1;
-    return 0;
-}
-
-static int writes(const struct syi_op *op, int tensor)
-{
-    for (int i = 0; i < op->n_out; i++)
-        if (op->out[i] == tensor) return 1;
-    return 0;
-}
-
 /* Whether `op` cannot run while `collective` is under way. */
 static int must_wait(const struct syi_op *op, const struct syi_op *collective)
 {
     int out = collective->out[0];
-    return reads(op, out) || writes(op, out) || writes(op, collective->in[0]);
+    return syi_op_reads(op, out) || syi_op_writes(op, out) || syi_op_writes(op, collective->in[0]);
 }
 
 /* ---- writing ops ---- */

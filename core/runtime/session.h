@@ -13,6 +13,11 @@
 #include "runtime/backend.h"
 #include "runtime/threads.h"
 
+/* ---- join.c ---- */
+
+/* Rewrites a local program: small collectives become one, between join and part, which are copies. */
+int syi_join(struct syi_program *program, const struct syi_mesh *mesh, struct sy_error *err) SYI_MUST_CHECK;
+
 /* ---- lower.c ---- */
 
 /* Rewrites a local program for execution. Floating-point all_reduce (when `reproducible`) becomes

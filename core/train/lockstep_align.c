@@ -12,7 +12,8 @@
 /* What partition and lower insert between ops. */
 static int is_movement(const struct syi_op *op)
 {
-    return op->op >= SY_OP_ALL_GATHER && op->op <= SY_OP_WAIT;
+    return (op->op >= SY_OP_ALL_GATHER && op->op <= SY_OP_WAIT) || op->op == SY_OP_JOIN ||
+           op->op == SY_OP_PART;
 }
 
 /* An op that every program of the same model has, in the same order. */

@@ -92,6 +92,13 @@ struct sy_attr_collective {
     int64_t a, b, c; /* in the order of ops.def: dim mesh | split concat mesh | mesh */
 };
 
+struct sy_attr_join {
+    int64_t dims; /* 4 bits an operand, the lowest first */
+};
+struct sy_attr_part {
+    int64_t at, dim; /* elements of a piece in front of it; dim that the pieces are joined along */
+};
+
 struct sy_map_instr {
     uint8_t op;      /* enum sy_map_op */
     uint8_t a, b;    /* registers: inputs are 0..n_in-1, instruction i writes register n_in + i */

@@ -77,9 +77,12 @@ refused 4 1 'axis joined_kv has 2 leaves, which 4 ranks do not divide: raise rep
 refused 2 1 'moe.group_rows = 8 does not divide the 4 rows .* take 4, or reproducible.blocks = 2' --set moe.group_rows=8
 refused 2 1 'memory.budget=102400 bytes is not enough' --set memory.budget=100KiB
 
-ranks 2 "$program" bench "$top/bench/tiny.run" >"$here/bench.out" 2>"$here/bench.err" </dev/null
-[ $? -eq 2 ] || fail "bench: not exit 2: $(cat "$here/bench.err")"
-one_message bench 'bench: runs in one process'
+for what in 'gemm' "decode $top/bench/tiny.run" "$top/bench/tiny.run --compare threads=1"; do
+    # shellcheck disable=SC2086 # operands and options
+    ranks 2 "$program" bench $what >"$here/bench.out" 2>"$here/bench.err" </dev/null
+    [ $? -eq 2 ] || fail "bench $what: not exit 2: $(cat "$here/bench.err")"
+    one_message bench 'bench: only the step of a run file is measured by several processes'
+done
 
 # ---- kernels that all ranks have ----
 # shellcheck disable=SC2086
