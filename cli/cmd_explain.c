@@ -23,18 +23,35 @@ static void print_line(void *arg, const char *line)
     puts(line);
 }
 
+static int no_program(int which, struct sy_error *err)
+{
+    return syi_error(err, SY_EINVAL, "explain: this run has no program %s (%s)", syi_which_name(which),
+                     which == SYI_WEIGHTS ? "model.dtype is float32" : "train.microbatches is 1");
+}
+
+/* Records the programs that tell the one asked for which parameters there are and what of them is read. */
+static int record_before(const struct request *r, const struct syi_mesh *mesh, struct syi_params *params,
+                         struct sy_error *err)
+{
+    int first = r->which == SYI_UPDATE ? SYI_GRAD_FIRST : r->which == SYI_WEIGHTS ? SYI_EVAL : r->which;
+    int end = r->which == SYI_UPDATE ? SYI_GRAD_NEXT : r->which, status = SY_OK;
+    for (int which = first; !status && which < end; which++) {
+        struct syi_program *program;
+        struct syi_shape shape = syi_config_shape(r->config, which);
+        status = syi_pipeline(r->config, mesh, which, &shape, SYI_STAGE_RECORD, params, &program, err);
+        if (!status) syi_program_free(program);
+    }
+    if (!status && r->which == SYI_WEIGHTS && !params->n_copies) status = no_program(r->which, err);
+    return status;
+}
+
 /* A stage before the session: recorded anew for the longest bucket. */
 static int explain_stage(const struct request *r, const struct syi_mesh *mesh, struct sy_error *err)
 {
     struct syi_program *program;
     struct syi_params params = {0};
     struct syi_shape shape = syi_config_shape(r->config, r->which);
-    int status = SY_OK;
-    if (r->which == SYI_UPDATE) { /* needs the parameters */
-        status =
-            syi_pipeline(r->config, mesh, SYI_GRAD_FIRST, &shape, SYI_STAGE_RECORD, &params, &program, err);
-        if (!status) syi_program_free(program);
-    }
+    int status = record_before(r, mesh, &params, err);
     if (!status) status = syi_pipeline(r->config, mesh, r->which, &shape, r->stage, &params, &program, err);
     if (!status) {
         syi_program_explain(program, print_line, NULL);
@@ -47,15 +64,17 @@ static int explain_stage(const struct request *r, const struct syi_mesh *mesh, s
 static int explain_plan(const struct request *r, const struct syi_rank *rank, struct sy_error *err)
 {
     struct syi_engine *engine;
-    int use = r->which <= SYI_UPDATE ? SYI_USE_TRAIN : r->which == SYI_EVAL ? SYI_USE_EVAL : SYI_USE_DECODE;
+    int use = r->which <= SYI_UPDATE    ? SYI_USE_TRAIN
+              : r->which == SYI_EVAL    ? SYI_USE_EVAL
+              : r->which == SYI_WEIGHTS ? SYI_USE_EVAL | SYI_USE_DECODE
+                                        : SYI_USE_DECODE;
     int status = syi_engine_new(r->config, rank, use, 1, &engine, err);
     if (status) return status;
     const struct syi_program *program = syi_engine_program(engine, r->which);
     if (program)
         syi_program_explain(program, print_line, NULL);
     else
-        status = syi_error(err, SY_EINVAL, "explain: this run has no program %s (train.microbatches is 1)",
-                           syi_which_name(r->which));
+        status = no_program(r->which, err);
     syi_engine_free(engine);
     return status;
 }

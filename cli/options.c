@@ -39,7 +39,7 @@ static const struct option {
      AT(checkpoint)},
     {"after", "STAGE", "show the program after record, partition, fuse or plan (default plan)", TEXT,
      AT(after)},
-    {"program", "NAME", "which program: grad_first (default), grad_next, update, eval, encode, decode_step",
+    {"program", "NAME", "which program: grad_first (default), grad_next, update, eval, encode, decode_step, weights",
      TEXT, AT(program)},
     {"file", "TSV", "evaluate on this file instead of data.test", TEXT, AT(file)},
     {"beams", "N", "beam search with N beams; short for --set decode.beams=N", NUMBER, AT(beams)},

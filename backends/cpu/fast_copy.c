@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pack, unpack, embed and its gradient, threaded. */
+/* pack, unpack, embed and its gradient, rows of caches, threaded. */
 #include "config.h"
 
 #include "backends/cpu/fast.h"
@@ -191,5 +191,61 @@ int SYCPU_FAST(embed_grad)(void *context, const struct sy_call *call)
     g.position = g.start + g.V + 1;
     sort_positions(&g);
     sycpu_parallel(call, (g.D + COLUMNS - 1) / COLUMNS * ID_CHUNKS, table_task, &g);
+    return SY_OK;
+}
+
+/* ---- caches of decoding ---- */
+
+static int64_t cache_position(const struct sy_call *call)
+{
+    return ((const int32_t *)call->in[2].data)[0];
+}
+
+/* Bytes of one position. */
+static size_t position_bytes(const struct sy_tensor *cache)
+{
+    return (size_t)cache->dim[2] * (fast_is_bf16(cache) ? 2 : 4);
+}
+
+static void append_rows(const struct sy_call *call, int64_t first, int64_t end)
+{
+    size_t bytes = position_bytes(&call->in[0]);
+    size_t row = (size_t)call->in[0].dim[1] * bytes, at = (size_t)cache_position(call) * bytes;
+    for (int64_t b = first; b < end; b++)
+        memcpy((char *)call->out[0].data + (size_t)b * row + at,
+               (const char *)call->in[1].data + (size_t)b * bytes, bytes);
+}
+
+int SYCPU_FAST(cache_append)(void *context, const struct sy_call *call)
+{
+    const struct sy_tensor *cache = &call->in[0];
+    (void)context;
+    if (call->out[0].data != cache->data)
+        memcpy(call->out[0].data, cache->data,
+               (size_t)(cache->dim[0] * cache->dim[1]) * position_bytes(cache));
+    if (cache_position(call) >= 0 && cache_position(call) < cache->dim[1])
+        fast_rows(call, cache->dim[0], cache->dim[2], append_rows);
+    return SY_OK;
+}
+
+/* A row held elsewhere is replaced by the row itself. */
+static void gather_rows(const struct sy_call *call, int64_t first, int64_t end)
+{
+    const struct sy_tensor *cache = &call->in[0];
+    const int32_t *from = call->in[1].data;
+    size_t bytes = position_bytes(cache), row = (size_t)cache->dim[1] * bytes;
+    int64_t n = cache_position(call) < cache->dim[1] ? cache_position(call) : cache->dim[1];
+    for (int64_t b = first; n > 0 && b < end; b++) {
+        int64_t source = from[b] - cache->first[0];
+        if (source < 0 || source >= cache->dim[0]) source = b;
+        memcpy((char *)call->out[0].data + (size_t)b * row, (const char *)cache->data + (size_t)source * row,
+               (size_t)n * bytes);
+    }
+}
+
+int SYCPU_FAST(cache_gather)(void *context, const struct sy_call *call)
+{
+    (void)context;
+    fast_rows(call, call->in[0].dim[0], call->in[0].dim[1] * call->in[0].dim[2], gather_rows);
     return SY_OK;
 }

@@ -79,7 +79,7 @@ int syi_self_attention(struct syi_build *b, const char *name, int x, const struc
     a.bidirectional = !causal;
     if (cache) {
         SYI_AT(b->p);
-        a.q = syi_product(b, x, query(b), -1);
+        a.q = syi_as(b->p, syi_product(b, x, query(b), -1), b->dtype);
         if (cache->rows >= 0)
             syi_store(b->p, syi_cache_gather(b->p, cache->kv, cache->rows, cache->position), cache->kv);
         a.kv = syi_cache_append(b->p, cache->kv, key_value(b, x), cache->position);

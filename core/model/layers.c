@@ -77,6 +77,7 @@ static int params_add(struct syi_params *params, const struct syi_param *param, 
 void syi_params_free(struct syi_params *params)
 {
     syi_free(params->param);
+    syi_free(params->copy);
     memset(params, 0, sizeof *params);
 }
 
@@ -95,11 +96,59 @@ int syi_build_param(struct syi_build *b, const char *name, int rank, const int64
     return syi_tensor_add(b->p, param.name, SYI_PARAM, SY_F32, rank, dim, axis);
 }
 
-int syi_product(struct syi_build *b, int x, int w, int counts)
+/* Notes a copy that a program reads; one of that name is noted already. */
+static void note_copy(struct syi_build *b, const struct syi_copy *copy)
+{
+    struct syi_params *params = b->params;
+    struct sy_error err = {0};
+    for (size_t i = 0; i < params->n_copies; i++)
+        if (!strcmp(params->copy[i].name, copy->name)) return;
+    if (SYI_GROW(params->copy, params->copy_capacity, params->n_copies + 1, &err))
+        syi_program_fail(b->p, SY_ENOMEM, "%s", err.text);
+    else
+        params->copy[params->n_copies++] = *copy;
+}
+
+/* The carry tensor with the copy of n parameters: "bf16/LAYER/key/kernel+value/kernel". */
+static int copied_weights(struct syi_build *b, int n, const int *parts)
+{
+    struct syi_copy copy = {.n = n};
+    const char *scope = syi_program_name(b->p, b->p->layer);
+    size_t used = 0;
+    if (b->p->status) return -1;
+    struct syi_tensor t = b->p->tensor[parts[0]];
+    t.dim[t.rank - 1] = 0;
+    for (int i = 0; i < n; i++) {
+        const struct syi_tensor *part = &b->p->tensor[parts[i]];
+        snprintf(copy.part[i], sizeof copy.part[i], "%s", syi_program_name(b->p, part->name));
+        size_t skip = i && !strncmp(copy.part[i], scope, strlen(scope)) ? strlen(scope) + 1 : 0;
+        used += (size_t)snprintf(copy.name + used, sizeof copy.name - used, "%s%s", i ? "+" : "bf16/",
+                                 copy.part[i] + skip);
+        if (used >= sizeof copy.name) return syi_program_fail(b->p, SY_EINTERNAL, "a name is too long");
+        t.dim[t.rank - 1] += part->dim[t.rank - 1];
+    }
+    note_copy(b, &copy);
+    int there = syi_program_find(b->p, copy.name);
+    return there >= 0 ? there : syi_tensor_add(b->p, copy.name, SYI_CARRY, SY_BF16, t.rank, t.dim, t.axis);
+}
+
+int syi_weights(struct syi_build *b, int n, const int *parts)
+{
+    if (b->dtype == SY_BF16 && !b->training) return copied_weights(b, n, parts);
+    if (n == 1) return syi_cast(b->p, parts[0], b->dtype);
+    return syi_as(b->p, syi_pack(b->p, n, parts), b->dtype);
+}
+
+/* x times what syi_weights gave. */
+static int product(struct syi_build *b, int x, int w, int counts)
 {
     x = syi_cast(b->p, x, b->dtype);
-    w = syi_cast(b->p, w, b->dtype);
     return counts < 0 ? syi_matmul(b->p, x, w) : syi_grouped_matmul(b->p, x, w, counts);
+}
+
+int syi_product(struct syi_build *b, int x, int w, int counts)
+{
+    return product(b, x, syi_weights(b, 1, &w), counts);
 }
 
 /* From here on the weights of all experts are more than what goes through them: a batch of 4,096 tokens of
@@ -110,10 +159,9 @@ enum { MANY_EXPERTS = 16 };
 int syi_packed_product(struct syi_build *b, int x, int n, const int *weights, int counts)
 {
     int part[3], many = counts >= 0 && x >= 0 && b->p->tensor[x].dim[0] >= MANY_EXPERTS;
-    if (!b->decoding && !many) {
-        int packed = syi_as(b->p, syi_pack(b->p, n, weights), b->dtype);
-        return syi_as(b->p, syi_product(b, x, packed, counts), b->dtype);
-    }
+    int copies = b->dtype == SY_BF16 && !b->training; /* packed once, not in every run */
+    if (copies || (!b->decoding && !many))
+        return syi_as(b->p, product(b, x, syi_weights(b, n, weights), counts), b->dtype);
     for (int i = 0; i < n; i++) part[i] = syi_as(b->p, syi_product(b, x, weights[i], counts), b->dtype);
     return syi_pack(b->p, n, part);
 }

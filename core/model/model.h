@@ -27,10 +27,19 @@ struct syi_param {
     uint8_t axis[SY_MAX_DIMS];
 };
 
-/* All parameters of a model, in the order of their names. */
+/* A bfloat16 copy of weights that programs without gradients read, one or several packed. */
+struct syi_copy {
+    char name[256];    /* of the carry tensor */
+    int n;             /* parameters */
+    char part[3][160]; /* their names */
+};
+
+/* All parameters of a model, in the order of their names, and what was asked for in copies. */
 struct syi_params {
     struct syi_param *param;
     size_t n, capacity;
+    struct syi_copy *copy;
+    size_t n_copies, copy_capacity;
 };
 
 /* Lengths and rows one set of programs is recorded for. */
@@ -55,7 +64,7 @@ struct syi_build {
     struct syi_shape shape;
     int training; /* 1: dropout and training capacity */
     int decoding; /* 1: one position a run, caches in carry tensors */
-    int dtype;    /* of what products read: SY_F32, or SY_BF16 in training with model.dtype = bfloat16 */
+    int dtype;    /* of what products read: SY_F32, or SY_BF16 with model.dtype = bfloat16 */
     int rng;      /* input int64[4], or -1 */
     int sites;    /* dropout sites given out */
     int n_moe;
@@ -74,9 +83,12 @@ int syi_build_param(struct syi_build *b, const char *name, int rank, const int64
                     int init, double scale);
 /* x w in the dtype of the build, a float32 result; grouped by experts when counts >= 0. */
 int syi_product(struct syi_build *b, int x, int w, int counts);
+/* What products read of n parameters, packed if n > 1, in the dtype of the build. In bfloat16 training casts
+ * them in every run; other programs read copies, which the program "weights" makes. */
+int syi_weights(struct syi_build *b, int n, const int *parts);
 /* x times concatenated weights (packed), one product in the dtype of the build; grouped by experts when
  * counts >= 0. Where x is small against the weights, in a decoding step and for many experts, the products
- * are packed instead of the weights: the same bits. */
+ * are packed instead of the weights, unless those are copies that are packed once: the same bits. */
 int syi_packed_product(struct syi_build *b, int x, int n, const int *weights, int counts);
 double syi_build_init_scale(const struct syi_build *b);
 /* mask: [b, t], 0 where y shall be 0, or -1. */
@@ -204,6 +216,11 @@ int64_t syi_input_rows(const struct syi_shape *shape);
 int syi_record_decode_step(const struct syi_config *config, const struct syi_shape *shape,
                            struct syi_params *params, struct syi_program **program,
                            struct sy_error *err) SYI_MUST_CHECK;
+/* Writes the copies that programs recorded before with the same params read; to be run when parameters have
+ * changed. Empty where params->n_copies is 0. */
+int syi_record_weights(const struct syi_config *config, const struct syi_shape *shape,
+                       struct syi_params *params, struct syi_program **program,
+                       struct sy_error *err) SYI_MUST_CHECK;
 void syi_params_free(struct syi_params *params);
 
 /* ---- init.c ---- */

@@ -115,7 +115,7 @@ static int begin(struct syi_build *b, const char *title, const struct syi_config
     b->params = params;
     b->shape = *shape;
     b->rng = -1;
-    b->dtype = SY_F32;
+    b->dtype = config->model.dtype == SYI_DTYPE_BFLOAT16 ? SY_BF16 : SY_F32;
     int status = syi_model_check(config, err);
     if (!status) status = syi_program_new(title, &b->p, err);
     if (!status) syi_leaves(config, shape, b->p->leaf_count);
@@ -211,7 +211,6 @@ int syi_record_grad(const struct syi_config *config, const struct syi_shape *sha
     int status = begin(&b, next ? "grad_next" : "grad_first", config, shape, params, err);
     if (status) return status;
     b.training = 1;
-    if (config->model.dtype == SYI_DTYPE_BFLOAT16) b.dtype = SY_BF16;
     int loss = forward_loss(&b);
     status = syi_program_status(b.p, err);
     if (!status) status = store_gradients(&b, loss, next, err);
@@ -290,5 +289,39 @@ int syi_record_decode_step(const struct syi_config *config, const struct syi_sha
     in.encoder = real_inputs(&b, "encoder", shape->input_length, 0);
     b.shape.rows = shape->rows;
     decode_outputs(&b, syi_decoder_logits(&b, token, -1, &in));
+    return end(&b, SY_OK, program, err);
+}
+
+static int param_of(struct syi_build *b, const char *name)
+{
+    for (size_t i = 0; i < b->params->n; i++) {
+        const struct syi_param *param = &b->params->param[i];
+        if (strcmp(param->name, name)) continue;
+        int there = syi_program_find(b->p, name);
+        return there >= 0
+                   ? there
+                   : syi_tensor_add(b->p, name, SYI_PARAM, SY_F32, param->rank, param->dim, param->axis);
+    }
+    return syi_program_fail(b->p, SY_EINTERNAL, "there is no parameter %s", name);
+}
+
+int syi_record_weights(const struct syi_config *config, const struct syi_shape *shape,
+                       struct syi_params *params, struct syi_program **program, struct sy_error *err)
+{
+    struct syi_build b;
+    int status = begin(&b, "weights", config, shape, params, err);
+    if (status) return status;
+    for (size_t i = 0; !b.p->status && i < params->n_copies; i++) {
+        const struct syi_copy *copy = &params->copy[i];
+        int part[3];
+        for (int k = 0; k < copy->n; k++) part[k] = param_of(&b, copy->part[k]);
+        SYI_AT(b.p);
+        int to = copy->n == 1 ? syi_cast(b.p, part[0], SY_BF16)
+                              : syi_as(b.p, syi_pack(b.p, copy->n, part), SY_BF16);
+        if (to < 0) break;
+        uint32_t name = syi_program_intern(b.p, copy->name);
+        b.p->tensor[to].name = name;
+        b.p->tensor[to].kind = SYI_CARRY;
+    }
     return end(&b, SY_OK, program, err);
 }

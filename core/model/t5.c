@@ -90,7 +90,8 @@ static int logits(struct syi_build *b, int x)
     SYI_AT(b->p);
     if (c->model.logits_via_embedding) {
         int scaled = syi_map1(b->p, SY_MAP_MULS, x, 1 / sqrt((double)dim[0]));
-        return syi_matmul_nt(b->p, scaled, syi_cast(b->p, embedding_table(b), b->dtype));
+        int table = embedding_table(b);
+        return syi_matmul_nt(b->p, scaled, syi_weights(b, 1, &table));
     }
     double std = sqrt(syi_build_init_scale(b) / (double)dim[0]) / 0.87962566;
     int kernel = syi_build_param(b, "logits_dense/kernel", 2, dim, axis, SYI_INIT_TRUNCATED_NORMAL, std);
@@ -106,7 +107,7 @@ static int cross_cache(struct syi_build *b, int layer)
                       2 * c->model.num_heads * c->model.head_dim};
     uint8_t axis[3] = {SYI_AXIS_BATCH, SYI_AXIS_LENGTH, SYI_AXIS_HEADS};
     snprintf(name, sizeof name, "decode/cross/%lld/%d", (long long)b->shape.input_length, layer);
-    return syi_tensor_add(b->p, name, SYI_CARRY, SY_F32, 3, dim, axis);
+    return syi_tensor_add(b->p, name, SYI_CARRY, b->dtype, 3, dim, axis);
 }
 
 static struct syi_cache self_cache(struct syi_build *b, int layer, int position, int lengths)
@@ -116,7 +117,7 @@ static struct syi_cache self_cache(struct syi_build *b, int layer, int position,
     int64_t dim[3] = {b->shape.rows, b->shape.target_length, 2 * c->model.num_heads * c->model.head_dim};
     uint8_t axis[3] = {SYI_AXIS_BATCH, SYI_AXIS_LENGTH, SYI_AXIS_HEADS};
     snprintf(name, sizeof name, "decode/self/%d", layer);
-    return (struct syi_cache){syi_tensor_add(b->p, name, SYI_CARRY, SY_F32, 3, dim, axis),
+    return (struct syi_cache){syi_tensor_add(b->p, name, SYI_CARRY, b->dtype, 3, dim, axis),
                               syi_program_find(b->p, "decode/rows"), position, lengths};
 }
 

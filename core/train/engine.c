@@ -58,6 +58,20 @@ void syi_engine_init(struct syi_engine *e, uint64_t seed)
         const struct sy_tensor *t = syi_session_tensor(e->session, e->params.param[i].name);
         if (t) syi_param_init(&e->params.param[i], seed, t);
     }
+    e->stale = 1;
+}
+
+void syi_engine_params_changed(struct syi_engine *e)
+{
+    e->stale = 1;
+}
+
+int syi_engine_copy_weights(struct syi_engine *e, struct sy_error *err)
+{
+    if (!e->stale || e->copying < 0) return SY_OK;
+    int status = syi_session_run(e->session, e->copying, err);
+    e->stale = status != SY_OK;
+    return status;
 }
 
 static void put_scalar(const struct sy_tensor *to, double value)
@@ -201,6 +215,7 @@ int syi_engine_step(struct syi_engine *e, const struct syi_batch *batch, int64_t
     }
     put_optim_scalars(e, step, learning_rate);
     put_directions(e);
+    e->stale = 1;
     int status = syi_session_run(e->session, e->update, err);
     if (status) return status;
     finish_result(e, batch, &norms, &r);
@@ -215,7 +230,8 @@ int syi_engine_eval(struct syi_engine *e, const struct syi_batch *batch, struct 
     struct syi_norms norms = syi_engine_norms(e, batch, 0, e->eval_rows);
     put_norms(e, &norms);
     syi_engine_put(e, &bound->eval, batch, 0, e->eval_rows);
-    int status = syi_session_run(e->session, bound->program[SYI_EVAL], err);
+    int status = syi_engine_copy_weights(e, err);
+    if (!status) status = syi_session_run(e->session, bound->program[SYI_EVAL], err);
     if (status) return status;
     sums->loss_sum += get_scalar(e->loss_sum);
     sums->z_sum += get_scalar(e->z_sum);

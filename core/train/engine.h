@@ -38,6 +38,8 @@ struct syi_session *syi_engine_session(struct syi_engine *engine);
 const struct syi_params *syi_engine_params(const struct syi_engine *engine);
 /* Fills parameters from the seed; optimizer state is zero. */
 void syi_engine_init(struct syi_engine *engine, uint64_t seed);
+/* To be called when parameters in the session were written by others, as from a checkpoint. */
+void syi_engine_params_changed(struct syi_engine *engine);
 
 struct syi_step_result {
     double loss;          /* what is differentiated, microbatches added: sums over targets / normalizer (by

@@ -64,16 +64,21 @@ struct syi_shape syi_config_shape(const struct syi_config *config, int which)
     return bucket_shape(config, bucket, n, n - 1, which);
 }
 
+static int program_index(const struct syi_engine *e, int which)
+{
+    if (which == SYI_UPDATE) return e->update;
+    return which == SYI_WEIGHTS ? e->copying : e->bound[e->n_buckets - 1].program[which];
+}
+
 const struct syi_program *syi_engine_program(const struct syi_engine *e, int which)
 {
-    int index = which == SYI_UPDATE ? e->update : e->bound[e->n_buckets - 1].program[which];
+    int index = program_index(e, which);
     return index < 0 ? NULL : syi_session_program(e->session, index);
 }
 
 const struct syi_recomputed *syi_engine_recomputed(const struct syi_engine *e, int which)
 {
-    return syi_session_recomputed(
-        e->session, which == SYI_UPDATE ? e->update : e->bound[e->n_buckets - 1].program[which]);
+    return syi_session_recomputed(e->session, program_index(e, which));
 }
 
 static int check(struct syi_engine *e, struct sy_error *err)
@@ -258,8 +263,9 @@ static int bind(struct syi_engine *e, int plan_only, struct sy_error *err)
                                           .check_reuse = (e->use & SYI_USE_APART) != 0};
     int status = syi_session_new(&options, &e->session, err);
     for (int i = 0; !status && i < e->n_buckets; i++) status = add_bucket(e, i, err);
-    e->update = -1;
+    e->update = e->copying = -1;
     if (!status && (e->use & SYI_USE_TRAIN)) status = add(e, SYI_UPDATE, 0, &e->update, err);
+    if (!status && e->params.n_copies) status = add(e, SYI_WEIGHTS, 0, &e->copying, err);
     if (!status) status = syi_session_bind(e->session, err);
     if (!status) status = find_moe_layers(e, err);
     if (!status) find_tensors(e);
@@ -286,6 +292,7 @@ int syi_engine_new(const struct syi_config *config, const struct syi_rank *rank,
     e->config = *config;
     e->rank = *rank;
     e->use = use;
+    e->stale = 1;
     e->n_buckets = syi_engine_buckets(config, e->bucket);
     e->train_rows = config->data.batch_size / config->train.microbatches;
     e->eval_rows = config->decode.batch_size;

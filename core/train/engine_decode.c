@@ -143,7 +143,8 @@ int syi_engine_decode(struct syi_engine *e, const struct syi_batch *batch, const
     syi_engine_put(e, &bound->eval, batch, 0, e->eval_rows);
     memset(out->ids, 0, outputs * (size_t)syi_engine_decode_length(e) * sizeof *out->ids);
     memset(out->lengths, 0, outputs * sizeof *out->lengths);
-    int status = syi_session_run(e->session, bound->program[SYI_ENCODE], err);
+    int status = syi_engine_copy_weights(e, err);
+    if (!status) status = syi_session_run(e->session, bound->program[SYI_ENCODE], err);
     if (status) return status;
     if (e->decoder) return search(e, batch, example, out, err);
     return decode_greedily(e, batch, out, err);

@@ -40,7 +40,9 @@ struct syi_engine {
     struct syi_session *session;
     struct syi_bucket bucket[SYI_MAX_BUCKETS];
     struct syi_bucket_programs bound[SYI_MAX_BUCKETS];
-    int n_buckets, use, update;
+    int n_buckets, use;
+    int update, copying;           /* programs in the session, the second is SYI_WEIGHTS; -1: none */
+    int stale;                     /* 1: parameters have changed since program weights ran */
     int64_t train_rows, eval_rows; /* of a run of a program, over all ranks */
     int64_t groups;                /* routing groups of a microbatch */
     struct syi_moe_layer moe[SYI_MAX_MOE_LAYERS];
@@ -62,6 +64,10 @@ struct syi_engine {
     float *scores;               /* (eval_rows, decodes) */
     int64_t *example;            /* (eval_rows) */
 };
+
+/* engine.c: makes the copies of weights that eval, encode and decode_step read, where they are not those of
+ * the parameters. */
+int syi_engine_copy_weights(struct syi_engine *engine, struct sy_error *err) SYI_MUST_CHECK;
 
 /* engine_decode.c: sequences of an input that are decoded together; whether tokens are drawn or scored one by
  * one on the host; whether decoding is more than the program's own choice, and what that needs. */

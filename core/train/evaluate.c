@@ -185,6 +185,7 @@ static int evaluate_checkpoint(struct eval_call *call, const struct syi_rank *ra
     int status = syi_checkpoint_load(job->run_dir, job->checkpoint, syi_engine_session(engine), rank->comm, 0,
                                      &meta, err);
 
+    syi_engine_params_changed(engine);
     if (!status) status = syi_share_open(&share, rank->comm, err);
     if (!status)
         status = syi_evaluation_open(&evaluation, &call->data, job->launch.config, engine, &share, err);

@@ -6,8 +6,8 @@
 #include "parallel/partition.h"
 #include "train/pipeline.h"
 
-static const char *const names[SYI_WHICH_COUNT] = {"grad_first", "grad_next", "update",
-                                                   "eval",       "encode",    "decode_step"};
+static const char *const names[SYI_WHICH_COUNT] = {"grad_first", "grad_next",   "update", "eval",
+                                                   "encode",     "decode_step", "weights"};
 
 const char *syi_which_name(int which)
 {
@@ -31,7 +31,8 @@ static int record(const struct syi_config *config, int which, const struct syi_s
     case SYI_UPDATE: return record_update(config, shape, params, program, err);
     case SYI_EVAL: return syi_record_eval(config, shape, params, program, err);
     case SYI_ENCODE: return syi_record_encode(config, shape, params, program, err);
-    default: return syi_record_decode_step(config, shape, params, program, err);
+    case SYI_DECODE_STEP: return syi_record_decode_step(config, shape, params, program, err);
+    default: return syi_record_weights(config, shape, params, program, err);
     }
 }
 

@@ -17,11 +17,13 @@ enum syi_which {
     SYI_EVAL,
     SYI_ENCODE,
     SYI_DECODE_STEP,
+    SYI_WEIGHTS, /* only with model.dtype = bfloat16 */
     SYI_WHICH_COUNT
 };
 const char *syi_which_name(int which); /* "grad_first", ... */
 
-/* params collects the parameters; the update program needs a grad program recorded before it with the same
+/* params collects the parameters, and the copies of weights; the update program needs a grad program, the
+ * weights program all of eval, encode and decode_step that shall run, recorded before it with the same
  * params. */
 int syi_pipeline(const struct syi_config *config, const struct syi_mesh *mesh, int which,
                  const struct syi_shape *shape, int stage, struct syi_params *params,

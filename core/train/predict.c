@@ -90,6 +90,7 @@ static int open_engine(struct predictor *p, int64_t *step, struct sy_error *err)
         status = syi_checkpoint_load(p->job->run_dir, p->job->checkpoint, syi_engine_session(p->engine),
                                      p->rank->comm, 0, &meta, err);
     if (status) return status;
+    syi_engine_params_changed(p->engine);
     size_t rows = (size_t)p->config.decode.batch_size;
     *step = meta.step;
     p->decode_length = syi_engine_decode_length(p->engine);

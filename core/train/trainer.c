@@ -89,6 +89,7 @@ static int load(struct syi_trainer *t, int64_t step, struct sy_error *err)
     int status = syi_checkpoint_load(t->job->dir->path, step, syi_engine_session(t->engine), t->rank->comm, 1,
                                      &meta, err);
 
+    syi_engine_params_changed(t->engine);
     if (status) return status;
     t->actions = (struct syi_action_state){.metric = (int)meta.best_of,
                                            .best = meta.best_metric,

@@ -65,6 +65,26 @@ for way in '--set decode.batch_size=5' '--threads 1' '--comm thread --ranks 2 --
     cmp -s other answers || fail "predict $way: $(diff other answers | grep -c '^<') answers differ"
 done
 
+# ---- bfloat16: other losses, the same on any threads and meshes, greedily and with beams ----
+half='--set model.dtype=bfloat16'
+exits 0 "$program" eval learned $half
+bits=$(sed -n 's/^test: //p' out)
+[ "$bits" != "$result" ] || fail "eval in bfloat16 gives the numbers of float32"
+for search in '' '--beams 3'; do
+    "$program" predict learned $half $search <words >halves 2>err || fail "predict in bfloat16: $(cat err)"
+    same=$(paste words halves answers | awk -F '\t' '$2 == $3' | wc -l)
+    [ "$((10 * same))" -ge "$((8 * $(wc -l <words)))" ] || fail "bfloat16 $search: only $same answers are those of float32"
+    for way in '--set decode.batch_size=5' '--threads 1' '--comm thread --ranks 2 --set mesh.data=2' \
+        '--comm thread --ranks 2 --set mesh.expert=2' '--comm thread --ranks 2 --set mesh.model=2'; do
+        "$program" predict learned $half $search $way <words >other 2>err || fail "predict $way: $(cat err)"
+        cmp -s other halves || fail "bfloat16 $search $way: $(diff other halves | grep -c '^<') answers differ"
+        [ -n "$search" ] && continue
+        exits 0 "$program" eval learned $half $way
+        [ "$(sed -n 's/^test: //p' out)" = "$bits" ] || fail "eval in bfloat16, $way: $(tail -n 1 out) instead of $bits"
+    done
+done
+exits 0 "$program" explain --program weights $half "$top/bench/tiny.run"
+
 # ---- other checkpoints, other files ----
 exits 0 "$program" eval learned --checkpoint 200
 says out 'checkpoint of step 200'

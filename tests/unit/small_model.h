@@ -111,6 +111,7 @@ static inline int model_add(struct model *model, int which)
 static inline void model_bind(struct model *model)
 {
     struct ms_random random = {3};
+    int weights = model->params.n_copies ? model_add(model, SYI_WEIGHTS) : -1;
     ms_bind(&model->m);
     for (size_t i = 0; i < model->params.n; i++) {
         const struct syi_param *param = &model->params.param[i];
@@ -127,6 +128,7 @@ static inline void model_bind(struct model *model)
                                                                           : 0));
         free(t.data);
     }
+    if (weights >= 0) ms_run(&model->m, weights);
 }
 
 static inline void model_close(struct model *model)

@@ -47,7 +47,7 @@ static void params_of(struct syi_params *params, struct syi_param param[SYI_COUN
             param[i].axis[k] = samples[i].axis[k];
         }
     }
-    *params = (struct syi_params){param, SYI_COUNT(samples), 0};
+    *params = (struct syi_params){.param = param, .n = SYI_COUNT(samples)};
 }
 
 static struct syi_config config_of(const char *const *set)

@@ -186,6 +186,23 @@ Test(bf16, dispatch_copies)
     check(&k, SY_BF16, SY_BF16, "dispatch");
 }
 
+Test(bf16, cache_append_and_gather_copy)
+{
+    static const int32_t rows[4] = {2, 0, 3, 3};
+    for (int gather = 0; gather < 2; gather++) {
+        struct kh k;
+        kh_begin(&k, gather ? SY_OP_CACHE_GATHER : SY_OP_CACHE_APPEND, NULL, 0);
+        half_in(&k, 3, 4, 5, 37, 0);
+        if (gather)
+            memcpy(kh_in(&k, SY_I32, 1, 4), rows, sizeof rows);
+        else
+            half_in(&k, 3, 4, 1, 37, 0);
+        *(int32_t *)kh_in(&k, SY_I32, 1, 1) = gather ? 5 : 3;
+        kh_out(&k, SY_BF16, 3, 4, 5, 37);
+        check(&k, SY_BF16, SY_BF16, "cache");
+    }
+}
+
 /* An op that no kernel takes in bf16. */
 Test(bf16, any_op_by_conversion)
 {

@@ -458,7 +458,7 @@ Test(rows, cache_gather)
     static const int32_t rows[B] = {FIRST + 2, FIRST, FIRST - 1, FIRST + B}, from[B] = {2, 0, 2, 3};
     for (int position = 0; position <= T; position++) {
         struct kh k;
-        void *threaded[SY_MAX_OUT];
+        void *got[SY_MAX_OUT], *threaded[SY_MAX_OUT];
         float rest;
         kh_begin(&k, SY_OP_CACHE_GATHER, NULL, 0);
         const float *cache = kh_in(&k, SY_F32, 3, B, T, N);
@@ -466,16 +466,22 @@ Test(rows, cache_gather)
         memcpy(kh_in(&k, SY_I32, 1, B), rows, sizeof rows);
         *(int32_t *)kh_in(&k, SY_I32, 1, 1) = position;
         kh_out(&k, SY_F32, 3, B, T, N);
-        kh_reference(&k, "cache_gather");
-        kh_run(&k, &kh_table[SY_OP_CACHE_GATHER][KH_REF], 3, threaded, "cache_gather");
-        memset(&rest, 0xa6, sizeof rest); /* what the harness fills outputs with, for 1 thread */
-        for (int i = 0; i < B * T * N; i++) {
-            int b = i / (T * N), known = i / N % T < position;
-            float want = cache[from[b] * T * N + i % (T * N)];
-            cr_assert_eq(((float *)k.want[0])[i], known ? want : rest, "position %d element %d", position, i);
-            if (known) cr_assert_eq(((float *)threaded[0])[i], want);
+        for (int v = 0; v < KH_VARIANTS; v++) {
+            const struct kh_variant *variant = &kh_table[SY_OP_CACHE_GATHER][v];
+            if (!variant->run || !kh_have(v)) continue;
+            kh_run(&k, variant, 1, got, "cache_gather");
+            kh_run(&k, variant, 3, threaded, "cache_gather");
+            memset(&rest, 0xa6, sizeof rest); /* what the harness fills outputs with, for 1 thread */
+            for (int i = 0; i < B * T * N; i++) {
+                int b = i / (T * N), known = i / N % T < position;
+                float want = cache[from[b] * T * N + i % (T * N)];
+                cr_assert_eq(((float *)got[0])[i], known ? want : rest, "%s: position %d element %d",
+                             variant->name, position, i);
+                if (known) cr_assert_eq(((float *)threaded[0])[i], want);
+            }
+            kh_free_guarded(got[0]);
+            kh_free_guarded(threaded[0]);
         }
-        kh_free_guarded(threaded[0]);
         kh_end(&k);
     }
 }
