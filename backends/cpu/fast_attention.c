@@ -108,7 +108,7 @@ ALWAYS_INLINE vf row_tops(const struct tile *t, int64_t r, float *score, const f
     return top;
 }
 
-/* Adds the bias and finds the largest score of each query. */
+/* Adds the bias and finds the largest score of each query; of a single one in all lanes. */
 static vf tile_tops(const struct work *w, const struct tile *t)
 {
     float square[QUERY_TILE * SYCPU_LANES];
@@ -119,6 +119,7 @@ static vf tile_tops(const struct work *w, const struct tile *t)
             top = row_tops(t, r, score, w->bias + t->first - t->query - r + w->a->queries - 1);
         else if (r < t->rows)
             top = row_tops(t, r, score, NULL);
+        if (t->rows == 1) return vf_set(vf_top(top));
         vf_store(square + r * SYCPU_LANES, top);
     }
     return rows_top(square);
@@ -168,7 +169,7 @@ ALWAYS_INLINE vf row_weights(const struct tile *t, int64_t r, float *score, cons
     return sum;
 }
 
-/* Those of all queries; gives the sum of each. */
+/* Those of all queries; gives the sum of each, of a single one in all lanes. */
 static vf tile_weights(const struct work *w, const struct tile *t, vf tops)
 {
     float square[QUERY_TILE * SYCPU_LANES], top[QUERY_TILE];
@@ -181,6 +182,7 @@ static vf tile_weights(const struct work *w, const struct tile *t, vf tops)
         else if (r < t->rows)
             sum = row_weights(t, r, score, NULL, vf_set(top[r]));
         clear_weights(t, score, r);
+        if (t->rows == 1) return vf_set(vf_sum(sum));
         vf_store(square + r * SYCPU_LANES, sum);
     }
     return rows_sum(square);
@@ -226,7 +228,8 @@ static void attend_tile(const struct work *w, const struct tile *t, int64_t n)
     const struct sycpu_attention *a = w->a;
     float *top = w->top + t->query, *sum = w->sum + t->query;
     const int half = w->f->half, pairs = STEP == 2;
-    const int ahead = t->query == 0 && a->keys <= SYCPU_KEY_BLOCK; /* long operands would not stay */
+    /* Long operands would not stay; a single query asks for more at once. */
+    const int ahead = t->query == 0 && a->keys <= SYCPU_KEY_BLOCK && a->queries > 1;
     const int64_t next = w->row * a->heads + w->head + 1;
     struct product scores = product_of(w->q.at + t->query * w->q.step, w->q.step, 1, w->keys, t->width,
                                        w->score, t->width, a->head_dim / STEP);
@@ -354,6 +357,7 @@ static void attend_head(void *arg, int64_t task, int thread)
     const struct sycpu_attention *a = f->a;
     int64_t row = task / a->heads, head = task % a->heads;
     struct work w = work_begin(f, row, head, thread);
+    if (a->queries == 1) prefetch_next_row(a, f->half, row + 1, head);
     w.q = load_queries(&w);
     memset(w.out, 0, (size_t)(w.n_queries * w.dim) * sizeof(float));
     memset(w.top, 0, (size_t)(2 * round_up(a->queries + QUERY_TILE)) * sizeof(float));
