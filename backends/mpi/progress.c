@@ -114,8 +114,7 @@ static void rest(struct sympi *mpi, int idle_naps)
         mpi->asleep = 0;
     } else {
         pthread_mutex_unlock(&mpi->lock);
-        do
-            nanosleep(&nap, NULL);
+        do nanosleep(&nap, NULL);
         while (atomic_load(&mpi->waiters)); /* for the lock it would only stand in their way */
         pthread_mutex_lock(&mpi->lock);
     }
