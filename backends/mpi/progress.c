@@ -14,6 +14,7 @@ enum {
     IDLE_NAPS = 20, /* without work before it sleeps until it is woken */
     POLLS = 16      /* looks of a waiting thread between two looks at the clock and at stop messages */
 };
+static const double SPIN = 1e-3; /* seconds that a waiting thread looks without rest, then it naps */
 
 double sympi_seconds(void)
 {
@@ -35,24 +36,31 @@ static int advance(struct sympi_request *request, int *done)
 
 /* ---- the thread that waits ---- */
 
-/* Now and then: has a rank stopped all, or is the time over? */
-static enum sympi_poll look_around(struct sympi *mpi, int stoppable, double deadline)
+/* Now and then: has a rank stopped all, or is the time over? A long wait leaves the processor to others: to
+ * more ranks than there are processors, and to what the rank waited for does, such as writing a checkpoint.
+ */
+static enum sympi_poll look_around(struct sympi *mpi, int stoppable, double begin, double seconds)
 {
+    static const struct timespec nap = {.tv_nsec = NAP};
+    double waited = sympi_seconds() - begin;
     int stop = 0;
     if (stoppable) {
         pthread_mutex_lock(&mpi->lock);
         stop = sympi_stop_came(mpi);
         pthread_mutex_unlock(&mpi->lock);
     }
-    sched_yield(); /* there may be more ranks than processors */
-    return stop ? SYMPI_STOPPED : sympi_seconds() < deadline ? SYMPI_UNDER_WAY : SYMPI_LATE;
+    if (waited > SPIN)
+        nanosleep(&nap, NULL);
+    else
+        sched_yield();
+    return stop ? SYMPI_STOPPED : waited < seconds ? SYMPI_UNDER_WAY : SYMPI_LATE;
 }
 
 enum sympi_poll sympi_poll(struct sympi *mpi, struct sympi_request *request, int stoppable, double seconds,
                            int *code)
 {
     enum sympi_poll state = SYMPI_UNDER_WAY;
-    double deadline = 0;
+    double begin = 0;
     atomic_fetch_add(&mpi->waiters, 1);
     for (int i = 1; state == SYMPI_UNDER_WAY; i++) {
         int done = 0;
@@ -64,8 +72,8 @@ enum sympi_poll sympi_poll(struct sympi *mpi, struct sympi_request *request, int
         else if (done)
             state = SYMPI_DONE;
         else if (i % POLLS == 0) {
-            if (!deadline) deadline = sympi_seconds() + seconds;
-            state = look_around(mpi, stoppable, deadline);
+            if (!begin) begin = sympi_seconds();
+            state = look_around(mpi, stoppable, begin, seconds);
         }
     }
     atomic_fetch_sub(&mpi->waiters, 1);
