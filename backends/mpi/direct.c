@@ -21,22 +21,43 @@ struct side {
     struct sympi_piece piece;
 };
 
-/* Receives from and sends to all others, each rank beginning with another one. */
-static int post(struct sympi_group *group, const struct side *send, const struct side *recv)
+/* The rank that is `i` places behind this one in a ring, or ahead of it: each begins with another one. */
+static int behind(const struct sympi_group *group, int i)
+{
+    return (group->rank + group->n - i) % group->n;
+}
+static int ahead(const struct sympi_group *group, int i)
+{
+    return (group->rank + i) % group->n;
+}
+
+/* One message more of the request; MPI's code. */
+static int receive(struct sympi_group *group, void *at, int count, MPI_Datatype type, int peer)
 {
     struct sympi_request *request = &group->request;
-    int n = group->n, rank = group->rank, code = MPI_SUCCESS;
-    for (int i = 1; i < n && code == MPI_SUCCESS; i++) {
-        int peer = (rank + n - i) % n;
-        code = MPI_Irecv(recv->at + recv->step * (uint64_t)peer, recv->piece.count, recv->piece.type, peer,
-                         TAG, group->comm, &request->part[request->n_parts]);
-        request->n_parts += code == MPI_SUCCESS;
+    int code = MPI_Irecv(at, count, type, peer, TAG, group->comm, &request->part[request->n_parts]);
+    request->n_parts += code == MPI_SUCCESS;
+    return code;
+}
+static int send(struct sympi_group *group, const void *at, int count, MPI_Datatype type, int peer)
+{
+    struct sympi_request *request = &group->request;
+    int code = MPI_Isend(at, count, type, peer, TAG, group->comm, &request->part[request->n_parts]);
+    request->n_parts += code == MPI_SUCCESS;
+    return code;
+}
+
+/* Receives from and sends to all others. */
+static int post(struct sympi_group *group, const struct side *from, const struct side *to)
+{
+    int code = MPI_SUCCESS;
+    for (int i = 1; i < group->n && code == MPI_SUCCESS; i++) {
+        int peer = behind(group, i);
+        code = receive(group, to->at + to->step * (uint64_t)peer, to->piece.count, to->piece.type, peer);
     }
-    for (int i = 1; i < n && code == MPI_SUCCESS; i++) {
-        int peer = (rank + i) % n;
-        code = MPI_Isend(send->at + send->step * (uint64_t)peer, send->piece.count, send->piece.type, peer,
-                         TAG, group->comm, &request->part[request->n_parts]);
-        request->n_parts += code == MPI_SUCCESS;
+    for (int i = 1; i < group->n && code == MPI_SUCCESS; i++) {
+        int peer = ahead(group, i);
+        code = send(group, from->at + from->step * (uint64_t)peer, from->piece.count, from->piece.type, peer);
     }
     return code;
 }
@@ -79,38 +100,33 @@ static int add_and_gather(struct sympi_request *request)
         code = MPI_Reduce_local(term, own, (int)mine, sum->type, MPI_SUM);
     request->n_parts = 0;
     request->then = NULL;
-    for (int back = 0; back < 2; back++)
-        for (int i = 1; i < group->n && code == MPI_SUCCESS; i++) {
-            int peer = back ? (group->rank + i) % group->n : (group->rank + group->n - i) % group->n;
-            MPI_Request *part = &request->part[request->n_parts];
-            code = back ? MPI_Isend(own, (int)mine, sum->type, peer, TAG, group->comm, part)
-                        : MPI_Irecv(sum->recv + bytes * (uint64_t)peer, (int)elements_of(group, peer),
-                                    sum->type, peer, TAG, group->comm, part);
-            request->n_parts += code == MPI_SUCCESS;
-        }
+    for (int i = 1; i < group->n && code == MPI_SUCCESS; i++) {
+        int peer = behind(group, i);
+        code = receive(group, sum->recv + bytes * (uint64_t)peer, (int)elements_of(group, peer), sum->type,
+                       peer);
+    }
+    for (int i = 1; i < group->n && code == MPI_SUCCESS; i++)
+        code = send(group, own, (int)mine, sum->type, ahead(group, i));
     return code;
 }
 
 static int send_terms(struct sympi_group *group)
 {
-    struct sympi_request *request = &group->request;
     struct sympi_sum *sum = &group->sum;
     uint64_t bytes = sum->piece * sum->size;
     char *term = sum->terms;
     int mine = (int)elements_of(group, group->rank), code = MPI_SUCCESS;
     for (int peer = 0; peer < group->n && code == MPI_SUCCESS; peer++) {
         if (peer == group->rank) continue;
-        code = MPI_Irecv(term, mine, sum->type, peer, TAG, group->comm, &request->part[request->n_parts]);
-        request->n_parts += code == MPI_SUCCESS;
+        code = receive(group, term, mine, sum->type, peer);
         term += bytes;
     }
     for (int i = 1; i < group->n && code == MPI_SUCCESS; i++) {
-        int peer = (group->rank + i) % group->n;
-        code = MPI_Isend(sum->send + bytes * (uint64_t)peer, (int)elements_of(group, peer), sum->type, peer,
-                         TAG, group->comm, &request->part[request->n_parts]);
-        request->n_parts += code == MPI_SUCCESS;
+        int peer = ahead(group, i);
+        code =
+            send(group, sum->send + bytes * (uint64_t)peer, (int)elements_of(group, peer), sum->type, peer);
     }
-    request->then = add_and_gather;
+    group->request.then = add_and_gather;
     return code;
 }
 

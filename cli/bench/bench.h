@@ -183,6 +183,8 @@ int bench_run_file(const char *run_file, struct bench_step_job *first, const str
 /* The tables of --profile, a step of so many. */
 int bench_put_tables(struct bench_out *out, const struct bench_profile *profile,
                      const struct bench_machine *machine, int64_t steps, struct sy_error *err) SYI_MUST_CHECK;
+/* Whether the ranks of a launch are processes, this one of them. */
+int bench_over_processes(const struct syi_launch *launch);
 /* Threads of all ranks that a launch will have in this process. */
 int bench_threads(const struct syi_launch *launch);
 /* A list KEY=VALUE,... over a configuration and a launch. backend, comm, ranks and threads are the options

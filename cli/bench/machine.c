@@ -243,7 +243,7 @@ static int add_up(struct syi_world *world, struct bench_machine *machine, struct
 int bench_machine_of(const struct syi_launch *launch, struct bench_machine *machine, struct sy_error *err)
 {
     struct syi_world *world = launch->world;
-    int several = world && world->backend;
+    int several = bench_over_processes(launch);
     int status = several ? syi_comm_barrier(&world->comm, err) : SY_OK;
     if (!status) status = bench_machine(bench_threads(launch), machine, err);
     return status || !several ? status : add_up(world, machine, err);

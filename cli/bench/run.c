@@ -69,9 +69,14 @@ static void put_rows(struct bench_out *out, const char *name, const struct bench
     bench_table_end(out);
 }
 
+int bench_over_processes(const struct syi_launch *l)
+{
+    return l->world && l->world->backend;
+}
+
 int bench_threads(const struct syi_launch *l)
 {
-    int several = l->world && l->world->backend; /* processes, one rank each */
+    int several = bench_over_processes(l); /* one rank each */
     int ranks = several || !l->ranks ? 1 : l->ranks;
     int threads = l->threads ? l->threads : (int)l->config->cpu.threads;
     return ranks * (threads ? threads : syi_cpu_share(several ? l->world->sharers : ranks));
@@ -111,7 +116,7 @@ static int run_one(struct bench_step_job *job, struct bench_out *out, struct sy_
     struct bench_machine machine;
     struct bench_step step;
     struct bench_profile profile = {0};
-    int several = job->launch.world && job->launch.world->backend; /* behind the launch they only end */
+    int several = bench_over_processes(&job->launch); /* behind the launch they only end */
     int status = bench_machine_of(&job->launch, &machine, err);
     if (!status) status = bench_step(job, &step, &profile, err);
     if (!status && !several) status = bench_machine_again(&machine, err);

@@ -65,17 +65,10 @@ static void differentiate_op(struct syi_program *p, size_t index, const uint8_t 
 
 enum { UNPACK_DELAY = 16 }; /* ops other than maps: about four sums further */
 
-static int names(const int32_t *list, int n, int tensor)
-{
-    for (int i = 0; i < n; i++)
-        if (list[i] == tensor) return 1;
-    return 0;
-}
-
 static int needs(const struct syi_op *op, const struct syi_op *unpack)
 {
     for (int i = 0; i < unpack->n_out; i++)
-        if (names(op->in, op->n_in, unpack->out[i])) return 1;
+        if (syi_op_reads(op, unpack->out[i])) return 1;
     return 0;
 }
 

@@ -102,6 +102,12 @@ int syi_program_find(const struct syi_program *program, const char *name);  /* t
 const void *syi_program_attr(const struct syi_program *program, const struct syi_op *op);
 int64_t syi_tensor_count(const struct syi_tensor *tensor);
 size_t syi_dtype_bytes(int dtype);
+/* What starts in memory starts at a whole cache line, and pieces that travel are whole lines. */
+enum { SYI_LINE_BYTES = 64, SYI_LINE_FLOATS = SYI_LINE_BYTES / 4 };
+static inline uint64_t syi_whole_lines(uint64_t bytes)
+{
+    return (bytes + SYI_LINE_BYTES - 1) / SYI_LINE_BYTES * SYI_LINE_BYTES;
+}
 const char *syi_dtype_name(int dtype);
 int syi_is_float(int dtype);
 enum syi_segment syi_kind_segment(int kind);

@@ -11,7 +11,7 @@
 #include "program/cost.h"
 #include "program/recompute.h"
 
-enum { MAX_CHAIN = 8, ALIGNMENT = 64 };
+enum { MAX_CHAIN = 8 };
 
 /* Ops that name a temporary; first is the one that writes it. */
 struct span {
@@ -39,8 +39,7 @@ struct candidate {
 
 static uint64_t bytes_of(const struct syi_tensor *t)
 {
-    uint64_t bytes = (uint64_t)syi_tensor_count(t) * syi_dtype_bytes(t->dtype);
-    return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    return syi_whole_lines((uint64_t)syi_tensor_count(t) * syi_dtype_bytes(t->dtype));
 }
 
 static void name_op(struct span *span, int tensor, size_t op, int writes)

@@ -29,7 +29,6 @@ int syi_exec_slice(void *piece, const struct sy_call *call)
 
 int syi_exec_join(void *nothing, const struct sy_call *call)
 {
-    enum { LINE = 64 };
     const struct sy_attr_join *attr = call->attr;
     const uint64_t pieces = (uint64_t)call->out->dim[0], row = syi_bound_span(call->out, 1, 2);
     uint8_t *to = call->out->data;
@@ -41,7 +40,7 @@ int syi_exec_join(void *nothing, const struct sy_call *call)
         for (uint64_t p = 0; p < pieces; p++)
             syi_copy_runs(to + p * row, bytes, bytes, (const uint8_t *)t->data + p * inner, inner,
                           inner * pieces, bytes);
-        to += (bytes + LINE - 1) / LINE * LINE;
+        to += syi_whole_lines(bytes);
     }
     return SY_OK;
 }

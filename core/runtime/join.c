@@ -16,7 +16,6 @@
 
 enum {
     GROUPS = SYI_MESH_ALL + 1,
-    GRANULE = 16,       /* operands begin at whole cache lines */
     SMALL = 32 * 1024,  /* elements of the larger operand: more is worth a collective of its own */
     FULL = 256 * 1024,  /* elements of a bucket */
     UP = 512,           /* ops that a collective moves up at most */
@@ -224,7 +223,8 @@ static int add_member(struct joining *j, size_t at, int kind)
     int group = group_of(j, op), status = SY_OK;
     int64_t n = count_of(j, kind == SCATTER ? op->out[0] : op->in[0]);
     struct bucket *b = &j->open[group][kind];
-    n = (n + GRANULE - 1) / GRANULE * GRANULE;
+    n = (int64_t)syi_whole_lines((uint64_t)n * sizeof(float)) /
+        (int64_t)sizeof(float); /* see syi_exec_join */
     if (b->n == SY_MAX_IN || (b->n && b->at[b->n] + n > FULL)) status = close_bucket(j, b);
     if (!status && j->n_held) status = take_out_for(j, op);
     if (status) return status;

@@ -18,7 +18,6 @@
 enum {
     GROUPS = SYI_MESH_ALL + 1,
     LANES = SYI_LANES,
-    GRANULE = 16,        /* a piece is whole cache lines of float32 */
     ONE_TRIP = 16 * 1024 /* elements received by one rank up to which one collective beats two */
 };
 
@@ -213,7 +212,7 @@ static int reduce_all(struct lowering *l, size_t at)
     struct syi_tensor term = l->program->tensor[op->in[0]];
     int64_t n = syi_tensor_count(&term), ranks = syi_mesh_size(l->mesh, (int)mesh_axes);
     if (n <= ONE_TRIP / ranks) return reduce_small(l, at, (int)ranks);
-    int64_t piece = ((n + ranks - 1) / ranks + GRANULE - 1) / GRANULE * GRANULE;
+    int64_t piece = ((n + ranks - 1) / ranks + SYI_LINE_FLOATS - 1) / SYI_LINE_FLOATS * SYI_LINE_FLOATS;
     int pieces = temporary(l, term.dtype, 2, (int64_t[]){ranks, piece});
     int sum = pieces < 0 ? -1 : temporary(l, term.dtype, 1, &piece);
     if (sum < 0) return l->err->code;

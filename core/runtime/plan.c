@@ -15,13 +15,6 @@
 
 #include "runtime/session.h"
 
-enum { ALIGNMENT = 64 };
-
-static uint64_t round_up(uint64_t bytes)
-{
-    return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-}
-
 /* Lowering may have asked for more bytes than the elements take; asking twice changes nothing. */
 static void set_bytes(struct syi_program *program)
 {
@@ -79,7 +72,7 @@ static int place_shared(const struct shared *entry, size_t n, struct syi_plan *p
         entry[i].tensor->offset = *end;
         entry[i].tensor->bytes = bytes;
     }
-    *end += round_up(bytes);
+    *end += syi_whole_lines(bytes);
     return SY_OK;
 }
 
@@ -264,13 +257,14 @@ static size_t make_blocks(struct syi_program *program, const struct life *life, 
     for (size_t i = 0; i < program->n_tensors; i++) {
         if (program->tensor[i].kind != SYI_TEMP || life[i].first == SIZE_MAX) continue;
         struct block *b = &block[of[life[i].root]];
-        uint64_t bytes = round_up(program->tensor[i].bytes);
+        uint64_t bytes = syi_whole_lines(program->tensor[i].bytes);
         if (bytes > b->bytes) b->bytes = bytes;
         if (life[i].last > b->last) b->last = life[i].last;
     }
     for (size_t i = 0; workspace && i < program->n_ops; i++) {
         workspace_at[i] = 0;
-        if (workspace[i]) block[n++] = (struct block){round_up(workspace[i]), 0, i, i, &workspace_at[i]};
+        if (workspace[i])
+            block[n++] = (struct block){syi_whole_lines(workspace[i]), 0, i, i, &workspace_at[i]};
     }
     return n;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Random local programs for tests of lowering, planning and running: maps (some with two outputs), softmax,
- * matmul, collectives, and tensors that are read and written again. Sound by construction; the same seed
- * gives the same program. */
+/* Meshes, and random local programs for tests of joining, lowering, planning and running: maps (some with two
+ * outputs), softmax, matmul, collectives, and tensors that are read and written again. Sound by construction;
+ * the same seed gives the same program. */
 #ifndef RANDOM_PROGRAM_H
 #define RANDOM_PROGRAM_H
 
@@ -11,6 +11,23 @@
 
 #include "parallel/mesh.h"
 #include "program/record.h"
+
+static inline struct syi_mesh mesh_of(int data, int expert, int model)
+{
+    struct syi_mesh mesh;
+    struct sy_error err = {0};
+    cr_assert_eq(syi_mesh_new(&mesh, data * expert * model, data, expert, model, 8, &err), SY_OK, "%s",
+                 err.text);
+    return mesh;
+}
+
+/* How many ops of this kind there are. */
+static inline size_t count_ops(const struct syi_program *p, int op)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < p->n_ops; i++) n += p->op[i].op == op;
+    return n;
+}
 
 struct rp {
     struct syi_program *p;

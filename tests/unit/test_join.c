@@ -6,22 +6,6 @@
 #include "random_program.h"
 #include "runtime/session.h"
 
-static struct syi_mesh mesh_of(int data, int expert, int model)
-{
-    struct syi_mesh mesh;
-    struct sy_error err = {0};
-    cr_assert_eq(syi_mesh_new(&mesh, data * expert * model, data, expert, model, 8, &err), SY_OK, "%s",
-                 err.text);
-    return mesh;
-}
-
-static size_t count(const struct syi_program *p, int op)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < p->n_ops; i++) n += p->op[i].op == op;
-    return n;
-}
-
 static size_t count_collectives(const struct syi_program *p)
 {
     size_t n = 0;
@@ -124,7 +108,7 @@ Test(join, random_programs_read_what_they_read_before)
         for (size_t i = 0; i < tensors; i++)
             cr_assert_eq(before.tensor[i], after.tensor[i], "seed %llu: tensor %zu", (unsigned long long)seed,
                          i);
-        joined += count(p, SY_OP_JOIN);
+        joined += count_ops(p, SY_OP_JOIN);
         syi_program_free(p);
     }
     cr_assert_gt(joined, 100);

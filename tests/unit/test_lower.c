@@ -7,15 +7,6 @@
 #include "random_program.h"
 #include "runtime/session.h"
 
-static struct syi_mesh mesh_of(int data, int expert, int model)
-{
-    struct syi_mesh mesh;
-    struct sy_error err = {0};
-    cr_assert_eq(syi_mesh_new(&mesh, data * expert * model, data, expert, model, 8, &err), SY_OK, "%s",
-                 err.text);
-    return mesh;
-}
-
 static void lower(struct syi_program *p, const struct syi_mesh *mesh, int reproducible)
 {
     struct sy_error err = {0};
@@ -51,13 +42,6 @@ static void check_waits(const struct syi_program *p, const struct syi_mesh *mesh
     }
 }
 
-static size_t count(const struct syi_program *p, int op)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < p->n_ops; i++) n += p->op[i].op == op;
-    return n;
-}
-
 Test(lower, random_programs_keep_collectives_apart)
 {
     struct syi_mesh meshes[] = {mesh_of(1, 1, 1), mesh_of(2, 1, 2), mesh_of(2, 2, 2), mesh_of(4, 1, 1)};
@@ -65,12 +49,12 @@ Test(lower, random_programs_keep_collectives_apart)
         const struct syi_mesh *mesh = &meshes[seed % SYI_COUNT(meshes)];
         struct syi_program *p = rp_program(seed, 60, mesh, 1);
         int reproducible = seed % 5 != 0;
-        size_t reductions = count(p, SY_OP_ALL_REDUCE) + count(p, SY_OP_REDUCE_SCATTER);
+        size_t reductions = count_ops(p, SY_OP_ALL_REDUCE) + count_ops(p, SY_OP_REDUCE_SCATTER);
         lower(p, mesh, reproducible);
         check_waits(p, mesh);
-        cr_assert_eq(count(p, SY_OP_REDUCE_SCATTER), 0);
-        if (reproducible) cr_assert_eq(count(p, SY_OP_TREE_ADD), reductions);
-        if (reproducible) cr_assert_eq(count(p, SY_OP_ALL_REDUCE), 0);
+        cr_assert_eq(count_ops(p, SY_OP_REDUCE_SCATTER), 0);
+        if (reproducible) cr_assert_eq(count_ops(p, SY_OP_TREE_ADD), reductions);
+        if (reproducible) cr_assert_eq(count_ops(p, SY_OP_ALL_REDUCE), 0);
         syi_program_free(p);
     }
 }

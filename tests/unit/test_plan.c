@@ -8,15 +8,6 @@
 
 enum { PROGRAMS = 3, OPS = 80 };
 
-static struct syi_mesh mesh_of(int data, int expert, int model)
-{
-    struct syi_mesh mesh;
-    struct sy_error err = {0};
-    cr_assert_eq(syi_mesh_new(&mesh, data * expert * model, data, expert, model, 8, &err), SY_OK, "%s",
-                 err.text);
-    return mesh;
-}
-
 /* ---- who is alive ---- */
 
 static int touches(const struct syi_op *op, int tensor)

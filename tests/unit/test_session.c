@@ -10,15 +10,6 @@
 #include "random_program.h"
 #include "runtime/session.h"
 
-static struct syi_mesh mesh_of(int data, int expert, int model)
-{
-    struct syi_mesh mesh;
-    struct sy_error err = {0};
-    cr_assert_eq(syi_mesh_new(&mesh, data * expert * model, data, expert, model, 8, &err), SY_OK, "%s",
-                 err.text);
-    return mesh;
-}
-
 static struct syi_backend *open_backend(const char *name)
 {
     struct syi_backend *backend = NULL;
