@@ -119,7 +119,8 @@ const struct cli_cmd cli_explain = {
     "RUNFILE",
     "after program backend comm ranks threads set",
     "Prints a program of a run, one op a line.",
-    "Columns: number, queue, layer, op, outputs with dtype, shape and mesh axes (d data, e expert, m "
-    "model),\n"
-    "inputs, attributes, place in memory, and the source line that recorded it.",
+    "Columns: number, queue (q+: runs on the rows of the product above as they come), layer, op, outputs "
+    "with\n"
+    "dtype, shape and mesh axes (d data, e expert, m model), inputs, attributes, place in memory, and the\n"
+    "source line that recorded it.",
     run};

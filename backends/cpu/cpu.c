@@ -13,26 +13,38 @@
 
 #define WORKSPACE_0(function) NULL
 #define WORKSPACE_1(function) function
-#define TYPED(NAME, in, out, function, has_workspace, feature, isa)                                          \
-    {SY_OP_##NAME, in,   out,     feature, isa, WORKSPACE_##has_workspace(function##_workspace),             \
-     NULL,         NULL, function},
-#define ENTRY(NAME, function, has_workspace, feature, isa)                                                   \
-    TYPED(NAME, SY_F32, SY_F32, function, has_workspace, feature, isa)
+/* .rows and .tells_rows by the column `fast` of the lists. */
+#define ROWS_1(function)     NULL, 0
+#define ROWS_ROWS(function)  function, 0
+#define ROWS_TELLS(function) NULL, 1
+#define TYPED(NAME, in, out, function, fast, has_workspace, feature, isa)                                    \
+    {SY_OP_##NAME, in,                                                                                       \
+     out,          feature,                                                                                  \
+     isa,          WORKSPACE_##has_workspace(function##_workspace),                                          \
+     NULL,         NULL,                                                                                     \
+     function,     ROWS_##fast(function##_rows)},
+#define ENTRY(NAME, function, fast, has_workspace, feature, isa)                                             \
+    TYPED(NAME, SY_F32, SY_F32, function, fast, has_workspace, feature, isa)
 /* A float32 kernel between conversions. */
 #define CONVERTED(NAME, isa, feature)                                                                        \
-    TYPED(NAME, SY_BF16, SY_F32, sycpu_converted_##isa, 1, feature, #isa)                                    \
-    TYPED(NAME, SY_F32, SY_BF16, sycpu_converted_##isa, 1, feature, #isa)                                    \
-    TYPED(NAME, SY_BF16, SY_BF16, sycpu_converted_##isa, 1, feature, #isa)
+    TYPED(NAME, SY_BF16, SY_F32, sycpu_converted_##isa, 1, 1, feature, #isa)                                 \
+    TYPED(NAME, SY_F32, SY_BF16, sycpu_converted_##isa, 1, 1, feature, #isa)                                 \
+    TYPED(NAME, SY_BF16, SY_BF16, sycpu_converted_##isa, 1, 1, feature, #isa)
 /* An op's fast kernel, or nothing. */
 #define FAST_0(NAME, function, has_workspace, feature, isa)
-#define FAST_1(NAME, function, has_workspace, feature, isa) ENTRY(NAME, function, has_workspace, feature, isa)
+#define FAST_1(NAME, function, has_workspace, feature, isa)                                                  \
+    ENTRY(NAME, function, 1, has_workspace, feature, isa)
+#define FAST_ROWS(NAME, function, has_workspace, feature, isa)                                               \
+    ENTRY(NAME, function, ROWS, has_workspace, feature, isa)
+#define FAST_TELLS(NAME, function, has_workspace, feature, isa)                                              \
+    ENTRY(NAME, function, TELLS, has_workspace, feature, isa)
 
 /* Widest first: the host takes the first that the context's features allow. */
 static const struct sy_kernel kernels[] = {
 #if SYCPU_HAS_BLAS
 #    define SYCPU_KERNEL(NAME, name, ref_workspace, fast, fast_workspace)                                    \
-        {SY_OP_##NAME,         SY_F32, SY_F32, SYCPU_BLAS,        "blas",                                    \
-         sycpu_blas_workspace, NULL,   NULL,   sycpu_blas_product},
+        {SY_OP_##NAME,       SY_F32, SY_F32, SYCPU_BLAS, "blas", sycpu_blas_workspace, NULL, NULL,           \
+         sycpu_blas_product, NULL,   0},
 #    include "kernels_gemm.def"
 #    undef SYCPU_KERNEL
 #endif
@@ -53,23 +65,23 @@ static const struct sy_kernel kernels[] = {
 #    undef SYCPU_KERNEL
 #endif
 #define SYCPU_KERNEL(NAME, name, ref_workspace, fast, fast_workspace)                                        \
-    ENTRY(NAME, sycpu_ref_##name, ref_workspace, 0, "portable")
+    ENTRY(NAME, sycpu_ref_##name, 1, ref_workspace, 0, "portable")
 #include "backends/cpu/kernels.def"
 #undef SYCPU_KERNEL
 /* bf16: products by the processor's own instructions, kernels that convert as they go, conversions around. */
 #if SYCPU_HAS_AVX512_BF16
-#    define SYCPU_NATIVE(NAME, name, in, out, workspace)                                                     \
-        TYPED(NAME, in, out, sycpu_avx512_bf16_##name, workspace, SYCPU_AVX512_BF16, "avx512_bf16")
+#    define SYCPU_NATIVE(NAME, name, in, out, fast, workspace)                                               \
+        TYPED(NAME, in, out, sycpu_avx512_bf16_##name, fast, workspace, SYCPU_AVX512_BF16, "avx512_bf16")
 #    include "backends/cpu/kernels_bf16.def"
 #    undef SYCPU_NATIVE
 #endif
 #if SYCPU_X86_64
-#    define SYCPU_MIXED(NAME, name, in, out, workspace)                                                      \
-        TYPED(NAME, in, out, sycpu_avx512_##name, workspace, SYCPU_AVX512, "avx512")
+#    define SYCPU_MIXED(NAME, name, in, out, fast, workspace)                                                \
+        TYPED(NAME, in, out, sycpu_avx512_##name, fast, workspace, SYCPU_AVX512, "avx512")
 #    include "backends/cpu/kernels_bf16.def"
 #    undef SYCPU_MIXED
-#    define SYCPU_MIXED(NAME, name, in, out, workspace)                                                      \
-        TYPED(NAME, in, out, sycpu_avx2_##name, workspace, SYCPU_AVX2, "avx2")
+#    define SYCPU_MIXED(NAME, name, in, out, fast, workspace)                                                \
+        TYPED(NAME, in, out, sycpu_avx2_##name, fast, workspace, SYCPU_AVX2, "avx2")
 #    include "backends/cpu/kernels_bf16.def"
 #    undef SYCPU_MIXED
 #    define SYCPU_KERNEL(NAME, name, ref_workspace, fast, fast_workspace)                                    \
@@ -81,8 +93,8 @@ static const struct sy_kernel kernels[] = {
 #    undef SYCPU_KERNEL
 #endif
 #if SYCPU_AARCH64
-#    define SYCPU_MIXED(NAME, name, in, out, workspace)                                                      \
-        TYPED(NAME, in, out, sycpu_neon_##name, workspace, SYCPU_NEON, "neon")
+#    define SYCPU_MIXED(NAME, name, in, out, fast, workspace)                                                \
+        TYPED(NAME, in, out, sycpu_neon_##name, fast, workspace, SYCPU_NEON, "neon")
 #    include "backends/cpu/kernels_bf16.def"
 #    undef SYCPU_MIXED
 #    define SYCPU_KERNEL(NAME, name, ref_workspace, fast, fast_workspace) CONVERTED(NAME, neon, SYCPU_NEON)
@@ -232,7 +244,7 @@ const struct sy_backend_desc sy_backend_cpu = {
     .magic = SY_ABI_MAGIC,
     .abi_major = SY_ABI_MAJOR,
     .abi_minor = SY_ABI_MINOR,
-    .min_host_minor = 2,
+    .min_host_minor = 4,
     .desc_bytes = sizeof(struct sy_backend_desc),
     .layout = SY_ABI_LAYOUT,
     .caps = SY_CAP_KERNELS,

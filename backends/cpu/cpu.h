@@ -37,7 +37,9 @@ enum sycpu_feature {
 
 /* Declarations of every kernel: int sycpu_ref_X(void *, const struct sy_call *), sycpu_ref64_X, sycpu_avx2_X,
  * ... and the workspace functions sycpu_*_X_workspace(const struct sy_call *, int threads). A kernel without
- * workspace has none. Rows: SYCPU_KERNEL(NAME, name, reference workspace 0/1, fast 0/1, fast workspace 0/1).
+ * workspace has none. Rows: SYCPU_KERNEL(NAME, name, reference workspace 0/1, fast, fast workspace 0/1).
+ * fast: 0 there is none; 1; ROWS and a function for rows of a call, sycpu_avx2_X_rows, ...; TELLS its
+ * rows_done.
  */
 #define SYCPU_KERNEL(NAME, name, ref_workspace, fast, fast_workspace)                                        \
     int sycpu_ref_##name(void *, const struct sy_call *);                                                    \
@@ -45,6 +47,9 @@ enum sycpu_feature {
     int sycpu_avx2_##name(void *, const struct sy_call *);                                                   \
     int sycpu_avx512_##name(void *, const struct sy_call *);                                                 \
     int sycpu_neon_##name(void *, const struct sy_call *);                                                   \
+    void sycpu_avx2_##name##_rows(void *, const struct sy_call *, int64_t, int64_t, int);                    \
+    void sycpu_avx512_##name##_rows(void *, const struct sy_call *, int64_t, int64_t, int);                  \
+    void sycpu_neon_##name##_rows(void *, const struct sy_call *, int64_t, int64_t, int);                    \
     uint64_t sycpu_ref_##name##_workspace(const struct sy_call *, int);                                      \
     uint64_t sycpu_ref64_##name##_workspace(const struct sy_call *, int);                                    \
     uint64_t sycpu_avx2_##name##_workspace(const struct sy_call *, int);                                     \
@@ -53,7 +58,7 @@ enum sycpu_feature {
 #include "backends/cpu/kernels.def"
 #undef SYCPU_KERNEL
 
-#define SYCPU_NATIVE(NAME, name, in, out, workspace)                                                         \
+#define SYCPU_NATIVE(NAME, name, in, out, fast, workspace)                                                   \
     int sycpu_avx512_bf16_##name(void *, const struct sy_call *);                                            \
     uint64_t sycpu_avx512_bf16_##name##_workspace(const struct sy_call *, int);
 #include "backends/cpu/kernels_bf16.def"

@@ -9,16 +9,13 @@
 
 #define WORKSPACE_0(function) NULL
 #define WORKSPACE_1(function) function
-#define SYCPU_KERNEL(NAME, name, ref_workspace, fast, fast_workspace)                                        \
-    {SY_OP_##NAME,                                                                                           \
-     SY_F64,                                                                                                 \
-     SY_F64,                                                                                                 \
-     0,                                                                                                      \
-     "double",                                                                                               \
-     WORKSPACE_##ref_workspace(sycpu_ref64_##name##_workspace),                                              \
-     NULL,                                                                                                   \
-     NULL,                                                                                                   \
-     sycpu_ref64_##name},
+#define SYCPU_KERNEL(NAME, title, ref_workspace, fast, fast_workspace)                                       \
+    {.op = SY_OP_##NAME,                                                                                     \
+     .in_dtype = SY_F64,                                                                                     \
+     .out_dtype = SY_F64,                                                                                    \
+     .name = "double",                                                                                       \
+     .workspace = WORKSPACE_##ref_workspace(sycpu_ref64_##title##_workspace),                                \
+     .run = sycpu_ref64_##title},
 
 static const struct sy_kernel kernels[] = {
 #include "backends/cpu/kernels.def"
@@ -42,7 +39,7 @@ const struct sy_backend_desc sy_backend_cpu64 = {
     .magic = SY_ABI_MAGIC,
     .abi_major = SY_ABI_MAJOR,
     .abi_minor = SY_ABI_MINOR,
-    .min_host_minor = 2,
+    .min_host_minor = 4,
     .desc_bytes = sizeof(struct sy_backend_desc),
     .layout = SY_ABI_LAYOUT,
     .caps = SY_CAP_KERNELS,

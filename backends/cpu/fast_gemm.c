@@ -16,6 +16,14 @@
 #define STREAM_BYTES (64 << 20)
 /* Panels of B of at most so many words stay in the cache while C is written row by row. */
 #define SHALLOW_WORDS (160 * 1024)
+/* Blocks of rows that each thread must have so that their rows are told as they come: threads that share
+ * whole blocks of rows would otherwise wait for each other. */
+#define TOLD_BLOCKS 4
+/* Rows of C that are told together: they stay in the L2 cache. */
+#define TOLD_BYTES (256 * 1024)
+/* A smaller C stays in the caches anyway, and telling all of it at once leaves them to B while it is
+ * computed. */
+#define TOLD_LEAST (16 << 20)
 /* Words of B that a thread packs for itself. */
 #define OWN_WORDS (96 * 1024)
 
@@ -227,10 +235,11 @@ void SYCPU_FAST(gemm_compute_tile)(const struct sycpu_gemm_plan *plan, const str
 /* Tiles [first, end) of an expert, counted panel of A by panel of A, in the order block of A, panel of B,
  * panel of A; a shallow product, which mostly writes, row by row. Blocks are of equal size. */
 static void compute_tiles(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker,
-                          int64_t expert, int64_t first, int64_t end)
+                          int64_t expert, int64_t first, int64_t end, int thread)
 {
     int64_t from = first / plan->panels, to = divide_up(end, plan->panels);
     int64_t block = divide_up(to - from, divide_up(to - from, BLOCK_PANELS));
+    int64_t untold = from * TILE_ROWS, bytes = plan->gemm.columns * c_element(plan);
     int by_rows = worker->depth * plan->panels * TILE_COLUMNS <= SHALLOW_WORDS;
     SYCPU_FAST(gemm_measure_leaves)(&plan->gemm, worker, expert);
     for (; from < to; from += block) {
@@ -242,7 +251,32 @@ static void compute_tiles(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_
             int64_t tile = (from + i) * plan->panels + panel_b;
             if (tile >= first && tile < end) SYCPU_FAST(gemm_compute_tile)(plan, worker, expert, i, panel_b);
         }
+        int64_t done = least(row + n * TILE_ROWS, worker->rows);
+        if (plan->by_blocks && ((done - untold) * bytes >= TOLD_BYTES || from + block >= to)) {
+            plan->told->rows_done(plan->told->rows_arg, untold, done, thread);
+            untold = done;
+        }
     }
+}
+
+/* The share of one thread of a plain product whose rows are told: whole panels of A. */
+static void compute_told(void *arg, int64_t share, int thread)
+{
+    const struct sycpu_gemm_plan *plan = arg;
+    struct sycpu_gemm_worker worker = SYCPU_FAST(gemm_make_worker)(plan, thread);
+    SYCPU_FAST(gemm_enter_expert)(plan, &worker, 0);
+    int64_t first = worker.row_panels * share / plan->threads;
+    int64_t end = worker.row_panels * (share + 1) / plan->threads;
+    compute_tiles(plan, &worker, 0, first * plan->panels, end * plan->panels, thread);
+}
+
+/* The share of one thread of rows that were few, behind the product. */
+static void tell_rows(void *arg, int64_t share, int thread)
+{
+    const struct sycpu_gemm_plan *plan = arg;
+    const struct sy_call *call = plan->told;
+    int64_t rows = plan->gemm.rows;
+    call->rows_done(call->rows_arg, rows * share / plan->threads, rows * (share + 1) / plan->threads, thread);
 }
 
 /* The share of one thread: tiles that begin in [share, share + 1) / threads of all work, a tile weighing its
@@ -263,7 +297,7 @@ static void compute_share(void *arg, int64_t share, int thread)
         SYCPU_FAST(gemm_enter_expert)(plan, &worker, expert);
         int64_t weight = worker.depth + 1, tiles = worker.row_panels * plan->panels, first, end;
         items_between(from, to, base, weight, tiles, &first, &end);
-        if (first < end) compute_tiles(plan, &worker, expert, first, end);
+        if (first < end) compute_tiles(plan, &worker, expert, first, end, thread);
         base += tiles * weight;
     }
     finish_streams();
@@ -275,13 +309,21 @@ static int multiply(const struct sy_call *call)
     const struct sycpu_gemm *gemm = &plan.gemm;
     plan.packed_b = call->workspace;
     plan.workers = plan.packed_b + plan.packed_size;
+    plan.by_blocks = call->rows_done && gemm->rows >= TOLD_BLOCKS * BLOCK_ROWS * plan.threads &&
+                     gemm->rows * gemm->columns * c_element(&plan) >= TOLD_LEAST;
+    plan.told = call->rows_done ? call : NULL;
     if (!plan.direct && !plan.own)
         sycpu_parallel(call, gemm->experts * plan.depth_chunks * plan.panel_chunks, pack_b_task, &plan);
     else if (plan.direct && gemm->columns % TILE_COLUMNS)
         pack_last_panel(&plan);
     if (gemm->filled && gemm->form != SYCPU_GEMM_TN)
         sycpu_parallel(call, gemm->experts * gemm->groups, SYCPU_FAST(gemm_zero_empty_slots), &plan);
+    if (plan.by_blocks) {
+        sycpu_parallel(call, plan.threads, compute_told, &plan);
+        return SY_OK;
+    }
     sycpu_parallel(call, plan.threads, plan.own ? SYCPU_FAST(gemm_compute_own) : compute_share, &plan);
+    if (plan.told) sycpu_parallel(call, plan.threads, tell_rows, &plan);
     return SY_OK;
 }
 

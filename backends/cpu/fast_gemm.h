@@ -80,7 +80,9 @@ struct sycpu_gemm_tile {
 
 struct sycpu_gemm_plan {
     struct sycpu_gemm gemm;
-    int direct;           /* 1: full panels of B are not packed */
+    const struct sy_call *told; /* its rows_done is told the rows; NULL: nobody wants to know */
+    int by_blocks;              /* 1: block by block, as they are done */
+    int direct;                 /* 1: full panels of B are not packed */
     int own;              /* 1: a thread takes whole columns of an expert and packs what it needs of B */
     int rounded;          /* 1: C is bf16 */
     int stream;           /* 1: C is written past the caches */

@@ -240,17 +240,11 @@ static void make_factors(struct tile *t, int64_t n)
                               t->mask + i * plan->mask_columns);
 }
 
-static void task(void *arg, int64_t index, int thread)
+/* Rows [first, last) of a chunk, columns [begin, end). */
+static void compute_part(struct tile *t, int64_t chunk, int64_t first, int64_t last, int64_t begin,
+                         int64_t end)
 {
-    const struct plan *plan = arg;
-    struct tile tile, *t = &tile;
-    int64_t chunk = index / plan->column_tasks, first = chunk * plan->row_chunk;
-    int64_t last = least(first + plan->row_chunk, plan->rows),
-            begin = index % plan->column_tasks * plan->column_chunk;
-    int64_t end = least(begin + plan->column_chunk, plan->columns);
-    (void)thread;
-    t->plan = plan;
-    bind_constants(t);
+    const struct plan *plan = t->plan;
     for (; begin < end; begin += plan->mask_columns) {
         int64_t stop = least(begin + plan->mask_columns, end);
         t->mask_begin = begin;
@@ -263,6 +257,19 @@ static void task(void *arg, int64_t index, int thread)
             }
         }
     }
+}
+
+static void task(void *arg, int64_t index, int thread)
+{
+    const struct plan *plan = arg;
+    struct tile tile;
+    int64_t chunk = index / plan->column_tasks, first = chunk * plan->row_chunk;
+    int64_t begin = index % plan->column_tasks * plan->column_chunk;
+    (void)thread;
+    tile.plan = plan;
+    bind_constants(&tile);
+    compute_part(&tile, chunk, first, least(first + plan->row_chunk, plan->rows), begin,
+                 least(begin + plan->column_chunk, plan->columns));
 }
 
 /* ---- the plan ---- */
@@ -348,14 +355,39 @@ static void plan_shape(struct plan *plan)
     plan->row_chunk = plan->masks ? map_mask_rows(out) : (TASK + plan->columns - 1) / plan->columns;
 }
 
-int SYCPU_FAST(map)(void *context, const struct sy_call *call)
+static struct plan make_plan(const struct sy_call *call)
 {
-    (void)context;
     struct plan plan = {.call = call, .attr = call->attr};
-    if (sycpu_count(&call->out[0]) == 0) return SY_OK;
     plan_instructions(&plan);
     plan_slots(&plan);
     plan_shape(&plan);
+    return plan;
+}
+
+void SYCPU_FAST(map_rows)(void *context, const struct sy_call *call, int64_t first, int64_t end, int thread)
+{
+    struct plan plan = make_plan(call);
+    struct tile tile;
+    (void)context, (void)thread;
+    tile.plan = &plan;
+    bind_constants(&tile);
+    if (plan.rows == 1) { /* all rows one behind the other */
+        int64_t columns = call->out[0].dim[call->out[0].rank - 1];
+        compute_part(&tile, 0, 0, 1, first * columns, end * columns);
+        return;
+    }
+    for (int64_t next; first < end; first = next) {
+        int64_t chunk = first / plan.row_chunk;
+        next = least((chunk + 1) * plan.row_chunk, end);
+        compute_part(&tile, chunk, first, next, 0, plan.columns);
+    }
+}
+
+int SYCPU_FAST(map)(void *context, const struct sy_call *call)
+{
+    (void)context;
+    if (sycpu_count(&call->out[0]) == 0) return SY_OK;
+    struct plan plan = make_plan(call);
     sycpu_parallel(call, (plan.rows + plan.row_chunk - 1) / plan.row_chunk * plan.column_tasks, task, &plan);
     return SY_OK;
 }

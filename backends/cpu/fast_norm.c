@@ -41,6 +41,13 @@ int SYCPU_FAST(rms_norm)(void *context, const struct sy_call *call)
     return SY_OK;
 }
 
+void SYCPU_FAST(rms_norm_rows)(void *context, const struct sy_call *call, int64_t first, int64_t end,
+                               int thread)
+{
+    (void)context, (void)thread;
+    norm_rows(call, first, end);
+}
+
 /* ---- gradient ----
  * Workspace: r of every row [b t], then partial dscale of every leaf [leaves, D]. */
 

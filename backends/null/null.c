@@ -28,9 +28,9 @@ static int count(void *context, const struct sy_call *call)
 /* ---- kernels ---- */
 
 /* Those of communication ops are never asked for: the host runs these through the table below. */
-#define KERNEL(NAME, in_dtype, out_dtype)                                                                    \
+#define KERNEL(NAME, in, out)                                                                                \
     {                                                                                                        \
-        SY_OP_##NAME, in_dtype, out_dtype, 0, "null", NULL, NULL, NULL, count                                \
+        .op = SY_OP_##NAME, .in_dtype = in, .out_dtype = out, .name = "null", .run = count                   \
     }
 #define SY_OP(id, NAME, name, labels, split, types, attributes, flags, tolerance, help)                      \
     KERNEL(NAME, SY_F32, SY_F32), KERNEL(NAME, SY_BF16, SY_F32), KERNEL(NAME, SY_F32, SY_BF16),              \
@@ -189,7 +189,7 @@ const struct sy_backend_desc sy_backend_null = {
     .magic = SY_ABI_MAGIC,
     .abi_major = SY_ABI_MAJOR,
     .abi_minor = SY_ABI_MINOR,
-    .min_host_minor = 2,
+    .min_host_minor = 4,
     .desc_bytes = sizeof(struct sy_backend_desc),
     .layout = SY_ABI_LAYOUT,
     .caps = SY_CAP_KERNELS | SY_CAP_COLLECTIVES,

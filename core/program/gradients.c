@@ -44,27 +44,28 @@ static int product_gradient(struct syi_program *p, int dx, int x, int dy)
     return whole ? syi_as(p, dx, p->tensor[x].dtype) : dx;
 }
 
+/* Of products the gradient of x comes last: what takes it may run on its rows (core/runtime/chain.c). */
 RULE(matmul)
 {
     int dy = fitting(p, dout[0], op->in[1]);
-    if (wants[0]) din[0] = product_gradient(p, syi_matmul_nt(p, dy, op->in[1]), op->in[0], dy);
     if (wants[1]) din[1] = syi_matmul_tn(p, op->in[0], dy);
+    if (wants[0]) din[0] = product_gradient(p, syi_matmul_nt(p, dy, op->in[1]), op->in[0], dy);
 }
 
 /* y = x w^T: dx = dy w, dw = dy^T x. */
 RULE(matmul_nt)
 {
     int dy = fitting(p, dout[0], op->in[1]);
-    if (wants[0]) din[0] = product_gradient(p, syi_matmul(p, dy, op->in[1]), op->in[0], dy);
     if (wants[1]) din[1] = syi_matmul_tn(p, dy, op->in[0]);
+    if (wants[0]) din[0] = product_gradient(p, syi_matmul(p, dy, op->in[1]), op->in[0], dy);
 }
 
 RULE(grouped_matmul)
 {
     int dy = fitting(p, dout[0], op->in[1]);
+    if (wants[1]) din[1] = syi_grouped_matmul_tn(p, op->in[0], dy, op->in[2]);
     if (wants[0])
         din[0] = product_gradient(p, syi_grouped_matmul_nt(p, dy, op->in[1], op->in[2]), op->in[0], dy);
-    if (wants[1]) din[1] = syi_grouped_matmul_tn(p, op->in[0], dy, op->in[2]);
 }
 
 RULE(rms_norm)

@@ -87,7 +87,7 @@ static int find_kernel(struct syi_session *session, struct syi_bound *bound, siz
                          out == SY_DTYPE_COUNT ? "integers" : syi_dtype_name(out));
     }
     bound->kernel[at] = kernel;
-    bound->step[at] = (struct syi_step){kernel->run, backend->context, call};
+    bound->step[at] = (struct syi_step){kernel->run, backend->context, call, at};
     if (kernel->workspace) bound->workspace[at] = kernel->workspace(call, backend->host.threads);
     return SY_OK;
 }
@@ -100,13 +100,16 @@ static int allocate(struct syi_bound *bound, struct sy_error *err)
     bound->operand = syi_alloc(operands * sizeof *bound->operand, err);
     bound->call = syi_alloc(n * sizeof *bound->call, err);
     bound->step = syi_alloc(n * sizeof *bound->step, err);
+    bound->run = syi_alloc(n * sizeof *bound->run, err);
+    bound->chain = syi_alloc(n * sizeof *bound->chain, err);
     bound->kernel = syi_alloc(n * sizeof *bound->kernel, err);
     bound->transfer = syi_alloc(n * sizeof *bound->transfer, err);
     bound->piece = syi_alloc(n * sizeof *bound->piece, err);
     bound->workspace = syi_alloc(n * sizeof *bound->workspace, err);
     bound->workspace_at = syi_alloc(n * sizeof *bound->workspace_at, err);
-    int complete = bound->operand && bound->call && bound->step && bound->kernel && bound->transfer &&
-                   bound->piece && bound->workspace && bound->workspace_at;
+    int complete = bound->operand && bound->call && bound->step && bound->run && bound->chain &&
+                   bound->kernel && bound->transfer && bound->piece && bound->workspace &&
+                   bound->workspace_at;
     return complete ? SY_OK : SY_ENOMEM;
 }
 
@@ -201,7 +204,7 @@ static int connect_collective(struct syi_session *session, struct syi_bound *bou
     int axes = syi_collective_group(bound->program, &bound->program->op[at], &session->mesh);
     transfer->session = session;
     transfer->call = describe(&bound->call[at], (uint64_t)syi_mesh_size(&session->mesh, axes));
-    bound->step[at] = (struct syi_step){syi_exec_start, transfer, &bound->call[at]};
+    bound->step[at] = (struct syi_step){syi_exec_start, transfer, &bound->call[at], at};
     return find_group(session, bound->program->op[at].queue, axes, &transfer->group, err);
 }
 
@@ -210,7 +213,7 @@ static int connect_wait(struct syi_bound *bound, size_t at, struct sy_error *err
     const struct syi_program *program = bound->program;
     for (size_t i = at; i-- > 0;)
         if (program->op[i].queue && program->op[i].out[0] == program->op[at].in[0]) {
-            bound->step[at] = (struct syi_step){syi_exec_wait, &bound->transfer[i], &bound->call[at]};
+            bound->step[at] = (struct syi_step){syi_exec_wait, &bound->transfer[i], &bound->call[at], at};
             return SY_OK;
         }
     return syi_error(err, SY_EINTERNAL, "%s: op %zu waits for a collective that no op starts", program->title,
@@ -228,7 +231,7 @@ static void connect_slice(struct syi_session *session, struct syi_bound *bound, 
     piece->bytes = syi_bound_span(call->out, 0, call->out->rank);
     piece->from = (const uint8_t *)call->in->data + index * piece->inner;
     piece->to = call->out->data;
-    bound->step[at] = (struct syi_step){syi_exec_slice, piece, call};
+    bound->step[at] = (struct syi_step){syi_exec_slice, piece, call, at};
 }
 
 /* ---- behind the plan ---- */
@@ -251,6 +254,27 @@ static int prepare_kernel(struct syi_session *session, struct syi_bound *bound, 
     return syi_backend_error(session->options.backend, status, place, err);
 }
 
+/* The steps of a run: where kernels of the backend allow, the ops that were marked run on the rows of the
+ * product before them. */
+static void connect_chains(struct syi_session *session, struct syi_bound *bound)
+{
+    const struct syi_program *program = bound->program;
+    bound->n_run = 0;
+    for (size_t at = 0, next; at < program->n_ops; at = next) {
+        struct syi_chain *chain = &bound->chain[at];
+        size_t end = bound->kernel[at] && bound->kernel[at]->tells_rows ? syi_chain_end(program, at) : at + 1;
+        for (next = at + 1; next < end && bound->kernel[next]->rows; next++) continue;
+        struct syi_step *step = &bound->run[bound->n_run++];
+        *step = bound->step[at];
+        if (next == at + 1) continue;
+        *chain = (struct syi_chain){session->options.backend->context, &bound->kernel[at + 1],
+                                    &bound->call[at + 1], (int)(next - at - 1), bound->call[at]};
+        chain->product.rows_done = syi_exec_rows;
+        chain->product.rows_arg = chain;
+        step->call = &chain->product;
+    }
+}
+
 int syi_bound_connect(struct syi_session *session, struct syi_bound *bound, struct sy_error *err)
 {
     int status = SY_OK;
@@ -264,12 +288,13 @@ int syi_bound_connect(struct syi_session *session, struct syi_bound *bound, stru
         else if (op->op == SY_OP_SLICE)
             connect_slice(session, bound, at);
         else if (op->op == SY_OP_JOIN)
-            bound->step[at] = (struct syi_step){syi_exec_join, NULL, &bound->call[at]};
+            bound->step[at] = (struct syi_step){syi_exec_join, NULL, &bound->call[at], at};
         else if (op->op == SY_OP_PART)
-            bound->step[at] = (struct syi_step){syi_exec_part, NULL, &bound->call[at]};
+            bound->step[at] = (struct syi_step){syi_exec_part, NULL, &bound->call[at], at};
         else
             status = prepare_kernel(session, bound, at, err);
     }
+    if (!status) connect_chains(session, bound);
     return status;
 }
 
@@ -281,6 +306,8 @@ void syi_bound_free(struct syi_session *session, struct syi_bound *bound)
     syi_free(bound->operand);
     syi_free(bound->call);
     syi_free(bound->step);
+    syi_free(bound->run);
+    syi_free(bound->chain);
     syi_free(bound->kernel);
     syi_free(bound->transfer);
     syi_free(bound->piece);

@@ -26,13 +26,26 @@ struct syi_step {
     sy_kernel_fn fn;
     void *context;
     const struct sy_call *call;
+    size_t op;
+};
+
+/* The ops that run on the rows of a product, and its call, which says so. */
+struct syi_chain {
+    void *context;
+    const struct sy_kernel *const *kernel; /* [n] */
+    const struct sy_call *call;            /* [n] */
+    int n;
+    struct sy_call product;
 };
 
 struct syi_bound {
-    struct syi_program *program;      /* owned */
-    struct sy_tensor *operand;        /* inputs, then outputs, op by op */
-    struct sy_call *call;             /* [n_ops] */
-    struct syi_step *step;            /* [n_ops] */
+    struct syi_program *program; /* owned */
+    struct sy_tensor *operand;   /* inputs, then outputs, op by op */
+    struct sy_call *call;        /* [n_ops] */
+    struct syi_step *step;       /* [n_ops], each op by itself: what a hook sees */
+    struct syi_step *run;        /* [n_run], with chains: what runs without a hook */
+    size_t n_run;
+    struct syi_chain *chain;          /* [n_ops], used by products that ops follow */
     const struct sy_kernel **kernel;  /* [n_ops], NULL: done by the session */
     struct syi_transfer *transfer;    /* [n_ops], used by collectives */
     struct syi_piece *piece;          /* [n_ops], used by slices */
@@ -86,6 +99,8 @@ int syi_session_fit(struct syi_session *session, struct sy_error *err) SYI_MUST_
 int syi_exec_start(void *transfer, const struct sy_call *call); /* struct syi_transfer */
 int syi_exec_wait(void *transfer, const struct sy_call *call);  /* struct syi_transfer */
 int syi_exec_slice(void *piece, const struct sy_call *call);    /* struct syi_piece */
+/* The ops behind a product, rows [first, end). chain: struct syi_chain. */
+void syi_exec_rows(void *chain, int64_t first, int64_t end, int thread);
 int syi_exec_join(void *nothing, const struct sy_call *call);
 int syi_exec_part(void *nothing, const struct sy_call *call);
 /* "op 12 matmul of encoder/layers_0/mlp (recorded at layers.c:80)" */

@@ -37,6 +37,7 @@ int syi_session_prepare(struct syi_session *session, uint64_t target, struct sy_
             status = syi_program_recompute(bound->program, target, &bound->recomputed, err);
         if (!status) status = syi_join(bound->program, &session->mesh, err);
         if (!status) status = syi_lower(bound->program, &session->mesh, session->options.reproducible, err);
+        if (!status) syi_chain(bound->program);
         if (!status) status = syi_bound_prepare(session, bound, err);
     }
     return status ? status : plan(session, err);

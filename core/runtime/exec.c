@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The run loop, and what a session does itself: start and wait of collectives, and copies between them and
- * tensors. */
+/* The run loop, and what a session does itself: chains of ops on the rows of a product, start and wait of
+ * collectives, and copies between them and tensors. */
 #include "config.h"
 
 #include "runtime/bound.h"
@@ -25,6 +25,12 @@ int syi_exec_slice(void *piece, const struct sy_call *call)
     (void)call;
     syi_copy_runs(p->to, p->inner, p->inner, p->from, p->inner, p->stride, p->bytes);
     return SY_OK;
+}
+
+void syi_exec_rows(void *chain, int64_t first, int64_t end, int thread)
+{
+    const struct syi_chain *c = chain;
+    for (int i = 0; i < c->n; i++) c->kernel[i]->rows(c->context, &c->call[i], first, end, thread);
 }
 
 int syi_exec_join(void *nothing, const struct sy_call *call)
@@ -95,12 +101,13 @@ int syi_session_run(struct syi_session *session, int program, struct sy_error *e
                          session->options.plan_only ? "the session is a plan only" : "it is not bound");
     const struct syi_bound *bound = &session->bound[program];
     session->failure = (struct sy_error){0};
-    for (size_t i = 0; i < bound->program->n_ops; i++) {
-        const struct syi_step *step = &bound->step[i];
-        if (session->hook) session->hook(session->hook_arg, program, i, step->call, 0);
+    size_t n = session->hook ? bound->program->n_ops : bound->n_run;
+    for (size_t i = 0; i < n; i++) {
+        const struct syi_step *step = session->hook ? &bound->step[i] : &bound->run[i];
+        if (session->hook) session->hook(session->hook_arg, program, step->op, step->call, 0);
         int status = step->fn(step->context, step->call);
-        if (status) return fail(session, bound->program, i, status, err);
-        if (session->hook) session->hook(session->hook_arg, program, i, step->call, 1);
+        if (status) return fail(session, bound->program, step->op, status, err);
+        if (session->hook) session->hook(session->hook_arg, program, step->op, step->call, 1);
     }
     return SY_OK;
 }

@@ -31,7 +31,7 @@ static const char *head_fault(const struct sy_backend_desc *found)
 {
     if (found->abi_major != SY_ABI_MAJOR) return "speaks another major version of the ABI";
     if (found->min_host_minor > SY_ABI_MINOR) return "needs a newer host";
-    if (found->abi_minor < SY_ABI_OLDEST_MINOR) return "is from before the operands of ops changed";
+    if (found->abi_minor < SY_ABI_OLDEST_MINOR) return "is from before calls and kernels grew";
     if (found->layout != SY_ABI_LAYOUT) return "was built with structures of another size";
     if (found->desc_bytes < DESC_BYTES_0_1) return "has a descriptor that is too short";
     return NULL;

@@ -34,6 +34,13 @@ int syi_lower(struct syi_program *program, const struct syi_mesh *mesh, int repr
 int syi_collective_group(const struct syi_program *program, const struct syi_op *op,
                          const struct syi_mesh *mesh);
 
+/* ---- chain.c ---- */
+
+/* Marks the ops of a lowered program that may run on the rows of the matrix product before them. */
+void syi_chain(struct syi_program *program);
+/* The op behind the chain that begins at `at`; the next op where none does. */
+size_t syi_chain_end(const struct syi_program *program, size_t at);
+
 /* ---- plan.c ---- */
 
 struct syi_plan {
@@ -90,7 +97,8 @@ const struct syi_program *syi_session_program(const struct syi_session *session,
 /* What the budget cost this program; all zero without one, or where it is kept anyway. */
 const struct syi_recomputed *syi_session_recomputed(const struct syi_session *session, int index);
 
-/* Called around every op when set (timers, diff, finding the first bad tensor); NULL: none. */
+/* Called around every op when set (timers, diff, finding the first bad tensor); NULL: none. With a hook every
+ * op runs by itself, without chains. */
 typedef void (*syi_op_hook)(void *arg, int program, size_t op, const struct sy_call *call, int after);
 void syi_session_hook(struct syi_session *session, syi_op_hook hook, void *arg);
 

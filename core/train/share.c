@@ -34,6 +34,7 @@ int syi_share_sum(struct syi_share *share, int64_t *words, size_t n, struct sy_e
 
 int syi_share_words(struct syi_share *share, int64_t *words, size_t n, struct sy_error *err)
 {
-    if (share->comm->rank != 0 && n) memset(words, 0, n * sizeof(*words)); /* without words there is no memory */
+    if (share->comm->rank != 0 && n)
+        memset(words, 0, n * sizeof(*words)); /* without words there is no memory */
     return syi_share_sum(share, words, n, err);
 }

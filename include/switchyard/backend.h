@@ -19,9 +19,9 @@ extern "C" {
 
 #define SY_ABI_MAGIC 0x53595244u /* "SYRD" */
 #define SY_ABI_MAJOR 0
-#define SY_ABI_MINOR 3
-/* The oldest plugins that a host takes: before, attention had fewer operands and attributes. */
-#define SY_ABI_OLDEST_MINOR 2
+#define SY_ABI_MINOR 4
+/* The oldest plugins that a host takes: before, calls and kernels were smaller. */
+#define SY_ABI_OLDEST_MINOR 4
 
 #define SY_MAX_DIMS 5
 #define SY_MAX_IN   16 /* inputs of one op */
@@ -56,6 +56,11 @@ struct sy_call {
     uint32_t attr_bytes;
     uint16_t op; /* enum sy_op */
     uint8_t n_in, n_out;
+    /* Not NULL, for a kernel that tells_rows: to be called for every row of output 0 once, in runs [first,
+     * end), when they are written, from any thread and task; it may write over those rows, and reads and
+     * writes no other of this call. Rows: all dims but the last, one behind the other. */
+    void (*rows_done)(void *arg, int64_t first, int64_t end, int thread);
+    void *rows_arg;
 };
 
 /* Services of the host, given to a plugin at open, so a plugin never links back. */
@@ -87,6 +92,11 @@ struct sy_kernel {
     int (*prepare)(void *context, const struct sy_call *call, void **plan); /* at bind, or NULL */
     void (*release)(void *context, void *plan);                             /* pairs with prepare, or NULL */
     sy_kernel_fn run;
+    /* Of ops that ops.def marks R, or NULL: does rows [first, end) of a call in the calling task, without
+     * workspace; cannot fail. The rows of a call may come in any runs and order, from several threads at
+     * once. */
+    void (*rows)(void *context, const struct sy_call *call, int64_t first, int64_t end, int thread);
+    uint64_t tells_rows; /* 1: run calls call->rows_done where it is set */
 };
 
 /* Device memory and streams; a host-memory backend leaves the table NULL. */

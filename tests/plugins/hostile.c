@@ -43,22 +43,26 @@ static int run(void *context, const struct sy_call *call)
     return SY_ENUMERIC;
 }
 
+#define KERNEL(id, features, called, function)                                                               \
+    {                                                                                                        \
+        .op = id, .needs = features, .name = called, .run = function                                         \
+    }
+
 static const struct sy_kernel kernels[] = {
-    {60000, SY_F32, SY_F32, 0, "of the future", NULL, NULL, NULL, run}, /* an op this host does not know */
-    {SY_OP_MATMUL, SY_F32, SY_F32, 4, "needs what is not there", NULL, NULL, NULL, run},
-    {SY_OP_MATMUL, SY_F32, SY_F32, 2, "second", NULL, NULL, NULL, run},
-    {SY_OP_MATMUL, SY_F32, SY_F32, 0, "plain", NULL, NULL, NULL, run},
-    {SY_OP_ROUTE, SY_F32, SY_F32, 0, "route", NULL, NULL, NULL, run},
+    KERNEL(60000, 0, "of the future", run), /* an op this host does not know */
+    KERNEL(SY_OP_MATMUL, 4, "needs what is not there", run),
+    KERNEL(SY_OP_MATMUL, 2, "second", run),
+    KERNEL(SY_OP_MATMUL, 0, "plain", run),
+    KERNEL(SY_OP_ROUTE, 0, "route", run),
 };
-static const struct sy_kernel no_function[] = {
-    {SY_OP_MATMUL, SY_F32, SY_F32, 0, "none", NULL, NULL, NULL, NULL}};
+static const struct sy_kernel no_function[] = {KERNEL(SY_OP_MATMUL, 0, "none", NULL)};
 static const struct sy_collective_table short_collectives = {.bytes = 16};
 static const struct sy_collective_table empty_collectives = {.bytes = sizeof(empty_collectives)};
 static const struct sy_device_table short_device = {.bytes = 8};
 static const struct sy_device_table empty_device = {.bytes = sizeof(empty_device)};
 
 #define HEAD                                                                                                 \
-    .magic = SY_ABI_MAGIC, .abi_major = SY_ABI_MAJOR, .abi_minor = SY_ABI_MINOR, .min_host_minor = 2,        \
+    .magic = SY_ABI_MAGIC, .abi_major = SY_ABI_MAJOR, .abi_minor = SY_ABI_MINOR, .min_host_minor = 4,        \
     .desc_bytes = sizeof(struct sy_backend_desc), .layout = SY_ABI_LAYOUT, .version = "1.2",                 \
     .build = "tests"
 #define FORBIDDEN .probe = forbidden_probe, .open = forbidden_open, .close = forbidden_close

@@ -55,6 +55,8 @@ enum { KH_REF, KH_AVX2, KH_AVX512, KH_NEON, KH_VARIANTS };
 
 #define KH_PICK0(function) NULL
 #define KH_PICK1(function) function
+#define KH_PICKROWS        KH_PICK1
+#define KH_PICKTELLS       KH_PICK1
 #if SYCPU_X86_64
 #    define KH_X86(function) function
 #else

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Meshes, and random local programs for tests of joining, lowering, planning and running: maps (some with two
- * outputs), softmax, matmul, collectives, and tensors that are read and written again. Sound by construction;
- * the same seed gives the same program. */
+ * outputs), softmax, norms, products (often with chains of maps behind them), collectives, and tensors that
+ * are read and written again. Sound by construction; the same seed gives the same program. */
 #ifndef RANDOM_PROGRAM_H
 #define RANDOM_PROGRAM_H
 
@@ -35,6 +35,7 @@ struct rp {
     uint64_t state;     /* of the generator */
     int tensor[512], n; /* what ops may read */
     int carry[3];
+    int weight[3], scale[3]; /* square, and one row, as wide as the inputs */
 };
 
 static inline uint64_t rp_next(struct rp *r)
@@ -72,6 +73,20 @@ static inline int rp_same(struct rp *r, int like)
 {
     int other = rp_any(r);
     return memcmp(rp_at(r, other)->dim, rp_at(r, like)->dim, sizeof rp_at(r, like)->dim) == 0 ? other : like;
+}
+
+/* A product with the weight that is as wide, or a norm of it: what often begins or ends a chain. */
+static inline void rp_product(struct rp *r, int a)
+{
+    const struct syi_tensor *t = rp_at(r, a);
+    for (int i = 0; i < 3 && t->rank == 3; i++) {
+        int y = r->weight[i];
+        if (rp_at(r, y)->dim[0] != t->dim[2]) continue;
+        y = rp_add(r, rp_below(r, 2) ? syi_matmul(r->p, a, y) : syi_matmul_nt(r->p, a, y));
+        int z = rp_add(r, syi_map2(r->p, SY_MAP_ADD, rp_below(r, 3) ? y : a, rp_same(r, y)));
+        if (rp_below(r, 2)) rp_add(r, syi_rms_norm(r->p, z, r->scale[i], -1, 1e-6));
+        return;
+    }
 }
 
 /* The smaller and the larger in one map, or one of the operands in place of the larger. */
@@ -133,7 +148,7 @@ static inline void rp_random_op(struct rp *r, int collectives)
 {
     static const uint8_t binary[] = {SY_MAP_ADD, SY_MAP_SUB, SY_MAP_MAX, SY_MAP_MIN};
     int a = rp_any(r), lse, i;
-    switch (rp_below(r, 8)) {
+    switch (rp_below(r, 9)) {
     case 0:
     case 1: rp_add(r, syi_map2(r->p, binary[rp_below(r, 4)], a, rp_same(r, a))); break;
     case 2: rp_add(r, syi_map1(r->p, SY_MAP_MULS, a, 0.5)); break;
@@ -148,6 +163,7 @@ static inline void rp_random_op(struct rp *r, int collectives)
         if (memcmp(rp_at(r, a)->dim, rp_at(r, r->carry[i])->dim, sizeof rp_at(r, a)->dim) == 0)
             syi_store(r->p, a, r->carry[i]);
         break;
+    case 6: rp_product(r, a); break;
     default:
         if (collectives)
             rp_random_collective(r, a);
@@ -171,6 +187,13 @@ static inline struct syi_program *rp_program(uint64_t seed, int ops, const struc
         rp_add(r, syi_tensor_add(r->p, name, SYI_INPUT, SY_F32, 3, dims[i], NULL));
         snprintf(name, sizeof name, "c%d", i);
         r->carry[i] = rp_add(r, syi_tensor_add(r->p, name, SYI_CARRY, SY_F32, 3, dims[i], NULL));
+    }
+    for (int i = 0; i < 3; i++) {
+        int64_t width[] = {dims[i][2], dims[i][2]};
+        snprintf(name, sizeof name, "w%d", i);
+        r->weight[i] = syi_tensor_add(r->p, name, SYI_INPUT, SY_F32, 2, width, NULL);
+        snprintf(name, sizeof name, "s%d", i);
+        r->scale[i] = syi_tensor_add(r->p, name, SYI_INPUT, SY_F32, 1, width, NULL);
     }
     for (int i = 0; i < ops; i++) rp_random_op(r, collectives);
     for (int i = 0; i < 8; i++) {
