@@ -11,8 +11,10 @@
 
 enum {
     NAP = 100000, /* ns between two looks of the communication thread: compute has the processor meanwhile */
-    IDLE_NAPS = 20, /* without work before it sleeps until it is woken */
-    POLLS = 16      /* looks of a waiting thread between two looks at the clock and at stop messages */
+    LONG_NAP =
+        4 * NAP,   /* without work, or while another thread waits and looks itself: it would only disturb */
+    IDLE_NAPS = 5, /* without work before it sleeps until it is woken */
+    POLLS = 16     /* looks of a waiting thread between two looks at the clock and at stop messages */
 };
 static const double SPIN = 1e-3; /* seconds that a waiting thread looks without rest, then it naps */
 
@@ -115,15 +117,15 @@ static void look(struct sympi *mpi)
  * starts more than a nap does. lock is held. */
 static void rest(struct sympi *mpi, int idle_naps)
 {
-    static const struct timespec nap = {.tv_nsec = NAP};
+    static const struct timespec nap = {.tv_nsec = NAP}, long_nap = {.tv_nsec = LONG_NAP};
     if (idle_naps > IDLE_NAPS) {
         mpi->asleep = 1;
         pthread_cond_wait(&mpi->work, &mpi->lock);
         mpi->asleep = 0;
     } else {
         pthread_mutex_unlock(&mpi->lock);
-        do nanosleep(&nap, NULL);
-        while (atomic_load(&mpi->waiters)); /* for the lock it would only stand in their way */
+        do nanosleep(idle_naps || atomic_load(&mpi->waiters) ? &long_nap : &nap, NULL);
+        while (atomic_load(&mpi->waiters));
         pthread_mutex_lock(&mpi->lock);
     }
 }
