@@ -237,6 +237,8 @@ typedef int (*syi_config_difference_fn)(void *arg, const struct syi_option *opti
 /* Calls fn for each key whose values differ, until one call does not return SY_OK; returns that. */
 int syi_config_compare(const struct syi_config *old_config, const struct syi_config *new_config,
                        syi_config_difference_fn fn, void *arg, struct sy_error *err) SYI_MUST_CHECK;
+/* decode.batch_size, or what stands for its 0. */
+int64_t syi_config_decode_rows(const struct syi_config *config);
 /* What can be said from keys together (no file, no model): the first contradiction is the error. */
 int syi_config_validate(const struct syi_config *config, struct sy_error *err) SYI_MUST_CHECK;
 

@@ -32,7 +32,7 @@ static struct syi_shape bucket_shape(const struct syi_config *c, const struct sy
 {
     const struct syi_bucket *last = &all[n - 1], *first = &all[0], *now = &all[bucket];
     struct syi_shape shape = {.rows = which <= SYI_UPDATE ? c->data.batch_size / c->train.microbatches
-                                                          : c->decode.batch_size,
+                                                          : syi_config_decode_rows(c),
                               .input_length = now->input_length,
                               .target_length = now->target_length};
     if (which >= SYI_ENCODE) {
@@ -295,7 +295,7 @@ int syi_engine_new(const struct syi_config *config, const struct syi_rank *rank,
     e->stale = 1;
     e->n_buckets = syi_engine_buckets(config, e->bucket);
     e->train_rows = config->data.batch_size / config->train.microbatches;
-    e->eval_rows = config->decode.batch_size;
+    e->eval_rows = syi_config_decode_rows(config);
     int status = check(e, err);
     if (!status) {
         struct syi_shape shape = syi_engine_shape(e, 0, SYI_GRAD_FIRST);

@@ -64,6 +64,7 @@ static int open_window(struct predictor *p, struct sy_error *err)
     if (!status) status = syi_vocabulary_bytes(&p->vocabulary, 0, err);
     if (status) return status;
     p->n_buckets = syi_engine_buckets(&p->config, p->buckets);
+    p->config.decode.batch_size = syi_config_decode_rows(&p->config);
     /* As many batches as there are lengths, so that lines of one length fill a batch. */
     p->capacity = (int32_t)p->config.decode.batch_size * (p->n_buckets < 8 ? p->n_buckets : 8);
     size_t n = (size_t)p->capacity;

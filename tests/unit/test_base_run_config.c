@@ -282,3 +282,25 @@ Test(run_config, cross_checks)
             cr_expect(strstr(err.text, cases[i].wanted), "%s: wanted: %s", err.text, cases[i].wanted);
     }
 }
+
+/* Rows of an evaluation follow the training's microbatch, and divide as it does among the parts of the mesh.
+ */
+Test(run_config, rows_of_evaluation)
+{
+    static const struct {
+        int64_t batch, microbatches, data, expert, given, rows;
+    } cases[] = {{8, 1, 0, 0, 0, 8},   {128, 1, 0, 0, 0, 64},  {64, 16, 0, 0, 0, 8},
+                 {24, 1, 0, 0, 0, 24}, {2048, 2, 0, 0, 0, 64}, {2048, 1, 128, 0, 0, 128},
+                 {96, 1, 2, 4, 0, 48}, {100, 1, 0, 0, 0, 50},  {67, 1, 0, 0, 0, 67},
+                 {2, 2, 0, 0, 0, 8},   {6, 2, 0, 3, 0, 12},    {8, 1, 0, 0, 5, 5}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct syi_config config = defaults();
+        config.data.batch_size = cases[i].batch;
+        config.train.microbatches = cases[i].microbatches;
+        config.mesh.data = cases[i].data;
+        config.mesh.expert = cases[i].expert;
+        config.decode.batch_size = cases[i].given;
+        cr_expect_eq(syi_config_decode_rows(&config), cases[i].rows, "case %zu: %lld", i,
+                     (long long)syi_config_decode_rows(&config));
+    }
+}
