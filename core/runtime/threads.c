@@ -17,8 +17,10 @@
 
 /* ---- gate ---- */
 
-/* A few microseconds: gaps between kernels are shorter than it takes to wake a sleeping thread (5 to 50). */
-enum { SPIN = 400, YIELDS = 64 };
+/* Looks at a gate before a thread sleeps, for to wake it takes 5 to 100 us: a few microseconds, then yielding the
+ * processor, for up to about a millisecond where each thread has one of its own. Gaps between kernels, and the
+ * time by which one thread is done before another, are shorter. */
+enum { SPIN = 400, YIELDS = 64, OWN_YIELDS = 2000 };
 
 static inline void relax(void)
 {
@@ -46,7 +48,7 @@ void syi_gate_destroy(struct syi_gate *gate)
 uint32_t syi_gate_wait(struct syi_gate *gate, uint32_t mask, uint32_t old, int spin)
 {
     uint32_t word;
-    for (int i = 0; i < spin + YIELDS; i++) {
+    for (int i = 0, n = spin ? spin + OWN_YIELDS : YIELDS; i < n; i++) {
         word = atomic_load_explicit(&gate->word, memory_order_acquire);
         if ((word & mask) != old) return word;
         if (i < spin)
