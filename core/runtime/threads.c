@@ -17,9 +17,9 @@
 
 /* ---- gate ---- */
 
-/* Looks at a gate before a thread sleeps, for to wake it takes 5 to 100 us: a few microseconds, then yielding the
- * processor, for up to about a millisecond where each thread has one of its own. Gaps between kernels, and the
- * time by which one thread is done before another, are shorter. */
+/* Looks at a gate before a thread sleeps, for to wake it takes 5 to 100 us: a few microseconds, then yielding
+ * the processor, for up to about a millisecond where each thread has one of its own. Gaps between kernels,
+ * and the time by which one thread is done before another, are shorter. */
 enum { SPIN = 400, YIELDS = 64, OWN_YIELDS = 2000 };
 
 static inline void relax(void)
