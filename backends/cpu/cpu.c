@@ -31,13 +31,10 @@
     TYPED(NAME, SY_F32, SY_BF16, sycpu_converted_##isa, 1, 1, feature, #isa)                                 \
     TYPED(NAME, SY_BF16, SY_BF16, sycpu_converted_##isa, 1, 1, feature, #isa)
 /* An op's fast kernel, or nothing. */
-#define FAST_0(NAME, function, has_workspace, feature, isa)
-#define FAST_1(NAME, function, has_workspace, feature, isa)                                                  \
-    ENTRY(NAME, function, 1, has_workspace, feature, isa)
-#define FAST_ROWS(NAME, function, has_workspace, feature, isa)                                               \
-    ENTRY(NAME, function, ROWS, has_workspace, feature, isa)
-#define FAST_TELLS(NAME, function, has_workspace, feature, isa)                                              \
-    ENTRY(NAME, function, TELLS, has_workspace, feature, isa)
+#define FAST_0(NAME, function, fast, has_workspace, feature, isa)
+#define FAST_1     ENTRY
+#define FAST_ROWS  ENTRY
+#define FAST_TELLS ENTRY
 
 /* Widest first: the host takes the first that the context's features allow. */
 static const struct sy_kernel kernels[] = {
@@ -50,17 +47,17 @@ static const struct sy_kernel kernels[] = {
 #endif
 #if SYCPU_X86_64
 #    define SYCPU_KERNEL(NAME, name, ref_workspace, fast, fast_workspace)                                    \
-        FAST_##fast(NAME, sycpu_avx512_##name, fast_workspace, SYCPU_AVX512, "avx512")
+        FAST_##fast(NAME, sycpu_avx512_##name, fast, fast_workspace, SYCPU_AVX512, "avx512")
 #    include "kernels.def"
 #    undef SYCPU_KERNEL
 #    define SYCPU_KERNEL(NAME, name, ref_workspace, fast, fast_workspace)                                    \
-        FAST_##fast(NAME, sycpu_avx2_##name, fast_workspace, SYCPU_AVX2, "avx2")
+        FAST_##fast(NAME, sycpu_avx2_##name, fast, fast_workspace, SYCPU_AVX2, "avx2")
 #    include "kernels.def"
 #    undef SYCPU_KERNEL
 #endif
 #if SYCPU_AARCH64
 #    define SYCPU_KERNEL(NAME, name, ref_workspace, fast, fast_workspace)                                    \
-        FAST_##fast(NAME, sycpu_neon_##name, fast_workspace, SYCPU_NEON, "neon")
+        FAST_##fast(NAME, sycpu_neon_##name, fast, fast_workspace, SYCPU_NEON, "neon")
 #    include "kernels.def"
 #    undef SYCPU_KERNEL
 #endif

@@ -47,9 +47,9 @@ enum sycpu_feature {
     int sycpu_avx2_##name(void *, const struct sy_call *);                                                   \
     int sycpu_avx512_##name(void *, const struct sy_call *);                                                 \
     int sycpu_neon_##name(void *, const struct sy_call *);                                                   \
-    void sycpu_avx2_##name##_rows(void *, const struct sy_call *, int64_t, int64_t, int);                    \
-    void sycpu_avx512_##name##_rows(void *, const struct sy_call *, int64_t, int64_t, int);                  \
-    void sycpu_neon_##name##_rows(void *, const struct sy_call *, int64_t, int64_t, int);                    \
+    void sycpu_avx2_##name##_rows(void *, const struct sy_call *, int64_t, int64_t);                         \
+    void sycpu_avx512_##name##_rows(void *, const struct sy_call *, int64_t, int64_t);                       \
+    void sycpu_neon_##name##_rows(void *, const struct sy_call *, int64_t, int64_t);                         \
     uint64_t sycpu_ref_##name##_workspace(const struct sy_call *, int);                                      \
     uint64_t sycpu_ref64_##name##_workspace(const struct sy_call *, int);                                    \
     uint64_t sycpu_avx2_##name##_workspace(const struct sy_call *, int);                                     \

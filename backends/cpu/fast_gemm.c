@@ -235,7 +235,7 @@ void SYCPU_FAST(gemm_compute_tile)(const struct sycpu_gemm_plan *plan, const str
 /* Tiles [first, end) of an expert, counted panel of A by panel of A, in the order block of A, panel of B,
  * panel of A; a shallow product, which mostly writes, row by row. Blocks are of equal size. */
 static void compute_tiles(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker,
-                          int64_t expert, int64_t first, int64_t end, int thread)
+                          int64_t expert, int64_t first, int64_t end)
 {
     int64_t from = first / plan->panels, to = divide_up(end, plan->panels);
     int64_t block = divide_up(to - from, divide_up(to - from, BLOCK_PANELS));
@@ -253,7 +253,7 @@ static void compute_tiles(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_
         }
         int64_t done = least(row + n * TILE_ROWS, worker->rows);
         if (plan->by_blocks && ((done - untold) * bytes >= TOLD_BYTES || from + block >= to)) {
-            plan->told->rows_done(plan->told->rows_arg, untold, done, thread);
+            plan->told->rows_done(plan->told->rows_arg, untold, done);
             untold = done;
         }
     }
@@ -267,7 +267,7 @@ static void compute_told(void *arg, int64_t share, int thread)
     SYCPU_FAST(gemm_enter_expert)(plan, &worker, 0);
     int64_t first = worker.row_panels * share / plan->threads;
     int64_t end = worker.row_panels * (share + 1) / plan->threads;
-    compute_tiles(plan, &worker, 0, first * plan->panels, end * plan->panels, thread);
+    compute_tiles(plan, &worker, 0, first * plan->panels, end * plan->panels);
 }
 
 /* The share of one thread of rows that were few, behind the product. */
@@ -276,7 +276,8 @@ static void tell_rows(void *arg, int64_t share, int thread)
     const struct sycpu_gemm_plan *plan = arg;
     const struct sy_call *call = plan->told;
     int64_t rows = plan->gemm.rows;
-    call->rows_done(call->rows_arg, rows * share / plan->threads, rows * (share + 1) / plan->threads, thread);
+    (void)thread;
+    call->rows_done(call->rows_arg, rows * share / plan->threads, rows * (share + 1) / plan->threads);
 }
 
 /* The share of one thread: tiles that begin in [share, share + 1) / threads of all work, a tile weighing its
@@ -297,7 +298,7 @@ static void compute_share(void *arg, int64_t share, int thread)
         SYCPU_FAST(gemm_enter_expert)(plan, &worker, expert);
         int64_t weight = worker.depth + 1, tiles = worker.row_panels * plan->panels, first, end;
         items_between(from, to, base, weight, tiles, &first, &end);
-        if (first < end) compute_tiles(plan, &worker, expert, first, end, thread);
+        if (first < end) compute_tiles(plan, &worker, expert, first, end);
         base += tiles * weight;
     }
     finish_streams();

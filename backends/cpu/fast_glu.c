@@ -177,17 +177,16 @@ int SYCPU_FAST(glu_grad)(void *context, const struct sy_call *call)
     return SY_OK;
 }
 
-void SYCPU_FAST(glu_rows)(void *context, const struct sy_call *call, int64_t first, int64_t end, int thread)
+void SYCPU_FAST(glu_rows)(void *context, const struct sy_call *call, int64_t first, int64_t end)
 {
     struct glu g = glu_open(call, &call->out[0], &call->in[1], &call->in[2]);
-    (void)context, (void)thread;
+    (void)context;
     each_row(&g, first, end, &call->out[0], g.columns, run_forward);
 }
 
-void SYCPU_FAST(glu_grad_rows)(void *context, const struct sy_call *call, int64_t first, int64_t end,
-                               int thread)
+void SYCPU_FAST(glu_grad_rows)(void *context, const struct sy_call *call, int64_t first, int64_t end)
 {
     struct glu g = glu_open(call, &call->in[1], &call->in[2], &call->in[3]);
-    (void)context, (void)thread;
+    (void)context;
     each_row(&g, first, end, &call->out[0], 2 * g.columns, run_backward);
 }

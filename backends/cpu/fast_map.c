@@ -364,11 +364,11 @@ static struct plan make_plan(const struct sy_call *call)
     return plan;
 }
 
-void SYCPU_FAST(map_rows)(void *context, const struct sy_call *call, int64_t first, int64_t end, int thread)
+void SYCPU_FAST(map_rows)(void *context, const struct sy_call *call, int64_t first, int64_t end)
 {
     struct plan plan = make_plan(call);
     struct tile tile;
-    (void)context, (void)thread;
+    (void)context;
     tile.plan = &plan;
     bind_constants(&tile);
     if (plan.rows == 1) { /* all rows one behind the other */

@@ -41,10 +41,9 @@ int SYCPU_FAST(rms_norm)(void *context, const struct sy_call *call)
     return SY_OK;
 }
 
-void SYCPU_FAST(rms_norm_rows)(void *context, const struct sy_call *call, int64_t first, int64_t end,
-                               int thread)
+void SYCPU_FAST(rms_norm_rows)(void *context, const struct sy_call *call, int64_t first, int64_t end)
 {
-    (void)context, (void)thread;
+    (void)context;
     norm_rows(call, first, end);
 }
 

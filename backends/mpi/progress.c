@@ -11,8 +11,8 @@
 
 enum {
     NAP = 100000, /* ns between two looks of the communication thread: compute has the processor meanwhile */
-    LONG_NAP =
-        4 * NAP,   /* without work, or while another thread waits and looks itself: it would only disturb */
+    /* The same without work, or while another thread waits and looks itself: it would only disturb. */
+    LONG_NAP = 4 * NAP,
     IDLE_NAPS = 5, /* without work before it sleeps until it is woken */
     POLLS = 16     /* looks of a waiting thread between two looks at the clock and at stop messages */
 };

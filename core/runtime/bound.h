@@ -100,7 +100,7 @@ int syi_exec_start(void *transfer, const struct sy_call *call); /* struct syi_tr
 int syi_exec_wait(void *transfer, const struct sy_call *call);  /* struct syi_transfer */
 int syi_exec_slice(void *piece, const struct sy_call *call);    /* struct syi_piece */
 /* The ops behind a product, rows [first, end). chain: struct syi_chain. */
-void syi_exec_rows(void *chain, int64_t first, int64_t end, int thread);
+void syi_exec_rows(void *chain, int64_t first, int64_t end);
 int syi_exec_join(void *nothing, const struct sy_call *call);
 int syi_exec_part(void *nothing, const struct sy_call *call);
 /* "op 12 matmul of encoder/layers_0/mlp (recorded at layers.c:80)" */

@@ -5,8 +5,6 @@
  * bind.c asks the kernels for it. Only the order of work changes, no value. */
 #include "config.h"
 
-#include <string.h>
-
 #include "runtime/session.h"
 
 /* Whether kernels may tell the rows of this op when they are complete. */

@@ -27,10 +27,10 @@ int syi_exec_slice(void *piece, const struct sy_call *call)
     return SY_OK;
 }
 
-void syi_exec_rows(void *chain, int64_t first, int64_t end, int thread)
+void syi_exec_rows(void *chain, int64_t first, int64_t end)
 {
     const struct syi_chain *c = chain;
-    for (int i = 0; i < c->n; i++) c->kernel[i]->rows(c->context, &c->call[i], first, end, thread);
+    for (int i = 0; i < c->n; i++) c->kernel[i]->rows(c->context, &c->call[i], first, end);
 }
 
 int syi_exec_join(void *nothing, const struct sy_call *call)
@@ -101,9 +101,9 @@ int syi_session_run(struct syi_session *session, int program, struct sy_error *e
                          session->options.plan_only ? "the session is a plan only" : "it is not bound");
     const struct syi_bound *bound = &session->bound[program];
     session->failure = (struct sy_error){0};
-    size_t n = session->hook ? bound->program->n_ops : bound->n_run;
-    for (size_t i = 0; i < n; i++) {
-        const struct syi_step *step = session->hook ? &bound->step[i] : &bound->run[i];
+    const struct syi_step *step = session->hook ? bound->step : bound->run;
+    const struct syi_step *end = step + (session->hook ? bound->program->n_ops : bound->n_run);
+    for (; step < end; step++) {
         if (session->hook) session->hook(session->hook_arg, program, step->op, step->call, 0);
         int status = step->fn(step->context, step->call);
         if (status) return fail(session, bound->program, step->op, status, err);

@@ -59,7 +59,7 @@ struct sy_call {
     /* Not NULL, for a kernel that tells_rows: to be called for every row of output 0 once, in runs [first,
      * end), when they are written, from any thread and task; it may write over those rows, and reads and
      * writes no other of this call. Rows: all dims but the last, one behind the other. */
-    void (*rows_done)(void *arg, int64_t first, int64_t end, int thread);
+    void (*rows_done)(void *arg, int64_t first, int64_t end);
     void *rows_arg;
 };
 
@@ -95,7 +95,7 @@ struct sy_kernel {
     /* Of ops that ops.def marks R, or NULL: does rows [first, end) of a call in the calling task, without
      * workspace; cannot fail. The rows of a call may come in any runs and order, from several threads at
      * once. */
-    void (*rows)(void *context, const struct sy_call *call, int64_t first, int64_t end, int thread);
+    void (*rows)(void *context, const struct sy_call *call, int64_t first, int64_t end);
     uint64_t tells_rows; /* 1: run calls call->rows_done where it is set */
 };
 

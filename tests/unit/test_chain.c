@@ -80,11 +80,6 @@ static void fill(const struct syi_session *session)
     }
 }
 
-static void see_nothing(void *arg, int program, size_t op, const struct sy_call *call, int after)
-{
-    (void)arg, (void)program, (void)op, (void)call, (void)after;
-}
-
 /* hooked: every op by itself. */
 static struct syi_session *run(struct syi_backend *backend, struct syi_comm *comm,
                                const struct syi_mesh *mesh, const struct shape *shape, int hooked)
@@ -100,7 +95,7 @@ static struct syi_session *run(struct syi_backend *backend, struct syi_comm *com
     int chained = 0;
     for (size_t i = 0; i < p->n_ops; i++) chained += p->op[i].chained;
     cr_assert_geq(chained, 8); /* all but the products */
-    if (hooked) syi_session_hook(session, see_nothing, NULL);
+    if (hooked) syi_session_hook(session, rp_see_nothing, NULL);
     fill(session);
     cr_assert_eq(syi_session_run(session, index, &err), SY_OK, "%s", err.text);
     return session;

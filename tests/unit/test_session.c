@@ -76,11 +76,6 @@ static void expect_same_memory(const struct syi_session *a, const struct syi_ses
     cr_assert_geq(i, 20); /* 9 inputs, 3 carries, 8 outputs */
 }
 
-static void look_at_nothing(void *arg, int program, size_t op, const struct sy_call *call, int after)
-{
-    (void)arg, (void)program, (void)op, (void)call, (void)after;
-}
-
 /* The same program with reuse of memory and chains, and without either (a hook sees every op by itself); run
  * twice since carries change. */
 static int compare_reuse(void *arg, struct syi_comm *comm, struct sy_error *err)
@@ -92,7 +87,7 @@ static int compare_reuse(void *arg, struct syi_comm *comm, struct sy_error *err)
     struct syi_session *reused = session_of(&options, rp_program(job->seed, 60, job->mesh, 1));
     options.check_reuse = 1;
     struct syi_session *apart = session_of(&options, rp_program(job->seed, 60, job->mesh, 1));
-    syi_session_hook(apart, look_at_nothing, NULL);
+    syi_session_hook(apart, rp_see_nothing, NULL);
     fill_inputs(reused, comm->rank);
     fill_inputs(apart, comm->rank);
     int status = SY_OK;
