@@ -8,8 +8,6 @@
 
 #include "backends/cpu/fast_gemm.h"
 
-#define PACK_DEPTH  64                          /* steps in one task of packing B */
-#define PACK_PANELS (512 * STEP / TILE_COLUMNS) /* panels in one task */
 /* At most so many rows of A: B is read where it lies, packing it would cost more than it saves. */
 #define DIRECT_ROWS (STEP == 1 ? 128 : 0)
 /* Gradients of weights of more bytes go past the caches: they would not stay there until they are used. */
@@ -24,8 +22,10 @@
 /* A smaller C stays in the caches anyway, and telling all of it at once leaves them to B while it is
  * computed. */
 #define TOLD_LEAST (16 << 20)
-/* Words of B that a thread packs for itself. */
+/* Words of B that a thread packs at a time where it uses them at once. */
 #define OWN_WORDS (96 * 1024)
+/* Of a packed B of more bytes there is one in all, in pieces: several would only take each other's cache. */
+#define COPIED_BYTES (16 << 20)
 
 /* To a multiple of 64 bytes. */
 static int64_t round_floats(int64_t n)
@@ -40,71 +40,54 @@ static int pending_tiles(int64_t leaves)
     return n;
 }
 
+/* Groups of columns that threads share an expert's C in. A thread packs the rows of A and the columns of B
+ * that it needs for itself, so with g groups of c columns, and r rows, t threads pack r g / t rows and c / g
+ * columns each. */
+static int64_t column_groups(const struct sycpu_gemm_plan *plan)
+{
+    const struct sycpu_gemm *gemm = &plan->gemm;
+    int64_t threads = plan->threads / gemm->experts, best = 1;
+    int64_t bytes = plan->panels * b_panel_size(plan->steps) * (int64_t)sizeof(float);
+    if (threads > 1 && bytes > COPIED_BYTES && !plan->direct) best = threads;
+    for (int64_t g = 2; g <= threads && best < threads; g++)
+        if (threads % g == 0 &&
+            gemm->rows * g / threads + gemm->columns / g < gemm->rows * best / threads + gemm->columns / best)
+            best = g;
+    return least(best, plan->panels);
+}
+
 static struct sycpu_gemm_plan make_plan(const struct sy_call *call, int threads)
 {
     struct sycpu_gemm_plan plan = {.gemm = sycpu_gemm_of(call), .threads = threads};
     const struct sycpu_gemm *gemm = &plan.gemm;
-    int transposed = gemm->form == SYCPU_GEMM_NT;
     plan.direct = gemm->form == SYCPU_GEMM_NN && gemm->rows <= DIRECT_ROWS;
     plan.rounded = call->out[0].dtype == SY_BF16;
     plan.run = gemm->form != SYCPU_GEMM_TN && gemm->leaf % STEP ? gemm->leaf : gemm->depth;
     plan.steps = gemm->leaves * steps_of(gemm->depth / gemm->leaves);
     plan.panels = divide_up(gemm->columns, TILE_COLUMNS);
-    plan.panel_chunks = divide_up(plan.panels, transposed ? 1 : PACK_PANELS);
-    plan.depth_chunks = divide_up(plan.steps, transposed ? 4 * PACK_DEPTH : PACK_DEPTH);
-    plan.b_size = plan.panels * b_panel_size(plan.steps);
     plan.own = sycpu_gemm_is_grouped(call->op) && gemm->experts >= threads &&
-               (gemm->form != SYCPU_GEMM_TN || plan.b_size <= OWN_WORDS);
+               (gemm->form != SYCPU_GEMM_TN || plan.panels * b_panel_size(plan.steps) <= OWN_WORDS);
     plan.direct &= !plan.own;
     plan.stream = gemm->form == SYCPU_GEMM_TN && !plan.rounded && gemm->columns % TILE_COLUMNS == 0 &&
                   (uintptr_t)gemm->c % 64 == 0 &&
                   gemm->experts * sycpu_gemm_c_size(gemm) > STREAM_BYTES / (int)sizeof(float);
     plan.block_panels = plan.own ? least(OWN_PANELS, divide_up(gemm->rows, TILE_ROWS)) : BLOCK_PANELS;
-    plan.own_panels = plan.own ? least(plan.panels, OWN_WORDS / b_panel_size(plan.steps) + 1) : 0;
+    plan.group_panels = divide_up(plan.panels, column_groups(&plan));
+    plan.groups = divide_up(plan.panels, plan.group_panels);
+    if (plan.own) plan.group_panels = least(plan.panels, OWN_WORDS / b_panel_size(plan.steps) + 1);
     if (plan.own && gemm->form == SYCPU_GEMM_NT)
-        plan.turned_rows = least(TURNED_VECTORS, 2 * plan.own_panels) * LANES;
+        plan.turned_rows = least(TURNED_VECTORS, 2 * plan.group_panels) * LANES;
     plan.worker_size = 2 * round_floats(gemm->leaves) + 2 * round_floats(plan.block_panels * TILE_ROWS) +
                        plan.block_panels * a_panel_size(plan.steps) +
-                       plan.own_panels * b_panel_size(plan.steps) +
+                       (plan.direct ? 1 : plan.group_panels) * b_panel_size(plan.steps) +
                        (pending_tiles(gemm->leaves) + 1) * TILE_SIZE;
-    plan.packed_size = plan.own ? 0 : gemm->experts * plan.b_size;
     return plan;
 }
 
 static uint64_t workspace_bytes(const struct sy_call *call, int threads)
 {
     struct sycpu_gemm_plan plan = make_plan(call, threads);
-    return sizeof(float) * (uint64_t)(plan.packed_size + threads * plan.worker_size);
-}
-
-/* ---- packing B ---- */
-
-static void pack_b_task(void *arg, int64_t task, int thread)
-{
-    const struct sycpu_gemm_plan *plan = arg;
-    const struct sycpu_gemm *gemm = &plan->gemm;
-    int transposed = gemm->form == SYCPU_GEMM_NT;
-    int64_t chunk = transposed ? 4 * PACK_DEPTH : PACK_DEPTH;
-    int64_t panel = task % plan->panel_chunks * (transposed ? 1 : PACK_PANELS);
-    int64_t k = task / plan->panel_chunks % plan->depth_chunks * chunk;
-    int64_t expert = task / plan->panel_chunks / plan->depth_chunks;
-    int64_t steps = gemm->form == SYCPU_GEMM_TN ? SYCPU_FAST(gemm_filled_steps)(gemm, expert) : plan->steps;
-    int64_t n = least(steps - k, chunk);
-    float *to = plan->packed_b + expert * plan->b_size + panel * b_panel_size(plan->steps);
-    (void)thread;
-    if (n <= 0 || SYCPU_FAST(gemm_filled_slots)(gemm, expert, 0, gemm->groups) == 0) return;
-    if (transposed)
-        SYCPU_FAST(gemm_pack_transposed)(plan, expert, k, n, panel, to);
-    else
-        SYCPU_FAST(gemm_pack_straight)(plan, expert, k, n, panel, PACK_PANELS, to);
-}
-
-/* The last panel alone, when the full ones are used where they lie. */
-static void pack_last_panel(const struct sycpu_gemm_plan *plan)
-{
-    for (int64_t expert = 0; expert < plan->gemm.experts; expert++) SYCPU_FAST(gemm_pack_straight)
-    (plan, expert, 0, plan->steps, plan->panels - 1, 1,
-     plan->packed_b + expert * plan->b_size + (plan->panels - 1) * b_panel_size(plan->steps));
+    return sizeof(float) * (uint64_t)(threads * plan.worker_size);
 }
 
 /* ---- tiles ---- */
@@ -116,7 +99,7 @@ struct sycpu_gemm_worker SYCPU_FAST(gemm_make_worker)(const struct sycpu_gemm_pl
     float *scratch = plan->workers + thread * plan->worker_size;
     worker.a = scratch;
     worker.b = worker.a + plan->block_panels * a_panel_size(plan->steps);
-    worker.pending = worker.b + plan->own_panels * b_panel_size(plan->steps);
+    worker.pending = worker.b + (plan->direct ? 1 : plan->group_panels) * b_panel_size(plan->steps);
     worker.edge = worker.pending + pending_tiles(gemm->leaves) * TILE_SIZE;
     worker.length = (int64_t *)(worker.edge + TILE_SIZE);
     worker.slot = worker.length + round_floats(gemm->leaves);
@@ -154,12 +137,10 @@ static struct sycpu_gemm_tile make_tile(const struct sycpu_gemm_plan *plan,
     int64_t column = panel_b * TILE_COLUMNS;
     const int64_t *slot = worker->slot + panel_a * TILE_ROWS;
     int whole = column + TILE_COLUMNS <= gemm->columns, direct = (plan->direct || worker->direct) && whole;
-    const float *packed = plan->own ? worker->b - worker->first_b * b_panel_size(plan->steps)
-                                    : plan->packed_b + expert * plan->b_size;
     struct sycpu_gemm_tile tile = {
         .a = worker->a + panel_a * a_panel_size(plan->steps),
         .b = direct ? (const float *)gemm->b + expert * sycpu_gemm_b_size(gemm) + column
-                    : packed + panel_b * b_panel_size(plan->steps),
+                    : worker->b + (panel_b - worker->first_b) * b_panel_size(plan->steps),
         .b_stride = direct ? gemm->columns : TILE_COLUMNS,
         .steps = plan->steps,
         .pending = worker->pending,
@@ -232,24 +213,37 @@ void SYCPU_FAST(gemm_compute_tile)(const struct sycpu_gemm_plan *plan, const str
     if (tile.c == worker->edge) copy_edge(plan, worker, expert, panel_a, panel_b, rows);
 }
 
-/* Tiles [first, end) of an expert, counted panel of A by panel of A, in the order block of A, panel of B,
- * panel of A; a shallow product, which mostly writes, row by row. Blocks are of equal size. */
-static void compute_tiles(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker,
-                          int64_t expert, int64_t first, int64_t end)
+/* Panels of B in a group of columns. */
+static int64_t panels_of(const struct sycpu_gemm_plan *plan, int64_t group)
 {
-    int64_t from = first / plan->panels, to = divide_up(end, plan->panels);
+    return least(plan->group_panels, plan->panels - group * plan->group_panels);
+}
+
+/* Tiles [first, end) of a group of columns of an expert, counted panel of A by panel of A, in the order block
+ * of A, panel of B, panel of A; a shallow product, which mostly writes, row by row. Blocks are of equal size.
+ */
+static void compute_tiles(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker,
+                          int64_t expert, int64_t group, int64_t first, int64_t end)
+{
+    int64_t left = group * plan->group_panels, panels = panels_of(plan, group);
+    int64_t from = first / panels, to = divide_up(end, panels);
     int64_t block = divide_up(to - from, divide_up(to - from, BLOCK_PANELS));
     int64_t untold = from * TILE_ROWS, bytes = plan->gemm.columns * c_element(plan);
-    int by_rows = worker->depth * plan->panels * TILE_COLUMNS <= SHALLOW_WORDS;
+    int by_rows = worker->depth * panels * TILE_COLUMNS <= SHALLOW_WORDS;
     SYCPU_FAST(gemm_measure_leaves)(&plan->gemm, worker, expert);
+    if (!plan->direct)
+        SYCPU_FAST(gemm_pack_columns)(plan, expert, worker, left, panels);
+    else if (left + panels == plan->panels && plan->gemm.columns % TILE_COLUMNS)
+        SYCPU_FAST(gemm_pack_columns)(plan, expert, worker, plan->panels - 1, 1);
     for (; from < to; from += block) {
         int64_t n = least(block, to - from), row = from * TILE_ROWS;
         SYCPU_FAST(gemm_pack_block)(plan, expert, worker, row, least(n * TILE_ROWS, worker->rows - row));
         worker->first_panel = from;
-        for (int64_t j = 0; j < n * plan->panels; j++) {
-            int64_t i = by_rows ? j / plan->panels : j % n, panel_b = by_rows ? j % plan->panels : j / n;
-            int64_t tile = (from + i) * plan->panels + panel_b;
-            if (tile >= first && tile < end) SYCPU_FAST(gemm_compute_tile)(plan, worker, expert, i, panel_b);
+        for (int64_t j = 0; j < n * panels; j++) {
+            int64_t i = by_rows ? j / panels : j % n, panel_b = by_rows ? j % panels : j / n;
+            int64_t tile = (from + i) * panels + panel_b;
+            if (tile >= first && tile < end)
+                SYCPU_FAST(gemm_compute_tile)(plan, worker, expert, i, left + panel_b);
         }
         int64_t done = least(row + n * TILE_ROWS, worker->rows);
         if (plan->by_blocks && ((done - untold) * bytes >= TOLD_BYTES || from + block >= to)) {
@@ -267,7 +261,7 @@ static void compute_told(void *arg, int64_t share, int thread)
     SYCPU_FAST(gemm_enter_expert)(plan, &worker, 0);
     int64_t first = worker.row_panels * share / plan->threads;
     int64_t end = worker.row_panels * (share + 1) / plan->threads;
-    compute_tiles(plan, &worker, 0, first * plan->panels, end * plan->panels);
+    compute_tiles(plan, &worker, 0, 0, first * plan->panels, end * plan->panels);
 }
 
 /* The share of one thread of rows that were few, behind the product. */
@@ -294,11 +288,12 @@ static void compute_share(void *arg, int64_t share, int thread)
     total *= plan->panels;
     int64_t from = total / plan->threads * share + least(share, total % plan->threads);
     int64_t to = from + total / plan->threads + (share < total % plan->threads);
-    for (int64_t expert = 0; expert < plan->gemm.experts && base < to; expert++) {
+    for (int64_t i = 0; i < plan->gemm.experts * plan->groups && base < to; i++) {
+        int64_t expert = i / plan->groups, group = i % plan->groups;
         SYCPU_FAST(gemm_enter_expert)(plan, &worker, expert);
-        int64_t weight = worker.depth + 1, tiles = worker.row_panels * plan->panels, first, end;
+        int64_t weight = worker.depth + 1, tiles = worker.row_panels * panels_of(plan, group), first, end;
         items_between(from, to, base, weight, tiles, &first, &end);
-        if (first < end) compute_tiles(plan, &worker, expert, first, end);
+        if (first < end) compute_tiles(plan, &worker, expert, group, first, end);
         base += tiles * weight;
     }
     finish_streams();
@@ -308,15 +303,11 @@ static int multiply(const struct sy_call *call)
 {
     struct sycpu_gemm_plan plan = make_plan(call, call->host->threads);
     const struct sycpu_gemm *gemm = &plan.gemm;
-    plan.packed_b = call->workspace;
-    plan.workers = plan.packed_b + plan.packed_size;
-    plan.by_blocks = call->rows_done && gemm->rows >= TOLD_BLOCKS * BLOCK_ROWS * plan.threads &&
+    plan.workers = call->workspace;
+    plan.by_blocks = call->rows_done && plan.groups == 1 &&
+                     gemm->rows >= TOLD_BLOCKS * BLOCK_ROWS * plan.threads &&
                      gemm->rows * gemm->columns * c_element(&plan) >= TOLD_LEAST;
     plan.told = call->rows_done ? call : NULL;
-    if (!plan.direct && !plan.own)
-        sycpu_parallel(call, gemm->experts * plan.depth_chunks * plan.panel_chunks, pack_b_task, &plan);
-    else if (plan.direct && gemm->columns % TILE_COLUMNS)
-        pack_last_panel(&plan);
     if (gemm->filled && gemm->form != SYCPU_GEMM_TN)
         sycpu_parallel(call, gemm->experts * gemm->groups, SYCPU_FAST(gemm_zero_empty_slots), &plan);
     if (plan.by_blocks) {

@@ -4,14 +4,16 @@
  * C is cut into tiles that stay in registers. Both operands are packed into panels: a panel of A holds
  * TILE_ROWS rows, one of B TILE_COLUMNS columns, the steps of the contraction outermost, so a tile reads both
  * as streams. A leaf of bf16 that has no partner for its last element gets a zero. There are no k-blocks: a
- * tile walks the whole contraction, leaf by leaf. Of a plain product B is packed once, by all threads; then
- * each thread takes an equal share of the tiles (counted in products), and packs the A rows of its tiles
- * block by block. Of experts each thread takes whole columns: it packs an expert's A once and B in groups
- * that it uses at once, since weights that a few tokens read are worth no copy in memory. Where the tokens
- * are fewer still, B is not packed beforehand at all: fast_gemm_grouped.c reads it where it lies, and
- * transposed weights become the operand that is not vectorised (fast_gemm_few.c); sums over few tokens:
- * fast_gemm_shallow.c. Tiles of a block are taken panel of B by panel of B, so the block stays in the L2
- * cache and a panel of B is fetched once for it. */
+ * tile walks the whole contraction, leaf by leaf. Each thread takes an equal share of the tiles (counted in
+ * products) and packs all that they read for itself: the columns of B once, the rows of A block by block.
+ * Some is packed twice for that, but nothing is read that another core wrote, which is slow where the two
+ * have no cache in common (up to a quarter of a product's time between core complexes of an EPYC);
+ * column_groups in fast_gemm.c keeps it least. Of experts each thread takes whole columns: it packs an
+ * expert's A once and B in groups that it uses at once, since weights that a few tokens read are worth no
+ * copy in memory. Where the tokens are fewer still, B is not packed beforehand at all: fast_gemm_grouped.c
+ * reads it where it lies, and transposed weights become the operand that is not vectorised (fast_gemm_few.c);
+ * sums over few tokens: fast_gemm_shallow.c. Tiles of a block are taken panel of B by panel of B, so the
+ * block stays in the L2 cache and a panel of B is fetched once for it. */
 #ifndef SYCPU_FAST_GEMM_H
 #define SYCPU_FAST_GEMM_H
 
@@ -90,16 +92,12 @@ struct sycpu_gemm_plan {
     int64_t steps;        /* of the contraction, padding included; TN: at most */
     int64_t panels;       /* of B for an expert, the last may be narrower */
     int64_t block_panels; /* of A that a thread packs together */
-    int64_t own_panels;   /* of B likewise */
+    int64_t groups;       /* of columns of C of an expert: a thread packs the B of one at a time */
+    int64_t group_panels; /* panels of B in each of them but the last; own: that are packed at a time */
     int64_t turned_rows;  /* of an expert, at most, that gemm_compute_few takes */
-    int64_t depth_chunks; /* tasks of packing B: experts * depth_chunks * panel_chunks */
-    int64_t panel_chunks;
-    int64_t b_size;      /* words of the packed B of an expert */
-    int64_t packed_size; /* words of all that is packed before the threads share the work */
-    int64_t worker_size; /* words of scratch of a thread */
+    int64_t worker_size;  /* words of scratch of a thread */
     int threads;
-    float *packed_b; /* [experts, b_size] */
-    float *workers;  /* [threads, worker_size] */
+    float *workers; /* [threads, worker_size] */
 };
 
 /* Scratch of a thread while it computes tiles of one expert. */
@@ -107,7 +105,7 @@ struct sycpu_gemm_worker {
     int64_t *length; /* [leaves] steps in each leaf */
     int64_t *slot;   /* [block_panels * TILE_ROWS] buffer row (or row of C for TN) of each row of the block */
     float *a;        /* [block_panels] packed panels of the block */
-    float *b;        /* [own_panels] packed panels of B */
+    float *b;        /* [group_panels] packed panels of B; direct: [1] */
     int64_t first_b; /* number of the first of them */
     int direct; /* 1: full panels of B are read where they lie, and copied to b for the next panels of A */
     const float *next_b; /* with direct: the panel that follows */
@@ -196,12 +194,9 @@ int64_t SYCPU_FAST(gemm_filled_slots)(const struct sycpu_gemm *gemm, int64_t exp
 int64_t SYCPU_FAST(gemm_leaf_length)(const struct sycpu_gemm *gemm, int64_t expert, int64_t leaf);
 /* Of the contraction of a TN product, in steps. */
 int64_t SYCPU_FAST(gemm_filled_steps)(const struct sycpu_gemm *gemm, int64_t expert);
-/* Steps k .. k + n - 1 of one panel of transposed weights. */
-void SYCPU_FAST(gemm_pack_transposed)(const struct sycpu_gemm_plan *plan, int64_t expert, int64_t k,
-                                      int64_t n, int64_t panel, float *to);
-/* Steps k .. k + n - 1 of `panels` panels whose rows are rows of weights or filled slots. */
-void SYCPU_FAST(gemm_pack_straight)(const struct sycpu_gemm_plan *plan, int64_t expert, int64_t k, int64_t n,
-                                    int64_t panel, int64_t panels, float *to);
+/* `n` panels of B of an expert from `panel` on, to worker->b. */
+void SYCPU_FAST(gemm_pack_columns)(const struct sycpu_gemm_plan *plan, int64_t expert,
+                                   struct sycpu_gemm_worker *worker, int64_t panel, int64_t n);
 /* Rows [first, first + n) of C: their panels of A. */
 void SYCPU_FAST(gemm_pack_block)(const struct sycpu_gemm_plan *plan, int64_t expert,
                                  struct sycpu_gemm_worker *worker, int64_t first, int64_t n);

@@ -11,20 +11,6 @@
 /* What fetching a panel of B costs, or writing C where nothing is multiplied, in tokens. */
 #define READING 4
 
-/* Panels of B of one expert for this thread alone. */
-static void pack_own(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker, int64_t expert,
-                     int64_t panel, int64_t n)
-{
-    worker->first_b = panel;
-    if (plan->gemm.form != SYCPU_GEMM_NT) {
-        SYCPU_FAST(gemm_pack_straight)(plan, expert, 0, worker->depth, panel, n, worker->b);
-        return;
-    }
-    for (float *to = worker->b; n > 0; n--, panel++, to += b_panel_size(plan->steps)) {
-        SYCPU_FAST(gemm_pack_transposed)(plan, expert, 0, plan->steps, panel, to);
-    }
-}
-
 /* One panel of B and all panels of A, few: the first reads B where it lies. */
 static void compute_panel(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker,
                           int64_t expert, int64_t panel, int last)
@@ -36,7 +22,7 @@ static void compute_panel(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_
     worker->next_b = !last                        ? b + (panel + 1) * TILE_COLUMNS
                      : expert + 1 < gemm->experts ? b + sycpu_gemm_b_size(gemm)
                                                   : b;
-    if (!worker->direct) pack_own(plan, worker, expert, panel, 1);
+    if (!worker->direct) SYCPU_FAST(gemm_pack_columns)(plan, expert, worker, panel, 1);
     for (int64_t i = 0; i < worker->row_panels; i++, worker->direct = 0)
         SYCPU_FAST(gemm_compute_tile)(plan, worker, expert, i, panel);
 }
@@ -62,9 +48,9 @@ static void compute_columns(const struct sycpu_gemm_plan *plan, struct sycpu_gem
         worker->first_panel = from;
         for (int64_t panel = first; few && panel < end; panel++)
             compute_panel(plan, worker, expert, panel, panel + 1 == end);
-        for (int64_t panel = first; !few && panel < end; panel += plan->own_panels) {
-            int64_t columns = least(plan->own_panels, end - panel);
-            pack_own(plan, worker, expert, panel, columns);
+        for (int64_t panel = first; !few && panel < end; panel += plan->group_panels) {
+            int64_t columns = least(plan->group_panels, end - panel);
+            SYCPU_FAST(gemm_pack_columns)(plan, expert, worker, panel, columns);
             for (int64_t i = 0; i < n; i++)
                 for (int64_t j = 0; j < columns; j++)
                     SYCPU_FAST(gemm_compute_tile)(plan, worker, expert, i, panel + j);

@@ -6,7 +6,8 @@
 
 #include "backends/cpu/fast_gemm.h"
 
-#define LIST_STEPS 256 /* steps whose rows are listed together */
+#define LIST_STEPS  256                         /* steps whose rows are listed together */
+#define PACK_PANELS (512 * STEP / TILE_COLUMNS) /* of B that are written together */
 
 /* Filled slots of groups [first, end). */
 int64_t SYCPU_FAST(gemm_filled_slots)(const struct sycpu_gemm *gemm, int64_t expert, int64_t first,
@@ -82,35 +83,44 @@ static void list_rows(const struct sycpu_gemm *gemm, int64_t expert, const opera
 
 /* ---- panels of B ---- */
 
-/* Steps k .. k + n - 1 of one panel of transposed weights. */
-void SYCPU_FAST(gemm_pack_transposed)(const struct sycpu_gemm_plan *plan, int64_t expert, int64_t k,
-                                      int64_t n, int64_t panel, float *to)
+/* One panel of transposed weights. */
+static void pack_transposed(const struct sycpu_gemm_plan *plan, int64_t expert, int64_t panel, float *to)
 {
     const struct sycpu_gemm *gemm = &plan->gemm;
-    int64_t column = panel * TILE_COLUMNS, run_steps = steps_of(plan->run);
+    int64_t column = panel * TILE_COLUMNS, leaf_steps = steps_of(plan->run);
     const operand *b = (const operand *)gemm->b + expert * sycpu_gemm_b_size(gemm) + column * gemm->depth;
-    for (int64_t piece, end = k + n; k < end; k += piece) {
-        int64_t skip = k % run_steps;
-        piece = least(end - k, run_steps - skip);
-        SYCPU_FAST(gemm_pack_b_rows)
-        (b + k / run_steps * plan->run + skip * STEP, gemm->depth, gemm->columns - column,
-         least(piece * STEP, plan->run - skip * STEP), to + k * TILE_COLUMNS);
-    }
+    for (int64_t k = 0; k < gemm->depth; k += plan->run, to += leaf_steps * TILE_COLUMNS)
+        SYCPU_FAST(gemm_pack_b_rows)(b + k, gemm->depth, gemm->columns - column, plan->run, to);
 }
 
-/* Steps k .. k + n - 1 of `panels` panels whose rows are rows of weights or filled slots. */
-void SYCPU_FAST(gemm_pack_straight)(const struct sycpu_gemm_plan *plan, int64_t expert, int64_t k, int64_t n,
-                                    int64_t panel, int64_t panels, float *to)
+/* `panels` panels whose rows are rows of weights or filled slots. */
+static void pack_straight(const struct sycpu_gemm_plan *plan, int64_t expert, int64_t steps, int64_t panel,
+                          int64_t panels, float *to)
 {
     const struct sycpu_gemm *gemm = &plan->gemm;
     const operand *row[LIST_STEPS * STEP];
     int64_t panel_size = b_panel_size(plan->steps), column = panel * TILE_COLUMNS;
     const operand *b = (const operand *)gemm->b + expert * sycpu_gemm_b_size(gemm) + column;
-    for (int64_t piece, end = k + n; k < end; k += piece) {
-        piece = least(end - k, LIST_STEPS);
+    for (int64_t piece, k = 0; k < steps; k += piece) {
+        piece = least(steps - k, LIST_STEPS);
         list_rows(gemm, expert, b, gemm->columns, k, piece, row);
         SYCPU_FAST(gemm_pack_b_columns)
         (row, piece, least(gemm->columns - column, panels * TILE_COLUMNS), to + k * TILE_COLUMNS, panel_size);
+    }
+}
+
+void SYCPU_FAST(gemm_pack_columns)(const struct sycpu_gemm_plan *plan, int64_t expert,
+                                   struct sycpu_gemm_worker *worker, int64_t panel, int64_t n)
+{
+    int64_t most = plan->gemm.form == SYCPU_GEMM_NT ? 1 : PACK_PANELS;
+    float *to = worker->b;
+    worker->first_b = panel;
+    for (int64_t panels; n > 0; n -= panels, panel += panels, to += panels * b_panel_size(plan->steps)) {
+        panels = least(n, most);
+        if (plan->gemm.form == SYCPU_GEMM_NT)
+            pack_transposed(plan, expert, panel, to);
+        else
+            pack_straight(plan, expert, worker->depth, panel, panels, to);
     }
 }
 

@@ -130,6 +130,30 @@ Test(gemm, products_larger_than_one_block)
         for (int i = 0; i < 2; i++) check_leaves(plain_ops[op], &shapes[i], -5);
 }
 
+/* Threads share tiles by rows, by columns or by both; shares begin and end within rows of tiles, and groups
+ * of columns and experts belong to several threads. */
+Test(gemm, any_number_of_threads)
+{
+    static const struct shape shapes[] = {{0, 1, 40, 24, 200},  {0, 4, 57, 40, 40},   {0, 2, 100, 300, 33},
+                                          {0, 2, 70, 130, 160}, {1, 2, 30, 24, 200},  {2, 4, 30, 24, 150},
+                                          {3, 2, 20, 70, 96},   {5, 2, 150, 70, 160}, {0, 8, 21, 5, 1}};
+    for (int op = 0; op < 3; op++)
+        for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
+            const struct shape *s = &shapes[i];
+            int kind = (s->experts ? grouped_ops : plain_ops)[op];
+            struct sy_attr_leaf attr = {is_tn(kind) ? 1 : leaf_axis(kind, s)};
+            struct kh k;
+            begin(&k, kind, s, &attr, -10);
+            kh_reference(&k, "any number of threads");
+            for (int v = 1; v < KH_VARIANTS; v++) {
+                if (!kh_table[kind][v].run || !kh_have(v)) continue;
+                for (int threads = 2; threads <= 8; threads++)
+                    kh_compare(&k, &kh_table[kind][v], threads, "any number of threads");
+            }
+            kh_end(&k);
+        }
+}
+
 Test(gemm, tiny_values_keep_their_signs)
 {
     for (int op = 0; op < 3; op++) {
