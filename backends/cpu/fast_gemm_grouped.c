@@ -91,8 +91,10 @@ void SYCPU_FAST(gemm_zero_empty_slots)(void *arg, int64_t task, int thread)
 {
     const struct sycpu_gemm_plan *plan = arg;
     const struct sycpu_gemm *gemm = &plan->gemm;
-    int64_t filled = sycpu_gemm_filled(gemm, task / gemm->groups, task % gemm->groups);
-    int64_t size = c_element(plan) * gemm->columns;
+    int64_t expert = task / gemm->groups, group = task % gemm->groups, size = c_element(plan) * gemm->columns;
+    int64_t used = sycpu_gemm_first(gemm, expert, group) + sycpu_gemm_filled(gemm, expert, group);
     (void)thread;
-    memset((char *)gemm->c + (task * gemm->slots + filled) * size, 0, (gemm->slots - filled) * size);
+    if (gemm->first && expert < gemm->experts - 1) return; /* the next expert's follow */
+    memset((char *)gemm->c + ((gemm->first ? group : task) * gemm->slots + used) * size, 0,
+           (gemm->slots - used) * size);
 }

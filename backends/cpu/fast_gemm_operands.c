@@ -32,7 +32,7 @@ static int64_t next_run(const struct sycpu_gemm *gemm, int64_t expert, int64_t n
             ++*group;
         }
     }
-    *row = *group * slots + *skip;
+    *row = *group * slots + sycpu_gemm_first(gemm, expert, *group) + *skip;
     n = least(n, in_group - *skip);
     *skip += n;
     return n;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One description for all six matrix products, made from a call: C = A' B' for each expert, where the rows of
+/* One description for all matrix products, made from a call: C = A' B' for each expert, where the rows of
  * buffers lie in groups of slots and only the first slots of a group are filled. A plain product is one
  * expert with all slots filled. Used by the reference and the fast kernels; computes nothing itself. */
 #ifndef SYCPU_GEMM_H
@@ -14,11 +14,13 @@ enum sycpu_gemm_form {
 };
 
 struct sycpu_gemm {
-    const void *a;         /* x: [experts, groups, slots, a_width] */
+    const void *a;         /* x: [experts, groups, slots, a_width]; ragged: [groups, slots, a_width] */
     const void *b;         /* w: [experts, ...], TN: y [experts, groups, slots, columns] */
-    void *c;               /* NN, NT: [experts, groups, slots, columns]; TN: [experts, rows, columns] */
+    void *c;               /* NN, NT: as x, with `columns`; TN: [experts, rows, columns] */
     const int32_t *filled; /* [experts, groups] slots in use, NULL: all */
-    int64_t experts;       /* 1 for plain products */
+    const int32_t
+        *first;      /* ragged: [experts, groups] where they begin; NULL: at the first slot of an expert */
+    int64_t experts; /* 1 for plain products */
     int64_t groups, slots; /* buffer rows are groups * slots */
     int64_t a_width;       /* elements in a row of x */
     int64_t rows;          /* of C for an expert; NN, NT: at most */
@@ -31,7 +33,8 @@ struct sycpu_gemm {
 
 static inline int sycpu_gemm_is_grouped(int op)
 {
-    return op == SY_OP_GROUPED_MATMUL || op == SY_OP_GROUPED_MATMUL_NT || op == SY_OP_GROUPED_MATMUL_TN;
+    return op == SY_OP_GROUPED_MATMUL || op == SY_OP_GROUPED_MATMUL_NT || op == SY_OP_GROUPED_MATMUL_TN ||
+           op == SY_OP_RAGGED_MATMUL;
 }
 
 /* Reads shapes and pointers of a call of one of the six ops. */
@@ -42,7 +45,8 @@ static inline struct sycpu_gemm sycpu_gemm_of(const struct sy_call *call)
     int grouped = sycpu_gemm_is_grouped(call->op);
     struct sycpu_gemm gemm = {.a = x->data, .b = w->data, .c = call->out[0].data, .leaf = attr->leaf};
     gemm.filled = grouped ? call->in[2].data : NULL;
-    gemm.experts = grouped ? x->dim[0] : 1;
+    gemm.first = call->op == SY_OP_RAGGED_MATMUL ? call->in[3].data : NULL;
+    gemm.experts = gemm.first ? w->dim[0] : grouped ? x->dim[0] : 1;
     gemm.groups = x->dim[grouped];
     gemm.slots = x->dim[grouped + 1];
     gemm.a_width = x->dim[grouped + 2];
@@ -70,10 +74,16 @@ static inline int64_t sycpu_gemm_filled(const struct sycpu_gemm *gemm, int64_t e
     return gemm->filled ? gemm->filled[expert * gemm->groups + group] : gemm->slots;
 }
 
-/* Elements of one expert. */
+/* Slot of a group that is an expert's first. */
+static inline int64_t sycpu_gemm_first(const struct sycpu_gemm *gemm, int64_t expert, int64_t group)
+{
+    return gemm->first ? gemm->first[expert * gemm->groups + group] : 0;
+}
+
+/* Elements from one expert to the next. */
 static inline int64_t sycpu_gemm_a_size(const struct sycpu_gemm *gemm)
 {
-    return gemm->groups * gemm->slots * gemm->a_width;
+    return gemm->first ? 0 : gemm->groups * gemm->slots * gemm->a_width;
 }
 static inline int64_t sycpu_gemm_b_size(const struct sycpu_gemm *gemm)
 {
@@ -81,7 +91,7 @@ static inline int64_t sycpu_gemm_b_size(const struct sycpu_gemm *gemm)
 }
 static inline int64_t sycpu_gemm_c_size(const struct sycpu_gemm *gemm)
 {
-    return gemm->rows * gemm->columns;
+    return gemm->first ? 0 : gemm->rows * gemm->columns;
 }
 
 #endif

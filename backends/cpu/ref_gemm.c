@@ -45,20 +45,32 @@ static sy_real chain(sy_real acc, const sy_real *a, int64_t a_step, const sy_rea
     return acc;
 }
 
-/* Buffer row (expert, group, slot) times the weights of the expert. */
+/* Whose token a buffer row holds, -1: nobody's. */
+static int64_t expert_of(const struct sycpu_gemm *gemm, int64_t row)
+{
+    int64_t group = row % gemm->rows / gemm->slots, slot = row % gemm->slots;
+    int64_t from = gemm->first ? 0 : row / gemm->rows, to = gemm->first ? gemm->experts : from + 1;
+    for (int64_t expert = from; expert < to; expert++) {
+        int64_t first = sycpu_gemm_first(gemm, expert, group);
+        if (slot >= first && slot < first + sycpu_gemm_filled(gemm, expert, group)) return expert;
+    }
+    return -1;
+}
+
+/* Buffer row times the weights of its expert. */
 static void row_times_weights(void *arg, int64_t row, int thread)
 {
     const struct sycpu_gemm *gemm = arg;
-    int64_t expert = row / gemm->rows, group = row % gemm->rows / gemm->slots, slot = row % gemm->slots;
+    int64_t expert = expert_of(gemm, row);
     const sy_real *a = (const sy_real *)gemm->a + row * gemm->depth;
-    const sy_real *b = (const sy_real *)gemm->b + expert * sycpu_gemm_b_size(gemm);
+    const sy_real *b = (const sy_real *)gemm->b + (expert < 0 ? 0 : expert) * sycpu_gemm_b_size(gemm);
     sy_real *c = (sy_real *)gemm->c + row * gemm->columns;
     int transposed = gemm->form == SYCPU_GEMM_NT;
     int64_t along = transposed ? 1 : gemm->columns, across = transposed ? gemm->depth : 1;
     (void)thread;
     for (int64_t n = 0; n < gemm->columns; n++) {
         struct tree tree = {.n_leaves = 0};
-        if (slot >= sycpu_gemm_filled(gemm, expert, group)) {
+        if (expert < 0) {
             c[n] = 0;
             continue;
         }
@@ -100,7 +112,7 @@ static void row_of_gradient(void *arg, int64_t task, int thread)
 static int multiply(const struct sy_call *call)
 {
     struct sycpu_gemm gemm = sycpu_gemm_of(call);
-    sycpu_parallel(call, gemm.experts * gemm.rows,
+    sycpu_parallel(call, (gemm.first ? 1 : gemm.experts) * gemm.rows,
                    gemm.form == SYCPU_GEMM_TN ? row_of_gradient : row_times_weights, &gemm);
     return SY_OK;
 }
@@ -136,6 +148,12 @@ int SYCPU_REF(grouped_matmul_nt)(void *context, const struct sy_call *call)
 }
 
 int SYCPU_REF(grouped_matmul_tn)(void *context, const struct sy_call *call)
+{
+    (void)context;
+    return multiply(call);
+}
+
+int SYCPU_REF(ragged_matmul)(void *context, const struct sy_call *call)
 {
     (void)context;
     return multiply(call);

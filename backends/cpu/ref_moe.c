@@ -97,6 +97,26 @@ int SYCPU_REF(dispatch)(void *context, const struct sy_call *call)
     return SY_OK;
 }
 
+int SYCPU_REF(ragged_places)(void *context, const struct sy_call *call)
+{
+    const struct sy_attr_group *attr = call->attr;
+    const struct sy_tensor *expert = &call->in[0], *kept = &call->in[2];
+    const int32_t *of = expert->data, *slot = call->in[1].data, *count = kept->data;
+    int32_t *none = call->out[0].data, *place = call->out[1].data, *first = call->out[2].data;
+    int64_t groups = kept->dim[1], choices = attr->group_rows * expert->dim[1] * expert->dim[2];
+    (void)context;
+    for (int64_t group = 0; group < groups; group++) {
+        int32_t sum = 0;
+        for (int64_t e = 0; e < kept->dim[0]; sum += count[e++ * groups + group])
+            first[e * groups + group] = sum;
+        for (int64_t i = group * choices; i < (group + 1) * choices; i++) {
+            none[i] = 0;
+            place[i] = slot[i] < 0 ? -1 : first[of[i] * groups + group] + slot[i];
+        }
+    }
+    return SY_OK;
+}
+
 /* Sum over the kept choices of each token: gate * slot, or the slot itself where gate is NULL. */
 static void gather(const struct sycpu_moe *moe, const sy_real *buffer, const sy_real *gate, sy_real *out)
 {

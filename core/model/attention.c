@@ -33,14 +33,14 @@ static int output(struct syi_build *b, int x)
     uint8_t axis[2] = {SYI_AXIS_HEADS, SYI_AXIS_EMBED};
     double std = sqrt(syi_build_init_scale(b) / (double)dim[0]);
     SYI_AT(b->p);
-    return syi_product(b, x, syi_build_param(b, "out/kernel", 2, dim, axis, SYI_INIT_NORMAL, std), -1);
+    return syi_product(b, x, syi_build_param(b, "out/kernel", 2, dim, axis, SYI_INIT_NORMAL, std), NULL);
 }
 
 static int key_value(struct syi_build *b, int x)
 {
     int parts[2] = {projection(b, "key/kernel", 1), projection(b, "value/kernel", 1)};
     SYI_AT(b->p);
-    return syi_packed_product(b, x, 2, parts, -1);
+    return syi_packed_product(b, x, 2, parts, NULL);
 }
 
 /* One table a stack, in the scope of the stack. */
@@ -79,7 +79,7 @@ int syi_self_attention(struct syi_build *b, const char *name, int x, const struc
     a.bidirectional = !causal;
     if (cache) {
         SYI_AT(b->p);
-        a.q = syi_as(b->p, syi_product(b, x, query(b), -1), b->dtype);
+        a.q = syi_as(b->p, syi_product(b, x, query(b), NULL), b->dtype);
         if (cache->rows >= 0)
             syi_store(b->p, syi_cache_gather(b->p, cache->kv, cache->rows, cache->position), cache->kv);
         a.kv = syi_cache_append(b->p, cache->kv, key_value(b, x), cache->position);
@@ -88,7 +88,7 @@ int syi_self_attention(struct syi_build *b, const char *name, int x, const struc
     } else {
         int parts[3] = {query(b), projection(b, "key/kernel", 1), projection(b, "value/kernel", 1)};
         SYI_AT(b->p);
-        a.q = a.kv = syi_packed_product(b, x, 3, parts, -1);
+        a.q = a.kv = syi_packed_product(b, x, 3, parts, NULL);
     }
     SYI_AT(b->p);
     int y = output(b, syi_attention(b->p, &a, &lse));
@@ -111,7 +111,7 @@ int syi_cross_attention(struct syi_build *b, const char *name, int x, int kv, co
     int lse;
     syi_scope_push(b->p, "%s", name);
     SYI_AT(b->p);
-    int q = syi_as(b->p, syi_product(b, x, query(b), -1), b->dtype),
+    int q = syi_as(b->p, syi_product(b, x, query(b), NULL), b->dtype),
         beams = b->decoding && b->shape.beams > 1;
     a.q = beams ? syi_regroup(b->p, q, b->shape.rows, 1, syi_input_rows(&b->shape)) : q;
     a.kv = kv;

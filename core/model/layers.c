@@ -140,15 +140,17 @@ int syi_weights(struct syi_build *b, int n, const int *parts)
 }
 
 /* x times what syi_weights gave. */
-static int product(struct syi_build *b, int x, int w, int counts)
+static int product(struct syi_build *b, int x, int w, const struct syi_filled *filled)
 {
     x = syi_cast(b->p, x, b->dtype);
-    return counts < 0 ? syi_matmul(b->p, x, w) : syi_grouped_matmul(b->p, x, w, counts);
+    if (!filled) return syi_matmul(b->p, x, w);
+    return filled->first < 0 ? syi_grouped_matmul(b->p, x, w, filled->counts)
+                             : syi_ragged_matmul(b->p, x, w, filled->counts, filled->first);
 }
 
-int syi_product(struct syi_build *b, int x, int w, int counts)
+int syi_product(struct syi_build *b, int x, int w, const struct syi_filled *filled)
 {
-    return product(b, x, syi_weights(b, 1, &w), counts);
+    return product(b, x, syi_weights(b, 1, &w), filled);
 }
 
 /* From here on the weights of all experts are more than what goes through them: a batch of 4,096 tokens of
@@ -156,13 +158,13 @@ int syi_product(struct syi_build *b, int x, int w, int counts)
  * has another order. */
 enum { MANY_EXPERTS = 16 };
 
-int syi_packed_product(struct syi_build *b, int x, int n, const int *weights, int counts)
+int syi_packed_product(struct syi_build *b, int x, int n, const int *weights, const struct syi_filled *filled)
 {
-    int part[3], many = counts >= 0 && x >= 0 && b->p->tensor[x].dim[0] >= MANY_EXPERTS;
+    int part[3], many = filled && b->config->moe.num_experts >= MANY_EXPERTS;
     int copies = b->dtype == SY_BF16 && !b->training; /* packed once, not in every run */
     if (copies || (!b->decoding && !many))
-        return syi_as(b->p, product(b, x, syi_weights(b, n, weights), counts), b->dtype);
-    for (int i = 0; i < n; i++) part[i] = syi_as(b->p, syi_product(b, x, weights[i], counts), b->dtype);
+        return syi_as(b->p, product(b, x, syi_weights(b, n, weights), filled), b->dtype);
+    for (int i = 0; i < n; i++) part[i] = syi_as(b->p, syi_product(b, x, weights[i], filled), b->dtype);
     return syi_pack(b->p, n, part);
 }
 
@@ -212,16 +214,16 @@ int syi_mlp_of(struct syi_build *b, const char *name, int x, int64_t width)
     if (act.gated) {
         int parts[2] = {syi_build_param(b, "wi_0/kernel", 2, in, in_axis, SYI_INIT_TRUNCATED_NORMAL, in_std),
                         syi_build_param(b, "wi_1/kernel", 2, in, in_axis, SYI_INIT_TRUNCATED_NORMAL, in_std)};
-        int packed = syi_packed_product(b, x, 2, parts, -1);
+        int packed = syi_packed_product(b, x, 2, parts, NULL);
         h = syi_glu(b->p, packed, b->rng, -1, act.activation, b->sites++, rate);
     } else {
         int wi = syi_build_param(b, "wi/kernel", 2, in, in_axis, SYI_INIT_TRUNCATED_NORMAL, in_std);
-        int y = syi_as(b->p, syi_product(b, x, wi, -1), b->dtype);
+        int y = syi_as(b->p, syi_product(b, x, wi, NULL), b->dtype);
         h = syi_dropped(b, syi_activation(b->p, y, act.activation));
     }
     SYI_AT(b->p);
     int wo = syi_build_param(b, "wo/kernel", 2, out, out_axis, SYI_INIT_TRUNCATED_NORMAL, out_std);
-    int y = syi_product(b, h, wo, -1);
+    int y = syi_product(b, h, wo, NULL);
     syi_scope_pop(b->p);
     return y;
 }

@@ -81,15 +81,22 @@ void syi_leaves(const struct syi_config *config, const struct syi_shape *shape,
 int64_t syi_group_rows(const struct syi_config *config, const struct syi_shape *shape, int training);
 int syi_build_param(struct syi_build *b, const char *name, int rank, const int64_t *dim, const uint8_t *axis,
                     int init, double scale);
-/* x w in the dtype of the build, a float32 result; grouped by experts when counts >= 0. */
-int syi_product(struct syi_build *b, int x, int w, int counts);
+/* Which rows of an expert buffer hold tokens: the first `counts` slots of each group of an expert, or as many
+ * places from its first one on. */
+struct syi_filled {
+    int counts; /* int32 [experts, groups] */
+    int first;  /* the same of a buffer without gaps (syi_ragged_places), or -1 */
+};
+/* x w in the dtype of the build, a float32 result; by experts where filled is not NULL. */
+int syi_product(struct syi_build *b, int x, int w, const struct syi_filled *filled);
 /* What products read of n parameters, packed if n > 1, in the dtype of the build. In bfloat16 training casts
  * them in every run; other programs read copies, which the program "weights" makes. */
 int syi_weights(struct syi_build *b, int n, const int *parts);
-/* x times concatenated weights (packed), one product in the dtype of the build; grouped by experts when
- * counts >= 0. Where x is small against the weights, in a decoding step and for many experts, the products
+/* x times concatenated weights (packed), one product in the dtype of the build; by experts where filled
+ * is not NULL. Where x is small against the weights, in a decoding step and for many experts, the products
  * are packed instead of the weights, unless those are copies that are packed once: the same bits. */
-int syi_packed_product(struct syi_build *b, int x, int n, const int *weights, int counts);
+int syi_packed_product(struct syi_build *b, int x, int n, const int *weights,
+                       const struct syi_filled *filled);
 double syi_build_init_scale(const struct syi_build *b);
 /* mask: [b, t], 0 where y shall be 0, or -1. */
 int syi_norm(struct syi_build *b, const char *name, int x, int mask);

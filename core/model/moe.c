@@ -39,8 +39,9 @@ struct syi_activations syi_expert_activations(const struct syi_config *c)
                                                      : (int)c->model.mlp_activations);
 }
 
-/* Expert MLP, gated or plain, over the buffer [experts, groups, slots, embed]. */
-static int experts(struct syi_build *b, int buffer, int kept)
+/* Expert MLP, gated or plain, over the buffer [experts, groups, slots, embed] or [1, groups, places, embed].
+ */
+static int experts(struct syi_build *b, int buffer, const struct syi_filled *filled)
 {
     const struct syi_config *c = b->config;
     int64_t width = expert_width(c), embed = c->model.d_model;
@@ -51,16 +52,16 @@ static int experts(struct syi_build *b, int buffer, int kept)
     if (act.gated) {
         int parts[2] = {expert_kernel(b, "wi_0/kernel", embed, width, SYI_AXIS_EMBED, SYI_AXIS_EXPERT_MLP),
                         expert_kernel(b, "wi_1/kernel", embed, width, SYI_AXIS_EMBED, SYI_AXIS_EXPERT_MLP)};
-        int packed = syi_packed_product(b, buffer, 2, parts, kept);
-        h = syi_glu(b->p, packed, b->rng, kept, act.activation, b->sites++,
+        int packed = syi_packed_product(b, buffer, 2, parts, filled);
+        h = syi_glu(b->p, packed, b->rng, filled->first < 0 ? filled->counts : -1, act.activation, b->sites++,
                     b->training ? c->model.dropout_rate : 0);
     } else {
         int wi = expert_kernel(b, "wi/kernel", embed, width, SYI_AXIS_EMBED, SYI_AXIS_EXPERT_MLP);
-        int y = syi_as(b->p, syi_product(b, buffer, wi, kept), b->dtype);
+        int y = syi_as(b->p, syi_product(b, buffer, wi, filled), b->dtype);
         h = syi_dropped(b, syi_activation(b->p, y, act.activation));
     }
     int wo = expert_kernel(b, "wo/kernel", width, embed, SYI_AXIS_EXPERT_MLP, SYI_AXIS_EMBED);
-    int y = syi_product(b, h, wo, kept);
+    int y = syi_product(b, h, wo, filled);
     syi_scope_pop(b->p);
     return y;
 }
@@ -87,6 +88,34 @@ static void report(struct syi_build *b, const struct syi_routed *r, const struct
     b->z[b->n_moe++] = r->z;
 }
 
+/* Whether the tokens of all experts lie in one buffer without gaps: it takes a place for each choice where
+ * one with slots takes experts x capacity. Only where one rank has all experts, and no gradient is wanted. */
+static int is_ragged(const struct syi_build *b, const struct syi_router *router, const struct syi_groups *g)
+{
+    const struct syi_config *c = b->config;
+    return !b->training && c->mesh.expert == 1 && router->type != SYI_ROUTER_EXPERTS_CHOOSE_MASKED &&
+           c->moe.num_selected_experts * g->tokens < c->moe.num_experts * g->capacity;
+}
+
+/* Dispatch, experts and combine. */
+static int through_experts(struct syi_build *b, int tokens, const struct syi_routed *r,
+                           const struct syi_router *router, const struct syi_groups *g)
+{
+    const struct syi_config *c = b->config;
+    struct syi_ragged at = {r->routing.expert, r->routing.slot, -1};
+    int64_t parts = c->moe.num_experts, slots = g->capacity;
+    SYI_AT(b->p);
+    if (is_ragged(b, router, g)) {
+        at = syi_ragged_places(b->p, &r->routing, g->group_rows);
+        parts = 1, slots = c->moe.num_selected_experts * g->tokens;
+    }
+    struct syi_filled filled = {r->routing.kept, at.first};
+    int buffer = syi_dispatch(b->p, tokens, at.expert, at.slot, parts, slots, g->group_rows);
+    int out = experts(b, buffer, &filled);
+    SYI_AT(b->p);
+    return syi_combine(b->p, out, at.expert, at.slot, r->gate, g->group_rows);
+}
+
 int syi_moe(struct syi_build *b, const char *name, int x, const struct syi_router *given)
 {
     const struct syi_config *c = b->config;
@@ -102,12 +131,7 @@ int syi_moe(struct syi_build *b, const char *name, int x, const struct syi_route
     int tokens = g.by_tokens ? syi_regroup(p, x, g.rows, g.length, g.count) : x;
     if (g.by_tokens && router.mask >= 0) router.mask = syi_regroup(p, router.mask, g.rows, g.length, g.count);
     struct syi_routed r = syi_route_tokens(b, tokens, &router, &g);
-    SYI_AT(p);
-    int buffer = syi_dispatch(p, tokens, r.routing.expert, r.routing.slot, c->moe.num_experts, g.capacity,
-                              g.group_rows);
-    int out = experts(b, buffer, r.routing.kept);
-    SYI_AT(p);
-    int y = syi_combine(p, out, r.routing.expert, r.routing.slot, r.gate, g.group_rows);
+    int y = through_experts(b, tokens, &r, &router, &g);
     if (g.by_tokens) y = syi_ungroup(p, y, g.rows, g.length, x);
     if (router.normalizer >= 0 && b->n_moe < SYI_MAX_MOE_LAYERS) report(b, &r, &g);
     if (c->moe.num_shared_experts)

@@ -95,7 +95,7 @@ static int logits(struct syi_build *b, int x)
     }
     double std = sqrt(syi_build_init_scale(b) / (double)dim[0]) / 0.87962566;
     int kernel = syi_build_param(b, "logits_dense/kernel", 2, dim, axis, SYI_INIT_TRUNCATED_NORMAL, std);
-    return syi_product(b, x, kernel, -1);
+    return syi_product(b, x, kernel, NULL);
 }
 
 /* Carry tensors of a decode: they belong to one input length, so buckets do not mix. */

@@ -208,7 +208,7 @@ static const struct leaf_place {
     {SY_OP_EMBED_GRAD, 0, 0},        {SY_OP_MATMUL, 0, 2},         {SY_OP_MATMUL_NT, 0, 2},
     {SY_OP_MATMUL_TN, 0, 0},         {SY_OP_GROUPED_MATMUL, 0, 3}, {SY_OP_GROUPED_MATMUL_NT, 0, 3},
     {SY_OP_GROUPED_MATMUL_TN, 0, 1}, {SY_OP_RMS_NORM_GRAD, 1, 0},  {SY_OP_ATTENTION_GRAD, 8, 0},
-    {SY_OP_COLUMN_SUM, 0, 0},
+    {SY_OP_COLUMN_SUM, 0, 0},        {SY_OP_RAGGED_MATMUL, 0, 3},
 };
 
 static int check_leaf(struct check *c, const struct leaf_place *place)
@@ -288,6 +288,7 @@ static int check_attributes(struct check *c, const struct extents *extents)
     case SY_OP_COMBINE_GRAD:
     case SY_OP_ROUTER_LOSS:
     case SY_OP_ROUTER_LOSS_GRAD:
+    case SY_OP_RAGGED_PLACES:
         return check_groups(c, extents, ((const struct sy_attr_group *)attr)->group_rows);
     default: return SY_OK;
     }

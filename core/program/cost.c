@@ -59,6 +59,7 @@ static const struct row {
     [SY_OP_TREE_AXIS] = {ELEMENTS, 0, -1, 1},
     [SY_OP_RELPOS_BIAS_GRAD] = {ELEMENTS, 0, -1, 1},
     [SY_OP_TOP_K] = {ELEMENTS, 0, -1, 1},
+    [SY_OP_RAGGED_MATMUL] = {GROUPED, 0, 2, 2},
 };
 
 static int present(const struct sy_tensor *t)
@@ -111,15 +112,18 @@ static double combinations(const struct sy_call *call)
     return n;
 }
 
-/* Shares of a buffer [experts, groups, slots, ...]: slots that are filled, experts that have any. */
+/* Shares that take part: of pairs of an expert and a slot, of the buffer's rows, of experts. The first two
+ * are one where each expert has slots of its own; not knowing the counts, all rows are filled. */
 struct filling {
-    double slots, experts;
+    double slots, rows, experts;
 };
 
 static struct filling filling_of(const struct sy_tensor *counts, const struct sy_tensor *buffer)
 {
-    struct filling f = {1, 1};
-    if (!present(counts) || !counts->data) return f;
+    struct filling f = {1, 1, 1};
+    if (!present(counts)) return f;
+    f.slots = (double)buffer->dim[0] / (double)counts->dim[0];
+    if (!counts->data) return f;
     const int32_t *count = counts->data;
     int64_t experts = counts->dim[0], groups = counts->dim[1], slots = 0, busy = 0;
     for (int64_t e = 0; e < experts; e++) {
@@ -128,7 +132,8 @@ static struct filling filling_of(const struct sy_tensor *counts, const struct sy
         slots += mine;
         busy += mine > 0;
     }
-    f.slots = (double)slots / (double)(experts * groups * buffer->dim[2]);
+    f.rows = (double)slots / (double)(buffer->dim[0] * groups * buffer->dim[2]);
+    f.slots *= f.rows;
     f.experts = (double)busy / (double)experts;
     return f;
 }
@@ -139,11 +144,11 @@ static double filled_bytes(const struct sy_call *call, struct filling f)
 {
     double sum = 0;
     for (int i = 0; i < call->n_in; i++)
-        sum += bytes_of(&call->in[i]) * (call->in[i].rank == 4   ? f.slots
+        sum += bytes_of(&call->in[i]) * (call->in[i].rank == 4   ? f.rows
                                          : call->in[i].rank == 3 ? f.experts
                                                                  : 1);
     for (int i = 0; i < call->n_out; i++)
-        sum += bytes_of(&call->out[i]) * (call->out[i].rank == 4 ? f.slots : 1);
+        sum += bytes_of(&call->out[i]) * (call->out[i].rank == 4 ? f.rows : 1);
     return sum;
 }
 
@@ -204,7 +209,7 @@ struct syi_cost syi_call_cost(const struct sy_call *call)
                             .product =
                                 row->rule == PRODUCT || row->rule == GROUPED || row->rule == ATTENTION};
     double columns = (double)operand(call, row->of)->dim[2]; /* of attention */
-    struct filling f = {1, 1};
+    struct filling f = {1, 1, 1};
     if (row->rule == GROUPED || (row->rule == GATED && call->n_in > row->counts)) {
         f = filling_of(&call->in[row->counts], &call->in[0]);
         cost.bytes = filled_bytes(call, f);

@@ -148,6 +148,16 @@ int syi_grouped_matmul(struct syi_program *p, int x, int w, int counts)
     return grouped(p, SY_OP_GROUPED_MATMUL, x, w, counts, 1, 2);
 }
 
+int syi_ragged_matmul(struct syi_program *p, int x, int w, int counts, int first)
+{
+    if (!HAVE(p, x, w, counts, first)) return -1;
+    const struct syi_tensor *tx = at(p, x), *tw = at(p, w);
+    if (tx->rank != 4 || tw->rank != 3 || tx->dim[3] != tw->dim[1] || tx->dim[0] != 1)
+        return BAD(p, "ragged_matmul: operands do not fit");
+    struct sy_attr_leaf attr = {leaf_of(p, x, 3)};
+    return EMIT(p, SY_OP_RAGGED_MATMUL, temp_with_last(p, x, w, 2), &attr, sizeof attr, x, w, counts, first);
+}
+
 int syi_grouped_matmul_nt(struct syi_program *p, int x, int w, int counts)
 {
     return grouped(p, SY_OP_GROUPED_MATMUL_NT, x, w, counts, 2, 1);
@@ -310,6 +320,19 @@ struct syi_routing syi_route_experts(struct syi_program *p, int probabilities, i
     int in[2] = {probabilities, mask}, out[4] = {r.expert, r.slot, r.chosen, r.kept};
     if (r.kept < 0 || syi_op_add(p, SY_OP_ROUTE_EXPERTS, 2, in, 4, out, attr, sizeof *attr))
         return no_routing;
+    return r;
+}
+
+struct syi_ragged syi_ragged_places(struct syi_program *p, const struct syi_routing *routing,
+                                    int64_t group_rows)
+{
+    const struct syi_ragged none = {-1, -1, -1};
+    if (!HAVE(p, routing->expert, routing->slot, routing->kept)) return none;
+    struct sy_attr_group attr = {group_rows};
+    struct syi_ragged r = {syi_temp_like(p, routing->expert), syi_temp_like(p, routing->slot),
+                           syi_temp_like(p, routing->kept)};
+    int in[3] = {routing->expert, routing->slot, routing->kept}, out[3] = {r.expert, r.slot, r.first};
+    if (r.first < 0 || syi_op_add(p, SY_OP_RAGGED_PLACES, 3, in, 3, out, &attr, sizeof attr)) return none;
     return r;
 }
 

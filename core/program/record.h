@@ -30,6 +30,8 @@ int syi_matmul(struct syi_program *p, int x, int w);
 int syi_matmul_nt(struct syi_program *p, int x, int w);
 int syi_matmul_tn(struct syi_program *p, int x, int y);
 int syi_grouped_matmul(struct syi_program *p, int x, int w, int counts);
+/* The same over a buffer without gaps; no gradient flows through. first: of syi_ragged_places. */
+int syi_ragged_matmul(struct syi_program *p, int x, int w, int counts, int first);
 int syi_grouped_matmul_nt(struct syi_program *p, int x, int w, int counts);
 int syi_grouped_matmul_tn(struct syi_program *p, int x, int y, int counts);
 /* mask: float [b, t], 0 where a position is padding, or -1. */
@@ -76,6 +78,14 @@ struct syi_routing syi_route(struct syi_program *p, int probabilities, int mask,
                              const struct sy_attr_route *attr);
 struct syi_routing syi_route_experts(struct syi_program *p, int probabilities, int mask,
                                      const struct sy_attr_route_experts *attr);
+/* The choices' places in a buffer [1, groups, places, ...] where the kept tokens of all experts of a group
+ * lie one behind the other, as of one expert. */
+struct syi_ragged {
+    int expert, slot; /* int32 [b, t, k], for dispatch and combine */
+    int first;        /* int32 [experts, groups]: the first place of each */
+};
+struct syi_ragged syi_ragged_places(struct syi_program *p, const struct syi_routing *routing,
+                                    int64_t group_rows);
 int syi_gate(struct syi_program *p, int probabilities, int expert, int slot, int normalize);
 int syi_gate_grad(struct syi_program *p, int dgate, int expert, int slot, int probabilities, int normalize);
 int syi_kept_tokens(struct syi_program *p, int slot); /* int32 [1, b] */

@@ -41,7 +41,9 @@ int syi_pipeline(const struct syi_config *config, const struct syi_mesh *mesh, i
                  struct syi_program **program, struct sy_error *err)
 {
     struct syi_program *global, *local;
-    int status = record(config, which, shape, params, &global, err);
+    struct syi_config resolved = *config;
+    resolved.mesh.expert = mesh->size[1]; /* 0 in a run file: as many as are left */
+    int status = record(&resolved, which, shape, params, &global, err);
     if (status || stage == SYI_STAGE_RECORD) {
         if (!status) *program = global;
         return status;

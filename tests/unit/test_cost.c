@@ -61,6 +61,22 @@ Test(cost, experts_count_what_is_filled)
     cr_expect_eq(real.bytes, 4.0 * (3 * 8 + 8 * 16 + 4 + 3 * 16), "%g", real.bytes);
 }
 
+/* 3 of a group's places for all experts are filled; before the run all of them count, each for one expert. */
+Test(cost, a_buffer_without_gaps_has_one_expert_a_place)
+{
+    int32_t counts[] = {2, 1, 0, 0};
+    struct sy_tensor in[] = {tensor(SY_F32, 4, 1, 2, 4, 8), tensor(SY_F32, 3, 2, 8, 16, 1),
+                             tensor(SY_I32, 2, 2, 2, 1, 1), tensor(SY_I32, 2, 2, 2, 1, 1)};
+    struct sy_tensor out = tensor(SY_F32, 4, 1, 2, 4, 16);
+    struct syi_cost full = cost_of(SY_OP_RAGGED_MATMUL, in, 4, &out, 1, NULL);
+    cr_expect_eq(full.flops, 2.0 * 8 * 8 * 16, "%g", full.flops);
+    cr_expect_eq(full.bytes, 4.0 * (8 * 8 + 2 * 8 * 16 + 4 + 4 + 8 * 16), "%g", full.bytes);
+    in[2].data = counts;
+    struct syi_cost real = cost_of(SY_OP_RAGGED_MATMUL, in, 4, &out, 1, NULL);
+    cr_expect_eq(real.flops, 2.0 * 3 * 8 * 16, "%g", real.flops);
+    cr_expect_eq(real.bytes, 4.0 * (3 * 8 + 8 * 16 + 4 + 4 + 3 * 16), "%g", real.bytes);
+}
+
 Test(cost, attention_counts_visible_pairs_and_a_shared_pack_once)
 {
     int32_t lengths[] = {3, 1};

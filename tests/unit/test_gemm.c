@@ -10,7 +10,7 @@
 extern const struct sy_backend_desc sy_backend_cpu;
 
 struct shape {
-    int experts, groups, slots, k, n; /* experts 0: a plain product */
+    int experts, groups, slots, k, n; /* experts 0: a plain product; ragged: slots are those of all experts */
 };
 
 static int is_tn(int op)
@@ -37,7 +37,8 @@ static void add_operands(struct kh *k, const struct shape *s)
         }
         return;
     }
-    kh_in(k, SY_F32, 4, s->experts, s->groups, s->slots, x_width);
+    int buffers = k->op == SY_OP_RAGGED_MATMUL ? 1 : s->experts;
+    kh_in(k, SY_F32, 4, buffers, s->groups, s->slots, x_width);
     if (is_tn(k->op))
         kh_in(k, SY_F32, 4, s->experts, s->groups, s->slots, s->n);
     else
@@ -46,7 +47,7 @@ static void add_operands(struct kh *k, const struct shape *s)
     if (is_tn(k->op))
         kh_out(k, SY_F32, 3, s->experts, s->k, s->n);
     else
-        kh_out(k, SY_F32, 4, s->experts, s->groups, s->slots, out_width);
+        kh_out(k, SY_F32, 4, buffers, s->groups, s->slots, out_width);
 }
 
 /* Empty slots hold NaN, which would show if they were read. Every third expert has no token at all. */
@@ -65,12 +66,33 @@ static void fill_counts(struct kh *k, const struct shape *s)
     }
 }
 
+/* The same where the experts of a group share its slots. */
+static void fill_ragged(struct kh *k, const struct shape *s)
+{
+    int32_t *counts = k->in[2].data, *first = kh_in(k, SY_I32, 2, s->experts, s->groups);
+    for (int group = 0; group < s->groups; group++) {
+        int used = 0;
+        for (int expert = 0; expert < s->experts; expert++) {
+            int i = expert * s->groups + group, left = s->slots - used;
+            counts[i] = expert % 3 == 1 ? 0 : (int32_t)(kh_random() % (uint32_t)(left + 1));
+            if (kh_random() % 4 == 0 && expert % 3 != 1) counts[i] = left;
+            first[i] = used;
+            used += counts[i];
+        }
+        float *x = (float *)k->in[0].data + (int64_t)group * s->slots * s->k;
+        for (int j = used * s->k; j < s->slots * s->k; j++) x[j] = NAN;
+    }
+}
+
 static void begin(struct kh *k, int op, const struct shape *s, const struct sy_attr_leaf *attr, int wild)
 {
     kh_begin(k, op, attr, sizeof *attr);
     k->wild = wild;
     add_operands(k, s);
-    if (s->experts) fill_counts(k, s);
+    if (op == SY_OP_RAGGED_MATMUL)
+        fill_ragged(k, s);
+    else if (s->experts)
+        fill_counts(k, s);
 }
 
 static void check(int op, const struct shape *s, int leaf, int wild)
@@ -100,7 +122,9 @@ static void check_leaves(int op, const struct shape *s, int wild)
 }
 
 static const int plain_ops[] = {SY_OP_MATMUL, SY_OP_MATMUL_NT, SY_OP_MATMUL_TN};
-static const int grouped_ops[] = {SY_OP_GROUPED_MATMUL, SY_OP_GROUPED_MATMUL_NT, SY_OP_GROUPED_MATMUL_TN};
+static const int grouped_ops[] = {SY_OP_GROUPED_MATMUL, SY_OP_GROUPED_MATMUL_NT, SY_OP_GROUPED_MATMUL_TN,
+                                  SY_OP_RAGGED_MATMUL};
+enum { N_GROUPED = sizeof grouped_ops / sizeof grouped_ops[0] };
 
 Test(gemm, plain_products_of_all_shapes)
 {
@@ -167,7 +191,7 @@ Test(gemm, expert_buffers_with_ragged_counts)
     static const struct shape shapes[] = {{1, 1, 1, 1, 1},    {4, 4, 5, 16, 33},  {3, 8, 17, 20, 32},
                                           {8, 2, 30, 32, 64}, {2, 16, 3, 24, 48}, {5, 4, 40, 33, 70},
                                           {4, 8, 60, 48, 96}};
-    for (int op = 0; op < 3; op++)
+    for (int op = 0; op < N_GROUPED; op++)
         for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
             for (int wild = -30; wild <= 2; wild += 16) check_leaves(grouped_ops[op], &shapes[i], wild);
 }
@@ -176,7 +200,7 @@ Test(gemm, expert_buffers_with_ragged_counts)
  * tiles turned round, of one to four vectors, ends of rows of weights and of C that fill no vector. */
 Test(gemm, experts_of_few_rows)
 {
-    for (int op = 0; op < 3; op++)
+    for (int op = 0; op < N_GROUPED; op++)
         for (int rows = 1; rows <= 70; rows++) {
             struct shape s = {3, 1, rows, 70 + rows % 5, 64 + rows % 7 * (rows % 2)};
             check(grouped_ops[op], &s, leaf_axis(grouped_ops[op], &s), -20);
@@ -187,7 +211,7 @@ Test(gemm, experts_of_few_rows)
 Test(gemm, experts_with_leaves_of_few_steps)
 {
     static const struct shape shapes[] = {{4, 8, 4, 140, 96}, {3, 16, 2, 33, 70}, {5, 6, 5, 28, 64}};
-    for (int op = 0; op < 3; op++)
+    for (int op = 0; op < N_GROUPED; op++)
         for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
             for (int wild = -30; wild <= 2; wild += 16) check_leaves(grouped_ops[op], &shapes[i], wild);
 }
@@ -202,11 +226,12 @@ Test(gemm, gradients_larger_than_the_caches)
 Test(gemm, experts_without_tokens_give_zeros)
 {
     static const struct shape s = {3, 4, 6, 16, 40};
-    for (int op = 0; op < 3; op++) {
+    for (int op = 0; op < N_GROUPED; op++) {
         struct sy_attr_leaf attr = {2};
         struct kh k;
         begin(&k, grouped_ops[op], &s, &attr, 0);
         memset(k.in[2].data, 0, kh_bytes(&k.in[2]));
+        if (k.n_in > 3) memset(k.in[3].data, 0, kh_bytes(&k.in[3]));
         kh_check(&k, "no tokens");
         for (int64_t i = 0; i < sycpu_count(&k.out[0]); i++) cr_assert(((uint32_t *)k.want[0])[i] == 0);
         kh_end(&k);
@@ -271,6 +296,32 @@ Test(gemm, grouped_equals_plain_without_gaps)
         }
         kh_end(&p);
     }
+    kh_end(&g);
+}
+
+/* Without gaps between the experts the same tokens have the same results. */
+Test(gemm, ragged_equals_grouped)
+{
+    static const struct shape shape = {5, 3, 11, 12, 20};
+    struct sy_attr_leaf attr = {4};
+    struct kh r, g;
+    begin(&r, SY_OP_RAGGED_MATMUL, &shape, &attr, 0);
+    begin(&g, SY_OP_GROUPED_MATMUL, &shape, &attr, 0);
+    memcpy(g.in[1].data, r.in[1].data, kh_bytes(&r.in[1]));
+    memcpy(g.in[2].data, r.in[2].data, kh_bytes(&r.in[2]));
+    const int32_t *counts = r.in[2].data, *first = r.in[3].data;
+    for (int i = 0; i < shape.experts * shape.groups; i++)
+        memcpy((float *)g.in[0].data + i * 11 * 12,
+               (float *)r.in[0].data + (i % shape.groups * 11 + first[i]) * 12,
+               (size_t)counts[i] * 12 * sizeof(float));
+    kh_reference(&r, "ragged");
+    kh_reference(&g, "grouped");
+    int compared = 0;
+    for (int i = 0; i < shape.experts * shape.groups; i++, compared += counts[i - 1])
+        cr_assert_arr_eq((float *)r.want[0] + (i % shape.groups * 11 + first[i]) * 20,
+                         (float *)g.want[0] + i * 11 * 20, (size_t)counts[i] * 20 * sizeof(float));
+    cr_assert_gt(compared, 10);
+    kh_end(&r);
     kh_end(&g);
 }
 

@@ -11,7 +11,7 @@
 #define TOLERANCE 2e-5 /* of the op table, relative to the sum of the products' magnitudes */
 
 struct shape {
-    int experts, groups, slots, k, n; /* experts 0: a plain product */
+    int experts, groups, slots, k, n; /* experts 0: a plain product; ragged: slots are those of all experts */
 };
 
 static int is_tn(int op)
@@ -41,13 +41,14 @@ static void add_operands(struct kh *k, const struct shape *s, int in, int out)
         }
         return;
     }
-    kh_in(k, in, 4, s->experts, s->groups, s->slots, x_width);
+    int buffers = k->op == SY_OP_RAGGED_MATMUL ? 1 : s->experts;
+    kh_in(k, in, 4, buffers, s->groups, s->slots, x_width);
     if (is_tn(k->op)) {
         kh_in(k, in, 4, s->experts, s->groups, s->slots, s->n);
         kh_out(k, out, 3, s->experts, s->k, s->n);
     } else {
         kh_in(k, in, 3, s->experts, s->k, s->n);
-        kh_out(k, out, 4, s->experts, s->groups, s->slots, y_width);
+        kh_out(k, out, 4, buffers, s->groups, s->slots, y_width);
     }
 }
 
@@ -64,6 +65,24 @@ static void fill_counts(struct kh *half, const struct shape *s)
             uint16_t *x = (uint16_t *)half->in[in].data + (int64_t)i * s->slots * width;
             for (int64_t j = counts[i] * width; j < s->slots * width; j++) x[j] = 0x7fc0;
         }
+    }
+}
+
+/* The same where the experts of a group share its slots. */
+static void fill_ragged(struct kh *half, const struct shape *s)
+{
+    int32_t *counts = kh_in(half, SY_I32, 2, s->experts, s->groups),
+            *first = kh_in(half, SY_I32, 2, s->experts, s->groups);
+    for (int group = 0; group < s->groups; group++) {
+        int used = 0;
+        for (int expert = 0; expert < s->experts; expert++) {
+            int i = expert * s->groups + group;
+            counts[i] = expert % 3 == 1 ? 0 : (int32_t)(kh_random() % (uint32_t)(s->slots - used + 1));
+            first[i] = used;
+            used += counts[i];
+        }
+        uint16_t *x = (uint16_t *)half->in[0].data + (int64_t)group * s->slots * s->k;
+        for (int j = used * s->k; j < s->slots * s->k; j++) x[j] = 0x7fc0;
     }
 }
 
@@ -85,13 +104,15 @@ static void begin(struct product *p, int op, const struct shape *s, const struct
         for (int64_t i = 0; i < sycpu_count(&p->half.in[in]); i++)
             x[i] = syi_bf16_from_float(kh_random() % 8 ? kh_uniform(-2.0f, 2.0f) : 0.0f);
     }
-    if (is_grouped(op)) {
+    if (op == SY_OP_RAGGED_MATMUL)
+        fill_ragged(&p->half, s);
+    else if (is_grouped(op))
         fill_counts(&p->half, s);
+    for (int in = 2; in < p->half.n_in; in++)
         for (int i = 0; i < 2; i++) {
             void *counts = kh_in(i ? &p->full : &p->size, SY_I32, 2, s->experts, s->groups);
-            memcpy(counts, p->half.in[2].data, kh_bytes(&p->half.in[2]));
+            memcpy(counts, p->half.in[in].data, kh_bytes(&p->half.in[in]));
         }
-    }
     for (int in = 0; in < 2; in++)
         for (int64_t i = 0; i < sycpu_count(&p->half.in[in]); i++) {
             float value = syi_bf16_to_float(((uint16_t *)p->half.in[in].data)[i]);
@@ -179,7 +200,8 @@ static void check_leaves(int op, const struct shape *s)
 }
 
 static const int plain_ops[] = {SY_OP_MATMUL, SY_OP_MATMUL_NT, SY_OP_MATMUL_TN};
-static const int grouped_ops[] = {SY_OP_GROUPED_MATMUL, SY_OP_GROUPED_MATMUL_NT, SY_OP_GROUPED_MATMUL_TN};
+static const int grouped_ops[] = {SY_OP_GROUPED_MATMUL, SY_OP_GROUPED_MATMUL_NT, SY_OP_GROUPED_MATMUL_TN,
+                                  SY_OP_RAGGED_MATMUL};
 
 Test(gemm_bf16, plain_products_of_all_shapes)
 {
@@ -206,7 +228,7 @@ Test(gemm_bf16, expert_buffers_with_ragged_counts)
     static const struct shape shapes[] = {{1, 1, 1, 1, 1},    {4, 4, 5, 16, 33},  {3, 8, 17, 20, 32},
                                           {8, 2, 30, 33, 64}, {2, 16, 3, 27, 45}, {5, 4, 40, 33, 70},
                                           {4, 8, 60, 48, 96}};
-    for (int op = 0; op < 3; op++)
+    for (size_t op = 0; op < sizeof grouped_ops / sizeof grouped_ops[0]; op++)
         for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
             check_leaves(grouped_ops[op], &shapes[i]);
 }

@@ -4,6 +4,8 @@
  * test_decode.c. */
 #include "config.h"
 
+#include "parallel/partition.h"
+#include "random_program.h"
 #include "small_batch.h"
 #include "train/engine.h"
 #include "train/launch.h"
@@ -89,6 +91,47 @@ Test(invariance, evaluation_does_not_depend_on_the_batch)
         check_evaluation(&config);
         cr_assert_eq(syi_config_set(&config, "model.dtype=bfloat16", &err), SY_OK, "%s", err.text);
         check_evaluation(&config);
+    }
+}
+
+/* Losses of a batch where one rank has all experts, and as one of several would record it. Returns how many
+ * products had a buffer without gaps. */
+static size_t evaluate_recorded(const struct syi_config *config, int expert_axis, struct losses *to)
+{
+    struct model model;
+    struct syi_program *global, *local;
+    struct sy_error err = {0};
+    int order[ROWS];
+    for (int i = 0; i < ROWS; i++) order[i] = i + 1;
+    *to = (struct losses){0};
+    model_open(&model, config, shape_of(ROWS, 6, 5), 0);
+    model.config.mesh.expert = expert_axis;
+    cr_assert_eq(syi_record_eval(&model.config, &model.shape, &model.params, &global, &err), SY_OK, "%s",
+                 err.text);
+    cr_assert_eq(syi_partition(global, &model.m.mesh, &local, &err), SY_OK, "%s", err.text);
+    cr_assert_eq(syi_program_fuse(local, &err), SY_OK, "%s", err.text);
+    size_t ragged = count_ops(global, SY_OP_RAGGED_MATMUL);
+    int program = ms_add(&model.m, local);
+    model_bind(&model);
+    put_batch(&model, order, 3);
+    syi_session_hook(model.m.session, keep_losses, to);
+    ms_run(&model.m, program);
+    syi_program_free(global);
+    model_close(&model);
+    return ragged;
+}
+
+Test(invariance, gaps_between_experts_change_no_bit)
+{
+    static struct losses with_gaps, without;
+    struct sy_error err = {0};
+    for (size_t i = 0; i < 2 * SYI_COUNT(answering_routers); i++) {
+        struct syi_config config = config_of_router(i / 2);
+        if (i % 2) cr_assert_eq(syi_config_set(&config, "model.dtype=bfloat16", &err), SY_OK, "%s", err.text);
+        cr_expect_eq(evaluate_recorded(&config, 2, &with_gaps), 0);
+        cr_expect_gt(evaluate_recorded(&config, 1, &without), 0);
+        for (int row = 0; row < ROWS; row++)
+            expect_same_losses(&with_gaps, row, 0, &without, row, 0, example_of(row + 1, 12).n_out, "gaps");
     }
 }
 

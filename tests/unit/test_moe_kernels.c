@@ -131,6 +131,37 @@ Test(moe_kernels, combine_undoes_dispatch)
     }
 }
 
+/* The kept choices of a group take its first places, each one, those of an expert one behind the other in the
+ * order of their slots; the others have none. */
+Test(moe_kernels, ragged_places_have_no_gaps)
+{
+    for (int i = 0; i < 100; i++) {
+        struct shape s = random_shape();
+        struct sy_attr_route attr;
+        struct kh route, k;
+        route_of(&route, &s, &attr);
+        kh_begin(&k, SY_OP_RAGGED_PLACES, &s.group, sizeof s.group);
+        add_choices(&k, &route);
+        copy_in(&k, &route.out[3], route.want[3]);
+        for (int out = 0; out < 2; out++) kh_out(&k, SY_I32, 3, s.rows, s.tokens, s.selected);
+        kh_out(&k, SY_I32, 2, s.experts, groups_of(&s));
+        kh_reference(&k, "ragged places");
+        const int32_t *expert = route.want[0], *slot = route.want[1], *kept = route.want[3];
+        const int32_t *none = k.want[0], *place = k.want[1], *first = k.want[2];
+        int choices = (int)s.group.group_rows * s.tokens * s.selected, groups = groups_of(&s);
+        for (int group = 0, at = 0; group < groups; group++) {
+            for (int e = 0, sum = 0; e < s.experts; sum += kept[e++ * groups + group])
+                cr_assert_eq(first[e * groups + group], sum);
+            for (int n = 0; n < choices; n++, at++) {
+                cr_assert_eq(none[at], 0);
+                cr_assert_eq(place[at], slot[at] < 0 ? -1 : first[expert[at] * groups + group] + slot[at]);
+            }
+        }
+        kh_end(&k);
+        kh_end(&route);
+    }
+}
+
 /* A uniform router that chooses every expert equally often has balance 1 a token; z is the sum of lse^2. */
 Test(moe_kernels, router_loss_of_known_cases)
 {

@@ -305,6 +305,36 @@ Test(partition, experts_on_both_axes)
            "grouped_matmul_tn[2e,8,6]+d all_reduce:d[2e,8,6] count_sum[4]+de all_reduce:de[4]");
 }
 
+/* Where one rank has all experts their tokens lie in one buffer: groups are split, and columns of weights. */
+static void record_ragged(struct setup *s)
+{
+    struct sy_attr_route attr = {.selected = 1, .group_rows = 1, .capacity = 3};
+    int x = ROWS(s, "x", 8, EMBED), probabilities = ROWS(s, "p", 4, ROUTER);
+    uint8_t in_axis[] = {SYI_AXIS_EXPERT, SYI_AXIS_EMBED, SYI_AXIS_EXPERT_MLP};
+    uint8_t out_axis[] = {SYI_AXIS_EXPERT, SYI_AXIS_EXPERT_MLP, SYI_AXIS_EMBED};
+    int wi = tensor(s, "wi", SYI_PARAM, 3, (int64_t[]){4, 8, 6}, in_axis);
+    int wo = tensor(s, "wo", SYI_PARAM, 3, (int64_t[]){4, 6, 8}, out_axis);
+    struct syi_routing r = syi_route(s->p, probabilities, -1, -1, &attr);
+    struct syi_ragged at = syi_ragged_places(s->p, &r, 1);
+    int gate = syi_gate(s->p, probabilities, r.expert, r.slot, 0);
+    int buffer = syi_dispatch(s->p, x, at.expert, at.slot, 1, 3, 1);
+    int h = syi_ragged_matmul(s->p, buffer, wi, r.kept, at.first);
+    int y = syi_ragged_matmul(s->p, h, wo, r.kept, at.first);
+    syi_combine(s->p, y, at.expert, at.slot, gate, 1);
+}
+
+Test(partition, a_buffer_without_gaps)
+{
+    struct setup s = begin(2, 1, 1);
+    record_ragged(&s);
+    expect(&s, "route[2d,3,1] ragged_places[2d,3,1] gate[2d,3,1] dispatch[1,2d,3,8] ragged_matmul[1,2d,3,6] "
+               "ragged_matmul[1,2d,3,8] combine[2d,3,8]");
+    s = begin(1, 1, 2);
+    record_ragged(&s);
+    expect(&s, "route[4,3,1] ragged_places[4,3,1] gate[4,3,1] dispatch[1,4,3,8] ragged_matmul[1,4,3,3m] "
+               "ragged_matmul[1,4,3,8]+m all_reduce:m[1,4,3,8] combine[4,3,8]");
+}
+
 /* ---- ZeRO ---- */
 
 /* A gradient from packed columns, the state, the parameter: what a step does. */
