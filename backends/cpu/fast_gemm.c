@@ -201,8 +201,7 @@ static int is_shallow(const struct sycpu_gemm_worker *worker)
 void SYCPU_FAST(gemm_compute_tile)(const struct sycpu_gemm_plan *plan, const struct sycpu_gemm_worker *worker,
                                    int64_t expert, int64_t panel_a, int64_t panel_b)
 {
-    int64_t height = worker->panel_rows, k = 0;
-    int64_t rows = least(height, worker->rows - (worker->first_panel + panel_a) * height);
+    int64_t height = worker->panel_rows, k = 0, rows = least(height, worker->block_rows - panel_a * height);
     struct sycpu_gemm_tile tile = make_tile(plan, worker, expert, panel_a, panel_b, rows);
     if (tile.how != SYCPU_GEMM_STREAM) fetch_c(plan, worker, expert, panel_a, panel_b, rows);
     if (plan->gemm.form == SYCPU_GEMM_TN && !plan->rounded && is_shallow(worker))
@@ -219,49 +218,33 @@ static int64_t panels_of(const struct sycpu_gemm_plan *plan, int64_t group)
     return least(plan->group_panels, plan->panels - group * plan->group_panels);
 }
 
-/* Tiles [first, end) of a group of columns of an expert, counted panel of A by panel of A, in the order block
- * of A, panel of B, panel of A; a shallow product, which mostly writes, row by row. Blocks are of equal size.
- */
-static void compute_tiles(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker,
-                          int64_t expert, int64_t group, int64_t first, int64_t end)
+/* Rows [row, end) of a group of columns of an expert, in the order block of rows, panel of B, panel of A; a
+ * shallow product, which mostly writes, row by row. Blocks are of equal size. */
+static void compute_rows(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker, int64_t expert,
+                         int64_t group, int64_t row, int64_t end)
 {
     int64_t left = group * plan->group_panels, panels = panels_of(plan, group);
-    int64_t from = first / panels, to = divide_up(end, panels);
-    int64_t block = divide_up(to - from, divide_up(to - from, BLOCK_PANELS));
-    int64_t untold = from * TILE_ROWS, bytes = plan->gemm.columns * c_element(plan);
+    int64_t all = divide_up(end - row, TILE_ROWS), block = divide_up(all, divide_up(all, BLOCK_PANELS));
+    int64_t untold = row, bytes = plan->gemm.columns * c_element(plan);
     int by_rows = worker->depth * panels * TILE_COLUMNS <= SHALLOW_WORDS;
     SYCPU_FAST(gemm_measure_leaves)(&plan->gemm, worker, expert);
     if (!plan->direct)
         SYCPU_FAST(gemm_pack_columns)(plan, expert, worker, left, panels);
     else if (left + panels == plan->panels && plan->gemm.columns % TILE_COLUMNS)
         SYCPU_FAST(gemm_pack_columns)(plan, expert, worker, plan->panels - 1, 1);
-    for (; from < to; from += block) {
-        int64_t n = least(block, to - from), row = from * TILE_ROWS;
-        SYCPU_FAST(gemm_pack_block)(plan, expert, worker, row, least(n * TILE_ROWS, worker->rows - row));
-        worker->first_panel = from;
-        for (int64_t j = 0; j < n * panels; j++) {
+    for (int64_t rows; row < end; row += rows) {
+        rows = least(block * TILE_ROWS, end - row);
+        SYCPU_FAST(gemm_pack_block)(plan, expert, worker, row, rows);
+        for (int64_t j = 0, n = divide_up(rows, TILE_ROWS); j < n * panels; j++) {
             int64_t i = by_rows ? j / panels : j % n, panel_b = by_rows ? j % panels : j / n;
-            int64_t tile = (from + i) * panels + panel_b;
-            if (tile >= first && tile < end)
-                SYCPU_FAST(gemm_compute_tile)(plan, worker, expert, i, left + panel_b);
+            SYCPU_FAST(gemm_compute_tile)(plan, worker, expert, i, left + panel_b);
         }
-        int64_t done = least(row + n * TILE_ROWS, worker->rows);
-        if (plan->by_blocks && ((done - untold) * bytes >= TOLD_BYTES || from + block >= to)) {
+        int64_t done = row + rows;
+        if (plan->by_blocks && ((done - untold) * bytes >= TOLD_BYTES || done == end)) {
             plan->told->rows_done(plan->told->rows_arg, untold, done);
             untold = done;
         }
     }
-}
-
-/* The share of one thread of a plain product whose rows are told: whole panels of A. */
-static void compute_told(void *arg, int64_t share, int thread)
-{
-    const struct sycpu_gemm_plan *plan = arg;
-    struct sycpu_gemm_worker worker = SYCPU_FAST(gemm_make_worker)(plan, thread);
-    SYCPU_FAST(gemm_enter_expert)(plan, &worker, 0);
-    int64_t first = worker.row_panels * share / plan->threads;
-    int64_t end = worker.row_panels * (share + 1) / plan->threads;
-    compute_tiles(plan, &worker, 0, 0, first * plan->panels, end * plan->panels);
 }
 
 /* The share of one thread of rows that were few, behind the product. */
@@ -274,8 +257,8 @@ static void tell_rows(void *arg, int64_t share, int thread)
     call->rows_done(call->rows_arg, rows * share / plan->threads, rows * (share + 1) / plan->threads);
 }
 
-/* The share of one thread: tiles that begin in [share, share + 1) / threads of all work, a tile weighing its
- * depth. */
+/* The share of one thread: rows of groups of columns that begin in [share, share + 1) / threads of all work,
+ * a row weighing its panels of B times their depth. */
 static void compute_share(void *arg, int64_t share, int thread)
 {
     const struct sycpu_gemm_plan *plan = arg;
@@ -283,18 +266,17 @@ static void compute_share(void *arg, int64_t share, int thread)
     int64_t total = 0, base = 0;
     for (int64_t expert = 0; expert < plan->gemm.experts; expert++) {
         SYCPU_FAST(gemm_enter_expert)(plan, &worker, expert);
-        total += worker.row_panels * (worker.depth + 1);
+        total += worker.rows * plan->panels * (worker.depth + 1);
     }
-    total *= plan->panels;
     int64_t from = total / plan->threads * share + least(share, total % plan->threads);
     int64_t to = from + total / plan->threads + (share < total % plan->threads);
     for (int64_t i = 0; i < plan->gemm.experts * plan->groups && base < to; i++) {
         int64_t expert = i / plan->groups, group = i % plan->groups;
         SYCPU_FAST(gemm_enter_expert)(plan, &worker, expert);
-        int64_t weight = worker.depth + 1, tiles = worker.row_panels * panels_of(plan, group), first, end;
-        items_between(from, to, base, weight, tiles, &first, &end);
-        if (first < end) compute_tiles(plan, &worker, expert, group, first, end);
-        base += tiles * weight;
+        int64_t weight = panels_of(plan, group) * (worker.depth + 1), first, end;
+        items_between(from, to, base, weight, worker.rows, &first, &end);
+        if (first < end) compute_rows(plan, &worker, expert, group, first, end);
+        base += worker.rows * weight;
     }
     finish_streams();
 }
@@ -310,12 +292,8 @@ static int multiply(const struct sy_call *call)
     plan.told = call->rows_done ? call : NULL;
     if (gemm->filled && gemm->form != SYCPU_GEMM_TN)
         sycpu_parallel(call, gemm->experts * gemm->groups, SYCPU_FAST(gemm_zero_empty_slots), &plan);
-    if (plan.by_blocks) {
-        sycpu_parallel(call, plan.threads, compute_told, &plan);
-        return SY_OK;
-    }
     sycpu_parallel(call, plan.threads, plan.own ? SYCPU_FAST(gemm_compute_own) : compute_share, &plan);
-    if (plan.told) sycpu_parallel(call, plan.threads, tell_rows, &plan);
+    if (plan.told && !plan.by_blocks) sycpu_parallel(call, plan.threads, tell_rows, &plan);
     return SY_OK;
 }
 

@@ -116,7 +116,7 @@ struct sycpu_gemm_worker {
     int64_t leaves;      /* 1 where the contraction is empty */
     int64_t row_panels;  /* panels of A in all */
     int64_t panel_rows;  /* rows in each of them but the last */
-    int64_t first_panel; /* of the block */
+    int64_t block_rows;  /* of A that are packed */
 };
 
 static inline int64_t steps_of(int64_t elements)

@@ -45,7 +45,6 @@ static void compute_columns(const struct sycpu_gemm_plan *plan, struct sycpu_gem
         int64_t n = least(block, worker->row_panels - from), row = from * worker->panel_rows;
         SYCPU_FAST(gemm_pack_block)
         (plan, expert, worker, row, least(n * worker->panel_rows, worker->rows - row));
-        worker->first_panel = from;
         for (int64_t panel = first; few && panel < end; panel++)
             compute_panel(plan, worker, expert, panel, panel + 1 == end);
         for (int64_t panel = first; !few && panel < end; panel += plan->group_panels) {

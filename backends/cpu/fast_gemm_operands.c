@@ -177,6 +177,7 @@ static void pack_block_of_columns(const struct sycpu_gemm_plan *plan, int64_t ex
 void SYCPU_FAST(gemm_pack_block)(const struct sycpu_gemm_plan *plan, int64_t expert,
                                  struct sycpu_gemm_worker *worker, int64_t first, int64_t n)
 {
+    worker->block_rows = n;
     if (plan->gemm.form == SYCPU_GEMM_TN)
         pack_block_of_columns(plan, expert, worker, first, n);
     else
