@@ -42,16 +42,18 @@ static int pending_tiles(int64_t leaves)
 
 /* Groups of columns that threads share an expert's C in. A thread packs the rows of A and the columns of B
  * that it needs for itself, so with g groups of c columns, and r rows, t threads pack r g / t rows and c / g
- * columns each. */
+ * columns each. Rows of activations cost more than columns of weights, which stay in the caches of all cores:
+ * who computed a row has it near. */
 static int64_t column_groups(const struct sycpu_gemm_plan *plan)
 {
     const struct sycpu_gemm *gemm = &plan->gemm;
     int64_t threads = plan->threads / gemm->experts, best = 1;
     int64_t bytes = plan->panels * b_panel_size(plan->steps) * (int64_t)sizeof(float);
+    int64_t rows = gemm->form == SYCPU_GEMM_TN ? gemm->rows : 2 * gemm->rows;
     if (threads > 1 && bytes > COPIED_BYTES && !plan->direct) best = threads;
     for (int64_t g = 2; g <= threads && best < threads; g++)
         if (threads % g == 0 &&
-            gemm->rows * g / threads + gemm->columns / g < gemm->rows * best / threads + gemm->columns / best)
+            rows * g / threads + gemm->columns / g < rows * best / threads + gemm->columns / best)
             best = g;
     return least(best, plan->panels);
 }
