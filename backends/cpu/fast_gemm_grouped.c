@@ -93,7 +93,7 @@ void SYCPU_FAST(gemm_zero_empty_slots)(void *arg, int64_t task, int thread)
     int64_t expert = task / gemm->groups, group = task % gemm->groups, size = c_element(plan) * gemm->columns;
     int64_t used = sycpu_gemm_first(gemm, expert, group) + sycpu_gemm_filled(gemm, expert, group);
     (void)thread;
-    if (gemm->first && expert < gemm->experts - 1) return; /* the next expert's follow */
-    memset((char *)gemm->c + ((gemm->first ? group : task) * gemm->slots + used) * size, 0,
+    if (gemm->ragged && expert < gemm->experts - 1) return; /* the next expert's follow */
+    memset((char *)gemm->c + ((gemm->ragged ? group : task) * gemm->slots + used) * size, 0,
            (gemm->slots - used) * size);
 }

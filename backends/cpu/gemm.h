@@ -18,9 +18,9 @@ struct sycpu_gemm {
     const void *b;         /* w: [experts, ...], TN: y [experts, groups, slots, columns] */
     void *c;               /* NN, NT: as x, with `columns`; TN: [experts, rows, columns] */
     const int32_t *filled; /* [experts, groups] slots in use, NULL: all */
-    const int32_t
-        *first;      /* ragged: [experts, groups] where they begin; NULL: at the first slot of an expert */
-    int64_t experts; /* 1 for plain products */
+    const int32_t *first;  /* ragged: [experts, groups] where they begin */
+    int ragged;            /* 1: all experts share the slots of a group */
+    int64_t experts;       /* 1 for plain products */
     int64_t groups, slots; /* buffer rows are groups * slots */
     int64_t a_width;       /* elements in a row of x */
     int64_t rows;          /* of C for an expert; NN, NT: at most */
@@ -45,8 +45,9 @@ static inline struct sycpu_gemm sycpu_gemm_of(const struct sy_call *call)
     int grouped = sycpu_gemm_is_grouped(call->op);
     struct sycpu_gemm gemm = {.a = x->data, .b = w->data, .c = call->out[0].data, .leaf = attr->leaf};
     gemm.filled = grouped ? call->in[2].data : NULL;
-    gemm.first = call->op == SY_OP_RAGGED_MATMUL ? call->in[3].data : NULL;
-    gemm.experts = gemm.first ? w->dim[0] : grouped ? x->dim[0] : 1;
+    gemm.ragged = call->op == SY_OP_RAGGED_MATMUL;
+    gemm.first = gemm.ragged ? call->in[3].data : NULL;
+    gemm.experts = gemm.ragged ? w->dim[0] : grouped ? x->dim[0] : 1;
     gemm.groups = x->dim[grouped];
     gemm.slots = x->dim[grouped + 1];
     gemm.a_width = x->dim[grouped + 2];
@@ -77,13 +78,13 @@ static inline int64_t sycpu_gemm_filled(const struct sycpu_gemm *gemm, int64_t e
 /* Slot of a group that is an expert's first. */
 static inline int64_t sycpu_gemm_first(const struct sycpu_gemm *gemm, int64_t expert, int64_t group)
 {
-    return gemm->first ? gemm->first[expert * gemm->groups + group] : 0;
+    return gemm->ragged ? gemm->first[expert * gemm->groups + group] : 0;
 }
 
 /* Elements from one expert to the next. */
 static inline int64_t sycpu_gemm_a_size(const struct sycpu_gemm *gemm)
 {
-    return gemm->first ? 0 : gemm->groups * gemm->slots * gemm->a_width;
+    return gemm->ragged ? 0 : gemm->groups * gemm->slots * gemm->a_width;
 }
 static inline int64_t sycpu_gemm_b_size(const struct sycpu_gemm *gemm)
 {
@@ -91,7 +92,7 @@ static inline int64_t sycpu_gemm_b_size(const struct sycpu_gemm *gemm)
 }
 static inline int64_t sycpu_gemm_c_size(const struct sycpu_gemm *gemm)
 {
-    return gemm->first ? 0 : gemm->rows * gemm->columns;
+    return gemm->ragged ? 0 : gemm->rows * gemm->columns;
 }
 
 #endif

@@ -49,7 +49,7 @@ static sy_real chain(sy_real acc, const sy_real *a, int64_t a_step, const sy_rea
 static int64_t expert_of(const struct sycpu_gemm *gemm, int64_t row)
 {
     int64_t group = row % gemm->rows / gemm->slots, slot = row % gemm->slots;
-    int64_t from = gemm->first ? 0 : row / gemm->rows, to = gemm->first ? gemm->experts : from + 1;
+    int64_t from = gemm->ragged ? 0 : row / gemm->rows, to = gemm->ragged ? gemm->experts : from + 1;
     for (int64_t expert = from; expert < to; expert++) {
         int64_t first = sycpu_gemm_first(gemm, expert, group);
         if (slot >= first && slot < first + sycpu_gemm_filled(gemm, expert, group)) return expert;
@@ -112,7 +112,7 @@ static void row_of_gradient(void *arg, int64_t task, int thread)
 static int multiply(const struct sy_call *call)
 {
     struct sycpu_gemm gemm = sycpu_gemm_of(call);
-    sycpu_parallel(call, (gemm.first ? 1 : gemm.experts) * gemm.rows,
+    sycpu_parallel(call, (gemm.ragged ? 1 : gemm.experts) * gemm.rows,
                    gemm.form == SYCPU_GEMM_TN ? row_of_gradient : row_times_weights, &gemm);
     return SY_OK;
 }

@@ -272,6 +272,21 @@ static inline uint32_t kh_features(void)
     return have;
 }
 
+/* Bytes of scratch, asked as bind does, before there is memory: operands that are there point nowhere. */
+static inline uint64_t kh_workspace(const struct sy_call *call, const struct kh_variant *variant, int threads)
+{
+    struct sy_tensor in[SY_MAX_IN], out[SY_MAX_OUT];
+    struct sy_call early = *call;
+    early.in = in;
+    early.out = out;
+    for (int i = 0; i < call->n_in + call->n_out; i++) {
+        struct sy_tensor *t = i < call->n_in ? &in[i] : &out[i - call->n_in];
+        *t = i < call->n_in ? call->in[i] : call->out[i - call->n_in];
+        if (t->data) t->data = (void *)(uintptr_t)64;
+    }
+    return variant->workspace ? variant->workspace(&early, threads) : 0;
+}
+
 /* Runs one variant on copies; the outputs are left in got[] (kh_free_guarded). */
 static inline void kh_run(const struct kh *k, const struct kh_variant *variant, int threads,
                           void *got[SY_MAX_OUT], const char *what)
@@ -293,7 +308,7 @@ static inline void kh_run(const struct kh *k, const struct kh_variant *variant, 
     call.op = (uint16_t)k->op;
     call.n_in = (uint8_t)k->n_in;
     call.n_out = (uint8_t)k->n_out;
-    call.workspace_bytes = variant->workspace ? variant->workspace(&call, threads) : 0;
+    call.workspace_bytes = kh_workspace(&call, variant, threads);
     unsigned char *workspace = kh_guarded(call.workspace_bytes, 0xff); /* NaN */
     call.workspace = workspace;
 
