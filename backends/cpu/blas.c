@@ -26,17 +26,21 @@ struct product {
     int64_t shares; /* of C, one a thread */
 };
 
+/* The row of an expert's first slot in a group. */
+static int64_t first_row(const struct sycpu_gemm *gemm, int64_t expert, int64_t group)
+{
+    return group * gemm->slots + sycpu_gemm_first(gemm, expert, group);
+}
+
 /* The next filled slots of an expert that are neighbours, from *group on: their number and the first one's
  * row. */
 static int64_t next_run(const struct sycpu_gemm *gemm, int64_t expert, int64_t *group, int64_t *row)
 {
-    int64_t run = 0, filled = gemm->slots;
+    int64_t run = 0;
     while (*group < gemm->groups && !sycpu_gemm_filled(gemm, expert, *group)) ++*group;
-    *row = *group * gemm->slots;
-    while (*group < gemm->groups && filled == gemm->slots) {
-        filled = sycpu_gemm_filled(gemm, expert, (*group)++);
-        run += filled;
-    }
+    if (*group < gemm->groups) *row = first_row(gemm, expert, *group);
+    for (; *group < gemm->groups && first_row(gemm, expert, *group) == *row + run; ++*group)
+        run += sycpu_gemm_filled(gemm, expert, *group);
     return run;
 }
 
@@ -114,10 +118,9 @@ static void compute_share(void *arg, int64_t share, int thread)
 static void zero_empty_slots(void *arg, int64_t task, int thread)
 {
     const struct sycpu_gemm *gemm = arg;
-    int64_t filled = sycpu_gemm_filled(gemm, task / gemm->groups, task % gemm->groups);
+    int64_t first, rows = sycpu_gemm_empty(gemm, task, &first);
     (void)thread;
-    memset((float *)gemm->c + (task * gemm->slots + filled) * gemm->columns, 0,
-           sizeof(float) * (size_t)((gemm->slots - filled) * gemm->columns));
+    memset((float *)gemm->c + first * gemm->columns, 0, sizeof(float) * (size_t)(rows * gemm->columns));
 }
 
 uint64_t sycpu_blas_workspace(const struct sy_call *call, int threads)

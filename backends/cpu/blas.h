@@ -8,7 +8,7 @@
 
 /* ---- blas.c ---- */
 
-/* One function for the six products: a call says which. */
+/* One function for all products: a call says which. */
 int sycpu_blas_product(void *context, const struct sy_call *call);
 uint64_t sycpu_blas_workspace(const struct sy_call *call, int threads);
 

@@ -14,8 +14,7 @@
 #define STREAM_BYTES (64 << 20)
 /* Panels of B of at most so many words stay in the cache while C is written row by row. */
 #define SHALLOW_WORDS (160 * 1024)
-/* Blocks of rows that each thread must have so that their rows are told as they come: threads that share
- * whole blocks of rows would otherwise wait for each other. */
+/* Blocks of rows that each thread must have so that their rows are told as they come. */
 #define TOLD_BLOCKS 4
 /* Rows of C that are told together: they stay in the L2 cache. */
 #define TOLD_BYTES (256 * 1024)
@@ -24,8 +23,10 @@
 #define TOLD_LEAST (16 << 20)
 /* Words of B that a thread packs at a time where it uses them at once. */
 #define OWN_WORDS (96 * 1024)
-/* Of a packed B of more bytes there is one in all, in pieces: several would only take each other's cache. */
-#define COPIED_BYTES (16 << 20)
+/* Bytes of the packed columns of a thread, at most, and of those of all threads, where columns can be shared:
+ * more would only take each other's cache, and memory. */
+#define COPY_BYTES   (16 << 20)
+#define COPIES_BYTES (128 << 20)
 
 /* To a multiple of 64 bytes. */
 static int64_t round_floats(int64_t n)
@@ -50,11 +51,13 @@ static int64_t column_groups(const struct sycpu_gemm_plan *plan)
     int64_t threads = plan->threads / gemm->experts, best = 1;
     int64_t bytes = plan->panels * b_panel_size(plan->steps) * (int64_t)sizeof(float);
     int64_t rows = gemm->form == SYCPU_GEMM_TN ? gemm->rows : 2 * gemm->rows;
-    if (threads > 1 && bytes > COPIED_BYTES && !plan->direct) best = threads;
-    for (int64_t g = 2; g <= threads && best < threads; g++)
-        if (threads % g == 0 &&
-            rows * g / threads + gemm->columns / g < rows * best / threads + gemm->columns / best)
-            best = g;
+    int64_t least_cost = INT64_MAX;
+    for (int64_t g = 1; g <= threads; g++) {
+        int64_t cost = rows * g / threads + gemm->columns / g;
+        int large = !plan->direct && (bytes / g > COPY_BYTES || bytes / g * threads > COPIES_BYTES);
+        if (threads % g || (g < threads && large) || cost >= least_cost) continue;
+        best = g, least_cost = cost;
+    }
     return least(best, plan->panels);
 }
 
@@ -113,13 +116,13 @@ void SYCPU_FAST(gemm_enter_expert)(const struct sycpu_gemm_plan *plan, struct sy
                                    int64_t expert)
 {
     const struct sycpu_gemm *gemm = &plan->gemm;
-    int ragged = gemm->form == SYCPU_GEMM_TN;
-    worker->rows = ragged ? gemm->rows : SYCPU_FAST(gemm_filled_slots)(gemm, expert, 0, gemm->groups);
-    worker->depth = ragged ? SYCPU_FAST(gemm_filled_steps)(gemm, expert) : plan->steps;
+    int tn = gemm->form == SYCPU_GEMM_TN;
+    worker->rows = tn ? gemm->rows : SYCPU_FAST(gemm_filled_slots)(gemm, expert, 0, gemm->groups);
+    worker->depth = tn ? SYCPU_FAST(gemm_filled_steps)(gemm, expert) : plan->steps;
     worker->leaves = worker->depth ? gemm->leaves : 1; /* an empty sum is one empty leaf */
     worker->row_panels = divide_up(worker->rows, TILE_ROWS);
     worker->panel_rows = TILE_ROWS;
-    if (plan->own && !ragged && worker->rows)
+    if (plan->own && !tn && worker->rows)
         worker->panel_rows = gemm_height(divide_up(worker->rows, worker->row_panels));
 }
 

@@ -90,10 +90,7 @@ void SYCPU_FAST(gemm_zero_empty_slots)(void *arg, int64_t task, int thread)
 {
     const struct sycpu_gemm_plan *plan = arg;
     const struct sycpu_gemm *gemm = &plan->gemm;
-    int64_t expert = task / gemm->groups, group = task % gemm->groups, size = c_element(plan) * gemm->columns;
-    int64_t used = sycpu_gemm_first(gemm, expert, group) + sycpu_gemm_filled(gemm, expert, group);
+    int64_t size = c_element(plan) * gemm->columns, first, rows = sycpu_gemm_empty(gemm, task, &first);
     (void)thread;
-    if (gemm->ragged && expert < gemm->experts - 1) return; /* the next expert's follow */
-    memset((char *)gemm->c + ((gemm->ragged ? group : task) * gemm->slots + used) * size, 0,
-           (gemm->slots - used) * size);
+    memset((char *)gemm->c + first * size, 0, rows * size);
 }

@@ -37,7 +37,7 @@ static inline int sycpu_gemm_is_grouped(int op)
            op == SY_OP_RAGGED_MATMUL;
 }
 
-/* Reads shapes and pointers of a call of one of the six ops. */
+/* Reads shapes and pointers of a call of one of the ops. */
 static inline struct sycpu_gemm sycpu_gemm_of(const struct sy_call *call)
 {
     const struct sy_attr_leaf *attr = call->attr;
@@ -79,6 +79,16 @@ static inline int64_t sycpu_gemm_filled(const struct sycpu_gemm *gemm, int64_t e
 static inline int64_t sycpu_gemm_first(const struct sycpu_gemm *gemm, int64_t expert, int64_t group)
 {
     return gemm->ragged ? gemm->first[expert * gemm->groups + group] : 0;
+}
+
+/* Rows of C that no token fills, of (expert, group) number `task`: how many, and the first. Ragged: behind
+ * the last expert's. */
+static inline int64_t sycpu_gemm_empty(const struct sycpu_gemm *gemm, int64_t task, int64_t *first)
+{
+    int64_t expert = task / gemm->groups, group = task % gemm->groups;
+    int64_t used = sycpu_gemm_first(gemm, expert, group) + sycpu_gemm_filled(gemm, expert, group);
+    *first = (gemm->ragged ? group : task) * gemm->slots + used;
+    return gemm->ragged && expert < gemm->experts - 1 ? 0 : gemm->slots - used;
 }
 
 /* Elements from one expert to the next. */

@@ -282,12 +282,11 @@ static int check_run(const struct syi_config *config, struct sy_error *err)
 
 int64_t syi_config_decode_rows(const struct syi_config *config)
 {
-    int64_t rows = config->data.batch_size / config->train.microbatches, parts = 1, group = 1;
+    int64_t rows = config->data.batch_size / config->train.microbatches, parts = 1;
     if (config->decode.batch_size) return config->decode.batch_size;
     if (config->mesh.data) parts *= config->mesh.data;
     if (config->mesh.expert) parts *= config->mesh.expert;
-    if (config->moe.num_experts && config->moe.group_rows) group = config->moe.group_rows;
-    while (rows > 64 && rows % (2 * parts) == 0 && rows % (2 * group) == 0) rows /= 2;
+    while (rows > 64 && rows % (2 * parts) == 0) rows /= 2;
     while (rows < 8) rows *= 2;
     return rows;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The MoE block: grouping, dispatch, expert MLPs as grouped matmuls over the filled slots, combine, and what
+/* The MoE block: grouping, dispatch, expert MLPs as products over the filled slots, combine, and what
  * is told about a layer. Routing itself is in router.c. Source: flaxformer architectures/moe/moe_layers.py.
  */
 #include "config.h"

@@ -34,7 +34,7 @@ struct sy_attr_pack {
     int64_t width[3]; /* columns that operand i gives to one block; 0: no such operand */
 };
 struct sy_attr_leaf {
-    int64_t leaf; /* embed_grad, matmul*, grouped_matmul*, column_sum */
+    int64_t leaf; /* embed_grad, matmul*, grouped_matmul*, ragged_matmul, column_sum */
 };
 struct sy_attr_rms_norm {
     double epsilon;

@@ -171,7 +171,7 @@ static const struct pin pins[] = {
 Test(abi, structures_lie_as_written_here)
 {
     cr_assert_eq(sizeof(void *), 8, "this test has numbers for 64-bit systems only");
-    cr_expect(SY_ABI_MAJOR == 0 && SY_ABI_MINOR == 4 && SY_ABI_OLDEST_MINOR == 4,
+    cr_expect(SY_ABI_MAJOR == 0 && SY_ABI_MINOR == 5 && SY_ABI_OLDEST_MINOR == 4,
               "the version was raised: check the numbers of this test");
     for (size_t i = 0; i < sizeof(pins) / sizeof(pins[0]); i++)
         cr_expect_eq(pins[i].is, pins[i].should,
@@ -195,7 +195,7 @@ Test(abi, constants)
 
 /* ---- rows of ops.def and maps.def ---- */
 
-static const int n_ops = 55, n_instructions = 24; /* of this version; more may follow */
+static const int n_ops = 59, n_instructions = 24; /* of this version; more may follow */
 
 static const char *const ops[] = {
 #define SY_OP(id, NAME, name, labels, split, types, attributes, flags, tolerance, help)                      \
@@ -226,7 +226,7 @@ static uint64_t hash_of(const char *const *text, int n)
 Test(abi, ops)
 {
     cr_assert(SY_OP_COUNT >= n_ops && SY_MAP_COUNT >= n_instructions);
-    cr_expect_eq(hash_of(ops, n_ops), 0x989bf7b57174bac6u,
+    cr_expect_eq(hash_of(ops, n_ops), 0x3453e3a14e162083u,
                  "a row of ops.def changed (0x%llx): raise the ABI version, write the new hash here",
                  (unsigned long long)hash_of(ops, n_ops));
     cr_expect_eq(hash_of(instructions, n_instructions), 0x319e334189027341u,

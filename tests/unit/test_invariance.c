@@ -128,6 +128,9 @@ Test(invariance, gaps_between_experts_change_no_bit)
     for (size_t i = 0; i < 2 * SYI_COUNT(answering_routers); i++) {
         struct syi_config config = config_of_router(i / 2);
         if (i % 2) cr_assert_eq(syi_config_set(&config, "model.dtype=bfloat16", &err), SY_OK, "%s", err.text);
+        if (i / 2 % 2) /* a choice may have no place */
+            cr_assert_eq(syi_config_set(&config, "moe.eval_capacity_factor=2.5", &err), SY_OK, "%s",
+                         err.text);
         cr_expect_eq(evaluate_recorded(&config, 2, &with_gaps), 0);
         cr_expect_gt(evaluate_recorded(&config, 1, &without), 0);
         for (int row = 0; row < ROWS; row++)

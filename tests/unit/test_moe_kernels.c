@@ -150,12 +150,18 @@ Test(moe_kernels, ragged_places_have_no_gaps)
         const int32_t *none = k.want[0], *place = k.want[1], *first = k.want[2];
         int choices = (int)s.group.group_rows * s.tokens * s.selected, groups = groups_of(&s);
         for (int group = 0, at = 0; group < groups; group++) {
+            int taken[3 * 12 * 3] = {0}, all = 0, n_taken = 0;
+            for (int e = 0; e < s.experts; e++) all += kept[e * groups + group];
             for (int e = 0, sum = 0; e < s.experts; sum += kept[e++ * groups + group])
                 cr_assert_eq(first[e * groups + group], sum);
             for (int n = 0; n < choices; n++, at++) {
                 cr_assert_eq(none[at], 0);
                 cr_assert_eq(place[at], slot[at] < 0 ? -1 : first[expert[at] * groups + group] + slot[at]);
+                if (place[at] < 0) continue;
+                cr_assert(place[at] < all && !taken[place[at]]++, "place %d of %d", place[at], all);
+                n_taken++;
             }
+            cr_assert_eq(n_taken, all);
         }
         kh_end(&k);
         kh_end(&route);
