@@ -26,20 +26,14 @@ struct product {
     int64_t shares; /* of C, one a thread */
 };
 
-/* The row of an expert's first slot in a group. */
-static int64_t first_row(const struct sycpu_gemm *gemm, int64_t expert, int64_t group)
-{
-    return group * gemm->slots + sycpu_gemm_first(gemm, expert, group);
-}
-
 /* The next filled slots of an expert that are neighbours, from *group on: their number and the first one's
  * row. */
 static int64_t next_run(const struct sycpu_gemm *gemm, int64_t expert, int64_t *group, int64_t *row)
 {
     int64_t run = 0;
     while (*group < gemm->groups && !sycpu_gemm_filled(gemm, expert, *group)) ++*group;
-    if (*group < gemm->groups) *row = first_row(gemm, expert, *group);
-    for (; *group < gemm->groups && first_row(gemm, expert, *group) == *row + run; ++*group)
+    if (*group < gemm->groups) *row = sycpu_gemm_first_row(gemm, expert, *group);
+    for (; *group < gemm->groups && sycpu_gemm_first_row(gemm, expert, *group) == *row + run; ++*group)
         run += sycpu_gemm_filled(gemm, expert, *group);
     return run;
 }

@@ -79,12 +79,13 @@ static struct sycpu_gemm_plan make_plan(const struct sy_call *call, int threads)
     plan.block_panels = plan.own ? least(OWN_PANELS, divide_up(gemm->rows, TILE_ROWS)) : BLOCK_PANELS;
     plan.group_panels = divide_up(plan.panels, column_groups(&plan));
     plan.groups = divide_up(plan.panels, plan.group_panels);
-    if (plan.own) plan.group_panels = least(plan.panels, OWN_WORDS / b_panel_size(plan.steps) + 1);
+    plan.b_panels = plan.direct ? 1 : plan.group_panels;
+    if (plan.own) plan.b_panels = least(plan.panels, OWN_WORDS / b_panel_size(plan.steps) + 1);
     if (plan.own && gemm->form == SYCPU_GEMM_NT)
-        plan.turned_rows = least(TURNED_VECTORS, 2 * plan.group_panels) * LANES;
+        plan.turned_rows = least(TURNED_VECTORS, 2 * plan.b_panels) * LANES;
     plan.worker_size = 2 * round_floats(gemm->leaves) + 2 * round_floats(plan.block_panels * TILE_ROWS) +
                        plan.block_panels * a_panel_size(plan.steps) +
-                       (plan.direct ? 1 : plan.group_panels) * b_panel_size(plan.steps) +
+                       plan.b_panels * b_panel_size(plan.steps) +
                        (pending_tiles(gemm->leaves) + 1) * TILE_SIZE;
     return plan;
 }
@@ -104,7 +105,7 @@ struct sycpu_gemm_worker SYCPU_FAST(gemm_make_worker)(const struct sycpu_gemm_pl
     float *scratch = plan->workers + thread * plan->worker_size;
     worker.a = scratch;
     worker.b = worker.a + plan->block_panels * a_panel_size(plan->steps);
-    worker.pending = worker.b + (plan->direct ? 1 : plan->group_panels) * b_panel_size(plan->steps);
+    worker.pending = worker.b + plan->b_panels * b_panel_size(plan->steps);
     worker.edge = worker.pending + pending_tiles(gemm->leaves) * TILE_SIZE;
     worker.length = (int64_t *)(worker.edge + TILE_SIZE);
     worker.slot = worker.length + round_floats(gemm->leaves);

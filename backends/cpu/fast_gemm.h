@@ -93,7 +93,8 @@ struct sycpu_gemm_plan {
     int64_t panels;       /* of B for an expert, the last may be narrower */
     int64_t block_panels; /* of A that a thread packs together */
     int64_t groups;       /* of columns of C of an expert: a thread packs the B of one at a time */
-    int64_t group_panels; /* panels of B in each of them but the last; own: that are packed at a time */
+    int64_t group_panels; /* panels of B in each of them but the last */
+    int64_t b_panels;     /* of B that a thread packs at a time */
     int64_t turned_rows;  /* of an expert, at most, that gemm_compute_few takes */
     int64_t worker_size;  /* words of scratch of a thread */
     int threads;
@@ -105,7 +106,7 @@ struct sycpu_gemm_worker {
     int64_t *length; /* [leaves] steps in each leaf */
     int64_t *slot;   /* [block_panels * TILE_ROWS] buffer row (or row of C for TN) of each row of the block */
     float *a;        /* [block_panels] packed panels of the block */
-    float *b;        /* [group_panels] packed panels of B; direct: [1] */
+    float *b;        /* [b_panels] packed panels of B */
     int64_t first_b; /* number of the first of them */
     int direct; /* 1: full panels of B are read where they lie, and copied to b for the next panels of A */
     const float *next_b; /* with direct: the panel that follows */

@@ -47,8 +47,8 @@ static void compute_columns(const struct sycpu_gemm_plan *plan, struct sycpu_gem
         (plan, expert, worker, row, least(n * worker->panel_rows, worker->rows - row));
         for (int64_t panel = first; few && panel < end; panel++)
             compute_panel(plan, worker, expert, panel, panel + 1 == end);
-        for (int64_t panel = first; !few && panel < end; panel += plan->group_panels) {
-            int64_t columns = least(plan->group_panels, end - panel);
+        for (int64_t panel = first; !few && panel < end; panel += plan->b_panels) {
+            int64_t columns = least(plan->b_panels, end - panel);
             SYCPU_FAST(gemm_pack_columns)(plan, expert, worker, panel, columns);
             for (int64_t i = 0; i < n; i++)
                 for (int64_t j = 0; j < columns; j++)

@@ -24,15 +24,14 @@ int64_t SYCPU_FAST(gemm_filled_slots)(const struct sycpu_gemm *gemm, int64_t exp
 static int64_t next_run(const struct sycpu_gemm *gemm, int64_t expert, int64_t n, int64_t *group,
                         int64_t *skip, int64_t *row)
 {
-    int64_t in_group = gemm->filled ? 0 : gemm->groups * gemm->slots,
-            slots = gemm->filled ? gemm->slots : in_group;
+    int64_t in_group = gemm->filled ? 0 : gemm->groups * gemm->slots;
     if (gemm->filled) {
         while (*skip >= (in_group = sycpu_gemm_filled(gemm, expert, *group))) {
             *skip -= in_group;
             ++*group;
         }
     }
-    *row = *group * slots + sycpu_gemm_first(gemm, expert, *group) + *skip;
+    *row = sycpu_gemm_first_row(gemm, expert, *group) + *skip;
     n = least(n, in_group - *skip);
     *skip += n;
     return n;

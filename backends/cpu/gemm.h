@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One description for all matrix products, made from a call: C = A' B' for each expert, where the rows of
- * buffers lie in groups of slots and only the first slots of a group are filled. A plain product is one
- * expert with all slots filled. Used by the reference and the fast kernels; computes nothing itself. */
+ * buffers lie in groups of slots; of a group the first slots are filled, or (ragged) those of all experts one
+ * behind the other. A plain product is one expert with all slots filled. Used by the reference and the fast
+ * kernels; computes nothing itself. */
 #ifndef SYCPU_GEMM_H
 #define SYCPU_GEMM_H
 
@@ -37,7 +38,7 @@ static inline int sycpu_gemm_is_grouped(int op)
            op == SY_OP_RAGGED_MATMUL;
 }
 
-/* Reads shapes and pointers of a call of one of the ops. */
+/* Reads shapes and pointers of a call of a matrix product. */
 static inline struct sycpu_gemm sycpu_gemm_of(const struct sy_call *call)
 {
     const struct sy_attr_leaf *attr = call->attr;
@@ -75,10 +76,10 @@ static inline int64_t sycpu_gemm_filled(const struct sycpu_gemm *gemm, int64_t e
     return gemm->filled ? gemm->filled[expert * gemm->groups + group] : gemm->slots;
 }
 
-/* Slot of a group that is an expert's first. */
-static inline int64_t sycpu_gemm_first(const struct sycpu_gemm *gemm, int64_t expert, int64_t group)
+/* The row of an expert's first slot in a group, from sycpu_gemm_a_size or _c_size of the expert on. */
+static inline int64_t sycpu_gemm_first_row(const struct sycpu_gemm *gemm, int64_t expert, int64_t group)
 {
-    return gemm->ragged ? gemm->first[expert * gemm->groups + group] : 0;
+    return group * gemm->slots + (gemm->ragged ? gemm->first[expert * gemm->groups + group] : 0);
 }
 
 /* Rows of C that no token fills, of (expert, group) number `task`: how many, and the first. Ragged: behind
@@ -86,9 +87,9 @@ static inline int64_t sycpu_gemm_first(const struct sycpu_gemm *gemm, int64_t ex
 static inline int64_t sycpu_gemm_empty(const struct sycpu_gemm *gemm, int64_t task, int64_t *first)
 {
     int64_t expert = task / gemm->groups, group = task % gemm->groups;
-    int64_t used = sycpu_gemm_first(gemm, expert, group) + sycpu_gemm_filled(gemm, expert, group);
-    *first = (gemm->ragged ? group : task) * gemm->slots + used;
-    return gemm->ragged && expert < gemm->experts - 1 ? 0 : gemm->slots - used;
+    int64_t row = sycpu_gemm_first_row(gemm, expert, group) + sycpu_gemm_filled(gemm, expert, group);
+    *first = row + (gemm->ragged ? 0 : expert * gemm->rows);
+    return gemm->ragged && expert < gemm->experts - 1 ? 0 : (group + 1) * gemm->slots - row;
 }
 
 /* Elements from one expert to the next. */

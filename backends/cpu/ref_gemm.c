@@ -48,11 +48,11 @@ static sy_real chain(sy_real acc, const sy_real *a, int64_t a_step, const sy_rea
 /* Whose token a buffer row holds, -1: nobody's. */
 static int64_t expert_of(const struct sycpu_gemm *gemm, int64_t row)
 {
-    int64_t group = row % gemm->rows / gemm->slots, slot = row % gemm->slots;
     int64_t from = gemm->ragged ? 0 : row / gemm->rows, to = gemm->ragged ? gemm->experts : from + 1;
+    row %= gemm->rows;
     for (int64_t expert = from; expert < to; expert++) {
-        int64_t first = sycpu_gemm_first(gemm, expert, group);
-        if (slot >= first && slot < first + sycpu_gemm_filled(gemm, expert, group)) return expert;
+        int64_t group = row / gemm->slots, first = sycpu_gemm_first_row(gemm, expert, group);
+        if (row >= first && row < first + sycpu_gemm_filled(gemm, expert, group)) return expert;
     }
     return -1;
 }
