@@ -3,96 +3,16 @@
  * values and ragged expert buffers; the reference agrees with plain sums in double. */
 #include "config.h"
 
-#include "kernel_harness.h"
-
-#include "program/program.h"
+#include "product_case.h"
 
 extern const struct sy_backend_desc sy_backend_cpu;
-
-struct shape {
-    int experts, groups, slots, k, n; /* experts 0: a plain product; ragged: slots are those of all experts */
-};
-
-static int is_tn(int op)
-{
-    return op == SY_OP_MATMUL_TN || op == SY_OP_GROUPED_MATMUL_TN;
-}
-static int is_nt(int op)
-{
-    return op == SY_OP_MATMUL_NT || op == SY_OP_GROUPED_MATMUL_NT;
-}
-
-/* Operands of a product whose x is [.., k] and whose weights are [k, n]; NT has x [.., n], TN y [.., n]. */
-static void add_operands(struct kh *k, const struct shape *s)
-{
-    int x_width = is_nt(k->op) ? s->n : s->k, out_width = is_nt(k->op) ? s->k : s->n;
-    if (s->experts == 0) {
-        kh_in(k, SY_F32, 3, s->groups, s->slots, x_width);
-        if (is_tn(k->op)) {
-            kh_in(k, SY_F32, 3, s->groups, s->slots, s->n);
-            kh_out(k, SY_F32, 2, s->k, s->n);
-        } else {
-            kh_in(k, SY_F32, 2, s->k, s->n);
-            kh_out(k, SY_F32, 3, s->groups, s->slots, out_width);
-        }
-        return;
-    }
-    int buffers = k->op == SY_OP_RAGGED_MATMUL ? 1 : s->experts;
-    kh_in(k, SY_F32, 4, buffers, s->groups, s->slots, x_width);
-    if (is_tn(k->op))
-        kh_in(k, SY_F32, 4, s->experts, s->groups, s->slots, s->n);
-    else
-        kh_in(k, SY_F32, 3, s->experts, s->k, s->n);
-    kh_in(k, SY_I32, 2, s->experts, s->groups);
-    if (is_tn(k->op))
-        kh_out(k, SY_F32, 3, s->experts, s->k, s->n);
-    else
-        kh_out(k, SY_F32, 4, buffers, s->groups, s->slots, out_width);
-}
-
-/* Empty slots hold NaN, which would show if they were read. Every third expert has no token at all. */
-static void fill_counts(struct kh *k, const struct shape *s)
-{
-    int32_t *counts = k->in[2].data;
-    for (int i = 0; i < s->experts * s->groups; i++) {
-        int expert = i / s->groups;
-        counts[i] = expert % 3 == 1 ? 0 : (int32_t)(kh_random() % (uint32_t)(s->slots + 1));
-        if (kh_random() % 4 == 0 && expert % 3 != 1) counts[i] = s->slots;
-        for (int in = 0; in < (is_tn(k->op) ? 2 : 1); in++) {
-            int64_t width = k->in[in].dim[3];
-            float *x = (float *)k->in[in].data + (int64_t)i * s->slots * width;
-            for (int64_t j = counts[i] * width; j < s->slots * width; j++) x[j] = NAN;
-        }
-    }
-}
-
-/* The same where the experts of a group share its slots. */
-static void fill_ragged(struct kh *k, const struct shape *s)
-{
-    int32_t *counts = k->in[2].data, *first = kh_in(k, SY_I32, 2, s->experts, s->groups);
-    for (int group = 0; group < s->groups; group++) {
-        int used = 0;
-        for (int expert = 0; expert < s->experts; expert++) {
-            int i = expert * s->groups + group, left = s->slots - used;
-            counts[i] = expert % 3 == 1 ? 0 : (int32_t)(kh_random() % (uint32_t)(left + 1));
-            if (kh_random() % 4 == 0 && expert % 3 != 1) counts[i] = left;
-            first[i] = used;
-            used += counts[i];
-        }
-        float *x = (float *)k->in[0].data + (int64_t)group * s->slots * s->k;
-        for (int j = used * s->k; j < s->slots * s->k; j++) x[j] = NAN;
-    }
-}
 
 static void begin(struct kh *k, int op, const struct shape *s, const struct sy_attr_leaf *attr, int wild)
 {
     kh_begin(k, op, attr, sizeof *attr);
     k->wild = wild;
-    add_operands(k, s);
-    if (op == SY_OP_RAGGED_MATMUL)
-        fill_ragged(k, s);
-    else if (s->experts)
-        fill_counts(k, s);
+    add_operands(k, s, SY_F32, SY_F32);
+    if (s->experts) add_counts(k, s);
 }
 
 static void check(int op, const struct shape *s, int leaf, int wild)
@@ -107,12 +27,6 @@ static void check(int op, const struct shape *s, int leaf, int wild)
     kh_end(&k);
 }
 
-/* Extent of the axis that is cut into leaves. */
-static int leaf_axis(int op, const struct shape *s)
-{
-    return is_tn(op) ? s->groups : is_nt(op) ? s->n : s->k;
-}
-
 /* All leaf lengths that divide the axis into few leaves, one element a leaf included. */
 static void check_leaves(int op, const struct shape *s, int wild)
 {
@@ -120,11 +34,6 @@ static void check_leaves(int op, const struct shape *s, int wild)
     for (int leaf = 1; leaf <= axis; leaf++)
         if (axis % leaf == 0 && (axis / leaf <= 16 || leaf == 1)) check(op, s, leaf, wild);
 }
-
-static const int plain_ops[] = {SY_OP_MATMUL, SY_OP_MATMUL_NT, SY_OP_MATMUL_TN};
-static const int grouped_ops[] = {SY_OP_GROUPED_MATMUL, SY_OP_GROUPED_MATMUL_NT, SY_OP_GROUPED_MATMUL_TN,
-                                  SY_OP_RAGGED_MATMUL};
-enum { N_GROUPED = sizeof grouped_ops / sizeof grouped_ops[0] };
 
 Test(gemm, plain_products_of_all_shapes)
 {

@@ -4,87 +4,11 @@
  * its bits depend neither on the number of threads nor on where in C an element lies. */
 #include "config.h"
 
-#include "kernel_harness.h"
+#include "product_case.h"
 
 #include "base/bf16.h"
 
 #define TOLERANCE 2e-5 /* of the op table, relative to the sum of the products' magnitudes */
-
-struct shape {
-    int experts, groups, slots, k, n; /* experts 0: a plain product; ragged: slots are those of all experts */
-};
-
-static int is_tn(int op)
-{
-    return op == SY_OP_MATMUL_TN || op == SY_OP_GROUPED_MATMUL_TN;
-}
-static int is_nt(int op)
-{
-    return op == SY_OP_MATMUL_NT || op == SY_OP_GROUPED_MATMUL_NT;
-}
-static int is_grouped(int op)
-{
-    return op >= SY_OP_GROUPED_MATMUL;
-}
-
-static void add_operands(struct kh *k, const struct shape *s, int in, int out)
-{
-    int x_width = is_nt(k->op) ? s->n : s->k, y_width = is_nt(k->op) ? s->k : s->n;
-    if (!is_grouped(k->op)) {
-        kh_in(k, in, 3, s->groups, s->slots, x_width);
-        if (is_tn(k->op)) {
-            kh_in(k, in, 3, s->groups, s->slots, s->n);
-            kh_out(k, out, 2, s->k, s->n);
-        } else {
-            kh_in(k, in, 2, s->k, s->n);
-            kh_out(k, out, 3, s->groups, s->slots, y_width);
-        }
-        return;
-    }
-    int buffers = k->op == SY_OP_RAGGED_MATMUL ? 1 : s->experts;
-    kh_in(k, in, 4, buffers, s->groups, s->slots, x_width);
-    if (is_tn(k->op)) {
-        kh_in(k, in, 4, s->experts, s->groups, s->slots, s->n);
-        kh_out(k, out, 3, s->experts, s->k, s->n);
-    } else {
-        kh_in(k, in, 3, s->experts, s->k, s->n);
-        kh_out(k, out, 4, buffers, s->groups, s->slots, y_width);
-    }
-}
-
-/* Experts without tokens, groups that are full, empty, odd; what lies in empty slots is NaN. */
-static void fill_counts(struct kh *half, const struct shape *s)
-{
-    int32_t *counts = kh_in(half, SY_I32, 2, s->experts, s->groups);
-    for (int i = 0; i < s->experts * s->groups; i++) {
-        counts[i] = (int32_t)(kh_random() % (uint32_t)(s->slots + 1));
-        if (kh_random() % 4 == 0) counts[i] = s->slots;
-        if (i / s->groups % 3 == 1) counts[i] = 0;
-        for (int in = 0; in < (is_tn(half->op) ? 2 : 1); in++) {
-            int64_t width = half->in[in].dim[3];
-            uint16_t *x = (uint16_t *)half->in[in].data + (int64_t)i * s->slots * width;
-            for (int64_t j = counts[i] * width; j < s->slots * width; j++) x[j] = 0x7fc0;
-        }
-    }
-}
-
-/* The same where the experts of a group share its slots. */
-static void fill_ragged(struct kh *half, const struct shape *s)
-{
-    int32_t *counts = kh_in(half, SY_I32, 2, s->experts, s->groups),
-            *first = kh_in(half, SY_I32, 2, s->experts, s->groups);
-    for (int group = 0; group < s->groups; group++) {
-        int used = 0;
-        for (int expert = 0; expert < s->experts; expert++) {
-            int i = expert * s->groups + group;
-            counts[i] = expert % 3 == 1 ? 0 : (int32_t)(kh_random() % (uint32_t)(s->slots - used + 1));
-            first[i] = used;
-            used += counts[i];
-        }
-        uint16_t *x = (uint16_t *)half->in[0].data + (int64_t)group * s->slots * s->k;
-        for (int j = used * s->k; j < s->slots * s->k; j++) x[j] = 0x7fc0;
-    }
-}
 
 /* One product three times: in bf16, widened, and of the magnitudes. */
 struct product {
@@ -104,10 +28,7 @@ static void begin(struct product *p, int op, const struct shape *s, const struct
         for (int64_t i = 0; i < sycpu_count(&p->half.in[in]); i++)
             x[i] = syi_bf16_from_float(kh_random() % 8 ? kh_uniform(-2.0f, 2.0f) : 0.0f);
     }
-    if (op == SY_OP_RAGGED_MATMUL)
-        fill_ragged(&p->half, s);
-    else if (is_grouped(op))
-        fill_counts(&p->half, s);
+    if (s->experts) add_counts(&p->half, s);
     for (int in = 2; in < p->half.n_in; in++)
         for (int i = 0; i < 2; i++) {
             void *counts = kh_in(i ? &p->full : &p->size, SY_I32, 2, s->experts, s->groups);
@@ -194,14 +115,10 @@ static void check(int op, const struct shape *s, int leaf)
 
 static void check_leaves(int op, const struct shape *s)
 {
-    int axis = is_tn(op) ? s->groups : is_nt(op) ? s->n : s->k;
+    int axis = leaf_axis(op, s);
     for (int leaf = 1; leaf <= axis; leaf++)
         if (axis % leaf == 0 && (axis / leaf <= 16 || leaf == 1)) check(op, s, leaf);
 }
-
-static const int plain_ops[] = {SY_OP_MATMUL, SY_OP_MATMUL_NT, SY_OP_MATMUL_TN};
-static const int grouped_ops[] = {SY_OP_GROUPED_MATMUL, SY_OP_GROUPED_MATMUL_NT, SY_OP_GROUPED_MATMUL_TN,
-                                  SY_OP_RAGGED_MATMUL};
 
 Test(gemm_bf16, plain_products_of_all_shapes)
 {
@@ -228,7 +145,7 @@ Test(gemm_bf16, expert_buffers_with_ragged_counts)
     static const struct shape shapes[] = {{1, 1, 1, 1, 1},    {4, 4, 5, 16, 33},  {3, 8, 17, 20, 32},
                                           {8, 2, 30, 33, 64}, {2, 16, 3, 27, 45}, {5, 4, 40, 33, 70},
                                           {4, 8, 60, 48, 96}};
-    for (size_t op = 0; op < sizeof grouped_ops / sizeof grouped_ops[0]; op++)
+    for (int op = 0; op < N_GROUPED; op++)
         for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
             check_leaves(grouped_ops[op], &shapes[i]);
 }

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Shapes and operands of matrix products, plain and per expert, in any dtype, for the tests of their kernels.
+ */
+#ifndef PRODUCT_CASE_H
+#define PRODUCT_CASE_H
+
+#include "kernel_harness.h"
+
+#include "program/program.h"
+
+struct shape {
+    int experts, groups, slots, k, n; /* experts 0: a plain product; ragged: slots are those of all experts */
+};
+
+static const int plain_ops[] = {SY_OP_MATMUL, SY_OP_MATMUL_NT, SY_OP_MATMUL_TN};
+static const int grouped_ops[] = {SY_OP_GROUPED_MATMUL, SY_OP_GROUPED_MATMUL_NT, SY_OP_GROUPED_MATMUL_TN,
+                                  SY_OP_RAGGED_MATMUL};
+enum { N_GROUPED = sizeof grouped_ops / sizeof grouped_ops[0] };
+
+static inline int is_tn(int op)
+{
+    return op == SY_OP_MATMUL_TN || op == SY_OP_GROUPED_MATMUL_TN;
+}
+static inline int is_nt(int op)
+{
+    return op == SY_OP_MATMUL_NT || op == SY_OP_GROUPED_MATMUL_NT;
+}
+
+/* Extent of the axis that is cut into leaves. */
+static inline int leaf_axis(int op, const struct shape *s)
+{
+    return is_tn(op) ? s->groups : is_nt(op) ? s->n : s->k;
+}
+
+/* Operands of a product whose x is [.., k] and whose weights are [k, n]; NT has x [.., n], TN y [.., n].
+ * Those of experts want add_counts too. */
+static inline void add_operands(struct kh *k, const struct shape *s, int in, int out)
+{
+    int x_width = is_nt(k->op) ? s->n : s->k, out_width = is_nt(k->op) ? s->k : s->n;
+    if (s->experts == 0) {
+        kh_in(k, in, 3, s->groups, s->slots, x_width);
+        if (is_tn(k->op)) {
+            kh_in(k, in, 3, s->groups, s->slots, s->n);
+            kh_out(k, out, 2, s->k, s->n);
+        } else {
+            kh_in(k, in, 2, s->k, s->n);
+            kh_out(k, out, 3, s->groups, s->slots, out_width);
+        }
+        return;
+    }
+    int buffers = k->op == SY_OP_RAGGED_MATMUL ? 1 : s->experts;
+    kh_in(k, in, 4, buffers, s->groups, s->slots, x_width);
+    if (is_tn(k->op)) {
+        kh_in(k, in, 4, s->experts, s->groups, s->slots, s->n);
+        kh_out(k, out, 3, s->experts, s->k, s->n);
+    } else {
+        kh_in(k, in, 3, s->experts, s->k, s->n);
+        kh_out(k, out, 4, buffers, s->groups, s->slots, out_width);
+    }
+}
+
+/* NaN in the slots of a group from `used` on, which would show if they were read; group: counted over all
+ * experts where each has slots of its own. */
+static inline void spoil_empty(struct kh *k, const struct shape *s, int group, int used)
+{
+    for (int in = 0; in < (is_tn(k->op) ? 2 : 1); in++) {
+        int64_t width = k->in[in].dim[3], end = (int64_t)(group + 1) * s->slots * width;
+        for (int64_t i = ((int64_t)group * s->slots + used) * width; i < end; i++)
+            if (k->in[in].dtype == SY_BF16)
+                ((uint16_t *)k->in[in].data)[i] = 0x7fc0;
+            else
+                ((float *)k->in[in].data)[i] = NAN;
+    }
+}
+
+/* Groups that are full, empty, odd; every third expert has no token at all. Ragged: the experts of a group
+ * share its slots. */
+static inline void add_counts(struct kh *k, const struct shape *s)
+{
+    int ragged = k->op == SY_OP_RAGGED_MATMUL;
+    int32_t *counts = kh_in(k, SY_I32, 2, s->experts, s->groups),
+            *first = ragged ? kh_in(k, SY_I32, 2, s->experts, s->groups) : NULL;
+    for (int group = 0; group < s->groups; group++) {
+        int used = 0;
+        for (int expert = 0; expert < s->experts; expert++) {
+            int i = expert * s->groups + group, left = s->slots - used;
+            counts[i] = kh_random() % 4 == 0 ? left : (int32_t)(kh_random() % (uint32_t)(left + 1));
+            if (expert % 3 == 1) counts[i] = 0;
+            if (ragged)
+                first[i] = used, used += counts[i];
+            else
+                spoil_empty(k, s, i, counts[i]);
+        }
+        if (ragged) spoil_empty(k, s, group, used);
+    }
+}
+
+#endif
