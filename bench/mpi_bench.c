@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "parallel/comm.h"
+#include "comm/comm.h"
 #include "runtime/backend.h"
 
 enum { REPEATS = 20, WARM = 3, MAX_RANKS = 64 };
@@ -142,7 +142,7 @@ int main(void)
     struct syi_backend *backend;
     int ranks[MAX_RANKS];
     check(syi_backend_open("mpi", NULL, NULL, &backend, &err), &err);
-    check(syi_comm_from_backend(&comm, backend, &err), &err);
+    check(syi_backend_comm(backend, &comm, &err), &err);
     if (comm.ranks > MAX_RANKS) check(syi_error(&err, SY_EINVAL, "at most %d ranks", MAX_RANKS), &err);
     for (int i = 0; i < comm.ranks; i++) ranks[i] = i;
     check(syi_comm_group_new(&comm, ranks, comm.ranks, &group, &err), &err);

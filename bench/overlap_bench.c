@@ -8,7 +8,7 @@
 
 #include "data/vocabulary.h"
 #include "tests/unit/delayed_comm.h"
-#include "train/engine.h"
+#include "train/engine/engine.h"
 
 enum { RANKS = 2, STEPS = 2, WORD = 20 };
 static const int64_t DELAY = 10000000; /* ns */
@@ -27,7 +27,7 @@ struct run {
     int which;
 };
 
-/* Sums over ranks are send_pieces and gather_pieces, see core/runtime/lower.c. */
+/* Sums over ranks are send_pieces and gather_pieces, see core/passes/lower.c. */
 static void select_op(void *arg, int program, size_t op, const struct sy_call *call, int after)
 {
     struct run *run = arg;

@@ -5,7 +5,7 @@
 #define CLI_H
 
 #include "base/run_config.h"
-#include "train/launch.h"
+#include "train/launch/launch.h"
 
 enum cli_exit { CLI_DONE = 0, CLI_FAILED = 1, CLI_USAGE = 2, CLI_RESUMABLE = 3 };
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* switchyard diff A [B]: two runs op by op, and the first element that differs. Comparing is done in
- * core/train/lockstep.c, telling in diff_report.c. */
+ * core/train/compare/lockstep.c, telling in diff_report.c. */
 #include "config.h"
 
 #include <errno.h>
@@ -10,7 +10,7 @@
 
 #include "cli/cli.h"
 #include "cli/diff_report.h"
-#include "train/engine.h"
+#include "train/engine/engine.h"
 
 struct side {
     struct cli_options options; /* of both sides, then those of this one */

@@ -6,16 +6,14 @@
 #include <string.h>
 
 #include "cli/cli.h"
-#include "train/engine.h"
-#include "train/pipeline.h"
+#include "train/engine/engine.h"
+#include "train/engine/pipeline.h"
 
 struct request {
     const struct syi_config *config;
-    int stage; /* enum syi_stage, or PLANNED */
+    enum syi_stage stage;
     int which; /* enum syi_which */
 };
-
-enum { PLANNED = SYI_STAGE_FUSE + 1 };
 
 static void print_line(void *arg, const char *line)
 {
@@ -51,7 +49,12 @@ static int explain_stage(const struct request *r, const struct syi_mesh *mesh, s
     struct syi_program *program;
     struct syi_params params = {0};
     struct syi_shape shape = syi_config_shape(r->config, r->which);
-    int status = record_before(r, mesh, &params, err);
+    int status = SY_OK;
+    if (r->stage >= SYI_STAGE_RECOMPUTE && r->config->memory.budget)
+        return syi_error(err, SY_EINVAL,
+                         "explain: with memory.budget, what is computed again is known when all programs are "
+                         "planned: take --after plan, or --after fuse for the program before it");
+    status = record_before(r, mesh, &params, err);
     if (!status) status = syi_pipeline(r->config, mesh, r->which, &shape, r->stage, &params, &program, err);
     if (!status) {
         syi_program_explain(program, print_line, NULL);
@@ -82,7 +85,7 @@ static int explain_plan(const struct request *r, const struct syi_rank *rank, st
 static int explain(void *arg, const struct syi_rank *rank, struct sy_error *err)
 {
     const struct request *r = arg;
-    if (r->stage == PLANNED) {
+    if (r->stage == SYI_STAGE_PLAN) {
         return rank->rank ? SY_OK : explain_plan(r, rank, err);
     }
     return rank->rank ? SY_OK : explain_stage(r, &rank->mesh, err);
@@ -98,15 +101,17 @@ static int index_of(const char *word, const char *const *words, int n, const cha
 
 static int run(const struct cli_options *o)
 {
-    static const char *const stages[] = {"record", "partition", "fuse", "plan"};
-    const char *programs[SYI_WHICH_COUNT];
+    const char *programs[SYI_WHICH_COUNT], *stages[SYI_STAGE_COUNT];
     struct syi_config config;
     struct sy_error err = {0};
+    int stage = SYI_STAGE_PLAN;
+    for (int i = 0; i < SYI_STAGE_COUNT; i++) stages[i] = syi_stage_name((enum syi_stage)i);
     for (int i = 0; i < SYI_WHICH_COUNT; i++) programs[i] = syi_which_name(i);
-    struct request r = {.config = &config, .stage = PLANNED};
-    if (o->after) r.stage = index_of(o->after, stages, (int)SYI_COUNT(stages), "stage");
+    struct request r = {.config = &config};
+    if (o->after) stage = index_of(o->after, stages, SYI_STAGE_COUNT, "stage");
     if (o->program) r.which = index_of(o->program, programs, SYI_WHICH_COUNT, "program");
-    if (r.stage < 0 || r.which < 0) return CLI_USAGE;
+    if (stage < 0 || r.which < 0) return CLI_USAGE;
+    r.stage = (enum syi_stage)stage;
     if (cli_load_config(o->operand[0], o, &config, &err)) return cli_usage(&err);
     int status = cli_check_launch("explain", o, &config, 0);
     if (status) return status;

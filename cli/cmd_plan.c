@@ -8,7 +8,7 @@
 #include "cli/plan_report.h"
 #include "model/model.h"
 #include "parallel/t5x_mesh.h"
-#include "train/pipeline.h"
+#include "train/engine/pipeline.h"
 
 /* ---- the mesh ---- */
 

@@ -8,7 +8,7 @@
 
 #include "cli/cli.h"
 #include "data/vocabulary.h"
-#include "train/trainer.h"
+#include "train/trainer/trainer.h"
 
 struct lines {
     char *line; /* of getline */

@@ -12,7 +12,7 @@
 #include "cli/cli.h"
 #include "cli/progress.h"
 #include "metrics/store.h"
-#include "train/trainer.h"
+#include "train/trainer/trainer.h"
 
 static atomic_int stop_requested;
 

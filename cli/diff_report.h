@@ -4,7 +4,7 @@
 #define CLI_DIFF_REPORT_H
 
 #include "base/text.h"
-#include "train/lockstep.h"
+#include "train/compare/lockstep.h"
 
 struct cli_diff_request {
     const char *file[2]; /* run files of both sides */

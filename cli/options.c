@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
-#include "train/checkpoint.h"
+#include "train/checkpoint/checkpoint.h"
 
 enum kind { FLAG, TEXT, NUMBER, FACTOR, STEP, LIST };
 

@@ -6,7 +6,7 @@
 
 #include "cli/plan_report.h"
 #include "program/cost.h"
-#include "train/pipeline.h"
+#include "train/engine/pipeline.h"
 
 static uint64_t bytes_of(const struct syi_program *p, int tensor)
 {

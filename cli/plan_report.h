@@ -4,7 +4,7 @@
 #define CLI_PLAN_REPORT_H
 
 #include "cli/cli.h"
-#include "train/engine.h"
+#include "train/engine/engine.h"
 
 /* What a step's programs send over one kind of collective. */
 struct plan_traffic {

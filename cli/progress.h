@@ -3,7 +3,7 @@
 #ifndef CLI_PROGRESS_H
 #define CLI_PROGRESS_H
 
-#include "train/trainer.h"
+#include "train/trainer/trainer.h"
 
 struct cli_progress {
     int quiet, terminal;

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
-#include "train/run_dir.h"
+#include "train/launch/run_dir.h"
 
 /* Options that are short for a key; with the key's own limits. */
 static int apply_short(const struct cli_options *o, struct syi_config *config, struct sy_error *err)

@@ -138,7 +138,7 @@ static int end_status(int status)
     struct sy_error err = {0};
     int64_t word = status;
     if (!world.finished) return cli_world_agree(status);
-    return syi_share_words(&world.share, &word, 1, &err) ? cli_fail(&err) : (int)word;
+    return syi_comm_broadcast(&world.comm, &word, 1, &err) ? cli_fail(&err) : (int)word;
 }
 
 int cli_world_close(int status)

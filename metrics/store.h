@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The store of a run's numbers: a metric sink (core/train/sink.h) that writes an SQLite database from a
+/* The store of a run's numbers: a metric sink (core/train/trainer/sink.h) that writes an SQLite database from a
  * thread of its own. Reading it back is query.h's. */
 #ifndef SYI_STORE_H
 #define SYI_STORE_H
 
-#include "train/sink.h"
+#include "train/trainer/sink.h"
 
 enum {
     SYI_STORE_VERSION = 2,

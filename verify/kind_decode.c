@@ -8,8 +8,8 @@
 
 #include "data/masks.h"
 #include "model/model.h"
-#include "train/decode_step.h"
-#include "train/pipeline.h"
+#include "train/engine/decode_step.h"
+#include "train/engine/pipeline.h"
 #include "verify/verify.h"
 
 struct decode {

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-#include "parallel/data_layout.h"
+#include "verify/data_layout.h"
 #include "verify/partitioner.h"
 
 /* ---- devices ---- */

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "model/model.h"
-#include "train/expert_metrics.h"
+#include "train/engine/expert_metrics.h"
 #include "verify/verify.h"
 
 struct layer {

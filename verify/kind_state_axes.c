@@ -6,7 +6,7 @@
 #include <regex.h>
 #include <string.h>
 
-#include "parallel/state_axes.h"
+#include "verify/state_axes.h"
 #include "verify/partitioner.h"
 
 enum { PARAMS = 4096 }; /* most of a case */

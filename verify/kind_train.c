@@ -9,7 +9,7 @@
 
 #include "optim/optim.h"
 #include "optim/schedule.h"
-#include "train/weight_metrics.h"
+#include "verify/weight_metrics.h"
 #include "verify/model_case.h"
 
 struct train {

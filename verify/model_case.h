@@ -4,8 +4,8 @@
 #ifndef VERIFY_MODEL_CASE_H
 #define VERIFY_MODEL_CASE_H
 
-#include "train/engine.h"
-#include "train/t5x_metrics.h"
+#include "train/engine/engine.h"
+#include "train/engine/t5x_metrics.h"
 #include "verify/verify.h"
 
 struct verify_model {

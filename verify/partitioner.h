@@ -3,7 +3,7 @@
 #ifndef VERIFY_PARTITIONER_H
 #define VERIFY_PARTITIONER_H
 
-#include "parallel/logical_rules.h"
+#include "verify/logical_rules.h"
 #include "verify/rows.h"
 
 void verify_put_mesh_axis(struct syi_json_writer *answer, int mesh);

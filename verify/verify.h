@@ -8,7 +8,7 @@
 
 #include "base/run_config.h"
 #include "base/safetensors.h"
-#include "train/launch.h"
+#include "train/launch/launch.h"
 
 /* ---- case.c: one file ---- */
 

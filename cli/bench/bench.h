@@ -7,7 +7,7 @@
 #include "base/json.h"
 #include "cli/cli.h"
 #include "program/cost.h"
-#include "train/engine.h"
+#include "train/engine/engine.h"
 
 /* ---- out.c: the same names and numbers as text or as one JSON document ---- */
 

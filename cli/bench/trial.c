@@ -7,7 +7,7 @@
 
 #include "base/philox.h"
 #include "cli/bench/bench.h"
-#include "parallel/partition.h"
+#include "passes/passes.h"
 
 enum { FEWEST_RUNS = 3, MOST_RUNS = 65536 };
 
@@ -59,26 +59,23 @@ static void fill_all(const struct bench_micro *micro, struct syi_session *sessio
 
 /* ---- running ---- */
 
-static int open_session(const struct bench_micro *micro, struct syi_program *global,
+static int open_session(const struct bench_micro *micro, struct syi_program *program,
                         struct syi_session **session, struct sy_error *err)
 {
     struct syi_session_options options = {.backend = micro->rank->backend,
                                           .comm = micro->rank->comm,
                                           .mesh = &micro->rank->mesh,
                                           .reproducible = micro->config.reproducible.enabled};
-    struct syi_program *local = NULL;
-    int index, status = syi_program_status(global, err);
-    if (!status) status = syi_program_check(global, "record", err);
-    if (!status) status = syi_partition(global, &micro->rank->mesh, &local, err);
-    syi_program_free(global);
-    if (status) return status;
-    status = syi_program_fuse(local, err);
+    struct syi_pass_options passes = {.mesh = &micro->rank->mesh};
+    int index, status = syi_program_status(program, err);
+    if (!status) status = syi_program_check(program, "record", err);
+    if (!status) status = syi_passes_run(&program, SYI_STAGE_RECORD, SYI_STAGE_FUSE, &passes, err);
     if (!status) status = syi_session_new(&options, session, err);
     if (status) {
-        syi_program_free(local);
+        syi_program_free(program);
         return status;
     }
-    status = syi_session_add(*session, local, &index, err);
+    status = syi_session_add(*session, program, &index, err);
     return status ? status : syi_session_bind(*session, err);
 }
 

@@ -11,7 +11,7 @@ enum syi_mesh_axis { SYI_MESH_DATA = 1, SYI_MESH_EXPERT = 2, SYI_MESH_MODEL = 4,
 struct syi_mesh {
     int size[3];                  /* data, expert, model */
     uint8_t rule[SYI_AXIS_COUNT]; /* mesh axes that split a logical axis */
-    int zero;                     /* ZeRO stage, 0 to 3 (parallel/zero.h); syi_mesh_new sets 0 */
+    int zero;                     /* ZeRO stage, 0 to 3 (core/passes/zero.c); syi_mesh_new sets 0 */
 };
 
 /* Sizes of 0 follow from the number of ranks, data first. Refuses what does not multiply to `ranks`, an

@@ -159,9 +159,4 @@ void syi_tensor_text(const struct syi_program *program, int tensor, char *text, 
 /* "de" for a set of mesh axes: bit 1 data, 2 expert, 4 model. */
 const char *syi_split_letters(int axes);
 
-/* ---- fuse.c ---- */
-
-/* Merges runs of map ops over one shape into one map op. Bits do not change. */
-int syi_program_fuse(struct syi_program *program, struct sy_error *err) SYI_MUST_CHECK;
-
 #endif

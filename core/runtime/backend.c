@@ -85,6 +85,24 @@ int syi_backend_error(struct syi_backend *backend, int status, const char *what,
 }
 
 /* The plugin is loaded: calls its open. */
+static int comm_fail(const struct syi_comm *comm, int status, const char *what, struct sy_error *err)
+{
+    return syi_backend_error(comm->owner, status, what, err);
+}
+
+int syi_backend_comm(struct syi_backend *backend, struct syi_comm *comm, struct sy_error *err)
+{
+    *comm = (struct syi_comm){.table = backend->plugin.desc.collectives,
+                              .context = backend->context,
+                              .fail = comm_fail,
+                              .owner = backend};
+    if (!comm->table)
+        return syi_error(err, SY_EUNSUPPORTED, "backend %s has no collectives: choose another --comm",
+                         backend->plugin.desc.name);
+    int status = comm->table->world(comm->context, &comm->rank, &comm->ranks);
+    return status == SY_OK ? SY_OK : syi_backend_error(backend, status, "number of ranks", err);
+}
+
 static int open_context(struct syi_backend *backend, const struct sy_backend_option *options,
                         struct sy_error *err)
 {

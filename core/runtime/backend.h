@@ -6,8 +6,9 @@
 
 #include <pthread.h>
 
+#include "base/threads.h"
+#include "comm/comm.h"
 #include "runtime/plugin.h"
-#include "runtime/threads.h"
 #include "switchyard/ops.h"
 
 struct syi_backend {
@@ -37,6 +38,9 @@ const struct sy_kernel *syi_backend_find(const struct syi_backend *backend, enum
 /* Turns the failed status of a plugin function into an error with the plugin's own words. `what` was being
  * done. */
 int syi_backend_error(struct syi_backend *backend, int status, const char *what, struct sy_error *err);
+
+/* The communication of this rank over the collectives of an opened backend, which must outlive comm. */
+int syi_backend_comm(struct syi_backend *backend, struct syi_comm *comm, struct sy_error *err) SYI_MUST_CHECK;
 
 /* What `switchyard backends` shows of one backend. Everything is borrowed for the call. */
 struct syi_backend_info {

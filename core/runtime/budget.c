@@ -33,11 +33,10 @@ int syi_session_prepare(struct syi_session *session, uint64_t target, struct sy_
     int status = SY_OK;
     for (size_t i = 0; i < session->n_bound && !status; i++) {
         struct syi_bound *bound = &session->bound[i];
-        if (target != UINT64_MAX)
-            status = syi_program_recompute(bound->program, target, &bound->recomputed, err);
-        if (!status) status = syi_join(bound->program, &session->mesh, err);
-        if (!status) status = syi_lower(bound->program, &session->mesh, session->options.reproducible, err);
-        if (!status) syi_chain(bound->program);
+        struct syi_pass_options options = {
+            .mesh = &session->mesh, .reproducible = session->options.reproducible, .target = target};
+        status = syi_passes_run(&bound->program, SYI_STAGE_FUSE, SYI_STAGE_CHAIN, &options, err);
+        bound->recomputed = options.recomputed;
         if (!status) status = syi_bound_prepare(session, bound, err);
     }
     return status ? status : plan(session, err);

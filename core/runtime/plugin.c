@@ -12,7 +12,7 @@
 
 #include "base/text.h"
 #include "runtime/plugin.h"
-#include "runtime/threads.h"
+#include "base/threads.h"
 
 #define PREFIX "switchyard-"
 #define SUFFIX ".so"

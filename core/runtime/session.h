@@ -7,52 +7,9 @@
 #ifndef SYI_SESSION_H
 #define SYI_SESSION_H
 
-#include "parallel/comm.h"
-#include "parallel/mesh.h"
-#include "program/recompute.h"
+#include "comm/comm.h"
+#include "passes/passes.h"
 #include "runtime/backend.h"
-#include "runtime/threads.h"
-
-/* ---- join.c ---- */
-
-/* Rewrites a local program: small collectives become one, between join and part, which are copies. */
-int syi_join(struct syi_program *program, const struct syi_mesh *mesh, struct sy_error *err) SYI_MUST_CHECK;
-
-/* ---- lower.c ---- */
-
-/* Rewrites a local program for execution. Floating-point all_reduce (when `reproducible`) becomes
- * send_pieces, tree_add, gather_pieces, or gather_pieces, tree_add where that is one short trip;
- * reduce_scatter becomes send_pieces, tree_add. Integer sums stay all_reduce: any order gives the same bits.
- * Collectives go to queues 1 to SYI_LANES of their group of ranks, one under way in each; a `wait` (in: the
- * result of a collective, no output) stands before the first op that reads or writes the result, overwrites
- * the operand or needs the queue, and at the end. bytes of tensors that collectives work on in whole pieces
- * is set to what the pieces need. */
-enum { SYI_LANES = 4 };
-int syi_lower(struct syi_program *program, const struct syi_mesh *mesh, int reproducible,
-              struct sy_error *err) SYI_MUST_CHECK;
-/* The mesh axes of more than one rank that a collective works over: names its group of ranks. */
-int syi_collective_group(const struct syi_program *program, const struct syi_op *op,
-                         const struct syi_mesh *mesh);
-
-/* ---- chain.c ---- */
-
-/* Marks the ops of a lowered program that may run on the rows of the matrix product before them. */
-void syi_chain(struct syi_program *program);
-/* The op behind the chain that begins at `at`; the next op where none does. */
-size_t syi_chain_end(const struct syi_program *program, size_t at);
-
-/* ---- plan.c ---- */
-
-struct syi_plan {
-    uint64_t bytes[SYI_SEGMENT_COUNT]; /* high-water mark of each segment */
-};
-/* Where every tensor lies: sets offset and bytes of the tensors of n programs. Persist, io and carry are laid
- * out once by name (the same name must mean the same dtype and extents); scratch per program by lifetimes,
- * including each op's workspace (workspace[program][op], bytes). reuse = 0 gives every temporary its own
- * place (for tests). Alignment 64. Offsets of workspaces are returned in workspace_at[program][op]. */
-int syi_plan(struct syi_program *const *programs, size_t n, uint64_t *const *workspace,
-             uint64_t *const *workspace_at, int reuse, struct syi_plan *plan,
-             struct sy_error *err) SYI_MUST_CHECK;
 
 /* ---- session.c ---- */
 

@@ -14,7 +14,7 @@
 #include <string.h>
 
 #include "data/batcher.h"
-#include "train/engine.h"
+#include "train/engine/engine.h"
 
 enum { SKIPPED = 77, FIRST = 3, LAST = 20 }; /* steps counted, the first is 1 */
 

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "parallel/comm.h"
+#include "comm/comm.h"
 #include "runtime/backend.h"
 
 enum { MAX_RANKS = 16 };
@@ -230,7 +230,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "%s\n", err.text);
         return 1;
     }
-    status = syi_comm_from_backend(&comm, backend, &err);
+    status = syi_backend_comm(backend, &comm, &err);
     if (!status) status = argc > 1 && !strcmp(argv[1], "large") ? large(&comm, &err) : compare(&comm, &err);
     status = syi_comm_conclude(&comm, status, &complete, &err);
     if (status && (comm.rank == 0 || !complete)) fprintf(stderr, "%s\n", err.text);

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/philox.h"
-#include "train/decode.h"
+#include "train/decode/decode.h"
 
 enum { MAX_ROWS = 400, MAX_LENGTH = 8, MAX_VOCAB = 16, MAX_WIDTH = 256 };
 

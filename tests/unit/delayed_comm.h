@@ -10,7 +10,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "parallel/comm.h"
+#include "comm/comm.h"
 
 enum { DELAYED_MOST = 64 };
 

@@ -8,7 +8,7 @@
 #include <stdio.h>
 
 #include "model_support.h"
-#include "train/pipeline.h"
+#include "train/engine/pipeline.h"
 
 /* ---- a small model ---- */
 

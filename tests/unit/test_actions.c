@@ -7,8 +7,8 @@
 
 #include <criterion/criterion.h>
 
-#include "train/actions.h"
-#include "train/timing.h"
+#include "train/trainer/actions.h"
+#include "train/trainer/timing.h"
 
 static struct syi_config config_of(int64_t patience, int metric)
 {

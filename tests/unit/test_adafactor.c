@@ -8,7 +8,7 @@
 
 #include "model/model.h"
 #include "optim/optim.h"
-#include "parallel/partition.h"
+#include "passes/passes.h"
 
 enum { MOST = 256, STEPS = 5 };
 

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "parallel/comm.h"
+#include "comm/comm.h"
 #include "runtime/backend.h"
 
 static char folder[64];
@@ -206,7 +206,7 @@ Test(plugin, functions_left_out_say_so)
     cr_expect_null(syi_backend_find(backend, SY_OP_MATMUL, SY_F32, SY_F32));
     struct syi_comm comm;
     struct sy_error err = {0};
-    cr_expect_eq(syi_comm_from_backend(&comm, backend, &err), SY_EUNSUPPORTED);
+    cr_expect_eq(syi_backend_comm(backend, &comm, &err), SY_EUNSUPPORTED);
     syi_backend_close(backend);
     struct sy_error no_open = {0};
     link_as("closed");
@@ -359,7 +359,7 @@ Test(backend, null_counts_kernels_and_collectives)
     cr_assert_not_null(kernel);
     for (int i = 0; i < 3; i++) cr_expect_eq(kernel->run(backend->context, &call), SY_OK);
     cr_expect_not_null(syi_backend_find(backend, SY_OP_SLICE, SY_F64, SY_F64));
-    cr_assert_eq(syi_comm_from_backend(&comm, backend, &err), SY_OK, "%s", err.text);
+    cr_assert_eq(syi_backend_comm(backend, &comm, &err), SY_OK, "%s", err.text);
     cr_expect(comm.rank == 5 && comm.ranks == 1024);
     struct sy_collective collective = {.send_outer = 1, .send_inner = 64, .kind = SY_COLLECTIVE_ALL_GATHER};
     cr_expect_eq(syi_comm_group_new(&comm, ranks, 2, &group, &err), SY_OK);

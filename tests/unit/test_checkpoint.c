@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "train/checkpoint.h"
+#include "train/checkpoint/checkpoint.h"
 
 /* ---- a model ---- */
 

@@ -8,8 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "parallel/comm.h"
-#include "runtime/threads.h"
+#include "comm/comm.h"
+#include "base/threads.h"
 
 enum { MAX_RANKS = 8, MAX_BYTES = 1 << 16 };
 

@@ -8,8 +8,8 @@
 #include <math.h>
 
 #include "small_batch.h"
-#include "train/engine.h"
-#include "train/launch.h"
+#include "train/engine/engine.h"
+#include "train/launch/launch.h"
 
 enum { EXPERTS = 4, LAYERS = 2, MOST_STEPS = 60, MOST_RANKS = 4 };
 

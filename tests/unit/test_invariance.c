@@ -4,11 +4,11 @@
  * test_decode.c. */
 #include "config.h"
 
-#include "parallel/partition.h"
+#include "passes/passes.h"
 #include "random_program.h"
 #include "small_batch.h"
-#include "train/engine.h"
-#include "train/launch.h"
+#include "train/engine/engine.h"
+#include "train/launch/launch.h"
 
 /* ---- losses by token ---- */
 

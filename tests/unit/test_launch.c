@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "train/launch.h"
+#include "train/launch/launch.h"
 
 static struct syi_config config;
 static struct syi_launch launch;

@@ -7,7 +7,7 @@
 #include "data/batcher.h"
 #include "data_support.h"
 #include "model_support.h"
-#include "train/engine.h"
+#include "train/engine/engine.h"
 
 enum { STEPS = 50 };
 

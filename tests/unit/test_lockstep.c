@@ -6,8 +6,8 @@
 #include <math.h>
 
 #include "small_model.h"
-#include "train/engine.h"
-#include "train/lockstep.h"
+#include "train/engine/engine.h"
+#include "train/compare/lockstep.h"
 
 extern const struct sy_backend_desc sy_backend_cpu;
 

@@ -5,7 +5,7 @@
 
 #include "delayed_comm.h"
 #include "small_batch.h"
-#include "train/engine.h"
+#include "train/engine/engine.h"
 
 enum { RANKS = 2, STEPS = 3 };
 
@@ -70,7 +70,7 @@ static int train(void *arg, const struct syi_rank *rank, struct sy_error *err)
     return status;
 }
 
-/* Weights of 192 x 192 are summed each for itself (core/runtime/join.c). */
+/* Weights of 192 x 192 are summed each for itself (core/passes/join.c). */
 static struct slow_run run_with(int64_t delay, const char *mesh)
 {
     struct sy_error err = {0};

@@ -8,7 +8,7 @@
 #include <criterion/criterion.h>
 
 #include "base/text.h"
-#include "parallel/partition.h"
+#include "passes/passes.h"
 #include "program/record.h"
 
 /* "all_gather:0:d[8,16] matmul[2d,3,16] matmul_tn[8,16]+d": local extents of output 0, mesh letters behind

@@ -9,6 +9,7 @@
 #include <criterion/criterion.h>
 
 #include "backends/cpu/cpu.h"
+#include "passes/passes.h"
 #include "program/record.h"
 
 #define DIMS(...) ((const int64_t[]){__VA_ARGS__}), NULL

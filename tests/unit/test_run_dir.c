@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "train/run_dir.h"
+#include "train/launch/run_dir.h"
 
 static char folder[64], path[96], lock[128];
 

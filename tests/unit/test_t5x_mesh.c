@@ -7,10 +7,10 @@
 
 #include <criterion/criterion.h>
 
-#include "parallel/data_layout.h"
-#include "parallel/logical_rules.h"
+#include "verify/data_layout.h"
+#include "verify/logical_rules.h"
 #include "parallel/mesh.h"
-#include "parallel/state_axes.h"
+#include "verify/state_axes.h"
 
 static struct syi_model_parallelism partitions(int64_t n)
 {

@@ -11,7 +11,7 @@
 #    include <xmmintrin.h>
 #endif
 
-#include "runtime/threads.h"
+#include "base/threads.h"
 
 enum { TASKS = 1000 };
 

@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What all kinds of communication share: groups and error texts. */
+#include "config.h"
+
+#include <string.h>
+
+#include "comm/comm.h"
+
+static int fail(struct syi_comm *comm, int status, const char *what, struct sy_error *err)
+{
+    if (comm->fail) return comm->fail(comm, status, what, err);
+    return syi_error(err, status, "rank %d of %d: %s: %s", comm->rank, comm->ranks, what,
+                     sy_status_text(status));
+}
+
+/* ---- groups ---- */
+
+static void free_group(struct syi_comm *comm, int group)
+{
+    if (comm->group[group].n) comm->table->group_free(comm->context, comm->group[group].handle);
+    comm->group[group] = (struct syi_comm_group){0};
+}
+
+void syi_comm_keep(struct syi_comm *comm, int n)
+{
+    while (comm->n_groups > n) free_group(comm, comm->n_groups--);
+}
+
+void syi_comm_close(struct syi_comm *comm)
+{
+    syi_comm_keep(comm, 0);
+    free_group(comm, SYI_COMM_WORLD);
+}
+
+static int make_group(struct syi_comm *comm, const int *ranks, int n, struct syi_comm_group *group,
+                      struct sy_error *err)
+{
+    int mine = -1;
+    for (int i = 0; i < n; i++) {
+        if (ranks[i] < 0 || ranks[i] >= comm->ranks || (ranks[i] == comm->rank && mine >= 0))
+            return syi_error(err, SY_EINTERNAL, "rank %d in a group: there are ranks 0 to %d, each once",
+                             ranks[i], comm->ranks - 1);
+        if (ranks[i] == comm->rank) mine = i;
+    }
+    if (mine < 0) return syi_error(err, SY_EINTERNAL, "rank %d makes a group without itself", comm->rank);
+    int status = comm->table->group_new(comm->context, ranks, n, &group->handle);
+    if (status != SY_OK) return fail(comm, status, "making a group of ranks", err);
+    group->n = n;
+    group->rank = mine;
+    return SY_OK;
+}
+
+int syi_comm_group_new(struct syi_comm *comm, const int *ranks, int n, int *group, struct sy_error *err)
+{
+    if (comm->n_groups + 1 == SYI_COMM_MAX_GROUPS)
+        return syi_error(err, SY_EINTERNAL, "more than %d groups of ranks", SYI_COMM_MAX_GROUPS);
+    int status = make_group(comm, ranks, n, &comm->group[comm->n_groups + 1], err);
+    if (status == SY_OK) *group = ++comm->n_groups;
+    return status;
+}
+
+/* The first use of the world is the same call on all ranks, so all make its group together. */
+static int make_world(struct syi_comm *comm, struct sy_error *err)
+{
+    if (comm->group[SYI_COMM_WORLD].n) return SY_OK;
+    int *ranks = syi_alloc((size_t)comm->ranks * sizeof *ranks, err);
+    if (!ranks) return SY_ENOMEM;
+    for (int i = 0; i < comm->ranks; i++) ranks[i] = i;
+    int status = make_group(comm, ranks, comm->ranks, &comm->group[SYI_COMM_WORLD], err);
+    syi_free(ranks);
+    return status;
+}
+
+/* ---- what a table does ---- */
+
+int syi_comm_start(struct syi_comm *comm, int group, const struct sy_collective *call, void **request,
+                   struct sy_error *err)
+{
+    int status = comm->table->start(comm->context, comm->group[group].handle, call, request);
+    return status == SY_OK ? SY_OK : fail(comm, status, "starting a collective", err);
+}
+
+int syi_comm_wait(struct syi_comm *comm, void *request, struct sy_error *err)
+{
+    double begin = syi_seconds();
+    int status = comm->table->wait(comm->context, request);
+    comm->waited += syi_seconds() - begin;
+    return status == SY_OK ? SY_OK : fail(comm, status, "waiting for a collective", err);
+}
+
+int syi_comm_barrier(struct syi_comm *comm, struct sy_error *err)
+{
+    double begin = syi_seconds();
+    int status = comm->table->barrier(comm->context);
+    comm->waited += syi_seconds() - begin;
+    return status == SY_OK ? SY_OK : fail(comm, status, "waiting for all ranks", err);
+}
+
+void syi_comm_abort(struct syi_comm *comm, const char *text)
+{
+    comm->table->abort(comm->context, text);
+}
+
+int syi_comm_conclude(struct syi_comm *comm, int status, int *complete, struct sy_error *err)
+{
+    struct sy_error own = *err;
+    char text[sizeof own.text];
+    snprintf(text, sizeof text, "%s", own.text);
+    int failed = comm->table->conclude(comm->context, &status, text, sizeof text);
+    *complete = failed == SY_OK;
+    *err = (struct sy_error){0};
+    if (failed && !own.code) return fail(comm, failed, "meeting all ranks", err);
+    return status ? syi_error(err, status, "%s", failed ? own.text : text) : SY_OK;
+}
+
+/* ---- over all ranks, begun and ended in one call ---- */
+
+static int over_world(struct syi_comm *comm, const struct sy_collective *call, struct sy_error *err)
+{
+    void *request;
+    int status = make_world(comm, err);
+    if (!status) status = syi_comm_start(comm, SYI_COMM_WORLD, call, &request, err);
+    return status ? status : syi_comm_wait(comm, request, err);
+}
+
+int syi_comm_gather(struct syi_comm *comm, const void *data, size_t bytes, void *all, struct sy_error *err)
+{
+    struct sy_collective call = {.kind = SY_COLLECTIVE_ALL_GATHER,
+                                 .send = data,
+                                 .recv = all,
+                                 .send_outer = 1,
+                                 .send_inner = bytes,
+                                 .recv_outer = 1,
+                                 .recv_inner = bytes};
+    return over_world(comm, &call, err);
+}
+
+int syi_comm_sum(struct syi_comm *comm, int64_t *words, size_t n, struct sy_error *err)
+{
+    struct sy_collective call = {
+        .send = words, .recv = words, .elements = n, .kind = SY_COLLECTIVE_ALL_REDUCE, .dtype = SY_I64};
+    return comm->ranks == 1 || n == 0 ? SY_OK : over_world(comm, &call, err);
+}
+
+/* An integer sum to which the others add zeros. */
+int syi_comm_broadcast(struct syi_comm *comm, int64_t *words, size_t n, struct sy_error *err)
+{
+    if (comm->rank != 0 && n) memset(words, 0, n * sizeof *words); /* without words there is no memory */
+    return syi_comm_sum(comm, words, n, err);
+}
+
+int syi_comm_same(struct syi_comm *comm, const void *data, size_t bytes, int *odd, struct sy_error *err)
+{
+    *odd = -1;
+    if (comm->ranks == 1) return SY_OK;
+    char *all = syi_alloc((size_t)comm->ranks * bytes, err);
+    if (!all) return SY_ENOMEM;
+    int status = syi_comm_gather(comm, data, bytes, all, err);
+    for (int i = comm->ranks - 1; !status && i > 0; i--)
+        if (memcmp(all, all + (size_t)i * bytes, bytes)) *odd = i;
+    syi_free(all);
+    return status;
+}
+
+uint64_t syi_comm_reduce_bytes(int dtype)
+{
+    return dtype == SY_F32 ? sizeof(float) : dtype == SY_F64 || dtype == SY_I64 ? sizeof(double) : 0;
+}

@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* meta.json of a checkpoint: where training stands and the checksums of the other files. */
+#include "config.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "train/checkpoint/checkpoint_parts.h"
+
+enum { FORMAT_VERSION = 1 };
+
+static void put_integer(struct syi_json_writer *json, const char *key, int64_t value)
+{
+    syi_json_put_key(json, key);
+    syi_json_put_integer(json, value);
+}
+
+static void put_string(struct syi_json_writer *json, const char *key, const char *value)
+{
+    syi_json_put_key(json, key);
+    syi_json_put_string(json, value);
+}
+
+static void put_metric(struct syi_json_writer *json, const char *key, double value)
+{
+    syi_json_put_key(json, key);
+    if (isnan(value))
+        syi_json_put_null(json);
+    else
+        syi_json_put_double(json, value);
+}
+
+static void print(const struct syi_checkpoint_meta *meta, struct syi_text *out)
+{
+    struct syi_json_writer json;
+    syi_json_begin(&json, out);
+    syi_json_open(&json, '{');
+    put_integer(&json, "format_version", FORMAT_VERSION);
+    put_string(&json, "switchyard", sy_version());
+    put_integer(&json, "step", meta->step);
+    put_integer(&json, "examples", meta->examples);
+    put_metric(&json, "best_metric", meta->best_metric);
+    put_integer(&json, "best_step", meta->best_step);
+    put_integer(&json, "stale", meta->stale);
+    put_metric(&json, "previous_metric", meta->previous_metric);
+    put_integer(&json, "unbroken", meta->unbroken);
+    put_integer(&json, "best_of", meta->best_of);
+    put_integer(&json, "evaluated", meta->evaluated);
+    put_string(&json, "params_sha256", meta->params_sha256);
+    put_string(&json, "state_sha256", meta->state_sha256);
+    syi_json_close(&json, '}');
+    syi_text_puts(out, "\n");
+}
+
+int syi_checkpoint_meta_write(const char *folder, const struct syi_checkpoint_meta *meta,
+                              struct sy_error *err)
+{
+    struct syi_text text = {0};
+    char *file = syi_format("%s/meta.json", folder);
+    print(meta, &text);
+    int status = file ? syi_text_status(&text, err) : syi_error(err, SY_ENOMEM, "out of memory");
+    if (!status) status = syi_file_write(file, text.data, text.length, err);
+    syi_text_free(&text);
+    syi_free(file);
+    return status;
+}
+
+/* ---- reading ---- */
+
+struct reader {
+    struct syi_json json;
+    const char *file;
+    struct sy_error *err;
+    int status; /* of the first member that is not as it should be */
+};
+
+/* NULL: missing or of another kind, which is remembered. */
+static const struct syi_json_node *member(struct reader *r, const char *key, int kind)
+{
+    uint32_t at = syi_json_member(&r->json, 0, key);
+    if (at != SYI_JSON_NONE && r->json.nodes[at].kind == kind) return &r->json.nodes[at];
+    if (!r->status)
+        r->status = syi_error(r->err, SY_EFORMAT, "%s: \"%s\" is missing or malformed: the file is damaged",
+                              r->file, key);
+    return NULL;
+}
+
+static int64_t get_integer(struct reader *r, const char *key)
+{
+    const struct syi_json_node *node = member(r, key, SYI_JSON_NUMBER);
+    if (node && !node->is_integer && !r->status)
+        r->status = syi_error(r->err, SY_EFORMAT, "%s: \"%s\" is no whole number", r->file, key);
+    return node ? node->integer : 0;
+}
+
+static void get_hash(struct reader *r, const char *key, char hex[65])
+{
+    const struct syi_json_node *node = member(r, key, SYI_JSON_STRING);
+    const char *text = node ? r->json.strings + node->string : "";
+    if (node && strlen(text) != 64 && !r->status)
+        r->status = syi_error(r->err, SY_EFORMAT, "%s: \"%s\" is no SHA-256", r->file, key);
+    snprintf(hex, 65, "%s", text);
+}
+
+/* null: there is none yet. A loss may be infinite, which JSON holds as text. */
+static double get_metric(struct reader *r, const char *key)
+{
+    uint32_t at = syi_json_member(&r->json, 0, key);
+    int kind = at == SYI_JSON_NONE ? -1 : r->json.nodes[at].kind;
+    if (kind == SYI_JSON_NULL) return NAN;
+    if (kind == SYI_JSON_STRING) return syi_json_string(&r->json, at)[0] == '-' ? -INFINITY : INFINITY;
+    const struct syi_json_node *node = member(r, key, SYI_JSON_NUMBER);
+    return node ? node->number : NAN;
+}
+
+static void read_members(struct reader *r, struct syi_checkpoint_meta *meta)
+{
+    int64_t version = get_integer(r, "format_version");
+    if (!r->status && version != FORMAT_VERSION) {
+        const struct syi_json_node *by = member(r, "switchyard", SYI_JSON_STRING);
+        r->status = syi_error(
+            r->err, SY_EUNSUPPORTED,
+            "%s: checkpoint format %lld, written by switchyard %s; this is %s, which reads format %d",
+            r->file, (long long)version, by ? r->json.strings + by->string : "?", sy_version(),
+            FORMAT_VERSION);
+    }
+    meta->step = get_integer(r, "step");
+    meta->examples = get_integer(r, "examples");
+    meta->best_metric = get_metric(r, "best_metric");
+    meta->best_step = get_integer(r, "best_step");
+    meta->stale = get_integer(r, "stale");
+    meta->previous_metric = NAN; /* checkpoints made before there were these two lack them */
+    if (syi_json_member(&r->json, 0, "unbroken") != SYI_JSON_NONE) {
+        meta->previous_metric = get_metric(r, "previous_metric");
+        meta->unbroken = get_integer(r, "unbroken");
+    }
+    meta->best_of = get_integer(r, "best_of");
+    meta->evaluated = get_integer(r, "evaluated");
+    get_hash(r, "params_sha256", meta->params_sha256);
+    get_hash(r, "state_sha256", meta->state_sha256);
+}
+
+int syi_checkpoint_meta_read(const char *folder, struct syi_checkpoint_meta *meta, struct sy_error *err)
+{
+    char *text = NULL, *file = syi_format("%s/meta.json", folder);
+    size_t bytes = 0;
+    struct reader r = {.file = file, .err = err};
+    memset(meta, 0, sizeof *meta);
+    if (!file) return syi_error(err, SY_ENOMEM, "out of memory");
+    int status = syi_file_read(file, &text, &bytes, err);
+    if (!status) status = syi_json_parse(&r.json, file, text, bytes, err);
+    if (!status) {
+        read_members(&r, meta);
+        status = r.status;
+        syi_json_free(&r.json);
+    }
+    syi_free(text);
+    syi_free(file);
+    return status;
+}

@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Running an engine: batches in, numbers out. Every rank is given the whole batch and copies its own rows.
+ * Nothing here allocates. */
+#include "config.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "train/engine/expert_metrics.h"
+#include "train/engine/engine_internal.h"
+
+struct syi_session *syi_engine_session(struct syi_engine *e)
+{
+    return e->session;
+}
+
+const struct syi_params *syi_engine_params(const struct syi_engine *e)
+{
+    return &e->params;
+}
+
+int syi_engine_moe_layers(const struct syi_engine *e)
+{
+    return e->n_moe;
+}
+
+const char *syi_engine_moe_layer(const struct syi_engine *e, int layer)
+{
+    return e->moe[layer].name;
+}
+
+int syi_engine_experts(const struct syi_engine *e)
+{
+    return (int)e->config.moe.num_experts;
+}
+
+int32_t syi_engine_eval_rows(const struct syi_engine *e)
+{
+    return (int32_t)e->eval_rows;
+}
+
+int32_t syi_engine_decode_length(const struct syi_engine *e)
+{
+    const struct syi_config *c = &e->config;
+    return (int32_t)(c->decode.max_length ? c->decode.max_length : c->data.max_target_length);
+}
+
+void syi_engine_routing(const struct syi_engine *e, int layer, int expert, int64_t *chosen, int64_t *kept)
+{
+    const int64_t *count = e->counts + ((int64_t)layer * e->config.moe.num_experts + expert) * 2;
+    *chosen = count[0];
+    *kept = count[1];
+}
+
+void syi_engine_init(struct syi_engine *e, uint64_t seed)
+{
+    for (size_t i = 0; i < e->params.n; i++) {
+        const struct sy_tensor *t = syi_session_tensor(e->session, e->params.param[i].name);
+        if (t) syi_param_init(&e->params.param[i], seed, t);
+    }
+    e->stale = 1;
+}
+
+void syi_engine_params_changed(struct syi_engine *e)
+{
+    e->stale = 1;
+}
+
+int syi_engine_copy_weights(struct syi_engine *e, struct sy_error *err)
+{
+    if (!e->stale || e->copying < 0) return SY_OK;
+    int status = syi_session_run(e->session, e->copying, err);
+    e->stale = status != SY_OK;
+    return status;
+}
+
+static void put_scalar(const struct sy_tensor *to, double value)
+{
+    if (to) *(float *)to->data = (float)value;
+}
+
+static double get_scalar(const struct sy_tensor *from)
+{
+    return from ? (double)*(const float *)from->data : 0;
+}
+
+static void put_norms(struct syi_engine *e, const struct syi_norms *norms)
+{
+    put_scalar(e->loss_norm, norms->loss);
+    put_scalar(e->input_norm, norms->input > 0 ? norms->input : 1); /* nothing to divide */
+    put_scalar(e->target_norm, norms->target > 0 ? norms->target : 1);
+}
+
+static void put_rng(struct syi_engine *e, int64_t step, int64_t microbatch)
+{
+    if (!e->rng) return;
+    int64_t *rng = e->rng->data;
+    rng[SY_RNG_SEED] = e->config.train.seed;
+    rng[SY_RNG_STEP] = step;
+    rng[SY_RNG_ROW0] = microbatch * e->train_rows;
+    rng[SY_RNG_GROUP0] = microbatch * e->groups;
+}
+
+static void add_counts(struct syi_engine *e)
+{
+    int64_t experts = e->config.moe.num_experts;
+    for (int i = 0; i < e->n_moe; i++)
+        for (int64_t x = 0; x < experts; x++) {
+            e->counts[((int64_t)i * experts + x) * 2] += ((const int64_t *)e->moe[i].chosen->data)[x];
+            e->counts[((int64_t)i * experts + x) * 2 + 1] += ((const int64_t *)e->moe[i].kept->data)[x];
+        }
+}
+
+struct syi_layer_metrics syi_engine_layer_metrics(const struct syi_engine *e, int layer)
+{
+    const struct syi_moe_layer *m = &e->moe[layer];
+    const struct syi_config *c = &e->config;
+    int type = syi_router_type(c, m->decoder);
+    struct syi_expert_counts counts = {.slots = m->slots[e->bucket_at],
+                                       .tokens = m->tokens_all[e->bucket_at],
+                                       .real = e->real[m->decoder],
+                                       .served = *(const int64_t *)m->tokens->data,
+                                       .choices = c->moe.num_selected_experts,
+                                       .confidence = get_scalar(m->confidence)};
+    for (int64_t i = 0; i < c->moe.num_experts; i++) counts.kept += ((const int64_t *)m->kept->data)[i];
+    struct syi_expert_metrics metrics = syi_expert_metrics(c, type, &counts);
+    return (struct syi_layer_metrics){(float)get_scalar(m->balance), (float)get_scalar(m->z),
+                                      metrics.left_behind, metrics.usage, metrics.confidence};
+}
+
+/* Means over layers, added over microbatches. */
+static void add_expert_metrics(struct syi_engine *e, struct syi_step_result *r)
+{
+    for (int i = 0; i < e->n_moe; i++) {
+        struct syi_layer_metrics m = syi_engine_layer_metrics(e, i);
+        r->left_behind += (double)m.left_behind / e->n_moe;
+        r->expert_usage += (double)m.usage / e->n_moe;
+        r->router_confidence += (double)m.confidence / e->n_moe;
+    }
+}
+
+/* Sums over microbatches, in double and in their order. */
+static void add_result(struct syi_engine *e, double norm, struct syi_step_result *r)
+{
+    r->loss += get_scalar(e->loss_sum) / norm;
+    r->z_loss += get_scalar(e->z_sum) / norm;
+    r->correct += get_scalar(e->correct_sum);
+    r->auxiliary_loss += get_scalar(e->auxiliary_loss);
+    r->router_z_loss += get_scalar(e->router_z_loss);
+    add_counts(e);
+    add_expert_metrics(e, r);
+}
+
+static void finish_result(struct syi_engine *e, const struct syi_batch *batch, const struct syi_norms *norms,
+                          struct syi_step_result *r)
+{
+    r->cross_entropy = r->loss - r->z_loss;
+    r->loss += r->auxiliary_loss + r->router_z_loss;
+    r->weight_sum = norms->weight_sum;
+    r->weighted = norms->weighted;
+    r->accuracy = r->correct / (norms->weighted ? (double)norms->weighted : 1);
+    r->grad_norm = get_scalar(e->grad_norm);
+    r->ok = get_scalar(e->ok) != 0;
+    r->target_tokens = batch->n_target_tokens;
+    r->input_tokens = batch->n_input_tokens;
+}
+
+static void put_optim_scalars(struct syi_engine *e, int64_t step, double learning_rate)
+{
+    struct syi_optim_scalar scalar[SYI_OPTIM_SCALARS];
+    int n = syi_optim_scalar_list(&e->config, step, learning_rate, scalar, SYI_OPTIM_SCALARS);
+    for (int i = 0; i < n; i++) put_scalar(e->scalar[i], scalar[i].value);
+}
+
+/* Each expert's bias goes up where its load in the step is below the mean, down where it is above. Loads are
+ * integers of the whole batch, so every rank comes to the same. */
+static void put_directions(struct syi_engine *e)
+{
+    int64_t experts = e->config.moe.num_experts;
+    for (int i = 0; i < e->n_moe; i++) {
+        const int64_t *count = e->counts + i * experts * 2; /* chosen, kept, ... */
+        int64_t sum = 0;
+        if (!e->moe[i].direction) continue;
+        float *direction = e->moe[i].direction->data;
+        for (int64_t x = 0; x < experts; x++) sum += count[2 * x];
+        for (int64_t x = 0; x < experts; x++) {
+            int64_t over = count[2 * x] * experts - sum;
+            direction[x] = over < 0 ? 1.0f : over > 0 ? -1.0f : 0.0f;
+        }
+    }
+}
+
+int syi_engine_step(struct syi_engine *e, const struct syi_batch *batch, int64_t step, double learning_rate,
+                    struct syi_step_result *result, struct sy_error *err)
+{
+    struct syi_bucket_programs *bound = &e->bound[batch->bucket];
+    int whole = !syi_compat(&e->config, e->config.train.microbatch_normalizer);
+    struct syi_norms norms = syi_engine_norms(e, batch, 0, batch->rows);
+    struct syi_step_result r = {0};
+    e->bucket_at = batch->bucket;
+    if (e->n_moe)
+        memset(e->counts, 0, (size_t)e->n_moe * (size_t)e->config.moe.num_experts * 2 * sizeof *e->counts);
+    for (int64_t m = 0; m < e->config.train.microbatches; m++) {
+        struct syi_norms part = e->config.train.microbatches == 1
+                                    ? norms
+                                    : syi_engine_norms(e, batch, m * e->train_rows, e->train_rows);
+        put_norms(e, whole ? &norms : &part);
+        syi_engine_put(e, &bound->train, batch, m * e->train_rows, e->train_rows);
+        put_rng(e, step, m);
+        int status = syi_session_run(e->session, bound->program[m ? SYI_GRAD_NEXT : SYI_GRAD_FIRST], err);
+        if (status) return status;
+        e->real[0] = (int64_t)part.input;
+        e->real[1] = (int64_t)part.target;
+        add_result(e, whole ? norms.loss : part.loss, &r);
+    }
+    put_optim_scalars(e, step, learning_rate);
+    put_directions(e);
+    e->stale = 1;
+    int status = syi_session_run(e->session, e->update, err);
+    if (status) return status;
+    finish_result(e, batch, &norms, &r);
+    *result = r;
+    return SY_OK;
+}
+
+int syi_engine_eval(struct syi_engine *e, const struct syi_batch *batch, struct syi_eval_sums *sums,
+                    struct sy_error *err)
+{
+    struct syi_bucket_programs *bound = &e->bound[batch->bucket];
+    struct syi_norms norms = syi_engine_norms(e, batch, 0, e->eval_rows);
+    put_norms(e, &norms);
+    syi_engine_put(e, &bound->eval, batch, 0, e->eval_rows);
+    int status = syi_engine_copy_weights(e, err);
+    if (!status) status = syi_session_run(e->session, bound->program[SYI_EVAL], err);
+    if (status) return status;
+    sums->loss_sum += get_scalar(e->loss_sum);
+    sums->z_sum += get_scalar(e->z_sum);
+    sums->correct_sum += get_scalar(e->correct_sum);
+    sums->target_tokens += batch->n_target_tokens;
+    return SY_OK;
+}

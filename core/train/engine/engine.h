@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One rank's model ready to work: the programs of every length bucket recorded, partitioned, fused and bound
+ * in one session, and functions that put a batch in and take numbers out. Knows no files and no schedule. */
+#ifndef SYI_ENGINE_H
+#define SYI_ENGINE_H
+
+#include "data/batch.h"
+#include "model/model.h"
+#include "train/launch/launch.h"
+
+enum syi_engine_use {
+    SYI_USE_TRAIN = 1,
+    SYI_USE_EVAL = 2,
+    SYI_USE_DECODE = 4,
+    SYI_USE_PACKED = 8,
+    SYI_USE_UNFUSED = 16, /* elementwise ops one by one; the same bits, slower (for hunting) */
+    SYI_USE_APART = 32    /* every temporary in a place of its own; the same bits, more memory (likewise) */
+};
+
+struct syi_engine; /* of one rank */
+
+/* Buckets of the run file as (input, target) pairs: data.length_buckets on both sides, cut at the two maxima;
+ * the last holds everything. Returns how many. */
+int syi_engine_buckets(const struct syi_config *config, struct syi_bucket buckets[SYI_MAX_BUCKETS]);
+
+/* The longest bucket's shape for a program (enum syi_which of pipeline.h). */
+struct syi_shape syi_config_shape(const struct syi_config *config, int which);
+
+/* Records and binds the programs for `use` (bits). plan_only: no memory is taken. config is copied. */
+int syi_engine_new(const struct syi_config *config, const struct syi_rank *rank, int use, int plan_only,
+                   struct syi_engine **engine, struct sy_error *err) SYI_MUST_CHECK;
+void syi_engine_free(struct syi_engine *engine);
+/* The longest bucket's program (enum syi_which), or NULL where this use has none. */
+const struct syi_program *syi_engine_program(const struct syi_engine *engine, int which);
+/* What memory.budget costs that program; NULL where this use has none. */
+const struct syi_recomputed *syi_engine_recomputed(const struct syi_engine *engine, int which);
+struct syi_session *syi_engine_session(struct syi_engine *engine);
+const struct syi_params *syi_engine_params(const struct syi_engine *engine);
+/* Fills parameters from the seed; optimizer state is zero. */
+void syi_engine_init(struct syi_engine *engine, uint64_t seed);
+/* To be called when parameters in the session were written by others, as from a checkpoint. */
+void syi_engine_params_changed(struct syi_engine *engine);
+
+struct syi_step_result {
+    double loss;          /* what is differentiated, microbatches added: sums over targets / normalizer (by
+                             default a mean over targets), z-loss and auxiliary losses included */
+    double cross_entropy; /* the same without z-loss and auxiliary losses */
+    double z_loss;        /* the z-loss in it */
+    double auxiliary_loss, router_z_loss; /* after their factors */
+    double accuracy;                      /* of target tokens */
+    double grad_norm;                     /* of all gradients, before clipping */
+    int ok; /* 0: the gradient norm is not finite and, unless train.nan_check is after, nothing was updated */
+    int64_t target_tokens, input_tokens;
+    double weight_sum; /* of the loss weights in force */
+    double correct;    /* targets of nonzero weight that were predicted right */
+    int64_t weighted;  /* targets of nonzero weight */
+    double left_behind, expert_usage,
+        router_confidence; /* means over sparse layers, added over microbatches */
+};
+
+/* One training step on a global batch (all rows; each rank takes its own), microbatch by microbatch; step
+ * counts from 0. */
+int syi_engine_step(struct syi_engine *engine, const struct syi_batch *batch, int64_t step,
+                    double learning_rate, struct syi_step_result *result,
+                    struct sy_error *err) SYI_MUST_CHECK;
+/* Routing counts of the last step: layer i ("encoder/layers_1/mlp"), expert e; tokens that chose it and
+ * tokens it kept. */
+int syi_engine_moe_layers(const struct syi_engine *engine);
+const char *syi_engine_moe_layer(const struct syi_engine *engine, int layer);
+int syi_engine_experts(const struct syi_engine *engine);
+/* Metrics of a layer of the last microbatch, T5X's names; auxiliary losses before their factors. */
+struct syi_layer_metrics {
+    float auxiliary_loss, router_z_loss, left_behind, usage, confidence;
+};
+struct syi_layer_metrics syi_engine_layer_metrics(const struct syi_engine *engine, int layer);
+void syi_engine_routing(const struct syi_engine *engine, int layer, int expert, int64_t *chosen,
+                        int64_t *kept);
+/* Loss sums of a batch of at most the bound rows, added to *result's sums. */
+struct syi_eval_sums {
+    double loss_sum, z_sum, correct_sum;
+    int64_t target_tokens;
+};
+int syi_engine_eval(struct syi_engine *engine, const struct syi_batch *batch, struct syi_eval_sums *sums,
+                    struct sy_error *err) SYI_MUST_CHECK;
+/* Outputs of a batch, those of an input from best to worst. */
+struct syi_outputs {
+    int32_t decodes;  /* wanted of each input, at most decode.num_decodes */
+    int32_t *ids;     /* [rows][decodes][syi_engine_decode_length] */
+    int32_t *lengths; /* [rows][decodes] without the end token */
+    float *scores;    /* [rows][decodes] -infinity: a search found no so many ends; or NULL (with a value,
+                         decode.scores or more than greedy decoding is asked for in the run file) */
+    int whole;        /* 1: all positions are computed, also behind the last end (to measure) */
+};
+/* Decodes a batch as the run file says. example: [rows] index of each input among all, which names its random
+ * numbers; NULL: batch->items has it. Rows of a batch are syi_engine_eval_rows (decode.batch_size). */
+int syi_engine_decode(struct syi_engine *engine, const struct syi_batch *batch, const int64_t *example,
+                      const struct syi_outputs *out, struct sy_error *err) SYI_MUST_CHECK;
+int32_t syi_engine_eval_rows(const struct syi_engine *engine);
+int32_t syi_engine_decode_length(const struct syi_engine *engine);
+
+#endif

@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Decoding a batch with an engine: greedily, where the program itself chooses, or by beam search and sampling
+ * (decode.h), of which the best sequences are taken. */
+#include "config.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "data/vocabulary.h"
+#include "train/decode/decode_internal.h"
+#include "train/engine/engine_internal.h"
+
+int64_t syi_engine_sequences(const struct syi_config *c)
+{
+    int64_t beams = c->decode.beams, decodes = c->decode.num_decodes;
+    return c->decode.temperature > 0 || decodes > beams ? decodes : beams;
+}
+
+/* Without a temperature, sampling is greedy; it is how greedy decoding gets its scores. */
+int syi_engine_samples(const struct syi_config *c)
+{
+    return c->decode.temperature > 0 || (c->decode.scores && syi_engine_sequences(c) == 1);
+}
+
+int syi_engine_searches(const struct syi_config *c)
+{
+    return syi_engine_samples(c) || syi_engine_sequences(c) > 1;
+}
+
+int syi_engine_decode_open(struct syi_engine *e, struct sy_error *err)
+{
+    const struct syi_config *c = &e->config;
+    struct syi_decode_options options = {.beam_search = !syi_engine_samples(c),
+                                         .decodes = (int32_t)syi_engine_sequences(c),
+                                         .batch = (int32_t)e->eval_rows,
+                                         .length = syi_engine_decode_length(e),
+                                         .vocab = (int32_t)c->model.vocab_size,
+                                         .eos = SYI_ID_EOS,
+                                         .alpha = c->decode.alpha,
+                                         .temperature = c->decode.temperature,
+                                         .top_k = c->decode.temperature > 0 ? (int32_t)c->decode.topk : 0,
+                                         .top_p = c->decode.temperature > 0 ? c->decode.topp : 0,
+                                         .rescale_log_probs =
+                                             c->decode.temperature > 0 && c->decode.rescale_log_probs,
+                                         .seed = (uint64_t)c->train.seed};
+    size_t sequences = (size_t)(e->eval_rows * options.decodes);
+    e->sequences = syi_alloc(sequences * (size_t)options.length * sizeof *e->sequences, err);
+    e->scores = syi_alloc(sequences * sizeof *e->scores, err);
+    e->example = syi_alloc((size_t)e->eval_rows * sizeof *e->example, err);
+    if (!e->sequences || !e->scores || !e->example) return SY_ENOMEM;
+    for (int i = 0; i < e->n_buckets; i++)
+        e->bound[i].step = syi_decode_bind(e->session, e->bound[i].program[SYI_DECODE_STEP]);
+    return syi_decoder_new(&options, &e->decoder, err);
+}
+
+/* Tokens of a sequence before its end. */
+static int32_t output_length(const int32_t *sequence, int32_t length)
+{
+    int32_t n = 0;
+    while (n < length && sequence[n] != SYI_ID_EOS) n++;
+    return n;
+}
+
+/* The last of an example's sequences is its best. A place that no finished sequence took is no output. */
+static void take_sequences(struct syi_engine *e, const struct syi_batch *batch, const struct syi_outputs *out)
+{
+    int64_t sequences = syi_engine_sequences(&e->config), length = syi_engine_decode_length(e);
+    for (int64_t row = 0; row < e->eval_rows; row++)
+        for (int64_t i = 0; batch->input_lengths[row] && i < out->decodes; i++) {
+            int64_t from = (row + 1) * sequences - 1 - i, to = row * out->decodes + i;
+            int none = e->scores[from] < SYI_DECODE_NONE / 2;
+            int32_t n = none ? 0 : output_length(e->sequences + from * length, (int32_t)length);
+            memcpy(out->ids + to * length, e->sequences + from * length, (size_t)n * sizeof *out->ids);
+            out->lengths[to] = n;
+            if (out->scores) out->scores[to] = none ? -INFINITY : e->scores[from];
+        }
+}
+
+static int search(struct syi_engine *e, const struct syi_batch *batch, const int64_t *example,
+                  const struct syi_outputs *out, struct sy_error *err)
+{
+    struct syi_decode_step step = {syi_decode_bound_run, &e->bound[batch->bucket].step};
+    struct syi_decode_batch inputs = {.example = e->example, .active = e->finished, .whole = out->whole};
+    for (int64_t row = 0; row < e->eval_rows; row++) {
+        e->example[row] = example ? example[row] : batch->items[row];
+        e->finished[row] = batch->input_lengths[row] != 0;
+    }
+    int status = syi_decoder_run(e->decoder, &step, &inputs, e->sequences, e->scores, err);
+    if (!status) take_sequences(e, batch, out);
+    return status;
+}
+
+/* Takes the tokens chosen at `position`: rows go on until their end token. Returns how many are still open.
+ */
+static int64_t take_tokens(struct syi_engine *e, int32_t position, int32_t length, int32_t *ids,
+                           int32_t *lengths)
+{
+    const int32_t *next = e->next->data;
+    int64_t open = 0;
+    for (int64_t row = 0; row < e->eval_rows; row++) {
+        if (e->finished[row]) continue;
+        if (next[row] == SYI_ID_EOS) {
+            e->finished[row] = 1;
+            continue;
+        }
+        ids[row * length + position] = next[row];
+        lengths[row] = position + 1;
+        open++;
+    }
+    return open;
+}
+
+static void put_tokens(struct syi_engine *e, int32_t position, const int32_t *next)
+{
+    int32_t *token = e->token->data, *seen = e->lengths->data;
+    *(int32_t *)e->position->data = position;
+    for (int64_t row = 0; row < e->token->dim[0]; row++) {
+        token[row] = next ? next[e->token->first[0] + row] : SYI_ID_PAD;
+        seen[row] = position + 1;
+    }
+}
+
+static int decode_greedily(struct syi_engine *e, const struct syi_batch *batch, const struct syi_outputs *out,
+                           struct sy_error *err)
+{
+    struct syi_bucket_programs *bound = &e->bound[batch->bucket];
+    int32_t length = syi_engine_decode_length(e);
+    for (int64_t row = 0; row < e->eval_rows; row++) e->finished[row] = batch->input_lengths[row] == 0;
+    int status = SY_OK;
+    for (int32_t position = 0; !status && position < length; position++) {
+        put_tokens(e, position, position ? e->next->data : NULL);
+        status = syi_session_run(e->session, bound->program[SYI_DECODE_STEP], err);
+        if (!status && !take_tokens(e, position, length, out->ids, out->lengths) && !out->whole) break;
+    }
+    return status;
+}
+
+int syi_engine_decode(struct syi_engine *e, const struct syi_batch *batch, const int64_t *example,
+                      const struct syi_outputs *out, struct sy_error *err)
+{
+    struct syi_bucket_programs *bound = &e->bound[batch->bucket];
+    size_t outputs = (size_t)(e->eval_rows * out->decodes);
+    syi_engine_put(e, &bound->eval, batch, 0, e->eval_rows);
+    memset(out->ids, 0, outputs * (size_t)syi_engine_decode_length(e) * sizeof *out->ids);
+    memset(out->lengths, 0, outputs * sizeof *out->lengths);
+    int status = syi_engine_copy_weights(e, err);
+    if (!status) status = syi_session_run(e->session, bound->program[SYI_ENCODE], err);
+    if (status) return status;
+    if (e->decoder) return search(e, batch, example, out, err);
+    return decode_greedily(e, batch, out, err);
+}

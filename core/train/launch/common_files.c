@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Compares what each process reads: hosts may have files of the same name that differ, or a folder of their
+ * own where all need one. */
+#include "config.h"
+
+#include <string.h>
+
+#include "train/launch/common_files.h"
+
+static int is_free(const struct syi_rank *rank)
+{
+    return rank->ranks == 1 || strcmp(rank->comm_name, "mpi") != 0;
+}
+
+/* *odd: the lowest rank that read something else than rank 0, -1: none. */
+static int compare(const struct syi_rank *rank, const char *text, int *odd, struct sy_error *err)
+{
+    struct syi_sha256 hash;
+    char hex[65];
+    syi_sha256_init(&hash);
+    syi_sha256_add(&hash, text, strlen(text));
+    syi_sha256_hex(&hash, hex);
+    return syi_comm_same(rank->comm, hex, sizeof hex, odd, err);
+}
+
+int syi_common_task(const struct syi_rank *rank, const struct syi_task *task, struct sy_error *err)
+{
+    int odd;
+    if (is_free(rank)) return SY_OK;
+    int status = compare(rank, task->text, &odd, err);
+    if (status || odd < 0) return status;
+    return syi_error(
+        err, SY_EMISMATCH,
+        "rank %d reads another %s than rank 0: all hosts need the same file, best on a file system "
+        "that they share",
+        odd, task->path);
+}
+
+/* The lock names host, process and time: no other folder has the same. */
+int syi_common_run_dir(const struct syi_rank *rank, const char *path, struct sy_error *err)
+{
+    size_t bytes;
+    int odd;
+    if (is_free(rank)) return SY_OK;
+    char *file = syi_format("%s/lock", path), *text = NULL;
+    if (!file) return syi_error(err, SY_ENOMEM, "out of memory");
+    int unread = syi_file_read(file, &text, &bytes, NULL); /* a lock that is not there is another one */
+    int status = compare(rank, unread ? "" : text, &odd, err);
+    syi_free(text);
+    syi_free(file);
+    if (status || odd < 0) return status;
+    return syi_error(err, SY_EMISMATCH,
+                     "rank %d does not see the run directory %s that rank 0 made: --run-dir has to be on a "
+                     "file system that all hosts share, by the same path",
+                     odd, path);
+}

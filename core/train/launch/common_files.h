@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What processes on several hosts must see alike: the files of examples and the run directory. Told before
+ * memory is taken; for other ranks than processes these are free. */
+#ifndef SYI_COMMON_FILES_H
+#define SYI_COMMON_FILES_H
+
+#include "data/task.h"
+#include "train/launch/launch.h"
+
+/* The file has the same contents on all ranks. */
+int syi_common_task(const struct syi_rank *rank, const struct syi_task *task,
+                    struct sy_error *err) SYI_MUST_CHECK;
+/* The run directory, in which rank 0 holds the lock, is the same folder on all ranks. */
+int syi_common_run_dir(const struct syi_rank *rank, const char *path, struct sy_error *err) SYI_MUST_CHECK;
+
+#endif

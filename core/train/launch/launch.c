@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* From what was asked for to running ranks: which communication, how many threads, which mesh, one pool and
+ * one backend a rank. Knows nothing of what the ranks do. */
+#include "config.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "train/launch/launch.h"
+
+/* What all ranks have in common. */
+struct team {
+    const struct syi_launch *launch;
+    int (*fn)(void *arg, const struct syi_rank *rank, struct sy_error *err);
+    void *arg;
+    const char *backend;   /* name */
+    const char *comm_name; /* "self", "thread" or "mpi" */
+    struct syi_mesh mesh;
+    int ranks, threads, cpus; /* threads: of a rank */
+    int sharers;              /* ranks that share this process's processors */
+};
+
+/* ---- communication ---- */
+
+/* A world of processes is MPI's; else threads for several ranks. */
+static int choose_auto(struct team *team, struct sy_error *err)
+{
+    const struct syi_world *world = team->launch->world;
+    if (!world || !world->backend) {
+        team->comm_name = team->ranks > 1 ? "thread" : "self";
+        return SY_OK;
+    }
+    if (team->launch->ranks && team->launch->ranks != world->ranks)
+        return syi_error(err, SY_EINVAL, "--ranks %d, but %d processes were started: leave --ranks out",
+                         team->launch->ranks, world->ranks);
+    team->comm_name = "mpi";
+    team->ranks = world->ranks;
+    return SY_OK;
+}
+
+static int choose_comm(struct team *team, struct sy_error *err)
+{
+    const char *name = team->launch->comm ? team->launch->comm : "auto";
+    if (!strcmp(name, "auto")) return choose_auto(team, err);
+    if (!strcmp(name, "thread")) {
+        team->comm_name = "thread";
+        return SY_OK;
+    }
+    if (!strcmp(name, "mpi")) {
+        if (team->launch->world && team->launch->world->backend) return choose_auto(team, err);
+        return syi_error(err, SY_EINVAL, "--comm mpi: MPI was not opened");
+    }
+    if (!strcmp(name, "nccl"))
+        return syi_error(
+            err, SY_EUNSUPPORTED,
+            "--comm nccl: this build has no NCCL communication; there are auto, self (one rank), "
+            "thread (ranks as threads of one process) and mpi");
+    if (strcmp(name, "self"))
+        return syi_error(err, SY_EINVAL, "--comm %s: unknown; there are auto, self, thread and mpi", name);
+    if (team->ranks > 1)
+        return syi_error(err, SY_EINVAL, "--comm self is one rank, but --ranks is %d: use --comm thread",
+                         team->ranks);
+    team->comm_name = "self";
+    return SY_OK;
+}
+
+/* ---- mesh and threads ---- */
+
+static int make_mesh(struct team *team, struct sy_error *err)
+{
+    const struct syi_config *config = team->launch->config;
+    int64_t given = 1;
+    const int64_t size[3] = {config->mesh.data, config->mesh.expert, config->mesh.model};
+    for (int i = 0; i < 3; i++) given *= size[i] ? size[i] : 1; /* ranges keep it far from overflow */
+    if (given > team->ranks)
+        return syi_error(
+            err, SY_EINVAL,
+            "mesh.data=%lld, mesh.expert=%lld and mesh.model=%lld need at least %lld ranks, but there "
+            "%s %d: change mesh.* or --ranks",
+            (long long)size[0], (long long)size[1], (long long)size[2], (long long)given,
+            team->ranks == 1 ? "is" : "are", team->ranks);
+    int status = syi_mesh_new(&team->mesh, team->ranks, (int)size[0], (int)size[1], (int)size[2],
+                              (int)config->moe.num_experts, err);
+    team->mesh.zero = (int)config->mesh.zero;
+    return status;
+}
+
+static int prepare(struct team *team, struct sy_error *err)
+{
+    const struct syi_launch *launch = team->launch;
+    if (launch->ranks < 0 || launch->threads < 0)
+        return syi_error(err, SY_EINVAL, "--ranks %d --threads %d: both must be 1 or more", launch->ranks,
+                         launch->threads);
+    team->backend = launch->backend ? launch->backend : "cpu";
+    team->ranks = launch->ranks ? launch->ranks : 1;
+    team->cpus = syi_cpu_count();
+    team->threads = launch->threads ? launch->threads : (int)launch->config->cpu.threads;
+    int status = choose_comm(team, err);
+    team->sharers = !status && !strcmp(team->comm_name, "mpi") ? launch->world->sharers : team->ranks;
+    if (!team->threads) team->threads = syi_cpu_share(team->sharers);
+    return status ? status : make_mesh(team, err);
+}
+
+/* ---- one rank ---- */
+
+#define VARIANT_TEXT(constant, text) [constant] = text,
+static const char *const variants[] = {SYI_CPU_VARIANT_MAP(VARIANT_TEXT)};
+#undef VARIANT_TEXT
+
+/* A variant that the environment asked for is named so in an error: the run file does not show it. */
+static int open_variant(const struct team *team, const char *common, struct syi_threads *threads,
+                        struct syi_backend **backend, struct sy_error *err)
+{
+    const char *forced = common ? common : getenv("SWITCHYARD_CPU_VARIANT");
+    if (forced && !forced[0]) forced = NULL;
+    struct sy_backend_option options[] = {
+        {"variant", forced ? forced : variants[team->launch->config->cpu.variant]}, {NULL, NULL}};
+    struct sy_error why = {0};
+    int status = syi_backend_open("cpu", options, threads, backend, &why);
+    if (status)
+        syi_error(err, status, "%s%s", why.text,
+                  forced ? " (SWITCHYARD_CPU_VARIANT overrides cpu.variant)" : "");
+    return status;
+}
+
+/* Place of a description's variant in the order of width; what all have in common is the least of all ranks.
+ */
+static int32_t width_of(const char *description)
+{
+    int32_t i = 0;
+    size_t length = strcspn(description, ":");
+    while ((size_t)i + 1 < SYI_COUNT(variants) &&
+           (strlen(variants[i]) != length || strncmp(variants[i], description, length)))
+        i++;
+    return i;
+}
+
+/* Kernels of one kind on all ranks: the widest that every one of them has. */
+static int open_cpu(const struct team *team, struct syi_comm *comm, struct syi_threads *threads,
+                    struct syi_backend **backend, struct sy_error *err)
+{
+    int32_t least, *all;
+    int status = open_variant(team, NULL, threads, backend, err);
+    if (status || strcmp(team->comm_name, "mpi")) return status;
+    const int32_t mine = least = width_of((*backend)->description);
+    all = syi_alloc((size_t)comm->ranks * sizeof *all, err);
+    if (!all) return SY_ENOMEM;
+    status = syi_comm_gather(comm, &mine, sizeof mine, all, err);
+    for (int i = 0; !status && i < comm->ranks; i++)
+        if (all[i] < least) least = all[i];
+    syi_free(all);
+    if (status || least == mine) return status;
+    syi_backend_close(*backend);
+    *backend = NULL;
+    return open_variant(team, variants[least], threads, backend, err);
+}
+
+/* The plugin is a file of its own: it may be another one on another host, and so may the library be that
+ * variant blas calls. */
+static int check_plugin(const struct syi_backend *backend, struct syi_comm *comm, struct sy_error *err)
+{
+    struct syi_sha256 hash;
+    char hex[65];
+    int odd;
+    syi_sha256_init(&hash);
+    syi_world_hash_file(backend->plugin.path, &hash);
+    if (!strcmp(backend->plugin.desc.name, "cpu"))
+        syi_sha256_add(&hash, backend->description, strlen(backend->description));
+    syi_sha256_hex(&hash, hex);
+    int status = syi_comm_same(comm, hex, sizeof hex, &odd, err);
+    if (status || odd < 0) return status;
+    return syi_error(
+        err, SY_EMISMATCH,
+        "rank %d has another backend %s (%s) than rank 0: install the same switchyard on all hosts", odd,
+        backend->plugin.desc.name, backend->description);
+}
+
+static int open_backend(const struct team *team, struct syi_comm *comm, struct syi_threads *threads,
+                        struct syi_backend **backend, struct sy_error *err)
+{
+    if (team->launch->linked)
+        return syi_backend_open_linked(team->launch->linked, NULL, threads, backend, err);
+    if (!strcmp(team->backend, "cpu")) return open_cpu(team, comm, threads, backend, err);
+    if (strcmp(team->backend, "null")) return syi_backend_open(team->backend, NULL, threads, backend, err);
+    char mine[16], all[16];
+    snprintf(mine, sizeof mine, "%d", comm->rank);
+    snprintf(all, sizeof all, "%d", team->ranks);
+    struct sy_backend_option options[] = {{"rank", mine}, {"ranks", all}, {NULL, NULL}};
+    return syi_backend_open("null", options, threads, backend, err);
+}
+
+static int run_rank(void *arg, struct syi_comm *comm, struct sy_error *err)
+{
+    const struct team *team = arg;
+    struct syi_rank rank = {.rank = comm->rank,
+                            .ranks = comm->ranks,
+                            .comm = comm,
+                            .comm_name = team->comm_name,
+                            .mesh = team->mesh,
+                            .n_threads = team->threads,
+                            .n_cpus = team->cpus};
+    int status = syi_threads_new(team->threads, team->sharers, &rank.threads, err);
+    if (!status) status = open_backend(team, comm, rank.threads, &rank.backend, err);
+    if (!status && !strcmp(team->comm_name, "mpi")) status = check_plugin(rank.backend, comm, err);
+    if (!status) status = team->fn(team->arg, &rank, err);
+    syi_backend_close(rank.backend);
+    syi_threads_free(rank.threads);
+    return status;
+}
+
+/* This process is one rank of several. A failure is told to the others while the buffers they send to are
+ * still there: it is then the failure of all. */
+static int run_process(struct team *team, struct syi_world *world, struct sy_error *err)
+{
+    struct sy_error why = {0};
+    int groups = world->comm.n_groups, status = run_rank(team, &world->comm, &why);
+    if (status && !why.code) syi_error(&why, status, "%s", sy_status_text(status));
+    status = syi_world_agree(world, status, &why);
+    world->finished = !status;
+    if (!status) syi_comm_keep(&world->comm, groups);
+    return status ? syi_error(err, status, "%s", why.text) : SY_OK;
+}
+
+int syi_launch_run(const struct syi_launch *launch,
+                   int (*fn)(void *arg, const struct syi_rank *rank, struct sy_error *err), void *arg,
+                   struct sy_error *err)
+{
+    struct team team = {.launch = launch, .fn = fn, .arg = arg};
+    int status = prepare(&team, err);
+    if (status) return status;
+    if (!strcmp(team.comm_name, "thread")) return syi_comm_thread_run(team.ranks, run_rank, &team, err);
+    if (!strcmp(team.comm_name, "mpi")) return run_process(&team, launch->world, err);
+    struct syi_comm self;
+    syi_comm_self(&self);
+    status = run_rank(&team, &self, err);
+    syi_comm_close(&self);
+    return status;
+}
+
+int syi_launch_plan(const struct syi_launch *launch,
+                    int (*fn)(void *arg, const struct syi_rank *rank, struct sy_error *err), void *arg,
+                    struct sy_error *err)
+{
+    struct syi_launch one = *launch;
+    struct team team = {.launch = &one, .fn = fn, .arg = arg};
+    if (!one.threads) one.threads = (int)launch->config->cpu.threads;
+    if (!one.threads) one.threads = syi_cpu_share(1);
+    int status = prepare(&team, err);
+    struct syi_comm none = {.ranks = team.ranks}; /* says how many there are, and can do nothing */
+    team.comm_name = "none";
+    return status ? status : run_rank(&team, &none, err);
+}
+
+int syi_launch_check(const struct syi_launch *launch, struct sy_error *err)
+{
+    struct team team = {.launch = launch};
+    struct syi_plugin plugin;
+    int status = prepare(&team, err);
+    if (!status) status = syi_plugin_load(team.backend, &plugin, err);
+    if (!status) syi_plugin_free(&plugin);
+    return status;
+}
+
+static const char *plural(int n)
+{
+    return n == 1 ? "" : "s";
+}
+
+void syi_rank_describe(const struct syi_rank *rank, char *text, size_t bytes)
+{
+    snprintf(text, bytes,
+             "%d rank%s x %d thread%s on %d CPU%s, backend %s (%s), comm %s, mesh data=%d expert=%d model=%d",
+             rank->ranks, plural(rank->ranks), rank->n_threads, plural(rank->n_threads), rank->n_cpus,
+             plural(rank->n_cpus), rank->backend->plugin.desc.name, rank->backend->description,
+             rank->comm_name, rank->mesh.size[0], rank->mesh.size[1], rank->mesh.size[2]);
+}

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* From what a command asks for to running ranks: opens the backend and the communication, counts threads,
+ * makes the mesh, and runs one function on every rank this process holds. */
+#ifndef SYI_LAUNCH_H
+#define SYI_LAUNCH_H
+
+#include "base/run_config.h"
+#include "runtime/session.h"
+#include "train/launch/world.h"
+
+struct syi_launch {
+    const char *backend;                  /* "cpu", "null" */
+    const struct sy_backend_desc *linked; /* one that is linked into the program, instead of that; or NULL */
+    const char *comm;                     /* "auto", "self", "thread", "mpi" */
+    int ranks;                            /* of comm thread; 0: 1 */
+    struct syi_world *world; /* what comm auto and mpi go over, borrowed; NULL: this process is alone */
+    int threads; /* of a rank; 0: cpu.threads, and if that is 0 the CPUs the process may use, divided by ranks
+                  */
+    const struct syi_config *config;
+};
+
+/* One rank at work. Everything is borrowed from the launcher. */
+struct syi_rank {
+    int rank, ranks;
+    struct syi_comm *comm;
+    const char *comm_name; /* "self", "thread", "mpi" */
+    struct syi_backend *backend;
+    struct syi_threads *threads;
+    struct syi_mesh mesh;
+    int n_threads; /* of this rank */
+    int n_cpus;    /* the process may use */
+};
+
+/* Runs fn(arg, rank) on every rank; returns the first error. An error on one rank stops the others at their
+ * next collective. */
+int syi_launch_run(const struct syi_launch *launch,
+                   int (*fn)(void *arg, const struct syi_rank *rank, struct sy_error *err), void *arg,
+                   struct sy_error *err) SYI_MUST_CHECK;
+/* Runs fn as rank 0 of launch->ranks ranks that are not there, for sessions that only plan: no communication,
+ * a machine like this one for each rank. */
+int syi_launch_plan(const struct syi_launch *launch,
+                    int (*fn)(void *arg, const struct syi_rank *rank, struct sy_error *err), void *arg,
+                    struct sy_error *err) SYI_MUST_CHECK;
+/* Whether this can be launched, as far as the request itself tells: communication, mesh, and a plugin of the
+ * backend's name that this host can live with. Starts and opens nothing. */
+int syi_launch_check(const struct syi_launch *launch, struct sy_error *err) SYI_MUST_CHECK;
+/* "1 rank x 2 threads on 2 CPUs, backend cpu (avx512), comm self, mesh data=1 expert=1 model=1" */
+void syi_rank_describe(const struct syi_rank *rank, char *text, size_t bytes);
+
+#endif

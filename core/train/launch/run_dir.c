@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The run directory and its small files. Checkpoints and the metrics database in it are written by others;
+ * the lock is run_lock.c's. */
+#include "config.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "train/launch/run_dir.h"
+#include "train/launch/run_lock.h"
+
+/* PATH/NAME, owned by the caller; NULL with an error. */
+static char *file_in(const char *path, const char *name, struct sy_error *err)
+{
+    char *file = syi_format("%s/%s", path, name);
+    if (!file) syi_error(err, SY_ENOMEM, "out of memory");
+    return file;
+}
+
+static void time_text(const char *format, char *text, size_t bytes)
+{
+    time_t now = time(NULL);
+    struct tm parts;
+    text[0] = '\0';
+    if (localtime_r(&now, &parts)) strftime(text, bytes, format, &parts);
+}
+
+/* ---- name ---- */
+
+int syi_run_dir_name(const char *run_name, char *path, size_t bytes, struct sy_error *err)
+{
+    char now[32];
+    struct stat info;
+    if (!run_name[0] || run_name[0] == '.' || strchr(run_name, '/'))
+        return syi_error(err, SY_EINVAL,
+                         "run.name \"%s\" becomes a folder: it must not be empty, begin with a dot or hold "
+                         "a slash",
+                         run_name);
+    time_text("%Y%m%d-%H%M%S", now, sizeof now);
+    for (int same = 1;; same++) {
+        int length = same == 1 ? snprintf(path, bytes, "runs/%s-%s", run_name, now)
+                               : snprintf(path, bytes, "runs/%s-%s-%d", run_name, now, same);
+        if (length < 0 || (size_t)length >= bytes)
+            return syi_error(err, SY_EINVAL, "run.name is too long for a folder: %.64s...", run_name);
+        if (lstat(path, &info)) return SY_OK;
+    }
+}
+
+int syi_run_dir_exists(const char *path)
+{
+    struct stat info;
+    char *file = file_in(path, "run.conf", NULL);
+    int exists = file && !stat(file, &info);
+    syi_free(file);
+    return exists;
+}
+
+/* ---- open and close ---- */
+
+static int open_log(const char *path, const char *name, FILE **log, struct sy_error *err)
+{
+    char *file = file_in(path, name, err);
+    if (!file) return SY_ENOMEM;
+    int fd = open(file, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666), status = SY_OK;
+    *log = fd < 0 ? NULL : fdopen(fd, "a");
+    if (!*log) {
+        status = syi_error_system(err, "cannot open %s", file);
+        if (fd >= 0) close(fd);
+    }
+    syi_free(file);
+    return status;
+}
+
+int syi_run_dir_open_rank_log(const char *path, int rank, FILE **log, struct sy_error *err)
+{
+    char name[40];
+    char *folder = file_in(path, "ranks", err);
+    if (!folder) return SY_ENOMEM;
+    int status = syi_make_folders(folder, err);
+    syi_free(folder);
+    snprintf(name, sizeof name, "ranks/rank-%d.log", rank);
+    return status ? status : open_log(path, name, log, err);
+}
+
+int syi_run_dir_open(const char *path, struct syi_run_dir *dir, struct sy_error *err)
+{
+    char taken_over[128];
+    memset(dir, 0, sizeof *dir);
+    if (!path[0]) return syi_error(err, SY_EINVAL, "the run directory has no name: give one with --run-dir");
+    if (strlen(path) >= sizeof dir->path)
+        return syi_error(err, SY_EINVAL, "the run directory's name is too long (%zu bytes): %.64s...",
+                         strlen(path), path);
+    strcpy(dir->path, path);
+    int status = syi_make_folders(path, err);
+    if (!status) status = syi_run_lock_take(path, taken_over, sizeof taken_over, err);
+    if (status) return status;
+    dir->locked = 1;
+    status = open_log(path, "log", &dir->log, err);
+    if (status) {
+        syi_run_dir_close(dir);
+        return status;
+    }
+    if (taken_over[0]) {
+        syi_run_dir_log(dir, taken_over);
+        syi_log(SY_LOG_WARN, "run directory %s: %s", path, taken_over);
+    }
+    return SY_OK;
+}
+
+void syi_run_dir_close(struct syi_run_dir *dir)
+{
+    if (dir->log) fclose(dir->log);
+    dir->log = NULL;
+    if (dir->locked) syi_run_lock_release(dir->path);
+    dir->locked = 0;
+}
+
+/* ---- files ---- */
+
+static int write_file(const struct syi_run_dir *dir, const char *name, const char *text, size_t bytes,
+                      struct sy_error *err)
+{
+    if (!dir->locked)
+        return syi_error(err, SY_EINTERNAL, "%s/%s is written without the lock", dir->path, name);
+    char *file = file_in(dir->path, name, err);
+    if (!file) return SY_ENOMEM;
+    int status = syi_file_write(file, text, bytes, err);
+    syi_free(file);
+    return status;
+}
+
+int syi_run_dir_status(const struct syi_run_dir *dir, const char *word, struct sy_error *err)
+{
+    char line[64];
+    int length = snprintf(line, sizeof line, "%s\n", word);
+    if (length < 0 || (size_t)length >= sizeof line)
+        return syi_error(err, SY_EINTERNAL, "status is one word, not %.64s...", word);
+    return write_file(dir, "status", line, (size_t)length, err);
+}
+
+int syi_run_dir_write_config(const struct syi_run_dir *dir, const struct syi_config *config,
+                             struct sy_error *err)
+{
+    struct syi_text text = {0};
+    syi_config_print(config, false, &text);
+    int status = syi_text_status(&text, err);
+    if (!status) status = write_file(dir, "run.conf", text.data, text.length, err);
+    syi_text_free(&text);
+    return status;
+}
+
+int syi_run_dir_read_config(const char *path, struct syi_config *config, struct sy_error *err)
+{
+    struct stat info;
+    if (stat(path, &info)) return syi_error_system(err, "run directory %s", path);
+    if (!syi_run_dir_exists(path))
+        return syi_error(
+            err, SY_ENOENT,
+            "%s holds no run (it has no run.conf): give a directory that `switchyard train` made", path);
+    char *file = file_in(path, "run.conf", err);
+    if (!file) return SY_ENOMEM;
+    int status = syi_config_defaults(config, err);
+    if (!status) status = syi_config_load(config, file, err);
+    syi_free(file);
+    return status;
+}
+
+void syi_log_append(FILE *log, const char *line)
+{
+    char now[32];
+    if (!log) return;
+    time_text("%Y-%m-%d %H:%M:%S", now, sizeof now);
+    fprintf(log, "%s %s\n", now, line);
+    fflush(log);
+}
+
+void syi_run_dir_log(struct syi_run_dir *dir, const char *line)
+{
+    syi_log_append(dir->log, line);
+}

@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Processes that belong together: the launcher's variables, MPI behind the backend of that name, and what all
+ * ranks must have in common before anything is allocated. */
+#include "config.h"
+
+#include <fenv.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "runtime/backend.h"
+#include "train/launch/world.h"
+
+/* ---- the launcher ---- */
+
+static const struct {
+    const char *size, *rank, *with; /* with: only believed beside this one, NULL: always */
+} launchers[] = {{"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", NULL},
+                 {"PMI_SIZE", "PMI_RANK", NULL},
+                 {"SLURM_STEP_NUM_TASKS", "PMIX_RANK", "PMIX_RANK"}};
+
+/* How many processes a launcher says it started: 1 when there is none. *variable names where it says so. */
+static long launched_processes(const char **variable)
+{
+    for (size_t i = 0; i < SYI_COUNT(launchers); i++) {
+        const char *text = getenv(launchers[i].size);
+        if (!text || (launchers[i].with && !getenv(launchers[i].with))) continue;
+        *variable = launchers[i].size;
+        long n = strtol(text, NULL, 10);
+        if (n > 1) return n;
+    }
+    return 1;
+}
+
+int syi_world_launcher_rank(void)
+{
+    for (size_t i = 0; i < SYI_COUNT(launchers); i++) {
+        const char *text = getenv(launchers[i].rank);
+        if (text) return (int)strtol(text, NULL, 10);
+    }
+    return 0;
+}
+
+/* ---- open and close ---- */
+
+static int no_backend(const char *variable, long processes, const struct sy_error *why, struct sy_error *err)
+{
+    if (!variable) return syi_error(err, why->code, "--comm mpi: %s", why->text);
+    return syi_error(
+        err, why->code,
+        "%s says that %ld processes were started as one run, but MPI cannot be used: %s; or start "
+        "one process with --comm thread --ranks N",
+        variable, processes, why->text);
+}
+
+static int check_size(const struct syi_world *world, const char *variable, long processes,
+                      struct sy_error *err)
+{
+    if (!variable || processes <= 1 || processes == world->ranks) return SY_OK;
+    return syi_error(
+        err, SY_EMISMATCH,
+        "%s says that %ld processes were started as one run, but MPI knows of %d: the launcher is "
+        "of another MPI than the one switchyard-mpi.so was built with (%s); start with the mpirun "
+        "of that one, or configure with MPICC= of the launcher's MPI and build again",
+        variable, processes, world->ranks, world->backend->plugin.desc.build);
+}
+
+/* Ranks on this host with the same set of processors share them; a launcher may have given each its own. */
+static int count_sharers(struct syi_world *world, struct sy_error *err)
+{
+    char host[256] = "", set[1024] = "", hex[65], *all;
+    struct syi_sha256 hash;
+    gethostname(host, sizeof host - 1);
+    syi_sha256_init(&hash);
+    syi_sha256_add(&hash, host, sizeof host);
+    syi_cpu_set_text(set, sizeof set);
+    syi_sha256_add(&hash, set, sizeof set);
+    syi_sha256_hex(&hash, hex);
+    all = syi_alloc((size_t)world->ranks * sizeof hex, err);
+    if (!all) return SY_ENOMEM;
+    int status = syi_comm_gather(&world->comm, hex, sizeof hex, all, err);
+    for (int i = 0; !status && i < world->ranks; i++)
+        world->sharers += !memcmp(all + (size_t)i * sizeof hex, hex, sizeof hex);
+    syi_free(all);
+    return status;
+}
+
+int syi_world_open(const char *comm, struct syi_world *world, struct sy_error *err)
+{
+    const char *variable = NULL;
+    struct sy_error why = {0};
+    fenv_t before;
+    long processes = launched_processes(&variable);
+    memset(world, 0, sizeof *world);
+    world->ranks = 1;
+    if (strcmp(comm, "mpi") && (strcmp(comm, "auto") || processes <= 1)) return SY_OK;
+    fegetenv(&before);
+    int status = syi_backend_open("mpi", NULL, NULL, &world->backend, &why);
+    fesetenv(&before); /* an MPI may load libraries that change it */
+    if (status) return no_backend(processes > 1 ? variable : NULL, processes, &why, err);
+    status = syi_backend_comm(world->backend, &world->comm, err);
+    if (!status) {
+        world->rank = world->comm.rank;
+        world->ranks = world->comm.ranks;
+        status = check_size(world, variable, processes, err);
+    }
+    if (!status) status = count_sharers(world, err);
+    if (status) syi_world_close(world);
+    return status;
+}
+
+void syi_world_close(struct syi_world *world)
+{
+    if (!world->backend) return;
+    syi_comm_close(&world->comm);
+    syi_backend_close(world->backend);
+    world->backend = NULL;
+}
+
+/* ---- doing the same ---- */
+
+int syi_world_agree(struct syi_world *world, int status, struct sy_error *err)
+{
+    int complete;
+    if (!world->backend) return status;
+    status = syi_comm_conclude(&world->comm, status, &complete, err);
+    world->alone = !complete;
+    world->failed = status != SY_OK;
+    return status;
+}
+
+int syi_world_share(struct syi_world *world, void *data, size_t bytes, struct sy_error *err)
+{
+    size_t n = (bytes + sizeof(int64_t) - 1) / sizeof(int64_t);
+    if (world->ranks == 1) return SY_OK;
+    int64_t *words = syi_alloc(n * sizeof *words, err);
+    if (!words) return SY_ENOMEM;
+    memcpy(words, data, bytes);
+    int status = syi_comm_broadcast(&world->comm, words, n, err);
+    if (!status) memcpy(data, words, bytes);
+    syi_free(words);
+    return status;
+}
+
+void syi_world_hash_file(const char *path, struct syi_sha256 *hash)
+{
+    char block[16384];
+    size_t n;
+    FILE *file = fopen(path, "rb");
+    if (!file) return;
+    while ((n = fread(block, 1, sizeof block, file)) > 0) syi_sha256_add(hash, block, n);
+    fclose(file);
+}
+
+static int same_program(struct syi_world *world, struct sy_error *err)
+{
+    static const char version[] = PACKAGE_VERSION;
+    const uint32_t abi[] = {SY_ABI_MAJOR, SY_ABI_MINOR, SY_ABI_LAYOUT};
+    struct syi_sha256 hash;
+    char hex[65];
+    int odd;
+    syi_sha256_init(&hash);
+    syi_sha256_add(&hash, version, sizeof version);
+    syi_sha256_add(&hash, abi, sizeof abi);
+    syi_world_hash_file("/proc/self/exe", &hash);
+    syi_sha256_hex(&hash, hex);
+    int status = syi_comm_same(&world->comm, hex, sizeof hex, &odd, err);
+    if (status || odd < 0) return status;
+    return syi_error(err, SY_EMISMATCH,
+                     "rank %d runs another switchyard than rank 0 (version or file): install the same one on "
+                     "all hosts",
+                     odd);
+}
+
+struct difference {
+    int rank;
+    struct sy_error *err;
+};
+
+static int tell_first(void *arg, const struct syi_option *option, const char *first, const char *here)
+{
+    const struct difference *d = arg;
+    return syi_error(d->err, SY_EMISMATCH,
+                     "rank %d has %s = %s where rank 0 has %s: all ranks need the same run file and options",
+                     d->rank, option->key, here, first);
+}
+
+/* Which key differs is known where it does: that rank fails, and the others hear of it when they agree. */
+static int same_values(struct syi_world *world, const struct syi_config *config, struct sy_error *err)
+{
+    struct syi_text text = {0};
+    struct syi_sha256 hash;
+    struct difference difference = {world->rank, err};
+    char hex[65];
+    int odd = -1;
+    syi_config_print(config, false, &text);
+    int status = syi_text_status(&text, err);
+    if (!status) {
+        syi_sha256_init(&hash);
+        syi_sha256_add(&hash, text.data, strlen(text.data));
+        syi_sha256_hex(&hash, hex);
+        status = syi_comm_same(&world->comm, hex, sizeof hex, &odd, err);
+    }
+    syi_text_free(&text);
+    if (status || odd < 0) return status;
+    struct syi_config first = *config;
+    status = syi_world_share(world, &first, sizeof first, err);
+    return status ? status : syi_config_compare(&first, config, tell_first, &difference, err);
+}
+
+int syi_world_same(struct syi_world *world, const struct syi_config *config, struct sy_error *err)
+{
+    if (world->ranks == 1) return SY_OK;
+    int status = syi_world_agree(world, same_program(world, err), err);
+    if (!status) status = syi_world_agree(world, same_values(world, config, err), err);
+    return status;
+}

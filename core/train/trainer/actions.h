@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Actions: what looks at a step or an evaluation and may end the run. One table row and one function each.
+ * They see numbers that are equal on all ranks and hold no state but struct syi_action_state, which
+ * checkpoints keep; so all ranks decide alike and a resumed run goes on as if it had not stopped. */
+#ifndef SYI_ACTIONS_H
+#define SYI_ACTIONS_H
+
+#include "train/trainer/trainer.h"
+
+struct syi_action_state {
+    int metric;        /* SYI_METRIC_*, of best */
+    double best;       /* smallest value of an evaluation so far, NaN: none */
+    int64_t best_step; /* of the best, -1: none */
+    int64_t stale;     /* evaluations since the best */
+    double previous;   /* value of the last evaluation, NaN: none */
+    int64_t unbroken;  /* newest evaluations in a row of which each but the first is no better than the one
+                          before; 0: none yet */
+};
+
+enum syi_moment_kind { SYI_AFTER_STEP = 1, SYI_AFTER_EVALUATION = 2, SYI_AFTER_RESUME = 4 };
+
+/* What has just happened. */
+struct syi_moment {
+    enum syi_moment_kind kind;
+    int64_t step; /* steps done; of a step whose update was left out, those before it */
+    const struct syi_step_result *result;    /* after a step */
+    const struct syi_eval_result *evaluated; /* after an evaluation */
+};
+
+struct syi_verdict {
+    int stop;           /* 1: end the run as `end` says */
+    enum syi_end end;   /* with stop */
+    const char *action; /* name of the action that spoke, NULL: none */
+    char text[200];     /* why, one line; without stop too when there is something to tell */
+};
+
+struct syi_action {
+    const char *name;
+    int moments; /* bits of enum syi_moment_kind it wants */
+    void (*run)(const struct syi_config *config, struct syi_action_state *state,
+                const struct syi_moment *moment, struct syi_verdict *verdict);
+};
+
+/* Whether a step's numbers are such that terminate_on_nan speaks; with train.nan_check = after, what the step
+ * left is spoiled. */
+int syi_step_is_bad(const struct syi_config *config, const struct syi_step_result *result);
+/* All actions, in the order they are asked. */
+const struct syi_action *syi_actions(size_t *n);
+void syi_action_state_init(struct syi_action_state *state);
+/* Asks every action that wants this moment; the first that stops ends the asking. */
+void syi_actions_run(const struct syi_config *config, struct syi_action_state *state,
+                     const struct syi_moment *moment, struct syi_verdict *verdict);
+
+#endif

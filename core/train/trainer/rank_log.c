@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The log of one rank of a training: ranks/rank-N.log in the run directory. Rank 0's own log, which is always
+ * there, is the run directory's. */
+#include "config.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "train/trainer/rank_log.h"
+#include "train/launch/run_dir.h"
+
+static int is_wanted(const struct syi_config *config, int *wanted, struct sy_error *err)
+{
+    const char *forced = getenv("SWITCHYARD_LOG_RANKS");
+    *wanted = config->log.ranks == SYI_LOG_RANKS_ALL;
+    if (!forced || !*forced) return SY_OK;
+    *wanted = !strcmp(forced, "all");
+    if (*wanted || !strcmp(forced, "first")) return SY_OK;
+    return syi_error(err, SY_EINVAL, "SWITCHYARD_LOG_RANKS=%.40s: one of first, all", forced);
+}
+
+static void introduce(struct syi_rank_log *log, const struct syi_rank *rank)
+{
+    char host[256] = "", set[256] = "", line[800];
+    gethostname(host, sizeof host - 1);
+    syi_cpu_set_text(set, sizeof set);
+    set[strcspn(set, "\n")] = '\0';
+    snprintf(line, sizeof line,
+             "rank %d of %d on host %s, process %ld, %d thread%s, CPUs %s, mesh position data=%d expert=%d "
+             "model=%d",
+             rank->rank, rank->ranks, host, (long)getpid(), rank->n_threads, rank->n_threads == 1 ? "" : "s",
+             set[0] ? set + strspn(set, " \t") : "unknown",
+             syi_mesh_index(&rank->mesh, SYI_MESH_DATA, rank->rank),
+             syi_mesh_index(&rank->mesh, SYI_MESH_EXPERT, rank->rank),
+             syi_mesh_index(&rank->mesh, SYI_MESH_MODEL, rank->rank));
+    syi_rank_log_say(log, line);
+}
+
+int syi_rank_log_open(struct syi_rank_log *log, const struct syi_config *config, const char *run_dir,
+                      const struct syi_rank *rank, struct sy_error *err)
+{
+    int wanted, status = is_wanted(config, &wanted, err);
+    *log = (struct syi_rank_log){0};
+    if (status || !wanted) return status;
+    status = syi_run_dir_open_rank_log(run_dir, rank->rank, &log->file, err);
+    if (!status) introduce(log, rank);
+    return status;
+}
+
+void syi_rank_log_close(struct syi_rank_log *log)
+{
+    if (log->file) fclose(log->file);
+    log->file = NULL;
+}
+
+void syi_rank_log_say(struct syi_rank_log *log, const char *line)
+{
+    syi_log_append(log->file, line);
+}
+
+static void set_mark(struct syi_rank_log *log, const struct syi_rank *rank, int64_t step)
+{
+    log->begin = syi_seconds();
+    log->waited = rank->comm->waited;
+    log->step = step;
+}
+
+void syi_rank_log_begin(struct syi_rank_log *log, const struct syi_rank *rank, struct syi_engine *engine,
+                        int64_t step)
+{
+    const struct syi_plan *plan = syi_session_plan(syi_engine_session(engine));
+    char line[80];
+    double bytes = 0;
+    if (!log->file) return;
+    for (int i = 0; i < SYI_SEGMENT_COUNT; i++) bytes += (double)plan->bytes[i];
+    snprintf(line, sizeof line, "memory: %.1f MiB", bytes / 1048576);
+    syi_rank_log_say(log, line);
+    set_mark(log, rank, step);
+}
+
+void syi_rank_log_steps(struct syi_rank_log *log, const struct syi_rank *rank, int64_t step, int64_t steps)
+{
+    char line[160];
+    double n = (double)(step - log->step), seconds = syi_seconds() - log->begin;
+    if (!log->file || n < 1) return;
+    snprintf(line, sizeof line,
+             "step %" PRId64 "/%" PRId64 "  %.2f ms/step, %.2f ms of it waiting for other ranks", step, steps,
+             seconds / n * 1e3, (rank->comm->waited - log->waited) / n * 1e3);
+    syi_rank_log_say(log, line);
+    set_mark(log, rank, step);
+}

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Training, evaluation and prediction of a run: the loops over engine, data, actions, checkpoints and the
+ * metric sink. They never see ops or files of the metrics store. What a user sees goes through the report
+ * functions. */
+#ifndef SYI_TRAINER_H
+#define SYI_TRAINER_H
+
+#include <stdatomic.h>
+
+#include "train/checkpoint/checkpoint.h"
+#include "train/engine/engine.h"
+#include "train/launch/run_dir.h"
+#include "train/trainer/sink.h"
+
+/* How a run ended; the exit status of the command follows from it. */
+enum syi_end { SYI_END_DONE, SYI_END_STOPPED_EARLY, SYI_END_NAN, SYI_END_SIGNAL, SYI_END_TIME_LIMIT };
+
+struct syi_progress {
+    int64_t step, steps; /* done, in all */
+    double loss, learning_rate;
+    double tokens_per_second; /* real tokens, both sides, over the last lines */
+    double seconds_left;
+    double step_seconds; /* median so far */
+};
+
+struct syi_eval_result {
+    const char *task;   /* "valid", "test" */
+    int64_t items, cut; /* cut: too long for the limits, counted as wrong */
+    double loss;        /* per target token, of what fits */
+    double wer, per;    /* share, 0..1 and more */
+};
+
+/* Where a command shows things; called on rank 0 only. Any may be NULL. */
+struct syi_report {
+    void *arg;
+    void (*line)(void *arg, const char *text);                        /* start-up, checkpoints, events */
+    void (*progress)(void *arg, const struct syi_progress *progress); /* every step; the receiver thins out */
+    void (*eval)(void *arg, int64_t step, const struct syi_eval_result *result);
+};
+
+struct syi_train_job {
+    struct syi_launch launch; /* config inside */
+    struct syi_run_dir *dir;
+    int resume;                         /* continue from the latest checkpoint if there is one */
+    const struct syi_metric_sink *sink; /* of rank 0 */
+    struct syi_report report;
+    const atomic_int *stop; /* not 0: save and stop (set by a signal handler) */
+};
+
+struct syi_train_result {
+    enum syi_end end;
+    int64_t steps;
+    double median_step_seconds;
+    char weights_sha256[65];
+    char what[256]; /* why it ended, one line */
+};
+
+int syi_train(const struct syi_train_job *job, struct syi_train_result *result,
+              struct sy_error *err) SYI_MUST_CHECK;
+
+/* Evaluates a checkpoint of a run on a TSV file: decoding for WER and PER, loss. */
+struct syi_eval_job {
+    struct syi_launch launch;
+    const char *run_dir;
+    int64_t checkpoint; /* a step, SYI_CHECKPOINT_LATEST or SYI_CHECKPOINT_BEST */
+    const char *task;   /* name for reports */
+    const char *file;
+    struct syi_report report;
+    int64_t *step; /* out: the checkpoint's step */
+};
+int syi_eval_run(const struct syi_eval_job *job, struct syi_eval_result *result,
+                 struct sy_error *err) SYI_MUST_CHECK;
+
+/* Predicts outputs for texts, in order. next: 1 and a line (without its newline, valid until the next call),
+ * 0 at the end, negative on failure. put: one output; an input has decode.num_decodes of them, in sequence.
+ * Reads ahead a batch at a time; what is available is answered without waiting for more only at the end of
+ * input. */
+struct syi_prediction {
+    int64_t index;  /* of the input, from 0 */
+    int32_t decode; /* which output of it, from 0, the best */
+    const char *text;
+    size_t bytes;
+    double score; /* with decode.scores; -infinity: there is no such output and text is empty */
+    int too_long; /* 1: the input was over the limit; text is empty */
+};
+struct syi_predict_job {
+    struct syi_launch launch;
+    const char *run_dir;
+    int64_t checkpoint;
+    void *arg;
+    int (*next)(void *arg, const char **line, size_t *bytes);
+    int (*put)(void *arg, const struct syi_prediction *prediction);
+    struct syi_report report;
+};
+int syi_predict_run(const struct syi_predict_job *job, struct sy_error *err) SYI_MUST_CHECK;
+
+#endif

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The trainer's own structure, one a rank, shared by trainer.c (making it) and train_loop.c (running it). */
+#ifndef SYI_TRAINER_INTERNAL_H
+#define SYI_TRAINER_INTERNAL_H
+
+#include "data/batcher.h"
+#include "train/trainer/actions.h"
+#include "train/trainer/evaluate.h"
+#include "train/trainer/rank_log.h"
+#include "train/trainer/timing.h"
+
+struct syi_trainer {
+    const struct syi_train_job *job;
+    const struct syi_config *config;
+    const struct syi_rank *rank;
+    struct syi_engine *engine;
+    struct syi_vocabulary vocabulary;
+    struct syi_batcher batcher;
+    struct syi_batch batch;
+    struct syi_evaluation evaluation; /* data NULL: none wanted */
+    struct syi_rank_log log;
+    struct syi_timing timing;
+    struct syi_action_state actions;
+    double begin;      /* of the run, seconds; rank 0's clock counts */
+    double loop_begin; /* of the first step, seconds */
+    int64_t loop_step; /* steps done at loop_begin */
+    int64_t step;      /* steps done */
+    int64_t evaluated; /* step of the last evaluation, -1: none */
+    int64_t saved;     /* step of the last checkpoint, -1: none */
+    int spoiled;       /* 1: a step left weights that are not finite (train.nan_check = after) */
+    char weights[65];  /* SHA-256 of that checkpoint, on rank 0 */
+    int ended;         /* 1: `end` and `what` say how and why; what is left is to save */
+    enum syi_end end;
+    char what[256];
+};
+
+/* From t->step to the end of the run, and its checkpoint. */
+int syi_trainer_loop(struct syi_trainer *t, struct sy_error *err) SYI_MUST_CHECK;
+/* A line for the user, an event for the store, from rank 0 only; the line also for the log of each rank. */
+void syi_trainer_say(struct syi_trainer *t, const char *format, ...) SYI_PRINTF(2, 3);
+int syi_trainer_event(struct syi_trainer *t, const char *kind, const char *text,
+                      struct sy_error *err) SYI_MUST_CHECK;
+/* Ends the run as the actions' verdict asks, or tells what they said. */
+int syi_trainer_obey(struct syi_trainer *t, const struct syi_verdict *verdict,
+                     struct sy_error *err) SYI_MUST_CHECK;
+
+#endif
