@@ -46,6 +46,10 @@ struct bench_machine {
     double bf16;   /* dot products of bfloat16 likewise; 0: the CPU has none */
     double copy;   /* bytes/s, read and written, of a copy of large buffers by all threads */
 };
+/* Whether the ranks of a launch are processes, this one of them. */
+int bench_over_processes(const struct syi_launch *launch);
+/* Threads of all ranks that a launch will have in this process. */
+int bench_threads(const struct syi_launch *launch);
 int bench_machine(int threads, struct bench_machine *machine, struct sy_error *err) SYI_MUST_CHECK;
 /* All ranks of a launch together: those of a world of processes measure at the same time. */
 int bench_machine_of(const struct syi_launch *launch, struct bench_machine *machine,
@@ -56,6 +60,13 @@ int bench_machine_again(struct bench_machine *machine, struct sy_error *err) SYI
 double bench_peak(const struct bench_machine *machine, int dtype);
 uint64_t bench_peak_memory(void); /* most bytes this process has had in memory */
 void bench_put_machine(struct bench_out *out, const struct bench_machine *machine);
+
+/* ---- times.c ---- */
+
+struct bench_times {
+    double median, min; /* seconds */
+};
+struct bench_times bench_times(double *seconds, int64_t n); /* sorts; n > 0 */
 
 /* ---- profile.c: time and cost of every op, through the hook of a session ---- */
 
@@ -99,11 +110,6 @@ int bench_group(const struct bench_profile *profile, const struct bench_machine 
 /* The row of that name; a row of zeros when there is none. */
 struct bench_row bench_find(const struct bench_rows *rows, const char *name);
 void bench_rows_free(struct bench_rows *rows);
-
-struct bench_times {
-    double median, min; /* seconds */
-};
-struct bench_times bench_times(double *seconds, int64_t n); /* sorts; n > 0 */
 
 /* ---- step.c: a training step ---- */
 
@@ -183,10 +189,6 @@ int bench_run_file(const char *run_file, struct bench_step_job *first, const str
 /* The tables of --profile, a step of so many. */
 int bench_put_tables(struct bench_out *out, const struct bench_profile *profile,
                      const struct bench_machine *machine, int64_t steps, struct sy_error *err) SYI_MUST_CHECK;
-/* Whether the ranks of a launch are processes, this one of them. */
-int bench_over_processes(const struct syi_launch *launch);
-/* Threads of all ranks that a launch will have in this process. */
-int bench_threads(const struct syi_launch *launch);
 /* A list KEY=VALUE,... over a configuration and a launch. backend, comm, ranks and threads are the options
  * of these names, all others keys of the run file. text: borrowed by the launch, changed. */
 int bench_apply(char *text, struct syi_config *config, struct syi_launch *launch,

@@ -223,6 +223,19 @@ int bench_machine_again(struct bench_machine *machine, struct sy_error *err)
     return SY_OK;
 }
 
+int bench_over_processes(const struct syi_launch *l)
+{
+    return l->world && l->world->backend;
+}
+
+int bench_threads(const struct syi_launch *l)
+{
+    int several = bench_over_processes(l); /* one rank each */
+    int ranks = several || !l->ranks ? 1 : l->ranks;
+    int threads = l->threads ? l->threads : (int)l->config->cpu.threads;
+    return ranks * (threads ? threads : syi_cpu_share(several ? l->world->sharers : ranks));
+}
+
 static int add_up(struct syi_world *world, struct bench_machine *machine, struct sy_error *err)
 {
     const struct bench_machine mine = *machine;

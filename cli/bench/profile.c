@@ -150,17 +150,3 @@ void bench_rows_free(struct bench_rows *rows)
     syi_free(rows->row);
     *rows = (struct bench_rows){0};
 }
-
-/* ---- times ---- */
-
-static int ascending(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-struct bench_times bench_times(double *seconds, int64_t n)
-{
-    qsort(seconds, (size_t)n, sizeof *seconds, ascending);
-    return (struct bench_times){(seconds[(n - 1) / 2] + seconds[n / 2]) / 2, seconds[0]};
-}

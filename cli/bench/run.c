@@ -69,19 +69,6 @@ static void put_rows(struct bench_out *out, const char *name, const struct bench
     bench_table_end(out);
 }
 
-int bench_over_processes(const struct syi_launch *l)
-{
-    return l->world && l->world->backend;
-}
-
-int bench_threads(const struct syi_launch *l)
-{
-    int several = bench_over_processes(l); /* one rank each */
-    int ranks = several || !l->ranks ? 1 : l->ranks;
-    int threads = l->threads ? l->threads : (int)l->config->cpu.threads;
-    return ranks * (threads ? threads : syi_cpu_share(several ? l->world->sharers : ranks));
-}
-
 int bench_put_tables(struct bench_out *out, const struct bench_profile *profile,
                      const struct bench_machine *machine, int64_t steps, struct sy_error *err)
 {

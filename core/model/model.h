@@ -53,6 +53,11 @@ struct syi_shape {
     int64_t beams;           /* decode_step: beams of each input (rows = inputs x beams); 0: greedy */
     int sampling;            /* decode_step: 1 yields logits instead of a choice */
 };
+/* Rows of a batch of inputs: shape->rows is inputs x beams for decode_step. */
+static inline int64_t syi_input_rows(const struct syi_shape *shape)
+{
+    return shape->beams > 1 ? shape->rows / shape->beams : shape->rows;
+}
 
 enum { SYI_MAX_MOE_LAYERS = 256 };
 
@@ -213,8 +218,6 @@ int syi_record_eval(const struct syi_config *config, const struct syi_shape *sha
 int syi_record_encode(const struct syi_config *config, const struct syi_shape *shape,
                       struct syi_params *params, struct syi_program **program,
                       struct sy_error *err) SYI_MUST_CHECK;
-/* Rows of a batch of inputs: shape->rows is inputs x beams for decode_step. */
-int64_t syi_input_rows(const struct syi_shape *shape);
 /* One token: inputs "decode/token" int32 [rows, 1], "decode/position" int32 [1], "decode/lengths" int32
  * [rows] (position + 1). Greedy: output "decode/next" int32 [rows, 1]. shape->sampling: "decode/logits"
  * [rows, 1, vocab]. Else, for beam search, inputs "decode/rows" int32 [rows] (whose cache a row continues)

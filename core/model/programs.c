@@ -247,11 +247,6 @@ int syi_record_encode(const struct syi_config *config, const struct syi_shape *s
     return end(&b, SY_OK, program, err);
 }
 
-int64_t syi_input_rows(const struct syi_shape *shape)
-{
-    return shape->beams > 1 ? shape->rows / shape->beams : shape->rows;
-}
-
 /* What a step leaves to the host: a choice, candidates, or logits. */
 static void decode_outputs(struct syi_build *b, int logits)
 {

@@ -135,13 +135,6 @@ int syi_bound_prepare(struct syi_session *session, struct syi_bound *bound, stru
 
 /* ---- collectives and slices ---- */
 
-uint64_t syi_bound_span(const struct sy_tensor *tensor, int from, int to)
-{
-    uint64_t bytes = syi_dtype_bytes(tensor->dtype);
-    for (int i = from; i < to; i++) bytes *= (uint64_t)tensor->dim[i];
-    return bytes;
-}
-
 static uint64_t runs(const struct sy_tensor *tensor, int64_t dim)
 {
     return syi_bound_span(tensor, 0, (int)dim) / syi_dtype_bytes(tensor->dtype);

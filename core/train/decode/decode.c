@@ -105,25 +105,6 @@ void syi_decoder_free(struct syi_decoder *d)
     syi_free(d);
 }
 
-int32_t syi_decode_prompt(const struct syi_decode_options *o, const struct syi_decode_batch *batch,
-                          int64_t example, int32_t *sequence)
-{
-    int32_t n = 0;
-    memset(sequence, 0, ((size_t)o->length + 1) * sizeof *sequence);
-    if (!batch->prompt || (batch->active && !batch->active[example])) return 0;
-    for (int32_t i = 0; i < o->length; i++) {
-        int32_t id = batch->prompt[example * o->length + i];
-        sequence[i] = id == o->eos ? 0 : id;
-        n += sequence[i] != 0;
-    }
-    return n;
-}
-
-int32_t syi_decode_width(const struct syi_decode_options *o)
-{
-    return 2 * o->decodes < o->vocab ? 2 * o->decodes : o->vocab;
-}
-
 int syi_decoder_run(struct syi_decoder *d, const struct syi_decode_step *step,
                     const struct syi_decode_batch *batch, int32_t *ids, float *scores, struct sy_error *err)
 {
