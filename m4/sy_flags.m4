@@ -23,3 +23,29 @@ AC_DEFUN([SY_CHECK_Z_DEFS],
   CFLAGS=$sy_saved_cflags])
 AS_VAR_IF([sy_cv_z_defs], [yes], [Z_DEFS=-Wl,-z,defs], [Z_DEFS=])
 AC_SUBST([Z_DEFS])])
+
+# SY_HARDENING: sets HARDENING_CFLAGS and HARDENING_LDFLAGS to what makes an overrun end the program instead of being
+# used, where compiler and linker know it: checked string functions (they need optimisation), stack protector, tables
+# of addresses that are read-only after start. Sanitizers check more and do not go together with the first.
+AC_DEFUN([SY_HARDENING],
+[AC_ARG_ENABLE([hardening],
+  [AS_HELP_STRING([--disable-hardening], [without _FORTIFY_SOURCE, stack protector and full RELRO])],
+  [], [enable_hardening=yes])
+HARDENING_CFLAGS= HARDENING_LDFLAGS=
+AS_IF([test "x$enable_hardening" = xyes], [
+  AC_CACHE_CHECK([whether $CC accepts -D_FORTIFY_SOURCE=2], [sy_cv_fortify],
+    [sy_saved_cflags=$CFLAGS
+    CFLAGS="$CFLAGS -Werror -D_FORTIFY_SOURCE=2"
+    AC_COMPILE_IFELSE([AC_LANG_PROGRAM([[#include <stdio.h>]])], [sy_cv_fortify=yes], [sy_cv_fortify=no])
+    CFLAGS=$sy_saved_cflags
+    AS_CASE([$CFLAGS], [*-fsanitize=*], [sy_cv_fortify=no])])
+  AS_IF([test "x$sy_cv_fortify" = xyes], [HARDENING_CFLAGS="-D_FORTIFY_SOURCE=2"])
+  SY_CHECK_CFLAGS([-fstack-protector-strong], [HARDENING_CFLAGS="$HARDENING_CFLAGS -fstack-protector-strong"])
+  AC_CACHE_CHECK([whether programs link with -z relro -z now], [sy_cv_relro],
+    [sy_saved_ldflags=$LDFLAGS
+    LDFLAGS="$LDFLAGS -Wl,-z,relro -Wl,-z,now"
+    AC_LINK_IFELSE([AC_LANG_PROGRAM()], [sy_cv_relro=yes], [sy_cv_relro=no])
+    LDFLAGS=$sy_saved_ldflags])
+  AS_IF([test "x$sy_cv_relro" = xyes], [HARDENING_LDFLAGS="-Wl,-z,relro -Wl,-z,now"])])
+AC_SUBST([HARDENING_CFLAGS])
+AC_SUBST([HARDENING_LDFLAGS])])

@@ -18,7 +18,7 @@ static int affinity_count(void)
 {
 #if defined(__linux__)
     /* The kernel refuses a set smaller than its own, so the set grows until it fits. */
-    for (int cpus = 1024; cpus <= 1 << 20; cpus *= 2) {
+    for (size_t cpus = 1024; cpus <= 1 << 20; cpus *= 2) {
         cpu_set_t *set = CPU_ALLOC(cpus);
         if (!set) break;
         size_t bytes = CPU_ALLOC_SIZE(cpus);
