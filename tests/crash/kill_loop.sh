@@ -1,0 +1,60 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# A run that is killed again and again goes on every time, and ends with the weights of the run that nobody disturbed:
+# SIGKILL after a random time, ranks, mesh, ZeRO stage, threads and kernels changed from attempt to attempt.
+# KILLS kills (20; `make bigcheck`: 200).
+. "${abs_top_srcdir:?}/tests/cli/_common.sh"
+kills=${KILLS:-20}
+steps=${STEPS:-60}
+seed=${SEED:-20240}
+data "$here/train.tsv" 300 1
+head -n 16 "$here/train.tsv" >"$here/valid.tsv"
+
+settings="--set train.steps=$steps --set train.checkpoint_every=5 --set train.evaluate_every=20
+    --set data.valid=$here/valid.tsv --set decode.max_length=6 --set train.keep_checkpoints=2"
+
+# attempt N: how the N-th attempt is launched.
+attempt() {
+    case $(($1 % 6)) in
+    0) echo "--threads 2" ;;
+    1) echo "--comm thread --ranks 2 --set mesh.data=2" ;;
+    2) echo "--threads 1 --set cpu.variant=portable" ;;
+    3) echo "--comm thread --ranks 2 --set mesh.expert=2 --set mesh.zero=1" ;;
+    4) echo "--comm thread --ranks 2 --set mesh.data=2 --set mesh.zero=3" ;;
+    5) echo "--comm thread --ranks 2 --set mesh.model=2" ;;
+    esac
+}
+
+# shellcheck disable=SC2086
+tiny whole $settings >"$here/out" 2>"$here/err" || fail "the undisturbed run failed: $(cat "$here/err")"
+want=$(hash_in out)
+[ -n "$want" ] || fail "the undisturbed run printed no hash"
+
+killed=0 tries=0
+: >"$here/killed.out"
+while [ "$killed" -lt "$kills" ] && [ "$failures" -eq 0 ]; do
+    tries=$((tries + 1))
+    seed=$(((seed * 1103 + 12345) % 65536))
+    # shellcheck disable=SC2086,SC2046
+    start killed --resume $settings $(attempt "$tries")
+    sleep "0.$(printf '%03d' $((seed % 700)))"
+    if kill -KILL "$owner" 2>/dev/null; then killed=$((killed + 1)); fi
+    ended 2>/dev/null
+    got=$?
+    case $got in
+    137) continue ;;
+    0) # it was done before the kill: once more from the start
+        [ "$(hash_in killed.out)" = "$want" ] || fail "attempt $tries ended with other weights"
+        rm -rf "$here/killed"
+        ;;
+    *) fail "attempt $tries ended with $got: $(cat "$here/killed.err")" ;;
+    esac
+done
+
+# shellcheck disable=SC2086
+tiny killed --resume $settings >"$here/out" 2>"$here/err" || fail "the last attempt failed: $(cat "$here/err")"
+[ "$(hash_in out)" = "$want" ] || fail "after $killed kills the weights are $(hash_in out), undisturbed $want"
+left=$(find "$here/killed/checkpoints" -mindepth 1 -maxdepth 1 ! -name '[0-9]*' -o -name '*.*' | head -n 3)
+[ -z "$left" ] || fail "killed attempts left: $left"
+echo "$killed kills in $tries attempts"
+finish

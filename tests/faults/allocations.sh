@@ -1,0 +1,43 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Memory that runs out: the n-th allocation of a command fails, for every n (in `make check` for a sample). Needs the
+# preloaded library of this folder, so glibc and no sanitizer.
+. "${abs_top_srcdir:?}/tests/faults/_faults.sh"
+
+library=${abs_top_builddir:?}/tests/faults/.libs/allocations.so
+[ -e "$library" ] || { echo "SKIP: this build has no shared libraries"; exit 77; }
+env LD_PRELOAD="$library" SY_FAIL_ALLOCATION=1000000000 SY_FAILED="$here/failed" "$program" --version >/dev/null 2>&1 ||
+    { echo "SKIP: allocations cannot be replaced in this build"; exit 77; }
+
+hit_allocation() {
+    [ -e "$here/failed" ]
+}
+hit=hit_allocation
+
+each() {
+    n=1
+    while :; do
+        rm -f "$here/failed"
+        inject="env LD_PRELOAD=$library SY_FAIL_ALLOCATION=$n SY_FAILED=$here/failed"
+        "$1" "allocation $n, $2" || break
+        n=$(next "$n")
+        [ "$failures" -lt 10 ] || break
+    done
+}
+
+train() { train_fails "$1"; }
+predicts() { answers_fail "$1" "$here/answers" "$program" predict "$here/whole"; }
+evaluates() { answers_fail "$1" "$here/rates" "$program" eval "$here/whole" --file "$here/valid.tsv"; }
+plans() { answers_fail "$1" "$here/plan" "$program" plan "$top/bench/tiny.run"; }
+configures() { answers_fail "$1" "$here/config" "$program" config "$top/bench/tiny.run"; }
+"$program" plan "$top/bench/tiny.run" >"$here/plan"
+"$program" config "$top/bench/tiny.run" >"$here/config"
+
+each train training
+each predicts predict
+each evaluates eval
+each plans plan
+each configures config
+[ "$injected" -ge 40 ] || fail "only $injected allocations were made to fail"
+echo "$injected allocations failed, $survived commands ended well all the same"
+finish
