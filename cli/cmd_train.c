@@ -117,16 +117,22 @@ static int open_store(const struct syi_run_dir *dir, const struct syi_config *co
 
 /* ---- the run ---- */
 
+static int has_failed(const struct syi_train_result *result)
+{
+    return result->end == SYI_END_NAN || result->end == SYI_END_SINK;
+}
+
 static const char *end_word(const struct syi_train_result *result, int status)
 {
-    if (status || result->end == SYI_END_NAN) return "failed";
+    if (status || has_failed(result)) return "failed";
     return result->end == SYI_END_DONE || result->end == SYI_END_STOPPED_EARLY ? "done" : "stopped";
 }
 
 static int exit_status(const struct syi_train_result *result)
 {
     switch (result->end) {
-    case SYI_END_NAN: return CLI_FAILED;
+    case SYI_END_NAN:
+    case SYI_END_SINK: return CLI_FAILED;
     case SYI_END_SIGNAL:
     case SYI_END_TIME_LIMIT: return CLI_RESUMABLE;
     default: return CLI_DONE;
@@ -135,7 +141,7 @@ static int exit_status(const struct syi_train_result *result)
 
 static void print_result(const struct syi_train_result *result, const struct syi_run_dir *dir)
 {
-    if (result->end == SYI_END_NAN)
+    if (has_failed(result))
         cli_error("train: %s", result->what);
     else
         printf("%s\n", result->what);
@@ -158,6 +164,21 @@ static int begin(const struct syi_run_dir *dir, const struct cli_options *o, con
     return CLI_FAILED;
 }
 
+/* Rows that are missing do not change how training ended, unless metrics.on_failure is stop. */
+static void close_store(const struct syi_metric_sink *sink, const struct syi_config *config,
+                        struct syi_run_dir *dir, struct syi_train_result *result)
+{
+    struct sy_error err = {0};
+    if (!sink->close(sink->arg, &err)) return;
+    syi_run_dir_log(dir, err.text);
+    if (config->metrics.on_failure == SYI_ON_FAILURE_STOP && !has_failed(result)) {
+        result->end = SYI_END_SINK;
+        snprintf(result->what, sizeof result->what, "%.*s", (int)sizeof result->what - 1, err.text);
+    } else {
+        syi_log(SY_LOG_WARN, "%s", err.text);
+    }
+}
+
 static int train_in(struct syi_run_dir *dir, const struct cli_options *o, const struct syi_config *config)
 {
     struct sy_error err = {0}, late = {0};
@@ -175,8 +196,7 @@ static int train_in(struct syi_run_dir *dir, const struct cli_options *o, const 
                                 .stop = &stop_requested};
     status = syi_train(&job, &result, &err);
     cli_progress_end(&progress);
-    int closed = sink.close(sink.arg, status ? &late : &err);
-    if (!status) status = closed;
+    close_store(&sink, config, dir, &result);
     int marked = syi_run_dir_status(dir, end_word(&result, status), status ? &late : &err);
     if (!status) status = marked;
     if (status) return cli_fail(&err);

@@ -52,11 +52,19 @@ static int sql_error(sqlite3 *db, const char *path, struct sy_error *err)
 
 /* ---- opening ---- */
 
-/* Reads the first page; the extended result code tells what is in the way. */
-static int probe(sqlite3 *db)
+static int is_there(void *there, int n, char **values, char **names)
 {
+    (void)n, (void)values, (void)names;
+    *(int *)there = 1;
+    return 0;
+}
+
+/* Reads the first page; the extended result code tells what is in the way. *made: whether there are tables. */
+static int probe(sqlite3 *db, int *made)
+{
+    *made = 0;
     sqlite3_extended_result_codes(db, 1);
-    return sqlite3_exec(db, "SELECT count(*) FROM sqlite_master", NULL, NULL, NULL);
+    return sqlite3_exec(db, "SELECT 1 FROM sqlite_master LIMIT 1", is_there, made, NULL);
 }
 
 /* A writer that was killed in a transaction leaves a journal which only a connection that may write can roll
@@ -64,32 +72,45 @@ static int probe(sqlite3 *db)
 static void recover(const char *path)
 {
     sqlite3 *db = NULL;
+    int made;
 
     if (sqlite3_open_v2(path, &db, SQLITE_OPEN_READWRITE, NULL) == SQLITE_OK) {
         sqlite3_busy_timeout(db, BUSY_MILLISECONDS);
-        probe(db);
+        probe(db, &made);
     }
     sqlite3_close(db);
 }
 
 static int open_database(const char *path, sqlite3 **db, struct sy_error *err)
 {
-    int flags = SQLITE_OPEN_READONLY, code, status;
+    int flags = SQLITE_OPEN_READONLY, code, made = 0, status;
 
     *db = NULL;
     if (access(path, F_OK) != 0)
-        return syi_error(err, SY_ENOENT, "metrics: there is no %s; is this the directory of a run?", path);
+        return syi_error(
+            err, SY_ENOENT,
+            "metrics: there is no %s; this is no directory of a run, or of one that ended before it "
+            "made its database: `switchyard train` with --resume starts it",
+            path);
     for (int try = 0;; try++) {
         code = sqlite3_open_v2(path, db, flags, NULL);
         sqlite3_busy_timeout(*db, BUSY_MILLISECONDS);
         sqlite3_limit(*db, SQLITE_LIMIT_ATTACHED, 0);
-        if (code == SQLITE_OK) code = probe(*db);
-        if (code == SQLITE_OK) return SY_OK;
+        if (code == SQLITE_OK) code = probe(*db, &made);
+        if (code == SQLITE_OK) break;
         if (try > 0 || ((code & 0xff) != SQLITE_READONLY && (code & 0xff) != SQLITE_CANTOPEN)) break;
         sqlite3_close(*db);
         recover(path);
     }
-    status = sql_error(*db, path, err);
+    if (code == SQLITE_OK && made) return SY_OK;
+    if (code == SQLITE_OK)
+        status = syi_error(
+            err, SY_ENOENT,
+            "metrics: %s is empty: the run ended before it made its tables, or has only just begun; "
+            "`switchyard train` with --resume goes on with it",
+            path);
+    else
+        status = sql_error(*db, path, err);
     sqlite3_close(*db);
     *db = NULL;
     return status;

@@ -9,22 +9,23 @@
 
 #include "metrics/queue.h"
 
-enum { PATIENCE_SECONDS = 1 }; /* how long a record may wait for others to share its transaction */
+enum { GATHER_SECONDS = 1 }; /* how long a record may wait for others to share its transaction */
 
-int syi_queue_create(struct syi_queue *queue, size_t capacity, struct sy_error *err)
+int syi_queue_create(struct syi_queue *queue, size_t capacity, double patience, struct sy_error *err)
 {
     pthread_condattr_t attributes;
 
     memset(queue, 0, sizeof(*queue));
     if (capacity < 4 * (size_t)SYI_RECORD_MAX) capacity = 4 * (size_t)SYI_RECORD_MAX;
     queue->capacity = capacity;
+    queue->patience = patience;
     queue->ring = syi_alloc(capacity, err);
     if (!queue->ring) return SY_ENOMEM;
     if (pthread_condattr_init(&attributes) != 0) goto no_thread;
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
     pthread_mutex_init(&queue->mutex, NULL);
     pthread_cond_init(&queue->filled, &attributes);
-    pthread_cond_init(&queue->released, NULL);
+    pthread_cond_init(&queue->released, &attributes);
     pthread_condattr_destroy(&attributes);
     queue->made = 1;
     return SY_OK;
@@ -69,6 +70,49 @@ static int tell_failure(const struct syi_queue *queue, struct sy_error *err)
     return syi_error(err, queue->failure.code, "%s", queue->failure.text);
 }
 
+/* ---- waiting for the writer ---- */
+
+static struct timespec after(double seconds)
+{
+    struct timespec time;
+    int64_t nanoseconds;
+
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    nanoseconds = time.tv_nsec + (int64_t)(seconds * 1e9);
+    time.tv_sec += (time_t)(nanoseconds / 1000000000);
+    time.tv_nsec = (long)(nanoseconds % 1000000000);
+    return time;
+}
+
+/* Until the writer releases something; 0 when that is not to be waited for any longer. */
+static int wait_release(struct syi_queue *queue, const struct timespec *until)
+{
+    if (!queue->stalled && pthread_cond_timedwait(&queue->released, &queue->mutex, until) == ETIMEDOUT)
+        queue->stalled = 1;
+    return !queue->stalled;
+}
+
+static size_t room(const struct syi_queue *queue)
+{
+    return queue->capacity - (size_t)(queue->put - queue->taken);
+}
+
+/* Room for a record, waited for if need be, or why there is none. */
+static int find_room(struct syi_queue *queue, size_t bytes, struct sy_error *err)
+{
+    struct timespec until = after(queue->patience);
+    int status;
+
+    while (queue->failure.code == SY_OK && room(queue) < bytes && wait_release(queue, &until)) continue;
+    status = tell_failure(queue, err);
+    if (status || room(queue) >= bytes) return status;
+    return syi_error(
+        err, SY_EBUSY,
+        "metrics: the database has taken no rows for a while (is it locked by another program?) and "
+        "the queue of %zu MiB is full",
+        queue->capacity >> 20);
+}
+
 int syi_queue_put(struct syi_queue *queue, struct syi_record record, const char *first, const char *second,
                   struct sy_error *err)
 {
@@ -84,15 +128,16 @@ int syi_queue_put(struct syi_queue *queue, struct syi_record record, const char 
     record.first_bytes = (uint32_t)first_bytes;
     record.second_bytes = (uint32_t)second_bytes;
     pthread_mutex_lock(&queue->mutex);
-    while (queue->failure.code == SY_OK && queue->capacity - (queue->put - queue->taken) < bytes)
-        pthread_cond_wait(&queue->released, &queue->mutex);
-    status = tell_failure(queue, err);
-    if (status == SY_OK) {
+    status = find_room(queue, bytes, err);
+    if (status) {
+        queue->n_refused++;
+    } else {
         at = queue->put;
         copy_in(queue, at, &record, sizeof(record));
         copy_in(queue, at + sizeof(record), first, first_bytes);
         copy_in(queue, at + sizeof(record) + first_bytes, second, second_bytes);
         queue->put += bytes;
+        queue->n_put++;
         if (at == queue->taken || queue->put - queue->taken >= queue->capacity / 2)
             pthread_cond_signal(&queue->filled);
     }
@@ -100,36 +145,41 @@ int syi_queue_put(struct syi_queue *queue, struct syi_record record, const char 
     return status;
 }
 
-int syi_queue_flush(struct syi_queue *queue, struct sy_error *err)
+int syi_queue_flush(struct syi_queue *queue, double seconds, struct sy_error *err)
 {
+    struct timespec until = after(seconds);
     uint64_t end;
     int status;
 
     pthread_mutex_lock(&queue->mutex);
     end = queue->wanted = queue->put;
     pthread_cond_signal(&queue->filled);
-    while (queue->taken < end) pthread_cond_wait(&queue->released, &queue->mutex);
+    while (queue->taken < end && wait_release(queue, &until)) continue;
     status = tell_failure(queue, err);
+    if (!status && queue->taken < end)
+        status =
+            syi_error(err, SY_EBUSY, "metrics: the last rows are not in the database after %g s", seconds);
     pthread_mutex_unlock(&queue->mutex);
     return status;
 }
 
-void syi_queue_close(struct syi_queue *queue)
+void syi_queue_close(struct syi_queue *queue, double seconds)
 {
     pthread_mutex_lock(&queue->mutex);
     queue->closing = 1;
+    queue->close_by = syi_seconds() + seconds;
     pthread_cond_signal(&queue->filled);
     pthread_mutex_unlock(&queue->mutex);
 }
 
-int syi_queue_is_closing(struct syi_queue *queue)
+int syi_queue_is_over(struct syi_queue *queue)
 {
-    int closing;
+    int over;
 
     pthread_mutex_lock(&queue->mutex);
-    closing = queue->closing;
+    over = queue->closing && syi_seconds() >= queue->close_by;
     pthread_mutex_unlock(&queue->mutex);
-    return closing;
+    return over;
 }
 
 /* Enough to write now, without regard to how long it has waited. */
@@ -144,8 +194,7 @@ int syi_queue_wait(struct syi_queue *queue, uint64_t *from, uint64_t *to)
 
     pthread_mutex_lock(&queue->mutex);
     while (queue->put == queue->taken && !queue->closing) pthread_cond_wait(&queue->filled, &queue->mutex);
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += PATIENCE_SECONDS;
+    until = after(GATHER_SECONDS);
     while (!is_ready(queue))
         if (pthread_cond_timedwait(&queue->filled, &queue->mutex, &until) == ETIMEDOUT) break;
     *from = queue->taken;
@@ -165,6 +214,7 @@ void syi_queue_release(struct syi_queue *queue, uint64_t to, const struct sy_err
 {
     pthread_mutex_lock(&queue->mutex);
     queue->taken = to;
+    queue->stalled = 0;
     if (queue->failure.code == SY_OK) queue->failure = *failure;
     pthread_cond_broadcast(&queue->released);
     pthread_mutex_unlock(&queue->mutex);

@@ -4,6 +4,7 @@
  * works on network filesystems too. */
 #include "config.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sqlite3.h>
@@ -15,8 +16,18 @@
 #include "metrics/schema_sql.h"
 #include "metrics/store.h"
 
-/* A reader that holds the database (a shell piped into a pager does) is waited for BUSY_TRIES times. */
-enum { QUEUE_BYTES = 1 << 20, BUSY_MILLISECONDS = 10000, BUSY_TRIES = 60, TIME_BYTES = 32 };
+/* A reader that holds the database (a shell piped into a pager does) makes the writer try again and again, with
+ * pauses in which others may read. The training thread waits for it only when the queue is full. */
+enum {
+    QUEUE_BYTES = 4 << 20,
+    OPEN_MILLISECONDS = 10000, /* a locked database is waited for at the start */
+    TRY_MILLISECONDS = 100,    /* likewise in one try of the writer */
+    PAUSE_MILLISECONDS = 400,  /* between two tries */
+    WARN_TRIES = 20,           /* tries after which the user hears of it */
+    PUT_SECONDS = 5,           /* a full queue is waited for */
+    CLOSE_SECONDS = 5,         /* the writer may try, at the end */
+    TIME_BYTES = 32
+};
 
 struct store {
     char *path;
@@ -25,6 +36,8 @@ struct store {
     int64_t attempt;
     struct syi_queue queue;
     struct syi_record *scratch; /* (SYI_RECORD_MAX bytes) the record being written */
+    uint64_t n_written;         /* records on disk; the writer's while it runs */
+    int warned;                 /* the user heard of a lock; the writer's */
     pthread_t writer;
 };
 
@@ -36,9 +49,15 @@ static const char *const insert_sql[] = {
         "INSERT INTO eval (attempt, step, task, name, value, time) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
 };
 
+/* A file that was removed or renamed while it is open is read-only to SQLite, which would say no more. */
 static int sql_error(const struct store *store, const char *doing, struct sy_error *err)
 {
     int code = sqlite3_errcode(store->db) & 0xff;
+
+    if (sqlite3_extended_errcode(store->db) == SQLITE_READONLY_DBMOVED)
+        return syi_error(err, SY_ENOENT,
+                         "metrics: %s was removed or replaced by another file while it was open",
+                         store->path);
     const char *hint = code == SQLITE_BUSY || code == SQLITE_LOCKED ? "; another program keeps it locked"
                        : code == SQLITE_FULL                        ? "; free some space"
                        : code == SQLITE_READONLY                    ? "; is the run directory writable?"
@@ -104,29 +123,38 @@ static int insert_record(const struct store *store, const struct syi_record *rec
 
 static int write_records(struct store *store, uint64_t from, uint64_t to, struct sy_error *err)
 {
-    int status = execute(store, "BEGIN IMMEDIATE", "lock", err);
+    int status = execute(store, "BEGIN EXCLUSIVE", "lock", err);
+    uint64_t n = 0;
 
     if (status) return status;
-    while (from < to && status == SY_OK) {
+    for (; from < to && status == SY_OK; n++) {
         from = syi_queue_read(&store->queue, from, store->scratch);
         status = insert_record(store, store->scratch, err);
     }
     if (status == SY_OK) status = execute(store, "COMMIT", "write", err);
-    if (status) sqlite3_exec(store->db, "ROLLBACK", NULL, NULL, NULL);
+    if (status)
+        sqlite3_exec(store->db, "ROLLBACK", NULL, NULL, NULL);
+    else
+        store->n_written += n;
     return status;
 }
 
 /* The same again while a reader keeps the database locked; the records are still in the queue. */
 static void write_patiently(struct store *store, uint64_t from, uint64_t to, struct sy_error *failure)
 {
+    const struct timespec pause = {.tv_nsec = PAUSE_MILLISECONDS * 1000000L};
+
     for (int try = 1;; try++) {
         struct sy_error reason = {.code = SY_OK};
         int status = write_records(store, from, to, &reason);
-        if (status != SY_EBUSY || try == BUSY_TRIES || syi_queue_is_closing(&store->queue)) {
+        if (status != SY_EBUSY || syi_queue_is_over(&store->queue)) {
             *failure = reason;
             return;
         }
-        syi_log(SY_LOG_WARN, "metrics: another program keeps %s locked; waiting for it", store->path);
+        if (try == WARN_TRIES && !store->warned++)
+            syi_log(SY_LOG_WARN, "metrics: another program keeps %s locked; its rows wait in memory",
+                    store->path);
+        nanosleep(&pause, NULL);
     }
 }
 
@@ -185,30 +213,47 @@ static int put_eval(void *arg, int64_t step, const char *task, const char *name,
     return syi_queue_put(&store->queue, record, task, name, err);
 }
 
-static int flush(void *arg, struct sy_error *err)
+static int flush(void *arg, double seconds, struct sy_error *err)
 {
     struct store *store = arg;
-    return syi_queue_flush(&store->queue, err);
+    return syi_queue_flush(&store->queue, seconds, err);
+}
+
+static void disconnect(struct store *store)
+{
+    for (size_t i = 0; i < SYI_COUNT(store->insert); i++) {
+        sqlite3_finalize(store->insert[i]);
+        store->insert[i] = NULL;
+    }
+    sqlite3_close(store->db);
+    store->db = NULL;
 }
 
 static void free_store(struct store *store)
 {
-    for (size_t i = 0; i < SYI_COUNT(store->insert); i++) sqlite3_finalize(store->insert[i]);
-    sqlite3_close(store->db);
+    disconnect(store);
     syi_queue_free(&store->queue);
     syi_free(store->scratch);
     syi_free(store->path);
     syi_free(store);
 }
 
+/* Rows are missing where the writer failed, and where a full queue refused them. */
 static int close_store(void *arg, struct sy_error *err)
 {
     struct store *store = arg;
+    struct sy_error reason = {.code = SY_OK};
+    uint64_t missing;
     int status;
 
-    syi_queue_close(&store->queue);
+    syi_queue_close(&store->queue, CLOSE_SECONDS);
     pthread_join(store->writer, NULL);
-    status = syi_queue_flush(&store->queue, err); /* nothing is left to write: this tells how it went */
+    status = syi_queue_flush(&store->queue, 0, &reason); /* nothing is left to write: this says how it went */
+    missing = store->queue.n_put + store->queue.n_refused - store->n_written;
+    if (!status && missing)
+        status = syi_error(&reason, SY_EBUSY, "metrics: %s was locked for long", store->path);
+    if (status)
+        syi_error(err, status, "%s; %llu rows are not in it", reason.text, (unsigned long long)missing);
     free_store(store);
     return status;
 }
@@ -273,13 +318,14 @@ static int begin_attempt(struct store *store, const struct syi_store_options *op
     return status;
 }
 
-static int open_database(struct store *store, const struct syi_store_options *options, struct sy_error *err)
+static int connect_database(struct store *store, const struct syi_store_options *options,
+                            struct sy_error *err)
 {
     int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, status;
 
     if (sqlite3_open_v2(store->path, &store->db, flags, NULL) != SQLITE_OK)
         return sql_error(store, "open", err);
-    sqlite3_busy_timeout(store->db, BUSY_MILLISECONDS);
+    sqlite3_busy_timeout(store->db, OPEN_MILLISECONDS);
     status = execute(store, "PRAGMA journal_mode = DELETE", "open", err);
     if (status == SY_OK) status = execute(store, "BEGIN IMMEDIATE", "write", err);
     if (status == SY_OK) status = prepare_schema(store, err);
@@ -288,7 +334,53 @@ static int open_database(struct store *store, const struct syi_store_options *op
     for (size_t i = 0; i < SYI_COUNT(insert_sql) && status == SY_OK; i++)
         if (sqlite3_prepare_v2(store->db, insert_sql[i], -1, &store->insert[i], NULL) != SQLITE_OK)
             status = sql_error(store, "prepare", err);
+    sqlite3_busy_timeout(store->db, TRY_MILLISECONDS);
     return status;
+}
+
+/* ---- a damaged file ---- */
+
+static int move_file(const char *path, const char *suffix, const char *to, struct sy_error *err)
+{
+    char *from = syi_format("%s%s", path, suffix), *target = syi_format("%s%s", to, suffix);
+    int status = from && target ? SY_OK : syi_error(err, SY_ENOMEM, "out of memory");
+
+    if (!status && rename(from, target) != 0 && errno != ENOENT)
+        status = syi_error_system(err, "metrics: cannot move %s, which is damaged, to %s", from, target);
+    syi_free(from);
+    syi_free(target);
+    return status;
+}
+
+/* Moves the database and its journal, which SQLite finds by its name, to the first free PATH.corrupt-N. */
+static int move_aside(const struct store *store, const struct sy_error *damage, struct sy_error *err)
+{
+    char *to = NULL;
+    int status;
+
+    for (int n = 1; !to || access(to, F_OK) == 0; n++) {
+        syi_free(to);
+        to = syi_format("%s.corrupt-%d", store->path, n);
+        if (!to) return syi_error(err, SY_ENOMEM, "out of memory");
+    }
+    status = move_file(store->path, "-journal", to, err);
+    if (!status) status = move_file(store->path, "", to, err);
+    if (!status) syi_log(SY_LOG_WARN, "%s; it is kept as %s and a new one begins", damage->text, to);
+    syi_free(to);
+    return status;
+}
+
+static int open_database(struct store *store, const struct syi_store_options *options, struct sy_error *err)
+{
+    struct sy_error reason = {.code = SY_OK};
+    int status = connect_database(store, options, &reason), code = sqlite3_errcode(store->db) & 0xff;
+
+    if (status && !options->append && (code == SQLITE_NOTADB || code == SQLITE_CORRUPT)) {
+        disconnect(store);
+        status = move_aside(store, &reason, err);
+        return status ? status : connect_database(store, options, err);
+    }
+    return status ? syi_error(err, status, "%s", reason.text) : SY_OK;
 }
 
 /* Signals are for the threads of the program, never for the writer. */
@@ -314,7 +406,8 @@ int syi_store_open(const char *path, const struct syi_store_options *options, st
     if (!store) return status;
     store->path = syi_strdup(path, err);
     store->scratch = syi_alloc(SYI_RECORD_MAX, err);
-    if (store->path && store->scratch) status = syi_queue_create(&store->queue, QUEUE_BYTES, err);
+    if (store->path && store->scratch)
+        status = syi_queue_create(&store->queue, QUEUE_BYTES, PUT_SECONDS, err);
     if (status == SY_OK) status = open_database(store, options, err);
     if (status == SY_OK) status = start_writer(store, err);
     if (status) {

@@ -17,8 +17,10 @@ struct syi_store_options {
     const char *config; /* the run file in force, kept with the attempt; borrowed for the call */
 };
 
-/* Opens or makes the database, begins an attempt and starts the writer. sink->close ends it; on failure
- * nothing is left open. The calling thread is the sink's producer. */
+/* Opens or makes the database, begins an attempt and starts the writer. A damaged file is moved to
+ * PATH.corrupt-N with a warning, and a new one begins; with append it is an error. sink->close ends it, within
+ * seconds even where another program keeps the database locked; its error says how many rows are not written.
+ * On failure nothing is left open. The calling thread is the sink's producer. */
 int syi_store_open(const char *path, const struct syi_store_options *options, struct syi_metric_sink *sink,
                    struct sy_error *err) SYI_MUST_CHECK;
 

@@ -102,6 +102,9 @@
     X(SYI_METRIC_LOSS, "loss")                                                                               \
     X(SYI_METRIC_WER, "wer")                                                                                 \
     X(SYI_METRIC_PER, "per")
+#define SYI_ON_FAILURE_MAP(X)                                                                                \
+    X(SYI_ON_FAILURE_CONTINUE, "continue")                                                                   \
+    X(SYI_ON_FAILURE_STOP, "stop")
 #define SYI_LOG_RANKS_MAP(X)                                                                                 \
     X(SYI_LOG_RANKS_FIRST, "first")                                                                          \
     X(SYI_LOG_RANKS_ALL, "all")
@@ -140,6 +143,7 @@ enum { SYI_VOCABULARY_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_SCHEDULE_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_OPTIMIZER_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_METRIC_MAP(SYI_CHOICE_CONSTANT) };
+enum { SYI_ON_FAILURE_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_LOG_RANKS_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_CPU_VARIANT_MAP(SYI_CHOICE_CONSTANT) };
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Where the trainer's numbers go. The core only knows this table of functions; a store that keeps them
  * (metrics/) and the program that joins the two lie above it. All functions are called by one thread, return
- * SY_OK or a status with its text in err, and copy what they are given. A failure of an earlier call may be
- * told by a later one. */
+ * SY_OK or a status with its text in err, and copy what they are given. None waits for more than some seconds.
+ * SY_EBUSY: what was given is lost, what comes later may be kept. A failure of an earlier call may be told by a
+ * later one. */
 #ifndef SYI_SINK_H
 #define SYI_SINK_H
 
@@ -21,9 +22,9 @@ struct syi_metric_sink {
     /* One result of an evaluation at a step: of which task, and which ("wer", "per", "items", "loss"). */
     int (*eval)(void *arg, int64_t step, const char *task, const char *name, double value,
                 struct sy_error *err);
-    /* Returns when all that was given is on disk. */
-    int (*flush)(void *arg, struct sy_error *err);
-    /* Flushes and ends; the sink must not be used again. The last chance to hear of a failure. */
+    /* Returns when all that was given is on disk, or after so many seconds: SY_EBUSY, and nothing is lost. */
+    int (*flush)(void *arg, double seconds, struct sy_error *err);
+    /* Flushes and ends; the sink must not be used again. An error says what is not kept, all in all. */
     int (*close)(void *arg, struct sy_error *err);
 };
 

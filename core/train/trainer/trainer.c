@@ -34,7 +34,7 @@ static int64_t count_parameters(const struct syi_params *params)
     return sum;
 }
 
-static int introduce(struct syi_trainer *t, struct sy_error *err)
+static void introduce(struct syi_trainer *t)
 {
     const struct syi_params *params = syi_engine_params(t->engine);
     const struct syi_batcher *batcher = &t->batcher;
@@ -50,7 +50,7 @@ static int introduce(struct syi_trainer *t, struct sy_error *err)
     if (t->evaluation.data)
         syi_trainer_say(t, "%s: %d items, %d too long and counted as wrong", t->evaluation.data->task.path,
                         t->evaluation.data->items.n_items, t->evaluation.decode.n_cut);
-    return syi_trainer_event(t, "launch", text, err);
+    syi_trainer_event(t, "launch", text);
 }
 
 static int open_rank(struct syi_trainer *t, const struct training *training, struct sy_error *err)
@@ -101,10 +101,10 @@ static int load(struct syi_trainer *t, int64_t step, struct sy_error *err)
     t->evaluated = meta.evaluated;
     memcpy(t->weights, meta.params_sha256, sizeof(t->weights));
     syi_trainer_say(t, "going on from the checkpoint of step %" PRId64, t->step);
-    status = syi_trainer_event(t, "resume", "going on from a checkpoint", err);
-    if (status) return status;
+    syi_trainer_event(t, "resume", "going on from a checkpoint");
     syi_actions_run(t->config, &t->actions, &moment, &verdict);
-    return syi_trainer_obey(t, &verdict, err);
+    syi_trainer_obey(t, &verdict);
+    return SY_OK;
 }
 
 /* Weights and place of the run. Rank 0 looks for the checkpoint: what other ranks see of its folder may be
@@ -122,18 +122,17 @@ static int begin(struct syi_trainer *t, struct sy_error *err)
     if (latest >= 0) return load(t, latest, err);
     if (t->job->resume) syi_trainer_say(t, "no checkpoint in %s: starting fresh", folder);
     syi_engine_init(t->engine, (uint64_t)t->config->train.seed);
-    return syi_trainer_event(t, "start", "starting fresh", err);
+    syi_trainer_event(t, "start", "starting fresh");
+    return SY_OK;
 }
 
 /* ---- the whole ---- */
 
-static int tell_end(struct syi_trainer *t, struct training *training, struct sy_error *err)
+static void tell_end(struct syi_trainer *t, struct training *training)
 {
-    static const char *const kind[] = {[SYI_END_DONE] = "done",
-                                       [SYI_END_STOPPED_EARLY] = "stop",
-                                       [SYI_END_NAN] = "stop",
-                                       [SYI_END_SIGNAL] = "stop",
-                                       [SYI_END_TIME_LIMIT] = "stop"};
+    static const char *const kind[] = {
+        [SYI_END_DONE] = "done",   [SYI_END_STOPPED_EARLY] = "stop", [SYI_END_NAN] = "stop",
+        [SYI_END_SIGNAL] = "stop", [SYI_END_TIME_LIMIT] = "stop",    [SYI_END_SINK] = "stop"};
     struct syi_train_result *result = training->result;
 
     if (!atomic_flag_test_and_set(&training->told)) {
@@ -141,11 +140,11 @@ static int tell_end(struct syi_trainer *t, struct training *training, struct sy_
         result->steps = t->step;
         memcpy(result->what, t->what, sizeof(result->what));
     }
-    if (t->rank->rank != 0) return SY_OK;
+    if (t->rank->rank != 0) return;
     result->median_step_seconds = syi_timing_median(&t->timing);
     memcpy(result->weights_sha256, t->weights, sizeof(result->weights_sha256));
     syi_run_dir_log(t->job->dir, t->what);
-    return syi_trainer_event(t, kind[t->end], t->what, err);
+    syi_trainer_event(t, kind[t->end], t->what);
 }
 
 static int check_files(const struct syi_rank *rank, const struct training *training, struct sy_error *err)
@@ -170,10 +169,10 @@ static int train_rank(void *arg, const struct syi_rank *rank, struct sy_error *e
     status = check_files(rank, training, err);
     if (!status) status = syi_rank_log_open(&t->log, t->config, t->job->dir->path, rank, err);
     if (!status) status = open_rank(t, training, err);
-    if (!status) status = introduce(t, err);
+    if (!status) introduce(t);
     if (!status) status = begin(t, err);
     if (!status) status = syi_trainer_loop(t, err);
-    if (!status) status = tell_end(t, training, err);
+    if (!status) tell_end(t, training);
     syi_rank_log_say(&t->log, !status ? t->what : err->text[0] ? err->text : sy_status_text(status));
     close_rank(t);
     syi_free(t);

@@ -13,7 +13,14 @@
 #include "train/trainer/sink.h"
 
 /* How a run ended; the exit status of the command follows from it. */
-enum syi_end { SYI_END_DONE, SYI_END_STOPPED_EARLY, SYI_END_NAN, SYI_END_SIGNAL, SYI_END_TIME_LIMIT };
+enum syi_end {
+    SYI_END_DONE,
+    SYI_END_STOPPED_EARLY,
+    SYI_END_NAN,
+    SYI_END_SIGNAL,
+    SYI_END_TIME_LIMIT,
+    SYI_END_SINK /* the sink failed and metrics.on_failure is stop */
+};
 
 struct syi_progress {
     int64_t step, steps; /* done, in all */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The trainer's own structure, one a rank, shared by trainer.c (making it) and train_loop.c (running it). */
+/* The trainer's own structure, one a rank, shared by trainer.c (making it), train_loop.c (running it) and
+ * trainer_sink.c (what it gives to the sink). */
 #ifndef SYI_TRAINER_INTERNAL_H
 #define SYI_TRAINER_INTERNAL_H
 
@@ -27,6 +28,9 @@ struct syi_trainer {
     int64_t step;      /* steps done */
     int64_t evaluated; /* step of the last evaluation, -1: none */
     int64_t saved;     /* step of the last checkpoint, -1: none */
+    double saved_at;   /* seconds, of that checkpoint or, without one, of the first step; rank 0's counts */
+    int overdue;       /* 1: all ranks agree that train.checkpoint_seconds have passed since */
+    int sink_failed;   /* 1: the sink failed, and that is reported; rank 0 only */
     int spoiled;       /* 1: a step left weights that are not finite (train.nan_check = after) */
     char weights[65];  /* SHA-256 of that checkpoint, on rank 0 */
     int ended;         /* 1: `end` and `what` say how and why; what is left is to save */
@@ -36,12 +40,17 @@ struct syi_trainer {
 
 /* From t->step to the end of the run, and its checkpoint. */
 int syi_trainer_loop(struct syi_trainer *t, struct sy_error *err) SYI_MUST_CHECK;
-/* A line for the user, an event for the store, from rank 0 only; the line also for the log of each rank. */
+/* A line for the user, from rank 0 only; also for the log of each rank. */
 void syi_trainer_say(struct syi_trainer *t, const char *format, ...) SYI_PRINTF(2, 3);
-int syi_trainer_event(struct syi_trainer *t, const char *kind, const char *text,
-                      struct sy_error *err) SYI_MUST_CHECK;
 /* Ends the run as the actions' verdict asks, or tells what they said. */
-int syi_trainer_obey(struct syi_trainer *t, const struct syi_verdict *verdict,
-                     struct sy_error *err) SYI_MUST_CHECK;
+void syi_trainer_obey(struct syi_trainer *t, const struct syi_verdict *verdict);
+
+/* ---- trainer_sink.c: rows for the sink, from rank 0; a failure there is reported, never returned ---- */
+
+void syi_trainer_event(struct syi_trainer *t, const char *kind, const char *text);
+void syi_trainer_write_step(struct syi_trainer *t, const struct syi_step_result *result, double rate);
+void syi_trainer_write_eval(struct syi_trainer *t, const struct syi_eval_result *result);
+/* Waits for the rows given so far to be on disk, for moments at most. */
+void syi_trainer_flush(struct syi_trainer *t);
 
 #endif

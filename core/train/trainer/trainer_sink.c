@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a trainer gives to its sink, and what a failure there means: it never is an error of the training. It is
+ * reported once, and metrics.on_failure says whether the run goes on. Rank 0 alone has a sink. */
+#include "config.h"
+
+#include "train/engine/t5x_metrics.h"
+#include "train/trainer/trainer_internal.h"
+
+enum { FLUSH_SECONDS = 2 }; /* that a checkpoint waits for the sink */
+
+static const struct syi_metric_sink *sink_of(const struct syi_trainer *t)
+{
+    return t->rank->rank == 0 ? t->job->sink : NULL;
+}
+
+static void report_failure(struct syi_trainer *t, const struct sy_error *reason)
+{
+    const char *what = t->config->metrics.on_failure == SYI_ON_FAILURE_STOP
+                           ? "training stops (metrics.on_failure = stop)"
+                           : "training goes on, rows are lost (metrics.on_failure = continue)";
+    char text[1200];
+
+    if (t->sink_failed) return;
+    t->sink_failed = 1;
+    snprintf(text, sizeof(text), "%s; %s", reason->text, what);
+    syi_log(SY_LOG_WARN, "%s", text);
+    syi_run_dir_log(t->job->dir, text);
+    syi_rank_log_say(&t->log, text);
+}
+
+void syi_trainer_event(struct syi_trainer *t, const char *kind, const char *text)
+{
+    const struct syi_metric_sink *sink = sink_of(t);
+    struct sy_error err = {0};
+
+    if (sink && sink->event(sink->arg, t->step, kind, text, &err)) report_failure(t, &err);
+}
+
+void syi_trainer_write_eval(struct syi_trainer *t, const struct syi_eval_result *result)
+{
+    const struct syi_metric_sink *sink = sink_of(t);
+    struct sy_error err = {0};
+    const struct {
+        const char *name;
+        double value;
+    } rows[] = {{"loss", result->loss},
+                {"wer", result->wer},
+                {"per", result->per},
+                {"items", (double)result->items},
+                {"cut", (double)result->cut}};
+
+    for (size_t i = 0; sink && i < SYI_COUNT(rows); i++)
+        if (sink->eval(sink->arg, t->step, result->task, rows[i].name, rows[i].value, &err))
+            report_failure(t, &err);
+}
+
+static void write_metric(struct syi_trainer *t, const char *name, double value)
+{
+    const struct syi_metric_sink *sink = sink_of(t);
+    struct sy_error err = {0};
+
+    if (sink->metric(sink->arg, t->step, name, value, &err)) report_failure(t, &err);
+}
+
+static void write_routing(struct syi_trainer *t)
+{
+    const struct syi_metric_sink *sink = sink_of(t);
+    int layers = syi_engine_moe_layers(t->engine), experts = syi_engine_experts(t->engine);
+    struct sy_error err = {0};
+    int64_t chosen, kept;
+
+    for (int layer = 0; layer < layers; layer++)
+        for (int expert = 0; expert < experts; expert++) {
+            syi_engine_routing(t->engine, layer, expert, &chosen, &kept);
+            if (sink->routing(sink->arg, t->step, syi_engine_moe_layer(t->engine, layer), expert, kept,
+                              chosen - kept, &err))
+                report_failure(t, &err);
+        }
+}
+
+void syi_trainer_write_step(struct syi_trainer *t, const struct syi_step_result *result, double rate)
+{
+    struct syi_t5x_metric metric[SYI_T5X_METRICS];
+    double step_seconds, tokens_per_second;
+    int n;
+
+    if (!sink_of(t)) return;
+    n = syi_t5x_metrics(t->config, &t->batch, result, t->config->train.microbatches, metric);
+    for (int i = 0; i < n; i++) write_metric(t, metric[i].name, syi_t5x_metric_value(t->config, &metric[i]));
+    syi_timing_row(&t->timing, &step_seconds, &tokens_per_second);
+    write_metric(t, "weight_gradient_norm", result->grad_norm);
+    write_metric(t, "learning_rate", rate);
+    write_metric(t, "tokens_per_second", tokens_per_second);
+    write_metric(t, "step_seconds", step_seconds);
+    write_routing(t);
+}
+
+void syi_trainer_flush(struct syi_trainer *t)
+{
+    const struct syi_metric_sink *sink = sink_of(t);
+    struct sy_error err = {0};
+    int status = sink ? sink->flush(sink->arg, FLUSH_SECONDS, &err) : SY_OK;
+
+    if (status && status != SY_EBUSY) report_failure(t, &err);
+}
