@@ -145,12 +145,14 @@ wrong 1 'no-checkpoint holds no checkpoint' "$program" predict no-checkpoint
 # ---- the run directory ----
 cp -R good database
 printf 'this is no database, but long enough to look like one at first sight\n' >database/metrics.db
-wrong 1 'database/metrics.db' tiny database --resume $good
-[ "$(cat database/status)" = failed ] || fail "status $(cat database/status) with a damaged database"
 wrong 1 'database/metrics.db' "$program" metrics database
 exits 0 "$program" eval database --file valid.tsv
 one_line_error
 says err 'the result is not kept in the database'
+rm database/metrics.db
+mkdir database/metrics.db
+wrong 1 'database/metrics.db' tiny database --resume $good
+[ "$(cat database/status)" = failed ] || fail "status $(cat database/status) without a database"
 cp -R good conf
 echo '[model' >conf/run.conf
 wrong 2 'conf/run.conf:1: ' tiny conf --resume $good

@@ -37,6 +37,22 @@ for delay in 0 0.01 0.02 0.03 0.05 0.08 0.15 0.3; do
 done
 done_after_kills clock
 
+# ---- no checkpoint but those of the clock, which is rank 0's ----
+timed="$same --set train.checkpoint_every=0 --set train.log_every=1 --set train.schedule=constant"
+start timed $timed --set train.checkpoint_seconds=1 --set train.steps=1000000 --comm thread --ranks 2
+eventually grep -q '^checkpoint of step ' timed.out
+eventually grep -q "^step $(($(newest timed) + 2))/" timed.out
+kill -KILL "$owner" 2>/dev/null
+ended 2>/dev/null
+at=$(newest timed)
+echo "killed after the checkpoint of step $at, which the clock asked for"
+exits 0 tiny timed --resume $timed --set train.steps=$((at + 3))
+says out "going on from the checkpoint of step $at"
+timed_hash=$(hash_in out)
+exits 0 tiny timed-whole $timed --set train.checkpoint_seconds=0 --set train.steps=$((at + 3))
+[ "$(hash_in out)" = "$timed_hash" ] || fail "timed: the weights differ from those of the run that nobody killed"
+[ "$(grep -c '^checkpoint of step' out)" -eq 1 ] || fail "checkpoints by the clock, which is off"
+
 # ---- in the middle of a checkpoint ----
 # Watches for the unfinished folder of a step and kills at once; the folder that is left behind tells that it was in time.
 inside=0

@@ -1,0 +1,117 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# The metrics database fails or is locked while a run trains: weights are saved all the same, the failure is reported,
+# and what goes on afterwards has the weights of a run that nobody disturbed.
+. "$(dirname "$0")/_common.sh"
+data "$here/train.tsv" 300 1
+cd "$here" || exit 99
+database=${abs_top_builddir:?set abs_top_builddir to the build tree}/tests/cli/database
+same='--set train.log_every=1 --set train.schedule=constant --set metrics.every=1'
+endless="$same --set train.steps=1000000"
+
+# hold RUN: another program reads RUN's database and does not come to an end, until letgo.
+hold() {
+    rm -f stay
+    mkfifo stay
+    "$database" hold "$1/metrics.db" <stay >held 2>&1 &
+    exec 4>stay
+    eventually grep -q held held
+}
+letgo() {
+    exec 4>&-
+}
+
+# warned RUN N TEXT: N lines on its stderr, the first a warning with TEXT, which the log has, too.
+warned() {
+    [ "$(wc -l <"$1.err")" -eq "$2" ] || fail "$1: not $2 lines on stderr: $(cat "$1.err")"
+    head -n 1 "$1.err" | grep -q "^switchyard: warning: metrics: .*$3" || fail "$1: stderr lacks '$3': $(cat "$1.err")"
+    grep -q "$3" "$1/log" || fail "$1: the log lacks '$3'"
+}
+
+newest() {
+    ls "$1/checkpoints" 2>/dev/null | grep -v '[^0-9]' | sort -n | tail -n 1
+}
+
+# as_undisturbed RUN: it goes on for three steps, with the weights of a run of as many steps that nobody disturbed.
+as_undisturbed() {
+    at=$(newest "$1")
+    exits 0 tiny "$1" --resume $same --set train.steps=$((at + 3))
+    says out "going on from the checkpoint of step $at"
+    hash=$(hash_in out)
+    exits 0 tiny "$1-whole" $same --set train.steps=$((at + 3))
+    [ "${#hash}" -eq 64 ] && [ "$(hash_in out)" = "$hash" ] || fail "$1: the weights differ from an undisturbed run's"
+}
+
+# ---- a reader that never ends ----
+start locked $endless
+eventually grep -q '^step 2/' locked.out
+hold locked
+passed=$(grep -c '^step ' locked.out)
+eventually grep -q "^step $((passed + 10))/" locked.out
+kill -TERM "$owner"
+begin=$(date +%s)
+eventually grep -q '^checkpoint of step [0-9]* saved' locked.out
+[ $(($(date +%s) - begin)) -le 8 ] || fail "a checkpoint took $(($(date +%s) - begin)) s with the database locked"
+ended
+ends locked stopped 3 $?
+[ $(($(date +%s) - begin)) -le 20 ] || fail "the end took $(($(date +%s) - begin)) s with the database locked"
+letgo
+warned locked 1 'another program keeps it locked; [0-9]* rows are not in it'
+as_undisturbed locked
+
+# ---- the database is removed: training goes on, or ends with its weights ----
+start removed $same --set train.steps=20
+eventually grep -q '^step 5/' removed.out
+rm removed/metrics.db
+ended
+ends removed done 0 $?
+head -n 1 removed.err | grep -q 'training goes on, rows are lost (metrics.on_failure = continue)' ||
+    fail "removed: says nothing of what follows: $(cat removed.err)"
+warned removed 2 'removed/metrics.db was removed or replaced'
+as_undisturbed removed
+[ "$(query removed 'SELECT count(*), min(start_step) FROM run')" = "1	20" ] || fail "removed: no new database on resume"
+
+for ranks in 1 2; do
+    run=strict$ranks
+    start $run $endless --set metrics.on_failure=stop --comm thread --ranks $ranks
+    eventually grep -q '^step 5/' $run.out
+    mv $run/metrics.db elsewhere
+    ended
+    ends $run failed 1 $?
+    warned $run 3 'training stops (metrics.on_failure = stop)'
+    says $run.err '^switchyard: train: stopped after step [0-9]*, for the metrics database failed'
+    [ -n "$(newest $run)" ] || fail "$run: no checkpoint"
+done
+as_undisturbed strict2
+
+# ---- no more room: the file may not grow, files as large as a checkpoint's may be written ----
+exits 0 tiny full $same --set train.steps=1
+"$database" fill full/metrics.db 1000000 || fail "the database does not grow"
+size=$(wc -c <full/metrics.db)
+(
+    trap '' XFSZ
+    ulimit -f $(((size + 16384) / 512))
+    tiny full --resume $same --set train.steps=20 >full.out 2>full.err </dev/null
+)
+ends full done 0 $?
+grep -v 'resume: train.steps changes from 1 to 20$' full.err >lines && mv lines full.err
+warned full 2 'training goes on'
+says full.err 'rows are not in it'
+exits 0 tiny full-whole $same --set train.steps=20
+[ "$(hash_in out)" = "$(hash_in full.out)" ] || fail "full: the weights differ from an undisturbed run's"
+
+# ---- a damaged database is kept under another name ----
+echo 'this is no database, but long enough to look like one at first sight' >removed/metrics.db
+cp removed/metrics.db damaged
+exits 0 tiny removed --resume $same --set train.steps=23
+one_line_error
+says err 'removed/metrics.db.corrupt-1 and a new one begins'
+cmp -s damaged removed/metrics.db.corrupt-1 || fail "the damaged database is not kept"
+[ "$(query removed 'SELECT count(*) FROM run')" = 1 ] || fail "no new database beside the damaged one"
+
+# ---- a run killed before it had tables ----
+: >removed/metrics.db
+exits 1 "$program" metrics removed
+one_line_error
+says err 'removed/metrics.db is empty: the run ended before it made its tables'
+finish
