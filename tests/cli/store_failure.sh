@@ -21,8 +21,10 @@ letgo() {
     exec 4>&-
 }
 
-# warned RUN N TEXT: N lines on its stderr, the first a warning with TEXT, which the log has, too.
+# warned RUN N TEXT: N lines on its stderr, the first a warning with TEXT, which the log has, too. On a slow machine the
+# writer says before that it waits.
 warned() {
+    grep -v 'its rows wait in memory$' "$1.err" >lines && mv lines "$1.err"
     [ "$(wc -l <"$1.err")" -eq "$2" ] || fail "$1: not $2 lines on stderr: $(cat "$1.err")"
     head -n 1 "$1.err" | grep -q "^switchyard: warning: metrics: .*$3" || fail "$1: stderr lacks '$3': $(cat "$1.err")"
     grep -q "$3" "$1/log" || fail "$1: the log lacks '$3'"
@@ -51,7 +53,7 @@ eventually grep -q "^step $((passed + 10))/" locked.out
 kill -TERM "$owner"
 begin=$(date +%s)
 eventually grep -q '^checkpoint of step [0-9]* saved' locked.out
-[ $(($(date +%s) - begin)) -le 8 ] || fail "a checkpoint took $(($(date +%s) - begin)) s with the database locked"
+[ $(($(date +%s) - begin)) -le 12 ] || fail "a checkpoint took $(($(date +%s) - begin)) s with the database locked"
 ended
 ends locked stopped 3 $?
 [ $(($(date +%s) - begin)) -le 20 ] || fail "the end took $(($(date +%s) - begin)) s with the database locked"
@@ -73,7 +75,7 @@ as_undisturbed removed
 
 for ranks in 1 2; do
     run=strict$ranks
-    start $run $endless --set metrics.on_failure=stop --comm thread --ranks $ranks
+    start $run $endless --set train.time_limit=60 --set metrics.on_failure=stop --comm thread --ranks $ranks
     eventually grep -q '^step 5/' $run.out
     mv $run/metrics.db elsewhere
     ended
