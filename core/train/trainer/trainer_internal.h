@@ -27,6 +27,8 @@ struct syi_trainer {
     int64_t step;      /* steps done */
     int64_t evaluated; /* step of the last evaluation, -1: none */
     int64_t saved;     /* step of the last checkpoint, -1: none */
+    int failed_saves;  /* in a row */
+    int64_t retry;     /* with failed_saves: the step after which the next is due */
     int spoiled;       /* 1: a step left weights that are not finite (train.nan_check = after) */
     char weights[65];  /* SHA-256 of that checkpoint, on rank 0 */
     int ended;         /* 1: `end` and `what` say how and why; what is left is to save */
