@@ -58,6 +58,25 @@ static int check_stored(const char *path, const struct syi_config *config, struc
 
 /* ---- the run directory ---- */
 
+/* Nothing is written over a run, nor over checkpoints that nobody knows the run of. SY_EEXIST: such are there. */
+static int check_folder(const char *path, int resume, struct sy_error *err)
+{
+    int64_t latest;
+    if (syi_run_dir_exists(path) && resume) return SY_OK;
+    if (syi_run_dir_exists(path))
+        return syi_error(
+            err, SY_EEXIST,
+            "train: %s holds a run already: add --resume to continue it, or choose another --run-dir", path);
+    int status = syi_checkpoint_latest(path, &latest, err);
+    if (status || latest < 0) return status;
+    return syi_error(
+        err, SY_EEXIST,
+        "train: %s holds checkpoints (the newest of step %lld), but no run.conf that says of which "
+        "run: choose another --run-dir, or, to go on with them, put their run.conf back "
+        "(`switchyard config RUNFILE` prints one) and add --resume",
+        path, (long long)latest);
+}
+
 /* Which folder the run lives in, and whether it may. Usage errors have been told when it returns CLI_USAGE.
  */
 static int choose_folder(const struct cli_options *o, const struct syi_config *config, char *path,
@@ -73,12 +92,8 @@ static int choose_folder(const struct cli_options *o, const struct syi_config *c
         cli_error("train: --run-dir is longer than %zu bytes", bytes - 1);
         return CLI_USAGE;
     }
+    if (check_folder(path, o->resume, &err)) return err.code == SY_EEXIST ? cli_usage(&err) : cli_fail(&err);
     if (!syi_run_dir_exists(path)) return CLI_DONE;
-    if (!o->resume) {
-        cli_error("train: %s holds a run already: add --resume to continue it, or choose another --run-dir",
-                  path);
-        return CLI_USAGE;
-    }
     return check_stored(path, config, &err) ? cli_usage(&err) : CLI_DONE;
 }
 
@@ -105,11 +120,12 @@ static int open_store(const struct syi_run_dir *dir, const struct syi_config *co
 {
     char path[SYI_CONFIG_STRING + 16];
     struct syi_text text = {0};
+    struct syi_store_options options = {.start_step = -1};
+    int status = resume ? syi_checkpoint_latest(dir->path, &options.start_step, err) : SY_OK;
     snprintf(path, sizeof path, "%s/metrics.db", dir->path);
     syi_config_print(config, false, &text);
-    struct syi_store_options options = {.start_step = resume ? syi_checkpoint_latest(dir->path) : -1,
-                                        .config = text.data};
-    int status = syi_text_status(&text, err);
+    options.config = text.data;
+    if (!status) status = syi_text_status(&text, err);
     if (!status) status = syi_store_open(path, &options, sink, err);
     syi_text_free(&text);
     return status;
@@ -139,7 +155,7 @@ static int exit_status(const struct syi_train_result *result)
     }
 }
 
-static void print_result(const struct syi_train_result *result, const struct syi_run_dir *dir)
+static void print_result(const struct syi_train_result *result, const char *path)
 {
     if (has_failed(result))
         cli_error("train: %s", result->what);
@@ -147,31 +163,45 @@ static void print_result(const struct syi_train_result *result, const struct syi
         printf("%s\n", result->what);
     if (result->median_step_seconds > 0) printf("median step %.4f s\n", result->median_step_seconds);
     if (result->weights_sha256[0]) printf("weights sha256 %s\n", result->weights_sha256);
-    printf("run directory %s\n", dir->path);
+    printf("run directory %s\n", path);
 }
 
-/* Rank 0 writes the run directory and the database. */
-static int begin(const struct syi_run_dir *dir, const struct cli_options *o, const struct syi_config *config,
-                 struct syi_metric_sink *sink)
+/* What rank 0 writes: the run directory and the database. */
+struct output {
+    const struct cli_options *o;
+    const struct syi_config *config;
+    struct syi_run_dir dir;
+    struct syi_metric_sink sink;
+    int stored; /* 1: sink is open */
+};
+
+static int open_output(void *arg, struct sy_error *err)
 {
-    struct sy_error err = {0}, late = {0};
-    int status = syi_run_dir_write_config(dir, config, &err);
-    if (!status) status = syi_run_dir_status(dir, "running", &err);
-    if (!status) status = open_store(dir, config, o->resume, sink, &err);
-    if (!status) return CLI_DONE;
-    cli_fail(&err);
-    if (syi_run_dir_status(dir, "failed", &late)) cli_error("%s", late.text);
-    return CLI_FAILED;
+    struct output *out = arg;
+    char path[SYI_CONFIG_STRING];
+    memcpy(path, out->dir.path, sizeof path);
+    int status = syi_run_dir_open(path, &out->dir, err);
+    if (status) return status;
+    status = check_folder(path, out->o->resume, err); /* of whoever had the lock meanwhile */
+    if (status) {
+        syi_run_dir_close(&out->dir);
+        return status;
+    }
+    if (!out->o->quiet) printf("run directory %s\n", path), fflush(stdout);
+    status = syi_run_dir_write_config(&out->dir, out->config, err);
+    if (!status) status = syi_run_dir_status(&out->dir, "running", err);
+    if (!status) status = open_store(&out->dir, out->config, out->o->resume, &out->sink, err);
+    out->stored = !status;
+    return status;
 }
 
 /* Rows that are missing do not change how training ended, unless metrics.on_failure is stop. */
-static void close_store(const struct syi_metric_sink *sink, const struct syi_config *config,
-                        struct syi_run_dir *dir, struct syi_train_result *result)
+static void close_store(struct output *out, struct syi_train_result *result)
 {
     struct sy_error err = {0};
-    if (!sink->close(sink->arg, &err)) return;
-    syi_run_dir_log(dir, err.text);
-    if (config->metrics.on_failure == SYI_ON_FAILURE_STOP && !has_failed(result)) {
+    if (!out->stored || !out->sink.close(out->sink.arg, &err)) return;
+    syi_run_dir_log(&out->dir, err.text);
+    if (out->config->metrics.on_failure == SYI_ON_FAILURE_STOP && !has_failed(result)) {
         result->end = SYI_END_SINK;
         snprintf(result->what, sizeof result->what, "%.*s", (int)sizeof result->what - 1, err.text);
     } else {
@@ -179,28 +209,40 @@ static void close_store(const struct syi_metric_sink *sink, const struct syi_con
     }
 }
 
-static int train_in(struct syi_run_dir *dir, const struct cli_options *o, const struct syi_config *config)
+/* Returns the first failure, the training's own before that of the end. */
+static int close_output(struct output *out, struct syi_train_result *result, int status, struct sy_error *err)
 {
-    struct sy_error err = {0}, late = {0};
-    struct syi_metric_sink sink;
+    struct sy_error late = {0};
+    close_store(out, result);
+    if (out->dir.locked) {
+        int marked = syi_run_dir_status(&out->dir, end_word(result, status), status ? &late : err);
+        if (!status) status = marked;
+    }
+    syi_run_dir_close(&out->dir);
+    return status;
+}
+
+static int train_in(const char *path, const struct cli_options *o, const struct syi_config *config)
+{
+    struct sy_error err = {0};
+    struct output out = {.o = o, .config = config};
     struct cli_progress progress;
     struct syi_train_result result = {0};
-    int status = begin(dir, o, config, &sink);
-    if (status) return status;
-    cli_progress_init(&progress, o->quiet, config->train.log_every, dir);
+    snprintf(out.dir.path, sizeof out.dir.path, "%s", path);
+    cli_progress_init(&progress, o->quiet, config->train.log_every, &out.dir);
     struct syi_train_job job = {.launch = cli_launch(o, config),
-                                .dir = dir,
+                                .dir = &out.dir,
                                 .resume = o->resume,
-                                .sink = &sink,
+                                .sink = &out.sink,
+                                .open = open_output,
+                                .open_arg = &out,
                                 .report = cli_progress_report(&progress),
                                 .stop = &stop_requested};
-    status = syi_train(&job, &result, &err);
+    int status = syi_train(&job, &result, &err);
     cli_progress_end(&progress);
-    close_store(&sink, config, dir, &result);
-    int marked = syi_run_dir_status(dir, end_word(&result, status), status ? &late : &err);
-    if (!status) status = marked;
+    status = close_output(&out, &result, status, &err);
     if (status) return cli_fail(&err);
-    print_result(&result, dir);
+    print_result(&result, path);
     return exit_status(&result);
 }
 
@@ -238,7 +280,6 @@ static int run(const struct cli_options *o)
 {
     struct syi_config config;
     struct sy_error err = {0};
-    struct syi_run_dir dir;
     char path[SYI_CONFIG_STRING] = "";
     int status = cli_load_config(o->operand[0], o, &config, &err);
     if (status) return cli_usage(&err);
@@ -250,12 +291,8 @@ static int run(const struct cli_options *o)
     if (status) return status;
     catch_signals();
     if (!cli_world_first()) return train_silently(path, o, &config);
-    if (!o->quiet) printf("run directory %s\n", path), fflush(stdout);
     cli_log_to_stderr(o->quiet);
-    if (syi_run_dir_open(path, &dir, &err)) return cli_fail(&err);
-    status = train_in(&dir, o, &config);
-    syi_run_dir_close(&dir);
-    return status;
+    return train_in(path, o, &config);
 }
 
 const struct cli_cmd cli_train = {

@@ -36,7 +36,8 @@ learning_rate = 1e-3
   file again. A run directory keeps them as `run.conf`.
 - Paths are relative to the folder the command runs in.
 - `train --resume` lists on stderr the keys that differ from the stored run file and goes on with the new values. It
-  refuses a key that makes another model (sizes, layers, experts, vocabulary, kind of task, optimizer).
+  refuses a key that makes another model (sizes, layers, experts, vocabulary, kind of task, optimizer), and contents of
+  `data.train` other than those of before, unless `data.allow_changes` is true.
 END
     "$program" config | awk '
         # Text of a table cell.

@@ -78,6 +78,13 @@ int syi_file_write(const char *path, const void *data, size_t bytes, struct sy_e
 int syi_file_sync_folder(const char *folder, struct sy_error *err) SYI_MUST_CHECK;
 int syi_make_folders(const char *path, struct sy_error *err) SYI_MUST_CHECK; /* mkdir -p */
 
+/* Which contents a file had: equal for equal bytes, whatever the file is called. */
+struct syi_file_id {
+    int64_t bytes, lines; /* lines: line feeds, and a last line without one */
+    char sha256[65];      /* of all bytes; "": nothing is known of the file */
+};
+struct syi_file_id syi_file_identify(const char *text, size_t bytes);
+
 /* ---- clock.c ---- */
 double syi_seconds(void); /* monotonic */
 

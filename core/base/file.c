@@ -48,6 +48,17 @@ int syi_file_read(const char *path, char **text, size_t *bytes, struct sy_error 
     return status;
 }
 
+struct syi_file_id syi_file_identify(const char *text, size_t bytes)
+{
+    struct syi_file_id id = {.bytes = (int64_t)bytes, .lines = bytes && text[bytes - 1] != '\n'};
+    struct syi_sha256 hash;
+    for (const char *at = text; (at = memchr(at, '\n', bytes - (size_t)(at - text))); at++) id.lines++;
+    syi_sha256_init(&hash);
+    syi_sha256_add(&hash, text, bytes);
+    syi_sha256_hex(&hash, id.sha256);
+    return id;
+}
+
 static int write_all(int fd, const char *path, const char *data, size_t bytes, struct sy_error *err)
 {
     while (bytes) {

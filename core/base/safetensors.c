@@ -295,7 +295,9 @@ int syi_safetensors_write_block(const struct syi_safetensors *file,
     return move_block(file, tensor, start, extent, (char *)(uintptr_t)data, 1, err);
 }
 
-int syi_safetensors_hash(const struct syi_safetensors *file, char hex[65], struct sy_error *err)
+/* SHA-256 of bytes [at, end) of the file. */
+static int hash_range(const struct syi_safetensors *file, uint64_t at, uint64_t end, char hex[65],
+                      struct sy_error *err)
 {
     enum { CHUNK = 1 << 20 };
     struct syi_sha256 hash;
@@ -303,15 +305,25 @@ int syi_safetensors_hash(const struct syi_safetensors *file, char hex[65], struc
     char *chunk = syi_alloc(CHUNK, err);
     if (!chunk) return SY_ENOMEM;
     syi_sha256_init(&hash);
-    for (uint64_t at = 0; at < file->data_bytes && status == SY_OK;) {
-        size_t part = file->data_bytes - at < CHUNK ? (size_t)(file->data_bytes - at) : CHUNK;
-        status = move_bytes(file, file->data_start + at, chunk, part, 0, err);
+    while (at < end && status == SY_OK) {
+        size_t part = end - at < CHUNK ? (size_t)(end - at) : CHUNK;
+        status = move_bytes(file, at, chunk, part, 0, err);
         if (status == SY_OK) syi_sha256_add(&hash, chunk, part);
         at += part;
     }
     if (status == SY_OK) syi_sha256_hex(&hash, hex);
     syi_free(chunk);
     return status;
+}
+
+int syi_safetensors_hash(const struct syi_safetensors *file, char hex[65], struct sy_error *err)
+{
+    return hash_range(file, file->data_start, file->data_start + file->data_bytes, hex, err);
+}
+
+int syi_safetensors_hash_header(const struct syi_safetensors *file, char hex[65], struct sy_error *err)
+{
+    return hash_range(file, 0, file->data_start, hex, err);
 }
 
 /* ---- open, find, close ---- */

@@ -107,8 +107,11 @@ int syi_safetensors_finish(struct syi_safetensors *file, struct sy_error *err) S
 int syi_safetensors_parse_header(struct syi_safetensors *file, const char *text, size_t bytes,
                                  struct sy_error *err) SYI_MUST_CHECK;
 
-/* SHA-256 of the data section, read back from the file. */
+/* SHA-256 of the data section, and of all that stands before it (length, names, types, shapes, padding), read
+ * back from the file. Together they cover every byte; data are hashed once. */
 int syi_safetensors_hash(const struct syi_safetensors *file, char hex[65],
                          struct sy_error *err) SYI_MUST_CHECK;
+int syi_safetensors_hash_header(const struct syi_safetensors *file, char hex[65],
+                                struct sy_error *err) SYI_MUST_CHECK;
 
 #endif

@@ -91,6 +91,7 @@ int syi_task_load(struct syi_task *task, const char *path, struct sy_error *err)
     memset(task, 0, sizeof(*task));
     status = syi_file_read(path, &task->text, &bytes, err);
     if (status) return status;
+    task->id = syi_file_identify(task->text, bytes);
     status = SY_ENOMEM;
     task->path = syi_strdup(path, err);
     if (!task->path) goto fail;

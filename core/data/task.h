@@ -16,6 +16,7 @@ struct syi_example {
 struct syi_task {
     char *path;                   /* as given, for messages */
     char *text;                   /* the file */
+    struct syi_file_id id;        /* of the file as it was read */
     struct syi_example *examples; /* (n_examples), in file order */
     int32_t n_examples;
     int32_t n_lines;

@@ -41,8 +41,8 @@ n=0
 tsv() {
     n=$((n + 1))
     wrong 1 "bad.tsv:$1" tiny "bad-$n" --set data.train=bad.tsv
-    [ "$(cat bad-$n/status)" = failed ] || fail "bad-$n: status $(cat bad-$n/status)"
-    wrong 1 "bad.tsv:$1" tiny "valid-$n" --set data.valid=bad.tsv
+    wrong 1 "bad.tsv:$1" tiny "bad-$n" --set data.valid=bad.tsv
+    untouched "bad-$n"
     wrong 1 "bad.tsv:$1" "$program" eval good --file bad.tsv
 }
 : >bad.tsv
@@ -60,6 +60,7 @@ tsv '1: NUL byte'
 wrong 1 'Is a directory' tiny folder --set data.train=.
 printf 'abcdefghabcdefghabcdefgh\tA\n' >bad.tsv
 wrong 1 'bad.tsv: ' tiny all-long --set data.train=bad.tsv
+untouched all-long
 exits 0 tiny bad-1 --resume --set train.steps=2
 says out 'no checkpoint in .*bad-1: starting fresh'
 

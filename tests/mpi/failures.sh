@@ -93,16 +93,6 @@ ranks 1 $command --run-dir "$here/variant" : \
     fail "variant: not stored: $(query variant "SELECT text FROM event")"
 
 # ---- a rank that fails, hangs, dies in the middle of a training ----
-mpi failing 2 --set train.steps=1000000 --set train.checkpoint_every=50 &
-owner=$!
-eventually test -e "$here/failing/checkpoints/50"
-mv "$here/failing/checkpoints" "$here/failing/moved" && : >"$here/failing/checkpoints"
-ended
-[ $? -eq 1 ] || fail "failing: not exit 1: $(cat "$here/failing.err")"
-one_message failing 'checkpoint of step'
-[ "$(cat "$here/failing/status")" = failed ] || fail "failing: status is $(cat "$here/failing/status")"
-[ ! -e "$here/failing/lock" ] || fail "failing: the lock is left"
-
 # rank_pids RUN: processes of the training in this folder, one a line; never the launcher or a shell.
 rank_pids() {
     for process in /proc/[0-9]*; do
@@ -112,6 +102,20 @@ rank_pids() {
         esac
     done
 }
+
+# A checkpoint that cannot be written ends no run that can go on; the last one does.
+mpi failing 2 --set train.steps=1000000 --set train.checkpoint_every=50 &
+owner=$!
+eventually test -e "$here/failing/checkpoints/50"
+mv "$here/failing/checkpoints" "$here/failing/moved" && : >"$here/failing/checkpoints"
+eventually grep -q 'training goes on and tries again' "$here/failing/log"
+for pid in $(rank_pids failing); do last=$pid; done
+kill -TERM "$last" # its last checkpoint cannot be written either
+ended
+[ $? -eq 1 ] || fail "failing: not exit 1: $(cat "$here/failing.err")"
+one_message failing 'checkpoint of step'
+[ "$(cat "$here/failing/status")" = failed ] || fail "failing: status is $(cat "$here/failing/status")"
+[ ! -e "$here/failing/lock" ] || fail "failing: the lock is left"
 
 # A signal to save and stop may come to any rank.
 mpi TERM 2 --set train.steps=1000000 --set train.checkpoint_every=50 &

@@ -142,6 +142,18 @@ Test(actions, early_stopping_is_off_without_patience_but_keeps_the_best)
     cr_expect(state.best == 1 && state.best_step == 0 && state.stale == 49);
 }
 
+Test(actions, counts_end_at_the_largest_number)
+{
+    struct syi_config config = config_of(0, SYI_METRIC_LOSS);
+    struct syi_action_state state;
+
+    syi_action_state_init(&state);
+    evaluated(&config, &state, 1, 1, 1);
+    state.stale = state.unbroken = INT64_MAX;
+    evaluated(&config, &state, 2, 1, 1);
+    cr_expect(state.stale == INT64_MAX && state.unbroken == INT64_MAX);
+}
+
 Test(actions, early_stopping_goes_on_over_a_resume)
 {
     struct syi_config config = config_of(3, SYI_METRIC_LOSS);

@@ -256,21 +256,19 @@ Test(safetensors, blocks_meet_in_one_file)
     }
 }
 
-Test(safetensors, hash_is_that_of_the_data)
+Test(safetensors, hashes_are_of_the_data_and_of_all_before_them)
 {
     struct syi_safetensors file;
-    struct syi_sha256 hash;
-    char hex[65], expected[65], *text;
+    char data[65], header[65], *text;
     size_t bytes;
     plan(&file);
     cr_assert_eq(syi_safetensors_create(&file, path, NULL), SY_OK);
-    cr_assert_eq(syi_safetensors_hash(&file, hex, NULL), SY_OK);
+    cr_assert_eq(syi_safetensors_hash(&file, data, NULL), SY_OK);
+    cr_assert_eq(syi_safetensors_hash_header(&file, header, NULL), SY_OK);
     cr_assert_eq(syi_file_read(path, &text, &bytes, NULL), SY_OK);
     cr_assert_eq(bytes, file.data_start + file.data_bytes);
-    syi_sha256_init(&hash);
-    syi_sha256_add(&hash, text + file.data_start, file.data_bytes);
-    syi_sha256_hex(&hash, expected);
-    cr_assert_str_eq(hex, expected);
+    cr_expect_str_eq(data, syi_file_identify(text + file.data_start, file.data_bytes).sha256);
+    cr_expect_str_eq(header, syi_file_identify(text, file.data_start).sha256);
     syi_free(text);
     syi_safetensors_close(&file);
 }

@@ -107,6 +107,21 @@ static void expect_hash(const char *text, size_t times, const char *expected)
 }
 
 /* FIPS 180-4 examples and the million of a. */
+Test(base_file, is_known_by_its_contents)
+{
+    static const struct {
+        const char *text;
+        int64_t lines;
+    } files[] = {{"", 0}, {"a", 1}, {"a\n", 1}, {"a\nb", 2}, {"\n\n", 2}};
+    for (size_t i = 0; i < SYI_COUNT(files); i++) {
+        struct syi_file_id id = syi_file_identify(files[i].text, strlen(files[i].text));
+        cr_expect_eq(id.lines, files[i].lines);
+        cr_expect_eq(id.bytes, (int64_t)strlen(files[i].text));
+    }
+    cr_expect_str_eq(syi_file_identify("abc", 3).sha256,
+                     "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+}
+
 Test(base_sha256, known_answers)
 {
     expect_hash("", 1, "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");

@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/text.h"
 #include "train/checkpoint/checkpoint.h"
 
 /* ---- a model ---- */
@@ -31,6 +32,7 @@ static const struct spec {
      {4, 6, 8},
      {SYI_AXIS_EXPERT, SYI_AXIS_EMBED, SYI_AXIS_EXPERT_MLP}},
     {"encoder/mlp/wi/kernel", SYI_PARAM, SY_F32, 2, {6, 16, 1}, {SYI_AXIS_EMBED, SYI_AXIS_MLP}},
+    {"encoder/mlp/wj/kernel", SYI_PARAM, SY_F32, 2, {6, 16, 1}, {SYI_AXIS_EMBED, SYI_AXIS_MLP}},
     {"token_embedder/embedding", SYI_PARAM, SY_F32, 2, {12, 5, 1}, {SYI_AXIS_VOCAB, SYI_AXIS_EMBED}},
     {"state/param_states/0/mu/encoder/mlp/wi/kernel",
      SYI_STATE,
@@ -186,9 +188,11 @@ static int visit_rank(void *arg, struct syi_comm *comm, struct sy_error *err)
     int odd = v->odd_rank == -2 || v->odd_rank == comm->rank;
     struct syi_session *session = make_session(comm, backend, &mesh, odd ? v->mlp : -1);
     fill(session, v->job == SAVE ? v->seed : 999);
-    if (v->job == SAVE)
-        status = syi_checkpoint_save(run, session, comm, &meta, v->keep, err);
-    else
+    struct sy_error failure = {0};
+    if (v->job == SAVE) {
+        status = syi_checkpoint_save(run, session, comm, &meta, v->keep, &failure, err);
+        if (!status && failure.code) status = syi_error(err, failure.code, "%s", failure.text);
+    } else
         status = syi_checkpoint_load(run, v->step, session, comm, v->job == LOAD, &meta, err);
     int wrong = status ? 0 : count_wrong(session, v->seed, v->job != LOAD_PARAMS);
     if (status && v->job != SAVE) wrong = count_wrong(session, 999, 1); /* a refused load changes nothing */
@@ -218,7 +222,20 @@ static struct visit a_visit(enum job job, int data, int expert, int model_size, 
                           .seed = (uint64_t)(step > 0 ? step : 1),
                           .odd_rank = -1,
                           .mlp = 32,
-                          .meta = {.step = step, .examples = 7 * step, .best_metric = NAN, .best_step = -1}};
+                          .meta = {.step = step,
+                                   .examples = 7 * step,
+                                   .best_metric = NAN,
+                                   .best_step = -1,
+                                   .train = syi_file_identify("a\tA\n", 4),
+                                   .valid = syi_file_identify("b\tB", 3)}};
+}
+
+static int64_t latest(void)
+{
+    struct sy_error err = {0};
+    int64_t step;
+    cr_expect_eq(syi_checkpoint_latest(run, &step, &err), SY_OK, "%s", err.text);
+    return step;
 }
 
 static struct syi_checkpoint_meta save(int data, int expert, int model_size, int64_t step)
@@ -267,6 +284,31 @@ static void rename_to(const char *from, const char *to)
     char old[256];
     snprintf(old, sizeof old, "%s", file_of(from));
     cr_assert_eq(rename(old, file_of(to)), 0);
+}
+
+/* The first `from` in a text file becomes `to`. */
+static void edit(const char *name, const char *from, const char *to)
+{
+    char path[256], *text;
+    size_t bytes;
+    struct syi_text out = {0};
+    snprintf(path, sizeof path, "%s", file_of(name));
+    cr_assert_eq(syi_file_read(path, &text, &bytes, NULL), SY_OK);
+    const char *at = memmem(text, bytes, from, strlen(from));
+    cr_assert(at != NULL, "%s lacks %s", name, from);
+    syi_text_append(&out, text, (size_t)(at - text));
+    syi_text_puts(&out, to);
+    syi_text_append(&out, at + strlen(from), bytes - (size_t)(at - text) - strlen(from));
+    cr_assert_eq(syi_file_write(path, out.data, out.length, NULL), SY_OK);
+    syi_text_free(&out);
+    syi_free(text);
+}
+
+/* The name becomes a link to itself: opening it fails, and not because nothing is there. */
+static void make_unreadable(const char *name, const char *aside)
+{
+    rename_to(name, aside);
+    cr_assert_eq(symlink(strrchr(file_of(name), '/') + 1, file_of(name)), 0);
 }
 
 static void flip_last_byte(const char *name)
@@ -337,6 +379,8 @@ Test(checkpoint, where_training_stands)
         v.meta.stale = 2;
         v.meta.previous_metric = best[3 - i];
         v.meta.unbroken = 3;
+        v.meta.train = syi_file_identify("a\tA\nb\tB\n", 8);
+        v.meta.valid = (struct syi_file_id){0};
         cr_assert_eq(visit(&v, &err), SY_OK, "%s", err.text);
         struct syi_checkpoint_meta back = load(LOAD, 1, 1, 1, -1, 40);
         cr_expect(back.best_metric == best[i] || (isnan(best[i]) && isnan(back.best_metric)));
@@ -344,16 +388,19 @@ Test(checkpoint, where_training_stands)
         cr_expect(back.previous_metric == best[3 - i] || (isnan(best[3 - i]) && isnan(back.previous_metric)));
         cr_expect_str_eq(back.params_sha256, v.meta.params_sha256);
         cr_expect_str_eq(back.state_sha256, v.meta.state_sha256);
+        cr_expect(back.train.lines == 2 && back.train.bytes == 8);
+        cr_expect_str_eq(back.train.sha256, v.meta.train.sha256);
+        cr_expect_str_eq(back.valid.sha256, "");
     }
 }
 
 Test(checkpoint, the_latest_of_several)
 {
-    cr_expect_eq(syi_checkpoint_latest(run), -1);
+    cr_expect_eq(latest(), -1);
     save(1, 1, 1, 9);
     save(2, 1, 1, 100);
     save(1, 1, 1, 20);
-    cr_expect_eq(syi_checkpoint_latest(run), 100);
+    cr_expect_eq(latest(), 100);
     load(LOAD, 2, 2, 1, -1, 100);
     load(LOAD, 1, 1, 1, 20, 20);
     save(1, 1, 1, 0);
@@ -408,13 +455,119 @@ Test(checkpoint, the_same_step_again_replaces)
     cr_expect(!there("8.tmp") && !there("8.old"));
 }
 
+/* ---- what cannot be read is not what is not there ---- */
+
+static void check_not_listed(const char *words)
+{
+    struct sy_error err = {0};
+    int64_t step = 5;
+    cr_expect_neq(syi_checkpoint_latest(run, &step, &err), SY_OK);
+    cr_expect_eq(step, -1);
+    cr_expect(strstr(err.text, run) && strstr(err.text, words), "\"%s\" lacks \"%s\"", err.text, words);
+    cr_expect_neq(syi_checkpoint_clean(run, NULL), SY_OK);
+    check_refused(a_visit(LOAD, 2, 1, 1, -1), err.code, words);
+    check_refused(a_visit(LOAD, 2, 1, 1, SYI_CHECKPOINT_BEST), err.code, words);
+    check_refused(a_visit(SAVE, 2, 1, 1, 9), err.code, "was not written");
+}
+
+Test(checkpoint, a_folder_that_cannot_be_read_is_no_empty_one)
+{
+    char checkpoints[128];
+    cr_expect_eq(latest(), -1);
+    snprintf(checkpoints, sizeof checkpoints, "%s/checkpoints", run);
+    cr_assert_eq(mkdir(checkpoints, 0777), 0);
+    cr_expect_eq(latest(), -1);
+    cr_assert_eq(rmdir(checkpoints), 0);
+    cr_assert_eq(symlink("checkpoints", checkpoints), 0);
+    check_not_listed("checkpoints: Too many levels of symbolic links");
+    cr_assert_eq(unlink(checkpoints), 0);
+    cr_assert_eq(symlink("nowhere", checkpoints), 0); /* a file system that is not mounted now */
+    check_not_listed("checkpoints: No such file");
+    cr_assert_eq(unlink(checkpoints), 0);
+    cr_assert_eq(syi_file_write(checkpoints, "x", 1, NULL), SY_OK);
+    check_not_listed("checkpoints: Not a directory");
+}
+
+Test(checkpoint, a_checkpoint_that_cannot_be_looked_at_is_not_passed_over)
+{
+    save(1, 1, 1, 6);
+    save(1, 1, 1, 12);
+    make_unreadable("12", "aside");
+    struct sy_error err = {0};
+    int64_t step;
+    cr_expect_eq(syi_checkpoint_latest(run, &step, &err), SY_EIO);
+    cr_expect(strstr(err.text, "12/meta.json: ") != NULL, "%s", err.text);
+    check_refused(a_visit(LOAD, 2, 1, 1, 12), SY_EIO, "12/meta.json: ");
+}
+
+Test(checkpoint, too_many_open_files)
+{
+    struct rlimit before, none;
+    struct sy_error err = {0};
+    int64_t step;
+    save(1, 1, 1, 6);
+    cr_assert_eq(getrlimit(RLIMIT_NOFILE, &before), 0);
+    none = before;
+    none.rlim_cur = 0;
+    cr_assert_eq(setrlimit(RLIMIT_NOFILE, &none), 0);
+    int status = syi_checkpoint_latest(run, &step, &err);
+    cr_assert_eq(setrlimit(RLIMIT_NOFILE, &before), 0);
+    cr_expect_eq(status, SY_EIO);
+    cr_expect(strstr(err.text, "checkpoints: Too many open files") != NULL, "%s", err.text);
+    cr_expect_eq(latest(), 6);
+}
+
+/* To remove it would lose a good checkpoint. */
+Test(checkpoint, another_checkpoint_is_advised_of_damage_only)
+{
+    struct visit v = a_visit(LOAD, 2, 1, 1, -1);
+    struct sy_error err = {0};
+    save(1, 1, 1, 6);
+    save(1, 1, 1, 12);
+    make_unreadable("12/params.safetensors", "params");
+    cr_expect_eq(visit(&v, &err), SY_EIO);
+    cr_expect(strstr(err.text, "12/params.safetensors: Too many levels") != NULL, "%s", err.text);
+    cr_expect(strstr(err.text, "another step") == NULL && strstr(err.text, "removed") == NULL, "%s",
+              err.text);
+    cr_assert_eq(unlink(file_of("12/params.safetensors")), 0);
+    check_refused(v, SY_ENOENT, "try --checkpoint with another step: 6");
+}
+
 /* ---- interrupted ---- */
+
+/* Killed in the middle of pruning, or of replacing; a start that saves nothing clears it away too. */
+Test(checkpoint, what_a_kill_left_is_cleared_away)
+{
+    struct sy_error err = {0};
+    cr_expect_eq(syi_checkpoint_clean(run, &err), SY_OK, "%s", err.text);
+    for (int64_t step = 8; step <= 11; step++) save(1, 1, 1, step);
+    rename_to("8", "8.tmp");
+    cr_assert_eq(unlink(file_of("8.tmp/meta.json")), 0);
+    rename_to("9", "9.old");
+    rename_to("10", "11.old");
+    cr_expect_eq(syi_checkpoint_clean(run, &err), SY_OK, "%s", err.text);
+    cr_expect(!there("8.tmp") && !there("8") && there("9") && !there("9.old") && !there("11.old"));
+    load(LOAD, 1, 1, 1, 9, 9);
+    load(LOAD, 1, 1, 1, -1, 11);
+}
+
+/* What a user put there is not removed, hides no checkpoint and stops no save but that of its own step. */
+Test(checkpoint, a_folder_that_cannot_be_cleared_away)
+{
+    save(1, 1, 1, 6);
+    cr_assert_eq(mkdir(file_of("7.tmp"), 0777), 0);
+    cr_assert_eq(mkdir(file_of("7.tmp/mine"), 0777), 0);
+    cr_expect_eq(syi_checkpoint_clean(run, NULL), SY_OK);
+    check_refused(a_visit(SAVE, 2, 1, 1, 7), SY_EEXIST, "checkpoint of step 7 was not written");
+    save(1, 1, 1, 8);
+    cr_expect(there("7.tmp/mine") && there("8"));
+}
 
 Test(checkpoint, a_kill_between_the_renames_loses_nothing)
 {
     save(1, 1, 1, 8);
     rename_to("8", "8.old");
-    cr_expect_eq(syi_checkpoint_latest(run), 8);
+    cr_expect_eq(latest(), 8);
     load(LOAD, 2, 1, 1, -1, 8);
     save(1, 1, 1, 9); /* gives it its name back */
     cr_expect(there("8") && there("9") && !there("8.old"));
@@ -431,7 +584,7 @@ Test(checkpoint, an_unfinished_one_does_not_count)
     cr_assert_eq(mkdir(file_of("014"), 0777), 0);
     cr_assert_eq(mkdir(file_of("15x"), 0777), 0);
     cr_assert_eq(mkdir(file_of("99999999999999999999999"), 0777), 0);
-    cr_expect_eq(syi_checkpoint_latest(run), 8);
+    cr_expect_eq(latest(), 8);
     load(LOAD, 1, 1, 1, -1, 8);
     check_refused(a_visit(LOAD, 2, 1, 1, 12), SY_ENOENT, "holds no checkpoint of step 12; there are: 8");
     save(1, 1, 1, 16);
@@ -459,6 +612,53 @@ Test(checkpoint, corrupt_files)
         load(LOAD, 1, 1, 1, 40, 40);
     }
     load(LOAD_PARAMS, 1, 1, 1, -1, 60); /* the state file is not looked at */
+}
+
+/* The data stay as they are: only names change places. */
+Test(checkpoint, two_names_of_one_shape_that_were_swapped)
+{
+    save(1, 1, 1, 6);
+    edit("6/params.safetensors", "mlp/wi/kernel", "mlp/wX/kernel");
+    edit("6/params.safetensors", "mlp/wj/kernel", "mlp/wi/kernel");
+    edit("6/params.safetensors", "mlp/wX/kernel", "mlp/wj/kernel");
+    check_refused(a_visit(LOAD_PARAMS, 1, 1, 1, -1), SY_EFORMAT,
+                  "6/params.safetensors is corrupt: the SHA-256 of its header");
+    check_refused(a_visit(LOAD, 2, 1, 1, -1), SY_EFORMAT, "there is no other checkpoint");
+}
+
+/* Made before there were hashes of headers and files of examples. */
+Test(checkpoint, an_old_one_loads)
+{
+    save(1, 1, 1, 6);
+    edit("6/meta.json", "\"params_header_sha256\"", "\"before\"");
+    edit("6/meta.json", "\"train\"", "\"earlier\"");
+    struct syi_checkpoint_meta meta = load(LOAD, 2, 1, 1, -1, 6);
+    cr_expect(!meta.params_header_sha256[0] && !meta.train.sha256[0] && meta.valid.sha256[0]);
+    flip_last_byte("6/params.safetensors");
+    check_refused(a_visit(LOAD, 1, 1, 1, -1), SY_EFORMAT, "is corrupt: the SHA-256 of its data");
+}
+
+Test(checkpoint, numbers_that_cannot_be)
+{
+    static const char *const odd[][2] = {
+        {"\"step\":6", "\"step\":-6"},
+        {"\"step\":6", "\"step\":9223372036854775807"},
+        {"\"examples\":42", "\"examples\":-1"},
+        {"\"best_step\":-1", "\"best_step\":7"},
+        {"\"best_step\":-1", "\"best_step\":-2"},
+        {"\"stale\":0", "\"stale\":9223372036854775807"},
+        {"\"stale\":0", "\"stale\":-1"},
+        {"\"unbroken\":0", "\"unbroken\":9223372036854775807"},
+        {"\"best_of\":0", "\"best_of\":3"},
+        {"\"best_of\":0", "\"best_of\":-1"},
+        {"\"evaluated\":0", "\"evaluated\":7"},
+        {"\"lines\":1", "\"lines\":-1"},
+    };
+    for (size_t i = 0; i < SYI_COUNT(odd); i++) {
+        save(1, 1, 1, 6);
+        edit("6/meta.json", odd[i][0], odd[i][1]);
+        check_refused(a_visit(LOAD, 1, 1, 1, 6), SY_EFORMAT, "which cannot be: the file is damaged");
+    }
 }
 
 Test(checkpoint, files_cut_short_or_missing)
@@ -503,7 +703,7 @@ Test(checkpoint, of_another_model)
     check_refused(v, SY_EMISMATCH,
                   "it has target/token_embedder/embedding, which the run file's model lacks");
     v.job = SAVE;
-    v.meta.step = 10;
+    v.meta = a_visit(SAVE, 2, 1, 1, 10).meta;
     cr_assert_eq(visit(&v, NULL), SY_OK);
     check_refused(a_visit(LOAD, 1, 1, 1, -1), SY_EMISMATCH,
                   "it lacks target/token_embedder/embedding, which the run file's model has");

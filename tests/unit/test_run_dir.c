@@ -92,6 +92,21 @@ Test(run_dir, holds_what_was_written)
     cr_expect_eq(back.train.steps, 77);
 }
 
+/* Else a run whose run.conf cannot be read now would be written over. */
+Test(run_dir, what_cannot_be_looked_at_counts_as_a_run)
+{
+    static struct syi_config config;
+    struct sy_error err = {0};
+    char file[160];
+    cr_assert_eq(syi_make_folders(path, NULL), SY_OK);
+    cr_expect_eq(syi_run_dir_exists(path), 0);
+    snprintf(file, sizeof file, "%s/run.conf", path);
+    cr_assert_eq(symlink("run.conf", file), 0);
+    cr_expect_eq(syi_run_dir_exists(path), 1);
+    cr_expect_neq(syi_run_dir_read_config(path, &config, &err), SY_OK);
+    cr_expect(strstr(err.text, "run.conf: Too many levels") != NULL, "%s", err.text);
+}
+
 Test(run_dir, reading_what_is_no_run)
 {
     static struct syi_config config;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Saving and loading a session by all ranks together. Who waits for whom: rank 0 makes the folder and the
- * files | all write their parts | rank 0 checks, names and prunes | done. A rank that fails stops the others
- * at their next barrier, and rank 0 clears the unfinished folder away. */
+/* Saving and loading a session by all ranks together. Saving has stages; after each all ranks learn whether one of
+ * them failed, so that none waits for it and the run can go on without this checkpoint: rank 0 makes the folder and
+ * the files | all write their parts | rank 0 checks, names and prunes. A rank that fails to load stops the others
+ * at their next barrier. */
 #include "config.h"
 
 #include <string.h>
@@ -14,25 +15,24 @@ static const struct {
     int kind;
 } files[FILES] = {{"params.safetensors", SYI_PARAM}, {"state.safetensors", SYI_STATE}};
 
-static const char *expected_hash(const struct syi_checkpoint_meta *meta, int file)
+/* The others are stopped: this rank comes to no further meeting of all. */
+static int give_up(struct syi_comm *comm, int status, const struct sy_error *why, struct sy_error *err)
 {
-    return file ? meta->state_sha256 : meta->params_sha256;
-}
-
-/* The end of every work of all ranks: a failure is told to the others. */
-static int end_together(struct syi_comm *comm, int status, const struct sy_error *err)
-{
-    if (status) syi_comm_abort(comm, err->code ? err->text : sy_status_text(status));
-    return status;
+    const char *text = why->code ? why->text : sy_status_text(status);
+    syi_comm_abort(comm, text);
+    return syi_error(err, status, "%s", text);
 }
 
 /* ---- saving ---- */
 
 struct saving {
     const char *run_dir;
+    struct syi_session *session;
     struct syi_comm *comm;
     struct syi_checkpoint_meta *meta;
+    int keep;
     char *folder; /* STEP.tmp */
+    int made;     /* it is there, and this rank made it */
     struct syi_checkpoint_tensors tensors[FILES];
     struct syi_safetensors file[FILES];
 };
@@ -51,12 +51,12 @@ static int open_files(struct saving *s,
     return status;
 }
 
-static int plan_files(struct saving *s, const struct syi_session *session, struct sy_error *err)
+static int plan_files(struct saving *s, struct sy_error *err)
 {
     static const struct syi_safetensors_pair metadata[] = {{"format", "pt"}};
     int status = SY_OK;
     for (int i = 0; i < FILES && !status; i++) {
-        status = syi_checkpoint_tensors(session, files[i].kind, &s->tensors[i], err);
+        status = syi_checkpoint_tensors(s->session, files[i].kind, &s->tensors[i], err);
         if (!status)
             status = syi_safetensors_plan(&s->file[i], s->tensors[i].list, s->tensors[i].n, metadata,
                                           SYI_COUNT(metadata), err);
@@ -64,9 +64,19 @@ static int plan_files(struct saving *s, const struct syi_session *session, struc
     return status;
 }
 
+static int make_files(struct saving *s, struct sy_error *err)
+{
+    s->folder = syi_checkpoint_path(s->run_dir, s->meta->step, ".tmp", err);
+    int status = s->folder ? plan_files(s, err) : SY_ENOMEM;
+    if (status || s->comm->rank) return status;
+    status = syi_checkpoint_begin(s->run_dir, s->meta->step, err);
+    s->made = !status;
+    return status ? status : open_files(s, syi_safetensors_create, err);
+}
+
 static int write_parts(struct saving *s, struct sy_error *err)
 {
-    int status = SY_OK;
+    int status = s->comm->rank ? open_files(s, syi_safetensors_attach, err) : SY_OK;
     for (int i = 0; i < FILES && !status; i++)
         status = syi_checkpoint_tensors_write(&s->tensors[i], s->comm->rank, &s->file[i], err);
     for (int i = 0; i < FILES && !status; i++) status = syi_safetensors_finish(&s->file[i], err);
@@ -76,53 +86,76 @@ static int write_parts(struct saving *s, struct sy_error *err)
 /* Opened anew, so that the checksums are of what any reader will see, other hosts' parts included. */
 static int hash_files(struct saving *s, struct sy_error *err)
 {
+    char *const data[FILES] = {s->meta->params_sha256, s->meta->state_sha256};
+    char *const header[FILES] = {s->meta->params_header_sha256, s->meta->state_header_sha256};
     int status = SY_OK;
     for (int i = 0; i < FILES && !status; i++) {
         struct syi_safetensors file;
-        char *hex = i ? s->meta->state_sha256 : s->meta->params_sha256;
         status = syi_safetensors_open(&file, s->file[i].path, err);
         if (status) break;
-        status = syi_safetensors_hash(&file, hex, err);
+        status = syi_safetensors_hash(&file, data[i], err);
+        if (!status) status = syi_safetensors_hash_header(&file, header[i], err);
         syi_safetensors_close(&file);
     }
     return status;
 }
 
-static int save(struct saving *s, int keep, struct sy_error *err)
+static int complete(struct saving *s, struct sy_error *err)
 {
-    int first = s->comm->rank == 0;
-    int status = first ? syi_checkpoint_begin(s->run_dir, s->meta->step, err) : SY_OK;
-    if (!status && first) status = open_files(s, syi_safetensors_create, err);
-    if (!status) status = syi_comm_barrier(s->comm, err);
-    if (!status && !first) status = open_files(s, syi_safetensors_attach, err);
-    if (!status) status = write_parts(s, err);
-    if (!status) status = syi_comm_barrier(s->comm, err);
-    if (!status && first) status = hash_files(s, err);
-    if (!status && first) status = syi_checkpoint_meta_write(s->folder, s->meta, err);
-    if (!status && first)
-        status = syi_checkpoint_commit(s->run_dir, s->meta->step, keep, s->meta->best_step, err);
-    return status ? status : syi_comm_barrier(s->comm, err);
+    if (s->comm->rank) return SY_OK;
+    int status = hash_files(s, err);
+    if (!status) status = syi_checkpoint_meta_write(s->folder, s->meta, err);
+    return status ? status
+                  : syi_checkpoint_commit(s->run_dir, s->meta->step, s->keep, s->meta->best_step, err);
+}
+
+/* All ranks meet; *failure becomes that of the lowest rank that brought one. */
+static int share_failure(struct syi_comm *comm, struct sy_error *failure, struct sy_error *err)
+{
+    if (comm->ranks == 1) return SY_OK;
+    struct sy_error *all = syi_alloc((size_t)comm->ranks * sizeof *all, err);
+    if (!all) return SY_ENOMEM;
+    int status = syi_comm_gather(comm, failure, sizeof *failure, all, err);
+    for (int i = comm->ranks - 1; !status && i >= 0; i--)
+        if (all[i].code) *failure = all[i];
+    syi_free(all);
+    return status;
+}
+
+static int save(struct saving *s, struct sy_error *failure, struct sy_error *err)
+{
+    static int (*const stages[])(struct saving *, struct sy_error *) = {make_files, write_parts, complete};
+    int status = SY_OK;
+    for (size_t i = 0; i < SYI_COUNT(stages) && !status && !failure->code; i++) {
+        int failed = stages[i](s, failure);
+        if (failed) syi_error(failure, failed, "%s", sy_status_text(failed));
+        status = share_failure(s->comm, failure, err);
+    }
+    return status;
 }
 
 int syi_checkpoint_save(const char *run_dir, struct syi_session *session, struct syi_comm *comm,
-                        struct syi_checkpoint_meta *meta, int keep, struct sy_error *err)
+                        struct syi_checkpoint_meta *meta, int keep, struct sy_error *failure,
+                        struct sy_error *err)
 {
-    struct saving s = {.run_dir = run_dir, .comm = comm, .meta = meta, .file = {{.fd = -1}, {.fd = -1}}};
-    struct sy_error why = {0}, full = {0};
-    s.folder = syi_checkpoint_path(run_dir, meta->step, ".tmp", &why);
-    int status = s.folder ? plan_files(&s, session, &why) : SY_ENOMEM;
-    if (!status) status = save(&s, keep, &why);
+    struct saving s = {.run_dir = run_dir,
+                       .session = session,
+                       .comm = comm,
+                       .meta = meta,
+                       .keep = keep,
+                       .file = {{.fd = -1}, {.fd = -1}}};
+    struct sy_error why = {0}, cause = {0};
+    int status = save(&s, &why, &cause);
     for (int i = 0; i < FILES; i++) {
         syi_safetensors_close(&s.file[i]);
         syi_checkpoint_tensors_free(&s.tensors[i]);
     }
-    if (status && comm->rank == 0) syi_checkpoint_discard(run_dir, meta->step);
+    if ((status || why.code) && s.made) syi_checkpoint_discard(run_dir, meta->step);
     syi_free(s.folder);
-    if (!status) return SY_OK;
-    syi_error(&full, status, "checkpoint of step %lld was not written, earlier ones are kept: %s",
-              (long long)meta->step, why.text);
-    end_together(comm, status, &full);
-    return syi_error(err, status, "%s", full.text);
+    if (why.code)
+        syi_error(failure, why.code, "checkpoint of step %lld was not written, earlier ones are kept: %s",
+                  (long long)meta->step, why.text);
+    return status ? give_up(comm, status, &cause, err) : SY_OK;
 }
 
 /* ---- loading ---- */
@@ -136,10 +169,13 @@ struct loading {
     struct syi_safetensors file[FILES];
 };
 
-static int open_checkpoint(struct loading *l, struct sy_error *err)
+/* *found: a checkpoint is there, so that a file it lacks is damage. */
+static int open_checkpoint(struct loading *l, int *found, struct sy_error *err)
 {
-    char *folder = syi_checkpoint_find(l->run_dir, l->step, err);
-    int status = folder ? syi_checkpoint_meta_read(folder, l->meta, err) : SY_ENOENT;
+    char *folder;
+    int status = syi_checkpoint_find(l->run_dir, l->step, &folder, err);
+    *found = !status;
+    if (!status) status = syi_checkpoint_meta_read(folder, l->meta, err);
     if (!status && l->meta->step != l->step)
         status = syi_error(err, SY_EFORMAT, "%s/meta.json is of step %lld: the folder was renamed", folder,
                            (long long)l->meta->step);
@@ -153,18 +189,30 @@ static int open_checkpoint(struct loading *l, struct sy_error *err)
     return status;
 }
 
-static int verify(const struct loading *l, struct sy_error *err)
+/* fn: syi_safetensors_hash or syi_safetensors_hash_header. expected "": not known. */
+static int check_hash(const struct syi_safetensors *file, const char *part, const char *expected,
+                      int (*fn)(const struct syi_safetensors *file, char hex[65], struct sy_error *err),
+                      struct sy_error *err)
 {
     char hex[65];
-    for (int i = 0; i < l->n_files; i++) {
-        int status = syi_safetensors_hash(&l->file[i], hex, err);
-        if (status) return status;
-        if (strcmp(hex, expected_hash(l->meta, i)))
-            return syi_error(err, SY_EFORMAT,
-                             "%s is corrupt: the SHA-256 of its data is %.16s..., meta.json has %.16s...",
-                             l->file[i].path, hex, expected_hash(l->meta, i));
+    int status = expected[0] ? fn(file, hex, err) : SY_OK;
+    if (status || !expected[0] || !strcmp(hex, expected)) return status;
+    return syi_error(err, SY_EFORMAT,
+                     "%s is corrupt: the SHA-256 of its %s is %.16s..., meta.json has %.16s...", file->path,
+                     part, hex, expected);
+}
+
+static int verify(const struct loading *l, struct sy_error *err)
+{
+    const struct syi_checkpoint_meta *m = l->meta;
+    const char *const data[FILES] = {m->params_sha256, m->state_sha256};
+    const char *const header[FILES] = {m->params_header_sha256, m->state_header_sha256};
+    int status = SY_OK;
+    for (int i = 0; i < l->n_files && !status; i++) {
+        status = check_hash(&l->file[i], "header", header[i], syi_safetensors_hash_header, err);
+        if (!status) status = check_hash(&l->file[i], "data", data[i], syi_safetensors_hash, err);
     }
-    return SY_OK;
+    return status;
 }
 
 /* The step of the best evaluation, as the newest checkpoint has it. */
@@ -172,8 +220,11 @@ static int find_best(const char *run_dir, int64_t *step, struct sy_error *err)
 {
     struct syi_checkpoint_meta newest;
     struct sy_error why = {0};
-    char *folder = syi_checkpoint_find(run_dir, syi_checkpoint_latest(run_dir), err);
-    int status = folder ? syi_checkpoint_meta_read(folder, &newest, err) : SY_ENOENT;
+    char *folder = NULL;
+    int64_t latest;
+    int status = syi_checkpoint_latest(run_dir, &latest, err);
+    if (!status) status = syi_checkpoint_find(run_dir, latest, &folder, err);
+    if (!status) status = syi_checkpoint_meta_read(folder, &newest, err);
     syi_free(folder);
     if (status) return status;
     if (newest.best_step < 0)
@@ -181,21 +232,25 @@ static int find_best(const char *run_dir, int64_t *step, struct sy_error *err)
                          "%s has no best checkpoint, as its training evaluated nothing: give data.valid (and "
                          "train.evaluate_every) when training, or take --checkpoint latest",
                          run_dir);
-    folder = syi_checkpoint_find(run_dir, newest.best_step, &why);
-    if (!folder) return syi_error(err, why.code, "the best evaluation's weights are gone: %s", why.text);
+    status = syi_checkpoint_find(run_dir, newest.best_step, &folder, &why);
     syi_free(folder);
+    if (status == SY_ENOENT)
+        return syi_error(err, status, "the best evaluation's weights are gone: %s", why.text);
+    if (status) return syi_error(err, status, "%s", why.text);
     *step = newest.best_step;
     return SY_OK;
 }
 
-/* Of a file that cannot be read, the message ends with the checkpoints that may still be good. */
+/* Of a checkpoint that is damaged, the message ends with those that may still be good; one that cannot be read
+ * now (permissions, memory, too many open files) may be good itself. */
 static int open_and_verify(struct loading *l, struct sy_error *err)
 {
     struct sy_error why = {0};
     char advice[448] = "";
-    int status = open_checkpoint(l, &why), there = l->meta->params_sha256[0] || status == SY_EFORMAT;
+    int found, status = open_checkpoint(l, &found, &why);
     if (!status && l->comm->rank == 0) status = verify(l, &why);
-    if (status && there) syi_checkpoint_advice(l->run_dir, l->step, advice, sizeof advice);
+    if (status == SY_EFORMAT || (found && status == SY_ENOENT))
+        syi_checkpoint_advice(l->run_dir, l->step, advice, sizeof advice);
     return status ? syi_error(err, status, "%s%s", why.text, advice) : SY_OK;
 }
 
@@ -218,7 +273,7 @@ static int load(struct loading *l, const struct syi_session *session, struct sy_
 {
     int first = l->comm->rank == 0, status = SY_OK;
     if (first && l->step == SYI_CHECKPOINT_BEST) status = find_best(l->run_dir, &l->step, err);
-    if (first && l->step == SYI_CHECKPOINT_LATEST) l->step = syi_checkpoint_latest(l->run_dir);
+    if (first && l->step == SYI_CHECKPOINT_LATEST) status = syi_checkpoint_latest(l->run_dir, &l->step, err);
     if (first && !status) status = open_and_verify(l, err);
     /* Rank 0 alone looks which is the latest: folders on a network may look different from other hosts. */
     if (!status) status = syi_comm_broadcast(l->comm, &l->step, 1, err);
@@ -240,7 +295,5 @@ int syi_checkpoint_load(const char *run_dir, int64_t step, struct syi_session *s
     memset(meta, 0, sizeof *meta);
     int status = load(&l, session, &why);
     for (int i = 0; i < FILES; i++) syi_safetensors_close(&l.file[i]);
-    if (!status) return SY_OK;
-    end_together(comm, status, &why);
-    return syi_error(err, status, "%s", why.text);
+    return status ? give_up(comm, status, &why, err) : SY_OK;
 }

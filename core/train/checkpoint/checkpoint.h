@@ -13,28 +13,40 @@ struct syi_checkpoint_meta {
     int64_t examples;   /* of the training stream consumed */
     double best_metric; /* early stopping's best value so far; NaN: none */
     int64_t best_step;
-    int64_t stale;          /* evaluations since the best */
-    double previous_metric; /* of the last evaluation; NaN: none */
-    int64_t unbroken;       /* evaluations in a row that are no better than the one before */
-    int64_t best_of;        /* which value: SYI_METRIC_* (in meta.json its number) */
-    int64_t evaluated;      /* step of the last evaluation, -1: none */
-    char params_sha256[65]; /* of the data section of params.safetensors: the hash of the weights */
+    int64_t stale;                   /* evaluations since the best */
+    double previous_metric;          /* of the last evaluation; NaN: none */
+    int64_t unbroken;                /* evaluations in a row that are no better than the one before */
+    int64_t best_of;                 /* which value: SYI_METRIC_* (in meta.json its number) */
+    int64_t evaluated;               /* step of the last evaluation, -1: none */
+    struct syi_file_id train, valid; /* the files read by the training that went on to this step; of valid,
+                                        and in checkpoints made before there were these, maybe unknown */
+    char params_sha256[65];          /* of the data section of params.safetensors: the hash of the weights */
     char state_sha256[65];
+    char params_header_sha256[65]; /* of all before that section; "" in checkpoints made before there were
+                                      these two: their headers are checked for form and fit only */
+    char state_header_sha256[65];
 };
 
 enum { SYI_CHECKPOINT_LATEST = -1, SYI_CHECKPOINT_BEST = -2 }; /* in place of a step */
 
-/* Called by every rank (comm's barriers order them). Rank 0 fills the hashes into *meta. keep: the newest
- * checkpoints that stay, and besides them that of meta->best_step; 0 all. */
+/* Called by every rank (comm orders them). Rank 0 fills the hashes into *meta. keep: the newest checkpoints
+ * that stay, and besides them that of meta->best_step; 0 all. SY_OK: all ranks have come to the same end. It is
+ * a checkpoint on disk where failure->code is 0; else failure, which starts zeroed, says on every rank why there
+ * is none: earlier ones stay, and the run may go on. Another status: the ranks cannot go on together. */
 int syi_checkpoint_save(const char *run_dir, struct syi_session *session, struct syi_comm *comm,
-                        struct syi_checkpoint_meta *meta, int keep, struct sy_error *err) SYI_MUST_CHECK;
+                        struct syi_checkpoint_meta *meta, int keep, struct sy_error *failure,
+                        struct sy_error *err) SYI_MUST_CHECK;
 /* step: a number, SYI_CHECKPOINT_LATEST or SYI_CHECKPOINT_BEST. Every rank reads its own part. with_state 0:
  * parameters only. Verifies checksums (rank 0), names, dtypes and shapes; the first difference from the model
  * is named. */
 int syi_checkpoint_load(const char *run_dir, int64_t step, struct syi_session *session, struct syi_comm *comm,
                         int with_state, struct syi_checkpoint_meta *meta,
                         struct sy_error *err) SYI_MUST_CHECK;
-/* The newest complete checkpoint, or -1. */
-int64_t syi_checkpoint_latest(const char *run_dir);
+/* *step: of the newest complete checkpoint, -1: there is none. Only a folder that is missing or empty has none;
+ * one that cannot be read is an error. */
+int syi_checkpoint_latest(const char *run_dir, int64_t *step, struct sy_error *err) SYI_MUST_CHECK;
+/* Clears away what a killed process left of a checkpoint that it wrote, replaced or removed. By the holder of the
+ * run directory's lock only. */
+int syi_checkpoint_clean(const char *run_dir, struct sy_error *err) SYI_MUST_CHECK;
 
 #endif

@@ -15,33 +15,32 @@
 
 #include "train/checkpoint/checkpoint_parts.h"
 
-static char *format_failed(struct sy_error *err)
-{
-    syi_error(err, SY_ENOMEM, "out of memory");
-    return NULL;
-}
-
 char *syi_checkpoint_path(const char *run_dir, int64_t step, const char *suffix, struct sy_error *err)
 {
     char *path = syi_format("%s/checkpoints/%" PRId64 "%s", run_dir, step, suffix);
-    return path ? path : format_failed(err);
+    if (!path) syi_error(err, SY_ENOMEM, "out of memory");
+    return path;
 }
 
-static int exists(const char *path)
+/* Whether something of this name is there. What cannot be looked at is an error, never an absence. */
+static int look(const char *path, int *there, struct sy_error *err)
 {
     struct stat info;
-    return !lstat(path, &info);
+    *there = !lstat(path, &info);
+    if (*there || errno == ENOENT || errno == ENOTDIR) return SY_OK;
+    return syi_error_system(err, "cannot look at %s", path);
 }
 
-static int is_complete(const char *run_dir, int64_t step, const char *suffix)
+static int is_complete(const char *run_dir, int64_t step, const char *suffix, int *complete,
+                       struct sy_error *err)
 {
     char *meta = syi_format("%s/checkpoints/%" PRId64 "%s/meta.json", run_dir, step, suffix);
-    int complete = meta && exists(meta);
+    int status = meta ? look(meta, complete, err) : syi_error(err, SY_ENOMEM, "out of memory");
     syi_free(meta);
-    return complete;
+    return status;
 }
 
-/* The step of a folder's name, *suffix behind it; -1: the name is none of ours. */
+/* The step of a folder's name, *suffix after it; -1: the name is none of ours. */
 static int64_t parse_name(const char *name, const char **suffix)
 {
     char *end = NULL;
@@ -54,24 +53,43 @@ static int64_t parse_name(const char *name, const char **suffix)
 
 /* ---- listing ---- */
 
+/* *folder NULL with SY_OK: there is none. A file or a link that leads nowhere in its place is an error. */
+static int open_folder(const char *path, DIR **folder, struct sy_error *err)
+{
+    struct stat info;
+    *folder = opendir(path);
+    int reason = errno;
+    if (*folder || ((reason == ENOENT || reason == ENOTDIR) && lstat(path, &info))) return SY_OK;
+    errno = reason;
+    return syi_error_system(err, "cannot read folder %s", path);
+}
+
+/* NULL: the end, or *status says why the folder cannot be read. */
+static const struct dirent *next_entry(DIR *folder, const char *path, int *status, struct sy_error *err)
+{
+    errno = 0;
+    const struct dirent *entry = readdir(folder);
+    if (!entry && errno) *status = syi_error_system(err, "cannot read folder %s", path);
+    return entry;
+}
+
 /* Calls fn for every folder of ours below checkpoints/; a run that has none yet is fine. */
 static int each_folder(const char *run_dir,
                        int (*fn)(void *arg, const char *run_dir, int64_t step, const char *suffix,
                                  struct sy_error *err),
                        void *arg, struct sy_error *err)
 {
+    const struct dirent *entry;
+    DIR *folder = NULL;
     char *path = syi_format("%s/checkpoints", run_dir);
-    if (!path) return syi_error(err, SY_ENOMEM, "out of memory");
-    DIR *folder = opendir(path);
-    int status = folder || errno == ENOENT ? SY_OK : syi_error_system(err, "cannot read folder %s", path);
-    syi_free(path);
-    if (!folder) return status;
-    for (struct dirent *entry; !status && (entry = readdir(folder));) {
+    int status = path ? open_folder(path, &folder, err) : syi_error(err, SY_ENOMEM, "out of memory");
+    while (folder && !status && (entry = next_entry(folder, path, &status, err))) {
         const char *suffix = "";
         int64_t step = parse_name(entry->d_name, &suffix);
         if (step >= 0) status = fn(arg, run_dir, step, suffix, err);
     }
-    closedir(folder);
+    if (folder) closedir(folder);
+    syi_free(path);
     return status;
 }
 
@@ -84,9 +102,11 @@ static int note_complete(void *arg, const char *run_dir, int64_t step, const cha
                          struct sy_error *err)
 {
     struct steps *steps = arg;
+    int complete, status;
     if (suffix[0] && strcmp(suffix, ".old")) return SY_OK;
-    if (!is_complete(run_dir, step, suffix)) return SY_OK;
-    int status = SYI_GROW(steps->step, steps->capacity, steps->n + 1, err);
+    status = is_complete(run_dir, step, suffix, &complete, err);
+    if (status || !complete) return status;
+    status = SYI_GROW(steps->step, steps->capacity, steps->n + 1, err);
     if (!status) steps->step[steps->n++] = step;
     return status;
 }
@@ -111,36 +131,38 @@ int syi_checkpoint_list(const char *run_dir, int64_t **list, size_t *n, struct s
     return status;
 }
 
-int64_t syi_checkpoint_latest(const char *run_dir)
+int syi_checkpoint_latest(const char *run_dir, int64_t *step, struct sy_error *err)
 {
     int64_t *steps;
     size_t n;
-    if (syi_checkpoint_list(run_dir, &steps, &n, NULL)) return -1;
-    int64_t latest = n ? steps[n - 1] : -1;
+    int status = syi_checkpoint_list(run_dir, &steps, &n, err);
+    *step = !status && n ? steps[n - 1] : -1;
     syi_free(steps);
-    return latest;
+    return status;
 }
 
 /* The newest steps but `step`, as "60, 40, 20"; "" when there are none. */
-static void print_others(const char *run_dir, int64_t step, char *text, size_t bytes)
+static int print_others(const char *run_dir, int64_t step, char *text, size_t bytes, struct sy_error *err)
 {
     enum { MOST = 8 };
     int64_t *steps;
     size_t n, used = 0, shown = 0;
     text[0] = '\0';
-    if (syi_checkpoint_list(run_dir, &steps, &n, NULL)) return;
+    int status = syi_checkpoint_list(run_dir, &steps, &n, err);
     for (size_t i = n; i-- > 0 && used < bytes && shown < MOST;)
         if (steps[i] != step) {
             used += (size_t)snprintf(text + used, bytes - used, "%s%" PRId64, used ? ", " : "", steps[i]);
             shown++;
         }
     syi_free(steps);
+    return status;
 }
 
 void syi_checkpoint_advice(const char *run_dir, int64_t step, char *text, size_t bytes)
 {
     char others[256];
-    print_others(run_dir, step, others, sizeof others);
+    text[0] = '\0';
+    if (print_others(run_dir, step, others, sizeof others, NULL)) return;
     if (others[0])
         snprintf(
             text, bytes,
@@ -151,29 +173,37 @@ void syi_checkpoint_advice(const char *run_dir, int64_t step, char *text, size_t
         snprintf(text, bytes, "; there is no other checkpoint in this run");
 }
 
-char *syi_checkpoint_find(const char *run_dir, int64_t step, struct sy_error *err)
+int syi_checkpoint_find(const char *run_dir, int64_t step, char **folder, struct sy_error *err)
 {
+    static const char *const suffix[] = {"", ".old"};
     char others[256];
-    if (is_complete(run_dir, step, "")) return syi_checkpoint_path(run_dir, step, "", err);
-    if (is_complete(run_dir, step, ".old")) return syi_checkpoint_path(run_dir, step, ".old", err);
-    print_others(run_dir, step, others, sizeof others);
-    if (!others[0])
-        syi_error(err, SY_ENOENT, "%s holds no checkpoint: train first", run_dir);
-    else
-        syi_error(err, SY_ENOENT, "%s holds no checkpoint of step %" PRId64 "; there are: %s", run_dir, step,
-                  others);
-    return NULL;
+    int status = SY_OK;
+    *folder = NULL;
+    for (size_t i = 0; i < SYI_COUNT(suffix); i++) {
+        int complete;
+        status = is_complete(run_dir, step, suffix[i], &complete, err);
+        if (status) return status;
+        if (!complete) continue;
+        *folder = syi_checkpoint_path(run_dir, step, suffix[i], err);
+        return *folder ? SY_OK : SY_ENOMEM;
+    }
+    status = print_others(run_dir, step, others, sizeof others, err);
+    if (status) return status;
+    if (!others[0]) return syi_error(err, SY_ENOENT, "%s holds no checkpoint: train first", run_dir);
+    return syi_error(err, SY_ENOENT, "%s holds no checkpoint of step %" PRId64 "; there are: %s", run_dir,
+                     step, others);
 }
 
 /* ---- removing ---- */
 
-/* A folder of files. */
+/* A folder of files; one that is not there is fine. */
 static int remove_folder(const char *path, struct sy_error *err)
 {
+    const struct dirent *entry;
     DIR *folder = opendir(path);
     int status = SY_OK;
     if (!folder) return errno == ENOENT ? SY_OK : syi_error_system(err, "cannot remove folder %s", path);
-    for (struct dirent *entry; !status && (entry = readdir(folder));) {
+    while (!status && (entry = next_entry(folder, path, &status, err))) {
         if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, "..")) continue;
         if (unlinkat(dirfd(folder), entry->d_name, 0))
             status = syi_error_system(err, "cannot remove %s/%s", path, entry->d_name);
@@ -188,12 +218,23 @@ static int move(const char *from, const char *to, struct sy_error *err)
     return rename(from, to) ? syi_error_system(err, "cannot rename %s to %s", from, to) : SY_OK;
 }
 
-/* Loses the name of a checkpoint first, so that a kill in the middle leaves no half of one. */
-static int remove_checkpoint(const char *run_dir, int64_t step, const char *suffix, struct sy_error *err)
+/* The names in checkpoints/ are on disk. */
+static int sync_names(const char *run_dir, struct sy_error *err)
 {
-    char *path = syi_checkpoint_path(run_dir, step, suffix, err);
+    char *folder = syi_format("%s/checkpoints", run_dir);
+    int status = folder ? syi_file_sync_folder(folder, err) : syi_error(err, SY_ENOMEM, "out of memory");
+    syi_free(folder);
+    return status;
+}
+
+/* Loses the name of a checkpoint first, on disk too, so that a kill or a crash in the middle leaves no half of
+ * one. */
+static int remove_checkpoint(const char *run_dir, int64_t step, struct sy_error *err)
+{
+    char *path = syi_checkpoint_path(run_dir, step, "", err);
     char *doomed = syi_checkpoint_path(run_dir, step, ".tmp", err);
     int status = path && doomed ? move(path, doomed, err) : SY_ENOMEM;
+    if (!status) status = sync_names(run_dir, err);
     if (!status) status = remove_folder(doomed, err);
     syi_free(path);
     syi_free(doomed);
@@ -208,45 +249,64 @@ void syi_checkpoint_discard(const char *run_dir, int64_t step)
     syi_free(path);
 }
 
-/* ---- writing ---- */
+/* path is STEP.tmp, or STEP.old of `name`. */
+static int clear_folder(const char *path, const char *name, int is_old, struct sy_error *err)
+{
+    int there = 1, status = is_old ? look(name, &there, err) : SY_OK;
+    if (status) return status;
+    return there ? remove_folder(path, err) : move(path, name, err);
+}
 
-/* What a killed process left: *.tmp goes; STEP.old gets its name back, or goes when its successor is there.
- */
+/* *.tmp goes; STEP.old gets its name back, or goes when its successor is there. What cannot be cleared away
+ * takes room and does no other harm. */
 static int clear_away(void *arg, const char *run_dir, int64_t step, const char *suffix, struct sy_error *err)
 {
-    (void)arg;
-    int is_old = !strcmp(suffix, ".old"), status = SY_OK;
+    struct sy_error why = {0};
+    int is_old = !strcmp(suffix, ".old");
+    (void)arg, (void)err;
     if (!is_old && strcmp(suffix, ".tmp")) return SY_OK;
-    char *path = syi_checkpoint_path(run_dir, step, suffix, err);
-    char *name = syi_checkpoint_path(run_dir, step, "", err);
-    if (!path || !name)
-        status = SY_ENOMEM;
-    else if (is_old && !exists(name))
-        status = move(path, name, err);
-    else
-        status = remove_folder(path, err);
+    char *path = syi_checkpoint_path(run_dir, step, suffix, &why);
+    char *name = syi_checkpoint_path(run_dir, step, "", &why);
+    if (!path || !name || clear_folder(path, name, is_old, &why))
+        syi_log(SY_LOG_WARN, "what a save left stays: %s", why.text);
     syi_free(path);
     syi_free(name);
+    return SY_OK;
+}
+
+int syi_checkpoint_clean(const char *run_dir, struct sy_error *err)
+{
+    return each_folder(run_dir, clear_away, NULL, err);
+}
+
+/* ---- writing ---- */
+
+/* The folder is a new one: what stands in the way of STEP.tmp could not be cleared away. */
+static int make_folder(const char *run_dir, int64_t step, struct sy_error *err)
+{
+    char *all = syi_format("%s/checkpoints", run_dir),
+         *path = syi_checkpoint_path(run_dir, step, ".tmp", err);
+    int status = all && path ? syi_make_folders(all, err) : syi_error(err, SY_ENOMEM, "out of memory");
+    if (!status && mkdir(path, 0777)) status = syi_error_system(err, "cannot make folder %s", path);
+    syi_free(all);
+    syi_free(path);
     return status;
 }
 
 int syi_checkpoint_begin(const char *run_dir, int64_t step, struct sy_error *err)
 {
-    int status = each_folder(run_dir, clear_away, NULL, err);
-    char *path = status ? NULL : syi_checkpoint_path(run_dir, step, ".tmp", err);
-    if (!status) status = path ? syi_make_folders(path, err) : SY_ENOMEM;
-    syi_free(path);
-    return status;
+    int status = syi_checkpoint_clean(run_dir, err);
+    return status ? status : make_folder(run_dir, step, err);
 }
 
 /* tmp becomes final. What has that name now steps aside first, and comes back if that fails. */
 static int replace(const char *tmp, const char *final, const char *old, struct sy_error *err)
 {
-    if (!exists(final)) return move(tmp, final, err);
-    int status = move(final, old, err);
+    int there, status = look(final, &there, err);
+    if (!status && there) status = move(final, old, err);
     if (status) return status;
     status = move(tmp, final, err);
-    if (status && rename(old, final)) syi_log(SY_LOG_WARN, "%s is now called %s", final, old);
+    if (status && there && rename(old, final)) syi_log(SY_LOG_WARN, "%s is now called %s", final, old);
     return status;
 }
 
@@ -257,26 +317,12 @@ static void prune(const char *run_dir, int64_t written, int keep, int64_t best)
     struct sy_error err = {0};
     int64_t *steps;
     size_t n;
-    int status = keep > 0 ? syi_checkpoint_list(run_dir, &steps, &n, &err) : SY_OK;
-    if (keep > 0 && !status) {
-        for (size_t i = 0; !status && i + (size_t)keep < n; i++)
-            if (steps[i] != written && steps[i] != best)
-                status = remove_checkpoint(run_dir, steps[i], "", &err);
-        syi_free(steps);
-    }
+    if (keep <= 0) return;
+    int status = syi_checkpoint_list(run_dir, &steps, &n, &err);
+    for (size_t i = 0; !status && i + (size_t)keep < n; i++)
+        if (steps[i] != written && steps[i] != best) status = remove_checkpoint(run_dir, steps[i], &err);
+    syi_free(steps);
     if (status) syi_log(SY_LOG_WARN, "old checkpoints stay: %s", err.text);
-}
-
-static int commit(const char *run_dir, const char *tmp, const char *final, const char *old,
-                  struct sy_error *err)
-{
-    int status = replace(tmp, final, old, err);
-    char *folder = syi_format("%s/checkpoints", run_dir);
-    if (!status)
-        status = folder ? syi_file_sync_folder(folder, err) : syi_error(err, SY_ENOMEM, "out of memory");
-    if (!status) status = syi_file_sync_folder(run_dir, err); /* checkpoints/ itself may be new */
-    syi_free(folder);
-    return status;
 }
 
 int syi_checkpoint_commit(const char *run_dir, int64_t step, int keep, int64_t best, struct sy_error *err)
@@ -285,8 +331,10 @@ int syi_checkpoint_commit(const char *run_dir, int64_t step, int keep, int64_t b
     char *final = syi_checkpoint_path(run_dir, step, "", err);
     char *old = syi_checkpoint_path(run_dir, step, ".old", err);
     struct sy_error left = {0};
-    int status = tmp && final && old ? commit(run_dir, tmp, final, old, err) : SY_ENOMEM;
-    if (!status && exists(old) && remove_folder(old, &left)) syi_log(SY_LOG_WARN, "%s", left.text);
+    int status = tmp && final && old ? replace(tmp, final, old, err) : SY_ENOMEM;
+    if (!status) status = sync_names(run_dir, err);
+    if (!status) status = syi_file_sync_folder(run_dir, err); /* checkpoints/ itself may be new */
+    if (!status && remove_folder(old, &left)) syi_log(SY_LOG_WARN, "%s", left.text);
     if (!status) prune(run_dir, step, keep, best);
     syi_free(tmp);
     syi_free(final);

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* meta.json of a checkpoint: where training stands and the checksums of the other files. */
+/* meta.json of a checkpoint: where training stands, what it read, and the checksums of the other files. */
 #include "config.h"
 
 #include <math.h>
 #include <string.h>
 
 #include "base/json.h"
+#include "base/run_config.h"
 #include "train/checkpoint/checkpoint_parts.h"
 
 enum { FORMAT_VERSION = 1 };
+static const int64_t MOST = 1000000000000; /* steps, so evaluations too: as train.steps allows */
 
 static void put_integer(struct syi_json_writer *json, const char *key, int64_t value)
 {
@@ -31,6 +33,17 @@ static void put_metric(struct syi_json_writer *json, const char *key, double val
         syi_json_put_double(json, value);
 }
 
+static void put_file(struct syi_json_writer *json, const char *key, const struct syi_file_id *file)
+{
+    if (!file->sha256[0]) return;
+    syi_json_put_key(json, key);
+    syi_json_open(json, '{');
+    put_integer(json, "bytes", file->bytes);
+    put_integer(json, "lines", file->lines);
+    put_string(json, "sha256", file->sha256);
+    syi_json_close(json, '}');
+}
+
 static void print(const struct syi_checkpoint_meta *meta, struct syi_text *out)
 {
     struct syi_json_writer json;
@@ -47,8 +60,12 @@ static void print(const struct syi_checkpoint_meta *meta, struct syi_text *out)
     put_integer(&json, "unbroken", meta->unbroken);
     put_integer(&json, "best_of", meta->best_of);
     put_integer(&json, "evaluated", meta->evaluated);
+    put_file(&json, "train", &meta->train);
+    put_file(&json, "valid", &meta->valid);
     put_string(&json, "params_sha256", meta->params_sha256);
+    put_string(&json, "params_header_sha256", meta->params_header_sha256);
     put_string(&json, "state_sha256", meta->state_sha256);
+    put_string(&json, "state_header_sha256", meta->state_header_sha256);
     syi_json_close(&json, '}');
     syi_text_puts(out, "\n");
 }
@@ -70,15 +87,21 @@ int syi_checkpoint_meta_write(const char *folder, const struct syi_checkpoint_me
 
 struct reader {
     struct syi_json json;
+    uint32_t object; /* whose members are read */
     const char *file;
     struct sy_error *err;
     int status; /* of the first member that is not as it should be */
 };
 
+static int has(const struct reader *r, const char *key)
+{
+    return syi_json_member(&r->json, r->object, key) != SYI_JSON_NONE;
+}
+
 /* NULL: missing or of another kind, which is remembered. */
 static const struct syi_json_node *member(struct reader *r, const char *key, int kind)
 {
-    uint32_t at = syi_json_member(&r->json, 0, key);
+    uint32_t at = syi_json_member(&r->json, r->object, key);
     if (at != SYI_JSON_NONE && r->json.nodes[at].kind == kind) return &r->json.nodes[at];
     if (!r->status)
         r->status = syi_error(r->err, SY_EFORMAT, "%s: \"%s\" is missing or malformed: the file is damaged",
@@ -86,12 +109,17 @@ static const struct syi_json_node *member(struct reader *r, const char *key, int
     return NULL;
 }
 
-static int64_t get_integer(struct reader *r, const char *key)
+/* A whole number in low..high. */
+static int64_t get_integer(struct reader *r, const char *key, int64_t low, int64_t high)
 {
     const struct syi_json_node *node = member(r, key, SYI_JSON_NUMBER);
-    if (node && !node->is_integer && !r->status)
+    if (r->status) return 0;
+    if (!node->is_integer)
         r->status = syi_error(r->err, SY_EFORMAT, "%s: \"%s\" is no whole number", r->file, key);
-    return node ? node->integer : 0;
+    else if (node->integer < low || node->integer > high)
+        r->status = syi_error(r->err, SY_EFORMAT, "%s: \"%s\" is %lld, which cannot be: the file is damaged",
+                              r->file, key, (long long)node->integer);
+    return node->integer;
 }
 
 static void get_hash(struct reader *r, const char *key, char hex[65])
@@ -103,10 +131,20 @@ static void get_hash(struct reader *r, const char *key, char hex[65])
     snprintf(hex, 65, "%s", text);
 }
 
+static void get_file(struct reader *r, const char *key, struct syi_file_id *file)
+{
+    if (!has(r, key) || !member(r, key, SYI_JSON_OBJECT)) return;
+    r->object = syi_json_member(&r->json, 0, key);
+    file->bytes = get_integer(r, "bytes", 0, INT64_MAX);
+    file->lines = get_integer(r, "lines", 0, INT64_MAX);
+    get_hash(r, "sha256", file->sha256);
+    r->object = 0;
+}
+
 /* null: there is none yet. A loss may be infinite, which JSON holds as text. */
 static double get_metric(struct reader *r, const char *key)
 {
-    uint32_t at = syi_json_member(&r->json, 0, key);
+    uint32_t at = syi_json_member(&r->json, r->object, key);
     int kind = at == SYI_JSON_NONE ? -1 : r->json.nodes[at].kind;
     if (kind == SYI_JSON_NULL) return NAN;
     if (kind == SYI_JSON_STRING) return syi_json_string(&r->json, at)[0] == '-' ? -INFINITY : INFINITY;
@@ -114,31 +152,41 @@ static double get_metric(struct reader *r, const char *key)
     return node ? node->number : NAN;
 }
 
+static void check_version(struct reader *r)
+{
+    int64_t version = get_integer(r, "format_version", 1, INT64_MAX);
+    if (r->status || version == FORMAT_VERSION) return;
+    const struct syi_json_node *by = member(r, "switchyard", SYI_JSON_STRING);
+    r->status = syi_error(
+        r->err, SY_EUNSUPPORTED,
+        "%s: checkpoint format %lld, written by switchyard %s; this is %s, which reads format %d", r->file,
+        (long long)version, by ? r->json.strings + by->string : "?", sy_version(), FORMAT_VERSION);
+}
+
 static void read_members(struct reader *r, struct syi_checkpoint_meta *meta)
 {
-    int64_t version = get_integer(r, "format_version");
-    if (!r->status && version != FORMAT_VERSION) {
-        const struct syi_json_node *by = member(r, "switchyard", SYI_JSON_STRING);
-        r->status = syi_error(
-            r->err, SY_EUNSUPPORTED,
-            "%s: checkpoint format %lld, written by switchyard %s; this is %s, which reads format %d",
-            r->file, (long long)version, by ? r->json.strings + by->string : "?", sy_version(),
-            FORMAT_VERSION);
-    }
-    meta->step = get_integer(r, "step");
-    meta->examples = get_integer(r, "examples");
+    check_version(r);
+    meta->step = get_integer(r, "step", 0, MOST);
+    meta->examples = get_integer(r, "examples", 0, INT64_MAX);
     meta->best_metric = get_metric(r, "best_metric");
-    meta->best_step = get_integer(r, "best_step");
-    meta->stale = get_integer(r, "stale");
-    meta->previous_metric = NAN; /* checkpoints made before there were these two lack them */
-    if (syi_json_member(&r->json, 0, "unbroken") != SYI_JSON_NONE) {
-        meta->previous_metric = get_metric(r, "previous_metric");
-        meta->unbroken = get_integer(r, "unbroken");
-    }
-    meta->best_of = get_integer(r, "best_of");
-    meta->evaluated = get_integer(r, "evaluated");
+    meta->best_step = get_integer(r, "best_step", -1, meta->step);
+    meta->stale = get_integer(r, "stale", 0, MOST);
+    meta->previous_metric = NAN;
+    meta->best_of = get_integer(r, "best_of", 0, SYI_METRIC_COUNT - 1);
+    meta->evaluated = get_integer(r, "evaluated", -1, meta->step);
     get_hash(r, "params_sha256", meta->params_sha256);
     get_hash(r, "state_sha256", meta->state_sha256);
+    /* Checkpoints made before there were these lack them. */
+    if (has(r, "unbroken")) {
+        meta->previous_metric = get_metric(r, "previous_metric");
+        meta->unbroken = get_integer(r, "unbroken", 0, MOST);
+    }
+    get_file(r, "train", &meta->train);
+    get_file(r, "valid", &meta->valid);
+    if (has(r, "params_header_sha256")) {
+        get_hash(r, "params_header_sha256", meta->params_header_sha256);
+        get_hash(r, "state_header_sha256", meta->state_header_sha256);
+    }
 }
 
 int syi_checkpoint_meta_read(const char *folder, struct syi_checkpoint_meta *meta, struct sy_error *err)

@@ -13,9 +13,11 @@ char *syi_checkpoint_path(const char *run_dir, int64_t step, const char *suffix,
                           struct sy_error *err) SYI_MUST_CHECK;
 /* Steps of all complete checkpoints, ascending; *steps is owned by the caller. A run without any has none. */
 int syi_checkpoint_list(const char *run_dir, int64_t **steps, size_t *n, struct sy_error *err) SYI_MUST_CHECK;
-/* Folder of a complete checkpoint, owned by the caller; NULL with SY_ENOENT naming those there are. */
-char *syi_checkpoint_find(const char *run_dir, int64_t step, struct sy_error *err) SYI_MUST_CHECK;
-/* "; try --checkpoint with another step: 60, 40, 20 ..." for the end of a message about checkpoint `step`. */
+/* *folder of a complete checkpoint, owned by the caller; else NULL, and SY_ENOENT names those there are. */
+int syi_checkpoint_find(const char *run_dir, int64_t step, char **folder,
+                        struct sy_error *err) SYI_MUST_CHECK;
+/* "; try --checkpoint with another step: 60, 40, 20 ..." for the end of a message that checkpoint `step` is
+ * damaged. */
 void syi_checkpoint_advice(const char *run_dir, int64_t step, char *text, size_t bytes);
 /* Clears away what a killed process left, and makes an empty STEP.tmp. */
 int syi_checkpoint_begin(const char *run_dir, int64_t step, struct sy_error *err) SYI_MUST_CHECK;

@@ -12,22 +12,11 @@ static int is_free(const struct syi_rank *rank)
     return rank->ranks == 1 || strcmp(rank->comm_name, "mpi") != 0;
 }
 
-/* *odd: the lowest rank that read something else than rank 0, -1: none. */
-static int compare(const struct syi_rank *rank, const char *text, int *odd, struct sy_error *err)
-{
-    struct syi_sha256 hash;
-    char hex[65];
-    syi_sha256_init(&hash);
-    syi_sha256_add(&hash, text, strlen(text));
-    syi_sha256_hex(&hash, hex);
-    return syi_comm_same(rank->comm, hex, sizeof hex, odd, err);
-}
-
 int syi_common_task(const struct syi_rank *rank, const struct syi_task *task, struct sy_error *err)
 {
     int odd;
     if (is_free(rank)) return SY_OK;
-    int status = compare(rank, task->text, &odd, err);
+    int status = syi_comm_same(rank->comm, task->id.sha256, sizeof task->id.sha256, &odd, err);
     if (status || odd < 0) return status;
     return syi_error(
         err, SY_EMISMATCH,
@@ -44,8 +33,10 @@ int syi_common_run_dir(const struct syi_rank *rank, const char *path, struct sy_
     if (is_free(rank)) return SY_OK;
     char *file = syi_format("%s/lock", path), *text = NULL;
     if (!file) return syi_error(err, SY_ENOMEM, "out of memory");
-    int unread = syi_file_read(file, &text, &bytes, NULL); /* a lock that is not there is another one */
-    int status = compare(rank, unread ? "" : text, &odd, err);
+    /* A lock that is not there is another one. */
+    struct syi_file_id id = {0};
+    if (!syi_file_read(file, &text, &bytes, NULL)) id = syi_file_identify(text, bytes);
+    int status = syi_comm_same(rank->comm, id.sha256, sizeof id.sha256, &odd, err);
     syi_free(text);
     syi_free(file);
     if (status || odd < 0) return status;

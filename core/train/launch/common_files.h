@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What processes on several hosts must see alike: the files of examples and the run directory. Told before
- * memory is taken; for other ranks than processes these are free. */
+/* What processes on several hosts must see alike: the files of examples, compared before memory is taken, and the
+ * run directory, once it is made. For other ranks than processes these are free. */
 #ifndef SYI_COMMON_FILES_H
 #define SYI_COMMON_FILES_H
 

@@ -3,6 +3,7 @@
  * the lock is run_lock.c's. */
 #include "config.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -53,9 +54,9 @@ int syi_run_dir_exists(const char *path)
 {
     struct stat info;
     char *file = file_in(path, "run.conf", NULL);
-    int exists = file && !stat(file, &info);
+    int missing = file && stat(file, &info) && (errno == ENOENT || errno == ENOTDIR);
     syi_free(file);
-    return exists;
+    return !missing;
 }
 
 /* ---- open and close ---- */

@@ -15,7 +15,8 @@ struct syi_run_dir {
 
 /* "runs/NAME-YYYYMMDD-HHMMSS", made unique if it is there. */
 int syi_run_dir_name(const char *run_name, char *path, size_t bytes, struct sy_error *err) SYI_MUST_CHECK;
-/* Whether the folder holds a run (its run.conf is there). */
+/* Whether the folder holds a run (its run.conf is there). One that cannot be looked at counts as a run, so that
+ * nothing is written over it; reading its run.conf says what is wrong. */
 int syi_run_dir_exists(const char *path);
 /* Makes the folder if needed and takes the lock (O_EXCL; a lock whose process on this host is dead is taken
  * over and logged; a live one is SY_EBUSY naming host and pid). */

@@ -27,6 +27,12 @@ static double metric_value(int metric, const struct syi_eval_result *result)
     }
 }
 
+/* A count that cannot grow any more still is a count. */
+static int64_t count_up(int64_t n)
+{
+    return n < INT64_MAX ? n + 1 : n;
+}
+
 /* A value that is not a number never is the best. Another metric than last time starts over: values of two
  * metrics cannot be compared. */
 static void keep_best(struct syi_action_state *state, double value, int64_t step)
@@ -36,14 +42,14 @@ static void keep_best(struct syi_action_state *state, double value, int64_t step
         state->best_step = step;
         state->stale = 0;
     } else {
-        state->stale++;
+        state->stale = count_up(state->stale);
     }
 }
 
 static void keep_previous(struct syi_action_state *state, double value)
 {
     int no_better = state->unbroken && value >= state->previous; /* never where one is not a number */
-    state->unbroken = no_better ? state->unbroken + 1 : 1;
+    state->unbroken = no_better ? count_up(state->unbroken) : 1;
     state->previous = value;
 }
 

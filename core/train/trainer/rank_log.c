@@ -11,7 +11,7 @@
 #include "train/trainer/rank_log.h"
 #include "train/launch/run_dir.h"
 
-static int is_wanted(const struct syi_config *config, int *wanted, struct sy_error *err)
+int syi_rank_log_wanted(const struct syi_config *config, int *wanted, struct sy_error *err)
 {
     const char *forced = getenv("SWITCHYARD_LOG_RANKS");
     *wanted = config->log.ranks == SYI_LOG_RANKS_ALL;
@@ -38,13 +38,11 @@ static void introduce(struct syi_rank_log *log, const struct syi_rank *rank)
     syi_rank_log_say(log, line);
 }
 
-int syi_rank_log_open(struct syi_rank_log *log, const struct syi_config *config, const char *run_dir,
-                      const struct syi_rank *rank, struct sy_error *err)
+int syi_rank_log_open(struct syi_rank_log *log, const char *run_dir, const struct syi_rank *rank,
+                      struct sy_error *err)
 {
-    int wanted, status = is_wanted(config, &wanted, err);
     *log = (struct syi_rank_log){0};
-    if (status || !wanted) return status;
-    status = syi_run_dir_open_rank_log(run_dir, rank->rank, &log->file, err);
+    int status = syi_run_dir_open_rank_log(run_dir, rank->rank, &log->file, err);
     if (!status) introduce(log, rank);
     return status;
 }

@@ -13,9 +13,11 @@ struct syi_rank_log {
     int64_t step;  /* likewise */
 };
 
-/* Opens it in the run directory where log.ranks, or SWITCHYARD_LOG_RANKS over it, is all. */
-int syi_rank_log_open(struct syi_rank_log *log, const struct syi_config *config, const char *run_dir,
-                      const struct syi_rank *rank, struct sy_error *err) SYI_MUST_CHECK;
+/* *wanted 1: log.ranks, or SWITCHYARD_LOG_RANKS over it, is all. */
+int syi_rank_log_wanted(const struct syi_config *config, int *wanted, struct sy_error *err) SYI_MUST_CHECK;
+/* Opens it in the run directory. One that is zeroed takes lines too and writes nothing. */
+int syi_rank_log_open(struct syi_rank_log *log, const char *run_dir, const struct syi_rank *rank,
+                      struct sy_error *err) SYI_MUST_CHECK;
 void syi_rank_log_close(struct syi_rank_log *log);
 void syi_rank_log_say(struct syi_rank_log *log, const char *line);
 /* Steps begin here. */

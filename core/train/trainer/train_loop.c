@@ -6,6 +6,7 @@
 
 #include <inttypes.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/compat.h"
 #include "optim/schedule.h"
@@ -183,17 +184,14 @@ static int is_checkpoint_due(const struct syi_trainer *t)
 {
     int64_t every = t->config->train.checkpoint_every;
     if (t->saved == t->step || t->spoiled) return 0;
-    return t->ended || t->overdue || t->actions.best_step == t->step ||
-           (every && t->step && t->step % every == 0);
+    if (t->failed_saves ? t->step >= t->retry : t->overdue) return 1;
+    return t->ended || t->actions.best_step == t->step || (every && t->step && t->step % every == 0);
 }
 
-/* The sink's rows are on disk first, so that they do not end before the checkpoint a run goes on from; but the
- * weights wait for it only for moments, and are saved whatever becomes of it. */
-static int save(struct syi_trainer *t, struct sy_error *err)
+static struct syi_checkpoint_meta describe(const struct syi_trainer *t)
 {
     struct syi_checkpoint_meta meta = {
         .step = t->step,
-        .examples = t->step * t->config->data.batch_size,
         .best_metric = t->actions.best,
         .best_step = t->actions.best_step,
         .stale = t->actions.stale,
@@ -201,17 +199,68 @@ static int save(struct syi_trainer *t, struct sy_error *err)
         .unbroken = t->actions.unbroken,
         .best_of = t->actions.metric,
         .evaluated = t->evaluated,
+        .train = t->batcher.task->id,
     };
+    if (__builtin_mul_overflow(t->step, t->config->data.batch_size, &meta.examples))
+        meta.examples = INT64_MAX;
+    if (t->evaluation.data) meta.valid = t->evaluation.data->task.id;
+    return meta;
+}
+
+/* The last chance of these weights is taken more than once: at the end, after 1, 3 and 7 s. All ranks see the same
+ * failures, so all come to the same tries. */
+static int try_to_save(struct syi_trainer *t, struct syi_checkpoint_meta *meta, struct sy_error *failure,
+                       struct sy_error *err)
+{
+    enum { LAST_TRIES = 4 };
+    for (int try = 1;; try++) {
+        *failure = (struct sy_error){0};
+        int status = syi_checkpoint_save(t->job->dir->path, syi_engine_session(t->engine), t->rank->comm,
+                                         meta, (int)t->config->train.keep_checkpoints, failure, err);
+        if (status || !failure->code || !t->ended || try == LAST_TRIES) return status;
+        nanosleep(&(struct timespec){.tv_sec = 1 << (try - 1)}, NULL);
+    }
+}
+
+/* A disk that is full now may not be so soon, and hours of work are worth more than a checkpoint: training goes on
+ * and saves again after 1 step, 2 more, 4 more, at most 1024 more. Steps, not seconds: all ranks count them alike.
+ * At the end of the run there is nothing to wait for. */
+static int go_on_unsaved(struct syi_trainer *t, const struct sy_error *failure, struct sy_error *err)
+{
+    char text[sizeof failure->text + 80];
+
+    if (t->ended)
+        return syi_error(err, failure->code, "%s; --resume goes on from the newest of them", failure->text);
+    t->retry = t->step + (1 << (t->failed_saves < 10 ? t->failed_saves : 10));
+    t->failed_saves++;
+    snprintf(text, sizeof text, "%s; training goes on and tries again after step %" PRId64, failure->text,
+             t->retry);
+    syi_rank_log_say(&t->log, text);
+    if (is_first(t)) {
+        syi_run_dir_log(t->job->dir, text);
+        syi_log(SY_LOG_WARN, "%s", text);
+    }
+    syi_trainer_event(t, "save_failed", text);
+    return SY_OK;
+}
+
+/* The sink's rows are on disk first, so that they do not end before the checkpoint a run goes on from; but the
+ * weights wait for it only for moments, and are saved whatever becomes of it. */
+static int save(struct syi_trainer *t, struct sy_error *err)
+{
+    struct syi_checkpoint_meta meta = describe(t);
+    struct sy_error failure;
     char text[64];
     int status;
 
     syi_trainer_flush(t);
-    status = syi_checkpoint_save(t->job->dir->path, syi_engine_session(t->engine), t->rank->comm, &meta,
-                                 (int)t->config->train.keep_checkpoints, err);
+    status = try_to_save(t, &meta, &failure, err);
     if (status) return status;
+    if (failure.code) return go_on_unsaved(t, &failure, err);
     t->saved = t->step;
     t->saved_at = syi_seconds();
     t->overdue = 0;
+    t->failed_saves = 0;
     memcpy(t->weights, meta.params_sha256, sizeof(t->weights));
     snprintf(text, sizeof(text), "checkpoint of step %" PRId64 " saved", t->step);
     syi_trainer_say(t, "%s", text);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* syi_train: opens the data, makes a trainer on every rank, continues from a checkpoint if asked to, runs the
- * loop (train_loop.c) and says how it ended. */
+/* syi_train: opens the data, makes a trainer on every rank, then the run directory, continues from a checkpoint if
+ * asked to, runs the loop (train_loop.c) and says how it ended. */
 #include "config.h"
 
 #include <inttypes.h>
@@ -81,6 +81,42 @@ static void close_rank(struct syi_trainer *t)
 
 /* ---- starting or going on ---- */
 
+/* 1: the file is not the one of which the checkpoint's meta.json tells; text: in what they differ. */
+static int has_changed(const struct syi_trainer *t, const char *key, const struct syi_task *task,
+                       const struct syi_file_id *before, char *text, size_t bytes)
+{
+    const struct syi_file_id *now = &task->id;
+    if (!before->sha256[0] || !strcmp(before->sha256, now->sha256)) return 0;
+    snprintf(text, bytes,
+             "%s: %s has changed since the checkpoint of step %" PRId64 ": it had %" PRId64 " lines, %" PRId64
+             " bytes and SHA-256 %.16s..., now %" PRId64 " lines, %" PRId64 " bytes and %.16s...",
+             key, task->path, t->step, before->lines, before->bytes, before->sha256, now->lines, now->bytes,
+             now->sha256);
+    return 1;
+}
+
+/* Which example a step takes follows from its number and the file: with other contents the run would silently be
+ * another one. What only evaluations read changes no weights. */
+static int check_data(struct syi_trainer *t, const struct syi_checkpoint_meta *meta, struct sy_error *err)
+{
+    char text[800];
+
+    if (!meta->train.sha256[0])
+        syi_trainer_say(
+            t, "the checkpoint does not say which data it was trained on: changes are not looked for");
+    if (t->evaluation.data &&
+        has_changed(t, "data.valid", &t->evaluation.data->task, &meta->valid, text, sizeof(text)))
+        syi_trainer_say(t, "%s; evaluations before and after do not compare", text);
+    if (!has_changed(t, "data.train", t->batcher.task, &meta->train, text, sizeof(text))) return SY_OK;
+    if (!t->config->data.allow_changes)
+        return syi_error(
+            err, SY_EMISMATCH,
+            "%s; put the old contents back, or set data.allow_changes=true to go on with the new", text);
+    syi_trainer_say(t, "%s", text);
+    syi_trainer_event(t, "data", text);
+    return SY_OK;
+}
+
 static int load(struct syi_trainer *t, int64_t step, struct sy_error *err)
 {
     struct syi_moment moment = {.kind = SYI_AFTER_RESUME};
@@ -102,6 +138,8 @@ static int load(struct syi_trainer *t, int64_t step, struct sy_error *err)
     memcpy(t->weights, meta.params_sha256, sizeof(t->weights));
     syi_trainer_say(t, "going on from the checkpoint of step %" PRId64, t->step);
     syi_trainer_event(t, "resume", "going on from a checkpoint");
+    status = check_data(t, &meta, err);
+    if (status) return status;
     syi_actions_run(t->config, &t->actions, &moment, &verdict);
     syi_trainer_obey(t, &verdict);
     return SY_OK;
@@ -113,11 +151,12 @@ static int begin(struct syi_trainer *t, struct sy_error *err)
 {
     const char *folder = t->job->dir->path;
     int64_t latest = -1;
-    int status;
+    int status = SY_OK;
 
     t->evaluated = t->saved = -1;
-    if (t->job->resume && t->rank->rank == 0) latest = syi_checkpoint_latest(folder);
-    status = syi_comm_broadcast(t->rank->comm, &latest, 1, err);
+    if (t->rank->rank == 0) status = syi_checkpoint_clean(folder, err);
+    if (!status && t->job->resume && t->rank->rank == 0) status = syi_checkpoint_latest(folder, &latest, err);
+    if (!status) status = syi_comm_broadcast(t->rank->comm, &latest, 1, err);
     if (status) return status;
     if (latest >= 0) return load(t, latest, err);
     if (t->job->resume) syi_trainer_say(t, "no checkpoint in %s: starting fresh", folder);
@@ -149,9 +188,21 @@ static void tell_end(struct syi_trainer *t, struct training *training)
 
 static int check_files(const struct syi_rank *rank, const struct training *training, struct sy_error *err)
 {
-    int status = syi_common_run_dir(rank, training->job->dir->path, err);
-    if (!status) status = syi_common_task(rank, &training->task, err);
+    int status = syi_common_task(rank, &training->task, err);
     if (!status && training->valid.name) status = syi_common_task(rank, &training->valid.task, err);
+    return status;
+}
+
+/* Once every rank has all it needs, rank 0 opens the run directory: what fails before leaves none. */
+static int open_run(struct syi_trainer *t, struct sy_error *err)
+{
+    const struct syi_train_job *job = t->job;
+    int log, status = syi_rank_log_wanted(t->config, &log, err);
+    if (!status) status = syi_comm_barrier(t->rank->comm, err);
+    if (!status && t->rank->rank == 0) status = job->open(job->open_arg, err);
+    if (!status) status = syi_comm_barrier(t->rank->comm, err);
+    if (!status) status = syi_common_run_dir(t->rank, job->dir->path, err);
+    if (!status && log) status = syi_rank_log_open(&t->log, job->dir->path, t->rank, err);
     return status;
 }
 
@@ -167,8 +218,8 @@ static int train_rank(void *arg, const struct syi_rank *rank, struct sy_error *e
     t->rank = rank;
     t->begin = training->begin;
     status = check_files(rank, training, err);
-    if (!status) status = syi_rank_log_open(&t->log, t->config, t->job->dir->path, rank, err);
     if (!status) status = open_rank(t, training, err);
+    if (!status) status = open_run(t, err);
     if (!status) introduce(t);
     if (!status) status = begin(t, err);
     if (!status) status = syi_trainer_loop(t, err);

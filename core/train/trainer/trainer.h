@@ -46,10 +46,14 @@ struct syi_report {
 };
 
 struct syi_train_job {
-    struct syi_launch launch; /* config inside */
-    struct syi_run_dir *dir;
+    struct syi_launch launch;           /* config inside */
+    struct syi_run_dir *dir;            /* its path is set; open does the rest */
     int resume;                         /* continue from the latest checkpoint if there is one */
-    const struct syi_metric_sink *sink; /* of rank 0 */
+    const struct syi_metric_sink *sink; /* of rank 0; used after open only */
+    /* Opens dir and sink. Called once, by rank 0, when data are read, memory is taken and all ranks stand, so that
+     * what fails before leaves no run directory. */
+    int (*open)(void *open_arg, struct sy_error *err);
+    void *open_arg;
     struct syi_report report;
     const atomic_int *stop; /* not 0: save and stop (set by a signal handler) */
 };

@@ -31,6 +31,8 @@ struct syi_trainer {
     double saved_at;   /* seconds, of that checkpoint or, without one, of the first step; rank 0's counts */
     int overdue;       /* 1: all ranks agree that train.checkpoint_seconds have passed since */
     int sink_failed;   /* 1: the sink failed, and that is reported; rank 0 only */
+    int failed_saves;  /* in a row */
+    int64_t retry;     /* with failed_saves: the step after which the next is due */
     int spoiled;       /* 1: a step left weights that are not finite (train.nan_check = after) */
     char weights[65];  /* SHA-256 of that checkpoint, on rank 0 */
     int ended;         /* 1: `end` and `what` say how and why; what is left is to save */

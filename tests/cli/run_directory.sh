@@ -1,0 +1,119 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Nothing in a run directory is lost: what cannot be read is not taken for nothing, checkpoints without their run are left
+# alone, data that changed are noticed, and a checkpoint that cannot be written ends no run that can go on.
+. "$(dirname "$0")/_common.sh"
+data "$here/train.tsv" 300 1
+data "$here/valid.tsv" 20 2
+cd "$here" || exit 99
+good='--set train.steps=4 --set train.checkpoint_every=2 --set metrics.every=1'
+exits 0 tiny good $good
+hash=$(hash_in out)
+
+# refused STATUS TEXT COMMAND...: one error with TEXT, and the checkpoints in $kept are still those of "good".
+refused() {
+    status=$1 text=$2
+    shift 2
+    exits "$status" "$@"
+    [ "$(grep -vc '^switchyard: resume: ' err)" -eq 1 ] || fail "not one error: $(cat err)"
+    says err "$text"
+    diff -r good/checkpoints "$kept" >/dev/null || fail "the checkpoints changed: $(diff -r good/checkpoints "$kept")"
+}
+
+# ---- checkpoints that cannot be read now ----
+cp -R good run
+mv run/checkpoints elsewhere
+kept=elsewhere
+for target in nowhere checkpoints; do
+    ln -s $target run/checkpoints
+    refused 1 'cannot read folder .*run/checkpoints: ' tiny run --resume $good --set train.steps=6
+    refused 1 'cannot read folder .*run/checkpoints: ' "$program" predict run
+    refused 1 'cannot read folder .*run/checkpoints: ' "$program" eval run --file valid.tsv --checkpoint best
+    rm run/checkpoints
+done
+: >run/checkpoints
+refused 1 'run/checkpoints: Not a directory' tiny run --resume $good
+rm run/checkpoints run/run.conf
+ln -s ../elsewhere run/checkpoints
+kept=run/checkpoints
+
+# ---- checkpoints of which nobody knows the run ----
+for resume in '' --resume; do
+    refused 2 'run holds checkpoints (the newest of step 4), but no run.conf' tiny run $good $resume
+    [ ! -e run/run.conf ] || fail "a refused training writes run.conf"
+done
+"$program" config good/run.conf >run/run.conf
+exits 0 tiny run --resume $good
+[ "$(hash_in out)" = "$hash" ] || fail "with its run.conf back the run has other weights"
+ln -sf run.conf run/run.conf
+refused 2 'run holds a run already' tiny run $good
+refused 2 'run.conf: Too many levels' tiny run --resume $good
+
+# ---- what a kill left is cleared away, also by a start that saves nothing ----
+rm -rf run
+cp -R good run
+mkdir run/checkpoints/1.tmp
+: >run/checkpoints/1.tmp/state.safetensors
+mv run/checkpoints/2 run/checkpoints/2.old
+exits 0 tiny run --resume $good
+[ "$(ls run/checkpoints | tr '\n' ' ')" = "2 4 " ] || fail "checkpoints: $(ls run/checkpoints)"
+
+# ---- data that changed ----
+more="$good --set train.steps=6"
+kept=run/checkpoints
+mv train.tsv whole.tsv
+head -n 290 whole.tsv >train.tsv
+refused 1 "data.train: $here/train.tsv has changed since the checkpoint of step 4: it had 300 lines.*now 290 lines" \
+    tiny run --resume $more
+says err 'or set data.allow_changes=true'
+sort whole.tsv >train.tsv
+refused 1 'it had 300 lines.*now 300 lines' tiny run --resume $more --comm thread --ranks 2
+cp whole.tsv copy.tsv
+cp -R run same
+exits 0 tiny same --resume $more --set data.train=copy.tsv
+grep -q 'has changed' out && fail "the same contents under another name have changed: $(cat out)"
+cp -R run other
+exits 0 tiny other --resume $more --set data.allow_changes=true
+says out 'data.train: .*train.tsv has changed'
+[ "$(query other "SELECT count(*) FROM event WHERE kind = 'data' AND text LIKE 'data.train:%'")" = 1 ] ||
+    fail "the change is not in the database"
+exits 0 tiny other --resume $more --set train.steps=7 # the newest checkpoint knows the new contents
+mv whole.tsv train.tsv
+cp -R run old
+sed 's/"train":/"before":/' run/checkpoints/4/meta.json >old/checkpoints/4/meta.json
+exits 0 tiny old --resume $more
+says out 'the checkpoint does not say which data it was trained on'
+evaluated="$more --set data.valid=valid.tsv"
+exits 0 tiny valid $evaluated
+head -n 10 train.tsv >valid.tsv
+exits 0 tiny valid --resume $evaluated --set train.steps=8
+says out 'data.valid: valid.tsv has changed since the checkpoint of step 6: it had 20 lines'
+
+# ---- checkpoints that cannot be written: a folder that nobody may remove stands where one is made ----
+exits 0 tiny undisturbed --set train.steps=8
+whole=$(hash_in out)
+for ranks in '' '--comm thread --ranks 2 --set mesh.data=2'; do
+    rm -rf full
+    mkdir -p full/checkpoints/4.tmp/mine
+    exits 0 tiny full --quiet --set train.steps=8 --set train.checkpoint_every=4 $ranks
+    [ "$(hash_in out)" = "$whole" ] || fail "$ranks: a checkpoint that was not written changed the weights"
+    says err 'warning: checkpoint of step 4 was not written, .*; training goes on and tries again after step 5'
+    says full/log 'tries again after step 5'
+    [ -e full/checkpoints/4.tmp/mine ] || fail "$ranks: what a user put there was removed"
+    for step in 5 8; do
+        [ -e full/checkpoints/$step/meta.json ] || fail "$ranks: no checkpoint of step $step: $(ls full/checkpoints)"
+    done
+    [ "$(query full "SELECT group_concat(kind || ' ' || step) FROM event WHERE kind IN ('save_failed', 'checkpoint')")" = \
+        'save_failed 4,checkpoint 5,checkpoint 8' ] || fail "$ranks: events: $(query full 'SELECT kind, step FROM event')"
+    [ "$(cat full/status)" = "done" ] || fail "$ranks: status $(cat full/status)"
+done
+rm -rf full
+mkdir -p full/checkpoints/8.tmp/mine
+exits 1 tiny full --quiet --set train.steps=8 --set train.checkpoint_every=4
+[ "$(grep -v warning err | wc -l)" -eq 1 ] || fail "not one error: $(cat err)"
+says err '^switchyard: checkpoint of step 8 was not written, earlier ones are kept: .*; --resume goes on from the newest'
+[ "$(cat full/status)" = failed ] || fail "status $(cat full/status) after a last checkpoint that was not written"
+rm -r full/checkpoints/8.tmp
+exits 0 tiny full --resume --quiet --set train.steps=8 --set train.checkpoint_every=4
+[ "$(hash_in out)" = "$whole" ] || fail "resumed after a last checkpoint that was not written: other weights"
+finish
