@@ -199,7 +199,7 @@ static const int n_ops = 59, n_instructions = 24; /* of this version; more may f
 
 static const char *const ops[] = {
 #define SY_OP(id, NAME, name, labels, split, types, attributes, flags, tolerance, help)                      \
-    [id] = #NAME " " labels " " types " " attributes,
+    [id] = #NAME " " labels " " types " " #attributes,
 #include "switchyard/ops.def"
 #undef SY_OP
 };
