@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The chain pass: residuals, dropout, activations, scales, gated linear units and norms behind a matrix
+/* The chain pass: residuals, dropout, activations, scales, gated linear units and norms after a matrix
  * product work row by row, so they can run on its rows as soon as these are complete, while they are in the
  * cache. An op that may do so is marked (op.chained); the memory plan keeps what a chain touches apart, and
  * bind.c asks the kernels for it. Only the order of work changes, no value. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whether a program is sound: every operand exists, is written before it is read and fits the row of ops.def and
- * what its family knows (op_rules.h). Runs after every stage, in linear time. Finds mistakes of passes and recorders, not of users: those are
- * refused where they enter. */
+/* Whether a program is sound: every operand exists, is written before it is read and fits the row of ops.def
+ * and what its family knows (op_rules.h). Runs after every stage, in linear time. Finds mistakes of passes and
+ * recorders, not of users: those are refused where they enter. */
 #include "config.h"
 
 #include <string.h>

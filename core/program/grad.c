@@ -15,9 +15,9 @@ int syi_grad_zero(struct syi_program *p, int like)
     return syi_map1(p, SY_MAP_MULS, like, 0);
 }
 
-int syi_grad_fitting(struct syi_program *p, int gradient, int beside)
+int syi_grad_fitting(struct syi_program *p, int gradient, int like)
 {
-    return gradient < 0 ? -1 : syi_cast(p, gradient, p->tensor[beside].dtype);
+    return gradient < 0 ? -1 : syi_cast(p, gradient, p->tensor[like].dtype);
 }
 
 /* ---- the walk ---- */

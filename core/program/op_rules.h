@@ -65,7 +65,7 @@ struct syi_op_rules {
     syi_grad_fn grad; /* NULL: no gradient flows (flag Z) */
     /* Arithmetic: `flops` for each element of operand `of` (inputs 0, 1, ..., outputs -1, -2, ...). */
     int flops, of;
-    /* What that, and all operands' bytes read or written once, does not fit: changes *cost, which holds them. */
+    /* Where that, and the bytes of all operands once, is not the cost: changes *cost, which holds them. */
     void (*cost)(const struct sy_call *call, struct syi_cost *cost);
     /* The attribute as text after the operands. NULL: field by field, as ops.def names them. */
     void (*explain)(struct syi_text *text, const struct syi_op *op, const void *attr);

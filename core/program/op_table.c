@@ -22,8 +22,8 @@ enum {
 #undef SY_OP
 
 /* The number of fields; more than nine do not compile. */
-#define FIELDS(...)                                           FIELDS_UP_TO_9(__VA_ARGS__, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0)
-#define FIELDS_UP_TO_9(a, b, c, d, e, f, g, h, i, count, ...) count
+#define TENTH(a, b, c, d, e, f, g, h, i, count, ...) count
+#define FIELDS(...)                                  TENTH(__VA_ARGS__, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0)
 #define SY_NO_ATTR
 #define SY_ATTR(type, ...)                                                                                   \
     _Static_assert(sizeof(struct sy_attr_##type) == 8 * (FIELDS(__VA_ARGS__)),                               \

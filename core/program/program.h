@@ -162,7 +162,7 @@ typedef void (*syi_line_fn)(void *arg, const char *line);
 void syi_program_explain(const struct syi_program *program, syi_line_fn line, void *arg);
 /* The line of one op, without leading spaces. */
 void syi_op_text(const struct syi_program *program, size_t op, char *text, size_t bytes);
-/* "t12 f32[64b,24,128]" with letters of mesh axes behind split dims. */
+/* "t12 f32[64b,24,128]" with letters of mesh axes after split dims. */
 void syi_tensor_text(const struct syi_program *program, int tensor, char *text, size_t bytes);
 /* "de" for a set of mesh axes: bit 1 data, 2 expert, 4 model. */
 const char *syi_split_letters(int axes);

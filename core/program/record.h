@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Recording ops: one function an op, each the op's shape rule, in the file of its family (ops/). Functions return the (first) output tensor or
- * -1; the error is sticky in the program, so a model reads as a list of calls and checks once at the end.
- * Leaves of summations come from program->leaf_count. Absent optional tensors are -1. */
+/* Recording ops: one function an op, each the op's shape rule, in the file of its family (ops/). Functions
+ * return the (first) output tensor or -1; the error is sticky in the program, so a model reads as a list of
+ * calls and checks once at the end. Leaves of summations come from program->leaf_count. Absent optional
+ * tensors are -1. */
 #ifndef SYI_RECORD_H
 #define SYI_RECORD_H
 
@@ -79,7 +80,7 @@ struct syi_routing syi_route(struct syi_program *p, int probabilities, int mask,
 struct syi_routing syi_route_experts(struct syi_program *p, int probabilities, int mask,
                                      const struct sy_attr_route_experts *attr);
 /* The choices' places in a buffer [1, groups, places, ...] where the kept tokens of all experts of a group
- * lie one behind the other, as of one expert. */
+ * lie one after the other, as of one expert. */
 struct syi_ragged {
     int expert, slot; /* int32 [b, t, k], for dispatch and combine */
     int first;        /* int32 [experts, groups]: the first place of each */
@@ -110,7 +111,7 @@ int syi_unpack(struct syi_program *p, int packed, int n, const int *like, int *p
 int syi_cache_append(struct syi_program *p, int cache, int piece, int position);
 int syi_argmax(struct syi_program *p, int logits);
 int syi_top_k(struct syi_program *p, int x, int64_t k, int *index); /* values; int32 indices */
-/* Rows of a cache in the order of int32 rows [b]; positions at and behind `position` are left undefined. */
+/* Rows of a cache in the order of int32 rows [b]; positions from `position` on are left undefined. */
 int syi_cache_gather(struct syi_program *p, int cache, int rows, int position);
 int syi_column_sum(struct syi_program *p, int x, int like); /* like: the [n] result's axis */
 /* Sums over the dims whose bit is set, each becomes 1 long; op: SY_OP_BLOCK_SUM or SY_OP_BLOCK_SUMSQ. */
@@ -120,7 +121,7 @@ int syi_relpos_bias(struct syi_program *p, int table, int64_t queries, int64_t k
 
 /* Elementwise: the result has the shape of the operand with most elements (the first of equals); the others
  * have that shape or are broadcast to it: one element; the same rank with extents that are the result's or 1;
- * the last dim alone (a value a column); all dims but the last (a value a row; not beside rank 2). */
+ * the last dim alone (a value a column); all dims but the last (a value a row; not next to rank 2). */
 int syi_map1(struct syi_program *p, enum sy_map_op op, int a, double s);
 int syi_map2(struct syi_program *p, enum sy_map_op op, int a, int b);
 int syi_map3(struct syi_program *p, enum sy_map_op op, int a, int b, int c);

@@ -167,6 +167,9 @@ static int connect_collective(struct syi_session *session, struct syi_bound *bou
 {
     struct syi_transfer *transfer = &bound->transfer[at];
     int axes = syi_collective_group(bound->program, &bound->program->op[at], &session->mesh);
+    if (!syi_op_rules(bound->program->op[at].op)->exchange)
+        return syi_error(err, SY_EINTERNAL, "%s: op %zu is a collective that was not lowered",
+                         bound->program->title, at);
     transfer->session = session;
     transfer->call = describe(&bound->call[at], (uint64_t)syi_mesh_size(&session->mesh, axes));
     bound->step[at] = (struct syi_step){syi_exec_start, transfer, &bound->call[at], at};
@@ -226,7 +229,7 @@ static connect_fn connect_of(const struct syi_op *op)
     return op->queue ? connect_collective : own[op->op];
 }
 
-/* ---- behind the plan ---- */
+/* ---- after the plan ---- */
 
 static int prepare_kernel(struct syi_session *session, struct syi_bound *bound, size_t at,
                           struct sy_error *err)

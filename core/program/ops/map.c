@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Elementwise instructions: each call records a map op of one instruction; fuse.c joins them later. */
+/* Elementwise instructions: each call records a map op of one instruction; the fuse pass joins them later. */
 #include "config.h"
 
 #include "program/ops/ops.h"
@@ -172,7 +172,7 @@ static int check_instr(struct syi_check *c, const struct sy_attr_map *attr, int 
 }
 
 /* The forms of a map's operand: one element, the same rank where every extent is the output's or 1, [n] a
- * value a column, or the last dim dropped: a value a row. Beside rank 2 a row's value needs the 1: [n] must
+ * value a column, or the last dim dropped: a value a row. Next to rank 2 a row's value needs the 1: [n] must
  * not change its meaning when a rank's piece happens to be square. */
 static int is_broadcast(const struct syi_tensor *t, const struct syi_tensor *shape)
 {
@@ -338,7 +338,7 @@ static void put_instr(struct syi_text *text, const struct sy_map_instr *instr, i
     syi_text_puts(text, ")");
 }
 
-/* "{r2=mul(r0,r1); r3=adds(r2,1)} r3": registers below n_in are the inputs in order, behind the brace stands
+/* "{r2=mul(r0,r1); r3=adds(r2,1)} r3": registers below n_in are the inputs in order, after the brace stands
  * what each output stores. */
 static void put_map(struct syi_text *text, const struct syi_op *op, const void *bytes)
 {

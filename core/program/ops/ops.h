@@ -47,6 +47,6 @@ static inline enum sy_dtype syi_sum_dtype(enum sy_dtype dtype)
 /* The gradient of an output that takes no part, where another one does. */
 int syi_grad_zero(struct syi_program *p, int like);
 /* A gradient in the dtype of the tensor next to it in a product or a kernel; -1 stays -1. */
-int syi_grad_fitting(struct syi_program *p, int gradient, int beside);
+int syi_grad_fitting(struct syi_program *p, int gradient, int like);
 
 #endif
