@@ -8,25 +8,6 @@
 
 #include "program/op_rules.h"
 
-int syi_check_bad(struct syi_check *c, const char *format, ...)
-{
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(c->what, sizeof c->what, format, arguments);
-    va_end(arguments);
-    return SY_EINTERNAL;
-}
-
-const struct syi_tensor *syi_check_in(const struct syi_check *c, int i)
-{
-    return c->op->in[i] < 0 ? NULL : &c->program->tensor[c->op->in[i]];
-}
-
-const struct syi_tensor *syi_check_out(const struct syi_check *c, int i)
-{
-    return c->op->out[i] < 0 ? NULL : &c->program->tensor[c->op->out[i]];
-}
-
 /* ---- tensors ---- */
 
 static int check_tensor(struct syi_check *c, size_t index)

@@ -6,21 +6,8 @@
 #include <string.h>
 
 #include "program/grad.h"
-#include "program/ops/ops.h"
-
-/* ---- for the rules ---- */
-
-int syi_grad_zero(struct syi_program *p, int like)
-{
-    return syi_map1(p, SY_MAP_MULS, like, 0);
-}
-
-int syi_grad_fitting(struct syi_program *p, int gradient, int like)
-{
-    return gradient < 0 ? -1 : syi_cast(p, gradient, p->tensor[like].dtype);
-}
-
-/* ---- the walk ---- */
+#include "program/op_rules.h"
+#include "program/record.h"
 
 /* Marks tensors that depend on one of the n tensors asked for: only their gradients are recorded. */
 static void mark_dependents(const struct syi_program *p, int n, const int *of, uint8_t *wanted)

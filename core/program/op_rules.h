@@ -82,9 +82,14 @@ struct syi_op_rules {
 #include "switchyard/ops.def"
 #undef SY_OP
 
-const struct syi_op_rules *syi_op_rules(enum sy_op op); /* op_table.c */
+const struct syi_op_rules *syi_op_rules(enum sy_op op); /* op_rules.c */
 
-/* Bytes of dims [from, to) of a tensor's shape: of one index of the dims before them. ops/movement.c */
-uint64_t syi_span_bytes(const struct sy_tensor *tensor, int from, int to);
+/* Bytes of dims [from, to) of a tensor's shape. */
+static inline uint64_t syi_span_bytes(const struct sy_tensor *tensor, int from, int to)
+{
+    uint64_t bytes = syi_dtype_bytes(tensor->dtype);
+    for (int i = from; i < to; i++) bytes *= (uint64_t)tensor->dim[i];
+    return bytes;
+}
 
 #endif

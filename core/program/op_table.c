@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The rows of ops.def as a table, the rules of each op next to its row, and the reading of labels, fields and
- * flags. What can be held against each other is, when this file is compiled: ids, the size of the table, and
- * the fields a row names against its attribute structure. */
+/* The rows of ops.def as a table, and the reading of labels, fields and flags. What can be held against each
+ * other is, when this file is compiled: ids, the size of the table, and the fields a row names against its
+ * attribute structure. */
 #include "config.h"
 
 #include <string.h>
 
-#include "program/op_rules.h"
+#include "program/program.h"
 
 /* ---- held against each other ---- */
 
@@ -47,23 +47,11 @@ static const struct syi_op_info table[] = {
 #undef SY_ATTR
 #undef SY_NO_ATTR
 
-#define SY_OP(id, NAME, name, ...) [id] = &syi_op_rules_##name,
-static const struct syi_op_rules *const rules[] = {
-#include "switchyard/ops.def"
-};
-#undef SY_OP
-
-_Static_assert(SYI_COUNT(table) == SY_OP_COUNT && SYI_COUNT(rules) == SY_OP_COUNT,
-               "an op has no row or no rules");
+_Static_assert(SYI_COUNT(table) == SY_OP_COUNT, "an op has no row");
 
 const struct syi_op_info *syi_op_info(enum sy_op op)
 {
     return &table[op];
-}
-
-const struct syi_op_rules *syi_op_rules(enum sy_op op)
-{
-    return rules[op];
 }
 
 int syi_op_has_flag(enum sy_op op, char flag)

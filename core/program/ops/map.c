@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Elementwise instructions: each call records a map op of one instruction; the fuse pass joins them later. */
+/* Elementwise instructions: each call records a map op of one instruction; the fuse pass joins them later. And
+ * column_sum, which their gradients alone use. */
 #include "config.h"
 
 #include "program/ops/ops.h"
@@ -148,6 +149,14 @@ void syi_store(struct syi_program *p, int a, int to)
     record(p, instr, 1, &a, -1, to);
 }
 
+/* The gradient of an operand that is one value a column. */
+int syi_column_sum(struct syi_program *p, int x, int like)
+{
+    if (!SYI_HAVE(p, x, like)) return -1;
+    struct sy_attr_leaf attr = {syi_leaf_length(p, x, 0)};
+    return SYI_EMIT(p, SY_OP_COLUMN_SUM, syi_temp_like(p, like), &attr, sizeof attr, x);
+}
+
 /* ---- check ---- */
 
 static int check_instr(struct syi_check *c, const struct sy_attr_map *attr, int index)
@@ -243,6 +252,16 @@ static int check_map(struct syi_check *c)
 }
 
 /* ---- gradients ---- */
+
+int syi_grad_zero(struct syi_program *p, int like)
+{
+    return syi_map1(p, SY_MAP_MULS, like, 0);
+}
+
+int syi_grad_fitting(struct syi_program *p, int gradient, int like)
+{
+    return gradient < 0 ? -1 : syi_cast(p, gradient, p->tensor[like].dtype);
+}
 
 /* Whether operand j of a map is broadcast. */
 static int is_spread(const struct syi_program *p, const struct syi_op *op, int j)
@@ -361,3 +380,4 @@ static void put_map(struct syi_text *text, const struct syi_op *op, const void *
 
 const struct syi_op_rules syi_op_rules_map = {
     .check = check_map, .grad = grad_map, .cost = cost_map, .explain = put_map};
+const struct syi_op_rules syi_op_rules_column_sum = {.leaf_dim = 0, .flops = 1};

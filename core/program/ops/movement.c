@@ -156,13 +156,6 @@ SYI_GRAD(unpack)
 
 /* ---- exchanges between ranks ---- */
 
-uint64_t syi_span_bytes(const struct sy_tensor *tensor, int from, int to)
-{
-    uint64_t bytes = syi_dtype_bytes(tensor->dtype);
-    for (int i = from; i < to; i++) bytes *= (uint64_t)tensor->dim[i];
-    return bytes;
-}
-
 /* Runs of contiguous memory that a cut along `dim` leaves. */
 static uint64_t runs(const struct sy_tensor *tensor, int64_t dim)
 {

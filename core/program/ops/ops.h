@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the families of ops share: the steps of a record function and of a gradient. Only the files of this
- * folder, record.c and grad.c include it. */
+ * folder and record.c include it. */
 #ifndef SYI_OPS_H
 #define SYI_OPS_H
 
@@ -35,7 +35,7 @@ static inline enum sy_dtype syi_sum_dtype(enum sy_dtype dtype)
     return dtype == SY_BF16 ? SY_F32 : dtype;
 }
 
-/* ---- gradients (grad.c) ---- */
+/* ---- gradients (map.c) ---- */
 
 #define SYI_GRAD(name)                                                                                       \
     static void grad_##name(struct syi_program *p, const struct syi_op *op, const int *dout,                 \

@@ -54,13 +54,6 @@ int syi_sum_over(struct syi_program *p, enum sy_op op, int x, unsigned dims)
     return sum;
 }
 
-int syi_column_sum(struct syi_program *p, int x, int like)
-{
-    if (!SYI_HAVE(p, x, like)) return -1;
-    struct sy_attr_leaf attr = {syi_leaf_length(p, x, 0)};
-    return SYI_EMIT(p, SY_OP_COLUMN_SUM, syi_temp_like(p, like), &attr, sizeof attr, x);
-}
-
 int syi_count_sum(struct syi_program *p, int counts)
 {
     if (!SYI_HAVE(p, counts)) return -1;
@@ -122,6 +115,5 @@ const struct syi_op_rules syi_op_rules_block_sum = {.check = check_block, .grad 
 const struct syi_op_rules syi_op_rules_block_sumsq = {.check = check_block, .flops = 2};
 const struct syi_op_rules syi_op_rules_tree_sum = {.check = check_scalar, .grad = grad_tree_sum, .flops = 1};
 const struct syi_op_rules syi_op_rules_tree_axis = {.check = check_axis, .flops = 1};
-const struct syi_op_rules syi_op_rules_column_sum = {.leaf_dim = 0, .flops = 1};
 const struct syi_op_rules syi_op_rules_count_sum = {0};
 const struct syi_op_rules syi_op_rules_tree_add = {.flops = 1};
