@@ -217,7 +217,7 @@ static char split_letter(const struct pass *pass, int tensor, const char *letter
 }
 
 /* Whether a sum over `letter` has leaves enough for one more mesh axis. The op's leaf comes from its first
- * input that has the letter; embed is one leaf (record.c), so it is gathered. */
+ * input that has the letter; embed is one leaf (syi_leaf_length), so it is gathered. */
 static int leaves_allow(const struct pass *pass, const struct syi_op *op, const struct placement *place,
                         char letter, int bit)
 {
