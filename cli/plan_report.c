@@ -8,27 +8,6 @@
 #include "program/cost.h"
 #include "train/engine/pipeline.h"
 
-static uint64_t bytes_of(const struct syi_program *p, int tensor)
-{
-    const struct syi_tensor *t = &p->tensor[tensor];
-    return (uint64_t)syi_tensor_count(t) * syi_dtype_bytes(t->dtype);
-}
-
-/* What reaches a rank from others: all but the piece it has already. A plain all-reduce takes what its two
- * halves take. */
-static uint64_t received(const struct syi_program *p, const struct syi_op *op, const struct syi_mesh *mesh)
-{
-    uint64_t n = (uint64_t)syi_mesh_size(mesh, syi_collective_group(p, op, mesh));
-    uint64_t in = bytes_of(p, op->in[0]), out = bytes_of(p, op->out[0]);
-    switch (op->op) {
-    case SY_OP_ALL_GATHER:
-    case SY_OP_GATHER_PIECES: return in * (n - 1);
-    case SY_OP_REDUCE_SCATTER: return out * (n - 1);
-    case SY_OP_ALL_REDUCE: return 2 * (out - out / n);
-    default: return out - out / n;
-    }
-}
-
 static void count_program(struct plan_report *r, const struct syi_program *p, uint64_t runs)
 {
     for (size_t i = 0; i < p->n_ops; i++) {
@@ -38,7 +17,9 @@ static void count_program(struct plan_report *r, const struct syi_program *p, ui
         r->flops += (double)runs * cost.flops;
         r->bytes += (double)runs * cost.bytes;
         if (op->queue == 0) continue;
-        uint64_t bytes = runs * received(p, op, &r->rank->mesh);
+        const struct syi_mesh *mesh = &r->rank->mesh;
+        uint64_t ranks = (uint64_t)syi_mesh_size(mesh, syi_collective_group(p, op, mesh));
+        uint64_t bytes = runs * syi_op_received(p, op, ranks);
         r->traffic[op->op].calls += runs;
         r->traffic[op->op].bytes += bytes;
         r->all.calls += runs;

@@ -1,17 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The chain pass: residuals, dropout, activations, scales, gated linear units and norms behind a matrix
+/* The chain pass: residuals, dropout, activations, scales, gated linear units and norms after a matrix
  * product work row by row, so they can run on its rows as soon as these are complete, while they are in the
  * cache. An op that may do so is marked (op.chained); the memory plan keeps what a chain touches apart, and
  * bind.c asks the kernels for it. Only the order of work changes, no value. */
 #include "config.h"
 
 #include "passes/passes.h"
-
-/* Whether kernels may tell the rows of this op when they are complete. */
-static int begins(const struct syi_op *op)
-{
-    return op->op == SY_OP_MATMUL || op->op == SY_OP_MATMUL_NT;
-}
 
 static int same_rows(const struct syi_tensor *a, const struct syi_tensor *b)
 {
@@ -60,7 +54,7 @@ void syi_chain(struct syi_program *program)
 {
     for (size_t at = 0; at < program->n_ops; at++) program->op[at].chained = 0;
     for (size_t first = 0; first < program->n_ops; first++) {
-        if (!begins(&program->op[first])) continue;
+        if (!syi_op_has_flag(program->op[first].op, 'B')) continue;
         for (size_t at = first + 1; at < program->n_ops && may_follow(program, first, at); at++)
             program->op[at].chained = 1;
     }

@@ -45,16 +45,6 @@ struct pass {
     uint32_t run;    /* number of the run that grows, from 1 */
 };
 
-static int map_arguments(int op)
-{
-    static const uint8_t arguments[SY_MAP_COUNT] = {
-#define SY_MAP(id, NAME, name, arguments, help) [id] = arguments,
-#include "switchyard/maps.def"
-#undef SY_MAP
-    };
-    return arguments[op];
-}
-
 static int same_shape(const struct syi_program *p, const struct syi_op *a, const struct syi_op *b)
 {
     const struct syi_tensor *x = &p->tensor[a->out[0]], *y = &p->tensor[b->out[0]];
@@ -106,7 +96,7 @@ static int join_instructions(struct run *run, const struct sy_attr_map *attr, in
 {
     for (int i = 0; i < attr->n_instr; i++) {
         struct sy_map_instr instr = attr->instr[i];
-        int arguments = map_arguments(instr.op);
+        int arguments = syi_map_arguments(instr.op);
         if (arguments > 0) instr.a = reg[instr.a];
         if (arguments > 1) instr.b = reg[instr.b];
         if (arguments > 2) instr.c = reg[instr.c];
@@ -241,7 +231,7 @@ static void write_attr(const struct pass *pass, const struct run *run, struct sy
     attr->rng = (uint8_t)run->rng;
     for (int i = 0; i < run->n_instr; i++) {
         struct sy_map_instr instr = run->instr[i];
-        int arguments = map_arguments(instr.op);
+        int arguments = syi_map_arguments(instr.op);
         if (arguments > 0) instr.a = final_register(run, instr.a);
         if (arguments > 1) instr.b = final_register(run, instr.b);
         if (arguments > 2) instr.c = final_register(run, instr.c);

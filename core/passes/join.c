@@ -96,7 +96,7 @@ static int append(struct joining *j, const struct syi_op *op)
     return status;
 }
 
-static int append_new(struct joining *j, struct syi_op op, int kind, const void *attr, size_t bytes)
+static int append_new(struct joining *j, struct syi_op op, enum sy_op kind, const void *attr, size_t bytes)
 {
     struct syi_program *p = j->program;
     int status = SYI_GROW(p->attrs, p->cap_attrs, p->n_attrs + bytes, j->err);
@@ -111,8 +111,7 @@ static int append_new(struct joining *j, struct syi_op op, int kind, const void 
 
 static int64_t dim_of(const struct joining *j, const struct syi_op *op)
 {
-    const struct sy_attr_collective *attr = syi_program_attr(j->program, op);
-    return op->op == SY_OP_ALL_REDUCE ? 0 : attr->a;
+    return syi_op_field(j->program, op, "dim", 0);
 }
 
 static int take_out(struct joining *j, const struct held *held)

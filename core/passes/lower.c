@@ -54,12 +54,8 @@ struct lowering {
 int syi_collective_group(const struct syi_program *program, const struct syi_op *op,
                          const struct syi_mesh *mesh)
 {
-    const struct sy_attr_collective *attr = syi_program_attr(program, op);
-    int64_t axes = attr->b;
+    int64_t axes = syi_op_field(program, op, "mesh", 0);
     int group = 0;
-    if (op->op == SY_OP_ALL_REDUCE || op->op == SY_OP_SEND_PIECES || op->op == SY_OP_GATHER_PIECES)
-        axes = attr->a;
-    if (op->op == SY_OP_ALL_TO_ALL) axes = attr->c;
     for (int bit = SYI_MESH_DATA; bit <= SYI_MESH_MODEL; bit <<= 1)
         if ((axes & bit) && syi_mesh_size(mesh, bit) > 1) group |= bit;
     return group;
@@ -131,7 +127,7 @@ static int emit(struct lowering *l, const struct syi_op *op)
 }
 
 /* Emits `kind` from in to out at the place of `origin`. */
-static int emit_new(struct lowering *l, const struct syi_op *origin, int kind, int in, int out,
+static int emit_new(struct lowering *l, const struct syi_op *origin, enum sy_op kind, int in, int out,
                     const struct sy_attr_collective *attr)
 {
     struct syi_program *p = l->program;

@@ -75,8 +75,8 @@ static int temp_in_layout(struct pass *pass, int like, const struct layout *layo
 
 /* Emits one collective from tensor `in` to layout `to`, into `target` if that is where it ends, else a
  * temporary. */
-static int collective(struct pass *pass, int op, int in, struct layout to, int64_t a, int64_t b, int64_t c,
-                      int target)
+static int collective(struct pass *pass, enum sy_op op, int in, struct layout to, int64_t a, int64_t b,
+                      int64_t c, int target)
 {
     int out = target;
     struct layout end = {{0}, 0};
@@ -217,7 +217,7 @@ static char split_letter(const struct pass *pass, int tensor, const char *letter
 }
 
 /* Whether a sum over `letter` has leaves enough for one more mesh axis. The op's leaf comes from its first
- * input that has the letter; embed is one leaf (record.c), so it is gathered. */
+ * input that has the letter; embed is one leaf (syi_leaf_length), so it is gathered. */
 static int leaves_allow(const struct pass *pass, const struct syi_op *op, const struct placement *place,
                         char letter, int bit)
 {
@@ -287,9 +287,8 @@ static uint8_t partial_axes(const struct placement *place, const char *letters)
 
 /* ---- the walk ---- */
 
-/* Ops on operands of one shape: maps, pack, unpack, block sums. All take the layout of the largest operand
- * (broadcast operands the part of it that fits), so nothing moves where the model declared its axes
- * consistently. */
+/* Ops on operands of one shape: all take the layout of one of them (broadcast operands and parts what of it
+ * fits), so nothing moves where the model declared its axes consistently. */
 static struct layout fitted(const struct pass *pass, const struct layout *full, int full_rank, int tensor,
                             const struct syi_tensor *shape)
 {
@@ -305,12 +304,6 @@ static struct layout fitted(const struct pass *pass, const struct layout *full, 
         memcpy(layout.split, full->split, (size_t)t->rank);
     }
     return layout;
-}
-
-static int is_whole_shape(int op)
-{
-    return op == SY_OP_MAP || op == SY_OP_PACK || op == SY_OP_UNPACK || op == SY_OP_BLOCK_SUM ||
-           op == SY_OP_BLOCK_SUMSQ;
 }
 
 /* Emits the op with inputs laid out as in want[0..n_in) and outputs yielding want[SY_MAX_IN..]. */
@@ -353,21 +346,22 @@ static struct layout of_shards(const struct pass *pass, const struct syi_op *op,
     return full;
 }
 
-static int partition_whole_shape(struct pass *pass, const struct syi_op *op)
+/* `like`: the split column of a row without letters, "in", "in-dim" or "out". */
+static int partition_alike(struct pass *pass, const struct syi_op *op, const char *like)
 {
     struct layout want[SY_MAX_IN + SY_MAX_OUT];
-    const struct syi_tensor *shape = &pass->global->tensor[op->out[0]];
-    struct layout full = of_shards(pass, op, declared(pass, op->out[0]));
-    if (op->op != SY_OP_MAP) {
-        shape = &pass->global->tensor[op->in[0]];
-        full = declared(pass, op->in[0]);
-    }
+    int out = !strcmp(like, "out"), from = out ? op->out[0] : op->in[0];
+    const struct syi_tensor *shape = &pass->global->tensor[from];
+    struct layout full = declared(pass, from);
+    if (out) full = of_shards(pass, op, full);
+    if (!strcmp(like, "in-dim")) full.split[syi_op_field(pass->global, op, "dim", 0)] = 0;
     for (int i = 0; i < op->n_in; i++)
         if (op->in[i] >= 0) want[i] = fitted(pass, &full, shape->rank, op->in[i], shape);
     for (int i = 0; i < op->n_out; i++) want[SY_MAX_IN + i] = full;
     return emit_op(pass, op, want);
 }
 
+/* By letters; without any, every operand whole. */
 static int partition_letters(struct pass *pass, const struct syi_op *op)
 {
     struct layout want[SY_MAX_IN + SY_MAX_OUT];
@@ -380,25 +374,6 @@ static int partition_letters(struct pass *pass, const struct syi_op *op)
         want[SY_MAX_IN + i] = letters_layout(&place, place.letters[SY_MAX_IN + i]);
         want[SY_MAX_IN + i].partial = partial_axes(&place, place.letters[SY_MAX_IN + i]);
     }
-    return emit_op(pass, op, want);
-}
-
-/* All blocks on every rank: tree_sum; groups of tokens that rows do not bound. */
-static int partition_whole_input(struct pass *pass, const struct syi_op *op)
-{
-    struct layout want[SY_MAX_IN + SY_MAX_OUT];
-    memset(want, 0, sizeof want);
-    return emit_op(pass, op, want);
-}
-
-/* tree_axis wants the axis whole; the others stay as they are declared. */
-static int partition_tree_axis(struct pass *pass, const struct syi_op *op)
-{
-    struct layout want[SY_MAX_IN + SY_MAX_OUT];
-    const struct sy_attr_axis *attr = syi_program_attr(pass->global, op);
-    want[0] = declared(pass, op->in[0]);
-    want[0].split[attr->dim] = 0;
-    want[SY_MAX_IN] = want[0];
     return emit_op(pass, op, want);
 }
 
@@ -439,11 +414,9 @@ static int partition_op(struct pass *pass, const struct syi_op *op)
     local->file = syi_program_intern(local, syi_program_name(pass->global, op->file));
     local->line = op->line;
     local->layer = syi_program_intern(local, syi_program_name(pass->global, op->layer));
-    if (is_whole_shape(op->op)) return partition_whole_shape(pass, op);
-    if (op->op == SY_OP_TREE_SUM || op->op == SY_OP_REGROUP || op->op == SY_OP_UNGROUP)
-        return partition_whole_input(pass, op);
-    if (op->op == SY_OP_TREE_AXIS) return partition_tree_axis(pass, op);
-    return partition_letters(pass, op);
+    const struct syi_op_info *info = syi_op_info(op->op);
+    return *info->labels || !*info->split ? partition_letters(pass, op)
+                                          : partition_alike(pass, op, info->split);
 }
 
 int syi_partition(const struct syi_program *global, const struct syi_mesh *mesh, struct syi_program **local,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What an op costs whoever computes it: arithmetic and memory traffic, one table row an op. Shared by `plan`
- * and `bench`. Knows no kernel and no machine. */
+/* What an op costs whoever computes it: arithmetic, memory traffic and what it takes from other ranks. Shared
+ * by `plan`, `bench` and the recompute pass. Knows no kernel and no machine. */
 #ifndef SYI_COST_H
 #define SYI_COST_H
 
@@ -17,5 +17,7 @@ struct syi_cost {
 struct syi_cost syi_call_cost(const struct sy_call *call);
 /* The same of an op of a program. */
 struct syi_cost syi_op_cost(const struct syi_program *program, const struct syi_op *op);
+/* Bytes that reach a rank from the others of its group of `ranks` in a collective. */
+uint64_t syi_op_received(const struct syi_program *program, const struct syi_op *op, uint64_t ranks);
 
 #endif

@@ -5,8 +5,7 @@
 
 #include <string.h>
 
-#include "base/text.h"
-#include "program/program.h"
+#include "program/op_rules.h"
 
 enum { LAYER_WIDTH = 44, OP_WIDTH = 18 }; /* columns at most, at least */
 
@@ -67,79 +66,35 @@ static void put_number(struct syi_text *text, double value)
 /* Field by field, named as ops.def names them: "leaf=32 rate=0.1". */
 static void put_fields(struct syi_text *text, const char *names, const uint8_t *attr, size_t bytes)
 {
+    const char *gap = "  ";
     for (size_t at = 0; *names && at + 8 <= bytes; at += 8) {
-        size_t length = strcspn(names, " "), is_double = length > 2 && !strncmp(names + length - 2, ":f", 2);
+        size_t length = strcspn(names, ","), is_double = length > 2 && !strncmp(names + length - 2, ":f", 2);
         int64_t integer;
         double real;
         memcpy(&integer, attr + at, sizeof integer);
         memcpy(&real, attr + at, sizeof real);
-        syi_text_printf(text, " %s%.*s=", at ? "" : " ", (int)(length - 2 * is_double), names);
-        if (is_double)
-            put_number(text, real);
-        else if (!strncmp(names, "mesh", length))
-            syi_text_puts(text, syi_split_letters((int)integer));
-        else
-            syi_text_printf(text, "%lld", (long long)integer);
-        names += length + (names[length] == ' ');
+        if (*names != '-') {
+            syi_text_printf(text, "%s%.*s=", gap, (int)(length - 2 * is_double), names);
+            gap = " ";
+            if (is_double)
+                put_number(text, real);
+            else if (!strncmp(names, "mesh", length))
+                syi_text_puts(text, syi_split_letters((int)integer));
+            else
+                syi_text_printf(text, "%lld", (long long)integer);
+        }
+        names += length + strspn(names + length, ", ");
     }
 }
 
-static const struct {
-    const char *name;
-    int arguments;
-} map_ops[SY_MAP_COUNT] = {
-#define SY_MAP(id, NAME, name, arguments, help) [id] = {#name, arguments},
-#include "switchyard/maps.def"
-#undef SY_MAP
-};
-
-static void put_instr(struct syi_text *text, const struct sy_map_instr *instr, int to)
+static void put_attributes(struct syi_text *text, const struct syi_program *p, const struct syi_op *op)
 {
-    static const char *const activations[] = {"linear", "relu", "gelu", "silu"};
-    const uint8_t registers[3] = {instr->a, instr->b, instr->c};
-    if (instr->op >= SY_MAP_COUNT) {
-        syi_text_printf(text, "r%d=?%d", to, instr->op);
-        return;
-    }
-    syi_text_printf(text, "r%d=%s(", to, map_ops[instr->op].name);
-    for (int i = 0; i < map_ops[instr->op].arguments; i++)
-        syi_text_printf(text, "%sr%d", i ? "," : "", registers[i]);
-    switch (instr->op) {
-    case SY_MAP_CONST:
-    case SY_MAP_ADDS:
-    case SY_MAP_MULS: {
-        char number[SYI_NUMBER_BYTES];
-        syi_format_float(number, instr->s);
-        syi_text_printf(text, "%s%s", map_ops[instr->op].arguments ? "," : "", number);
-        break;
-    }
-    case SY_MAP_DROPOUT: syi_text_printf(text, ",site %u,rate %g", instr->site, instr->s); break;
-    case SY_MAP_JITTER: syi_text_printf(text, ",site %u,amount %g", instr->site, instr->s); break;
-    case SY_MAP_ACTIVATION:
-    case SY_MAP_ACTIVATION_GRAD:
-        syi_text_printf(text, ",%s", instr->c < SYI_COUNT(activations) ? activations[instr->c] : "?");
-        break;
-    default: break;
-    }
-    syi_text_puts(text, ")");
-}
-
-/* "{r2=mul(r0,r1); r3=adds(r2,1)} r3": registers below n_in are the inputs in order, behind the brace stands
- * what each output stores. */
-static void put_map(struct syi_text *text, const struct syi_op *op, const struct sy_attr_map *attr)
-{
-    if (op->attr_bytes < sizeof *attr) return;
-    size_t n = (op->attr_bytes - sizeof *attr) / sizeof attr->instr[0];
-    if (n > attr->n_instr) n = attr->n_instr;
-    syi_text_puts(text, "  {");
-    for (size_t i = 0; i < n; i++) {
-        syi_text_puts(text, i ? "; " : "");
-        put_instr(text, &attr->instr[i], (int)(op->n_in + i));
-    }
-    syi_text_puts(text, "}");
-    for (int i = 0; i < op->n_out && i < SY_MAX_OUT; i++)
-        syi_text_printf(text, " r%d", attr->out_register[i]);
-    if (attr->rng != 255) syi_text_printf(text, " rng=r%d", attr->rng);
+    const struct syi_op_rules *rules = syi_op_rules(op->op);
+    const void *attr = syi_program_attr(p, op);
+    if (rules->explain)
+        rules->explain(text, op, attr);
+    else if (op->attr_bytes)
+        put_fields(text, syi_op_info(op->op)->attributes, attr, op->attr_bytes);
 }
 
 /* ---- lines ---- */
@@ -172,10 +127,7 @@ static void put_op(struct syi_text *text, const struct syi_program *p, size_t in
         syi_text_puts(text, " ");
         put_tensor(text, p, op->in[i]);
     }
-    if (op->op == SY_OP_MAP)
-        put_map(text, op, syi_program_attr(p, op));
-    else if (known && op->attr_bytes)
-        put_fields(text, syi_op_info(op->op)->attributes, syi_program_attr(p, op), op->attr_bytes);
+    if (known) put_attributes(text, p, op);
     for (int i = 0; i < op->n_out && i < SY_MAX_OUT; i++)
         if (op->out[i] >= 0 && (size_t)op->out[i] < p->n_tensors) put_place(text, &p->tensor[op->out[i]]);
     if (op->file) syi_text_printf(text, "  %s:%u", syi_program_name(p, op->file), op->line);

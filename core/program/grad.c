@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The engine of differentiation: which tensors matter, the reverse walk, the adding up of contributions. What
- * each op's gradient is stands in gradients.c. */
+ * each op's gradient is stands in its family (ops/). */
 #include "config.h"
 
 #include <string.h>
 
 #include "program/grad.h"
+#include "program/op_rules.h"
 #include "program/record.h"
 
 /* Marks tensors that depend on one of the n tensors asked for: only their gradients are recorded. */
@@ -14,7 +15,7 @@ static void mark_dependents(const struct syi_program *p, int n, const int *of, u
     for (int i = 0; i < n; i++) wanted[of[i]] = 1;
     for (size_t i = 0; i < p->n_ops; i++) {
         const struct syi_op *op = &p->op[i];
-        if (!syi_grad_rule(op->op)) continue;
+        if (!syi_op_rules(op->op)->grad) continue;
         int depends = 0;
         for (int j = 0; j < op->n_in; j++)
             if (op->in[j] >= 0) depends |= wanted[op->in[j]];
@@ -51,7 +52,7 @@ static void differentiate_op(struct syi_program *p, size_t index, const uint8_t 
         din[j] = -1;
         wants[j] = op.in[j] >= 0 && wanted[op.in[j]];
     }
-    syi_grad_fn rule = syi_grad_rule(op.op);
+    syi_grad_fn rule = syi_op_rules(op.op)->grad;
     if (!flows || !rule) return;
     p->file = op.file;
     p->line = op.line;

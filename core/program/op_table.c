@@ -1,34 +1,70 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The rows of ops.def as a table, and the reading of their labels. Checks at compile time that attribute
- * structures have as many fields as ops.def names where they are fixed. */
+/* The rows of ops.def as a table, and the reading of labels, fields and flags. What can be held against each
+ * other is, when this file is compiled: ids, the size of the table, and the fields a row names against its
+ * attribute structure. */
 #include "config.h"
 
 #include <string.h>
 
 #include "program/program.h"
 
-static const struct syi_op_info table[SY_OP_COUNT] = {
-#define SY_OP(id, NAME, name, labels, split, types, attributes, flags, tolerance, help)                      \
-    [id] = {#name, labels, split, types, attributes, flags, help, tolerance},
+/* ---- held against each other ---- */
+
+/* Ids count the rows: none is left out, none stands twice, none has moved. */
+enum {
+#define SY_OP(id, NAME, ...) ROW_##NAME,
 #include "switchyard/ops.def"
 #undef SY_OP
 };
+#define SY_OP(id, NAME, ...)                                                                                 \
+    _Static_assert(ROW_##NAME == id, "the id of " #NAME " is not its place in ops.def");
+#include "switchyard/ops.def"
+#undef SY_OP
 
-const struct syi_op_info *syi_op_info(int op)
+/* The number of fields; more than nine do not compile. */
+#define TENTH(a, b, c, d, e, f, g, h, i, count, ...) count
+#define FIELDS(...)                                  TENTH(__VA_ARGS__, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0)
+#define SY_NO_ATTR
+#define SY_ATTR(type, ...)                                                                                   \
+    _Static_assert(sizeof(struct sy_attr_##type) == 8 * (FIELDS(__VA_ARGS__)),                               \
+                   "a row of ops.def names other fields than struct sy_attr_" #type " has");
+#define SY_OP(id, NAME, name, labels, split, types, attributes, flags, tolerance, help) attributes
+#include "switchyard/ops.def"
+#undef SY_OP
+#undef SY_ATTR
+#undef SY_NO_ATTR
+
+/* ---- the table ---- */
+
+#define SY_NO_ATTR         "", 0
+#define SY_ATTR(type, ...) #__VA_ARGS__, sizeof(struct sy_attr_##type)
+#define SY_OP(id, NAME, name, labels, split, types, attributes, flags, tolerance, help)                      \
+    [id] = {#name, labels, split, types, flags, help, tolerance, attributes},
+static const struct syi_op_info table[] = {
+#include "switchyard/ops.def"
+};
+#undef SY_OP
+#undef SY_ATTR
+#undef SY_NO_ATTR
+
+_Static_assert(SYI_COUNT(table) == SY_OP_COUNT, "an op has no row");
+
+const struct syi_op_info *syi_op_info(enum sy_op op)
 {
     return &table[op];
 }
 
-int syi_op_has_flag(int op, char flag)
+int syi_op_has_flag(enum sy_op op, char flag)
 {
     return strchr(table[op].flags, flag) != NULL;
 }
 
-int syi_op_is_collective(int op)
+int syi_op_is_collective(enum sy_op op)
 {
-    return op == SY_OP_ALL_GATHER || op == SY_OP_ALL_TO_ALL || op == SY_OP_ALL_REDUCE ||
-           op == SY_OP_REDUCE_SCATTER || op == SY_OP_SEND_PIECES || op == SY_OP_GATHER_PIECES;
+    return syi_op_has_flag(op, 'C');
 }
+
+/* ---- operands ---- */
 
 int syi_op_reads(const struct syi_op *op, int tensor)
 {
@@ -43,6 +79,39 @@ int syi_op_writes(const struct syi_op *op, int tensor)
         if (op->out[i] == tensor) return 1;
     return 0;
 }
+
+/* ---- fields ---- */
+
+/* The place of a field in the attribute structure, -1: the op has none of that name. */
+static int find_field(enum sy_op op, const char *name)
+{
+    const char *field = table[op].attributes;
+    size_t length = strlen(name);
+    for (int i = 0; *field; i++) {
+        if (strcspn(field, ",:") == length && !strncmp(field, name, length)) return i;
+        field += strcspn(field, ",");
+        field += strspn(field, ", ");
+    }
+    return -1;
+}
+
+int syi_op_has_field(enum sy_op op, const char *name)
+{
+    return find_field(op, name) >= 0;
+}
+
+int64_t syi_op_field(const struct syi_program *program, const struct syi_op *op, const char *name,
+                     int64_t otherwise)
+{
+    int place = find_field(op->op, name);
+    int64_t value = otherwise;
+    if (place >= 0 && (size_t)place * sizeof value + sizeof value <= op->attr_bytes)
+        memcpy(&value, (const uint8_t *)syi_program_attr(program, op) + (size_t)place * sizeof value,
+               sizeof value);
+    return value;
+}
+
+/* ---- labels ---- */
 
 /* The text of operand `index` on one side of "->", or NULL. */
 static const char *find_operand(const char *labels, int output, int index)
@@ -59,7 +128,7 @@ static const char *find_operand(const char *labels, int output, int index)
     return text;
 }
 
-int syi_op_letters(int op, int output, int index, int rank, char letters[SY_MAX_DIMS + 1])
+int syi_op_letters(enum sy_op op, int output, int index, int rank, char letters[SY_MAX_DIMS + 1])
 {
     const char *text = find_operand(table[op].labels, output, index);
     if (!text) return 0;

@@ -126,23 +126,31 @@ void syi_scope_pop(struct syi_program *program);
 /* ---- op_table.c: what ops.def says ---- */
 
 struct syi_op_info {
-    const char *name, *labels, *split, *types, *attributes, *flags, *help;
+    const char *name, *labels, *split, *types, *flags, *help;
     double tolerance;
+    const char *attributes; /* fields of the attribute structure, separated by ", "; "": none */
+    size_t attr_bytes;      /* of the attribute structure; of a map without its instructions */
 };
-const struct syi_op_info *syi_op_info(int op);
-int syi_op_has_flag(int op, char flag);
+const struct syi_op_info *syi_op_info(enum sy_op op);
+int syi_op_has_flag(enum sy_op op, char flag);
 /* Whether an op moves data between ranks: all of a group run it together, in one order. */
-int syi_op_is_collective(int op);
+int syi_op_is_collective(enum sy_op op);
+/* The integer attribute that ops.def names so; `otherwise` where the op has none of that name. */
+int64_t syi_op_field(const struct syi_program *program, const struct syi_op *op, const char *name,
+                     int64_t otherwise);
+int syi_op_has_field(enum sy_op op, const char *name); /* whether ops.def names an attribute so */
+/* Registers that an instruction of maps.def reads; -1: there is no such instruction. ops/map.c */
+int syi_map_arguments(enum sy_map_op op);
 int syi_op_reads(const struct syi_op *op, int tensor); /* whether the tensor is among its inputs */
 int syi_op_writes(const struct syi_op *op, int tensor);
 /* Letters of operand `index` (inputs first, then outputs) as a string of rank letters in `letters`; "..."
  * stands for "bt" or "ebc" by rank. Returns 0 when the row has no such operand. */
-int syi_op_letters(int op, int output, int index, int rank, char letters[SY_MAX_DIMS + 1]);
+int syi_op_letters(enum sy_op op, int output, int index, int rank, char letters[SY_MAX_DIMS + 1]);
 
 /* ---- check.c ---- */
 
 /* Every operand exists, is written before it is read, and fits the row of ops.def (types, extents tied by
- * letters, leaves divide). stage names the pass in the message. */
+ * letters, leaves divide) and the rules of its family. stage names the pass in the message. */
 int syi_program_check(const struct syi_program *program, const char *stage,
                       struct sy_error *err) SYI_MUST_CHECK;
 
@@ -154,7 +162,7 @@ typedef void (*syi_line_fn)(void *arg, const char *line);
 void syi_program_explain(const struct syi_program *program, syi_line_fn line, void *arg);
 /* The line of one op, without leading spaces. */
 void syi_op_text(const struct syi_program *program, size_t op, char *text, size_t bytes);
-/* "t12 f32[64b,24,128]" with letters of mesh axes behind split dims. */
+/* "t12 f32[64b,24,128]" with letters of mesh axes after split dims. */
 void syi_tensor_text(const struct syi_program *program, int tensor, char *text, size_t bytes);
 /* "de" for a set of mesh axes: bit 1 data, 2 expert, 4 model. */
 const char *syi_split_letters(int axes);

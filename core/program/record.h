@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Recording ops: one function an op, each the op's shape rule. Functions return the (first) output tensor or
- * -1; the error is sticky in the program, so a model reads as a list of calls and checks once at the end.
- * Leaves of summations come from program->leaf_count. Absent optional tensors are -1. */
+/* Recording ops: one function an op, each the op's shape rule, in the file of its family (ops/). Functions
+ * return the (first) output tensor or -1; the error is sticky in the program, so a model reads as a list of
+ * calls and checks once at the end. Leaves of summations come from program->leaf_count. Absent optional
+ * tensors are -1. */
 #ifndef SYI_RECORD_H
 #define SYI_RECORD_H
 
@@ -16,11 +17,11 @@
 
 /* A tensor like `like` in dims, axes and dtype. */
 int syi_temp_like(struct syi_program *p, int like);
-int syi_temp(struct syi_program *p, int dtype, int rank, const int64_t *dim, const uint8_t *axis);
+int syi_temp(struct syi_program *p, enum sy_dtype dtype, int rank, const int64_t *dim, const uint8_t *axis);
 /* Gives a temporary that was just recorded, and that nothing reads yet, another dtype; returns it. */
-int syi_as(struct syi_program *p, int tensor, int dtype);
+int syi_as(struct syi_program *p, int tensor, enum sy_dtype dtype);
 /* x in another dtype: x itself where it has it already, or the cast that was recorded before. */
-int syi_cast(struct syi_program *p, int x, int dtype);
+int syi_cast(struct syi_program *p, int x, enum sy_dtype dtype);
 
 int syi_embed(struct syi_program *p, int ids, int table);
 int syi_embed_grad(struct syi_program *p, int ids, int dy, int table);
@@ -79,7 +80,7 @@ struct syi_routing syi_route(struct syi_program *p, int probabilities, int mask,
 struct syi_routing syi_route_experts(struct syi_program *p, int probabilities, int mask,
                                      const struct sy_attr_route_experts *attr);
 /* The choices' places in a buffer [1, groups, places, ...] where the kept tokens of all experts of a group
- * lie one behind the other, as of one expert. */
+ * lie one after the other, as of one expert. */
 struct syi_ragged {
     int expert, slot; /* int32 [b, t, k], for dispatch and combine */
     int first;        /* int32 [experts, groups]: the first place of each */
@@ -101,7 +102,7 @@ int syi_combine_grad(struct syi_program *p, int buffer, int expert, int slot, in
 int syi_router_loss(struct syi_program *p, int probabilities, int lse, int chosen, int mask,
                     int64_t group_rows, int *z);
 int syi_count_sum(struct syi_program *p, int counts);
-int syi_block_sum(struct syi_program *p, int op, int x); /* op: SY_OP_BLOCK_SUM or SY_OP_BLOCK_SUMSQ */
+int syi_block_sum(struct syi_program *p, enum sy_op op, int x); /* op: SY_OP_BLOCK_SUM or SY_OP_BLOCK_SUMSQ */
 int syi_tree_sum(struct syi_program *p, int blocks);
 int syi_total(struct syi_program *p, int x); /* tree_sum of block_sum: a scalar [1] */
 /* Interleaves along the last axis in leaf_count blocks of that axis. */
@@ -110,24 +111,24 @@ int syi_unpack(struct syi_program *p, int packed, int n, const int *like, int *p
 int syi_cache_append(struct syi_program *p, int cache, int piece, int position);
 int syi_argmax(struct syi_program *p, int logits);
 int syi_top_k(struct syi_program *p, int x, int64_t k, int *index); /* values; int32 indices */
-/* Rows of a cache in the order of int32 rows [b]; positions at and behind `position` are left undefined. */
+/* Rows of a cache in the order of int32 rows [b]; positions from `position` on are left undefined. */
 int syi_cache_gather(struct syi_program *p, int cache, int rows, int position);
 int syi_column_sum(struct syi_program *p, int x, int like); /* like: the [n] result's axis */
 /* Sums over the dims whose bit is set, each becomes 1 long; op: SY_OP_BLOCK_SUM or SY_OP_BLOCK_SUMSQ. */
-int syi_sum_over(struct syi_program *p, int op, int x, unsigned dims);
+int syi_sum_over(struct syi_program *p, enum sy_op op, int x, unsigned dims);
 int syi_relpos_bias(struct syi_program *p, int table, int64_t queries, int64_t keys, int bidirectional,
                     int64_t max_distance); /* [heads, queries, keys] */
 
 /* Elementwise: the result has the shape of the operand with most elements (the first of equals); the others
  * have that shape or are broadcast to it: one element; the same rank with extents that are the result's or 1;
- * the last dim alone (a value a column); all dims but the last (a value a row; not beside rank 2). */
-int syi_map1(struct syi_program *p, int op, int a, double s);
-int syi_map2(struct syi_program *p, int op, int a, int b);
-int syi_map3(struct syi_program *p, int op, int a, int b, int c);
+ * the last dim alone (a value a column); all dims but the last (a value a row; not next to rank 2). */
+int syi_map1(struct syi_program *p, enum sy_map_op op, int a, double s);
+int syi_map2(struct syi_program *p, enum sy_map_op op, int a, int b);
+int syi_map3(struct syi_program *p, enum sy_map_op op, int a, int b, int c);
 int syi_dropout(struct syi_program *p, int x, int rng, int site, double rate);
 int syi_jitter(struct syi_program *p, int x, int rng, int site, double amount);
-int syi_activation(struct syi_program *p, int x, int activation);
-int syi_activation_grad(struct syi_program *p, int x, int dy, int activation);
+int syi_activation(struct syi_program *p, int x, enum sy_activation activation);
+int syi_activation_grad(struct syi_program *p, int x, int dy, enum sy_activation activation);
 int syi_constant_like(struct syi_program *p, double value, int like); /* in every element */
 int syi_fill_like(struct syi_program *p, int scalar, int like);       /* the scalar in every element */
 /* Makes a temporary an output of that name, whole on every rank. */

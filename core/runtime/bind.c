@@ -5,6 +5,7 @@
 
 #include <string.h>
 
+#include "program/op_rules.h"
 #include "runtime/bound.h"
 
 /* Where operands point until there is memory: a kernel that is asked for its workspace sees which of them are
@@ -63,12 +64,10 @@ static int floating_dtype(const struct sy_tensor *operand, int n, const char *ty
     return dtype;
 }
 
-/* Ops that the session does itself, see exec.c. */
-static int is_own(const struct syi_op *op)
-{
-    return op->queue || op->op == SY_OP_WAIT || op->op == SY_OP_SLICE || op->op == SY_OP_JOIN ||
-           op->op == SY_OP_PART;
-}
+typedef int (*connect_fn)(struct syi_session *session, struct syi_bound *bound, size_t at,
+                          struct sy_error *err);
+/* How an op that the session runs itself gets its step (exec.c); NULL: it has a kernel. */
+static connect_fn connect_of(const struct syi_op *op);
 
 static int find_kernel(struct syi_session *session, struct syi_bound *bound, size_t at, struct sy_error *err)
 {
@@ -129,48 +128,21 @@ int syi_bound_prepare(struct syi_session *session, struct syi_bound *bound, stru
     }
     fill_operands(session, bound);
     for (size_t at = 0; at < program->n_ops && !status; at++)
-        if (!is_own(&program->op[at])) status = find_kernel(session, bound, at, err);
+        if (!connect_of(&program->op[at])) status = find_kernel(session, bound, at, err);
     return status;
 }
 
 /* ---- collectives and slices ---- */
 
-static uint64_t runs(const struct sy_tensor *tensor, int64_t dim)
-{
-    return syi_bound_span(tensor, 0, (int)dim) / syi_dtype_bytes(tensor->dtype);
-}
-
 static struct sy_collective describe(const struct sy_call *call, uint64_t ranks)
 {
-    const struct sy_attr_collective *attr = call->attr;
-    const struct sy_tensor *in = call->in, *out = call->out;
-    uint64_t whole = syi_bound_span(in, 0, in->rank);
-    struct sy_collective c = {
-        .send = in->data, .recv = out->data, .dtype = in->dtype, .kind = SY_COLLECTIVE_ALL_TO_ALL};
+    struct sy_collective c = {.send = call->in->data,
+                              .recv = call->out->data,
+                              .dtype = call->in->dtype,
+                              .kind = SY_COLLECTIVE_ALL_TO_ALL};
     c.send_outer = c.recv_outer = 1;
-    c.send_inner = c.recv_inner = whole;
-    switch (call->op) {
-    case SY_OP_ALL_GATHER:
-        c.recv_outer = runs(out, attr->a);
-        c.recv_inner = syi_bound_span(in, (int)attr->a, in->rank);
-        /* fall through */
-    case SY_OP_GATHER_PIECES: c.kind = SY_COLLECTIVE_ALL_GATHER; break;
-    case SY_OP_ALL_REDUCE:
-        c.kind = SY_COLLECTIVE_ALL_REDUCE;
-        c.elements = whole / syi_dtype_bytes(in->dtype);
-        break;
-    case SY_OP_ALL_TO_ALL:
-        c.send_outer = runs(in, attr->a);
-        c.send_inner = syi_bound_span(in, (int)attr->a, in->rank) / ranks;
-        c.recv_outer = runs(out, attr->b);
-        c.recv_inner = syi_bound_span(out, (int)attr->b, out->rank) / ranks;
-        break;
-    default: /* send_pieces */
-        c.recv_inner = c.send_inner = syi_bound_span(out, 1, out->rank);
-        if (attr->b < 0) break;
-        c.send_outer = runs(in, attr->b);
-        c.send_inner = syi_bound_span(in, (int)attr->b, in->rank) / ranks;
-    }
+    c.send_inner = c.recv_inner = syi_span_bytes(call->in, 0, call->in->rank);
+    syi_op_rules(call->op)->exchange(call, ranks, &c);
     return c;
 }
 
@@ -195,14 +167,18 @@ static int connect_collective(struct syi_session *session, struct syi_bound *bou
 {
     struct syi_transfer *transfer = &bound->transfer[at];
     int axes = syi_collective_group(bound->program, &bound->program->op[at], &session->mesh);
+    if (!syi_op_rules(bound->program->op[at].op)->exchange)
+        return syi_error(err, SY_EINTERNAL, "%s: op %zu is a collective that was not lowered",
+                         bound->program->title, at);
     transfer->session = session;
     transfer->call = describe(&bound->call[at], (uint64_t)syi_mesh_size(&session->mesh, axes));
     bound->step[at] = (struct syi_step){syi_exec_start, transfer, &bound->call[at], at};
     return find_group(session, bound->program->op[at].queue, axes, &transfer->group, err);
 }
 
-static int connect_wait(struct syi_bound *bound, size_t at, struct sy_error *err)
+static int connect_wait(struct syi_session *session, struct syi_bound *bound, size_t at, struct sy_error *err)
 {
+    (void)session;
     const struct syi_program *program = bound->program;
     for (size_t i = at; i-- > 0;)
         if (program->op[i].queue && program->op[i].out[0] == program->op[at].in[0]) {
@@ -213,21 +189,47 @@ static int connect_wait(struct syi_bound *bound, size_t at, struct sy_error *err
                      at);
 }
 
-static void connect_slice(struct syi_session *session, struct syi_bound *bound, size_t at)
+static int connect_slice(struct syi_session *session, struct syi_bound *bound, size_t at,
+                         struct sy_error *err)
 {
+    (void)err;
     const struct sy_call *call = &bound->call[at];
     const struct sy_attr_collective *attr = call->attr;
     struct syi_piece *piece = &bound->piece[at];
     uint64_t index = (uint64_t)syi_mesh_index(&session->mesh, (int)attr->b, session->rank);
-    piece->inner = syi_bound_span(call->out, (int)attr->a, call->out->rank);
-    piece->stride = syi_bound_span(call->in, (int)attr->a, call->in->rank);
-    piece->bytes = syi_bound_span(call->out, 0, call->out->rank);
+    piece->inner = syi_span_bytes(call->out, (int)attr->a, call->out->rank);
+    piece->stride = syi_span_bytes(call->in, (int)attr->a, call->in->rank);
+    piece->bytes = syi_span_bytes(call->out, 0, call->out->rank);
     piece->from = (const uint8_t *)call->in->data + index * piece->inner;
     piece->to = call->out->data;
     bound->step[at] = (struct syi_step){syi_exec_slice, piece, call, at};
+    return SY_OK;
 }
 
-/* ---- behind the plan ---- */
+static int connect_join(struct syi_session *session, struct syi_bound *bound, size_t at, struct sy_error *err)
+{
+    (void)session, (void)err;
+    bound->step[at] = (struct syi_step){syi_exec_join, NULL, &bound->call[at], at};
+    return SY_OK;
+}
+
+static int connect_part(struct syi_session *session, struct syi_bound *bound, size_t at, struct sy_error *err)
+{
+    (void)session, (void)err;
+    bound->step[at] = (struct syi_step){syi_exec_part, NULL, &bound->call[at], at};
+    return SY_OK;
+}
+
+static connect_fn connect_of(const struct syi_op *op)
+{
+    static const connect_fn own[SY_OP_COUNT] = {[SY_OP_WAIT] = connect_wait,
+                                                [SY_OP_SLICE] = connect_slice,
+                                                [SY_OP_JOIN] = connect_join,
+                                                [SY_OP_PART] = connect_part};
+    return op->queue ? connect_collective : own[op->op];
+}
+
+/* ---- after the plan ---- */
 
 static int prepare_kernel(struct syi_session *session, struct syi_bound *bound, size_t at,
                           struct sy_error *err)
@@ -273,19 +275,8 @@ int syi_bound_connect(struct syi_session *session, struct syi_bound *bound, stru
     int status = SY_OK;
     fill_operands(session, bound);
     for (size_t at = 0; at < bound->program->n_ops && !status; at++) {
-        const struct syi_op *op = &bound->program->op[at];
-        if (op->queue)
-            status = connect_collective(session, bound, at, err);
-        else if (op->op == SY_OP_WAIT)
-            status = connect_wait(bound, at, err);
-        else if (op->op == SY_OP_SLICE)
-            connect_slice(session, bound, at);
-        else if (op->op == SY_OP_JOIN)
-            bound->step[at] = (struct syi_step){syi_exec_join, NULL, &bound->call[at], at};
-        else if (op->op == SY_OP_PART)
-            bound->step[at] = (struct syi_step){syi_exec_part, NULL, &bound->call[at], at};
-        else
-            status = prepare_kernel(session, bound, at, err);
+        connect_fn connect = connect_of(&bound->program->op[at]);
+        status = connect ? connect(session, bound, at, err) : prepare_kernel(session, bound, at, err);
     }
     if (!status) connect_chains(session, bound);
     return status;

@@ -84,13 +84,6 @@ int syi_bound_connect(struct syi_session *session, struct syi_bound *bound,
 void syi_bound_free(struct syi_session *session, struct syi_bound *bound);
 /* Extents and place in the whole of a tensor as this rank holds it; data from the arena, if taken. */
 struct sy_tensor syi_bound_tensor(const struct syi_session *session, const struct syi_tensor *tensor);
-/* Bytes of dims [from, to). */
-static inline uint64_t syi_bound_span(const struct sy_tensor *tensor, int from, int to)
-{
-    uint64_t bytes = syi_dtype_bytes(tensor->dtype);
-    for (int i = from; i < to; i++) bytes *= (uint64_t)tensor->dim[i];
-    return bytes;
-}
 
 /* ---- budget.c ---- */
 

@@ -3,6 +3,7 @@
  * collectives, and copies between them and tensors. */
 #include "config.h"
 
+#include "program/op_rules.h"
 #include "runtime/bound.h"
 
 int syi_exec_start(void *transfer, const struct sy_call *call)
@@ -36,13 +37,13 @@ void syi_exec_rows(void *chain, int64_t first, int64_t end)
 int syi_exec_join(void *nothing, const struct sy_call *call)
 {
     const struct sy_attr_join *attr = call->attr;
-    const uint64_t pieces = (uint64_t)call->out->dim[0], row = syi_bound_span(call->out, 1, 2);
+    const uint64_t pieces = (uint64_t)call->out->dim[0], row = syi_span_bytes(call->out, 1, 2);
     uint8_t *to = call->out->data;
     (void)nothing;
     for (int i = 0; i < call->n_in; i++) {
         const struct sy_tensor *t = &call->in[i];
-        uint64_t inner = syi_bound_span(t, (int)(attr->dims >> 4 * i & 15), t->rank) / pieces;
-        uint64_t bytes = syi_bound_span(t, 0, t->rank) / pieces;
+        uint64_t inner = syi_span_bytes(t, (int)(attr->dims >> 4 * i & 15), t->rank) / pieces;
+        uint64_t bytes = syi_span_bytes(t, 0, t->rank) / pieces;
         for (uint64_t p = 0; p < pieces; p++)
             syi_copy_runs(to + p * row, bytes, bytes, (const uint8_t *)t->data + p * inner, inner,
                           inner * pieces, bytes);
@@ -55,9 +56,9 @@ int syi_exec_part(void *nothing, const struct sy_call *call)
 {
     const struct sy_attr_part *attr = call->attr;
     const struct sy_tensor *in = call->in, *out = call->out;
-    const uint64_t pieces = (uint64_t)in->dim[0], row = syi_bound_span(in, 1, 2);
-    const uint64_t inner = syi_bound_span(out, (int)attr->dim, out->rank) / pieces;
-    const uint64_t bytes = syi_bound_span(out, 0, out->rank) / pieces;
+    const uint64_t pieces = (uint64_t)in->dim[0], row = syi_span_bytes(in, 1, 2);
+    const uint64_t inner = syi_span_bytes(out, (int)attr->dim, out->rank) / pieces;
+    const uint64_t bytes = syi_span_bytes(out, 0, out->rank) / pieces;
     const uint8_t *from = (const uint8_t *)in->data + (uint64_t)attr->at * syi_dtype_bytes(in->dtype);
     (void)nothing;
     for (uint64_t p = 0; p < pieces; p++)

@@ -112,7 +112,7 @@ struct sy_map_instr {
 
 /* Attribute of `map`: n instructions follow. Operands have the shape of output 0, or are broadcast to it: one
  * element; the same rank where every extent is the output's or 1; the last dim only (one value a column); all
- * dims but the last (one value a row; not beside rank 2, where it would look like a column). */
+ * dims but the last (one value a row; not next to rank 2, where it would look like a column). */
 struct sy_attr_map {
     uint16_t n_instr;
     uint8_t out_register[SY_MAX_OUT]; /* what each output stores */

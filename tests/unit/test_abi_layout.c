@@ -199,7 +199,7 @@ static const int n_ops = 59, n_instructions = 24; /* of this version; more may f
 
 static const char *const ops[] = {
 #define SY_OP(id, NAME, name, labels, split, types, attributes, flags, tolerance, help)                      \
-    [id] = #NAME " " labels " " types " " attributes,
+    [id] = #NAME " " labels " " types " " #attributes,
 #include "switchyard/ops.def"
 #undef SY_OP
 };
@@ -226,7 +226,7 @@ static uint64_t hash_of(const char *const *text, int n)
 Test(abi, ops)
 {
     cr_assert(SY_OP_COUNT >= n_ops && SY_MAP_COUNT >= n_instructions);
-    cr_expect_eq(hash_of(ops, n_ops), 0x3453e3a14e162083u,
+    cr_expect_eq(hash_of(ops, n_ops), 0xebada338c4068fa9u,
                  "a row of ops.def changed (0x%llx): raise the ABI version, write the new hash here",
                  (unsigned long long)hash_of(ops, n_ops));
     cr_expect_eq(hash_of(instructions, n_instructions), 0x319e334189027341u,

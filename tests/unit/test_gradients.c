@@ -5,13 +5,14 @@
 #include "config.h"
 
 #include "gradient_case.h"
+#include "program/op_rules.h"
 
 /* ---- the table ---- */
 
 Test(gradients, every_op_has_a_rule_or_says_that_nothing_flows)
 {
     for (int op = 0; op < SY_OP_COUNT; op++)
-        cr_expect_neq(syi_grad_rule(op) != NULL, syi_op_has_flag(op, 'Z'), "%s", syi_op_info(op)->name);
+        cr_expect_neq(syi_op_rules(op)->grad != NULL, syi_op_has_flag(op, 'Z'), "%s", syi_op_info(op)->name);
 }
 
 /* ---- maps ---- */

@@ -9,11 +9,10 @@
 #include "parallel/mesh.h"
 #include "train/compare/lockstep.h"
 
-/* What partition and lower insert between ops. */
+/* What partition, join and lower insert between ops. */
 static int is_movement(const struct syi_op *op)
 {
-    return (op->op >= SY_OP_ALL_GATHER && op->op <= SY_OP_WAIT) || op->op == SY_OP_JOIN ||
-           op->op == SY_OP_PART;
+    return syi_op_has_flag(op->op, 'M');
 }
 
 /* An op that every program of the same model has, in the same order. */

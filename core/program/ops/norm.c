@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What works row by row next to products: norms, gated units, softmax. */
+#include "config.h"
+
+#include "program/ops/ops.h"
+
+/* ---- recording ---- */
+
+int syi_rms_norm(struct syi_program *p, int x, int scale, int mask, double epsilon)
+{
+    if (!SYI_HAVE(p, x, scale)) return -1;
+    struct sy_attr_rms_norm attr = {epsilon, 0};
+    return SYI_EMIT(p, SY_OP_RMS_NORM, syi_temp_like(p, x), &attr, sizeof attr, x, scale, mask);
+}
+
+int syi_rms_norm_grad(struct syi_program *p, int x, int scale, int dy, int mask, double epsilon, int *dscale)
+{
+    if (!SYI_HAVE(p, x, scale, dy)) return -1;
+    struct sy_attr_rms_norm attr = {epsilon, syi_leaf_length(p, x, 0)};
+    int out[2] = {syi_temp_like(p, x), syi_temp_like(p, scale)}, in[4] = {x, scale, dy, mask};
+    *dscale = out[1];
+    return out[1] < 0 || syi_op_add(p, SY_OP_RMS_NORM_GRAD, 4, in, 2, out, &attr, sizeof attr) ? -1 : out[0];
+}
+
+int syi_glu(struct syi_program *p, int packed, int rng, int counts, int activation, int site, double rate)
+{
+    if (!SYI_HAVE(p, packed)) return -1;
+    struct syi_tensor t = *syi_tensor_of(p, packed);
+    int last = t.rank - 1;
+    t.dim[last] /= 2;
+    struct sy_attr_glu attr = {t.dim[last] / p->leaf_count[t.axis[last]], activation, site, rate};
+    return SYI_EMIT(p, SY_OP_GLU, syi_temp(p, t.dtype, t.rank, t.dim, t.axis), &attr, sizeof attr, packed,
+                    rate > 0 ? rng : -1, counts);
+}
+
+int syi_glu_grad(struct syi_program *p, int packed, int dy, int rng, int counts,
+                 const struct sy_attr_glu *attr)
+{
+    if (!SYI_HAVE(p, packed, dy)) return -1;
+    return SYI_EMIT(p, SY_OP_GLU_GRAD, syi_temp_like(p, packed), attr, sizeof *attr, packed, dy, rng, counts);
+}
+
+int syi_softmax(struct syi_program *p, int x, int *lse)
+{
+    if (!SYI_HAVE(p, x)) return -1;
+    struct syi_tensor t = *syi_tensor_of(p, x);
+    int out[2] = {syi_temp_like(p, x), syi_temp(p, t.dtype, t.rank - 1, t.dim, t.axis)};
+    *lse = out[1];
+    return out[1] < 0 || syi_op_add(p, SY_OP_SOFTMAX, 1, &x, 2, out, NULL, 0) ? -1 : out[0];
+}
+
+int syi_softmax_grad(struct syi_program *p, int probabilities, int dprobabilities, int dlse)
+{
+    if (!SYI_HAVE(p, probabilities, dprobabilities)) return -1;
+    return SYI_EMIT(p, SY_OP_SOFTMAX_GRAD, syi_temp_like(p, probabilities), NULL, 0, probabilities,
+                    dprobabilities, dlse);
+}
+
+/* ---- check ---- */
+
+static int check_glu(struct syi_check *c, const struct syi_tensor *packed, const struct syi_tensor *gated)
+{
+    const struct sy_attr_glu *attr = syi_program_attr(c->program, c->op);
+    int last = packed->rank - 1;
+    if (packed->rank != gated->rank || packed->dim[last] != 2 * gated->dim[last] || attr->width < 1 ||
+        gated->dim[last] % attr->width)
+        return syi_check_bad(c, "%lld packed columns for %lld in blocks of %lld",
+                             (long long)packed->dim[last], (long long)gated->dim[last],
+                             (long long)attr->width);
+    return attr->activation < SY_LINEAR || attr->activation > SY_SILU ? syi_check_bad(c, "no such activation")
+                                                                      : SY_OK;
+}
+
+static int check_glu_forward(struct syi_check *c)
+{
+    return check_glu(c, syi_check_in(c, 0), syi_check_out(c, 0));
+}
+
+static int check_glu_grad(struct syi_check *c)
+{
+    return check_glu(c, syi_check_in(c, 0), syi_check_in(c, 1));
+}
+
+/* ---- gradients ---- */
+
+SYI_GRAD(rms_norm)
+{
+    SYI_ATTR_COPY(p, op, sy_attr_rms_norm);
+    int dscale;
+    (void)wants;
+    din[0] = syi_rms_norm_grad(p, op->in[0], op->in[1], dout[0], op->in[2], attr.epsilon, &dscale);
+    din[1] = dscale;
+}
+
+SYI_GRAD(glu)
+{
+    SYI_ATTR_COPY(p, op, sy_attr_glu);
+    if (wants[0])
+        din[0] =
+            syi_glu_grad(p, op->in[0], syi_grad_fitting(p, dout[0], op->in[0]), op->in[1], op->in[2], &attr);
+}
+
+SYI_GRAD(softmax)
+{
+    if (!wants[0]) return;
+    int dp = dout[0] >= 0 ? dout[0] : syi_grad_zero(p, op->out[0]);
+    din[0] = syi_softmax_grad(p, op->out[0], dp, dout[1]);
+}
+
+/* ---- cost ---- */
+
+/* Counts of filled slots are the last input. */
+static void cost_glu(const struct sy_call *call, struct syi_cost *cost)
+{
+    syi_cost_filled(call, &call->in[call->n_in - 1], cost);
+}
+
+/* ---- rules ---- */
+
+const struct syi_op_rules syi_op_rules_rms_norm = {.grad = grad_rms_norm, .flops = 4};
+const struct syi_op_rules syi_op_rules_rms_norm_grad = {.leaf_dim = 0, .flops = 10};
+const struct syi_op_rules syi_op_rules_glu = {
+    .check = check_glu_forward, .grad = grad_glu, .flops = 10, .of = -1, .cost = cost_glu};
+const struct syi_op_rules syi_op_rules_glu_grad = {
+    .check = check_glu_grad, .flops = 20, .of = 1, .cost = cost_glu};
+const struct syi_op_rules syi_op_rules_softmax = {.grad = grad_softmax, .flops = 5};
+const struct syi_op_rules syi_op_rules_softmax_grad = {.flops = 5};

@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Matrix products: plain, of experts over their slots (grouped_), of experts over a buffer without gaps
+ * (ragged_). */
+#include "config.h"
+
+#include "program/ops/ops.h"
+
+/* ---- recording ---- */
+
+/* The result of a product: like `like`, the last dim is that of dim `dim` of `from`. */
+static int temp_with_last(struct syi_program *p, int like, int from, int dim)
+{
+    struct syi_tensor t = *syi_tensor_of(p, like);
+    t.dim[t.rank - 1] = syi_tensor_of(p, from)->dim[dim];
+    t.axis[t.rank - 1] = syi_tensor_of(p, from)->axis[dim];
+    return syi_temp(p, syi_sum_dtype(t.dtype), t.rank, t.dim, t.axis);
+}
+
+static int matmul(struct syi_program *p, enum sy_op op, int x, int w, int contract, int free)
+{
+    if (!SYI_HAVE(p, x, w)) return -1;
+    const struct syi_tensor *tx = syi_tensor_of(p, x), *tw = syi_tensor_of(p, w);
+    if (tx->rank != 3 || tw->rank != 2 || tx->dim[2] != tw->dim[contract])
+        return SYI_BAD(p, "%s: operands of rank %d and %d, contraction %lld and %lld", syi_op_info(op)->name,
+                       tx->rank, tw->rank, (long long)tx->dim[2], (long long)tw->dim[contract]);
+    struct sy_attr_leaf attr = {syi_leaf_length(p, x, 2)};
+    return SYI_EMIT(p, op, temp_with_last(p, x, w, free), &attr, sizeof attr, x, w);
+}
+
+int syi_matmul(struct syi_program *p, int x, int w)
+{
+    return matmul(p, SY_OP_MATMUL, x, w, 0, 1);
+}
+
+int syi_matmul_nt(struct syi_program *p, int x, int w)
+{
+    return matmul(p, SY_OP_MATMUL_NT, x, w, 1, 0);
+}
+
+int syi_matmul_tn(struct syi_program *p, int x, int y)
+{
+    if (!SYI_HAVE(p, x, y)) return -1;
+    const struct syi_tensor *tx = syi_tensor_of(p, x), *ty = syi_tensor_of(p, y);
+    int64_t dim[2] = {tx->dim[2], ty->dim[2]};
+    uint8_t axis[2] = {tx->axis[2], ty->axis[2]};
+    struct sy_attr_leaf attr = {syi_leaf_length(p, x, 0)};
+    return SYI_EMIT(p, SY_OP_MATMUL_TN, syi_temp(p, syi_sum_dtype(tx->dtype), 2, dim, axis), &attr,
+                    sizeof attr, x, y);
+}
+
+static int grouped(struct syi_program *p, enum sy_op op, int x, int w, int counts, int contract, int free)
+{
+    if (!SYI_HAVE(p, x, w, counts)) return -1;
+    const struct syi_tensor *tx = syi_tensor_of(p, x), *tw = syi_tensor_of(p, w);
+    if (tx->rank != 4 || tw->rank != 3 || tx->dim[3] != tw->dim[contract] || tx->dim[0] != tw->dim[0])
+        return SYI_BAD(p, "%s: operands do not fit", syi_op_info(op)->name);
+    struct sy_attr_leaf attr = {syi_leaf_length(p, x, 3)};
+    return SYI_EMIT(p, op, temp_with_last(p, x, w, free), &attr, sizeof attr, x, w, counts);
+}
+
+int syi_grouped_matmul(struct syi_program *p, int x, int w, int counts)
+{
+    return grouped(p, SY_OP_GROUPED_MATMUL, x, w, counts, 1, 2);
+}
+
+int syi_grouped_matmul_nt(struct syi_program *p, int x, int w, int counts)
+{
+    return grouped(p, SY_OP_GROUPED_MATMUL_NT, x, w, counts, 2, 1);
+}
+
+int syi_grouped_matmul_tn(struct syi_program *p, int x, int y, int counts)
+{
+    if (!SYI_HAVE(p, x, y, counts)) return -1;
+    const struct syi_tensor *tx = syi_tensor_of(p, x), *ty = syi_tensor_of(p, y);
+    int64_t dim[3] = {tx->dim[0], tx->dim[3], ty->dim[3]};
+    uint8_t axis[3] = {tx->axis[0], tx->axis[3], ty->axis[3]};
+    struct sy_attr_leaf attr = {syi_leaf_length(p, x, 1)};
+    return SYI_EMIT(p, SY_OP_GROUPED_MATMUL_TN, syi_temp(p, syi_sum_dtype(tx->dtype), 3, dim, axis), &attr,
+                    sizeof attr, x, y, counts);
+}
+
+int syi_ragged_matmul(struct syi_program *p, int x, int w, int counts, int first)
+{
+    if (!SYI_HAVE(p, x, w, counts, first)) return -1;
+    const struct syi_tensor *tx = syi_tensor_of(p, x), *tw = syi_tensor_of(p, w);
+    if (tx->rank != 4 || tw->rank != 3 || tx->dim[3] != tw->dim[1] || tx->dim[0] != 1)
+        return SYI_BAD(p, "ragged_matmul: operands do not fit");
+    struct sy_attr_leaf attr = {syi_leaf_length(p, x, 3)};
+    return SYI_EMIT(p, SY_OP_RAGGED_MATMUL, temp_with_last(p, x, w, 2), &attr, sizeof attr, x, w, counts,
+                    first);
+}
+
+/* ---- gradients ---- */
+
+/* The gradient of a product's operand x: bf16 as x is, where no rule can split its contraction. */
+static int product_gradient(struct syi_program *p, int dx, int x, int dy)
+{
+    if (dx < 0) return dx;
+    const struct syi_tensor *t = &p->tensor[dy];
+    int axis = t->axis[t->rank - 1];
+    int whole = axis == SYI_AXIS_EMBED || p->leaf_count[axis] == 1;
+    return whole ? syi_as(p, dx, p->tensor[x].dtype) : dx;
+}
+
+/* Of products the gradient of x comes last: what takes it may run on its rows (core/passes/chain.c). */
+SYI_GRAD(matmul)
+{
+    int dy = syi_grad_fitting(p, dout[0], op->in[1]);
+    if (wants[1]) din[1] = syi_matmul_tn(p, op->in[0], dy);
+    if (wants[0]) din[0] = product_gradient(p, syi_matmul_nt(p, dy, op->in[1]), op->in[0], dy);
+}
+
+/* y = x w^T: dx = dy w, dw = dy^T x. */
+SYI_GRAD(matmul_nt)
+{
+    int dy = syi_grad_fitting(p, dout[0], op->in[1]);
+    if (wants[1]) din[1] = syi_matmul_tn(p, dy, op->in[0]);
+    if (wants[0]) din[0] = product_gradient(p, syi_matmul(p, dy, op->in[1]), op->in[0], dy);
+}
+
+SYI_GRAD(grouped_matmul)
+{
+    int dy = syi_grad_fitting(p, dout[0], op->in[1]);
+    if (wants[1]) din[1] = syi_grouped_matmul_tn(p, op->in[0], dy, op->in[2]);
+    if (wants[0])
+        din[0] = product_gradient(p, syi_grouped_matmul_nt(p, dy, op->in[1], op->in[2]), op->in[0], dy);
+}
+
+/* ---- cost ---- */
+
+/* The product of the extents of all letters of an op's operands. */
+static double combinations(const struct sy_call *call)
+{
+    char letters[SY_MAX_DIMS + 1], seen[32] = "";
+    double n = 1;
+    for (int output = 0, filled = 0; output < 2; output++)
+        for (int i = 0; i < (output ? call->n_out : call->n_in); i++) {
+            const struct sy_tensor *t = output ? &call->out[i] : &call->in[i];
+            if (!syi_operand_present(t) || !syi_op_letters(call->op, output, i, t->rank, letters)) continue;
+            for (int d = 0; letters[d] && d < t->rank; d++) {
+                if (strchr(seen, letters[d]) || filled >= (int)sizeof seen - 1) continue;
+                seen[filled++] = letters[d];
+                n *= (double)t->dim[d];
+            }
+        }
+    return n;
+}
+
+static void cost_product(const struct sy_call *call, struct syi_cost *cost)
+{
+    cost->flops = 2 * combinations(call);
+    cost->product = 1;
+}
+
+static void cost_grouped(const struct sy_call *call, struct syi_cost *cost)
+{
+    cost_product(call, cost);
+    syi_cost_filled(call, &call->in[2], cost);
+}
+
+/* ---- rules ---- */
+
+const struct syi_op_rules syi_op_rules_matmul = {.leaf_dim = 2, .grad = grad_matmul, .cost = cost_product};
+const struct syi_op_rules syi_op_rules_matmul_nt = {
+    .leaf_dim = 2, .grad = grad_matmul_nt, .cost = cost_product};
+const struct syi_op_rules syi_op_rules_matmul_tn = {.leaf_dim = 0, .cost = cost_product};
+const struct syi_op_rules syi_op_rules_grouped_matmul = {
+    .leaf_dim = 3, .grad = grad_grouped_matmul, .cost = cost_grouped};
+const struct syi_op_rules syi_op_rules_grouped_matmul_nt = {.leaf_dim = 3, .cost = cost_grouped};
+const struct syi_op_rules syi_op_rules_grouped_matmul_tn = {.leaf_dim = 1, .cost = cost_grouped};
+const struct syi_op_rules syi_op_rules_ragged_matmul = {.leaf_dim = 3, .cost = cost_grouped};
