@@ -56,7 +56,7 @@ static inline struct sycpu_attention sycpu_attention_sizes(const struct sy_call 
     return a;
 }
 
-/* segments: the first of the four operands behind SYCPU_ATTENTION_SEGMENTS or its like in a gradient. */
+/* segments: the first of the four operands after SYCPU_ATTENTION_SEGMENTS or its like in a gradient. */
 static inline struct sycpu_attention sycpu_attention_read(const struct sy_call *call,
                                                           const struct sy_tensor *out, int segments)
 {

@@ -8,12 +8,12 @@
 #include "base/relpos.h"
 #include "backends/cpu/simd.h"
 
-/* Entry i of a row stands for the distance key - query = i - (queries - 1), queries counted from `position`.
- */
+/* Entry i of a row stands for the distance key - query = i - (queries - 1), queries counted from
+ * `position`. */
 struct bias_table {
     float *bias;     /* [heads, step] */
     int32_t *bucket; /* [step] */
-    int64_t step;    /* entries of a row: all distances and the lanes behind the last */
+    int64_t step;    /* entries of a row: all distances and the lanes past the last */
 };
 
 static inline int64_t bias_step(const struct sycpu_attention *a)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What every query of a call attends to, found once for all heads: for calls where segments or masks decide.
- */
+/* What every query of a call attends to, found once for all heads: for calls where segments or masks
+ * decide. */
 #ifndef SYCPU_ATTENTION_VIEW_H
 #define SYCPU_ATTENTION_VIEW_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Float32 kernels between conversions, see bf16.h. Kernels that take bf16 as it is are listed before these
- * (kernels_bf16.def). */
+ * (cpu.c). */
 #include "config.h"
 
 #include "backends/cpu/bf16.h"
@@ -80,6 +80,15 @@ static uint64_t workspace(const struct sy_call *call, int threads, uint32_t feat
     return copies + (kernel->workspace ? kernel->workspace(&c.call, threads) : 0);
 }
 
+/* The plan is that of the float32 kernel. */
+static int prepare(void *context, const struct sy_call *call, uint32_t features, void **plan)
+{
+    struct converted c;
+    const struct sy_kernel *kernel = sycpu_find_float(call->op, features);
+    convert(&c, call, call->workspace);
+    return kernel->prepare ? kernel->prepare(context, &c.call, plan) : SY_OK;
+}
+
 static int run(void *context, const struct sy_call *call, uint32_t features)
 {
     struct converted c;
@@ -94,6 +103,10 @@ static int run(void *context, const struct sy_call *call, uint32_t features)
     uint64_t sycpu_converted_##name##_workspace(const struct sy_call *call, int threads)                     \
     {                                                                                                        \
         return workspace(call, threads, features);                                                           \
+    }                                                                                                        \
+    int sycpu_converted_##name##_prepare(void *context, const struct sy_call *call, void **plan)             \
+    {                                                                                                        \
+        return prepare(context, call, features, plan);                                                       \
     }                                                                                                        \
     int sycpu_converted_##name(void *context, const struct sy_call *call)                                    \
     {                                                                                                        \

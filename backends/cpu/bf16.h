@@ -13,8 +13,9 @@ const struct sy_kernel *sycpu_find_float(int op, uint32_t features);
 uint32_t sycpu_detect(void);
 
 #define SYCPU_CONVERTED(name)                                                                                \
-    uint64_t sycpu_converted_##name##_workspace(const struct sy_call *, int);                                \
-    int sycpu_converted_##name(void *, const struct sy_call *);
+    sycpu_workspace sycpu_converted_##name##_workspace;                                                      \
+    sycpu_prepare sycpu_converted_##name##_prepare;                                                          \
+    sycpu_run sycpu_converted_##name;
 SYCPU_CONVERTED(avx512)
 SYCPU_CONVERTED(avx2)
 SYCPU_CONVERTED(neon)

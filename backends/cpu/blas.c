@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Matrix products of float32 by a CBLAS. The order of sums is the library's own: leaves are not kept, and
  * bits may differ with threads, processors and versions. The pool's threads each ask the library, which
- * starts none, for a share of C: so nothing else runs beside the pool. */
+ * starts none, for a share of C: so nothing else runs next to the pool. */
 #include "config.h"
 
 #if SYCPU_HAS_BLAS
@@ -121,6 +121,12 @@ uint64_t sycpu_blas_workspace(const struct sy_call *call, int threads)
 {
     const struct sy_kernel *own = own_kernel(call);
     return own->workspace ? own->workspace(call, threads) : 0;
+}
+
+int sycpu_blas_prepare(void *context, const struct sy_call *call, void **plan)
+{
+    const struct sy_kernel *own = own_kernel(call);
+    return own->prepare ? own->prepare(context, call, plan) : SY_OK;
 }
 
 int sycpu_blas_product(void *context, const struct sy_call *call)

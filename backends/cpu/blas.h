@@ -8,17 +8,19 @@
 
 /* ---- blas.c ---- */
 
-/* One function for all products: a call says which. */
-int sycpu_blas_product(void *context, const struct sy_call *call);
-uint64_t sycpu_blas_workspace(const struct sy_call *call, int threads);
+/* For all products: a call says which. Workspace and plan are those of our own kernel, which takes what is not
+ * worth a call of the library. */
+sycpu_run sycpu_blas_product;
+sycpu_workspace sycpu_blas_workspace;
+sycpu_prepare sycpu_blas_prepare;
 
 /* ---- blas_library.c ---- */
 
-/* Once, at open: from now on the library computes in the calling thread alone, where it can be told so. */
+/* Once, at open: from now on the library computes in the calling thread alone, where it has a call for that. */
 void sycpu_blas_begin(void);
 /* The same for libraries that keep it by thread: in each thread, before it calls the library. */
 void sycpu_blas_begin_thread(void);
-/* "OpenBLAS 0.3.21 SkylakeX": name, version and what it has chosen for this processor, as far as it tells. */
+/* "OpenBLAS 0.3.21 SkylakeX": name, version and what it has chosen for this processor, as far as it reports that. */
 void sycpu_blas_name(char *text, size_t bytes);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What CBLAS libraries offer beside CBLAS: how many threads they start, and their names. Includes no header
+/* What CBLAS libraries offer next to CBLAS: how many threads they start, and their names. Includes no header
  * of theirs, because which of them it will be is known when the backend is loaded. */
 #include "config.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The CPU backend: its descriptor, the list of kernels made from kernels.def, and the choice of the
- * instruction set at open (cpuid, never the compiler's -march). All variants give the same bits in float32
+/* The CPU backend: its descriptor, the list of kernels made from fast_kernels.def and ref_kernels.def, and the
+ * choice of the instruction set at open (cpuid, never the compiler's -march). All variants give the same bits in float32
  * (doc/numerics.md), but for blas. */
 #include "config.h"
 
@@ -9,99 +9,100 @@
 #include "backends/cpu/bf16.h"
 #include "backends/cpu/blas.h"
 
+/* ---- functions of the fast kernels ---- */
+
+#if SYCPU_HAS_AVX512_BF16
+#    define SYCPU_ISA avx512_bf16
+#    include "backends/cpu/fast_kernels.h"
+#    undef SYCPU_ISA
+#endif
+#if SYCPU_X86_64
+#    define SYCPU_ISA avx512
+#    include "backends/cpu/fast_kernels.h"
+#    undef SYCPU_ISA
+#    define SYCPU_ISA avx2
+#    include "backends/cpu/fast_kernels.h"
+#    undef SYCPU_ISA
+#endif
+#if SYCPU_AARCH64
+#    define SYCPU_ISA neon
+#    include "backends/cpu/fast_kernels.h"
+#    undef SYCPU_ISA
+#endif
+
+/* Of every plan: sycpu_keep made it. */
+static void release(void *context, void *plan)
+{
+    (void)context;
+    free(plan);
+}
+
 /* ---- kernels ---- */
+
+/* clang-format off */
+
+/* Float32 kernels between conversions. */
+#define CONVERTED(NAME, in, out, needs, isa)                                                                 \
+    {SY_OP_##NAME, in, out, needs, #isa, sycpu_converted_##isa##_workspace,                                  \
+     sycpu_converted_##isa##_prepare, release, .run = sycpu_converted_##isa},
+#define CONVERTED_ALL(NAME, needs, isa)                                                                      \
+    CONVERTED(NAME, SY_BF16, SY_F32, needs, isa)                                                             \
+    CONVERTED(NAME, SY_F32, SY_BF16, needs, isa)                                                             \
+    CONVERTED(NAME, SY_BF16, SY_BF16, needs, isa)
+#if SYCPU_X86_64
+#    define CONVERTED_FAST(NAME)                                                                             \
+        CONVERTED_ALL(NAME, SYCPU_AVX512, avx512) CONVERTED_ALL(NAME, SYCPU_AVX2, avx2)
+#elif SYCPU_AARCH64
+#    define CONVERTED_FAST(NAME) CONVERTED_ALL(NAME, SYCPU_NEON, neon)
+#else
+#    define CONVERTED_FAST(NAME)
+#endif
 
 #define WORKSPACE_0(function) NULL
 #define WORKSPACE_1(function) function
-/* .rows and .tells_rows by the column `fast` of the lists. */
-#define ROWS_1(function)     NULL, 0
-#define ROWS_ROWS(function)  function, 0
-#define ROWS_TELLS(function) NULL, 1
-#define TYPED(NAME, in, out, function, fast, has_workspace, feature, isa)                                    \
-    {SY_OP_##NAME, in,                                                                                       \
-     out,          feature,                                                                                  \
-     isa,          WORKSPACE_##has_workspace(function##_workspace),                                          \
-     NULL,         NULL,                                                                                     \
-     function,     ROWS_##fast(function##_rows)},
-#define ENTRY(NAME, function, fast, has_workspace, feature, isa)                                             \
-    TYPED(NAME, SY_F32, SY_F32, function, fast, has_workspace, feature, isa)
-/* A float32 kernel between conversions. */
-#define CONVERTED(NAME, isa, feature)                                                                        \
-    TYPED(NAME, SY_BF16, SY_F32, sycpu_converted_##isa, 1, 1, feature, #isa)                                 \
-    TYPED(NAME, SY_F32, SY_BF16, sycpu_converted_##isa, 1, 1, feature, #isa)                                 \
-    TYPED(NAME, SY_BF16, SY_BF16, sycpu_converted_##isa, 1, 1, feature, #isa)
-/* An op's fast kernel, or nothing. */
-#define FAST_0(NAME, function, fast, has_workspace, feature, isa)
-#define FAST_1     ENTRY
-#define FAST_ROWS  ENTRY
-#define FAST_TELLS ENTRY
+#define SYCPU_KERNEL(NAME, name, has_workspace)                                                              \
+    {SY_OP_##NAME, SY_F32, SY_F32, 0, "portable", WORKSPACE_##has_workspace(sycpu_ref_##name##_workspace),   \
+     .run = sycpu_ref_##name},                                                                               \
+    CONVERTED_FAST(NAME)                                                                                     \
+    CONVERTED_ALL(NAME, 0, portable)
 
-/* Widest first: the host takes the first that the context's features allow. */
+#define BLAS SY_F32, SY_F32, SYCPU_BLAS, "blas", sycpu_blas_workspace, sycpu_blas_prepare, release,          \
+             .run = sycpu_blas_product
+
+/* Of an op and its dtypes the host takes the first that the context's features allow: widest first. */
 static const struct sy_kernel kernels[] = {
 #if SYCPU_HAS_BLAS
-#    define SYCPU_KERNEL(NAME, name, ref_workspace, fast, fast_workspace)                                    \
-        {SY_OP_##NAME,       SY_F32, SY_F32, SYCPU_BLAS, "blas", sycpu_blas_workspace, NULL, NULL,           \
-         sycpu_blas_product, NULL,   0},
-#    include "kernels_gemm.def"
-#    undef SYCPU_KERNEL
+    {SY_OP_MATMUL, BLAS},
+    {SY_OP_MATMUL_NT, BLAS},
+    {SY_OP_MATMUL_TN, BLAS},
+    {SY_OP_GROUPED_MATMUL, BLAS},
+    {SY_OP_GROUPED_MATMUL_NT, BLAS},
+    {SY_OP_GROUPED_MATMUL_TN, BLAS},
+    {SY_OP_RAGGED_MATMUL, BLAS},
 #endif
-#if SYCPU_X86_64
-#    define SYCPU_KERNEL(NAME, name, ref_workspace, fast, fast_workspace)                                    \
-        FAST_##fast(NAME, sycpu_avx512_##name, fast, fast_workspace, SYCPU_AVX512, "avx512")
-#    include "kernels.def"
-#    undef SYCPU_KERNEL
-#    define SYCPU_KERNEL(NAME, name, ref_workspace, fast, fast_workspace)                                    \
-        FAST_##fast(NAME, sycpu_avx2_##name, fast, fast_workspace, SYCPU_AVX2, "avx2")
-#    include "kernels.def"
-#    undef SYCPU_KERNEL
-#endif
-#if SYCPU_AARCH64
-#    define SYCPU_KERNEL(NAME, name, ref_workspace, fast, fast_workspace)                                    \
-        FAST_##fast(NAME, sycpu_neon_##name, fast, fast_workspace, SYCPU_NEON, "neon")
-#    include "kernels.def"
-#    undef SYCPU_KERNEL
-#endif
-#define SYCPU_KERNEL(NAME, name, ref_workspace, fast, fast_workspace)                                        \
-    ENTRY(NAME, sycpu_ref_##name, 1, ref_workspace, 0, "portable")
-#include "backends/cpu/kernels.def"
-#undef SYCPU_KERNEL
-/* bf16: products by the processor's own instructions, kernels that convert as they go, conversions around. */
 #if SYCPU_HAS_AVX512_BF16
-#    define SYCPU_NATIVE(NAME, name, in, out, fast, workspace)                                               \
-        TYPED(NAME, in, out, sycpu_avx512_bf16_##name, fast, workspace, SYCPU_AVX512_BF16, "avx512_bf16")
-#    include "backends/cpu/kernels_bf16.def"
-#    undef SYCPU_NATIVE
+#    define SYCPU_PAIRS
+#    define SYCPU_ISA avx512_bf16
+#    define VARIANT   SYCPU_AVX512_BF16, "avx512_bf16"
+#    include "backends/cpu/fast_kernels.def"
+#    undef SYCPU_PAIRS
 #endif
 #if SYCPU_X86_64
-#    define SYCPU_MIXED(NAME, name, in, out, fast, workspace)                                                \
-        TYPED(NAME, in, out, sycpu_avx512_##name, fast, workspace, SYCPU_AVX512, "avx512")
-#    include "backends/cpu/kernels_bf16.def"
-#    undef SYCPU_MIXED
-#    define SYCPU_MIXED(NAME, name, in, out, fast, workspace)                                                \
-        TYPED(NAME, in, out, sycpu_avx2_##name, fast, workspace, SYCPU_AVX2, "avx2")
-#    include "backends/cpu/kernels_bf16.def"
-#    undef SYCPU_MIXED
-#    define SYCPU_KERNEL(NAME, name, ref_workspace, fast, fast_workspace)                                    \
-        CONVERTED(NAME, avx512, SYCPU_AVX512)
-#    include "backends/cpu/kernels.def"
-#    undef SYCPU_KERNEL
-#    define SYCPU_KERNEL(NAME, name, ref_workspace, fast, fast_workspace) CONVERTED(NAME, avx2, SYCPU_AVX2)
-#    include "backends/cpu/kernels.def"
-#    undef SYCPU_KERNEL
+#    define SYCPU_ISA avx512
+#    define VARIANT   SYCPU_AVX512, "avx512"
+#    include "backends/cpu/fast_kernels.def"
+#    define SYCPU_ISA avx2
+#    define VARIANT   SYCPU_AVX2, "avx2"
+#    include "backends/cpu/fast_kernels.def"
 #endif
 #if SYCPU_AARCH64
-#    define SYCPU_MIXED(NAME, name, in, out, fast, workspace)                                                \
-        TYPED(NAME, in, out, sycpu_neon_##name, fast, workspace, SYCPU_NEON, "neon")
-#    include "backends/cpu/kernels_bf16.def"
-#    undef SYCPU_MIXED
-#    define SYCPU_KERNEL(NAME, name, ref_workspace, fast, fast_workspace) CONVERTED(NAME, neon, SYCPU_NEON)
-#    include "backends/cpu/kernels.def"
-#    undef SYCPU_KERNEL
+#    define SYCPU_ISA neon
+#    define VARIANT   SYCPU_NEON, "neon"
+#    include "backends/cpu/fast_kernels.def"
 #endif
-#define SYCPU_KERNEL(NAME, name, ref_workspace, fast, fast_workspace) CONVERTED(NAME, portable, 0)
-#include "backends/cpu/kernels.def"
-#undef SYCPU_KERNEL
+#include "backends/cpu/ref_kernels.def"
 };
+/* clang-format on */
 
 const struct sy_kernel *sycpu_find_float(int op, uint32_t features)
 {
@@ -114,7 +115,7 @@ const struct sy_kernel *sycpu_find_float(int op, uint32_t features)
 
 /* ---- variants ---- */
 
-/* Widest first; a variant uses the kernels of those behind it where it has none of its own. */
+/* Widest first; a variant uses the kernels of the next ones where it has none of its own. */
 static const struct variant {
     const char *name;
     uint32_t features; /* enum sycpu_feature: of its kernels and of the narrower ones */
@@ -162,7 +163,7 @@ static void list_variants(uint32_t features, char *text, size_t bytes)
             used += (size_t)snprintf(text + used, bytes - used, "%s%s", used ? ", " : "", variants[i].name);
 }
 
-/* NULL: unknown or not possible here, and the host was told why. */
+/* NULL: unknown or not possible here, and the host knows why. */
 static const struct variant *choose(const struct sy_host *host, const char *name)
 {
     uint32_t features = possible();

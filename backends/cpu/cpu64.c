@@ -9,16 +9,16 @@
 
 #define WORKSPACE_0(function) NULL
 #define WORKSPACE_1(function) function
-#define SYCPU_KERNEL(NAME, title, ref_workspace, fast, fast_workspace)                                       \
+#define SYCPU_KERNEL(NAME, title, has_workspace)                                                             \
     {.op = SY_OP_##NAME,                                                                                     \
      .in_dtype = SY_F64,                                                                                     \
      .out_dtype = SY_F64,                                                                                    \
      .name = "double",                                                                                       \
-     .workspace = WORKSPACE_##ref_workspace(sycpu_ref64_##title##_workspace),                                \
+     .workspace = WORKSPACE_##has_workspace(sycpu_ref64_##title##_workspace),                                \
      .run = sycpu_ref64_##title},
 
 static const struct sy_kernel kernels[] = {
-#include "backends/cpu/kernels.def"
+#include "backends/cpu/ref_kernels.def"
 };
 
 static int open(const struct sy_host *host, const struct sy_backend_option *options, void **context,

@@ -4,6 +4,7 @@
 #define SYCPU_FAST_H
 
 #include "backends/cpu/cpu.h"
+#include "backends/cpu/fast_kernels.h"
 #include "backends/cpu/simd.h"
 
 /* Rows are handed to threads in runs of about this many elements: large against the cost of a task, small

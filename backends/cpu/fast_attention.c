@@ -2,7 +2,7 @@
 /* Attention, vectorised: threads over (row, head), keys in blocks of 64, queries in tiles of 16. Bits are
  * those of ref_attention.c, which also computes calls with a dense bias. Operands are float32 or bf16, which
  * is widened as it is loaded and rounded as it is stored. With SYCPU_PAIRS products are those of pairs of
- * bf16, weights rounded. Nothing behind the lengths is read. */
+ * bf16, weights rounded. Nothing past the lengths is read. */
 #include "config.h"
 
 #include "backends/cpu/attention.h"
@@ -321,7 +321,7 @@ static void attend_block(struct work *w, int64_t first, int64_t n)
     }
 }
 
-/* out = o * (1 / l), lse = m + log(l); zeros behind the real queries. */
+/* out = o * (1 / l), lse = m + log(l); zeros after the real queries. */
 static void finish(const struct work *w)
 {
     const struct sycpu_attention *a = w->a;
@@ -367,11 +367,11 @@ static void attend_head(void *arg, int64_t task, int thread)
     finish(&w);
 }
 
-uint64_t SYCPU_FAST(attention_workspace)(const struct sy_call *call, int threads)
+uint64_t fast_attention_workspace(const struct sy_call *call, int threads)
 {
     const int segments = SYCPU_ATTENTION_SEGMENTS, general = sycpu_attention_general(call, segments);
 #ifdef SYCPU_PAIRS
-    if (!pairs_fit(call, segments)) return sycpu_avx512_attention_workspace(call, threads);
+    if (!pairs_fit(call, segments)) return sycpu_avx512_fast_attention_workspace(call, threads);
 #endif
     if (call->in[segments + 3].rank)
         return fast_is_bf16(&call->in[0]) ? CONVERTED_WORKSPACE(call, threads)
@@ -380,10 +380,10 @@ uint64_t SYCPU_FAST(attention_workspace)(const struct sy_call *call, int threads
     return (uint64_t)(bias_floats(&a) + view_floats(&a, general) + threads * work_floats(&a)) * sizeof(float);
 }
 
-int SYCPU_FAST(attention)(void *context, const struct sy_call *call)
+int fast_attention(void *context, const struct sy_call *call)
 {
 #ifdef SYCPU_PAIRS
-    if (!pairs_fit(call, SYCPU_ATTENTION_SEGMENTS)) return sycpu_avx512_attention(context, call);
+    if (!pairs_fit(call, SYCPU_ATTENTION_SEGMENTS)) return sycpu_avx512_fast_attention(context, call);
 #endif
     const struct sycpu_attention a = sycpu_attention_forward(call);
     const int general = sycpu_attention_general(call, SYCPU_ATTENTION_SEGMENTS);

@@ -22,10 +22,9 @@ struct product {
     int64_t b_step;
     float *c; /* C[row, 0] at c[row * c_row] */
     int64_t c_row;
-    int64_t steps; /* all rows: 0 .. steps - 1 */
-    int64_t begin,
-        end;   /* row r: begin + r .. end + r - 1 of those; one may be limited, -NO_LIMIT or NO_LIMIT: not */
-    int fresh; /* chains begin at +0, else at C */
+    int64_t steps;      /* all rows: 0 .. steps - 1 */
+    int64_t begin, end; /* row r: begin + r .. end + r - 1 of those; -NO_LIMIT, NO_LIMIT: not limited */
+    int fresh;          /* chains begin at +0, else at C */
 };
 
 #define NO_LIMIT (INT64_C(1) << 40)
@@ -58,8 +57,8 @@ static inline vf product_step(vf a, vf b, vf c)
 #define TILE_STEP(r)  c##r = product_step(vf_set(a[r * p->a_row]), columns, c##r);
 #define TILE_END(r)   vf_store(c + r * p->c_row, c##r);
 
-/* Rows row .. row + n - 1 of 16 columns, steps begin .. end - 1. Accumulators are named: gcc stores arrays.
- */
+/* Rows row .. row + n - 1 of 16 columns, steps begin .. end - 1. Accumulators are named
+ * variables: gcc stores arrays. */
 #define TILE(n, ROWS)                                                                                        \
     static inline void tile_##n(const struct product *p, int64_t row, int64_t column, int64_t begin,         \
                                 int64_t end)                                                                 \

@@ -218,7 +218,7 @@ static void pair_weights(const struct work *w, const struct panel *t)
 #endif
 
 /* Adds ds to the sums of its diagonals, q ascending. 16 diagonals lie in a row at every query; the zeros
- * between the rows of ds are what stands beside the block. */
+ * between the rows of ds are what stands next to the block. */
 static void add_diagonals(const struct work *w, const struct panel *t)
 {
     const float *ds = w->ds + SYCPU_LANES;
@@ -439,11 +439,11 @@ static int64_t dbias_floats(const struct sycpu_attention *a)
     return round_up(a->rows * a->heads * a->buckets);
 }
 
-uint64_t SYCPU_FAST(attention_grad_workspace)(const struct sy_call *call, int threads)
+uint64_t fast_attention_grad_workspace(const struct sy_call *call, int threads)
 {
     const int segments = SYCPU_ATTENTION_GRAD_SEGMENTS, general = sycpu_attention_general(call, segments);
 #ifdef SYCPU_PAIRS
-    if (!pairs_fit(call, segments)) return sycpu_avx512_attention_grad_workspace(call, threads);
+    if (!pairs_fit(call, segments)) return sycpu_avx512_fast_attention_grad_workspace(call, threads);
 #endif
     if (call->in[segments + 3].rank)
         return fast_is_bf16(&call->in[0]) ? CONVERTED_WORKSPACE(call, threads)
@@ -453,10 +453,11 @@ uint64_t SYCPU_FAST(attention_grad_workspace)(const struct sy_call *call, int th
     return (uint64_t)(shared + threads * work_floats(&a)) * sizeof(float);
 }
 
-int SYCPU_FAST(attention_grad)(void *context, const struct sy_call *call)
+int fast_attention_grad(void *context, const struct sy_call *call)
 {
 #ifdef SYCPU_PAIRS
-    if (!pairs_fit(call, SYCPU_ATTENTION_GRAD_SEGMENTS)) return sycpu_avx512_attention_grad(context, call);
+    if (!pairs_fit(call, SYCPU_ATTENTION_GRAD_SEGMENTS))
+        return sycpu_avx512_fast_attention_grad(context, call);
 #endif
     const struct sycpu_attention a = sycpu_attention_backward(call);
     const int general = sycpu_attention_general(call, SYCPU_ATTENTION_GRAD_SEGMENTS);

@@ -69,7 +69,7 @@ static inline void copy_transposed(struct rows from, int64_t n, int64_t dim, flo
 }
 
 /* Asks for n rows of `dim` elements that the next task reads or this one writes: heads lie apart in a pack,
- * which hardware does not foresee. More than about a hundred lines at once would hold up the loads behind.
+ * which hardware does not foresee. More than about a hundred lines at once would hold up the loads that follow.
  * Inlined always, also what calls it: gcc takes a call that does nothing else for dead. */
 #define PREFETCH_ROWS(name, write)                                                                           \
     ALWAYS_INLINE void name(const void *from, int half, int64_t at, int64_t step, int64_t n, int64_t dim)    \
@@ -83,7 +83,7 @@ PREFETCH_ROWS(prefetch_read, 0)
 PREFETCH_ROWS(prefetch_write, 1)
 #undef PREFETCH_ROWS
 
-/* Keys (which 2) or values (which 1) of a task, which is row * heads + head and may be behind the last. */
+/* Keys (which 2) or values (which 1) of a task, which is row * heads + head and may be past the last. */
 ALWAYS_INLINE void prefetch_keys(const struct sycpu_attention *a, int half, int64_t task, int which)
 {
     int64_t row = task / a->heads;
@@ -112,8 +112,7 @@ ALWAYS_INLINE void prefetch_next_row(const struct sycpu_attention *a, int half, 
         __builtin_prefetch(from + i, 0, 2);
 }
 
-/* A square of 16 x 16 the other way round, so that what was in the lanes of a row is in one lane of 16
- * vectors. */
+/* A square of 16 x 16, transposed: what was in the lanes of a row is in one lane of 16 vectors. */
 static inline void turn(const float *square, float *turned)
 {
     for (int first = 0; first < SYCPU_LANES; first += LANES) {
@@ -175,6 +174,8 @@ static inline struct rows paired(const void *from, int64_t at, int64_t step)
 }
 
 /* The kernel of the float32 products takes what is not as these need it: pairs along heads and steps. */
+sycpu_run sycpu_avx512_fast_attention, sycpu_avx512_fast_attention_grad;
+sycpu_workspace sycpu_avx512_fast_attention_workspace, sycpu_avx512_fast_attention_grad_workspace;
 static inline int pairs_fit(const struct sy_call *call, int segments)
 {
     const struct sy_attr_attention *attr = call->attr;

@@ -51,7 +51,7 @@ static void unpack_rows(const struct sy_call *call, int64_t first, int64_t end)
     interleave(call, &call->in[0], call->out, call->n_out, 1, first, end);
 }
 
-int SYCPU_FAST(pack)(void *context, const struct sy_call *call)
+int fast_pack(void *context, const struct sy_call *call)
 {
     (void)context;
     int last = call->out[0].rank - 1;
@@ -59,7 +59,7 @@ int SYCPU_FAST(pack)(void *context, const struct sy_call *call)
     return SY_OK;
 }
 
-int SYCPU_FAST(unpack)(void *context, const struct sy_call *call)
+int fast_unpack(void *context, const struct sy_call *call)
 {
     (void)context;
     int last = call->in[0].rank - 1;
@@ -82,7 +82,7 @@ static void embed_rows(const struct sy_call *call, int64_t first, int64_t end)
     }
 }
 
-int SYCPU_FAST(embed)(void *context, const struct sy_call *call)
+int fast_embed(void *context, const struct sy_call *call)
 {
     (void)context;
     fast_rows(call, sycpu_count(&call->in[0]), call->in[1].dim[1], embed_rows);
@@ -90,7 +90,7 @@ int SYCPU_FAST(embed)(void *context, const struct sy_call *call)
 }
 
 /* ---- embed_grad ----
- * Workspace: the positions sorted by id, ascending among equals, behind the start of each id's run. Tasks are
+ * Workspace: the positions sorted by id, ascending among equals, after the starts of the ids' runs. Tasks are
  * ranges of columns times ranges of ids with about equally many positions. */
 
 enum { COLUMNS = 64, ID_CHUNKS = 16 };
@@ -141,7 +141,7 @@ static void table_tree(const struct table_grad *g, const int64_t *from, const in
         vf_store(sum + c, vf_add(vf_load(sum + c), vf_load(right + c)));
 }
 
-/* First id whose run starts at or behind this position of the sorted order. */
+/* First id whose run starts at or after this position of the sorted order. */
 static int64_t id_at(const struct table_grad *g, int64_t position)
 {
     int64_t low = 0, high = g->V;
@@ -172,13 +172,13 @@ static void table_task(void *arg, int64_t task, int thread)
     }
 }
 
-uint64_t SYCPU_FAST(embed_grad_workspace)(const struct sy_call *call, int threads)
+uint64_t fast_embed_grad_workspace(const struct sy_call *call, int threads)
 {
     (void)threads;
     return (uint64_t)(call->out[0].dim[0] + 1 + sycpu_count(&call->in[0])) * sizeof(int64_t);
 }
 
-int SYCPU_FAST(embed_grad)(void *context, const struct sy_call *call)
+int fast_embed_grad(void *context, const struct sy_call *call)
 {
     (void)context;
     const struct sy_attr_leaf *attr = call->attr;
@@ -216,7 +216,7 @@ static void append_rows(const struct sy_call *call, int64_t first, int64_t end)
                (const char *)call->in[1].data + (size_t)b * bytes, bytes);
 }
 
-int SYCPU_FAST(cache_append)(void *context, const struct sy_call *call)
+int fast_cache_append(void *context, const struct sy_call *call)
 {
     const struct sy_tensor *cache = &call->in[0];
     (void)context;
@@ -243,7 +243,7 @@ static void gather_rows(const struct sy_call *call, int64_t first, int64_t end)
     }
 }
 
-int SYCPU_FAST(cache_gather)(void *context, const struct sy_call *call)
+int fast_cache_gather(void *context, const struct sy_call *call)
 {
     (void)context;
     fast_rows(call, call->in[0].dim[0], call->in[0].dim[1] * call->in[0].dim[2], gather_rows);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Matrix products, plain and per expert: what is packed when, and which thread computes which tiles.
- * fast_gemm.h tells the plan, fast_gemm_tile.c and fast_gemm_pack.c have the inner loops; orders of
+ * fast_gemm.h explains the plan, fast_gemm_tile.c and fast_gemm_pack.c have the inner loops; orders of
  * summation: doc/numerics.md. Ragged buffers: the filled slots of all groups of an expert follow each other
  * without gaps in the packed panels, so a product is as large as the expert has tokens; slots that are not
  * filled are not read. */
@@ -14,13 +14,13 @@
 #define STREAM_BYTES (64 << 20)
 /* Panels of B of at most so many words stay in the cache while C is written row by row. */
 #define SHALLOW_WORDS (160 * 1024)
-/* Blocks of rows that each thread must have so that their rows are told as they come. */
-#define TOLD_BLOCKS 4
-/* Rows of C that are told together: they stay in the L2 cache. */
-#define TOLD_BYTES (256 * 1024)
-/* A smaller C stays in the caches anyway, and telling all of it at once leaves them to B while it is
+/* Blocks of rows that each thread must have so that their rows are reported as they come. */
+#define REPORT_BLOCKS 4
+/* Rows of C that are reported together: they stay in the L2 cache. */
+#define REPORT_BYTES (256 * 1024)
+/* A smaller C stays in the caches anyway, and reporting all of it at once leaves them to B while it is
  * computed. */
-#define TOLD_LEAST (16 << 20)
+#define REPORT_LEAST (16 << 20)
 /* Words of B that a thread packs at a time where it uses them at once. */
 #define OWN_WORDS (96 * 1024)
 /* Bytes of the packed columns of a thread, at most, and of those of all threads, where columns can be shared:
@@ -63,7 +63,8 @@ static int64_t column_groups(const struct sycpu_gemm_plan *plan)
 
 static struct sycpu_gemm_plan make_plan(const struct sy_call *call, int threads)
 {
-    struct sycpu_gemm_plan plan = {.gemm = sycpu_gemm_of(call), .threads = threads};
+    struct sycpu_gemm_plan plan = {
+        .gemm = sycpu_gemm_of(call), .threads = threads, .workers = call->workspace};
     const struct sycpu_gemm *gemm = &plan.gemm;
     plan.direct = gemm->form == SYCPU_GEMM_NN && gemm->rows <= DIRECT_ROWS;
     plan.rounded = call->out[0].dtype == SY_BF16;
@@ -79,6 +80,8 @@ static struct sycpu_gemm_plan make_plan(const struct sy_call *call, int threads)
     plan.block_panels = plan.own ? least(OWN_PANELS, divide_up(gemm->rows, TILE_ROWS)) : BLOCK_PANELS;
     plan.group_panels = divide_up(plan.panels, column_groups(&plan));
     plan.groups = divide_up(plan.panels, plan.group_panels);
+    plan.by_blocks = plan.groups == 1 && gemm->rows >= REPORT_BLOCKS * BLOCK_ROWS * threads &&
+                     gemm->rows * gemm->columns * c_element(&plan) >= REPORT_LEAST;
     plan.b_panels = plan.direct ? 1 : plan.group_panels;
     if (plan.own) plan.b_panels = least(plan.panels, OWN_WORDS / b_panel_size(plan.steps) + 1);
     if (plan.own && gemm->form == SYCPU_GEMM_NT)
@@ -90,15 +93,9 @@ static struct sycpu_gemm_plan make_plan(const struct sy_call *call, int threads)
     return plan;
 }
 
-static uint64_t workspace_bytes(const struct sy_call *call, int threads)
-{
-    struct sycpu_gemm_plan plan = make_plan(call, threads);
-    return sizeof(float) * (uint64_t)(threads * plan.worker_size);
-}
-
 /* ---- tiles ---- */
 
-struct sycpu_gemm_worker SYCPU_FAST(gemm_make_worker)(const struct sycpu_gemm_plan *plan, int thread)
+struct sycpu_gemm_worker fast_gemm_make_worker(const struct sycpu_gemm_plan *plan, int thread)
 {
     const struct sycpu_gemm *gemm = &plan->gemm;
     struct sycpu_gemm_worker worker = {0};
@@ -113,13 +110,13 @@ struct sycpu_gemm_worker SYCPU_FAST(gemm_make_worker)(const struct sycpu_gemm_pl
 }
 
 /* Sizes of an expert. */
-void SYCPU_FAST(gemm_enter_expert)(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker,
-                                   int64_t expert)
+void fast_gemm_enter_expert(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker,
+                            int64_t expert)
 {
     const struct sycpu_gemm *gemm = &plan->gemm;
     int tn = gemm->form == SYCPU_GEMM_TN;
-    worker->rows = tn ? gemm->rows : SYCPU_FAST(gemm_filled_slots)(gemm, expert, 0, gemm->groups);
-    worker->depth = tn ? SYCPU_FAST(gemm_filled_steps)(gemm, expert) : plan->steps;
+    worker->rows = tn ? gemm->rows : fast_gemm_filled_slots(gemm, expert, 0, gemm->groups);
+    worker->depth = tn ? fast_gemm_filled_steps(gemm, expert) : plan->steps;
     worker->leaves = worker->depth ? gemm->leaves : 1; /* an empty sum is one empty leaf */
     worker->row_panels = divide_up(worker->rows, TILE_ROWS);
     worker->panel_rows = TILE_ROWS;
@@ -127,11 +124,10 @@ void SYCPU_FAST(gemm_enter_expert)(const struct sycpu_gemm_plan *plan, struct sy
         worker->panel_rows = gemm_height(divide_up(worker->rows, worker->row_panels));
 }
 
-void SYCPU_FAST(gemm_measure_leaves)(const struct sycpu_gemm *gemm, struct sycpu_gemm_worker *worker,
-                                     int64_t expert)
+void fast_gemm_measure_leaves(const struct sycpu_gemm *gemm, struct sycpu_gemm_worker *worker, int64_t expert)
 {
     for (int64_t i = 0; i < worker->leaves; i++)
-        worker->length[i] = worker->depth ? steps_of(SYCPU_FAST(gemm_leaf_length)(gemm, expert, i)) : 0;
+        worker->length[i] = worker->depth ? steps_of(fast_gemm_leaf_length(gemm, expert, i)) : 0;
 }
 
 /* Tile of panel_a of the block: goes to C if it fits there and its rows are neighbours, else to scratch. */
@@ -204,17 +200,17 @@ static int is_shallow(const struct sycpu_gemm_worker *worker)
            worker->depth <= SHALLOW_STEPS * worker->leaves;
 }
 
-void SYCPU_FAST(gemm_compute_tile)(const struct sycpu_gemm_plan *plan, const struct sycpu_gemm_worker *worker,
-                                   int64_t expert, int64_t panel_a, int64_t panel_b)
+void fast_gemm_compute_tile(const struct sycpu_gemm_plan *plan, const struct sycpu_gemm_worker *worker,
+                            int64_t expert, int64_t panel_a, int64_t panel_b)
 {
     int64_t height = worker->panel_rows, k = 0, rows = least(height, worker->block_rows - panel_a * height);
     struct sycpu_gemm_tile tile = make_tile(plan, worker, expert, panel_a, panel_b, rows);
     if (tile.how != SYCPU_GEMM_STREAM) fetch_c(plan, worker, expert, panel_a, panel_b, rows);
     if (plan->gemm.form == SYCPU_GEMM_TN && !plan->rounded && is_shallow(worker))
-        SYCPU_FAST(gemm_shallow)(&tile, worker->leaves, worker->length);
+        fast_gemm_shallow(&tile, worker->leaves, worker->length);
     else
         for (int64_t leaf = 0; leaf < worker->leaves; k += worker->length[leaf++])
-            SYCPU_FAST(gemm_leaf)(&tile, leaf, worker->leaves, k, worker->length[leaf]);
+            fast_gemm_leaf(&tile, leaf, worker->leaves, k, worker->length[leaf]);
     if (tile.c == worker->edge) copy_edge(plan, worker, expert, panel_a, panel_b, rows);
 }
 
@@ -226,38 +222,40 @@ static int64_t panels_of(const struct sycpu_gemm_plan *plan, int64_t group)
 
 /* Rows [row, end) of a group of columns of an expert, in the order block of rows, panel of B, panel of A; a
  * shallow product, which mostly writes, row by row. Blocks are of equal size. */
-static void compute_rows(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker, int64_t expert,
+static void compute_rows(const struct sy_call *call, struct sycpu_gemm_worker *worker, int64_t expert,
                          int64_t group, int64_t row, int64_t end)
 {
+    const struct sycpu_gemm_plan *plan = call->plan;
     int64_t left = group * plan->group_panels, panels = panels_of(plan, group);
     int64_t all = divide_up(end - row, TILE_ROWS), block = divide_up(all, divide_up(all, BLOCK_PANELS));
-    int64_t untold = row, bytes = plan->gemm.columns * c_element(plan);
+    int64_t unreported = row, bytes = plan->gemm.columns * c_element(plan);
     int by_rows = worker->depth * panels * TILE_COLUMNS <= SHALLOW_WORDS;
-    SYCPU_FAST(gemm_measure_leaves)(&plan->gemm, worker, expert);
+    fast_gemm_measure_leaves(&plan->gemm, worker, expert);
     if (!plan->direct)
-        SYCPU_FAST(gemm_pack_columns)(plan, expert, worker, left, panels);
+        fast_gemm_pack_columns(plan, expert, worker, left, panels);
     else if (left + panels == plan->panels && plan->gemm.columns % TILE_COLUMNS)
-        SYCPU_FAST(gemm_pack_columns)(plan, expert, worker, plan->panels - 1, 1);
+        fast_gemm_pack_columns(plan, expert, worker, plan->panels - 1, 1);
     for (int64_t rows; row < end; row += rows) {
         rows = least(block * TILE_ROWS, end - row);
-        SYCPU_FAST(gemm_pack_block)(plan, expert, worker, row, rows);
+        fast_gemm_pack_block(plan, expert, worker, row, rows);
         for (int64_t j = 0, n = divide_up(rows, TILE_ROWS); j < n * panels; j++) {
             int64_t i = by_rows ? j / panels : j % n, panel_b = by_rows ? j % panels : j / n;
-            SYCPU_FAST(gemm_compute_tile)(plan, worker, expert, i, left + panel_b);
+            fast_gemm_compute_tile(plan, worker, expert, i, left + panel_b);
         }
         int64_t done = row + rows;
-        if (plan->by_blocks && ((done - untold) * bytes >= TOLD_BYTES || done == end)) {
-            plan->told->rows_done(plan->told->rows_arg, untold, done);
-            untold = done;
+        if (plan->by_blocks && call->rows_done &&
+            ((done - unreported) * bytes >= REPORT_BYTES || done == end)) {
+            call->rows_done(call->rows_arg, unreported, done);
+            unreported = done;
         }
     }
 }
 
-/* The share of one thread of rows that were few, behind the product. */
-static void tell_rows(void *arg, int64_t share, int thread)
+/* The share of one thread of the rows that are reported at the end. */
+static void report_rows(void *arg, int64_t share, int thread)
 {
-    const struct sycpu_gemm_plan *plan = arg;
-    const struct sy_call *call = plan->told;
+    const struct sy_call *call = arg;
+    const struct sycpu_gemm_plan *plan = call->plan;
     int64_t rows = plan->gemm.rows;
     (void)thread;
     call->rows_done(call->rows_arg, rows * share / plan->threads, rows * (share + 1) / plan->threads);
@@ -267,59 +265,53 @@ static void tell_rows(void *arg, int64_t share, int thread)
  * a row weighing its panels of B times their depth. */
 static void compute_share(void *arg, int64_t share, int thread)
 {
-    const struct sycpu_gemm_plan *plan = arg;
-    struct sycpu_gemm_worker worker = SYCPU_FAST(gemm_make_worker)(plan, thread);
+    const struct sy_call *call = arg;
+    const struct sycpu_gemm_plan *plan = call->plan;
+    struct sycpu_gemm_worker worker = fast_gemm_make_worker(plan, thread);
     int64_t total = 0, base = 0;
     for (int64_t expert = 0; expert < plan->gemm.experts; expert++) {
-        SYCPU_FAST(gemm_enter_expert)(plan, &worker, expert);
+        fast_gemm_enter_expert(plan, &worker, expert);
         total += worker.rows * plan->panels * (worker.depth + 1);
     }
     int64_t from = total / plan->threads * share + least(share, total % plan->threads);
     int64_t to = from + total / plan->threads + (share < total % plan->threads);
     for (int64_t i = 0; i < plan->gemm.experts * plan->groups && base < to; i++) {
         int64_t expert = i / plan->groups, group = i % plan->groups;
-        SYCPU_FAST(gemm_enter_expert)(plan, &worker, expert);
+        fast_gemm_enter_expert(plan, &worker, expert);
         int64_t weight = panels_of(plan, group) * (worker.depth + 1), first, end;
         items_between(from, to, base, weight, worker.rows, &first, &end);
-        if (first < end) compute_rows(plan, &worker, expert, group, first, end);
+        if (first < end) compute_rows(call, &worker, expert, group, first, end);
         base += worker.rows * weight;
     }
     finish_streams();
 }
 
-static int multiply(const struct sy_call *call)
+/* ---- the kernel: one for all products, the call says which ---- */
+
+uint64_t fast_product_workspace(const struct sy_call *call, int threads)
 {
-    struct sycpu_gemm_plan plan = make_plan(call, call->host->threads);
-    const struct sycpu_gemm *gemm = &plan.gemm;
-    plan.workers = call->workspace;
-    plan.by_blocks = call->rows_done && plan.groups == 1 &&
-                     gemm->rows >= TOLD_BLOCKS * BLOCK_ROWS * plan.threads &&
-                     gemm->rows * gemm->columns * c_element(&plan) >= TOLD_LEAST;
-    plan.told = call->rows_done ? call : NULL;
-    if (gemm->filled && gemm->form != SYCPU_GEMM_TN)
-        sycpu_parallel(call, gemm->experts * gemm->groups, SYCPU_FAST(gemm_zero_empty_slots), &plan);
-    sycpu_parallel(call, plan.threads, plan.own ? SYCPU_FAST(gemm_compute_own) : compute_share, &plan);
-    if (plan.told && !plan.by_blocks) sycpu_parallel(call, plan.threads, tell_rows, &plan);
-    return SY_OK;
+    struct sycpu_gemm_plan plan = make_plan(call, threads);
+    return sizeof(float) * (uint64_t)(threads * plan.worker_size);
 }
 
-/* ---- the ops ---- */
+int fast_product_prepare(void *context, const struct sy_call *call, void **plan)
+{
+    struct sycpu_gemm_plan made = make_plan(call, call->host->threads);
+    (void)context;
+    return sycpu_keep(call, &made, sizeof made, plan);
+}
 
-#define DEFINE_OP(name)                                                                                      \
-    uint64_t SYCPU_FAST(name##_workspace)(const struct sy_call *call, int threads)                           \
-    {                                                                                                        \
-        return workspace_bytes(call, threads);                                                               \
-    }                                                                                                        \
-    int SYCPU_FAST(name)(void *context, const struct sy_call *call)                                          \
-    {                                                                                                        \
-        (void)context;                                                                                       \
-        return multiply(call);                                                                               \
-    }
-
-DEFINE_OP(matmul)
-DEFINE_OP(matmul_nt)
-DEFINE_OP(matmul_tn)
-DEFINE_OP(grouped_matmul)
-DEFINE_OP(grouped_matmul_nt)
-DEFINE_OP(grouped_matmul_tn)
-DEFINE_OP(ragged_matmul)
+int fast_product(void *context, const struct sy_call *call)
+{
+    const struct sycpu_gemm_plan *plan = call->plan;
+    const struct sycpu_gemm *gemm = &plan->gemm;
+    (void)context;
+    if (gemm->filled && gemm->form != SYCPU_GEMM_TN)
+        sycpu_parallel(call, gemm->experts * gemm->groups, fast_gemm_zero_empty_slots, plan);
+    if (plan->own)
+        sycpu_parallel(call, plan->threads, fast_gemm_compute_own, plan);
+    else
+        sycpu_parallel(call, plan->threads, compute_share, call);
+    if (call->rows_done && !plan->by_blocks) sycpu_parallel(call, plan->threads, report_rows, call);
+    return SY_OK;
+}

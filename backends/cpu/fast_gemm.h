@@ -17,16 +17,16 @@
 #ifndef SYCPU_FAST_GEMM_H
 #define SYCPU_FAST_GEMM_H
 
+#include "backends/cpu/fast_kernels.h"
 #include "backends/cpu/gemm.h"
 #include "backends/cpu/gemm_simd.h"
 
 #define TILE_SIZE (TILE_ROWS * TILE_COLUMNS)
-/* Leaves of gemm_shallow, and so many steps each on average are few. */
+/* Leaves of fast_gemm_shallow; so many steps each on average are few. */
 #define SHALLOW_LEAVES 8
 #define SHALLOW_STEPS  16
-/* Of at most so many vectors of rows of an expert, times transposed weights, gemm_compute_few is faster; 0:
- * never.
- */
+/* Of at most so many vectors of rows of an expert, times transposed weights, fast_gemm_compute_few is faster;
+ * 0: never. */
 #if defined(SYCPU_PAIRS) || LANES < 8
 #    define TURNED_VECTORS 0
 #else
@@ -35,7 +35,7 @@
 #define BLOCK_PANELS (BLOCK_ROWS / TILE_ROWS)
 #define OWN_PANELS   42 /* panels of A that a thread packs of an expert, at most */
 /* Words between panels beyond their contents: keeps panels of a power-of-two size out of the same cache sets,
- * and takes what the last step of a panel writes behind its rows. */
+ * and takes what the last step of a panel writes past its rows. */
 #define PANEL_GAP 16
 
 static inline int64_t divide_up(int64_t a, int64_t b)
@@ -72,19 +72,18 @@ struct sycpu_gemm_tile {
     const float *next; /* the panel of B after this one, to be fetched in time; NULL: B is near */
     int64_t steps;     /* of a panel of B, with next */
     float *copy;       /* gets the panel, packed; NULL: not wanted */
-    float *
-        pending; /* scratch: tiles [log2(leaves) + 1] that wait for a right neighbour in the tree of leaves */
-    void *c;     /* result */
-    int64_t c_stride; /* elements between its rows */
-    int how;          /* enum sycpu_gemm_how */
-    int height;       /* rows computed and written, from gemm_height */
+    float *pending;    /* scratch: tiles [log2(leaves) + 1] that wait for a right neighbour in the tree */
+    void *c;           /* result */
+    int64_t c_stride;  /* elements between its rows */
+    int how;           /* enum sycpu_gemm_how */
+    int height;        /* rows computed and written, from gemm_height */
 };
 
+/* What prepare decides of a product, from its shapes, its operands' places and the number of threads. */
 struct sycpu_gemm_plan {
     struct sycpu_gemm gemm;
-    const struct sy_call *told; /* its rows_done is told the rows; NULL: nobody wants to know */
-    int by_blocks;              /* 1: block by block, as they are done */
-    int direct;                 /* 1: full panels of B are not packed */
+    int by_blocks;        /* 1: rows are reported block by block as they are done, 0: at the end */
+    int direct;           /* 1: full panels of B are not packed */
     int own;              /* 1: a thread takes whole columns of an expert and packs what it needs of B */
     int rounded;          /* 1: C is bf16 */
     int stream;           /* 1: C is written past the caches */
@@ -95,7 +94,7 @@ struct sycpu_gemm_plan {
     int64_t groups;       /* of columns of C of an expert: a thread packs the B of one at a time */
     int64_t group_panels; /* panels of B in each of them but the last */
     int64_t b_panels;     /* of B that a thread packs at a time */
-    int64_t turned_rows;  /* of an expert, at most, that gemm_compute_few takes */
+    int64_t turned_rows;  /* of an expert, at most, that fast_gemm_compute_few takes */
     int64_t worker_size;  /* words of scratch of a thread */
     int threads;
     float *workers; /* [threads, worker_size] */
@@ -108,7 +107,7 @@ struct sycpu_gemm_worker {
     float *a;        /* [block_panels] packed panels of the block */
     float *b;        /* [b_panels] packed panels of B */
     int64_t first_b; /* number of the first of them */
-    int direct; /* 1: full panels of B are read where they lie, and copied to b for the next panels of A */
+    int direct;      /* 1: full panels of B are read in place, and copied to b for the next panels of A */
     const float *next_b; /* with direct: the panel that follows */
     float *pending;      /* tiles of the tree of leaves */
     float *edge;         /* a tile that cannot be written to C directly */
@@ -131,7 +130,7 @@ static inline int64_t c_element(const struct sycpu_gemm_plan *plan)
     return plan->rounded ? 2 : sizeof(float);
 }
 
-/* Which of n items that lie behind `base`, each of this weight, begin in [from, to). */
+/* Which of n items that follow `base`, each of this weight, begin in [from, to). */
 static inline void items_between(int64_t from, int64_t to, int64_t base, int64_t weight, int64_t n,
                                  int64_t *first, int64_t *end)
 {
@@ -163,75 +162,71 @@ static inline struct sycpu_gemm_place gemm_place_of(int64_t leaf, int64_t leaves
 
 /* Leaf number `leaf` of a tile, steps k .. k + length - 1; to be called for all leaves in ascending order.
  * Merges it into the tree; the last one leaves the sum in tile->c. */
-void SYCPU_FAST(gemm_leaf)(const struct sycpu_gemm_tile *tile, int64_t leaf, int64_t leaves, int64_t k,
-                           int64_t length);
+void fast_gemm_leaf(const struct sycpu_gemm_tile *tile, int64_t leaf, int64_t leaves, int64_t k,
+                    int64_t length);
 
 /* All leaves of a tile, at most SHALLOW_LEAVES, which ends in floats. For leaves of few steps. */
-void SYCPU_FAST(gemm_shallow)(const struct sycpu_gemm_tile *tile, int64_t leaves, const int64_t *length);
+void fast_gemm_shallow(const struct sycpu_gemm_tile *tile, int64_t leaves, const int64_t *length);
 
 /* Panels of A from `rows` row pointers (a multiple of TILE_ROWS): elements [first, first + depth) of each. */
-void SYCPU_FAST(gemm_pack_a_rows)(const operand *const *row, int64_t rows, int64_t first, int64_t depth,
-                                  float *panels, int64_t panel_size);
+void fast_gemm_pack_a_rows(const operand *const *row, int64_t rows, int64_t first, int64_t depth,
+                           float *panels, int64_t panel_size);
 /* Panels of A from rows along its columns, STEP rows for each step, NULL: a row of zeros; the last panel is
  * filled with zeros. */
-void SYCPU_FAST(gemm_pack_a_columns)(const operand *const *row, int64_t steps, int64_t width, float *panels,
-                                     int64_t panel_size);
+void fast_gemm_pack_a_columns(const operand *const *row, int64_t steps, int64_t width, float *panels,
+                              int64_t panel_size);
 /* One panel of B from rows of a transposed matrix, at most TILE_COLUMNS of them. */
-void SYCPU_FAST(gemm_pack_b_rows)(const operand *from, int64_t stride, int64_t rows, int64_t depth,
-                                  float *panel);
+void fast_gemm_pack_b_rows(const operand *from, int64_t stride, int64_t rows, int64_t depth, float *panel);
 /* One panel of `width` rows, whole rows; a multiple of HALF_LANES, at most 3 vectors. Pointers for whole
  * vectors. */
-void SYCPU_FAST(gemm_pack_vectors)(const operand *const *row, int64_t width, int64_t depth, float *panel);
-/* Panels of B, as gemm_pack_a_columns. */
-void SYCPU_FAST(gemm_pack_b_columns)(const operand *const *row, int64_t steps, int64_t width, float *panels,
-                                     int64_t panel_size);
+void fast_gemm_pack_vectors(const operand *const *row, int64_t width, int64_t depth, float *panel);
+/* Panels of B, as fast_gemm_pack_a_columns. */
+void fast_gemm_pack_b_columns(const operand *const *row, int64_t steps, int64_t width, float *panels,
+                              int64_t panel_size);
 
 /* ---- fast_gemm_operands.c ---- */
 
 /* Filled slots of groups [first, end). */
-int64_t SYCPU_FAST(gemm_filled_slots)(const struct sycpu_gemm *gemm, int64_t expert, int64_t first,
-                                      int64_t end);
+int64_t fast_gemm_filled_slots(const struct sycpu_gemm *gemm, int64_t expert, int64_t first, int64_t end);
 /* Filled rows of a leaf, TN: its products. */
-int64_t SYCPU_FAST(gemm_leaf_length)(const struct sycpu_gemm *gemm, int64_t expert, int64_t leaf);
+int64_t fast_gemm_leaf_length(const struct sycpu_gemm *gemm, int64_t expert, int64_t leaf);
 /* Of the contraction of a TN product, in steps. */
-int64_t SYCPU_FAST(gemm_filled_steps)(const struct sycpu_gemm *gemm, int64_t expert);
+int64_t fast_gemm_filled_steps(const struct sycpu_gemm *gemm, int64_t expert);
 /* `n` panels of B of an expert from `panel` on, to worker->b. */
-void SYCPU_FAST(gemm_pack_columns)(const struct sycpu_gemm_plan *plan, int64_t expert,
-                                   struct sycpu_gemm_worker *worker, int64_t panel, int64_t n);
+void fast_gemm_pack_columns(const struct sycpu_gemm_plan *plan, int64_t expert,
+                            struct sycpu_gemm_worker *worker, int64_t panel, int64_t n);
 /* Rows [first, first + n) of C: their panels of A. */
-void SYCPU_FAST(gemm_pack_block)(const struct sycpu_gemm_plan *plan, int64_t expert,
-                                 struct sycpu_gemm_worker *worker, int64_t first, int64_t n);
+void fast_gemm_pack_block(const struct sycpu_gemm_plan *plan, int64_t expert,
+                          struct sycpu_gemm_worker *worker, int64_t first, int64_t n);
 
 /* All filled rows of the expert to worker->slot. */
-void SYCPU_FAST(gemm_list_slots)(const struct sycpu_gemm *gemm, int64_t expert,
-                                 struct sycpu_gemm_worker *worker);
-/* `width` rows of worker->slot from `first` on, at most 3 vectors, as one panel; behind the last it is
+void fast_gemm_list_slots(const struct sycpu_gemm *gemm, int64_t expert, struct sycpu_gemm_worker *worker);
+/* `width` rows of worker->slot from `first` on, at most 3 vectors, as one panel; past the last it is
  * repeated. */
-void SYCPU_FAST(gemm_pack_turned)(const struct sycpu_gemm_plan *plan, int64_t expert,
-                                  const struct sycpu_gemm_worker *worker, int64_t first, int width,
-                                  float *to);
+void fast_gemm_pack_turned(const struct sycpu_gemm_plan *plan, int64_t expert,
+                           const struct sycpu_gemm_worker *worker, int64_t first, int width, float *to);
 
 /* ---- fast_gemm_few.c ---- */
 
-/* Columns [first, end) of C of an expert; end may lie behind the last. NT, at most plan->turned_rows rows. */
-void SYCPU_FAST(gemm_compute_few)(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker,
-                                  int64_t expert, int64_t first, int64_t end);
+/* Columns [first, end) of C of an expert; end may lie past the last. NT, at most plan->turned_rows rows. */
+void fast_gemm_compute_few(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker,
+                           int64_t expert, int64_t first, int64_t end);
 
 /* ---- fast_gemm.c ---- */
 
-struct sycpu_gemm_worker SYCPU_FAST(gemm_make_worker)(const struct sycpu_gemm_plan *plan, int thread);
+struct sycpu_gemm_worker fast_gemm_make_worker(const struct sycpu_gemm_plan *plan, int thread);
 /* Sizes of an expert. */
-void SYCPU_FAST(gemm_enter_expert)(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker,
-                                   int64_t expert);
-void SYCPU_FAST(gemm_measure_leaves)(const struct sycpu_gemm *gemm, struct sycpu_gemm_worker *worker,
-                                     int64_t expert);
+void fast_gemm_enter_expert(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker,
+                            int64_t expert);
+void fast_gemm_measure_leaves(const struct sycpu_gemm *gemm, struct sycpu_gemm_worker *worker,
+                              int64_t expert);
 /* The tile of panel_a of the block and panel_b of the expert. */
-void SYCPU_FAST(gemm_compute_tile)(const struct sycpu_gemm_plan *plan, const struct sycpu_gemm_worker *worker,
-                                   int64_t expert, int64_t panel_a, int64_t panel_b);
+void fast_gemm_compute_tile(const struct sycpu_gemm_plan *plan, const struct sycpu_gemm_worker *worker,
+                            int64_t expert, int64_t panel_a, int64_t panel_b);
 
 /* ---- fast_gemm_grouped.c; tasks of parallel_for over a struct sycpu_gemm_plan ---- */
 
-void SYCPU_FAST(gemm_compute_own)(void *plan, int64_t share, int thread);
-void SYCPU_FAST(gemm_zero_empty_slots)(void *plan, int64_t task, int thread);
+void fast_gemm_compute_own(void *plan, int64_t share, int thread);
+void fast_gemm_zero_empty_slots(void *plan, int64_t task, int thread);
 
 #endif

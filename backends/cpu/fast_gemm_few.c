@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Buffer rows of one expert times its transposed weights where the rows are few: the tile is turned round.
+/* Buffer rows of one expert times its transposed weights where the rows are few: the tile is transposed.
  * Its vectors run over buffer rows, packed once, and the weights, of which each is used in a few steps alone,
- * are read where they lie, a few rows at a time. Transposing them first would take long beside multiplying
- * them. */
+ * are read where they lie, a few rows at a time. Transposing them first would take long compared with
+ * multiplying them. */
 #include "config.h"
 
 #include "backends/cpu/fast_gemm.h"
@@ -138,7 +138,7 @@ static void compute_sum(const struct sycpu_gemm *gemm, const struct sycpu_gemm_w
     }
 }
 
-/* The sum to C: `c` is the tile's first column, `slot` tells the rows of C, of which there are n. */
+/* The sum to C: `c` is the tile's first column, `slot` has the rows of C, of which there are n. */
 static void write_turned(const struct sycpu_gemm *gemm, const struct sycpu_gemm_worker *worker,
                          const struct turned *t, const int64_t *slot, int64_t n, float *c)
 {
@@ -165,17 +165,18 @@ static int halves_of(int64_t left)
     return (int)(left <= most ? left : two);
 }
 
-void SYCPU_FAST(gemm_compute_few)(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker,
-                                  int64_t expert, int64_t first, int64_t end)
+void fast_gemm_compute_few(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker,
+                           int64_t expert, int64_t first, int64_t end)
 {
     const struct sycpu_gemm *gemm = &plan->gemm;
     const float *w = (const float *)gemm->b + expert * sycpu_gemm_b_size(gemm);
     float *c = (float *)gemm->c + expert * sycpu_gemm_c_size(gemm);
     int64_t all = divide_up(worker->rows, HALF_LANES), halves;
-    SYCPU_FAST(gemm_list_slots)(gemm, expert, worker);
-    for (int64_t i = 0; i < all; i += halves) SYCPU_FAST(gemm_pack_turned)
-    (plan, expert, worker, i * HALF_LANES, HALF_LANES * (int)(halves = halves_of(all - i)),
-     worker->b + i * HALF_LANES * gemm->depth);
+    fast_gemm_list_slots(gemm, expert, worker);
+    for (int64_t i = 0; i < all; i += halves)
+        fast_gemm_pack_turned(plan, expert, worker, i * HALF_LANES,
+                              HALF_LANES * (int)(halves = halves_of(all - i)),
+                              worker->b + i * HALF_LANES * gemm->depth);
     end = least(end, gemm->columns);
     for (int64_t column = first; column < end; column += WEIGHTS) {
         struct turned t = {

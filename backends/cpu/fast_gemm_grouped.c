@@ -22,9 +22,9 @@ static void compute_panel(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_
     worker->next_b = !last                        ? b + (panel + 1) * TILE_COLUMNS
                      : expert + 1 < gemm->experts ? b + sycpu_gemm_b_size(gemm)
                                                   : b;
-    if (!worker->direct) SYCPU_FAST(gemm_pack_columns)(plan, expert, worker, panel, 1);
+    if (!worker->direct) fast_gemm_pack_columns(plan, expert, worker, panel, 1);
     for (int64_t i = 0; i < worker->row_panels; i++, worker->direct = 0)
-        SYCPU_FAST(gemm_compute_tile)(plan, worker, expert, i, panel);
+        fast_gemm_compute_tile(plan, worker, expert, i, panel);
 }
 
 /* Columns [first, end) of an expert, in panels: what is packed of A is used for all of them, what is packed
@@ -36,23 +36,22 @@ static void compute_columns(const struct sycpu_gemm_plan *plan, struct sycpu_gem
     int few = STEP == 1 && plan->gemm.form == SYCPU_GEMM_NN && worker->row_panels <= FEW_PANELS;
 #if TURNED_VECTORS
     if (worker->rows <= plan->turned_rows) {
-        SYCPU_FAST(gemm_compute_few)(plan, worker, expert, first * TILE_COLUMNS, end * TILE_COLUMNS);
+        fast_gemm_compute_few(plan, worker, expert, first * TILE_COLUMNS, end * TILE_COLUMNS);
         return;
     }
 #endif
-    SYCPU_FAST(gemm_measure_leaves)(&plan->gemm, worker, expert);
+    fast_gemm_measure_leaves(&plan->gemm, worker, expert);
     for (int64_t from = 0; from < worker->row_panels; from += block) {
         int64_t n = least(block, worker->row_panels - from), row = from * worker->panel_rows;
-        SYCPU_FAST(gemm_pack_block)
-        (plan, expert, worker, row, least(n * worker->panel_rows, worker->rows - row));
+        fast_gemm_pack_block(plan, expert, worker, row, least(n * worker->panel_rows, worker->rows - row));
         for (int64_t panel = first; few && panel < end; panel++)
             compute_panel(plan, worker, expert, panel, panel + 1 == end);
         for (int64_t panel = first; !few && panel < end; panel += plan->b_panels) {
             int64_t columns = least(plan->b_panels, end - panel);
-            SYCPU_FAST(gemm_pack_columns)(plan, expert, worker, panel, columns);
+            fast_gemm_pack_columns(plan, expert, worker, panel, columns);
             for (int64_t i = 0; i < n; i++)
                 for (int64_t j = 0; j < columns; j++)
-                    SYCPU_FAST(gemm_compute_tile)(plan, worker, expert, i, panel + j);
+                    fast_gemm_compute_tile(plan, worker, expert, i, panel + j);
         }
     }
 }
@@ -65,18 +64,18 @@ static int64_t panel_weight(const struct sycpu_gemm_plan *plan, const struct syc
 }
 
 /* The share of one thread in panels of B. */
-void SYCPU_FAST(gemm_compute_own)(void *arg, int64_t share, int thread)
+void fast_gemm_compute_own(void *arg, int64_t share, int thread)
 {
     const struct sycpu_gemm_plan *plan = arg;
-    struct sycpu_gemm_worker worker = SYCPU_FAST(gemm_make_worker)(plan, thread);
+    struct sycpu_gemm_worker worker = fast_gemm_make_worker(plan, thread);
     int64_t total = 0, base = 0;
     for (int64_t expert = 0; expert < plan->gemm.experts; expert++) {
-        SYCPU_FAST(gemm_enter_expert)(plan, &worker, expert);
+        fast_gemm_enter_expert(plan, &worker, expert);
         total += panel_weight(plan, &worker) * plan->panels;
     }
     int64_t from = total * share / plan->threads, to = total * (share + 1) / plan->threads;
     for (int64_t expert = 0; expert < plan->gemm.experts && base < to; expert++) {
-        SYCPU_FAST(gemm_enter_expert)(plan, &worker, expert);
+        fast_gemm_enter_expert(plan, &worker, expert);
         int64_t weight = panel_weight(plan, &worker), first, end;
         if (!weight) continue;
         items_between(from, to, base, weight, plan->panels, &first, &end);
@@ -86,7 +85,7 @@ void SYCPU_FAST(gemm_compute_own)(void *arg, int64_t share, int thread)
     finish_streams();
 }
 
-void SYCPU_FAST(gemm_zero_empty_slots)(void *arg, int64_t task, int thread)
+void fast_gemm_zero_empty_slots(void *arg, int64_t task, int thread)
 {
     const struct sycpu_gemm_plan *plan = arg;
     const struct sycpu_gemm *gemm = &plan->gemm;

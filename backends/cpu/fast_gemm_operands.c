@@ -10,8 +10,7 @@
 #define PACK_PANELS (512 * STEP / TILE_COLUMNS) /* of B that are written together */
 
 /* Filled slots of groups [first, end). */
-int64_t SYCPU_FAST(gemm_filled_slots)(const struct sycpu_gemm *gemm, int64_t expert, int64_t first,
-                                      int64_t end)
+int64_t fast_gemm_filled_slots(const struct sycpu_gemm *gemm, int64_t expert, int64_t first, int64_t end)
 {
     int64_t n = 0;
     if (!gemm->filled) return (end - first) * gemm->slots;
@@ -38,17 +37,17 @@ static int64_t next_run(const struct sycpu_gemm *gemm, int64_t expert, int64_t n
 }
 
 /* Filled rows of a leaf, TN: its products. */
-int64_t SYCPU_FAST(gemm_leaf_length)(const struct sycpu_gemm *gemm, int64_t expert, int64_t leaf)
+int64_t fast_gemm_leaf_length(const struct sycpu_gemm *gemm, int64_t expert, int64_t leaf)
 {
     if (gemm->form != SYCPU_GEMM_TN) return gemm->leaf;
-    return SYCPU_FAST(gemm_filled_slots)(gemm, expert, leaf * gemm->leaf, (leaf + 1) * gemm->leaf);
+    return fast_gemm_filled_slots(gemm, expert, leaf * gemm->leaf, (leaf + 1) * gemm->leaf);
 }
 
-int64_t SYCPU_FAST(gemm_filled_steps)(const struct sycpu_gemm *gemm, int64_t expert)
+int64_t fast_gemm_filled_steps(const struct sycpu_gemm *gemm, int64_t expert)
 {
     int64_t steps = 0;
     for (int64_t leaf = 0; leaf < gemm->leaves; leaf++)
-        steps += steps_of(SYCPU_FAST(gemm_leaf_length)(gemm, expert, leaf));
+        steps += steps_of(fast_gemm_leaf_length(gemm, expert, leaf));
     return steps;
 }
 
@@ -58,13 +57,13 @@ static void list_rows(const struct sycpu_gemm *gemm, int64_t expert, const opera
                       int64_t first, int64_t n, const operand **list)
 {
     int64_t leaf = 0, length, begin = 0, group, skip, row;
-    while (first >= steps_of(length = SYCPU_FAST(gemm_leaf_length)(gemm, expert, leaf))) {
+    while (first >= steps_of(length = fast_gemm_leaf_length(gemm, expert, leaf))) {
         first -= steps_of(length);
         begin += length;
         leaf++;
     }
     for (first *= STEP, n *= STEP; n > 0; first = 0) {
-        length = SYCPU_FAST(gemm_leaf_length)(gemm, expert, leaf++);
+        length = fast_gemm_leaf_length(gemm, expert, leaf++);
         int64_t left = least(n, length - first);
         n -= steps_of(left) * STEP;
         group = 0, skip = begin + first;
@@ -89,7 +88,7 @@ static void pack_transposed(const struct sycpu_gemm_plan *plan, int64_t expert, 
     int64_t column = panel * TILE_COLUMNS, leaf_steps = steps_of(plan->run);
     const operand *b = (const operand *)gemm->b + expert * sycpu_gemm_b_size(gemm) + column * gemm->depth;
     for (int64_t k = 0; k < gemm->depth; k += plan->run, to += leaf_steps * TILE_COLUMNS)
-        SYCPU_FAST(gemm_pack_b_rows)(b + k, gemm->depth, gemm->columns - column, plan->run, to);
+        fast_gemm_pack_b_rows(b + k, gemm->depth, gemm->columns - column, plan->run, to);
 }
 
 /* `panels` panels whose rows are rows of weights or filled slots. */
@@ -103,13 +102,13 @@ static void pack_straight(const struct sycpu_gemm_plan *plan, int64_t expert, in
     for (int64_t piece, k = 0; k < steps; k += piece) {
         piece = least(steps - k, LIST_STEPS);
         list_rows(gemm, expert, b, gemm->columns, k, piece, row);
-        SYCPU_FAST(gemm_pack_b_columns)
-        (row, piece, least(gemm->columns - column, panels * TILE_COLUMNS), to + k * TILE_COLUMNS, panel_size);
+        fast_gemm_pack_b_columns(row, piece, least(gemm->columns - column, panels * TILE_COLUMNS),
+                                 to + k * TILE_COLUMNS, panel_size);
     }
 }
 
-void SYCPU_FAST(gemm_pack_columns)(const struct sycpu_gemm_plan *plan, int64_t expert,
-                                   struct sycpu_gemm_worker *worker, int64_t panel, int64_t n)
+void fast_gemm_pack_columns(const struct sycpu_gemm_plan *plan, int64_t expert,
+                            struct sycpu_gemm_worker *worker, int64_t panel, int64_t n)
 {
     int64_t most = plan->gemm.form == SYCPU_GEMM_NT ? 1 : PACK_PANELS;
     float *to = worker->b;
@@ -125,7 +124,7 @@ void SYCPU_FAST(gemm_pack_columns)(const struct sycpu_gemm_plan *plan, int64_t e
 
 /* ---- blocks of A ---- */
 
-/* Which row of the buffer and of C each row of a block is; the rows behind the last of a panel repeat it.
+/* Which row of the buffer and of C each row of a block is; the rows past the last of a panel repeat it.
  * Returns the rows of all panels. */
 static int64_t locate_rows(const struct sycpu_gemm *gemm, int64_t expert, struct sycpu_gemm_worker *worker,
                            int64_t first, int64_t n)
@@ -153,7 +152,7 @@ static void pack_block_of_rows(const struct sycpu_gemm_plan *plan, int64_t exper
     float *to = worker->a;
     for (int64_t i = 0; i < padded; i++) row[i] = a + worker->slot[i] * gemm->a_width;
     for (int64_t k = 0; k < gemm->depth; k += plan->run) {
-        SYCPU_FAST(gemm_pack_a_rows)(row, padded, k, plan->run, to, a_panel_size(plan->steps));
+        fast_gemm_pack_a_rows(row, padded, k, plan->run, to, a_panel_size(plan->steps));
         to += steps_of(plan->run) * TILE_ROWS;
     }
 }
@@ -168,13 +167,12 @@ static void pack_block_of_columns(const struct sycpu_gemm_plan *plan, int64_t ex
     for (int64_t piece, k = 0; k < worker->depth; k += piece) {
         piece = least(worker->depth - k, LIST_STEPS);
         list_rows(gemm, expert, a, gemm->a_width, k, piece, row);
-        SYCPU_FAST(gemm_pack_a_columns)
-        (row, piece, n, worker->a + k * TILE_ROWS, a_panel_size(plan->steps));
+        fast_gemm_pack_a_columns(row, piece, n, worker->a + k * TILE_ROWS, a_panel_size(plan->steps));
     }
 }
 
-void SYCPU_FAST(gemm_pack_block)(const struct sycpu_gemm_plan *plan, int64_t expert,
-                                 struct sycpu_gemm_worker *worker, int64_t first, int64_t n)
+void fast_gemm_pack_block(const struct sycpu_gemm_plan *plan, int64_t expert,
+                          struct sycpu_gemm_worker *worker, int64_t first, int64_t n)
 {
     worker->block_rows = n;
     if (plan->gemm.form == SYCPU_GEMM_TN)
@@ -183,8 +181,7 @@ void SYCPU_FAST(gemm_pack_block)(const struct sycpu_gemm_plan *plan, int64_t exp
         pack_block_of_rows(plan, expert, worker, first, n);
 }
 
-void SYCPU_FAST(gemm_list_slots)(const struct sycpu_gemm *gemm, int64_t expert,
-                                 struct sycpu_gemm_worker *worker)
+void fast_gemm_list_slots(const struct sycpu_gemm *gemm, int64_t expert, struct sycpu_gemm_worker *worker)
 {
     int64_t done = 0, group = 0, skip = 0, row;
     while (done < worker->rows) {
@@ -193,12 +190,12 @@ void SYCPU_FAST(gemm_list_slots)(const struct sycpu_gemm *gemm, int64_t expert,
     }
 }
 
-void SYCPU_FAST(gemm_pack_turned)(const struct sycpu_gemm_plan *plan, int64_t expert,
-                                  const struct sycpu_gemm_worker *worker, int64_t first, int width, float *to)
+void fast_gemm_pack_turned(const struct sycpu_gemm_plan *plan, int64_t expert,
+                           const struct sycpu_gemm_worker *worker, int64_t first, int width, float *to)
 {
     const struct sycpu_gemm *gemm = &plan->gemm;
     const operand *a = (const operand *)gemm->a + expert * sycpu_gemm_a_size(gemm), *row[3 * LANES];
     for (int i = 0; i < 3 * LANES; i++)
         row[i] = a + worker->slot[least(first + i, worker->rows - 1)] * gemm->a_width;
-    SYCPU_FAST(gemm_pack_vectors)(row, width, gemm->depth, to);
+    fast_gemm_pack_vectors(row, width, gemm->depth, to);
 }

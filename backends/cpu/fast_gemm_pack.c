@@ -56,14 +56,14 @@ ALWAYS_INLINE void pack_columns(const operand *const *row, int64_t steps, int64_
     }
 }
 
-void SYCPU_FAST(gemm_pack_a_columns)(const operand *const *row, int64_t steps, int64_t width, float *panels,
-                                     int64_t panel_size)
+void fast_gemm_pack_a_columns(const operand *const *row, int64_t steps, int64_t width, float *panels,
+                              int64_t panel_size)
 {
     pack_columns(row, steps, width, panels, panel_size, TILE_ROWS);
 }
 
-void SYCPU_FAST(gemm_pack_b_columns)(const operand *const *row, int64_t steps, int64_t width, float *panels,
-                                     int64_t panel_size)
+void fast_gemm_pack_b_columns(const operand *const *row, int64_t steps, int64_t width, float *panels,
+                              int64_t panel_size)
 {
     pack_columns(row, steps, width, panels, panel_size, TILE_COLUMNS);
 }
@@ -88,8 +88,8 @@ ALWAYS_INLINE void pack_rows(const operand *const *row, int64_t first, int64_t d
         }
 }
 
-void SYCPU_FAST(gemm_pack_a_rows)(const operand *const *row, int64_t rows, int64_t first, int64_t depth,
-                                  float *panels, int64_t panel_size)
+void fast_gemm_pack_a_rows(const operand *const *row, int64_t rows, int64_t first, int64_t depth,
+                           float *panels, int64_t panel_size)
 {
     for (int64_t i = 0; i < rows; i += TILE_ROWS) {
         pack_rows(row + i, first, depth, panels, TILE_ROWS, TILE_ROWS);
@@ -97,15 +97,14 @@ void SYCPU_FAST(gemm_pack_a_rows)(const operand *const *row, int64_t rows, int64
     }
 }
 
-void SYCPU_FAST(gemm_pack_b_rows)(const operand *from, int64_t stride, int64_t rows, int64_t depth,
-                                  float *panel)
+void fast_gemm_pack_b_rows(const operand *from, int64_t stride, int64_t rows, int64_t depth, float *panel)
 {
     const operand *row[TILE_COLUMNS];
     for (int i = 0; i < TILE_COLUMNS; i++) row[i] = from + least(i, rows - 1) * stride;
     pack_rows(row, 0, depth, panel, TILE_COLUMNS, TILE_COLUMNS);
 }
 
-void SYCPU_FAST(gemm_pack_vectors)(const operand *const *row, int64_t width, int64_t depth, float *panel)
+void fast_gemm_pack_vectors(const operand *const *row, int64_t width, int64_t depth, float *panel)
 {
     int64_t i = 0;
     for (; i + LANES <= width; i += LANES) pack_rows(row + i, 0, depth, panel + i, width, LANES);

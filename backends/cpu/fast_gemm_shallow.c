@@ -94,7 +94,7 @@ static void compute_piece(const struct sycpu_gemm_tile *tile, int64_t leaves, co
     }
 }
 
-void SYCPU_FAST(gemm_shallow)(const struct sycpu_gemm_tile *tile, int64_t leaves, const int64_t *length)
+void fast_gemm_shallow(const struct sycpu_gemm_tile *tile, int64_t leaves, const int64_t *length)
 {
     for (int row = 0; row < tile->height; row += PIECE_ROWS)
         for (int column = 0; column < TILE_COLUMNS; column += LANES)

@@ -137,8 +137,8 @@ static void (*const leaf_of[])(const struct sycpu_gemm_tile *, int64_t, int64_t,
 #endif
 };
 
-void SYCPU_FAST(gemm_leaf)(const struct sycpu_gemm_tile *tile, int64_t leaf, int64_t leaves, int64_t k,
-                           int64_t length)
+void fast_gemm_leaf(const struct sycpu_gemm_tile *tile, int64_t leaf, int64_t leaves, int64_t k,
+                    int64_t length)
 {
     struct sycpu_gemm_place place = gemm_place_of(leaf, leaves);
     int last = place.last;

@@ -110,9 +110,8 @@ static void run_backward(const struct glu *g, int64_t packed, int64_t plain, con
 
 typedef void (*run_fn)(const struct glu *, int64_t, int64_t, const float *, int64_t);
 
-/* Positions [first, last) of a task, in runs of columns inside one block; the slots behind the count become
- * +0.
- */
+/* Positions [first, last) of a task, in runs of columns inside one block; the slots past the count
+ * become +0. */
 static inline void each_run(const struct glu *g, int64_t outer, int64_t first, int64_t last,
                             const struct sy_tensor *out, int64_t out_columns, run_fn run)
 {
@@ -161,7 +160,7 @@ static void backward_task(void *arg, int64_t outer, int thread)
     each_run(g, outer, 0, g->inner, &g->call->out[0], 2 * g->columns, run_backward);
 }
 
-int SYCPU_FAST(glu)(void *context, const struct sy_call *call)
+int fast_glu(void *context, const struct sy_call *call)
 {
     (void)context;
     struct glu g = glu_open(call, &call->out[0], &call->in[1], &call->in[2]);
@@ -169,7 +168,7 @@ int SYCPU_FAST(glu)(void *context, const struct sy_call *call)
     return SY_OK;
 }
 
-int SYCPU_FAST(glu_grad)(void *context, const struct sy_call *call)
+int fast_glu_grad(void *context, const struct sy_call *call)
 {
     (void)context;
     struct glu g = glu_open(call, &call->in[1], &call->in[2], &call->in[3]);
@@ -177,14 +176,14 @@ int SYCPU_FAST(glu_grad)(void *context, const struct sy_call *call)
     return SY_OK;
 }
 
-void SYCPU_FAST(glu_rows)(void *context, const struct sy_call *call, int64_t first, int64_t end)
+void fast_glu_rows(void *context, const struct sy_call *call, int64_t first, int64_t end)
 {
     struct glu g = glu_open(call, &call->out[0], &call->in[1], &call->in[2]);
     (void)context;
     each_row(&g, first, end, &call->out[0], g.columns, run_forward);
 }
 
-void SYCPU_FAST(glu_grad_rows)(void *context, const struct sy_call *call, int64_t first, int64_t end)
+void fast_glu_grad_rows(void *context, const struct sy_call *call, int64_t first, int64_t end)
 {
     struct glu g = glu_open(call, &call->in[1], &call->in[2], &call->in[3]);
     (void)context;

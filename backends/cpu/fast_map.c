@@ -11,22 +11,27 @@
 
 enum { TILE = 512, TASK = 16384 /* elements */, MASK_FLOATS = SY_MAP_MAX_INSTR * TILE };
 
-/* The plan of a call: what is the same for every tile. */
+/* What prepare makes of a call: its shapes and the instructions, decoded. */
 struct plan {
-    const struct sy_call *call;
-    const struct sy_attr_map *attr;
     int64_t rows, columns; /* of the tensor; a tensor without broadcast rows or columns is one long row */
     int64_t row_chunk, column_chunk; /* of a task; with dropout the rows of a chunk share one mask */
-    int64_t column_tasks;            /* tasks beside each other in one chunk of rows */
+    int64_t column_tasks;            /* tasks next to each other in one chunk of rows */
     int64_t mask_columns;            /* columns whose masks are held at a time, a multiple of TILE */
     uint8_t kind[SY_MAX_IN];         /* enum map_kind */
     int8_t direct[SY_MAP_MAX_INSTR]; /* output the instruction may write at once, or -1 */
     uint8_t slot[SY_MAP_MAX_INSTR];  /* else the place of its value in a tile */
     int8_t mask[SY_MAP_MAX_INSTR];   /* index of a jitter, or of a dropout that drops something, or -1 */
-    struct syi_dropout dropout[SY_MAP_MAX_INSTR]; /* by that index */
-    struct syi_jitter jitter[SY_MAP_MAX_INSTR];   /* by that index, where is_jitter says so */
-    uint8_t is_jitter[SY_MAP_MAX_INSTR];
-    int masks, jitters;
+    uint8_t drawn[SY_MAP_MAX_INSTR]; /* by that index: the instruction */
+    int masks, jitters;              /* jitters are masks, too */
+};
+
+/* A run of a call: its random numbers differ from those of the next one. */
+struct run {
+    const struct sy_call *call;
+    const struct plan *plan;
+    const struct sy_attr_map *attr;
+    struct syi_dropout dropout[SY_MAP_MAX_INSTR]; /* [plan->masks], of those that are no jitter */
+    struct syi_jitter jitter[SY_MAP_MAX_INSTR];   /* [plan->masks], of those that are */
 };
 
 /* Where the values of a register lie for the tile at hand: element i at p[i * step]. */
@@ -36,7 +41,8 @@ struct operand {
 };
 
 struct tile {
-    const struct plan *plan;
+    const struct run *run;
+    const struct plan *plan; /* of run */
     int64_t row, column, n;
     int64_t mask_begin; /* column of mask[.][0] */
     struct operand reg[MAP_MAX_REGISTERS];
@@ -124,7 +130,7 @@ static inline int64_t tile_offset(const struct tile *t)
 /* n elements of input i, as floats. */
 static const float *elements(struct tile *t, int i, int64_t at, int64_t n)
 {
-    const struct sy_tensor *in = &t->plan->call->in[i];
+    const struct sy_tensor *in = &t->run->call->in[i];
     if (!fast_is_bf16(in)) return (const float *)in->data + at;
     for (int64_t c = 0; c < n; c += SYCPU_LANES)
         vf_store(t->widened[i] + c, fast_get(in->data, 1, at + c, least(SYCPU_LANES, n - c)));
@@ -133,8 +139,8 @@ static const float *elements(struct tile *t, int i, int64_t at, int64_t n)
 
 static void bind_spread(struct tile *t, int i)
 {
-    const struct sy_tensor *in = &t->plan->call->in[i];
-    int64_t at = map_spread_begin(in, &t->plan->call->out[0], t->row);
+    const struct sy_tensor *in = &t->run->call->in[i];
+    int64_t at = map_spread_begin(in, &t->run->call->out[0], t->row);
     if (in->dim[in->rank - 1] > 1)
         t->reg[i] = (struct operand){elements(t, i, at + t->column, t->n), 1};
     else
@@ -143,10 +149,9 @@ static void bind_spread(struct tile *t, int i)
 
 static void bind_inputs(struct tile *t)
 {
-    const struct plan *plan = t->plan;
-    for (int i = 0; i < plan->call->n_in; i++) {
-        if (i == plan->attr->rng) continue;
-        switch (plan->kind[i]) {
+    for (int i = 0; i < t->run->call->n_in; i++) {
+        if (i == t->run->attr->rng) continue;
+        switch (t->plan->kind[i]) {
         case MAP_FULL: t->reg[i] = (struct operand){elements(t, i, tile_offset(t), t->n), 1}; break;
         case MAP_COLUMN: t->reg[i] = (struct operand){elements(t, i, t->column, t->n), 1}; break;
         case MAP_ROW: splat(t->same[i], *elements(t, i, t->row, 1)); break;
@@ -166,11 +171,13 @@ static void narrow(struct operand a, int64_t count, uint16_t *y)
 static void run_tile(struct tile *t)
 {
     const struct plan *plan = t->plan;
-    const struct sy_tensor *out = plan->call->out;
-    int n_in = plan->call->n_in;
+    const struct sy_call *call = t->run->call;
+    const struct sy_attr_map *attr = t->run->attr;
+    const struct sy_tensor *out = call->out;
+    int n_in = call->n_in;
     bind_inputs(t);
-    for (int i = 0; i < plan->attr->n_instr; i++) {
-        const struct sy_map_instr *instr = &plan->attr->instr[i];
+    for (int i = 0; i < attr->n_instr; i++) {
+        const struct sy_map_instr *instr = &attr->instr[i];
         int reads = map_arguments[instr->op];
         if (reads == 0) continue; /* an immediate: set when the task began */
         float *y = plan->direct[i] < 0 ? t->value[plan->slot[i]]
@@ -189,9 +196,9 @@ static void run_tile(struct tile *t)
         t->reg[n_in + i] = (struct operand){y, 1};
     }
     /* Output 0 last: it may be the memory of an input that another output stores. */
-    for (int i = plan->call->n_out - 1; i >= 0; i--) {
+    for (int i = call->n_out - 1; i >= 0; i--) {
         struct sy_map_instr copy = {.op = SY_MAP_COPY};
-        struct operand a = t->reg[plan->attr->out_register[i]];
+        struct operand a = t->reg[attr->out_register[i]];
         float *y = (float *)out[i].data + tile_offset(t);
         if (fast_is_bf16(&out[i]))
             narrow(a, t->n, fast_at(&out[i], tile_offset(t)));
@@ -203,26 +210,32 @@ static void run_tile(struct tile *t)
 /* What does not change over a task: single elements and immediates. */
 static void bind_constants(struct tile *t)
 {
-    const struct plan *plan = t->plan;
-    int n_in = plan->call->n_in;
-    for (int i = 0; i < n_in + plan->attr->n_instr; i++) t->reg[i] = (struct operand){t->same[i], 0};
+    const struct sy_attr_map *attr = t->run->attr;
+    int n_in = t->run->call->n_in;
+    for (int i = 0; i < n_in + attr->n_instr; i++) t->reg[i] = (struct operand){t->same[i], 0};
     for (int i = 0; i < n_in; i++)
-        if (i != plan->attr->rng && plan->kind[i] == MAP_ONE) splat(t->same[i], *elements(t, i, 0, 1));
-    for (int i = 0; i < plan->attr->n_instr; i++)
-        if (plan->attr->instr[i].op == SY_MAP_CONST) splat(t->same[n_in + i], plan->attr->instr[i].s);
+        if (i != attr->rng && t->plan->kind[i] == MAP_ONE) splat(t->same[i], *elements(t, i, 0, 1));
+    for (int i = 0; i < attr->n_instr; i++)
+        if (attr->instr[i].op == SY_MAP_CONST) splat(t->same[n_in + i], attr->instr[i].s);
+}
+
+static int is_jitter(const struct run *run, int mask)
+{
+    return run->attr->instr[run->plan->drawn[mask]].op == SY_MAP_JITTER;
 }
 
 /* Masks of the n columns from mask_begin on, for a group of rows that share them. */
 static void make_masks(struct tile *t, int64_t group, int64_t n)
 {
     const struct plan *plan = t->plan;
-    const struct sy_tensor *out = &plan->call->out[0];
+    const struct run *run = t->run;
+    const struct sy_tensor *out = &run->call->out[0];
     uint32_t row, position;
     if (!plan->masks) return;
-    map_mask_address(out, plan->call->in[plan->attr->rng].data, group, &row, &position);
+    map_mask_address(out, run->call->in[run->attr->rng].data, group, &row, &position);
     for (int i = 0; i < plan->masks; i++)
-        if (!plan->is_jitter[i])
-            vf_dropout_mask(&plan->dropout[i], row, position, out->first[out->rank - 1] + t->mask_begin, n,
+        if (!is_jitter(run, i))
+            vf_dropout_mask(&run->dropout[i], row, position, out->first[out->rank - 1] + t->mask_begin, n,
                             t->mask + i * plan->mask_columns);
 }
 
@@ -230,13 +243,14 @@ static void make_masks(struct tile *t, int64_t group, int64_t n)
 static void make_factors(struct tile *t, int64_t n)
 {
     const struct plan *plan = t->plan;
-    const struct sy_tensor *out = &plan->call->out[0];
+    const struct run *run = t->run;
+    const struct sy_tensor *out = &run->call->out[0];
     uint32_t row, position;
     if (!plan->jitters) return;
-    map_jitter_address(out, plan->call->in[plan->attr->rng].data, t->row, &row, &position);
+    map_jitter_address(out, run->call->in[run->attr->rng].data, t->row, &row, &position);
     for (int i = 0; i < plan->masks; i++)
-        if (plan->is_jitter[i])
-            vf_jitter_factors(&plan->jitter[i], row, position, out->first[out->rank - 1] + t->mask_begin, n,
+        if (is_jitter(run, i))
+            vf_jitter_factors(&run->jitter[i], row, position, out->first[out->rank - 1] + t->mask_begin, n,
                               t->mask + i * plan->mask_columns);
 }
 
@@ -261,11 +275,13 @@ static void compute_part(struct tile *t, int64_t chunk, int64_t first, int64_t l
 
 static void task(void *arg, int64_t index, int thread)
 {
-    const struct plan *plan = arg;
+    const struct run *run = arg;
+    const struct plan *plan = run->plan;
     struct tile tile;
     int64_t chunk = index / plan->column_tasks, first = chunk * plan->row_chunk;
     int64_t begin = index % plan->column_tasks * plan->column_chunk;
     (void)thread;
+    tile.run = run;
     tile.plan = plan;
     bind_constants(&tile);
     compute_part(&tile, chunk, first, least(first + plan->row_chunk, plan->rows), begin,
@@ -274,55 +290,57 @@ static void task(void *arg, int64_t index, int thread)
 
 /* ---- the plan ---- */
 
-/* Whether register `r` may be stored as soon as instruction i has made it: no input that lies in the same
- * memory is read afterwards, as an operand or as a result. */
-static int may_write(const struct plan *plan, int i, const void *memory)
+/* Whether the value of instruction i may be stored there as soon as it is made: no input in the same memory is
+ * read afterwards, as an operand or as a result. */
+static int may_write(const struct sy_call *call, int i, const void *memory)
 {
-    const struct sy_call *call = plan->call;
+    const struct sy_attr_map *attr = call->attr;
     for (int in = 0; in < call->n_in; in++) {
-        if (call->in[in].data != memory || in == plan->attr->rng) continue;
-        for (int j = i + 1; j < plan->attr->n_instr; j++) {
-            const struct sy_map_instr *instr = &plan->attr->instr[j];
+        if (call->in[in].data != memory || in == attr->rng) continue;
+        for (int j = i + 1; j < attr->n_instr; j++) {
+            const struct sy_map_instr *instr = &attr->instr[j];
             int reads = map_arguments[instr->op];
             if ((reads > 0 && instr->a == in) || (reads > 1 && instr->b == in) ||
                 (reads > 2 && instr->c == in))
                 return 0;
         }
         for (int o = 0; o < call->n_out; o++)
-            if (plan->attr->out_register[o] == in) return 0;
+            if (attr->out_register[o] == in) return 0;
     }
     return 1;
 }
 
-static void plan_instructions(struct plan *plan)
+/* Whether the instruction multiplies by random numbers. */
+static int draws(const struct sy_map_instr *instr)
 {
-    const struct sy_attr_map *attr = plan->attr;
-    const int64_t *rng = attr->rng == 255 ? NULL : plan->call->in[attr->rng].data;
+    static const int64_t any[SY_RNG_GROUP0 + 1];
+    return instr->op == SY_MAP_JITTER ||
+           (instr->op == SY_MAP_DROPOUT && syi_dropout_init(any, instr->site, (double)instr->s).threshold);
+}
+
+static void plan_instructions(struct plan *plan, const struct sy_call *call)
+{
+    const struct sy_attr_map *attr = call->attr;
     for (int i = 0; i < attr->n_instr; i++) {
         const struct sy_map_instr *instr = &attr->instr[i];
         plan->direct[i] = plan->mask[i] = -1;
-        for (int o = 0; o < plan->call->n_out && instr->op != SY_MAP_CONST; o++)
-            if (attr->out_register[o] == plan->call->n_in + i && !fast_is_bf16(&plan->call->out[o]) &&
-                may_write(plan, i, plan->call->out[o].data))
+        for (int o = 0; o < call->n_out && instr->op != SY_MAP_CONST; o++)
+            if (attr->out_register[o] == call->n_in + i && !fast_is_bf16(&call->out[o]) &&
+                may_write(call, i, call->out[o].data))
                 plan->direct[i] = (int8_t)o;
-        if (instr->op == SY_MAP_JITTER) {
-            plan->jitter[plan->masks] = syi_jitter_init(rng, instr->site, instr->s);
-            plan->is_jitter[plan->masks] = 1;
-            plan->mask[i] = (int8_t)plan->masks++;
-            plan->jitters++;
-        }
-        if (instr->op != SY_MAP_DROPOUT) continue;
-        plan->dropout[plan->masks] = syi_dropout_init(rng, instr->site, (double)instr->s);
-        if (plan->dropout[plan->masks].threshold) plan->mask[i] = (int8_t)plan->masks++;
+        if (!draws(instr)) continue;
+        plan->drawn[plan->masks] = (uint8_t)i;
+        plan->mask[i] = (int8_t)plan->masks++;
+        plan->jitters += instr->op == SY_MAP_JITTER;
     }
 }
 
-/* Places for the values that are not stored at once: each is free again behind the last instruction that
+/* Places for the values that are not stored at once: each is free again after the last instruction that
  * reads it, and may then hold that instruction's own result. */
-static void plan_slots(struct plan *plan)
+static void plan_slots(struct plan *plan, const struct sy_call *call)
 {
-    const struct sy_attr_map *attr = plan->attr;
-    int n_in = plan->call->n_in, last[MAP_MAX_REGISTERS] = {0}, busy[SY_MAP_MAX_INSTR] = {0};
+    const struct sy_attr_map *attr = call->attr;
+    int n_in = call->n_in, last[MAP_MAX_REGISTERS] = {0}, busy[SY_MAP_MAX_INSTR] = {0};
     for (int i = 0; i < attr->n_instr; i++) {
         const struct sy_map_instr *instr = &attr->instr[i];
         int reads = map_arguments[instr->op];
@@ -330,7 +348,7 @@ static void plan_slots(struct plan *plan)
         if (reads > 1) last[instr->b] = i;
         if (reads > 2) last[instr->c] = i;
     }
-    for (int o = 0; o < plan->call->n_out; o++) last[attr->out_register[o]] = attr->n_instr;
+    for (int o = 0; o < call->n_out; o++) last[attr->out_register[o]] = attr->n_instr;
     for (int i = 0; i < attr->n_instr; i++) {
         if (plan->direct[i] >= 0) continue;
         while (busy[plan->slot[i]] > i) plan->slot[i]++;
@@ -338,13 +356,14 @@ static void plan_slots(struct plan *plan)
     }
 }
 
-static void plan_shape(struct plan *plan)
+static void plan_shape(struct plan *plan, const struct sy_call *call)
 {
-    const struct sy_tensor *out = &plan->call->out[0];
+    const struct sy_attr_map *attr = call->attr;
+    const struct sy_tensor *out = &call->out[0];
     int flat = plan->masks == 0;
-    for (int i = 0; i < plan->call->n_in; i++) {
-        if (i == plan->attr->rng) continue;
-        plan->kind[i] = (uint8_t)map_kind(&plan->call->in[i], out);
+    for (int i = 0; i < call->n_in; i++) {
+        if (i == attr->rng) continue;
+        plan->kind[i] = (uint8_t)map_kind(&call->in[i], out);
         if (plan->kind[i] != MAP_FULL && plan->kind[i] != MAP_ONE) flat = 0;
     }
     plan->columns = flat ? sycpu_count(out) : out->dim[out->rank - 1];
@@ -355,39 +374,67 @@ static void plan_shape(struct plan *plan)
     plan->row_chunk = plan->masks ? map_mask_rows(out) : (TASK + plan->columns - 1) / plan->columns;
 }
 
-static struct plan make_plan(const struct sy_call *call)
+/* An empty call has no plan. */
+int fast_map_prepare(void *context, const struct sy_call *call, void **plan)
 {
-    struct plan plan = {.call = call, .attr = call->attr};
-    plan_instructions(&plan);
-    plan_slots(&plan);
-    plan_shape(&plan);
-    return plan;
+    struct plan made = {0};
+    (void)context;
+    if (sycpu_count(&call->out[0]) == 0) return SY_OK;
+    plan_instructions(&made, call);
+    plan_slots(&made, call);
+    plan_shape(&made, call);
+    return sycpu_keep(call, &made, sizeof made, plan);
 }
 
-void SYCPU_FAST(map_rows)(void *context, const struct sy_call *call, int64_t first, int64_t end)
+/* ---- the kernel ---- */
+
+static void begin_run(struct run *run, const struct sy_call *call)
 {
-    struct plan plan = make_plan(call);
+    const struct sy_attr_map *attr = call->attr;
+    const int64_t *rng = attr->rng == 255 ? NULL : call->in[attr->rng].data;
+    run->call = call;
+    run->plan = call->plan;
+    run->attr = attr;
+    for (int i = 0; i < run->plan->masks; i++) {
+        const struct sy_map_instr *instr = &attr->instr[run->plan->drawn[i]];
+        if (is_jitter(run, i))
+            run->jitter[i] = syi_jitter_init(rng, instr->site, instr->s);
+        else
+            run->dropout[i] = syi_dropout_init(rng, instr->site, (double)instr->s);
+    }
+}
+
+void fast_map_rows(void *context, const struct sy_call *call, int64_t first, int64_t end)
+{
+    const struct plan *plan = call->plan;
+    struct run run;
     struct tile tile;
     (void)context;
-    tile.plan = &plan;
+    if (!plan) return;
+    begin_run(&run, call);
+    tile.run = &run;
+    tile.plan = plan;
     bind_constants(&tile);
-    if (plan.rows == 1) { /* all rows one behind the other */
+    if (plan->rows == 1) { /* all rows, one after the other */
         int64_t columns = call->out[0].dim[call->out[0].rank - 1];
         compute_part(&tile, 0, 0, 1, first * columns, end * columns);
         return;
     }
     for (int64_t next; first < end; first = next) {
-        int64_t chunk = first / plan.row_chunk;
-        next = least((chunk + 1) * plan.row_chunk, end);
-        compute_part(&tile, chunk, first, next, 0, plan.columns);
+        int64_t chunk = first / plan->row_chunk;
+        next = least((chunk + 1) * plan->row_chunk, end);
+        compute_part(&tile, chunk, first, next, 0, plan->columns);
     }
 }
 
-int SYCPU_FAST(map)(void *context, const struct sy_call *call)
+int fast_map(void *context, const struct sy_call *call)
 {
+    const struct plan *plan = call->plan;
+    struct run run;
     (void)context;
-    if (sycpu_count(&call->out[0]) == 0) return SY_OK;
-    struct plan plan = make_plan(call);
-    sycpu_parallel(call, (plan.rows + plan.row_chunk - 1) / plan.row_chunk * plan.column_tasks, task, &plan);
+    if (!plan) return SY_OK;
+    begin_run(&run, call);
+    sycpu_parallel(call, (plan->rows + plan->row_chunk - 1) / plan->row_chunk * plan->column_tasks, task,
+                   &run);
     return SY_OK;
 }

@@ -43,13 +43,13 @@ static void dispatch_places(const struct sy_call *call, int64_t first, int64_t e
     }
 }
 
-uint64_t SYCPU_FAST(dispatch_workspace)(const struct sy_call *call, int threads)
+uint64_t fast_dispatch_workspace(const struct sy_call *call, int threads)
 {
     (void)threads;
     return places_bytes(&call->out[0]);
 }
 
-int SYCPU_FAST(dispatch)(void *context, const struct sy_call *call)
+int fast_dispatch(void *context, const struct sy_call *call)
 {
     struct sycpu_moe moe = sycpu_moe_sizes(call, &call->out[0], &call->in[1], &call->in[2]);
     (void)context;
@@ -80,13 +80,13 @@ static void combine_grad_places(const struct sy_call *call, int64_t first, int64
     }
 }
 
-uint64_t SYCPU_FAST(combine_grad_workspace)(const struct sy_call *call, int threads)
+uint64_t fast_combine_grad_workspace(const struct sy_call *call, int threads)
 {
     (void)threads;
     return places_bytes(&call->in[0]);
 }
 
-int SYCPU_FAST(combine_grad)(void *context, const struct sy_call *call)
+int fast_combine_grad(void *context, const struct sy_call *call)
 {
     struct sycpu_moe moe = sycpu_moe_sizes(call, &call->in[0], &call->in[1], &call->in[2]);
     (void)context;
@@ -137,14 +137,14 @@ static void combine_tokens(const struct sy_call *call, int64_t first, int64_t en
     gather(call, call->in[3].data, first, end);
 }
 
-int SYCPU_FAST(dispatch_grad)(void *context, const struct sy_call *call)
+int fast_dispatch_grad(void *context, const struct sy_call *call)
 {
     (void)context;
     fast_rows(call, sycpu_extent(&call->out[0], 2), call->out[0].dim[2], dispatch_grad_tokens);
     return SY_OK;
 }
 
-int SYCPU_FAST(combine)(void *context, const struct sy_call *call)
+int fast_combine(void *context, const struct sy_call *call)
 {
     (void)context;
     fast_rows(call, sycpu_extent(&call->out[0], 2), call->out[0].dim[2], combine_tokens);

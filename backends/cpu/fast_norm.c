@@ -34,14 +34,14 @@ static void norm_rows(const struct sy_call *call, int64_t first, int64_t end)
     }
 }
 
-int SYCPU_FAST(rms_norm)(void *context, const struct sy_call *call)
+int fast_rms_norm(void *context, const struct sy_call *call)
 {
     (void)context;
     fast_rows(call, sycpu_extent(&call->in[0], 2), call->in[0].dim[2], norm_rows);
     return SY_OK;
 }
 
-void SYCPU_FAST(rms_norm_rows)(void *context, const struct sy_call *call, int64_t first, int64_t end)
+void fast_rms_norm_rows(void *context, const struct sy_call *call, int64_t first, int64_t end)
 {
     (void)context;
     norm_rows(call, first, end);
@@ -169,7 +169,7 @@ static void combine(const struct norm_grad *g, float *dscale)
     }
 }
 
-uint64_t SYCPU_FAST(rms_norm_grad_workspace)(const struct sy_call *call, int threads)
+uint64_t fast_rms_norm_grad_workspace(const struct sy_call *call, int threads)
 {
     const struct sy_attr_rms_norm *attr = call->attr;
     const int64_t *dim = call->in[0].dim;
@@ -177,7 +177,7 @@ uint64_t SYCPU_FAST(rms_norm_grad_workspace)(const struct sy_call *call, int thr
     return (uint64_t)(dim[0] * dim[1] + dim[0] / attr->leaf * dim[2]) * sizeof(float);
 }
 
-int SYCPU_FAST(rms_norm_grad)(void *context, const struct sy_call *call)
+int fast_rms_norm_grad(void *context, const struct sy_call *call)
 {
     (void)context;
     const struct sy_attr_rms_norm *attr = call->attr;

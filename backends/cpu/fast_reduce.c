@@ -21,7 +21,7 @@ struct walk {
     int64_t at[SY_MAX_DIMS], stride[SY_MAX_DIMS]; /* place in the block, elements from one to the next */
 };
 
-/* Block `index` of those numbered over all dims before `last`, and over `blocks` beside each other in it. */
+/* Block `index` of those numbered over all dims before `last`, and over `blocks` next to each other in it. */
 static struct walk walk_begin(const struct blocks *b, int64_t index, int64_t blocks)
 {
     const struct sy_tensor *in = &b->call->in[0];
@@ -61,7 +61,7 @@ static void block_task(void *arg, int64_t index, int thread)
 }
 
 /* Blocks one column wide: the row sum of one element is itself (or its square; a zero of either sign adds
- * nothing), so the chains of the columns run beside each other. */
+ * nothing), so the chains of the columns run next to each other. */
 static void column_task(void *arg, int64_t task, int thread)
 {
     const struct blocks *b = arg;
@@ -99,13 +99,13 @@ static int block_sums(const struct sy_call *call, int square)
     return SY_OK;
 }
 
-int SYCPU_FAST(block_sum)(void *context, const struct sy_call *call)
+int fast_block_sum(void *context, const struct sy_call *call)
 {
     (void)context;
     return block_sums(call, 0);
 }
 
-int SYCPU_FAST(block_sumsq)(void *context, const struct sy_call *call)
+int fast_block_sumsq(void *context, const struct sy_call *call)
 {
     (void)context;
     return block_sums(call, 1);
@@ -165,13 +165,13 @@ static int tree(const struct sy_call *call)
     return SY_OK;
 }
 
-int SYCPU_FAST(tree_axis)(void *context, const struct sy_call *call)
+int fast_tree_axis(void *context, const struct sy_call *call)
 {
     (void)context;
     return tree(call);
 }
 
-int SYCPU_FAST(tree_add)(void *context, const struct sy_call *call)
+int fast_tree_add(void *context, const struct sy_call *call)
 {
     (void)context;
     return tree(call);
@@ -196,7 +196,7 @@ static void sum_columns(const struct sy_call *call, int64_t first, int64_t end)
     }
 }
 
-int SYCPU_FAST(column_sum)(void *context, const struct sy_call *call)
+int fast_column_sum(void *context, const struct sy_call *call)
 {
     (void)context;
     const int64_t *dim = call->in[0].dim;

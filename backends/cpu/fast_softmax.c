@@ -39,7 +39,7 @@ static void softmax_rows(const struct sy_call *call, int64_t first, int64_t end)
     }
 }
 
-int SYCPU_FAST(softmax)(void *context, const struct sy_call *call)
+int fast_softmax(void *context, const struct sy_call *call)
 {
     (void)context;
     fast_rows(call, sycpu_extent(&call->in[0], 2), call->in[0].dim[2], softmax_rows);
@@ -64,7 +64,7 @@ static void softmax_grad_rows(const struct sy_call *call, int64_t first, int64_t
     }
 }
 
-int SYCPU_FAST(softmax_grad)(void *context, const struct sy_call *call)
+int fast_softmax_grad(void *context, const struct sy_call *call)
 {
     (void)context;
     fast_rows(call, sycpu_extent(&call->in[0], 2), call->in[0].dim[2], softmax_grad_rows);
@@ -109,7 +109,7 @@ static void xent_rows(const struct sy_call *call, int64_t first, int64_t end)
     }
 }
 
-int SYCPU_FAST(xent)(void *context, const struct sy_call *call)
+int fast_xent(void *context, const struct sy_call *call)
 {
     (void)context;
     fast_rows(call, sycpu_extent(&call->in[0], 2), call->in[0].dim[2], xent_rows);
@@ -146,7 +146,7 @@ static void xent_grad_rows(const struct sy_call *call, int64_t first, int64_t en
     }
 }
 
-int SYCPU_FAST(xent_grad)(void *context, const struct sy_call *call)
+int fast_xent_grad(void *context, const struct sy_call *call)
 {
     (void)context;
     fast_rows(call, sycpu_extent(&call->in[0], 2), call->in[0].dim[2], xent_grad_rows);

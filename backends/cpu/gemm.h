@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One description for all matrix products, made from a call: C = A' B' for each expert, where the rows of
  * buffers lie in groups of slots; of a group the first slots are filled, or (ragged) those of all experts one
- * behind the other. A plain product is one expert with all slots filled. Used by the reference and the fast
+ * after the other. A plain product is one expert with all slots filled. Used by the reference and the fast
  * kernels; computes nothing itself. */
 #ifndef SYCPU_GEMM_H
 #define SYCPU_GEMM_H
@@ -82,7 +82,7 @@ static inline int64_t sycpu_gemm_first_row(const struct sycpu_gemm *gemm, int64_
     return group * gemm->slots + (gemm->ragged ? gemm->first[expert * gemm->groups + group] : 0);
 }
 
-/* Rows of C that no token fills, of (expert, group) number `task`: how many, and the first. Ragged: behind
+/* Rows of C that no token fills, of (expert, group) number `task`: how many, and the first. Ragged: after
  * the last expert's. */
 static inline int64_t sycpu_gemm_empty(const struct sycpu_gemm *gemm, int64_t task, int64_t *first)
 {

@@ -40,30 +40,14 @@ typedef float operand;
 
 typedef __m512 vec;
 
-static inline vec vec_zero(void)
-{
-    return _mm512_setzero_ps();
-}
-static inline vec vec_load(const void *p)
-{
-    return _mm512_loadu_ps(p);
-}
-static inline vec vec_broadcast(const float *p)
-{
-    return _mm512_set1_ps(*p);
-}
-static inline void vec_store(float *p, vec v)
-{
-    _mm512_storeu_ps(p, v);
-}
-static inline void vec_stream(float *p, vec v)
-{
-    _mm512_stream_ps(p, v);
-}
-static inline vec vec_add(vec a, vec b)
-{
-    return _mm512_add_ps(a, b);
-}
+/* clang-format off */
+static inline vec vec_zero(void)                { return _mm512_setzero_ps(); }
+static inline vec vec_load(const void *p)       { return _mm512_loadu_ps(p); }
+static inline vec vec_broadcast(const float *p) { return _mm512_set1_ps(*p); }
+static inline void vec_store(float *p, vec v)   { _mm512_storeu_ps(p, v); }
+static inline void vec_stream(float *p, vec v)  { _mm512_stream_ps(p, v); }
+static inline vec vec_add(vec a, vec b)         { return _mm512_add_ps(a, b); }
+/* clang-format on */
 #    ifdef SYCPU_PAIRS
 static inline vec vec_step(vec a, vec b, vec c)
 {
@@ -101,22 +85,12 @@ static inline vec vec_step(vec a, vec b, vec c)
 typedef __m256 half; /* a vector of half the lanes, which takes half the time on some processors */
 #    define HALF_LANES 8
 
-static inline half half_zero(void)
-{
-    return _mm256_setzero_ps();
-}
-static inline half half_load(const float *p)
-{
-    return _mm256_loadu_ps(p);
-}
-static inline void half_store(float *p, half v)
-{
-    _mm256_storeu_ps(p, v);
-}
-static inline half half_add(half a, half b)
-{
-    return _mm256_add_ps(a, b);
-}
+/* clang-format off */
+static inline half half_zero(void)              { return _mm256_setzero_ps(); }
+static inline half half_load(const float *p)    { return _mm256_loadu_ps(p); }
+static inline void half_store(float *p, half v) { _mm256_storeu_ps(p, v); }
+static inline half half_add(half a, half b)     { return _mm256_add_ps(a, b); }
+/* clang-format on */
 #    ifndef SYCPU_PAIRS
 /* a: the same in all lanes. */
 static inline half half_step(vec a, half b, half c)
@@ -178,34 +152,15 @@ ALWAYS_INLINE void transpose(const operand *const *row, int64_t k, float *to, in
 
 typedef __m256 vec;
 
-static inline vec vec_zero(void)
-{
-    return _mm256_setzero_ps();
-}
-static inline vec vec_load(const float *p)
-{
-    return _mm256_loadu_ps(p);
-}
-static inline vec vec_broadcast(const float *p)
-{
-    return _mm256_broadcast_ss(p);
-}
-static inline void vec_store(float *p, vec v)
-{
-    _mm256_storeu_ps(p, v);
-}
-static inline void vec_stream(float *p, vec v)
-{
-    _mm256_stream_ps(p, v);
-}
-static inline vec vec_add(vec a, vec b)
-{
-    return _mm256_add_ps(a, b);
-}
-static inline vec vec_step(vec a, vec b, vec c)
-{
-    return _mm256_fmadd_ps(a, b, c);
-}
+/* clang-format off */
+static inline vec vec_zero(void)                { return _mm256_setzero_ps(); }
+static inline vec vec_load(const float *p)      { return _mm256_loadu_ps(p); }
+static inline vec vec_broadcast(const float *p) { return _mm256_broadcast_ss(p); }
+static inline void vec_store(float *p, vec v)   { _mm256_storeu_ps(p, v); }
+static inline void vec_stream(float *p, vec v)  { _mm256_stream_ps(p, v); }
+static inline vec vec_add(vec a, vec b)         { return _mm256_add_ps(a, b); }
+static inline vec vec_step(vec a, vec b, vec c) { return _mm256_fmadd_ps(a, b, c); }
+/* clang-format on */
 
 ALWAYS_INLINE void vec_store_first(float *p, vec v, int n)
 {
@@ -251,34 +206,15 @@ ALWAYS_INLINE void transpose(const operand *const *row, int64_t k, float *to, in
 
 typedef float32x4_t vec;
 
-static inline vec vec_zero(void)
-{
-    return vdupq_n_f32(0.0f);
-}
-static inline vec vec_load(const float *p)
-{
-    return vld1q_f32(p);
-}
-static inline vec vec_broadcast(const float *p)
-{
-    return vld1q_dup_f32(p);
-}
-static inline void vec_store(float *p, vec v)
-{
-    vst1q_f32(p, v);
-}
-static inline void vec_stream(float *p, vec v)
-{
-    vst1q_f32(p, v);
-}
-static inline vec vec_add(vec a, vec b)
-{
-    return vaddq_f32(a, b);
-}
-static inline vec vec_step(vec a, vec b, vec c)
-{
-    return vfmaq_f32(c, a, b);
-}
+/* clang-format off */
+static inline vec vec_zero(void)                { return vdupq_n_f32(0.0f); }
+static inline vec vec_load(const float *p)      { return vld1q_f32(p); }
+static inline vec vec_broadcast(const float *p) { return vld1q_dup_f32(p); }
+static inline void vec_store(float *p, vec v)   { vst1q_f32(p, v); }
+static inline void vec_stream(float *p, vec v)  { vst1q_f32(p, v); }
+static inline vec vec_add(vec a, vec b)         { return vaddq_f32(a, b); }
+static inline vec vec_step(vec a, vec b, vec c) { return vfmaq_f32(c, a, b); }
+/* clang-format on */
 
 ALWAYS_INLINE void transpose(const operand *const *row, int64_t k, float *to, int64_t stride, int used)
 {

@@ -19,8 +19,7 @@ enum map_kind {
     MAP_FULL,   /* the shape of the output */
     MAP_ONE,    /* one element */
     MAP_ROW,    /* one value a row: all dims but the last (or the last one is 1) */
-    MAP_COLUMN, /* one value a column: the last dim only. Wins over MAP_ROW where both fit, [n] beside [n, n]
-                 */
+    MAP_COLUMN, /* one value a column: the last dim only; wins over MAP_ROW where both fit, [n] with [n, n] */
     MAP_SPREAD  /* any other tensor of the output's rank whose extents are the output's or 1 */
 };
 

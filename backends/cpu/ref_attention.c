@@ -263,7 +263,7 @@ static void row_task(void *arg, int64_t task, int thread)
     head_gradient(g, task / g->a->heads, task % g->a->heads, g->scratch + thread * g->reals, NULL);
 }
 
-/* Partial sums of leaves that the walk over a tree holds at once beside the first. */
+/* Partial sums of leaves that the walk over a tree holds at once next to the first. */
 static int pending(const struct sycpu_attention *a)
 {
     int n = 0;

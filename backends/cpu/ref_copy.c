@@ -114,8 +114,8 @@ int SYCPU_REF(cache_append)(void *context, const struct sy_call *call)
     return SY_OK;
 }
 
-/* Row b of the output from the local row that in[1][b] names; a row held elsewhere is replaced by b itself.
- */
+/* Row b of the output from the local row that in[1][b] names; a row held elsewhere is replaced by b
+ * itself. */
 static void gather_row(void *arg, int64_t b, int thread)
 {
     const struct sy_call *call = *(const struct sy_call **)arg;

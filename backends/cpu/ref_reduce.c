@@ -61,7 +61,7 @@ int SYCPU_REF(block_sumsq)(void *context, const struct sy_call *call)
 /* ---- trees ---- */
 
 /* The tree over elements first .. first + n - 1 (n a power of two) of axis `d`, each the tree over the axes
- * behind it; elements beyond the extent are +0. */
+ * after it; elements beyond the extent are +0. */
 static sy_real tree(const struct sy_tensor *in, const sy_real *x, int d, int64_t first, int64_t n)
 {
     if (n > 1) return tree(in, x, d, first, n / 2) + tree(in, x, d, first + n / 2, n / 2);

@@ -38,7 +38,7 @@ static void sift(const struct queue *q, int64_t parent, int64_t n)
     }
 }
 
-/* Puts the first `count` tokens at the start, in order, the rest behind them in any order. A heap gathers the
+/* Puts the first `count` tokens at the start, in order, the rest after them in any order. A heap gathers the
  * first ones at its end, so no memory is needed; `before` knows no equals, so the order is one. */
 static void sort_first(const struct queue *q, int64_t count)
 {

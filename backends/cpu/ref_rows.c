@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reference kernels that work row by row: rms_norm, glu, softmax, cross entropy, argmax and their gradients.
- */
+/* Reference kernels that work row by row: rms_norm, glu, softmax, cross entropy, argmax and their
+ * gradients. */
 #include "config.h"
 
 #include "backends/cpu/ref.h"
@@ -85,8 +85,8 @@ int SYCPU_REF(rms_norm_grad)(void *context, const struct sy_call *call)
 
 struct glu {
     const struct sy_call *call;
-    int64_t outer,
-        inner; /* rows that share one mask: rows of b, or (expert, group); positions or slots in each */
+    int64_t outer;          /* rows that share one mask: rows of b, or (expert, group) */
+    int64_t inner;          /* positions or slots in each */
     int64_t columns, width; /* of the output */
     int kind;               /* enum sy_activation */
     struct syi_dropout dropout;
@@ -125,7 +125,7 @@ static void glu_mask(const struct glu *g, int64_t outer, int64_t column, int64_t
 }
 
 /* Calls fn for every run of at most 64 columns inside one block: gate and linear lie at `at` and at + width
- * of the packed row, y at `column` of its own; filled: the slot is not behind the count. */
+ * of the packed row, y at `column` of its own; filled: the slot is below the count. */
 static void glu_each(const struct glu *g, void (*fn)(const struct glu *g, int64_t at, int64_t column,
                                                      int64_t n, const float *mask, int filled))
 {

@@ -7,8 +7,8 @@
 
 #include "backends/cpu/ref.h"
 
-/* Whether element i ranks before element j: numbers before NaN, larger before smaller, then the lower index.
- */
+/* Whether element i ranks before element j: numbers before NaN, larger before smaller, then the lower
+ * index. */
 static int ranks_before(const sy_real *x, int32_t i, int32_t j)
 {
     if (x[i] > x[j]) return 1;
@@ -17,7 +17,7 @@ static int ranks_before(const sy_real *x, int32_t i, int32_t j)
     return nan_i != nan_j ? nan_j : i < j;
 }
 
-/* Lets heap[at] sink until no child ranks behind it. */
+/* Lets heap[at] sink until none of its children ranks after it. */
 static void sink(const sy_real *x, int32_t *heap, int64_t n, int64_t at)
 {
     int32_t moving = heap[at];
@@ -40,7 +40,7 @@ static void select_best(const sy_real *x, int64_t n, int64_t k, int32_t *index)
         index[0] = (int32_t)i;
         sink(x, index, k, 0);
     }
-    for (int64_t left = k - 1; left > 0; left--) { /* the worst goes behind the others */
+    for (int64_t left = k - 1; left > 0; left--) { /* the worst goes to the end */
         int32_t worst = index[0];
         index[0] = index[left];
         index[left] = worst;

@@ -4,12 +4,19 @@
  * Philox. Sixteen lanes everywhere, so a kernel is written once. Every operation is one IEEE operation a
  * lane; no estimates.
  *
- *   vf_load(p), vf_store(p, v)            16 elements, any alignment
- *   vf_load_first(p, n) ... (p, v, n)     the first n lanes (0..16); the others read as +0 and are not
- * written vf_first(n)                           mask of the first n lanes vf_min(a, b), vf_max(a, b) a < b ?
- * a : b, a > b ? a : b (the second when one is NaN) vf_keep(mask, a)                      a where the mask is
- * set, else +0 vf_sum(a), vf_top(a)                  the lane sum of numerics.md; the largest lane vf_i*
- * operations on vi */
+ *   vf_load(p), vf_store(p, v)        16 elements, any alignment
+ *   vf_load_first(p, n)               the first n lanes (0..16); the others read as +0
+ *   vf_store_first(p, v, n)           ... and are not written
+ *   vf_first(n)                       mask of the first n lanes
+ *   vf_less(a, b), vf_differs(a, b)   masks of a < b (false for NaN), of a != b (true for NaN)
+ *   vf_min(a, b), vf_max(a, b)        a < b ? a : b, a > b ? a : b (the second when one is NaN)
+ *   vf_select(m, a, b)                a where the mask is set, else b
+ *   vf_keep(m, a)                     a where the mask is set, else +0
+ *   vf_sum(a), vf_top(a)              the lane sum of numerics.md; the largest lane
+ *   vf_iload_half(p)                  16-bit integers, widened by zeros
+ *   vf_istore_half(p, v)              the low halves of lanes below 2^16
+ *   vf_imul_wide(a, m, &high)         low words (and high words) of the unsigned 64-bit products of a with m
+ *   vf_i...                           the same for vi; vf_ishl and vf_isra shift by a constant */
 #ifndef SYCPU_SIMD_H
 #define SYCPU_SIMD_H
 
@@ -21,8 +28,14 @@
 
 #define SYCPU_LANES 16
 
-/* ---- AVX-512: one register ---- */
+/* One line an operation. */
+/* clang-format off */
 
+/* ---- registers: one of AVX-512, two of AVX2, four of NEON ---- */
+
+/* VF_EACH1 ... 3 apply an intrinsic to each register of one to three operands; VF_EACH_SET to one scalar,
+ * VF_EACH_LOAD to the memory of each register, VF_EACH_STORE to memory and register. VF_PICK chooses from
+ * the intrinsics of the three instruction sets. */
 #if defined(__AVX512F__)
 #    include <immintrin.h>
 
@@ -30,18 +43,104 @@ typedef __m512 vf;
 typedef __m512i vi;
 typedef __mmask16 vm;
 
-static inline vm vf_first(int64_t n)
-{
-    return (vm)((1u << n) - 1u);
-}
+#    define VF_PICK(avx512, avx2, neon)   avx512
+#    define VF_EACH1(type, op, x)         op(x)
+#    define VF_EACH2(type, op, x, y)      op(x, y)
+#    define VF_EACH3(type, op, x, y, z)   op(x, y, z)
+#    define VF_EACH_SET(type, op, s)      op(s)
+#    define VF_EACH_LOAD(type, op, p)     op(p)
+#    define VF_EACH_STORE(op, p, v)       op(p, v)
+
+#elif defined(__AVX2__)
+#    include <immintrin.h>
+
+typedef struct { __m256 a, b; } vf;
+typedef struct { __m256i a, b; } vi;
+typedef vf vm; /* lanes of all ones or all zeros */
+
+#    define VF_PICK(avx512, avx2, neon)   avx2
+#    define VF_EACH1(type, op, x)         ((type){op((x).a), op((x).b)})
+#    define VF_EACH2(type, op, x, y)      ((type){op((x).a, (y).a), op((x).b, (y).b)})
+#    define VF_EACH3(type, op, x, y, z)   ((type){op((x).a, (y).a, (z).a), op((x).b, (y).b, (z).b)})
+#    define VF_EACH_SET(type, op, s)      ((type){op(s), op(s)})
+#    define VF_EACH_LOAD(type, op, p)     ((type){op(p), op((p) + 8)})
+#    define VF_EACH_STORE(op, p, v)       (op(p, (v).a), op((p) + 8, (v).b))
+
+#elif defined(__aarch64__)
+#    include <arm_neon.h>
+
+typedef struct { float32x4_t a, b, c, d; } vf;
+typedef struct { int32x4_t a, b, c, d; } vi;
+typedef struct { uint32x4_t a, b, c, d; } vm;
+
+#    define VF_PICK(avx512, avx2, neon)   neon
+#    define VF_EACH1(type, op, x)         ((type){op((x).a), op((x).b), op((x).c), op((x).d)})
+#    define VF_EACH2(type, op, x, y)                                                                         \
+        ((type){op((x).a, (y).a), op((x).b, (y).b), op((x).c, (y).c), op((x).d, (y).d)})
+#    define VF_EACH3(type, op, x, y, z)                                                                      \
+        ((type){op((x).a, (y).a, (z).a), op((x).b, (y).b, (z).b),                                            \
+                op((x).c, (y).c, (z).c), op((x).d, (y).d, (z).d)})
+#    define VF_EACH_SET(type, op, s)      ((type){op(s), op(s), op(s), op(s)})
+#    define VF_EACH_LOAD(type, op, p)     ((type){op(p), op((p) + 4), op((p) + 8), op((p) + 12)})
+#    define VF_EACH_STORE(op, p, v)                                                                          \
+        (op(p, (v).a), op((p) + 4, (v).b), op((p) + 8, (v).c), op((p) + 12, (v).d))
+
+#else
+#    error "simd.h: compile with the flags of AVX2, AVX-512 or AArch64"
+#endif
+
+/* ---- what every instruction set does with one instruction a register ---- */
+
+#define VF_UNARY(type, name, operand, avx512, avx2, neon)                                                    \
+    static inline type name(operand x) { return VF_EACH1(type, VF_PICK(avx512, avx2, neon), x); }
+#define VF_BINARY(type, name, avx512, avx2, neon)                                                            \
+    static inline type name(type x, type y) { return VF_EACH2(type, VF_PICK(avx512, avx2, neon), x, y); }
+#define VF_SET(type, name, scalar, avx512, avx2, neon)                                                       \
+    static inline type name(scalar s) { return VF_EACH_SET(type, VF_PICK(avx512, avx2, neon), s); }
+
+/*        type name                AVX-512              AVX2                  NEON */
+VF_SET   (vf, vf_set, float,       _mm512_set1_ps,      _mm256_set1_ps,       vdupq_n_f32)
+VF_BINARY(vf, vf_add,              _mm512_add_ps,       _mm256_add_ps,        vaddq_f32)
+VF_BINARY(vf, vf_sub,              _mm512_sub_ps,       _mm256_sub_ps,        vsubq_f32)
+VF_BINARY(vf, vf_mul,              _mm512_mul_ps,       _mm256_mul_ps,        vmulq_f32)
+VF_BINARY(vf, vf_div,              _mm512_div_ps,       _mm256_div_ps,        vdivq_f32)
+VF_UNARY (vf, vf_sqrt, vf,         _mm512_sqrt_ps,      _mm256_sqrt_ps,       vsqrtq_f32)
+VF_UNARY (vi, vf_bits, vf,         _mm512_castps_si512, _mm256_castps_si256,  vreinterpretq_s32_f32)
+VF_UNARY (vf, vf_real, vi,         _mm512_castsi512_ps, _mm256_castsi256_ps,  vreinterpretq_f32_s32)
+VF_UNARY (vf, vf_convert, vi,      _mm512_cvtepi32_ps,  _mm256_cvtepi32_ps,   vcvtq_f32_s32)
+VF_SET   (vi, vf_iset, int32_t,    _mm512_set1_epi32,   _mm256_set1_epi32,    vdupq_n_s32)
+VF_BINARY(vi, vf_iadd,             _mm512_add_epi32,    _mm256_add_epi32,     vaddq_s32)
+VF_BINARY(vi, vf_isub,             _mm512_sub_epi32,    _mm256_sub_epi32,     vsubq_s32)
+VF_BINARY(vi, vf_iand,             _mm512_and_si512,    _mm256_and_si256,     vandq_s32)
+VF_BINARY(vi, vf_ior,              _mm512_or_si512,     _mm256_or_si256,      vorrq_s32)
+VF_BINARY(vi, vf_ixor,             _mm512_xor_si512,    _mm256_xor_si256,     veorq_s32)
+
 static inline vf vf_load(const float *p)
 {
-    return _mm512_loadu_ps(p);
+    return VF_EACH_LOAD(vf, VF_PICK(_mm512_loadu_ps, _mm256_loadu_ps, vld1q_f32), p);
 }
 static inline void vf_store(float *p, vf v)
 {
-    _mm512_storeu_ps(p, v);
+    VF_EACH_STORE(VF_PICK(_mm512_storeu_ps, _mm256_storeu_ps, vst1q_f32), p, v);
 }
+
+/* ---- AVX-512 ---- */
+
+#if defined(__AVX512F__)
+
+#    define vf_ishl(x, count) _mm512_slli_epi32((x), (count))
+#    define vf_isra(x, count) _mm512_srai_epi32((x), (count))
+
+static inline vi vf_iload(const int32_t *p)           { return _mm512_loadu_si512(p); }
+static inline void vf_istore(int32_t *p, vi v)        { _mm512_storeu_si512(p, v); }
+static inline vf vf_fma(vf x, vf y, vf z)             { return _mm512_fmadd_ps(x, y, z); }
+static inline vf vf_min(vf x, vf y)                   { return _mm512_min_ps(x, y); }
+static inline vf vf_max(vf x, vf y)                   { return _mm512_max_ps(x, y); }
+static inline vm vf_less(vf x, vf y)                  { return _mm512_cmp_ps_mask(x, y, _CMP_LT_OQ); }
+static inline vm vf_differs(vf x, vf y)               { return _mm512_cmp_ps_mask(x, y, _CMP_NEQ_UQ); }
+static inline vf vf_select(vm m, vf x, vf y)          { return _mm512_mask_blend_ps(m, y, x); }
+static inline vf vf_keep(vm m, vf x)                  { return _mm512_maskz_mov_ps(m, x); }
+static inline vm vf_first(int64_t n)                  { return (vm)((1u << n) - 1u); }
 static inline vf vf_load_first(const float *p, int64_t n)
 {
     return _mm512_maskz_loadu_ps(vf_first(n), p);
@@ -50,103 +149,6 @@ static inline void vf_store_first(float *p, vf v, int64_t n)
 {
     _mm512_mask_storeu_ps(p, vf_first(n), v);
 }
-static inline vi vf_iload(const int32_t *p)
-{
-    return _mm512_loadu_si512(p);
-}
-static inline void vf_istore(int32_t *p, vi v)
-{
-    _mm512_storeu_si512(p, v);
-}
-static inline vf vf_set(float s)
-{
-    return _mm512_set1_ps(s);
-}
-static inline vf vf_add(vf a, vf b)
-{
-    return _mm512_add_ps(a, b);
-}
-static inline vf vf_sub(vf a, vf b)
-{
-    return _mm512_sub_ps(a, b);
-}
-static inline vf vf_mul(vf a, vf b)
-{
-    return _mm512_mul_ps(a, b);
-}
-static inline vf vf_div(vf a, vf b)
-{
-    return _mm512_div_ps(a, b);
-}
-static inline vf vf_fma(vf a, vf b, vf c)
-{
-    return _mm512_fmadd_ps(a, b, c);
-}
-static inline vf vf_sqrt(vf a)
-{
-    return _mm512_sqrt_ps(a);
-}
-static inline vf vf_min(vf a, vf b)
-{
-    return _mm512_min_ps(a, b);
-}
-static inline vf vf_max(vf a, vf b)
-{
-    return _mm512_max_ps(a, b);
-}
-static inline vm vf_less(vf a, vf b)
-{
-    return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ);
-}
-static inline vm vf_differs(vf a, vf b)
-{
-    return _mm512_cmp_ps_mask(a, b, _CMP_NEQ_UQ);
-}
-static inline vf vf_select(vm m, vf a, vf b)
-{
-    return _mm512_mask_blend_ps(m, b, a);
-}
-static inline vf vf_keep(vm m, vf a)
-{
-    return _mm512_maskz_mov_ps(m, a);
-}
-static inline vi vf_bits(vf a)
-{
-    return _mm512_castps_si512(a);
-}
-static inline vf vf_real(vi a)
-{
-    return _mm512_castsi512_ps(a);
-}
-static inline vf vf_convert(vi a)
-{
-    return _mm512_cvtepi32_ps(a);
-}
-static inline vi vf_iset(int32_t i)
-{
-    return _mm512_set1_epi32(i);
-}
-static inline vi vf_iadd(vi a, vi b)
-{
-    return _mm512_add_epi32(a, b);
-}
-static inline vi vf_isub(vi a, vi b)
-{
-    return _mm512_sub_epi32(a, b);
-}
-static inline vi vf_iand(vi a, vi b)
-{
-    return _mm512_and_si512(a, b);
-}
-static inline vi vf_ior(vi a, vi b)
-{
-    return _mm512_or_si512(a, b);
-}
-static inline vi vf_ixor(vi a, vi b)
-{
-    return _mm512_xor_si512(a, b);
-}
-/* 16-bit integers, widened by zeros; the low halves. */
 static inline vi vf_iload_half(const uint16_t *p)
 {
     return _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p));
@@ -155,8 +157,6 @@ static inline void vf_istore_half(uint16_t *p, vi v)
 {
     _mm256_storeu_si256((__m256i *)p, _mm512_cvtepi32_epi16(v));
 }
-#    define vf_ishl(a, count) _mm512_slli_epi32((a), (count))
-#    define vf_isra(a, count) _mm512_srai_epi32((a), (count))
 
 static inline float vf_sum(vf a)
 {
@@ -166,7 +166,6 @@ static inline float vf_sum(vf a)
     return _mm_cvtss_f32(_mm_add_ss(y, _mm_movehdup_ps(y)));
 }
 
-/* Low words, and the high words in *high, of the unsigned 64-bit products of a with m. */
 static inline vi vf_imul_wide(vi a, uint32_t m, vi *high)
 {
     const __m512i factor = _mm512_set1_epi32((int32_t)m);
@@ -175,18 +174,23 @@ static inline vi vf_imul_wide(vi a, uint32_t m, vi *high)
     return _mm512_mask_blend_epi32(0xaaaa, even, _mm512_slli_epi64(odd, 32));
 }
 
-/* ---- AVX2: two registers ---- */
+/* ---- AVX2 ---- */
 
 #elif defined(__AVX2__)
-#    include <immintrin.h>
 
-typedef struct {
-    __m256 a, b;
-} vf;
-typedef struct {
-    __m256i a, b;
-} vi;
-typedef vf vm; /* lanes of all ones or all zeros */
+#    define vf_ishl(x, count) ((vi){_mm256_slli_epi32((x).a, (count)), _mm256_slli_epi32((x).b, (count))})
+#    define vf_isra(x, count) ((vi){_mm256_srai_epi32((x).a, (count)), _mm256_srai_epi32((x).b, (count))})
+#    define VF_BELOW(x, y)    _mm256_cmp_ps(x, y, _CMP_LT_OQ)
+#    define VF_UNEQUAL(x, y)  _mm256_cmp_ps(x, y, _CMP_NEQ_UQ)
+#    define VF_BLEND(m, x, y) _mm256_blendv_ps(y, x, m)
+
+static inline vf vf_fma(vf x, vf y, vf z)    { return VF_EACH3(vf, _mm256_fmadd_ps, x, y, z); }
+static inline vf vf_min(vf x, vf y)          { return VF_EACH2(vf, _mm256_min_ps, x, y); }
+static inline vf vf_max(vf x, vf y)          { return VF_EACH2(vf, _mm256_max_ps, x, y); }
+static inline vm vf_less(vf x, vf y)         { return VF_EACH2(vm, VF_BELOW, x, y); }
+static inline vm vf_differs(vf x, vf y)      { return VF_EACH2(vm, VF_UNEQUAL, x, y); }
+static inline vf vf_select(vm m, vf x, vf y) { return VF_EACH3(vf, VF_BLEND, m, x, y); }
+static inline vf vf_keep(vm m, vf x)         { return VF_EACH2(vf, _mm256_and_ps, m, x); }
 
 static inline vi vf_iload(const int32_t *p)
 {
@@ -196,23 +200,6 @@ static inline void vf_istore(int32_t *p, vi v)
 {
     _mm256_storeu_si256((__m256i *)p, v.a);
     _mm256_storeu_si256((__m256i *)(p + 8), v.b);
-}
-static inline vf vf_load(const float *p)
-{
-    return (vf){_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)};
-}
-static inline void vf_store(float *p, vf v)
-{
-    _mm256_storeu_ps(p, v.a);
-    _mm256_storeu_ps(p + 8, v.b);
-}
-static inline vi vf_bits(vf x)
-{
-    return (vi){_mm256_castps_si256(x.a), _mm256_castps_si256(x.b)};
-}
-static inline vf vf_real(vi x)
-{
-    return (vf){_mm256_castsi256_ps(x.a), _mm256_castsi256_ps(x.b)};
 }
 static inline vm vf_first(int64_t n)
 {
@@ -231,98 +218,16 @@ static inline void vf_store_first(float *p, vf v, int64_t n)
     _mm256_maskstore_ps(p, m.a, v.a);
     _mm256_maskstore_ps(p + 8, m.b, v.b);
 }
-static inline vf vf_set(float s)
-{
-    return (vf){_mm256_set1_ps(s), _mm256_set1_ps(s)};
-}
-static inline vf vf_add(vf x, vf y)
-{
-    return (vf){_mm256_add_ps(x.a, y.a), _mm256_add_ps(x.b, y.b)};
-}
-static inline vf vf_sub(vf x, vf y)
-{
-    return (vf){_mm256_sub_ps(x.a, y.a), _mm256_sub_ps(x.b, y.b)};
-}
-static inline vf vf_mul(vf x, vf y)
-{
-    return (vf){_mm256_mul_ps(x.a, y.a), _mm256_mul_ps(x.b, y.b)};
-}
-static inline vf vf_div(vf x, vf y)
-{
-    return (vf){_mm256_div_ps(x.a, y.a), _mm256_div_ps(x.b, y.b)};
-}
-static inline vf vf_fma(vf x, vf y, vf z)
-{
-    return (vf){_mm256_fmadd_ps(x.a, y.a, z.a), _mm256_fmadd_ps(x.b, y.b, z.b)};
-}
-static inline vf vf_sqrt(vf x)
-{
-    return (vf){_mm256_sqrt_ps(x.a), _mm256_sqrt_ps(x.b)};
-}
-static inline vf vf_min(vf x, vf y)
-{
-    return (vf){_mm256_min_ps(x.a, y.a), _mm256_min_ps(x.b, y.b)};
-}
-static inline vf vf_max(vf x, vf y)
-{
-    return (vf){_mm256_max_ps(x.a, y.a), _mm256_max_ps(x.b, y.b)};
-}
-static inline vm vf_less(vf x, vf y)
-{
-    return (vm){_mm256_cmp_ps(x.a, y.a, _CMP_LT_OQ), _mm256_cmp_ps(x.b, y.b, _CMP_LT_OQ)};
-}
-static inline vm vf_differs(vf x, vf y)
-{
-    return (vm){_mm256_cmp_ps(x.a, y.a, _CMP_NEQ_UQ), _mm256_cmp_ps(x.b, y.b, _CMP_NEQ_UQ)};
-}
-static inline vf vf_select(vm m, vf x, vf y)
-{
-    return (vf){_mm256_blendv_ps(y.a, x.a, m.a), _mm256_blendv_ps(y.b, x.b, m.b)};
-}
-static inline vf vf_keep(vm m, vf x)
-{
-    return (vf){_mm256_and_ps(m.a, x.a), _mm256_and_ps(m.b, x.b)};
-}
-static inline vf vf_convert(vi x)
-{
-    return (vf){_mm256_cvtepi32_ps(x.a), _mm256_cvtepi32_ps(x.b)};
-}
-static inline vi vf_iset(int32_t i)
-{
-    return (vi){_mm256_set1_epi32(i), _mm256_set1_epi32(i)};
-}
-static inline vi vf_iadd(vi x, vi y)
-{
-    return (vi){_mm256_add_epi32(x.a, y.a), _mm256_add_epi32(x.b, y.b)};
-}
-static inline vi vf_isub(vi x, vi y)
-{
-    return (vi){_mm256_sub_epi32(x.a, y.a), _mm256_sub_epi32(x.b, y.b)};
-}
-static inline vi vf_iand(vi x, vi y)
-{
-    return (vi){_mm256_and_si256(x.a, y.a), _mm256_and_si256(x.b, y.b)};
-}
-static inline vi vf_ior(vi x, vi y)
-{
-    return (vi){_mm256_or_si256(x.a, y.a), _mm256_or_si256(x.b, y.b)};
-}
-static inline vi vf_ixor(vi x, vi y)
-{
-    return (vi){_mm256_xor_si256(x.a, y.a), _mm256_xor_si256(x.b, y.b)};
-}
 static inline vi vf_iload_half(const uint16_t *p)
 {
     return (vi){_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p)),
                 _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(p + 8)))};
 }
-static inline void vf_istore_half(uint16_t *p, vi v) /* of lanes below 2^16 */
+static inline void vf_istore_half(uint16_t *p, vi v)
 {
     __m256i halves = _mm256_packus_epi32(v.a, v.b);
     _mm256_storeu_si256((__m256i *)p, _mm256_permute4x64_epi64(halves, 0xd8));
 }
-#    define vf_ishl(x, count) ((vi){_mm256_slli_epi32((x).a, (count)), _mm256_slli_epi32((x).b, (count))})
-#    define vf_isra(x, count) ((vi){_mm256_srai_epi32((x).a, (count)), _mm256_srai_epi32((x).b, (count))})
 
 static inline float vf_sum(vf v)
 {
@@ -347,50 +252,32 @@ static inline vi vf_imul_wide(vi x, uint32_t m, vi *high)
     return low;
 }
 
-/* ---- NEON (AArch64): four registers ---- */
+/* ---- NEON (AArch64) ---- */
 
-#elif defined(__aarch64__)
-#    include <arm_neon.h>
+#else
 
-typedef struct {
-    float32x4_t a, b, c, d;
-} vf;
-typedef struct {
-    int32x4_t a, b, c, d;
-} vi;
-typedef struct {
-    uint32x4_t a, b, c, d;
-} vm;
+#    define vf_ishl(x, count) vf_ishift((x), (count))
+#    define vf_isra(x, count) vf_ishift((x), -(count))
 
-/* One operation on the four parts of one, two or three operands. */
-#    define VF_EACH1(type, op, x) ((type){op((x).a), op((x).b), op((x).c), op((x).d)})
-#    define VF_EACH2(type, op, x, y)                                                                         \
-        ((type){op((x).a, (y).a), op((x).b, (y).b), op((x).c, (y).c), op((x).d, (y).d)})
-#    define VF_EACH3(type, op, x, y, z)                                                                      \
-        ((type){op((x).a, (y).a, (z).a), op((x).b, (y).b, (z).b), op((x).c, (y).c, (z).c),                   \
-                op((x).d, (y).d, (z).d)})
-
-static inline vf vf_load(const float *p)
+static inline vi vf_iload(const int32_t *p)       { return VF_EACH_LOAD(vi, vld1q_s32, p); }
+static inline void vf_istore(int32_t *p, vi v)    { VF_EACH_STORE(vst1q_s32, p, v); }
+static inline vf vf_fma(vf x, vf y, vf z)         { return VF_EACH3(vf, vfmaq_f32, z, x, y); } /* z + x y */
+static inline vm vf_less(vf x, vf y)              { return VF_EACH2(vm, vcltq_f32, x, y); }
+static inline vf vf_select(vm m, vf x, vf y)      { return VF_EACH3(vf, vbslq_f32, m, x, y); }
+static inline vf vf_keep(vm m, vf x)              { return vf_select(m, x, vf_set(0.0f)); }
+static inline vi vf_ishift(vi x, int32_t count)   { return VF_EACH2(vi, vshlq_s32, x, vf_iset(count)); }
+/* Not vminq and vmaxq: those return NaN when either is. */
+static inline vf vf_min(vf x, vf y)               { return vf_select(vf_less(x, y), x, y); }
+static inline vf vf_max(vf x, vf y)               { return vf_select(vf_less(y, x), x, y); }
+static inline vm vf_differs(vf x, vf y)
 {
-    return (vf){vld1q_f32(p), vld1q_f32(p + 4), vld1q_f32(p + 8), vld1q_f32(p + 12)};
+    vm equal = VF_EACH2(vm, vceqq_f32, x, y);
+    return VF_EACH1(vm, vmvnq_u32, equal);
 }
-static inline void vf_store(float *p, vf v)
+static inline vm vf_first(int64_t n)
 {
-    vst1q_f32(p, v.a);
-    vst1q_f32(p + 4, v.b);
-    vst1q_f32(p + 8, v.c);
-    vst1q_f32(p + 12, v.d);
-}
-static inline vi vf_iload(const int32_t *p)
-{
-    return (vi){vld1q_s32(p), vld1q_s32(p + 4), vld1q_s32(p + 8), vld1q_s32(p + 12)};
-}
-static inline void vf_istore(int32_t *p, vi v)
-{
-    vst1q_s32(p, v.a);
-    vst1q_s32(p + 4, v.b);
-    vst1q_s32(p + 8, v.c);
-    vst1q_s32(p + 12, v.d);
+    static const int32_t lane[SYCPU_LANES] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    return VF_EACH2(vm, vcltq_s32, vf_iload(lane), vf_iset((int32_t)n));
 }
 /* There are no masked loads and stores: tails go over a buffer. */
 static inline vf vf_load_first(const float *p, int64_t n)
@@ -404,105 +291,6 @@ static inline void vf_store_first(float *p, vf v, int64_t n)
     float lanes[SYCPU_LANES];
     vf_store(lanes, v);
     memcpy(p, lanes, (size_t)n * sizeof(float));
-}
-static inline vf vf_set(float s)
-{
-    return (vf){vdupq_n_f32(s), vdupq_n_f32(s), vdupq_n_f32(s), vdupq_n_f32(s)};
-}
-static inline vi vf_iset(int32_t i)
-{
-    return (vi){vdupq_n_s32(i), vdupq_n_s32(i), vdupq_n_s32(i), vdupq_n_s32(i)};
-}
-static inline vm vf_first(int64_t n)
-{
-    static const int32_t lane[SYCPU_LANES] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-    return VF_EACH2(vm, vcltq_s32, vf_iload(lane), vf_iset((int32_t)n));
-}
-static inline vf vf_add(vf x, vf y)
-{
-    return VF_EACH2(vf, vaddq_f32, x, y);
-}
-static inline vf vf_sub(vf x, vf y)
-{
-    return VF_EACH2(vf, vsubq_f32, x, y);
-}
-static inline vf vf_mul(vf x, vf y)
-{
-    return VF_EACH2(vf, vmulq_f32, x, y);
-}
-static inline vf vf_div(vf x, vf y)
-{
-    return VF_EACH2(vf, vdivq_f32, x, y);
-}
-static inline vf vf_fma(vf x, vf y, vf z)
-{
-    return VF_EACH3(vf, vfmaq_f32, z, x, y);
-} /* z + x y */
-static inline vf vf_sqrt(vf x)
-{
-    return VF_EACH1(vf, vsqrtq_f32, x);
-}
-static inline vm vf_less(vf x, vf y)
-{
-    return VF_EACH2(vm, vcltq_f32, x, y);
-}
-static inline vf vf_select(vm m, vf x, vf y)
-{
-    return VF_EACH3(vf, vbslq_f32, m, x, y);
-}
-/* Not vminq and vmaxq: those return NaN when either is. */
-static inline vf vf_min(vf x, vf y)
-{
-    return vf_select(vf_less(x, y), x, y);
-}
-static inline vf vf_max(vf x, vf y)
-{
-    return vf_select(vf_less(y, x), x, y);
-}
-static inline vm vf_differs(vf x, vf y)
-{
-    vm equal = VF_EACH2(vm, vceqq_f32, x, y);
-    return VF_EACH1(vm, vmvnq_u32, equal);
-}
-static inline vf vf_keep(vm m, vf x)
-{
-    return vf_select(m, x, vf_set(0.0f));
-}
-static inline vi vf_bits(vf x)
-{
-    return VF_EACH1(vi, vreinterpretq_s32_f32, x);
-}
-static inline vf vf_real(vi x)
-{
-    return VF_EACH1(vf, vreinterpretq_f32_s32, x);
-}
-static inline vf vf_convert(vi x)
-{
-    return VF_EACH1(vf, vcvtq_f32_s32, x);
-}
-static inline vi vf_iadd(vi x, vi y)
-{
-    return VF_EACH2(vi, vaddq_s32, x, y);
-}
-static inline vi vf_isub(vi x, vi y)
-{
-    return VF_EACH2(vi, vsubq_s32, x, y);
-}
-static inline vi vf_iand(vi x, vi y)
-{
-    return VF_EACH2(vi, vandq_s32, x, y);
-}
-static inline vi vf_ior(vi x, vi y)
-{
-    return VF_EACH2(vi, vorrq_s32, x, y);
-}
-static inline vi vf_ixor(vi x, vi y)
-{
-    return VF_EACH2(vi, veorq_s32, x, y);
-}
-static inline vi vf_ishift(vi x, int32_t count)
-{
-    return VF_EACH2(vi, vshlq_s32, x, vf_iset(count));
 }
 static inline vi vf_iload_half(const uint16_t *p)
 {
@@ -518,8 +306,6 @@ static inline void vf_istore_half(uint16_t *p, vi v)
     vst1q_u16(p + 8,
               vcombine_u16(vmovn_u32(vreinterpretq_u32_s32(v.c)), vmovn_u32(vreinterpretq_u32_s32(v.d))));
 }
-#    define vf_ishl(x, count) vf_ishift((x), (count))
-#    define vf_isra(x, count) vf_ishift((x), -(count))
 
 static inline float vf_sum(vf v)
 {
@@ -546,9 +332,8 @@ static inline vi vf_imul_wide(vi x, uint32_t m, vi *high)
     return low;
 }
 
-#else
-#    error "simd.h: compile with the flags of AVX2, AVX-512 or AArch64"
 #endif
+/* clang-format on */
 
 /* ---- the same for all ---- */
 

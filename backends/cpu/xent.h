@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The scalar part of the cross entropy, shared by the reference and the fast kernels (doc/numerics.md, xent).
- */
+/* The scalar part of the cross entropy, shared by the reference and the fast kernels (doc/numerics.md,
+ * xent). */
 #ifndef SYCPU_XENT_H
 #define SYCPU_XENT_H
 

@@ -83,8 +83,8 @@ static int run_type(uint64_t n, MPI_Datatype *type)
     return code;
 }
 
-/* `outer` runs of `inner` bytes, `stride` bytes from one to the next; the next piece begins behind one run.
- */
+/* `outer` runs of `inner` bytes, `stride` bytes from one to the next; the next piece begins after one
+ * run. */
 static int runs_type(uint64_t outer, uint64_t inner, uint64_t stride, MPI_Datatype *type)
 {
     MPI_Datatype run, runs;

@@ -14,19 +14,19 @@
 
 enum { TAG = 1, LEAST_SUM = 16 * 1024 }; /* bytes, below: two trips cost more than they save */
 
-/* What goes to or comes from one rank; the next rank's begins `step` bytes behind it. */
+/* What goes to or comes from one rank; the next rank's begins `step` bytes after it. */
 struct side {
     char *at;
     uint64_t step;
     struct sympi_piece piece;
 };
 
-/* The rank that is `i` places behind this one in a ring, or ahead of it: each begins with another one. */
-static int behind(const struct sympi_group *group, int i)
+/* The rank that is `i` places before this one in a ring, or after it: each begins with another one. */
+static int before(const struct sympi_group *group, int i)
 {
     return (group->rank + group->n - i) % group->n;
 }
-static int ahead(const struct sympi_group *group, int i)
+static int after(const struct sympi_group *group, int i)
 {
     return (group->rank + i) % group->n;
 }
@@ -52,11 +52,11 @@ static int post(struct sympi_group *group, const struct side *from, const struct
 {
     int code = MPI_SUCCESS;
     for (int i = 1; i < group->n && code == MPI_SUCCESS; i++) {
-        int peer = behind(group, i);
+        int peer = before(group, i);
         code = receive(group, to->at + to->step * (uint64_t)peer, to->piece.count, to->piece.type, peer);
     }
     for (int i = 1; i < group->n && code == MPI_SUCCESS; i++) {
-        int peer = ahead(group, i);
+        int peer = after(group, i);
         code = send(group, from->at + from->step * (uint64_t)peer, from->piece.count, from->piece.type, peer);
     }
     return code;
@@ -101,12 +101,12 @@ static int add_and_gather(struct sympi_request *request)
     request->n_parts = 0;
     request->then = NULL;
     for (int i = 1; i < group->n && code == MPI_SUCCESS; i++) {
-        int peer = behind(group, i);
+        int peer = before(group, i);
         code = receive(group, sum->recv + bytes * (uint64_t)peer, (int)elements_of(group, peer), sum->type,
                        peer);
     }
     for (int i = 1; i < group->n && code == MPI_SUCCESS; i++)
-        code = send(group, own, (int)mine, sum->type, ahead(group, i));
+        code = send(group, own, (int)mine, sum->type, after(group, i));
     return code;
 }
 
@@ -122,7 +122,7 @@ static int send_terms(struct sympi_group *group)
         term += bytes;
     }
     for (int i = 1; i < group->n && code == MPI_SUCCESS; i++) {
-        int peer = ahead(group, i);
+        int peer = after(group, i);
         code =
             send(group, sum->send + bytes * (uint64_t)peer, (int)elements_of(group, peer), sum->type, peer);
     }

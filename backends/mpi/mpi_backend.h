@@ -13,7 +13,7 @@
 #include "switchyard/switchyard.h"
 
 enum {
-    SYMPI_TEXT = 1024, /* bytes of a text that all ranks are told */
+    SYMPI_TEXT = 1024, /* bytes of a text that all ranks get */
     SYMPI_PARTS = 32,  /* MPI calls of one collective: sums of more elements than an int counts are cut */
     SYMPI_DIRECT =
         16 /* most ranks of a group that send to each other directly: two calls for each other one */
@@ -39,7 +39,7 @@ struct sympi_piece {
 /* A sum of few ranks under way (direct.c). */
 struct sympi_sum {
     const char *send;
-    char *recv, *terms;       /* terms: those of other ranks for this rank's piece, one behind the other */
+    char *recv, *terms;       /* terms: those of other ranks for this rank's piece, one after the other */
     uint64_t terms_bytes;     /* that there is room for */
     uint64_t piece, elements; /* elements of a rank's piece, of all */
     uint64_t size;            /* bytes of an element */
@@ -112,7 +112,8 @@ int sympi_complete(struct sympi *mpi, struct sympi_request *request, int stoppab
 
 /* Whether a message to stop has come. lock is held. */
 int sympi_stop_came(struct sympi *mpi);
-/* Meets all ranks because of a stop message; tells the host the failure that was agreed on. SY_EBACKEND. */
+/* Meets all ranks because of a stop message; reports the failure that was agreed on to the host.
+ * SY_EBACKEND. */
 int sympi_stop_follow(struct sympi *mpi);
 void sympi_abort(void *context, const char *text);
 int sympi_conclude(void *context, int *status, char *text, size_t text_bytes);

@@ -39,8 +39,8 @@ static int advance(struct sympi_request *request, int *done)
 /* ---- the thread that waits ---- */
 
 /* Now and then: has a rank stopped all, or is the time over? A long wait leaves the processor to others: to
- * more ranks than there are processors, and to what the rank waited for does, such as writing a checkpoint.
- */
+ * more ranks than there are processors, and to what the rank waited for does, such as writing a
+ * checkpoint. */
 static enum sympi_poll look_around(struct sympi *mpi, int stoppable, double begin, double seconds)
 {
     static const struct timespec nap = {.tv_nsec = NAP};

@@ -2,7 +2,7 @@
 /* How all ranks end together. A rank that fails sends every other a message to stop; a rank that reads it, in
  * whatever it waits for, meets the others in `conclude`, where all agree on one failure: that of the lowest
  * rank that failed of itself. Buffers of collectives that were under way stay MPI's: they are valid until
- * conclude has returned, and behind it MPI is not called any more. */
+ * conclude has returned, and after it MPI is not called any more. */
 #include "config.h"
 
 #include <limits.h>
@@ -54,7 +54,7 @@ static int lowest(struct sympi *mpi, int status, int *key)
 }
 
 /* The words of rank `from`, on all ranks. */
-static int tell(struct sympi *mpi, int from)
+static int share_text(struct sympi *mpi, int from)
 {
     struct sympi_request request = {.n_parts = 2};
     pthread_mutex_lock(&mpi->lock);
@@ -72,7 +72,7 @@ static int agree(struct sympi *mpi)
     char mine[SYMPI_TEXT];
     int key = INT_MAX, own = mpi->status, status = lowest(mpi, mpi->status, &key);
     memcpy(mine, mpi->text, sizeof mine);
-    if (!status && key != INT_MAX) status = tell(mpi, key % mpi->ranks);
+    if (!status && key != INT_MAX) status = share_text(mpi, key % mpi->ranks);
     if (status) {
         mpi->alone = 1;
         mpi->status = own ? own : SY_EBACKEND;

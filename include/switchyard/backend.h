@@ -19,7 +19,7 @@ extern "C" {
 
 #define SY_ABI_MAGIC 0x53595244u /* "SYRD" */
 #define SY_ABI_MAJOR 0
-#define SY_ABI_MINOR 5
+#define SY_ABI_MINOR 6
 /* The oldest plugins that a host takes: before, calls and kernels were smaller. */
 #define SY_ABI_OLDEST_MINOR 4
 
@@ -46,19 +46,18 @@ struct sy_host;
  * program. */
 struct sy_call {
     const struct sy_host *host;
-    const struct sy_tensor *in; /* [n_in] */
-    const struct sy_tensor
-        *out;         /* [n_out]; an output may be the same memory as an input where ops.def says in-place */
-    const void *attr; /* struct sy_attr_OP of switchyard/ops.h */
-    void *plan;       /* what prepare made, else NULL */
-    void *workspace;  /* scratch planned by the host, aligned to 64 bytes; contents undefined */
+    const struct sy_tensor *in;  /* [n_in] */
+    const struct sy_tensor *out; /* [n_out]; may be the memory of an input where ops.def says in-place */
+    const void *attr;            /* struct sy_attr_OP of switchyard/ops.h */
+    void *plan;                  /* what prepare made, else NULL */
+    void *workspace;             /* scratch planned by the host, aligned to 64 bytes; contents undefined */
     uint64_t workspace_bytes;
     uint32_t attr_bytes;
     uint16_t op; /* enum sy_op */
     uint8_t n_in, n_out;
-    /* Not NULL, for a kernel that tells_rows: to be called for every row of output 0 once, in runs [first,
-     * end), when they are written, from any thread and task; it may write over those rows, and reads and
-     * writes no other of this call. Rows: all dims but the last, one behind the other. */
+    /* Not NULL, for a kernel with reports_rows: to be called for every row of output 0 once, in runs
+     * [first, end), when they are written, from any thread and task; it may write over those rows, and reads
+     * and writes no other of this call. Rows: all dims but the last, one after the other. */
     void (*rows_done)(void *arg, int64_t first, int64_t end);
     void *rows_arg;
 };
@@ -88,15 +87,16 @@ struct sy_kernel {
     uint8_t out_dtype; /* of the outputs */
     uint32_t needs;    /* feature bits of the context, 0: none */
     const char *name;  /* for explain and logs, e.g. "avx512" */
-    uint64_t (*workspace)(const struct sy_call *call, int threads);         /* bytes, or NULL: none */
-    int (*prepare)(void *context, const struct sy_call *call, void **plan); /* at bind, or NULL */
-    void (*release)(void *context, void *plan);                             /* pairs with prepare, or NULL */
+    uint64_t (*workspace)(const struct sy_call *call, int threads); /* bytes, or NULL: none */
+    /* At bind, or NULL: the operands have memory but no values yet. *plan is NULL on entry. */
+    int (*prepare)(void *context, const struct sy_call *call, void **plan);
+    void (*release)(void *context, void *plan); /* pairs with prepare, or NULL */
     sy_kernel_fn run;
     /* Of ops that ops.def marks R, or NULL: does rows [first, end) of a call in the calling task, without
      * workspace; cannot fail. The rows of a call may come in any runs and order, from several threads at
      * once. */
     void (*rows)(void *context, const struct sy_call *call, int64_t first, int64_t end);
-    uint64_t tells_rows; /* 1: run calls call->rows_done where it is set */
+    uint64_t reports_rows; /* 1: run calls call->rows_done where it is set */
 };
 
 /* Device memory and streams; a host-memory backend leaves the table NULL. */

@@ -3,14 +3,15 @@
  *
  *     struct kh k;
  *     kh_begin(&k, SY_OP_SOFTMAX, NULL, 0);
- *     kh_in(&k, SY_F32, 3, 2, 5, 7);          random numbers; integers are 0: fill them through the pointer
- * returned kh_out(&k, SY_F32, 3, 2, 5, 7); kh_out(&k, SY_F32, 2, 2, 5); kh_check(&k, "what is tested"); fails
- * the Criterion test on a difference kh_end(&k);                             the reference's outputs are in
- * k.want[] until here
+ *     kh_in(&k, SY_F32, 3, 2, 5, 7);      random numbers; integers are 0: fill them through the returned pointer
+ *     kh_out(&k, SY_F32, 3, 2, 5, 7);
+ *     kh_out(&k, SY_F32, 2, 2, 5);
+ *     kh_check(&k, "what is tested");     fails the Criterion test on a difference
+ *     kh_end(&k);                         the reference's outputs are in k.want[] until here
  *
- * Every buffer lies between guard zones; outputs and workspace hold rubbish before a run; inputs must stay as
- * they were; 1 and 3 threads. Ops come from KH_KERNELS: by default kernels.def; a part of it where the test
- * is linked with that part only. */
+ * Kernels are those of the list that the backend gives the host. Each is asked for its workspace before there
+ * is memory and prepared before operands have values, as at bind. Every buffer lies between guard zones; outputs
+ * and workspace hold rubbish before a run; inputs must stay as they were; 1 and 3 threads. */
 #ifndef KERNEL_HARNESS_H
 #define KERNEL_HARNESS_H
 
@@ -25,61 +26,7 @@
 
 #include "backends/cpu/cpu.h"
 
-#ifndef KH_KERNELS
-#    define KH_KERNELS "backends/cpu/kernels.def"
-#endif
-#ifndef SYCPU_X86_64 /* of config.h */
-#    ifdef __x86_64__
-#        define SYCPU_X86_64 1
-#    else
-#        define SYCPU_X86_64 0
-#    endif
-#endif
-#ifndef SYCPU_AARCH64
-#    ifdef __aarch64__
-#        define SYCPU_AARCH64 1
-#    else
-#        define SYCPU_AARCH64 0
-#    endif
-#endif
-
-typedef uint64_t (*kh_workspace_fn)(const struct sy_call *, int);
-
-struct kh_variant {
-    const char *name;
-    sy_kernel_fn run;          /* NULL: there is none */
-    kh_workspace_fn workspace; /* NULL: none needed */
-};
-
-enum { KH_REF, KH_AVX2, KH_AVX512, KH_NEON, KH_VARIANTS };
-
-#define KH_PICK0(function) NULL
-#define KH_PICK1(function) function
-#define KH_PICKROWS        KH_PICK1
-#define KH_PICKTELLS       KH_PICK1
-#if SYCPU_X86_64
-#    define KH_X86(function) function
-#else
-#    define KH_X86(function) NULL
-#endif
-#if SYCPU_AARCH64
-#    define KH_ARM(function) function
-#else
-#    define KH_ARM(function) NULL
-#endif
-
-static const struct kh_variant kh_table[SY_OP_COUNT][KH_VARIANTS] = {
-#define SYCPU_KERNEL(NAME, name, ref_workspace, fast, fast_workspace)                                        \
-    [SY_OP_##NAME] = {{"ref", sycpu_ref_##name, KH_PICK##ref_workspace(sycpu_ref_##name##_workspace)},       \
-                      {"avx2", KH_X86(KH_PICK##fast(sycpu_avx2_##name)),                                     \
-                       KH_X86(KH_PICK##fast_workspace(sycpu_avx2_##name##_workspace))},                      \
-                      {"avx512", KH_X86(KH_PICK##fast(sycpu_avx512_##name)),                                 \
-                       KH_X86(KH_PICK##fast_workspace(sycpu_avx512_##name##_workspace))},                    \
-                      {"neon", KH_ARM(KH_PICK##fast(sycpu_neon_##name)),                                     \
-                       KH_ARM(KH_PICK##fast_workspace(sycpu_neon_##name##_workspace))}},
-#include KH_KERNELS
-#undef SYCPU_KERNEL
-};
+extern const struct sy_backend_desc sy_backend_cpu;
 
 struct kh {
     struct sy_tensor in[SY_MAX_IN], out[SY_MAX_OUT]; /* data of in: the values a run starts from */
@@ -88,7 +35,7 @@ struct kh {
     uint32_t attr_bytes;
     int op, n_in, n_out;
     int in_place; /* set it: output 0 is the memory of input 0 */
-    int wild; /* set it before kh_in: percent of denormals, zeros of both signs, huge values, inf and NaN */
+    int wild;     /* set before kh_in: percent of denormals, zeros of both signs, huge values, inf and NaN */
 };
 
 /* ---- random numbers ---- */
@@ -247,20 +194,9 @@ static inline void kh_parallel(void *threads, int64_t n, void (*fn)(void *, int6
     for (int t = 1; t < count; t++) pthread_join(id[t], NULL);
 }
 
-/* ---- running and comparing ---- */
+/* ---- kernels of the list ---- */
 
-static inline int kh_have(int variant)
-{
-#if SYCPU_X86_64
-    if (variant == KH_AVX2) return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-    if (variant == KH_AVX512) return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq");
-#endif
-    return variant == KH_REF || (variant == KH_NEON && SYCPU_AARCH64);
-}
-
-extern const struct sy_backend_desc sy_backend_cpu;
-
-/* Of kernels that variant auto takes here: enum sycpu_feature. */
+/* Of what this processor has: enum sycpu_feature without a BLAS. */
 static inline uint32_t kh_features(void)
 {
     static const struct sy_backend_option none[] = {{NULL, NULL}};
@@ -272,8 +208,33 @@ static inline uint32_t kh_features(void)
     return have;
 }
 
+/* The next kernel of the op for these dtypes that needs nothing but `features`; start with *at = 0. NULL: no
+ * more. */
+static inline const struct sy_kernel *kh_next(int op, int in_dtype, int out_dtype, uint32_t features,
+                                              uint64_t *at)
+{
+    while (*at < sy_backend_cpu.n_kernels) {
+        const struct sy_kernel *kernel = &sy_backend_cpu.kernels[(*at)++];
+        if (kernel->op == op && kernel->in_dtype == in_dtype && kernel->out_dtype == out_dtype &&
+            !(kernel->needs & ~features))
+            return kernel;
+    }
+    return NULL;
+}
+
+/* The kernel that needs no feature: for float32 the reference, else the reference between conversions. */
+static inline const struct sy_kernel *kh_portable(int op, int in_dtype, int out_dtype)
+{
+    uint64_t at = 0;
+    const struct sy_kernel *kernel = kh_next(op, in_dtype, out_dtype, 0, &at);
+    cr_assert_not_null(kernel, "op %d has no portable kernel", op);
+    return kernel;
+}
+
+/* ---- running and comparing ---- */
+
 /* Bytes of scratch, asked as bind does, before there is memory: operands that are there point nowhere. */
-static inline uint64_t kh_workspace(const struct sy_call *call, const struct kh_variant *variant, int threads)
+static inline uint64_t kh_workspace(const struct sy_call *call, const struct sy_kernel *kernel, int threads)
 {
     struct sy_tensor in[SY_MAX_IN], out[SY_MAX_OUT];
     struct sy_call early = *call;
@@ -284,49 +245,60 @@ static inline uint64_t kh_workspace(const struct sy_call *call, const struct kh_
         *t = i < call->n_in ? call->in[i] : call->out[i - call->n_in];
         if (t->data) t->data = (void *)(uintptr_t)64;
     }
-    return variant->workspace ? variant->workspace(&early, threads) : 0;
+    return kernel->workspace ? kernel->workspace(&early, threads) : 0;
 }
 
-/* Runs one variant on copies; the outputs are left in got[] (kh_free_guarded). */
-static inline void kh_run(const struct kh *k, const struct kh_variant *variant, int threads,
-                          void *got[SY_MAX_OUT], const char *what)
+/* Operands of a run, filled with rubbish; kh_run copies the values after the kernel was prepared. */
+static inline void kh_make_operands(const struct kh *k, int threads, struct sy_tensor *in,
+                                    struct sy_tensor *out)
 {
-    struct sy_host host = {
-        .bytes = sizeof host, .arg = &threads, .threads = threads, .parallel_for = kh_parallel};
-    struct sy_tensor in[SY_MAX_IN], out[SY_MAX_OUT];
     for (int i = 0; i < k->n_in; i++) {
         in[i] = k->in[i];
-        if (!in[i].data) continue;
-        in[i].data = kh_guarded(kh_bytes(&in[i]), 0);
-        memcpy(in[i].data, k->in[i].data, kh_bytes(&in[i]));
+        if (in[i].data) in[i].data = kh_guarded(kh_bytes(&in[i]), 0xfd);
     }
     for (int i = 0; i < k->n_out; i++) {
         out[i] = k->out[i];
         out[i].data = k->in_place && i == 0 ? in[0].data : kh_guarded(kh_bytes(&out[i]), 0xa5 + threads);
     }
+}
+
+/* Runs one kernel on copies; the outputs are left in got[] (kh_free_guarded). */
+static inline void kh_run(const struct kh *k, const struct sy_kernel *kernel, int threads,
+                          void *got[SY_MAX_OUT], const char *what)
+{
+    struct sy_host host = {
+        .bytes = sizeof host, .arg = &threads, .threads = threads, .parallel_for = kh_parallel};
+    struct sy_tensor in[SY_MAX_IN], out[SY_MAX_OUT];
     struct sy_call call = {.host = &host, .in = in, .out = out, .attr = k->attr, .attr_bytes = k->attr_bytes};
     call.op = (uint16_t)k->op;
     call.n_in = (uint8_t)k->n_in;
     call.n_out = (uint8_t)k->n_out;
-    call.workspace_bytes = kh_workspace(&call, variant, threads);
+    kh_make_operands(k, threads, in, out);
+    call.workspace_bytes = kh_workspace(&call, kernel, threads);
     unsigned char *workspace = kh_guarded(call.workspace_bytes, 0xff); /* NaN */
     call.workspace = workspace;
+    if (kernel->prepare)
+        cr_assert_eq(kernel->prepare(NULL, &call, &call.plan), SY_OK, "%s: %s was not prepared", what,
+                     kernel->name);
+    for (int i = 0; i < k->n_in; i++)
+        if (in[i].data) memcpy(in[i].data, k->in[i].data, kh_bytes(&in[i]));
 
-    cr_assert_eq(variant->run(NULL, &call), SY_OK, "%s: %s returned an error", what, variant->name);
+    cr_assert_eq(kernel->run(NULL, &call), SY_OK, "%s: %s returned an error", what, kernel->name);
+    if (call.plan) kernel->release(NULL, call.plan);
     cr_assert(kh_guards_intact(workspace, call.workspace_bytes), "%s: %s, %d threads: beyond the workspace",
-              what, variant->name, threads);
+              what, kernel->name, threads);
     for (int i = 0; i < k->n_in; i++) {
         if (!in[i].data) continue;
         cr_assert(kh_guards_intact(in[i].data, kh_bytes(&in[i])), "%s: %s: beyond input %d", what,
-                  variant->name, i);
+                  kernel->name, i);
         if (k->in_place && i == 0) continue;
         cr_assert_eq(memcmp(in[i].data, k->in[i].data, kh_bytes(&in[i])), 0, "%s: %s changed input %d", what,
-                     variant->name, i);
+                     kernel->name, i);
         kh_free_guarded(in[i].data);
     }
     for (int i = 0; i < k->n_out; i++) {
         cr_assert(kh_guards_intact(out[i].data, kh_bytes(&out[i])), "%s: %s, %d threads: beyond output %d",
-                  what, variant->name, threads, i);
+                  what, kernel->name, threads, i);
         got[i] = out[i].data;
     }
     kh_free_guarded(workspace);
@@ -345,17 +317,17 @@ static inline int64_t kh_differs(const struct sy_tensor *t, const void *a, const
     return -1;
 }
 
-static inline void kh_compare(const struct kh *k, const struct kh_variant *variant, int threads,
+static inline void kh_compare(const struct kh *k, const struct sy_kernel *kernel, int threads,
                               const char *what)
 {
     void *got[SY_MAX_OUT];
-    kh_run(k, variant, threads, got, what);
+    kh_run(k, kernel, threads, got, what);
     for (int i = 0; i < k->n_out; i++) {
         int64_t at = kh_differs(&k->out[i], got[i], k->want[i]);
         double a = 0, b = 0;
         if (at >= 0 && k->out[i].dtype == SY_F32) a = ((float *)got[i])[at], b = ((float *)k->want[i])[at];
         cr_assert_lt(at, 0, "%s: %s, %d threads: output %d element %lld: %a, the reference has %a", what,
-                     variant->name, threads, i, (long long)at, a, b);
+                     kernel->name, threads, i, (long long)at, a, b);
         kh_free_guarded(got[i]);
     }
 }
@@ -364,8 +336,7 @@ static inline void kh_compare(const struct kh *k, const struct kh_variant *varia
 static inline void kh_reference(struct kh *k, const char *what)
 {
     void *got[SY_MAX_OUT];
-    cr_assert_not_null(kh_table[k->op][KH_REF].run, "%s: no reference kernel", what);
-    kh_run(k, &kh_table[k->op][KH_REF], 1, got, what);
+    kh_run(k, kh_portable(k->op, SY_F32, SY_F32), 1, got, what);
     for (int i = 0; i < k->n_out; i++) {
         size_t bytes = kh_bytes(&k->out[i]);
         free(k->want[i]);
@@ -378,13 +349,11 @@ static inline void kh_reference(struct kh *k, const char *what)
 
 static inline void kh_check(struct kh *k, const char *what)
 {
-    static const int threads[] = {1, 3};
+    const struct sy_kernel *kernel;
+    uint64_t at = 0;
     kh_reference(k, what);
-    for (int v = 0; v < KH_VARIANTS; v++) {
-        const struct kh_variant *variant = &kh_table[k->op][v];
-        if (!variant->run || !kh_have(v)) continue;
-        for (int i = 0; i < 2; i++) kh_compare(k, variant, threads[i], what);
-    }
+    while ((kernel = kh_next(k->op, SY_F32, SY_F32, kh_features(), &at)))
+        for (int threads = 1; threads <= 3; threads += 2) kh_compare(k, kernel, threads, what);
 }
 
 #endif

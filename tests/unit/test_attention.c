@@ -174,7 +174,7 @@ static void widen(struct sy_tensor *to, const struct sy_tensor *from)
         ((double *)to->data)[i] = ((float *)from->data)[i];
 }
 
-static void doubles_begin(struct doubles *d, const struct kh *k, kh_workspace_fn workspace)
+static void doubles_begin(struct doubles *d, const struct kh *k, sycpu_workspace *workspace)
 {
     memset(d, 0, sizeof *d);
     d->host.threads = 1;

@@ -89,14 +89,14 @@ static void check_half(struct kh *k, const char *what)
     round_inputs(k);
     kh_reference(k, what);
     struct kh h = half_of(k);
-    for (int v = KH_AVX2; v < KH_VARIANTS; v++)
+    const uint32_t features = kh_features() & ~(uint32_t)SYCPU_AVX512_BF16; /* other bits: see below */
+    const struct sy_kernel *kernel;
+    for (uint64_t at = 0; (kernel = kh_next(k->op, SY_BF16, SY_BF16, features, &at));)
         for (int threads = 1; threads <= 3; threads += 2) {
-            const struct kh_variant *variant = &kh_table[k->op][v];
             void *got[SY_MAX_OUT];
             char name[300];
-            if (!variant->run || !kh_have(v)) continue;
-            snprintf(name, sizeof name, "%s: %s, %d threads", what, variant->name, threads);
-            kh_run(&h, variant, threads, got, name);
+            snprintf(name, sizeof name, "%s: %s, %d threads", what, kernel->name, threads);
+            kh_run(&h, kernel, threads, got, name);
             compare(k, &h, got, name);
             for (int i = 0; i < k->n_out; i++) kh_free_guarded(got[i]);
         }
@@ -148,19 +148,6 @@ Test(attention_bf16, variants_equal_the_rounded_reference)
 
 /* ---- products of pairs ---- */
 
-/* The first kernel of the op for bf16 that this processor can run: what a run takes. */
-static struct kh_variant chosen(int op)
-{
-    const uint32_t have = kh_features();
-    for (uint32_t i = 0; i < sy_backend_cpu.n_kernels; i++) {
-        const struct sy_kernel *k = &sy_backend_cpu.kernels[i];
-        if (k->op == op && k->in_dtype == SY_BF16 && k->out_dtype == SY_BF16 && !(k->needs & ~have))
-            return (struct kh_variant){k->name, k->run, k->workspace};
-    }
-    cr_assert_fail("op %d has no kernel for bf16", op);
-    return (struct kh_variant){0};
-}
-
 /* Weights and gradients of scores are rounded to bf16 on the way: errors are small against the largest
  * element. What is float32 and sums nothing rounded (lse) keeps the tolerance of the op table. */
 static void compare_near(const struct kh *k, const struct kh *h, int i, const void *got, const char *what)
@@ -180,18 +167,20 @@ static void compare_near(const struct kh *k, const struct kh *h, int i, const vo
     }
 }
 
+/* The kernel that a run takes. */
 static void check_chosen(struct kh *k, const char *what)
 {
-    const struct kh_variant variant = chosen(k->op);
+    uint64_t first = 0;
+    const struct sy_kernel *kernel = kh_next(k->op, SY_BF16, SY_BF16, kh_features(), &first);
     void *one[SY_MAX_OUT], *more[SY_MAX_OUT];
     round_inputs(k);
     kh_reference(k, what);
     struct kh h = half_of(k);
-    kh_run(&h, &variant, 1, one, what);
-    kh_run(&h, &variant, 3, more, what);
+    kh_run(&h, kernel, 1, one, what);
+    kh_run(&h, kernel, 3, more, what);
     for (int i = 0; i < k->n_out; i++) {
         int64_t at = h.out[i].rank ? kh_differs(&h.out[i], one[i], more[i]) : -1;
-        cr_assert_lt(at, 0, "%s: %s: output %d depends on the number of threads", what, variant.name, i);
+        cr_assert_lt(at, 0, "%s: %s: output %d depends on the number of threads", what, kernel->name, i);
         compare_near(k, &h, i, one[i], what);
         kh_free_guarded(one[i]);
         kh_free_guarded(more[i]);

@@ -84,7 +84,7 @@ static void pair_free(struct pair *p)
 
 /* ---- segments ---- */
 
-/* [b, positions] of 1 below the length and 0 behind it. */
+/* [b, positions] of 1 below the length and 0 from there on. */
 static void segments_of_lengths(struct kh *k, int in, const int32_t *length, int rows, int positions)
 {
     struct sy_tensor like = {.dim = {rows, positions, 1, 1, 1}, .rank = 2, .dtype = SY_I32};

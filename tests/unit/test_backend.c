@@ -59,9 +59,9 @@ static const struct {
     const char *name, *words;
 } refused[] = {
     {"magic", "is not a switchyard plugin (magic 464c457f"},
-    {"major", "(ABI 7.5, this host 0.5) speaks another major version"},
-    {"minor", "(ABI 0.99, this host 0.5) needs a newer host"},
-    {"older", "(ABI 0.1, this host 0.5) is from before calls and kernels grew"},
+    {"major", "(ABI 7.6, this host 0.6) speaks another major version"},
+    {"minor", "(ABI 0.99, this host 0.6) needs a newer host"},
+    {"older", "(ABI 0.1, this host 0.6) is from before calls and kernels grew"},
     {"layout", "structures of another size"},
     {"truncated", "descriptor that is too short"},
     {"renamed", "another name than its file"},
@@ -88,7 +88,7 @@ Test(plugin, not_a_library)
     char path[128];
     snprintf(path, sizeof(path), "%s/switchyard-text.so", folder);
     cr_assert_eq(syi_file_write(path, "hello\n", 6, NULL), SY_OK);
-    check_refused("text", SY_EBACKEND, "cannot be loaded (this host: ABI 0.5)");
+    check_refused("text", SY_EBACKEND, "cannot be loaded (this host: ABI 0.6)");
     snprintf(path, sizeof(path), "%s/switchyard-empty.so", folder);
     cr_assert_eq(syi_file_write(path, "", 0, NULL), SY_OK);
     check_refused("empty", SY_EBACKEND, "cannot be loaded");

@@ -80,11 +80,10 @@ Test(gemm, any_number_of_threads)
             struct kh k;
             begin(&k, kind, s, &attr, -10);
             kh_reference(&k, "any number of threads");
-            for (int v = 1; v < KH_VARIANTS; v++) {
-                if (!kh_table[kind][v].run || !kh_have(v)) continue;
-                for (int threads = 2; threads <= 8; threads++)
-                    kh_compare(&k, &kh_table[kind][v], threads, "any number of threads");
-            }
+            const struct sy_kernel *kernel;
+            for (uint64_t at = 0; (kernel = kh_next(kind, SY_F32, SY_F32, kh_features(), &at));)
+                for (int threads = 2; kernel->needs && threads <= 8; threads++)
+                    kh_compare(&k, kernel, threads, "any number of threads");
             kh_end(&k);
         }
 }
@@ -108,7 +107,7 @@ Test(gemm, expert_buffers_with_ragged_counts)
 }
 
 /* Experts of 1 to 70 rows: tiles of every height, weights that are read where they lie and copied on the way,
- * tiles turned round, of one to four vectors, ends of rows of weights and of C that fill no vector. */
+ * transposed tiles, of one to four vectors, ends of rows of weights and of C that fill no vector. */
 Test(gemm, experts_of_few_rows)
 {
     for (int op = 0; op < N_GROUPED; op++)
@@ -261,7 +260,7 @@ Test(gemm, grouped_tn_agrees_with_double)
 
 /* ---- variant blas, in builds that have it: within the tolerance of the op table ---- */
 
-static struct kh_variant blas_kernel(int op)
+static const struct sy_kernel *blas_kernel(int op)
 {
     static const struct sy_backend_option blas[] = {{"variant", "blas"}, {NULL, NULL}};
     struct sy_host host = {.bytes = sizeof host};
@@ -273,16 +272,16 @@ static struct kh_variant blas_kernel(int op)
         if (k->op != op || !(k->needs & SYCPU_BLAS)) continue;
         cr_assert_eq(sy_backend_cpu.open(&host, blas, &context, &features, text, sizeof text), SY_OK);
         cr_assert_eq(features & k->needs, k->needs);
-        return (struct kh_variant){k->name, k->run, k->workspace};
+        return k;
     }
     cr_skip_test("this build has no BLAS (configure --with-blas)");
-    return (struct kh_variant){0};
+    return NULL;
 }
 
 /* Relative to the sum of the products' magnitudes; an empty slot is exactly 0. */
 static void check_blas(int op, const struct shape *s, int leaf)
 {
-    const struct kh_variant blas = blas_kernel(op);
+    const struct sy_kernel *blas = blas_kernel(op);
     struct sy_attr_leaf attr = {leaf};
     struct kh k, size;
     void *got[SY_MAX_OUT];
@@ -297,7 +296,7 @@ static void check_blas(int op, const struct shape *s, int leaf)
     kh_reference(&k, "blas: reference");
     kh_reference(&size, "blas: magnitudes");
     for (int threads = 1; threads <= 3; threads++) {
-        kh_run(&k, &blas, threads, got, "blas");
+        kh_run(&k, blas, threads, got, "blas");
         for (int64_t i = 0; i < sycpu_count(&k.out[0]); i++) {
             double a = ((float *)got[0])[i], b = ((float *)k.want[0])[i];
             cr_assert(fabs(a - b) <= syi_op_info(op)->tolerance * ((float *)size.want[0])[i],

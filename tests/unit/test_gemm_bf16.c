@@ -53,35 +53,21 @@ static void end(struct product *p)
 
 /* ---- kernels of the backend ---- */
 
-/* The next kernel of the op for bf16 inputs and this output; start with *at = 0. */
-static int next_kernel(int op, int out, uint32_t have, uint32_t *at, struct kh_variant *variant)
-{
-    for (; *at < sy_backend_cpu.n_kernels; ++*at) {
-        const struct sy_kernel *kernel = &sy_backend_cpu.kernels[*at];
-        if (kernel->op != op || kernel->in_dtype != SY_BF16 || kernel->out_dtype != out) continue;
-        if (kernel->needs & ~have) continue;
-        *variant = (struct kh_variant){kernel->name, kernel->run, kernel->workspace};
-        ++*at;
-        return 1;
-    }
-    return 0;
-}
-
 static double element(const struct sy_tensor *t, const void *data, int64_t i)
 {
     return t->dtype == SY_BF16 ? syi_bf16_to_float(((const uint16_t *)data)[i]) : ((const float *)data)[i];
 }
 
-static void check_kernel(const struct product *p, const struct kh_variant *variant, const char *what)
+static void check_kernel(const struct product *p, const struct sy_kernel *kernel, const char *what)
 {
     static const int threads[] = {1, 2, 3};
     const struct sy_tensor *out = &p->half.out[0];
     void *one[SY_MAX_OUT], *more[SY_MAX_OUT];
-    kh_run(&p->half, variant, 1, one, what);
+    kh_run(&p->half, kernel, 1, one, what);
     for (int i = 1; i < 3; i++) {
-        kh_run(&p->half, variant, threads[i], more, what);
+        kh_run(&p->half, kernel, threads[i], more, what);
         cr_assert_lt(kh_differs(out, one[0], more[0]), 0, "%s: %s: %d threads give other bits", what,
-                     variant->name, threads[i]);
+                     kernel->name, threads[i]);
         kh_free_guarded(more[0]);
     }
     for (int64_t i = 0; i < sycpu_count(out); i++) {
@@ -89,7 +75,7 @@ static void check_kernel(const struct product *p, const struct kh_variant *varia
         double bound = TOLERANCE * ((float *)p->size.want[0])[i];
         if (out->dtype == SY_BF16) bound += fabs(want) * 0x1p-8;
         cr_assert(fabs(got - want) <= bound, "%s: %s: element %lld: %a, the reference has %a", what,
-                  variant->name, (long long)i, got, want);
+                  kernel->name, (long long)i, got, want);
     }
     kh_free_guarded(one[0]);
 }
@@ -100,14 +86,14 @@ static void check(int op, const struct shape *s, int leaf)
     uint32_t have = kh_features();
     for (int i = 0; i < 2; i++) {
         int out = i ? SY_BF16 : SY_F32, kernels = 0;
-        uint32_t at = 0;
+        uint64_t at = 0;
         struct product p;
-        struct kh_variant variant;
+        const struct sy_kernel *kernel;
         char what[120];
         snprintf(what, sizeof what, "op %d: experts %d, groups %d, slots %d, k %d, n %d, leaf %d, out %d", op,
                  s->experts, s->groups, s->slots, s->k, s->n, leaf, out);
         begin(&p, op, s, &attr, out);
-        for (; next_kernel(op, out, have, &at, &variant); kernels++) check_kernel(&p, &variant, what);
+        for (; (kernel = kh_next(op, SY_BF16, out, have, &at)); kernels++) check_kernel(&p, kernel, what);
         cr_assert_gt(kernels, 0, "%s: no kernel", what);
         end(&p);
     }
@@ -156,9 +142,9 @@ Test(gemm_bf16, bits_do_not_depend_on_the_place_in_c)
     enum { ROWS = 45, DEPTH = 70, COLUMNS = 75, SKIP = 38 };
     struct sy_attr_leaf attr = {35};
     struct shape all = {0, 1, ROWS, DEPTH, COLUMNS}, last = {0, 1, ROWS - SKIP, DEPTH, COLUMNS - SKIP};
-    uint32_t at = 0, have = kh_features();
+    uint64_t at = 0;
     struct product a, b;
-    struct kh_variant variant;
+    const struct sy_kernel *kernel;
     begin(&a, SY_OP_MATMUL, &all, &attr, SY_F32);
     begin(&b, SY_OP_MATMUL, &last, &attr, SY_F32);
     uint16_t *x = b.half.in[0].data, *w = b.half.in[1].data;
@@ -166,14 +152,14 @@ Test(gemm_bf16, bits_do_not_depend_on_the_place_in_c)
     for (int k = 0; k < DEPTH; k++)
         memcpy(w + k * (COLUMNS - SKIP), (uint16_t *)a.half.in[1].data + k * COLUMNS + SKIP,
                (COLUMNS - SKIP) * sizeof *w);
-    while (next_kernel(SY_OP_MATMUL, SY_F32, have, &at, &variant)) {
+    while ((kernel = kh_next(SY_OP_MATMUL, SY_BF16, SY_F32, kh_features(), &at))) {
         void *whole[SY_MAX_OUT], *part[SY_MAX_OUT];
-        kh_run(&a.half, &variant, 2, whole, "whole");
-        kh_run(&b.half, &variant, 1, part, "part");
+        kh_run(&a.half, kernel, 2, whole, "whole");
+        kh_run(&b.half, kernel, 1, part, "part");
         for (int i = 0; i < ROWS - SKIP; i++)
             cr_assert_arr_eq((float *)whole[0] + (i + SKIP) * COLUMNS + SKIP,
                              (float *)part[0] + i * (COLUMNS - SKIP), (COLUMNS - SKIP) * sizeof(float),
-                             "%s: row %d", variant.name, i);
+                             "%s: row %d", kernel->name, i);
         kh_free_guarded(whole[0]);
         kh_free_guarded(part[0]);
     }

@@ -466,17 +466,16 @@ Test(rows, cache_gather)
         memcpy(kh_in(&k, SY_I32, 1, B), rows, sizeof rows);
         *(int32_t *)kh_in(&k, SY_I32, 1, 1) = position;
         kh_out(&k, SY_F32, 3, B, T, N);
-        for (int v = 0; v < KH_VARIANTS; v++) {
-            const struct kh_variant *variant = &kh_table[SY_OP_CACHE_GATHER][v];
-            if (!variant->run || !kh_have(v)) continue;
-            kh_run(&k, variant, 1, got, "cache_gather");
-            kh_run(&k, variant, 3, threaded, "cache_gather");
+        const struct sy_kernel *kernel;
+        for (uint64_t at = 0; (kernel = kh_next(k.op, SY_F32, SY_F32, kh_features(), &at));) {
+            kh_run(&k, kernel, 1, got, "cache_gather");
+            kh_run(&k, kernel, 3, threaded, "cache_gather");
             memset(&rest, 0xa6, sizeof rest); /* what the harness fills outputs with, for 1 thread */
             for (int i = 0; i < B * T * N; i++) {
                 int b = i / (T * N), known = i / N % T < position;
                 float want = cache[from[b] * T * N + i % (T * N)];
                 cr_assert_eq(((float *)got[0])[i], known ? want : rest, "%s: position %d element %d",
-                             variant->name, position, i);
+                             kernel->name, position, i);
                 if (known) cr_assert_eq(((float *)threaded[0])[i], want);
             }
             kh_free_guarded(got[0]);
