@@ -16,19 +16,23 @@
 
 static atomic_int stop_requested;
 
-/* A second signal ends the process at once. */
+/* A second SIGINT or SIGTERM ends the process at once. The others are sent repeatedly: by batch systems, by a
+ * limit of processor time every second, by both the shell and the terminal that are closed. */
 static void on_signal(int number)
 {
     atomic_store(&stop_requested, 1);
-    signal(number, SIG_DFL);
+    if (number == SIGINT || number == SIGTERM) signal(number, SIG_DFL);
 }
 
+/* SIGHUP stays ignored where it was, as nohup starts a program. */
 static void catch_signals(void)
 {
-    static const int numbers[] = {SIGINT, SIGTERM, SIGUSR1};
-    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+    static const int numbers[] = {SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGXCPU, SIGHUP};
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART}, before;
     sigemptyset(&action.sa_mask);
-    for (size_t i = 0; i < SYI_COUNT(numbers); i++) sigaction(numbers[i], &action, NULL);
+    for (size_t i = 0; i < SYI_COUNT(numbers); i++)
+        if (numbers[i] != SIGHUP || (!sigaction(SIGHUP, NULL, &before) && before.sa_handler != SIG_IGN))
+            sigaction(numbers[i], &action, NULL);
     /* Control-C ends `tee` too: a run whose reader is gone still saves. main() tells that output was lost. */
     signal(SIGPIPE, SIG_IGN);
 }
