@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -13,6 +14,8 @@
 #include "cli/progress.h"
 #include "metrics/store.h"
 #include "train/trainer/trainer.h"
+
+enum { LOCK_WAIT = 60 }; /* seconds, unless SWITCHYARD_LOCK_WAIT says otherwise */
 
 static atomic_int stop_requested;
 
@@ -62,21 +65,10 @@ static int check_stored(const char *path, const struct syi_config *config, struc
 
 /* ---- the run directory ---- */
 
-/* Which folder the run lives in, and whether it may. Usage errors have been told when it returns CLI_USAGE.
- */
-static int choose_folder(const struct cli_options *o, const struct syi_config *config, char *path,
-                         size_t bytes)
+/* Whether a run may begin or go on in this folder; says why not. */
+static int check_folder(const struct cli_options *o, const struct syi_config *config, const char *path)
 {
     struct sy_error err = {0};
-    if (o->resume && !o->run_dir) {
-        cli_error("train: --resume needs --run-dir, the run to continue");
-        return CLI_USAGE;
-    }
-    if (!o->run_dir) return syi_run_dir_name(config->run.name, path, bytes, &err) ? cli_fail(&err) : CLI_DONE;
-    if (snprintf(path, bytes, "%s", o->run_dir) >= (int)bytes) {
-        cli_error("train: --run-dir is longer than %zu bytes", bytes - 1);
-        return CLI_USAGE;
-    }
     if (!syi_run_dir_exists(path)) return CLI_DONE;
     if (!o->resume) {
         cli_error("train: %s holds a run already: add --resume to continue it, or choose another --run-dir",
@@ -84,6 +76,56 @@ static int choose_folder(const struct cli_options *o, const struct syi_config *c
         return CLI_USAGE;
     }
     return check_stored(path, config, &err) ? cli_usage(&err) : CLI_DONE;
+}
+
+/* The folder that --run-dir names, into path; without it path stays empty. */
+static int choose_folder(const struct cli_options *o, const struct syi_config *config, char *path,
+                         size_t bytes)
+{
+    if (!o->run_dir && (o->resume || o->takeover)) {
+        cli_error("train: --%s needs --run-dir, the run to continue", o->resume ? "resume" : "takeover");
+        return CLI_USAGE;
+    }
+    if (!o->run_dir) return CLI_DONE;
+    if (snprintf(path, bytes, "%s", o->run_dir) >= (int)bytes) {
+        cli_error("train: --run-dir is longer than %zu bytes", bytes - 1);
+        return CLI_USAGE;
+    }
+    return check_folder(o, config, path);
+}
+
+/* Last of all, so that a start that fails leaves nothing behind. */
+static int make_folder(const struct syi_config *config, char *path, size_t bytes)
+{
+    struct sy_error err = {0};
+    return syi_run_dir_make(config->run.name, path, bytes, &err) ? cli_fail(&err) : CLI_DONE;
+}
+
+/* Seconds to wait for a process that holds the run directory: one that was told to stop may be saving. */
+static int read_lock_wait(double *seconds)
+{
+    const char *text = getenv("SWITCHYARD_LOCK_WAIT");
+    char *end = NULL;
+    long wait = text ? strtol(text, &end, 10) : LOCK_WAIT;
+    *seconds = (double)wait;
+    if (!text || (end != text && !*end && wait >= 0)) return CLI_DONE;
+    cli_error("train: SWITCHYARD_LOCK_WAIT=%.40s: a whole number of seconds, 0 or more", text);
+    return CLI_USAGE;
+}
+
+/* existed: a run was there when the folder was checked; one that came to be while the lock was waited for is
+ * looked at now. */
+static int open_folder(const struct cli_options *o, const struct syi_config *config, const char *path,
+                       int existed, struct syi_run_dir *dir)
+{
+    struct sy_error err = {0};
+    struct syi_lock_options lock = {.takeover = o->takeover};
+    int status = read_lock_wait(&lock.wait);
+    if (status) return status;
+    if (syi_run_dir_open(path, &lock, dir, &err)) return cli_fail(&err);
+    status = existed ? CLI_DONE : check_folder(o, config, path);
+    if (status) syi_run_dir_close(dir);
+    return status;
 }
 
 /* Before a folder is made for the run: are its files there? */
@@ -224,19 +266,25 @@ static int run(const struct cli_options *o)
     struct sy_error err = {0};
     struct syi_run_dir dir;
     char path[SYI_CONFIG_STRING] = "";
+    int existed = o->run_dir && syi_run_dir_exists(o->run_dir);
     int status = cli_load_config(o->operand[0], o, &config, &err);
     if (status) return cli_usage(&err);
     status = cli_check_launch("train", o, &config, 1);
     if (!status && cli_world_first()) status = choose_folder(o, &config, path, sizeof path);
     if (!status) status = check_data(&config);
     if (!status && cli_world_first()) status = check_plan(o, &config);
+    if (!status && cli_world_first() && !*path) status = make_folder(&config, path, sizeof path);
     if (!status) status = cli_world_share(path, sizeof path);
     if (status) return status;
-    catch_signals();
-    if (!cli_world_first()) return train_silently(path, o, &config);
+    if (!cli_world_first()) {
+        catch_signals();
+        return train_silently(path, o, &config);
+    }
     if (!o->quiet) printf("run directory %s\n", path), fflush(stdout);
     cli_log_to_stderr(o->quiet);
-    if (syi_run_dir_open(path, &dir, &err)) return cli_fail(&err);
+    status = open_folder(o, &config, path, existed, &dir);
+    if (status) return status;
+    catch_signals(); /* while it waited for the lock, a signal ended it at once */
     status = train_in(&dir, o, &config);
     syi_run_dir_close(&dir);
     return status;
@@ -245,7 +293,7 @@ static int run(const struct cli_options *o)
 const struct cli_cmd cli_train = {
     "train",
     "RUNFILE",
-    CLI_MODEL_OPTIONS " run-dir resume",
+    CLI_MODEL_OPTIONS " run-dir resume takeover",
     "Trains the model a run file describes.",
     "Exit status: 0 done, 1 failed, 2 usage, 3 stopped by a signal or the time limit; the same command with\n"
     "--resume goes on from there (or starts, where there is no checkpoint yet).",

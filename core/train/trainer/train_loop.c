@@ -161,13 +161,16 @@ static int train_step(struct syi_trainer *t, struct sy_error *err)
 
 /* ---- between two steps ---- */
 
+enum { HEARTBEAT = 10 }; /* seconds; far less than other hosts wait before they take the run directory over */
+
 /* Whether the run is asked to stop: by a signal that any rank got, or the time limit as rank 0 sees it. */
 static int look_for_stop(struct syi_trainer *t, struct sy_error *err)
 {
     int64_t limit = t->config->train.time_limit, stop[2]; /* ranks that had a signal; that are late */
     struct sy_error cause = {0};
-    int status;
+    int status = is_first(t) ? syi_run_dir_beat(t->job->dir, HEARTBEAT, err) : SY_OK;
 
+    if (status) return status;
     stop[0] = t->job->stop && atomic_load(t->job->stop);
     stop[1] = is_first(t) && limit && syi_seconds() - t->begin >= (double)limit;
     status = syi_comm_sum(t->rank->comm, stop, 2, &cause);
@@ -259,8 +262,9 @@ static int save(struct syi_trainer *t, struct sy_error *err)
         .evaluated = t->evaluated,
     };
     char text[64];
-    int status = sink ? sink->flush(sink->arg, err) : SY_OK;
+    int status = is_first(t) ? syi_run_dir_beat(t->job->dir, 0, err) : SY_OK;
 
+    if (!status && sink) status = sink->flush(sink->arg, err);
     if (!status)
         status = syi_checkpoint_save(t->job->dir->path, syi_engine_session(t->engine), t->rank->comm, &meta,
                                      (int)t->config->train.keep_checkpoints, err);
