@@ -96,7 +96,7 @@ struct syi_world *cli_world(void);
 /* setup.c: defaults, the run file if given, --set; validated. */
 int cli_load_config(const char *run_file, const struct cli_options *options, struct syi_config *config,
                     struct sy_error *err);
-/* The same over the values of a run directory. */
+/* The same over the values of a run directory, without sizes of a mesh that do not make these ranks. */
 int cli_load_run(const char *run_dir, const struct cli_options *options, struct syi_config *config,
                  struct sy_error *err);
 struct syi_launch cli_launch(const struct cli_options *options, const struct syi_config *config);
