@@ -24,7 +24,7 @@ struct cli_options {
     struct cli_list set;        /* KEY=VALUE */
     struct cli_list a, b;       /* of diff: the same for one side */
     int devices, partitions;    /* of plan: ranks to plan for, T5X's num_partitions; 0: not given */
-    int quiet, resume, tsv;
+    int quiet, resume, takeover, tsv;
     const char *run_dir; /* NULL */
     int64_t checkpoint;  /* a step, or as in train/checkpoint.h */
     const char *after;   /* stage of explain */
@@ -96,7 +96,7 @@ struct syi_world *cli_world(void);
 /* setup.c: defaults, the run file if given, --set; validated. */
 int cli_load_config(const char *run_file, const struct cli_options *options, struct syi_config *config,
                     struct sy_error *err);
-/* The same over the values of a run directory. */
+/* The same over the values of a run directory, without sizes of a mesh that do not make these ranks. */
 int cli_load_run(const char *run_dir, const struct cli_options *options, struct syi_config *config,
                  struct sy_error *err);
 struct syi_launch cli_launch(const struct cli_options *options, const struct syi_config *config);

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -14,21 +15,27 @@
 #include "metrics/store.h"
 #include "train/trainer/trainer.h"
 
+enum { LOCK_WAIT = 60 }; /* seconds, unless SWITCHYARD_LOCK_WAIT says otherwise */
+
 static atomic_int stop_requested;
 
-/* A second signal ends the process at once. */
+/* A second SIGINT or SIGTERM ends the process at once. The others are sent repeatedly: by batch systems, by a
+ * limit of processor time every second, by both the shell and the terminal that are closed. */
 static void on_signal(int number)
 {
     atomic_store(&stop_requested, 1);
-    signal(number, SIG_DFL);
+    if (number == SIGINT || number == SIGTERM) signal(number, SIG_DFL);
 }
 
+/* SIGHUP stays ignored where it was, as nohup starts a program. */
 static void catch_signals(void)
 {
-    static const int numbers[] = {SIGINT, SIGTERM, SIGUSR1};
-    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+    static const int numbers[] = {SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGXCPU, SIGHUP};
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART}, before;
     sigemptyset(&action.sa_mask);
-    for (size_t i = 0; i < SYI_COUNT(numbers); i++) sigaction(numbers[i], &action, NULL);
+    for (size_t i = 0; i < SYI_COUNT(numbers); i++)
+        if (numbers[i] != SIGHUP || (!sigaction(SIGHUP, NULL, &before) && before.sa_handler != SIG_IGN))
+            sigaction(numbers[i], &action, NULL);
     /* Control-C ends `tee` too: a run whose reader is gone still saves. main() tells that output was lost. */
     signal(SIGPIPE, SIG_IGN);
 }
@@ -77,17 +84,17 @@ static int check_folder(const char *path, int resume, struct sy_error *err)
         path, (long long)latest);
 }
 
-/* Which folder the run lives in, and whether it may. Usage errors have been told when it returns CLI_USAGE.
- */
+/* The folder that --run-dir names, into path, if a run may begin or go on in it; without --run-dir path stays
+ * empty. */
 static int choose_folder(const struct cli_options *o, const struct syi_config *config, char *path,
                          size_t bytes)
 {
     struct sy_error err = {0};
-    if (o->resume && !o->run_dir) {
-        cli_error("train: --resume needs --run-dir, the run to continue");
+    if (!o->run_dir && (o->resume || o->takeover)) {
+        cli_error("train: --%s needs --run-dir, the run to continue", o->resume ? "resume" : "takeover");
         return CLI_USAGE;
     }
-    if (!o->run_dir) return syi_run_dir_name(config->run.name, path, bytes, &err) ? cli_fail(&err) : CLI_DONE;
+    if (!o->run_dir) return CLI_DONE;
     if (snprintf(path, bytes, "%s", o->run_dir) >= (int)bytes) {
         cli_error("train: --run-dir is longer than %zu bytes", bytes - 1);
         return CLI_USAGE;
@@ -95,6 +102,25 @@ static int choose_folder(const struct cli_options *o, const struct syi_config *c
     if (check_folder(path, o->resume, &err)) return err.code == SY_EEXIST ? cli_usage(&err) : cli_fail(&err);
     if (!syi_run_dir_exists(path)) return CLI_DONE;
     return check_stored(path, config, &err) ? cli_usage(&err) : CLI_DONE;
+}
+
+/* Last of all before training, which removes it again if it fails before the run begins. */
+static int make_folder(const struct syi_config *config, char *path, size_t bytes)
+{
+    struct sy_error err = {0};
+    return syi_run_dir_make(config->run.name, path, bytes, &err) ? cli_fail(&err) : CLI_DONE;
+}
+
+/* Seconds to wait for a process that holds the run directory: one that was told to stop may be saving. */
+static int read_lock_wait(double *seconds)
+{
+    const char *text = getenv("SWITCHYARD_LOCK_WAIT");
+    char *end = NULL;
+    long wait = text ? strtol(text, &end, 10) : LOCK_WAIT;
+    *seconds = (double)wait;
+    if (!text || (end != text && !*end && wait >= 0)) return CLI_DONE;
+    cli_error("train: SWITCHYARD_LOCK_WAIT=%.40s: a whole number of seconds, 0 or more", text);
+    return CLI_USAGE;
 }
 
 /* Before a folder is made for the run: are its files there? */
@@ -170,23 +196,33 @@ static void print_result(const struct syi_train_result *result, const char *path
 struct output {
     const struct cli_options *o;
     const struct syi_config *config;
+    struct syi_lock_options lock;
+    int existed; /* 1: a run was there when the folder was checked */
     struct syi_run_dir dir;
     struct syi_metric_sink sink;
     int stored; /* 1: sink is open */
 };
+
+/* The lock, and another look at what whoever had it before has left. Until the lock is there a signal ends the
+ * process at once. */
+static int take_folder(struct output *out, const char *path, struct sy_error *err)
+{
+    int status = syi_run_dir_open(path, &out->lock, &out->dir, err);
+    if (status) return status;
+    catch_signals();
+    status = check_folder(path, out->o->resume, err);
+    if (!status && !out->existed && syi_run_dir_exists(path)) status = check_stored(path, out->config, err);
+    if (status) syi_run_dir_close(&out->dir);
+    return status;
+}
 
 static int open_output(void *arg, struct sy_error *err)
 {
     struct output *out = arg;
     char path[SYI_CONFIG_STRING];
     memcpy(path, out->dir.path, sizeof path);
-    int status = syi_run_dir_open(path, &out->dir, err);
+    int status = take_folder(out, path, err);
     if (status) return status;
-    status = check_folder(path, out->o->resume, err); /* of whoever had the lock meanwhile */
-    if (status) {
-        syi_run_dir_close(&out->dir);
-        return status;
-    }
     if (!out->o->quiet) printf("run directory %s\n", path), fflush(stdout);
     status = syi_run_dir_write_config(&out->dir, out->config, err);
     if (!status) status = syi_run_dir_status(&out->dir, "running", err);
@@ -222,12 +258,14 @@ static int close_output(struct output *out, struct syi_train_result *result, int
     return status;
 }
 
-static int train_in(const char *path, const struct cli_options *o, const struct syi_config *config)
+static int train_in(const char *path, int existed, const struct cli_options *o,
+                    const struct syi_config *config)
 {
     struct sy_error err = {0};
-    struct output out = {.o = o, .config = config};
+    struct output out = {.o = o, .config = config, .existed = existed, .lock = {.takeover = o->takeover}};
     struct cli_progress progress;
     struct syi_train_result result = {0};
+    if (read_lock_wait(&out.lock.wait)) return CLI_USAGE;
     snprintf(out.dir.path, sizeof out.dir.path, "%s", path);
     cli_progress_init(&progress, o->quiet, config->train.log_every, &out.dir);
     struct syi_train_job job = {.launch = cli_launch(o, config),
@@ -281,24 +319,30 @@ static int run(const struct cli_options *o)
     struct syi_config config;
     struct sy_error err = {0};
     char path[SYI_CONFIG_STRING] = "";
+    int existed = o->run_dir && syi_run_dir_exists(o->run_dir);
     int status = cli_load_config(o->operand[0], o, &config, &err);
     if (status) return cli_usage(&err);
     status = cli_check_launch("train", o, &config, 1);
     if (!status && cli_world_first()) status = choose_folder(o, &config, path, sizeof path);
     if (!status) status = check_data(&config);
     if (!status && cli_world_first()) status = check_plan(o, &config);
+    if (!status && cli_world_first() && !*path) status = make_folder(&config, path, sizeof path);
     if (!status) status = cli_world_share(path, sizeof path);
     if (status) return status;
-    catch_signals();
-    if (!cli_world_first()) return train_silently(path, o, &config);
+    if (!cli_world_first()) {
+        catch_signals();
+        return train_silently(path, o, &config);
+    }
     cli_log_to_stderr(o->quiet);
-    return train_in(path, o, &config);
+    status = train_in(path, existed, o, &config);
+    if (status && !o->run_dir) rmdir(path); /* empty, if the run did not begin */
+    return status;
 }
 
 const struct cli_cmd cli_train = {
     "train",
     "RUNFILE",
-    CLI_MODEL_OPTIONS " run-dir resume",
+    CLI_MODEL_OPTIONS " run-dir resume takeover",
     "Trains the model a run file describes.",
     "Exit status: 0 done, 1 failed, 2 usage, 3 stopped by a signal or the time limit; the same command with\n"
     "--resume goes on from there (or starts, where there is no checkpoint yet).",

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -59,6 +60,7 @@ int main(int argc, char **argv)
 {
     int status = CLI_DONE;
     keep_streams_apart();
+    signal(SIGXFSZ, SIG_IGN); /* a write beyond the limit of file sizes is an error that is told, as any other */
     if (argc < 2) {
         print_overview(stderr);
         return CLI_USAGE;

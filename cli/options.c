@@ -35,6 +35,8 @@ static const struct option {
     {"quiet", NULL, "no progress, only results and errors", FLAG, AT(quiet)},
     {"run-dir", "DIR", "where the run lives; default runs/NAME-YYYYMMDD-HHMMSS", TEXT, AT(run_dir)},
     {"resume", NULL, "continue the run in --run-dir, or start it if it has no checkpoint", FLAG, AT(resume)},
+    {"takeover", NULL, "take the lock of --run-dir from a process of another host that runs no more", FLAG,
+     AT(takeover)},
     {"checkpoint", "latest|best|STEP", "which checkpoint; best: of the best evaluation; default latest", STEP,
      AT(checkpoint)},
     {"after", "STAGE", "show the program after record, partition, fuse or plan (default plan)", TEXT,

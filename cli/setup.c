@@ -45,11 +45,27 @@ int cli_load_config(const char *run_file, const struct cli_options *options, str
     return status ? status : apply_sets(options, config, err);
 }
 
+/* The sizes of the mesh that a run keeps are of the ranks it was trained on. They hold where there are as many
+ * now and the command line names none; else they follow from the number of ranks. */
+static void free_mesh(const struct cli_options *options, struct syi_config *config)
+{
+    struct syi_mesh mesh;
+    int given = 0, ranks = options->ranks ? options->ranks : cli_world()->ranks;
+    for (int i = 0; i < options->set.n; i++)
+        given |= !strncmp(options->set.item[i], "mesh.", 5) && strncmp(options->set.item[i], "mesh.zero", 9);
+    if (!given && !syi_mesh_new(&mesh, ranks, (int)config->mesh.data, (int)config->mesh.expert,
+                                (int)config->mesh.model, (int)config->moe.num_experts, NULL))
+        return;
+    config->mesh.data = config->mesh.expert = config->mesh.model = 0;
+}
+
 int cli_load_run(const char *run_dir, const struct cli_options *options, struct syi_config *config,
                  struct sy_error *err)
 {
     int status = syi_run_dir_read_config(run_dir, config, err);
-    return status ? status : apply_sets(options, config, err);
+    if (status) return status;
+    free_mesh(options, config);
+    return apply_sets(options, config, err);
 }
 
 struct syi_launch cli_launch(const struct cli_options *options, const struct syi_config *config)

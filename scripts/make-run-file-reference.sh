@@ -34,6 +34,7 @@ learning_rate = 1e-3
   a string may be left out there.
 - `switchyard config` prints all keys with their help; `switchyard config RUNFILE` the values in force, which is a run
   file again. A run directory keeps them as `run.conf`.
+- Lines end in LF or CR LF, or all of them in CR.
 - Paths are relative to the folder the command runs in.
 - `train --resume` lists on stderr the keys that differ from the stored run file and goes on with the new values. It
   refuses a key that makes another model (sizes, layers, experts, vocabulary, kind of task, optimizer), and contents of

@@ -82,7 +82,9 @@ static int agree(struct sympi *mpi)
         if (strncmp(mine, "rank ", 5))
             snprintf(mpi->text, sizeof mpi->text, "rank %d: %.900s", key % mpi->ranks, mine);
     }
+    pthread_mutex_lock(&mpi->lock); /* the communication thread looks at it */
     mpi->concluded = mpi->status != SY_OK;
+    pthread_mutex_unlock(&mpi->lock);
     return status;
 }
 

@@ -114,16 +114,20 @@ static int read_line(struct file_reader *r, char *line)
     return *line == '[' ? read_section(r, line) : read_assignment(r, line);
 }
 
-/* `text` is cut into lines in place. */
+/* `text` is cut into lines in place. They end in a line feed, after a carriage return or not; in files without
+ * one in a carriage return. One that stands in the middle of a line could hide what follows in a comment. */
 static int read_lines(struct file_reader *r, char *text, size_t bytes)
 {
-    char *end = text + bytes;
-    if (bytes >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) text += 3; /* a byte order mark */
+    char *end = text + bytes, feed = memchr(text, '\n', bytes) ? '\n' : '\r';
+    text += syi_utf8_mark(text, bytes);
     while (text < end) {
-        char *stop = memchr(text, '\n', (size_t)(end - text));
+        char *stop = memchr(text, feed, (size_t)(end - text));
         if (!stop) stop = end;
         *stop = 0;
         r->line++;
+        char *lone = memchr(text, '\r', (size_t)(stop - text));
+        if (lone && lone + 1 < stop)
+            return fail(r, "a carriage return within the line: end all lines with a line feed", "");
         if (strlen(text) != (size_t)(stop - text)) return fail(r, "a NUL byte: this is no run file", "");
         int status = read_line(r, text);
         if (status != SY_OK) return status;

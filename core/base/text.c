@@ -136,3 +136,9 @@ int syi_utf8_length(const unsigned char *text, size_t bytes)
     if ((c == 0xf0 && text[1] < 0x90) || (c == 0xf4 && text[1] > 0x8f)) return 0;
     return length;
 }
+
+size_t syi_utf8_mark(const char *text, size_t bytes)
+{
+    static const char mark[] = {'\xef', '\xbb', '\xbf'};
+    return bytes >= sizeof mark && !memcmp(text, mark, sizeof mark) ? sizeof mark : 0;
+}

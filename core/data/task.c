@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "base/text.h" /* syi_utf8_mark */
 #include "data/task.h"
 
 static size_t count_byte(const char *text, size_t bytes, char byte)
@@ -61,16 +62,22 @@ static void report_invalid(const struct syi_task *task, int32_t n_invalid, int32
                 task->path, first_invalid, n_invalid, task->n_lines);
 }
 
+/* What ends lines: a line feed, after a carriage return or not; in files without one the carriage return. */
+static char line_end(const char *text, size_t bytes)
+{
+    return memchr(text, '\n', bytes) ? '\n' : '\r';
+}
+
 static int add_lines(struct syi_task *task, size_t bytes, struct sy_error *err)
 {
     int32_t n_invalid = 0, first_invalid = 0;
-    const char *line_feed;
-    size_t start, end, next;
+    const char *found, stop = line_end(task->text, bytes);
+    size_t start = syi_utf8_mark(task->text, bytes), end, next;
     int status;
 
-    for (start = 0; start < bytes; start = next) {
-        line_feed = memchr(task->text + start, '\n', bytes - start);
-        end = line_feed ? (size_t)(line_feed - task->text) : bytes;
+    for (; start < bytes; start = next) {
+        found = memchr(task->text + start, stop, bytes - start);
+        end = found ? (size_t)(found - task->text) : bytes;
         next = end + 1;
         task->n_lines++;
         if (end > start && task->text[end - 1] == '\r') end--;
@@ -95,12 +102,13 @@ int syi_task_load(struct syi_task *task, const char *path, struct sy_error *err)
     status = SY_ENOMEM;
     task->path = syi_strdup(path, err);
     if (!task->path) goto fail;
-    if (bytes == 0) {
+    if (bytes == syi_utf8_mark(task->text, bytes)) {
         status = syi_error(err, SY_EFORMAT, "%s:1: the file is empty; each line is `input TAB target`", path);
         goto fail;
     }
     n_tabs = count_byte(task->text, bytes, '\t'); /* every tab begins a target, so an example */
-    if (n_tabs > INT32_MAX - 1 || count_byte(task->text, bytes, '\n') > INT32_MAX - 1) {
+    if (n_tabs > INT32_MAX - 1 ||
+        count_byte(task->text, bytes, line_end(task->text, bytes)) > INT32_MAX - 1) {
         status =
             syi_error(err, SY_EFORMAT, "%s: %zu examples; at most 2147483646 fit one file", path, n_tabs);
         goto fail;

@@ -33,6 +33,58 @@ for signal in TERM INT USR1; do
     [ "$(cat $signal/status)" = "done" ] || fail "$signal: status $(cat $signal/status) after the end"
 done
 
+# The other signals that ask for an end, which are sent repeatedly: no second one may cost the checkpoint.
+for signal in HUP USR2 XCPU USR1; do
+    start many-$signal $same --set train.steps=1000000
+    eventually grep -q '^step 3/' many-$signal.out
+    for i in 1 2 3 4 5 6 7 8 9 10; do
+        kill -$signal "$owner" 2>/dev/null
+        sleep 0.01
+    done
+    ended
+    ends many-$signal stopped 3 $?
+    [ "$(ls many-$signal/checkpoints | wc -l)" -eq 1 ] || fail "$signal many times: nothing is saved"
+done
+
+# As nohup starts it: SIGHUP changes nothing.
+trap '' HUP
+start nohup $same --set train.steps=1000000
+trap - HUP
+eventually grep -q '^step 3/' nohup.out
+kill -HUP "$owner"
+at=$(grep -c '^step ' nohup.out)
+eventually grep -q "^step $((at + 3))/" nohup.out
+kill -TERM "$owner"
+ended
+ends nohup stopped 3 $?
+
+# In the middle of an evaluation whose one batch takes long; without its end there is no checkpoint but that of the stop.
+for ranks in '' '--comm thread --ranks 2 --set mesh.data=2 --threads 1' '--set decode.beams=2'; do
+    run=decoding$(echo "$ranks" | tr -dc 'a-z')
+    start "$run" $same --set train.steps=1000000 --set data.valid=valid.tsv --set train.evaluate_every=1 \
+        --set decode.max_length=100000 $ranks
+    eventually grep -q '^step 1/' "$run.out"
+    kill -TERM "$owner"
+    begin=$(date +%s)
+    eventually grep -q stopped "$run/status" || kill -KILL "$owner"
+    ended
+    ends "$run" stopped 3 $?
+    # A second for the signal; the rest is for a machine with other work.
+    [ $(($(date +%s) - begin)) -le 5 ] || fail "$run: a stop took $(($(date +%s) - begin)) s"
+    [ "$(ls "$run/checkpoints")" = 1 ] || fail "$run: checkpoints $(ls "$run/checkpoints") instead of 1"
+done
+
+# A limit of file sizes is an error of writing, and the run goes on without it.
+(
+    ulimit -f 64
+    exits 1 tiny small $same --set train.steps=2
+    exit "$failures"
+) || failures=$((failures + 1))
+one_line_error
+says err 'File too large'
+[ "$(cat small/status)" = failed ] || fail "status $(cat small/status) after a limit of file sizes"
+exits 0 tiny small --resume $same --set train.steps=2
+
 # Ranks stop together.
 start ranks $same --set train.steps=1000000 --comm thread --ranks 2 --set mesh.data=2
 eventually grep -q '^step 3/' ranks.out

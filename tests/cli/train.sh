@@ -98,6 +98,7 @@ says out 'going on from the checkpoint of step 20'
 grep -q '^steps = 22$' whole/run.conf || fail "run.conf keeps the old number of steps"
 
 # ---- the lock ----
+export SWITCHYARD_LOCK_WAIT=0
 start long --set train.steps=1000000 --set train.log_every=1
 eventually grep -q '^step 2/' long.out
 [ "$(cat long/status)" = running ] || fail "status of a live run: $(cat long/status)"

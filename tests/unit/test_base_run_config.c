@@ -81,6 +81,22 @@ Test(run_config, reads_every_type)
     cr_assert_eq(load(&config, "", &err), SY_OK);
 }
 
+Test(run_config, line_ends)
+{
+    static const char *const texts[] = {"# c\rmodel.d_ff = 99\r[train]\rsteps = 3\r",
+                                        "# c\r\nmodel.d_ff = 99\r\n[train]\r\nsteps = 3",
+                                        "# c\nmodel.d_ff = 99\r\n[train]\nsteps = 3\r"};
+    struct sy_error err;
+    for (size_t i = 0; i < SYI_COUNT(texts); i++) {
+        struct syi_config config = defaults();
+        cr_assert_eq(load(&config, texts[i], &err), SY_OK, "text %zu: %s", i, err.text);
+        cr_expect_eq(config.model.d_ff, 99, "text %zu", i);
+        cr_expect_eq(config.train.steps, 3, "text %zu", i);
+    }
+    expect_error("# c\rtrain.steps = 3\n", "t.run:1: a carriage return within the line");
+    expect_error("# c\r\n\rtrain.steps = 3\n", "t.run:2: a carriage return within the line");
+}
+
 Test(run_config, unknown_names_get_a_suggestion)
 {
     expect_error("[model]\ndmodel = 3", "t.run:2: unknown key model.dmodel, did you mean model.d_model?");

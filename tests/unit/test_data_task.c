@@ -32,6 +32,29 @@ Test(data_task, reads_lines_and_line_ends)
     syi_task_free(&task);
 }
 
+/* As old Macs and some exports write them, with a byte order mark: the first input is that of its file's first
+ * line, whatever the editor. */
+Test(data_task, marks_and_carriage_returns)
+{
+    static const char *const texts[] = {"\xef\xbb\xbf"
+                                        "a\t1\rb\t2\t3\r",
+                                        "a\t1\rb\t2\t3",
+                                        "\xef\xbb\xbf"
+                                        "a\t1\r\nb\t2\t3\r\n",
+                                        "\xef\xbb\xbf"
+                                        "a\t1\nb\t2\t3"};
+    struct sy_error err = {0};
+    struct syi_task task;
+
+    for (size_t i = 0; i < SYI_COUNT(texts); i++) {
+        cr_assert(load(&task, texts[i], strlen(texts[i]), &err) == SY_OK, "text %zu: %s", i, err.text);
+        cr_assert(task.n_examples == 3 && task.n_lines == 2, "text %zu", i);
+        cr_expect(is(syi_task_input(&task, 0), "a") && is(syi_task_target(&task, 0), "1"), "text %zu", i);
+        cr_expect(is(syi_task_input(&task, 2), "b") && is(syi_task_target(&task, 2), "3"), "text %zu", i);
+        syi_task_free(&task);
+    }
+}
+
 Test(data_task, groups_references)
 {
     static const char text[] = "a\t1\nb\t2\t3\na\t4\nc\t5\nb\t6\n";
@@ -64,6 +87,8 @@ Test(data_task, refuses_with_file_and_line)
         const char *words[2];
     } cases[] = {
         {"", 0, {"task.tsv:1:", "empty"}},
+        {"\xef\xbb\xbf", 3, {"task.tsv:1:", "empty"}},
+        {"a\tb\rword\r", 9, {"task.tsv:2:", "no tab"}},
         {"a\tb\nword\n", 9, {"task.tsv:2:", "no tab"}},
         {"a\tb\n\nc\td\n", 9, {"task.tsv:2:", "no tab"}},
         {"a\tb\nc\td\0\n", 10, {"task.tsv:2:", "NUL"}},

@@ -3,11 +3,13 @@
 #include "config.h"
 
 #include <criterion/criterion.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "train/launch/run_dir.h"
@@ -51,7 +53,7 @@ static void check_refused(const char *words)
 {
     struct syi_run_dir dir;
     struct sy_error err = {0};
-    cr_assert_eq(syi_run_dir_open(path, &dir, &err), SY_EBUSY, "%s", err.text);
+    cr_assert_eq(syi_run_dir_open(path, NULL, &dir, &err), SY_EBUSY, "%s", err.text);
     cr_expect(strstr(err.text, words) != NULL, "\"%s\" lacks \"%s\"", err.text, words);
     cr_expect(strstr(err.text, path) != NULL);
     cr_expect_eq(dir.locked, 0);
@@ -63,7 +65,7 @@ static void check_taken(const char *words)
 {
     struct syi_run_dir dir;
     struct sy_error err = {0};
-    cr_assert_eq(syi_run_dir_open(path, &dir, &err), SY_OK, "%s", err.text);
+    cr_assert_eq(syi_run_dir_open(path, NULL, &dir, &err), SY_OK, "%s", err.text);
     if (words) check_file("log", words);
     syi_run_dir_close(&dir);
     cr_expect_neq(access(lock, F_OK), 0, "the lock was removed");
@@ -77,7 +79,7 @@ Test(run_dir, holds_what_was_written)
     cr_assert_eq(syi_config_defaults(&config, &err), SY_OK);
     cr_assert_eq(syi_config_set(&config, "train.steps=77", &err), SY_OK);
     cr_assert_eq(syi_run_dir_exists(path), 0);
-    cr_assert_eq(syi_run_dir_open(path, &dir, &err), SY_OK, "%s", err.text);
+    cr_assert_eq(syi_run_dir_open(path, NULL, &dir, &err), SY_OK, "%s", err.text);
     cr_expect_eq(syi_run_dir_exists(path), 0, "a locked folder without run.conf holds no run");
     cr_assert_eq(syi_run_dir_write_config(&dir, &config, &err), SY_OK, "%s", err.text);
     cr_assert_eq(syi_run_dir_status(&dir, "running", &err), SY_OK, "%s", err.text);
@@ -117,24 +119,46 @@ Test(run_dir, reading_what_is_no_run)
     cr_expect(strstr(empty.text, "holds no run") != NULL, "%s", empty.text);
 }
 
-Test(run_dir, names_are_unique)
+/* The inode of the folder it made, 0 for none. */
+static unsigned long make_run(void)
 {
-    char first[SYI_CONFIG_STRING], second[SYI_CONFIG_STRING], small[12];
-    struct sy_error err = {0};
+    char run[SYI_CONFIG_STRING];
+    struct stat info;
+    int made = !syi_run_dir_make("g2p", run, sizeof run, NULL) && !strncmp(run, "runs/g2p-20", 11);
+    return made && !stat(run, &info) && S_ISDIR(info.st_mode) ? (unsigned long)info.st_ino : 0;
+}
+
+Test(run_dir, runs_that_start_together_have_folders_of_their_own)
+{
+    enum { CHILDREN = 8, EACH = 40, ALL = CHILDREN * EACH };
+    unsigned long made[ALL];
+    int results[2];
     cr_assert_eq(chdir(folder), 0);
-    /* the clock may tick between the calls: then the names differ by themselves */
-    for (int i = 0; i < 3; i++) {
-        cr_assert_eq(syi_run_dir_name("g2p", first, sizeof first, &err), SY_OK, "%s", err.text);
-        cr_expect_eq(strncmp(first, "runs/g2p-20", 11), 0, "%s", first);
-        cr_assert_eq(syi_make_folders(first, NULL), SY_OK);
-        cr_assert_eq(syi_run_dir_name("g2p", second, sizeof second, &err), SY_OK);
-        cr_expect_str_neq(first, second);
-        cr_expect_neq(access(second, F_OK), 0);
+    cr_assert_eq(pipe(results), 0);
+    for (int i = 0; i < CHILDREN; i++) {
+        if (fork()) continue;
+        for (int n = 0; n < EACH; n++) {
+            unsigned long inode = make_run();
+            if (write(results[1], &inode, sizeof inode) != sizeof inode) _exit(1);
+        }
+        _exit(0);
     }
-    cr_expect_eq(syi_run_dir_name("g2p", small, sizeof small, NULL), SY_EINVAL);
-    cr_expect_eq(syi_run_dir_name("", first, sizeof first, NULL), SY_EINVAL);
-    cr_expect_eq(syi_run_dir_name("../x", first, sizeof first, NULL), SY_EINVAL);
-    cr_expect_eq(syi_run_dir_name("a/b", first, sizeof first, NULL), SY_EINVAL);
+    for (int i = 0; i < ALL; i++) {
+        cr_assert_eq(read(results[0], &made[i], sizeof made[i]), sizeof made[i]);
+        cr_expect_neq(made[i], 0, "no folder was made");
+        for (int j = 0; j < i; j++) cr_expect_neq(made[i], made[j], "two runs have one folder");
+    }
+    while (wait(NULL) > 0) continue;
+}
+
+Test(run_dir, names_that_are_no_folder)
+{
+    char name[SYI_CONFIG_STRING], small[12];
+    cr_assert_eq(chdir(folder), 0);
+    cr_expect_eq(syi_run_dir_make("g2p", small, sizeof small, NULL), SY_EINVAL);
+    cr_expect_eq(syi_run_dir_make("", name, sizeof name, NULL), SY_EINVAL);
+    cr_expect_eq(syi_run_dir_make("../x", name, sizeof name, NULL), SY_EINVAL);
+    cr_expect_eq(syi_run_dir_make("a/b", name, sizeof name, NULL), SY_EINVAL);
 }
 
 /* ---- the lock ---- */
@@ -143,7 +167,7 @@ Test(run_dir, a_live_lock_names_its_owner)
 {
     struct syi_run_dir dir;
     char words[64];
-    cr_assert_eq(syi_run_dir_open(path, &dir, NULL), SY_OK);
+    cr_assert_eq(syi_run_dir_open(path, NULL, &dir, NULL), SY_OK);
     snprintf(words, sizeof words, "in use by process %d on this host", (int)getpid());
     check_refused(words);
     syi_run_dir_close(&dir);
@@ -158,7 +182,7 @@ Test(run_dir, another_process_is_refused_and_inherits_after_a_kill)
     pid_t child = fork();
     if (child == 0) {
         struct syi_run_dir dir;
-        if (syi_run_dir_open(path, &dir, NULL) || write(ready[1], "x", 1) != 1) _exit(1);
+        if (syi_run_dir_open(path, NULL, &dir, NULL) || write(ready[1], "x", 1) != 1) _exit(1);
         for (;;) pause();
     }
     cr_assert_eq(read(ready[0], &byte, 1), 1);
@@ -204,11 +228,114 @@ Test(run_dir, a_pid_in_use_again_is_not_the_owner)
     check_refused("in use by process");
 }
 
+/* ---- another host: only its heartbeat can be seen ---- */
+
+static void set_age(int seconds)
+{
+    struct timespec times[2] = {{.tv_sec = time(NULL) - seconds}, {.tv_sec = time(NULL) - seconds}};
+    cr_assert_eq(utimensat(AT_FDCWD, lock, times, 0), 0);
+}
+
+static void take_at_a_word(const char *words)
+{
+    struct syi_run_dir dir;
+    struct sy_error err = {0};
+    struct syi_lock_options word = {.takeover = 1};
+    cr_assert_eq(syi_run_dir_open(path, &word, &dir, &err), SY_OK, "%s", err.text);
+    check_file("log", words);
+    syi_run_dir_close(&dir);
+}
+
 Test(run_dir, a_lock_of_another_host)
 {
     put_owner("some-other-host", 1, 1);
     check_refused("on host some-other-host");
-    check_refused("remove ");
+    set_age(300);
+    check_refused("last heartbeat was 30");
+    check_refused("start again with --takeover");
+    take_at_a_word("took over the lock of process 1 on host some-other-host, as --takeover asks");
+    put_owner("some-other-host", 2, 1);
+    set_age(660);
+    check_taken("took over the lock of process 2 on host some-other-host, whose last heartbeat was 66");
+}
+
+Test(run_dir, a_lock_of_the_same_batch_job)
+{
+    static const char *const variables[] = {"SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID"};
+    for (size_t i = 0; i < SYI_COUNT(variables); i++) unsetenv(variables[i]);
+    for (size_t i = 0; i < SYI_COUNT(variables); i++) {
+        char text[128];
+        snprintf(text, sizeof text, "some-other-host 1 1 %s=41\n", variables[i]);
+        put_lock(text);
+        set_age(60);
+        check_refused("some-other-host"); /* we are in no job */
+        cr_assert_eq(setenv(variables[i], "42", 1), 0);
+        check_refused("some-other-host");
+        cr_assert_eq(setenv(variables[i], "41", 1), 0);
+        set_age(5); /* two hosts of one job may have started the same run: this one lives */
+        check_refused("some-other-host");
+        set_age(60);
+        check_taken("of the same batch job, whose last heartbeat was 6");
+        cr_assert_eq(unsetenv(variables[i]), 0);
+    }
+}
+
+Test(run_dir, the_owner_gives_heartbeats)
+{
+    struct syi_run_dir dir;
+    struct stat info;
+    cr_assert_eq(setenv("SLURM_JOB_ID", "41", 1), 0);
+    cr_assert_eq(syi_run_dir_open(path, NULL, &dir, NULL), SY_OK);
+    check_file("lock", " SLURM_JOB_ID=41\n");
+    set_age(660);
+    cr_assert_eq(syi_run_dir_beat(&dir, 100, NULL), SY_OK);
+    cr_expect(!stat(lock, &info) && info.st_mtime < time(NULL) - 600, "a heartbeat before its time");
+    cr_assert_eq(syi_run_dir_beat(&dir, 0, NULL), SY_OK);
+    cr_expect(!stat(lock, &info) && info.st_mtime > time(NULL) - 60, "no heartbeat");
+    syi_run_dir_close(&dir);
+}
+
+/* It was silent for too long, as when its host was suspended. */
+Test(run_dir, an_owner_whose_lock_was_taken_over_writes_no_more)
+{
+    struct syi_run_dir dir;
+    struct sy_error err = {0}, again = {0};
+    cr_assert_eq(syi_run_dir_open(path, NULL, &dir, NULL), SY_OK);
+    cr_assert_eq(syi_run_dir_status(&dir, "running", NULL), SY_OK);
+    put_owner("some-other-host", 7, 1);
+    cr_expect_eq(syi_run_dir_beat(&dir, 0, &err), SY_EBUSY);
+    cr_expect(strstr(err.text, "was taken over by process 7 on host some-other-host") != NULL, "%s",
+              err.text);
+    cr_expect_eq(syi_run_dir_status(&dir, "failed", &again), SY_EBUSY);
+    check_file("status", "running");
+    syi_run_dir_close(&dir);
+    cr_expect_eq(access(lock, F_OK), 0, "the lock of the other run was removed");
+}
+
+Test(run_dir, a_start_waits_for_an_owner_that_ends)
+{
+    struct syi_run_dir dir;
+    struct sy_error err = {0};
+    struct syi_lock_options patient = {.wait = 60}, short_of_time = {.wait = 0.6};
+    int ready[2];
+    char byte;
+    cr_assert_eq(pipe(ready), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        if (syi_run_dir_open(path, NULL, &dir, NULL) || write(ready[1], "x", 1) != 1) _exit(1);
+        sleep(2);
+        syi_run_dir_close(&dir);
+        _exit(0);
+    }
+    cr_assert_eq(read(ready[0], &byte, 1), 1);
+    double begin = syi_seconds();
+    cr_expect_eq(syi_run_dir_open(path, &short_of_time, &dir, &err), SY_EBUSY);
+    cr_expect(syi_seconds() - begin >= 0.6, "it did not wait");
+    cr_expect(strstr(err.text, "on this host") != NULL, "%s", err.text);
+    err = (struct sy_error){0};
+    cr_assert_eq(syi_run_dir_open(path, &patient, &dir, &err), SY_OK, "%s", err.text);
+    syi_run_dir_close(&dir);
+    waitpid(child, NULL, 0);
 }
 
 Test(run_dir, a_lock_without_owner)
@@ -217,6 +344,7 @@ Test(run_dir, a_lock_without_owner)
     for (size_t i = 0; i < SYI_COUNT(odd); i++) {
         put_lock(odd[i]);
         check_refused("names no owner");
+        take_at_a_word("took over a lock without an owner, as --takeover asks");
     }
 }
 
@@ -231,7 +359,7 @@ static void check_one_wins(void)
         struct syi_run_dir dir;
         char byte;
         if (read(go[0], &byte, 1) != 1) _exit(2);
-        char result = syi_run_dir_open(path, &dir, NULL) == SY_OK ? 'y' : 'n';
+        char result = syi_run_dir_open(path, NULL, &dir, NULL) == SY_OK ? 'y' : 'n';
         if (write(done[1], &result, 1) != 1) _exit(2);
         if (read(end[0], &byte, 1) != 1) _exit(2); /* stays alive until all have tried */
         _exit(0);
@@ -260,7 +388,7 @@ Test(run_dir, of_many_that_follow_a_dead_one_one_wins)
 Test(run_dir, an_empty_lock_is_followed)
 {
     put_lock("");
-    check_taken("took over an empty lock");
+    check_taken("took over a lock without an owner");
     put_lock("");
     check_one_wins();
 }
@@ -268,7 +396,7 @@ Test(run_dir, an_empty_lock_is_followed)
 Test(run_dir, a_lock_taken_by_others_meanwhile_stays)
 {
     struct syi_run_dir dir;
-    cr_assert_eq(syi_run_dir_open(path, &dir, NULL), SY_OK);
+    cr_assert_eq(syi_run_dir_open(path, NULL, &dir, NULL), SY_OK);
     cr_assert_eq(unlink(lock), 0);
     put_owner("some-other-host", 1, 1);
     syi_run_dir_close(&dir);
@@ -285,7 +413,7 @@ Test(run_dir, read_only)
     cr_assert_eq(chmod(path, 0555), 0);
     cr_assert_eq(chmod(folder, 0755), 0);
     if (geteuid() == 0) cr_assert_eq(seteuid(65534), 0); /* root may write anywhere */
-    cr_assert_eq(syi_run_dir_open(path, &dir, &err), SY_EIO);
+    cr_assert_eq(syi_run_dir_open(path, NULL, &dir, &err), SY_EIO);
     if (getuid() == 0) cr_assert_eq(seteuid(0), 0);
     cr_expect(strstr(err.text, path) && strstr(err.text, "Permission denied"), "%s", err.text);
     cr_expect_eq(dir.locked, 0);
@@ -297,9 +425,9 @@ Test(run_dir, a_file_in_the_way)
     struct sy_error err = {0};
     snprintf(lock, sizeof lock, "%s/a", folder);
     cr_assert_eq(syi_file_write(lock, "x", 1, NULL), SY_OK);
-    cr_assert_neq(syi_run_dir_open(path, &dir, &err), SY_OK);
+    cr_assert_neq(syi_run_dir_open(path, NULL, &dir, &err), SY_OK);
     cr_expect(strstr(err.text, lock) != NULL, "%s", err.text);
-    cr_assert_eq(syi_run_dir_open("", &dir, NULL), SY_EINVAL);
+    cr_assert_eq(syi_run_dir_open("", NULL, &dir, NULL), SY_EINVAL);
 }
 
 Test(run_dir, nothing_is_written_without_the_lock)

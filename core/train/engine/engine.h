@@ -82,6 +82,8 @@ struct syi_eval_sums {
 };
 int syi_engine_eval(struct syi_engine *engine, const struct syi_batch *batch, struct syi_eval_sums *sums,
                     struct sy_error *err) SYI_MUST_CHECK;
+/* Asked by all ranks at the same places; another status than SY_OK ends the work and is returned. */
+typedef int (*syi_poll_fn)(void *arg, struct sy_error *err);
 /* Outputs of a batch, those of an input from best to worst. */
 struct syi_outputs {
     int32_t decodes;  /* wanted of each input, at most decode.num_decodes */
@@ -90,6 +92,8 @@ struct syi_outputs {
     float *scores;    /* [rows][decodes] -infinity: a search found no so many ends; or NULL (with a value,
                          decode.scores or more than greedy decoding is asked for in the run file) */
     int whole;        /* 1: all positions are computed, also behind the last end (to measure) */
+    syi_poll_fn poll; /* asked between positions, often in a second as far as they allow it; or NULL */
+    void *poll_arg;
 };
 /* Decodes a batch as the run file says. example: [rows] index of each input among all, which names its random
  * numbers; NULL: batch->items has it. Rows of a batch are syi_engine_eval_rows (decode.batch_size). */

@@ -76,10 +76,53 @@ static void take_sequences(struct syi_engine *e, const struct syi_batch *batch, 
         }
 }
 
+/* Where in a batch out->poll is asked. */
+struct asking {
+    struct syi_engine *engine;
+    const struct syi_outputs *out;
+    int64_t last, next; /* positions */
+    double then;        /* when it was asked at `last`, seconds */
+};
+
+static struct asking asking(struct syi_engine *e, const struct syi_outputs *out)
+{
+    return (struct asking){.engine = e, .out = out, .last = -1, .then = syi_seconds()};
+}
+
+/* All ranks meet when they are asked, and where they share processors that costs more than a short position.
+ * So the clock of rank 0 decides how many positions pass: as many as take a quarter of a second, but at most
+ * twice as many as before, because the first ones say little. */
+static int ask(struct asking *a, int32_t position, struct sy_error *err)
+{
+    static const double PAUSE = 0.25;
+    if (!a->out->poll || position < a->next) return SY_OK;
+    double now = syi_seconds();
+    int64_t passed = position - a->last, pass = (int64_t)(PAUSE / (now - a->then + 1e-9) * (double)passed);
+    pass = pass < 1 ? 1 : pass < 2 * passed ? pass : 2 * passed;
+    int status = syi_comm_broadcast(a->engine->rank.comm, &pass, 1, err);
+    a->last = position;
+    a->next = position + pass;
+    a->then = now;
+    return status ? status : a->out->poll(a->out->poll_arg, err);
+}
+
+struct search_step {
+    struct syi_decode_bound *bound;
+    struct asking asking;
+};
+
+static int run_search_step(void *arg, struct syi_decode_io *io, struct sy_error *err)
+{
+    struct search_step *step = arg;
+    int status = ask(&step->asking, io->position, err);
+    return status ? status : syi_decode_bound_run(step->bound, io, err);
+}
+
 static int search(struct syi_engine *e, const struct syi_batch *batch, const int64_t *example,
                   const struct syi_outputs *out, struct sy_error *err)
 {
-    struct syi_decode_step step = {syi_decode_bound_run, &e->bound[batch->bucket].step};
+    struct search_step inner = {&e->bound[batch->bucket].step, asking(e, out)};
+    struct syi_decode_step step = {run_search_step, &inner};
     struct syi_decode_batch inputs = {.example = e->example, .active = e->finished, .whole = out->whole};
     for (int64_t row = 0; row < e->eval_rows; row++) {
         e->example[row] = example ? example[row] : batch->items[row];
@@ -125,11 +168,13 @@ static int decode_greedily(struct syi_engine *e, const struct syi_batch *batch, 
 {
     struct syi_bucket_programs *bound = &e->bound[batch->bucket];
     int32_t length = syi_engine_decode_length(e);
+    struct asking a = asking(e, out);
     for (int64_t row = 0; row < e->eval_rows; row++) e->finished[row] = batch->input_lengths[row] == 0;
     int status = SY_OK;
     for (int32_t position = 0; !status && position < length; position++) {
         put_tokens(e, position, position ? e->next->data : NULL);
-        status = syi_session_run(e->session, bound->program[SYI_DECODE_STEP], err);
+        status = ask(&a, position, err);
+        if (!status) status = syi_session_run(e->session, bound->program[SYI_DECODE_STEP], err);
         if (!status && !take_tokens(e, position, length, out->ids, out->lengths) && !out->whole) break;
     }
     return status;

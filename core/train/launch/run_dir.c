@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #include "train/launch/run_dir.h"
-#include "train/launch/run_lock.h"
 
 /* PATH/NAME, owned by the caller; NULL with an error. */
 static char *file_in(const char *path, const char *name, struct sy_error *err)
@@ -29,24 +28,26 @@ static void time_text(const char *format, char *text, size_t bytes)
     if (localtime_r(&now, &parts)) strftime(text, bytes, format, &parts);
 }
 
-/* ---- name ---- */
+/* ---- making ---- */
 
-int syi_run_dir_name(const char *run_name, char *path, size_t bytes, struct sy_error *err)
+int syi_run_dir_make(const char *run_name, char *path, size_t bytes, struct sy_error *err)
 {
     char now[32];
-    struct stat info;
     if (!run_name[0] || run_name[0] == '.' || strchr(run_name, '/'))
         return syi_error(err, SY_EINVAL,
                          "run.name \"%s\" becomes a folder: it must not be empty, begin with a dot or hold "
                          "a slash",
                          run_name);
     time_text("%Y%m%d-%H%M%S", now, sizeof now);
+    int status = syi_make_folders("runs", err);
+    if (status) return status;
     for (int same = 1;; same++) {
         int length = same == 1 ? snprintf(path, bytes, "runs/%s-%s", run_name, now)
                                : snprintf(path, bytes, "runs/%s-%s-%d", run_name, now, same);
         if (length < 0 || (size_t)length >= bytes)
             return syi_error(err, SY_EINVAL, "run.name is too long for a folder: %.64s...", run_name);
-        if (lstat(path, &info)) return SY_OK;
+        if (!mkdir(path, 0777)) return SY_OK; /* of runs that start in one second each makes its own */
+        if (errno != EEXIST) return syi_error_system(err, "cannot make folder %s", path);
     }
 }
 
@@ -86,9 +87,10 @@ int syi_run_dir_open_rank_log(const char *path, int rank, FILE **log, struct sy_
     return status ? status : open_log(path, name, log, err);
 }
 
-int syi_run_dir_open(const char *path, struct syi_run_dir *dir, struct sy_error *err)
+int syi_run_dir_open(const char *path, const struct syi_lock_options *options, struct syi_run_dir *dir,
+                     struct sy_error *err)
 {
-    char taken_over[128];
+    char taken_over[512];
     memset(dir, 0, sizeof *dir);
     if (!path[0]) return syi_error(err, SY_EINVAL, "the run directory has no name: give one with --run-dir");
     if (strlen(path) >= sizeof dir->path)
@@ -96,9 +98,10 @@ int syi_run_dir_open(const char *path, struct syi_run_dir *dir, struct sy_error 
                          strlen(path), path);
     strcpy(dir->path, path);
     int status = syi_make_folders(path, err);
-    if (!status) status = syi_run_lock_take(path, taken_over, sizeof taken_over, err);
+    if (!status) status = syi_run_lock_take(path, options, taken_over, sizeof taken_over, err);
     if (status) return status;
     dir->locked = 1;
+    dir->beat = syi_seconds();
     status = open_log(path, "log", &dir->log, err);
     if (status) {
         syi_run_dir_close(dir);
@@ -119,6 +122,14 @@ void syi_run_dir_close(struct syi_run_dir *dir)
     dir->locked = 0;
 }
 
+int syi_run_dir_beat(struct syi_run_dir *dir, double seconds, struct sy_error *err)
+{
+    double now = syi_seconds();
+    if (!dir->locked || now - dir->beat < seconds) return SY_OK;
+    dir->beat = now;
+    return syi_run_lock_beat(dir->path, err);
+}
+
 /* ---- files ---- */
 
 static int write_file(const struct syi_run_dir *dir, const char *name, const char *text, size_t bytes,
@@ -126,9 +137,11 @@ static int write_file(const struct syi_run_dir *dir, const char *name, const cha
 {
     if (!dir->locked)
         return syi_error(err, SY_EINTERNAL, "%s/%s is written without the lock", dir->path, name);
+    int status = syi_run_lock_beat(dir->path, err);
+    if (status) return status;
     char *file = file_in(dir->path, name, err);
     if (!file) return SY_ENOMEM;
-    int status = syi_file_write(file, text, bytes, err);
+    status = syi_file_write(file, text, bytes, err);
     syi_free(file);
     return status;
 }

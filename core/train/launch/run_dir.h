@@ -1,26 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The run directory: run.conf (values in force), status (one word), lock (host and pid of the one writer),
- * log, metrics.db and checkpoints/. Only the process that holds the lock writes, but for the ranks' parts of
+/* The run directory: run.conf (values in force), status (one word), lock (the one writer), log, metrics.db and checkpoints/. Only the process that holds the lock writes, but for the ranks' parts of
  * checkpoints and logs of their own. */
 #ifndef SYI_RUN_DIR_H
 #define SYI_RUN_DIR_H
 
 #include "base/run_config.h"
+#include "train/launch/run_lock.h"
 
 struct syi_run_dir {
     char path[SYI_CONFIG_STRING];
-    int locked; /* 1: this process is the writer */
+    int locked;  /* 1: this process is the writer */
+    double beat; /* when it gave its last heartbeat, seconds */
     FILE *log;
 };
 
-/* "runs/NAME-YYYYMMDD-HHMMSS", made unique if it is there. */
-int syi_run_dir_name(const char *run_name, char *path, size_t bytes, struct sy_error *err) SYI_MUST_CHECK;
+/* Makes an empty folder "runs/NAME-YYYYMMDD-HHMMSS", with -2, -3, ... where others have that name. */
+int syi_run_dir_make(const char *run_name, char *path, size_t bytes, struct sy_error *err) SYI_MUST_CHECK;
 /* Whether the folder holds a run (its run.conf is there). One that cannot be looked at counts as a run, so that
  * nothing is written over it; reading its run.conf says what is wrong. */
 int syi_run_dir_exists(const char *path);
-/* Makes the folder if needed and takes the lock (O_EXCL; a lock whose process on this host is dead is taken
- * over and logged; a live one is SY_EBUSY naming host and pid). */
-int syi_run_dir_open(const char *path, struct syi_run_dir *dir, struct sy_error *err) SYI_MUST_CHECK;
+/* Makes the folder if needed and takes the lock as run_lock.h says; taking one over is logged. */
+int syi_run_dir_open(const char *path, const struct syi_lock_options *options, struct syi_run_dir *dir,
+                     struct sy_error *err) SYI_MUST_CHECK;
+/* The writer's heartbeat, if the last is `seconds` ago (0: now). SY_EBUSY: the directory was taken over, and this
+ * process must not write there any more. */
+int syi_run_dir_beat(struct syi_run_dir *dir, double seconds, struct sy_error *err) SYI_MUST_CHECK;
 /* Takes the lock off; status text was set before. */
 void syi_run_dir_close(struct syi_run_dir *dir);
 int syi_run_dir_status(const struct syi_run_dir *dir, const char *word, struct sy_error *err) SYI_MUST_CHECK;

@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The lock file of a run directory. It is made with O_EXCL and holds "HOST PID START": start is the time the
- * process began in ticks since boot (0: unknown), so that a pid in use again is not mistaken for the owner.
- * The file stays while the run goes on; a record lock on it only guards the moments of reading, taking over
- * and removing. */
+/* The lock file of a run directory. It is made with O_EXCL and holds "HOST PID START JOB": start is the time
+ * the process began in ticks since boot (0: unknown), so that a pid in use again is not mistaken for the owner;
+ * job is the batch job it belongs to, "-" for none. The file stays while the run goes on, and its time is the
+ * owner's heartbeat, which is all that another host can see of it. A record lock on it only guards the moments
+ * of reading, taking over and removing. */
 #include "config.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -16,12 +19,22 @@
 
 #include "train/launch/run_lock.h"
 
-enum { HOST_BYTES = 256, FILE_BYTES = 512, LOOKS = 20 }; /* LOOKS: at a lock that changes under our eyes */
+enum {
+    HOST_BYTES = 256,
+    JOB_BYTES = 128,
+    FILE_BYTES = 512,
+    LOOKS = 20,        /* at a lock that changes under our eyes */
+    SILENCE = 10 * 60, /* seconds without a heartbeat after which an owner on another host counts as dead */
+    /* The same for an owner of our own batch job: it most likely was queued again after its host died. Less than
+     * a start waits by default, so that such a job always goes on. */
+    SILENCE_OF_JOB = 45
+};
 
 struct owner {
     char host[HOST_BYTES];
     int64_t pid;
     uint64_t start; /* ticks since boot, 0: unknown */
+    char job[JOB_BYTES];
 };
 
 /* ---- processes ---- */
@@ -44,14 +57,32 @@ static int look_at_process(int64_t pid, char *state, uint64_t *start)
     return found;
 }
 
+/* One word of the file. */
+static void keep_one_word(char *text)
+{
+    for (; *text; text++)
+        if (isspace((unsigned char)*text)) *text = '_';
+}
+
+static void name_job(char job[JOB_BYTES])
+{
+    static const char *const variables[] = {"SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID"};
+    strcpy(job, "-");
+    for (size_t i = SYI_COUNT(variables); i-- > 0;) {
+        const char *id = getenv(variables[i]);
+        if (id && *id) snprintf(job, JOB_BYTES, "%s=%s", variables[i], id);
+    }
+    keep_one_word(job);
+}
+
 static struct owner this_process(void)
 {
     struct owner me = {.pid = getpid()};
     char state;
     if (gethostname(me.host, sizeof me.host - 1) || !me.host[0]) strcpy(me.host, "localhost");
-    for (char *at = me.host; *at; at++)
-        if (*at == ' ' || *at == '\n') *at = '_';
+    keep_one_word(me.host);
     look_at_process(me.pid, &state, &me.start);
+    name_job(me.job);
     return me;
 }
 
@@ -70,21 +101,23 @@ static int is_alive(const struct owner *owner)
 static int write_owner(int fd, const char *file, const struct owner *owner, struct sy_error *err)
 {
     char text[FILE_BYTES];
-    int length =
-        snprintf(text, sizeof text, "%s %" PRId64 " %" PRIu64 "\n", owner->host, owner->pid, owner->start);
+    int length = snprintf(text, sizeof text, "%s %" PRId64 " %" PRIu64 " %s\n", owner->host, owner->pid,
+                          owner->start, owner->job);
     if (ftruncate(fd, 0) || pwrite(fd, text, (size_t)length, 0) != length || fsync(fd))
         return syi_error_system(err, "cannot write %s", file);
     return SY_OK;
 }
 
-/* 0: nobody stands in it. */
+/* 0: nobody stands in it. A lock of an older version has no job. */
 static int read_owner(int fd, struct owner *owner)
 {
     char text[FILE_BYTES];
     ssize_t got = pread(fd, text, sizeof text - 1, 0);
     if (got <= 0) return 0;
     text[got] = '\0';
-    return sscanf(text, "%255s %" SCNd64 " %" SCNu64, owner->host, &owner->pid, &owner->start) == 3 &&
+    strcpy(owner->job, "-");
+    return sscanf(text, "%255s %" SCNd64 " %" SCNu64 " %127s", owner->host, &owner->pid, &owner->start,
+                  owner->job) >= 3 &&
            owner->pid > 0;
 }
 
@@ -109,23 +142,22 @@ static int is_current(int fd, const char *file)
            mine.st_ino == there.st_ino;
 }
 
-/* ---- taking ---- */
-
-static int refuse(const char *path, const char *file, const struct owner *owner, const struct owner *me,
-                  struct sy_error *err)
+/* Seconds since the owner's last heartbeat; 0 where that cannot be known. Both times are the file system's,
+ * because the clocks of hosts differ. */
+static int64_t silence(int fd, const char *path)
 {
-    if (strcmp(owner->host, me->host))
-        return syi_error(err, SY_EBUSY,
-                         "run directory %s is locked by process %" PRId64
-                         " on host %s, which cannot be asked from %s: if it "
-                         "runs no more, remove %s and start again",
-                         path, owner->pid, owner->host, me->host, file);
-    return syi_error(err, SY_EBUSY,
-                     "run directory %s is in use by process %" PRId64
-                     " on this host (%s): wait for it to end, stop it, or "
-                     "choose another --run-dir",
-                     path, owner->pid, owner->host);
+    struct stat beat, now;
+    char *file = syi_format("%s/lock.XXXXXX", path);
+    int fresh = file ? mkstemp(file) : -1, known = fresh >= 0 && !fstat(fresh, &now) && !fstat(fd, &beat);
+    if (fresh >= 0) {
+        close(fresh);
+        unlink(file);
+    }
+    syi_free(file);
+    return known && now.st_mtime > beat.st_mtime ? (int64_t)(now.st_mtime - beat.st_mtime) : 0;
 }
+
+/* ---- taking ---- */
 
 /* Whoever made or took over the lock was killed before it wrote its name. */
 static int is_empty(int fd)
@@ -138,29 +170,68 @@ static int is_empty(int fd)
 struct attempt {
     const char *path, *file; /* the run directory, its lock */
     struct owner me;
-    int last;  /* of many looks: an empty lock is nobody's by now */
-    int again; /* out: the lock changes, look once more */
+    int takeover;       /* the user's word that the owner runs no more */
+    int last;           /* of many looks: an empty lock is nobody's by now */
+    int again;          /* out: the lock changes, look once more */
+    struct owner owner; /* out: who holds it; pid 0: nobody that can be read */
     char *taken_over;
     size_t bytes; /* of taken_over */
 };
 
+static int refuse(const struct attempt *a, int64_t silent, struct sy_error *err)
+{
+    const struct owner *owner = &a->owner;
+    if (!strcmp(owner->host, a->me.host))
+        return syi_error(err, SY_EBUSY,
+                         "run directory %s is in use by process %" PRId64
+                         " on this host (%s): wait for it to end, stop it, or "
+                         "choose another --run-dir",
+                         a->path, owner->pid, owner->host);
+    return syi_error(
+        err, SY_EBUSY,
+        "run directory %s is locked by process %" PRId64 " on host %s, whose last heartbeat was %" PRId64
+        " s ago and which cannot be asked from %s: if it runs no more, start again with --takeover",
+        a->path, owner->pid, owner->host, silent, a->me.host);
+}
+
+/* Whether the owner is known to run no more, or counts as dead; says why in a->taken_over. */
+static int may_follow(const struct attempt *a, int64_t silent)
+{
+    const struct owner *owner = &a->owner;
+    if (!strcmp(owner->host, a->me.host)) {
+        snprintf(a->taken_over, a->bytes, "took over the lock of process %" PRId64 ", which runs no more",
+                 owner->pid);
+        return !is_alive(owner);
+    }
+    int same_job = strcmp(owner->job, "-") && !strcmp(owner->job, a->me.job);
+    int length = snprintf(a->taken_over, a->bytes, "took over the lock of process %" PRId64 " on host %s%s",
+                          owner->pid, owner->host, same_job ? ", of the same batch job" : "");
+    char *rest = a->taken_over + length;
+    if (a->takeover)
+        snprintf(rest, a->bytes - (size_t)length, ", as --takeover asks");
+    else
+        snprintf(rest, a->bytes - (size_t)length, ", whose last heartbeat was %" PRId64 " s ago", silent);
+    return a->takeover || silent > (same_job ? SILENCE_OF_JOB : SILENCE);
+}
+
 /* The lock is there. */
 static int take_over(int fd, struct attempt *a, struct sy_error *err)
 {
-    struct owner owner = {{0}, 0, 0};
+    a->owner = (struct owner){.pid = 0};
     a->again = !is_current(fd, a->file);
     if (a->again) return SY_OK;
-    if (!read_owner(fd, &owner)) {
-        a->again = !a->last || !is_empty(fd);
+    if (!read_owner(fd, &a->owner)) {
+        a->owner.pid = 0;
+        a->again = !a->takeover && (!a->last || !is_empty(fd));
         if (a->again) return SY_OK;
-        snprintf(a->taken_over, a->bytes, "took over an empty lock, whose process was killed as it made it");
-    } else {
-        if (strcmp(owner.host, a->me.host) || is_alive(&owner))
-            return refuse(a->path, a->file, &owner, &a->me, err);
-        snprintf(a->taken_over, a->bytes, "took over the lock of process %" PRId64 ", which runs no more",
-                 owner.pid);
+        snprintf(a->taken_over, a->bytes, "took over a lock without an owner, %s",
+                 a->takeover ? "as --takeover asks" : "whose process was killed as it made it");
+        return write_owner(fd, a->file, &a->me, err);
     }
-    return write_owner(fd, a->file, &a->me, err);
+    int64_t silent = silence(fd, a->path);
+    if (may_follow(a, silent)) return write_owner(fd, a->file, &a->me, err);
+    a->taken_over[0] = '\0';
+    return refuse(a, silent, err);
 }
 
 /* Creates the lock, or looks at the one that is there. One that was created and is no longer empty once it is
@@ -185,30 +256,71 @@ static int try_to_take(struct attempt *a, struct sy_error *err)
     return status;
 }
 
-int syi_run_lock_take(const char *path, char *taken_over, size_t bytes, struct sy_error *err)
+/* As often as it takes to find a lock that does not change. */
+static int take(struct attempt *a, struct sy_error *err)
 {
-    struct attempt a = {.path = path, .me = this_process(), .again = 1, .bytes = bytes};
     int status = SY_OK;
+    a->again = 1;
+    for (int look = 0; a->again && !status && look < LOOKS; look++) {
+        if (look) nanosleep(&(struct timespec){.tv_nsec = 50 * 1000 * 1000}, NULL);
+        a->last = look == LOOKS - 1;
+        status = try_to_take(a, err);
+    }
+    if (status || !a->again) return status;
+    return syi_error(err, SY_EBUSY,
+                     "%s names no owner: if no process uses the run directory, start again with --takeover",
+                     a->file);
+}
+
+int syi_run_lock_take(const char *path, const struct syi_lock_options *options, char *taken_over,
+                      size_t bytes, struct sy_error *err)
+{
+    struct attempt a = {.path = path,
+                        .me = this_process(),
+                        .takeover = options && options->takeover,
+                        .taken_over = taken_over,
+                        .bytes = bytes};
+    struct sy_error why = {0};
+    double wait = options ? options->wait : 0, begin = syi_seconds();
     taken_over[0] = '\0';
     char *file = syi_format("%s/lock", path);
     if (!file) return syi_error(err, SY_ENOMEM, "out of memory");
     a.file = file;
-    a.taken_over = taken_over;
-    for (int look = 0; a.again && !status && look < LOOKS; look++) {
-        if (look) nanosleep(&(struct timespec){.tv_nsec = 50 * 1000 * 1000}, NULL);
-        a.last = look == LOOKS - 1;
-        status = try_to_take(&a, err);
+    int status = take(&a, &why);
+    if (status == SY_EBUSY && a.owner.pid && wait > 0)
+        syi_log(SY_LOG_INFO,
+                "run directory %s is held by process %" PRId64
+                " on host %s: waiting up to %.0f s for its end",
+                path, a.owner.pid, a.owner.host, wait);
+    while (status == SY_EBUSY && a.owner.pid && syi_seconds() - begin < wait) {
+        nanosleep(&(struct timespec){.tv_nsec = 500 * 1000 * 1000}, NULL);
+        why = (struct sy_error){0};
+        status = take(&a, &why);
     }
-    if (a.again && !status)
+    syi_free(file);
+    return status ? syi_error(err, status, "%s", why.text) : SY_OK;
+}
+
+int syi_run_lock_beat(const char *path, struct sy_error *err)
+{
+    struct owner me = this_process(), owner = {.pid = 0};
+    char *file = syi_format("%s/lock", path);
+    int fd = file ? open(file, O_RDWR | O_CLOEXEC) : -1, status = SY_OK;
+    if (fd >= 0 && read_owner(fd, &owner) && !same_owner(&owner, &me))
         status = syi_error(err, SY_EBUSY,
-                           "%s names no owner: if no process uses the run directory, remove that file", file);
+                           "run directory %s was taken over by process %" PRId64
+                           " on host %s: this run ends without saving, the other one goes on",
+                           path, owner.pid, owner.host);
+    else if (fd >= 0)
+        futimens(fd, NULL);
+    if (fd >= 0) close(fd);
     syi_free(file);
     return status;
 }
 
 void syi_run_lock_release(const char *path)
 {
-    struct owner me = this_process(), owner = {{0}, 0, 0};
+    struct owner me = this_process(), owner = {.pid = 0};
     char *file = syi_format("%s/lock", path);
     int fd = file ? open(file, O_RDWR | O_CLOEXEC) : -1;
     if (fd >= 0) {

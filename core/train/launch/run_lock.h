@@ -5,9 +5,19 @@
 
 #include "base/base.h"
 
-/* Takes PATH/lock for this process. A lock whose process on this host is dead is taken over: one line about
- * it in taken_over, which is empty otherwise. SY_EBUSY names the owner. */
-int syi_run_lock_take(const char *path, char *taken_over, size_t bytes, struct sy_error *err) SYI_MUST_CHECK;
+struct syi_lock_options {
+    double wait;  /* seconds to wait for an owner to end, after a line of the log about it */
+    int takeover; /* 1: follow an owner that cannot be asked, at the user's word that it runs no more */
+};
+
+/* Takes PATH/lock for this process. The lock of a process that is dead on this host, or whose heartbeat on
+ * another one stopped, is taken over: one line about it in taken_over (at least 512 bytes), which is empty
+ * otherwise. options NULL: no wait, no takeover. SY_EBUSY names the owner. */
+int syi_run_lock_take(const char *path, const struct syi_lock_options *options, char *taken_over,
+                      size_t bytes, struct sy_error *err) SYI_MUST_CHECK;
+/* The owner's heartbeat, to be given every few seconds: the file's time. SY_EBUSY: another process took the
+ * lock over. A lock that is gone is nobody's, which is no error. */
+int syi_run_lock_beat(const char *path, struct sy_error *err) SYI_MUST_CHECK;
 /* Removes the lock, if it still is this process's. */
 void syi_run_lock_release(const char *path);
 

@@ -95,9 +95,11 @@ static int score_item(struct syi_evaluation *e, int32_t item, const int32_t *ids
     return syi_error_rate_add_item(&e->rate, output, &e->data->task, &e->data->items, item, NULL, err);
 }
 
-static int decode_batch(struct syi_evaluation *e, int32_t index, struct sy_error *err)
+static int decode_batch(struct syi_evaluation *e, int32_t index, syi_poll_fn poll, void *poll_arg,
+                        struct sy_error *err)
 {
-    struct syi_outputs best = {.decodes = 1, .ids = e->ids, .lengths = e->lengths};
+    struct syi_outputs best = {
+        .decodes = 1, .ids = e->ids, .lengths = e->lengths, .poll = poll, .poll_arg = poll_arg};
     int status = syi_eval_batches_fetch(&e->decode, index, &e->batch, err);
 
     if (!status) status = syi_engine_decode(e->engine, &e->batch, NULL, &best, err);
@@ -112,10 +114,8 @@ static int decode_all(struct syi_evaluation *e, syi_poll_fn poll, void *poll_arg
     int status = SY_OK;
 
     e->rate.n_items = e->rate.n_wrong = e->rate.distance = e->rate.length = 0;
-    for (int32_t i = 0; !status && i < e->decode.n_batches; i++) {
-        if (poll) status = poll(poll_arg, err);
-        if (!status) status = decode_batch(e, i, err);
-    }
+    for (int32_t i = 0; !status && i < e->decode.n_batches; i++)
+        status = decode_batch(e, i, poll, poll_arg, err);
     for (int32_t i = 0; !status && e->scores && i < e->decode.n_cut; i++)
         status = score_item(e, e->decode.cut[i], NULL, 0, err);
     return status;

@@ -20,9 +20,6 @@ int syi_eval_data_load(struct syi_eval_data *data, const char *name, const char 
                        struct sy_error *err) SYI_MUST_CHECK;
 void syi_eval_data_free(struct syi_eval_data *data);
 
-/* Asked between batches, by all ranks; another status than SY_OK ends the evaluation and is returned. */
-typedef int (*syi_poll_fn)(void *arg, struct sy_error *err);
-
 /* One rank's part. */
 struct syi_evaluation {
     const struct syi_eval_data *data; /* borrowed */
@@ -43,7 +40,8 @@ int syi_evaluation_open(struct syi_evaluation *evaluation, const struct syi_eval
                         const struct syi_config *config, struct syi_engine *engine, struct syi_comm *comm,
                         struct sy_error *err) SYI_MUST_CHECK;
 void syi_evaluation_close(struct syi_evaluation *evaluation);
-/* Called by all ranks; all get the same result. poll may be NULL. */
+/* Called by all ranks; all get the same result. poll: asked between positions of what is decoded (struct
+ * syi_outputs) and before each batch whose loss is taken; or NULL. */
 int syi_evaluation_run(struct syi_evaluation *evaluation, syi_poll_fn poll, void *poll_arg,
                        struct syi_eval_result *result, struct sy_error *err) SYI_MUST_CHECK;
 

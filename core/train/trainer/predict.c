@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Prediction: lines in, outputs out, in order. Rank 0 reads a window of lines and writes the answers; all
- * ranks decode the window together, batch by batch. Memory is bounded by the window. */
+ * ranks decode the window together, batch by batch. A window ends where it is full or the input has no more
+ * lines at the moment. Memory is bounded by the window. */
 #include "config.h"
 
 #include <math.h>
@@ -18,12 +19,16 @@ struct predictor {
     const struct syi_rank *rank;
     struct syi_config config; /* the job's, with batches of few rows for a short input */
     struct syi_engine *engine;
+    int64_t step; /* of the checkpoint, once it is loaded */
+    int64_t rows; /* of a batch for a long input */
+    int groups;   /* of the communication, before an engine makes its own */
     struct syi_vocabulary vocabulary;
     struct syi_bucket buckets[SYI_MAX_BUCKETS];
     int n_buckets;
     struct syi_batch batch;
     int64_t first;           /* index of the window's first line in the input */
     int32_t n, capacity;     /* lines */
+    int ended;               /* the input has no lines after them */
     int32_t n_fits;          /* of them */
     size_t text_bytes;       /* of all lines that fit */
     int64_t *length;         /* (capacity) bytes of each line, or TOO_LONG */
@@ -61,9 +66,10 @@ static int open_window(struct predictor *p, struct sy_error *err)
     int status = syi_vocabulary_bytes(&p->vocabulary, 0, err);
     if (status) return status;
     p->n_buckets = syi_engine_buckets(&p->config, p->buckets);
-    p->config.decode.batch_size = syi_config_decode_rows(&p->config);
+    p->rows = syi_config_decode_rows(&p->config);
+    p->groups = p->rank->comm->n_groups;
     /* As many batches as there are lengths, so that lines of one length fill a batch. */
-    p->capacity = (int32_t)p->config.decode.batch_size * (p->n_buckets < 8 ? p->n_buckets : 8);
+    p->capacity = (int32_t)p->rows * (p->n_buckets < 8 ? p->n_buckets : 8);
     size_t n = (size_t)p->capacity;
     p->length = syi_alloc(n * sizeof(*p->length), err);
     p->inputs = syi_alloc(n * sizeof(*p->inputs), err);
@@ -71,26 +77,34 @@ static int open_window(struct predictor *p, struct sy_error *err)
     return p->length && p->inputs && p->line ? SY_OK : SY_ENOMEM;
 }
 
-/* Batches as small as a short input allows: a row that holds nothing costs as much as one that does. Outputs
+/* Batches as small as a short window allows: a row that holds nothing costs as much as one that does. Outputs
  * do not depend on it. */
-static void fit_batch(struct predictor *p)
+static int64_t fitting_rows(const struct predictor *p)
 {
-    int64_t *rows = &p->config.decode.batch_size;
-    while (*rows % 2 == 0 && *rows / 2 >= p->n && *rows / 2 % p->rank->ranks == 0) *rows /= 2;
+    int64_t rows = p->rows;
+    while (rows % 2 == 0 && rows / 2 >= p->n && rows / 2 % p->rank->ranks == 0) rows /= 2;
+    return rows;
 }
 
-static int open_engine(struct predictor *p, int64_t *step, struct sy_error *err)
+static int load(struct predictor *p, struct sy_error *err)
 {
     struct syi_checkpoint_meta meta = {0};
-    int status = syi_engine_new(&p->config, p->rank, SYI_USE_DECODE, 0, &p->engine, err);
-
-    if (!status)
-        status = syi_checkpoint_load(p->job->run_dir, p->job->checkpoint, syi_engine_session(p->engine),
-                                     p->rank->comm, 0, &meta, err);
+    int64_t wanted = p->step >= 0 ? p->step : p->job->checkpoint;
+    int status = syi_checkpoint_load(p->job->run_dir, wanted, syi_engine_session(p->engine), p->rank->comm, 0,
+                                     &meta, err);
     if (status) return status;
     syi_engine_params_changed(p->engine);
+    p->step = meta.step;
+    return SY_OK;
+}
+
+static int open_engine(struct predictor *p, struct sy_error *err)
+{
+    p->config.decode.batch_size = fitting_rows(p);
+    int status = syi_engine_new(&p->config, p->rank, SYI_USE_DECODE, 0, &p->engine, err);
+    if (!status) status = load(p, err);
+    if (status) return status;
     size_t rows = (size_t)p->config.decode.batch_size;
-    *step = meta.step;
     p->decode_length = syi_engine_decode_length(p->engine);
     p->example = syi_alloc(rows * sizeof(*p->example), err);
     if (!p->example) return SY_ENOMEM;
@@ -98,13 +112,12 @@ static int open_engine(struct predictor *p, int64_t *step, struct sy_error *err)
     return status ? status : syi_batch_create(&p->batch, (int32_t)rows, p->buckets, p->n_buckets, err);
 }
 
-static void close_predictor(struct predictor *p)
+/* And what has its sizes. */
+static void close_engine(struct predictor *p)
 {
+    syi_engine_free(p->engine);
+    p->engine = NULL;
     syi_batch_free(&p->batch);
-    syi_free(p->length);
-    syi_free(p->inputs);
-    syi_free(p->line);
-    syi_free(p->text);
     syi_free(p->example);
     syi_free(p->out.ids);
     syi_free(p->out.lengths);
@@ -112,6 +125,30 @@ static void close_predictor(struct predictor *p)
     syi_free(p->outputs);
     syi_free(p->output_bytes);
     syi_free(p->scores);
+    p->example = NULL;
+    p->out = (struct syi_outputs){0};
+    p->outputs = NULL;
+    p->output_bytes = NULL;
+    p->scores = NULL;
+}
+
+/* An input that began with few lines, as one that is typed does, and has more now: the engine is made anew. That
+ * happens a few times at most, because each is for more lines than the one before. */
+static int fit_engine(struct predictor *p, struct sy_error *err)
+{
+    if (fitting_rows(p) <= p->config.decode.batch_size) return SY_OK;
+    close_engine(p);
+    syi_comm_keep(p->rank->comm, p->groups);
+    return open_engine(p, err);
+}
+
+static void close_predictor(struct predictor *p)
+{
+    close_engine(p);
+    syi_free(p->length);
+    syi_free(p->inputs);
+    syi_free(p->line);
+    syi_free(p->text);
 }
 
 static size_t words_of(size_t bytes)
@@ -138,32 +175,33 @@ static int add_line(struct predictor *p, const char *line, size_t bytes, struct 
     return SY_OK;
 }
 
+/* Waits for a first line; then takes what is there. */
 static int read_window(struct predictor *p, struct sy_error *err)
 {
     const char *line;
     size_t bytes;
-    int got = 1, status = SY_OK;
 
-    while (!status && p->n < p->capacity) {
-        got = p->job->next(p->job->arg, &line, &bytes);
-        if (got <= 0) break;
-        status = add_line(p, line, bytes, err);
+    while (p->n < p->capacity) {
+        int got = p->job->next(p->job->arg, p->n == 0, &line, &bytes, err);
+        p->ended = got == SYI_INPUT_END;
+        if (got < 0) return got;
+        if (got != SYI_INPUT_LINE) return SY_OK;
+        int status = add_line(p, line, bytes, err);
+        if (status) return status;
     }
-    if (got < 0)
-        return syi_error(err, got, "predict: reading the input failed behind line %lld",
-                         (long long)p->first + p->n);
-    return status;
+    return SY_OK;
 }
 
 /* The same lines on all ranks: sizes first, then lengths, then the text. */
 static int share_window(struct predictor *p, struct sy_error *err)
 {
-    int64_t sizes[2] = {p->n, (int64_t)p->text_bytes};
-    int status = syi_comm_broadcast(p->rank->comm, sizes, 2, err);
+    int64_t sizes[3] = {p->n, (int64_t)p->text_bytes, p->ended};
+    int status = syi_comm_broadcast(p->rank->comm, sizes, 3, err);
 
     if (status) return status;
     p->n = (int32_t)sizes[0];
     p->text_bytes = (size_t)sizes[1];
+    p->ended = (int)sizes[2];
     status = SYI_GROW(p->text, p->text_capacity, words_of(p->text_bytes), err);
     if (!status) status = syi_comm_broadcast(p->rank->comm, p->length, (size_t)p->n, err);
     if (!status) status = syi_comm_broadcast(p->rank->comm, p->text, words_of(p->text_bytes), err);
@@ -223,7 +261,7 @@ static int decode_window(struct predictor *p, struct sy_error *err)
     return status;
 }
 
-static int write_line(struct predictor *p, int32_t line)
+static int write_line(struct predictor *p, int32_t line, struct sy_error *err)
 {
     const struct syi_predict_job *job = p->job;
     size_t at = (size_t)line * (size_t)p->out.decodes;
@@ -237,7 +275,7 @@ static int write_line(struct predictor *p, int32_t line)
             output.bytes = (size_t)p->output_bytes[at];
             output.score = p->scores[at];
         }
-        status = job->put(job->arg, &output);
+        status = job->put(job->arg, &output, err);
     }
     return status;
 }
@@ -246,8 +284,8 @@ static int write_window(struct predictor *p, struct sy_error *err)
 {
     int status = SY_OK;
 
-    for (int32_t i = 0; !status && i < p->n; i++) status = write_line(p, i);
-    return status ? syi_error(err, status, "predict: writing the output failed") : SY_OK;
+    for (int32_t i = 0; !status && i < p->n; i++) status = write_line(p, i, err);
+    return status;
 }
 
 static int next_window(struct predictor *p, struct sy_error *err)
@@ -267,42 +305,38 @@ static int predict_all(struct predictor *p, struct sy_error *err)
     for (;;) {
         int status = decode_window(p, err);
         if (!status && p->rank->rank == 0) status = write_window(p, err);
-        if (status || p->n < p->capacity) return status;
+        if (status || p->ended) return status;
         status = next_window(p, err);
+        if (!status) status = fit_engine(p, err);
         if (status) return status;
     }
 }
 
 /* ---- the whole ---- */
 
-static void introduce(const struct predictor *p, int64_t step)
+static void introduce(const struct predictor *p)
 {
     char text[512], line[640];
 
     if (p->rank->rank != 0 || !p->job->report.line) return;
     syi_rank_describe(p->rank, text, sizeof(text));
-    snprintf(line, sizeof(line), "%s; checkpoint of step %lld", text, (long long)step);
+    snprintf(line, sizeof(line), "%s; checkpoint of step %lld", text, (long long)p->step);
     p->job->report.line(p->job->report.arg, line);
 }
 
 static int predict_rank(void *arg, const struct syi_rank *rank, struct sy_error *err)
 {
-    struct predictor p = {.job = arg, .rank = rank};
-    int64_t step = 0;
+    struct predictor p = {.job = arg, .rank = rank, .step = -1};
     p.config = *p.job->launch.config;
     int status = open_window(&p, err);
 
     if (!status) status = next_window(&p, err);
+    if (!status) status = open_engine(&p, err);
     if (!status) {
-        fit_batch(&p);
-        status = open_engine(&p, &step, err);
-    }
-    if (!status) {
-        introduce(&p, step);
+        introduce(&p);
         status = predict_all(&p, err);
     }
     close_predictor(&p);
-    syi_engine_free(p.engine);
     return status;
 }
 

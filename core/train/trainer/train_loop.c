@@ -105,6 +105,8 @@ static int train_step(struct syi_trainer *t, struct sy_error *err)
 
 /* ---- between two steps ---- */
 
+enum { HEARTBEAT = 10 }; /* seconds; far less than other hosts wait before they take the run directory over */
+
 /* Whether work of train.checkpoint_seconds would be lost now, by rank 0's clock. */
 static int is_overdue(const struct syi_trainer *t)
 {
@@ -119,8 +121,9 @@ static int agree(struct syi_trainer *t, struct sy_error *err)
     enum { SIGNAL, LATE, SINK, OVERDUE, WORDS };
     int64_t limit = t->config->train.time_limit, word[WORDS]; /* ranks that say so */
     struct sy_error cause = {0};
-    int status;
+    int status = is_first(t) ? syi_run_dir_beat(t->job->dir, HEARTBEAT, err) : SY_OK;
 
+    if (status) return status;
     word[SIGNAL] = t->job->stop && atomic_load(t->job->stop);
     word[LATE] = is_first(t) && limit && syi_seconds() - t->begin >= (double)limit;
     word[SINK] = t->sink_failed && t->config->metrics.on_failure == SYI_ON_FAILURE_STOP;
@@ -251,8 +254,9 @@ static int save(struct syi_trainer *t, struct sy_error *err)
     struct syi_checkpoint_meta meta = describe(t);
     struct sy_error failure;
     char text[64];
-    int status;
+    int status = is_first(t) ? syi_run_dir_beat(t->job->dir, 0, err) : SY_OK;
 
+    if (status) return status;
     syi_trainer_flush(t);
     status = try_to_save(t, &meta, &failure, err);
     if (status) return status;

@@ -82,10 +82,9 @@ struct syi_eval_job {
 int syi_eval_run(const struct syi_eval_job *job, struct syi_eval_result *result,
                  struct sy_error *err) SYI_MUST_CHECK;
 
-/* Predicts outputs for texts, in order. next: 1 and a line (without its newline, valid until the next call),
- * 0 at the end, negative on failure. put: one output; an input has decode.num_decodes of them, in sequence.
- * Reads ahead a batch at a time; what is available is answered without waiting for more only at the end of
- * input. */
+/* Predicts outputs for texts, in order: many together where many are there, and those that are there before
+ * it waits for more. */
+enum syi_input { SYI_INPUT_END, SYI_INPUT_LINE, SYI_INPUT_LATER };
 struct syi_prediction {
     int64_t index;  /* of the input, from 0 */
     int32_t decode; /* which output of it, from 0, the best */
@@ -99,8 +98,11 @@ struct syi_predict_job {
     const char *run_dir;
     int64_t checkpoint;
     void *arg;
-    int (*next)(void *arg, const char **line, size_t *bytes);
-    int (*put)(void *arg, const struct syi_prediction *prediction);
+    /* A line of the input, without its end and valid until the next call, or enum syi_input why there is none;
+     * wait 0: SYI_INPUT_LATER where there is none yet. Negative: failed, which says why. */
+    int (*next)(void *arg, int wait, const char **line, size_t *bytes, struct sy_error *err);
+    /* One output; an input has decode.num_decodes of them, in sequence. */
+    int (*put)(void *arg, const struct syi_prediction *prediction, struct sy_error *err);
     struct syi_report report;
 };
 int syi_predict_run(const struct syi_predict_job *job, struct sy_error *err) SYI_MUST_CHECK;

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reads lines with read(2) and a buffer of its own: what stdio has read ahead, poll does not show. */
+#include "config.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/lines.h"
+
+enum { CHUNK = 64 << 10 }; /* bytes that a read has room for at least */
+
+/* Whether a read would not wait; timeout in ms, -1: until it is so. */
+static int is_ready(int fd, int timeout)
+{
+    struct pollfd input = {.fd = fd, .events = POLLIN};
+    return poll(&input, 1, timeout) > 0;
+}
+
+static int read_more(struct cli_lines *l, struct sy_error *err)
+{
+    ssize_t got;
+    if (l->begin) memmove(l->buffer, l->buffer + l->begin, l->end - l->begin);
+    l->end -= l->begin;
+    l->begin = 0;
+    int status = SYI_GROW(l->buffer, l->capacity, l->end + CHUNK, err);
+    if (status) return status;
+    while ((got = read(l->fd, l->buffer + l->end, l->capacity - l->end)) < 0) {
+        if (errno == EAGAIN || errno == EWOULDBLOCK)
+            is_ready(l->fd, -1); /* who shares the terminal may have set it so */
+        else if (errno != EINTR)
+            return syi_error_system(err, "cannot read the input");
+    }
+    l->ended = got == 0;
+    l->end += (size_t)got;
+    return SY_OK;
+}
+
+/* The line up to `stop`, and `skip` bytes of its end. */
+static int take_line(struct cli_lines *l, size_t stop, size_t skip, const char **text, size_t *bytes)
+{
+    *text = l->buffer + l->begin;
+    *bytes = stop - l->begin;
+    if (*bytes && l->buffer[stop - 1] == '\r') --*bytes;
+    l->begin = stop + skip;
+    l->seen = 0;
+    return CLI_LINES_LINE;
+}
+
+int cli_lines_next(struct cli_lines *l, int wait, const char **text, size_t *bytes, struct sy_error *err)
+{
+    for (;;) {
+        size_t from = l->begin + l->seen;
+        const char *feed = from < l->end ? memchr(l->buffer + from, '\n', l->end - from) : NULL;
+        if (feed) return take_line(l, (size_t)(feed - l->buffer), 1, text, bytes);
+        if (l->ended) return l->begin < l->end ? take_line(l, l->end, 0, text, bytes) : CLI_LINES_END;
+        l->seen = l->end - l->begin;
+        if (!wait && !is_ready(l->fd, 0)) return CLI_LINES_LATER;
+        int status = read_more(l, err);
+        if (status) return status;
+    }
+}
+
+void cli_lines_free(struct cli_lines *l)
+{
+    syi_free(l->buffer);
+    *l = (struct cli_lines){.fd = l->fd};
+}

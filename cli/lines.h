@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Lines of an input that may be a file, a pipe or a terminal, without waiting for more than is there. */
+#ifndef CLI_LINES_H
+#define CLI_LINES_H
+
+#include "base/base.h"
+
+/* Start from {.fd = ...}; cli_lines_free frees the buffer. */
+struct cli_lines {
+    int fd;
+    char *buffer; /* (capacity) */
+    size_t capacity;
+    size_t begin, end; /* what was read and not yet given away lies between them */
+    size_t seen;       /* bytes behind `begin` that hold no line feed */
+    int ended;         /* the input has no more */
+};
+
+enum cli_lines_result { CLI_LINES_END, CLI_LINES_LINE, CLI_LINES_LATER };
+
+/* The next line without its end, LF or CR LF; valid until the next call. A last line may lack its end. wait 0:
+ * CLI_LINES_LATER where the input has no whole line now. Failures (negative) say why. */
+int cli_lines_next(struct cli_lines *lines, int wait, const char **text, size_t *bytes,
+                   struct sy_error *err) SYI_MUST_CHECK;
+void cli_lines_free(struct cli_lines *lines);
+
+#endif

@@ -1,0 +1,101 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Starts that meet another run's directory: waiting for its owner, taking it over, and keeping apart.
+. "$(dirname "$0")/_common.sh"
+data "$here/train.tsv" 300 1
+cd "$here" || exit 99
+unset SLURM_JOB_ID PBS_JOBID LSB_JOBID
+same='--set train.log_every=1 --set train.schedule=constant'
+
+# ---- waiting ----
+start held $same --set train.steps=1000000
+first=$owner
+eventually grep -q '^step 2/' held.out
+export SWITCHYARD_LOCK_WAIT=0
+exits 1 tiny held --resume $same
+says err "in use by process $first on this host"
+begin=$(date +%s)
+SWITCHYARD_LOCK_WAIT=1
+exits 1 tiny held --resume --takeover $same
+[ $(($(date +%s) - begin)) -ge 1 ] || fail "a start does not wait for the owner"
+says err "^run directory .*held is held by process $first on host .*: waiting up to 1 s for its end"
+says err "in use by process $first on this host" # --takeover says nothing about a process that is seen to live
+SWITCHYARD_LOCK_WAIT=soon
+exits 2 tiny held --resume $same
+says err 'SWITCHYARD_LOCK_WAIT=soon: a whole number of seconds'
+unset SWITCHYARD_LOCK_WAIT
+
+"$program" train "$top/bench/tiny.run" --run-dir held --resume $same --set data.train=train.tsv \
+    --set train.steps=1000000 >next.out 2>next.err </dev/null &
+next=$!
+eventually grep -q "waiting up to 60 s" next.err
+kill -TERM "$first"
+ended
+ends held stopped 3 $?
+owner=$next
+eventually grep -q '^step ' next.out
+says next.out "going on from the checkpoint of step $(sed -n 's/^checkpoint of step \([0-9]*\) saved/\1/p' held.out)"
+[ "$(cut -d ' ' -f 2 held/lock)" = "$next" ] || fail "the lock is not of the process that waited: $(cat held/lock)"
+
+# ---- an owner whose lock was taken over saves no more ----
+echo 'elsewhere 12345 1 -' >held/lock
+before=$(ls held/checkpoints)
+kill -TERM "$owner"
+ended
+[ $? -eq 1 ] || fail "a run whose directory was taken over exits with $?"
+says next.err 'was taken over by process 12345 on host elsewhere: this run ends without saving'
+[ "$(ls held/checkpoints)" = "$before" ] || fail "a run whose directory was taken over saves a checkpoint"
+[ "$(cat held/status)" = running ] || fail "a run whose directory was taken over writes the status $(cat held/status)"
+says held/lock elsewhere
+
+# ---- the lock of another host ----
+export SWITCHYARD_LOCK_WAIT=0
+exits 1 tiny held --resume $same
+says err 'locked by process 12345 on host elsewhere, .* start again with --takeover'
+exits 0 tiny held --resume --takeover $same --set train.steps=$((before + 1))
+says err 'took over the lock of process 12345 on host elsewhere, as --takeover asks'
+says held/log 'took over the lock of process 12345 on host elsewhere, as --takeover asks'
+[ ! -f held/lock ] || fail "the lock stays after the end"
+echo 'elsewhere 12345 1 -' >held/lock
+touch -d '11 minutes ago' held/lock
+exits 0 tiny held --resume $same --set train.steps=$((before + 2))
+says err 'on host elsewhere, whose last heartbeat was 6[0-9]* s ago'
+echo 'elsewhere 12345 1 SLURM_JOB_ID=17' >held/lock
+touch -d '1 minute ago' held/lock
+exits 1 tiny held --resume $same
+export SLURM_JOB_ID=17
+exits 0 tiny held --resume $same --set train.steps=$((before + 3))
+unset SLURM_JOB_ID
+says err 'on host elsewhere, of the same batch job, whose last heartbeat was'
+exits 2 tiny held --takeover $same
+says err 'held holds a run already'
+exits 2 "$program" train "$top/bench/tiny.run" --takeover --set data.train=train.tsv
+says err 'train: --takeover needs --run-dir'
+
+# ---- a run that came to be while its lock was waited for is not begun anew ----
+mkdir young
+echo 'elsewhere 12345 1 -' >young/lock
+export SWITCHYARD_LOCK_WAIT=60
+start young $same
+eventually grep -q 'waiting up to 60 s' young.err
+cp held/run.conf young
+rm young/lock
+ended
+[ $? -eq 2 ] || fail "a run begins in a folder that holds another"
+says young.err 'young holds a run already: add --resume'
+[ ! -f young/metrics.db ] && [ ! -f young/lock ] || fail "a refused start leaves $(ls young)"
+
+# ---- runs that start together ----
+processes=
+for i in 1 2 3 4 5 6; do
+    "$program" train "$top/bench/tiny.run" --set data.train=train.tsv --set train.steps=1 --threads 1 >"many$i" 2>&1 &
+    processes="$processes $!"
+done
+i=0
+for process in $processes; do
+    i=$((i + 1))
+    wait "$process" || fail "run $i of those that start together: $(cat many$i)"
+done
+[ "$(ls runs | wc -l)" -eq 6 ] || fail "six runs made $(ls runs)"
+[ "$(cat runs/*/status | sort | uniq -c | tr -s ' ')" = ' 6 done' ] || fail "not all six are done: $(cat runs/*/status)"
+finish

@@ -1,0 +1,122 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# What predict reads and writes: an input that waits for answers, one that ends badly, an output that cannot be written;
+# and predict and eval of a run that was trained on another number of ranks.
+. "$(dirname "$0")/_common.sh"
+data "$here/train.tsv" 300 1
+data "$here/test.tsv" 40 2
+cd "$here" || exit 99
+exits 0 tiny run --comm thread --ranks 2 --set mesh.expert=2 --threads 1 --set data.test=test.tsv
+cut -f 1 train.tsv >words
+"$program" predict run --scores --quiet <words >answers 2>err || fail "predict: $(cat err)"
+[ "$(wc -l <answers)" -eq 300 ] || fail "300 words have $(wc -l <answers) answers"
+[ "$(sort -u answers | wc -l)" -gt 20 ] || fail "answers are too much alike to tell lines apart"
+
+# ---- an input that waits: what is there is answered, whatever comes later ----
+lines() {
+    [ "$(wc -l <waiting)" -eq "$1" ]
+}
+for ranks in '' '--comm thread --ranks 2 --threads 1'; do
+    mkfifo input
+    "$program" predict run --scores --quiet $ranks <input >waiting 2>err &
+    owner=$!
+    exec 3>input
+    head -n 1 words >&3
+    eventually lines 1
+    sed -n '2,3p' words >&3
+    eventually lines 3
+    sed -n '4,100p' words >&3
+    eventually lines 100
+    sed -n '101,299p' words >&3
+    printf '%s' "$(tail -n 1 words)" >&3 # a line is whole when its end is there, or the input's
+    eventually lines 299
+    exec 3>&-
+    ended || fail "an input that waits: exit $? ($(cat err))"
+    cmp -s waiting answers || fail "$ranks: an input that comes in pieces has other answers: $(diff waiting answers | head -n 4)"
+    [ ! -s err ] || fail "an input that waits: $(cat err)"
+    rm input
+done
+
+# ---- an input that cannot be read to its end ----
+"$program" predict run <"$here" >out 2>err
+[ $? -eq 1 ] || fail "a folder as input: exit $?"
+one_line_error
+says err 'after line 0: cannot read the input: Is a directory'
+
+# A line that does not fit into memory. (A program with a sanitizer takes more than any limit when it starts.)
+limit=500000
+if (ulimit -v $limit && head -n 1 words | "$program" predict run --threads 1 --quiet) >out 2>err; then
+    {
+        head -n 2 words
+        head -c 500000000 /dev/zero | tr '\0' a
+    } 2>lost | (ulimit -v $limit && "$program" predict run --threads 1 --scores --quiet) >out 2>err
+    [ $? -eq 1 ] || fail "a line that does not fit into memory: exit $?"
+    one_line_error
+    says err 'after line 2: out of memory'
+else
+    echo "not tested: a line that does not fit into memory; the program does not start within ulimit -v $limit: $(cat err)"
+fi
+
+# ---- an output that cannot be written ----
+"$program" predict run --quiet <words >/dev/full 2>err
+[ $? -eq 1 ] || fail "a full disk: exit $?"
+one_line_error
+says err 'cannot write the output: No space left on device'
+
+# A reader that is gone: as any filter, or with the reason where SIGPIPE is ignored.
+ends_without_reader() {
+    "$program" predict run --quiet <words 2>err
+    echo $? >status
+}
+ends_without_reader | :
+[ "$(cat status)" -eq 141 ] && [ ! -s err ] || fail "without a reader: exit $(cat status), $(cat err)"
+(
+    trap '' PIPE
+    ends_without_reader
+) | :
+[ "$(cat status)" -eq 1 ] || fail "without a reader and SIGPIPE: exit $(cat status)"
+one_line_error
+says err 'cannot write the output: Broken pipe'
+
+# ---- line ends and byte order marks ----
+{
+    printf '\357\273\277'
+    sed 's/$/\r/' words
+} | "$program" predict run --scores --quiet >other 2>err || fail "CRLF: $(cat err)"
+cmp -s other answers || fail "a byte order mark or CRLF changes answers"
+{
+    printf '\357\273\277'
+    tr '\n' '\r' <test.tsv
+} >mac.tsv
+exits 0 "$program" eval run --quiet
+numbers=$(sed -n 's/^test: //p' out)
+exits 0 "$program" eval run --quiet --file mac.tsv
+[ "$(sed -n 's/^mac.tsv: //p' out)" = "$numbers" ] || fail "lines that end in CR: $(cat out) instead of $numbers"
+tr '\n' '\r' <"$top/bench/tiny.run" >mac.run
+exits 0 "$program" config "$top/bench/tiny.run"
+mv out config
+exits 0 "$program" config mac.run
+cmp -s out config || fail "a run file whose lines end in CR: $(diff out config | head -n 4)"
+printf '[train]\n# a comment\rsteps = 5\n' >mixed.run
+exits 2 "$program" config mixed.run
+one_line_error
+says err 'mixed.run:2: a carriage return within the line'
+
+# ---- a mesh is of the ranks it was made for ----
+# mesh TEXT ARGUMENTS...: eval and predict have this mesh and the same results.
+mesh() {
+    shape=$1
+    shift
+    exits 0 "$program" eval run --threads 1 "$@"
+    says out "mesh $shape"
+    [ "$(sed -n 's/^test: //p' out)" = "$numbers" ] || fail "eval $*: $(tail -n 1 out) instead of $numbers"
+    "$program" predict run --scores --quiet --threads 1 "$@" <words >other 2>err || fail "predict $*: $(cat err)"
+    cmp -s other answers || fail "predict $*: other answers"
+}
+mesh 'data=1 expert=1 model=1'
+mesh 'data=1 expert=2 model=1' --ranks 2
+mesh 'data=2 expert=2 model=1' --ranks 4
+mesh 'data=1 expert=1 model=2' --ranks 2 --set mesh.model=2
+exits 2 "$program" eval run --ranks 3 --set mesh.expert=2
+says err 'does not make 3 ranks'
+finish
