@@ -190,7 +190,6 @@ int verify_train(struct verify_context *context, const struct verify_case *c, st
     t->uses_schedule = 1;
     int status = verify_model_config(&t->m, c, err);
     if (!status) status = read_optimizer(t, err);
-    if (!status) status = syi_schedule_check(&t->m.config, err);
     if (!status) status = verify_model_open(&t->m, context, err);
     size_t n = status ? 0 : syi_engine_params(t->m.engine)->n;
     if (!status) status = run_steps(t, err);

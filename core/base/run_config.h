@@ -95,6 +95,11 @@
     X(SYI_SCHEDULE_LINEAR, "linear")                                                                         \
     X(SYI_SCHEDULE_RSQRT, "rsqrt")                                                                           \
     X(SYI_SCHEDULE_COSINE, "cosine")
+/* Factors of train.lr_factors. */
+#define SYI_LR_FACTOR_MAP(X)                                                                                 \
+    X(SYI_LR_CONSTANT, "constant")                                                                           \
+    X(SYI_LR_LINEAR_WARMUP, "linear_warmup")                                                                 \
+    X(SYI_LR_RSQRT_DECAY, "rsqrt_decay")
 #define SYI_OPTIMIZER_MAP(X)                                                                                 \
     X(SYI_OPTIMIZER_ADAMW, "adamw")                                                                          \
     X(SYI_OPTIMIZER_ADAFACTOR, "adafactor")
@@ -138,6 +143,7 @@ enum { SYI_NAN_CHECK_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_TASK_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_VOCABULARY_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_SCHEDULE_MAP(SYI_CHOICE_CONSTANT) };
+enum { SYI_LR_FACTOR_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_OPTIMIZER_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_METRIC_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_LOG_RANKS_MAP(SYI_CHOICE_CONSTANT) };
@@ -146,6 +152,7 @@ enum { SYI_CPU_VARIANT_MAP(SYI_CHOICE_CONSTANT) };
 /* ---- the values ---- */
 
 enum { SYI_CONFIG_STRING = 1024, SYI_CONFIG_INTS = 16 }; /* bytes with the NUL; longest list */
+enum { SYI_MAX_MOE_LAYERS = 256, SYI_MAX_BUCKETS = 64 }; /* layers with experts; pairs of padded lengths */
 
 struct syi_ints {
     int32_t n;                       /* values given */
@@ -237,10 +244,25 @@ typedef int (*syi_config_difference_fn)(void *arg, const struct syi_option *opti
 /* Calls fn for each key whose values differ, until one call does not return SY_OK; returns that. */
 int syi_config_compare(const struct syi_config *old_config, const struct syi_config *new_config,
                        syi_config_difference_fn fn, void *arg, struct sy_error *err) SYI_MUST_CHECK;
+
+/* ---- run_config_check.c ---- */
+
+/* All rules between keys that need no file and no number of ranks: the first that is broken is the error. Every
+ * command checks what it was given; what is recorded, bound and run relies on it. */
+int syi_config_validate(const struct syi_config *config, struct sy_error *err) SYI_MUST_CHECK;
+/* Of them, those that recording and running programs rely on: model, batches, schedule, decoding. */
+int syi_config_validate_programs(const struct syi_config *config, struct sy_error *err) SYI_MUST_CHECK;
+
+/* ---- run_config_derived.c ---- */
+
 /* decode.batch_size, or what stands for its 0. */
 int64_t syi_config_decode_rows(const struct syi_config *config);
-/* What can be said from keys together (no file, no model): the first contradiction is the error. */
-int syi_config_validate(const struct syi_config *config, struct sy_error *err) SYI_MUST_CHECK;
+/* SYI_ROUTER_* of the encoder's or the decoder's sparse layers. */
+int syi_router_type(const struct syi_config *config, int decoder);
+/* Takes the first factor off *text, the text of train.lr_factors or what is left of it: *text moves after the
+ * '*' that ends it, or becomes NULL at the end. SYI_LR_*, or -1 for an unknown one; its name is the *length
+ * bytes at *name. */
+int syi_lr_factor_next(const char **text, const char **name, size_t *length);
 
 /* ---- run_config_file.c ---- */
 

@@ -70,7 +70,7 @@ refused() {
 }
 refused 2 2 'mesh.expert=4 .* need at least 4 ranks, but there are 2' --set mesh.expert=4
 refused 4 2 'mesh.expert=4 does not divide moe.num_experts=2: take mesh.expert=2' --set mesh.expert=4 --set moe.num_experts=2
-refused 2 2 'mesh.expert=2, but moe.num_experts=0: leave mesh.expert out' --set mesh.expert=2 --set moe.num_experts=0
+refused 2 2 'mesh.expert = 2, but moe.num_experts = 0: leave mesh.expert out' --set mesh.expert=2 --set moe.num_experts=0
 refused 2 2 'train.microbatches = 2 must divide data.batch_size = 33' --set data.batch_size=33
 refused 4 1 'axis joined_kv has 2 leaves, which 4 ranks do not divide: raise reproducible.blocks to 4' \
     --set mesh.model=4 --set reproducible.blocks=2

@@ -269,6 +269,18 @@ Test(run_config, cross_checks)
         {"data.length_buckets = [16, 64]", NULL},
         {"run.name = \"a/b\"", "run.name"},
         {"run.name = \"\"", "run.name"},
+        {"run.name = \"../x\"", "run.name"},
+        {"moe.num_experts = 4\nmodel.num_encoder_layers = 200\nmoe.num_encoder_sparse_layers = 200\n"
+         "model.num_decoder_layers = 100\nmoe.num_decoder_sparse_layers = 100",
+         "at most 256 layers can have experts"},
+        {"moe.num_experts = 4\nmoe.num_decoder_sparse_layers = 1\n"
+         "moe.decoder_router_type = \"experts_choose_masked\"",
+         "depends on later ones"},
+        {"mesh.expert = 2", "leave mesh.expert out"},
+        {"decode.beams = 2\ndecode.temperature = 1", "draws nothing"},
+        {"decode.topk = 385", "decode.topk = 385 is more than model.vocab_size = 384"},
+        {"data.length_buckets = [2, 3, 4, 5, 6, 7, 8, 9, 64]", "gives 81 pairs of lengths, at most 64"},
+        {"train.lr_factors = \"constant * linear\"", "there is no factor \"linear\""},
         {"reproducible.blocks = 6", "power of two"},
         {"train.early_stopping_patience = 2", "needs a file in data.valid"},
     };

@@ -34,11 +34,6 @@ int syi_run_dir_name(const char *run_name, char *path, size_t bytes, struct sy_e
 {
     char now[32];
     struct stat info;
-    if (!run_name[0] || run_name[0] == '.' || strchr(run_name, '/'))
-        return syi_error(err, SY_EINVAL,
-                         "run.name \"%s\" becomes a folder: it must not be empty, begin with a dot or hold "
-                         "a slash",
-                         run_name);
     time_text("%Y%m%d-%H%M%S", now, sizeof now);
     for (int same = 1;; same++) {
         int length = same == 1 ? snprintf(path, bytes, "runs/%s-%s", run_name, now)

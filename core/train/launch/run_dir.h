@@ -13,7 +13,7 @@ struct syi_run_dir {
     FILE *log;
 };
 
-/* "runs/NAME-YYYYMMDD-HHMMSS", made unique if it is there. */
+/* "runs/NAME-YYYYMMDD-HHMMSS", made unique if it is there; run_name is that of a checked configuration. */
 int syi_run_dir_name(const char *run_name, char *path, size_t bytes, struct sy_error *err) SYI_MUST_CHECK;
 /* Whether the folder holds a run (its run.conf is there). */
 int syi_run_dir_exists(const char *path);
