@@ -35,17 +35,17 @@ static void catch_signals(void)
 
 /* ---- resuming: which keys differ from the stored run file ---- */
 
-static int tell_difference(void *arg, const struct syi_option *option, const char *old_text,
+static int tell_difference(void *arg, const char *key, enum syi_option_flags flags, const char *old_text,
                            const char *new_text)
 {
-    if (option->flags == SYI_OPTION_MODEL) {
+    if (flags == SYI_OPTION_MODEL) {
         syi_error(
             arg, SY_EMISMATCH,
-            "%s is %s in the run directory and %s now: this changes the model, start another run for it",
-            option->key, old_text, new_text);
+            "%s is %s in the run directory and %s now: this changes the model, start another run for it", key,
+            old_text, new_text);
         return SY_EMISMATCH;
     }
-    fprintf(stderr, "switchyard: resume: %s changes from %s to %s\n", option->key, old_text, new_text);
+    fprintf(stderr, "switchyard: resume: %s changes from %s to %s\n", key, old_text, new_text);
     return SY_OK;
 }
 

@@ -154,6 +154,22 @@ static int check_factors(const struct syi_config *config, struct sy_error *err)
     return SY_OK;
 }
 
+static int check_optimizers(const struct syi_config *config, struct sy_error *err)
+{
+    if (config->optimizer.part[0].parameters.n)
+        return syi_error(
+            err, SY_EINVAL,
+            "optimizer.parameters: [optimizer] updates all parameters that no named one has: leave "
+            "the key out, or give the section a name");
+    for (int i = 1; i < config->optimizer.n; i++)
+        if (!config->optimizer.part[i].parameters.n)
+            return syi_error(err, SY_EINVAL,
+                             "optimizer.%s.parameters is empty: say which parameters it updates, as in "
+                             "[\"*embedding*\"]",
+                             config->optimizer.part[i].name_of_part);
+    return SY_OK;
+}
+
 static int check_decoding(const struct syi_config *config, struct sy_error *err)
 {
     if (config->decode.beams > 1 && config->decode.temperature > 0)
@@ -211,8 +227,8 @@ static int run_checks(const check_fn *checks, size_t n, const struct syi_config 
 
 int syi_config_validate_programs(const struct syi_config *config, struct sy_error *err)
 {
-    static const check_fn checks[] = {check_positions, check_sparse_layers, check_routers, check_batch,
-                                      check_buckets,   check_factors,       check_decoding};
+    static const check_fn checks[] = {check_positions, check_sparse_layers, check_routers,    check_batch,
+                                      check_buckets,   check_factors,       check_optimizers, check_decoding};
     return run_checks(checks, SYI_COUNT(checks), config, err);
 }
 

@@ -78,6 +78,8 @@ one_line_error
 says err 'model.d_model is 32 in the run directory and 64 now: this changes the model'
 exits 2 tiny whole --resume --set moe.num_experts=2
 says err 'moe.num_experts is 4 in the run directory and 2 now'
+exits 2 tiny whole --resume --set 'optimizer.slow.parameters=[*embedding*]'
+says err '\[optimizer.\*\] is \[optimizer\] in the run directory and \[optimizer\] \[optimizer.slow\] now: this changes'
 diff -r whole before >/dev/null || fail "a refused command changed the run directory: $(diff -r whole before)"
 
 # ---- --resume ----
@@ -90,10 +92,10 @@ exits 0 tiny whole --resume $same
 exits 0 tiny fresh --resume $same
 says out "no checkpoint in $here/fresh: starting fresh"
 [ "$(hash_in out)" = "$hash" ] || fail "a run started by --resume has other weights"
-exits 0 tiny whole --resume $same --set train.steps=22 --set train.weight_decay=0.1
+exits 0 tiny whole --resume $same --set train.steps=22 --set optimizer.weight_decay=0.1
 [ "$(wc -l <err)" -eq 2 ] || fail "two keys differ, but: $(cat err)"
 says err '^switchyard: resume: train.steps changes from 20 to 22$'
-says err '^switchyard: resume: train.weight_decay changes from 0.0 to 0.1$'
+says err '^switchyard: resume: optimizer.weight_decay changes from 0.0 to 0.1$'
 says out 'going on from the checkpoint of step 20'
 grep -q '^steps = 22$' whole/run.conf || fail "run.conf keeps the old number of steps"
 
@@ -120,7 +122,7 @@ says err 'locked by process 12345 on host elsewhere'
 rm long/lock
 
 # ---- which gradients count as many times as there are experts ----
-few='--set train.steps=3 --set train.optimizer=adafactor --set train.clip_norm=1'
+few='--set train.steps=3 --set optimizer.name=adafactor --set train.clip_norm=1'
 exits 0 tiny scaled $few
 scaled=$(hash_in out)
 exits 0 tiny unscaled $few --set moe.scale_expert_gradients=false

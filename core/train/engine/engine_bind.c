@@ -218,9 +218,13 @@ static void find_tensors(struct syi_engine *e)
         {&e->next, "decode/next"},
     };
     for (size_t i = 0; i < SYI_COUNT(list); i++) *list[i].to = syi_session_tensor(e->session, list[i].name);
-    struct syi_optim_scalar scalar[SYI_OPTIM_SCALARS];
-    int n = syi_optim_scalar_list(&e->config, 0, 0, scalar, SYI_OPTIM_SCALARS);
-    for (int i = 0; i < n; i++) e->scalar[i] = syi_session_tensor(e->session, scalar[i].name);
+    float value[SYI_OPTIM_SCALARS];
+    int n = syi_optim_scalars(&e->config, 0, 0, value);
+    for (int i = 0; i < n; i++) {
+        char name[SYI_OPTIM_SCALAR_NAME];
+        syi_optim_scalar_name(&e->config, i, name);
+        e->scalar[i] = syi_session_tensor(e->session, name);
+    }
     for (int i = 0; i < e->n_buckets; i++) {
         e->bound[i].train = find_inputs(e, i, e->train_rows);
         e->bound[i].eval = find_inputs(e, i, e->eval_rows);
