@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cli/progress.h"
+#include "data/vocabulary.h"
 #include "metrics/store.h"
 #include "train/trainer/trainer.h"
 
@@ -82,9 +83,11 @@ static int choose_folder(const struct cli_options *o, const struct syi_config *c
     return check_stored(path, config, &err) ? cli_usage(&err) : CLI_DONE;
 }
 
-/* Before a folder is made for the run: are its files there? */
+/* Before a folder is made for the run: are its files there, does the model have the vocabulary's ids? */
 static int check_data(const struct syi_config *config)
 {
+    struct syi_vocabulary vocabulary;
+    struct sy_error err = {0};
     const struct {
         const char *key, *file;
     } files[] = {{"data.train", config->data.train}, {"data.valid", config->data.valid}};
@@ -92,6 +95,8 @@ static int check_data(const struct syi_config *config)
         cli_error("train: data.train is not set: give it a file whose lines are input TAB target");
         return CLI_USAGE;
     }
+    if (syi_vocabulary_open(&vocabulary, config, &err)) return cli_usage(&err);
+    syi_vocabulary_close(&vocabulary);
     for (size_t i = 0; i < SYI_COUNT(files); i++) {
         if (!*files[i].file || !access(files[i].file, R_OK)) continue;
         cli_error("train: %s: cannot read %s: %s", files[i].key, files[i].file, strerror(errno));

@@ -49,10 +49,12 @@ const struct syi_part_kind *syi_config_kinds(size_t *n)
     return kinds;
 }
 
-/* Keys of former versions. */
+/* Keys of former versions; now NULL: nothing took its place. */
 static const struct {
     const char *key, *now;
 } renamed[] = {
+    {"data.task", NULL},
+    {"data.vocabulary", "vocabulary.kind"},
     {"train.optimizer", "optimizer.name"},
     {"train.adam_b1", "optimizer.b1"},
     {"train.adam_b2", "optimizer.b2"},
@@ -120,7 +122,9 @@ int syi_key_parse(const char *text, struct syi_key *key, char reason[SYI_REASON]
     const char *first = strchr(text, '.'), *last = strrchr(text, '.');
     memset(key, 0, sizeof(*key));
     for (size_t i = 0; i < SYI_COUNT(renamed); i++)
-        if (!strcmp(text, renamed[i].key)) return refuse(reason, "%s is now %s", text, renamed[i].now);
+        if (!strcmp(text, renamed[i].key))
+            return renamed[i].now ? refuse(reason, "%s is now %s", text, renamed[i].now)
+                                  : refuse(reason, "%s is not needed any more: leave it out", text);
     key->kind = first ? find_kind(text, (size_t)(first - text)) : find_kind("run", 3);
     if (key->kind) key->option = find_option(key->kind, last ? last + 1 : text);
     if (!key->option) {

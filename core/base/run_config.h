@@ -88,8 +88,7 @@
     X(SYI_NAN_CHECK_AUTO, "auto")                                                                            \
     X(SYI_NAN_CHECK_BEFORE, "before")                                                                        \
     X(SYI_NAN_CHECK_AFTER, "after")
-#define SYI_TASK_MAP(X)       X(SYI_TASK_TSV, "tsv")
-#define SYI_VOCABULARY_MAP(X) X(SYI_VOCABULARY_KIND_BYTES, "bytes")
+#define SYI_VOCABULARY_MAP(X) X(SYI_VOCABULARY_BYTES, "bytes")
 #define SYI_SCHEDULE_MAP(X)                                                                                  \
     X(SYI_SCHEDULE_CONSTANT, "constant")                                                                     \
     X(SYI_SCHEDULE_LINEAR, "linear")                                                                         \
@@ -140,7 +139,6 @@ enum { SYI_PADDING_TARGETS_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_NORMALIZER_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_STOPPING_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_NAN_CHECK_MAP(SYI_CHOICE_CONSTANT) };
-enum { SYI_TASK_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_VOCABULARY_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_SCHEDULE_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_LR_FACTOR_MAP(SYI_CHOICE_CONSTANT) };

@@ -186,15 +186,6 @@ static int check_decoding(const struct syi_config *config, struct sy_error *err)
 
 /* ---- the run ---- */
 
-/* Byte ids are the 256 bytes after padding, end and unknown (core/data/vocabulary.h). */
-static int check_vocabulary(const struct syi_config *config, struct sy_error *err)
-{
-    if (config->model.vocab_size >= 259) return SY_OK;
-    return syi_error(err, SY_EINVAL,
-                     "model.vocab_size = %" PRId64 " is less than the 259 ids of the byte vocabulary",
-                     config->model.vocab_size);
-}
-
 static int check_run(const struct syi_config *config, struct sy_error *err)
 {
     int64_t blocks = config->reproducible.blocks;
@@ -234,6 +225,6 @@ int syi_config_validate_programs(const struct syi_config *config, struct sy_erro
 
 int syi_config_validate(const struct syi_config *config, struct sy_error *err)
 {
-    static const check_fn checks[] = {check_run, check_vocabulary, syi_config_validate_programs};
+    static const check_fn checks[] = {check_run, syi_config_validate_programs};
     return run_checks(checks, SYI_COUNT(checks), config, err);
 }

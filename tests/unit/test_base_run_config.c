@@ -398,6 +398,8 @@ Test(run_config, old_keys_name_the_new)
     struct sy_error err = {0};
     expect_error("[train]\nadam_b1 = 0.5", "t.run:2: train.adam_b1 is now optimizer.b1");
     expect_error("train.weight_decay = 0.5", "train.weight_decay is now optimizer.weight_decay");
+    expect_error("data.vocabulary = \"bytes\"", "data.vocabulary is now vocabulary.kind");
+    expect_error("data.task = \"tsv\"", "data.task is not needed any more: leave it out");
     cr_assert_eq(syi_config_set(&config, "train.optimizer=adamw", &err), SY_EINVAL);
     cr_expect(strstr(err.text, "train.optimizer is now optimizer.name"), "%s", err.text);
 }

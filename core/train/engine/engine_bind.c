@@ -277,7 +277,8 @@ int syi_engine_new(const struct syi_config *config, const struct syi_rank *rank,
     e->eval_rows = syi_config_decode_rows(config);
     struct syi_shape shape = syi_engine_shape(e, 0, SYI_GRAD_FIRST);
     e->groups = shape.rows / syi_group_rows(config, &shape, 1);
-    int status = syi_loss_factor_parse(&e->factor, config->loss.loss_normalizing_factor, err);
+    int status = syi_vocabulary_make(&e->vocabulary, &config->vocabulary, err);
+    if (!status) status = syi_loss_factor_parse(&e->factor, config->loss.loss_normalizing_factor, err);
     if (!status) status = take_buffers(e, err);
     if (!status) status = bind(e, plan_only, err);
     if (!status && !plan_only && (use & SYI_USE_DECODE) && syi_engine_searches(config))
@@ -293,6 +294,7 @@ void syi_engine_free(struct syi_engine *e)
 {
     if (!e) return;
     syi_session_free(e->session);
+    syi_vocabulary_close(&e->vocabulary);
     syi_params_free(&e->params);
     syi_free(e->counts);
     syi_decoder_free(e->decoder);

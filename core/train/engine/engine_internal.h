@@ -4,6 +4,7 @@
 #define SYI_ENGINE_INTERNAL_H
 
 #include "data/loss_weights.h"
+#include "data/vocabulary.h"
 #include "optim/optim.h"
 #include "train/engine/decode_step.h"
 #include "train/engine/engine.h"
@@ -38,6 +39,7 @@ struct syi_engine {
     struct syi_rank rank;
     struct syi_params params;
     struct syi_session *session;
+    struct syi_vocabulary vocabulary; /* whose end token ends an output */
     struct syi_bucket bucket[SYI_MAX_BUCKETS];
     struct syi_bucket_programs bound[SYI_MAX_BUCKETS];
     int n_buckets, use;

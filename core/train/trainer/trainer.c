@@ -75,6 +75,7 @@ static void close_rank(struct syi_trainer *t)
     if (t->evaluation.data) syi_evaluation_close(&t->evaluation);
     syi_batch_free(&t->batch);
     syi_batcher_free(&t->batcher);
+    syi_vocabulary_close(&t->vocabulary);
     syi_engine_free(t->engine);
     syi_rank_log_close(&t->log);
 }
