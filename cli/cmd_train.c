@@ -88,18 +88,21 @@ static int check_data(const struct syi_config *config)
 {
     struct syi_vocabulary vocabulary;
     struct sy_error err = {0};
+    const struct syi_task_part *task = syi_config_task(config);
     const struct {
         const char *key, *file;
-    } files[] = {{"data.train", config->data.train}, {"data.valid", config->data.valid}};
-    if (!*config->data.train) {
-        cli_error("train: data.train is not set: give it a file whose lines are input TAB target");
+    } files[] = {{"train", task->train}, {"valid", task->valid}};
+    if (!*task->train) {
+        cli_error("train: task.%s.train is not set: give it a file whose lines are input TAB target",
+                  *task->name_of_part ? task->name_of_part : "NAME");
         return CLI_USAGE;
     }
     if (syi_vocabulary_open(&vocabulary, config, &err)) return cli_usage(&err);
     syi_vocabulary_close(&vocabulary);
     for (size_t i = 0; i < SYI_COUNT(files); i++) {
         if (!*files[i].file || !access(files[i].file, R_OK)) continue;
-        cli_error("train: %s: cannot read %s: %s", files[i].key, files[i].file, strerror(errno));
+        cli_error("train: task.%s.%s: cannot read %s: %s", task->name_of_part, files[i].key, files[i].file,
+                  strerror(errno));
         return CLI_FAILED;
     }
     return CLI_DONE;
@@ -205,7 +208,7 @@ static int plan_rank(void *arg, const struct syi_rank *rank, struct sy_error *er
 {
     const struct syi_config *config = arg;
     struct syi_engine *engine;
-    int use = SYI_USE_TRAIN | (*config->data.valid ? SYI_USE_EVAL | SYI_USE_DECODE : 0);
+    int use = SYI_USE_TRAIN | (*syi_config_task(config)->valid ? SYI_USE_EVAL | SYI_USE_DECODE : 0);
     int status = syi_engine_new(config, rank, use, 1, &engine, err);
     if (!status) syi_engine_free(engine);
     return status;

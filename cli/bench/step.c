@@ -79,7 +79,7 @@ static int open_source(const struct bench_step_job *job, int quiet, struct sourc
                                           .pool_batches = 16,
                                           .seed = (uint64_t)c->train.seed,
                                           .quiet = quiet};
-    status = syi_task_load(&s->task, c->data.train, err);
+    status = syi_task_load(&s->task, syi_config_task(c)->train, err);
     if (!status) status = syi_vocabulary_open(&s->vocabulary, c, err);
     return status ? status : syi_batcher_create(&s->batcher, &s->task, &s->vocabulary, &options, err);
 }

@@ -49,11 +49,14 @@ const struct syi_part_kind *syi_config_kinds(size_t *n)
     return kinds;
 }
 
-/* Keys of former versions; now NULL: nothing took its place. */
+/* Keys of former versions. */
 static const struct {
     const char *key, *now;
 } renamed[] = {
-    {"data.task", NULL},
+    {"data.task", "task.NAME.format"},
+    {"data.train", "task.NAME.train"},
+    {"data.valid", "task.NAME.valid"},
+    {"data.test", "task.NAME.test"},
     {"data.vocabulary", "vocabulary.kind"},
     {"train.optimizer", "optimizer.name"},
     {"train.adam_b1", "optimizer.b1"},
@@ -71,6 +74,11 @@ static const struct {
     {"train.multiply_by_parameter_scale", "optimizer.multiply_by_parameter_scale"},
     {"train.beta1", "optimizer.beta1"},
     {"train.weight_decay_rate", "optimizer.weight_decay_rate"},
+    {"train.early_stopping_patience", "patience of an [action.NAME] of kind early_stopping"},
+    {"train.early_stopping_metric", "metric of an [action.NAME] of kind early_stopping"},
+    {"train.early_stopping_compare", "compare of an [action.NAME] of kind early_stopping"},
+    {"train.terminate_on_nan",
+     "an [action.NAME] of kind terminate_on_nan, which runs where no action is written"},
 };
 
 /* ---- lookup ---- */
@@ -122,9 +130,7 @@ int syi_key_parse(const char *text, struct syi_key *key, char reason[SYI_REASON]
     const char *first = strchr(text, '.'), *last = strrchr(text, '.');
     memset(key, 0, sizeof(*key));
     for (size_t i = 0; i < SYI_COUNT(renamed); i++)
-        if (!strcmp(text, renamed[i].key))
-            return renamed[i].now ? refuse(reason, "%s is now %s", text, renamed[i].now)
-                                  : refuse(reason, "%s is not needed any more: leave it out", text);
+        if (!strcmp(text, renamed[i].key)) return refuse(reason, "%s is now %s", text, renamed[i].now);
     key->kind = first ? find_kind(text, (size_t)(first - text)) : find_kind("run", 3);
     if (key->kind) key->option = find_option(key->kind, last ? last + 1 : text);
     if (!key->option) {

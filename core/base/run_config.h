@@ -88,6 +88,7 @@
     X(SYI_NAN_CHECK_AUTO, "auto")                                                                            \
     X(SYI_NAN_CHECK_BEFORE, "before")                                                                        \
     X(SYI_NAN_CHECK_AFTER, "after")
+#define SYI_FORMAT_MAP(X)     X(SYI_FORMAT_TSV, "tsv")
 #define SYI_VOCABULARY_MAP(X) X(SYI_VOCABULARY_BYTES, "bytes")
 #define SYI_SCHEDULE_MAP(X)                                                                                  \
     X(SYI_SCHEDULE_CONSTANT, "constant")                                                                     \
@@ -102,6 +103,9 @@
 #define SYI_OPTIMIZER_MAP(X)                                                                                 \
     X(SYI_OPTIMIZER_ADAMW, "adamw")                                                                          \
     X(SYI_OPTIMIZER_ADAFACTOR, "adafactor")
+#define SYI_ACTION_MAP(X)                                                                                    \
+    X(SYI_ACTION_EARLY_STOPPING, "early_stopping")                                                           \
+    X(SYI_ACTION_TERMINATE_ON_NAN, "terminate_on_nan")
 #define SYI_METRIC_MAP(X)                                                                                    \
     X(SYI_METRIC_LOSS, "loss")                                                                               \
     X(SYI_METRIC_WER, "wer")                                                                                 \
@@ -139,10 +143,12 @@ enum { SYI_PADDING_TARGETS_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_NORMALIZER_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_STOPPING_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_NAN_CHECK_MAP(SYI_CHOICE_CONSTANT) };
+enum { SYI_FORMAT_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_VOCABULARY_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_SCHEDULE_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_LR_FACTOR_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_OPTIMIZER_MAP(SYI_CHOICE_CONSTANT) };
+enum { SYI_ACTION_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_METRIC_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_LOG_RANKS_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_CPU_VARIANT_MAP(SYI_CHOICE_CONSTANT) };
@@ -340,6 +346,9 @@ int syi_config_validate_programs(const struct syi_config *config, struct sy_erro
 
 /* ---- run_config_derived.c ---- */
 
+/* The task that is trained on and evaluated, the first; never NULL: without one, a part of defaults with the name
+ * "". */
+const struct syi_task_part *syi_config_task(const struct syi_config *config);
 /* decode.batch_size, or what stands for its 0. */
 int64_t syi_config_decode_rows(const struct syi_config *config);
 /* SYI_ROUTER_* of the encoder's or the decoder's sparse layers. */

@@ -200,8 +200,27 @@ static int check_run(const struct syi_config *config, struct sy_error *err)
         return syi_error(err, SY_EINVAL,
                          "mesh.expert = %" PRId64 ", but moe.num_experts = 0: leave mesh.expert out",
                          config->mesh.expert);
-    if (config->train.early_stopping_patience && !*config->data.valid)
-        return syi_error(err, SY_EINVAL, "train.early_stopping_patience needs a file in data.valid");
+    return SY_OK;
+}
+
+static int check_tasks(const struct syi_config *config, struct sy_error *err)
+{
+    if (config->task.n <= 1) return SY_OK;
+    return syi_error(
+        err, SY_EINVAL,
+        "[task.%s] and [task.%s]: training on several tasks needs a mixture, which is not there yet: leave "
+        "one of them out",
+        config->task.part[0].name_of_part, config->task.part[1].name_of_part);
+}
+
+static int check_actions(const struct syi_config *config, struct sy_error *err)
+{
+    for (int i = 0; i < config->action.n; i++) {
+        const struct syi_action_part *part = &config->action.part[i];
+        if (part->kind == SYI_ACTION_EARLY_STOPPING && part->patience && !*syi_config_task(config)->valid)
+            return syi_error(err, SY_EINVAL, "action.%s.patience needs a file in task.NAME.valid",
+                             part->name_of_part);
+    }
     return SY_OK;
 }
 
@@ -225,6 +244,6 @@ int syi_config_validate_programs(const struct syi_config *config, struct sy_erro
 
 int syi_config_validate(const struct syi_config *config, struct sy_error *err)
 {
-    static const check_fn checks[] = {check_run, syi_config_validate_programs};
+    static const check_fn checks[] = {check_run, check_tasks, check_actions, syi_config_validate_programs};
     return run_checks(checks, SYI_COUNT(checks), config, err);
 }

@@ -6,6 +6,12 @@
 
 #include "base/run_config.h"
 
+const struct syi_task_part *syi_config_task(const struct syi_config *config)
+{
+    static const struct syi_task_part none = {.format = SYI_FORMAT_TSV};
+    return config->task.n ? &config->task.part[0] : &none;
+}
+
 int64_t syi_config_decode_rows(const struct syi_config *config)
 {
     int64_t rows = config->data.batch_size / config->train.microbatches, parts = 1;

@@ -6,7 +6,7 @@
 data "$here/train.tsv" 300 1
 cd "$here" || exit 99
 set -- --quiet --set moe.expert_bias=true --set moe.expert_bias_update_rate=0.02 --set moe.aux_loss_factor=0 \
-    --set data.test="$here/train.tsv"
+    --set task.words.test="$here/train.tsv"
 
 exits 0 tiny whole --threads 1 "$@"
 hash=$(hash_in out)

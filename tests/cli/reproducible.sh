@@ -8,7 +8,7 @@ data "$here/train.tsv" 500 1
 hash() {
     name=$1
     shift
-    "$program" train "$top/bench/tiny.run" --run-dir "$here/$name" --quiet --set data.train="$here/train.tsv" "$@" \
+    "$program" train "$top/bench/tiny.run" --run-dir "$here/$name" --quiet --set task.words.train="$here/train.tsv" "$@" \
         >"$here/$name.out" 2>"$here/$name.err" </dev/null || fail "$name: $(cat "$here/$name.err")"
     sed -n 's/^weights sha256 //p' "$here/$name.out"
 }
@@ -30,7 +30,7 @@ same threads-3 --threads 3
 variants=0
 for variant in avx2 avx512 neon; do
     if "$program" train "$top/bench/tiny.run" --run-dir "$here/probe-$variant" --quiet --set cpu.variant=$variant \
-        --set train.steps=0 --set data.train="$here/train.tsv" >/dev/null 2>"$here/err"; then
+        --set train.steps=0 --set task.words.train="$here/train.tsv" >/dev/null 2>"$here/err"; then
         same $variant --threads 2 --set cpu.variant=$variant
         variants=$((variants + 1))
     else

@@ -10,7 +10,7 @@ data train.tsv 500 1
 hash() {
     name=$1
     shift
-    "$program" train "$tiny_run" --run-dir "$name" --quiet --threads 1 --set data.train=train.tsv --set train.steps=8 "$@" \
+    "$program" train "$tiny_run" --run-dir "$name" --quiet --threads 1 --set task.words.train=train.tsv --set train.steps=8 "$@" \
         >"$name.out" 2>"$name.err" </dev/null || fail "$name: $(cat "$name.err")"
     sed -n 's/^weights sha256 //p' "$name.out"
 }

@@ -53,7 +53,7 @@ Test(run_config, tables_are_sound)
     cr_assert_eq(syi_config_validate(&config, &err), SY_OK, "%s", err.text);
     cr_assert_eq(config.model.vocab_size, 384);
     cr_assert_eq(config.model.mlp_activations, SYI_MLP_GELU_LINEAR);
-    cr_assert(config.train.terminate_on_nan && config.reproducible.enabled);
+    cr_assert(config.reproducible.enabled && config.action.n == 0);
 }
 
 /* It is copied on stacks and assigned. */
@@ -74,8 +74,9 @@ Test(run_config, reads_every_type)
                                "\tlayer_norm_epsilon = 1e-5\t\n"
                                "mlp_activations = \"gelu\"\n"
                                "logits_via_embedding = true\n"
-                               "[data]\n"
+                               "[task.words]\n"
                                "train = \"a # b \\\"c\\\" \\u20ac.tsv\" # path\r\n"
+                               "[data]\n"
                                "length_buckets = [ 16,24, 64 ,]\n"
                                "[train]\n"
                                "learning_rate = 1\n"
@@ -86,7 +87,7 @@ Test(run_config, reads_every_type)
     cr_assert_eq(config.model.layer_norm_epsilon, 1e-5);
     cr_assert_eq(config.model.mlp_activations, SYI_MLP_GELU);
     cr_assert(config.model.logits_via_embedding);
-    cr_assert_str_eq(config.data.train, "a # b \"c\" \xe2\x82\xac.tsv");
+    cr_assert_str_eq(config.task.part[0].train, "a # b \"c\" \xe2\x82\xac.tsv");
     cr_assert_eq(config.data.length_buckets.n, 3);
     cr_assert_eq(config.data.length_buckets.values[2], 64);
     cr_assert_eq(config.train.learning_rate, 1.0);
@@ -127,16 +128,16 @@ Test(run_config, bad_values_name_value_and_range)
         {"model.dropout_rate = nan", "nan is not accepted"},
         {"model.dropout_rate = -0.1", "-0.1 is not accepted"},
         {"optimizer.eps = 0", "a number in >0..1"},
-        {"train.terminate_on_nan = yes", "yes is not accepted: it takes true or false"},
-        {"train.terminate_on_nan = trueish", "trueish is not accepted"},
+        {"moe.extra_mlp = yes", "yes is not accepted: it takes true or false"},
+        {"moe.extra_mlp = trueish", "trueish is not accepted"},
         {"train.schedule = \"step\"", "one of constant | linear | rsqrt | cosine"},
         {"train.schedule = linear", "a string in double quotes was expected"},
         {"train.schedule = \"lin\"", "is not accepted"},
-        {"data.train = \"abc", "no closing double quote"},
-        {"data.train = \"a\\q\"", "unknown escape"},
-        {"data.train = \"a\\u0000\"", "unknown escape"},
-        {"data.train = \"a\\", "unknown escape"},
-        {"data.train = \"a\" b", "is not accepted: it takes a string"},
+        {"task.words.train = \"abc", "no closing double quote"},
+        {"task.words.train = \"a\\q\"", "unknown escape"},
+        {"task.words.train = \"a\\u0000\"", "unknown escape"},
+        {"task.words.train = \"a\\", "unknown escape"},
+        {"task.words.train = \"a\" b", "is not accepted: it takes a string"},
         {"data.length_buckets = [16, 1]", "[16, 1] is not accepted"},
         {"data.length_buckets = [16", "[16 is not accepted"},
         {"data.length_buckets = [16 17]", "is not accepted"},
@@ -164,7 +165,7 @@ Test(run_config, hostile_files)
     line[0] = '[';
     line[sizeof(line) - 2] = ']';
     expect_error(line, "unknown section");
-    memcpy(line, "data.train = \"", 14);
+    memcpy(line, "task.words.train = \"", 20);
     expect_error(line, "longer than 1023 bytes");
     memset(&err, 0, sizeof(err));
     cr_assert_eq(syi_config_load(&config, "/tmp/switchyard-test-none.run", &err), SY_ENOENT);
@@ -176,11 +177,11 @@ Test(run_config, set_takes_bare_strings)
     struct syi_config config = defaults();
     struct sy_error err = {0};
     cr_assert_eq(syi_config_set(&config, "model.d_model=512", &err), SY_OK, "%s", err.text);
-    cr_assert_eq(syi_config_set(&config, " data.train = my words.tsv", &err), SY_OK, "%s", err.text);
+    cr_assert_eq(syi_config_set(&config, " task.words.train = my words.tsv", &err), SY_OK, "%s", err.text);
     cr_assert_eq(syi_config_set(&config, "model.mlp_activations=gelu", &err), SY_OK, "%s", err.text);
     cr_assert_eq(syi_config_set(&config, "run.name=\"quoted\"", &err), SY_OK, "%s", err.text);
     cr_assert_eq(config.model.d_model, 512);
-    cr_assert_str_eq(config.data.train, "my words.tsv");
+    cr_assert_str_eq(config.task.part[0].train, "my words.tsv");
     cr_assert_eq(config.model.mlp_activations, SYI_MLP_GELU);
     cr_assert_str_eq(config.run.name, "quoted");
     cr_assert_eq(syi_config_set(&config, "model.dmodel=512", &err), SY_EINVAL);
@@ -277,7 +278,7 @@ Test(run_config, prints_what_loads_again)
     struct syi_text seen = {0};
     struct sy_error err = {0};
     cr_assert_eq(load(&config,
-                      "data.train = \"a\\t\\\"\\\\ \\u0001\"\ndata.length_buckets = [8, 64]\n"
+                      "task.words.train = \"a\\t\\\"\\\\ \\u0001\"\ndata.length_buckets = [8, 64]\n"
                       "train.learning_rate = 0.3333333333333333\nrun.name = \"x\"",
                       &err),
                  SY_OK, "%s", err.text);
@@ -399,7 +400,12 @@ Test(run_config, old_keys_name_the_new)
     expect_error("[train]\nadam_b1 = 0.5", "t.run:2: train.adam_b1 is now optimizer.b1");
     expect_error("train.weight_decay = 0.5", "train.weight_decay is now optimizer.weight_decay");
     expect_error("data.vocabulary = \"bytes\"", "data.vocabulary is now vocabulary.kind");
-    expect_error("data.task = \"tsv\"", "data.task is not needed any more: leave it out");
+    expect_error("train.early_stopping_metric = \"wer\"",
+                 "is now metric of an [action.NAME] of kind early_stopping");
+    expect_error("train.terminate_on_nan = false", "is now an [action.NAME] of kind terminate_on_nan");
+    expect_error("[action]\n", "[action] needs a name of its own: write [action.NAME]");
+    expect_error("data.task = \"tsv\"", "data.task is now task.NAME.format");
+    expect_error("[data]\ntrain = \"a.tsv\"", "t.run:2: data.train is now task.NAME.train");
     cr_assert_eq(syi_config_set(&config, "train.optimizer=adamw", &err), SY_EINVAL);
     cr_expect(strstr(err.text, "train.optimizer is now optimizer.name"), "%s", err.text);
 }
@@ -469,7 +475,11 @@ Test(run_config, cross_checks)
         {"data.length_buckets = [2, 3, 4, 5, 6, 7, 8, 9, 64]", "gives 81 pairs of lengths, at most 64"},
         {"train.lr_factors = \"constant * linear\"", "there is no factor \"linear\""},
         {"reproducible.blocks = 6", "power of two"},
-        {"train.early_stopping_patience = 2", "needs a file in data.valid"},
+        {"[action.stop]\npatience = 2", "action.stop.patience needs a file in task.NAME.valid"},
+        {"[action.stop]\nmetric = \"wer\"", NULL},
+        {"[action.stop]\npatience = 2\n[task.a]\nvalid = \"a.tsv\"", NULL},
+        {"[task.a]\n[task.b]\n",
+         "[task.a] and [task.b]: training on several tasks needs a mixture, which is not there yet"},
     };
     for (size_t i = 0; i < SYI_COUNT(cases); i++) {
         struct syi_config config = defaults();

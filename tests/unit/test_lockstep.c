@@ -259,7 +259,7 @@ Test(lockstep, a_side_that_fails_ends_both)
     cr_assert_neq(syi_lockstep_run(&job, &result, &err), SY_OK);
     cr_expect(strstr(err.text, "side B: "), "%s", err.text);
     prepare();
-    set(0, "data.train=nowhere.tsv");
+    set(0, "task.words.train=nowhere.tsv");
     cr_assert_neq(syi_lockstep_run(&job, &result, &err), SY_OK);
 }
 

@@ -6,7 +6,15 @@
 #ifndef SYI_CHECKPOINT_H
 #define SYI_CHECKPOINT_H
 
+#include "base/run_config.h"
 #include "runtime/session.h"
+
+/* What one action remembers, see struct syi_action_state. */
+struct syi_checkpoint_action {
+    char name[SYI_PART_NAME];
+    int64_t metric, best_step, stale, unbroken;
+    double best, previous; /* NaN: none */
+};
 
 struct syi_checkpoint_meta {
     int64_t step;       /* steps done */
@@ -18,6 +26,8 @@ struct syi_checkpoint_meta {
     int64_t unbroken;       /* evaluations in a row that are no better than the one before */
     int64_t best_of;        /* which value: SYI_METRIC_* (in meta.json its number) */
     int64_t evaluated;      /* step of the last evaluation, -1: none */
+    int n_actions;          /* 0 also in checkpoints made before there were several */
+    struct syi_checkpoint_action action[SYI_CONFIG_PARTS];
     char params_sha256[65]; /* of the data section of params.safetensors: the hash of the weights */
     char state_sha256[65];
 };

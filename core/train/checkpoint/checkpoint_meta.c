@@ -31,6 +31,25 @@ static void put_metric(struct syi_json_writer *json, const char *key, double val
         syi_json_put_double(json, value);
 }
 
+static void put_actions(struct syi_json_writer *json, const struct syi_checkpoint_meta *meta)
+{
+    syi_json_put_key(json, "actions");
+    syi_json_open(json, '[');
+    for (int i = 0; i < meta->n_actions; i++) {
+        const struct syi_checkpoint_action *action = &meta->action[i];
+        syi_json_open(json, '{');
+        put_string(json, "name", action->name);
+        put_integer(json, "metric", action->metric);
+        put_metric(json, "best", action->best);
+        put_integer(json, "best_step", action->best_step);
+        put_integer(json, "stale", action->stale);
+        put_metric(json, "previous", action->previous);
+        put_integer(json, "unbroken", action->unbroken);
+        syi_json_close(json, '}');
+    }
+    syi_json_close(json, ']');
+}
+
 static void print(const struct syi_checkpoint_meta *meta, struct syi_text *out)
 {
     struct syi_json_writer json;
@@ -47,6 +66,7 @@ static void print(const struct syi_checkpoint_meta *meta, struct syi_text *out)
     put_integer(&json, "unbroken", meta->unbroken);
     put_integer(&json, "best_of", meta->best_of);
     put_integer(&json, "evaluated", meta->evaluated);
+    put_actions(&json, meta);
     put_string(&json, "params_sha256", meta->params_sha256);
     put_string(&json, "state_sha256", meta->state_sha256);
     syi_json_close(&json, '}');
@@ -72,13 +92,14 @@ struct reader {
     struct syi_json json;
     const char *file;
     struct sy_error *err;
-    int status; /* of the first member that is not as it should be */
+    uint32_t at; /* node whose members are read */
+    int status;  /* of the first member that is not as it should be */
 };
 
 /* NULL: missing or of another kind, which is remembered. */
 static const struct syi_json_node *member(struct reader *r, const char *key, int kind)
 {
-    uint32_t at = syi_json_member(&r->json, 0, key);
+    uint32_t at = syi_json_member(&r->json, r->at, key);
     if (at != SYI_JSON_NONE && r->json.nodes[at].kind == kind) return &r->json.nodes[at];
     if (!r->status)
         r->status = syi_error(r->err, SY_EFORMAT, "%s: \"%s\" is missing or malformed: the file is damaged",
@@ -106,12 +127,31 @@ static void get_hash(struct reader *r, const char *key, char hex[65])
 /* null: there is none yet. A loss may be infinite, which JSON holds as text. */
 static double get_metric(struct reader *r, const char *key)
 {
-    uint32_t at = syi_json_member(&r->json, 0, key);
+    uint32_t at = syi_json_member(&r->json, r->at, key);
     int kind = at == SYI_JSON_NONE ? -1 : r->json.nodes[at].kind;
     if (kind == SYI_JSON_NULL) return NAN;
     if (kind == SYI_JSON_STRING) return syi_json_string(&r->json, at)[0] == '-' ? -INFINITY : INFINITY;
     const struct syi_json_node *node = member(r, key, SYI_JSON_NUMBER);
     return node ? node->number : NAN;
+}
+
+static void read_actions(struct reader *r, struct syi_checkpoint_meta *meta)
+{
+    uint32_t list = syi_json_member(&r->json, 0, "actions");
+    if (list == SYI_JSON_NONE || r->json.nodes[list].kind != SYI_JSON_ARRAY) return;
+    for (r->at = r->json.nodes[list].first; r->at != SYI_JSON_NONE && meta->n_actions < SYI_CONFIG_PARTS;
+         r->at = r->json.nodes[r->at].next) {
+        struct syi_checkpoint_action *action = &meta->action[meta->n_actions++];
+        const struct syi_json_node *name = member(r, "name", SYI_JSON_STRING);
+        snprintf(action->name, sizeof action->name, "%s", name ? r->json.strings + name->string : "");
+        action->metric = get_integer(r, "metric");
+        action->best = get_metric(r, "best");
+        action->best_step = get_integer(r, "best_step");
+        action->stale = get_integer(r, "stale");
+        action->previous = get_metric(r, "previous");
+        action->unbroken = get_integer(r, "unbroken");
+    }
+    r->at = 0;
 }
 
 static void read_members(struct reader *r, struct syi_checkpoint_meta *meta)
@@ -131,12 +171,13 @@ static void read_members(struct reader *r, struct syi_checkpoint_meta *meta)
     meta->best_step = get_integer(r, "best_step");
     meta->stale = get_integer(r, "stale");
     meta->previous_metric = NAN; /* checkpoints made before there were these two lack them */
-    if (syi_json_member(&r->json, 0, "unbroken") != SYI_JSON_NONE) {
+    if (syi_json_member(&r->json, r->at, "unbroken") != SYI_JSON_NONE) {
         meta->previous_metric = get_metric(r, "previous_metric");
         meta->unbroken = get_integer(r, "unbroken");
     }
     meta->best_of = get_integer(r, "best_of");
     meta->evaluated = get_integer(r, "evaluated");
+    read_actions(r, meta);
     get_hash(r, "params_sha256", meta->params_sha256);
     get_hash(r, "state_sha256", meta->state_sha256);
 }

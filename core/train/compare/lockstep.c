@@ -154,11 +154,11 @@ static void check_batches(struct lockstep *l)
 static int open_data(struct lockstep *l, struct sy_error *err)
 {
     const struct syi_config *c = l->job->side[0].config;
-    if (!*c->data.train) {
+    if (!*syi_config_task(c)->train) {
         int status = syi_vocabulary_make(&l->vocabulary, &c->vocabulary, err);
         return status ? status : syi_train_batch_create(c, &l->batch, err);
     }
-    int status = syi_task_load(&l->task, c->data.train, err);
+    int status = syi_task_load(&l->task, syi_config_task(c)->train, err);
     return status ? status : syi_train_data_open(c, &l->task, 0, &l->vocabulary, &l->batcher, &l->batch, err);
 }
 

@@ -225,7 +225,7 @@ int syi_eval_run(const struct syi_eval_job *job, struct syi_eval_result *result,
 
     if (!*job->file)
         return syi_error(err, SY_EINVAL,
-                         "no file to evaluate on; set data.test to a file of input TAB target");
+                         "no file to evaluate on; set task.NAME.test to a file of input TAB target");
     status = syi_eval_data_load(&call.data, job->task, job->file, err);
     if (status) return status;
     status = syi_launch_run(&job->launch, eval_rank, &call, err);

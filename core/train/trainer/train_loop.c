@@ -55,7 +55,10 @@ static void end_run(struct syi_trainer *t, enum syi_end end, const char *format,
 
 int syi_trainer_obey(struct syi_trainer *t, const struct syi_verdict *verdict, struct sy_error *err)
 {
-    if (verdict->stop) end_run(t, verdict->end, "%s: %s", verdict->action, verdict->text);
+    if (verdict->stop && *verdict->part)
+        end_run(t, verdict->end, "%s of [action.%s]: %s", verdict->action, verdict->part, verdict->text);
+    else if (verdict->stop)
+        end_run(t, verdict->end, "%s: %s", verdict->action, verdict->text);
     if (!verdict->action || verdict->stop) return SY_OK;
     syi_trainer_say(t, "%s: %s", verdict->action, verdict->text);
     return syi_trainer_event(t, verdict->action, verdict->text, err);
@@ -231,7 +234,7 @@ static int evaluate(struct syi_trainer *t, struct sy_error *err)
     t->evaluated = t->step;
     moment.evaluated = &result;
     syi_actions_run(t->config, &t->actions, &moment, &verdict);
-    if (t->actions.best_step == t->step) t->saved = -1; /* what was saved before does not know of it */
+    if (t->actions.best.best_step == t->step) t->saved = -1; /* what was saved before does not know of it */
     return syi_trainer_obey(t, &verdict, err);
 }
 
@@ -240,7 +243,7 @@ static int is_checkpoint_due(const struct syi_trainer *t)
 {
     int64_t every = t->config->train.checkpoint_every;
     if (t->saved == t->step || t->spoiled) return 0;
-    return t->ended || t->actions.best_step == t->step || (every && t->step && t->step % every == 0);
+    return t->ended || t->actions.best.best_step == t->step || (every && t->step && t->step % every == 0);
 }
 
 /* The store is on disk first, so what it holds never ends before the checkpoint a run goes on from. */
@@ -250,17 +253,12 @@ static int save(struct syi_trainer *t, struct sy_error *err)
     struct syi_checkpoint_meta meta = {
         .step = t->step,
         .examples = t->step * t->config->data.batch_size,
-        .best_metric = t->actions.best,
-        .best_step = t->actions.best_step,
-        .stale = t->actions.stale,
-        .previous_metric = t->actions.previous,
-        .unbroken = t->actions.unbroken,
-        .best_of = t->actions.metric,
         .evaluated = t->evaluated,
     };
     char text[64];
     int status = sink ? sink->flush(sink->arg, err) : SY_OK;
 
+    syi_action_states_put(t->config, &t->actions, &meta);
     if (!status)
         status = syi_checkpoint_save(t->job->dir->path, syi_engine_session(t->engine), t->rank->comm, &meta,
                                      (int)t->config->train.keep_checkpoints, err);

@@ -16,8 +16,9 @@ struct training {
     struct syi_train_result *result;
     struct syi_task task;
     struct syi_eval_data valid; /* name NULL: none */
-    double begin;               /* seconds */
-    atomic_flag told;           /* a rank of this process has said how the run ended */
+    char valid_name[SYI_PART_NAME + 8];
+    double begin;     /* seconds */
+    atomic_flag told; /* a rank of this process has said how the run ended */
 };
 
 /* ---- setting up a rank ---- */
@@ -58,7 +59,7 @@ static int open_rank(struct syi_trainer *t, const struct training *training, str
     int use = SYI_USE_TRAIN, status;
 
     if (training->valid.name) use |= SYI_USE_EVAL | SYI_USE_DECODE;
-    syi_action_state_init(&t->actions);
+    syi_action_states_init(&t->actions);
     syi_timing_init(&t->timing);
     status = syi_engine_new(t->config, t->rank, use, 0, &t->engine, err);
     if (!status)
@@ -92,12 +93,7 @@ static int load(struct syi_trainer *t, int64_t step, struct sy_error *err)
 
     syi_engine_params_changed(t->engine);
     if (status) return status;
-    t->actions = (struct syi_action_state){.metric = (int)meta.best_of,
-                                           .best = meta.best_metric,
-                                           .best_step = meta.best_step,
-                                           .stale = meta.stale,
-                                           .previous = meta.previous_metric,
-                                           .unbroken = meta.unbroken};
+    syi_action_states_take(t->config, &meta, &t->actions);
     t->step = t->saved = moment.step = meta.step;
     t->evaluated = meta.evaluated;
     memcpy(t->weights, meta.params_sha256, sizeof(t->weights));
@@ -183,14 +179,16 @@ static int train_rank(void *arg, const struct syi_rank *rank, struct sy_error *e
 
 static int load_files(struct training *training, struct sy_error *err)
 {
-    const struct syi_config *c = training->job->launch.config;
+    const struct syi_task_part *task = syi_config_task(training->job->launch.config);
     int status;
 
-    if (!*c->data.train)
+    if (!*task->train)
         return syi_error(err, SY_EINVAL,
-                         "data.train is not set; give it a file whose lines are input TAB target");
-    status = syi_task_load(&training->task, c->data.train, err);
-    if (!status && *c->data.valid) status = syi_eval_data_load(&training->valid, "valid", c->data.valid, err);
+                         "task.NAME.train is not set; give it a file whose lines are input TAB target");
+    status = syi_task_load(&training->task, task->train, err);
+    snprintf(training->valid_name, sizeof(training->valid_name), "%s/valid", task->name_of_part);
+    if (!status && *task->valid)
+        status = syi_eval_data_load(&training->valid, training->valid_name, task->valid, err);
     return status;
 }
 
