@@ -191,8 +191,8 @@ static int bench_step_of_run(const struct cli_options *o, const struct syi_confi
     char *text = o->compare ? syi_strdup(o->compare, &err) : NULL;
     if (o->compare && !text) return cli_fail(&err);
     int status = text ? parse_compare(text, &second, &other) : CLI_DONE;
-    if (!status && o->data && !*config->data.train) {
-        cli_error("bench: --data takes the run's data, but data.train is not set");
+    if (!status && o->data && !*syi_config_task(config)->train) {
+        cli_error("bench: --data takes the run's data, but task.NAME.train is not set");
         status = CLI_USAGE;
     }
     if (!status) {

@@ -7,6 +7,24 @@
 #include "base/compat.h"
 #include "cli/cli.h"
 
+/* The value in force of a key of the table; of a kind whose parts have names, of each of them. */
+static int print_here(const struct syi_config *config, const char *text, struct syi_text *out,
+                      struct sy_error *err)
+{
+    char reason[SYI_REASON], full[SYI_KEY];
+    struct syi_key key;
+    if (syi_key_parse(text, &key, reason)) return syi_error(err, SY_EINTERNAL, "%s", reason);
+    int parts = syi_config_parts(config, key.kind), status = SY_OK;
+    if (!parts) syi_text_printf(out, "there is no [%s.%s]", key.kind->name, key.part);
+    for (int i = 0; i < parts && !status; i++) {
+        const char *name = syi_part_name(syi_config_part(config, key.kind, i));
+        syi_key_text(key.kind, name, key.option, full);
+        syi_text_printf(out, "%s%s%s", i ? ", " : "", name, *name ? ": " : "");
+        status = syi_config_get_text(config, full, out, err);
+    }
+    return status;
+}
+
 /* The table of compat keys with both behaviours and, with a run file, the one in force. */
 static int print_compat(const struct syi_config *config, const char *file, struct syi_text *text,
                         struct sy_error *err)
@@ -18,7 +36,7 @@ static int print_compat(const struct syi_config *config, const char *file, struc
         syi_text_printf(text, "%s\n  none: %s\n  t5x:  %s\n", row[i].key, row[i].switchyard, row[i].t5x);
         if (!file) continue;
         syi_text_puts(text, "  here: ");
-        status = syi_config_get_text(config, row[i].key, text, err);
+        status = print_here(config, row[i].key, text, err);
         syi_text_printf(text, " (run.compat = %s)\n", config->run.compat == SYI_COMPAT_T5X ? "t5x" : "none");
     }
     return status;

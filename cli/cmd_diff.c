@@ -147,7 +147,7 @@ const struct cli_cmd cli_diff = {
     "B is A where it is not given. --a and --b set what the sides shall differ in: keys of the run file, "
     "and\n"
     "backend, comm, ranks and threads, as in --a cpu.variant=portable --b threads=1. Both sides take the\n"
-    "batches of A: of its data.train, or made up where that is empty. --tolerance lets floating-point "
+    "batches of A: of its task.NAME.train, or made up where that is empty. --tolerance lets floating-point "
     "elements\n"
     "pass that are no further apart than X times the tensor's largest value; without it bits are compared\n"
     "(NaN is NaN). Exit status: 0 no difference, 1 a difference or a failure, 2 usage.",

@@ -46,9 +46,12 @@ static int run(const struct cli_options *o)
     const char *run_dir = o->operand[0];
     int status = cli_load_run(run_dir, o, &config, &err);
     if (status) return cli_usage(&err);
-    const char *file = o->file ? o->file : config.data.test;
+    const struct syi_task_part *task = syi_config_task(&config);
+    const char *file = o->file ? o->file : task->test;
+    char name[SYI_PART_NAME + 8];
+    snprintf(name, sizeof name, "%s/test", task->name_of_part);
     if (!*file) {
-        cli_error("eval: the run file has no data.test: give --file TSV");
+        cli_error("eval: the run file has no task.NAME.test: give --file TSV");
         return CLI_USAGE;
     }
     status = cli_check_launch("eval", o, &config, 1);
@@ -58,7 +61,7 @@ static int run(const struct cli_options *o)
     struct syi_eval_job job = {.launch = cli_launch(o, &config),
                                .run_dir = run_dir,
                                .checkpoint = o->checkpoint,
-                               .task = o->file ? o->file : "test",
+                               .task = o->file ? o->file : name,
                                .file = file,
                                .report = cli_progress_report(&progress),
                                .step = &step};

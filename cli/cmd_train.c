@@ -12,6 +12,7 @@
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cli/progress.h"
+#include "data/vocabulary.h"
 #include "metrics/store.h"
 #include "train/trainer/trainer.h"
 
@@ -42,17 +43,17 @@ static void catch_signals(void)
 
 /* ---- resuming: which keys differ from the stored run file ---- */
 
-static int tell_difference(void *arg, const struct syi_option *option, const char *old_text,
+static int tell_difference(void *arg, const char *key, enum syi_option_flags flags, const char *old_text,
                            const char *new_text)
 {
-    if (option->flags == SYI_OPTION_MODEL) {
+    if (flags == SYI_OPTION_MODEL) {
         syi_error(
             arg, SY_EMISMATCH,
-            "%s is %s in the run directory and %s now: this changes the model, start another run for it",
-            option->key, old_text, new_text);
+            "%s is %s in the run directory and %s now: this changes the model, start another run for it", key,
+            old_text, new_text);
         return SY_EMISMATCH;
     }
-    fprintf(stderr, "switchyard: resume: %s changes from %s to %s\n", option->key, old_text, new_text);
+    fprintf(stderr, "switchyard: resume: %s changes from %s to %s\n", key, old_text, new_text);
     return SY_OK;
 }
 
@@ -123,19 +124,26 @@ static int read_lock_wait(double *seconds)
     return CLI_USAGE;
 }
 
-/* Before a folder is made for the run: are its files there? */
+/* Before a folder is made for the run: are its files there, does the model have the vocabulary's ids? */
 static int check_data(const struct syi_config *config)
 {
+    struct syi_vocabulary vocabulary;
+    struct sy_error err = {0};
+    const struct syi_task_part *task = syi_config_task(config);
     const struct {
         const char *key, *file;
-    } files[] = {{"data.train", config->data.train}, {"data.valid", config->data.valid}};
-    if (!*config->data.train) {
-        cli_error("train: data.train is not set: give it a file whose lines are input TAB target");
+    } files[] = {{"train", task->train}, {"valid", task->valid}};
+    if (!*task->train) {
+        cli_error("train: task.%s.train is not set: give it a file whose lines are input TAB target",
+                  *task->name_of_part ? task->name_of_part : "NAME");
         return CLI_USAGE;
     }
+    if (syi_vocabulary_open(&vocabulary, config, &err)) return cli_usage(&err);
+    syi_vocabulary_close(&vocabulary);
     for (size_t i = 0; i < SYI_COUNT(files); i++) {
         if (!*files[i].file || !access(files[i].file, R_OK)) continue;
-        cli_error("train: %s: cannot read %s: %s", files[i].key, files[i].file, strerror(errno));
+        cli_error("train: task.%s.%s: cannot read %s: %s", task->name_of_part, files[i].key, files[i].file,
+                  strerror(errno));
         return CLI_FAILED;
     }
     return CLI_DONE;
@@ -300,7 +308,7 @@ static int plan_rank(void *arg, const struct syi_rank *rank, struct sy_error *er
 {
     const struct syi_config *config = arg;
     struct syi_engine *engine;
-    int use = SYI_USE_TRAIN | (*config->data.valid ? SYI_USE_EVAL | SYI_USE_DECODE : 0);
+    int use = SYI_USE_TRAIN | (*syi_config_task(config)->valid ? SYI_USE_EVAL | SYI_USE_DECODE : 0);
     int status = syi_engine_new(config, rank, use, 1, &engine, err);
     if (!status) syi_engine_free(engine);
     return status;

@@ -44,7 +44,7 @@ static const struct option {
     {"program", "NAME",
      "which program: grad_first (default), grad_next, update, eval, encode, decode_step, weights", TEXT,
      AT(program)},
-    {"file", "TSV", "evaluate on this file instead of data.test", TEXT, AT(file)},
+    {"file", "TSV", "evaluate on this file instead of task.NAME.test", TEXT, AT(file)},
     {"beams", "N", "beam search with N beams; short for --set decode.beams=N", NUMBER, AT(beams)},
     {"temperature", "X", "draw tokens; short for --set decode.temperature=X", FACTOR, AT(temperature)},
     {"decodes", "N", "write the N best outputs of an input; short for --set decode.num_decodes=N", NUMBER,

@@ -17,9 +17,14 @@ print_page() {
 # Run file
 
 A run file describes a run: the model, its data, how it is trained. It is the simple part of TOML: sections in
-brackets, one `key = value` a line, comments behind `#`. A value is an integer, a number, `true` or `false`, a
-`"string"`, or a list of integers `[8, 16, 32]`. A key that is not given has its default. An unknown key, a value of
-another type or out of range is an error that names the file, the line and the nearest known key.
+brackets, one `key = value` a line, comments after `#`. A value is an integer, a number, `true` or `false`, a
+`"string"`, or a list on one line: `[8, 16, 32]`, `["*embedding*", "*bias"]`. A key that is not given has its default.
+An unknown key, a value of another type or out of range is an error that names the file, the line and the nearest
+known key; a key of a former version is an error that names the new one.
+
+A section is a part of the run. Most are there once, as `[model]`. Of some kinds there may be several, each with a
+name of 1 to 63 letters, digits, `_` or `-`: `[optimizer.NAME]`. There are at most 16 of a kind, in the
+order of the file.
 
 ```
 [run]
@@ -30,23 +35,27 @@ steps = 14000          # comments may stand here
 learning_rate = 1e-3
 ```
 
-- `--set SECTION.KEY=VALUE` overrides a key for one command and may be repeated: `--set train.steps=20`. Quotes around
-  a string may be left out there.
+- `--set SECTION.KEY=VALUE` overrides a key for one command and may be repeated: `--set train.steps=20`,
+  `--set optimizer.NAME.b1=0.8`, which makes the part where there is none of that name. Quotes around a string may be
+  left out there, in lists too: `--set 'optimizer.NAME.parameters=[*embedding*, *bias]'`.
 - `switchyard config` prints all keys with their help; `switchyard config RUNFILE` the values in force, which is a run
   file again. A run directory keeps them as `run.conf`.
 - Lines end in LF or CR LF, or all of them in CR.
 - Paths are relative to the folder the command runs in.
 - `train --resume` lists on stderr the keys that differ from the stored run file and goes on with the new values. It
-  refuses a key that makes another model (sizes, layers, experts, vocabulary, kind of task, optimizer), and contents of
-  `data.train` other than those of before, unless `data.allow_changes` is true.
+  refuses a key that makes another model (sizes, layers, experts, vocabulary, optimizer), and contents of
+  `task.NAME.train` other than those of before, unless `data.allow_changes` is true. Parts are compared by name; one that
+  is new, gone or in another place differs as its options do.
 END
     "$program" config | awk '
         # Text of a table cell.
         function cell(text) { gsub(/\|/, "\\|", text); return text }
         /^# ---- .* ----$/ { title = $0; sub(/^# ---- /, "", title); sub(/ ----$/, "", title); next }
-        /^\[/ {
-            section = substr($0, 2, length($0) - 2)
-            printf "\n## [%s]: %s\n\n| key | what it is | default | values |\n|---|---|---|---|\n", section, title
+        /^# sections: / { written = substr($0, 13); sub(/; up to .*/, "", written); next }
+        /^(# )?\[/ {
+            if (written == "") written = $0
+            printf "\n## %s: %s\n\n| key | what it is | default | values |\n|---|---|---|---|\n", written, title
+            written = ""
             next
         }
         /^# \(.*; default .*\)$/ {
@@ -55,6 +64,7 @@ END
             start = substr($0, at + 10, length($0) - at - 10)
             next
         }
+        /^# [a-z_0-9]+ = / { $0 = substr($0, 3) } # of a kind that has no part by default
         /^# / { help = substr($0, 3); next }
         / = / { printf "| `%s` | %s | `%s` | %s |\n", $1, cell(help), start, cell(values) }'
 }

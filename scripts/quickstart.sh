@@ -40,7 +40,7 @@ choose_steps() {
         return
     fi
     trial=$(mktemp -d)
-    ./switchyard train bench/quickstart.run --run-dir "$trial/run" --quiet --set train.steps=120 --set data.valid= \
+    ./switchyard train bench/quickstart.run --run-dir "$trial/run" --quiet --set train.steps=120 --set task.g2p.valid= \
         --set data.warm_examples=0 >"$trial/out" 2>&1 || { cat "$trial/out" >&2; rm -rf "$trial"; return 1; }
     most=$(sed -n 's/^steps = //p' bench/quickstart.run)
     sed -n 's/^median step \([0-9.]*\) s$/\1/p' "$trial/out" |

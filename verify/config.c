@@ -149,13 +149,18 @@ const char *verify_unknown_key(const struct verify_case *c)
 
 /* ---- to a run configuration ---- */
 
-static const struct syi_option *option_of_name(const char *name)
+/* The key of that name, of a part without a name of its own; 0: there is none. */
+static int find_name(const char *name, char key[SYI_KEY])
 {
     size_t n;
-    const struct syi_option *option = syi_config_options(&n);
-    for (size_t i = 0; i < n; i++)
-        if (!strcmp(option[i].name, name)) return &option[i];
-    return NULL;
+    const struct syi_part_kind *kind = syi_config_kinds(&n);
+    for (size_t k = 0; k < n; k++)
+        for (size_t i = 0; kind[k].names != SYI_PART_NAMED && i < kind[k].n_options; i++)
+            if (!strcmp(kind[k].options[i].name, name)) {
+                syi_key_text(&kind[k], "", &kind[k].options[i], key);
+                return 1;
+            }
+    return 0;
 }
 
 static int in_list(const char *list, const char *name)
@@ -167,13 +172,13 @@ static int in_list(const char *list, const char *name)
 }
 
 /* null keeps the default, but a normalising factor of null is a choice of its own. */
-static int set_option(const struct verify_case *c, uint32_t node, const struct syi_option *option,
-                      struct syi_config *config, struct sy_error *err)
+static int set_option(const struct verify_case *c, uint32_t node, const char *key, struct syi_config *config,
+                      struct sy_error *err)
 {
     struct syi_text text = {0};
-    if (c->json.nodes[node].kind == SYI_JSON_NULL && strcmp(option->name, "loss_normalizing_factor"))
+    if (c->json.nodes[node].kind == SYI_JSON_NULL && strcmp(key, "loss.loss_normalizing_factor"))
         return SY_OK;
-    syi_text_printf(&text, "%s=", option->key);
+    syi_text_printf(&text, "%s=", key);
     print_scalar(&c->json, &c->json.nodes[node], &text);
     int status = syi_text_status(&text, err);
     if (!status) status = syi_config_set(config, text.data, err);
@@ -188,11 +193,12 @@ int verify_config(const struct verify_case *c, const char *skip, struct syi_conf
     int status = syi_config_defaults(config, err);
     if (!status) status = syi_config_set(config, "compat=t5x", err);
     for (uint32_t i = node[c->config].first; !status && i != SYI_JSON_NONE; i = node[i].next) {
-        const struct syi_option *option = option_of_name(syi_json_key(&c->json, i));
-        if (!option || in_list(skip, option->name)) continue;
+        const char *name = syi_json_key(&c->json, i);
+        char key[SYI_KEY];
+        if (!find_name(name, key) || in_list(skip, name)) continue;
         if (node[i].kind == SYI_JSON_ARRAY || node[i].kind == SYI_JSON_OBJECT) continue;
         c->known[i] = 1;
-        status = set_option(c, i, option, config, err);
+        status = set_option(c, i, key, config, err);
     }
     return status;
 }

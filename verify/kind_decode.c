@@ -96,7 +96,7 @@ static int read_config(struct decode *d, struct sy_error *err)
     if (!status) status = verify_only(c, "mode", "eval", err);
     if (!status) status = verify_only(c, "pad_id", "0", err);
     if (!status) status = read_decoding(d, err);
-    return status;
+    return status ? status : syi_config_validate_programs(&d->config, err);
 }
 
 static int read_inputs(struct decode *d, struct sy_error *err)

@@ -20,20 +20,31 @@ struct train {
     struct verify_report *report;
 };
 
+static int read_name(const struct verify_case *c, struct syi_config *config, struct sy_error *err)
+{
+    const char *name;
+    char set[64];
+    int status = verify_text(c, "optimizer", &name, err);
+    if (status) return status;
+    snprintf(set, sizeof set, "optimizer.name=%.40s", name);
+    return syi_config_set(config, set, err);
+}
+
 /* The optimizer's keys that are no options of that name. */
 static int read_optimizer(struct train *t, struct sy_error *err)
 {
     const struct verify_case *c = t->m.item;
     struct syi_config *config = &t->m.config;
+    struct syi_optimizer_part *optimizer = &config->optimizer.part[0];
     int64_t parts = 1, scale = 1;
-    int adam = config->train.optimizer == SYI_OPTIMIZER_ADAMW;
-    int status = verify_int(c, "num_steps", 1, 1 << 20, &t->steps, err);
+    int status = read_name(c, config, err), adam = optimizer->name == SYI_OPTIMIZER_ADAMW;
+    if (!status) status = verify_int(c, "num_steps", 1, 1 << 20, &t->steps, err);
     if (!status) status = verify_int(c, "num_microbatches", 1, 1 << 20, &parts, err);
     if (!status) status = verify_int(c, "scale_expert_grads_by", 1, 1 << 20, &scale, err);
     if (!status) status = verify_real(c, "base_learning_rate", &config->train.learning_rate, err);
-    if (!status && adam) status = verify_real(c, "b1", &config->train.adam_b1, err);
-    if (!status && adam) status = verify_real(c, "b2", &config->train.adam_b2, err);
-    if (!status && adam) status = verify_real(c, "adam_epsilon", &config->train.adam_eps, err);
+    if (!status && adam) status = verify_real(c, "b1", &optimizer->b1, err);
+    if (!status && adam) status = verify_real(c, "b2", &optimizer->b2, err);
+    if (!status && adam) status = verify_real(c, "adam_epsilon", &optimizer->eps, err);
     if (!status && adam) status = verify_flag(c, "optimizer_uses_schedule", &t->uses_schedule, err);
     if (status) return status;
     config->train.microbatches = parts;
@@ -190,7 +201,6 @@ int verify_train(struct verify_context *context, const struct verify_case *c, st
     t->uses_schedule = 1;
     int status = verify_model_config(&t->m, c, err);
     if (!status) status = read_optimizer(t, err);
-    if (!status) status = syi_schedule_check(&t->m.config, err);
     if (!status) status = verify_model_open(&t->m, context, err);
     size_t n = status ? 0 : syi_engine_params(t->m.engine)->n;
     if (!status) status = run_steps(t, err);

@@ -135,8 +135,8 @@ int bench_step(const struct bench_step_job *job, struct bench_step *step, struct
                struct sy_error *err) SYI_MUST_CHECK;
 
 /* Rows of random words without an end, all of the longest bucket's lengths. */
-void bench_fill_batch(const struct syi_config *config, const struct syi_bucket *buckets, int n_buckets,
-                      struct syi_batch *batch);
+int bench_fill_batch(const struct syi_config *config, const struct syi_bucket *buckets, int n_buckets,
+                     struct syi_batch *batch, struct sy_error *err) SYI_MUST_CHECK;
 
 /* ---- decode.c ---- */
 

@@ -19,7 +19,7 @@ static char *next_comma(char *text)
 {
     for (char *comma = strchr(text, ','); comma; comma = strchr(comma + 1, ',')) {
         const char *c = comma + 1;
-        while (islower((unsigned char)*c) || isdigit((unsigned char)*c) || *c == '_' || *c == '.') c++;
+        while (isalnum((unsigned char)*c) || (*c && strchr("_-.", *c))) c++;
         if (*c == '=' && c > comma + 1) return comma;
     }
     return NULL;

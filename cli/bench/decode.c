@@ -38,9 +38,9 @@ static int open_runner(struct runner *r, const struct syi_rank *rank, struct sy_
     int n = syi_engine_buckets(c, buckets);
     int status = syi_engine_new(c, rank, SYI_USE_DECODE, 0, &r->engine, err);
     if (!status) status = syi_batch_create(&r->batch, syi_engine_eval_rows(r->engine), buckets, n, err);
+    if (!status) status = bench_fill_batch(c, buckets, n, &r->batch, err);
     if (status) return status;
     syi_engine_init(r->engine, (uint64_t)c->train.seed);
-    bench_fill_batch(c, buckets, n, &r->batch);
     for (int i = 0; (p = syi_session_program(syi_engine_session(r->engine), i)); i++)
         if (!strcmp(p->title, "encode")) r->encode = i; /* buckets lie in rising order */
     size_t rows = (size_t)r->batch.rows;

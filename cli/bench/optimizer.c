@@ -11,12 +11,13 @@
 static void fill(void *arg, struct syi_session *session)
 {
     const struct bench_micro *micro = arg;
-    struct syi_optim_scalar scalar[SYI_OPTIM_SCALARS];
-    int n = syi_optim_scalar_list(&micro->config, 0, micro->config.train.learning_rate, scalar,
-                                  SYI_OPTIM_SCALARS);
+    float value[SYI_OPTIM_SCALARS];
+    int n = syi_optim_scalars(&micro->config, 0, micro->config.train.learning_rate, value);
     for (int i = 0; i < n; i++) {
-        const struct sy_tensor *t = syi_session_tensor(session, scalar[i].name);
-        if (t) *(float *)t->data = scalar[i].value;
+        char name[SYI_OPTIM_SCALAR_NAME];
+        syi_optim_scalar_name(&micro->config, i, name);
+        const struct sy_tensor *t = syi_session_tensor(session, name);
+        if (t) *(float *)t->data = value[i];
     }
 }
 

@@ -10,8 +10,6 @@
 #include "cli/bench/bench.h"
 #include "data/batcher.h"
 
-enum { FIRST_WORD = 3 }; /* ids below are padding, end and unknown */
-
 /* Where batches come from. */
 struct source {
     struct syi_batch batch;
@@ -21,38 +19,49 @@ struct source {
     int data; /* 1: from the run's file */
 };
 
-static int32_t random_id(const struct syi_config *c, uint32_t side, uint32_t at)
+/* first: of the vocabulary's ids that are no special ones. */
+static int32_t random_id(const struct syi_config *c, int32_t first, uint32_t side, uint32_t at)
 {
     const uint32_t counter[4] = {at, side, 0, 0};
     const uint32_t key[2] = {(uint32_t)c->train.seed, 0};
     uint32_t out[4];
     syi_philox(counter, key, out);
-    return FIRST_WORD + (int32_t)(out[0] % (uint32_t)(c->model.vocab_size - FIRST_WORD));
+    return first + (int32_t)(out[0] % (uint32_t)(c->model.vocab_size - first));
 }
 
-void bench_fill_batch(const struct syi_config *c, const struct syi_bucket *buckets, int n_buckets,
-                      struct syi_batch *b)
+static void fill_rows(const struct syi_config *c, int32_t first, struct syi_batch *b)
 {
-    syi_batch_begin(b, buckets, n_buckets - 1);
     for (int32_t row = 0; row < b->rows; row++) {
         int32_t *input = b->encoder_ids + (int64_t)row * b->input_length;
         int32_t *target = b->decoder_targets + (int64_t)row * b->target_length;
         int32_t *shifted = b->decoder_inputs + (int64_t)row * b->target_length;
         float *weight = b->loss_weights + (int64_t)row * b->target_length;
         for (int32_t t = 0; t < b->input_length; t++)
-            input[t] = random_id(c, 0, (uint32_t)(row * b->input_length + t));
+            input[t] = random_id(c, first, 0, (uint32_t)(row * b->input_length + t));
         for (int32_t t = 0; t < b->target_length; t++) {
-            target[t] = random_id(c, 1, (uint32_t)(row * b->target_length + t));
-            shifted[t] = t ? target[t - 1] : 0;
+            target[t] = random_id(c, first, 1, (uint32_t)(row * b->target_length + t));
+            shifted[t] = t ? target[t - 1] : SYI_ID_PAD;
             weight[t] = 1;
         }
         b->input_lengths[row] = b->input_length;
         b->target_lengths[row] = b->target_length;
         b->items[row] = row;
     }
+}
+
+int bench_fill_batch(const struct syi_config *c, const struct syi_bucket *buckets, int n_buckets,
+                     struct syi_batch *b, struct sy_error *err)
+{
+    struct syi_vocabulary vocabulary;
+    int status = syi_vocabulary_make(&vocabulary, &c->vocabulary, err);
+    if (status) return status;
+    syi_batch_begin(b, buckets, n_buckets - 1);
+    fill_rows(c, vocabulary.first, b);
     b->n_real = b->rows;
     b->n_input_tokens = (int64_t)b->rows * b->input_length;
     b->n_target_tokens = (int64_t)b->rows * b->target_length;
+    syi_vocabulary_close(&vocabulary);
+    return SY_OK;
 }
 
 static int open_source(const struct bench_step_job *job, int quiet, struct source *s, struct sy_error *err)
@@ -62,7 +71,7 @@ static int open_source(const struct bench_step_job *job, int quiet, struct sourc
     int n = syi_engine_buckets(c, buckets);
     int status = syi_batch_create(&s->batch, (int32_t)c->data.batch_size, buckets, n, err);
     s->data = job->data;
-    if (!status && !s->data) bench_fill_batch(c, buckets, n, &s->batch);
+    if (!status && !s->data) status = bench_fill_batch(c, buckets, n, &s->batch, err);
     if (status || !s->data) return status;
     struct syi_batcher_options options = {.buckets = buckets,
                                           .n_buckets = n,
@@ -70,14 +79,15 @@ static int open_source(const struct bench_step_job *job, int quiet, struct sourc
                                           .pool_batches = 16,
                                           .seed = (uint64_t)c->train.seed,
                                           .quiet = quiet};
-    status = syi_task_load(&s->task, c->data.train, err);
-    if (!status) status = syi_vocabulary_bytes(&s->vocabulary, 0, err);
+    status = syi_task_load(&s->task, syi_config_task(c)->train, err);
+    if (!status) status = syi_vocabulary_open(&s->vocabulary, c, err);
     return status ? status : syi_batcher_create(&s->batcher, &s->task, &s->vocabulary, &options, err);
 }
 
 static void close_source(struct source *s)
 {
     syi_batcher_free(&s->batcher);
+    syi_vocabulary_close(&s->vocabulary);
     syi_task_free(&s->task);
     syi_batch_free(&s->batch);
 }

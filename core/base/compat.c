@@ -24,7 +24,7 @@ static const struct syi_compat_row table[] = {
      "trained: padding is a target where loss_normalizing_factor is none or a number (losses.py)"},
     {"train.microbatch_normalizer", "batch: N microbatches give the gradient of the whole batch",
      "microbatch: each is divided by its own tokens and the gradients are added (trainer.py)"},
-    {"train.early_stopping_compare", "best: an evaluation that is no better than the best so far counts",
+    {"action.NAME.compare", "best: an evaluation that is no better than the best so far counts",
      "previous: one that is no better than the evaluation before counts; patience counts values, not "
      "comparisons (trainer.py EarlyStoppingAction)"},
     {"train.nan_check", "before: a step whose gradients are not finite changes no weight",

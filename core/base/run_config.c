@@ -1,303 +1,197 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The table of options as an array, and what runs over the whole of it: defaults, one assignment, printing,
- * comparing, cross checks. Single values are read and written in run_config_value.c, files in
- * run_config_file.c. */
+/* The tables of kinds of parts and of their options, and finding a key in them. */
 #include "config.h"
 
-#include <inttypes.h>
 #include <limits.h>
+#include <stdarg.h>
 #include <string.h>
 
 #include "base/run_config.h"
 
-static const struct syi_option options[] = {
-#define SY_SECTION_BEGIN(section, help)
-#define SY_SECTION_END(section)
-#define SY_OPTION(section, key, type, value, range, flags, help)                                             \
-    {#section,                                                                                               \
-     #key,                                                                                                   \
-     #section "." #key,                                                                                      \
+/* ---- the tables ---- */
+
+#define SY_SECTION_BEGIN(kind, help)      static const struct syi_option kind##_options[] = {
+#define SY_PARTS_BEGIN(kind, names, help) SY_SECTION_BEGIN(kind, help)
+#define SY_SECTION_END(kind)                                                                                 \
+    }                                                                                                        \
+    ;
+#define SY_PARTS_END(kind) SY_SECTION_END(kind)
+#define SY_OPTION(kind, key, type, value, range, flags, help)                                                \
+    {#key,                                                                                                   \
      SYI_OPTION_##type,                                                                                      \
      SYI_OPTION_##flags,                                                                                     \
      value,                                                                                                  \
      range,                                                                                                  \
      help,                                                                                                   \
-     offsetof(struct syi_config, section.key),                                                               \
-     sizeof(((struct syi_config *)0)->section.key)},
+     offsetof(struct syi_##kind##_part, key),                                                                \
+     sizeof(((struct syi_##kind##_part *)0)->key)},
 #include "base/options.def"
-#undef SY_SECTION_BEGIN
-#undef SY_SECTION_END
-#undef SY_OPTION
+
+#define KIND(kind, help, names, first, count)                                                                \
+    {#kind,                                                                                                  \
+     help,                                                                                                   \
+     SYI_PART_##names,                                                                                       \
+     kind##_options,                                                                                         \
+     SYI_COUNT(kind##_options),                                                                              \
+     offsetof(struct syi_config, first),                                                                     \
+     sizeof(struct syi_##kind##_part),                                                                       \
+     count},
+#define SY_SECTION_BEGIN(kind, help) KIND(kind, help, ONCE, kind, 0)
+#define SY_PARTS_BEGIN(kind, names, help)                                                                    \
+    KIND(kind, help, names, kind.part, offsetof(struct syi_config, kind.n))
+static const struct syi_part_kind kinds[] = {
+#include "base/options.def"
 };
 
-static const struct {
-    const char *name, *help;
-} sections[] = {
-#define SY_SECTION_BEGIN(section, help) {#section, help},
-#define SY_SECTION_END(section)
-#define SY_OPTION(section, key, type, value, range, flags, help)
-#include "base/options.def"
-#undef SY_SECTION_BEGIN
-#undef SY_SECTION_END
-#undef SY_OPTION
-};
-
-const struct syi_option *syi_config_options(size_t *n)
+const struct syi_part_kind *syi_config_kinds(size_t *n)
 {
-    *n = SYI_COUNT(options);
-    return options;
+    *n = SYI_COUNT(kinds);
+    return kinds;
 }
 
-const struct syi_option *syi_config_find(const char *key)
+/* Keys of former versions. */
+static const struct {
+    const char *key, *now;
+} renamed[] = {
+    {"data.task", "task.NAME.format"},
+    {"data.train", "task.NAME.train"},
+    {"data.valid", "task.NAME.valid"},
+    {"data.test", "task.NAME.test"},
+    {"data.vocabulary", "vocabulary.kind"},
+    {"train.optimizer", "optimizer.name"},
+    {"train.adam_b1", "optimizer.b1"},
+    {"train.adam_b2", "optimizer.b2"},
+    {"train.adam_eps", "optimizer.eps"},
+    {"train.weight_decay", "optimizer.weight_decay"},
+    {"train.factored", "optimizer.factored"},
+    {"train.min_dim_size_to_factor", "optimizer.min_dim_size_to_factor"},
+    {"train.logical_factor_rules", "optimizer.logical_factor_rules"},
+    {"train.decay_rate", "optimizer.decay_rate"},
+    {"train.step_offset", "optimizer.step_offset"},
+    {"train.clipping_threshold", "optimizer.clipping_threshold"},
+    {"train.epsilon1", "optimizer.epsilon1"},
+    {"train.epsilon2", "optimizer.epsilon2"},
+    {"train.multiply_by_parameter_scale", "optimizer.multiply_by_parameter_scale"},
+    {"train.beta1", "optimizer.beta1"},
+    {"train.weight_decay_rate", "optimizer.weight_decay_rate"},
+    {"train.early_stopping_patience", "patience of an [action.NAME] of kind early_stopping"},
+    {"train.early_stopping_metric", "metric of an [action.NAME] of kind early_stopping"},
+    {"train.early_stopping_compare", "compare of an [action.NAME] of kind early_stopping"},
+    {"train.terminate_on_nan",
+     "an [action.NAME] of kind terminate_on_nan, which runs where no action is written"},
+};
+
+/* ---- lookup ---- */
+
+static int refuse(char reason[SYI_REASON], const char *format, ...) SYI_PRINTF(2, 3);
+static int refuse(char reason[SYI_REASON], const char *format, ...)
 {
-    int alone = !strchr(key, '.'); /* of [run] */
-    for (size_t i = 0; i < SYI_COUNT(options); i++) {
-        if (strcmp(options[i].key, key) == 0) return &options[i];
-        if (alone && strcmp(options[i].section, "run") == 0 && strcmp(options[i].name, key) == 0)
-            return &options[i];
-    }
+    va_list args;
+    va_start(args, format);
+    vsnprintf(reason, SYI_REASON, format, args);
+    va_end(args);
+    return SY_EINVAL;
+}
+
+static const struct syi_part_kind *find_kind(const char *name, size_t length)
+{
+    for (size_t i = 0; i < SYI_COUNT(kinds); i++)
+        if (strlen(kinds[i].name) == length && !strncmp(kinds[i].name, name, length)) return &kinds[i];
     return NULL;
 }
 
-/* A right name in a wrong or missing section is nearer than a misspelt key. */
-const char *syi_config_nearest(const char *key)
+static const struct syi_option *find_option(const struct syi_part_kind *kind, const char *name)
 {
-    const char *dot = strrchr(key, '.'), *name = dot ? dot + 1 : key, *best = options[0].key;
-    int least = INT_MAX;
-    for (size_t i = 0; i < SYI_COUNT(options); i++) {
-        int distance = syi_edit_distance(key, options[i].key);
-        if (strcmp(name, options[i].name) == 0 && distance > 1) distance = 1;
-        if (distance >= least) continue;
-        least = distance;
-        best = options[i].key;
+    for (size_t i = 0; i < kind->n_options; i++)
+        if (!strcmp(kind->options[i].name, name)) return &kind->options[i];
+    return NULL;
+}
+
+/* The `length` bytes at name become the part's name; name NULL: it has none. */
+static int take_name(struct syi_key *key, const char *name, size_t length, char reason[SYI_REASON])
+{
+    static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-";
+    const char *kind = key->kind->name;
+    if (!name && key->kind->names == SYI_PART_NAMED)
+        return refuse(reason, "[%s] needs a name of its own: write [%s.NAME]", kind, kind);
+    if (!name) return SY_OK;
+    if (key->kind->names == SYI_PART_ONCE)
+        return refuse(reason, "there is one [%s], which has no name: leave .%.*s out", kind,
+                      (int)(length < 80 ? length : 80), name);
+    if (!length || length >= SYI_PART_NAME || strspn(name, letters) < length)
+        return refuse(reason, "[%s.%.*s]: a name is 1 to %d letters, digits, '_' or '-'", kind,
+                      (int)(length < 80 ? length : 80), name, SYI_PART_NAME - 1);
+    memcpy(key->part, name, length);
+    return SY_OK;
+}
+
+int syi_key_parse(const char *text, struct syi_key *key, char reason[SYI_REASON])
+{
+    const char *first = strchr(text, '.'), *last = strrchr(text, '.');
+    memset(key, 0, sizeof(*key));
+    for (size_t i = 0; i < SYI_COUNT(renamed); i++)
+        if (!strcmp(text, renamed[i].key)) return refuse(reason, "%s is now %s", text, renamed[i].now);
+    key->kind = first ? find_kind(text, (size_t)(first - text)) : find_kind("run", 3);
+    if (key->kind) key->option = find_option(key->kind, last ? last + 1 : text);
+    if (!key->option) {
+        char nearest[SYI_KEY];
+        syi_key_nearest(text, nearest);
+        return refuse(reason, "unknown key %.100s, did you mean %s?", text, nearest);
     }
+    return first == last ? take_name(key, NULL, 0, reason)
+                         : take_name(key, first + 1, (size_t)(last - first - 1), reason);
+}
+
+/* What "[text]" was meant to be, of all that may stand there with the name of a part that text has. */
+static const struct syi_part_kind *nearest_kind(const char *name)
+{
+    const struct syi_part_kind *best = &kinds[0];
+    for (size_t i = 1; i < SYI_COUNT(kinds); i++)
+        if (syi_edit_distance(name, kinds[i].name) < syi_edit_distance(name, best->name)) best = &kinds[i];
     return best;
 }
 
-static void *field_of(struct syi_config *config, const struct syi_option *option)
+int syi_section_parse(const char *text, struct syi_key *key, char reason[SYI_REASON])
 {
-    return (char *)config + option->offset;
-}
-
-static const void *value_of(const struct syi_config *config, const struct syi_option *option)
-{
-    return (const char *)config + option->offset;
-}
-
-int syi_config_defaults(struct syi_config *config, struct sy_error *err)
-{
-    char reason[SYI_REASON];
-    memset(config, 0, sizeof(*config));
-    for (size_t i = 0; i < SYI_COUNT(options); i++) {
-        const struct syi_option *option = &options[i];
-        if (syi_option_parse(option, option->default_text, false, field_of(config, option), reason) != SY_OK)
-            return syi_error(err, SY_EINTERNAL, "default of %s: %s", option->key, reason);
+    const char *dot = strchr(text, '.');
+    size_t length = dot ? (size_t)(dot - text) : strlen(text);
+    memset(key, 0, sizeof(*key));
+    key->kind = find_kind(text, length);
+    if (!key->kind) {
+        char name[SYI_PART_NAME];
+        snprintf(name, sizeof(name), "%.*s", (int)(length < sizeof(name) ? length : sizeof(name) - 1), text);
+        return refuse(reason, "unknown section [%.100s], did you mean [%s%.63s]?", text,
+                      nearest_kind(name)->name, dot ? dot : "");
     }
-    return SY_OK;
+    return take_name(key, dot ? dot + 1 : NULL, dot ? strlen(dot + 1) : 0, reason);
 }
 
-/* Before the first section of a file, and in --set, a key of [run] may stand alone: compat = "t5x". */
-int syi_config_set(struct syi_config *config, const char *assignment, struct sy_error *err)
+void syi_key_text(const struct syi_part_kind *kind, const char *part, const struct syi_option *option,
+                  char text[SYI_KEY])
 {
-    char key[128], reason[SYI_REASON];
-    const char *equals = strchr(assignment, '=');
-    if (!equals)
-        return syi_error(err, SY_EINVAL, "setting %s: write SECTION.KEY=VALUE, as in train.steps=20",
-                         assignment);
-    const char *start = assignment + strspn(assignment, " \t"), *end = equals;
-    while (end > start && (end[-1] == ' ' || end[-1] == '\t')) end--;
-    snprintf(key, sizeof(key), "%.*s", (int)(end - start < 127 ? end - start : 127), start);
-    const struct syi_option *option = syi_config_find(key);
-    if (!option)
-        return syi_error(err, SY_EINVAL, "setting %s: unknown key %s, did you mean %s?", assignment, key,
-                         syi_config_nearest(key));
-    if (syi_option_parse(option, equals + 1, true, field_of(config, option), reason) != SY_OK)
-        return syi_error(err, SY_EINVAL, "setting %s: %s: %s", assignment, key, reason);
-    return SY_OK;
+    snprintf(text, SYI_KEY, "%s%s%s.%s", kind->name, *part ? "." : "", part, option->name);
 }
 
-int syi_config_get_text(const struct syi_config *config, const char *key, struct syi_text *out,
-                        struct sy_error *err)
+/* A right name in a wrong or missing section is nearer than a misspelt key. */
+void syi_key_nearest(const char *text, char nearest[SYI_KEY])
 {
-    const struct syi_option *option = syi_config_find(key);
-    if (!option)
-        return syi_error(err, SY_EINVAL, "unknown key %s, did you mean %s?", key, syi_config_nearest(key));
-    syi_option_print(option, value_of(config, option), out);
-    return syi_text_status(out, err);
-}
-
-static void print_help(const struct syi_option *option, struct syi_text *out)
-{
-    syi_text_printf(out, "# %s\n# (", option->help);
-    syi_option_describe(option, out);
-    syi_text_printf(out, "; default %s)\n", option->default_text);
-}
-
-void syi_config_print(const struct syi_config *config, bool help, struct syi_text *out)
-{
-    for (size_t s = 0; s < SYI_COUNT(sections); s++) {
-        if (s) syi_text_puts(out, "\n");
-        if (help) syi_text_printf(out, "# ---- %s ----\n", sections[s].help);
-        syi_text_printf(out, "[%s]\n", sections[s].name);
-        for (size_t i = 0; i < SYI_COUNT(options); i++) {
-            const struct syi_option *option = &options[i];
-            if (strcmp(option->section, sections[s].name) != 0) continue;
-            if (help) print_help(option, out);
-            syi_text_printf(out, "%s = ", option->name);
-            syi_option_print(option, value_of(config, option), out);
-            syi_text_puts(out, "\n");
+    const char *first = strchr(text, '.'), *last = strrchr(text, '.'), *name = last ? last + 1 : text;
+    char part[SYI_PART_NAME] = "", candidate[SYI_KEY];
+    int least = INT_MAX;
+    if (first != last) snprintf(part, sizeof(part), "%.*s", (int)(last - first - 1), first + 1);
+    syi_key_text(&kinds[0], "", &kinds[0].options[0], nearest);
+    for (size_t k = 0; k < SYI_COUNT(kinds); k++)
+        for (size_t i = 0; i < kinds[k].n_options; i++) {
+            int named = kinds[k].names == SYI_PART_NAMED, once = kinds[k].names == SYI_PART_ONCE;
+            syi_key_text(&kinds[k],
+                         once              ? ""
+                         : *part || !named ? part
+                                           : "NAME",
+                         &kinds[k].options[i], candidate);
+            int distance = syi_edit_distance(text, candidate);
+            if (!strcmp(name, kinds[k].options[i].name) && distance > 1) distance = 1;
+            if (distance >= least) continue;
+            least = distance;
+            snprintf(nearest, SYI_KEY, "%s", candidate);
         }
-    }
-}
-
-int syi_config_compare(const struct syi_config *old_config, const struct syi_config *new_config,
-                       syi_config_difference_fn fn, void *arg, struct sy_error *err)
-{
-    int status = SY_OK;
-    for (size_t i = 0; i < SYI_COUNT(options) && status == SY_OK; i++) {
-        struct syi_text before = {0}, after = {0};
-        syi_option_print(&options[i], value_of(old_config, &options[i]), &before);
-        syi_option_print(&options[i], value_of(new_config, &options[i]), &after);
-        status = syi_text_status(&before, err);
-        if (status == SY_OK) status = syi_text_status(&after, err);
-        if (status == SY_OK && strcmp(before.data, after.data) != 0)
-            status = fn(arg, &options[i], before.data, after.data);
-        syi_text_free(&before);
-        syi_text_free(&after);
-    }
-    return status;
-}
-
-/* ---- cross checks ---- */
-
-static int check_layers(const char *side, int64_t sparse, int64_t layers, int layout, struct sy_error *err)
-{
-    if (sparse > layers)
-        return syi_error(err, SY_EINVAL,
-                         "moe.num_%s_sparse_layers = %" PRId64 " is more than model.num_%s_layers = %" PRId64,
-                         side, sparse, side, layers);
-    if (layout == SYI_SPARSE_MIXED && sparse > 0 && layers % sparse != 0)
-        return syi_error(
-            err, SY_EINVAL,
-            "moe.num_%s_sparse_layers = %" PRId64 " must divide model.num_%s_layers = %" PRId64
-            " where moe.%s_sparse_layout = \"MIXED\"; take TOP, BOTTOM or MIDDLE, or another number",
-            side, sparse, side, layers, side);
-    return SY_OK;
-}
-
-static int check_moe(const struct syi_config *config, struct sy_error *err)
-{
-    if (config->moe.num_experts == 0) return SY_OK;
-    if (config->moe.num_selected_experts > config->moe.num_experts)
-        return syi_error(err, SY_EINVAL,
-                         "moe.num_selected_experts = %" PRId64 " is more than moe.num_experts = %" PRId64,
-                         config->moe.num_selected_experts, config->moe.num_experts);
-    if (config->moe.num_encoder_sparse_layers + config->moe.num_decoder_sparse_layers == 0)
-        return syi_error(err, SY_EINVAL,
-                         "moe.num_experts = %" PRId64
-                         " but no layer has experts; set moe.num_encoder_sparse_layers "
-                         "or moe.num_decoder_sparse_layers, or moe.num_experts = 0",
-                         config->moe.num_experts);
-    int status = check_layers("encoder", config->moe.num_encoder_sparse_layers,
-                              config->model.num_encoder_layers, config->moe.encoder_sparse_layout, err);
-    if (status != SY_OK) return status;
-    return check_layers("decoder", config->moe.num_decoder_sparse_layers, config->model.num_decoder_layers,
-                        config->moe.decoder_sparse_layout, err);
-}
-
-static int check_positions(const struct syi_config *config, struct sy_error *err)
-{
-    int64_t buckets = config->model.relpos_num_buckets, distance = config->model.relpos_max_distance;
-    if (buckets % 2)
-        return syi_error(err, SY_EINVAL, "model.relpos_num_buckets = %" PRId64 " must be even", buckets);
-    if (distance <= buckets / 2)
-        return syi_error(err, SY_EINVAL,
-                         "model.relpos_max_distance = %" PRId64
-                         " must be more than half of model.relpos_num_buckets = %" PRId64,
-                         distance, buckets);
-    return SY_OK;
-}
-
-/* Byte ids are the 256 bytes behind padding, end and unknown (core/data/vocabulary.h). */
-static int check_vocabulary(const struct syi_config *config, struct sy_error *err)
-{
-    if (config->model.vocab_size >= 259) return SY_OK;
-    return syi_error(err, SY_EINVAL,
-                     "model.vocab_size=%" PRId64 " is less than the 259 ids of the byte vocabulary",
-                     config->model.vocab_size);
-}
-
-static int check_batch(const struct syi_config *config, struct sy_error *err)
-{
-    int64_t batch = config->data.batch_size, parts = config->train.microbatches,
-            group = config->moe.group_rows;
-    if (batch % parts)
-        return syi_error(err, SY_EINVAL,
-                         "train.microbatches = %" PRId64 " must divide data.batch_size = %" PRId64, parts,
-                         batch);
-    if (config->moe.num_experts && group && batch / parts % group)
-        return syi_error(err, SY_EINVAL,
-                         "moe.group_rows = %" PRId64 " must divide the %" PRId64
-                         " rows of a microbatch (data.batch_size / train.microbatches)",
-                         group, batch / parts);
-    if (config->data.warm_examples && !config->data.warm_max_target)
-        return syi_error(err, SY_EINVAL, "data.warm_examples = %" PRId64 " needs data.warm_max_target",
-                         config->data.warm_examples);
-    return SY_OK;
-}
-
-static int check_buckets(const struct syi_config *config, struct sy_error *err)
-{
-    const struct syi_ints *buckets = &config->data.length_buckets;
-    int64_t input = config->data.max_input_length, target = config->data.max_target_length;
-    int64_t longest = input > target ? input : target;
-    for (int i = 1; i < buckets->n; i++)
-        if (buckets->values[i] <= buckets->values[i - 1])
-            return syi_error(err, SY_EINVAL,
-                             "data.length_buckets must ascend: %" PRId64 " stands behind %" PRId64,
-                             buckets->values[i], buckets->values[i - 1]);
-    if (buckets->n && buckets->values[buckets->n - 1] < longest)
-        return syi_error(err, SY_EINVAL,
-                         "data.length_buckets end at %" PRId64
-                         ", shorter than the longest of data.max_input_length = "
-                         "%" PRId64 " and data.max_target_length = %" PRId64,
-                         buckets->values[buckets->n - 1], input, target);
-    return SY_OK;
-}
-
-static int check_run(const struct syi_config *config, struct sy_error *err)
-{
-    int64_t blocks = config->reproducible.blocks;
-    const char *name = config->run.name;
-    if (!*name || strchr(name, '/') || *name == '.')
-        return syi_error(
-            err, SY_EINVAL,
-            "run.name = \"%s\" cannot be part of a folder's name: no '/', no leading '.', not empty", name);
-    if (blocks & (blocks - 1))
-        return syi_error(err, SY_EINVAL, "reproducible.blocks = %" PRId64 " must be a power of two", blocks);
-    if (config->train.early_stopping_patience && !*config->data.valid)
-        return syi_error(err, SY_EINVAL, "train.early_stopping_patience needs a file in data.valid");
-    return SY_OK;
-}
-
-int64_t syi_config_decode_rows(const struct syi_config *config)
-{
-    int64_t rows = config->data.batch_size / config->train.microbatches, parts = 1;
-    if (config->decode.batch_size) return config->decode.batch_size;
-    if (config->mesh.data) parts *= config->mesh.data;
-    if (config->mesh.expert) parts *= config->mesh.expert;
-    while (rows > 64 && rows % (2 * parts) == 0) rows /= 2;
-    while (rows < 8) rows *= 2;
-    return rows;
-}
-
-int syi_config_validate(const struct syi_config *config, struct sy_error *err)
-{
-    int (*const checks[])(const struct syi_config *, struct sy_error *) = {
-        check_run, check_vocabulary, check_positions, check_moe, check_batch, check_buckets};
-    for (size_t i = 0; i < SYI_COUNT(checks); i++) {
-        int status = checks[i](config, err);
-        if (status != SY_OK) return status;
-    }
-    return SY_OK;
 }

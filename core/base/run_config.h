@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The run file: sections of `key = value` lines (the simple part of TOML) read into one plain C structure.
- * Keys, types, defaults and ranges come from options.def alone. (Not called config.h: that is configure's.)
- */
+/* The run file: sections of `key = value` lines (the simple part of TOML) read into one plain C structure. A
+ * section is a part; parts are of kinds, a kind has its options. Kinds, keys, types, defaults and ranges come
+ * from options.def alone. (Not called config.h: that is configure's.) */
 #ifndef SYI_RUN_CONFIG_H
 #define SYI_RUN_CONFIG_H
 
@@ -88,16 +88,24 @@
     X(SYI_NAN_CHECK_AUTO, "auto")                                                                            \
     X(SYI_NAN_CHECK_BEFORE, "before")                                                                        \
     X(SYI_NAN_CHECK_AFTER, "after")
-#define SYI_TASK_MAP(X)       X(SYI_TASK_TSV, "tsv")
-#define SYI_VOCABULARY_MAP(X) X(SYI_VOCABULARY_KIND_BYTES, "bytes")
+#define SYI_FORMAT_MAP(X)     X(SYI_FORMAT_TSV, "tsv")
+#define SYI_VOCABULARY_MAP(X) X(SYI_VOCABULARY_BYTES, "bytes")
 #define SYI_SCHEDULE_MAP(X)                                                                                  \
     X(SYI_SCHEDULE_CONSTANT, "constant")                                                                     \
     X(SYI_SCHEDULE_LINEAR, "linear")                                                                         \
     X(SYI_SCHEDULE_RSQRT, "rsqrt")                                                                           \
     X(SYI_SCHEDULE_COSINE, "cosine")
+/* Factors of train.lr_factors. */
+#define SYI_LR_FACTOR_MAP(X)                                                                                 \
+    X(SYI_LR_CONSTANT, "constant")                                                                           \
+    X(SYI_LR_LINEAR_WARMUP, "linear_warmup")                                                                 \
+    X(SYI_LR_RSQRT_DECAY, "rsqrt_decay")
 #define SYI_OPTIMIZER_MAP(X)                                                                                 \
     X(SYI_OPTIMIZER_ADAMW, "adamw")                                                                          \
     X(SYI_OPTIMIZER_ADAFACTOR, "adafactor")
+#define SYI_ACTION_MAP(X)                                                                                    \
+    X(SYI_ACTION_EARLY_STOPPING, "early_stopping")                                                           \
+    X(SYI_ACTION_TERMINATE_ON_NAN, "terminate_on_nan")
 #define SYI_METRIC_MAP(X)                                                                                    \
     X(SYI_METRIC_LOSS, "loss")                                                                               \
     X(SYI_METRIC_WER, "wer")                                                                                 \
@@ -138,10 +146,12 @@ enum { SYI_PADDING_TARGETS_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_NORMALIZER_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_STOPPING_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_NAN_CHECK_MAP(SYI_CHOICE_CONSTANT) };
-enum { SYI_TASK_MAP(SYI_CHOICE_CONSTANT) };
+enum { SYI_FORMAT_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_VOCABULARY_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_SCHEDULE_MAP(SYI_CHOICE_CONSTANT) };
+enum { SYI_LR_FACTOR_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_OPTIMIZER_MAP(SYI_CHOICE_CONSTANT) };
+enum { SYI_ACTION_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_METRIC_MAP(SYI_CHOICE_CONSTANT) SYI_METRIC_COUNT };
 enum { SYI_ON_FAILURE_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_LOG_RANKS_MAP(SYI_CHOICE_CONSTANT) };
@@ -149,35 +159,65 @@ enum { SYI_CPU_VARIANT_MAP(SYI_CHOICE_CONSTANT) };
 
 /* ---- the values ---- */
 
-enum { SYI_CONFIG_STRING = 1024, SYI_CONFIG_INTS = 16 }; /* bytes with the NUL; longest list */
+enum {
+    SYI_CONFIG_STRING = 1024,
+    SYI_CONFIG_STRINGS = 2048
+};                                                       /* bytes of a string, of a list of them; NULs too */
+enum { SYI_CONFIG_INTS = 16, SYI_CONFIG_FLOATS = 16 };   /* most values of a list */
+enum { SYI_CONFIG_PARTS = 16, SYI_PART_NAME = 64 };      /* parts of a kind; bytes of a name with the NUL */
+enum { SYI_MAX_MOE_LAYERS = 256, SYI_MAX_BUCKETS = 64 }; /* layers with experts; pairs of padded lengths */
 
 struct syi_ints {
     int32_t n;                       /* values given */
     int64_t values[SYI_CONFIG_INTS]; /* [n] */
 };
 
-#define SYI_FIELD_INT(name)    int64_t name;
-#define SYI_FIELD_SIZE(name)   int64_t name;
-#define SYI_FIELD_FLOAT(name)  double name;
-#define SYI_FIELD_BOOL(name)   bool name;
-#define SYI_FIELD_STRING(name) char name[SYI_CONFIG_STRING];
-#define SYI_FIELD_ENUM(name)   int name;
-#define SYI_FIELD_INTS(name)   struct syi_ints name;
-
-/* config->model.d_model and so on. Plain data: assign it, nothing to free. */
-struct syi_config {
-#define SY_SECTION_BEGIN(section, help)                          struct {
-#define SY_OPTION(section, key, type, value, range, flags, help) SYI_FIELD_##type(key)
-#define SY_SECTION_END(section)                                                                              \
-    }                                                                                                        \
-    section;
-#include "base/options.def"
-#undef SY_SECTION_BEGIN
-#undef SY_OPTION
-#undef SY_SECTION_END
+struct syi_floats {
+    int32_t n;                        /* values given */
+    double values[SYI_CONFIG_FLOATS]; /* [n] */
 };
 
-/* ---- the table ---- */
+struct syi_strings {
+    int32_t n;                     /* strings given */
+    char text[SYI_CONFIG_STRINGS]; /* one after the other, each with its NUL */
+};
+
+#define SYI_FIELD_INT(name)     int64_t name;
+#define SYI_FIELD_SIZE(name)    int64_t name;
+#define SYI_FIELD_FLOAT(name)   double name;
+#define SYI_FIELD_BOOL(name)    bool name;
+#define SYI_FIELD_STRING(name)  char name[SYI_CONFIG_STRING];
+#define SYI_FIELD_ENUM(name)    int name;
+#define SYI_FIELD_INTS(name)    struct syi_ints name;
+#define SYI_FIELD_FLOATS(name)  struct syi_floats name;
+#define SYI_FIELD_STRINGS(name) struct syi_strings name;
+
+/* A structure a kind: struct syi_model_part and so on. The name, "" of a part that has none, is the first
+ * field of each. */
+#define SY_SECTION_BEGIN(kind, help)                                                                         \
+    struct syi_##kind##_part {                                                                               \
+        char name_of_part[SYI_PART_NAME];
+#define SY_PARTS_BEGIN(kind, names, help) SY_SECTION_BEGIN(kind, help)
+#define SY_SECTION_END(kind)                                                                                 \
+    }                                                                                                        \
+    ;
+#define SY_PARTS_END(kind)                                    SY_SECTION_END(kind)
+#define SY_OPTION(kind, key, type, value, range, flags, help) SYI_FIELD_##type(key)
+#include "base/options.def"
+
+/* config->model.d_model, config->optimizer.part[0].b1 and so on. Plain data: assign it, nothing to free; padding
+ * is zero. Parts stand in the order of the file, that without a name first. */
+struct syi_config {
+#define SY_SECTION_END(kind) struct syi_##kind##_part kind;
+#define SY_PARTS_END(kind)                                                                                   \
+    struct {                                                                                                 \
+        int32_t n; /* parts given */                                                                         \
+        struct syi_##kind##_part part[SYI_CONFIG_PARTS];                                                     \
+    } kind;
+#include "base/options.def"
+};
+
+/* ---- run_config.c: the tables ---- */
 
 enum syi_option_type {
     SYI_OPTION_INT,
@@ -186,7 +226,9 @@ enum syi_option_type {
     SYI_OPTION_BOOL,
     SYI_OPTION_STRING,
     SYI_OPTION_ENUM,
-    SYI_OPTION_INTS
+    SYI_OPTION_INTS,
+    SYI_OPTION_FLOATS,
+    SYI_OPTION_STRINGS
 };
 
 enum syi_option_flags {
@@ -196,24 +238,74 @@ enum syi_option_flags {
 };
 
 struct syi_option {
-    const char *section, *name; /* "model", "d_model" */
-    const char *key;            /* "model.d_model" */
+    const char *name; /* "d_model" */
     enum syi_option_type type;
     enum syi_option_flags flags;
     const char *default_text; /* as in a run file */
     const char *range;        /* see options.def */
     const char *help;         /* one sentence or two */
-    size_t offset, bytes;     /* of the field in struct syi_config */
+    size_t offset, bytes;     /* of the field in its part */
 };
 
-const struct syi_option *syi_config_options(size_t *n);    /* borrowed, static; in the order of options.def */
-const struct syi_option *syi_config_find(const char *key); /* NULL when unknown */
-/* The known key most like this one; never NULL. */
-const char *syi_config_nearest(const char *key);
+enum syi_part_names {
+    SYI_PART_ONCE, /* [kind], always there */
+    SYI_PART_BOTH, /* [kind], always there, then [kind.NAME] */
+    SYI_PART_NAMED /* [kind.NAME] */
+};
+
+struct syi_part_kind {
+    const char *name; /* "model" */
+    const char *help;
+    enum syi_part_names names;
+    const struct syi_option *options; /* [n_options] */
+    size_t n_options;
+    size_t offset, bytes; /* of the first part in struct syi_config; of a part */
+    size_t count; /* of the int32_t that counts the parts in struct syi_config; not of SYI_PART_ONCE */
+};
+
+/* A key taken apart. */
+struct syi_key {
+    const struct syi_part_kind *kind;
+    const struct syi_option *option; /* NULL: of a section */
+    char part[SYI_PART_NAME];        /* "" without a name */
+};
+
+enum {
+    SYI_REASON = 320,
+    SYI_KEY = 160
+}; /* bytes of the text that says why something was refused; of a key */
+
+const struct syi_part_kind *syi_config_kinds(size_t *n); /* borrowed, static; in the order of options.def */
+/* "model.d_model", "optimizer.NAME.b1", or the name alone of a key of [run]. Else SY_EINVAL and one sentence in
+ * reason: an unknown key and the nearest known one, the new name of an old key, a name that is missing or one
+ * too many. */
+int syi_key_parse(const char *text, struct syi_key *key, char reason[SYI_REASON]) SYI_MUST_CHECK;
+/* "model" or "optimizer.NAME", what stands between the brackets of a section; as syi_key_parse. */
+int syi_section_parse(const char *text, struct syi_key *key, char reason[SYI_REASON]) SYI_MUST_CHECK;
+/* The key in full. part: "" without a name. */
+void syi_key_text(const struct syi_part_kind *kind, const char *part, const struct syi_option *option,
+                  char text[SYI_KEY]);
+/* The known key most like this one. */
+void syi_key_nearest(const char *text, char nearest[SYI_KEY]);
+
+/* ---- run_config_parts.c: parts and their values ---- */
+
+int syi_config_parts(const struct syi_config *config, const struct syi_part_kind *kind); /* how many */
+/* Part i of the kind, borrowed: its options' fields lie at their offsets; its name is syi_part_name. */
+const void *syi_config_part(const struct syi_config *config, const struct syi_part_kind *kind, int i);
+const char *syi_part_name(const void *part);
+/* Index of the part of that name, -1: there is none. */
+int syi_config_find_part(const struct syi_config *config, const struct syi_part_kind *kind, const char *name);
+/* The same; a part that is not there is added with defaults. -1 and a sentence where there is no room. */
+int syi_config_add_part(struct syi_config *config, const struct syi_part_kind *kind, const char *name,
+                        char reason[SYI_REASON]);
+/* Sets the key to the value that stands in text, see syi_option_parse; adds its part where it is new. On failure
+ * SY_EINVAL, config unchanged, one sentence in reason. */
+int syi_config_assign(struct syi_config *config, const struct syi_key *key, const char *text, bool bare,
+                      char reason[SYI_REASON]) SYI_MUST_CHECK;
 
 /* ---- run_config_value.c ---- */
 
-enum { SYI_REASON = 320 }; /* bytes of the text that says why a value was refused */
 /* Reads a value as it stands in a run file (a quoted string, a number, ...) into the option's field; `bare`
  * also takes strings without quotes, as from a command line. On failure: SY_EINVAL, the field unchanged, one
  * sentence in reason. */
@@ -224,27 +316,51 @@ void syi_option_print(const struct syi_option *option, const void *field, struct
 /* "integer in 1..65536", "one of gelu,linear | relu" */
 void syi_option_describe(const struct syi_option *option, struct syi_text *out);
 
-/* ---- run_config.c ---- */
+/* String i of the list, borrowed; i = n gives the end of the last. */
+const char *syi_strings_at(const struct syi_strings *strings, int i);
+
+/* ---- run_config_parts.c: all parts at once ---- */
 
 int syi_config_defaults(struct syi_config *config, struct sy_error *err) SYI_MUST_CHECK;
-/* "model.d_model=512", as from --set. */
+/* "model.d_model=512", as from --set. On failure config is unchanged. */
 int syi_config_set(struct syi_config *config, const char *assignment, struct sy_error *err) SYI_MUST_CHECK;
 /* Text of the value in force, appended to out. */
 int syi_config_get_text(const struct syi_config *config, const char *key, struct syi_text *out,
                         struct sy_error *err) SYI_MUST_CHECK;
 /* The values as a run file that loads again; with `help`, each key under its description, type, range and
- * default. */
+ * default, and a kind without parts as comments. */
 void syi_config_print(const struct syi_config *config, bool help, struct syi_text *out);
 
-typedef int (*syi_config_difference_fn)(void *arg, const struct syi_option *option, const char *old_text,
-                                        const char *new_text);
-/* Calls fn for each key whose values differ, until one call does not return SY_OK; returns that. */
+/* key: in full; of parts that only one side has, or that stand in another order, "[kind.*]", and the texts are
+ * the sections of both sides. */
+typedef int (*syi_config_difference_fn)(void *arg, const char *key, enum syi_option_flags flags,
+                                        const char *old_text, const char *new_text);
+/* Calls fn for each key whose values differ, until one call does not return SY_OK; returns that. Parts are
+ * compared with those of the same name. */
 int syi_config_compare(const struct syi_config *old_config, const struct syi_config *new_config,
                        syi_config_difference_fn fn, void *arg, struct sy_error *err) SYI_MUST_CHECK;
+
+/* ---- run_config_check.c ---- */
+
+/* All rules between keys that need no file and no number of ranks: the first that is broken is the error. Every
+ * command checks what it was given; what is recorded, bound and run relies on it. */
+int syi_config_validate(const struct syi_config *config, struct sy_error *err) SYI_MUST_CHECK;
+/* Of them, those that recording and running programs rely on: model, batches, schedule, decoding. */
+int syi_config_validate_programs(const struct syi_config *config, struct sy_error *err) SYI_MUST_CHECK;
+
+/* ---- run_config_derived.c ---- */
+
+/* The task that is trained on and evaluated, the first; never NULL: without one, a part of defaults with the name
+ * "". */
+const struct syi_task_part *syi_config_task(const struct syi_config *config);
 /* decode.batch_size, or what stands for its 0. */
 int64_t syi_config_decode_rows(const struct syi_config *config);
-/* What can be said from keys together (no file, no model): the first contradiction is the error. */
-int syi_config_validate(const struct syi_config *config, struct sy_error *err) SYI_MUST_CHECK;
+/* SYI_ROUTER_* of the encoder's or the decoder's sparse layers. */
+int syi_router_type(const struct syi_config *config, int decoder);
+/* Takes the first factor off *text, the text of train.lr_factors or what is left of it: *text moves after the
+ * '*' that ends it, or becomes NULL at the end. SYI_LR_*, or -1 for an unknown one; its name is the *length
+ * bytes at *name. */
+int syi_lr_factor_next(const char **text, const char **name, size_t *length);
 
 /* ---- run_config_file.c ---- */
 

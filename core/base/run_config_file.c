@@ -11,10 +11,10 @@
 struct file_reader {
     struct syi_config *config; /* a copy: the caller's changes only when all is well */
     const char *path;
-    int line;             /* counted from 1 */
-    char section[64];     /* "" before the first header */
-    int *line_of;         /* line that set option i, 0 while none has */
-    struct sy_error *err; /* borrowed */
+    int line;              /* counted from 1 */
+    char section[SYI_KEY]; /* as between the brackets, "" before the first */
+    int *lines;            /* that set each option of each part, see line_of; 0 while none has */
+    struct sy_error *err;  /* borrowed */
 };
 
 static int fail(struct file_reader *r, const char *what, const char *detail)
@@ -43,50 +43,56 @@ static void cut_comment(char *line)
     }
 }
 
-static const char *nearest_section(const char *name)
+/* "%s:%d: reason" */
+static int refuse(struct file_reader *r, const char *reason)
 {
-    size_t n;
-    const struct syi_option *options = syi_config_options(&n);
-    const char *best = options[0].section;
-    int least = syi_edit_distance(name, best);
-    for (size_t i = 1; i < n; i++) {
-        int distance = syi_edit_distance(name, options[i].section);
-        if (distance >= least) continue;
-        least = distance;
-        best = options[i].section;
-    }
-    return best;
+    return fail(r, reason, "");
+}
+
+/* Where the line that set a value is kept: options of all kinds in a row, SYI_CONFIG_PARTS places each. */
+static int *line_of(struct file_reader *r, const struct syi_key *key, int part)
+{
+    size_t n, before = 0;
+    const struct syi_part_kind *kind = syi_config_kinds(&n);
+    for (; kind != key->kind; kind++) before += kind->n_options;
+    before += (size_t)(key->option - kind->options);
+    return &r->lines[before * SYI_CONFIG_PARTS + (size_t)part];
+}
+
+static size_t count_lines(void)
+{
+    size_t n, options = 0;
+    const struct syi_part_kind *kind = syi_config_kinds(&n);
+    for (size_t k = 0; k < n; k++) options += kind[k].n_options;
+    return options * SYI_CONFIG_PARTS;
 }
 
 static int read_section(struct file_reader *r, char *line)
 {
+    struct syi_key key;
+    char reason[SYI_REASON];
     size_t length = strlen(line);
     if (line[length - 1] != ']') return fail(r, "a section is written [name]: ", line);
     line[length - 1] = 0;
     char *name = line + 1 + strspn(line + 1, " \t");
     trim_end(name);
-    const char *nearest = nearest_section(name);
-    if (strcmp(name, nearest) != 0)
-        return syi_error(r->err, SY_EINVAL, "%s:%d: unknown section [%s], did you mean [%s]?", r->path,
-                         r->line, name, nearest);
-    snprintf(r->section, sizeof(r->section), "%s", nearest);
+    if (syi_section_parse(name, &key, reason) != SY_OK) return refuse(r, reason);
+    if (syi_config_add_part(r->config, key.kind, key.part, reason) < 0) return refuse(r, reason);
+    snprintf(r->section, sizeof(r->section), "%s", name);
     return SY_OK;
 }
 
-static int set_value(struct file_reader *r, const char *key, const char *text)
+static int set_value(struct file_reader *r, const char *text, const char *value)
 {
+    struct syi_key key;
     char reason[SYI_REASON];
-    size_t n;
-    const struct syi_option *options = syi_config_options(&n), *option = syi_config_find(key);
-    if (!option)
-        return syi_error(r->err, SY_EINVAL, "%s:%d: unknown key %s, did you mean %s?", r->path, r->line, key,
-                         syi_config_nearest(key));
-    int *seen = &r->line_of[option - options];
+    if (syi_key_parse(text, &key, reason) != SY_OK) return refuse(r, reason);
+    if (syi_config_assign(r->config, &key, value, false, reason) != SY_OK)
+        return syi_error(r->err, SY_EINVAL, "%s:%d: %s: %s", r->path, r->line, text, reason);
+    int *seen = line_of(r, &key, syi_config_find_part(r->config, key.kind, key.part));
     if (*seen)
-        return syi_error(r->err, SY_EINVAL, "%s:%d: %s is set already on line %d", r->path, r->line, key,
+        return syi_error(r->err, SY_EINVAL, "%s:%d: %s is set already on line %d", r->path, r->line, text,
                          *seen);
-    if (syi_option_parse(option, text, false, (char *)r->config + option->offset, reason) != SY_OK)
-        return syi_error(r->err, SY_EINVAL, "%s:%d: %s: %s", r->path, r->line, key, reason);
     *seen = r->line;
     return SY_OK;
 }
@@ -139,13 +145,11 @@ static int read_lines(struct file_reader *r, char *text, size_t bytes)
 int syi_config_load_text(struct syi_config *config, const char *path, const char *text, size_t bytes,
                          struct sy_error *err)
 {
-    size_t n;
     struct file_reader r = {.path = path, .err = err};
-    syi_config_options(&n);
     r.config = syi_alloc(sizeof(*config), err);
-    r.line_of = syi_alloc(n * sizeof(*r.line_of), err);
+    r.lines = syi_alloc(count_lines() * sizeof(*r.lines), err);
     char *copy = syi_alloc(bytes + 1, err);
-    int status = r.config && r.line_of && copy ? SY_OK : SY_ENOMEM;
+    int status = r.config && r.lines && copy ? SY_OK : SY_ENOMEM;
     if (status == SY_OK) {
         *r.config = *config;
         if (bytes) memcpy(copy, text, bytes);
@@ -153,7 +157,7 @@ int syi_config_load_text(struct syi_config *config, const char *path, const char
     }
     if (status == SY_OK) *config = *r.config;
     syi_free(copy);
-    syi_free(r.line_of);
+    syi_free(r.lines);
     syi_free(r.config);
     return status;
 }

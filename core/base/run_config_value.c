@@ -107,23 +107,6 @@ static int in_range(const char *range, double value)
     return open ? value < high : value <= high;
 }
 
-static int read_list(struct cursor *c, const struct syi_option *option, struct syi_ints *list)
-{
-    if (*c->at++ != '[') return 0;
-    for (;;) {
-        skip_blanks(c);
-        if (*c->at == ']') break;
-        if (list->n == SYI_CONFIG_INTS || !read_integer(c, &list->values[list->n])) return 0;
-        if (!in_range(option->range, (double)list->values[list->n])) return 0;
-        list->n++;
-        skip_blanks(c);
-        if (*c->at == ']') break;
-        if (*c->at++ != ',') return 0;
-    }
-    c->at++;
-    return 1;
-}
-
 /* ---- strings ---- */
 
 /* Behind "\u" or "\U": 4 or 8 hexadecimal digits. */
@@ -219,16 +202,80 @@ static int read_choice(struct cursor *c, const struct syi_option *option, bool b
     return *value < 0 ? refuse(c, option, start) : SY_OK;
 }
 
-/* ---- any type ---- */
+/* ---- lists ---- */
 
 union value {
     int64_t integer; /* INT and SIZE */
     double number;   /* FLOAT */
     bool truth;      /* BOOL */
     int choice;      /* ENUM */
-    struct syi_ints list;
+    struct syi_ints ints;
+    struct syi_floats floats;
+    struct syi_strings strings;
     char text[SYI_CONFIG_STRING];
 };
+
+const char *syi_strings_at(const struct syi_strings *strings, int i)
+{
+    const char *at = strings->text;
+    while (i-- > 0) at += strlen(at) + 1;
+    return at;
+}
+
+/* A string of a list; without quotes it ends where the next begins. */
+static int read_item_text(struct cursor *c, bool bare, struct syi_strings *list)
+{
+    char text[SYI_CONFIG_STRING];
+    if (*c->at == '"') {
+        if (read_quoted(c, text) != SY_OK) return 0;
+    } else {
+        size_t length = strcspn(c->at, ",]");
+        if (!bare || length >= sizeof(text)) return 0;
+        memcpy(text, c->at, length);
+        c->at += length;
+        while (length && (text[length - 1] == ' ' || text[length - 1] == '\t')) length--;
+        text[length] = 0;
+        if (!length) return 0;
+    }
+    size_t bytes = strlen(text) + 1, used = (size_t)(syi_strings_at(list, list->n) - list->text);
+    if (used + bytes > sizeof(list->text)) return 0;
+    memcpy(list->text + used, text, bytes);
+    list->n++;
+    return 1;
+}
+
+/* One value of a list, added after those there are. */
+static int read_item(struct cursor *c, const struct syi_option *option, bool bare, union value *value)
+{
+    struct syi_ints *ints = &value->ints;
+    struct syi_floats *floats = &value->floats;
+    switch (option->type) {
+    case SYI_OPTION_INTS:
+        return ints->n < SYI_CONFIG_INTS && read_integer(c, &ints->values[ints->n]) &&
+               in_range(option->range, (double)ints->values[ints->n++]);
+    case SYI_OPTION_FLOATS:
+        return floats->n < SYI_CONFIG_FLOATS && read_double(c, &floats->values[floats->n]) &&
+               in_range(option->range, floats->values[floats->n++]);
+    default: return read_item_text(c, bare, &value->strings);
+    }
+}
+
+static int read_list(struct cursor *c, const struct syi_option *option, bool bare, union value *value)
+{
+    if (*c->at++ != '[') return 0;
+    for (;;) {
+        skip_blanks(c);
+        if (*c->at == ']') break;
+        if (!read_item(c, option, bare, value)) return 0;
+        skip_blanks(c);
+        if (*c->at == ']') break;
+        if (*c->at++ != ',') return 0;
+    }
+    c->at++;
+    return 1;
+}
+
+/* ---- any type ---- */
 
 static int read_truth(struct cursor *c, bool *truth)
 {
@@ -253,7 +300,9 @@ static int read_by_type(struct cursor *c, const struct syi_option *option, bool 
         good = read_double(c, &value->number) && in_range(option->range, value->number);
         break;
     case SYI_OPTION_BOOL: good = read_truth(c, &value->truth); break;
-    case SYI_OPTION_INTS: good = read_list(c, option, &value->list); break;
+    case SYI_OPTION_INTS:
+    case SYI_OPTION_FLOATS:
+    case SYI_OPTION_STRINGS: good = read_list(c, option, bare, value); break;
     case SYI_OPTION_STRING: return read_text(c, bare, value->text);
     case SYI_OPTION_ENUM: return read_choice(c, option, bare, &value->choice);
     }
@@ -307,10 +356,25 @@ static void print_double(double value, struct syi_text *out)
     if (!strpbrk(text, ".en")) syi_text_puts(out, ".0"); /* a TOML float shows that it is one */
 }
 
-static void print_list(const struct syi_ints *list, struct syi_text *out)
+/* Value i of a list. */
+static void print_item(enum syi_option_type type, const void *field, int i, struct syi_text *out)
 {
+    if (type == SYI_OPTION_INTS)
+        syi_text_printf(out, "%" PRId64, ((const struct syi_ints *)field)->values[i]);
+    else if (type == SYI_OPTION_FLOATS)
+        print_double(((const struct syi_floats *)field)->values[i], out);
+    else
+        print_quoted(syi_strings_at(field, i), out);
+}
+
+static void print_list(enum syi_option_type type, const void *field, struct syi_text *out)
+{
+    int32_t n = *(const int32_t *)field; /* the first field of each */
     syi_text_puts(out, "[");
-    for (int i = 0; i < list->n; i++) syi_text_printf(out, "%s%" PRId64, i ? ", " : "", list->values[i]);
+    for (int i = 0; i < n; i++) {
+        if (i) syi_text_puts(out, ", ");
+        print_item(type, field, i, out);
+    }
     syi_text_puts(out, "]");
 }
 
@@ -323,7 +387,9 @@ void syi_option_print(const struct syi_option *option, const void *field, struct
     case SYI_OPTION_BOOL: syi_text_puts(out, *(const bool *)field ? "true" : "false"); break;
     case SYI_OPTION_STRING: print_quoted(field, out); break;
     case SYI_OPTION_ENUM: print_choice(option->range, *(const int *)field, out); break;
-    case SYI_OPTION_INTS: print_list(field, out); break;
+    case SYI_OPTION_INTS:
+    case SYI_OPTION_FLOATS:
+    case SYI_OPTION_STRINGS: print_list(option->type, field, out); break;
     }
 }
 
@@ -337,6 +403,8 @@ void syi_option_describe(const struct syi_option *option, struct syi_text *out)
         [SYI_OPTION_STRING] = "a string",
         [SYI_OPTION_ENUM] = "one of ",
         [SYI_OPTION_INTS] = "a list of up to 16 integers like [16, 32], each",
+        [SYI_OPTION_FLOATS] = "a list of up to 16 numbers like [0.5, 2.0], each",
+        [SYI_OPTION_STRINGS] = "a list of strings like [\"a\", \"b*\"], together at most 2048 bytes",
     };
     syi_text_puts(out, names[option->type]);
     if (option->type != SYI_OPTION_ENUM) {

@@ -81,17 +81,27 @@ int syi_gate_spin(int runnable)
 
 /* ---- starting a thread ---- */
 
+enum {
+    STACK = 2 << 20
+}; /* least bytes: a rank has configurations on its stack; some libraries give 128 KiB */
+
 int syi_thread_start(pthread_t *thread, const char *name, void *(*fn)(void *), void *arg,
                      struct sy_error *err)
 {
     static const int kept[] = {SIGSEGV, SIGBUS,  SIGFPE, SIGILL,
                                SIGTRAP, SIGABRT, SIGPROF}; /* of the thread itself */
     sigset_t blocked, before;
+    pthread_attr_t attributes;
+    size_t stack = 0;
+    if (pthread_attr_init(&attributes) != 0) return syi_error(err, SY_ENOMEM, "out of memory");
+    pthread_attr_getstacksize(&attributes, &stack);
+    if (stack < STACK) pthread_attr_setstacksize(&attributes, STACK);
     sigfillset(&blocked);
     for (size_t i = 0; i < SYI_COUNT(kept); i++) sigdelset(&blocked, kept[i]);
     pthread_sigmask(SIG_SETMASK, &blocked, &before); /* the new thread inherits it */
-    int failed = pthread_create(thread, NULL, fn, arg);
+    int failed = pthread_create(thread, &attributes, fn, arg);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attributes);
     if (failed)
         return syi_error(err, SY_ENOMEM,
                          "cannot start thread %s: %s; ask for fewer threads or raise the process limit", name,

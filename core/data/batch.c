@@ -115,7 +115,7 @@ static int32_t put_tokens(const struct syi_vocabulary *vocabulary, struct syi_sp
 {
     size_t n = syi_vocabulary_encode(vocabulary, text, ids, (size_t)length);
     if (n >= (size_t)length) n = (size_t)length - 1; /* the caller has checked: this only keeps memory safe */
-    ids[n] = SYI_ID_EOS;
+    ids[n] = vocabulary->end;
     return (int32_t)n + 1;
 }
 

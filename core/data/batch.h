@@ -4,7 +4,7 @@
 #ifndef SYI_BATCH_H
 #define SYI_BATCH_H
 
-#include "base/base.h"
+#include "base/run_config.h" /* SYI_MAX_BUCKETS */
 #include "data/vocabulary.h"
 
 /* Lengths in tokens, the end token included. */
@@ -12,7 +12,7 @@ struct syi_bucket {
     int32_t input_length, target_length;
 };
 
-enum { SYI_MAX_BUCKETS = 64, SYI_MAX_LENGTH = (1 << 20) - 1 };
+enum { SYI_MAX_LENGTH = (1 << 20) - 1 };
 
 /* Lengths positive, and one bucket that holds all others: else rows that fit alone might not fit together. */
 int syi_buckets_check(const struct syi_bucket *buckets, int n_buckets, struct sy_error *err) SYI_MUST_CHECK;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The byte vocabulary and the UTF-8 check. Nothing here knows files or batches. */
+/* The table of vocabularies, what they have in common, and the UTF-8 check. Nothing here knows batches. */
 #include "config.h"
 
 #include <string.h>
@@ -7,14 +7,36 @@
 #include "base/text.h" /* syi_utf8_length */
 #include "data/vocabulary.h"
 
-int syi_vocabulary_bytes(struct syi_vocabulary *vocabulary, int32_t n_extra, struct sy_error *err)
+static const struct syi_vocabulary_kind *const kinds[] = {
+    [SYI_VOCABULARY_BYTES] = &syi_vocabulary_kind_bytes,
+};
+
+int syi_vocabulary_make(struct syi_vocabulary *vocabulary, const struct syi_vocabulary_part *options,
+                        struct sy_error *err)
 {
-    if (n_extra < 0 || n_extra > 1 << 24)
-        return syi_error(err, SY_EINVAL, "byte vocabulary: %d extra ids; 0 to 16777216 are possible",
-                         n_extra);
-    *vocabulary = (struct syi_vocabulary){
-        .kind = SYI_VOCABULARY_BYTES, .n_base = SYI_ID_FIRST_BYTE + 256, .n_extra = n_extra};
-    return SY_OK;
+    memset(vocabulary, 0, sizeof(*vocabulary));
+    int status = kinds[options->kind]->open(vocabulary, options, err);
+    if (status) syi_vocabulary_close(vocabulary);
+    return status;
+}
+
+int syi_vocabulary_open(struct syi_vocabulary *vocabulary, const struct syi_config *config,
+                        struct sy_error *err)
+{
+    int status = syi_vocabulary_make(vocabulary, &config->vocabulary, err);
+    int32_t size = status ? 0 : syi_vocabulary_size(vocabulary);
+    if (status || config->model.vocab_size >= size) return status;
+    syi_vocabulary_close(vocabulary);
+    return syi_error(
+        err, SY_EINVAL,
+        "model.vocab_size = %lld is less than the %d ids of the vocabulary: set it to that or more",
+        (long long)config->model.vocab_size, size);
+}
+
+void syi_vocabulary_close(struct syi_vocabulary *vocabulary)
+{
+    if (vocabulary->kind && vocabulary->kind->close) vocabulary->kind->close(vocabulary);
+    memset(vocabulary, 0, sizeof(*vocabulary));
 }
 
 int32_t syi_vocabulary_size(const struct syi_vocabulary *vocabulary)
@@ -22,38 +44,16 @@ int32_t syi_vocabulary_size(const struct syi_vocabulary *vocabulary)
     return vocabulary->n_base + vocabulary->n_extra;
 }
 
-static size_t encode_bytes(struct syi_span text, int32_t *ids, size_t capacity)
-{
-    size_t n = text.bytes < capacity ? text.bytes : capacity;
-    for (size_t i = 0; i < n; i++) ids[i] = SYI_ID_FIRST_BYTE + (unsigned char)text.text[i];
-    return text.bytes;
-}
-
 size_t syi_vocabulary_encode(const struct syi_vocabulary *vocabulary, struct syi_span text, int32_t *ids,
                              size_t capacity)
 {
-    switch (vocabulary->kind) {
-    case SYI_VOCABULARY_BYTES: return encode_bytes(text, ids, capacity);
-    }
-    return 0;
-}
-
-static size_t decode_bytes(const int32_t *ids, size_t n, char *text, size_t capacity)
-{
-    size_t bytes = 0;
-    for (size_t i = 0; i < n && ids[i] != SYI_ID_EOS && bytes < capacity; i++)
-        if (ids[i] >= SYI_ID_FIRST_BYTE && ids[i] < SYI_ID_FIRST_BYTE + 256)
-            text[bytes++] = (char)(unsigned char)(ids[i] - SYI_ID_FIRST_BYTE);
-    return bytes;
+    return vocabulary->kind->encode(vocabulary, text, ids, capacity);
 }
 
 size_t syi_vocabulary_decode(const struct syi_vocabulary *vocabulary, const int32_t *ids, size_t n,
                              char *text, size_t capacity)
 {
-    switch (vocabulary->kind) {
-    case SYI_VOCABULARY_BYTES: return decode_bytes(ids, n, text, capacity);
-    }
-    return 0;
+    return vocabulary->kind->decode(vocabulary, ids, n, text, capacity);
 }
 
 int syi_utf8_valid(struct syi_span text)

@@ -59,8 +59,6 @@ static inline int64_t syi_input_rows(const struct syi_shape *shape)
     return shape->beams > 1 ? shape->rows / shape->beams : shape->rows;
 }
 
-enum { SYI_MAX_MOE_LAYERS = 256 };
-
 /* A recording under way. */
 struct syi_build {
     struct syi_program *p;
@@ -156,9 +154,6 @@ int syi_moe(struct syi_build *b, const char *name, int x, const struct syi_route
 
 /* ---- router.c ---- */
 
-/* The router (of SYI_ROUTER_MAP) of a stack's sparse layers. */
-int syi_router_type(const struct syi_config *config, int decoder);
-
 /* Routing groups of a tensor [rows, length, embed] (doc/numerics.md, compat: T5X's). */
 struct syi_groups {
     int by_tokens;          /* 1: regrouped to [count, tokens] */
@@ -202,9 +197,6 @@ int syi_decoder_logits(struct syi_build *b, int ids, int encoded, const struct s
  * "encoder_ids/64x24", "input_lengths/64" (length 0). */
 enum { SYI_INPUT_NAME = 80 };
 void syi_input_name(char name[SYI_INPUT_NAME], const char *what, int64_t rows, int64_t length);
-
-/* Checks dims that only the model knows (heads, layouts). */
-int syi_model_check(const struct syi_config *config, struct sy_error *err) SYI_MUST_CHECK;
 /* Training: loss, gradients into carry tensors "grad/NAME"; `next` adds to them. Outputs "loss_sum", "z_sum",
  * "correct_sum", "auxiliary_loss", "router_z_loss" ([1] each), "experts/LAYER/chosen" and ".../kept" (int64
  * [experts]). */

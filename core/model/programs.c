@@ -9,39 +9,6 @@
 #include "program/grad.h"
 #include "program/record.h"
 
-int syi_model_check(const struct syi_config *c, struct sy_error *err)
-{
-    if (c->moe.num_experts && c->moe.num_decoder_sparse_layers &&
-        syi_router_type(c, 1) == SYI_ROUTER_EXPERTS_CHOOSE_MASKED && c->run.compat != SYI_COMPAT_T5X)
-        return syi_error(
-            err, SY_EINVAL,
-            "moe.decoder_router_type: where experts choose, a token's output depends on later ones: "
-            "take tokens_choose_masked, or run.compat = t5x to do as T5X does");
-    for (int i = 0; c->moe.num_experts && c->moe.expert_bias && i < 2; i++)
-        if ((i ? c->moe.num_decoder_sparse_layers : c->moe.num_encoder_sparse_layers) &&
-            syi_router_type(c, i) == SYI_ROUTER_EXPERTS_CHOOSE_MASKED)
-            return syi_error(err, SY_EINVAL,
-                             "moe.expert_bias: where experts choose (moe.%s), all have the same load: "
-                             "set it to false, or take a router by which tokens choose",
-                             i ? "decoder_router_type" : "router_type");
-    const int64_t layers[2] = {c->model.num_encoder_layers, c->model.num_decoder_layers};
-    const int64_t sparse[2] = {c->moe.num_encoder_sparse_layers, c->moe.num_decoder_sparse_layers};
-    const int layout[2] = {(int)c->moe.encoder_sparse_layout, (int)c->moe.decoder_sparse_layout};
-    static const char *const stack[2] = {"encoder", "decoder"};
-    for (int i = 0; c->moe.num_experts && i < 2; i++)
-        if (sparse[i] > layers[i] || (layout[i] == SYI_SPARSE_MIXED && sparse[i] && layers[i] % sparse[i]))
-            return syi_error(
-                err, SY_EINVAL,
-                "moe.num_%s_sparse_layers=%lld does not fit %lld layers (MIXED: it must divide them)",
-                stack[i], (long long)sparse[i], (long long)layers[i]);
-    if (c->moe.num_experts && sparse[0] + sparse[1] > SYI_MAX_MOE_LAYERS)
-        return syi_error(err, SY_EINVAL, "at most %d layers can have experts", SYI_MAX_MOE_LAYERS);
-    if (c->moe.num_experts && c->moe.num_selected_experts > c->moe.num_experts)
-        return syi_error(err, SY_EINVAL, "moe.num_selected_experts=%lld is more than moe.num_experts=%lld",
-                         (long long)c->moe.num_selected_experts, (long long)c->moe.num_experts);
-    return SY_OK;
-}
-
 static int input(struct syi_build *b, const char *name, int dtype, int rank, int64_t dim0, int64_t dim1)
 {
     int64_t dim[2] = {dim0, dim1};
@@ -116,8 +83,7 @@ static int begin(struct syi_build *b, const char *title, const struct syi_config
     b->shape = *shape;
     b->rng = -1;
     b->dtype = config->model.dtype == SYI_DTYPE_BFLOAT16 ? SY_BF16 : SY_F32;
-    int status = syi_model_check(config, err);
-    if (!status) status = syi_program_new(title, &b->p, err);
+    int status = syi_program_new(title, &b->p, err);
     if (!status) syi_leaves(config, shape, b->p->leaf_count);
     return status;
 }

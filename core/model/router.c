@@ -8,11 +8,6 @@
 
 #include "model/model.h"
 
-int syi_router_type(const struct syi_config *c, int decoder)
-{
-    return decoder && c->moe.decoder_router_type ? c->moe.decoder_router_type - 1 : c->moe.router_type;
-}
-
 /* ---- groups ---- */
 
 /* T5X's padding: rows or positions, whichever adds fewer tokens, until `multiple` divides the tokens. */

@@ -40,18 +40,20 @@ static enum role role_of(int rules, int axis)
 static void factor_by_size(const struct syi_optim *o, const struct syi_tensor *t, struct factors *f)
 {
     int row = t->dim[1] < t->dim[0];
-    if (t->rank != 2 || t->dim[row] < o->config->train.min_dim_size_to_factor) return;
+    if (t->rank != 2 || t->dim[row] < o->options->min_dim_size_to_factor) return;
     f->row = 1u << row;
     f->column = 1u << !row;
 }
 
 static struct factors refuse(struct syi_optim *o, const char *why)
 {
-    syi_program_fail(o->p, SY_EINVAL,
-                     "adafactor: parameter %s of rank %d %s: set train.logical_factor_rules to moe, or "
-                     "train.factored to false with rules none",
-                     syi_program_name(o->p, o->p->tensor[o->parameter].name), o->p->tensor[o->parameter].rank,
-                     why);
+    const char *part = o->options->name_of_part, *dot = *part ? "." : "";
+    syi_program_fail(
+        o->p, SY_EINVAL,
+        "adafactor: parameter %s of rank %d %s: set optimizer%s%s.logical_factor_rules to moe, or "
+        "optimizer%s%s.factored to false with rules none",
+        syi_program_name(o->p, o->p->tensor[o->parameter].name), o->p->tensor[o->parameter].rank, why, dot,
+        part, dot, part);
     return (struct factors){0};
 }
 
@@ -61,7 +63,7 @@ static struct factors factors_of(struct syi_optim *o)
     struct factors f = {0};
     if (o->p->status || o->parameter < 0) return f;
     struct syi_tensor t = o->p->tensor[o->parameter];
-    int rules = o->config->train.logical_factor_rules, factored = o->config->train.factored;
+    int rules = o->options->logical_factor_rules, factored = o->options->factored;
     unsigned of[COLUMN + 1] = {0};
     for (int i = 0; i < t.rank; i++) of[role_of(rules, t.axis[i])] |= 1u << i;
     if (rules == SYI_FACTOR_NONE || (t.rank <= 2 && !of[BATCH])) {
@@ -123,8 +125,8 @@ static int second_moment(struct syi_optim *o, const char *name, unsigned means, 
 {
     struct syi_program *p = o->p;
     int v = slot(o, name, means);
-    int kept = syi_map2(p, SY_MAP_MUL, v, syi_optim_input(p, "decay_rate"));
-    int mixed = syi_map2(p, SY_MAP_MUL, value, syi_optim_input(p, "mixing_rate"));
+    int kept = syi_map2(p, SY_MAP_MUL, v, syi_optim_part_input(o, "decay_rate"));
+    int mixed = syi_map2(p, SY_MAP_MUL, value, syi_optim_part_input(o, "mixing_rate"));
     int moved = syi_map2(p, SY_MAP_ADD, kept, mixed);
     syi_optim_store(o, moved, v);
     return moved;
@@ -137,7 +139,7 @@ int syi_scale_by_factored_rms(struct syi_optim *o, int update)
     struct syi_program *p = o->p;
     struct factors f = factors_of(o);
     SYI_AT(p);
-    int square = syi_map1(p, SY_MAP_ADDS, syi_map2(p, SY_MAP_MUL, update, update), o->config->train.epsilon1);
+    int square = syi_map1(p, SY_MAP_ADDS, syi_map2(p, SY_MAP_MUL, update, update), o->options->epsilon1);
     if (!f.row) {
         int v = second_moment(o, "v", 0, square);
         return syi_map2(p, SY_MAP_MUL, update, syi_map1(p, SY_MAP_RSQRT, v, 0));
@@ -151,7 +153,7 @@ int syi_scale_by_factored_rms(struct syi_optim *o, int update)
 
 int syi_clip_by_rms(struct syi_optim *o, int update)
 {
-    double threshold = o->config->train.clipping_threshold;
+    double threshold = o->options->clipping_threshold;
     if (threshold == 0) return update;
     SYI_AT(o->p);
     int over = syi_map1(o->p, SY_MAP_MULS, root_mean_square(o, update), 1 / threshold);
@@ -160,15 +162,15 @@ int syi_clip_by_rms(struct syi_optim *o, int update)
 
 int syi_scale_by_parameter_rms(struct syi_optim *o, int update)
 {
-    if (!o->config->train.multiply_by_parameter_scale) return update;
+    if (!o->options->multiply_by_parameter_scale) return update;
     SYI_AT(o->p);
-    int size = at_least(o->p, root_mean_square(o, o->parameter), o->config->train.epsilon2);
+    int size = at_least(o->p, root_mean_square(o, o->parameter), o->options->epsilon2);
     return syi_map2(o->p, SY_MAP_MUL, update, size);
 }
 
 int syi_add_momentum(struct syi_optim *o, int update)
 {
-    double beta1 = o->config->train.beta1;
+    double beta1 = o->options->beta1;
     if (beta1 < 0) return update;
     SYI_AT(o->p);
     int m = slot(o, "m", 0);
@@ -179,8 +181,8 @@ int syi_add_momentum(struct syi_optim *o, int update)
 
 int syi_decay_weights(struct syi_optim *o, int update)
 {
-    if (o->config->train.weight_decay_rate == 0) return update;
+    if (o->options->weight_decay_rate == 0) return update;
     SYI_AT(o->p);
     return syi_map2(o->p, SY_MAP_ADD, update,
-                    syi_map1(o->p, SY_MAP_MULS, o->parameter, -o->config->train.weight_decay_rate));
+                    syi_map1(o->p, SY_MAP_MULS, o->parameter, -o->options->weight_decay_rate));
 }

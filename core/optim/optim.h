@@ -12,10 +12,10 @@
 /* One parameter's way through a chain. */
 struct syi_optim {
     struct syi_program *p;
-    const struct syi_config *config;
-    int parameter; /* tensor */
-    int ok;        /* [1]: 1 where the step may be written */
-    int transform; /* index in the chain */
+    const struct syi_optimizer_part *options; /* of the part that updates it */
+    int parameter;                            /* tensor */
+    int ok;                                   /* [1]: 1 where the step may be written */
+    int transform;                            /* index in the chain */
 };
 
 /* Records a transform of `update`; returns the new update. */
@@ -26,16 +26,19 @@ struct syi_optimizer {
     const syi_transform_fn *chain; /* ends with NULL; the last one's result is added to the parameter */
 };
 
-/* registry.c: by train.optimizer. */
+/* registry.c: by optimizer.name. */
 const struct syi_optimizer *syi_optimizer_find(int optimizer);
+/* The part that updates the parameter of that name: the first with a pattern for it, else that without a name. */
+const struct syi_optimizer_part *syi_optimizer_of(const struct syi_config *config, const char *parameter);
 
 /* transforms.c */
 int syi_scale_by_adam(struct syi_optim *o, int update);
 int syi_add_decayed_weights(struct syi_optim *o, int update); /* before the learning rate */
 int syi_scale_by_learning_rate(struct syi_optim *o, int update);
 int syi_descend(struct syi_optim *o, int update); /* turns the sign: towards lower loss */
-/* Scalar [1] that the host sets for each step: a row of syi_optim_scalar_list. */
+/* Scalar [1] that the host sets for each step, see syi_optim_scalars: of all optimizers, or the part's own. */
 int syi_optim_input(struct syi_program *p, const char *name);
+int syi_optim_part_input(struct syi_optim *o, const char *name);
 /* "state/param_states/INDEX/NAME/PARAMETER" (optax in T5X), shaped like the parameter; zero at first. */
 int syi_optim_state(struct syi_optim *o, const char *name);
 int syi_moving_mean(struct syi_program *p, int old, int value, double decay);
@@ -49,8 +52,9 @@ int syi_scale_by_parameter_rms(struct syi_optim *o, int update);
 int syi_add_momentum(struct syi_optim *o, int update);
 int syi_decay_weights(struct syi_optim *o, int update); /* behind syi_descend */
 
-/* update.c: the program of a step: gradient norm over all parameters, finite check, clipping, the chain, the
- * parameters. Inputs: carry tensors "grad/NAME", "direction/NAME" of expert biases; outputs "grad_norm",
+/* update.c: the program of a step: gradient norm over all parameters, finite check, clipping, the chain of each
+ * parameter's optimizer, the parameters. A pattern of optimizer.*.parameters that no parameter has is refused.
+ * Inputs: carry tensors "grad/NAME", "direction/NAME" of expert biases; outputs "grad_norm",
  * "ok". */
 struct syi_params;
 int syi_record_update(const struct syi_config *config, const struct syi_params *params,
@@ -61,14 +65,14 @@ int syi_record_update(const struct syi_config *config, const struct syi_params *
  * contrib/moe/trainer.py) the number of experts for expert weights. */
 double syi_gradient_scale(const struct syi_config *config, const char *name);
 
-/* A value of the step for the input of that name; programs without it do not need it. */
-struct syi_optim_scalar {
-    const char *name;
-    float value;
-};
-enum { SYI_OPTIM_SCALARS = 5 };
-/* At most max rows for the step (from 0), each computed in double; returns how many. */
-int syi_optim_scalar_list(const struct syi_config *config, int64_t step, double learning_rate,
-                          struct syi_optim_scalar *out, int max);
+/* What the host sets for each step: the learning rate, then for each part of [optimizer] its own values. A
+ * program has inputs for those that its chains ask for. */
+enum { SYI_OPTIM_PART_SCALARS = 4, SYI_OPTIM_SCALARS = 1 + SYI_OPTIM_PART_SCALARS * SYI_CONFIG_PARTS };
+enum { SYI_OPTIM_SCALAR_NAME = SYI_PART_NAME + 16 };
+/* Values of the step (from 0), each computed in double; returns how many there are. */
+int syi_optim_scalars(const struct syi_config *config, int64_t step, double learning_rate,
+                      float value[SYI_OPTIM_SCALARS]);
+/* The input of value i: "learning_rate", "correction1", and "PART/correction1" of a part with a name. */
+void syi_optim_scalar_name(const struct syi_config *config, int i, char name[SYI_OPTIM_SCALAR_NAME]);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Optimizers by name: each a chain of transforms. */
+/* Optimizers by name, each a chain of transforms, and which part of [optimizer] has a parameter. */
 #include "config.h"
 
 #include "optim/optim.h"
@@ -18,4 +18,14 @@ static const struct syi_optimizer optimizers[] = {
 const struct syi_optimizer *syi_optimizer_find(int optimizer)
 {
     return &optimizers[optimizer];
+}
+
+const struct syi_optimizer_part *syi_optimizer_of(const struct syi_config *config, const char *parameter)
+{
+    for (int i = 1; i < config->optimizer.n; i++) {
+        const struct syi_optimizer_part *part = &config->optimizer.part[i];
+        for (int k = 0; k < part->parameters.n; k++)
+            if (syi_pattern_match(syi_strings_at(&part->parameters, k), parameter)) return part;
+    }
+    return &config->optimizer.part[0];
 }

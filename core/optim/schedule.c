@@ -4,7 +4,6 @@
 #include "config.h"
 
 #include <math.h>
-#include <string.h>
 
 #include "optim/schedule.h"
 
@@ -44,50 +43,23 @@ static double rsqrt_decay(const struct syi_config *config, int64_t step)
     return 1 / sqrt(fmax(1, fmax((double)step, (double)config->train.warmup_steps)));
 }
 
-static const struct factor {
-    const char *name;
-    double (*value)(const struct syi_config *config, int64_t step);
-} factors[] = {{"constant", constant}, {"linear_warmup", linear_warmup}, {"rsqrt_decay", rsqrt_decay}};
+static double (*const factors[])(const struct syi_config *config, int64_t step) = {
+    [SYI_LR_CONSTANT] = constant,
+    [SYI_LR_LINEAR_WARMUP] = linear_warmup,
+    [SYI_LR_RSQRT_DECAY] = rsqrt_decay,
+};
 
-/* The factor at the start of *text, which moves behind the '*' that ends it, or becomes NULL at the end. NULL
- * for an unknown one, whose name is then the *length bytes at *name. */
-static const struct factor *next_factor(const char **text, const char **name, size_t *length)
-{
-    const char *first = *text + strspn(*text, " \t"), *end = first + strcspn(first, "*");
-    *text = *end ? end + 1 : NULL;
-    while (end > first && (end[-1] == ' ' || end[-1] == '\t')) end--;
-    *name = first;
-    *length = (size_t)(end - first);
-    for (size_t i = 0; i < SYI_COUNT(factors); i++)
-        if (strlen(factors[i].name) == *length && !strncmp(factors[i].name, first, *length))
-            return &factors[i];
-    return NULL;
-}
-
-int syi_schedule_check(const struct syi_config *config, struct sy_error *err)
-{
-    const char *text = config->train.lr_factors, *name;
-    size_t length;
-    while (text && *config->train.lr_factors)
-        if (!next_factor(&text, &name, &length))
-            return syi_error(err, SY_EINVAL,
-                             "train.lr_factors: there is no factor \"%.*s\", known are constant, "
-                             "linear_warmup and rsqrt_decay, with * between them",
-                             (int)length, name);
-    return SY_OK;
-}
-
-/* Unknown factors, which syi_schedule_check refuses, count 1. */
+/* Of a checked configuration: a factor that is not known makes the rate no number. */
 static double product(const struct syi_config *config, int64_t step)
 {
     const char *text = config->train.lr_factors, *name;
     size_t length;
     double rate = 1;
     while (text) {
-        const struct factor *factor = next_factor(&text, &name, &length);
-        if (factor) rate *= factor->value(config, step);
+        int factor = syi_lr_factor_next(&text, &name, &length);
+        rate = factor < 0 ? NAN : rate * factors[factor](config, step);
     }
-    return fmax(rate, 1e-8);
+    return isnan(rate) ? rate : fmax(rate, 1e-8);
 }
 
 double syi_schedule_rate(const struct syi_config *config, int64_t step)

@@ -25,7 +25,5 @@
 #include "base/run_config.h"
 
 double syi_schedule_rate(const struct syi_config *config, int64_t step);
-/* Whether all of train.lr_factors are known. */
-int syi_schedule_check(const struct syi_config *config, struct sy_error *err) SYI_MUST_CHECK;
 
 #endif

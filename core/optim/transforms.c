@@ -12,6 +12,14 @@ int syi_optim_input(struct syi_program *p, const char *name)
     return there >= 0 ? there : syi_tensor_add(p, name, SYI_INPUT, SY_F32, 1, &one, NULL);
 }
 
+int syi_optim_part_input(struct syi_optim *o, const char *name)
+{
+    char full[SYI_OPTIM_SCALAR_NAME];
+    const char *part = o->options->name_of_part;
+    snprintf(full, sizeof full, "%s%s%s", part, *part ? "/" : "", name);
+    return syi_optim_input(o->p, full);
+}
+
 int syi_optim_state(struct syi_optim *o, const char *name)
 {
     char full[256];
@@ -40,12 +48,12 @@ int syi_scale_by_adam(struct syi_optim *o, int update)
     SYI_AT(p);
     int mu = syi_optim_state(o, "mu"), nu = syi_optim_state(o, "nu");
     int square = syi_map2(p, SY_MAP_MUL, update, update);
-    int new_mu = syi_moving_mean(p, mu, update, o->config->train.adam_b1);
-    int new_nu = syi_moving_mean(p, nu, square, o->config->train.adam_b2);
-    int mean = syi_map2(p, SY_MAP_MUL, new_mu, syi_optim_input(p, "correction1"));
+    int new_mu = syi_moving_mean(p, mu, update, o->options->b1);
+    int new_nu = syi_moving_mean(p, nu, square, o->options->b2);
+    int mean = syi_map2(p, SY_MAP_MUL, new_mu, syi_optim_part_input(o, "correction1"));
     int root =
-        syi_map1(p, SY_MAP_SQRT, syi_map2(p, SY_MAP_MUL, new_nu, syi_optim_input(p, "correction2")), 0);
-    int result = syi_map2(p, SY_MAP_DIV, mean, syi_map1(p, SY_MAP_ADDS, root, o->config->train.adam_eps));
+        syi_map1(p, SY_MAP_SQRT, syi_map2(p, SY_MAP_MUL, new_nu, syi_optim_part_input(o, "correction2")), 0);
+    int result = syi_map2(p, SY_MAP_DIV, mean, syi_map1(p, SY_MAP_ADDS, root, o->options->eps));
     syi_optim_store(o, new_mu, mu);
     syi_optim_store(o, new_nu, nu);
     return result;
@@ -53,10 +61,10 @@ int syi_scale_by_adam(struct syi_optim *o, int update)
 
 int syi_add_decayed_weights(struct syi_optim *o, int update)
 {
-    if (o->config->train.weight_decay == 0) return update;
+    if (o->options->weight_decay == 0) return update;
     SYI_AT(o->p);
     return syi_map2(o->p, SY_MAP_ADD, update,
-                    syi_map1(o->p, SY_MAP_MULS, o->parameter, o->config->train.weight_decay));
+                    syi_map1(o->p, SY_MAP_MULS, o->parameter, o->options->weight_decay));
 }
 
 int syi_scale_by_learning_rate(struct syi_optim *o, int update)

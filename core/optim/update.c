@@ -75,13 +75,13 @@ static void update_parameter(struct update *u, const struct syi_param *param)
     struct syi_program *p = u->p;
     p->layer = syi_program_intern(p, param->name);
     SYI_AT(p);
-    struct syi_optim o = {.p = p, .config = u->config, .ok = u->ok};
+    struct syi_optim o = {.p = p, .options = syi_optimizer_of(u->config, param->name), .ok = u->ok};
     o.parameter = syi_tensor_add(p, param->name, SYI_PARAM, SY_F32, param->rank, param->dim, param->axis);
     int value = gradient(u, param);
     double scale = syi_gradient_scale(u->config, param->name);
     if (scale != 1) value = syi_map1(p, SY_MAP_MULS, value, scale);
     value = syi_map2(p, SY_MAP_MUL, value, u->clip);
-    const syi_transform_fn *chain = syi_optimizer_find((int)u->config->train.optimizer)->chain;
+    const syi_transform_fn *chain = syi_optimizer_find(o.options->name)->chain;
     for (; chain[o.transform]; o.transform++) value = chain[o.transform](&o, value);
     SYI_AT(p);
     syi_optim_store(&o, syi_map2(p, SY_MAP_ADD, o.parameter, value), o.parameter);
@@ -94,7 +94,7 @@ static void update_expert_bias(struct update *u, const struct syi_param *param)
     char name[176];
     p->layer = syi_program_intern(p, param->name);
     SYI_AT(p);
-    struct syi_optim o = {.p = p, .config = u->config, .ok = u->ok};
+    struct syi_optim o = {.p = p, .ok = u->ok};
     int bias = syi_tensor_add(p, param->name, SYI_PARAM, SY_F32, param->rank, param->dim, param->axis);
     snprintf(name, sizeof name, "direction/%s", param->name);
     int direction = syi_tensor_add(p, name, SYI_INPUT, SY_F32, param->rank, param->dim, param->axis);
@@ -102,11 +102,37 @@ static void update_expert_bias(struct update *u, const struct syi_param *param)
     syi_optim_store(&o, syi_map2(p, SY_MAP_ADD, bias, moved), bias);
 }
 
+static int matches_any(const struct syi_params *params, const char *pattern)
+{
+    for (size_t i = 0; i < params->n; i++)
+        if (params->param[i].init != SYI_INIT_EXPERT_BIAS &&
+            syi_pattern_match(pattern, params->param[i].name))
+            return 1;
+    return 0;
+}
+
+static int check_patterns(const struct update *u, struct sy_error *err)
+{
+    for (int i = 1; i < u->config->optimizer.n; i++) {
+        const struct syi_optimizer_part *part = &u->config->optimizer.part[i];
+        for (int k = 0; k < part->parameters.n; k++) {
+            const char *pattern = syi_strings_at(&part->parameters, k);
+            if (!matches_any(u->params, pattern))
+                return syi_error(err, SY_EINVAL,
+                                 "optimizer.%s.parameters: \"%.200s\" matches no parameter of the model: "
+                                 "`switchyard plan` prints their names",
+                                 part->name_of_part, pattern);
+        }
+    }
+    return SY_OK;
+}
+
 int syi_record_update(const struct syi_config *config, const struct syi_params *params,
                       const uint32_t *leaf_count, struct syi_program **program, struct sy_error *err)
 {
     struct update u = {.config = config, .params = params};
-    int status = syi_program_new("update", &u.p, err);
+    int status = check_patterns(&u, err);
+    if (!status) status = syi_program_new("update", &u.p, err);
     if (status) return status;
     memcpy(u.p->leaf_count, leaf_count, sizeof u.p->leaf_count);
     u.p->layer = syi_program_intern(u.p, "global_norm");
@@ -129,19 +155,32 @@ int syi_record_update(const struct syi_config *config, const struct syi_params *
     return status;
 }
 
-int syi_optim_scalar_list(const struct syi_config *config, int64_t step, double learning_rate,
-                          struct syi_optim_scalar *out, int max)
+/* ---- what the host sets ---- */
+
+static void part_scalars(const struct syi_optimizer_part *part, double t, float value[SYI_OPTIM_PART_SCALARS])
 {
-    double t = (double)(step + 1), since = fmax(1, t - (double)config->train.step_offset);
-    double mixing = pow(since, -config->train.decay_rate);
-    const struct syi_optim_scalar all[SYI_OPTIM_SCALARS] = {
-        {"learning_rate", (float)learning_rate},
-        {"correction1", (float)(1 / (1 - pow(config->train.adam_b1, t)))},
-        {"correction2", (float)(1 / (1 - pow(config->train.adam_b2, t)))},
-        {"decay_rate", (float)(1 - mixing)},
-        {"mixing_rate", (float)mixing},
-    };
-    int n = max < SYI_OPTIM_SCALARS ? max : SYI_OPTIM_SCALARS;
-    for (int i = 0; i < n; i++) out[i] = all[i];
+    double since = fmax(1, t - (double)part->step_offset), mixing = pow(since, -part->decay_rate);
+    value[0] = (float)(1 / (1 - pow(part->b1, t)));
+    value[1] = (float)(1 / (1 - pow(part->b2, t)));
+    value[2] = (float)(1 - mixing);
+    value[3] = (float)mixing;
+}
+
+int syi_optim_scalars(const struct syi_config *config, int64_t step, double learning_rate,
+                      float value[SYI_OPTIM_SCALARS])
+{
+    int n = 1;
+    value[0] = (float)learning_rate;
+    for (int i = 0; i < config->optimizer.n; i++, n += SYI_OPTIM_PART_SCALARS)
+        part_scalars(&config->optimizer.part[i], (double)(step + 1), value + n);
     return n;
+}
+
+void syi_optim_scalar_name(const struct syi_config *config, int i, char name[SYI_OPTIM_SCALAR_NAME])
+{
+    static const char *const own[SYI_OPTIM_PART_SCALARS] = {"correction1", "correction2", "decay_rate",
+                                                            "mixing_rate"};
+    const char *part = i ? config->optimizer.part[(i - 1) / SYI_OPTIM_PART_SCALARS].name_of_part : "";
+    snprintf(name, SYI_OPTIM_SCALAR_NAME, "%s%s%s", part, *part ? "/" : "",
+             i ? own[(i - 1) % SYI_OPTIM_PART_SCALARS] : "learning_rate");
 }

@@ -38,9 +38,6 @@ int syi_mesh_new(struct syi_mesh *mesh, int ranks, int data, int expert, int mod
             err, SY_EINVAL,
             "mesh data=%d expert=%d model=%d does not make %d ranks: change mesh.* or the number of ranks",
             data, expert, model, ranks);
-    if (expert > 1 && num_experts < 1)
-        return syi_error(err, SY_EINVAL, "mesh.expert=%d, but moe.num_experts=0: leave mesh.expert out",
-                         expert);
     if (expert > 1 && num_experts % expert)
         return syi_error(err, SY_EINVAL,
                          "mesh.expert=%d does not divide moe.num_experts=%d: take mesh.expert=%d", expert,

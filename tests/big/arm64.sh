@@ -22,7 +22,7 @@ cd "$here/arm64" || exit 99
 hash() {
     name=$1
     shift
-    "$@" train "$top/bench/tiny.run" --run-dir "$here/$name" --quiet --threads 2 --set data.train="$here/train.tsv" \
+    "$@" train "$top/bench/tiny.run" --run-dir "$here/$name" --quiet --threads 2 --set task.words.train="$here/train.tsv" \
         --set train.steps=6 --set model.dtype=$dtype $variant >"$here/$name.out" 2>"$here/err" </dev/null ||
         fail "$name: $(cat "$here/err")"
     sed -n 's/^weights sha256 //p' "$here/$name.out"

@@ -16,16 +16,16 @@ clean() {
 
 : >"$here/in"
 clean "$program" train "$top/bench/tiny.run" --run-dir "$here/run" --threads 2 --set train.steps=3 \
-    --set data.train="$here/train.tsv" --set data.valid="$here/valid.tsv"
+    --set task.words.train="$here/train.tsv" --set task.words.valid="$here/valid.tsv"
 clean "$program" train "$top/bench/tiny.run" --run-dir "$here/ranks" --comm thread --ranks 2 --set train.steps=2 \
-    --set data.train="$here/train.tsv"
+    --set task.words.train="$here/train.tsv"
 clean "$program" train "$top/bench/tiny.run" --run-dir "$here/run" --resume --set train.steps=4 \
-    --set data.train="$here/train.tsv"
+    --set task.words.train="$here/train.tsv"
 printf 'abc\nhgf\n' >"$here/in"
 clean "$program" predict "$here/run"
 : >"$here/in"
 clean "$program" eval "$here/run" --file "$here/valid.tsv"
-clean "$program" plan "$top/bench/tiny.run" --set data.train="$here/train.tsv"
+clean "$program" plan "$top/bench/tiny.run" --set task.words.train="$here/train.tsv"
 clean "$program" config
 clean "$program" backends
 

@@ -58,14 +58,14 @@ one_line_error() {
 tiny() {
     run=$1
     shift
-    "$program" train "$top/bench/tiny.run" --run-dir "$here/$run" --set data.train="$here/train.tsv" "$@"
+    "$program" train "$top/bench/tiny.run" --run-dir "$here/$run" --set task.words.train="$here/train.tsv" "$@"
 }
 
 # start DIR ARGUMENTS...: the same in the background, as process $owner, with output in $here/DIR.out and DIR.err.
 start() {
     run=$1
     shift
-    "$program" train "$top/bench/tiny.run" --run-dir "$here/$run" --set data.train="$here/train.tsv" "$@" \
+    "$program" train "$top/bench/tiny.run" --run-dir "$here/$run" --set task.words.train="$here/train.tsv" "$@" \
         >"$here/$run.out" 2>"$here/$run.err" </dev/null &
     owner=$!
 }

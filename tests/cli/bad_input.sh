@@ -25,12 +25,12 @@ untouched() {
 }
 
 # ---- data ----
-wrong 2 'data.train is not set' "$program" train "$top/bench/tiny.run" --run-dir none
-wrong 1 'data.train: cannot read none.tsv: No such file' tiny none --set data.train=none.tsv
-wrong 1 'data.valid: cannot read none.tsv: No such file' tiny none --set data.valid=none.tsv
+wrong 2 'task.NAME.train is not set' "$program" train "$top/bench/tiny.run" --run-dir none
+wrong 1 'task.words.train: cannot read none.tsv: No such file' tiny none --set task.words.train=none.tsv
+wrong 1 'task.words.valid: cannot read none.tsv: No such file' tiny none --set task.words.valid=none.tsv
 untouched none
 wrong 1 'none.tsv: No such file' "$program" eval good --file none.tsv --quiet
-wrong 2 'no data.test: give --file TSV' "$program" eval good
+wrong 2 'no task.NAME.test: give --file TSV' "$program" eval good
 wrong 2 'none: No such file' "$program" eval none
 wrong 2 'none: No such file' "$program" predict none
 wrong 2 'holds no run (it has no run.conf)' "$program" eval .
@@ -40,8 +40,8 @@ wrong 1 'there is no none/metrics.db' "$program" metrics none
 n=0
 tsv() {
     n=$((n + 1))
-    wrong 1 "bad.tsv:$1" tiny "bad-$n" --set data.train=bad.tsv
-    wrong 1 "bad.tsv:$1" tiny "bad-$n" --set data.valid=bad.tsv
+    wrong 1 "bad.tsv:$1" tiny "bad-$n" --set task.words.train=bad.tsv
+    wrong 1 "bad.tsv:$1" tiny "bad-$n" --set task.words.valid=bad.tsv
     untouched "bad-$n"
     wrong 1 "bad.tsv:$1" "$program" eval good --file bad.tsv
 }
@@ -57,9 +57,9 @@ printf '\tA\n' >bad.tsv
 tsv '1: the input is empty'
 printf 'a\0\tA\n' >bad.tsv
 tsv '1: NUL byte'
-wrong 1 'Is a directory' tiny folder --set data.train=.
+wrong 1 'Is a directory' tiny folder --set task.words.train=.
 printf 'abcdefghabcdefghabcdefgh\tA\n' >bad.tsv
-wrong 1 'bad.tsv: ' tiny all-long --set data.train=bad.tsv
+wrong 1 'bad.tsv: ' tiny all-long --set task.words.train=bad.tsv
 untouched all-long
 exits 0 tiny bad-1 --resume --set train.steps=2
 says out 'no checkpoint in .*bad-1: starting fresh'
@@ -69,7 +69,7 @@ says out 'no checkpoint in .*bad-1: starting fresh'
     cat train.tsv
     printf 'abcdefghabcdefghabcdefgh\tA\nab\tA A A A A A A A A A A A A A A A\n'
 } >long.tsv
-exits 0 tiny long $good --set data.train=long.tsv
+exits 0 tiny long $good --set task.words.train=long.tsv
 says out '202 examples, 2 left out as too long'
 {
     printf '\377\tA\n'
@@ -78,7 +78,7 @@ says out '202 examples, 2 left out as too long'
 } >bytes.tsv
 for ranks in '' '--comm thread --ranks 2'; do
     rm -rf bytes
-    exits 0 tiny bytes $good --set data.train=bytes.tsv $ranks
+    exits 0 tiny bytes $good --set task.words.train=bytes.tsv $ranks
     one_line_error
     says err 'warning: bytes.tsv:1: not valid UTF-8 (3 of 203 lines); the bytes are used as they are'
 done
@@ -161,10 +161,10 @@ wrong 2 'conf/run.conf:1: ' "$program" predict conf
 wrong 1 'train.tsv: a file of this name is in the way' tiny train.tsv/run
 wrong 1 'train.tsv' tiny train.tsv
 [ -d /proc/self ] && wrong 1 '/proc/switchyard' "$program" train "$top/bench/tiny.run" --run-dir /proc/switchyard \
-    --set data.train=train.tsv
-wrong 2 'longer than' "$program" train "$top/bench/tiny.run" --set data.train=train.tsv \
+    --set task.words.train=train.tsv
+wrong 2 'longer than' "$program" train "$top/bench/tiny.run" --set task.words.train=train.tsv \
     --run-dir "$(awk 'BEGIN { while (i++ < 1100) printf "x" }')"
-wrong 2 'run.name' "$program" train "$top/bench/tiny.run" --set data.train=train.tsv --set run.name=a/b
+wrong 2 'run.name' "$program" train "$top/bench/tiny.run" --set task.words.train=train.tsv --set run.name=a/b
 # Root writes everywhere unless it gives that right up.
 chmod -R a-w good
 whole=$program
@@ -195,7 +195,7 @@ for name in cpu null; do
 done
 no_mpi="env SWITCHYARD_BACKEND_PATH=$here/without-mpi"
 for command in train plan explain; do
-    set -- "$program" $command "$top/bench/tiny.run" --set data.train=train.tsv
+    set -- "$program" $command "$top/bench/tiny.run" --set task.words.train=train.tsv
     [ $command = train ] && set -- "$@" --run-dir none
     wrong 2 'comm mpi: backend mpi: no switchyard-mpi.so in ' $no_mpi "$@" --comm mpi
     wrong 2 'comm nothing: unknown; there are auto, self, thread and mpi' "$@" --comm nothing
@@ -212,8 +212,8 @@ wrong 2 'eval: backend null computes nothing' "$program" eval good --file valid.
 wrong 2 'predict: backend null computes nothing' "$program" predict good --backend null
 untouched none
 wrong 2 'train.microbatches = 3 must divide data.batch_size = 32' tiny parts --set train.microbatches=3
-wrong 1 'a beam search draws nothing' tiny beams --set decode.beams=4 --set decode.temperature=1
-wrong 2 'model.vocab_size=200 is less than the 259 ids' tiny small --set model.vocab_size=200
+wrong 2 'a beam search draws nothing' tiny beams --set decode.beams=4 --set decode.temperature=1
+wrong 2 'model.vocab_size = 200 is less than the 259 ids' tiny small --set model.vocab_size=200
 wrong 1 'this CPU and build have' env SWITCHYARD_CPU_VARIANT=abacus "$program" predict good
 says err 'SWITCHYARD_CPU_VARIANT'
 

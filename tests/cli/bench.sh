@@ -61,11 +61,11 @@ says out '^launch: 2 ranks x 1 thread'
 # Real batches are shorter than the longest.
 shown='data'
 data "$here/train.tsv" 200 1
-exits 0 "$program" bench "$tiny_run" --data --set data.train="$here/train.tsv" --steps 2 --json
+exits 0 "$program" bench "$tiny_run" --data --set task.words.train="$here/train.tsv" --steps 2 --json
 [ "$(number tokens)" -lt 1280 ] || fail "tokens of short examples: $(number tokens)"
 exits 2 "$program" bench "$tiny_run" --data
 one_line_error
-says err 'data.train is not set'
+says err 'task.NAME.train is not set'
 
 # ---- two configurations ----
 shown='compare'

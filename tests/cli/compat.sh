@@ -5,7 +5,7 @@
 . "$(dirname "$0")/_common.sh"
 cd "$here" || exit 99
 data train.tsv 300 1
-set -- --set run.compat=t5x --set data.test="$here/train.tsv" --set train.steps=8
+set -- --set run.compat=t5x --set task.words.test="$here/train.tsv" --set train.steps=8
 
 for router in tokens_choose_masked experts_choose_masked; do
     rm -rf reference other
@@ -33,7 +33,7 @@ exits 0 tiny straight --quiet "$@" --set train.schedule=constant
 
 # ---- evaluation and prediction ----
 exits 0 "$program" eval straight
-says out '^test: [0-9]* items, loss [0-9.]*,'
+says out '^words/test: [0-9]* items, loss [0-9.]*,'
 head -n 5 train.tsv | cut -f 1 | "$program" predict straight >answers 2>err || fail "predict: $(cat err)"
 [ "$(wc -l <answers)" -eq 5 ] || fail "predict: not one answer a line"
 
@@ -44,8 +44,9 @@ for key in model.masked_row model.padding_mask moe.group_by moe.ignore_padding_t
     says out "^$key\$"
 done
 [ "$(grep -c '^  none: ' out)" -eq "$(grep -c '^  t5x:  ' out)" ] || fail "a key lacks one of its behaviours"
-exits 0 "$program" config --compat-diff straight/run.conf
-[ "$(grep -c '^  here: "auto" (run.compat = t5x)$' out)" -eq "$(grep -c '^  none: ' out)" ] || fail "what is in force: $(cat out)"
+exits 0 "$program" config --compat-diff straight/run.conf --set action.stop.patience=0
+[ "$(grep -c '^  here: \(stop: \)*"auto" (run.compat = t5x)$' out)" -eq "$(grep -c '^  none: ' out)" ] || fail "what is in force: $(cat out)"
 exits 0 "$program" config --compat-diff straight/run.conf --set run.compat=none --set 'moe.group_by="tokens"'
 says out '^  here: "tokens" (run.compat = none)$'
+says out '^  here: there is no \[action.NAME\] (run.compat = none)$'
 finish

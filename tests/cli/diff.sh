@@ -20,7 +20,7 @@ compares() {
 compares 0
 says out "^A: $tiny_run: 1 rank x "
 says out '^no difference: [0-9]* ops, [0-9]* elements; whole steps: 1$'
-compares 0 --set data.train=train.tsv --a cpu.variant=portable --b threads=1 --a cpu.threads=2 --steps 3
+compares 0 --set task.words.train=train.tsv --a cpu.variant=portable --b threads=1 --a cpu.threads=2 --steps 3
 says out '^A: .*1 rank x 2 threads .*backend cpu (portable)'
 says out '^B: .*1 rank x 1 thread '
 says out 'whole steps: 3$'
@@ -98,7 +98,7 @@ export SWITCHYARD_CPU_VARIANT
 compares 2 --a cpu.variant=portable
 says err 'SWITCHYARD_CPU_VARIANT=portable overrides cpu.variant on both sides'
 unset SWITCHYARD_CPU_VARIANT
-exits 1 "$program" diff "$tiny_run" --set data.train=nowhere.tsv
+exits 1 "$program" diff "$tiny_run" --set task.words.train=nowhere.tsv
 one_line_error
 exits 1 "$program" diff "$tiny_run" --b model.num_heads=3 --b mesh.model=2 --b ranks=2
 one_line_error

@@ -13,17 +13,17 @@ awk -F '\t' "$short" all.tsv >test.tsv
 exits 0 tiny learned --set data.max_input_length=8 --set data.max_target_length=12 --set 'data.length_buckets=[]' \
     --set data.batch_size=64 --set train.steps=400 --set train.learning_rate=6e-3 --set train.warmup_steps=30 \
     --set train.microbatches=1 --set train.checkpoint_every=200 --set train.log_every=100 --set model.dropout_rate=0 \
-    --set model.head_dim=16 --set moe.num_selected_experts=1 --set data.test=test.tsv
+    --set model.head_dim=16 --set moe.num_selected_experts=1 --set task.words.test=test.tsv
 cat out
 
 # ---- eval ----
 exits 0 "$program" eval learned
 [ ! -s err ] || fail "eval writes on stderr: $(cat err)"
 mv out eval.out
-says eval.out '^test: [0-9]* items, loss [0-9.]*, word error rate [0-9.]* %, phoneme error rate [0-9.]* %, 0 cut'
-result=$(sed -n 's/^test: //p' eval.out)
+says eval.out '^words/test: [0-9]* items, loss [0-9.]*, word error rate [0-9.]* %, phoneme error rate [0-9.]* %, 0 cut'
+result=$(sed -n 's,^words/test: ,,p' eval.out)
 echo "learned: $result"
-error=$(sed -n 's/^test: .*word error rate \([0-9]*\).*/\1/p' eval.out)
+error=$(sed -n 's,^words/test: .*word error rate \([0-9]*\).*,\1,p' eval.out)
 [ "$error" -lt 20 ] || fail "after 400 steps the word error rate is still $error %"
 
 cut -f 1 test.tsv >words
@@ -49,10 +49,10 @@ rates() {
 got=$(echo "$result" | sed 's/^\([0-9]* items\).*word error rate \([0-9.]*\) %, phoneme error rate \([0-9.]*\) %.*/\1 \2 \3/')
 [ "$(rates answers)" = "$got" ] || fail "eval says '$got', predict's answers give '$(rates answers)'"
 
-wer=$(query learned "SELECT printf('%.2f', 100 * value) FROM eval_latest WHERE task = 'test' AND name = 'wer' AND step = 400")
+wer=$(query learned "SELECT printf('%.2f', 100 * value) FROM eval_latest WHERE task = 'words/test' AND name = 'wer' AND step = 400")
 [ "$wer" = "$(echo "$got" | cut -d ' ' -f 3)" ] || fail "the database has a word error rate of '$wer', eval printed '$got'"
 for name in items cut loss per; do
-    [ "$(query learned "SELECT count(*) FROM eval_latest WHERE task = 'test' AND name = '$name'")" = 1 ] ||
+    [ "$(query learned "SELECT count(*) FROM eval_latest WHERE task = 'words/test' AND name = '$name'")" = 1 ] ||
         fail "$name of the evaluation is not in the database"
 done
 
@@ -60,7 +60,7 @@ for way in '--set decode.batch_size=5' '--threads 1' '--comm thread --ranks 2 --
     '--comm thread --ranks 2 --set mesh.expert=2' '--comm thread --ranks 2 --set mesh.model=2' '--checkpoint 400' \
     '--checkpoint latest' '--quiet'; do
     exits 0 "$program" eval learned $way
-    [ "$(sed -n 's/^test: //p' out)" = "$result" ] || fail "eval $way: $(tail -n 1 out) instead of $result"
+    [ "$(sed -n 's,^words/test: ,,p' out)" = "$result" ] || fail "eval $way: $(tail -n 1 out) instead of $result"
     "$program" predict learned $way <words >other 2>err || fail "predict $way: $(cat err)"
     cmp -s other answers || fail "predict $way: $(diff other answers | grep -c '^<') answers differ"
 done
@@ -70,7 +70,7 @@ half='--set model.dtype=bfloat16'
 # loss ARGUMENTS...: that of an evaluation, with all its digits.
 loss() {
     exits 0 "$program" eval learned "$@"
-    query learned "SELECT printf('%.17g', value) FROM eval_latest WHERE task = 'test' AND name = 'loss' AND step = 400"
+    query learned "SELECT printf('%.17g', value) FROM eval_latest WHERE task = 'words/test' AND name = 'loss' AND step = 400"
 }
 bits=$(loss $half)
 [ "$bits" != "$(loss)" ] || fail "eval in bfloat16 gives the loss of float32, $bits"
@@ -92,7 +92,7 @@ exits 0 "$program" explain --program weights $half "$top/bench/tiny.run"
 # ---- other checkpoints, other files ----
 exits 0 "$program" eval learned --checkpoint 200
 says out 'checkpoint of step 200'
-[ "$(sed -n 's/^test: //p' out)" != "$result" ] || fail "eval takes the same weights for --checkpoint 200"
+[ "$(sed -n 's,^words/test: ,,p' out)" != "$result" ] || fail "eval takes the same weights for --checkpoint 200"
 "$program" predict learned --checkpoint 200 <words >other 2>err || fail "predict --checkpoint 200: $(cat err)"
 cmp -s other answers && fail "predict takes the same weights for --checkpoint 200"
 exits 1 "$program" eval learned --checkpoint 300
@@ -201,7 +201,7 @@ done
 exits 0 "$program" eval learned --set decode.num_decodes=4
 mv out num.out
 exits 0 "$program" eval learned --beams 4
-[ "$(sed -n 's/^test: //p' num.out)" = "$(sed -n 's/^test: //p' out)" ] || fail "eval does not take the best of four"
+[ "$(sed -n 's,^words/test: ,,p' num.out)" = "$(sed -n 's,^words/test: ,,p' out)" ] || fail "eval does not take the best of four"
 "$program" predict learned --decodes 3 --scores <odd >other 2>err
 got=$?
 [ $got -eq 1 ] || fail "exit $got instead of 1 after inputs over the limit"

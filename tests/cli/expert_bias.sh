@@ -6,7 +6,7 @@
 data "$here/train.tsv" 300 1
 cd "$here" || exit 99
 set -- --quiet --set moe.expert_bias=true --set moe.expert_bias_update_rate=0.02 --set moe.aux_loss_factor=0 \
-    --set data.test="$here/train.tsv"
+    --set task.words.test="$here/train.tsv"
 
 exits 0 tiny whole --threads 1 "$@"
 hash=$(hash_in out)
@@ -39,7 +39,7 @@ cut -f 1 train.tsv | head -n 20 >words
 "$program" predict whole <words >answers 2>err || fail "predict: $(cat err)"
 "$program" predict whole --set decode.batch_size=7 <words 2>err | cmp -s - answers || fail "predict: the batch matters"
 
-exits 1 tiny refused "$@" --set moe.router_type=experts_choose_masked --set moe.decoder_router_type=tokens_choose_masked
+exits 2 tiny refused "$@" --set moe.router_type=experts_choose_masked --set moe.decoder_router_type=tokens_choose_masked
 one_line_error
 says err 'moe.expert_bias: where experts choose'
 finish

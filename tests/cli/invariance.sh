@@ -24,7 +24,7 @@ router() {
     shift
     rm -rf learned
     exits 0 tiny learned --set train.steps=60 --set train.learning_rate=1e-2 --set model.head_dim=16 \
-        --set data.test="$here/test.tsv" "$@"
+        --set task.words.test="$here/test.tsv" "$@"
     for search in '' '--beams 3'; do
         answers words $search --set decode.batch_size=64 >want
         [ "$(cut -f 2 want | sort -u | wc -l)" -ge 8 ] || fail "$router: hardly two answers differ: this proves nothing"
@@ -34,10 +34,10 @@ router() {
         done
     done
     exits 0 "$program" eval learned --set decode.batch_size=64
-    result=$(sed -n 's/^test: //p' out)
+    result=$(sed -n 's#^words/test: ##p' out)
     for size in 1 3; do
         exits 0 "$program" eval learned --set decode.batch_size=$size
-        [ "$(sed -n 's/^test: //p' out)" = "$result" ] || fail "$router: eval in batches of $size: $(cat out), not $result"
+        [ "$(sed -n 's#^words/test: ##p' out)" = "$result" ] || fail "$router: eval in batches of $size: $(cat out), not $result"
     done
     echo "$router: $result"
 }

@@ -25,7 +25,7 @@ exits 2 tiny held --resume $same
 says err 'SWITCHYARD_LOCK_WAIT=soon: a whole number of seconds'
 unset SWITCHYARD_LOCK_WAIT
 
-"$program" train "$top/bench/tiny.run" --run-dir held --resume $same --set data.train=train.tsv \
+"$program" train "$top/bench/tiny.run" --run-dir held --resume $same --set task.words.train=train.tsv \
     --set train.steps=1000000 >next.out 2>next.err </dev/null &
 next=$!
 eventually grep -q "waiting up to 60 s" next.err
@@ -69,7 +69,7 @@ unset SLURM_JOB_ID
 says err 'on host elsewhere, of the same batch job, whose last heartbeat was'
 exits 2 tiny held --takeover $same
 says err 'held holds a run already'
-exits 2 "$program" train "$top/bench/tiny.run" --takeover --set data.train=train.tsv
+exits 2 "$program" train "$top/bench/tiny.run" --takeover --set task.words.train=train.tsv
 says err 'train: --takeover needs --run-dir'
 
 # ---- a run that came to be while its lock was waited for is not begun anew ----
@@ -88,7 +88,7 @@ says young.err 'young holds a run already: add --resume'
 # ---- runs that start together ----
 processes=
 for i in 1 2 3 4 5 6; do
-    "$program" train "$top/bench/tiny.run" --set data.train=train.tsv --set train.steps=1 --threads 1 >"many$i" 2>&1 &
+    "$program" train "$top/bench/tiny.run" --set task.words.train=train.tsv --set train.steps=1 --threads 1 >"many$i" 2>&1 &
     processes="$processes $!"
 done
 i=0

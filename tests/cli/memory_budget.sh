@@ -6,7 +6,7 @@ data "$here/train.tsv" 500 1
 
 # bytes ARGUMENTS...: of the whole plan.
 bytes() {
-    "$program" plan "$top/bench/tiny.run" --set data.train="$here/train.tsv" "$@" >"$here/plan" 2>"$here/err" ||
+    "$program" plan "$top/bench/tiny.run" --set task.words.train="$here/train.tsv" "$@" >"$here/plan" 2>"$here/err" ||
         fail "plan $*: $(cat "$here/err")"
     sed -n 's/^ *all  *\([0-9]*\) bytes.*/\1/p' "$here/plan"
 }
@@ -15,14 +15,14 @@ bytes() {
 hash() {
     name=$1
     shift
-    "$program" train "$top/bench/tiny.run" --run-dir "$here/$name" --quiet --set data.train="$here/train.tsv" "$@" \
+    "$program" train "$top/bench/tiny.run" --run-dir "$here/$name" --quiet --set task.words.train="$here/train.tsv" "$@" \
         >"$here/$name.out" 2>"$here/$name.err" </dev/null || fail "$name: $(cat "$here/$name.err")"
     sed -n 's/^weights sha256 //p' "$here/$name.out"
 }
 
 all=$(bytes)
 grep -q 'computed again' "$here/plan" && fail "something is computed again without a budget"
-exits 1 "$program" plan "$top/bench/tiny.run" --set data.train="$here/train.tsv" --set memory.budget=1KiB
+exits 1 "$program" plan "$top/bench/tiny.run" --set task.words.train="$here/train.tsv" --set memory.budget=1KiB
 says err 'memory.budget=1024 bytes is not enough'
 one_line_error
 least=$(sed -n 's/.*still needs \([0-9]*\);.*/\1/p' "$here/err")

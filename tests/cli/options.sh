@@ -76,7 +76,7 @@ file ':2: model.d_model: 0 is not accepted: it takes an integer in 1\.\.' '[mode
 file ':2: model.d_model: 1.5 is not accepted' '[model]' 'd_model = 1.5'
 file ':2: model.dropout_rate: 1.5 is not accepted: it takes a number in 0\.\.<1' '[model]' 'dropout_rate = 1.5'
 file ':2: train.schedule: "cosin" is not accepted: it takes one of constant' '[train]' 'schedule = "cosin"'
-file ':2: train.terminate_on_nan: 7 is not accepted: it takes true or false' '[train]' 'terminate_on_nan = 7'
+file ':2: reproducible.enabled: 7 is not accepted: it takes true or false' '[reproducible]' 'enabled = 7'
 file ':2: data.length_buckets: ' '[data]' 'length_buckets = [16, "x"]'
 file ':3: model.d_model is set already on line 2' '[model]' 'd_model = 64' 'd_model = 64'
 file ':2: ' '[model]' 'd_model'
@@ -91,7 +91,7 @@ refused 'moe.num_selected_experts = 3 is more than moe.num_experts = 2' config "
 
 # ---- --set ----
 exits 0 "$program" config "$tiny_run" --set model.d_model=512 --set train.steps=7 --set=train.seed=9 --set train.steps=8 \
-    --set data.train=a/b=c.tsv --set 'data.length_buckets=[8, 24]'
+    --set task.words.train=a/b=c.tsv --set 'data.length_buckets=[8, 24]'
 says out '^d_model = 512$'
 says out '^steps = 8$'
 says out '^seed = 9$'

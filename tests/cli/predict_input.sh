@@ -6,7 +6,7 @@
 data "$here/train.tsv" 300 1
 data "$here/test.tsv" 40 2
 cd "$here" || exit 99
-exits 0 tiny run --comm thread --ranks 2 --set mesh.expert=2 --threads 1 --set data.test=test.tsv
+exits 0 tiny run --comm thread --ranks 2 --set mesh.expert=2 --threads 1 --set task.words.test=test.tsv
 cut -f 1 train.tsv >words
 "$program" predict run --scores --quiet <words >answers 2>err || fail "predict: $(cat err)"
 [ "$(wc -l <answers)" -eq 300 ] || fail "300 words have $(wc -l <answers) answers"

@@ -8,7 +8,7 @@ data "$here/train.tsv" 500 1
 hash() {
     name=$1
     shift
-    "$program" train "$top/bench/tiny.run" --run-dir "$here/$name" --quiet --set data.train="$here/train.tsv" "$@" \
+    "$program" train "$top/bench/tiny.run" --run-dir "$here/$name" --quiet --set task.words.train="$here/train.tsv" "$@" \
         >"$here/$name.out" 2>"$here/$name.err" </dev/null || fail "$name: $(cat "$here/$name.err")"
     sed -n 's/^weights sha256 //p' "$here/$name.out"
 }
@@ -30,7 +30,7 @@ same threads-3 --threads 3
 variants=0
 for variant in avx2 avx512 neon; do
     if "$program" train "$top/bench/tiny.run" --run-dir "$here/probe-$variant" --quiet --set cpu.variant=$variant \
-        --set train.steps=0 --set data.train="$here/train.tsv" >/dev/null 2>"$here/err"; then
+        --set train.steps=0 --set task.words.train="$here/train.tsv" >/dev/null 2>"$here/err"; then
         same $variant --threads 2 --set cpu.variant=$variant
         variants=$((variants + 1))
     else
@@ -45,6 +45,12 @@ same data-2-expert-2 --comm thread --ranks 4 --set mesh.data=2 --set mesh.expert
 same model-2 --comm thread --ranks 2 --set mesh.model=2
 same data-2-model-2 --comm thread --ranks 4 --set mesh.data=2 --set mesh.model=2
 same data-2-threads-2 --comm thread --ranks 2 --threads 2 --set mesh.data=2
+
+# A second optimizer with the options of the first changes nothing, on one rank and on several; one of its own does.
+twin='--set optimizer.twin.parameters=[*embedding*,*layer_norm*]'
+same twin $twin
+same twin-data-2 --comm thread --ranks 2 --set mesh.data=2 --set mesh.zero=1 $twin
+[ "$want" != "$(hash other $twin --set optimizer.twin.b1=0.5)" ] || fail "the second optimizer's options change nothing"
 
 # So many experts that their weights are not joined.
 want=$(hash many-portable --threads 1 --set moe.num_experts=16 --set cpu.variant=portable)

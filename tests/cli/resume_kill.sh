@@ -75,7 +75,7 @@ done_after_kills middle
 # ---- the best evaluation's weights, whenever the run is killed ----
 # A learning rate far too high for most of the run: the best is none of the newest.
 data valid.tsv 8 2
-best="$same --set data.valid=valid.tsv --set train.evaluate_every=1 --set train.keep_checkpoints=1 --set train.clip_norm=0
+best="$same --set task.words.valid=valid.tsv --set train.evaluate_every=1 --set train.keep_checkpoints=1 --set train.clip_norm=0
     --set train.learning_rate=1 --set train.warmup_steps=20 --set decode.max_length=2"
 exits 0 tiny whole-best $best
 says out '^checkpoint of step 1 saved'

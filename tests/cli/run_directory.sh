@@ -63,19 +63,19 @@ more="$good --set train.steps=6"
 kept=run/checkpoints
 mv train.tsv whole.tsv
 head -n 290 whole.tsv >train.tsv
-refused 1 "data.train: $here/train.tsv has changed since the checkpoint of step 4: it had 300 lines.*now 290 lines" \
+refused 1 "task.words.train: $here/train.tsv has changed since the checkpoint of step 4: it had 300 lines.*now 290 lines" \
     tiny run --resume $more
 says err 'or set data.allow_changes=true'
 sort whole.tsv >train.tsv
 refused 1 'it had 300 lines.*now 300 lines' tiny run --resume $more --comm thread --ranks 2
 cp whole.tsv copy.tsv
 cp -R run same
-exits 0 tiny same --resume $more --set data.train=copy.tsv
+exits 0 tiny same --resume $more --set task.words.train=copy.tsv
 grep -q 'has changed' out && fail "the same contents under another name have changed: $(cat out)"
 cp -R run other
 exits 0 tiny other --resume $more --set data.allow_changes=true
-says out 'data.train: .*train.tsv has changed'
-[ "$(query other "SELECT count(*) FROM event WHERE kind = 'data' AND text LIKE 'data.train:%'")" = 1 ] ||
+says out 'task.words.train: .*train.tsv has changed'
+[ "$(query other "SELECT count(*) FROM event WHERE kind = 'data' AND text LIKE 'task.words.train:%'")" = 1 ] ||
     fail "the change is not in the database"
 exits 0 tiny other --resume $more --set train.steps=7 # the newest checkpoint knows the new contents
 mv whole.tsv train.tsv
@@ -83,11 +83,11 @@ cp -R run old
 sed 's/"train":/"before":/' run/checkpoints/4/meta.json >old/checkpoints/4/meta.json
 exits 0 tiny old --resume $more
 says out 'the checkpoint does not say which data it was trained on'
-evaluated="$more --set data.valid=valid.tsv"
+evaluated="$more --set task.words.valid=valid.tsv"
 exits 0 tiny valid $evaluated
 head -n 10 train.tsv >valid.tsv
 exits 0 tiny valid --resume $evaluated --set train.steps=8
-says out 'data.valid: valid.tsv has changed since the checkpoint of step 6: it had 20 lines'
+says out 'task.words.valid: valid.tsv has changed since the checkpoint of step 6: it had 20 lines'
 
 # ---- checkpoints that cannot be written: a folder that nobody may remove stands where one is made ----
 exits 0 tiny undisturbed --set train.steps=8

@@ -61,7 +61,7 @@ ends nohup stopped 3 $?
 # In the middle of an evaluation whose one batch takes long; without its end there is no checkpoint but that of the stop.
 for ranks in '' '--comm thread --ranks 2 --set mesh.data=2 --threads 1' '--set decode.beams=2'; do
     run=decoding$(echo "$ranks" | tr -dc 'a-z')
-    start "$run" $same --set train.steps=1000000 --set data.valid=valid.tsv --set train.evaluate_every=1 \
+    start "$run" $same --set train.steps=1000000 --set task.words.valid=valid.tsv --set train.evaluate_every=1 \
         --set decode.max_length=100000 $ranks
     eventually grep -q '^step 1/' "$run.out"
     kill -TERM "$owner"
@@ -97,7 +97,7 @@ exits 0 tiny ranks-whole $same --set train.steps="$steps"
 
 # Control-C ends the reader of a pipe too.
 mkfifo pipe
-"$program" train "$top/bench/tiny.run" --run-dir piped $same --set data.train=train.tsv --set train.steps=1000000 \
+"$program" train "$top/bench/tiny.run" --run-dir piped $same --set task.words.train=train.tsv --set train.steps=1000000 \
     >pipe 2>piped.err </dev/null &
 owner=$!
 head -n 8 pipe >/dev/null
@@ -115,31 +115,31 @@ exits 3 tiny limit --resume $same --set train.steps=1000000 --set train.time_lim
 says out 'going on from the checkpoint of step'
 
 # ---- early stopping: without a learning rate nothing gets better ----
-early='--set train.learning_rate=0 --set data.valid=valid.tsv --set train.evaluate_every=2
-    --set train.early_stopping_patience=2 --set train.steps=50'
+early='--set train.learning_rate=0 --set task.words.valid=valid.tsv --set train.evaluate_every=2
+    --set action.early.patience=2 --set train.steps=50'
 exits 0 tiny early $early
-says out '^early_stopping: loss has not improved in 2 evaluations; best [0-9.]* at step 2'
+says out '^early_stopping of \[action.early\]: loss has not improved in 2 evaluations; best [0-9.]* at step 2'
 [ "$(cat early/status)" = "done" ] || fail "status $(cat early/status) after early stopping"
 [ "$(ls early/checkpoints | tr '\n' ' ')" = "2 6 " ] ||
     fail "early stopping left checkpoints $(ls early/checkpoints) instead of the best, 2, and the last, 6"
 hash=$(hash_in out)
 exits 0 tiny early --resume $early
-says out '^early_stopping: '
+says out '^early_stopping of '
 [ "$(hash_in out)" = "$hash" ] || fail "--resume after early stopping changed the weights"
 [ "$(ls early/checkpoints | tr '\n' ' ')" = "2 6 " ] || fail "--resume after early stopping went on"
 
 # T5X's rule counts values: the third in a row that is no better stops at patience 3, after a resume too.
-previous="$early --set train.early_stopping_compare=previous --set train.early_stopping_patience=3"
+previous="$early --set action.early.compare=previous --set action.early.patience=3"
 exits 0 tiny previous $previous
-says out '^early_stopping: loss is no better than in the evaluation before, 3 evaluations in a row; last .* at step 2$'
+says out '^early_stopping of \[action.early\]: loss is no better than in the evaluation before, 3 evaluations in a row; last .* at step 2$'
 [ "$(ls previous/checkpoints | tr '\n' ' ')" = "2 6 " ] || fail "the previous value: $(ls previous/checkpoints)"
 exits 0 tiny halfway $previous --set train.steps=4
 says out '^done after 4 steps'
 exits 0 tiny halfway --resume $previous
-says out '^early_stopping: '
+says out '^early_stopping of '
 [ "$(query halfway "SELECT count(*) FROM valid_eval WHERE name = 'loss'")" = 3 ] ||
     fail "stopped after $(query halfway "SELECT count(*) FROM valid_eval WHERE name = 'loss'") evaluations instead of 3"
-exits 0 tiny previous --resume $early --set train.early_stopping_patience=9 --set train.steps=8
+exits 0 tiny previous --resume $early --set action.early.patience=9 --set train.steps=8
 says out '^done after 8 steps'
 
 # ---- numbers that are not finite ----
@@ -154,19 +154,22 @@ exits 0 tiny tame $wild --set train.steps="$at"
 [ "$(hash_in out)" = "$hash" ] || fail "the weights kept are not those before the bad step"
 exits 1 tiny wild --resume $wild
 says err 'are not finite'
-exits 0 tiny wild --resume --set train.steps=$((at + 1)) --set train.terminate_on_nan=false $wild
-says out 'are not finite .*training goes on'
+exits 0 tiny wild --resume --set train.steps=$((at + 1)) --set action.other.patience=0 $wild
+says out '^not_finite: .* are not finite .*training goes on'
+[ "$(query wild "SELECT count(*) FROM event WHERE kind = 'not_finite'")" = 1 ] || fail "a bad step is no event"
 [ "$(hash_in out)" = "$hash" ] || fail "the update of a bad step was not left out"
 
 # Looked for after the update: what the bad step made is never saved, neither at once nor later.
 newest() {
     ls "$1/checkpoints" | sort -n | tail -n 1
 }
-after="$wild --set train.nan_check=after --set train.checkpoint_every=1 --set data.valid=valid.tsv
-    --set train.evaluate_every=1 --set train.early_stopping_metric=wer --set decode.max_length=2"
-for more in '' '--resume' '--set train.terminate_on_nan=false' '--comm thread --ranks 2 --set mesh.data=2'; do
+after="$wild --set train.nan_check=after --set train.checkpoint_every=1 --set task.words.valid=valid.tsv
+    --set train.evaluate_every=1 --set action.words.metric=wer --set decode.max_length=2"
+stop='--set action.nan.kind=terminate_on_nan'
+for more in "$stop" "$stop --resume" '' "$stop --comm thread --ranks 2 --set mesh.data=2"; do
     run=after
-    [ -z "${more#--resume}" ] || run="after-$(echo "$more" | tr -dc 'a-z')"
+    [ -z "${more#"$stop"}" ] || [ "$more" = "$stop --resume" ] || run="after-ranks"
+    [ -n "$more" ] || run="after-goes-on"
     exits 1 tiny "$run" $after $more
     one_line_error
     [ "$(cat "$run/status")" = failed ] || fail "$run: status $(cat "$run/status")"
@@ -176,8 +179,8 @@ for more in '' '--resume' '--set train.terminate_on_nan=false' '--comm thread --
 done
 exits 1 tiny unsaved $wild --set train.nan_check=after
 [ -z "$(ls unsaved/checkpoints 2>/dev/null)" ] || fail "the end saves what the bad step made"
-exits 1 tiny after $after --resume
+exits 1 tiny after $after $stop --resume
 says err 'are not finite .*; what its update made is not saved, try a lower train.learning_rate'
-exits 1 tiny after $after --resume --set train.terminate_on_nan=false
+exits 1 tiny after $after --resume
 says err 'after 20 steps the weights hold numbers that are not finite: they are not saved'
 finish

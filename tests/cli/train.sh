@@ -8,7 +8,7 @@ data "$here/valid.tsv" 20 2
 cd "$here" || exit 99
 
 # ---- a whole run, piped ----
-exits 0 tiny whole --set train.log_every=5 --set data.valid=valid.tsv --set train.evaluate_every=10 \
+exits 0 tiny whole --set train.log_every=5 --set task.words.valid=valid.tsv --set train.evaluate_every=10 \
     --set train.checkpoint_every=8 --set train.keep_checkpoints=2 --set metrics.every=1
 mv out whole.out
 [ ! -s err ] || fail "a good run writes on stderr: $(cat err)"
@@ -19,8 +19,8 @@ for step in 5 10 15 20; do
     says whole.out "^step $step/20  loss [0-9.]*  lr [^ ]*  [0-9]* tokens/s  [0-9.]* ms/step  .* left\$"
 done
 [ "$(grep -c '^step [0-9]*/20 ' whole.out)" -eq 4 ] || fail "not one progress line every 5 steps"
-says whole.out '^step 10  valid: 20 items, loss .*, word error rate .* %, phoneme error rate .* %'
-says whole.out '^step 20  valid: '
+says whole.out '^step 10  words/valid: 20 items, loss .*, word error rate .* %, phoneme error rate .* %'
+says whole.out '^step 20  words/valid: '
 says whole.out '^checkpoint of step 8 saved'
 says whole.out '^done after 20 steps'
 says whole.out '^median step [0-9.]* s$'
@@ -39,7 +39,7 @@ cmp -s again whole/run.conf || fail "run.conf loads to other values"
 
 # ---- on a terminal: one line that is written over ----
 if command -v script >/dev/null; then
-    script -q -e -c "'$program' train '$top/bench/tiny.run' --run-dir terminal --set data.train=train.tsv" typescript \
+    script -q -e -c "'$program' train '$top/bench/tiny.run' --run-dir terminal --set task.words.train=train.tsv" typescript \
         >out 2>err </dev/null || fail "on a terminal: exit $?: $(cat out)"
     tr '\r' '\n' <out | grep -q '^step 20/20  loss [0-9.]*  lr [^ ]*  [0-9]* tokens/s  [0-9.]* ms/step  0 s left' ||
         fail "no progress line on a terminal: $(cat out)"
@@ -49,7 +49,7 @@ else
 fi
 
 # ---- with standard output closed: nothing of it gets into the files ----
-"$program" train "$top/bench/tiny.run" --run-dir closed --set data.train=train.tsv --set train.log_every=1 >&- 2>err
+"$program" train "$top/bench/tiny.run" --run-dir closed --set task.words.train=train.tsv --set train.log_every=1 >&- 2>err
 got=$?
 [ $got -eq 1 ] || fail "exit $got instead of 1 with standard output closed"
 one_line_error
@@ -57,7 +57,7 @@ grep -v '^[0-9]*-[0-9]*-[0-9]* [0-9:]* ' closed/log && fail "standard output got
 exits 0 "$program" predict closed
 
 # ---- where runs go ----
-exits 0 "$program" train "$top/bench/tiny.run" --set data.train=train.tsv --set train.steps=0
+exits 0 "$program" train "$top/bench/tiny.run" --set task.words.train=train.tsv --set train.steps=0
 made=$(sed -n '1s/^run directory //p' out)
 expr "$made" : 'runs/tiny-[0-9]\{8\}-[0-9]\{6\}$' >/dev/null || fail "a run without --run-dir goes to '$made'"
 [ -f "$made/run.conf" ] || fail "$made holds no run"
@@ -70,7 +70,7 @@ cp -R whole before
 exits 2 tiny whole
 one_line_error
 says err 'holds a run already: add --resume'
-exits 2 "$program" train "$top/bench/tiny.run" --resume --set data.train=train.tsv
+exits 2 "$program" train "$top/bench/tiny.run" --resume --set task.words.train=train.tsv
 one_line_error
 says err '--resume needs --run-dir'
 exits 2 tiny whole --resume --set model.d_model=64
@@ -78,10 +78,12 @@ one_line_error
 says err 'model.d_model is 32 in the run directory and 64 now: this changes the model'
 exits 2 tiny whole --resume --set moe.num_experts=2
 says err 'moe.num_experts is 4 in the run directory and 2 now'
+exits 2 tiny whole --resume --set 'optimizer.slow.parameters=[*embedding*]'
+says err '\[optimizer.\*\] is \[optimizer\] in the run directory and \[optimizer\] \[optimizer.slow\] now: this changes'
 diff -r whole before >/dev/null || fail "a refused command changed the run directory: $(diff -r whole before)"
 
 # ---- --resume ----
-same='--set train.log_every=5 --set data.valid=valid.tsv --set train.evaluate_every=10 --set train.checkpoint_every=8
+same='--set train.log_every=5 --set task.words.valid=valid.tsv --set train.evaluate_every=10 --set train.checkpoint_every=8
     --set train.keep_checkpoints=2 --set metrics.every=1'
 exits 0 tiny whole --resume $same
 [ ! -s err ] || fail "nothing differs, but: $(cat err)"
@@ -90,10 +92,10 @@ exits 0 tiny whole --resume $same
 exits 0 tiny fresh --resume $same
 says out "no checkpoint in $here/fresh: starting fresh"
 [ "$(hash_in out)" = "$hash" ] || fail "a run started by --resume has other weights"
-exits 0 tiny whole --resume $same --set train.steps=22 --set train.weight_decay=0.1
+exits 0 tiny whole --resume $same --set train.steps=22 --set optimizer.weight_decay=0.1
 [ "$(wc -l <err)" -eq 2 ] || fail "two keys differ, but: $(cat err)"
 says err '^switchyard: resume: train.steps changes from 20 to 22$'
-says err '^switchyard: resume: train.weight_decay changes from 0.0 to 0.1$'
+says err '^switchyard: resume: optimizer.weight_decay changes from 0.0 to 0.1$'
 says out 'going on from the checkpoint of step 20'
 grep -q '^steps = 22$' whole/run.conf || fail "run.conf keeps the old number of steps"
 
@@ -121,7 +123,7 @@ says err 'locked by process 12345 on host elsewhere'
 rm long/lock
 
 # ---- which gradients count as many times as there are experts ----
-few='--set train.steps=3 --set train.optimizer=adafactor --set train.clip_norm=1'
+few='--set train.steps=3 --set optimizer.name=adafactor --set train.clip_norm=1'
 exits 0 tiny scaled $few
 scaled=$(hash_in out)
 exits 0 tiny unscaled $few --set moe.scale_expert_gradients=false
@@ -141,7 +143,7 @@ says out 'decoder/layers_1/mlp'
 [ "$(query whole 'SELECT count(*) FROM loss_curve WHERE loss > 0 AND learning_rate >= 0 AND grad_norm > 0')" = 22 ] ||
     fail "loss_curve has empty cells"
 [ "$(query whole "SELECT count(*) FROM event WHERE kind = 'checkpoint'")" = 5 ] || fail "checkpoints are not in event"
-[ "$(query whole "SELECT count(*) FROM eval_latest WHERE task = 'valid' AND name = 'wer'")" = 1 ] || fail "no wer in eval"
+[ "$(query whole "SELECT count(*) FROM eval_latest WHERE task = 'words/valid' AND name = 'wer'")" = 1 ] || fail "no wer in eval"
 # Words of 5 letters: a step's 32 rows have 6 tokens in and 10 out, and each goes to 2 experts of a layer.
 awk -F '\t' 'length($1) == 5' train.tsv >five.tsv
 tokens=$((32 * 6 * 2)) outputs=$((32 * 10 * 2))
@@ -151,7 +153,7 @@ for run in one parts ranks; do
     parts) set -- --set train.microbatches=2 ;;
     ranks) set -- --comm thread --ranks 2 --set mesh.data=2 ;;
     esac
-    exits 0 tiny $run "$@" --set data.train=five.tsv --set train.steps=3 --set metrics.every=1
+    exits 0 tiny $run "$@" --set task.words.train=five.tsv --set train.steps=3 --set metrics.every=1
     for step in 1 2 3; do
         got=$(query $run "SELECT sum(tokens + dropped) FROM expert_load WHERE step = $step AND layer LIKE 'encoder%'")
         [ "$got" = "$tokens" ] || fail "$run: step $step: $got tokens to the encoder's experts instead of $tokens"
@@ -186,7 +188,7 @@ holds one 'v(learning_rate) = (SELECT learning_rate FROM loss_curve WHERE step =
 holds one 'v(weight_gradient_norm) = (SELECT grad_norm FROM loss_curve WHERE step = 3)'
 holds one 'v(experts/expert_usage) = (SELECT expert_usage FROM expert_curve WHERE step = 3)'
 # As T5X divides: padding counts, and microbatches are added. 320 targets a step.
-exits 0 tiny padded --set data.train=five.tsv --set train.steps=3 --set metrics.every=1 --set metrics.divide_by=all
+exits 0 tiny padded --set task.words.train=five.tsv --set train.steps=3 --set metrics.every=1 --set metrics.divide_by=all
 [ "$(hash_in out)" = "$(sed -n 's/.*"params_sha256": *"\([0-9a-f]*\)".*/\1/p' parts/checkpoints/3/meta.json)" ] ||
     fail "metrics.divide_by changes the weights"
 for name in '' z_ cross_ent_; do
@@ -194,11 +196,11 @@ for name in '' z_ cross_ent_; do
 done
 holds padded 'abs(v(loss_per_nonpadding_target_token) * 320 / v(loss) - 1) < 1e-9'
 holds padded "abs(v(experts/expert_usage) / 2 - $(query parts "SELECT value FROM metric WHERE step = 3 AND name = 'experts/expert_usage'")) < 1e-9"
-exits 0 tiny sums --set data.train=five.tsv --set train.steps=1 --set metrics.every=1 --set loss.loss_normalizing_factor=none
+exits 0 tiny sums --set task.words.train=five.tsv --set train.steps=1 --set metrics.every=1 --set loss.loss_normalizing_factor=none
 sums=$(query sums "SELECT value FROM metric WHERE name = 'cross_ent_loss_per_nonpadding_target_token'")
 [ "$(query parts "SELECT abs(value - $sums) < 1e-5 FROM metric WHERE step = 1 AND name = 'cross_ent_loss'")" = 1 ] ||
     fail "cross_ent_loss_per_nonpadding_target_token of a sum is $sums"
-exits 0 tiny dense --set data.train=five.tsv --set train.steps=3 --set metrics.every=1 --set moe.num_experts=0
+exits 0 tiny dense --set task.words.train=five.tsv --set train.steps=3 --set metrics.every=1 --set moe.num_experts=0
 sides='encoder_input_tokens non_padding_fraction/loss_weights non_padding_fraction/overall'
 [ "$(names dense)" = "accuracy cross_ent_loss effective_batch_size/decoder_target_tokens \
 effective_batch_size/encoder_input_tokens learning_rate loss non_padding_fraction/decoder_target_tokens \
@@ -226,10 +228,10 @@ for rank in 0 1; do
     says every/ranks/rank-$rank.log ' done after 20 steps$'
 done
 exits 0 env SWITCHYARD_LOG_RANKS=first "$program" train "$top/bench/tiny.run" --quiet --run-dir every --resume \
-    --set data.train=train.tsv --set log.ranks=all --set train.steps=21
+    --set task.words.train=train.tsv --set log.ranks=all --set train.steps=21
 grep -q ' done after 21 steps$' every/ranks/rank-0.log && fail "SWITCHYARD_LOG_RANKS=first writes a log of the rank"
 exits 1 env SWITCHYARD_LOG_RANKS=some "$program" train "$top/bench/tiny.run" --quiet --run-dir some \
-    --set data.train=train.tsv
+    --set task.words.train=train.tsv
 one_line_error
 says err 'SWITCHYARD_LOG_RANKS=some: one of first, all'
 

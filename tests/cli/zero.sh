@@ -10,7 +10,7 @@ data train.tsv 500 1
 hash() {
     name=$1
     shift
-    "$program" train "$tiny_run" --run-dir "$name" --quiet --threads 1 --set data.train=train.tsv --set train.steps=8 "$@" \
+    "$program" train "$tiny_run" --run-dir "$name" --quiet --threads 1 --set task.words.train=train.tsv --set train.steps=8 "$@" \
         >"$name.out" 2>"$name.err" </dev/null || fail "$name: $(cat "$name.err")"
     sed -n 's/^weights sha256 //p' "$name.out"
 }
@@ -24,7 +24,7 @@ same() {
     [ -n "$got" ] && [ "$got" = "$expected" ] || fail "$1: weights differ"
 }
 
-momentum='--set train.optimizer=adafactor --set train.min_dim_size_to_factor=8 --set train.beta1=0.9'
+momentum='--set optimizer.name=adafactor --set optimizer.min_dim_size_to_factor=8 --set optimizer.beta1=0.9'
 adamw=$(hash adamw --set train.checkpoint_every=4)
 adafactor=$(hash adafactor $momentum)
 [ "$adamw" != "$adafactor" ] || fail "two optimizers with the same weights: the hash says nothing"

@@ -11,7 +11,7 @@ data "$here/train.tsv" 300 1
 head -n 16 "$here/train.tsv" >"$here/valid.tsv"
 
 settings="--set train.steps=$steps --set train.checkpoint_every=5 --set train.evaluate_every=20
-    --set data.valid=$here/valid.tsv --set decode.max_length=6 --set train.keep_checkpoints=2"
+    --set task.words.valid=$here/valid.tsv --set decode.max_length=6 --set train.keep_checkpoints=2"
 
 # attempt N: how the N-th attempt is launched.
 attempt() {

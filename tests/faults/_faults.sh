@@ -17,7 +17,7 @@ tiny_run() {
     to=$1
     shift
     set -- "$program" train "$top/bench/tiny.run" --run-dir "$to" --resume --threads 1 \
-        --set data.train="$here/train.tsv" --set data.valid="$here/valid.tsv" --set train.steps=4 \
+        --set task.words.train="$here/train.tsv" --set task.words.valid="$here/valid.tsv" --set train.steps=4 \
         --set train.checkpoint_every=2 --set train.evaluate_every=2 --set decode.max_length=6 "$@"
     # shellcheck disable=SC2086
     $inject "$@" >"$here/out" 2>"$here/err" </dev/null

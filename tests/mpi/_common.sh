@@ -30,7 +30,7 @@ mpi() {
     run=$1 n=$2
     shift 2
     ranks "$n" "$program" train "$top/bench/tiny.run" --run-dir "$here/$run" --quiet --threads 1 \
-        --set data.train="$here/train.tsv" "$@" >"$here/$run.out" 2>"$here/$run.err" </dev/null
+        --set task.words.train="$here/train.tsv" "$@" >"$here/$run.out" 2>"$here/$run.err" </dev/null
 }
 
 # one_message NAME TEXT: NAME.err has exactly one error of the program, with this text; launchers add their own words.

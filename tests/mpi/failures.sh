@@ -9,7 +9,7 @@ differ() {
     name=$1 status=$2 text=$3
     shift 3
     both "$name" "$status" "$text" "$program" train "$top/bench/tiny.run" --quiet --threads 1 --set \
-        data.train="$here/train.tsv" --run-dir "$here/$name" : -n 1 "$@" --run-dir "$here/$name"
+        task.words.train="$here/train.tsv" --run-dir "$here/$name" : -n 1 "$@" --run-dir "$here/$name"
     [ ! -e "$here/$name" ] || fail "$name: a refused training leaves a folder"
 }
 
@@ -26,18 +26,18 @@ both() {
 }
 
 # ---- ranks that were not started alike ----
-command="$program train $top/bench/tiny.run --quiet --threads 1 --set data.train=$here/train.tsv"
+command="$program train $top/bench/tiny.run --quiet --threads 1 --set task.words.train=$here/train.tsv"
 # shellcheck disable=SC2086 # commands with their options
 {
     differ values 1 'rank 1 has train.seed = 9 where rank 0 has 7: all ranks need the same' $command --set train.seed=9
     differ missing 2 'rank 1: cannot open nosuch.run' "$program" train nosuch.run --quiet
-    differ no-data 1 'rank 1 has data.train = ' $command --set data.train=nosuch
+    differ no-data 1 'rank 1 has task.words.train = ' $command --set task.words.train=nosuch
     if [ -e "$(dirname "$program")/.libs/switchyard" ]; then cp "$(dirname "$program")/.libs/switchyard" "$here/other"; else cp "$program" "$here/other"; fi
     echo >>"$here/other"
     LD_LIBRARY_PATH=$(dirname "$program")/.libs${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
     export LD_LIBRARY_PATH
     differ program 1 'rank 1 runs another switchyard than rank 0' "$here/other" train "$top/bench/tiny.run" --quiet \
-        --threads 1 --set data.train="$here/train.tsv"
+        --threads 1 --set task.words.train="$here/train.tsv"
     mkdir "$here/plugins"
     cp "$SWITCHYARD_BACKEND_PATH"/switchyard-*.so "$here/plugins"
     echo >>"$here/plugins/switchyard-cpu.so"
@@ -70,7 +70,7 @@ refused() {
 }
 refused 2 2 'mesh.expert=4 .* need at least 4 ranks, but there are 2' --set mesh.expert=4
 refused 4 2 'mesh.expert=4 does not divide moe.num_experts=2: take mesh.expert=2' --set mesh.expert=4 --set moe.num_experts=2
-refused 2 2 'mesh.expert=2, but moe.num_experts=0: leave mesh.expert out' --set mesh.expert=2 --set moe.num_experts=0
+refused 2 2 'mesh.expert = 2, but moe.num_experts = 0: leave mesh.expert out' --set mesh.expert=2 --set moe.num_experts=0
 refused 2 2 'train.microbatches = 2 must divide data.batch_size = 33' --set data.batch_size=33
 refused 4 1 'axis joined_kv has 2 leaves, which 4 ranks do not divide: raise reproducible.blocks to 4' \
     --set mesh.model=4 --set reproducible.blocks=2
@@ -152,13 +152,13 @@ export SWITCHYARD_COMM_TIMEOUT="$before"
 
 # ---- another MPI's launcher, another MPI's library ----
 env OMPI_COMM_WORLD_SIZE=4 PMI_SIZE=4 "$program" train "$top/bench/tiny.run" --run-dir "$here/size" --set \
-    data.train="$here/train.tsv" >"$here/size.out" 2>"$here/size.err" </dev/null
+    task.words.train="$here/train.tsv" >"$here/size.out" 2>"$here/size.err" </dev/null
 [ $? -eq 1 ] || fail "size: $(cat "$here/size.err")"
 one_message size 'SIZE says that 4 processes were started as one run, but MPI knows of 1: the launcher is of another MPI'
 for other in "$abs_top_builddir"/tests/mpi/.libs/other.so; do
     for command in "env LD_PRELOAD=$other" "ranks 2 env LD_PRELOAD=$other"; do
         $command "$program" train "$top/bench/tiny.run" --comm mpi --run-dir "$here/other-mpi" --set \
-            data.train="$here/train.tsv" >"$here/other-mpi.out" 2>"$here/other-mpi.err" </dev/null
+            task.words.train="$here/train.tsv" >"$here/other-mpi.out" 2>"$here/other-mpi.err" </dev/null
         [ $? -eq 1 ] || fail "other-mpi: not exit 1: $(cat "$here/other-mpi.err")"
         one_message other-mpi 'built for ".*", but the MPI library found here is "Other MPI v9.8.7": load the other one'
         [ ! -e "$here/other-mpi" ] || fail "other-mpi: a refused training leaves a folder"

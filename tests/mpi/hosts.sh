@@ -77,7 +77,7 @@ train() {
     run=$1 each=$2 base=$(basename "$1")
     shift 2
     hosts "$each" $before "$program" train "$top/bench/tiny.run" --run-dir "$here/$run" --quiet \
-        --set data.train="$data" "$@" >"$here/$base.out" 2>"$here/$base.err" </dev/null
+        --set task.words.train="$data" "$@" >"$here/$base.out" 2>"$here/$base.err" </dev/null
 }
 before= # what stands before the program's name
 data=$here/train.tsv
@@ -120,7 +120,7 @@ case $(sed -n 's/^Cpus_allowed_list:[[:space:]]*//p' /proc/self/status) in
     case $launcher in *oversubscribe*) to_core=--bind-to ;; *) to_core=-bind-to ;; esac
     # shellcheck disable=SC2086 # a command and its options
     timeout -k 5 60 $launcher $to_core core -n 2 "$program" train "$top/bench/tiny.run" --run-dir "$here/bound" --quiet \
-        --set data.train="$data" --set train.steps=1 >"$here/bound.out" 2>&1 </dev/null || fail "bound: $(cat "$here/bound.out")"
+        --set task.words.train="$data" --set train.steps=1 >"$here/bound.out" 2>&1 </dev/null || fail "bound: $(cat "$here/bound.out")"
     cat "$here"/bound/ranks/rank-?.log | sed -n "s/.* on host one, .*, 1 thread, \(CPUs [0-9]*\), .*/\1/p" >"$here/sets"
     [ "$(sort -u "$here/sets" | wc -l)" -eq 2 ] || fail "bound: not a processor for each rank: $(cat "$here/bound/ranks"/*)"
     ;;

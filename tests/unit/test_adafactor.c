@@ -55,9 +55,9 @@ static struct syi_config config_of(const char *const *set)
     struct syi_config config;
     struct sy_error err = {0};
     cr_assert_eq(syi_config_defaults(&config, &err), SY_OK, "%s", err.text);
-    config.train.optimizer = SYI_OPTIMIZER_ADAFACTOR;
+    config.optimizer.part[0].name = SYI_OPTIMIZER_ADAFACTOR;
     config.train.clip_norm = 0;
-    config.train.min_dim_size_to_factor = 8;
+    config.optimizer.part[0].min_dim_size_to_factor = 8;
     for (; *set; set++) cr_assert_eq(syi_config_set(&config, *set, &err), SY_OK, "%s", err.text);
     return config;
 }
@@ -118,7 +118,7 @@ static void scale(const struct syi_config *c, const struct sample *s, const char
                   const double *g, struct plain *x, double *y)
 {
     double square[MOST], rows[MOST], columns[MOST], of_row[MOST], n[MOST] = {0}, all[MOST] = {0};
-    for (int64_t i = 0; i < size_of(s); i++) square[i] = g[i] * g[i] + c->train.epsilon1;
+    for (int64_t i = 0; i < size_of(s); i++) square[i] = g[i] * g[i] + c->optimizer.part[0].epsilon1;
     if (!strchr(roles, 'r')) {
         for (int64_t i = 0; i < size_of(s); i++) {
             x->v[i] = decay * x->v[i] + (1 - decay) * square[i];
@@ -146,19 +146,20 @@ static void scale(const struct syi_config *c, const struct sample *s, const char
 static void plain_step(const struct syi_config *c, const struct sample *s, const char *roles, double decay,
                        double rate, const double *g, struct plain *x)
 {
-    double y[MOST], clip[MOST], size[MOST], limit = c->train.clipping_threshold;
+    double y[MOST], clip[MOST], size[MOST], limit = c->optimizer.part[0].clipping_threshold;
     scale(c, s, roles, decay, g, x, y);
     size_of_values(s, roles, y, clip);
     size_of_values(s, roles, x->p, size);
     for (int64_t i = 0; i < size_of(s); i++) {
         int64_t b = place(s, roles, "b", i);
         double step = rate * y[i] / (limit > 0 ? fmax(1, clip[b] / limit) : 1);
-        if (c->train.multiply_by_parameter_scale) step *= fmax(size[b], c->train.epsilon2);
-        if (c->train.beta1 >= 0) {
-            x->m[i] = c->train.beta1 * x->m[i] + (1 - c->train.beta1) * step;
+        if (c->optimizer.part[0].multiply_by_parameter_scale)
+            step *= fmax(size[b], c->optimizer.part[0].epsilon2);
+        if (c->optimizer.part[0].beta1 >= 0) {
+            x->m[i] = c->optimizer.part[0].beta1 * x->m[i] + (1 - c->optimizer.part[0].beta1) * step;
             step = x->m[i];
         }
-        x->p[i] = (1 - c->train.weight_decay_rate) * x->p[i] - step;
+        x->p[i] = (1 - c->optimizer.part[0].weight_decay_rate) * x->p[i] - step;
     }
 }
 
@@ -167,8 +168,8 @@ static void plain_step(const struct syi_config *c, const struct sample *s, const
 static const char *roles_of(const struct syi_config *c, const struct sample *s)
 {
     static const char *const all = "nnn";
-    if (c->train.factored) return s->roles;
-    return c->train.logical_factor_rules == SYI_FACTOR_MOE ? s->plain_roles : all;
+    if (c->optimizer.part[0].factored) return s->roles;
+    return c->optimizer.part[0].logical_factor_rules == SYI_FACTOR_MOE ? s->plain_roles : all;
 }
 
 static const struct sy_tensor *named(struct ms *m, const char *format, const char *name)
@@ -193,11 +194,13 @@ static void compare(struct ms *m, const char *format, const struct sample *s, co
 
 static void put_scalars(struct ms *m, const struct syi_config *config, int64_t step, double rate)
 {
-    struct syi_optim_scalar scalar[SYI_OPTIM_SCALARS];
-    int n = syi_optim_scalar_list(config, step, rate, scalar, SYI_OPTIM_SCALARS);
+    float value[SYI_OPTIM_SCALARS];
+    int n = syi_optim_scalars(config, step, rate, value);
     for (int i = 0; i < n; i++) {
-        const struct sy_tensor *t = syi_session_tensor(m->session, scalar[i].name);
-        if (t) ms_set(t, 0, scalar[i].value);
+        char name[SYI_OPTIM_SCALAR_NAME];
+        syi_optim_scalar_name(config, i, name);
+        const struct sy_tensor *t = syi_session_tensor(m->session, name);
+        if (t) ms_set(t, 0, value[i]);
     }
 }
 
@@ -213,9 +216,9 @@ static void compare_all(struct ms *m, const struct syi_config *c, const struct p
             compare(m, "state/param_states/%s/v_col", s, x[i].column, what, step);
         } else
             compare(m, "state/param_states/%s/v", s, x[i].v, what, step);
-        if (c->train.beta1 >= 0) compare(m, "state/param_states/%s/m", s, x[i].m, what, step);
+        if (c->optimizer.part[0].beta1 >= 0) compare(m, "state/param_states/%s/m", s, x[i].m, what, step);
         cr_assert_eq(named(m, "state/param_states/%s/v", s->name) == NULL, factored, "%s", s->name);
-        cr_assert_eq(named(m, "state/param_states/%s/m", s->name) == NULL, c->train.beta1 < 0);
+        cr_assert_eq(named(m, "state/param_states/%s/m", s->name) == NULL, c->optimizer.part[0].beta1 < 0);
     }
 }
 
@@ -261,14 +264,14 @@ static void run_steps(const struct syi_config *config, const char *what, int pre
     ms_bind(&m);
     fill(&m, plain);
     for (int step = 0; step < STEPS; step++) {
-        double t = (double)(first + step) - (double)config->train.step_offset + 1;
+        double t = (double)(first + step) - (double)config->optimizer.part[0].step_offset + 1;
         double rate = 0.05 / (step + 1);
         gradients(&m, step, g);
         put_scalars(&m, config, first + step, rate);
         ms_run(&m, update);
         for (size_t i = 0; i < SYI_COUNT(samples); i++)
             plain_step(config, &samples[i], roles_of(config, &samples[i]),
-                       1 - pow(t, -config->train.decay_rate), rate, g[i], &plain[i]);
+                       1 - pow(t, -config->optimizer.part[0].decay_rate), rate, g[i], &plain[i]);
         compare_all(&m, config, plain, what, step);
     }
     ms_close(&m);
@@ -280,19 +283,19 @@ static const struct variant {
     int64_t first; /* step */
 } variants[] = {
     {"defaults", {NULL}, 0},
-    {"momentum", {"train.beta1=0.9", NULL}, 0},
-    {"momentum of nothing", {"train.beta1=0", NULL}, 0},
-    {"decay of weights", {"train.weight_decay_rate=0.01", NULL}, 0},
-    {"momentum and decay", {"train.beta1=0.8", "train.weight_decay_rate=0.1", NULL}, 0},
-    {"not factored", {"train.factored=false", NULL}, 0},
-    {"no rules", {"train.factored=false", "train.logical_factor_rules=none", NULL}, 0},
-    {"no clipping", {"train.clipping_threshold=0", NULL}, 0},
-    {"much clipping", {"train.clipping_threshold=0.5", NULL}, 0},
-    {"no scale", {"train.multiply_by_parameter_scale=false", NULL}, 0},
-    {"epsilons", {"train.epsilon1=1e-2", "train.epsilon2=0.5", NULL}, 0},
-    {"decay rate", {"train.decay_rate=0.5", NULL}, 0},
-    {"step offset", {"train.step_offset=100", NULL}, 100},
-    {"later", {"train.step_offset=20", NULL}, 50},
+    {"momentum", {"optimizer.beta1=0.9", NULL}, 0},
+    {"momentum of nothing", {"optimizer.beta1=0", NULL}, 0},
+    {"decay of weights", {"optimizer.weight_decay_rate=0.01", NULL}, 0},
+    {"momentum and decay", {"optimizer.beta1=0.8", "optimizer.weight_decay_rate=0.1", NULL}, 0},
+    {"not factored", {"optimizer.factored=false", NULL}, 0},
+    {"no rules", {"optimizer.factored=false", "optimizer.logical_factor_rules=none", NULL}, 0},
+    {"no clipping", {"optimizer.clipping_threshold=0", NULL}, 0},
+    {"much clipping", {"optimizer.clipping_threshold=0.5", NULL}, 0},
+    {"no scale", {"optimizer.multiply_by_parameter_scale=false", NULL}, 0},
+    {"epsilons", {"optimizer.epsilon1=1e-2", "optimizer.epsilon2=0.5", NULL}, 0},
+    {"decay rate", {"optimizer.decay_rate=0.5", NULL}, 0},
+    {"step offset", {"optimizer.step_offset=100", NULL}, 100},
+    {"later", {"optimizer.step_offset=20", NULL}, 50},
 };
 
 Test(adafactor, gradients_of_expert_weights_are_scaled)
@@ -382,7 +385,7 @@ static int run_split(void *arg, struct syi_comm *comm, struct sy_error *err)
 {
     struct split *split = arg;
     struct ms m = {.mesh = split->mesh};
-    struct syi_config config = config_of((const char *const[]){"train.beta1=0.9", NULL});
+    struct syi_config config = config_of((const char *const[]){"optimizer.beta1=0.9", NULL});
     struct syi_program *whole, *local;
     int update;
     cr_assert_eq(syi_backend_open("cpu", NULL, NULL, &m.backend, err), SY_OK, "%s", err->text);
@@ -434,7 +437,7 @@ Test(adafactor, a_step_that_is_not_finite_changes_nothing)
 {
     static double g[SYI_COUNT(samples)][MOST];
     static struct plain plain[SYI_COUNT(samples)];
-    struct syi_config config = config_of((const char *const[]){"train.beta1=0.9", NULL});
+    struct syi_config config = config_of((const char *const[]){"optimizer.beta1=0.9", NULL});
     struct ms m;
     struct syi_program *program;
     struct sy_error err = {0};
@@ -473,25 +476,27 @@ static void expect_refused(const char *set, const char *name)
     struct syi_program *program = NULL;
     struct sy_error err = {0};
     cr_assert_eq(record(&config, &program, &err), SY_EINVAL, "%s", set);
-    cr_expect(strstr(err.text, name) && strstr(err.text, "train.logical_factor_rules"), "%s", err.text);
+    cr_expect(strstr(err.text, name) && strstr(err.text, "optimizer.logical_factor_rules"), "%s", err.text);
 }
 
 Test(adafactor, refuses_what_has_no_rule)
 {
-    expect_refused("train.logical_factor_rules=none", "expert/wi/kernel");
-    expect_refused("train.logical_factor_rules=standard", "expert/wi/kernel");
+    expect_refused("optimizer.logical_factor_rules=none", "expert/wi/kernel");
+    expect_refused("optimizer.logical_factor_rules=standard", "expert/wi/kernel");
 }
 
 Test(adafactor, scalars_of_a_step)
 {
-    struct syi_config config = config_of((const char *const[]){"train.step_offset=4", NULL});
-    struct syi_optim_scalar s[SYI_OPTIM_SCALARS];
-    cr_assert_eq(syi_optim_scalar_list(&config, 9, 0.25, s, SYI_OPTIM_SCALARS), SYI_OPTIM_SCALARS);
-    cr_assert_str_eq(s[0].name, "learning_rate");
-    cr_assert_eq(s[0].value, 0.25f);
-    cr_assert_str_eq(s[3].name, "decay_rate");
-    cr_assert_eq(s[3].value, (float)(1 - pow(6, -0.8)));
-    cr_assert_eq(syi_optim_scalar_list(&config, 0, 0.25, s, SYI_OPTIM_SCALARS), SYI_OPTIM_SCALARS);
-    cr_assert_eq(s[3].value, 0); /* before the offset: as at the first step */
-    cr_assert_eq(syi_optim_scalar_list(&config, 0, 0.25, s, 2), 2);
+    struct syi_config config = config_of((const char *const[]){"optimizer.step_offset=4", NULL});
+    float value[SYI_OPTIM_SCALARS];
+    char name[SYI_OPTIM_SCALAR_NAME];
+    cr_assert_eq(syi_optim_scalars(&config, 9, 0.25, value), 1 + SYI_OPTIM_PART_SCALARS);
+    syi_optim_scalar_name(&config, 0, name);
+    cr_assert_str_eq(name, "learning_rate");
+    cr_assert_eq(value[0], 0.25f);
+    syi_optim_scalar_name(&config, 3, name);
+    cr_assert_str_eq(name, "decay_rate");
+    cr_assert_eq(value[3], (float)(1 - pow(6, -0.8)));
+    cr_assert_eq(syi_optim_scalars(&config, 0, 0.25, value), 1 + SYI_OPTIM_PART_SCALARS);
+    cr_assert_eq(value[3], 0); /* before the offset: as at the first step */
 }

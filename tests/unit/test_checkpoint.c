@@ -381,6 +381,14 @@ Test(checkpoint, where_training_stands)
         v.meta.unbroken = 3;
         v.meta.train = syi_file_identify("a\tA\nb\tB\n", 8);
         v.meta.valid = (struct syi_file_id){0};
+        v.meta.n_actions = 2;
+        v.meta.action[1] = (struct syi_checkpoint_action){.name = "stop-2",
+                                                          .metric = 1,
+                                                          .best_step = 7,
+                                                          .stale = 4,
+                                                          .unbroken = 5,
+                                                          .best = best[i],
+                                                          .previous = best[3 - i]};
         cr_assert_eq(visit(&v, &err), SY_OK, "%s", err.text);
         struct syi_checkpoint_meta back = load(LOAD, 1, 1, 1, -1, 40);
         cr_expect(back.best_metric == best[i] || (isnan(best[i]) && isnan(back.best_metric)));
@@ -391,7 +399,33 @@ Test(checkpoint, where_training_stands)
         cr_expect(back.train.lines == 2 && back.train.bytes == 8);
         cr_expect_str_eq(back.train.sha256, v.meta.train.sha256);
         cr_expect_str_eq(back.valid.sha256, "");
+        const struct syi_checkpoint_action *action = &back.action[1];
+        cr_expect(back.n_actions == 2 && !back.action[0].name[0] && !strcmp(action->name, "stop-2"));
+        cr_expect(action->metric == 1 && action->best_step == 7 && action->stale == 4 &&
+                  action->unbroken == 5);
+        cr_expect(action->best == best[i] || (isnan(best[i]) && isnan(action->best)));
+        cr_expect(action->previous == best[3 - i] || (isnan(best[3 - i]) && isnan(action->previous)));
     }
+}
+
+/* Of a version that kept one best value alone. */
+Test(checkpoint, without_the_states_of_actions)
+{
+    struct visit v = a_visit(SAVE, 1, 1, 1, 40);
+    struct sy_error err = {0};
+    char *text, *list;
+    size_t bytes;
+    v.meta.best_step = 20;
+    cr_assert_eq(visit(&v, &err), SY_OK, "%s", err.text);
+    const char *file = file_of("40/meta.json");
+    cr_assert_eq(syi_file_read(file, &text, &bytes, &err), SY_OK, "%s", err.text);
+    list = strstr(text, "\"actions\"");
+    cr_assert(list && strchr(list, ']'), "%s", text);
+    memset(list, ' ', (size_t)(strstr(list, "],") + 2 - list));
+    cr_assert_eq(syi_file_write(file, text, bytes, &err), SY_OK, "%s", err.text);
+    syi_free(text);
+    struct syi_checkpoint_meta back = load(LOAD, 1, 1, 1, -1, 40);
+    cr_expect(back.n_actions == 0 && back.best_step == 20);
 }
 
 Test(checkpoint, the_latest_of_several)

@@ -23,6 +23,26 @@ Test(data_vocabulary, sizes)
     cr_assert(strstr(err.text, "-1 extra ids"));
 }
 
+/* What a run has: the ids come from its vocabulary, and its model has a row for each. */
+Test(data_vocabulary, of_a_run)
+{
+    static struct syi_config config;
+    struct syi_vocabulary vocabulary;
+    struct sy_error err = {0};
+
+    cr_assert(syi_config_defaults(&config, NULL) == SY_OK);
+    config.model.vocab_size = 259;
+    cr_assert(syi_vocabulary_open(&vocabulary, &config, &err) == SY_OK, "%s", err.text);
+    cr_assert(vocabulary.end == 1 && vocabulary.first == 3 && syi_vocabulary_size(&vocabulary) == 259);
+    syi_vocabulary_close(&vocabulary);
+    config.model.vocab_size = 258;
+    cr_assert(syi_vocabulary_open(&vocabulary, &config, &err) == SY_EINVAL);
+    cr_assert(strstr(err.text, "model.vocab_size = 258 is less than the 259 ids of the vocabulary"), "%s",
+              err.text);
+    syi_vocabulary_close(&vocabulary);
+    cr_assert(syi_vocabulary_make(&vocabulary, &config.vocabulary, &err) == SY_OK, "without a model");
+}
+
 Test(data_vocabulary, encodes_bytes_and_counts)
 {
     static const struct {

@@ -239,8 +239,8 @@ Test(expert_bias, is_refused_where_experts_choose)
     struct sy_error err = {0};
     struct course c = course_of("moe.router_type=experts_choose_masked", 0);
     cr_assert_eq(syi_config_set(&c.config, "moe.decoder_router_type=tokens_choose_masked", &err), SY_OK);
-    cr_assert_eq(syi_model_check(&c.config, &err), SY_EINVAL);
+    cr_assert_eq(syi_config_validate_programs(&c.config, &err), SY_EINVAL);
     cr_assert(strstr(err.text, "moe.expert_bias: where experts choose (moe.router_type)"), "%s", err.text);
     cr_assert_eq(syi_config_set(&c.config, "moe.num_encoder_sparse_layers=0", &err), SY_OK);
-    cr_assert_eq(syi_model_check(&c.config, &err), SY_OK, "%s", err.text);
+    cr_assert_eq(syi_config_validate_programs(&c.config, &err), SY_OK, "%s", err.text);
 }

@@ -188,7 +188,7 @@ Test(lockstep, fusing_and_memory_reuse_change_nothing)
     run(SYI_LOCKSTEP_EQUAL);
     cr_expect_eq(result.steps, 2);
     cr_expect_gt(result.alone[0], result.alone[1]);
-    set(1, "train.adam_b2=0.97"); /* in maps only, which are fused on one side */
+    set(1, "optimizer.b2=0.97"); /* in maps only, which are fused on one side */
     run(SYI_LOCKSTEP_DIFFERENT);
     cr_expect_str_eq(result.program, "update");
     cr_expect(strstr(result.op[0].shared, "/nu/"), "%s", result.op[0].shared);
@@ -226,7 +226,7 @@ Test(lockstep, what_goes_in_is_compared_before_the_op)
 
 Test(lockstep, a_key_of_the_update_differs_where_it_is_used)
 {
-    set(1, "train.weight_decay=0.25"); /* an op more in each update */
+    set(1, "optimizer.weight_decay=0.25"); /* an op more in each update */
     run(SYI_LOCKSTEP_DIFFERENT);
     cr_expect_eq(result.step, 0);
     cr_expect_str_eq(result.program, "update");
@@ -259,7 +259,7 @@ Test(lockstep, a_side_that_fails_ends_both)
     cr_assert_neq(syi_lockstep_run(&job, &result, &err), SY_OK);
     cr_expect(strstr(err.text, "side B: "), "%s", err.text);
     prepare();
-    set(0, "data.train=nowhere.tsv");
+    set(0, "task.words.train=nowhere.tsv");
     cr_assert_neq(syi_lockstep_run(&job, &result, &err), SY_OK);
 }
 

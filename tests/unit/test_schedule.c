@@ -100,7 +100,7 @@ static struct syi_config factors_of(const char *factors, int64_t warmup)
     struct syi_config config = config_of(SYI_SCHEDULE_LINEAR, warmup, 1000);
     cr_assert_lt(strlen(factors), sizeof config.train.lr_factors);
     memcpy(config.train.lr_factors, factors, strlen(factors) + 1);
-    cr_assert_eq(syi_schedule_check(&config, NULL), SY_OK, "%s", factors);
+    cr_assert_eq(syi_config_validate(&config, NULL), SY_OK, "%s", factors);
     return config;
 }
 
@@ -150,7 +150,7 @@ Test(schedule, unknown_factors_are_refused)
         struct syi_config config = config_of(SYI_SCHEDULE_LINEAR, 0, 1);
         struct sy_error err = {0};
         memcpy(config.train.lr_factors, all[i], strlen(all[i]) + 1);
-        cr_expect_eq(syi_schedule_check(&config, &err), SY_EINVAL, "%s", all[i]);
+        cr_expect_eq(syi_config_validate(&config, &err), SY_EINVAL, "%s", all[i]);
         cr_expect(strstr(err.text, names[i]) && strstr(err.text, "rsqrt_decay"), "%s", err.text);
     }
 }

@@ -187,3 +187,29 @@ Test(cpus, at_least_one_and_shared)
     cr_assert_eq(syi_cpu_share(1), syi_cpu_count());
     cr_assert_eq(syi_cpu_share(1 << 20), 1);
 }
+
+/* ---- stacks ---- */
+
+#if defined(__GLIBC__)
+static void *measure_stack(void *bytes)
+{
+    pthread_attr_t attributes;
+    pthread_getattr_np(pthread_self(), &attributes);
+    pthread_attr_getstacksize(&attributes, bytes);
+    pthread_attr_destroy(&attributes);
+    return NULL;
+}
+
+Test(threads, stacks_are_large_where_the_default_is_small)
+{
+    pthread_attr_t small;
+    pthread_t thread;
+    size_t bytes = 0;
+    pthread_attr_init(&small);
+    cr_assert_eq(pthread_attr_setstacksize(&small, 256 << 10), 0);
+    cr_assert_eq(pthread_setattr_default_np(&small), 0);
+    cr_assert_eq(syi_thread_start(&thread, "stack", measure_stack, &bytes, NULL), SY_OK);
+    pthread_join(thread, NULL);
+    cr_expect_geq(bytes, 2u << 20, "%zu bytes", bytes);
+}
+#endif

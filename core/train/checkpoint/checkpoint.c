@@ -228,10 +228,11 @@ static int find_best(const char *run_dir, int64_t *step, struct sy_error *err)
     syi_free(folder);
     if (status) return status;
     if (newest.best_step < 0)
-        return syi_error(err, SY_ENOENT,
-                         "%s has no best checkpoint, as its training evaluated nothing: give data.valid (and "
-                         "train.evaluate_every) when training, or take --checkpoint latest",
-                         run_dir);
+        return syi_error(
+            err, SY_ENOENT,
+            "%s has no best checkpoint, as its training evaluated nothing: give task.NAME.valid (and "
+            "train.evaluate_every) when training, or take --checkpoint latest",
+            run_dir);
     status = syi_checkpoint_find(run_dir, newest.best_step, &folder, &why);
     syi_free(folder);
     if (status == SY_ENOENT)

@@ -6,18 +6,28 @@
 #ifndef SYI_CHECKPOINT_H
 #define SYI_CHECKPOINT_H
 
+#include "base/run_config.h"
 #include "runtime/session.h"
+
+/* What one action remembers, see struct syi_action_state. */
+struct syi_checkpoint_action {
+    char name[SYI_PART_NAME];
+    int64_t metric, best_step, stale, unbroken;
+    double best, previous; /* NaN: none */
+};
 
 struct syi_checkpoint_meta {
     int64_t step;       /* steps done */
     int64_t examples;   /* of the training stream consumed */
     double best_metric; /* early stopping's best value so far; NaN: none */
     int64_t best_step;
-    int64_t stale;                   /* evaluations since the best */
-    double previous_metric;          /* of the last evaluation; NaN: none */
-    int64_t unbroken;                /* evaluations in a row that are no better than the one before */
-    int64_t best_of;                 /* which value: SYI_METRIC_* (in meta.json its number) */
-    int64_t evaluated;               /* step of the last evaluation, -1: none */
+    int64_t stale;          /* evaluations since the best */
+    double previous_metric; /* of the last evaluation; NaN: none */
+    int64_t unbroken;       /* evaluations in a row that are no better than the one before */
+    int64_t best_of;        /* which value: SYI_METRIC_* (in meta.json its number) */
+    int64_t evaluated;      /* step of the last evaluation, -1: none */
+    int n_actions;          /* 0 also in checkpoints made before there were several */
+    struct syi_checkpoint_action action[SYI_CONFIG_PARTS];
     struct syi_file_id train, valid; /* the files read by the training that went on to this step; of valid,
                                         and in checkpoints made before there were these, maybe unknown */
     char params_sha256[65];          /* of the data section of params.safetensors: the hash of the weights */

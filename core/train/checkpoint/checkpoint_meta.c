@@ -44,6 +44,25 @@ static void put_file(struct syi_json_writer *json, const char *key, const struct
     syi_json_close(json, '}');
 }
 
+static void put_actions(struct syi_json_writer *json, const struct syi_checkpoint_meta *meta)
+{
+    syi_json_put_key(json, "actions");
+    syi_json_open(json, '[');
+    for (int i = 0; i < meta->n_actions; i++) {
+        const struct syi_checkpoint_action *action = &meta->action[i];
+        syi_json_open(json, '{');
+        put_string(json, "name", action->name);
+        put_integer(json, "metric", action->metric);
+        put_metric(json, "best", action->best);
+        put_integer(json, "best_step", action->best_step);
+        put_integer(json, "stale", action->stale);
+        put_metric(json, "previous", action->previous);
+        put_integer(json, "unbroken", action->unbroken);
+        syi_json_close(json, '}');
+    }
+    syi_json_close(json, ']');
+}
+
 static void print(const struct syi_checkpoint_meta *meta, struct syi_text *out)
 {
     struct syi_json_writer json;
@@ -62,6 +81,7 @@ static void print(const struct syi_checkpoint_meta *meta, struct syi_text *out)
     put_integer(&json, "evaluated", meta->evaluated);
     put_file(&json, "train", &meta->train);
     put_file(&json, "valid", &meta->valid);
+    put_actions(&json, meta);
     put_string(&json, "params_sha256", meta->params_sha256);
     put_string(&json, "params_header_sha256", meta->params_header_sha256);
     put_string(&json, "state_sha256", meta->state_sha256);
@@ -90,7 +110,7 @@ struct reader {
     uint32_t object; /* whose members are read */
     const char *file;
     struct sy_error *err;
-    int status; /* of the first member that is not as it should be */
+    int status;  /* of the first member that is not as it should be */
 };
 
 static int has(const struct reader *r, const char *key)
@@ -163,6 +183,25 @@ static void check_version(struct reader *r)
         (long long)version, by ? r->json.strings + by->string : "?", sy_version(), FORMAT_VERSION);
 }
 
+static void read_actions(struct reader *r, struct syi_checkpoint_meta *meta)
+{
+    uint32_t list = syi_json_member(&r->json, 0, "actions");
+    if (list == SYI_JSON_NONE || r->json.nodes[list].kind != SYI_JSON_ARRAY) return;
+    for (r->object = r->json.nodes[list].first; r->object != SYI_JSON_NONE && meta->n_actions < SYI_CONFIG_PARTS;
+         r->object = r->json.nodes[r->object].next) {
+        struct syi_checkpoint_action *action = &meta->action[meta->n_actions++];
+        const struct syi_json_node *name = member(r, "name", SYI_JSON_STRING);
+        snprintf(action->name, sizeof action->name, "%s", name ? r->json.strings + name->string : "");
+        action->metric = get_integer(r, "metric", 0, SYI_METRIC_COUNT - 1);
+        action->best = get_metric(r, "best");
+        action->best_step = get_integer(r, "best_step", -1, MOST);
+        action->stale = get_integer(r, "stale", 0, MOST);
+        action->previous = get_metric(r, "previous");
+        action->unbroken = get_integer(r, "unbroken", 0, MOST);
+    }
+    r->object = 0;
+}
+
 static void read_members(struct reader *r, struct syi_checkpoint_meta *meta)
 {
     check_version(r);
@@ -174,6 +213,7 @@ static void read_members(struct reader *r, struct syi_checkpoint_meta *meta)
     meta->previous_metric = NAN;
     meta->best_of = get_integer(r, "best_of", 0, SYI_METRIC_COUNT - 1);
     meta->evaluated = get_integer(r, "evaluated", -1, meta->step);
+    read_actions(r, meta);
     get_hash(r, "params_sha256", meta->params_sha256);
     get_hash(r, "state_sha256", meta->state_sha256);
     /* Checkpoints made before there were these lack them. */

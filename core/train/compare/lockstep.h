@@ -110,7 +110,7 @@ struct syi_lockstep_result {
     struct syi_comparison comparison;
 };
 
-/* Runs both sides until something differs. Batches are those of side 0: of its data.train as training would
+/* Runs both sides until something differs. Batches are those of side 0: of its task as training would
  * take them, or made up from its seed where that is empty. Parameters start from each side's seed. */
 int syi_lockstep_run(const struct syi_lockstep_job *job, struct syi_lockstep_result *result,
                      struct sy_error *err) SYI_MUST_CHECK;

@@ -5,7 +5,6 @@
 
 #include <string.h>
 
-#include "optim/schedule.h"
 #include "train/engine/engine_internal.h"
 
 int syi_engine_buckets(const struct syi_config *config, struct syi_bucket buckets[SYI_MAX_BUCKETS])
@@ -79,30 +78,6 @@ const struct syi_program *syi_engine_program(const struct syi_engine *e, int whi
 const struct syi_recomputed *syi_engine_recomputed(const struct syi_engine *e, int which)
 {
     return syi_session_recomputed(e->session, program_index(e, which));
-}
-
-static int check(struct syi_engine *e, struct sy_error *err)
-{
-    const struct syi_config *c = &e->config;
-    if (e->n_buckets > SYI_MAX_BUCKETS)
-        return syi_error(err, SY_EINVAL,
-                         "data.length_buckets gives %d pairs of lengths, at most %d are possible",
-                         e->n_buckets, SYI_MAX_BUCKETS);
-    if (c->data.batch_size % c->train.microbatches)
-        return syi_error(err, SY_EINVAL, "train.microbatches=%lld does not divide data.batch_size=%lld",
-                         (long long)c->train.microbatches, (long long)c->data.batch_size);
-    int status = syi_schedule_check(c, err);
-    if (status) return status;
-    if (c->decode.beams > 1 && c->decode.temperature > 0)
-        return syi_error(
-            err, SY_EINVAL,
-            "decode.beams=%lld and decode.temperature=%g: a beam search draws nothing, set one of "
-            "them to its default",
-            (long long)c->decode.beams, c->decode.temperature);
-    if (c->decode.topk > c->model.vocab_size)
-        return syi_error(err, SY_EINVAL, "decode.topk=%lld is more than model.vocab_size=%lld",
-                         (long long)c->decode.topk, (long long)c->model.vocab_size);
-    return SY_OK;
 }
 
 static int add(struct syi_engine *e, int which, int bucket, int *index, struct sy_error *err)
@@ -243,9 +218,13 @@ static void find_tensors(struct syi_engine *e)
         {&e->next, "decode/next"},
     };
     for (size_t i = 0; i < SYI_COUNT(list); i++) *list[i].to = syi_session_tensor(e->session, list[i].name);
-    struct syi_optim_scalar scalar[SYI_OPTIM_SCALARS];
-    int n = syi_optim_scalar_list(&e->config, 0, 0, scalar, SYI_OPTIM_SCALARS);
-    for (int i = 0; i < n; i++) e->scalar[i] = syi_session_tensor(e->session, scalar[i].name);
+    float value[SYI_OPTIM_SCALARS];
+    int n = syi_optim_scalars(&e->config, 0, 0, value);
+    for (int i = 0; i < n; i++) {
+        char name[SYI_OPTIM_SCALAR_NAME];
+        syi_optim_scalar_name(&e->config, i, name);
+        e->scalar[i] = syi_session_tensor(e->session, name);
+    }
     for (int i = 0; i < e->n_buckets; i++) {
         e->bound[i].train = find_inputs(e, i, e->train_rows);
         e->bound[i].eval = find_inputs(e, i, e->eval_rows);
@@ -296,11 +275,9 @@ int syi_engine_new(const struct syi_config *config, const struct syi_rank *rank,
     e->n_buckets = syi_engine_buckets(config, e->bucket);
     e->train_rows = config->data.batch_size / config->train.microbatches;
     e->eval_rows = syi_config_decode_rows(config);
-    int status = check(e, err);
-    if (!status) {
-        struct syi_shape shape = syi_engine_shape(e, 0, SYI_GRAD_FIRST);
-        e->groups = shape.rows / syi_group_rows(config, &shape, 1);
-    }
+    struct syi_shape shape = syi_engine_shape(e, 0, SYI_GRAD_FIRST);
+    e->groups = shape.rows / syi_group_rows(config, &shape, 1);
+    int status = syi_vocabulary_make(&e->vocabulary, &config->vocabulary, err);
     if (!status) status = syi_loss_factor_parse(&e->factor, config->loss.loss_normalizing_factor, err);
     if (!status) status = take_buffers(e, err);
     if (!status) status = bind(e, plan_only, err);
@@ -317,6 +294,7 @@ void syi_engine_free(struct syi_engine *e)
 {
     if (!e) return;
     syi_session_free(e->session);
+    syi_vocabulary_close(&e->vocabulary);
     syi_params_free(&e->params);
     syi_free(e->counts);
     syi_decoder_free(e->decoder);

@@ -6,7 +6,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "data/vocabulary.h"
 #include "train/decode/decode_internal.h"
 #include "train/engine/engine_internal.h"
 
@@ -35,7 +34,7 @@ int syi_engine_decode_open(struct syi_engine *e, struct sy_error *err)
                                          .batch = (int32_t)e->eval_rows,
                                          .length = syi_engine_decode_length(e),
                                          .vocab = (int32_t)c->model.vocab_size,
-                                         .eos = SYI_ID_EOS,
+                                         .eos = e->vocabulary.end,
                                          .alpha = c->decode.alpha,
                                          .temperature = c->decode.temperature,
                                          .top_k = c->decode.temperature > 0 ? (int32_t)c->decode.topk : 0,
@@ -54,10 +53,10 @@ int syi_engine_decode_open(struct syi_engine *e, struct sy_error *err)
 }
 
 /* Tokens of a sequence before its end. */
-static int32_t output_length(const int32_t *sequence, int32_t length)
+static int32_t output_length(const int32_t *sequence, int32_t length, int32_t end)
 {
     int32_t n = 0;
-    while (n < length && sequence[n] != SYI_ID_EOS) n++;
+    while (n < length && sequence[n] != end) n++;
     return n;
 }
 
@@ -69,8 +68,9 @@ static void take_sequences(struct syi_engine *e, const struct syi_batch *batch, 
         for (int64_t i = 0; batch->input_lengths[row] && i < out->decodes; i++) {
             int64_t from = (row + 1) * sequences - 1 - i, to = row * out->decodes + i;
             int none = e->scores[from] < SYI_DECODE_NONE / 2;
-            int32_t n = none ? 0 : output_length(e->sequences + from * length, (int32_t)length);
-            memcpy(out->ids + to * length, e->sequences + from * length, (size_t)n * sizeof *out->ids);
+            const int32_t *sequence = e->sequences + from * length;
+            int32_t n = none ? 0 : output_length(sequence, (int32_t)length, e->vocabulary.end);
+            memcpy(out->ids + to * length, sequence, (size_t)n * sizeof *out->ids);
             out->lengths[to] = n;
             if (out->scores) out->scores[to] = none ? -INFINITY : e->scores[from];
         }
@@ -142,7 +142,7 @@ static int64_t take_tokens(struct syi_engine *e, int32_t position, int32_t lengt
     int64_t open = 0;
     for (int64_t row = 0; row < e->eval_rows; row++) {
         if (e->finished[row]) continue;
-        if (next[row] == SYI_ID_EOS) {
+        if (next[row] == e->vocabulary.end) {
             e->finished[row] = 1;
             continue;
         }

@@ -4,6 +4,7 @@
 #define SYI_ENGINE_INTERNAL_H
 
 #include "data/loss_weights.h"
+#include "data/vocabulary.h"
 #include "optim/optim.h"
 #include "train/engine/decode_step.h"
 #include "train/engine/engine.h"
@@ -38,6 +39,7 @@ struct syi_engine {
     struct syi_rank rank;
     struct syi_params params;
     struct syi_session *session;
+    struct syi_vocabulary vocabulary; /* whose end token ends an output */
     struct syi_bucket bucket[SYI_MAX_BUCKETS];
     struct syi_bucket_programs bound[SYI_MAX_BUCKETS];
     int n_buckets, use;
@@ -51,7 +53,7 @@ struct syi_engine {
     int64_t real[2]; /* real tokens of the last microbatch, encoder and decoder */
     int64_t *counts; /* (n_moe, experts, 2) chosen and kept of the last step */
     const struct sy_tensor *rng, *loss_norm, *input_norm, *target_norm;
-    const struct sy_tensor *scalar[SYI_OPTIM_SCALARS]; /* of the update, as syi_optim_scalar_list has them */
+    const struct sy_tensor *scalar[SYI_OPTIM_SCALARS]; /* of the update, as syi_optim_scalars has them */
     struct syi_loss_factor factor;
     float *weights;    /* (rows, longest target) loss weights in force of the batch at hand */
     float *mask;       /* (rows, longest length) scratch */

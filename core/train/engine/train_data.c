@@ -35,7 +35,7 @@ int syi_train_data_open(const struct syi_config *c, const struct syi_task *task,
         .warm_max_target = (int32_t)c->data.warm_max_target - 1, /* without the end token */
         .quiet = quiet,
     };
-    int status = syi_vocabulary_bytes(vocabulary, 0, err);
+    int status = syi_vocabulary_open(vocabulary, c, err);
 
     if (!status) status = syi_batcher_create(batcher, task, vocabulary, &options, err);
     return status ? status : syi_train_batch_create(c, batch, err);
@@ -58,19 +58,21 @@ static uint32_t draw_below(const struct draw *d, uint32_t index, uint32_t n)
     return out[0] % n;
 }
 
-/* 1 token or more and the end token; returns the length. */
-static int32_t make_up_row(const struct draw *d, int64_t vocabulary, int32_t *ids, int32_t longest)
+/* 1 token or more, of ids below n_ids, and the end token; returns the length. */
+static int32_t make_up_row(const struct draw *d, const struct syi_vocabulary *vocabulary, int64_t n_ids,
+                           int32_t *ids, int32_t longest)
 {
     int32_t n = 1 + (int32_t)draw_below(d, 0, (uint32_t)longest - 1);
-    uint32_t choices = vocabulary > SYI_ID_FIRST_BYTE ? (uint32_t)(vocabulary - SYI_ID_FIRST_BYTE) : 1;
+    uint32_t choices = n_ids > vocabulary->first ? (uint32_t)(n_ids - vocabulary->first) : 1;
 
     for (int32_t i = 0; i < n; i++)
-        ids[i] = SYI_ID_FIRST_BYTE + (int32_t)draw_below(d, (uint32_t)i + 1, choices);
-    ids[n] = SYI_ID_EOS;
+        ids[i] = vocabulary->first + (int32_t)draw_below(d, (uint32_t)i + 1, choices);
+    ids[n] = vocabulary->end;
     return n + 1;
 }
 
-void syi_train_batch_make_up(const struct syi_config *c, int64_t step, struct syi_batch *b)
+void syi_train_batch_make_up(const struct syi_config *c, const struct syi_vocabulary *vocabulary,
+                             int64_t step, struct syi_batch *b)
 {
     struct syi_bucket buckets[SYI_MAX_BUCKETS];
     int n_buckets = syi_engine_buckets(c, buckets);
@@ -79,11 +81,12 @@ void syi_train_batch_make_up(const struct syi_config *c, int64_t step, struct sy
     for (int32_t row = 0; row < b->rows; row++) {
         struct draw d = {(uint64_t)c->train.seed, (uint32_t)step, (uint32_t)row, 0};
         size_t at = (size_t)row * (size_t)b->target_length;
-        b->input_lengths[row] = make_up_row(
-            &d, c->model.vocab_size, b->encoder_ids + (size_t)row * (size_t)b->input_length, b->input_length);
+        b->input_lengths[row] =
+            make_up_row(&d, vocabulary, c->model.vocab_size,
+                        b->encoder_ids + (size_t)row * (size_t)b->input_length, b->input_length);
         d.side = 1;
         b->target_lengths[row] =
-            make_up_row(&d, c->model.vocab_size, b->decoder_targets + at, b->target_length);
+            make_up_row(&d, vocabulary, c->model.vocab_size, b->decoder_targets + at, b->target_length);
         memcpy(b->decoder_inputs + at + 1, b->decoder_targets + at,
                (size_t)(b->target_length - 1) * sizeof *b->decoder_inputs);
         for (int32_t i = 0; i < b->target_lengths[row]; i++) b->loss_weights[at + (size_t)i] = 1;

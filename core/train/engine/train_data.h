@@ -6,8 +6,8 @@
 #include "base/run_config.h"
 #include "data/batcher.h"
 
-/* The stream of batches that training takes, and memory for one. Both are freed by the caller, also on
- * failure. vocabulary: filled, and borrowed by the batcher. quiet: as in struct syi_batcher_options. */
+/* The stream of batches that training takes, and memory for one. All are freed by the caller, also on
+ * failure. vocabulary: opened, and borrowed by the batcher. quiet: as in struct syi_batcher_options. */
 int syi_train_data_open(const struct syi_config *config, const struct syi_task *task, int quiet,
                         struct syi_vocabulary *vocabulary, struct syi_batcher *batcher,
                         struct syi_batch *batch, struct sy_error *err) SYI_MUST_CHECK;
@@ -16,6 +16,7 @@ int syi_train_batch_create(const struct syi_config *config, struct syi_batch *ba
                            struct sy_error *err) SYI_MUST_CHECK;
 /* Fills a batch with random tokens in rows of random lengths: a pure function of (train.seed, step). Buckets
  * take turns. */
-void syi_train_batch_make_up(const struct syi_config *config, int64_t step, struct syi_batch *batch);
+void syi_train_batch_make_up(const struct syi_config *config, const struct syi_vocabulary *vocabulary,
+                             int64_t step, struct syi_batch *batch);
 
 #endif

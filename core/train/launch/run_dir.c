@@ -33,11 +33,6 @@ static void time_text(const char *format, char *text, size_t bytes)
 int syi_run_dir_make(const char *run_name, char *path, size_t bytes, struct sy_error *err)
 {
     char now[32];
-    if (!run_name[0] || run_name[0] == '.' || strchr(run_name, '/'))
-        return syi_error(err, SY_EINVAL,
-                         "run.name \"%s\" becomes a folder: it must not be empty, begin with a dot or hold "
-                         "a slash",
-                         run_name);
     time_text("%Y%m%d-%H%M%S", now, sizeof now);
     int status = syi_make_folders("runs", err);
     if (status) return status;

@@ -14,7 +14,8 @@ struct syi_run_dir {
     FILE *log;
 };
 
-/* Makes an empty folder "runs/NAME-YYYYMMDD-HHMMSS", with -2, -3, ... where others have that name. */
+/* Makes an empty folder "runs/NAME-YYYYMMDD-HHMMSS", with -2, -3, ... where others have that name; run_name is
+ * that of a checked configuration. */
 int syi_run_dir_make(const char *run_name, char *path, size_t bytes, struct sy_error *err) SYI_MUST_CHECK;
 /* Whether the folder holds a run (its run.conf is there). One that cannot be looked at counts as a run, so that
  * nothing is written over it; reading its run.conf says what is wrong. */

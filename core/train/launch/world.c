@@ -177,12 +177,14 @@ struct difference {
     struct sy_error *err;
 };
 
-static int tell_first(void *arg, const struct syi_option *option, const char *first, const char *here)
+static int tell_first(void *arg, const char *key, enum syi_option_flags flags, const char *first,
+                      const char *here)
 {
+    (void)flags;
     const struct difference *d = arg;
     return syi_error(d->err, SY_EMISMATCH,
                      "rank %d has %s = %s where rank 0 has %s: all ranks need the same run file and options",
-                     d->rank, option->key, here, first);
+                     d->rank, key, here, first);
 }
 
 /* Which key differs is known where it does: that rank fails, and the others hear of it when they agree. */

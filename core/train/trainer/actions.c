@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The actions: early stopping and stopping at numbers that are not finite. Carrying out a verdict is the
- * trainer's. */
+/* The kinds of actions: early stopping and stopping at numbers that are not finite; asking those of a run, and
+ * what they remember. Carrying out a verdict is the trainer's. */
 #include "config.h"
 
 #include <inttypes.h>
@@ -33,6 +33,12 @@ static int64_t count_up(int64_t n)
     return n < INT64_MAX ? n + 1 : n;
 }
 
+static void state_init(struct syi_action_state *state)
+{
+    *state =
+        (struct syi_action_state){.metric = SYI_METRIC_LOSS, .best = NAN, .best_step = -1, .previous = NAN};
+}
+
 /* A value that is not a number never is the best. Another metric than last time starts over: values of two
  * metrics cannot be compared. */
 static void keep_best(struct syi_action_state *state, double value, int64_t step)
@@ -58,7 +64,7 @@ static void keep_previous(struct syi_action_state *state, double value)
 static void keep(struct syi_action_state *state, int metric, const struct syi_moment *moment)
 {
     double value = metric_value(metric, moment->evaluated);
-    if (state->metric != metric) syi_action_state_init(state);
+    if (state->metric != metric) state_init(state);
     state->metric = metric;
     keep_best(state, value, moment->step);
     keep_previous(state, value);
@@ -91,18 +97,17 @@ static void stop_by_best(const struct syi_action_state *state, int64_t patience,
              metric_name(state->metric), state->stale, state->best, state->best_step);
 }
 
-static void early_stopping(const struct syi_config *config, struct syi_action_state *state,
-                           const struct syi_moment *moment, struct syi_verdict *verdict)
+static void early_stopping(const struct syi_config *config, const struct syi_action_part *part,
+                           struct syi_action_state *state, const struct syi_moment *moment,
+                           struct syi_verdict *verdict)
 {
-    int64_t patience = config->train.early_stopping_patience;
-    int metric = config->train.early_stopping_metric;
-    if (moment->kind == SYI_AFTER_EVALUATION) keep(state, metric, moment);
-    if (!patience || state->metric != metric) return;
+    if (moment->kind == SYI_AFTER_EVALUATION) keep(state, part->metric, moment);
+    if (!part->patience || state->metric != part->metric) return;
     verdict->end = SYI_END_STOPPED_EARLY;
-    if (syi_compat(config, config->train.early_stopping_compare))
-        stop_by_previous(state, patience, verdict);
+    if (syi_compat(config, part->compare))
+        stop_by_previous(state, part->patience, verdict);
     else
-        stop_by_best(state, patience, verdict);
+        stop_by_best(state, part->patience, verdict);
 }
 
 int syi_step_is_bad(const struct syi_config *config, const struct syi_step_result *result)
@@ -111,24 +116,30 @@ int syi_step_is_bad(const struct syi_config *config, const struct syi_step_resul
     return !result->ok || (after && !isfinite(result->loss));
 }
 
-static void terminate_on_nan(const struct syi_config *config, struct syi_action_state *state,
-                             const struct syi_moment *moment, struct syi_verdict *verdict)
+static void describe_bad_step(const struct syi_config *config, const struct syi_moment *moment,
+                              const char *then, struct syi_verdict *verdict)
 {
     const char *update = syi_compat(config, config->train.nan_check) ? "what its update made is not saved"
                                                                      : "its update is left out";
-    (void)state;
-    if (!syi_step_is_bad(config, moment->result)) return;
-    verdict->stop = config->train.terminate_on_nan;
-    verdict->end = SYI_END_NAN;
     snprintf(verdict->text, sizeof(verdict->text),
              "the gradients of step %" PRId64 " are not finite (loss %g); %s%s", moment->step + 1,
-             moment->result->loss, update,
-             verdict->stop ? ", try a lower train.learning_rate" : " and training goes on");
+             moment->result->loss, update, then);
+}
+
+static void terminate_on_nan(const struct syi_config *config, const struct syi_action_part *part,
+                             struct syi_action_state *state, const struct syi_moment *moment,
+                             struct syi_verdict *verdict)
+{
+    (void)part, (void)state;
+    if (!syi_step_is_bad(config, moment->result)) return;
+    verdict->stop = 1;
+    verdict->end = SYI_END_NAN;
+    describe_bad_step(config, moment, ", try a lower train.learning_rate", verdict);
 }
 
 static const struct syi_action actions[] = {
-    {"early_stopping", SYI_AFTER_EVALUATION | SYI_AFTER_RESUME, early_stopping},
-    {"terminate_on_nan", SYI_AFTER_STEP, terminate_on_nan},
+    [SYI_ACTION_EARLY_STOPPING] = {"early_stopping", SYI_AFTER_EVALUATION | SYI_AFTER_RESUME, early_stopping},
+    [SYI_ACTION_TERMINATE_ON_NAN] = {"terminate_on_nan", SYI_AFTER_STEP, terminate_on_nan},
 };
 
 const struct syi_action *syi_actions(size_t *n)
@@ -137,19 +148,104 @@ const struct syi_action *syi_actions(size_t *n)
     return actions;
 }
 
-void syi_action_state_init(struct syi_action_state *state)
+/* ---- states ---- */
+
+/* The part whose metric says which evaluation is the best; NULL: the loss does. */
+static const struct syi_action_part *first_stopping(const struct syi_config *config)
 {
-    *state =
-        (struct syi_action_state){.metric = SYI_METRIC_LOSS, .best = NAN, .best_step = -1, .previous = NAN};
+    for (int i = 0; i < config->action.n; i++)
+        if (config->action.part[i].kind == SYI_ACTION_EARLY_STOPPING) return &config->action.part[i];
+    return NULL;
 }
 
-void syi_actions_run(const struct syi_config *config, struct syi_action_state *state,
+void syi_action_states_init(struct syi_action_states *states)
+{
+    state_init(&states->best);
+    for (int i = 0; i < SYI_CONFIG_PARTS; i++) state_init(&states->part[i]);
+}
+
+void syi_action_states_put(const struct syi_config *config, const struct syi_action_states *states,
+                           struct syi_checkpoint_meta *meta)
+{
+    meta->best_metric = states->best.best;
+    meta->best_step = states->best.best_step;
+    meta->stale = states->best.stale;
+    meta->previous_metric = states->best.previous;
+    meta->unbroken = states->best.unbroken;
+    meta->best_of = states->best.metric;
+    meta->n_actions = config->action.n;
+    for (int i = 0; i < config->action.n; i++) {
+        const struct syi_action_state *state = &states->part[i];
+        struct syi_checkpoint_action *to = &meta->action[i];
+        *to = (struct syi_checkpoint_action){.metric = state->metric,
+                                             .best_step = state->best_step,
+                                             .stale = state->stale,
+                                             .unbroken = state->unbroken,
+                                             .best = state->best,
+                                             .previous = state->previous};
+        memcpy(to->name, config->action.part[i].name_of_part, sizeof(to->name));
+    }
+}
+
+static const struct syi_checkpoint_action *find_action(const struct syi_checkpoint_meta *meta,
+                                                       const char *name)
+{
+    for (int i = 0; i < meta->n_actions; i++)
+        if (!strcmp(meta->action[i].name, name)) return &meta->action[i];
+    return NULL;
+}
+
+void syi_action_states_take(const struct syi_config *config, const struct syi_checkpoint_meta *meta,
+                            struct syi_action_states *states)
+{
+    syi_action_states_init(states);
+    states->best = (struct syi_action_state){.metric = (int)meta->best_of,
+                                             .best = meta->best_metric,
+                                             .best_step = meta->best_step,
+                                             .stale = meta->stale,
+                                             .previous = meta->previous_metric,
+                                             .unbroken = meta->unbroken};
+    for (int i = 0; i < config->action.n; i++) {
+        const struct syi_action_part *part = &config->action.part[i];
+        const struct syi_checkpoint_action *from = find_action(meta, part->name_of_part);
+        if (from)
+            states->part[i] = (struct syi_action_state){.metric = (int)from->metric,
+                                                        .best = from->best,
+                                                        .best_step = from->best_step,
+                                                        .stale = from->stale,
+                                                        .previous = from->previous,
+                                                        .unbroken = from->unbroken};
+        else if (part == first_stopping(config))
+            states->part[i] = states->best;
+    }
+}
+
+/* ---- asking ---- */
+
+static void ask(const struct syi_config *config, const struct syi_action_part *part,
+                struct syi_action_state *state, const struct syi_moment *moment, struct syi_verdict *verdict)
+{
+    const struct syi_action *action = &actions[part->kind];
+    if (!(action->moments & (int)moment->kind)) return;
+    action->run(config, part, state, moment, verdict);
+    if (!verdict->stop) return;
+    verdict->action = action->name;
+    verdict->part = part->name_of_part;
+}
+
+void syi_actions_run(const struct syi_config *config, struct syi_action_states *states,
                      const struct syi_moment *moment, struct syi_verdict *verdict)
 {
+    static const struct syi_action_part watch = {.kind = SYI_ACTION_TERMINATE_ON_NAN};
+    const struct syi_action_part *first = first_stopping(config);
     memset(verdict, 0, sizeof(*verdict));
-    for (size_t i = 0; i < SYI_COUNT(actions) && !verdict->stop; i++) {
-        if (!(actions[i].moments & (int)moment->kind)) continue;
-        actions[i].run(config, state, moment, verdict);
-        if (verdict->text[0] && !verdict->action) verdict->action = actions[i].name;
-    }
+    if (moment->kind == SYI_AFTER_EVALUATION)
+        keep(&states->best, first ? first->metric : SYI_METRIC_LOSS, moment);
+    if (!config->action.n) ask(config, &watch, &states->part[0], moment, verdict);
+    for (int i = 0; i < config->action.n && !verdict->stop; i++)
+        ask(config, &config->action.part[i], &states->part[i], moment, verdict);
+    if (verdict->stop || moment->kind != SYI_AFTER_STEP || !syi_step_is_bad(config, moment->result)) return;
+    verdict->action = "not_finite";
+    verdict->part = "";
+    describe_bad_step(config, moment, " and training goes on", verdict);
 }

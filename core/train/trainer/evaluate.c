@@ -37,7 +37,7 @@ static int make_batches(struct syi_evaluation *e, const struct syi_config *confi
     struct syi_bucket buckets[SYI_MAX_BUCKETS];
     int n = syi_engine_buckets(config, buckets);
     int32_t rows = syi_engine_eval_rows(e->engine), n_items = data->items.n_items;
-    int status = syi_vocabulary_bytes(&e->vocabulary, 0, err);
+    int status = syi_vocabulary_open(&e->vocabulary, config, err);
 
     if (!status)
         status = syi_eval_batches_create(&e->decode, &e->vocabulary, buckets, n, rows, data->inputs, NULL,
@@ -77,6 +77,7 @@ int syi_evaluation_open(struct syi_evaluation *e, const struct syi_eval_data *da
 void syi_evaluation_close(struct syi_evaluation *e)
 {
     syi_error_rate_free(&e->rate);
+    syi_vocabulary_close(&e->vocabulary);
     syi_free(e->text);
     syi_free(e->lengths);
     syi_free(e->ids);
@@ -224,7 +225,7 @@ int syi_eval_run(const struct syi_eval_job *job, struct syi_eval_result *result,
 
     if (!*job->file)
         return syi_error(err, SY_EINVAL,
-                         "no file to evaluate on; set data.test to a file of input TAB target");
+                         "no file to evaluate on; set task.NAME.test to a file of input TAB target");
     status = syi_eval_data_load(&call.data, job->task, job->file, err);
     if (status) return status;
     status = syi_launch_run(&job->launch, eval_rank, &call, err);

@@ -63,7 +63,7 @@ static int open_outputs(struct predictor *p, size_t rows, size_t n, struct sy_er
 /* What reading takes; the engine comes behind the first window. */
 static int open_window(struct predictor *p, struct sy_error *err)
 {
-    int status = syi_vocabulary_bytes(&p->vocabulary, 0, err);
+    int status = syi_vocabulary_open(&p->vocabulary, &p->config, err);
     if (status) return status;
     p->n_buckets = syi_engine_buckets(&p->config, p->buckets);
     p->rows = syi_config_decode_rows(&p->config);
@@ -145,6 +145,7 @@ static int fit_engine(struct predictor *p, struct sy_error *err)
 static void close_predictor(struct predictor *p)
 {
     close_engine(p);
+    syi_vocabulary_close(&p->vocabulary);
     syi_free(p->length);
     syi_free(p->inputs);
     syi_free(p->line);

@@ -43,7 +43,10 @@ static void end_run(struct syi_trainer *t, enum syi_end end, const char *format,
 
 void syi_trainer_obey(struct syi_trainer *t, const struct syi_verdict *verdict)
 {
-    if (verdict->stop) end_run(t, verdict->end, "%s: %s", verdict->action, verdict->text);
+    if (verdict->stop && *verdict->part)
+        end_run(t, verdict->end, "%s of [action.%s]: %s", verdict->action, verdict->part, verdict->text);
+    else if (verdict->stop)
+        end_run(t, verdict->end, "%s: %s", verdict->action, verdict->text);
     if (!verdict->action || verdict->stop) return;
     syi_trainer_say(t, "%s: %s", verdict->action, verdict->text);
     syi_trainer_event(t, verdict->action, verdict->text);
@@ -177,7 +180,7 @@ static int evaluate(struct syi_trainer *t, struct sy_error *err)
     t->evaluated = t->step;
     moment.evaluated = &result;
     syi_actions_run(t->config, &t->actions, &moment, &verdict);
-    if (t->actions.best_step == t->step) t->saved = -1; /* what was saved before does not know of it */
+    if (t->actions.best.best_step == t->step) t->saved = -1; /* what was saved before does not know of it */
     syi_trainer_obey(t, &verdict);
     return SY_OK;
 }
@@ -188,19 +191,13 @@ static int is_checkpoint_due(const struct syi_trainer *t)
     int64_t every = t->config->train.checkpoint_every;
     if (t->saved == t->step || t->spoiled) return 0;
     if (t->failed_saves ? t->step >= t->retry : t->overdue) return 1;
-    return t->ended || t->actions.best_step == t->step || (every && t->step && t->step % every == 0);
+    return t->ended || t->actions.best.best_step == t->step || (every && t->step && t->step % every == 0);
 }
 
 static struct syi_checkpoint_meta describe(const struct syi_trainer *t)
 {
     struct syi_checkpoint_meta meta = {
         .step = t->step,
-        .best_metric = t->actions.best,
-        .best_step = t->actions.best_step,
-        .stale = t->actions.stale,
-        .previous_metric = t->actions.previous,
-        .unbroken = t->actions.unbroken,
-        .best_of = t->actions.metric,
         .evaluated = t->evaluated,
         .train = t->batcher.task->id,
     };
@@ -256,6 +253,7 @@ static int save(struct syi_trainer *t, struct sy_error *err)
     char text[64];
     int status = is_first(t) ? syi_run_dir_beat(t->job->dir, 0, err) : SY_OK;
 
+    syi_action_states_put(t->config, &t->actions, &meta);
     if (status) return status;
     syi_trainer_flush(t);
     status = try_to_save(t, &meta, &failure, err);

@@ -16,8 +16,9 @@ struct training {
     struct syi_train_result *result;
     struct syi_task task;
     struct syi_eval_data valid; /* name NULL: none */
-    double begin;               /* seconds */
-    atomic_flag told;           /* a rank of this process has said how the run ended */
+    char valid_name[SYI_PART_NAME + 8];
+    double begin;     /* seconds */
+    atomic_flag told; /* a rank of this process has said how the run ended */
 };
 
 /* ---- setting up a rank ---- */
@@ -58,7 +59,7 @@ static int open_rank(struct syi_trainer *t, const struct training *training, str
     int use = SYI_USE_TRAIN, status;
 
     if (training->valid.name) use |= SYI_USE_EVAL | SYI_USE_DECODE;
-    syi_action_state_init(&t->actions);
+    syi_action_states_init(&t->actions);
     syi_timing_init(&t->timing);
     status = syi_engine_new(t->config, t->rank, use, 0, &t->engine, err);
     if (!status)
@@ -75,22 +76,23 @@ static void close_rank(struct syi_trainer *t)
     if (t->evaluation.data) syi_evaluation_close(&t->evaluation);
     syi_batch_free(&t->batch);
     syi_batcher_free(&t->batcher);
+    syi_vocabulary_close(&t->vocabulary);
     syi_engine_free(t->engine);
     syi_rank_log_close(&t->log);
 }
 
 /* ---- starting or going on ---- */
 
-/* 1: the file is not the one of which the checkpoint's meta.json tells; text: in what they differ. */
+/* 1: the file of task.NAME.KEY is not the one in the checkpoint's meta.json; text: in what they differ. */
 static int has_changed(const struct syi_trainer *t, const char *key, const struct syi_task *task,
                        const struct syi_file_id *before, char *text, size_t bytes)
 {
     const struct syi_file_id *now = &task->id;
     if (!before->sha256[0] || !strcmp(before->sha256, now->sha256)) return 0;
     snprintf(text, bytes,
-             "%s: %s has changed since the checkpoint of step %" PRId64 ": it had %" PRId64 " lines, %" PRId64
+             "task.%s.%s: %s has changed since the checkpoint of step %" PRId64 ": it had %" PRId64 " lines, %" PRId64
              " bytes and SHA-256 %.16s..., now %" PRId64 " lines, %" PRId64 " bytes and %.16s...",
-             key, task->path, t->step, before->lines, before->bytes, before->sha256, now->lines, now->bytes,
+             syi_config_task(t->config)->name_of_part, key, task->path, t->step, before->lines, before->bytes, before->sha256, now->lines, now->bytes,
              now->sha256);
     return 1;
 }
@@ -105,9 +107,9 @@ static int check_data(struct syi_trainer *t, const struct syi_checkpoint_meta *m
         syi_trainer_say(
             t, "the checkpoint does not say which data it was trained on: changes are not looked for");
     if (t->evaluation.data &&
-        has_changed(t, "data.valid", &t->evaluation.data->task, &meta->valid, text, sizeof(text)))
+        has_changed(t, "valid", &t->evaluation.data->task, &meta->valid, text, sizeof(text)))
         syi_trainer_say(t, "%s; evaluations before and after do not compare", text);
-    if (!has_changed(t, "data.train", t->batcher.task, &meta->train, text, sizeof(text))) return SY_OK;
+    if (!has_changed(t, "train", t->batcher.task, &meta->train, text, sizeof(text))) return SY_OK;
     if (!t->config->data.allow_changes)
         return syi_error(
             err, SY_EMISMATCH,
@@ -127,12 +129,7 @@ static int load(struct syi_trainer *t, int64_t step, struct sy_error *err)
 
     syi_engine_params_changed(t->engine);
     if (status) return status;
-    t->actions = (struct syi_action_state){.metric = (int)meta.best_of,
-                                           .best = meta.best_metric,
-                                           .best_step = meta.best_step,
-                                           .stale = meta.stale,
-                                           .previous = meta.previous_metric,
-                                           .unbroken = meta.unbroken};
+    syi_action_states_take(t->config, &meta, &t->actions);
     t->step = t->saved = moment.step = meta.step;
     t->evaluated = meta.evaluated;
     memcpy(t->weights, meta.params_sha256, sizeof(t->weights));
@@ -232,14 +229,16 @@ static int train_rank(void *arg, const struct syi_rank *rank, struct sy_error *e
 
 static int load_files(struct training *training, struct sy_error *err)
 {
-    const struct syi_config *c = training->job->launch.config;
+    const struct syi_task_part *task = syi_config_task(training->job->launch.config);
     int status;
 
-    if (!*c->data.train)
+    if (!*task->train)
         return syi_error(err, SY_EINVAL,
-                         "data.train is not set; give it a file whose lines are input TAB target");
-    status = syi_task_load(&training->task, c->data.train, err);
-    if (!status && *c->data.valid) status = syi_eval_data_load(&training->valid, "valid", c->data.valid, err);
+                         "task.NAME.train is not set; give it a file whose lines are input TAB target");
+    status = syi_task_load(&training->task, task->train, err);
+    snprintf(training->valid_name, sizeof(training->valid_name), "%s/valid", task->name_of_part);
+    if (!status && *task->valid)
+        status = syi_eval_data_load(&training->valid, training->valid_name, task->valid, err);
     return status;
 }
 

@@ -31,7 +31,7 @@ struct syi_progress {
 };
 
 struct syi_eval_result {
-    const char *task;   /* "valid", "test" */
+    const char *task;   /* "NAME/valid", "NAME/test" of [task.NAME], or a file */
     int64_t items, cut; /* cut: too long for the limits, counted as wrong */
     double loss;        /* per target token, of what fits */
     double wer, per;    /* share, 0..1 and more */

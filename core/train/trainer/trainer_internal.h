@@ -21,7 +21,7 @@ struct syi_trainer {
     struct syi_evaluation evaluation; /* data NULL: none wanted */
     struct syi_rank_log log;
     struct syi_timing timing;
-    struct syi_action_state actions;
+    struct syi_action_states actions;
     double begin;      /* of the run, seconds; rank 0's clock counts */
     double loop_begin; /* of the first step, seconds */
     int64_t loop_step; /* steps done at loop_begin */

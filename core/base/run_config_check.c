@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Every rule between the keys of a configuration, each with its text, that needs no file and no number of
+ * ranks. What a single value may be is in options.def. */
+#include "config.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/run_config.h"
+
+/* ---- model ---- */
+
+static int check_layers(const char *side, int64_t sparse, int64_t layers, int layout, struct sy_error *err)
+{
+    if (sparse > layers)
+        return syi_error(err, SY_EINVAL,
+                         "moe.num_%s_sparse_layers = %" PRId64 " is more than model.num_%s_layers = %" PRId64,
+                         side, sparse, side, layers);
+    if (layout == SYI_SPARSE_MIXED && sparse > 0 && layers % sparse != 0)
+        return syi_error(
+            err, SY_EINVAL,
+            "moe.num_%s_sparse_layers = %" PRId64 " must divide model.num_%s_layers = %" PRId64
+            " where moe.%s_sparse_layout = \"MIXED\"; take TOP, BOTTOM or MIDDLE, or another number",
+            side, sparse, side, layers, side);
+    return SY_OK;
+}
+
+static int check_sparse_layers(const struct syi_config *config, struct sy_error *err)
+{
+    int64_t encoder = config->moe.num_encoder_sparse_layers, decoder = config->moe.num_decoder_sparse_layers;
+    if (config->moe.num_experts == 0) return SY_OK;
+    if (encoder + decoder == 0)
+        return syi_error(err, SY_EINVAL,
+                         "moe.num_experts = %" PRId64
+                         " but no layer has experts; set moe.num_encoder_sparse_layers "
+                         "or moe.num_decoder_sparse_layers, or moe.num_experts = 0",
+                         config->moe.num_experts);
+    if (encoder + decoder > SYI_MAX_MOE_LAYERS)
+        return syi_error(err, SY_EINVAL,
+                         "moe.num_encoder_sparse_layers = %" PRId64
+                         " and moe.num_decoder_sparse_layers = %" PRId64
+                         ": at most %d layers can have experts",
+                         encoder, decoder, SYI_MAX_MOE_LAYERS);
+    int status = check_layers("encoder", encoder, config->model.num_encoder_layers,
+                              config->moe.encoder_sparse_layout, err);
+    if (status != SY_OK) return status;
+    return check_layers("decoder", decoder, config->model.num_decoder_layers,
+                        config->moe.decoder_sparse_layout, err);
+}
+
+static int check_routers(const struct syi_config *config, struct sy_error *err)
+{
+    const int64_t sparse[2] = {config->moe.num_encoder_sparse_layers, config->moe.num_decoder_sparse_layers};
+    static const char *const key[2] = {"router_type", "decoder_router_type"};
+    if (config->moe.num_experts == 0) return SY_OK;
+    if (config->moe.num_selected_experts > config->moe.num_experts)
+        return syi_error(err, SY_EINVAL,
+                         "moe.num_selected_experts = %" PRId64 " is more than moe.num_experts = %" PRId64,
+                         config->moe.num_selected_experts, config->moe.num_experts);
+    for (int i = 0; i < 2; i++) {
+        if (!sparse[i] || syi_router_type(config, i) != SYI_ROUTER_EXPERTS_CHOOSE_MASKED) continue;
+        if (i && config->run.compat != SYI_COMPAT_T5X)
+            return syi_error(
+                err, SY_EINVAL,
+                "moe.decoder_router_type: where experts choose, a token's output depends on later ones: "
+                "take tokens_choose_masked, or run.compat = t5x to do as T5X does");
+        if (config->moe.expert_bias)
+            return syi_error(err, SY_EINVAL,
+                             "moe.expert_bias: where experts choose (moe.%s), all have the same load: "
+                             "set it to false, or take a router by which tokens choose",
+                             key[i]);
+    }
+    return SY_OK;
+}
+
+static int check_positions(const struct syi_config *config, struct sy_error *err)
+{
+    int64_t buckets = config->model.relpos_num_buckets, distance = config->model.relpos_max_distance;
+    if (buckets % 2)
+        return syi_error(err, SY_EINVAL, "model.relpos_num_buckets = %" PRId64 " must be even", buckets);
+    if (distance <= buckets / 2)
+        return syi_error(err, SY_EINVAL,
+                         "model.relpos_max_distance = %" PRId64
+                         " must be more than half of model.relpos_num_buckets = %" PRId64,
+                         distance, buckets);
+    return SY_OK;
+}
+
+/* ---- batches ---- */
+
+static int check_batch(const struct syi_config *config, struct sy_error *err)
+{
+    int64_t batch = config->data.batch_size, parts = config->train.microbatches,
+            group = config->moe.group_rows;
+    if (batch % parts)
+        return syi_error(err, SY_EINVAL,
+                         "train.microbatches = %" PRId64 " must divide data.batch_size = %" PRId64, parts,
+                         batch);
+    if (config->moe.num_experts && group && batch / parts % group)
+        return syi_error(err, SY_EINVAL,
+                         "moe.group_rows = %" PRId64 " must divide the %" PRId64
+                         " rows of a microbatch (data.batch_size / train.microbatches)",
+                         group, batch / parts);
+    if (config->data.warm_examples && !config->data.warm_max_target)
+        return syi_error(err, SY_EINVAL, "data.warm_examples = %" PRId64 " needs data.warm_max_target",
+                         config->data.warm_examples);
+    return SY_OK;
+}
+
+/* Padded lengths of a side: those shorter than its longest, and that. */
+static int padded_lengths(const struct syi_ints *buckets, int64_t longest)
+{
+    int n = 1;
+    for (int i = 0; i < buckets->n; i++) n += buckets->values[i] < longest;
+    return n;
+}
+
+static int check_buckets(const struct syi_config *config, struct sy_error *err)
+{
+    const struct syi_ints *buckets = &config->data.length_buckets;
+    int64_t input = config->data.max_input_length, target = config->data.max_target_length;
+    int64_t longest = input > target ? input : target;
+    int pairs = padded_lengths(buckets, input) * padded_lengths(buckets, target);
+    for (int i = 1; i < buckets->n; i++)
+        if (buckets->values[i] <= buckets->values[i - 1])
+            return syi_error(err, SY_EINVAL,
+                             "data.length_buckets must ascend: %" PRId64 " stands after %" PRId64,
+                             buckets->values[i], buckets->values[i - 1]);
+    if (buckets->n && buckets->values[buckets->n - 1] < longest)
+        return syi_error(err, SY_EINVAL,
+                         "data.length_buckets end at %" PRId64
+                         ", shorter than the longest of data.max_input_length = "
+                         "%" PRId64 " and data.max_target_length = %" PRId64,
+                         buckets->values[buckets->n - 1], input, target);
+    if (pairs > SYI_MAX_BUCKETS)
+        return syi_error(err, SY_EINVAL,
+                         "data.length_buckets gives %d pairs of lengths, at most %d are possible", pairs,
+                         SYI_MAX_BUCKETS);
+    return SY_OK;
+}
+
+/* ---- training and decoding ---- */
+
+static int check_factors(const struct syi_config *config, struct sy_error *err)
+{
+    const char *text = *config->train.lr_factors ? config->train.lr_factors : NULL, *name;
+    size_t length;
+    while (text)
+        if (syi_lr_factor_next(&text, &name, &length) < 0)
+            return syi_error(err, SY_EINVAL,
+                             "train.lr_factors: there is no factor \"%.*s\", known are constant, "
+                             "linear_warmup and rsqrt_decay, with * between them",
+                             (int)length, name);
+    return SY_OK;
+}
+
+static int check_optimizers(const struct syi_config *config, struct sy_error *err)
+{
+    if (config->optimizer.part[0].parameters.n)
+        return syi_error(
+            err, SY_EINVAL,
+            "optimizer.parameters: [optimizer] updates all parameters that no named one has: leave "
+            "the key out, or give the section a name");
+    for (int i = 1; i < config->optimizer.n; i++)
+        if (!config->optimizer.part[i].parameters.n)
+            return syi_error(err, SY_EINVAL,
+                             "optimizer.%s.parameters is empty: say which parameters it updates, as in "
+                             "[\"*embedding*\"]",
+                             config->optimizer.part[i].name_of_part);
+    return SY_OK;
+}
+
+static int check_decoding(const struct syi_config *config, struct sy_error *err)
+{
+    if (config->decode.beams > 1 && config->decode.temperature > 0)
+        return syi_error(err, SY_EINVAL,
+                         "decode.beams = %" PRId64
+                         " and decode.temperature = %g: a beam search draws nothing, set one of "
+                         "them to its default",
+                         config->decode.beams, config->decode.temperature);
+    if (config->decode.topk > config->model.vocab_size)
+        return syi_error(err, SY_EINVAL, "decode.topk = %" PRId64 " is more than model.vocab_size = %" PRId64,
+                         config->decode.topk, config->model.vocab_size);
+    return SY_OK;
+}
+
+/* ---- the run ---- */
+
+static int check_run(const struct syi_config *config, struct sy_error *err)
+{
+    int64_t blocks = config->reproducible.blocks;
+    const char *name = config->run.name;
+    if (!*name || strchr(name, '/') || *name == '.')
+        return syi_error(
+            err, SY_EINVAL,
+            "run.name = \"%s\" cannot be part of a folder's name: no '/', no leading '.', not empty", name);
+    if (blocks & (blocks - 1))
+        return syi_error(err, SY_EINVAL, "reproducible.blocks = %" PRId64 " must be a power of two", blocks);
+    if (config->mesh.expert > 1 && config->moe.num_experts == 0)
+        return syi_error(err, SY_EINVAL,
+                         "mesh.expert = %" PRId64 ", but moe.num_experts = 0: leave mesh.expert out",
+                         config->mesh.expert);
+    return SY_OK;
+}
+
+static int check_tasks(const struct syi_config *config, struct sy_error *err)
+{
+    if (config->task.n <= 1) return SY_OK;
+    return syi_error(
+        err, SY_EINVAL,
+        "[task.%s] and [task.%s]: training on several tasks needs a mixture, which is not there yet: leave "
+        "one of them out",
+        config->task.part[0].name_of_part, config->task.part[1].name_of_part);
+}
+
+static int check_actions(const struct syi_config *config, struct sy_error *err)
+{
+    for (int i = 0; i < config->action.n; i++) {
+        const struct syi_action_part *part = &config->action.part[i];
+        if (part->kind == SYI_ACTION_EARLY_STOPPING && part->patience && !*syi_config_task(config)->valid)
+            return syi_error(err, SY_EINVAL, "action.%s.patience needs a file in task.NAME.valid",
+                             part->name_of_part);
+    }
+    return SY_OK;
+}
+
+/* ---- all ---- */
+
+typedef int (*check_fn)(const struct syi_config *config, struct sy_error *err);
+
+static int run_checks(const check_fn *checks, size_t n, const struct syi_config *config, struct sy_error *err)
+{
+    int status = SY_OK;
+    for (size_t i = 0; i < n && status == SY_OK; i++) status = checks[i](config, err);
+    return status;
+}
+
+int syi_config_validate_programs(const struct syi_config *config, struct sy_error *err)
+{
+    static const check_fn checks[] = {check_positions, check_sparse_layers, check_routers,    check_batch,
+                                      check_buckets,   check_factors,       check_optimizers, check_decoding};
+    return run_checks(checks, SYI_COUNT(checks), config, err);
+}
+
+int syi_config_validate(const struct syi_config *config, struct sy_error *err)
+{
+    static const check_fn checks[] = {check_run, check_tasks, check_actions, syi_config_validate_programs};
+    return run_checks(checks, SYI_COUNT(checks), config, err);
+}

@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Several optimizers in one update program: each parameter goes exactly as it goes alone under the optimizer
+ * that has it, bit for bit, and the first part of the file that has a parameter is the one. */
+#include "config.h"
+
+#include "model_support.h"
+
+#include "model/model.h"
+#include "optim/optim.h"
+#include "passes/passes.h"
+
+enum { STEPS = 4 };
+
+static const char *const names[] = {"embedding", "mlp/wi/kernel", "scale"};
+static const int64_t dims[][2] = {{16, 8}, {8, 12}, {8, 1}};
+static const uint8_t axes[][2] = {
+    {SYI_AXIS_VOCAB, SYI_AXIS_EMBED}, {SYI_AXIS_EMBED, SYI_AXIS_MLP}, {SYI_AXIS_EMBED, SYI_AXIS_NONE}};
+enum { EMBEDDING, KERNEL, SCALE, PARAMETERS };
+
+static struct syi_config config_of(const char *text)
+{
+    struct syi_config config;
+    struct sy_error err = {0};
+    cr_assert_eq(syi_config_defaults(&config, &err), SY_OK, "%s", err.text);
+    cr_assert_eq(syi_config_load_text(&config, "test", text, strlen(text), &err), SY_OK, "%s", err.text);
+    cr_assert_eq(syi_config_validate(&config, &err), SY_OK, "%s", err.text);
+    return config;
+}
+
+static int record(const struct syi_config *config, struct syi_program **program, struct sy_error *err)
+{
+    struct syi_param param[PARAMETERS];
+    struct syi_params params = {.param = param, .n = PARAMETERS};
+    uint32_t leaves[SYI_AXIS_COUNT];
+    for (int i = 0; i < SYI_AXIS_COUNT; i++) leaves[i] = 1;
+    for (int i = 0; i < PARAMETERS; i++) {
+        param[i] = (struct syi_param){.rank = i == SCALE ? 1 : 2,
+                                      .dim = {dims[i][0], dims[i][1], 1, 1, 1},
+                                      .axis = {axes[i][0], axes[i][1]}};
+        snprintf(param[i].name, sizeof param[i].name, "%s", names[i]);
+    }
+    return syi_record_update(config, &params, leaves, program, err);
+}
+
+static void fill(struct ms *m, const char *format, uint64_t seed)
+{
+    struct ms_random random = {seed};
+    for (int i = 0; i < PARAMETERS; i++) {
+        char name[64];
+        snprintf(name, sizeof name, format, names[i]);
+        const struct sy_tensor *t = ms_tensor(m, name);
+        for (int64_t k = 0; k < ms_count(t); k++) ms_set(t, k, ms_uniform(&random));
+    }
+}
+
+static void put_scalars(struct ms *m, const struct syi_config *config, int64_t step)
+{
+    float value[SYI_OPTIM_SCALARS];
+    int n = syi_optim_scalars(config, step, 0.05, value);
+    for (int i = 0; i < n; i++) {
+        char name[SYI_OPTIM_SCALAR_NAME];
+        syi_optim_scalar_name(config, i, name);
+        const struct sy_tensor *t = syi_session_tensor(m->session, name);
+        if (t) ms_set(t, 0, value[i]);
+    }
+}
+
+/* The parameters after some steps, each to be freed. */
+static void run(const char *text, void *after[PARAMETERS])
+{
+    struct syi_config config = config_of(text);
+    struct ms m;
+    struct syi_program *program;
+    struct sy_error err = {0};
+    ms_open(&m, 0);
+    cr_assert_eq(record(&config, &program, &err), SY_OK, "%s", err.text);
+    cr_assert_eq(syi_program_fuse(program, &err), SY_OK, "%s", err.text);
+    int update = ms_add(&m, program);
+    ms_bind(&m);
+    fill(&m, "%s", 3);
+    for (int step = 0; step < STEPS; step++) {
+        fill(&m, "grad/%s", (uint64_t)step + 11);
+        put_scalars(&m, &config, step);
+        ms_run(&m, update);
+    }
+    for (int i = 0; i < PARAMETERS; i++) after[i] = ms_copy(ms_tensor(&m, names[i]));
+    ms_close(&m);
+}
+
+static int same(void *const a[PARAMETERS], void *const b[PARAMETERS], int i)
+{
+    return !memcmp(a[i], b[i], (size_t)(dims[i][0] * dims[i][1]) * sizeof(float));
+}
+
+static void release(void *after[PARAMETERS])
+{
+    for (int i = 0; i < PARAMETERS; i++) free(after[i]);
+}
+
+#define SLOW "b1 = 0.5\nb2 = 0.9\nweight_decay = 0.1\n"
+#define ROWS "name = \"adafactor\"\nmin_dim_size_to_factor = 8\nclipping_threshold = 0.5\ndecay_rate = 0.6\n"
+
+/* Whichever optimizers the others have: gradients are clipped by the norm of all, here as in each run alone. */
+Test(optimizers, each_parameter_goes_as_it_goes_alone)
+{
+    void *plain[PARAMETERS], *slow[PARAMETERS], *rows[PARAMETERS], *mixed[PARAMETERS];
+    run("", plain);
+    run("[optimizer]\n" SLOW, slow);
+    run("[optimizer]\n" ROWS, rows);
+    for (int i = 0; i < PARAMETERS; i++)
+        cr_assert(!same(plain, slow, i) && !same(plain, rows, i) && !same(slow, rows, i), "%s", names[i]);
+    run("[optimizer.slow]\nparameters = [\"emb*\"]\n" SLOW
+        "[optimizer.rows]\nparameters = [\"emb*\", \"*kernel\"]\n" ROWS,
+        mixed);
+    cr_expect(same(mixed, slow, EMBEDDING), "the first part of the file that has it");
+    cr_expect(same(mixed, rows, KERNEL), "a pattern after the first");
+    cr_expect(same(mixed, plain, SCALE), "no named one has it");
+    release(mixed);
+    run("[optimizer.rows]\nparameters = [\"emb*\", \"*kernel\"]\n" ROWS "[optimizer]\n" SLOW
+        "[optimizer.unused]\nparameters = [\"emb*\"]\nb1 = 0.1\n",
+        mixed);
+    cr_expect(same(mixed, rows, EMBEDDING) && same(mixed, rows, KERNEL) && same(mixed, slow, SCALE));
+    release(mixed);
+    release(plain);
+    release(slow);
+    release(rows);
+}
+
+Test(optimizers, a_pattern_that_no_parameter_has_is_refused)
+{
+    struct syi_config config = config_of("[optimizer.slow]\nparameters = [\"emb*\", \"*kernels\"]\n");
+    struct syi_program *program = NULL;
+    struct sy_error err = {0};
+    cr_assert_eq(record(&config, &program, &err), SY_EINVAL);
+    cr_expect(strstr(err.text, "optimizer.slow.parameters: \"*kernels\" matches no parameter"), "%s",
+              err.text);
+}
+
+Test(optimizers, errors_name_the_part)
+{
+    struct syi_config config =
+        config_of("[optimizer.rows]\nparameters = [\"*kernel\"]\nname = \"adafactor\"\n"
+                  "logical_factor_rules = \"standard\"\n");
+    struct syi_params params = {.n = 1};
+    struct syi_param param = {.name = "expert/wi/kernel",
+                              .rank = 3,
+                              .dim = {4, 8, 6, 1, 1},
+                              .axis = {SYI_AXIS_EXPERT, SYI_AXIS_EMBED, SYI_AXIS_EXPERT_MLP}};
+    uint32_t leaves[SYI_AXIS_COUNT];
+    struct syi_program *program = NULL;
+    struct sy_error err = {0};
+    params.param = &param;
+    for (int i = 0; i < SYI_AXIS_COUNT; i++) leaves[i] = 1;
+    cr_assert_eq(syi_record_update(&config, &params, leaves, &program, &err), SY_EINVAL);
+    cr_expect(strstr(err.text, "set optimizer.rows.logical_factor_rules to moe"), "%s", err.text);
+}
