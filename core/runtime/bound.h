@@ -38,12 +38,21 @@ struct syi_chain {
     struct sy_call product;
 };
 
+/* A tensor that has a role, as this rank holds it. */
+struct syi_found {
+    enum syi_role role;
+    uint32_t of;
+    struct sy_tensor tensor;
+};
+
 struct syi_bound {
     struct syi_program *program; /* owned */
-    struct sy_tensor *operand;   /* inputs, then outputs, op by op */
-    struct sy_call *call;        /* [n_ops] */
-    struct syi_step *step;       /* [n_ops], each op by itself: what a hook sees */
-    struct syi_step *run;        /* [n_run], with chains: what runs without a hook */
+    struct syi_found *found;     /* [n_found] by role */
+    size_t n_found;
+    struct sy_tensor *operand; /* inputs, then outputs, op by op */
+    struct sy_call *call;      /* [n_ops] */
+    struct syi_step *step;     /* [n_ops], each op by itself: what a hook sees */
+    struct syi_step *run;      /* [n_run], with chains: what runs without a hook */
     size_t n_run;
     struct syi_chain *chain;          /* [n_ops], used by products that ops follow */
     const struct sy_kernel **kernel;  /* [n_ops], NULL: done by the session */
@@ -91,6 +100,12 @@ static inline uint64_t syi_bound_span(const struct sy_tensor *tensor, int from, 
     for (int i = from; i < to; i++) bytes *= (uint64_t)tensor->dim[i];
     return bytes;
 }
+
+/* ---- find.c ---- */
+
+/* The index of a program's roles. After the plan and the memory. */
+int syi_bound_index(const struct syi_session *session, struct syi_bound *bound,
+                    struct sy_error *err) SYI_MUST_CHECK;
 
 /* ---- budget.c ---- */
 

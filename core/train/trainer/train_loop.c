@@ -9,7 +9,7 @@
 
 #include "base/compat.h"
 #include "optim/schedule.h"
-#include "train/engine/t5x_metrics.h"
+#include "train/engine/step_metrics.h"
 #include "train/trainer/trainer_internal.h"
 
 static int is_first(const struct syi_trainer *t)
@@ -81,21 +81,20 @@ static int write_metrics(struct syi_trainer *t, const struct syi_step_result *re
                          struct sy_error *err)
 {
     const struct syi_metric_sink *sink = sink_of(t);
-    struct syi_t5x_metric metric[SYI_T5X_METRICS];
+    struct syi_step_metric metric[SYI_STEP_METRICS_MOST];
     double step_seconds, tokens_per_second;
     int status = SY_OK, n;
 
     if (!sink) return SY_OK;
-    n = syi_t5x_metrics(t->config, &t->batch, result, t->config->train.microbatches, metric);
+    n = syi_step_metrics(t->config, &t->batch, result, metric);
     for (int i = 0; !status && i < n; i++)
-        status = sink->metric(sink->arg, t->step, metric[i].name, syi_t5x_metric_value(t->config, &metric[i]),
-                              err);
+        status = sink->metric(sink->arg, t->step, metric[i].name,
+                              syi_step_metric_value(t->config, &metric[i]), err);
     syi_timing_row(&t->timing, &step_seconds, &tokens_per_second);
     const struct {
         const char *name;
         double value;
     } rows[] = {
-        {"weight_gradient_norm", result->grad_norm},
         {"learning_rate", rate},
         {"tokens_per_second", tokens_per_second},
         {"step_seconds", step_seconds},
