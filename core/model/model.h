@@ -81,7 +81,7 @@ struct syi_places {
 /* A program, and what recording it showed besides. */
 struct syi_recorded {
     struct syi_program *program; /* the receiver's */
-    struct syi_places places[2]; /* of encoder and decoder; 0: no sparse layers */
+    struct syi_places places[2]; /* of encoder and decoder in grad and eval programs; 0: no sparse layers */
 };
 
 /* A recording under way. */

@@ -75,7 +75,7 @@ static void layer_output(struct syi_build *b, enum syi_role role, const struct s
     syi_output(b->p, syi_role_set(b->p, tensor, role, router->layer), name);
 }
 
-/* What the host hears of a layer: integer counts, summed over groups, and sums. */
+/* What a layer reports to the host: integer counts, summed over groups, and sums. */
 static void report(struct syi_build *b, const struct syi_routed *r, const struct syi_router *router)
 {
     SYI_AT(b->p);
