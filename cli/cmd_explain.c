@@ -12,7 +12,7 @@
 struct request {
     const struct syi_config *config;
     enum syi_stage stage;
-    int which; /* enum syi_which */
+    enum syi_which which;
 };
 
 static void print_line(void *arg, const char *line)
@@ -21,46 +21,46 @@ static void print_line(void *arg, const char *line)
     puts(line);
 }
 
-static int no_program(int which, struct sy_error *err)
+static int no_program(enum syi_which which, struct sy_error *err)
 {
     return syi_error(err, SY_EINVAL, "explain: this run has no program %s (%s)", syi_which_name(which),
                      which == SYI_WEIGHTS ? "model.dtype is float32" : "train.microbatches is 1");
 }
 
 /* Records the programs that tell the one asked for which parameters there are and what of them is read. */
-static int record_before(const struct request *r, const struct syi_mesh *mesh, struct syi_params *params,
+static int record_before(const struct request *r, const struct syi_mesh *mesh, struct syi_model *model,
                          struct sy_error *err)
 {
     int first = r->which == SYI_UPDATE ? SYI_GRAD_FIRST : r->which == SYI_WEIGHTS ? SYI_EVAL : r->which;
     int end = r->which == SYI_UPDATE ? SYI_GRAD_NEXT : r->which, status = SY_OK;
     for (int which = first; !status && which < end; which++) {
-        struct syi_program *program;
+        struct syi_recorded recorded;
         struct syi_shape shape = syi_config_shape(r->config, which);
-        status = syi_pipeline(r->config, mesh, which, &shape, SYI_STAGE_RECORD, params, &program, err);
-        if (!status) syi_program_free(program);
+        status = syi_pipeline(r->config, mesh, which, &shape, SYI_STAGE_RECORD, model, &recorded, err);
+        if (!status) syi_program_free(recorded.program);
     }
-    if (!status && r->which == SYI_WEIGHTS && !params->n_copies) status = no_program(r->which, err);
+    if (!status && r->which == SYI_WEIGHTS && !model->n_copies) status = no_program(r->which, err);
     return status;
 }
 
 /* A stage before the session: recorded anew for the longest bucket. */
 static int explain_stage(const struct request *r, const struct syi_mesh *mesh, struct sy_error *err)
 {
-    struct syi_program *program;
-    struct syi_params params = {0};
+    struct syi_recorded recorded;
+    struct syi_model model = {0};
     struct syi_shape shape = syi_config_shape(r->config, r->which);
     int status = SY_OK;
     if (r->stage >= SYI_STAGE_RECOMPUTE && r->config->memory.budget)
         return syi_error(err, SY_EINVAL,
                          "explain: with memory.budget, what is computed again is known when all programs are "
                          "planned: take --after plan, or --after fuse for the program before it");
-    status = record_before(r, mesh, &params, err);
-    if (!status) status = syi_pipeline(r->config, mesh, r->which, &shape, r->stage, &params, &program, err);
+    status = record_before(r, mesh, &model, err);
+    if (!status) status = syi_pipeline(r->config, mesh, r->which, &shape, r->stage, &model, &recorded, err);
     if (!status) {
-        syi_program_explain(program, print_line, NULL);
-        syi_program_free(program);
+        syi_program_explain(recorded.program, print_line, NULL);
+        syi_program_free(recorded.program);
     }
-    syi_params_free(&params);
+    syi_model_free(&model);
     return status;
 }
 
@@ -104,14 +104,13 @@ static int run(const struct cli_options *o)
     const char *programs[SYI_WHICH_COUNT], *stages[SYI_STAGE_COUNT];
     struct syi_config config;
     struct sy_error err = {0};
-    int stage = SYI_STAGE_PLAN;
+    int stage = SYI_STAGE_PLAN, which = SYI_GRAD_FIRST;
     for (int i = 0; i < SYI_STAGE_COUNT; i++) stages[i] = syi_stage_name((enum syi_stage)i);
-    for (int i = 0; i < SYI_WHICH_COUNT; i++) programs[i] = syi_which_name(i);
-    struct request r = {.config = &config};
+    for (int i = 0; i < SYI_WHICH_COUNT; i++) programs[i] = syi_which_name((enum syi_which)i);
     if (o->after) stage = index_of(o->after, stages, SYI_STAGE_COUNT, "stage");
-    if (o->program) r.which = index_of(o->program, programs, SYI_WHICH_COUNT, "program");
-    if (stage < 0 || r.which < 0) return CLI_USAGE;
-    r.stage = (enum syi_stage)stage;
+    if (o->program) which = index_of(o->program, programs, SYI_WHICH_COUNT, "program");
+    if (stage < 0 || which < 0) return CLI_USAGE;
+    struct request r = {&config, (enum syi_stage)stage, (enum syi_which)which};
     if (cli_load_config(o->operand[0], o, &config, &err)) return cli_usage(&err);
     int status = cli_check_launch("explain", o, &config, 0);
     if (status) return status;

@@ -112,7 +112,7 @@ void plan_print_text(const struct plan_report *r)
         printf("planned with reproducible.blocks=%lld reproducible.min_leaf=%lld, which this mesh needs\n",
                (long long)r->config->reproducible.blocks, (long long)r->config->reproducible.min_leaf);
     printf("%llu parameters in %zu tensors\n", (unsigned long long)r->parameters,
-           syi_engine_params(r->engine)->n);
+           syi_engine_model(r->engine)->n);
     print_places(r);
     print_specs(r);
     print_memory(r);

@@ -30,10 +30,11 @@ static void count_program(struct plan_report *r, const struct syi_program *p, ui
 /* A rank's shard times the ranks that split it is the parameter: then all shards are alike. */
 static int check_shards(const struct plan_report *r, struct sy_error *err)
 {
-    const struct syi_params *params = syi_engine_params(r->engine);
-    for (size_t i = 0; i < params->n; i++) {
-        const struct syi_param *param = &params->param[i];
-        const struct sy_tensor *local = syi_session_tensor(syi_engine_session(r->engine), param->name);
+    const struct syi_model *model = syi_engine_model(r->engine);
+    for (size_t i = 0; i < model->n; i++) {
+        const struct syi_param *param = &model->param[i];
+        const struct sy_tensor *local =
+            syi_session_find_any(syi_engine_session(r->engine), SYI_ROLE_PARAMETER, param->id);
         for (int d = 0; local && d < param->rank; d++)
             if (local->dim[d] < 1 || param->dim[d] % local->dim[d])
                 return syi_error(err, SY_EINTERNAL, "%s: dim %d of %lld is not split evenly", param->name, d,
@@ -44,10 +45,10 @@ static int check_shards(const struct plan_report *r, struct sy_error *err)
 
 int plan_report_count(struct plan_report *r, struct sy_error *err)
 {
-    const struct syi_params *params = syi_engine_params(r->engine);
-    for (size_t i = 0; i < params->n; i++) {
+    const struct syi_model *model = syi_engine_model(r->engine);
+    for (size_t i = 0; i < model->n; i++) {
         uint64_t n = 1;
-        for (int d = 0; d < params->param[i].rank; d++) n *= (uint64_t)params->param[i].dim[d];
+        for (int d = 0; d < model->param[i].rank; d++) n *= (uint64_t)model->param[i].dim[d];
         r->parameters += n;
     }
     for (int which = SYI_GRAD_FIRST; which <= SYI_UPDATE; which++) {

@@ -19,7 +19,7 @@ struct decode {
     struct syi_decode_options options;
     struct syi_shape shape;
     const struct verify_tensor *encoder_ids, *decoder_inputs;
-    struct syi_params params;
+    struct syi_model model;
     struct syi_session *session;
     int encode, step; /* programs of the session */
     int prompts;      /* the decoder's inputs are forced */
@@ -119,25 +119,26 @@ static int read_inputs(struct decode *d, struct sy_error *err)
 
 /* ---- programs ---- */
 
-static int add(struct decode *d, int which, int *index, struct sy_error *err)
+static int add(struct decode *d, enum syi_which which, int *index, struct sy_error *err)
 {
-    struct syi_program *program;
+    struct syi_recorded recorded;
     int status = syi_pipeline(&d->config, &d->context->rank->mesh, which, &d->shape, SYI_STAGE_FUSE,
-                              &d->params, &program, err);
-    return status ? status : syi_session_add(d->session, program, index, err);
+                              &d->model, &recorded, err);
+    return status ? status : syi_session_add(d->session, recorded.program, index, err);
 }
 
 /* The parameters of the case; checked before memory is taken, copied where the session has some. */
 static int put_params(struct decode *d, int check_only, struct sy_error *err)
 {
-    for (size_t i = 0; i < d->params.n; i++) {
-        const struct syi_param *param = &d->params.param[i];
+    for (size_t i = 0; i < d->model.n; i++) {
+        const struct syi_param *param = &d->model.param[i];
         const struct verify_tensor *from;
         char name[176];
         snprintf(name, sizeof name, "param/%s", param->name);
         int status = verify_need(d->item, name, 'f', param->rank, param->dim, &from, err);
         if (status) return status;
-        const struct sy_tensor *to = check_only ? NULL : syi_session_tensor(d->session, param->name);
+        const struct sy_tensor *to =
+            check_only ? NULL : syi_session_find_any(d->session, SYI_ROLE_PARAMETER, param->id);
         if (to) memcpy(to->data, from->real, (size_t)from->n * sizeof *from->real);
     }
     return SY_OK;
@@ -163,11 +164,10 @@ static int make_session(struct decode *d, struct sy_error *err)
 
 /* ---- running ---- */
 
-static void *input(struct decode *d, const char *what, int64_t length)
+/* A tensor of the encoder's program, or NULL. */
+static void *data_of(const struct decode *d, enum syi_role role)
 {
-    char name[SYI_INPUT_NAME];
-    syi_input_name(name, what, d->options.batch, length);
-    const struct sy_tensor *t = syi_session_tensor(d->session, name);
+    const struct sy_tensor *t = syi_session_find(d->session, d->encode, role, 0);
     return t ? t->data : NULL;
 }
 
@@ -176,9 +176,9 @@ static void put_inputs(struct decode *d)
 {
     int64_t rows = d->options.batch, length = d->shape.input_length;
     const int32_t *ids = d->encoder_ids->integer;
-    int32_t *to = input(d, "encoder_ids", length), *segments = input(d, "encoder_segments", length);
-    int32_t *lengths = input(d, "encoder_lengths", 0);
-    float *mask = input(d, "encoder_mask", length);
+    int32_t *to = data_of(d, SYI_ROLE_ENCODER_IDS), *segments = data_of(d, SYI_ROLE_ENCODER_SEGMENTS);
+    int32_t *lengths = data_of(d, SYI_ROLE_ENCODER_LENGTHS);
+    float *mask = data_of(d, SYI_ROLE_ENCODER_MASK);
     if (to) memcpy(to, ids, (size_t)(rows * length) * sizeof *ids);
     if (segments) syi_segments(ids, NULL, rows * length, segments);
     if (mask) syi_encoder_logit_mask(ids, rows * length, mask);
@@ -202,12 +202,9 @@ static int run(struct decode *d, struct sy_error *err)
 
 static void compare(const struct decode *d, struct verify_report *report)
 {
-    char name[SYI_INPUT_NAME];
     const struct verify_tensor *scores = verify_find(d->item, "out/scores");
     int64_t rows = d->shape.rows, batch = d->options.batch, length = d->shape.input_length;
-    syi_input_name(name, "encoded", batch, length);
-    const struct sy_tensor *encoded = syi_session_tensor(d->session, name);
-    verify_floats(report, "out/encoded", encoded ? encoded->data : NULL,
+    verify_floats(report, "out/encoded", data_of(d, SYI_ROLE_ENCODED),
                   batch * length * d->config.model.d_model);
     verify_integers(report, "out/ids", d->ids, rows * d->options.length);
     if (scores && scores->n != rows)
@@ -231,7 +228,7 @@ int verify_decode(struct verify_context *context, const struct verify_case *c, s
     if (!status) compare(d, report);
     syi_decoder_free(d->decoder);
     syi_session_free(d->session);
-    syi_params_free(&d->params);
+    syi_model_free(&d->model);
     syi_free(d->ids);
     syi_free(d->scores);
     syi_free(d);

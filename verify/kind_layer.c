@@ -225,7 +225,7 @@ static int mlp_config(const struct verify_case *c, struct syi_config *config, st
 /* The model's own MLP; its parameters are found under the names the case gives them. */
 static int record_mlp(struct verify_run *run, struct sy_error *err)
 {
-    struct syi_params params = {0};
+    struct syi_model model = {0};
     struct syi_build *b = syi_alloc(sizeof *b, err);
     struct syi_config *config = syi_alloc(sizeof *config, err);
     int status = b && config ? mlp_config(run->item, config, err) : SY_ENOMEM;
@@ -237,10 +237,10 @@ static int record_mlp(struct verify_run *run, struct sy_error *err)
         verify_in(run, gated ? "param/wi_0/kernel" : "param/wi/kernel", "df");
         if (gated) verify_in(run, "param/wi_1/kernel", "df");
         verify_in(run, "param/wo/kernel", "fd");
-        *b = (struct syi_build){.p = run->p, .config = config, .params = &params, .rng = -1};
+        *b = (struct syi_build){.p = run->p, .config = config, .model = &model, .rng = -1};
         if (!run->p->status) finish(run, syi_mlp(b, "param", x), "btd");
     }
-    syi_params_free(&params);
+    syi_model_free(&model);
     syi_free(config);
     syi_free(b);
     return status;

@@ -13,7 +13,7 @@ struct layer {
     struct verify_run *run;
     struct syi_config config;
     struct syi_build build;
-    struct syi_params params;
+    struct syi_model model;
     struct syi_groups groups;
     int type, prioritized, training;
     double aux_weight, z_weight;
@@ -71,11 +71,13 @@ static void record(struct layer *l)
     verify_in(run, "param/expert/wo/kernel", "xmd");
     int64_t one = 1;
     int norm = syi_tensor_add(run->p, "norm", SYI_INPUT, SY_F32, 1, &one, NULL);
-    struct syi_router router = {l->type, l->prioritized, verify_given(run, "mask", SY_F32, "bt", l->mask),
-                                norm};
+    struct syi_router router = {.type = l->type,
+                                .prioritized = l->prioritized,
+                                .mask = verify_given(run, "mask", SY_F32, "bt", l->mask),
+                                .normalizer = norm};
     l->build = (struct syi_build){.p = run->p,
                                   .config = &l->config,
-                                  .params = &l->params,
+                                  .model = &l->model,
                                   .shape = {.rows = l->rows},
                                   .training = l->training,
                                   .rng = -1};
@@ -83,13 +85,14 @@ static void record(struct layer *l)
     int y = syi_moe(&l->build, "param", x, &router);
     int value = verify_against(run, y, "in/y_cotangent", "btd");
     if (run->p->status) return;
-    value = syi_map2(run->p, SY_MAP_ADD, value,
-                     syi_map1(run->p, SY_MAP_MULS, l->build.balance[0], l->aux_weight));
-    value = syi_map2(run->p, SY_MAP_ADD, value, syi_map1(run->p, SY_MAP_MULS, l->build.z[0], l->z_weight));
+    int balance = syi_role_find(run->p, SYI_ROLE_LAYER_AUXILIARY_LOSS, 0);
+    int z = syi_role_find(run->p, SYI_ROLE_LAYER_ROUTER_Z_LOSS, 0);
+    value = syi_map2(run->p, SY_MAP_ADD, value, syi_map1(run->p, SY_MAP_MULS, balance, l->aux_weight));
+    value = syi_map2(run->p, SY_MAP_ADD, value, syi_map1(run->p, SY_MAP_MULS, z, l->z_weight));
     verify_out(run, y, "out/y");
     verify_out(run, value, "out/value");
-    verify_out(run, l->build.balance[0], "out/auxiliary_loss");
-    verify_out(run, l->build.z[0], "out/router_z_loss");
+    verify_out(run, balance, "out/auxiliary_loss");
+    verify_out(run, z, "out/router_z_loss");
     verify_differentiate(run, value);
 }
 
@@ -155,7 +158,7 @@ int verify_moe_layer(struct verify_context *context, const struct verify_case *c
         judge_metrics(l, report);
     }
     verify_run_end(&run);
-    syi_params_free(&l->params);
+    syi_model_free(&l->model);
     syi_free(l->mask);
     syi_free(l);
     return status;

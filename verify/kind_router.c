@@ -15,7 +15,7 @@ enum { LARGEST = 1 << 20 }; /* of a dim */
 struct router {
     struct syi_config config;
     struct syi_build build;
-    struct syi_params params;
+    struct syi_model model;
     struct syi_router how;
     struct syi_groups groups;
     int64_t experts, choices; /* choices: of a token */
@@ -112,7 +112,7 @@ static void record(struct verify_run *run, struct router *r)
                                  .mask = verify_given(run, "mask", SY_F32, "bt", r->mask),
                                  .normalizer = verify_given(run, "normalizer", SY_F32, "o", &one)};
     if (p->status) return;
-    r->build = (struct syi_build){.p = p, .config = &r->config, .params = &r->params, .rng = -1};
+    r->build = (struct syi_build){.p = p, .config = &r->config, .model = &r->model, .rng = -1};
     r->routed = syi_route_tokens(&r->build, x, &r->how, &r->groups);
     if (p->status) return;
     int value = syi_total(p, syi_map2(p, SY_MAP_MUL, r->routed.gate, cotangent));
@@ -232,7 +232,7 @@ int verify_router(struct verify_context *context, const struct verify_case *c, s
         status = compute(&run, c, r, report, err);
         verify_run_end(&run);
     }
-    syi_params_free(&r->params);
+    syi_model_free(&r->model);
     syi_free(r->mask);
     syi_free(r->cotangent);
     syi_free(r);

@@ -69,9 +69,8 @@ static void judge(struct train *t, int64_t step, const char *metric, const char 
 
 static void judge_metrics(struct train *t, int64_t step, const struct syi_step_result *result, double rate)
 {
-    struct syi_t5x_metric metric[SYI_T5X_METRICS];
-    int64_t parts = t->m.config.train.microbatches;
-    int n = syi_t5x_metrics(&t->m.config, &t->m.batch, result, parts, metric);
+    struct syi_step_metric metric[SYI_STEP_METRICS_MOST];
+    int n = syi_step_metrics(&t->m.config, &t->m.batch, result, metric);
     for (int i = 0; i < n; i++) {
         judge(t, step, metric[i].name, "total", metric[i].total);
         judge(t, step, metric[i].name, metric[i].steps ? "steps" : "count", metric[i].divisor);
@@ -81,8 +80,6 @@ static void judge_metrics(struct train *t, int64_t step, const struct syi_step_r
     judge(t, step, "learning_rate/current", "value", rate);
     judge(t, step, "learning_rate/current", "total", rate);
     judge(t, step, "learning_rate/current", "count", 1);
-    judge(t, step, "weight_gradient_norm", "total", result->grad_norm);
-    judge(t, step, "weight_gradient_norm", "steps", 1);
 }
 
 static void judge_weight(struct train *t, int64_t step, const char *what, const char *parameter, double value)
@@ -95,12 +92,12 @@ static void judge_weight(struct train *t, int64_t step, const char *what, const 
 
 static void judge_weights(struct train *t, int64_t step)
 {
-    const struct syi_params *params = syi_engine_params(t->m.engine);
-    for (size_t i = 0; i < params->n; i++) {
+    const struct syi_model *model = syi_engine_model(t->m.engine);
+    for (size_t i = 0; i < model->n; i++) {
         int64_t n = 0;
-        const char *name = params->param[i].name;
-        const float *after = verify_model_tensor(&t->m, "", name, &n);
-        const float *gradient = verify_model_tensor(&t->m, "grad/", name, &n);
+        const char *name = model->param[i].name;
+        const float *after = verify_model_values(&t->m, SYI_ROLE_PARAMETER, &model->param[i], &n);
+        const float *gradient = verify_model_values(&t->m, SYI_ROLE_GRADIENT, &model->param[i], &n);
         struct syi_weight_metrics m =
             syi_weight_metrics(t->before[i], after, gradient, syi_gradient_scale(&t->m.config, name), n);
         judge_weight(t, step, "weight_rms", name, m.rms);
@@ -113,12 +110,12 @@ static void judge_weights(struct train *t, int64_t step)
 
 static int remember(struct train *t, struct sy_error *err)
 {
-    const struct syi_params *params = syi_engine_params(t->m.engine);
-    if (!t->before) t->before = syi_alloc(params->n * sizeof *t->before, err);
+    const struct syi_model *model = syi_engine_model(t->m.engine);
+    if (!t->before) t->before = syi_alloc(model->n * sizeof *t->before, err);
     if (!t->before) return SY_ENOMEM;
-    for (size_t i = 0; i < params->n; i++) {
+    for (size_t i = 0; i < model->n; i++) {
         int64_t n = 0;
-        const float *now = verify_model_tensor(&t->m, "", params->param[i].name, &n);
+        const float *now = verify_model_values(&t->m, SYI_ROLE_PARAMETER, &model->param[i], &n);
         if (!t->before[i]) t->before[i] = syi_alloc((size_t)n * sizeof(float), err);
         if (!t->before[i]) return SY_ENOMEM;
         memcpy(t->before[i], now, (size_t)n * sizeof(float));
@@ -144,14 +141,15 @@ static int run_steps(struct train *t, struct sy_error *err)
     return status;
 }
 
-/* A state as the case names it, out/NAME, from the session's; slots that are not in use are one zero. */
+/* A parameter or state as the case names it, out/NAME, from the session's; slots that are not in use are one
+ * zero. */
 static void judge_state(struct train *t, const char *name, const char *ours)
 {
     const struct verify_tensor *want = verify_find(t->m.item, name);
     const float zero = 0;
     int64_t n = 0;
     if (!want) return;
-    const float *got = verify_model_tensor(&t->m, "", ours, &n);
+    const float *got = verify_model_state(&t->m, ours, &n);
     if (!got && want->n == 1) got = &zero, n = 1;
     if (!got || n != want->n)
         verify_floats(t->report, name, NULL, 0);
@@ -162,9 +160,9 @@ static void judge_state(struct train *t, const char *name, const char *ours)
 static void judge_end(struct train *t)
 {
     static const char *const slots[] = {"v_row", "v_col", "v", "m"};
-    const struct syi_params *params = syi_engine_params(t->m.engine);
-    for (size_t i = 0; i < params->n; i++) {
-        const char *parameter = params->param[i].name;
+    const struct syi_model *model = syi_engine_model(t->m.engine);
+    for (size_t i = 0; i < model->n; i++) {
+        const char *parameter = model->param[i].name;
         char name[260], ours[260];
         snprintf(name, sizeof name, "out/final_param/%s", parameter);
         judge_state(t, name, parameter);
@@ -202,7 +200,7 @@ int verify_train(struct verify_context *context, const struct verify_case *c, st
     int status = verify_model_config(&t->m, c, err);
     if (!status) status = read_optimizer(t, err);
     if (!status) status = verify_model_open(&t->m, context, err);
-    size_t n = status ? 0 : syi_engine_params(t->m.engine)->n;
+    size_t n = status ? 0 : syi_engine_model(t->m.engine)->n;
     if (!status) status = run_steps(t, err);
     if (!status) judge_end(t);
     if (!status) cover_rest(t);

@@ -41,15 +41,16 @@ int verify_model_config(struct verify_model *m, const struct verify_case *c, str
 
 int verify_model_params(struct verify_model *m, struct sy_error *err)
 {
-    const struct syi_params *params = syi_engine_params(m->engine);
-    for (size_t i = 0; i < params->n; i++) {
+    const struct syi_model *model = syi_engine_model(m->engine);
+    for (size_t i = 0; i < model->n; i++) {
         char name[200];
         const struct verify_tensor *from;
-        const struct syi_param *p = &params->param[i];
+        const struct syi_param *p = &model->param[i];
         snprintf(name, sizeof name, "param/%s", p->name);
         int status = verify_need(m->item, name, 'f', p->rank, p->dim, &from, err);
         if (status) return status;
-        const struct sy_tensor *to = syi_session_tensor(syi_engine_session(m->engine), p->name);
+        const struct sy_tensor *to =
+            syi_session_find_any(syi_engine_session(m->engine), SYI_ROLE_PARAMETER, p->id);
         memcpy(to->data, from->real, (size_t)from->n * sizeof *from->real);
     }
     return SY_OK;
@@ -132,32 +133,39 @@ int verify_model_batch(struct verify_model *m, int64_t step, int64_t steps, stru
     return SY_OK;
 }
 
-const float *verify_model_tensor(const struct verify_model *m, const char *prefix, const char *name,
-                                 int64_t *n)
+static const float *values_of(const struct sy_tensor *t, int64_t *n)
 {
-    char full[256];
-    snprintf(full, sizeof full, "%s%s", prefix, name);
-    const struct sy_tensor *t = syi_session_tensor(syi_engine_session(m->engine), full);
     if (!t) return NULL;
     *n = 1;
     for (int i = 0; i < t->rank; i++) *n *= t->dim[i];
     return t->data;
 }
 
+const float *verify_model_values(const struct verify_model *m, enum syi_role role,
+                                 const struct syi_param *param, int64_t *n)
+{
+    return values_of(syi_session_find_any(syi_engine_session(m->engine), role, param->id), n);
+}
+
+const float *verify_model_state(const struct verify_model *m, const char *name, int64_t *n)
+{
+    return values_of(syi_session_tensor(syi_engine_session(m->engine), name), n);
+}
+
 int verify_model_gradients(struct verify_model *m, const char *prefix, double expert_scale,
                            struct verify_report *report, struct sy_error *err)
 {
-    const struct syi_params *params = syi_engine_params(m->engine);
-    for (size_t i = 0; i < params->n; i++) {
+    const struct syi_model *model = syi_engine_model(m->engine);
+    for (size_t i = 0; i < model->n; i++) {
         char name[200];
         int64_t n = 0;
-        const float *gradient = verify_model_tensor(m, "grad/", params->param[i].name, &n);
+        const float *gradient = verify_model_values(m, SYI_ROLE_GRADIENT, &model->param[i], &n);
         float *scaled = syi_alloc((size_t)n * sizeof *scaled, err);
         if (!scaled) return SY_ENOMEM;
-        int expert = syi_pattern_match(m->config.moe.sharded_match_fn, params->param[i].name);
+        int expert = syi_pattern_match(m->config.moe.sharded_match_fn, model->param[i].name);
         float scale = expert ? (float)expert_scale : 1;
         for (int64_t j = 0; j < n; j++) scaled[j] = gradient[j] * scale;
-        snprintf(name, sizeof name, "%s/%s", prefix, params->param[i].name);
+        snprintf(name, sizeof name, "%s/%s", prefix, model->param[i].name);
         verify_floats(report, name, scaled, n);
         syi_free(scaled);
     }
@@ -167,12 +175,14 @@ int verify_model_gradients(struct verify_model *m, const char *prefix, double ex
 void verify_model_metrics(struct verify_model *m, const char *prefix, const struct syi_step_result *result,
                           struct verify_report *report)
 {
-    struct syi_t5x_metric metric[SYI_T5X_METRICS];
-    int n = syi_t5x_metrics(&m->config, &m->batch, result, m->config.train.microbatches, metric);
+    struct syi_step_metric metric[SYI_STEP_METRICS_MOST];
+    int n = syi_step_metrics(&m->config, &m->batch, result, metric);
     for (int i = 0; i < n; i++) {
         char name[200];
         float total = (float)metric[i].total, divisor = (float)metric[i].divisor, computed = total / divisor;
         snprintf(name, sizeof name, "%s/%s/total", prefix, metric[i].name);
+        if (!verify_find(m->item, name))
+            continue; /* not T5X's; none of the case's is left out: it would show */
         verify_floats(report, name, &total, 1);
         snprintf(name, sizeof name, "%s/%s/%s", prefix, metric[i].name, metric[i].steps ? "steps" : "count");
         verify_floats(report, name, &divisor, 1);

@@ -5,7 +5,7 @@
 #define VERIFY_MODEL_CASE_H
 
 #include "train/engine/engine.h"
-#include "train/engine/t5x_metrics.h"
+#include "train/engine/step_metrics.h"
 #include "verify/verify.h"
 
 struct verify_model {
@@ -30,9 +30,11 @@ int verify_model_batch(struct verify_model *m, int64_t step, int64_t steps,
                        struct sy_error *err) SYI_MUST_CHECK;
 /* Puts the case's parameters in again. */
 int verify_model_params(struct verify_model *m, struct sy_error *err) SYI_MUST_CHECK;
-/* A tensor of the session: "grad/NAME", a parameter, a state; NULL when there is none. */
-const float *verify_model_tensor(const struct verify_model *m, const char *prefix, const char *name,
-                                 int64_t *n);
+/* Values of a parameter or its gradient: role PARAMETER or GRADIENT. NULL: there is none. */
+const float *verify_model_values(const struct verify_model *m, enum syi_role role,
+                                 const struct syi_param *param, int64_t *n);
+/* The same of a parameter or an optimizer state, by its name in a checkpoint. */
+const float *verify_model_state(const struct verify_model *m, const char *name, int64_t *n);
 /* Reports gradients as PREFIX/NAME, times scale where the name is an expert's. */
 int verify_model_gradients(struct verify_model *m, const char *prefix, double expert_scale,
                            struct verify_report *report, struct sy_error *err) SYI_MUST_CHECK;

@@ -168,8 +168,8 @@ int bench_try(const struct bench_micro *micro, const struct bench_trial *trial, 
               struct bench_rows *rows, struct sy_error *err) SYI_MUST_CHECK;
 
 /* optimizer.c: a trial of the update of some parameters. */
-struct syi_params;
-int bench_update_trial(const struct bench_micro *micro, const struct syi_params *params,
+struct syi_model;
+int bench_update_trial(const struct bench_micro *micro, const struct syi_model *model,
                        const struct syi_config *config, struct bench_trial *trial,
                        struct sy_error *err) SYI_MUST_CHECK;
 

@@ -15,7 +15,7 @@
 /* A layer and what was measured of it. experts 0: dense. */
 struct layer {
     struct syi_config config;
-    struct syi_params params;
+    struct syi_model model;
     struct syi_build build;
     double weight_bytes;    /* of the experts, or the dense MLP */
     double seconds, update; /* forward and backward; optimizer; fastest */
@@ -47,22 +47,24 @@ static int record_loss(struct layer *l)
     int y = l->config.moe.num_experts ? syi_moe(b, "mlp", x, &router) : syi_mlp(b, "mlp", x);
     SYI_AT(b->p);
     int loss = syi_total(b->p, syi_map2(b->p, SY_MAP_MUL, y, weights));
-    if (!b->n_moe) return loss;
-    return syi_map2(b->p, SY_MAP_ADD, loss, syi_map2(b->p, SY_MAP_ADD, b->balance[0], b->z[0]));
+    if (!l->config.moe.num_experts) return loss;
+    int balance = syi_role_find(b->p, SYI_ROLE_LAYER_AUXILIARY_LOSS, 0);
+    int z = syi_role_find(b->p, SYI_ROLE_LAYER_ROUTER_Z_LOSS, 0);
+    return syi_map2(b->p, SY_MAP_ADD, loss, syi_map2(b->p, SY_MAP_ADD, balance, z));
 }
 
 /* Gradients of x and of all weights, kept. */
 static int record_gradients(struct layer *l, int loss, struct sy_error *err)
 {
     struct syi_program *p = l->build.p;
-    int of[8], gradient[8], n = (int)l->params.n + 1;
+    int of[8], gradient[8], n = (int)l->model.n + 1;
     char name[200];
     of[0] = syi_program_find(p, "x");
-    for (int i = 1; i < n; i++) of[i] = syi_program_find(p, l->params.param[i - 1].name);
+    for (int i = 1; i < n; i++) of[i] = syi_role_find(p, SYI_ROLE_PARAMETER, l->model.param[i - 1].id);
     int status = syi_program_status(p, err);
     if (!status) status = syi_grad(p, loss, n, of, gradient, err);
     for (int i = 0; !status && i < n; i++) {
-        snprintf(name, sizeof name, "grad/%s", i ? l->params.param[i - 1].name : "x");
+        snprintf(name, sizeof name, "grad/%s", i ? l->model.param[i - 1].name : "x");
         if (gradient[i] >= 0) syi_output(p, gradient[i], name);
     }
     return status;
@@ -73,7 +75,7 @@ static int record(struct layer *l, const struct bench_micro *micro, const struct
 {
     struct syi_build *b = &l->build;
     *b = (struct syi_build){
-        .config = &l->config, .params = &l->params, .shape = *shape, .training = 1, .dtype = micro->dtype};
+        .config = &l->config, .model = &l->model, .shape = *shape, .training = 1, .dtype = micro->dtype};
     int status = syi_program_new("moe", &b->p, err);
     if (status) return status;
     syi_leaves(&l->config, shape, b->p->leaf_count);
@@ -90,9 +92,9 @@ static void fill(void *arg, struct syi_session *session)
     struct layer *l = arg;
     const struct sy_tensor *mask = syi_session_tensor(session, "mask");
     const struct sy_tensor *tokens = syi_session_tensor(session, "tokens");
-    for (size_t i = 0; i < l->params.n; i++) {
-        const struct syi_param *param = &l->params.param[i];
-        const struct sy_tensor *t = syi_session_tensor(session, param->name);
+    for (size_t i = 0; i < l->model.n; i++) {
+        const struct syi_param *param = &l->model.param[i];
+        const struct sy_tensor *t = syi_session_find_any(session, SYI_ROLE_PARAMETER, param->id);
         double bytes = (double)syi_dtype_bytes(t->dtype);
         syi_param_init(param, 1, t);
         for (int d = 0; d < t->rank; d++) bytes *= (double)t->dim[d];
@@ -133,7 +135,7 @@ static int measure_update(struct layer *l, const struct bench_micro *micro, stru
     struct bench_trial trial;
     struct bench_times times;
     struct bench_rows rows;
-    int status = bench_update_trial(micro, &l->params, &l->config, &trial, err);
+    int status = bench_update_trial(micro, &l->model, &l->config, &trial, err);
     if (!status) status = bench_try(micro, &trial, &times, &rows, err);
     if (status) return status;
     l->update = times.min;
@@ -220,7 +222,7 @@ static int run(struct bench_micro *micro, struct sy_error *err)
         const struct bench_number numbers[] = {{"dispatch_256_to_8", l[3].dispatch / l[1].dispatch, 3}};
         bench_put_numbers(micro->out, "summary", numbers, SYI_COUNT(numbers));
     }
-    for (size_t i = 0; l && i < SYI_COUNT(experts); i++) syi_params_free(&l[i].params);
+    for (size_t i = 0; l && i < SYI_COUNT(experts); i++) syi_model_free(&l[i].model);
     syi_free(l);
     return status;
 }

@@ -14,14 +14,12 @@ static void fill(void *arg, struct syi_session *session)
     float value[SYI_OPTIM_SCALARS];
     int n = syi_optim_scalars(&micro->config, 0, micro->config.train.learning_rate, value);
     for (int i = 0; i < n; i++) {
-        char name[SYI_OPTIM_SCALAR_NAME];
-        syi_optim_scalar_name(&micro->config, i, name);
-        const struct sy_tensor *t = syi_session_tensor(session, name);
+        const struct sy_tensor *t = syi_session_find_any(session, SYI_ROLE_OPTIM_SCALAR, (uint32_t)i);
         if (t) *(float *)t->data = value[i];
     }
 }
 
-int bench_update_trial(const struct bench_micro *micro, const struct syi_params *params,
+int bench_update_trial(const struct bench_micro *micro, const struct syi_model *model,
                        const struct syi_config *config, struct bench_trial *trial, struct sy_error *err)
 {
     struct syi_shape rows = {.rows = 1, .longest_length = 1, .shortest_length = 1};
@@ -29,7 +27,7 @@ int bench_update_trial(const struct bench_micro *micro, const struct syi_params 
     syi_leaves(config, &rows, leaf_count);
     trial->fill = fill;
     trial->arg = (void *)micro;
-    return syi_record_update(config, params, leaf_count, &trial->program, err);
+    return syi_record_update(config, model, leaf_count, &trial->program, err);
 }
 
 /* One matrix. */
@@ -41,10 +39,10 @@ static int record(const struct bench_micro *micro, const int64_t *shape, struct 
                               .rank = 2,
                               .dim = {shape[0], shape[1], 1, 1, 1},
                               .axis = {SYI_AXIS_EMBED, SYI_AXIS_MLP}};
-    struct syi_params params = {.param = &param, .n = 1};
+    struct syi_model model = {.param = &param, .n = 1};
     c.model.d_model = shape[0];
     c.model.d_ff = shape[1];
-    return bench_update_trial(micro, &params, &c, trial, err);
+    return bench_update_trial(micro, &model, &c, trial, err);
 }
 
 static void put(struct bench_micro *micro, const char *name, double seconds, double bytes, double elements)

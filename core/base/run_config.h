@@ -159,13 +159,11 @@ enum { SYI_CPU_VARIANT_MAP(SYI_CHOICE_CONSTANT) };
 
 /* ---- the values ---- */
 
-enum {
-    SYI_CONFIG_STRING = 1024,
-    SYI_CONFIG_STRINGS = 2048
-};                                                       /* bytes of a string, of a list of them; NULs too */
-enum { SYI_CONFIG_INTS = 16, SYI_CONFIG_FLOATS = 16 };   /* most values of a list */
-enum { SYI_CONFIG_PARTS = 16, SYI_PART_NAME = 64 };      /* parts of a kind; bytes of a name with the NUL */
-enum { SYI_MAX_MOE_LAYERS = 256, SYI_MAX_BUCKETS = 64 }; /* layers with experts; pairs of padded lengths */
+/* bytes of a string, of a list of them; NULs too */
+enum { SYI_CONFIG_STRING = 1024, SYI_CONFIG_STRINGS = 2048 };
+enum { SYI_CONFIG_INTS = 16, SYI_CONFIG_FLOATS = 16 }; /* most values of a list */
+enum { SYI_CONFIG_PARTS = 16, SYI_PART_NAME = 64 };    /* parts of a kind; bytes of a name with the NUL */
+enum { SYI_MAX_BUCKETS = 64 };                         /* pairs of padded lengths */
 
 struct syi_ints {
     int32_t n;                       /* values given */

@@ -35,12 +35,6 @@ static int check_sparse_layers(const struct syi_config *config, struct sy_error 
                          " but no layer has experts; set moe.num_encoder_sparse_layers "
                          "or moe.num_decoder_sparse_layers, or moe.num_experts = 0",
                          config->moe.num_experts);
-    if (encoder + decoder > SYI_MAX_MOE_LAYERS)
-        return syi_error(err, SY_EINVAL,
-                         "moe.num_encoder_sparse_layers = %" PRId64
-                         " and moe.num_decoder_sparse_layers = %" PRId64
-                         ": at most %d layers can have experts",
-                         encoder, decoder, SYI_MAX_MOE_LAYERS);
     int status = check_layers("encoder", encoder, config->model.num_encoder_layers,
                               config->moe.encoder_sparse_layout, err);
     if (status != SY_OK) return status;

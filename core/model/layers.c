@@ -62,27 +62,34 @@ static int by_name(const void *a, const void *b)
     return strcmp(((const struct syi_param *)a)->name, ((const struct syi_param *)b)->name);
 }
 
-/* Keeps the list sorted; a name that is there already stays as it is. */
-static int params_add(struct syi_params *params, const struct syi_param *param, struct sy_error *err)
+/* Keeps the list sorted; a name that is there already stays as it is. *id: that of the parameter. */
+static int params_add(struct syi_model *model, const struct syi_param *param, uint32_t *id,
+                      struct sy_error *err)
 {
-    for (size_t i = 0; i < params->n; i++)
-        if (!strcmp(params->param[i].name, param->name)) return SY_OK;
-    int status = SYI_GROW(params->param, params->capacity, params->n + 1, err);
+    for (size_t i = 0; i < model->n; i++)
+        if (!strcmp(model->param[i].name, param->name)) {
+            *id = model->param[i].id;
+            return SY_OK;
+        }
+    int status = SYI_GROW(model->param, model->capacity, model->n + 1, err);
     if (status) return status;
-    params->param[params->n++] = *param;
-    qsort(params->param, params->n, sizeof *params->param, by_name);
+    struct syi_param *added = &model->param[model->n];
+    *added = *param;
+    *id = added->id = (uint32_t)model->n++;
+    qsort(model->param, model->n, sizeof *model->param, by_name);
     return SY_OK;
 }
 
-void syi_params_free(struct syi_params *params)
+void syi_model_free(struct syi_model *model)
 {
-    syi_free(params->param);
-    syi_free(params->copy);
-    memset(params, 0, sizeof *params);
+    syi_free(model->param);
+    syi_free(model->copy);
+    syi_free(model->layer);
+    memset(model, 0, sizeof *model);
 }
 
 int syi_build_param(struct syi_build *b, const char *name, int rank, const int64_t *dim, const uint8_t *axis,
-                    int init, double scale)
+                    enum syi_init init, double scale)
 {
     struct syi_param param = {.init = init, .scale = scale, .rank = rank};
     const char *scope = syi_program_name(b->p, b->p->layer);
@@ -92,21 +99,23 @@ int syi_build_param(struct syi_build *b, const char *name, int rank, const int64
     memcpy(param.dim, dim, (size_t)rank * sizeof *dim);
     memcpy(param.axis, axis, (size_t)rank);
     struct sy_error err = {0};
-    if (params_add(b->params, &param, &err)) return syi_program_fail(b->p, SY_ENOMEM, "%s", err.text);
-    return syi_tensor_add(b->p, param.name, SYI_PARAM, SY_F32, rank, dim, axis);
+    uint32_t id;
+    if (params_add(b->model, &param, &id, &err)) return syi_program_fail(b->p, SY_ENOMEM, "%s", err.text);
+    there = syi_tensor_add(b->p, param.name, SYI_PARAM, SY_F32, rank, dim, axis);
+    return syi_role_set(b->p, there, SYI_ROLE_PARAMETER, id);
 }
 
-/* Notes a copy that a program reads; one of that name is noted already. */
-static void note_copy(struct syi_build *b, const struct syi_copy *copy)
+/* Notes a copy that a program reads, if it is not noted already; returns its number in the model. */
+static uint32_t note_copy(struct syi_build *b, const struct syi_copy *copy)
 {
-    struct syi_params *params = b->params;
+    struct syi_model *model = b->model;
     struct sy_error err = {0};
-    for (size_t i = 0; i < params->n_copies; i++)
-        if (!strcmp(params->copy[i].name, copy->name)) return;
-    if (SYI_GROW(params->copy, params->copy_capacity, params->n_copies + 1, &err))
-        syi_program_fail(b->p, SY_ENOMEM, "%s", err.text);
-    else
-        params->copy[params->n_copies++] = *copy;
+    for (size_t i = 0; i < model->n_copies; i++)
+        if (!strcmp(model->copy[i].name, copy->name)) return (uint32_t)i;
+    if (SYI_GROW(model->copy, model->copy_capacity, model->n_copies + 1, &err))
+        return (uint32_t)syi_program_fail(b->p, SY_ENOMEM, "%s", err.text);
+    model->copy[model->n_copies] = *copy;
+    return (uint32_t)model->n_copies++;
 }
 
 /* The carry tensor with the copy of n parameters: "bf16/LAYER/key/kernel+value/kernel". */
@@ -120,16 +129,19 @@ static int copied_weights(struct syi_build *b, int n, const int *parts)
     t.dim[t.rank - 1] = 0;
     for (int i = 0; i < n; i++) {
         const struct syi_tensor *part = &b->p->tensor[parts[i]];
-        snprintf(copy.part[i], sizeof copy.part[i], "%s", syi_program_name(b->p, part->name));
-        size_t skip = i && !strncmp(copy.part[i], scope, strlen(scope)) ? strlen(scope) + 1 : 0;
+        const char *name = syi_program_name(b->p, part->name);
+        size_t skip = i && !strncmp(name, scope, strlen(scope)) ? strlen(scope) + 1 : 0;
         used += (size_t)snprintf(copy.name + used, sizeof copy.name - used, "%s%s", i ? "+" : "bf16/",
-                                 copy.part[i] + skip);
+                                 name + skip);
         if (used >= sizeof copy.name) return syi_program_fail(b->p, SY_EINTERNAL, "a name is too long");
         t.dim[t.rank - 1] += part->dim[t.rank - 1];
+        copy.part[i] = part->of;
     }
-    note_copy(b, &copy);
+    uint32_t number = note_copy(b, &copy);
     int there = syi_program_find(b->p, copy.name);
-    return there >= 0 ? there : syi_tensor_add(b->p, copy.name, SYI_CARRY, SY_BF16, t.rank, t.dim, t.axis);
+    if (there >= 0) return there;
+    there = syi_tensor_add(b->p, copy.name, SYI_CARRY, SY_BF16, t.rank, t.dim, t.axis);
+    return syi_role_set(b->p, there, SYI_ROLE_COPY, number);
 }
 
 int syi_weights(struct syi_build *b, int n, const int *parts)

@@ -7,6 +7,7 @@
 
 #include "base/run_config.h"
 #include "base/compat.h"
+#include "model/step_values.h"
 #include "program/record.h"
 
 enum syi_init {
@@ -20,8 +21,9 @@ enum syi_init {
 /* How a parameter begins. */
 struct syi_param {
     char name[160]; /* T5X's path: "encoder/layers_0/attention/query/kernel" */
-    int init;       /* enum syi_init */
-    double scale;   /* standard deviation (before truncation), half width of uniform */
+    uint32_t id;    /* the same in all programs of the model: how many were used before it */
+    enum syi_init init;
+    double scale; /* standard deviation (before truncation), half width of uniform */
     int rank;
     int64_t dim[SY_MAX_DIMS];
     uint8_t axis[SY_MAX_DIMS];
@@ -29,17 +31,28 @@ struct syi_param {
 
 /* A bfloat16 copy of weights that programs without gradients read, one or several packed. */
 struct syi_copy {
-    char name[256];    /* of the carry tensor */
-    int n;             /* parameters */
-    char part[3][160]; /* their names */
+    char name[256];   /* of the carry tensor */
+    int n;            /* parameters */
+    uint32_t part[3]; /* their ids */
 };
 
-/* All parameters of a model, in the order of their names, and what was asked for in copies. */
-struct syi_params {
+/* A layer with experts. */
+struct syi_moe_layer {
+    char name[160]; /* module: "encoder/layers_1/mlp" */
+    int decoder;    /* 1: of the decoder */
+    int type;       /* of SYI_ROUTER_MAP */
+    int64_t bias;   /* id of its expert bias; -1: it has none */
+};
+
+/* A model as the programs recorded so far show it: the parameters in the order of their names, what was asked
+ * for in copies, and the layers with experts in the order of the forward pass. */
+struct syi_model {
     struct syi_param *param;
     size_t n, capacity;
     struct syi_copy *copy;
     size_t n_copies, copy_capacity;
+    struct syi_moe_layer *layer;
+    size_t n_layers, layer_capacity;
 };
 
 /* Lengths and rows one set of programs is recorded for. */
@@ -59,20 +72,30 @@ static inline int64_t syi_input_rows(const struct syi_shape *shape)
     return shape->beams > 1 ? shape->rows / shape->beams : shape->rows;
 }
 
+/* What the sparse layers of a stack have in one program: all route the same tokens in the same groups. */
+struct syi_places {
+    int64_t slots;  /* places of all experts and groups */
+    int64_t tokens; /* routed or not, padding included */
+};
+
+/* A program, and what recording it showed besides. */
+struct syi_recorded {
+    struct syi_program *program; /* the receiver's */
+    struct syi_places places[2]; /* of encoder and decoder in grad and eval programs; 0: no sparse layers */
+};
+
 /* A recording under way. */
 struct syi_build {
     struct syi_program *p;
     const struct syi_config *config;
-    struct syi_params *params; /* gets parameters it does not hold yet */
+    struct syi_model *model; /* gets what it does not hold yet */
     struct syi_shape shape;
-    int training; /* 1: dropout and training capacity */
-    int decoding; /* 1: one position a run, caches in carry tensors */
-    int dtype;    /* of what products read: SY_F32, or SY_BF16 with model.dtype = bfloat16 */
-    int rng;      /* input int64[4], or -1 */
-    int sites;    /* dropout sites given out */
-    int n_moe;
-    int balance[SYI_MAX_MOE_LAYERS], z[SYI_MAX_MOE_LAYERS]; /* per layer, [1], normalised */
-    int64_t slots[SYI_MAX_MOE_LAYERS];                      /* places of all experts and groups */
+    int training;        /* 1: dropout and training capacity */
+    int decoding;        /* 1: one position a run, caches in carry tensors */
+    enum sy_dtype dtype; /* of what products read: SY_F32, or SY_BF16 with model.dtype = bfloat16 */
+    int rng;             /* input int64[4], or -1 */
+    int sites;           /* dropout sites given out */
+    struct syi_places places[2];
 };
 
 /* ---- layers.c ---- */
@@ -82,8 +105,9 @@ void syi_leaves(const struct syi_config *config, const struct syi_shape *shape,
                 uint32_t count[SYI_AXIS_COUNT]);
 /* Rows of a routing group. */
 int64_t syi_group_rows(const struct syi_config *config, const struct syi_shape *shape, int training);
+/* The parameter `name` of the scope at hand, made when it is first used. */
 int syi_build_param(struct syi_build *b, const char *name, int rank, const int64_t *dim, const uint8_t *axis,
-                    int init, double scale);
+                    enum syi_init init, double scale);
 /* Which rows of an expert buffer hold tokens: the first `counts` slots of each group of an expert, or as many
  * places from its first one on. */
 struct syi_filled {
@@ -143,13 +167,15 @@ int syi_is_sparse_layer(int layout, int layer, int layers, int sparse);
 /* How the tokens of a layer are routed. */
 struct syi_router {
     int type;        /* enum of SYI_ROUTER_MAP */
+    int decoder;     /* 1: of the decoder */
+    uint32_t layer;  /* which of the model's layers with experts */
     int prioritized; /* batch prioritised */
     int mask;        /* [b, t], 0: padding; -1: all tokens are real */
     int normalizer;  /* [1], real tokens the losses are averaged over; -1: no losses are wanted */
 };
-/* Outputs per layer, where losses are wanted, named experts/LAYER/: chosen, kept (int64 [experts]), tokens
- * (int64 [1], those with a place), confidence (sum of all weights), auxiliary_loss and router_z_loss (before
- * their factors). */
+/* Outputs per layer, where losses are wanted, by role: CHOSEN, KEPT (int64 [experts]), SERVED (int64 [1], tokens
+ * with a place), CONFIDENCE (sum of all weights), LAYER_AUXILIARY_LOSS and LAYER_ROUTER_Z_LOSS (normalised,
+ * before their factors). */
 int syi_moe(struct syi_build *b, const char *name, int x, const struct syi_router *router);
 
 /* ---- router.c ---- */
@@ -170,6 +196,7 @@ int syi_groups(const struct syi_build *b, int type, int64_t rows, int64_t length
 struct syi_routed {
     struct syi_routing routing;
     int gate;       /* [b, t, k] */
+    int bias;       /* the parameter that is added for the choice alone, or -1 */
     int balance, z; /* [1] each, normalised; -1: no losses wanted */
 };
 /* x: grouped tokens; the mask of `router` lies as they do. In the scope of the layer. */
@@ -178,11 +205,12 @@ struct syi_routed syi_route_tokens(struct syi_build *b, int x, const struct syi_
 
 /* ---- t5.c ---- */
 
-/* What batches bring; names are those of the program's inputs. */
+/* What batches bring, and what a decoding step does. */
 struct syi_inputs {
     int encoder_ids, decoder_inputs, decoder_targets, loss_weights;
     struct syi_real encoder, decoder;
     int loss_norm, input_norm, target_norm; /* scalars: what sums over tokens are divided by */
+    int position, rows;                     /* of the caches (struct syi_cache), when decoding */
 };
 /* Whether attention goes by segments instead of lengths. */
 int syi_uses_segments(const struct syi_config *config, const struct syi_shape *shape);
@@ -193,37 +221,34 @@ int syi_decoder_logits(struct syi_build *b, int ids, int encoded, const struct s
 
 /* ---- programs.c: one function a program ---- */
 
-/* Inputs are shared by name over all programs of a session, so those that depend on the shape carry it:
- * "encoder_ids/64x24", "input_lengths/64" (length 0). */
-enum { SYI_INPUT_NAME = 80 };
-void syi_input_name(char name[SYI_INPUT_NAME], const char *what, int64_t rows, int64_t length);
-/* Training: loss, gradients into carry tensors "grad/NAME"; `next` adds to them. Outputs "loss_sum", "z_sum",
- * "correct_sum", "auxiliary_loss", "router_z_loss" ([1] each), "experts/LAYER/chosen" and ".../kept" (int64
- * [experts]). */
+/* Name of the gradient of a parameter, which grad programs and update share. */
+enum { SYI_GRADIENT_NAME = 176 };
+void syi_gradient_name(char name[SYI_GRADIENT_NAME], const struct syi_param *param);
+/* Training: loss, gradients into carry tensors (role GRADIENT); `next` adds to them. Outputs: the values of a
+ * step (step_metrics.def), and those of syi_moe. */
 int syi_record_grad(const struct syi_config *config, const struct syi_shape *shape, int next,
-                    struct syi_params *params, struct syi_program **program,
+                    struct syi_model *model, struct syi_recorded *recorded,
                     struct sy_error *err) SYI_MUST_CHECK;
 /* The same outputs without gradients, dropout off, evaluation capacity. */
-int syi_record_eval(const struct syi_config *config, const struct syi_shape *shape, struct syi_params *params,
-                    struct syi_program **program, struct sy_error *err) SYI_MUST_CHECK;
-/* Encodes into carry tensors and empties nothing: a decode starts at position 0. */
-int syi_record_encode(const struct syi_config *config, const struct syi_shape *shape,
-                      struct syi_params *params, struct syi_program **program,
-                      struct sy_error *err) SYI_MUST_CHECK;
-/* One token: inputs "decode/token" int32 [rows, 1], "decode/position" int32 [1], "decode/lengths" int32
- * [rows] (position + 1). Greedy: output "decode/next" int32 [rows, 1]. shape->sampling: "decode/logits"
- * [rows, 1, vocab]. Else, for beam search, inputs "decode/rows" int32 [rows] (whose cache a row continues)
- * and "decode/add" [rows, 1], outputs "decode/top_value" and "decode/top_id" [rows, 1, 2 x beams]: the
- * largest of add + log softmax. */
+int syi_record_eval(const struct syi_config *config, const struct syi_shape *shape, struct syi_model *model,
+                    struct syi_recorded *recorded, struct sy_error *err) SYI_MUST_CHECK;
+/* Encodes into carry tensors and empties nothing: a decode starts at position 0. Output ENCODED. */
+int syi_record_encode(const struct syi_config *config, const struct syi_shape *shape, struct syi_model *model,
+                      struct syi_program **program, struct sy_error *err) SYI_MUST_CHECK;
+/* One token. By role: inputs DECODE_TOKEN int32 [rows, 1], DECODE_POSITION int32 [1], DECODE_LENGTHS int32
+ * [rows] (position + 1). Greedy: output DECODE_NEXT int32 [rows, 1]. shape->sampling: DECODE_LOGITS [rows, 1,
+ * vocab]. Else, for beam search, inputs DECODE_ROWS int32 [rows] (whose cache a row continues) and DECODE_ADD
+ * [rows, 1], outputs DECODE_TOP_VALUE and DECODE_TOP_ID [rows, 1, 2 x beams]: the largest of add + log
+ * softmax. */
 int syi_record_decode_step(const struct syi_config *config, const struct syi_shape *shape,
-                           struct syi_params *params, struct syi_program **program,
+                           struct syi_model *model, struct syi_program **program,
                            struct sy_error *err) SYI_MUST_CHECK;
-/* Writes the copies that programs recorded before with the same params read; to be run when parameters have
- * changed. Empty where params->n_copies is 0. */
+/* Writes the copies that programs recorded before with the same model read; to be run when parameters have
+ * changed. Empty where model->n_copies is 0. */
 int syi_record_weights(const struct syi_config *config, const struct syi_shape *shape,
-                       struct syi_params *params, struct syi_program **program,
+                       struct syi_model *model, struct syi_program **program,
                        struct sy_error *err) SYI_MUST_CHECK;
-void syi_params_free(struct syi_params *params);
+void syi_model_free(struct syi_model *model);
 
 /* ---- init.c ---- */
 

@@ -66,26 +66,47 @@ static int experts(struct syi_build *b, int buffer, const struct syi_filled *fil
     return y;
 }
 
-static void layer_output(struct syi_build *b, const char *what, int tensor)
+/* An output of a layer; what: for its name. */
+static void layer_output(struct syi_build *b, enum syi_role role, const struct syi_router *router,
+                         const char *what, int tensor)
 {
     char name[200];
     snprintf(name, sizeof name, "experts/%s/%s", syi_program_name(b->p, b->p->layer), what);
-    syi_output(b->p, tensor, name);
+    syi_output(b->p, syi_role_set(b->p, tensor, role, router->layer), name);
 }
 
-/* What the host hears of a layer: integer counts, summed over groups, and sums. */
-static void report(struct syi_build *b, const struct syi_routed *r, const struct syi_groups *groups)
+/* What a layer reports to the host: integer counts, summed over groups, and sums. */
+static void report(struct syi_build *b, const struct syi_routed *r, const struct syi_router *router)
 {
     SYI_AT(b->p);
-    layer_output(b, "chosen", syi_count_sum(b->p, r->routing.chosen));
-    layer_output(b, "kept", syi_count_sum(b->p, r->routing.kept));
-    layer_output(b, "tokens", syi_count_sum(b->p, syi_kept_tokens(b->p, r->routing.slot)));
-    layer_output(b, "confidence", syi_total(b->p, r->gate));
-    layer_output(b, "auxiliary_loss", r->balance);
-    layer_output(b, "router_z_loss", r->z);
-    b->balance[b->n_moe] = r->balance;
-    b->slots[b->n_moe] = groups->slots;
-    b->z[b->n_moe++] = r->z;
+    layer_output(b, SYI_ROLE_CHOSEN, router, "chosen", syi_count_sum(b->p, r->routing.chosen));
+    layer_output(b, SYI_ROLE_KEPT, router, "kept", syi_count_sum(b->p, r->routing.kept));
+    layer_output(b, SYI_ROLE_SERVED, router, "tokens",
+                 syi_count_sum(b->p, syi_kept_tokens(b->p, r->routing.slot)));
+    layer_output(b, SYI_ROLE_CONFIDENCE, router, "confidence", syi_total(b->p, r->gate));
+    layer_output(b, SYI_ROLE_LAYER_AUXILIARY_LOSS, router, "auxiliary_loss", r->balance);
+    layer_output(b, SYI_ROLE_LAYER_ROUTER_Z_LOSS, router, "router_z_loss", r->z);
+}
+
+/* The layer in the model, the same in whatever program it is recorded, and its places in this one. */
+static void note_layer(struct syi_build *b, const struct syi_routed *r, const struct syi_router *router,
+                       const struct syi_groups *groups)
+{
+    struct syi_model *model = b->model;
+    struct syi_moe_layer *layer;
+    struct sy_error err = {0};
+    if (b->p->status) return;
+    if (SYI_GROW(model->layer, model->layer_capacity, router->layer + 1, &err)) {
+        syi_program_fail(b->p, SY_ENOMEM, "%s", err.text);
+        return;
+    }
+    if (model->n_layers <= router->layer) model->n_layers = router->layer + 1;
+    layer = &model->layer[router->layer];
+    snprintf(layer->name, sizeof layer->name, "%s", syi_program_name(b->p, b->p->layer));
+    layer->decoder = router->decoder;
+    layer->type = router->type;
+    layer->bias = r->bias < 0 ? -1 : (int64_t)b->p->tensor[r->bias].of;
+    b->places[router->decoder] = (struct syi_places){groups->slots, groups->count * groups->tokens};
 }
 
 /* Whether the tokens of all experts lie in one buffer without gaps: it takes a place for each choice where
@@ -133,7 +154,8 @@ int syi_moe(struct syi_build *b, const char *name, int x, const struct syi_route
     struct syi_routed r = syi_route_tokens(b, tokens, &router, &g);
     int y = through_experts(b, tokens, &r, &router, &g);
     if (g.by_tokens) y = syi_ungroup(p, y, g.rows, g.length, x);
-    if (router.normalizer >= 0 && b->n_moe < SYI_MAX_MOE_LAYERS) report(b, &r, &g);
+    if (router.normalizer >= 0) report(b, &r, &router);
+    note_layer(b, &r, &router, &g);
     if (c->moe.num_shared_experts)
         y = syi_map2(p, SY_MAP_ADD, y,
                      syi_mlp_of(b, "shared", x, c->moe.num_shared_experts * expert_width(c)));

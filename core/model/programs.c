@@ -9,31 +9,43 @@
 #include "program/grad.h"
 #include "program/record.h"
 
-static int input(struct syi_build *b, const char *name, int dtype, int rank, int64_t dim0, int64_t dim1)
+static int input(struct syi_build *b, enum syi_role role, const char *name, enum sy_dtype dtype, int rank,
+                 int64_t dim0, int64_t dim1)
 {
     int64_t dim[2] = {dim0, dim1};
     uint8_t axis[2] = {SYI_AXIS_BATCH, SYI_AXIS_LENGTH};
-    return syi_tensor_add(b->p, name, SYI_INPUT, dtype, rank, dim, axis);
+    return syi_role_set(b->p, syi_tensor_add(b->p, name, SYI_INPUT, dtype, rank, dim, axis), role, 0);
 }
 
-static int scalar(struct syi_build *b, const char *name, int dtype, int64_t n)
+static int vector(struct syi_build *b, enum syi_role role, const char *name, enum sy_dtype dtype, int64_t n)
 {
-    return syi_tensor_add(b->p, name, SYI_INPUT, dtype, 1, &n, NULL);
+    return syi_role_set(b->p, syi_tensor_add(b->p, name, SYI_INPUT, dtype, 1, &n, NULL), role, 0);
 }
 
-void syi_input_name(char name[SYI_INPUT_NAME], const char *what, int64_t rows, int64_t length)
+/* Inputs are shared by name over all programs of a session, so the name of one whose shape depends on the
+ * bucket carries it: "encoder_ids/64x24", without a length "encoder_lengths/64". */
+static void shaped_name(char name[80], const char *what, int64_t rows, int64_t length)
 {
     if (length)
-        snprintf(name, SYI_INPUT_NAME, "%s/%lldx%lld", what, (long long)rows, (long long)length);
+        snprintf(name, 80, "%s/%lldx%lld", what, (long long)rows, (long long)length);
     else
-        snprintf(name, SYI_INPUT_NAME, "%s/%lld", what, (long long)rows);
+        snprintf(name, 80, "%s/%lld", what, (long long)rows);
 }
 
-static int bucket_input(struct syi_build *b, const char *what, int dtype, int64_t length)
+/* An input of the bucket, named after its role. length 0: a number a row. */
+static int bucket_input(struct syi_build *b, enum syi_role role, enum sy_dtype dtype, int64_t length)
 {
-    char name[SYI_INPUT_NAME];
-    syi_input_name(name, what, b->shape.rows, length);
-    return input(b, name, dtype, length ? 2 : 1, b->shape.rows, length);
+    char name[80];
+    shaped_name(name, syi_role_name(role), b->shape.rows, length);
+    return input(b, role, name, dtype, length ? 2 : 1, b->shape.rows, length);
+}
+
+/* The same for a program's output. */
+static void bucket_output(struct syi_build *b, enum syi_role role, int tensor, int64_t length)
+{
+    char name[80];
+    shaped_name(name, syi_role_name(role), b->shape.rows, length);
+    syi_output(b->p, syi_role_set(b->p, tensor, role, 0), name);
 }
 
 int syi_uses_segments(const struct syi_config *config, const struct syi_shape *shape)
@@ -42,16 +54,19 @@ int syi_uses_segments(const struct syi_config *config, const struct syi_shape *s
            syi_compat(config, config->model.padding_mask);
 }
 
-/* Real positions of one side, "encoder" or "decoder"; mask: whether norms and routers need one. */
-static struct syi_real real_inputs(struct syi_build *b, const char *side, int64_t length, int mask)
+/* Real positions of the encoder's side, or the decoder's; mask: whether norms and routers need one. */
+static struct syi_real real_inputs(struct syi_build *b, int decoder, int mask)
 {
+    static const enum syi_role role[2][3] = {
+        {SYI_ROLE_ENCODER_LENGTHS, SYI_ROLE_ENCODER_SEGMENTS, SYI_ROLE_ENCODER_MASK},
+        {SYI_ROLE_DECODER_LENGTHS, SYI_ROLE_DECODER_SEGMENTS, SYI_ROLE_DECODER_MASK}};
     struct syi_real real = {-1, -1, -1};
-    char what[32];
-    int segments = syi_uses_segments(b->config, &b->shape);
-    snprintf(what, sizeof what, segments ? "%s_segments" : "%s_lengths", side);
-    *(segments ? &real.segments : &real.lengths) = bucket_input(b, what, SY_I32, segments ? length : 0);
-    snprintf(what, sizeof what, "%s_mask", side);
-    if (mask) real.mask = bucket_input(b, what, SY_F32, length);
+    int64_t length = decoder ? b->shape.target_length : b->shape.input_length;
+    if (syi_uses_segments(b->config, &b->shape))
+        real.segments = bucket_input(b, role[decoder][1], SY_I32, length);
+    else
+        real.lengths = bucket_input(b, role[decoder][0], SY_I32, 0);
+    if (mask) real.mask = bucket_input(b, role[decoder][2], SY_F32, length);
     return real;
 }
 
@@ -59,27 +74,29 @@ static struct syi_inputs training_inputs(struct syi_build *b)
 {
     const struct syi_shape *s = &b->shape;
     struct syi_inputs in = {
-        .encoder_ids = bucket_input(b, "encoder_ids", SY_I32, s->input_length),
-        .decoder_inputs = bucket_input(b, "decoder_inputs", SY_I32, s->target_length),
-        .decoder_targets = bucket_input(b, "decoder_targets", SY_I32, s->target_length),
-        .loss_weights = bucket_input(b, "loss_weights", SY_F32, s->target_length),
-        .encoder = real_inputs(b, "encoder", s->input_length, 1),
-        .decoder = real_inputs(b, "decoder", s->target_length, 1),
-        .loss_norm = scalar(b, "loss_norm", SY_F32, 1),
-        .input_norm = scalar(b, "input_norm", SY_F32, 1),
-        .target_norm = scalar(b, "target_norm", SY_F32, 1),
+        .encoder_ids = bucket_input(b, SYI_ROLE_ENCODER_IDS, SY_I32, s->input_length),
+        .decoder_inputs = bucket_input(b, SYI_ROLE_DECODER_INPUTS, SY_I32, s->target_length),
+        .decoder_targets = bucket_input(b, SYI_ROLE_DECODER_TARGETS, SY_I32, s->target_length),
+        .loss_weights = bucket_input(b, SYI_ROLE_LOSS_WEIGHTS, SY_F32, s->target_length),
+        .encoder = real_inputs(b, 0, 1),
+        .decoder = real_inputs(b, 1, 1),
+        .loss_norm = vector(b, SYI_ROLE_LOSS_NORM, "loss_norm", SY_F32, 1),
+        .input_norm = vector(b, SYI_ROLE_INPUT_NORM, "input_norm", SY_F32, 1),
+        .target_norm = vector(b, SYI_ROLE_TARGET_NORM, "target_norm", SY_F32, 1),
+        .position = -1,
+        .rows = -1,
     };
     if (b->training && (b->config->model.dropout_rate > 0 || b->config->moe.jitter_noise > 0))
-        b->rng = scalar(b, "rng", SY_I64, 4);
+        b->rng = vector(b, SYI_ROLE_RNG, "rng", SY_I64, 4);
     return in;
 }
 
 static int begin(struct syi_build *b, const char *title, const struct syi_config *config,
-                 const struct syi_shape *shape, struct syi_params *params, struct sy_error *err)
+                 const struct syi_shape *shape, struct syi_model *model, struct sy_error *err)
 {
     memset(b, 0, sizeof *b);
     b->config = config;
-    b->params = params;
+    b->model = model;
     b->shape = *shape;
     b->rng = -1;
     b->dtype = config->model.dtype == SYI_DTYPE_BFLOAT16 ? SY_BF16 : SY_F32;
@@ -100,15 +117,19 @@ static int end(struct syi_build *b, int status, struct syi_program **program, st
     return status;
 }
 
-/* factor x mean (or sum) over MoE layers, an output; or -1 in a dense model. */
-static int join_layers(struct syi_build *b, const int *layer, double factor, const char *name)
+/* factor x mean (or sum) of a loss over MoE layers in their order, an output; or -1 in a dense model. */
+static int join_layers(struct syi_build *b, enum syi_role loss, double factor, enum syi_step_value value)
 {
-    double parts = b->config->moe.aux_loss_reduction == SYI_REDUCTION_SUM ? 1 : b->n_moe;
-    if (!b->n_moe) return -1;
-    int sum = layer[0];
-    for (int i = 1; i < b->n_moe; i++) sum = syi_map2(b->p, SY_MAP_ADD, sum, layer[i]);
+    int sum = -1, n = 0;
+    size_t recorded = b->p->n_tensors;
+    for (size_t i = 0; i < recorded; i++) {
+        if (b->p->tensor[i].role != loss) continue;
+        sum = n++ ? syi_map2(b->p, SY_MAP_ADD, sum, (int)i) : (int)i;
+    }
+    if (!n) return -1;
+    double parts = b->config->moe.aux_loss_reduction == SYI_REDUCTION_SUM ? 1 : n;
     int mean = syi_map1(b->p, SY_MAP_MULS, sum, factor / parts);
-    syi_output(b->p, mean, name);
+    syi_step_output(b->p, value, mean);
     return mean;
 }
 
@@ -130,87 +151,126 @@ static int forward_loss(struct syi_build *b)
     int sum = syi_tree_sum(p, blocks[0]), z = syi_tree_sum(p, blocks[1]),
         correct = syi_tree_sum(p, blocks[2]);
     int loss = syi_map2(p, SY_MAP_DIV, sum, in.loss_norm);
-    int auxiliary = join_layers(b, b->balance, c->moe.aux_loss_factor, "auxiliary_loss");
-    int router_z = join_layers(b, b->z, c->moe.router_z_loss_factor, "router_z_loss");
+    int auxiliary =
+        join_layers(b, SYI_ROLE_LAYER_AUXILIARY_LOSS, c->moe.aux_loss_factor, SYI_STEP_AUXILIARY_LOSS);
+    int router_z =
+        join_layers(b, SYI_ROLE_LAYER_ROUTER_Z_LOSS, c->moe.router_z_loss_factor, SYI_STEP_ROUTER_Z_LOSS);
     SYI_AT(p);
     if (auxiliary >= 0) loss = syi_map2(p, SY_MAP_ADD, syi_map2(p, SY_MAP_ADD, loss, auxiliary), router_z);
-    syi_output(p, sum, "loss_sum");
-    syi_output(p, z, "z_sum");
-    syi_output(p, correct, "correct_sum");
+    syi_step_output(p, SYI_STEP_TOKEN_LOSS, sum);
+    syi_step_output(p, SYI_STEP_Z_LOSS, z);
+    syi_step_output(p, SYI_STEP_CORRECT, correct);
     syi_scope_pop(p);
     return loss;
 }
 
-/* Gradients end in carry tensors "grad/NAME": written by the first microbatch, added to by the next ones. */
-static int store_gradients(struct syi_build *b, int loss, int next, struct sy_error *err)
+void syi_gradient_name(char name[SYI_GRADIENT_NAME], const struct syi_param *param)
+{
+    snprintf(name, SYI_GRADIENT_NAME, "grad/%s", param->name);
+}
+
+/* Leaves the gradient of a parameter in a carry tensor: written by the first microbatch, added to by the next
+ * ones. */
+static void store_gradient(struct syi_build *b, const struct syi_param *param, int gradient, int next)
 {
     struct syi_program *p = b->p;
-    size_t n = b->params->n;
-    int *of = syi_alloc(n * sizeof *of, err), *gradient = syi_alloc(n * sizeof *gradient, err);
-    int status = of && gradient ? SY_OK : SY_ENOMEM;
-    for (size_t i = 0; !status && i < n; i++) of[i] = syi_program_find(p, b->params->param[i].name);
-    if (!status) status = syi_grad(p, loss, (int)n, of, gradient, err);
-    for (size_t i = 0; !status && i < n; i++) {
-        char name[176];
-        if (b->params->param[i].init == SYI_INIT_EXPERT_BIAS) continue;
-        snprintf(name, sizeof name, "grad/%s", b->params->param[i].name);
-        if (gradient[i] < 0)
-            status = syi_error(err, SY_EINTERNAL, "the loss does not depend on %s", b->params->param[i].name);
-        else if (next) {
-            struct syi_tensor t = p->tensor[of[i]];
-            int sum = syi_tensor_add(p, name, SYI_CARRY, t.dtype, t.rank, t.dim, t.axis);
-            syi_store(p, syi_map2(p, SY_MAP_ADD, sum, gradient[i]), sum);
-        } else {
-            p->tensor[gradient[i]].name = syi_program_intern(p, name);
-            p->tensor[gradient[i]].kind = SYI_CARRY;
-        }
+    char name[SYI_GRADIENT_NAME];
+    syi_gradient_name(name, param);
+    if (next) {
+        int sum = syi_tensor_add(p, name, SYI_CARRY, SY_F32, param->rank, param->dim, param->axis);
+        syi_role_set(p, sum, SYI_ROLE_GRADIENT, param->id);
+        syi_store(p, syi_map2(p, SY_MAP_ADD, sum, gradient), sum);
+    } else {
+        p->tensor[gradient].name = syi_program_intern(p, name);
+        p->tensor[gradient].kind = SYI_CARRY;
+        syi_role_set(p, gradient, SYI_ROLE_GRADIENT, param->id);
     }
+}
+
+/* The tensor of each parameter in a program, by id; -1: it has none. */
+static void parameter_tensors(const struct syi_program *p, int *tensor, size_t n)
+{
+    for (size_t id = 0; id < n; id++) tensor[id] = -1;
+    for (size_t i = 0; i < p->n_tensors; i++)
+        if (p->tensor[i].role == SYI_ROLE_PARAMETER) tensor[p->tensor[i].of] = (int)i;
+}
+
+static int store_gradients(struct syi_build *b, int loss, int next, struct sy_error *err)
+{
+    const struct syi_model *model = b->model;
+    size_t n = model->n;
+    int *tensor = syi_alloc(n * sizeof *tensor, err), *of = syi_alloc(n * sizeof *of, err),
+        *gradient = syi_alloc(n * sizeof *gradient, err);
+    int status = tensor && of && gradient ? SY_OK : SY_ENOMEM;
+    if (!status) parameter_tensors(b->p, tensor, n);
+    for (size_t i = 0; !status && i < n; i++) of[i] = tensor[model->param[i].id];
+    if (!status) status = syi_grad(b->p, loss, (int)n, of, gradient, err);
+    for (size_t i = 0; !status && i < n; i++) {
+        const struct syi_param *param = &model->param[i];
+        if (param->init == SYI_INIT_EXPERT_BIAS) continue;
+        if (gradient[i] < 0)
+            status = syi_error(err, SY_EINTERNAL, "the loss does not depend on %s", param->name);
+        else
+            store_gradient(b, param, gradient[i], next);
+    }
+    syi_free(tensor);
     syi_free(of);
     syi_free(gradient);
     return status;
 }
 
+/* Ends the recording of a program with losses. */
+static int end_recorded(struct syi_build *b, int status, struct syi_recorded *recorded, struct sy_error *err)
+{
+    memcpy(recorded->places, b->places, sizeof recorded->places);
+    return end(b, status, &recorded->program, err);
+}
+
 int syi_record_grad(const struct syi_config *config, const struct syi_shape *shape, int next,
-                    struct syi_params *params, struct syi_program **program, struct sy_error *err)
+                    struct syi_model *model, struct syi_recorded *recorded, struct sy_error *err)
 {
     struct syi_build b;
-    int status = begin(&b, next ? "grad_next" : "grad_first", config, shape, params, err);
+    int status = begin(&b, next ? "grad_next" : "grad_first", config, shape, model, err);
     if (status) return status;
     b.training = 1;
     int loss = forward_loss(&b);
     status = syi_program_status(b.p, err);
     if (!status) status = store_gradients(&b, loss, next, err);
-    return end(&b, status, program, err);
+    return end_recorded(&b, status, recorded, err);
 }
 
-int syi_record_eval(const struct syi_config *config, const struct syi_shape *shape, struct syi_params *params,
-                    struct syi_program **program, struct sy_error *err)
+int syi_record_eval(const struct syi_config *config, const struct syi_shape *shape, struct syi_model *model,
+                    struct syi_recorded *recorded, struct sy_error *err)
 {
     struct syi_build b;
-    int status = begin(&b, "eval", config, shape, params, err);
+    int status = begin(&b, "eval", config, shape, model, err);
     if (status) return status;
     forward_loss(&b);
-    return end(&b, SY_OK, program, err);
+    return end_recorded(&b, SY_OK, recorded, err);
 }
 
-int syi_record_encode(const struct syi_config *config, const struct syi_shape *shape,
-                      struct syi_params *params, struct syi_program **program, struct sy_error *err)
+int syi_record_encode(const struct syi_config *config, const struct syi_shape *shape, struct syi_model *model,
+                      struct syi_program **program, struct sy_error *err)
 {
     struct syi_build b;
     struct syi_shape inputs = *shape;
     inputs.rows = syi_input_rows(shape);
     inputs.beams = 0;
-    int status = begin(&b, "encode", config, &inputs, params, err);
+    int status = begin(&b, "encode", config, &inputs, model, err);
     if (status) return status;
-    struct syi_inputs in = {.encoder_ids = bucket_input(&b, "encoder_ids", SY_I32, shape->input_length),
-                            .encoder = real_inputs(&b, "encoder", shape->input_length, 1),
+    struct syi_inputs in = {.encoder_ids =
+                                bucket_input(&b, SYI_ROLE_ENCODER_IDS, SY_I32, shape->input_length),
+                            .encoder = real_inputs(&b, 0, 1),
                             .input_norm = -1};
     int encoded = syi_encoder(&b, &in);
     syi_encode_for_decoding(&b, encoded);
-    char name[SYI_INPUT_NAME];
-    syi_input_name(name, "encoded", inputs.rows, shape->input_length);
-    syi_output(b.p, encoded, name);
+    bucket_output(&b, SYI_ROLE_ENCODED, encoded, shape->input_length);
     return end(&b, SY_OK, program, err);
+}
+
+static void decode_output(struct syi_build *b, enum syi_role role, const char *name, int tensor)
+{
+    syi_output(b->p, syi_role_set(b->p, tensor, role, 0), name);
 }
 
 /* What a step leaves to the host: a choice, candidates, or logits. */
@@ -220,69 +280,87 @@ static void decode_outputs(struct syi_build *b, int logits)
     int lse, id;
     SYI_AT(p);
     if (b->shape.sampling) {
-        syi_output(p, logits, "decode/logits");
+        decode_output(b, SYI_ROLE_DECODE_LOGITS, "decode/logits", logits);
     } else if (b->shape.beams) {
-        int add = input(b, "decode/add", SY_F32, 2, b->shape.rows, 1);
+        int add = input(b, SYI_ROLE_DECODE_ADD, "decode/add", SY_F32, 2, b->shape.rows, 1);
         int64_t most = b->config->model.vocab_size, k = 2 * b->shape.beams < most ? 2 * b->shape.beams : most;
         syi_softmax(p, logits, &lse);
         int score = syi_map2(p, SY_MAP_ADD, syi_map2(p, SY_MAP_SUB, logits, lse), add);
-        syi_output(p, syi_top_k(p, score, k, &id), "decode/top_value");
-        syi_output(p, id, "decode/top_id");
+        decode_output(b, SYI_ROLE_DECODE_TOP_VALUE, "decode/top_value", syi_top_k(p, score, k, &id));
+        decode_output(b, SYI_ROLE_DECODE_TOP_ID, "decode/top_id", id);
     } else {
-        syi_output(p, syi_argmax(p, logits), "decode/next");
+        decode_output(b, SYI_ROLE_DECODE_NEXT, "decode/next", syi_argmax(p, logits));
     }
 }
 
 int syi_record_decode_step(const struct syi_config *config, const struct syi_shape *shape,
-                           struct syi_params *params, struct syi_program **program, struct sy_error *err)
+                           struct syi_model *model, struct syi_program **program, struct sy_error *err)
 {
     struct syi_build b;
-    struct syi_shape inputs = *shape;
-    int status = begin(&b, "decode_step", config, shape, params, err);
+    int64_t rows = shape->rows;
+    int status = begin(&b, "decode_step", config, shape, model, err);
     if (status) return status;
     b.decoding = 1;
-    int token = input(&b, "decode/token", SY_I32, 2, shape->rows, 1);
-    scalar(&b, "decode/position", SY_I32, 1);
-    if (shape->beams && !shape->sampling) input(&b, "decode/rows", SY_I32, 1, shape->rows, 0);
-    struct syi_inputs in = {.decoder = {input(&b, "decode/lengths", SY_I32, 1, shape->rows, 0), -1, -1},
-                            .target_norm = -1};
-    b.shape.rows = syi_input_rows(&inputs);
-    in.encoder = real_inputs(&b, "encoder", shape->input_length, 0);
-    b.shape.rows = shape->rows;
+    int token = input(&b, SYI_ROLE_DECODE_TOKEN, "decode/token", SY_I32, 2, rows, 1);
+    struct syi_inputs in = {.target_norm = -1, .rows = -1};
+    in.position = vector(&b, SYI_ROLE_DECODE_POSITION, "decode/position", SY_I32, 1);
+    if (shape->beams && !shape->sampling)
+        in.rows = input(&b, SYI_ROLE_DECODE_ROWS, "decode/rows", SY_I32, 1, rows, 0);
+    int lengths = input(&b, SYI_ROLE_DECODE_LENGTHS, "decode/lengths", SY_I32, 1, rows, 0);
+    in.decoder = (struct syi_real){lengths, -1, -1};
+    b.shape.rows = syi_input_rows(shape);
+    in.encoder = real_inputs(&b, 0, 0);
+    b.shape.rows = rows;
     decode_outputs(&b, syi_decoder_logits(&b, token, -1, &in));
     return end(&b, SY_OK, program, err);
 }
 
-static int param_of(struct syi_build *b, const char *name)
+/* One copy; tensor: [parameters by id], -1 where there is none yet; param: by id. */
+static void record_copy(struct syi_build *b, const struct syi_copy *copy, const struct syi_param **param,
+                        int *tensor)
 {
-    for (size_t i = 0; i < b->params->n; i++) {
-        const struct syi_param *param = &b->params->param[i];
-        if (strcmp(param->name, name)) continue;
-        int there = syi_program_find(b->p, name);
-        return there >= 0
-                   ? there
-                   : syi_tensor_add(b->p, name, SYI_PARAM, SY_F32, param->rank, param->dim, param->axis);
+    int part[3];
+    for (int k = 0; k < copy->n; k++) {
+        uint32_t id = copy->part[k];
+        const struct syi_param *of = param[id];
+        if (tensor[id] < 0)
+            tensor[id] = syi_role_set(
+                b->p, syi_tensor_add(b->p, of->name, SYI_PARAM, SY_F32, of->rank, of->dim, of->axis),
+                SYI_ROLE_PARAMETER, id);
+        part[k] = tensor[id];
     }
-    return syi_program_fail(b->p, SY_EINTERNAL, "there is no parameter %s", name);
+    SYI_AT(b->p);
+    int to = copy->n == 1 ? syi_cast(b->p, part[0], SY_BF16)
+                          : syi_as(b->p, syi_pack(b->p, copy->n, part), SY_BF16);
+    if (to < 0) return;
+    b->p->tensor[to].name = syi_program_intern(b->p, copy->name);
+    b->p->tensor[to].kind = SYI_CARRY;
+    syi_role_set(b->p, to, SYI_ROLE_COPY, (uint32_t)(copy - b->model->copy));
+}
+
+static int record_copies(struct syi_build *b, struct sy_error *err)
+{
+    const struct syi_model *model = b->model;
+    const struct syi_param **param = syi_alloc(model->n * sizeof *param, err);
+    int *tensor = syi_alloc(model->n * sizeof *tensor, err);
+    int status = param && tensor ? SY_OK : SY_ENOMEM;
+    for (size_t i = 0; !status && i < model->n; i++) {
+        param[model->param[i].id] = &model->param[i];
+        tensor[i] = -1;
+    }
+    for (size_t i = 0; !status && !b->p->status && i < model->n_copies; i++)
+        record_copy(b, &model->copy[i], param, tensor);
+    syi_free(param);
+    syi_free(tensor);
+    return status;
 }
 
 int syi_record_weights(const struct syi_config *config, const struct syi_shape *shape,
-                       struct syi_params *params, struct syi_program **program, struct sy_error *err)
+                       struct syi_model *model, struct syi_program **program, struct sy_error *err)
 {
     struct syi_build b;
-    int status = begin(&b, "weights", config, shape, params, err);
+    int status = begin(&b, "weights", config, shape, model, err);
     if (status) return status;
-    for (size_t i = 0; !b.p->status && i < params->n_copies; i++) {
-        const struct syi_copy *copy = &params->copy[i];
-        int part[3];
-        for (int k = 0; k < copy->n; k++) part[k] = param_of(&b, copy->part[k]);
-        SYI_AT(b.p);
-        int to = copy->n == 1 ? syi_cast(b.p, part[0], SY_BF16)
-                              : syi_as(b.p, syi_pack(b.p, copy->n, part), SY_BF16);
-        if (to < 0) break;
-        uint32_t name = syi_program_intern(b.p, copy->name);
-        b.p->tensor[to].name = name;
-        b.p->tensor[to].kind = SYI_CARRY;
-    }
-    return end(&b, SY_OK, program, err);
+    status = record_copies(&b, err);
+    return end(&b, status, program, err);
 }

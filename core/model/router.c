@@ -141,9 +141,11 @@ static int expert_bias(struct syi_build *b)
     return syi_build_param(b, "router/expert_bias", 1, &c->moe.num_experts, &axis, SYI_INIT_EXPERT_BIAS, 0);
 }
 
-/* The scatter router of flaxformer hands padding, whose probabilities are 0, to the first experts. */
-static struct syi_routing choose(struct syi_build *b, int probabilities, const struct syi_router *router,
-                                 const struct padding *padding, const struct syi_groups *g)
+/* bias: syi_routed's. The scatter router of flaxformer hands padding, whose probabilities are 0, to the first
+ * experts. */
+static struct syi_routing choose(struct syi_build *b, int probabilities, int bias,
+                                 const struct syi_router *router, const struct padding *padding,
+                                 const struct syi_groups *g)
 {
     const struct syi_config *c = b->config;
     int quirk = padding->zeroed >= 0 && router->type != SYI_ROUTER_TOKENS_CHOOSE_MASKED;
@@ -156,7 +158,7 @@ static struct syi_routing choose(struct syi_build *b, int probabilities, const s
     struct sy_attr_route attr = {
         c->moe.num_selected_experts, g->group_rows,      g->capacity, g->capacity_factor,
         c->moe.min_expert_capacity,  router->prioritized};
-    return syi_route(b->p, probabilities, mask, expert_bias(b), &attr);
+    return syi_route(b->p, probabilities, mask, bias, &attr);
 }
 
 /* Sum over groups / tokens: those of `normalizer`, or all. */
@@ -189,7 +191,7 @@ struct syi_routed syi_route_tokens(struct syi_build *b, int x, const struct syi_
 {
     struct syi_program *p = b->p;
     struct padding padding = padding_of(b, router);
-    struct syi_routed r = {.balance = -1, .z = -1};
+    struct syi_routed r = {.bias = -1, .balance = -1, .z = -1};
     int lse;
     SYI_AT(p);
     int y = logits(b, syi_cast(p, x, SY_F32));
@@ -197,7 +199,8 @@ struct syi_routed syi_route_tokens(struct syi_build *b, int x, const struct syi_
     int probabilities = syi_softmax(p, y, &lse);
     if (padding.zeroed >= 0) probabilities = syi_map2(p, SY_MAP_MUL, probabilities, padding.zeroed);
     SYI_AT(p);
-    r.routing = choose(b, probabilities, router, &padding, g);
+    if (router->type != SYI_ROUTER_EXPERTS_CHOOSE_MASKED) r.bias = expert_bias(b);
+    r.routing = choose(b, probabilities, r.bias, router, &padding, g);
     r.gate = syi_gate(p, probabilities, r.routing.expert, r.routing.slot, b->config->moe.normalize_top_k);
     if (router->normalizer >= 0) losses(b, probabilities, lse, router, &padding, g, &r);
     return r;

@@ -55,6 +55,8 @@ static struct syi_router encoder_router(const struct syi_build *b, const struct 
 static struct syi_router decoder_router(const struct syi_build *b, const struct syi_inputs *in)
 {
     return (struct syi_router){.type = syi_router_type(b->config, 1),
+                               .decoder = 1,
+                               .layer = (uint32_t)b->config->moe.num_encoder_sparse_layers,
                                .prioritized = b->config->moe.decoder_batch_prioritized_routing,
                                .mask = in->decoder.mask,
                                .normalizer = in->target_norm};
@@ -75,6 +77,7 @@ int syi_encoder(struct syi_build *b, const struct syi_inputs *in)
         int h = syi_norm(b, "pre_attention_layer_norm", x, real->mask);
         x = residual(b, x, syi_self_attention(b, "attention", h, real, bias, 0, NULL));
         x = feed_forward(b, x, real->mask, sparse ? &router : NULL);
+        if (sparse) router.layer++;
         syi_scope_pop(b->p);
     }
     x = syi_dropped(b, syi_norm(b, "encoder_norm", x, real->mask));
@@ -110,31 +113,30 @@ static int cross_cache(struct syi_build *b, int layer)
     return syi_tensor_add(b->p, name, SYI_CARRY, b->dtype, 3, dim, axis);
 }
 
-static struct syi_cache self_cache(struct syi_build *b, int layer, int position, int lengths)
+static struct syi_cache self_cache(struct syi_build *b, int layer, const struct syi_inputs *in)
 {
     char name[80];
     const struct syi_config *c = b->config;
     int64_t dim[3] = {b->shape.rows, b->shape.target_length, 2 * c->model.num_heads * c->model.head_dim};
     uint8_t axis[3] = {SYI_AXIS_BATCH, SYI_AXIS_LENGTH, SYI_AXIS_HEADS};
     snprintf(name, sizeof name, "decode/self/%d", layer);
-    return (struct syi_cache){syi_tensor_add(b->p, name, SYI_CARRY, b->dtype, 3, dim, axis),
-                              syi_program_find(b->p, "decode/rows"), position, lengths};
+    return (struct syi_cache){syi_tensor_add(b->p, name, SYI_CARRY, b->dtype, 3, dim, axis), in->rows,
+                              in->position, in->decoder.lengths};
 }
 
 int syi_decoder_logits(struct syi_build *b, int ids, int encoded, const struct syi_inputs *in)
 {
     const struct syi_config *c = b->config;
-    int layers = (int)c->model.num_decoder_layers, position = -1;
+    int layers = (int)c->model.num_decoder_layers;
     struct syi_router router = decoder_router(b, in);
     const struct syi_real *real = &in->decoder;
-    if (b->decoding) position = syi_program_find(b->p, "decode/position");
     syi_scope_push(b->p, "decoder");
     int x = embed(b, ids), bias = syi_relative_bias(b);
     for (int i = 0; i < layers; i++) {
         int sparse = c->moe.num_experts && syi_is_sparse_layer((int)c->moe.decoder_sparse_layout, i, layers,
                                                                (int)c->moe.num_decoder_sparse_layers);
         struct syi_cache cache = {-1, -1, -1, -1};
-        if (b->decoding) cache = self_cache(b, i, position, real->lengths);
+        if (b->decoding) cache = self_cache(b, i, in);
         syi_scope_push(b->p, "layers_%d", i);
         int h = syi_norm(b, "pre_self_attention_layer_norm", x, real->mask);
         x = residual(b, x,
@@ -143,6 +145,7 @@ int syi_decoder_logits(struct syi_build *b, int ids, int encoded, const struct s
         int kv = b->decoding ? cross_cache(b, i) : syi_cross_kv(b, "encoder_decoder_attention", encoded);
         x = residual(b, x, syi_cross_attention(b, "encoder_decoder_attention", h, kv, real, &in->encoder));
         x = feed_forward(b, x, real->mask, sparse ? &router : NULL);
+        if (sparse) router.layer++;
         syi_scope_pop(b->p);
     }
     x = syi_dropped(b, syi_norm(b, "decoder_norm", x, real->mask));

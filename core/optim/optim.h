@@ -54,10 +54,10 @@ int syi_decay_weights(struct syi_optim *o, int update); /* behind syi_descend */
 
 /* update.c: the program of a step: gradient norm over all parameters, finite check, clipping, the chain of each
  * parameter's optimizer, the parameters. A pattern of optimizer.*.parameters that no parameter has is refused.
- * Inputs: carry tensors "grad/NAME", "direction/NAME" of expert biases; outputs "grad_norm",
- * "ok". */
-struct syi_params;
-int syi_record_update(const struct syi_config *config, const struct syi_params *params,
+ * By role: GRADIENT, DIRECTION of expert biases and OPTIM_SCALAR come in; the values GRAD_NORM and OK of the step
+ * come out. */
+struct syi_model;
+int syi_record_update(const struct syi_config *config, const struct syi_model *model,
                       const uint32_t *leaf_count, struct syi_program **program,
                       struct sy_error *err) SYI_MUST_CHECK;
 

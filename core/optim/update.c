@@ -12,10 +12,19 @@
 #include "optim/optim.h"
 #include "program/record.h"
 
+/* A parameter and what moves it. */
+struct target {
+    const struct syi_param *param;
+    int parameter; /* tensor */
+    int gradient;  /* tensor; of an expert bias where it goes */
+    double scale;  /* of the gradient */
+};
+
 struct update {
     struct syi_program *p;
     const struct syi_config *config;
-    const struct syi_params *params;
+    struct target *target; /* [n] in the order of the parameters' names */
+    size_t n;
     int clip; /* [1]: factor on every gradient */
     int ok;   /* [1]: 0 where nothing may be written */
 };
@@ -27,13 +36,25 @@ double syi_gradient_scale(const struct syi_config *config, const char *name)
     return scaled && syi_pattern_match(config->moe.sharded_match_fn, name) ? (double)experts : 1;
 }
 
-static int gradient(struct update *u, const struct syi_param *param)
+static int is_bias(const struct target *t)
 {
-    char name[176];
-    snprintf(name, sizeof name, "grad/%s", param->name);
-    int there = syi_program_find(u->p, name);
-    return there >= 0 ? there
-                      : syi_tensor_add(u->p, name, SYI_CARRY, SY_F32, param->rank, param->dim, param->axis);
+    return t->param->init == SYI_INIT_EXPERT_BIAS;
+}
+
+static struct target target_of(struct update *u, const struct syi_param *param)
+{
+    struct target t = {.param = param, .scale = syi_gradient_scale(u->config, param->name)};
+    char name[SYI_GRADIENT_NAME];
+    t.parameter = syi_tensor_add(u->p, param->name, SYI_PARAM, SY_F32, param->rank, param->dim, param->axis);
+    syi_role_set(u->p, t.parameter, SYI_ROLE_PARAMETER, param->id);
+    if (is_bias(&t))
+        snprintf(name, sizeof name, "direction/%s", param->name);
+    else
+        syi_gradient_name(name, param);
+    t.gradient = syi_tensor_add(u->p, name, is_bias(&t) ? SYI_INPUT : SYI_CARRY, SY_F32, param->rank,
+                                param->dim, param->axis);
+    syi_role_set(u->p, t.gradient, is_bias(&t) ? SYI_ROLE_DIRECTION : SYI_ROLE_GRADIENT, param->id);
+    return t;
 }
 
 /* norm = sqrt(sum over parameters, in the order of their names, of scale^2 * sum of squares). First all block
@@ -42,14 +63,13 @@ static int global_norm(struct update *u)
 {
     struct syi_program *p = u->p;
     struct sy_error err = {0};
-    int sum = -1, *blocks = syi_alloc(u->params->n * sizeof *blocks, &err);
+    int sum = -1, *blocks = syi_alloc(u->n * sizeof *blocks, &err);
     if (!blocks) return syi_program_fail(p, SY_ENOMEM, "%s", err.text);
-    for (size_t i = 0; i < u->params->n; i++)
-        if (u->params->param[i].init != SYI_INIT_EXPERT_BIAS)
-            blocks[i] = syi_block_sum(p, SY_OP_BLOCK_SUMSQ, gradient(u, &u->params->param[i]));
-    for (size_t i = 0; i < u->params->n; i++) {
-        if (u->params->param[i].init == SYI_INIT_EXPERT_BIAS) continue;
-        double scale = syi_gradient_scale(u->config, u->params->param[i].name);
+    for (size_t i = 0; i < u->n; i++)
+        if (!is_bias(&u->target[i])) blocks[i] = syi_block_sum(p, SY_OP_BLOCK_SUMSQ, u->target[i].gradient);
+    for (size_t i = 0; i < u->n; i++) {
+        if (is_bias(&u->target[i])) continue;
+        double scale = u->target[i].scale;
         int square = syi_tree_sum(p, blocks[i]);
         if (scale != 1) square = syi_map1(p, SY_MAP_MULS, square, scale * scale);
         sum = sum < 0 ? square : syi_map2(p, SY_MAP_ADD, sum, square);
@@ -70,54 +90,52 @@ static int clip_factor(struct update *u, int norm)
                     syi_map2(p, SY_MAP_DIV, limit, norm), one);
 }
 
-static void update_parameter(struct update *u, const struct syi_param *param)
+static void update_parameter(struct update *u, const struct target *t, struct syi_optim *o)
 {
     struct syi_program *p = u->p;
-    p->layer = syi_program_intern(p, param->name);
-    SYI_AT(p);
-    struct syi_optim o = {.p = p, .options = syi_optimizer_of(u->config, param->name), .ok = u->ok};
-    o.parameter = syi_tensor_add(p, param->name, SYI_PARAM, SY_F32, param->rank, param->dim, param->axis);
-    int value = gradient(u, param);
-    double scale = syi_gradient_scale(u->config, param->name);
-    if (scale != 1) value = syi_map1(p, SY_MAP_MULS, value, scale);
+    int value = t->gradient;
+    if (t->scale != 1) value = syi_map1(p, SY_MAP_MULS, value, t->scale);
     value = syi_map2(p, SY_MAP_MUL, value, u->clip);
-    const syi_transform_fn *chain = syi_optimizer_find(o.options->name)->chain;
-    for (; chain[o.transform]; o.transform++) value = chain[o.transform](&o, value);
+    const syi_transform_fn *chain = syi_optimizer_find(o->options->name)->chain;
+    for (; chain[o->transform]; o->transform++) value = chain[o->transform](o, value);
     SYI_AT(p);
-    syi_optim_store(&o, syi_map2(p, SY_MAP_ADD, o.parameter, value), o.parameter);
+    syi_optim_store(o, syi_map2(p, SY_MAP_ADD, t->parameter, value), t->parameter);
 }
 
 /* bias + rate * direction, which the host sets to -1, 0 or 1 for each expert (arXiv 2408.15664). */
-static void update_expert_bias(struct update *u, const struct syi_param *param)
+static void update_expert_bias(struct update *u, const struct target *t, struct syi_optim *o)
 {
-    struct syi_program *p = u->p;
-    char name[176];
-    p->layer = syi_program_intern(p, param->name);
-    SYI_AT(p);
-    struct syi_optim o = {.p = p, .ok = u->ok};
-    int bias = syi_tensor_add(p, param->name, SYI_PARAM, SY_F32, param->rank, param->dim, param->axis);
-    snprintf(name, sizeof name, "direction/%s", param->name);
-    int direction = syi_tensor_add(p, name, SYI_INPUT, SY_F32, param->rank, param->dim, param->axis);
-    int moved = syi_map1(p, SY_MAP_MULS, direction, u->config->moe.expert_bias_update_rate);
-    syi_optim_store(&o, syi_map2(p, SY_MAP_ADD, bias, moved), bias);
+    int moved = syi_map1(u->p, SY_MAP_MULS, t->gradient, u->config->moe.expert_bias_update_rate);
+    syi_optim_store(o, syi_map2(u->p, SY_MAP_ADD, t->parameter, moved), t->parameter);
 }
 
-static int matches_any(const struct syi_params *params, const char *pattern)
+/* The inputs that the host sets for each step, by their numbers. */
+static void mark_scalars(struct update *u)
 {
-    for (size_t i = 0; i < params->n; i++)
-        if (params->param[i].init != SYI_INIT_EXPERT_BIAS &&
-            syi_pattern_match(pattern, params->param[i].name))
+    float value[SYI_OPTIM_SCALARS];
+    int n = syi_optim_scalars(u->config, 0, 0, value);
+    for (int i = 0; i < n; i++) {
+        char name[SYI_OPTIM_SCALAR_NAME];
+        syi_optim_scalar_name(u->config, i, name);
+        syi_role_set(u->p, syi_program_find(u->p, name), SYI_ROLE_OPTIM_SCALAR, (uint32_t)i);
+    }
+}
+
+static int matches_any(const struct syi_model *model, const char *pattern)
+{
+    for (size_t i = 0; i < model->n; i++)
+        if (model->param[i].init != SYI_INIT_EXPERT_BIAS && syi_pattern_match(pattern, model->param[i].name))
             return 1;
     return 0;
 }
 
-static int check_patterns(const struct update *u, struct sy_error *err)
+static int check_patterns(const struct syi_config *config, const struct syi_model *model, struct sy_error *err)
 {
-    for (int i = 1; i < u->config->optimizer.n; i++) {
-        const struct syi_optimizer_part *part = &u->config->optimizer.part[i];
+    for (int i = 1; i < config->optimizer.n; i++) {
+        const struct syi_optimizer_part *part = &config->optimizer.part[i];
         for (int k = 0; k < part->parameters.n; k++) {
             const char *pattern = syi_strings_at(&part->parameters, k);
-            if (!matches_any(u->params, pattern))
+            if (!matches_any(model, pattern))
                 return syi_error(err, SY_EINVAL,
                                  "optimizer.%s.parameters: \"%.200s\" matches no parameter of the model: "
                                  "`switchyard plan` prints their names",
@@ -127,27 +145,45 @@ static int check_patterns(const struct update *u, struct sy_error *err)
     return SY_OK;
 }
 
-int syi_record_update(const struct syi_config *config, const struct syi_params *params,
+static void record(struct update *u)
+{
+    struct syi_program *p = u->p;
+    p->layer = syi_program_intern(p, "global_norm");
+    SYI_AT(p);
+    int norm = global_norm(u);
+    int finite = syi_map1(p, SY_MAP_FINITE, norm, 0);
+    u->ok = syi_compat(u->config, u->config->train.nan_check) ? syi_constant_like(p, 1, norm) : finite;
+    u->clip = clip_factor(u, norm);
+    syi_step_output(p, SYI_STEP_GRAD_NORM, norm);
+    syi_step_output(p, SYI_STEP_OK, finite);
+    for (size_t i = 0; i < u->n; i++) {
+        const struct target *t = &u->target[i];
+        struct syi_optim o = {.p = p,
+                              .options = syi_optimizer_of(u->config, t->param->name),
+                              .parameter = t->parameter,
+                              .ok = u->ok};
+        p->layer = syi_program_intern(p, t->param->name);
+        SYI_AT(p);
+        (is_bias(t) ? update_expert_bias : update_parameter)(u, t, &o);
+    }
+    mark_scalars(u);
+}
+
+int syi_record_update(const struct syi_config *config, const struct syi_model *model,
                       const uint32_t *leaf_count, struct syi_program **program, struct sy_error *err)
 {
-    struct update u = {.config = config, .params = params};
-    int status = check_patterns(&u, err);
+    struct update u = {.config = config, .n = model->n};
+    int status = check_patterns(config, model, err);
     if (!status) status = syi_program_new("update", &u.p, err);
     if (status) return status;
     memcpy(u.p->leaf_count, leaf_count, sizeof u.p->leaf_count);
-    u.p->layer = syi_program_intern(u.p, "global_norm");
-    SYI_AT(u.p);
-    int norm = global_norm(&u);
-    int finite = syi_map1(u.p, SY_MAP_FINITE, norm, 0);
-    u.ok = syi_compat(config, config->train.nan_check) ? syi_constant_like(u.p, 1, norm) : finite;
-    u.clip = clip_factor(&u, norm);
-    syi_output(u.p, norm, "grad_norm");
-    syi_output(u.p, finite, "ok");
-    for (size_t i = 0; i < params->n; i++)
-        (params->param[i].init == SYI_INIT_EXPERT_BIAS ? update_expert_bias
-                                                       : update_parameter)(&u, &params->param[i]);
-    status = syi_program_status(u.p, err);
+    u.target = syi_alloc(u.n * sizeof *u.target, err);
+    if (!u.target) status = SY_ENOMEM;
+    for (size_t i = 0; !status && i < u.n; i++) u.target[i] = target_of(&u, &model->param[i]);
+    if (!status) record(&u);
+    if (!status) status = syi_program_status(u.p, err);
     if (!status) status = syi_program_check(u.p, "record", err);
+    syi_free(u.target);
     if (status)
         syi_program_free(u.p);
     else

@@ -12,29 +12,29 @@ static const char *const axis_names[] = {
 #undef AXIS_NAME
 };
 
-const char *syi_axis_name(int axis)
+const char *syi_axis_name(enum syi_axis axis)
 {
-    return axis >= 0 && axis < SYI_AXIS_COUNT ? axis_names[axis] : "?";
+    return (unsigned)axis < SYI_AXIS_COUNT ? axis_names[axis] : "?";
 }
 
-size_t syi_dtype_bytes(int dtype)
+size_t syi_dtype_bytes(enum sy_dtype dtype)
 {
     static const uint8_t bytes[SY_DTYPE_COUNT] = {4, 2, 8, 4, 8};
     return bytes[dtype];
 }
 
-int syi_is_float(int dtype)
+int syi_is_float(enum sy_dtype dtype)
 {
     return dtype == SY_F32 || dtype == SY_BF16 || dtype == SY_F64;
 }
 
-const char *syi_dtype_name(int dtype)
+const char *syi_dtype_name(enum sy_dtype dtype)
 {
     static const char *const names[SY_DTYPE_COUNT] = {"f32", "bf16", "f64", "i32", "i64"};
-    return dtype >= 0 && dtype < SY_DTYPE_COUNT ? names[dtype] : "?";
+    return (unsigned)dtype < SY_DTYPE_COUNT ? names[dtype] : "?";
 }
 
-enum syi_segment syi_kind_segment(int kind)
+enum syi_segment syi_kind_segment(enum syi_kind kind)
 {
     switch (kind) {
     case SYI_PARAM:
@@ -162,8 +162,8 @@ const void *syi_program_attr(const struct syi_program *program, const struct syi
     return op->attr_bytes ? program->attrs + op->attr : NULL;
 }
 
-int syi_tensor_add(struct syi_program *program, const char *name, int kind, int dtype, int rank,
-                   const int64_t *dim, const uint8_t *axis)
+int syi_tensor_add(struct syi_program *program, const char *name, enum syi_kind kind, enum sy_dtype dtype,
+                   int rank, const int64_t *dim, const uint8_t *axis)
 {
     if (program->status) return -1;
     for (int i = 0; i < rank; i++)

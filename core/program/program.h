@@ -7,6 +7,7 @@
 #define SYI_PROGRAM_H
 
 #include "base/base.h"
+#include "program/roles.h"
 #include "switchyard/ops.h"
 
 /* Logical axes: X(NAME, name). Rules map them to mesh axes (core/parallel/mesh.h). Names are T5X's where it
@@ -34,7 +35,7 @@ enum syi_axis {
 #undef SYI_AXIS_ENUM
         SYI_AXIS_COUNT
 };
-const char *syi_axis_name(int axis);
+const char *syi_axis_name(enum syi_axis axis);
 
 /* What a tensor is for, which decides its segment. */
 enum syi_kind {
@@ -55,6 +56,8 @@ struct syi_tensor {
     uint8_t partial; /* mesh axes whose ranks hold terms of a sum; 0 but between an op and its collective */
     uint8_t axis[SY_MAX_DIMS];  /* enum syi_axis */
     uint8_t split[SY_MAX_DIMS]; /* mesh axes that split the dim; 0 before partition */
+    uint8_t role;               /* enum syi_role */
+    uint32_t of;                /* which one of its role */
     int64_t dim[SY_MAX_DIMS];   /* global extents; local ones after partition; 1 beyond the rank */
     uint64_t offset, bytes; /* in its segment; set by plan. bytes before: what lowering asks for at least */
 };
@@ -102,19 +105,19 @@ uint32_t syi_program_intern(struct syi_program *program, const char *text); /* 0
 int syi_program_find(const struct syi_program *program, const char *name);  /* tensor, or -1 */
 const void *syi_program_attr(const struct syi_program *program, const struct syi_op *op);
 int64_t syi_tensor_count(const struct syi_tensor *tensor);
-size_t syi_dtype_bytes(int dtype);
+size_t syi_dtype_bytes(enum sy_dtype dtype);
 /* What starts in memory starts at a whole cache line, and pieces that travel are whole lines. */
 enum { SYI_LINE_BYTES = 64, SYI_LINE_FLOATS = SYI_LINE_BYTES / 4 };
 static inline uint64_t syi_whole_lines(uint64_t bytes)
 {
     return (bytes + SYI_LINE_BYTES - 1) / SYI_LINE_BYTES * SYI_LINE_BYTES;
 }
-const char *syi_dtype_name(int dtype);
-int syi_is_float(int dtype);
-enum syi_segment syi_kind_segment(int kind);
+const char *syi_dtype_name(enum sy_dtype dtype);
+int syi_is_float(enum sy_dtype dtype);
+enum syi_segment syi_kind_segment(enum syi_kind kind);
 /* Adds a tensor, an op; -1 / status on failure (sticky). name may be NULL. */
-int syi_tensor_add(struct syi_program *program, const char *name, int kind, int dtype, int rank,
-                   const int64_t *dim, const uint8_t *axis);
+int syi_tensor_add(struct syi_program *program, const char *name, enum syi_kind kind, enum sy_dtype dtype,
+                   int rank, const int64_t *dim, const uint8_t *axis);
 int syi_op_add(struct syi_program *program, int op, int n_in, const int *in, int n_out, const int *out,
                const void *attr, size_t attr_bytes);
 /* Module path of what is recorded next: push appends "/name", pop takes the last part off. */

@@ -287,6 +287,7 @@ void syi_bound_free(struct syi_session *session, struct syi_bound *bound)
     for (size_t at = 0; bound->call && bound->kernel && at < bound->program->n_ops; at++)
         if (bound->call[at].plan && bound->kernel[at]->release)
             bound->kernel[at]->release(session->options.backend->context, bound->call[at].plan);
+    syi_free(bound->found);
     syi_free(bound->operand);
     syi_free(bound->call);
     syi_free(bound->step);

@@ -38,12 +38,21 @@ struct syi_chain {
     struct sy_call product;
 };
 
+/* A tensor that has a role, as this rank holds it. */
+struct syi_found {
+    enum syi_role role;
+    uint32_t of;
+    struct sy_tensor tensor;
+};
+
 struct syi_bound {
     struct syi_program *program; /* owned */
-    struct sy_tensor *operand;   /* inputs, then outputs, op by op */
-    struct sy_call *call;        /* [n_ops] */
-    struct syi_step *step;       /* [n_ops], each op by itself: what a hook sees */
-    struct syi_step *run;        /* [n_run], with chains: what runs without a hook */
+    struct syi_found *found;     /* [n_found] by role */
+    size_t n_found;
+    struct sy_tensor *operand; /* inputs, then outputs, op by op */
+    struct sy_call *call;      /* [n_ops] */
+    struct syi_step *step;     /* [n_ops], each op by itself: what a hook sees */
+    struct syi_step *run;      /* [n_run], with chains: what runs without a hook */
     size_t n_run;
     struct syi_chain *chain;          /* [n_ops], used by products that ops follow */
     const struct sy_kernel **kernel;  /* [n_ops], NULL: done by the session */
@@ -84,6 +93,12 @@ int syi_bound_connect(struct syi_session *session, struct syi_bound *bound,
 void syi_bound_free(struct syi_session *session, struct syi_bound *bound);
 /* Extents and place in the whole of a tensor as this rank holds it; data from the arena, if taken. */
 struct sy_tensor syi_bound_tensor(const struct syi_session *session, const struct syi_tensor *tensor);
+
+/* ---- find.c ---- */
+
+/* The index of a program's roles. After the plan and the memory. */
+int syi_bound_index(const struct syi_session *session, struct syi_bound *bound,
+                    struct sy_error *err) SYI_MUST_CHECK;
 
 /* ---- budget.c ---- */
 

@@ -199,6 +199,8 @@ static int bind(struct syi_session *session, struct sy_error *err)
     if (!status) status = check_alike(session, err);
     if (!status && !session->options.plan_only) status = take_memory(session, err);
     if (!status) status = list_shared(session, err);
+    for (size_t i = 0; i < session->n_bound && !status; i++)
+        status = syi_bound_index(session, &session->bound[i], err);
     for (size_t i = 0; i < session->n_bound && !status && !session->options.plan_only; i++)
         status = syi_bound_connect(session, &session->bound[i], err);
     return status;

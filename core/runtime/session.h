@@ -36,8 +36,14 @@ int syi_session_bind(struct syi_session *session, struct sy_error *err) SYI_MUST
 int syi_session_run(struct syi_session *session, int program, struct sy_error *err) SYI_MUST_CHECK;
 void syi_session_free(struct syi_session *session);
 
-/* The shared tensor of that name as this rank holds it (memory, local extents, global index of its first
- * element), or NULL. */
+/* The tensor of a program that has a role (program/roles.h), as this rank holds it: memory, local extents,
+ * global index of its first element; NULL: it has none. After bind. */
+const struct sy_tensor *syi_session_find(const struct syi_session *session, int program, enum syi_role role,
+                                         uint32_t of);
+/* The same of the first program that has one: for what all programs share. */
+const struct sy_tensor *syi_session_find_any(const struct syi_session *session, enum syi_role role,
+                                             uint32_t of);
+/* The shared tensor of a name that a user or a file gives, or NULL. */
 const struct sy_tensor *syi_session_tensor(const struct syi_session *session, const char *name);
 /* All shared tensors in the order of their names: i from 0; NULL behind the last. kind, axes, split and
  * global extents in *info. */

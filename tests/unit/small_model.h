@@ -65,7 +65,7 @@ static inline struct syi_shape shape_of(int64_t rows, int64_t input_length, int6
 struct model {
     struct ms m;
     struct syi_config config;
-    struct syi_params params;
+    struct syi_model model;
     struct syi_shape shape;
     uint64_t routes;  /* hash of the routing decisions of the last run */
     float *logits;    /* where the operand of argmax goes, or NULL */
@@ -96,14 +96,14 @@ static inline void model_open(struct model *model, const struct syi_config *conf
     syi_session_hook(model->m.session, look, model);
 }
 
-static inline int model_add(struct model *model, int which)
+static inline int model_add(struct model *model, enum syi_which which)
 {
-    struct syi_program *program;
+    struct syi_recorded recorded;
     struct sy_error err = {0};
     cr_assert_eq(syi_pipeline(&model->config, &model->m.mesh, which, &model->shape, SYI_STAGE_FUSE,
-                              &model->params, &program, &err),
+                              &model->model, &recorded, &err),
                  SY_OK, "%s", err.text);
-    return ms_add(&model->m, program);
+    return ms_add(&model->m, recorded.program);
 }
 
 /* Binds, and sets parameters as a run would; the scales of norms get away from 1, biases of
@@ -111,10 +111,10 @@ static inline int model_add(struct model *model, int which)
 static inline void model_bind(struct model *model)
 {
     struct ms_random random = {3};
-    int weights = model->params.n_copies ? model_add(model, SYI_WEIGHTS) : -1;
+    int weights = model->model.n_copies ? model_add(model, SYI_WEIGHTS) : -1;
     ms_bind(&model->m);
-    for (size_t i = 0; i < model->params.n; i++) {
-        const struct syi_param *param = &model->params.param[i];
+    for (size_t i = 0; i < model->model.n; i++) {
+        const struct syi_param *param = &model->model.param[i];
         const struct sy_tensor *to = ms_tensor(&model->m, param->name);
         struct sy_tensor t = *to;
         t.dtype = SY_F32;
@@ -134,7 +134,7 @@ static inline void model_bind(struct model *model)
 static inline void model_close(struct model *model)
 {
     ms_close(&model->m);
-    syi_params_free(&model->params);
+    syi_model_free(&model->model);
 }
 
 static inline void model_run(struct model *model, int program)
@@ -166,17 +166,15 @@ static inline struct example example_of(int number, int vocabulary)
     return e;
 }
 
-static inline const struct sy_tensor *input(struct model *model, const char *what, int64_t length)
+static inline const struct sy_tensor *input(struct model *model, enum syi_role role)
 {
-    char name[SYI_INPUT_NAME];
-    syi_input_name(name, what, model->shape.rows, length);
-    return syi_session_tensor(model->m.session, name);
+    return syi_session_find_any(model->m.session, role, 0);
 }
 
-static inline void put_ids(struct model *model, const char *what, int64_t length, int64_t row, int n,
+static inline void put_ids(struct model *model, enum syi_role role, int64_t length, int64_t row, int n,
                            const int32_t *ids, int32_t filler)
 {
-    const struct sy_tensor *t = input(model, what, length);
+    const struct sy_tensor *t = input(model, role);
     for (int64_t i = 0; t && i < length; i++) ms_set(t, row * length + i, i < n ? ids[i] : filler);
 }
 
@@ -190,23 +188,23 @@ static inline void put_row(struct model *model, int64_t row, const struct exampl
 {
     int64_t in = model->shape.input_length, out = model->shape.target_length;
     int32_t shifted[MOST_TOKENS] = {0};
-    const struct sy_tensor *weights = input(model, "loss_weights", out),
-                           *n_in = input(model, "encoder_lengths", 0),
-                           *n_out = input(model, "decoder_lengths", 0);
+    const struct sy_tensor *weights = input(model, SYI_ROLE_LOSS_WEIGHTS),
+                           *n_in = input(model, SYI_ROLE_ENCODER_LENGTHS),
+                           *n_out = input(model, SYI_ROLE_DECODER_LENGTHS);
     memcpy(shifted + 1, e->out, sizeof shifted - sizeof *shifted);
-    put_ids(model, "encoder_ids", in, row, e->n_in, e->in, filler);
-    put_ids(model, "decoder_inputs", out, row, e->n_out, shifted, filler);
-    put_ids(model, "decoder_targets", out, row, e->n_out, e->out, filler);
+    put_ids(model, SYI_ROLE_ENCODER_IDS, in, row, e->n_in, e->in, filler);
+    put_ids(model, SYI_ROLE_DECODER_INPUTS, out, row, e->n_out, shifted, filler);
+    put_ids(model, SYI_ROLE_DECODER_TARGETS, out, row, e->n_out, e->out, filler);
     for (int64_t i = 0; weights && i < out; i++) ms_set(weights, row * out + i, i < e->n_out);
-    put_mask(input(model, "encoder_mask", in), row, in, e->n_in);
-    put_mask(input(model, "decoder_mask", out), row, out, e->n_out);
+    put_mask(input(model, SYI_ROLE_ENCODER_MASK), row, in, e->n_in);
+    put_mask(input(model, SYI_ROLE_DECODER_MASK), row, out, e->n_out);
     ms_set(n_in, row, e->n_in);
     if (n_out) ms_set(n_out, row, e->n_out);
 }
 
-static inline void put_scalar(struct model *model, const char *name, double value)
+static inline void put_scalar(struct model *model, enum syi_role role, double value)
 {
-    const struct sy_tensor *t = syi_session_tensor(model->m.session, name);
+    const struct sy_tensor *t = input(model, role);
     if (t) ms_set(t, 0, value);
 }
 
@@ -218,10 +216,10 @@ static inline void put_batch(struct model *model, const int *numbers, int32_t fi
         struct example e = example_of(numbers[row], (int)model->config.model.vocab_size);
         put_row(model, row, &e, filler);
     }
-    put_scalar(model, "loss_norm", 19);
-    put_scalar(model, "target_norm", 19);
-    put_scalar(model, "input_norm", 23);
-    const struct sy_tensor *rng = syi_session_tensor(model->m.session, "rng");
+    put_scalar(model, SYI_ROLE_LOSS_NORM, 19);
+    put_scalar(model, SYI_ROLE_TARGET_NORM, 19);
+    put_scalar(model, SYI_ROLE_INPUT_NORM, 23);
+    const struct sy_tensor *rng = input(model, SYI_ROLE_RNG);
     if (rng) memcpy(rng->data, state, sizeof state);
 }
 

@@ -37,17 +37,17 @@ static int64_t size_of(const struct sample *s)
     return n;
 }
 
-static void params_of(struct syi_params *params, struct syi_param param[SYI_COUNT(samples)])
+static void model_of(struct syi_model *model, struct syi_param param[SYI_COUNT(samples)])
 {
     for (size_t i = 0; i < SYI_COUNT(samples); i++) {
-        param[i] = (struct syi_param){.rank = samples[i].rank};
+        param[i] = (struct syi_param){.id = (uint32_t)i, .rank = samples[i].rank};
         snprintf(param[i].name, sizeof param[i].name, "%s", samples[i].name);
         for (int k = 0; k < SY_MAX_DIMS; k++) {
             param[i].dim[k] = samples[i].dim[k] ? samples[i].dim[k] : 1;
             param[i].axis[k] = samples[i].axis[k];
         }
     }
-    *params = (struct syi_params){.param = param, .n = SYI_COUNT(samples)};
+    *model = (struct syi_model){.param = param, .n = SYI_COUNT(samples)};
 }
 
 static struct syi_config config_of(const char *const *set)
@@ -65,14 +65,14 @@ static struct syi_config config_of(const char *const *set)
 static int record(const struct syi_config *config, struct syi_program **program, struct sy_error *err)
 {
     struct syi_param param[SYI_COUNT(samples)];
-    struct syi_params params;
+    struct syi_model model;
     uint32_t leaves[SYI_AXIS_COUNT];
     for (int i = 0; i < SYI_AXIS_COUNT; i++) leaves[i] = 1;
     leaves[SYI_AXIS_EMBED] = leaves[SYI_AXIS_VOCAB] = 4;
     leaves[SYI_AXIS_EXPERT_MLP] = leaves[SYI_AXIS_MLP] = leaves[SYI_AXIS_HEADS] = 2;
     leaves[SYI_AXIS_EXPERT] = 4;
-    params_of(&params, param);
-    return syi_record_update(config, &params, leaves, program, err);
+    model_of(&model, param);
+    return syi_record_update(config, &model, leaves, program, err);
 }
 
 /* ---- the rules, plainly ---- */
@@ -197,9 +197,7 @@ static void put_scalars(struct ms *m, const struct syi_config *config, int64_t s
     float value[SYI_OPTIM_SCALARS];
     int n = syi_optim_scalars(config, step, rate, value);
     for (int i = 0; i < n; i++) {
-        char name[SYI_OPTIM_SCALAR_NAME];
-        syi_optim_scalar_name(config, i, name);
-        const struct sy_tensor *t = syi_session_tensor(m->session, name);
+        const struct sy_tensor *t = syi_session_find_any(m->session, SYI_ROLE_OPTIM_SCALAR, (uint32_t)i);
         if (t) ms_set(t, 0, value[i]);
     }
 }

@@ -7,31 +7,34 @@
 
 enum { TOKENS = 7, ROWS = 4 };
 
+/* Shared with the programs of the model that have it, by its name. */
+static int teacher_input(struct syi_build *b, enum syi_role role, enum sy_dtype dtype, int64_t length)
+{
+    char name[80];
+    const uint8_t axis[2] = {SYI_AXIS_BATCH, SYI_AXIS_LENGTH};
+    int64_t dim[2] = {b->shape.rows, length};
+    snprintf(name, sizeof name, length ? "%s/%lldx%lld" : "%s/%lld", syi_role_name(role), (long long)dim[0],
+             (long long)length);
+    int tensor = syi_tensor_add(b->p, name, SYI_INPUT, dtype, length ? 2 : 1, dim, axis);
+    return syi_role_set(b->p, tensor, role, 0);
+}
+
 /* The whole decoder on given inputs; its argmax is the output "teacher/next". */
 static struct syi_program *record_teacher(struct model *model)
 {
     struct sy_error err = {0};
-    char name[6][SYI_INPUT_NAME];
     const struct syi_shape *s = &model->shape;
-    struct syi_build b = {.config = &model->config, .params = &model->params, .shape = *s, .rng = -1};
+    struct syi_build b = {.config = &model->config, .model = &model->model, .shape = *s, .rng = -1};
     if (model->config.model.dtype == SYI_DTYPE_BFLOAT16) b.dtype = SY_BF16;
-    const uint8_t axis[2] = {SYI_AXIS_BATCH, SYI_AXIS_LENGTH};
-    int64_t in_dim[2] = {s->rows, s->input_length}, out_dim[2] = {s->rows, s->target_length};
     cr_assert_eq(syi_program_new("teacher", &b.p, &err), SY_OK, "%s", err.text);
     syi_leaves(b.config, &b.shape, b.p->leaf_count);
-    syi_input_name(name[0], "encoder_ids", s->rows, s->input_length);
-    syi_input_name(name[1], "encoder_lengths", s->rows, 0);
-    syi_input_name(name[2], "decoder_inputs", s->rows, s->target_length);
-    syi_input_name(name[3], "decoder_lengths", s->rows, 0);
-    syi_input_name(name[4], "encoder_mask", s->rows, s->input_length);
-    syi_input_name(name[5], "decoder_mask", s->rows, s->target_length);
-    struct syi_inputs in = {.encoder_ids = syi_tensor_add(b.p, name[0], SYI_INPUT, SY_I32, 2, in_dim, axis),
-                            .encoder = {syi_tensor_add(b.p, name[1], SYI_INPUT, SY_I32, 1, in_dim, axis), -1,
-                                        syi_tensor_add(b.p, name[4], SYI_INPUT, SY_F32, 2, in_dim, axis)},
-                            .decoder_inputs =
-                                syi_tensor_add(b.p, name[2], SYI_INPUT, SY_I32, 2, out_dim, axis),
-                            .decoder = {syi_tensor_add(b.p, name[3], SYI_INPUT, SY_I32, 1, out_dim, axis), -1,
-                                        syi_tensor_add(b.p, name[5], SYI_INPUT, SY_F32, 2, out_dim, axis)},
+    int64_t in_length = s->input_length, out_length = s->target_length;
+    struct syi_inputs in = {.encoder_ids = teacher_input(&b, SYI_ROLE_ENCODER_IDS, SY_I32, in_length),
+                            .encoder = {teacher_input(&b, SYI_ROLE_ENCODER_LENGTHS, SY_I32, 0), -1,
+                                        teacher_input(&b, SYI_ROLE_ENCODER_MASK, SY_F32, in_length)},
+                            .decoder_inputs = teacher_input(&b, SYI_ROLE_DECODER_INPUTS, SY_I32, out_length),
+                            .decoder = {teacher_input(&b, SYI_ROLE_DECODER_LENGTHS, SY_I32, 0), -1,
+                                        teacher_input(&b, SYI_ROLE_DECODER_MASK, SY_F32, out_length)},
                             .input_norm = -1,
                             .target_norm = -1};
     int encoded = syi_encoder(&b, &in);
@@ -51,13 +54,13 @@ static void take_step(struct model *model, int position, int32_t previous[16], s
 {
     float logits[16][12];
     int64_t rows = model->shape.rows;
-    const struct sy_tensor *token = ms_tensor(&model->m, "decode/token"),
-                           *next = ms_tensor(&model->m, "decode/next");
+    const struct sy_tensor *token = input(model, SYI_ROLE_DECODE_TOKEN),
+                           *next = input(model, SYI_ROLE_DECODE_NEXT);
     for (int64_t row = 0; row < rows; row++) {
         ms_set(token, row, previous[row]);
-        ms_set(ms_tensor(&model->m, "decode/lengths"), row, position + 1);
+        ms_set(input(model, SYI_ROLE_DECODE_LENGTHS), row, position + 1);
     }
-    put_scalar(model, "decode/position", position);
+    put_scalar(model, SYI_ROLE_DECODE_POSITION, position);
     model->logits = &logits[0][0];
     model->n_logits = rows * 12;
     model_run(model, 1);
@@ -97,9 +100,9 @@ static void check_steps(const struct syi_config *config)
     for (int row = 0; row < ROWS; row++) {
         int32_t inputs[TOKENS] = {0};
         memcpy(inputs + 1, d.token[row], sizeof inputs - sizeof *inputs);
-        put_ids(&model, "decoder_inputs", TOKENS, row, TOKENS, inputs, 0);
-        ms_set(input(&model, "decoder_lengths", 0), row, TOKENS);
-        put_mask(input(&model, "decoder_mask", TOKENS), row, TOKENS, TOKENS);
+        put_ids(&model, SYI_ROLE_DECODER_INPUTS, TOKENS, row, TOKENS, inputs, 0);
+        ms_set(input(&model, SYI_ROLE_DECODER_LENGTHS), row, TOKENS);
+        put_mask(input(&model, SYI_ROLE_DECODER_MASK), row, TOKENS, TOKENS);
     }
     model.logits = &logits[0][0][0];
     model.n_logits = ROWS * TOKENS * 12;

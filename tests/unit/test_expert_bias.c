@@ -43,11 +43,11 @@ static struct course course_of(const char *set, double learning_rate)
 static float *bias_of(struct syi_engine *engine, int layer)
 {
     static _Thread_local float none[EXPERTS];
-    char name[200];
-    snprintf(name, sizeof name, "%s/router/expert_bias", syi_engine_moe_layer(engine, layer));
-    const struct sy_tensor *t = syi_session_tensor(syi_engine_session(engine), name);
-    if (!t) return none;
-    cr_assert_eq(t->dim[0], EXPERTS, "%s: every rank holds all of it", name);
+    int64_t bias = syi_engine_model(engine)->layer[layer].bias;
+    if (bias < 0) return none;
+    const struct sy_tensor *t =
+        syi_session_find_any(syi_engine_session(engine), SYI_ROLE_PARAMETER, (uint32_t)bias);
+    cr_assert_eq(t->dim[0], EXPERTS, "every rank holds all of it");
     return t->data;
 }
 

@@ -99,24 +99,25 @@ Test(invariance, evaluation_does_not_depend_on_the_batch)
 static size_t evaluate_recorded(const struct syi_config *config, int expert_axis, struct losses *to)
 {
     struct model model;
-    struct syi_program *global, *local;
+    struct syi_recorded global;
+    struct syi_program *local;
     struct sy_error err = {0};
     int order[ROWS];
     for (int i = 0; i < ROWS; i++) order[i] = i + 1;
     *to = (struct losses){0};
     model_open(&model, config, shape_of(ROWS, 6, 5), 0);
     model.config.mesh.expert = expert_axis;
-    cr_assert_eq(syi_record_eval(&model.config, &model.shape, &model.params, &global, &err), SY_OK, "%s",
+    cr_assert_eq(syi_record_eval(&model.config, &model.shape, &model.model, &global, &err), SY_OK, "%s",
                  err.text);
-    cr_assert_eq(syi_partition(global, &model.m.mesh, &local, &err), SY_OK, "%s", err.text);
+    cr_assert_eq(syi_partition(global.program, &model.m.mesh, &local, &err), SY_OK, "%s", err.text);
     cr_assert_eq(syi_program_fuse(local, &err), SY_OK, "%s", err.text);
-    size_t ragged = count_ops(global, SY_OP_RAGGED_MATMUL);
+    size_t ragged = count_ops(global.program, SY_OP_RAGGED_MATMUL);
     int program = ms_add(&model.m, local);
     model_bind(&model);
     put_batch(&model, order, 3);
     syi_session_hook(model.m.session, keep_losses, to);
     ms_run(&model.m, program);
-    syi_program_free(global);
+    syi_program_free(global.program);
     model_close(&model);
     return ragged;
 }
@@ -224,34 +225,33 @@ struct place {
     int example, input_at, target_at;
 };
 
-static void put(struct model *model, const char *what, int64_t length, int64_t at, double value)
+static void put(struct model *model, enum syi_role role, int64_t at, double value)
 {
-    const struct sy_tensor *t = input(model, what, length);
-    cr_assert_not_null(t, "%s", what);
+    const struct sy_tensor *t = input(model, role);
+    cr_assert_not_null(t, "%s", syi_role_name(role));
     ms_set(t, at, value);
 }
 
 static void put_packed(struct model *model, const struct place *places, int n)
 {
-    int64_t in = model->shape.input_length, out = model->shape.target_length;
     for (int i = 0; i < n; i++) {
         struct example e = example_of(places[i].example, 12);
         for (int k = 0; k < e.n_in; k++) {
-            put(model, "encoder_ids", in, places[i].input_at + k, e.in[k]);
-            put(model, "encoder_segments", in, places[i].input_at + k, i + 1);
-            put(model, "encoder_mask", in, places[i].input_at + k, 1);
+            put(model, SYI_ROLE_ENCODER_IDS, places[i].input_at + k, e.in[k]);
+            put(model, SYI_ROLE_ENCODER_SEGMENTS, places[i].input_at + k, i + 1);
+            put(model, SYI_ROLE_ENCODER_MASK, places[i].input_at + k, 1);
         }
         for (int k = 0; k < e.n_out; k++) {
-            put(model, "decoder_inputs", out, places[i].target_at + k, k ? e.out[k - 1] : 0);
-            put(model, "decoder_targets", out, places[i].target_at + k, e.out[k]);
-            put(model, "decoder_segments", out, places[i].target_at + k, i + 1);
-            put(model, "decoder_mask", out, places[i].target_at + k, 1);
-            put(model, "loss_weights", out, places[i].target_at + k, 1);
+            put(model, SYI_ROLE_DECODER_INPUTS, places[i].target_at + k, k ? e.out[k - 1] : 0);
+            put(model, SYI_ROLE_DECODER_TARGETS, places[i].target_at + k, e.out[k]);
+            put(model, SYI_ROLE_DECODER_SEGMENTS, places[i].target_at + k, i + 1);
+            put(model, SYI_ROLE_DECODER_MASK, places[i].target_at + k, 1);
+            put(model, SYI_ROLE_LOSS_WEIGHTS, places[i].target_at + k, 1);
         }
     }
-    put_scalar(model, "loss_norm", 1);
-    put_scalar(model, "target_norm", 1);
-    put_scalar(model, "input_norm", 1);
+    put_scalar(model, SYI_ROLE_LOSS_NORM, 1);
+    put_scalar(model, SYI_ROLE_TARGET_NORM, 1);
+    put_scalar(model, SYI_ROLE_INPUT_NORM, 1);
 }
 
 /* One packed row of the places. */

@@ -44,8 +44,8 @@ static int train(struct lesson *lesson, struct syi_engine *engine, struct syi_ba
         status = syi_batcher_fetch(batcher, step, batch, err);
         if (!status) status = syi_engine_step(engine, batch, step, 3e-3, &result, err);
         cr_assert(status || result.ok, "step %d: the gradients are not finite", step);
-        lesson->loss[step] = result.cross_entropy;
-        lesson->accuracy[step] = result.accuracy;
+        lesson->loss[step] = result.value[SYI_STEP_CROSS_ENTROPY];
+        lesson->accuracy[step] = result.value[SYI_STEP_CORRECT] / result.value[SYI_STEP_WEIGHTED_TARGETS];
     }
     return status;
 }

@@ -87,15 +87,15 @@ static void run(int end)
 static struct syi_program *program_of(const struct syi_config *c, int which, int stage)
 {
     struct sy_error err = {0};
-    struct syi_params params = {0};
-    struct syi_program *program;
+    struct syi_model model = {0};
+    struct syi_recorded recorded;
     struct syi_mesh mesh;
     struct syi_shape shape = syi_config_shape(c, which);
     cr_assert_eq(syi_mesh_new(&mesh, 1, 1, 1, 1, 0, &err), SY_OK, "%s", err.text);
-    cr_assert_eq(syi_pipeline(c, &mesh, which, &shape, stage, &params, &program, &err), SY_OK, "%s",
+    cr_assert_eq(syi_pipeline(c, &mesh, which, &shape, stage, &model, &recorded, &err), SY_OK, "%s",
                  err.text);
-    syi_params_free(&params);
-    return program;
+    syi_model_free(&model);
+    return recorded.program;
 }
 
 /* Number of the n-th such op, from 1; how many there are in *count. */

@@ -44,12 +44,11 @@ static void check_parameter(struct model *model, const char *name, struct ms_ran
 static int64_t overflow(struct model *model)
 {
     int64_t lost = 0;
-    const struct syi_shared *s;
-    for (size_t i = 0; (s = syi_session_shared(model->m.session, i)) != NULL; i++)
-        for (int64_t e = 0; e < ms_count(&s->tensor); e++) {
-            if (syi_pattern_match("experts/*/chosen", s->name)) lost += (int64_t)ms_get(&s->tensor, e);
-            if (syi_pattern_match("experts/*/kept", s->name)) lost -= (int64_t)ms_get(&s->tensor, e);
-        }
+    for (uint32_t i = 0; i < model->model.n_layers; i++) {
+        const struct sy_tensor *chosen = syi_session_find_any(model->m.session, SYI_ROLE_CHOSEN, i);
+        const struct sy_tensor *kept = syi_session_find_any(model->m.session, SYI_ROLE_KEPT, i);
+        for (int64_t e = 0; e < ms_count(chosen); e++) lost += (int64_t)(ms_get(chosen, e) - ms_get(kept, e));
+    }
     return lost;
 }
 
@@ -63,9 +62,9 @@ static void check_gradients(const struct syi_config *config)
     put_batch(&model, (int[]){1, 2, NO_EXAMPLE, 3}, 0);
     run_loss(&model);
     if (config->moe.num_experts) cr_assert_gt(overflow(&model), 0, "no expert is full");
-    for (size_t i = 0; i < model.params.n; i++)
-        if (model.params.param[i].init != SYI_INIT_EXPERT_BIAS)
-            check_parameter(&model, model.params.param[i].name, &random);
+    for (size_t i = 0; i < model.model.n; i++)
+        if (model.model.param[i].init != SYI_INIT_EXPERT_BIAS)
+            check_parameter(&model, model.model.param[i].name, &random);
     model_close(&model);
 }
 
@@ -126,8 +125,8 @@ static double *all_gradients(struct model *model, size_t *n)
 {
     double *all = NULL;
     *n = 0;
-    for (size_t i = 0; i < model->params.n; i++) {
-        const struct sy_tensor *t = gradient_of(model, model->params.param[i].name);
+    for (size_t i = 0; i < model->model.n; i++) {
+        const struct sy_tensor *t = gradient_of(model, model->model.param[i].name);
         all = realloc(all, (*n + (size_t)ms_count(t)) * sizeof *all);
         cr_assert_not_null(all);
         for (int64_t k = 0; k < ms_count(t); k++) all[(*n)++] = ms_get(t, k);
@@ -187,7 +186,7 @@ static void expect_same_results(struct model *a, struct model *b)
         cr_assert_eq(memcmp(other->data, s->tensor.data, ms_bytes(other)), 0, "%s differs", s->name);
         compared++;
     }
-    cr_assert_gt(compared, 2 * (int)a->params.n);
+    cr_assert_gt(compared, 2 * (int)a->model.n);
 }
 
 /* Added columns of padding, other ids in it, added rows; with dropout, and with places that overflow. */
@@ -253,8 +252,8 @@ static const char *sparse_name(const char *dense, char name[200])
 static void expect_equal_gradients(struct model *dense, struct model *sparse)
 {
     char name[200];
-    for (size_t i = 0; i < dense->params.n; i++) {
-        const char *parameter = dense->params.param[i].name;
+    for (size_t i = 0; i < dense->model.n; i++) {
+        const char *parameter = dense->model.param[i].name;
         const struct sy_tensor *a = gradient_of(dense, parameter),
                                *b = gradient_of(sparse, sparse_name(parameter, name));
         cr_assert_eq(ms_count(a), ms_count(b), "%s", parameter);
@@ -276,8 +275,8 @@ Test(model, one_dropless_expert_is_a_dense_layer)
     cr_assert_eq(overflow(&sparse), 0);
     config.moe.num_experts = 0;
     run_padded(&dense, &config, shape_of(4, 6, 5), numbers, 0);
-    for (size_t i = 0; i < dense.params.n; i++) {
-        const char *parameter = dense.params.param[i].name;
+    for (size_t i = 0; i < dense.model.n; i++) {
+        const char *parameter = dense.model.param[i].name;
         const struct sy_tensor *t = ms_tensor(&dense.m, parameter);
         memcpy(t->data, ms_tensor(&sparse.m, sparse_name(parameter, name))->data, ms_bytes(t));
     }

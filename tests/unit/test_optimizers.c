@@ -30,16 +30,16 @@ static struct syi_config config_of(const char *text)
 static int record(const struct syi_config *config, struct syi_program **program, struct sy_error *err)
 {
     struct syi_param param[PARAMETERS];
-    struct syi_params params = {.param = param, .n = PARAMETERS};
+    struct syi_model model = {.param = param, .n = PARAMETERS};
     uint32_t leaves[SYI_AXIS_COUNT];
     for (int i = 0; i < SYI_AXIS_COUNT; i++) leaves[i] = 1;
     for (int i = 0; i < PARAMETERS; i++) {
-        param[i] = (struct syi_param){.rank = i == SCALE ? 1 : 2,
+        param[i] = (struct syi_param){.id = (uint32_t)i, .rank = i == SCALE ? 1 : 2,
                                       .dim = {dims[i][0], dims[i][1], 1, 1, 1},
                                       .axis = {axes[i][0], axes[i][1]}};
         snprintf(param[i].name, sizeof param[i].name, "%s", names[i]);
     }
-    return syi_record_update(config, &params, leaves, program, err);
+    return syi_record_update(config, &model, leaves, program, err);
 }
 
 static void fill(struct ms *m, const char *format, uint64_t seed)
@@ -141,7 +141,7 @@ Test(optimizers, errors_name_the_part)
     struct syi_config config =
         config_of("[optimizer.rows]\nparameters = [\"*kernel\"]\nname = \"adafactor\"\n"
                   "logical_factor_rules = \"standard\"\n");
-    struct syi_params params = {.n = 1};
+    struct syi_model model = {.n = 1};
     struct syi_param param = {.name = "expert/wi/kernel",
                               .rank = 3,
                               .dim = {4, 8, 6, 1, 1},
@@ -149,8 +149,8 @@ Test(optimizers, errors_name_the_part)
     uint32_t leaves[SYI_AXIS_COUNT];
     struct syi_program *program = NULL;
     struct sy_error err = {0};
-    params.param = &param;
+    model.param = &param;
     for (int i = 0; i < SYI_AXIS_COUNT; i++) leaves[i] = 1;
-    cr_assert_eq(syi_record_update(&config, &params, leaves, &program, &err), SY_EINVAL);
+    cr_assert_eq(syi_record_update(&config, &model, leaves, &program, &err), SY_EINVAL);
     cr_expect(strstr(err.text, "set optimizer.rows.logical_factor_rules to moe"), "%s", err.text);
 }

@@ -345,9 +345,10 @@ static void record_step(struct setup *s)
     int packed = syi_pack(s->p, 2, (int[2]){a, b});
     int dw = syi_matmul_tn(s->p, x, syi_matmul(s->p, x, packed));
     cr_assert(syi_unpack(s->p, dw, 2, (int[2]){a, b}, part) >= 0);
-    int sum = TENSOR2(s, "grad/a", SYI_CARRY, 8, EMBED, 16, MLP);
+    int sum = syi_role_set(s->p, TENSOR2(s, "sum of a", SYI_CARRY, 8, EMBED, 16, MLP), SYI_ROLE_GRADIENT, 0);
     int state = TENSOR2(s, "mu", SYI_STATE, 8, EMBED, 16, MLP);
-    syi_store(s->p, part[1], TENSOR2(s, "grad/b", SYI_CARRY, 8, EMBED, 16, MLP));
+    int of_b = syi_role_set(s->p, TENSOR2(s, "sum of b", SYI_CARRY, 8, EMBED, 16, MLP), SYI_ROLE_GRADIENT, 1);
+    syi_store(s->p, part[1], of_b);
     syi_store(s->p, syi_map2(s->p, SY_MAP_ADD, sum, part[0]), sum);
     syi_total(s->p, sum);
     int moved = syi_map2(s->p, SY_MAP_ADD, state, sum);

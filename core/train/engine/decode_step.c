@@ -12,14 +12,15 @@ struct syi_decode_bound syi_decode_bind(struct syi_session *session, int program
     return (struct syi_decode_bound){
         .session = session,
         .program = program,
-        .token = syi_session_tensor(session, "decode/token"),
-        .position = syi_session_tensor(session, "decode/position"),
-        .lengths = syi_session_tensor(session, "decode/lengths"),
-        .rows = syi_session_tensor(session, "decode/rows"),
-        .add = syi_session_tensor(session, "decode/add"),
-        .top_value = syi_session_tensor(session, "decode/top_value"),
-        .top_id = syi_session_tensor(session, "decode/top_id"),
-        .logits = syi_session_tensor(session, "decode/logits"),
+        .token = syi_session_find(session, program, SYI_ROLE_DECODE_TOKEN, 0),
+        .position = syi_session_find(session, program, SYI_ROLE_DECODE_POSITION, 0),
+        .lengths = syi_session_find(session, program, SYI_ROLE_DECODE_LENGTHS, 0),
+        .rows = syi_session_find(session, program, SYI_ROLE_DECODE_ROWS, 0),
+        .add = syi_session_find(session, program, SYI_ROLE_DECODE_ADD, 0),
+        .top_value = syi_session_find(session, program, SYI_ROLE_DECODE_TOP_VALUE, 0),
+        .top_id = syi_session_find(session, program, SYI_ROLE_DECODE_TOP_ID, 0),
+        .logits = syi_session_find(session, program, SYI_ROLE_DECODE_LOGITS, 0),
+        .next = syi_session_find(session, program, SYI_ROLE_DECODE_NEXT, 0),
     };
 }
 

@@ -6,12 +6,12 @@
 #include "runtime/session.h"
 #include "train/decode/decode.h"
 
-/* Where the program's inputs and outputs lie; NULL where it has none of the name. */
+/* Where the program's inputs and outputs lie; NULL where it has none of the kind. */
 struct syi_decode_bound {
     struct syi_session *session;                                     /* borrowed */
     int program;                                                     /* index in it */
     const struct sy_tensor *token, *position, *lengths, *rows, *add; /* this rank's rows */
-    const struct sy_tensor *top_value, *top_id, *logits;             /* all rows */
+    const struct sy_tensor *top_value, *top_id, *logits, *next;      /* all rows */
 };
 
 /* After the session was bound. */

@@ -14,9 +14,9 @@ struct syi_session *syi_engine_session(struct syi_engine *e)
     return e->session;
 }
 
-const struct syi_params *syi_engine_params(const struct syi_engine *e)
+const struct syi_model *syi_engine_model(const struct syi_engine *e)
 {
-    return &e->params;
+    return &e->model;
 }
 
 int syi_engine_moe_layers(const struct syi_engine *e)
@@ -26,7 +26,7 @@ int syi_engine_moe_layers(const struct syi_engine *e)
 
 const char *syi_engine_moe_layer(const struct syi_engine *e, int layer)
 {
-    return e->moe[layer].name;
+    return e->model.layer[layer].name;
 }
 
 int syi_engine_experts(const struct syi_engine *e)
@@ -54,9 +54,10 @@ void syi_engine_routing(const struct syi_engine *e, int layer, int expert, int64
 
 void syi_engine_init(struct syi_engine *e, uint64_t seed)
 {
-    for (size_t i = 0; i < e->params.n; i++) {
-        const struct sy_tensor *t = syi_session_tensor(e->session, e->params.param[i].name);
-        if (t) syi_param_init(&e->params.param[i], seed, t);
+    for (size_t i = 0; i < e->model.n; i++) {
+        const struct syi_param *param = &e->model.param[i];
+        const struct sy_tensor *t = syi_session_find_any(e->session, SYI_ROLE_PARAMETER, param->id);
+        if (t) syi_param_init(param, seed, t);
     }
     e->stale = 1;
 }
@@ -113,54 +114,70 @@ static void add_counts(struct syi_engine *e)
 
 struct syi_layer_metrics syi_engine_layer_metrics(const struct syi_engine *e, int layer)
 {
-    const struct syi_moe_layer *m = &e->moe[layer];
+    const struct syi_moe_layer *info = &e->model.layer[layer];
+    const struct syi_layer_tensors *m = &e->moe[layer];
+    const struct syi_places *places = &e->bound[e->bucket_at].places[info->decoder];
     const struct syi_config *c = &e->config;
-    int type = syi_router_type(c, m->decoder);
-    struct syi_expert_counts counts = {.slots = m->slots[e->bucket_at],
-                                       .tokens = m->tokens_all[e->bucket_at],
-                                       .real = e->real[m->decoder],
-                                       .served = *(const int64_t *)m->tokens->data,
+    struct syi_expert_counts counts = {.slots = places->slots,
+                                       .tokens = places->tokens,
+                                       .real = e->real[info->decoder],
+                                       .served = *(const int64_t *)m->served->data,
                                        .choices = c->moe.num_selected_experts,
                                        .confidence = get_scalar(m->confidence)};
     for (int64_t i = 0; i < c->moe.num_experts; i++) counts.kept += ((const int64_t *)m->kept->data)[i];
-    struct syi_expert_metrics metrics = syi_expert_metrics(c, type, &counts);
-    return (struct syi_layer_metrics){(float)get_scalar(m->balance), (float)get_scalar(m->z),
-                                      metrics.left_behind, metrics.usage, metrics.confidence};
+    struct syi_expert_metrics metrics = syi_expert_metrics(c, info->type, &counts);
+    return (struct syi_layer_metrics){(float)get_scalar(m->auxiliary_loss),
+                                      (float)get_scalar(m->router_z_loss), metrics.left_behind, metrics.usage,
+                                      metrics.confidence};
 }
 
-/* Means over layers, added over microbatches. */
-static void add_expert_metrics(struct syi_engine *e, struct syi_step_result *r)
+/* ---- values of a step ---- */
+
+/* Adds a microbatch's, in double and in their order. */
+static void add_values(struct syi_engine *e, double norm, double *value)
 {
+    const double over[SYI_OVERS] = {
+        [SYI_OVER_ONE] = 1, [SYI_OVER_LOSS_NORM] = norm, [SYI_OVER_LAYERS] = e->n_moe};
+    for (int v = 0; v < SYI_STEP_VALUES; v++) {
+        const struct syi_step_value_info *info = syi_step_value_info(v);
+        if (e->output[v] && info->added != SYI_ADDED_LAST)
+            value[v] += get_scalar(e->output[v]) / over[info->over];
+    }
     for (int i = 0; i < e->n_moe; i++) {
         struct syi_layer_metrics m = syi_engine_layer_metrics(e, i);
-        r->left_behind += (double)m.left_behind / e->n_moe;
-        r->expert_usage += (double)m.usage / e->n_moe;
-        r->router_confidence += (double)m.confidence / e->n_moe;
+        value[SYI_STEP_LEFT_BEHIND] += (double)m.left_behind / over[SYI_OVER_LAYERS];
+        value[SYI_STEP_EXPERT_USAGE] += (double)m.usage / over[SYI_OVER_LAYERS];
+        value[SYI_STEP_ROUTER_CONFIDENCE] += (double)m.confidence / over[SYI_OVER_LAYERS];
     }
+    add_counts(e);
 }
 
-/* Sums over microbatches, in double and in their order. */
-static void add_result(struct syi_engine *e, double norm, struct syi_step_result *r)
+/* What is known when the step ends. */
+static void finish_values(struct syi_engine *e, const struct syi_norms *norms, double *value)
 {
-    r->loss += get_scalar(e->loss_sum) / norm;
-    r->z_loss += get_scalar(e->z_sum) / norm;
-    r->correct += get_scalar(e->correct_sum);
-    r->auxiliary_loss += get_scalar(e->auxiliary_loss);
-    r->router_z_loss += get_scalar(e->router_z_loss);
-    add_counts(e);
-    add_expert_metrics(e, r);
+    double parts = (double)e->config.train.microbatches;
+    int as_t5x = syi_compat(&e->config, e->config.metrics.divide_by);
+    for (int v = 0; v < SYI_STEP_VALUES; v++) {
+        const struct syi_step_value_info *info = syi_step_value_info(v);
+        if (info->added == SYI_ADDED_LAST) value[v] = get_scalar(e->output[v]);
+        if (info->added == SYI_ADDED_MEAN && !as_t5x) value[v] /= parts;
+    }
+    value[SYI_STEP_CROSS_ENTROPY] = value[SYI_STEP_TOKEN_LOSS] - value[SYI_STEP_Z_LOSS];
+    value[SYI_STEP_LOSS] =
+        value[SYI_STEP_TOKEN_LOSS] + (value[SYI_STEP_AUXILIARY_LOSS] + value[SYI_STEP_ROUTER_Z_LOSS]);
+    value[SYI_STEP_ONE] = 1;
+    value[SYI_STEP_MICROBATCHES] = parts;
+    value[SYI_STEP_WEIGHT_SUM] = norms->weight_sum;
+    value[SYI_STEP_WEIGHTED_TARGETS] = (double)norms->weighted;
 }
 
 static void finish_result(struct syi_engine *e, const struct syi_batch *batch, const struct syi_norms *norms,
                           struct syi_step_result *r)
 {
-    r->cross_entropy = r->loss - r->z_loss;
-    r->loss += r->auxiliary_loss + r->router_z_loss;
-    r->weight_sum = norms->weight_sum;
-    r->weighted = norms->weighted;
-    r->accuracy = r->correct / (norms->weighted ? (double)norms->weighted : 1);
-    r->grad_norm = get_scalar(e->grad_norm);
-    r->ok = get_scalar(e->ok) != 0;
+    finish_values(e, norms, r->value);
+    r->loss = r->value[SYI_STEP_LOSS];
+    r->grad_norm = r->value[SYI_STEP_GRAD_NORM];
+    r->ok = r->value[SYI_STEP_OK] != 0;
     r->target_tokens = batch->n_target_tokens;
     r->input_tokens = batch->n_input_tokens;
 }
@@ -211,7 +228,7 @@ int syi_engine_step(struct syi_engine *e, const struct syi_batch *batch, int64_t
         if (status) return status;
         e->real[0] = (int64_t)part.input;
         e->real[1] = (int64_t)part.target;
-        add_result(e, whole ? norms.loss : part.loss, &r);
+        add_values(e, whole ? norms.loss : part.loss, r.value);
     }
     put_optim_scalars(e, step, learning_rate);
     put_directions(e);
@@ -233,9 +250,9 @@ int syi_engine_eval(struct syi_engine *e, const struct syi_batch *batch, struct 
     int status = syi_engine_copy_weights(e, err);
     if (!status) status = syi_session_run(e->session, bound->program[SYI_EVAL], err);
     if (status) return status;
-    sums->loss_sum += get_scalar(e->loss_sum);
-    sums->z_sum += get_scalar(e->z_sum);
-    sums->correct_sum += get_scalar(e->correct_sum);
+    sums->loss_sum += get_scalar(e->output[SYI_STEP_TOKEN_LOSS]);
+    sums->z_sum += get_scalar(e->output[SYI_STEP_Z_LOSS]);
+    sums->correct_sum += get_scalar(e->output[SYI_STEP_CORRECT]);
     sums->target_tokens += batch->n_target_tokens;
     return SY_OK;
 }

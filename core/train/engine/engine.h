@@ -6,6 +6,7 @@
 
 #include "data/batch.h"
 #include "model/model.h"
+#include "train/engine/pipeline.h"
 #include "train/launch/launch.h"
 
 enum syi_engine_use {
@@ -23,39 +24,32 @@ struct syi_engine; /* of one rank */
  * the last holds everything. Returns how many. */
 int syi_engine_buckets(const struct syi_config *config, struct syi_bucket buckets[SYI_MAX_BUCKETS]);
 
-/* The longest bucket's shape for a program (enum syi_which of pipeline.h). */
-struct syi_shape syi_config_shape(const struct syi_config *config, int which);
+/* The longest bucket's shape for a program. */
+struct syi_shape syi_config_shape(const struct syi_config *config, enum syi_which which);
 
 /* Records and binds the programs for `use` (bits). plan_only: no memory is taken. config is copied. */
 int syi_engine_new(const struct syi_config *config, const struct syi_rank *rank, int use, int plan_only,
                    struct syi_engine **engine, struct sy_error *err) SYI_MUST_CHECK;
 void syi_engine_free(struct syi_engine *engine);
-/* The longest bucket's program (enum syi_which), or NULL where this use has none. */
-const struct syi_program *syi_engine_program(const struct syi_engine *engine, int which);
+/* The longest bucket's program, or NULL where this use has none. */
+const struct syi_program *syi_engine_program(const struct syi_engine *engine, enum syi_which which);
 /* What memory.budget costs that program; NULL where this use has none. */
-const struct syi_recomputed *syi_engine_recomputed(const struct syi_engine *engine, int which);
+const struct syi_recomputed *syi_engine_recomputed(const struct syi_engine *engine, enum syi_which which);
 struct syi_session *syi_engine_session(struct syi_engine *engine);
-const struct syi_params *syi_engine_params(const struct syi_engine *engine);
+const struct syi_model *syi_engine_model(const struct syi_engine *engine);
 /* Fills parameters from the seed; optimizer state is zero. */
 void syi_engine_init(struct syi_engine *engine, uint64_t seed);
 /* To be called when parameters in the session were written by others, as from a checkpoint. */
 void syi_engine_params_changed(struct syi_engine *engine);
 
 struct syi_step_result {
-    double loss;          /* what is differentiated, microbatches added: sums over targets / normalizer (by
-                             default a mean over targets), z-loss and auxiliary losses included */
-    double cross_entropy; /* the same without z-loss and auxiliary losses */
-    double z_loss;        /* the z-loss in it */
-    double auxiliary_loss, router_z_loss; /* after their factors */
-    double accuracy;                      /* of target tokens */
-    double grad_norm;                     /* of all gradients, before clipping */
+    double loss; /* what is differentiated, microbatches added: sums over targets / normalizer (by default a
+                         mean over targets), z-loss and auxiliary losses included */
+    double grad_norm; /* of all gradients, before clipping */
     int ok; /* 0: the gradient norm is not finite and, unless train.nan_check is after, nothing was updated */
     int64_t target_tokens, input_tokens;
-    double weight_sum; /* of the loss weights in force */
-    double correct;    /* targets of nonzero weight that were predicted right */
-    int64_t weighted;  /* targets of nonzero weight */
-    double left_behind, expert_usage,
-        router_confidence; /* means over sparse layers, added over microbatches */
+    double
+        value[SYI_STEP_VALUES]; /* all of model/step_metrics.def, those that only count the batch left out */
 };
 
 /* One training step on a global batch (all rows; each rank takes its own), microbatch by microbatch; step

@@ -27,7 +27,7 @@ int syi_engine_buckets(const struct syi_config *config, struct syi_bucket bucket
 
 /* The shape of a bucket; a program trains, evaluates or decodes. */
 static struct syi_shape bucket_shape(const struct syi_config *c, const struct syi_bucket *all, int n,
-                                     int bucket, int which)
+                                     int bucket, enum syi_which which)
 {
     const struct syi_bucket *last = &all[n - 1], *first = &all[0], *now = &all[bucket];
     struct syi_shape shape = {.rows = which <= SYI_UPDATE ? c->data.batch_size / c->train.microbatches
@@ -48,14 +48,14 @@ static struct syi_shape bucket_shape(const struct syi_config *c, const struct sy
     return shape;
 }
 
-struct syi_shape syi_engine_shape(const struct syi_engine *e, int bucket, int which)
+struct syi_shape syi_engine_shape(const struct syi_engine *e, int bucket, enum syi_which which)
 {
     struct syi_shape shape = bucket_shape(&e->config, e->bucket, e->n_buckets, bucket, which);
     shape.packed = (e->use & SYI_USE_PACKED) != 0;
     return shape;
 }
 
-struct syi_shape syi_config_shape(const struct syi_config *config, int which)
+struct syi_shape syi_config_shape(const struct syi_config *config, enum syi_which which)
 {
     struct syi_bucket bucket[SYI_MAX_BUCKETS];
     int n = syi_engine_buckets(config, bucket);
@@ -63,30 +63,32 @@ struct syi_shape syi_config_shape(const struct syi_config *config, int which)
     return bucket_shape(config, bucket, n, n - 1, which);
 }
 
-static int program_index(const struct syi_engine *e, int which)
+static int program_index(const struct syi_engine *e, enum syi_which which)
 {
     if (which == SYI_UPDATE) return e->update;
     return which == SYI_WEIGHTS ? e->copying : e->bound[e->n_buckets - 1].program[which];
 }
 
-const struct syi_program *syi_engine_program(const struct syi_engine *e, int which)
+const struct syi_program *syi_engine_program(const struct syi_engine *e, enum syi_which which)
 {
     int index = program_index(e, which);
     return index < 0 ? NULL : syi_session_program(e->session, index);
 }
 
-const struct syi_recomputed *syi_engine_recomputed(const struct syi_engine *e, int which)
+const struct syi_recomputed *syi_engine_recomputed(const struct syi_engine *e, enum syi_which which)
 {
     return syi_session_recomputed(e->session, program_index(e, which));
 }
 
-static int add(struct syi_engine *e, int which, int bucket, int *index, struct sy_error *err)
+static int add(struct syi_engine *e, enum syi_which which, int bucket, int *index, struct sy_error *err)
 {
     struct syi_shape shape = syi_engine_shape(e, bucket, which);
-    struct syi_program *program;
+    struct syi_recorded recorded;
     enum syi_stage stage = (e->use & SYI_USE_UNFUSED) ? SYI_STAGE_PARTITION : SYI_STAGE_FUSE;
-    int status = syi_pipeline(&e->config, &e->rank.mesh, which, &shape, stage, &e->params, &program, err);
-    return status ? status : syi_session_add(e->session, program, index, err);
+    int status = syi_pipeline(&e->config, &e->rank.mesh, which, &shape, stage, &e->model, &recorded, err);
+    if (status) return status;
+    if (which == SYI_GRAD_FIRST) memcpy(e->bound[bucket].places, recorded.places, sizeof recorded.places);
+    return syi_session_add(e->session, recorded.program, index, err);
 }
 
 /* Decoding programs depend on the input length only: the first bucket of a length has them. */
@@ -115,120 +117,68 @@ static int add_bucket(struct syi_engine *e, int i, struct sy_error *err)
     return status;
 }
 
-static const struct sy_tensor *shaped(struct syi_engine *e, const char *what, int64_t rows, int64_t length)
+/* Where the batch of a program goes; program -1: nowhere. */
+static struct syi_bucket_inputs find_inputs(const struct syi_session *s, int program)
 {
-    char name[SYI_INPUT_NAME];
-    syi_input_name(name, what, rows, length);
-    return syi_session_tensor(e->session, name);
-}
-
-static struct syi_bucket_inputs find_inputs(struct syi_engine *e, int bucket, int64_t rows)
-{
-    int64_t in = e->bucket[bucket].input_length, out = e->bucket[bucket].target_length;
     return (struct syi_bucket_inputs){
-        shaped(e, "encoder_ids", rows, in),      shaped(e, "decoder_inputs", rows, out),
-        shaped(e, "decoder_targets", rows, out), shaped(e, "loss_weights", rows, out),
-        shaped(e, "encoder_lengths", rows, 0),   shaped(e, "decoder_lengths", rows, 0),
-        shaped(e, "encoder_segments", rows, in), shaped(e, "decoder_segments", rows, out),
-        shaped(e, "encoder_mask", rows, in),     shaped(e, "decoder_mask", rows, out),
+        .encoder_ids = syi_session_find(s, program, SYI_ROLE_ENCODER_IDS, 0),
+        .encoder_lengths = syi_session_find(s, program, SYI_ROLE_ENCODER_LENGTHS, 0),
+        .encoder_segments = syi_session_find(s, program, SYI_ROLE_ENCODER_SEGMENTS, 0),
+        .encoder_mask = syi_session_find(s, program, SYI_ROLE_ENCODER_MASK, 0),
+        .decoder_inputs = syi_session_find(s, program, SYI_ROLE_DECODER_INPUTS, 0),
+        .decoder_targets = syi_session_find(s, program, SYI_ROLE_DECODER_TARGETS, 0),
+        .decoder_lengths = syi_session_find(s, program, SYI_ROLE_DECODER_LENGTHS, 0),
+        .decoder_segments = syi_session_find(s, program, SYI_ROLE_DECODER_SEGMENTS, 0),
+        .decoder_mask = syi_session_find(s, program, SYI_ROLE_DECODER_MASK, 0),
+        .loss_weights = syi_session_find(s, program, SYI_ROLE_LOSS_WEIGHTS, 0),
     };
 }
 
-static const struct sy_tensor *layer_tensor(struct syi_engine *e, const struct syi_moe_layer *layer,
-                                            const char *what)
+/* Programs of a bucket share what they read of a batch: grad_first with grad_next, eval with encode. */
+static void find_bucket(struct syi_session *s, struct syi_bucket_programs *b)
 {
-    char name[200];
-    snprintf(name, sizeof name, "experts/%s/%s", layer->name, what);
-    return syi_session_tensor(e->session, name);
+    b->train = find_inputs(s, b->program[SYI_GRAD_FIRST]);
+    b->eval = find_inputs(s, b->program[b->program[SYI_EVAL] < 0 ? SYI_ENCODE : SYI_EVAL]);
+    b->step = syi_decode_bind(s, b->program[SYI_DECODE_STEP]);
 }
 
-/* Sizes of a layer's groups, by bucket. */
-static int measure_layer(struct syi_engine *e, struct syi_moe_layer *layer, struct sy_error *err)
+static int find_layers(struct syi_engine *e, struct sy_error *err)
 {
-    const struct syi_config *c = &e->config;
-    int type = syi_router_type(c, layer->decoder);
-    struct syi_build *b = syi_alloc(sizeof *b, err);
-    if (!b) return SY_ENOMEM;
-    int which = (e->use & SYI_USE_TRAIN) ? SYI_GRAD_FIRST : SYI_EVAL, status = SY_OK;
-    b->config = c;
-    b->training = which == SYI_GRAD_FIRST;
-    for (int i = 0; !status && i < e->n_buckets; i++) {
-        struct syi_groups groups = {0};
-        b->shape = syi_engine_shape(e, i, which);
-        status = syi_groups(b, type, b->shape.rows,
-                            layer->decoder ? b->shape.target_length : b->shape.input_length, &groups, err);
-        layer->slots[i] = groups.slots;
-        layer->tokens_all[i] = groups.count * groups.tokens;
+    const struct syi_session *s = e->session;
+    if (!(e->use & (SYI_USE_TRAIN | SYI_USE_EVAL)) || !e->model.n_layers) return SY_OK;
+    size_t n = e->model.n_layers, experts = (size_t)e->config.moe.num_experts;
+    e->moe = syi_alloc(n * sizeof *e->moe, err);
+    e->counts = syi_alloc(n * experts * 2 * sizeof *e->counts, err);
+    if (!e->moe || !e->counts) return SY_ENOMEM;
+    for (uint32_t i = 0; i < n; i++) {
+        int64_t bias = e->model.layer[i].bias;
+        e->moe[i] = (struct syi_layer_tensors){
+            .chosen = syi_session_find_any(s, SYI_ROLE_CHOSEN, i),
+            .kept = syi_session_find_any(s, SYI_ROLE_KEPT, i),
+            .served = syi_session_find_any(s, SYI_ROLE_SERVED, i),
+            .confidence = syi_session_find_any(s, SYI_ROLE_CONFIDENCE, i),
+            .auxiliary_loss = syi_session_find_any(s, SYI_ROLE_LAYER_AUXILIARY_LOSS, i),
+            .router_z_loss = syi_session_find_any(s, SYI_ROLE_LAYER_ROUTER_Z_LOSS, i),
+            .direction = bias < 0 ? NULL : syi_session_find(s, e->update, SYI_ROLE_DIRECTION, (uint32_t)bias),
+        };
     }
-    syi_free(b);
-    return status;
+    e->n_moe = (int)n;
+    return SY_OK;
 }
 
-/* MoE layers in the order of the forward pass: the "experts/LAYER/chosen" outputs of a program. */
-static int find_moe_layers(struct syi_engine *e, struct sy_error *err)
+static int find_tensors(struct syi_engine *e, struct sy_error *err)
 {
-    int index =
-        (e->use & SYI_USE_TRAIN) ? e->bound[0].program[SYI_GRAD_FIRST] : e->bound[0].program[SYI_EVAL];
-    if (index < 0) return SY_OK;
-    const struct syi_program *p = syi_session_program(e->session, index);
-    for (size_t i = 0; i < p->n_tensors && e->n_moe < SYI_MAX_MOE_LAYERS; i++) {
-        const char *name = syi_program_name(p, p->tensor[i].name);
-        size_t length = strlen(name);
-        if (p->tensor[i].kind != SYI_OUTPUT || !syi_pattern_match("experts/*/chosen", name)) continue;
-        struct syi_moe_layer *layer = &e->moe[e->n_moe++];
-        char direction[200];
-        snprintf(layer->name, sizeof layer->name, "%.*s", (int)(length - 8 - 7), name + 8);
-        layer->chosen = syi_session_tensor(e->session, name);
-        layer->kept = layer_tensor(e, layer, "kept");
-        layer->tokens = layer_tensor(e, layer, "tokens");
-        layer->confidence = layer_tensor(e, layer, "confidence");
-        layer->balance = layer_tensor(e, layer, "auxiliary_loss");
-        layer->z = layer_tensor(e, layer, "router_z_loss");
-        snprintf(direction, sizeof direction, "direction/%s/router/expert_bias", layer->name);
-        layer->direction = syi_session_tensor(e->session, direction);
-        layer->decoder = !strncmp(layer->name, "decoder/", 8);
-        int status = measure_layer(e, layer, err);
-        if (status) return status;
-    }
-    if (!e->n_moe) return SY_OK;
-    e->counts = syi_alloc((size_t)e->n_moe * (size_t)e->config.moe.num_experts * 2 * sizeof *e->counts, err);
-    return e->counts ? SY_OK : SY_ENOMEM;
-}
-
-static void find_tensors(struct syi_engine *e)
-{
-    struct {
-        const struct sy_tensor **to;
-        const char *name;
-    } const list[] = {
-        {&e->rng, "rng"},
-        {&e->loss_norm, "loss_norm"},
-        {&e->input_norm, "input_norm"},
-        {&e->target_norm, "target_norm"},
-        {&e->loss_sum, "loss_sum"},
-        {&e->z_sum, "z_sum"},
-        {&e->correct_sum, "correct_sum"},
-        {&e->auxiliary_loss, "auxiliary_loss"},
-        {&e->router_z_loss, "router_z_loss"},
-        {&e->grad_norm, "grad_norm"},
-        {&e->ok, "ok"},
-        {&e->token, "decode/token"},
-        {&e->position, "decode/position"},
-        {&e->lengths, "decode/lengths"},
-        {&e->next, "decode/next"},
-    };
-    for (size_t i = 0; i < SYI_COUNT(list); i++) *list[i].to = syi_session_tensor(e->session, list[i].name);
-    float value[SYI_OPTIM_SCALARS];
-    int n = syi_optim_scalars(&e->config, 0, 0, value);
-    for (int i = 0; i < n; i++) {
-        char name[SYI_OPTIM_SCALAR_NAME];
-        syi_optim_scalar_name(&e->config, i, name);
-        e->scalar[i] = syi_session_tensor(e->session, name);
-    }
-    for (int i = 0; i < e->n_buckets; i++) {
-        e->bound[i].train = find_inputs(e, i, e->train_rows);
-        e->bound[i].eval = find_inputs(e, i, e->eval_rows);
-    }
+    struct syi_session *s = e->session;
+    e->rng = syi_session_find_any(s, SYI_ROLE_RNG, 0);
+    e->loss_norm = syi_session_find_any(s, SYI_ROLE_LOSS_NORM, 0);
+    e->input_norm = syi_session_find_any(s, SYI_ROLE_INPUT_NORM, 0);
+    e->target_norm = syi_session_find_any(s, SYI_ROLE_TARGET_NORM, 0);
+    for (uint32_t i = 0; i < SYI_STEP_VALUES; i++)
+        e->output[i] = syi_session_find_any(s, SYI_ROLE_STEP_OUTPUT, i);
+    for (uint32_t i = 0; i < SYI_OPTIM_SCALARS; i++)
+        e->scalar[i] = syi_session_find(s, e->update, SYI_ROLE_OPTIM_SCALAR, i);
+    for (int i = 0; i < e->n_buckets; i++) find_bucket(s, &e->bound[i]);
+    return find_layers(e, err);
 }
 
 static int bind(struct syi_engine *e, int plan_only, struct sy_error *err)
@@ -244,11 +194,9 @@ static int bind(struct syi_engine *e, int plan_only, struct sy_error *err)
     for (int i = 0; !status && i < e->n_buckets; i++) status = add_bucket(e, i, err);
     e->update = e->copying = -1;
     if (!status && (e->use & SYI_USE_TRAIN)) status = add(e, SYI_UPDATE, 0, &e->update, err);
-    if (!status && e->params.n_copies) status = add(e, SYI_WEIGHTS, 0, &e->copying, err);
+    if (!status && e->model.n_copies) status = add(e, SYI_WEIGHTS, 0, &e->copying, err);
     if (!status) status = syi_session_bind(e->session, err);
-    if (!status) status = find_moe_layers(e, err);
-    if (!status) find_tensors(e);
-    return status;
+    return status ? status : find_tensors(e, err);
 }
 
 static int take_buffers(struct syi_engine *e, struct sy_error *err)
@@ -295,7 +243,8 @@ void syi_engine_free(struct syi_engine *e)
     if (!e) return;
     syi_session_free(e->session);
     syi_vocabulary_close(&e->vocabulary);
-    syi_params_free(&e->params);
+    syi_model_free(&e->model);
+    syi_free(e->moe);
     syi_free(e->counts);
     syi_decoder_free(e->decoder);
     syi_free(e->sequences);

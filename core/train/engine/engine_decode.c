@@ -47,8 +47,6 @@ int syi_engine_decode_open(struct syi_engine *e, struct sy_error *err)
     e->scores = syi_alloc(sequences * sizeof *e->scores, err);
     e->example = syi_alloc((size_t)e->eval_rows * sizeof *e->example, err);
     if (!e->sequences || !e->scores || !e->example) return SY_ENOMEM;
-    for (int i = 0; i < e->n_buckets; i++)
-        e->bound[i].step = syi_decode_bind(e->session, e->bound[i].program[SYI_DECODE_STEP]);
     return syi_decoder_new(&options, &e->decoder, err);
 }
 
@@ -135,10 +133,9 @@ static int search(struct syi_engine *e, const struct syi_batch *batch, const int
 
 /* Takes the tokens chosen at `position`: rows go on until their end token. Returns how many are still open.
  */
-static int64_t take_tokens(struct syi_engine *e, int32_t position, int32_t length, int32_t *ids,
-                           int32_t *lengths)
+static int64_t take_tokens(struct syi_engine *e, const int32_t *next, int32_t position, int32_t length,
+                           int32_t *ids, int32_t *lengths)
 {
-    const int32_t *next = e->next->data;
     int64_t open = 0;
     for (int64_t row = 0; row < e->eval_rows; row++) {
         if (e->finished[row]) continue;
@@ -153,12 +150,12 @@ static int64_t take_tokens(struct syi_engine *e, int32_t position, int32_t lengt
     return open;
 }
 
-static void put_tokens(struct syi_engine *e, int32_t position, const int32_t *next)
+static void put_tokens(const struct syi_decode_bound *step, int32_t position, const int32_t *next)
 {
-    int32_t *token = e->token->data, *seen = e->lengths->data;
-    *(int32_t *)e->position->data = position;
-    for (int64_t row = 0; row < e->token->dim[0]; row++) {
-        token[row] = next ? next[e->token->first[0] + row] : SYI_ID_PAD;
+    int32_t *token = step->token->data, *seen = step->lengths->data;
+    *(int32_t *)step->position->data = position;
+    for (int64_t row = 0; row < step->token->dim[0]; row++) {
+        token[row] = next ? next[step->token->first[0] + row] : SYI_ID_PAD;
         seen[row] = position + 1;
     }
 }
@@ -166,16 +163,17 @@ static void put_tokens(struct syi_engine *e, int32_t position, const int32_t *ne
 static int decode_greedily(struct syi_engine *e, const struct syi_batch *batch, const struct syi_outputs *out,
                            struct sy_error *err)
 {
-    struct syi_bucket_programs *bound = &e->bound[batch->bucket];
+    const struct syi_decode_bound *step = &e->bound[batch->bucket].step;
+    const int32_t *next = step->next->data;
     int32_t length = syi_engine_decode_length(e);
     struct asking a = asking(e, out);
     for (int64_t row = 0; row < e->eval_rows; row++) e->finished[row] = batch->input_lengths[row] == 0;
     int status = SY_OK;
     for (int32_t position = 0; !status && position < length; position++) {
-        put_tokens(e, position, position ? e->next->data : NULL);
+        put_tokens(step, position, position ? next : NULL);
         status = ask(&a, position, err);
-        if (!status) status = syi_session_run(e->session, bound->program[SYI_DECODE_STEP], err);
-        if (!status && !take_tokens(e, position, length, out->ids, out->lengths) && !out->whole) break;
+        if (!status) status = syi_session_run(e->session, step->program, err);
+        if (!status && !take_tokens(e, next, position, length, out->ids, out->lengths) && !out->whole) break;
     }
     return status;
 }

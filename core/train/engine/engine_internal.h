@@ -8,7 +8,6 @@
 #include "optim/optim.h"
 #include "train/engine/decode_step.h"
 #include "train/engine/engine.h"
-#include "train/engine/pipeline.h"
 
 /* A batch side bound for one bucket. NULL where the use does not need it. */
 struct syi_bucket_inputs {
@@ -22,22 +21,20 @@ struct syi_bucket_inputs {
 struct syi_bucket_programs {
     int program[SYI_WHICH_COUNT];
     struct syi_bucket_inputs train, eval;
-    struct syi_decode_bound step; /* of beam search and sampling */
+    struct syi_decode_bound step;
+    struct syi_places places[2]; /* in training, of encoder and decoder */
 };
 
-struct syi_moe_layer {
-    char name[160];
-    const struct sy_tensor *chosen, *kept, *tokens, *confidence, *balance, *z;
+/* What programs say of a layer with experts; NULL where none is bound that does. */
+struct syi_layer_tensors {
+    const struct sy_tensor *chosen, *kept, *served, *confidence, *auxiliary_loss, *router_z_loss;
     const struct sy_tensor *direction; /* of the update: where its expert bias goes; NULL: it has none */
-    int decoder;                       /* 1: of the decoder */
-    /* by bucket: places of all experts in a microbatch, and tokens with padding */
-    int64_t slots[SYI_MAX_BUCKETS], tokens_all[SYI_MAX_BUCKETS];
 };
 
 struct syi_engine {
     struct syi_config config;
     struct syi_rank rank;
-    struct syi_params params;
+    struct syi_model model;
     struct syi_session *session;
     struct syi_vocabulary vocabulary; /* whose end token ends an output */
     struct syi_bucket bucket[SYI_MAX_BUCKETS];
@@ -47,24 +44,23 @@ struct syi_engine {
     int stale;                     /* 1: parameters have changed since program weights ran */
     int64_t train_rows, eval_rows; /* of a run of a program, over all ranks */
     int64_t groups;                /* routing groups of a microbatch */
-    struct syi_moe_layer moe[SYI_MAX_MOE_LAYERS];
-    int n_moe;
-    int bucket_at;   /* of the batch at hand */
-    int64_t real[2]; /* real tokens of the last microbatch, encoder and decoder */
-    int64_t *counts; /* (n_moe, experts, 2) chosen and kept of the last step */
+    struct syi_layer_tensors *moe; /* (n_moe) by the layers of the model */
+    int n_moe;                     /* 0 where routing is not counted */
+    int bucket_at;                 /* of the batch at hand */
+    int64_t real[2];               /* real tokens of the last microbatch, encoder and decoder */
+    int64_t *counts;               /* (n_moe, experts, 2) chosen and kept of the last step */
     const struct sy_tensor *rng, *loss_norm, *input_norm, *target_norm;
     const struct sy_tensor *scalar[SYI_OPTIM_SCALARS]; /* of the update, as syi_optim_scalars has them */
     struct syi_loss_factor factor;
     float *weights;    /* (rows, longest target) loss weights in force of the batch at hand */
     float *mask;       /* (rows, longest length) scratch */
     int32_t *segments; /* (rows, longest length) scratch */
-    const struct sy_tensor *loss_sum, *z_sum, *correct_sum, *auxiliary_loss, *router_z_loss, *grad_norm, *ok;
-    const struct sy_tensor *token, *position, *lengths, *next;
-    uint8_t *finished;           /* (eval_rows) decoding */
-    struct syi_decoder *decoder; /* NULL: greedy */
-    int32_t *sequences;          /* (eval_rows, decodes, length) of the decoder */
-    float *scores;               /* (eval_rows, decodes) */
-    int64_t *example;            /* (eval_rows) */
+    const struct sy_tensor *output[SYI_STEP_VALUES]; /* NULL: no program yields it */
+    uint8_t *finished;                               /* (eval_rows) decoding */
+    struct syi_decoder *decoder;                     /* NULL: greedy */
+    int32_t *sequences;                              /* (eval_rows, decodes, length) of the decoder */
+    float *scores;                                   /* (eval_rows, decodes) */
+    int64_t *example;                                /* (eval_rows) */
 };
 
 /* engine.c: makes the copies of weights that eval, encode and decode_step read, where they are not those of
@@ -89,6 +85,6 @@ struct syi_norms syi_engine_norms(struct syi_engine *engine, const struct syi_ba
 void syi_engine_put(struct syi_engine *engine, const struct syi_bucket_inputs *in,
                     const struct syi_batch *batch, int64_t row0, int64_t n);
 
-struct syi_shape syi_engine_shape(const struct syi_engine *engine, int bucket, int which);
+struct syi_shape syi_engine_shape(const struct syi_engine *engine, int bucket, enum syi_which which);
 
 #endif

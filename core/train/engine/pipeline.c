@@ -8,48 +8,48 @@
 static const char *const names[SYI_WHICH_COUNT] = {"grad_first", "grad_next",   "update", "eval",
                                                    "encode",     "decode_step", "weights"};
 
-const char *syi_which_name(int which)
+const char *syi_which_name(enum syi_which which)
 {
     return names[which];
 }
 
 static int record_update(const struct syi_config *config, const struct syi_shape *shape,
-                         const struct syi_params *params, struct syi_program **program, struct sy_error *err)
+                         const struct syi_model *model, struct syi_program **program, struct sy_error *err)
 {
     uint32_t leaf_count[SYI_AXIS_COUNT];
     syi_leaves(config, shape, leaf_count);
-    return syi_record_update(config, params, leaf_count, program, err);
+    return syi_record_update(config, model, leaf_count, program, err);
 }
 
-static int record(const struct syi_config *config, int which, const struct syi_shape *shape,
-                  struct syi_params *params, struct syi_program **program, struct sy_error *err)
+static int record(const struct syi_config *config, enum syi_which which, const struct syi_shape *shape,
+                  struct syi_model *model, struct syi_recorded *r, struct sy_error *err)
 {
+    *r = (struct syi_recorded){0};
     switch (which) {
     case SYI_GRAD_FIRST:
-    case SYI_GRAD_NEXT: return syi_record_grad(config, shape, which == SYI_GRAD_NEXT, params, program, err);
-    case SYI_UPDATE: return record_update(config, shape, params, program, err);
-    case SYI_EVAL: return syi_record_eval(config, shape, params, program, err);
-    case SYI_ENCODE: return syi_record_encode(config, shape, params, program, err);
-    case SYI_DECODE_STEP: return syi_record_decode_step(config, shape, params, program, err);
-    default: return syi_record_weights(config, shape, params, program, err);
+    case SYI_GRAD_NEXT: return syi_record_grad(config, shape, which == SYI_GRAD_NEXT, model, r, err);
+    case SYI_UPDATE: return record_update(config, shape, model, &r->program, err);
+    case SYI_EVAL: return syi_record_eval(config, shape, model, r, err);
+    case SYI_ENCODE: return syi_record_encode(config, shape, model, &r->program, err);
+    case SYI_DECODE_STEP: return syi_record_decode_step(config, shape, model, &r->program, err);
+    default: return syi_record_weights(config, shape, model, &r->program, err);
     }
 }
 
-int syi_pipeline(const struct syi_config *config, const struct syi_mesh *mesh, int which,
-                 const struct syi_shape *shape, enum syi_stage stage, struct syi_params *params,
-                 struct syi_program **program, struct sy_error *err)
+int syi_pipeline(const struct syi_config *config, const struct syi_mesh *mesh, enum syi_which which,
+                 const struct syi_shape *shape, enum syi_stage stage, struct syi_model *model,
+                 struct syi_recorded *recorded, struct sy_error *err)
 {
-    struct syi_program *made;
     struct syi_config resolved = *config;
     struct syi_pass_options options = {
         .mesh = mesh, .reproducible = config->reproducible.enabled, .target = UINT64_MAX};
     resolved.mesh.expert = mesh->size[1]; /* 0 in a run file: as many as are left */
-    int status = record(&resolved, which, shape, params, &made, err);
+    int status = record(&resolved, which, shape, model, recorded, err);
     if (status) return status;
-    status = syi_passes_run(&made, SYI_STAGE_RECORD, stage, &options, err);
-    if (status)
-        syi_program_free(made);
-    else
-        *program = made;
+    status = syi_passes_run(&recorded->program, SYI_STAGE_RECORD, stage, &options, err);
+    if (status) {
+        syi_program_free(recorded->program);
+        recorded->program = NULL;
+    }
     return status;
 }

@@ -18,13 +18,13 @@ enum syi_which {
     SYI_WEIGHTS, /* only with model.dtype = bfloat16 */
     SYI_WHICH_COUNT
 };
-const char *syi_which_name(int which); /* "grad_first", ... */
+const char *syi_which_name(enum syi_which which); /* "grad_first", ... */
 
-/* *program: as it is after `stage`, which is not SYI_STAGE_PLAN; owned by the caller. params collects the parameters, and the copies of weights; the update program needs a grad program, the
- * weights program all of eval, encode and decode_step that shall run, recorded before it with the same
- * params. */
-int syi_pipeline(const struct syi_config *config, const struct syi_mesh *mesh, int which,
-                 const struct syi_shape *shape, enum syi_stage stage, struct syi_params *params,
-                 struct syi_program **program, struct sy_error *err) SYI_MUST_CHECK;
+/* recorded->program: as it is after `stage`, which is not SYI_STAGE_PLAN; owned by the caller. model collects
+ * what programs show of it; the update program needs a grad program, the weights program all of eval, encode
+ * and decode_step that shall run, recorded before it with the same model. */
+int syi_pipeline(const struct syi_config *config, const struct syi_mesh *mesh, enum syi_which which,
+                 const struct syi_shape *shape, enum syi_stage stage, struct syi_model *model,
+                 struct syi_recorded *recorded, struct sy_error *err) SYI_MUST_CHECK;
 
 #endif

@@ -23,13 +23,13 @@ struct training {
 
 /* ---- setting up a rank ---- */
 
-static int64_t count_parameters(const struct syi_params *params)
+static int64_t count_parameters(const struct syi_model *model)
 {
     int64_t sum = 0, elements;
 
-    for (size_t i = 0; i < params->n; i++) {
+    for (size_t i = 0; i < model->n; i++) {
         elements = 1;
-        for (int d = 0; d < params->param[i].rank; d++) elements *= params->param[i].dim[d];
+        for (int d = 0; d < model->param[i].rank; d++) elements *= model->param[i].dim[d];
         sum += elements;
     }
     return sum;
@@ -37,13 +37,13 @@ static int64_t count_parameters(const struct syi_params *params)
 
 static void introduce(struct syi_trainer *t)
 {
-    const struct syi_params *params = syi_engine_params(t->engine);
+    const struct syi_model *model = syi_engine_model(t->engine);
     const struct syi_batcher *batcher = &t->batcher;
     char text[512];
 
     syi_rank_describe(t->rank, text, sizeof(text));
     syi_trainer_say(t, "%s", text);
-    syi_trainer_say(t, "model: %" PRId64 " parameters in %zu tensors", count_parameters(params), params->n);
+    syi_trainer_say(t, "model: %" PRId64 " parameters in %zu tensors", count_parameters(model), model->n);
     syi_trainer_say(t, "%s: %d examples, %d left out as too long; %" PRId64 " steps of %d are %.3g epochs",
                     batcher->task->path, batcher->task->n_examples, batcher->n_skipped,
                     t->config->train.steps, batcher->batch_size,

@@ -3,7 +3,7 @@
  * reported once, and metrics.on_failure says whether the run goes on. Rank 0 alone has a sink. */
 #include "config.h"
 
-#include "train/engine/t5x_metrics.h"
+#include "train/engine/step_metrics.h"
 #include "train/trainer/trainer_internal.h"
 
 enum { FLUSH_SECONDS = 2 }; /* that a checkpoint waits for the sink */
@@ -80,15 +80,14 @@ static void write_routing(struct syi_trainer *t)
 
 void syi_trainer_write_step(struct syi_trainer *t, const struct syi_step_result *result, double rate)
 {
-    struct syi_t5x_metric metric[SYI_T5X_METRICS];
+    struct syi_step_metric metric[SYI_STEP_METRICS_MOST];
     double step_seconds, tokens_per_second;
     int n;
 
     if (!sink_of(t)) return;
-    n = syi_t5x_metrics(t->config, &t->batch, result, t->config->train.microbatches, metric);
-    for (int i = 0; i < n; i++) write_metric(t, metric[i].name, syi_t5x_metric_value(t->config, &metric[i]));
+    n = syi_step_metrics(t->config, &t->batch, result, metric);
+    for (int i = 0; i < n; i++) write_metric(t, metric[i].name, syi_step_metric_value(t->config, &metric[i]));
     syi_timing_row(&t->timing, &step_seconds, &tokens_per_second);
-    write_metric(t, "weight_gradient_norm", result->grad_norm);
     write_metric(t, "learning_rate", rate);
     write_metric(t, "tokens_per_second", tokens_per_second);
     write_metric(t, "step_seconds", step_seconds);

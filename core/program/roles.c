@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Roles of tensors in a program that is being recorded. A bound session has an index (runtime/find.c). */
+#include "config.h"
+
+#include "program/program.h"
+
+const char *syi_role_name(enum syi_role role)
+{
+    static const char *const names[SYI_ROLE_COUNT] = {
+#define SYI_ROLE_TEXT(NAME, name) [SYI_ROLE_##NAME] = #name,
+        SYI_ROLE_MAP(SYI_ROLE_TEXT)
+#undef SYI_ROLE_TEXT
+    };
+    return (unsigned)role < SYI_ROLE_COUNT ? names[role] : "?";
+}
+
+int syi_role_set(struct syi_program *program, int tensor, enum syi_role role, uint32_t of)
+{
+    if (program->status || tensor < 0) return tensor;
+    program->tensor[tensor].role = (uint8_t)role;
+    program->tensor[tensor].of = of;
+    return tensor;
+}
+
+int syi_role_find(const struct syi_program *program, enum syi_role role, uint32_t of)
+{
+    for (size_t i = 0; i < program->n_tensors; i++)
+        if (program->tensor[i].role == role && program->tensor[i].of == of) return (int)i;
+    return -1;
+}

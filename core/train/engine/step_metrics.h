@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The metrics of a training step, those of model/step_metrics.def: a total and what it is divided by. The
+ * trainer writes their values, verify compares the parts. */
+#ifndef SYI_STEP_METRICS_H
+#define SYI_STEP_METRICS_H
+
+#include "train/engine/engine.h"
+
+struct syi_step_metric {
+    const char *name;
+    double total, divisor; /* divisor: tokens, or microbatches */
+    int steps;             /* 1: the divisor counts microbatches; T5X's writer takes the step for one */
+};
+enum { SYI_STEP_METRICS_MOST = 64 };
+/* Those that a run of this configuration has, at most SYI_STEP_METRICS_MOST; returns how many. */
+int syi_step_metrics(const struct syi_config *config, const struct syi_batch *batch,
+                     const struct syi_step_result *result, struct syi_step_metric out[SYI_STEP_METRICS_MOST]);
+/* The number of a metric for one step, as T5X writes it; nothing divided by nothing is 0, as T5X NaN. */
+double syi_step_metric_value(const struct syi_config *config, const struct syi_step_metric *metric);
+
+#endif
