@@ -164,13 +164,13 @@ Test(actions, early_stopping_is_off_without_patience_but_keeps_the_best)
 Test(actions, counts_end_at_the_largest_number)
 {
     struct syi_config config = config_of(0, SYI_METRIC_LOSS);
-    struct syi_action_state state;
+    struct syi_action_states state;
 
-    syi_action_state_init(&state);
+    syi_action_states_init(&state);
     evaluated(&config, &state, 1, 1, 1);
-    state.stale = state.unbroken = INT64_MAX;
+    state.part[0].stale = state.part[0].unbroken = INT64_MAX;
     evaluated(&config, &state, 2, 1, 1);
-    cr_expect(state.stale == INT64_MAX && state.unbroken == INT64_MAX);
+    cr_expect(state.part[0].stale == INT64_MAX && state.part[0].unbroken == INT64_MAX);
 }
 
 Test(actions, early_stopping_goes_on_over_a_resume)
