@@ -22,8 +22,8 @@ static uint64_t received(const struct syi_program *p, const struct syi_op *op, c
     uint64_t in = bytes_of(p, op->in[0]), out = bytes_of(p, op->out[0]);
     switch (op->op) {
     case SY_OP_ALL_GATHER:
-    case SY_OP_GATHER_PIECES: return in * (n - 1);
-    case SY_OP_REDUCE_SCATTER: return out * (n - 1);
+    case SY_OP_GATHER_PIECES: return syi_mul_u64(in, n - 1);
+    case SY_OP_REDUCE_SCATTER: return syi_mul_u64(out, n - 1);
     case SY_OP_ALL_REDUCE: return 2 * (out - out / n);
     default: return out - out / n;
     }
@@ -38,11 +38,11 @@ static void count_program(struct plan_report *r, const struct syi_program *p, ui
         r->flops += (double)runs * cost.flops;
         r->bytes += (double)runs * cost.bytes;
         if (op->queue == 0) continue;
-        uint64_t bytes = runs * received(p, op, &r->rank->mesh);
+        uint64_t bytes = syi_mul_u64(runs, received(p, op, &r->rank->mesh));
         r->traffic[op->op].calls += runs;
-        r->traffic[op->op].bytes += bytes;
+        r->traffic[op->op].bytes = syi_add_u64(r->traffic[op->op].bytes, bytes);
         r->all.calls += runs;
-        r->all.bytes += bytes;
+        r->all.bytes = syi_add_u64(r->all.bytes, bytes);
     }
 }
 
@@ -74,6 +74,10 @@ int plan_report_count(struct plan_report *r, struct sy_error *err)
         uint64_t runs = which == SYI_GRAD_NEXT ? (uint64_t)r->config->train.microbatches - 1 : 1;
         if (!p) continue;
         count_program(r, p, runs);
+        if (r->all.bytes > INT64_MAX)
+            return syi_error(err, SY_EINVAL,
+                             "a step moves more than 2^63 bytes between ranks: take a smaller model or batch, "
+                             "or fewer ranks");
         r->recomputed_ops += syi_engine_recomputed(r->engine, which)->ops;
         r->recomputed_flops += (double)runs * syi_engine_recomputed(r->engine, which)->flops;
     }

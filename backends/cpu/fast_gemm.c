@@ -93,7 +93,7 @@ static struct sycpu_gemm_plan make_plan(const struct sy_call *call, int threads)
 static uint64_t workspace_bytes(const struct sy_call *call, int threads)
 {
     struct sycpu_gemm_plan plan = make_plan(call, threads);
-    return sizeof(float) * (uint64_t)(threads * plan.worker_size);
+    return syi_mul_u64((uint64_t)plan.worker_size, (uint64_t)threads * sizeof(float));
 }
 
 /* ---- tiles ---- */

@@ -22,6 +22,20 @@
 #    define SYI_MUST_CHECK
 #endif
 
+/* ---- sizes ---- */
+
+/* What does not fit in 64 bits stays at the largest number, so a long sum or product of sizes is checked once,
+ * at its end. */
+#define SYI_TOO_LARGE UINT64_MAX
+static inline uint64_t syi_add_u64(uint64_t a, uint64_t b)
+{
+    return a > SYI_TOO_LARGE - b ? SYI_TOO_LARGE : a + b;
+}
+static inline uint64_t syi_mul_u64(uint64_t a, uint64_t b)
+{
+    return b && a > SYI_TOO_LARGE / b ? SYI_TOO_LARGE : a * b;
+}
+
 /* ---- error.c ---- */
 
 /* Writes one line of text into err (borrowed, may be NULL) unless it already holds an error: the first error

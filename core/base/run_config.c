@@ -8,7 +8,7 @@
 #include <limits.h>
 #include <string.h>
 
-#include "base/run_config.h"
+#include "base/compat.h"
 
 static const struct syi_option options[] = {
 #define SY_SECTION_BEGIN(section, help)
@@ -185,6 +185,33 @@ static int check_layers(const char *side, int64_t sparse, int64_t layers, int la
     return SY_OK;
 }
 
+int syi_config_no_places(const struct syi_config *config, int training, int64_t tokens, struct sy_error *err)
+{
+    return syi_error(err, SY_EINVAL,
+                     "moe.%s_capacity_factor = %g gives none of %" PRId64
+                     " experts a place in a group of %" PRId64
+                     " tokens and moe.min_expert_capacity is 0: raise one of them, or take the factor 0, which "
+                     "drops no token",
+                     training ? "train" : "eval", syi_capacity_factor(config, training),
+                     config->moe.num_experts, tokens);
+}
+
+/* No group has more tokens than a batch. */
+static int check_places(const struct syi_config *config, struct sy_error *err)
+{
+    const int64_t rows[2] = {syi_config_decode_rows(config),
+                             config->data.batch_size / config->train.microbatches};
+    int64_t input = config->data.max_input_length, target = config->data.max_target_length;
+    if (config->moe.num_experts == 0 || config->moe.min_expert_capacity > 0) return SY_OK;
+    for (int training = 1; training >= 0; training--) {
+        double factor = syi_capacity_factor(config, training);
+        int64_t tokens = rows[training] * (input > target ? input : target);
+        if (factor > 0 && factor * (double)tokens / (double)config->moe.num_experts <= 0.5)
+            return syi_config_no_places(config, training, tokens, err);
+    }
+    return SY_OK;
+}
+
 static int check_moe(const struct syi_config *config, struct sy_error *err)
 {
     if (config->moe.num_experts == 0) return SY_OK;
@@ -198,6 +225,12 @@ static int check_moe(const struct syi_config *config, struct sy_error *err)
                          " but no layer has experts; set moe.num_encoder_sparse_layers "
                          "or moe.num_decoder_sparse_layers, or moe.num_experts = 0",
                          config->moe.num_experts);
+    int64_t sparse = config->moe.num_encoder_sparse_layers + config->moe.num_decoder_sparse_layers;
+    if (sparse > SYI_MAX_SPARSE_LAYERS)
+        return syi_error(err, SY_EINVAL,
+                         "moe.num_encoder_sparse_layers + moe.num_decoder_sparse_layers = %" PRId64
+                         ": at most %d layers can have experts",
+                         sparse, SYI_MAX_SPARSE_LAYERS);
     int status = check_layers("encoder", config->moe.num_encoder_sparse_layers,
                               config->model.num_encoder_layers, config->moe.encoder_sparse_layout, err);
     if (status != SY_OK) return status;
@@ -294,7 +327,7 @@ int64_t syi_config_decode_rows(const struct syi_config *config)
 int syi_config_validate(const struct syi_config *config, struct sy_error *err)
 {
     int (*const checks[])(const struct syi_config *, struct sy_error *) = {
-        check_run, check_vocabulary, check_positions, check_moe, check_batch, check_buckets};
+        check_run, check_vocabulary, check_positions, check_moe, check_batch, check_buckets, check_places};
     for (size_t i = 0; i < SYI_COUNT(checks); i++) {
         int status = checks[i](config, err);
         if (status != SY_OK) return status;

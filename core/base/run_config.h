@@ -239,6 +239,10 @@ int syi_config_compare(const struct syi_config *old_config, const struct syi_con
                        syi_config_difference_fn fn, void *arg, struct sy_error *err) SYI_MUST_CHECK;
 /* decode.batch_size, or what stands for its 0. */
 int64_t syi_config_decode_rows(const struct syi_config *config);
+/* Layers with experts that programs keep numbers of. */
+enum { SYI_MAX_SPARSE_LAYERS = 256 };
+/* The error where an expert has no place in a group of so many tokens. Returns SY_EINVAL. */
+int syi_config_no_places(const struct syi_config *config, int training, int64_t tokens, struct sy_error *err);
 /* What can be said from keys together (no file, no model): the first contradiction is the error. */
 int syi_config_validate(const struct syi_config *config, struct sy_error *err) SYI_MUST_CHECK;
 

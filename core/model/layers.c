@@ -45,10 +45,11 @@ void syi_leaves(const struct syi_config *c, const struct syi_shape *shape, uint3
 
 int64_t syi_group_rows(const struct syi_config *c, const struct syi_shape *shape, int training)
 {
-    int64_t leaf = shape->rows / batch_leaves(c, shape), rows = leaf;
+    int64_t leaf = shape->rows / batch_leaves(c, shape), rows = 4096 / shape->longest_length;
     if (training && c->moe.group_rows) return c->moe.group_rows;
-    while (rows > 1 && (leaf % rows || rows * shape->longest_length > 4096)) rows--;
-    return rows;
+    if (rows > leaf) rows = leaf;
+    while (rows > 1 && leaf % rows) rows--;
+    return rows > 1 ? rows : 1;
 }
 
 double syi_build_init_scale(const struct syi_build *b)
@@ -57,27 +58,59 @@ double syi_build_init_scale(const struct syi_build *b)
     return scale > 0 ? scale : b->config->moe.num_experts ? 0.1 : 1.0;
 }
 
+/* ---- parameters ---- */
+
 static int by_name(const void *a, const void *b)
 {
     return strcmp(((const struct syi_param *)a)->name, ((const struct syi_param *)b)->name);
 }
 
-/* Keeps the list sorted; a name that is there already stays as it is. */
+static const char *param_name(const void *owner, uint32_t id)
+{
+    return ((const struct syi_params *)owner)->param[id].name;
+}
+
+static const char *copy_name(const void *owner, uint32_t id)
+{
+    return ((const struct syi_params *)owner)->copy[id].name;
+}
+
+const struct syi_param *syi_params_find(const struct syi_params *params, const char *name)
+{
+    int64_t id = syi_index_find(&params->index, param_name, params, name);
+    return id < 0 ? NULL : &params->param[id];
+}
+
+/* A name that is there already stays as it is. */
 static int params_add(struct syi_params *params, const struct syi_param *param, struct sy_error *err)
 {
-    for (size_t i = 0; i < params->n; i++)
-        if (!strcmp(params->param[i].name, param->name)) return SY_OK;
+    if (syi_params_find(params, param->name)) return SY_OK;
     int status = SYI_GROW(params->param, params->capacity, params->n + 1, err);
+    if (!status) status = syi_index_add(&params->index, param->name, (uint32_t)params->n, err);
     if (status) return status;
     params->param[params->n++] = *param;
-    qsort(params->param, params->n, sizeof *params->param, by_name);
+    params->unsorted = 1;
     return SY_OK;
+}
+
+int syi_params_sort(struct syi_params *params, struct sy_error *err)
+{
+    int status = SY_OK;
+    if (!params->unsorted) return SY_OK;
+    qsort(params->param, params->n, sizeof *params->param, by_name);
+    syi_index_free(&params->index);
+    for (size_t i = 0; !status && i < params->n; i++)
+        status = syi_index_add(&params->index, params->param[i].name, (uint32_t)i, err);
+    params->unsorted = 0;
+    return status;
 }
 
 void syi_params_free(struct syi_params *params)
 {
     syi_free(params->param);
     syi_free(params->copy);
+    syi_index_free(&params->index);
+    syi_index_free(&params->copy_index);
     memset(params, 0, sizeof *params);
 }
 
@@ -101,9 +134,9 @@ static void note_copy(struct syi_build *b, const struct syi_copy *copy)
 {
     struct syi_params *params = b->params;
     struct sy_error err = {0};
-    for (size_t i = 0; i < params->n_copies; i++)
-        if (!strcmp(params->copy[i].name, copy->name)) return;
-    if (SYI_GROW(params->copy, params->copy_capacity, params->n_copies + 1, &err))
+    if (syi_index_find(&params->copy_index, copy_name, params, copy->name) >= 0) return;
+    if (SYI_GROW(params->copy, params->copy_capacity, params->n_copies + 1, &err) ||
+        syi_index_add(&params->copy_index, copy->name, (uint32_t)params->n_copies, &err))
         syi_program_fail(b->p, SY_ENOMEM, "%s", err.text);
     else
         params->copy[params->n_copies++] = *copy;

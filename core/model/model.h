@@ -34,12 +34,16 @@ struct syi_copy {
     char part[3][160]; /* their names */
 };
 
-/* All parameters of a model, in the order of their names, and what was asked for in copies. */
+/* All parameters of a model, in the order of their names once a program is recorded, and what was asked for
+ * in copies. */
 struct syi_params {
     struct syi_param *param;
     size_t n, capacity;
+    struct syi_index index; /* of param */
+    int unsorted;           /* 1: some were added behind */
     struct syi_copy *copy;
     size_t n_copies, copy_capacity;
+    struct syi_index copy_index;
 };
 
 /* Lengths and rows one set of programs is recorded for. */
@@ -54,7 +58,7 @@ struct syi_shape {
     int sampling;            /* decode_step: 1 yields logits instead of a choice */
 };
 
-enum { SYI_MAX_MOE_LAYERS = 256 };
+enum { SYI_MAX_MOE_LAYERS = SYI_MAX_SPARSE_LAYERS };
 
 /* A recording under way. */
 struct syi_build {
@@ -79,6 +83,10 @@ void syi_leaves(const struct syi_config *config, const struct syi_shape *shape,
                 uint32_t count[SYI_AXIS_COUNT]);
 /* Rows of a routing group. */
 int64_t syi_group_rows(const struct syi_config *config, const struct syi_shape *shape, int training);
+/* The parameter of that name, or NULL. */
+const struct syi_param *syi_params_find(const struct syi_params *params, const char *name);
+/* Brings them into the order of their names: what depends on the order comes after it. */
+int syi_params_sort(struct syi_params *params, struct sy_error *err) SYI_MUST_CHECK;
 int syi_build_param(struct syi_build *b, const char *name, int rank, const int64_t *dim, const uint8_t *axis,
                     int init, double scale);
 /* Which rows of an expert buffer hold tokens: the first `counts` slots of each group of an expert, or as many

@@ -126,6 +126,7 @@ static int begin(struct syi_build *b, const char *title, const struct syi_config
 static int end(struct syi_build *b, int status, struct syi_program **program, struct sy_error *err)
 {
     if (!status) status = syi_program_status(b->p, err);
+    if (!status) status = syi_params_sort(b->params, err);
     if (!status) status = syi_program_check(b->p, "record", err);
     if (status)
         syi_program_free(b->p);
@@ -181,7 +182,7 @@ static int store_gradients(struct syi_build *b, int loss, int next, struct sy_er
     struct syi_program *p = b->p;
     size_t n = b->params->n;
     int *of = syi_alloc(n * sizeof *of, err), *gradient = syi_alloc(n * sizeof *gradient, err);
-    int status = of && gradient ? SY_OK : SY_ENOMEM;
+    int status = of && gradient ? syi_params_sort(b->params, err) : SY_ENOMEM;
     for (size_t i = 0; !status && i < n; i++) of[i] = syi_program_find(p, b->params->param[i].name);
     if (!status) status = syi_grad(p, loss, (int)n, of, gradient, err);
     for (size_t i = 0; !status && i < n; i++) {
@@ -195,7 +196,7 @@ static int store_gradients(struct syi_build *b, int loss, int next, struct sy_er
             int sum = syi_tensor_add(p, name, SYI_CARRY, t.dtype, t.rank, t.dim, t.axis);
             syi_store(p, syi_map2(p, SY_MAP_ADD, sum, gradient[i]), sum);
         } else {
-            p->tensor[gradient[i]].name = syi_program_intern(p, name);
+            syi_tensor_rename(p, gradient[i], name);
             p->tensor[gradient[i]].kind = SYI_CARRY;
         }
     }
@@ -294,15 +295,11 @@ int syi_record_decode_step(const struct syi_config *config, const struct syi_sha
 
 static int param_of(struct syi_build *b, const char *name)
 {
-    for (size_t i = 0; i < b->params->n; i++) {
-        const struct syi_param *param = &b->params->param[i];
-        if (strcmp(param->name, name)) continue;
-        int there = syi_program_find(b->p, name);
-        return there >= 0
-                   ? there
-                   : syi_tensor_add(b->p, name, SYI_PARAM, SY_F32, param->rank, param->dim, param->axis);
-    }
-    return syi_program_fail(b->p, SY_EINTERNAL, "there is no parameter %s", name);
+    const struct syi_param *param = syi_params_find(b->params, name);
+    if (!param) return syi_program_fail(b->p, SY_EINTERNAL, "there is no parameter %s", name);
+    int there = syi_program_find(b->p, name);
+    return there >= 0 ? there
+                      : syi_tensor_add(b->p, name, SYI_PARAM, SY_F32, param->rank, param->dim, param->axis);
 }
 
 int syi_record_weights(const struct syi_config *config, const struct syi_shape *shape,
@@ -319,8 +316,7 @@ int syi_record_weights(const struct syi_config *config, const struct syi_shape *
         int to = copy->n == 1 ? syi_cast(b.p, part[0], SY_BF16)
                               : syi_as(b.p, syi_pack(b.p, copy->n, part), SY_BF16);
         if (to < 0) break;
-        uint32_t name = syi_program_intern(b.p, copy->name);
-        b.p->tensor[to].name = name;
+        syi_tensor_rename(b.p, to, copy->name);
         b.p->tensor[to].kind = SYI_CARRY;
     }
     return end(&b, SY_OK, program, err);

@@ -302,8 +302,8 @@ int syi_engine_new(const struct syi_config *config, const struct syi_rank *rank,
         e->groups = shape.rows / syi_group_rows(config, &shape, 1);
     }
     if (!status) status = syi_loss_factor_parse(&e->factor, config->loss.loss_normalizing_factor, err);
-    if (!status) status = take_buffers(e, err);
     if (!status) status = bind(e, plan_only, err);
+    if (!status && !plan_only) status = take_buffers(e, err);
     if (!status && !plan_only && (use & SYI_USE_DECODE) && syi_engine_searches(config))
         status = syi_engine_decode_open(e, err);
     if (status)
