@@ -36,7 +36,7 @@ struct placing {
     struct node *node; /* [2 * n_leaves]: 1 is the root, the children of i are 2 i and 2 i + 1 */
     struct leaf *leaf; /* [n_leaves], a power of two */
     size_t n_leaves;
-    struct ranges found; /* taken during the life of the block at hand */
+    struct ranges found, spare; /* taken during the life of the block at hand; room to merge */
     struct sy_error *err;
 };
 
@@ -130,10 +130,45 @@ static int collect(struct placing *p, size_t node, size_t leaf, size_t n, const 
 
 /* ---- best fit ---- */
 
-static int compare_ranges(const void *a, const void *b)
+/* The union of two ascending lists; returns its length. */
+static size_t merge(const struct range *a, size_t n_a, const struct range *b, size_t n_b, struct range *out)
 {
-    const struct range *x = a, *y = b;
-    return (x->from > y->from) - (x->from < y->from);
+    size_t n = 0;
+    for (size_t i = 0, j = 0; i < n_a || j < n_b;) {
+        struct range next = j == n_b || (i < n_a && a[i].from <= b[j].from) ? a[i++] : b[j++];
+        if (!n || next.from > out[n - 1].to)
+            out[n++] = next;
+        else if (next.to > out[n - 1].to)
+            out[n - 1].to = next.to;
+    }
+    return n;
+}
+
+static size_t run_end(const struct ranges *ranges, size_t at)
+{
+    while (++at < ranges->n && ranges->at[at - 1].from <= ranges->at[at].from) continue;
+    return at < ranges->n ? at : ranges->n;
+}
+
+/* Brings what was found, some ascending lists one behind the other, into one. */
+static int merge_found(struct placing *p)
+{
+    int status = SYI_GROW(p->spare.at, p->spare.capacity, p->found.capacity, p->err);
+    if (status) return status;
+    for (size_t lists = 2; lists > 1;) {
+        size_t n = 0;
+        lists = 0;
+        for (size_t i = 0, middle, end; i < p->found.n; i = end, lists++) {
+            middle = run_end(&p->found, i);
+            end = middle < p->found.n ? run_end(&p->found, middle) : middle;
+            n += merge(p->found.at + i, middle - i, p->found.at + middle, end - middle, p->spare.at + n);
+        }
+        struct ranges merged = p->spare;
+        p->spare = p->found;
+        p->found = merged;
+        p->found.n = n;
+    }
+    return SY_OK;
 }
 
 /* The lowest of the smallest holes for so many bytes, else the end of all. */
@@ -156,7 +191,8 @@ static int place(struct placing *p, struct syi_block *block)
     p->found.n = 0;
     int status = collect(p, 1, 0, p->n_leaves, block);
     if (status) return status;
-    if (p->found.n) qsort(p->found.at, p->found.n, sizeof *p->found.at, compare_ranges);
+    status = merge_found(p);
+    if (status) return status;
     block->offset = best_fit(&p->found, block->bytes);
     return enter(p, 1, 0, p->n_leaves, block);
 }
@@ -179,6 +215,7 @@ static void free_placing(struct placing *p)
     syi_free(p->node);
     syi_free(p->leaf);
     syi_free(p->found.at);
+    syi_free(p->spare.at);
 }
 
 int syi_place_blocks(struct syi_block *block, size_t n, size_t n_ops, uint64_t *end, struct sy_error *err)
