@@ -75,9 +75,10 @@ int plan_report_count(struct plan_report *r, struct sy_error *err)
         if (!p) continue;
         count_program(r, p, runs);
         if (r->all.bytes > INT64_MAX)
-            return syi_error(err, SY_EINVAL,
-                             "a step moves more than 2^63 bytes between ranks: take a smaller model or batch, "
-                             "or fewer ranks");
+            return syi_error(
+                err, SY_EINVAL,
+                "a step moves more than 2^63 bytes between ranks: take a smaller model or batch, "
+                "or fewer ranks");
         r->recomputed_ops += syi_engine_recomputed(r->engine, which)->ops;
         r->recomputed_flops += (double)runs * syi_engine_recomputed(r->engine, which)->flops;
     }

@@ -63,6 +63,12 @@ char *syi_strdup(const char *text, struct sy_error *err) SYI_MUST_CHECK; /* owne
 /* printf into fresh memory, owned by the caller; NULL when memory is short. */
 char *syi_format(const char *format, ...) SYI_PRINTF(1, 2) SYI_MUST_CHECK;
 
+/* ---- memory_free.c ---- */
+
+/* Bytes that this process can still take, by what the system has available and by the limits of its control
+ * groups; 0: unknown. root: "" on a real system (tests give a folder that holds proc and sys/fs/cgroup). */
+uint64_t syi_memory_free(const char *root);
+
 /* ---- sha256.c (FIPS 180-4) ---- */
 
 struct syi_sha256 {

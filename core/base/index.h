@@ -23,7 +23,8 @@ typedef const char *(*syi_index_name_fn)(const void *owner, uint32_t id);
 int64_t syi_index_find(const struct syi_index *index, syi_index_name_fn name_of, const void *owner,
                        const char *name);
 /* Adds a name that is not there yet. On failure nothing changes. */
-int syi_index_add(struct syi_index *index, const char *name, uint32_t id, struct sy_error *err) SYI_MUST_CHECK;
+int syi_index_add(struct syi_index *index, const char *name, uint32_t id,
+                  struct sy_error *err) SYI_MUST_CHECK;
 int syi_index_copy(const struct syi_index *from, struct syi_index *to, struct sy_error *err) SYI_MUST_CHECK;
 void syi_index_free(struct syi_index *index); /* empty afterwards */
 

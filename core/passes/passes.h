@@ -106,6 +106,7 @@ size_t syi_chain_end(const struct syi_program *program, size_t at);
 struct syi_plan {
     uint64_t bytes[SYI_SEGMENT_COUNT]; /* high-water mark of each segment */
 };
+uint64_t syi_plan_bytes(const struct syi_plan *plan); /* of all segments */
 /* Where every tensor lies: sets offset and bytes of the tensors of n programs. Persist, io and carry are laid
  * out once by name (the same name must mean the same dtype and extents); scratch per program by lifetimes,
  * including each op's workspace (workspace[program][op], bytes). reuse = 0 gives every temporary its own

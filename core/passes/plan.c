@@ -18,9 +18,10 @@
 
 static int too_large(const char *title, const char *what, struct sy_error *err)
 {
-    return syi_error(err, SY_EINVAL,
-                     "%s: the plan does not end below 2^60 bytes (%s): take a smaller model or batch, or more ranks",
-                     title, what);
+    return syi_error(
+        err, SY_EINVAL,
+        "%s: the plan does not end below 2^60 bytes (%s): take a smaller model or batch, or more ranks",
+        title, what);
 }
 
 /* Lowering may have asked for more bytes than the elements take; asking twice changes nothing. */
@@ -253,8 +254,8 @@ static size_t make_blocks(struct syi_program *program, const struct life *life, 
     for (size_t i = 0; workspace && i < program->n_ops; i++) {
         workspace_at[i] = 0;
         if (workspace[i])
-            block[n++] = (struct syi_block){syi_whole_lines(workspace[i]), 0, i, syi_chain_end(program, i) - 1,
-                                        &workspace_at[i]};
+            block[n++] = (struct syi_block){syi_whole_lines(workspace[i]), 0, i,
+                                            syi_chain_end(program, i) - 1, &workspace_at[i]};
     }
     return n;
 }
@@ -277,7 +278,8 @@ static int plan_scratch(struct syi_program *program, const uint64_t *workspace, 
         status = syi_place_blocks(block, n, program->n_ops + 1, &end, err);
     else
         end = place_apart(block, n);
-    if (!status && end > SYI_MAX_SEGMENT) status = too_large(program->title, "temporaries and workspaces", err);
+    if (!status && end > SYI_MAX_SEGMENT)
+        status = too_large(program->title, "temporaries and workspaces", err);
     if (status) goto done;
     for (size_t i = 0; i < n; i++) *block[i].to = block[i].offset;
     for (size_t i = 0; i < program->n_tensors; i++)
@@ -289,6 +291,13 @@ done:
     syi_free(block);
     syi_free(of);
     return status;
+}
+
+uint64_t syi_plan_bytes(const struct syi_plan *plan)
+{
+    uint64_t total = 0;
+    for (int i = 0; i < SYI_SEGMENT_COUNT; i++) total += plan->bytes[i];
+    return total;
 }
 
 int syi_plan(struct syi_program *const *programs, size_t n, uint64_t *const *workspace,

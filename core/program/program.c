@@ -147,8 +147,8 @@ static int count_elements(struct syi_program *program, const char *name, int ran
     for (int i = 0; i < rank; i++) {
         bad |= dim[i] <= 0;
         n = bad ? 0 : syi_mul_u64(n, (uint64_t)dim[i]);
-        used += snprintf(shape + used, sizeof shape - (size_t)used, "%s%lld", i ? ", " : "",
-                         (long long)dim[i]);
+        used +=
+            snprintf(shape + used, sizeof shape - (size_t)used, "%s%lld", i ? ", " : "", (long long)dim[i]);
     }
     name = name ? name : "(temporary)";
     if (bad) {

@@ -91,8 +91,8 @@ struct syi_program {
     char *names;
     size_t n_tensors, n_ops, n_attrs, n_names;
     size_t cap_tensors, cap_ops, cap_attrs, cap_names;
-    struct syi_index name_index;         /* of names, by their place in name_entry */
-    struct syi_name *name_entry;         /* [name_index.n] in the order in which they came */
+    struct syi_index name_index; /* of names, by their place in name_entry */
+    struct syi_name *name_entry; /* [name_index.n] in the order in which they came */
     size_t cap_entries;
     uint64_t elements;                   /* of all tensors together */
     char title[48];                      /* "grad_first", "eval", ... */

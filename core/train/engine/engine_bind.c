@@ -259,6 +259,7 @@ static int bind(struct syi_engine *e, int plan_only, struct sy_error *err)
                                           .mesh = &e->rank.mesh,
                                           .reproducible = e->config.reproducible.enabled,
                                           .budget = (uint64_t)e->config.memory.budget,
+                                          .available = e->config.memory.check ? e->rank.memory : 0,
                                           .plan_only = plan_only,
                                           .check_reuse = (e->use & SYI_USE_APART) != 0};
     int status = syi_session_new(&options, &e->session, err);
