@@ -11,7 +11,7 @@ hundredths() {
     layers=$1
     shift
     (
-        ulimit -t 100
+        ulimit -t 40
         "$program" plan "$tiny_run" --threads 1 $small --set model.num_encoder_layers="$layers" \
             --set model.num_decoder_layers="$layers" "$@" >"$here/out" 2>"$here/err" || echo failed
         times
@@ -30,8 +30,8 @@ grows() {
     esac
 }
 grows --backend null --set moe.num_experts=0
-grows --backend cpu --set model.dtype=bfloat16 --set moe.num_experts=2 --set moe.num_encoder_sparse_layers=50
-grows --backend null --devices 4 --set mesh.zero=3 --set moe.num_experts=0
+[ "$failures" -ne 0 ] || grows --backend cpu --set model.dtype=bfloat16 --set moe.num_experts=2 --set moe.num_encoder_sparse_layers=50
+[ "$failures" -ne 0 ] || grows --backend null --devices 4 --set mesh.zero=3 --set moe.num_experts=0
 
 # The layers that can have experts are counted.
 exits 2 "$program" plan "$tiny_run" $small --set model.num_encoder_layers=257 --set moe.num_encoder_sparse_layers=257
