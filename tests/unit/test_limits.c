@@ -65,6 +65,23 @@ Test(limits, a_tensor_that_is_too_large_is_refused_by_name)
     syi_program_free(p);
 }
 
+/* Each tensor and each program is small enough, but not what they take together. */
+Test(limits, segments_that_are_too_large_are_refused)
+{
+    struct syi_program *p = fresh();
+    struct syi_plan plan;
+    struct sy_error err = {0};
+    const int64_t largest[2] = {1 << 23, 1 << 23};
+    for (int i = 0; i < 2200; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "p%d", i);
+        cr_assert_geq(syi_tensor_add(p, name, SYI_PARAM, SY_F64, 2, largest, NULL), 0);
+    }
+    cr_expect_eq(syi_plan(&p, 1, NULL, NULL, 1, &plan, &err), SY_EINVAL);
+    cr_expect(strstr(err.text, "the plan does not end below 2^60 bytes (p"), "%s", err.text);
+    syi_program_free(p);
+}
+
 /* A plugin may ask for any workspace. */
 Test(limits, workspaces_that_are_too_large_are_refused)
 {
@@ -178,8 +195,9 @@ Test(limits, every_key_at_its_largest)
     cr_expect_gt(tried, 60);
 }
 
-/* Keys that sizes are made of, two by two, and with T5X's groups. */
-Test(limits, pairs_of_large_keys)
+/* Keys that sizes are made of, three by three, and with T5X's groups: 2^24 rows of 2^20 positions of 2^20 numbers
+ * are 2^64. */
+Test(limits, large_keys_three_by_three)
 {
     static const char *const keys[] = {
         "model.vocab_size",      "model.d_model",          "model.d_ff",
@@ -189,18 +207,18 @@ Test(limits, pairs_of_large_keys)
         "data.max_input_length", "data.max_target_length", "data.batch_size",
         "decode.batch_size",     "decode.beams",
     };
-    for (size_t i = 0; i < SYI_COUNT(keys); i++)
-        for (size_t j = 0; j < i; j++)
-            for (int64_t divisor = 1; divisor <= 256; divisor *= 256) {
-                char text[3][128], what[400];
-                struct syi_config config = small_config();
-                if (!set_large(&config, syi_config_find(keys[i]), divisor, text[0]) ||
-                    !set_large(&config, syi_config_find(keys[j]), divisor, text[1]))
-                    continue;
-                config.run.compat = (i + j) % 4 == 0 ? SYI_COMPAT_T5X : config.run.compat;
-                snprintf(what, sizeof what, "%s %s", text[0], text[1]);
-                attempt((i + j) % 2 ? "cpu" : "null", &config, what);
-            }
+    enum { KEYS = SYI_COUNT(keys) };
+    for (size_t n = 0; n < KEYS * KEYS * KEYS; n++) {
+        size_t of[3] = {n % KEYS, n / KEYS % KEYS, n / KEYS / KEYS};
+        char text[3][128], what[400];
+        struct syi_config config = small_config();
+        if (of[0] < of[1] || of[1] < of[2]) continue; /* once each; some pairs and single ones too */
+        for (int i = 0; i < 3; i++)
+            set_large(&config, syi_config_find(keys[of[i]]), n % 5 ? 1 : 256, text[i]);
+        if (n % 4 == 0) config.run.compat = SYI_COMPAT_T5X;
+        snprintf(what, sizeof what, "%s %s %s", text[0], text[1], text[2]);
+        attempt(n % 3 ? "null" : "cpu", &config, what);
+    }
 }
 
 Test(limits, many_layers_of_the_widest)
