@@ -224,16 +224,16 @@ Test(limits, large_keys_three_by_three)
 /* One tensor of 2^64 elements and no other that is too large; 52 of the widest layers. */
 Test(limits, combinations_that_wrapped_around)
 {
-    static const char *const cases[][8] = {
+    static const char *const cases[][9] = {
         {"moe.num_experts=0", "data.batch_size=16777216", "data.max_input_length=1048576",
          "model.d_model=1048576", "model.num_heads=1", "model.head_dim=1", "model.d_ff=1",
-         "decode.batch_size=1"},
+         "decode.batch_size=1", "data.max_target_length=2"},
         {"model.d_model=1048576", "model.d_ff=1048576", "model.num_encoder_layers=52"},
         {"moe.num_experts=65536", "moe.expert_mlp_dim=16777216", "model.d_model=1048576"},
     };
     for (size_t i = 0; i < SYI_COUNT(cases); i++) {
         struct syi_config config = small_config();
-        for (int k = 0; k < 8 && cases[i][k]; k++)
+        for (int k = 0; k < 9 && cases[i][k]; k++)
             cr_assert_eq(syi_config_set(&config, cases[i][k], NULL), SY_OK, "%s", cases[i][k]);
         attempt("null", &config, cases[i][0]);
         attempt("cpu", &config, cases[i][0]);
