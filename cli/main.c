@@ -60,7 +60,8 @@ int main(int argc, char **argv)
 {
     int status = CLI_DONE;
     keep_streams_apart();
-    signal(SIGXFSZ, SIG_IGN); /* a write beyond the limit of file sizes is an error that is told, as any other */
+    signal(SIGXFSZ,
+           SIG_IGN); /* a write beyond the limit of file sizes is an error that is told, as any other */
     if (argc < 2) {
         print_overview(stderr);
         return CLI_USAGE;

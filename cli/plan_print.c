@@ -70,17 +70,19 @@ static void print_specs(const struct plan_report *r)
     }
 }
 
+static void print_bytes(const char *what, uint64_t bytes, const char *note)
+{
+    printf("  %-8s %15llu bytes  %9.1f MiB%s\n", what, (unsigned long long)bytes, mebibytes(bytes), note);
+}
+
 static void print_memory(const struct plan_report *r)
 {
     const struct syi_plan *p = syi_session_plan(syi_engine_session(r->engine));
-    uint64_t sum = 0;
+    uint64_t sum = syi_plan_bytes(p), here = r->rank->memory;
     printf("memory of a rank:\n");
-    for (int i = 0; i < SYI_SEGMENT_COUNT; i++) {
-        printf("  %-8s %15llu bytes  %9.1f MiB\n", segment_names[i], (unsigned long long)p->bytes[i],
-               mebibytes(p->bytes[i]));
-        sum += p->bytes[i];
-    }
-    printf("  %-8s %15llu bytes  %9.1f MiB\n", "all", (unsigned long long)sum, mebibytes(sum));
+    for (int i = 0; i < SYI_SEGMENT_COUNT; i++) print_bytes(segment_names[i], p->bytes[i], "");
+    print_bytes("all", sum, "");
+    if (here) print_bytes("free", here, sum > here ? "  here for a rank: too little" : "  here for a rank");
 }
 
 static void print_step(const struct plan_report *r)
@@ -212,15 +214,12 @@ static void put_tensors(struct syi_json_writer *w, const struct plan_report *r)
 static void put_memory(struct syi_json_writer *w, const struct plan_report *r)
 {
     const struct syi_plan *p = syi_session_plan(syi_engine_session(r->engine));
-    uint64_t sum = 0;
     syi_json_put_key(w, "rank_bytes");
     syi_json_open(w, '{');
-    for (int i = 0; i < SYI_SEGMENT_COUNT; i++) {
-        put_integer(w, segment_names[i], (int64_t)p->bytes[i]);
-        sum += p->bytes[i];
-    }
-    put_integer(w, "all", (int64_t)sum);
+    for (int i = 0; i < SYI_SEGMENT_COUNT; i++) put_integer(w, segment_names[i], (int64_t)p->bytes[i]);
+    put_integer(w, "all", (int64_t)syi_plan_bytes(p));
     syi_json_close(w, '}');
+    if (r->rank->memory) put_integer(w, "free_bytes", (int64_t)r->rank->memory);
 }
 
 static void put_traffic(struct syi_json_writer *w, const char *key, const struct plan_traffic *traffic)

@@ -19,11 +19,11 @@ static void count_program(struct plan_report *r, const struct syi_program *p, ui
         if (op->queue == 0) continue;
         const struct syi_mesh *mesh = &r->rank->mesh;
         uint64_t ranks = (uint64_t)syi_mesh_size(mesh, syi_collective_group(p, op, mesh));
-        uint64_t bytes = runs * syi_op_received(p, op, ranks);
+        uint64_t bytes = syi_mul_u64(runs, syi_op_received(p, op, ranks));
         r->traffic[op->op].calls += runs;
-        r->traffic[op->op].bytes += bytes;
+        r->traffic[op->op].bytes = syi_add_u64(r->traffic[op->op].bytes, bytes);
         r->all.calls += runs;
-        r->all.bytes += bytes;
+        r->all.bytes = syi_add_u64(r->all.bytes, bytes);
     }
 }
 
@@ -56,6 +56,11 @@ int plan_report_count(struct plan_report *r, struct sy_error *err)
         uint64_t runs = which == SYI_GRAD_NEXT ? (uint64_t)r->config->train.microbatches - 1 : 1;
         if (!p) continue;
         count_program(r, p, runs);
+        if (r->all.bytes > INT64_MAX)
+            return syi_error(
+                err, SY_EINVAL,
+                "a step moves more than 2^63 bytes between ranks: take a smaller model or batch, "
+                "or fewer ranks");
         r->recomputed_ops += syi_engine_recomputed(r->engine, which)->ops;
         r->recomputed_flops += (double)runs * syi_engine_recomputed(r->engine, which)->flops;
     }

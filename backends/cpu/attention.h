@@ -6,6 +6,7 @@
 #define SYCPU_ATTENTION_H
 
 #include "backends/cpu/cpu.h"
+#include "base/base.h"
 #include "base/philox.h"
 
 #define SYCPU_KEY_BLOCK 64 /* keys between two updates of the running maximum (doc/numerics.md) */

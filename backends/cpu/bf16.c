@@ -77,7 +77,7 @@ static uint64_t workspace(const struct sy_call *call, int threads, uint32_t feat
     struct converted c;
     const struct sy_kernel *kernel = sycpu_find_float(call->op, features);
     uint64_t copies = convert(&c, call, NULL);
-    return copies + (kernel->workspace ? kernel->workspace(&c.call, threads) : 0);
+    return syi_add_u64(copies, kernel->workspace ? kernel->workspace(&c.call, threads) : 0);
 }
 
 /* The plan is that of the float32 kernel. */

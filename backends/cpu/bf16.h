@@ -6,6 +6,7 @@
 #define SYCPU_BF16_H
 
 #include "backends/cpu/cpu.h"
+#include "base/base.h"
 
 /* The first float32 kernel of the op that these features allow (cpu.c). */
 const struct sy_kernel *sycpu_find_float(int op, uint32_t features);

@@ -377,7 +377,9 @@ uint64_t fast_attention_workspace(const struct sy_call *call, int threads)
         return fast_is_bf16(&call->in[0]) ? CONVERTED_WORKSPACE(call, threads)
                                           : sycpu_ref_attention_workspace(call, threads);
     const struct sycpu_attention a = sycpu_attention_sizes(call, &call->out[0]);
-    return (uint64_t)(bias_floats(&a) + view_floats(&a, general) + threads * work_floats(&a)) * sizeof(float);
+    uint64_t shared = (uint64_t)(bias_floats(&a) + view_floats(&a, general));
+    uint64_t own = syi_mul_u64((uint64_t)work_floats(&a), (uint64_t)threads);
+    return syi_mul_u64(syi_add_u64(shared, own), sizeof(float));
 }
 
 int fast_attention(void *context, const struct sy_call *call)

@@ -291,7 +291,7 @@ static void compute_share(void *arg, int64_t share, int thread)
 uint64_t fast_product_workspace(const struct sy_call *call, int threads)
 {
     struct sycpu_gemm_plan plan = make_plan(call, threads);
-    return sizeof(float) * (uint64_t)(threads * plan.worker_size);
+    return syi_mul_u64((uint64_t)plan.worker_size, (uint64_t)threads * sizeof(float));
 }
 
 int fast_product_prepare(void *context, const struct sy_call *call, void **plan)

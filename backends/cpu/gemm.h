@@ -7,6 +7,7 @@
 #define SYCPU_GEMM_H
 
 #include "backends/cpu/cpu.h"
+#include "base/base.h"
 
 enum sycpu_gemm_form {
     SYCPU_GEMM_NN, /* buffer rows [x] times w [depth, columns] */

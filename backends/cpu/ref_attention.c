@@ -151,7 +151,7 @@ static void attend_head(void *arg, int64_t task, int thread)
 uint64_t SYCPU_REF(attention_workspace)(const struct sy_call *call, int threads)
 {
     const struct sycpu_attention a = sycpu_attention_sizes(call, &call->out[0]);
-    return (uint64_t)(threads * head_reals(&a)) * sizeof(sy_real);
+    return syi_mul_u64((uint64_t)head_reals(&a), (uint64_t)threads * sizeof(sy_real));
 }
 
 int SYCPU_REF(attention)(void *context, const struct sy_call *call)
@@ -309,8 +309,9 @@ static int64_t gradient_reals(const struct sycpu_attention *a, int dense)
 uint64_t SYCPU_REF(attention_grad_workspace)(const struct sy_call *call, int threads)
 {
     const struct sycpu_attention a = sycpu_attention_sizes(call, &call->in[6]);
-    int64_t reals = gradient_reals(&a, call->out[3].rank);
-    return (uint64_t)(threads * reals + a.rows * a.heads * a.buckets) * sizeof(sy_real);
+    uint64_t reals = syi_mul_u64((uint64_t)gradient_reals(&a, call->out[3].rank), (uint64_t)threads);
+    uint64_t buckets = syi_mul_u64((uint64_t)(a.rows * a.heads), (uint64_t)a.buckets);
+    return syi_mul_u64(syi_add_u64(reals, buckets), sizeof(sy_real));
 }
 
 int SYCPU_REF(attention_grad)(void *context, const struct sy_call *call)

@@ -22,6 +22,20 @@
 #    define SYI_MUST_CHECK
 #endif
 
+/* ---- sizes ---- */
+
+/* What does not fit in 64 bits stays at the largest number, so a long sum or product of sizes is checked once,
+ * at its end. */
+#define SYI_TOO_LARGE UINT64_MAX
+static inline uint64_t syi_add_u64(uint64_t a, uint64_t b)
+{
+    return a > SYI_TOO_LARGE - b ? SYI_TOO_LARGE : a + b;
+}
+static inline uint64_t syi_mul_u64(uint64_t a, uint64_t b)
+{
+    return b && a > SYI_TOO_LARGE / b ? SYI_TOO_LARGE : a * b;
+}
+
 /* ---- error.c ---- */
 
 /* Writes one line of text into err (borrowed, may be NULL) unless it already holds an error: the first error
@@ -48,6 +62,12 @@ int syi_grow(void **array, size_t *capacity, size_t need, size_t size, struct sy
 char *syi_strdup(const char *text, struct sy_error *err) SYI_MUST_CHECK; /* owned by the caller: syi_free */
 /* printf into fresh memory, owned by the caller; NULL when memory is short. */
 char *syi_format(const char *format, ...) SYI_PRINTF(1, 2) SYI_MUST_CHECK;
+
+/* ---- memory_free.c ---- */
+
+/* Bytes that this process can still take, by what the system has available and by the limits of its control
+ * groups; 0: unknown. root: "" on a real system (tests give a folder that holds proc and sys/fs/cgroup). */
+uint64_t syi_memory_free(const char *root);
 
 /* ---- sha256.c (FIPS 180-4) ---- */
 

@@ -346,6 +346,9 @@ int syi_config_validate(const struct syi_config *config, struct sy_error *err) S
 /* Of them, those that recording and running programs rely on: model, batches, schedule, decoding. */
 int syi_config_validate_programs(const struct syi_config *config, struct sy_error *err) SYI_MUST_CHECK;
 
+/* The error where an expert has no place in a group of so many tokens. Returns SY_EINVAL. */
+int syi_config_no_places(const struct syi_config *config, int training, int64_t tokens, struct sy_error *err);
+
 /* ---- run_config_derived.c ---- */
 
 /* The task that is trained on and evaluated, the first; never NULL: without one, a part of defaults with the name

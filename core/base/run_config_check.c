@@ -6,7 +6,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "base/run_config.h"
+#include "base/compat.h"
 
 /* ---- model ---- */
 
@@ -40,6 +40,32 @@ static int check_sparse_layers(const struct syi_config *config, struct sy_error 
     if (status != SY_OK) return status;
     return check_layers("decoder", decoder, config->model.num_decoder_layers,
                         config->moe.decoder_sparse_layout, err);
+}
+
+int syi_config_no_places(const struct syi_config *config, int training, int64_t tokens, struct sy_error *err)
+{
+    return syi_error(
+        err, SY_EINVAL,
+        "moe.%s_capacity_factor = %g gives none of %" PRId64 " experts a place in a group of %" PRId64
+        " tokens and moe.min_expert_capacity is 0: raise one of them, or take the factor 0, which "
+        "drops no token",
+        training ? "train" : "eval", syi_capacity_factor(config, training), config->moe.num_experts, tokens);
+}
+
+/* No group has more tokens than a batch. */
+static int check_places(const struct syi_config *config, struct sy_error *err)
+{
+    const int64_t rows[2] = {syi_config_decode_rows(config),
+                             config->data.batch_size / config->train.microbatches};
+    int64_t input = config->data.max_input_length, target = config->data.max_target_length;
+    if (config->moe.num_experts == 0 || config->moe.min_expert_capacity > 0) return SY_OK;
+    for (int training = 1; training >= 0; training--) {
+        double factor = syi_capacity_factor(config, training);
+        int64_t tokens = rows[training] * (input > target ? input : target);
+        if (factor > 0 && factor * (double)tokens / (double)config->moe.num_experts <= 0.5)
+            return syi_config_no_places(config, training, tokens, err);
+    }
+    return SY_OK;
 }
 
 static int check_routers(const struct syi_config *config, struct sy_error *err)
@@ -231,8 +257,9 @@ static int run_checks(const check_fn *checks, size_t n, const struct syi_config 
 
 int syi_config_validate_programs(const struct syi_config *config, struct sy_error *err)
 {
-    static const check_fn checks[] = {check_positions, check_sparse_layers, check_routers,    check_batch,
-                                      check_buckets,   check_factors,       check_optimizers, check_decoding};
+    static const check_fn checks[] = {check_positions, check_sparse_layers, check_routers,
+                                      check_batch,     check_places,        check_buckets,
+                                      check_factors,   check_optimizers,    check_decoding};
     return run_checks(checks, SYI_COUNT(checks), config, err);
 }
 

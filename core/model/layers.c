@@ -45,10 +45,11 @@ void syi_leaves(const struct syi_config *c, const struct syi_shape *shape, uint3
 
 int64_t syi_group_rows(const struct syi_config *c, const struct syi_shape *shape, int training)
 {
-    int64_t leaf = shape->rows / batch_leaves(c, shape), rows = leaf;
+    int64_t leaf = shape->rows / batch_leaves(c, shape), rows = 4096 / shape->longest_length;
     if (training && c->moe.group_rows) return c->moe.group_rows;
-    while (rows > 1 && (leaf % rows || rows * shape->longest_length > 4096)) rows--;
-    return rows;
+    if (rows > leaf) rows = leaf;
+    while (rows > 1 && leaf % rows) rows--;
+    return rows > 1 ? rows : 1;
 }
 
 double syi_build_init_scale(const struct syi_build *b)
@@ -57,27 +58,52 @@ double syi_build_init_scale(const struct syi_build *b)
     return scale > 0 ? scale : b->config->moe.num_experts ? 0.1 : 1.0;
 }
 
+/* ---- parameters ---- */
+
 static int by_name(const void *a, const void *b)
 {
     return strcmp(((const struct syi_param *)a)->name, ((const struct syi_param *)b)->name);
 }
 
-/* Keeps the list sorted; a name that is there already stays as it is. *id: that of the parameter. */
+static const char *param_name(const void *owner, uint32_t place)
+{
+    return ((const struct syi_model *)owner)->param[place].name;
+}
+
+static const char *copy_name(const void *owner, uint32_t place)
+{
+    return ((const struct syi_model *)owner)->copy[place].name;
+}
+
+/* A name that is there already stays as it is. *id: that of the parameter. */
 static int params_add(struct syi_model *model, const struct syi_param *param, uint32_t *id,
                       struct sy_error *err)
 {
-    for (size_t i = 0; i < model->n; i++)
-        if (!strcmp(model->param[i].name, param->name)) {
-            *id = model->param[i].id;
-            return SY_OK;
-        }
+    int64_t there = syi_index_find(&model->index, param_name, model, param->name);
+    if (there >= 0) {
+        *id = model->param[there].id;
+        return SY_OK;
+    }
     int status = SYI_GROW(model->param, model->capacity, model->n + 1, err);
+    if (!status) status = syi_index_add(&model->index, param->name, (uint32_t)model->n, err);
     if (status) return status;
     struct syi_param *added = &model->param[model->n];
     *added = *param;
     *id = added->id = (uint32_t)model->n++;
-    qsort(model->param, model->n, sizeof *model->param, by_name);
+    model->unsorted = 1;
     return SY_OK;
+}
+
+int syi_model_sort(struct syi_model *model, struct sy_error *err)
+{
+    int status = SY_OK;
+    if (!model->unsorted) return SY_OK;
+    qsort(model->param, model->n, sizeof *model->param, by_name);
+    syi_index_free(&model->index);
+    for (size_t i = 0; !status && i < model->n; i++)
+        status = syi_index_add(&model->index, model->param[i].name, (uint32_t)i, err);
+    model->unsorted = 0;
+    return status;
 }
 
 void syi_model_free(struct syi_model *model)
@@ -85,6 +111,8 @@ void syi_model_free(struct syi_model *model)
     syi_free(model->param);
     syi_free(model->copy);
     syi_free(model->layer);
+    syi_index_free(&model->index);
+    syi_index_free(&model->copy_index);
     memset(model, 0, sizeof *model);
 }
 
@@ -110,9 +138,10 @@ static uint32_t note_copy(struct syi_build *b, const struct syi_copy *copy)
 {
     struct syi_model *model = b->model;
     struct sy_error err = {0};
-    for (size_t i = 0; i < model->n_copies; i++)
-        if (!strcmp(model->copy[i].name, copy->name)) return (uint32_t)i;
-    if (SYI_GROW(model->copy, model->copy_capacity, model->n_copies + 1, &err))
+    int64_t there = syi_index_find(&model->copy_index, copy_name, model, copy->name);
+    if (there >= 0) return (uint32_t)there;
+    if (SYI_GROW(model->copy, model->copy_capacity, model->n_copies + 1, &err) ||
+        syi_index_add(&model->copy_index, copy->name, (uint32_t)model->n_copies, &err))
         return (uint32_t)syi_program_fail(b->p, SY_ENOMEM, "%s", err.text);
     model->copy[model->n_copies] = *copy;
     return (uint32_t)model->n_copies++;

@@ -44,13 +44,16 @@ struct syi_moe_layer {
     int64_t bias;   /* id of its expert bias; -1: it has none */
 };
 
-/* A model as the programs recorded so far show it: the parameters in the order of their names, what was asked
- * for in copies, and the layers with experts in the order of the forward pass. */
+/* A model as the programs recorded so far show it: the parameters in the order of their names once a program is
+ * recorded, what was asked for in copies, and the layers with experts in the order of the forward pass. */
 struct syi_model {
     struct syi_param *param;
     size_t n, capacity;
+    struct syi_index index; /* of param */
+    int unsorted;           /* 1: some were added at the end */
     struct syi_copy *copy;
     size_t n_copies, copy_capacity;
+    struct syi_index copy_index;
     struct syi_moe_layer *layer;
     size_t n_layers, layer_capacity;
 };
@@ -105,6 +108,8 @@ void syi_leaves(const struct syi_config *config, const struct syi_shape *shape,
                 uint32_t count[SYI_AXIS_COUNT]);
 /* Rows of a routing group. */
 int64_t syi_group_rows(const struct syi_config *config, const struct syi_shape *shape, int training);
+/* Brings the parameters into the order of their names: what depends on the order comes after it. */
+int syi_model_sort(struct syi_model *model, struct sy_error *err) SYI_MUST_CHECK;
 /* The parameter `name` of the scope at hand, made when it is first used. */
 int syi_build_param(struct syi_build *b, const char *name, int rank, const int64_t *dim, const uint8_t *axis,
                     enum syi_init init, double scale);

@@ -109,6 +109,7 @@ static int begin(struct syi_build *b, const char *title, const struct syi_config
 static int end(struct syi_build *b, int status, struct syi_program **program, struct sy_error *err)
 {
     if (!status) status = syi_program_status(b->p, err);
+    if (!status) status = syi_model_sort(b->model, err);
     if (!status) status = syi_program_check(b->p, "record", err);
     if (status)
         syi_program_free(b->p);
@@ -181,7 +182,7 @@ static void store_gradient(struct syi_build *b, const struct syi_param *param, i
         syi_role_set(p, sum, SYI_ROLE_GRADIENT, param->id);
         syi_store(p, syi_map2(p, SY_MAP_ADD, sum, gradient), sum);
     } else {
-        p->tensor[gradient].name = syi_program_intern(p, name);
+        syi_tensor_rename(p, gradient, name);
         p->tensor[gradient].kind = SYI_CARRY;
         syi_role_set(p, gradient, SYI_ROLE_GRADIENT, param->id);
     }
@@ -235,6 +236,7 @@ int syi_record_grad(const struct syi_config *config, const struct syi_shape *sha
     b.training = 1;
     int loss = forward_loss(&b);
     status = syi_program_status(b.p, err);
+    if (!status) status = syi_model_sort(b.model, err);
     if (!status) status = store_gradients(&b, loss, next, err);
     return end_recorded(&b, status, recorded, err);
 }
@@ -333,7 +335,7 @@ static void record_copy(struct syi_build *b, const struct syi_copy *copy, const 
     int to = copy->n == 1 ? syi_cast(b->p, part[0], SY_BF16)
                           : syi_as(b->p, syi_pack(b->p, copy->n, part), SY_BF16);
     if (to < 0) return;
-    b->p->tensor[to].name = syi_program_intern(b->p, copy->name);
+    syi_tensor_rename(b->p, to, copy->name);
     b->p->tensor[to].kind = SYI_CARRY;
     syi_role_set(b->p, to, SYI_ROLE_COPY, (uint32_t)(copy - b->model->copy));
 }

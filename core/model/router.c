@@ -10,16 +10,43 @@
 
 /* ---- groups ---- */
 
+static int64_t common_divisor(int64_t a, int64_t b)
+{
+    while (b) {
+        int64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+/* The smallest x >= n for which `multiple` divides x * factor. */
+static int64_t padded(int64_t n, int64_t factor, int64_t multiple)
+{
+    int64_t step = multiple / common_divisor(multiple, factor);
+    return (n + step - 1) / step * step;
+}
+
 /* T5X's padding: rows or positions, whichever adds fewer tokens, until `multiple` divides the tokens. */
 static void pad_tokens(int64_t multiple, struct syi_groups *g)
 {
-    int64_t rows = g->rows, length = g->length;
-    while (rows * g->length % multiple) rows++;
-    while (g->rows * length % multiple) length++;
+    int64_t rows = padded(g->rows, g->length, multiple), length = padded(g->length, g->rows, multiple);
     if ((rows - g->rows) * g->length < (length - g->length) * g->rows)
         g->rows = rows;
     else
         g->length = length;
+}
+
+/* The smallest divisor of n that is at least `least`, which is at most n. */
+static int64_t divisor_from(int64_t n, int64_t least)
+{
+    int64_t best = n;
+    for (int64_t d = 1; d * d <= n; d++) {
+        if (n % d) continue;
+        if (d >= least) return d < best ? d : best;
+        if (n / d >= least) best = n / d;
+    }
+    return best;
 }
 
 /* The first number of groups from tokens / max_group_size on that divides the tokens and is a multiple. */
@@ -27,10 +54,8 @@ static void count_groups(const struct syi_config *c, struct syi_groups *g)
 {
     int64_t multiple = c->moe.num_experts * c->moe.replicas;
     pad_tokens(multiple, g);
-    int64_t tokens = g->rows * g->length;
-    g->count = tokens / c->moe.max_group_size;
-    if (g->count < multiple) g->count = multiple;
-    while (g->count < tokens && (tokens % g->count || g->count % multiple)) g->count++;
+    int64_t tokens = g->rows * g->length, least = tokens / c->moe.max_group_size;
+    g->count = multiple * divisor_from(tokens / multiple, (least + multiple - 1) / multiple);
     g->tokens = tokens / g->count;
     g->group_rows = 1;
 }
@@ -42,16 +67,25 @@ static int64_t places(const struct syi_config *c, double factor, int64_t tokens)
     return n < c->moe.min_expert_capacity ? c->moe.min_expert_capacity : n;
 }
 
-static void set_capacity(const struct syi_build *b, int type, struct syi_groups *g)
+static int set_capacity(const struct syi_build *b, int type, struct syi_groups *g, struct sy_error *err)
 {
     const struct syi_config *c = b->config;
     double factor = syi_capacity_factor(c, b->training);
     if (type == SYI_ROUTER_EXPERTS_CHOOSE_MASKED && factor == 0) factor = c->moe.train_capacity_factor;
     g->capacity = factor > 0 ? places(c, factor, g->tokens) : g->tokens;
-    g->slots = g->capacity * g->count * c->moe.num_experts;
+    if (g->capacity == 0) return syi_config_no_places(c, b->training, g->tokens, err);
+    uint64_t slots =
+        syi_mul_u64(syi_mul_u64((uint64_t)g->capacity, (uint64_t)g->count), (uint64_t)c->moe.num_experts);
+    if (slots > SYI_MAX_ELEMENTS)
+        return syi_error(err, SY_EINVAL,
+                         "%lld places of %lld experts in %lld groups are more than 2^46: lower "
+                         "moe.min_expert_capacity, moe.num_experts, the capacity factor or the batch",
+                         (long long)g->capacity, (long long)c->moe.num_experts, (long long)g->count);
+    g->slots = (int64_t)slots;
     g->capacity_factor = syi_compat(c, c->moe.capacity_tokens) ? 0 : factor;
     if (g->capacity > g->tokens && (g->capacity_factor > 0 || type != SYI_ROUTER_EXPERTS_CHOOSE_MASKED))
         g->capacity = g->tokens; /* no more can come */
+    return SY_OK;
 }
 
 /* A group lies within one part of the batch that is summed by itself, which no number of ranks cuts. */
@@ -74,6 +108,7 @@ int syi_groups(const struct syi_build *b, int type, int64_t rows, int64_t length
                struct sy_error *err)
 {
     const struct syi_config *c = b->config;
+    int status;
     *g = (struct syi_groups){.rows = rows, .length = length, .by_tokens = syi_compat(c, c->moe.group_by)};
     if (g->by_tokens) {
         count_groups(c, g);
@@ -81,12 +116,13 @@ int syi_groups(const struct syi_build *b, int type, int64_t rows, int64_t length
         g->group_rows = syi_group_rows(c, &b->shape, b->training);
         if (type == SYI_ROUTER_EXPERTS_CHOOSE_MASKED && !b->training)
             g->group_rows = 1; /* an answer must not depend on its batch */
-        int status = check_rows(b, rows, g->group_rows, err);
+        status = check_rows(b, rows, g->group_rows, err);
         if (status) return status;
         g->count = rows / g->group_rows;
         g->tokens = g->group_rows * length;
     }
-    set_capacity(b, type, g);
+    status = set_capacity(b, type, g, err);
+    if (status) return status;
     if (type == SYI_ROUTER_EXPERTS_CHOOSE_MASKED && g->capacity > g->tokens)
         return syi_error(
             err, SY_EINVAL,

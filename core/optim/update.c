@@ -129,7 +129,8 @@ static int matches_any(const struct syi_model *model, const char *pattern)
     return 0;
 }
 
-static int check_patterns(const struct syi_config *config, const struct syi_model *model, struct sy_error *err)
+static int check_patterns(const struct syi_config *config, const struct syi_model *model,
+                          struct sy_error *err)
 {
     for (int i = 1; i < config->optimizer.n; i++) {
         const struct syi_optimizer_part *part = &config->optimizer.part[i];

@@ -17,9 +17,9 @@ struct layout {
 
 /* A conversion made before, so that two readers share one collective. */
 struct cached {
-    int source; /* global tensor */
     struct layout layout;
     int tensor; /* local tensor */
+    int next;   /* 1 + the entry of the same global tensor before this one; 0: none */
 };
 
 struct pass {
@@ -29,6 +29,7 @@ struct pass {
     uint8_t (*spec)[SY_MAX_DIMS]; /* [global->n_tensors] declared layout, mesh axes of each dim */
     struct cached *cache;
     size_t n_cache, cap_cache;
+    int *newest; /* [global->n_tensors] 1 + the last entry of a global tensor; 0: none */
 };
 
 static int same_layout(const struct layout *a, const struct layout *b)
@@ -166,27 +167,19 @@ static int convert(struct pass *pass, int in, const struct layout *want, int tar
     return -1;
 }
 
-static void forget(struct pass *pass, int source)
-{
-    size_t kept = 0;
-    for (size_t i = 0; i < pass->n_cache; i++)
-        if (pass->cache[i].source != source) pass->cache[kept++] = pass->cache[i];
-    pass->n_cache = kept;
-}
-
 /* Global tensor `source` in layout `want`; conversions are remembered until the tensor is written again.
  * Local tensor ids of global tensors are the same: they are made first, in order. */
 static int input_in_layout(struct pass *pass, int source, const struct layout *want)
 {
-    for (size_t i = 0; i < pass->n_cache; i++)
-        if (pass->cache[i].source == source && same_layout(&pass->cache[i].layout, want))
-            return pass->cache[i].tensor;
+    for (int i = pass->newest[source]; i; i = pass->cache[i - 1].next)
+        if (same_layout(&pass->cache[i - 1].layout, want)) return pass->cache[i - 1].tensor;
     int tensor = convert(pass, source, want, -1);
     struct sy_error err = {0};
     if (tensor < 0 || tensor == source) return tensor;
     if (SYI_GROW(pass->cache, pass->cap_cache, pass->n_cache + 1, &err))
         return syi_program_fail(pass->local, SY_ENOMEM, "out of memory");
-    pass->cache[pass->n_cache++] = (struct cached){source, *want, tensor};
+    pass->cache[pass->n_cache++] = (struct cached){*want, tensor, pass->newest[source]};
+    pass->newest[source] = (int)pass->n_cache;
     return tensor;
 }
 
@@ -318,7 +311,7 @@ static int emit_op(struct pass *pass, const struct syi_op *op, const struct layo
     for (int i = 0; i < op->n_out; i++) {
         out[i] = raw[i] = op->out[i];
         if (out[i] < 0) continue;
-        forget(pass, out[i]);
+        pass->newest[out[i]] = 0;
         struct layout target = layout_of(pass, out[i]);
         if (!same_layout(&target, &want[SY_MAX_IN + i]))
             raw[i] = temp_in_layout(pass, out[i], &want[SY_MAX_IN + i]);
@@ -428,18 +421,17 @@ int syi_partition(const struct syi_program *global, const struct syi_mesh *mesh,
     if (status) return status;
     memcpy(pass.local->leaf_count, global->leaf_count, sizeof global->leaf_count);
     pass.spec = syi_alloc((global->n_tensors + 1) * sizeof *pass.spec, err);
-    if (!pass.spec) {
-        syi_program_free(pass.local);
-        return SY_ENOMEM;
-    }
-    syi_zero_specs(global, mesh, pass.spec);
-    status = add_tensors(&pass, err);
+    pass.newest = syi_alloc((global->n_tensors + 1) * sizeof *pass.newest, err);
+    status = pass.spec && pass.newest ? SY_OK : SY_ENOMEM;
+    if (!status) syi_zero_specs(global, mesh, pass.spec);
+    if (!status) status = add_tensors(&pass, err);
     for (size_t i = 0; !status && i < global->n_ops; i++) {
         status = partition_op(&pass, &global->op[i]);
         if (status) status = syi_program_status(pass.local, err);
     }
     syi_free(pass.cache);
     syi_free(pass.spec);
+    syi_free(pass.newest);
     if (!status) status = syi_program_check(pass.local, "partition", err);
     if (status) {
         syi_program_free(pass.local);

@@ -101,13 +101,16 @@ size_t syi_chain_end(const struct syi_program *program, size_t at);
 
 /* ---- plan.c ---- */
 
+/* Most bytes of a segment: their sum, and offsets of what lies in them, stay below 2^63. */
+#define SYI_MAX_SEGMENT (UINT64_C(1) << 60)
 struct syi_plan {
     uint64_t bytes[SYI_SEGMENT_COUNT]; /* high-water mark of each segment */
 };
+uint64_t syi_plan_bytes(const struct syi_plan *plan); /* of all segments */
 /* Where every tensor lies: sets offset and bytes of the tensors of n programs. Persist, io and carry are laid
  * out once by name (the same name must mean the same dtype and extents); scratch per program by lifetimes,
  * including each op's workspace (workspace[program][op], bytes). reuse = 0 gives every temporary its own
- * place (for tests). Alignment 64. Offsets of workspaces are returned in workspace_at[program][op]. */
+ * place (for tests). Alignment 64. A segment that is too large is SY_EINVAL. Offsets of workspaces are returned in workspace_at[program][op]. */
 int syi_plan(struct syi_program *const *programs, size_t n, uint64_t *const *workspace,
              uint64_t *const *workspace_at, int reuse, struct syi_plan *plan,
              struct sy_error *err) SYI_MUST_CHECK;

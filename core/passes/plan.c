@@ -7,14 +7,22 @@
  * A temporary lives from the first to the last op that names it; the operand of a collective until the wait;
  * what a chain (chain.c) names until its end, for its ops run side by side on different rows.
  * Where ops.def says that output 0 may be written over input 0 (for map: over any input of the full shape),
- * and that input dies there, the output gets its place. Then the largest block first, each into the smallest
- * hole that it fits. */
+ * and that input dies there, the output gets its place. Then place.c lays the blocks out. */
 #include "config.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "passes/passes.h"
+#include "passes/place.h"
+
+static int too_large(const char *title, const char *what, struct sy_error *err)
+{
+    return syi_error(
+        err, SY_EINVAL,
+        "%s: the plan does not end below 2^60 bytes (%s): take a smaller model or batch, or more ranks",
+        title, what);
+}
 
 /* Lowering may have asked for more bytes than the elements take; asking twice changes nothing. */
 static void set_bytes(struct syi_program *program)
@@ -69,6 +77,8 @@ static int place_shared(const struct shared *entry, size_t n, struct syi_plan *p
         if (bytes < entry[i].tensor->bytes) bytes = entry[i].tensor->bytes;
     }
     uint64_t *end = &plan->bytes[syi_kind_segment(entry[0].tensor->kind)];
+    if (syi_add_u64(*end, syi_whole_lines(bytes)) > SYI_MAX_SEGMENT)
+        return too_large(first->title, entry[0].name, err);
     for (size_t i = 0; i < n; i++) {
         entry[i].tensor->offset = *end;
         entry[i].tensor->bytes = bytes;
@@ -209,50 +219,13 @@ static void overwrite(const struct syi_program *program, struct life *life, size
 
 /* ---- scratch ---- */
 
-struct block {
-    uint64_t bytes, offset;
-    size_t first, last; /* ops */
-    uint64_t *to;       /* where the offset is wanted; also orders equal blocks */
-};
-
-static int compare_blocks(const void *a, const void *b)
-{
-    const struct block *x = *(struct block *const *)a, *y = *(struct block *const *)b;
-    if (x->bytes != y->bytes) return x->bytes < y->bytes ? 1 : -1;
-    if (x->first != y->first) return x->first < y->first ? -1 : 1;
-    return (x > y) - (x < y);
-}
-
-/* The lowest of the smallest holes for `block` between the blocks placed, which are ordered by offset. */
-static uint64_t best_fit(struct block *const *placed, size_t n, const struct block *block)
-{
-    uint64_t end = 0, best = 0, best_hole = UINT64_MAX;
-    for (size_t i = 0; i < n; i++) {
-        const struct block *other = placed[i];
-        if (other->first > block->last || other->last < block->first) continue;
-        if (other->offset > end && other->offset - end >= block->bytes && other->offset - end < best_hole) {
-            best_hole = other->offset - end;
-            best = end;
-        }
-        if (other->offset + other->bytes > end) end = other->offset + other->bytes;
-    }
-    return best_hole == UINT64_MAX ? end : best;
-}
-
-/* Gives every block its offset; returns the high-water mark. order, placed: [n]. */
-static uint64_t place_blocks(struct block *block, size_t n, int reuse, struct block **order,
-                             struct block **placed)
+/* Every block has a place of its own. Returns the end of all. */
+static uint64_t place_apart(struct syi_block *block, size_t n)
 {
     uint64_t end = 0;
-    for (size_t i = 0; i < n; i++) order[i] = &block[i];
-    if (reuse) qsort(order, n, sizeof *order, compare_blocks);
     for (size_t i = 0; i < n; i++) {
-        struct block *b = order[i];
-        b->offset = reuse ? best_fit(placed, i, b) : end;
-        size_t at = i;
-        for (; at > 0 && placed[at - 1]->offset > b->offset; at--) placed[at] = placed[at - 1];
-        placed[at] = b;
-        if (b->offset + b->bytes > end) end = b->offset + b->bytes;
+        block[i].offset = end;
+        end = syi_add_u64(end, block[i].bytes);
     }
     return end;
 }
@@ -260,7 +233,7 @@ static uint64_t place_blocks(struct block *block, size_t n, int reuse, struct bl
 /* One block for each place: temporaries that overwrite each other in turn (as long as any of them lasts, as
  * large as the largest), then workspaces. of: [n_tensors], the block of a root. Returns how many blocks. */
 static size_t make_blocks(struct syi_program *program, const struct life *life, const uint64_t *workspace,
-                          uint64_t *workspace_at, size_t *of, struct block *block)
+                          uint64_t *workspace_at, size_t *of, struct syi_block *block)
 {
     size_t n = 0;
     for (size_t i = 0; i < program->n_tensors; i++) {
@@ -268,12 +241,12 @@ static size_t make_blocks(struct syi_program *program, const struct life *life, 
         if (t->kind != SYI_TEMP || life[i].first == SIZE_MAX) continue;
         if (life[i].root == (int)i) {
             of[i] = n;
-            block[n++] = (struct block){0, 0, life[i].first, life[i].last, &t->offset};
+            block[n++] = (struct syi_block){0, 0, life[i].first, life[i].last, &t->offset};
         }
     }
     for (size_t i = 0; i < program->n_tensors; i++) {
         if (program->tensor[i].kind != SYI_TEMP || life[i].first == SIZE_MAX) continue;
-        struct block *b = &block[of[life[i].root]];
+        struct syi_block *b = &block[of[life[i].root]];
         uint64_t bytes = syi_whole_lines(program->tensor[i].bytes);
         if (bytes > b->bytes) b->bytes = bytes;
         if (life[i].last > b->last) b->last = life[i].last;
@@ -281,8 +254,8 @@ static size_t make_blocks(struct syi_program *program, const struct life *life, 
     for (size_t i = 0; workspace && i < program->n_ops; i++) {
         workspace_at[i] = 0;
         if (workspace[i])
-            block[n++] = (struct block){syi_whole_lines(workspace[i]), 0, i, syi_chain_end(program, i) - 1,
-                                        &workspace_at[i]};
+            block[n++] = (struct syi_block){syi_whole_lines(workspace[i]), 0, i,
+                                            syi_chain_end(program, i) - 1, &workspace_at[i]};
     }
     return n;
 }
@@ -290,31 +263,41 @@ static size_t make_blocks(struct syi_program *program, const struct life *life, 
 static int plan_scratch(struct syi_program *program, const uint64_t *workspace, uint64_t *workspace_at,
                         int reuse, uint64_t *bytes, struct sy_error *err)
 {
-    size_t most = program->n_tensors + program->n_ops;
-    int status = SY_ENOMEM;
+    uint64_t end;
     struct life *life = syi_alloc(program->n_tensors * sizeof *life, err);
-    struct block *block = syi_alloc(most * sizeof *block, err);
-    struct block **order = syi_alloc(2 * most * sizeof *order, err);
+    struct syi_block *block = syi_alloc((program->n_tensors + program->n_ops) * sizeof *block, err);
     size_t *of = syi_alloc(program->n_tensors * sizeof *of, err);
-    if (!life || !block || !order || !of) goto done;
+    int status = life && block && of ? SY_OK : SY_ENOMEM;
+    if (status) goto done;
     find_lives(program, life);
     for (size_t at = 0; reuse && at < program->n_ops; at++)
         if (syi_op_has_flag(program->op[at].op, 'I')) overwrite(program, life, at);
     stretch_chains(program, life);
     size_t n = make_blocks(program, life, workspace, workspace_at, of, block);
-    uint64_t end = place_blocks(block, n, reuse, order, order + most);
+    if (reuse)
+        status = syi_place_blocks(block, n, program->n_ops + 1, &end, err);
+    else
+        end = place_apart(block, n);
+    if (!status && end > SYI_MAX_SEGMENT)
+        status = too_large(program->title, "temporaries and workspaces", err);
+    if (status) goto done;
     for (size_t i = 0; i < n; i++) *block[i].to = block[i].offset;
     for (size_t i = 0; i < program->n_tensors; i++)
         if (program->tensor[i].kind == SYI_TEMP)
             program->tensor[i].offset = program->tensor[life[i].root].offset;
     if (end > *bytes) *bytes = end;
-    status = SY_OK;
 done:
     syi_free(life);
     syi_free(block);
-    syi_free(order);
     syi_free(of);
     return status;
+}
+
+uint64_t syi_plan_bytes(const struct syi_plan *plan)
+{
+    uint64_t total = 0;
+    for (int i = 0; i < SYI_SEGMENT_COUNT; i++) total += plan->bytes[i];
+    return total;
 }
 
 int syi_plan(struct syi_program *const *programs, size_t n, uint64_t *const *workspace,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The arrays of a program: making, copying, growing, names and scopes. Knows nothing of what ops mean. */
+/* The arrays of a program: making, copying, growing, and scopes. Knows nothing of what ops mean. */
 #include "config.h"
 
 #include <string.h>
@@ -76,6 +76,8 @@ void syi_program_free(struct syi_program *program)
     syi_free(program->op);
     syi_free(program->attrs);
     syi_free(program->names);
+    syi_free(program->name_entry);
+    syi_index_free(&program->name_index);
     syi_free(program);
 }
 
@@ -96,11 +98,14 @@ int syi_program_copy(const struct syi_program *from, struct syi_program **to, st
     struct syi_program *p = syi_alloc(sizeof *p, err);
     if (!p) return SY_ENOMEM;
     *p = *from;
-    p->tensor = NULL, p->op = NULL, p->attrs = NULL, p->names = NULL;
+    p->tensor = NULL, p->op = NULL, p->attrs = NULL, p->names = NULL, p->name_entry = NULL;
+    memset(&p->name_index, 0, sizeof p->name_index);
     int status = COPY_ARRAY(p, from, tensor, n_tensors, cap_tensors, err);
     if (!status) status = COPY_ARRAY(p, from, op, n_ops, cap_ops, err);
     if (!status) status = COPY_ARRAY(p, from, attrs, n_attrs, cap_attrs, err);
     if (!status) status = COPY_ARRAY(p, from, names, n_names, cap_names, err);
+    if (!status) status = COPY_ARRAY(p, from, name_entry, name_index.n, cap_entries, err);
+    if (!status) status = syi_index_copy(&from->name_index, &p->name_index, err);
     if (status) {
         syi_program_free(p);
         return status;
@@ -128,48 +133,45 @@ int syi_program_fail(struct syi_program *program, int status, const char *format
     return -1;
 }
 
-const char *syi_program_name(const struct syi_program *program, uint32_t name)
-{
-    return program->names + (name < program->n_names ? name : 0);
-}
-
-uint32_t syi_program_intern(struct syi_program *program, const char *text)
-{
-    if (!text || !*text) return 0;
-    size_t length = strlen(text) + 1;
-    for (size_t at = 1; at < program->n_names; at += strlen(program->names + at) + 1)
-        if (!strcmp(program->names + at, text)) return (uint32_t)at;
-    struct sy_error err = {0};
-    if (SYI_GROW(program->names, program->cap_names, program->n_names + length, &err)) {
-        syi_program_fail(program, SY_ENOMEM, "out of memory for names");
-        return 0;
-    }
-    memcpy(program->names + program->n_names, text, length);
-    program->n_names += length;
-    return (uint32_t)(program->n_names - length);
-}
-
-int syi_program_find(const struct syi_program *program, const char *name)
-{
-    for (size_t i = 0; i < program->n_tensors; i++)
-        if (program->tensor[i].name && !strcmp(syi_program_name(program, program->tensor[i].name), name))
-            return (int)i;
-    return -1;
-}
-
 const void *syi_program_attr(const struct syi_program *program, const struct syi_op *op)
 {
     return op->attr_bytes ? program->attrs + op->attr : NULL;
 }
 
+/* Counts the elements of a new tensor; 0: the recording fails, with the tensor and its extents. */
+static int count_elements(struct syi_program *program, const char *name, int rank, const int64_t *dim)
+{
+    char shape[32 * SY_MAX_DIMS] = "";
+    uint64_t n = 1;
+    int used = 0, bad = 0;
+    for (int i = 0; i < rank; i++) {
+        bad |= dim[i] <= 0;
+        n = bad ? 0 : syi_mul_u64(n, (uint64_t)dim[i]);
+        used +=
+            snprintf(shape + used, sizeof shape - (size_t)used, "%s%lld", i ? ", " : "", (long long)dim[i]);
+    }
+    name = name ? name : "(temporary)";
+    if (bad) {
+        syi_program_fail(program, SY_EINVAL, "tensor %s [%s]: an extent is below 1", name, shape);
+    } else if (n > SYI_MAX_ELEMENTS) {
+        syi_program_fail(program, SY_EINVAL,
+                         "tensor %s [%s] has more than 2^46 elements: take a smaller model or batch", name,
+                         shape);
+    } else {
+        program->elements += n;
+        if (program->elements > SYI_MAX_PROGRAM_ELEMENTS)
+            syi_program_fail(program, SY_EINVAL,
+                             "with tensor %s [%s] the program has more than 2^58 elements: take a smaller "
+                             "model or batch",
+                             name, shape);
+    }
+    return !program->status;
+}
+
 int syi_tensor_add(struct syi_program *program, const char *name, enum syi_kind kind, enum sy_dtype dtype,
                    int rank, const int64_t *dim, const uint8_t *axis)
 {
-    if (program->status) return -1;
-    for (int i = 0; i < rank; i++)
-        if (dim[i] <= 0)
-            return syi_program_fail(program, SY_EINVAL, "tensor %s: dimension %d is %lld",
-                                    name ? name : "(temporary)", i, (long long)dim[i]);
+    if (program->status || !count_elements(program, name, rank, dim)) return -1;
     struct sy_error err = {0};
     if (SYI_GROW(program->tensor, program->cap_tensors, program->n_tensors + 1, &err))
         return syi_program_fail(program, SY_ENOMEM, "out of memory for tensors");
@@ -182,8 +184,9 @@ int syi_tensor_add(struct syi_program *program, const char *name, enum syi_kind 
         t->dim[i] = i < rank ? dim[i] : 1;
         t->axis[i] = i < rank && axis ? axis[i] : SYI_AXIS_NONE;
     }
-    t->name = syi_program_intern(program, name);
-    return (int)program->n_tensors++;
+    int tensor = (int)program->n_tensors++;
+    if (name) syi_tensor_rename(program, tensor, name);
+    return program->status ? -1 : tensor;
 }
 
 int syi_op_add(struct syi_program *program, int op, int n_in, const int *in, int n_out, const int *out,

@@ -6,7 +6,7 @@
 #ifndef SYI_PROGRAM_H
 #define SYI_PROGRAM_H
 
-#include "base/base.h"
+#include "base/index.h"
 #include "program/roles.h"
 #include "switchyard/ops.h"
 
@@ -58,6 +58,7 @@ struct syi_tensor {
     uint8_t split[SY_MAX_DIMS]; /* mesh axes that split the dim; 0 before partition */
     uint8_t role;               /* enum syi_role */
     uint32_t of;                /* which one of its role */
+    int32_t cast;               /* 1 + the tensor that holds it in another dtype (syi_cast); 0: none */
     int64_t dim[SY_MAX_DIMS];   /* global extents; local ones after partition; 1 beyond the rank */
     uint64_t offset, bytes; /* in its segment; set by plan. bytes before: what lowering asks for at least */
 };
@@ -75,6 +76,17 @@ struct syi_op {
     int32_t out[SY_MAX_OUT];
 };
 
+/* A name that occurs in a program. */
+struct syi_name {
+    uint32_t text;  /* offset into names */
+    int32_t tensor; /* the first of this name, or -1 */
+};
+
+/* Limits of a program, global or local: with them no size of a tensor and no sum over tensors of a program
+ * leaves 64 bits. 2^46 elements of float32 are 256 TiB. */
+#define SYI_MAX_ELEMENTS         (UINT64_C(1) << 46) /* of a tensor */
+#define SYI_MAX_PROGRAM_ELEMENTS (UINT64_C(1) << 58) /* of all tensors of a program */
+
 struct syi_program {
     struct syi_tensor *tensor;
     struct syi_op *op;
@@ -82,6 +94,10 @@ struct syi_program {
     char *names;
     size_t n_tensors, n_ops, n_attrs, n_names;
     size_t cap_tensors, cap_ops, cap_attrs, cap_names;
+    struct syi_index name_index; /* of names, by their place in name_entry */
+    struct syi_name *name_entry; /* [name_index.n] in the order in which they came */
+    size_t cap_entries;
+    uint64_t elements;                   /* of all tensors together */
     char title[48];                      /* "grad_first", "eval", ... */
     uint32_t leaf_count[SYI_AXIS_COUNT]; /* B of each axis, at least 1 (doc/numerics.md) */
     uint32_t layer;                      /* scope of ops recorded now */
@@ -100,9 +116,6 @@ int syi_program_copy(const struct syi_program *from, struct syi_program **to,
 int syi_program_status(const struct syi_program *program, struct sy_error *err) SYI_MUST_CHECK;
 /* Fails the recording (sticky) and returns -1, so that a record function can return it as its tensor. */
 int syi_program_fail(struct syi_program *program, int status, const char *format, ...) SYI_PRINTF(3, 4);
-const char *syi_program_name(const struct syi_program *program, uint32_t name);
-uint32_t syi_program_intern(struct syi_program *program, const char *text); /* 0 for "" and on failure */
-int syi_program_find(const struct syi_program *program, const char *name);  /* tensor, or -1 */
 const void *syi_program_attr(const struct syi_program *program, const struct syi_op *op);
 int64_t syi_tensor_count(const struct syi_tensor *tensor);
 size_t syi_dtype_bytes(enum sy_dtype dtype);
@@ -110,12 +123,13 @@ size_t syi_dtype_bytes(enum sy_dtype dtype);
 enum { SYI_LINE_BYTES = 64, SYI_LINE_FLOATS = SYI_LINE_BYTES / 4 };
 static inline uint64_t syi_whole_lines(uint64_t bytes)
 {
-    return (bytes + SYI_LINE_BYTES - 1) / SYI_LINE_BYTES * SYI_LINE_BYTES;
+    return syi_add_u64(bytes, SYI_LINE_BYTES - 1) / SYI_LINE_BYTES * SYI_LINE_BYTES;
 }
 const char *syi_dtype_name(enum sy_dtype dtype);
 int syi_is_float(enum sy_dtype dtype);
 enum syi_segment syi_kind_segment(enum syi_kind kind);
-/* Adds a tensor, an op; -1 / status on failure (sticky). name may be NULL. */
+/* Adds a tensor, an op; -1 / status on failure (sticky). name may be NULL. Extents below 1 and tensors beyond
+ * the limits above are refused by name. */
 int syi_tensor_add(struct syi_program *program, const char *name, enum syi_kind kind, enum sy_dtype dtype,
                    int rank, const int64_t *dim, const uint8_t *axis);
 int syi_op_add(struct syi_program *program, int op, int n_in, const int *in, int n_out, const int *out,
@@ -125,6 +139,14 @@ void syi_scope_push(struct syi_program *program, const char *format, ...) SYI_PR
 void syi_scope_pop(struct syi_program *program);
 #define SYI_AT(program)                                                                                      \
     ((program)->file = syi_program_intern((program), __FILE__), (program)->line = __LINE__)
+
+/* ---- names.c: found without walking through them ---- */
+
+const char *syi_program_name(const struct syi_program *program, uint32_t name);
+uint32_t syi_program_intern(struct syi_program *program, const char *text); /* 0 for "" and on failure */
+int syi_program_find(const struct syi_program *program, const char *name);  /* the first tensor, or -1 */
+/* Gives a tensor that has no name one; a failure is sticky. */
+void syi_tensor_rename(struct syi_program *program, int tensor, const char *name);
 
 /* ---- op_table.c: what ops.def says ---- */
 

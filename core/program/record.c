@@ -63,8 +63,7 @@ void syi_output(struct syi_program *p, int tensor, const char *name)
         SYI_BAD(p, "output %s: not a temporary", name);
         return;
     }
-    uint32_t interned = syi_program_intern(p, name);
     t->kind = SYI_OUTPUT;
-    t->name = interned;
+    syi_tensor_rename(p, tensor, name);
     memset(t->axis, SYI_AXIS_NONE, sizeof t->axis);
 }

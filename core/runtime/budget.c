@@ -77,13 +77,6 @@ static int start_over(struct syi_session *session, struct syi_program *const *co
     return status;
 }
 
-static uint64_t planned_bytes(const struct syi_session *session)
-{
-    uint64_t total = 0;
-    for (int i = 0; i < SYI_SEGMENT_COUNT; i++) total += session->plan.bytes[i];
-    return total;
-}
-
 static int too_small(const struct syi_session *session, uint64_t least, struct sy_error *err)
 {
     return syi_error(
@@ -102,7 +95,7 @@ int syi_session_fit(struct syi_session *session, struct sy_error *err)
     status = syi_session_prepare(session, UINT64_MAX, err);
     uint64_t target = session->plan.bytes[SYI_SCRATCH];
     for (int round = 0; !status; round++) {
-        uint64_t total = planned_bytes(session), excess = total - budget;
+        uint64_t total = syi_plan_bytes(&session->plan), excess = total - budget;
         if (total < least) least = total;
         if (total <= budget) break;
         if (target == 0 || round == ROUNDS) status = too_small(session, least, err);

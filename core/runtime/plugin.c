@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Search folders and dlopen; the checks are in plugin_check.c. Opened libraries are never closed:
+/* Search folders and dlopen; the checks are in plugin_file.c and plugin_check.c. Opened libraries are never closed:
  * their kernels may be named by a log line or a profile until the process ends. */
 #include "config.h"
 
@@ -62,9 +62,10 @@ static void *open_library(const char *name, const char *path)
 static int load_file(const char *name, const char *path, struct syi_plugin *plugin, struct sy_error *err)
 {
     char symbol[NAME_BYTES + 16];
-    void *library = open_library(name, path);
+    const char *why = syi_plugin_file_fault(path);
+    void *library = why ? NULL : open_library(name, path);
     if (!library) {
-        const char *why = dlerror();
+        if (!why) why = dlerror();
         return syi_error(err, SY_EBACKEND,
                          "backend %s: %s cannot be loaded (this host: ABI %d.%d): %s; rebuild it here", name,
                          path, SY_ABI_MAJOR, SY_ABI_MINOR, why ? why : "no reason given");

@@ -84,20 +84,44 @@ static void ask_huge_pages(void *memory, uint64_t bytes)
 #endif
 }
 
+static int out_of_memory(const struct syi_session *session, uint64_t total, const char *why,
+                         struct sy_error *err)
+{
+    return syi_error(
+        err, SY_ENOMEM,
+        "out of memory: the plan of a rank needs %llu bytes (%llu parameters and state, %llu scratch)%s: "
+        "set memory.budget, take a smaller data.batch_size, more train.microbatches, more ranks or "
+        "mesh.zero",
+        (unsigned long long)total, (unsigned long long)session->plan.bytes[SYI_PERSIST],
+        (unsigned long long)session->plan.bytes[SYI_SCRATCH], why);
+}
+
+/* Told before memory is taken: systems hand out more than they have, and end the process when it is used. */
+static int check_available(const struct syi_session *session, struct sy_error *err)
+{
+    uint64_t total = syi_plan_bytes(&session->plan), available = session->options.available;
+    char why[160];
+    if (!available || session->options.plan_only) return SY_OK;
+    if (total > available) {
+        snprintf(why, sizeof why, ", %llu are free here for a rank (memory.check = false tries it)",
+                 (unsigned long long)available);
+        return out_of_memory(session, total, why, err);
+    }
+    if (total > available / 10 * 9 && session->rank == 0)
+        syi_log(SY_LOG_WARN, "the plan of a rank needs %llu bytes of the %llu that are free here for it",
+                (unsigned long long)total, (unsigned long long)available);
+    return SY_OK;
+}
+
 /* The arena: exactly the bytes of the plan. Zeroed by the pool, so pages lie near the threads that work on
  * them. */
 static int take_memory(struct syi_session *session, struct sy_error *err)
 {
-    uint64_t total = 0;
+    uint64_t total = syi_plan_bytes(&session->plan);
     void *memory = NULL;
-    for (int i = 0; i < SYI_SEGMENT_COUNT; i++) total += session->plan.bytes[i];
     size_t alignment = total >= HUGE_PAGE ? HUGE_PAGE : PAGE;
     if (total > SIZE_MAX || posix_memalign(&memory, alignment, total ? total : 1))
-        return syi_error(err, SY_ENOMEM,
-                         "out of memory: the plan needs %llu bytes (%llu parameters and state, %llu "
-                         "scratch): use more ranks, a smaller data.batch_size, or more train.microbatches",
-                         (unsigned long long)total, (unsigned long long)session->plan.bytes[SYI_PERSIST],
-                         (unsigned long long)session->plan.bytes[SYI_SCRATCH]);
+        return out_of_memory(session, total, "", err);
     session->arena = memory;
     session->arena_bytes = total;
     ask_huge_pages(memory, total);
@@ -197,6 +221,7 @@ static int bind(struct syi_session *session, struct sy_error *err)
     int status = session->options.budget ? syi_session_fit(session, err)
                                          : syi_session_prepare(session, UINT64_MAX, err);
     if (!status) status = check_alike(session, err);
+    if (!status) status = check_available(session, err);
     if (!status && !session->options.plan_only) status = take_memory(session, err);
     if (!status) status = list_shared(session, err);
     for (size_t i = 0; i < session->n_bound && !status; i++)

@@ -20,9 +20,10 @@ struct syi_session_options {
     struct syi_comm *comm;       /* borrowed; ranks = those of the mesh */
     const struct syi_mesh *mesh; /* copied */
     int reproducible;
-    int plan_only;   /* 1: no memory is taken, programs cannot run (for `switchyard plan`) */
-    int check_reuse; /* 1: every temporary has its own place (tests, hunting) */
-    uint64_t budget; /* most bytes of the arena, by computing activations again; 0: any */
+    int plan_only;      /* 1: no memory is taken, programs cannot run (for `switchyard plan`) */
+    int check_reuse;    /* 1: every temporary has its own place (tests, hunting) */
+    uint64_t budget;    /* most bytes of the arena, by computing activations again; 0: any */
+    uint64_t available; /* bytes that this rank can take: a larger plan is SY_ENOMEM; 0: unknown, tried */
 };
 int syi_session_new(const struct syi_session_options *options, struct syi_session **session,
                     struct sy_error *err) SYI_MUST_CHECK;

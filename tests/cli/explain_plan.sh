@@ -66,6 +66,7 @@ for segment in persist io carry scratch; do
     sum=$((sum + ${bytes:-0}))
 done
 says out "^  all  *$sum bytes"
+[ "$(uname)" != Linux ] || says out '^  free  *[0-9]* bytes .* MiB  here for a rank$'
 says out '^a step at the longest bucket: [0-9]* ops, 0 collectives, 0.0 MiB received'
 says out '^its arithmetic: [0-9.]* GFLOP, [0-9.]* MiB read and written$'
 one=$sum
@@ -91,5 +92,6 @@ exits 0 "$program" plan "$tiny_run" --backend null --set model.d_model=4096 --se
     --set moe.num_experts=64 --set model.num_heads=64 --set model.head_dim=128 --set model.num_encoder_layers=24 \
     --set model.num_decoder_layers=24 --set moe.num_encoder_sparse_layers=12 --set moe.num_decoder_sparse_layers=12
 says out '^[0-9]\{13\} parameters'
+[ "$(uname)" != Linux ] || says out '  here for a rank: too little$'
 [ "$(ls)" = "$(printf 'default\nerr\nout\npersist.cpu\npersist.null')" ] || fail "explain or plan leave files: $(ls)"
 finish

@@ -105,28 +105,38 @@ SYI_GRAD(relpos_bias)
 
 /* ---- cost ---- */
 
+static int has_lengths(const struct sy_call *call, int index)
+{
+    return index < call->n_in && syi_operand_present(&call->in[index]) && call->in[index].data;
+}
+
 /* The length of a row; input `index` holds them, where it is there. */
 static int64_t length_at(const struct sy_call *call, int index, int64_t row, int64_t most)
 {
-    if (index >= call->n_in || !syi_operand_present(&call->in[index]) || !call->in[index].data) return most;
+    if (!has_lengths(call, index)) return most;
     int64_t n = ((const int32_t *)call->in[index].data)[row];
     return n < 0 ? 0 : n < most ? n : most;
+}
+
+/* Pairs in a row of t queries and s keys. */
+static double pairs(const struct sy_call *call, int64_t t, int64_t s)
+{
+    if (!((const struct sy_attr_attention *)call->attr)->causal || call->in[0].dim[1] == 1)
+        return (double)t * (double)s;
+    /* query i sees min(i + 1, s) keys */
+    return t <= s ? (double)t * (double)(t + 1) / 2
+                  : (double)s * (double)(s + 1) / 2 + (double)(t - s) * (double)s;
 }
 
 /* Pairs of a query and a key it may see; segments and dense masks hide none here. */
 static double visible_pairs(const struct sy_call *call)
 {
-    const struct sy_attr_attention *attr = call->attr;
     int64_t rows = call->in[0].dim[0], queries = call->in[0].dim[1], keys = call->in[1].dim[1];
     double sum = 0;
-    for (int64_t b = 0; b < rows; b++) {
-        int64_t t = length_at(call, 2, b, queries), s = length_at(call, 3, b, keys);
-        if (!attr->causal || queries == 1)
-            sum += (double)t * (double)s;
-        else /* query i sees min(i + 1, s) keys */
-            sum += t <= s ? (double)t * (double)(t + 1) / 2
-                          : (double)s * (double)(s + 1) / 2 + (double)(t - s) * (double)s;
-    }
+    if (!has_lengths(call, 2) && !has_lengths(call, 3))
+        return (double)rows * pairs(call, queries, keys); /* a plan may be of millions of rows */
+    for (int64_t b = 0; b < rows; b++)
+        sum += pairs(call, length_at(call, 2, b, queries), length_at(call, 3, b, keys));
     return sum;
 }
 

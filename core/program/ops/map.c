@@ -75,15 +75,12 @@ int syi_map1(struct syi_program *p, enum sy_map_op op, int a, double s)
 int syi_cast(struct syi_program *p, int x, enum sy_dtype dtype)
 {
     if (p->status || x < 0 || p->tensor[x].dtype == dtype) return x;
-    for (size_t i = p->n_ops; i-- > 0;) {
-        const struct syi_op *op = &p->op[i];
-        if (op->op == SY_OP_MAP && op->n_in == 1 && op->in[0] == x &&
-            p->tensor[op->out[0]].kind == SYI_TEMP && p->tensor[op->out[0]].dtype == dtype &&
-            ((const struct sy_attr_map *)syi_program_attr(p, op))->instr[0].op == SY_MAP_COPY)
-            return op->out[0];
-    }
+    int there = p->tensor[x].cast - 1;
+    if (there >= 0 && p->tensor[there].kind == SYI_TEMP && p->tensor[there].dtype == dtype) return there;
     struct sy_map_instr instr = {.op = SY_MAP_COPY};
-    return record(p, instr, 1, &x, -1, syi_as(p, syi_temp_like(p, x), dtype));
+    int cast = record(p, instr, 1, &x, -1, syi_as(p, syi_temp_like(p, x), dtype));
+    if (cast >= 0) p->tensor[x].cast = 1 + cast;
+    return cast;
 }
 
 int syi_map2(struct syi_program *p, enum sy_map_op op, int a, int b)

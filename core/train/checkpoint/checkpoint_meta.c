@@ -110,7 +110,7 @@ struct reader {
     uint32_t object; /* whose members are read */
     const char *file;
     struct sy_error *err;
-    int status;  /* of the first member that is not as it should be */
+    int status; /* of the first member that is not as it should be */
 };
 
 static int has(const struct reader *r, const char *key)
@@ -187,7 +187,8 @@ static void read_actions(struct reader *r, struct syi_checkpoint_meta *meta)
 {
     uint32_t list = syi_json_member(&r->json, 0, "actions");
     if (list == SYI_JSON_NONE || r->json.nodes[list].kind != SYI_JSON_ARRAY) return;
-    for (r->object = r->json.nodes[list].first; r->object != SYI_JSON_NONE && meta->n_actions < SYI_CONFIG_PARTS;
+    for (r->object = r->json.nodes[list].first;
+         r->object != SYI_JSON_NONE && meta->n_actions < SYI_CONFIG_PARTS;
          r->object = r->json.nodes[r->object].next) {
         struct syi_checkpoint_action *action = &meta->action[meta->n_actions++];
         const struct syi_json_node *name = member(r, "name", SYI_JSON_STRING);

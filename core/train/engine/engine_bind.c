@@ -188,6 +188,7 @@ static int bind(struct syi_engine *e, int plan_only, struct sy_error *err)
                                           .mesh = &e->rank.mesh,
                                           .reproducible = e->config.reproducible.enabled,
                                           .budget = (uint64_t)e->config.memory.budget,
+                                          .available = e->config.memory.check ? e->rank.memory : 0,
                                           .plan_only = plan_only,
                                           .check_reuse = (e->use & SYI_USE_APART) != 0};
     int status = syi_session_new(&options, &e->session, err);
@@ -227,8 +228,8 @@ int syi_engine_new(const struct syi_config *config, const struct syi_rank *rank,
     e->groups = shape.rows / syi_group_rows(config, &shape, 1);
     int status = syi_vocabulary_make(&e->vocabulary, &config->vocabulary, err);
     if (!status) status = syi_loss_factor_parse(&e->factor, config->loss.loss_normalizing_factor, err);
-    if (!status) status = take_buffers(e, err);
     if (!status) status = bind(e, plan_only, err);
+    if (!status && !plan_only) status = take_buffers(e, err);
     if (!status && !plan_only && (use & SYI_USE_DECODE) && syi_engine_searches(config))
         status = syi_engine_decode_open(e, err);
     if (status)

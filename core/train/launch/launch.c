@@ -18,6 +18,7 @@ struct team {
     struct syi_mesh mesh;
     int ranks, threads, cpus; /* threads: of a rank */
     int sharers;              /* ranks that share this process's processors */
+    uint64_t memory;          /* bytes that are free here for a rank; 0: unknown */
 };
 
 /* ---- communication ---- */
@@ -98,6 +99,8 @@ static int prepare(struct team *team, struct sy_error *err)
     int status = choose_comm(team, err);
     team->sharers = !status && !strcmp(team->comm_name, "mpi") ? launch->world->sharers : team->ranks;
     if (!team->threads) team->threads = syi_cpu_share(team->sharers);
+    int neighbours = !status && !strcmp(team->comm_name, "mpi") ? launch->world->neighbours : team->ranks;
+    team->memory = syi_memory_free("") / (uint64_t)neighbours;
     return status ? status : make_mesh(team, err);
 }
 
@@ -198,7 +201,8 @@ static int run_rank(void *arg, struct syi_comm *comm, struct sy_error *err)
                             .comm_name = team->comm_name,
                             .mesh = team->mesh,
                             .n_threads = team->threads,
-                            .n_cpus = team->cpus};
+                            .n_cpus = team->cpus,
+                            .memory = team->memory};
     int status = syi_threads_new(team->threads, team->sharers, &rank.threads, err);
     if (!status) status = open_backend(team, comm, rank.threads, &rank.backend, err);
     if (!status && !strcmp(team->comm_name, "mpi")) status = check_plugin(rank.backend, comm, err);
@@ -248,6 +252,7 @@ int syi_launch_plan(const struct syi_launch *launch,
     int status = prepare(&team, err);
     struct syi_comm none = {.ranks = team.ranks}; /* says how many there are, and can do nothing */
     team.comm_name = "none";
+    team.memory = syi_memory_free("");
     return status ? status : run_rank(&team, &none, err);
 }
 

@@ -27,8 +27,10 @@ struct syi_rank {
     struct syi_backend *backend;
     struct syi_threads *threads;
     struct syi_mesh mesh;
-    int n_threads; /* of this rank */
-    int n_cpus;    /* the process may use */
+    int n_threads;   /* of this rank */
+    int n_cpus;      /* the process may use */
+    uint64_t memory; /* bytes of this host that were free for it when the launch began, shared evenly between
+                        the ranks there; 0: unknown */
 };
 
 /* Runs fn(arg, rank) on every rank; returns the first error. An error on one rank stops the others at their

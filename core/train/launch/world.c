@@ -65,22 +65,26 @@ static int check_size(const struct syi_world *world, const char *variable, long 
         variable, processes, world->ranks, world->backend->plugin.desc.build);
 }
 
-/* Ranks on this host with the same set of processors share them; a launcher may have given each its own. */
+/* What tells ranks apart by the processors and the memory that they share. */
+struct place {
+    char host[256], cpus[1024];
+};
+
+/* Ranks on this host, and those of them with the same set of processors: a launcher may have given each its
+ * own. */
 static int count_sharers(struct syi_world *world, struct sy_error *err)
 {
-    char host[256] = "", set[1024] = "", hex[65], *all;
-    struct syi_sha256 hash;
-    gethostname(host, sizeof host - 1);
-    syi_sha256_init(&hash);
-    syi_sha256_add(&hash, host, sizeof host);
-    syi_cpu_set_text(set, sizeof set);
-    syi_sha256_add(&hash, set, sizeof set);
-    syi_sha256_hex(&hash, hex);
-    all = syi_alloc((size_t)world->ranks * sizeof hex, err);
+    struct place mine, *all = syi_alloc((size_t)world->ranks * sizeof *all, err);
     if (!all) return SY_ENOMEM;
-    int status = syi_comm_gather(&world->comm, hex, sizeof hex, all, err);
-    for (int i = 0; !status && i < world->ranks; i++)
-        world->sharers += !memcmp(all + (size_t)i * sizeof hex, hex, sizeof hex);
+    memset(&mine, 0, sizeof mine);
+    gethostname(mine.host, sizeof mine.host - 1);
+    syi_cpu_set_text(mine.cpus, sizeof mine.cpus);
+    int status = syi_comm_gather(&world->comm, &mine, sizeof mine, all, err);
+    for (int i = 0; !status && i < world->ranks; i++) {
+        int neighbour = !strcmp(all[i].host, mine.host);
+        world->neighbours += neighbour;
+        world->sharers += neighbour && !strcmp(all[i].cpus, mine.cpus);
+    }
     syi_free(all);
     return status;
 }

@@ -90,10 +90,11 @@ static int has_changed(const struct syi_trainer *t, const char *key, const struc
     const struct syi_file_id *now = &task->id;
     if (!before->sha256[0] || !strcmp(before->sha256, now->sha256)) return 0;
     snprintf(text, bytes,
-             "task.%s.%s: %s has changed since the checkpoint of step %" PRId64 ": it had %" PRId64 " lines, %" PRId64
-             " bytes and SHA-256 %.16s..., now %" PRId64 " lines, %" PRId64 " bytes and %.16s...",
-             syi_config_task(t->config)->name_of_part, key, task->path, t->step, before->lines, before->bytes, before->sha256, now->lines, now->bytes,
-             now->sha256);
+             "task.%s.%s: %s has changed since the checkpoint of step %" PRId64 ": it had %" PRId64
+             " lines, %" PRId64 " bytes and SHA-256 %.16s..., now %" PRId64 " lines, %" PRId64
+             " bytes and %.16s...",
+             syi_config_task(t->config)->name_of_part, key, task->path, t->step, before->lines, before->bytes,
+             before->sha256, now->lines, now->bytes, now->sha256);
     return 1;
 }
 
