@@ -140,7 +140,7 @@ void syi_scope_pop(struct syi_program *program);
 #define SYI_AT(program)                                                                                      \
     ((program)->file = syi_program_intern((program), __FILE__), (program)->line = __LINE__)
 
-/* ---- names.c: found without walking through them ---- */
+/* ---- program.c: names, found without walking through them ---- */
 
 const char *syi_program_name(const struct syi_program *program, uint32_t name);
 uint32_t syi_program_intern(struct syi_program *program, const char *text); /* 0 for "" and on failure */

@@ -113,7 +113,7 @@ Test(plugin, one_that_is_cut_short_is_refused)
             break;
         }
         cr_expect_eq(status, SY_EBACKEND, "%zu bytes: %s", length, err.text);
-        cr_expect(strstr(err.text, "cannot be loaded (this host: ABI 0.5): ") != NULL, "%s", err.text);
+        cr_expect(strstr(err.text, "cannot be loaded (this host: ABI 0.6): ") != NULL, "%s", err.text);
     }
     cr_expect(opened == 0 || opened > bytes / 4, "opened with %zu of %zu bytes", opened, bytes);
     syi_free(whole);

@@ -466,8 +466,6 @@ Test(run_config, cross_checks)
          "is more than model.num_decoder_layers = 1"},
         {"moe.num_experts = 4\nmoe.num_encoder_sparse_layers = 0", "no layer has experts"},
         {"moe.num_experts = 2\nmoe.num_selected_experts = 3", "is more than moe.num_experts = 2"},
-        {"moe.num_experts = 4\nmodel.num_encoder_layers = 300\nmoe.num_encoder_sparse_layers = 300",
-         "at most 256 layers can have experts"},
         {"moe.num_experts = 4\nmoe.train_capacity_factor = 1e-9\nmoe.min_expert_capacity = 0",
          "moe.train_capacity_factor = 1e-09 gives none of 4 experts a place"},
         {"moe.num_experts = 4\nmoe.eval_capacity_factor = 1e-9\nmoe.min_expert_capacity = 0",

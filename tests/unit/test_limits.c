@@ -164,33 +164,46 @@ static struct syi_config small_config(void)
 }
 
 /* Sets a key to its largest value divided by `divisor`; 0: it has none, or is no integer. */
-static int set_large(struct syi_config *config, const struct syi_option *option, int64_t divisor,
-                     char text[128])
+static int set_large(struct syi_config *config, const char *name, int64_t divisor, char text[256])
 {
-    const char *most = strstr(option->range, "..");
-    if (option->type != SYI_OPTION_INT || !most || !most[2]) return 0;
-    snprintf(text, 128, "%s=%lld", option->key, (long long)(strtoll(most + 2, NULL, 10) / divisor));
+    struct syi_key key;
+    char reason[SYI_REASON];
+    cr_assert_eq(syi_key_parse(name, &key, reason), SY_OK, "%s", reason);
+    const char *most = strstr(key.option->range, "..");
+    if (key.option->type != SYI_OPTION_INT || !most || !most[2]) return 0;
+    snprintf(text, 256, "%s=%lld", name, (long long)(strtoll(most + 2, NULL, 10) / divisor));
     return syi_config_set(config, text, NULL) == SY_OK;
 }
 
 /* Thousands of layers are planned by tests/cli/many_layers.sh. */
-static int is_slow(const struct syi_option *option)
+static int is_slow(const char *key)
 {
-    return strstr(option->key, "_layers") != NULL;
+    return strstr(key, "_layers") != NULL;
+}
+
+static size_t try_key(const char *key)
+{
+    size_t tried = 0;
+    for (int64_t divisor = 1; divisor <= 64; divisor *= 64) {
+        char text[256];
+        struct syi_config config = small_config();
+        if (is_slow(key) || !set_large(&config, key, divisor, text)) continue;
+        attempt("cpu", &config, text);
+        attempt("null", &config, text);
+        tried++;
+    }
+    return tried;
 }
 
 Test(limits, every_key_at_its_largest)
 {
     size_t n, tried = 0;
-    const struct syi_option *options = syi_config_options(&n);
-    for (size_t i = 0; i < n; i++)
-        for (int64_t divisor = 1; divisor <= 64; divisor *= 64) {
-            char text[128];
-            struct syi_config config = small_config();
-            if (is_slow(&options[i]) || !set_large(&config, &options[i], divisor, text)) continue;
-            attempt("cpu", &config, text);
-            attempt("null", &config, text);
-            tried++;
+    const struct syi_part_kind *kind = syi_config_kinds(&n);
+    for (; n; n--, kind++)
+        for (size_t i = 0; i < kind->n_options; i++) {
+            char key[SYI_KEY];
+            syi_key_text(kind, kind->names == SYI_PART_NAMED ? "large" : "", &kind->options[i], key);
+            tried += try_key(key);
         }
     cr_expect_gt(tried, 60);
 }
@@ -210,11 +223,10 @@ Test(limits, large_keys_three_by_three)
     enum { KEYS = SYI_COUNT(keys) };
     for (size_t n = 0; n < KEYS * KEYS * KEYS; n++) {
         size_t of[3] = {n % KEYS, n / KEYS % KEYS, n / KEYS / KEYS};
-        char text[3][128], what[400];
+        char text[3][256], what[800];
         struct syi_config config = small_config();
         if (of[0] < of[1] || of[1] < of[2]) continue; /* once each; some pairs and single ones too */
-        for (int i = 0; i < 3; i++)
-            set_large(&config, syi_config_find(keys[of[i]]), n % 5 ? 1 : 256, text[i]);
+        for (int i = 0; i < 3; i++) set_large(&config, keys[of[i]], n % 5 ? 1 : 256, text[i]);
         if (n % 4 == 0) config.run.compat = SYI_COMPAT_T5X;
         snprintf(what, sizeof what, "%s %s %s", text[0], text[1], text[2]);
         attempt(n % 3 ? "null" : "cpu", &config, what);
