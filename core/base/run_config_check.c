@@ -47,7 +47,7 @@ int syi_config_no_places(const struct syi_config *config, int training, int64_t 
     return syi_error(
         err, SY_EINVAL,
         "moe.%s_capacity_factor = %g gives none of %" PRId64 " experts a place in a group of %" PRId64
-        " tokens and moe.min_expert_capacity is 0: raise one of them, or take the factor 0, which "
+        " tokens and moe.min_expert_capacity is 0: raise one of the two, or take the factor 0, which "
         "drops no token",
         training ? "train" : "eval", syi_capacity_factor(config, training), config->moe.num_experts, tokens);
 }

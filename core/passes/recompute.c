@@ -16,6 +16,7 @@ enum { MAX_CHAIN = 8 };
 /* Ops that name a temporary; first is the one that writes it. */
 struct span {
     size_t first, last;
+    size_t next; /* the first from the fullest op on that reads it; 0: none */
     int writers;
 };
 
@@ -58,7 +59,7 @@ static int measure(struct pass *pass, struct sy_error *err)
     int status = SYI_GROW(pass->span, pass->cap_spans, p->n_tensors, err);
     if (!status) status = SYI_GROW(pass->alive, pass->cap_alive, p->n_ops + 1, err);
     if (status) return status;
-    for (size_t i = 0; i < p->n_tensors; i++) pass->span[i] = (struct span){SIZE_MAX, 0, 0};
+    for (size_t i = 0; i < p->n_tensors; i++) pass->span[i] = (struct span){SIZE_MAX, 0, 0, 0};
     for (size_t i = 0; i < p->n_ops; i++) {
         for (int j = 0; j < p->op[i].n_in; j++) name_op(pass->span, p->op[i].in[j], i, 0);
         for (int j = 0; j < p->op[i].n_out; j++) name_op(pass->span, p->op[i].out[j], i, 1);
@@ -74,6 +75,9 @@ static int measure(struct pass *pass, struct sy_error *err)
         pass->alive[i] += pass->alive[i - 1];
         if (pass->alive[i] > pass->alive[pass->fullest]) pass->fullest = i;
     }
+    for (size_t i = p->n_ops; i-- > pass->fullest;)
+        for (int j = 0; j < p->op[i].n_in; j++)
+            if (p->op[i].in[j] >= 0) pass->span[p->op[i].in[j]].next = i;
     return SY_OK;
 }
 
@@ -115,16 +119,6 @@ static int add_to_chain(const struct pass *pass, struct candidate *c, int tensor
     return 1;
 }
 
-/* The op behind the fullest one that names the tensor first; 0: it is named there itself, or never again. */
-static size_t next_use(const struct pass *pass, int tensor)
-{
-    const struct syi_program *p = pass->program;
-    for (size_t i = pass->fullest; i <= pass->span[tensor].last; i++)
-        for (int j = 0; j < p->op[i].n_in; j++)
-            if (p->op[i].in[j] == tensor) return i == pass->fullest ? 0 : i;
-    return 0;
-}
-
 /* The machine that this is weighed for: any whose arithmetic is ten times faster than its memory. */
 static double seconds_of(struct syi_cost cost)
 {
@@ -141,8 +135,8 @@ static int consider(const struct pass *pass, int tensor, struct candidate *c)
     if (p->tensor[tensor].kind != SYI_TEMP || span->first == SIZE_MAX || span->first >= pass->fullest ||
         span->last <= pass->fullest)
         return 0;
-    c->next = next_use(pass, tensor);
-    if (!c->next || !add_to_chain(pass, c, tensor)) return 0;
+    c->next = span->next; /* what the fullest op reads itself cannot go */
+    if (c->next <= pass->fullest || !add_to_chain(pass, c, tensor)) return 0;
     for (int i = 0; i < c->n_chain; i++) {
         const struct syi_op *op = &p->op[c->chain[i]];
         struct syi_cost cost = syi_op_cost(p, op);
