@@ -287,7 +287,7 @@ static int train_in(const char *path, int existed, const struct cli_options *o,
     int status = syi_train(&job, &result, &err);
     cli_progress_end(&progress);
     status = close_output(&out, &result, status, &err);
-    if (status) return cli_fail(&err);
+    if (status) return status == SY_EEXIST ? cli_usage(&err) : cli_fail(&err);
     print_result(&result, path);
     return exit_status(&result);
 }

@@ -89,7 +89,7 @@ cmp -s other answers || fail "a byte order mark or CRLF changes answers"
     tr '\n' '\r' <test.tsv
 } >mac.tsv
 exits 0 "$program" eval run --quiet
-numbers=$(sed -n 's/^test: //p' out)
+numbers=$(sed -n 's/^words\/test: //p' out)
 exits 0 "$program" eval run --quiet --file mac.tsv
 [ "$(sed -n 's/^mac.tsv: //p' out)" = "$numbers" ] || fail "lines that end in CR: $(cat out) instead of $numbers"
 tr '\n' '\r' <"$top/bench/tiny.run" >mac.run
@@ -109,7 +109,7 @@ mesh() {
     shift
     exits 0 "$program" eval run --threads 1 "$@"
     says out "mesh $shape"
-    [ "$(sed -n 's/^test: //p' out)" = "$numbers" ] || fail "eval $*: $(tail -n 1 out) instead of $numbers"
+    [ "$(sed -n 's/^words\/test: //p' out)" = "$numbers" ] || fail "eval $*: $(tail -n 1 out) instead of $numbers"
     "$program" predict run --scores --quiet --threads 1 "$@" <words >other 2>err || fail "predict $*: $(cat err)"
     cmp -s other answers || fail "predict $*: other answers"
 }

@@ -40,7 +40,7 @@ chmod +x "$here/bin/srun" "$here/bin/task" "$here/bin/scontrol"
 
 # job SCRIPT NAME STATUS STEPS: one job with this script, whose run is to end at STEPS.
 job() {
-    sed -e "s|^steps = .*|steps = $4\ntime_limit = 1|" -e "s|^\[data\]|[data]\ntrain = \"$here/train.tsv\"|" \
+    sed -e "s|^steps = .*|steps = $4\ntime_limit = 1|" -e "s|^\[data\]|[task.words]\ntrain = \"$here/train.tsv\"\n\n[data]|" \
         "$top/bench/tiny.run" >"$here/my.run"
     timeout -k 5 60 bash "$top/packaging/$1" "$here/my.run" "$here/$2" >"$here/$2.out" 2>"$here/$2.err" </dev/null
     got=$?
