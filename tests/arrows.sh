@@ -55,8 +55,8 @@ xargs grep -n '^ *# *include "' <"$work/files" /dev/null | sed 's/^\([^:]*\):\([
 if command -v nm >/dev/null && [ -d "$build/core" ]; then
     # An object's name ends with its source's: core/base/libswitchyard_core_la-error.o. Kernels are compiled once a
     # variant from the same source: they are checked by their includes only.
-    (cd "$build" && find core metrics verify cli -name '*.o' -exec nm -P -A {} +) 2>/dev/null |
-        sed -n 's,/\.libs/,/,; s,/lib[a-z_]*_la-,/,; s,/switchyard-,/,; s/^\([^:]*\)\.o: /\1.c /p' |
+    (cd "$build" && find core metrics verify cli backends/mpi -name '*.o' -exec nm -P -A {} +) 2>/dev/null |
+        sed -n 's,/\.libs/,/,; s,/lib[a-z_]*_la-,/,; s,/switchyard[a-z_]*-,/,; s/^\([^:]*\)\.o: /\1.c /p' |
         awk '$3 == "U" || $3 ~ /^[TDBRC]$/ { print $1, $2, $3 }' >"$work/symbols"
     awk 'NR == FNR { if ($3 != "U") home[$2] = $1; next }
          $3 == "U" && ($2 in home) && home[$2] != $1 { print $1, 0, home[$2] }' \

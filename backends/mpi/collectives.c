@@ -207,14 +207,6 @@ static int start(void *context, void *handle, const struct sy_collective *call, 
 
 /* ---- wait ---- */
 
-void sympi_retire(struct sympi *mpi, struct sympi_request *request)
-{
-    struct sympi_request **link = &mpi->active;
-    while (*link && *link != request) link = &(*link)->next;
-    if (*link) *link = request->next;
-    request->active = 0;
-}
-
 static int wait(void *context, void *handle)
 {
     struct sympi *mpi = context;
@@ -223,7 +215,7 @@ static int wait(void *context, void *handle)
     pthread_mutex_lock(&mpi->lock);
     if (request->active) sympi_retire(mpi, request); /* this thread looks after it from here on */
     pthread_mutex_unlock(&mpi->lock);
-    int status = request->error == MPI_SUCCESS ? sympi_complete(mpi, request, 1, mpi->timeout, "a collective")
+    int status = request->error == MPI_SUCCESS ? sympi_await(mpi, request, "a collective")
                                                : sympi_fail_code(mpi, "a collective", request->error);
     request->n_parts = 0;
     return status;
@@ -238,7 +230,7 @@ static int barrier(void *context)
     pthread_mutex_unlock(&mpi->lock);
     if (stop) return sympi_stop_follow(mpi);
     if (code != MPI_SUCCESS) return sympi_fail_code(mpi, "MPI_Ibarrier", code);
-    return sympi_complete(mpi, &request, 1, mpi->timeout, "all ranks at a barrier");
+    return sympi_await(mpi, &request, "all ranks at a barrier");
 }
 
 const struct sy_collective_table sympi_collectives = {

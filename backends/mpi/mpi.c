@@ -3,7 +3,6 @@
  * the library of another; it computes nothing. */
 #include "config.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,29 +10,6 @@
 #include "backends/mpi/mpi_backend.h"
 
 enum { SECONDS = 600 }; /* a wait may last, unless SWITCHYARD_COMM_TIMEOUT says otherwise */
-
-/* ---- messages ---- */
-
-int sympi_fail(const struct sympi *mpi, const char *format, ...)
-{
-    char line[SYMPI_TEXT + 64];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(line, sizeof line, format, args);
-    va_end(args);
-    mpi->host->error(mpi->host->arg, line);
-    return SY_EBACKEND;
-}
-
-int sympi_fail_code(const struct sympi *mpi, const char *call, int code)
-{
-    char text[MPI_MAX_ERROR_STRING] = "";
-    int bytes = 0;
-    MPI_Error_string(code, text, &bytes);
-    for (char *c = text; *c; c++)
-        if (*c == '\n') *c = ' ';
-    return sympi_fail(mpi, "rank %d of %d: %s: MPI says: %.600s", mpi->rank, mpi->ranks, call, text);
-}
 
 /* ---- the library ---- */
 

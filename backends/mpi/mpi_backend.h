@@ -81,8 +81,6 @@ struct sympi {
 /* ---- collectives.c ---- */
 
 extern const struct sy_collective_table sympi_collectives;
-/* Takes the request out of the list. lock is held. */
-void sympi_retire(struct sympi *mpi, struct sympi_request *request);
 
 /* ---- direct.c ---- */
 
@@ -104,21 +102,28 @@ enum sympi_poll { SYMPI_UNDER_WAY, SYMPI_DONE, SYMPI_LATE, SYMPI_STOPPED, SYMPI_
  * or `seconds` passed. */
 enum sympi_poll sympi_poll(struct sympi *mpi, struct sympi_request *request, int stoppable, double seconds,
                            int *code);
-/* The same: SY_OK, or SY_EBACKEND after having said why `what` is not done. */
-int sympi_complete(struct sympi *mpi, struct sympi_request *request, int stoppable, double seconds,
-                   const char *what);
+/* What sympi_poll returned for `what`: SY_OK, or SY_EBACKEND after having said why it is not done. Not for
+ * SYMPI_STOPPED. */
+int sympi_outcome(const struct sympi *mpi, enum sympi_poll state, int code, double seconds, const char *what);
+/* Both, where no rank can stop it. */
+int sympi_complete(struct sympi *mpi, struct sympi_request *request, double seconds, const char *what);
+/* Takes the request out of the list of those the thread looks after. lock is held. */
+void sympi_retire(struct sympi *mpi, struct sympi_request *request);
+/* Whether a message to stop has come. lock is held. */
+int sympi_stop_came(struct sympi *mpi);
 
 /* ---- stop.c ---- */
 
-/* Whether a message to stop has come. lock is held. */
-int sympi_stop_came(struct sympi *mpi);
+/* Waits for a request as long as mpi->timeout: SY_OK, or SY_EBACKEND after having said why `what` is not done,
+ * or having followed a message to stop. */
+int sympi_await(struct sympi *mpi, struct sympi_request *request, const char *what);
 /* Meets all ranks because of a stop message; reports the failure that was agreed on to the host.
  * SY_EBACKEND. */
 int sympi_stop_follow(struct sympi *mpi);
 void sympi_abort(void *context, const char *text);
 int sympi_conclude(void *context, int *status, char *text, size_t text_bytes);
 
-/* ---- mpi.c ---- */
+/* ---- fail.c ---- */
 
 /* Tells the host a line; returns SY_EBACKEND. */
 int sympi_fail(const struct sympi *mpi, const char *format, ...) __attribute__((format(printf, 2, 3)));

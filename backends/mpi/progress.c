@@ -36,6 +36,21 @@ static int advance(struct sympi_request *request, int *done)
     return request->then(request);
 }
 
+int sympi_stop_came(struct sympi *mpi)
+{
+    if (mpi->ranks == 1 || mpi->stopped || mpi->concluded) return mpi->stopped || mpi->concluded;
+    int code = MPI_Test(&mpi->stop_recv, &mpi->stopped, MPI_STATUS_IGNORE);
+    return code == MPI_SUCCESS && mpi->stopped;
+}
+
+void sympi_retire(struct sympi *mpi, struct sympi_request *request)
+{
+    struct sympi_request **link = &mpi->active;
+    while (*link && *link != request) link = &(*link)->next;
+    if (*link) *link = request->next;
+    request->active = 0;
+}
+
 /* ---- the thread that waits ---- */
 
 /* Now and then: has a rank stopped all, or is the time over? A long wait leaves the processor to others: to
@@ -82,21 +97,21 @@ enum sympi_poll sympi_poll(struct sympi *mpi, struct sympi_request *request, int
     return state;
 }
 
-int sympi_complete(struct sympi *mpi, struct sympi_request *request, int stoppable, double seconds,
-                   const char *what)
+int sympi_outcome(const struct sympi *mpi, enum sympi_poll state, int code, double seconds, const char *what)
+{
+    if (state == SYMPI_DONE) return SY_OK;
+    if (state == SYMPI_FAILED) return sympi_fail_code(mpi, what, code);
+    return sympi_fail(mpi,
+                      "rank %d of %d waited %.0f s for %s and not all ranks came: one hangs, died or does "
+                      "something else (SWITCHYARD_COMM_TIMEOUT sets the seconds)",
+                      mpi->rank, mpi->ranks, seconds, what);
+}
+
+int sympi_complete(struct sympi *mpi, struct sympi_request *request, double seconds, const char *what)
 {
     int code = MPI_SUCCESS;
-    switch (sympi_poll(mpi, request, stoppable, seconds, &code)) {
-    case SYMPI_FAILED: return sympi_fail_code(mpi, what, code);
-    case SYMPI_STOPPED: return sympi_stop_follow(mpi);
-    case SYMPI_LATE:
-        return sympi_fail(
-            mpi,
-            "rank %d of %d waited %.0f s for %s and not all ranks came: one hangs, died or does "
-            "something else (SWITCHYARD_COMM_TIMEOUT sets the seconds)",
-            mpi->rank, mpi->ranks, seconds, what);
-    default: return SY_OK;
-    }
+    enum sympi_poll state = sympi_poll(mpi, request, 0, seconds, &code);
+    return sympi_outcome(mpi, state, code, seconds, what);
 }
 
 /* ---- the communication thread ---- */

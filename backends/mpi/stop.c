@@ -14,13 +14,6 @@
 enum { STOP = 1, SECONDS_TO_STOP = 60 }; /* tag; time in which ranks that work come to their next wait */
 static const double GRACE = 0.2;         /* seconds in which the others may fail, too */
 
-int sympi_stop_came(struct sympi *mpi)
-{
-    if (mpi->ranks == 1 || mpi->stopped || mpi->concluded) return mpi->stopped || mpi->concluded;
-    int code = MPI_Test(&mpi->stop_recv, &mpi->stopped, MPI_STATUS_IGNORE);
-    return code == MPI_SUCCESS && mpi->stopped;
-}
-
 static void send_stop(struct sympi *mpi)
 {
     MPI_Request request;
@@ -50,7 +43,7 @@ static int lowest(struct sympi *mpi, int status, int *key)
     pthread_mutex_unlock(&mpi->lock);
     if (code != MPI_SUCCESS) return sympi_fail_code(mpi, "MPI_Iallreduce", code);
     if (status && !mpi->stopped && sympi_poll(mpi, &request, 1, GRACE, &code) == SYMPI_LATE) send_stop(mpi);
-    return sympi_complete(mpi, &request, 0, patience(mpi, status), "all ranks to agree how to go on");
+    return sympi_complete(mpi, &request, patience(mpi, status), "all ranks to agree how to go on");
 }
 
 /* The words of rank `from`, on all ranks. */
@@ -63,7 +56,7 @@ static int share_text(struct sympi *mpi, int from)
         code = MPI_Ibcast(mpi->text, SYMPI_TEXT, MPI_CHAR, from, mpi->control, &request.part[1]);
     pthread_mutex_unlock(&mpi->lock);
     if (code != MPI_SUCCESS) return sympi_fail_code(mpi, "MPI_Ibcast", code);
-    return sympi_complete(mpi, &request, 0, patience(mpi, 1), "the words of a rank that failed");
+    return sympi_complete(mpi, &request, patience(mpi, 1), "the words of a rank that failed");
 }
 
 /* mpi->status and mpi->text: this rank's, then those agreed on. SY_EBACKEND: not all ranks came. */
@@ -117,4 +110,12 @@ int sympi_stop_follow(struct sympi *mpi)
 {
     sympi_abort(mpi, "stopped by another rank");
     return sympi_fail(mpi, "%s", mpi->text);
+}
+
+int sympi_await(struct sympi *mpi, struct sympi_request *request, const char *what)
+{
+    int code = MPI_SUCCESS;
+    enum sympi_poll state = sympi_poll(mpi, request, 1, mpi->timeout, &code);
+    return state == SYMPI_STOPPED ? sympi_stop_follow(mpi)
+                                  : sympi_outcome(mpi, state, code, mpi->timeout, what);
 }

@@ -257,7 +257,8 @@ static void connect_chains(struct syi_session *session, struct syi_bound *bound)
     bound->n_run = 0;
     for (size_t at = 0, next; at < program->n_ops; at = next) {
         struct syi_chain *chain = &bound->chain[at];
-        size_t end = bound->kernel[at] && bound->kernel[at]->reports_rows ? syi_chain_end(program, at) : at + 1;
+        size_t end =
+            bound->kernel[at] && bound->kernel[at]->reports_rows ? syi_chain_end(program, at) : at + 1;
         for (next = at + 1; next < end && bound->kernel[next]->rows; next++) continue;
         struct syi_step *step = &bound->run[bound->n_run++];
         *step = bound->step[at];

@@ -3,12 +3,7 @@
 # What is wrong with files, plugins and requests: one line on stderr that says what and where, the right exit status, and
 # nothing lost of what was there before.
 . "$(dirname "$0")/_common.sh"
-data "$here/train.tsv" 200 1
-data "$here/valid.tsv" 20 2
-cd "$here" || exit 99
-good='--set train.steps=4 --set train.checkpoint_every=2 --set metrics.every=1'
-exits 0 tiny good $good
-hash=$(hash_in out)
+good_run
 
 # wrong STATUS TEXT COMMAND...: one line with TEXT.
 wrong() {

@@ -3,12 +3,7 @@
 # Nothing in a run directory is lost: what cannot be read is not taken for nothing, checkpoints without their run are left
 # alone, data that changed are noticed, and a checkpoint that cannot be written ends no run that can go on.
 . "$(dirname "$0")/_common.sh"
-data "$here/train.tsv" 300 1
-data "$here/valid.tsv" 20 2
-cd "$here" || exit 99
-good='--set train.steps=4 --set train.checkpoint_every=2 --set metrics.every=1'
-exits 0 tiny good $good
-hash=$(hash_in out)
+good_run
 
 # refused STATUS TEXT COMMAND...: one error with TEXT, and the checkpoints in $kept are still those of "good".
 refused() {

@@ -99,3 +99,19 @@ answers_fail() {
     fi
     return 0
 }
+
+train() { train_fails "$1"; }
+predicts() { answers_fail "$1" "$here/answers" "$program" predict "$here/whole"; }
+evaluates() { answers_fail "$1" "$here/rates" "$program" eval "$here/whole" --file "$here/valid.tsv"; }
+
+# each FUNCTION WHAT: runs it with the n-th call failing, as the script's `arm N` sets it up in $inject and calls it in
+# $fault, until no call is left.
+each() {
+    n=1
+    while :; do
+        arm "$n"
+        "$1" "$fault, $2" || break
+        n=$(next "$n")
+        [ "$failures" -lt 10 ] || break
+    done
+}

@@ -14,20 +14,12 @@ hit_allocation() {
 }
 hit=hit_allocation
 
-each() {
-    n=1
-    while :; do
-        rm -f "$here/failed"
-        inject="env LD_PRELOAD=$library SY_FAIL_ALLOCATION=$n SY_FAILED=$here/failed"
-        "$1" "allocation $n, $2" || break
-        n=$(next "$n")
-        [ "$failures" -lt 10 ] || break
-    done
+arm() {
+    rm -f "$here/failed"
+    fault="allocation $1"
+    inject="env LD_PRELOAD=$library SY_FAIL_ALLOCATION=$1 SY_FAILED=$here/failed"
 }
 
-train() { train_fails "$1"; }
-predicts() { answers_fail "$1" "$here/answers" "$program" predict "$here/whole"; }
-evaluates() { answers_fail "$1" "$here/rates" "$program" eval "$here/whole" --file "$here/valid.tsv"; }
 # The line about free memory changes from moment to moment.
 plan() {
     "$@" >"$here/planned"

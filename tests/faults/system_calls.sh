@@ -14,30 +14,24 @@ hit_call() {
 }
 hit=hit_call
 
-# each CALL ERROR FUNCTION WHAT: runs FUNCTION with the n-th CALL failing with ERROR, until no call is left.
-each() {
-    call=$1 error=$2
-    shift 2
-    n=1
-    while :; do
-        inject="strace -f --seccomp-bpf -qq -e trace=$call -e inject=$call:error=$error:when=$n -o $here/trace"
-        "$1" "$call $n: $error, $2" || break
-        n=$(next "$n")
-        [ "$failures" -lt 10 ] || break
-    done
+arm() {
+    fault="$call $1: $error"
+    inject="strace -f --seccomp-bpf -qq -e trace=$call -e inject=$call:error=$error:when=$1 -o $here/trace"
 }
 
-train() { train_fails "$1"; }
-predicts() { answers_fail "$1" "$here/answers" "$program" predict "$here/whole"; }
-evaluates() { answers_fail "$1" "$here/rates" "$program" eval "$here/whole" --file "$here/valid.tsv"; }
+# all_of CALL:ERROR FUNCTION WHAT
+all_of() {
+    call=${1%:*} error=${1#*:}
+    each "$2" "$3"
+}
 
-for fault in pwrite64:ENOSPC write:ENOSPC write:EIO fsync:EIO fdatasync:EIO rename:EIO read:EIO pread64:EIO \
+for kind in pwrite64:ENOSPC write:ENOSPC write:EIO fsync:EIO fdatasync:EIO rename:EIO read:EIO pread64:EIO \
     getdents64:EIO openat:EMFILE openat:EACCES mkdir:ENOSPC unlink:EIO newfstatat:ESTALE; do
-    each "${fault%:*}" "${fault#*:}" train training
+    all_of "$kind" train training
 done
-for fault in read:EIO openat:EMFILE getdents64:EIO write:ENOSPC; do
-    each "${fault%:*}" "${fault#*:}" predicts predict
-    each "${fault%:*}" "${fault#*:}" evaluates eval
+for kind in read:EIO openat:EMFILE getdents64:EIO write:ENOSPC; do
+    all_of "$kind" predicts predict
+    all_of "$kind" evaluates eval
 done
 [ "$injected" -ge 60 ] || fail "only $injected calls were made to fail"
 echo "$injected calls failed, $survived commands ended well all the same"

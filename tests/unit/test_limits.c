@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/index.h"
+#include "fake_root.h"
 #include "passes/passes.h"
 #include "passes/place.h"
 #include "program/record.h"
@@ -365,29 +366,6 @@ Test(limits, blocks_go_where_a_plain_search_puts_them)
 
 /* ---- memory that is not there ---- */
 
-static char root[] = "/tmp/sy-memory-XXXXXX";
-
-static void put(const char *path, const char *text)
-{
-    char full[512];
-    snprintf(full, sizeof(full), "%s/%s", root, path);
-    char *slash = strrchr(full, '/');
-    *slash = '\0';
-    cr_assert_eq(syi_make_folders(full, NULL), SY_OK);
-    *slash = '/';
-    cr_assert_eq(syi_file_write(full, text, strlen(text), NULL), SY_OK);
-}
-
-static void make_root(void)
-{
-    cr_assert(mkdtemp(root) != NULL);
-}
-static void remove_root(void)
-{
-    char command[64];
-    snprintf(command, sizeof(command), "rm -rf %s", root);
-    cr_assert_eq(system(command), 0);
-}
 TestSuite(memory, .init = make_root, .fini = remove_root);
 
 Test(memory, of_a_system_without_limits)

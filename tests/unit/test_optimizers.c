@@ -34,7 +34,8 @@ static int record(const struct syi_config *config, struct syi_program **program,
     uint32_t leaves[SYI_AXIS_COUNT];
     for (int i = 0; i < SYI_AXIS_COUNT; i++) leaves[i] = 1;
     for (int i = 0; i < PARAMETERS; i++) {
-        param[i] = (struct syi_param){.id = (uint32_t)i, .rank = i == SCALE ? 1 : 2,
+        param[i] = (struct syi_param){.id = (uint32_t)i,
+                                      .rank = i == SCALE ? 1 : 2,
                                       .dim = {dims[i][0], dims[i][1], 1, 1, 1},
                                       .axis = {axes[i][0], axes[i][1]}};
         snprintf(param[i].name, sizeof param[i].name, "%s", names[i]);

@@ -571,7 +571,8 @@ Test(session, too_much_memory_is_an_error_not_a_crash)
     struct syi_backend *backend = open_told();
     struct syi_program *p = small_program(0);
     syi_comm_self(&comm);
-    syi_tensor_add(p, "huge", SYI_PARAM, SY_F32, 3, (int64_t[]){1 << 16, 1 << 16, 1 << 14}, NULL); /* 256 TiB */
+    syi_tensor_add(p, "huge", SYI_PARAM, SY_F32, 3, (int64_t[]){1 << 16, 1 << 16, 1 << 14},
+                   NULL); /* 256 TiB */
     cr_assert_eq(try_session(backend, &comm, p, &session, &err), SY_ENOMEM);
     EXPECT_WORDS(&err, "281474976710656 parameters");
     syi_session_free(session);

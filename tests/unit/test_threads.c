@@ -12,6 +12,7 @@
 #endif
 
 #include "base/threads.h"
+#include "fake_root.h"
 
 enum { TASKS = 1000 };
 
@@ -115,29 +116,6 @@ Test(threads, workers_do_not_inherit_a_changed_floating_point_mode)
 
 /* ---- CPU quotas ---- */
 
-static char root[] = "/tmp/sy-cgroup-XXXXXX";
-
-static void put(const char *path, const char *text)
-{
-    char full[512];
-    snprintf(full, sizeof(full), "%s/%s", root, path);
-    char *slash = strrchr(full, '/');
-    *slash = '\0';
-    cr_assert_eq(syi_make_folders(full, NULL), SY_OK);
-    *slash = '/';
-    cr_assert_eq(syi_file_write(full, text, strlen(text), NULL), SY_OK);
-}
-
-static void make_root(void)
-{
-    cr_assert(mkdtemp(root) != NULL);
-}
-static void remove_root(void)
-{
-    char command[64];
-    snprintf(command, sizeof(command), "rm -rf %s", root);
-    cr_assert_eq(system(command), 0);
-}
 TestSuite(quota, .init = make_root, .fini = remove_root);
 
 Test(quota, none)
