@@ -34,6 +34,8 @@ if test $tests = yes; then
     has_header criterion/criterion.h || missing="$missing libcriterion-dev"
     # One MPI: the tests of several processes are skipped without.
     { has "${MPICC:-mpicc}" && has mpirun; } || missing="$missing openmpi-bin libopenmpi-dev"
+    # The tests that make system calls fail are skipped without.
+    has strace || missing="$missing strace"
 fi
 test -n "$missing" || exit 0
 
@@ -44,7 +46,7 @@ Missing here (names of the Debian packages):$missing
 By hand, install: a C11 compiler (gcc or clang), make, pkg-config, SQLite 3 with its header (libsqlite3-dev,
 sqlite-devel), for the quickstart's data the file /usr/share/pocketsphinx/model/en-us/cmudict-en-us.dict
 (Debian package pocketsphinx-en-us), and for \`make check' Criterion (libcriterion-dev) and an MPI (openmpi-bin,
-libopenmpi-dev). Then run ./configure.
+libopenmpi-dev) and strace. Then run ./configure.
 END
     exit 1
 }

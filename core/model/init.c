@@ -48,7 +48,7 @@ static float initial(const struct syi_param *param, uint64_t seed, uint32_t site
     switch (param->init) {
     case SYI_INIT_ONES: return 1;
     case SYI_INIT_EXPERT_BIAS: return 0;
-    default: return (float)(param->scale * draw(param->init, seed, site, i));
+    default: return (float)(param->scale * draw((int)param->init, seed, site, i));
     }
 }
 

@@ -260,7 +260,7 @@ int syi_mlp_of(struct syi_build *b, const char *name, int x, int64_t width)
     } else {
         int wi = syi_build_param(b, "wi/kernel", 2, in, in_axis, SYI_INIT_TRUNCATED_NORMAL, in_std);
         int y = syi_as(b->p, syi_product(b, x, wi, NULL), b->dtype);
-        h = syi_dropped(b, syi_activation(b->p, y, act.activation));
+        h = syi_dropped(b, syi_activation(b->p, y, (enum sy_activation)act.activation));
     }
     SYI_AT(b->p);
     int wo = syi_build_param(b, "wo/kernel", 2, out, out_axis, SYI_INIT_TRUNCATED_NORMAL, out_std);

@@ -58,7 +58,7 @@ static int experts(struct syi_build *b, int buffer, const struct syi_filled *fil
     } else {
         int wi = expert_kernel(b, "wi/kernel", embed, width, SYI_AXIS_EMBED, SYI_AXIS_EXPERT_MLP);
         int y = syi_as(b->p, syi_product(b, buffer, wi, filled), b->dtype);
-        h = syi_dropped(b, syi_activation(b->p, y, act.activation));
+        h = syi_dropped(b, syi_activation(b->p, y, (enum sy_activation)act.activation));
     }
     int wo = expert_kernel(b, "wo/kernel", width, embed, SYI_AXIS_EXPERT_MLP, SYI_AXIS_EMBED);
     int y = syi_product(b, h, wo, filled);

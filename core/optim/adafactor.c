@@ -86,7 +86,7 @@ static int scaled_sum(struct syi_program *p, int op, int x, unsigned dims)
     if (p->status || x < 0) return -1;
     for (int i = 0; i < p->tensor[x].rank; i++)
         if (dims >> i & 1) n *= p->tensor[x].dim[i];
-    return syi_map1(p, SY_MAP_MULS, syi_sum_over(p, op, x, dims), 1.0 / (double)n);
+    return syi_map1(p, SY_MAP_MULS, syi_sum_over(p, (enum sy_op)op, x, dims), 1.0 / (double)n);
 }
 
 static int mean_over(struct syi_program *p, int x, unsigned dims)

@@ -171,7 +171,7 @@ static void add_tail(struct lowering *l, struct tail tail)
 
 static int temporary(struct lowering *l, int dtype, int rank, const int64_t *dim)
 {
-    int tensor = syi_tensor_add(l->program, NULL, SYI_TEMP, dtype, rank, dim, NULL);
+    int tensor = syi_tensor_add(l->program, NULL, SYI_TEMP, (enum sy_dtype)dtype, rank, dim, NULL);
     if (tensor < 0 && !syi_program_status(l->program, l->err))
         syi_error(l->err, SY_EINTERNAL, "%s: lowering made no tensor", l->program->title);
     return tensor;

@@ -84,7 +84,7 @@ static int collective(struct pass *pass, enum sy_op op, int in, struct layout to
     if (target >= 0) end = layout_of(pass, target);
     if (target < 0 || !same_layout(&end, &to)) out = temp_in_layout(pass, in, &to);
     struct sy_attr_collective attr = {a, b, c};
-    if (in < 0 || out < 0 || syi_op_add(pass->local, op, 1, &in, 1, &out, &attr, sizeof attr)) return -1;
+    if (in < 0 || out < 0 || syi_op_add(pass->local, (int)op, 1, &in, 1, &out, &attr, sizeof attr)) return -1;
     return out;
 }
 

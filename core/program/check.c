@@ -120,7 +120,7 @@ static int check_type(struct syi_check *c, char type, const struct syi_tensor *t
     if (!syi_is_float(t->dtype))
         return syi_check_bad(c, "operand is %s, not floating point", syi_dtype_name(t->dtype));
     if (*float_dtype >= 0 && *float_dtype != t->dtype)
-        return syi_check_bad(c, "operands are %s and %s", syi_dtype_name(*float_dtype),
+        return syi_check_bad(c, "operands are %s and %s", syi_dtype_name((enum sy_dtype) * float_dtype),
                              syi_dtype_name(t->dtype));
     *float_dtype = t->dtype;
     return SY_OK;

@@ -21,7 +21,7 @@ int syi_emit(struct syi_program *p, enum sy_op op, int n_in, const int *in, int 
              size_t bytes)
 {
     if (out < 0) return -1;
-    return syi_op_add(p, op, n_in, in, 1, &out, attr, bytes) ? -1 : out;
+    return syi_op_add(p, (int)op, n_in, in, 1, &out, attr, bytes) ? -1 : out;
 }
 
 int64_t syi_leaf_length(struct syi_program *p, int tensor, int dim)
@@ -30,8 +30,8 @@ int64_t syi_leaf_length(struct syi_program *p, int tensor, int dim)
     int axis = t->axis[dim];
     int64_t count = axis == SYI_AXIS_EMBED ? 1 : p->leaf_count[axis];
     if (t->dim[dim] % count) {
-        SYI_BAD(p, "axis %s has %lld elements, which %lld leaves do not divide", syi_axis_name(axis),
-                (long long)t->dim[dim], (long long)count);
+        SYI_BAD(p, "axis %s has %lld elements, which %lld leaves do not divide",
+                syi_axis_name((enum syi_axis)axis), (long long)t->dim[dim], (long long)count);
         return 1;
     }
     return t->dim[dim] / count;

@@ -58,7 +58,7 @@ static int floating_dtype(const struct sy_tensor *operand, int n, const char *ty
     int dtype = SY_DTYPE_COUNT;
     for (int i = 0; i < n; i++) {
         int now = operand[i].dtype;
-        if (!operand[i].data || !syi_is_float(now) || (types && types[i] != 'f')) continue;
+        if (!operand[i].data || !syi_is_float((enum sy_dtype)now) || (types && types[i] != 'f')) continue;
         if (dtype == SY_DTYPE_COUNT || now == SY_BF16) dtype = now;
     }
     return dtype;
@@ -82,8 +82,9 @@ static int find_kernel(struct syi_session *session, struct syi_bound *bound, siz
         syi_exec_place(bound->program, at, place, sizeof place);
         return syi_error(err, SY_EUNSUPPORTED,
                          "%s: backend %s has no kernel for %s -> %s; choose another backend or dtype", place,
-                         backend->plugin.desc.name, in == SY_DTYPE_COUNT ? "integers" : syi_dtype_name(in),
-                         out == SY_DTYPE_COUNT ? "integers" : syi_dtype_name(out));
+                         backend->plugin.desc.name,
+                         in == SY_DTYPE_COUNT ? "integers" : syi_dtype_name((enum sy_dtype)in),
+                         out == SY_DTYPE_COUNT ? "integers" : syi_dtype_name((enum sy_dtype)out));
     }
     bound->kernel[at] = kernel;
     bound->step[at] = (struct syi_step){kernel->run, backend->context, call, at};

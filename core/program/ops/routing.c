@@ -176,8 +176,8 @@ int syi_router_loss(struct syi_program *p, int probabilities, int lse, int chose
     struct syi_tensor counts = *syi_tensor_of(p, chosen);
     struct sy_attr_group attr = {group_rows};
     int dtype = syi_tensor_of(p, probabilities)->dtype, in[4] = {probabilities, lse, chosen, mask};
-    int out[2] = {syi_temp(p, dtype, 1, counts.dim + 1, counts.axis + 1),
-                  syi_temp(p, dtype, 1, counts.dim + 1, counts.axis + 1)};
+    int out[2] = {syi_temp(p, (enum sy_dtype)dtype, 1, counts.dim + 1, counts.axis + 1),
+                  syi_temp(p, (enum sy_dtype)dtype, 1, counts.dim + 1, counts.axis + 1)};
     *z = out[1];
     return out[1] < 0 || syi_op_add(p, SY_OP_ROUTER_LOSS, 4, in, 2, out, &attr, sizeof attr) ? -1 : out[0];
 }

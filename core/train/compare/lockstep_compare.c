@@ -38,7 +38,7 @@ static struct syi_element element(const struct sy_tensor *t, int64_t i)
 double syi_element_distance(int dtype, const struct syi_element value[2])
 {
     const struct syi_element *a = &value[0], *b = &value[1];
-    if (!syi_is_float(dtype))
+    if (!syi_is_float((enum sy_dtype)dtype))
         return a->integer > b->integer ? (double)((uint64_t)a->integer - (uint64_t)b->integer)
                                        : (double)((uint64_t)b->integer - (uint64_t)a->integer);
     if (isnan(a->real) && isnan(b->real)) return 0;
@@ -64,7 +64,7 @@ uint64_t syi_element_ulps(int dtype, const struct syi_element value[2])
 static int differ(int dtype, int same, const struct syi_element value[2], double allowed)
 {
     if (same && value[0].integer == value[1].integer) return 0;
-    if (!syi_is_float(dtype)) return 1;
+    if (!syi_is_float((enum sy_dtype)dtype)) return 1;
     if (isnan(value[0].real) && isnan(value[1].real)) return 0;
     return same && !(allowed > 0) ? 1 : !(syi_element_distance(dtype, value) <= allowed);
 }

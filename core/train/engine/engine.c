@@ -139,7 +139,7 @@ static void add_values(struct syi_engine *e, double norm, double *value)
     const double over[SYI_OVERS] = {
         [SYI_OVER_ONE] = 1, [SYI_OVER_LOSS_NORM] = norm, [SYI_OVER_LAYERS] = e->n_moe};
     for (int v = 0; v < SYI_STEP_VALUES; v++) {
-        const struct syi_step_value_info *info = syi_step_value_info(v);
+        const struct syi_step_value_info *info = syi_step_value_info((enum syi_step_value)v);
         if (e->output[v] && info->added != SYI_ADDED_LAST)
             value[v] += get_scalar(e->output[v]) / over[info->over];
     }
@@ -158,7 +158,7 @@ static void finish_values(struct syi_engine *e, const struct syi_norms *norms, d
     double parts = (double)e->config.train.microbatches;
     int as_t5x = syi_compat(&e->config, e->config.metrics.divide_by);
     for (int v = 0; v < SYI_STEP_VALUES; v++) {
-        const struct syi_step_value_info *info = syi_step_value_info(v);
+        const struct syi_step_value_info *info = syi_step_value_info((enum syi_step_value)v);
         if (info->added == SYI_ADDED_LAST) value[v] = get_scalar(e->output[v]);
         if (info->added == SYI_ADDED_MEAN && !as_t5x) value[v] /= parts;
     }
