@@ -104,6 +104,33 @@ Test(gradients, unpack)
     }
 }
 
+/* Whether an element of [.., 12] belongs to the first part of 4: two leaves, of 2 and 4 elements each. */
+static int is_used(int64_t i)
+{
+    return i % 6 < 2;
+}
+
+/* A part that nothing flows to has the gradient 0, whatever its values are. */
+Test(gradients, a_part_that_is_not_used_may_hold_nan)
+{
+    struct testcase c = begin();
+    int packed = real(&c, "bth", 2, 3, 12), like[2] = {fixed(&c, "bth", 2, 3, 4), fixed(&c, "bth", 2, 3, 8)};
+    int parts[2];
+    cr_assert_geq(syi_unpack(c.p, packed, 2, like, parts), 0);
+    differentiate(&c, "unpack", scalar_of(&c, 1, parts));
+    ms_open(&c.m, 1);
+    ms_add(&c.m, c.p);
+    ms_bind(&c.m);
+    fill(&c);
+    const struct sy_tensor *x = numbered(&c, 'x', 0), *dx = numbered(&c, 'd', 0);
+    for (int64_t i = 0; i < ms_count(x); i++)
+        if (!is_used(i)) ms_set(x, i, i % 2 ? (double)NAN : (double)INFINITY);
+    run_loss(&c);
+    for (int64_t i = 0; i < ms_count(x); i++)
+        cr_expect(is_used(i) ? ms_get(dx, i) != 0 : ms_get(dx, i) == 0, "%d: %g", (int)i, ms_get(dx, i));
+    ms_close(&c.m);
+}
+
 Test(gradients, totals)
 {
     struct testcase c = begin();

@@ -250,9 +250,10 @@ static int check_map(struct syi_check *c)
 
 /* ---- gradients ---- */
 
+/* No number is less than itself, and neither is NaN, which times 0 would stay. */
 int syi_grad_zero(struct syi_program *p, int like)
 {
-    return syi_map1(p, SY_MAP_MULS, like, 0);
+    return syi_map2(p, SY_MAP_LESS, like, like);
 }
 
 int syi_grad_fitting(struct syi_program *p, int gradient, int like)
