@@ -33,7 +33,8 @@ int syi_plugin_each(syi_plugin_fn fn, void *arg, struct sy_error *err);
 
 /* ---- plugin_file.c ---- */
 
-/* Why a file cannot be given to dlopen: cut short, of another machine, no library; static text. NULL: nothing
+/* Why a file cannot be given to dlopen: cut short, of another machine, no library, open to
+ * everybody while this is root; static text. NULL: nothing
  * was found. */
 const char *syi_plugin_file_fault(const char *path);
 

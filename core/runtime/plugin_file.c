@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whether the file of a plugin is whole. dlopen maps what the headers name and trusts them: a file that was
+/* Whether the file of a plugin is whole, and, for root, nobody's to change. dlopen maps what the headers name and trusts them: a file that was
  * cut short, by a full disk or a copy that broke off, would end the process with SIGBUS. Checks ELF files;
  * elsewhere the loader decides alone. */
 #include "config.h"
@@ -64,6 +64,8 @@ const char *syi_plugin_file_fault(const char *path)
     if (file < 0) return NULL; /* dlopen says it better */
     if (fstat(file, &status) != 0 || !S_ISREG(status.st_mode))
         why = "it is not a file";
+    else if (geteuid() == 0 && (status.st_mode & S_IWOTH))
+        why = "everybody may write this file, so root does not run it (chmod o-w)";
     else
         why = file_fault(file, (uint64_t)status.st_size);
     close(file);

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Run by `make paranoid`: every fuzz target for a third of $PARANOID_SECONDS (60), under AddressSanitizer and
+# Run by `make paranoid`: every fuzz target for a fifth of $PARANOID_SECONDS (60), under AddressSanitizer and
 # UndefinedBehaviorSanitizer. With clang and its libFuzzer, which follows the code that inputs reach; else with mutate.c.
 # Works in the folder `paranoid` of the build; inputs that break a target stay there.
 set -eu
@@ -8,8 +8,8 @@ top=${abs_top_srcdir:?set abs_top_srcdir to the source tree}
 build=$PWD
 flags="-std=gnu11 -g -O1 -fno-omit-frame-pointer -ffp-contract=off -Wall -Wextra -I$build -I$top/include -I$top/core"
 sanitize=address,undefined
-targets='safetensors json run_file'
-each=$((${PARANOID_SECONDS:-60} / 3))
+targets='safetensors json run_file tsv meta'
+each=$((${PARANOID_SECONDS:-60} / 5))
 mkdir -p paranoid
 cd paranoid
 
@@ -17,9 +17,17 @@ compiler=${CC:-cc} driver=$top/tests/fuzz/mutate.c tool=mutate.c
 if clang $flags -fsanitize=fuzzer,$sanitize -o probe "$top/tests/fuzz/json.c" "$top"/core/base/*.c -lm 2>probe.log; then
     compiler=clang driver= tool=libFuzzer sanitize=fuzzer,$sanitize
 fi
+# What a target needs besides core/base.
+sources_of() {
+    case $1 in
+    tsv) echo "$top/core/data/task.c" ;;
+    meta) echo "$top/core/train/checkpoint/checkpoint_meta.c" ;;
+    esac
+}
+
 for target in $targets; do
     $compiler $flags -fsanitize=$sanitize -fno-sanitize-recover=all -o $target "$top/tests/fuzz/$target.c" $driver \
-        "$top"/core/base/*.c -lm
+        $(sources_of $target) "$top"/core/base/*.c -lm -pthread
 done
 for target in $targets; do
     echo "$target: $each s with $tool"

@@ -7,6 +7,7 @@
 #include <criterion/criterion.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "comm/comm.h"
@@ -92,6 +93,29 @@ Test(plugin, not_a_library)
     snprintf(path, sizeof(path), "%s/switchyard-empty.so", folder);
     cr_assert_eq(syi_file_write(path, "", 0, NULL), SY_OK);
     check_refused("empty", SY_EBACKEND, "cannot be loaded");
+}
+
+/* Root does not run what everybody may have changed; others run what they may run anyway. */
+Test(plugin, one_that_everybody_may_write)
+{
+    char from[1024], path[1024], *whole;
+    size_t bytes;
+    struct syi_backend *backend = NULL;
+    struct sy_error err = {0};
+    snprintf(from, sizeof(from), "%s/hostile.so", getenv("SY_TEST_PLUGINS"));
+    cr_assert_eq(syi_file_read(from, &whole, &bytes, NULL), SY_OK);
+    snprintf(path, sizeof(path), "%s/switchyard-good.so", folder);
+    cr_assert_eq(syi_file_write(path, whole, bytes, NULL), SY_OK);
+    syi_free(whole);
+    cr_assert_eq(chmod(path, 0666), 0);
+    int status = syi_backend_open("good", NULL, NULL, &backend, &err);
+    if (geteuid() == 0) {
+        cr_expect(status == SY_EBACKEND && strstr(err.text, "everybody may write this file"), "%s", err.text);
+        cr_assert_eq(chmod(path, 0644), 0);
+        status = syi_backend_open("good", NULL, NULL, &backend, &err);
+    }
+    cr_assert_eq(status, SY_OK, "%s", err.text);
+    syi_backend_close(backend);
 }
 
 /* A copy that broke off: whatever is missing, the loader is not given what it would map beyond the end. */

@@ -24,6 +24,12 @@ static void put_string(struct syi_json_writer *json, const char *key, const char
     syi_json_put_string(json, value);
 }
 
+/* A hash, unless it is unknown. */
+static void put_known(struct syi_json_writer *json, const char *key, const char *hash)
+{
+    if (hash[0]) put_string(json, key, hash);
+}
+
 static void put_metric(struct syi_json_writer *json, const char *key, double value)
 {
     syi_json_put_key(json, key);
@@ -83,9 +89,9 @@ static void print(const struct syi_checkpoint_meta *meta, struct syi_text *out)
     put_file(&json, "valid", &meta->valid);
     put_actions(&json, meta);
     put_string(&json, "params_sha256", meta->params_sha256);
-    put_string(&json, "params_header_sha256", meta->params_header_sha256);
+    put_known(&json, "params_header_sha256", meta->params_header_sha256);
     put_string(&json, "state_sha256", meta->state_sha256);
-    put_string(&json, "state_header_sha256", meta->state_header_sha256);
+    put_known(&json, "state_header_sha256", meta->state_header_sha256);
     syi_json_close(&json, '}');
     syi_text_puts(out, "\n");
 }
@@ -224,7 +230,7 @@ static void read_members(struct reader *r, struct syi_checkpoint_meta *meta)
     }
     get_file(r, "train", &meta->train);
     get_file(r, "valid", &meta->valid);
-    if (has(r, "params_header_sha256")) {
+    if (has(r, "params_header_sha256") || has(r, "state_header_sha256")) {
         get_hash(r, "params_header_sha256", meta->params_header_sha256);
         get_hash(r, "state_header_sha256", meta->state_header_sha256);
     }
