@@ -24,7 +24,7 @@ die() {
     exit 1
 }
 
-# largest PID: the most memory in KiB that the process or a child of it had, so far as Linux tells.
+# largest PID: the most memory in KiB that the process or a child of it had, as far as Linux shows it.
 largest() {
     for pid in "$1" $(cat "/proc/$1/task/$1/children" 2>/dev/null); do
         sed -n 's/^VmHWM:[^0-9]*\([0-9]*\).*/\1/p' "/proc/$pid/status" 2>/dev/null

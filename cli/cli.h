@@ -26,7 +26,7 @@ struct cli_options {
     int devices, partitions;    /* of plan: ranks to plan for, T5X's num_partitions; 0: not given */
     int quiet, resume, takeover, tsv;
     const char *run_dir; /* NULL */
-    int64_t checkpoint;  /* a step, or as in train/checkpoint.h */
+    int64_t checkpoint;  /* a step, or as in core/train/checkpoint/checkpoint.h */
     const char *after;   /* stage of explain */
     const char *program; /* of explain */
     const char *file;    /* of eval */
@@ -59,9 +59,8 @@ extern const struct cli_cmd *const cli_commands[];
 extern const struct cli_cmd cli_train, cli_eval, cli_predict, cli_explain, cli_plan, cli_backends, cli_config,
     cli_metrics, cli_verify, cli_diff, cli_bench, cli_version;
 
-/* options.c: reads arguments behind the command's name. Returns CLI_DONE, or the exit status after having
- * said why
- * (*finished = 1 after --help). */
+/* options.c: reads the arguments after the command's name. Returns CLI_DONE, or the exit status after having
+ * said why (*finished = 1 after --help). */
 int cli_parse(const struct cli_cmd *cmd, int argc, char **argv, struct cli_options *options, int *finished);
 void cli_print_help(const struct cli_cmd *cmd);
 const char *cli_nearest(const char *word, const char *const *words, size_t n);
@@ -82,9 +81,9 @@ void cli_world_begin(const struct cli_cmd *cmd);
 int cli_world_give_up(const struct cli_cmd *cmd, int status);
 /* Before the command runs. CLI_DONE, or the exit status after having said why. */
 int cli_world_open(const struct cli_cmd *cmd, const struct cli_options *options);
-/* Behind the command: the exit status of all ranks. */
+/* After the command: the exit status of all ranks. */
 int cli_world_close(int status);
-/* Every rank comes here with its exit status; a failure of one is the failure of all, told once. */
+/* Every rank comes here with its exit status; a failure of one is the failure of all, reported once. */
 int cli_world_agree(int status);
 /* Run file and program are the same on all ranks; CLI_FAILED after having said which are not. */
 int cli_world_same(const struct syi_config *config);

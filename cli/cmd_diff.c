@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* switchyard diff A [B]: two runs op by op, and the first element that differs. Comparing is done in
- * core/train/compare/lockstep.c, telling in diff_report.c. */
+ * core/train/compare/lockstep.c, printing in diff_report.c. */
 #include "config.h"
 
 #include <errno.h>
@@ -20,7 +20,7 @@ struct side {
 
 /* ---- what one side is ---- */
 
-/* "threads=1": a whole number behind the name of an option. 0: it is not of that name. -1: told why not. */
+/* "threads=1": a whole number after the name of an option. 0: another name. -1: no number, reported. */
 static int take_number(const char *setting, const char *name, int *value)
 {
     size_t length = strlen(name);

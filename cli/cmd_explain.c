@@ -27,7 +27,7 @@ static int no_program(enum syi_which which, struct sy_error *err)
                      which == SYI_WEIGHTS ? "model.dtype is float32" : "train.microbatches is 1");
 }
 
-/* Records the programs that tell the one asked for which parameters there are and what of them is read. */
+/* Records the programs from which the one asked for learns which parameters there are and which are read. */
 static int record_before(const struct request *r, const struct syi_mesh *mesh, struct syi_model *model,
                          struct sy_error *err)
 {

@@ -37,7 +37,7 @@ static void catch_signals(void)
     for (size_t i = 0; i < SYI_COUNT(numbers); i++)
         if (numbers[i] != SIGHUP || (!sigaction(SIGHUP, NULL, &before) && before.sa_handler != SIG_IGN))
             sigaction(numbers[i], &action, NULL);
-    /* Control-C ends `tee` too: a run whose reader is gone still saves. main() tells that output was lost. */
+    /* Control-C ends `tee` too: a run whose reader is gone still saves. main() reports the loss. */
     signal(SIGPIPE, SIG_IGN);
 }
 
@@ -66,7 +66,8 @@ static int check_stored(const char *path, const struct syi_config *config, struc
 
 /* ---- the run directory ---- */
 
-/* Nothing is written over a run, nor over checkpoints that nobody knows the run of. SY_EEXIST: such are there. */
+/* Nothing is written over a run, nor over checkpoints that nobody knows the run of. SY_EEXIST: such are
+ * there. */
 static int check_folder(const char *path, int resume, struct sy_error *err)
 {
     int64_t latest;
@@ -211,8 +212,8 @@ struct output {
     int stored; /* 1: sink is open */
 };
 
-/* The lock, and another look at what whoever had it before has left. Until the lock is there a signal ends the
- * process at once. */
+/* The lock, and another look at what whoever had it before has left. Until the lock is there a signal ends
+ * the process at once. */
 static int take_folder(struct output *out, const char *path, struct sy_error *err)
 {
     int status = syi_run_dir_open(path, &out->lock, &out->dir, err);

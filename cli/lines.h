@@ -10,15 +10,15 @@ struct cli_lines {
     int fd;
     char *buffer; /* (capacity) */
     size_t capacity;
-    size_t begin, end; /* what was read and not yet given away lies between them */
-    size_t seen;       /* bytes behind `begin` that hold no line feed */
+    size_t begin, end; /* what was read and not yet given away is between them */
+    size_t seen;       /* bytes after `begin` that hold no line feed */
     int ended;         /* the input has no more */
 };
 
 enum cli_lines_result { CLI_LINES_END, CLI_LINES_LINE, CLI_LINES_LATER };
 
-/* The next line without its end, LF or CR LF; valid until the next call. A last line may lack its end. wait 0:
- * CLI_LINES_LATER where the input has no whole line now. Failures (negative) say why. */
+/* The next line without its end, LF or CR LF; valid until the next call. A last line may lack its end. wait
+ * 0: CLI_LINES_LATER where the input has no whole line now. Failures (negative) say why. */
 int cli_lines_next(struct cli_lines *lines, int wait, const char **text, size_t *bytes,
                    struct sy_error *err) SYI_MUST_CHECK;
 void cli_lines_free(struct cli_lines *lines);

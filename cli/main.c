@@ -17,7 +17,7 @@ static void print_overview(FILE *out)
                  "Trains, evaluates and serves T5 models with mixture-of-experts layers.\n\n");
     for (const struct cli_cmd *const *cmd = cli_commands; *cmd; cmd++)
         fprintf(out, "  %-10s %s\n", (*cmd)->name, (*cmd)->help);
-    fprintf(out, "\nswitchyard COMMAND --help tells more.\n");
+    fprintf(out, "\nswitchyard COMMAND --help says more.\n");
 }
 
 static int unknown_command(const char *name)
@@ -61,7 +61,7 @@ int main(int argc, char **argv)
     int status = CLI_DONE;
     keep_streams_apart();
     signal(SIGXFSZ,
-           SIG_IGN); /* a write beyond the limit of file sizes is an error that is told, as any other */
+           SIG_IGN); /* a write beyond the limit of file sizes is an error that is reported, as any other */
     if (argc < 2) {
         print_overview(stderr);
         return CLI_USAGE;
@@ -72,7 +72,7 @@ int main(int argc, char **argv)
     else
         status = run_command(strcmp(name, "--version") ? name : "version", argc - 2, argv + 2);
     if ((!fflush(stdout) && !ferror(stdout)) || status == CLI_FAILED)
-        return status; /* failures have been told */
+        return status; /* failures have been reported */
     cli_error("standard output: cannot be written");
     return status ? status : CLI_FAILED;
 }

@@ -49,7 +49,7 @@ static const struct option {
     {"temperature", "X", "draw tokens; short for --set decode.temperature=X", FACTOR, AT(temperature)},
     {"decodes", "N", "write the N best outputs of an input; short for --set decode.num_decodes=N", NUMBER,
      AT(decodes)},
-    {"scores", NULL, "write each output's score behind a TAB; short for --set decode.scores=true", FLAG,
+    {"scores", NULL, "write each output's score after a TAB; short for --set decode.scores=true", FLAG,
      AT(scores)},
     {"tsv", NULL, "tab separated output, for programs", FLAG, AT(tsv)},
     {"tolerance", "X", "verify: multiply all bounds by X, default 1; diff: distance that passes, default 0",

@@ -161,7 +161,7 @@ static void put_mesh(struct syi_json_writer *w, const struct plan_report *r)
     syi_json_close(w, '}');
 }
 
-/* Every rank by itself; rows and experts as [first, behind the last]. */
+/* Every rank by itself; rows and experts as [first, one past the last]. */
 static void put_ranks(struct syi_json_writer *w, const struct plan_report *r)
 {
     syi_json_put_key(w, "ranks");

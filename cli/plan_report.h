@@ -33,7 +33,7 @@ int plan_report_count(struct plan_report *report, struct sy_error *err) SYI_MUST
 /* The part of the mesh that ranks [first, first + n) hold: they differ along the model axis only. */
 struct plan_place {
     int first, n, data, expert;
-    int64_t rows[2], experts[2]; /* first and behind the last: rows of a microbatch, experts (0, 0: none) */
+    int64_t rows[2], experts[2]; /* first and one past the last: rows of a microbatch, experts (0, 0: none) */
 };
 int plan_places(const struct plan_report *report);
 struct plan_place plan_place(const struct plan_report *report, int place);

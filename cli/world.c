@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A command run by several processes: rank 0 prints, a failure of one rank is told once and ends all with one
- * exit status. */
+/* A command run by several processes: rank 0 prints, a failure of one rank is reported once and ends all with
+ * one exit status. */
 #include "config.h"
 
 #include <stdio.h>
@@ -96,8 +96,8 @@ int cli_world_open(const struct cli_cmd *cmd, const struct cli_options *options)
     return cli_world_close(CLI_USAGE);
 }
 
-/* Not all ranks came to agree on one message, so each has to tell its own; the lowest is the first, and ends
- * the others. */
+/* Not all ranks came to agree on one message, so each has to report its own; the lowest is the first, and
+ * ends the others. */
 static void tell_alone(void)
 {
     if (world.rank == 0) return; /* its messages are out */
@@ -132,7 +132,7 @@ int cli_world_share(char *text, size_t bytes)
     return syi_world_share(&world, text, bytes, &err) ? cli_fail(&err) : CLI_DONE;
 }
 
-/* Behind a launch that ended well on all ranks only rank 0 can fail: what is left is files and output. */
+/* After a launch that ended well on all ranks only rank 0 can fail: what is left is files and output. */
 static int end_status(int status)
 {
     struct sy_error err = {0};

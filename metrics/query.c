@@ -59,7 +59,7 @@ static int is_there(void *there, int n, char **values, char **names)
     return 0;
 }
 
-/* Reads the first page; the extended result code tells what is in the way. *made: whether there are tables. */
+/* Reads the first page; the extended result code says what is in the way. *made: whether there are tables. */
 static int probe(sqlite3 *db, int *made)
 {
     *made = 0;

@@ -11,7 +11,7 @@
 
 enum syi_record_kind { SYI_RECORD_METRIC, SYI_RECORD_ROUTING, SYI_RECORD_EVENT, SYI_RECORD_EVAL };
 
-/* Lies in the queue followed by its two texts, each with its NUL. */
+/* In the queue it is followed by its two texts, each with its NUL. */
 struct syi_record {
     uint32_t bytes; /* of the whole record, texts included, a multiple of 8 */
     uint32_t kind;  /* enum syi_record_kind */
@@ -29,8 +29,8 @@ enum { SYI_RECORD_MAX = 64 << 10 }; /* bytes of a record with its texts */
 
 struct syi_queue {
     pthread_mutex_t mutex;
-    pthread_cond_t filled;   /* told to the writer: work, a flush or the end */
-    pthread_cond_t released; /* told to the producer: room, or a flush done */
+    pthread_cond_t filled;   /* wakes the writer: work, a flush or the end */
+    pthread_cond_t released; /* wakes the producer: room, or a flush done */
     int made;                /* mutex and conditions exist */
     char *ring;              /* (capacity) */
     size_t capacity;
@@ -49,8 +49,8 @@ int syi_queue_create(struct syi_queue *queue, size_t capacity, double patience,
                      struct sy_error *err) SYI_MUST_CHECK;
 void syi_queue_free(struct syi_queue *queue);
 
-/* Producer. SY_EBUSY: there was no room in time, the record is lost. Any other status is final: the writer has
- * failed. */
+/* Producer. SY_EBUSY: there was no room in time, the record is lost. Any other status is final: the writer
+ * has failed. */
 int syi_queue_put(struct syi_queue *queue, struct syi_record record, const char *first, const char *second,
                   struct sy_error *err) SYI_MUST_CHECK;
 /* Waits until all records are released, at most so many seconds; SY_EBUSY: they are not yet. */

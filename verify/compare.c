@@ -94,8 +94,8 @@ static void print_index(const struct verify_tensor *t, int64_t i, char text[96])
     if (used < 95) snprintf(text + used, 96 - used, "]");
 }
 
-/* The expected tensor, once the part that is compared is known to lie in it and to be of this type; else NULL
- * with the failure told. */
+/* The expected tensor, once the part that is compared is known to be in it and to be of this type; else NULL
+ * with the failure reported. */
 static const struct verify_tensor *part_of(struct verify_report *r, const char *name, int64_t first,
                                            int64_t n, const void *got, int real)
 {

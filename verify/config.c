@@ -83,7 +83,7 @@ int verify_text(const struct verify_case *c, const char *key, const char **value
     return SY_OK;
 }
 
-/* Takes the next word of a list separated by spaces; 0 behind the last. */
+/* Takes the next word of a list separated by spaces; 0 after the last. */
 static int next_word(const char **list, char word[64])
 {
     *list += strspn(*list, " ");

@@ -19,8 +19,8 @@ struct syi_logical_rules {
     struct syi_logical_rule rule[SYI_LOGICAL_RULES];
 };
 
-/* The standard rules; dims 2 of activations or parameters split embed as well. extra (may be NULL) goes
- * behind. */
+/* The standard rules; dims 2 of activations or parameters split embed as well. extra (may be NULL) follows
+ * them. */
 int syi_standard_rules(int64_t activation_dims, int64_t parameter_dims, const struct syi_logical_rules *extra,
                        struct syi_logical_rules *rules, struct sy_error *err) SYI_MUST_CHECK;
 /* Those of MoE models: with two data axes batch goes to both, and what goes to model alone to none. */

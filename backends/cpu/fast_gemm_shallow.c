@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One tile of a matrix product whose leaves have few steps each: the tree over up to eight leaves stays in
- * registers, where gemm_leaf would write every leaf to memory. The tile is computed in pieces of half its
- * rows and one vector of its columns. */
+ * registers, where fast_gemm_leaf would write every leaf to memory. The tile is computed in pieces of half
+ * its rows and one vector of its columns. */
 #include "config.h"
 
 #include "backends/cpu/fast_gemm.h"

@@ -114,8 +114,8 @@ int sympi_stop_came(struct sympi *mpi);
 
 /* ---- stop.c ---- */
 
-/* Waits for a request as long as mpi->timeout: SY_OK, or SY_EBACKEND after having said why `what` is not done,
- * or having followed a message to stop. */
+/* Waits for a request as long as mpi->timeout: SY_OK, or SY_EBACKEND after having said why `what` is not
+ * done, or having followed a message to stop. */
 int sympi_await(struct sympi *mpi, struct sympi_request *request, const char *what);
 /* Meets all ranks because of a stop message; reports the failure that was agreed on to the host.
  * SY_EBACKEND. */
@@ -125,7 +125,7 @@ int sympi_conclude(void *context, int *status, char *text, size_t text_bytes);
 
 /* ---- fail.c ---- */
 
-/* Tells the host a line; returns SY_EBACKEND. */
+/* Reports a line to the host; returns SY_EBACKEND. */
 int sympi_fail(const struct sympi *mpi, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* The same for a failed MPI call. */
 int sympi_fail_code(const struct sympi *mpi, const char *call, int code);

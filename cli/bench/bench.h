@@ -40,7 +40,7 @@ int bench_in_child(int (*fn)(void *arg, void *result, struct sy_error *err), voi
 /* ---- machine.c: what this machine can do ---- */
 
 struct bench_machine {
-    char cpu[128]; /* model name, "" where the system does not tell */
+    char cpu[128]; /* model name, "" where the system does not say */
     int threads;   /* that computed */
     double f32;    /* fused multiply-adds, FLOP/s of all threads */
     double bf16;   /* dot products of bfloat16 likewise; 0: the CPU has none */
@@ -160,7 +160,7 @@ struct bench_micro {
 };
 struct bench_trial {
     struct syi_program *program;                          /* owned by bench_try from the call on */
-    void (*fill)(void *arg, struct syi_session *session); /* behind the random numbers; or NULL */
+    void (*fill)(void *arg, struct syi_session *session); /* called after the random numbers; or NULL */
     void *arg;
 };
 /* Runs the program again and again, first as it is (times), then op by op (rows, by kind). */

@@ -14,7 +14,7 @@ enum { MOST_PAIRS = 64 };
 
 /* ---- KEY=VALUE,... ---- */
 
-/* The comma behind which the next KEY= begins, or NULL: values may hold commas. */
+/* The comma after which the next KEY= begins, or NULL: values may hold commas. */
 static char *next_comma(char *text)
 {
     for (char *comma = strchr(text, ','); comma; comma = strchr(comma + 1, ',')) {

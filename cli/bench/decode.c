@@ -42,7 +42,7 @@ static int open_runner(struct runner *r, const struct syi_rank *rank, struct sy_
     if (status) return status;
     syi_engine_init(r->engine, (uint64_t)c->train.seed);
     for (int i = 0; (p = syi_session_program(syi_engine_session(r->engine), i)); i++)
-        if (!strcmp(p->title, "encode")) r->encode = i; /* buckets lie in rising order */
+        if (!strcmp(p->title, "encode")) r->encode = i; /* buckets are in rising order */
     size_t rows = (size_t)r->batch.rows;
     r->out = (struct syi_outputs){.decodes = 1, .whole = 1};
     r->out.ids = syi_alloc(rows * (size_t)syi_engine_decode_length(r->engine) * sizeof *r->out.ids, err);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Time and cost of every op of a session, and sums of them by kind or by layer. The clock is read directly
- * around the kernel; what an op costs is worked out behind it. */
+ * around the kernel; what an op costs is worked out afterwards. */
 #include "config.h"
 
 #include <math.h>

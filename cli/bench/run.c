@@ -103,7 +103,7 @@ static int run_one(struct bench_step_job *job, struct bench_out *out, struct sy_
     struct bench_machine machine;
     struct bench_step step;
     struct bench_profile profile = {0};
-    int several = bench_over_processes(&job->launch); /* behind the launch they only end */
+    int several = bench_over_processes(&job->launch); /* after the launch they only end */
     int status = bench_machine_of(&job->launch, &machine, err);
     if (!status) status = bench_step(job, &step, &profile, err);
     if (!status && !several) status = bench_machine_again(&machine, err);

@@ -24,8 +24,8 @@
 
 /* ---- sizes ---- */
 
-/* What does not fit in 64 bits stays at the largest number, so a long sum or product of sizes is checked once,
- * at its end. */
+/* What does not fit in 64 bits stays at the largest number, so a long sum or product of sizes is checked
+ * once, at its end. */
 #define SYI_TOO_LARGE UINT64_MAX
 static inline uint64_t syi_add_u64(uint64_t a, uint64_t b)
 {
@@ -90,7 +90,7 @@ int syi_edit_distance(const char *a, const char *b);
 
 /* ---- file.c ---- */
 
-/* Reads a whole file into fresh memory (owned by the caller, one NUL byte behind the end). */
+/* Reads a whole file into fresh memory (owned by the caller, one NUL byte after the end). */
 int syi_file_read(const char *path, char **text, size_t *bytes, struct sy_error *err) SYI_MUST_CHECK;
 /* Writes `bytes` to path.tmp, fsyncs, renames to path and fsyncs the folder: path holds the old or the new
  * content, never a part. */

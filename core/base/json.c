@@ -17,7 +17,7 @@
 struct reader {
     struct syi_json *json;
     const char *what;     /* file name for messages */
-    const char *text;     /* NUL behind the end */
+    const char *text;     /* NUL after the end */
     size_t at, bytes;     /* next byte, all bytes */
     int depth;            /* open arrays and objects */
     struct sy_error *err; /* borrowed */
@@ -54,7 +54,7 @@ static int32_t read_hex4(struct reader *r)
     return value;
 }
 
-/* Behind "\u": one code point from one escape or a surrogate pair. */
+/* After "\u": one code point from one escape or a surrogate pair. */
 static int read_unicode(struct reader *r, char **out)
 {
     int32_t code = read_hex4(r);
@@ -90,7 +90,7 @@ static int read_escape(struct reader *r, char **out)
     return SY_OK;
 }
 
-/* Behind the opening quote. An unescaped string is never longer than its source, so `strings`, as large as
+/* After the opening quote. An unescaped string is never longer than its source, so `strings`, as large as
  * the document, holds them all. */
 static int read_string(struct reader *r, uint32_t *offset)
 {
@@ -188,7 +188,7 @@ static int read_key(struct reader *r, uint32_t *key)
     return SY_OK;
 }
 
-/* Behind '[' or '{' of node `parent`. */
+/* After '[' or '{' of node `parent`. */
 static int read_children(struct reader *r, uint32_t parent, int closing)
 {
     uint32_t last = SYI_JSON_NONE, child = SYI_JSON_NONE, key = 0;
@@ -233,8 +233,7 @@ static int read_value(struct reader *r, uint32_t key, uint32_t *index)
     int status = SYI_GROW(json->nodes, json->capacity, json->n_nodes + 1, r->err);
     if (status != SY_OK) return status;
     *index = (uint32_t)json->n_nodes++;
-    struct syi_json_node *node =
-        &json->nodes[*index]; /* moves when children are read: not used behind that */
+    struct syi_json_node *node = &json->nodes[*index]; /* moves when children are read: not used after that */
     node->key = key;
     skip_space(r);
     int c = peek(r);
@@ -254,7 +253,7 @@ int syi_json_parse(struct syi_json *json, const char *what, const char *text, si
     memset(json, 0, sizeof(*json));
     if (bytes >= INT32_MAX)
         return syi_error(err, SY_EFORMAT, "%s: JSON of %zu bytes is too large", what, bytes);
-    char *copy = syi_alloc(bytes + 1, err); /* with a NUL behind, for the number parsers */
+    char *copy = syi_alloc(bytes + 1, err); /* with a NUL after it, for the number parsers */
     json->strings = syi_alloc(bytes + 2, err);
     int status = copy && json->strings ? SY_OK : SY_ENOMEM;
     if (status == SY_OK) {
@@ -265,7 +264,7 @@ int syi_json_parse(struct syi_json *json, const char *what, const char *text, si
     }
     if (status == SY_OK) {
         skip_space(&r);
-        if (r.at < bytes) status = fail(&r, "something follows behind the document's end");
+        if (r.at < bytes) status = fail(&r, "something follows the document's end");
     }
     syi_free(copy);
     if (status != SY_OK) syi_json_free(json);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How much memory this process can still take: what the system has available, and what the limits of its
- * control groups leave. Pages of files count as free in both, for they are given back when memory is wanted. */
+ * control groups leave. Pages of files count as free in both, for they are given back when memory is wanted.
+ */
 #include "config.h"
 
 #include <inttypes.h>
@@ -9,7 +10,7 @@
 
 #include "base/cgroup.h"
 
-/* The number behind KEY at the beginning of a line of a file; 0 when there is none. */
+/* The number after KEY at the beginning of a line of a file; 0 when there is none. */
 static uint64_t number_behind(const char *path, const char *key)
 {
     char line[256];

@@ -87,7 +87,7 @@ static inline struct syi_jitter syi_jitter_init(const int64_t *rng, int64_t site
     return (struct syi_jitter){{(uint32_t)rng[0], (uint32_t)site}, (uint32_t)rng[1], amount};
 }
 
-/* The factor that 16 bits give: all but the product and the sum behind it are exact. */
+/* The factor that 16 bits give: all but the product and the sum after it are exact. */
 static inline float syi_jitter_factor(float amount, uint32_t bits)
 {
     return 1.0f + amount * ((float)(2 * (int32_t)bits - 65535) * 0x1p-16f);

@@ -203,8 +203,8 @@ struct syi_strings {
 #define SY_OPTION(kind, key, type, value, range, flags, help) SYI_FIELD_##type(key)
 #include "base/options.def"
 
-/* config->model.d_model, config->optimizer.part[0].b1 and so on. Plain data: assign it, nothing to free; padding
- * is zero. Parts stand in the order of the file, that without a name first. */
+/* config->model.d_model, config->optimizer.part[0].b1 and so on. Plain data: assign it, nothing to free;
+ * padding is zero. Parts stand in the order of the file, that without a name first. */
 struct syi_config {
 #define SY_SECTION_END(kind) struct syi_##kind##_part kind;
 #define SY_PARTS_END(kind)                                                                                   \
@@ -274,9 +274,9 @@ enum {
 }; /* bytes of the text that says why something was refused; of a key */
 
 const struct syi_part_kind *syi_config_kinds(size_t *n); /* borrowed, static; in the order of options.def */
-/* "model.d_model", "optimizer.NAME.b1", or the name alone of a key of [run]. Else SY_EINVAL and one sentence in
- * reason: an unknown key and the nearest known one, the new name of an old key, a name that is missing or one
- * too many. */
+/* "model.d_model", "optimizer.NAME.b1", or the name alone of a key of [run]. Else SY_EINVAL and one sentence
+ * in reason: an unknown key and the nearest known one, the new name of an old key, a name that is missing or
+ * one too many. */
 int syi_key_parse(const char *text, struct syi_key *key, char reason[SYI_REASON]) SYI_MUST_CHECK;
 /* "model" or "optimizer.NAME", what stands between the brackets of a section; as syi_key_parse. */
 int syi_section_parse(const char *text, struct syi_key *key, char reason[SYI_REASON]) SYI_MUST_CHECK;
@@ -289,7 +289,7 @@ void syi_key_nearest(const char *text, char nearest[SYI_KEY]);
 /* ---- run_config_parts.c: parts and their values ---- */
 
 int syi_config_parts(const struct syi_config *config, const struct syi_part_kind *kind); /* how many */
-/* Part i of the kind, borrowed: its options' fields lie at their offsets; its name is syi_part_name. */
+/* Part i of the kind, borrowed: its options' fields are at their offsets; its name is syi_part_name. */
 const void *syi_config_part(const struct syi_config *config, const struct syi_part_kind *kind, int i);
 const char *syi_part_name(const void *part);
 /* Index of the part of that name, -1: there is none. */
@@ -297,8 +297,8 @@ int syi_config_find_part(const struct syi_config *config, const struct syi_part_
 /* The same; a part that is not there is added with defaults. -1 and a sentence where there is no room. */
 int syi_config_add_part(struct syi_config *config, const struct syi_part_kind *kind, const char *name,
                         char reason[SYI_REASON]);
-/* Sets the key to the value that stands in text, see syi_option_parse; adds its part where it is new. On failure
- * SY_EINVAL, config unchanged, one sentence in reason. */
+/* Sets the key to the value that stands in text, see syi_option_parse; adds its part where it is new. On
+ * failure SY_EINVAL, config unchanged, one sentence in reason. */
 int syi_config_assign(struct syi_config *config, const struct syi_key *key, const char *text, bool bare,
                       char reason[SYI_REASON]) SYI_MUST_CHECK;
 
@@ -329,8 +329,8 @@ int syi_config_get_text(const struct syi_config *config, const char *key, struct
  * default, and a kind without parts as comments. */
 void syi_config_print(const struct syi_config *config, bool help, struct syi_text *out);
 
-/* key: in full; of parts that only one side has, or that stand in another order, "[kind.*]", and the texts are
- * the sections of both sides. */
+/* key: in full; of parts that only one side has, or that stand in another order, "[kind.*]", and the texts
+ * are the sections of both sides. */
 typedef int (*syi_config_difference_fn)(void *arg, const char *key, enum syi_option_flags flags,
                                         const char *old_text, const char *new_text);
 /* Calls fn for each key whose values differ, until one call does not return SY_OK; returns that. Parts are
@@ -340,8 +340,8 @@ int syi_config_compare(const struct syi_config *old_config, const struct syi_con
 
 /* ---- run_config_check.c ---- */
 
-/* All rules between keys that need no file and no number of ranks: the first that is broken is the error. Every
- * command checks what it was given; what is recorded, bound and run relies on it. */
+/* All rules between keys that need no file and no number of ranks: the first that is broken is the error.
+ * Every command checks what it was given; what is recorded, bound and run relies on it. */
 int syi_config_validate(const struct syi_config *config, struct sy_error *err) SYI_MUST_CHECK;
 /* Of them, those that recording and running programs rely on: model, batches, schedule, decoding. */
 int syi_config_validate_programs(const struct syi_config *config, struct sy_error *err) SYI_MUST_CHECK;
@@ -351,8 +351,8 @@ int syi_config_no_places(const struct syi_config *config, int training, int64_t 
 
 /* ---- run_config_derived.c ---- */
 
-/* The task that is trained on and evaluated, the first; never NULL: without one, a part of defaults with the name
- * "". */
+/* The task that is trained on and evaluated, the first; never NULL: without one, a part of defaults with the
+ * name "". */
 const struct syi_task_part *syi_config_task(const struct syi_config *config);
 /* decode.batch_size, or what stands for its 0. */
 int64_t syi_config_decode_rows(const struct syi_config *config);

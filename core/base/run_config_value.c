@@ -109,7 +109,7 @@ static int in_range(const char *range, double value)
 
 /* ---- strings ---- */
 
-/* Behind "\u" or "\U": 4 or 8 hexadecimal digits. */
+/* After "\u" or "\U": 4 or 8 hexadecimal digits. */
 static int read_unicode(struct cursor *c, int digits, char *out)
 {
     char hex[9] = {0}, *end;
@@ -120,7 +120,7 @@ static int read_unicode(struct cursor *c, int digits, char *out)
     return code ? syi_utf8_encode((uint32_t)code, out) : 0;
 }
 
-/* Behind a backslash: bytes written to out, 0 for an escape that is not known. */
+/* After a backslash: bytes written to out, 0 for an escape that is not known. */
 static int read_escape(struct cursor *c, char out[4])
 {
     static const char from[] = "\"\\bfnrt", to[] = "\"\\\b\f\n\r\t";

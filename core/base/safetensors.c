@@ -252,7 +252,7 @@ static int check_block(const struct syi_safetensors *file, const struct syi_safe
     return SY_OK;
 }
 
-/* A block is a set of equal runs: dimensions from `outer` on lie in one piece, those before are counted like
+/* A block is a set of equal runs: dimensions from `outer` on are in one piece, those before are counted like
  * an odometer. */
 static int move_block(const struct syi_safetensors *file, const struct syi_safetensors_tensor *tensor,
                       const int64_t *start, const int64_t *extent, char *data, int write,

@@ -61,8 +61,8 @@ struct syi_safetensors {
 size_t syi_safetensors_element_bytes(enum syi_safetensors_dtype dtype);
 const char *syi_safetensors_dtype_name(enum syi_safetensors_dtype dtype);
 
-/* Opens a file for reading and checks its whole header: what it returns holds only tensors that lie inside
- * the file, one behind the other. On success the caller owns file: syi_safetensors_close. */
+/* Opens a file for reading and checks its whole header: what it returns holds only tensors that are inside
+ * the file, one after the other. On success the caller owns file: syi_safetensors_close. */
 int syi_safetensors_open(struct syi_safetensors *file, const char *path, struct sy_error *err) SYI_MUST_CHECK;
 /* Safe on a zeroed struct and twice. Does not sync. */
 void syi_safetensors_close(struct syi_safetensors *file);
@@ -95,7 +95,7 @@ int syi_safetensors_plan(struct syi_safetensors *file, const struct syi_safetens
                          size_t n_tensors, const struct syi_safetensors_pair *metadata, size_t n_metadata,
                          struct sy_error *err) SYI_MUST_CHECK;
 /* Of a plan: one rank creates the file in its full size (an old one of this name is emptied), all others
- * attach to it behind a barrier; then everybody writes its own parts and finishes (fsync). */
+ * attach to it after a barrier; then everybody writes its own parts and finishes (fsync). */
 int syi_safetensors_create(struct syi_safetensors *file, const char *path,
                            struct sy_error *err) SYI_MUST_CHECK;
 int syi_safetensors_attach(struct syi_safetensors *file, const char *path,

@@ -41,7 +41,7 @@ static inline void round_step(uint32_t a, uint32_t b, uint32_t c, uint32_t *d, u
 
 static void compress(uint32_t state[8], const uint8_t *block)
 {
-    uint32_t w[64]; /* message schedule with the round constants added behind */
+    uint32_t w[64]; /* message schedule with the round constants added afterwards */
     for (int i = 0; i < 16; i++) w[i] = load_big_endian(block + 4 * i);
     for (int i = 16; i < 64; i++) {
         uint32_t s0 = rotate(w[i - 15], 7) ^ rotate(w[i - 15], 18) ^ w[i - 15] >> 3;

@@ -6,7 +6,7 @@
 
 #include "base/base.h"
 
-/* Start from {0}. Appending never fails visibly: memory running out is remembered and told by
+/* Start from {0}. Appending never fails visibly: memory running out is remembered and reported by
  * syi_text_status. */
 struct syi_text {
     char *data;      /* NUL-terminated; NULL while empty. syi_text_free frees it */
@@ -25,7 +25,7 @@ enum { SYI_NUMBER_BYTES = 32 }; /* enough for any number below and its NUL */
 /* The shortest text that reads back as the same double or float; "nan", "inf", "-inf" for the others. */
 void syi_format_double(char text[SYI_NUMBER_BYTES], double value);
 void syi_format_float(char text[SYI_NUMBER_BYTES], float value);
-/* The number at the start of text, decimal point '.'; *end is behind it, or text when there is none. */
+/* The number at the start of text, decimal point '.'; *end is after it, or text when there is none. */
 double syi_parse_double(const char *text, const char **end);
 
 /* Writes a code point as UTF-8, returns its bytes (1 to 4); 0 for a surrogate or a value over U+10FFFF. */

@@ -17,15 +17,14 @@ int syi_cpu_count(void);
 /* CPUs that the control group's quota allows, rounded up; 0: no quota. root: "" on a real system (tests give
  * a folder that holds proc/self/cgroup and sys/fs/cgroup). */
 int syi_cpu_quota(const char *root);
-/* The set of CPUs this process may use, as text; "" where the system does not tell. */
+/* The set of CPUs this process may use, as text; "" where the system does not say. */
 void syi_cpu_set_text(char *text, size_t bytes);
 /* Threads for each of `ranks` processes or rank threads that share this process's CPUs. 1 or more. */
 int syi_cpu_share(int ranks);
 
 /* ---- threads.c: gate ---- */
 
-/* A number that threads wait on until it changes. Whoever changes it calls syi_gate_wake behind the change.
- */
+/* A number that threads wait on until it changes. Whoever changes it calls syi_gate_wake after the change. */
 struct syi_gate {
     _Alignas(64) _Atomic uint32_t word; /* changed by its users, atomically */
     _Atomic int sleepers;               /* threads in the condition variable */

@@ -58,7 +58,7 @@ static int barrier(void *context)
 static void stop(void *context, const char *text)
 {
     (void)context, (void)text;
-} /* nobody else is to be told */
+} /* there is no other rank to stop */
 
 static const struct sy_collective_table table = {
     .bytes = sizeof(table),

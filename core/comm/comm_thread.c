@@ -344,7 +344,7 @@ static int start(void *context, void *handle, const struct sy_collective *call, 
     return SY_OK;
 }
 
-/* One more part of the work, and the arrival at the barrier behind it. */
+/* One more part of the work, and the arrival at the barrier after it. */
 static int work(const struct member *member, struct slot *slot)
 {
     int status = SY_OK;

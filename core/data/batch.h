@@ -22,7 +22,7 @@ int syi_buckets_fit(const struct syi_bucket *buckets, int n_buckets, size_t inpu
 /* The longest lengths of a list that syi_buckets_check took. */
 struct syi_bucket syi_buckets_longest(const struct syi_bucket *buckets, int n_buckets);
 
-/* L and T are input_length and target_length of the batch at hand; rows lie packed at these lengths. */
+/* L and T are input_length and target_length of the batch at hand; rows are packed at these lengths. */
 struct syi_batch {
     int32_t rows;             /* R, the same for every batch */
     int32_t capacity_input;   /* longest L */

@@ -21,7 +21,7 @@ struct syi_error_rate {
 void syi_error_rate_init(struct syi_error_rate *rate);
 void syi_error_rate_free(struct syi_error_rate *rate);
 /* Counts one item. An item that was cut has an empty output: it is wrong, and all symbols of its shortest
- * reference are missing. right (may be NULL) tells the verdict. */
+ * reference are missing. right (may be NULL) gets the verdict. */
 int syi_error_rate_add(struct syi_error_rate *rate, struct syi_span output, const struct syi_span *references,
                        int32_t n_references, int *right, struct sy_error *err) SYI_MUST_CHECK;
 /* The same with item `item` of a task. */

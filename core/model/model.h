@@ -44,8 +44,8 @@ struct syi_moe_layer {
     int64_t bias;   /* id of its expert bias; -1: it has none */
 };
 
-/* A model as the programs recorded so far show it: the parameters in the order of their names once a program is
- * recorded, what was asked for in copies, and the layers with experts in the order of the forward pass. */
+/* A model as the programs recorded so far show it: the parameters in the order of their names once a program
+ * is recorded, what was asked for in copies, and the layers with experts in the order of the forward pass. */
 struct syi_model {
     struct syi_param *param;
     size_t n, capacity;
@@ -178,9 +178,9 @@ struct syi_router {
     int mask;        /* [b, t], 0: padding; -1: all tokens are real */
     int normalizer;  /* [1], real tokens the losses are averaged over; -1: no losses are wanted */
 };
-/* Outputs per layer, where losses are wanted, by role: CHOSEN, KEPT (int64 [experts]), SERVED (int64 [1], tokens
- * with a place), CONFIDENCE (sum of all weights), LAYER_AUXILIARY_LOSS and LAYER_ROUTER_Z_LOSS (normalised,
- * before their factors). */
+/* Outputs per layer, where losses are wanted, by role: CHOSEN, KEPT (int64 [experts]), SERVED (int64 [1],
+ * tokens with a place), CONFIDENCE (sum of all weights), LAYER_AUXILIARY_LOSS and LAYER_ROUTER_Z_LOSS
+ * (normalised, before their factors). */
 int syi_moe(struct syi_build *b, const char *name, int x, const struct syi_router *router);
 
 /* ---- router.c ---- */
@@ -204,7 +204,7 @@ struct syi_routed {
     int bias;       /* the parameter that is added for the choice alone, or -1 */
     int balance, z; /* [1] each, normalised; -1: no losses wanted */
 };
-/* x: grouped tokens; the mask of `router` lies as they do. In the scope of the layer. */
+/* x: grouped tokens; the mask of `router` has their layout. In the scope of the layer. */
 struct syi_routed syi_route_tokens(struct syi_build *b, int x, const struct syi_router *router,
                                    const struct syi_groups *groups);
 

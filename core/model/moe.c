@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The MoE block: grouping, dispatch, expert MLPs as products over the filled slots, combine, and what
- * is told about a layer. Routing itself is in router.c. Source: flaxformer architectures/moe/moe_layers.py.
- */
+ * is reported about a layer. Routing itself is in router.c. Source: flaxformer
+ * architectures/moe/moe_layers.py. */
 #include "config.h"
 
 #include <math.h>
@@ -109,7 +109,7 @@ static void note_layer(struct syi_build *b, const struct syi_routed *r, const st
     b->places[router->decoder] = (struct syi_places){groups->slots, groups->count * groups->tokens};
 }
 
-/* Whether the tokens of all experts lie in one buffer without gaps: it takes a place for each choice where
+/* Whether the tokens of all experts are in one buffer without gaps: it takes a place for each choice where
  * one with slots takes experts x capacity. Only where one rank has all experts, and no gradient is wanted. */
 static int is_ragged(const struct syi_build *b, const struct syi_router *router, const struct syi_groups *g)
 {

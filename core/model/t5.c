@@ -34,7 +34,7 @@ static int residual(struct syi_build *b, int x, int y)
     return syi_map2(b->p, SY_MAP_ADD, x, y);
 }
 
-/* The MLP of a layer: dense, or with `router` that of the experts and, in ST-MoE, a dense one behind it. */
+/* The MLP of a layer: dense, or with `router` that of the experts and, in ST-MoE, a dense one after it. */
 static int feed_forward(struct syi_build *b, int x, int mask, const struct syi_router *router)
 {
     int h = syi_norm(b, "pre_mlp_layer_norm", x, mask);

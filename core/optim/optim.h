@@ -28,7 +28,8 @@ struct syi_optimizer {
 
 /* registry.c: by optimizer.name. */
 const struct syi_optimizer *syi_optimizer_find(int optimizer);
-/* The part that updates the parameter of that name: the first with a pattern for it, else that without a name. */
+/* The part that updates the parameter of that name: the first with a pattern for it, else that without a
+ * name. */
 const struct syi_optimizer_part *syi_optimizer_of(const struct syi_config *config, const char *parameter);
 
 /* transforms.c */
@@ -36,7 +37,7 @@ int syi_scale_by_adam(struct syi_optim *o, int update);
 int syi_add_decayed_weights(struct syi_optim *o, int update); /* before the learning rate */
 int syi_scale_by_learning_rate(struct syi_optim *o, int update);
 int syi_descend(struct syi_optim *o, int update); /* turns the sign: towards lower loss */
-/* Scalar [1] that the host sets for each step, see syi_optim_scalars: of all optimizers, or the part's own. */
+/* Scalar [1] that the host sets for each step (syi_optim_scalars): of all optimizers, or the part's own. */
 int syi_optim_input(struct syi_program *p, const char *name);
 int syi_optim_part_input(struct syi_optim *o, const char *name);
 /* "state/param_states/INDEX/NAME/PARAMETER" (optax in T5X), shaped like the parameter; zero at first. */
@@ -50,12 +51,12 @@ int syi_scale_by_factored_rms(struct syi_optim *o, int update);
 int syi_clip_by_rms(struct syi_optim *o, int update);
 int syi_scale_by_parameter_rms(struct syi_optim *o, int update);
 int syi_add_momentum(struct syi_optim *o, int update);
-int syi_decay_weights(struct syi_optim *o, int update); /* behind syi_descend */
+int syi_decay_weights(struct syi_optim *o, int update); /* called after syi_descend */
 
-/* update.c: the program of a step: gradient norm over all parameters, finite check, clipping, the chain of each
- * parameter's optimizer, the parameters. A pattern of optimizer.*.parameters that no parameter has is refused.
- * By role: GRADIENT, DIRECTION of expert biases and OPTIM_SCALAR come in; the values GRAD_NORM and OK of the step
- * come out. */
+/* update.c: the program of a step: gradient norm over all parameters, finite check, clipping, the chain of
+ * each parameter's optimizer, the parameters. A pattern of optimizer.*.parameters that no parameter has is
+ * refused. By role: GRADIENT, DIRECTION of expert biases and OPTIM_SCALAR come in; the values GRAD_NORM and
+ * OK of the step come out. */
 struct syi_model;
 int syi_record_update(const struct syi_config *config, const struct syi_model *model,
                       const uint32_t *leaf_count, struct syi_program **program,

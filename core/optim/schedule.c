@@ -9,7 +9,7 @@
 
 static const double pi = 3.14159265358979323846;
 
-/* How far the part behind the warm-up has come, 0 to 1. */
+/* How far the part after the warm-up has come, 0 to 1. */
 static double done(const struct syi_config *config, int64_t step)
 {
     int64_t from = config->train.warmup_steps, to = config->train.steps;

@@ -10,7 +10,7 @@
  *              F + (R - F) (1 + cos(pi p)) / 2                            cosine
  *              max(F, R sqrt(max(W, 1) / max(t, W, 1)))                   rsqrt
  *
- * p = min(1, (t - W) / (S - W)), 1 when S <= W: F would be reached by step S, one behind the last. rsqrt is
+ * p = min(1, (t - W) / (S - W)), 1 when S <= W: F would be reached by step S, one past the last. rsqrt is
  * T5X's `constant * linear_warmup * rsqrt_decay` with the constant chosen so that R is the peak.
  *
  * lr_factors (T5X utils.py, create_learning_rate_scheduler) is a product of factors with '*' between them, at

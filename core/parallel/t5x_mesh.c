@@ -40,7 +40,7 @@ int syi_t5x_devices_check(const struct syi_t5x_devices *d, struct sy_error *err)
     return SY_OK;
 }
 
-/* Ids count the devices of a host first, x fastest behind the cores; hosts in the same order. */
+/* Ids count the devices of a host first, cores fastest and x next; hosts in the same order. */
 static int32_t device_id(const struct syi_t5x_devices *d, const int64_t at[SYI_T5X_DIMS])
 {
     int64_t host = 0, local = 0;

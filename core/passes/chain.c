@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The chain pass: residuals, dropout, activations, scales, gated linear units and norms after a matrix
  * product work row by row, so they can run on its rows as soon as these are complete, while they are in the
- * cache. An op that may do so is marked (op.chained); the memory plan keeps what a chain touches apart, and
- * bind.c asks the kernels for it. Only the order of work changes, no value. */
+ * cache, as an epilogue of the product. An op that may do so is marked (op.chained); the memory plan keeps
+ * what a chain touches apart, and bind.c asks the kernels for it. The order of work changes, no value. */
 #include "config.h"
 
 #include "passes/passes.h"

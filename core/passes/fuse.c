@@ -10,7 +10,7 @@
 #include "passes/passes.h"
 
 enum {
-    WINDOW = 64, /* ops looked at behind the first of a run: moving further up keeps tensors alive for long */
+    WINDOW = 64, /* ops looked at after the first of a run: moving further up keeps tensors alive for long */
     INSTRUCTION = 128, /* register of instruction i of a run is INSTRUCTION + i until its inputs are known */
     MAX_WRITTEN = 2 * SY_MAP_MAX_INSTR,
     NO_RNG = 255

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Small collectives of one kind and group of ranks become one: `join` lays their operands one behind the
- * other, one collective moves them all, `part` takes each result out again. Sums are element by element, so
- * bits stay as they are; what is joined depends on the program only, which is the same on all ranks. Runs
- * between partition and lower, and knows nothing of queues and waits.
+/* Small collectives of one kind and group of ranks become one (bucketed collectives): `join` copies their
+ * operands one after the other into one tensor, one collective works on it, `part` copies each result out
+ * again. Sums are element by element, so bits stay as they are; what is joined depends on the program only,
+ * which is the same on all ranks. Runs between partition and lower, and knows nothing of queues and waits.
  *
- * First each of them moves up to the op that makes its operand, so that those whose results are needed one by
- * one meet. Then a walk keeps open buckets. A bucket is closed when it is full, when no other collective of
- * its kind comes soon, or when an op needs one of its results or overwrites an operand. Other ops keep their
- * order. */
+ * First each collective moves up to the op that makes its operand: those whose results are read one by one
+ * would not meet otherwise. Then a walk over the ops keeps open buckets. A bucket is closed when it is full,
+ * when no other collective of its kind comes soon, or when an op needs one of its results or overwrites an
+ * operand. Other ops keep their order. */
 #include "config.h"
 
 #include <string.h>
@@ -28,13 +28,13 @@ enum kind { SUM, SCATTER, GATHER, KINDS };
 struct bucket {
     int n;                     /* members, 0: not open */
     size_t member[SY_MAX_IN];  /* old ops */
-    int64_t at[SY_MAX_IN + 1]; /* elements in front of each; of all */
+    int64_t at[SY_MAX_IN + 1]; /* elements before each; of all */
 };
 
 /* A result that is still in a joined tensor. */
 struct held {
     int from;      /* tensor [pieces, elements] */
-    int64_t at;    /* elements in front of it */
+    int64_t at;    /* elements before it */
     size_t member; /* old op whose output it is */
     uint64_t batch;
 };
@@ -53,7 +53,7 @@ struct joining {
 
 /* ---- what ops do ---- */
 
-/* Whether `op` must stay behind `before`. */
+/* Whether `op` must stay after `before`. */
 static int depends(const struct syi_op *op, const struct syi_op *before)
 {
     for (int i = 0; i < before->n_out; i++) {
@@ -242,7 +242,7 @@ static int must_follow(const struct joining *j, const struct syi_op *op, const s
     return 0;
 }
 
-/* Closes the buckets that `op` must stay behind (NULL: all). */
+/* Closes the buckets that must come before `op` (NULL: all). */
 static int close_before(struct joining *j, const struct syi_op *op)
 {
     int status = SY_OK;

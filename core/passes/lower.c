@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Lowering: collectives as the partition pass wrote them -> what is executed. Reproducible sums become pieces
- * sent to their owners, a local tree and a gathering; every collective gets a queue and a `wait` as late as
- * the program allows. Works on a rank's local program, equal on all ranks, so the order of collectives is
- * equal too. Knows nothing of memory or kernels.
+/* Lowering: collectives as the partition pass wrote them -> what is executed. A reproducible all-reduce
+ * becomes a reduce-scatter (pieces sent to their owners and added there by a tree) and an all-gather; every
+ * collective is non-blocking: it gets a queue, and a `wait` as late as the program allows. Works on a rank's
+ * local program, equal on all ranks, so the order of collectives is equal too. Knows nothing of memory or
+ * kernels.
  *
  * A group of ranks has SYI_LANES queues, with one collective under way in each; two masks of mesh axes that
  * differ in axes of one rank only are the same group. A collective takes a free queue of its group, else that
- * of the oldest behind a wait. The second half of a reduction stands half-way to the op that needs the sum or
+ * of the oldest, after a wait. The second half of a reduction stands half-way to the op that needs the sum or
  * to the SYI_LANES-th next collective of the group: sending as well as gathering overlap with compute and
  * with the reductions around, and no more halves than queues are open. */
 #include "config.h"
@@ -21,7 +22,7 @@ enum {
     ONE_TRIP = 16 * 1024 /* elements received by one rank up to which one collective beats two */
 };
 
-/* A collective without wait yet. */
+/* A collective in flight: its wait is not written yet. */
 struct flight {
     struct syi_op op;  /* n_out 0: none */
     uint64_t position; /* in the order of starts */
@@ -30,7 +31,7 @@ struct flight {
 /* The rest of a reduction whose pieces are being sent. */
 struct tail {
     int active;
-    size_t before; /* position in the old ops that it stands in front of */
+    size_t before; /* position of the old op that it stands before */
     int pieces;    /* tensor [ranks, piece] */
     int sum;       /* tensor of this rank's piece; equals out where nothing has to be gathered */
     int out;
@@ -108,7 +109,7 @@ static int choose_lane(const struct lowering *l, int group)
     return oldest;
 }
 
-/* Appends an op behind the waits that it needs. */
+/* Appends an op after the waits that it needs. */
 static int emit(struct lowering *l, const struct syi_op *op)
 {
     int status = SY_OK;
@@ -148,7 +149,7 @@ static int emit_new(struct lowering *l, const struct syi_op *origin, enum sy_op 
 
 /* ---- reductions ---- */
 
-/* The op by which the rest of reduction old[at] must stand: the first one behind `at` that needs its result
+/* The op by which the rest of reduction old[at] must stand: the first one after `at` that needs its result
  * or changes its operand, or the LANES-th of the same group. */
 static size_t forced_at(const struct lowering *l, size_t at)
 {
@@ -177,7 +178,7 @@ static int temporary(struct lowering *l, int dtype, int rank, const int64_t *dim
     return tensor;
 }
 
-/* The collective works on whole pieces: memory behind the elements of `tensor` so that `elements` can be
+/* The collective works on whole pieces: memory after the elements of `tensor` so that `elements` can be
  * touched. */
 static void pad(struct lowering *l, int tensor, int64_t elements)
 {

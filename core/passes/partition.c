@@ -9,7 +9,7 @@
 
 #include "passes/passes.h"
 
-/* How a tensor lies on the mesh. */
+/* The layout of a tensor on the mesh. */
 struct layout {
     uint8_t split[SY_MAX_DIMS];
     uint8_t partial;
@@ -224,9 +224,9 @@ static int leaves_allow(const struct pass *pass, const struct syi_op *op, const 
     return 0;
 }
 
-/* Chooses the letter for one mesh axis. A letter that stays in the outputs wins over a contraction (rule 1:
- * the other operand is gathered); then a contraction split in any input whose leaves allow it (rules 2 and
- * 3); then what an output asks for (the inputs are sliced). */
+/* Chooses the letter for one mesh axis. The rules of doc/architecture.md, Placement, in their order: a letter
+ * that stays in the outputs (the other operand is gathered); a contraction split in any input whose leaves
+ * allow it; what an output asks for (the inputs are sliced). 0: none. */
 static char choose_letter(const struct pass *pass, const struct syi_op *op, const struct placement *place,
                           const char *allowed, int bit)
 {

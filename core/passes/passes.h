@@ -14,9 +14,9 @@ enum syi_stage {
     SYI_STAGE_PARTITION, /* one rank's extents, collectives */
     SYI_STAGE_FUSE,      /* runs of map ops become one */
     SYI_STAGE_RECOMPUTE, /* activations computed again; only under memory.budget */
-    SYI_STAGE_JOIN,      /* small collectives become one */
+    SYI_STAGE_JOIN,      /* small collectives become one: bucketed collectives */
     SYI_STAGE_LOWER,     /* ordered sums, start and wait of collectives */
-    SYI_STAGE_CHAIN,     /* marks what runs on the rows of a product */
+    SYI_STAGE_CHAIN,     /* marks what runs on the rows of a product: its epilogue */
     SYI_STAGE_PLAN,      /* memory: of all programs of a session together, so it is no row of the list */
     SYI_STAGE_COUNT
 };
@@ -35,7 +35,7 @@ struct syi_pass_options {
     struct syi_recomputed recomputed; /* what recompute did; zero where it did nothing */
 };
 
-/* Runs the passes behind stage `from` up to `to`, which is not SYI_STAGE_PLAN. *program is owned by the
+/* Runs the passes after stage `from` up to `to`, which is not SYI_STAGE_PLAN. *program is owned by the
  * caller before and after, also on failure; partition replaces it. */
 int syi_passes_run(struct syi_program **program, enum syi_stage from, enum syi_stage to,
                    struct syi_pass_options *options, struct sy_error *err) SYI_MUST_CHECK;
@@ -53,7 +53,7 @@ int syi_partition(const struct syi_program *global, const struct syi_mesh *mesh,
 
 /* The declared layout of every tensor of a global program: the mesh's rules, and the mesh axes of the batch
  * on the first dim of state, gradients (and parameters) that no rule splits and whose leaves they divide.
- * Temporaries between them on the way of elementwise ops lie the same. spec: [program->n_tensors].
+ * Temporaries between them on the way of elementwise ops have the same layout. spec: [program->n_tensors].
  * Stages 1 and 2: optimizer state and gradients; 3: parameters too (Rajbhandari et al., arXiv 1910.02054). */
 void syi_zero_specs(const struct syi_program *program, const struct syi_mesh *mesh,
                     uint8_t (*spec)[SY_MAX_DIMS]);
@@ -66,14 +66,14 @@ int syi_program_fuse(struct syi_program *program, struct sy_error *err) SYI_MUST
 /* ---- recompute.c ---- */
 
 /* Rewrites a program of one rank so that its temporaries take at most `target` bytes, or as few as possible:
- * done->peak tells. Activations are computed again in the backward pass (Chen et al., Training deep nets with
+ * see done->peak. Activations are computed again in the backward pass (Chen et al., Training deep nets with
  * sublinear memory cost, arXiv 1604.06174). */
 int syi_program_recompute(struct syi_program *program, uint64_t target, struct syi_recomputed *done,
                           struct sy_error *err) SYI_MUST_CHECK;
 
 /* ---- join.c ---- */
 
-/* Small collectives become one, between join and part, which are copies. */
+/* Bucketed collectives: small ones become one, between join and part, which are copies. */
 int syi_join(struct syi_program *program, const struct syi_mesh *mesh, struct sy_error *err) SYI_MUST_CHECK;
 
 /* ---- lower.c ---- */
@@ -94,23 +94,25 @@ int syi_collective_group(const struct syi_program *program, const struct syi_op 
 
 /* ---- chain.c ---- */
 
-/* Marks the ops of a lowered program that may run on the rows of the matrix product before them. */
+/* Marks the ops of a lowered program that may run as an epilogue: on the rows of the product before
+ * them. */
 void syi_chain(struct syi_program *program);
-/* The op behind the chain that begins at `at`; the next op where none does. */
+/* The op after the chain that begins at `at`; the next op where none does. */
 size_t syi_chain_end(const struct syi_program *program, size_t at);
 
 /* ---- plan.c ---- */
 
-/* Most bytes of a segment: their sum, and offsets of what lies in them, stay below 2^63. */
+/* Most bytes of a segment: their sum, and offsets of what is in them, stay below 2^63. */
 #define SYI_MAX_SEGMENT (UINT64_C(1) << 60)
 struct syi_plan {
     uint64_t bytes[SYI_SEGMENT_COUNT]; /* high-water mark of each segment */
 };
 uint64_t syi_plan_bytes(const struct syi_plan *plan); /* of all segments */
-/* Where every tensor lies: sets offset and bytes of the tensors of n programs. Persist, io and carry are laid
+/* Places every tensor: sets offset and bytes of the tensors of n programs. Persist, io and carry are laid
  * out once by name (the same name must mean the same dtype and extents); scratch per program by lifetimes,
  * including each op's workspace (workspace[program][op], bytes). reuse = 0 gives every temporary its own
- * place (for tests). Alignment 64. A segment that is too large is SY_EINVAL. Offsets of workspaces are returned in workspace_at[program][op]. */
+ * place (for tests). Alignment 64. A segment that is too large is SY_EINVAL. Offsets of workspaces are
+ * returned in workspace_at[program][op]. */
 int syi_plan(struct syi_program *const *programs, size_t n, uint64_t *const *workspace,
              uint64_t *const *workspace_at, int reuse, struct syi_plan *plan,
              struct sy_error *err) SYI_MUST_CHECK;

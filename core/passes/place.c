@@ -13,7 +13,7 @@
 enum { CHUNK = 32 }; /* ops of a leaf */
 
 struct range {
-    uint64_t from, to; /* bytes; to: behind the last */
+    uint64_t from, to; /* bytes; to: one past the last */
 };
 
 /* In ascending order, apart from each other, but for placing.found. */
@@ -60,7 +60,7 @@ static struct range range_of(const struct syi_block *block)
 static int add_range(struct ranges *ranges, struct range range, struct sy_error *err)
 {
     size_t first = 0, above = ranges->n;
-    while (first < above) { /* the first that ends at or behind its beginning */
+    while (first < above) { /* the first that ends at or after its beginning */
         size_t middle = (first + above) / 2;
         if (ranges->at[middle].to < range.from)
             first = middle + 1;
@@ -150,7 +150,7 @@ static size_t run_end(const struct ranges *ranges, size_t at)
     return at < ranges->n ? at : ranges->n;
 }
 
-/* Brings what was found, some ascending lists one behind the other, into one. */
+/* Brings what was found, some ascending lists one after the other, into one. */
 static int merge_found(struct placing *p)
 {
     int status = SYI_GROW(p->spare.at, p->spare.capacity, p->found.capacity, p->err);

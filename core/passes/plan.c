@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The memory plan: where every tensor and every workspace lies. Persist, io and carry tensors are laid out
- * one behind the other in the order of their names, once for all programs; temporaries and workspaces share
+/* The memory plan: the place of every tensor and every workspace. Persist, io and carry tensors are laid out
+ * one after the other in the order of their names, once for all programs; temporaries and workspaces share
  * scratch wherever their lifetimes allow. Offsets only: takes no memory and looks at no kernel. A plan is a
  * pure function of the programs.
  *
@@ -150,8 +150,8 @@ static void find_lives(const struct syi_program *program, struct life *life)
     }
 }
 
-/* Temporaries of a chain last until its end. Behind `overwrite`: row by row, an output may take the place of
- * an input that nothing later needs. */
+/* Temporaries of a chain last until its end. Called after `overwrite`: row by row, an output may take the
+ * place of an input that nothing later needs. */
 static void stretch_chains(const struct syi_program *program, struct life *life)
 {
     for (size_t at = 0; at < program->n_ops; at++) {

@@ -101,7 +101,7 @@ static int is_there(const struct pass *pass, const struct candidate *c, int tens
            pass->span[tensor].last >= c->next;
 }
 
-/* Adds the op that writes the tensor, behind those that write its inputs. 0: it cannot be computed again. */
+/* Adds the op that writes the tensor, after those that write its inputs. 0: it cannot be computed again. */
 static int add_to_chain(const struct pass *pass, struct candidate *c, int tensor)
 {
     const struct syi_program *p = pass->program;

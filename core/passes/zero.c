@@ -59,7 +59,7 @@ static int same_shape(const struct syi_tensor *a, const struct syi_tensor *b)
            !memcmp(a->axis, b->axis, sizeof a->axis);
 }
 
-/* A temporary of the same shape lies as sharded tensor `from` does. */
+/* A temporary of the same shape gets the layout of sharded tensor `from`. */
 static void follow(const struct marking *m, int tensor, int from)
 {
     if (tensor < 0 || !is_sharded(m, from) || m->p->tensor[tensor].kind != SYI_TEMP) return;
@@ -67,7 +67,7 @@ static void follow(const struct marking *m, int tensor, int from)
         memcpy(m->spec[tensor], m->spec[from], sizeof m->spec[from]);
 }
 
-/* The whole of an unpacked gradient is split as its parts are, if that is not the dim where they lie side by
+/* The whole of an unpacked gradient is split as its parts are, if that is not the dim where they are side by
  * side. */
 static void follow_parts(const struct marking *m, const struct syi_op *op)
 {

@@ -80,7 +80,7 @@ struct syi_routing syi_route(struct syi_program *p, int probabilities, int mask,
 struct syi_routing syi_route_experts(struct syi_program *p, int probabilities, int mask,
                                      const struct sy_attr_route_experts *attr);
 /* The choices' places in a buffer [1, groups, places, ...] where the kept tokens of all experts of a group
- * lie one after the other, as of one expert. */
+ * are one after the other, as of one expert. */
 struct syi_ragged {
     int expert, slot; /* int32 [b, t, k], for dispatch and combine */
     int first;        /* int32 [experts, groups]: the first place of each */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the tensors are for that programs share with the host and with each other. Whoever records a tensor
  * gives it its role, every pass keeps it, and a bound session finds it by role (runtime/session.h). Names are
- * there to be read and to tell which tensors of two programs are one; nothing takes them apart. */
+ * there to be read and to show which tensors of two programs are one; nothing takes them apart. */
 #ifndef SYI_ROLES_H
 #define SYI_ROLES_H
 
@@ -32,9 +32,9 @@
     X(TARGET_NORM, target_norm) /* of the decoder */                                                         \
     /* what a step brings */                                                                                 \
     X(RNG, rng)                                                                                              \
-    X(OPTIM_SCALAR, optim_scalar) /* of: its row in syi_optim_scalar_list */                                 \
+    X(OPTIM_SCALAR, optim_scalar) /* of: its number, see syi_optim_scalars (optim/optim.h) */                \
     /* what a step yields */                                                                                 \
-    X(STEP_OUTPUT, step_output) /* of: enum syi_step_value (model/step_metrics.h) */                         \
+    X(STEP_OUTPUT, step_output) /* of: enum syi_step_value (model/step_values.h) */                          \
     /* of a sparse layer; of: its number in the forward pass */                                              \
     X(CHOSEN, chosen)                                                                                        \
     X(KEPT, kept)                                                                                            \

@@ -16,8 +16,8 @@ static void host_log(void *arg, int level, const char *line)
     syi_log((enum sy_log_level)level, "backend %s: %s", backend->plugin.desc.name, line ? line : "");
 }
 
-/* The first words stay until they are told: a kernel that fails in several threads names the cause, not the
- * echo. */
+/* The first words stay until they are reported: a kernel that fails in several threads names the cause, not
+ * the echo. */
 static void host_error(void *arg, const char *line)
 {
     struct syi_backend *backend = arg;

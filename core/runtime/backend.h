@@ -19,7 +19,7 @@ struct syi_backend {
     struct sy_host host;         /* services; calls carry its address */
     struct syi_threads *threads; /* borrowed; NULL: one thread */
     pthread_mutex_t mutex;       /* of reason: plugins may report from any thread */
-    char reason[512];            /* what the plugin said through host.error since the last failure was told */
+    char reason[512];            /* what the plugin said through host.error since the last reported failure */
 };
 
 /* Opens backend `name`. options: ends with key NULL, or NULL. threads: borrowed, must outlive the backend. */

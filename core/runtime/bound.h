@@ -71,7 +71,7 @@ struct syi_session {
     struct syi_bound *bound;
     size_t n_bound, cap_bound;
     struct syi_plan plan;
-    uint8_t *arena; /* the four segments, one behind the other */
+    uint8_t *arena; /* the four segments, one after the other */
     uint64_t arena_bytes;
     uint8_t *segment[SYI_SEGMENT_COUNT]; /* in the arena */
     struct syi_shared *shared;           /* [n_shared] by name */
@@ -87,7 +87,7 @@ struct syi_session {
 /* Arrays, operands (without memory), kernels and workspace sizes of a lowered program. */
 int syi_bound_prepare(struct syi_session *session, struct syi_bound *bound,
                       struct sy_error *err) SYI_MUST_CHECK;
-/* Memory of every operand, plans of kernels, descriptors of collectives. Behind the plan. */
+/* Memory of every operand, plans of kernels, descriptors of collectives. After the plan. */
 int syi_bound_connect(struct syi_session *session, struct syi_bound *bound,
                       struct sy_error *err) SYI_MUST_CHECK;
 void syi_bound_free(struct syi_session *session, struct syi_bound *bound);
@@ -113,7 +113,7 @@ int syi_session_fit(struct syi_session *session, struct sy_error *err) SYI_MUST_
 int syi_exec_start(void *transfer, const struct sy_call *call); /* struct syi_transfer */
 int syi_exec_wait(void *transfer, const struct sy_call *call);  /* struct syi_transfer */
 int syi_exec_slice(void *piece, const struct sy_call *call);    /* struct syi_piece */
-/* The ops behind a product, rows [first, end). chain: struct syi_chain. */
+/* The ops chained to a product, rows [first, end). chain: struct syi_chain. */
 void syi_exec_rows(void *chain, int64_t first, int64_t end);
 int syi_exec_join(void *nothing, const struct sy_call *call);
 int syi_exec_part(void *nothing, const struct sy_call *call);

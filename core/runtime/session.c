@@ -96,7 +96,8 @@ static int out_of_memory(const struct syi_session *session, uint64_t total, cons
         (unsigned long long)session->plan.bytes[SYI_SCRATCH], why);
 }
 
-/* Told before memory is taken: systems hand out more than they have, and end the process when it is used. */
+/* Refused before memory is taken: systems hand out more than they have, and end the process when it is used.
+ */
 static int check_available(const struct syi_session *session, struct sy_error *err)
 {
     uint64_t total = syi_plan_bytes(&session->plan), available = session->options.available;
@@ -113,7 +114,7 @@ static int check_available(const struct syi_session *session, struct sy_error *e
     return SY_OK;
 }
 
-/* The arena: exactly the bytes of the plan. Zeroed by the pool, so pages lie near the threads that work on
+/* The arena: exactly the bytes of the plan. Zeroed by the pool, so pages are near the threads that work on
  * them. */
 static int take_memory(struct syi_session *session, struct sy_error *err)
 {
@@ -189,7 +190,8 @@ const struct syi_shared *syi_session_shared(const struct syi_session *session, s
 
 /* ---- bind ---- */
 
-/* Ranks that would start different collectives wait for each other for ever: told before memory is taken. */
+/* Ranks that would start different collectives wait for each other for ever: refused before memory is taken.
+ */
 static int check_alike(struct syi_session *session, struct sy_error *err)
 {
     struct syi_sha256 hash;

@@ -46,7 +46,7 @@ const struct sy_tensor *syi_session_find_any(const struct syi_session *session, 
                                              uint32_t of);
 /* The shared tensor of a name that a user or a file gives, or NULL. */
 const struct sy_tensor *syi_session_tensor(const struct syi_session *session, const char *name);
-/* All shared tensors in the order of their names: i from 0; NULL behind the last. kind, axes, split and
+/* All shared tensors in the order of their names: i from 0; NULL after the last. kind, axes, split and
  * global extents in *info. */
 struct syi_shared {
     const char *name;

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # run.compat = t5x through the command line: it trains, with the same weights for any threads, instruction set and ranks;
-# stops and goes on; evaluates and predicts; `config --compat-diff` tells what is in force.
+# stops and goes on; evaluates and predicts; `config --compat-diff` shows what is in force.
 . "$(dirname "$0")/_common.sh"
 cd "$here" || exit 99
 data train.tsv 300 1

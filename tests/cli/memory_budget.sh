@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# memory.budget: the plan fits, the bits stay, the price is told, and what cannot fit is refused with the least that can.
+# memory.budget: the plan fits, the bits stay, the price is reported, and what cannot fit is refused with the least that can.
 . "$(dirname "$0")/_common.sh"
 data "$here/train.tsv" 500 1
 

@@ -118,10 +118,10 @@ exits 0 "$program" config "$here/once.run"
 cmp -s "$here/out" "$here/once.run" || fail "the values in force do not load again: $(diff "$here/out" "$here/once.run")"
 if [ -w /dev/full ]; then
     for command in config version --help 'train --help'; do
-        "$program" $command >/dev/full 2>"$here/err" && fail "$command: a full disk is not told"
+        "$program" $command >/dev/full 2>"$here/err" && fail "$command: a full disk is not reported"
         one_line_error
     done
 fi
-"$program" config >&- 2>"$here/err" && fail "a closed standard output is not told"
+"$program" config >&- 2>"$here/err" && fail "a closed standard output is not reported"
 one_line_error
 finish

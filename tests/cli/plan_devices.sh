@@ -6,7 +6,7 @@ tiny_run=$top/bench/tiny.run
 g2p_run=$top/bench/g2p.run
 cd "$here" || exit 99
 
-# member NAME: the number behind the first "NAME": of the JSON document in out.
+# member NAME: the number after the first "NAME": of the JSON document in out.
 member() { sed -n "s/.*\"$1\":\([0-9]*\).*/\1/p" out | head -1; }
 
 # ---- 1, 8 and 1,024 devices ----

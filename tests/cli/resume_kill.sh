@@ -54,7 +54,7 @@ exits 0 tiny timed-whole $timed --set train.checkpoint_seconds=0 --set train.ste
 [ "$(grep -c '^checkpoint of step' out)" -eq 1 ] || fail "checkpoints by the clock, which is off"
 
 # ---- in the middle of a checkpoint ----
-# Watches for the unfinished folder of a step and kills at once; the folder that is left behind tells that it was in time.
+# Watches for the unfinished folder of a step and kills at once; the folder that is left shows that it was in time.
 inside=0
 for step in 1 4 7 10 13 16 19 22 25 28; do
     start middle --resume $same

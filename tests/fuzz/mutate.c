@@ -155,7 +155,7 @@ static void make(long run)
     for (size_t i = run < n_seeds ? 0 : 1 + below(8); i > 0; i--) change(&shared->input);
 }
 
-/* Exactly as large as the input, so that a read behind its end is seen. */
+/* Exactly as large as the input, so that a read past its end is seen. */
 static void try(void)
 {
     uint8_t *copy = malloc(shared->input.size ? shared->input.size : 1);

@@ -29,7 +29,7 @@ static void *buffer(uint64_t bytes)
 {
     void *memory = malloc(bytes + 64);
     if (!memory) abort();
-    memset(memory, 0x5a, bytes + 64); /* what lies behind is hashed, too: nothing may be written there */
+    memset(memory, 0x5a, bytes + 64); /* what follows is hashed, too: nothing may be written there */
     return memory;
 }
 

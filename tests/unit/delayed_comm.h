@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A communicator whose collectives take some time more: each completes no earlier than a delay behind its
+/* A communicator whose collectives take some time more: each completes no earlier than a delay after its
  * start, as if it travelled that long, whatever the rank does meanwhile. Counts what is under way. Which ones
- * are delayed is told before each start (session hooks). Wraps any other communicator; moves nothing itself.
+ * are delayed is set before each start (session hooks). Wraps any other communicator; moves nothing itself.
  */
 #ifndef DELAYED_COMM_H
 #define DELAYED_COMM_H

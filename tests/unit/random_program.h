@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Meshes, and random local programs for tests of joining, lowering, planning and running: maps (some with two
- * outputs), softmax, norms, products (often with chains of maps behind them), collectives, and tensors that
+ * outputs), softmax, norms, products (often with chains of maps after them), collectives, and tensors that
  * are read and written again. Sound by construction; the same seed gives the same program. */
 #ifndef RANDOM_PROGRAM_H
 #define RANDOM_PROGRAM_H

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Random calls of the two routers for the tests of routing and of the kernels behind it. */
+/* Random calls of the two routers for the tests of routing and of the kernels that follow it. */
 #ifndef ROUTING_CASE_H
 #define ROUTING_CASE_H
 
@@ -53,7 +53,7 @@ static inline struct sy_attr_route_experts route_experts_attr(const struct shape
     return attr;
 }
 
-/* Padding behind the tokens of a row, or anywhere; at times a group without tokens. */
+/* Padding after the tokens of a row, or anywhere; at times a group without tokens. */
 static inline void fill_mask(float *mask, const struct shape *s)
 {
     int anywhere = kh_random() % 2;

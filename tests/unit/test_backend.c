@@ -233,7 +233,7 @@ Test(plugin, its_words_reach_the_error)
     int status = syi_backend_find(backend, SY_OP_MATMUL, SY_F32, SY_F32)->run(backend->context, &call);
     cr_expect_eq(syi_backend_error(backend, status, "matmul of layer 3", &err), SY_ENUMERIC);
     cr_expect_str_eq(err.text, "backend good: matmul of layer 3: the kernel gives up");
-    syi_backend_error(backend, SY_EIO, "later", &again); /* told once */
+    syi_backend_error(backend, SY_EIO, "later", &again); /* reported once */
     cr_expect_str_eq(again.text, "backend good: later: input or output failed");
     struct sy_backend_option options[] = {{"fail", "yes"}, {NULL, NULL}};
     cr_expect_eq(syi_backend_open("good", options, NULL, &second, &open), SY_EBACKEND);

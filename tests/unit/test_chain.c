@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Chains: which ops are marked, and that what runs on the rows of a product has the bits of ops that run one
- * after the other: every variant, thread count and dtype, results large enough to be told block by block and
- * smaller. */
+ * after the other: every variant, thread count and dtype, results large enough to be reported block by block
+ * and smaller. */
 #include "config.h"
 
 #include <stdio.h>
@@ -139,7 +139,7 @@ static void compare(const char *variant, int threads, const struct shape *shape)
     syi_threads_free(pool);
 }
 
-/* The widest variant and those behind it. */
+/* The widest variant and those after it. */
 static void compare_variants(const struct shape *shape, int portable)
 {
     static const struct {
@@ -221,7 +221,7 @@ Test(chain, what_needs_other_rows_is_not_marked)
     cr_expect_eq(marks(p), 0x2);
 
     p = begin(&x, &w);
-    y = syi_matmul_tn(p, x, x); /* a gradient of weights has no rows to tell */
+    y = syi_matmul_tn(p, x, x); /* a gradient of weights has no rows to report */
     syi_map1(p, SY_MAP_TANH, y, 0);
     cr_expect_eq(marks(p), 0);
 }

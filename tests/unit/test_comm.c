@@ -80,7 +80,7 @@ static int one_exchange(struct syi_comm *comm, int group, uint64_t round, unsign
                 return syi_error(err, SY_EINTERNAL, "round %d: byte %d of piece %d is wrong", (int)round,
                                  (int)i, (int)j);
         }
-    if (recv[piece * n] != 0xee) return syi_error(err, SY_EINTERNAL, "written behind the end");
+    if (recv[piece * n] != 0xee) return syi_error(err, SY_EINTERNAL, "written past the end");
     return SY_OK;
 }
 
@@ -330,7 +330,7 @@ Test(comm, sums)
 
 /* ---- stopping ---- */
 
-/* One rank fails at round 20, before it posts (or just behind, when bad_rank is negative), the others wait
+/* One rank fails at round 20, before it posts (or just after, when bad_rank is negative), the others wait
  * for it. */
 static int fail_at_20(void *arg, struct syi_comm *comm, struct sy_error *err)
 {

@@ -17,7 +17,7 @@ static size_t count_collectives(const struct syi_program *p)
 
 struct values {
     uint64_t tensor[2048];
-    const struct syi_op *join[2048]; /* of a joined tensor: the op that made it; behind the collective, too */
+    const struct syi_op *join[2048]; /* of a joined tensor: the op that made it; after the collective, too */
     const struct syi_op *collective[2048];
     uint64_t sequence; /* ops that are not collectives, in their order, with what they read */
 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sizes at and beyond what can be: a plan is right or refused with a word, never wrapped around; memory that
- * is not there is told before it is taken. */
+ * is not there is refused before it is taken. */
 #include "config.h"
 
 #include <criterion/criterion.h>
@@ -209,8 +209,8 @@ Test(limits, every_key_at_its_largest)
     cr_expect_gt(tried, 60);
 }
 
-/* Keys that sizes are made of, three by three, and with T5X's groups: 2^24 rows of 2^20 positions of 2^20 numbers
- * are 2^64. */
+/* Keys that sizes are made of, three by three, and with T5X's groups: 2^24 rows of 2^20 positions of 2^20
+ * numbers are 2^64. */
 Test(limits, large_keys_three_by_three)
 {
     static const char *const keys[] = {

@@ -123,7 +123,7 @@ Test(lower, integers_and_free_order_use_the_library)
     syi_program_free(q);
 }
 
-/* Sums of many tensors, each behind the op that yields its terms, needed only at the end: as many as there
+/* Sums of many tensors, each after the op that yields its terms, needed only at the end: as many as there
  * are queues are under way, and a wait stands only where a queue is needed again or at the end. */
 static struct syi_program *many_reductions(int n, int64_t elements)
 {

@@ -6,7 +6,7 @@
 #include "base/philox.h"
 #include "tests/unit/kernel_harness.h"
 
-/* Room for the instructions behind the attribute. */
+/* Room for the instructions after the attribute. */
 union program {
     struct sy_attr_map map;
     char bytes[sizeof(struct sy_attr_map) + SY_MAP_MAX_INSTR * sizeof(struct sy_map_instr)];

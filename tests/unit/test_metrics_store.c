@@ -92,7 +92,7 @@ Test(metrics_store, schema_numbers_and_journal)
 }
 
 /* Steps 1 to 9, then on from 5 up to 7, then on from 5 again up to 6: what a later attempt replaced is kept,
- * but no view shows it, and what lies before is valid still. */
+ * but no view shows it, and what comes before is valid still. */
 Test(metrics_store, resume_supersedes_later_steps)
 {
     static const int64_t attempts[][2] = {{-1, 9}, {5, 7}, {5, 6}};
@@ -239,8 +239,8 @@ Test(metrics_store, a_blocked_writer_lets_others_read)
     remove_path(path);
 }
 
-/* A full queue is waited for once, then records are refused at once and counted; when the writer gets on there
- * is room again. */
+/* A full queue is waited for once, then records are refused at once and counted; when the writer gets on
+ * there is room again. */
 Test(metrics_store, a_full_queue_refuses_in_time)
 {
     struct sy_error none = {.code = SY_OK}, err = {0};

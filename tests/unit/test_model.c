@@ -120,7 +120,7 @@ Test(model, gradients_with_tied_embedding)
 
 /* ---- microbatches ---- */
 
-/* Gradients of all parameters, one behind the other; free it. */
+/* Gradients of all parameters, one after the other; free it. */
 static double *all_gradients(struct model *model, size_t *n)
 {
     double *all = NULL;

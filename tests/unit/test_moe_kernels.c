@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Kernels behind a routing: every fast variant gives the bits of the reference; gradients agree with finite
+/* Kernels after a routing: every fast variant gives the bits of the reference; gradients agree with finite
  * differences. Routing itself is tested in test_routing.c. */
 #include "config.h"
 
@@ -131,7 +131,7 @@ Test(moe_kernels, combine_undoes_dispatch)
     }
 }
 
-/* The kept choices of a group take its first places, each one, those of an expert one behind the other in the
+/* The kept choices of a group take its first places, each one, those of an expert one after the other in the
  * order of their slots; the others have none. */
 Test(moe_kernels, ragged_places_have_no_gaps)
 {

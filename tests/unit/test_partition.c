@@ -11,7 +11,7 @@
 #include "passes/passes.h"
 #include "program/record.h"
 
-/* "all_gather:0:d[8,16] matmul[2d,3,16] matmul_tn[8,16]+d": local extents of output 0, mesh letters behind
+/* "all_gather:0:d[8,16] matmul[2d,3,16] matmul_tn[8,16]+d": local extents of output 0, mesh letters after
  * split dims, '+' before those over which it is a term of a sum; collectives with the fields of their
  * attribute. */
 static void put_op(struct syi_text *text, const struct syi_program *p, const struct syi_op *op)
@@ -305,7 +305,7 @@ Test(partition, experts_on_both_axes)
            "grouped_matmul_tn[2e,8,6]+d all_reduce:d[2e,8,6] count_sum[4]+de all_reduce:de[4]");
 }
 
-/* Where one rank has all experts their tokens lie in one buffer: groups are split, and columns of weights. */
+/* Where one rank has all experts their tokens are in one buffer: groups are split, and columns of weights. */
 static void record_ragged(struct setup *s)
 {
     struct sy_attr_route attr = {.selected = 1, .group_rows = 1, .capacity = 3};

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The memory plan, judged by rules written down again here: what is alive at an op lies apart, unless ops.def
- * lets an output take the place of an input that dies there; marks are exact; shared names mean one place. */
+/* The memory plan, judged by rules written down again here: what is alive at an op does not overlap, unless
+ * ops.def lets an output take the place of an input that dies there; marks are exact; shared names mean one
+ * place. */
 #include "config.h"
 
 #include "random_program.h"
@@ -92,7 +93,7 @@ static int is_named(const struct syi_program *p, int tensor, size_t first, size_
     return 0;
 }
 
-/* Whether `out` may lie on `in` at this op. In a chain the product reads all of its operands for every row.
+/* Whether `out` may be on `in` at this op. In a chain the product reads all of its operands for every row.
  */
 static int in_place_allowed(const struct syi_program *p, size_t at, int in, int out)
 {
@@ -106,8 +107,7 @@ static int in_place_allowed(const struct syi_program *p, size_t at, int in, int 
     return op->op == SY_OP_MAP ? !is_copied(p, op, in, out) : op->in[0] == in && op->out[0] == out;
 }
 
-/* Whether `out` lies on `in` by right of an op of the chain up to `at`, or of several, one behind the other.
- */
+/* Whether `out` is on `in` by right of an op of the chain up to `at`, or of several, one after the other. */
 static int shares_rightly(const struct syi_program *p, size_t from, size_t at, int in, int out)
 {
     for (; from <= at; from++)

@@ -203,7 +203,7 @@ Test(routing, experts_choose_as_the_oracle)
 
 /* ---- columns of padding change nothing ---- */
 
-/* A router's or router_loss's operand with columns of junk behind the tokens. */
+/* A router's or router_loss's operand with columns of junk after the tokens. */
 static void widen(struct kh *k, const struct sy_tensor *t, const void *data, int columns)
 {
     int64_t inner = sycpu_count(t) / (t->dim[0] * t->dim[1]), wide = (t->dim[1] + columns) * inner,

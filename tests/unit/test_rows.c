@@ -451,7 +451,7 @@ Test(rows, cache_append)
     }
 }
 
-/* Rows of the output come from the local rows named; positions at and behind `position` stay. */
+/* Rows of the output come from the local rows named; positions from `position` on stay. */
 Test(rows, cache_gather)
 {
     enum { B = 4, T = 5, N = 7, FIRST = 8 };

@@ -40,7 +40,7 @@ static inline enum sy_dtype syi_sum_dtype(enum sy_dtype dtype)
 #define SYI_GRAD(name)                                                                                       \
     static void grad_##name(struct syi_program *p, const struct syi_op *op, const int *dout,                 \
                             const uint8_t *wants, int *din)
-/* The attribute of the op, copied: recording may move the array it lies in. */
+/* The attribute of the op, copied: recording may move the array it is in. */
 #define SYI_ATTR_COPY(p, op, type)                                                                           \
     struct type attr;                                                                                        \
     memcpy(&attr, syi_program_attr(p, op), sizeof attr)

@@ -52,7 +52,7 @@ static struct member *first_of(struct lockstep *l, int side)
     return &l->member[side ? l->ranks[0] : 0];
 }
 
-/* ---- telling ---- */
+/* ---- reporting ---- */
 
 /* The last op below `end` that writes a tensor; `end` where none does. */
 static size_t writer_of(const struct syi_program *p, int tensor, size_t end)
@@ -171,7 +171,7 @@ static int next_batch(struct lockstep *l, struct sy_error *err)
 
 /* ---- comparing ---- */
 
-/* What a difference is told of: on each side an op and its operand, a tensor of that side's program. */
+/* Where a difference was found: on each side an op and its operand, a tensor of that side's program. */
 struct operand {
     const struct syi_program *program[2];
     size_t op[2];
@@ -247,8 +247,7 @@ static void compare_output(struct lockstep *l, struct operand *o)
     compare(l, o);
 }
 
-/* What a program leaves behind, in the order it was written. Where all ops have been compared, so has this.
- */
+/* What a program leaves in memory, in the order it was written. Where all ops were compared, so was this. */
 static void compare_left(struct lockstep *l)
 {
     int program = l->member[0].program;

@@ -76,7 +76,7 @@ struct overlap {
     const struct sy_tensor *t[2];
     const int64_t *whole;                         /* extents of the whole */
     int64_t first[SY_MAX_DIMS], dim[SY_MAX_DIMS]; /* of the overlap, in the whole */
-    int outer;                                    /* dims that are walked; those behind make a run */
+    int outer;                                    /* dims that are walked; those after them make a run */
     int64_t run, runs;                            /* elements of a run, how many runs */
 };
 
@@ -179,7 +179,7 @@ static double largest_magnitude(const struct syi_parts *parts)
     return largest;
 }
 
-/* Calls judge_all for all pairs, or (c NULL) tells whether any pair has other bits. */
+/* Calls judge_all for all pairs, or (c NULL) returns whether any pair has other bits. */
 static int walk(const struct syi_parts side[2], const int64_t dim[SY_MAX_DIMS], double allowed,
                 struct syi_comparison *c, int64_t *elements)
 {

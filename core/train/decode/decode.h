@@ -56,7 +56,7 @@ int syi_decoder_new(const struct syi_decode_options *options, struct syi_decoder
 void syi_decoder_free(struct syi_decoder *decoder);
 /* Values a row of struct syi_decode_io's top_value has: 2 x decodes, or vocab where that is less. */
 int32_t syi_decode_width(const struct syi_decode_options *options);
-/* Decodes one batch: ids [batch][decodes][length] without BOS and 0 behind the end token, scores
+/* Decodes one batch: ids [batch][decodes][length] without BOS and 0 after the end token, scores
  * [batch][decodes]; decodes are ordered from worst to best. Takes no memory. */
 int syi_decoder_run(struct syi_decoder *decoder, const struct syi_decode_step *step,
                     const struct syi_decode_batch *batch, int32_t *ids, float *scores,

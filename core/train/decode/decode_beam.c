@@ -93,7 +93,7 @@ static void choose(struct syi_candidates *c, int32_t n, int32_t beams)
     }
 }
 
-/* Sequence of candidate k: its beam's with the token behind it. */
+/* Sequence of candidate k: its beam's with the token after it. */
 static void put_sequence(const struct syi_decoder *d, int32_t example, int32_t position, int32_t k,
                          int32_t *to)
 {

@@ -19,7 +19,7 @@ struct syi_beams {
 struct syi_candidates {
     float *value;     /* [n] log-probability, falling */
     int32_t *id;      /* [n] token */
-    int32_t *beam;    /* [n] of the example, that the token is put behind */
+    int32_t *beam;    /* [n] of the example, that the token is appended to */
     int32_t *head;    /* [decodes] next unread place of each row's list */
     float *ranked;    /* [3 decodes] what is chosen from */
     int32_t *chosen;  /* [decodes] places in ranked, falling */

@@ -145,7 +145,7 @@ static void begin(struct syi_decoder *d, const struct syi_decode_batch *batch)
     }
 }
 
-/* The token behind `position` of a row that goes on. T5X runs the prompt's first tokens, as many as are not
+/* The token after `position` of a row that goes on. T5X runs the prompt's first tokens, as many as are not
  * 0, in one go, whatever they are; later ones that are not 0 are forced too. */
 static void extend(struct syi_decoder *d, const struct syi_decode_io *io, int64_t row, int64_t example)
 {

@@ -6,7 +6,7 @@
 #include "runtime/session.h"
 #include "train/decode/decode.h"
 
-/* Where the program's inputs and outputs lie; NULL where it has none of the kind. */
+/* Where the program's inputs and outputs are; NULL where it has none of the kind. */
 struct syi_decode_bound {
     struct syi_session *session;                                     /* borrowed */
     int program;                                                     /* index in it */

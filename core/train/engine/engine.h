@@ -85,7 +85,7 @@ struct syi_outputs {
     int32_t *lengths; /* [rows][decodes] without the end token */
     float *scores;    /* [rows][decodes] -infinity: a search found no so many ends; or NULL (with a value,
                          decode.scores or more than greedy decoding is asked for in the run file) */
-    int whole;        /* 1: all positions are computed, also behind the last end (to measure) */
+    int whole;        /* 1: all positions are computed, also after the last end (to measure) */
     syi_poll_fn poll; /* asked between positions, often in a second as far as they allow it; or NULL */
     void *poll_arg;
 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Making an engine: the buckets, the programs of each, one session for all, and where inputs and outputs lie.
+/* Making an engine: the buckets, the programs of each, one session for all, and where inputs and outputs are.
  */
 #include "config.h"
 

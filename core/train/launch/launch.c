@@ -212,7 +212,7 @@ static int run_rank(void *arg, struct syi_comm *comm, struct sy_error *err)
     return status;
 }
 
-/* This process is one rank of several. A failure is told to the others while the buffers they send to are
+/* This process is one rank of several. A failure is reported to the others while the buffers they send to are
  * still there: it is then the failure of all. */
 static int run_process(struct team *team, struct syi_world *world, struct sy_error *err)
 {

@@ -43,7 +43,7 @@ int syi_launch_run(const struct syi_launch *launch,
 int syi_launch_plan(const struct syi_launch *launch,
                     int (*fn)(void *arg, const struct syi_rank *rank, struct sy_error *err), void *arg,
                     struct sy_error *err) SYI_MUST_CHECK;
-/* Whether this can be launched, as far as the request itself tells: communication, mesh, and a plugin of the
+/* Whether this can be launched, as far as the request itself shows: communication, mesh, and a plugin of the
  * backend's name that this host can live with. Starts and opens nothing. */
 int syi_launch_check(const struct syi_launch *launch, struct sy_error *err) SYI_MUST_CHECK;
 /* "1 rank x 2 threads on 2 CPUs, backend cpu (avx512), comm self, mesh data=1 expert=1 model=1" */

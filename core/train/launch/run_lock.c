@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The lock file of a run directory. It is made with O_EXCL and holds "HOST PID START JOB": start is the time
- * the process began in ticks since boot (0: unknown), so that a pid in use again is not mistaken for the owner;
- * job is the batch job it belongs to, "-" for none. The file stays while the run goes on, and its time is the
- * owner's heartbeat, which is all that another host can see of it. A record lock on it only guards the moments
- * of reading, taking over and removing. */
+ * the process began in ticks since boot (0: unknown), so that a pid in use again is not mistaken for the
+ * owner; job is the batch job it belongs to, "-" for none. The file stays while the run goes on, and its time
+ * is the owner's heartbeat, which is all that another host can see of it. A record lock on it only guards the
+ * moments of reading, taking over and removing. */
 #include "config.h"
 
 #include <ctype.h>
@@ -25,8 +25,8 @@ enum {
     FILE_BYTES = 512,
     LOOKS = 20,        /* at a lock that changes under our eyes */
     SILENCE = 10 * 60, /* seconds without a heartbeat after which an owner on another host counts as dead */
-    /* The same for an owner of our own batch job: it most likely was queued again after its host died. Less than
-     * a start waits by default, so that such a job always goes on. */
+    /* The same for an owner of our own batch job: it most likely was queued again after its host died. Less
+     * than a start waits by default, so that such a job always goes on. */
     SILENCE_OF_JOB = 45
 };
 
@@ -39,7 +39,7 @@ struct owner {
 
 /* ---- processes ---- */
 
-/* State letter and start time of a process as /proc tells; 0 where it does not. */
+/* State letter and start time of a process, from /proc; 0 where it has none. */
 static int look_at_process(int64_t pid, char *state, uint64_t *start)
 {
     char path[64], *text = NULL;

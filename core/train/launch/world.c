@@ -65,7 +65,7 @@ static int check_size(const struct syi_world *world, const char *variable, long 
         variable, processes, world->ranks, world->backend->plugin.desc.build);
 }
 
-/* What tells ranks apart by the processors and the memory that they share. */
+/* What shows which ranks share processors and memory. */
 struct place {
     char host[256], cpus[1024];
 };

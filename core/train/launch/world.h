@@ -16,7 +16,7 @@ struct syi_world {
     int neighbours; /* ranks on this host, itself included */
     int finished;   /* 1: a launch ended well on all ranks: from here on they only end */
     int failed;     /* 1: all ranks agreed on a failure, and nothing more is sent */
-    int alone;      /* 1: not all came to agree: the process has to tell its own error */
+    int alone;      /* 1: not all came to agree: the process has to report its own error */
 };
 
 /* The rank that a launcher gave this process, 0 without one; for messages before a world is open. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Actions: what looks at a step or an evaluation and may end the run, by [action.NAME] of the run file. A kind is
- * one table row and one function. They see numbers that are equal on all ranks and hold no state but struct
- * syi_action_state, which checkpoints keep; so all ranks decide alike and a resumed run goes on as if it had
- * not stopped. */
+/* Actions: what looks at a step or an evaluation and may end the run, by [action.NAME] of the run file. A
+ * kind is one table row and one function. They see numbers that are equal on all ranks and hold no state but
+ * struct syi_action_state, which checkpoints keep; so all ranks decide alike and a resumed run goes on as if
+ * it had not stopped. */
 #ifndef SYI_ACTIONS_H
 #define SYI_ACTIONS_H
 
@@ -41,7 +41,7 @@ struct syi_verdict {
     const char
         *action; /* kind of the action that spoke, "not_finite": a bad step that ends nothing; NULL: none */
     const char *part; /* name of its part, "" without one */
-    char text[200];   /* why, one line; without stop too when there is something to tell */
+    char text[200];   /* why, one line; without stop too when there is something to report */
 };
 
 /* A kind, in the order of SYI_ACTION_MAP. */
@@ -58,14 +58,14 @@ const struct syi_action *syi_actions(size_t *n);
  * left is spoiled. */
 int syi_step_is_bad(const struct syi_config *config, const struct syi_step_result *result);
 void syi_action_states_init(struct syi_action_states *states);
-/* Into a checkpoint, and back: by the names of the parts. A part that the checkpoint does not know begins anew, but
- * the first early_stopping goes on from the best evaluation so far. */
+/* Into a checkpoint, and back: by the names of the parts. A part that the checkpoint does not know begins
+ * anew, but the first early_stopping goes on from the best evaluation so far. */
 void syi_action_states_put(const struct syi_config *config, const struct syi_action_states *states,
                            struct syi_checkpoint_meta *meta);
 void syi_action_states_take(const struct syi_config *config, const struct syi_checkpoint_meta *meta,
                             struct syi_action_states *states);
-/* Asks every action of the run that wants this moment, in the order of the file; the first that stops ends the
- * asking. Without any, terminate_on_nan. */
+/* Asks every action of the run that wants this moment, in the order of the file; the first that stops ends
+ * the asking. Without any, terminate_on_nan. */
 void syi_actions_run(const struct syi_config *config, struct syi_action_states *states,
                      const struct syi_moment *moment, struct syi_verdict *verdict);
 

@@ -60,7 +60,7 @@ static int open_outputs(struct predictor *p, size_t rows, size_t n, struct sy_er
     return p->outputs && p->output_bytes && p->scores ? SY_OK : SY_ENOMEM;
 }
 
-/* What reading takes; the engine comes behind the first window. */
+/* What reading takes; the engine comes after the first window. */
 static int open_window(struct predictor *p, struct sy_error *err)
 {
     int status = syi_vocabulary_open(&p->vocabulary, &p->config, err);
@@ -132,8 +132,8 @@ static void close_engine(struct predictor *p)
     p->scores = NULL;
 }
 
-/* An input that began with few lines, as one that is typed does, and has more now: the engine is made anew. That
- * happens a few times at most, because each is for more lines than the one before. */
+/* An input that began with few lines, as one that is typed does, and has more now: the engine is made anew.
+ * That happens a few times at most, because each is for more lines than the one before. */
 static int fit_engine(struct predictor *p, struct sy_error *err)
 {
     if (fitting_rows(p) <= p->config.decode.batch_size) return SY_OK;

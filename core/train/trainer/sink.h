@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Where the trainer's numbers go. The core only knows this table of functions; a store that keeps them
- * (metrics/) and the program that joins the two lie above it. All functions are called by one thread, return
- * SY_OK or a status with its text in err, and copy what they are given. None waits for more than some seconds.
- * SY_EBUSY: what was given is lost, what comes later may be kept. A failure of an earlier call may be told by a
- * later one. */
+ * (metrics/) and the program that joins the two are above it. All functions are called by one thread, return
+ * SY_OK or a status with its text in err, and copy what they are given. None waits for more than some
+ * seconds. SY_EBUSY: what was given is lost, what comes later may be kept. A failure of an earlier call may
+ * be reported by a later one. */
 #ifndef SYI_SINK_H
 #define SYI_SINK_H
 

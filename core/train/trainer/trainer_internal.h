@@ -44,7 +44,7 @@ struct syi_trainer {
 int syi_trainer_loop(struct syi_trainer *t, struct sy_error *err) SYI_MUST_CHECK;
 /* A line for the user, from rank 0 only; also for the log of each rank. */
 void syi_trainer_say(struct syi_trainer *t, const char *format, ...) SYI_PRINTF(2, 3);
-/* Ends the run as the actions' verdict asks, or tells what they said. */
+/* Ends the run as the actions' verdict asks, or reports what they said. */
 void syi_trainer_obey(struct syi_trainer *t, const struct syi_verdict *verdict);
 
 /* ---- trainer_sink.c: rows for the sink, from rank 0; a failure there is reported, never returned ---- */
