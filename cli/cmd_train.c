@@ -207,6 +207,7 @@ struct output {
     const struct syi_config *config;
     struct syi_lock_options lock;
     int existed; /* 1: a run was there when the folder was checked */
+    int refused; /* 1: the folder is another run's: an error of usage */
     struct syi_run_dir dir;
     struct syi_metric_sink sink;
     int stored; /* 1: sink is open */
@@ -221,6 +222,7 @@ static int take_folder(struct output *out, const char *path, struct sy_error *er
     catch_signals();
     status = check_folder(path, out->o->resume, err);
     if (!status && !out->existed && syi_run_dir_exists(path)) status = check_stored(path, out->config, err);
+    out->refused = status == SY_EEXIST || status == SY_EMISMATCH;
     if (status) syi_run_dir_close(&out->dir);
     return status;
 }
@@ -288,7 +290,7 @@ static int train_in(const char *path, int existed, const struct cli_options *o,
     int status = syi_train(&job, &result, &err);
     cli_progress_end(&progress);
     status = close_output(&out, &result, status, &err);
-    if (status) return status == SY_EEXIST ? cli_usage(&err) : cli_fail(&err);
+    if (status) return out.refused ? cli_usage(&err) : cli_fail(&err);
     print_result(&result, path);
     return exit_status(&result);
 }

@@ -123,18 +123,6 @@ void plan_print_text(const struct plan_report *r)
 
 /* ---- JSON ---- */
 
-static void put_integer(struct syi_json_writer *w, const char *key, int64_t value)
-{
-    syi_json_put_key(w, key);
-    syi_json_put_integer(w, value);
-}
-
-static void put_string(struct syi_json_writer *w, const char *key, const char *value)
-{
-    syi_json_put_key(w, key);
-    syi_json_put_string(w, value);
-}
-
 static void put_list(struct syi_json_writer *w, const char *key, const int64_t *value, int n)
 {
     syi_json_put_key(w, key);
@@ -148,14 +136,14 @@ static void put_mesh(struct syi_json_writer *w, const struct plan_report *r)
     static const char *const axes[3] = {"data", "expert", "model"};
     syi_json_put_key(w, "mesh");
     syi_json_open(w, '{');
-    for (int i = 0; i < 3; i++) put_integer(w, axes[i], r->rank->mesh.size[i]);
-    put_integer(w, "zero", r->rank->mesh.zero);
+    for (int i = 0; i < 3; i++) syi_json_put_key_integer(w, axes[i], r->rank->mesh.size[i]);
+    syi_json_put_key_integer(w, "zero", r->rank->mesh.zero);
     syi_json_close(w, '}');
     if (!r->t5x[0]) return;
     syi_json_put_key(w, "t5x_mesh");
     syi_json_open(w, '{');
-    put_integer(w, "data", r->t5x[0]);
-    put_integer(w, "model", r->t5x[1]);
+    syi_json_put_key_integer(w, "data", r->t5x[0]);
+    syi_json_put_key_integer(w, "model", r->t5x[1]);
     syi_json_put_key(w, "two_data_axes");
     syi_json_put_bool(w, r->two_data_axes);
     syi_json_close(w, '}');
@@ -170,10 +158,10 @@ static void put_ranks(struct syi_json_writer *w, const struct plan_report *r)
         struct plan_place place = plan_place(r, i);
         for (int model = 0; model < place.n; model++) {
             syi_json_open(w, '{');
-            put_integer(w, "rank", place.first + model);
-            put_integer(w, "data", place.data);
-            put_integer(w, "expert", place.expert);
-            put_integer(w, "model", model);
+            syi_json_put_key_integer(w, "rank", place.first + model);
+            syi_json_put_key_integer(w, "data", place.data);
+            syi_json_put_key_integer(w, "expert", place.expert);
+            syi_json_put_key_integer(w, "model", model);
             put_list(w, "rows", place.rows, 2);
             put_list(w, "experts", place.experts, 2);
             syi_json_close(w, '}');
@@ -185,9 +173,9 @@ static void put_ranks(struct syi_json_writer *w, const struct plan_report *r)
 static void put_tensor(struct syi_json_writer *w, const struct syi_shared *s)
 {
     syi_json_open(w, '{');
-    put_string(w, "name", s->name);
-    put_string(w, "kind", kind_names[s->info.kind]);
-    put_string(w, "dtype", syi_dtype_name(s->info.dtype));
+    syi_json_put_key_string(w, "name", s->name);
+    syi_json_put_key_string(w, "kind", kind_names[s->info.kind]);
+    syi_json_put_key_string(w, "dtype", syi_dtype_name(s->info.dtype));
     put_list(w, "shape", s->global, s->info.rank);
     put_list(w, "local_shape", s->info.dim, s->info.rank);
     syi_json_put_key(w, "axes");
@@ -198,7 +186,8 @@ static void put_tensor(struct syi_json_writer *w, const struct syi_shared *s)
     syi_json_open(w, '[');
     for (int d = 0; d < s->info.rank; d++) syi_json_put_string(w, syi_mesh_letters(s->info.split[d]));
     syi_json_close(w, ']');
-    put_integer(w, "local_bytes", syi_tensor_count(&s->info) * (int64_t)syi_dtype_bytes(s->info.dtype));
+    syi_json_put_key_integer(w, "local_bytes",
+                             syi_tensor_count(&s->info) * (int64_t)syi_dtype_bytes(s->info.dtype));
     syi_json_close(w, '}');
 }
 
@@ -216,18 +205,19 @@ static void put_memory(struct syi_json_writer *w, const struct plan_report *r)
     const struct syi_plan *p = syi_session_plan(syi_engine_session(r->engine));
     syi_json_put_key(w, "rank_bytes");
     syi_json_open(w, '{');
-    for (int i = 0; i < SYI_SEGMENT_COUNT; i++) put_integer(w, segment_names[i], (int64_t)p->bytes[i]);
-    put_integer(w, "all", (int64_t)syi_plan_bytes(p));
+    for (int i = 0; i < SYI_SEGMENT_COUNT; i++)
+        syi_json_put_key_integer(w, segment_names[i], (int64_t)p->bytes[i]);
+    syi_json_put_key_integer(w, "all", (int64_t)syi_plan_bytes(p));
     syi_json_close(w, '}');
-    if (r->rank->memory) put_integer(w, "free_bytes", (int64_t)r->rank->memory);
+    if (r->rank->memory) syi_json_put_key_integer(w, "free_bytes", (int64_t)r->rank->memory);
 }
 
 static void put_traffic(struct syi_json_writer *w, const char *key, const struct plan_traffic *traffic)
 {
     syi_json_put_key(w, key);
     syi_json_open(w, '{');
-    put_integer(w, "calls", (int64_t)traffic->calls);
-    put_integer(w, "received_bytes", (int64_t)traffic->bytes);
+    syi_json_put_key_integer(w, "calls", (int64_t)traffic->calls);
+    syi_json_put_key_integer(w, "received_bytes", (int64_t)traffic->bytes);
     syi_json_close(w, '}');
 }
 
@@ -235,7 +225,7 @@ static void put_step(struct syi_json_writer *w, const struct plan_report *r)
 {
     syi_json_put_key(w, "step");
     syi_json_open(w, '{');
-    put_integer(w, "ops", (int64_t)r->ops);
+    syi_json_put_key_integer(w, "ops", (int64_t)r->ops);
     syi_json_put_key(w, "recomputed_flops");
     syi_json_put_double(w, r->recomputed_flops);
     syi_json_put_key(w, "rank_flops");
@@ -259,15 +249,15 @@ int plan_print_json(const struct plan_report *r, struct sy_error *err)
     struct syi_json_writer w;
     syi_json_begin(&w, &text);
     syi_json_open(&w, '{');
-    put_integer(&w, "devices", r->rank->ranks);
-    put_integer(&w, "threads", r->rank->n_threads);
-    put_string(&w, "backend", r->rank->backend->plugin.desc.name);
+    syi_json_put_key_integer(&w, "devices", r->rank->ranks);
+    syi_json_put_key_integer(&w, "threads", r->rank->n_threads);
+    syi_json_put_key_string(&w, "backend", r->rank->backend->plugin.desc.name);
     put_mesh(&w, r);
-    put_integer(&w, "reproducible.blocks", r->config->reproducible.blocks);
-    put_integer(&w, "reproducible.min_leaf", r->config->reproducible.min_leaf);
+    syi_json_put_key_integer(&w, "reproducible.blocks", r->config->reproducible.blocks);
+    syi_json_put_key_integer(&w, "reproducible.min_leaf", r->config->reproducible.min_leaf);
     syi_json_put_key(&w, "reproducible_changed");
     syi_json_put_bool(&w, r->changed);
-    put_integer(&w, "parameters", (int64_t)r->parameters);
+    syi_json_put_key_integer(&w, "parameters", (int64_t)r->parameters);
     put_ranks(&w, r);
     put_tensors(&w, r);
     put_memory(&w, r);

@@ -411,3 +411,15 @@ void syi_json_put_null(struct syi_json_writer *writer)
     separate(writer);
     syi_text_puts(writer->out, "null");
 }
+
+void syi_json_put_key_string(struct syi_json_writer *writer, const char *key, const char *value)
+{
+    syi_json_put_key(writer, key);
+    syi_json_put_string(writer, value);
+}
+
+void syi_json_put_key_integer(struct syi_json_writer *writer, const char *key, int64_t value)
+{
+    syi_json_put_key(writer, key);
+    syi_json_put_integer(writer, value);
+}

@@ -72,5 +72,8 @@ void syi_json_put_double(struct syi_json_writer *writer,
 void syi_json_put_float(struct syi_json_writer *writer, float value);
 void syi_json_put_bool(struct syi_json_writer *writer, int value);
 void syi_json_put_null(struct syi_json_writer *writer);
+/* A member: its key, then its value. */
+void syi_json_put_key_string(struct syi_json_writer *writer, const char *key, const char *value);
+void syi_json_put_key_integer(struct syi_json_writer *writer, const char *key, int64_t value);
 
 #endif

@@ -12,22 +12,10 @@
 enum { FORMAT_VERSION = 1 };
 static const int64_t MOST = 1000000000000; /* steps, so evaluations too: as train.steps allows */
 
-static void put_integer(struct syi_json_writer *json, const char *key, int64_t value)
-{
-    syi_json_put_key(json, key);
-    syi_json_put_integer(json, value);
-}
-
-static void put_string(struct syi_json_writer *json, const char *key, const char *value)
-{
-    syi_json_put_key(json, key);
-    syi_json_put_string(json, value);
-}
-
 /* A hash, unless it is unknown. */
 static void put_known(struct syi_json_writer *json, const char *key, const char *hash)
 {
-    if (hash[0]) put_string(json, key, hash);
+    if (hash[0]) syi_json_put_key_string(json, key, hash);
 }
 
 static void put_metric(struct syi_json_writer *json, const char *key, double value)
@@ -44,9 +32,9 @@ static void put_file(struct syi_json_writer *json, const char *key, const struct
     if (!file->sha256[0]) return;
     syi_json_put_key(json, key);
     syi_json_open(json, '{');
-    put_integer(json, "bytes", file->bytes);
-    put_integer(json, "lines", file->lines);
-    put_string(json, "sha256", file->sha256);
+    syi_json_put_key_integer(json, "bytes", file->bytes);
+    syi_json_put_key_integer(json, "lines", file->lines);
+    syi_json_put_key_string(json, "sha256", file->sha256);
     syi_json_close(json, '}');
 }
 
@@ -57,13 +45,13 @@ static void put_actions(struct syi_json_writer *json, const struct syi_checkpoin
     for (int i = 0; i < meta->n_actions; i++) {
         const struct syi_checkpoint_action *action = &meta->action[i];
         syi_json_open(json, '{');
-        put_string(json, "name", action->name);
-        put_integer(json, "metric", action->metric);
+        syi_json_put_key_string(json, "name", action->name);
+        syi_json_put_key_integer(json, "metric", action->metric);
         put_metric(json, "best", action->best);
-        put_integer(json, "best_step", action->best_step);
-        put_integer(json, "stale", action->stale);
+        syi_json_put_key_integer(json, "best_step", action->best_step);
+        syi_json_put_key_integer(json, "stale", action->stale);
         put_metric(json, "previous", action->previous);
-        put_integer(json, "unbroken", action->unbroken);
+        syi_json_put_key_integer(json, "unbroken", action->unbroken);
         syi_json_close(json, '}');
     }
     syi_json_close(json, ']');
@@ -74,23 +62,23 @@ static void print(const struct syi_checkpoint_meta *meta, struct syi_text *out)
     struct syi_json_writer json;
     syi_json_begin(&json, out);
     syi_json_open(&json, '{');
-    put_integer(&json, "format_version", FORMAT_VERSION);
-    put_string(&json, "switchyard", sy_version());
-    put_integer(&json, "step", meta->step);
-    put_integer(&json, "examples", meta->examples);
+    syi_json_put_key_integer(&json, "format_version", FORMAT_VERSION);
+    syi_json_put_key_string(&json, "switchyard", sy_version());
+    syi_json_put_key_integer(&json, "step", meta->step);
+    syi_json_put_key_integer(&json, "examples", meta->examples);
     put_metric(&json, "best_metric", meta->best_metric);
-    put_integer(&json, "best_step", meta->best_step);
-    put_integer(&json, "stale", meta->stale);
+    syi_json_put_key_integer(&json, "best_step", meta->best_step);
+    syi_json_put_key_integer(&json, "stale", meta->stale);
     put_metric(&json, "previous_metric", meta->previous_metric);
-    put_integer(&json, "unbroken", meta->unbroken);
-    put_integer(&json, "best_of", meta->best_of);
-    put_integer(&json, "evaluated", meta->evaluated);
+    syi_json_put_key_integer(&json, "unbroken", meta->unbroken);
+    syi_json_put_key_integer(&json, "best_of", meta->best_of);
+    syi_json_put_key_integer(&json, "evaluated", meta->evaluated);
     put_file(&json, "train", &meta->train);
     put_file(&json, "valid", &meta->valid);
     put_actions(&json, meta);
-    put_string(&json, "params_sha256", meta->params_sha256);
+    syi_json_put_key_string(&json, "params_sha256", meta->params_sha256);
     put_known(&json, "params_header_sha256", meta->params_header_sha256);
-    put_string(&json, "state_sha256", meta->state_sha256);
+    syi_json_put_key_string(&json, "state_sha256", meta->state_sha256);
     put_known(&json, "state_header_sha256", meta->state_header_sha256);
     syi_json_close(&json, '}');
     syi_text_puts(out, "\n");
