@@ -65,7 +65,7 @@ says out 'no checkpoint in .*bad-1: starting fresh'
     printf 'abcdefghabcdefghabcdefgh\tA\nab\tA A A A A A A A A A A A A A A A\n'
 } >long.tsv
 exits 0 tiny long $good --set task.words.train=long.tsv
-says out '202 examples, 2 left out as too long'
+says out '302 examples, 2 left out as too long'
 {
     printf '\377\tA\n'
     cat train.tsv
