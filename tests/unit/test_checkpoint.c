@@ -665,6 +665,8 @@ Test(checkpoint, an_old_one_loads)
 {
     save(1, 1, 1, 6);
     edit("6/meta.json", "\"params_header_sha256\"", "\"before\"");
+    check_refused(a_visit(LOAD, 1, 1, 1, -1), SY_EFORMAT, "\"params_header_sha256\" is missing");
+    edit("6/meta.json", "\"state_header_sha256\"", "\"after\"");
     edit("6/meta.json", "\"train\"", "\"earlier\"");
     struct syi_checkpoint_meta meta = load(LOAD, 2, 1, 1, -1, 6);
     cr_expect(!meta.params_header_sha256[0] && !meta.train.sha256[0] && meta.valid.sha256[0]);
