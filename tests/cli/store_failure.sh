@@ -90,9 +90,16 @@ as_undisturbed strict2
 exits 0 tiny full $same --set train.steps=1
 "$database" fill full/metrics.db 1000000 || fail "the database does not grow"
 size=$(wc -c <full/metrics.db)
+# Shells count the limit of a file's size in blocks of 512 bytes or of 1,024.
+block=512
+if (
+    trap '' XFSZ
+    ulimit -f 100
+    head -c 60000 /dev/zero >probe
+) 2>/dev/null; then block=1024; fi
 (
     trap '' XFSZ
-    ulimit -f $(((size + 16384) / 512))
+    ulimit -f $(((size + 16384) / block))
     tiny full --resume $same --set train.steps=20 >full.out 2>full.err </dev/null
 )
 ends full done 0 $?
