@@ -269,14 +269,13 @@ static int close_output(struct output *out, struct syi_train_result *result, int
     return status;
 }
 
-static int train_in(const char *path, int existed, const struct cli_options *o,
-                    const struct syi_config *config)
+static int train_in(const char *path, int existed, const struct syi_lock_options *lock,
+                    const struct cli_options *o, const struct syi_config *config)
 {
     struct sy_error err = {0};
-    struct output out = {.o = o, .config = config, .existed = existed, .lock = {.takeover = o->takeover}};
+    struct output out = {.o = o, .config = config, .existed = existed, .lock = *lock};
     struct cli_progress progress;
     struct syi_train_result result = {0};
-    if (read_lock_wait(&out.lock.wait)) return CLI_USAGE;
     snprintf(out.dir.path, sizeof out.dir.path, "%s", path);
     cli_progress_init(&progress, o->quiet, config->train.log_every, &out.dir);
     struct syi_train_job job = {.launch = cli_launch(o, config),
@@ -330,11 +329,13 @@ static int run(const struct cli_options *o)
     struct syi_config config;
     struct sy_error err = {0};
     char path[SYI_CONFIG_STRING] = "";
+    struct syi_lock_options lock = {.takeover = o->takeover};
     int existed = o->run_dir && syi_run_dir_exists(o->run_dir);
     int status = cli_load_config(o->operand[0], o, &config, &err);
     if (status) return cli_usage(&err);
     status = cli_check_launch("train", o, &config, 1);
     if (!status && cli_world_first()) status = choose_folder(o, &config, path, sizeof path);
+    if (!status && cli_world_first()) status = read_lock_wait(&lock.wait);
     if (!status) status = check_data(&config);
     if (!status && cli_world_first()) status = check_plan(o, &config);
     if (!status && cli_world_first() && !*path) status = make_folder(&config, path, sizeof path);
@@ -345,7 +346,7 @@ static int run(const struct cli_options *o)
         return train_silently(path, o, &config);
     }
     cli_log_to_stderr(o->quiet);
-    status = train_in(path, existed, o, &config);
+    status = train_in(path, existed, &lock, o, &config);
     if (status && !o->run_dir) rmdir(path); /* empty, if the run did not begin */
     return status;
 }

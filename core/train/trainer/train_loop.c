@@ -235,11 +235,7 @@ static int go_on_unsaved(struct syi_trainer *t, const struct sy_error *failure, 
     t->failed_saves++;
     snprintf(text, sizeof text, "%s; training goes on and tries again after step %" PRId64, failure->text,
              t->retry);
-    syi_rank_log_say(&t->log, text);
-    if (is_first(t)) {
-        syi_run_dir_log(t->job->dir, text);
-        syi_log(SY_LOG_WARN, "%s", text);
-    }
+    syi_trainer_warn(t, text);
     syi_trainer_event(t, "save_failed", text);
     return SY_OK;
 }

@@ -49,6 +49,8 @@ void syi_trainer_obey(struct syi_trainer *t, const struct syi_verdict *verdict);
 
 /* ---- trainer_sink.c: rows for the sink, from rank 0; a failure there is reported, never returned ---- */
 
+/* A warning of the run: on stderr and in its log from rank 0, in the rank's own log. */
+void syi_trainer_warn(struct syi_trainer *t, const char *text);
 void syi_trainer_event(struct syi_trainer *t, const char *kind, const char *text);
 void syi_trainer_write_step(struct syi_trainer *t, const struct syi_step_result *result, double rate);
 void syi_trainer_write_eval(struct syi_trainer *t, const struct syi_eval_result *result);

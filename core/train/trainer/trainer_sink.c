@@ -13,6 +13,14 @@ static const struct syi_metric_sink *sink_of(const struct syi_trainer *t)
     return t->rank->rank == 0 ? t->job->sink : NULL;
 }
 
+void syi_trainer_warn(struct syi_trainer *t, const char *text)
+{
+    syi_rank_log_say(&t->log, text);
+    if (t->rank->rank != 0) return;
+    syi_run_dir_log(t->job->dir, text);
+    syi_log(SY_LOG_WARN, "%s", text);
+}
+
 static void report_failure(struct syi_trainer *t, const struct sy_error *reason)
 {
     const char *what = t->config->metrics.on_failure == SYI_ON_FAILURE_STOP
@@ -23,9 +31,7 @@ static void report_failure(struct syi_trainer *t, const struct sy_error *reason)
     if (t->sink_failed) return;
     t->sink_failed = 1;
     snprintf(text, sizeof(text), "%s; %s", reason->text, what);
-    syi_log(SY_LOG_WARN, "%s", text);
-    syi_run_dir_log(t->job->dir, text);
-    syi_rank_log_say(&t->log, text);
+    syi_trainer_warn(t, text);
 }
 
 void syi_trainer_event(struct syi_trainer *t, const char *kind, const char *text)
