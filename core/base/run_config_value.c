@@ -277,6 +277,17 @@ static int read_list(struct cursor *c, const struct syi_option *option, bool bar
 
 /* ---- any type ---- */
 
+/* "auto" of a number whose default that is: NaN, which no number in a run file can be. */
+static int read_auto(struct cursor *c, const struct syi_option *option, double *value)
+{
+    int quoted = *c->at == '"';
+    if (strcmp(option->default_text, "auto") || strncmp(c->at + quoted, "auto", 4)) return 0;
+    if (quoted && c->at[5] != '"') return 0;
+    c->at += quoted ? 6 : 4;
+    *value = NAN;
+    return 1;
+}
+
 static int read_truth(struct cursor *c, bool *truth)
 {
     *truth = strncmp(c->at, "true", 4) == 0;
@@ -297,7 +308,8 @@ static int read_by_type(struct cursor *c, const struct syi_option *option, bool 
         good = read_size(c, &value->integer) && in_range(option->range, (double)value->integer);
         break;
     case SYI_OPTION_FLOAT:
-        good = read_double(c, &value->number) && in_range(option->range, value->number);
+        good = read_auto(c, option, &value->number) ||
+               (read_double(c, &value->number) && in_range(option->range, value->number));
         break;
     case SYI_OPTION_BOOL: good = read_truth(c, &value->truth); break;
     case SYI_OPTION_INTS:
@@ -383,7 +395,12 @@ void syi_option_print(const struct syi_option *option, const void *field, struct
     switch (option->type) {
     case SYI_OPTION_INT:
     case SYI_OPTION_SIZE: syi_text_printf(out, "%" PRId64, *(const int64_t *)field); break;
-    case SYI_OPTION_FLOAT: print_double(*(const double *)field, out); break;
+    case SYI_OPTION_FLOAT:
+        if (isnan(*(const double *)field))
+            syi_text_puts(out, "\"auto\"");
+        else
+            print_double(*(const double *)field, out);
+        break;
     case SYI_OPTION_BOOL: syi_text_puts(out, *(const bool *)field ? "true" : "false"); break;
     case SYI_OPTION_STRING: print_quoted(field, out); break;
     case SYI_OPTION_ENUM: print_choice(option->range, *(const int *)field, out); break;
@@ -409,6 +426,7 @@ void syi_option_describe(const struct syi_option *option, struct syi_text *out)
     syi_text_puts(out, names[option->type]);
     if (option->type != SYI_OPTION_ENUM) {
         if (*option->range) syi_text_printf(out, " in %s", option->range);
+        if (!strcmp(option->default_text, "auto")) syi_text_puts(out, ", or auto");
         return;
     }
     for (const char *at = option->range; at; at = strchr(at + 1, '|'))
