@@ -95,11 +95,10 @@
     X(SYI_SCHEDULE_LINEAR, "linear")                                                                         \
     X(SYI_SCHEDULE_RSQRT, "rsqrt")                                                                           \
     X(SYI_SCHEDULE_COSINE, "cosine")
-/* Factors of train.lr_factors. */
-#define SYI_LR_FACTOR_MAP(X)                                                                                 \
-    X(SYI_LR_CONSTANT, "constant")                                                                           \
-    X(SYI_LR_LINEAR_WARMUP, "linear_warmup")                                                                 \
-    X(SYI_LR_RSQRT_DECAY, "rsqrt_decay")
+#define SYI_DECAY_SHAPE_MAP(X)                                                                               \
+    X(SYI_DECAY_LINEAR, "linear")                                                                            \
+    X(SYI_DECAY_COSINE, "cosine")                                                                            \
+    X(SYI_DECAY_SQRT, "sqrt")
 #define SYI_OPTIMIZER_MAP(X)                                                                                 \
     X(SYI_OPTIMIZER_ADAMW, "adamw")                                                                          \
     X(SYI_OPTIMIZER_ADAFACTOR, "adafactor")
@@ -149,7 +148,7 @@ enum { SYI_NAN_CHECK_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_FORMAT_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_VOCABULARY_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_SCHEDULE_MAP(SYI_CHOICE_CONSTANT) };
-enum { SYI_LR_FACTOR_MAP(SYI_CHOICE_CONSTANT) };
+enum { SYI_DECAY_SHAPE_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_OPTIMIZER_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_ACTION_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_METRIC_MAP(SYI_CHOICE_CONSTANT) SYI_METRIC_COUNT };
@@ -358,10 +357,6 @@ const struct syi_task_part *syi_config_task(const struct syi_config *config);
 int64_t syi_config_decode_rows(const struct syi_config *config);
 /* SYI_ROUTER_* of the encoder's or the decoder's sparse layers. */
 int syi_router_type(const struct syi_config *config, int decoder);
-/* Takes the first factor off *text, the text of train.lr_factors or what is left of it: *text moves after the
- * '*' that ends it, or becomes NULL at the end. SYI_LR_*, or -1 for an unknown one; its name is the *length
- * bytes at *name. */
-int syi_lr_factor_next(const char **text, const char **name, size_t *length);
 
 /* ---- run_config_file.c ---- */
 

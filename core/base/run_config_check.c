@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/compat.h"
+#include "base/schedules.h"
 
 /* ---- model ---- */
 
@@ -161,17 +162,27 @@ static int check_buckets(const struct syi_config *config, struct sy_error *err)
 
 /* ---- training and decoding ---- */
 
+/* What counts for a learning rate of factors only. */
+static int check_no_factors(const struct syi_config *config, struct sy_error *err)
+{
+    const char *key = config->train.lr_step_offset              ? "lr_step_offset"
+                      : config->train.min_learning_rate != 1e-8 ? "min_learning_rate"
+                                                                : NULL;
+    if (!key) return SY_OK;
+    return syi_error(err, SY_EINVAL,
+                     "train.%s is of a learning rate of factors: set train.lr_factors, or leave it out", key);
+}
+
 static int check_factors(const struct syi_config *config, struct sy_error *err)
 {
-    const char *text = *config->train.lr_factors ? config->train.lr_factors : NULL, *name;
-    size_t length;
-    while (text)
-        if (syi_lr_factor_next(&text, &name, &length) < 0)
-            return syi_error(err, SY_EINVAL,
-                             "train.lr_factors: there is no factor \"%.*s\", known are constant, "
-                             "linear_warmup and rsqrt_decay, with * between them",
-                             (int)length, name);
-    return SY_OK;
+    char reason[SYI_TERM_REASON];
+    if (!*config->train.lr_factors) return check_no_factors(config, err);
+    struct syi_terms *terms = syi_alloc(sizeof *terms, err);
+    if (!terms) return SY_ENOMEM;
+    int status = syi_schedule_read(terms, config->train.lr_factors, reason);
+    if (status) syi_error(err, status, "train.lr_factors: %s", reason);
+    syi_free(terms);
+    return status;
 }
 
 static int check_optimizers(const struct syi_config *config, struct sy_error *err)

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Values that follow from several keys, or from the text of one: what stands for a default of 0 or "same". */
+/* Values that follow from several keys: what stands for a default of 0 or "same". */
 #include "config.h"
-
-#include <string.h>
 
 #include "base/run_config.h"
 
@@ -27,19 +25,4 @@ int syi_router_type(const struct syi_config *config, int decoder)
 {
     int own = config->moe.decoder_router_type;
     return decoder && own != SYI_DECODER_ROUTER_SAME ? own - 1 : config->moe.router_type;
-}
-
-int syi_lr_factor_next(const char **text, const char **name, size_t *length)
-{
-#define FACTOR_TEXT(constant, text) text,
-    static const char *const known[] = {SYI_LR_FACTOR_MAP(FACTOR_TEXT)};
-#undef FACTOR_TEXT
-    const char *first = *text + strspn(*text, " \t"), *end = first + strcspn(first, "*");
-    *text = *end ? end + 1 : NULL;
-    while (end > first && (end[-1] == ' ' || end[-1] == '\t')) end--;
-    *name = first;
-    *length = (size_t)(end - first);
-    for (size_t i = 0; i < SYI_COUNT(known); i++)
-        if (strlen(known[i]) == *length && !strncmp(known[i], first, *length)) return (int)i;
-    return -1;
 }

@@ -2,6 +2,7 @@
 /* The table of factors of a learning rate. */
 #include "config.h"
 
+#include <inttypes.h>
 #include "base/schedules.h"
 
 #define SYI_TERMS_FILE       "base/schedules.def"
@@ -15,7 +16,30 @@ const struct syi_term_kind *syi_schedule_kinds(size_t *n)
     return kinds;
 }
 
+/* What must hold between the arguments of one factor. */
+static int check_boundaries(const struct syi_schedule_piecewise_constant *f, char reason[SYI_TERM_REASON])
+{
+    const int64_t *at = f->boundaries.values;
+    int n = f->boundaries.n, i = 1;
+    while (i < n && at[i] > at[i - 1]) i++;
+    if (!n)
+        snprintf(reason, SYI_TERM_REASON,
+                 "piecewise_constant: boundaries are missing, as in (boundaries=[1000], scales=[0.1])");
+    else if (n != f->scales.n)
+        snprintf(reason, SYI_TERM_REASON,
+                 "piecewise_constant: %d boundaries need as many scales, there are %d", n, f->scales.n);
+    else if (i < n)
+        snprintf(reason, SYI_TERM_REASON,
+                 "piecewise_constant: boundaries must ascend: %" PRId64 " stands after %" PRId64, at[i],
+                 at[i - 1]);
+    return n && n == f->scales.n && i == n ? SY_OK : SY_EINVAL;
+}
+
 int syi_schedule_read(struct syi_terms *terms, const char *text, char reason[SYI_TERM_REASON])
 {
-    return syi_terms_read_product(terms, kinds, SYI_COUNT(kinds), text, reason);
+    int first = terms->n, status = syi_terms_read_product(terms, kinds, SYI_COUNT(kinds), text, reason);
+    for (int i = first; !status && i < terms->n; i++)
+        if (terms->term[i].kind == &kinds[SYI_SCHEDULE_FACTOR_piecewise_constant])
+            status = check_boundaries((const void *)terms->term[i].values, reason);
+    return status;
 }

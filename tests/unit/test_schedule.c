@@ -132,25 +132,48 @@ Test(schedule, factors)
     expect(&config, 4, 1e-8);
 }
 
-Test(schedule, unknown_factors_are_refused)
+/* ---- what is refused ---- */
+
+Test(schedule, bad_factors_are_refused)
 {
-    static const char *const all[] = {"constant ** linear_warmup",
-                                      "constant *",
-                                      "*",
-                                      " ",
-                                      "quadratic",
-                                      "constant * cosine_decay",
-                                      "constants",
-                                      "constan",
-                                      "constant * rsqrt_hidden_size"};
-    static const char *const names[] = {"\"\"",          "\"\"",          "\"\"",
-                                        "\"\"",          "\"quadratic\"", "\"cosine_decay\"",
-                                        "\"constants\"", "\"constan\"",   "\"rsqrt_hidden_size\""};
-    for (size_t i = 0; i < SYI_COUNT(all); i++) {
+    static const struct {
+        const char *factors, *wanted;
+    } cases[] = {
+        {"constant ** linear_warmup", "a name is missing at \"* linear_warmup\""},
+        {"constant *", "a name is missing at \"\""},
+        {"*", "a name is missing at \"*\""},
+        {" ", "a name is missing at \"\""},
+        {"quadratic", "there is no quadratic, did you mean constant?"},
+        {"constant * cosine_decai", "there is no cosine_decai, did you mean cosine_decay?"},
+        {"constant * rsqrt_hidden_size", "there is no rsqrt_hidden_size, did you mean "},
+        {"constant linear_warmup", "a '*' is missing at \"linear_warmup\""},
+        {"linear_warmup(steps=10)", "linear_warmup has no argument steps: it takes warmup_steps"},
+        {"constant(value=-0.5)", "constant: value: -0.5 is not accepted: it takes a number in 0..1000"},
+        {"constant(-1)", "constant: value: -1 is not accepted"},
+        {"constant(value=nan)", "constant: value: nan is not accepted"},
+        {"constant(value=inf)", "constant: value: inf is not accepted"},
+        {"constant(value=1e400)", "constant: value: 1e400 is not accepted"},
+        {"linear(end_value=-1)", "linear: end_value: -1 is not accepted"},
+        {"linear(transition_steps=0)", "linear: transition_steps: 0 is not accepted"},
+        {"linear(init_value=auto)", "linear: init_value: auto is not accepted"},
+        {"decay_every(steps_per_decay=0)", "decay_every: steps_per_decay: 0 is not accepted"},
+        {"exponential(decay_rate=0)", "exponential: decay_rate: 0 is not accepted"},
+        {"cosine(alpha=2)", "cosine: alpha: 2 is not accepted"},
+        {"warmup_stable_decay(shape=exp)", "warmup_stable_decay: shape: "},
+        {"piecewise_constant", "piecewise_constant: boundaries are missing"},
+        {"piecewise_constant(boundaries=[10, 20], scales=[0.5])",
+         "2 boundaries need as many scales, there are 1"},
+        {"constant * piecewise_constant([10, 30, 20], [1, 1, 1])",
+         "boundaries must ascend: 20 stands after 30"},
+        {"piecewise_constant([10, 10], [1, 1])", "boundaries must ascend: 10 stands after 10"},
+        {"piecewise_constant([10], [-1])", "piecewise_constant: scales: [-1] is not accepted"},
+    };
+    for (size_t i = 0; i < SYI_COUNT(cases); i++) {
         struct syi_config config = config_of(SYI_SCHEDULE_LINEAR, 0, 1);
         struct sy_error err = {0};
-        memcpy(config.train.lr_factors, all[i], strlen(all[i]) + 1);
-        cr_expect_eq(syi_config_validate(&config, &err), SY_EINVAL, "%s", all[i]);
-        cr_expect(strstr(err.text, names[i]) && strstr(err.text, "rsqrt_decay"), "%s", err.text);
+        memcpy(config.train.lr_factors, cases[i].factors, strlen(cases[i].factors) + 1);
+        cr_expect_eq(syi_config_validate(&config, &err), SY_EINVAL, "%s", cases[i].factors);
+        cr_expect(strstr(err.text, "train.lr_factors: ") && strstr(err.text, cases[i].wanted), "%s: %s",
+                  cases[i].factors, err.text);
     }
 }
