@@ -219,7 +219,7 @@ Test(run_config, sizes)
     } cases[] = {{"4GiB", 4LL << 30}, {"512", 512},       {"1 kB", 1000}, {"2MiB", 2 << 20},
                  {"4Gib", -1},        {"9000000TiB", -1}, {"-1", -1},     {"GiB", -1}};
     const struct syi_option option = {
-        .name = "y", .type = SYI_OPTION_SIZE, .range = "0..", .bytes = sizeof(int64_t)};
+        .name = "y", .type = SYI_OPTION_SIZE, .default_text = "", .range = "0..", .bytes = sizeof(int64_t)};
     for (size_t i = 0; i < SYI_COUNT(cases); i++) {
         int64_t bytes = -1;
         char reason[SYI_REASON];
@@ -231,8 +231,11 @@ Test(run_config, sizes)
 
 Test(run_config, lists_of_strings)
 {
-    const struct syi_option option = {
-        .name = "y", .type = SYI_OPTION_STRINGS, .range = "", .bytes = sizeof(struct syi_strings)};
+    const struct syi_option option = {.name = "y",
+                                      .type = SYI_OPTION_STRINGS,
+                                      .default_text = "",
+                                      .range = "",
+                                      .bytes = sizeof(struct syi_strings)};
     struct syi_strings list = {0};
     struct syi_text out = {0};
     char reason[SYI_REASON], longest[SYI_CONFIG_STRINGS + 16] = "[";
@@ -264,8 +267,11 @@ Test(run_config, lists_of_strings)
 
 Test(run_config, lists_of_numbers)
 {
-    const struct syi_option option = {
-        .name = "y", .type = SYI_OPTION_FLOATS, .range = ">0..", .bytes = sizeof(struct syi_floats)};
+    const struct syi_option option = {.name = "y",
+                                      .type = SYI_OPTION_FLOATS,
+                                      .default_text = "",
+                                      .range = ">0..",
+                                      .bytes = sizeof(struct syi_floats)};
     struct syi_floats list = {0};
     struct syi_text out = {0};
     char reason[SYI_REASON];
