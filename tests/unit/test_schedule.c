@@ -132,6 +132,144 @@ Test(schedule, factors)
     expect(&config, 4, 1e-8);
 }
 
+static double value_of(const struct syi_config *config, const char *product, int64_t step)
+{
+    struct syi_schedule s;
+    char reason[SYI_TERM_REASON] = "";
+    cr_assert_eq(syi_schedule_compile(&s, config, product, reason), SY_OK, "%s: %s", product, reason);
+    return syi_schedule_value(&s, step);
+}
+
+struct point {
+    int64_t step;
+    double value;
+};
+
+/* Up to the first point of step -1. */
+static void expect_values(const char *product, const struct point points[8])
+{
+    struct syi_config config = config_of(SYI_SCHEDULE_LINEAR, 100, 1000);
+    for (int i = 0; i < 8 && points[i].step >= 0; i++) {
+        double value = value_of(&config, product, points[i].step);
+        cr_expect(fabs(value - points[i].value) <= 1e-15, "%s at %lld: %.17g instead of %.17g", product,
+                  (long long)points[i].step, value, points[i].value);
+    }
+}
+
+/* A run with warmup_steps = 100, steps = 1000, learning_rate = 0.5. */
+Test(schedule, factors_of_t5x)
+{
+    static const struct {
+        const char *product;
+        struct point points[8];
+    } cases[] = {
+        {"constant", {{0, 0.5}, {5000, 0.5}, {-1, 0}}},
+        {"constant(value=0.25)", {{0, 0.25}, {-1, 0}}},
+        {"constant(0)", {{7, 0}, {-1, 0}}},
+        {"linear_warmup", {{0, 0}, {25, 0.25}, {100, 1}, {200, 1}, {-1, 0}}},
+        {"linear_warmup(warmup_steps=10)", {{5, 0.5}, {10, 1}, {-1, 0}}},
+        {"linear_warmup(warmup_steps=0)", {{0, 1}, {-1, 0}}},
+        {"linear_decay(decay_factor=0.01)",
+         {{0, 0}, {50, 0.25}, {100, 0.5}, {110, 0.45}, {200, 0}, {900, 0}, {-1, 0}}},
+        {"linear_decay(1, 0, 0.25)", {{0, 1}, {1, 0.75}, {4, 0}, {-1, 0}}},
+        {"rsqrt_decay", {{0, 0.1}, {100, 0.1}, {400, 0.05}, {-1, 0}}},
+        {"rsqrt_normalized_decay", {{0, 1}, {100, 1}, {400, 0.5}, {-1, 0}}},
+        {"rsqrt_normalized_decay(warmup_steps=0)", {{0, 1}, {1, 1}, {4, 0.5}, {-1, 0}}},
+        {"decay_every(decay_factor=0.1, steps_per_decay=10)",
+         {{0, 1}, {9, 1}, {10, 0.1}, {19, 0.1}, {20, 0.01}, {-1, 0}}},
+        {"decay_every", {{19999, 1}, {20000, 0.5}, {60000, 0.125}, {-1, 0}}},
+        {"cosine_decay(steps_per_cycle=400)",
+         {{0, 1}, {100, 1}, {300, 0.5}, {400, (1 - 0.70710678118654752) / 2}, {500, 1}, {700, 0.5}, {-1, 0}}},
+        {"cosine_decay", {{100, 1}, {50100, 0.5}, {100100, 1}, {-1, 0}}},
+        {"constant * linear_warmup * decay_every(steps_per_decay=75)",
+         {{50, 0.25}, {80, 0.2}, {100, 0.25}, {150, 0.125}, {-1, 0}}},
+    };
+    for (size_t i = 0; i < SYI_COUNT(cases); i++) expect_values(cases[i].product, cases[i].points);
+}
+
+Test(schedule, factors_of_optax)
+{
+    static const struct {
+        const char *product;
+        struct point points[8];
+    } cases[] = {
+        {"linear", {{0, 1}, {250, 0.75}, {1000, 0}, {2000, 0}, {-1, 0}}},
+        {"linear(init_value=0.2, end_value=0.6, transition_steps=10, transition_begin=4)",
+         {{0, 0.2}, {4, 0.2}, {9, 0.4}, {14, 0.6}, {15, 0.6}, {-1, 0}}},
+        {"linear(transition_begin=200)", {{200, 1}, {600, 0.5}, {1000, 0}, {-1, 0}}},
+        {"linear(transition_begin=1000, end_value=0.5)", {{999, 1}, {1000, 0.5}, {-1, 0}}},
+        {"polynomial(power=2)", {{0, 1}, {500, 0.25}, {1000, 0}, {-1, 0}}},
+        {"polynomial(0.5, 0.25, power=2, transition_steps=4)",
+         {{0, 0.5}, {2, 0.3125}, {4, 0.25}, {9, 0.25}, {-1, 0}}},
+        {"exponential(transition_steps=10)",
+         {{0, 1}, {5, 0.70710678118654752}, {10, 0.5}, {30, 0.125}, {-1, 0}}},
+        {"exponential(transition_steps=10, staircase=true)",
+         {{9, 1}, {10, 0.5}, {19, 0.5}, {20, 0.25}, {-1, 0}}},
+        {"exponential(transition_steps=10, transition_begin=5, staircase=true)",
+         {{4, 1}, {14, 1}, {15, 0.5}, {-1, 0}}},
+        {"exponential(transition_steps=10, end_value=0.3)", {{10, 0.5}, {20, 0.3}, {500, 0.3}, {-1, 0}}},
+        {"exponential(0.25, 10, 2.0, end_value=0.75)", {{10, 0.5}, {20, 0.75}, {9999, 0.75}, {-1, 0}}},
+        {"exponential", {{0, 1}, {1000, 0.5}, {2000, 0.25}, {-1, 0}}},
+        {"piecewise_constant(boundaries=[10, 20], scales=[0.5, 0.2], init_value=2)",
+         {{0, 2}, {9, 2}, {10, 1}, {19, 1}, {20, 0.2}, {900, 0.2}, {-1, 0}}},
+        {"piecewise_constant([0], [0.5])", {{0, 0.5}, {-1, 0}}},
+        {"cosine", {{0, 1}, {500, 0.5}, {1000, 0}, {1500, 0}, {-1, 0}}},
+        {"cosine(init_value=2, decay_steps=100, alpha=0.1, transition_begin=50)",
+         {{0, 2}, {50, 2}, {100, 1.1}, {150, 0.2}, {160, 0.2}, {-1, 0}}},
+    };
+    for (size_t i = 0; i < SYI_COUNT(cases); i++) expect_values(cases[i].product, cases[i].points);
+}
+
+Test(schedule, warmup_stable_decay)
+{
+    static const struct {
+        const char *product;
+        struct point points[8];
+    } cases[] = {
+        {"warmup_stable_decay",
+         {{0, 0}, {50, 0.5}, {100, 1}, {900, 1}, {950, 0.5}, {1000, 0}, {2000, 0}, {-1, 0}}},
+        {"warmup_stable_decay(0, 200, shape='cosine', final_share=0.2)",
+         {{0, 1}, {800, 1}, {900, 0.6}, {1000, 0.2}, {-1, 0}}},
+        {"warmup_stable_decay(decay_steps=400, shape='sqrt', final_share=0.1)",
+         {{600, 1}, {700, 0.55}, {1000, 0.1}, {-1, 0}}},
+        {"warmup_stable_decay(warmup_steps=10, steps=20, decay_steps=15)",
+         {{9, 0.9}, {10, 1}, {15, 0.5}, {20, 0}, {-1, 0}}},
+        {"warmup_stable_decay(steps=50)", {{50, 0.5}, {99, 0.99}, {100, 0}, {-1, 0}}},
+    };
+    for (size_t i = 0; i < SYI_COUNT(cases); i++) expect_values(cases[i].product, cases[i].points);
+}
+
+Test(schedule, offset_and_floor)
+{
+    struct syi_config config = factors_of("constant * linear_warmup", 100);
+    config.train.lr_step_offset = 200;
+    config.train.min_learning_rate = 0.01;
+    expect(&config, 0, 0.01);
+    expect(&config, 200, 0.01);
+    expect(&config, 250, 0.25);
+    expect(&config, 1000, 0.5);
+    cr_expect_eq(value_of(&config, "linear_warmup", 0), 0, "a product by itself has no floor");
+    cr_expect_eq(value_of(&config, "linear_warmup", 100), 1, "a product by itself has no offset");
+    config.train.min_learning_rate = 0;
+    expect(&config, 200, 0);
+}
+
+/* Compiled once, it does not look at the configuration again. */
+Test(schedule, compiled_is_the_run_s)
+{
+    struct syi_schedule s;
+    char reason[SYI_TERM_REASON];
+    struct syi_config config = factors_of("constant * linear_warmup * rsqrt_decay", 100);
+    for (int factors = 1; factors >= 0; factors--, config.train.lr_factors[0] = 0) {
+        if (!factors) config = config_of(SYI_SCHEDULE_COSINE, 10, 110);
+        struct syi_config changed = config;
+        cr_assert_eq(syi_schedule_compile_run(&s, &changed, reason), SY_OK);
+        memset(&changed, 0, sizeof changed);
+        for (int64_t step = 0; step < 300; step += 7)
+            cr_expect_eq(syi_schedule_value(&s, step), syi_schedule_rate(&config, step));
+    }
+}
+
 /* ---- what is refused ---- */
 
 Test(schedule, bad_factors_are_refused)
@@ -176,4 +314,16 @@ Test(schedule, bad_factors_are_refused)
         cr_expect(strstr(err.text, "train.lr_factors: ") && strstr(err.text, cases[i].wanted), "%s: %s",
                   cases[i].factors, err.text);
     }
+}
+
+Test(schedule, a_rate_that_grows_without_end_is_refused)
+{
+    struct syi_config config = config_of(SYI_SCHEDULE_LINEAR, 0, 1000);
+    struct syi_schedule s;
+    char reason[SYI_TERM_REASON] = "";
+    cr_expect_eq(syi_schedule_compile(&s, &config, "exponential(transition_steps=1, decay_rate=10)", reason),
+                 SY_EINVAL);
+    cr_expect(strstr(reason, "the product is inf at step 1000"), "%s", reason);
+    cr_expect_eq(syi_schedule_compile(&s, &config, "", reason), SY_EINVAL);
+    cr_expect(strstr(reason, "a name is missing"), "%s", reason);
 }
