@@ -149,7 +149,8 @@ static int open_json(struct verify_case *c, struct sy_error *err)
     if (status) return status;
     uint32_t config = syi_json_member(&c->json, 0, "config");
     if (config == SYI_JSON_NONE) return syi_error(err, SY_EFORMAT, "%s: it has no config", c->path);
-    return find_config(c, config, err);
+    status = find_config(c, config, err);
+    return status ? status : set_bounds(c, member_text(c, "rtol"), member_text(c, "atol"), NULL, err);
 }
 
 /* ---- both ---- */

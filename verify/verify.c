@@ -28,7 +28,7 @@ static const struct kind {
              {"optimizer", NULL},
              {"optimizer_state", NULL},
              {"multi_optimizer", NULL},
-             {"schedule", NULL},
+             {"schedule", verify_schedule},
              {"action", NULL},
              {"weight_metrics", NULL},
              {"partitioner", verify_partitioner},

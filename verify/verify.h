@@ -216,6 +216,8 @@ int verify_decode(struct verify_context *context, const struct verify_case *c, s
                   struct sy_error *err);
 int verify_partitioner(struct verify_context *context, const struct verify_case *c,
                        struct verify_report *report, struct sy_error *err);
+int verify_schedule(struct verify_context *context, const struct verify_case *c, struct verify_report *report,
+                    struct sy_error *err);
 
 /* ---- verify.c: paths, lines, summary ---- */
 

@@ -6,7 +6,7 @@ golden=$top/tests/golden
 cd "$here" || exit 99
 
 # passed FOLDER: all cases of all kinds that are implemented. Beside them may be others, and checkpoints of other programs.
-kinds='layer loss router moe_layer model microbatch train decode partitioner'
+kinds='layer loss router moe_layer model microbatch train decode partitioner schedule'
 passed() {
     # shellcheck disable=SC2046,SC2086
     exits 0 "$program" verify $(printf "$1/%s " $kinds)
@@ -47,6 +47,19 @@ says out '^FAIL  partitioner/t5x_axis_rules .*row'
 sed 's/"ValueError"/"KeyError"/' "$rules" >bad/error.json
 exits 1 "$program" verify bad/error.json
 says out '^FAIL  partitioner/t5x_axis_rules .*row'
+rates=$golden/schedule/schedule-all.json
+sed 's/0\.040670/0.040690/' "$rates" >bad/rate.json
+exits 1 "$program" verify bad/rate.json
+says out '^FAIL  schedule/all .*at step 250 it is'
+sed 's/"steps":\[0,/"steps":[/' "$rates" >bad/steps.json
+exits 1 "$program" verify bad/steps.json
+says out '^FAIL  schedule/all .*two lists of the same length'
+sed 's/ValueError/KeyError/' "$golden/schedule/schedule-unknown.json" >bad/unknown.json
+exits 1 "$program" verify bad/unknown.json
+says out '^FAIL  schedule/unknown'
+sed 's/ \* quadratic//' "$golden/schedule/schedule-unknown.json" >bad/known.json
+exits 1 "$program" verify bad/known.json
+says out '^FAIL  schedule/unknown .*an error was expected'
 printf '\377\377\377\377\377\377\377\177{}' >bad/header.safetensors
 exits 1 "$program" verify bad/header.safetensors
 says out '^FAIL'
