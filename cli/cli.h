@@ -24,6 +24,7 @@ struct cli_options {
     struct cli_list set;        /* KEY=VALUE */
     struct cli_list a, b;       /* of diff: the same for one side */
     int devices, partitions;    /* of plan: ranks to plan for, T5X's num_partitions; 0: not given */
+    int schedule;               /* likewise */
     int quiet, resume, takeover, tsv;
     const char *run_dir; /* NULL */
     int64_t checkpoint;  /* a step, or as in core/train/checkpoint/checkpoint.h */

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "cli/plan_report.h"
+#include "cli/plan_schedule.h"
 #include "model/model.h"
 #include "parallel/t5x_mesh.h"
 #include "train/engine/pipeline.h"
@@ -94,6 +95,18 @@ static int plan(void *arg, const struct syi_rank *rank, struct sy_error *err)
     return status;
 }
 
+static int plan_schedule(const struct cli_options *o, const struct syi_config *config)
+{
+    struct sy_error err = {0};
+    if (o->devices || o->partitions || o->ranks || o->threads || strcmp(o->comm, "auto") ||
+        strcmp(o->backend, "cpu")) {
+        cli_error("plan: the learning rate is that of all ranks: with --schedule leave out --devices, "
+                  "--partitions, --ranks, --threads, --comm and --backend");
+        return CLI_USAGE;
+    }
+    return plan_print_schedule(config, o->json, &err) ? cli_fail(&err) : CLI_DONE;
+}
+
 static int run(const struct cli_options *given)
 {
     struct syi_config config;
@@ -101,6 +114,7 @@ static int run(const struct cli_options *given)
     struct cli_options o = *given;
     struct job job = {.options = given, .config = &config};
     if (cli_load_config(o.operand[0], &o, &config, &err)) return cli_usage(&err);
+    if (o.schedule) return plan_schedule(&o, &config);
     if (o.partitions && take_t5x_mesh(&o, &job.report, &config, &err)) return cli_usage(&err);
     if (o.devices && (o.ranks || strcmp(o.comm, "auto"))) {
         cli_error("plan: --devices starts no ranks: leave out --ranks and --comm");
@@ -119,9 +133,9 @@ static int run(const struct cli_options *given)
 const struct cli_cmd cli_plan = {
     "plan",
     "RUNFILE",
-    "devices partitions json backend comm ranks threads set",
+    "devices partitions schedule json backend comm ranks threads set",
     "Prints mesh, specs, memory, arithmetic and communication of a run, to the byte, without taking it.",
     "--devices N plans for N ranks in this process, without starting them, on a machine of any size.\n"
-    "Where a mesh needs sums in more parts, the plan says which reproducible.blocks works and goes on with "
-    "it.",
+    "Where a mesh needs sums in more parts, the plan says which reproducible.blocks works and goes on with\n"
+    "it. --schedule prints the learning rate at steps of the run, and no plan.",
     run};

@@ -29,6 +29,7 @@ static const struct option {
      NUMBER, AT(threads)},
     {"devices", "N", "plan for N devices, one rank each, wherever they are", NUMBER, AT(devices)},
     {"partitions", "M", "the mesh T5X makes of --devices with num_partitions = M", NUMBER, AT(partitions)},
+    {"schedule", NULL, "print the learning rate over the run's steps instead", FLAG, AT(schedule)},
     {"set", "KEY=VALUE", "overrides a key of the run file; may be repeated", LIST, AT(set)},
     {"a", "KEY=VALUE", "the same for A alone; more in the text above", LIST, AT(a)},
     {"b", "KEY=VALUE", "the same for B alone", LIST, AT(b)},

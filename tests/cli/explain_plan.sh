@@ -93,5 +93,36 @@ exits 0 "$program" plan "$tiny_run" --backend null --set model.d_model=4096 --se
     --set model.num_decoder_layers=24 --set moe.num_encoder_sparse_layers=12 --set moe.num_decoder_sparse_layers=12
 says out '^[0-9]\{13\} parameters'
 [ "$(uname)" != Linux ] || says out '  here for a rank: too little$'
+# ---- the learning rate ----
+exits 0 "$program" plan "$tiny_run" --schedule
+[ ! -s err ] || fail "plan --schedule writes on stderr: $(cat err)"
+says out '^learning rate by train.schedule = "linear", train.steps = 20$'
+says out '^             0  0$'
+says out '^             2  0.0012         ################$'
+says out '^             5  0.003          ########################################$' # the highest, between two round steps
+says out '^            19  0.0002         ###$'                                      # the last
+exits 0 "$program" plan "$tiny_run" --schedule --set train.steps=14000 --set train.warmup_steps=1234 \
+    --set 'train.lr_factors=constant * linear_warmup * piecewise_constant(boundaries=[5000], scales=[0.1])'
+says out '^learning rate by train.lr_factors = "constant \* linear_warmup .*scales=\[0.1\])", train.steps = 14000$'
+says out '^             0  1e-08$'
+says out '^          1234  0.003          ########################################$'
+says out '^          5000  0.0003         ####$'
+says out '^         13999  0.0003 '
+[ "$(wc -l <out)" -le 18 ] || fail "plan --schedule prints $(wc -l <out) lines"
+[ "$(awk '{ if (length($0) > n && NR > 1) n = length($0) } END { print n }' out)" -le 72 ] || fail "its lines are long"
+exits 0 "$program" plan "$tiny_run" --schedule --set train.steps=0
+says out '^             0  0$'
+exits 0 "$program" plan "$tiny_run" --schedule --json --set train.steps=4 --set train.warmup_steps=2
+[ "$(cat out)" = '{"schedule":[{"step":0,"learning_rate":0},{"step":1,"learning_rate":0.0015},{"step":2,"learning_rate":0.003},{"step":3,"learning_rate":0.0015}]}' ] ||
+    fail "plan --schedule --json prints $(cat out)"
+exits 2 "$program" plan "$tiny_run" --schedule --set 'train.lr_factors=constant * linear_warmpu'
+one_line_error
+says err 'train.lr_factors: there is no linear_warmpu, did you mean linear_warmup?$'
+exits 1 "$program" plan "$tiny_run" --schedule --set 'train.lr_factors=exponential(decay_rate=1000, transition_steps=1)'
+one_line_error
+says err 'train.lr_factors: the product is .* at step 20, more than a float32 holds'
+exits 2 "$program" plan "$tiny_run" --schedule --devices 8
+one_line_error
+says err 'leave out --devices'
 [ "$(ls)" = "$(printf 'default\nerr\nout\npersist.cpu\npersist.null')" ] || fail "explain or plan leave files: $(ls)"
 finish

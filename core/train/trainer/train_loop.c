@@ -9,7 +9,6 @@
 #include <time.h>
 
 #include "base/compat.h"
-#include "optim/schedule.h"
 #include "train/trainer/trainer_internal.h"
 
 static int is_first(const struct syi_trainer *t)
@@ -94,7 +93,7 @@ static void after_step(struct syi_trainer *t, const struct syi_step_result *resu
 
 static int train_step(struct syi_trainer *t, struct sy_error *err)
 {
-    double rate = syi_schedule_rate(t->config, t->step), begin = syi_seconds(), now;
+    double rate = syi_schedule_value(&t->schedule, t->step), begin = syi_seconds(), now;
     struct syi_step_result result;
     int status = syi_batcher_fetch(&t->batcher, t->step, &t->batch, err);
 

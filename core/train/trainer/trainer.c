@@ -54,10 +54,18 @@ static void introduce(struct syi_trainer *t)
     syi_trainer_event(t, "launch", text);
 }
 
+static int compile_schedule(struct syi_trainer *t, struct sy_error *err)
+{
+    char reason[SYI_TERM_REASON];
+    int status = syi_schedule_compile_run(&t->schedule, t->config, reason);
+    return status ? syi_error(err, status, "train.lr_factors: %s", reason) : SY_OK;
+}
+
 static int open_rank(struct syi_trainer *t, const struct training *training, struct sy_error *err)
 {
-    int use = SYI_USE_TRAIN, status;
+    int use = SYI_USE_TRAIN, status = compile_schedule(t, err);
 
+    if (status) return status;
     if (training->valid.name) use |= SYI_USE_EVAL | SYI_USE_DECODE;
     syi_action_states_init(&t->actions);
     syi_timing_init(&t->timing);

@@ -5,6 +5,7 @@
 #define SYI_TRAINER_INTERNAL_H
 
 #include "data/batcher.h"
+#include "optim/schedule.h"
 #include "train/trainer/actions.h"
 #include "train/trainer/evaluate.h"
 #include "train/trainer/rank_log.h"
@@ -15,6 +16,7 @@ struct syi_trainer {
     const struct syi_config *config;
     const struct syi_rank *rank;
     struct syi_engine *engine;
+    struct syi_schedule schedule; /* the learning rate of a step */
     struct syi_vocabulary vocabulary;
     struct syi_batcher batcher;
     struct syi_batch batch;
