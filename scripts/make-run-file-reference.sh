@@ -37,7 +37,7 @@ learning_rate = 1e-3
 
 - `--set SECTION.KEY=VALUE` overrides a key for one command and may be repeated: `--set train.steps=20`,
   `--set optimizer.NAME.b1=0.8`, which makes the part where there is none of that name. Quotes around a string may be
-  left out there, in lists too: `--set 'optimizer.NAME.parameters=[*embedding*, *bias]'`.
+  left out there, in lists too: `--set 'optimizer.NAME.match=[*embedding*, *bias]'`.
 - `switchyard config` prints all keys with their help; `switchyard config RUNFILE` the values in force, which is a run
   file again. A run directory keeps them as `run.conf`.
 - Lines end in LF or CR LF, or all of them in CR.

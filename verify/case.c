@@ -92,9 +92,10 @@ static size_t padded(uint64_t bytes)
 static int describe(struct verify_case *c, const struct syi_safetensors_tensor *from,
                     struct verify_tensor *to, struct sy_error *err)
 {
-    if (from->dtype != SYI_SAFETENSORS_F32 && from->dtype != SYI_SAFETENSORS_I32)
-        return syi_error(err, SY_EFORMAT, "%s: tensor %s is %s: cases hold F32 and I32", c->path, from->name,
-                         syi_safetensors_dtype_name(from->dtype));
+    if (from->dtype != SYI_SAFETENSORS_F32 && from->dtype != SYI_SAFETENSORS_I32 &&
+        from->dtype != SYI_SAFETENSORS_U32)
+        return syi_error(err, SY_EFORMAT, "%s: tensor %s is %s: cases hold F32, I32 and U32", c->path,
+                         from->name, syi_safetensors_dtype_name(from->dtype));
     to->name = from->name;
     to->rank = from->rank;
     to->n = (int64_t)(from->bytes / 4);

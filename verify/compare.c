@@ -203,9 +203,12 @@ void verify_judge(struct verify_report *r, const char *name, double error, const
 
 /* ---- the report ---- */
 
+/* Inputs of a case; of the steps of an optimizer what comes from outside. */
 static int is_given(const char *name)
 {
-    return !strncmp(name, "in/", 3) || !strncmp(name, "param/", 6);
+    const char *rest = strncmp(name, "step_", 5) ? "" : name + strcspn(name, "/");
+    return !strncmp(name, "in/", 3) || !strncmp(name, "param/", 6) || !strncmp(rest, "/grad/", 6) ||
+           !strncmp(rest, "/noise/", 7) || !strcmp(rest, "/learning_rate");
 }
 
 void verify_report_end(struct verify_report *r)

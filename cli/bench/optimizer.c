@@ -11,12 +11,15 @@
 static void fill(void *arg, struct syi_session *session)
 {
     const struct bench_micro *micro = arg;
-    float value[SYI_OPTIM_SCALARS];
-    int n = syi_optim_scalars(&micro->config, 0, micro->config.train.learning_rate, value);
-    for (int i = 0; i < n; i++) {
+    struct sy_error ignored = {0};
+    float value[SYI_OPTIM_SCALARS] = {0};
+    struct syi_chain *chains = syi_chains_make(&micro->config, &ignored); /* as when the program was recorded */
+    if (chains) syi_optim_scalars(&micro->config, chains, 0, micro->config.train.learning_rate, value);
+    for (int i = 0; i < SYI_OPTIM_SCALARS; i++) {
         const struct sy_tensor *t = syi_session_find_any(session, SYI_ROLE_OPTIM_SCALAR, (uint32_t)i);
         if (t) *(float *)t->data = value[i];
     }
+    syi_chains_free(chains, micro->config.optimizer.n);
 }
 
 int bench_update_trial(const struct bench_micro *micro, const struct syi_model *model,
@@ -24,10 +27,11 @@ int bench_update_trial(const struct bench_micro *micro, const struct syi_model *
 {
     struct syi_shape rows = {.rows = 1, .longest_length = 1, .shortest_length = 1};
     uint32_t leaf_count[SYI_AXIS_COUNT];
+    const struct syi_update_options options = {.config = config, .model = model, .leaf_count = leaf_count};
     syi_leaves(config, &rows, leaf_count);
     trial->fill = fill;
     trial->arg = (void *)micro;
-    return syi_record_update(config, model, leaf_count, &trial->program, err);
+    return syi_record_update(&options, &trial->program, err);
 }
 
 /* One matrix. */

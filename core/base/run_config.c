@@ -58,6 +58,7 @@ static const struct {
     {"data.valid", "task.NAME.valid"},
     {"data.test", "task.NAME.test"},
     {"data.vocabulary", "vocabulary.kind"},
+    {"optimizer.parameters", "optimizer.NAME.match"},
     {"train.optimizer", "optimizer.name"},
     {"train.adam_b1", "optimizer.b1"},
     {"train.adam_b2", "optimizer.b2"},

@@ -99,9 +99,26 @@
     X(SYI_DECAY_LINEAR, "linear")                                                                            \
     X(SYI_DECAY_COSINE, "cosine")                                                                            \
     X(SYI_DECAY_SQRT, "sqrt")
+/* Those of optimizers.def, then what has no arguments of its own. */
 #define SYI_OPTIMIZER_MAP(X)                                                                                 \
     X(SYI_OPTIMIZER_ADAMW, "adamw")                                                                          \
-    X(SYI_OPTIMIZER_ADAFACTOR, "adafactor")
+    X(SYI_OPTIMIZER_ADAFACTOR, "adafactor")                                                                  \
+    X(SYI_OPTIMIZER_ADABELIEF, "adabelief")                                                                  \
+    X(SYI_OPTIMIZER_ADAGRAD, "adagrad")                                                                      \
+    X(SYI_OPTIMIZER_ADAM, "adam")                                                                            \
+    X(SYI_OPTIMIZER_FROMAGE, "fromage")                                                                      \
+    X(SYI_OPTIMIZER_LAMB, "lamb")                                                                            \
+    X(SYI_OPTIMIZER_LARS, "lars")                                                                            \
+    X(SYI_OPTIMIZER_LION, "lion")                                                                            \
+    X(SYI_OPTIMIZER_MUON, "muon")                                                                            \
+    X(SYI_OPTIMIZER_NOISY_SGD, "noisy_sgd")                                                                  \
+    X(SYI_OPTIMIZER_RADAM, "radam")                                                                          \
+    X(SYI_OPTIMIZER_RMSPROP, "rmsprop")                                                                      \
+    X(SYI_OPTIMIZER_SGD, "sgd")                                                                              \
+    X(SYI_OPTIMIZER_SM3, "sm3")                                                                              \
+    X(SYI_OPTIMIZER_YOGI, "yogi")                                                                            \
+    X(SYI_OPTIMIZER_CHAIN, "chain")                                                                          \
+    X(SYI_OPTIMIZER_NONE, "none")
 #define SYI_ACTION_MAP(X)                                                                                    \
     X(SYI_ACTION_EARLY_STOPPING, "early_stopping")                                                           \
     X(SYI_ACTION_TERMINATE_ON_NAN, "terminate_on_nan")
@@ -159,7 +176,7 @@ enum { SYI_CPU_VARIANT_MAP(SYI_CHOICE_CONSTANT) };
 /* ---- the values ---- */
 
 /* bytes of a string, of a list of them; NULs too */
-enum { SYI_CONFIG_STRING = 1024, SYI_CONFIG_STRINGS = 2048 };
+enum { SYI_CONFIG_STRING = 1024, SYI_CONFIG_STRINGS = 1024 };
 enum { SYI_CONFIG_INTS = 16, SYI_CONFIG_FLOATS = 16 }; /* most values of a list */
 enum { SYI_CONFIG_PARTS = 16, SYI_PART_NAME = 64 };    /* parts of a kind; bytes of a name with the NUL */
 enum { SYI_MAX_BUCKETS = 64 };                         /* pairs of padded lengths */

@@ -7,7 +7,9 @@
 #include <string.h>
 
 #include "base/compat.h"
+#include "base/optimizers.h"
 #include "base/schedules.h"
+#include "base/transforms.h"
 
 /* ---- model ---- */
 
@@ -173,32 +175,134 @@ static int check_no_factors(const struct syi_config *config, struct sy_error *er
                      "train.%s is of a learning rate of factors: set train.lr_factors, or leave it out", key);
 }
 
-static int check_factors(const struct syi_config *config, struct sy_error *err)
+/* where: the key that the product stands in. */
+static int check_product(const char *where, const char *product, struct sy_error *err)
 {
     char reason[SYI_TERM_REASON];
-    if (!*config->train.lr_factors) return check_no_factors(config, err);
     struct syi_terms *terms = syi_alloc(sizeof *terms, err);
     if (!terms) return SY_ENOMEM;
-    int status = syi_schedule_read(terms, config->train.lr_factors, reason);
-    if (status) syi_error(err, status, "train.lr_factors: %s", reason);
+    int status = syi_schedule_read(terms, product, reason);
+    if (status) syi_error(err, status, "%s: %s", where, reason);
     syi_free(terms);
     return status;
 }
 
+static int check_factors(const struct syi_config *config, struct sy_error *err)
+{
+    if (!*config->train.lr_factors) return check_no_factors(config, err);
+    return check_product("train.lr_factors", config->train.lr_factors, err);
+}
+
+/* "optimizer" or "optimizer.NAME" */
+static const char *part_text(const struct syi_optimizer_part *part, char text[SYI_KEY])
+{
+    const char *name = part->name_of_part;
+    snprintf(text, SYI_KEY, "optimizer%s%s", *name ? "." : "", name);
+    return text;
+}
+
+static int refuse_key(const struct syi_optimizer_part *part, const struct syi_option *option,
+                      struct sy_error *err)
+{
+    const struct syi_optimizer_info *info = syi_optimizer_info(part->name);
+    char where[SYI_KEY];
+    if (part->name == SYI_OPTIMIZER_CHAIN)
+        return syi_error(err, SY_EINVAL,
+                         "%s.%s: a chain takes its arguments in its transforms, as in "
+                         "chain = [\"scale_by_adam(b2=0.98)\", \"scale_by_learning_rate\"]",
+                         part_text(part, where), option->name);
+    return syi_error(err, SY_EINVAL, "%s.%s means nothing to %s, which takes %s", part_text(part, where),
+                     option->name, info->name, *info->keys ? info->keys : "no keys");
+}
+
+/* A key that the optimizer does not take has its default. */
+static int check_keys(const struct syi_optimizer_part *part, struct sy_error *err)
+{
+    const struct syi_part_kind *kind = syi_optimizer_kind();
+    int status = SY_OK;
+    for (size_t i = 0; i < kind->n_options && !status; i++) {
+        const struct syi_option *option = &kind->options[i];
+        struct syi_text now = {0}, before = {0};
+        char reason[SYI_REASON];
+        union {
+            struct syi_strings strings;
+            double number;
+        } plain = {{0}};
+        if (syi_optimizer_takes(part->name, option->name)) continue;
+        if (syi_option_parse(option, option->default_text, false, &plain, reason) != SY_OK) continue;
+        syi_option_print(option, (const char *)part + option->offset, &now);
+        syi_option_print(option, &plain, &before);
+        status = syi_text_status(&now, err);
+        if (!status) status = syi_text_status(&before, err);
+        if (!status && strcmp(now.data, before.data) != 0) status = refuse_key(part, option, err);
+        syi_text_free(&now);
+        syi_text_free(&before);
+    }
+    return status;
+}
+
+/* Products of factors in arguments. */
+static int check_schedules(const struct syi_terms *terms, const char *where, struct sy_error *err)
+{
+    int status = SY_OK;
+    for (int t = 0; t < terms->n && !status; t++) {
+        const struct syi_transform_scale_by_schedule *a = (const void *)terms->term[t].values;
+        size_t n;
+        if (terms->term[t].kind == &syi_transform_kinds(&n)[SYI_TRANSFORM_scale_by_schedule])
+            status = check_product(where, a->schedule, err);
+    }
+    return status;
+}
+
+static int check_terms(const struct syi_optimizer_part *part, const char *where, struct sy_error *err)
+{
+    char reason[SYI_TERM_REASON];
+    size_t n;
+    const struct syi_term_kind *kinds = syi_transform_kinds(&n);
+    struct syi_terms *terms = syi_alloc(sizeof *terms, err);
+    int status = terms ? SY_OK : SY_ENOMEM;
+    for (int i = 0; i < part->chain.n && !status; i++)
+        if (syi_terms_read(terms, kinds, n, syi_strings_at(&part->chain, i), reason) != SY_OK)
+            status = syi_error(err, SY_EINVAL, "%s: %s", where, reason);
+    if (!status) status = check_schedules(terms, where, err);
+    syi_free(terms);
+    return status;
+}
+
+static int check_chain(const struct syi_optimizer_part *part, struct sy_error *err)
+{
+    char name[SYI_KEY], where[SYI_KEY + 16];
+    int is_chain = part->name == SYI_OPTIMIZER_CHAIN;
+    snprintf(where, sizeof where, "%s.chain", part_text(part, name));
+    if (is_chain && !part->chain.n)
+        return syi_error(err, SY_EINVAL, "%s is empty: say which transforms it has", where);
+    if (!is_chain && part->chain.n)
+        return syi_error(err, SY_EINVAL, "%s is there, but name = \"%s\": a chain needs name = \"chain\"",
+                         where, syi_optimizer_info(part->name)->name);
+    int status = check_terms(part, where, err);
+    snprintf(where, sizeof where, "%s.lr_factors", name);
+    return status || !*part->lr_factors ? status : check_product(where, part->lr_factors, err);
+}
+
 static int check_optimizers(const struct syi_config *config, struct sy_error *err)
 {
-    if (config->optimizer.part[0].parameters.n)
+    int status = SY_OK;
+    if (config->optimizer.part[0].match.n)
         return syi_error(
             err, SY_EINVAL,
-            "optimizer.parameters: [optimizer] updates all parameters that no named one has: leave "
+            "optimizer.match: [optimizer] updates all parameters that no named one matches: leave "
             "the key out, or give the section a name");
     for (int i = 1; i < config->optimizer.n; i++)
-        if (!config->optimizer.part[i].parameters.n)
+        if (!config->optimizer.part[i].match.n)
             return syi_error(err, SY_EINVAL,
-                             "optimizer.%s.parameters is empty: say which parameters it updates, as in "
+                             "optimizer.%s.match is empty: say which parameters it updates, as in "
                              "[\"*embedding*\"]",
                              config->optimizer.part[i].name_of_part);
-    return SY_OK;
+    for (int i = 0; i < config->optimizer.n && !status; i++) {
+        status = check_chain(&config->optimizer.part[i], err);
+        if (!status) status = check_keys(&config->optimizer.part[i], err);
+    }
+    return status;
 }
 
 static int check_decoding(const struct syi_config *config, struct sy_error *err)

@@ -421,7 +421,7 @@ void syi_option_describe(const struct syi_option *option, struct syi_text *out)
         [SYI_OPTION_ENUM] = "one of ",
         [SYI_OPTION_INTS] = "a list of up to 16 integers like [16, 32], each",
         [SYI_OPTION_FLOATS] = "a list of up to 16 numbers like [0.5, 2.0], each",
-        [SYI_OPTION_STRINGS] = "a list of strings like [\"a\", \"b*\"], together at most 2048 bytes",
+        [SYI_OPTION_STRINGS] = "a list of strings like [\"a\", \"b*\"], together at most 1024 bytes",
     };
     syi_text_puts(out, names[option->type]);
     if (option->type != SYI_OPTION_ENUM) {

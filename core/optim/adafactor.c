@@ -1,188 +1,190 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The transforms of Adafactor (arXiv 1804.04235) as T5X has it: scaling by factored second moments, a bound
- * on the root mean square of an update, the learning rate relative to the parameter's size, momentum of the
- * finished step, decay of weights. Which dims are means of rows and columns is decided here, by shape or by
- * the logical axes (T5X adafactor.py, contrib/moe/adafactor_utils.py). Bounds and sizes are those of whole
- * parameters, or of each expert by itself where the rules say so. */
+/* Adafactor (arXiv 1804.04235) as T5X has it (adafactor.py): scaling by factored second moments, a bound on the root
+ * mean square of an update, the learning rate relative to the parameter's size, momentum of the finished step, decay of
+ * weights. Bounds and sizes are those of whole parameters, or of each expert by itself where factors.c says so. State is
+ * "state/param_states/PARAMETER/SLOT", slots v_row and v_col or v, and m. */
 #include "config.h"
 
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "optim/factors.h"
 #include "optim/optim.h"
 #include "program/record.h"
 
-/* ---- what is factored ---- */
+typedef const struct syi_transform_adafactor options;
 
-/* Sets of dims, a bit each. A parameter is factored where row is not empty; column is not, then, either. */
-struct factors {
-    unsigned batch;       /* kept in every mean */
-    unsigned row, column; /* v_row keeps row and is the mean over column; v_col the reverse */
-};
+enum { DECAY_RATE, MIXING_RATE, LEARNING_RATE, WEIGHT_DECAY }; /* host values */
 
-enum role { UNKNOWN, NEITHER, BATCH, ROW, COLUMN };
-
-/* What the rules make of an axis. */
-static enum role role_of(int rules, int axis)
+static void adafactor_host(const void *arguments, const struct syi_optim_time *time,
+                           double value[SYI_HOST_VALUES])
 {
-    int moe = rules == SYI_FACTOR_MOE;
-    switch (axis) {
-    case SYI_AXIS_EMBED: return ROW;
-    case SYI_AXIS_VOCAB:
-    case SYI_AXIS_MLP:
-    case SYI_AXIS_HEADS: return COLUMN;
-    case SYI_AXIS_BUCKETS: return NEITHER;
-    case SYI_AXIS_EXPERT: return moe ? BATCH : UNKNOWN;
-    case SYI_AXIS_EXPERT_MLP: return moe ? COLUMN : UNKNOWN;
-    case SYI_AXIS_ROUTER: return moe ? NEITHER : UNKNOWN;
-    default: return UNKNOWN;
-    }
+    options *a = arguments;
+    double since = fmax(1, (double)(time->step + 1) - (double)a->step_offset),
+           mixing = pow(since, -a->decay_rate);
+    double rate = a->weight_decay_rate, exponent = a->weight_decay_rate_lr_exponent;
+    value[DECAY_RATE] = 1 - mixing;
+    value[MIXING_RATE] = mixing;
+    value[LEARNING_RATE] = time->rate;
+    value[WEIGHT_DECAY] = exponent > 0 ? (rate > 0 ? rate : 1) * pow(time->rate, exponent) : rate;
 }
 
-/* Matrices by size: the smaller dim is the row, dim 0 of equal ones. */
-static void factor_by_size(const struct syi_optim *o, const struct syi_tensor *t, struct factors *f)
+/* ---- the gradients together ---- */
+
+static int clips_all(const void *arguments)
 {
-    int row = t->dim[1] < t->dim[0];
-    if (t->rank != 2 || t->dim[row] < o->options->min_dim_size_to_factor) return;
-    f->row = 1u << row;
-    f->column = 1u << !row;
+    return ((options *)arguments)->global_norm_clip_threshold > 0;
 }
 
-static struct factors refuse(struct syi_optim *o, const char *why)
+/* threshold * min(1 / threshold, 1 / norm) */
+static int clip_all(struct syi_group *group, const void *arguments, int term)
 {
-    const char *part = o->options->name_of_part, *dot = *part ? "." : "";
-    syi_program_fail(
-        o->p, SY_EINVAL,
-        "adafactor: parameter %s of rank %d %s: set optimizer%s%s.logical_factor_rules to moe, or "
-        "optimizer%s%s.factored to false with rules none",
-        syi_program_name(o->p, o->p->tensor[o->parameter].name), o->p->tensor[o->parameter].rank, why, dot,
-        part, dot, part);
-    return (struct factors){0};
+    double threshold = ((options *)arguments)->global_norm_clip_threshold;
+    struct syi_program *p = group->p;
+    (void)term;
+    SYI_AT(p);
+    int norm = syi_norm_of_all(p, group->n, group->update, NULL);
+    int inverse = syi_map2(p, SY_MAP_DIV, syi_constant_like(p, 1, norm), norm);
+    return syi_map1(p, SY_MAP_MULS, syi_at_most(p, inverse, 1 / threshold), threshold);
 }
 
-/* Rules count for what is more than a matrix and for stacks of experts; row and column only together. */
-static struct factors factors_of(struct syi_optim *o)
+/* ---- state ---- */
+
+/* A slot shaped like the parameter with the dims of `means` 1 long. */
+static int slot(struct syi_optim *o, const char *name, unsigned means)
 {
-    struct factors f = {0};
-    if (o->p->status || o->parameter < 0) return f;
-    struct syi_tensor t = o->p->tensor[o->parameter];
-    int rules = o->options->logical_factor_rules, factored = o->options->factored;
-    unsigned of[COLUMN + 1] = {0};
-    for (int i = 0; i < t.rank; i++) of[role_of(rules, t.axis[i])] |= 1u << i;
-    if (rules == SYI_FACTOR_NONE || (t.rank <= 2 && !of[BATCH])) {
-        if (t.rank > 2 && factored) return refuse(o, "has no rule that says how to factor it");
-        if (factored) factor_by_size(o, &t, &f);
-        return f;
-    }
-    if (of[UNKNOWN]) return refuse(o, "has an axis that the rules do not know");
-    if (of[ROW] && of[COLUMN] && of[NEITHER]) return refuse(o, "has an axis that is neither row nor column");
-    f.batch = of[BATCH];
-    if (factored && of[ROW] && of[COLUMN]) f.row = of[ROW], f.column = of[COLUMN];
-    return f;
+    char tail[16];
+    struct syi_optim here = *o;
+    here.path[0] = 0; /* no chain in T5X's tree */
+    snprintf(tail, sizeof tail, "/%s", name);
+    return syi_optim_state_of(&here, "", tail, means, 0);
 }
 
-/* ---- means ---- */
+static void store(struct syi_optim *o, options *a, int value, int to)
+{
+    if (a->skip_nan_updates) value = syi_map3(o->p, SY_MAP_SELECT, syi_is_number(o->p, value), value, to);
+    syi_optim_store(o, value, to);
+}
 
-static int scaled_sum(struct syi_program *p, int op, int x, unsigned dims)
+/* decay * v + (1 - decay) * value, stored in the slot of that name; returns the new v. */
+static int second_moment(struct syi_optim *o, options *a, const char *name, unsigned means, int value)
+{
+    struct syi_program *p = o->p;
+    int v = slot(o, name, means);
+    int kept = syi_map2(p, SY_MAP_MUL, v, syi_optim_scalar(o, DECAY_RATE));
+    int mixed = syi_map2(p, SY_MAP_MUL, value, syi_optim_scalar(o, MIXING_RATE));
+    int moved = syi_map2(p, SY_MAP_ADD, kept, mixed);
+    store(o, a, moved, v);
+    return moved;
+}
+
+static int mean_over(struct syi_program *p, int x, unsigned dims)
 {
     int64_t n = 1;
     if (p->status || x < 0) return -1;
     for (int i = 0; i < p->tensor[x].rank; i++)
         if (dims >> i & 1) n *= p->tensor[x].dim[i];
-    return syi_map1(p, SY_MAP_MULS, syi_sum_over(p, (enum sy_op)op, x, dims), 1.0 / (double)n);
+    return syi_map1(p, SY_MAP_MULS, syi_sum_over(p, SY_OP_BLOCK_SUM, x, dims), 1.0 / (double)n);
 }
 
-static int mean_over(struct syi_program *p, int x, unsigned dims)
-{
-    return scaled_sum(p, SY_OP_BLOCK_SUM, x, dims);
-}
+/* ---- the steps of the transform ---- */
 
-/* Root mean square over all dims but those of the batch. */
-static int root_mean_square(struct syi_optim *o, int x)
-{
-    return syi_map1(o->p, SY_MAP_SQRT, scaled_sum(o->p, SY_OP_BLOCK_SUMSQ, x, ~factors_of(o).batch), 0);
-}
-
-/* max(x, least) */
-static int at_least(struct syi_program *p, int x, double least)
-{
-    return syi_map2(p, SY_MAP_MAX, x, syi_constant_like(p, least, x));
-}
-
-/* ---- state ---- */
-
-/* A slot of T5X's state, shaped like the parameter with the dims of `means` 1 long. */
-static int slot(struct syi_optim *o, const char *name, unsigned means)
-{
-    char full[256];
-    if (o->p->status || o->parameter < 0) return -1;
-    struct syi_tensor t = o->p->tensor[o->parameter];
-    for (int i = 0; i < t.rank; i++)
-        if (means >> i & 1) t.dim[i] = 1, t.axis[i] = SYI_AXIS_NONE;
-    snprintf(full, sizeof full, "state/param_states/%s/%s", syi_program_name(o->p, t.name), name);
-    return syi_tensor_add(o->p, full, SYI_STATE, t.dtype, t.rank, t.dim, t.axis);
-}
-
-/* decay * v + (1 - decay) * value, stored in the slot of that name; returns the new v. */
-static int second_moment(struct syi_optim *o, const char *name, unsigned means, int value)
+static int scale_by_second_moments(struct syi_optim *o, options *a, const struct syi_factors *f, int update)
 {
     struct syi_program *p = o->p;
-    int v = slot(o, name, means);
-    int kept = syi_map2(p, SY_MAP_MUL, v, syi_optim_part_input(o, "decay_rate"));
-    int mixed = syi_map2(p, SY_MAP_MUL, value, syi_optim_part_input(o, "mixing_rate"));
-    int moved = syi_map2(p, SY_MAP_ADD, kept, mixed);
-    syi_optim_store(o, moved, v);
-    return moved;
-}
-
-/* ---- the transforms ---- */
-
-int syi_scale_by_factored_rms(struct syi_optim *o, int update)
-{
-    struct syi_program *p = o->p;
-    struct factors f = factors_of(o);
     SYI_AT(p);
-    int square = syi_map1(p, SY_MAP_ADDS, syi_map2(p, SY_MAP_MUL, update, update), o->options->epsilon1);
-    if (!f.row) {
-        int v = second_moment(o, "v", 0, square);
+    int square = syi_map1(p, SY_MAP_ADDS, syi_square(p, update), a->epsilon1);
+    if (!f->row && !f->column) {
+        int v = second_moment(o, a, "v", 0, square);
         return syi_map2(p, SY_MAP_MUL, update, syi_map1(p, SY_MAP_RSQRT, v, 0));
     }
-    int row = second_moment(o, "v_row", f.column, mean_over(p, square, f.column));
-    int column = second_moment(o, "v_col", f.row, mean_over(p, square, f.row));
-    int share = syi_map2(p, SY_MAP_DIV, row, mean_over(p, row, f.row));
+    int row = second_moment(o, a, "v_row", f->column, mean_over(p, square, f->column));
+    int column = second_moment(o, a, "v_col", f->row, mean_over(p, square, f->row));
+    int share = syi_map2(p, SY_MAP_DIV, row, mean_over(p, row, f->row));
     int scaled = syi_map2(p, SY_MAP_MUL, update, syi_map1(p, SY_MAP_RSQRT, share, 0));
     return syi_map2(p, SY_MAP_MUL, scaled, syi_map1(p, SY_MAP_RSQRT, column, 0));
 }
 
-int syi_clip_by_rms(struct syi_optim *o, int update)
+static int clip(struct syi_optim *o, options *a, const struct syi_factors *f, int update)
 {
-    double threshold = o->options->clipping_threshold;
-    if (threshold == 0) return update;
-    SYI_AT(o->p);
-    int over = syi_map1(o->p, SY_MAP_MULS, root_mean_square(o, update), 1 / threshold);
-    return syi_map2(o->p, SY_MAP_DIV, update, at_least(o->p, over, 1));
+    struct syi_program *p = o->p;
+    if (a->clipping_threshold == 0) return update;
+    SYI_AT(p);
+    int over =
+        syi_map1(p, SY_MAP_MULS, syi_root_mean_square(p, update, ~f->batch), 1 / a->clipping_threshold);
+    return syi_map2(p, SY_MAP_DIV, update, syi_at_least(p, over, 1));
 }
 
-int syi_scale_by_parameter_rms(struct syi_optim *o, int update)
+static int scales(const struct syi_optim *o, options *a)
 {
-    if (!o->options->multiply_by_parameter_scale) return update;
-    SYI_AT(o->p);
-    int size = at_least(o->p, root_mean_square(o, o->parameter), o->options->epsilon2);
-    return syi_map2(o->p, SY_MAP_MUL, update, size);
+    const char *says = syi_rule_of(&a->parameter_scale_rules, syi_optim_name(o));
+    return says ? !strcmp(says, "true") : a->multiply_by_parameter_scale;
 }
 
-int syi_add_momentum(struct syi_optim *o, int update)
+static int scale_by_parameter(struct syi_optim *o, options *a, const struct syi_factors *f, int update)
 {
-    double beta1 = o->options->beta1;
-    if (beta1 < 0) return update;
-    SYI_AT(o->p);
-    int m = slot(o, "m", 0);
-    int moved = syi_moving_mean(o->p, m, update, beta1);
-    syi_optim_store(o, moved, m);
+    struct syi_program *p = o->p;
+    if (!scales(o, a)) return update;
+    SYI_AT(p);
+    int size = syi_at_least(p, syi_root_mean_square(p, o->parameter, ~f->batch), a->epsilon2);
+    if (a->max_parameter_scale > 0)
+        size = syi_at_most(p, size, a->max_parameter_scale);
+    return syi_map2(p, SY_MAP_MUL, update, size);
+}
+
+/* The momentum in bfloat16: what is left of it is rounded again before the update is added, as jax does. */
+static int add_bf16_momentum(struct syi_optim *o, options *a, int update)
+{
+    struct syi_program *p = o->p;
+    int m = syi_as(p, slot(o, "m", 0), SY_BF16), old = syi_cast(p, m, SY_F32);
+    int kept = syi_cast(p, syi_cast(p, syi_map1(p, SY_MAP_MULS, old, a->beta1), SY_BF16), SY_F32);
+    int moved = syi_map2(p, SY_MAP_ADD, syi_map1(p, SY_MAP_MULS, update, 1 - a->beta1), kept), stored = moved;
+    if (a->skip_nan_updates) stored = syi_map3(p, SY_MAP_SELECT, syi_is_number(p, moved), moved, old);
+    syi_optim_store(o, syi_cast(p, stored, SY_BF16), m);
     return moved;
 }
 
-int syi_decay_weights(struct syi_optim *o, int update)
+static int add_momentum(struct syi_optim *o, options *a, int update)
 {
-    if (o->options->weight_decay_rate == 0) return update;
+    if (a->beta1 < 0) return update;
     SYI_AT(o->p);
-    return syi_map2(o->p, SY_MAP_ADD, update,
-                    syi_map1(o->p, SY_MAP_MULS, o->parameter, -o->options->weight_decay_rate));
+    if (a->dtype_momentum == SYI_DTYPE_BFLOAT16) return add_bf16_momentum(o, a, update);
+    int m = slot(o, "m", 0), moved = syi_moving_mean(o->p, m, update, a->beta1);
+    store(o, a, moved, m);
+    return moved;
 }
+
+static int decay_weights(struct syi_optim *o, options *a, int update)
+{
+    struct syi_program *p = o->p;
+    int decay;
+    SYI_AT(p);
+    if (a->weight_decay_rate_lr_exponent > 0)
+        decay = syi_map1(p, SY_MAP_NEG,
+                         syi_map2(p, SY_MAP_MUL, o->parameter, syi_optim_scalar(o, WEIGHT_DECAY)), 0);
+    else if (a->weight_decay_rate > 0)
+        decay = syi_map1(p, SY_MAP_MULS, o->parameter, -a->weight_decay_rate);
+    else
+        return update;
+    return syi_map2(p, SY_MAP_ADD, update, decay);
+}
+
+static int adafactor(struct syi_optim *o, const void *arguments, int update)
+{
+    options *a = arguments;
+    struct syi_program *p = o->p;
+    struct syi_factors f = syi_factors_of(o, a);
+    if (clips_all(a)) update = syi_map2(p, SY_MAP_MUL, update, o->group->shared[o->term]);
+    update = scale_by_second_moments(o, a, &f, update);
+    update = clip(o, a, &f, update);
+    update = syi_map2(p, SY_MAP_MUL, update, syi_optim_scalar(o, LEARNING_RATE));
+    update = scale_by_parameter(o, a, &f, update);
+    update = syi_map1(p, SY_MAP_NEG, add_momentum(o, a, update), 0);
+    update = decay_weights(o, a, update);
+    if (!a->skip_nan_updates) return update;
+    return syi_map3(p, SY_MAP_SELECT, syi_is_number(p, update), update, syi_constant_like(p, 0, update));
+}
+
+const struct syi_transform syi_transform_row_adafactor = {
+    .record = adafactor, .host = adafactor_host, .shared = clip_all, .shares = clips_all};

@@ -1,79 +1,164 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Optimizers as chains of transforms, as optax composes them: a transform takes the update of one parameter
- * (at first its gradient) and records the elementwise ops that turn it into another, making state tensors as
- * it needs them. So an optimizer costs no backend code, and fuse makes one pass over memory of a whole chain.
- */
+ * (at first its gradient) and records the ops that turn it into another, making state tensors as it needs them. So
+ * an optimizer costs no backend code, and fuse makes one pass over memory of a whole chain.
+ *
+ * The data flow: a part of [optimizer] has a name, whose chain registry.c writes, or a chain of its own; chain.c records
+ * the chain of each part for all parameters of the part; update.c puts norm, clipping and parts together. What depends
+ * on the step alone (corrections, rates) is computed by the host, in double, and put into inputs [1] before each step. */
 #ifndef SYI_OPTIM_H
 #define SYI_OPTIM_H
 
-#include "base/run_config.h"
+#include "base/optimizers.h"
+#include "base/transforms.h"
+#include "optim/schedule.h"
 #include "program/program.h"
+
+/* ---- chains ---- */
+
+/* A part of [optimizer], ready to be recorded. */
+struct syi_chain {
+    const struct syi_optimizer_part *options; /* borrowed from the configuration */
+    struct syi_terms terms;                   /* by the numbers of transforms.def */
+    struct syi_schedule *rate;                /* of its own; NULL: that of the run */
+    struct syi_schedule *schedule[SYI_TERMS]; /* of a term scale_by_schedule, else NULL */
+};
+
+/* chain.c: one for each part of config->optimizer, in their order; config stays where it is. NULL and err on failure.
+ * The caller frees it with syi_chains_free. */
+struct syi_chain *syi_chains_make(const struct syi_config *config, struct sy_error *err);
+void syi_chains_free(struct syi_chain *chains, int n); /* chains may be NULL */
+/* registry.c: the chain of an optimizer by name, its options resolved. */
+void syi_optimizer_chain(const struct syi_optimizer_part *resolved, struct syi_terms *terms);
+/* The number of the part that updates the parameter: the first named one that matches it, else 0. */
+int syi_optimizer_of(const struct syi_config *config, const char *parameter);
+
+/* ---- what the host sets for each step ---- */
+
+enum {
+    SYI_HOST_VALUES = 4, /* most of a term */
+    SYI_OPTIM_SCALARS = SYI_CONFIG_PARTS * SYI_TERMS * SYI_HOST_VALUES
+};
+/* Values of the step (from 0) for all terms of all parts, by the numbers of their inputs (role OPTIM_SCALAR); rate:
+ * that of the run. */
+void syi_optim_scalars(const struct syi_config *config, const struct syi_chain *chains, int64_t step,
+                       double rate, float value[SYI_OPTIM_SCALARS]);
+
+struct syi_optim_time {
+    int64_t step;                        /* from 0, counted as the term's own updates */
+    double rate;                         /* learning rate */
+    const struct syi_schedule *schedule; /* of the term, NULL: it has none */
+};
+
+/* ---- recording a transform ---- */
+
+/* The parameters of a part, and where they are in its chain. */
+struct syi_group {
+    struct syi_program *p;
+    const struct syi_chain *chain;
+    int part;              /* number of the part */
+    int ok;                /* [1]: 0 where nothing may be written */
+    int n;                 /* parameters */
+    const int *tensor;     /* [n] the parameters */
+    const uint32_t *id;    /* [n] their ids in the model */
+    int *update;           /* [n] their updates at this place of the chain */
+    int shared[SYI_TERMS]; /* what `shared` of a term returned, -1: nothing */
+    int noise;             /* 1: normal numbers are inputs of role NOISE, and not drawn */
+};
 
 /* One parameter's way through a chain. */
 struct syi_optim {
+    struct syi_group *group;
     struct syi_program *p;
-    const struct syi_optimizer_part *options; /* of the part that updates it */
-    int parameter;                            /* tensor */
-    int ok;                                   /* [1]: 1 where the step may be written */
-    int transform;                            /* index in the chain */
+    int parameter; /* tensor */
+    uint32_t id;   /* of the parameter in the model */
+    int ok;        /* [1]: 1 where state may be written */
+    int term;      /* being recorded, index in the chain */
+    char path[96]; /* of its state in T5X's tree: "0", "1/inner_state" */
 };
 
-/* Records a transform of `update`; returns the new update. */
-typedef int (*syi_transform_fn)(struct syi_optim *o, int update);
-
-struct syi_optimizer {
-    const char *name;
-    const syi_transform_fn *chain; /* ends with NULL; the last one's result is added to the parameter */
+struct syi_transform {
+    /* Records the transform of one update; returns the new one. arguments: struct syi_transform_NAME. */
+    int (*record)(struct syi_optim *o, const void *arguments, int update);
+    /* Values of a step for syi_optim_scalar; NULL: none. */
+    void (*host)(const void *arguments, const struct syi_optim_time *time, double value[SYI_HOST_VALUES]);
+    /* Recorded once for all parameters of the part, before the transform of each: what it takes of all updates together
+     * (a norm); returns a tensor [1], -1 for nothing. NULL: there is no such thing. Not inside other terms. */
+    int (*shared)(struct syi_group *group, const void *arguments, int term);
+    /* Whether `shared` is needed with these arguments; NULL: always. */
+    int (*shares)(const void *arguments);
+    /* Of what holds others: the step that they count, from that of the term itself; NULL: the same. */
+    int64_t (*inner_step)(const void *arguments, int64_t step);
 };
+/* One for each row of transforms.def, in the file that has the transform: syi_transform_row_NAME. */
+#define SY_TERM_BEGIN(name, inner, help) extern const struct syi_transform syi_transform_row_##name;
+#define SY_ARGUMENT(name, key, type, value, range, help)
+#define SY_TERM_END(name)
+#include "base/transforms.def"
+#undef SY_TERM_BEGIN
+#undef SY_ARGUMENT
+#undef SY_TERM_END
 
-/* registry.c: by optimizer.name. */
-const struct syi_optimizer *syi_optimizer_find(int optimizer);
-/* The part that updates the parameter of that name: the first with a pattern for it, else that without a
- * name. */
-const struct syi_optimizer_part *syi_optimizer_of(const struct syi_config *config, const char *parameter);
-
-/* transforms.c */
-int syi_scale_by_adam(struct syi_optim *o, int update);
-int syi_add_decayed_weights(struct syi_optim *o, int update); /* before the learning rate */
-int syi_scale_by_learning_rate(struct syi_optim *o, int update);
-int syi_descend(struct syi_optim *o, int update); /* turns the sign: towards lower loss */
-/* Scalar [1] that the host sets for each step (syi_optim_scalars): of all optimizers, or the part's own. */
-int syi_optim_input(struct syi_program *p, const char *name);
-int syi_optim_part_input(struct syi_optim *o, const char *name);
-/* "state/param_states/INDEX/NAME/PARAMETER" (optax in T5X), shaped like the parameter; zero at first. */
-int syi_optim_state(struct syi_optim *o, const char *name);
-int syi_moving_mean(struct syi_program *p, int old, int value, double decay);
+/* chain.c: records what the term at hand holds. */
+int syi_record_inner(struct syi_optim *o, int update);
+/* Records the whole chain of the group: for each parameter i, `enter` gives what the chain begins with, `leave` gets
+ * what it ends with. */
+void syi_record_chain(struct syi_group *group, int (*enter)(void *arg, int i),
+                      void (*leave)(void *arg, int i, int update), void *arg);
+/* The input [1] with host value `slot` of the term at hand. */
+int syi_optim_scalar(struct syi_optim *o, int slot);
+int syi_group_scalar(struct syi_group *group, int term, int slot);
+const char *syi_optim_name(const struct syi_optim *o); /* of the parameter */
+/* State "state/param_states/PATH/NAME/PARAMETER" (optax in T5X's tree), shaped like the parameter; every element is
+ * `initial` at first. */
+int syi_optim_state(struct syi_optim *o, const char *name, double initial);
+/* The same with the dims of `ones` 1 long; tail: after the parameter's name, "" or "/0". */
+int syi_optim_state_of(struct syi_optim *o, const char *name, const char *tail, unsigned ones,
+                       double initial);
+/* State [1] of a term for all parameters, "state/param_states/PATH/NAME". */
+int syi_group_state(struct syi_group *group, int term, const char *name);
+/* Normal numbers shaped like the parameter, times the standard deviation [1]. */
+int syi_optim_noise(struct syi_optim *o, int deviation);
 /* Writes `value` to persistent tensor `to` if the step is ok, else keeps it. */
 void syi_optim_store(struct syi_optim *o, int value, int to);
+void syi_group_store(struct syi_group *group, int value, int to);
 
-/* adafactor.c; state is "state/param_states/PARAMETER/SLOT", slots v_row and v_col or v, and m. */
-int syi_scale_by_factored_rms(struct syi_optim *o, int update);
-int syi_clip_by_rms(struct syi_optim *o, int update);
-int syi_scale_by_parameter_rms(struct syi_optim *o, int update);
-int syi_add_momentum(struct syi_optim *o, int update);
-int syi_decay_weights(struct syi_optim *o, int update); /* called after syi_descend */
+/* ---- arithmetic that transforms share (arithmetic.c) ---- */
 
-/* update.c: the program of a step: gradient norm over all parameters, finite check, clipping, the chain of
- * each parameter's optimizer, the parameters. A pattern of optimizer.*.parameters that no parameter has is
- * refused. By role: GRADIENT, DIRECTION of expert biases and OPTIM_SCALAR come in; the values GRAD_NORM and
- * OK of the step come out. */
+int syi_square(struct syi_program *p, int x);
+int syi_sign(struct syi_program *p, int x);                   /* -1, 0 or 1 */
+int syi_is_number(struct syi_program *p, int x);              /* 0 where it is NaN, else 1 */
+/* max(x, least) and min(x, most); NaN stays NaN */
+int syi_at_least(struct syi_program *p, int x, double least);
+int syi_at_most(struct syi_program *p, int x, double most);
+int syi_moving_mean(struct syi_program *p, int old, int value,
+                    double decay);                 /* decay old + (1 - decay) value */
+int syi_tensor_norm(struct syi_program *p, int x); /* [1], over the whole tensor */
+int syi_root_mean_square(struct syi_program *p, int x,
+                         unsigned dims); /* over the dims, which become 1 long */
+int64_t syi_elements(const struct syi_program *p, int x);
+/* Norm of all updates of the group together, [1]: block sums of all first, so that what ranks gather travels
+ * together. scale: NULL, or a factor of each. */
+int syi_norm_of_all(struct syi_program *p, int n, const int *x, const double *scale);
+
+/* ---- update.c ---- */
+
+/* The program of a step: gradient norm over all parameters, finite check, clipping, the chain of each part, the
+ * parameters. A pattern of optimizer.*.match that no parameter has is refused, and two parts that match the same. By
+ * role: GRADIENT, DIRECTION of expert biases and OPTIM_SCALAR come in; the values GRAD_NORM and OK of the step come
+ * out. */
 struct syi_model;
-int syi_record_update(const struct syi_config *config, const struct syi_model *model,
-                      const uint32_t *leaf_count, struct syi_program **program,
+struct syi_update_options {
+    const struct syi_config *config;
+    const struct syi_model *model;
+    const uint32_t *leaf_count; /* [SYI_AXIS_COUNT] */
+    int noise;                  /* as of struct syi_group */
+};
+int syi_record_update(const struct syi_update_options *options, struct syi_program **program,
                       struct sy_error *err) SYI_MUST_CHECK;
 
 /* What the gradient of a parameter is multiplied by before anything else: 1, or as MoeTrainer (T5X,
  * contrib/moe/trainer.py) the number of experts for expert weights. */
 double syi_gradient_scale(const struct syi_config *config, const char *name);
-
-/* What the host sets for each step: the learning rate, then for each part of [optimizer] its own values. A
- * program has inputs for those that its chains ask for. */
-enum { SYI_OPTIM_PART_SCALARS = 4, SYI_OPTIM_SCALARS = 1 + SYI_OPTIM_PART_SCALARS * SYI_CONFIG_PARTS };
-enum { SYI_OPTIM_SCALAR_NAME = SYI_PART_NAME + 16 };
-/* Values of the step (from 0), each computed in double; returns how many there are. */
-int syi_optim_scalars(const struct syi_config *config, int64_t step, double learning_rate,
-                      float value[SYI_OPTIM_SCALARS]);
-/* The input of value i: "learning_rate", "correction1", and "PART/correction1" of a part with a name. */
-void syi_optim_scalar_name(const struct syi_config *config, int i, char name[SYI_OPTIM_SCALAR_NAME]);
 
 #endif

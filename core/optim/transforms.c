@@ -1,80 +1,181 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The transforms optimizers are made of. Formulas: optax 0.1.2 transform.py; eps outside the root. */
+/* Transforms of momentum, weights, rates and noise. Formulas: optax 0.1.2, transform.py. */
 #include "config.h"
+
+#include <math.h>
+#include <stdio.h>
 
 #include "optim/optim.h"
 #include "program/record.h"
 
-int syi_optim_input(struct syi_program *p, const char *name)
-{
-    int64_t one = 1;
-    int there = syi_program_find(p, name);
-    return there >= 0 ? there : syi_tensor_add(p, name, SYI_INPUT, SY_F32, 1, &one, NULL);
-}
+/* ---- momentum ---- */
 
-int syi_optim_part_input(struct syi_optim *o, const char *name)
+static int trace(struct syi_optim *o, const void *arguments, int update)
 {
-    char full[SYI_OPTIM_SCALAR_NAME];
-    const char *part = o->options->name_of_part;
-    snprintf(full, sizeof full, "%s%s%s", part, *part ? "/" : "", name);
-    return syi_optim_input(o->p, full);
-}
-
-int syi_optim_state(struct syi_optim *o, const char *name)
-{
-    char full[256];
-    if (o->p->status || o->parameter < 0) return -1;
-    struct syi_tensor t = o->p->tensor[o->parameter];
-    snprintf(full, sizeof full, "state/param_states/%d/%s/%s", o->transform, name,
-             syi_program_name(o->p, t.name));
-    return syi_tensor_add(o->p, full, SYI_STATE, t.dtype, t.rank, t.dim, t.axis);
-}
-
-void syi_optim_store(struct syi_optim *o, int value, int to)
-{
-    syi_store(o->p, syi_map3(o->p, SY_MAP_SELECT, o->ok, value, to), to);
-}
-
-/* decay * old + (1 - decay) * value */
-int syi_moving_mean(struct syi_program *p, int old, int value, double decay)
-{
-    return syi_map2(p, SY_MAP_ADD, syi_map1(p, SY_MAP_MULS, value, 1 - decay),
-                    syi_map1(p, SY_MAP_MULS, old, decay));
-}
-
-int syi_scale_by_adam(struct syi_optim *o, int update)
-{
+    const struct syi_transform_trace *a = arguments;
     struct syi_program *p = o->p;
     SYI_AT(p);
-    int mu = syi_optim_state(o, "mu"), nu = syi_optim_state(o, "nu");
-    int square = syi_map2(p, SY_MAP_MUL, update, update);
-    int new_mu = syi_moving_mean(p, mu, update, o->options->b1);
-    int new_nu = syi_moving_mean(p, nu, square, o->options->b2);
-    int mean = syi_map2(p, SY_MAP_MUL, new_mu, syi_optim_part_input(o, "correction1"));
-    int root =
-        syi_map1(p, SY_MAP_SQRT, syi_map2(p, SY_MAP_MUL, new_nu, syi_optim_part_input(o, "correction2")), 0);
-    int result = syi_map2(p, SY_MAP_DIV, mean, syi_map1(p, SY_MAP_ADDS, root, o->options->eps));
-    syi_optim_store(o, new_mu, mu);
-    syi_optim_store(o, new_nu, nu);
-    return result;
+    int old = syi_optim_state(o, "trace", 0);
+    int sum = syi_map2(p, SY_MAP_ADD, update, syi_map1(p, SY_MAP_MULS, old, a->decay));
+    syi_optim_store(o, sum, old);
+    if (!a->nesterov) return sum;
+    return syi_map2(p, SY_MAP_ADD, update, syi_map1(p, SY_MAP_MULS, sum, a->decay));
 }
 
-int syi_add_decayed_weights(struct syi_optim *o, int update)
+const struct syi_transform syi_transform_row_trace = {.record = trace};
+
+static int ema(struct syi_optim *o, const void *arguments, int update)
 {
-    if (o->options->weight_decay == 0) return update;
+    const struct syi_transform_ema *a = arguments;
     SYI_AT(o->p);
-    return syi_map2(o->p, SY_MAP_ADD, update,
-                    syi_map1(o->p, SY_MAP_MULS, o->parameter, o->options->weight_decay));
+    int old = syi_optim_state(o, "ema", 0);
+    int mean = syi_moving_mean(o->p, old, update, a->decay);
+    syi_optim_store(o, mean, old);
+    return a->debias ? syi_map2(o->p, SY_MAP_MUL, mean, syi_optim_scalar(o, 0)) : mean;
 }
 
-int syi_scale_by_learning_rate(struct syi_optim *o, int update)
+static void ema_host(const void *arguments, const struct syi_optim_time *time, double value[SYI_HOST_VALUES])
 {
-    SYI_AT(o->p);
-    return syi_map2(o->p, SY_MAP_MUL, update, syi_optim_input(o->p, "learning_rate"));
+    const struct syi_transform_ema *a = arguments;
+    value[0] = 1 / (1 - pow(a->decay, (double)(time->step + 1)));
 }
 
-int syi_descend(struct syi_optim *o, int update)
+const struct syi_transform syi_transform_row_ema = {.record = ema, .host = ema_host};
+
+/* ---- weights ---- */
+
+static int add_decayed_weights(struct syi_optim *o, const void *arguments, int update)
 {
+    const struct syi_transform_add_decayed_weights *a = arguments;
+    if (a->weight_decay == 0 || !syi_mask_match(&a->mask, syi_optim_name(o))) return update;
     SYI_AT(o->p);
-    return syi_map1(o->p, SY_MAP_NEG, update, 0);
+    return syi_map2(o->p, SY_MAP_ADD, update, syi_map1(o->p, SY_MAP_MULS, o->parameter, a->weight_decay));
 }
+
+const struct syi_transform syi_transform_row_add_decayed_weights = {.record = add_decayed_weights};
+
+/* 1 where a norm is 0. */
+static int scale_by_trust_ratio(struct syi_optim *o, const void *arguments, int update)
+{
+    const struct syi_transform_scale_by_trust_ratio *a = arguments;
+    struct syi_program *p = o->p;
+    if (!syi_mask_match(&a->mask, syi_optim_name(o))) return update;
+    SYI_AT(p);
+    int weight = syi_tensor_norm(p, o->parameter), own = syi_tensor_norm(p, update);
+    if (a->min_norm > 0)
+        weight = syi_at_least(p, weight, a->min_norm), own = syi_at_least(p, own, a->min_norm);
+    int zero = syi_constant_like(p, 0, own), one = syi_constant_like(p, 1, own);
+    int ratio = syi_map2(p, SY_MAP_DIV, syi_map1(p, SY_MAP_MULS, weight, a->trust_coefficient),
+                         syi_map1(p, SY_MAP_ADDS, own, a->eps));
+    ratio = syi_map3(p, SY_MAP_SELECT, syi_map2(p, SY_MAP_LESS, zero, weight), ratio, one);
+    ratio = syi_map3(p, SY_MAP_SELECT, syi_map2(p, SY_MAP_LESS, zero, own), ratio, one);
+    return syi_map2(p, SY_MAP_MUL, update, ratio);
+}
+
+const struct syi_transform syi_transform_row_scale_by_trust_ratio = {.record = scale_by_trust_ratio};
+
+/* With m = 1 / sqrt(1 + rate^2): -rate m update + (m - 1) parameter. */
+static int scale_by_fromage(struct syi_optim *o, const void *arguments, int update)
+{
+    struct syi_program *p = o->p;
+    (void)arguments;
+    SYI_AT(p);
+    return syi_map2(p, SY_MAP_ADD, syi_map2(p, SY_MAP_MUL, update, syi_optim_scalar(o, 0)),
+                    syi_map2(p, SY_MAP_MUL, o->parameter, syi_optim_scalar(o, 1)));
+}
+
+static void fromage_host(const void *arguments, const struct syi_optim_time *time,
+                         double value[SYI_HOST_VALUES])
+{
+    double m = 1 / sqrt(1 + time->rate * time->rate);
+    (void)arguments;
+    value[0] = -time->rate * m;
+    value[1] = m - 1;
+}
+
+const struct syi_transform syi_transform_row_scale_by_fromage = {.record = scale_by_fromage,
+                                                                 .host = fromage_host};
+
+/* ---- noise ---- */
+
+int syi_optim_noise(struct syi_optim *o, int deviation)
+{
+    char name[256];
+    const struct syi_tensor t = o->p->tensor[o->parameter];
+    if (!o->group->noise) return syi_program_fail(o->p, SY_EUNSUPPORTED, "noise is not there yet");
+    snprintf(name, sizeof name, "noise/%s", syi_optim_name(o));
+    int normal = syi_tensor_add(o->p, name, SYI_INPUT, SY_F32, t.rank, t.dim, t.axis);
+    syi_role_set(o->p, normal, SYI_ROLE_NOISE, o->id);
+    return syi_map2(o->p, SY_MAP_MUL, normal, deviation);
+}
+
+static int add_noise(struct syi_optim *o, const void *arguments, int update)
+{
+    const struct syi_transform_add_noise *a = arguments;
+    struct syi_program *p = o->p;
+    if (a->eta == 0) return update;
+    SYI_AT(p);
+    return syi_map2(p, SY_MAP_ADD, update, syi_optim_noise(o, syi_optim_scalar(o, 0)));
+}
+
+static void noise_host(const void *arguments, const struct syi_optim_time *time,
+                       double value[SYI_HOST_VALUES])
+{
+    const struct syi_transform_add_noise *a = arguments;
+    value[0] = sqrt(a->eta / pow((double)(time->step + 1), a->gamma));
+}
+
+const struct syi_transform syi_transform_row_add_noise = {.record = add_noise, .host = noise_host};
+
+/* ---- rates ---- */
+
+static int identity(struct syi_optim *o, const void *arguments, int update)
+{
+    (void)o;
+    (void)arguments;
+    return update;
+}
+
+const struct syi_transform syi_transform_row_identity = {.record = identity};
+
+static int scale(struct syi_optim *o, const void *arguments, int update)
+{
+    const struct syi_transform_scale *a = arguments;
+    SYI_AT(o->p);
+    return syi_map1(o->p, SY_MAP_MULS, update, a->step_size);
+}
+
+const struct syi_transform syi_transform_row_scale = {.record = scale};
+
+static int scale_by_learning_rate(struct syi_optim *o, const void *arguments, int update)
+{
+    (void)arguments;
+    SYI_AT(o->p);
+    return syi_map1(o->p, SY_MAP_NEG, syi_map2(o->p, SY_MAP_MUL, update, syi_optim_scalar(o, 0)), 0);
+}
+
+static void rate_host(const void *arguments, const struct syi_optim_time *time, double value[SYI_HOST_VALUES])
+{
+    (void)arguments;
+    value[0] = time->rate;
+}
+
+const struct syi_transform syi_transform_row_scale_by_learning_rate = {.record = scale_by_learning_rate,
+                                                                       .host = rate_host};
+
+static int scale_by_schedule(struct syi_optim *o, const void *arguments, int update)
+{
+    (void)arguments;
+    SYI_AT(o->p);
+    return syi_map2(o->p, SY_MAP_MUL, update, syi_optim_scalar(o, 0));
+}
+
+static void schedule_host(const void *arguments, const struct syi_optim_time *time,
+                          double value[SYI_HOST_VALUES])
+{
+    const struct syi_transform_scale_by_schedule *a = arguments;
+    value[0] = a->sign * syi_schedule_value(time->schedule, time->step);
+}
+
+const struct syi_transform syi_transform_row_scale_by_schedule = {.record = scale_by_schedule,
+                                                                  .host = schedule_host};

@@ -4,7 +4,7 @@
  * is not finite changes nothing, unless it is looked at after the update only (train.nan_check). */
 #include "config.h"
 
-#include <math.h>
+#include <limits.h>
 #include <string.h>
 
 #include "base/compat.h"
@@ -22,10 +22,11 @@ struct target {
 
 struct update {
     struct syi_program *p;
-    const struct syi_config *config;
-    struct target *target; /* [n] in the order of the parameters' names */
+    const struct syi_update_options *options;
+    struct syi_chain *chains; /* [parts] */
+    struct target *target;    /* [n] in the order of the parameters' names */
     size_t n;
-    int clip; /* [1]: factor on every gradient */
+    int clip; /* [1]: factor on every gradient; -1: none */
     int ok;   /* [1]: 0 where nothing may be written */
 };
 
@@ -43,7 +44,7 @@ static int is_bias(const struct target *t)
 
 static struct target target_of(struct update *u, const struct syi_param *param)
 {
-    struct target t = {.param = param, .scale = syi_gradient_scale(u->config, param->name)};
+    struct target t = {.param = param, .scale = syi_gradient_scale(u->options->config, param->name)};
     char name[SYI_GRADIENT_NAME];
     t.parameter = syi_tensor_add(u->p, param->name, SYI_PARAM, SY_F32, param->rank, param->dim, param->axis);
     syi_role_set(u->p, t.parameter, SYI_ROLE_PARAMETER, param->id);
@@ -57,69 +58,121 @@ static struct target target_of(struct update *u, const struct syi_param *param)
     return t;
 }
 
-/* norm = sqrt(sum over parameters, in the order of their names, of scale^2 * sum of squares). First all block
- * sums, so that what ranks gather of them travels together. */
+/* norm = sqrt(sum over parameters, in the order of their names, of scale^2 * sum of squares) */
 static int global_norm(struct update *u)
 {
-    struct syi_program *p = u->p;
     struct sy_error err = {0};
-    int sum = -1, *blocks = syi_alloc(u->n * sizeof *blocks, &err);
-    if (!blocks) return syi_program_fail(p, SY_ENOMEM, "%s", err.text);
-    for (size_t i = 0; i < u->n; i++)
-        if (!is_bias(&u->target[i])) blocks[i] = syi_block_sum(p, SY_OP_BLOCK_SUMSQ, u->target[i].gradient);
-    for (size_t i = 0; i < u->n; i++) {
+    int n = 0, norm = -1, *gradient = syi_alloc(u->n * sizeof *gradient, &err);
+    double *scale = syi_alloc(u->n * sizeof *scale, &err);
+    for (size_t i = 0; gradient && scale && i < u->n; i++) {
         if (is_bias(&u->target[i])) continue;
-        double scale = u->target[i].scale;
-        int square = syi_tree_sum(p, blocks[i]);
-        if (scale != 1) square = syi_map1(p, SY_MAP_MULS, square, scale * scale);
-        sum = sum < 0 ? square : syi_map2(p, SY_MAP_ADD, sum, square);
+        gradient[n] = u->target[i].gradient;
+        scale[n++] = u->target[i].scale;
     }
-    syi_free(blocks);
-    return syi_map1(p, SY_MAP_SQRT, sum, 0);
+    if (gradient && scale)
+        norm = syi_norm_of_all(u->p, n, gradient, scale);
+    else
+        syi_program_fail(u->p, SY_ENOMEM, "%s", err.text);
+    syi_free(gradient);
+    syi_free(scale);
+    return norm;
 }
 
-/* clip / norm where norm > clip, else 1 (optax.clip_by_global_norm). */
+/* clip / norm where norm > clip, else 1 (optax.clip_by_global_norm); -1: nothing is clipped. */
 static int clip_factor(struct update *u, int norm)
 {
     struct syi_program *p = u->p;
-    double clip = u->config->train.clip_norm;
-    int one = syi_constant_like(p, 1, norm);
-    if (clip == 0) return one;
-    int limit = syi_map1(p, SY_MAP_MULS, one, clip);
+    double clip = u->options->config->train.clip_norm;
+    if (clip == 0) return -1;
+    int one = syi_constant_like(p, 1, norm), limit = syi_map1(p, SY_MAP_MULS, one, clip);
     return syi_map3(p, SY_MAP_SELECT, syi_map2(p, SY_MAP_LESS, limit, norm),
                     syi_map2(p, SY_MAP_DIV, limit, norm), one);
 }
 
-static void update_parameter(struct update *u, const struct target *t, struct syi_optim *o)
+/* ---- the parameters of a part ---- */
+
+struct part {
+    struct update *u;
+    struct syi_group group;
+    int *tensor, *update; /* [n] as the group has them */
+    uint32_t *id;         /* [n] */
+    double *scale;        /* [n] of gradients */
+};
+
+static void free_part(struct part *part)
 {
-    struct syi_program *p = u->p;
-    int value = t->gradient;
-    if (t->scale != 1) value = syi_map1(p, SY_MAP_MULS, value, t->scale);
-    value = syi_map2(p, SY_MAP_MUL, value, u->clip);
-    const syi_transform_fn *chain = syi_optimizer_find(o->options->name)->chain;
-    for (; chain[o->transform]; o->transform++) value = chain[o->transform](o, value);
+    syi_free(part->tensor);
+    syi_free(part->update);
+    syi_free(part->id);
+    syi_free(part->scale);
+}
+
+/* Those of the model that part number `i` updates. */
+static int collect(struct update *u, int i, struct part *part, struct sy_error *err)
+{
+    const struct syi_config *config = u->options->config;
+    *part = (struct part){
+        .u = u,
+        .group = {.p = u->p, .chain = &u->chains[i], .part = i, .ok = u->ok, .noise = u->options->noise}};
+    part->tensor = syi_alloc(u->n * sizeof *part->tensor, err);
+    part->update = syi_alloc(u->n * sizeof *part->update, err);
+    part->id = syi_alloc(u->n * sizeof *part->id, err);
+    part->scale = syi_alloc(u->n * sizeof *part->scale, err);
+    if (!part->tensor || !part->update || !part->id || !part->scale) return SY_ENOMEM;
+    for (size_t k = 0; k < u->n; k++) {
+        const struct target *t = &u->target[k];
+        if (is_bias(t) || syi_optimizer_of(config, t->param->name) != i) continue;
+        part->tensor[part->group.n] = t->parameter;
+        part->update[part->group.n] = t->gradient;
+        part->id[part->group.n] = t->param->id;
+        part->scale[part->group.n++] = t->scale;
+    }
+    part->group.tensor = part->tensor;
+    part->group.update = part->update;
+    part->group.id = part->id;
+    return SY_OK;
+}
+
+/* What a chain begins with: the gradient scaled and clipped. */
+static int enter(void *arg, int i)
+{
+    struct part *part = arg;
+    struct syi_program *p = part->group.p;
+    int value = part->update[i];
+    if (part->scale[i] != 1) value = syi_map1(p, SY_MAP_MULS, value, part->scale[i]);
+    return part->u->clip < 0 ? value : syi_map2(p, SY_MAP_MUL, value, part->u->clip);
+}
+
+static void leave(void *arg, int i, int update)
+{
+    struct part *part = arg;
+    struct syi_program *p = part->group.p;
     SYI_AT(p);
-    syi_optim_store(o, syi_map2(p, SY_MAP_ADD, t->parameter, value), t->parameter);
+    int moved = syi_map2(p, SY_MAP_ADD, part->tensor[i], update);
+    syi_store(p, syi_map3(p, SY_MAP_SELECT, part->group.ok, moved, part->tensor[i]), part->tensor[i]);
+}
+
+static int update_part(struct update *u, int i, struct sy_error *err)
+{
+    struct part part;
+    int status = collect(u, i, &part, err);
+    if (!status && part.group.n && part.group.chain->options->name != SYI_OPTIMIZER_NONE)
+        syi_record_chain(&part.group, enter, leave, &part);
+    free_part(&part);
+    return status;
 }
 
 /* bias + rate * direction, which the host sets to -1, 0 or 1 for each expert (arXiv 2408.15664). */
-static void update_expert_bias(struct update *u, const struct target *t, struct syi_optim *o)
+static void update_expert_bias(struct update *u, const struct target *t)
 {
-    int moved = syi_map1(u->p, SY_MAP_MULS, t->gradient, u->config->moe.expert_bias_update_rate);
-    syi_optim_store(o, syi_map2(u->p, SY_MAP_ADD, t->parameter, moved), t->parameter);
+    struct syi_program *p = u->p;
+    SYI_AT(p);
+    int moved = syi_map1(p, SY_MAP_MULS, t->gradient, u->options->config->moe.expert_bias_update_rate);
+    moved = syi_map2(p, SY_MAP_ADD, t->parameter, moved);
+    syi_store(p, syi_map3(p, SY_MAP_SELECT, u->ok, moved, t->parameter), t->parameter);
 }
 
-/* The inputs that the host sets for each step, by their numbers. */
-static void mark_scalars(struct update *u)
-{
-    float value[SYI_OPTIM_SCALARS];
-    int n = syi_optim_scalars(u->config, 0, 0, value);
-    for (int i = 0; i < n; i++) {
-        char name[SYI_OPTIM_SCALAR_NAME];
-        syi_optim_scalar_name(u->config, i, name);
-        syi_role_set(u->p, syi_program_find(u->p, name), SYI_ROLE_OPTIM_SCALAR, (uint32_t)i);
-    }
-}
+/* ---- patterns ---- */
 
 static int matches_any(const struct syi_model *model, const char *pattern)
 {
@@ -129,95 +182,111 @@ static int matches_any(const struct syi_model *model, const char *pattern)
     return 0;
 }
 
-static int check_patterns(const struct syi_config *config, const struct syi_model *model,
-                          struct sy_error *err)
+static int check_pattern(const struct syi_model *model, const struct syi_optimizer_part *part, int k,
+                         struct sy_error *err)
 {
+    const char *pattern = syi_strings_at(&part->match, k), *nearest = "";
+    int least = INT_MAX;
+    if (matches_any(model, pattern)) return SY_OK;
+    for (size_t i = 0; i < model->n; i++) {
+        int distance = syi_edit_distance(pattern, model->param[i].name);
+        if (distance < least) least = distance, nearest = model->param[i].name;
+    }
+    return syi_error(err, SY_EINVAL,
+                     "optimizer.%s.match: \"%.200s\" matches no parameter of the model, the nearest is %s: "
+                     "`switchyard plan` prints their names",
+                     part->name_of_part, pattern, nearest);
+}
+
+/* The first pattern of the part for that name, NULL: none. */
+static const char *pattern_for(const struct syi_optimizer_part *part, const char *name)
+{
+    for (int k = 0; k < part->match.n; k++)
+        if (syi_pattern_match(syi_strings_at(&part->match, k), name)) return syi_strings_at(&part->match, k);
+    return NULL;
+}
+
+static int check_overlap(const struct syi_config *config, const char *name, struct sy_error *err)
+{
+    const struct syi_optimizer_part *first = NULL;
     for (int i = 1; i < config->optimizer.n; i++) {
         const struct syi_optimizer_part *part = &config->optimizer.part[i];
-        for (int k = 0; k < part->parameters.n; k++) {
-            const char *pattern = syi_strings_at(&part->parameters, k);
-            if (!matches_any(model, pattern))
-                return syi_error(err, SY_EINVAL,
-                                 "optimizer.%s.parameters: \"%.200s\" matches no parameter of the model: "
-                                 "`switchyard plan` prints their names",
-                                 part->name_of_part, pattern);
-        }
+        const char *pattern = pattern_for(part, name);
+        if (pattern && first)
+            return syi_error(
+                err, SY_EINVAL,
+                "parameter %s is matched by optimizer.%s.match (\"%.80s\") and by optimizer.%s.match "
+                "(\"%.80s\"): make the patterns narrower",
+                name, first->name_of_part, pattern_for(first, name), part->name_of_part, pattern);
+        if (pattern) first = part;
     }
     return SY_OK;
 }
 
-static void record(struct update *u)
+static int check_patterns(const struct syi_config *config, const struct syi_model *model,
+                          struct sy_error *err)
+{
+    int status = SY_OK;
+    for (int i = 1; i < config->optimizer.n; i++) {
+        const struct syi_optimizer_part *part = &config->optimizer.part[i];
+        for (int k = 0; k < part->match.n && !status; k++) status = check_pattern(model, part, k, err);
+    }
+    for (size_t i = 0; i < model->n && !status; i++)
+        status = check_overlap(config, model->param[i].name, err);
+    return status;
+}
+
+/* ---- the program ---- */
+
+static int record(struct update *u, struct sy_error *err)
 {
     struct syi_program *p = u->p;
+    const struct syi_config *config = u->options->config;
+    int status = SY_OK;
     p->layer = syi_program_intern(p, "global_norm");
     SYI_AT(p);
     int norm = global_norm(u);
     int finite = syi_map1(p, SY_MAP_FINITE, norm, 0);
-    u->ok = syi_compat(u->config, u->config->train.nan_check) ? syi_constant_like(p, 1, norm) : finite;
+    u->ok = syi_compat(config, config->train.nan_check) ? syi_constant_like(p, 1, norm) : finite;
     u->clip = clip_factor(u, norm);
     syi_step_output(p, SYI_STEP_GRAD_NORM, norm);
     syi_step_output(p, SYI_STEP_OK, finite);
+    for (int i = 0; i < config->optimizer.n && !status; i++) status = update_part(u, i, err);
     for (size_t i = 0; i < u->n; i++) {
-        const struct target *t = &u->target[i];
-        struct syi_optim o = {.p = p,
-                              .options = syi_optimizer_of(u->config, t->param->name),
-                              .parameter = t->parameter,
-                              .ok = u->ok};
-        p->layer = syi_program_intern(p, t->param->name);
-        SYI_AT(p);
-        (is_bias(t) ? update_expert_bias : update_parameter)(u, t, &o);
+        if (!is_bias(&u->target[i])) continue;
+        p->layer = syi_program_intern(p, u->target[i].param->name);
+        update_expert_bias(u, &u->target[i]);
     }
-    mark_scalars(u);
+    return status;
 }
 
-int syi_record_update(const struct syi_config *config, const struct syi_model *model,
-                      const uint32_t *leaf_count, struct syi_program **program, struct sy_error *err)
+/* Tensors of the parameters and of what comes in, then the program. */
+static int fill(struct update *u, struct sy_error *err)
 {
-    struct update u = {.config = config, .n = model->n};
-    int status = check_patterns(config, model, err);
+    const struct syi_model *model = u->options->model;
+    memcpy(u->p->leaf_count, u->options->leaf_count, sizeof u->p->leaf_count);
+    u->target = syi_alloc(u->n * sizeof *u->target, err);
+    u->chains = syi_chains_make(u->options->config, err);
+    if (!u->target || !u->chains) return err->code;
+    for (size_t i = 0; i < u->n; i++) u->target[i] = target_of(u, &model->param[i]);
+    int status = record(u, err);
+    if (!status) status = syi_program_status(u->p, err);
+    return status ? status : syi_program_check(u->p, "record", err);
+}
+
+int syi_record_update(const struct syi_update_options *options, struct syi_program **program,
+                      struct sy_error *err)
+{
+    struct update u = {.options = options, .n = options->model->n};
+    int status = check_patterns(options->config, options->model, err);
     if (!status) status = syi_program_new("update", &u.p, err);
     if (status) return status;
-    memcpy(u.p->leaf_count, leaf_count, sizeof u.p->leaf_count);
-    u.target = syi_alloc(u.n * sizeof *u.target, err);
-    if (!u.target) status = SY_ENOMEM;
-    for (size_t i = 0; !status && i < u.n; i++) u.target[i] = target_of(&u, &model->param[i]);
-    if (!status) record(&u);
-    if (!status) status = syi_program_status(u.p, err);
-    if (!status) status = syi_program_check(u.p, "record", err);
+    status = fill(&u, err);
     syi_free(u.target);
+    syi_chains_free(u.chains, options->config->optimizer.n);
     if (status)
         syi_program_free(u.p);
     else
         *program = u.p;
     return status;
-}
-
-/* ---- what the host sets ---- */
-
-static void part_scalars(const struct syi_optimizer_part *part, double t, float value[SYI_OPTIM_PART_SCALARS])
-{
-    double since = fmax(1, t - (double)part->step_offset), mixing = pow(since, -part->decay_rate);
-    value[0] = (float)(1 / (1 - pow(part->b1, t)));
-    value[1] = (float)(1 / (1 - pow(part->b2, t)));
-    value[2] = (float)(1 - mixing);
-    value[3] = (float)mixing;
-}
-
-int syi_optim_scalars(const struct syi_config *config, int64_t step, double learning_rate,
-                      float value[SYI_OPTIM_SCALARS])
-{
-    int n = 1;
-    value[0] = (float)learning_rate;
-    for (int i = 0; i < config->optimizer.n; i++, n += SYI_OPTIM_PART_SCALARS)
-        part_scalars(&config->optimizer.part[i], (double)(step + 1), value + n);
-    return n;
-}
-
-void syi_optim_scalar_name(const struct syi_config *config, int i, char name[SYI_OPTIM_SCALAR_NAME])
-{
-    static const char *const own[SYI_OPTIM_PART_SCALARS] = {"correction1", "correction2", "decay_rate",
-                                                            "mixing_rate"};
-    const char *part = i ? config->optimizer.part[(i - 1) / SYI_OPTIM_PART_SCALARS].name_of_part : "";
-    snprintf(name, SYI_OPTIM_SCALAR_NAME, "%s%s%s", part, *part ? "/" : "",
-             i ? own[(i - 1) % SYI_OPTIM_PART_SCALARS] : "learning_rate");
 }

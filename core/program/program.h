@@ -25,6 +25,7 @@
     X(EXPERT_MLP, expert_mlp)                                                                                \
     X(EXPERT_GROUP, expert_group) /* routing groups in an expert buffer */                                   \
     X(CAPACITY, capacity)         /* slots of an expert in a group */                                        \
+    X(LAYERS, layers)             /* layers that are scanned over */                                         \
     X(BUCKETS, relpos_buckets)    /* relative position buckets */                                            \
     X(CHOICE, choice)             /* the k experts a token chooses */                                        \
     X(ROUTER, unmodeled)          /* experts as columns of the router: never split */
@@ -58,6 +59,7 @@ struct syi_tensor {
     uint8_t split[SY_MAX_DIMS]; /* mesh axes that split the dim; 0 before partition */
     uint8_t role;               /* enum syi_role */
     uint32_t of;                /* which one of its role */
+    float initial;              /* of a state: every element before the first step */
     int32_t cast;               /* 1 + the tensor that holds it in another dtype (syi_cast); 0: none */
     int64_t dim[SY_MAX_DIMS];   /* global extents; local ones after partition; 1 beyond the rank */
     uint64_t offset, bytes; /* in its segment; set by plan. bytes before: what lowering asks for at least */

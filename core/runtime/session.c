@@ -174,6 +174,17 @@ static int list_shared(struct syi_session *session, struct sy_error *err)
     return SY_OK;
 }
 
+/* State that does not begin at 0. */
+static void fill_state(struct syi_session *session)
+{
+    for (size_t i = 0; i < session->n_shared; i++) {
+        const struct syi_shared *shared = &session->shared[i];
+        float *value = shared->tensor.data;
+        if (shared->info.kind != SYI_STATE || shared->info.initial == 0 || shared->info.dtype != SY_F32) continue;
+        for (int64_t k = 0; k < syi_tensor_count(&shared->info); k++) value[k] = shared->info.initial;
+    }
+}
+
 const struct sy_tensor *syi_session_tensor(const struct syi_session *session, const char *name)
 {
     struct syi_shared key = {.name = name};
@@ -226,6 +237,7 @@ static int bind(struct syi_session *session, struct sy_error *err)
     if (!status) status = check_available(session, err);
     if (!status && !session->options.plan_only) status = take_memory(session, err);
     if (!status) status = list_shared(session, err);
+    if (!status && !session->options.plan_only) fill_state(session);
     for (size_t i = 0; i < session->n_bound && !status; i++)
         status = syi_bound_index(session, &session->bound[i], err);
     for (size_t i = 0; i < session->n_bound && !status && !session->options.plan_only; i++)

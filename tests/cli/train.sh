@@ -78,7 +78,7 @@ one_line_error
 says err 'model.d_model is 32 in the run directory and 64 now: this changes the model'
 exits 2 tiny whole --resume --set moe.num_experts=2
 says err 'moe.num_experts is 4 in the run directory and 2 now'
-exits 2 tiny whole --resume --set 'optimizer.slow.parameters=[*embedding*]'
+exits 2 tiny whole --resume --set 'optimizer.slow.match=[*embedding*]'
 says err '\[optimizer.\*\] is \[optimizer\] in the run directory and \[optimizer\] \[optimizer.slow\] now: this changes'
 diff -r whole before >/dev/null || fail "a refused command changed the run directory: $(diff -r whole before)"
 
@@ -95,7 +95,7 @@ says out "no checkpoint in $here/fresh: starting fresh"
 exits 0 tiny whole --resume $same --set train.steps=22 --set optimizer.weight_decay=0.1
 [ "$(wc -l <err)" -eq 2 ] || fail "two keys differ, but: $(cat err)"
 says err '^switchyard: resume: train.steps changes from 20 to 22$'
-says err '^switchyard: resume: optimizer.weight_decay changes from 0.0 to 0.1$'
+says err '^switchyard: resume: optimizer.weight_decay changes from "auto" to 0.1$'
 says out 'going on from the checkpoint of step 20'
 grep -q '^steps = 22$' whole/run.conf || fail "run.conf keeps the old number of steps"
 

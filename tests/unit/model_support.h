@@ -11,6 +11,7 @@
 
 #include <criterion/criterion.h>
 
+#include "optim/optim.h"
 #include "program/record.h"
 #include "runtime/session.h"
 
@@ -126,6 +127,21 @@ static inline void *ms_copy(const struct sy_tensor *t)
     void *copy = malloc(ms_bytes(t));
     cr_assert_not_null(copy);
     return memcpy(copy, t->data, ms_bytes(t));
+}
+
+/* What the host sets for a step of the optimizers; rate: that of the run. */
+static inline void ms_optim_scalars(struct ms *m, const struct syi_config *config, int64_t step, double rate)
+{
+    struct sy_error err = {0};
+    float value[SYI_OPTIM_SCALARS];
+    struct syi_chain *chains = syi_chains_make(config, &err);
+    cr_assert_not_null(chains, "%s", err.text);
+    syi_optim_scalars(config, chains, step, rate, value);
+    syi_chains_free(chains, config->optimizer.n);
+    for (uint32_t i = 0; i < SYI_OPTIM_SCALARS; i++) {
+        const struct sy_tensor *t = syi_session_find_any(m->session, SYI_ROLE_OPTIM_SCALAR, i);
+        if (t) ms_set(t, 0, value[i]);
+    }
 }
 
 /* ---- random numbers, the same in every run ---- */

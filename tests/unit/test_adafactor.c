@@ -72,7 +72,8 @@ static int record(const struct syi_config *config, struct syi_program **program,
     leaves[SYI_AXIS_EXPERT_MLP] = leaves[SYI_AXIS_MLP] = leaves[SYI_AXIS_HEADS] = 2;
     leaves[SYI_AXIS_EXPERT] = 4;
     model_of(&model, param);
-    return syi_record_update(config, &model, leaves, program, err);
+    const struct syi_update_options options = {.config = config, .model = &model, .leaf_count = leaves};
+    return syi_record_update(&options, program, err);
 }
 
 /* ---- the rules, plainly ---- */
@@ -192,16 +193,6 @@ static void compare(struct ms *m, const char *format, const struct sample *s, co
                   (long long)i, ms_get(t, i), value[i]);
 }
 
-static void put_scalars(struct ms *m, const struct syi_config *config, int64_t step, double rate)
-{
-    float value[SYI_OPTIM_SCALARS];
-    int n = syi_optim_scalars(config, step, rate, value);
-    for (int i = 0; i < n; i++) {
-        const struct sy_tensor *t = syi_session_find_any(m->session, SYI_ROLE_OPTIM_SCALAR, (uint32_t)i);
-        if (t) ms_set(t, 0, value[i]);
-    }
-}
-
 static void compare_all(struct ms *m, const struct syi_config *c, const struct plain *x, const char *what,
                         int step)
 {
@@ -265,7 +256,7 @@ static void run_steps(const struct syi_config *config, const char *what, int pre
         double t = (double)(first + step) - (double)config->optimizer.part[0].step_offset + 1;
         double rate = 0.05 / (step + 1);
         gradients(&m, step, g);
-        put_scalars(&m, config, first + step, rate);
+        ms_optim_scalars(&m, config, first + step, rate);
         ms_run(&m, update);
         for (size_t i = 0; i < SYI_COUNT(samples); i++)
             plain_step(config, &samples[i], roles_of(config, &samples[i]),
@@ -398,7 +389,7 @@ static int run_split(void *arg, struct syi_comm *comm, struct sy_error *err)
     put_pieces(&m);
     int status = SY_OK;
     for (int step = 0; step < 2 && !status; step++) {
-        put_scalars(&m, &config, step, 0.1);
+        ms_optim_scalars(&m, &config, step, 0.1);
         status = syi_session_run(m.session, update, err);
     }
     for (size_t i = 0; i < SYI_COUNT(samples) && !status; i++) {
@@ -445,14 +436,14 @@ Test(adafactor, a_step_that_is_not_finite_changes_nothing)
     ms_bind(&m);
     fill(&m, plain);
     gradients(&m, 0, g);
-    put_scalars(&m, &config, 0, 0.1);
+    ms_optim_scalars(&m, &config, 0, 0.1);
     ms_run(&m, update);
     void *before[100] = {0};
     const struct syi_shared *shared;
     for (size_t i = 0; (shared = syi_session_shared(m.session, i)) != NULL; i++)
         before[i] = ms_copy(&shared->tensor);
     ms_set(ms_tensor(&m, "grad/scale"), 3, INFINITY);
-    put_scalars(&m, &config, 1, 0.1);
+    ms_optim_scalars(&m, &config, 1, 0.1);
     ms_run(&m, update);
     cr_assert_eq(ms_get(ms_tensor(&m, "ok"), 0), 0);
     int seen = 0;
@@ -486,15 +477,15 @@ Test(adafactor, refuses_what_has_no_rule)
 Test(adafactor, scalars_of_a_step)
 {
     struct syi_config config = config_of((const char *const[]){"optimizer.step_offset=4", NULL});
+    struct sy_error err = {0};
+    struct syi_chain *chains = syi_chains_make(&config, &err);
     float value[SYI_OPTIM_SCALARS];
-    char name[SYI_OPTIM_SCALAR_NAME];
-    cr_assert_eq(syi_optim_scalars(&config, 9, 0.25, value), 1 + SYI_OPTIM_PART_SCALARS);
-    syi_optim_scalar_name(&config, 0, name);
-    cr_assert_str_eq(name, "learning_rate");
-    cr_assert_eq(value[0], 0.25f);
-    syi_optim_scalar_name(&config, 3, name);
-    cr_assert_str_eq(name, "decay_rate");
-    cr_assert_eq(value[3], (float)(1 - pow(6, -0.8)));
-    cr_assert_eq(syi_optim_scalars(&config, 0, 0.25, value), 1 + SYI_OPTIM_PART_SCALARS);
-    cr_assert_eq(value[3], 0); /* before the offset: as at the first step */
+    cr_assert_not_null(chains, "%s", err.text);
+    syi_optim_scalars(&config, chains, 9, 0.25, value);
+    cr_assert_eq(value[0], (float)(1 - pow(6, -0.8)));
+    cr_assert_eq(value[1], (float)pow(6, -0.8));
+    cr_assert_eq(value[2], 0.25f);
+    syi_optim_scalars(&config, chains, 0, 0.25, value);
+    cr_assert_eq(value[0], 0); /* before the offset: as at the first step */
+    syi_chains_free(chains, config.optimizer.n);
 }

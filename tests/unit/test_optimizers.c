@@ -40,7 +40,8 @@ static int record(const struct syi_config *config, struct syi_program **program,
                                       .axis = {axes[i][0], axes[i][1]}};
         snprintf(param[i].name, sizeof param[i].name, "%s", names[i]);
     }
-    return syi_record_update(config, &model, leaves, program, err);
+    const struct syi_update_options options = {.config = config, .model = &model, .leaf_count = leaves};
+    return syi_record_update(&options, program, err);
 }
 
 static void fill(struct ms *m, const char *format, uint64_t seed)
@@ -51,18 +52,6 @@ static void fill(struct ms *m, const char *format, uint64_t seed)
         snprintf(name, sizeof name, format, names[i]);
         const struct sy_tensor *t = ms_tensor(m, name);
         for (int64_t k = 0; k < ms_count(t); k++) ms_set(t, k, ms_uniform(&random));
-    }
-}
-
-static void put_scalars(struct ms *m, const struct syi_config *config, int64_t step)
-{
-    float value[SYI_OPTIM_SCALARS];
-    int n = syi_optim_scalars(config, step, 0.05, value);
-    for (int i = 0; i < n; i++) {
-        char name[SYI_OPTIM_SCALAR_NAME];
-        syi_optim_scalar_name(config, i, name);
-        const struct sy_tensor *t = syi_session_tensor(m->session, name);
-        if (t) ms_set(t, 0, value[i]);
     }
 }
 
@@ -81,7 +70,7 @@ static void run(const char *text, void *after[PARAMETERS])
     fill(&m, "%s", 3);
     for (int step = 0; step < STEPS; step++) {
         fill(&m, "grad/%s", (uint64_t)step + 11);
-        put_scalars(&m, &config, step);
+        ms_optim_scalars(&m, &config, step, 0.05);
         ms_run(&m, update);
     }
     for (int i = 0; i < PARAMETERS; i++) after[i] = ms_copy(ms_tensor(&m, names[i]));
@@ -110,17 +99,12 @@ Test(optimizers, each_parameter_goes_as_it_goes_alone)
     run("[optimizer]\n" ROWS, rows);
     for (int i = 0; i < PARAMETERS; i++)
         cr_assert(!same(plain, slow, i) && !same(plain, rows, i) && !same(slow, rows, i), "%s", names[i]);
-    run("[optimizer.slow]\nparameters = [\"emb*\"]\n" SLOW
-        "[optimizer.rows]\nparameters = [\"emb*\", \"*kernel\"]\n" ROWS,
+    run("[optimizer.slow]\nmatch = [\"emb*\"]\n" SLOW
+        "[optimizer.rows]\nmatch = [\"*wi*\", \"*kernel\"]\n" ROWS,
         mixed);
-    cr_expect(same(mixed, slow, EMBEDDING), "the first part of the file that has it");
+    cr_expect(same(mixed, slow, EMBEDDING), "a pattern");
     cr_expect(same(mixed, rows, KERNEL), "a pattern after the first");
     cr_expect(same(mixed, plain, SCALE), "no named one has it");
-    release(mixed);
-    run("[optimizer.rows]\nparameters = [\"emb*\", \"*kernel\"]\n" ROWS "[optimizer]\n" SLOW
-        "[optimizer.unused]\nparameters = [\"emb*\"]\nb1 = 0.1\n",
-        mixed);
-    cr_expect(same(mixed, rows, EMBEDDING) && same(mixed, rows, KERNEL) && same(mixed, slow, SCALE));
     release(mixed);
     release(plain);
     release(slow);
@@ -129,19 +113,42 @@ Test(optimizers, each_parameter_goes_as_it_goes_alone)
 
 Test(optimizers, a_pattern_that_no_parameter_has_is_refused)
 {
-    struct syi_config config = config_of("[optimizer.slow]\nparameters = [\"emb*\", \"*kernels\"]\n");
+    struct syi_config config = config_of("[optimizer.slow]\nmatch = [\"emb*\", \"*kernels\"]\n");
     struct syi_program *program = NULL;
     struct sy_error err = {0};
     cr_assert_eq(record(&config, &program, &err), SY_EINVAL);
-    cr_expect(strstr(err.text, "optimizer.slow.parameters: \"*kernels\" matches no parameter"), "%s",
-              err.text);
+    cr_expect(strstr(err.text, "optimizer.slow.match: \"*kernels\" matches no parameter"), "%s", err.text);
+    cr_expect(strstr(err.text, "the nearest is scale"), "%s", err.text);
+}
+
+Test(optimizers, two_parts_that_match_the_same_are_refused)
+{
+    struct syi_config config =
+        config_of("[optimizer.a]\nmatch = [\"mlp*\"]\n[optimizer.b]\nmatch = [\"*scale\", \"*kernel\"]\n");
+    struct syi_program *program = NULL;
+    struct sy_error err = {0};
+    cr_assert_eq(record(&config, &program, &err), SY_EINVAL);
+    cr_expect(
+        strstr(
+            err.text,
+            "parameter mlp/wi/kernel is matched by optimizer.a.match (\"mlp*\") and by optimizer.b.match (\"*kernel\")"),
+        "%s", err.text);
+}
+
+Test(optimizers, what_no_optimizer_updates_stays)
+{
+    void *before[PARAMETERS], *after[PARAMETERS];
+    run("[optimizer]\nname = \"none\"\n", before);
+    run("[optimizer]\nname = \"none\"\n[optimizer.a]\nmatch = [\"*kernel\"]\n", after);
+    cr_expect(same(before, after, EMBEDDING) && same(before, after, SCALE) && !same(before, after, KERNEL));
+    release(before);
+    release(after);
 }
 
 Test(optimizers, errors_name_the_part)
 {
-    struct syi_config config =
-        config_of("[optimizer.rows]\nparameters = [\"*kernel\"]\nname = \"adafactor\"\n"
-                  "logical_factor_rules = \"standard\"\n");
+    struct syi_config config = config_of("[optimizer.rows]\nmatch = [\"*kernel\"]\nname = \"adafactor\"\n"
+                                         "logical_factor_rules = \"standard\"\n");
     struct syi_model model = {.n = 1};
     struct syi_param param = {.name = "expert/wi/kernel",
                               .rank = 3,
@@ -152,6 +159,7 @@ Test(optimizers, errors_name_the_part)
     struct sy_error err = {0};
     model.param = &param;
     for (int i = 0; i < SYI_AXIS_COUNT; i++) leaves[i] = 1;
-    cr_assert_eq(syi_record_update(&config, &model, leaves, &program, &err), SY_EINVAL);
+    const struct syi_update_options options = {.config = &config, .model = &model, .leaf_count = leaves};
+    cr_assert_eq(syi_record_update(&options, &program, &err), SY_EINVAL);
     cr_expect(strstr(err.text, "set optimizer.rows.logical_factor_rules to moe"), "%s", err.text);
 }

@@ -185,8 +185,8 @@ static void finish_result(struct syi_engine *e, const struct syi_batch *batch, c
 static void put_optim_scalars(struct syi_engine *e, int64_t step, double learning_rate)
 {
     float value[SYI_OPTIM_SCALARS];
-    int n = syi_optim_scalars(&e->config, step, learning_rate, value);
-    for (int i = 0; i < n; i++) put_scalar(e->scalar[i], value[i]);
+    syi_optim_scalars(&e->config, e->chains, step, learning_rate, value);
+    for (int i = 0; i < SYI_OPTIM_SCALARS; i++) put_scalar(e->scalar[i], value[i]);
 }
 
 /* Each expert's bias goes up where its load in the step is below the mean, down where it is above. Loads are

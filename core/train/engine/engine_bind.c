@@ -228,6 +228,7 @@ int syi_engine_new(const struct syi_config *config, const struct syi_rank *rank,
     e->groups = shape.rows / syi_group_rows(config, &shape, 1);
     int status = syi_vocabulary_make(&e->vocabulary, &config->vocabulary, err);
     if (!status) status = syi_loss_factor_parse(&e->factor, config->loss.loss_normalizing_factor, err);
+    if (!status && !(e->chains = syi_chains_make(&e->config, err))) status = err->code;
     if (!status) status = bind(e, plan_only, err);
     if (!status && !plan_only) status = take_buffers(e, err);
     if (!status && !plan_only && (use & SYI_USE_DECODE) && syi_engine_searches(config))
@@ -245,6 +246,7 @@ void syi_engine_free(struct syi_engine *e)
     syi_session_free(e->session);
     syi_vocabulary_close(&e->vocabulary);
     syi_model_free(&e->model);
+    syi_chains_free(e->chains, e->config.optimizer.n);
     syi_free(e->moe);
     syi_free(e->counts);
     syi_decoder_free(e->decoder);

@@ -50,6 +50,7 @@ struct syi_engine {
     int64_t real[2];               /* real tokens of the last microbatch, encoder and decoder */
     int64_t *counts;               /* (n_moe, experts, 2) chosen and kept of the last step */
     const struct sy_tensor *rng, *loss_norm, *input_norm, *target_norm;
+    struct syi_chain *chains;                          /* of the optimizers, by the parts of config */
     const struct sy_tensor *scalar[SYI_OPTIM_SCALARS]; /* of the update, as syi_optim_scalars has them */
     struct syi_loss_factor factor;
     float *weights;    /* (rows, longest target) loss weights in force of the batch at hand */

@@ -17,8 +17,9 @@ static int record_update(const struct syi_config *config, const struct syi_shape
                          const struct syi_model *model, struct syi_program **program, struct sy_error *err)
 {
     uint32_t leaf_count[SYI_AXIS_COUNT];
+    const struct syi_update_options options = {.config = config, .model = model, .leaf_count = leaf_count};
     syi_leaves(config, shape, leaf_count);
-    return syi_record_update(config, model, leaf_count, program, err);
+    return syi_record_update(&options, program, err);
 }
 
 static int record(const struct syi_config *config, enum syi_which which, const struct syi_shape *shape,

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a run file can say of the optimizers of optimizers.def. */
+#ifndef SYI_OPTIMIZERS_H
+#define SYI_OPTIMIZERS_H
+
+#include "base/run_config.h"
+
+struct syi_optimizer_info {
+    const char *name;
+    const char *keys; /* that it takes, "b1=0.9 nesterov": what stands for auto after '=' */
+    const char *help;
+};
+
+const struct syi_optimizer_info *syi_optimizer_info(int optimizer); /* SYI_OPTIMIZER_*; static */
+const struct syi_part_kind *syi_optimizer_kind(void);               /* of [optimizer]; static */
+int syi_optimizer_takes(int optimizer, const char *key); /* whether the key means something to it */
+/* The part with the optimizer's own values in place of "auto". */
+struct syi_optimizer_part syi_optimizer_resolve(const struct syi_optimizer_part *part);
+/* Whether a mask takes that name: the first pattern that matches decides, one after '!' excludes; none: no. */
+int syi_mask_match(const struct syi_strings *mask, const char *name);
+
+#endif

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Formulas that several transforms need, as ops. */
+#include "config.h"
+
+#include "optim/optim.h"
+#include "program/record.h"
+
+int syi_square(struct syi_program *p, int x)
+{
+    return syi_map2(p, SY_MAP_MUL, x, x);
+}
+
+int syi_sign(struct syi_program *p, int x)
+{
+    int zero = syi_constant_like(p, 0, x);
+    return syi_map2(p, SY_MAP_SUB, syi_map2(p, SY_MAP_LESS, zero, x), syi_map2(p, SY_MAP_LESS, x, zero));
+}
+
+/* A NaN is neither below 1 nor above 0. */
+int syi_is_number(struct syi_program *p, int x)
+{
+    int zero = syi_constant_like(p, 0, x), one = syi_constant_like(p, 1, x);
+    return syi_map2(p, SY_MAP_MAX, syi_map2(p, SY_MAP_LESS, x, one), syi_map2(p, SY_MAP_LESS, zero, x));
+}
+
+int syi_at_least(struct syi_program *p, int x, double least)
+{
+    return syi_map2(p, SY_MAP_MAX, syi_constant_like(p, least, x), x);
+}
+
+int syi_at_most(struct syi_program *p, int x, double most)
+{
+    return syi_map2(p, SY_MAP_MIN, syi_constant_like(p, most, x), x);
+}
+
+int syi_moving_mean(struct syi_program *p, int old, int value, double decay)
+{
+    return syi_map2(p, SY_MAP_ADD, syi_map1(p, SY_MAP_MULS, value, 1 - decay),
+                    syi_map1(p, SY_MAP_MULS, old, decay));
+}
+
+int64_t syi_elements(const struct syi_program *p, int x)
+{
+    return p->status || x < 0 ? 1 : syi_tensor_count(&p->tensor[x]);
+}
+
+int syi_norm_of_all(struct syi_program *p, int n, const int *x, const double *scale)
+{
+    struct sy_error err = {0};
+    int sum = -1, *blocks = syi_alloc((size_t)n * sizeof *blocks, &err);
+    if (!blocks) return syi_program_fail(p, SY_ENOMEM, "%s", err.text);
+    for (int i = 0; i < n; i++) blocks[i] = syi_block_sum(p, SY_OP_BLOCK_SUMSQ, x[i]);
+    for (int i = 0; i < n; i++) {
+        int square = syi_tree_sum(p, blocks[i]);
+        if (scale && scale[i] != 1) square = syi_map1(p, SY_MAP_MULS, square, scale[i] * scale[i]);
+        sum = sum < 0 ? square : syi_map2(p, SY_MAP_ADD, sum, square);
+    }
+    syi_free(blocks);
+    return syi_map1(p, SY_MAP_SQRT, sum, 0);
+}
+
+int syi_tensor_norm(struct syi_program *p, int x)
+{
+    return syi_norm_of_all(p, 1, &x, NULL);
+}
+
+int syi_root_mean_square(struct syi_program *p, int x, unsigned dims)
+{
+    int64_t n = 1;
+    if (p->status || x < 0) return -1;
+    for (int i = 0; i < p->tensor[x].rank; i++)
+        if (dims >> i & 1) n *= p->tensor[x].dim[i];
+    int sum = syi_sum_over(p, SY_OP_BLOCK_SUMSQ, x, dims);
+    return syi_map1(p, SY_MAP_SQRT, syi_map1(p, SY_MAP_MULS, sum, 1.0 / (double)n), 0);
+}

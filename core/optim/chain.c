@@ -1,0 +1,306 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Chains of transforms: from the run file to terms, from terms to ops, and what the host sets for each step. State and
+ * inputs are named after the place of a term in T5X's tree. */
+#include "config.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "optim/optim.h"
+#include "program/record.h"
+
+static const struct syi_transform *const rows[] = {
+#define SY_TERM_BEGIN(name, inner, help) [SYI_TRANSFORM_##name] = &syi_transform_row_##name,
+#define SY_ARGUMENT(name, key, type, value, range, help)
+#define SY_TERM_END(name)
+#include "base/transforms.def"
+#undef SY_TERM_BEGIN
+#undef SY_ARGUMENT
+#undef SY_TERM_END
+};
+
+static const struct syi_transform *row_of(const struct syi_term *term)
+{
+    size_t n;
+    return rows[term->kind - syi_transform_kinds(&n)];
+}
+
+static int shares(const struct syi_term *term)
+{
+    const struct syi_transform *row = row_of(term);
+    return row->shared && (!row->shares || row->shares(term->values));
+}
+
+/* ---- from the run file ---- */
+
+static int refuse_inner(const struct syi_chain *chain, int term, struct sy_error *err)
+{
+    return syi_error(
+        err, SY_EUNSUPPORTED,
+        "optimizer%s%s.chain: %s stands inside another transform, but looks at all parameters: write it "
+        "before that one",
+        *chain->options->name_of_part ? "." : "", chain->options->name_of_part,
+        chain->terms.term[term].kind->name);
+}
+
+static int read_terms(struct syi_chain *chain, struct sy_error *err)
+{
+    char reason[SYI_TERM_REASON];
+    size_t n;
+    const struct syi_term_kind *kinds = syi_transform_kinds(&n);
+    const struct syi_strings *texts = &chain->options->chain;
+    for (int i = 0; i < texts->n; i++)
+        if (syi_terms_read(&chain->terms, kinds, n, syi_strings_at(texts, i), reason) != SY_OK)
+            return syi_error(err, SY_EINVAL, "optimizer.chain: %s", reason);
+    for (int t = 0; t < chain->terms.n; t = chain->terms.term[t].end)
+        for (int inner = t + 1; inner < chain->terms.term[t].end; inner++)
+            if (shares(&chain->terms.term[inner])) return refuse_inner(chain, inner, err);
+    return SY_OK;
+}
+
+static int compile(const struct syi_config *config, const char *product, struct syi_schedule **schedule,
+                   struct sy_error *err)
+{
+    char reason[SYI_TERM_REASON];
+    *schedule = syi_alloc(sizeof **schedule, err);
+    if (!*schedule) return SY_ENOMEM;
+    int status = syi_schedule_compile(*schedule, config, product, reason);
+    return status ? syi_error(err, status, "optimizer: %s", reason) : SY_OK;
+}
+
+static int compile_schedules(struct syi_chain *chain, const struct syi_config *config, struct sy_error *err)
+{
+    int status = SY_OK;
+    if (*chain->options->lr_factors) status = compile(config, chain->options->lr_factors, &chain->rate, err);
+    for (int t = 0; t < chain->terms.n && !status; t++) {
+        const struct syi_transform_scale_by_schedule *a = (const void *)chain->terms.term[t].values;
+        if (row_of(&chain->terms.term[t]) == &syi_transform_row_scale_by_schedule)
+            status = compile(config, a->schedule, &chain->schedule[t], err);
+    }
+    return status;
+}
+
+static int make(struct syi_chain *chain, const struct syi_config *config, int part, struct sy_error *err)
+{
+    int status = SY_OK;
+    struct syi_optimizer_part *resolved = syi_alloc(sizeof *resolved, err);
+    if (!resolved) return SY_ENOMEM;
+    *resolved = syi_optimizer_resolve(&config->optimizer.part[part]);
+    chain->options = &config->optimizer.part[part];
+    if (resolved->name == SYI_OPTIMIZER_CHAIN)
+        status = read_terms(chain, err);
+    else
+        syi_optimizer_chain(resolved, &chain->terms);
+    syi_free(resolved);
+    return status ? status : compile_schedules(chain, config, err);
+}
+
+struct syi_chain *syi_chains_make(const struct syi_config *config, struct sy_error *err)
+{
+    int n = config->optimizer.n, status = SY_OK;
+    struct syi_chain *chains = syi_alloc((size_t)n * sizeof *chains, err);
+    for (int i = 0; chains && i < n && !status; i++) status = make(&chains[i], config, i, err);
+    if (!status) return chains;
+    syi_chains_free(chains, n);
+    return NULL;
+}
+
+void syi_chains_free(struct syi_chain *chains, int n)
+{
+    for (int i = 0; chains && i < n; i++) {
+        syi_free(chains[i].rate);
+        for (int t = 0; t < SYI_TERMS; t++) syi_free(chains[i].schedule[t]);
+    }
+    syi_free(chains);
+}
+
+int syi_optimizer_of(const struct syi_config *config, const char *parameter)
+{
+    for (int i = 1; i < config->optimizer.n; i++) {
+        const struct syi_strings *match = &config->optimizer.part[i].match;
+        for (int k = 0; k < match->n; k++)
+            if (syi_pattern_match(syi_strings_at(match, k), parameter)) return i;
+    }
+    return 0;
+}
+
+/* ---- what the host sets ---- */
+
+static uint32_t scalar_number(int part, int term, int slot)
+{
+    return (uint32_t)((part * SYI_TERMS + term) * SYI_HOST_VALUES + slot);
+}
+
+static void term_scalars(const struct syi_chain *chain, int begin, int end, const struct syi_optim_time *time,
+                         float *value)
+{
+    for (int t = begin; t < end; t = chain->terms.term[t].end) {
+        const struct syi_term *term = &chain->terms.term[t];
+        const struct syi_transform *row = row_of(term);
+        struct syi_optim_time own = {.step = time->step, .rate = time->rate, .schedule = chain->schedule[t]};
+        double values[SYI_HOST_VALUES] = {0};
+        if (row->host) row->host(term->values, &own, values);
+        for (int slot = 0; slot < SYI_HOST_VALUES; slot++)
+            value[t * SYI_HOST_VALUES + slot] = (float)values[slot];
+        if (row->inner_step) own.step = row->inner_step(term->values, time->step);
+        term_scalars(chain, t + 1, term->end, &own, value);
+    }
+}
+
+void syi_optim_scalars(const struct syi_config *config, const struct syi_chain *chains, int64_t step,
+                       double rate, float value[SYI_OPTIM_SCALARS])
+{
+    for (int i = 0; i < config->optimizer.n; i++) {
+        struct syi_optim_time time = {.step = step, .rate = rate};
+        if (chains[i].rate) time.rate = syi_schedule_value(chains[i].rate, step);
+        term_scalars(&chains[i], 0, chains[i].terms.n, &time, value + scalar_number(i, 0, 0));
+    }
+}
+
+int syi_group_scalar(struct syi_group *group, int term, int slot)
+{
+    const char *part = group->chain->options->name_of_part;
+    uint32_t number = scalar_number(group->part, term, slot);
+    int64_t one = 1;
+    char name[SYI_PART_NAME + 96];
+    int there = syi_role_find(group->p, SYI_ROLE_OPTIM_SCALAR, number);
+    if (there >= 0) return there;
+    snprintf(name, sizeof name, "optimizer%s%s/%d/%s/%d", *part ? "." : "", part, term,
+             group->chain->terms.term[term].kind->name, slot);
+    int tensor = syi_tensor_add(group->p, name, SYI_INPUT, SY_F32, 1, &one, NULL);
+    return syi_role_set(group->p, tensor, SYI_ROLE_OPTIM_SCALAR, number);
+}
+
+int syi_optim_scalar(struct syi_optim *o, int slot)
+{
+    return syi_group_scalar(o->group, o->term, slot);
+}
+
+/* ---- state ---- */
+
+const char *syi_optim_name(const struct syi_optim *o)
+{
+    if (o->p->status || o->parameter < 0) return "";
+    return syi_program_name(o->p, o->p->tensor[o->parameter].name);
+}
+
+static int add_state(struct syi_program *p, const char *name, const struct syi_tensor *like, double initial)
+{
+    int state =
+        syi_tensor_add(p, name, SYI_STATE, (enum sy_dtype)like->dtype, like->rank, like->dim, like->axis);
+    if (state >= 0) p->tensor[state].initial = (float)initial;
+    return state;
+}
+
+int syi_optim_state_of(struct syi_optim *o, const char *name, const char *tail, unsigned ones, double initial)
+{
+    char full[256];
+    if (o->p->status || o->parameter < 0) return -1;
+    struct syi_tensor t = o->p->tensor[o->parameter];
+    for (int i = 0; i < t.rank; i++)
+        if (ones >> i & 1) t.dim[i] = 1, t.axis[i] = SYI_AXIS_NONE;
+    snprintf(full, sizeof full, "state/param_states/%s%s%s%s%s%s", o->path, *o->path ? "/" : "", name,
+             *name ? "/" : "", syi_program_name(o->p, t.name), tail);
+    return add_state(o->p, full, &t, initial);
+}
+
+int syi_optim_state(struct syi_optim *o, const char *name, double initial)
+{
+    return syi_optim_state_of(o, name, "", 0, initial);
+}
+
+/* Number of a term among those beside it. */
+static int place_of(const struct syi_terms *terms, int begin, int term)
+{
+    int place = 0;
+    for (int t = begin; t < term; t = terms->term[t].end) place++;
+    return place;
+}
+
+/* Parts beside each other keep apart in T5X's tree by the parameters, so a value of a whole part says which. */
+int syi_group_state(struct syi_group *group, int term, const char *name)
+{
+    const char *part = group->chain->options->name_of_part;
+    const struct syi_tensor scalar = {.dtype = SY_F32, .rank = 1, .dim = {1}};
+    char full[256];
+    snprintf(full, sizeof full, "state/param_states/%d/%s%s%s", place_of(&group->chain->terms, 0, term), name,
+             *part ? "/" : "", part);
+    return add_state(group->p, full, &scalar, 0);
+}
+
+void syi_optim_store(struct syi_optim *o, int value, int to)
+{
+    syi_store(o->p, syi_map3(o->p, SY_MAP_SELECT, o->ok, value, to), to);
+}
+
+void syi_group_store(struct syi_group *group, int value, int to)
+{
+    syi_store(group->p, syi_map3(group->p, SY_MAP_SELECT, group->ok, value, to), to);
+}
+
+/* ---- recording ---- */
+
+/* Terms begin to end, those beside each other, on one update. first: number of the first in T5X's tree; -1: it is
+ * alone in another term and has none. */
+static int record_terms(const struct syi_optim *o, int first, int begin, int end, int update)
+{
+    const struct syi_terms *terms = &o->group->chain->terms;
+    struct syi_optim each = *o;
+    for (int t = begin; t < end; t = terms->term[t].end) {
+        each.term = t;
+        if (first >= 0)
+            snprintf(each.path, sizeof each.path, "%.64s%s%d", o->path, *o->path ? "/" : "", first++);
+        update = row_of(&terms->term[t])->record(&each, terms->term[t].values, update);
+    }
+    return update;
+}
+
+int syi_record_inner(struct syi_optim *o, int update)
+{
+    const struct syi_terms *terms = &o->group->chain->terms;
+    int begin = o->term + 1, end = terms->term[o->term].end;
+    struct syi_optim inner = *o;
+    snprintf(inner.path, sizeof inner.path, "%.64s/inner_state", o->path);
+    return record_terms(&inner, terms->term[begin].end == end ? -1 : 0, begin, end, update);
+}
+
+static int record_range(struct syi_group *group, int i, int begin, int end)
+{
+    struct syi_optim o = {
+        .group = group, .p = group->p, .parameter = group->tensor[i], .id = group->id[i], .ok = group->ok};
+    return record_terms(&o, place_of(&group->chain->terms, 0, begin), begin, end, group->update[i]);
+}
+
+static void go_to_layer(struct syi_group *group, int i)
+{
+    const struct syi_tensor *parameter = &group->p->tensor[group->tensor[i]];
+    group->p->layer = syi_program_intern(group->p, syi_program_name(group->p, parameter->name));
+}
+
+/* What stands before a term that looks at all parameters is recorded for all of them first; then, and at the end,
+ * parameter by parameter, so that few values live at a time. */
+void syi_record_chain(struct syi_group *group, int (*enter)(void *arg, int i),
+                      void (*leave)(void *arg, int i, int update), void *arg)
+{
+    const struct syi_terms *terms = &group->chain->terms;
+    int begin = 0, entered = 0;
+    for (int t = 0; t < terms->n; t = terms->term[t].end) {
+        group->shared[t] = -1;
+        if (!shares(&terms->term[t])) continue;
+        for (int i = 0; i < group->n && !group->p->status; i++) {
+            go_to_layer(group, i);
+            if (!entered) group->update[i] = enter(arg, i);
+            group->update[i] = record_range(group, i, begin, t);
+        }
+        entered = 1;
+        group->p->layer = syi_program_intern(group->p, terms->term[t].kind->name);
+        group->shared[t] = row_of(&terms->term[t])->shared(group, terms->term[t].values, t);
+        begin = t;
+    }
+    for (int i = 0; i < group->n && !group->p->status; i++) {
+        go_to_layer(group, i);
+        if (!entered) group->update[i] = enter(arg, i);
+        leave(arg, i, record_range(group, i, begin, terms->n));
+    }
+}

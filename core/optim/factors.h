@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which dims of a parameter Adafactor keeps means of: by a map in the run file, by logical axes, or by size (T5X
+ * adafactor.py, contrib/moe/adafactor_utils.py). */
+#ifndef SYI_FACTORS_H
+#define SYI_FACTORS_H
+
+#include "optim/optim.h"
+
+/* Sets of dims, a bit each; those in none are kept in every mean too. A parameter is factored where row or column is
+ * not empty. */
+struct syi_factors {
+    unsigned batch;       /* kept in every mean */
+    unsigned row, column; /* v_row keeps row and is the mean over column; v_col the reverse */
+};
+
+/* Of the parameter at hand; a rule that does not fit it fails the recording. */
+struct syi_factors syi_factors_of(struct syi_optim *o, const struct syi_transform_adafactor *options);
+/* In a list of "PATTERN: TEXT", the text of the first pattern that the name matches; NULL: there is none. */
+const char *syi_rule_of(const struct syi_strings *rules, const char *name);
+
+#endif

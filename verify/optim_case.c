@@ -1,0 +1,342 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include <ctype.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/bf16.h"
+#include "verify/optim_case.h"
+
+/* ---- options ---- */
+
+int verify_optim_set(struct verify_optim *o, const char *part, const char *key, const char *value,
+                     struct sy_error *err)
+{
+    struct syi_text text = {0};
+    syi_text_printf(&text, "optimizer%s%s.%s=%s", *part ? "." : "", part, key, value);
+    int status = syi_text_status(&text, err);
+    if (!status) status = syi_config_set(&o->config, text.data, err);
+    syi_text_free(&text);
+    return status;
+}
+
+int verify_pattern(const char *regex, char *pattern, size_t bytes, struct sy_error *err)
+{
+    const char *from = regex;
+    size_t n = 0;
+    int anchored = *from == '^';
+    from += anchored;
+    if (anchored && *from == '/') from++; /* paths begin with it there */
+    if (!anchored) pattern[n++] = '*';
+    for (; *from && *from != '$' && n + 2 < bytes; from++) {
+        if (from[0] == '.' && from[1] == '*') {
+            pattern[n++] = '*';
+            from++;
+        } else if (isalnum((unsigned char)*from) || *from == '_' || *from == '/') {
+            pattern[n++] = *from;
+        } else {
+            return syi_error(err, SY_EUNSUPPORTED, "regular expression %.80s: no pattern says this", regex);
+        }
+    }
+    if (!*from && pattern[n - (n > 0)] != '*') pattern[n++] = '*';
+    pattern[n] = 0;
+    return SY_OK;
+}
+
+static void put_scalar(struct syi_text *out, const struct syi_json *json, uint32_t node)
+{
+    const struct syi_json_node *n = &json->nodes[node];
+    char number[SYI_NUMBER_BYTES];
+    syi_format_double(number, n->number);
+    if (n->kind == SYI_JSON_STRING)
+        syi_text_puts(out, syi_json_string(json, node));
+    else if (n->kind == SYI_JSON_NUMBER && n->is_integer)
+        syi_text_printf(out, "%lld", (long long)n->integer);
+    else if (n->kind == SYI_JSON_NUMBER)
+        syi_text_puts(out, number);
+    else
+        syi_text_puts(out, n->kind == SYI_JSON_TRUE ? "true" : n->kind == SYI_JSON_FALSE ? "false" : "none");
+}
+
+/* ["a", "b"] */
+static void put_names(struct syi_text *out, const struct syi_json *json, uint32_t list)
+{
+    const char *between = "[";
+    for (uint32_t i = json->nodes[list].first; i != SYI_JSON_NONE; i = json->nodes[i].next, between = ", ")
+        syi_text_printf(out, "%s\"%s\"", between, syi_json_string(json, i));
+    syi_text_puts(out, *between == '[' ? "[]" : "]");
+}
+
+/* [[regex, rule], ...] as ["PATTERN: rule", ...]; a rule is a scalar or a list of words. */
+static int put_rules(struct syi_text *out, const struct syi_json *json, uint32_t list, struct sy_error *err)
+{
+    const char *between = "[";
+    for (uint32_t i = json->nodes[list].first; i != SYI_JSON_NONE; i = json->nodes[i].next, between = ", ") {
+        uint32_t regex = json->nodes[i].first, rule = json->nodes[regex].next;
+        char pattern[160];
+        int status = verify_pattern(syi_json_string(json, regex), pattern, sizeof pattern, err);
+        if (status) return status;
+        syi_text_printf(out, "%s\"%s:", between, pattern);
+        if (json->nodes[rule].kind == SYI_JSON_ARRAY)
+            for (uint32_t w = json->nodes[rule].first; w != SYI_JSON_NONE; w = json->nodes[w].next)
+                syi_text_printf(out, " %s", syi_json_string(json, w));
+        else
+            syi_text_puts(out, " "), put_scalar(out, json, rule);
+        syi_text_puts(out, "\"");
+    }
+    syi_text_puts(out, "]");
+    return SY_OK;
+}
+
+/* The option that a key of the reference is: masks have other names here. */
+static const char *option_of(const char *key)
+{
+    return strcmp(key, "mask") ? key : "weight_decay_mask";
+}
+
+static int set_from(struct verify_optim *o, const char *part, const char *key, uint32_t node,
+                    struct sy_error *err)
+{
+    const struct syi_json *json = &o->item->json;
+    int rules = !strcmp(key, "factor_map") || !strcmp(key, "parameter_scale_rules"), status = SY_OK;
+    struct syi_text text = {0};
+    if (json->nodes[node].kind == SYI_JSON_NULL && strcmp(key, "clipping_threshold")) return SY_OK;
+    if (json->nodes[node].kind == SYI_JSON_NULL)
+        syi_text_puts(&text, "0");
+    else if (rules)
+        status = put_rules(&text, json, node, err);
+    else if (json->nodes[node].kind == SYI_JSON_ARRAY)
+        put_names(&text, json, node);
+    else
+        put_scalar(&text, json, node);
+    if (!status) status = syi_text_status(&text, err);
+    if (!status) status = verify_optim_set(o, part, option_of(key), text.data, err);
+    syi_text_free(&text);
+    return status;
+}
+
+static int is_option(const char *key)
+{
+    const struct syi_part_kind *kind = syi_optimizer_kind();
+    for (size_t i = 0; i < kind->n_options; i++)
+        if (!strcmp(kind->options[i].name, key)) return 1;
+    return 0;
+}
+
+int verify_optim_options(struct verify_optim *o, const char *part, const char *prefix, struct sy_error *err)
+{
+    const struct syi_json_node *node = o->item->json.nodes;
+    size_t n = strlen(prefix);
+    int status = SY_OK;
+    for (uint32_t i = node[o->item->config].first; !status && i != SYI_JSON_NONE; i = node[i].next) {
+        const char *key = syi_json_key(&o->item->json, i);
+        if (strncmp(key, prefix, n) != 0 || !is_option(option_of(key + n))) continue;
+        o->item->known[i] = 1;
+        status = set_from(o, part, key + n, i, err);
+    }
+    return status;
+}
+
+/* ---- parameters ---- */
+
+/* Axes of the reference that are none of the model's stand for one of the same role in Adafactor's rules. */
+static uint8_t axis_named(const char *name)
+{
+    static const struct {
+        const char *name;
+        uint8_t axis;
+    } others[] = {{"layer_norm_scale", SYI_AXIS_BUCKETS}, {"heads", SYI_AXIS_HEADS}, {"kv", SYI_AXIS_HEADS},
+                  {"mlp_activations", SYI_AXIS_MLP},      {"stack", SYI_AXIS_LAYERS}};
+    for (size_t i = 0; i < SYI_COUNT(others); i++)
+        if (!strcmp(others[i].name, name)) return others[i].axis;
+    for (int axis = 0; axis < SYI_AXIS_COUNT; axis++)
+        if (!strcmp(syi_axis_name((enum syi_axis)axis), name)) return (uint8_t)axis;
+    return SYI_AXIS_NONE;
+}
+
+static void read_axes(struct verify_optim *o, struct syi_param *param)
+{
+    const struct syi_json *json = &o->item->json;
+    uint32_t all = syi_json_member(json, o->item->config, "param_logical_axes");
+    uint32_t list = all == SYI_JSON_NONE ? all : syi_json_member(json, all, param->name);
+    int i = 0;
+    if (list == SYI_JSON_NONE) return;
+    for (uint32_t at = json->nodes[list].first; at != SYI_JSON_NONE && i < param->rank;
+         at = json->nodes[at].next)
+        if (json->nodes[at].kind == SYI_JSON_STRING) param->axis[i++] = axis_named(syi_json_string(json, at));
+}
+
+static int read_params(struct verify_optim *o, struct sy_error *err)
+{
+    static const char prefix[] = "init/target/";
+    const struct verify_case *c = o->item;
+    o->model.param = syi_alloc(c->n_tensors * sizeof *o->model.param, err);
+    if (!o->model.param) return SY_ENOMEM;
+    verify_ignore(c, "param_logical_axes");
+    for (size_t i = 0; i < c->n_tensors; i++) {
+        const struct verify_tensor *t = &c->tensor[i];
+        if (strncmp(t->name, prefix, sizeof prefix - 1) != 0) continue;
+        struct syi_param *param = &o->model.param[o->model.n];
+        snprintf(param->name, sizeof param->name, "%s", t->name + sizeof prefix - 1);
+        param->id = (uint32_t)o->model.n++;
+        param->rank = t->rank ? t->rank : 1; /* a scalar is [1] here */
+        for (int d = 0; d < SY_MAX_DIMS; d++) param->dim[d] = d < t->rank ? t->dim[d] : 1;
+        read_axes(o, param);
+    }
+    return o->model.n ? SY_OK : syi_error(err, SY_EFORMAT, "the case has no init/target/...");
+}
+
+int verify_optim_open(struct verify_optim *o, const struct verify_context *context, struct sy_error *err)
+{
+    const struct syi_rank *rank = context->rank;
+    struct syi_session_options options = {
+        .backend = rank->backend, .comm = rank->comm, .mesh = &rank->mesh, .reproducible = 1};
+    uint32_t leaf_count[SYI_AXIS_COUNT];
+    struct syi_update_options update = {
+        .config = &o->config, .model = &o->model, .leaf_count = leaf_count, .noise = 1};
+    struct syi_program *program = NULL;
+    int index;
+    for (int i = 0; i < SYI_AXIS_COUNT; i++) leaf_count[i] = 1;
+    int status = read_params(o, err);
+    if (!status) status = syi_config_validate_programs(&o->config, err);
+    if (!status && !(o->chains = syi_chains_make(&o->config, err))) status = err->code;
+    if (!status) status = syi_record_update(&update, &program, err);
+    if (!status) status = syi_program_fuse(program, err);
+    if (status) syi_program_free(program);
+    if (!status) status = syi_session_new(&options, &o->session, err);
+    if (!status) status = syi_session_add(o->session, program, &index, err);
+    return status ? status : syi_session_bind(o->session, err);
+}
+
+/* ---- steps ---- */
+
+static int64_t count(const struct sy_tensor *t)
+{
+    int64_t n = 1;
+    for (int i = 0; i < t->rank; i++) n *= t->dim[i];
+    return n;
+}
+
+/* Copies a tensor of the case to what the session has of that role. */
+static int put(struct verify_optim *o, const char *name, enum syi_role role, uint32_t of, int needed,
+               struct sy_error *err)
+{
+    const struct verify_tensor *from = verify_find(o->item, name);
+    const struct sy_tensor *to = syi_session_find(o->session, 0, role, of);
+    if (!to) return SY_OK;
+    if (!from && !needed) return SY_OK;
+    if (!from || !from->real || from->n != count(to))
+        return syi_error(err, SY_EFORMAT, "tensor %s is missing or has another size", name);
+    memcpy(to->data, from->real, (size_t)from->n * sizeof(float));
+    return SY_OK;
+}
+
+static int put_all(struct verify_optim *o, const char *prefix, enum syi_role role, int needed,
+                   struct sy_error *err)
+{
+    int status = SY_OK;
+    for (size_t i = 0; i < o->model.n && !status; i++) {
+        char name[240];
+        snprintf(name, sizeof name, "%s/%s", prefix, o->model.param[i].name);
+        status = put(o, name, role, o->model.param[i].id, needed, err);
+    }
+    return status;
+}
+
+static void put_scalars(struct verify_optim *o, int64_t step, double rate)
+{
+    float value[SYI_OPTIM_SCALARS];
+    syi_optim_scalars(&o->config, o->chains, step, rate, value);
+    for (uint32_t i = 0; i < SYI_OPTIM_SCALARS; i++) {
+        const struct sy_tensor *t = syi_session_find(o->session, 0, SYI_ROLE_OPTIM_SCALAR, i);
+        if (t) *(float *)t->data = value[i];
+    }
+}
+
+static int ends_with(const char *name, const char *end)
+{
+    size_t n = strlen(name), m = strlen(end);
+    return n >= m && !strcmp(name + n - m, end);
+}
+
+/* An integer of the reference's state: a flag that is a number here, or how many steps there were. Its random key is
+ * not ours. */
+static void judge_integer(struct verify_optim *o, const struct verify_tensor *want, const char *ours,
+                          int64_t steps, struct verify_report *report)
+{
+    const struct sy_tensor *got = syi_session_tensor(o->session, ours);
+    double here = got ? (double)*(float *)got->data : (double)steps;
+    char reason[80] = "";
+    if (!ends_with(want->name, "/rng_key") && want->integer[0] != here)
+        snprintf(reason, sizeof reason, "%d there, %g here", want->integer[0], here);
+    verify_judge(report, want->name, 0, *reason ? reason : NULL);
+}
+
+/* A tensor "PREFIX/target/NAME" or "PREFIX/state/..." of the case; a slot of T5X's that is not in use is one zero. */
+static void judge(struct verify_optim *o, const struct verify_tensor *want, const char *ours,
+                  struct verify_report *report)
+{
+    const struct sy_tensor *got = syi_session_tensor(o->session, ours);
+    const float zero = 0;
+    float *wide = NULL;
+    struct sy_error err = {0};
+    if (!got && want->n == 1 && !strncmp(ours, "state/", 6)) {
+        verify_floats_part(report, want->name, 0, &zero, 1, VERIFY_TOLERANCE);
+        return;
+    }
+    int fits = got && count(got) == want->n;
+    if (fits && got->dtype == SY_BF16) {
+        wide = syi_alloc((size_t)want->n * sizeof *wide, &err);
+        for (int64_t i = 0; wide && i < want->n; i++) wide[i] = syi_bf16_to_float(((uint16_t *)got->data)[i]);
+    }
+    if (fits)
+        verify_floats_part(report, want->name, 0, wide ? wide : got->data, want->n, VERIFY_TOLERANCE);
+    else
+        verify_judge(report, want->name, 0, got ? "it has another size here" : "there is no such state here");
+    syi_free(wide);
+}
+
+static void judge_step(struct verify_optim *o, const char *prefix, int64_t steps,
+                       struct verify_report *report)
+{
+    size_t n = strlen(prefix);
+    for (size_t i = 0; i < o->item->n_tensors; i++) {
+        const struct verify_tensor *want = &o->item->tensor[i];
+        const char *ours = want->name + n + 1;
+        if (strncmp(want->name, prefix, n) != 0 || want->name[n] != '/') continue;
+        if (want->integer)
+            judge_integer(o, want, ours, steps, report);
+        else if (!strncmp(ours, "target/", 7))
+            judge(o, want, ours + 7, report);
+        else if (!strncmp(ours, "state/", 6))
+            judge(o, want, ours, report);
+    }
+}
+
+int verify_optim_run(struct verify_optim *o, struct verify_report *report, struct sy_error *err)
+{
+    char prefix[32], name[64];
+    int status = put_all(o, "init/target", SYI_ROLE_PARAMETER, 1, err);
+    if (!status) judge_step(o, "init", o->first_step, report);
+    for (int64_t i = 0; i < o->steps && !status; i++) {
+        snprintf(prefix, sizeof prefix, "step_%lld", (long long)i);
+        snprintf(name, sizeof name, "%s/grad", prefix);
+        status = put_all(o, name, SYI_ROLE_GRADIENT, 1, err);
+        snprintf(name, sizeof name, "%s/noise", prefix);
+        if (!status) status = put_all(o, name, SYI_ROLE_NOISE, 1, err);
+        put_scalars(o, o->first_step + i, o->rates[i]);
+        if (!status) status = syi_session_run(o->session, 0, err);
+        if (!status) judge_step(o, prefix, o->first_step + i + 1, report);
+    }
+    return status;
+}
+
+void verify_optim_close(struct verify_optim *o)
+{
+    syi_session_free(o->session);
+    syi_chains_free(o->chains, o->config.optimizer.n);
+    syi_free(o->model.param);
+    syi_free((void *)o->rates);
+}

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Cases of optimizers: parameters that a case brings, the update program of a configuration, steps on the gradients of
+ * the case. Shared by the kinds optimizer and multi_optimizer. */
+#ifndef VERIFY_OPTIM_CASE_H
+#define VERIFY_OPTIM_CASE_H
+
+#include "model/model.h"
+#include "optim/optim.h"
+#include "verify/verify.h"
+
+struct verify_optim {
+    const struct verify_case *item;
+    struct syi_config config;
+    struct syi_model model; /* the parameters of the case: its tensors init/target/... */
+    struct syi_chain *chains;
+    struct syi_session *session;
+    int64_t first_step, steps;
+    const double *rates; /* [steps] of the run; owned */
+};
+
+/* Sets option KEY of the part (a name, or "" for [optimizer]) to the case's key PREFIX + KEY for each option that the
+ * case has; masks, maps of rules and patterns are taken from T5X's form. */
+int verify_optim_options(struct verify_optim *o, const char *part, const char *prefix,
+                         struct sy_error *err) SYI_MUST_CHECK;
+/* "optimizer.PART.KEY=VALUE" */
+int verify_optim_set(struct verify_optim *o, const char *part, const char *key, const char *value,
+                     struct sy_error *err) SYI_MUST_CHECK;
+/* A pattern of a run file for a regular expression of letters, digits, '_', '/', '^', '$' and ".*". */
+int verify_pattern(const char *regex, char *pattern, size_t bytes, struct sy_error *err) SYI_MUST_CHECK;
+/* Parameters and programs, by config as it is now. */
+int verify_optim_open(struct verify_optim *o, const struct verify_context *context,
+                      struct sy_error *err) SYI_MUST_CHECK;
+/* All steps, each compared with the tensors of the case. */
+int verify_optim_run(struct verify_optim *o, struct verify_report *report,
+                     struct sy_error *err) SYI_MUST_CHECK;
+void verify_optim_close(struct verify_optim *o);
+
+#endif
