@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "base/compat.h"
+#include "base/schedules.h"
 #include "cli/cli.h"
 
 /* The value in force of a key of the table; of a kind whose parts have names, of each of them. */
@@ -42,15 +43,28 @@ static int print_compat(const struct syi_config *config, const char *file, struc
     return status;
 }
 
+static void print_factors(struct syi_text *text)
+{
+    size_t n;
+    const struct syi_term_kind *kind = syi_schedule_kinds(&n);
+    for (size_t i = 0; i < n; i++) syi_term_describe(&kind[i], text);
+}
+
 static int run(const struct cli_options *options)
 {
     struct syi_config config;
     struct sy_error err = {0};
     struct syi_text text = {0};
     const char *file = options->n_operands ? options->operand[0] : NULL;
+    if (options->factors && (file || options->set.n || options->compat_diff)) {
+        cli_error("config: the factors are the same for every run: with --factors leave out all else");
+        return CLI_USAGE;
+    }
     int status = cli_load_config(file, options, &config, &err);
     if (status) return cli_usage(&err);
-    if (options->compat_diff)
+    if (options->factors)
+        print_factors(&text);
+    else if (options->compat_diff)
         status = print_compat(&config, file, &text, &err);
     else
         syi_config_print(&config, file == NULL, &text);
@@ -63,8 +77,9 @@ static int run(const struct cli_options *options)
 const struct cli_cmd cli_config = {
     "config",
     "[RUNFILE]",
-    "set compat-diff",
+    "set factors compat-diff",
     "Prints every key of a run file with its default and help, or the values in force.",
     "With a run file: the values in force, a run file that loads again. Without: all keys with their\n"
-    "types, ranges, defaults and help. --compat-diff: what T5X does otherwise, key by key.",
+    "types, ranges, defaults and help. --compat-diff: what T5X does otherwise, key by key. --factors: what\n"
+    "train.lr_factors can name.",
     run};

@@ -67,6 +67,7 @@ static const struct option {
     {"shape", "AxBx...", "extents to measure at, instead of those of T5 models", TEXT, AT(shape)},
     {"dtype", "NAME", "of the operands: float32 (default) or bfloat16", TEXT, AT(dtype)},
     {"seconds", "X", "time for each measurement; default 0.2", FACTOR, AT(seconds)},
+    {"factors", NULL, "print the factors of train.lr_factors and their arguments", FLAG, AT(factors)},
     {"compat-diff", NULL, "print what run.compat = t5x changes", FLAG, AT(compat_diff)},
 #undef AT
 };

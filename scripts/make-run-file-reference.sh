@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Prints doc/run-file.md: every key of a run file, from the option table as `switchyard config` shows it. With --check
-# it compares the page with the one in doc/ instead (a test does so). After a change of core/base/options.def:
+# Prints doc/run-file.md: every key of a run file and every factor of a learning rate, from the tables as `switchyard
+# config` shows them. With --check it compares the page with the one in doc/ instead (a test does so). After a change of
+# core/base/options.def or core/base/schedules.def:
 #   sh scripts/make-run-file-reference.sh >doc/run-file.md
 # SWITCHYARD names the program when it is not the one in the current folder.
 set -eu
@@ -13,7 +14,7 @@ page=$(dirname "$0")/../doc/run-file.md
 
 print_page() {
     cat <<'END'
-<!-- Made by scripts/make-run-file-reference.sh from core/base/options.def: change that, not this page. -->
+<!-- Made by scripts/make-run-file-reference.sh from core/base/options.def and schedules.def: change those, not this page. -->
 # Run file
 
 A run file describes a run: the model, its data, how it is trained. It is the simple part of TOML: sections in
@@ -67,6 +68,40 @@ END
         /^# [a-z_0-9]+ = / { $0 = substr($0, 3) } # of a kind that has no part by default
         /^# / { help = substr($0, 3); next }
         / = / { printf "| `%s` | %s | `%s` | %s |\n", $1, cell(help), start, cell(values) }'
+    print_factors
+}
+
+print_factors() {
+    cat <<'END'
+
+## Factors of a learning rate
+
+`train.lr_factors` is a product of these, each with none, some or all of its arguments in parentheses, by name or in
+this order:
+
+```
+[train]
+learning_rate = 1e-3
+warmup_steps = 1000
+lr_factors = "constant * linear_warmup * piecewise_constant(boundaries=[8000, 9000], scales=[0.3, 0.3])"
+```
+
+A string in it has single quotes: `shape='cosine'`. `switchyard plan RUNFILE --schedule` shows what becomes of it; the
+formulas are in core/optim/schedule.h.
+
+| factor | argument | what it is | default | values |
+|---|---|---|---|---|
+END
+    "$program" config --factors | awk '
+        function cell(text) { gsub(/\|/, "\\|", text); return text }
+        { at = index($0, ": "); name = substr($0, 1, at - 1); gsub(/ /, "", name) }
+        /^[a-z]/ { printf "| `%s` | | %s | | |\n", name, cell(substr($0, at + 2)) }
+        /^  [a-z]/ { argument = name; help = substr($0, at + 2) }
+        /^    \(/ {
+            at = match($0, /; default .*\)$/)
+            printf "| | `%s` | %s | `%s` | %s |\n", argument, cell(help), substr($0, at + 10, length($0) - at - 10),
+                cell(substr($0, 6, at - 6))
+        }'
 }
 
 case ${1-} in

@@ -35,7 +35,7 @@ backends/null: include/switchyard core/base
 metrics: core/base core/train/trainer
 verify: core/base core/program core/parallel core/passes core/model core/optim core/comm core/runtime core/data core/train/launch core/train/decode core/train/engine
 cli/bench: core/base core/program core/parallel core/passes core/model core/optim core/comm core/runtime core/data core/train/launch core/train/engine cli
-cli: include/switchyard core/base core/program core/parallel core/passes core/model core/comm core/runtime core/data core/train/launch core/train/engine core/train/checkpoint core/train/compare core/train/trainer metrics verify cli/bench
+cli: include/switchyard core/base core/program core/parallel core/passes core/model core/optim core/comm core/runtime core/data core/train/launch core/train/engine core/train/checkpoint core/train/compare core/train/trainer metrics verify cli/bench
 END
 
 # ---- includes: lines "FILE INCLUDED-FILE" of the source tree ----

@@ -268,3 +268,14 @@ void syi_terms_print(const struct syi_terms *terms, int i, struct syi_text *out)
     }
     if (*between == ',') syi_text_puts(out, ")");
 }
+
+void syi_term_describe(const struct syi_term_kind *kind, struct syi_text *out)
+{
+    syi_text_printf(out, "%s: %s\n", kind->name, kind->help);
+    for (size_t k = 0; k < kind->n_arguments; k++) {
+        const struct syi_option *argument = &kind->arguments[k];
+        syi_text_printf(out, "  %s: %s\n    (", argument->name, argument->help);
+        syi_option_describe(argument, out);
+        syi_text_printf(out, "; default %s)\n", argument->default_text);
+    }
+}

@@ -28,7 +28,7 @@
  *
  * t / W counts as 1 or more when W = 0. Of optax (schedule.py), A = init_value, E = end_value and with the share
  * p = min(1, max(0, t - transition_begin) / N), N = transition_steps or decay_steps; where N is auto, train.steps
- * less transition_begin, and p = 1 from there on when that is 0 or less:
+ * less transition_begin, and when that is 0 or less p = 1 from transition_begin on, and exponential takes 1 for it:
  *
  *   linear                   A + (E - A) p
  *   polynomial               E + (A - E) (1 - p) ^ power

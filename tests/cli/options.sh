@@ -112,6 +112,13 @@ exits 0 "$program" config "$here/defaults"
 mv "$here/out" "$here/loaded"
 grep -v -e '^#' -e '^$' "$here/defaults" >"$here/defaults.values"
 grep -v -e '^#' -e '^$' "$here/loaded" | cmp -s - "$here/defaults.values" || fail "the defaults do not load again"
+exits 0 "$program" config --factors
+says out '^linear_warmup: rises from 0 to 1$'
+says out '^  warmup_steps: Steps that it takes; auto: train.warmup_steps.$'
+says out '^    (one of linear | cosine | sqrt; default "linear")$'
+refused 'with --factors leave out all else' config --factors --set train.steps=2
+refused 'with --factors leave out all else' config --factors "$tiny_run"
+refused 'with --factors leave out all else' config --factors --compat-diff
 exits 0 "$program" config "$tiny_run" --set train.learning_rate=0.1 --set 'run.name=a "quoted" \ name'
 mv "$here/out" "$here/once.run"
 exits 0 "$program" config "$here/once.run"

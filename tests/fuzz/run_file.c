@@ -3,10 +3,12 @@
  * run file that gives the same values. */
 #include "config.h"
 
+#include <float.h>
 #include <string.h>
 
 #include "base/compat.h"
 #include "fuzz.h"
+#include "optim/schedule.h"
 
 static struct syi_text print(const struct syi_config *config)
 {
@@ -19,6 +21,20 @@ static struct syi_text print(const struct syi_config *config)
 static int same(const struct syi_text *a, const struct syi_text *b)
 {
     return a->length == b->length && !memcmp(a->data, b->data, a->length);
+}
+
+/* A schedule of a checked run file is refused only for what it grows to, and its rates are none below 0. */
+static void take_schedule(const struct syi_config *config)
+{
+    char reason[SYI_TERM_REASON] = "";
+    static struct syi_schedule s;
+    if (syi_schedule_compile_run(&s, config, reason)) {
+        FUZZ_REQUIRE(strstr(reason, "more than a float32 holds"));
+        return;
+    }
+    for (int64_t step = 1; step < config->train.steps; step *= 3)
+        FUZZ_REQUIRE(!(syi_schedule_value(&s, step) < 0));
+    FUZZ_REQUIRE(syi_schedule_value(&s, config->train.steps) <= FLT_MAX);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -42,6 +58,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         syi_text_free(&second);
         status = syi_config_validate(&config, &err);
         FUZZ_REQUIRE(status == SY_OK || status == SY_EINVAL);
+        if (!status) take_schedule(&config);
     }
     syi_text_free(&text);
     return 0;
