@@ -147,8 +147,11 @@ static uint8_t axis_named(const char *name)
     static const struct {
         const char *name;
         uint8_t axis;
-    } others[] = {{"layer_norm_scale", SYI_AXIS_BUCKETS}, {"heads", SYI_AXIS_HEADS}, {"kv", SYI_AXIS_HEADS},
-                  {"mlp_activations", SYI_AXIS_MLP},      {"stack", SYI_AXIS_LAYERS}};
+    } others[] = {{"layer_norm_scale", SYI_AXIS_BUCKETS},
+                  {"heads", SYI_AXIS_HEADS},
+                  {"kv", SYI_AXIS_HEADS},
+                  {"mlp_activations", SYI_AXIS_MLP},
+                  {"stack", SYI_AXIS_LAYERS}};
     for (size_t i = 0; i < SYI_COUNT(others); i++)
         if (!strcmp(others[i].name, name)) return others[i].axis;
     for (int axis = 0; axis < SYI_AXIS_COUNT; axis++)

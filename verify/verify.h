@@ -214,8 +214,8 @@ int verify_train(struct verify_context *context, const struct verify_case *c, st
                  struct sy_error *err);
 int verify_decode(struct verify_context *context, const struct verify_case *c, struct verify_report *report,
                   struct sy_error *err);
-int verify_optimizer(struct verify_context *context, const struct verify_case *c, struct verify_report *report,
-                     struct sy_error *err);
+int verify_optimizer(struct verify_context *context, const struct verify_case *c,
+                     struct verify_report *report, struct sy_error *err);
 int verify_multi_optimizer(struct verify_context *context, const struct verify_case *c,
                            struct verify_report *report, struct sy_error *err);
 int verify_partitioner(struct verify_context *context, const struct verify_case *c,

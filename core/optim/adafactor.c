@@ -128,8 +128,7 @@ static int scale_by_parameter(struct syi_optim *o, options *a, const struct syi_
     if (!scales(o, a)) return update;
     SYI_AT(p);
     int size = syi_at_least(p, syi_root_mean_square(p, o->parameter, ~f->batch), a->epsilon2);
-    if (a->max_parameter_scale > 0)
-        size = syi_at_most(p, size, a->max_parameter_scale);
+    if (a->max_parameter_scale > 0) size = syi_at_most(p, size, a->max_parameter_scale);
     return syi_map2(p, SY_MAP_MUL, update, size);
 }
 

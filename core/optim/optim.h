@@ -126,8 +126,8 @@ void syi_group_store(struct syi_group *group, int value, int to);
 /* ---- arithmetic that transforms share (arithmetic.c) ---- */
 
 int syi_square(struct syi_program *p, int x);
-int syi_sign(struct syi_program *p, int x);                   /* -1, 0 or 1 */
-int syi_is_number(struct syi_program *p, int x);              /* 0 where it is NaN, else 1 */
+int syi_sign(struct syi_program *p, int x);      /* -1, 0 or 1 */
+int syi_is_number(struct syi_program *p, int x); /* 0 where it is NaN, else 1 */
 /* max(x, least) and min(x, most); NaN stays NaN */
 int syi_at_least(struct syi_program *p, int x, double least);
 int syi_at_most(struct syi_program *p, int x, double most);

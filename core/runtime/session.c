@@ -180,7 +180,8 @@ static void fill_state(struct syi_session *session)
     for (size_t i = 0; i < session->n_shared; i++) {
         const struct syi_shared *shared = &session->shared[i];
         float *value = shared->tensor.data;
-        if (shared->info.kind != SYI_STATE || shared->info.initial == 0 || shared->info.dtype != SY_F32) continue;
+        if (shared->info.kind != SYI_STATE || shared->info.initial == 0 || shared->info.dtype != SY_F32)
+            continue;
         for (int64_t k = 0; k < syi_tensor_count(&shared->info); k++) value[k] = shared->info.initial;
     }
 }
