@@ -116,6 +116,8 @@ int syi_cache_gather(struct syi_program *p, int cache, int rows, int position);
 int syi_column_sum(struct syi_program *p, int x, int like); /* like: the [n] result's axis */
 /* Sums over the dims whose bit is set, each becomes 1 long; op: SY_OP_BLOCK_SUM or SY_OP_BLOCK_SUMSQ. */
 int syi_sum_over(struct syi_program *p, enum sy_op op, int x, unsigned dims);
+/* Maxima over the dims whose bit is set, each becomes 1 long; x itself where all of them are. */
+int syi_max_over(struct syi_program *p, int x, unsigned dims);
 int syi_relpos_bias(struct syi_program *p, int table, int64_t queries, int64_t keys, int bidirectional,
                     int64_t max_distance); /* [heads, queries, keys] */
 

@@ -227,6 +227,18 @@ Test(partition, totals_gather_their_blocks)
     expect(&s, "block_sum[1d,1,2] all_gather:0:d[2,1,2] tree_sum[1]");
 }
 
+/* The dim that is left out of is whole, the others stay split; nothing of 1 is left out. */
+Test(partition, maxima_gather_their_dim)
+{
+    struct setup s = begin(2, 1, 2);
+    syi_max_over(s.p, ROWS(&s, "x", 8, MLP), 5);
+    expect(&s, "all_gather:2:m[2d,3,8] max_axis[2d,3,1] all_gather:0:d[4,3,1] max_axis[1,3,1]");
+    s = begin(2, 1, 2);
+    int x = ROWS(&s, "x", 8, MLP), y = syi_max_over(s.p, x, 2);
+    cr_expect_eq(syi_max_over(s.p, y, 2), y);
+    expect(&s, "max_axis[2d,1,4m]");
+}
+
 Test(partition, packs_keep_the_split)
 {
     struct setup s = begin(1, 1, 2);
