@@ -102,6 +102,32 @@ static inline FM_F FM(tanh)(FM_F x)
     return FM(real)(FM(ior)(FM(bits)(y), sign));
 }
 
+/* Of the angle of turns / 2^32 turns. The nearest quarter turn is taken off in whole numbers, so no digit is
+ * lost before the rounding of what is left, r of at most 1/8. */
+static inline void FM(sin_cos)(FM_I turns, FM_F *sin, FM_F *cos)
+{
+    const FM_F zero = FM(set)(0.0f);
+    FM_I quarter = FM(isra)(FM(iadd)(turns, FM(iset)(0x20000000)), 30), odd = FM(iand)(quarter, FM(iset)(1));
+    FM_F r = FM(mul)(FM(convert)(FM(isub)(turns, FM(ishl)(quarter, 30))), FM(set)(0x1p-32f));
+    FM_F z = FM(mul)(r, r);
+    /* (sin(2 pi r) - 2 pi r) / r^3: degree 2 in z; (cos(2 pi r) - 1) / z: degree 3; minimax (own fit). The
+     * digits of 2 pi that its float lacks go with the small terms. */
+    FM_F s = FM(fma)(FM(set)(-0x1.2dd048p+6f), z, FM(set)(0x1.466032p+6f));
+    s = FM(fma)(s, z, FM(set)(-0x1.4abbccp+5f));
+    s = FM(fma)(s, z, FM(set)(-0x1.777a5cp-23f));
+    s = FM(fma)(r, FM(set)(0x1.921fb6p+2f), FM(mul)(r, s));
+    FM_F c = FM(fma)(FM(set)(0x1.d9f7bcp+5f), z, FM(set)(-0x1.55c664p+6f));
+    c = FM(fma)(c, z, FM(set)(0x1.03c1dep+6f));
+    c = FM(fma)(c, z, FM(set)(-0x1.3bd3ccp+4f));
+    c = FM(fma)(c, z, FM(set)(1.0f));
+    /* Odd quarters exchange the two; bit 1 of the quarter, and of the next for cos, is the sign. */
+    FM_F y = FM(select)(FM(less)(zero, FM(convert)(odd)), c, s);
+    FM_F x = FM(select)(FM(less)(zero, FM(convert)(odd)), s, c);
+    FM_I next = FM(iadd)(quarter, FM(iset)(1));
+    *sin = FM(real)(FM(iadd)(FM(bits)(y), FM(ishl)(FM(iand)(quarter, FM(iset)(2)), 30)));
+    *cos = FM(real)(FM(iadd)(FM(bits)(x), FM(ishl)(FM(iand)(next, FM(iset)(2)), 30)));
+}
+
 #endif
 
 /* 1 / (1 + e^-z): the factor of silu (z = x) and of gelu (z below). `minus_z` is -z. */

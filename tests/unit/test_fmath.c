@@ -37,6 +37,41 @@ Test(fmath, errors_are_as_stated)
     cr_expect_leq(worst(syi_f32_tanh, tanh, -FLT_MAX, FLT_MAX), 2.5);
 }
 
+/* Of sin and cos over all quarters; every 1021st angle, and those next to whole eighths of a turn. */
+static double worst_of_circle(int cosine)
+{
+    double most = 0;
+    for (uint64_t i = 0; i < (UINT64_C(1) << 32) + 16 * 2001; i += i >> 32 ? 1 : 1021) {
+        uint64_t beside = i & 0xffffffff;
+        uint32_t turns =
+            i >> 32 ? (uint32_t)(beside / 2001 * 0x10000000 + beside % 2001 - 1000) : (uint32_t)i;
+        uint32_t rest = (turns + 0x20000000) % 0x40000000; /* the angle beyond a quarter, plus an eighth */
+        double angle = ((double)rest - 0x1p29) * (2 * M_PI) * 0x1p-32, want;
+        int quarter = (int)((turns + 0x20000000) / 0x40000000) + cosine;
+        want = quarter % 2 ? cos(angle) : sin(angle);
+        if (quarter % 4 >= 2) want = -want;
+        float s, c;
+        syi_f32_sin_cos((int32_t)turns, &s, &c);
+        double error = ulps(cosine ? c : s, want);
+        if (!(error <= most)) most = error;
+    }
+    return most;
+}
+
+Test(fmath, errors_of_the_circle_are_as_stated)
+{
+    static const float at[4][2] = {{0, 1}, {1, 0}, {0, -1}, {-1, 0}};
+    for (int cosine = 0; cosine < 2; cosine++) {
+        double most = worst_of_circle(cosine);
+        cr_expect_leq(most, 2.0, "%s: %g", cosine ? "cos" : "sin", most);
+    }
+    for (uint32_t quarter = 0; quarter < 4; quarter++) {
+        float s, c;
+        syi_f32_sin_cos((int32_t)(quarter << 30), &s, &c);
+        cr_expect(s == at[quarter][0] && c == at[quarter][1], "quarter %u: %a %a", quarter, s, c);
+    }
+}
+
 Test(fmath, special_values)
 {
     cr_expect_eq(syi_f32_exp(0.0f), 1.0f);
