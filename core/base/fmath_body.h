@@ -6,9 +6,9 @@
  *   FM_F       the type; FM_S the scalar it is made of; FM_I as many int32
  *   FM_LIBM    when exp, log and tanh exist already (double); FM_I and the integer operations are not needed
  *   FM_SCALES  when scale(p, n) exists already, see there
- * and these operations: set(s), add, sub, mul, div, fma(a, b, c), min(a, b) = a < b ? a : b,
+ * and these operations: set(s), add, sub, mul, div, sqrt, fma(a, b, c), min(a, b) = a < b ? a : b,
  * max(a, b) = a > b ? a : b, less(a, b) -> mask, select(mask, a, b), and without FM_LIBM bits(f) -> i,
- * real(i) -> f (the same bits), convert(i) -> f (the same value), iset, iadd, isub, iand, ior,
+ * real(i) -> f (the same bits), convert(i) -> f (the nearest value), iset, iadd, isub, iand, ior,
  * ishl(i, count), isra(i, count). min and max return their second argument when one is NaN: the order of
  * arguments below keeps NaN. */
 
@@ -126,6 +126,20 @@ static inline void FM(sin_cos)(FM_I turns, FM_F *sin, FM_F *cos)
     FM_I next = FM(iadd)(quarter, FM(iset)(1));
     *sin = FM(real)(FM(iadd)(FM(bits)(y), FM(ishl)(FM(iand)(quarter, FM(iset)(2)), 30)));
     *cos = FM(real)(FM(iadd)(FM(bits)(x), FM(ishl)(FM(iand)(next, FM(iset)(2)), 30)));
+}
+
+/* Two standard normal numbers of two random words, by Box and Muller: radius sqrt(-2 log u) at the angle of
+ * `turns`; u = (word + 1/2) / 2^32, rounded once, is never 0 and has all its digits where it is small, so the
+ * largest radii are as frequent as they should be. */
+static inline void FM(normal_pair)(FM_I word, FM_I turns, FM_F *a, FM_F *b)
+{
+    FM_F high = FM(convert)(FM(iand)(FM(isra)(word, 16), FM(iset)(0xffff))), sin, cos;
+    FM_F low = FM(add)(FM(convert)(FM(iand)(word, FM(iset)(0xffff))), FM(set)(0.5f)); /* exact */
+    FM_F u = FM(fma)(high, FM(set)(0x1p-16f), FM(mul)(low, FM(set)(0x1p-32f)));
+    FM_F radius = FM(sqrt)(FM(mul)(FM(set)(-2.0f), FM(log)(u)));
+    FM(sin_cos)(turns, &sin, &cos);
+    *a = FM(mul)(radius, cos);
+    *b = FM(mul)(radius, sin);
 }
 
 #endif

@@ -129,6 +129,9 @@ int syi_map2(struct syi_program *p, enum sy_map_op op, int a, int b);
 int syi_map3(struct syi_program *p, enum sy_map_op op, int a, int b, int c);
 int syi_dropout(struct syi_program *p, int x, int rng, int site, double rate);
 int syi_jitter(struct syi_program *p, int x, int rng, int site, double amount);
+/* Standard normal numbers of the shape of `like`, whose values do not matter, in float32; each by its index in
+ * the whole tensor, so microbatches (rng fields after the step) do not change them. */
+int syi_normal(struct syi_program *p, int like, int rng, int site);
 int syi_activation(struct syi_program *p, int x, enum sy_activation activation);
 int syi_activation_grad(struct syi_program *p, int x, int dy, enum sy_activation activation);
 int syi_constant_like(struct syi_program *p, double value, int like); /* in every element */

@@ -37,7 +37,7 @@ Test(fmath, errors_are_as_stated)
     cr_expect_leq(worst(syi_f32_tanh, tanh, -FLT_MAX, FLT_MAX), 2.5);
 }
 
-/* Of sin and cos over all quarters; every 1021st angle, and those next to whole eighths of a turn. */
+/* Of sin and cos over all quarters; every 1021st angle, and those next to whole sixteenths of a turn. */
 static double worst_of_circle(int cosine)
 {
     double most = 0;
@@ -70,6 +70,26 @@ Test(fmath, errors_of_the_circle_are_as_stated)
         syi_f32_sin_cos((int32_t)(quarter << 30), &s, &c);
         cr_expect(s == at[quarter][0] && c == at[quarter][1], "quarter %u: %a %a", quarter, s, c);
     }
+}
+
+/* Against the formula in double, less what the rounding of u may do; where u is least and where it is 1. */
+Test(fmath, normal_pairs)
+{
+    double worst = 0;
+    float a, b;
+    for (int i = 0; i < 1000000; i++) {
+        uint32_t word = kh_random() >> i % 25, turns = kh_random();
+        double radius = sqrt(-2 * log(((double)word + 0.5) * 0x1p-32)), angle = turns * 0x1p-32 * 2 * M_PI;
+        syi_f32_normal_pair((int32_t)word, (int32_t)turns, &a, &b);
+        worst = fmax(worst, fabs((double)a - radius * cos(angle)) - 0x1p-24 / radius);
+        worst = fmax(worst, fabs((double)b - radius * sin(angle)) - 0x1p-24 / radius);
+    }
+    cr_expect_leq(worst, 1e-6, "%g", worst);
+    syi_f32_normal_pair(0, 0, &a, &b);
+    cr_expect_float_eq((double)a, sqrt(66 * log(2)), 1e-6, "%.9g", (double)a);
+    cr_expect_eq(b, 0.0f);
+    syi_f32_normal_pair(-1, 12345, &a, &b);
+    cr_expect(a == 0.0f && b == 0.0f, "%a %a", a, b);
 }
 
 Test(fmath, special_values)

@@ -239,6 +239,15 @@ Test(partition, maxima_gather_their_dim)
     expect(&s, "max_axis[2d,1,4m]");
 }
 
+Test(partition, normal_numbers_lie_as_what_they_are_like)
+{
+    struct setup s = begin(2, 1, 2);
+    int rng = syi_tensor_add(s.p, "rng", SYI_INPUT, SY_I64, 1, (int64_t[]){4}, NULL);
+    syi_normal(s.p, ROWS(&s, "x", 8, MLP), rng, 3);
+    syi_normal(s.p, TENSOR2(&s, "w", SYI_PARAM, 8, EMBED, 16, MLP), rng, 4);
+    expect(&s, "normal[2d,3,4m] normal[8,8m]");
+}
+
 Test(partition, packs_keep_the_split)
 {
     struct setup s = begin(1, 1, 2);
