@@ -115,16 +115,6 @@ void syi_chains_free(struct syi_chain *chains, int n)
     syi_free(chains);
 }
 
-int syi_optimizer_of(const struct syi_config *config, const char *parameter)
-{
-    for (int i = 1; i < config->optimizer.n; i++) {
-        const struct syi_strings *match = &config->optimizer.part[i].match;
-        for (int k = 0; k < match->n; k++)
-            if (syi_pattern_match(syi_strings_at(match, k), parameter)) return i;
-    }
-    return 0;
-}
-
 /* ---- what the host sets ---- */
 
 static uint32_t scalar_number(int part, int term, int slot)
