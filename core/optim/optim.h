@@ -51,13 +51,15 @@ struct syi_optim_time {
 /* ---- recording a transform ---- */
 
 /* The parameters of a part, and where they are in its chain. */
+struct syi_optim;
 struct syi_group {
     struct syi_program *p;
     const struct syi_chain *chain;
-    int part;              /* number of the part */
-    int ok;                /* [1]: 0 where nothing may be written */
-    int n;                 /* parameters */
-    int64_t rows;     /* of the batch of a step, over all ranks and microbatches */
+    int part;                                      /* number of the part */
+    int ok;                                        /* [1]: 0 where nothing may be written */
+    int n;                                         /* parameters */
+    int (*inner)(struct syi_optim *o, int update); /* records what the term at hand holds */
+    int64_t rows;          /* of the batch of a step, over all ranks and microbatches */
     const int *tensor;     /* [n] the parameters */
     const uint32_t *id;    /* [n] their ids in the model */
     int *update;           /* [n] their updates at this place of the chain */
@@ -98,12 +100,13 @@ struct syi_transform {
 #undef SY_ARGUMENT
 #undef SY_TERM_END
 
-/* chain.c: records what the term at hand holds. */
-int syi_record_inner(struct syi_optim *o, int update);
+/* chain.c */
 /* Records the whole chain of the group: for each parameter i, `enter` gives what the chain begins with, `leave` gets
  * what it ends with. */
 void syi_record_chain(struct syi_group *group, int (*enter)(void *arg, int i),
                       void (*leave)(void *arg, int i, int update), void *arg);
+/* state.c */
+uint32_t syi_optim_scalar_number(int part, int term, int slot); /* of its role OPTIM_SCALAR */
 /* The input [1] with host value `slot` of the term at hand. */
 int syi_optim_scalar(struct syi_optim *o, int slot);
 int syi_group_scalar(struct syi_group *group, int term, int slot);
