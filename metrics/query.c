@@ -128,6 +128,7 @@ static int open_database(const char *path, sqlite3 **db, struct sy_error *err)
             path);
     for (int try = 0;; try++) {
         code = sqlite3_open_v2(path, db, flags, NULL);
+        if (!*db) return syi_error(err, SY_ENOMEM, "metrics: out of memory");
         sqlite3_busy_timeout(*db, BUSY_MILLISECONDS);
         limit(*db);
         if (code == SQLITE_OK) code = probe(*db, &made);

@@ -20,7 +20,7 @@ fi
 # What a target needs besides core/base.
 sources_of() {
     case $1 in
-    tsv) echo "$top/core/data/task.c" ;;
+    tsv) echo "$top/core/data/task.c $top/core/data/vocabulary.c $top/core/data/vocabulary_bytes.c" ;;
     meta) echo "$top/core/train/checkpoint/checkpoint_meta.c" ;;
     sql) echo "-I$top ${SQLITE_CFLAGS-} $top/metrics/query.c $top/metrics/queue.c $top/metrics/store.c ${SQLITE_LIBS--lsqlite3}" ;;
     esac
