@@ -269,6 +269,17 @@ void syi_terms_print(const struct syi_terms *terms, int i, struct syi_text *out)
     if (*between == ',') syi_text_puts(out, ")");
 }
 
+void syi_terms_print_list(const struct syi_terms *terms, struct syi_text *out)
+{
+    syi_text_puts(out, "[");
+    for (int i = 0; i < terms->n; i = terms->term[i].end) {
+        syi_text_puts(out, i ? ", \"" : "\"");
+        syi_terms_print(terms, i, out);
+        syi_text_puts(out, "\"");
+    }
+    syi_text_puts(out, "]");
+}
+
 void syi_term_describe(const struct syi_term_kind *kind, struct syi_text *out)
 {
     syi_text_printf(out, "%s: %s\n", kind->name, kind->help);
