@@ -177,6 +177,8 @@ static int read_case(struct verify_optim *o, struct sy_error *err)
     if (!status) status = read_schedule(o, err);
     if (!status) status = verify_int(c, "n_steps", 1, 1 << 20, &o->steps, err);
     o->first_step = (int64_t)number(c, "start_step", 0);
+    o->examples = (int64_t)number(c, "batch_size", 0);
+    if (o->examples) o->config.data.batch_size = o->config.train.microbatches = o->examples;
     verify_ignore(
         c, "seed stored_noise zero_params ignored_learning_rate resolved_factor_map nan_grad_step _rtol");
     return status ? status : read_rates(o, err);
@@ -202,15 +204,16 @@ int verify_optimizer(struct verify_context *context, const struct verify_case *c
 static int read_sub(struct verify_optim *o, int k, struct sy_error *err)
 {
     const struct verify_case *c = o->item;
-    char part[16], prefix[32], key[64], pattern[160], quoted[192], rate[SYI_NUMBER_BYTES], factor[48];
+    char part[16], prefix[32], key[64], rate[SYI_NUMBER_BYTES], factor[48];
+    struct syi_text patterns = {0};
     const char *regex;
     snprintf(part, sizeof part, "sub_%d", k);
     snprintf(prefix, sizeof prefix, "sub_%d_", k);
     snprintf(key, sizeof key, "sub_%d_regex", k);
     int status = verify_text(c, key, &regex, err);
-    if (!status) status = verify_pattern(regex, pattern, sizeof pattern, err);
-    snprintf(quoted, sizeof quoted, "[\"%s\"]", pattern);
-    if (!status) status = verify_optim_set(o, part, "match", quoted, err);
+    if (!status) status = verify_patterns(regex, &patterns, err);
+    if (!status) status = verify_optim_set(o, part, "match", patterns.data, err);
+    syi_text_free(&patterns);
     if (!status) status = verify_optim_set(o, part, "name", "adafactor", err);
     if (!status) status = verify_optim_set(o, part, "logical_factor_rules", "none", err);
     if (!status) status = verify_optim_options(o, part, prefix, err);

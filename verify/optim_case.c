@@ -22,27 +22,46 @@ int verify_optim_set(struct verify_optim *o, const char *part, const char *key, 
     return status;
 }
 
-int verify_pattern(const char *regex, char *pattern, size_t bytes, struct sy_error *err)
+/* One alternative, up to '|' or the end. */
+static int put_pattern(const char *regex, struct syi_text *out, struct sy_error *err)
 {
-    const char *from = regex;
-    size_t n = 0;
-    int anchored = *from == '^';
-    from += anchored;
-    if (anchored && *from == '/') from++; /* paths begin with it there */
-    if (!anchored) pattern[n++] = '*';
-    for (; *from && *from != '$' && n + 2 < bytes; from++) {
-        if (from[0] == '.' && from[1] == '*') {
-            pattern[n++] = '*';
-            from++;
-        } else if (isalnum((unsigned char)*from) || *from == '_' || *from == '/') {
-            pattern[n++] = *from;
-        } else {
+    size_t n = strcspn(regex, "|"), at = 0;
+    int begins = *regex == '^', ends = n && regex[n - 1] == '$', any = !begins;
+    if (begins) at += 1 + (regex[1] == '/'); /* paths begin with a '/' there */
+    if (any) syi_text_puts(out, "*");
+    for (; at < n - (size_t)ends; at++) {
+        int star = regex[at] == '.' && regex[at + 1] == '*';
+        if (!star && !isalnum((unsigned char)regex[at]) && regex[at] != '_' && regex[at] != '/')
             return syi_error(err, SY_EUNSUPPORTED, "regular expression %.80s: no pattern says this", regex);
-        }
+        if (!star)
+            syi_text_append(out, regex + at, 1);
+        else if (!any)
+            syi_text_puts(out, "*");
+        at += (size_t)star;
+        any = star;
     }
-    if (!*from && pattern[n - (n > 0)] != '*') pattern[n++] = '*';
-    pattern[n] = 0;
+    if (!ends && !any) syi_text_puts(out, "*");
     return SY_OK;
+}
+
+int verify_patterns(const char *regex, struct syi_text *patterns, struct sy_error *err)
+{
+    static const char but[] = "^(?!.*";
+    size_t n = strlen(regex);
+    int status = SY_OK;
+    if (!strncmp(regex, but, sizeof but - 1) && n > sizeof but && regex[n - 1] == ')') {
+        syi_text_printf(patterns, "[\"!*%.*s*\", \"*\"]", (int)(n - sizeof but), regex + sizeof but - 1);
+        return syi_text_status(patterns, err);
+    }
+    syi_text_puts(patterns, "[");
+    for (const char *at = regex; at && !status; at = strchr(at, '|')) {
+        at += *at == '|';
+        syi_text_puts(patterns, at == regex ? "\"" : ", \"");
+        status = put_pattern(at, patterns, err);
+        syi_text_puts(patterns, "\"");
+    }
+    syi_text_puts(patterns, "]");
+    return status ? status : syi_text_status(patterns, err);
 }
 
 static void put_scalar(struct syi_text *out, const struct syi_json *json, uint32_t node)
@@ -75,10 +94,10 @@ static int put_rules(struct syi_text *out, const struct syi_json *json, uint32_t
     const char *between = "[";
     for (uint32_t i = json->nodes[list].first; i != SYI_JSON_NONE; i = json->nodes[i].next, between = ", ") {
         uint32_t regex = json->nodes[i].first, rule = json->nodes[regex].next;
-        char pattern[160];
-        int status = verify_pattern(syi_json_string(json, regex), pattern, sizeof pattern, err);
+        syi_text_printf(out, "%s\"", between);
+        int status = put_pattern(syi_json_string(json, regex), out, err);
         if (status) return status;
-        syi_text_printf(out, "%s\"%s:", between, pattern);
+        syi_text_puts(out, ":");
         if (json->nodes[rule].kind == SYI_JSON_ARRAY)
             for (uint32_t w = json->nodes[rule].first; w != SYI_JSON_NONE; w = json->nodes[w].next)
                 syi_text_printf(out, " %s", syi_json_string(json, w));
@@ -191,6 +210,29 @@ static int read_params(struct verify_optim *o, struct sy_error *err)
     return o->model.n ? SY_OK : syi_error(err, SY_EFORMAT, "the case has no init/target/...");
 }
 
+/* One example of a batch, as grad programs clip it and add it up. */
+static int add_clipping(struct verify_optim *o, int next, struct sy_error *err)
+{
+    struct syi_program *p;
+    double clip;
+    int status = syi_optimizer_example_clip(&o->config.optimizer.part[0], &clip, err);
+    if (!status) status = syi_program_new(next ? "clip_next" : "clip_first", &p, err);
+    if (status) return status;
+    int *x = syi_alloc(o->model.n * sizeof *x, err);
+    for (size_t i = 0; x && i < o->model.n; i++) {
+        const struct syi_param *param = &o->model.param[i];
+        char name[200];
+        snprintf(name, sizeof name, "example/%s", param->name);
+        x[i] = syi_tensor_add(p, name, SYI_INPUT, SY_F32, param->rank, param->dim, param->axis);
+    }
+    if (x) syi_clip_example(p, (int)o->model.n, x, clip);
+    for (size_t i = 0; x && i < o->model.n; i++) syi_store_gradient(p, &o->model.param[i], x[i], next);
+    status = x ? syi_program_status(p, err) : SY_ENOMEM;
+    syi_free(x);
+    if (status) syi_program_free(p);
+    return status ? status : syi_session_add(o->session, p, &o->clipping[next], err);
+}
+
 int verify_optim_open(struct verify_optim *o, const struct verify_context *context, struct sy_error *err)
 {
     const struct syi_rank *rank = context->rank;
@@ -210,6 +252,7 @@ int verify_optim_open(struct verify_optim *o, const struct verify_context *conte
     if (status) syi_program_free(program);
     if (!status) status = syi_session_new(&options, &o->session, err);
     if (!status) status = syi_session_add(o->session, program, &index, err);
+    for (int next = 0; next < 2 && o->examples && !status; next++) status = add_clipping(o, next, err);
     return status ? status : syi_session_bind(o->session, err);
 }
 
@@ -244,6 +287,28 @@ static int put_all(struct verify_optim *o, const char *prefix, enum syi_role rol
         char name[240];
         snprintf(name, sizeof name, "%s/%s", prefix, o->model.param[i].name);
         status = put(o, name, role, o->model.param[i].id, needed, err);
+    }
+    return status;
+}
+
+/* The gradients of a step: tensors PREFIX/grad/..., or one part of each an example. */
+static int put_gradients(struct verify_optim *o, const char *prefix, struct sy_error *err)
+{
+    char name[240];
+    int status = SY_OK;
+    snprintf(name, sizeof name, "%.40s/grad", prefix);
+    if (!o->examples) return put_all(o, name, SYI_ROLE_GRADIENT, 1, err);
+    for (int64_t e = 0; e < o->examples && !status; e++) {
+        for (size_t i = 0; i < o->model.n; i++) {
+            snprintf(name, sizeof name, "%.40s/grad/%s", prefix, o->model.param[i].name);
+            const struct verify_tensor *from = verify_find(o->item, name);
+            snprintf(name, sizeof name, "example/%s", o->model.param[i].name);
+            const struct sy_tensor *to = syi_session_tensor(o->session, name);
+            if (!to || !from || !from->real || from->n != count(to) * o->examples)
+                return syi_error(err, SY_EFORMAT, "%s: missing or of another size", name);
+            memcpy(to->data, from->real + e * count(to), (size_t)count(to) * sizeof(float));
+        }
+        status = syi_session_run(o->session, o->clipping[e > 0], err);
     }
     return status;
 }
@@ -325,8 +390,7 @@ int verify_optim_run(struct verify_optim *o, struct verify_report *report, struc
     if (!status) judge_step(o, "init", o->first_step, report);
     for (int64_t i = 0; i < o->steps && !status; i++) {
         snprintf(prefix, sizeof prefix, "step_%lld", (long long)i);
-        snprintf(name, sizeof name, "%s/grad", prefix);
-        status = put_all(o, name, SYI_ROLE_GRADIENT, 1, err);
+        status = put_gradients(o, prefix, err);
         snprintf(name, sizeof name, "%s/noise", prefix);
         if (!status) status = put_all(o, name, SYI_ROLE_NOISE, 1, err);
         put_scalars(o, o->first_step + i, o->rates[i]);

@@ -15,6 +15,8 @@ struct verify_optim {
     struct syi_chain *chains;
     struct syi_session *session;
     int64_t first_step, steps;
+    int64_t examples; /* of a step, whose gradients the case has one by one; 0: it has their sum */
+    int clipping[2];  /* programs that clip an example and store it, or add it */
     const double *rates; /* [steps] of the run; owned */
 };
 
@@ -25,8 +27,9 @@ int verify_optim_options(struct verify_optim *o, const char *part, const char *p
 /* "optimizer.PART.KEY=VALUE" */
 int verify_optim_set(struct verify_optim *o, const char *part, const char *key, const char *value,
                      struct sy_error *err) SYI_MUST_CHECK;
-/* A pattern of a run file for a regular expression of letters, digits, '_', '/', '^', '$' and ".*". */
-int verify_pattern(const char *regex, char *pattern, size_t bytes, struct sy_error *err) SYI_MUST_CHECK;
+/* Patterns of a run file, ["a", "b"], for a regular expression: alternatives of letters, digits, '_', '/', '^', '$' and
+ * ".*", or the one "^(?!.*X)". */
+int verify_patterns(const char *regex, struct syi_text *patterns, struct sy_error *err) SYI_MUST_CHECK;
 /* Parameters and programs, by config as it is now. */
 int verify_optim_open(struct verify_optim *o, const struct verify_context *context,
                       struct sy_error *err) SYI_MUST_CHECK;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* block_sum, block_sumsq, tree_axis, tree_add, column_sum, vectorised; orders as in doc/numerics.md. */
+/* block_sum, block_sumsq, tree_axis, tree_add, max_axis, column_sum, vectorised; orders as in doc/numerics.md. */
 #include "config.h"
 
 #include "backends/cpu/fast.h"
@@ -134,7 +134,7 @@ struct lines {
 static struct lines lines_of(const struct sy_call *call)
 {
     const struct sy_tensor *in = &call->in[0];
-    int dim = call->op == SY_OP_TREE_AXIS ? (int)((const struct sy_attr_axis *)call->attr)->dim : 0;
+    int dim = call->op == SY_OP_TREE_ADD ? 0 : (int)((const struct sy_attr_axis *)call->attr)->dim;
     struct lines lines = {sycpu_extent(in, dim), in->dim[dim], 1};
     for (int i = dim + 1; i < in->rank; i++) lines.inner *= in->dim[i];
     return lines;
@@ -175,6 +175,70 @@ int fast_tree_add(void *context, const struct sy_call *call)
 {
     (void)context;
     return tree(call);
+}
+
+/* ---- max_axis ---- */
+
+/* Of sixteen lines: the largest numbers, and NaN where there was one, else 0. */
+struct top {
+    vf most, nan;
+};
+
+static inline void take(struct top *top, vf x)
+{
+    top->most = vf_max(x, top->most);
+    top->nan = vf_select(vf_differs(x, x), vf_set(__builtin_nanf("")), top->nan);
+}
+
+/* The sum makes a zero +0. */
+static inline vf result(const struct top *top)
+{
+    return vf_select(vf_differs(top->nan, top->nan), top->nan, vf_add(top->most, vf_set(0.0f)));
+}
+
+static void max_columns(const struct sy_call *call, int64_t first, int64_t end)
+{
+    const struct lines lines = lines_of(call);
+    int64_t vectors = (lines.inner + SYCPU_LANES - 1) / SYCPU_LANES;
+    for (; first < end; first++) {
+        int64_t outer = first / vectors, c = first % vectors * SYCPU_LANES;
+        int64_t n = lines.inner - c < SYCPU_LANES ? lines.inner - c : SYCPU_LANES;
+        const float *x = (const float *)call->in[0].data + outer * lines.terms * lines.inner + c;
+        struct top top = {vf_set(-__builtin_inff()), vf_set(0.0f)};
+        for (int64_t i = 0; i < lines.terms; i++) take(&top, fast_load(x + i * lines.inner, n));
+        fast_store((float *)call->out[0].data + outer * lines.inner + c, result(&top), n);
+    }
+}
+
+/* Lines that lie in one piece, each in sixteen parts. */
+static void max_rows(const struct sy_call *call, int64_t first, int64_t end)
+{
+    const int64_t n = lines_of(call).terms;
+    const vf least = vf_set(-__builtin_inff());
+    for (; first < end; first++) {
+        const float *x = (const float *)call->in[0].data + first * n;
+        struct top top = {least, vf_set(0.0f)};
+        float part[SYCPU_LANES], most;
+#define TAKE(c, count) take(&top, vf_select(vf_first(count), fast_load(x + c, count), least))
+        FAST_COLUMNS(c, n, TAKE);
+#undef TAKE
+        vf_store(part, result(&top));
+        most = part[0];
+        for (int l = 1; l < SYCPU_LANES; l++) most = part[l] > most || part[l] != part[l] ? part[l] : most;
+        ((float *)call->out[0].data)[first] = most;
+    }
+}
+
+int fast_max_axis(void *context, const struct sy_call *call)
+{
+    const struct lines lines = lines_of(call);
+    int64_t vectors = (lines.inner + SYCPU_LANES - 1) / SYCPU_LANES;
+    (void)context;
+    if (lines.inner == 1)
+        fast_rows(call, lines.outer, lines.terms, max_rows);
+    else
+        fast_rows(call, lines.outer * vectors, SYCPU_LANES * lines.terms, max_columns);
+    return SY_OK;
 }
 
 /* ---- column_sum: a row of tasks is sixteen columns ---- */

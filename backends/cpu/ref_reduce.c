@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reference kernels of sums over whole tensors and over ranks: block_sum, block_sumsq, tree_sum, tree_axis,
- * tree_add, column_sum, count_sum. */
+/* Reference kernels of sums and maxima over tensors, axes and ranks: block_sum, block_sumsq, tree_sum,
+ * tree_axis, tree_add, max_axis, column_sum, count_sum. */
 #include "config.h"
+
+#include <math.h>
 
 #include "backends/cpu/ref.h"
 
@@ -120,6 +122,34 @@ int SYCPU_REF(tree_add)(void *context, const struct sy_call *call)
 {
     (void)context;
     tree_lines(call->in[0].data, 1, call->in[0].dim[0], sycpu_count(&call->out[0]), call->out[0].data);
+    return SY_OK;
+}
+
+/* ---- max_axis ---- */
+
+/* Neither the sign of a zero nor the payload of a NaN is kept, so any order gives the same bits. */
+static sy_real line_max(const struct line *line)
+{
+    sy_real top = -__builtin_inff();
+    for (int64_t i = 0; i < line->n; i++) {
+        sy_real x = line->x[i * line->stride];
+        if (isnan(x)) return __builtin_nanf("");
+        top = x > top ? x : top;
+    }
+    return top + 0;
+}
+
+int SYCPU_REF(max_axis)(void *context, const struct sy_call *call)
+{
+    (void)context;
+    const struct sy_tensor *in = &call->in[0];
+    int64_t dim = ((const struct sy_attr_axis *)call->attr)->dim, n = in->dim[dim], inner = 1;
+    sy_real *out = call->out[0].data;
+    for (int64_t i = dim + 1; i < in->rank; i++) inner *= in->dim[i];
+    for (int64_t i = 0; i < sycpu_count(&call->out[0]); i++) {
+        struct line line = {(const sy_real *)in->data + i / inner * n * inner + i % inner, n, inner};
+        out[i] = line_max(&line);
+    }
     return SY_OK;
 }
 

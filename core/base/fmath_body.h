@@ -6,9 +6,9 @@
  *   FM_F       the type; FM_S the scalar it is made of; FM_I as many int32
  *   FM_LIBM    when exp, log and tanh exist already (double); FM_I and the integer operations are not needed
  *   FM_SCALES  when scale(p, n) exists already, see there
- * and these operations: set(s), add, sub, mul, div, fma(a, b, c), min(a, b) = a < b ? a : b,
+ * and these operations: set(s), add, sub, mul, div, sqrt, fma(a, b, c), min(a, b) = a < b ? a : b,
  * max(a, b) = a > b ? a : b, less(a, b) -> mask, select(mask, a, b), and without FM_LIBM bits(f) -> i,
- * real(i) -> f (the same bits), convert(i) -> f (the same value), iset, iadd, isub, iand, ior,
+ * real(i) -> f (the same bits), convert(i) -> f (the nearest value), iset, iadd, isub, iand, ior,
  * ishl(i, count), isra(i, count). min and max return their second argument when one is NaN: the order of
  * arguments below keeps NaN. */
 
@@ -100,6 +100,46 @@ static inline FM_F FM(tanh)(FM_F x)
     FM_F m = FM(fma)(s, p, FM(sub)(s, FM(set)(1.0f)));
     FM_F y = FM(div)(m, FM(add)(m, FM(set)(2.0f)));
     return FM(real)(FM(ior)(FM(bits)(y), sign));
+}
+
+/* Of the angle of turns / 2^32 turns. The nearest quarter turn is taken off in whole numbers, so no digit is
+ * lost before the rounding of what is left, r of at most 1/8. */
+static inline void FM(sin_cos)(FM_I turns, FM_F *sin, FM_F *cos)
+{
+    const FM_F zero = FM(set)(0.0f);
+    FM_I quarter = FM(isra)(FM(iadd)(turns, FM(iset)(0x20000000)), 30), odd = FM(iand)(quarter, FM(iset)(1));
+    FM_F r = FM(mul)(FM(convert)(FM(isub)(turns, FM(ishl)(quarter, 30))), FM(set)(0x1p-32f));
+    FM_F z = FM(mul)(r, r);
+    /* (sin(2 pi r) - 2 pi r) / r^3: degree 2 in z; (cos(2 pi r) - 1) / z: degree 3; minimax (own fit). The
+     * digits of 2 pi that its float lacks go with the small terms. */
+    FM_F s = FM(fma)(FM(set)(-0x1.2dd048p+6f), z, FM(set)(0x1.466032p+6f));
+    s = FM(fma)(s, z, FM(set)(-0x1.4abbccp+5f));
+    s = FM(fma)(s, z, FM(set)(-0x1.777a5cp-23f));
+    s = FM(fma)(r, FM(set)(0x1.921fb6p+2f), FM(mul)(r, s));
+    FM_F c = FM(fma)(FM(set)(0x1.d9f7bcp+5f), z, FM(set)(-0x1.55c664p+6f));
+    c = FM(fma)(c, z, FM(set)(0x1.03c1dep+6f));
+    c = FM(fma)(c, z, FM(set)(-0x1.3bd3ccp+4f));
+    c = FM(fma)(c, z, FM(set)(1.0f));
+    /* Odd quarters exchange the two; bit 1 of the quarter, and of the next for cos, is the sign. */
+    FM_F y = FM(select)(FM(less)(zero, FM(convert)(odd)), c, s);
+    FM_F x = FM(select)(FM(less)(zero, FM(convert)(odd)), s, c);
+    FM_I next = FM(iadd)(quarter, FM(iset)(1));
+    *sin = FM(real)(FM(iadd)(FM(bits)(y), FM(ishl)(FM(iand)(quarter, FM(iset)(2)), 30)));
+    *cos = FM(real)(FM(iadd)(FM(bits)(x), FM(ishl)(FM(iand)(next, FM(iset)(2)), 30)));
+}
+
+/* Two standard normal numbers of two random words, by Box and Muller: radius sqrt(-2 log u) at the angle of
+ * `turns`; u = (word + 1/2) / 2^32, rounded once, is never 0 and has all its digits where it is small, so the
+ * largest radii are as frequent as they should be. */
+static inline void FM(normal_pair)(FM_I word, FM_I turns, FM_F *a, FM_F *b)
+{
+    FM_F high = FM(convert)(FM(iand)(FM(isra)(word, 16), FM(iset)(0xffff))), sin, cos;
+    FM_F low = FM(add)(FM(convert)(FM(iand)(word, FM(iset)(0xffff))), FM(set)(0.5f)); /* exact */
+    FM_F u = FM(fma)(high, FM(set)(0x1p-16f), FM(mul)(low, FM(set)(0x1p-32f)));
+    FM_F radius = FM(sqrt)(FM(mul)(FM(set)(-2.0f), FM(log)(u)));
+    FM(sin_cos)(turns, &sin, &cos);
+    *a = FM(mul)(radius, cos);
+    *b = FM(mul)(radius, sin);
 }
 
 #endif

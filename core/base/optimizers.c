@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/optimizers.h"
+#include "base/transforms.h"
 
 static const struct syi_optimizer_info table[] = {
 #define SY_OPTIMIZER(NAME, name, keys, help) [SYI_OPTIMIZER_##NAME] = {#name, keys, help},
@@ -68,4 +69,39 @@ int syi_mask_match(const struct syi_strings *mask, const char *name)
         if (syi_pattern_match(pattern + excludes, name)) return !excludes;
     }
     return 0;
+}
+
+int syi_optimizer_of(const struct syi_config *config, const char *parameter)
+{
+    for (int i = 1; i < config->optimizer.n; i++)
+        if (syi_mask_match(&config->optimizer.part[i].match, parameter)) return i;
+    return 0;
+}
+
+/* Of a chain the first transform of that kind. */
+static double clip_of_chain(const struct syi_optimizer_part *part, struct syi_terms *terms)
+{
+    char reason[SYI_TERM_REASON];
+    size_t n;
+    const struct syi_term_kind *kinds = syi_transform_kinds(&n);
+    for (int i = 0; i < part->chain.n; i++)
+        if (syi_terms_read(terms, kinds, n, syi_strings_at(&part->chain, i), reason) != SY_OK) return 0;
+    for (int t = 0; t < terms->n; t++) {
+        const struct syi_transform_differentially_private_aggregate *a = (const void *)terms->term[t].values;
+        if (terms->term[t].kind == &kinds[SYI_TRANSFORM_differentially_private_aggregate])
+            return a->l2_norm_clip;
+    }
+    return 0;
+}
+
+int syi_optimizer_example_clip(const struct syi_optimizer_part *part, double *clip, struct sy_error *err)
+{
+    *clip = 0;
+    if (part->name == SYI_OPTIMIZER_DPSGD) *clip = isnan(part->l2_norm_clip) ? 1 : part->l2_norm_clip;
+    if (part->name != SYI_OPTIMIZER_CHAIN) return SY_OK;
+    struct syi_terms *terms = syi_alloc(sizeof *terms, err);
+    if (!terms) return SY_ENOMEM;
+    *clip = clip_of_chain(part, terms);
+    syi_free(terms);
+    return SY_OK;
 }

@@ -19,4 +19,10 @@ struct syi_optimizer_part syi_optimizer_resolve(const struct syi_optimizer_part 
 /* Whether a mask takes that name: the first pattern that matches decides, one after '!' excludes; none: no. */
 int syi_mask_match(const struct syi_strings *mask, const char *name);
 
+/* The number of the part that updates the parameter: the first named one that matches it, else 0. */
+int syi_optimizer_of(const struct syi_config *config, const char *parameter);
+/* What the gradients of one example are clipped to before they are added up (dpsgd); 0: they are not. */
+int syi_optimizer_example_clip(const struct syi_optimizer_part *part, double *clip,
+                               struct sy_error *err) SYI_MUST_CHECK;
+
 #endif

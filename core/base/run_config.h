@@ -106,6 +106,7 @@
     X(SYI_OPTIMIZER_ADABELIEF, "adabelief")                                                                  \
     X(SYI_OPTIMIZER_ADAGRAD, "adagrad")                                                                      \
     X(SYI_OPTIMIZER_ADAM, "adam")                                                                            \
+    X(SYI_OPTIMIZER_DPSGD, "dpsgd")                                                                          \
     X(SYI_OPTIMIZER_FROMAGE, "fromage")                                                                      \
     X(SYI_OPTIMIZER_LAMB, "lamb")                                                                            \
     X(SYI_OPTIMIZER_LARS, "lars")                                                                            \

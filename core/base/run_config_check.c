@@ -284,6 +284,30 @@ static int check_chain(const struct syi_optimizer_part *part, struct sy_error *e
     return status || !*part->lr_factors ? status : check_product(where, part->lr_factors, err);
 }
 
+/* What clips each example sees one example a microbatch, and nothing may change its gradients before or after. */
+static int check_examples(const struct syi_config *config, const struct syi_optimizer_part *part,
+                          struct sy_error *err)
+{
+    char name[SYI_KEY];
+    double clip;
+    int status = syi_optimizer_example_clip(part, &clip, err);
+    const char *wrong = NULL;
+    if (status || clip == 0) return status;
+    if (config->train.microbatches != config->data.batch_size)
+        wrong =
+            "train.microbatches = data.batch_size, a row each (a step takes that many forward and backward "
+            "passes)";
+    else if (config->train.clip_norm != 0)
+        wrong = "train.clip_norm = 0";
+    else if (!syi_compat(config, config->train.microbatch_normalizer))
+        wrong = "train.microbatch_normalizer = \"microbatch\"";
+    else if (config->moe.num_experts && config->moe.scale_expert_gradients)
+        wrong = "moe.scale_expert_gradients = false";
+    if (!wrong) return SY_OK;
+    return syi_error(err, SY_EINVAL, "%s clips the gradients of each example: set %s", part_text(part, name),
+                     wrong);
+}
+
 static int check_optimizers(const struct syi_config *config, struct sy_error *err)
 {
     int status = SY_OK;
@@ -301,6 +325,7 @@ static int check_optimizers(const struct syi_config *config, struct sy_error *er
     for (int i = 0; i < config->optimizer.n && !status; i++) {
         status = check_chain(&config->optimizer.part[i], err);
         if (!status) status = check_keys(&config->optimizer.part[i], err);
+        if (!status) status = check_examples(config, &config->optimizer.part[i], err);
     }
     return status;
 }

@@ -240,6 +240,13 @@ int syi_terms_read_product(struct syi_terms *terms, const struct syi_term_kind *
     return status;
 }
 
+int syi_terms_place(const struct syi_terms *terms, int begin, int term)
+{
+    int place = 0;
+    for (int t = begin; t < term; t = terms->term[t].end) place++;
+    return place;
+}
+
 /* ---- printing ---- */
 
 static void print_argument(const struct syi_option *argument, const unsigned char *values,

@@ -229,6 +229,11 @@ int syi_decoder_logits(struct syi_build *b, int ids, int encoded, const struct s
 /* Name of the gradient of a parameter, which grad programs and update share. */
 enum { SYI_GRADIENT_NAME = 176 };
 void syi_gradient_name(char name[SYI_GRADIENT_NAME], const struct syi_param *param);
+/* Leaves the gradient of a parameter in a carry tensor: written by the first microbatch (next 0), added to by the next
+ * ones. */
+void syi_store_gradient(struct syi_program *p, const struct syi_param *param, int gradient, int next);
+/* x / max(1, norm / clip), norm that of all n together (optax per_example_global_norm_clip). */
+void syi_clip_example(struct syi_program *p, int n, int *x, double clip);
 /* Training: loss, gradients into carry tensors (role GRADIENT); `next` adds to them. Outputs: the values of a
  * step (step_metrics.def), and those of syi_moe. */
 int syi_record_grad(const struct syi_config *config, const struct syi_shape *shape, int next,

@@ -5,6 +5,7 @@
 
 #include <string.h>
 
+#include "base/optimizers.h"
 #include "model/model.h"
 #include "program/grad.h"
 #include "program/record.h"
@@ -170,11 +171,8 @@ void syi_gradient_name(char name[SYI_GRADIENT_NAME], const struct syi_param *par
     snprintf(name, SYI_GRADIENT_NAME, "grad/%s", param->name);
 }
 
-/* Leaves the gradient of a parameter in a carry tensor: written by the first microbatch, added to by the next
- * ones. */
-static void store_gradient(struct syi_build *b, const struct syi_param *param, int gradient, int next)
+void syi_store_gradient(struct syi_program *p, const struct syi_param *param, int gradient, int next)
 {
-    struct syi_program *p = b->p;
     char name[SYI_GRADIENT_NAME];
     syi_gradient_name(name, param);
     if (next) {
@@ -196,6 +194,48 @@ static void parameter_tensors(const struct syi_program *p, int *tensor, size_t n
         if (p->tensor[i].role == SYI_ROLE_PARAMETER) tensor[p->tensor[i].of] = (int)i;
 }
 
+void syi_clip_example(struct syi_program *p, int n, int *x, double clip)
+{
+    SYI_AT(p);
+    int over = syi_map1(p, SY_MAP_MULS, syi_norm_of_all(p, n, x, NULL), 1 / clip);
+    int divisor = syi_map2(p, SY_MAP_MAX, syi_constant_like(p, 1, over), over);
+    for (int i = 0; i < n; i++) x[i] = syi_map2(p, SY_MAP_DIV, x[i], divisor);
+}
+
+/* Where an optimizer clips each example: a microbatch is one, and so are its gradients. */
+static int clip_part(struct syi_build *b, int part, double clip, int *gradient, struct sy_error *err)
+{
+    const struct syi_model *model = b->model;
+    int n = 0, *own = syi_alloc(model->n * sizeof *own, err);
+    if (!own) return SY_ENOMEM;
+    for (int back = 0; back < 2; back++, n = 0) {
+        for (size_t i = 0; i < model->n; i++) {
+            const struct syi_param *param = &model->param[i];
+            int other =
+                param->init == SYI_INIT_EXPERT_BIAS || syi_optimizer_of(b->config, param->name) != part;
+            if (other) continue;
+            if (back)
+                gradient[i] = own[n++];
+            else
+                own[n++] = gradient[i];
+        }
+        if (!back && n) syi_clip_example(b->p, n, own, clip);
+    }
+    syi_free(own);
+    return SY_OK;
+}
+
+static int clip_examples(struct syi_build *b, int *gradient, struct sy_error *err)
+{
+    int status = SY_OK;
+    for (int i = 0; i < b->config->optimizer.n && !status; i++) {
+        double clip;
+        status = syi_optimizer_example_clip(&b->config->optimizer.part[i], &clip, err);
+        if (!status && clip > 0) status = clip_part(b, i, clip, gradient, err);
+    }
+    return status;
+}
+
 static int store_gradients(struct syi_build *b, int loss, int next, struct sy_error *err)
 {
     const struct syi_model *model = b->model;
@@ -206,13 +246,14 @@ static int store_gradients(struct syi_build *b, int loss, int next, struct sy_er
     if (!status) parameter_tensors(b->p, tensor, n);
     for (size_t i = 0; !status && i < n; i++) of[i] = tensor[model->param[i].id];
     if (!status) status = syi_grad(b->p, loss, (int)n, of, gradient, err);
+    if (!status) status = clip_examples(b, gradient, err);
     for (size_t i = 0; !status && i < n; i++) {
         const struct syi_param *param = &model->param[i];
         if (param->init == SYI_INIT_EXPERT_BIAS) continue;
         if (gradient[i] < 0)
             status = syi_error(err, SY_EINTERNAL, "the loss does not depend on %s", param->name);
         else
-            store_gradient(b, param, gradient[i], next);
+            syi_store_gradient(b->p, param, gradient[i], next);
     }
     syi_free(tensor);
     syi_free(of);

@@ -44,21 +44,6 @@ int64_t syi_elements(const struct syi_program *p, int x)
     return p->status || x < 0 ? 1 : syi_tensor_count(&p->tensor[x]);
 }
 
-int syi_norm_of_all(struct syi_program *p, int n, const int *x, const double *scale)
-{
-    struct sy_error err = {0};
-    int sum = -1, *blocks = syi_alloc((size_t)n * sizeof *blocks, &err);
-    if (!blocks) return syi_program_fail(p, SY_ENOMEM, "%s", err.text);
-    for (int i = 0; i < n; i++) blocks[i] = syi_block_sum(p, SY_OP_BLOCK_SUMSQ, x[i]);
-    for (int i = 0; i < n; i++) {
-        int square = syi_tree_sum(p, blocks[i]);
-        if (scale && scale[i] != 1) square = syi_map1(p, SY_MAP_MULS, square, scale[i] * scale[i]);
-        sum = sum < 0 ? square : syi_map2(p, SY_MAP_ADD, sum, square);
-    }
-    syi_free(blocks);
-    return syi_map1(p, SY_MAP_SQRT, sum, 0);
-}
-
 int syi_tensor_norm(struct syi_program *p, int x)
 {
     return syi_norm_of_all(p, 1, &x, NULL);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Chains of transforms: from the run file to terms, from terms to ops, and what the host sets for each step. State and
- * inputs are named after the place of a term in T5X's tree. */
+/* Chains of transforms: from the run file to terms, from terms to ops, and what the host sets for each step. */
 #include "config.h"
 
 #include <math.h>
@@ -115,22 +114,7 @@ void syi_chains_free(struct syi_chain *chains, int n)
     syi_free(chains);
 }
 
-int syi_optimizer_of(const struct syi_config *config, const char *parameter)
-{
-    for (int i = 1; i < config->optimizer.n; i++) {
-        const struct syi_strings *match = &config->optimizer.part[i].match;
-        for (int k = 0; k < match->n; k++)
-            if (syi_pattern_match(syi_strings_at(match, k), parameter)) return i;
-    }
-    return 0;
-}
-
 /* ---- what the host sets ---- */
-
-static uint32_t scalar_number(int part, int term, int slot)
-{
-    return (uint32_t)((part * SYI_TERMS + term) * SYI_HOST_VALUES + slot);
-}
 
 static void term_scalars(const struct syi_chain *chain, int begin, int end, const struct syi_optim_time *time,
                          float *value)
@@ -154,89 +138,8 @@ void syi_optim_scalars(const struct syi_config *config, const struct syi_chain *
     for (int i = 0; i < config->optimizer.n; i++) {
         struct syi_optim_time time = {.step = step, .rate = rate};
         if (chains[i].rate) time.rate = syi_schedule_value(chains[i].rate, step);
-        term_scalars(&chains[i], 0, chains[i].terms.n, &time, value + scalar_number(i, 0, 0));
+        term_scalars(&chains[i], 0, chains[i].terms.n, &time, value + syi_optim_scalar_number(i, 0, 0));
     }
-}
-
-int syi_group_scalar(struct syi_group *group, int term, int slot)
-{
-    const char *part = group->chain->options->name_of_part;
-    uint32_t number = scalar_number(group->part, term, slot);
-    int64_t one = 1;
-    char name[SYI_PART_NAME + 96];
-    int there = syi_role_find(group->p, SYI_ROLE_OPTIM_SCALAR, number);
-    if (there >= 0) return there;
-    snprintf(name, sizeof name, "optimizer%s%s/%d/%s/%d", *part ? "." : "", part, term,
-             group->chain->terms.term[term].kind->name, slot);
-    int tensor = syi_tensor_add(group->p, name, SYI_INPUT, SY_F32, 1, &one, NULL);
-    return syi_role_set(group->p, tensor, SYI_ROLE_OPTIM_SCALAR, number);
-}
-
-int syi_optim_scalar(struct syi_optim *o, int slot)
-{
-    return syi_group_scalar(o->group, o->term, slot);
-}
-
-/* ---- state ---- */
-
-const char *syi_optim_name(const struct syi_optim *o)
-{
-    if (o->p->status || o->parameter < 0) return "";
-    return syi_program_name(o->p, o->p->tensor[o->parameter].name);
-}
-
-static int add_state(struct syi_program *p, const char *name, const struct syi_tensor *like, double initial)
-{
-    int state =
-        syi_tensor_add(p, name, SYI_STATE, (enum sy_dtype)like->dtype, like->rank, like->dim, like->axis);
-    if (state >= 0) p->tensor[state].initial = (float)initial;
-    return state;
-}
-
-int syi_optim_state_of(struct syi_optim *o, const char *name, const char *tail, unsigned ones, double initial)
-{
-    char full[256];
-    if (o->p->status || o->parameter < 0) return -1;
-    struct syi_tensor t = o->p->tensor[o->parameter];
-    for (int i = 0; i < t.rank; i++)
-        if (ones >> i & 1) t.dim[i] = 1, t.axis[i] = SYI_AXIS_NONE;
-    snprintf(full, sizeof full, "state/param_states/%s%s%s%s%s%s", o->path, *o->path ? "/" : "", name,
-             *name ? "/" : "", syi_program_name(o->p, t.name), tail);
-    return add_state(o->p, full, &t, initial);
-}
-
-int syi_optim_state(struct syi_optim *o, const char *name, double initial)
-{
-    return syi_optim_state_of(o, name, "", 0, initial);
-}
-
-/* Number of a term among those beside it. */
-static int place_of(const struct syi_terms *terms, int begin, int term)
-{
-    int place = 0;
-    for (int t = begin; t < term; t = terms->term[t].end) place++;
-    return place;
-}
-
-/* Parts beside each other keep apart in T5X's tree by the parameters, so a value of a whole part says which. */
-int syi_group_state(struct syi_group *group, int term, const char *name)
-{
-    const char *part = group->chain->options->name_of_part;
-    const struct syi_tensor scalar = {.dtype = SY_F32, .rank = 1, .dim = {1}};
-    char full[256];
-    snprintf(full, sizeof full, "state/param_states/%d/%s%s%s", place_of(&group->chain->terms, 0, term), name,
-             *part ? "/" : "", part);
-    return add_state(group->p, full, &scalar, 0);
-}
-
-void syi_optim_store(struct syi_optim *o, int value, int to)
-{
-    syi_store(o->p, syi_map3(o->p, SY_MAP_SELECT, o->ok, value, to), to);
-}
-
-void syi_group_store(struct syi_group *group, int value, int to)
-{
-    syi_store(group->p, syi_map3(group->p, SY_MAP_SELECT, group->ok, value, to), to);
 }
 
 /* ---- recording ---- */
@@ -256,7 +159,7 @@ static int record_terms(const struct syi_optim *o, int first, int begin, int end
     return update;
 }
 
-int syi_record_inner(struct syi_optim *o, int update)
+static int record_inner(struct syi_optim *o, int update)
 {
     const struct syi_terms *terms = &o->group->chain->terms;
     int begin = o->term + 1, end = terms->term[o->term].end;
@@ -269,7 +172,7 @@ static int record_range(struct syi_group *group, int i, int begin, int end)
 {
     struct syi_optim o = {
         .group = group, .p = group->p, .parameter = group->tensor[i], .id = group->id[i], .ok = group->ok};
-    return record_terms(&o, place_of(&group->chain->terms, 0, begin), begin, end, group->update[i]);
+    return record_terms(&o, syi_terms_place(&group->chain->terms, 0, begin), begin, end, group->update[i]);
 }
 
 static void go_to_layer(struct syi_group *group, int i)
@@ -285,6 +188,7 @@ void syi_record_chain(struct syi_group *group, int (*enter)(void *arg, int i),
 {
     const struct syi_terms *terms = &group->chain->terms;
     int begin = 0, entered = 0;
+    group->inner = record_inner;
     for (int t = 0; t < terms->n; t = terms->term[t].end) {
         group->shared[t] = -1;
         if (!shares(&terms->term[t])) continue;

@@ -30,8 +30,6 @@ struct syi_chain *syi_chains_make(const struct syi_config *config, struct sy_err
 void syi_chains_free(struct syi_chain *chains, int n); /* chains may be NULL */
 /* registry.c: the chain of an optimizer by name, its options resolved. */
 void syi_optimizer_chain(const struct syi_optimizer_part *resolved, struct syi_terms *terms);
-/* The number of the part that updates the parameter: the first named one that matches it, else 0. */
-int syi_optimizer_of(const struct syi_config *config, const char *parameter);
 
 /* ---- what the host sets for each step ---- */
 
@@ -53,12 +51,15 @@ struct syi_optim_time {
 /* ---- recording a transform ---- */
 
 /* The parameters of a part, and where they are in its chain. */
+struct syi_optim;
 struct syi_group {
     struct syi_program *p;
     const struct syi_chain *chain;
-    int part;              /* number of the part */
-    int ok;                /* [1]: 0 where nothing may be written */
-    int n;                 /* parameters */
+    int part;                                      /* number of the part */
+    int ok;                                        /* [1]: 0 where nothing may be written */
+    int n;                                         /* parameters */
+    int (*inner)(struct syi_optim *o, int update); /* records what the term at hand holds */
+    int64_t rows;          /* of the batch of a step, over all ranks and microbatches */
     const int *tensor;     /* [n] the parameters */
     const uint32_t *id;    /* [n] their ids in the model */
     int *update;           /* [n] their updates at this place of the chain */
@@ -99,12 +100,13 @@ struct syi_transform {
 #undef SY_ARGUMENT
 #undef SY_TERM_END
 
-/* chain.c: records what the term at hand holds. */
-int syi_record_inner(struct syi_optim *o, int update);
+/* chain.c */
 /* Records the whole chain of the group: for each parameter i, `enter` gives what the chain begins with, `leave` gets
  * what it ends with. */
 void syi_record_chain(struct syi_group *group, int (*enter)(void *arg, int i),
                       void (*leave)(void *arg, int i, int update), void *arg);
+/* state.c */
+uint32_t syi_optim_scalar_number(int part, int term, int slot); /* of its role OPTIM_SCALAR */
 /* The input [1] with host value `slot` of the term at hand. */
 int syi_optim_scalar(struct syi_optim *o, int slot);
 int syi_group_scalar(struct syi_group *group, int term, int slot);
@@ -117,8 +119,6 @@ int syi_optim_state_of(struct syi_optim *o, const char *name, const char *tail, 
                        double initial);
 /* State [1] of a term for all parameters, "state/param_states/PATH/NAME". */
 int syi_group_state(struct syi_group *group, int term, const char *name);
-/* Normal numbers shaped like the parameter, times the standard deviation [1]. */
-int syi_optim_noise(struct syi_optim *o, int deviation);
 /* Writes `value` to persistent tensor `to` if the step is ok, else keeps it. */
 void syi_optim_store(struct syi_optim *o, int value, int to);
 void syi_group_store(struct syi_group *group, int value, int to);
@@ -137,14 +137,10 @@ int syi_tensor_norm(struct syi_program *p, int x); /* [1], over the whole tensor
 int syi_root_mean_square(struct syi_program *p, int x,
                          unsigned dims); /* over the dims, which become 1 long */
 int64_t syi_elements(const struct syi_program *p, int x);
-/* Norm of all updates of the group together, [1]: block sums of all first, so that what ranks gather travels
- * together. scale: NULL, or a factor of each. */
-int syi_norm_of_all(struct syi_program *p, int n, const int *x, const double *scale);
-
 /* ---- update.c ---- */
 
 /* The program of a step: gradient norm over all parameters, finite check, clipping, the chain of each part, the
- * parameters. A pattern of optimizer.*.match that no parameter has is refused, and two parts that match the same. By
+ * parameters. Two parts that match the same parameter are refused. By
  * role: GRADIENT, DIRECTION of expert biases and OPTIM_SCALAR come in; the values GRAD_NORM and OK of the step come
  * out. */
 struct syi_model;
@@ -156,6 +152,9 @@ struct syi_update_options {
 };
 int syi_record_update(const struct syi_update_options *options, struct syi_program **program,
                       struct sy_error *err) SYI_MUST_CHECK;
+
+/* Logs a warning for each pattern of optimizer.*.match that no parameter has, with the nearest name. */
+void syi_warn_of_patterns(const struct syi_config *config, const struct syi_model *model);
 
 /* What the gradient of a parameter is multiplied by before anything else: 1, or as MoeTrainer (T5X,
  * contrib/moe/trainer.py) the number of experts for expert weights. */

@@ -86,6 +86,15 @@ static void adagrad(struct syi_terms *t, part *o)
     add_rate(t);
 }
 
+static void dpsgd(struct syi_terms *t, part *o)
+{
+    struct syi_transform_differentially_private_aggregate *a = ADD(t, differentially_private_aggregate);
+    a->l2_norm_clip = o->l2_norm_clip;
+    a->noise_multiplier = o->noise_multiplier;
+    add_momentum(t, o);
+    add_rate(t);
+}
+
 static void fromage(struct syi_terms *t, part *o)
 {
     struct syi_transform_scale_by_trust_ratio *a = ADD(t, scale_by_trust_ratio);
@@ -176,7 +185,6 @@ static void sgd(struct syi_terms *t, part *o)
     add_rate(t);
 }
 
-#if 0
 static void sm3(struct syi_terms *t, part *o)
 {
     struct syi_transform_scale_by_sm3 *a = ADD(t, scale_by_sm3);
@@ -186,7 +194,6 @@ static void sm3(struct syi_terms *t, part *o)
     add_rate(t);
 }
 
-#endif
 static void yogi(struct syi_terms *t, part *o)
 {
     struct syi_transform_scale_by_yogi *a = ADD(t, scale_by_yogi);

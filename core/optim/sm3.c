@@ -33,7 +33,7 @@ static int scale_by_sm3(struct syi_optim *o, const void *arguments, int update)
 {
     const struct syi_transform_scale_by_sm3 *a = arguments;
     struct syi_program *p = o->p;
-    int axis[SY_MAX_DIMS], rank = rank_of(o);
+    int axis[SY_MAX_DIMS] = {0}, rank = rank_of(o);
     SYI_AT(p);
     for (int i = 0; i < rank; i++) axis[i] = accumulator(o, i);
     int square = syi_square(p, update), old = bound(o, axis, rank), momentum = syi_optim_state(o, "nu", 0);

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Transforms of momentum, weights, rates and noise. Formulas: optax 0.1.2, transform.py. */
+/* Transforms of momentum, weights and rates. Formulas: optax 0.1.2, transform.py. */
 #include "config.h"
 
 #include <math.h>
-#include <stdio.h>
 
 #include "optim/optim.h"
 #include "program/record.h"
@@ -95,37 +94,6 @@ static void fromage_host(const void *arguments, const struct syi_optim_time *tim
 
 const struct syi_transform syi_transform_row_scale_by_fromage = {.record = scale_by_fromage,
                                                                  .host = fromage_host};
-
-/* ---- noise ---- */
-
-int syi_optim_noise(struct syi_optim *o, int deviation)
-{
-    char name[256];
-    const struct syi_tensor t = o->p->tensor[o->parameter];
-    if (!o->group->noise) return syi_program_fail(o->p, SY_EUNSUPPORTED, "noise is not there yet");
-    snprintf(name, sizeof name, "noise/%s", syi_optim_name(o));
-    int normal = syi_tensor_add(o->p, name, SYI_INPUT, SY_F32, t.rank, t.dim, t.axis);
-    syi_role_set(o->p, normal, SYI_ROLE_NOISE, o->id);
-    return syi_map2(o->p, SY_MAP_MUL, normal, deviation);
-}
-
-static int add_noise(struct syi_optim *o, const void *arguments, int update)
-{
-    const struct syi_transform_add_noise *a = arguments;
-    struct syi_program *p = o->p;
-    if (a->eta == 0) return update;
-    SYI_AT(p);
-    return syi_map2(p, SY_MAP_ADD, update, syi_optim_noise(o, syi_optim_scalar(o, 0)));
-}
-
-static void noise_host(const void *arguments, const struct syi_optim_time *time,
-                       double value[SYI_HOST_VALUES])
-{
-    const struct syi_transform_add_noise *a = arguments;
-    value[0] = sqrt(a->eta / pow((double)(time->step + 1), a->gamma));
-}
-
-const struct syi_transform syi_transform_row_add_noise = {.record = add_noise, .host = noise_host};
 
 /* ---- rates ---- */
 

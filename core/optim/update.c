@@ -111,9 +111,13 @@ static void free_part(struct part *part)
 static int collect(struct update *u, int i, struct part *part, struct sy_error *err)
 {
     const struct syi_config *config = u->options->config;
-    *part = (struct part){
-        .u = u,
-        .group = {.p = u->p, .chain = &u->chains[i], .part = i, .ok = u->ok, .noise = u->options->noise}};
+    *part = (struct part){.u = u,
+                          .group = {.p = u->p,
+                                    .chain = &u->chains[i],
+                                    .part = i,
+                                    .ok = u->ok,
+                                    .rows = config->data.batch_size,
+                                    .noise = u->options->noise}};
     part->tensor = syi_alloc(u->n * sizeof *part->tensor, err);
     part->update = syi_alloc(u->n * sizeof *part->update, err);
     part->id = syi_alloc(u->n * sizeof *part->id, err);
@@ -182,28 +186,40 @@ static int matches_any(const struct syi_model *model, const char *pattern)
     return 0;
 }
 
-static int check_pattern(const struct syi_model *model, const struct syi_optimizer_part *part, int k,
-                         struct sy_error *err)
+static const char *nearest_name(const struct syi_model *model, const char *pattern)
 {
-    const char *pattern = syi_strings_at(&part->match, k), *nearest = "";
+    const char *nearest = "";
     int least = INT_MAX;
-    if (matches_any(model, pattern)) return SY_OK;
     for (size_t i = 0; i < model->n; i++) {
         int distance = syi_edit_distance(pattern, model->param[i].name);
         if (distance < least) least = distance, nearest = model->param[i].name;
     }
-    return syi_error(err, SY_EINVAL,
-                     "optimizer.%s.match: \"%.200s\" matches no parameter of the model, the nearest is %s: "
-                     "`switchyard plan` prints their names",
-                     part->name_of_part, pattern, nearest);
+    return nearest;
 }
 
-/* The first pattern of the part for that name, NULL: none. */
+void syi_warn_of_patterns(const struct syi_config *config, const struct syi_model *model)
+{
+    for (int i = 1; i < config->optimizer.n; i++) {
+        const struct syi_optimizer_part *part = &config->optimizer.part[i];
+        for (int k = 0; k < part->match.n; k++) {
+            const char *pattern = syi_strings_at(&part->match, k);
+            pattern += *pattern == '!';
+            if (!matches_any(model, pattern))
+                syi_log(
+                    SY_LOG_WARN,
+                    "optimizer.%s.match: \"%.200s\" matches no parameter of the model, the nearest is %s: "
+                    "`switchyard plan` prints their names",
+                    part->name_of_part, pattern, nearest_name(model, pattern));
+        }
+    }
+}
+
+/* The first pattern of the part for that name. */
 static const char *pattern_for(const struct syi_optimizer_part *part, const char *name)
 {
     for (int k = 0; k < part->match.n; k++)
         if (syi_pattern_match(syi_strings_at(&part->match, k), name)) return syi_strings_at(&part->match, k);
-    return NULL;
+    return "";
 }
 
 static int check_overlap(const struct syi_config *config, const char *name, struct sy_error *err)
@@ -211,26 +227,23 @@ static int check_overlap(const struct syi_config *config, const char *name, stru
     const struct syi_optimizer_part *first = NULL;
     for (int i = 1; i < config->optimizer.n; i++) {
         const struct syi_optimizer_part *part = &config->optimizer.part[i];
-        const char *pattern = pattern_for(part, name);
-        if (pattern && first)
+        if (!syi_mask_match(&part->match, name)) continue;
+        if (first)
             return syi_error(
                 err, SY_EINVAL,
                 "parameter %s is matched by optimizer.%s.match (\"%.80s\") and by optimizer.%s.match "
                 "(\"%.80s\"): make the patterns narrower",
-                name, first->name_of_part, pattern_for(first, name), part->name_of_part, pattern);
-        if (pattern) first = part;
+                name, first->name_of_part, pattern_for(first, name), part->name_of_part,
+                pattern_for(part, name));
+        first = part;
     }
     return SY_OK;
 }
 
-static int check_patterns(const struct syi_config *config, const struct syi_model *model,
+static int check_overlaps(const struct syi_config *config, const struct syi_model *model,
                           struct sy_error *err)
 {
     int status = SY_OK;
-    for (int i = 1; i < config->optimizer.n; i++) {
-        const struct syi_optimizer_part *part = &config->optimizer.part[i];
-        for (int k = 0; k < part->match.n && !status; k++) status = check_pattern(model, part, k, err);
-    }
     for (size_t i = 0; i < model->n && !status; i++)
         status = check_overlap(config, model->param[i].name, err);
     return status;
@@ -278,7 +291,7 @@ int syi_record_update(const struct syi_update_options *options, struct syi_progr
                       struct sy_error *err)
 {
     struct update u = {.options = options, .n = options->model->n};
-    int status = check_patterns(options->config, options->model, err);
+    int status = check_overlaps(options->config, options->model, err);
     if (!status) status = syi_program_new("update", &u.p, err);
     if (status) return status;
     status = fill(&u, err);

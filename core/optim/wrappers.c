@@ -8,7 +8,7 @@
 static int masked(struct syi_optim *o, const void *arguments, int update)
 {
     const struct syi_transform_masked *a = arguments;
-    return syi_mask_match(&a->mask, syi_optim_name(o)) ? syi_record_inner(o, update) : update;
+    return syi_mask_match(&a->mask, syi_optim_name(o)) ? o->group->inner(o, update) : update;
 }
 
 const struct syi_transform syi_transform_row_masked = {.record = masked};
@@ -18,7 +18,7 @@ static int inner_where(struct syi_optim *o, int flag, int update)
 {
     struct syi_optim inner = *o;
     inner.ok = syi_map2(o->p, SY_MAP_MUL, o->ok, flag);
-    return syi_record_inner(&inner, update);
+    return o->group->inner(&inner, update);
 }
 
 /* ---- every k steps ---- */

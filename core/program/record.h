@@ -104,6 +104,9 @@ int syi_router_loss(struct syi_program *p, int probabilities, int lse, int chose
 int syi_count_sum(struct syi_program *p, int counts);
 int syi_block_sum(struct syi_program *p, enum sy_op op, int x); /* op: SY_OP_BLOCK_SUM or SY_OP_BLOCK_SUMSQ */
 int syi_tree_sum(struct syi_program *p, int blocks);
+/* Norm of n tensors together, [1]. Block sums of all come first, so that what ranks gather of them travels together.
+ * scale: a factor of each, or NULL. */
+int syi_norm_of_all(struct syi_program *p, int n, const int *x, const double *scale);
 int syi_total(struct syi_program *p, int x); /* tree_sum of block_sum: a scalar [1] */
 /* Interleaves along the last axis in leaf_count blocks of that axis. */
 int syi_pack(struct syi_program *p, int n, const int *parts);
@@ -116,6 +119,8 @@ int syi_cache_gather(struct syi_program *p, int cache, int rows, int position);
 int syi_column_sum(struct syi_program *p, int x, int like); /* like: the [n] result's axis */
 /* Sums over the dims whose bit is set, each becomes 1 long; op: SY_OP_BLOCK_SUM or SY_OP_BLOCK_SUMSQ. */
 int syi_sum_over(struct syi_program *p, enum sy_op op, int x, unsigned dims);
+/* Maxima over the dims whose bit is set, each becomes 1 long; x itself where all of them are. */
+int syi_max_over(struct syi_program *p, int x, unsigned dims);
 int syi_relpos_bias(struct syi_program *p, int table, int64_t queries, int64_t keys, int bidirectional,
                     int64_t max_distance); /* [heads, queries, keys] */
 
@@ -127,6 +132,9 @@ int syi_map2(struct syi_program *p, enum sy_map_op op, int a, int b);
 int syi_map3(struct syi_program *p, enum sy_map_op op, int a, int b, int c);
 int syi_dropout(struct syi_program *p, int x, int rng, int site, double rate);
 int syi_jitter(struct syi_program *p, int x, int rng, int site, double amount);
+/* Standard normal numbers of the shape of `like`, whose values do not matter, in float32; each by its index in
+ * the whole tensor, so microbatches (rng fields after the step) do not change them. */
+int syi_normal(struct syi_program *p, int like, int rng, int site);
 int syi_activation(struct syi_program *p, int x, enum sy_activation activation);
 int syi_activation_grad(struct syi_program *p, int x, int dy, enum sy_activation activation);
 int syi_constant_like(struct syi_program *p, double value, int like); /* in every element */

@@ -85,6 +85,10 @@ struct sy_attr_regroup {
 struct sy_attr_axis {
     int64_t dim;
 };
+struct sy_attr_normal {
+    int64_t site;
+    int64_t extent[3]; /* of dims 1, 2 and 3 of the whole tensor; those after the last but one are not used */
+};
 struct sy_attr_group {
     int64_t group_rows;
 };
@@ -121,7 +125,7 @@ struct sy_attr_map {
     struct sy_map_instr instr[];
 };
 
-/* rng state, input of ops with dropout, int64[4]. */
+/* rng state, input of ops with random bits, int64[4]. */
 enum sy_rng_field { SY_RNG_SEED, SY_RNG_STEP, SY_RNG_ROW0, SY_RNG_GROUP0 };
 
 #ifdef __cplusplus

@@ -37,6 +37,61 @@ Test(fmath, errors_are_as_stated)
     cr_expect_leq(worst(syi_f32_tanh, tanh, -FLT_MAX, FLT_MAX), 2.5);
 }
 
+/* Of sin and cos over all quarters; every 1021st angle, and those next to whole sixteenths of a turn. */
+static double worst_of_circle(int cosine)
+{
+    double most = 0;
+    for (uint64_t i = 0; i < (UINT64_C(1) << 32) + 16 * 2001; i += i >> 32 ? 1 : 1021) {
+        uint64_t beside = i & 0xffffffff;
+        uint32_t turns =
+            i >> 32 ? (uint32_t)(beside / 2001 * 0x10000000 + beside % 2001 - 1000) : (uint32_t)i;
+        uint32_t rest = (turns + 0x20000000) % 0x40000000; /* the angle beyond a quarter, plus an eighth */
+        double angle = ((double)rest - 0x1p29) * (2 * M_PI) * 0x1p-32, want;
+        int quarter = (int)((turns + 0x20000000) / 0x40000000) + cosine;
+        want = quarter % 2 ? cos(angle) : sin(angle);
+        if (quarter % 4 >= 2) want = -want;
+        float s, c;
+        syi_f32_sin_cos((int32_t)turns, &s, &c);
+        double error = ulps(cosine ? c : s, want);
+        if (!(error <= most)) most = error;
+    }
+    return most;
+}
+
+Test(fmath, errors_of_the_circle_are_as_stated)
+{
+    static const float at[4][2] = {{0, 1}, {1, 0}, {0, -1}, {-1, 0}};
+    for (int cosine = 0; cosine < 2; cosine++) {
+        double most = worst_of_circle(cosine);
+        cr_expect_leq(most, 2.0, "%s: %g", cosine ? "cos" : "sin", most);
+    }
+    for (uint32_t quarter = 0; quarter < 4; quarter++) {
+        float s, c;
+        syi_f32_sin_cos((int32_t)(quarter << 30), &s, &c);
+        cr_expect(s == at[quarter][0] && c == at[quarter][1], "quarter %u: %a %a", quarter, s, c);
+    }
+}
+
+/* Against the formula in double, less what the rounding of u may do; where u is least and where it is 1. */
+Test(fmath, normal_pairs)
+{
+    double worst = 0;
+    float a, b;
+    for (int i = 0; i < 1000000; i++) {
+        uint32_t word = kh_random() >> i % 25, turns = kh_random();
+        double radius = sqrt(-2 * log(((double)word + 0.5) * 0x1p-32)), angle = turns * 0x1p-32 * 2 * M_PI;
+        syi_f32_normal_pair((int32_t)word, (int32_t)turns, &a, &b);
+        worst = fmax(worst, fabs((double)a - radius * cos(angle)) - 0x1p-24 / radius);
+        worst = fmax(worst, fabs((double)b - radius * sin(angle)) - 0x1p-24 / radius);
+    }
+    cr_expect_leq(worst, 1e-6, "%g", worst);
+    syi_f32_normal_pair(0, 0, &a, &b);
+    cr_expect_float_eq((double)a, sqrt(66 * log(2)), 1e-6, "%.9g", (double)a);
+    cr_expect_eq(b, 0.0f);
+    syi_f32_normal_pair(-1, 12345, &a, &b);
+    cr_expect(a == 0.0f && b == 0.0f, "%a %a", a, b);
+}
+
 Test(fmath, special_values)
 {
     cr_expect_eq(syi_f32_exp(0.0f), 1.0f);

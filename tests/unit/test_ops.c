@@ -130,6 +130,17 @@ Test(ops, operands_are_one_each_where_no_letters_say_more)
     expect(p, "op 1 wait");
 }
 
+Test(ops, a_maximum_leaves_out_one_axis)
+{
+    for (int64_t dim = -1; dim <= 2; dim++) {
+        struct syi_program *p = fresh();
+        struct sy_attr_axis attr = {dim};
+        int x = input(p, "x", 4, 8), y = temporary(p, 4, 1);
+        syi_op_add(p, SY_OP_MAX_AXIS, 1, &x, 1, &y, &attr, sizeof attr);
+        expect(p, dim == 0 ? "dim 0 does not fit" : dim == 1 ? NULL : "no such axis");
+    }
+}
+
 Test(ops, attributes_are_as_long_as_their_structure)
 {
     struct syi_program *p = fresh();

@@ -227,6 +227,27 @@ Test(partition, totals_gather_their_blocks)
     expect(&s, "block_sum[1d,1,2] all_gather:0:d[2,1,2] tree_sum[1]");
 }
 
+/* The dim that is left out of is whole, the others stay split; nothing of 1 is left out. */
+Test(partition, maxima_gather_their_dim)
+{
+    struct setup s = begin(2, 1, 2);
+    syi_max_over(s.p, ROWS(&s, "x", 8, MLP), 5);
+    expect(&s, "all_gather:2:m[2d,3,8] max_axis[2d,3,1] all_gather:0:d[4,3,1] max_axis[1,3,1]");
+    s = begin(2, 1, 2);
+    int x = ROWS(&s, "x", 8, MLP), y = syi_max_over(s.p, x, 2);
+    cr_expect_eq(syi_max_over(s.p, y, 2), y);
+    expect(&s, "max_axis[2d,1,4m]");
+}
+
+Test(partition, normal_numbers_lie_as_what_they_are_like)
+{
+    struct setup s = begin(2, 1, 2);
+    int rng = syi_tensor_add(s.p, "rng", SYI_INPUT, SY_I64, 1, (int64_t[]){4}, NULL);
+    syi_normal(s.p, ROWS(&s, "x", 8, MLP), rng, 3);
+    syi_normal(s.p, TENSOR2(&s, "w", SYI_PARAM, 8, EMBED, 16, MLP), rng, 4);
+    expect(&s, "normal[2d,3,4m] normal[8,8m]");
+}
+
 Test(partition, packs_keep_the_split)
 {
     struct setup s = begin(1, 1, 2);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Kernels of sums over whole tensors, axes and columns: every variant against the reference bit for bit, and
+/* Kernels of sums and maxima over whole tensors, axes and columns: every variant against the reference bit for bit, and
  * the reference against sums written out. */
 #include "config.h"
 
@@ -79,7 +79,7 @@ Test(sums, block_sum_lanes_are_those_of_the_contract)
     kh_end(&k);
 }
 
-/* ---- trees and columns ---- */
+/* ---- trees ---- */
 
 Test(sums, tree_sum)
 {
@@ -150,6 +150,88 @@ Test(sums, tree_axis_keeps_the_others)
         kh_end(&k);
     }
 }
+
+/* ---- maxima ---- */
+
+/* NaN where there is one; never -0. */
+static float largest(const float *x, int n, int stride)
+{
+    float top = -INFINITY;
+    for (int i = 0; i < n; i++) {
+        if (isnan(x[i * stride])) return NAN;
+        if (x[i * stride] > top) top = x[i * stride];
+    }
+    return top == 0.0f ? 0.0f : top;
+}
+
+/* Every axis of x [a, b, c], to the bit. */
+static void maxima(int a, int b, int c, int wild)
+{
+    const int extent[3] = {a, b, c};
+    for (int dim = 0; dim < 3; dim++) {
+        struct sy_attr_axis attr = {dim};
+        struct kh k;
+        int inner = dim == 0 ? b * c : dim == 1 ? c : 1, n = extent[dim];
+        kh_begin(&k, SY_OP_MAX_AXIS, &attr, sizeof attr);
+        k.wild = wild;
+        float *x = kh_in(&k, SY_F32, 3, a, b, c);
+        for (int i = 0; i < a * b * c; i++) x[i] -= 2.5f; /* so that a 0 put in for nothing would win */
+        if (wild) kh_fill(x, a * b * c, wild);
+        kh_out(&k, SY_F32, 3, dim == 0 ? 1 : a, dim == 1 ? 1 : b, dim == 2 ? 1 : c);
+        kh_check(&k, "max_axis");
+        for (int i = 0; i < a * b * c / n; i++) {
+            float want = largest(x + i / inner * n * inner + i % inner, n, inner);
+            cr_assert_eq(memcmp(&((float *)k.want[0])[i], &want, sizeof want), 0,
+                         "dim %d element %d: %a, expected %a", dim, i, ((float *)k.want[0])[i], want);
+        }
+        kh_end(&k);
+    }
+}
+
+Test(sums, max_axis)
+{
+    for (int wild = -60; wild <= 60; wild += 20) {
+        maxima(1, 1, 1, wild);
+        maxima(5, 6, 40, wild);
+        maxima(3, 17, 16, wild);
+        maxima(40, 1, 7, wild);
+        maxima(70, 33, 31, wild);
+    }
+}
+
+/* The harness takes any NaN for any other: here all variants are compared as bits. */
+static void expect_bits(const struct kh *k, uint32_t want, int at)
+{
+    const struct sy_kernel *kernel;
+    uint64_t next = 0;
+    while ((kernel = kh_next(k->op, SY_F32, SY_F32, kh_features(), &next))) {
+        void *got[SY_MAX_OUT];
+        kh_run(k, kernel, 1, got, "max_axis");
+        const uint32_t *bits = got[0];
+        cr_assert(bits[0] == 0 && bits[1] == want, "%s: NaN at %d: %08x %08x", kernel->name, at, bits[0],
+                  bits[1]);
+        kh_free_guarded(got[0]);
+    }
+}
+
+/* NaN is found in every place, and a line of zeros is +0. */
+Test(sums, max_axis_of_nan_and_zeros)
+{
+    for (int n = 1; n <= 50; n++)
+        for (int at = -1; at < n; at++) {
+            struct sy_attr_axis attr = {1};
+            struct kh k;
+            kh_begin(&k, SY_OP_MAX_AXIS, &attr, sizeof attr);
+            float *x = kh_in(&k, SY_F32, 2, 2, n);
+            for (int i = 0; i < 2 * n; i++) x[i] = i % 3 ? -0.0f : i < n ? -0.0f : 0.0f;
+            if (at >= 0) x[n + at] = -NAN;
+            kh_out(&k, SY_F32, 2, 2, 1);
+            expect_bits(&k, at < 0 ? 0 : 0x7fc00000, at);
+            kh_end(&k);
+        }
+}
+
+/* ---- columns and pieces ---- */
 
 static void column_sum(int B, int T, int D, int leaves, int wild)
 {

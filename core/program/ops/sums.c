@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sums in a fixed order: of blocks, over axes, of pieces of ranks (doc/numerics.md). */
+/* Sums in a fixed order: of blocks, over axes, of pieces of ranks; maxima over axes (doc/numerics.md). */
 #include "config.h"
 
 #include "program/ops/ops.h"
@@ -39,19 +39,43 @@ int syi_total(struct syi_program *p, int x)
     return syi_tree_sum(p, syi_block_sum(p, SY_OP_BLOCK_SUM, x));
 }
 
-int syi_sum_over(struct syi_program *p, enum sy_op op, int x, unsigned dims)
+int syi_norm_of_all(struct syi_program *p, int n, const int *x, const double *scale)
 {
-    int sum = block_sum(p, op, x, dims);
-    for (int64_t i = SY_MAX_DIMS - 1; sum >= 0 && i >= 0; i--) {
-        struct syi_tensor t = *syi_tensor_of(p, sum);
+    struct sy_error err = {0};
+    int sum = -1, *blocks = syi_alloc((size_t)n * sizeof *blocks, &err);
+    if (!blocks) return syi_program_fail(p, SY_ENOMEM, "%s", err.text);
+    for (int i = 0; i < n; i++) blocks[i] = syi_block_sum(p, SY_OP_BLOCK_SUMSQ, x[i]);
+    for (int i = 0; i < n; i++) {
+        int square = syi_tree_sum(p, blocks[i]);
+        if (scale && scale[i] != 1) square = syi_map1(p, SY_MAP_MULS, square, scale[i] * scale[i]);
+        sum = sum < 0 ? square : syi_map2(p, SY_MAP_ADD, sum, square);
+    }
+    syi_free(blocks);
+    return syi_map1(p, SY_MAP_SQRT, sum, 0);
+}
+
+/* tree_axis or max_axis over each of the dims whose bit is set, the last one first; those 1 long stay. */
+static int over_axes(struct syi_program *p, enum sy_op op, int x, unsigned dims)
+{
+    for (int64_t i = SY_MAX_DIMS - 1; x >= 0 && i >= 0; i--) {
+        struct syi_tensor t = *syi_tensor_of(p, x);
         if (i >= t.rank || !(dims >> i & 1) || t.dim[i] == 1) continue;
         struct sy_attr_axis attr = {i};
         t.dim[i] = 1;
         t.axis[i] = SYI_AXIS_NONE;
-        sum = SYI_EMIT(p, SY_OP_TREE_AXIS, syi_temp(p, t.dtype, t.rank, t.dim, t.axis), &attr, sizeof attr,
-                       sum);
+        x = SYI_EMIT(p, op, syi_temp(p, t.dtype, t.rank, t.dim, t.axis), &attr, sizeof attr, x);
     }
-    return sum;
+    return x;
+}
+
+int syi_sum_over(struct syi_program *p, enum sy_op op, int x, unsigned dims)
+{
+    return over_axes(p, SY_OP_TREE_AXIS, block_sum(p, op, x, dims), dims);
+}
+
+int syi_max_over(struct syi_program *p, int x, unsigned dims)
+{
+    return SYI_HAVE(p, x) ? over_axes(p, SY_OP_MAX_AXIS, x, dims) : -1;
 }
 
 int syi_count_sum(struct syi_program *p, int counts)
@@ -115,5 +139,6 @@ const struct syi_op_rules syi_op_rules_block_sum = {.check = check_block, .grad 
 const struct syi_op_rules syi_op_rules_block_sumsq = {.check = check_block, .flops = 2};
 const struct syi_op_rules syi_op_rules_tree_sum = {.check = check_scalar, .grad = grad_tree_sum, .flops = 1};
 const struct syi_op_rules syi_op_rules_tree_axis = {.check = check_axis, .flops = 1};
+const struct syi_op_rules syi_op_rules_max_axis = {.check = check_axis, .flops = 1};
 const struct syi_op_rules syi_op_rules_count_sum = {0};
 const struct syi_op_rules syi_op_rules_tree_add = {.flops = 1};

@@ -195,6 +195,8 @@ static int bind(struct syi_engine *e, int plan_only, struct sy_error *err)
     for (int i = 0; !status && i < e->n_buckets; i++) status = add_bucket(e, i, err);
     e->update = e->copying = -1;
     if (!status && (e->use & SYI_USE_TRAIN)) status = add(e, SYI_UPDATE, 0, &e->update, err);
+    if (!status && (e->use & SYI_USE_TRAIN) && e->rank.comm->rank == 0)
+        syi_warn_of_patterns(&e->config, &e->model);
     if (!status && e->model.n_copies) status = add(e, SYI_WEIGHTS, 0, &e->copying, err);
     if (!status) status = syi_session_bind(e->session, err);
     return status ? status : find_tensors(e, err);
