@@ -140,11 +140,12 @@ static int read_argument(struct reader *r, const struct syi_term_kind *kind, siz
     return argument ? read_value(r, kind, argument, values) : SY_EINVAL;
 }
 
-/* Whether a term stands here, and not an argument: a name without '=' that is one of the kinds. */
+/* Whether a term stands here, and not an argument: a name with '(', or that of a kind without '='. */
 static int term_stands_here(const struct reader *r)
 {
     size_t n = name_length(r->at);
-    if (r->at[n + strspn(r->at + n, " \t")] == '=') return 0;
+    char next = r->at[n + strspn(r->at + n, " \t")];
+    if (next == '=' || next == '(') return n && next == '(';
     for (size_t i = 0; i < r->n_kinds; i++)
         if (strlen(r->kinds[i].name) == n && !strncmp(r->kinds[i].name, r->at, n)) return 1;
     return 0;
@@ -274,6 +275,17 @@ void syi_terms_print(const struct syi_terms *terms, int i, struct syi_text *out)
         print_argument(&term->kind->arguments[k], term->values, out);
     }
     if (*between == ',') syi_text_puts(out, ")");
+}
+
+void syi_terms_print_list(const struct syi_terms *terms, struct syi_text *out)
+{
+    syi_text_puts(out, "[");
+    for (int i = 0; i < terms->n; i = terms->term[i].end) {
+        syi_text_puts(out, i ? ", \"" : "\"");
+        syi_terms_print(terms, i, out);
+        syi_text_puts(out, "\"");
+    }
+    syi_text_puts(out, "]");
 }
 
 void syi_term_describe(const struct syi_term_kind *kind, struct syi_text *out)

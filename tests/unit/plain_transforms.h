@@ -1,0 +1,389 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The transforms of transforms.def in plain C and double, by optax's formulas (0.1.2: transform.py, clipping.py,
+ * wrappers.py): what test_transforms.c holds the recorded ones against. */
+#ifndef PLAIN_TRANSFORMS_H
+#define PLAIN_TRANSFORMS_H
+
+#include <math.h>
+#include <string.h>
+
+#include "program/program.h"
+
+enum { PARAMETERS = 4, MOST = 72, SLOTS = 3 };
+
+static const struct sample {
+    const char *name;
+    int rank;
+    int64_t dim[3];
+    uint8_t axis[3];
+} samples[PARAMETERS] = {
+    {"bias", 1, {7, 1, 1}, {SYI_AXIS_EMBED}},
+    {"dense/kernel", 2, {5, 4, 1}, {SYI_AXIS_EMBED, SYI_AXIS_MLP}},
+    {"heads/kernel", 3, {3, 4, 6}, {SYI_AXIS_EMBED, SYI_AXIS_HEADS, SYI_AXIS_MLP}},
+    {"expert/kernel", 3, {2, 3, 4}, {SYI_AXIS_EXPERT, SYI_AXIS_EMBED, SYI_AXIS_EXPERT_MLP}},
+};
+
+static inline int64_t size_of(int i)
+{
+    return samples[i].dim[0] * samples[i].dim[1] * samples[i].dim[2];
+}
+
+/* ---- plainly: what a chain does to all parameters ---- */
+
+typedef double values[PARAMETERS][MOST];
+
+struct term {
+    void (*apply)(const struct term *t, values *s); /* s: [SLOTS] its state, then that of what it holds */
+    double a[6];                                    /* its arguments */
+    const struct term *inner;
+};
+
+/* The state of a run. */
+static struct {
+    int64_t step;
+    double rate;
+    unsigned on; /* bit i: parameter i is looked at */
+    values p, u, state[6 * SLOTS];
+} now;
+
+#define EACH_PARAMETER(i)                                                                                    \
+    for (int i = 0; i < PARAMETERS; i++)                                                                     \
+        if (now.on >> i & 1)
+#define EACH(i, k) EACH_PARAMETER(i) for (int64_t k = 0; k < size_of(i); k++)
+
+static inline double moving(double *mean, double value, double decay)
+{
+    return *mean = decay * *mean + (1 - decay) * value;
+}
+
+static inline double corrected(double mean, double decay)
+{
+    return mean / (1 - pow(decay, (double)now.step + 1));
+}
+
+/* b1, b2, eps, eps_root */
+static inline void adam(const struct term *t, values *s)
+{
+    EACH(i, k)
+    {
+        double g = now.u[i][k], mu = moving(&s[0][i][k], g, t->a[0]),
+               nu = moving(&s[1][i][k], g * g, t->a[1]);
+        now.u[i][k] = corrected(mu, t->a[0]) / (sqrt(corrected(nu, t->a[1]) + t->a[3]) + t->a[2]);
+    }
+}
+
+static inline void belief(const struct term *t, values *s)
+{
+    EACH(i, k)
+    {
+        double g = now.u[i][k], error = g - s[0][i][k], mu = moving(&s[0][i][k], g, t->a[0]);
+        double nu = s[1][i][k] = moving(&s[1][i][k], error * error, t->a[1]) + t->a[3];
+        now.u[i][k] = corrected(mu, t->a[0]) / (sqrt(corrected(nu, t->a[1])) + t->a[2]);
+    }
+}
+
+/* b1, b2, eps, eps_root, initial_accumulator_value */
+static inline void yogi(const struct term *t, values *s)
+{
+    EACH(i, k)
+    {
+        double g = now.u[i][k];
+        if (!now.step) s[0][i][k] = s[1][i][k] = t->a[4];
+        double mu = moving(&s[0][i][k], g, t->a[0]), sign = (s[1][i][k] > g * g) - (s[1][i][k] < g * g);
+        double nu = s[1][i][k] -= (1 - t->a[1]) * sign * g * g;
+        now.u[i][k] = corrected(mu, t->a[0]) / (sqrt(corrected(nu, t->a[1]) + t->a[3]) + t->a[2]);
+    }
+}
+
+/* b1, b2, eps, eps_root, threshold */
+static inline void radam(const struct term *t, values *s)
+{
+    double n = (double)now.step + 1, power = pow(t->a[1], n), most = 2 / (1 - t->a[1]) - 1;
+    double length = most - 2 * n * power / (1 - power);
+    double r = sqrt((length - 4) * (length - 2) * most / ((most - 4) * (most - 2) * length));
+    EACH(i, k)
+    {
+        double g = now.u[i][k], mu = moving(&s[0][i][k], g, t->a[0]),
+               nu = moving(&s[1][i][k], g * g, t->a[1]);
+        now.u[i][k] = corrected(mu, t->a[0]);
+        if (length >= t->a[4]) now.u[i][k] *= r / (sqrt(corrected(nu, t->a[1]) + t->a[3]) + t->a[2]);
+    }
+}
+
+/* decay, eps, initial_scale */
+static inline void rms(const struct term *t, values *s)
+{
+    EACH(i, k)
+    {
+        double g = now.u[i][k];
+        if (!now.step) s[0][i][k] = t->a[2];
+        now.u[i][k] = g / sqrt(moving(&s[0][i][k], g * g, t->a[0]) + t->a[1]);
+    }
+}
+
+static inline void stddev(const struct term *t, values *s)
+{
+    EACH(i, k)
+    {
+        double g = now.u[i][k];
+        if (!now.step) s[1][i][k] = t->a[2];
+        double mu = moving(&s[0][i][k], g, t->a[0]), nu = moving(&s[1][i][k], g * g, t->a[0]);
+        now.u[i][k] = g / sqrt(nu - mu * mu + t->a[1]);
+    }
+}
+
+/* initial_accumulator_value, eps */
+static inline void rss(const struct term *t, values *s)
+{
+    EACH(i, k)
+    {
+        double g = now.u[i][k];
+        if (!now.step) s[0][i][k] = t->a[0];
+        s[0][i][k] += g * g;
+        now.u[i][k] = s[0][i][k] > 0 ? g / sqrt(s[0][i][k] + t->a[1]) : 0;
+    }
+}
+
+/* Index of element k along dim d. */
+static inline int64_t along(int i, int d, int64_t k)
+{
+    for (int below = 2; below > d; below--) k /= samples[i].dim[below];
+    return k % samples[i].dim[d];
+}
+
+/* b1, b2, eps; slot 0: the accumulators of all dims, one after the other */
+static inline void sm3(const struct term *t, values *s)
+{
+    EACH_PARAMETER(i)
+    {
+        double most[3][8] = {{0}};
+        for (int64_t k = 0; k < size_of(i); k++) {
+            double g = now.u[i][k], least = INFINITY;
+            for (int d = 0; d < samples[i].rank; d++) least = fmin(least, s[0][i][8 * d + along(i, d, k)]);
+            double sum = (t->a[1] == 1 ? 1 : 1 - t->a[1]) * g * g + t->a[1] * least;
+            for (int d = 0; d < samples[i].rank; d++) {
+                double *m = &most[d][along(i, d, k)];
+                *m = fmax(*m, sum);
+            }
+            now.u[i][k] = moving(&s[1][i][k], sum > 0 ? g / sqrt(sum + t->a[2]) : 0, t->a[0]);
+        }
+        for (int d = 0; d < 3; d++) memcpy(&s[0][i][8 * d], most[d], sizeof most[d]);
+    }
+}
+
+/* b1, b2 */
+static inline void lion(const struct term *t, values *s)
+{
+    EACH(i, k)
+    {
+        double g = now.u[i][k], signed_one = t->a[0] * s[0][i][k] + (1 - t->a[0]) * g;
+        moving(&s[0][i][k], g, t->a[1]);
+        now.u[i][k] = (signed_one > 0) - (signed_one < 0);
+    }
+}
+
+/* decay, nesterov */
+static inline void trace(const struct term *t, values *s)
+{
+    EACH(i, k)
+    {
+        double g = now.u[i][k], sum = s[0][i][k] = g + t->a[0] * s[0][i][k];
+        now.u[i][k] = t->a[1] != 0 ? g + t->a[0] * sum : sum;
+    }
+}
+
+/* decay, debias */
+static inline void ema(const struct term *t, values *s)
+{
+    EACH(i, k)
+    {
+        double mean = moving(&s[0][i][k], now.u[i][k], t->a[0]);
+        now.u[i][k] = t->a[1] != 0 ? corrected(mean, t->a[0]) : mean;
+    }
+}
+
+static inline void scale(const struct term *t, values *s)
+{
+    (void)s;
+    EACH(i, k) now.u[i][k] *= t->a[0];
+}
+
+static inline void learning_rate(const struct term *t, values *s)
+{
+    (void)t;
+    (void)s;
+    EACH(i, k) now.u[i][k] *= -now.rate;
+}
+
+/* From 1 to 0 over a[0] steps, times a[1]. */
+static inline void schedule(const struct term *t, values *s)
+{
+    (void)s;
+    EACH(i, k) now.u[i][k] *= t->a[1] * (1 - fmin((double)now.step, t->a[0]) / t->a[0]);
+}
+
+/* weight_decay; a[1]: bits of the parameters */
+static inline void decay_weights(const struct term *t, values *s)
+{
+    (void)s;
+    EACH(i, k)
+    if ((unsigned)t->a[1] >> i & 1) now.u[i][k] += t->a[0] * now.p[i][k];
+}
+
+static inline double norm_of(const double *x, int64_t n)
+{
+    double sum = 0;
+    for (int64_t k = 0; k < n; k++) sum += x[k] * x[k];
+    return sqrt(sum);
+}
+
+/* min_norm, trust_coefficient, eps; a[3]: bits of the parameters */
+static inline void trust_ratio(const struct term *t, values *s)
+{
+    (void)s;
+    EACH_PARAMETER(i)
+    {
+        double p = fmax(norm_of(now.p[i], size_of(i)), t->a[0]);
+        double u = fmax(norm_of(now.u[i], size_of(i)), t->a[0]);
+        double ratio = p == 0 || u == 0 ? 1 : t->a[1] * p / (u + t->a[2]);
+        for (int64_t k = 0; k < size_of(i); k++)
+            if ((unsigned)t->a[3] >> i & 1) now.u[i][k] *= ratio;
+    }
+}
+
+static inline void fromage(const struct term *t, values *s)
+{
+    double m = 1 / sqrt(1 + now.rate * now.rate);
+    (void)t;
+    (void)s;
+    EACH(i, k) now.u[i][k] = -now.rate * m * now.u[i][k] + (m - 1) * now.p[i][k];
+}
+
+/* ---- bounds ---- */
+
+static inline void clip(const struct term *t, values *s)
+{
+    (void)s;
+    EACH(i, k) now.u[i][k] = fmin(fmax(now.u[i][k], -t->a[0]), t->a[0]);
+}
+
+static inline void global_norm(const struct term *t, values *s)
+{
+    double sum = 0;
+    (void)s;
+    EACH(i, k) sum += now.u[i][k] * now.u[i][k];
+    EACH(i, k)
+    if (sqrt(sum) >= t->a[0]) now.u[i][k] *= t->a[0] / sqrt(sum);
+}
+
+static inline void block_rms(const struct term *t, values *s)
+{
+    (void)s;
+    EACH_PARAMETER(i)
+    {
+        double size = norm_of(now.u[i], size_of(i)) / sqrt((double)size_of(i));
+        for (int64_t k = 0; k < size_of(i); k++) now.u[i][k] /= fmax(1, size / t->a[0]);
+    }
+}
+
+/* The unit of the output that an element belongs to, over which norms are taken: all of a vector; else dim 0, or of
+ * experts, each of which is a matrix, dim 1. */
+static inline int64_t unit_of(int i, int64_t k)
+{
+    const int64_t *d = samples[i].dim;
+    if (samples[i].rank == 1) return 0;
+    return samples[i].axis[0] == SYI_AXIS_EXPERT ? k / (d[1] * d[2]) * d[2] + k % d[2] : k % (d[1] * d[2]);
+}
+
+/* clipping, eps */
+static inline void adaptive(const struct term *t, values *s)
+{
+    (void)s;
+    EACH_PARAMETER(i)
+    {
+        double p[MOST] = {0}, u[MOST] = {0};
+        for (int64_t k = 0; k < size_of(i); k++) {
+            p[unit_of(i, k)] += now.p[i][k] * now.p[i][k];
+            u[unit_of(i, k)] += now.u[i][k] * now.u[i][k];
+        }
+        for (int64_t k = 0; k < size_of(i); k++) {
+            double most = t->a[0] * fmax(sqrt(p[unit_of(i, k)]), t->a[1]), norm = sqrt(u[unit_of(i, k)]);
+            if (norm >= most) now.u[i][k] *= most / fmax(norm, 1e-6);
+        }
+    }
+}
+
+static inline void no_nans(const struct term *t, values *s)
+{
+    (void)t;
+    (void)s;
+    EACH(i, k)
+    if (isnan(now.u[i][k])) now.u[i][k] = 0;
+}
+
+/* ---- what holds others ---- */
+
+static inline void nothing(const struct term *t, values *s)
+{
+    (void)t;
+    (void)s;
+}
+
+static inline void inner(const struct term *t, values *s, int64_t step)
+{
+    int64_t here = now.step;
+    now.step = step;
+    t->inner->apply(t->inner, s + SLOTS);
+    now.step = here;
+}
+
+/* a[0]: bits of the parameters */
+static inline void masked(const struct term *t, values *s)
+{
+    unsigned all = now.on;
+    now.on &= (unsigned)t->a[0];
+    inner(t, s, now.step);
+    now.on = all;
+}
+
+static inline void every(const struct term *t, values *s)
+{
+    int64_t k_steps = (int64_t)t->a[0], at = now.step % k_steps;
+    EACH(i, k)
+    {
+        double sum = s[0][i][k] = now.u[i][k] + (at ? s[0][i][k] : 0);
+        now.u[i][k] = at == k_steps - 1 ? sum : 0;
+    }
+}
+
+/* The plain mean of the gradients, not optax's running one. */
+static inline void multi(const struct term *t, values *s)
+{
+    int64_t k_steps = (int64_t)t->a[0], at = now.step % k_steps;
+    EACH(i, k)
+    {
+        double sum = s[0][i][k] = now.u[i][k] + (at ? s[0][i][k] : 0);
+        now.u[i][k] = at == k_steps - 1 ? sum / (double)k_steps : 0;
+    }
+    if (at == k_steps - 1) inner(t, s, now.step / k_steps);
+}
+
+static inline void maybe(const struct term *t, values *s)
+{
+    int64_t k_steps = (int64_t)t->a[0];
+    if (now.step % k_steps == 0) inner(t, s, now.step / k_steps);
+}
+
+/* s[0][0][0]: steps in a row that were not finite */
+static inline void if_finite(const struct term *t, values *s)
+{
+    int finite = 1;
+    EACH(i, k) finite &= isfinite(now.u[i][k]) != 0;
+    s[0][0][0] = finite ? 0 : s[0][0][0] + 1;
+    if (finite || s[0][0][0] > t->a[0])
+        inner(t, s, now.step);
+    else
+        EACH(i, k) now.u[i][k] = 0;
+}
+
+#endif
