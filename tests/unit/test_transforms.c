@@ -19,9 +19,9 @@ enum { STEPS = 10 };
 static const struct term plain_trace = {trace, {0.5}, NULL};
 static const struct term plain_adam = {adam, {0.9, 0.999, 1e-8, 0}, NULL};
 
-#define TERM(...)                                                                                            \
+#define TERM(what, ...)                                                                                      \
     {                                                                                                        \
-        __VA_ARGS__                                                                                          \
+        .apply = what, .a = __VA_ARGS__                                                                      \
     }
 #define CHAIN(nan, transform, text, ...)                                                                     \
     {                                                                                                        \
@@ -88,8 +88,10 @@ static struct syi_config config_of(const char *optimizer)
     char text[4096];
     struct syi_config config;
     struct sy_error err = {0};
-    snprintf(text, sizeof text, "[train]\nclip_norm = 0.0\nnan_check = \"after\"\n[optimizer]\n%s\n",
-             optimizer);
+    snprintf(
+        text, sizeof text,
+        "[data]\nbatch_size = 1\n[train]\nclip_norm = 0.0\nnan_check = \"after\"\nmicrobatch_normalizer = \"microbatch\"\n[optimizer]\n%s\n",
+        optimizer);
     cr_assert_eq(syi_config_defaults(&config, &err), SY_OK, "%s", err.text);
     cr_assert_eq(syi_config_load_text(&config, "test", text, strlen(text), &err), SY_OK, "%s", err.text);
     cr_assert_eq(syi_config_validate(&config, &err), SY_OK, "%s", err.text);
