@@ -153,6 +153,11 @@ struct syi_update_options {
 int syi_record_update(const struct syi_update_options *options, struct syi_program **program,
                       struct sy_error *err) SYI_MUST_CHECK;
 
+/* The program that lets parameters and their averages (role AVERAGE of the update program) change places; NULL where
+ * there is no average. The caller frees it. */
+int syi_record_exchange(const struct syi_program *update, struct syi_program **program,
+                        struct sy_error *err) SYI_MUST_CHECK;
+
 /* Logs a warning for each pattern of optimizer.*.match that no parameter has, with the nearest name. */
 void syi_warn_of_patterns(const struct syi_config *config, const struct syi_model *model);
 

@@ -173,7 +173,9 @@ static int evaluate(struct syi_trainer *t, struct sy_error *err)
     struct syi_moment moment = {.kind = SYI_AFTER_EVALUATION, .step = t->step};
     struct syi_eval_result result;
     struct syi_verdict verdict;
-    int status = syi_evaluation_run(&t->evaluation, poll_stop, t, &result, err);
+    int status = syi_engine_average(t->engine, err);
+
+    if (!status) status = syi_evaluation_run(&t->evaluation, poll_stop, t, &result, err);
 
     if (status == SY_ESTOPPED && t->ended) return SY_OK;
     if (status) return status;
@@ -261,6 +263,7 @@ static int save(struct syi_trainer *t, struct sy_error *err)
     int status = is_first(t) ? syi_run_dir_beat(t->job->dir, 0, err) : SY_OK;
 
     syi_action_states_put(t->config, &t->actions, &meta);
+    if (!status) status = syi_engine_average(t->engine, err);
     if (status) return status;
     syi_trainer_flush(t, 0);
     status = try_to_save(t, &meta, &failure, err);
