@@ -130,7 +130,6 @@ static void lion(struct syi_terms *t, part *o)
     add_rate(t);
 }
 
-#if 0
 static void muon(struct syi_terms *t, part *o)
 {
     struct syi_transform_orthogonalize *a = ADD(t, orthogonalize);
@@ -143,7 +142,6 @@ static void muon(struct syi_terms *t, part *o)
     add_rate(t);
 }
 
-#endif
 static void noisy_sgd(struct syi_terms *t, part *o)
 {
     add_rate(t);

@@ -111,6 +111,9 @@ int syi_total(struct syi_program *p, int x); /* tree_sum of block_sum: a scalar 
 /* Interleaves along the last axis in leaf_count blocks of that axis. */
 int syi_pack(struct syi_program *p, int n, const int *parts);
 int syi_unpack(struct syi_program *p, int packed, int n, const int *like, int *parts);
+/* [k, n] as [1, k, n], and back. */
+int syi_expand_dims(struct syi_program *p, int x);
+int syi_squeeze(struct syi_program *p, int x);
 int syi_cache_append(struct syi_program *p, int cache, int piece, int position);
 int syi_argmax(struct syi_program *p, int logits);
 int syi_top_k(struct syi_program *p, int x, int64_t k, int *index); /* values; int32 indices */

@@ -171,3 +171,66 @@ Test(optimizers, errors_name_the_part)
     cr_assert_eq(syi_record_update(&options, &program, &err), SY_EINVAL);
     cr_expect(strstr(err.text, "set optimizer.rows.logical_factor_rules to moe"), "%s", err.text);
 }
+
+/* ---- Muon ---- */
+
+enum { ROWS_OF_KERNEL = 8, COLUMNS_OF_KERNEL = 12 };
+
+/* Five Newton-Schulz iterations in double, plainly. */
+static void plain_orthogonal(double x[ROWS_OF_KERNEL][COLUMNS_OF_KERNEL])
+{
+    for (int step = 0; step < 5; step++) {
+        double g[ROWS_OF_KERNEL][ROWS_OF_KERNEL], f[ROWS_OF_KERNEL][ROWS_OF_KERNEL],
+            y[ROWS_OF_KERNEL][COLUMNS_OF_KERNEL];
+        for (int i = 0; i < ROWS_OF_KERNEL; i++)
+            for (int j = 0; j < ROWS_OF_KERNEL; j++) {
+                g[i][j] = 0;
+                for (int k = 0; k < COLUMNS_OF_KERNEL; k++) g[i][j] += x[i][k] * x[j][k];
+            }
+        for (int i = 0; i < ROWS_OF_KERNEL; i++)
+            for (int j = 0; j < ROWS_OF_KERNEL; j++) {
+                f[i][j] = -4.7750 * g[i][j];
+                for (int k = 0; k < ROWS_OF_KERNEL; k++) f[i][j] += 2.0315 * g[i][k] * g[k][j];
+            }
+        for (int i = 0; i < ROWS_OF_KERNEL; i++)
+            for (int j = 0; j < COLUMNS_OF_KERNEL; j++) {
+                y[i][j] = 3.4445 * x[i][j];
+                for (int k = 0; k < ROWS_OF_KERNEL; k++) y[i][j] += f[i][k] * x[k][j];
+            }
+        memcpy(x, y, sizeof y);
+    }
+}
+
+Test(optimizers, muon_makes_matrices_orthogonal)
+{
+    struct syi_config config = config_of("[train]\nclip_norm = 0.0\n[optimizer]\nname = \"muon\"\n");
+    struct ms m;
+    struct syi_program *program;
+    struct sy_error err = {0};
+    double x[ROWS_OF_KERNEL][COLUMNS_OF_KERNEL], norm = 0, largest = 0;
+    ms_open(&m, 0);
+    cr_assert_eq(record(&config, &program, &err), SY_OK, "%s", err.text);
+    int update = ms_add(&m, program);
+    ms_bind(&m);
+    fill(&m, "%s", 3);
+    fill(&m, "grad/%s", 11);
+    ms_optim_scalars(&m, &config, 0, 0.05);
+    const struct sy_tensor *weights = ms_tensor(&m, names[KERNEL]),
+                           *gradient = ms_tensor(&m, "grad/mlp/wi/kernel");
+    float *before = ms_copy(weights);
+    for (int i = 0; i < ROWS_OF_KERNEL * COLUMNS_OF_KERNEL; i++)
+        norm += ms_get(gradient, i) * ms_get(gradient, i);
+    for (int i = 0; i < ROWS_OF_KERNEL * COLUMNS_OF_KERNEL; i++)
+        x[i / COLUMNS_OF_KERNEL][i % COLUMNS_OF_KERNEL] = ms_get(gradient, i) / sqrt(norm);
+    plain_orthogonal(x);
+    ms_run(&m, update);
+    for (int i = 0; i < ROWS_OF_KERNEL * COLUMNS_OF_KERNEL; i++) {
+        double want = x[i / COLUMNS_OF_KERNEL][i % COLUMNS_OF_KERNEL];
+        double got = ((double)before[i] - ms_get(weights, i)) / (0.05 * 0.2 * sqrt(COLUMNS_OF_KERNEL));
+        cr_expect_float_eq(got, want, 2e-5, "element %d: %g instead of %g", i, got, want);
+        largest = fmax(largest, fabs(want));
+    }
+    cr_expect(largest < 1.3, "%g", largest);
+    free(before);
+    ms_close(&m);
+}

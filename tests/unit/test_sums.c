@@ -289,3 +289,22 @@ Test(sums, count_sum)
         cr_expect_eq(((int64_t *)k.want[0])[e], 5 * (int64_t)INT32_MAX - (25 * e + 10));
     kh_end(&k);
 }
+
+/* ---- expand_dims, squeeze ---- */
+
+Test(sums, a_dim_of_one_comes_and_goes)
+{
+    struct kh there, back;
+    kh_begin(&there, SY_OP_EXPAND_DIMS, NULL, 0);
+    kh_in(&there, SY_F32, 2, 13, 37);
+    kh_out(&there, SY_F32, 3, 1, 13, 37);
+    kh_check(&there, "expand_dims");
+    cr_expect_eq(memcmp(there.want[0], there.in[0].data, kh_bytes(&there.in[0])), 0);
+    kh_begin(&back, SY_OP_SQUEEZE, NULL, 0);
+    kh_in(&back, SY_F32, 3, 1, 5, 4);
+    kh_out(&back, SY_F32, 2, 5, 4);
+    kh_check(&back, "squeeze");
+    cr_expect_eq(memcmp(back.want[0], back.in[0].data, kh_bytes(&back.in[0])), 0);
+    kh_end(&there);
+    kh_end(&back);
+}

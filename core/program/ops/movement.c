@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What moves data and computes nothing: pack and unpack, and what the passes insert between ranks. */
+/* What moves data and computes nothing: pack and unpack, changes of rank, and what the passes insert between ranks. */
 #include "config.h"
 
 #include "program/ops/ops.h"
@@ -34,7 +34,35 @@ int syi_unpack(struct syi_program *p, int packed, int n, const int *like, int *p
     return syi_op_add(p, SY_OP_UNPACK, 1, &packed, n, parts, &attr, sizeof attr) ? -1 : parts[0];
 }
 
+int syi_expand_dims(struct syi_program *p, int x)
+{
+    if (!SYI_HAVE(p, x)) return -1;
+    const struct syi_tensor *t = syi_tensor_of(p, x);
+    int64_t dim[3] = {1, t->dim[0], t->dim[1]};
+    uint8_t axis[3] = {SYI_AXIS_NONE, t->axis[0], t->axis[1]};
+    if (t->rank != 2) return SYI_BAD(p, "expand_dims: rank %d", t->rank);
+    return SYI_EMIT(p, SY_OP_EXPAND_DIMS, syi_temp(p, t->dtype, 3, dim, axis), NULL, 0, x);
+}
+
+int syi_squeeze(struct syi_program *p, int x)
+{
+    if (!SYI_HAVE(p, x)) return -1;
+    const struct syi_tensor *t = syi_tensor_of(p, x);
+    int64_t dim[2] = {t->dim[1], t->dim[2]};
+    uint8_t axis[2] = {t->axis[1], t->axis[2]};
+    if (t->rank != 3) return SYI_BAD(p, "squeeze: rank %d", t->rank);
+    return SYI_EMIT(p, SY_OP_SQUEEZE, syi_temp(p, t->dtype, 2, dim, axis), NULL, 0, x);
+}
+
 /* ---- check ---- */
+
+static int check_reshape(struct syi_check *c)
+{
+    const struct syi_tensor *x = syi_check_in(c, 0), *y = syi_check_out(c, 0);
+    return x->dtype == y->dtype && syi_tensor_count(x) == syi_tensor_count(y)
+               ? SY_OK
+               : syi_check_bad(c, "the elements are not the same");
+}
 
 /* n parts, all inputs or all outputs, next to each other in blocks of the last dim of `packed`. */
 static int check_parts(struct syi_check *c, int n, const int32_t *part, const struct syi_tensor *packed)
@@ -254,3 +282,5 @@ const struct syi_op_rules syi_op_rules_gather_pieces = {.exchange = exchange_gat
 const struct syi_op_rules syi_op_rules_wait = {.check = check_wait, .cost = cost_nothing};
 const struct syi_op_rules syi_op_rules_join = {.check = check_join};
 const struct syi_op_rules syi_op_rules_part = {.check = check_part, .cost = cost_piece};
+const struct syi_op_rules syi_op_rules_expand_dims = {.check = check_reshape};
+const struct syi_op_rules syi_op_rules_squeeze = {.check = check_reshape};

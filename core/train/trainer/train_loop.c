@@ -107,7 +107,10 @@ static int train_step(struct syi_trainer *t, struct sy_error *err)
 
 /* ---- between two steps ---- */
 
-enum { HEARTBEAT = 10 }; /* seconds; far less than other hosts wait before they take the run directory over */
+enum {
+    HEARTBEAT = 10,   /* seconds; far less than other hosts wait before they take the run directory over */
+    FLUSH_SECONDS = 2 /* that a checkpoint waits for the sink */
+};
 
 /* Whether work of train.checkpoint_seconds would be lost now, by rank 0's clock. */
 static int is_overdue(const struct syi_trainer *t)
@@ -206,16 +209,25 @@ static struct syi_checkpoint_meta describe(const struct syi_trainer *t)
     return meta;
 }
 
+/* Between the files of a checkpoint and the name that makes it count: a kill before leaves a run that goes on
+ * from the checkpoint before, one after leaves the rows. So the loss curve of a run that goes on has no gap. */
+static void bring_rows_to_disk(void *arg)
+{
+    syi_trainer_flush(arg, FLUSH_SECONDS);
+}
+
 /* The last chance of these weights is taken more than once: at the end, after 1, 3 and 7 s. All ranks see the same
  * failures, so all come to the same tries. */
 static int try_to_save(struct syi_trainer *t, struct syi_checkpoint_meta *meta, struct sy_error *failure,
                        struct sy_error *err)
 {
     enum { LAST_TRIES = 4 };
+    struct syi_checkpoint_saving saving = {
+        .keep = (int)t->config->train.keep_checkpoints, .written = bring_rows_to_disk, .arg = t};
     for (int try = 1;; try++) {
         *failure = (struct sy_error){0};
         int status = syi_checkpoint_save(t->job->dir->path, syi_engine_session(t->engine), t->rank->comm,
-                                         meta, (int)t->config->train.keep_checkpoints, failure, err);
+                                         meta, &saving, failure, err);
         if (status || !failure->code || !t->ended || try == LAST_TRIES) return status;
         nanosleep(&(struct timespec){.tv_sec = 1 << (try - 1)}, NULL);
     }
@@ -239,8 +251,8 @@ static int go_on_unsaved(struct syi_trainer *t, const struct sy_error *failure, 
     return SY_OK;
 }
 
-/* The sink's rows are on disk first, so that they do not end before the checkpoint a run goes on from; but the
- * weights wait for it only for moments, and are saved whatever becomes of it. */
+/* The sink writes its rows beside the weights. These are on disk whatever becomes of it, and wait for it only for
+ * moments before they count. */
 static int save(struct syi_trainer *t, struct sy_error *err)
 {
     struct syi_checkpoint_meta meta = describe(t);
@@ -250,7 +262,7 @@ static int save(struct syi_trainer *t, struct sy_error *err)
 
     syi_action_states_put(t->config, &t->actions, &meta);
     if (status) return status;
-    syi_trainer_flush(t);
+    syi_trainer_flush(t, 0);
     status = try_to_save(t, &meta, &failure, err);
     if (status) return status;
     if (failure.code) return go_on_unsaved(t, &failure, err);
