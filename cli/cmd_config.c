@@ -101,7 +101,6 @@ static int print_optimizers(struct syi_config *config, struct syi_text *text, st
     int status = SY_OK;
     for (int i = 0; i < SYI_OPTIMIZER_CHAIN && !status; i++) {
         const struct syi_optimizer_info *info = syi_optimizer_info(i);
-        if (!info->name) continue; /* not in this build */
         config->optimizer.part[0].name = i;
         syi_text_printf(text, "%s: %s\n", info->name, info->help);
         status = print_optimizer(config, text, err);

@@ -9,7 +9,7 @@
 
 #include "program/program.h"
 
-enum { PARAMETERS = 4, MOST = 72, SLOTS = 3 };
+enum { PARAMETERS = 5, MOST = 72, SLOTS = 3 };
 
 static const struct sample {
     const char *name;
@@ -21,6 +21,7 @@ static const struct sample {
     {"dense/kernel", 2, {5, 4, 1}, {SYI_AXIS_EMBED, SYI_AXIS_MLP}},
     {"heads/kernel", 3, {3, 4, 6}, {SYI_AXIS_EMBED, SYI_AXIS_HEADS, SYI_AXIS_MLP}},
     {"expert/kernel", 3, {2, 3, 4}, {SYI_AXIS_EXPERT, SYI_AXIS_EMBED, SYI_AXIS_EXPERT_MLP}},
+    {"wide/kernel", 2, {3, 5, 1}, {SYI_AXIS_MLP, SYI_AXIS_EMBED}},
 };
 
 static inline int64_t size_of(int i)
@@ -43,7 +44,7 @@ static struct {
     int64_t step;
     double rate;
     unsigned on; /* bit i: parameter i is looked at */
-    values p, u, state[6 * SLOTS];
+    values p, u, noise, state[6 * SLOTS];
 } now;
 
 #define EACH_PARAMETER(i)                                                                                    \
@@ -319,6 +320,67 @@ static inline void no_nans(const struct term *t, values *s)
     (void)s;
     EACH(i, k)
     if (isnan(now.u[i][k])) now.u[i][k] = 0;
+}
+
+/* ---- noise ---- */
+
+/* eta, gamma */
+static inline void noise(const struct term *t, values *s)
+{
+    (void)s;
+    EACH(i, k) now.u[i][k] += now.noise[i][k] * sqrt(t->a[0] / pow((double)now.step + 1, t->a[1]));
+}
+
+/* l2_norm_clip, noise_multiplier, rows of a batch */
+static inline void aggregate(const struct term *t, values *s)
+{
+    (void)s;
+    EACH(i, k) now.u[i][k] = (now.u[i][k] + now.noise[i][k] * t->a[0] * t->a[1]) / t->a[2];
+}
+
+/* ---- Muon ---- */
+
+/* x <- a x + (b g + c g g) x with g = x x^T, of a matrix [rows, columns] */
+static inline void newton_schulz(double *x, int64_t rows, int64_t columns)
+{
+    double g[8][8] = {{0}}, poly[8][8], y[MOST] = {0};
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < rows; j++)
+            for (int64_t k = 0; k < columns; k++) g[i][j] += x[i * columns + k] * x[j * columns + k];
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < rows; j++) {
+            double square = 0;
+            for (int64_t k = 0; k < rows; k++) square += g[i][k] * g[k][j];
+            poly[i][j] = -4.7750 * g[i][j] + 2.0315 * square;
+        }
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t k = 0; k < columns; k++)
+            for (int64_t j = 0; j < rows; j++) y[i * columns + k] += poly[i][j] * x[j * columns + k];
+    for (int64_t k = 0; k < rows * columns; k++) x[k] = 3.4445 * x[k] + y[k];
+}
+
+/* beta, nesterov, steps, b1, b2, eps: matrices that are no table are made orthogonal, the others go as under Adam */
+static inline void muon(const struct term *t, values *s)
+{
+    const struct term others = {.a = {t->a[3], t->a[4], t->a[5], 0}};
+    unsigned all = now.on, matrices = 1u << 1 | 1u << 4;
+    now.on = all & ~matrices;
+    adam(&others, s);
+    now.on = all & matrices;
+    EACH_PARAMETER(i)
+    {
+        int64_t rows = samples[i].dim[0], columns = samples[i].dim[1];
+        double *x = now.u[i], beta = t->a[0];
+        for (int64_t k = 0; k < size_of(i); k++) {
+            double moved = moving(&s[0][i][k], x[k], beta);
+            x[k] = t->a[1] != 0 ? beta * moved + (1 - beta) * x[k] : moved;
+        }
+        double norm = norm_of(x, size_of(i));
+        for (int64_t k = 0; k < size_of(i); k++) x[k] /= norm + 1e-7;
+        for (int n = 0; n < (int)t->a[2]; n++) newton_schulz(x, rows, columns);
+        for (int64_t k = 0; k < size_of(i); k++) x[k] *= 0.2 * sqrt(fmax((double)rows, (double)columns));
+    }
+    now.on = all;
 }
 
 /* ---- what holds others ---- */
