@@ -232,7 +232,8 @@ Test(transforms, all_have_a_test)
     for (size_t i = 0; i < n; i++) {
         int found = 0;
         for (size_t k = 0; k < SYI_COUNT(chains); k++) found |= !strcmp(kind[i].name, chains[k].transform);
-        found |= !strcmp(kind[i].name, "adafactor"); /* test_adafactor.c */
+        found |= !strcmp(kind[i].name, "adafactor");     /* test_adafactor.c */
+        found |= !strcmp(kind[i].name, "schedule_free"); /* test_optimizers.c */
         cr_expect(found, "%s", kind[i].name);
     }
 }
@@ -348,6 +349,9 @@ static const struct named {
     {"rmsprop",
      "decay = 0.5\neps = 0.1\ninitial_scale = 0.2\ncentered = true\nmomentum = 0.7\nnesterov = true",
      "\"scale_by_stddev(decay=0.5, eps=0.1, initial_scale=0.2)\", \"scale_by_learning_rate\", \"trace(decay=0.7, nesterov=true)\""},
+    {"schedule_free",
+     "b1 = 0.5\nb2 = 0.7\neps = 0.1\nweight_decay = 0.3\nweight_decay_mask = [\"d*\"]\nweight_lr_power = 1.0",
+     "\"schedule_free(scale_by_adam(b1=0.0, b2=0.7, eps=0.1, eps_root=0.0), add_decayed_weights(weight_decay=0.3, mask=['d*']), scale_by_learning_rate, b1=0.5, weight_lr_power=1.0)\""},
     {"sgd", "", "\"identity\", \"scale_by_learning_rate\""},
     {"sgd", "momentum = 0.7\nnesterov = true",
      "\"trace(decay=0.7, nesterov=true)\", \"scale_by_learning_rate\""},
