@@ -124,7 +124,7 @@ static int set_from(struct verify_optim *o, const char *part, const char *key, u
     if (json->nodes[node].kind == SYI_JSON_NULL && strcmp(key, "clipping_threshold")) return SY_OK;
     if (json->nodes[node].kind == SYI_JSON_NULL)
         syi_text_puts(&text, "0");
-    else if (rules)
+    else if (rules && json->nodes[node].kind == SYI_JSON_ARRAY)
         status = put_rules(&text, json, node, err);
     else if (json->nodes[node].kind == SYI_JSON_ARRAY)
         put_names(&text, json, node);
@@ -161,7 +161,7 @@ int verify_optim_options(struct verify_optim *o, const char *part, const char *p
 /* ---- parameters ---- */
 
 /* Axes of the reference that are none of the model's stand for one of the same role in Adafactor's rules. */
-static uint8_t axis_named(const char *name)
+uint8_t verify_optim_axis(const char *name)
 {
     static const struct {
         const char *name;
@@ -187,24 +187,34 @@ static void read_axes(struct verify_optim *o, struct syi_param *param)
     if (list == SYI_JSON_NONE) return;
     for (uint32_t at = json->nodes[list].first; at != SYI_JSON_NONE && i < param->rank;
          at = json->nodes[at].next)
-        if (json->nodes[at].kind == SYI_JSON_STRING) param->axis[i++] = axis_named(syi_json_string(json, at));
+        if (json->nodes[at].kind == SYI_JSON_STRING)
+            param->axis[i++] = verify_optim_axis(syi_json_string(json, at));
+}
+
+struct syi_param *verify_optim_param(struct verify_optim *o, const char *name, struct sy_error *err)
+{
+    struct syi_model *model = &o->model;
+    if (SYI_GROW(model->param, model->capacity, model->n + 1, err)) return NULL;
+    struct syi_param *param = &model->param[model->n];
+    *param = (struct syi_param){.id = (uint32_t)model->n++};
+    snprintf(param->name, sizeof param->name, "%s", name);
+    for (int d = 0; d < SY_MAX_DIMS; d++) param->dim[d] = 1;
+    return param;
 }
 
 static int read_params(struct verify_optim *o, struct sy_error *err)
 {
     static const char prefix[] = "init/target/";
     const struct verify_case *c = o->item;
-    o->model.param = syi_alloc(c->n_tensors * sizeof *o->model.param, err);
-    if (!o->model.param) return SY_ENOMEM;
     verify_ignore(c, "param_logical_axes");
     for (size_t i = 0; i < c->n_tensors; i++) {
         const struct verify_tensor *t = &c->tensor[i];
         if (strncmp(t->name, prefix, sizeof prefix - 1) != 0) continue;
-        struct syi_param *param = &o->model.param[o->model.n];
-        snprintf(param->name, sizeof param->name, "%s", t->name + sizeof prefix - 1);
-        param->id = (uint32_t)o->model.n++;
+        if (t->rank > SY_MAX_DIMS) return syi_error(err, SY_EFORMAT, "%s: too many dims", t->name);
+        struct syi_param *param = verify_optim_param(o, t->name + sizeof prefix - 1, err);
+        if (!param) return SY_ENOMEM;
         param->rank = t->rank ? t->rank : 1; /* a scalar is [1] here */
-        for (int d = 0; d < SY_MAX_DIMS; d++) param->dim[d] = d < t->rank ? t->dim[d] : 1;
+        for (int d = 0; d < SY_MAX_DIMS && d < t->rank; d++) param->dim[d] = t->dim[d];
         read_axes(o, param);
     }
     return o->model.n ? SY_OK : syi_error(err, SY_EFORMAT, "the case has no init/target/...");

@@ -26,7 +26,7 @@ static const struct kind {
              {"train", verify_train},
              {"decode", verify_decode},
              {"optimizer", verify_optimizer},
-             {"optimizer_state", NULL},
+             {"optimizer_state", verify_optimizer_state},
              {"multi_optimizer", verify_multi_optimizer},
              {"schedule", verify_schedule},
              {"action", NULL},

@@ -218,6 +218,8 @@ int verify_optimizer(struct verify_context *context, const struct verify_case *c
                      struct verify_report *report, struct sy_error *err);
 int verify_multi_optimizer(struct verify_context *context, const struct verify_case *c,
                            struct verify_report *report, struct sy_error *err);
+int verify_optimizer_state(struct verify_context *context, const struct verify_case *c,
+                           struct verify_report *report, struct sy_error *err);
 int verify_partitioner(struct verify_context *context, const struct verify_case *c,
                        struct verify_report *report, struct sy_error *err);
 int verify_schedule(struct verify_context *context, const struct verify_case *c, struct verify_report *report,
