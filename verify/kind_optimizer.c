@@ -254,6 +254,7 @@ static int read_multi(struct verify_optim *o, struct sy_error *err)
 int verify_multi_optimizer(struct verify_context *context, const struct verify_case *c,
                            struct verify_report *report, struct sy_error *err)
 {
+    if (!c->n_tensors) return verify_multi_errors(context, c, report, err);
     struct verify_optim *o = syi_alloc(sizeof *o, err);
     if (!o) return SY_ENOMEM;
     o->item = c;
