@@ -56,7 +56,7 @@ static int add_sub(struct verify_tree *t, int k, const char *regex, const char *
  * one with the step, of which the rows have none. */
 static int check_as_t5x(const struct verify_tree *t, const struct sub_case *what, struct sy_error *err)
 {
-    if (!t->tree.adafactor) return syi_error(err, SY_EMISMATCH, "a state that is no tree of parameters");
+    if (!t->o.tree.adafactor) return syi_error(err, SY_EMISMATCH, "a state that is no tree of parameters");
     for (int i = 1; what->updates && i < t->o.config.optimizer.n; i++)
         if (!t->o.chains[i].rate) return syi_error(err, SY_EMISMATCH, "no learning rate");
     return SY_OK;

@@ -163,6 +163,8 @@ int verify_optim_read(struct verify_optim *o, const char *name, struct sy_error 
     if (!status) status = syi_config_set(&o->config, "compat=t5x", err);
     if (!status) status = syi_config_set(&o->config, "train.clip_norm=0", err);
     if (!status) status = syi_config_set(&o->config, "moe.scale_expert_gradients=false", err);
+    if (!status)
+        status = syi_config_set(&o->config, "train.lr_factors=constant", err); /* rates come from the case */
     if (!status) status = verify_optim_set(o, "", "name", name, err);
     if (!status && !strcmp(name, "adamw"))
         status = syi_config_set(&o->config, "optimizer.weight_decay=1e-4", err);
@@ -239,11 +241,7 @@ static int read_multi(struct verify_optim *o, struct sy_error *err)
 {
     const struct verify_case *c = o->item;
     int64_t n = 0;
-    int status = syi_config_defaults(&o->config, err);
-    if (!status) status = syi_config_set(&o->config, "compat=t5x", err);
-    if (!status) status = syi_config_set(&o->config, "train.clip_norm=0", err);
-    if (!status) status = syi_config_set(&o->config, "moe.scale_expert_gradients=false", err);
-    if (!status) status = syi_config_set(&o->config, "optimizer.name=none", err);
+    int status = verify_optim_read(o, "none", err);
     if (!status) status = verify_int(c, "num_sub_optimizers", 1, SYI_CONFIG_PARTS - 1, &n, err);
     for (int k = 0; k < n && !status; k++) status = read_sub(o, k, err);
     if (!status) status = verify_int(c, "n_steps", 1, 1 << 20, &o->steps, err);

@@ -30,12 +30,6 @@ static int apply(struct verify_tree *t, const char *const *line, struct sy_error
     return status;
 }
 
-/* optax ignores the trainer's learning rate: a constant one has no state. */
-static int set_constant_rate(struct verify_tree *t, struct sy_error *err)
-{
-    return syi_config_set(&t->o.config, "train.lr_factors=constant", err);
-}
-
 /* ---- states ---- */
 
 #define ADAM "scale_by_adam, scale_by_learning_rate"
@@ -84,18 +78,18 @@ static int read_optax(struct verify_tree *t, struct sy_error *err)
         }
     status = verify_optim_read(&t->o, settings ? "none" : name, err);
     if (!status && settings) status = apply(t, settings->line, err);
-    return status ? status : set_constant_rate(t, err);
+    return status;
 }
 
 static int restores_itself(const struct verify_tree *t)
 {
     struct sy_error err = {0};
-    const char **path = syi_alloc((t->tree.n + 1) * sizeof *path, &err);
+    const char **path = syi_alloc((t->o.tree.n + 1) * sizeof *path, &err);
     size_t n = 0;
     if (!path) return 0;
-    for (size_t i = 0; i < t->tree.n; i++)
-        if (t->tree.leaf[i].kind != SYI_LEAF_EMPTY) path[n++] = t->tree.leaf[i].path;
-    int status = syi_state_tree_fits(&t->tree, path, n, &err);
+    for (size_t i = 0; i < t->o.tree.n; i++)
+        if (t->o.tree.leaf[i].kind != SYI_LEAF_EMPTY) path[n++] = t->o.tree.leaf[i].path;
+    int status = syi_state_tree_fits(&t->o.tree, path, n, &err);
     syi_free(path);
     return status == SY_OK;
 }
@@ -208,16 +202,16 @@ static int is_below(const char *path, const char *top)
 static int restore(const struct verify_tree *t, const struct edit *edit, struct sy_error *err)
 {
     size_t n = 0;
-    const char **path = syi_alloc((t->tree.n + 1) * sizeof *path, err);
+    const char **path = syi_alloc((t->o.tree.n + 1) * sizeof *path, err);
     if (!path) return SY_ENOMEM;
-    for (size_t i = 0; i < t->tree.n; i++) {
-        const struct syi_leaf *leaf = &t->tree.leaf[i];
+    for (size_t i = 0; i < t->o.tree.n; i++) {
+        const struct syi_leaf *leaf = &t->o.tree.leaf[i];
         int dropped = edit->drop && is_below(leaf->path, edit->drop);
         int replaced = edit->put && !strcmp(leaf->path, edit->put);
         if (verify_tree_shows(t, leaf) && !dropped && !replaced) path[n++] = leaf->path;
     }
     if (edit->put) path[n++] = edit->put;
-    int status = syi_state_tree_fits(&t->tree, path, n, err);
+    int status = syi_state_tree_fits(&t->o.tree, path, n, err);
     syi_free(path);
     return status;
 }
@@ -249,7 +243,6 @@ static int restore_row(void *arg, const struct verify_row *row, struct syi_json_
     status = read_params(t, row->item->config, err);
     if (!status) status = verify_optim_read(&t->o, "none", err);
     if (!status) status = apply(t, settings->line, err);
-    if (!status) status = set_constant_rate(t, err);
     if (!status) status = verify_tree_record(t, err);
     if (!status) status = restore(t, change, err);
     if (!status) put_restored(t, answer);
@@ -288,7 +281,7 @@ static int check_axes(const struct verify_tree *t, struct sy_error *err)
     size_t named = 0;
     for (size_t i = 0; i < t->o.model.n; i++) named += t->o.model.param[i].axis[0] != SYI_AXIS_NONE;
     if (named && named < t->o.model.n) return syi_error(err, SY_EINVAL, "a parameter without axes");
-    if (!named && t->tree.adafactor) return syi_error(err, SY_EINVAL, "Adafactor without axes");
+    if (!named && t->o.tree.adafactor) return syi_error(err, SY_EINVAL, "Adafactor without axes");
     return SY_OK;
 }
 
@@ -308,7 +301,6 @@ static int create_row(void *arg, const struct verify_row *row, struct syi_json_w
     if (!t) return SY_ENOMEM;
     status = add_params(t, creation, err);
     if (!status) status = verify_optim_read(&t->o, creation->optimizer, err);
-    if (!status) status = set_constant_rate(t, err);
     if (!status) status = verify_tree_record(t, err);
     if (!status) status = check_axes(t, err);
     if (!status) put_restored(t, answer);
@@ -320,8 +312,8 @@ static int create_row(void *arg, const struct verify_row *row, struct syi_json_w
 
 static void put_slots(const struct verify_tree *t, struct syi_json_writer *answer)
 {
-    for (size_t i = 0; i < t->tree.n; i++) {
-        const struct syi_leaf *leaf = &t->tree.leaf[i];
+    for (size_t i = 0; i < t->o.tree.n; i++) {
+        const struct syi_leaf *leaf = &t->o.tree.leaf[i];
         if (strncmp(leaf->path, "state/param_states/", 19) != 0) continue;
         syi_json_put_key(answer, leaf->path + leaf->name_end + 1);
         verify_tree_put_shape(t, leaf, answer);

@@ -5,7 +5,7 @@
 #define VERIFY_OPTIM_CASE_H
 
 #include "model/model.h"
-#include "optim/optim.h"
+#include "optim/state_tree.h"
 #include "verify/verify.h"
 
 struct verify_optim {
@@ -13,6 +13,7 @@ struct verify_optim {
     struct syi_config config;
     struct syi_model model; /* the parameters of the case: its tensors init/target/..., or its shapes */
     struct syi_chain *chains;
+    struct syi_state_tree tree;
     struct syi_session *session;
     int64_t first_step, steps;
     int64_t examples;    /* of a step, whose gradients the case has one by one; 0: it has their sum */

@@ -18,7 +18,6 @@ struct verify_tree *verify_tree_new(const struct verify_case *c, uint32_t config
 void verify_tree_free(struct verify_tree *t)
 {
     if (!t) return;
-    syi_state_tree_free(&t->tree);
     syi_program_free(t->update);
     verify_optim_close(&t->o);
     syi_free(t);
@@ -78,7 +77,7 @@ int verify_tree_record(struct verify_tree *t, struct sy_error *err)
     int status = syi_config_validate_programs(&o->config, err);
     if (!status && !(o->chains = syi_chains_make(&o->config, err))) status = err->code;
     if (!status) status = syi_record_update(&options, &t->update, err);
-    if (!status) status = syi_state_tree(&o->config, o->chains, &o->model, t->update, &t->tree, err);
+    if (!status) status = syi_state_tree(&o->config, o->chains, &o->model, t->update, &t->o.tree, err);
     for (size_t i = 0; !status && i < o->model.n; i++) o->model.param[i].rank = t->rank[i];
     return status;
 }
@@ -103,7 +102,7 @@ void verify_tree_put_shape(const struct verify_tree *t, const struct syi_leaf *l
 /* A new OptaxWrapper's step is no array yet. */
 static const char *dtype_of(const struct verify_tree *t, const struct syi_leaf *leaf)
 {
-    if (leaf->kind == SYI_LEAF_STEP && !t->tree.adafactor) return "python_int";
+    if (leaf->kind == SYI_LEAF_STEP && !t->o.tree.adafactor) return "python_int";
     switch (leaf->dtype) {
     case SYI_SAFETENSORS_BOOL: return "bool";
     case SYI_SAFETENSORS_BF16: return "bfloat16";
@@ -116,8 +115,8 @@ static const char *dtype_of(const struct verify_tree *t, const struct syi_leaf *
 void verify_tree_put_leaves(const struct verify_tree *t, struct syi_json_writer *answer)
 {
     syi_json_open(answer, '{');
-    for (size_t i = 0; i < t->tree.n; i++) {
-        const struct syi_leaf *leaf = &t->tree.leaf[i];
+    for (size_t i = 0; i < t->o.tree.n; i++) {
+        const struct syi_leaf *leaf = &t->o.tree.leaf[i];
         if (!verify_tree_shows(t, leaf)) continue;
         syi_json_put_key(answer, leaf->path);
         if (leaf->kind == SYI_LEAF_NONE) {
@@ -137,8 +136,8 @@ void verify_tree_put_leaves(const struct verify_tree *t, struct syi_json_writer 
  * or a tensor a dim. We have no such limit. */
 static int cannot_derive(const struct verify_tree *t)
 {
-    for (size_t i = 0; i < t->tree.n; i++) {
-        const struct syi_leaf *leaf = &t->tree.leaf[i];
+    for (size_t i = 0; i < t->o.tree.n; i++) {
+        const struct syi_leaf *leaf = &t->o.tree.leaf[i];
         if (leaf->param >= 0 && (leaf->field == SYI_FIELD_FLAGS || leaf->field == SYI_FIELD_AXES)) return 1;
     }
     return 0;
@@ -163,10 +162,10 @@ void verify_tree_put_axes(const struct verify_tree *t, struct syi_json_writer *a
         return;
     }
     syi_json_open(answer, '{');
-    for (size_t i = 0; i < t->tree.n; i++) {
-        if (!verify_tree_shows(t, &t->tree.leaf[i])) continue;
-        syi_json_put_key(answer, t->tree.leaf[i].path);
-        put_axes(t, &t->tree.leaf[i], answer);
+    for (size_t i = 0; i < t->o.tree.n; i++) {
+        if (!verify_tree_shows(t, &t->o.tree.leaf[i])) continue;
+        syi_json_put_key(answer, t->o.tree.leaf[i].path);
+        put_axes(t, &t->o.tree.leaf[i], answer);
     }
     syi_json_close(answer, '}');
 }
@@ -174,7 +173,7 @@ void verify_tree_put_axes(const struct verify_tree *t, struct syi_json_writer *a
 void verify_tree_put_paths(const struct verify_tree *t, struct syi_json_writer *answer)
 {
     syi_json_open(answer, '[');
-    for (size_t i = 0; i < t->tree.n; i++)
-        if (verify_tree_shows(t, &t->tree.leaf[i])) syi_json_put_string(answer, t->tree.leaf[i].path);
+    for (size_t i = 0; i < t->o.tree.n; i++)
+        if (verify_tree_shows(t, &t->o.tree.leaf[i])) syi_json_put_string(answer, t->o.tree.leaf[i].path);
     syi_json_close(answer, ']');
 }

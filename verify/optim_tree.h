@@ -14,7 +14,6 @@ struct verify_tree {
     struct verify_case item; /* the row's: its configuration in place of the file's; borrowed */
     struct verify_optim o;
     struct syi_program *update;
-    struct syi_state_tree tree;
     /* of each parameter, T5X's: a scalar has no dims there */
     int rank[VERIFY_TREE_PARAMS];
     const char *axis[VERIFY_TREE_PARAMS][SY_MAX_DIMS]; /* borrowed from the case */
