@@ -124,7 +124,7 @@ static int set_from(struct verify_optim *o, const char *part, const char *key, u
     if (json->nodes[node].kind == SYI_JSON_NULL && strcmp(key, "clipping_threshold")) return SY_OK;
     if (json->nodes[node].kind == SYI_JSON_NULL)
         syi_text_puts(&text, "0");
-    else if (rules)
+    else if (rules && json->nodes[node].kind == SYI_JSON_ARRAY)
         status = put_rules(&text, json, node, err);
     else if (json->nodes[node].kind == SYI_JSON_ARRAY)
         put_names(&text, json, node);
@@ -161,7 +161,7 @@ int verify_optim_options(struct verify_optim *o, const char *part, const char *p
 /* ---- parameters ---- */
 
 /* Axes of the reference that are none of the model's stand for one of the same role in Adafactor's rules. */
-static uint8_t axis_named(const char *name)
+uint8_t verify_optim_axis(const char *name)
 {
     static const struct {
         const char *name;
@@ -187,24 +187,34 @@ static void read_axes(struct verify_optim *o, struct syi_param *param)
     if (list == SYI_JSON_NONE) return;
     for (uint32_t at = json->nodes[list].first; at != SYI_JSON_NONE && i < param->rank;
          at = json->nodes[at].next)
-        if (json->nodes[at].kind == SYI_JSON_STRING) param->axis[i++] = axis_named(syi_json_string(json, at));
+        if (json->nodes[at].kind == SYI_JSON_STRING)
+            param->axis[i++] = verify_optim_axis(syi_json_string(json, at));
+}
+
+struct syi_param *verify_optim_param(struct verify_optim *o, const char *name, struct sy_error *err)
+{
+    struct syi_model *model = &o->model;
+    if (SYI_GROW(model->param, model->capacity, model->n + 1, err)) return NULL;
+    struct syi_param *param = &model->param[model->n];
+    *param = (struct syi_param){.id = (uint32_t)model->n++};
+    snprintf(param->name, sizeof param->name, "%s", name);
+    for (int d = 0; d < SY_MAX_DIMS; d++) param->dim[d] = 1;
+    return param;
 }
 
 static int read_params(struct verify_optim *o, struct sy_error *err)
 {
     static const char prefix[] = "init/target/";
     const struct verify_case *c = o->item;
-    o->model.param = syi_alloc(c->n_tensors * sizeof *o->model.param, err);
-    if (!o->model.param) return SY_ENOMEM;
     verify_ignore(c, "param_logical_axes");
     for (size_t i = 0; i < c->n_tensors; i++) {
         const struct verify_tensor *t = &c->tensor[i];
         if (strncmp(t->name, prefix, sizeof prefix - 1) != 0) continue;
-        struct syi_param *param = &o->model.param[o->model.n];
-        snprintf(param->name, sizeof param->name, "%s", t->name + sizeof prefix - 1);
-        param->id = (uint32_t)o->model.n++;
+        if (t->rank > SY_MAX_DIMS) return syi_error(err, SY_EFORMAT, "%s: too many dims", t->name);
+        struct syi_param *param = verify_optim_param(o, t->name + sizeof prefix - 1, err);
+        if (!param) return SY_ENOMEM;
         param->rank = t->rank ? t->rank : 1; /* a scalar is [1] here */
-        for (int d = 0; d < SY_MAX_DIMS; d++) param->dim[d] = d < t->rank ? t->dim[d] : 1;
+        for (int d = 0; d < SY_MAX_DIMS && d < t->rank; d++) param->dim[d] = t->dim[d];
         read_axes(o, param);
     }
     return o->model.n ? SY_OK : syi_error(err, SY_EFORMAT, "the case has no init/target/...");
@@ -248,6 +258,7 @@ int verify_optim_open(struct verify_optim *o, const struct verify_context *conte
     if (!status) status = syi_config_validate_programs(&o->config, err);
     if (!status && !(o->chains = syi_chains_make(&o->config, err))) status = err->code;
     if (!status) status = syi_record_update(&update, &program, err);
+    if (!status) status = syi_state_tree(&o->config, o->chains, &o->model, program, &o->tree, err);
     if (!status) status = syi_program_fuse(program, err);
     if (status) syi_program_free(program);
     if (!status) status = syi_session_new(&options, &o->session, err);
@@ -323,38 +334,27 @@ static void put_scalars(struct verify_optim *o, int64_t step, double rate)
     }
 }
 
-static int ends_with(const char *name, const char *end)
-{
-    size_t n = strlen(name), m = strlen(end);
-    return n >= m && !strcmp(name + n - m, end);
-}
+/* ---- comparing ---- */
 
-/* An integer of the reference's state: a flag that is a number here, or how many steps there were. Its random key is
- * not ours. */
-static void judge_integer(struct verify_optim *o, const struct verify_tensor *want, const char *ours,
-                          int64_t steps, struct verify_report *report)
+static void judge_number(const struct verify_tensor *want, double here, struct verify_report *report)
 {
-    const struct sy_tensor *got = syi_session_tensor(o->session, ours);
-    double here = got ? (double)*(float *)got->data : (double)steps;
     char reason[80] = "";
-    if (!ends_with(want->name, "/rng_key") && want->integer[0] != here)
-        snprintf(reason, sizeof reason, "%d there, %g here", want->integer[0], here);
+    if (want->n != 1 || want->integer[0] != here)
+        snprintf(reason, sizeof reason, "%d there, %g here", want->n ? want->integer[0] : 0, here);
     verify_judge(report, want->name, 0, *reason ? reason : NULL);
 }
 
-/* A tensor "PREFIX/target/NAME" or "PREFIX/state/..." of the case; a slot of T5X's that is not in use is one zero. */
-static void judge(struct verify_optim *o, const struct verify_tensor *want, const char *ours,
-                  struct verify_report *report)
+static void judge_tensor(struct verify_optim *o, const struct verify_tensor *want,
+                         const struct syi_leaf *leaf, struct verify_report *report)
 {
-    const struct sy_tensor *got = syi_session_tensor(o->session, ours);
-    const float zero = 0;
+    const struct sy_tensor *got = syi_session_tensor(o->session, leaf->tensor);
     float *wide = NULL;
     struct sy_error err = {0};
-    if (!got && want->n == 1 && !strncmp(ours, "state/", 6)) {
-        verify_floats_part(report, want->name, 0, &zero, 1, VERIFY_TOLERANCE);
+    int fits = got && count(got) == want->n;
+    if (fits && want->integer && want->n == 1) {
+        judge_number(want, (double)*(float *)got->data, report);
         return;
     }
-    int fits = got && count(got) == want->n;
     if (fits && got->dtype == SY_BF16) {
         wide = syi_alloc((size_t)want->n * sizeof *wide, &err);
         for (int64_t i = 0; wide && i < want->n; i++) wide[i] = syi_bf16_to_float(((uint16_t *)got->data)[i]);
@@ -362,24 +362,44 @@ static void judge(struct verify_optim *o, const struct verify_tensor *want, cons
     if (fits)
         verify_floats_part(report, want->name, 0, wide ? wide : got->data, want->n, VERIFY_TOLERANCE);
     else
-        verify_judge(report, want->name, 0, got ? "it has another size here" : "there is no such state here");
+        verify_judge(report, want->name, 0, "it has another size here");
     syi_free(wide);
 }
 
+/* A leaf of T5X's tree after so many steps; those of a tensor that the case does not have are not there. */
+static void judge_leaf(struct verify_optim *o, const struct verify_tensor *want, const struct syi_leaf *leaf,
+                       int64_t steps, struct verify_report *report)
+{
+    const float zero = 0;
+    switch (leaf->kind) {
+    case SYI_LEAF_TENSOR: judge_tensor(o, want, leaf, report); break;
+    case SYI_LEAF_ZERO: verify_floats_part(report, want->name, 0, &zero, 1, VERIFY_TOLERANCE); break;
+    case SYI_LEAF_KEY: verify_judge(report, want->name, 0, NULL); break;
+    case SYI_LEAF_STEP:
+    case SYI_LEAF_COUNT:
+        if (want->integer)
+            judge_number(
+                want, (double)(leaf->kind == SYI_LEAF_STEP ? steps : syi_leaf_count(leaf, o->chains, steps)),
+                report);
+        break;
+    default: break; /* a failure: it is not computed */
+    }
+}
+
+/* All tensors "PREFIX/target/..." and "PREFIX/state/..." of the case, leaf by leaf. */
 static void judge_step(struct verify_optim *o, const char *prefix, int64_t steps,
                        struct verify_report *report)
 {
-    size_t n = strlen(prefix);
-    for (size_t i = 0; i < o->item->n_tensors; i++) {
-        const struct verify_tensor *want = &o->item->tensor[i];
-        const char *ours = want->name + n + 1;
-        if (strncmp(want->name, prefix, n) != 0 || want->name[n] != '/') continue;
-        if (want->integer)
-            judge_integer(o, want, ours, steps, report);
-        else if (!strncmp(ours, "target/", 7))
-            judge(o, want, ours + 7, report);
-        else if (!strncmp(ours, "state/", 6))
-            judge(o, want, ours, report);
+    char name[512];
+    for (size_t i = 0; i < o->tree.n; i++) {
+        const struct syi_leaf *leaf = &o->tree.leaf[i];
+        if (leaf->kind == SYI_LEAF_EMPTY || leaf->kind == SYI_LEAF_NONE) continue;
+        snprintf(name, sizeof name, "%s/%s", prefix, leaf->path);
+        const struct verify_tensor *want = verify_find(o->item, name);
+        if (want)
+            judge_leaf(o, want, leaf, steps, report);
+        else
+            verify_judge(report, name, 0, "the reference has no such state");
     }
 }
 
@@ -403,6 +423,7 @@ int verify_optim_run(struct verify_optim *o, struct verify_report *report, struc
 void verify_optim_close(struct verify_optim *o)
 {
     syi_session_free(o->session);
+    syi_state_tree_free(&o->tree);
     syi_chains_free(o->chains, o->config.optimizer.n);
     syi_free(o->model.param);
     syi_free((void *)o->rates);

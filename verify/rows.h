@@ -12,6 +12,12 @@ struct verify_row {
     uint32_t input, expected; /* nodes of item->json */
 };
 
+/* Statuses of a row besides those of the library. */
+enum {
+    VERIFY_TYPE_ERROR = 1000, /* an answer: a value or an argument that nothing takes (TypeError) */
+    VERIFY_LEFT_OUT           /* nothing here could answer it: why is in err, and in the list of --verbose */
+};
+
 /* Writes the answer to a row. SY_EINVAL, SY_ENOENT and SY_EMISMATCH are answers as well (ValueError,
  * KeyError, AssertionError), whatever was written before; another failure ends the case. */
 typedef int (*verify_row_fn)(void *arg, const struct verify_row *row, struct syi_json_writer *answer,

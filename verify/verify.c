@@ -26,7 +26,7 @@ static const struct kind {
              {"train", verify_train},
              {"decode", verify_decode},
              {"optimizer", verify_optimizer},
-             {"optimizer_state", NULL},
+             {"optimizer_state", verify_optimizer_state},
              {"multi_optimizer", verify_multi_optimizer},
              {"schedule", verify_schedule},
              {"action", NULL},
@@ -120,7 +120,11 @@ static void judge(struct walk *w, int kind, const char *label, const struct veri
         count_failure(w, kind, label, reason);
         return;
     }
-    emit(w, "ok    %-44s %.1e %s", label, worst->error, worst->name);
+    if (r->left_out)
+        emit(w, "ok    %-44s %.1e %s, %d rows left out (--verbose says why)", label, worst->error,
+             worst->name, r->left_out);
+    else
+        emit(w, "ok    %-44s %.1e %s", label, worst->error, worst->name);
     t->passed++;
     w->summary->passed++;
 }

@@ -101,6 +101,7 @@ struct verify_report {
     struct verify_result *result;
     size_t n, capacity;
     int64_t *covered; /* [item->n_tensors] elements compared so far */
+    int left_out;     /* rows that nothing here could answer */
     int status;       /* sticky: SY_ENOMEM */
 };
 
@@ -218,6 +219,11 @@ int verify_optimizer(struct verify_context *context, const struct verify_case *c
                      struct verify_report *report, struct sy_error *err);
 int verify_multi_optimizer(struct verify_context *context, const struct verify_case *c,
                            struct verify_report *report, struct sy_error *err);
+int verify_optimizer_state(struct verify_context *context, const struct verify_case *c,
+                           struct verify_report *report, struct sy_error *err);
+int verify_multi_errors(struct verify_context *context, const struct verify_case *c,
+                        struct verify_report *report,
+                        struct sy_error *err); /* a multi_optimizer of its own file */
 int verify_partitioner(struct verify_context *context, const struct verify_case *c,
                        struct verify_report *report, struct sy_error *err);
 int verify_schedule(struct verify_context *context, const struct verify_case *c, struct verify_report *report,

@@ -38,11 +38,10 @@ static int clips_all(const void *arguments)
 }
 
 /* threshold * min(1 / threshold, 1 / norm) */
-static int clip_all(struct syi_group *group, const void *arguments, int term)
+static int clip_all(struct syi_group *group, const void *arguments)
 {
     double threshold = ((options *)arguments)->global_norm_clip_threshold;
     struct syi_program *p = group->p;
-    (void)term;
     SYI_AT(p);
     int norm = syi_norm_of_all(p, group->n, group->update, NULL);
     int inverse = syi_map2(p, SY_MAP_DIV, syi_constant_like(p, 1, norm), norm);

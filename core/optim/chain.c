@@ -19,7 +19,7 @@ static const struct syi_transform *const rows[] = {
 #undef SY_TERM_END
 };
 
-static const struct syi_transform *row_of(const struct syi_term *term)
+const struct syi_transform *syi_transform_of(const struct syi_term *term)
 {
     size_t n;
     return rows[term->kind - syi_transform_kinds(&n)];
@@ -27,8 +27,37 @@ static const struct syi_transform *row_of(const struct syi_term *term)
 
 static int shares(const struct syi_term *term)
 {
-    const struct syi_transform *row = row_of(term);
+    const struct syi_transform *row = syi_transform_of(term);
     return row->shared && (!row->shares || row->shares(term->values));
+}
+
+/* ---- places in T5X's tree ---- */
+
+static const char *inner_name(const struct syi_term *term)
+{
+    for (const struct syi_field *f = syi_transform_of(term)->state; f->name; f++)
+        if (f->kind == SYI_FIELD_INNER) return f->name;
+    return "";
+}
+
+void syi_term_path(const struct syi_terms *terms, int term, char path[SYI_TERM_PATH])
+{
+    const struct syi_term *all = terms->term;
+    size_t used = 0;
+    path[0] = 0;
+    for (int begin = 0, end = terms->n; begin <= term;) {
+        int at = begin, number = 0;
+        for (; all[at].end <= term; at = all[at].end) number++;
+        int alone = at == begin && all[at].end == end && (begin || all[at].kind->inner);
+        const char *inner = at < term ? inner_name(&all[at]) : "";
+        const char *slash = *path && !alone ? "/" : "";
+        char text[16] = "";
+        if (!alone) snprintf(text, sizeof text, "%d", number);
+        used += (size_t)snprintf(path + used, SYI_TERM_PATH - used, "%s%s%s%s", slash, text,
+                                 *inner && (*path || *text) ? "/" : "", inner);
+        begin = at + 1;
+        end = all[at].end;
+    }
 }
 
 /* ---- from the run file ---- */
@@ -74,7 +103,7 @@ static int compile_schedules(struct syi_chain *chain, const struct syi_config *c
     if (*chain->options->lr_factors) status = compile(config, chain->options->lr_factors, &chain->rate, err);
     for (int t = 0; t < chain->terms.n && !status; t++) {
         const struct syi_transform_scale_by_schedule *a = (const void *)chain->terms.term[t].values;
-        if (row_of(&chain->terms.term[t]) == &syi_transform_row_scale_by_schedule)
+        if (syi_transform_of(&chain->terms.term[t]) == &syi_transform_row_scale_by_schedule)
             status = compile(config, a->schedule, &chain->schedule[t], err);
     }
     return status;
@@ -121,7 +150,7 @@ static void term_scalars(const struct syi_chain *chain, int begin, int end, cons
 {
     for (int t = begin; t < end; t = chain->terms.term[t].end) {
         const struct syi_term *term = &chain->terms.term[t];
-        const struct syi_transform *row = row_of(term);
+        const struct syi_transform *row = syi_transform_of(term);
         struct syi_optim_time own = {.step = time->step, .rate = time->rate, .schedule = chain->schedule[t]};
         double values[SYI_HOST_VALUES] = {0};
         if (row->host) row->host(term->values, &own, values);
@@ -144,35 +173,29 @@ void syi_optim_scalars(const struct syi_config *config, const struct syi_chain *
 
 /* ---- recording ---- */
 
-/* Terms begin to end, those beside each other, on one update. first: number of the first in T5X's tree; -1: it is
- * alone in another term and has none. */
-static int record_terms(const struct syi_optim *o, int first, int begin, int end, int update)
+/* Terms begin to end, those beside each other, on one update. */
+static int record_terms(const struct syi_optim *o, int begin, int end, int update)
 {
     const struct syi_terms *terms = &o->group->chain->terms;
     struct syi_optim each = *o;
     for (int t = begin; t < end; t = terms->term[t].end) {
         each.term = t;
-        if (first >= 0)
-            snprintf(each.path, sizeof each.path, "%.64s%s%d", o->path, *o->path ? "/" : "", first++);
-        update = row_of(&terms->term[t])->record(&each, terms->term[t].values, update);
+        syi_term_path(terms, t, each.path);
+        update = syi_transform_of(&terms->term[t])->record(&each, terms->term[t].values, update);
     }
     return update;
 }
 
 static int record_inner(struct syi_optim *o, int update)
 {
-    const struct syi_terms *terms = &o->group->chain->terms;
-    int begin = o->term + 1, end = terms->term[o->term].end;
-    struct syi_optim inner = *o;
-    snprintf(inner.path, sizeof inner.path, "%.64s/inner_state", o->path);
-    return record_terms(&inner, terms->term[begin].end == end ? -1 : 0, begin, end, update);
+    return record_terms(o, o->term + 1, o->group->chain->terms.term[o->term].end, update);
 }
 
 static int record_range(struct syi_group *group, int i, int begin, int end)
 {
     struct syi_optim o = {
         .group = group, .p = group->p, .parameter = group->tensor[i], .id = group->id[i], .ok = group->ok};
-    return record_terms(&o, syi_terms_place(&group->chain->terms, 0, begin), begin, end, group->update[i]);
+    return record_terms(&o, begin, end, group->update[i]);
 }
 
 static void go_to_layer(struct syi_group *group, int i)
@@ -199,7 +222,8 @@ void syi_record_chain(struct syi_group *group, int (*enter)(void *arg, int i),
         }
         entered = 1;
         group->p->layer = syi_program_intern(group->p, terms->term[t].kind->name);
-        group->shared[t] = row_of(&terms->term[t])->shared(group, terms->term[t].values, t);
+        syi_term_path(terms, t, group->path);
+        group->shared[t] = syi_transform_of(&terms->term[t])->shared(group, terms->term[t].values);
         begin = t;
     }
     for (int i = 0; i < group->n && !group->p->status; i++) {

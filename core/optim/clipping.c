@@ -19,10 +19,9 @@ const struct syi_transform syi_transform_row_clip = {.record = clip};
 
 /* ---- over all parameters ---- */
 
-static int global_norm(struct syi_group *group, const void *arguments, int term)
+static int global_norm(struct syi_group *group, const void *arguments)
 {
     (void)arguments;
-    (void)term;
     SYI_AT(group->p);
     return syi_norm_of_all(group->p, group->n, group->update, NULL);
 }
@@ -99,4 +98,5 @@ static int zero_nans(struct syi_optim *o, const void *arguments, int update)
     return syi_map3(p, SY_MAP_SELECT, number, update, syi_constant_like(p, 0, update));
 }
 
-const struct syi_transform syi_transform_row_zero_nans = {.record = zero_nans};
+const struct syi_transform syi_transform_row_zero_nans = {.record = zero_nans,
+                                                          .state = {{"found_nan", SYI_FIELD_FLAGS}}};

@@ -61,7 +61,10 @@ static void adam_host(const void *arguments, const struct syi_optim_time *time, 
     corrections(a->b1, a->b2, time, value);
 }
 
-const struct syi_transform syi_transform_row_scale_by_adam = {.record = scale_by_adam, .host = adam_host};
+const struct syi_transform syi_transform_row_scale_by_adam = {
+    .record = scale_by_adam,
+    .host = adam_host,
+    .state = {{"count", SYI_FIELD_COUNT}, {"mu", SYI_FIELD_SLOT}, {"nu", SYI_FIELD_SLOT}}};
 
 /* The surprise is the distance to the mean of before; eps_root stays in the second moment. */
 static int scale_by_belief(struct syi_optim *o, const void *arguments, int update)
@@ -86,8 +89,10 @@ static void belief_host(const void *arguments, const struct syi_optim_time *time
     corrections(a->b1, a->b2, time, value);
 }
 
-const struct syi_transform syi_transform_row_scale_by_belief = {.record = scale_by_belief,
-                                                                .host = belief_host};
+const struct syi_transform syi_transform_row_scale_by_belief = {
+    .record = scale_by_belief,
+    .host = belief_host,
+    .state = {{"count", SYI_FIELD_COUNT}, {"mu", SYI_FIELD_SLOT}, {"nu", SYI_FIELD_SLOT}}};
 
 static int scale_by_yogi(struct syi_optim *o, const void *arguments, int update)
 {
@@ -113,7 +118,10 @@ static void yogi_host(const void *arguments, const struct syi_optim_time *time, 
     corrections(a->b1, a->b2, time, value);
 }
 
-const struct syi_transform syi_transform_row_scale_by_yogi = {.record = scale_by_yogi, .host = yogi_host};
+const struct syi_transform syi_transform_row_scale_by_yogi = {
+    .record = scale_by_yogi,
+    .host = yogi_host,
+    .state = {{"count", SYI_FIELD_COUNT}, {"mu", SYI_FIELD_SLOT}, {"nu", SYI_FIELD_SLOT}}};
 
 /* Slot 2 is the rectification, slot 3 whether there is one: else the mean is the update. */
 static int scale_by_radam(struct syi_optim *o, const void *arguments, int update)
@@ -143,7 +151,10 @@ static void radam_host(const void *arguments, const struct syi_optim_time *time,
     value[2] = value[3] ? sqrt((length - 4) * (length - 2) * most / ((most - 4) * (most - 2) * length)) : 1;
 }
 
-const struct syi_transform syi_transform_row_scale_by_radam = {.record = scale_by_radam, .host = radam_host};
+const struct syi_transform syi_transform_row_scale_by_radam = {
+    .record = scale_by_radam,
+    .host = radam_host,
+    .state = {{"count", SYI_FIELD_COUNT}, {"mu", SYI_FIELD_SLOT}, {"nu", SYI_FIELD_SLOT}}};
 
 /* ---- the families of RMSProp and AdaGrad ---- */
 
@@ -158,7 +169,8 @@ static int scale_by_rms(struct syi_optim *o, const void *arguments, int update)
     return result;
 }
 
-const struct syi_transform syi_transform_row_scale_by_rms = {.record = scale_by_rms};
+const struct syi_transform syi_transform_row_scale_by_rms = {.record = scale_by_rms,
+                                                             .state = {{"nu", SYI_FIELD_SLOT}}};
 
 static int scale_by_stddev(struct syi_optim *o, const void *arguments, int update)
 {
@@ -175,7 +187,8 @@ static int scale_by_stddev(struct syi_optim *o, const void *arguments, int updat
     return result;
 }
 
-const struct syi_transform syi_transform_row_scale_by_stddev = {.record = scale_by_stddev};
+const struct syi_transform syi_transform_row_scale_by_stddev = {
+    .record = scale_by_stddev, .state = {{"mu", SYI_FIELD_SLOT}, {"nu", SYI_FIELD_SLOT}}};
 
 /* 1 / sqrt(sum + eps), 0 where the sum is 0: nothing came yet */
 static int inverse_root(struct syi_program *p, int sum, double eps)
@@ -197,7 +210,8 @@ static int scale_by_rss(struct syi_optim *o, const void *arguments, int update)
     return result;
 }
 
-const struct syi_transform syi_transform_row_scale_by_rss = {.record = scale_by_rss};
+const struct syi_transform syi_transform_row_scale_by_rss = {.record = scale_by_rss,
+                                                             .state = {{"sum_of_squares", SYI_FIELD_SLOT}}};
 
 /* ---- Lion ---- */
 
@@ -211,4 +225,5 @@ static int scale_by_lion(struct syi_optim *o, const void *arguments, int update)
     return result;
 }
 
-const struct syi_transform syi_transform_row_scale_by_lion = {.record = scale_by_lion};
+const struct syi_transform syi_transform_row_scale_by_lion = {
+    .record = scale_by_lion, .state = {{"count", SYI_FIELD_COUNT}, {"mu", SYI_FIELD_SLOT}}};

@@ -54,7 +54,10 @@ static void noise_host(const void *arguments, const struct syi_optim_time *time,
     value[0] = sqrt(a->eta / pow((double)(time->step + 1), a->gamma));
 }
 
-const struct syi_transform syi_transform_row_add_noise = {.record = add_noise, .host = noise_host};
+const struct syi_transform syi_transform_row_add_noise = {
+    .record = add_noise,
+    .host = noise_host,
+    .state = {{"count", SYI_FIELD_COUNT}, {"rng_key", SYI_FIELD_KEY}}};
 
 /* Examples were clipped when their gradients were added up (model/programs.c). */
 static int differentially_private_aggregate(struct syi_optim *o, const void *arguments, int update)
@@ -70,4 +73,4 @@ static int differentially_private_aggregate(struct syi_optim *o, const void *arg
 }
 
 const struct syi_transform syi_transform_row_differentially_private_aggregate = {
-    .record = differentially_private_aggregate};
+    .record = differentially_private_aggregate, .state = {{"rng_key", SYI_FIELD_KEY}}};

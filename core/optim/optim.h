@@ -50,6 +50,9 @@ struct syi_optim_time {
 
 /* ---- recording a transform ---- */
 
+/* Bytes of a place in T5X's tree, see syi_term_path: "/23/inner_opt_state" for each level. */
+enum { SYI_TERM_PATH = SYI_TERMS * 20 };
+
 /* The parameters of a part, and where they are in its chain. */
 struct syi_optim;
 struct syi_group {
@@ -59,12 +62,13 @@ struct syi_group {
     int ok;                                        /* [1]: 0 where nothing may be written */
     int n;                                         /* parameters */
     int (*inner)(struct syi_optim *o, int update); /* records what the term at hand holds */
-    int64_t rows;          /* of the batch of a step, over all ranks and microbatches */
-    const int *tensor;     /* [n] the parameters */
-    const uint32_t *id;    /* [n] their ids in the model */
-    int *update;           /* [n] their updates at this place of the chain */
-    int shared[SYI_TERMS]; /* what `shared` of a term returned, -1: nothing */
-    int noise;             /* 1: normal numbers are inputs of role NOISE, and not drawn */
+    int64_t rows;             /* of the batch of a step, over all ranks and microbatches */
+    const int *tensor;        /* [n] the parameters */
+    const uint32_t *id;       /* [n] their ids in the model */
+    int *update;              /* [n] their updates at this place of the chain */
+    int shared[SYI_TERMS];    /* what `shared` of a term returned, -1: nothing */
+    int noise;                /* 1: normal numbers are inputs of role NOISE, and not drawn */
+    char path[SYI_TERM_PATH]; /* of the term whose `shared` is being recorded */
 };
 
 /* One parameter's way through a chain. */
@@ -75,8 +79,28 @@ struct syi_optim {
     uint32_t id;   /* of the parameter in the model */
     int ok;        /* [1]: 1 where state may be written */
     int term;      /* being recorded, index in the chain */
-    char path[96]; /* of its state in T5X's tree: "0", "1/inner_state" */
+    char path[SYI_TERM_PATH];
 };
+
+/* What a transform has in T5X's tree of state: the fields of its state in optax. */
+enum syi_field_kind {
+    SYI_FIELD_SLOT,        /* a tensor for each parameter, shaped like it */
+    SYI_FIELD_AXES,        /* one for each dim of each parameter */
+    SYI_FIELD_FLAGS,       /* a truth value for each parameter, our tensor of one element */
+    SYI_FIELD_INTEGER,     /* an integer, our tensor [1] */
+    SYI_FIELD_FLAG,        /* a truth value, our tensor [1] */
+    SYI_FIELD_COUNT,       /* how many updates it has made: `count` */
+    SYI_FIELD_INNER_COUNT, /* how many those have made that it holds: `inner_step` */
+    SYI_FIELD_RATE_COUNT,  /* as COUNT, where the learning rate depends on the step */
+    SYI_FIELD_KEY,         /* of random numbers, which are made otherwise here */
+    SYI_FIELD_NUMBERS,     /* the numbers that those are given that it holds */
+    SYI_FIELD_INNER        /* the state of what it holds */
+};
+struct syi_field {
+    const char *name;
+    enum syi_field_kind kind;
+};
+enum { SYI_FIELDS = 5 }; /* most of a transform, and one more */
 
 struct syi_transform {
     /* Records the transform of one update; returns the new one. arguments: struct syi_transform_NAME. */
@@ -85,11 +109,14 @@ struct syi_transform {
     void (*host)(const void *arguments, const struct syi_optim_time *time, double value[SYI_HOST_VALUES]);
     /* Recorded once for all parameters of the part, before the transform of each: what it takes of all updates together
      * (a norm); returns a tensor [1], -1 for nothing. NULL: there is no such thing. Not inside other terms. */
-    int (*shared)(struct syi_group *group, const void *arguments, int term);
+    int (*shared)(struct syi_group *group, const void *arguments);
     /* Whether `shared` is needed with these arguments; NULL: always. */
     int (*shares)(const void *arguments);
     /* Of what holds others: the step that they count, from that of the term itself; NULL: the same. */
     int64_t (*inner_step)(const void *arguments, int64_t step);
+    struct syi_field state[SYI_FIELDS]; /* in T5X's tree, up to one without a name */
+    /* What stands there as its count after so many steps; NULL: the steps. */
+    int64_t (*count)(const void *arguments, int64_t step);
 };
 /* One for each row of transforms.def, in the file that has the transform: syi_transform_row_NAME. */
 #define SY_TERM_BEGIN(name, inner, help) extern const struct syi_transform syi_transform_row_##name;
@@ -101,6 +128,11 @@ struct syi_transform {
 #undef SY_TERM_END
 
 /* chain.c */
+const struct syi_transform *syi_transform_of(const struct syi_term *term);
+/* Where the state of a term stands below state/param_states in T5X's tree: "0", "1/inner_state/0". What is alone in
+ * another term has no number of its own, nor has a whole chain that is one term which holds others: in optax that is
+ * the optimizer itself, multi_steps(adam(...)). */
+void syi_term_path(const struct syi_terms *terms, int term, char path[SYI_TERM_PATH]);
 /* Records the whole chain of the group: for each parameter i, `enter` gives what the chain begins with, `leave` gets
  * what it ends with. */
 void syi_record_chain(struct syi_group *group, int (*enter)(void *arg, int i),
@@ -117,8 +149,8 @@ int syi_optim_state(struct syi_optim *o, const char *name, double initial);
 /* The same with the dims of `ones` 1 long; tail: after the parameter's name, "" or "/0". */
 int syi_optim_state_of(struct syi_optim *o, const char *name, const char *tail, unsigned ones,
                        double initial);
-/* State [1] of a term for all parameters, "state/param_states/PATH/NAME". */
-int syi_group_state(struct syi_group *group, int term, const char *name);
+/* State [1] of the term for all parameters, "state/param_states/PATH/NAME". */
+int syi_group_state(struct syi_group *group, const char *name);
 /* Writes `value` to persistent tensor `to` if the step is ok, else keeps it. */
 void syi_optim_store(struct syi_optim *o, int value, int to);
 void syi_group_store(struct syi_group *group, int value, int to);

@@ -92,4 +92,8 @@ static void orthogonalize_host(const void *arguments, const struct syi_optim_tim
 }
 
 const struct syi_transform syi_transform_row_orthogonalize = {.record = orthogonalize,
-                                                              .host = orthogonalize_host};
+                                                              .host = orthogonalize_host,
+                                                              .state = {{"count", SYI_FIELD_COUNT},
+                                                                        {"momentum", SYI_FIELD_SLOT},
+                                                                        {"mu", SYI_FIELD_SLOT},
+                                                                        {"nu", SYI_FIELD_SLOT}}};

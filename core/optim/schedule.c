@@ -176,6 +176,13 @@ double syi_schedule_value(const struct syi_schedule *s, int64_t step)
     return isnan(value) ? value : fmax(value, s->least);
 }
 
+int syi_schedule_is_constant(const struct syi_schedule *s)
+{
+    int constant = s->n || (s->course == SYI_SCHEDULE_CONSTANT && !s->warmup_steps);
+    for (int i = 0; i < s->n; i++) constant &= s->factor[i].kind == SYI_SCHEDULE_FACTOR_constant;
+    return constant;
+}
+
 /* ---- compiling ---- */
 
 static void fill(double *argument, double value)

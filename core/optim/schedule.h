@@ -85,6 +85,8 @@ int syi_schedule_compile_rate(struct syi_schedule *s, const struct syi_config *c
 int syi_schedule_compile_run(struct syi_schedule *s, const struct syi_config *config,
                              char reason[SYI_TERM_REASON]) SYI_MUST_CHECK;
 double syi_schedule_value(const struct syi_schedule *s, int64_t step);
+int syi_schedule_is_constant(
+    const struct syi_schedule *s); /* the same at every step, whatever the numbers are */
 
 /* The learning rate of the run at one step, compiled anew; no number where that fails. */
 double syi_schedule_rate(const struct syi_config *config, int64_t step);

@@ -52,4 +52,5 @@ static int scale_by_sm3(struct syi_optim *o, const void *arguments, int update)
     return moved;
 }
 
-const struct syi_transform syi_transform_row_scale_by_sm3 = {.record = scale_by_sm3};
+const struct syi_transform syi_transform_row_scale_by_sm3 = {
+    .record = scale_by_sm3, .state = {{"mu", SYI_FIELD_AXES}, {"nu", SYI_FIELD_SLOT}}};

@@ -52,7 +52,7 @@ static int add_state(struct syi_program *p, const char *name, const struct syi_t
 
 int syi_optim_state_of(struct syi_optim *o, const char *name, const char *tail, unsigned ones, double initial)
 {
-    char full[256];
+    char full[SYI_TERM_PATH + 256];
     if (o->p->status || o->parameter < 0) return -1;
     struct syi_tensor t = o->p->tensor[o->parameter];
     for (int i = 0; i < t.rank; i++)
@@ -68,13 +68,13 @@ int syi_optim_state(struct syi_optim *o, const char *name, double initial)
 }
 
 /* Parts beside each other keep apart in T5X's tree by the parameters, so a value of a whole part says which. */
-int syi_group_state(struct syi_group *group, int term, const char *name)
+int syi_group_state(struct syi_group *group, const char *name)
 {
     const char *part = group->chain->options->name_of_part;
     const struct syi_tensor scalar = {.dtype = SY_F32, .rank = 1, .dim = {1}};
-    char full[256];
-    snprintf(full, sizeof full, "state/param_states/%d/%s%s%s",
-             syi_terms_place(&group->chain->terms, 0, term), name, *part ? "/" : "", part);
+    char full[SYI_TERM_PATH + 256];
+    snprintf(full, sizeof full, "state/param_states/%s%s%s%s%s", group->path, *group->path ? "/" : "", name,
+             *part ? "/" : "", part);
     return add_state(group->p, full, &scalar, 0);
 }
 

@@ -21,7 +21,7 @@ static int trace(struct syi_optim *o, const void *arguments, int update)
     return syi_map2(p, SY_MAP_ADD, update, syi_map1(p, SY_MAP_MULS, sum, a->decay));
 }
 
-const struct syi_transform syi_transform_row_trace = {.record = trace};
+const struct syi_transform syi_transform_row_trace = {.record = trace, .state = {{"trace", SYI_FIELD_SLOT}}};
 
 static int ema(struct syi_optim *o, const void *arguments, int update)
 {
@@ -39,7 +39,8 @@ static void ema_host(const void *arguments, const struct syi_optim_time *time, d
     value[0] = 1 / (1 - pow(a->decay, (double)(time->step + 1)));
 }
 
-const struct syi_transform syi_transform_row_ema = {.record = ema, .host = ema_host};
+const struct syi_transform syi_transform_row_ema = {
+    .record = ema, .host = ema_host, .state = {{"count", SYI_FIELD_COUNT}, {"ema", SYI_FIELD_SLOT}}};
 
 /* ---- weights ---- */
 
@@ -128,8 +129,8 @@ static void rate_host(const void *arguments, const struct syi_optim_time *time, 
     value[0] = time->rate;
 }
 
-const struct syi_transform syi_transform_row_scale_by_learning_rate = {.record = scale_by_learning_rate,
-                                                                       .host = rate_host};
+const struct syi_transform syi_transform_row_scale_by_learning_rate = {
+    .record = scale_by_learning_rate, .host = rate_host, .state = {{"count", SYI_FIELD_RATE_COUNT}}};
 
 static int scale_by_schedule(struct syi_optim *o, const void *arguments, int update)
 {
@@ -145,5 +146,5 @@ static void schedule_host(const void *arguments, const struct syi_optim_time *ti
     value[0] = a->sign * syi_schedule_value(time->schedule, time->step);
 }
 
-const struct syi_transform syi_transform_row_scale_by_schedule = {.record = scale_by_schedule,
-                                                                  .host = schedule_host};
+const struct syi_transform syi_transform_row_scale_by_schedule = {
+    .record = scale_by_schedule, .host = schedule_host, .state = {{"count", SYI_FIELD_COUNT}}};

@@ -11,7 +11,20 @@ static int masked(struct syi_optim *o, const void *arguments, int update)
     return syi_mask_match(&a->mask, syi_optim_name(o)) ? o->group->inner(o, update) : update;
 }
 
-const struct syi_transform syi_transform_row_masked = {.record = masked};
+const struct syi_transform syi_transform_row_masked = {.record = masked,
+                                                       .state = {{"inner_state", SYI_FIELD_INNER}}};
+
+/* The numbers stay as they are: only T5X's tree of state has this term. */
+static int inject_hyperparams(struct syi_optim *o, const void *arguments, int update)
+{
+    (void)arguments;
+    return o->group->inner(o, update);
+}
+
+const struct syi_transform syi_transform_row_inject_hyperparams = {
+    .record = inject_hyperparams,
+    .state = {
+        {"count", SYI_FIELD_COUNT}, {"hyperparams", SYI_FIELD_NUMBERS}, {"inner_state", SYI_FIELD_INNER}}};
 
 /* Records what the term holds; its state moves only where flag [1] is 1. */
 static int inner_where(struct syi_optim *o, int flag, int update)
@@ -43,7 +56,17 @@ static void apply_every_host(const void *arguments, const struct syi_optim_time 
     value[1] = time->step % a->k == a->k - 1;
 }
 
-const struct syi_transform syi_transform_row_apply_every = {.record = apply_every, .host = apply_every_host};
+static int64_t apply_every_count(const void *arguments, int64_t step)
+{
+    const struct syi_transform_apply_every *a = arguments;
+    return step % a->k;
+}
+
+const struct syi_transform syi_transform_row_apply_every = {
+    .record = apply_every,
+    .host = apply_every_host,
+    .count = apply_every_count,
+    .state = {{"count", SYI_FIELD_COUNT}, {"grad_acc", SYI_FIELD_SLOT}}};
 
 /* slot 0: 1 / steps of the mean so far, this one included; slot 1: whether it is complete. The mean of a complete one
  * is 0 again. */
@@ -75,8 +98,21 @@ static int64_t multi_steps_step(const void *arguments, int64_t step)
     return step / a->every_k;
 }
 
+static int64_t multi_steps_count(const void *arguments, int64_t step)
+{
+    const struct syi_transform_multi_steps *a = arguments;
+    return step % a->every_k;
+}
+
 const struct syi_transform syi_transform_row_multi_steps = {
-    .record = multi_steps, .host = multi_steps_host, .inner_step = multi_steps_step};
+    .record = multi_steps,
+    .host = multi_steps_host,
+    .inner_step = multi_steps_step,
+    .count = multi_steps_count,
+    .state = {{"mini_step", SYI_FIELD_COUNT},
+              {"gradient_step", SYI_FIELD_INNER_COUNT},
+              {"inner_opt_state", SYI_FIELD_INNER},
+              {"acc_grads", SYI_FIELD_SLOT}}};
 
 static int maybe_update(struct syi_optim *o, const void *arguments, int update)
 {
@@ -100,7 +136,10 @@ static int64_t maybe_update_step(const void *arguments, int64_t step)
 }
 
 const struct syi_transform syi_transform_row_maybe_update = {
-    .record = maybe_update, .host = maybe_update_host, .inner_step = maybe_update_step};
+    .record = maybe_update,
+    .host = maybe_update_host,
+    .inner_step = maybe_update_step,
+    .state = {{"inner_state", SYI_FIELD_INNER}, {"step", SYI_FIELD_COUNT}}};
 
 /* ---- only finite updates ---- */
 
@@ -119,20 +158,19 @@ static int all_finite(struct syi_group *group)
 }
 
 /* Whether updates are applied: they are finite, or it is one time too many in a row that they are not. */
-static int count_errors(struct syi_group *group, const void *arguments, int term)
+static int count_errors(struct syi_group *group, const void *arguments)
 {
     const struct syi_transform_apply_if_finite *a = arguments;
     struct syi_program *p = group->p;
     SYI_AT(p);
     int finite = all_finite(group), zero = syi_constant_like(p, 0, finite);
-    int row = syi_group_state(group, term, "notfinite_count"),
-        all = syi_group_state(group, term, "total_notfinite");
+    int row = syi_group_state(group, "notfinite_count"), all = syi_group_state(group, "total_notfinite");
     int in_row = syi_map3(p, SY_MAP_SELECT, finite, zero, syi_map1(p, SY_MAP_ADDS, row, 1));
     int bad = syi_map2(p, SY_MAP_SUB, syi_constant_like(p, 1, finite), finite);
     int most = syi_constant_like(p, (double)a->max_consecutive_errors, in_row);
     syi_group_store(group, in_row, row);
     syi_group_store(group, syi_map2(p, SY_MAP_ADD, all, bad), all);
-    syi_group_store(group, finite, syi_group_state(group, term, "last_finite"));
+    syi_group_store(group, finite, syi_group_state(group, "last_finite"));
     return syi_map2(p, SY_MAP_MAX, finite, syi_map2(p, SY_MAP_LESS, most, in_row));
 }
 
@@ -145,5 +183,10 @@ static int apply_if_finite(struct syi_optim *o, const void *arguments, int updat
     return syi_map3(p, SY_MAP_SELECT, apply, inner_where(o, apply, update), syi_constant_like(p, 0, update));
 }
 
-const struct syi_transform syi_transform_row_apply_if_finite = {.record = apply_if_finite,
-                                                                .shared = count_errors};
+const struct syi_transform syi_transform_row_apply_if_finite = {
+    .record = apply_if_finite,
+    .shared = count_errors,
+    .state = {{"notfinite_count", SYI_FIELD_INTEGER},
+              {"last_finite", SYI_FIELD_FLAG},
+              {"total_notfinite", SYI_FIELD_INTEGER},
+              {"inner_state", SYI_FIELD_INNER}}};
