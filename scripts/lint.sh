@@ -10,7 +10,7 @@ failed=0
 for tool in clang-tidy cppcheck; do
     command -v $tool >/dev/null || { echo "make lint needs $tool" >&2; exit 1; }
 done
-cd "$top" || exit 1
+cd "$top" && top=$(pwd) || exit 1
 flags="-I$build -Iinclude -Icore -I. -DSYI_PKGLIBDIR=\"lib\" -DSYI_PKGLIBDIR_FROM_BIN=\"lib\""
 [ -z "${SQLITE_CFLAGS-}" ] || flags="$flags $SQLITE_CFLAGS"
 jobs=$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)

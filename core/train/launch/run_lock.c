@@ -208,7 +208,7 @@ static double watched(int fd, struct attempt *a)
 {
     struct stat info;
     if (fstat(fd, &info)) return 0;
-    if (!a->since || info.st_mtim.tv_sec != a->beat.tv_sec || info.st_mtim.tv_nsec != a->beat.tv_nsec) {
+    if (a->since == 0 || info.st_mtim.tv_sec != a->beat.tv_sec || info.st_mtim.tv_nsec != a->beat.tv_nsec) {
         a->beat = info.st_mtim;
         a->since = syi_seconds();
     }
