@@ -264,7 +264,7 @@ static void put_optimizer(struct syi_json_writer *w, const struct plan_report *r
     }
     syi_json_close(w, ']');
     syi_json_put_key_string(w, "lr_factors", part->lr_factors);
-    syi_json_put_key_integer(w, "parameters", (int64_t)r->optimizer[i].parameters);
+    syi_json_put_key_integer(w, "tensors", (int64_t)r->optimizer[i].parameters);
     syi_json_put_key_integer(w, "elements", (int64_t)r->optimizer[i].elements);
     syi_json_close(w, '}');
 }

@@ -28,14 +28,13 @@ static int power_of(struct syi_program *p, int x, double power)
 }
 
 /* Share of the new iterate in the average: its weight over the sum of all; 0 while all weights are 0. */
-static int share(struct syi_group *group, const void *arguments, int term)
+static int share(struct syi_group *group, const void *arguments)
 {
     const struct syi_transform_schedule_free *a = arguments;
     struct syi_program *p = group->p;
     SYI_AT(p);
-    int old_rate = syi_group_state(group, term, "max_lr"),
-        old_sum = syi_group_state(group, term, "weight_sum");
-    int rate = syi_map2(p, SY_MAP_MAX, syi_group_scalar(group, term, RATE), old_rate);
+    int old_rate = syi_group_state(group, "max_lr"), old_sum = syi_group_state(group, "weight_sum");
+    int rate = syi_map2(p, SY_MAP_MAX, syi_group_scalar(group, group->term, RATE), old_rate);
     int weight = power_of(p, rate, a->weight_lr_power), sum = syi_map2(p, SY_MAP_ADD, old_sum, weight);
     int zero = syi_constant_like(p, 0, sum);
     syi_group_store(group, rate, old_rate);
@@ -67,7 +66,14 @@ static int schedule_free(struct syi_optim *o, const void *arguments, int update)
 }
 
 const struct syi_transform syi_transform_row_schedule_free = {
-    .record = schedule_free, .host = rate_host, .shared = share};
+    .record = schedule_free,
+    .host = rate_host,
+    .shared = share,
+    .state = {{"weight_sum", SYI_FIELD_REAL},
+              {"max_lr", SYI_FIELD_REAL},
+              {"base_optimizer_state", SYI_FIELD_INNER},
+              {"z", SYI_FIELD_SLOT},
+              {"x", SYI_FIELD_SLOT}}};
 
 /* ---- where parameters and averages change places ---- */
 

@@ -67,8 +67,8 @@ shows '^  optimizer of 39 parameters, 98560 elements: \["scale_by_adam(b1=0.9,'
 shows '^  optimizer.slow of 3 parameters, 12544 elements: \["scale_by_adam(b1=0.5,.*, learning rate constant(0.1)$'
 shows '^  optimizer.still of 12 parameters, 384 elements: none, they stay as they are$'
 exits 0 "$program" plan "$tiny_run" --json $slow $still
-shows '"part":"optimizer.slow","name":"adamw","chain":\["scale_by_adam(b1=0.5, [^"]*","add_decayed_weights([^"]*","scale_by_learning_rate"\],"lr_factors":"constant(0.1)","parameters":3,"elements":12544'
-shows '"part":"optimizer.still","name":"none","chain":\[\],"lr_factors":"","parameters":12,'
+shows '"part":"optimizer.slow","name":"adamw","chain":\["scale_by_adam(b1=0.5, [^"]*","add_decayed_weights([^"]*","scale_by_learning_rate"\],"lr_factors":"constant(0.1)","tensors":3,"elements":12544'
+shows '"part":"optimizer.still","name":"none","chain":\[\],"lr_factors":"","tensors":12,'
 # Biases of experts are parameters that no optimizer has.
 exits 0 "$program" plan "$tiny_run" --set moe.expert_bias=true
 shows '^  optimizer of 54 parameters, '

@@ -144,7 +144,7 @@ Test(run_config, bad_values_name_value_and_range)
         {"model.dropout_rate = 1", "1 is not accepted: it takes a number in 0..<1"},
         {"model.dropout_rate = nan", "nan is not accepted"},
         {"model.dropout_rate = -0.1", "-0.1 is not accepted"},
-        {"optimizer.eps = 0", "a number in >0..1"},
+        {"optimizer.eps = -1", "a number in 0..1"},
         {"moe.extra_mlp = yes", "yes is not accepted: it takes true or false"},
         {"moe.extra_mlp = trueish", "trueish is not accepted"},
         {"train.schedule = \"step\"", "one of constant | linear | rsqrt | cosine"},
