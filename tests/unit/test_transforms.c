@@ -232,8 +232,9 @@ Test(transforms, all_have_a_test)
     for (size_t i = 0; i < n; i++) {
         int found = 0;
         for (size_t k = 0; k < SYI_COUNT(chains); k++) found |= !strcmp(kind[i].name, chains[k].transform);
-        found |= !strcmp(kind[i].name, "adafactor");     /* test_adafactor.c */
-        found |= !strcmp(kind[i].name, "schedule_free"); /* test_optimizers.c */
+        found |= !strcmp(kind[i].name, "adafactor");          /* test_adafactor.c */
+        found |= !strcmp(kind[i].name, "schedule_free");      /* test_optimizers.c */
+        found |= !strcmp(kind[i].name, "inject_hyperparams"); /* numbers_of_the_run_file_stay */
         cr_expect(found, "%s", kind[i].name);
     }
 }
@@ -277,6 +278,12 @@ Test(transforms, a_mean_of_one_step_is_the_gradient)
     cr_expect(same_chains("maybe_update(trace(0.5), every=1)", "trace(0.5)"));
     cr_expect(same_chains("apply_every(1)\", \"trace(0.5)", "trace(0.5)"));
     cr_expect(same_chains("apply_if_finite(trace(0.5))", "trace(0.5)"));
+}
+
+Test(transforms, numbers_of_the_run_file_stay)
+{
+    cr_expect(same_chains("inject_hyperparams(trace(0.5), scale(2.0))", "trace(0.5)\", \"scale(2.0)"));
+    cr_expect(!same_chains("inject_hyperparams(trace(0.5))", "identity"));
 }
 
 Test(transforms, a_mask_that_nothing_matches_leaves_updates)
