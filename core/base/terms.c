@@ -120,8 +120,9 @@ static int read_value(struct reader *r, const struct syi_term_kind *kind, const 
     return SY_OK;
 }
 
-/* One argument, "key=value" or the value of number i. */
-static int read_argument(struct reader *r, const struct syi_term_kind *kind, size_t i, unsigned char *values)
+/* One argument, "key=value" or the value of number i. given: a bit for each argument that was there before. */
+static int read_argument(struct reader *r, const struct syi_term_kind *kind, size_t i, uint64_t *given,
+                         unsigned char *values)
 {
     char name[NAME];
     size_t n = name_length(r->at);
@@ -137,7 +138,11 @@ static int read_argument(struct reader *r, const struct syi_term_kind *kind, siz
     } else {
         return refuse(r, "%s takes %zu arguments at most", kind->name, kind->n_arguments);
     }
-    return argument ? read_value(r, kind, argument, values) : SY_EINVAL;
+    if (!argument) return SY_EINVAL;
+    uint64_t bit = UINT64_C(1) << (argument - kind->arguments);
+    if (*given & bit) return refuse(r, "%s: %s is given twice", kind->name, argument->name);
+    *given |= bit;
+    return read_value(r, kind, argument, values);
 }
 
 /* Whether a term stands here, and not an argument: a name with '(', or that of a kind without '='. */
@@ -182,10 +187,11 @@ static int read_term(struct reader *r);
 static int read_arguments(struct reader *r, int term)
 {
     const struct syi_term_kind *kind = r->terms->term[term].kind;
+    uint64_t given = 0;
     size_t i = 0;
     for (skip_blanks(r); *r->at != ')'; skip_blanks(r)) {
         int inner = kind->inner && !i && term_stands_here(r);
-        int status = inner ? read_term(r) : read_argument(r, kind, i++, r->terms->term[term].values);
+        int status = inner ? read_term(r) : read_argument(r, kind, i++, &given, r->terms->term[term].values);
         if (status != SY_OK) return status;
         skip_blanks(r);
         if (*r->at == ',')

@@ -448,4 +448,20 @@ static inline void if_finite(const struct term *t, values *s)
         EACH(i, k) now.u[i][k] = 0;
 }
 
+/* b1, weight_lr_power. Slots: iterate, average, largest rate and sum of weights. */
+static inline void averaged(const struct term *t, values *s)
+{
+    double *largest = &s[2][0][0], *sum = &s[2][0][1];
+    if (!now.step) memcpy(s[0], now.p, sizeof now.p), memcpy(s[1], now.p, sizeof now.p);
+    *largest = fmax(*largest, now.rate);
+    *sum += pow(*largest, t->a[1]);
+    double share = pow(*largest, t->a[1]) / *sum;
+    inner(t, s, now.step);
+    EACH(i, k)
+    {
+        double z = s[0][i][k] += now.u[i][k], x = s[1][i][k] = (1 - share) * s[1][i][k] + share * z;
+        now.u[i][k] = t->a[0] * x + (1 - t->a[0]) * z - now.p[i][k];
+    }
+}
+
 #endif

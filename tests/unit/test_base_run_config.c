@@ -507,6 +507,8 @@ Test(run_config, cross_checks)
          "optimizer.chain: there is no scale_by_adm, did you mean scale_by_adam?"},
         {"optimizer.name = \"chain\"\noptimizer.chain = [\"scale_by_adam(beta=0.5)\"]",
          "scale_by_adam has no argument beta: it takes b1, b2, eps, eps_root"},
+        {"optimizer.name = \"chain\"\noptimizer.chain = [\"scale(1.0, step_size=2.0)\"]",
+         "scale: step_size is given twice"},
         {"optimizer.name = \"chain\"\noptimizer.chain = [\"scale_by_adam(b1=1.5)\"]",
          "b1: 1.5 is not accepted"},
         {"optimizer.name = \"chain\"\noptimizer.chain = [\"scale_by_adam(b1=nan)\"]",

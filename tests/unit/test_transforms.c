@@ -17,6 +17,7 @@ enum { STEPS = 10, ROWS = 4 }; /* ROWS: of a batch */
 /* ---- the chains ---- */
 
 static const struct term plain_trace = {trace, {0.5}, NULL};
+static const struct term plain_scale = {scale, {-0.3}, NULL};
 static const struct term plain_adam = {adam, {0.9, 0.999, 1e-8, 0}, NULL};
 
 #define TERM(what, ...)                                                                                      \
@@ -85,6 +86,9 @@ static const struct sample_chain {
     CHAIN(0, multi_steps, "multi_steps(scale_by_adam, every_k=3)", TERM(multi, {3}, &plain_adam)),
     CHAIN(0, maybe_update, "maybe_update(trace(0.5), every=3)", TERM(maybe, {3}, &plain_trace)),
     CHAIN(0, maybe_update, "maybe_update(scale_by_adam, every=3)", TERM(maybe, {3}, &plain_adam)),
+    CHAIN(0, schedule_free, "schedule_free(scale(-0.3), b1=0.8, weight_lr_power=1.5)",
+          TERM(averaged, {0.8, 1.5}, &plain_scale)),
+    CHAIN(0, schedule_free, "schedule_free(trace(0.5))", TERM(averaged, {0.9, 2}, &plain_trace)),
     CHAIN(1, apply_if_finite, "apply_if_finite(trace(0.5))", TERM(if_finite, {5}, &plain_trace)),
 };
 #undef TERM
@@ -167,6 +171,17 @@ static void fill(struct ms *m, const char *format, uint64_t seed, values x)
     }
 }
 
+/* The parameters, and the state that begins as they do (core/train/engine does so in a run). */
+static void fill_parameters(struct ms *m)
+{
+    const struct syi_shared *shared;
+    fill(m, "%s", 3, now.p);
+    for (size_t i = 0; (shared = syi_session_shared(m->session, i)) != NULL; i++)
+        for (int64_t k = 0; k < ms_count(&shared->tensor); k++)
+            if (shared->info.role == SYI_ROLE_ITERATE || shared->info.role == SYI_ROLE_AVERAGE)
+                ms_set(&shared->tensor, k, now.p[shared->info.of][k]);
+}
+
 /* Gradients, and normal numbers where the program takes them. */
 static void fill_step(struct ms *m, int64_t step, int nan)
 {
@@ -206,9 +221,9 @@ static void run_chain(const struct sample_chain *c, int precise)
     open_program(&m, &config, precise, &update);
     memset(&now, 0, sizeof now);
     now.on = (1u << PARAMETERS) - 1;
-    fill(&m, "%s", 3, now.p);
+    fill_parameters(&m);
     for (now.step = 0; now.step < STEPS; now.step++) {
-        now.rate = (double)(float)(0.05 * (double)(now.step + 1));
+        now.rate = (double)(float)(0.05 * (double)(now.step * 7 % 10 + 1));
         fill_step(&m, now.step, c->nan);
         ms_optim_scalars(&m, &config, now.step, now.rate);
         ms_run(&m, update);
@@ -233,7 +248,6 @@ Test(transforms, all_have_a_test)
         int found = 0;
         for (size_t k = 0; k < SYI_COUNT(chains); k++) found |= !strcmp(kind[i].name, chains[k].transform);
         found |= !strcmp(kind[i].name, "adafactor");          /* test_adafactor.c */
-        found |= !strcmp(kind[i].name, "schedule_free");      /* test_optimizers.c */
         found |= !strcmp(kind[i].name, "inject_hyperparams"); /* numbers_of_the_run_file_stay */
         cr_expect(found, "%s", kind[i].name);
     }
@@ -247,7 +261,7 @@ static void run_config(const struct syi_config *config, int nan, values after)
     struct ms m;
     int update;
     open_program(&m, config, 0, &update);
-    fill(&m, "%s", 3, now.p);
+    fill_parameters(&m);
     for (int64_t step = 0; step < STEPS; step++) {
         fill_step(&m, step, nan);
         ms_optim_scalars(&m, config, step, 0.05);
@@ -357,8 +371,8 @@ static const struct named {
      "decay = 0.5\neps = 0.1\ninitial_scale = 0.2\ncentered = true\nmomentum = 0.7\nnesterov = true",
      "\"scale_by_stddev(decay=0.5, eps=0.1, initial_scale=0.2)\", \"scale_by_learning_rate\", \"trace(decay=0.7, nesterov=true)\""},
     {"schedule_free",
-     "b1 = 0.5\nb2 = 0.7\neps = 0.1\nweight_decay = 0.3\nweight_decay_mask = [\"d*\"]\nweight_lr_power = 1.0",
-     "\"schedule_free(scale_by_adam(b1=0.0, b2=0.7, eps=0.1, eps_root=0.0), add_decayed_weights(weight_decay=0.3, mask=['d*']), scale_by_learning_rate, b1=0.5, weight_lr_power=1.0)\""},
+     "b1 = 0.5\nb2 = 0.7\neps = 0.1\nweight_decay = 0.3\nweight_decay_mask = [\"d*\"]\nweight_lr_power = 1.5",
+     "\"schedule_free(scale_by_adam(b1=0.0, b2=0.7, eps=0.1, eps_root=0.0), add_decayed_weights(weight_decay=0.3, mask=['d*']), scale_by_learning_rate, b1=0.5, weight_lr_power=1.5)\""},
     {"sgd", "", "\"identity\", \"scale_by_learning_rate\""},
     {"sgd", "momentum = 0.7\nnesterov = true",
      "\"trace(decay=0.7, nesterov=true)\", \"scale_by_learning_rate\""},
