@@ -147,8 +147,9 @@ static void radam_host(const void *arguments, const struct syi_optim_time *time,
     double t = (double)(time->step + 1), power = pow(a->b2, t);
     double most = 2 / (1 - a->b2) - 1, length = most - 2 * t * power / (1 - power);
     corrections(a->b1, a->b2, time, value);
-    value[3] = length >= a->threshold;
-    value[2] = value[3] ? sqrt((length - 4) * (length - 2) * most / ((most - 4) * (most - 2) * length)) : 1;
+    int rectified = length >= a->threshold;
+    value[3] = rectified;
+    value[2] = rectified ? sqrt((length - 4) * (length - 2) * most / ((most - 4) * (most - 2) * length)) : 1;
 }
 
 const struct syi_transform syi_transform_row_scale_by_radam = {
