@@ -168,7 +168,7 @@ Test(optimizers, errors_name_the_part)
     model.param = &param;
     for (int i = 0; i < SYI_AXIS_COUNT; i++) leaves[i] = 1;
     const struct syi_update_options options = {.config = &config, .model = &model, .leaf_count = leaves};
-    cr_assert_eq(syi_record_update(&options, &program, &err), SY_EINVAL);
+    cr_assert_eq(syi_record_update(&options, &program, &err), SY_ENOENT);
     cr_expect(strstr(err.text, "set optimizer.rows.logical_factor_rules to moe"), "%s", err.text);
 }
 
