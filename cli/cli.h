@@ -35,7 +35,7 @@ struct cli_options {
     double temperature;  /* likewise */
     int decodes, scores; /* of predict: 0, not given */
     double tolerance;    /* of verify: factor of its bounds; of diff: distance that passes; 0: not given */
-    int compat_diff, factors; /* of config */
+    int compat_diff, factors, optimizers, transforms; /* of config */
     int json;
     int verbose;
     int profile, data;                   /* of bench */

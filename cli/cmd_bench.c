@@ -233,5 +233,5 @@ const struct cli_cmd cli_bench = {
     "the first over that of the second. decode RUNFILE measures decoding of decode.batch_size random words "
     "to\n"
     "the longest output. gemm, attention, optimizer and moe measure ops at the shapes of T5 models; --shape\n"
-    "gives one of your own: MxKxN, ROWSxTARGETSxINPUTSxHEADS, ROWSxCOLUMNS, ROWSxLENGTHxEMBEDxMLP.",
+    "gives one of your own: MxKxN, ROWSxTARGETSxINPUTSxHEADS, TENSORSxROWSxCOLUMNS, ROWSxLENGTHxEMBEDxMLP.",
     run};

@@ -2,11 +2,14 @@
 /* switchyard config [RUNFILE]: all keys with their help, or the values in force. */
 #include "config.h"
 
+#include <stddef.h>
 #include <stdio.h>
 
 #include "base/compat.h"
+#include "base/optimizers.h"
 #include "base/schedules.h"
 #include "cli/cli.h"
+#include "optim/optim.h"
 
 /* The value in force of a key of the table; of a kind whose parts have names, of each of them. */
 static int print_here(const struct syi_config *config, const char *text, struct syi_text *out,
@@ -43,27 +46,115 @@ static int print_compat(const struct syi_config *config, const char *file, struc
     return status;
 }
 
-static void print_factors(struct syi_text *text)
+/* ---- what a run file can name ---- */
+
+static void print_kinds(const struct syi_term_kind *kind, size_t n, struct syi_text *text)
+{
+    for (size_t i = 0; i < n; i++) syi_term_describe(&kind[i], text);
+}
+
+static int print_factors(struct syi_config *config, struct syi_text *text, struct sy_error *err)
 {
     size_t n;
     const struct syi_term_kind *kind = syi_schedule_kinds(&n);
-    for (size_t i = 0; i < n; i++) syi_term_describe(&kind[i], text);
+    (void)config;
+    (void)err;
+    print_kinds(kind, n, text);
+    return SY_OK;
 }
+
+static int print_transforms(struct syi_config *config, struct syi_text *text, struct sy_error *err)
+{
+    size_t n;
+    const struct syi_term_kind *kind = syi_transform_kinds(&n);
+    (void)config;
+    (void)err;
+    print_kinds(kind, n, text);
+    return SY_OK;
+}
+
+/* The keys that the optimizer takes, with what stands for auto, and its chain. */
+static int print_optimizer(const struct syi_config *config, struct syi_text *text, struct sy_error *err)
+{
+    const struct syi_optimizer_part *part = &config->optimizer.part[0];
+    const struct syi_part_kind *kind = syi_optimizer_kind();
+    struct syi_optimizer_part resolved = syi_optimizer_resolve(part);
+    struct syi_chain *chains = syi_chains_make(config, err);
+    if (!chains) return err->code;
+    for (size_t i = 0; i < kind->n_options; i++) {
+        const struct syi_option *option = &kind->options[i];
+        if (!syi_optimizer_takes(part->name, option->name)) continue;
+        if (syi_optimizer_takes(SYI_OPTIMIZER_NONE, option->name)) continue; /* of every part */
+        syi_text_printf(text, "  %s = ", option->name);
+        syi_option_print(option, (const char *)&resolved + option->offset, text);
+        syi_text_puts(text, "\n");
+    }
+    syi_text_puts(text, "  chain = ");
+    syi_terms_print_list(&chains->terms, text);
+    syi_text_puts(text, "\n");
+    syi_chains_free(chains, config->optimizer.n);
+    return SY_OK;
+}
+
+static int print_optimizers(struct syi_config *config, struct syi_text *text, struct sy_error *err)
+{
+    int status = SY_OK;
+    for (int i = 0; i < SYI_OPTIMIZER_CHAIN && !status; i++) {
+        const struct syi_optimizer_info *info = syi_optimizer_info(i);
+        config->optimizer.part[0].name = i;
+        syi_text_printf(text, "%s: %s\n", info->name, info->help);
+        status = print_optimizer(config, text, err);
+    }
+    return status;
+}
+
+static const struct list {
+    const char *name; /* of its option */
+    size_t asked;     /* in struct cli_options */
+    int (*print)(struct syi_config *defaults, struct syi_text *text, struct sy_error *err);
+} lists[] = {
+    {"factors", offsetof(struct cli_options, factors), print_factors},
+    {"optimizers", offsetof(struct cli_options, optimizers), print_optimizers},
+    {"transforms", offsetof(struct cli_options, transforms), print_transforms},
+};
+
+static int is_asked(const struct list *list, const struct cli_options *options)
+{
+    return *(const int *)(const void *)((const char *)options + list->asked);
+}
+
+/* The list to print, NULL: none; *others: how much else was asked for. */
+static const struct list *find_list(const struct cli_options *options, int *others)
+{
+    const struct list *found = NULL;
+    *others = options->n_operands + options->set.n + options->compat_diff;
+    for (size_t i = 0; i < SYI_COUNT(lists); i++) {
+        if (!is_asked(&lists[i], options)) continue;
+        *others += found != NULL;
+        found = &lists[i];
+    }
+    return found;
+}
+
+/* ---- the command ---- */
 
 static int run(const struct cli_options *options)
 {
     struct syi_config config;
     struct sy_error err = {0};
     struct syi_text text = {0};
+    int others;
     const char *file = options->n_operands ? options->operand[0] : NULL;
-    if (options->factors && (file || options->set.n || options->compat_diff)) {
-        cli_error("config: the factors are the same for every run: with --factors leave out all else");
+    const struct list *list = find_list(options, &others);
+    if (list && others) {
+        cli_error("config: the %s are the same for every run: with --%s leave out all else", list->name,
+                  list->name);
         return CLI_USAGE;
     }
     int status = cli_load_config(file, options, &config, &err);
     if (status) return cli_usage(&err);
-    if (options->factors)
-        print_factors(&text);
+    if (list)
+        status = list->print(&config, &text, &err);
     else if (options->compat_diff)
         status = print_compat(&config, file, &text, &err);
     else
@@ -77,9 +168,10 @@ static int run(const struct cli_options *options)
 const struct cli_cmd cli_config = {
     "config",
     "[RUNFILE]",
-    "set factors compat-diff",
+    "set factors optimizers transforms compat-diff",
     "Prints every key of a run file with its default and help, or the values in force.",
     "With a run file: the values in force, a run file that loads again. Without: all keys with their\n"
     "types, ranges, defaults and help. --compat-diff: what T5X does otherwise, key by key. --factors: what\n"
-    "train.lr_factors can name.",
+    "train.lr_factors can name. --optimizers: what optimizer.name can name, with the keys that each takes, what\n"
+    "stands for their auto, and its chain of transforms. --transforms: what optimizer.chain can name.",
     run};

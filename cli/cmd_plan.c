@@ -87,10 +87,8 @@ static int plan(void *arg, const struct syi_rank *rank, struct sy_error *err)
     int status =
         syi_engine_new(&fit, rank, SYI_USE_TRAIN | SYI_USE_EVAL | SYI_USE_DECODE, 1, &r->engine, err);
     if (!status) status = plan_report_count(r, err);
-    if (!status && job->options->json)
-        status = plan_print_json(r, err);
-    else if (!status)
-        plan_print_text(r);
+    if (!status) status = job->options->json ? plan_print_json(r, err) : plan_print_text(r, err);
+    plan_report_free(r);
     syi_engine_free(r->engine);
     return status;
 }

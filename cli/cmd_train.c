@@ -210,7 +210,8 @@ struct output {
     int refused; /* 1: the folder is another run's: an error of usage */
     struct syi_run_dir dir;
     struct syi_metric_sink sink;
-    int stored; /* 1: sink is open */
+    int stored;              /* 1: sink is open */
+    struct syi_text changes; /* keys that differ from those stored, a line each */
 };
 
 /* The lock, and another look at what whoever had it before has left. Until the lock is there a signal ends
@@ -227,12 +228,31 @@ static int take_folder(struct output *out, const char *path, struct sy_error *er
     return status;
 }
 
+static int keep_difference(void *arg, const char *key, enum syi_option_flags flags, const char *old_text,
+                           const char *new_text)
+{
+    (void)flags;
+    syi_text_printf(arg, "%s changes from %s to %s\n", key, old_text, new_text);
+    return SY_OK;
+}
+
+/* What the run directory said before, which is written over next. */
+static int keep_changes(struct output *out, struct sy_error *err)
+{
+    struct syi_config stored;
+    if (!out->existed) return SY_OK;
+    int status = syi_run_dir_read_config(out->dir.path, &stored, err);
+    if (!status) status = syi_config_compare(&stored, out->config, keep_difference, &out->changes, err);
+    return status ? status : syi_text_status(&out->changes, err);
+}
+
 static int open_output(void *arg, struct sy_error *err)
 {
     struct output *out = arg;
     char path[SYI_CONFIG_STRING];
     memcpy(path, out->dir.path, sizeof path);
     int status = take_folder(out, path, err);
+    if (!status) status = keep_changes(out, err);
     if (status) return status;
     if (!out->o->quiet) printf("run directory %s\n", path), fflush(stdout);
     status = syi_run_dir_write_config(&out->dir, out->config, err);
@@ -284,11 +304,13 @@ static int train_in(const char *path, int existed, const struct syi_lock_options
                                 .sink = &out.sink,
                                 .open = open_output,
                                 .open_arg = &out,
+                                .changes = &out.changes,
                                 .report = cli_progress_report(&progress),
                                 .stop = &stop_requested};
     int status = syi_train(&job, &result, &err);
     cli_progress_end(&progress);
     status = close_output(&out, &result, status, &err);
+    syi_text_free(&out.changes);
     if (status) return out.refused ? cli_usage(&err) : cli_fail(&err);
     print_result(&result, path);
     return exit_status(&result);

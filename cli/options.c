@@ -68,6 +68,9 @@ static const struct option {
     {"dtype", "NAME", "of the operands: float32 (default) or bfloat16", TEXT, AT(dtype)},
     {"seconds", "X", "time for each measurement; default 0.2", FACTOR, AT(seconds)},
     {"factors", NULL, "print the factors of train.lr_factors and their arguments", FLAG, AT(factors)},
+    {"optimizers", NULL, "print the optimizers of optimizer.name, their keys and chains", FLAG,
+     AT(optimizers)},
+    {"transforms", NULL, "print the transforms of optimizer.chain and their arguments", FLAG, AT(transforms)},
     {"compat-diff", NULL, "print what run.compat = t5x changes", FLAG, AT(compat_diff)},
 #undef AT
 };

@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "base/json.h"
+#include "base/optimizers.h"
 #include "cli/plan_report.h"
 
 static const char *const segment_names[SYI_SEGMENT_COUNT] = {"persist", "io", "carry", "scratch"};
@@ -70,6 +71,31 @@ static void print_specs(const struct plan_report *r)
     }
 }
 
+/* "optimizer" or "optimizer.NAME" */
+static void put_part(const struct syi_optimizer_part *part, struct syi_text *text)
+{
+    syi_text_printf(text, "optimizer%s%s", *part->name_of_part ? "." : "", part->name_of_part);
+}
+
+static void put_optimizers(const struct plan_report *r, struct syi_text *text)
+{
+    syi_text_puts(text, "optimizers:\n");
+    for (int i = 0; i < r->config->optimizer.n; i++) {
+        const struct syi_optimizer_part *part = &r->config->optimizer.part[i];
+        syi_text_puts(text, "  ");
+        put_part(part, text);
+        syi_text_printf(
+            text, " of %llu parameters, %llu elements: ", (unsigned long long)r->optimizer[i].parameters,
+            (unsigned long long)r->optimizer[i].elements);
+        if (part->name == SYI_OPTIMIZER_NONE)
+            syi_text_puts(text, "none, they stay as they are");
+        else
+            syi_terms_print_list(&r->chains[i].terms, text);
+        if (*part->lr_factors) syi_text_printf(text, ", learning rate %s", part->lr_factors);
+        syi_text_puts(text, "\n");
+    }
+}
+
 static void print_bytes(const char *what, uint64_t bytes, const char *note)
 {
     printf("  %-8s %15llu bytes  %9.1f MiB%s\n", what, (unsigned long long)bytes, mebibytes(bytes), note);
@@ -102,11 +128,24 @@ static void print_step(const struct plan_report *r)
     if (r->rank->ranks > 1) printf("arithmetic of all ranks: %.4g GFLOP\n", r->flops * r->rank->ranks * 1e-9);
 }
 
-void plan_print_text(const struct plan_report *r)
+static void print_parts(const struct plan_report *r, const char *optimizers)
 {
-    char text[256];
-    syi_rank_describe(r->rank, text, sizeof text);
-    printf("%s\n", text);
+    print_places(r);
+    print_specs(r);
+    fputs(optimizers, stdout);
+    print_memory(r);
+    print_step(r);
+}
+
+int plan_print_text(const struct plan_report *r, struct sy_error *err)
+{
+    char line[256];
+    struct syi_text text = {0};
+    put_optimizers(r, &text);
+    int status = syi_text_status(&text, err);
+    if (status) return status;
+    syi_rank_describe(r->rank, line, sizeof line);
+    printf("%s\n", line);
     if (r->t5x[0])
         printf("T5X's mesh data=%lld model=%lld%s\n", (long long)r->t5x[0], (long long)r->t5x[1],
                r->two_data_axes ? ", both of them data axes" : "");
@@ -115,10 +154,9 @@ void plan_print_text(const struct plan_report *r)
                (long long)r->config->reproducible.blocks, (long long)r->config->reproducible.min_leaf);
     printf("%llu parameters in %zu tensors\n", (unsigned long long)r->parameters,
            syi_engine_model(r->engine)->n);
-    print_places(r);
-    print_specs(r);
-    print_memory(r);
-    print_step(r);
+    print_parts(r, text.data);
+    syi_text_free(&text);
+    return SY_OK;
 }
 
 /* ---- JSON ---- */
@@ -200,6 +238,37 @@ static void put_tensors(struct syi_json_writer *w, const struct plan_report *r)
     syi_json_close(w, ']');
 }
 
+/* Text of the key's value; takes what is in text. */
+static void put_taken(struct syi_json_writer *w, struct syi_text *text)
+{
+    syi_json_put_string(w, text->data ? text->data : "");
+    if (text->status) w->out->status = text->status;
+    syi_text_free(text);
+}
+
+static void put_optimizer(struct syi_json_writer *w, const struct plan_report *r, int i)
+{
+    const struct syi_optimizer_part *part = &r->config->optimizer.part[i];
+    const struct syi_terms *terms = &r->chains[i].terms;
+    struct syi_text text = {0};
+    syi_json_open(w, '{');
+    syi_json_put_key(w, "part");
+    put_part(part, &text);
+    put_taken(w, &text);
+    syi_json_put_key_string(w, "name", syi_optimizer_info(part->name)->name);
+    syi_json_put_key(w, "chain");
+    syi_json_open(w, '[');
+    for (int t = 0; t < terms->n; t = terms->term[t].end) {
+        syi_terms_print(terms, t, &text);
+        put_taken(w, &text);
+    }
+    syi_json_close(w, ']');
+    syi_json_put_key_string(w, "lr_factors", part->lr_factors);
+    syi_json_put_key_integer(w, "tensors", (int64_t)r->optimizer[i].parameters);
+    syi_json_put_key_integer(w, "elements", (int64_t)r->optimizer[i].elements);
+    syi_json_close(w, '}');
+}
+
 static void put_memory(struct syi_json_writer *w, const struct plan_report *r)
 {
     const struct syi_plan *p = syi_session_plan(syi_engine_session(r->engine));
@@ -260,6 +329,10 @@ int plan_print_json(const struct plan_report *r, struct sy_error *err)
     syi_json_put_key_integer(&w, "parameters", (int64_t)r->parameters);
     put_ranks(&w, r);
     put_tensors(&w, r);
+    syi_json_put_key(&w, "optimizers");
+    syi_json_open(&w, '[');
+    for (int i = 0; i < r->config->optimizer.n; i++) put_optimizer(&w, r, i);
+    syi_json_close(&w, ']');
     put_memory(&w, r);
     put_step(&w, r);
     syi_json_close(&w, '}');

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "base/optimizers.h"
 #include "cli/plan_report.h"
 #include "program/cost.h"
 #include "train/engine/pipeline.h"
@@ -43,14 +44,27 @@ static int check_shards(const struct plan_report *r, struct sy_error *err)
     return SY_OK;
 }
 
-int plan_report_count(struct plan_report *r, struct sy_error *err)
+/* Elements of all parameters, and of those of each optimizer: expert biases have none. */
+static void count_parameters(struct plan_report *r)
 {
     const struct syi_model *model = syi_engine_model(r->engine);
     for (size_t i = 0; i < model->n; i++) {
+        const struct syi_param *param = &model->param[i];
+        struct plan_optimizer *optimizer = &r->optimizer[syi_optimizer_of(r->config, param->name)];
         uint64_t n = 1;
-        for (int d = 0; d < model->param[i].rank; d++) n *= (uint64_t)model->param[i].dim[d];
+        for (int d = 0; d < param->rank; d++) n *= (uint64_t)param->dim[d];
         r->parameters += n;
+        if (param->init == SYI_INIT_EXPERT_BIAS) continue;
+        optimizer->parameters++;
+        optimizer->elements += n;
     }
+}
+
+int plan_report_count(struct plan_report *r, struct sy_error *err)
+{
+    r->chains = syi_chains_make(r->config, err);
+    if (!r->chains) return err->code;
+    count_parameters(r);
     for (int which = SYI_GRAD_FIRST; which <= SYI_UPDATE; which++) {
         const struct syi_program *p = syi_engine_program(r->engine, which);
         uint64_t runs = which == SYI_GRAD_NEXT ? (uint64_t)r->config->train.microbatches - 1 : 1;
@@ -65,6 +79,12 @@ int plan_report_count(struct plan_report *r, struct sy_error *err)
         r->recomputed_flops += (double)runs * syi_engine_recomputed(r->engine, which)->flops;
     }
     return check_shards(r, err);
+}
+
+void plan_report_free(struct plan_report *r)
+{
+    if (r->chains) syi_chains_free(r->chains, r->config->optimizer.n);
+    r->chains = NULL;
 }
 
 int plan_places(const struct plan_report *r)

@@ -4,11 +4,17 @@
 #define CLI_PLAN_REPORT_H
 
 #include "cli/cli.h"
+#include "optim/optim.h"
 #include "train/engine/engine.h"
 
 /* What a step's programs send over one kind of collective. */
 struct plan_traffic {
     uint64_t calls, bytes; /* bytes that reach one rank from others */
+};
+
+/* A part of [optimizer]. */
+struct plan_optimizer {
+    uint64_t parameters, elements; /* that it updates */
 };
 
 struct plan_report {
@@ -23,12 +29,16 @@ struct plan_report {
     double flops, bytes;     /* of a step on one rank; bytes: operands read and written */
     uint64_t recomputed_ops; /* of these, for memory.budget */
     double recomputed_flops;
+    struct syi_chain *chains; /* by the parts of [optimizer], as `optimizer` */
+    struct plan_optimizer optimizer[SYI_CONFIG_PARTS];
     struct plan_traffic traffic[SY_OP_COUNT]; /* of a step, by op */
     struct plan_traffic all;
 };
 
-/* Counts, after checking that every rank's shards are of the same size. */
+/* Counts, after checking that every rank's shards are of the same size. Whether or not it succeeds,
+ * plan_report_free follows. */
 int plan_report_count(struct plan_report *report, struct sy_error *err) SYI_MUST_CHECK;
+void plan_report_free(struct plan_report *report); /* what it made, not what it borrows */
 
 /* The part of the mesh that ranks [first, first + n) hold: they differ along the model axis only. */
 struct plan_place {
@@ -38,7 +48,7 @@ struct plan_place {
 int plan_places(const struct plan_report *report);
 struct plan_place plan_place(const struct plan_report *report, int place);
 
-void plan_print_text(const struct plan_report *report);
+int plan_print_text(const struct plan_report *report, struct sy_error *err) SYI_MUST_CHECK;
 int plan_print_json(const struct plan_report *report, struct sy_error *err) SYI_MUST_CHECK;
 
 #endif

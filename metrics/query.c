@@ -9,7 +9,25 @@
 #include "base/text.h"
 #include "metrics/query.h"
 
-enum { BUSY_MILLISECONDS = 10000 };
+enum {
+    BUSY_MILLISECONDS = 10000,
+    SECONDS = 300, /* that SQL may take */
+    LOOKS = 10000, /* instructions of SQLite between two looks at the clock */
+    CELL =
+        1
+        << 20, /* bytes of a value: functions of SQLite that compare two long texts may take their product */
+    PATTERN = 1000,   /* bytes of a pattern of LIKE or GLOB, likewise */
+    PROGRAM = 1000000 /* instructions of a compiled statement */
+};
+static const size_t ANSWER = (size_t)1 << 30; /* bytes */
+
+/* A database, and what is left of the time and the room for an answer. */
+struct reader {
+    sqlite3 *db;
+    const char *path;
+    double seconds, end; /* allowed, and when they are over */
+    size_t bytes, room;
+};
 
 /* All cells of a result, header row first, as text. */
 struct table {
@@ -35,6 +53,13 @@ static const struct section {
      "SELECT time, step, kind, text FROM (SELECT rowid AS id, * FROM event ORDER BY rowid DESC "
      "LIMIT 10) ORDER BY id"},
 };
+
+static int too_long(const struct reader *r, struct sy_error *err)
+{
+    return syi_error(err, SY_EINVAL,
+                     "metrics: the SQL took more than %g s: ask for less, or let sqlite3 read %s", r->seconds,
+                     r->path);
+}
 
 static int sql_error(sqlite3 *db, const char *path, struct sy_error *err)
 {
@@ -81,6 +106,15 @@ static void recover(const char *path)
     sqlite3_close(db);
 }
 
+/* What SQL may be, so that no step of it runs for long without a look at the clock. */
+static void limit(sqlite3 *db)
+{
+    sqlite3_limit(db, SQLITE_LIMIT_ATTACHED, 0);
+    sqlite3_limit(db, SQLITE_LIMIT_LENGTH, CELL);
+    sqlite3_limit(db, SQLITE_LIMIT_LIKE_PATTERN_LENGTH, PATTERN);
+    sqlite3_limit(db, SQLITE_LIMIT_VDBE_OP, PROGRAM);
+}
+
 static int open_database(const char *path, sqlite3 **db, struct sy_error *err)
 {
     int flags = SQLITE_OPEN_READONLY, code, made = 0, status;
@@ -94,8 +128,9 @@ static int open_database(const char *path, sqlite3 **db, struct sy_error *err)
             path);
     for (int try = 0;; try++) {
         code = sqlite3_open_v2(path, db, flags, NULL);
+        if (!*db) return syi_error(err, SY_ENOMEM, "metrics: out of memory");
         sqlite3_busy_timeout(*db, BUSY_MILLISECONDS);
-        sqlite3_limit(*db, SQLITE_LIMIT_ATTACHED, 0);
+        limit(*db);
         if (code == SQLITE_OK) code = probe(*db, &made);
         if (code == SQLITE_OK) break;
         if (try > 0 || ((code & 0xff) != SQLITE_READONLY && (code & 0xff) != SQLITE_CANTOPEN)) break;
@@ -118,12 +153,33 @@ static int open_database(const char *path, sqlite3 **db, struct sy_error *err)
 
 /* ---- reading ---- */
 
-static int add_cell(struct table *table, const char *text, size_t bytes, struct sy_error *err)
+/* 1: the time is over; SQLite then ends what it does. */
+static int is_over(void *arg)
+{
+    const struct reader *r = arg;
+    return syi_seconds() >= r->end;
+}
+
+/* Takes the bytes of a cell, and what keeps it, out of the room for the answer. */
+static int take_room(struct reader *r, size_t bytes, struct sy_error *err)
+{
+    bytes += 32;
+    if (bytes > r->room)
+        return syi_error(err, SY_EINVAL,
+                         "metrics: the answer is larger than %zu MiB: ask for less, for example with LIMIT",
+                         r->bytes >> 20);
+    r->room -= bytes;
+    return SY_OK;
+}
+
+static int add_cell(struct reader *r, struct table *table, const char *text, size_t bytes,
+                    struct sy_error *err)
 {
     struct syi_text cell = {0};
     const char *escape;
-    int status = SYI_GROW(table->cells, table->capacity, table->n_cells + 1, err);
+    int status = take_room(r, bytes, err);
 
+    if (!status) status = SYI_GROW(table->cells, table->capacity, table->n_cells + 1, err);
     if (status) return status;
     for (size_t i = 0; i < bytes; i++) {
         escape = text[i] == '\t' ? "\\t" : text[i] == '\n' ? "\\n" : text[i] == '\\' ? "\\\\" : NULL;
@@ -143,24 +199,24 @@ static int add_cell(struct table *table, const char *text, size_t bytes, struct 
 }
 
 /* Numbers as the shortest text that reads back the same; NULL as nothing. */
-static int add_value(struct table *table, sqlite3_stmt *query, int column, struct sy_error *err)
+static int add_value(struct reader *r, struct table *table, sqlite3_stmt *query, int column,
+                     struct sy_error *err)
 {
     char number[SYI_NUMBER_BYTES];
     int type = sqlite3_column_type(query, column);
     const char *text;
 
-    if (type == SQLITE_NULL) return add_cell(table, "", 0, err);
+    if (type == SQLITE_NULL) return add_cell(r, table, "", 0, err);
     if (type == SQLITE_FLOAT) {
         syi_format_double(number, sqlite3_column_double(query, column));
-        return add_cell(table, number, strlen(number), err);
+        return add_cell(r, table, number, strlen(number), err);
     }
     if (type != SQLITE_INTEGER) table->right[column] = 0;
     text = (const char *)sqlite3_column_text(query, column);
-    return add_cell(table, text ? text : "", text ? (size_t)sqlite3_column_bytes(query, column) : 0, err);
+    return add_cell(r, table, text ? text : "", text ? (size_t)sqlite3_column_bytes(query, column) : 0, err);
 }
 
-static int read_rows(sqlite3 *db, const char *path, sqlite3_stmt *query, struct table *table,
-                     struct sy_error *err)
+static int read_rows(struct reader *r, sqlite3_stmt *query, struct table *table, struct sy_error *err)
 {
     const char *name;
     int code, status = SY_OK;
@@ -171,13 +227,14 @@ static int read_rows(sqlite3 *db, const char *path, sqlite3_stmt *query, struct 
     memset(table->right, 1, (size_t)table->n_columns);
     for (int i = 0; i < table->n_columns && status == SY_OK; i++) {
         name = sqlite3_column_name(query, i);
-        status = add_cell(table, name ? name : "", name ? strlen(name) : 0, err);
+        status = add_cell(r, table, name ? name : "", name ? strlen(name) : 0, err);
     }
     table->n_rows = 1;
     while (status == SY_OK && (code = sqlite3_step(query)) != SQLITE_DONE) {
-        if (code != SQLITE_ROW) return sql_error(db, path, err);
+        if (code == SQLITE_INTERRUPT) return too_long(r, err);
+        if (code != SQLITE_ROW) return sql_error(r->db, r->path, err);
         for (int i = 0; i < table->n_columns && status == SY_OK; i++)
-            status = add_value(table, query, i, err);
+            status = add_value(r, table, query, i, err);
         table->n_rows++;
     }
     return status;
@@ -190,24 +247,24 @@ static void free_table(struct table *table)
     syi_free(table->right);
 }
 
-static int read_table(sqlite3 *db, const char *path, const char *sql, struct table *table,
-                      struct sy_error *err)
+static int read_table(struct reader *r, const char *sql, struct table *table, struct sy_error *err)
 {
     sqlite3_stmt *query = NULL;
     const char *rest = "";
     int status;
 
     memset(table, 0, sizeof(*table));
-    if (sqlite3_prepare_v2(db, sql, -1, &query, &rest) != SQLITE_OK) return sql_error(db, path, err);
+    if (sqlite3_prepare_v2(r->db, sql, -1, &query, &rest) != SQLITE_OK)
+        return is_over(r) ? too_long(r, err) : sql_error(r->db, r->path, err);
     if (!query)
         status = syi_error(err, SY_EINVAL, "metrics: the SQL is empty; try \"SELECT * FROM loss_curve\"");
     else if (rest[strspn(rest, " \t\r\n;")])
         status = syi_error(err, SY_EINVAL, "metrics: more than one SQL statement; give one at a time");
     else if (!sqlite3_stmt_readonly(query))
         status =
-            syi_error(err, SY_EINVAL, "metrics: this SQL would change %s, which is only read here", path);
+            syi_error(err, SY_EINVAL, "metrics: this SQL would change %s, which is only read here", r->path);
     else
-        status = read_rows(db, path, query, table, err);
+        status = read_rows(r, query, table, err);
     sqlite3_finalize(query);
     if (status) {
         free_table(table);
@@ -302,22 +359,27 @@ static int print_summary(const struct table *tables, enum syi_query_format forma
     return status;
 }
 
-int syi_query_run(const char *path, const char *sql, enum syi_query_format format, syi_query_line_fn line,
-                  void *arg, struct sy_error *err)
+int syi_query_run(const char *path, const struct syi_query *query, syi_query_line_fn line, void *arg,
+                  struct sy_error *err)
 {
     struct table tables[SYI_COUNT(summary)];
-    size_t n = sql ? 1 : SYI_COUNT(summary);
-    sqlite3 *db;
-    int status = open_database(path, &db, err);
+    size_t n = query->sql ? 1 : SYI_COUNT(summary);
+    struct reader r = {.path = path,
+                       .seconds = query->seconds > 0 ? query->seconds : SECONDS,
+                       .bytes = query->bytes ? query->bytes : ANSWER};
+    int status = open_database(path, &r.db, err);
 
     if (status) return status;
     memset(tables, 0, sizeof(tables));
+    r.room = r.bytes;
+    r.end = syi_seconds() + r.seconds;
+    sqlite3_progress_handler(r.db, LOOKS, is_over, &r);
     for (size_t i = 0; i < n && status == SY_OK; i++)
-        status = read_table(db, path, sql ? sql : summary[i].sql, &tables[i], err);
-    sqlite3_close(db);
+        status = read_table(&r, query->sql ? query->sql : summary[i].sql, &tables[i], err);
+    sqlite3_close(r.db);
     if (status == SY_OK)
-        status = sql ? print_table(&tables[0], format, line, arg, err)
-                     : print_summary(tables, format, line, arg, err);
+        status = query->sql ? print_table(&tables[0], query->format, line, arg, err)
+                            : print_summary(tables, query->format, line, arg, err);
     for (size_t i = 0; i < n; i++) free_table(&tables[i]);
     return status;
 }

@@ -14,10 +14,17 @@ enum syi_query_format {
 /* Gets one line without its line feed; another value than SY_OK stops the printing and is returned. */
 typedef int (*syi_query_line_fn)(void *arg, const char *line);
 
-/* Runs one SELECT (or EXPLAIN, or a reading PRAGMA) on the database at path, header line first. sql NULL
- * prints a summary of the run. The rows are read before the first line is given out, so a slow printer never
- * keeps the writer from its database. */
-int syi_query_run(const char *path, const char *sql, enum syi_query_format format, syi_query_line_fn line,
-                  void *arg, struct sy_error *err) SYI_MUST_CHECK;
+struct syi_query {
+    const char *sql; /* NULL: a summary of the run */
+    enum syi_query_format format;
+    double seconds; /* that it may take, 0: 300 */
+    size_t bytes;   /* that the answer may have, 0: 1 GiB */
+};
+
+/* Runs one SELECT (or EXPLAIN, or a reading PRAGMA) on the database at path, header line first. The rows are read
+ * before the first line is given out, so a slow printer never keeps the writer from its database. Whatever the
+ * SQL is, nothing is written but SQLite's own temporary files, and an answer without end is an error. */
+int syi_query_run(const char *path, const struct syi_query *query, syi_query_line_fn line, void *arg,
+                  struct sy_error *err) SYI_MUST_CHECK;
 
 #endif

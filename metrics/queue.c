@@ -154,7 +154,7 @@ int syi_queue_flush(struct syi_queue *queue, double seconds, struct sy_error *er
     pthread_mutex_lock(&queue->mutex);
     end = queue->wanted = queue->put;
     pthread_cond_signal(&queue->filled);
-    while (queue->taken < end && wait_release(queue, &until)) continue;
+    while (seconds > 0 && queue->taken < end && wait_release(queue, &until)) continue;
     status = tell_failure(queue, err);
     if (!status && queue->taken < end)
         status =

@@ -277,7 +277,7 @@ static int ask_number(const struct store *store, const char *sql, int64_t *numbe
 /* Makes the tables in an empty database; in one that has some they must be ours, of this version. */
 static int prepare_schema(const struct store *store, struct sy_error *err)
 {
-    int64_t application, version, n_objects;
+    int64_t application = 0, version = 0, n_objects = 0;
     int status = ask_number(store, "SELECT count(*) FROM sqlite_master", &n_objects, err);
 
     if (status == SY_OK && n_objects == 0) return execute(store, syi_schema_sql, "make the tables of", err);

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Prints doc/run-file.md: every key of a run file and every factor of a learning rate, from the tables as `switchyard
-# config` shows them. With --check it compares the page with the one in doc/ instead (a test does so). After a change of
-# core/base/options.def or core/base/schedules.def:
+# Prints doc/run-file.md: every key of a run file, every optimizer, transform and factor of a learning rate, from the
+# tables as `switchyard config` shows them. With --check it compares the page with the one in doc/ instead (a test does
+# so). After a change of a table (core/base/options.def, optimizers.def, transforms.def, schedules.def):
 #   sh scripts/make-run-file-reference.sh >doc/run-file.md
 # SWITCHYARD names the program when it is not the one in the current folder.
 set -eu
@@ -14,7 +14,7 @@ page=$(dirname "$0")/../doc/run-file.md
 
 print_page() {
     cat <<'END'
-<!-- Made by scripts/make-run-file-reference.sh from core/base/options.def and schedules.def: change those, not this page. -->
+<!-- Made by scripts/make-run-file-reference.sh from the tables in core/base/*.def: change those, not this page. -->
 # Run file
 
 A run file describes a run: the model, its data, how it is trained. It is the simple part of TOML: sections in
@@ -68,7 +68,105 @@ END
         /^# [a-z_0-9]+ = / { $0 = substr($0, 3) } # of a kind that has no part by default
         /^# / { help = substr($0, 3); next }
         / = / { printf "| `%s` | %s | `%s` | %s |\n", $1, cell(help), start, cell(values) }'
+    print_optimizers
+    print_transforms
     print_factors
+}
+
+print_optimizers() {
+    cat <<'END'
+
+## Optimizers
+
+An optimizer is a chain of transforms: the first gets the gradient of a parameter, clipped by `train.clip_norm`, each
+gets what the one before it made of it, and what comes out of the last is added to the parameter. `name` is one of the
+chains below:
+
+```
+[optimizer]
+name = "lamb"
+weight_decay = 0.01
+weight_decay_mask = ["!*scale", "!*embedding", "*"]   # no norms and no embeddings
+```
+
+or `"chain"`, and `chain` has the transforms:
+
+```
+[train]
+clip_norm = 0.0
+
+[optimizer]
+name = "chain"
+chain = ["clip_by_global_norm(1.0)", "scale_by_adam(b2=0.98)", "masked(add_decayed_weights(0.01), mask=['*kernel'])", "scale_by_learning_rate"]
+```
+
+A section with a name updates the parameters that `match` has, in its own way and, with `lr_factors`, at its own learning
+rate; `name = "none"` leaves them as they are, without state. `[optimizer]` updates all others:
+
+```
+[optimizer]
+name = "adafactor"
+
+[optimizer.norms]
+match = ["*scale"]
+name = "sgd"
+momentum = 0.9
+lr_factors = "constant(0.01)"
+
+[optimizer.frozen]
+match = ["token_embedder/*", "encoder/*kernel"]
+name = "none"
+```
+
+`switchyard plan RUNFILE` prints the names of all parameters, the chain of each section and how many parameters it
+updates. Below: the keys that each optimizer takes with what stands for their `auto` or is their default, and its chain.
+A key that it does not take is refused.
+
+| optimizer | what it is | keys | chain |
+|---|---|---|---|
+END
+    "$program" config --optimizers | awk '
+        function cell(text) { gsub(/\|/, "\\|", text); return text }
+        /^[a-z]/ { at = index($0, ": "); name = substr($0, 1, at - 1); help = substr($0, at + 2); keys = "" }
+        /^  chain = / {
+            chain = substr($0, 12, length($0) - 12) # within the brackets
+            gsub(/", "/, "`, `", chain)
+            gsub(/"/, "`", chain)
+            printf "| `%s` | %s | %s | %s |\n", name, cell(help), cell(keys), cell(chain)
+            next
+        }
+        /^  / { keys = keys (keys == "" ? "" : ", ") "`" substr($0, 3) "`" }'
+}
+
+print_transforms() {
+    cat <<'END'
+
+## Transforms of an optimizer
+
+`chain` of `[optimizer]` is a list of these, in the order they are applied, each with none, some or all of its arguments
+in parentheses, by name or in this order. Strings in them have single quotes: `mask=['!*scale', '*']`. Those that apply
+others have them first: `masked(trace(decay=0.9), mask=['*kernel'])`, and may have several. One that looks at all
+parameters together (`clip_by_global_norm`, `apply_if_finite`, `adafactor` with `global_norm_clip_threshold`) stands in
+no other. A chain ends with a learning rate, or its updates are added as they are.
+
+| transform | argument | what it is | default | values |
+|---|---|---|---|---|
+END
+    "$program" config --transforms | print_terms
+}
+
+# Table rows of a list of `config`.
+print_terms() {
+    awk '
+        function cell(text) { gsub(/\|/, "\\|", text); return text }
+        { at = index($0, ": "); name = substr($0, 1, at - 1); gsub(/ /, "", name) }
+        /^[a-z]/ { printf "| `%s` | | %s | | |\n", name, cell(substr($0, at + 2)) }
+        /^  [a-z]/ { argument = name; help = substr($0, at + 2) }
+        /^    \(/ {
+            at = match($0, /; default .*\)$/)
+            printf "| | `%s` | %s | `%s` | %s |\n", argument, cell(help), substr($0, at + 10, length($0) - at - 10),
+                cell(substr($0, 6, at - 6))
+        }'
 }
 
 print_factors() {
@@ -92,23 +190,14 @@ formulas are in core/optim/schedule.h.
 | factor | argument | what it is | default | values |
 |---|---|---|---|---|
 END
-    "$program" config --factors | awk '
-        function cell(text) { gsub(/\|/, "\\|", text); return text }
-        { at = index($0, ": "); name = substr($0, 1, at - 1); gsub(/ /, "", name) }
-        /^[a-z]/ { printf "| `%s` | | %s | | |\n", name, cell(substr($0, at + 2)) }
-        /^  [a-z]/ { argument = name; help = substr($0, at + 2) }
-        /^    \(/ {
-            at = match($0, /; default .*\)$/)
-            printf "| | `%s` | %s | `%s` | %s |\n", argument, cell(help), substr($0, at + 10, length($0) - at - 10),
-                cell(substr($0, 6, at - 6))
-        }'
+    "$program" config --factors | print_terms
 }
 
 case ${1-} in
 '') print_page ;;
 --check)
     print_page | cmp -s - "$page" || {
-        echo "doc/run-file.md is not what the option table says: run sh scripts/make-run-file-reference.sh >doc/run-file.md" >&2
+        echo "doc/run-file.md is not what the tables say: run sh scripts/make-run-file-reference.sh >doc/run-file.md" >&2
         exit 1
     }
     ;;

@@ -111,8 +111,10 @@ static const struct verify_tensor *part_of(struct verify_report *r, const char *
              real ? "expected is I32, the result is floating point"
                   : "expected is F32, the result is integer");
     } else if (first < 0 || n < 0 || first > t->n || n > t->n - first) {
+        int64_t end;
+        if (__builtin_add_overflow(first, n, &end)) end = INT64_MAX;
         snprintf(reason, sizeof reason, "expected has %lld elements, the result %lld", (long long)t->n,
-                 (long long)(first + n));
+                 (long long)end);
         fail(r, name, reason);
     } else {
         return t;

@@ -248,7 +248,7 @@ static void summarize(const struct walk *w)
     for (int i = 0; i <= (int)N_KINDS; i++) {
         const struct tally *t = &w->tally[i];
         const char *name = i < (int)N_KINDS ? kinds[i].name : "(unknown)";
-        long long cases = (long long)(t->passed + t->failed + t->skipped);
+        long long cases = (long long)t->passed + t->failed + t->skipped;
         if (cases && t->where[0])
             emit(w, "%-16s %6lld %6lld %6lld %7lld  %.1e %s", name, cases, (long long)t->passed,
                  (long long)t->failed, (long long)t->skipped, t->error, t->where);

@@ -319,6 +319,7 @@ static void attend_block(struct work *w, int64_t first, int64_t n)
         find_seen(w, &t, n);
         if (t.most) attend_tile(w, &t, n);
     }
+    w->mask = NULL; /* it ends here */
 }
 
 /* out = o * (1 / l), lse = m + log(l); zeros after the real queries. */

@@ -45,7 +45,7 @@ static int32_t read_hex4(struct reader *r)
     if (r->bytes - r->at < 4) return -1;
     for (int i = 0; i < 4; i++) {
         const char *digits = "0123456789abcdef", *hit;
-        int c = r->text[r->at + (size_t)i];
+        int c = (unsigned char)r->text[r->at + (size_t)i];
         hit = c ? strchr(digits, c >= 'A' && c <= 'F' ? c + 32 : c) : NULL;
         if (!hit) return -1;
         value = value * 16 + (int32_t)(hit - digits);

@@ -115,6 +115,7 @@
     X(SYI_OPTIMIZER_NOISY_SGD, "noisy_sgd")                                                                  \
     X(SYI_OPTIMIZER_RADAM, "radam")                                                                          \
     X(SYI_OPTIMIZER_RMSPROP, "rmsprop")                                                                      \
+    X(SYI_OPTIMIZER_SCHEDULE_FREE, "schedule_free")                                                          \
     X(SYI_OPTIMIZER_SGD, "sgd")                                                                              \
     X(SYI_OPTIMIZER_SM3, "sm3")                                                                              \
     X(SYI_OPTIMIZER_YOGI, "yogi")                                                                            \

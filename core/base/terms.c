@@ -120,8 +120,9 @@ static int read_value(struct reader *r, const struct syi_term_kind *kind, const 
     return SY_OK;
 }
 
-/* One argument, "key=value" or the value of number i. */
-static int read_argument(struct reader *r, const struct syi_term_kind *kind, size_t i, unsigned char *values)
+/* One argument, "key=value" or the value of number i. given: a bit for each argument that was there before. */
+static int read_argument(struct reader *r, const struct syi_term_kind *kind, size_t i, uint64_t *given,
+                         unsigned char *values)
 {
     char name[NAME];
     size_t n = name_length(r->at);
@@ -137,14 +138,19 @@ static int read_argument(struct reader *r, const struct syi_term_kind *kind, siz
     } else {
         return refuse(r, "%s takes %zu arguments at most", kind->name, kind->n_arguments);
     }
-    return argument ? read_value(r, kind, argument, values) : SY_EINVAL;
+    if (!argument) return SY_EINVAL;
+    uint64_t bit = UINT64_C(1) << (argument - kind->arguments);
+    if (*given & bit) return refuse(r, "%s: %s is given twice", kind->name, argument->name);
+    *given |= bit;
+    return read_value(r, kind, argument, values);
 }
 
-/* Whether a term stands here, and not an argument: a name without '=' that is one of the kinds. */
+/* Whether a term stands here, and not an argument: a name with '(', or that of a kind without '='. */
 static int term_stands_here(const struct reader *r)
 {
     size_t n = name_length(r->at);
-    if (r->at[n + strspn(r->at + n, " \t")] == '=') return 0;
+    char next = r->at[n + strspn(r->at + n, " \t")];
+    if (next == '=' || next == '(') return n && next == '(';
     for (size_t i = 0; i < r->n_kinds; i++)
         if (strlen(r->kinds[i].name) == n && !strncmp(r->kinds[i].name, r->at, n)) return 1;
     return 0;
@@ -181,10 +187,11 @@ static int read_term(struct reader *r);
 static int read_arguments(struct reader *r, int term)
 {
     const struct syi_term_kind *kind = r->terms->term[term].kind;
+    uint64_t given = 0;
     size_t i = 0;
     for (skip_blanks(r); *r->at != ')'; skip_blanks(r)) {
         int inner = kind->inner && !i && term_stands_here(r);
-        int status = inner ? read_term(r) : read_argument(r, kind, i++, r->terms->term[term].values);
+        int status = inner ? read_term(r) : read_argument(r, kind, i++, &given, r->terms->term[term].values);
         if (status != SY_OK) return status;
         skip_blanks(r);
         if (*r->at == ',')
@@ -274,6 +281,17 @@ void syi_terms_print(const struct syi_terms *terms, int i, struct syi_text *out)
         print_argument(&term->kind->arguments[k], term->values, out);
     }
     if (*between == ',') syi_text_puts(out, ")");
+}
+
+void syi_terms_print_list(const struct syi_terms *terms, struct syi_text *out)
+{
+    syi_text_puts(out, "[");
+    for (int i = 0; i < terms->n; i = terms->term[i].end) {
+        syi_text_puts(out, i ? ", \"" : "\"");
+        syi_terms_print(terms, i, out);
+        syi_text_puts(out, "\"");
+    }
+    syi_text_puts(out, "]");
 }
 
 void syi_term_describe(const struct syi_term_kind *kind, struct syi_text *out)

@@ -52,6 +52,8 @@ int syi_terms_read_product(struct syi_terms *terms, const struct syi_term_kind *
 void *syi_terms_add(struct syi_terms *terms, const struct syi_term_kind *kind);
 /* Term i as syi_terms_read takes it, all arguments given. */
 void syi_terms_print(const struct syi_terms *terms, int i, struct syi_text *out);
+/* All of them as the list of strings that optimizer.chain takes. */
+void syi_terms_print_list(const struct syi_terms *terms, struct syi_text *out);
 /* How many terms stand between begin and the term, those that others hold not counted. */
 int syi_terms_place(const struct syi_terms *terms, int begin, int term);
 /* What the kind is, and each argument with its help, values and default, on lines of their own. */

@@ -222,6 +222,7 @@ void syi_record_chain(struct syi_group *group, int (*enter)(void *arg, int i),
         }
         entered = 1;
         group->p->layer = syi_program_intern(group->p, terms->term[t].kind->name);
+        group->term = t;
         syi_term_path(terms, t, group->path);
         group->shared[t] = syi_transform_of(&terms->term[t])->shared(group, terms->term[t].values);
         begin = t;

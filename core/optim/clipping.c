@@ -59,6 +59,9 @@ static unsigned unit_dims(const struct syi_optim *o)
 {
     if (o->p->status || o->parameter < 0) return 1;
     const struct syi_tensor *t = &o->p->tensor[o->parameter];
+    int longer = 0;
+    for (int i = 0; i < t->rank; i++) longer += t->dim[i] > 1;
+    if (longer < 2) return ~0u;
     if (t->rank == 3 && t->axis[0] == SYI_AXIS_EXPERT) return 2;
     return 1;
 }

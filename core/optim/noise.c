@@ -8,8 +8,8 @@
 #include "optim/optim.h"
 #include "program/record.h"
 
-/* Sites of noise: beyond those that a model's dropouts can have. */
-enum { SITE = 0x40000000 };
+/* Sites of noise, one a term and parameter: beyond those that a model's dropouts can have. */
+enum { SITE = 0x40000000, SITES_OF_TERM = 1 << 20 };
 
 /* The state of the random numbers of a step, as grad programs have it. */
 static int random_state(struct syi_program *p)
@@ -34,7 +34,7 @@ static int noise(struct syi_optim *o, int deviation)
         normal = syi_tensor_add(p, name, SYI_INPUT, SY_F32, t.rank, t.dim, t.axis);
         syi_role_set(p, normal, SYI_ROLE_NOISE, o->id);
     } else {
-        normal = syi_normal(p, o->parameter, random_state(p), SITE + (int)o->id);
+        normal = syi_normal(p, o->parameter, random_state(p), SITE + o->term * SITES_OF_TERM + (int)o->id);
     }
     return syi_map2(p, SY_MAP_MUL, normal, deviation);
 }

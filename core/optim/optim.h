@@ -68,7 +68,8 @@ struct syi_group {
     int *update;              /* [n] their updates at this place of the chain */
     int shared[SYI_TERMS];    /* what `shared` of a term returned, -1: nothing */
     int noise;                /* 1: normal numbers are inputs of role NOISE, and not drawn */
-    char path[SYI_TERM_PATH]; /* of the term whose `shared` is being recorded */
+    int term;                 /* whose `shared` is being recorded */
+    char path[SYI_TERM_PATH]; /* of that term */
 };
 
 /* One parameter's way through a chain. */
@@ -89,6 +90,7 @@ enum syi_field_kind {
     SYI_FIELD_FLAGS,       /* a truth value for each parameter, our tensor of one element */
     SYI_FIELD_INTEGER,     /* an integer, our tensor [1] */
     SYI_FIELD_FLAG,        /* a truth value, our tensor [1] */
+    SYI_FIELD_REAL,        /* a number, our tensor [1] */
     SYI_FIELD_COUNT,       /* how many updates it has made: `count` */
     SYI_FIELD_INNER_COUNT, /* how many those have made that it holds: `inner_step` */
     SYI_FIELD_RATE_COUNT,  /* as COUNT, where the learning rate depends on the step */
@@ -100,7 +102,7 @@ struct syi_field {
     const char *name;
     enum syi_field_kind kind;
 };
-enum { SYI_FIELDS = 5 }; /* most of a transform, and one more */
+enum { SYI_FIELDS = 6 }; /* most of a transform, and one more */
 
 struct syi_transform {
     /* Records the transform of one update; returns the new one. arguments: struct syi_transform_NAME. */
@@ -184,6 +186,11 @@ struct syi_update_options {
 };
 int syi_record_update(const struct syi_update_options *options, struct syi_program **program,
                       struct sy_error *err) SYI_MUST_CHECK;
+
+/* The program that lets parameters and their averages (role AVERAGE of the update program) change places; NULL where
+ * there is no average. The caller frees it. */
+int syi_record_exchange(const struct syi_program *update, struct syi_program **program,
+                        struct sy_error *err) SYI_MUST_CHECK;
 
 /* Logs a warning for each pattern of optimizer.*.match that no parameter has, with the nearest name. */
 void syi_warn_of_patterns(const struct syi_config *config, const struct syi_model *model);

@@ -177,6 +177,22 @@ static void rmsprop(struct syi_terms *t, part *o)
     add_momentum(t, o);
 }
 
+/* The rate's schedule may warm up; the interpolation takes the place of the momentum. */
+static void schedule_free(struct syi_terms *t, part *o)
+{
+    int holder = t->n;
+    struct syi_transform_schedule_free *a = ADD(t, schedule_free);
+    a->b1 = o->b1;
+    a->weight_lr_power = o->weight_lr_power;
+    struct syi_transform_scale_by_adam *adam = ADD(t, scale_by_adam);
+    adam->b1 = 0;
+    adam->b2 = o->b2;
+    adam->eps = o->eps;
+    add_decay(t, o);
+    add_rate(t);
+    t->term[holder].end = t->n;
+}
+
 static void sgd(struct syi_terms *t, part *o)
 {
     add_momentum(t, o);

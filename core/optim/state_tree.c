@@ -156,7 +156,9 @@ static void add_scalar(struct walk *w, const struct place *at, const struct syi_
     syi_free(prefix);
     if (!leaf) return;
     leaf->field = field->kind;
-    leaf->dtype = field->kind == SYI_FIELD_FLAG ? SYI_SAFETENSORS_BOOL : SYI_SAFETENSORS_I32;
+    leaf->dtype = field->kind == SYI_FIELD_FLAG   ? SYI_SAFETENSORS_BOOL
+                  : field->kind == SYI_FIELD_REAL ? SYI_SAFETENSORS_F32
+                                                  : SYI_SAFETENSORS_I32;
 }
 
 static void add_key(struct walk *w, const struct place *at, const struct syi_field *field)
@@ -232,6 +234,7 @@ static void add_field(struct walk *w, const struct place *at, const struct syi_f
     case SYI_FIELD_AXES:
     case SYI_FIELD_FLAGS: add_slots(w, at, field); break;
     case SYI_FIELD_INTEGER:
+    case SYI_FIELD_REAL:
     case SYI_FIELD_FLAG: add_scalar(w, at, field); break;
     case SYI_FIELD_COUNT:
     case SYI_FIELD_INNER_COUNT: add_count(w, at, field); break;

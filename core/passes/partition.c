@@ -154,6 +154,7 @@ static int convert(struct pass *pass, int in, const struct layout *want, int tar
             continue;
         }
         for (dim = 0; dim < SY_MAX_DIMS && now.split[dim] == want->split[dim]; dim++) continue;
+        if (dim == SY_MAX_DIMS) break; /* only sums differ: terms cannot be made of a sum */
         if (!is_minor(want->split[dim], want->split[dim] & ~now.split[dim])) { /* cut again from the whole */
             struct layout whole = now;
             whole.split[dim] = 0;

@@ -33,6 +33,8 @@
     /* what a step brings */                                                                                 \
     X(RNG, rng)                                                                                              \
     X(OPTIM_SCALAR, optim_scalar) /* of: its number, see syi_optim_scalars (optim/optim.h) */                \
+    X(AVERAGE, average)           /* of a parameter: what is evaluated and saved in its place */             \
+    X(ITERATE, iterate)           /* of a parameter: begins as it, as AVERAGE does */                        \
     X(NOISE, noise)               /* normal numbers of a parameter, where they are not drawn */              \
     /* what a step yields */                                                                                 \
     X(STEP_OUTPUT, step_output) /* of: enum syi_step_value (model/step_values.h) */                          \

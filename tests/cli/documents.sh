@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Documents against the program: the run-file page is what the option table says, the man page knows every command and
+# Documents against the program: the run-file page is what the tables say, the man page knows every command and
 # option, and the files that pages link to are there.
 . "$(dirname "$0")/_common.sh"
 

@@ -58,6 +58,20 @@ exits 0 "$program" plan "$tiny_run"
 says out '^1 rank x '
 says out '^111488 parameters in 54 tensors'
 says out 'token_embedder/embedding  *\[384, 32\] (vocab, embed)'
+shown='plan, optimizers'
+shows '^  optimizer of 54 parameters, 111488 elements: \["scale_by_adam(b1=0.9, b2=0.98, eps=1e-08, eps_root=0.0)", '
+slow='--set optimizer.slow.match=[*embedding] --set optimizer.slow.b1=0.5 --set optimizer.slow.lr_factors=constant(0.1)'
+still='--set optimizer.still.match=[*scale] --set optimizer.still.name=none'
+exits 0 "$program" plan "$tiny_run" $slow $still
+shows '^  optimizer of 39 parameters, 98560 elements: \["scale_by_adam(b1=0.9,'
+shows '^  optimizer.slow of 3 parameters, 12544 elements: \["scale_by_adam(b1=0.5,.*, learning rate constant(0.1)$'
+shows '^  optimizer.still of 12 parameters, 384 elements: none, they stay as they are$'
+exits 0 "$program" plan "$tiny_run" --json $slow $still
+shows '"part":"optimizer.slow","name":"adamw","chain":\["scale_by_adam(b1=0.5, [^"]*","add_decayed_weights([^"]*","scale_by_learning_rate"\],"lr_factors":"constant(0.1)","tensors":3,"elements":12544'
+shows '"part":"optimizer.still","name":"none","chain":\[\],"lr_factors":"","tensors":12,'
+# Biases of experts are parameters that no optimizer has.
+exits 0 "$program" plan "$tiny_run" --set moe.expert_bias=true
+shows '^  optimizer of 54 parameters, '
 says out 'wi_0/kernel  *\[4, 32, 64\] (expert, embed, '
 sum=0
 for segment in persist io carry scratch; do

@@ -56,17 +56,32 @@ exits 0 tiny held --resume --takeover $same --set train.steps=$((before + 1))
 says err 'took over the lock of process 12345 on host elsewhere, as --takeover asks'
 says held/log 'took over the lock of process 12345 on host elsewhere, as --takeover asks'
 [ ! -f held/lock ] || fail "the lock stays after the end"
+# One whose time is old is watched for 25 s: its owner may live, and the clock of the files may have been set forward.
 echo 'elsewhere 12345 1 -' >held/lock
+cp -a held set-forward
+cp -a held job
 touch -d '11 minutes ago' held/lock
-exits 0 tiny held --resume $same --set train.steps=$((before + 2))
-says err 'on host elsewhere, whose last heartbeat was 6[0-9]* s ago'
-echo 'elsewhere 12345 1 SLURM_JOB_ID=17' >held/lock
-touch -d '1 minute ago' held/lock
-exits 1 tiny held --resume $same
-export SLURM_JOB_ID=17
-exits 0 tiny held --resume $same --set train.steps=$((before + 3))
-unset SLURM_JOB_ID
-says err 'on host elsewhere, of the same batch job, whose last heartbeat was'
+touch -d '5 hours ago' set-forward/lock
+echo 'elsewhere 12345 1 SLURM_JOB_ID=17' >job/lock
+touch -d '1 minute ago' job/lock
+exits 1 tiny job --resume $same
+start set-forward --resume $same --set train.steps=$((before + 2))
+eventually grep -q 'no heartbeat of process 12345 on host elsewhere for long, .*: watching for 25 s' set-forward.err
+begin=$(date +%s)
+tiny held --resume $same --set train.steps=$((before + 2)) >held.out 2>held.err </dev/null &
+other=$!
+SLURM_JOB_ID=17 SWITCHYARD_LOCK_WAIT=60 tiny job --resume $same --set train.steps=$((before + 2)) >job.out 2>job.err </dev/null &
+job=$!
+sleep 2
+touch set-forward/lock
+ended
+[ $? -eq 1 ] || fail "a run whose owner gives heartbeats was taken over: $(cat set-forward.err)"
+says set-forward.err 'locked by process 12345 on host elsewhere, whose last heartbeat was [01] s ago'
+wait $other || fail "a silent owner was not followed: $(cat held.err)"
+says held.err 'on host elsewhere, whose last heartbeat was 6[0-9]* s ago'
+[ $(($(date +%s) - begin)) -ge 24 ] || fail "a silent owner was not watched"
+wait $job || fail "a silent owner of the same job was not followed: $(cat job.err)"
+says job.err 'on host elsewhere, of the same batch job, whose last heartbeat was'
 exits 2 tiny held --takeover $same
 says err 'held holds a run already'
 exits 2 "$program" train "$top/bench/tiny.run" --takeover --set task.words.train=train.tsv

@@ -119,6 +119,32 @@ says out '^    (one of linear | cosine | sqrt; default "linear")$'
 refused 'with --factors leave out all else' config --factors --set train.steps=2
 refused 'with --factors leave out all else' config --factors "$tiny_run"
 refused 'with --factors leave out all else' config --factors --compat-diff
+exits 0 "$program" config --transforms
+says out '^masked: applies what it holds to some parameters only$'
+says out '^  decay: Decay of the sum.$'
+says out '^    (a number in 0..<1; default 0.9)$'
+exits 0 "$program" config --optimizers
+says out '^lamb: layerwise Adam for large batches'
+says out '^  b2 = 0.98$'
+mv "$here/out" "$here/optimizers"
+[ "$(grep -c '^[a-z]' "$here/optimizers")" -eq "$(grep -c '^  chain = ' "$here/optimizers")" ] || fail "optimizers without a chain"
+# What is printed of an optimizer is a run file: its keys are those it takes, its chain is the one it has. One row a
+# batch and no clipping before it, as what clips every example asks for.
+printf '[data]\nbatch_size = 1\n[train]\nclip_norm = 0.0\nmicrobatch_normalizer = "microbatch"\n[optimizer]\n' >"$here/head.run"
+for name in $(sed -n 's/^\([a-z0-9_]*\): .*/\1/p' "$here/optimizers"); do
+    sed -n "/^$name: /,/^  chain = /p" "$here/optimizers" | sed 1d >"$here/printed"
+    { cat "$here/head.run" && echo "name = \"$name\"" && grep -v '^  chain' "$here/printed"; } >"$here/by_keys.run"
+    { cat "$here/head.run" && echo 'name = "chain"' && grep '^  chain' "$here/printed"; } >"$here/by_chain.run"
+    for way in keys chain; do
+        exits 0 "$program" plan "$here/by_$way.run"
+        grep '^  optimizer of ' "$here/out" | sed 's/.*elements: //' >"$here/planned"
+        sed -n 's/^  chain = //p' "$here/printed" | cmp -s - "$here/planned" ||
+            fail "$name by its $way: $(cat "$here/planned" "$here/err")"
+    done
+done
+refused 'the optimizers are the same for every run: with --optimizers' config --optimizers "$tiny_run"
+refused 'the transforms are the same for every run: with --transforms' config --transforms --set train.steps=2
+refused 'leave out all else' config --factors --transforms
 exits 0 "$program" config "$tiny_run" --set train.learning_rate=0.1 --set 'run.name=a "quoted" \ name'
 mv "$here/out" "$here/once.run"
 exits 0 "$program" config "$here/once.run"

@@ -61,6 +61,27 @@ letgo
 warned locked 1 'another program keeps it locked; [0-9]* rows are not in it'
 as_undisturbed locked
 
+# ---- killed between the files of a checkpoint and its name: it does not count, and the curve has no gap ----
+exits 0 tiny between $same --set train.steps=5
+start between $endless --resume
+eventually grep -q '^step 7/' between.out
+hold between
+kill -TERM "$owner"
+# The weights are there at once; their name waits for the rows, for 2 s.
+while kill -0 "$owner" 2>/dev/null && ! ls between/checkpoints/*.tmp/meta.json >written 2>/dev/null; do :; done
+kill -KILL "$owner"
+ended 2>/dev/null
+letgo
+at=$(sed 's,.*/\([0-9]*\)\.tmp/.*,\1,' written)
+[ "$(newest between)" = 5 ] && [ "${at:-0}" -ge 7 ] || fail "between: killed with $(ls between/checkpoints), $(cat written)"
+exits 0 tiny between --resume $same --set train.steps=$((at + 2))
+says out 'going on from the checkpoint of step 5$'
+hash=$(hash_in out)
+[ "$(query between 'SELECT count(*), min(step), max(step) FROM loss_curve')" = "$((at + 2))	1	$((at + 2))" ] ||
+    fail "between: loss_curve has $(query between 'SELECT count(*), min(step), max(step) FROM loss_curve') of $((at + 2))"
+exits 0 tiny between-whole $same --set train.steps=$((at + 2))
+[ "$(hash_in out)" = "$hash" ] || fail "between: the weights differ from an undisturbed run's"
+
 # ---- the database is removed: training goes on, or ends with its weights ----
 start removed $same --set train.steps=20
 eventually grep -q '^step 5/' removed.out

@@ -97,6 +97,9 @@ exits 0 tiny whole --resume $same --set train.steps=22 --set optimizer.weight_de
 says err '^switchyard: resume: train.steps changes from 20 to 22$'
 says err '^switchyard: resume: optimizer.weight_decay changes from "auto" to 0.1$'
 says out 'going on from the checkpoint of step 20'
+exits 0 "$program" metrics whole --tsv "SELECT step || ' ' || text FROM event WHERE kind = 'setting'"
+says out '20 train.steps changes from 20 to 22'
+says out '20 optimizer.weight_decay changes from "auto" to 0.1'
 grep -q '^steps = 22$' whole/run.conf || fail "run.conf keeps the old number of steps"
 
 # ---- the lock ----

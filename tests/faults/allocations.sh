@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Memory that runs out: the n-th allocation of a command fails, for every n (in `make check` for a sample). Needs the
+# Memory that runs out: the n-th allocation of a ask fails, for every n (in `make check` for a sample). Needs the
 # preloaded library of this folder, so glibc and no sanitizer.
 . "${abs_top_srcdir:?}/tests/faults/_faults.sh"
 
@@ -20,23 +20,47 @@ arm() {
     inject="env LD_PRELOAD=$library SY_FAIL_ALLOCATION=$1 SY_FAILED=$here/failed"
 }
 
-# The line about free memory changes from moment to moment.
-plan() {
-    "$@" >"$here/planned"
+# filtered COMMAND...: its output without what changes from run to run, which $changing removes.
+filtered() {
+    "$@" >"$here/unfiltered"
     status=$?
-    sed '/^  free /d' "$here/planned"
+    sed "$changing" "$here/unfiltered"
     return $status
 }
-plans() { inject="plan $inject" answers_fail "$1" "$here/plan" "$program" plan "$top/bench/tiny.run"; }
-configures() { answers_fail "$1" "$here/config" "$program" config "$top/bench/tiny.run"; }
-plan "$program" plan "$top/bench/tiny.run" >"$here/plan"
-"$program" config "$top/bench/tiny.run" >"$here/config"
+free='/^ *free /d'   # the line about free memory
+times='s,[0-9.e+ -]*,,g' # all numbers, and the blanks that align them
+nothing=
+
+# ask NAME CHANGING ARGUMENTS...: a command that is asked once undisturbed, and then with allocations that fail.
+ask() {
+    name=$1 changing=$2
+    shift 2
+    filtered "$program" "$@" >"$here/$name" 2>/dev/null </dev/null || fail "$name failed undisturbed"
+    [ -s "$here/$name" ] || fail "$name says nothing undisturbed"
+    arguments=$* before=$injected
+    each asks "$name"
+    [ "$injected" -ge $((before + 4)) ] || fail "$name: only $((injected - before)) allocations were made to fail"
+}
+# shellcheck disable=SC2086 # words are arguments
+asks() { inject="filtered $inject" answers_fail "$1" "$here/$name" "$program" $arguments; }
 
 each train training
 each predicts predict
 each evaluates eval
-each plans plan
-each configures config
+ask plan "$free" plan "$top/bench/tiny.run"
+ask config "$nothing" config "$top/bench/tiny.run"
+ask explain "$nothing" explain "$top/bench/tiny.run"
+ask metrics "$nothing" metrics "$here/whole"
+ask query "$nothing" metrics "$here/whole" --tsv 'SELECT(step)FROM(loss_curve)'
+excuse='^[a-z-]* *refused: '
+ask backends "$nothing" backends
+excuse='^FAIL .* out of memory'
+ask verify "$nothing" verify "$top/tests/golden/layer/layer-gelu.safetensors"
+excuse=
+ask diff "$nothing" diff "$top/bench/tiny.run" --threads 1
+slow=1
+ask bench "$times" bench "$top/bench/tiny.run" --steps 1 --warmup 1 --threads 1
+ask gemm "$times" bench gemm --shape 8x8x8 --seconds 0.001 --threads 1
 [ "$injected" -ge 40 ] || fail "only $injected allocations were made to fail"
 echo "$injected allocations failed, $survived commands ended well all the same"
 finish

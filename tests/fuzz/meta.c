@@ -24,6 +24,14 @@ static void remove_folder(void)
     rmdir(folder);
 }
 
+static void check_action(const struct syi_checkpoint_action *action, int64_t step)
+{
+    FUZZ_REQUIRE(memchr(action->name, 0, sizeof action->name) != NULL);
+    FUZZ_REQUIRE(action->metric >= 0 && action->metric < SYI_METRIC_COUNT);
+    FUZZ_REQUIRE(action->best_step >= -1 && action->best_step <= step);
+    FUZZ_REQUIRE(action->stale >= 0 && action->unbroken >= 0);
+}
+
 static void check(const struct syi_checkpoint_meta *meta)
 {
     FUZZ_REQUIRE(meta->step >= 0 && meta->examples >= 0 && meta->stale >= 0 && meta->unbroken >= 0);
@@ -31,6 +39,7 @@ static void check(const struct syi_checkpoint_meta *meta)
     FUZZ_REQUIRE(meta->evaluated >= -1 && meta->evaluated <= meta->step);
     FUZZ_REQUIRE(meta->best_of >= 0 && meta->best_of < SYI_METRIC_COUNT);
     FUZZ_REQUIRE(meta->n_actions >= 0 && meta->n_actions <= SYI_CONFIG_PARTS);
+    for (int i = 0; i < meta->n_actions; i++) check_action(&meta->action[i], meta->step);
     FUZZ_REQUIRE(strlen(meta->params_sha256) == 64 && strlen(meta->state_sha256) == 64);
 }
 

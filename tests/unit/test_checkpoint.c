@@ -190,7 +190,8 @@ static int visit_rank(void *arg, struct syi_comm *comm, struct sy_error *err)
     fill(session, v->job == SAVE ? v->seed : 999);
     struct sy_error failure = {0};
     if (v->job == SAVE) {
-        status = syi_checkpoint_save(run, session, comm, &meta, v->keep, &failure, err);
+        const struct syi_checkpoint_saving saving = {.keep = v->keep};
+        status = syi_checkpoint_save(run, session, comm, &meta, &saving, &failure, err);
         if (!status && failure.code) status = syi_error(err, failure.code, "%s", failure.text);
     } else
         status = syi_checkpoint_load(run, v->step, session, comm, v->job == LOAD, &meta, err);

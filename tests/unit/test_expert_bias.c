@@ -208,7 +208,7 @@ static int look_at_programs(void *arg, const struct syi_rank *rank, struct sy_er
 {
     struct syi_engine *engine = NULL;
     int status = syi_engine_new(arg, rank, SYI_USE_TRAIN | SYI_USE_EVAL | SYI_USE_DECODE, 1, &engine, err);
-    for (int which = 0; !status && which < SYI_WEIGHTS; which++) {
+    for (int which = 0; !status && which < SYI_EXCHANGE; which++) {
         const struct syi_program *p = syi_engine_program(engine, which);
         int routes = 0;
         for (size_t i = 0; i < p->n_ops; i++) {

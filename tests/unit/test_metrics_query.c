@@ -43,12 +43,19 @@ static const char *make_run(void)
     return path;
 }
 
+static int ask(const char *path, const char *sql, enum syi_query_format format, struct lines *lines,
+               struct sy_error *err)
+{
+    const struct syi_query query = {.sql = sql, .format = format};
+    return syi_query_run(path, &query, add_line, lines, err);
+}
+
 static void expect(const char *path, const char *sql, enum syi_query_format format, const char *text)
 {
     struct lines lines = {0};
     struct sy_error err = {0};
 
-    cr_assert(syi_query_run(path, sql, format, add_line, &lines, &err) == SY_OK, "%s", err.text);
+    cr_assert(ask(path, sql, format, &lines, &err) == SY_OK, "%s", err.text);
     cr_assert(strcmp(lines.text, text) == 0, "%s gives\n%s", sql, lines.text);
 }
 
@@ -73,7 +80,7 @@ Test(metrics_query, summary)
     const char *path = make_run();
     struct lines lines = {0};
 
-    cr_assert(syi_query_run(path, NULL, SYI_QUERY_COLUMNS, add_line, &lines, NULL) == SY_OK);
+    cr_assert(ask(path, NULL, SYI_QUERY_COLUMNS, &lines, NULL) == SY_OK);
     cr_assert(strstr(lines.text, "attempts\n"));
     cr_assert(strstr(lines.text, "loss\n") && strstr(lines.text, "  50") && strstr(lines.text, " 100"));
     cr_assert(strstr(lines.text, "evaluation, newest\n") && strstr(lines.text, "0.325"));
@@ -103,13 +110,42 @@ Test(metrics_query, only_reads)
     for (size_t i = 0; i < SYI_COUNT(cases); i++) {
         struct lines lines = {0};
         struct sy_error err = {0};
-        cr_assert(syi_query_run(path, cases[i].sql, SYI_QUERY_TSV, add_line, &lines, &err) == SY_EINVAL,
-                  "%s: %s", cases[i].sql, err.text);
+        cr_assert(ask(path, cases[i].sql, SYI_QUERY_TSV, &lines, &err) == SY_EINVAL, "%s: %s", cases[i].sql,
+                  err.text);
         cr_assert(strstr(err.text, cases[i].words), "%s: %s", cases[i].sql, err.text);
         cr_assert(lines.n == 0 && !strchr(err.text, '\n'));
     }
     expect(path, "SELECT count(*) AS n FROM metric", SYI_QUERY_TSV, "n\n100\n");
     remove_path(path);
+}
+
+/* Answers without end, and steps of SQLite that would take for ever. */
+Test(metrics_query, ends)
+{
+#define ALL_NUMBERS "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) "
+    static const struct {
+        const char *sql, *words;
+    } cases[] = {
+        {ALL_NUMBERS "SELECT i FROM n", "larger than 1 MiB"},
+        {ALL_NUMBERS "SELECT count(*) FROM n", "took more than 0.5 s"},
+        {ALL_NUMBERS "SELECT i FROM n ORDER BY i", "took more than 0.5 s"},
+        {ALL_NUMBERS "SELECT group_concat(i) FROM n", "took more than 0.5 s"},
+        {"SELECT zeroblob(2000000)", "too big"},
+        {"SELECT 'a' LIKE hex(zeroblob(600))", "pattern too complex"},
+    };
+    const char *path = make_run();
+
+    for (size_t i = 0; i < SYI_COUNT(cases); i++) {
+        struct lines lines = {0};
+        struct sy_error err = {0};
+        const struct syi_query query = {.sql = cases[i].sql, .seconds = 0.5, .bytes = 1 << 20};
+        double begin = syi_seconds();
+        cr_expect_eq(syi_query_run(path, &query, add_line, &lines, &err), SY_EINVAL, "%s", cases[i].sql);
+        cr_expect(strstr(err.text, cases[i].words), "%s: %s", cases[i].sql, err.text);
+        cr_expect(lines.n == 0 && syi_seconds() - begin < 20);
+    }
+    remove_path(path);
+#undef ALL_NUMBERS
 }
 
 Test(metrics_query, missing_and_foreign_files)
@@ -118,15 +154,13 @@ Test(metrics_query, missing_and_foreign_files)
     struct lines lines = {0};
     const char *path;
 
-    cr_assert(syi_query_run("/nonexistent/metrics.db", NULL, SYI_QUERY_TSV, add_line, &lines, &err) ==
-              SY_ENOENT);
+    cr_assert(ask("/nonexistent/metrics.db", NULL, SYI_QUERY_TSV, &lines, &err) == SY_ENOENT);
     cr_assert(strstr(err.text, "/nonexistent/metrics.db"));
     path = write_fresh("metrics.db",
                        "this is some text, not a database, and it is longer than a header is: "
                        "one hundred bytes at the least",
                        100);
-    cr_assert(syi_query_run(path, NULL, SYI_QUERY_TSV, add_line, &lines, &other) == SY_EFORMAT, "%s",
-              other.text);
+    cr_assert(ask(path, NULL, SYI_QUERY_TSV, &lines, &other) == SY_EFORMAT, "%s", other.text);
     remove_path(path);
 }
 
@@ -135,8 +169,7 @@ Test(metrics_query, a_printer_can_stop)
     struct lines lines = {.stop_after = 3};
     const char *path = make_run();
 
-    cr_assert(syi_query_run(path, "SELECT * FROM metric", SYI_QUERY_TSV, add_line, &lines, NULL) ==
-              SY_ESTOPPED);
+    cr_assert(ask(path, "SELECT * FROM metric", SYI_QUERY_TSV, &lines, NULL) == SY_ESTOPPED);
     cr_assert(lines.n == 3);
     remove_path(path);
 }

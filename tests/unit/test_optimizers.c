@@ -234,3 +234,61 @@ Test(optimizers, muon_makes_matrices_orthogonal)
     free(before);
     ms_close(&m);
 }
+
+/* ---- schedule-free ---- */
+
+static void copy_values(struct ms *m, const char *to, const char *from)
+{
+    const struct sy_tensor *t = ms_tensor(m, to), *f = ms_tensor(m, from);
+    for (int64_t k = 0; k < ms_count(t); k++) ms_set(t, k, ms_get(f, k));
+}
+
+/* Gradient descent between its iterates z and their average x, and both in each other's place after an exchange. */
+Test(optimizers, schedule_free_averages_iterates)
+{
+    struct syi_config config = config_of("[train]\nclip_norm = 0.0\n[optimizer]\nname = \"chain\"\n"
+                                         "chain = [\"schedule_free(scale_by_learning_rate, b1=0.75)\"]\n");
+    static const double rates[STEPS] = {0.05, 0.2, 0.1, 0.3};
+    struct ms m;
+    struct syi_program *program, *exchange;
+    struct sy_error err = {0};
+    double z, x, y, most = 0, sum = 0;
+    ms_open(&m, 0);
+    cr_assert_eq(record(&config, &program, &err), SY_OK, "%s", err.text);
+    cr_assert_eq(syi_record_exchange(program, &exchange, &err), SY_OK, "%s", err.text);
+    int update = ms_add(&m, program), exchanging = ms_add(&m, exchange);
+    ms_bind(&m);
+    fill(&m, "%s", 3);
+    copy_values(&m, "state/param_states/x/scale", "scale");
+    copy_values(&m, "state/param_states/z/scale", "scale");
+    z = x = y = ms_get(ms_tensor(&m, "scale"), 2);
+    for (int step = 0; step < STEPS; step++) {
+        fill(&m, "grad/%s", (uint64_t)step + 11);
+        ms_optim_scalars(&m, &config, step, rates[step]);
+        z -= rates[step] * ms_get(ms_tensor(&m, "grad/scale"), 2);
+        most = fmax(most, rates[step]);
+        sum += most * most;
+        x += most * most / sum * (z - x);
+        y = 0.75 * x + 0.25 * z;
+        ms_run(&m, update);
+        cr_expect_float_eq(ms_get(ms_tensor(&m, "scale"), 2), y, 1e-6, "step %d", step);
+    }
+    float *before = ms_copy(ms_tensor(&m, "scale"));
+    ms_run(&m, exchanging);
+    cr_expect_float_eq(ms_get(ms_tensor(&m, "scale"), 2), x, 1e-6);
+    ms_run(&m, exchanging);
+    cr_expect_eq(memcmp(before, ms_tensor(&m, "scale")->data, ms_bytes(ms_tensor(&m, "scale"))), 0);
+    free(before);
+    ms_close(&m);
+}
+
+Test(optimizers, without_averages_there_is_nothing_to_exchange)
+{
+    struct syi_config config = config_of("");
+    struct syi_program *program, *exchange;
+    struct sy_error err = {0};
+    cr_assert_eq(record(&config, &program, &err), SY_OK, "%s", err.text);
+    cr_expect_eq(syi_record_exchange(program, &exchange, &err), SY_OK, "%s", err.text);
+    cr_expect_null(exchange);
+    syi_program_free(program);
+}

@@ -49,11 +49,13 @@ static void check_file(const char *name, const char *words)
     syi_free(text);
 }
 
+static const struct syi_lock_options briefly = {.watch = 1}; /* does not watch a silent owner for long */
+
 static void check_refused(const char *words)
 {
     struct syi_run_dir dir;
     struct sy_error err = {0};
-    cr_assert_eq(syi_run_dir_open(path, NULL, &dir, &err), SY_EBUSY, "%s", err.text);
+    cr_assert_eq(syi_run_dir_open(path, &briefly, &dir, &err), SY_EBUSY, "%s", err.text);
     cr_expect(strstr(err.text, words) != NULL, "\"%s\" lacks \"%s\"", err.text, words);
     cr_expect(strstr(err.text, path) != NULL);
     cr_expect_eq(dir.locked, 0);
@@ -65,7 +67,7 @@ static void check_taken(const char *words)
 {
     struct syi_run_dir dir;
     struct sy_error err = {0};
-    cr_assert_eq(syi_run_dir_open(path, NULL, &dir, &err), SY_OK, "%s", err.text);
+    cr_assert_eq(syi_run_dir_open(path, &briefly, &dir, &err), SY_OK, "%s", err.text);
     if (words) check_file("log", words);
     syi_run_dir_close(&dir);
     cr_expect_neq(access(lock, F_OK), 0, "the lock was removed");
@@ -254,6 +256,29 @@ Test(run_dir, a_lock_of_another_host)
     put_owner("some-other-host", 2, 1);
     set_age(660);
     check_taken("took over the lock of process 2 on host some-other-host, whose last heartbeat was 66");
+}
+
+/* The clock of the files was set forward: the time of every lock is old, until the next heartbeat. */
+Test(run_dir, an_owner_lives_whose_time_is_old)
+{
+    put_owner("some-other-host", 1, 1);
+    set_age(7200);
+    pid_t child = fork();
+    if (child == 0) {
+        nanosleep(&(struct timespec){.tv_nsec = 300000000}, NULL);
+        set_age(3600); /* the next comes by a clock that lags behind */
+        nanosleep(&(struct timespec){.tv_nsec = 800000000}, NULL);
+        _exit(utimensat(AT_FDCWD, lock, NULL, 0) != 0);
+    }
+    double begin = syi_seconds();
+    check_refused("on host some-other-host, whose last heartbeat was ");
+    cr_expect(syi_seconds() - begin > 1, "it did not watch");
+    int status = 1;
+    cr_assert(waitpid(child, &status, 0) == child && status == 0);
+    set_age(7200);
+    begin = syi_seconds();
+    check_taken("took over the lock of process 1 on host some-other-host, whose last heartbeat was 72");
+    cr_expect(syi_seconds() - begin > 1, "it did not watch");
 }
 
 Test(run_dir, a_lock_of_the_same_batch_job)

@@ -86,7 +86,7 @@ static int check_glu_grad(struct syi_check *c)
 SYI_GRAD(rms_norm)
 {
     SYI_ATTR_COPY(p, op, sy_attr_rms_norm);
-    int dscale;
+    int dscale = -1;
     (void)wants;
     din[0] = syi_rms_norm_grad(p, op->in[0], op->in[1], dout[0], op->in[2], attr.epsilon, &dscale);
     din[1] = dscale;

@@ -137,7 +137,7 @@ static double combinations(const struct sy_call *call)
         for (int i = 0; i < (output ? call->n_out : call->n_in); i++) {
             const struct sy_tensor *t = output ? &call->out[i] : &call->in[i];
             if (!syi_operand_present(t) || !syi_op_letters(call->op, output, i, t->rank, letters)) continue;
-            for (int d = 0; letters[d] && d < t->rank; d++) {
+            for (int d = 0; d < t->rank && letters[d]; d++) {
                 if (strchr(seen, letters[d]) || filled >= (int)sizeof seen - 1) continue;
                 seen[filled++] = letters[d];
                 n *= (double)t->dim[d];

@@ -239,7 +239,7 @@ SYI_GRAD(dispatch)
 SYI_GRAD(combine)
 {
     SYI_ATTR_COPY(p, op, sy_attr_group);
-    int dgate;
+    int dgate = -1;
     (void)wants;
     int dy = syi_grad_fitting(p, dout[0], op->in[3]);
     din[0] = syi_combine_grad(p, op->in[0], op->in[1], op->in[2], op->in[3], dy, attr.group_rows, &dgate);

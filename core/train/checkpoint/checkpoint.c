@@ -30,7 +30,7 @@ struct saving {
     struct syi_session *session;
     struct syi_comm *comm;
     struct syi_checkpoint_meta *meta;
-    int keep;
+    const struct syi_checkpoint_saving *how;
     char *folder; /* STEP.tmp */
     int made;     /* it is there, and this rank made it */
     struct syi_checkpoint_tensors tensors[FILES];
@@ -105,8 +105,9 @@ static int complete(struct saving *s, struct sy_error *err)
     if (s->comm->rank) return SY_OK;
     int status = hash_files(s, err);
     if (!status) status = syi_checkpoint_meta_write(s->folder, s->meta, err);
-    return status ? status
-                  : syi_checkpoint_commit(s->run_dir, s->meta->step, s->keep, s->meta->best_step, err);
+    if (status) return status;
+    if (s->how->written) s->how->written(s->how->arg);
+    return syi_checkpoint_commit(s->run_dir, s->meta->step, s->how->keep, s->meta->best_step, err);
 }
 
 /* All ranks meet; *failure becomes that of the lowest rank that brought one. */
@@ -135,14 +136,14 @@ static int save(struct saving *s, struct sy_error *failure, struct sy_error *err
 }
 
 int syi_checkpoint_save(const char *run_dir, struct syi_session *session, struct syi_comm *comm,
-                        struct syi_checkpoint_meta *meta, int keep, struct sy_error *failure,
-                        struct sy_error *err)
+                        struct syi_checkpoint_meta *meta, const struct syi_checkpoint_saving *saving,
+                        struct sy_error *failure, struct sy_error *err)
 {
     struct saving s = {.run_dir = run_dir,
                        .session = session,
                        .comm = comm,
                        .meta = meta,
-                       .keep = keep,
+                       .how = saving,
                        .file = {{.fd = -1}, {.fd = -1}}};
     struct sy_error why = {0}, cause = {0};
     int status = save(&s, &why, &cause);

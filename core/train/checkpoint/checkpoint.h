@@ -39,13 +39,21 @@ struct syi_checkpoint_meta {
 
 enum { SYI_CHECKPOINT_LATEST = -1, SYI_CHECKPOINT_BEST = -2 }; /* in place of a step */
 
-/* Called by every rank (comm orders them). Rank 0 fills the hashes into *meta. keep: the newest checkpoints
- * that stay, and besides them that of meta->best_step; 0 all. SY_OK: all ranks have come to the same end. It is
- * a checkpoint on disk where failure->code is 0; else failure, which starts zeroed, says on every rank why there
- * is none: earlier ones stay, and the run may go on. Another status: the ranks cannot go on together. */
+/* What belongs to saving besides the tensors. */
+struct syi_checkpoint_saving {
+    int keep; /* the newest checkpoints that stay, and besides them that of meta->best_step; 0 all */
+    /* NULL, or called on rank 0 when all files are on disk, before they get the name that makes them count. */
+    void (*written)(void *arg);
+    void *arg;
+};
+
+/* Called by every rank (comm orders them). Rank 0 fills the hashes into *meta. SY_OK: all ranks have come to the
+ * same end. It is a checkpoint on disk where failure->code is 0; else failure, which starts zeroed, says on every
+ * rank why there is none: earlier ones stay, and the run may go on. Another status: the ranks cannot go on
+ * together. */
 int syi_checkpoint_save(const char *run_dir, struct syi_session *session, struct syi_comm *comm,
-                        struct syi_checkpoint_meta *meta, int keep, struct sy_error *failure,
-                        struct sy_error *err) SYI_MUST_CHECK;
+                        struct syi_checkpoint_meta *meta, const struct syi_checkpoint_saving *saving,
+                        struct sy_error *failure, struct sy_error *err) SYI_MUST_CHECK;
 /* step: a number, SYI_CHECKPOINT_LATEST or SYI_CHECKPOINT_BEST. Every rank reads its own part. with_state 0:
  * parameters only. Verifies checksums (rank 0), names, dtypes and shapes; the first difference from the model
  * is named. */

@@ -179,17 +179,19 @@ static void check_version(struct reader *r)
 
 static void read_actions(struct reader *r, struct syi_checkpoint_meta *meta)
 {
-    uint32_t list = syi_json_member(&r->json, 0, "actions");
-    if (list == SYI_JSON_NONE || r->json.nodes[list].kind != SYI_JSON_ARRAY) return;
-    for (r->object = r->json.nodes[list].first;
-         r->object != SYI_JSON_NONE && meta->n_actions < SYI_CONFIG_PARTS;
-         r->object = r->json.nodes[r->object].next) {
+    const struct syi_json_node *list = has(r, "actions") ? member(r, "actions", SYI_JSON_ARRAY) : NULL;
+    if (list && list->n_children > SYI_CONFIG_PARTS)
+        r->status =
+            syi_error(r->err, SY_EFORMAT, "%s: there are more than %d \"actions\": the file is damaged",
+                      r->file, SYI_CONFIG_PARTS);
+    if (!list || r->status) return;
+    for (r->object = list->first; r->object != SYI_JSON_NONE; r->object = r->json.nodes[r->object].next) {
         struct syi_checkpoint_action *action = &meta->action[meta->n_actions++];
         const struct syi_json_node *name = member(r, "name", SYI_JSON_STRING);
         snprintf(action->name, sizeof action->name, "%s", name ? r->json.strings + name->string : "");
         action->metric = get_integer(r, "metric", 0, SYI_METRIC_COUNT - 1);
         action->best = get_metric(r, "best");
-        action->best_step = get_integer(r, "best_step", -1, MOST);
+        action->best_step = get_integer(r, "best_step", -1, meta->step);
         action->stale = get_integer(r, "stale", 0, MOST);
         action->previous = get_metric(r, "previous");
         action->unbroken = get_integer(r, "unbroken", 0, MOST);

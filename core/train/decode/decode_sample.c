@@ -190,7 +190,7 @@ static void put_sorted(const struct syi_decoder *d, int64_t example, int32_t *id
     for (int32_t i = 0; i < o->decodes; i++) {
         int64_t place = example * o->decodes;
         for (int32_t k = 0; k < o->decodes; k++)
-            place += value[k] < value[i] || (value[k] == value[i] && k < i);
+            place += value[k] < value[i] || (k < i && value[k] == value[i]);
         memcpy(ids + place * o->length, d->live.sequence + (example * o->decodes + i) * (o->length + 1) + 1,
                (size_t)o->length * sizeof *ids);
         scores[place] = value[i];

@@ -52,18 +52,43 @@ void syi_engine_routing(const struct syi_engine *e, int layer, int expert, int64
     *kept = count[1];
 }
 
+/* State that begins as the parameter: the same numbers, of the share that this rank has of it. */
+static void begin_as(struct syi_engine *e, enum syi_role role, const struct syi_param *param, uint64_t seed)
+{
+    const struct sy_tensor *t = syi_session_find_any(e->session, role, param->id);
+    if (t) syi_param_init(param, seed, t);
+}
+
 void syi_engine_init(struct syi_engine *e, uint64_t seed)
 {
     for (size_t i = 0; i < e->model.n; i++) {
         const struct syi_param *param = &e->model.param[i];
         const struct sy_tensor *t = syi_session_find_any(e->session, SYI_ROLE_PARAMETER, param->id);
-        if (t) syi_param_init(param, seed, t);
+        if (!t) continue;
+        syi_param_init(param, seed, t);
+        begin_as(e, SYI_ROLE_AVERAGE, param, seed);
+        begin_as(e, SYI_ROLE_ITERATE, param, seed);
     }
+    e->averaged = 0;
     e->stale = 1;
+}
+
+static int exchange(struct syi_engine *e, int averaged, struct sy_error *err)
+{
+    if (e->exchanging < 0 || e->averaged == averaged) return SY_OK;
+    e->averaged = averaged;
+    e->stale = 1;
+    return syi_session_run(e->session, e->exchanging, err);
+}
+
+int syi_engine_average(struct syi_engine *e, struct sy_error *err)
+{
+    return exchange(e, 1, err);
 }
 
 void syi_engine_params_changed(struct syi_engine *e)
 {
+    e->averaged = 1;
     e->stale = 1;
 }
 
@@ -217,6 +242,8 @@ int syi_engine_step(struct syi_engine *e, const struct syi_batch *batch, int64_t
     e->bucket_at = batch->bucket;
     if (e->n_moe)
         memset(e->counts, 0, (size_t)e->n_moe * (size_t)e->config.moe.num_experts * 2 * sizeof *e->counts);
+    int status = exchange(e, 0, err);
+    if (status) return status;
     for (int64_t m = 0; m < e->config.train.microbatches; m++) {
         struct syi_norms part = e->config.train.microbatches == 1
                                     ? norms
@@ -224,7 +251,7 @@ int syi_engine_step(struct syi_engine *e, const struct syi_batch *batch, int64_t
         put_norms(e, whole ? &norms : &part);
         syi_engine_put(e, &bound->train, batch, m * e->train_rows, e->train_rows);
         put_rng(e, step, m);
-        int status = syi_session_run(e->session, bound->program[m ? SYI_GRAD_NEXT : SYI_GRAD_FIRST], err);
+        status = syi_session_run(e->session, bound->program[m ? SYI_GRAD_NEXT : SYI_GRAD_FIRST], err);
         if (status) return status;
         e->real[0] = (int64_t)part.input;
         e->real[1] = (int64_t)part.target;
@@ -233,7 +260,7 @@ int syi_engine_step(struct syi_engine *e, const struct syi_batch *batch, int64_t
     put_optim_scalars(e, step, learning_rate);
     put_directions(e);
     e->stale = 1;
-    int status = syi_session_run(e->session, e->update, err);
+    status = syi_session_run(e->session, e->update, err);
     if (status) return status;
     finish_result(e, batch, &norms, &r);
     *result = r;

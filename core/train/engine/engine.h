@@ -37,10 +37,15 @@ const struct syi_program *syi_engine_program(const struct syi_engine *engine, en
 const struct syi_recomputed *syi_engine_recomputed(const struct syi_engine *engine, enum syi_which which);
 struct syi_session *syi_engine_session(struct syi_engine *engine);
 const struct syi_model *syi_engine_model(const struct syi_engine *engine);
-/* Fills parameters from the seed; optimizer state is zero. */
+/* Fills parameters from the seed, and what of optimizer state begins as they do; the rest is as it was bound. */
 void syi_engine_init(struct syi_engine *engine, uint64_t seed);
-/* To be called when parameters in the session were written by others, as from a checkpoint. */
+/* To be called when parameters in the session were written by others, as from a checkpoint, which has averages in their
+ * place. */
 void syi_engine_params_changed(struct syi_engine *engine);
+
+/* Puts the averages of an optimizer that keeps them in the place of parameters, for evaluations and checkpoints; the next
+ * step takes them back. Nothing where there are none. */
+int syi_engine_average(struct syi_engine *engine, struct sy_error *err) SYI_MUST_CHECK;
 
 struct syi_step_result {
     double loss; /* what is differentiated, microbatches added: sums over targets / normalizer (by default a

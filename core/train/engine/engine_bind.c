@@ -66,6 +66,7 @@ struct syi_shape syi_config_shape(const struct syi_config *config, enum syi_whic
 static int program_index(const struct syi_engine *e, enum syi_which which)
 {
     if (which == SYI_UPDATE) return e->update;
+    if (which == SYI_EXCHANGE) return e->exchanging;
     return which == SYI_WEIGHTS ? e->copying : e->bound[e->n_buckets - 1].program[which];
 }
 
@@ -87,6 +88,7 @@ static int add(struct syi_engine *e, enum syi_which which, int bucket, int *inde
     enum syi_stage stage = (e->use & SYI_USE_UNFUSED) ? SYI_STAGE_PARTITION : SYI_STAGE_FUSE;
     int status = syi_pipeline(&e->config, &e->rank.mesh, which, &shape, stage, &e->model, &recorded, err);
     if (status) return status;
+    if (!recorded.program) return SY_OK;
     if (which == SYI_GRAD_FIRST) memcpy(e->bound[bucket].places, recorded.places, sizeof recorded.places);
     return syi_session_add(e->session, recorded.program, index, err);
 }
@@ -193,8 +195,9 @@ static int bind(struct syi_engine *e, int plan_only, struct sy_error *err)
                                           .check_reuse = (e->use & SYI_USE_APART) != 0};
     int status = syi_session_new(&options, &e->session, err);
     for (int i = 0; !status && i < e->n_buckets; i++) status = add_bucket(e, i, err);
-    e->update = e->copying = -1;
+    e->update = e->copying = e->exchanging = -1;
     if (!status && (e->use & SYI_USE_TRAIN)) status = add(e, SYI_UPDATE, 0, &e->update, err);
+    if (!status && (e->use & SYI_USE_TRAIN)) status = add(e, SYI_EXCHANGE, 0, &e->exchanging, err);
     if (!status && (e->use & SYI_USE_TRAIN) && e->rank.comm->rank == 0)
         syi_warn_of_patterns(&e->config, &e->model);
     if (!status && e->model.n_copies) status = add(e, SYI_WEIGHTS, 0, &e->copying, err);

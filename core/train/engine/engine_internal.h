@@ -41,6 +41,8 @@ struct syi_engine {
     struct syi_bucket_programs bound[SYI_MAX_BUCKETS];
     int n_buckets, use;
     int update, copying;           /* programs in the session, the second is SYI_WEIGHTS; -1: none */
+    int exchanging;                /* program SYI_EXCHANGE; -1: there is none */
+    int averaged;                  /* 1: parameters are their averages now */
     int stale;                     /* 1: parameters have changed since program weights ran */
     int64_t train_rows, eval_rows; /* of a run of a program, over all ranks */
     int64_t groups;                /* routing groups of a microbatch */

@@ -5,8 +5,8 @@
 #include "optim/optim.h"
 #include "train/engine/pipeline.h"
 
-static const char *const names[SYI_WHICH_COUNT] = {"grad_first", "grad_next",   "update", "eval",
-                                                   "encode",     "decode_step", "weights"};
+static const char *const names[SYI_WHICH_COUNT] = {"grad_first", "grad_next",   "update",   "eval",
+                                                   "encode",     "decode_step", "exchange", "weights"};
 
 const char *syi_which_name(enum syi_which which)
 {
@@ -22,6 +22,17 @@ static int record_update(const struct syi_config *config, const struct syi_shape
     return syi_record_update(&options, program, err);
 }
 
+static int record_exchange(const struct syi_config *config, const struct syi_shape *shape,
+                           const struct syi_model *model, struct syi_program **program, struct sy_error *err)
+{
+    struct syi_program *update;
+    int status = record_update(config, shape, model, &update, err);
+    if (status) return status;
+    status = syi_record_exchange(update, program, err);
+    syi_program_free(update);
+    return status;
+}
+
 static int record(const struct syi_config *config, enum syi_which which, const struct syi_shape *shape,
                   struct syi_model *model, struct syi_recorded *r, struct sy_error *err)
 {
@@ -30,6 +41,7 @@ static int record(const struct syi_config *config, enum syi_which which, const s
     case SYI_GRAD_FIRST:
     case SYI_GRAD_NEXT: return syi_record_grad(config, shape, which == SYI_GRAD_NEXT, model, r, err);
     case SYI_UPDATE: return record_update(config, shape, model, &r->program, err);
+    case SYI_EXCHANGE: return record_exchange(config, shape, model, &r->program, err);
     case SYI_EVAL: return syi_record_eval(config, shape, model, r, err);
     case SYI_ENCODE: return syi_record_encode(config, shape, model, &r->program, err);
     case SYI_DECODE_STEP: return syi_record_decode_step(config, shape, model, &r->program, err);
@@ -46,7 +58,7 @@ int syi_pipeline(const struct syi_config *config, const struct syi_mesh *mesh, e
         .mesh = mesh, .reproducible = config->reproducible.enabled, .target = UINT64_MAX};
     resolved.mesh.expert = mesh->size[1]; /* 0 in a run file: as many as are left */
     int status = record(&resolved, which, shape, model, recorded, err);
-    if (status) return status;
+    if (status || !recorded->program) return status;
     status = syi_passes_run(&recorded->program, SYI_STAGE_RECORD, stage, &options, err);
     if (status) {
         syi_program_free(recorded->program);

@@ -15,12 +15,14 @@ enum syi_which {
     SYI_EVAL,
     SYI_ENCODE,
     SYI_DECODE_STEP,
-    SYI_WEIGHTS, /* only with model.dtype = bfloat16 */
+    SYI_EXCHANGE, /* only where an optimizer keeps averages */
+    SYI_WEIGHTS,  /* only with model.dtype = bfloat16 */
     SYI_WHICH_COUNT
 };
 const char *syi_which_name(enum syi_which which); /* "grad_first", ... */
 
-/* recorded->program: as it is after `stage`, which is not SYI_STAGE_PLAN; owned by the caller. model collects
+/* recorded->program: as it is after `stage`, which is not SYI_STAGE_PLAN; owned by the caller; NULL for an exchange program
+ * where there is none. model collects
  * what programs show of it; the update program needs a grad program, the weights program all of eval, encode
  * and decode_step that shall run, recorded before it with the same model. */
 int syi_pipeline(const struct syi_config *config, const struct syi_mesh *mesh, enum syi_which which,

@@ -27,7 +27,8 @@ enum {
     SILENCE = 10 * 60, /* seconds without a heartbeat after which an owner on another host counts as dead */
     /* The same for an owner of our own batch job: it most likely was queued again after its host died. Less
      * than a start waits by default, so that such a job always goes on. */
-    SILENCE_OF_JOB = 45
+    SILENCE_OF_JOB = 45,
+    WATCH = 25 /* seconds without a heartbeat seen by ourselves, whatever the clock of the files says */
 };
 
 struct owner {
@@ -103,9 +104,13 @@ static int write_owner(int fd, const char *file, const struct owner *owner, stru
     char text[FILE_BYTES];
     int length = snprintf(text, sizeof text, "%s %" PRId64 " %" PRIu64 " %s\n", owner->host, owner->pid,
                           owner->start, owner->job);
-    if (ftruncate(fd, 0) || pwrite(fd, text, (size_t)length, 0) != length || fsync(fd))
-        return syi_error_system(err, "cannot write %s", file);
-    return SY_OK;
+    int failed = ftruncate(fd, 0);
+    for (int at = 0; !failed && at < length;) { /* a write may be short */
+        ssize_t put = pwrite(fd, text + at, (size_t)(length - at), at);
+        if (put > 0) at += (int)put;
+        failed = put < 0 && errno != EINTR;
+    }
+    return failed || fsync(fd) ? syi_error_system(err, "cannot write %s", file) : SY_OK;
 }
 
 /* 0: nobody stands in it. A lock of an older version has no job. */
@@ -174,6 +179,10 @@ struct attempt {
     int last;           /* of many looks: an empty lock is nobody's by now */
     int again;          /* out: the lock changes, look once more */
     struct owner owner; /* out: who holds it; pid 0: nobody that can be read */
+    int silent;         /* out: by its file's time it is dead, but it was not watched for long enough */
+    double watch;
+    struct timespec beat; /* the lock's time at the last look, kept from try to try */
+    double since;         /* and when it was first seen so */
     char *taken_over;
     size_t bytes; /* of taken_over */
 };
@@ -194,8 +203,20 @@ static int refuse(const struct attempt *a, int64_t silent, struct sy_error *err)
         a->path, owner->pid, owner->host, silent, a->me.host);
 }
 
+/* Seconds in which no heartbeat came while we looked, by our clock that is never set. */
+static double watched(int fd, struct attempt *a)
+{
+    struct stat info;
+    if (fstat(fd, &info)) return 0;
+    if (a->since == 0 || info.st_mtim.tv_sec != a->beat.tv_sec || info.st_mtim.tv_nsec != a->beat.tv_nsec) {
+        a->beat = info.st_mtim;
+        a->since = syi_seconds();
+    }
+    return syi_seconds() - a->since;
+}
+
 /* Whether the owner is known to run no more, or counts as dead; says why in a->taken_over. */
-static int may_follow(const struct attempt *a, int64_t silent)
+static int may_follow(struct attempt *a, int64_t silent, double seen)
 {
     const struct owner *owner = &a->owner;
     if (!strcmp(owner->host, a->me.host)) {
@@ -211,7 +232,9 @@ static int may_follow(const struct attempt *a, int64_t silent)
         snprintf(rest, a->bytes - (size_t)length, ", as --takeover asks");
     else
         snprintf(rest, a->bytes - (size_t)length, ", whose last heartbeat was %" PRId64 " s ago", silent);
-    return a->takeover || silent > (same_job ? SILENCE_OF_JOB : SILENCE);
+    int old = silent > (same_job ? SILENCE_OF_JOB : SILENCE);
+    a->silent = old && seen < a->watch;
+    return a->takeover || (old && seen >= a->watch);
 }
 
 /* The lock is there. */
@@ -229,7 +252,7 @@ static int take_over(int fd, struct attempt *a, struct sy_error *err)
         return write_owner(fd, a->file, &a->me, err);
     }
     int64_t silent = silence(fd, a->path);
-    if (may_follow(a, silent)) return write_owner(fd, a->file, &a->me, err);
+    if (may_follow(a, silent, watched(fd, a))) return write_owner(fd, a->file, &a->me, err);
     a->taken_over[0] = '\0';
     return refuse(a, silent, err);
 }
@@ -261,6 +284,7 @@ static int take(struct attempt *a, struct sy_error *err)
 {
     int status = SY_OK;
     a->again = 1;
+    a->silent = 0;
     for (int look = 0; a->again && !status && look < LOOKS; look++) {
         if (look) nanosleep(&(struct timespec){.tv_nsec = 50 * 1000 * 1000}, NULL);
         a->last = look == LOOKS - 1;
@@ -272,12 +296,27 @@ static int take(struct attempt *a, struct sy_error *err)
                      a->file);
 }
 
+static void say_why_we_wait(const struct attempt *a, double wait)
+{
+    if (a->silent)
+        syi_log(SY_LOG_INFO,
+                "run directory %s: no heartbeat of process %" PRId64
+                " on host %s for long, by the time of files: watching for %.0f s whether one comes",
+                a->path, a->owner.pid, a->owner.host, a->watch);
+    else if (wait > 0)
+        syi_log(SY_LOG_INFO,
+                "run directory %s is held by process %" PRId64
+                " on host %s: waiting up to %.0f s for its end",
+                a->path, a->owner.pid, a->owner.host, wait);
+}
+
 int syi_run_lock_take(const char *path, const struct syi_lock_options *options, char *taken_over,
                       size_t bytes, struct sy_error *err)
 {
     struct attempt a = {.path = path,
                         .me = this_process(),
                         .takeover = options && options->takeover,
+                        .watch = options && options->watch > 0 ? options->watch : WATCH,
                         .taken_over = taken_over,
                         .bytes = bytes};
     struct sy_error why = {0};
@@ -287,12 +326,8 @@ int syi_run_lock_take(const char *path, const struct syi_lock_options *options, 
     if (!file) return syi_error(err, SY_ENOMEM, "out of memory");
     a.file = file;
     int status = take(&a, &why);
-    if (status == SY_EBUSY && a.owner.pid && wait > 0)
-        syi_log(SY_LOG_INFO,
-                "run directory %s is held by process %" PRId64
-                " on host %s: waiting up to %.0f s for its end",
-                path, a.owner.pid, a.owner.host, wait);
-    while (status == SY_EBUSY && a.owner.pid && syi_seconds() - begin < wait) {
+    if (status == SY_EBUSY && a.owner.pid) say_why_we_wait(&a, wait);
+    while (status == SY_EBUSY && a.owner.pid && (a.silent || syi_seconds() - begin < wait)) {
         nanosleep(&(struct timespec){.tv_nsec = 500 * 1000 * 1000}, NULL);
         why = (struct sy_error){0};
         status = take(&a, &why);

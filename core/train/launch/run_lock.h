@@ -6,7 +6,10 @@
 #include "base/base.h"
 
 struct syi_lock_options {
-    double wait;  /* seconds to wait for an owner to end, after a line of the log about it */
+    double wait; /* seconds to wait for an owner to end, after a line of the log about it */
+    double
+        watch; /* seconds that a lock of another host whose time is old is watched for a heartbeat first: its
+                     time is old, too, after the clock was set forward. 0: 25, more than two heartbeats */
     int takeover; /* 1: follow an owner that cannot be asked, at the user's word that it runs no more */
 };
 

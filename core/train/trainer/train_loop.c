@@ -107,7 +107,10 @@ static int train_step(struct syi_trainer *t, struct sy_error *err)
 
 /* ---- between two steps ---- */
 
-enum { HEARTBEAT = 10 }; /* seconds; far less than other hosts wait before they take the run directory over */
+enum {
+    HEARTBEAT = 10,   /* seconds; far less than other hosts wait before they take the run directory over */
+    FLUSH_SECONDS = 2 /* that a checkpoint waits for the sink */
+};
 
 /* Whether work of train.checkpoint_seconds would be lost now, by rank 0's clock. */
 static int is_overdue(const struct syi_trainer *t)
@@ -170,7 +173,9 @@ static int evaluate(struct syi_trainer *t, struct sy_error *err)
     struct syi_moment moment = {.kind = SYI_AFTER_EVALUATION, .step = t->step};
     struct syi_eval_result result;
     struct syi_verdict verdict;
-    int status = syi_evaluation_run(&t->evaluation, poll_stop, t, &result, err);
+    int status = syi_engine_average(t->engine, err);
+
+    if (!status) status = syi_evaluation_run(&t->evaluation, poll_stop, t, &result, err);
 
     if (status == SY_ESTOPPED && t->ended) return SY_OK;
     if (status) return status;
@@ -206,16 +211,25 @@ static struct syi_checkpoint_meta describe(const struct syi_trainer *t)
     return meta;
 }
 
+/* Between the files of a checkpoint and the name that makes it count: a kill before leaves a run that goes on
+ * from the checkpoint before, one after leaves the rows. So the loss curve of a run that goes on has no gap. */
+static void bring_rows_to_disk(void *arg)
+{
+    syi_trainer_flush(arg, FLUSH_SECONDS);
+}
+
 /* The last chance of these weights is taken more than once: at the end, after 1, 3 and 7 s. All ranks see the same
  * failures, so all come to the same tries. */
 static int try_to_save(struct syi_trainer *t, struct syi_checkpoint_meta *meta, struct sy_error *failure,
                        struct sy_error *err)
 {
     enum { LAST_TRIES = 4 };
+    struct syi_checkpoint_saving saving = {
+        .keep = (int)t->config->train.keep_checkpoints, .written = bring_rows_to_disk, .arg = t};
     for (int try = 1;; try++) {
         *failure = (struct sy_error){0};
         int status = syi_checkpoint_save(t->job->dir->path, syi_engine_session(t->engine), t->rank->comm,
-                                         meta, (int)t->config->train.keep_checkpoints, failure, err);
+                                         meta, &saving, failure, err);
         if (status || !failure->code || !t->ended || try == LAST_TRIES) return status;
         nanosleep(&(struct timespec){.tv_sec = 1 << (try - 1)}, NULL);
     }
@@ -239,8 +253,8 @@ static int go_on_unsaved(struct syi_trainer *t, const struct sy_error *failure, 
     return SY_OK;
 }
 
-/* The sink's rows are on disk first, so that they do not end before the checkpoint a run goes on from; but the
- * weights wait for it only for moments, and are saved whatever becomes of it. */
+/* The sink writes its rows beside the weights. These are on disk whatever becomes of it, and wait for it only for
+ * moments before they count. */
 static int save(struct syi_trainer *t, struct sy_error *err)
 {
     struct syi_checkpoint_meta meta = describe(t);
@@ -249,8 +263,9 @@ static int save(struct syi_trainer *t, struct sy_error *err)
     int status = is_first(t) ? syi_run_dir_beat(t->job->dir, 0, err) : SY_OK;
 
     syi_action_states_put(t->config, &t->actions, &meta);
+    if (!status) status = syi_engine_average(t->engine, err);
     if (status) return status;
-    syi_trainer_flush(t);
+    syi_trainer_flush(t, 0);
     status = try_to_save(t, &meta, &failure, err);
     if (status) return status;
     if (failure.code) return go_on_unsaved(t, &failure, err);

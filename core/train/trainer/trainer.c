@@ -128,6 +128,20 @@ static int check_data(struct syi_trainer *t, const struct syi_checkpoint_meta *m
     return SY_OK;
 }
 
+/* An event for each key that has another value since the checkpoint. */
+static void write_changes(struct syi_trainer *t)
+{
+    const char *at = t->job->changes ? t->job->changes->data : NULL;
+
+    while (at && *at) {
+        char line[800];
+        size_t n = strcspn(at, "\n");
+        snprintf(line, sizeof(line), "%.*s", (int)(n < sizeof(line) ? n : sizeof(line) - 1), at);
+        syi_trainer_event(t, "setting", line);
+        at += n + (at[n] == '\n');
+    }
+}
+
 static int load(struct syi_trainer *t, int64_t step, struct sy_error *err)
 {
     struct syi_moment moment = {.kind = SYI_AFTER_RESUME};
@@ -144,6 +158,7 @@ static int load(struct syi_trainer *t, int64_t step, struct sy_error *err)
     memcpy(t->weights, meta.params_sha256, sizeof(t->weights));
     syi_trainer_say(t, "going on from the checkpoint of step %" PRId64, t->step);
     syi_trainer_event(t, "resume", "going on from a checkpoint");
+    write_changes(t);
     status = check_data(t, &meta, err);
     if (status) return status;
     syi_actions_run(t->config, &t->actions, &moment, &verdict);

@@ -54,6 +54,8 @@ struct syi_train_job {
      * what fails before leaves no run directory. */
     int (*open)(void *open_arg, struct sy_error *err);
     void *open_arg;
+    /* Once open: keys that a resumed run has other values of than before, a line each; NULL: not known. */
+    const struct syi_text *changes;
     struct syi_report report;
     const atomic_int *stop; /* not 0: save and stop (set by a signal handler) */
 };

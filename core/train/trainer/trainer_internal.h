@@ -56,7 +56,7 @@ void syi_trainer_warn(struct syi_trainer *t, const char *text);
 void syi_trainer_event(struct syi_trainer *t, const char *kind, const char *text);
 void syi_trainer_write_step(struct syi_trainer *t, const struct syi_step_result *result, double rate);
 void syi_trainer_write_eval(struct syi_trainer *t, const struct syi_eval_result *result);
-/* Waits for the rows given so far to be on disk, for moments at most. */
-void syi_trainer_flush(struct syi_trainer *t);
+/* Asks for the rows given so far to be brought to disk, and waits for that for so long at most. */
+void syi_trainer_flush(struct syi_trainer *t, double seconds);
 
 #endif

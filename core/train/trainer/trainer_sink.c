@@ -6,8 +6,6 @@
 #include "train/engine/step_metrics.h"
 #include "train/trainer/trainer_internal.h"
 
-enum { FLUSH_SECONDS = 2 }; /* that a checkpoint waits for the sink */
-
 static const struct syi_metric_sink *sink_of(const struct syi_trainer *t)
 {
     return t->rank->rank == 0 ? t->job->sink : NULL;
@@ -100,11 +98,11 @@ void syi_trainer_write_step(struct syi_trainer *t, const struct syi_step_result 
     write_routing(t);
 }
 
-void syi_trainer_flush(struct syi_trainer *t)
+void syi_trainer_flush(struct syi_trainer *t, double seconds)
 {
     const struct syi_metric_sink *sink = sink_of(t);
     struct sy_error err = {0};
-    int status = sink ? sink->flush(sink->arg, FLUSH_SECONDS, &err) : SY_OK;
+    int status = sink ? sink->flush(sink->arg, seconds, &err) : SY_OK;
 
     if (status && status != SY_EBUSY) report_failure(t, &err);
 }

@@ -1,0 +1,83 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Every named optimizer: the weights have one hash on one rank and on several, whatever they split (rows, experts, sums,
+# state), and after a resume in the middle; another optimizer has other weights, and does not go on from its state.
+. "$(dirname "$0")/_common.sh"
+cd "$here" || exit 99
+data train.tsv 100 1
+steps='--quiet --threads 1 --set train.steps=4 --set train.checkpoint_every=2 --set data.batch_size=8 --set data.length_buckets=[24]'
+
+# Ranks and mesh, a line each. What clips every example has one row a microbatch, which no mesh splits.
+cat >meshes <<'END'
+2 --set mesh.data=2 --set mesh.zero=1
+2 --set mesh.expert=2
+4 --set mesh.data=2 --set mesh.model=2 --set mesh.zero=3
+4 --set mesh.expert=2 --set mesh.model=2 --set mesh.zero=1
+END
+cat >meshes_of_one_row <<'END'
+2 --set mesh.model=2 --set mesh.zero=3
+4 --set mesh.model=4
+END
+one_row='--set train.microbatches=8 --set train.microbatch_normalizer=microbatch --set train.clip_norm=0
+    --set moe.scale_expert_gradients=false'
+
+# run DIR OPTIMIZER ARGUMENTS...: trains and prints the hash of the weights.
+run() {
+    dir=$1
+    optimizer=$2
+    shift 2
+    # shellcheck disable=SC2086
+    tiny "$dir" $steps --set optimizer.name="$optimizer" "$@" >"$dir.out" 2>"$dir.err" </dev/null ||
+        fail "$optimizer, $dir $*: $(cat "$dir.err")"
+    hash_in "$dir.out"
+}
+
+# same WANT OPTIMIZER RANKS ARGUMENTS...
+same() {
+    want=$1
+    optimizer=$2
+    ranks=$3
+    shift 3
+    got=$(run ranks "$optimizer" --comm thread --ranks "$ranks" "$@")
+    rm -rf ranks
+    [ "$got" = "$want" ] || fail "$optimizer: other weights on $ranks ranks with $*"
+}
+
+# check OPTIMIZER
+check() {
+    rm -rf one
+    meshes=meshes
+    keys=
+    if [ "$1" = dpsgd ]; then
+        meshes=meshes_of_one_row
+        keys=$one_row
+    fi
+    # shellcheck disable=SC2086
+    hash=$(run one "$1" $keys)
+    [ "${#hash}" -eq 64 ] || { fail "$1: no hash: $(cat one.err)"; return; }
+    echo "$1  $hash"
+    echo "$hash" >>hashes
+    while read -r ranks mesh; do
+        # shellcheck disable=SC2086
+        same "$hash" "$1" "$ranks" $keys $mesh
+    done <$meshes
+    rm -rf one/checkpoints/4
+    other=sgd
+    [ "$1" != sgd ] || other=lion
+    # shellcheck disable=SC2086
+    exits 2 tiny one $steps $keys --resume --set optimizer.name=$other
+    one_line_error
+    says err "optimizer.name"
+    # shellcheck disable=SC2086
+    got=$(run one "$1" $keys --resume --comm thread --ranks 2 --set mesh.model=2 --set mesh.zero=3)
+    [ "$got" = "$hash" ] || fail "$1: other weights after a resume"
+}
+
+exits 0 "$program" config --optimizers
+names=$(sed -n 's/^\([a-z0-9_]*\): .*/\1/p' out)
+[ "$(echo "$names" | wc -l)" -ge 10 ] || fail "few optimizers: $names"
+for name in $names; do
+    check "$name"
+done
+[ -z "$(sort hashes | uniq -d)" ] || fail "two optimizers have the same weights: $(sort hashes | uniq -d)"
+finish
