@@ -93,7 +93,10 @@ static int put_rules(struct syi_text *out, const struct syi_json *json, uint32_t
 {
     const char *between = "[";
     for (uint32_t i = json->nodes[list].first; i != SYI_JSON_NONE; i = json->nodes[i].next, between = ", ") {
-        uint32_t regex = json->nodes[i].first, rule = json->nodes[regex].next;
+        uint32_t regex = json->nodes[i].first;
+        if (json->nodes[i].kind != SYI_JSON_ARRAY || json->nodes[i].n_children != 2)
+            return syi_error(err, SY_EFORMAT, "a rule is no pair of a regular expression and a value");
+        uint32_t rule = json->nodes[regex].next;
         syi_text_printf(out, "%s\"", between);
         int status = put_pattern(syi_json_string(json, regex), out, err);
         if (status) return status;

@@ -21,9 +21,17 @@ struct verify_optim {
     const double *rates; /* [steps] of the run; owned */
 };
 
-/* kind_optimizer.c: the optimizer of that name with the arguments, chain and schedule of the case's configuration, all
+/* ---- optim_read.c ---- */
+
+/* A number of the configuration, or another where it is not there. */
+double verify_optim_number(const struct verify_case *c, const char *key, double otherwise);
+/* The trainer's learning rate of each of o->steps: one a step in the tensors, or the same for all. */
+int verify_optim_rates(struct verify_optim *o, struct sy_error *err) SYI_MUST_CHECK;
+/* The optimizer of that name with the arguments, chain and schedule of the case's configuration, all
  * under compat = t5x. */
 int verify_optim_read(struct verify_optim *o, const char *name, struct sy_error *err) SYI_MUST_CHECK;
+/* ---- optim_case.c ---- */
+
 /* Sets option KEY of the part (a name, or "" for [optimizer]) to the case's key PREFIX + KEY for each option that the
  * case has; masks, maps of rules and patterns are taken from T5X's form. */
 int verify_optim_options(struct verify_optim *o, const char *part, const char *prefix,

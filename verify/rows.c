@@ -172,15 +172,15 @@ static int known_keys(const struct verify_row *row, const char *keys, struct sy_
     return SY_OK;
 }
 
-static int compare_row(const struct verify_row *row, const char *name, const struct syi_text *text,
-                       struct verify_report *report, struct sy_error *err)
+int verify_value(const struct verify_case *c, uint32_t expected, const char *name,
+                 const struct syi_text *text, struct verify_report *report, struct sy_error *err)
 {
     struct syi_json json = {0};
     struct difference d = {""};
     int status = syi_text_status(text, err);
     if (!status) status = syi_json_parse(&json, "answer", text->data, text->length, err);
     if (status) return status;
-    int equal = same((struct side){&json, 0}, (struct side){&row->item->json, row->expected}, &d);
+    int equal = same((struct side){&json, 0}, (struct side){&c->json, expected}, &d);
     verify_judge(report, name, 0, equal ? NULL : d.text[0] ? d.text : "another value than expected");
     syi_json_free(&json);
     return SY_OK;
@@ -213,7 +213,7 @@ static int answer_row(const struct verify_row *row, const char *name, verify_row
     else if (status)
         syi_error(err, status, "%s: %s", name, why.text);
     else
-        status = compare_row(row, name, &text, report, err);
+        status = verify_value(row->item, row->expected, name, &text, report, err);
     syi_text_free(&text);
     return status == VERIFY_LEFT_OUT ? SY_OK : status;
 }

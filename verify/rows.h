@@ -28,6 +28,10 @@ typedef int (*verify_row_fn)(void *arg, const struct verify_row *row, struct syi
 int verify_rows(const struct verify_case *c, const char *what, uint32_t inputs, uint32_t expected,
                 const char *keys, verify_row_fn fn, void *arg, struct verify_report *report,
                 struct sy_error *err) SYI_MUST_CHECK;
+/* Compares a value, written as JSON, with that of a node of the case, and reports it as `name`. */
+int verify_value(const struct verify_case *c, uint32_t expected, const char *name,
+                 const struct syi_text *text, struct verify_report *report,
+                 struct sy_error *err) SYI_MUST_CHECK;
 /* A member of the document: an error when it is not there or of another kind. */
 int verify_member(const struct verify_case *c, uint32_t object, const char *key, enum syi_json_kind kind,
                   uint32_t *node, struct sy_error *err) SYI_MUST_CHECK;

@@ -6,7 +6,7 @@ golden=$top/tests/golden
 cd "$here" || exit 99
 
 # passed FOLDER: all cases of all kinds that are implemented. Beside them may be others, and checkpoints of other programs.
-kinds='layer loss router moe_layer model microbatch train decode partitioner schedule'
+kinds='layer loss router moe_layer model microbatch train decode partitioner schedule optimizer optimizer_state multi_optimizer'
 passed() {
     # shellcheck disable=SC2046,SC2086
     exits 0 "$program" verify $(printf "$1/%s " $kinds)
@@ -47,6 +47,16 @@ says out '^FAIL  partitioner/t5x_axis_rules .*row'
 sed 's/"ValueError"/"KeyError"/' "$rules" >bad/error.json
 exits 1 "$program" verify bad/error.json
 says out '^FAIL  partitioner/t5x_axis_rules .*row'
+states=$golden/optimizer_state/optimizer_state-restore.json
+sed 's/"KeyError"/"ValueError"/' "$states" >bad/restore.json
+exits 1 "$program" verify bad/restore.json
+says out '^FAIL  optimizer_state/restore .*row'
+sed 's/missing_count/missing_word/' "$states" >bad/edit.json
+exits 1 "$program" verify bad/edit.json
+says out '^FAIL  optimizer_state/restore .*is not known here'
+sed 's/"embed"/["embed"]/' "$golden/optimizer_state/optimizer_state-optax_states.json" >bad/axes.json
+exits 1 "$program" verify bad/axes.json
+says out '^FAIL  optimizer_state/optax_states '
 rates=$golden/schedule/schedule-all.json
 sed 's/0\.040670/0.040690/' "$rates" >bad/rate.json
 exits 1 "$program" verify bad/rate.json
