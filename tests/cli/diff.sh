@@ -41,7 +41,7 @@ says out '^compared until then: 0 ops, [0-9]* elements; whole steps: 0$'
 # The rate is that of the first step at both ends, so the weights differ at the end of the first step.
 compares 1 --a train.warmup_steps=0 --b train.warmup_steps=0 --b train.learning_rate=4e-3 --steps 2
 says out '^first difference: step 0, program update '
-says out 'input [0-9]*: t[0-9]*(learning_rate) f32\[1\], before the op ran$'
+says out 'input [0-9]*: t[0-9]*(optimizer/2/scale_by_learning_rate/0) f32\[1\], before the op ran$'
 says out '^  A        0.003$'
 says out '^  B        0.004$'
 compares 0 --a train.warmup_steps=0 --b train.warmup_steps=0 --b train.learning_rate=3.001e-3 --tolerance 1e-3
