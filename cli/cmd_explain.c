@@ -61,7 +61,7 @@ static int explain_stage(const struct request *r, const struct syi_mesh *mesh, s
     if (!status) status = syi_pipeline(r->config, mesh, r->which, &shape, r->stage, &model, &recorded, err);
     if (!status && !recorded.program) status = no_program(r->which, err);
     if (!status) {
-        syi_program_explain(recorded.program, print_line, NULL);
+        status = syi_program_explain(recorded.program, print_line, NULL, err);
         syi_program_free(recorded.program);
     }
     syi_model_free(&model);
@@ -80,7 +80,7 @@ static int explain_plan(const struct request *r, const struct syi_rank *rank, st
     if (status) return status;
     const struct syi_program *program = syi_engine_program(engine, r->which);
     if (program)
-        syi_program_explain(program, print_line, NULL);
+        status = syi_program_explain(program, print_line, NULL, err);
     else
         status = no_program(r->which, err);
     syi_engine_free(engine);

@@ -70,6 +70,7 @@ struct sympi {
     int alone;             /* 1: not all ranks came to agree */
     int status;            /* the failure's */
     char text[SYMPI_TEXT]; /* the failure's */
+    int key, lowest;       /* with which all agree on it: a meeting that is given up may still write them */
 
     pthread_t thread; /* makes progress while nobody waits */
     pthread_cond_t work;

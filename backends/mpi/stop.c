@@ -32,14 +32,15 @@ static double patience(const struct sympi *mpi, int status)
     return status && mpi->timeout > SECONDS_TO_STOP ? SECONDS_TO_STOP : mpi->timeout;
 }
 
-/* The lowest key of all ranks. A rank that failed of itself comes before all that were stopped. Where all
+/* mpi->lowest: the lowest key of all ranks. A rank that failed of itself comes before all that were stopped. Where all
  * fail at the same time, as with a run file that is wrong, nobody has to be stopped. */
-static int lowest(struct sympi *mpi, int status, int *key)
+static int lowest(struct sympi *mpi, int status)
 {
     struct sympi_request request = {.n_parts = 1};
-    int mine = !status ? INT_MAX : mpi->stopped ? mpi->ranks + mpi->rank : mpi->rank;
+    mpi->key = !status ? INT_MAX : mpi->stopped ? mpi->ranks + mpi->rank : mpi->rank;
+    mpi->lowest = INT_MAX;
     pthread_mutex_lock(&mpi->lock);
-    int code = MPI_Iallreduce(&mine, key, 1, MPI_INT, MPI_MIN, mpi->control, request.part);
+    int code = MPI_Iallreduce(&mpi->key, &mpi->lowest, 1, MPI_INT, MPI_MIN, mpi->control, request.part);
     pthread_mutex_unlock(&mpi->lock);
     if (code != MPI_SUCCESS) return sympi_fail_code(mpi, "MPI_Iallreduce", code);
     if (status && !mpi->stopped && sympi_poll(mpi, &request, 1, GRACE, &code) == SYMPI_LATE) send_stop(mpi);
@@ -63,7 +64,7 @@ static int share_text(struct sympi *mpi, int from)
 static int agree(struct sympi *mpi)
 {
     char mine[SYMPI_TEXT];
-    int key = INT_MAX, own = mpi->status, status = lowest(mpi, mpi->status, &key);
+    int own = mpi->status, status = lowest(mpi, mpi->status), key = mpi->lowest;
     memcpy(mine, mpi->text, sizeof mine);
     if (!status && key != INT_MAX) status = share_text(mpi, key % mpi->ranks);
     if (status) {

@@ -133,10 +133,12 @@ static void put_op(struct syi_text *text, const struct syi_program *p, size_t in
     if (op->file) syi_text_printf(text, "  %s:%u", syi_program_name(p, op->file), op->line);
 }
 
-static void send_line(struct syi_text *text, syi_line_fn line, void *arg)
+static int send_line(struct syi_text *text, syi_line_fn line, void *arg, struct sy_error *err)
 {
-    line(arg, text->status ? "(out of memory for this line)" : text->data ? text->data : "");
+    int status = syi_text_status(text, err);
+    if (!status) line(arg, text->data ? text->data : "");
     syi_text_free(text);
+    return status;
 }
 
 void syi_op_text(const struct syi_program *program, size_t op, char *text, size_t bytes)
@@ -147,15 +149,16 @@ void syi_op_text(const struct syi_program *program, size_t op, char *text, size_
     syi_text_free(&line);
 }
 
-void syi_program_explain(const struct syi_program *program, syi_line_fn line, void *arg)
+int syi_program_explain(const struct syi_program *program, syi_line_fn line, void *arg, struct sy_error *err)
 {
     struct syi_text text = {0};
     size_t width = layer_width(program);
     syi_text_printf(&text, "program %s: %zu ops, %zu tensors", program->title, program->n_ops,
                     program->n_tensors);
-    send_line(&text, line, arg);
-    for (size_t i = 0; i < program->n_ops; i++) {
+    int status = send_line(&text, line, arg, err);
+    for (size_t i = 0; i < program->n_ops && !status; i++) {
         put_op(&text, program, i, width);
-        send_line(&text, line, arg);
+        status = send_line(&text, line, arg, err);
     }
+    return status;
 }

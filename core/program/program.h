@@ -186,7 +186,8 @@ int syi_program_check(const struct syi_program *program, const char *stage,
 typedef void (*syi_line_fn)(void *arg, const char *line);
 /* One op a line: number, queue, layer, op, outputs with dtype and shape, inputs, attributes, place, source
  * line. */
-void syi_program_explain(const struct syi_program *program, syi_line_fn line, void *arg);
+int syi_program_explain(const struct syi_program *program, syi_line_fn line, void *arg,
+                        struct sy_error *err) SYI_MUST_CHECK;
 /* The line of one op, without leading spaces. */
 void syi_op_text(const struct syi_program *program, size_t op, char *text, size_t bytes);
 /* "t12 f32[64b,24,128]" with letters of mesh axes after split dims. */

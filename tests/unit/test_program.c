@@ -245,7 +245,8 @@ Test(program_explain, one_op_a_line)
     s.p->tensor[s.y].partial = 4;
     s.p->tensor[s.y].bytes = 64;
     s.p->tensor[s.y].offset = 0x1a0;
-    syi_program_explain(s.p, keep_line, &lines);
+    struct sy_error err = {0};
+    cr_assert_eq(syi_program_explain(s.p, keep_line, &lines, &err), SY_OK, "%s", err.text);
     cr_assert_eq(lines.n, 4);
     cr_expect_str_eq(lines.text[0], "program test: 3 ops, 5 tensors");
     starts(lines.text[1],
