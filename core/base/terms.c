@@ -60,10 +60,10 @@ static const struct syi_option *find_argument(struct reader *r, const struct syi
                                               const char *name)
 {
     struct syi_text known = {0};
-    for (size_t i = 0; i < kind->n_arguments; i++) {
+    for (size_t i = 0; i < kind->n_arguments; i++)
         if (!strcmp(kind->arguments[i].name, name)) return &kind->arguments[i];
+    for (size_t i = 0; i < kind->n_arguments; i++)
         syi_text_printf(&known, "%s%s", i ? ", " : "", kind->arguments[i].name);
-    }
     refuse(r, "%s has no argument %s: it takes %s", kind->name, name, known.data ? known.data : "none");
     syi_text_free(&known);
     return NULL;
