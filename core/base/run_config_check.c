@@ -211,8 +211,10 @@ static int refuse_key(const struct syi_optimizer_part *part, const struct syi_op
                          "%s.%s: a chain takes its arguments in its transforms, as in "
                          "chain = [\"scale_by_adam(b2=0.98)\", \"scale_by_learning_rate\"]",
                          part_text(part, where), option->name);
-    return syi_error(err, SY_EINVAL, "%s.%s means nothing to %s, which takes %s", part_text(part, where),
-                     option->name, info->name, *info->keys ? info->keys : "no keys");
+    return syi_error(err, SY_EINVAL,
+                     "%s.%s means nothing to %s, which takes %s: leave it out, or give it its default, %s",
+                     part_text(part, where), option->name, info->name, *info->keys ? info->keys : "no keys",
+                     option->default_text);
 }
 
 /* A key that the optimizer does not take has its default. */
