@@ -186,14 +186,6 @@ void syi_store_gradient(struct syi_program *p, const struct syi_param *param, in
     }
 }
 
-/* The tensor of each parameter in a program, by id; -1: it has none. */
-static void parameter_tensors(const struct syi_program *p, int *tensor, size_t n)
-{
-    for (size_t id = 0; id < n; id++) tensor[id] = -1;
-    for (size_t i = 0; i < p->n_tensors; i++)
-        if (p->tensor[i].role == SYI_ROLE_PARAMETER) tensor[p->tensor[i].of] = (int)i;
-}
-
 void syi_clip_example(struct syi_program *p, int n, int *x, double clip)
 {
     SYI_AT(p);
@@ -207,22 +199,19 @@ static int clip_part(struct syi_build *b, int part, double clip, int *gradient, 
 {
     const struct syi_model *model = b->model;
     int n = 0, *own = syi_alloc(model->n * sizeof *own, err);
-    if (!own) return SY_ENOMEM;
-    for (int back = 0; back < 2; back++, n = 0) {
-        for (size_t i = 0; i < model->n; i++) {
-            const struct syi_param *param = &model->param[i];
-            int other =
-                param->init == SYI_INIT_EXPERT_BIAS || syi_optimizer_of(b->config, param->name) != part;
-            if (other) continue;
-            if (back)
-                gradient[i] = own[n++];
-            else
-                own[n++] = gradient[i];
-        }
-        if (!back && n) syi_clip_example(b->p, n, own, clip);
+    size_t *at = syi_alloc(model->n * sizeof *at, err);
+    for (size_t i = 0; own && at && i < model->n; i++) {
+        const struct syi_param *param = &model->param[i];
+        if (param->init == SYI_INIT_EXPERT_BIAS || syi_optimizer_of(b->config, param->name) != part) continue;
+        own[n] = gradient[i];
+        at[n++] = i;
     }
+    int status = own && at ? SY_OK : SY_ENOMEM;
+    if (n) syi_clip_example(b->p, n, own, clip);
+    for (int k = 0; k < n; k++) gradient[at[k]] = own[k];
     syi_free(own);
-    return SY_OK;
+    syi_free(at);
+    return status;
 }
 
 static int clip_examples(struct syi_build *b, int *gradient, struct sy_error *err)
@@ -243,7 +232,7 @@ static int store_gradients(struct syi_build *b, int loss, int next, struct sy_er
     int *tensor = syi_alloc(n * sizeof *tensor, err), *of = syi_alloc(n * sizeof *of, err),
         *gradient = syi_alloc(n * sizeof *gradient, err);
     int status = tensor && of && gradient ? SY_OK : SY_ENOMEM;
-    if (!status) parameter_tensors(b->p, tensor, n);
+    if (!status) syi_role_list(b->p, SYI_ROLE_PARAMETER, tensor, n);
     for (size_t i = 0; !status && i < n; i++) of[i] = tensor[model->param[i].id];
     if (!status) status = syi_grad(b->p, loss, (int)n, of, gradient, err);
     if (!status) status = clip_examples(b, gradient, err);

@@ -2,7 +2,6 @@
 /* Chains of transforms: from the run file to terms, from terms to ops, and what the host sets for each step. */
 #include "config.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -141,6 +140,14 @@ void syi_chains_free(struct syi_chain *chains, int n)
         for (int t = 0; t < SYI_TERMS; t++) syi_free(chains[i].schedule[t]);
     }
     syi_free(chains);
+}
+
+int syi_chains_average(const struct syi_chain *chains, int n)
+{
+    for (int i = 0; i < n; i++)
+        for (int t = 0; t < chains[i].terms.n; t++)
+            if (syi_transform_of(&chains[i].terms.term[t]) == &syi_transform_row_schedule_free) return 1;
+    return 0;
 }
 
 /* ---- what the host sets ---- */

@@ -15,7 +15,7 @@ enum { SITE = 0x40000000, SITES_OF_TERM = 1 << 20 };
 static int random_state(struct syi_program *p)
 {
     int64_t four = 4;
-    int there = syi_role_find(p, SYI_ROLE_RNG, 0);
+    int there = syi_program_find(p, "rng");
     return there >= 0 ? there
                       : syi_role_set(p, syi_tensor_add(p, "rng", SYI_INPUT, SY_I64, 1, &four, NULL),
                                      SYI_ROLE_RNG, 0);

@@ -192,6 +192,9 @@ int syi_record_update(const struct syi_update_options *options, struct syi_progr
 int syi_record_exchange(const struct syi_program *update, struct syi_program **program,
                         struct sy_error *err) SYI_MUST_CHECK;
 
+/* Whether there will be one, without recording anything. */
+int syi_chains_average(const struct syi_chain *chains, int n);
+
 /* Logs a warning for each pattern of optimizer.*.match that no parameter has, with the nearest name. */
 void syi_warn_of_patterns(const struct syi_config *config, const struct syi_model *model);
 

@@ -77,13 +77,6 @@ const struct syi_transform syi_transform_row_schedule_free = {
 
 /* ---- where parameters and averages change places ---- */
 
-static int has_averages(const struct syi_program *update)
-{
-    for (size_t i = 0; i < update->n_tensors; i++)
-        if (update->tensor[i].role == SYI_ROLE_AVERAGE) return 1;
-    return 0;
-}
-
 /* The same tensor in the program. */
 static int twin(struct syi_program *p, const struct syi_program *update, size_t i)
 {
@@ -93,27 +86,33 @@ static int twin(struct syi_program *p, const struct syi_program *update, size_t 
     return syi_role_set(p, tensor, (enum syi_role)t->role, t->of);
 }
 
-int syi_record_exchange(const struct syi_program *update, struct syi_program **program, struct sy_error *err)
+static int record_exchange(const struct syi_program *update, const int *average, struct syi_program *p)
 {
-    struct syi_program *p;
-    *program = NULL;
-    if (!has_averages(update)) return SY_OK;
-    int status = syi_program_new("exchange", &p, err);
-    if (status) return status;
     memcpy(p->leaf_count, update->leaf_count, sizeof p->leaf_count);
     for (size_t i = 0; i < update->n_tensors; i++) {
-        int of = syi_role_find(update, SYI_ROLE_PARAMETER, update->tensor[i].of);
-        if (update->tensor[i].role != SYI_ROLE_AVERAGE || of < 0) continue;
-        p->layer = syi_program_intern(p, syi_program_name(update, update->tensor[of].name));
+        const struct syi_tensor *t = &update->tensor[i];
+        if (t->role != SYI_ROLE_PARAMETER || average[t->of] < 0) continue;
+        p->layer = syi_program_intern(p, syi_program_name(update, t->name));
         SYI_AT(p);
-        int y = twin(p, update, (size_t)of), x = twin(p, update, i);
+        int y = twin(p, update, i), x = twin(p, update, (size_t)average[t->of]);
         int old_y = syi_map1(p, SY_MAP_COPY, y, 0), old_x = syi_map1(p, SY_MAP_COPY, x, 0);
         syi_store(p, old_x, y);
         syi_store(p, old_y, x);
     }
-    status = syi_program_status(p, err);
-    if (!status) status = syi_program_check(p, "record", err);
-    if (status)
+    return p->status;
+}
+
+int syi_record_exchange(const struct syi_program *update, struct syi_program **program, struct sy_error *err)
+{
+    struct syi_program *p = NULL;
+    int *average = syi_alloc(update->n_tensors * sizeof *average, err), status = average ? SY_OK : SY_ENOMEM;
+    *program = NULL;
+    if (!status) syi_role_list(update, SYI_ROLE_AVERAGE, average, update->n_tensors);
+    if (!status) status = syi_program_new("exchange", &p, err);
+    if (!status && record_exchange(update, average, p)) status = syi_program_status(p, err);
+    syi_free(average);
+    if (!status && p->n_ops) status = syi_program_check(p, "record", err);
+    if (status || !p->n_ops)
         syi_program_free(p);
     else
         *program = p;

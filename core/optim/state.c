@@ -21,10 +21,10 @@ int syi_group_scalar(struct syi_group *group, int term, int slot)
     uint32_t number = syi_optim_scalar_number(group->part, term, slot);
     int64_t one = 1;
     char name[SYI_PART_NAME + 96];
-    int there = syi_role_find(group->p, SYI_ROLE_OPTIM_SCALAR, number);
-    if (there >= 0) return there;
     snprintf(name, sizeof name, "optimizer%s%s/%d/%s/%d", *part ? "." : "", part, term,
              group->chain->terms.term[term].kind->name, slot);
+    int there = syi_program_find(group->p, name); /* an index: each parameter asks */
+    if (there >= 0) return there;
     int tensor = syi_tensor_add(group->p, name, SYI_INPUT, SY_F32, 1, &one, NULL);
     return syi_role_set(group->p, tensor, SYI_ROLE_OPTIM_SCALAR, number);
 }

@@ -22,6 +22,14 @@ int syi_role_set(struct syi_program *program, int tensor, enum syi_role role, ui
     return tensor;
 }
 
+void syi_role_list(const struct syi_program *program, enum syi_role role, int *tensor, size_t n)
+{
+    for (size_t of = 0; of < n; of++) tensor[of] = -1;
+    for (size_t i = 0; i < program->n_tensors; i++)
+        if (program->tensor[i].role == role && program->tensor[i].of < n)
+            tensor[program->tensor[i].of] = (int)i;
+}
+
 int syi_role_find(const struct syi_program *program, enum syi_role role, uint32_t of)
 {
     for (size_t i = 0; i < program->n_tensors; i++)

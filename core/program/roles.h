@@ -68,7 +68,9 @@ const char *syi_role_name(enum syi_role role); /* "encoder_ids" */
 struct syi_program;
 /* Gives tensor its role; -1, a recording that failed, is left alone. Returns the tensor. */
 int syi_role_set(struct syi_program *program, int tensor, enum syi_role role, uint32_t of);
-/* The tensor that has it, or -1: there is none. */
+/* The tensors that have the role, by their `of` below n; -1: there is none. For many at once. */
+void syi_role_list(const struct syi_program *program, enum syi_role role, int *tensor, size_t n);
+/* The tensor that has it, or -1: there is none. Walks through all tensors. */
 int syi_role_find(const struct syi_program *program, enum syi_role role, uint32_t of);
 
 #endif

@@ -88,7 +88,6 @@ static int add(struct syi_engine *e, enum syi_which which, int bucket, int *inde
     enum syi_stage stage = (e->use & SYI_USE_UNFUSED) ? SYI_STAGE_PARTITION : SYI_STAGE_FUSE;
     int status = syi_pipeline(&e->config, &e->rank.mesh, which, &shape, stage, &e->model, &recorded, err);
     if (status) return status;
-    if (!recorded.program) return SY_OK;
     if (which == SYI_GRAD_FIRST) memcpy(e->bound[bucket].places, recorded.places, sizeof recorded.places);
     return syi_session_add(e->session, recorded.program, index, err);
 }
@@ -197,7 +196,8 @@ static int bind(struct syi_engine *e, int plan_only, struct sy_error *err)
     for (int i = 0; !status && i < e->n_buckets; i++) status = add_bucket(e, i, err);
     e->update = e->copying = e->exchanging = -1;
     if (!status && (e->use & SYI_USE_TRAIN)) status = add(e, SYI_UPDATE, 0, &e->update, err);
-    if (!status && (e->use & SYI_USE_TRAIN)) status = add(e, SYI_EXCHANGE, 0, &e->exchanging, err);
+    if (!status && (e->use & SYI_USE_TRAIN) && syi_chains_average(e->chains, e->config.optimizer.n))
+        status = add(e, SYI_EXCHANGE, 0, &e->exchanging, err);
     if (!status && (e->use & SYI_USE_TRAIN) && e->rank.comm->rank == 0)
         syi_warn_of_patterns(&e->config, &e->model);
     if (!status && e->model.n_copies) status = add(e, SYI_WEIGHTS, 0, &e->copying, err);
