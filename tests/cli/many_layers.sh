@@ -22,10 +22,10 @@ hundredths() {
 
 # grows ARGUMENTS...: with the layers, and a second for what does not depend on them.
 grows() {
-    few=$(hundredths 100 "$@")
-    many=$(hundredths 400 "$@")
+    few=$(hundredths 200 "$@")
+    many=$(hundredths 800 "$@")
     case $few$many in *[!0-9]*) fail "plan $*: $(tail -n 1 "$here/err") ($few, $many)" ;; *)
-        [ "$many" -le $((7 * few + 100)) ] || fail "plan $*: 100 layers take 0.01 x $few s, 400 take $many"
+        [ "$many" -le $((7 * few + 100)) ] || fail "plan $*: 200 layers take 0.01 x $few s, 800 take $many"
         ;;
     esac
 }
