@@ -115,12 +115,18 @@ int syi_comm_conclude(struct syi_comm *comm, int status, int *complete, struct s
 
 /* ---- over all ranks, begun and ended in one call ---- */
 
+/* A failure ends in abort: the callers' buffers, many of them on their stacks, are in use until it returns. */
 static int over_world(struct syi_comm *comm, const struct sy_collective *call, struct sy_error *err)
 {
     void *request;
+    struct sy_error cause = {0};
     int status = make_world(comm, err);
-    if (!status) status = syi_comm_start(comm, SYI_COMM_WORLD, call, &request, err);
-    return status ? status : syi_comm_wait(comm, request, err);
+    if (status) return status;
+    status = syi_comm_start(comm, SYI_COMM_WORLD, call, &request, &cause);
+    if (!status) status = syi_comm_wait(comm, request, &cause);
+    if (!status) return SY_OK;
+    syi_comm_abort(comm, cause.text);
+    return syi_error(err, status, "%s", cause.text);
 }
 
 int syi_comm_gather(struct syi_comm *comm, const void *data, size_t bytes, void *all, struct sy_error *err)

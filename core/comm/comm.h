@@ -54,7 +54,8 @@ void syi_comm_abort(struct syi_comm *comm, const char *text);
  * of the lowest rank that failed of itself. *complete 0: not all ranks came; status and text are this rank's
  * own. For communication of processes; threads are joined instead. */
 int syi_comm_conclude(struct syi_comm *comm, int status, int *complete, struct sy_error *err);
-/* all: (ranks, bytes), what each rank brings in `data`. */
+/* The four that follow are begun and ended in one call; a failure of one stops all ranks, as abort does.
+ * all: (ranks, bytes), what each rank brings in `data`. */
 int syi_comm_gather(struct syi_comm *comm, const void *data, size_t bytes, void *all, struct sy_error *err);
 /* words[n]: the sums over all ranks on return. Allocates nothing after the first call. */
 int syi_comm_sum(struct syi_comm *comm, int64_t *words, size_t n, struct sy_error *err) SYI_MUST_CHECK;

@@ -415,6 +415,59 @@ static int stop_in_between(void *arg, struct syi_comm *comm, struct sy_error *er
     return status;
 }
 
+/* Two ranks, the other of which came too late: as with MPI, a sum that was waited for in vain is still under way, and
+ * its buffer is written until abort returns. */
+struct late {
+    int64_t *recv;
+    int is_aborted;
+};
+static int late_group(void *context, const int *ranks, int n, void **group)
+{
+    (void)ranks, (void)n;
+    *group = context;
+    return SY_OK;
+}
+static void late_group_free(void *context, void *group)
+{
+    (void)context, (void)group;
+}
+static int late_start(void *context, void *group, const struct sy_collective *call, void **request)
+{
+    ((struct late *)context)->recv = call->recv;
+    *request = group;
+    return SY_OK;
+}
+static int late_wait(void *context, void *request)
+{
+    (void)context, (void)request;
+    return SY_EBACKEND;
+}
+static void late_abort(void *context, const char *text)
+{
+    struct late *late = context;
+    late->is_aborted = text[0] != '\0';
+    *late->recv = 7; /* the other rank's term comes now */
+}
+
+Test(comm, a_sum_waited_for_in_vain_is_ended_while_its_buffer_is_there)
+{
+    static const struct sy_collective_table table = {.bytes = sizeof table,
+                                                     .group_new = late_group,
+                                                     .group_free = late_group_free,
+                                                     .start = late_start,
+                                                     .wait = late_wait,
+                                                     .abort = late_abort};
+    struct late late = {0};
+    struct syi_comm comm = {.table = &table, .context = &late, .ranks = 2};
+    struct sy_error err = {0};
+    int64_t word = 1;
+    cr_expect_eq(syi_comm_sum(&comm, &word, 1, &err), SY_EBACKEND);
+    cr_expect(late.is_aborted, "the buffer is left to a sum that is under way");
+    cr_expect_eq(word, 7);
+    cr_expect(strstr(err.text, "waiting for a collective"), "%s", err.text);
+    syi_comm_close(&comm);
+}
+
 Test(comm, buffers_live_until_peers_have_read_them)
 {
     for (int i = 0; i < 30; i++) {
