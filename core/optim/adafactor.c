@@ -78,15 +78,6 @@ static int second_moment(struct syi_optim *o, options *a, const char *name, unsi
     return moved;
 }
 
-static int mean_over(struct syi_program *p, int x, unsigned dims)
-{
-    int64_t n = 1;
-    if (p->status || x < 0) return -1;
-    for (int i = 0; i < p->tensor[x].rank; i++)
-        if (dims >> i & 1) n *= p->tensor[x].dim[i];
-    return syi_map1(p, SY_MAP_MULS, syi_sum_over(p, SY_OP_BLOCK_SUM, x, dims), 1.0 / (double)n);
-}
-
 /* ---- the steps of the transform ---- */
 
 static int scale_by_second_moments(struct syi_optim *o, options *a, const struct syi_factors *f, int update)
@@ -98,9 +89,9 @@ static int scale_by_second_moments(struct syi_optim *o, options *a, const struct
         int v = second_moment(o, a, "v", 0, square);
         return syi_map2(p, SY_MAP_MUL, update, syi_map1(p, SY_MAP_RSQRT, v, 0));
     }
-    int row = second_moment(o, a, "v_row", f->column, mean_over(p, square, f->column));
-    int column = second_moment(o, a, "v_col", f->row, mean_over(p, square, f->row));
-    int share = syi_map2(p, SY_MAP_DIV, row, mean_over(p, row, f->row));
+    int row = second_moment(o, a, "v_row", f->column, syi_mean_over(p, SY_OP_BLOCK_SUM, square, f->column));
+    int column = second_moment(o, a, "v_col", f->row, syi_mean_over(p, SY_OP_BLOCK_SUM, square, f->row));
+    int share = syi_map2(p, SY_MAP_DIV, row, syi_mean_over(p, SY_OP_BLOCK_SUM, row, f->row));
     int scaled = syi_map2(p, SY_MAP_MUL, update, syi_map1(p, SY_MAP_RSQRT, share, 0));
     return syi_map2(p, SY_MAP_MUL, scaled, syi_map1(p, SY_MAP_RSQRT, column, 0));
 }

@@ -39,22 +39,33 @@ int syi_moving_mean(struct syi_program *p, int old, int value, double decay)
                     syi_map1(p, SY_MAP_MULS, old, decay));
 }
 
-int64_t syi_elements(const struct syi_program *p, int x)
-{
-    return p->status || x < 0 ? 1 : syi_tensor_count(&p->tensor[x]);
-}
-
 int syi_tensor_norm(struct syi_program *p, int x)
 {
     return syi_norm_of_all(p, 1, &x, NULL);
 }
 
-int syi_root_mean_square(struct syi_program *p, int x, unsigned dims)
+int syi_mean_over(struct syi_program *p, enum sy_op op, int x, unsigned dims)
 {
     int64_t n = 1;
     if (p->status || x < 0) return -1;
     for (int i = 0; i < p->tensor[x].rank; i++)
         if (dims >> i & 1) n *= p->tensor[x].dim[i];
-    int sum = syi_sum_over(p, SY_OP_BLOCK_SUMSQ, x, dims);
-    return syi_map1(p, SY_MAP_SQRT, syi_map1(p, SY_MAP_MULS, sum, 1.0 / (double)n), 0);
+    return syi_map1(p, SY_MAP_MULS, syi_sum_over(p, op, x, dims), 1.0 / (double)n);
+}
+
+int syi_root_mean_square(struct syi_program *p, int x, unsigned dims)
+{
+    return syi_map1(p, SY_MAP_SQRT, syi_mean_over(p, SY_OP_BLOCK_SUMSQ, x, dims), 0);
+}
+
+int syi_inverse_root(struct syi_program *p, int sum, double eps)
+{
+    int zero = syi_constant_like(p, 0, sum);
+    int root = syi_map1(p, SY_MAP_RSQRT, syi_map1(p, SY_MAP_ADDS, sum, eps), 0);
+    return syi_map3(p, SY_MAP_SELECT, syi_map2(p, SY_MAP_LESS, zero, sum), root, zero);
+}
+
+void syi_store_where(struct syi_program *p, int ok, int value, int to)
+{
+    syi_store(p, syi_map3(p, SY_MAP_SELECT, ok, value, to), to);
 }

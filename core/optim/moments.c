@@ -39,20 +39,36 @@ static int divide_by_root(struct syi_program *p, int update, int square, double 
 
 /* ---- the family of Adam ---- */
 
+struct moments {
+    int mu, nu;         /* state: mean, second moment */
+    int new_mu, new_nu; /* after the step */
+};
+
+static void store_moments(struct syi_optim *o, const struct moments *m)
+{
+    syi_optim_store(o, m->new_mu, m->mu);
+    syi_optim_store(o, m->new_nu, m->nu);
+}
+
+/* Both corrected, one divided by the root of the other; the moments are stored. */
+static int divide_moments(struct syi_optim *o, const struct moments *m, double eps_root, double eps)
+{
+    int mean = corrected(o, m->new_mu, 0), square = corrected(o, m->new_nu, 1);
+    int result = divide(o->p, mean, square, eps_root, eps);
+    store_moments(o, m);
+    return result;
+}
+
 static int scale_by_adam(struct syi_optim *o, const void *arguments, int update)
 {
     const struct syi_transform_scale_by_adam *a = arguments;
     struct syi_program *p = o->p;
     SYI_AT(p);
-    int mu = syi_optim_state(o, "mu", 0), nu = syi_optim_state(o, "nu", 0);
+    struct moments m = {.mu = syi_optim_state(o, "mu", 0), .nu = syi_optim_state(o, "nu", 0)};
     int square = syi_square(p, update);
-    int new_mu = syi_moving_mean(p, mu, update, a->b1);
-    int new_nu = syi_moving_mean(p, nu, square, a->b2);
-    int mean = corrected(o, new_mu, 0);
-    int result = divide(p, mean, corrected(o, new_nu, 1), a->eps_root, a->eps);
-    syi_optim_store(o, new_mu, mu);
-    syi_optim_store(o, new_nu, nu);
-    return result;
+    m.new_mu = syi_moving_mean(p, m.mu, update, a->b1);
+    m.new_nu = syi_moving_mean(p, m.nu, square, a->b2);
+    return divide_moments(o, &m, a->eps_root, a->eps);
 }
 
 static void adam_host(const void *arguments, const struct syi_optim_time *time, double value[SYI_HOST_VALUES])
@@ -72,14 +88,11 @@ static int scale_by_belief(struct syi_optim *o, const void *arguments, int updat
     const struct syi_transform_scale_by_belief *a = arguments;
     struct syi_program *p = o->p;
     SYI_AT(p);
-    int mu = syi_optim_state(o, "mu", 0), nu = syi_optim_state(o, "nu", 0);
-    int square = syi_square(p, syi_map2(p, SY_MAP_SUB, update, mu));
-    int new_mu = syi_moving_mean(p, mu, update, a->b1);
-    int new_nu = syi_map1(p, SY_MAP_ADDS, syi_moving_mean(p, nu, square, a->b2), a->eps_root);
-    int result = divide(p, corrected(o, new_mu, 0), corrected(o, new_nu, 1), 0, a->eps);
-    syi_optim_store(o, new_mu, mu);
-    syi_optim_store(o, new_nu, nu);
-    return result;
+    struct moments m = {.mu = syi_optim_state(o, "mu", 0), .nu = syi_optim_state(o, "nu", 0)};
+    int square = syi_square(p, syi_map2(p, SY_MAP_SUB, update, m.mu));
+    m.new_mu = syi_moving_mean(p, m.mu, update, a->b1);
+    m.new_nu = syi_map1(p, SY_MAP_ADDS, syi_moving_mean(p, m.nu, square, a->b2), a->eps_root);
+    return divide_moments(o, &m, 0, a->eps);
 }
 
 static void belief_host(const void *arguments, const struct syi_optim_time *time,
@@ -99,17 +112,14 @@ static int scale_by_yogi(struct syi_optim *o, const void *arguments, int update)
     const struct syi_transform_scale_by_yogi *a = arguments;
     struct syi_program *p = o->p;
     SYI_AT(p);
-    int mu = syi_optim_state(o, "mu", a->initial_accumulator_value);
-    int nu = syi_optim_state(o, "nu", a->initial_accumulator_value);
+    struct moments m = {.mu = syi_optim_state(o, "mu", a->initial_accumulator_value),
+                        .nu = syi_optim_state(o, "nu", a->initial_accumulator_value)};
     int square = syi_square(p, update);
-    int way = syi_sign(p, syi_map2(p, SY_MAP_SUB, nu, square));
+    int way = syi_sign(p, syi_map2(p, SY_MAP_SUB, m.nu, square));
     int moved = syi_map1(p, SY_MAP_MULS, syi_map2(p, SY_MAP_MUL, way, square), 1 - a->b2);
-    int new_mu = syi_moving_mean(p, mu, update, a->b1);
-    int new_nu = syi_map2(p, SY_MAP_SUB, nu, moved);
-    int result = divide(p, corrected(o, new_mu, 0), corrected(o, new_nu, 1), a->eps_root, a->eps);
-    syi_optim_store(o, new_mu, mu);
-    syi_optim_store(o, new_nu, nu);
-    return result;
+    m.new_mu = syi_moving_mean(p, m.mu, update, a->b1);
+    m.new_nu = syi_map2(p, SY_MAP_SUB, m.nu, moved);
+    return divide_moments(o, &m, a->eps_root, a->eps);
 }
 
 static void yogi_host(const void *arguments, const struct syi_optim_time *time, double value[SYI_HOST_VALUES])
@@ -129,14 +139,13 @@ static int scale_by_radam(struct syi_optim *o, const void *arguments, int update
     const struct syi_transform_scale_by_radam *a = arguments;
     struct syi_program *p = o->p;
     SYI_AT(p);
-    int mu = syi_optim_state(o, "mu", 0), nu = syi_optim_state(o, "nu", 0);
+    struct moments m = {.mu = syi_optim_state(o, "mu", 0), .nu = syi_optim_state(o, "nu", 0)};
     int square = syi_square(p, update);
-    int new_mu = syi_moving_mean(p, mu, update, a->b1);
-    int new_nu = syi_moving_mean(p, nu, square, a->b2);
-    int mean = corrected(o, new_mu, 0);
-    int scaled = divide(p, corrected(o, mean, 2), corrected(o, new_nu, 1), a->eps_root, a->eps);
-    syi_optim_store(o, new_mu, mu);
-    syi_optim_store(o, new_nu, nu);
+    m.new_mu = syi_moving_mean(p, m.mu, update, a->b1);
+    m.new_nu = syi_moving_mean(p, m.nu, square, a->b2);
+    int mean = corrected(o, m.new_mu, 0), rectified = corrected(o, mean, 2);
+    int scaled = divide(p, rectified, corrected(o, m.new_nu, 1), a->eps_root, a->eps);
+    store_moments(o, &m);
     return syi_map3(p, SY_MAP_SELECT, syi_optim_scalar(o, 3), scaled, mean);
 }
 
@@ -178,26 +187,17 @@ static int scale_by_stddev(struct syi_optim *o, const void *arguments, int updat
     const struct syi_transform_scale_by_stddev *a = arguments;
     struct syi_program *p = o->p;
     SYI_AT(p);
-    int mu = syi_optim_state(o, "mu", 0), nu = syi_optim_state(o, "nu", a->initial_scale);
-    int new_mu = syi_moving_mean(p, mu, update, a->decay);
-    int new_nu = syi_moving_mean(p, nu, syi_square(p, update), a->decay);
-    int variance = syi_map2(p, SY_MAP_SUB, new_nu, syi_square(p, new_mu));
+    struct moments m = {.mu = syi_optim_state(o, "mu", 0), .nu = syi_optim_state(o, "nu", a->initial_scale)};
+    m.new_mu = syi_moving_mean(p, m.mu, update, a->decay);
+    m.new_nu = syi_moving_mean(p, m.nu, syi_square(p, update), a->decay);
+    int variance = syi_map2(p, SY_MAP_SUB, m.new_nu, syi_square(p, m.new_mu));
     int result = divide_by_root(p, update, variance, a->eps);
-    syi_optim_store(o, new_mu, mu);
-    syi_optim_store(o, new_nu, nu);
+    store_moments(o, &m);
     return result;
 }
 
 const struct syi_transform syi_transform_row_scale_by_stddev = {
     .record = scale_by_stddev, .state = {{"mu", SYI_FIELD_SLOT}, {"nu", SYI_FIELD_SLOT}}};
-
-/* 1 / sqrt(sum + eps), 0 where the sum is 0: nothing came yet */
-static int inverse_root(struct syi_program *p, int sum, double eps)
-{
-    int zero = syi_constant_like(p, 0, sum);
-    int root = syi_map1(p, SY_MAP_RSQRT, syi_map1(p, SY_MAP_ADDS, sum, eps), 0);
-    return syi_map3(p, SY_MAP_SELECT, syi_map2(p, SY_MAP_LESS, zero, sum), root, zero);
-}
 
 static int scale_by_rss(struct syi_optim *o, const void *arguments, int update)
 {
@@ -206,7 +206,7 @@ static int scale_by_rss(struct syi_optim *o, const void *arguments, int update)
     SYI_AT(p);
     int sum = syi_optim_state(o, "sum_of_squares", a->initial_accumulator_value);
     int new_sum = syi_map2(p, SY_MAP_ADD, syi_square(p, update), sum);
-    int result = syi_map2(p, SY_MAP_MUL, update, inverse_root(p, new_sum, a->eps));
+    int result = syi_map2(p, SY_MAP_MUL, update, syi_inverse_root(p, new_sum, a->eps));
     syi_optim_store(o, new_sum, sum);
     return result;
 }

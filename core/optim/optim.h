@@ -165,12 +165,17 @@ int syi_is_number(struct syi_program *p, int x); /* 0 where it is NaN, else 1 */
 /* max(x, least) and min(x, most); NaN stays NaN */
 int syi_at_least(struct syi_program *p, int x, double least);
 int syi_at_most(struct syi_program *p, int x, double most);
-int syi_moving_mean(struct syi_program *p, int old, int value,
-                    double decay);                 /* decay old + (1 - decay) value */
+/* decay old + (1 - decay) value */
+int syi_moving_mean(struct syi_program *p, int old, int value, double decay);
 int syi_tensor_norm(struct syi_program *p, int x); /* [1], over the whole tensor */
-int syi_root_mean_square(struct syi_program *p, int x,
-                         unsigned dims); /* over the dims, which become 1 long */
-int64_t syi_elements(const struct syi_program *p, int x);
+/* Over the dims, which become 1 long; op: SY_OP_BLOCK_SUM, or SY_OP_BLOCK_SUMSQ for the mean of squares. */
+int syi_mean_over(struct syi_program *p, enum sy_op op, int x, unsigned dims);
+int syi_root_mean_square(struct syi_program *p, int x, unsigned dims);
+/* 1 / sqrt(sum + eps), 0 where the sum is 0: nothing came yet */
+int syi_inverse_root(struct syi_program *p, int sum, double eps);
+/* Writes `value` to persistent tensor `to` where ok [1] is 1, else keeps it. */
+void syi_store_where(struct syi_program *p, int ok, int value, int to);
+
 /* ---- update.c ---- */
 
 /* The program of a step: gradient norm over all parameters, finite check, clipping, the chain of each part, the

@@ -41,10 +41,8 @@ static int scale_by_sm3(struct syi_optim *o, const void *arguments, int update)
         square = syi_map1(p, SY_MAP_MULS, square, 1 - a->b2);
         old = syi_map1(p, SY_MAP_MULS, old, a->b2);
     }
-    int sum = syi_map2(p, SY_MAP_ADD, square, old), zero = syi_constant_like(p, 0, sum);
-    int root = syi_map1(p, SY_MAP_RSQRT, syi_map1(p, SY_MAP_ADDS, sum, a->eps), 0);
-    int scaled = syi_map2(p, SY_MAP_MUL, update,
-                          syi_map3(p, SY_MAP_SELECT, syi_map2(p, SY_MAP_LESS, zero, sum), root, zero));
+    int sum = syi_map2(p, SY_MAP_ADD, square, old);
+    int scaled = syi_map2(p, SY_MAP_MUL, update, syi_inverse_root(p, sum, a->eps));
     int moved = syi_moving_mean(p, momentum, scaled, a->b1);
     syi_optim_store(o, moved, momentum);
     for (int i = 0; i < rank; i++)

@@ -80,10 +80,10 @@ int syi_group_state(struct syi_group *group, const char *name)
 
 void syi_optim_store(struct syi_optim *o, int value, int to)
 {
-    syi_store(o->p, syi_map3(o->p, SY_MAP_SELECT, o->ok, value, to), to);
+    syi_store_where(o->p, o->ok, value, to);
 }
 
 void syi_group_store(struct syi_group *group, int value, int to)
 {
-    syi_store(group->p, syi_map3(group->p, SY_MAP_SELECT, group->ok, value, to), to);
+    syi_store_where(group->p, group->ok, value, to);
 }

@@ -153,7 +153,7 @@ static void leave(void *arg, int i, int update)
     struct syi_program *p = part->group.p;
     SYI_AT(p);
     int moved = syi_map2(p, SY_MAP_ADD, part->tensor[i], update);
-    syi_store(p, syi_map3(p, SY_MAP_SELECT, part->group.ok, moved, part->tensor[i]), part->tensor[i]);
+    syi_store_where(p, part->group.ok, moved, part->tensor[i]);
 }
 
 static int update_part(struct update *u, int i, struct sy_error *err)
@@ -173,7 +173,7 @@ static void update_expert_bias(struct update *u, const struct target *t)
     SYI_AT(p);
     int moved = syi_map1(p, SY_MAP_MULS, t->gradient, u->options->config->moe.expert_bias_update_rate);
     moved = syi_map2(p, SY_MAP_ADD, t->parameter, moved);
-    syi_store(p, syi_map3(p, SY_MAP_SELECT, u->ok, moved, t->parameter), t->parameter);
+    syi_store_where(p, u->ok, moved, t->parameter);
 }
 
 /* ---- patterns ---- */
