@@ -17,18 +17,13 @@ static void keep(const char *run_dir, int64_t step, const struct syi_eval_result
     struct syi_metric_sink sink;
     struct syi_store_options options = {.start_step = step, .append = 1};
     snprintf(path, sizeof path, "%s/metrics.db", run_dir);
-    const struct {
-        const char *name;
-        double value;
-    } numbers[] = {{"items", (double)r->items},
-                   {"cut", (double)r->cut},
-                   {"loss", r->loss},
-                   {"wer", r->wer},
-                   {"per", r->per}};
+    struct syi_eval_result rows = *r;
+    syi_eval_result_set(&rows, "items", (double)rows.items);
+    syi_eval_result_set(&rows, "cut", (double)rows.cut);
     int status = syi_store_open(path, &options, &sink, &err);
     if (!status) {
-        for (size_t i = 0; !status && i < SYI_COUNT(numbers); i++)
-            status = sink.eval(sink.arg, step, r->task, numbers[i].name, numbers[i].value, &err);
+        for (int i = 0; !status && i < rows.n; i++)
+            status = sink.eval(sink.arg, step, rows.task, rows.value[i].name, rows.value[i].value, &err);
         int closed = sink.close(sink.arg, &err);
         if (!status) status = closed;
     }

@@ -2,6 +2,7 @@
 /* Progress of training and evaluation on stdout. */
 #include "config.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -77,10 +78,13 @@ static void show_progress(void *arg, const struct syi_progress *p)
 
 void cli_eval_text(const struct syi_eval_result *r, char *text, size_t bytes)
 {
+    const double *loss = syi_eval_result_find(r, "loss"), *wer = syi_eval_result_find(r, "wer"),
+                 *per = syi_eval_result_find(r, "per");
     snprintf(text, bytes,
              "%s: %lld items, loss %.4f, word error rate %.2f %%, phoneme error rate %.2f %%, %lld cut "
              "(counted wrong)",
-             r->task, (long long)r->items, r->loss, r->wer * 100, r->per * 100, (long long)r->cut);
+             r->task, (long long)r->items, loss ? *loss : NAN, wer ? *wer * 100 : NAN, per ? *per * 100 : NAN,
+             (long long)r->cut);
 }
 
 static void show_eval(void *arg, int64_t step, const struct syi_eval_result *result)

@@ -42,7 +42,8 @@ static struct syi_config config_of(int64_t patience, int metric)
 static struct syi_verdict evaluated(const struct syi_config *config, struct syi_action_states *state,
                                     int64_t step, double loss, double wer)
 {
-    struct syi_eval_result result = {.task = "valid", .loss = loss, .wer = wer, .per = 0.5};
+    struct syi_eval_result result = {
+        .task = "valid", .n = 3, .value = {{"loss", loss}, {"wer", wer}, {"per", 0.5}}};
     struct syi_moment moment = {.kind = SYI_AFTER_EVALUATION, .step = step, .evaluated = &result};
     struct syi_verdict verdict;
 

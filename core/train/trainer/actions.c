@@ -20,11 +20,8 @@ static const char *metric_name(int metric)
 
 static double metric_value(int metric, const struct syi_eval_result *result)
 {
-    switch (metric) {
-    case SYI_METRIC_WER: return result->wer;
-    case SYI_METRIC_PER: return result->per;
-    default: return result->loss;
-    }
+    const double *value = syi_eval_result_find(result, metric_name(metric));
+    return value ? *value : NAN;
 }
 
 /* A count that cannot grow any more still is a count. */

@@ -151,14 +151,31 @@ int syi_evaluation_run(struct syi_evaluation *e, syi_poll_fn poll, void *poll_ar
     status = syi_comm_broadcast(e->comm, words, SYI_COUNT(words), err);
     memcpy(scores, words, sizeof(scores));
     *result = (struct syi_eval_result){
-        .task = e->data->name,
-        .items = e->data->items.n_items,
-        .cut = e->decode.n_cut,
-        .loss = sums.target_tokens ? sums.loss_sum / (double)sums.target_tokens : NAN,
-        .wer = scores[0],
-        .per = scores[1],
-    };
+        .task = e->data->name, .items = e->data->items.n_items, .cut = e->decode.n_cut};
+    syi_eval_result_set(result, "loss",
+                        sums.target_tokens ? sums.loss_sum / (double)sums.target_tokens : NAN);
+    syi_eval_result_set(result, "wer", scores[0]);
+    syi_eval_result_set(result, "per", scores[1]);
     return status;
+}
+
+/* ---- results ---- */
+
+void syi_eval_result_set(struct syi_eval_result *result, const char *name, double value)
+{
+    for (int i = 0; i < result->n; i++)
+        if (!strcmp(result->value[i].name, name)) {
+            result->value[i].value = value;
+            return;
+        }
+    if (result->n < SYI_EVAL_VALUES) result->value[result->n++] = (struct syi_eval_value){name, value};
+}
+
+const double *syi_eval_result_find(const struct syi_eval_result *result, const char *name)
+{
+    for (int i = 0; i < result->n; i++)
+        if (!strcmp(result->value[i].name, name)) return &result->value[i].value;
+    return NULL;
 }
 
 /* ---- switchyard eval ---- */

@@ -9,11 +9,24 @@
 
 #include "base/base.h"
 
+struct syi_sink_example {
+    const char *task;                        /* "NAME/valid" */
+    int64_t item;                            /* its place in the file, from 0 */
+    const char *input, *target, *prediction; /* target: the first reference */
+    double score;
+};
+
 struct syi_metric_sink {
     void *arg; /* first argument of every function */
     /* One number of a step ("loss", "learning_rate"). The same name and step again replaces it. NaN is legal.
      */
     int (*metric)(void *arg, int64_t step, const char *name, double value, struct sy_error *err);
+    /* A statistic of one parameter after a step ("weight_rms"). Same rules as metric. NULL: this sink has no place for
+     * them, as for what follows. */
+    int (*parameter)(void *arg, int64_t step, const char *parameter, const char *name, double value,
+                     struct sy_error *err);
+    /* What the model wrote for an item of an evaluation; texts are UTF-8 or whatever the data is. score NaN: none. */
+    int (*example)(void *arg, int64_t step, const struct syi_sink_example *example, struct sy_error *err);
     /* What an expert got in a step: tokens it took, tokens it had to drop. */
     int (*routing)(void *arg, int64_t step, const char *layer, int expert, int64_t tokens, int64_t dropped,
                    struct sy_error *err);

@@ -30,12 +30,22 @@ struct syi_progress {
     double step_seconds; /* median so far */
 };
 
+/* A number of an evaluation: "loss" per target token of what fits, "wer" and "per" as shares, and others. */
+struct syi_eval_value {
+    const char *name; /* borrowed, lives as long as the run */
+    double value;     /* NaN is legal */
+};
+enum { SYI_EVAL_VALUES = 64 };
 struct syi_eval_result {
     const char *task;   /* "NAME/valid", "NAME/test" of [task.NAME], or a file */
     int64_t items, cut; /* cut: too long for the limits, counted as wrong */
-    double loss;        /* per target token, of what fits */
-    double wer, per;    /* share, 0..1 and more */
+    int n;
+    struct syi_eval_value value[SYI_EVAL_VALUES]; /* in the order in which people want to see them */
 };
+/* Adds a value, or sets the one of that name; one too many is left out. */
+void syi_eval_result_set(struct syi_eval_result *result, const char *name, double value);
+/* NULL: there is none of that name. */
+const double *syi_eval_result_find(const struct syi_eval_result *result, const char *name);
 
 /* Where a command shows things; called on rank 0 only. Any may be NULL. */
 struct syi_report {

@@ -44,17 +44,12 @@ void syi_trainer_write_eval(struct syi_trainer *t, const struct syi_eval_result 
 {
     const struct syi_metric_sink *sink = sink_of(t);
     struct sy_error err = {0};
-    const struct {
-        const char *name;
-        double value;
-    } rows[] = {{"loss", result->loss},
-                {"wer", result->wer},
-                {"per", result->per},
-                {"items", (double)result->items},
-                {"cut", (double)result->cut}};
+    struct syi_eval_result rows = *result;
 
-    for (size_t i = 0; sink && i < SYI_COUNT(rows); i++)
-        if (sink->eval(sink->arg, t->step, result->task, rows[i].name, rows[i].value, &err))
+    syi_eval_result_set(&rows, "items", (double)rows.items);
+    syi_eval_result_set(&rows, "cut", (double)rows.cut);
+    for (int i = 0; sink && i < rows.n; i++)
+        if (sink->eval(sink->arg, t->step, rows.task, rows.value[i].name, rows.value[i].value, &err))
             report_failure(t, &err);
 }
 
