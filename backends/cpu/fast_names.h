@@ -34,6 +34,7 @@
 #define fast_map                      SYCPU_NAME(fast_map)
 #define fast_map_prepare              SYCPU_NAME(fast_map_prepare)
 #define fast_map_rows                 SYCPU_NAME(fast_map_rows)
+#define fast_map_whole                SYCPU_NAME(fast_map_whole)
 #define fast_max_axis                 SYCPU_NAME(fast_max_axis)
 #define fast_normal                   SYCPU_NAME(fast_normal)
 #define fast_pack                     SYCPU_NAME(fast_pack)
