@@ -7,6 +7,7 @@
 #define SYI_CHECKPOINT_H
 
 #include "base/run_config.h"
+#include "base/safetensors.h"
 #include "runtime/session.h"
 
 /* What one action remembers, see struct syi_action_state. */
@@ -37,11 +38,27 @@ struct syi_checkpoint_meta {
     char state_header_sha256[65];
 };
 
+/* A leaf of state.safetensors as another program names it: a tensor of the session's state under another name, or a
+ * few bytes that the session has no tensor for. */
+struct syi_checkpoint_leaf {
+    const char *name;                        /* in the file, borrowed */
+    const char *tensor;                      /* of the session, borrowed; NULL: `data` is written */
+    int is_scalar;                           /* 1: a tensor [1] that has no dims in the file */
+    struct syi_safetensors_tensor described; /* of data: dtype and extents */
+    unsigned char data[8];
+};
+struct syi_checkpoint_leaves {
+    struct syi_checkpoint_leaf *leaf; /* [n] in the order of `tensor`, those without at the end */
+    size_t n;
+};
+
 enum { SYI_CHECKPOINT_LATEST = -1, SYI_CHECKPOINT_BEST = -2 }; /* in place of a step */
 
 /* What belongs to saving besides the tensors. */
 struct syi_checkpoint_saving {
     int keep; /* the newest checkpoints that stay, and besides them that of meta->best_step; 0 all */
+    const struct syi_checkpoint_leaves
+        *leaves; /* borrowed; NULL: state has the session's names, and nothing else */
     /* NULL, or called on rank 0 when all files are on disk, before they get the name that makes them count. */
     void (*written)(void *arg);
     void *arg;
@@ -60,6 +77,10 @@ int syi_checkpoint_save(const char *run_dir, struct syi_session *session, struct
 int syi_checkpoint_load(const char *run_dir, int64_t step, struct syi_session *session, struct syi_comm *comm,
                         int with_state, struct syi_checkpoint_meta *meta,
                         struct sy_error *err) SYI_MUST_CHECK;
+/* The same with the state, which may have been written with these leaves or without; what has no tensor is not read. */
+int syi_checkpoint_resume(const char *run_dir, int64_t step, struct syi_session *session,
+                          struct syi_comm *comm, const struct syi_checkpoint_leaves *leaves,
+                          struct syi_checkpoint_meta *meta, struct sy_error *err) SYI_MUST_CHECK;
 /* *step: of the newest complete checkpoint, -1: there is none. Only a folder that is missing or empty has none;
  * one that cannot be read is an error. */
 int syi_checkpoint_latest(const char *run_dir, int64_t *step, struct sy_error *err) SYI_MUST_CHECK;

@@ -37,15 +37,20 @@ int syi_checkpoint_meta_read(const char *folder, struct syi_checkpoint_meta *met
 
 /* ---- checkpoint_tensors.c ---- */
 
-/* A session's tensors of one kind, under their names in a file. */
+/* A session's tensors of one kind, under their names in a file, and what else stands there. */
 struct syi_checkpoint_tensors {
     struct syi_safetensors_tensor *list; /* [n], global extents, by name; names are owned */
-    const struct syi_shared **shared;    /* [n], borrowed from the session */
+    struct syi_checkpoint_source {
+        const struct syi_shared *shared; /* borrowed from the session; NULL: */
+        const void *data;                /* all bytes, borrowed */
+    } * source;                          /* [n] */
     size_t n;
     const struct syi_mesh *mesh; /* borrowed from the session */
 };
+/* leaves: of the state; NULL: none. */
 int syi_checkpoint_tensors(const struct syi_session *session, int kind,
-                           struct syi_checkpoint_tensors *tensors, struct sy_error *err) SYI_MUST_CHECK;
+                           const struct syi_checkpoint_leaves *leaves, struct syi_checkpoint_tensors *tensors,
+                           struct sy_error *err) SYI_MUST_CHECK;
 void syi_checkpoint_tensors_free(struct syi_checkpoint_tensors *tensors); /* safe when zeroed */
 /* Writes what `rank` has to write: its block of each tensor, unless a replica of lower rank does. */
 int syi_checkpoint_tensors_write(const struct syi_checkpoint_tensors *tensors, int rank,

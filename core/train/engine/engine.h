@@ -47,6 +47,14 @@ void syi_engine_params_changed(struct syi_engine *engine);
  * step takes them back. Nothing where there are none. */
 int syi_engine_average(struct syi_engine *engine, struct sy_error *err) SYI_MUST_CHECK;
 
+/* T5X's tree of this run's state (optim/state_tree.h), and the chains that its counts go by. Freed by the caller, also
+ * after a failure. */
+struct syi_state_tree;
+struct syi_chain;
+int syi_engine_state_tree(struct syi_engine *engine, struct syi_state_tree *tree,
+                          struct sy_error *err) SYI_MUST_CHECK;
+const struct syi_chain *syi_engine_chains(const struct syi_engine *engine); /* borrowed */
+
 struct syi_step_result {
     double loss; /* what is differentiated, microbatches added: sums over targets / normalizer (by default a
                          mean over targets), z-loss and auxiliary losses included */

@@ -224,8 +224,11 @@ static int try_to_save(struct syi_trainer *t, struct syi_checkpoint_meta *meta, 
                        struct sy_error *err)
 {
     enum { LAST_TRIES = 4 };
-    struct syi_checkpoint_saving saving = {
-        .keep = (int)t->config->train.keep_checkpoints, .written = bring_rows_to_disk, .arg = t};
+    struct syi_checkpoint_saving saving = {.keep = (int)t->config->train.keep_checkpoints,
+                                           .leaves = t->state.leaves.n ? &t->state.leaves : NULL,
+                                           .written = bring_rows_to_disk,
+                                           .arg = t};
+    syi_state_leaves_set(&t->state, t->step, syi_schedule_value(&t->schedule, t->step));
     for (int try = 1;; try++) {
         *failure = (struct sy_error){0};
         int status = syi_checkpoint_save(t->job->dir->path, syi_engine_session(t->engine), t->rank->comm,

@@ -70,6 +70,8 @@ static int open_rank(struct syi_trainer *t, const struct training *training, str
     syi_action_states_init(&t->actions);
     syi_timing_init(&t->timing);
     status = syi_engine_new(t->config, t->rank, use, 0, &t->engine, err);
+    if (!status && t->config->run.compat == SYI_COMPAT_T5X)
+        status = syi_state_leaves_make(&t->state, t->engine, err);
     if (!status)
         status = syi_train_data_open(t->config, &training->task, t->rank->rank != 0, &t->vocabulary,
                                      &t->batcher, &t->batch, err);
@@ -85,6 +87,7 @@ static void close_rank(struct syi_trainer *t)
     syi_batch_free(&t->batch);
     syi_batcher_free(&t->batcher);
     syi_vocabulary_close(&t->vocabulary);
+    syi_state_leaves_free(&t->state);
     syi_engine_free(t->engine);
     syi_rank_log_close(&t->log);
 }
@@ -147,8 +150,8 @@ static int load(struct syi_trainer *t, int64_t step, struct sy_error *err)
     struct syi_moment moment = {.kind = SYI_AFTER_RESUME};
     struct syi_checkpoint_meta meta = {0};
     struct syi_verdict verdict;
-    int status = syi_checkpoint_load(t->job->dir->path, step, syi_engine_session(t->engine), t->rank->comm, 1,
-                                     &meta, err);
+    int status = syi_checkpoint_resume(t->job->dir->path, step, syi_engine_session(t->engine), t->rank->comm,
+                                       &t->state.leaves, &meta, err);
 
     syi_engine_params_changed(t->engine);
     if (status) return status;
