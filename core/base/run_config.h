@@ -198,15 +198,16 @@ struct syi_strings {
     char text[SYI_CONFIG_STRINGS]; /* one after the other, each with its NUL */
 };
 
-#define SYI_FIELD_INT(name)     int64_t name;
-#define SYI_FIELD_SIZE(name)    int64_t name;
-#define SYI_FIELD_FLOAT(name)   double name;
-#define SYI_FIELD_BOOL(name)    bool name;
-#define SYI_FIELD_STRING(name)  char name[SYI_CONFIG_STRING];
-#define SYI_FIELD_ENUM(name)    int name;
-#define SYI_FIELD_INTS(name)    struct syi_ints name;
-#define SYI_FIELD_FLOATS(name)  struct syi_floats name;
-#define SYI_FIELD_STRINGS(name) struct syi_strings name;
+#define SYI_FIELD_INT(name)      int64_t name;
+#define SYI_FIELD_SIZE(name)     int64_t name;
+#define SYI_FIELD_DURATION(name) int64_t name;
+#define SYI_FIELD_FLOAT(name)    double name;
+#define SYI_FIELD_BOOL(name)     bool name;
+#define SYI_FIELD_STRING(name)   char name[SYI_CONFIG_STRING];
+#define SYI_FIELD_ENUM(name)     int name;
+#define SYI_FIELD_INTS(name)     struct syi_ints name;
+#define SYI_FIELD_FLOATS(name)   struct syi_floats name;
+#define SYI_FIELD_STRINGS(name)  struct syi_strings name;
 
 /* A structure a kind: struct syi_model_part and so on. The name, "" of a part that has none, is the first
  * field of each. */
@@ -237,7 +238,8 @@ struct syi_config {
 
 enum syi_option_type {
     SYI_OPTION_INT,
-    SYI_OPTION_SIZE,
+    SYI_OPTION_SIZE,     /* bytes */
+    SYI_OPTION_DURATION, /* seconds */
     SYI_OPTION_FLOAT,
     SYI_OPTION_BOOL,
     SYI_OPTION_STRING,

@@ -91,6 +91,37 @@ static int read_size(struct cursor *c, int64_t *value)
     return 1;
 }
 
+/* "3h50m", "90" seconds; quoted or not. */
+static int read_duration(struct cursor *c, int64_t *value)
+{
+    static const struct {
+        char unit;
+        int64_t seconds;
+    } units[] = {{'d', 86400}, {'h', 3600}, {'m', 60}, {'s', 1}};
+    int quoted = *c->at == '"';
+    size_t next = 0; /* units come in this order, each once */
+    c->at += quoted;
+    for (*value = 0;;) {
+        int64_t part;
+        size_t i = next;
+        if (!read_integer(c, &part)) return 0;
+        while (i < SYI_COUNT(units) && units[i].unit != *c->at) i++;
+        if (i == SYI_COUNT(units) && next) return 0;
+        if (i == SYI_COUNT(units)) {
+            *value = part;
+            break;
+        }
+        if (__builtin_mul_overflow(part, units[i].seconds, &part) ||
+            __builtin_add_overflow(*value, part, value))
+            return 0;
+        c->at++;
+        next = i + 1;
+        if (*c->at < '0' || *c->at > '9') break;
+    }
+    if (quoted && *c->at++ != '"') return 0;
+    return 1;
+}
+
 /* Whether value obeys "low..high"; '<' or '>' before a bound excludes the bound itself. */
 static int in_range(const char *range, double value)
 {
@@ -307,6 +338,9 @@ static int read_by_type(struct cursor *c, const struct syi_option *option, bool 
     case SYI_OPTION_SIZE:
         good = read_size(c, &value->integer) && in_range(option->range, (double)value->integer);
         break;
+    case SYI_OPTION_DURATION:
+        good = read_duration(c, &value->integer) && in_range(option->range, (double)value->integer);
+        break;
     case SYI_OPTION_FLOAT:
         good = read_auto(c, option, &value->number) ||
                (read_double(c, &value->number) && in_range(option->range, value->number));
@@ -394,7 +428,8 @@ void syi_option_print(const struct syi_option *option, const void *field, struct
 {
     switch (option->type) {
     case SYI_OPTION_INT:
-    case SYI_OPTION_SIZE: syi_text_printf(out, "%" PRId64, *(const int64_t *)field); break;
+    case SYI_OPTION_SIZE:
+    case SYI_OPTION_DURATION: syi_text_printf(out, "%" PRId64, *(const int64_t *)field); break;
     case SYI_OPTION_FLOAT:
         if (isnan(*(const double *)field))
             syi_text_puts(out, "\"auto\"");
@@ -415,6 +450,7 @@ void syi_option_describe(const struct syi_option *option, struct syi_text *out)
     static const char *const names[] = {
         [SYI_OPTION_INT] = "an integer",
         [SYI_OPTION_SIZE] = "a number of bytes, with or without KiB, MiB, GiB",
+        [SYI_OPTION_DURATION] = "seconds, or a time like 3h50m with d, h, m, s,",
         [SYI_OPTION_FLOAT] = "a number",
         [SYI_OPTION_BOOL] = "true or false",
         [SYI_OPTION_STRING] = "a string",

@@ -119,18 +119,25 @@ static int is_overdue(const struct syi_trainer *t)
     return is_first(t) && most && syi_seconds() - t->saved_at >= (double)most;
 }
 
+static void end_late(struct syi_trainer *t, enum syi_deadline_kind kind)
+{
+    char why[100];
+    syi_deadline_text(t->config, kind, why, sizeof why);
+    end_run(t, SYI_END_TIME_LIMIT, "%s after step %" PRId64 "; --resume goes on", why, t->step);
+}
+
 /* What all ranks must know alike after a step, in one sum: whether the run is asked to stop, by a signal that
  * any rank got, the time limit as rank 0 sees it or its failed sink, and whether a checkpoint is overdue. */
 static int agree(struct syi_trainer *t, struct sy_error *err)
 {
     enum { SIGNAL, LATE, SINK, OVERDUE, WORDS };
-    int64_t limit = t->config->train.time_limit, word[WORDS]; /* ranks that say so */
+    int64_t word[WORDS]; /* ranks that say so; LATE: rank 0's enum syi_deadline_kind */
     struct sy_error cause = {0};
     int status = is_first(t) ? syi_run_dir_beat(t->job->dir, HEARTBEAT, err) : SY_OK;
 
     if (status) return status;
     word[SIGNAL] = t->job->stop && atomic_load(t->job->stop);
-    word[LATE] = is_first(t) && limit && syi_seconds() - t->begin >= (double)limit;
+    word[LATE] = is_first(t) ? (int64_t)syi_deadline_passed(&t->deadline) : 0;
     word[SINK] = t->sink_failed && t->config->metrics.on_failure == SYI_ON_FAILURE_STOP;
     word[OVERDUE] = is_overdue(t);
     status = syi_comm_sum(t->rank->comm, word, WORDS, &cause);
@@ -140,9 +147,7 @@ static int agree(struct syi_trainer *t, struct sy_error *err)
     if (word[SIGNAL])
         end_run(t, SYI_END_SIGNAL, "stopped by a signal after step %" PRId64 "; --resume goes on", t->step);
     else if (word[LATE])
-        end_run(t, SYI_END_TIME_LIMIT,
-                "train.time_limit of %" PRId64 " s reached after step %" PRId64 "; --resume goes on", limit,
-                t->step);
+        end_late(t, (enum syi_deadline_kind)word[LATE]);
     else if (word[SINK])
         end_run(t, SYI_END_SINK,
                 "stopped after step %" PRId64

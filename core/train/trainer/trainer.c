@@ -241,6 +241,7 @@ static int train_rank(void *arg, const struct syi_rank *rank, struct sy_error *e
     t->config = training->job->launch.config;
     t->rank = rank;
     t->begin = training->begin;
+    if (rank->rank == 0) t->deadline = syi_deadline_of(t->config, t->begin);
     status = check_files(rank, training, err);
     if (!status) status = open_rank(t, training, err);
     if (!status) status = open_run(t, err);

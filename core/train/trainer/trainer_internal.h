@@ -7,6 +7,7 @@
 #include "data/batcher.h"
 #include "optim/schedule.h"
 #include "train/trainer/actions.h"
+#include "train/trainer/deadline.h"
 #include "train/trainer/evaluate.h"
 #include "train/trainer/rank_log.h"
 #include "train/trainer/state_leaves.h"
@@ -26,6 +27,7 @@ struct syi_trainer {
     struct syi_timing timing;
     struct syi_action_states actions;
     struct syi_state_leaves state; /* of checkpoints under run.compat = t5x; else none */
+    struct syi_deadline deadline;  /* rank 0 only */
     double begin;                  /* of the run, seconds; rank 0's clock counts */
     double loop_begin;             /* of the first step, seconds */
     int64_t loop_step;             /* steps done at loop_begin */
