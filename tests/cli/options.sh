@@ -15,7 +15,7 @@ refused() {
 }
 
 # ---- help and version ----
-for command in train eval predict metrics config explain plan verify diff backends version; do
+for command in train eval predict metrics config explain plan verify diff replay backends version; do
     exits 0 "$program" "$command" --help
     says out "^usage: switchyard $command"
     exits 0 "$program" --help

@@ -84,6 +84,9 @@ int syi_checkpoint_resume(const char *run_dir, int64_t step, struct syi_session 
 /* *step: of the newest complete checkpoint, -1: there is none. Only a folder that is missing or empty has none;
  * one that cannot be read is an error. */
 int syi_checkpoint_latest(const char *run_dir, int64_t *step, struct sy_error *err) SYI_MUST_CHECK;
+/* *step: of the newest complete checkpoint of at most step `most`, -1: there is none. */
+int syi_checkpoint_before(const char *run_dir, int64_t most, int64_t *step,
+                          struct sy_error *err) SYI_MUST_CHECK;
 /* Clears away what a killed process left of a checkpoint that it wrote, replaced or removed. By the holder of the
  * run directory's lock only. */
 int syi_checkpoint_clean(const char *run_dir, struct sy_error *err) SYI_MUST_CHECK;

@@ -131,14 +131,20 @@ int syi_checkpoint_list(const char *run_dir, int64_t **list, size_t *n, struct s
     return status;
 }
 
-int syi_checkpoint_latest(const char *run_dir, int64_t *step, struct sy_error *err)
+int syi_checkpoint_before(const char *run_dir, int64_t most, int64_t *step, struct sy_error *err)
 {
     int64_t *steps;
     size_t n;
     int status = syi_checkpoint_list(run_dir, &steps, &n, err);
+    while (!status && n && steps[n - 1] > most) n--;
     *step = !status && n ? steps[n - 1] : -1;
     syi_free(steps);
     return status;
+}
+
+int syi_checkpoint_latest(const char *run_dir, int64_t *step, struct sy_error *err)
+{
+    return syi_checkpoint_before(run_dir, INT64_MAX, step, err);
 }
 
 /* The newest steps but `step`, as "60, 40, 20"; "" when there are none. */
