@@ -259,14 +259,13 @@ static int check_schedules(const struct syi_terms *terms, const char *where, str
 static int check_terms(const struct syi_optimizer_part *part, const char *where, struct sy_error *err)
 {
     char reason[SYI_TERM_REASON];
-    size_t n;
-    const struct syi_term_kind *kinds = syi_transform_kinds(&n);
     struct syi_terms *terms = syi_alloc(sizeof *terms, err);
-    int status = terms ? SY_OK : SY_ENOMEM;
-    for (int i = 0; i < part->chain.n && !status; i++)
-        if (syi_terms_read(terms, kinds, n, syi_strings_at(&part->chain, i), reason) != SY_OK)
-            status = syi_error(err, SY_EINVAL, "%s: %s", where, reason);
-    if (!status) status = check_schedules(terms, where, err);
+    if (!terms) return SY_ENOMEM;
+    int status = syi_optimizer_read_chain(part, terms, reason);
+    if (status)
+        syi_error(err, status, "%s: %s", where, reason);
+    else
+        status = check_schedules(terms, where, err);
     syi_free(terms);
     return status;
 }
