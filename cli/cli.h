@@ -30,7 +30,9 @@ struct cli_options {
     int64_t checkpoint;  /* a step, or as in core/train/checkpoint/checkpoint.h */
     const char *after;   /* stage of explain */
     const char *program; /* of explain */
-    const char *file;    /* of eval */
+    const char *file;    /* of eval and score */
+    const char *task;    /* of eval */
+    int per_token;       /* of score */
     int beams;           /* of eval and predict: 0, not given */
     double temperature;  /* likewise */
     int decodes, scores; /* of predict: 0, not given */
@@ -57,8 +59,8 @@ struct cli_cmd {
 
 /* commands.c: the list, ends with NULL. */
 extern const struct cli_cmd *const cli_commands[];
-extern const struct cli_cmd cli_train, cli_eval, cli_predict, cli_explain, cli_plan, cli_backends, cli_config,
-    cli_metrics, cli_verify, cli_diff, cli_bench, cli_version;
+extern const struct cli_cmd cli_train, cli_eval, cli_predict, cli_score, cli_explain, cli_plan, cli_backends,
+    cli_config, cli_metrics, cli_verify, cli_diff, cli_bench, cli_version;
 
 /* options.c: reads the arguments after the command's name. Returns CLI_DONE, or the exit status after having
  * said why (*finished = 1 after --help). */

@@ -367,19 +367,25 @@ static int check_run(const struct syi_config *config, struct sy_error *err)
 
 static int check_tasks(const struct syi_config *config, struct sy_error *err)
 {
-    if (config->task.n <= 1) return SY_OK;
-    return syi_error(
-        err, SY_EINVAL,
-        "[task.%s] and [task.%s]: training on several tasks needs a mixture, which is not there yet: leave "
-        "one of them out",
-        config->task.part[0].name_of_part, config->task.part[1].name_of_part);
+    const struct syi_task_part *first = NULL;
+    for (int i = 0; i < config->task.n; i++) {
+        const struct syi_task_part *task = &config->task.part[i];
+        if (*task->train && first)
+            return syi_error(
+                err, SY_EINVAL,
+                "[task.%s] and [task.%s]: training on several tasks needs a mixture, which is not there yet: "
+                "leave `train` out of one of them",
+                first->name_of_part, task->name_of_part);
+        if (*task->train) first = task;
+    }
+    return SY_OK;
 }
 
 static int check_actions(const struct syi_config *config, struct sy_error *err)
 {
     for (int i = 0; i < config->action.n; i++) {
         const struct syi_action_part *part = &config->action.part[i];
-        if (part->kind == SYI_ACTION_EARLY_STOPPING && part->patience && !*syi_config_task(config)->valid)
+        if (part->kind == SYI_ACTION_EARLY_STOPPING && part->patience && !syi_config_evaluates(config))
             return syi_error(err, SY_EINVAL, "action.%s.patience needs a file in task.NAME.valid",
                              part->name_of_part);
     }
