@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Prints tests/golden/text_metrics/text_metrics.json: what well-known packages say of tricky pairs of texts, each pair alone and all
+"""Prints tests/vectors/text_metrics.json: what well-known packages say of tricky pairs of texts, each pair alone and all
 as one corpus. tests/unit/test_text_metrics.c compares.
 
     python3 -m venv venv
     venv/bin/pip install sacrebleu==2.6.0 rouge-score==0.1.2 jiwer==4.0.0
-    venv/bin/python scripts/make-text-metrics-vector.py evaluate-v1.1.py >tests/golden/text_metrics/text_metrics.json
+    venv/bin/python scripts/make-text-metrics-vector.py evaluate-v1.1.py >tests/vectors/text_metrics.json
 
 evaluate-v1.1.py is the evaluation script of SQuAD 1.1, of its site https://rajpurkar.github.io/SQuAD-explorer.
 """

@@ -225,3 +225,10 @@ int syi_texts_common(struct syi_texts *t, int32_t reference, int64_t *length, st
     *length = row[n];
     return SY_OK;
 }
+
+double syi_f_measure(int64_t matches, size_t output, size_t reference)
+{
+    if (!matches) return 0;
+    double precision = (double)matches / (double)output, recall = (double)matches / (double)reference;
+    return 2 * precision * recall / (precision + recall);
+}

@@ -73,5 +73,7 @@ int syi_texts_matches(struct syi_texts *texts, int32_t first, int32_t end, int64
 /* Length of the longest common subsequence of the output and a reference. */
 int syi_texts_common(struct syi_texts *texts, int32_t reference, int64_t *length,
                      struct sy_error *err) SYI_MUST_CHECK;
+/* Harmonic mean of precision matches / output and recall matches / reference; 0 without matches. */
+double syi_f_measure(int64_t matches, size_t output, size_t reference);
 
 #endif

@@ -13,13 +13,6 @@ static double mean(const double sum[SYI_TEXT_SUMS])
     return sum[1] > 0 ? sum[0] / sum[1] : 0;
 }
 
-double syi_f_measure(int64_t matches, size_t output, size_t reference)
-{
-    if (!matches) return 0;
-    double precision = (double)matches / (double)output, recall = (double)matches / (double)reference;
-    return 2 * precision * recall / (precision + recall);
-}
-
 /* ---- whole texts ---- */
 
 static int same(struct syi_span a, struct syi_span b)

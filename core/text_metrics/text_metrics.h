@@ -61,7 +61,4 @@ int syi_rouge_l_add(struct syi_text_scratch *scratch, const struct syi_text_item
 int syi_answer_f1_add(struct syi_text_scratch *scratch, const struct syi_text_item *item,
                       double sum[SYI_TEXT_SUMS], struct sy_error *err);
 
-/* Harmonic mean of matches / output and matches / reference; 0 without matches. */
-double syi_f_measure(int64_t matches, size_t output, size_t reference);
-
 #endif

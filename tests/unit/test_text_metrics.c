@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The metrics of texts against the numbers of sacrebleu, rouge-score, jiwer and SQuAD's script for the pairs of
- * tests/golden/text_metrics, each alone and all as a corpus; and what every one of them must do. */
+ * tests/vectors/text_metrics.json, each alone and all as a corpus; and what every one of them must do. */
 #include "config.h"
 
 #include <math.h>
@@ -20,7 +20,7 @@ static struct syi_json vector(void)
     struct syi_json json;
     char path[4200], *text;
     size_t bytes;
-    snprintf(path, sizeof path, "%s/tests/golden/text_metrics/text_metrics.json", getenv("abs_top_srcdir"));
+    snprintf(path, sizeof path, "%s/tests/vectors/text_metrics.json", getenv("abs_top_srcdir"));
     cr_assert_eq(syi_file_read(path, &text, &bytes, NULL), SY_OK, "%s", path);
     cr_assert_eq(syi_json_parse(&json, path, text, bytes, NULL), SY_OK);
     syi_free(text);
