@@ -392,6 +392,30 @@ static int check_actions(const struct syi_config *config, struct sy_error *err)
     return SY_OK;
 }
 
+/* What early stopping watches is among the numbers of the task that it goes by, the first with a file `valid`. */
+static int check_watched(const struct syi_config *config, struct sy_error *err)
+{
+#define METRIC_TEXT(constant, text) text,
+    static const char *const names[] = {SYI_METRIC_MAP(METRIC_TEXT)};
+#undef METRIC_TEXT
+    const struct syi_task_part *task = NULL;
+    for (int i = config->task.n - 1; i >= 0; i--)
+        if (*config->task.part[i].valid) task = &config->task.part[i];
+    for (int i = 0; task && i < config->action.n; i++) {
+        const struct syi_action_part *part = &config->action.part[i];
+        int there = part->kind != SYI_ACTION_EARLY_STOPPING || part->metric == SYI_METRIC_LOSS;
+        for (int k = 0; k < task->metrics.n; k++)
+            there |= !strcmp(names[part->metric], syi_strings_at(&task->metrics, k));
+        if (!there)
+            return syi_error(
+                err, SY_EINVAL,
+                "action.%s.metric = \"%s\": evaluations of [task.%s], the first task with `valid`, have "
+                "none: add it to task.%s.metrics",
+                part->name_of_part, names[part->metric], task->name_of_part, task->name_of_part);
+    }
+    return SY_OK;
+}
+
 /* ---- all ---- */
 
 typedef int (*check_fn)(const struct syi_config *config, struct sy_error *err);
@@ -413,6 +437,7 @@ int syi_config_validate_programs(const struct syi_config *config, struct sy_erro
 
 int syi_config_validate(const struct syi_config *config, struct sy_error *err)
 {
-    static const check_fn checks[] = {check_run, check_tasks, check_actions, syi_config_validate_programs};
+    static const check_fn checks[] = {check_run, check_tasks, check_actions, check_watched,
+                                      syi_config_validate_programs};
     return run_checks(checks, SYI_COUNT(checks), config, err);
 }
