@@ -234,7 +234,7 @@ static int score_all(struct syi_evaluation *e, struct sy_error *err)
 /* The numbers of rank 0 on all. */
 static int share_scores(struct syi_evaluation *e, struct syi_eval_result *result, struct sy_error *err)
 {
-    double value[SYI_TASK_METRICS];
+    double value[SYI_TASK_METRICS] = {0};
     int64_t words[SYI_TASK_METRICS];
 
     for (int i = 0; i < e->scores.n; i++) value[i] = syi_text_scores_value(&e->scores, i);
