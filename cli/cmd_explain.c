@@ -74,6 +74,7 @@ static int explain_plan(const struct request *r, const struct syi_rank *rank, st
     int trains = r->which <= SYI_UPDATE || r->which == SYI_EXCHANGE;
     int use = trains                    ? SYI_USE_TRAIN
               : r->which == SYI_EVAL    ? SYI_USE_EVAL
+              : r->which == SYI_SCORE   ? SYI_USE_SCORE
               : r->which == SYI_WEIGHTS ? SYI_USE_EVAL | SYI_USE_DECODE
                                         : SYI_USE_DECODE;
     int status = syi_engine_new(r->config, rank, use, 1, &engine, err);

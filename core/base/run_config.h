@@ -128,6 +128,18 @@
     X(SYI_METRIC_LOSS, "loss")                                                                               \
     X(SYI_METRIC_WER, "wer")                                                                                 \
     X(SYI_METRIC_PER, "per")
+/* Of decoded texts: names in task.NAME.metrics (text_metrics/text_metrics.h). */
+#define SYI_TASK_METRIC_MAP(X)                                                                               \
+    X(SYI_TASK_METRIC_EXACT_MATCH, "exact_match")                                                            \
+    X(SYI_TASK_METRIC_ACCURACY, "accuracy")                                                                  \
+    X(SYI_TASK_METRIC_WER, "wer")                                                                            \
+    X(SYI_TASK_METRIC_PER, "per")                                                                            \
+    X(SYI_TASK_METRIC_BLEU, "bleu")                                                                          \
+    X(SYI_TASK_METRIC_CHRF, "chrf")                                                                          \
+    X(SYI_TASK_METRIC_ROUGE1, "rouge1")                                                                      \
+    X(SYI_TASK_METRIC_ROUGE2, "rouge2")                                                                      \
+    X(SYI_TASK_METRIC_ROUGE_L, "rougeL")                                                                     \
+    X(SYI_TASK_METRIC_F1, "f1")
 #define SYI_ON_FAILURE_MAP(X)                                                                                \
     X(SYI_ON_FAILURE_CONTINUE, "continue")                                                                   \
     X(SYI_ON_FAILURE_STOP, "stop")
@@ -171,6 +183,7 @@ enum { SYI_DECAY_SHAPE_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_OPTIMIZER_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_ACTION_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_METRIC_MAP(SYI_CHOICE_CONSTANT) SYI_METRIC_COUNT };
+enum { SYI_TASK_METRIC_MAP(SYI_CHOICE_CONSTANT) SYI_TASK_METRICS };
 enum { SYI_ON_FAILURE_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_LOG_RANKS_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_CPU_VARIANT_MAP(SYI_CHOICE_CONSTANT) };
@@ -371,9 +384,12 @@ int syi_config_no_places(const struct syi_config *config, int training, int64_t 
 
 /* ---- run_config_derived.c ---- */
 
-/* The task that is trained on and evaluated, the first; never NULL: without one, a part of defaults with the
- * name "". */
+/* The task that is trained on: the one with a file `train`, else the first; never NULL: without one, a part of
+ * defaults with the name "". */
 const struct syi_task_part *syi_config_task(const struct syi_config *config);
+/* What evaluations during training take: a pass that decodes where a task with a file `valid` has metrics. */
+enum syi_evaluates { SYI_EVALUATES = 1, SYI_EVALUATES_DECODED = 2 };
+int syi_config_evaluates(const struct syi_config *config); /* bits, 0: no task has such a file */
 /* decode.batch_size, or what stands for its 0. */
 int64_t syi_config_decode_rows(const struct syi_config *config);
 /* SYI_ROUTER_* of the encoder's or the decoder's sparse layers. */

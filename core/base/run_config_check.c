@@ -366,21 +366,51 @@ static int check_run(const struct syi_config *config, struct sy_error *err)
 
 static int check_tasks(const struct syi_config *config, struct sy_error *err)
 {
-    if (config->task.n <= 1) return SY_OK;
-    return syi_error(
-        err, SY_EINVAL,
-        "[task.%s] and [task.%s]: training on several tasks needs a mixture, which is not there yet: leave "
-        "one of them out",
-        config->task.part[0].name_of_part, config->task.part[1].name_of_part);
+    const struct syi_task_part *first = NULL;
+    for (int i = 0; i < config->task.n; i++) {
+        const struct syi_task_part *task = &config->task.part[i];
+        if (*task->train && first)
+            return syi_error(
+                err, SY_EINVAL,
+                "[task.%s] and [task.%s]: training on several tasks needs a mixture, which is not there yet: "
+                "leave `train` out of one of them",
+                first->name_of_part, task->name_of_part);
+        if (*task->train) first = task;
+    }
+    return SY_OK;
 }
 
 static int check_actions(const struct syi_config *config, struct sy_error *err)
 {
     for (int i = 0; i < config->action.n; i++) {
         const struct syi_action_part *part = &config->action.part[i];
-        if (part->kind == SYI_ACTION_EARLY_STOPPING && part->patience && !*syi_config_task(config)->valid)
+        if (part->kind == SYI_ACTION_EARLY_STOPPING && part->patience && !syi_config_evaluates(config))
             return syi_error(err, SY_EINVAL, "action.%s.patience needs a file in task.NAME.valid",
                              part->name_of_part);
+    }
+    return SY_OK;
+}
+
+/* What early stopping watches is among the numbers of the task that it goes by, the first with a file `valid`. */
+static int check_watched(const struct syi_config *config, struct sy_error *err)
+{
+#define METRIC_TEXT(constant, text) text,
+    static const char *const names[] = {SYI_METRIC_MAP(METRIC_TEXT)};
+#undef METRIC_TEXT
+    const struct syi_task_part *task = NULL;
+    for (int i = config->task.n - 1; i >= 0; i--)
+        if (*config->task.part[i].valid) task = &config->task.part[i];
+    for (int i = 0; task && i < config->action.n; i++) {
+        const struct syi_action_part *part = &config->action.part[i];
+        int there = part->kind != SYI_ACTION_EARLY_STOPPING || part->metric == SYI_METRIC_LOSS;
+        for (int k = 0; k < task->metrics.n; k++)
+            there |= !strcmp(names[part->metric], syi_strings_at(&task->metrics, k));
+        if (!there)
+            return syi_error(
+                err, SY_EINVAL,
+                "action.%s.metric = \"%s\": evaluations of [task.%s], the first task with `valid`, have "
+                "none: add it to task.%s.metrics",
+                part->name_of_part, names[part->metric], task->name_of_part, task->name_of_part);
     }
     return SY_OK;
 }
@@ -406,6 +436,7 @@ int syi_config_validate_programs(const struct syi_config *config, struct sy_erro
 
 int syi_config_validate(const struct syi_config *config, struct sy_error *err)
 {
-    static const check_fn checks[] = {check_run, check_tasks, check_actions, syi_config_validate_programs};
+    static const check_fn checks[] = {check_run, check_tasks, check_actions, check_watched,
+                                      syi_config_validate_programs};
     return run_checks(checks, SYI_COUNT(checks), config, err);
 }

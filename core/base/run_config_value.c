@@ -253,8 +253,25 @@ const char *syi_strings_at(const struct syi_strings *strings, int i)
     return at;
 }
 
+/* Says which choice is most like the text. */
+static void suggest(struct cursor *c, const char *choices, const char *text)
+{
+    char word[64], best[64] = "";
+    for (const char *at = choices; at; at = strchr(at + 1, '|')) {
+        snprintf(word, sizeof(word), "%.*s", (int)strcspn(at + 1, "|"), at + 1);
+        if (!*best || syi_edit_distance(text, word) < syi_edit_distance(text, best))
+            memcpy(best, word, sizeof(best));
+    }
+    snprintf(c->reason, SYI_REASON, "unknown %.60s, did you mean %s? There are:", text, best);
+    for (const char *at = choices; at; at = strchr(at + 1, '|')) {
+        size_t used = strlen(c->reason);
+        snprintf(c->reason + used, SYI_REASON - used, " %.*s", (int)strcspn(at + 1, "|"), at + 1);
+    }
+}
+
 /* A string of a list; without quotes it ends where the next begins. */
-static int read_item_text(struct cursor *c, bool bare, struct syi_strings *list)
+static int read_item_text(struct cursor *c, const struct syi_option *option, bool bare,
+                          struct syi_strings *list)
 {
     char text[SYI_CONFIG_STRING];
     if (*c->at == '"') {
@@ -267,6 +284,10 @@ static int read_item_text(struct cursor *c, bool bare, struct syi_strings *list)
         while (length && (text[length - 1] == ' ' || text[length - 1] == '\t')) length--;
         text[length] = 0;
         if (!length) return 0;
+    }
+    if (*option->range && find_choice(option->range, text) < 0) {
+        suggest(c, option->range, text);
+        return 0;
     }
     size_t bytes = strlen(text) + 1, used = (size_t)(syi_strings_at(list, list->n) - list->text);
     if (used + bytes > sizeof(list->text)) return 0;
@@ -287,7 +308,7 @@ static int read_item(struct cursor *c, const struct syi_option *option, bool bar
     case SYI_OPTION_FLOATS:
         return floats->n < SYI_CONFIG_FLOATS && read_double(c, &floats->values[floats->n]) &&
                in_range(option->range, floats->values[floats->n++]);
-    default: return read_item_text(c, bare, &value->strings);
+    default: return read_item_text(c, option, bare, &value->strings);
     }
 }
 
@@ -331,6 +352,7 @@ static int read_by_type(struct cursor *c, const struct syi_option *option, bool 
 {
     const char *start = c->at;
     int good = 0;
+    *c->reason = 0;
     switch (option->type) {
     case SYI_OPTION_INT:
         good = read_integer(c, &value->integer) && in_range(option->range, (double)value->integer);
@@ -352,7 +374,8 @@ static int read_by_type(struct cursor *c, const struct syi_option *option, bool 
     case SYI_OPTION_STRING: return read_text(c, bare, value->text);
     case SYI_OPTION_ENUM: return read_choice(c, option, bare, &value->choice);
     }
-    return good ? SY_OK : refuse(c, option, start);
+    if (good) return SY_OK;
+    return *c->reason ? SY_EINVAL : refuse(c, option, start);
 }
 
 int syi_option_parse(const struct syi_option *option, const char *text, bool bare, void *field,
@@ -454,13 +477,15 @@ void syi_option_describe(const struct syi_option *option, struct syi_text *out)
         [SYI_OPTION_FLOAT] = "a number",
         [SYI_OPTION_BOOL] = "true or false",
         [SYI_OPTION_STRING] = "a string",
-        [SYI_OPTION_ENUM] = "one of ",
+        [SYI_OPTION_ENUM] = "a choice",
         [SYI_OPTION_INTS] = "a list of up to 16 integers like [16, 32], each",
         [SYI_OPTION_FLOATS] = "a list of up to 16 numbers like [0.5, 2.0], each",
         [SYI_OPTION_STRINGS] = "a list of strings like [\"a\", \"b*\"], together at most 1024 bytes",
     };
-    syi_text_puts(out, names[option->type]);
-    if (option->type != SYI_OPTION_ENUM) {
+    int choices = *option->range == '|';
+    syi_text_puts(out,
+                  choices ? option->type == SYI_OPTION_ENUM ? "one of " : "a list of " : names[option->type]);
+    if (!choices) {
         if (*option->range) syi_text_printf(out, " in %s", option->range);
         if (!strcmp(option->default_text, "auto")) syi_text_puts(out, ", or auto");
         return;

@@ -15,7 +15,7 @@ refused() {
 }
 
 # ---- help and version ----
-for command in train eval predict metrics config explain plan verify diff replay backends version; do
+for command in train eval predict score metrics config explain plan verify diff replay backends version; do
     exits 0 "$program" "$command" --help
     says out "^usage: switchyard $command"
     exits 0 "$program" --help
@@ -25,7 +25,7 @@ for option in backend comm ranks threads set quiet run-dir resume; do
     exits 0 "$program" train --help
     says out "^  --$option"
 done
-for command in eval predict; do
+for command in eval predict score; do
     for option in backend comm ranks threads set quiet checkpoint; do
         exits 0 "$program" "$command" --help
         says out "^  --$option"

@@ -30,6 +30,7 @@ want=$(hash_in out)
 [ -n "$want" ] || fail "the undisturbed run printed no hash"
 tiny_run "$here/half" --set train.steps=2 || fail "the undisturbed half failed: $(cat "$here/err")"
 "$program" predict "$here/whole" <"$here/words" >"$here/answers" 2>/dev/null || fail "predict failed undisturbed"
+"$program" score "$here/whole" --file "$here/valid.tsv" >"$here/scores" 2>/dev/null || fail "score failed undisturbed"
 "$program" eval "$here/whole" --file "$here/valid.tsv" >"$here/rates" 2>/dev/null || fail "eval failed undisturbed"
 [ "$failures" -eq 0 ] || finish
 
@@ -107,6 +108,7 @@ answers_fail() {
 
 train() { train_fails "$1"; }
 predicts() { answers_fail "$1" "$here/answers" "$program" predict "$here/whole"; }
+scores() { answers_fail "$1" "$here/scores" "$program" score "$here/whole" --file "$here/valid.tsv"; }
 evaluates() { answers_fail "$1" "$here/rates" "$program" eval "$here/whole" --file "$here/valid.tsv"; }
 
 # each FUNCTION WHAT: runs it with the n-th call failing, as the script's `arm N` sets it up in $inject and calls it in

@@ -534,7 +534,10 @@ Test(run_config, cross_checks)
         {"[action.stop]\npatience = 2", "action.stop.patience needs a file in task.NAME.valid"},
         {"[action.stop]\nmetric = \"wer\"", NULL},
         {"[action.stop]\npatience = 2\n[task.a]\nvalid = \"a.tsv\"", NULL},
-        {"[task.a]\n[task.b]\n",
+        {"[task.a]\ntrain = \"a.tsv\"\n[task.b]\nvalid = \"b.tsv\"\n[task.c]\n", NULL},
+        {"[action.stop]\nmetric = \"wer\"\n[task.a]\nvalid = \"a.tsv\"\nmetrics = [\"f1\"]",
+         "action.stop.metric = \"wer\": evaluations of [task.a], the first task with `valid`, have none"},
+        {"[task.a]\ntrain = \"a.tsv\"\n[task.b]\ntrain = \"b.tsv\"\n",
          "[task.a] and [task.b]: training on several tasks needs a mixture, which is not there yet"},
     };
     for (size_t i = 0; i < SYI_COUNT(cases); i++) {

@@ -207,7 +207,8 @@ Test(expert_bias, is_the_same_on_every_mesh)
 static int look_at_programs(void *arg, const struct syi_rank *rank, struct sy_error *err)
 {
     struct syi_engine *engine = NULL;
-    int status = syi_engine_new(arg, rank, SYI_USE_TRAIN | SYI_USE_EVAL | SYI_USE_DECODE, 1, &engine, err);
+    int use = SYI_USE_TRAIN | SYI_USE_EVAL | SYI_USE_SCORE | SYI_USE_DECODE;
+    int status = syi_engine_new(arg, rank, use, 1, &engine, err);
     for (int which = 0; !status && which < SYI_EXCHANGE; which++) {
         const struct syi_program *p = syi_engine_program(engine, which);
         int routes = 0;

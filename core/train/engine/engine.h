@@ -15,7 +15,8 @@ enum syi_engine_use {
     SYI_USE_DECODE = 4,
     SYI_USE_PACKED = 8,
     SYI_USE_UNFUSED = 16, /* elementwise ops one by one; the same bits, slower (for hunting) */
-    SYI_USE_APART = 32    /* every temporary in a place of its own; the same bits, more memory (likewise) */
+    SYI_USE_APART = 32,   /* every temporary in a place of its own; the same bits, more memory (likewise) */
+    SYI_USE_SCORE = 64
 };
 
 struct syi_engine; /* of one rank */
@@ -82,13 +83,25 @@ struct syi_layer_metrics {
 struct syi_layer_metrics syi_engine_layer_metrics(const struct syi_engine *engine, int layer);
 void syi_engine_routing(const struct syi_engine *engine, int layer, int expert, int64_t *chosen,
                         int64_t *kept);
-/* Loss sums of a batch of at most the bound rows, added to *result's sums. */
-struct syi_eval_sums {
-    double loss_sum, z_sum, correct_sum;
-    int64_t target_tokens;
+/* Of a layer with experts: its numbers (struct syi_layer_metrics) times the batch's real tokens on its side, added up
+ * over batches. */
+struct syi_eval_layer {
+    double tokens, auxiliary_loss, router_z_loss, left_behind, usage, confidence;
 };
+/* Sums over the batches of an evaluation. */
+struct syi_eval_sums {
+    double loss_sum, z_sum, correct_sum; /* loss_sum: z-loss included */
+    int64_t target_tokens, weighted;     /* targets; those of nonzero weight */
+    struct syi_eval_layer *layer;        /* [syi_engine_moe_layers], the caller's; NULL: not wanted */
+};
+/* Adds a batch of at most the bound rows. */
 int syi_engine_eval(struct syi_engine *engine, const struct syi_batch *batch, struct syi_eval_sums *sums,
                     struct sy_error *err) SYI_MUST_CHECK;
+/* score: [rows] log-likelihood of each row's target: the sum over its tokens, the end token included, of loss weight x
+ * log softmax of the logits at the token, without z-loss and label smoothing (T5X models.py, score_batch). Float32
+ * logarithms, added up in double in their order: a row's number does not depend on the others. Needs SYI_USE_SCORE. */
+int syi_engine_score(struct syi_engine *engine, const struct syi_batch *batch, double *score,
+                     struct sy_error *err) SYI_MUST_CHECK;
 /* Asked by all ranks at the same places; another status than SY_OK ends the work and is returned. */
 typedef int (*syi_poll_fn)(void *arg, struct sy_error *err);
 /* Outputs of a batch, those of an input from best to worst. */

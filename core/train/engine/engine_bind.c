@@ -89,6 +89,7 @@ static int add(struct syi_engine *e, enum syi_which which, int bucket, int *inde
     int status = syi_pipeline(&e->config, &e->rank.mesh, which, &shape, stage, &e->model, &recorded, err);
     if (status) return status;
     if (which == SYI_GRAD_FIRST) memcpy(e->bound[bucket].places, recorded.places, sizeof recorded.places);
+    if (which == SYI_EVAL) memcpy(e->bound[bucket].eval_places, recorded.places, sizeof recorded.places);
     return syi_session_add(e->session, recorded.program, index, err);
 }
 
@@ -108,6 +109,7 @@ static int add_bucket(struct syi_engine *e, int i, struct sy_error *err)
     if (!status && (e->use & SYI_USE_TRAIN) && e->config.train.microbatches > 1)
         status = add(e, SYI_GRAD_NEXT, i, &program[SYI_GRAD_NEXT], err);
     if (!status && (e->use & SYI_USE_EVAL)) status = add(e, SYI_EVAL, i, &program[SYI_EVAL], err);
+    if (!status && (e->use & SYI_USE_SCORE)) status = add(e, SYI_SCORE, i, &program[SYI_SCORE], err);
     if (!status && (e->use & SYI_USE_DECODE) && twin != i) {
         program[SYI_ENCODE] = e->bound[twin].program[SYI_ENCODE];
         program[SYI_DECODE_STEP] = e->bound[twin].program[SYI_DECODE_STEP];
@@ -135,11 +137,13 @@ static struct syi_bucket_inputs find_inputs(const struct syi_session *s, int pro
     };
 }
 
-/* Programs of a bucket share what they read of a batch: grad_first with grad_next, eval with encode. */
+/* Programs of a bucket share what they read of a batch: grad_first with grad_next, eval and score with encode. */
 static void find_bucket(struct syi_session *s, struct syi_bucket_programs *b)
 {
     b->train = find_inputs(s, b->program[SYI_GRAD_FIRST]);
-    b->eval = find_inputs(s, b->program[b->program[SYI_EVAL] < 0 ? SYI_ENCODE : SYI_EVAL]);
+    int eval = b->program[SYI_EVAL] >= 0 ? SYI_EVAL : b->program[SYI_SCORE] >= 0 ? SYI_SCORE : SYI_ENCODE;
+    b->eval = find_inputs(s, b->program[eval]);
+    b->token_loss = syi_session_find(s, b->program[SYI_SCORE], SYI_ROLE_TOKEN_LOSS, 0);
     b->step = syi_decode_bind(s, b->program[SYI_DECODE_STEP]);
 }
 

@@ -22,7 +22,8 @@ struct syi_bucket_programs {
     int program[SYI_WHICH_COUNT];
     struct syi_bucket_inputs train, eval;
     struct syi_decode_bound step;
-    struct syi_places places[2]; /* in training, of encoder and decoder */
+    struct syi_places places[2], eval_places[2]; /* in training and in evaluation, of encoder and decoder */
+    const struct sy_tensor *token_loss;          /* of the score program; NULL: there is none */
 };
 
 /* What programs say of a layer with experts; NULL where none is bound that does. */
@@ -48,12 +49,12 @@ struct syi_engine {
     int64_t groups;                /* routing groups of a microbatch */
     struct syi_layer_tensors *moe; /* (n_moe) by the layers of the model */
     int n_moe;                     /* 0 where routing is not counted */
-    int bucket_at;                 /* of the batch at hand */
     int64_t real[2];               /* real tokens of the last microbatch, encoder and decoder */
     int64_t *counts;               /* (n_moe, experts, 2) chosen and kept of the last step */
     const struct sy_tensor *rng, *loss_norm, *input_norm, *target_norm;
     struct syi_chain *chains;                          /* of the optimizers, by the parts of config */
     const struct sy_tensor *scalar[SYI_OPTIM_SCALARS]; /* of the update, as syi_optim_scalars has them */
+    const struct syi_places *places;                   /* (2) of the program that ran last */
     struct syi_loss_factor factor;
     float *weights;    /* (rows, longest target) loss weights in force of the batch at hand */
     float *mask;       /* (rows, longest length) scratch */
@@ -87,6 +88,8 @@ struct syi_norms syi_engine_norms(struct syi_engine *engine, const struct syi_ba
                                   int64_t n);
 void syi_engine_put(struct syi_engine *engine, const struct syi_bucket_inputs *in,
                     const struct syi_batch *batch, int64_t row0, int64_t n);
+/* Loss weights as the batch has them, instead of those in force. */
+void syi_engine_put_weights(const struct syi_bucket_inputs *in, const struct syi_batch *batch);
 
 struct syi_shape syi_engine_shape(const struct syi_engine *engine, int bucket, enum syi_which which);
 

@@ -5,7 +5,7 @@
 #include "optim/optim.h"
 #include "train/engine/pipeline.h"
 
-static const char *const names[SYI_WHICH_COUNT] = {"grad_first", "grad_next",   "update",   "eval",
+static const char *const names[SYI_WHICH_COUNT] = {"grad_first", "grad_next",   "update",   "eval",   "score",
                                                    "encode",     "decode_step", "exchange", "weights"};
 
 const char *syi_which_name(enum syi_which which)
@@ -43,6 +43,7 @@ static int record(const struct syi_config *config, enum syi_which which, const s
     case SYI_UPDATE: return record_update(config, shape, model, &r->program, err);
     case SYI_EXCHANGE: return record_exchange(config, shape, model, &r->program, err);
     case SYI_EVAL: return syi_record_eval(config, shape, model, r, err);
+    case SYI_SCORE: return syi_record_score(config, shape, model, &r->program, err);
     case SYI_ENCODE: return syi_record_encode(config, shape, model, &r->program, err);
     case SYI_DECODE_STEP: return syi_record_decode_step(config, shape, model, &r->program, err);
     default: return syi_record_weights(config, shape, model, &r->program, err);

@@ -31,8 +31,11 @@ enum syi_moment_kind { SYI_AFTER_STEP = 1, SYI_AFTER_EVALUATION = 2, SYI_AFTER_R
 struct syi_moment {
     enum syi_moment_kind kind;
     int64_t step; /* steps done; of a step whose update was left out, those before it */
-    const struct syi_step_result *result;    /* after a step */
-    const struct syi_eval_result *evaluated; /* after an evaluation */
+    const struct syi_step_result *result; /* after a step */
+    /* after an evaluation: of each task, in the order of the run file; which modes (enum syi_mode) a result and its
+     * values are of stands in them. The first is the one whose best value is kept. */
+    const struct syi_eval_result *evaluated;
+    int n_evaluated;
 };
 
 struct syi_verdict {

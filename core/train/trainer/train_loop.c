@@ -168,7 +168,7 @@ static int poll_stop(void *arg, struct sy_error *err)
 static int is_evaluation_due(const struct syi_trainer *t)
 {
     int64_t every = t->config->train.evaluate_every;
-    if (!t->evaluation.data || t->evaluated == t->step) return 0;
+    if (!t->evaluations.n || t->evaluated == t->step) return 0;
     return t->step >= t->config->train.steps || (every && t->step && t->step % every == 0);
 }
 
@@ -176,18 +176,21 @@ static int is_evaluation_due(const struct syi_trainer *t)
 static int evaluate(struct syi_trainer *t, struct sy_error *err)
 {
     struct syi_moment moment = {.kind = SYI_AFTER_EVALUATION, .step = t->step};
-    struct syi_eval_result result;
+    struct syi_evaluations *e = &t->evaluations;
     struct syi_verdict verdict;
     int status = syi_engine_average(t->engine, err);
 
-    if (!status) status = syi_evaluation_run(&t->evaluation, poll_stop, t, &result, err);
-
+    if (!status) status = syi_evaluations_run(e, poll_stop, t, err);
     if (status == SY_ESTOPPED && t->ended) return SY_OK;
     if (status) return status;
-    syi_trainer_write_eval(t, &result);
-    if (is_first(t) && t->job->report.eval) t->job->report.eval(t->job->report.arg, t->step, &result);
+    for (int i = 0; i < e->n; i++) {
+        syi_trainer_write_eval(t, &e->result[i]);
+        if (is_first(t) && t->job->report.eval)
+            t->job->report.eval(t->job->report.arg, t->step, &e->result[i]);
+    }
     t->evaluated = t->step;
-    moment.evaluated = &result;
+    moment.evaluated = e->result;
+    moment.n_evaluated = e->n;
     syi_actions_run(t->config, &t->actions, &moment, &verdict);
     if (t->actions.best.best_step == t->step) t->saved = -1; /* what was saved before does not know of it */
     syi_trainer_obey(t, &verdict);
@@ -212,7 +215,7 @@ static struct syi_checkpoint_meta describe(const struct syi_trainer *t)
     };
     if (__builtin_mul_overflow(t->step, t->config->data.batch_size, &meta.examples))
         meta.examples = INT64_MAX;
-    if (t->evaluation.data) meta.valid = t->evaluation.data->task.id;
+    if (t->evaluations.n) meta.valid = t->evaluations.part[0].data->task.id;
     return meta;
 }
 

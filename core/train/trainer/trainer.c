@@ -15,8 +15,7 @@ struct training {
     const struct syi_train_job *job;
     struct syi_train_result *result;
     struct syi_task task;
-    struct syi_eval_data valid; /* name NULL: none */
-    char valid_name[SYI_PART_NAME + 8];
+    struct syi_eval_files valid;
     double begin;     /* seconds */
     atomic_flag told; /* a rank of this process has said how the run ended */
 };
@@ -48,10 +47,11 @@ static void introduce(struct syi_trainer *t)
                     batcher->task->path, batcher->task->n_examples, batcher->n_skipped,
                     t->config->train.steps, batcher->batch_size,
                     syi_batcher_epochs(batcher, t->config->train.steps));
-    if (t->evaluation.data)
-        syi_trainer_say(t, "%s: %d items, %d too long and counted as wrong", t->evaluation.data->task.path,
-                        t->evaluation.data->items.n_items, t->evaluation.decode.n_cut);
     syi_trainer_event(t, "launch", text);
+    for (int i = 0; i < t->evaluations.n; i++) {
+        syi_evaluation_describe(&t->evaluations.part[i], text, sizeof(text));
+        syi_trainer_say(t, "%s", text);
+    }
 }
 
 static int compile_schedule(struct syi_trainer *t, struct sy_error *err)
@@ -63,10 +63,9 @@ static int compile_schedule(struct syi_trainer *t, struct sy_error *err)
 
 static int open_rank(struct syi_trainer *t, const struct training *training, struct sy_error *err)
 {
-    int use = SYI_USE_TRAIN, status = compile_schedule(t, err);
+    int use = SYI_USE_TRAIN | syi_eval_files_use(&training->valid), status = compile_schedule(t, err);
 
     if (status) return status;
-    if (training->valid.name) use |= SYI_USE_EVAL | SYI_USE_DECODE;
     syi_action_states_init(&t->actions);
     syi_timing_init(&t->timing);
     status = syi_engine_new(t->config, t->rank, use, 0, &t->engine, err);
@@ -75,15 +74,15 @@ static int open_rank(struct syi_trainer *t, const struct training *training, str
     if (!status)
         status = syi_train_data_open(t->config, &training->task, t->rank->rank != 0, &t->vocabulary,
                                      &t->batcher, &t->batch, err);
-    if (!status && training->valid.name)
+    if (!status)
         status =
-            syi_evaluation_open(&t->evaluation, &training->valid, t->config, t->engine, t->rank->comm, err);
+            syi_evaluations_open(&t->evaluations, &training->valid, t->config, t->engine, t->rank->comm, err);
     return status;
 }
 
 static void close_rank(struct syi_trainer *t)
 {
-    if (t->evaluation.data) syi_evaluation_close(&t->evaluation);
+    syi_evaluations_close(&t->evaluations);
     syi_batch_free(&t->batch);
     syi_batcher_free(&t->batcher);
     syi_vocabulary_close(&t->vocabulary);
@@ -94,9 +93,10 @@ static void close_rank(struct syi_trainer *t)
 
 /* ---- starting or going on ---- */
 
-/* 1: the file of task.NAME.KEY is not the one in the checkpoint's meta.json; text: in what they differ. */
-static int has_changed(const struct syi_trainer *t, const char *key, const struct syi_task *task,
-                       const struct syi_file_id *before, char *text, size_t bytes)
+/* part: NAME. 1: the file of task.NAME.KEY is not the one in the checkpoint's meta.json; text: in what they differ. */
+static int has_changed(const struct syi_trainer *t, const struct syi_task_part *part, const char *key,
+                       const struct syi_task *task, const struct syi_file_id *before, char *text,
+                       size_t bytes)
 {
     const struct syi_file_id *now = &task->id;
     if (!before->sha256[0] || !strcmp(before->sha256, now->sha256)) return 0;
@@ -104,8 +104,8 @@ static int has_changed(const struct syi_trainer *t, const char *key, const struc
              "task.%s.%s: %s has changed since the checkpoint of step %" PRId64 ": it had %" PRId64
              " lines, %" PRId64 " bytes and SHA-256 %.16s..., now %" PRId64 " lines, %" PRId64
              " bytes and %.16s...",
-             syi_config_task(t->config)->name_of_part, key, task->path, t->step, before->lines, before->bytes,
-             before->sha256, now->lines, now->bytes, now->sha256);
+             part->name_of_part, key, task->path, t->step, before->lines, before->bytes, before->sha256,
+             now->lines, now->bytes, now->sha256);
     return 1;
 }
 
@@ -113,15 +113,17 @@ static int has_changed(const struct syi_trainer *t, const char *key, const struc
  * another one. What only evaluations read changes no weights. */
 static int check_data(struct syi_trainer *t, const struct syi_checkpoint_meta *meta, struct sy_error *err)
 {
+    const struct syi_eval_data *valid = t->evaluations.n ? t->evaluations.part[0].data : NULL;
     char text[800];
 
     if (!meta->train.sha256[0])
         syi_trainer_say(
             t, "the checkpoint does not say which data it was trained on: changes are not looked for");
-    if (t->evaluation.data &&
-        has_changed(t, "valid", &t->evaluation.data->task, &meta->valid, text, sizeof(text)))
+    if (valid && has_changed(t, valid->options, "valid", &valid->task, &meta->valid, text, sizeof(text)))
         syi_trainer_say(t, "%s; evaluations before and after do not compare", text);
-    if (!has_changed(t, "train", t->batcher.task, &meta->train, text, sizeof(text))) return SY_OK;
+    if (!has_changed(t, syi_config_task(t->config), "train", t->batcher.task, &meta->train, text,
+                     sizeof(text)))
+        return SY_OK;
     if (!t->config->data.allow_changes)
         return syi_error(
             err, SY_EMISMATCH,
@@ -213,8 +215,7 @@ static void tell_end(struct syi_trainer *t, struct training *training)
 static int check_files(const struct syi_rank *rank, const struct training *training, struct sy_error *err)
 {
     int status = syi_common_task(rank, &training->task, err);
-    if (!status && training->valid.name) status = syi_common_task(rank, &training->valid.task, err);
-    return status;
+    return status ? status : syi_eval_files_common(&training->valid, rank, err);
 }
 
 /* Once every rank has all it needs, rank 0 opens the run directory: what fails before leaves none. */
@@ -264,10 +265,9 @@ static int load_files(struct training *training, struct sy_error *err)
         return syi_error(err, SY_EINVAL,
                          "task.NAME.train is not set; give it a file whose lines are input TAB target");
     status = syi_task_load(&training->task, task->train, err);
-    snprintf(training->valid_name, sizeof(training->valid_name), "%s/valid", task->name_of_part);
-    if (!status && *task->valid)
-        status = syi_eval_data_load(&training->valid, training->valid_name, task->valid, err);
-    return status;
+    return status ? status
+                  : syi_eval_files_load(&training->valid, training->job->launch.config, SYI_EVAL_VALID, NULL,
+                                        err);
 }
 
 int syi_train(const struct syi_train_job *job, struct syi_train_result *result, struct sy_error *err)
@@ -279,7 +279,7 @@ int syi_train(const struct syi_train_job *job, struct syi_train_result *result, 
     memset(result, 0, sizeof(*result));
     status = load_files(&training, err);
     if (!status) status = syi_launch_run(&job->launch, train_rank, &training, err);
-    syi_eval_data_free(&training.valid);
+    syi_eval_files_free(&training.valid);
     syi_task_free(&training.task);
     return status;
 }

@@ -8,7 +8,7 @@
 #include "optim/schedule.h"
 #include "train/trainer/actions.h"
 #include "train/trainer/deadline.h"
-#include "train/trainer/evaluate.h"
+#include "train/trainer/evaluations.h"
 #include "train/trainer/rank_log.h"
 #include "train/trainer/state_leaves.h"
 #include "train/trainer/timing.h"
@@ -22,7 +22,7 @@ struct syi_trainer {
     struct syi_vocabulary vocabulary;
     struct syi_batcher batcher;
     struct syi_batch batch;
-    struct syi_evaluation evaluation; /* data NULL: none wanted */
+    struct syi_evaluations evaluations; /* n 0: none wanted */
     struct syi_rank_log log;
     struct syi_timing timing;
     struct syi_action_states actions;

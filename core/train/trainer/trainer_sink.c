@@ -44,13 +44,8 @@ void syi_trainer_write_eval(struct syi_trainer *t, const struct syi_eval_result 
 {
     const struct syi_metric_sink *sink = sink_of(t);
     struct sy_error err = {0};
-    struct syi_eval_result rows = *result;
 
-    syi_eval_result_set(&rows, "items", (double)rows.items);
-    syi_eval_result_set(&rows, "cut", (double)rows.cut);
-    for (int i = 0; sink && i < rows.n; i++)
-        if (sink->eval(sink->arg, t->step, rows.task, rows.value[i].name, rows.value[i].value, &err))
-            report_failure(t, &err);
+    if (sink && syi_eval_result_write(result, sink, t->step, &err)) report_failure(t, &err);
 }
 
 static void write_metric(struct syi_trainer *t, const char *name, double value)
