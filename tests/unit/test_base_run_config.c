@@ -60,7 +60,7 @@ Test(run_config, tables_are_sound)
 /* It is copied on stacks and assigned. */
 Test(run_config, a_configuration_is_not_large)
 {
-    cr_expect_leq(sizeof(struct syi_config), 192 << 10, "%zu bytes", sizeof(struct syi_config));
+    cr_expect_leq(sizeof(struct syi_config), 224 << 10, "%zu bytes", sizeof(struct syi_config));
 }
 
 Test(run_config, reads_every_type)

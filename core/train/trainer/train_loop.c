@@ -16,18 +16,6 @@ static int is_first(const struct syi_trainer *t)
     return t->rank->rank == 0;
 }
 
-void syi_trainer_say(struct syi_trainer *t, const char *format, ...)
-{
-    char text[1024];
-    va_list args;
-
-    va_start(args, format);
-    vsnprintf(text, sizeof(text), format, args);
-    va_end(args);
-    syi_rank_log_say(&t->log, text);
-    if (is_first(t) && t->job->report.line) t->job->report.line(t->job->report.arg, text);
-}
-
 static void end_run(struct syi_trainer *t, enum syi_end end, const char *format, ...) SYI_PRINTF(3, 4);
 static void end_run(struct syi_trainer *t, enum syi_end end, const char *format, ...)
 {

@@ -47,13 +47,13 @@ struct syi_trainer {
 
 /* From t->step to the end of the run, and its checkpoint. */
 int syi_trainer_loop(struct syi_trainer *t, struct sy_error *err) SYI_MUST_CHECK;
-/* A line for the user, from rank 0 only; also for the log of each rank. */
-void syi_trainer_say(struct syi_trainer *t, const char *format, ...) SYI_PRINTF(2, 3);
 /* Asks the actions about a moment, whose step and rate it fills in, and ends or turns the run as they say. */
 int syi_trainer_ask(struct syi_trainer *t, struct syi_moment *moment, struct sy_error *err) SYI_MUST_CHECK;
 
 /* ---- trainer_sink.c: rows for the sink, from rank 0; a failure there is reported, never returned ---- */
 
+/* A line for the user, from rank 0 only; also for the log of each rank. */
+void syi_trainer_say(struct syi_trainer *t, const char *format, ...) SYI_PRINTF(2, 3);
 /* A warning of the run: on stderr and in its log from rank 0, in the rank's own log. */
 void syi_trainer_warn(struct syi_trainer *t, const char *text);
 void syi_trainer_event(struct syi_trainer *t, const char *kind, const char *text);
