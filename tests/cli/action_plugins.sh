@@ -23,17 +23,17 @@ exits 0 tiny steps $same $mine --set 'action.mine.arguments=["below=1000", "time
 says out '^plugin of \[action.mine\]: loss was below 1000 for the 3th time, says rank 0'
 says out '^plugin: loss was below 1000 for the 2th time'
 [ "$(cat steps/status)" = "done" ] || fail "status $(cat steps/status) after a plugin ended the run"
-[ "$(ls steps/checkpoints)" = 2 ] || fail "ended with checkpoint $(ls steps/checkpoints) instead of 2"
+[ "$(ls steps/checkpoints)" = 3 ] || fail "ended with checkpoint $(ls steps/checkpoints) instead of 3"
 [ "$(query steps "SELECT count(*) FROM event WHERE kind = 'plugin'")" = 2 ] || fail "no events of a plugin"
 hash=$(hash_in out)
-exits 0 tiny apart $same --set train.steps=2
+exits 0 tiny apart $same --set train.steps=3
 [ "$(hash_in out)" = "$hash" ] || fail "a plugin changed the weights"
 
 # What it counts is in checkpoints.
 exits 0 tiny twice $same $mine --set train.steps=2 --set 'action.mine.arguments=["below=1000", "times=4"]'
 exits 0 tiny twice --resume $same $mine --set 'action.mine.arguments=["below=1000", "times=4"]'
 says out 'for the 4th time'
-[ "$(ls twice/checkpoints | tr '\n' ' ')" = "2 3 " ] || fail "counted anew: $(ls twice/checkpoints)"
+[ "$(ls twice/checkpoints | tr '\n' ' ')" = "2 4 " ] || fail "counted anew: $(ls twice/checkpoints)"
 
 # Of an evaluation, by its value alone.
 exits 0 tiny words $same $mine --set task.words.valid=valid.tsv --set train.evaluate_every=2 --set decode.max_length=2 \
@@ -45,7 +45,7 @@ says out '^plugin of \[action.mine\]: wer was below 1.5'
 exits 0 tiny ranks $same $mine --comm thread --ranks 2 --set mesh.data=2 \
     --set 'action.mine.arguments=["below=1000", "times=2", "rank=1"]'
 says out 'says rank 1'
-[ "$(ls ranks/checkpoints)" = 1 ] || fail "ranks: $(ls ranks/checkpoints)"
+[ "$(ls ranks/checkpoints)" = 2 ] || fail "ranks: $(ls ranks/checkpoints)"
 
 # ---- what is refused ----
 refused() {

@@ -53,8 +53,10 @@ if [ -n "${SY_TEST_PLUGINS:-}" ]; then
     says out "^back to the checkpoint of step $from; the batches of $((at + 1 - from)) steps are left out"
     [ "$(query back "SELECT count(*) FROM event WHERE kind = 'rollback'")" -ge 1 ] || fail "a way back is no event"
     [ "$whole" != "$hash" ] || fail "rollback: the same weights as with skip"
-    [ "$(meta back/checkpoints/16/meta.json holes | cut -c 1-22)" = "[{\"step\":$from,\"batches\":" ] ||
-        fail "holes: $(meta back/checkpoints/16/meta.json holes)"
+    case $(meta back/checkpoints/16/meta.json holes) in
+    "[{\"step\":$from,\"batches\":$((at + 1 - from))}"*) ;;
+    *) fail "holes: $(meta back/checkpoints/16/meta.json holes)" ;;
+    esac
     [ "$(meta back/checkpoints/16/meta.json examples)" -gt $((16 * 32)) ] || fail "examples do not count holes"
     [ "$(query back "SELECT count(*) FROM loss_curve")" = 16 ] || fail "the loss curve has gaps or more"
     exits 0 tiny back-halfway $back --set train.steps=$((from + 2))
@@ -83,7 +85,7 @@ says err 'as after each way back to that checkpoint (max_skips)'
 [ "$(query wild-back "SELECT count(*) FROM event WHERE kind = 'rollback'")" = 2 ] || fail "ways back: not two"
 
 # ---- the best checkpoints, and the learning rate on a plateau, through a resume ----
-slow="$same --set train.steps=12 --set train.checkpoint_every=4 --set train.keep_checkpoints=1 --set train.learning_rate=0.003
+slow="$same --set train.steps=12 --set train.checkpoint_every=4 --set train.keep_checkpoints=1 --set train.learning_rate=0.003 --set train.warmup_steps=0
     --set task.words.valid=valid.tsv --set train.evaluate_every=1 --set decode.max_length=2
     --set action.best.kind=keep_best --set action.best.n=2 --set action.best.mode=max
     --set action.slow.kind=reduce_lr_on_plateau --set action.slow.patience=2 --set action.slow.mode=max
@@ -95,15 +97,15 @@ says out '^reduce_lr_on_plateau: loss has not improved in 2 evaluations: the lea
     fail "the learning rate was not reduced twice"
 best=$(query slow "SELECT group_concat(step, ' ') FROM (SELECT step FROM valid_eval WHERE name = 'loss'
     ORDER BY value DESC LIMIT 2)")
-want=$(for step in $best 12; do echo "$step"; done | sort -nu | tr '\n' ' ')
-[ "$(ls slow/checkpoints | sort -n | tr '\n' ' ')" = "$want" ] ||
-    fail "kept $(ls slow/checkpoints | tr '\n' ' ') instead of the two best and the newest, $want"
+kept=$(for step in $best 12; do echo "$step"; done | sort -nu | tr '\n' ' ')
+[ "$(ls slow/checkpoints | sort -n | tr '\n' ' ')" = "$kept" ] ||
+    fail "kept $(ls slow/checkpoints | tr '\n' ' ') instead of the two best and the newest, $kept"
 exits 0 "$program" eval slow --checkpoint best --file valid.tsv --set decode.max_length=2
 says out "step ${best%% *};"
 exits 0 tiny slow-halfway $slow --set train.steps=7
 exits 0 tiny slow-halfway --resume $slow
 [ "$(hash_in out)" = "$hash" ] || fail "resumed, the reduced rate gives other weights"
-[ "$(ls slow-halfway/checkpoints | sort -n | tr '\n' ' ')" = "$want" ] || fail "resumed, it kept others"
+[ "$(ls slow-halfway/checkpoints | sort -n | tr '\n' ' ')" = "$kept" ] || fail "resumed, it kept $(ls slow-halfway/checkpoints | tr '\n' ' ')"
 exits 0 tiny slow-ranks $slow $ranks
 [ "$(hash_in out)" = "$hash" ] || fail "two ranks have other weights"
 exits 0 tiny fast $slow --set action.slow.min_lr=0.003
@@ -124,13 +126,13 @@ says err 'reduce_lr_on_plateau of \[action.slow\]: there is no evaluation called
 # shellcheck disable=SC2016
 exits 0 tiny told $same --set train.steps=4 --set task.words.valid=valid.tsv --set train.evaluate_every=2 \
     --set decode.max_length=2 --set action.say.kind=command \
-    --set 'action.say.command=echo $SWITCHYARD_EVENT $SWITCHYARD_STEP $SWITCHYARD_TASK $SWITCHYARD_VALUE_WER; ls /proc/self/fd | wc -l' \
+    --set 'action.say.command=echo $SWITCHYARD_EVENT $SWITCHYARD_STEP $SWITCHYARD_TASK $SWITCHYARD_VALUE_WER; ls -l /proc/self/fd' \
     --set action.end.kind=command --set action.end.on=end --set 'action.end.command=echo "$SWITCHYARD_TEXT" >"$SWITCHYARD_RUN_DIR/said"' \
     --set action.save.kind=command --set action.save.on=checkpoint --set 'action.save.command=exit 7' \
     --set action.start.kind=command --set action.start.on=start --set 'action.start.command=kill -9 $$'
 [ "$(grep -c evaluation told/action-say.log)" = 2 ] || fail "not told of two evaluations: $(cat told/action-say.log)"
 grep -Eq '^evaluation 2 words/valid [0-9.]+$' told/action-say.log || fail "told $(cat told/action-say.log)"
-! [ -d /proc/self/fd ] || [ "$(sed -n 2p told/action-say.log)" -le 4 ] || fail "files of the run are open in it"
+! [ -d /proc/self/fd ] || ! grep -q "metrics\|told/l\|checkpoints" told/action-say.log || fail "files of the run are open in it: $(cat told/action-say.log)"
 [ "$(cat told/said)" = "done after 4 steps" ] || fail "at the end: $(cat told/said)"
 says err 'command of \[action.save\]: exit status 7; see .*/action-save.log'
 says err 'command of \[action.start\]: ended by signal 9'

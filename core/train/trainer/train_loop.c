@@ -87,7 +87,7 @@ static int after_step(struct syi_trainer *t, const struct syi_step_result *resul
     if (syi_compat(t->config, t->config->train.nan_check) && syi_step_is_bad(t->config, result))
         t->spoiled = 1;
     status = syi_trainer_ask(t, &moment, err);
-    if (status || t->ended) return status;
+    if (status || (t->ended && syi_step_is_bad(t->config, result))) return status;
     t->step++;
     if (t->back) return syi_trainer_go_back(t, t->step, err);
     if (t->step % t->config->metrics.every == 0 || t->step >= t->config->train.steps)
