@@ -29,7 +29,7 @@ static const struct kind {
              {"optimizer_state", verify_optimizer_state},
              {"multi_optimizer", verify_multi_optimizer},
              {"schedule", verify_schedule},
-             {"action", NULL},
+             {"action", verify_action},
              {"weight_metrics", NULL},
              {"partitioner", verify_partitioner},
              {"data", NULL}};

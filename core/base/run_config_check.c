@@ -221,24 +221,11 @@ static int refuse_key(const struct syi_optimizer_part *part, const struct syi_op
 static int check_keys(const struct syi_optimizer_part *part, struct sy_error *err)
 {
     const struct syi_part_kind *kind = syi_optimizer_kind();
-    int status = SY_OK;
+    int status = SY_OK, differs;
     for (size_t i = 0; i < kind->n_options && !status; i++) {
-        const struct syi_option *option = &kind->options[i];
-        struct syi_text now = {0}, before = {0};
-        char reason[SYI_REASON];
-        union {
-            struct syi_strings strings;
-            double number;
-        } plain = {{0}};
-        if (syi_optimizer_takes(part->name, option->name)) continue;
-        if (syi_option_parse(option, option->default_text, false, &plain, reason) != SY_OK) continue;
-        syi_option_print(option, (const char *)part + option->offset, &now);
-        syi_option_print(option, &plain, &before);
-        status = syi_text_status(&now, err);
-        if (!status) status = syi_text_status(&before, err);
-        if (!status && strcmp(now.data, before.data) != 0) status = refuse_key(part, option, err);
-        syi_text_free(&now);
-        syi_text_free(&before);
+        if (syi_optimizer_takes(part->name, kind->options[i].name)) continue;
+        status = syi_option_differs(&kind->options[i], part, &differs, err);
+        if (!status && differs) status = refuse_key(part, &kind->options[i], err);
     }
     return status;
 }
@@ -380,41 +367,6 @@ static int check_tasks(const struct syi_config *config, struct sy_error *err)
     return SY_OK;
 }
 
-static int check_actions(const struct syi_config *config, struct sy_error *err)
-{
-    for (int i = 0; i < config->action.n; i++) {
-        const struct syi_action_part *part = &config->action.part[i];
-        if (part->kind == SYI_ACTION_EARLY_STOPPING && part->patience && !syi_config_evaluates(config))
-            return syi_error(err, SY_EINVAL, "action.%s.patience needs a file in task.NAME.valid",
-                             part->name_of_part);
-    }
-    return SY_OK;
-}
-
-/* What early stopping watches is among the numbers of the task that it goes by, the first with a file `valid`. */
-static int check_watched(const struct syi_config *config, struct sy_error *err)
-{
-#define METRIC_TEXT(constant, text) text,
-    static const char *const names[] = {SYI_METRIC_MAP(METRIC_TEXT)};
-#undef METRIC_TEXT
-    const struct syi_task_part *task = NULL;
-    for (int i = config->task.n - 1; i >= 0; i--)
-        if (*config->task.part[i].valid) task = &config->task.part[i];
-    for (int i = 0; task && i < config->action.n; i++) {
-        const struct syi_action_part *part = &config->action.part[i];
-        int there = part->kind != SYI_ACTION_EARLY_STOPPING || part->metric == SYI_METRIC_LOSS;
-        for (int k = 0; k < task->metrics.n; k++)
-            there |= !strcmp(names[part->metric], syi_strings_at(&task->metrics, k));
-        if (!there)
-            return syi_error(
-                err, SY_EINVAL,
-                "action.%s.metric = \"%s\": evaluations of [task.%s], the first task with `valid`, have "
-                "none: add it to task.%s.metrics",
-                part->name_of_part, names[part->metric], task->name_of_part, task->name_of_part);
-    }
-    return SY_OK;
-}
-
 /* ---- all ---- */
 
 typedef int (*check_fn)(const struct syi_config *config, struct sy_error *err);
@@ -436,7 +388,7 @@ int syi_config_validate_programs(const struct syi_config *config, struct sy_erro
 
 int syi_config_validate(const struct syi_config *config, struct sy_error *err)
 {
-    static const check_fn checks[] = {check_run, check_tasks, check_actions, check_watched,
+    static const check_fn checks[] = {check_run, check_tasks, syi_config_check_actions,
                                       syi_config_validate_programs};
     return run_checks(checks, SYI_COUNT(checks), config, err);
 }

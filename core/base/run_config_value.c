@@ -211,6 +211,14 @@ static int read_text(struct cursor *c, bool bare, char out[SYI_CONFIG_STRING])
     return SY_OK;
 }
 
+static int read_word(struct cursor *c, bool bare, char out[SYI_CONFIG_STRING])
+{
+    int status = read_text(c, bare, out);
+    if (status == SY_OK && strlen(out) >= SYI_CONFIG_WORD)
+        return complain(c, "the string is longer than 63 bytes");
+    return status;
+}
+
 /* Index of the text among "|a|b|c", -1 when it is none of them. */
 static int find_choice(const char *choices, const char *text)
 {
@@ -372,6 +380,7 @@ static int read_by_type(struct cursor *c, const struct syi_option *option, bool 
     case SYI_OPTION_FLOATS:
     case SYI_OPTION_STRINGS: good = read_list(c, option, bare, value); break;
     case SYI_OPTION_STRING: return read_text(c, bare, value->text);
+    case SYI_OPTION_WORD: return read_word(c, bare, value->text);
     case SYI_OPTION_ENUM: return read_choice(c, option, bare, &value->choice);
     }
     if (good) return SY_OK;
@@ -460,7 +469,8 @@ void syi_option_print(const struct syi_option *option, const void *field, struct
             print_double(*(const double *)field, out);
         break;
     case SYI_OPTION_BOOL: syi_text_puts(out, *(const bool *)field ? "true" : "false"); break;
-    case SYI_OPTION_STRING: print_quoted(field, out); break;
+    case SYI_OPTION_STRING:
+    case SYI_OPTION_WORD: print_quoted(field, out); break;
     case SYI_OPTION_ENUM: print_choice(option->range, *(const int *)field, out); break;
     case SYI_OPTION_INTS:
     case SYI_OPTION_FLOATS:
@@ -478,6 +488,7 @@ void syi_option_describe(const struct syi_option *option, struct syi_text *out)
         [SYI_OPTION_BOOL] = "true or false",
         [SYI_OPTION_STRING] = "a string",
         [SYI_OPTION_ENUM] = "a choice",
+        [SYI_OPTION_WORD] = "a string of at most 63 bytes",
         [SYI_OPTION_INTS] = "a list of up to 16 integers like [16, 32], each",
         [SYI_OPTION_FLOATS] = "a list of up to 16 numbers like [0.5, 2.0], each",
         [SYI_OPTION_STRINGS] = "a list of strings like [\"a\", \"b*\"], together at most 1024 bytes",
@@ -492,4 +503,25 @@ void syi_option_describe(const struct syi_option *option, struct syi_text *out)
     }
     for (const char *at = option->range; at; at = strchr(at + 1, '|'))
         syi_text_printf(out, "%s%.*s", at == option->range ? "" : " | ", (int)strcspn(at + 1, "|"), at + 1);
+}
+
+int syi_option_differs(const struct syi_option *option, const void *part, int *differs, struct sy_error *err)
+{
+    struct syi_text now = {0}, before = {0};
+    char reason[SYI_REASON];
+    union {
+        struct syi_strings strings;
+        char text[SYI_CONFIG_STRING];
+        double number;
+    } plain = {{0}};
+    *differs = 0;
+    if (syi_option_parse(option, option->default_text, false, &plain, reason) != SY_OK) return SY_OK;
+    syi_option_print(option, (const char *)part + option->offset, &now);
+    syi_option_print(option, &plain, &before);
+    int status = syi_text_status(&now, err);
+    if (!status) status = syi_text_status(&before, err);
+    if (!status) *differs = strcmp(now.data, before.data) != 0;
+    syi_text_free(&now);
+    syi_text_free(&before);
+    return status;
 }

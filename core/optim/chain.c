@@ -166,11 +166,12 @@ static void term_scalars(const struct syi_chain *chain, int begin, int end, cons
 }
 
 void syi_optim_scalars(const struct syi_config *config, const struct syi_chain *chains, int64_t step,
-                       double rate, float value[SYI_OPTIM_SCALARS])
+                       double rate, double factor, float value[SYI_OPTIM_SCALARS])
 {
     for (int i = 0; i < config->optimizer.n; i++) {
         struct syi_optim_time time = {.step = step, .rate = rate};
         if (chains[i].rate) time.rate = syi_schedule_value(chains[i].rate, step);
+        time.rate *= factor;
         term_scalars(&chains[i], 0, chains[i].terms.n, &time, value + syi_optim_scalar_number(i, 0, 0));
     }
 }

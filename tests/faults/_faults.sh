@@ -18,7 +18,9 @@ tiny_run() {
     shift
     set -- "$program" train "$top/bench/tiny.run" --run-dir "$to" --resume --threads 1 \
         --set task.words.train="$here/train.tsv" --set task.words.valid="$here/valid.tsv" --set train.steps=4 \
-        --set train.checkpoint_every=2 --set train.evaluate_every=2 --set decode.max_length=6 "$@"
+        --set train.checkpoint_every=2 --set train.evaluate_every=2 --set decode.max_length=6 \
+        --set action.best.kind=keep_best --set action.nan.kind=terminate_on_nan --set action.nan.policy=rollback \
+        --set action.end.kind=command --set action.end.on=end --set action.end.command=: "$@"
     # shellcheck disable=SC2086
     $inject "$@" >"$here/out" 2>"$here/err" </dev/null
 }

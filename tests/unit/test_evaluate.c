@@ -273,11 +273,6 @@ Test(evaluate, the_task_with_examples_to_train_on_is_the_one_trained)
     cr_assert_eq(syi_config_set(&c, "task.a.metrics=[]", NULL), SY_OK);
     cr_assert_eq(syi_config_evaluates(&c), SYI_EVALUATES);
     cr_assert_eq(syi_config_validate(&c, &err), SY_OK, "%s", err.text);
-    cr_assert_eq(syi_config_set(&c, "action.stop.metric=per", NULL), SY_OK);
-    cr_assert_eq(syi_config_validate(&c, &err), SY_EINVAL);
-    cr_assert_not_null(strstr(err.text, "add it to task.a.metrics"), "%s", err.text);
-    cr_assert_eq(syi_config_set(&c, "task.a.metrics=[f1, per]", NULL), SY_OK);
-    cr_assert_eq(syi_config_validate(&c, &err), SY_OK);
     err = (struct sy_error){0};
     cr_assert_eq(syi_config_set(&c, "task.a.train=t", NULL), SY_OK);
     cr_assert_eq(syi_config_validate(&c, &err), SY_EINVAL);

@@ -114,7 +114,7 @@ static int complete(struct saving *s, struct sy_error *err)
     if (!status) status = syi_checkpoint_meta_write(s->folder, s->meta, err);
     if (status) return status;
     if (s->how->written) s->how->written(s->how->arg);
-    return syi_checkpoint_commit(s->run_dir, s->meta->step, s->how->keep, s->meta->best_step, err);
+    return syi_checkpoint_commit(s->run_dir, s->meta->step, s->meta->best_step, s->how, err);
 }
 
 /* All ranks meet; *failure becomes that of the lowest rank that brought one. */

@@ -10,25 +10,39 @@
 #include "base/safetensors.h"
 #include "runtime/session.h"
 
-/* What one action remembers, see struct syi_action_state. */
-struct syi_checkpoint_action {
-    char name[SYI_PART_NAME];
-    int64_t metric, best_step, stale, unbroken;
-    double best, previous; /* NaN: none */
+/* What one action remembers: numbers with names. */
+enum { SYI_ACTION_NUMBERS = 40, SYI_ACTION_NUMBER_NAME = 32, SYI_ACTION_WATCHES = 160 };
+struct syi_action_number {
+    char name[SYI_ACTION_NUMBER_NAME];
+    double value; /* NaN and infinities too; a count or a step is exact up to 2^53 */
+};
+struct syi_action_state {
+    char name[SYI_PART_NAME]; /* of its part; "": the best of all evaluations */
+    char
+        watches[SYI_ACTION_WATCHES]; /* what the numbers are of, as "min loss": of another they say nothing */
+    int n;
+    struct syi_action_number number[SYI_ACTION_NUMBERS]; /* [n], each name once */
+};
+
+/* From `step` on the training stream goes on so many batches later; they were never trained on, or undone. */
+struct syi_hole {
+    int64_t step, batches;
+};
+enum { SYI_HOLES = 256 };
+struct syi_holes {
+    int n;
+    struct syi_hole hole[SYI_HOLES]; /* [n], steps ascend */
 };
 
 struct syi_checkpoint_meta {
     int64_t step;       /* steps done */
-    int64_t examples;   /* of the training stream consumed */
-    double best_metric; /* early stopping's best value so far; NaN: none */
-    int64_t best_step;
-    int64_t stale;          /* evaluations since the best */
-    double previous_metric; /* of the last evaluation; NaN: none */
-    int64_t unbroken;       /* evaluations in a row that are no better than the one before */
-    int64_t best_of;        /* which value: SYI_METRIC_* (in meta.json its number) */
-    int64_t evaluated;      /* step of the last evaluation, -1: none */
-    int n_actions;          /* 0 also in checkpoints made before there were several */
-    struct syi_checkpoint_action action[SYI_CONFIG_PARTS];
+    int64_t examples;   /* of the training stream consumed or left out */
+    double best_metric; /* the best value of an evaluation so far; NaN: none */
+    int64_t best_step;  /* of it, -1: none */
+    int64_t evaluated;  /* step of the last evaluation, -1: none */
+    int n_actions;
+    struct syi_action_state action[SYI_CONFIG_PARTS + 1];
+    struct syi_holes holes;
     struct syi_file_id train, valid; /* the files read by the training that went on to this step; of valid,
                                         and in checkpoints made before there were these, maybe unknown */
     char params_sha256[65];          /* of the data section of params.safetensors: the hash of the weights */
@@ -58,7 +72,9 @@ enum { SYI_CHECKPOINT_LATEST = -1, SYI_CHECKPOINT_BEST = -2 }; /* in place of a 
 struct syi_checkpoint_saving {
     int keep; /* the newest checkpoints that stay, and besides them that of meta->best_step; 0 all */
     const struct syi_checkpoint_leaves
-        *leaves; /* borrowed; NULL: state has the session's names, and nothing else */
+        *leaves;            /* borrowed; NULL: state has the session's names, and nothing else */
+    const int64_t *besides; /* [n_besides] steps of others that stay */
+    int n_besides;
     /* NULL, or called on rank 0 when all files are on disk, before they get the name that makes them count. */
     void (*written)(void *arg);
     void *arg;

@@ -21,10 +21,10 @@ int syi_checkpoint_find(const char *run_dir, int64_t step, char **folder,
 void syi_checkpoint_advice(const char *run_dir, int64_t step, char *text, size_t bytes);
 /* Clears away what a killed process left, and makes an empty STEP.tmp. */
 int syi_checkpoint_begin(const char *run_dir, int64_t step, struct sy_error *err) SYI_MUST_CHECK;
-/* Gives STEP.tmp, whose files are on disk, its final name; then removes old ones beyond the newest `keep`,
- * but never that of step `best`. */
-int syi_checkpoint_commit(const char *run_dir, int64_t step, int keep, int64_t best,
-                          struct sy_error *err) SYI_MUST_CHECK;
+/* Gives STEP.tmp, whose files are on disk, its final name; then removes old ones beyond the newest how->keep,
+ * but never that of step `best` or those of how->besides. */
+int syi_checkpoint_commit(const char *run_dir, int64_t step, int64_t best,
+                          const struct syi_checkpoint_saving *how, struct sy_error *err) SYI_MUST_CHECK;
 /* Removes STEP.tmp if it is there. */
 void syi_checkpoint_discard(const char *run_dir, int64_t step);
 

@@ -207,10 +207,15 @@ static void finish_result(struct syi_engine *e, const struct syi_batch *batch, c
     r->input_tokens = batch->n_input_tokens;
 }
 
+void syi_engine_scale_rates(struct syi_engine *e, double factor)
+{
+    e->rate_factor = factor;
+}
+
 static void put_optim_scalars(struct syi_engine *e, int64_t step, double learning_rate)
 {
     float value[SYI_OPTIM_SCALARS];
-    syi_optim_scalars(&e->config, e->chains, step, learning_rate, value);
+    syi_optim_scalars(&e->config, e->chains, step, learning_rate, e->rate_factor, value);
     for (int i = 0; i < SYI_OPTIM_SCALARS; i++) put_scalar(e->scalar[i], value[i]);
 }
 

@@ -66,6 +66,9 @@ struct syi_step_result {
         value[SYI_STEP_VALUES]; /* all of model/step_metrics.def, those that only count the batch left out */
 };
 
+/* What the learning rates of the steps that follow are multiplied by, that of the run and those that optimizers have of
+ * their own; 1 at first. */
+void syi_engine_scale_rates(struct syi_engine *engine, double factor);
 /* One training step on a global batch (all rows; each rank takes its own), microbatch by microbatch; step
  * counts from 0. */
 int syi_engine_step(struct syi_engine *engine, const struct syi_batch *batch, int64_t step,

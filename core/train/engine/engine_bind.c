@@ -230,6 +230,7 @@ int syi_engine_new(const struct syi_config *config, const struct syi_rank *rank,
     e->rank = *rank;
     e->use = use;
     e->stale = 1;
+    e->rate_factor = 1;
     e->n_buckets = syi_engine_buckets(config, e->bucket);
     e->train_rows = config->data.batch_size / config->train.microbatches;
     e->eval_rows = syi_config_decode_rows(config);

@@ -45,6 +45,7 @@ struct syi_engine {
     int exchanging;                /* program SYI_EXCHANGE; -1: there is none */
     int averaged;                  /* 1: parameters are their averages now */
     int stale;                     /* 1: parameters have changed since program weights ran */
+    double rate_factor;            /* of all learning rates */
     int64_t train_rows, eval_rows; /* of a run of a program, over all ranks */
     int64_t groups;                /* routing groups of a microbatch */
     struct syi_layer_tensors *moe; /* (n_moe) by the layers of the model */

@@ -9,6 +9,7 @@
 #include "optim/schedule.h"
 #include "train/engine/train_data.h"
 #include "train/replay/replay.h"
+#include "train/trainer/rollback.h"
 #include "train/trainer/state_leaves.h"
 
 struct replay {
@@ -22,8 +23,10 @@ struct replay {
     struct syi_vocabulary vocabulary;
     struct syi_batcher batcher;
     struct syi_batch batch;
-    int64_t grads; /* programs of gradients begun in this step */
-    int status;    /* of what the hook did; sticky */
+    struct syi_holes holes; /* of the training stream */
+    double factor;          /* of the learning rate, by actions */
+    int64_t grads;          /* programs of gradients begun in this step */
+    int status;             /* of what the hook did; sticky */
     struct sy_error err;
 };
 
@@ -121,8 +124,8 @@ static void after_op(void *arg, int program, size_t index, const struct sy_call 
 static int step(struct replay *r, int64_t index, struct sy_error *err)
 {
     double rate = syi_schedule_value(&r->schedule, index);
-    int status = syi_batcher_fetch(&r->batcher, index, &r->batch, err);
-    r->result->learning_rate = rate;
+    int status = syi_batcher_fetch(&r->batcher, syi_holes_place(&r->holes, index), &r->batch, err);
+    r->result->learning_rate = rate * r->factor;
     return status ? status : syi_engine_step(r->engine, &r->batch, index, rate, &r->result->step, err);
 }
 
@@ -151,7 +154,11 @@ static int begin(struct replay *r, struct sy_error *err)
                                        r->rank->comm, &state.leaves, &meta, err);
     syi_state_leaves_free(&state);
     syi_engine_params_changed(r->engine);
-    return status ? status : check_data(r, &meta, err);
+    if (status) return status;
+    r->holes = meta.holes;
+    r->factor = syi_checkpoint_rate_factor(r->config, &meta);
+    syi_engine_scale_rates(r->engine, r->factor);
+    return check_data(r, &meta, err);
 }
 
 static int replay(struct replay *r, struct sy_error *err)
@@ -192,7 +199,7 @@ static int replay_rank(void *arg, const struct syi_rank *rank, struct sy_error *
 
 int syi_replay_run(const struct syi_replay_job *job, struct syi_replay_result *result, struct sy_error *err)
 {
-    struct replay r = {.job = job, .config = job->launch.config, .result = result};
+    struct replay r = {.job = job, .config = job->launch.config, .result = result, .factor = 1};
     const struct syi_task_part *task = syi_config_task(r.config);
     memset(result, 0, sizeof *result);
     if (job->step < 1 || job->step > r.config->train.steps)

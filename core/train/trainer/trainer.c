@@ -66,7 +66,6 @@ static int open_rank(struct syi_trainer *t, const struct training *training, str
     int use = SYI_USE_TRAIN | syi_eval_files_use(&training->valid), status = compile_schedule(t, err);
 
     if (status) return status;
-    syi_action_states_init(&t->actions);
     syi_timing_init(&t->timing);
     status = syi_engine_new(t->config, t->rank, use, 0, &t->engine, err);
     if (!status && t->config->run.compat == SYI_COMPAT_T5X)
@@ -83,12 +82,41 @@ static int open_rank(struct syi_trainer *t, const struct training *training, str
 static void close_rank(struct syi_trainer *t)
 {
     syi_evaluations_close(&t->evaluations);
+    syi_actions_close(&t->actions);
     syi_batch_free(&t->batch);
     syi_batcher_free(&t->batcher);
     syi_vocabulary_close(&t->vocabulary);
     syi_state_leaves_free(&t->state);
     syi_engine_free(t->engine);
     syi_rank_log_close(&t->log);
+}
+
+/* ---- actions ---- */
+
+static void on_event(void *arg, const char *kind, const char *text)
+{
+    struct syi_trainer *t = arg;
+    syi_trainer_say(t, "%s: %s", kind, text);
+    syi_trainer_event(t, kind, text);
+}
+
+static void on_warning(void *arg, const char *text)
+{
+    syi_trainer_warn(arg, text);
+    syi_trainer_event(arg, "action", text);
+}
+
+static int open_actions(struct syi_trainer *t, struct sy_error *err)
+{
+    struct syi_action_report report = {.arg = t, .event = on_event, .warning = on_warning};
+    return syi_actions_open(&t->actions, t->config, t->rank->comm, t->job->dir->path, &report, err);
+}
+
+/* Before the first step, and after the last. */
+static int ask_at(struct syi_trainer *t, enum syi_moment_kind kind, struct sy_error *err)
+{
+    struct syi_moment moment = {.kind = kind, .text = kind == SYI_AT_END ? t->what : NULL};
+    return syi_trainer_ask(t, &moment, err);
 }
 
 /* ---- starting or going on ---- */
@@ -151,24 +179,21 @@ static int load(struct syi_trainer *t, int64_t step, struct sy_error *err)
 {
     struct syi_moment moment = {.kind = SYI_AFTER_RESUME};
     struct syi_checkpoint_meta meta = {0};
-    struct syi_verdict verdict;
     int status = syi_checkpoint_resume(t->job->dir->path, step, syi_engine_session(t->engine), t->rank->comm,
                                        &t->state.leaves, &meta, err);
 
     syi_engine_params_changed(t->engine);
     if (status) return status;
-    syi_action_states_take(t->config, &meta, &t->actions);
-    t->step = t->saved = moment.step = meta.step;
+    syi_actions_take(&t->actions, &meta);
+    t->holes = meta.holes;
+    t->step = t->saved = t->newest = meta.step;
     t->evaluated = meta.evaluated;
     memcpy(t->weights, meta.params_sha256, sizeof(t->weights));
     syi_trainer_say(t, "going on from the checkpoint of step %" PRId64, t->step);
     syi_trainer_event(t, "resume", "going on from a checkpoint");
     write_changes(t);
     status = check_data(t, &meta, err);
-    if (status) return status;
-    syi_actions_run(t->config, &t->actions, &moment, &verdict);
-    syi_trainer_obey(t, &verdict);
-    return SY_OK;
+    return status ? status : syi_trainer_ask(t, &moment, err);
 }
 
 /* Weights and place of the run. Rank 0 looks for the checkpoint: what other ranks see of its folder may be
@@ -179,7 +204,7 @@ static int begin(struct syi_trainer *t, struct sy_error *err)
     int64_t latest = -1;
     int status = SY_OK;
 
-    t->evaluated = t->saved = -1;
+    t->evaluated = t->saved = t->newest = -1;
     if (t->rank->rank == 0) status = syi_checkpoint_clean(folder, err);
     if (!status && t->job->resume && t->rank->rank == 0) status = syi_checkpoint_latest(folder, &latest, err);
     if (!status) status = syi_comm_broadcast(t->rank->comm, &latest, 1, err);
@@ -245,10 +270,13 @@ static int train_rank(void *arg, const struct syi_rank *rank, struct sy_error *e
     if (rank->rank == 0) t->deadline = syi_deadline_of(t->config, t->begin);
     status = check_files(rank, training, err);
     if (!status) status = open_rank(t, training, err);
+    if (!status) status = open_actions(t, err);
     if (!status) status = open_run(t, err);
     if (!status) introduce(t);
     if (!status) status = begin(t, err);
+    if (!status) status = ask_at(t, SYI_AT_START, err);
     if (!status) status = syi_trainer_loop(t, err);
+    if (!status) status = ask_at(t, SYI_AT_END, err);
     if (!status) tell_end(t, training);
     syi_rank_log_say(&t->log, !status ? t->what : err->text[0] ? err->text : sy_status_text(status));
     close_rank(t);

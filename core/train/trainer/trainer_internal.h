@@ -25,15 +25,18 @@ struct syi_trainer {
     struct syi_evaluations evaluations; /* n 0: none wanted */
     struct syi_rank_log log;
     struct syi_timing timing;
-    struct syi_action_states actions;
+    struct syi_actions actions;
     struct syi_state_leaves state; /* of checkpoints under run.compat = t5x; else none */
     struct syi_deadline deadline;  /* rank 0 only */
+    struct syi_holes holes;        /* of the training stream */
     double begin;                  /* of the run, seconds; rank 0's clock counts */
     double loop_begin;             /* of the first step, seconds */
     int64_t loop_step;             /* steps done at loop_begin */
     int64_t step;                  /* steps done */
     int64_t evaluated;             /* step of the last evaluation, -1: none */
-    int64_t saved;                 /* step of the last checkpoint, -1: none */
+    int64_t saved;                 /* step of the last checkpoint, -1: none, or one that does not know all */
+    int64_t newest;                /* step of the newest checkpoint on disk, -1: none */
+    int back;                      /* 1: an action wants to go back to it */
     double saved_at;  /* seconds, of that checkpoint or, without one, of the first step; rank 0's counts */
     int overdue;      /* 1: all ranks agree that train.checkpoint_seconds have passed since */
     int sink_failed;  /* 1: the sink failed, and that is reported; rank 0 only */
@@ -48,13 +51,13 @@ struct syi_trainer {
 
 /* From t->step to the end of the run, and its checkpoint. */
 int syi_trainer_loop(struct syi_trainer *t, struct sy_error *err) SYI_MUST_CHECK;
-/* A line for the user, from rank 0 only; also for the log of each rank. */
-void syi_trainer_say(struct syi_trainer *t, const char *format, ...) SYI_PRINTF(2, 3);
-/* Ends the run as the actions' verdict asks, or reports what they said. */
-void syi_trainer_obey(struct syi_trainer *t, const struct syi_verdict *verdict);
+/* Asks the actions about a moment, whose step and rate it fills in, and ends or turns the run as they say. */
+int syi_trainer_ask(struct syi_trainer *t, struct syi_moment *moment, struct sy_error *err) SYI_MUST_CHECK;
 
 /* ---- trainer_sink.c: rows for the sink, from rank 0; a failure there is reported, never returned ---- */
 
+/* A line for the user, from rank 0 only; also for the log of each rank. */
+void syi_trainer_say(struct syi_trainer *t, const char *format, ...) SYI_PRINTF(2, 3);
 /* A warning of the run: on stderr and in its log from rank 0, in the rank's own log. */
 void syi_trainer_warn(struct syi_trainer *t, const char *text);
 void syi_trainer_event(struct syi_trainer *t, const char *kind, const char *text);

@@ -11,6 +11,18 @@ static const struct syi_metric_sink *sink_of(const struct syi_trainer *t)
     return t->rank->rank == 0 ? t->job->sink : NULL;
 }
 
+void syi_trainer_say(struct syi_trainer *t, const char *format, ...)
+{
+    char text[1024];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    syi_rank_log_say(&t->log, text);
+    if (t->rank->rank == 0 && t->job->report.line) t->job->report.line(t->job->report.arg, text);
+}
+
 void syi_trainer_warn(struct syi_trainer *t, const char *text)
 {
     syi_rank_log_say(&t->log, text);
