@@ -42,6 +42,8 @@ struct syi_engine {
     int n_buckets, use;
     int update, copying;           /* programs in the session, the second is SYI_WEIGHTS; -1: none */
     int exchanging;                /* program SYI_EXCHANGE; -1: there is none */
+    int weighing;                  /* program SYI_UPDATE_METRICS, in its turn run for `update`; -1: there is none */
+    const struct sy_tensor **weight; /* (parameters, SYI_WEIGHT_METRICS) of it; NULL: there is none */
     int averaged;                  /* 1: parameters are their averages now */
     int stale;                     /* 1: parameters have changed since program weights ran */
     int64_t train_rows, eval_rows; /* of a run of a program, over all ranks */
@@ -69,6 +71,10 @@ struct syi_engine {
 /* engine.c: makes the copies of weights that eval, encode and decode_step read, where they are not those of
  * the parameters. */
 int syi_engine_copy_weights(struct syi_engine *engine, struct sy_error *err) SYI_MUST_CHECK;
+
+/* engine_weights.c: where the metrics of weights are; whether those of a step are wanted. */
+int syi_engine_find_weights(struct syi_engine *engine, struct sy_error *err) SYI_MUST_CHECK;
+int syi_engine_weighs(const struct syi_engine *engine, int64_t step);
 
 /* engine_decode.c: sequences of an input that are decoded together; whether tokens are drawn or scored one by
  * one on the host; whether decoding is more than the program's own choice, and what that needs. */

@@ -86,9 +86,17 @@ static void after_step(struct syi_trainer *t, const struct syi_step_result *resu
     t->step++;
     if (t->step % t->config->metrics.every == 0 || t->step >= t->config->train.steps)
         syi_trainer_write_step(t, result, rate);
+    if (result->weighed) syi_trainer_write_weights(t);
     show_progress(t, result, rate, now);
     if (t->step % t->config->train.log_every == 0 || t->step >= t->config->train.steps)
         syi_rank_log_steps(&t->log, t->rank, t->step, t->config->train.steps);
+}
+
+/* What counts as a target token of a step: T5X counts padding. */
+static int64_t targets_of(const struct syi_trainer *t, const struct syi_step_result *result)
+{
+    int all = syi_compat(t->config, t->config->metrics.divide_by);
+    return all ? (int64_t)t->batch.rows * t->batch.target_length : result->target_tokens;
 }
 
 static int train_step(struct syi_trainer *t, struct sy_error *err)
@@ -101,7 +109,10 @@ static int train_step(struct syi_trainer *t, struct sy_error *err)
     if (status) return status;
     now = syi_seconds();
     syi_timing_add(&t->timing, now - begin, result.input_tokens + result.target_tokens);
+    syi_timing_count(&t->timing, t->batch.rows, targets_of(t, &result));
+    int first = t->step == t->loop_step;
     after_step(t, &result, rate, now);
+    if (first) syi_trainer_write_seconds(t, "timing/first_step_seconds", now - begin);
     return SY_OK;
 }
 
@@ -173,6 +184,7 @@ static int evaluate(struct syi_trainer *t, struct sy_error *err)
     struct syi_moment moment = {.kind = SYI_AFTER_EVALUATION, .step = t->step};
     struct syi_eval_result result;
     struct syi_verdict verdict;
+    double begin = syi_seconds();
     int status = syi_engine_average(t->engine, err);
 
     if (!status) status = syi_evaluation_run(&t->evaluation, poll_stop, t, &result, err);
@@ -180,6 +192,7 @@ static int evaluate(struct syi_trainer *t, struct sy_error *err)
     if (status == SY_ESTOPPED && t->ended) return SY_OK;
     if (status) return status;
     syi_trainer_write_eval(t, &result);
+    syi_trainer_write_seconds(t, "timing/evaluate_seconds", syi_seconds() - begin);
     if (is_first(t) && t->job->report.eval) t->job->report.eval(t->job->report.arg, t->step, &result);
     t->evaluated = t->step;
     moment.evaluated = &result;
@@ -260,6 +273,7 @@ static int save(struct syi_trainer *t, struct sy_error *err)
     struct syi_checkpoint_meta meta = describe(t);
     struct sy_error failure;
     char text[64];
+    double begin = syi_seconds();
     int status = is_first(t) ? syi_run_dir_beat(t->job->dir, 0, err) : SY_OK;
 
     syi_action_states_put(t->config, &t->actions, &meta);
@@ -271,6 +285,7 @@ static int save(struct syi_trainer *t, struct sy_error *err)
     if (failure.code) return go_on_unsaved(t, &failure, err);
     t->saved = t->step;
     t->saved_at = syi_seconds();
+    syi_trainer_write_seconds(t, "timing/checkpoint_seconds", t->saved_at - begin);
     t->overdue = 0;
     t->failed_saves = 0;
     memcpy(t->weights, meta.params_sha256, sizeof(t->weights));
@@ -303,6 +318,9 @@ int syi_trainer_loop(struct syi_trainer *t, struct sy_error *err)
 
     t->loop_begin = t->saved_at = syi_seconds();
     t->loop_step = t->step;
+    syi_trainer_write_seconds(t, "timing/compilation_seconds", t->compile_seconds);
+    syi_trainer_write_seconds(t, "timing/init_or_restore_seconds", t->restore_seconds);
+    syi_trainer_write_seconds(t, "timing/set_up_seconds", t->loop_begin - t->begin);
     syi_rank_log_begin(&t->log, t->rank, t->engine, t->step);
     for (;;) {
         status = between_steps(t, err);

@@ -69,7 +69,9 @@ static int open_rank(struct syi_trainer *t, const struct training *training, str
     if (training->valid.name) use |= SYI_USE_EVAL | SYI_USE_DECODE;
     syi_action_states_init(&t->actions);
     syi_timing_init(&t->timing);
+    t->compile_seconds = -syi_seconds();
     status = syi_engine_new(t->config, t->rank, use, 0, &t->engine, err);
+    t->compile_seconds += syi_seconds();
     if (!status)
         status = syi_train_data_open(t->config, &training->task, t->rank->rank != 0, &t->vocabulary,
                                      &t->batcher, &t->batch, err);
@@ -242,7 +244,9 @@ static int train_rank(void *arg, const struct syi_rank *rank, struct sy_error *e
     if (!status) status = open_rank(t, training, err);
     if (!status) status = open_run(t, err);
     if (!status) introduce(t);
+    t->restore_seconds = -syi_seconds();
     if (!status) status = begin(t, err);
+    t->restore_seconds += syi_seconds();
     if (!status) status = syi_trainer_loop(t, err);
     if (!status) tell_end(t, training);
     syi_rank_log_say(&t->log, !status ? t->what : err->text[0] ? err->text : sy_status_text(status));

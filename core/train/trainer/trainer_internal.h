@@ -25,6 +25,7 @@ struct syi_trainer {
     struct syi_timing timing;
     struct syi_action_states actions;
     double begin;      /* of the run, seconds; rank 0's clock counts */
+    double compile_seconds, restore_seconds; /* that programs took to be made, weights to be there */
     double loop_begin; /* of the first step, seconds */
     int64_t loop_step; /* steps done at loop_begin */
     int64_t step;      /* steps done */
@@ -55,6 +56,10 @@ void syi_trainer_obey(struct syi_trainer *t, const struct syi_verdict *verdict);
 void syi_trainer_warn(struct syi_trainer *t, const char *text);
 void syi_trainer_event(struct syi_trainer *t, const char *kind, const char *text);
 void syi_trainer_write_step(struct syi_trainer *t, const struct syi_step_result *result, double rate);
+/* The weight metrics of a step that has them. */
+void syi_trainer_write_weights(struct syi_trainer *t);
+/* How long something took: "timing/checkpoint_seconds". */
+void syi_trainer_write_seconds(struct syi_trainer *t, const char *name, double seconds);
 void syi_trainer_write_eval(struct syi_trainer *t, const struct syi_eval_result *result);
 /* Asks for the rows given so far to be brought to disk, and waits for that for so long at most. */
 void syi_trainer_flush(struct syi_trainer *t, double seconds);
