@@ -24,10 +24,10 @@ static void print_line(void *arg, const char *line)
 static int no_program(enum syi_which which, struct sy_error *err)
 {
     return syi_error(err, SY_EINVAL, "explain: this run has no program %s (%s)", syi_which_name(which),
-                     which == SYI_WEIGHTS    ? "model.dtype is float32"
-                     : which == SYI_EXCHANGE ? "no optimizer keeps averages"
+                     which == SYI_WEIGHTS          ? "model.dtype is float32"
+                     : which == SYI_EXCHANGE       ? "no optimizer keeps averages"
                      : which == SYI_UPDATE_METRICS ? "metrics.weights_every is 0"
-                                             : "train.microbatches is 1");
+                                                   : "train.microbatches is 1");
 }
 
 /* Records the programs from which the one asked for learns which parameters there are and which are read. */

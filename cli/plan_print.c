@@ -126,10 +126,11 @@ static void print_step(const struct plan_report *r)
                (unsigned long long)r->recomputed_ops, r->recomputed_flops * 1e-9,
                100 * r->recomputed_flops / r->flops);
     if (r->weighed)
-        printf("more every %lld steps, for metrics of weights (metrics.weights_every): %llu ops, %.4g GFLOP, %.1f "
-               "MiB read and written, %.1f MiB received\n",
-               (long long)r->config->metrics.weights_every, (unsigned long long)r->weigh_ops,
-               r->weigh_flops * 1e-9, r->weigh_bytes / 1048576, mebibytes(r->weigh_received));
+        printf(
+            "more every %lld steps, for metrics of weights (metrics.weights_every): %llu ops, %.4g GFLOP, %.1f "
+            "MiB read and written, %.1f MiB received\n",
+            (long long)r->config->metrics.weights_every, (unsigned long long)r->weigh_ops,
+            r->weigh_flops * 1e-9, r->weigh_bytes / 1048576, mebibytes(r->weigh_received));
     if (r->rank->ranks > 1) printf("arithmetic of all ranks: %.4g GFLOP\n", r->flops * r->rank->ranks * 1e-9);
 }
 

@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "train/trainer/merge.h"
+#include "train/engine/merge.h"
 #include "verify/rows.h"
 
 /* A row of the table, and what its rounding may be: the reference adds in float32. */
@@ -21,7 +21,8 @@ struct row {
 static double number(const struct syi_json *json, uint32_t object, const char *key, double otherwise)
 {
     uint32_t at = syi_json_member(json, object, key);
-    return at != SYI_JSON_NONE && json->nodes[at].kind == SYI_JSON_NUMBER ? json->nodes[at].number : otherwise;
+    return at != SYI_JSON_NONE && json->nodes[at].kind == SYI_JSON_NUMBER ? json->nodes[at].number
+                                                                          : otherwise;
 }
 
 static const struct {
@@ -55,7 +56,8 @@ static double is_right(const struct syi_json *json, uint32_t logits, uint32_t la
 static void add_update(struct row *r, uint32_t update, double count)
 {
     const struct syi_json_node *node = r->json->nodes;
-    uint32_t mask = syi_json_member(r->json, update, "mask"), logits = syi_json_member(r->json, update, "logits"),
+    uint32_t mask = syi_json_member(r->json, update, "mask"),
+             logits = syi_json_member(r->json, update, "logits"),
              labels = syi_json_member(r->json, update, "labels"),
              values = syi_json_member(r->json, update, "values");
     double total = 0, counted = 0;
@@ -89,16 +91,17 @@ static int agrees(const struct row *r, const char *key, const struct syi_merge_s
         return !known && error != SYI_JSON_NONE && !strcmp(syi_json_string(r->json, error), "ValueError");
     }
     if (isnan(value)) return r->json->nodes[want].kind == SYI_JSON_STRING; /* "nan" */
-    double allowed = tolerance * (1e-6 * fabs(r->json->nodes[want].number) + 4 * FLT_EPSILON * r->magnitude * scale);
+    double allowed =
+        tolerance * (1e-6 * fabs(r->json->nodes[want].number) + 4 * FLT_EPSILON * r->magnitude * scale);
     return fabs(value - r->json->nodes[want].number) <= allowed;
 }
 
 static int judge_row(struct row *r, int64_t index, struct verify_report *report, struct sy_error *err)
 {
-    const struct syi_merge_span unknown = {.seconds = -1},
-                                span = {number(r->json, r->input, "duration", -1),
-                                        number(r->json, r->input, "num_steps", 0)};
-    uint32_t name = syi_json_member(r->json, r->input, "metric"), list = syi_json_member(r->json, r->input, "updates");
+    const struct syi_merge_span unknown = {.seconds = -1}, span = {number(r->json, r->input, "duration", -1),
+                                                                   number(r->json, r->input, "num_steps", 0)};
+    uint32_t name = syi_json_member(r->json, r->input, "metric"),
+             list = syi_json_member(r->json, r->input, "updates");
     const char *metric = name == SYI_JSON_NONE ? "" : syi_json_string(r->json, name);
     char what[80];
     size_t k = 0;

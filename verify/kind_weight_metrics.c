@@ -12,9 +12,9 @@
 #include "passes/passes.h"
 #include "program/grad.h"
 #include "program/record.h"
+#include "train/engine/merge.h"
+#include "train/engine/rates.h"
 #include "train/engine/step_metrics.h"
-#include "train/trainer/merge.h"
-#include "train/trainer/timing.h"
 #include "verify/optim_case.h"
 
 enum { FIRST, NEXT, UPDATE, PROGRAMS, ROWS = 64 };
@@ -33,7 +33,7 @@ struct weights {
     double z_loss, duration;
     struct row row[ROWS];
     int n;
-    struct syi_timing all, one; /* of the loop, of a step */
+    struct syi_rates rates; /* of the loop */
 };
 
 /* ---- what both have ---- */
@@ -111,14 +111,13 @@ static void judge_value(struct weights *w, const char *prefix, const char *name,
     char path[240];
     float got = (float)value;
     snprintf(path, sizeof path, "%s%s", prefix, name);
-    if (verify_find(w->o.item, path))
-        verify_floats_part(w->report, path, 0, &got, 1, VERIFY_TOLERANCE);
+    if (verify_find(w->o.item, path)) verify_floats_part(w->report, path, 0, &got, 1, VERIFY_TOLERANCE);
 }
 
 /* ---- weights before and after ---- */
 
-static void record_update(struct weights *w, struct syi_program *p, struct syi_weighed *weighed, int *gradient,
-                          int *square)
+static void record_update(struct weights *w, struct syi_program *p, struct syi_weighed *weighed,
+                          int *gradient, int *square)
 {
     const struct syi_model *model = &w->o.model;
     for (size_t i = 0; i < model->n && !p->status; i++) {
@@ -169,7 +168,8 @@ static int put_update(struct weights *w, struct sy_error *err)
     for (size_t i = 0; i < w->o.model.n && !status; i++) {
         const struct syi_param *param = &w->o.model.param[i];
         status = put(w, "old/", param->name, find(w, UPDATE, SYI_ROLE_PARAMETER, param->id), err);
-        if (!status) status = put(w, "grad/", param->name, find(w, UPDATE, SYI_ROLE_GRADIENT, param->id), err);
+        if (!status)
+            status = put(w, "grad/", param->name, find(w, UPDATE, SYI_ROLE_GRADIENT, param->id), err);
         if (!status) status = put(w, "new/", param->name, find(w, UPDATE, SYI_ROLE_AVERAGE, param->id), err);
     }
     return status;
@@ -338,13 +338,15 @@ static double yielded(const struct weights *w, int which, enum syi_step_value va
     return scalar(find(w, which, SYI_ROLE_STEP_OUTPUT, (uint32_t)value));
 }
 
-static int run_microbatch(struct weights *w, const struct verify_tensor *ids, const struct verify_tensor *targets,
-                          int64_t m, struct syi_step_result *r, struct sy_error *err)
+static int run_microbatch(struct weights *w, const struct verify_tensor *ids,
+                          const struct verify_tensor *targets, int64_t m, struct syi_step_result *r,
+                          struct sy_error *err)
 {
     int which = m ? NEXT : FIRST;
     int64_t n = w->rows / w->microbatches * w->length;
     float *weight = find(w, which, SYI_ROLE_LOSS_WEIGHTS, 0)->data;
-    memcpy(find(w, which, SYI_ROLE_DECODER_INPUTS, 0)->data, ids->integer + m * n, (size_t)n * sizeof(int32_t));
+    memcpy(find(w, which, SYI_ROLE_DECODER_INPUTS, 0)->data, ids->integer + m * n,
+           (size_t)n * sizeof(int32_t));
     memcpy(find(w, which, SYI_ROLE_DECODER_TARGETS, 0)->data, targets->integer + m * n,
            (size_t)n * sizeof(int32_t));
     for (int64_t i = 0; i < n; i++) {
@@ -385,16 +387,14 @@ static void judge_tensors(struct weights *w, int64_t step, const char *what, enu
 
 static void note_timing(struct weights *w, int64_t step)
 {
-    struct syi_timing_value value[SYI_TIMING_VALUES];
+    struct syi_rates one = {0};
+    struct syi_rate value[SYI_RATES];
     char prefix[40];
     double seconds = w->duration / (double)w->o.steps;
-    syi_timing_init(&w->one);
-    syi_timing_add(&w->one, seconds, 0);
-    syi_timing_count(&w->one, w->rows, w->rows * w->length);
-    syi_timing_add(&w->all, seconds, 0);
-    syi_timing_count(&w->all, w->rows, w->rows * w->length);
+    syi_rates_add(&one, seconds, w->rows, w->rows * w->length);
+    syi_rates_add(&w->rates, seconds, w->rows, w->rows * w->length);
     snprintf(prefix, sizeof prefix, "step_%lld/metric/", (long long)step);
-    int n = syi_timing_values(&w->one, (int)w->devices, value);
+    int n = syi_rates_values(&one, (int)w->devices, value);
     for (int i = 0; i < n; i++) judge_value(w, prefix, value[i].name, value[i].value);
 }
 
@@ -436,7 +436,8 @@ static int run_step(struct weights *w, int64_t step, struct sy_error *err)
     int status = verify_need(w->o.item, name, 'i', 2, dim, &ids, err);
     snprintf(name, sizeof name, "step_%lld/batch/decoder_target_tokens", (long long)step);
     if (!status) status = verify_need(w->o.item, name, 'i', 2, dim, &targets, err);
-    for (int64_t m = 0; m < w->microbatches && !status; m++) status = run_microbatch(w, ids, targets, m, &r, err);
+    for (int64_t m = 0; m < w->microbatches && !status; m++)
+        status = run_microbatch(w, ids, targets, m, &r, err);
     /* optax has its own rate and ignores that of the trainer */
     double rate = w->o.rates[step], own = verify_optim_number(w->o.item, "learning_rate", 0);
     if (!status) status = run_update(w, step, adafactor ? rate : own, err);
@@ -452,9 +453,9 @@ static int run_step(struct weights *w, int64_t step, struct sy_error *err)
 static void judge_summary(struct weights *w)
 {
     const struct syi_merge_span span = {w->duration, (double)w->o.steps};
-    struct syi_timing_value timing[SYI_TIMING_VALUES];
-    int n = syi_timing_values(&w->all, (int)w->devices, timing);
-    for (int i = 0; i < n; i++) judge_value(w, "summary/", timing[i].name, timing[i].value);
+    struct syi_rate rate[SYI_RATES];
+    int n = syi_rates_values(&w->rates, (int)w->devices, rate);
+    for (int i = 0; i < n; i++) judge_value(w, "summary/", rate[i].name, rate[i].value);
     for (int i = 0; i < w->n; i++) {
         double value;
         if (syi_merged_value(&w->row[i].merged, &span, &value))
@@ -469,7 +470,6 @@ static int verify_loop(struct weights *w, const struct verify_context *context, 
         const struct syi_param *param = &w->o.model.param[i];
         status = put(w, "init/target/", param->name, find(w, UPDATE, SYI_ROLE_PARAMETER, param->id), err);
     }
-    syi_timing_init(&w->all);
     for (int64_t step = 0; step < w->o.steps && !status; step++) status = run_step(w, step, err);
     if (!status) judge_summary(w);
     return status;

@@ -161,7 +161,8 @@ static int enter(void *arg, int i)
 /* Puts the new weights in the place of the old, or keeps these (value -1). */
 static void put(const struct update *u, struct target *t, int value)
 {
-    if (u->options->weigh) syi_weigh_change(u->p, &t->weighed, t->parameter, value < 0 ? t->parameter : value);
+    if (u->options->weigh)
+        syi_weigh_change(u->p, &t->weighed, t->parameter, value < 0 ? t->parameter : value);
     if (value >= 0) syi_store(u->p, value, t->parameter);
     if (u->options->weigh) syi_weigh_blocks(u->p, &t->weighed);
 }

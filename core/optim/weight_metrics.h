@@ -8,10 +8,11 @@
 
 /* X(NAME, name): names are T5X's. rms: root of the mean of squares. */
 #define SYI_WEIGHT_METRIC_MAP(X)                                                                             \
-    X(RMS, weight_rms)                   /* of the new weights */                                            \
-    X(GRADIENT_RMS, weight_gradient_rms) /* of the gradient, scaled (moe.scale_expert_gradients), not clipped */ \
-    X(UPDATE_RMS, weight_update_rms)     /* of new - old */                                                  \
-    X(MAX, weight_max)                   /* largest absolute value of the new weights */                     \
+    X(RMS, weight_rms) /* of the new weights */                                                              \
+    X(GRADIENT_RMS,                                                                                          \
+      weight_gradient_rms)           /* of the gradient, scaled (moe.scale_expert_gradients), not clipped */ \
+    X(UPDATE_RMS, weight_update_rms) /* of new - old */                                                      \
+    X(MAX, weight_max)               /* largest absolute value of the new weights */                         \
     X(RELATIVE_RMS, weight_update_divided_by_weight_rms) /* of (new - old) / old */
 
 enum syi_weight_metric {
@@ -37,7 +38,7 @@ void syi_weigh_change(struct syi_program *p, struct syi_weighed *weighed, int pa
 void syi_weigh_blocks(struct syi_program *p, struct syi_weighed *weighed);
 /* At the end of the program, so that what ranks exchange for several parameters travels together: the outputs, under
  * METRIC/NAME. square [1]: sum of squares of the gradient. */
-void syi_weigh_outputs(struct syi_program *p, const struct syi_weighed *weighed, uint32_t id, const char *name,
-                       int square);
+void syi_weigh_outputs(struct syi_program *p, const struct syi_weighed *weighed, uint32_t id,
+                       const char *name, int square);
 
 #endif

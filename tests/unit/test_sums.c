@@ -90,7 +90,7 @@ Test(sums, block_max)
 Test(sums, block_max_of_long_rows)
 {
     static const int width[] = {1, 5, 16, 40, 300};
-    for (size_t w = 0; w < SYI_COUNT(width); w++) {
+    for (size_t w = 0; w < sizeof width / sizeof *width; w++) {
         struct sy_attr_block attr = {{2, width[w], 1, 1, 1}};
         struct kh k;
         float top = 0;

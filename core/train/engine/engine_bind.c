@@ -31,7 +31,7 @@ static struct syi_shape bucket_shape(const struct syi_config *c, const struct sy
 {
     const struct syi_bucket *last = &all[n - 1], *first = &all[0], *now = &all[bucket];
     struct syi_shape shape = {.rows = which <= SYI_UPDATE_METRICS ? c->data.batch_size / c->train.microbatches
-                                                          : syi_config_decode_rows(c),
+                                                                  : syi_config_decode_rows(c),
                               .input_length = now->input_length,
                               .target_length = now->target_length};
     if (which >= SYI_ENCODE) {

@@ -5,9 +5,9 @@
 #include "optim/optim.h"
 #include "train/engine/pipeline.h"
 
-static const char *const names[SYI_WHICH_COUNT] = {"grad_first", "grad_next", "update",
-                                                   "update_metrics", "eval", "encode",
-                                                   "decode_step", "exchange", "weights"};
+static const char *const names[SYI_WHICH_COUNT] = {"grad_first",     "grad_next", "update",
+                                                   "update_metrics", "eval",      "encode",
+                                                   "decode_step",    "exchange",  "weights"};
 
 const char *syi_which_name(enum syi_which which)
 {

@@ -5,7 +5,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "train/trainer/merge.h"
 #include "train/trainer/timing.h"
 
 static const double SHORTEST = 1e-6; /* seconds, lower end of bin 0 */
@@ -59,36 +58,5 @@ void syi_timing_row(struct syi_timing *timing, double *step_seconds, double *tok
     *step_seconds = timing->row_steps ? timing->row_seconds / (double)timing->row_steps : 0;
     *tokens_per_second = timing->row_seconds > 0 ? (double)timing->row_tokens / timing->row_seconds : 0;
     timing->row_steps = timing->row_tokens = 0;
-    timing->row_seconds = timing->row_sequences = timing->row_targets = 0;
-}
-
-void syi_timing_count(struct syi_timing *timing, int64_t sequences, int64_t targets)
-{
-    timing->row_sequences += (double)sequences;
-    timing->row_targets += (double)targets;
-}
-
-int syi_timing_values(const struct syi_timing *timing, int devices,
-                      struct syi_timing_value value[SYI_TIMING_VALUES])
-{
-    const double seqs = timing->row_sequences, targets = timing->row_targets;
-    const struct {
-        const char *name;
-        struct syi_merged merged;
-    } rows[SYI_TIMING_VALUES] = {
-        {"timing/seconds", {SYI_MERGE_TIME, 0, 0}},
-        {"timing/steps_per_second", {SYI_MERGE_STEP_RATE, 0, (double)timing->row_steps}},
-        {"timing/seqs", {SYI_MERGE_SUM, seqs, 0}},
-        {"timing/seqs_per_second", {SYI_MERGE_RATE, seqs, 0}},
-        {"timing/seqs_per_second_per_core", {SYI_MERGE_RATE, seqs / devices, 0}},
-        {"timing/target_tokens_per_second", {SYI_MERGE_RATE, targets, 0}},
-        {"timing/target_tokens_per_second_per_core", {SYI_MERGE_RATE, targets / devices, 0}},
-    };
-    const struct syi_merge_span span = {.seconds = timing->row_seconds};
-    if (!timing->row_steps || !(timing->row_seconds > 0)) return 0;
-    for (int i = 0; i < SYI_TIMING_VALUES; i++) {
-        value[i].name = rows[i].name;
-        syi_merged_value(&rows[i].merged, &span, &value[i].value);
-    }
-    return SYI_TIMING_VALUES;
+    timing->row_seconds = 0;
 }

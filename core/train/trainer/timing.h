@@ -15,24 +15,13 @@ struct syi_timing {
     uint32_t count[SYI_TIMING_BINS];      /* steps per bin */
     double recent_tokens, recent_seconds; /* sums in which older steps fade */
     int64_t row_steps, row_tokens;        /* since the last row */
-    double row_seconds, row_sequences, row_targets;
+    double row_seconds;
 };
 
 void syi_timing_init(struct syi_timing *timing);
 void syi_timing_add(struct syi_timing *timing, double seconds, int64_t tokens);
 double syi_timing_median(const struct syi_timing *timing);            /* seconds, 0 before the first step */
 double syi_timing_tokens_per_second(const struct syi_timing *timing); /* lately */
-/* What the step that was added had: rows of the batch, target tokens. */
-void syi_timing_count(struct syi_timing *timing, int64_t sequences, int64_t targets);
-/* T5X's timing metrics (models.py compute_base_metrics) of the steps since the last row; returns how many. A device is a
- * rank. Nothing before the first step of the row. */
-struct syi_timing_value {
-    const char *name; /* "timing/seconds" */
-    double value;
-};
-enum { SYI_TIMING_VALUES = 7 };
-int syi_timing_values(const struct syi_timing *timing, int devices,
-                      struct syi_timing_value value[SYI_TIMING_VALUES]);
 /* Mean step time and rate since the last call. */
 void syi_timing_row(struct syi_timing *timing, double *step_seconds, double *tokens_per_second);
 

@@ -109,7 +109,7 @@ static int train_step(struct syi_trainer *t, struct sy_error *err)
     if (status) return status;
     now = syi_seconds();
     syi_timing_add(&t->timing, now - begin, result.input_tokens + result.target_tokens);
-    syi_timing_count(&t->timing, t->batch.rows, targets_of(t, &result));
+    syi_rates_add(&t->rates, now - begin, t->batch.rows, targets_of(t, &result));
     int first = t->step == t->loop_step;
     after_step(t, &result, rate, now);
     if (first) syi_trainer_write_seconds(t, "timing/first_step_seconds", now - begin);

@@ -80,15 +80,16 @@ static void write_routing(struct syi_trainer *t)
 void syi_trainer_write_step(struct syi_trainer *t, const struct syi_step_result *result, double rate)
 {
     struct syi_step_metric metric[SYI_STEP_METRICS_MOST];
-    struct syi_timing_value timing[SYI_TIMING_VALUES];
+    struct syi_rate speed[SYI_RATES];
     double step_seconds, tokens_per_second;
     int n;
 
     if (!sink_of(t)) return;
     n = syi_step_metrics(t->config, &t->batch, result, metric);
     for (int i = 0; i < n; i++) write_metric(t, metric[i].name, syi_step_metric_value(t->config, &metric[i]));
-    n = syi_timing_values(&t->timing, t->rank->ranks, timing);
-    for (int i = 0; i < n; i++) write_metric(t, timing[i].name, timing[i].value);
+    n = syi_rates_values(&t->rates, t->rank->ranks, speed);
+    for (int i = 0; i < n; i++) write_metric(t, speed[i].name, speed[i].value);
+    t->rates = (struct syi_rates){0};
     syi_timing_row(&t->timing, &step_seconds, &tokens_per_second);
     write_metric(t, "timing/uptime", syi_seconds() - t->begin);
     write_metric(t, "learning_rate", rate);
@@ -115,7 +116,8 @@ void syi_trainer_write_weights(struct syi_trainer *t)
     if (!sink_of(t)) return;
     for (size_t i = 0; i < model->n; i++)
         for (int m = 0; syi_engine_weight_metrics(t->engine, i, value) && m < SYI_WEIGHT_METRICS; m++)
-            write_parameter(t, model->param[i].name, syi_weight_metric_name((enum syi_weight_metric)m), value[m]);
+            write_parameter(t, model->param[i].name, syi_weight_metric_name((enum syi_weight_metric)m),
+                            value[m]);
     syi_engine_weight_totals(t->engine, value);
     for (int m = 0; m < SYI_WEIGHT_METRICS; m++)
         write_metric(t, syi_weight_metric_name((enum syi_weight_metric)m), value[m]);

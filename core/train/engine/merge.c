@@ -2,7 +2,7 @@
 /* Merging metrics. */
 #include "config.h"
 
-#include "train/trainer/merge.h"
+#include "train/engine/merge.h"
 
 void syi_merged_add(struct syi_merged *m, double total, double count)
 {
