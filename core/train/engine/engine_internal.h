@@ -40,19 +40,20 @@ struct syi_engine {
     struct syi_bucket bucket[SYI_MAX_BUCKETS];
     struct syi_bucket_programs bound[SYI_MAX_BUCKETS];
     int n_buckets, use;
-    int update, copying; /* programs in the session, the second is SYI_WEIGHTS; -1: none */
-    int exchanging;      /* program SYI_EXCHANGE; -1: there is none */
-    int weighing;        /* program SYI_UPDATE_METRICS, in its turn run for `update`; -1: there is none */
-    const struct sy_tensor **weight; /* (parameters, SYI_WEIGHT_METRICS) of it; NULL: there is none */
-    int averaged;                    /* 1: parameters are their averages now */
-    int stale;                       /* 1: parameters have changed since program weights ran */
-    int64_t train_rows, eval_rows;   /* of a run of a program, over all ranks */
-    int64_t groups;                  /* routing groups of a microbatch */
-    struct syi_layer_tensors *moe;   /* (n_moe) by the layers of the model */
-    int n_moe;                       /* 0 where routing is not counted */
-    int bucket_at;                   /* of the batch at hand */
-    int64_t real[2];                 /* real tokens of the last microbatch, encoder and decoder */
-    int64_t *counts;                 /* (n_moe, experts, 2) chosen and kept of the last step */
+    int update, copying;           /* programs in the session, the second is SYI_WEIGHTS; -1: none */
+    int exchanging;                /* program SYI_EXCHANGE; -1: there is none */
+    int weighing;                  /* program SYI_UPDATE_METRICS; -1: there is none */
+    int averaged;                  /* 1: parameters are their averages now */
+    int stale;                     /* 1: parameters have changed since program weights ran */
+    int64_t train_rows, eval_rows; /* of a run of a program, over all ranks */
+    int64_t groups;                /* routing groups of a microbatch */
+    /* (parameters, SYI_WEIGHT_METRICS) of SYI_UPDATE_METRICS; NULL: there is none */
+    const struct sy_tensor **weight;
+    struct syi_layer_tensors *moe; /* (n_moe) by the layers of the model */
+    int n_moe;                     /* 0 where routing is not counted */
+    int bucket_at;                 /* of the batch at hand */
+    int64_t real[2];               /* real tokens of the last microbatch, encoder and decoder */
+    int64_t *counts;               /* (n_moe, experts, 2) chosen and kept of the last step */
     const struct sy_tensor *rng, *loss_norm, *input_norm, *target_norm;
     struct syi_chain *chains;                          /* of the optimizers, by the parts of config */
     const struct sy_tensor *scalar[SYI_OPTIM_SCALARS]; /* of the update, as syi_optim_scalars has them */

@@ -26,21 +26,22 @@ struct syi_trainer {
     struct syi_timing timing;
     struct syi_rates rates; /* of the steps since the last row of metrics */
     struct syi_action_states actions;
-    double begin;                            /* of the run, seconds; rank 0's clock counts */
-    double compile_seconds, restore_seconds; /* that programs took to be made, weights to be there */
-    double loop_begin;                       /* of the first step, seconds */
-    int64_t loop_step;                       /* steps done at loop_begin */
-    int64_t step;                            /* steps done */
-    int64_t evaluated;                       /* step of the last evaluation, -1: none */
-    int64_t saved;                           /* step of the last checkpoint, -1: none */
-    double saved_at;  /* seconds, of that checkpoint or, without one, of the first step; rank 0's counts */
-    int overdue;      /* 1: all ranks agree that train.checkpoint_seconds have passed since */
-    int sink_failed;  /* 1: the sink failed, and that is reported; rank 0 only */
-    int failed_saves; /* in a row */
-    int64_t retry;    /* with failed_saves: the step after which the next is due */
-    int spoiled;      /* 1: a step left weights that are not finite (train.nan_check = after) */
-    char weights[65]; /* SHA-256 of that checkpoint, on rank 0 */
-    int ended;        /* 1: `end` and `what` say how and why; what is left is to save */
+    /* that programs took to be made, weights to be there */
+    double compile_seconds, restore_seconds;
+    double begin;      /* of the run, seconds; rank 0's clock counts */
+    double loop_begin; /* of the first step, seconds */
+    int64_t loop_step; /* steps done at loop_begin */
+    int64_t step;      /* steps done */
+    int64_t evaluated; /* step of the last evaluation, -1: none */
+    int64_t saved;     /* step of the last checkpoint, -1: none */
+    double saved_at;   /* seconds, of that checkpoint or, without one, of the first step; rank 0's counts */
+    int overdue;       /* 1: all ranks agree that train.checkpoint_seconds have passed since */
+    int sink_failed;   /* 1: the sink failed, and that is reported; rank 0 only */
+    int failed_saves;  /* in a row */
+    int64_t retry;     /* with failed_saves: the step after which the next is due */
+    int spoiled;       /* 1: a step left weights that are not finite (train.nan_check = after) */
+    char weights[65];  /* SHA-256 of that checkpoint, on rank 0 */
+    int ended;         /* 1: `end` and `what` say how and why; what is left is to save */
     enum syi_end end;
     char what[256];
 };
