@@ -30,7 +30,7 @@ static const struct kind {
              {"multi_optimizer", verify_multi_optimizer},
              {"schedule", verify_schedule},
              {"action", verify_action},
-             {"weight_metrics", NULL},
+             {"weight_metrics", verify_weight_metrics},
              {"partitioner", verify_partitioner},
              {"data", NULL}};
 

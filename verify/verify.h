@@ -228,6 +228,11 @@ int verify_partitioner(struct verify_context *context, const struct verify_case 
                        struct verify_report *report, struct sy_error *err);
 int verify_action(struct verify_context *context, const struct verify_case *c, struct verify_report *report,
                   struct sy_error *err);
+int verify_weight_metrics(struct verify_context *context, const struct verify_case *c,
+                          struct verify_report *report, struct sy_error *err);
+int verify_weight_merges(struct verify_context *context, const struct verify_case *c,
+                         struct verify_report *report,
+                         struct sy_error *err); /* weight_metrics of its own file */
 int verify_schedule(struct verify_context *context, const struct verify_case *c, struct verify_report *report,
                     struct sy_error *err);
 

@@ -13,6 +13,7 @@
 #define fast_attention_grad           SYCPU_NAME(fast_attention_grad)
 #define fast_attention_grad_workspace SYCPU_NAME(fast_attention_grad_workspace)
 #define fast_attention_workspace      SYCPU_NAME(fast_attention_workspace)
+#define fast_block_max                SYCPU_NAME(fast_block_max)
 #define fast_block_sum                SYCPU_NAME(fast_block_sum)
 #define fast_block_sumsq              SYCPU_NAME(fast_block_sumsq)
 #define fast_cache_append             SYCPU_NAME(fast_cache_append)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* block_sum, block_sumsq, tree_axis, tree_add, max_axis, column_sum, vectorised; orders as in doc/numerics.md. */
+/* block_sum, block_sumsq, block_max, tree_axis, tree_add, max_axis, column_sum, vectorised; orders as in
+ * doc/numerics.md. */
 #include "config.h"
 
 #include "backends/cpu/fast.h"
@@ -130,6 +131,65 @@ int fast_block_sumsq(void *context, const struct sy_call *call)
     return block_sums(call, 1);
 }
 
+/* ---- largest numbers ---- */
+
+/* Of sixteen lines: the largest numbers, and NaN where there was one, else 0. */
+struct top {
+    vf most, nan;
+};
+
+static inline void take(struct top *top, vf x)
+{
+    top->most = vf_max(x, top->most);
+    top->nan = vf_select(vf_differs(x, x), vf_set(__builtin_nanf("")), top->nan);
+}
+
+/* The sum makes a zero +0. */
+static inline vf result(const struct top *top)
+{
+    return vf_select(vf_differs(top->nan, top->nan), top->nan, vf_add(top->most, vf_set(0.0f)));
+}
+
+/* The largest lane; NaN where a lane is. */
+static inline float top_lane(const struct top *top)
+{
+    float part[SYCPU_LANES], most;
+    vf_store(part, result(top));
+    most = part[0];
+    for (int l = 1; l < SYCPU_LANES; l++) most = part[l] > most || part[l] != part[l] ? part[l] : most;
+    return most;
+}
+
+static inline vf magnitude(vf x)
+{
+    return vf_max(x, vf_sub(vf_set(0.0f), x)); /* NaN of NaN */
+}
+
+static void block_max_task(void *arg, int64_t index, int thread)
+{
+    const struct blocks *b = arg;
+    const struct sy_tensor *in = &b->call->in[0];
+    int64_t n = b->leaf[in->rank - 1], wide = in->dim[in->rank - 1] / n;
+    struct walk w = walk_begin(b, index / wide);
+    struct top top = {vf_set(0.0f), vf_set(0.0f)};
+    (void)thread;
+    w.x += index % wide * n;
+    for (int64_t row = 0; row < w.rows; row++, walk_next(b, &w)) {
+#define TAKE(c, count) take(&top, magnitude(fast_load(w.x + c, count))) /* 0 where there is nothing */
+        FAST_COLUMNS(c, n, TAKE);
+#undef TAKE
+    }
+    ((float *)b->call->out[0].data)[index] = top_lane(&top);
+}
+
+int fast_block_max(void *context, const struct sy_call *call)
+{
+    struct blocks blocks = {call, ((const struct sy_attr_block *)call->attr)->leaf, 0, 1};
+    (void)context;
+    sycpu_parallel(call, sycpu_count(&call->out[0]), block_max_task, &blocks);
+    return SY_OK;
+}
+
 /* ---- trees ---- */
 
 /* Sixteen columns: partial sums wait on a stack, as many as the number of terms done has binary ones. */
@@ -198,23 +258,6 @@ int fast_tree_add(void *context, const struct sy_call *call)
 
 /* ---- max_axis ---- */
 
-/* Of sixteen lines: the largest numbers, and NaN where there was one, else 0. */
-struct top {
-    vf most, nan;
-};
-
-static inline void take(struct top *top, vf x)
-{
-    top->most = vf_max(x, top->most);
-    top->nan = vf_select(vf_differs(x, x), vf_set(__builtin_nanf("")), top->nan);
-}
-
-/* The sum makes a zero +0. */
-static inline vf result(const struct top *top)
-{
-    return vf_select(vf_differs(top->nan, top->nan), top->nan, vf_add(top->most, vf_set(0.0f)));
-}
-
 static void max_columns(const struct sy_call *call, int64_t first, int64_t end)
 {
     const struct lines lines = lines_of(call);
@@ -237,14 +280,10 @@ static void max_rows(const struct sy_call *call, int64_t first, int64_t end)
     for (; first < end; first++) {
         const float *x = (const float *)call->in[0].data + first * n;
         struct top top = {least, vf_set(0.0f)};
-        float part[SYCPU_LANES], most;
 #define TAKE(c, count) take(&top, vf_select(vf_first(count), fast_load(x + c, count), least))
         FAST_COLUMNS(c, n, TAKE);
 #undef TAKE
-        vf_store(part, result(&top));
-        most = part[0];
-        for (int l = 1; l < SYCPU_LANES; l++) most = part[l] > most || part[l] != part[l] ? part[l] : most;
-        ((float *)call->out[0].data)[first] = most;
+        ((float *)call->out[0].data)[first] = top_lane(&top);
     }
 }
 

@@ -188,6 +188,7 @@ struct syi_update_options {
     const struct syi_model *model;
     const uint32_t *leaf_count; /* [SYI_AXIS_COUNT] */
     int noise;                  /* as of struct syi_group */
+    int weigh; /* 1: program update_metrics, which leaves the outputs of weight_metrics.h besides */
 };
 int syi_record_update(const struct syi_update_options *options, struct syi_program **program,
                       struct sy_error *err) SYI_MUST_CHECK;

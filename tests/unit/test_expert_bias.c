@@ -219,9 +219,9 @@ static int look_at_programs(void *arg, const struct syi_rank *rank, struct sy_er
             cr_assert(syi_pattern_match("*coder/layers_1/mlp/router/expert_bias", name), "%s", name);
             routes++;
         }
-        cr_assert_eq(routes, which == SYI_UPDATE                               ? 0
-                             : which == SYI_ENCODE || which == SYI_DECODE_STEP ? 1
-                                                                               : LAYERS);
+        cr_assert_eq(routes, which == SYI_UPDATE || which == SYI_UPDATE_METRICS ? 0
+                             : which == SYI_ENCODE || which == SYI_DECODE_STEP  ? 1
+                                                                                : LAYERS);
     }
     syi_engine_free(engine);
     return status;

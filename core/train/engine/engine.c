@@ -265,7 +265,8 @@ int syi_engine_step(struct syi_engine *e, const struct syi_batch *batch, int64_t
     put_optim_scalars(e, step, learning_rate);
     put_directions(e);
     e->stale = 1;
-    status = syi_session_run(e->session, e->update, err);
+    r.weighed = syi_engine_weighs(e, step);
+    status = syi_session_run(e->session, r.weighed ? e->weighing : e->update, err);
     if (status) return status;
     finish_result(e, batch, &norms, &r);
     *result = r;

@@ -6,6 +6,7 @@
 
 #include "data/batch.h"
 #include "model/model.h"
+#include "optim/weight_metrics.h"
 #include "train/engine/pipeline.h"
 #include "train/launch/launch.h"
 
@@ -61,6 +62,7 @@ struct syi_step_result {
                          mean over targets), z-loss and auxiliary losses included */
     double grad_norm; /* of all gradients, before clipping */
     int ok; /* 0: the gradient norm is not finite and, unless train.nan_check is after, nothing was updated */
+    int weighed; /* 1: a step of metrics.weights_every, whose weight metrics the engine has until the next */
     int64_t target_tokens, input_tokens;
     double
         value[SYI_STEP_VALUES]; /* all of model/step_metrics.def, those that only count the batch left out */
@@ -74,6 +76,11 @@ void syi_engine_scale_rates(struct syi_engine *engine, double factor);
 int syi_engine_step(struct syi_engine *engine, const struct syi_batch *batch, int64_t step,
                     double learning_rate, struct syi_step_result *result,
                     struct sy_error *err) SYI_MUST_CHECK;
+/* Metrics of weight tensor `param` of the model in the last weighed step; 0: it has none (an expert bias). */
+int syi_engine_weight_metrics(const struct syi_engine *engine, size_t param,
+                              double value[SYI_WEIGHT_METRICS]);
+/* The same of all weights as if they were one tensor. */
+void syi_engine_weight_totals(const struct syi_engine *engine, double value[SYI_WEIGHT_METRICS]);
 /* Routing counts of the last step: layer i ("encoder/layers_1/mlp"), expert e; tokens that chose it and
  * tokens it kept. */
 int syi_engine_moe_layers(const struct syi_engine *engine);

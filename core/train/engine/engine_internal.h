@@ -43,11 +43,14 @@ struct syi_engine {
     int n_buckets, use;
     int update, copying;           /* programs in the session, the second is SYI_WEIGHTS; -1: none */
     int exchanging;                /* program SYI_EXCHANGE; -1: there is none */
+    int weighing;                  /* program SYI_UPDATE_METRICS; -1: there is none */
     int averaged;                  /* 1: parameters are their averages now */
     int stale;                     /* 1: parameters have changed since program weights ran */
     double rate_factor;            /* of all learning rates */
     int64_t train_rows, eval_rows; /* of a run of a program, over all ranks */
     int64_t groups;                /* routing groups of a microbatch */
+    /* (parameters, SYI_WEIGHT_METRICS) of SYI_UPDATE_METRICS; NULL: there is none */
+    const struct sy_tensor **weight;
     struct syi_layer_tensors *moe; /* (n_moe) by the layers of the model */
     int n_moe;                     /* 0 where routing is not counted */
     int64_t real[2];               /* real tokens of the last microbatch, encoder and decoder */
@@ -71,6 +74,10 @@ struct syi_engine {
 /* engine.c: makes the copies of weights that eval, encode and decode_step read, where they are not those of
  * the parameters. */
 int syi_engine_copy_weights(struct syi_engine *engine, struct sy_error *err) SYI_MUST_CHECK;
+
+/* engine_weights.c: where the metrics of weights are; whether those of a step are wanted. */
+int syi_engine_find_weights(struct syi_engine *engine, struct sy_error *err) SYI_MUST_CHECK;
+int syi_engine_weighs(const struct syi_engine *engine, int64_t step);
 
 /* engine_decode.c: sequences of an input that are decoded together; whether tokens are drawn or scored one by
  * one on the host; whether decoding is more than the program's own choice, and what that needs. */

@@ -12,6 +12,7 @@ enum syi_which {
     SYI_GRAD_FIRST,
     SYI_GRAD_NEXT,
     SYI_UPDATE,
+    SYI_UPDATE_METRICS, /* the same, and metrics of the weights: only with metrics.weights_every */
     SYI_EVAL,
     SYI_SCORE,
     SYI_ENCODE,

@@ -92,10 +92,18 @@ static int after_step(struct syi_trainer *t, const struct syi_step_result *resul
     if (t->back) return syi_trainer_go_back(t, t->step, err);
     if (t->step % t->config->metrics.every == 0 || t->step >= t->config->train.steps)
         syi_trainer_write_step(t, result, rate);
+    if (result->weighed) syi_trainer_write_weights(t);
     show_progress(t, result, rate, now);
     if (t->step % t->config->train.log_every == 0 || t->step >= t->config->train.steps)
         syi_rank_log_steps(&t->log, t->rank, t->step, t->config->train.steps);
     return SY_OK;
+}
+
+/* What counts as a target token of a step: T5X counts padding. */
+static int64_t targets_of(const struct syi_trainer *t, const struct syi_step_result *result)
+{
+    int all = syi_compat(t->config, t->config->metrics.divide_by);
+    return all ? (int64_t)t->batch.rows * t->batch.target_length : result->target_tokens;
 }
 
 static int train_step(struct syi_trainer *t, struct sy_error *err)
@@ -109,7 +117,11 @@ static int train_step(struct syi_trainer *t, struct sy_error *err)
     if (status) return status;
     now = syi_seconds();
     syi_timing_add(&t->timing, now - begin, result.input_tokens + result.target_tokens);
-    return after_step(t, &result, rate * syi_actions_rate_factor(&t->actions), now, err);
+    syi_rates_add(&t->rates, now - begin, t->batch.rows, targets_of(t, &result));
+    int first = t->step == t->loop_step;
+    status = after_step(t, &result, rate * syi_actions_rate_factor(&t->actions), now, err);
+    if (first) syi_trainer_write_seconds(t, "timing/first_step_seconds", now - begin);
+    return status;
 }
 
 /* ---- between two steps ---- */
@@ -195,6 +207,7 @@ static int evaluate(struct syi_trainer *t, struct sy_error *err)
 {
     struct syi_evaluations *e = &t->evaluations;
     struct syi_moment moment = {.kind = SYI_AFTER_EVALUATION, .evaluated = e->result, .n_evaluated = e->n};
+    double begin = syi_seconds();
     int status = syi_engine_average(t->engine, err);
 
     if (!status) status = syi_evaluations_run(e, poll_stop, t, err);
@@ -205,6 +218,7 @@ static int evaluate(struct syi_trainer *t, struct sy_error *err)
         if (is_first(t) && t->job->report.eval)
             t->job->report.eval(t->job->report.arg, t->step, &e->result[i]);
     }
+    syi_trainer_write_seconds(t, "timing/evaluate_seconds", syi_seconds() - begin);
     t->evaluated = t->step;
     status = syi_trainer_ask(t, &moment, err);
     if (is_to_be_kept(t)) t->saved = -1; /* what was saved before does not know of it */
@@ -293,6 +307,7 @@ static int save(struct syi_trainer *t, struct sy_error *err)
     struct syi_moment moment = {.kind = SYI_AFTER_CHECKPOINT};
     struct sy_error failure;
     char text[64];
+    double begin = syi_seconds();
     int status = is_first(t) ? syi_run_dir_beat(t->job->dir, 0, err) : SY_OK;
 
     syi_actions_put(&t->actions, &meta);
@@ -304,6 +319,7 @@ static int save(struct syi_trainer *t, struct sy_error *err)
     if (failure.code) return go_on_unsaved(t, &failure, err);
     t->saved = t->newest = t->step;
     t->saved_at = syi_seconds();
+    syi_trainer_write_seconds(t, "timing/checkpoint_seconds", t->saved_at - begin);
     t->overdue = 0;
     t->failed_saves = 0;
     memcpy(t->weights, meta.params_sha256, sizeof(t->weights));
@@ -337,6 +353,9 @@ int syi_trainer_loop(struct syi_trainer *t, struct sy_error *err)
 
     t->loop_begin = t->saved_at = syi_seconds();
     t->loop_step = t->step;
+    syi_trainer_write_seconds(t, "timing/compilation_seconds", t->compile_seconds);
+    syi_trainer_write_seconds(t, "timing/init_or_restore_seconds", t->restore_seconds);
+    syi_trainer_write_seconds(t, "timing/set_up_seconds", t->loop_begin - t->begin);
     syi_rank_log_begin(&t->log, t->rank, t->engine, t->step);
     for (;;) {
         status = between_steps(t, err);

@@ -67,7 +67,9 @@ static int open_rank(struct syi_trainer *t, const struct training *training, str
 
     if (status) return status;
     syi_timing_init(&t->timing);
+    t->compile_seconds = -syi_seconds();
     status = syi_engine_new(t->config, t->rank, use, 0, &t->engine, err);
+    t->compile_seconds += syi_seconds();
     if (!status && t->config->run.compat == SYI_COMPAT_T5X)
         status = syi_state_leaves_make(&t->state, t->engine, err);
     if (!status)
@@ -273,7 +275,9 @@ static int train_rank(void *arg, const struct syi_rank *rank, struct sy_error *e
     if (!status) status = open_actions(t, err);
     if (!status) status = open_run(t, err);
     if (!status) introduce(t);
+    t->restore_seconds = -syi_seconds();
     if (!status) status = begin(t, err);
+    t->restore_seconds += syi_seconds();
     if (!status) status = ask_at(t, SYI_AT_START, err);
     if (!status) status = syi_trainer_loop(t, err);
     if (!status) status = ask_at(t, SYI_AT_END, err);

@@ -6,6 +6,7 @@
 
 #include "data/batcher.h"
 #include "optim/schedule.h"
+#include "train/engine/rates.h"
 #include "train/trainer/actions.h"
 #include "train/trainer/deadline.h"
 #include "train/trainer/evaluations.h"
@@ -25,18 +26,20 @@ struct syi_trainer {
     struct syi_evaluations evaluations; /* n 0: none wanted */
     struct syi_rank_log log;
     struct syi_timing timing;
+    struct syi_rates rates; /* of the steps since the last row of metrics */
     struct syi_actions actions;
-    struct syi_state_leaves state; /* of checkpoints under run.compat = t5x; else none */
-    struct syi_deadline deadline;  /* rank 0 only */
-    struct syi_holes holes;        /* of the training stream */
-    double begin;                  /* of the run, seconds; rank 0's clock counts */
-    double loop_begin;             /* of the first step, seconds */
-    int64_t loop_step;             /* steps done at loop_begin */
-    int64_t step;                  /* steps done */
-    int64_t evaluated;             /* step of the last evaluation, -1: none */
-    int64_t saved;                 /* step of the last checkpoint, -1: none, or one that does not know all */
-    int64_t newest;                /* step of the newest checkpoint on disk, -1: none */
-    int back;                      /* 1: an action wants to go back to it */
+    double compile_seconds, restore_seconds; /* that programs took to be made, weights to be there */
+    struct syi_state_leaves state;           /* of checkpoints under run.compat = t5x; else none */
+    struct syi_deadline deadline;            /* rank 0 only */
+    struct syi_holes holes;                  /* of the training stream */
+    double begin;                            /* of the run, seconds; rank 0's clock counts */
+    double loop_begin;                       /* of the first step, seconds */
+    int64_t loop_step;                       /* steps done at loop_begin */
+    int64_t step;                            /* steps done */
+    int64_t evaluated;                       /* step of the last evaluation, -1: none */
+    int64_t saved;    /* step of the last checkpoint, -1: none, or one that does not know all */
+    int64_t newest;   /* step of the newest checkpoint on disk, -1: none */
+    int back;         /* 1: an action wants to go back to it */
     double saved_at;  /* seconds, of that checkpoint or, without one, of the first step; rank 0's counts */
     int overdue;      /* 1: all ranks agree that train.checkpoint_seconds have passed since */
     int sink_failed;  /* 1: the sink failed, and that is reported; rank 0 only */
@@ -62,6 +65,10 @@ void syi_trainer_say(struct syi_trainer *t, const char *format, ...) SYI_PRINTF(
 void syi_trainer_warn(struct syi_trainer *t, const char *text);
 void syi_trainer_event(struct syi_trainer *t, const char *kind, const char *text);
 void syi_trainer_write_step(struct syi_trainer *t, const struct syi_step_result *result, double rate);
+/* The weight metrics of a step that has them. */
+void syi_trainer_write_weights(struct syi_trainer *t);
+/* How long something took: "timing/checkpoint_seconds". */
+void syi_trainer_write_seconds(struct syi_trainer *t, const char *name, double seconds);
 void syi_trainer_write_eval(struct syi_trainer *t, const struct syi_eval_result *result);
 /* Asks for the rows given so far to be brought to disk, and waits for that for so long at most. */
 void syi_trainer_flush(struct syi_trainer *t, double seconds);

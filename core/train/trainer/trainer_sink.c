@@ -87,17 +87,52 @@ static void write_routing(struct syi_trainer *t)
 void syi_trainer_write_step(struct syi_trainer *t, const struct syi_step_result *result, double rate)
 {
     struct syi_step_metric metric[SYI_STEP_METRICS_MOST];
+    struct syi_rate speed[SYI_RATES];
     double step_seconds, tokens_per_second;
     int n;
 
     if (!sink_of(t)) return;
     n = syi_step_metrics(t->config, &t->batch, result, metric);
     for (int i = 0; i < n; i++) write_metric(t, metric[i].name, syi_step_metric_value(t->config, &metric[i]));
+    n = syi_rates_values(&t->rates, t->rank->ranks, speed);
+    for (int i = 0; i < n; i++) write_metric(t, speed[i].name, speed[i].value);
+    t->rates = (struct syi_rates){0};
     syi_timing_row(&t->timing, &step_seconds, &tokens_per_second);
+    write_metric(t, "timing/uptime", syi_seconds() - t->begin);
     write_metric(t, "learning_rate", rate);
+    write_metric(t, "learning_rate/current", rate);
     write_metric(t, "tokens_per_second", tokens_per_second);
     write_metric(t, "step_seconds", step_seconds);
     write_routing(t);
+}
+
+static void write_parameter(struct syi_trainer *t, const char *parameter, const char *name, double value)
+{
+    const struct syi_metric_sink *sink = sink_of(t);
+    struct sy_error err = {0};
+
+    if (sink->parameter && sink->parameter(sink->arg, t->step, parameter, name, value, &err))
+        report_failure(t, &err);
+}
+
+void syi_trainer_write_weights(struct syi_trainer *t)
+{
+    const struct syi_model *model = syi_engine_model(t->engine);
+    double value[SYI_WEIGHT_METRICS];
+
+    if (!sink_of(t)) return;
+    for (size_t i = 0; i < model->n; i++)
+        for (int m = 0; syi_engine_weight_metrics(t->engine, i, value) && m < SYI_WEIGHT_METRICS; m++)
+            write_parameter(t, model->param[i].name, syi_weight_metric_name((enum syi_weight_metric)m),
+                            value[m]);
+    syi_engine_weight_totals(t->engine, value);
+    for (int m = 0; m < SYI_WEIGHT_METRICS; m++)
+        write_metric(t, syi_weight_metric_name((enum syi_weight_metric)m), value[m]);
+}
+
+void syi_trainer_write_seconds(struct syi_trainer *t, const char *name, double seconds)
+{
+    if (sink_of(t)) write_metric(t, name, seconds);
 }
 
 void syi_trainer_flush(struct syi_trainer *t, double seconds)
