@@ -10,12 +10,13 @@
 
 /* Numbers of an evaluation join the run's database where it can be written; a read-only run is evaluated all
  * the same. */
-static void keep(const char *run_dir, int64_t step, const struct syi_eval_result *r)
+static void keep(const char *run_dir, const struct syi_config *config, int64_t step,
+                 const struct syi_eval_result *r)
 {
     char path[SYI_CONFIG_STRING + 16];
     struct sy_error err = {0};
     struct syi_metric_sink sink;
-    struct syi_store_options options = {.start_step = step, .append = 1};
+    struct syi_store_options options = {.start_step = step, .append = 1, .folder = config->metrics.dir};
     snprintf(path, sizeof path, "%s/metrics.db", run_dir);
     struct syi_eval_result rows = *r;
     syi_eval_result_set(&rows, "items", (double)rows.items);
@@ -65,7 +66,7 @@ static int run(const struct cli_options *o)
     if (!cli_world_first()) return CLI_DONE;
     cli_eval_text(&result, text, sizeof text);
     printf("%s\n", text);
-    keep(run_dir, step, &result);
+    keep(run_dir, &config, step, &result);
     return CLI_DONE;
 }
 

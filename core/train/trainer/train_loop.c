@@ -84,8 +84,7 @@ static void after_step(struct syi_trainer *t, const struct syi_step_result *resu
     syi_trainer_obey(t, &verdict);
     if (t->ended) return;
     t->step++;
-    if (t->step % t->config->metrics.every == 0 || t->step >= t->config->train.steps)
-        syi_trainer_write_step(t, result, rate);
+    syi_trainer_write_step(t, result, rate);
     show_progress(t, result, rate, now);
     if (t->step % t->config->train.log_every == 0 || t->step >= t->config->train.steps)
         syi_rank_log_steps(&t->log, t->rank, t->step, t->config->train.steps);
@@ -248,8 +247,7 @@ static int go_on_unsaved(struct syi_trainer *t, const struct sy_error *failure, 
     t->failed_saves++;
     snprintf(text, sizeof text, "%s; training goes on and tries again after step %" PRId64, failure->text,
              t->retry);
-    syi_trainer_warn(t, text);
-    syi_trainer_event(t, "save_failed", text);
+    syi_trainer_warn(t, "save_failed", text);
     return SY_OK;
 }
 

@@ -69,6 +69,8 @@ static int open_rank(struct syi_trainer *t, const struct training *training, str
     if (training->valid.name) use |= SYI_USE_EVAL | SYI_USE_DECODE;
     syi_action_states_init(&t->actions);
     syi_timing_init(&t->timing);
+    t->routing = syi_alloc((size_t)(2 * t->config->moe.num_experts + 1) * sizeof(*t->routing), err);
+    if (!t->routing) return SY_ENOMEM;
     status = syi_engine_new(t->config, t->rank, use, 0, &t->engine, err);
     if (!status)
         status = syi_train_data_open(t->config, &training->task, t->rank->rank != 0, &t->vocabulary,
@@ -87,6 +89,7 @@ static void close_rank(struct syi_trainer *t)
     syi_vocabulary_close(&t->vocabulary);
     syi_engine_free(t->engine);
     syi_rank_log_close(&t->log);
+    syi_free(t->routing);
 }
 
 /* ---- starting or going on ---- */
@@ -192,7 +195,7 @@ static void tell_end(struct syi_trainer *t, struct training *training)
 {
     static const char *const kind[] = {
         [SYI_END_DONE] = "done",   [SYI_END_STOPPED_EARLY] = "stop", [SYI_END_NAN] = "stop",
-        [SYI_END_SIGNAL] = "stop", [SYI_END_TIME_LIMIT] = "stop",    [SYI_END_SINK] = "stop"};
+        [SYI_END_SIGNAL] = "preemption", [SYI_END_TIME_LIMIT] = "stop",    [SYI_END_SINK] = "stop"};
     struct syi_train_result *result = training->result;
 
     if (!atomic_flag_test_and_set(&training->told)) {

@@ -32,6 +32,7 @@ struct syi_trainer {
     int64_t saved;     /* step of the last checkpoint, -1: none */
     double saved_at;   /* seconds, of that checkpoint or, without one, of the first step; rank 0's counts */
     int overdue;       /* 1: all ranks agree that train.checkpoint_seconds have passed since */
+    int64_t *routing;  /* (2, experts) counts of a layer on their way to the sink */
     int sink_failed;   /* 1: the sink failed, and that is reported; rank 0 only */
     int failed_saves;  /* in a row */
     int64_t retry;     /* with failed_saves: the step after which the next is due */
@@ -51,9 +52,10 @@ void syi_trainer_obey(struct syi_trainer *t, const struct syi_verdict *verdict);
 
 /* ---- trainer_sink.c: rows for the sink, from rank 0; a failure there is reported, never returned ---- */
 
-/* A warning of the run: on stderr and in its log from rank 0, in the rank's own log. */
-void syi_trainer_warn(struct syi_trainer *t, const char *text);
+/* A warning of the run: on stderr, in its log and an event of this kind from rank 0, in the rank's own log. */
+void syi_trainer_warn(struct syi_trainer *t, const char *kind, const char *text);
 void syi_trainer_event(struct syi_trainer *t, const char *kind, const char *text);
+/* After each step; what of it is due goes to the sink. */
 void syi_trainer_write_step(struct syi_trainer *t, const struct syi_step_result *result, double rate);
 void syi_trainer_write_eval(struct syi_trainer *t, const struct syi_eval_result *result);
 /* Asks for the rows given so far to be brought to disk, and waits for that for so long at most. */
