@@ -23,21 +23,34 @@ static char *folder_of(const char *path)
     return syi_format("%.*s", slash == path ? 1 : (int)(slash - path), path);
 }
 
-/* 0: a lock of the kind SQLite uses cannot be had in the folder, errno says why. What else is wrong there is SQLite's to
- * say. */
-static int can_lock(const char *folder)
+/* 0: a lock of the kind SQLite uses cannot be had on the open file, errno says why. SQLite takes some of these errors for
+ * a lock of another program. -1, no file: what is wrong there is SQLite's to say. */
+static int can_lock(int fd, short type)
 {
-    struct flock range = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = 1};
+    struct flock range = {.l_type = type, .l_whence = SEEK_SET, .l_len = 1};
+    if (fd < 0 || fcntl(fd, F_SETLK, &range) == 0) return 1;
+    return !(errno == ENOLCK || errno == ENOSYS || errno == EIO || errno == EOPNOTSUPP || errno == EINVAL);
+}
+
+int syi_place_can_lock(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC), can = can_lock(fd, F_RDLCK);
+    if (fd >= 0) close(fd);
+    return can;
+}
+
+static int can_lock_in(const char *folder)
+{
     char *path = syi_format("%s/.metrics-lock-%ld", folder, (long)getpid());
-    int fd = path ? open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600) : -1, reason = 0;
+    int fd = path ? open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600) : -1, can, reason;
 
     if (fd >= 0) unlink(path);
-    if (fd >= 0 && fcntl(fd, F_SETLK, &range) != 0) reason = errno;
+    can = can_lock(fd, F_WRLCK);
+    reason = errno;
     if (fd >= 0) close(fd);
     syi_free(path);
     errno = reason;
-    return !(reason == ENOLCK || reason == ENOSYS || reason == EIO || reason == EOPNOTSUPP ||
-             reason == EINVAL);
+    return can;
 }
 
 /* A folder of the user's own below $TMPDIR or /tmp; NULL with an error. */
@@ -112,7 +125,7 @@ int syi_place_choose(struct syi_place *place, const char *home, const char *fold
     }
     run = folder_of(home);
     if (!run) return syi_error(err, SY_ENOMEM, "out of memory");
-    if (!can_lock(run)) status = syi_place_leave_home(place, strerror(errno), err);
+    if (!can_lock_in(run)) status = syi_place_leave_home(place, strerror(errno), err);
     syi_free(run);
     return status;
 }

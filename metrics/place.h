@@ -30,6 +30,9 @@ int syi_place_copy_home(const struct syi_place *place, sqlite3 *db, struct sy_er
 /* Removes the local file, which was closed and copied home. */
 void syi_place_discard(const struct syi_place *place);
 
+/* Whether SQLite can lock the file; no connection of this process to it may be open. */
+int syi_place_can_lock(const char *path);
+
 /* Moves a damaged database and its journal, which SQLite finds by its name, to the first free PATH.corrupt-N, and says
  * so. damage: what is wrong with it. */
 int syi_place_move_aside(const char *path, const struct sy_error *damage,

@@ -8,6 +8,7 @@
 
 #include "base/text.h"
 #include "metrics/expert_counts.h"
+#include "metrics/place.h"
 #include "metrics/query.h"
 #include "metrics/runs.h"
 
@@ -147,6 +148,8 @@ static int open_with(const char *path, const char **vfs, sqlite3 **db, struct sy
             "metrics: there is no %s; this is no directory of a run, or of one that ended before it "
             "made its database: `switchyard train` with --resume starts it",
             path);
+    /* what is there without locks is a copy that is replaced as a whole (place.h) */
+    if (!*vfs && !syi_place_can_lock(path)) *vfs = "unix-none";
     for (int try = 0;; try++) {
         code = sqlite3_open_v2(path, db, flags, *vfs);
         if (!*db) return syi_error(err, SY_ENOMEM, "metrics: out of memory");
@@ -155,11 +158,6 @@ static int open_with(const char *path, const char **vfs, sqlite3 **db, struct sy
         if (code == SQLITE_OK) code = syi_expert_counts_register(*db);
         if (code == SQLITE_OK) code = probe(*db, &made);
         if (code == SQLITE_OK) break;
-        if (!*vfs && (code == SQLITE_IOERR_LOCK || code == SQLITE_IOERR_RDLOCK)) {
-            *vfs = "unix-none"; /* what is there is a copy that is replaced as a whole */
-            sqlite3_close(*db);
-            continue;
-        }
         if (try > 0 || ((code & 0xff) != SQLITE_READONLY && (code & 0xff) != SQLITE_CANTOPEN)) break;
         sqlite3_close(*db);
         recover(path);

@@ -17,7 +17,6 @@
 #include "metrics/rows.h"
 #include "metrics/schema.h"
 #include "metrics/store.h"
-#include "switchyard/switchyard.h"
 
 /* A reader that holds the database (a shell piped into a pager does) and a disk that is full make the writer try again
  * and again, with pauses in which others may read. The training thread waits for it only when the queue is full. */

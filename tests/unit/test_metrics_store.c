@@ -405,6 +405,46 @@ static void write_until_killed(const char *path, int pipe)
     }
 }
 
+/* A row each millisecond, without a flush; the parent hears when each was put. */
+static void write_slowly(const char *path, int pipe)
+{
+    const struct timespec pause = {.tv_nsec = 1000000};
+    struct syi_metric_sink sink = open_sink(path, -1, 0);
+
+    for (int64_t step = 1;; step++) {
+        double put = syi_seconds();
+        if (sink.metric(sink.arg, step, "loss", put, NULL) != SY_OK ||
+            write(pipe, &put, sizeof(put)) != sizeof(put))
+            _exit(1);
+        nanosleep(&pause, NULL);
+    }
+}
+
+/* Rows wait for others for a second, and a kill takes no more than these (here with as much again for a busy machine). */
+Test(metrics_store, a_kill_takes_a_second_at_most)
+{
+    const char *path = fresh_path("metrics.db");
+    double first = 0, last = 0, put;
+    int ends[2];
+
+    cr_assert(pipe(ends) == 0);
+    pid_t child = fork();
+    if (child == 0) write_slowly(path, ends[1]);
+    close(ends[1]);
+    while (read(ends[0], &put, sizeof(put)) == sizeof(put)) {
+        if (first == 0) first = put;
+        if (put - first > 4 && last == 0) kill(child, SIGKILL);
+        if (put - first > 4) last = put;
+    }
+    waitpid(child, NULL, 0);
+    close(ends[0]);
+    cr_assert(last > 0);
+    cr_assert(ask(path, "SELECT max(value) FROM metric") >= last - 2.5, "%g s are lost",
+              last - ask(path, "SELECT max(value) FROM metric"));
+    cr_assert(ask(path, "SELECT count(*) - max(step) FROM metric") == 0);
+    remove_path(path);
+}
+
 /* Killed at any moment: what was flushed is there, and the database opens again. */
 Test(metrics_store, survives_a_kill)
 {
