@@ -69,7 +69,7 @@ CREATE TABLE routing_block (
   steps INTEGER NOT NULL,       -- how many they are
   tokens INTEGER NOT NULL,
   dropped INTEGER NOT NULL,
-  PRIMARY KEY (block, attempt, layer, expert, part)
+  PRIMARY KEY (block, layer, expert, attempt, part)
 ) WITHOUT ROWID;
 
 CREATE TABLE eval (
@@ -209,8 +209,8 @@ CREATE VIEW expert_balance AS
     1.0 * min(tokens) * count(*) / nullif(sum(tokens), 0) AS idlest, sum(tokens = 0) AS unused
   FROM (SELECT layer, block, expert, min(first_step) AS first_step, max(last_step) AS last_step,
           sum(tokens) AS tokens, sum(dropped) AS dropped
-        FROM valid_routing_block GROUP BY layer, block, expert)
-  GROUP BY layer, block;
+        FROM valid_routing_block GROUP BY block, layer, expert)
+  GROUP BY block, layer;
 
 -- What each expert took and had to drop over the whole run, in the steps that have rows in routing.
 CREATE VIEW dropped_tokens AS

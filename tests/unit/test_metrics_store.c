@@ -4,6 +4,8 @@
 #include "config.h"
 
 #include <pthread.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -227,6 +229,16 @@ Test(metrics_store, a_blocked_writer_lets_others_read)
     remove_path(path);
 }
 
+/* Ends a reader's transaction after a second. */
+static void *let_go(void *arg)
+{
+    const struct timespec moment = {.tv_sec = 1};
+    nanosleep(&moment, NULL);
+    cr_assert(sqlite3_exec(arg, "COMMIT", NULL, NULL, NULL) == SQLITE_OK);
+    sqlite3_close(arg);
+    return NULL;
+}
+
 static int put_note(struct syi_queue *queue, size_t bytes, struct sy_error *err)
 {
     static const char text[1 << 17];
@@ -291,6 +303,106 @@ Test(metrics_store, a_slow_writer_is_waited_for)
     pthread_join(writer, NULL);
     cr_assert(queue.taken == queue.put && queue.n_put == 111);
     syi_queue_free(&queue);
+}
+
+/* Training waits while the queue is full, and no longer; the user hears of it once, the database keeps how often and how
+ * long, and every row is there. */
+Test(metrics_store, a_full_queue_is_told_once)
+{
+    const char *path = fresh_path("metrics.db");
+    struct syi_store_options options = {.start_step = -1, .config = "", .queue_bytes = 64 << 10};
+    struct timespec moment = {.tv_nsec = 100000000};
+    struct syi_metric_sink sink;
+    struct caught_log log = {0};
+    pthread_t reader;
+
+    sy_log_set(catch_line, &log);
+    cr_assert(syi_store_open(path, &options, &sink, NULL) == SY_OK);
+    for (int round = 0; round < 2; round++) {
+        sqlite3 *db = open_reader(path);
+        sqlite3_busy_timeout(db, 10000);
+        cr_assert(sqlite3_exec(db, "BEGIN; SELECT count(*) FROM metric", NULL, NULL, NULL) == SQLITE_OK);
+        cr_assert(pthread_create(&reader, NULL, let_go, db) == 0);
+        for (int i = 0; i < 2000; i++)
+            cr_assert(sink.metric(sink.arg, 2000 * round + i, "loss", i, NULL) == SY_OK);
+        pthread_join(reader, NULL);
+        nanosleep(&moment, NULL);
+    }
+    cr_assert(sink.close(sink.arg, NULL) == SY_OK);
+    cr_assert(log.n == 1 && strstr(log.last, "training waited") && strstr(log.last, "0.0625 MiB"), "%d: %s",
+              log.n, log.last);
+    cr_assert(ask(path, "SELECT count(*) FROM metric") == 4000);
+    cr_assert(ask(path, "SELECT count(*) FROM event WHERE kind = 'queue_full'") == 2);
+    cr_assert(
+        ask(path,
+            "SELECT step = 3999 AND substr(text, 17) + 0 >= 2 AND text LIKE 'training waited % times%' FROM "
+            "event WHERE kind = 'queue_full' ORDER BY rowid DESC LIMIT 1") == 1);
+    remove_path(path);
+}
+
+/* A disk that is full for a while: the writer tries again, and no row is missing. */
+Test(metrics_store, a_full_disk_is_waited_for)
+{
+    const char *path = fresh_path("metrics.db");
+    struct syi_metric_sink sink = open_sink(path, -1, 0);
+    struct rlimit before, full = {.rlim_cur = 8192};
+    struct caught_log log = {0};
+    static char text[9000];
+
+    memset(text, 'x', sizeof(text) - 1);
+    sy_log_set(catch_line, &log);
+    signal(SIGXFSZ, SIG_IGN);
+    cr_assert(sink.flush(sink.arg, 60, NULL) == SY_OK);
+    cr_assert(getrlimit(RLIMIT_FSIZE, &before) == 0);
+    full.rlim_max = before.rlim_max;
+    cr_assert(setrlimit(RLIMIT_FSIZE, &full) == 0);
+    for (int i = 0; i < 20; i++) cr_assert(sink.event(sink.arg, i, "note", text, NULL) == SY_OK);
+    cr_assert(sink.flush(sink.arg, 1.5, NULL) == SY_EBUSY);
+    cr_assert(setrlimit(RLIMIT_FSIZE, &before) == 0);
+    cr_assert(log.n == 1 && strstr(log.last, "its rows wait in memory"), "%d: %s", log.n, log.last);
+    for (int i = 20; i < 30; i++) cr_assert(sink.event(sink.arg, i, "note", text, NULL) == SY_OK);
+    cr_assert(sink.close(sink.arg, NULL) == SY_OK);
+    cr_assert(ask(path, "SELECT count(*) + 100 * count(DISTINCT step) FROM event") == 3030);
+    remove_path(path);
+}
+
+static int n_deleted;
+static sqlite3_vfs *real_vfs;
+
+/* The journal is gone, which makes its transaction count; then the folder cannot be synced. Every third time. */
+static int delete_and_fail(sqlite3_vfs *vfs, const char *name, int sync)
+{
+    int code = real_vfs->xDelete(vfs, name, sync);
+    return code == SQLITE_OK && strstr(name, "-journal") && ++n_deleted % 3 == 0 ? SQLITE_IOERR_DIR_FSYNC
+                                                                                 : code;
+}
+
+/* A transaction whose end fails may be on disk: it is not written twice. */
+Test(metrics_store, no_row_twice)
+{
+    const char *path = fresh_path("metrics.db");
+    static sqlite3_vfs vfs;
+    struct syi_metric_sink sink;
+
+    sqlite3_initialize();
+    real_vfs = sqlite3_vfs_find(NULL);
+    vfs = *real_vfs;
+    vfs.zName = "failing";
+    vfs.xDelete = delete_and_fail;
+    sqlite3_vfs_register(&vfs, 1);
+    sink = open_sink(path, -1, 0);
+    for (int i = 0; i < 12; i++) {
+        cr_assert(sink.event(sink.arg, i, "note", "text", NULL) == SY_OK);
+        cr_assert(sink.eval(sink.arg, i, "dev", "wer", i, NULL) == SY_OK);
+        cr_assert(sink.flush(sink.arg, 60, NULL) == SY_OK);
+    }
+    cr_assert(sink.close(sink.arg, NULL) == SY_OK);
+    sqlite3_vfs_unregister(&vfs);
+    cr_assert(n_deleted >= 12, "%d transactions", n_deleted);
+    cr_assert(ask(path, "SELECT count(*) FROM event") == 12);
+    cr_assert(ask(path, "SELECT count(*) FROM eval") == 12);
+    cr_assert(ask(path, "SELECT records FROM run") == 24);
+    remove_path(path);
 }
 
 /* The file is gone: the writer says so instead of writing where nobody will look. */
