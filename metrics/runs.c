@@ -2,6 +2,7 @@
 /* Attaches the databases of several runs and makes views over all. */
 #include "config.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/text.h"
@@ -41,11 +42,14 @@ static int attach(sqlite3 *db, const char *path, int number, struct sy_error *er
 /* The folder that a database is in, without the folders before it. */
 static void name_of(const char *path, char *name, size_t bytes)
 {
-    const char *end = strrchr(path, '/'), *begin;
+    const char *slash = strrchr(path, '/');
+    char *folder = slash ? syi_format("%.*s/", (int)(slash - path), path) : syi_format(".");
+    char *full = folder ? realpath(folder, NULL) : NULL;
+    const char *last = full ? strrchr(full, '/') : NULL;
 
-    while (end && end > path && end[-1] == '/') end--;
-    for (begin = end; begin && begin > path && begin[-1] != '/'; begin--) continue;
-    snprintf(name, bytes, "%.*s", end ? (int)(end - begin) : 1, end ? begin : ".");
+    snprintf(name, bytes, "%s", last && last[1] ? last + 1 : path);
+    free(full);
+    syi_free(folder);
 }
 
 static int schema_version(sqlite3 *db, const char *schema)
