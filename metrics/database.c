@@ -2,6 +2,8 @@
 /* SQLite's errors in our words, and the calls that every user of a run's database makes. */
 #include "config.h"
 
+#include <string.h>
+
 #include "metrics/database.h"
 
 /* A file that was removed or renamed while it is open is read-only to SQLite, which would say no more. */
@@ -21,8 +23,9 @@ int syi_database_error(const struct syi_database *database, const char *doing, s
                  : code == SQLITE_NOTADB || code == SQLITE_CORRUPT ? SY_EFORMAT
                                                                    : SY_EIO;
 
-    return syi_error(err, status, "metrics: cannot %s %s: %s%s", doing, database->path,
-                     sqlite3_errmsg(database->db), hint);
+    int reason = code == SQLITE_IOERR || code == SQLITE_CANTOPEN ? sqlite3_system_errno(database->db) : 0;
+    return syi_error(err, status, "metrics: cannot %s %s: %s%s%s%s", doing, database->path,
+                     sqlite3_errmsg(database->db), reason ? ": " : "", reason ? strerror(reason) : "", hint);
 }
 
 int syi_database_may_recover(const struct syi_database *database)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* To be preloaded: record locks of files whose path begins with SY_NO_LOCKS fail with ENOLCK, as on a network file
  * system without a lock server, or with the error of the number SY_LOCK_ERROR. */
-#define _GNU_SOURCE
+#include "config.h"
+
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>

@@ -194,7 +194,7 @@ static int begin(struct syi_trainer *t, struct sy_error *err)
 static void tell_end(struct syi_trainer *t, struct training *training)
 {
     static const char *const kind[] = {
-        [SYI_END_DONE] = "done",   [SYI_END_STOPPED_EARLY] = "stop", [SYI_END_NAN] = "stop",
+        [SYI_END_DONE] = "done",         [SYI_END_STOPPED_EARLY] = "stop", [SYI_END_NAN] = "stop",
         [SYI_END_SIGNAL] = "preemption", [SYI_END_TIME_LIMIT] = "stop",    [SYI_END_SINK] = "stop"};
     struct syi_train_result *result = training->result;
 
