@@ -113,6 +113,7 @@ static int has_room(const struct syi_queue *queue, size_t bytes)
 static void wait_for_room(struct syi_queue *queue, size_t bytes)
 {
     double begin = syi_seconds(), left;
+    int waited = 0;
 
     while (queue->failure.code == SY_OK && !has_room(queue, bytes)) {
         if (queue->gave_up || (queue->blocked && queue->stalled)) break;
@@ -124,7 +125,9 @@ static void wait_for_room(struct syi_queue *queue, size_t bytes)
         }
         struct timespec until = after(left);
         pthread_cond_timedwait(&queue->released, &queue->mutex, &until);
+        waited = 1;
     }
+    if (!waited) return;
     queue->n_waits++;
     queue->wait_seconds += syi_seconds() - begin;
 }
