@@ -11,17 +11,19 @@
 
 struct evaluating {
     const char *run_dir;
+    const struct syi_config *config;
     struct cli_progress *progress;
 };
 
 /* Numbers of an evaluation join the run's database where it can be written; a read-only run is evaluated all
  * the same. */
-static void keep(const char *run_dir, int64_t step, const struct syi_eval_result *r)
+static void keep(const char *run_dir, const struct syi_config *config, int64_t step,
+                 const struct syi_eval_result *r)
 {
     char path[SYI_CONFIG_STRING + 16];
     struct sy_error err = {0};
     struct syi_metric_sink sink;
-    struct syi_store_options options = {.start_step = step, .append = 1};
+    struct syi_store_options options = {.start_step = step, .append = 1, .folder = config->metrics.dir};
     snprintf(path, sizeof path, "%s/metrics.db", run_dir);
     int status = syi_store_open(path, &options, &sink, &err);
     if (!status) {
@@ -40,7 +42,7 @@ static void show(void *arg, int64_t step, const struct syi_eval_result *r)
     cli_eval_text(r, text, sizeof text);
     printf("%s\n", text);
     fflush(stdout);
-    keep(e->run_dir, step, r);
+    keep(e->run_dir, e->config, step, r);
 }
 
 /* Whether there is something to evaluate: CLI_DONE, or CLI_USAGE after having said what is missing. */
@@ -72,7 +74,7 @@ static int run(const struct cli_options *o)
     struct syi_config config;
     struct sy_error err = {0};
     struct cli_progress progress;
-    struct evaluating evaluating = {o->operand[0], &progress};
+    struct evaluating evaluating = {o->operand[0], &config, &progress};
     int status = cli_load_run(o->operand[0], o, &config, &err);
     if (status) return cli_usage(&err);
     status = check_tasks(o, &config);

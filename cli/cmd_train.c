@@ -156,7 +156,8 @@ static int open_store(const struct syi_run_dir *dir, const struct syi_config *co
 {
     char path[SYI_CONFIG_STRING + 16];
     struct syi_text text = {0};
-    struct syi_store_options options = {.start_step = -1};
+    struct syi_store_options options = {
+        .start_step = -1, .folder = config->metrics.dir, .queue_bytes = (size_t)config->metrics.queue_bytes};
     int status = resume ? syi_checkpoint_latest(dir->path, &options.start_step, err) : SY_OK;
     snprintf(path, sizeof path, "%s/metrics.db", dir->path);
     syi_config_print(config, false, &text);

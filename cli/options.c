@@ -186,8 +186,7 @@ static int store(const struct option *option, const char *value, struct cli_opti
 static void count_operands(const char *text, int *most, int *optional)
 {
     *most = *optional = 0;
-    size_t length = strlen(text);
-    if (length > 3 && !strcmp(text + length - 3, "...")) { /* one or more */
+    if (strstr(text, "...")) { /* one or more */
         *most = CLI_MAX_OPERANDS;
         *optional = CLI_MAX_OPERANDS - 1;
         return;

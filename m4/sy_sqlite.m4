@@ -21,26 +21,26 @@ AS_IF([test "x$cross_compiling$PKG_CONFIG_LIBDIR$PKG_CONFIG_SYSROOT_DIR" = xyes]
     [*"$host_alias-"*], [],
     [AC_MSG_NOTICE([cross build: pkg-config of this machine is left aside (PKG_CONFIG_LIBDIR names the other one's files)])
     PKG_CONFIG=])])
-PKG_CHECK_MODULES([SQLITE], [sqlite3 >= 3.24], [],
+PKG_CHECK_MODULES([SQLITE], [sqlite3 >= 3.25], [],
   [AC_CHECK_HEADER([sqlite3.h], [],
     [AC_MSG_ERROR([SQLite's header sqlite3.h is missing: $sy_sqlite_how])])
   AS_IF([test "x$SQLITE_LIBS" = x], [SQLITE_LIBS=-lsqlite3])])
 sy_cflags=$CFLAGS sy_libs=$LIBS
 CFLAGS="$CFLAGS $SQLITE_CFLAGS" LIBS="$SQLITE_LIBS $LIBS"
-AC_MSG_CHECKING([for SQLite 3.24 or newer])
+AC_MSG_CHECKING([for SQLite 3.25 or newer])
 AC_RUN_IFELSE([AC_LANG_PROGRAM([[#include <sqlite3.h>
-#if SQLITE_VERSION_NUMBER < 3024000
+#if SQLITE_VERSION_NUMBER < 3025000
 #error too old
 #endif
-]], [[return sqlite3_libversion_number() < 3024000;]])],
+]], [[return sqlite3_libversion_number() < 3025000;]])],
   [AC_MSG_RESULT([yes])],
   [AC_MSG_RESULT([no])
-  AC_MSG_FAILURE([a program with SQLite ($SQLITE_CFLAGS $SQLITE_LIBS) does not compile, link, start or is older than 3.24: $sy_sqlite_how])],
+  AC_MSG_FAILURE([a program with SQLite ($SQLITE_CFLAGS $SQLITE_LIBS) does not compile, link, start or is older than 3.25: $sy_sqlite_how])],
   [AC_LINK_IFELSE([AC_LANG_PROGRAM([[#include <sqlite3.h>
-#if SQLITE_VERSION_NUMBER < 3024000
+#if SQLITE_VERSION_NUMBER < 3025000
 #error too old
 #endif
-]], [[return sqlite3_libversion_number() < 3024000;]])],
+]], [[return sqlite3_libversion_number() < 3025000;]])],
     [AC_MSG_RESULT([yes (not run: cross build)])],
     [AC_MSG_RESULT([no])
     AC_MSG_FAILURE([a program with SQLite ($SQLITE_CFLAGS $SQLITE_LIBS) does not compile or link: name the one of the host with --with-sqlite=DIR])])])

@@ -7,7 +7,10 @@
 #include <unistd.h>
 
 #include "base/text.h"
+#include "metrics/expert_counts.h"
+#include "metrics/place.h"
 #include "metrics/query.h"
+#include "metrics/runs.h"
 
 enum {
     BUSY_MILLISECONDS = 10000,
@@ -40,7 +43,7 @@ struct table {
 
 static const struct section {
     const char *title, *sql;
-} summary[] = {
+} of_one[] = {
     {"attempts", "SELECT attempt, time, start_step, host, version FROM run ORDER BY attempt"},
     {"loss", "SELECT step, loss, learning_rate FROM loss_curve WHERE step IN (SELECT (SELECT min(step) FROM "
              "loss_curve WHERE step >= quarter * (SELECT max(step) FROM loss_curve) / 4) FROM (SELECT 0 AS "
@@ -48,11 +51,29 @@ static const struct section {
     {"evaluation, newest", "SELECT task, step, name, value FROM eval_latest ORDER BY task, name"},
     {"expert load, last step",
      "SELECT layer, expert, tokens, dropped, round(share, 4) AS share FROM expert_load "
-     "WHERE step = (SELECT max(step) FROM valid_routing) ORDER BY layer, expert"},
+     "WHERE step = (SELECT step FROM routing m WHERE NOT EXISTS (SELECT 1 FROM run r WHERE r.attempt > m.attempt "
+     "AND r.start_step < m.step) ORDER BY step DESC LIMIT 1) ORDER BY layer, expert"},
     {"events, last ten",
      "SELECT time, step, kind, text FROM (SELECT rowid AS id, * FROM event ORDER BY rowid DESC "
      "LIMIT 10) ORDER BY id"},
 };
+
+/* Of several runs: a row each, and each result beside those of the others. */
+static const struct section of_several[] = {
+    {"runs",
+     "SELECT a.run, (SELECT count(*) FROM all_run b WHERE b.run = a.run) AS attempts, max(l.step) AS step, "
+     "(SELECT loss FROM all_loss b WHERE b.run = a.run ORDER BY step DESC LIMIT 1) AS loss, min(l.loss) AS lowest, "
+     "(SELECT avg(value) FROM all_metric b WHERE b.run = a.run AND name = 'tokens_per_second') AS tokens_per_second, "
+     "(SELECT kind FROM all_event b WHERE b.run = a.run AND kind IN ('done', 'stop', 'preemption', 'start', 'resume') "
+     "ORDER BY attempt DESC, time DESC LIMIT 1) AS last_event "
+     "FROM (SELECT DISTINCT run FROM all_run) a LEFT JOIN all_loss l ON l.run = a.run GROUP BY a.run ORDER BY a.run"},
+    {"evaluation, newest and best",
+     "SELECT task, name, run, step, value, lowest, highest FROM (SELECT task, name, run, step, value, "
+     "min(value) OVER of_one AS lowest, max(value) OVER of_one AS highest, "
+     "row_number() OVER (PARTITION BY run, task, name ORDER BY attempt DESC, step DESC, time DESC) AS place "
+     "FROM all_eval WINDOW of_one AS (PARTITION BY run, task, name)) WHERE place = 1 ORDER BY task, name, run"},
+};
+enum { MOST_SECTIONS = SYI_COUNT(of_one) };
 
 static int too_long(const struct reader *r, struct sy_error *err)
 {
@@ -115,7 +136,8 @@ static void limit(sqlite3 *db)
     sqlite3_limit(db, SQLITE_LIMIT_VDBE_OP, PROGRAM);
 }
 
-static int open_database(const char *path, sqlite3 **db, struct sy_error *err)
+/* vfs: that of SQLite which is used, NULL the usual one; where file locks do not work it becomes one without. */
+static int open_with(const char *path, const char **vfs, sqlite3 **db, struct sy_error *err)
 {
     int flags = SQLITE_OPEN_READONLY, code, made = 0, status;
 
@@ -126,11 +148,14 @@ static int open_database(const char *path, sqlite3 **db, struct sy_error *err)
             "metrics: there is no %s; this is no directory of a run, or of one that ended before it "
             "made its database: `switchyard train` with --resume starts it",
             path);
+    /* what is there without locks is a copy that is replaced as a whole (place.h) */
+    if (!*vfs && !syi_place_can_lock(path)) *vfs = "unix-none";
     for (int try = 0;; try++) {
-        code = sqlite3_open_v2(path, db, flags, NULL);
+        code = sqlite3_open_v2(path, db, flags, *vfs);
         if (!*db) return syi_error(err, SY_ENOMEM, "metrics: out of memory");
         sqlite3_busy_timeout(*db, BUSY_MILLISECONDS);
         limit(*db);
+        if (code == SQLITE_OK) code = syi_expert_counts_register(*db);
         if (code == SQLITE_OK) code = probe(*db, &made);
         if (code == SQLITE_OK) break;
         if (try > 0 || ((code & 0xff) != SQLITE_READONLY && (code & 0xff) != SQLITE_CANTOPEN)) break;
@@ -148,6 +173,36 @@ static int open_database(const char *path, sqlite3 **db, struct sy_error *err)
         status = sql_error(*db, path, err);
     sqlite3_close(*db);
     *db = NULL;
+    return status;
+}
+
+static int open_database(const char *path, sqlite3 **db, struct sy_error *err)
+{
+    const char *vfs = NULL;
+    int status = open_with(path, &vfs, db, err);
+
+    if (!status) status = syi_runs_attach(*db, path, NULL, 0, err);
+    if (status) sqlite3_close(*db);
+    if (status) *db = NULL;
+    return status;
+}
+
+/* Each by itself first, for what is wrong with it. */
+static int open_databases(const char *path, const struct syi_query *query, sqlite3 **db, struct sy_error *err)
+{
+    const char *vfs = NULL;
+    int status = SY_OK;
+
+    if (!query->n_others) return open_database(path, db, err);
+    for (int i = 0; i < query->n_others && !status; i++) {
+        status = open_with(query->others[i], &vfs, db, err);
+        sqlite3_close(*db);
+        *db = NULL;
+    }
+    if (!status) status = open_with(path, &vfs, db, err);
+    if (!status) status = syi_runs_attach(*db, path, query->others, query->n_others, err);
+    if (status) sqlite3_close(*db);
+    if (status) *db = NULL;
     return status;
 }
 
@@ -345,12 +400,13 @@ static int print_table(const struct table *table, enum syi_query_format format, 
 }
 
 /* Every section that has rows, under its title. */
-static int print_summary(const struct table *tables, enum syi_query_format format, syi_query_line_fn line,
-                         void *arg, struct sy_error *err)
+static int print_summary(const struct section *summary, size_t n, const struct table *tables,
+                         enum syi_query_format format, syi_query_line_fn line, void *arg,
+                         struct sy_error *err)
 {
     int status = SY_OK, printed = 0;
 
-    for (size_t i = 0; i < SYI_COUNT(summary) && status == SY_OK; i++) {
+    for (size_t i = 0; i < n && status == SY_OK; i++) {
         if (tables[i].n_rows < 2) continue;
         if (printed++) status = line(arg, "");
         if (status == SY_OK) status = line(arg, summary[i].title);
@@ -362,12 +418,13 @@ static int print_summary(const struct table *tables, enum syi_query_format forma
 int syi_query_run(const char *path, const struct syi_query *query, syi_query_line_fn line, void *arg,
                   struct sy_error *err)
 {
-    struct table tables[SYI_COUNT(summary)];
-    size_t n = query->sql ? 1 : SYI_COUNT(summary);
+    struct table tables[MOST_SECTIONS];
+    const struct section *summary = query->n_others ? of_several : of_one;
+    size_t n = query->sql ? 1 : query->n_others ? SYI_COUNT(of_several) : SYI_COUNT(of_one);
     struct reader r = {.path = path,
                        .seconds = query->seconds > 0 ? query->seconds : SECONDS,
                        .bytes = query->bytes ? query->bytes : ANSWER};
-    int status = open_database(path, &r.db, err);
+    int status = open_databases(path, query, &r.db, err);
 
     if (status) return status;
     memset(tables, 0, sizeof(tables));
@@ -379,7 +436,7 @@ int syi_query_run(const char *path, const struct syi_query *query, syi_query_lin
     sqlite3_close(r.db);
     if (status == SY_OK)
         status = query->sql ? print_table(&tables[0], query->format, line, arg, err)
-                            : print_summary(tables, query->format, line, arg, err);
+                            : print_summary(summary, n, tables, query->format, line, arg, err);
     for (size_t i = 0; i < n; i++) free_table(&tables[i]);
     return status;
 }

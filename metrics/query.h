@@ -17,8 +17,10 @@ typedef int (*syi_query_line_fn)(void *arg, const char *line);
 struct syi_query {
     const char *sql; /* NULL: a summary of the run */
     enum syi_query_format format;
-    double seconds; /* that it may take, 0: 300 */
-    size_t bytes;   /* that the answer may have, 0: 1 GiB */
+    double seconds;            /* that it may take, 0: 300 */
+    size_t bytes;              /* that the answer may have, 0: 1 GiB */
+    const char *const *others; /* (n_others) databases of more runs: see runs.h; the summary compares them */
+    int n_others;
 };
 
 /* Runs one SELECT (or EXPLAIN, or a reading PRAGMA) on the database at path, header line first. The rows are read

@@ -156,7 +156,7 @@ for run in one parts ranks; do
     parts) set -- --set train.microbatches=2 ;;
     ranks) set -- --comm thread --ranks 2 --set mesh.data=2 ;;
     esac
-    exits 0 tiny $run "$@" --set task.words.train=five.tsv --set train.steps=3 --set metrics.every=1
+    exits 0 tiny $run "$@" --set task.words.train=five.tsv --set train.steps=3 --set metrics.every=1 --set metrics.routing_every=1
     for step in 1 2 3; do
         got=$(query $run "SELECT sum(tokens + dropped) FROM expert_load WHERE step = $step AND layer LIKE 'encoder%'")
         [ "$got" = "$tokens" ] || fail "$run: step $step: $got tokens to the encoder's experts instead of $tokens"

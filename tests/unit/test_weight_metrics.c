@@ -308,10 +308,10 @@ static int sink_metric(void *arg, int64_t step, const char *name, double value, 
     return sink_parameter(arg, step, "", name, value, err);
 }
 
-static int sink_routing(void *arg, int64_t step, const char *layer, int expert, int64_t tokens,
-                        int64_t dropped, struct sy_error *err)
+static int sink_routing(void *arg, int64_t step, const char *layer, int n_experts, const int64_t *tokens,
+                        const int64_t *dropped, struct sy_error *err)
 {
-    (void)arg, (void)step, (void)layer, (void)expert, (void)tokens, (void)dropped, (void)err;
+    (void)arg, (void)step, (void)layer, (void)n_experts, (void)tokens, (void)dropped, (void)err;
     return SY_OK;
 }
 

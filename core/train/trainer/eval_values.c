@@ -81,7 +81,7 @@ static int write_examples(const struct syi_eval_result *result, const struct syi
                           int64_t step, struct sy_error *err)
 {
     int first = SY_OK;
-    for (int i = 0; sink->example && i < result->n_examples; i++) {
+    for (int i = 0; i < result->n_examples; i++) {
         struct sy_error here = {0};
         int status = sink->example(sink->arg, step, &result->example[i], &here);
         if (status && !first) first = syi_error(err, status, "%s", here.text);

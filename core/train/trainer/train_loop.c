@@ -90,8 +90,7 @@ static int after_step(struct syi_trainer *t, const struct syi_step_result *resul
     if (status || (t->ended && syi_step_is_bad(t->config, result))) return status;
     t->step++;
     if (t->back) return syi_trainer_go_back(t, t->step, err);
-    if (t->step % t->config->metrics.every == 0 || t->step >= t->config->train.steps)
-        syi_trainer_write_step(t, result, rate);
+    syi_trainer_write_step(t, result, rate);
     if (result->weighed) syi_trainer_write_weights(t);
     show_progress(t, result, rate, now);
     if (t->step % t->config->train.log_every == 0 || t->step >= t->config->train.steps)
@@ -294,8 +293,7 @@ static int go_on_unsaved(struct syi_trainer *t, const struct sy_error *failure, 
     t->failed_saves++;
     snprintf(text, sizeof text, "%s; training goes on and tries again after step %" PRId64, failure->text,
              t->retry);
-    syi_trainer_warn(t, text);
-    syi_trainer_event(t, "save_failed", text);
+    syi_trainer_warn(t, "save_failed", text);
     return SY_OK;
 }
 

@@ -67,6 +67,8 @@ static int open_rank(struct syi_trainer *t, const struct training *training, str
 
     if (status) return status;
     syi_timing_init(&t->timing);
+    t->routing = syi_alloc((size_t)(2 * t->config->moe.num_experts + 1) * sizeof(*t->routing), err);
+    if (!t->routing) return SY_ENOMEM;
     t->compile_seconds = -syi_seconds();
     status = syi_engine_new(t->config, t->rank, use, 0, &t->engine, err);
     t->compile_seconds += syi_seconds();
@@ -91,6 +93,7 @@ static void close_rank(struct syi_trainer *t)
     syi_state_leaves_free(&t->state);
     syi_engine_free(t->engine);
     syi_rank_log_close(&t->log);
+    syi_free(t->routing);
 }
 
 /* ---- actions ---- */
@@ -104,8 +107,7 @@ static void on_event(void *arg, const char *kind, const char *text)
 
 static void on_warning(void *arg, const char *text)
 {
-    syi_trainer_warn(arg, text);
-    syi_trainer_event(arg, "action", text);
+    syi_trainer_warn(arg, "action", text);
 }
 
 static int open_actions(struct syi_trainer *t, struct sy_error *err)
@@ -223,8 +225,8 @@ static int begin(struct syi_trainer *t, struct sy_error *err)
 static void tell_end(struct syi_trainer *t, struct training *training)
 {
     static const char *const kind[] = {
-        [SYI_END_DONE] = "done",   [SYI_END_STOPPED_EARLY] = "stop", [SYI_END_NAN] = "stop",
-        [SYI_END_SIGNAL] = "stop", [SYI_END_TIME_LIMIT] = "stop",    [SYI_END_SINK] = "stop"};
+        [SYI_END_DONE] = "done",         [SYI_END_STOPPED_EARLY] = "stop", [SYI_END_NAN] = "stop",
+        [SYI_END_SIGNAL] = "preemption", [SYI_END_TIME_LIMIT] = "stop",    [SYI_END_SINK] = "stop"};
     struct syi_train_result *result = training->result;
 
     if (!atomic_flag_test_and_set(&training->told)) {

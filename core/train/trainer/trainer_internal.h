@@ -42,6 +42,7 @@ struct syi_trainer {
     int back;         /* 1: an action wants to go back to it */
     double saved_at;  /* seconds, of that checkpoint or, without one, of the first step; rank 0's counts */
     int overdue;      /* 1: all ranks agree that train.checkpoint_seconds have passed since */
+    int64_t *routing; /* (2, experts) counts of a layer on their way to the sink */
     int sink_failed;  /* 1: the sink failed, and that is reported; rank 0 only */
     int failed_saves; /* in a row */
     int64_t retry;    /* with failed_saves: the step after which the next is due */
@@ -61,9 +62,10 @@ int syi_trainer_ask(struct syi_trainer *t, struct syi_moment *moment, struct sy_
 
 /* A line for the user, from rank 0 only; also for the log of each rank. */
 void syi_trainer_say(struct syi_trainer *t, const char *format, ...) SYI_PRINTF(2, 3);
-/* A warning of the run: on stderr and in its log from rank 0, in the rank's own log. */
-void syi_trainer_warn(struct syi_trainer *t, const char *text);
+/* A warning of the run: on stderr, in its log and an event of this kind from rank 0, in the rank's own log. */
+void syi_trainer_warn(struct syi_trainer *t, const char *kind, const char *text);
 void syi_trainer_event(struct syi_trainer *t, const char *kind, const char *text);
+/* After each step; what of it is due goes to the sink. */
 void syi_trainer_write_step(struct syi_trainer *t, const struct syi_step_result *result, double rate);
 /* The weight metrics of a step that has them. */
 void syi_trainer_write_weights(struct syi_trainer *t);

@@ -23,12 +23,13 @@ void syi_trainer_say(struct syi_trainer *t, const char *format, ...)
     if (t->rank->rank == 0 && t->job->report.line) t->job->report.line(t->job->report.arg, text);
 }
 
-void syi_trainer_warn(struct syi_trainer *t, const char *text)
+void syi_trainer_warn(struct syi_trainer *t, const char *kind, const char *text)
 {
     syi_rank_log_say(&t->log, text);
     if (t->rank->rank != 0) return;
     syi_run_dir_log(t->job->dir, text);
     syi_log(SY_LOG_WARN, "%s", text);
+    syi_trainer_event(t, kind, text);
 }
 
 static void report_failure(struct syi_trainer *t, const struct sy_error *reason)
@@ -41,7 +42,7 @@ static void report_failure(struct syi_trainer *t, const struct sy_error *reason)
     if (t->sink_failed) return;
     t->sink_failed = 1;
     snprintf(text, sizeof(text), "%s; %s", reason->text, what);
-    syi_trainer_warn(t, text);
+    syi_trainer_warn(t, "warning", text);
 }
 
 void syi_trainer_event(struct syi_trainer *t, const char *kind, const char *text)
@@ -73,15 +74,23 @@ static void write_routing(struct syi_trainer *t)
     const struct syi_metric_sink *sink = sink_of(t);
     int layers = syi_engine_moe_layers(t->engine), experts = syi_engine_experts(t->engine);
     struct sy_error err = {0};
-    int64_t chosen, kept;
+    int64_t *kept = t->routing, *dropped = t->routing + experts, chosen;
 
-    for (int layer = 0; layer < layers; layer++)
+    for (int layer = 0; layer < layers; layer++) {
         for (int expert = 0; expert < experts; expert++) {
-            syi_engine_routing(t->engine, layer, expert, &chosen, &kept);
-            if (sink->routing(sink->arg, t->step, syi_engine_moe_layer(t->engine, layer), expert, kept,
-                              chosen - kept, &err))
-                report_failure(t, &err);
+            syi_engine_routing(t->engine, layer, expert, &chosen, &kept[expert]);
+            dropped[expert] = chosen - kept[expert];
         }
+        if (sink->routing(sink->arg, t->step, syi_engine_moe_layer(t->engine, layer), experts, kept, dropped,
+                          &err))
+            report_failure(t, &err);
+    }
+}
+
+/* Every so many steps, and at the last one. */
+static int is_due(const struct syi_trainer *t, int64_t every)
+{
+    return t->step % every == 0 || t->step >= t->config->train.steps;
 }
 
 void syi_trainer_write_step(struct syi_trainer *t, const struct syi_step_result *result, double rate)
@@ -92,6 +101,8 @@ void syi_trainer_write_step(struct syi_trainer *t, const struct syi_step_result 
     int n;
 
     if (!sink_of(t)) return;
+    if (is_due(t, t->config->metrics.routing_every)) write_routing(t);
+    if (!is_due(t, t->config->metrics.every)) return;
     n = syi_step_metrics(t->config, &t->batch, result, metric);
     for (int i = 0; i < n; i++) write_metric(t, metric[i].name, syi_step_metric_value(t->config, &metric[i]));
     n = syi_rates_values(&t->rates, t->rank->ranks, speed);
@@ -103,7 +114,6 @@ void syi_trainer_write_step(struct syi_trainer *t, const struct syi_step_result 
     write_metric(t, "learning_rate/current", rate);
     write_metric(t, "tokens_per_second", tokens_per_second);
     write_metric(t, "step_seconds", step_seconds);
-    write_routing(t);
 }
 
 static void write_parameter(struct syi_trainer *t, const char *parameter, const char *name, double value)
@@ -111,8 +121,7 @@ static void write_parameter(struct syi_trainer *t, const char *parameter, const 
     const struct syi_metric_sink *sink = sink_of(t);
     struct sy_error err = {0};
 
-    if (sink->parameter && sink->parameter(sink->arg, t->step, parameter, name, value, &err))
-        report_failure(t, &err);
+    if (sink->parameter(sink->arg, t->step, parameter, name, value, &err)) report_failure(t, &err);
 }
 
 void syi_trainer_write_weights(struct syi_trainer *t)
