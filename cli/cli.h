@@ -42,6 +42,12 @@ struct cli_options {
     int steps, warmup, pairs;            /* of diff and bench: 0, not given */
     const char *compare, *shape, *dtype; /* likewise NULL */
     double seconds;                      /* likewise 0 */
+    const char *format, *export, *name;  /* of metrics, NULL */
+    int list;                            /* likewise */
+    int64_t from, to;                    /* steps, -1: not given */
+    int once;                            /* of top */
+    double every;                        /* seconds; 0: not given */
+    const char *output;                  /* of report, NULL */
     const char *operand[CLI_MAX_OPERANDS];
     int n_operands;
 };
@@ -58,7 +64,7 @@ struct cli_cmd {
 /* commands.c: the list, ends with NULL. */
 extern const struct cli_cmd *const cli_commands[];
 extern const struct cli_cmd cli_train, cli_eval, cli_predict, cli_explain, cli_plan, cli_backends, cli_config,
-    cli_metrics, cli_verify, cli_diff, cli_bench, cli_version;
+    cli_metrics, cli_top, cli_report, cli_verify, cli_diff, cli_bench, cli_version;
 
 /* options.c: reads the arguments after the command's name. Returns CLI_DONE, or the exit status after having
  * said why (*finished = 1 after --help). */
