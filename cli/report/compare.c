@@ -87,7 +87,7 @@ static void put_keys(struct syi_text *out, const struct keys *keys, int n)
 static void put_number(struct syi_text *out, double value, const char *format)
 {
     char text[64] = "–";
-    if (isfinite(value)) snprintf(text, sizeof text, format, value);
+    if (isfinite(value)) snprintf(text, sizeof text, fabs(value) < 1e9 ? format : "%.6g", value);
     syi_text_printf(out, "<td class=\"n\">%s</td>", text);
 }
 
@@ -97,7 +97,7 @@ static void put_numbers(struct syi_text *out, const struct cli_report_run *runs,
     for (int i = 0; i < n; i++)
         syi_text_printf(out, "<td class=\"n\">%lld</td>", (long long)runs[i].last_step);
     syi_text_puts(out, "</tr>\n<tr><td>loss, mean of the last 50 rows</td>");
-    for (int i = 0; i < n; i++) put_number(out, runs[i].smooth.n ? runs[i].smooth.last.y : NAN, "%.4f");
+    for (int i = 0; i < n; i++) put_number(out, runs[i].mean_loss, "%.4f");
     syi_text_puts(out, "</tr>\n<tr><td>tokens/s, mean</td>");
     for (int i = 0; i < n; i++) put_number(out, runs[i].mean_speed, "%.0f");
     syi_text_puts(out, "</tr>\n");
@@ -136,7 +136,30 @@ static void put_evaluations(struct syi_text *out, const struct cli_report_run *r
         }
 }
 
-int cli_report_compare(const struct cli_report_run *runs, int n, struct syi_text *out, struct sy_error *err)
+/* ---- the two tables ---- */
+
+static void put_head(struct syi_text *out, const struct cli_report_run *runs, int n, const char *title,
+                     const char *align)
+{
+    syi_text_printf(out, "<h2>%s</h2>\n<div class=\"wide\"><table>\n<thead><tr><th></th>", title);
+    for (int i = 0; i < n; i++) {
+        syi_text_printf(out, "<th class=\"%s\"><span class=\"key plain c%d\"></span> ", align, i);
+        cli_html(out, runs[i].path);
+        syi_text_puts(out, "</th>");
+    }
+    syi_text_puts(out, "</tr></thead>\n<tbody>\n");
+}
+
+void cli_report_compare(const struct cli_report_run *runs, int n, struct syi_text *out)
+{
+    put_head(out, runs, n, "Comparison", "n");
+    put_numbers(out, runs, n);
+    put_evaluations(out, runs, n);
+    syi_text_puts(out, "</tbody></table></div>\n");
+}
+
+int cli_report_differences(const struct cli_report_run *runs, int n, struct syi_text *out,
+                           struct sy_error *err)
 {
     struct keys *keys = syi_alloc((size_t)n * sizeof *keys, err);
     int status = keys ? SY_OK : SY_ENOMEM;
@@ -146,15 +169,7 @@ int cli_report_compare(const struct cli_report_run *runs, int n, struct syi_text
         status = keys[i].text ? SY_OK : SY_ENOMEM;
     }
     if (!status) {
-        syi_text_puts(out, "<div class=\"wide\"><table>\n<thead><tr><th></th>");
-        for (int i = 0; i < n; i++) {
-            syi_text_printf(out, "<th><span class=\"key plain c%d\"></span> ", i);
-            cli_html(out, runs[i].path);
-            syi_text_puts(out, "</th>");
-        }
-        syi_text_puts(out, "</tr></thead>\n<tbody>\n");
-        put_numbers(out, runs, n);
-        put_evaluations(out, runs, n);
+        put_head(out, runs, n, "Keys of the run files that differ", "v");
         put_keys(out, keys, n);
         syi_text_puts(out, "</tbody></table></div>\n");
     }

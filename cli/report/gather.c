@@ -17,6 +17,7 @@ struct gather {
     struct cli_report_run *run;
     double last_step;
     double window[WINDOW], speed_sum; /* the newest losses; sum of tokens/s */
+    double window_step[WINDOW];
     int64_t n_losses, n_speeds;
     int64_t *step; /* (n_steps) that have a loss */
     size_t n_steps, capacity;
@@ -108,19 +109,32 @@ void cli_report_close(struct cli_report_run *run)
 
 /* ---- curves of training ---- */
 
-static int take_loss(struct gather *g, int64_t step, double loss, struct sy_error *err)
+/* The mean of the last n losses. It stands at the middle of them, so that the curve does not lag behind. */
+static double add_mean(struct gather *g, int64_t n)
 {
     double sum = 0;
+    for (int64_t i = 1; i <= n; i++) sum += g->window[(g->n_losses - i) % WINDOW];
+    cli_series_add(&g->run->smooth, g->window_step[(g->n_losses - 1 - n / 2) % WINDOW], sum / (double)n);
+    return sum / (double)n;
+}
+
+static int take_loss(struct gather *g, int64_t step, double loss, struct sy_error *err)
+{
     int status = SYI_GROW(g->step, g->capacity, g->n_steps + 1, err);
     if (status) return status;
     g->step[g->n_steps++] = step;
     cli_series_add(&g->run->loss, (double)step, loss);
     if (!isfinite(loss)) return SY_OK;
-    g->window[g->n_losses++ % WINDOW] = loss;
-    int64_t n = g->n_losses < WINDOW ? g->n_losses : WINDOW;
-    for (int64_t i = 0; i < n; i++) sum += g->window[i];
-    cli_series_add(&g->run->smooth, (double)step, sum / (double)n);
+    g->window[g->n_losses % WINDOW] = loss;
+    g->window_step[g->n_losses++ % WINDOW] = (double)step;
+    g->run->mean_loss = add_mean(g, g->n_losses < WINDOW ? g->n_losses : WINDOW);
     return SY_OK;
+}
+
+/* Smaller windows bring the curve close to the end. */
+static void end_means(struct gather *g)
+{
+    for (int64_t n = (g->n_losses < WINDOW ? g->n_losses : WINDOW) - 2; n >= 8; n -= 2) (void)add_mean(g, n);
 }
 
 static int take_metric(void *arg, const struct syi_row *row, struct sy_error *err)
@@ -151,12 +165,14 @@ static int gather_training(struct gather *g, struct sy_error *err)
     struct cli_report_run *run = g->run;
     struct cli_series *all[] = {&run->loss, &run->smooth, &run->rate, &run->norm, &run->spikes, &run->speed};
     int spikes = 0;
+    run->mean_loss = NAN;
     for (size_t i = 0; i < SYI_COUNT(all); i++) cli_series_begin(all[i], 0, g->last_step);
     int status =
         ask_training(g,
                      "SELECT step, name, value FROM valid_metric WHERE name IN ('loss', 'learning_rate', "
                      "'weight_gradient_norm', 'tokens_per_second')$ ORDER BY attempt, step",
                      take_metric, err);
+    end_means(g);
     run->rows = (int64_t)g->n_steps;
     run->mean_speed = g->n_speeds ? g->speed_sum / (double)g->n_speeds : NAN;
     if (!status) status = syi_reader_has(run->reader, "gradient_spikes", &spikes, err);
@@ -238,7 +254,7 @@ static int gather_experts(struct gather *g, struct sy_error *err)
         const struct syi_question question = {
             .sql =
                 "SELECT step, layer, expert, tokens, dropped FROM valid_routing WHERE attempt IN (SELECT attempt "
-                "FROM run) AND step = ?1",
+                "FROM run) AND step = ?1 ORDER BY layer LIKE 'decoder%', length(layer), layer",
             .given = &step,
             .n_given = 1,
             .row = take_load,

@@ -19,18 +19,29 @@ static int level_of(double tokens, double all, int n_experts)
     return !(ratio > 0) || level < 0 ? 0 : level >= LEVELS ? LEVELS - 1 : (int)level;
 }
 
-/* The level of every cell; a column without a recorded step is as the one before it. -1: nothing yet. */
+static int is_used(const struct cli_heat *heat, int column)
+{
+    for (int e = 0; e < heat->n_experts; e++)
+        if (heat->tokens[e * CLI_HEAT_COLUMNS + column] > 0) return 1;
+    return 0;
+}
+
+/* The level of every cell; a column without a recorded step is as the one before it. -1: before the first and after
+ * the last of them. */
 static void find_levels(const struct cli_heat *heat, signed char *level)
 {
-    for (int c = 0; c < CLI_HEAT_COLUMNS; c++) {
+    int end = CLI_HEAT_COLUMNS;
+    memset(level, -1, (size_t)heat->n_experts * CLI_HEAT_COLUMNS);
+    while (end && !is_used(heat, end - 1)) end--;
+    for (int c = 0; c < end; c++) {
         double all = 0;
         for (int e = 0; e < heat->n_experts; e++) all += heat->tokens[e * CLI_HEAT_COLUMNS + c];
         for (int e = 0; e < heat->n_experts; e++) {
             signed char *at = &level[e * CLI_HEAT_COLUMNS + c];
             if (all > 0)
                 *at = (signed char)level_of(heat->tokens[e * CLI_HEAT_COLUMNS + c], all, heat->n_experts);
-            else
-                *at = c ? at[-1] : -1;
+            else if (c)
+                *at = at[-1];
         }
     }
 }
@@ -66,6 +77,7 @@ static void put_axes(struct syi_text *out, const struct cli_heat *heat, int64_t 
         syi_text_printf(out, "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%d</text>\n", LEFT - 7,
                         (e + 0.5) * height + 4, e);
     for (int i = 0; i < n; i++) {
+        if (step < 1 && fmod(first + i * step, 1) != 0) continue;
         double x = LEFT + (first + i * step) / (double)(last_step > 0 ? last_step : 1) * CLI_PLOT_COLUMNS;
         cli_tick_text(first + i * step, text);
         syi_text_printf(
@@ -78,11 +90,11 @@ static void put_axes(struct syi_text *out, const struct cli_heat *heat, int64_t 
 static void put_map(struct syi_text *out, const struct cli_heat *heat, const signed char *level,
                     int64_t last_step)
 {
-    double all = heat->taken + heat->dropped, height = row_height(heat->n_experts) * heat->n_experts + AXIS;
+    double all = heat->taken + heat->dropped, height = row_height(heat->n_experts) * heat->n_experts + AXIS + 6;
     syi_text_puts(out, "<figure>\n<figcaption><b>");
     cli_html(out, heat->layer);
     syi_text_puts(out, "</b></figcaption>\n");
-    syi_text_printf(out, "<svg viewBox=\"0 0 %d %.0f\" role=\"img\" aria-label=\"expert load\">\n",
+    syi_text_printf(out, "<svg viewBox=\"0 -6 %d %.0f\" role=\"img\" aria-label=\"expert load\">\n",
                     CLI_PLOT_WIDTH, height);
     for (int i = 0; i < LEVELS; i++) put_level(out, heat, level, i);
     put_axes(out, heat, last_step);
@@ -94,11 +106,11 @@ static void put_map(struct syi_text *out, const struct cli_heat *heat, const sig
 
 static void put_legend(struct syi_text *out)
 {
-    syi_text_puts(out, "<p class=\"scale\"><span>¼ or less</span>");
+    syi_text_puts(out, "<p class=\"scale\"><span>tokens of an expert, of a fair share: ¼ or less</span>");
     for (int i = 0; i < LEVELS; i++)
         syi_text_printf(out, "<svg viewBox=\"0 0 10 10\"><path class=\"h%d\" d=\"M0 0h10v10h-10z\"/></svg>",
                         i);
-    syi_text_puts(out, "<span>4 times or more, of a fair share (the middle)</span></p>\n");
+    syi_text_puts(out, "<span>4 times or more; the middle is fair</span></p>\n");
 }
 
 void cli_heat_maps(const struct cli_report_run *run, int64_t last_step, struct syi_text *out)

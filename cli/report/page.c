@@ -29,24 +29,25 @@ static const char style[] =
     ".cards{display:grid;grid-template-columns:repeat(auto-fit,minmax(150px,1fr));gap:12px;margin:20px 0 0}\n"
     ".card,figure{background:var(--panel);border:1px solid var(--edge);border-radius:8px}\n"
     ".card{padding:10px 14px}.card b{display:block;font-size:20px;font-variant-numeric:tabular-nums;"
-    "overflow-wrap:anywhere}.card span{color:var(--soft);font-size:13px}\n"
-    ".grid{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,480px),1fr));gap:16px}\n"
+    "overflow-wrap:anywhere}.card.text b{font-size:15px;line-height:1.35}.card span{color:var(--soft);font-size:13px}\n"
+    ".grid{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,480px),1fr));gap:16px}\n"
     "figure{margin:0;padding:12px 14px 10px;min-width:0}\n"
-    "figcaption{display:flex;flex-wrap:wrap;gap:2px 16px;align-items:baseline;justify-content:space-between;"
+    "figcaption{display:flex;flex-wrap:wrap;gap:2px 16px;align-items:center;justify-content:space-between;"
     "margin-bottom:6px}\n"
-    ".legend{display:flex;flex-wrap:wrap;gap:2px 8px;align-items:center;font-size:13px;color:var(--soft)}\n"
-    ".key{display:inline-block;width:18px;height:0;border-top:3px solid;margin-left:6px;vertical-align:middle}"
-    ".key.thin{opacity:.45}.key.dashed{border-top-style:dashed}.key.dots{width:0;border-top:8px dotted}\n"
+    ".legend{display:flex;flex-wrap:wrap;gap:2px 14px;align-items:center;font-size:13px;color:var(--soft)}\n"
+    ".key{display:inline-block;width:18px;height:0;border-top:3px solid;vertical-align:middle}"
+    ".key.thin{opacity:.45}.key.dashed{border-top-style:dashed}.key.dots{width:8px;border:4px solid;"
+    "border-radius:50%}.entry{display:inline-flex;align-items:center;gap:6px}\n"
     "svg{display:block;width:100%;height:auto}svg text{font-size:12px;fill:var(--soft);font-variant-numeric:tabular-nums}\n"
     ".grid path.grid,.grid .axis{fill:none;stroke:var(--edge);stroke-width:1}.grid .axis{stroke:var(--soft)}\n"
-    ".line{fill:none;stroke-width:1.8;stroke-linejoin:round;stroke-linecap:round}.line.thin{stroke-width:1;opacity:.38}"
+    ".line{fill:none;stroke-width:1.8;stroke-linejoin:round;stroke-linecap:round}.line.fine{stroke-width:1.1}.line.thin{stroke-width:1;opacity:.38}"
     ".line.dashed{stroke-dasharray:6 5}\n"
     ".scale{display:flex;align-items:center;gap:3px;margin:0 0 12px;color:var(--soft);font-size:13px}"
     ".scale svg{width:22px}.scale span{margin:0 6px}\n"
     ".wide{overflow-x:auto}table{border-collapse:collapse;width:100%;font-size:13.5px;background:var(--panel);"
     "border:1px solid var(--edge)}\n"
     "th,td{text-align:left;vertical-align:top;padding:5px 12px;border-bottom:1px solid var(--edge);"
-    "overflow-wrap:anywhere}th{color:var(--soft);font-weight:600}td.n{text-align:right;font-variant-numeric:tabular-nums;"
+    "overflow-wrap:anywhere}th{color:var(--soft);font-weight:600}.n{text-align:right;font-variant-numeric:tabular-nums;"
     "white-space:nowrap}\n"
     "details{margin-top:26px}summary{cursor:pointer;font-weight:600}pre{background:var(--panel);"
     "border:1px solid var(--edge);border-radius:8px;padding:14px;overflow-x:auto;font-size:12.5px;line-height:1.45}\n"
@@ -74,9 +75,9 @@ static void put_title(struct syi_text *out, const struct cli_report_run *runs, i
 
 /* ---- head and cards ---- */
 
-static void put_card(struct syi_text *out, const char *name, const char *value)
+static void put_card(struct syi_text *out, const char *kind, const char *name, const char *value)
 {
-    syi_text_puts(out, "<div class=\"card\"><b>");
+    syi_text_printf(out, "<div class=\"card %s\"><b>", kind);
     cli_html(out, value);
     syi_text_puts(out, "</b><span>");
     cli_html(out, name);
@@ -87,18 +88,18 @@ static void put_number_card(struct syi_text *out, const char *name, const char *
 {
     char text[64];
     if (!isfinite(value)) return;
-    snprintf(text, sizeof text, format, value);
-    put_card(out, name, text);
+    snprintf(text, sizeof text, fabs(value) < 1e9 ? format : "%.4g", value);
+    put_card(out, "number", name, text);
 }
 
 static void put_cards(struct syi_text *out, const struct cli_report_run *run)
 {
     syi_text_puts(out, "<div class=\"cards\">\n");
-    put_card(out, "state", run->state);
+    put_card(out, "text", "state", run->state);
     put_number_card(out, "steps", "%.0f", (double)run->last_step);
-    put_number_card(out, "loss, mean of the last 50 rows", "%.4f", run->smooth.n ? run->smooth.last.y : NAN);
+    put_number_card(out, "loss, mean of the last 50 rows", "%.4f", run->mean_loss);
     put_number_card(out, "tokens/s, mean", "%.0f", run->mean_speed);
-    for (int i = 0, shown = 0; i < run->n_evals && shown < 4; i++) {
+    for (int i = 0, shown = 0; i < run->n_evals && shown < 3; i++) {
         const struct cli_eval *e = &run->eval[i];
         char name[200];
         if (!e->series->n || !strcmp(e->name, "items") || !strcmp(e->name, "cut")) continue;
@@ -107,6 +108,14 @@ static void put_cards(struct syi_text *out, const struct cli_report_run *run)
         shown++;
     }
     syi_text_puts(out, "</div>\n");
+}
+
+/* "2026-11-22T17:20:46.408Z" to the minute. */
+static void put_time(struct syi_text *out, const char *time)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%.10s %.5s UTC", time, strlen(time) > 16 ? time + 11 : "");
+    cli_html(out, strlen(time) > 16 ? text : "at an unknown time");
 }
 
 static void put_head(struct syi_text *out, const struct cli_report_run *runs, int n)
@@ -119,7 +128,7 @@ static void put_head(struct syi_text *out, const struct cli_report_run *runs, in
         if (n > 1) syi_text_printf(out, "<span class=\"key plain c%d\"></span> ", i);
         cli_html(out, runs[i].path);
         syi_text_puts(out, " · begun ");
-        cli_html(out, runs[i].began[0] ? runs[i].began : "at an unknown time");
+        put_time(out, runs[i].began);
         syi_text_puts(out, " on ");
         cli_html(out, runs[i].host[0] ? runs[i].host : "an unknown host");
         syi_text_printf(out, " · %lld attempt%s · switchyard ", (long long)runs[i].attempts,
@@ -133,13 +142,13 @@ static void put_head(struct syi_text *out, const struct cli_report_run *runs, in
 /* ---- plots ---- */
 
 /* One curve of each run; the runs' names stand in the legend where there are several. */
-static void put_curves(struct syi_text *out, const char *title, int log_allowed,
+static void put_curves(struct syi_text *out, const char *title, enum cli_line_kind kind,
                        const struct cli_report_run *runs, int n, size_t series)
 {
-    struct cli_plot plot = {.title = title, .log_allowed = log_allowed};
+    struct cli_plot plot = {.title = title};
     for (int i = 0; i < n; i++)
-        cli_plot_add(&plot, (const struct cli_series *)(const void *)((const char *)&runs[i] + series),
-                     CLI_LINE_PLAIN, i, n > 1 ? runs[i].path : NULL);
+        cli_plot_add(&plot, (const struct cli_series *)(const void *)((const char *)&runs[i] + series), kind,
+                     i, n > 1 ? runs[i].path : NULL);
     cli_plot_figure(&plot, out);
 }
 
@@ -159,7 +168,7 @@ static void put_norm(struct syi_text *out, const struct cli_report_run *runs, in
     struct cli_plot plot = {.title = "Gradient norm", .log_allowed = 1};
     int spikes = 0;
     for (int i = 0; i < n; i++)
-        cli_plot_add(&plot, &runs[i].norm, CLI_LINE_PLAIN, i, n > 1 ? runs[i].path : NULL);
+        cli_plot_add(&plot, &runs[i].norm, CLI_LINE_FINE, i, n > 1 ? runs[i].path : NULL);
     for (int i = 0; i < n; i++) {
         cli_plot_add(&plot, &runs[i].spikes, CLI_LINE_DOTS, n > 1 ? i : 1,
                      n > 1 ? NULL : "over 3 times the mean before");
@@ -268,15 +277,16 @@ int cli_report_page(struct cli_report_run *runs, int n, struct syi_text *out, st
     syi_text_puts(out, "</head>\n<body>\n<main>\n");
     put_head(out, runs, n);
     if (n == 1) put_cards(out, &runs[0]);
-    if (n > 1) syi_text_puts(out, "<h2>Comparison</h2>\n"), status = cli_report_compare(runs, n, out, err);
+    if (n > 1) cli_report_compare(runs, n, out);
     syi_text_puts(out, "<h2>Training</h2>\n<div class=\"grid\">\n");
     put_loss(out, runs, n);
-    put_curves(out, "Learning rate", 0, runs, n, offsetof(struct cli_report_run, rate));
+    put_curves(out, "Learning rate", CLI_LINE_PLAIN, runs, n, offsetof(struct cli_report_run, rate));
     put_norm(out, runs, n);
-    put_curves(out, "Tokens per second", 0, runs, n, offsetof(struct cli_report_run, speed));
+    put_curves(out, "Tokens per second", CLI_LINE_FINE, runs, n, offsetof(struct cli_report_run, speed));
     syi_text_puts(out, "</div>\n");
     put_evaluations(out, runs, n);
     put_experts(out, runs, n, last_step);
+    if (n > 1) status = cli_report_differences(runs, n, out, err);
     if (!status) status = put_tables(out, runs, n, err);
     syi_text_puts(out, "</main>\n</body>\n</html>\n");
     return status ? status : syi_text_status(out, err);

@@ -11,6 +11,13 @@
 enum { LEFT = 62, TOP = 10, BOTTOM = 30, MOST_DOTS = 60 };
 static const double SPREAD = 30; /* times the smallest value, from which on an axis is logarithmic */
 
+/* The classes of the page. */
+static const char *const kinds[] = {[CLI_LINE_PLAIN] = "plain",
+                                    [CLI_LINE_FINE] = "fine",
+                                    [CLI_LINE_THIN] = "thin",
+                                    [CLI_LINE_DASHED] = "dashed",
+                                    [CLI_LINE_DOTS] = "dots"};
+
 /* Where values are on the plot. */
 struct scale {
     double x_low, x_high, y_low, y_high; /* logarithms where is_log */
@@ -124,6 +131,7 @@ static void put_axes(struct syi_text *out, const struct scale *s)
     if (s->is_log) put_log_ticks(out, s);
     n = cli_ticks(s->x_low, s->x_high, 7, &first, &step);
     for (int i = 0; i < n; i++) {
+        if (step < 1 && fmod(first + i * step, 1) != 0) continue; /* there is no half step */
         double x = place_x(s, first + i * step);
         cli_tick_text(first + i * step, text);
         syi_text_printf(
@@ -151,10 +159,6 @@ static int points_of(const struct cli_column *c, struct cli_point point[4])
 
 static void put_path(struct syi_text *out, const struct scale *s, const struct cli_line *line)
 {
-    static const char *const kinds[] = {[CLI_LINE_PLAIN] = "plain",
-                                        [CLI_LINE_THIN] = "thin",
-                                        [CLI_LINE_DASHED] = "dashed",
-                                        [CLI_LINE_DOTS] = "dots"};
     struct cli_point point[4];
     char command = 'M';
     syi_text_printf(out, "<path class=\"line %s c%d\" d=\"", kinds[line->kind], line->colour);
@@ -199,9 +203,9 @@ static void put_legend(struct syi_text *out, const struct cli_plot *plot)
     syi_text_puts(out, "<span class=\"legend\">");
     for (int i = 0; i < plot->n_lines; i++) {
         const struct cli_line *line = &plot->line[i];
-        static const char *const kinds[] = {"plain", "thin", "dashed", "dots"};
         if (!line->label || !line->series->n) continue;
-        syi_text_printf(out, "<span class=\"key %s c%d\"></span><span>", kinds[line->kind], line->colour);
+        syi_text_printf(out, "<span class=\"entry\"><span class=\"key %s c%d\"></span>", kinds[line->kind],
+                        line->colour);
         cli_html(out, line->label);
         syi_text_puts(out, "</span>");
     }

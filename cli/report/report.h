@@ -31,7 +31,7 @@ struct cli_report_run {
     char *config;           /* of the newest attempt */
     struct syi_reader *reader;
     struct cli_series loss, smooth, rate, norm, spikes, speed;
-    double mean_speed;
+    double mean_loss, mean_speed; /* of the last 50 rows; of all. NaN where there is none */
     int n_evals, evals_left_out;
     struct cli_eval eval[CLI_REPORT_EVALS]; /* in the order of tasks and names */
     struct cli_heat *heat;
@@ -48,9 +48,10 @@ void cli_report_close(struct cli_report_run *run);
 /* A heat map of each layer, for steps 0 to last_step. */
 void cli_heat_maps(const struct cli_report_run *run, int64_t last_step, struct syi_text *out);
 
-/* Numbers and keys of several runs side by side. */
-int cli_report_compare(const struct cli_report_run *runs, int n, struct syi_text *out,
-                       struct sy_error *err) SYI_MUST_CHECK;
+/* Several runs side by side: their last numbers; the keys of their run files that differ. */
+void cli_report_compare(const struct cli_report_run *runs, int n, struct syi_text *out);
+int cli_report_differences(const struct cli_report_run *runs, int n, struct syi_text *out,
+                           struct sy_error *err) SYI_MUST_CHECK;
 
 /* Tables of one run, from its database. */
 int cli_report_tables(const struct cli_report_run *run, struct syi_text *out,

@@ -26,28 +26,25 @@ static void put_cell(struct syi_text *out, const struct syi_value *value)
     syi_text_puts(out, "</td>");
 }
 
-/* Column names become heads. */
-static int put_head(void *arg, const struct syi_row *row, struct sy_error *err)
+/* The head comes with the first row, which shows what columns are of numbers. */
+static void put_head(struct table *table, const struct syi_row *row)
 {
-    struct table *table = arg;
-    (void)err;
     syi_text_puts(table->out, "<div class=\"wide\"><table>\n<thead><tr>");
     for (int i = 0; i < row->n; i++) {
-        syi_text_puts(table->out, "<th>");
+        syi_text_puts(table->out, row->values[i].kind == SYI_VALUE_TEXT ? "<th>" : "<th class=\"n\">");
         cli_html(table->out, row->names[i]);
         syi_text_puts(table->out, "</th>");
     }
     syi_text_puts(table->out, "</tr></thead>\n<tbody>\n");
-    return SY_OK;
 }
 
 static int put_row(void *arg, const struct syi_row *row, struct sy_error *err)
 {
     struct table *table = arg;
+    if (!table->rows++) put_head(table, row);
     syi_text_puts(table->out, "<tr>");
     for (int i = 0; i < row->n; i++) put_cell(table->out, &row->values[i]);
     syi_text_puts(table->out, "</tr>\n");
-    table->rows++;
     return syi_text_status(table->out, err);
 }
 
@@ -55,11 +52,10 @@ static int put_table(const struct cli_report_run *run, const char *title, const 
                      struct syi_text *out, struct sy_error *err)
 {
     struct table table = {.out = out};
-    const struct syi_question question = {.sql = sql, .head = put_head, .row = put_row, .arg = &table};
+    const struct syi_question question = {.sql = sql, .row = put_row, .arg = &table};
     syi_text_printf(out, "<h3>%s</h3>\n", title);
     int status = syi_reader_ask(run->reader, &question, err);
-    syi_text_puts(out, "</tbody></table></div>\n");
-    if (!status && !table.rows) syi_text_puts(out, "<p class=\"empty\">There are none.</p>\n");
+    syi_text_puts(out, table.rows ? "</tbody></table></div>\n" : "<p class=\"empty\">There are none.</p>\n");
     return status;
 }
 

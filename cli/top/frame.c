@@ -81,7 +81,7 @@ static void go_to(struct frame *f, int column)
 /* A value under its name, from a column on; on a narrow frame on a line of its own. */
 static void put_pair(struct frame *f, int column, const char *name, const char *value)
 {
-    if (f->column && (f->column >= column || column + 26 > f->size->width)) end_line(f);
+    if (f->column && (f->column >= column || column + 16 > f->size->width)) end_line(f);
     if (f->column) go_to(f, column);
     put_styled(f, FAINT, name);
     put(f, " ");
@@ -193,7 +193,7 @@ static void put_numbers(struct frame *f, const struct cli_top *top)
     put_styled(f, FAINT, "loss          ");
     put_styled(f, BOLD, number(top->loss, "%.4f", text));
     if (f->size->width >= 60 && top->n_points > 1) {
-        go_to(f, 26);
+        go_to(f, 25);
         put_curve(f, top);
     } else if (top->n_points > 1) {
         end_line(f);
@@ -201,9 +201,9 @@ static void put_numbers(struct frame *f, const struct cli_top *top)
     }
     end_line(f);
     put_pair(f, 0, "learning rate", number(top->learning_rate, "%.3e", text));
-    put_pair(f, 26, "gradient norm", number(top->gradient_norm, "%.4f", text));
-    put_pair(f, 52, "tokens/s", number(top->tokens_per_second, "%.0f", text));
-    put_pair(f, 78, "ms/step", number(top->step_seconds * 1e3, "%.1f", text));
+    put_pair(f, 25, "gradient norm", number(top->gradient_norm, "%.4f", text));
+    put_pair(f, 47, "tokens/s", number(top->tokens_per_second, "%.0f", text));
+    put_pair(f, 64, "ms/step", number(top->step_seconds * 1e3, "%.1f", text));
     end_line(f);
 }
 
@@ -245,7 +245,8 @@ static void put_load(struct frame *f, const struct cli_top_layer *layer, int roo
     }
 }
 
-static void put_layer(struct frame *f, const struct cli_top_layer *layer)
+/* column: where the bars begin, after all names. */
+static void put_layer(struct frame *f, const struct cli_top_layer *layer, int column)
 {
     char text[80];
     double least = INFINITY, most = 0;
@@ -256,7 +257,8 @@ static void put_layer(struct frame *f, const struct cli_top_layer *layer)
     put(f, "  ");
     put(f, layer->name);
     put(f, "  ");
-    snprintf(text, sizeof text, "  %.1f-%.1f %%  dropped %.1f %%", least * 100, most * 100,
+    go_to(f, column);
+    snprintf(text, sizeof text, "  %4.1f to %4.1f %%  dropped %4.1f %%", least * 100, most * 100,
              layer->dropped * 100);
     int room = f->size->width - f->column - (int)strlen(text);
     if (room < 8) {
@@ -272,12 +274,15 @@ static void put_layer(struct frame *f, const struct cli_top_layer *layer)
 static void put_layers(struct frame *f, const struct cli_top *top)
 {
     char text[64];
+    int longest = 0;
     if (!top->n_layers) return;
     end_line(f);
     put_styled(f, BOLD, "expert load");
     put_styled(f, FAINT, ", half height is a fair share");
     end_line(f);
-    for (int i = 0; i < top->n_layers; i++) put_layer(f, &top->layer[i]);
+    for (int i = 0; i < top->n_layers; i++)
+        if ((int)strlen(top->layer[i].name) > longest) longest = (int)strlen(top->layer[i].name);
+    for (int i = 0; i < top->n_layers; i++) put_layer(f, &top->layer[i], longest + 4);
     snprintf(text, sizeof text, "  and %d layers more", top->layers_left_out);
     if (top->layers_left_out) put(f, text), end_line(f);
 }
