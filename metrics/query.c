@@ -468,16 +468,29 @@ static struct syi_value read_value(sqlite3_stmt *query, int column)
     return value;
 }
 
+/* Names are read after the first step, which may compile the SQL anew. */
+static int give_head(const struct given_out *out, const struct syi_question *question, struct sy_error *err)
+{
+    const struct syi_row row = {.n = out->n, .names = out->names};
+
+    for (int i = 0; i < out->n; i++) {
+        const char *name = sqlite3_column_name(out->query, i);
+        out->names[i] = name ? name : "";
+    }
+    return question->head ? question->head(question->arg, &row, err) : SY_OK;
+}
+
 static int give_rows(struct syi_reader *reader, const struct given_out *out,
                      const struct syi_question *question, struct sy_error *err)
 {
-    struct syi_row row = {.n = out->n, .names = out->names};
-    int code = SQLITE_DONE, status = question->head ? question->head(question->arg, &row, err) : SY_OK;
+    const struct syi_row row = {.n = out->n, .names = out->names, .values = out->values};
+    int code = sqlite3_step(out->query), status = SY_OK;
 
-    row.values = out->values;
-    while (status == SY_OK && (code = sqlite3_step(out->query)) == SQLITE_ROW) {
+    if (code == SQLITE_ROW || code == SQLITE_DONE) status = give_head(out, question, err);
+    for (; status == SY_OK && code == SQLITE_ROW; code = sqlite3_step(out->query)) {
         for (int i = 0; i < out->n; i++) out->values[i] = read_value(out->query, i);
         status = question->row(question->arg, &row, err);
+        if (status) break;
     }
     if (status) return status;
     if (code == SQLITE_INTERRUPT) return too_long(&reader->r, err);
@@ -496,10 +509,6 @@ int syi_reader_ask(struct syi_reader *reader, const struct syi_question *questio
     out.names = syi_alloc((size_t)(out.n + 1) * sizeof *out.names, err);
     out.values = syi_alloc((size_t)(out.n + 1) * sizeof *out.values, err);
     if (out.names && out.values) {
-        for (int i = 0; i < out.n; i++) {
-            const char *name = sqlite3_column_name(out.query, i);
-            out.names[i] = name ? name : "";
-        }
         bind_values(out.query, question->given, question->n_given);
         status = give_rows(reader, &out, question, err);
     } else {
