@@ -62,15 +62,18 @@ static int take_range(void *arg, const struct syi_row *row, struct sy_error *err
     return SY_OK;
 }
 
-/* "name = " of the section [run]: the first line of that key. */
+/* The value of the first key `name`, which is that of [run]: a string in quotes, \ before a quote or a \ in it. */
 static void find_name(struct cli_report_run *run)
 {
-    const char *line = run->config ? strstr(run->config, "\nname = \"") : NULL;
-    const char *folder = strrchr(run->path, '/');
-    if (line)
-        snprintf(run->name, sizeof run->name, "%.*s", (int)strcspn(line + 9, "\"\n"), line + 9);
-    else
-        snprintf(run->name, sizeof run->name, "%s", folder && folder[1] ? folder + 1 : run->path);
+    static const char key[] = "\nname = \"";
+    const char *from = run->config ? strstr(run->config, key) : NULL, *folder = strrchr(run->path, '/');
+    size_t n = 0;
+    if (from) from += sizeof key - 1;
+    for (; from && *from && *from != '"' && *from != '\n' && n + 1 < sizeof run->name; from++) {
+        if (*from == '\\' && from[1]) from++;
+        run->name[n++] = *from;
+    }
+    if (!n) snprintf(run->name, sizeof run->name, "%s", folder && folder[1] ? folder + 1 : run->path);
 }
 
 int cli_report_open(struct cli_report_run *run, struct sy_error *err)

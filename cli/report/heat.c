@@ -90,7 +90,8 @@ static void put_axes(struct syi_text *out, const struct cli_heat *heat, int64_t 
 static void put_map(struct syi_text *out, const struct cli_heat *heat, const signed char *level,
                     int64_t last_step)
 {
-    double all = heat->taken + heat->dropped, height = row_height(heat->n_experts) * heat->n_experts + AXIS + 6;
+    double all = heat->taken + heat->dropped,
+           height = row_height(heat->n_experts) * heat->n_experts + AXIS + 6;
     syi_text_puts(out, "<figure>\n<figcaption><b>");
     cli_html(out, heat->layer);
     syi_text_puts(out, "</b></figcaption>\n");

@@ -91,6 +91,7 @@ static int find_scale(const struct cli_plot *plot, struct scale *s)
     s->is_log = plot->log_allowed && low > 0 && high / low > SPREAD;
     if (s->is_log) low = log10(least), high = log10(high);
     double room = high > low ? (high - low) * 0.04 : high != 0 ? fabs(high) * 0.1 : 1;
+    room = fmax(room, 1e-290); /* a range of denormal numbers has no tenths */
     s->y_low = low >= 0 && low < room && !s->is_log ? 0 : low - room;
     s->y_high = high + room;
     return 1;
