@@ -13,7 +13,7 @@ typedef void (*syi_export_fn)(void *arg, const char *file, int64_t rows);
 int syi_export_csv(const char *path, const char *folder, syi_export_fn wrote, void *arg,
                    struct sy_error *err) SYI_MUST_CHECK;
 
-/* Event files of TensorBoard in folder, likewise: training metrics in it, those of an evaluation in a sub-folder of
+/* Event files of TensorBoard in folder, likewise: training metrics and statistics of parameters in it, those of an evaluation in a sub-folder of
  * the task's name. Values are float32, times the training's own clock: the attempt's start and the seconds of its
  * steps. Events, and examples where there are, are texts. */
 int syi_export_tensorboard(const char *path, const char *folder, syi_export_fn wrote, void *arg,

@@ -138,8 +138,10 @@ static const char metrics_sql_2[] = "SELECT m.attempt, m.step, " SECONDS(
 static const char metrics_sql[] = "SELECT m.attempt, m.step, " SECONDS(
     "r.time") ", CASE m.task WHEN 'train' THEN m.name ELSE m.task || '/' || m.name "
               "END, m.value, " SECONDS(
-                  "m.time") " FROM valid_metric m "
-                            "JOIN run r ON r.attempt = m.attempt ORDER BY m.attempt, m.step, m.name";
+                  "m.time") " FROM valid_metric m JOIN run r ON r.attempt = m.attempt UNION ALL "
+                            "SELECT p.attempt, p.step, " SECONDS("r.time") ", p.name || '/' || p.parameter, p.value, " SECONDS(
+                                "p.time") " "
+                                          "FROM valid_parameter p JOIN run r ON r.attempt = p.attempt ORDER BY 1, 2, 4";
 
 static int write_metric(void *arg, const struct syi_row *row, struct sy_error *err)
 {

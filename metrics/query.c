@@ -384,31 +384,6 @@ static int print_summary(const struct table *tables, enum syi_query_format forma
     return status;
 }
 
-static int run_aligned(const char *path, const struct syi_query *query, syi_query_line_fn line, void *arg,
-                       struct sy_error *err)
-{
-    struct table tables[SYI_COUNT(summary)];
-    size_t n = query->sql ? 1 : SYI_COUNT(summary);
-    struct reader r = {.path = path,
-                       .seconds = query->seconds > 0 ? query->seconds : SECONDS,
-                       .bytes = query->bytes ? query->bytes : ANSWER};
-    int status = open_database(path, &r.db, err);
-
-    if (status) return status;
-    memset(tables, 0, sizeof(tables));
-    r.room = r.bytes;
-    r.end = syi_seconds() + r.seconds;
-    sqlite3_progress_handler(r.db, LOOKS, is_over, &r);
-    for (size_t i = 0; i < n && status == SY_OK; i++)
-        status = read_table(&r, query, query->sql ? query->sql : summary[i].sql, &tables[i], err);
-    sqlite3_close(r.db);
-    if (status == SY_OK)
-        status = query->sql ? print_table(&tables[0], query->format, line, arg, err)
-                            : print_summary(tables, query->format, line, arg, err);
-    for (size_t i = 0; i < n; i++) free_table(&tables[i]);
-    return status;
-}
-
 /* ---- rows for a program ---- */
 
 struct syi_reader {
@@ -480,8 +455,8 @@ static int give_head(const struct given_out *out, const struct syi_question *que
     return question->head ? question->head(question->arg, &row, err) : SY_OK;
 }
 
-static int give_rows(struct syi_reader *reader, const struct given_out *out,
-                     const struct syi_question *question, struct sy_error *err)
+static int give_rows(struct reader *r, const struct given_out *out, const struct syi_question *question,
+                     struct sy_error *err)
 {
     const struct syi_row row = {.n = out->n, .names = out->names, .values = out->values};
     int code = sqlite3_step(out->query), status = SY_OK;
@@ -493,24 +468,24 @@ static int give_rows(struct syi_reader *reader, const struct given_out *out,
         if (status) break;
     }
     if (status) return status;
-    if (code == SQLITE_INTERRUPT) return too_long(&reader->r, err);
-    return code == SQLITE_DONE ? SY_OK : sql_error(reader->r.db, reader->path, err);
+    if (code == SQLITE_INTERRUPT) return too_long(r, err);
+    return code == SQLITE_DONE ? SY_OK : sql_error(r->db, r->path, err);
 }
 
-int syi_reader_ask(struct syi_reader *reader, const struct syi_question *question, struct sy_error *err)
+static int ask_rows(struct reader *r, const struct syi_question *question, struct sy_error *err)
 {
     struct given_out out = {0};
     int status;
 
-    reader->r.end = syi_seconds() + reader->r.seconds;
-    status = prepare(&reader->r, question->sql, &out.query, err);
+    r->end = syi_seconds() + r->seconds;
+    status = prepare(r, question->sql, &out.query, err);
     if (status) return status;
     out.n = sqlite3_column_count(out.query);
     out.names = syi_alloc((size_t)(out.n + 1) * sizeof *out.names, err);
     out.values = syi_alloc((size_t)(out.n + 1) * sizeof *out.values, err);
     if (out.names && out.values) {
         bind_values(out.query, question->given, question->n_given);
-        status = give_rows(reader, &out, question, err);
+        status = give_rows(r, &out, question, err);
     } else {
         status = SY_ENOMEM;
     }
@@ -518,6 +493,11 @@ int syi_reader_ask(struct syi_reader *reader, const struct syi_question *questio
     syi_free(out.names);
     syi_free(out.values);
     return status;
+}
+
+int syi_reader_ask(struct syi_reader *reader, const struct syi_question *question, struct sy_error *err)
+{
+    return ask_rows(&reader->r, question, err);
 }
 
 static int found(void *arg, const struct syi_row *row, struct sy_error *err)
@@ -625,36 +605,65 @@ static int add_row(void *arg, const struct syi_row *row, struct sy_error *err)
     return syi_text_status(&answer->text, err);
 }
 
-static int run_for_programs(const char *path, const struct syi_query *query, syi_query_line_fn line,
-                            void *arg, struct sy_error *err)
+static int read_answer(struct reader *r, const struct syi_query *query, struct answer *answer,
+                       struct sy_error *err)
 {
-    struct answer answer = {.is_json = query->format == SYI_QUERY_JSON,
-                            .room = query->bytes ? query->bytes : ANSWER};
     const struct syi_question question = {query->sql, query->given, query->n_given,
-                                          add_head,   add_row,      &answer};
-    struct syi_reader *reader = NULL;
-    int status = syi_reader_open(path, 0, &reader, err);
+                                          add_head,   add_row,      answer};
+    answer->is_json = query->format == SYI_QUERY_JSON;
+    answer->room = r->bytes;
+    int status = ask_rows(r, &question, err);
+    if (answer->is_json) syi_text_puts(&answer->text, answer->n_rows ? "\n]" : "]");
+    return status ? status : syi_text_status(&answer->text, err);
+}
 
-    if (!status && query->seconds > 0) reader->r.seconds = query->seconds;
-    if (!status) status = syi_reader_ask(reader, &question, err);
-    syi_reader_close(reader);
-    if (answer.is_json) syi_text_puts(&answer.text, answer.n_rows ? "\n]" : "]");
-    if (!status) status = syi_text_status(&answer.text, err);
-    if (!status) {
-        if (!answer.is_json) answer.text.data[answer.text.length - 1] = '\0'; /* the line's own end */
-        status = line(arg, answer.text.data);
-    }
-    syi_text_free(&answer.text);
+/* Without the end of the last line, which the printer gives it. */
+static int print_answer(struct answer *answer, syi_query_line_fn line, void *arg)
+{
+    if (!answer->is_json) answer->text.data[answer->text.length - 1] = '\0';
+    return line(arg, answer->text.data);
+}
+
+/* ---- a question ---- */
+
+/* Aligned and TSV: of every section, or of the one SQL. */
+static int read_tables(struct reader *r, const struct syi_query *query, struct table *tables, size_t n,
+                       struct sy_error *err)
+{
+    int status = SY_OK;
+    for (size_t i = 0; i < n && status == SY_OK; i++)
+        status = read_table(r, query, query->sql ? query->sql : summary[i].sql, &tables[i], err);
     return status;
 }
 
 int syi_query_run(const char *path, const struct syi_query *query, syi_query_line_fn line, void *arg,
                   struct sy_error *err)
 {
-    if (query->format != SYI_QUERY_CSV && query->format != SYI_QUERY_JSON)
-        return run_aligned(path, query, line, arg, err);
-    if (!query->sql)
+    struct table tables[SYI_COUNT(summary)];
+    struct answer answer = {{0}, 0, 0, 0};
+    size_t n = query->sql ? 1 : SYI_COUNT(summary);
+    int for_programs = query->format == SYI_QUERY_CSV || query->format == SYI_QUERY_JSON, status;
+    struct reader r = {.path = path,
+                       .seconds = query->seconds > 0 ? query->seconds : SECONDS,
+                       .bytes = query->bytes ? query->bytes : ANSWER};
+
+    if (for_programs && !query->sql)
         return syi_error(err, SY_EINVAL,
                          "metrics: the summary is several tables: for CSV or JSON ask with SQL");
-    return run_for_programs(path, query, line, arg, err);
+    status = open_database(path, &r.db, err);
+    if (status) return status;
+    memset(tables, 0, sizeof(tables));
+    r.room = r.bytes;
+    r.end = syi_seconds() + r.seconds;
+    sqlite3_progress_handler(r.db, LOOKS, is_over, &r);
+    status = for_programs ? read_answer(&r, query, &answer, err) : read_tables(&r, query, tables, n, err);
+    sqlite3_close(r.db);
+    if (status == SY_OK && for_programs)
+        status = print_answer(&answer, line, arg);
+    else if (status == SY_OK)
+        status = query->sql ? print_table(&tables[0], query->format, line, arg, err)
+                            : print_summary(tables, query->format, line, arg, err);
+    for (size_t i = 0; i < n; i++) free_table(&tables[i]);
+    syi_text_free(&answer.text);
+    return status;
 }
