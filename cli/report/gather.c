@@ -19,7 +19,7 @@ struct gather {
     double window[WINDOW], speed_sum; /* the newest losses; sum of tokens/s */
     double window_step[WINDOW];
     int64_t n_losses, n_speeds;
-    int64_t *step; /* (n_steps) that have a loss */
+    int64_t *step; /* (n_steps) that have rows of experts */
     size_t n_steps, capacity;
 };
 
@@ -121,17 +121,13 @@ static double add_mean(struct gather *g, int64_t n)
     return sum / (double)n;
 }
 
-static int take_loss(struct gather *g, int64_t step, double loss, struct sy_error *err)
+static void take_loss(struct gather *g, int64_t step, double loss)
 {
-    int status = SYI_GROW(g->step, g->capacity, g->n_steps + 1, err);
-    if (status) return status;
-    g->step[g->n_steps++] = step;
     cli_series_add(&g->run->loss, (double)step, loss);
-    if (!isfinite(loss)) return SY_OK;
+    if (!isfinite(loss)) return;
     g->window[g->n_losses % WINDOW] = loss;
     g->window_step[g->n_losses++ % WINDOW] = (double)step;
     g->run->mean_loss = add_mean(g, g->n_losses < WINDOW ? g->n_losses : WINDOW);
-    return SY_OK;
 }
 
 /* Smaller windows bring the curve close to the end. */
@@ -146,7 +142,8 @@ static int take_metric(void *arg, const struct syi_row *row, struct sy_error *er
     int64_t step = row->values[0].integer;
     const char *name = row->values[1].text;
     double value = syi_value_number(&row->values[2]);
-    if (!strcmp(name, "loss")) return take_loss(g, step, value, err);
+    (void)err;
+    if (!strcmp(name, "loss")) take_loss(g, step, value);
     if (!strcmp(name, "learning_rate")) cli_series_add(&g->run->rate, (double)step, value);
     if (!strcmp(name, "weight_gradient_norm")) cli_series_add(&g->run->norm, (double)step, value);
     if (strcmp(name, "tokens_per_second")) return SY_OK;
@@ -176,7 +173,6 @@ static int gather_training(struct gather *g, struct sy_error *err)
                      "'weight_gradient_norm', 'tokens_per_second')$ ORDER BY attempt, step",
                      take_metric, err);
     end_means(g);
-    run->rows = (int64_t)g->n_steps;
     run->mean_speed = g->n_speeds ? g->speed_sum / (double)g->n_speeds : NAN;
     if (!status) status = syi_reader_has(run->reader, "gradient_spikes", &spikes, err);
     if (!status && spikes)
@@ -246,11 +242,21 @@ static int take_load(void *arg, const struct syi_row *row, struct sy_error *err)
     return SY_OK;
 }
 
+static int take_step(void *arg, const struct syi_row *row, struct sy_error *err)
+{
+    struct gather *g = arg;
+    int status = SYI_GROW(g->step, g->capacity, g->n_steps + 1, err);
+    if (!status) g->step[g->n_steps++] = row->values[0].integer;
+    return status;
+}
+
 /* Single steps, from an index, evenly over the run: of a long run all rows would take minutes. */
 static int gather_experts(struct gather *g, struct sy_error *err)
 {
+    int status = ask(g, "SELECT DISTINCT step FROM routing ORDER BY step", take_step, err);
     size_t n = g->n_steps < HEAT_STEPS ? g->n_steps : HEAT_STEPS;
-    int status = SY_OK;
+    g->run->routing_steps = (int64_t)g->n_steps;
+    g->run->heat_steps = (int64_t)n;
     for (size_t i = 0; i < n && !status; i++) {
         struct syi_value step = {
             .kind = SYI_VALUE_INTEGER, .integer = g->step[i * g->n_steps / n], .text = ""};
@@ -263,9 +269,7 @@ static int gather_experts(struct gather *g, struct sy_error *err)
             .row = take_load,
             .arg = g};
         status = syi_reader_ask(g->run->reader, &question, err);
-        if (!i && !g->run->n_heat) break; /* a model without experts */
     }
-    g->run->heat_steps = (int64_t)n;
     return status;
 }
 

@@ -238,10 +238,10 @@ static void put_experts(struct syi_text *out, const struct cli_report_run *runs,
         if (!runs[i].n_heat) continue;
         if (n > 1) syi_text_puts(out, "<h3>"), cli_html(out, runs[i].path), syi_text_puts(out, "</h3>\n");
         cli_heat_maps(&runs[i], last_step, out);
-        if (runs[i].rows > runs[i].heat_steps)
+        if (runs[i].routing_steps > runs[i].heat_steps)
             syi_text_printf(
                 out, "<p class=\"note\">made of %lld recorded steps of %lld, evenly over the run</p>\n",
-                (long long)runs[i].heat_steps, (long long)runs[i].rows);
+                (long long)runs[i].heat_steps, (long long)runs[i].routing_steps);
         any = 1;
     }
     if (!any) syi_text_puts(out, "<p class=\"empty\">There are no experts, or no row of them yet.</p>\n");

@@ -26,9 +26,9 @@ struct cli_eval {
 struct cli_report_run {
     const char *path; /* borrowed */
     char name[128], state[400], host[256], version[64], began[40];
-    int64_t attempts, rows; /* rows: steps with a loss */
-    int64_t last_step;      /* of any row */
-    char *config;           /* of the newest attempt */
+    int64_t attempts;
+    int64_t last_step; /* of any row */
+    char *config;      /* of the newest attempt */
     struct syi_reader *reader;
     struct cli_series loss, smooth, rate, norm, spikes, speed;
     double mean_loss, mean_speed; /* of the last 50 rows; of all. NaN where there is none */
@@ -36,7 +36,7 @@ struct cli_report_run {
     struct cli_eval eval[CLI_REPORT_EVALS]; /* in the order of tasks and names */
     struct cli_heat *heat;
     size_t n_heat, heat_capacity;
-    int64_t heat_steps; /* recorded steps that the heat map is made of */
+    int64_t routing_steps, heat_steps; /* recorded; those that the heat maps are made of */
 };
 
 /* Starts from {.path = ...}. Opens the database and reads who, when and how far. */

@@ -171,7 +171,7 @@ static int gather_load(struct gather *g, struct sy_error *err)
 {
     static const char sql[] =
         "SELECT layer, expert, sum(tokens), sum(dropped) FROM valid_routing WHERE attempt = ?1 AND step IN "
-        "(SELECT DISTINCT step FROM metric WHERE attempt = ?1 AND step <= ?2 ORDER BY step DESC LIMIT 10) "
+        "(SELECT DISTINCT step FROM routing WHERE attempt = ?1 AND step <= ?2 ORDER BY step DESC LIMIT 10) "
         "GROUP BY layer, expert ORDER BY layer LIKE 'decoder%', length(layer), layer, expert";
     int status = ask(g, sql, g->attempt, g->step, take_load, err);
     for (int i = 0; i < g->top->n_layers; i++) {
