@@ -10,7 +10,7 @@
 #include "cli/cli.h"
 #include "cli/top/top.h"
 
-static const double EVERY = 2; /* seconds */
+static const double EVERY = 2, LEAST = 0.1; /* seconds: if not given; more often would hinder the writer */
 
 /* The first of these that is set and not empty names the locale. */
 static int has_unicode(void)
@@ -80,6 +80,10 @@ static int watch(const char *path, double every, struct cli_top *top, struct cli
 static int run(const struct cli_options *o)
 {
     struct sy_error err = {0};
+    if (o->every > 0 && o->every < LEAST) {
+        cli_error("top: --every=%g: at least %g s, for the run's sake", o->every, LEAST);
+        return CLI_USAGE;
+    }
     struct cli_top *top = syi_alloc(2 * sizeof *top, &err);
     int once = o->once || !isatty(STDOUT_FILENO), status = CLI_FAILED;
     if (!top || cli_top_gather(o->operand[0], top, &err))

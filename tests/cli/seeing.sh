@@ -64,6 +64,8 @@ LC_ALL=C grep -q '[^ -~]' out && fail "not ASCII in the locale C: $(cat out)"
 exits 0 env LC_ALL=C.UTF-8 "$program" top run --once
 says out '█'
 exits 2 "$program" top run --every 0
+exits 2 "$program" top run --every 0.01
+says err 'at least 0.1 s'
 [ -z "$python" ] || for how in q ctrl-c resize gone SIGTERM SIGHUP; do
     "$python" "$top/tests/cli/seeing_terminal.py" "$program" run "$how" 2>err || fail "top, $how: $(tail -n 1 err)"
 done
