@@ -47,6 +47,12 @@ struct cli_options {
     int steps, warmup, pairs;            /* of diff and bench: 0, not given */
     const char *compare, *shape, *dtype; /* likewise NULL */
     double seconds;                      /* likewise 0 */
+    const char *format, *export, *name;  /* of metrics, NULL */
+    int list;                            /* likewise */
+    int64_t from, to;                    /* steps, -1: not given */
+    int once;                            /* of top */
+    double every;                        /* seconds; 0: not given */
+    const char *output;                  /* of report, NULL */
     const char *operand[CLI_MAX_OPERANDS];
     int n_operands;
 };
@@ -67,6 +73,8 @@ extern const struct cli_cmd cli_eval;
 extern const struct cli_cmd cli_predict;
 extern const struct cli_cmd cli_score;
 extern const struct cli_cmd cli_metrics;
+extern const struct cli_cmd cli_top;
+extern const struct cli_cmd cli_report;
 extern const struct cli_cmd cli_config;
 extern const struct cli_cmd cli_explain;
 extern const struct cli_cmd cli_plan;

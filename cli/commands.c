@@ -4,8 +4,9 @@
 
 #include "cli/cli.h"
 
+/* clang-format off: one a line */
 const struct cli_cmd *const cli_commands[] = {
-    &cli_train,  &cli_eval,    &cli_predict, &cli_score,    &cli_metrics,
-    &cli_config, &cli_explain, &cli_plan,    &cli_backends, &cli_verify,
-    &cli_diff,   &cli_replay,  &cli_bench,   &cli_version,  NULL,
+    &cli_train,  &cli_eval,   &cli_predict, &cli_score,   &cli_metrics,  &cli_top,
+    &cli_report, &cli_config, &cli_explain, &cli_plan,    &cli_backends, &cli_verify,
+    &cli_diff,   &cli_replay, &cli_bench,   &cli_version, NULL,
 };

@@ -407,20 +407,6 @@ Test(weight_metrics, reach_the_sink_when_they_are_due)
     free(c);
 }
 
-/* A sink without a place for parameters gets the totals. */
-Test(weight_metrics, need_no_place_for_parameters)
-{
-    struct course *c = course_of("metrics.weights_every=1", "train.steps=2", "metrics.every=1");
-    struct syi_metric_sink narrow = whole;
-    narrow.parameter = NULL;
-    train_with(&c->config, &narrow);
-    cr_expect(sunk_value(2, "", "weight_rms") > 0);
-    cr_expect(isnan(sunk_value(2, "decoder/decoder_norm/scale", "weight_rms")));
-    free(c);
-}
-
-/* ---- rates ---- */
-
 Test(rates, of_two_steps)
 {
     static const double want[SYI_RATES] = {4, 0.5, 64, 16, 8, 100, 50};
