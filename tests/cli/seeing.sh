@@ -14,7 +14,7 @@ python=$(command -v python3) || echo "skipped: without python3 pages, JSON and t
 exits 0 "$program" metrics run --list
 says out '^metric  *loss  *12  *1  *12$'
 says out '^evaluation  *words/valid/wer  *2  *6  *12$'
-exits 0 "$program" metrics run --name 'learning_*' --from 2 --to 3 --format tsv
+exits 0 "$program" metrics run --name 'learning_rat?' --from 2 --to 3 --format tsv
 [ "$(wc -l <out)" -eq 3 ] || fail "--from, --to: $(cat out)"
 says out '^2.learning_rate.'
 exits 0 "$program" metrics run 'SELECT step, text FROM event WHERE kind = '"'done'" --format csv
