@@ -278,8 +278,11 @@ int cli_report_gather(struct cli_report_run *run, int64_t last_step, struct sy_e
     struct gather g = {.run = run, .last_step = last_step > 0 ? (double)last_step : 1};
     int status = gather_training(&g, err);
     if (!status)
-        status = ask(&g, "SELECT task, name, step, value FROM valid_eval ORDER BY task, name, id",
-                     take_evaluation, err);
+        status = ask(
+            &g,
+            "SELECT task, name, step, value FROM (SELECT *, min(id) OVER (PARTITION BY task, name) AS first "
+            "FROM valid_eval) ORDER BY task, first, id",
+            take_evaluation, err);
     if (!status) status = gather_experts(&g, err);
     syi_free(g.step);
     return status;

@@ -8,7 +8,7 @@
 
 #include "cli/report/plot.h"
 
-enum { LEFT = 62, TOP = 10, BOTTOM = 30, MOST_DOTS = 60 };
+enum { LEFT = 70, TOP = 10, BOTTOM = 30, MOST_DOTS = 60 };
 static const double SPREAD = 30; /* times the smallest value, from which on an axis is logarithmic */
 
 /* The classes of the page. */

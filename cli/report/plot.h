@@ -5,7 +5,7 @@
 
 #include "base/text.h"
 
-enum { CLI_PLOT_WIDTH = 620, CLI_PLOT_HEIGHT = 280, CLI_PLOT_COLUMNS = 540, CLI_PLOT_LINES = 64 };
+enum { CLI_PLOT_WIDTH = 620, CLI_PLOT_HEIGHT = 280, CLI_PLOT_COLUMNS = 532, CLI_PLOT_LINES = 64 };
 
 struct cli_point {
     double x, y;

@@ -75,8 +75,11 @@ int cli_report_tables(const struct cli_report_run *run, struct syi_text *out, st
                            "ORDER BY step DESC, id LIMIT 24",
                            out, err);
     if (!status)
-        status = put_table(run, "Newest results of evaluations",
-                           "SELECT task, name, step, value FROM eval_latest ORDER BY task, name", out, err);
+        status = put_table(
+            run, "Newest results of evaluations",
+            "SELECT e.task, e.name, e.step, e.value FROM eval e JOIN (SELECT max(id) AS id FROM valid_eval GROUP BY task, name) l "
+            "ON l.id = e.id ORDER BY e.task, e.id",
+            out, err);
     if (!status)
         status = put_table(
             run, "Events, the last 100",

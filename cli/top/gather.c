@@ -197,8 +197,11 @@ static int gather_all(struct gather *g, struct sy_error *err)
     int status = gather_step(g, err);
     if (!status) status = gather_curve(g, err);
     if (!status)
-        status = ask(g, "SELECT task, step, name, value FROM eval_latest ORDER BY task, step, name", 0, 0,
-                     take_evaluation, err);
+        status = ask(
+            g,
+            "SELECT e.task, e.step, e.name, e.value FROM eval e JOIN (SELECT max(id) AS id FROM valid_eval GROUP BY task, name) l "
+            "ON l.id = e.id ORDER BY e.task, e.step, e.id",
+            0, 0, take_evaluation, err);
     if (!status) status = gather_load(g, err);
     if (!status)
         status =
