@@ -128,7 +128,7 @@ static int read_lock_wait(double *seconds)
 /* Before a folder is made for the run: are its files there, does the model have the vocabulary's ids? */
 static int check_data(const struct syi_config *config)
 {
-    struct syi_vocabulary vocabulary;
+    struct syi_vocabularies vocabularies;
     struct sy_error err = {0};
     const struct syi_task_part *task = syi_config_task(config);
     const struct {
@@ -139,8 +139,8 @@ static int check_data(const struct syi_config *config)
                   *task->name_of_part ? task->name_of_part : "NAME");
         return CLI_USAGE;
     }
-    if (syi_vocabulary_open(&vocabulary, config, &err)) return cli_usage(&err);
-    syi_vocabulary_close(&vocabulary);
+    if (syi_vocabularies_open(&vocabularies, config, &err)) return cli_usage(&err);
+    syi_vocabularies_close(&vocabularies);
     for (size_t i = 0; i < SYI_COUNT(files); i++) {
         if (!*files[i].file || !access(files[i].file, R_OK)) continue;
         cli_error("train: task.%s.%s: cannot read %s: %s", task->name_of_part, files[i].key, files[i].file,

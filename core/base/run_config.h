@@ -8,6 +8,7 @@
 #include <stdbool.h>
 
 #include "base/text.h"
+#include "base/vocabularies.h"
 
 /* ---- choices: X(constant, text in a run file) ---- */
 
@@ -88,8 +89,7 @@
     X(SYI_NAN_CHECK_AUTO, "auto")                                                                            \
     X(SYI_NAN_CHECK_BEFORE, "before")                                                                        \
     X(SYI_NAN_CHECK_AFTER, "after")
-#define SYI_FORMAT_MAP(X)     X(SYI_FORMAT_TSV, "tsv")
-#define SYI_VOCABULARY_MAP(X) X(SYI_VOCABULARY_BYTES, "bytes")
+#define SYI_FORMAT_MAP(X) X(SYI_FORMAT_TSV, "tsv")
 #define SYI_SCHEDULE_MAP(X)                                                                                  \
     X(SYI_SCHEDULE_CONSTANT, "constant")                                                                     \
     X(SYI_SCHEDULE_LINEAR, "linear")                                                                         \
@@ -372,6 +372,9 @@ int syi_config_no_places(const struct syi_config *config, int training, int64_t 
 /* The task that is trained on and evaluated, the first; never NULL: without one, a part of defaults with the
  * name "". */
 const struct syi_task_part *syi_config_task(const struct syi_config *config);
+/* The vocabulary of that task's inputs (target 0) or targets (1); the unnamed one where it names none, or one that is
+ * not there, which syi_config_validate refuses. Never NULL. */
+const struct syi_vocabulary_part *syi_config_vocabulary(const struct syi_config *config, int target);
 /* decode.batch_size, or what stands for its 0. */
 int64_t syi_config_decode_rows(const struct syi_config *config);
 /* SYI_ROUTER_* of the encoder's or the decoder's sparse layers. */

@@ -375,6 +375,41 @@ static int check_tasks(const struct syi_config *config, struct sy_error *err)
         config->task.part[0].name_of_part, config->task.part[1].name_of_part);
 }
 
+static int check_vocabulary(const struct syi_vocabulary_part *part, struct sy_error *err)
+{
+    const char *name = part->name_of_part, *dot = *name ? "." : "";
+    if (part->kind == SYI_VOCABULARY_bytes && *part->file)
+        return syi_error(err, SY_EINVAL,
+                         "vocabulary%s%s.file: bytes have no file: leave it out, or set vocabulary%s%s.kind",
+                         dot, name, dot, name);
+    if (part->kind != SYI_VOCABULARY_bytes && !*part->file)
+        return syi_error(err, SY_EINVAL,
+                         "vocabulary%s%s.file is empty: this kind of vocabulary is read from a file", dot,
+                         name);
+    return SY_OK;
+}
+
+static int check_vocabularies(const struct syi_config *config, struct sy_error *err)
+{
+    int status = SY_OK;
+    for (int i = 0; i < config->vocabulary.n && !status; i++)
+        status = check_vocabulary(&config->vocabulary.part[i], err);
+    for (int i = 0; i < 2 * config->task.n && !status; i++) {
+        const struct syi_task_part *task = &config->task.part[i / 2];
+        const char *name = i % 2 ? task->target_vocabulary : task->input_vocabulary;
+        int found = 0;
+        for (int j = 0; j < config->vocabulary.n; j++)
+            found |= !strcmp(config->vocabulary.part[j].name_of_part, name);
+        if (!found)
+            status =
+                syi_error(err, SY_EINVAL,
+                          "task.%s.%s_vocabulary = \"%s\": there is no [vocabulary.%s]; add one, or leave "
+                          "the key out",
+                          task->name_of_part, i % 2 ? "target" : "input", name, name);
+    }
+    return status;
+}
+
 static int check_actions(const struct syi_config *config, struct sy_error *err)
 {
     for (int i = 0; i < config->action.n; i++) {
@@ -407,6 +442,7 @@ int syi_config_validate_programs(const struct syi_config *config, struct sy_erro
 
 int syi_config_validate(const struct syi_config *config, struct sy_error *err)
 {
-    static const check_fn checks[] = {check_run, check_tasks, check_actions, syi_config_validate_programs};
+    static const check_fn checks[] = {check_run, check_tasks, check_vocabularies, check_actions,
+                                      syi_config_validate_programs};
     return run_checks(checks, SYI_COUNT(checks), config, err);
 }

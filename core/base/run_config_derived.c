@@ -2,12 +2,23 @@
 /* Values that follow from several keys: what stands for a default of 0 or "same". */
 #include "config.h"
 
+#include <string.h>
+
 #include "base/run_config.h"
 
 const struct syi_task_part *syi_config_task(const struct syi_config *config)
 {
     static const struct syi_task_part none = {.format = SYI_FORMAT_TSV};
     return config->task.n ? &config->task.part[0] : &none;
+}
+
+const struct syi_vocabulary_part *syi_config_vocabulary(const struct syi_config *config, int target)
+{
+    const struct syi_task_part *task = syi_config_task(config);
+    const char *name = target ? task->target_vocabulary : task->input_vocabulary;
+    for (int i = 0; i < config->vocabulary.n; i++)
+        if (!strcmp(config->vocabulary.part[i].name_of_part, name)) return &config->vocabulary.part[i];
+    return &config->vocabulary.part[0];
 }
 
 int64_t syi_config_decode_rows(const struct syi_config *config)

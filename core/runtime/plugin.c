@@ -1,21 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Search folders and dlopen; the checks are in plugin_file.c and plugin_check.c. Opened libraries are never closed:
- * their kernels may be named by a log line or a profile until the process ends. */
+/* Backends by name, and all of them. Folders and dlopen: base/plugin_folders.h; the checks: plugin_check.c. */
 #include "config.h"
 
 #include <dirent.h>
 #include <dlfcn.h>
-#include <fenv.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "base/plugin_folders.h"
+#include "base/vocabularies.h"
 #include "base/text.h"
 #include "runtime/plugin.h"
-#include "base/threads.h"
-
-#define PREFIX "switchyard-"
-#define SUFFIX ".so"
 
 enum { NAME_BYTES = 64 };
 
@@ -43,33 +38,15 @@ static const struct {
 
 /* ---- one file ---- */
 
-/* A library linked with -ffast-math switches denormals off for the thread that loads it. That would change
- * results, so it is undone, aloud. */
-static void *open_library(const char *name, const char *path)
-{
-    fenv_t before;
-    uint32_t control = syi_fp_control();
-    fegetenv(&before);
-    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (syi_fp_control() != control)
-        syi_log(SY_LOG_WARN,
-                "backend %s: loading %s changed the floating-point mode (linked with -ffast-math?); undone",
-                name, path);
-    fesetenv(&before);
-    return library;
-}
-
 static int load_file(const char *name, const char *path, struct syi_plugin *plugin, struct sy_error *err)
 {
     char symbol[NAME_BYTES + 16];
-    const char *why = syi_plugin_file_fault(path);
-    void *library = why ? NULL : open_library(name, path);
-    if (!library) {
-        if (!why) why = dlerror();
+    const char *why;
+    void *library = syi_plugin_open_library(name, path, &why);
+    if (!library)
         return syi_error(err, SY_EBACKEND,
                          "backend %s: %s cannot be loaded (this host: ABI %d.%d): %s; rebuild it here", name,
-                         path, SY_ABI_MAJOR, SY_ABI_MINOR, why ? why : "no reason given");
-    }
+                         path, SY_ABI_MAJOR, SY_ABI_MINOR, why);
     snprintf(symbol, sizeof(symbol), "sy_backend_%s", name);
     const struct sy_backend_desc *found = dlsym(library, symbol);
     if (!found)
@@ -81,94 +58,6 @@ static int load_file(const char *name, const char *path, struct syi_plugin *plug
     return syi_plugin_check(name, path, found, plugin, err);
 }
 
-/* ---- search folders ---- */
-
-struct folders {
-    char **path; /* owned */
-    size_t n, capacity;
-    int chosen; /* by the user: a folder that cannot be read is worth a word */
-};
-
-static void folders_free(struct folders *folders)
-{
-    for (size_t i = 0; i < folders->n; i++) syi_free(folders->path[i]);
-    syi_free(folders->path);
-}
-
-/* Takes path (from syi_format: NULL when memory ran out). */
-static int add_folder_take(struct folders *folders, char *path, struct sy_error *err)
-{
-    int status = path ? SYI_GROW(folders->path, folders->capacity, folders->n + 1, err)
-                      : syi_error(err, SY_ENOMEM, "out of memory");
-    if (status == SY_OK)
-        folders->path[folders->n++] = path;
-    else
-        syi_free(path);
-    return status;
-}
-
-static int add_chosen(struct folders *folders, const char *list, struct sy_error *err)
-{
-    folders->chosen = 1;
-    for (const char *at = list; *at;) {
-        size_t length = strcspn(at, ":");
-        if (length && *at != '/')
-            return syi_error(
-                err, SY_EINVAL,
-                "SWITCHYARD_BACKEND_PATH: folder %.*s is relative; plugins are never taken from the current "
-                "folder, write the path in full",
-                (int)length, at);
-        if (length) {
-            int status = add_folder_take(folders, syi_format("%.*s", (int)length, at), err);
-            if (status != SY_OK) return status;
-        }
-        at += length + (at[length] == ':');
-    }
-    return SY_OK;
-}
-
-/* The file that holds this function, owned by the caller, or NULL. For the program itself dladdr gives what
- * was typed, which says nothing when the shell found it in PATH: the kernel knows. */
-static char *own_file(void)
-{
-    Dl_info info;
-    union { /* ISO C has no cast from a function to dladdr's void pointer */
-        int (*function)(const char *, struct syi_plugin *, struct sy_error *);
-        void *address;
-    } here = {.function = syi_plugin_load};
-    if (!dladdr(here.address, &info) || !info.dli_fname) return NULL;
-    return realpath(strchr(info.dli_fname, '/') ? info.dli_fname : "/proc/self/exe", NULL);
-}
-
-/* Beside what holds this function: libswitchyard in LIBDIR, or the program in BINDIR, or (before `make
- * install`) the program in the build folder; so a moved prefix works. Then the folder fixed by configure. */
-static int add_usual(struct folders *folders, struct sy_error *err)
-{
-    int status = SY_OK;
-    char *file = own_file(), *slash = file ? strrchr(file, '/') : NULL;
-    if (slash) {
-        *slash = '\0';
-        status = add_folder_take(folders, syi_format("%s/switchyard", file), err);
-#ifdef SYI_PKGLIBDIR_FROM_BIN
-        if (status == SY_OK)
-            status = add_folder_take(folders, syi_format("%s/" SYI_PKGLIBDIR_FROM_BIN, file), err);
-#endif
-        if (status == SY_OK) status = add_folder_take(folders, syi_format("%s/.libs", file), err);
-    }
-    free(file);
-#ifdef SYI_PKGLIBDIR
-    if (status == SY_OK) status = add_folder_take(folders, syi_format("%s", SYI_PKGLIBDIR), err);
-#endif
-    return status;
-}
-
-static int folders_find(struct folders *folders, struct sy_error *err)
-{
-    const char *list = getenv("SWITCHYARD_BACKEND_PATH");
-    memset(folders, 0, sizeof(*folders));
-    return list && *list ? add_chosen(folders, list, err) : add_usual(folders, err);
-}
-
 /* ---- by name ---- */
 
 static int name_is_plain(const char *name)
@@ -177,22 +66,22 @@ static int name_is_plain(const char *name)
     return length > 0 && length < NAME_BYTES && name[length] == '\0';
 }
 
-static int not_found(const char *name, const struct folders *folders, struct sy_error *err)
+static int not_found(const char *name, const struct syi_plugin_folders *folders, struct sy_error *err)
 {
     struct syi_text text = {0};
     for (size_t i = 0; i < folders->n; i++) syi_text_printf(&text, "%s%s", i ? ", " : "", folders->path[i]);
-    int status =
-        syi_error(err, SY_ENOENT,
-                  "backend %s: no " PREFIX "%s" SUFFIX " in %s; `switchyard backends` lists what there is, "
-                  "SWITCHYARD_BACKEND_PATH names other folders",
-                  name, name, text.data ? text.data : "any folder");
+    int status = syi_error(err, SY_ENOENT,
+                           "backend %s: no " SYI_PLUGIN_PREFIX "%s" SYI_PLUGIN_SUFFIX
+                           " in %s; `switchyard backends` lists what there is, "
+                           "SWITCHYARD_BACKEND_PATH names other folders",
+                           name, name, text.data ? text.data : "any folder");
     syi_text_free(&text);
     return status;
 }
 
 int syi_plugin_load(const char *name, struct syi_plugin *plugin, struct sy_error *err)
 {
-    struct folders folders;
+    struct syi_plugin_folders folders;
     memset(plugin, 0, sizeof(*plugin));
     if (!name_is_plain(name))
         return syi_error(err, SY_EINVAL,
@@ -200,19 +89,12 @@ int syi_plugin_load(const char *name, struct syi_plugin *plugin, struct sy_error
     for (size_t i = 0; linked[i].name; i++)
         if (strcmp(linked[i].name, name) == 0)
             return syi_plugin_check(name, "built in", linked[i].desc, plugin, err);
-    int status = folders_find(&folders, err), found = 0;
-    for (size_t i = 0; status == SY_OK && !found && i < folders.n; i++) {
-        char *path = syi_format("%s/" PREFIX "%s" SUFFIX, folders.path[i], name);
-        if (!path) {
-            status = syi_error(err, SY_ENOMEM, "out of memory");
-        } else if (access(path, F_OK) == 0) {
-            found = 1;
-            status = load_file(name, path, plugin, err);
-        }
-        syi_free(path);
-    }
-    if (status == SY_OK && !found) status = not_found(name, &folders, err);
-    folders_free(&folders);
+    char *path = NULL;
+    int status = syi_plugin_folders_find(&folders, err);
+    if (status == SY_OK) status = syi_plugin_folders_file(&folders, name, &path, err);
+    if (status == SY_OK) status = path ? load_file(name, path, plugin, err) : not_found(name, &folders, err);
+    syi_free(path);
+    syi_plugin_folders_free(&folders);
     return status;
 }
 
@@ -253,11 +135,20 @@ static void report_file(struct walk *walk, const char *name, const char *path)
     syi_plugin_free(&plugin);
 }
 
+/* A plugin that is named after a vocabulary holds that (data/vocabulary.h). */
+static int is_vocabulary(const char *name, size_t length)
+{
+#define SAME_NAME(constant, text) || (length == sizeof(text) - 1 && !strncmp(name, text, length))
+    return 0 SYI_VOCABULARY_MAP(SAME_NAME);
+#undef SAME_NAME
+}
+
 static int is_plugin(const struct dirent *entry)
 {
-    size_t length = strlen(entry->d_name), around = sizeof(PREFIX SUFFIX) - 1;
-    return length > around && strncmp(entry->d_name, PREFIX, sizeof(PREFIX) - 1) == 0 &&
-           strcmp(entry->d_name + length - (sizeof(SUFFIX) - 1), SUFFIX) == 0;
+    size_t length = strlen(entry->d_name), around = sizeof(SYI_PLUGIN_PREFIX SYI_PLUGIN_SUFFIX) - 1;
+    return length > around && strncmp(entry->d_name, SYI_PLUGIN_PREFIX, sizeof(SYI_PLUGIN_PREFIX) - 1) == 0 &&
+           strcmp(entry->d_name + length - (sizeof(SYI_PLUGIN_SUFFIX) - 1), SYI_PLUGIN_SUFFIX) == 0 &&
+           !is_vocabulary(entry->d_name + sizeof(SYI_PLUGIN_PREFIX) - 1, length - around);
 }
 
 static void report_folder(struct walk *walk, const char *folder, int chosen)
@@ -271,8 +162,8 @@ static void report_folder(struct walk *walk, const char *folder, int chosen)
         return;
     }
     for (int i = 0; i < n; i++) {
-        size_t length = strlen(entries[i]->d_name) - (sizeof(PREFIX SUFFIX) - 1);
-        char *name = syi_format("%.*s", (int)length, entries[i]->d_name + sizeof(PREFIX) - 1);
+        size_t length = strlen(entries[i]->d_name) - (sizeof(SYI_PLUGIN_PREFIX SYI_PLUGIN_SUFFIX) - 1);
+        char *name = syi_format("%.*s", (int)length, entries[i]->d_name + sizeof(SYI_PLUGIN_PREFIX) - 1);
         char *path = syi_format("%s/%s", folder, entries[i]->d_name);
         if (name && path) report_file(walk, name, path);
         syi_free(name);
@@ -285,8 +176,8 @@ static void report_folder(struct walk *walk, const char *folder, int chosen)
 int syi_plugin_each(syi_plugin_fn fn, void *arg, struct sy_error *err)
 {
     struct walk walk = {.fn = fn, .arg = arg};
-    struct folders folders;
-    int status = folders_find(&folders, err);
+    struct syi_plugin_folders folders;
+    int status = syi_plugin_folders_find(&folders, err);
     for (size_t i = 0; status == SY_OK && linked[i].name; i++) {
         struct syi_plugin plugin = {0};
         struct sy_error why = {0};
@@ -299,6 +190,6 @@ int syi_plugin_each(syi_plugin_fn fn, void *arg, struct sy_error *err)
         report_folder(&walk, folders.path[i], folders.chosen);
     for (size_t i = 0; i < walk.n; i++) syi_free(walk.seen[i]);
     syi_free(walk.seen);
-    folders_free(&folders);
+    syi_plugin_folders_free(&folders);
     return status;
 }

@@ -31,13 +31,6 @@ typedef void (*syi_plugin_fn)(void *arg, const char *name, const char *path, con
                               const char *why);
 int syi_plugin_each(syi_plugin_fn fn, void *arg, struct sy_error *err);
 
-/* ---- plugin_file.c ---- */
-
-/* Why a file cannot be given to dlopen: cut short, of another machine, no library, open to
- * everybody while this is root; static text. NULL: nothing
- * was found. */
-const char *syi_plugin_file_fault(const char *path);
-
 /* ---- plugin_check.c ---- */
 
 /* Checks a descriptor and copies it and its tables; path (borrowed) is for messages, and is copied. */

@@ -37,13 +37,13 @@ static int make_batches(struct syi_evaluation *e, const struct syi_config *confi
     struct syi_bucket buckets[SYI_MAX_BUCKETS];
     int n = syi_engine_buckets(config, buckets);
     int32_t rows = syi_engine_eval_rows(e->engine), n_items = data->items.n_items;
-    int status = syi_vocabulary_open(&e->vocabulary, config, err);
+    int status = syi_vocabularies_open(&e->vocabularies, config, err);
 
     if (!status)
-        status = syi_eval_batches_create(&e->decode, &e->vocabulary, buckets, n, rows, data->inputs, NULL,
+        status = syi_eval_batches_create(&e->decode, &e->vocabularies, buckets, n, rows, data->inputs, NULL,
                                          n_items, err);
     if (!status)
-        status = syi_eval_batches_create(&e->loss, &e->vocabulary, buckets, n, rows, data->inputs,
+        status = syi_eval_batches_create(&e->loss, &e->vocabularies, buckets, n, rows, data->inputs,
                                          data->targets, n_items, err);
     if (!status) status = syi_batch_create(&e->batch, rows, buckets, n, err);
     return status;
@@ -67,8 +67,7 @@ int syi_evaluation_open(struct syi_evaluation *e, const struct syi_eval_data *da
         size_t rows = (size_t)e->batch.rows, length = (size_t)e->decode_length;
         e->ids = syi_alloc(rows * length * sizeof(*e->ids), err);
         e->lengths = syi_alloc(rows * sizeof(*e->lengths), err);
-        e->text = syi_alloc(length, err);
-        if (!e->ids || !e->lengths || !e->text) status = SY_ENOMEM;
+        if (!e->ids || !e->lengths) status = SY_ENOMEM;
     }
     if (status) syi_evaluation_close(e);
     return status;
@@ -77,8 +76,8 @@ int syi_evaluation_open(struct syi_evaluation *e, const struct syi_eval_data *da
 void syi_evaluation_close(struct syi_evaluation *e)
 {
     syi_error_rate_free(&e->rate);
-    syi_vocabulary_close(&e->vocabulary);
-    syi_free(e->text);
+    syi_vocabularies_close(&e->vocabularies);
+    syi_text_free(&e->text);
     syi_free(e->lengths);
     syi_free(e->ids);
     syi_batch_free(&e->batch);
@@ -90,9 +89,11 @@ void syi_evaluation_close(struct syi_evaluation *e)
 static int score_item(struct syi_evaluation *e, int32_t item, const int32_t *ids, int32_t length,
                       struct sy_error *err)
 {
-    struct syi_span output = {e->text, 0};
-    output.bytes =
-        syi_vocabulary_decode(&e->vocabulary, ids, (size_t)length, e->text, (size_t)e->decode_length);
+    e->text.length = 0;
+    syi_vocabulary_decode(&e->vocabularies.target, ids, (size_t)length, &e->text);
+    struct syi_span output = {e->text.length ? e->text.data : "", e->text.length};
+    int status = syi_text_status(&e->text, err);
+    if (status) return status;
     return syi_error_rate_add_item(&e->rate, output, &e->data->task, &e->data->items, item, NULL, err);
 }
 

@@ -26,13 +26,13 @@ struct syi_evaluation {
     struct syi_engine *engine;        /* borrowed */
     struct syi_comm *comm;            /* borrowed */
     int scores;                       /* 1: this rank compares texts (rank 0) */
-    struct syi_vocabulary vocabulary;
+    struct syi_vocabularies vocabularies;
     struct syi_eval_batches decode, loss;
     struct syi_batch batch;
     int32_t decode_length; /* most tokens of an output */
     int32_t *ids;          /* (rows, decode_length) */
     int32_t *lengths;      /* (rows) */
-    char *text;            /* (decode_length) bytes of one output */
+    struct syi_text text;  /* of one output */
     struct syi_error_rate rate;
 };
 /* The engine has the programs SYI_USE_EVAL and SYI_USE_DECODE. */

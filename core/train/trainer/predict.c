@@ -13,6 +13,11 @@
 
 enum { TOO_LONG = -1 }; /* in place of the length of a line */
 
+/* An output among others. */
+struct place {
+    size_t at, bytes;
+};
+
 /* A window: up to `capacity` lines in the order they came, and their outputs. */
 struct predictor {
     const struct syi_predict_job *job;
@@ -22,7 +27,7 @@ struct predictor {
     int64_t step; /* of the checkpoint, once it is loaded */
     int64_t rows; /* of a batch for a long input */
     int groups;   /* of the communication, before an engine makes its own */
-    struct syi_vocabulary vocabulary;
+    struct syi_vocabularies vocabularies;
     struct syi_bucket buckets[SYI_MAX_BUCKETS];
     int n_buckets;
     struct syi_batch batch;
@@ -39,8 +44,8 @@ struct predictor {
     int32_t decode_length;   /* most tokens of an output */
     int64_t *example;        /* (rows) index of a batch's lines in the input */
     struct syi_outputs out;  /* of one batch */
-    char *outputs;           /* (capacity, decodes, decode_length) bytes */
-    int32_t *output_bytes;   /* (capacity, decodes) */
+    struct syi_text outputs; /* of the window, one after the other */
+    struct place *place;     /* (capacity, decodes) where in them */
     float *scores;           /* (capacity, decodes) */
 };
 
@@ -53,17 +58,16 @@ static int open_outputs(struct predictor *p, size_t rows, size_t n, struct sy_er
     p->out.ids = syi_alloc(rows * decodes * width * sizeof(*p->out.ids), err);
     p->out.lengths = syi_alloc(rows * decodes * sizeof(*p->out.lengths), err);
     p->out.scores = syi_alloc(rows * decodes * sizeof(*p->out.scores), err);
-    p->outputs = syi_alloc(n * decodes * width, err);
-    p->output_bytes = syi_alloc(n * decodes * sizeof(*p->output_bytes), err);
+    p->place = syi_alloc(n * decodes * sizeof(*p->place), err);
     p->scores = syi_alloc(n * decodes * sizeof(*p->scores), err);
     if (!p->out.ids || !p->out.lengths || !p->out.scores) return SY_ENOMEM;
-    return p->outputs && p->output_bytes && p->scores ? SY_OK : SY_ENOMEM;
+    return p->place && p->scores ? SY_OK : SY_ENOMEM;
 }
 
 /* What reading takes; the engine comes after the first window. */
 static int open_window(struct predictor *p, struct sy_error *err)
 {
-    int status = syi_vocabulary_open(&p->vocabulary, &p->config, err);
+    int status = syi_vocabularies_open(&p->vocabularies, &p->config, err);
     if (status) return status;
     p->n_buckets = syi_engine_buckets(&p->config, p->buckets);
     p->rows = syi_config_decode_rows(&p->config);
@@ -122,13 +126,12 @@ static void close_engine(struct predictor *p)
     syi_free(p->out.ids);
     syi_free(p->out.lengths);
     syi_free(p->out.scores);
-    syi_free(p->outputs);
-    syi_free(p->output_bytes);
+    syi_text_free(&p->outputs);
+    syi_free(p->place);
     syi_free(p->scores);
     p->example = NULL;
     p->out = (struct syi_outputs){0};
-    p->outputs = NULL;
-    p->output_bytes = NULL;
+    p->place = NULL;
     p->scores = NULL;
 }
 
@@ -145,7 +148,7 @@ static int fit_engine(struct predictor *p, struct sy_error *err)
 static void close_predictor(struct predictor *p)
 {
     close_engine(p);
-    syi_vocabulary_close(&p->vocabulary);
+    syi_vocabularies_close(&p->vocabularies);
     syi_free(p->length);
     syi_free(p->inputs);
     syi_free(p->line);
@@ -163,12 +166,15 @@ static int add_line(struct predictor *p, const char *line, size_t bytes, struct 
 {
     struct syi_bucket longest = syi_buckets_longest(p->buckets, p->n_buckets);
     struct syi_span span = {line, bytes};
+    size_t tokens;
+    int status = syi_vocabulary_encode(&p->vocabularies.input, span, NULL, 0, &tokens, err);
 
-    if (syi_vocabulary_encode(&p->vocabulary, span, NULL, 0) + 1 > (size_t)longest.input_length) {
+    if (status) return status;
+    if (tokens + 1 > (size_t)longest.input_length) {
         p->length[p->n++] = TOO_LONG;
         return SY_OK;
     }
-    int status = SYI_GROW(p->text, p->text_capacity, words_of(p->text_bytes + bytes), err);
+    status = SYI_GROW(p->text, p->text_capacity, words_of(p->text_bytes + bytes), err);
     if (status) return status;
     if (bytes) memcpy((char *)p->text + p->text_bytes, line, bytes);
     p->text_bytes += bytes;
@@ -231,9 +237,10 @@ static void take_outputs(struct predictor *p, int32_t row)
     size_t from = (size_t)row * decodes, to = (size_t)p->line[p->batch.items[row]] * decodes;
 
     for (size_t i = 0; i < decodes; i++, from++, to++) {
-        p->output_bytes[to] =
-            (int32_t)syi_vocabulary_decode(&p->vocabulary, p->out.ids + from * width,
-                                           (size_t)p->out.lengths[from], p->outputs + to * width, width);
+        p->place[to].at = p->outputs.length;
+        syi_vocabulary_decode(&p->vocabularies.target, p->out.ids + from * width,
+                              (size_t)p->out.lengths[from], &p->outputs);
+        p->place[to].bytes = p->outputs.length - p->place[to].at;
         p->scores[to] = p->out.scores[from];
     }
 }
@@ -247,16 +254,17 @@ static int decode_batch(struct predictor *p, const struct syi_eval_batches *batc
         p->example[row] = p->first + p->line[p->batch.items[row]];
     if (!status) status = syi_engine_decode(p->engine, &p->batch, p->example, &p->out, err);
     for (int32_t row = 0; !status && row < p->batch.n_real; row++) take_outputs(p, row);
-    return status;
+    return status ? status : syi_text_status(&p->outputs, err);
 }
 
 static int decode_window(struct predictor *p, struct sy_error *err)
 {
     struct syi_eval_batches batches;
-    int status = syi_eval_batches_create(&batches, &p->vocabulary, p->buckets, p->n_buckets, p->batch.rows,
+    int status = syi_eval_batches_create(&batches, &p->vocabularies, p->buckets, p->n_buckets, p->batch.rows,
                                          p->inputs, NULL, p->n_fits, err);
 
     if (status) return status;
+    p->outputs.length = 0;
     for (int32_t i = 0; !status && i < batches.n_batches; i++) status = decode_batch(p, &batches, i, err);
     syi_eval_batches_free(&batches);
     return status;
@@ -272,8 +280,8 @@ static int write_line(struct predictor *p, int32_t line, struct sy_error *err)
 
     for (; !status && output.decode < p->out.decodes; output.decode++, at++) {
         if (!output.too_long) {
-            output.text = p->outputs + at * (size_t)p->decode_length;
-            output.bytes = (size_t)p->output_bytes[at];
+            if (p->place[at].bytes) output.text = p->outputs.data + p->place[at].at;
+            output.bytes = p->place[at].bytes;
             output.score = p->scores[at];
         }
         status = job->put(job->arg, &output, err);

@@ -71,7 +71,7 @@ static int open_rank(struct syi_trainer *t, const struct training *training, str
     syi_timing_init(&t->timing);
     status = syi_engine_new(t->config, t->rank, use, 0, &t->engine, err);
     if (!status)
-        status = syi_train_data_open(t->config, &training->task, t->rank->rank != 0, &t->vocabulary,
+        status = syi_train_data_open(t->config, &training->task, t->rank->rank != 0, &t->vocabularies,
                                      &t->batcher, &t->batch, err);
     if (!status && training->valid.name)
         status =
@@ -84,7 +84,7 @@ static void close_rank(struct syi_trainer *t)
     if (t->evaluation.data) syi_evaluation_close(&t->evaluation);
     syi_batch_free(&t->batch);
     syi_batcher_free(&t->batcher);
-    syi_vocabulary_close(&t->vocabulary);
+    syi_vocabularies_close(&t->vocabularies);
     syi_engine_free(t->engine);
     syi_rank_log_close(&t->log);
 }

@@ -17,7 +17,7 @@ struct syi_trainer {
     const struct syi_rank *rank;
     struct syi_engine *engine;
     struct syi_schedule schedule; /* the learning rate of a step */
-    struct syi_vocabulary vocabulary;
+    struct syi_vocabularies vocabularies;
     struct syi_batcher batcher;
     struct syi_batch batch;
     struct syi_evaluation evaluation; /* data NULL: none wanted */
