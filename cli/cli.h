@@ -36,6 +36,7 @@ struct cli_options {
     int decodes, scores; /* of predict: 0, not given */
     double tolerance;    /* of verify: factor of its bounds; of diff: distance that passes; 0: not given */
     int compat_diff, factors, optimizers, transforms; /* of config */
+    int decode, targets;                              /* of tokenize */
     int json;
     int verbose;
     int profile, data;                   /* of bench */
@@ -58,7 +59,7 @@ struct cli_cmd {
 /* commands.c: the list, ends with NULL. */
 extern const struct cli_cmd *const cli_commands[];
 extern const struct cli_cmd cli_train, cli_eval, cli_predict, cli_explain, cli_plan, cli_backends, cli_config,
-    cli_metrics, cli_verify, cli_diff, cli_bench, cli_version;
+    cli_metrics, cli_tokenize, cli_verify, cli_diff, cli_bench, cli_version;
 
 /* options.c: reads the arguments after the command's name. Returns CLI_DONE, or the exit status after having
  * said why (*finished = 1 after --help). */

@@ -255,7 +255,8 @@ static int open_output(void *arg, struct sy_error *err)
     if (!status) status = keep_changes(out, err);
     if (status) return status;
     if (!out->o->quiet) printf("run directory %s\n", path), fflush(stdout);
-    status = syi_run_dir_write_config(&out->dir, out->config, err);
+    status = syi_run_dir_keep_vocabularies(&out->dir, out->config, err);
+    if (!status) status = syi_run_dir_write_config(&out->dir, out->config, err);
     if (!status) status = syi_run_dir_status(&out->dir, "running", err);
     if (!status) status = open_store(&out->dir, out->config, out->o->resume, &out->sink, err);
     out->stored = !status;

@@ -52,6 +52,8 @@ static const struct option {
      AT(decodes)},
     {"scores", NULL, "write each output's score after a TAB; short for --set decode.scores=true", FLAG,
      AT(scores)},
+    {"decode", NULL, "read ids, write their text", FLAG, AT(decode)},
+    {"targets", NULL, "the vocabulary of targets, not of inputs", FLAG, AT(targets)},
     {"tsv", NULL, "tab separated output, for programs", FLAG, AT(tsv)},
     {"tolerance", "X", "verify: multiply all bounds by X, default 1; diff: distance that passes, default 0",
      FACTOR, AT(tolerance)},

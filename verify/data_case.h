@@ -6,6 +6,8 @@
 #include "data/vocabulary.h"
 #include "verify/rows.h"
 
+/* ---- the tables ---- */
+
 typedef int (*verify_data_fn)(const struct verify_case *c, struct verify_report *report,
                               struct sy_error *err);
 int verify_data_bytes(const struct verify_case *c, struct verify_report *report, struct sy_error *err);
@@ -17,6 +19,8 @@ int verify_data_span_lengths(const struct verify_case *c, struct verify_report *
 int verify_data_span_masks(const struct verify_case *c, struct verify_report *report, struct sy_error *err);
 int verify_data_sentinels(const struct verify_case *c, struct verify_report *report, struct sy_error *err);
 int verify_data_ends(const struct verify_case *c, struct verify_report *report, struct sy_error *err);
+
+/* ---- data_case.c ---- */
 
 /* The lists `inputs` and `expected` of the document through fn, row by row; keys as of verify_rows. */
 int verify_data_rows(const struct verify_case *c, const char *what, const char *keys, verify_row_fn fn,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The table of vocabularies, what they have in common, and the UTF-8 check. Nothing here knows batches. */
+/* The table of vocabularies and those of a run. Nothing here knows batches. */
 #include "config.h"
 
 #include <string.h>
@@ -11,23 +11,6 @@ static const struct syi_vocabulary_kind *const kinds[] = {SYI_VOCABULARIES(ADDRE
 
 /* Rows of an embedding are rounded up to a multiple of this; more than that are another vocabulary's. */
 enum { ROUNDING = 128 };
-
-/* ---- ids ---- */
-
-int syi_ids_append(struct syi_ids *ids, const int32_t *id, size_t n, struct sy_error *err)
-{
-    int status = SYI_GROW(ids->id, ids->capacity, ids->n + n, err);
-    if (status) return status;
-    if (n) memcpy(ids->id + ids->n, id, n * sizeof *id);
-    ids->n += n;
-    return SY_OK;
-}
-
-void syi_ids_free(struct syi_ids *ids)
-{
-    syi_free(ids->id);
-    memset(ids, 0, sizeof *ids);
-}
 
 /* ---- one ---- */
 
@@ -45,16 +28,6 @@ void syi_vocabulary_close(struct syi_vocabulary *vocabulary)
 {
     if (vocabulary->kind && vocabulary->kind->close) vocabulary->kind->close(vocabulary);
     memset(vocabulary, 0, sizeof(*vocabulary));
-}
-
-int32_t syi_vocabulary_size(const struct syi_vocabulary *vocabulary)
-{
-    return vocabulary->n_base + vocabulary->n_extra;
-}
-
-int32_t syi_vocabulary_sentinel(const struct syi_vocabulary *vocabulary, int32_t k)
-{
-    return k >= 0 && k < vocabulary->n_extra ? syi_vocabulary_size(vocabulary) - 1 - k : -1;
 }
 
 int syi_vocabulary_encode(const struct syi_vocabulary *vocabulary, struct syi_span text, int32_t *ids,
@@ -150,29 +123,4 @@ void syi_vocabularies_close(struct syi_vocabularies *v)
     syi_vocabulary_close(&v->input);
     if (!shared) syi_vocabulary_close(&v->target);
     memset(v, 0, sizeof *v);
-}
-
-/* ---- UTF-8 ---- */
-
-int syi_utf8_valid(struct syi_span text)
-{
-    int length;
-
-    for (size_t i = 0; i < text.bytes; i += (size_t)length) {
-        length = syi_utf8_length((const unsigned char *)text.text + i, text.bytes - i);
-        if (length == 0) return 0;
-    }
-    return 1;
-}
-
-size_t syi_utf8_drop_invalid(char *text, size_t bytes)
-{
-    size_t kept = 0, length;
-
-    for (size_t i = 0; i < bytes; i += length ? length : 1) {
-        length = (size_t)syi_utf8_length((const unsigned char *)text + i, bytes - i);
-        memmove(text + kept, text + i, length);
-        kept += length;
-    }
-    return kept;
 }

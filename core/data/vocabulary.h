@@ -21,8 +21,17 @@ struct syi_ids {
     int32_t *id; /* (n) */
     size_t n, capacity;
 };
+/* ---- ids.c ---- */
+
 int syi_ids_append(struct syi_ids *ids, const int32_t *id, size_t n, struct sy_error *err) SYI_MUST_CHECK;
 void syi_ids_free(struct syi_ids *ids); /* back to empty */
+
+/* Whether the text is valid UTF-8 (RFC 3629: no surrogates, no overlong forms). */
+int syi_utf8_valid(struct syi_span text);
+/* Removes in place every byte that is no part of a valid sequence; returns the bytes left. */
+size_t syi_utf8_drop_invalid(char *text, size_t bytes);
+
+/* ---- vocabulary.c ---- */
 
 struct syi_vocabulary {
     const struct syi_vocabulary_kind *kind; /* NULL: not open */
@@ -63,10 +72,16 @@ void syi_vocabulary_close(struct syi_vocabulary *vocabulary);
 /* A byte vocabulary with n_extra further ids; need not be closed. */
 int syi_vocabulary_bytes(struct syi_vocabulary *vocabulary, int32_t n_extra,
                          struct sy_error *err) SYI_MUST_CHECK;
-/* All ids: n_base + n_extra. A model's embedding may have more rows (rounded up); those ids have no text. */
-int32_t syi_vocabulary_size(const struct syi_vocabulary *vocabulary);
+/* All ids. A model's embedding may have more rows (rounded up); those ids have no text. */
+static inline int32_t syi_vocabulary_size(const struct syi_vocabulary *vocabulary)
+{
+    return vocabulary->n_base + vocabulary->n_extra;
+}
 /* Sentinel k = 0, 1, ...: the last id, the one before it and so on (seqio's <extra_id_k>); -1: there are not so many. */
-int32_t syi_vocabulary_sentinel(const struct syi_vocabulary *vocabulary, int32_t k);
+static inline int32_t syi_vocabulary_sentinel(const struct syi_vocabulary *vocabulary, int32_t k)
+{
+    return k >= 0 && k < vocabulary->n_extra ? syi_vocabulary_size(vocabulary) - 1 - k : -1;
+}
 /* *n: how many ids the text has; the first `capacity` of them are written (ids may be NULL with capacity 0). No end
  * token is added. Any bytes are text: what is no UTF-8, or NUL, is unknown where it has no id. Fails only where
  * memory is short; bytes, words and characters do not allocate. */
@@ -94,10 +109,5 @@ int syi_vocabularies_open(struct syi_vocabularies *vocabularies, const struct sy
 int syi_vocabularies_make(struct syi_vocabularies *vocabularies, const struct syi_config *config,
                           struct sy_error *err) SYI_MUST_CHECK;
 void syi_vocabularies_close(struct syi_vocabularies *vocabularies); /* also of zeroed ones */
-
-/* Whether the text is valid UTF-8 (RFC 3629: no surrogates, no overlong forms). */
-int syi_utf8_valid(struct syi_span text);
-/* Removes in place every byte that is no part of a valid sequence; returns the bytes left. */
-size_t syi_utf8_drop_invalid(char *text, size_t bytes);
 
 #endif

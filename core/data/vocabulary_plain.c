@@ -21,6 +21,22 @@ struct plain {
     int words;
 };
 
+/* K of the word <extra_id_K>; -1: it is another word. */
+static int32_t extra_of(struct syi_span word)
+{
+    static const char prefix[] = "<extra_id_";
+    const size_t before = sizeof prefix - 1;
+    int32_t k = 0;
+    if (word.bytes < before + 2 || word.bytes > before + 9 || memcmp(word.text, prefix, before) ||
+        word.text[word.bytes - 1] != '>' || (word.text[before] == '0' && word.bytes > before + 2))
+        return -1;
+    for (size_t i = before; i < word.bytes - 1; i++) {
+        if (word.text[i] < '0' || word.text[i] > '9') return -1;
+        k = 10 * k + (word.text[i] - '0');
+    }
+    return k;
+}
+
 /* ---- reading the file ---- */
 
 static int compare_spans(struct syi_span a, struct syi_span b)
@@ -47,7 +63,7 @@ static int is_special(struct syi_span span)
     static const char *const names[] = {"<pad>", "</s>", "<unk>"};
     for (size_t i = 0; i < SYI_COUNT(names); i++)
         if (!compare_spans(span, (struct syi_span){names[i], strlen(names[i])})) return 1;
-    return 0;
+    return extra_of(span) >= 0;
 }
 
 /* NULL: the line can be a token. */
@@ -163,22 +179,6 @@ static int32_t find(const struct plain *p, struct syi_span token)
     return UNKNOWN;
 }
 
-/* The word <extra_id_K> of a sentinel; -1: it is none. */
-static int32_t sentinel_of(const struct syi_vocabulary *vocabulary, struct syi_span word)
-{
-    static const char prefix[] = "<extra_id_";
-    const size_t before = sizeof prefix - 1;
-    int32_t k = 0;
-    if (word.bytes < before + 2 || word.bytes > before + 9 || memcmp(word.text, prefix, before) ||
-        word.text[word.bytes - 1] != '>' || (word.text[before] == '0' && word.bytes > before + 2))
-        return -1;
-    for (size_t i = before; i < word.bytes - 1; i++) {
-        if (word.text[i] < '0' || word.text[i] > '9') return -1;
-        k = 10 * k + (word.text[i] - '0');
-    }
-    return syi_vocabulary_sentinel(vocabulary, k);
-}
-
 static int encode_words(const struct syi_vocabulary *vocabulary, struct syi_span text, int32_t *ids,
                         size_t capacity, size_t *n, struct sy_error *err)
 {
@@ -190,7 +190,7 @@ static int encode_words(const struct syi_vocabulary *vocabulary, struct syi_span
         struct syi_span word = {text.text + i, 0};
         while (i < text.bytes && !is_blank(text.text[i])) i++;
         word.bytes = (size_t)(text.text + i - word.text);
-        int32_t id = sentinel_of(vocabulary, word);
+        int32_t id = syi_vocabulary_sentinel(vocabulary, extra_of(word));
         if (*n < capacity) ids[*n] = id >= 0 ? id : find(vocabulary->data, word);
         ++*n;
     }
@@ -231,8 +231,10 @@ static void decode(const struct syi_vocabulary *vocabulary, const int32_t *ids, 
         if (p->words && written++) syi_text_puts(text, " ");
         if (ids[i] < FIRST || ids[i] >= size)
             syi_text_puts(text, unknown_text);
+        else if (ids[i] >= vocabulary->n_base)
+            syi_text_printf(text, "<extra_id_%d>", size - 1 - ids[i]);
         else
-            syi_vocabulary_piece(vocabulary, ids[i], text);
+            piece(vocabulary, ids[i], text);
     }
 }
 

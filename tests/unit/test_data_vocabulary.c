@@ -267,6 +267,7 @@ Test(data_vocabulary, refuses_files)
         {SYI_VOCABULARY_words, "a\nb\xff\n", 5, ":2: not valid UTF-8"},
         {SYI_VOCABULARY_words, "a b\n", 4, ":1: a blank inside a word"},
         {SYI_VOCABULARY_words, "<pad>\na\n", 8, ":1: a special token"},
+        {SYI_VOCABULARY_words, "a\n<extra_id_7>\n", 15, ":2: a special token"},
         {SYI_VOCABULARY_words, "b\na\nb\n", 6, ":3: the same token as in line 1"},
         {SYI_VOCABULARY_characters, "a\nbc\n", 5, ":2: more than one character"},
         {SYI_VOCABULARY_characters, "a\na\n", 4, ":2: the same token as in line 1"},

@@ -210,6 +210,7 @@ static void tell_end(struct syi_trainer *t, struct training *training)
 static int check_files(const struct syi_rank *rank, const struct training *training, struct sy_error *err)
 {
     int status = syi_common_task(rank, &training->task, err);
+    if (!status) status = syi_common_vocabularies(rank, training->job->launch.config, err);
     if (!status && training->valid.name) status = syi_common_task(rank, &training->valid.task, err);
     return status;
 }
