@@ -377,12 +377,14 @@ static int check_tasks(const struct syi_config *config, struct sy_error *err)
 
 static int check_vocabulary(const struct syi_vocabulary_part *part, struct sy_error *err)
 {
+    static const char has_file[] = {SYI_VOCABULARY_FILES};
     const char *name = part->name_of_part, *dot = *name ? "." : "";
-    if (part->kind == SYI_VOCABULARY_bytes && *part->file)
-        return syi_error(err, SY_EINVAL,
-                         "vocabulary%s%s.file: bytes have no file: leave it out, or set vocabulary%s%s.kind",
-                         dot, name, dot, name);
-    if (part->kind != SYI_VOCABULARY_bytes && !*part->file)
+    if (!has_file[part->kind] && *part->file)
+        return syi_error(
+            err, SY_EINVAL,
+            "vocabulary%s%s.file: this kind has no file: leave it out, or set vocabulary%s%s.kind", dot, name,
+            dot, name);
+    if (has_file[part->kind] && !*part->file)
         return syi_error(err, SY_EINVAL,
                          "vocabulary%s%s.file is empty: this kind of vocabulary is read from a file", dot,
                          name);

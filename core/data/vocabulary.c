@@ -6,10 +6,10 @@
 
 #include "data/vocabulary.h"
 
-#define ADDRESS(X, name, help) [SYI_VOCABULARY_##name] = &syi_vocabulary_kind_##name,
+#define ADDRESS(X, name, file, help) [SYI_VOCABULARY_##name] = &syi_vocabulary_kind_##name,
 static const struct syi_vocabulary_kind *const kinds[] = {SYI_VOCABULARIES(ADDRESS, )};
 
-/* Rows of an embedding are rounded up to a multiple of this; more than that are another vocabulary's. */
+/* Rows of an embedding are rounded up to a multiple of this at most: so many more are another vocabulary's. */
 enum { ROUNDING = 128 };
 
 /* ---- one ---- */
@@ -95,7 +95,7 @@ static void warn_of_rows(const struct syi_vocabularies *v, int64_t rows)
 {
     int32_t input = syi_vocabulary_size(&v->input), target = syi_vocabulary_size(&v->target);
     int32_t size = input > target ? input : target;
-    if (rows >= (int64_t)size + ROUNDING && rows > ((int64_t)size + ROUNDING - 1) / ROUNDING * ROUNDING)
+    if (rows >= (int64_t)size + ROUNDING)
         syi_log(
             SY_LOG_WARN,
             "model.vocab_size = %lld, but the vocabulary has %d ids: the other rows are never trained; is it "

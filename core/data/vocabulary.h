@@ -60,7 +60,7 @@ struct syi_vocabulary_kind {
     void (*piece)(const struct syi_vocabulary *vocabulary, int32_t id, struct syi_text *text);
 };
 
-#define SYI_DECLARE(X, name, help) extern const struct syi_vocabulary_kind syi_vocabulary_kind_##name;
+#define SYI_DECLARE(X, name, file, help) extern const struct syi_vocabulary_kind syi_vocabulary_kind_##name;
 SYI_VOCABULARIES(SYI_DECLARE, )
 #undef SYI_DECLARE
 

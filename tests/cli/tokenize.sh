@@ -46,7 +46,7 @@ answers '\001a\n'
 refuses 1 'line 2: "x7" is no id' '3\nx7\n' --decode
 refuses 1 'line 1: "99999999999" is no id' '99999999999' --decode
 refuses 1 'line 1: "3,4" is no id' '3,4' --decode
-refuses 2 'vocabulary.file: bytes have no file' '' --set vocabulary.file=x
+refuses 2 'vocabulary.file: this kind has no file' '' --set vocabulary.file=x
 refuses 2 'vocabulary.file is empty' '' --set vocabulary.kind=words
 
 # ---- words and characters of a file, one for each side ----
