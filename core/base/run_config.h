@@ -372,8 +372,8 @@ int syi_config_no_places(const struct syi_config *config, int training, int64_t 
 /* The task that is trained on and evaluated, the first; never NULL: without one, a part of defaults with the
  * name "". */
 const struct syi_task_part *syi_config_task(const struct syi_config *config);
-/* The vocabulary of that task's inputs (target 0) or targets (1); the unnamed one where it names none, or one that is
- * not there, which syi_config_validate refuses. Never NULL. */
+/* The vocabulary of inputs (target 0), [vocabulary], or of targets (1), [vocabulary.targets] if it is there. Never
+ * NULL. */
 const struct syi_vocabulary_part *syi_config_vocabulary(const struct syi_config *config, int target);
 /* decode.batch_size, or what stands for its 0. */
 int64_t syi_config_decode_rows(const struct syi_config *config);

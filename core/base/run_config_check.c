@@ -394,20 +394,15 @@ static int check_vocabulary(const struct syi_vocabulary_part *part, struct sy_er
 static int check_vocabularies(const struct syi_config *config, struct sy_error *err)
 {
     int status = SY_OK;
-    for (int i = 0; i < config->vocabulary.n && !status; i++)
+    for (int i = 0; i < config->vocabulary.n && !status; i++) {
+        const char *name = config->vocabulary.part[i].name_of_part;
+        if (*name && strcmp(name, "targets") != 0)
+            return syi_error(
+                err, SY_EINVAL,
+                "[vocabulary.%s]: there is [vocabulary], and [vocabulary.targets] for targets that "
+                "have another one: take one of these names",
+                name);
         status = check_vocabulary(&config->vocabulary.part[i], err);
-    for (int i = 0; i < 2 * config->task.n && !status; i++) {
-        const struct syi_task_part *task = &config->task.part[i / 2];
-        const char *name = i % 2 ? task->target_vocabulary : task->input_vocabulary;
-        int found = 0;
-        for (int j = 0; j < config->vocabulary.n; j++)
-            found |= !strcmp(config->vocabulary.part[j].name_of_part, name);
-        if (!found)
-            status =
-                syi_error(err, SY_EINVAL,
-                          "task.%s.%s_vocabulary = \"%s\": there is no [vocabulary.%s]; add one, or leave "
-                          "the key out",
-                          task->name_of_part, i % 2 ? "target" : "input", name, name);
     }
     return status;
 }

@@ -2,8 +2,6 @@
 /* Values that follow from several keys: what stands for a default of 0 or "same". */
 #include "config.h"
 
-#include <string.h>
-
 #include "base/run_config.h"
 
 const struct syi_task_part *syi_config_task(const struct syi_config *config)
@@ -14,11 +12,8 @@ const struct syi_task_part *syi_config_task(const struct syi_config *config)
 
 const struct syi_vocabulary_part *syi_config_vocabulary(const struct syi_config *config, int target)
 {
-    const struct syi_task_part *task = syi_config_task(config);
-    const char *name = target ? task->target_vocabulary : task->input_vocabulary;
-    for (int i = 0; i < config->vocabulary.n; i++)
-        if (!strcmp(config->vocabulary.part[i].name_of_part, name)) return &config->vocabulary.part[i];
-    return &config->vocabulary.part[0];
+    int own = target && config->vocabulary.n > 1; /* syi_config_validate lets no other name pass */
+    return &config->vocabulary.part[own];
 }
 
 int64_t syi_config_decode_rows(const struct syi_config *config)

@@ -99,10 +99,9 @@ void syi_vocabulary_piece(const struct syi_vocabulary *vocabulary, int32_t id, s
 
 /* Those of a run's inputs and targets. */
 struct syi_vocabularies {
-    struct syi_vocabulary input,
-        target; /* the same one (equal, data shared) where a task names one for both */
+    struct syi_vocabulary input, target; /* the same one (equal, data shared) unless targets have their own */
 };
-/* Of the run's task; SY_EINVAL where its model has fewer rows than there are ids. Closed by the caller. */
+/* Of a run; SY_EINVAL where its model has fewer rows than there are ids. Closed by the caller. */
 int syi_vocabularies_open(struct syi_vocabularies *vocabularies, const struct syi_config *config,
                           struct sy_error *err) SYI_MUST_CHECK;
 /* The same without a look at the model. */

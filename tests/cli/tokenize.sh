@@ -53,16 +53,13 @@ refuses 2 'vocabulary.file is empty' '' --set vocabulary.kind=words
 printf 'the\ncat\nsat\n' >words
 printf 'a\nc\nt\n \n\303\251\n' >letters
 cat >two.run <<'END'
-[vocabulary.in]
+[vocabulary]
 kind = "characters"
 file = "letters"
-[vocabulary.out]
+[vocabulary.targets]
 kind = "words"
 file = "words"
 extra_ids = 2
-[task.t]
-input_vocabulary = "in"
-target_vocabulary = "out"
 END
 tokenize 'cat \303\251\377z\n' two.run
 answers '4 3 5 6 7 2 2\tc a t <0x20> \303\251 <unk> <unk>\n'
@@ -70,7 +67,7 @@ tokenize 'the  cat sat\nno <extra_id_0>\n' two.run --targets
 answers '3 4 5\tthe cat sat\n2 7\t<unk> <extra_id_0>\n'
 tokenize '3 4 6 7 2\n' two.run --targets --decode
 answers 'the cat <extra_id_1> <extra_id_0> \342\201\207\n'
-refuses 2 'there is no \[vocabulary.inn\]' '' two.run --set task.t.input_vocabulary=inn
+refuses 2 '\[vocabulary.inputs\]: there is \[vocabulary\]' '' two.run --set vocabulary.inputs.kind=bytes
 printf 'the\nthe\n' >twice
 refuses 1 'twice:2: the same token as in line 1' '' --set vocabulary.kind=words --set vocabulary.file=twice
 refuses 1 'none: No such file' '' --set vocabulary.kind=words --set vocabulary.file=none
@@ -79,19 +76,19 @@ refuses 1 'none: No such file' '' --set vocabulary.kind=words --set vocabulary.f
 data train.tsv 200 1
 printf '%s\n' a b c d e f g h >letters
 printf '%s\n' A B C D E F G H >words
-vocabularies='--set vocabulary.in.kind=characters --set vocabulary.in.file=letters --set vocabulary.out.kind=words
-    --set vocabulary.out.file=words --set task.words.input_vocabulary=in --set task.words.target_vocabulary=out'
+vocabularies='--set vocabulary.kind=characters --set vocabulary.file=letters --set vocabulary.targets.kind=words
+    --set vocabulary.targets.file=words'
 train() {
     # shellcheck disable=SC2086
     "$program" train "$top/bench/tiny.run" $vocabularies --set task.words.train=train.tsv --set model.vocab_size=11 \
         --set train.checkpoint_every=2 --quiet "$@"
 }
 exits 2 train --run-dir small --set model.vocab_size=10
-says err 'model.vocab_size = 10 is less than the 11 ids of the vocabulary in'
+says err 'model.vocab_size = 10 is less than the 11 ids of the vocabulary'
 [ ! -e small ] || fail "a run directory in spite of a vocabulary that does not fit"
 exits 0 train --run-dir run --set train.steps=2
-cmp -s letters run/vocabulary.in || fail "run/vocabulary.in is no copy"
-cmp -s words run/vocabulary.out || fail "run/vocabulary.out is no copy"
+cmp -s letters run/vocabulary || fail "run/vocabulary is no copy"
+cmp -s words run/vocabulary.targets || fail "run/vocabulary.targets is no copy"
 printf 'cab\n' >line
 "$program" predict run <line >before || fail "predict fails"
 sed 's/\xe2\x81\x87/?/g' before | grep -q '^[A-H? ]*$' || fail "predict writes what is no word: $(cat before)"
@@ -104,7 +101,7 @@ cmp -s before after || fail "predict reads the original files, not the copies"
 mv gone letters
 exits 1 train --run-dir run --resume --set train.steps=4
 says err 'is not the vocabulary that the run was trained with'
-exits 0 train --run-dir run --resume --set train.steps=4 --set vocabulary.out.file=run/vocabulary.out
+exits 0 train --run-dir run --resume --set train.steps=4 --set vocabulary.targets.file=run/vocabulary.targets
 
 # ---- SentencePiece ----
 spm=$top/tests/spm

@@ -73,7 +73,7 @@ Test(data_vocabulary, warns_of_rows_that_are_never_trained)
     }
 }
 
-/* Inputs and targets of a task may have vocabularies of their own; the larger one has to fit the model. */
+/* Targets may have a vocabulary of their own; the larger one has to fit the model. */
 Test(data_vocabulary, one_for_each_side)
 {
     const char *path = write_fresh("words.txt", "one\ntwo\n", 8);
@@ -83,17 +83,16 @@ Test(data_vocabulary, one_for_each_side)
     char set[4300];
 
     cr_assert(syi_config_defaults(&config, NULL) == SY_OK);
-    snprintf(set, sizeof set, "vocabulary.w.file=%s", path);
+    snprintf(set, sizeof set, "vocabulary.targets.file=%s", path);
     cr_assert(syi_config_set(&config, set, &err) == SY_OK, "%s", err.text);
-    cr_assert(syi_config_set(&config, "vocabulary.w.kind=words", &err) == SY_OK, "%s", err.text);
-    cr_assert(syi_config_set(&config, "task.t.target_vocabulary=w", &err) == SY_OK, "%s", err.text);
+    cr_assert(syi_config_set(&config, "vocabulary.targets.kind=words", &err) == SY_OK, "%s", err.text);
     cr_assert(syi_config_validate(&config, &err) == SY_OK, "%s", err.text);
     cr_assert(syi_vocabularies_open(&v, &config, &err) == SY_OK, "%s", err.text);
     cr_assert(syi_vocabulary_size(&v.input) == 259 && syi_vocabulary_size(&v.target) == 5);
     syi_vocabularies_close(&v);
     config.model.vocab_size = 4;
     cr_assert(syi_vocabularies_open(&v, &config, &err) == SY_EINVAL);
-    cr_assert(syi_config_set(&config, "task.t.input_vocabulary=v", NULL) == SY_OK);
+    cr_assert(syi_config_set(&config, "vocabulary.inputs.kind=bytes", NULL) == SY_OK);
     cr_assert(syi_config_validate(&config, &err) == SY_EINVAL);
     remove_path(path);
 }

@@ -159,7 +159,8 @@ static int open_data(struct lockstep *l, struct sy_error *err)
         return status ? status : syi_train_batch_create(c, &l->batch, err);
     }
     int status = syi_task_load(&l->task, syi_config_task(c)->train, err);
-    return status ? status : syi_train_data_open(c, &l->task, 0, &l->vocabularies, &l->batcher, &l->batch, err);
+    return status ? status
+                  : syi_train_data_open(c, &l->task, 0, &l->vocabularies, &l->batcher, &l->batch, err);
 }
 
 static int next_batch(struct lockstep *l, struct sy_error *err)

@@ -85,8 +85,8 @@ void syi_train_batch_make_up(const struct syi_config *c, const struct syi_vocabu
             make_up_row(&d, &vocabularies->input, c->model.vocab_size,
                         b->encoder_ids + (size_t)row * (size_t)b->input_length, b->input_length);
         d.side = 1;
-        b->target_lengths[row] =
-            make_up_row(&d, &vocabularies->target, c->model.vocab_size, b->decoder_targets + at, b->target_length);
+        b->target_lengths[row] = make_up_row(&d, &vocabularies->target, c->model.vocab_size,
+                                             b->decoder_targets + at, b->target_length);
         memcpy(b->decoder_inputs + at + 1, b->decoder_targets + at,
                (size_t)(b->target_length - 1) * sizeof *b->decoder_inputs);
         for (int32_t i = 0; i < b->target_lengths[row]; i++) b->loss_weights[at + (size_t)i] = 1;

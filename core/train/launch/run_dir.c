@@ -177,7 +177,7 @@ int syi_run_dir_read_config(const char *path, struct syi_config *config, struct 
     return status;
 }
 
-/* "vocabulary" or "vocabulary.NAME": as its section is called. */
+/* "vocabulary" or "vocabulary.targets": as its section is called. */
 static char *copy_of(const char *path, const struct syi_vocabulary_part *part, struct sy_error *err)
 {
     char name[SYI_PART_NAME + 16];

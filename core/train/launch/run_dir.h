@@ -33,7 +33,7 @@ int syi_run_dir_status(const struct syi_run_dir *dir, const char *word, struct s
 int syi_run_dir_write_config(const struct syi_run_dir *dir, const struct syi_config *config,
                              struct sy_error *err) SYI_MUST_CHECK;
 int syi_run_dir_read_config(const char *path, struct syi_config *config, struct sy_error *err) SYI_MUST_CHECK;
-/* Copies the files of all vocabularies to PATH/vocabulary and PATH/vocabulary.NAME. SY_EMISMATCH: a copy is there and
+/* Copies the files of all vocabularies to PATH/vocabulary and PATH/vocabulary.targets. SY_EMISMATCH: a copy is there and
  * holds something else: the model was trained with that. */
 int syi_run_dir_keep_vocabularies(const struct syi_run_dir *dir, const struct syi_config *config,
                                   struct sy_error *err) SYI_MUST_CHECK;
