@@ -30,7 +30,12 @@ struct cli_options {
     int64_t checkpoint;  /* a step, or as in core/train/checkpoint/checkpoint.h */
     const char *after;   /* stage of explain */
     const char *program; /* of explain */
-    const char *file;    /* of eval */
+    int64_t step;        /* of replay, 0: not given */
+    struct cli_list dump;
+    const char *write;
+    const char *file;    /* of eval and score */
+    const char *task;    /* of eval */
+    int per_token;       /* of score */
     int beams;           /* of eval and predict: 0, not given */
     double temperature;  /* likewise */
     int decodes, scores; /* of predict: 0, not given */
@@ -43,6 +48,12 @@ struct cli_options {
     int steps, warmup, pairs;            /* of diff and bench: 0, not given */
     const char *compare, *shape, *dtype; /* likewise NULL */
     double seconds;                      /* likewise 0 */
+    const char *format, *export, *name;  /* of metrics, NULL */
+    int list;                            /* likewise */
+    int64_t from, to;                    /* steps, -1: not given */
+    int once;                            /* of top */
+    double every;                        /* seconds; 0: not given */
+    const char *output;                  /* of report, NULL */
     const char *operand[CLI_MAX_OPERANDS];
     int n_operands;
 };
@@ -58,8 +69,23 @@ struct cli_cmd {
 
 /* commands.c: the list, ends with NULL. */
 extern const struct cli_cmd *const cli_commands[];
-extern const struct cli_cmd cli_train, cli_eval, cli_predict, cli_explain, cli_plan, cli_backends, cli_config,
-    cli_metrics, cli_tokenize, cli_verify, cli_diff, cli_bench, cli_version;
+extern const struct cli_cmd cli_train;
+extern const struct cli_cmd cli_eval;
+extern const struct cli_cmd cli_predict;
+extern const struct cli_cmd cli_score;
+extern const struct cli_cmd cli_tokenize;
+extern const struct cli_cmd cli_metrics;
+extern const struct cli_cmd cli_top;
+extern const struct cli_cmd cli_report;
+extern const struct cli_cmd cli_config;
+extern const struct cli_cmd cli_explain;
+extern const struct cli_cmd cli_plan;
+extern const struct cli_cmd cli_backends;
+extern const struct cli_cmd cli_verify;
+extern const struct cli_cmd cli_diff;
+extern const struct cli_cmd cli_replay;
+extern const struct cli_cmd cli_bench;
+extern const struct cli_cmd cli_version;
 
 /* options.c: reads the arguments after the command's name. Returns CLI_DONE, or the exit status after having
  * said why (*finished = 1 after --help). */

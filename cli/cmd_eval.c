@@ -1,33 +1,72 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* switchyard eval RUN_DIR: error rates of a checkpoint on held-out examples; kept in the run's database. */
+/* switchyard eval RUN_DIR: a checkpoint on held-out examples, a line for each task; kept in the run's database. */
 #include "config.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "cli/cli.h"
 #include "cli/progress.h"
 #include "metrics/store.h"
 
+struct evaluating {
+    const char *run_dir;
+    const struct syi_config *config;
+    struct cli_progress *progress;
+};
+
 /* Numbers of an evaluation join the run's database where it can be written; a read-only run is evaluated all
  * the same. */
-static void keep(const char *run_dir, int64_t step, const struct syi_eval_result *r)
+static void keep(const char *run_dir, const struct syi_config *config, int64_t step,
+                 const struct syi_eval_result *r)
 {
     char path[SYI_CONFIG_STRING + 16];
     struct sy_error err = {0};
     struct syi_metric_sink sink;
-    struct syi_store_options options = {.start_step = step, .append = 1};
+    struct syi_store_options options = {.start_step = step, .append = 1, .folder = config->metrics.dir};
     snprintf(path, sizeof path, "%s/metrics.db", run_dir);
-    struct syi_eval_result rows = *r;
-    syi_eval_result_set(&rows, "items", (double)rows.items);
-    syi_eval_result_set(&rows, "cut", (double)rows.cut);
     int status = syi_store_open(path, &options, &sink, &err);
     if (!status) {
-        for (int i = 0; !status && i < rows.n; i++)
-            status = sink.eval(sink.arg, step, rows.task, rows.value[i].name, rows.value[i].value, &err);
-        int closed = sink.close(sink.arg, &err);
+        status = syi_eval_result_write(r, &sink, step, &err);
+        int closed = sink.close(sink.arg, status ? NULL : &err);
         if (!status) status = closed;
     }
     if (status) cli_error("eval: the result is not kept in the database: %s", err.text);
+}
+
+static void show(void *arg, int64_t step, const struct syi_eval_result *r)
+{
+    const struct evaluating *e = arg;
+    char text[CLI_EVAL_TEXT];
+    cli_progress_end(e->progress);
+    cli_eval_text(r, text, sizeof text);
+    printf("%s\n", text);
+    fflush(stdout);
+    keep(e->run_dir, e->config, step, r);
+}
+
+/* Whether there is something to evaluate: CLI_DONE, or CLI_USAGE after having said what is missing. */
+static int check_tasks(const struct cli_options *o, const struct syi_config *config)
+{
+    const char *names[SYI_CONFIG_PARTS];
+    int n = config->task.n, tests = 0, known = !o->task;
+    for (int i = 0; i < n; i++) {
+        const struct syi_task_part *part = &config->task.part[i];
+        int wanted = !o->task || !strcmp(o->task, part->name_of_part);
+        names[i] = part->name_of_part;
+        known |= wanted;
+        tests += wanted && *part->test;
+    }
+    if (!known && !n)
+        cli_error("eval: --task %s: the run has no task", o->task);
+    else if (!known)
+        cli_error("eval: --task %s: the run has no such task, did you mean %s?", o->task,
+                  cli_nearest(o->task, names, (size_t)n));
+    else if (!o->file && !tests)
+        cli_error("eval: the run file has no task.%s.test: give --file TSV", o->task ? o->task : "NAME");
+    else
+        return CLI_DONE;
+    return CLI_USAGE;
 }
 
 static int run(const struct cli_options *o)
@@ -35,43 +74,31 @@ static int run(const struct cli_options *o)
     struct syi_config config;
     struct sy_error err = {0};
     struct cli_progress progress;
-    struct syi_eval_result result;
-    char text[300];
-    int64_t step = -1;
-    const char *run_dir = o->operand[0];
-    int status = cli_load_run(run_dir, o, &config, &err);
+    struct evaluating evaluating = {o->operand[0], &config, &progress};
+    int status = cli_load_run(o->operand[0], o, &config, &err);
     if (status) return cli_usage(&err);
-    const struct syi_task_part *task = syi_config_task(&config);
-    const char *file = o->file ? o->file : task->test;
-    char name[SYI_PART_NAME + 8];
-    snprintf(name, sizeof name, "%s/test", task->name_of_part);
-    if (!*file) {
-        cli_error("eval: the run file has no task.NAME.test: give --file TSV");
-        return CLI_USAGE;
-    }
-    status = cli_check_launch("eval", o, &config, 1);
+    status = check_tasks(o, &config);
+    if (!status) status = cli_check_launch("eval", o, &config, 1);
     if (status) return status;
     cli_log_to_stderr(o->quiet);
     cli_progress_init(&progress, o->quiet, 1, NULL);
     struct syi_eval_job job = {.launch = cli_launch(o, &config),
-                               .run_dir = run_dir,
+                               .run_dir = o->operand[0],
                                .checkpoint = o->checkpoint,
-                               .task = o->file ? o->file : name,
-                               .file = file,
+                               .task = o->task,
+                               .file = o->file,
                                .report = cli_progress_report(&progress),
-                               .step = &step};
-    if (syi_eval_run(&job, &result, &err)) return cli_fail(&err);
-    cli_progress_end(&progress);
-    if (!cli_world_first()) return CLI_DONE;
-    cli_eval_text(&result, text, sizeof text);
-    printf("%s\n", text);
-    keep(run_dir, step, &result);
+                               .arg = &evaluating,
+                               .result = show};
+    if (syi_eval_run(&job, &err)) return cli_fail(&err);
     return CLI_DONE;
 }
 
-const struct cli_cmd cli_eval = {"eval",
-                                 "RUN_DIR",
-                                 CLI_MODEL_OPTIONS " checkpoint file beams temperature",
-                                 "Word and phoneme error rate of a checkpoint on held-out examples.",
-                                 NULL,
-                                 run};
+const struct cli_cmd cli_eval = {
+    "eval",
+    "RUN_DIR",
+    CLI_MODEL_OPTIONS " checkpoint task file beams temperature",
+    "Loss and metrics of a checkpoint on held-out examples, a line for each task.",
+    "Each task with a file `test` is evaluated by its metrics (task.NAME.metrics), in the order of the run file.\n"
+    "All numbers, more than the line has, and some examples are kept in the run's database.",
+    run};

@@ -24,18 +24,19 @@ static void print_line(void *arg, const char *line)
 static int no_program(enum syi_which which, struct sy_error *err)
 {
     return syi_error(err, SY_EINVAL, "explain: this run has no program %s (%s)", syi_which_name(which),
-                     which == SYI_WEIGHTS    ? "model.dtype is float32"
-                     : which == SYI_EXCHANGE ? "no optimizer keeps averages"
-                                             : "train.microbatches is 1");
+                     which == SYI_WEIGHTS          ? "model.dtype is float32"
+                     : which == SYI_EXCHANGE       ? "no optimizer keeps averages"
+                     : which == SYI_UPDATE_METRICS ? "metrics.weights_every is 0"
+                                                   : "train.microbatches is 1");
 }
 
 /* Records the programs from which the one asked for learns which parameters there are and which are read. */
 static int record_before(const struct request *r, const struct syi_mesh *mesh, struct syi_model *model,
                          struct sy_error *err)
 {
-    int updates = r->which == SYI_UPDATE || r->which == SYI_EXCHANGE, status = SY_OK;
+    int updates = r->which == SYI_UPDATE || r->which == SYI_UPDATE_METRICS || r->which == SYI_EXCHANGE;
     int first = updates ? SYI_GRAD_FIRST : r->which == SYI_WEIGHTS ? SYI_EVAL : r->which;
-    int end = updates ? SYI_GRAD_NEXT : r->which == SYI_WEIGHTS ? SYI_EXCHANGE : r->which;
+    int status = SY_OK, end = updates ? SYI_GRAD_NEXT : r->which == SYI_WEIGHTS ? SYI_EXCHANGE : r->which;
     for (int which = first; !status && which < end; which++) {
         struct syi_recorded recorded;
         struct syi_shape shape = syi_config_shape(r->config, which);
@@ -71,9 +72,10 @@ static int explain_stage(const struct request *r, const struct syi_mesh *mesh, s
 static int explain_plan(const struct request *r, const struct syi_rank *rank, struct sy_error *err)
 {
     struct syi_engine *engine;
-    int trains = r->which <= SYI_UPDATE || r->which == SYI_EXCHANGE;
+    int trains = r->which <= SYI_UPDATE_METRICS || r->which == SYI_EXCHANGE;
     int use = trains                    ? SYI_USE_TRAIN
               : r->which == SYI_EVAL    ? SYI_USE_EVAL
+              : r->which == SYI_SCORE   ? SYI_USE_SCORE
               : r->which == SYI_WEIGHTS ? SYI_USE_EVAL | SYI_USE_DECODE
                                         : SYI_USE_DECODE;
     int status = syi_engine_new(r->config, rank, use, 1, &engine, err);

@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* switchyard metrics RUN_DIR [SQL]: questions to a run's database. */
+/* switchyard metrics RUN_DIR... [SQL]: questions to the databases of runs, and a run in files of other programs. */
 #include "config.h"
 
 #include <signal.h>
 #include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "cli/cli.h"
+#include "metrics/export.h"
 #include "metrics/query.h"
+#include "metrics/selection.h"
 
 enum { PATIENCE = 360 }; /* seconds, more than SQL may take by metrics/query.h */
 
@@ -27,26 +31,149 @@ static int print_line(void *arg, const char *line)
     return puts(line) < 0 ? SY_EIO : SY_OK;
 }
 
+static void print_file(void *arg, const char *file, int64_t rows)
+{
+    (void)arg;
+    printf("%s: %lld rows\n", file, (long long)rows);
+}
+
+/* ---- options that go together ---- */
+
+static const char *const formats[] = {[SYI_QUERY_COLUMNS] = "aligned",
+                                      [SYI_QUERY_TSV] = "tsv",
+                                      [SYI_QUERY_CSV] = "csv",
+                                      [SYI_QUERY_JSON] = "json"};
+
+static int choose_format(const struct cli_options *o, enum syi_query_format *format)
+{
+    const char *name = o->format ? o->format : o->tsv ? "tsv" : "aligned";
+    if (o->format && o->tsv && strcmp(o->format, "tsv")) {
+        cli_error("metrics: --tsv and --format %s: give one of them", o->format);
+        return CLI_USAGE;
+    }
+    for (size_t i = 0; i < SYI_COUNT(formats); i++) {
+        *format = (enum syi_query_format)i;
+        if (!strcmp(formats[i], name)) return CLI_DONE;
+    }
+    cli_error("metrics: unknown format %s, did you mean %s? (aligned, tsv, csv or json)", name,
+              cli_nearest(name, formats, SYI_COUNT(formats)));
+    return CLI_USAGE;
+}
+
+static int selects(const struct cli_options *o)
+{
+    return o->list || o->name || o->from >= 0 || o->to >= 0;
+}
+
+/* What cannot be done together would leave one of the options without effect. */
+static int check_options(const struct cli_options *o)
+{
+    if (o->export && (selects(o) || o->format || o->tsv))
+        cli_error("metrics: --export writes all of the run: leave out the other options");
+    else if (o->export && o->n_operands != 2)
+        cli_error("metrics: --export %s takes one run and a folder: switchyard metrics %s --export %s DIR",
+                  o->export, o->operand[0], o->export);
+    else if (selects(o) && o->n_operands > 1)
+        cli_error(
+            "metrics: --list, --name, --from and --to are for one run and without SQL: put the condition into "
+            "the SQL, or leave it and the other runs out");
+    else if (o->from >= 0 && o->to >= 0 && o->from > o->to)
+        cli_error("metrics: --from %lld is after --to %lld", (long long)o->from, (long long)o->to);
+    else
+        return CLI_DONE;
+    return CLI_USAGE;
+}
+
+/* ---- the command ---- */
+
+/* The last operand, unless it is a folder or could be the name of one that is not there. */
+static const char *find_sql(const struct cli_options *options)
+{
+    struct stat info;
+    const char *last = options->operand[options->n_operands - 1];
+    if (options->n_operands < 2 || (!stat(last, &info) && S_ISDIR(info.st_mode))) return NULL;
+    return !*last || strpbrk(last, " \t\n(;") ? last : NULL;
+}
+
+static int export_run(const struct cli_options *o, const char *path)
+{
+    static const char *const names[] = {"csv", "tensorboard"};
+    struct sy_error err = {0};
+    int status;
+    if (!strcmp(o->export, "csv")) {
+        status = syi_export_csv(path, o->operand[1], print_file, NULL, &err);
+    } else if (!strcmp(o->export, "tensorboard")) {
+        status = syi_export_tensorboard(path, o->operand[1], print_file, NULL, &err);
+    } else {
+        cli_error("metrics: cannot export %s, did you mean %s? (csv or tensorboard)", o->export,
+                  cli_nearest(o->export, names, SYI_COUNT(names)));
+        return CLI_USAGE;
+    }
+    return status ? cli_fail(&err) : CLI_DONE;
+}
+
+static int select_values(const struct cli_options *o, const char *path, enum syi_query_format format,
+                         struct sy_error *err)
+{
+    const struct syi_selection selection = {.pattern = o->name,
+                                            .from = o->from >= 0 ? o->from : INT64_MIN,
+                                            .to = o->to >= 0 ? o->to : INT64_MAX,
+                                            .list = o->list,
+                                            .format = format};
+    return syi_selection_run(path, &selection, print_line, NULL, err);
+}
+
+static int ask(const struct cli_options *o, char **path, enum syi_query_format format, struct sy_error *err)
+{
+    const char *sql = find_sql(o);
+    int n = o->n_operands - (sql != NULL);
+    for (int i = 0; i < n; i++) {
+        path[i] = syi_format("%s/metrics.db", o->operand[i]);
+        if (!path[i]) return syi_error(err, SY_ENOMEM, "out of memory");
+    }
+    if (selects(o)) return select_values(o, path[0], format, err);
+    struct syi_query query = {
+        .sql = sql, .format = format, .others = (const char *const *)(path + 1), .n_others = n - 1};
+    return syi_query_run(path[0], &query, print_line, NULL, err);
+}
+
+static int ask_runs(const struct cli_options *o, enum syi_query_format format)
+{
+    struct sy_error err = {0};
+    char **path = syi_alloc((size_t)o->n_operands * sizeof *path, &err);
+    if (!path) return cli_fail(&err);
+    signal(SIGALRM, give_up);
+    alarm(PATIENCE);
+    int status = ask(o, path, format, &err);
+    alarm(0);
+    for (int i = 0; i < o->n_operands; i++) syi_free(path[i]);
+    syi_free(path);
+    return status ? cli_fail(&err) : CLI_DONE;
+}
+
 static int run(const struct cli_options *options)
 {
     char path[SYI_CONFIG_STRING + 16];
-    struct sy_error err = {0};
+    enum syi_query_format format;
+    int status = check_options(options);
+    if (!status) status = choose_format(options, &format);
+    if (status) return status;
     snprintf(path, sizeof path, "%s/metrics.db", options->operand[0]);
-    struct syi_query query = {.sql = options->n_operands > 1 ? options->operand[1] : NULL,
-                              .format = options->tsv ? SYI_QUERY_TSV : SYI_QUERY_COLUMNS};
-    signal(SIGALRM, give_up);
-    alarm(PATIENCE);
-    int status = syi_query_run(path, &query, print_line, NULL, &err);
-    alarm(0);
-    return status ? cli_fail(&err) : CLI_DONE;
+    return options->export ? export_run(options, path) : ask_runs(options, format);
 }
 
 const struct cli_cmd cli_metrics = {
     "metrics",
-    "RUN_DIR [SQL]",
-    "tsv",
-    "Prints a summary of a run, or the answer to a SQL query on its database.",
-    "Tables: run, metric, routing, eval, event. Views: loss_curve, expert_load, eval_latest and more "
-    "(doc/metrics.md). Example:\n"
-    "  switchyard metrics runs/g2p 'SELECT step, loss FROM loss_curve ORDER BY step DESC LIMIT 5'",
+    "RUN_DIR... [SQL]",
+    "tsv format list name from to export",
+    "Prints a summary of a run, a comparison of several, or the answer to a SQL query.",
+    "Tables: run, metric, parameter, routing, routing_block, eval, example, event. Views: loss_curve, expert_load,\n"
+    "eval_latest and more (doc/metrics.md). Over several runs all_run, all_metric, all_loss, all_eval and all_event\n"
+    "have a column run. The last operand is SQL if it is no folder and has a blank in it. Examples:\n"
+    "  switchyard metrics runs/g2p 'SELECT step, loss FROM loss_curve ORDER BY step DESC LIMIT 5'\n"
+    "  switchyard metrics runs/g2p --list\n"
+    "  switchyard metrics runs/g2p --name 'g2p/valid/*' --format csv\n"
+    "  switchyard metrics runs/g2p --export tensorboard logs/g2p\n"
+    "A number that is not one (NaN) is NULL in the database: nothing in aligned, tsv and csv, null in json, where\n"
+    "infinity is null too.",
     run};

@@ -6,45 +6,16 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "base/text.h"
 #include "cli/cli.h"
-#include "cli/lines.h"
-#include "data/vocabulary.h"
+#include "cli/input.h"
 #include "train/trainer/trainer.h"
 
 struct dialog {
-    struct cli_lines input;
-    int64_t n, too_long; /* lines read so far; of them over the limit */
-    int invalid;         /* 1: a line was not valid UTF-8, which was said */
-    int64_t most;        /* data.max_input_length */
-    int scores;          /* decode.scores */
+    struct cli_input input; /* first: the library knows it by the same address */
+    int64_t too_long;       /* lines over the limit so far */
+    int64_t most;           /* data.max_input_length */
+    int scores;             /* decode.scores */
 };
-
-/* Bytes are legal input, but most often they are a mistake. */
-static void look_at(struct dialog *d, const char *text, size_t bytes)
-{
-    if (d->invalid || syi_utf8_valid((struct syi_span){text, bytes})) return;
-    d->invalid = 1;
-    cli_error("warning: predict: input line %lld is not valid UTF-8; the bytes are used as they are",
-              (long long)d->n);
-}
-
-static int next_line(void *arg, int wait, const char **text, size_t *bytes, struct sy_error *err)
-{
-    static const int results[] = {[CLI_LINES_END] = SYI_INPUT_END,
-                                  [CLI_LINES_LINE] = SYI_INPUT_LINE,
-                                  [CLI_LINES_LATER] = SYI_INPUT_LATER};
-    struct dialog *d = arg;
-    struct sy_error why = {0};
-    int result = cli_lines_next(&d->input, wait, text, bytes, &why);
-    if (result < 0) return syi_error(err, result, "predict: after line %lld: %s", (long long)d->n, why.text);
-    if (result != CLI_LINES_LINE) return results[result];
-    size_t mark = d->n++ ? 0 : syi_utf8_mark(*text, *bytes);
-    *text += mark;
-    *bytes -= mark;
-    look_at(d, *text, *bytes);
-    return SYI_INPUT_LINE;
-}
 
 /* One line whatever the bytes: no target of a training file holds a line feed or a TAB. */
 static void put_text(const char *text, size_t bytes)
@@ -73,7 +44,7 @@ static int run(const struct cli_options *o)
 {
     struct syi_config config;
     struct sy_error err = {0};
-    struct dialog dialog = {.input = {.fd = STDIN_FILENO}};
+    struct dialog dialog = {.input = {.command = "predict", .lines = {.fd = STDIN_FILENO}}};
     int status = cli_load_run(o->operand[0], o, &config, &err);
     if (status) return cli_usage(&err);
     status = cli_check_launch("predict", o, &config, 1);
@@ -81,14 +52,14 @@ static int run(const struct cli_options *o)
     dialog.most = config.data.max_input_length;
     dialog.scores = config.decode.scores;
     cli_log_to_stderr(1);
-    struct syi_predict_job job = {.launch = cli_launch(o, &config),
-                                  .run_dir = o->operand[0],
-                                  .checkpoint = o->checkpoint,
-                                  .arg = &dialog,
-                                  .next = next_line,
+    struct syi_predict_job job = {.lines = {.launch = cli_launch(o, &config),
+                                            .run_dir = o->operand[0],
+                                            .checkpoint = o->checkpoint,
+                                            .arg = &dialog,
+                                            .next = cli_input_next},
                                   .put = put_line};
     status = syi_predict_run(&job, &err);
-    cli_lines_free(&dialog.input);
+    cli_lines_free(&dialog.input.lines);
     if (status) return cli_fail(&err);
     return dialog.too_long ? CLI_FAILED : CLI_DONE;
 }

@@ -125,15 +125,19 @@ static int read_lock_wait(double *seconds)
     return CLI_USAGE;
 }
 
+static int check_file(const struct syi_task_part *task, const char *key, const char *file)
+{
+    if (!*file || !access(file, R_OK)) return CLI_DONE;
+    cli_error("train: task.%s.%s: cannot read %s: %s", task->name_of_part, key, file, strerror(errno));
+    return CLI_FAILED;
+}
+
 /* Before a folder is made for the run: are its files there, does the model have the vocabulary's ids? */
 static int check_data(const struct syi_config *config)
 {
     struct syi_vocabularies vocabularies;
     struct sy_error err = {0};
     const struct syi_task_part *task = syi_config_task(config);
-    const struct {
-        const char *key, *file;
-    } files[] = {{"train", task->train}, {"valid", task->valid}};
     if (!*task->train) {
         cli_error("train: task.%s.train is not set: give it a file whose lines are input TAB target",
                   *task->name_of_part ? task->name_of_part : "NAME");
@@ -141,13 +145,10 @@ static int check_data(const struct syi_config *config)
     }
     if (syi_vocabularies_open(&vocabularies, config, &err)) return cli_usage(&err);
     syi_vocabularies_close(&vocabularies);
-    for (size_t i = 0; i < SYI_COUNT(files); i++) {
-        if (!*files[i].file || !access(files[i].file, R_OK)) continue;
-        cli_error("train: task.%s.%s: cannot read %s: %s", task->name_of_part, files[i].key, files[i].file,
-                  strerror(errno));
-        return CLI_FAILED;
-    }
-    return CLI_DONE;
+    int status = check_file(task, "train", task->train);
+    for (int i = 0; !status && i < config->task.n; i++)
+        status = check_file(&config->task.part[i], "valid", config->task.part[i].valid);
+    return status;
 }
 
 static int open_store(const struct syi_run_dir *dir, const struct syi_config *config, int resume,
@@ -155,7 +156,8 @@ static int open_store(const struct syi_run_dir *dir, const struct syi_config *co
 {
     char path[SYI_CONFIG_STRING + 16];
     struct syi_text text = {0};
-    struct syi_store_options options = {.start_step = -1};
+    struct syi_store_options options = {
+        .start_step = -1, .folder = config->metrics.dir, .queue_bytes = (size_t)config->metrics.queue_bytes};
     int status = resume ? syi_checkpoint_latest(dir->path, &options.start_step, err) : SY_OK;
     snprintf(path, sizeof path, "%s/metrics.db", dir->path);
     syi_config_print(config, false, &text);
@@ -333,7 +335,9 @@ static int plan_rank(void *arg, const struct syi_rank *rank, struct sy_error *er
 {
     const struct syi_config *config = arg;
     struct syi_engine *engine;
-    int use = SYI_USE_TRAIN | (*syi_config_task(config)->valid ? SYI_USE_EVAL | SYI_USE_DECODE : 0);
+    int evaluates = syi_config_evaluates(config);
+    int use = SYI_USE_TRAIN | (evaluates & SYI_EVALUATES ? SYI_USE_EVAL : 0) |
+              (evaluates & SYI_EVALUATES_DECODED ? SYI_USE_DECODE : 0);
     int status = syi_engine_new(config, rank, use, 1, &engine, err);
     if (!status) syi_engine_free(engine);
     return status;

@@ -12,7 +12,7 @@
 #include "cli/cli.h"
 #include "train/checkpoint/checkpoint.h"
 
-enum kind { FLAG, TEXT, NUMBER, FACTOR, STEP, LIST };
+enum kind { FLAG, TEXT, NUMBER, COUNT, FACTOR, STEP, LIST };
 
 static const struct option {
     const char *name, *argument, *help;
@@ -43,9 +43,16 @@ static const struct option {
     {"after", "STAGE", "show the program after record, partition, fuse or plan (default plan)", TEXT,
      AT(after)},
     {"program", "NAME",
-     "which program: grad_first (default), grad_next, update, eval, encode, decode_step, weights", TEXT,
-     AT(program)},
-    {"file", "TSV", "evaluate on this file instead of task.NAME.test", TEXT, AT(file)},
+     "which program: grad_first (default), grad_next, update, eval, score, encode, decode_step, weights",
+     TEXT, AT(program)},
+    {"file", "TSV", "read this file, instead of task.NAME.test (eval) or the standard input (score)", TEXT,
+     AT(file)},
+    {"task", "NAME", "this task alone; with --file whose metrics are taken", TEXT, AT(task)},
+    {"per-token", NULL, "divide each score by the number of tokens of the target", FLAG, AT(per_token)},
+    {"step", "N", "the step to do again, 1 is the first", STEP, AT(step)},
+    {"dump", "PATTERN", "show the tensors of this name, * any text, ? one byte; may be repeated", LIST,
+     AT(dump)},
+    {"write", "FILE", "also write them to this file, as safetensors", TEXT, AT(write)},
     {"beams", "N", "beam search with N beams; short for --set decode.beams=N", NUMBER, AT(beams)},
     {"temperature", "X", "draw tokens; short for --set decode.temperature=X", FACTOR, AT(temperature)},
     {"decodes", "N", "write the N best outputs of an input; short for --set decode.num_decodes=N", NUMBER,
@@ -55,6 +62,19 @@ static const struct option {
     {"decode", NULL, "read ids, write their text", FLAG, AT(decode)},
     {"targets", NULL, "the vocabulary of targets, not of inputs", FLAG, AT(targets)},
     {"tsv", NULL, "tab separated output, for programs", FLAG, AT(tsv)},
+    {"format", "NAME",
+     "aligned (default), tsv, csv (RFC 4180) or json (an array of objects; NaN and infinity are null)", TEXT,
+     AT(format)},
+    {"list", NULL, "names of what is there: metrics, evaluations, parameters, with rows and steps", FLAG,
+     AT(list)},
+    {"name", "PATTERN", "step, name and value of what has such a name, as in 'experts/*'", TEXT, AT(name)},
+    {"from", "STEP", "only from this step on", COUNT, AT(from)},
+    {"to", "STEP", "only up to this step", COUNT, AT(to)},
+    {"export", "csv|tensorboard", "write all of the run into files in the folder DIR, which is new or empty",
+     TEXT, AT(export)},
+    {"once", NULL, "one frame of plain text, then end", FLAG, AT(once)},
+    {"every", "SECONDS", "time between two frames; default 2", FACTOR, AT(every)},
+    {"output", "FILE", "the page to write; -o FILE is short for it", TEXT, AT(output)},
     {"tolerance", "X", "verify: multiply all bounds by X, default 1; diff: distance that passes, default 0",
      FACTOR, AT(tolerance)},
     {"verbose", NULL, "print every tensor", FLAG, AT(verbose)},
@@ -76,6 +96,11 @@ static const struct option {
     {"compat-diff", NULL, "print what run.compat = t5x changes", FLAG, AT(compat_diff)},
 #undef AT
 };
+
+/* Short forms, of which there are few: a letter is said for what every program says it for. */
+static const struct letter {
+    const char *letter, *name;
+} letters[] = {{"-o", "--output"}};
 
 /* Whether `name` is one of the words of `list`. */
 static int has_word(const char *list, const char *name, size_t length)
@@ -139,6 +164,7 @@ static int parse_factor(const char *text, double *value)
 static const char *expected(const struct option *option)
 {
     if (option->kind == NUMBER) return "a whole number in 1..65536";
+    if (option->kind == COUNT) return "a whole number from 0 on";
     return option->kind == FACTOR ? "a number over 0" : option->argument;
 }
 
@@ -152,6 +178,10 @@ static int store(const struct option *option, const char *value, struct cli_opti
     case NUMBER:
         if (!parse_number(value, 1, 65536, &number)) break; /* the range stands in the message below, too */
         *(int *)field = (int)number;
+        return CLI_DONE;
+    case COUNT:
+        if (!parse_number(value, 0, INT64_MAX, &number)) break;
+        *(int64_t *)field = number;
         return CLI_DONE;
     case FACTOR:
         if (!parse_factor(value, field)) break;
@@ -181,8 +211,7 @@ static int store(const struct option *option, const char *value, struct cli_opti
 static void count_operands(const char *text, int *most, int *optional)
 {
     *most = *optional = 0;
-    size_t length = strlen(text);
-    if (length > 3 && !strcmp(text + length - 3, "...")) { /* one or more */
+    if (strstr(text, "...")) { /* one or more */
         *most = CLI_MAX_OPERANDS;
         *optional = CLI_MAX_OPERANDS - 1;
         return;
@@ -203,13 +232,14 @@ static int check_operands(const struct cli_cmd *cmd, const struct cli_options *o
     return CLI_USAGE;
 }
 
-static int parse_option(const struct cli_cmd *cmd, int argc, char **argv, int *i, struct cli_options *o)
+static int parse_option(const struct cli_cmd *cmd, const char *given, int argc, char **argv, int *i,
+                        struct cli_options *o)
 {
-    const char *name = argv[*i] + 2, *equals = strchr(name, '=');
+    const char *name = given + 2, *equals = strchr(name, '=');
     size_t length = equals ? (size_t)(equals - name) : strlen(name);
     const struct option *option = find_option(cmd, name, length);
     if (!option) {
-        unknown_option(cmd, argv[*i]);
+        unknown_option(cmd, given);
         return CLI_USAGE;
     }
     const char *value = equals ? equals + 1 : NULL;
@@ -227,6 +257,16 @@ static int parse_option(const struct cli_cmd *cmd, int argc, char **argv, int *i
     return store(option, value, o);
 }
 
+/* "-o" as "--output" for a command that takes it; everything else as it is. */
+static const char *long_form(const struct cli_cmd *cmd, const char *given)
+{
+    for (size_t i = 0; i < SYI_COUNT(letters); i++) {
+        const char *name = letters[i].name + 2;
+        if (!strcmp(given, letters[i].letter) && find_option(cmd, name, strlen(name))) return letters[i].name;
+    }
+    return given;
+}
+
 int cli_parse(const struct cli_cmd *cmd, int argc, char **argv, struct cli_options *o, int *finished)
 {
     int only_operands = 0;
@@ -235,15 +275,17 @@ int cli_parse(const struct cli_cmd *cmd, int argc, char **argv, struct cli_optio
     o->backend = "cpu";
     o->comm = "auto";
     o->checkpoint = SYI_CHECKPOINT_LATEST;
+    o->from = o->to = -1;
     for (int i = 0; i < argc; i++) {
+        const char *given = only_operands ? argv[i] : long_form(cmd, argv[i]);
         if (!only_operands && !strcmp(argv[i], "--")) {
             only_operands = 1;
         } else if (!only_operands && (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h"))) {
             cli_print_help(cmd);
             *finished = 1;
             return CLI_DONE;
-        } else if (!only_operands && !strncmp(argv[i], "--", 2)) {
-            int status = parse_option(cmd, argc, argv, &i, o);
+        } else if (!only_operands && !strncmp(given, "--", 2)) {
+            int status = parse_option(cmd, given, argc, argv, &i, o);
             if (status) return status;
         } else if (!only_operands && argv[i][0] == '-' && argv[i][1]) {
             unknown_option(cmd, argv[i]);

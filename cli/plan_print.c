@@ -125,6 +125,12 @@ static void print_step(const struct plan_report *r)
         printf("computed again for memory.budget: %llu ops, %.4g GFLOP, %.2f %% of its arithmetic\n",
                (unsigned long long)r->recomputed_ops, r->recomputed_flops * 1e-9,
                100 * r->recomputed_flops / r->flops);
+    if (r->weighed)
+        printf(
+            "more every %lld steps, for metrics of weights (metrics.weights_every): %llu ops, %.4g GFLOP, %.1f "
+            "MiB read and written, %.1f MiB received\n",
+            (long long)r->config->metrics.weights_every, (unsigned long long)r->weigh_ops,
+            r->weigh_flops * 1e-9, r->weigh_bytes / 1048576, mebibytes(r->weigh_received));
     if (r->rank->ranks > 1) printf("arithmetic of all ranks: %.4g GFLOP\n", r->flops * r->rank->ranks * 1e-9);
 }
 
@@ -312,6 +318,22 @@ static void put_step(struct syi_json_writer *w, const struct plan_report *r)
     syi_json_close(w, '}');
 }
 
+/* What update_metrics adds to a step that runs it. */
+static void put_weighed(struct syi_json_writer *w, const struct plan_report *r)
+{
+    if (!r->weighed) return;
+    syi_json_put_key(w, "weight_metrics");
+    syi_json_open(w, '{');
+    syi_json_put_key_integer(w, "every", r->config->metrics.weights_every);
+    syi_json_put_key_integer(w, "ops", (int64_t)r->weigh_ops);
+    syi_json_put_key(w, "rank_flops");
+    syi_json_put_double(w, r->weigh_flops);
+    syi_json_put_key(w, "rank_traffic_bytes");
+    syi_json_put_double(w, r->weigh_bytes);
+    syi_json_put_key_integer(w, "received_bytes", (int64_t)r->weigh_received);
+    syi_json_close(w, '}');
+}
+
 int plan_print_json(const struct plan_report *r, struct sy_error *err)
 {
     struct syi_text text = {0};
@@ -335,6 +357,7 @@ int plan_print_json(const struct plan_report *r, struct sy_error *err)
     syi_json_close(&w, ']');
     put_memory(&w, r);
     put_step(&w, r);
+    put_weighed(&w, r);
     syi_json_close(&w, '}');
     int status = syi_text_status(&text, err);
     if (!status) puts(text.data);

@@ -28,6 +28,22 @@ static void count_program(struct plan_report *r, const struct syi_program *p, ui
     }
 }
 
+/* What program update_metrics has more than update, in whose place it runs. */
+static void count_weighed(struct plan_report *r)
+{
+    const struct syi_program *with = syi_engine_program(r->engine, SYI_UPDATE_METRICS),
+                             *without = syi_engine_program(r->engine, SYI_UPDATE);
+    struct plan_report a = {.rank = r->rank}, b = {.rank = r->rank};
+    if (!with) return;
+    count_program(&a, with, 1);
+    count_program(&b, without, 1);
+    r->weighed = 1;
+    r->weigh_ops = a.ops - b.ops;
+    r->weigh_flops = a.flops - b.flops;
+    r->weigh_bytes = a.bytes - b.bytes;
+    r->weigh_received = a.all.bytes - b.all.bytes;
+}
+
 /* A rank's shard times the ranks that split it is the parameter: then all shards are alike. */
 static int check_shards(const struct plan_report *r, struct sy_error *err)
 {
@@ -65,6 +81,7 @@ int plan_report_count(struct plan_report *r, struct sy_error *err)
     r->chains = syi_chains_make(r->config, err);
     if (!r->chains) return err->code;
     count_parameters(r);
+    count_weighed(r);
     for (int which = SYI_GRAD_FIRST; which <= SYI_UPDATE; which++) {
         const struct syi_program *p = syi_engine_program(r->engine, which);
         uint64_t runs = which == SYI_GRAD_NEXT ? (uint64_t)r->config->train.microbatches - 1 : 1;

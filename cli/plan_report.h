@@ -29,7 +29,10 @@ struct plan_report {
     double flops, bytes;     /* of a step on one rank; bytes: operands read and written */
     uint64_t recomputed_ops; /* of these, for memory.budget */
     double recomputed_flops;
-    struct syi_chain *chains; /* by the parts of [optimizer], as `optimizer` */
+    int weighed; /* 1: metrics.weights_every is set, whose program has in place of update */
+    double weigh_flops, weigh_bytes;    /* so much more on one rank */
+    uint64_t weigh_ops, weigh_received; /* and ops, and bytes from others */
+    struct syi_chain *chains;           /* by the parts of [optimizer], as `optimizer` */
     struct plan_optimizer optimizer[SYI_CONFIG_PARTS];
     struct plan_traffic traffic[SY_OP_COUNT]; /* of a step, by op */
     struct plan_traffic all;

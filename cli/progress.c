@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/text.h"
 #include "cli/progress.h"
 
 void cli_progress_init(struct cli_progress *progress, int quiet, int64_t every, struct syi_run_dir *dir)
@@ -76,20 +77,51 @@ static void show_progress(void *arg, const struct syi_progress *p)
     fflush(stdout);
 }
 
+/* How a number of an evaluation is called, and how it is printed. */
+static const struct shown {
+    const char *name, *text;
+    enum { PLAIN, POINTS, PERCENT } as; /* 0.4123; of 100, 41.23; a share of 1 in percent */
+} shown[] = {
+    {"loss", "loss", PLAIN},
+    {"wer", "word error rate", PERCENT},
+    {"per", "phoneme error rate", PERCENT},
+    {"exact_match", "exact match", PERCENT},
+    {"label_accuracy", "accuracy", PERCENT},
+    {"bleu", "BLEU", POINTS},
+    {"chrf", "chrF2", POINTS},
+    {"rouge1", "ROUGE-1", PERCENT},
+    {"rouge2", "ROUGE-2", PERCENT},
+    {"rougeL", "ROUGE-L", PERCENT},
+    {"f1", "F1", PERCENT},
+};
+
+static void put_shown(struct syi_text *out, const struct shown *s, double value)
+{
+    static const char *const formats[] = {
+        [PLAIN] = ", %s %.4f", [POINTS] = ", %s %.2f", [PERCENT] = ", %s %.2f %%"};
+    syi_text_printf(out, formats[s->as], s->text, s->as == PERCENT ? 100 * value : value);
+}
+
 void cli_eval_text(const struct syi_eval_result *r, char *text, size_t bytes)
 {
-    const double *loss = syi_eval_result_find(r, "loss"), *wer = syi_eval_result_find(r, "wer"),
-                 *per = syi_eval_result_find(r, "per");
-    snprintf(text, bytes,
-             "%s: %lld items, loss %.4f, word error rate %.2f %%, phoneme error rate %.2f %%, %lld cut "
-             "(counted wrong)",
-             r->task, (long long)r->items, loss ? *loss : NAN, wer ? *wer * 100 : NAN, per ? *per * 100 : NAN,
-             (long long)r->cut);
+    static const struct shown tokens = {"accuracy", "token accuracy", PERCENT};
+    const double *accuracy = syi_eval_result_find(r, tokens.name);
+    int decoded = (r->modes & SYI_MODE_INFER_EVAL) != 0;
+    struct syi_text out = {0};
+    syi_text_printf(&out, "%s: %lld items", r->task, (long long)r->items);
+    for (size_t i = 0; i < SYI_COUNT(shown); i++) {
+        const double *value = syi_eval_result_find(r, shown[i].name);
+        if (value) put_shown(&out, &shown[i], *value);
+    }
+    if (!decoded && accuracy) put_shown(&out, &tokens, *accuracy);
+    syi_text_printf(&out, ", %lld cut (%s)", (long long)r->cut, decoded ? "counted wrong" : "left out");
+    snprintf(text, bytes, "%s", out.data ? out.data : r->task);
+    syi_text_free(&out);
 }
 
 static void show_eval(void *arg, int64_t step, const struct syi_eval_result *result)
 {
-    char text[300], line[340];
+    char text[CLI_EVAL_TEXT], line[CLI_EVAL_TEXT + 40];
     cli_eval_text(result, text, sizeof text);
     snprintf(line, sizeof line, "step %lld  %s", (long long)step, text);
     show_line(arg, line);

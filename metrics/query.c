@@ -2,12 +2,17 @@
 /* Runs read-only SQL on a run's database and lays the rows out as text. */
 #include "config.h"
 
+#include <math.h>
 #include <sqlite3.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/text.h"
+#include "metrics/expert_counts.h"
+#include "metrics/place.h"
 #include "metrics/query.h"
+#include "metrics/rows_text.h"
+#include "metrics/runs.h"
 
 enum {
     BUSY_MILLISECONDS = 10000,
@@ -40,7 +45,7 @@ struct table {
 
 static const struct section {
     const char *title, *sql;
-} summary[] = {
+} of_one[] = {
     {"attempts", "SELECT attempt, time, start_step, host, version FROM run ORDER BY attempt"},
     {"loss", "SELECT step, loss, learning_rate FROM loss_curve WHERE step IN (SELECT (SELECT min(step) FROM "
              "loss_curve WHERE step >= quarter * (SELECT max(step) FROM loss_curve) / 4) FROM (SELECT 0 AS "
@@ -48,11 +53,29 @@ static const struct section {
     {"evaluation, newest", "SELECT task, step, name, value FROM eval_latest ORDER BY task, name"},
     {"expert load, last step",
      "SELECT layer, expert, tokens, dropped, round(share, 4) AS share FROM expert_load "
-     "WHERE step = (SELECT max(step) FROM valid_routing) ORDER BY layer, expert"},
+     "WHERE step = (SELECT step FROM routing m WHERE NOT EXISTS (SELECT 1 FROM run r WHERE r.attempt > m.attempt "
+     "AND r.start_step < m.step) ORDER BY step DESC LIMIT 1) ORDER BY layer, expert"},
     {"events, last ten",
      "SELECT time, step, kind, text FROM (SELECT rowid AS id, * FROM event ORDER BY rowid DESC "
      "LIMIT 10) ORDER BY id"},
 };
+
+/* Of several runs: a row each, and each result beside those of the others. */
+static const struct section of_several[] = {
+    {"runs",
+     "SELECT a.run, (SELECT count(*) FROM all_run b WHERE b.run = a.run) AS attempts, max(l.step) AS step, "
+     "(SELECT loss FROM all_loss b WHERE b.run = a.run ORDER BY step DESC LIMIT 1) AS loss, min(l.loss) AS lowest, "
+     "(SELECT avg(value) FROM all_metric b WHERE b.run = a.run AND name = 'tokens_per_second') AS tokens_per_second, "
+     "(SELECT kind FROM all_event b WHERE b.run = a.run AND kind IN ('done', 'stop', 'preemption', 'start', 'resume') "
+     "ORDER BY attempt DESC, time DESC LIMIT 1) AS last_event "
+     "FROM (SELECT DISTINCT run FROM all_run) a LEFT JOIN all_loss l ON l.run = a.run GROUP BY a.run ORDER BY a.run"},
+    {"evaluation, newest and best",
+     "SELECT task, name, run, step, value, lowest, highest FROM (SELECT task, name, run, step, value, "
+     "min(value) OVER of_one AS lowest, max(value) OVER of_one AS highest, "
+     "row_number() OVER (PARTITION BY run, task, name ORDER BY attempt DESC, step DESC, time DESC) AS place "
+     "FROM all_eval WINDOW of_one AS (PARTITION BY run, task, name)) WHERE place = 1 ORDER BY task, name, run"},
+};
+enum { MOST_SECTIONS = SYI_COUNT(of_one) };
 
 static int too_long(const struct reader *r, struct sy_error *err)
 {
@@ -115,7 +138,8 @@ static void limit(sqlite3 *db)
     sqlite3_limit(db, SQLITE_LIMIT_VDBE_OP, PROGRAM);
 }
 
-static int open_database(const char *path, sqlite3 **db, struct sy_error *err)
+/* vfs: that of SQLite which is used, NULL the usual one; where file locks do not work it becomes one without. */
+static int open_with(const char *path, const char **vfs, sqlite3 **db, struct sy_error *err)
 {
     int flags = SQLITE_OPEN_READONLY, code, made = 0, status;
 
@@ -126,11 +150,14 @@ static int open_database(const char *path, sqlite3 **db, struct sy_error *err)
             "metrics: there is no %s; this is no directory of a run, or of one that ended before it "
             "made its database: `switchyard train` with --resume starts it",
             path);
+    /* what is there without locks is a copy that is replaced as a whole (place.h) */
+    if (!*vfs && !syi_place_can_lock(path)) *vfs = "unix-none";
     for (int try = 0;; try++) {
-        code = sqlite3_open_v2(path, db, flags, NULL);
+        code = sqlite3_open_v2(path, db, flags, *vfs);
         if (!*db) return syi_error(err, SY_ENOMEM, "metrics: out of memory");
         sqlite3_busy_timeout(*db, BUSY_MILLISECONDS);
         limit(*db);
+        if (code == SQLITE_OK) code = syi_expert_counts_register(*db);
         if (code == SQLITE_OK) code = probe(*db, &made);
         if (code == SQLITE_OK) break;
         if (try > 0 || ((code & 0xff) != SQLITE_READONLY && (code & 0xff) != SQLITE_CANTOPEN)) break;
@@ -148,6 +175,36 @@ static int open_database(const char *path, sqlite3 **db, struct sy_error *err)
         status = sql_error(*db, path, err);
     sqlite3_close(*db);
     *db = NULL;
+    return status;
+}
+
+static int open_database(const char *path, sqlite3 **db, struct sy_error *err)
+{
+    const char *vfs = NULL;
+    int status = open_with(path, &vfs, db, err);
+
+    if (!status) status = syi_runs_attach(*db, path, NULL, 0, err);
+    if (status) sqlite3_close(*db);
+    if (status) *db = NULL;
+    return status;
+}
+
+/* Each by itself first, for what is wrong with it. */
+static int open_databases(const char *path, const struct syi_query *query, sqlite3 **db, struct sy_error *err)
+{
+    const char *vfs = NULL;
+    int status = SY_OK;
+
+    if (!query->n_others) return open_database(path, db, err);
+    for (int i = 0; i < query->n_others && !status; i++) {
+        status = open_with(query->others[i], &vfs, db, err);
+        sqlite3_close(*db);
+        *db = NULL;
+    }
+    if (!status) status = open_with(path, &vfs, db, err);
+    if (!status) status = syi_runs_attach(*db, path, query->others, query->n_others, err);
+    if (status) sqlite3_close(*db);
+    if (status) *db = NULL;
     return status;
 }
 
@@ -247,24 +304,47 @@ static void free_table(struct table *table)
     syi_free(table->right);
 }
 
-static int read_table(struct reader *r, const char *sql, struct table *table, struct sy_error *err)
+/* One statement that only reads. On failure there is none. */
+static int prepare(struct reader *r, const char *sql, sqlite3_stmt **query, struct sy_error *err)
 {
-    sqlite3_stmt *query = NULL;
     const char *rest = "";
-    int status;
+    int status = SY_OK;
 
-    memset(table, 0, sizeof(*table));
-    if (sqlite3_prepare_v2(r->db, sql, -1, &query, &rest) != SQLITE_OK)
+    if (sqlite3_prepare_v2(r->db, sql, -1, query, &rest) != SQLITE_OK)
         return is_over(r) ? too_long(r, err) : sql_error(r->db, r->path, err);
-    if (!query)
+    if (!*query)
         status = syi_error(err, SY_EINVAL, "metrics: the SQL is empty; try \"SELECT * FROM loss_curve\"");
     else if (rest[strspn(rest, " \t\r\n;")])
         status = syi_error(err, SY_EINVAL, "metrics: more than one SQL statement; give one at a time");
-    else if (!sqlite3_stmt_readonly(query))
+    else if (!sqlite3_stmt_readonly(*query))
         status =
             syi_error(err, SY_EINVAL, "metrics: this SQL would change %s, which is only read here", r->path);
-    else
-        status = read_rows(r, query, table, err);
+    if (status) sqlite3_finalize(*query);
+    return status;
+}
+
+static void bind_values(sqlite3_stmt *query, const struct syi_value *given, int n_given)
+{
+    for (int i = 0; i < n_given; i++) {
+        const struct syi_value *value = &given[i];
+        if (value->kind == SYI_VALUE_INTEGER) sqlite3_bind_int64(query, i + 1, value->integer);
+        if (value->kind == SYI_VALUE_REAL) sqlite3_bind_double(query, i + 1, value->real);
+        if (value->kind == SYI_VALUE_TEXT)
+            sqlite3_bind_text(query, i + 1, value->text, (int)value->bytes, SQLITE_STATIC);
+    }
+}
+
+static int read_table(struct reader *r, const struct syi_query *asked, const char *sql, struct table *table,
+                      struct sy_error *err)
+{
+    sqlite3_stmt *query = NULL;
+    int status;
+
+    memset(table, 0, sizeof(*table));
+    status = prepare(r, sql, &query, err);
+    if (status) return status;
+    bind_values(query, asked->given, asked->n_given);
+    status = read_rows(r, query, table, err);
     sqlite3_finalize(query);
     if (status) {
         free_table(table);
@@ -345,12 +425,13 @@ static int print_table(const struct table *table, enum syi_query_format format, 
 }
 
 /* Every section that has rows, under its title. */
-static int print_summary(const struct table *tables, enum syi_query_format format, syi_query_line_fn line,
-                         void *arg, struct sy_error *err)
+static int print_summary(const struct section *summary, size_t n, const struct table *tables,
+                         enum syi_query_format format, syi_query_line_fn line, void *arg,
+                         struct sy_error *err)
 {
     int status = SY_OK, printed = 0;
 
-    for (size_t i = 0; i < SYI_COUNT(summary) && status == SY_OK; i++) {
+    for (size_t i = 0; i < n && status == SY_OK; i++) {
         if (tables[i].n_rows < 2) continue;
         if (printed++) status = line(arg, "");
         if (status == SY_OK) status = line(arg, summary[i].title);
@@ -359,27 +440,288 @@ static int print_summary(const struct table *tables, enum syi_query_format forma
     return status;
 }
 
+/* ---- rows for a program ---- */
+
+struct syi_reader {
+    struct reader r;
+    char *path;
+    int version; /* of the schema */
+};
+
+/* A result being given out row by row. */
+struct given_out {
+    sqlite3_stmt *query;
+    int n;
+    const char **names;       /* (n) */
+    struct syi_value *values; /* (n) */
+};
+
+double syi_value_number(const struct syi_value *value)
+{
+    if (value->kind == SYI_VALUE_INTEGER) return (double)value->integer;
+    return value->kind == SYI_VALUE_REAL ? value->real : (double)NAN;
+}
+
+void syi_reader_close(struct syi_reader *reader)
+{
+    if (!reader) return;
+    sqlite3_close(reader->r.db);
+    syi_free(reader->path);
+    syi_free(reader);
+}
+
+static struct syi_value read_value(sqlite3_stmt *query, int column)
+{
+    struct syi_value value = {.kind = SYI_VALUE_NULL, .text = ""};
+    const void *text = NULL;
+
+    switch (sqlite3_column_type(query, column)) {
+    case SQLITE_INTEGER:
+        value.kind = SYI_VALUE_INTEGER;
+        value.integer = sqlite3_column_int64(query, column);
+        return value;
+    case SQLITE_FLOAT:
+        value.kind = SYI_VALUE_REAL;
+        value.real = sqlite3_column_double(query, column);
+        return value;
+    case SQLITE_TEXT:
+        value.kind = SYI_VALUE_TEXT;
+        text = sqlite3_column_text(query, column);
+        break;
+    case SQLITE_BLOB:
+        value.kind = SYI_VALUE_BYTES;
+        text = sqlite3_column_blob(query, column);
+        break;
+    default: return value;
+    }
+    if (text) value.text = text;
+    if (text) value.bytes = (size_t)sqlite3_column_bytes(query, column);
+    return value;
+}
+
+/* Names are read after the first step, which may compile the SQL anew. */
+static int give_head(const struct given_out *out, const struct syi_question *question, struct sy_error *err)
+{
+    const struct syi_row row = {.n = out->n, .names = out->names};
+
+    for (int i = 0; i < out->n; i++) {
+        const char *name = sqlite3_column_name(out->query, i);
+        out->names[i] = name ? name : "";
+    }
+    return question->head ? question->head(question->arg, &row, err) : SY_OK;
+}
+
+static int give_rows(struct reader *r, const struct given_out *out, const struct syi_question *question,
+                     struct sy_error *err)
+{
+    const struct syi_row row = {.n = out->n, .names = out->names, .values = out->values};
+    int code = sqlite3_step(out->query), status = SY_OK;
+
+    if (code == SQLITE_ROW || code == SQLITE_DONE) status = give_head(out, question, err);
+    for (; status == SY_OK && code == SQLITE_ROW; code = sqlite3_step(out->query)) {
+        for (int i = 0; i < out->n; i++) out->values[i] = read_value(out->query, i);
+        status = question->row(question->arg, &row, err);
+        if (status) break;
+    }
+    if (status) return status;
+    if (code == SQLITE_INTERRUPT) return too_long(r, err);
+    return code == SQLITE_DONE ? SY_OK : sql_error(r->db, r->path, err);
+}
+
+static int ask_rows(struct reader *r, const struct syi_question *question, struct sy_error *err)
+{
+    struct given_out out = {0};
+    int status;
+
+    r->end = syi_seconds() + r->seconds;
+    status = prepare(r, question->sql, &out.query, err);
+    if (status) return status;
+    out.n = sqlite3_column_count(out.query);
+    out.names = syi_alloc((size_t)(out.n + 1) * sizeof *out.names, err);
+    out.values = syi_alloc((size_t)(out.n + 1) * sizeof *out.values, err);
+    if (out.names && out.values) {
+        bind_values(out.query, question->given, question->n_given);
+        status = give_rows(r, &out, question, err);
+    } else {
+        status = SY_ENOMEM;
+    }
+    sqlite3_finalize(out.query);
+    syi_free(out.names);
+    syi_free(out.values);
+    return status;
+}
+
+int syi_reader_ask(struct syi_reader *reader, const struct syi_question *question, struct sy_error *err)
+{
+    return ask_rows(&reader->r, question, err);
+}
+
+static int found(void *arg, const struct syi_row *row, struct sy_error *err)
+{
+    (void)row, (void)err;
+    *(int *)arg = 1;
+    return SY_OK;
+}
+
+int syi_reader_has(struct syi_reader *reader, const char *name, int *there, struct sy_error *err)
+{
+    const struct syi_value value = {.kind = SYI_VALUE_TEXT, .text = name, .bytes = strlen(name)};
+    const struct syi_question question = {.sql = "SELECT 1 FROM sqlite_master WHERE name = ?1",
+                                          .given = &value,
+                                          .n_given = 1,
+                                          .row = found,
+                                          .arg = there};
+    *there = 0;
+    return syi_reader_ask(reader, &question, err);
+}
+
+/* ---- opening one ---- */
+
+static int take_version(void *arg, const struct syi_row *row, struct sy_error *err)
+{
+    (void)err;
+    *(int *)arg = (int)row->values[0].integer;
+    return SY_OK;
+}
+
+static int read_version(struct syi_reader *reader, struct sy_error *err)
+{
+    const struct syi_question question = {
+        .sql = "PRAGMA user_version", .row = take_version, .arg = &reader->version};
+    return syi_reader_ask(reader, &question, err);
+}
+
+int syi_reader_version(const struct syi_reader *reader)
+{
+    return reader->version;
+}
+
+const char *syi_reader_training(const struct syi_reader *reader)
+{
+    return reader->version >= 3 ? " AND task = 'train'" : "";
+}
+
+int syi_reader_open(const char *path, double patience, struct syi_reader **reader, struct sy_error *err)
+{
+    struct syi_reader *made = syi_alloc(sizeof *made, err);
+    int status = SY_ENOMEM;
+
+    *reader = NULL;
+    if (!made) return status;
+    made->path = syi_strdup(path, err);
+    made->r = (struct reader){.path = made->path, .seconds = SECONDS};
+    if (made->path) status = open_database(made->path, &made->r.db, err);
+    if (status) {
+        syi_reader_close(made);
+        return status;
+    }
+    if (patience > 0) sqlite3_busy_timeout(made->r.db, (int)(patience * 1000));
+    sqlite3_progress_handler(made->r.db, LOOKS, is_over, &made->r);
+    status = read_version(made, err);
+    if (status)
+        syi_reader_close(made);
+    else
+        *reader = made;
+    return status;
+}
+
+/* ---- text for other programs ---- */
+
+/* The answer as it grows. */
+struct answer {
+    struct syi_text text;
+    int is_json, n_rows;
+    size_t room; /* bytes it may have */
+};
+
+static int add_head(void *arg, const struct syi_row *row, struct sy_error *err)
+{
+    struct answer *answer = arg;
+    (void)err;
+    if (answer->is_json)
+        syi_text_puts(&answer->text, "[");
+    else
+        syi_csv_head(&answer->text, row);
+    return SY_OK;
+}
+
+static int add_row(void *arg, const struct syi_row *row, struct sy_error *err)
+{
+    struct answer *answer = arg;
+    if (answer->is_json) {
+        syi_text_puts(&answer->text, answer->n_rows++ ? ",\n" : "\n");
+        syi_json_row(&answer->text, row);
+    } else {
+        syi_csv_row(&answer->text, row);
+    }
+    if (answer->text.length > answer->room)
+        return syi_error(err, SY_EINVAL,
+                         "metrics: the answer is larger than %zu MiB: ask for less, for example with LIMIT",
+                         answer->room >> 20);
+    return syi_text_status(&answer->text, err);
+}
+
+static int read_answer(struct reader *r, const struct syi_query *query, struct answer *answer,
+                       struct sy_error *err)
+{
+    const struct syi_question question = {query->sql, query->given, query->n_given,
+                                          add_head,   add_row,      answer};
+    answer->is_json = query->format == SYI_QUERY_JSON;
+    answer->room = r->bytes;
+    int status = ask_rows(r, &question, err);
+    if (answer->is_json) syi_text_puts(&answer->text, answer->n_rows ? "\n]" : "]");
+    return status ? status : syi_text_status(&answer->text, err);
+}
+
+/* Without the end of the last line, which the printer gives it. */
+static int print_answer(struct answer *answer, syi_query_line_fn line, void *arg)
+{
+    if (!answer->is_json) answer->text.data[answer->text.length - 1] = '\0';
+    return line(arg, answer->text.data);
+}
+
+/* ---- a question ---- */
+
+/* Aligned and TSV: of every section, or of the one SQL. */
+static int read_tables(struct reader *r, const struct syi_query *query, const struct section *summary,
+                       struct table *tables, size_t n, struct sy_error *err)
+{
+    int status = SY_OK;
+    for (size_t i = 0; i < n && status == SY_OK; i++)
+        status = read_table(r, query, query->sql ? query->sql : summary[i].sql, &tables[i], err);
+    return status;
+}
+
 int syi_query_run(const char *path, const struct syi_query *query, syi_query_line_fn line, void *arg,
                   struct sy_error *err)
 {
-    struct table tables[SYI_COUNT(summary)];
-    size_t n = query->sql ? 1 : SYI_COUNT(summary);
+    struct table tables[MOST_SECTIONS];
+    const struct section *summary = query->n_others ? of_several : of_one;
+    struct answer answer = {{0}, 0, 0, 0};
+    size_t n = query->sql ? 1 : query->n_others ? SYI_COUNT(of_several) : SYI_COUNT(of_one);
+    int for_programs = query->format == SYI_QUERY_CSV || query->format == SYI_QUERY_JSON, status;
     struct reader r = {.path = path,
                        .seconds = query->seconds > 0 ? query->seconds : SECONDS,
                        .bytes = query->bytes ? query->bytes : ANSWER};
-    int status = open_database(path, &r.db, err);
 
+    if (for_programs && !query->sql)
+        return syi_error(err, SY_EINVAL,
+                         "metrics: the summary is several tables: for CSV or JSON ask with SQL");
+    status = open_databases(path, query, &r.db, err);
     if (status) return status;
     memset(tables, 0, sizeof(tables));
     r.room = r.bytes;
     r.end = syi_seconds() + r.seconds;
     sqlite3_progress_handler(r.db, LOOKS, is_over, &r);
-    for (size_t i = 0; i < n && status == SY_OK; i++)
-        status = read_table(&r, query->sql ? query->sql : summary[i].sql, &tables[i], err);
+    status =
+        for_programs ? read_answer(&r, query, &answer, err) : read_tables(&r, query, summary, tables, n, err);
     sqlite3_close(r.db);
-    if (status == SY_OK)
+    if (status == SY_OK && for_programs)
+        status = print_answer(&answer, line, arg);
+    else if (status == SY_OK)
         status = query->sql ? print_table(&tables[0], query->format, line, arg, err)
-                            : print_summary(tables, query->format, line, arg, err);
+                            : print_summary(summary, n, tables, query->format, line, arg, err);
     for (size_t i = 0; i < n; i++) free_table(&tables[i]);
+    syi_text_free(&answer.text);
     return status;
 }

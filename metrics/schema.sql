@@ -1,9 +1,10 @@
 -- The database of a run, metrics.db. Steps count finished training steps. Nothing is ever deleted: when a run goes on
 -- from a checkpoint, its later steps come again under a new attempt, and the views show each step's valid rows only.
--- Tables hold facts, views answer questions.
+-- Tables hold facts, views answer questions. A `time` that is a whole number is milliseconds since 1970, UTC; the views
+-- have it as text. Rows without a column `task` are of the training.
 
 PRAGMA application_id = 1398361412; -- "SYMD"
-PRAGMA user_version = 2;
+PRAGMA user_version = 3;
 
 -- One row for each start of the training program. An evaluation of the finished run belongs to its last attempt.
 CREATE TABLE run (
@@ -12,15 +13,29 @@ CREATE TABLE run (
   start_step INTEGER NOT NULL,  -- the checkpoint's step it went on from; -1 when it began afresh
   version TEXT NOT NULL,        -- of the program
   host TEXT NOT NULL,
-  config TEXT NOT NULL          -- the run file in force, all keys
+  config TEXT NOT NULL,         -- the run file in force, all keys
+  records INTEGER NOT NULL DEFAULT 0 -- written by this attempt so far, counted in the transaction that writes them
 );
 
 CREATE TABLE metric (
   attempt INTEGER NOT NULL REFERENCES run,
   step INTEGER NOT NULL,
+  time INTEGER,                 -- NULL: written by a version that did not keep it
+  task TEXT NOT NULL,           -- train
   name TEXT NOT NULL,
   value REAL,                   -- NULL stands for not a number
-  PRIMARY KEY (attempt, step, name)
+  PRIMARY KEY (attempt, step, task, name)
+) WITHOUT ROWID;
+
+-- Statistics of single parameters.
+CREATE TABLE parameter (
+  attempt INTEGER NOT NULL REFERENCES run,
+  step INTEGER NOT NULL,
+  time INTEGER,
+  parameter TEXT NOT NULL,      -- its name in checkpoints
+  name TEXT NOT NULL,           -- of the statistic
+  value REAL,                   -- NULL stands for not a number
+  PRIMARY KEY (attempt, step, parameter, name)
 ) WITHOUT ROWID;
 
 CREATE TABLE event (
@@ -31,14 +46,30 @@ CREATE TABLE event (
   text TEXT NOT NULL
 );
 
+-- What the experts of a layer got in a step, an array of one count for each expert (0, 1, ...): see doc/metrics.md.
 CREATE TABLE routing (
   attempt INTEGER NOT NULL REFERENCES run,
   step INTEGER NOT NULL,
+  time INTEGER,                 -- NULL: written by a version that did not keep it
+  layer TEXT NOT NULL,
+  tokens BLOB NOT NULL,         -- that each expert took
+  dropped BLOB NOT NULL,        -- that were sent to it over its capacity; counts that are not there are 0
+  PRIMARY KEY (step, attempt, layer)
+) WITHOUT ROWID;
+
+-- The same added up over the steps 1000 * block + 1 to 1000 * block + 1000 that have a row in routing.
+CREATE TABLE routing_block (
+  attempt INTEGER NOT NULL REFERENCES run,
   layer TEXT NOT NULL,
   expert INTEGER NOT NULL,      -- 0, 1, ...
-  tokens INTEGER NOT NULL,      -- that the expert took
-  dropped INTEGER NOT NULL,     -- that were sent to it over its capacity
-  PRIMARY KEY (attempt, step, layer, expert)
+  block INTEGER NOT NULL,
+  part INTEGER NOT NULL,        -- 0; 1, 2, ...: the end of the block, which a later attempt replaced
+  first_step INTEGER NOT NULL,  -- of the rows that are counted
+  last_step INTEGER NOT NULL,
+  steps INTEGER NOT NULL,       -- how many they are
+  tokens INTEGER NOT NULL,
+  dropped INTEGER NOT NULL,
+  PRIMARY KEY (block, layer, expert, attempt, part)
 ) WITHOUT ROWID;
 
 CREATE TABLE eval (
@@ -51,18 +82,53 @@ CREATE TABLE eval (
   value REAL                    -- NULL stands for not a number
 );
 
--- A row of an attempt is valid unless a later attempt went on from an earlier step.
+-- What the model wrote for some items of an evaluation.
+CREATE TABLE example (
+  id INTEGER PRIMARY KEY,       -- in the order they were made
+  attempt INTEGER NOT NULL REFERENCES run,
+  step INTEGER NOT NULL,        -- of the weights
+  time TEXT NOT NULL,           -- UTC, ISO 8601
+  task TEXT NOT NULL,           -- what was evaluated
+  item INTEGER NOT NULL,        -- its place in the file, from 0
+  input TEXT NOT NULL,
+  target TEXT NOT NULL,         -- the first, if there are several
+  prediction TEXT NOT NULL,
+  score REAL                    -- NULL: none
+);
+
+-- ---- which rows are valid: all of an attempt unless a later attempt went on from an earlier step ----
+
 CREATE VIEW valid_metric AS
-  SELECT attempt, step, name, value FROM metric m
+  SELECT attempt, step, strftime('%Y-%m-%dT%H:%M:%fZ', time / 1000.0, 'unixepoch') AS time, task, name, value
+  FROM metric m WHERE NOT EXISTS (SELECT 1 FROM run r WHERE r.attempt > m.attempt AND r.start_step < m.step);
+
+CREATE VIEW valid_parameter AS
+  SELECT attempt, step, strftime('%Y-%m-%dT%H:%M:%fZ', time / 1000.0, 'unixepoch') AS time, parameter, name, value
+  FROM parameter m WHERE NOT EXISTS (SELECT 1 FROM run r WHERE r.attempt > m.attempt AND r.start_step < m.step);
+
+-- One row an expert. The function that opens the arrays is a part of `switchyard metrics`; other programs have
+-- valid_routing_block.
+CREATE VIEW valid_routing AS
+  SELECT attempt, step, strftime('%Y-%m-%dT%H:%M:%fZ', time / 1000.0, 'unixepoch') AS time, layer, c.expert,
+    c.tokens, c.dropped
+  FROM routing m JOIN expert_counts(m.tokens, m.dropped) c
   WHERE NOT EXISTS (SELECT 1 FROM run r WHERE r.attempt > m.attempt AND r.start_step < m.step);
 
-CREATE VIEW valid_routing AS
-  SELECT attempt, step, layer, expert, tokens, dropped FROM routing m
-  WHERE NOT EXISTS (SELECT 1 FROM run r WHERE r.attempt > m.attempt AND r.start_step < m.step);
+-- Where a later attempt goes on within a block, the block is split there; so a row is valid as a whole or not at all.
+CREATE VIEW valid_routing_block AS
+  SELECT attempt, layer, expert, block, first_step, last_step, steps, tokens, dropped
+  FROM routing_block m
+  WHERE NOT EXISTS (SELECT 1 FROM run r WHERE r.attempt > m.attempt AND r.start_step < m.last_step);
 
 CREATE VIEW valid_eval AS
   SELECT id, attempt, time, step, task, name, value FROM eval m
   WHERE NOT EXISTS (SELECT 1 FROM run r WHERE r.attempt > m.attempt AND r.start_step < m.step);
+
+CREATE VIEW valid_example AS
+  SELECT id, attempt, step, time, task, item, input, target, prediction, score FROM example m
+  WHERE NOT EXISTS (SELECT 1 FROM run r WHERE r.attempt > m.attempt AND r.start_step < m.step);
+
+-- ---- how training goes ----
 
 -- One row a step.
 CREATE VIEW loss_curve AS
@@ -70,7 +136,53 @@ CREATE VIEW loss_curve AS
     max(CASE name WHEN 'loss' THEN value END) AS loss,
     max(CASE name WHEN 'learning_rate' THEN value END) AS learning_rate,
     max(CASE name WHEN 'weight_gradient_norm' THEN value END) AS grad_norm
-  FROM valid_metric GROUP BY step HAVING sum(name = 'loss') > 0;
+  FROM valid_metric WHERE task = 'train' GROUP BY step HAVING sum(name = 'loss') > 0;
+
+-- The loss without its noise: mean, lowest and highest of a row and the 49 before it.
+CREATE VIEW loss_smooth AS
+  SELECT step, loss, avg(loss) OVER w AS smooth, min(loss) OVER w AS low, max(loss) OVER w AS high
+  FROM loss_curve WINDOW w AS (ORDER BY step ROWS 49 PRECEDING);
+
+-- Steps whose gradients are over three times as large as in the 100 rows before, in the mean, or not a number.
+CREATE VIEW gradient_spikes AS
+  SELECT step, loss, grad_norm, mean_before, grad_norm / mean_before AS ratio
+  FROM (SELECT step, loss, grad_norm,
+          avg(grad_norm) OVER (ORDER BY step ROWS BETWEEN 100 PRECEDING AND 1 PRECEDING) AS mean_before
+        FROM loss_curve)
+  WHERE grad_norm IS NULL OR grad_norm > 3 * mean_before;
+
+-- One row a step: real tokens of both sides a second, and seconds a step, since the row before.
+CREATE VIEW throughput AS
+  SELECT step, max(time) AS time,
+    max(CASE name WHEN 'tokens_per_second' THEN value END) AS tokens_per_second,
+    max(CASE name WHEN 'step_seconds' THEN value END) AS step_seconds
+  FROM valid_metric WHERE task = 'train' AND name IN ('tokens_per_second', 'step_seconds') GROUP BY step;
+
+-- Where the time of each attempt went: from its start to its last row or event, the mean of its steps, and the share of
+-- the time that was spent in steps (the rest is starting, evaluating, saving).
+CREATE VIEW timing AS
+  SELECT attempt, began, ended, seconds, first_step, last_step, step_seconds, tokens_per_second,
+    step_seconds * (last_step - max(start_step, 0)) / nullif(seconds, 0) AS share_in_steps
+  FROM (SELECT attempt, began, ended, start_step, (julianday(ended) - julianday(began)) * 86400 AS seconds, first_step,
+          last_step, step_seconds, tokens_per_second
+        FROM (SELECT r.attempt, r.start_step, r.time AS began, min(m.step) AS first_step, max(m.step) AS last_step,
+                max(coalesce((SELECT max(e.time) FROM event e WHERE e.attempt = r.attempt), r.time),
+                  coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', max(m.time) / 1000.0, 'unixepoch'), r.time)) AS ended,
+                avg(CASE m.name WHEN 'step_seconds' THEN m.value END) AS step_seconds,
+                avg(CASE m.name WHEN 'tokens_per_second' THEN m.value END) AS tokens_per_second
+              FROM run r LEFT JOIN metric m ON m.attempt = r.attempt AND m.task = 'train'
+                AND m.name IN ('step_seconds', 'tokens_per_second')
+              GROUP BY r.attempt));
+
+-- What stopped each attempt. One without an end still runs, was killed, or failed with what the file `log` says.
+CREATE VIEW stop_reason AS
+  SELECT r.attempt, coalesce(e.time, (SELECT max(time) FROM event WHERE attempt = r.attempt)) AS time,
+    coalesce(e.step, (SELECT max(step) FROM metric WHERE attempt = r.attempt)) AS step, coalesce(e.kind, 'none') AS kind,
+    coalesce(e.text, 'no end is noted: it still runs, or it was killed or failed') AS text
+  FROM run r LEFT JOIN event e ON e.rowid =
+    (SELECT max(rowid) FROM event WHERE attempt = r.attempt AND kind IN ('done', 'stop', 'preemption'));
+
+-- ---- experts ----
 
 -- How well the routers serve their tokens, means over layers; one row a step of a model with experts.
 CREATE VIEW expert_curve AS
@@ -80,16 +192,51 @@ CREATE VIEW expert_curve AS
     max(CASE name WHEN 'experts/fraction_tokens_left_behind' THEN value END) AS left_behind,
     max(CASE name WHEN 'experts/expert_usage' THEN value END) AS expert_usage,
     max(CASE name WHEN 'experts/router_confidence' THEN value END) AS router_confidence
-  FROM valid_metric GROUP BY step HAVING sum(name = 'experts/auxiliary_loss') > 0;
+  FROM valid_metric WHERE task = 'train' GROUP BY step HAVING sum(name = 'experts/auxiliary_loss') > 0;
 
--- How the tokens of a step spread over the experts of a layer; share is of the tokens that were taken.
+-- How the tokens of a step spread over the experts of a layer; share is of the tokens that were taken. Ask for single
+-- steps. Works in `switchyard metrics` alone, as valid_routing does.
 CREATE VIEW expert_load AS
-  SELECT r.step, r.layer, r.expert, r.tokens, r.dropped, 1.0 * r.tokens / nullif(s.tokens, 0) AS share
-  FROM valid_routing r
-  JOIN (SELECT step, layer, sum(tokens) AS tokens FROM valid_routing GROUP BY step, layer) s
-    ON s.step = r.step AND s.layer = r.layer;
+  SELECT m.step, m.layer, c.expert, c.tokens, c.dropped, 1.0 * c.tokens / nullif(counts_sum(m.tokens), 0) AS share
+  FROM routing m JOIN expert_counts(m.tokens, m.dropped) c
+  WHERE NOT EXISTS (SELECT 1 FROM run r WHERE r.attempt > m.attempt AND r.start_step < m.step);
+
+-- How even the load of a layer's experts is, in blocks of 1,000 steps: that of the busiest and of the idlest expert
+-- over the mean (1: all have the same), and how many got no token at all.
+CREATE VIEW expert_balance AS
+  SELECT layer, block, min(first_step) AS first_step, max(last_step) AS last_step, count(*) AS experts,
+    sum(tokens) AS tokens, sum(dropped) AS dropped, 1.0 * max(tokens) * count(*) / nullif(sum(tokens), 0) AS busiest,
+    1.0 * min(tokens) * count(*) / nullif(sum(tokens), 0) AS idlest, sum(tokens = 0) AS unused
+  FROM (SELECT layer, block, expert, min(first_step) AS first_step, max(last_step) AS last_step,
+          sum(tokens) AS tokens, sum(dropped) AS dropped
+        FROM valid_routing_block GROUP BY block, layer, expert)
+  GROUP BY block, layer;
+
+-- What each expert took and had to drop over the whole run, in the steps that have rows in routing.
+CREATE VIEW dropped_tokens AS
+  SELECT layer, expert, sum(tokens) AS tokens, sum(dropped) AS dropped,
+    1.0 * sum(dropped) / nullif(sum(tokens) + sum(dropped), 0) AS dropped_share
+  FROM valid_routing_block GROUP BY layer, expert;
+
+-- ---- evaluations ----
 
 -- The newest result of every evaluation.
 CREATE VIEW eval_latest AS
   SELECT e.task, e.step, e.name, e.value, e.time FROM eval e
   JOIN (SELECT max(id) AS id FROM valid_eval GROUP BY task, name) l ON l.id = e.id;
+
+-- Every result, with the one before it of the same task and name.
+CREATE VIEW evaluation_history AS
+  SELECT id, task, name, step, time, value, lag(value) OVER (PARTITION BY task, name ORDER BY id) AS value_before
+  FROM valid_eval;
+
+-- The step of the best result of each task and name, the first one if there are several, and whether a checkpoint of
+-- that step was saved. Losses, error rates and perplexities are best when small, the rest when large.
+CREATE VIEW best_checkpoint AS
+  SELECT task, name, step, value, time, EXISTS (SELECT 1 FROM event c WHERE c.kind = 'checkpoint' AND c.step = b.step
+      AND NOT EXISTS (SELECT 1 FROM run r WHERE r.attempt > c.attempt AND r.start_step < c.step)) AS saved
+  FROM (SELECT task, name, step, value, time, row_number() OVER (PARTITION BY task, name ORDER BY
+          CASE WHEN name IN ('wer', 'per', 'cer', 'ter', 'edit_distance') OR name LIKE '%loss%' OR name LIKE '%perplexity%'
+               THEN value ELSE -value END, id) AS place
+        FROM valid_eval WHERE value IS NOT NULL AND name NOT IN ('items', 'cut')) b
+  WHERE place = 1;

@@ -1,161 +1,168 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Writes metric records into SQLite. One thread owns the connection after opening; records come through
- * queue.c and are written in transactions of about a second. The journal is SQLite's rollback journal, which
- * works on network filesystems too. */
+/* The sink that writes metric records into SQLite. One thread owns the connection after opening; records come through
+ * queue.c and are written in transactions of about a second. The journal is SQLite's rollback journal, which works on
+ * network filesystems too. */
 #include "config.h"
 
-#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
-#include <sqlite3.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "metrics/counts.h"
+#include "metrics/expert_counts.h"
+#include "metrics/place.h"
 #include "metrics/queue.h"
-#include "metrics/schema_sql.h"
+#include "metrics/rows.h"
+#include "metrics/schema.h"
 #include "metrics/store.h"
 
-/* A reader that holds the database (a shell piped into a pager does) makes the writer try again and again, with
- * pauses in which others may read. The training thread waits for it only when the queue is full. */
+/* A reader that holds the database (a shell piped into a pager does) and a disk that is full make the writer try again
+ * and again, with pauses in which others may read. The training thread waits for it only when the queue is full. */
 enum {
-    QUEUE_BYTES = 4 << 20,
+    QUEUE_BYTES = 64 << 20,
+    LEAST_QUEUE = 64 << 10,
     OPEN_MILLISECONDS = 10000, /* a locked database is waited for at the start */
     TRY_MILLISECONDS = 100,    /* likewise in one try of the writer */
     PAUSE_MILLISECONDS = 400,  /* between two tries */
-    WARN_TRIES = 20,           /* tries after which the user hears of it */
-    PUT_SECONDS = 5,           /* a full queue is waited for */
-    CLOSE_SECONDS = 5,         /* the writer may try, at the end */
-    TIME_BYTES = 32
+    LOCKED_TRIES = 20,         /* tries after which the user hears of a lock */
+    ERROR_TRIES = 2,           /* and of anything else */
+    PUT_SECONDS = 5,           /* a full queue is waited for while no try succeeds */
+    CLOSE_SECONDS = 5,         /* the writer may try in vain, at the end */
+    TEXT_BYTES = 256 << 10     /* what is longer is cut: a row must stay one that can be read */
 };
 
 struct store {
-    char *path;
-    sqlite3 *db;
-    sqlite3_stmt *insert[4]; /* by enum syi_record_kind */
-    int64_t attempt;
+    struct syi_place place;
+    struct syi_database database;
+    struct syi_rows rows;
     struct syi_queue queue;
-    struct syi_record *scratch; /* (SYI_RECORD_MAX bytes) the record being written */
-    uint64_t n_written;         /* records on disk; the writer's while it runs */
-    int warned;                 /* the user heard of a lock; the writer's */
+    int append;
+    int64_t attempt;
+    int64_t step; /* of the last record */
+    uint64_t
+        n_written; /* records on disk, and of them those in the run directory's copy; the writer's while it runs */
+    uint64_t n_copied;
+    uint64_t n_copies_refused;
+    int doubtful; /* 1: the last transaction failed at its end, and may be on disk all the same; the writer's */
+    int warned;   /* the user heard of failed tries; the writer's */
+    int warned_copy;          /* and of a failed copy */
+    struct sy_error uncopied; /* why the run directory has not the last rows; the writer's */
+    int told_wait;            /* the user heard that training waited */
+    unsigned char *counts;    /* (counts_room) arrays of put_routing */
+    size_t counts_room;
     pthread_t writer;
 };
 
-static const char *const insert_sql[] = {
-    [SYI_RECORD_METRIC] = "INSERT OR REPLACE INTO metric VALUES (?1, ?2, ?3, ?4)",
-    [SYI_RECORD_ROUTING] = "INSERT OR REPLACE INTO routing VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
-    [SYI_RECORD_EVENT] = "INSERT INTO event (attempt, step, kind, text, time) VALUES (?1, ?2, ?3, ?4, ?5)",
-    [SYI_RECORD_EVAL] =
-        "INSERT INTO eval (attempt, step, task, name, value, time) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
-};
-
-/* A file that was removed or renamed while it is open is read-only to SQLite, which would say no more. */
-static int sql_error(const struct store *store, const char *doing, struct sy_error *err)
-{
-    int code = sqlite3_errcode(store->db) & 0xff;
-
-    if (sqlite3_extended_errcode(store->db) == SQLITE_READONLY_DBMOVED)
-        return syi_error(err, SY_ENOENT,
-                         "metrics: %s was removed or replaced by another file while it was open",
-                         store->path);
-    const char *hint = code == SQLITE_BUSY || code == SQLITE_LOCKED ? "; another program keeps it locked"
-                       : code == SQLITE_FULL                        ? "; free some space"
-                       : code == SQLITE_READONLY                    ? "; is the run directory writable?"
-                                                                    : "";
-    int status = code == SQLITE_BUSY || code == SQLITE_LOCKED      ? SY_EBUSY
-                 : code == SQLITE_NOTADB || code == SQLITE_CORRUPT ? SY_EFORMAT
-                                                                   : SY_EIO;
-
-    return syi_error(err, status, "metrics: cannot %s %s: %s%s", doing, store->path,
-                     sqlite3_errmsg(store->db), hint);
-}
-
-static int execute(const struct store *store, const char *sql, const char *doing, struct sy_error *err)
-{
-    return sqlite3_exec(store->db, sql, NULL, NULL, NULL) == SQLITE_OK ? SY_OK : sql_error(store, doing, err);
-}
-
 /* ---- writing, in the writer thread ---- */
 
-static void time_text(char text[TIME_BYTES], int64_t milliseconds)
+/* Whether the transaction that failed at its end is on disk: its records are counted in it. */
+static int is_there(const struct store *store, uint64_t n)
 {
-    time_t seconds = (time_t)(milliseconds / 1000);
-    struct tm utc;
-    size_t n;
+    char sql[100];
+    int64_t records = -1;
 
-    gmtime_r(&seconds, &utc);
-    n = strftime(text, TIME_BYTES, "%Y-%m-%dT%H:%M:%S", &utc);
-    snprintf(text + n, TIME_BYTES - n, ".%03dZ", (int)(milliseconds % 1000));
+    snprintf(sql, sizeof(sql), "SELECT records FROM run WHERE attempt = %lld", (long long)store->attempt);
+    return !store->append && syi_database_ask(&store->database, sql, &records, NULL) == SY_OK &&
+           (uint64_t)records == store->n_written + n;
 }
 
-static int insert_record(const struct store *store, const struct syi_record *record, struct sy_error *err)
+static int count_records(const struct store *store, uint64_t n, struct sy_error *err)
 {
-    sqlite3_stmt *insert = store->insert[record->kind];
-    const char *first = (const char *)(record + 1), *second = first + record->first_bytes;
-    char time[TIME_BYTES];
-    int done;
+    char sql[100];
 
-    time_text(time, record->time);
-    sqlite3_bind_int64(insert, 1, store->attempt);
-    sqlite3_bind_int64(insert, 2, record->step);
-    sqlite3_bind_text(insert, 3, first, (int)record->first_bytes - 1, SQLITE_STATIC);
-    switch ((enum syi_record_kind)record->kind) {
-    case SYI_RECORD_METRIC: sqlite3_bind_double(insert, 4, record->value); break;
-    case SYI_RECORD_ROUTING:
-        sqlite3_bind_int(insert, 4, record->expert);
-        sqlite3_bind_int64(insert, 5, record->tokens);
-        sqlite3_bind_int64(insert, 6, record->dropped);
-        break;
-    case SYI_RECORD_EVENT:
-        sqlite3_bind_text(insert, 4, second, (int)record->second_bytes - 1, SQLITE_STATIC);
-        sqlite3_bind_text(insert, 5, time, -1, SQLITE_STATIC);
-        break;
-    case SYI_RECORD_EVAL:
-        sqlite3_bind_text(insert, 4, second, (int)record->second_bytes - 1, SQLITE_STATIC);
-        sqlite3_bind_double(insert, 5, record->value);
-        sqlite3_bind_text(insert, 6, time, -1, SQLITE_STATIC);
-        break;
-    }
-    done = sqlite3_step(insert) == SQLITE_DONE ? SY_OK : sql_error(store, "write", err);
-    sqlite3_reset(insert);
-    return done;
+    if (store->append) return SY_OK; /* the training that still runs has the count */
+    snprintf(sql, sizeof(sql), "UPDATE run SET records = %llu WHERE attempt = %lld",
+             (unsigned long long)(store->n_written + n), (long long)store->attempt);
+    return syi_database_run(&store->database, sql, "write", err);
 }
 
-static int write_records(struct store *store, uint64_t from, uint64_t to, struct sy_error *err)
+static uint64_t count_batch(struct store *store, uint64_t from, uint64_t to)
 {
-    int status = execute(store, "BEGIN EXCLUSIVE", "lock", err);
     uint64_t n = 0;
+    for (; from < to; n++) from += syi_queue_read(&store->queue, from)->bytes;
+    return n;
+}
 
-    if (status) return status;
-    for (; from < to && status == SY_OK; n++) {
-        from = syi_queue_read(&store->queue, from, store->scratch);
-        status = insert_record(store, store->scratch, err);
+static int write_all(struct store *store, uint64_t from, uint64_t to, uint64_t n, struct sy_error *err)
+{
+    int status = SY_OK;
+
+    while (from < to && !status) {
+        const struct syi_record *record = syi_queue_read(&store->queue, from);
+        status = syi_rows_insert(&store->rows, record, err);
+        from += record->bytes;
     }
-    if (status == SY_OK) status = execute(store, "COMMIT", "write", err);
-    if (status)
-        sqlite3_exec(store->db, "ROLLBACK", NULL, NULL, NULL);
-    else
-        store->n_written += n;
+    if (!status) status = syi_rows_finish(&store->rows, err);
+    return status ? status : count_records(store, n, err);
+}
+
+/* One transaction. *again: it failed in a way that may pass. */
+static int write_records(struct store *store, uint64_t from, uint64_t to, int *again, struct sy_error *err)
+{
+    uint64_t n = count_batch(store, from, to);
+    int status = syi_database_run(&store->database, "BEGIN EXCLUSIVE", "lock", err), there = 0;
+
+    *again = status && syi_database_may_recover(&store->database);
+    if (status) return status;
+    there = store->doubtful && is_there(store, n);
+    store->doubtful = 0;
+    if (!there) status = write_all(store, from, to, n, err);
+    if (!status) {
+        status = syi_database_run(&store->database, "COMMIT", "write", err);
+        store->doubtful = status != SY_OK;
+    }
+    *again = status && (status == SY_ENOMEM || syi_database_may_recover(&store->database));
+    if (status) sqlite3_exec(store->database.db, "ROLLBACK", NULL, NULL, NULL);
+    if (status) syi_rows_reset(&store->rows);
+    if (!status) store->n_written += n;
     return status;
 }
 
-/* The same again while a reader keeps the database locked; the records are still in the queue. */
+/* The same again while a reader keeps the database locked or the disk is full; the records are still in the queue. */
 static void write_patiently(struct store *store, uint64_t from, uint64_t to, struct sy_error *failure)
 {
     const struct timespec pause = {.tv_nsec = PAUSE_MILLISECONDS * 1000000L};
 
     for (int try = 1;; try++) {
         struct sy_error reason = {.code = SY_OK};
-        int status = write_records(store, from, to, &reason);
-        if (status != SY_EBUSY || syi_queue_is_over(&store->queue)) {
+        int again, status = write_records(store, from, to, &again, &reason);
+        if (!status || !again || syi_queue_is_over(&store->queue)) {
             *failure = reason;
             return;
         }
-        if (try == WARN_TRIES && !store->warned++)
-            syi_log(SY_LOG_WARN, "metrics: another program keeps %s locked; its rows wait in memory",
-                    store->path);
+        syi_queue_block(&store->queue);
+        if (try >= (status == SY_EBUSY ? LOCKED_TRIES : ERROR_TRIES) && !store->warned++)
+            syi_log(SY_LOG_WARN, "%s; its rows wait in memory", reason.text);
         nanosleep(&pause, NULL);
     }
+}
+
+/* Into the run directory, if there is anything new. A copy that fails is made with the next checkpoint. */
+static void copy_home(struct store *store)
+{
+    struct sy_error reason = {.code = SY_OK};
+
+    if (!store->place.local || store->n_copied == store->n_written) return;
+    if (!syi_place_copy_home(&store->place, store->database.db, &reason))
+        store->n_copied = store->n_written;
+    else if (!store->warned_copy++)
+        syi_log(SY_LOG_WARN, "%s; it is tried again with the next checkpoint", reason.text);
+    store->uncopied = reason;
+}
+
+/* Whether a copy was asked for among the records. */
+static int wants_copy(struct store *store, uint64_t from, uint64_t to)
+{
+    int wanted = 0;
+
+    while (store->place.local && from < to) {
+        const struct syi_record *record = syi_queue_read(&store->queue, from);
+        wanted |= record->kind == SYI_RECORD_COPY;
+        from += record->bytes;
+    }
+    return wanted;
 }
 
 static void *run_writer(void *arg)
@@ -166,8 +173,10 @@ static void *run_writer(void *arg)
 
     while (syi_queue_wait(&store->queue, &from, &to)) {
         if (failure.code == SY_OK) write_patiently(store, from, to, &failure);
+        if (failure.code == SY_OK && wants_copy(store, from, to)) copy_home(store);
         syi_queue_release(&store->queue, to, &failure);
     }
+    copy_home(store);
     return NULL;
 }
 
@@ -180,62 +189,139 @@ static int64_t now(void)
     return (int64_t)time.tv_sec * 1000 + time.tv_nsec / 1000000;
 }
 
-static int put_metric(void *arg, int64_t step, const char *name, double value, struct sy_error *err)
+/* A text as a part, cut at the end of a character. */
+static struct syi_part text_part(const char *text)
 {
-    struct store *store = arg;
-    return syi_queue_put(&store->queue,
-                         (struct syi_record){.kind = SYI_RECORD_METRIC, .step = step, .value = value}, name,
-                         "", err);
+    size_t bytes = strnlen(text, TEXT_BYTES + 1);
+
+    if (bytes > TEXT_BYTES) {
+        bytes = TEXT_BYTES;
+        for (int i = 0; i < 3 && ((unsigned char)text[bytes] & 0xc0) == 0x80; i++) bytes--;
+    }
+    return (struct syi_part){text, bytes};
 }
 
-static int put_routing(void *arg, int64_t step, const char *layer, int expert, int64_t tokens,
-                       int64_t dropped, struct sy_error *err)
+static int put_event(void *arg, int64_t step, const char *kind, const char *text, struct sy_error *err);
+
+/* Training waited: the user hears of it once, and the database keeps it. */
+static void tell_wait(struct store *store)
+{
+    char text[200];
+
+    store->told_wait = 1;
+    snprintf(
+        text, sizeof(text),
+        "the queue of %.4g MiB was full (metrics.queue_bytes): training waited %.3g s for the metrics database",
+        (double)store->queue.capacity / (1 << 20), store->queue.wait_seconds);
+    syi_log(SY_LOG_WARN, "metrics: %s; later waits are counted in the event of the end", text);
+    (void)!put_event(store, store->step, "queue_full", text, NULL);
+}
+
+static int put(struct store *store, struct syi_record record, const struct syi_part *part, int n_parts,
+               struct sy_error *err)
+{
+    int status;
+
+    record.time = now();
+    if (record.kind != SYI_RECORD_COPY) store->step = record.step;
+    status = syi_queue_put(&store->queue, record, part, n_parts, err);
+    if (store->queue.n_waits && !store->told_wait) tell_wait(store);
+    return status;
+}
+
+static int put_metric(void *arg, int64_t step, const char *name, double value, struct sy_error *err)
+{
+    const struct syi_part part[] = {text_part(name)};
+    struct syi_record record = {.kind = SYI_RECORD_METRIC, .step = step, .value = value};
+    return put(arg, record, part, 1, err);
+}
+
+static int put_parameter(void *arg, int64_t step, const char *parameter, const char *name, double value,
+                         struct sy_error *err)
+{
+    const struct syi_part part[] = {text_part(parameter), text_part(name)};
+    struct syi_record record = {.kind = SYI_RECORD_PARAMETER, .step = step, .value = value};
+    return put(arg, record, part, 2, err);
+}
+
+static int put_routing(void *arg, int64_t step, const char *layer, int n_experts, const int64_t *tokens,
+                       const int64_t *dropped, struct sy_error *err)
 {
     struct store *store = arg;
-    struct syi_record record = {
-        .kind = SYI_RECORD_ROUTING, .step = step, .expert = expert, .tokens = tokens, .dropped = dropped};
-    return syi_queue_put(&store->queue, record, layer, "", err);
+    size_t room = (size_t)n_experts * SYI_COUNT_BYTES;
+    int n_dropped = n_experts, status = SYI_GROW(store->counts, store->counts_room, 2 * room, err);
+
+    if (status) return status;
+    while (n_dropped > 0 && !dropped[n_dropped - 1]) n_dropped--; /* counts that are not there are 0 */
+    const struct syi_part part[] = {
+        text_part(layer),
+        {store->counts, syi_counts_encode(tokens, n_experts, store->counts)},
+        {store->counts + room, syi_counts_encode(dropped, n_dropped, store->counts + room)}};
+    return put(store, (struct syi_record){.kind = SYI_RECORD_ROUTING, .step = step}, part, 3, err);
 }
 
 static int put_event(void *arg, int64_t step, const char *kind, const char *text, struct sy_error *err)
 {
-    struct store *store = arg;
-    return syi_queue_put(&store->queue,
-                         (struct syi_record){.kind = SYI_RECORD_EVENT, .step = step, .time = now()}, kind,
-                         text, err);
+    const struct syi_part part[] = {text_part(kind), text_part(text)};
+    return put(arg, (struct syi_record){.kind = SYI_RECORD_EVENT, .step = step}, part, 2, err);
 }
 
 static int put_eval(void *arg, int64_t step, const char *task, const char *name, double value,
                     struct sy_error *err)
 {
-    struct store *store = arg;
-    struct syi_record record = {.kind = SYI_RECORD_EVAL, .step = step, .time = now(), .value = value};
-    return syi_queue_put(&store->queue, record, task, name, err);
+    const struct syi_part part[] = {text_part(task), text_part(name)};
+    struct syi_record record = {.kind = SYI_RECORD_EVAL, .step = step, .value = value};
+    return put(arg, record, part, 2, err);
+}
+
+static int put_example(void *arg, int64_t step, const struct syi_sink_example *example, struct sy_error *err)
+{
+    const struct syi_part part[] = {text_part(example->task), text_part(example->input),
+                                    text_part(example->target), text_part(example->prediction)};
+    struct syi_record record = {
+        .kind = SYI_RECORD_EXAMPLE, .step = step, .number = example->item, .value = example->score};
+    return put(arg, record, part, 4, err);
 }
 
 static int flush(void *arg, double seconds, struct sy_error *err)
 {
     struct store *store = arg;
+    int status = SY_OK;
+
+    if (store->place.local) status = put(store, (struct syi_record){.kind = SYI_RECORD_COPY}, NULL, 0, err);
+    if (status) {
+        store->n_copies_refused++;
+        return status;
+    }
     return syi_queue_flush(&store->queue, seconds, err);
 }
 
+/* ---- closing ---- */
+
 static void disconnect(struct store *store)
 {
-    for (size_t i = 0; i < SYI_COUNT(store->insert); i++) {
-        sqlite3_finalize(store->insert[i]);
-        store->insert[i] = NULL;
-    }
-    sqlite3_close(store->db);
-    store->db = NULL;
+    syi_rows_close(&store->rows);
+    sqlite3_close(store->database.db);
+    store->database.db = NULL;
 }
 
 static void free_store(struct store *store)
 {
     disconnect(store);
     syi_queue_free(&store->queue);
-    syi_free(store->scratch);
-    syi_free(store->path);
+    syi_place_free(&store->place);
+    syi_free(store->counts);
     syi_free(store);
+}
+
+static void tell_waits(struct store *store)
+{
+    char text[120];
+
+    if (!store->queue.n_waits) return;
+    snprintf(text, sizeof(text), "training waited %llu times for the metrics database, %.3g s in all",
+             (unsigned long long)store->queue.n_waits, store->queue.wait_seconds);
+    (void)!put_event(store, store->step, "queue_full", text, NULL);
 }
 
 /* Rows are missing where the writer failed, and where a full queue refused them. */
@@ -246,75 +332,53 @@ static int close_store(void *arg, struct sy_error *err)
     uint64_t missing;
     int status;
 
+    tell_waits(store);
     syi_queue_close(&store->queue, CLOSE_SECONDS);
     pthread_join(store->writer, NULL);
     status = syi_queue_flush(&store->queue, 0, &reason); /* nothing is left to write: this says how it went */
-    missing = store->queue.n_put + store->queue.n_refused - store->n_written;
+    missing = store->queue.n_put + store->queue.n_refused - store->n_copies_refused - store->n_written;
     if (!status && missing)
-        status = syi_error(&reason, SY_EBUSY, "metrics: %s was locked for long", store->path);
+        status =
+            syi_error(&reason, SY_EBUSY, "metrics: %s could not be written for long", store->database.path);
     if (status)
         syi_error(err, status, "%s; %llu rows are not in it", reason.text, (unsigned long long)missing);
+    if (!status && store->uncopied.code)
+        status = syi_error(err, store->uncopied.code, "%s; all rows are in %s", store->uncopied.text,
+                           store->place.path);
+    disconnect(store);
+    /* a file that was there before an evaluation may be that of a training that still runs */
+    if (!status && (!store->append || store->place.made)) syi_place_discard(&store->place);
     free_store(store);
     return status;
 }
 
 /* ---- opening ---- */
 
-static int ask_number(const struct store *store, const char *sql, int64_t *number, struct sy_error *err)
-{
-    sqlite3_stmt *query = NULL;
-    int status = SY_OK;
-
-    if (sqlite3_prepare_v2(store->db, sql, -1, &query, NULL) == SQLITE_OK &&
-        sqlite3_step(query) == SQLITE_ROW)
-        *number = sqlite3_column_int64(query, 0);
-    else
-        status = sql_error(store, "read", err);
-    sqlite3_finalize(query);
-    return status;
-}
-
-/* Makes the tables in an empty database; in one that has some they must be ours, of this version. */
-static int prepare_schema(const struct store *store, struct sy_error *err)
-{
-    int64_t application = 0, version = 0, n_objects = 0;
-    int status = ask_number(store, "SELECT count(*) FROM sqlite_master", &n_objects, err);
-
-    if (status == SY_OK && n_objects == 0) return execute(store, syi_schema_sql, "make the tables of", err);
-    if (status == SY_OK) status = ask_number(store, "PRAGMA application_id", &application, err);
-    if (status == SY_OK) status = ask_number(store, "PRAGMA user_version", &version, err);
-    if (status) return status;
-    if (application != SYI_STORE_APPLICATION)
-        return syi_error(err, SY_EFORMAT,
-                         "metrics: %s is another program's database; choose another run directory",
-                         store->path);
-    if (version != SYI_STORE_VERSION)
-        return syi_error(err, SY_EFORMAT,
-                         "metrics: %s has tables of version %lld, this program writes %d; start a new run",
-                         store->path, (long long)version, SYI_STORE_VERSION);
-    return SY_OK;
-}
-
 static int begin_attempt(struct store *store, const struct syi_store_options *options, struct sy_error *err)
 {
     const char *sql = "INSERT INTO run (time, start_step, version, host, config) VALUES (?1, ?2, ?3, ?4, ?5)";
     sqlite3_stmt *insert = NULL;
-    char time[TIME_BYTES], host[256] = "";
-    int status = ask_number(store, "SELECT coalesce(max(attempt), 0) FROM run", &store->attempt, err);
+    char time[SYI_TIME_BYTES], host[256] = "";
+    int status =
+        syi_database_ask(&store->database, "SELECT coalesce(max(attempt), 0) FROM run", &store->attempt, err);
 
-    if (status || (options->append && store->attempt > 0)) return status;
-    time_text(time, now());
+    store->append = options->append && store->attempt > 0;
+    if (status || store->append) return status;
+    status = syi_rollup_split(&store->database, options->start_step, err);
+    if (status) return status;
+    syi_time_text(time, now());
     gethostname(host, sizeof(host) - 1);
-    if (sqlite3_prepare_v2(store->db, sql, -1, &insert, NULL) == SQLITE_OK) {
+    if (sqlite3_prepare_v2(store->database.db, sql, -1, &insert, NULL) == SQLITE_OK) {
         sqlite3_bind_text(insert, 1, time, -1, SQLITE_STATIC);
         sqlite3_bind_int64(insert, 2, options->start_step);
         sqlite3_bind_text(insert, 3, sy_version(), -1, SQLITE_STATIC);
         sqlite3_bind_text(insert, 4, host, -1, SQLITE_STATIC);
         sqlite3_bind_text(insert, 5, options->config ? options->config : "", -1, SQLITE_STATIC);
     }
-    if (!insert || sqlite3_step(insert) != SQLITE_DONE) status = sql_error(store, "write", err);
+    if (!insert || sqlite3_step(insert) != SQLITE_DONE)
+        status = syi_database_error(&store->database, "write", err);
     sqlite3_finalize(insert);
-    store->attempt = sqlite3_last_insert_rowid(store->db);
+    store->attempt = sqlite3_last_insert_rowid(store->database.db);
     return status;
 }
 
@@ -322,62 +386,50 @@ static int connect_database(struct store *store, const struct syi_store_options 
                             struct sy_error *err)
 {
     int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, status;
+    struct syi_database *database = &store->database;
 
-    if (sqlite3_open_v2(store->path, &store->db, flags, NULL) != SQLITE_OK)
-        return sql_error(store, "open", err);
-    sqlite3_busy_timeout(store->db, OPEN_MILLISECONDS);
-    status = execute(store, "PRAGMA journal_mode = DELETE", "open", err);
-    if (status == SY_OK) status = execute(store, "BEGIN IMMEDIATE", "write", err);
-    if (status == SY_OK) status = prepare_schema(store, err);
+    database->path = store->place.path;
+    if (sqlite3_open_v2(database->path, &database->db, flags, NULL) != SQLITE_OK ||
+        syi_expert_counts_register(database->db) != SQLITE_OK)
+        return syi_database_error(database, "open", err);
+    sqlite3_busy_timeout(database->db, OPEN_MILLISECONDS);
+    status = syi_database_run(database, "PRAGMA journal_mode = DELETE", "open", err);
+    if (status == SY_OK) status = syi_database_run(database, "BEGIN IMMEDIATE", "write", err);
+    if (status == SY_OK) status = syi_schema_prepare(database, err);
     if (status == SY_OK) status = begin_attempt(store, options, err);
-    if (status == SY_OK) status = execute(store, "COMMIT", "write", err);
-    for (size_t i = 0; i < SYI_COUNT(insert_sql) && status == SY_OK; i++)
-        if (sqlite3_prepare_v2(store->db, insert_sql[i], -1, &store->insert[i], NULL) != SQLITE_OK)
-            status = sql_error(store, "prepare", err);
-    sqlite3_busy_timeout(store->db, TRY_MILLISECONDS);
+    if (status == SY_OK) status = syi_database_run(database, "COMMIT", "write", err);
+    if (status == SY_OK) status = syi_rows_open(&store->rows, database, store->attempt, err);
+    sqlite3_busy_timeout(database->db, TRY_MILLISECONDS);
     return status;
 }
 
-/* ---- a damaged file ---- */
-
-static int move_file(const char *path, const char *suffix, const char *to, struct sy_error *err)
+/* What is damaged is moved aside once; what comes then is made anew. */
+static int fetch(struct store *store, const struct syi_store_options *options, struct sy_error *err)
 {
-    char *from = syi_format("%s%s", path, suffix), *target = syi_format("%s%s", to, suffix);
-    int status = from && target ? SY_OK : syi_error(err, SY_ENOMEM, "out of memory");
+    struct sy_error reason = {.code = SY_OK};
+    int status = syi_place_fetch(&store->place, &reason);
 
-    if (!status && rename(from, target) != 0 && errno != ENOENT)
-        status = syi_error_system(err, "metrics: cannot move %s, which is damaged, to %s", from, target);
-    syi_free(from);
-    syi_free(target);
-    return status;
-}
-
-/* Moves the database and its journal, which SQLite finds by its name, to the first free PATH.corrupt-N. */
-static int move_aside(const struct store *store, const struct sy_error *damage, struct sy_error *err)
-{
-    char *to = NULL;
-    int status;
-
-    for (int n = 1; !to || access(to, F_OK) == 0; n++) {
-        syi_free(to);
-        to = syi_format("%s.corrupt-%d", store->path, n);
-        if (!to) return syi_error(err, SY_ENOMEM, "out of memory");
-    }
-    status = move_file(store->path, "-journal", to, err);
-    if (!status) status = move_file(store->path, "", to, err);
-    if (!status) syi_log(SY_LOG_WARN, "%s; it is kept as %s and a new one begins", damage->text, to);
-    syi_free(to);
-    return status;
+    if (status == SY_EFORMAT && !options->append)
+        return syi_place_move_aside(store->place.home, &reason, err);
+    return status ? syi_error(err, status, "%s", reason.text) : SY_OK;
 }
 
 static int open_database(struct store *store, const struct syi_store_options *options, struct sy_error *err)
 {
     struct sy_error reason = {.code = SY_OK};
-    int status = connect_database(store, options, &reason), code = sqlite3_errcode(store->db) & 0xff;
+    int status = fetch(store, options, err), code;
 
+    if (status) return status;
+    status = connect_database(store, options, &reason);
+    code = sqlite3_errcode(store->database.db) & 0xff;
+    if (status && !store->place.local && syi_database_cannot_lock(&store->database)) {
+        status = syi_place_leave_home(&store->place, sqlite3_errmsg(store->database.db), err);
+        disconnect(store);
+        return status ? status : open_database(store, options, err);
+    }
     if (status && !options->append && (code == SQLITE_NOTADB || code == SQLITE_CORRUPT)) {
         disconnect(store);
-        status = move_aside(store, &reason, err);
+        status = syi_place_move_aside(store->place.path, &reason, err);
         return status ? status : connect_database(store, options, err);
     }
     return status ? syi_error(err, status, "%s", reason.text) : SY_OK;
@@ -397,25 +449,36 @@ static int start_writer(struct store *store, struct sy_error *err)
                   : SY_OK;
 }
 
+static int open_parts(struct store *store, const char *path, const struct syi_store_options *options,
+                      struct sy_error *err)
+{
+    size_t bytes = options->queue_bytes ? options->queue_bytes : QUEUE_BYTES;
+    int status = syi_place_choose(&store->place, path, options->folder, err);
+
+    if (bytes < LEAST_QUEUE) bytes = LEAST_QUEUE;
+    if (!status) status = syi_queue_create(&store->queue, bytes, PUT_SECONDS, err);
+    if (!status) status = open_database(store, options, err);
+    /* the copy of a run knows its last start, by which a later start sees which file is the newer one */
+    if (!status) status = syi_place_copy_home(&store->place, store->database.db, err);
+    return status ? status : start_writer(store, err);
+}
+
 int syi_store_open(const char *path, const struct syi_store_options *options, struct syi_metric_sink *sink,
                    struct sy_error *err)
 {
     struct store *store = syi_alloc(sizeof(*store), err);
-    int status = SY_ENOMEM;
+    int status;
 
-    if (!store) return status;
-    store->path = syi_strdup(path, err);
-    store->scratch = syi_alloc(SYI_RECORD_MAX, err);
-    if (store->path && store->scratch)
-        status = syi_queue_create(&store->queue, QUEUE_BYTES, PUT_SECONDS, err);
-    if (status == SY_OK) status = open_database(store, options, err);
-    if (status == SY_OK) status = start_writer(store, err);
+    if (!store) return SY_ENOMEM;
+    status = open_parts(store, path, options, err);
     if (status) {
         free_store(store);
         return status;
     }
     *sink = (struct syi_metric_sink){.arg = store,
                                      .metric = put_metric,
+                                     .parameter = put_parameter,
+                                     .example = put_example,
                                      .routing = put_routing,
                                      .event = put_event,
                                      .eval = put_eval,

@@ -210,7 +210,7 @@ static int is_given(const char *name)
 {
     const char *rest = strncmp(name, "step_", 5) ? "" : name + strcspn(name, "/");
     return !strncmp(name, "in/", 3) || !strncmp(name, "param/", 6) || !strncmp(rest, "/grad/", 6) ||
-           !strncmp(rest, "/noise/", 7) || !strcmp(rest, "/learning_rate");
+           !strncmp(rest, "/noise/", 7) || !strncmp(rest, "/batch/", 7) || !strcmp(rest, "/learning_rate");
 }
 
 void verify_report_end(struct verify_report *r)

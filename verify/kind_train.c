@@ -9,14 +9,12 @@
 
 #include "optim/optim.h"
 #include "optim/schedule.h"
-#include "verify/weight_metrics.h"
 #include "verify/model_case.h"
 
 struct train {
     struct verify_model m;
     int64_t steps;
     int uses_schedule; /* 0: the optimizer keeps the base rate, whatever the trainer says (optax in T5X) */
-    float **before;    /* [parameters] weights before the step */
     struct verify_report *report;
 };
 
@@ -48,6 +46,7 @@ static int read_optimizer(struct train *t, struct sy_error *err)
     if (!status && adam) status = verify_flag(c, "optimizer_uses_schedule", &t->uses_schedule, err);
     if (status) return status;
     config->train.microbatches = parts;
+    config->metrics.weights_every = 1;
     config->moe.scale_expert_gradients = scale > 1;
     if (scale > 1 && scale != config->moe.num_experts)
         return syi_error(err, SY_EUNSUPPORTED, "scale_expert_grads_by=%lld is not the number of experts",
@@ -94,33 +93,12 @@ static void judge_weights(struct train *t, int64_t step)
 {
     const struct syi_model *model = syi_engine_model(t->m.engine);
     for (size_t i = 0; i < model->n; i++) {
-        int64_t n = 0;
-        const char *name = model->param[i].name;
-        const float *after = verify_model_values(&t->m, SYI_ROLE_PARAMETER, &model->param[i], &n);
-        const float *gradient = verify_model_values(&t->m, SYI_ROLE_GRADIENT, &model->param[i], &n);
-        struct syi_weight_metrics m =
-            syi_weight_metrics(t->before[i], after, gradient, syi_gradient_scale(&t->m.config, name), n);
-        judge_weight(t, step, "weight_rms", name, m.rms);
-        judge_weight(t, step, "weight_max", name, m.max);
-        judge_weight(t, step, "weight_gradient_rms", name, m.gradient_rms);
-        judge_weight(t, step, "weight_update_rms", name, m.update_rms);
-        judge_weight(t, step, "weight_update_divided_by_weight_rms", name, m.relative_rms);
+        double value[SYI_WEIGHT_METRICS];
+        if (!syi_engine_weight_metrics(t->m.engine, i, value)) continue;
+        for (int m = 0; m < SYI_WEIGHT_METRICS; m++)
+            judge_weight(t, step, syi_weight_metric_name((enum syi_weight_metric)m), model->param[i].name,
+                         value[m]);
     }
-}
-
-static int remember(struct train *t, struct sy_error *err)
-{
-    const struct syi_model *model = syi_engine_model(t->m.engine);
-    if (!t->before) t->before = syi_alloc(model->n * sizeof *t->before, err);
-    if (!t->before) return SY_ENOMEM;
-    for (size_t i = 0; i < model->n; i++) {
-        int64_t n = 0;
-        const float *now = verify_model_values(&t->m, SYI_ROLE_PARAMETER, &model->param[i], &n);
-        if (!t->before[i]) t->before[i] = syi_alloc((size_t)n * sizeof(float), err);
-        if (!t->before[i]) return SY_ENOMEM;
-        memcpy(t->before[i], now, (size_t)n * sizeof(float));
-    }
-    return SY_OK;
 }
 
 static int run_steps(struct train *t, struct sy_error *err)
@@ -129,8 +107,7 @@ static int run_steps(struct train *t, struct sy_error *err)
     for (int64_t step = 0; !status && step < t->steps; step++) {
         struct syi_step_result result;
         double rate = syi_schedule_rate(&t->m.config, step);
-        status = remember(t, err);
-        if (!status) status = verify_model_batch(&t->m, step, t->steps, err);
+        status = verify_model_batch(&t->m, step, t->steps, err);
         if (!status)
             status = syi_engine_step(t->m.engine, &t->m.batch, step,
                                      t->uses_schedule ? rate : t->m.config.train.learning_rate, &result, err);
@@ -200,12 +177,9 @@ int verify_train(struct verify_context *context, const struct verify_case *c, st
     int status = verify_model_config(&t->m, c, err);
     if (!status) status = read_optimizer(t, err);
     if (!status) status = verify_model_open(&t->m, context, err);
-    size_t n = status ? 0 : syi_engine_model(t->m.engine)->n;
     if (!status) status = run_steps(t, err);
     if (!status) judge_end(t);
     if (!status) cover_rest(t);
-    for (size_t i = 0; t->before && i < n; i++) syi_free(t->before[i]);
-    syi_free(t->before);
     verify_model_close(&t->m);
     syi_free(t);
     return status;

@@ -330,7 +330,7 @@ static int put_gradients(struct verify_optim *o, const char *prefix, struct sy_e
 static void put_scalars(struct verify_optim *o, int64_t step, double rate)
 {
     float value[SYI_OPTIM_SCALARS];
-    syi_optim_scalars(&o->config, o->chains, step, rate, value);
+    syi_optim_scalars(&o->config, o->chains, step, rate, 1, value);
     for (uint32_t i = 0; i < SYI_OPTIM_SCALARS; i++) {
         const struct sy_tensor *t = syi_session_find(o->session, 0, SYI_ROLE_OPTIM_SCALAR, i);
         if (t) *(float *)t->data = value[i];

@@ -29,8 +29,8 @@ static const struct kind {
              {"optimizer_state", verify_optimizer_state},
              {"multi_optimizer", verify_multi_optimizer},
              {"schedule", verify_schedule},
-             {"action", NULL},
-             {"weight_metrics", NULL},
+             {"action", verify_action},
+             {"weight_metrics", verify_weight_metrics},
              {"partitioner", verify_partitioner},
              {"data", verify_data}};
 

@@ -228,6 +228,13 @@ int verify_multi_errors(struct verify_context *context, const struct verify_case
                         struct sy_error *err); /* a multi_optimizer of its own file */
 int verify_partitioner(struct verify_context *context, const struct verify_case *c,
                        struct verify_report *report, struct sy_error *err);
+int verify_action(struct verify_context *context, const struct verify_case *c, struct verify_report *report,
+                  struct sy_error *err);
+int verify_weight_metrics(struct verify_context *context, const struct verify_case *c,
+                          struct verify_report *report, struct sy_error *err);
+int verify_weight_merges(struct verify_context *context, const struct verify_case *c,
+                         struct verify_report *report,
+                         struct sy_error *err); /* weight_metrics of its own file */
 int verify_schedule(struct verify_context *context, const struct verify_case *c, struct verify_report *report,
                     struct sy_error *err);
 int verify_data(struct verify_context *context, const struct verify_case *c, struct verify_report *report,

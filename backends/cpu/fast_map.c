@@ -6,8 +6,7 @@
  * memory is still needed. */
 #include "config.h"
 
-#include "backends/cpu/fast.h"
-#include "backends/cpu/map.h"
+#include "backends/cpu/fast_map.h"
 
 enum { TILE = 512, TASK = 16384 /* elements */, MASK_FLOATS = SY_MAP_MAX_INSTR * TILE };
 
@@ -23,6 +22,7 @@ struct plan {
     int8_t mask[SY_MAP_MAX_INSTR];   /* index of a jitter, or of a dropout that drops something, or -1 */
     uint8_t drawn[SY_MAP_MAX_INSTR]; /* by that index: the instruction */
     int masks, jitters;              /* jitters are masks, too */
+    fast_whole_fn whole;             /* instead of all instructions, or NULL */
 };
 
 /* A run of a call: its random numbers differ from those of the next one. */
@@ -72,50 +72,32 @@ static inline vf load(struct operand o, int64_t i, int64_t n)
 static void compute(const struct sy_map_instr *instr, struct operand oa, struct operand ob, struct operand oc,
                     int64_t count, float *y)
 {
-    const vf zero = vf_set(0.0f), one = vf_set(1.0f), s = vf_set(instr->s);
+    const vf s = vf_set(instr->s);
     const int kind = instr->c;
-    (void)one;
-    /* a, b, c are read only where the expression names them. */
 #define EACH(reads, expression)                                                                              \
     do {                                                                                                     \
         int64_t i = 0;                                                                                       \
         for (; i + SYCPU_LANES <= count; i += SYCPU_LANES) {                                                 \
-            vf a = load(oa, i, SYCPU_LANES), b = reads > 1 ? load(ob, i, SYCPU_LANES) : a;                   \
-            vf c = reads > 2 ? load(oc, i, SYCPU_LANES) : a;                                                 \
-            (void)b, (void)c;                                                                                \
+            vf a = load(oa, i, SYCPU_LANES), b = (reads) > 1 ? load(ob, i, SYCPU_LANES) : a;                 \
+            vf c = (reads) > 2 ? load(oc, i, SYCPU_LANES) : a;                                               \
             vf_store(y + i, expression);                                                                     \
         }                                                                                                    \
         if (i < count) {                                                                                     \
-            vf a = load(oa, i, count - i), b = reads > 1 ? load(ob, i, count - i) : a;                       \
-            vf c = reads > 2 ? load(oc, i, count - i) : a;                                                   \
-            (void)b, (void)c;                                                                                \
+            vf a = load(oa, i, count - i), b = (reads) > 1 ? load(ob, i, count - i) : a;                     \
+            vf c = (reads) > 2 ? load(oc, i, count - i) : a;                                                 \
             vf_store_first(y + i, expression, count - i);                                                    \
         }                                                                                                    \
     } while (0)
+    /* A loop for each op: inside, the op is a constant. Dropout and jitter read their numbers as b. */
     switch (instr->op) {
-    case SY_MAP_ADD: EACH(2, vf_add(a, b)); break;
-    case SY_MAP_SUB: EACH(2, vf_sub(a, b)); break;
-    case SY_MAP_MUL: EACH(2, vf_mul(a, b)); break;
-    case SY_MAP_DIV: EACH(2, vf_div(a, b)); break;
-    case SY_MAP_FMA: EACH(3, vf_fma(a, b, c)); break;
-    case SY_MAP_ADDS: EACH(1, vf_add(a, s)); break;
-    case SY_MAP_MULS: EACH(1, vf_mul(a, s)); break;
-    case SY_MAP_NEG: EACH(1, vf_sub(vf_set(-0.0f), a)); break;
-    case SY_MAP_MAX: EACH(2, vf_max(a, b)); break;
-    case SY_MAP_MIN: EACH(2, vf_min(a, b)); break;
-    case SY_MAP_SQRT: EACH(1, vf_sqrt(a)); break;
-    case SY_MAP_RSQRT: EACH(1, vf_div(one, vf_sqrt(a))); break;
-    case SY_MAP_EXP: EACH(1, vf_exp(a)); break;
-    case SY_MAP_LOG: EACH(1, vf_log(a)); break;
-    case SY_MAP_TANH: EACH(1, vf_tanh(a)); break;
-    case SY_MAP_SELECT: EACH(3, vf_select(vf_differs(a, zero), b, c)); break;
-    case SY_MAP_FINITE: EACH(1, vf_select(vf_differs(vf_sub(a, a), zero), zero, one)); break;
-    case SY_MAP_LESS: EACH(2, vf_select(vf_less(a, b), one, zero)); break;
-    case SY_MAP_DROPOUT: EACH(2, vf_drop(a, b)); break; /* b: the mask */
-    case SY_MAP_JITTER: EACH(2, vf_mul(a, b)); break;   /* b: the factors */
-    case SY_MAP_ACTIVATION: EACH(1, vf_activation(a, kind)); break;
-    case SY_MAP_ACTIVATION_GRAD: EACH(2, vf_mul(b, vf_activation_grad(a, kind))); break;
-    default: EACH(1, a);
+#define SY_MAP(id, NAME, name, arguments, help)                                                              \
+    case id:                                                                                                 \
+        EACH((id) == SY_MAP_DROPOUT || (id) == SY_MAP_JITTER ? 2 : (arguments),                              \
+             map_apply(id, kind, a, b, c, s));                                                               \
+        break;
+#include "switchyard/maps.def"
+#undef SY_MAP
+    default: break;
     }
 #undef EACH
 }
@@ -273,19 +255,46 @@ static void compute_part(struct tile *t, int64_t chunk, int64_t first, int64_t l
     }
 }
 
+/* The same where the map is compiled whole. */
+static void compute_whole(const struct run *run, int64_t first, int64_t last, int64_t begin, int64_t end)
+{
+    const struct plan *plan = run->plan;
+    const struct sy_call *call = run->call;
+    vf constant[MAP_MAX_REGISTERS];
+    for (int i = 0; i < call->n_in; i++)
+        if (plan->kind[i] == MAP_ONE) constant[i] = vf_set(*(const float *)call->in[i].data);
+    for (int i = 0; i < run->attr->n_instr; i++) constant[call->n_in + i] = vf_set(run->attr->instr[i].s);
+    for (int64_t row = first; row < last; row++) {
+        for (int i = 0; i < call->n_in; i++)
+            if (plan->kind[i] == MAP_ROW) constant[i] = vf_set(((const float *)call->in[i].data)[row]);
+        plan->whole(call, constant, row, plan->columns, begin, end);
+    }
+}
+
+/* Rows [first, last) of a chunk, columns [begin, end), in a place of its own. */
+static void compute_chunk(const struct run *run, int64_t chunk, int64_t first, int64_t last, int64_t begin,
+                          int64_t end)
+{
+    struct tile tile;
+    if (run->plan->whole) {
+        compute_whole(run, first, last, begin, end);
+        return;
+    }
+    tile.run = run;
+    tile.plan = run->plan;
+    bind_constants(&tile);
+    compute_part(&tile, chunk, first, last, begin, end);
+}
+
 static void task(void *arg, int64_t index, int thread)
 {
     const struct run *run = arg;
     const struct plan *plan = run->plan;
-    struct tile tile;
     int64_t chunk = index / plan->column_tasks, first = chunk * plan->row_chunk;
     int64_t begin = index % plan->column_tasks * plan->column_chunk;
     (void)thread;
-    tile.run = run;
-    tile.plan = plan;
-    bind_constants(&tile);
-    compute_part(&tile, chunk, first, least(first + plan->row_chunk, plan->rows), begin,
-                 least(begin + plan->column_chunk, plan->columns));
+    compute_chunk(run, chunk, first, least(first + plan->row_chunk, plan->rows), begin,
+                  least(begin + plan->column_chunk, plan->columns));
 }
 
 /* ---- the plan ---- */
@@ -383,6 +392,7 @@ int fast_map_prepare(void *context, const struct sy_call *call, void **plan)
     plan_instructions(&made, call);
     plan_slots(&made, call);
     plan_shape(&made, call);
+    made.whole = fast_map_whole(call, made.kind);
     return sycpu_keep(call, &made, sizeof made, plan);
 }
 
@@ -408,22 +418,18 @@ void fast_map_rows(void *context, const struct sy_call *call, int64_t first, int
 {
     const struct plan *plan = call->plan;
     struct run run;
-    struct tile tile;
     (void)context;
     if (!plan) return;
     begin_run(&run, call);
-    tile.run = &run;
-    tile.plan = plan;
-    bind_constants(&tile);
     if (plan->rows == 1) { /* all rows, one after the other */
         int64_t columns = call->out[0].dim[call->out[0].rank - 1];
-        compute_part(&tile, 0, 0, 1, first * columns, end * columns);
+        compute_chunk(&run, 0, 0, 1, first * columns, end * columns);
         return;
     }
     for (int64_t next; first < end; first = next) {
         int64_t chunk = first / plan->row_chunk;
         next = least((chunk + 1) * plan->row_chunk, end);
-        compute_part(&tile, chunk, first, next, 0, plan->columns);
+        compute_chunk(&run, chunk, first, next, 0, plan->columns);
     }
 }
 

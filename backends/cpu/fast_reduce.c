@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* block_sum, block_sumsq, tree_axis, tree_add, max_axis, column_sum, vectorised; orders as in doc/numerics.md. */
+/* block_sum, block_sumsq, block_max, tree_axis, tree_add, max_axis, column_sum, vectorised; orders as in
+ * doc/numerics.md. */
 #include "config.h"
 
 #include "backends/cpu/fast.h"
 
 /* ---- blocks: a task is a block, or a range of columns where a block is one column wide ---- */
 
-enum { COLUMNS = 256 };
+enum { COLUMNS = 256, MOST_TOGETHER = 16, TASKS_A_THREAD = 4 };
 
 struct blocks {
     const struct sy_call *call;
     const int64_t *leaf;
     int square;
+    int64_t together; /* blocks of a task, next to each other in the last dim */
 };
 
 /* Walks the rows of a block. */
@@ -21,18 +23,19 @@ struct walk {
     int64_t at[SY_MAX_DIMS], stride[SY_MAX_DIMS]; /* place in the block, elements from one to the next */
 };
 
-/* Block `index` of those numbered over all dims before `last`, and over `blocks` next to each other in it. */
-static struct walk walk_begin(const struct blocks *b, int64_t index, int64_t blocks)
+/* Block `index` of those numbered over all dims before `last`, at the first column. */
+static struct walk walk_begin(const struct blocks *b, int64_t index)
 {
     const struct sy_tensor *in = &b->call->in[0];
     int last = in->rank - 1;
     struct walk w = {.x = in->data, .rows = 1};
-    for (int d = last; d >= 0; d--) {
-        int64_t n = d == last ? blocks : in->dim[d] / b->leaf[d];
-        w.stride[d] = d == last ? 1 : w.stride[d + 1] * in->dim[d + 1];
-        w.x += index % n * (d == last ? in->dim[d] / n : b->leaf[d]) * w.stride[d];
+    w.stride[last] = 1;
+    for (int d = last - 1; d >= 0; d--) {
+        int64_t n = in->dim[d] / b->leaf[d];
+        w.stride[d] = w.stride[d + 1] * in->dim[d + 1];
+        w.x += index % n * b->leaf[d] * w.stride[d];
         index /= n;
-        if (d < last) w.rows *= b->leaf[d];
+        w.rows *= b->leaf[d];
     }
     return w;
 }
@@ -47,17 +50,24 @@ static inline void walk_next(const struct blocks *b, struct walk *w)
     }
 }
 
-static void block_task(void *arg, int64_t index, int thread)
+/* Blocks next to each other in the last dim are summed together, row by row: whole rows are read one after the other,
+ * which memory serves faster than a part of each. */
+static void block_task(void *arg, int64_t task, int thread)
 {
     const struct blocks *b = arg;
     const struct sy_tensor *in = &b->call->in[0];
-    int64_t n = b->leaf[in->rank - 1];
-    struct walk w = walk_begin(b, index, in->dim[in->rank - 1] / n);
-    float acc = 0;
+    int64_t n = b->leaf[in->rank - 1], wide = in->dim[in->rank - 1] / n;
+    int64_t parts = (wide + b->together - 1) / b->together, first = task % parts * b->together;
+    int64_t count = wide - first < b->together ? wide - first : b->together;
+    struct walk w = walk_begin(b, task / parts);
+    float acc[MOST_TOGETHER] = {0};
     (void)thread;
-    for (int64_t row = 0; row < w.rows; row++, walk_next(b, &w))
-        acc += b->square ? vf_row_dot(w.x, w.x, n) : vf_row_sum(w.x, n);
-    ((float *)b->call->out[0].data)[index] = acc;
+    for (int64_t row = 0; row < w.rows; row++, walk_next(b, &w)) {
+        const float *x = w.x + first * n;
+        for (int64_t i = 0; i < count; i++, x += n)
+            acc[i] += b->square ? vf_row_dot(x, x, n) : vf_row_sum(x, n);
+    }
+    memcpy((float *)b->call->out[0].data + task / parts * wide + first, acc, (size_t)count * sizeof *acc);
 }
 
 /* Blocks one column wide: the row sum of one element is itself (or its square; a zero of either sign adds
@@ -68,7 +78,7 @@ static void column_task(void *arg, int64_t task, int thread)
     const struct sy_tensor *in = &b->call->in[0];
     int64_t D = in->dim[in->rank - 1], parts = (D + COLUMNS - 1) / COLUMNS, first = task % parts * COLUMNS;
     int64_t count = D - first < COLUMNS ? D - first : COLUMNS;
-    struct walk w = walk_begin(b, task / parts, 1);
+    struct walk w = walk_begin(b, task / parts);
     float acc[COLUMNS] = {0};
     (void)thread;
     for (int64_t row = 0; row < w.rows; row++, walk_next(b, &w)) {
@@ -86,16 +96,26 @@ static void column_task(void *arg, int64_t task, int thread)
     memcpy((float *)b->call->out[0].data + task / parts * D + first, acc, (size_t)count * sizeof *acc);
 }
 
+/* As many blocks together as leave every thread some tasks. */
+static int64_t blocks_together(const struct sy_call *call, int64_t bands, int64_t wide)
+{
+    int64_t most = bands * wide / (TASKS_A_THREAD * call->host->threads);
+    if (most > wide) most = wide;
+    return most > MOST_TOGETHER ? MOST_TOGETHER : most < 1 ? 1 : most;
+}
+
 static int block_sums(const struct sy_call *call, int square)
 {
     const struct sy_tensor *out = &call->out[0];
-    struct blocks blocks = {call, ((const struct sy_attr_block *)call->attr)->leaf, square};
+    struct blocks blocks = {call, ((const struct sy_attr_block *)call->attr)->leaf, square, 1};
     int last = out->rank - 1;
-    int64_t parts = (out->dim[last] + COLUMNS - 1) / COLUMNS;
-    if (blocks.leaf[last] == 1)
-        sycpu_parallel(call, sycpu_extent(out, last) * parts, column_task, &blocks);
-    else
-        sycpu_parallel(call, sycpu_count(out), block_task, &blocks);
+    int64_t bands = sycpu_extent(out, last), wide = out->dim[last];
+    if (blocks.leaf[last] == 1) {
+        sycpu_parallel(call, bands * ((wide + COLUMNS - 1) / COLUMNS), column_task, &blocks);
+        return SY_OK;
+    }
+    blocks.together = blocks_together(call, bands, wide);
+    sycpu_parallel(call, bands * ((wide + blocks.together - 1) / blocks.together), block_task, &blocks);
     return SY_OK;
 }
 
@@ -109,6 +129,65 @@ int fast_block_sumsq(void *context, const struct sy_call *call)
 {
     (void)context;
     return block_sums(call, 1);
+}
+
+/* ---- largest numbers ---- */
+
+/* Of sixteen lines: the largest numbers, and NaN where there was one, else 0. */
+struct top {
+    vf most, nan;
+};
+
+static inline void take(struct top *top, vf x)
+{
+    top->most = vf_max(x, top->most);
+    top->nan = vf_select(vf_differs(x, x), vf_set(__builtin_nanf("")), top->nan);
+}
+
+/* The sum makes a zero +0. */
+static inline vf result(const struct top *top)
+{
+    return vf_select(vf_differs(top->nan, top->nan), top->nan, vf_add(top->most, vf_set(0.0f)));
+}
+
+/* The largest lane; NaN where a lane is. */
+static inline float top_lane(const struct top *top)
+{
+    float part[SYCPU_LANES], most;
+    vf_store(part, result(top));
+    most = part[0];
+    for (int l = 1; l < SYCPU_LANES; l++) most = part[l] > most || part[l] != part[l] ? part[l] : most;
+    return most;
+}
+
+static inline vf magnitude(vf x)
+{
+    return vf_max(x, vf_sub(vf_set(0.0f), x)); /* NaN of NaN */
+}
+
+static void block_max_task(void *arg, int64_t index, int thread)
+{
+    const struct blocks *b = arg;
+    const struct sy_tensor *in = &b->call->in[0];
+    int64_t n = b->leaf[in->rank - 1], wide = in->dim[in->rank - 1] / n;
+    struct walk w = walk_begin(b, index / wide);
+    struct top top = {vf_set(0.0f), vf_set(0.0f)};
+    (void)thread;
+    w.x += index % wide * n;
+    for (int64_t row = 0; row < w.rows; row++, walk_next(b, &w)) {
+#define TAKE(c, count) take(&top, magnitude(fast_load(w.x + c, count))) /* 0 where there is nothing */
+        FAST_COLUMNS(c, n, TAKE);
+#undef TAKE
+    }
+    ((float *)b->call->out[0].data)[index] = top_lane(&top);
+}
+
+int fast_block_max(void *context, const struct sy_call *call)
+{
+    struct blocks blocks = {call, ((const struct sy_attr_block *)call->attr)->leaf, 0, 1};
+    (void)context;
+    sycpu_parallel(call, sycpu_count(&call->out[0]), block_max_task, &blocks);
+    return SY_OK;
 }
 
 /* ---- trees ---- */
@@ -179,23 +258,6 @@ int fast_tree_add(void *context, const struct sy_call *call)
 
 /* ---- max_axis ---- */
 
-/* Of sixteen lines: the largest numbers, and NaN where there was one, else 0. */
-struct top {
-    vf most, nan;
-};
-
-static inline void take(struct top *top, vf x)
-{
-    top->most = vf_max(x, top->most);
-    top->nan = vf_select(vf_differs(x, x), vf_set(__builtin_nanf("")), top->nan);
-}
-
-/* The sum makes a zero +0. */
-static inline vf result(const struct top *top)
-{
-    return vf_select(vf_differs(top->nan, top->nan), top->nan, vf_add(top->most, vf_set(0.0f)));
-}
-
 static void max_columns(const struct sy_call *call, int64_t first, int64_t end)
 {
     const struct lines lines = lines_of(call);
@@ -218,14 +280,10 @@ static void max_rows(const struct sy_call *call, int64_t first, int64_t end)
     for (; first < end; first++) {
         const float *x = (const float *)call->in[0].data + first * n;
         struct top top = {least, vf_set(0.0f)};
-        float part[SYCPU_LANES], most;
 #define TAKE(c, count) take(&top, vf_select(vf_first(count), fast_load(x + c, count), least))
         FAST_COLUMNS(c, n, TAKE);
 #undef TAKE
-        vf_store(part, result(&top));
-        most = part[0];
-        for (int l = 1; l < SYCPU_LANES; l++) most = part[l] > most || part[l] != part[l] ? part[l] : most;
-        ((float *)call->out[0].data)[first] = most;
+        ((float *)call->out[0].data)[first] = top_lane(&top);
     }
 }
 

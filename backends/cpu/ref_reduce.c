@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reference kernels of sums and maxima over tensors, axes and ranks: block_sum, block_sumsq, tree_sum,
+/* Reference kernels of sums and maxima over tensors, axes and ranks: block_sum, block_sumsq, block_max, tree_sum,
  * tree_axis, tree_add, max_axis, column_sum, count_sum. */
 #include "config.h"
 
@@ -7,10 +7,34 @@
 
 #include "backends/cpu/ref.h"
 
-/* ---- block_sum, block_sumsq ---- */
+/* ---- block_sum, block_sumsq, block_max ---- */
 
-/* Sum of the block of the given extents at `x`, a place in the tensor. Rows are taken in ascending order. */
-static sy_real block(const struct sy_call *call, const sy_real *x, int square)
+/* What a block is reduced to, row by row. */
+typedef sy_real (*reduce_fn)(sy_real acc, const sy_real *row, int64_t n);
+
+static sy_real add_row(sy_real acc, const sy_real *row, int64_t n)
+{
+    return acc + ref_row_sum(row, n);
+}
+
+static sy_real add_squares(sy_real acc, const sy_real *row, int64_t n)
+{
+    return acc + ref_row_dot(row, row, n);
+}
+
+/* NaN stays: nothing is larger. */
+static sy_real raise_to_row(sy_real acc, const sy_real *row, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        sy_real x = row[i] < 0 ? -row[i] : row[i];
+        if (isnan(x)) return __builtin_nanf("");
+        acc = x > acc ? x : acc;
+    }
+    return acc;
+}
+
+/* The block of the given extents at `x`, a place in the tensor. Rows are taken in ascending order. */
+static sy_real block(const struct sy_call *call, const sy_real *x, reduce_fn reduce)
 {
     const struct sy_tensor *in = &call->in[0];
     const int64_t *leaf = ((const struct sy_attr_block *)call->attr)->leaf;
@@ -25,12 +49,12 @@ static sy_real block(const struct sy_call *call, const sy_real *x, int square)
             rest /= leaf[i];
             stride *= in->dim[i];
         }
-        acc += square ? ref_row_dot(x + at, x + at, leaf[last]) : ref_row_sum(x + at, leaf[last]);
+        acc = reduce(acc, x + at, leaf[last]);
     }
     return acc;
 }
 
-static int block_sums(const struct sy_call *call, int square)
+static int blocks(const struct sy_call *call, reduce_fn reduce)
 {
     const struct sy_tensor *in = &call->in[0];
     const int64_t *leaf = ((const struct sy_attr_block *)call->attr)->leaf;
@@ -43,7 +67,7 @@ static int block_sums(const struct sy_call *call, int square)
             rest /= blocks;
             stride *= in->dim[d];
         }
-        out[i] = block(call, (const sy_real *)in->data + at, square);
+        out[i] = block(call, (const sy_real *)in->data + at, reduce);
     }
     return SY_OK;
 }
@@ -51,13 +75,19 @@ static int block_sums(const struct sy_call *call, int square)
 int SYCPU_REF(block_sum)(void *context, const struct sy_call *call)
 {
     (void)context;
-    return block_sums(call, 0);
+    return blocks(call, add_row);
 }
 
 int SYCPU_REF(block_sumsq)(void *context, const struct sy_call *call)
 {
     (void)context;
-    return block_sums(call, 1);
+    return blocks(call, add_squares);
+}
+
+int SYCPU_REF(block_max)(void *context, const struct sy_call *call)
+{
+    (void)context;
+    return blocks(call, raise_to_row);
 }
 
 /* ---- trees ---- */

@@ -78,14 +78,24 @@ int syi_optimizer_of(const struct syi_config *config, const char *parameter)
     return 0;
 }
 
+int syi_optimizer_read_chain(const struct syi_optimizer_part *part, struct syi_terms *terms,
+                             char reason[SYI_TERM_REASON])
+{
+    size_t n;
+    const struct syi_term_kind *kinds = syi_transform_kinds(&n);
+    int status = SY_OK;
+    for (int i = 0; i < part->chain.n && !status; i++)
+        status = syi_terms_read(terms, kinds, n, syi_strings_at(&part->chain, i), reason);
+    return status;
+}
+
 /* Of a chain the first transform of that kind. */
 static double clip_of_chain(const struct syi_optimizer_part *part, struct syi_terms *terms)
 {
     char reason[SYI_TERM_REASON];
     size_t n;
     const struct syi_term_kind *kinds = syi_transform_kinds(&n);
-    for (int i = 0; i < part->chain.n; i++)
-        if (syi_terms_read(terms, kinds, n, syi_strings_at(&part->chain, i), reason) != SY_OK) return 0;
+    if (syi_optimizer_read_chain(part, terms, reason)) return 0;
     for (int t = 0; t < terms->n; t++) {
         const struct syi_transform_differentially_private_aggregate *a = (const void *)terms->term[t].values;
         if (terms->term[t].kind == &kinds[SYI_TRANSFORM_differentially_private_aggregate])

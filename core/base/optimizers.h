@@ -3,7 +3,7 @@
 #ifndef SYI_OPTIMIZERS_H
 #define SYI_OPTIMIZERS_H
 
-#include "base/run_config.h"
+#include "base/terms.h"
 
 struct syi_optimizer_info {
     const char *name;
@@ -21,6 +21,9 @@ int syi_mask_match(const struct syi_strings *mask, const char *name);
 
 /* The number of the part that updates the parameter: the first named one that matches it, else 0. */
 int syi_optimizer_of(const struct syi_config *config, const char *parameter);
+/* Adds the terms of the part's key `chain`, in their order. SY_EINVAL and one sentence in reason as syi_terms_read. */
+int syi_optimizer_read_chain(const struct syi_optimizer_part *part, struct syi_terms *terms,
+                             char reason[SYI_TERM_REASON]) SYI_MUST_CHECK;
 /* What the gradients of one example are clipped to before they are added up (dpsgd); 0: they are not. */
 int syi_optimizer_example_clip(const struct syi_optimizer_part *part, double *clip,
                                struct sy_error *err) SYI_MUST_CHECK;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where plugins lie, and dlopen. What a library has to have is its host's business: runtime/plugin.c for backends,
- * data/vocabulary_sentencepiece.c for a vocabulary. */
+/* Where plugins lie, dlopen, and the symbol of a descriptor. What is in a descriptor is its host's business:
+ * runtime/plugin_library.c for backends and actions, data/vocabulary_sentencepiece.c for a vocabulary. */
 #include "config.h"
 
 #include <dlfcn.h>
@@ -10,27 +10,47 @@
 #include <unistd.h>
 
 #include "base/plugin_folders.h"
+#include "base/text.h"
 #include "base/threads.h"
+
+/* ---- one file ---- */
 
 /* A library linked with -ffast-math switches denormals off for the thread that loads it. That would change
  * results, so it is undone, aloud. */
-void *syi_plugin_open_library(const char *name, const char *path, const char **why)
+static void *open_library(const char *what, const char *path)
 {
     fenv_t before;
-    *why = syi_plugin_file_fault(path);
-    if (*why) return NULL;
     uint32_t control = syi_fp_control();
     fegetenv(&before);
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (!library) *why = dlerror();
-    if (!library && !*why) *why = "no reason given";
     if (syi_fp_control() != control)
         syi_log(SY_LOG_WARN,
-                "backend %s: loading %s changed the floating-point mode (linked with -ffast-math?); undone",
-                name, path);
+                "%s: loading %s changed the floating-point mode (linked with -ffast-math?); undone", what,
+                path);
     fesetenv(&before);
     return library;
 }
+
+int syi_plugin_open(const struct syi_plugin_want *want, const char *path, const void **descriptor,
+                    struct sy_error *err)
+{
+    const char *why = syi_plugin_file_fault(path);
+    void *library = why ? NULL : open_library(want->what, path);
+    if (!library) {
+        if (!why) why = dlerror();
+        return syi_error(err, SY_EBACKEND,
+                         "%s: %s cannot be loaded (this host: ABI %d.%d): %s; rebuild it here", want->what,
+                         path, want->major, want->minor, why ? why : "no reason given");
+    }
+    *descriptor = dlsym(library, want->symbol);
+    if (*descriptor) return SY_OK;
+    return syi_error(err, SY_EBACKEND,
+                     "%s: %s has no symbol %s (this host: ABI %d.%d); it is not a switchyard plugin, or "
+                     "was renamed",
+                     want->what, path, want->symbol, want->major, want->minor);
+}
+
+/* ---- folders ---- */
 
 void syi_plugin_folders_free(struct syi_plugin_folders *folders)
 {
@@ -112,16 +132,41 @@ int syi_plugin_folders_find(struct syi_plugin_folders *folders, struct sy_error 
     return list && *list ? add_chosen(folders, list, err) : add_usual(folders, err);
 }
 
-int syi_plugin_folders_file(const struct syi_plugin_folders *folders, const char *name, char **path,
-                            struct sy_error *err)
+/* ---- by name ---- */
+
+static int first_file(const struct syi_plugin_folders *folders, const struct syi_plugin_want *want,
+                      char **path, struct sy_error *err)
 {
-    *path = NULL;
     for (size_t i = 0; i < folders->n; i++) {
-        *path = syi_format("%s/" SYI_PLUGIN_PREFIX "%s" SYI_PLUGIN_SUFFIX, folders->path[i], name);
+        *path = syi_format("%s/%s%s" SYI_PLUGIN_SUFFIX, folders->path[i], want->prefix, want->name);
         if (!*path) return syi_error(err, SY_ENOMEM, "out of memory");
         if (access(*path, F_OK) == 0) return SY_OK;
         syi_free(*path);
         *path = NULL;
     }
     return SY_OK;
+}
+
+static int not_found(const struct syi_plugin_folders *folders, const struct syi_plugin_want *want,
+                     struct sy_error *err)
+{
+    struct syi_text text = {0};
+    for (size_t i = 0; i < folders->n; i++) syi_text_printf(&text, "%s%s", i ? ", " : "", folders->path[i]);
+    int status =
+        syi_error(err, want->missing,
+                  "%s: no %s%s" SYI_PLUGIN_SUFFIX " in %s; %sSWITCHYARD_BACKEND_PATH names other folders",
+                  want->what, want->prefix, want->name, text.data ? text.data : "any folder", want->advice);
+    syi_text_free(&text);
+    return status;
+}
+
+int syi_plugin_find(const struct syi_plugin_want *want, char **path, struct sy_error *err)
+{
+    struct syi_plugin_folders folders;
+    *path = NULL;
+    int status = syi_plugin_folders_find(&folders, err);
+    if (!status) status = first_file(&folders, want, path, err);
+    if (!status && !*path) status = not_found(&folders, want, err);
+    syi_plugin_folders_free(&folders);
+    return status;
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The folders in which plugins (switchyard-NAME.so) are looked for, and how one is loaded. */
+/* The folders in which plugins of all kinds are looked for, and how one is loaded. */
 #ifndef SYI_PLUGIN_FOLDERS_H
 #define SYI_PLUGIN_FOLDERS_H
 
 #include "base/base.h"
 
-#define SYI_PLUGIN_PREFIX "switchyard-"
-#define SYI_PLUGIN_SUFFIX ".so"
+#define SYI_PLUGIN_PREFIX "switchyard-" /* of the files of backends and vocabularies */
+#define SYI_PLUGIN_SUFFIX ".so"         /* of all */
 
 /* ---- plugin_folders.c ---- */
 
@@ -20,12 +20,20 @@ struct syi_plugin_folders {
  * after a failure too. */
 int syi_plugin_folders_find(struct syi_plugin_folders *folders, struct sy_error *err) SYI_MUST_CHECK;
 void syi_plugin_folders_free(struct syi_plugin_folders *folders);
-/* *path: the first file of plugin NAME, owned by the caller; NULL with SY_OK: there is none. */
-int syi_plugin_folders_file(const struct syi_plugin_folders *folders, const char *name, char **path,
-                            struct sy_error *err) SYI_MUST_CHECK;
-/* NULL: *why says what is wrong with the file, until the next call. Never closed: code of it may be named until the
- * process ends. */
-void *syi_plugin_open_library(const char *name, const char *path, const char **why);
+/* A file to be found, and what it has to have. */
+struct syi_plugin_want {
+    const char *what;          /* "backend cpu", opens messages */
+    const char *prefix, *name; /* of the file: PREFIX NAME .so */
+    const char *advice;        /* what to try where there is none: "try ..., ", or "" */
+    int missing;               /* the error of that */
+    const char *symbol;        /* of its descriptor */
+    int major, minor;          /* ABI of this host */
+};
+/* *path: the first such file of the folders, owned by the caller. */
+int syi_plugin_find(const struct syi_plugin_want *want, char **path, struct sy_error *err) SYI_MUST_CHECK;
+/* Loads a file, for good (code of it may be named until the process ends), and finds its descriptor; SY_EBACKEND. */
+int syi_plugin_open(const struct syi_plugin_want *want, const char *path, const void **descriptor,
+                    struct sy_error *err) SYI_MUST_CHECK;
 
 /* ---- plugin_file.c ---- */
 

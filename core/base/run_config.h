@@ -123,11 +123,35 @@
     X(SYI_OPTIMIZER_NONE, "none")
 #define SYI_ACTION_MAP(X)                                                                                    \
     X(SYI_ACTION_EARLY_STOPPING, "early_stopping")                                                           \
-    X(SYI_ACTION_TERMINATE_ON_NAN, "terminate_on_nan")
-#define SYI_METRIC_MAP(X)                                                                                    \
-    X(SYI_METRIC_LOSS, "loss")                                                                               \
-    X(SYI_METRIC_WER, "wer")                                                                                 \
-    X(SYI_METRIC_PER, "per")
+    X(SYI_ACTION_TERMINATE_ON_NAN, "terminate_on_nan")                                                       \
+    X(SYI_ACTION_KEEP_BEST, "keep_best")                                                                     \
+    X(SYI_ACTION_REDUCE_LR, "reduce_lr_on_plateau")                                                          \
+    X(SYI_ACTION_COMMAND, "command")                                                                         \
+    X(SYI_ACTION_PLUGIN, "plugin")
+#define SYI_MODE_MAP(X)                                                                                      \
+    X(SYI_MODE_MIN, "min")                                                                                   \
+    X(SYI_MODE_MAX, "max")
+#define SYI_POLICY_MAP(X)                                                                                    \
+    X(SYI_POLICY_STOP, "stop")                                                                               \
+    X(SYI_POLICY_SKIP, "skip")                                                                               \
+    X(SYI_POLICY_ROLLBACK, "rollback")
+#define SYI_ACTION_ON_MAP(X)                                                                                 \
+    X(SYI_ON_START, "start")                                                                                 \
+    X(SYI_ON_EVALUATION, "evaluation")                                                                       \
+    X(SYI_ON_CHECKPOINT, "checkpoint")                                                                       \
+    X(SYI_ON_END, "end")
+/* Of decoded texts: names in task.NAME.metrics (text_metrics/text_metrics.h). */
+#define SYI_TASK_METRIC_MAP(X)                                                                               \
+    X(SYI_TASK_METRIC_EXACT_MATCH, "exact_match")                                                            \
+    X(SYI_TASK_METRIC_ACCURACY, "accuracy")                                                                  \
+    X(SYI_TASK_METRIC_WER, "wer")                                                                            \
+    X(SYI_TASK_METRIC_PER, "per")                                                                            \
+    X(SYI_TASK_METRIC_BLEU, "bleu")                                                                          \
+    X(SYI_TASK_METRIC_CHRF, "chrf")                                                                          \
+    X(SYI_TASK_METRIC_ROUGE1, "rouge1")                                                                      \
+    X(SYI_TASK_METRIC_ROUGE2, "rouge2")                                                                      \
+    X(SYI_TASK_METRIC_ROUGE_L, "rougeL")                                                                     \
+    X(SYI_TASK_METRIC_F1, "f1")
 #define SYI_ON_FAILURE_MAP(X)                                                                                \
     X(SYI_ON_FAILURE_CONTINUE, "continue")                                                                   \
     X(SYI_ON_FAILURE_STOP, "stop")
@@ -170,15 +194,18 @@ enum { SYI_SCHEDULE_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_DECAY_SHAPE_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_OPTIMIZER_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_ACTION_MAP(SYI_CHOICE_CONSTANT) };
-enum { SYI_METRIC_MAP(SYI_CHOICE_CONSTANT) SYI_METRIC_COUNT };
+enum { SYI_TASK_METRIC_MAP(SYI_CHOICE_CONSTANT) SYI_TASK_METRICS };
+enum { SYI_MODE_MAP(SYI_CHOICE_CONSTANT) };
+enum { SYI_POLICY_MAP(SYI_CHOICE_CONSTANT) };
+enum { SYI_ACTION_ON_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_ON_FAILURE_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_LOG_RANKS_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_CPU_VARIANT_MAP(SYI_CHOICE_CONSTANT) };
 
 /* ---- the values ---- */
 
-/* bytes of a string, of a list of them; NULs too */
-enum { SYI_CONFIG_STRING = 1024, SYI_CONFIG_STRINGS = 1024 };
+/* bytes of a string, of a list of them, of a short string; NULs too */
+enum { SYI_CONFIG_STRING = 1024, SYI_CONFIG_STRINGS = 1024, SYI_CONFIG_WORD = 64 };
 enum { SYI_CONFIG_INTS = 16, SYI_CONFIG_FLOATS = 16 }; /* most values of a list */
 enum { SYI_CONFIG_PARTS = 16, SYI_PART_NAME = 64 };    /* parts of a kind; bytes of a name with the NUL */
 enum { SYI_MAX_BUCKETS = 64 };                         /* pairs of padded lengths */
@@ -198,15 +225,17 @@ struct syi_strings {
     char text[SYI_CONFIG_STRINGS]; /* one after the other, each with its NUL */
 };
 
-#define SYI_FIELD_INT(name)     int64_t name;
-#define SYI_FIELD_SIZE(name)    int64_t name;
-#define SYI_FIELD_FLOAT(name)   double name;
-#define SYI_FIELD_BOOL(name)    bool name;
-#define SYI_FIELD_STRING(name)  char name[SYI_CONFIG_STRING];
-#define SYI_FIELD_ENUM(name)    int name;
-#define SYI_FIELD_INTS(name)    struct syi_ints name;
-#define SYI_FIELD_FLOATS(name)  struct syi_floats name;
-#define SYI_FIELD_STRINGS(name) struct syi_strings name;
+#define SYI_FIELD_INT(name)      int64_t name;
+#define SYI_FIELD_SIZE(name)     int64_t name;
+#define SYI_FIELD_DURATION(name) int64_t name;
+#define SYI_FIELD_FLOAT(name)    double name;
+#define SYI_FIELD_BOOL(name)     bool name;
+#define SYI_FIELD_STRING(name)   char name[SYI_CONFIG_STRING];
+#define SYI_FIELD_WORD(name)     char name[SYI_CONFIG_WORD];
+#define SYI_FIELD_ENUM(name)     int name;
+#define SYI_FIELD_INTS(name)     struct syi_ints name;
+#define SYI_FIELD_FLOATS(name)   struct syi_floats name;
+#define SYI_FIELD_STRINGS(name)  struct syi_strings name;
 
 /* A structure a kind: struct syi_model_part and so on. The name, "" of a part that has none, is the first
  * field of each. */
@@ -237,10 +266,12 @@ struct syi_config {
 
 enum syi_option_type {
     SYI_OPTION_INT,
-    SYI_OPTION_SIZE,
+    SYI_OPTION_SIZE,     /* bytes */
+    SYI_OPTION_DURATION, /* seconds */
     SYI_OPTION_FLOAT,
     SYI_OPTION_BOOL,
     SYI_OPTION_STRING,
+    SYI_OPTION_WORD,
     SYI_OPTION_ENUM,
     SYI_OPTION_INTS,
     SYI_OPTION_FLOATS,
@@ -332,6 +363,10 @@ void syi_option_print(const struct syi_option *option, const void *field, struct
 /* "integer in 1..65536", "one of gelu,linear | relu" */
 void syi_option_describe(const struct syi_option *option, struct syi_text *out);
 
+/* *differs: whether the option's value in the part is another than its default. */
+int syi_option_differs(const struct syi_option *option, const void *part, int *differs,
+                       struct sy_error *err) SYI_MUST_CHECK;
+
 /* String i of the list, borrowed; i = n gives the end of the last. */
 const char *syi_strings_at(const struct syi_strings *strings, int i);
 
@@ -367,14 +402,24 @@ int syi_config_validate_programs(const struct syi_config *config, struct sy_erro
 /* The error where an expert has no place in a group of so many tokens. Returns SY_EINVAL. */
 int syi_config_no_places(const struct syi_config *config, int training, int64_t tokens, struct sy_error *err);
 
+/* ---- run_config_actions.c ---- */
+
+/* Keys of [action.NAME] besides kind that a kind takes, separated by spaces. */
+const char *syi_action_keys(int kind);
+/* The rules of all [action.NAME], a part of syi_config_validate. */
+int syi_config_check_actions(const struct syi_config *config, struct sy_error *err) SYI_MUST_CHECK;
+
 /* ---- run_config_derived.c ---- */
 
-/* The task that is trained on and evaluated, the first; never NULL: without one, a part of defaults with the
- * name "". */
+/* The task that is trained on: the one with a file `train`, else the first; never NULL: without one, a part of
+ * defaults with the name "". */
 const struct syi_task_part *syi_config_task(const struct syi_config *config);
 /* The vocabulary of inputs (target 0), [vocabulary], or of targets (1), [vocabulary.targets] if it is there. Never
  * NULL. */
 const struct syi_vocabulary_part *syi_config_vocabulary(const struct syi_config *config, int target);
+/* What evaluations during training take: a pass that decodes where a task with a file `valid` has metrics. */
+enum syi_evaluates { SYI_EVALUATES = 1, SYI_EVALUATES_DECODED = 2 };
+int syi_config_evaluates(const struct syi_config *config); /* bits, 0: no task has such a file */
 /* decode.batch_size, or what stands for its 0. */
 int64_t syi_config_decode_rows(const struct syi_config *config);
 /* SYI_ROUTER_* of the encoder's or the decoder's sparse layers. */

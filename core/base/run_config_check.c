@@ -221,24 +221,11 @@ static int refuse_key(const struct syi_optimizer_part *part, const struct syi_op
 static int check_keys(const struct syi_optimizer_part *part, struct sy_error *err)
 {
     const struct syi_part_kind *kind = syi_optimizer_kind();
-    int status = SY_OK;
+    int status = SY_OK, differs;
     for (size_t i = 0; i < kind->n_options && !status; i++) {
-        const struct syi_option *option = &kind->options[i];
-        struct syi_text now = {0}, before = {0};
-        char reason[SYI_REASON];
-        union {
-            struct syi_strings strings;
-            double number;
-        } plain = {{0}};
-        if (syi_optimizer_takes(part->name, option->name)) continue;
-        if (syi_option_parse(option, option->default_text, false, &plain, reason) != SY_OK) continue;
-        syi_option_print(option, (const char *)part + option->offset, &now);
-        syi_option_print(option, &plain, &before);
-        status = syi_text_status(&now, err);
-        if (!status) status = syi_text_status(&before, err);
-        if (!status && strcmp(now.data, before.data) != 0) status = refuse_key(part, option, err);
-        syi_text_free(&now);
-        syi_text_free(&before);
+        if (syi_optimizer_takes(part->name, kind->options[i].name)) continue;
+        status = syi_option_differs(&kind->options[i], part, &differs, err);
+        if (!status && differs) status = refuse_key(part, &kind->options[i], err);
     }
     return status;
 }
@@ -259,14 +246,13 @@ static int check_schedules(const struct syi_terms *terms, const char *where, str
 static int check_terms(const struct syi_optimizer_part *part, const char *where, struct sy_error *err)
 {
     char reason[SYI_TERM_REASON];
-    size_t n;
-    const struct syi_term_kind *kinds = syi_transform_kinds(&n);
     struct syi_terms *terms = syi_alloc(sizeof *terms, err);
-    int status = terms ? SY_OK : SY_ENOMEM;
-    for (int i = 0; i < part->chain.n && !status; i++)
-        if (syi_terms_read(terms, kinds, n, syi_strings_at(&part->chain, i), reason) != SY_OK)
-            status = syi_error(err, SY_EINVAL, "%s: %s", where, reason);
-    if (!status) status = check_schedules(terms, where, err);
+    if (!terms) return SY_ENOMEM;
+    int status = syi_optimizer_read_chain(part, terms, reason);
+    if (status)
+        syi_error(err, status, "%s: %s", where, reason);
+    else
+        status = check_schedules(terms, where, err);
     syi_free(terms);
     return status;
 }
@@ -367,12 +353,18 @@ static int check_run(const struct syi_config *config, struct sy_error *err)
 
 static int check_tasks(const struct syi_config *config, struct sy_error *err)
 {
-    if (config->task.n <= 1) return SY_OK;
-    return syi_error(
-        err, SY_EINVAL,
-        "[task.%s] and [task.%s]: training on several tasks needs a mixture, which is not there yet: leave "
-        "one of them out",
-        config->task.part[0].name_of_part, config->task.part[1].name_of_part);
+    const struct syi_task_part *first = NULL;
+    for (int i = 0; i < config->task.n; i++) {
+        const struct syi_task_part *task = &config->task.part[i];
+        if (*task->train && first)
+            return syi_error(
+                err, SY_EINVAL,
+                "[task.%s] and [task.%s]: training on several tasks needs a mixture, which is not there yet: "
+                "leave `train` out of one of them",
+                first->name_of_part, task->name_of_part);
+        if (*task->train) first = task;
+    }
+    return SY_OK;
 }
 
 static int check_vocabulary(const struct syi_vocabulary_part *part, struct sy_error *err)
@@ -407,17 +399,6 @@ static int check_vocabularies(const struct syi_config *config, struct sy_error *
     return status;
 }
 
-static int check_actions(const struct syi_config *config, struct sy_error *err)
-{
-    for (int i = 0; i < config->action.n; i++) {
-        const struct syi_action_part *part = &config->action.part[i];
-        if (part->kind == SYI_ACTION_EARLY_STOPPING && part->patience && !*syi_config_task(config)->valid)
-            return syi_error(err, SY_EINVAL, "action.%s.patience needs a file in task.NAME.valid",
-                             part->name_of_part);
-    }
-    return SY_OK;
-}
-
 /* ---- all ---- */
 
 typedef int (*check_fn)(const struct syi_config *config, struct sy_error *err);
@@ -439,7 +420,7 @@ int syi_config_validate_programs(const struct syi_config *config, struct sy_erro
 
 int syi_config_validate(const struct syi_config *config, struct sy_error *err)
 {
-    static const check_fn checks[] = {check_run, check_tasks, check_vocabularies, check_actions,
+    static const check_fn checks[] = {check_run, check_tasks, check_vocabularies, syi_config_check_actions,
                                       syi_config_validate_programs};
     return run_checks(checks, SYI_COUNT(checks), config, err);
 }

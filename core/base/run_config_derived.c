@@ -7,6 +7,8 @@
 const struct syi_task_part *syi_config_task(const struct syi_config *config)
 {
     static const struct syi_task_part none = {.format = SYI_FORMAT_TSV};
+    for (int i = 0; i < config->task.n; i++)
+        if (*config->task.part[i].train) return &config->task.part[i];
     return config->task.n ? &config->task.part[0] : &none;
 }
 
@@ -14,6 +16,16 @@ const struct syi_vocabulary_part *syi_config_vocabulary(const struct syi_config 
 {
     int own = target && config->vocabulary.n > 1; /* syi_config_validate lets no other name pass */
     return &config->vocabulary.part[own];
+}
+
+int syi_config_evaluates(const struct syi_config *config)
+{
+    int bits = 0;
+    for (int i = 0; i < config->task.n; i++) {
+        const struct syi_task_part *task = &config->task.part[i];
+        if (*task->valid) bits |= SYI_EVALUATES | (task->metrics.n ? SYI_EVALUATES_DECODED : 0);
+    }
+    return bits;
 }
 
 int64_t syi_config_decode_rows(const struct syi_config *config)

@@ -91,6 +91,37 @@ static int read_size(struct cursor *c, int64_t *value)
     return 1;
 }
 
+/* "3h50m", "90" seconds; quoted or not. */
+static int read_duration(struct cursor *c, int64_t *value)
+{
+    static const struct {
+        char unit;
+        int64_t seconds;
+    } units[] = {{'d', 86400}, {'h', 3600}, {'m', 60}, {'s', 1}};
+    int quoted = *c->at == '"';
+    size_t next = 0; /* units come in this order, each once */
+    c->at += quoted;
+    for (*value = 0;;) {
+        int64_t part;
+        size_t i = next;
+        if (!read_integer(c, &part)) return 0;
+        while (i < SYI_COUNT(units) && units[i].unit != *c->at) i++;
+        if (i == SYI_COUNT(units) && next) return 0;
+        if (i == SYI_COUNT(units)) {
+            *value = part;
+            break;
+        }
+        if (__builtin_mul_overflow(part, units[i].seconds, &part) ||
+            __builtin_add_overflow(*value, part, value))
+            return 0;
+        c->at++;
+        next = i + 1;
+        if (*c->at < '0' || *c->at > '9') break;
+    }
+    if (quoted && *c->at++ != '"') return 0;
+    return 1;
+}
+
 /* Whether value obeys "low..high"; '<' or '>' before a bound excludes the bound itself. */
 static int in_range(const char *range, double value)
 {
@@ -180,6 +211,14 @@ static int read_text(struct cursor *c, bool bare, char out[SYI_CONFIG_STRING])
     return SY_OK;
 }
 
+static int read_word(struct cursor *c, bool bare, char out[SYI_CONFIG_STRING])
+{
+    int status = read_text(c, bare, out);
+    if (status == SY_OK && strlen(out) >= SYI_CONFIG_WORD)
+        return complain(c, "the string is longer than 63 bytes");
+    return status;
+}
+
 /* Index of the text among "|a|b|c", -1 when it is none of them. */
 static int find_choice(const char *choices, const char *text)
 {
@@ -222,8 +261,25 @@ const char *syi_strings_at(const struct syi_strings *strings, int i)
     return at;
 }
 
+/* Says which choice is most like the text. */
+static void suggest(struct cursor *c, const char *choices, const char *text)
+{
+    char word[64], best[64] = "";
+    for (const char *at = choices; at; at = strchr(at + 1, '|')) {
+        snprintf(word, sizeof(word), "%.*s", (int)strcspn(at + 1, "|"), at + 1);
+        if (!*best || syi_edit_distance(text, word) < syi_edit_distance(text, best))
+            memcpy(best, word, sizeof(best));
+    }
+    snprintf(c->reason, SYI_REASON, "unknown %.60s, did you mean %s? There are:", text, best);
+    for (const char *at = choices; at; at = strchr(at + 1, '|')) {
+        size_t used = strlen(c->reason);
+        snprintf(c->reason + used, SYI_REASON - used, " %.*s", (int)strcspn(at + 1, "|"), at + 1);
+    }
+}
+
 /* A string of a list; without quotes it ends where the next begins. */
-static int read_item_text(struct cursor *c, bool bare, struct syi_strings *list)
+static int read_item_text(struct cursor *c, const struct syi_option *option, bool bare,
+                          struct syi_strings *list)
 {
     char text[SYI_CONFIG_STRING];
     if (*c->at == '"') {
@@ -236,6 +292,10 @@ static int read_item_text(struct cursor *c, bool bare, struct syi_strings *list)
         while (length && (text[length - 1] == ' ' || text[length - 1] == '\t')) length--;
         text[length] = 0;
         if (!length) return 0;
+    }
+    if (*option->range && find_choice(option->range, text) < 0) {
+        suggest(c, option->range, text);
+        return 0;
     }
     size_t bytes = strlen(text) + 1, used = (size_t)(syi_strings_at(list, list->n) - list->text);
     if (used + bytes > sizeof(list->text)) return 0;
@@ -256,7 +316,7 @@ static int read_item(struct cursor *c, const struct syi_option *option, bool bar
     case SYI_OPTION_FLOATS:
         return floats->n < SYI_CONFIG_FLOATS && read_double(c, &floats->values[floats->n]) &&
                in_range(option->range, floats->values[floats->n++]);
-    default: return read_item_text(c, bare, &value->strings);
+    default: return read_item_text(c, option, bare, &value->strings);
     }
 }
 
@@ -300,12 +360,16 @@ static int read_by_type(struct cursor *c, const struct syi_option *option, bool 
 {
     const char *start = c->at;
     int good = 0;
+    *c->reason = 0;
     switch (option->type) {
     case SYI_OPTION_INT:
         good = read_integer(c, &value->integer) && in_range(option->range, (double)value->integer);
         break;
     case SYI_OPTION_SIZE:
         good = read_size(c, &value->integer) && in_range(option->range, (double)value->integer);
+        break;
+    case SYI_OPTION_DURATION:
+        good = read_duration(c, &value->integer) && in_range(option->range, (double)value->integer);
         break;
     case SYI_OPTION_FLOAT:
         good = read_auto(c, option, &value->number) ||
@@ -316,9 +380,11 @@ static int read_by_type(struct cursor *c, const struct syi_option *option, bool 
     case SYI_OPTION_FLOATS:
     case SYI_OPTION_STRINGS: good = read_list(c, option, bare, value); break;
     case SYI_OPTION_STRING: return read_text(c, bare, value->text);
+    case SYI_OPTION_WORD: return read_word(c, bare, value->text);
     case SYI_OPTION_ENUM: return read_choice(c, option, bare, &value->choice);
     }
-    return good ? SY_OK : refuse(c, option, start);
+    if (good) return SY_OK;
+    return *c->reason ? SY_EINVAL : refuse(c, option, start);
 }
 
 int syi_option_parse(const struct syi_option *option, const char *text, bool bare, void *field,
@@ -394,7 +460,8 @@ void syi_option_print(const struct syi_option *option, const void *field, struct
 {
     switch (option->type) {
     case SYI_OPTION_INT:
-    case SYI_OPTION_SIZE: syi_text_printf(out, "%" PRId64, *(const int64_t *)field); break;
+    case SYI_OPTION_SIZE:
+    case SYI_OPTION_DURATION: syi_text_printf(out, "%" PRId64, *(const int64_t *)field); break;
     case SYI_OPTION_FLOAT:
         if (isnan(*(const double *)field))
             syi_text_puts(out, "\"auto\"");
@@ -402,7 +469,8 @@ void syi_option_print(const struct syi_option *option, const void *field, struct
             print_double(*(const double *)field, out);
         break;
     case SYI_OPTION_BOOL: syi_text_puts(out, *(const bool *)field ? "true" : "false"); break;
-    case SYI_OPTION_STRING: print_quoted(field, out); break;
+    case SYI_OPTION_STRING:
+    case SYI_OPTION_WORD: print_quoted(field, out); break;
     case SYI_OPTION_ENUM: print_choice(option->range, *(const int *)field, out); break;
     case SYI_OPTION_INTS:
     case SYI_OPTION_FLOATS:
@@ -415,20 +483,45 @@ void syi_option_describe(const struct syi_option *option, struct syi_text *out)
     static const char *const names[] = {
         [SYI_OPTION_INT] = "an integer",
         [SYI_OPTION_SIZE] = "a number of bytes, with or without KiB, MiB, GiB",
+        [SYI_OPTION_DURATION] = "seconds, or a time like 3h50m with d, h, m, s,",
         [SYI_OPTION_FLOAT] = "a number",
         [SYI_OPTION_BOOL] = "true or false",
         [SYI_OPTION_STRING] = "a string",
-        [SYI_OPTION_ENUM] = "one of ",
+        [SYI_OPTION_ENUM] = "a choice",
+        [SYI_OPTION_WORD] = "a string of at most 63 bytes",
         [SYI_OPTION_INTS] = "a list of up to 16 integers like [16, 32], each",
         [SYI_OPTION_FLOATS] = "a list of up to 16 numbers like [0.5, 2.0], each",
         [SYI_OPTION_STRINGS] = "a list of strings like [\"a\", \"b*\"], together at most 1024 bytes",
     };
-    syi_text_puts(out, names[option->type]);
-    if (option->type != SYI_OPTION_ENUM) {
+    int choices = *option->range == '|';
+    syi_text_puts(out,
+                  choices ? option->type == SYI_OPTION_ENUM ? "one of " : "a list of " : names[option->type]);
+    if (!choices) {
         if (*option->range) syi_text_printf(out, " in %s", option->range);
         if (!strcmp(option->default_text, "auto")) syi_text_puts(out, ", or auto");
         return;
     }
     for (const char *at = option->range; at; at = strchr(at + 1, '|'))
         syi_text_printf(out, "%s%.*s", at == option->range ? "" : " | ", (int)strcspn(at + 1, "|"), at + 1);
+}
+
+int syi_option_differs(const struct syi_option *option, const void *part, int *differs, struct sy_error *err)
+{
+    struct syi_text now = {0}, before = {0};
+    char reason[SYI_REASON];
+    union {
+        struct syi_strings strings;
+        char text[SYI_CONFIG_STRING];
+        double number;
+    } plain = {{0}};
+    *differs = 0;
+    if (syi_option_parse(option, option->default_text, false, &plain, reason) != SY_OK) return SY_OK;
+    syi_option_print(option, (const char *)part + option->offset, &now);
+    syi_option_print(option, &plain, &before);
+    int status = syi_text_status(&now, err);
+    if (!status) status = syi_text_status(&before, err);
+    if (!status) *differs = strcmp(now.data, before.data) != 0;
+    syi_text_free(&now);
+    syi_text_free(&before);
+    return status;
 }

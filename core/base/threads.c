@@ -132,6 +132,25 @@ uint32_t syi_fp_control(void)
 #endif
 }
 
+/* volatile: computed when the program runs, by the code that its flags made. */
+int syi_fp_check(struct sy_error *err)
+{
+    volatile float given[] = {1e8f, 1, 0x1p-126f, 1 + 0x1p-12f};
+    float big = given[0], one = given[1], tiny = given[2], near = given[3];
+    volatile float product = near * near, half = tiny / 2;
+    const char *wrong = NULL;
+    if (big + one - big != 0) wrong = "sums are taken in another order";
+    if (near * near - product != 0) wrong = "products and sums are fused";
+    if (half == 0) wrong = "denormal numbers are taken as 0";
+    if (syi_fp_control() != SYI_FP_CONTROL_DEFAULT) wrong = "the floating-point control register is set";
+    if (!wrong) return SY_OK;
+    return syi_error(
+        err, SY_EUNSUPPORTED,
+        "%s in this process, which would give other results than elsewhere: was it, or a library in it, built or "
+        "linked with -ffast-math?",
+        wrong);
+}
+
 /* ---- pool ---- */
 
 struct worker {

@@ -50,6 +50,9 @@ int syi_thread_start(pthread_t *thread, const char *name, void *(*fn)(void *), v
                      struct sy_error *err);
 /* Default floating-point environment for the calling thread: round to nearest, no flush-to-zero, no traps. */
 void syi_fp_reset(void);
+/* Whether arithmetic is as it is written in this build and thread: sums in their order, products not fused with sums, small
+ * numbers kept. SY_EUNSUPPORTED names what is not. */
+int syi_fp_check(struct sy_error *err) SYI_MUST_CHECK;
 /* The control bits of the calling thread that change results: MXCSR without its status flags (x86-64), FPCR
  * (AArch64), elsewhere 0. Equal to SYI_FP_CONTROL_DEFAULT after syi_fp_reset. */
 uint32_t syi_fp_control(void);

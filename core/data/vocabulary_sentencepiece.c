@@ -4,7 +4,6 @@
  * range are unknown. */
 #include "config.h"
 
-#include <dlfcn.h>
 #include <string.h>
 
 #include "base/plugin_folders.h"
@@ -20,47 +19,35 @@ struct model {
 
 /* ---- the plugin ---- */
 
-static int not_there(const struct syi_plugin_folders *folders, struct sy_error *err)
-{
-    struct syi_text text = {0};
-    for (size_t i = 0; i < folders->n; i++) syi_text_printf(&text, "%s%s", i ? ", " : "", folders->path[i]);
-    int status =
-        syi_error(err, SY_EUNSUPPORTED,
-                  "vocabulary " NAME ": no " SYI_PLUGIN_PREFIX NAME SYI_PLUGIN_SUFFIX
-                  " in %s: this build has none; install libsentencepiece-dev and a C++ compiler, then "
-                  "configure and build again",
-                  text.data ? text.data : "any folder");
-    syi_text_free(&text);
-    return status;
-}
+static const struct syi_plugin_want want = {
+    .what = "vocabulary " NAME,
+    .prefix = SYI_PLUGIN_PREFIX,
+    .name = NAME,
+    .advice =
+        "this build has none: install libsentencepiece-dev and a C++ compiler, then configure and build "
+        "again; ",
+    .missing = SY_EUNSUPPORTED,
+    .symbol = "sy_vocabulary_" NAME,
+    .major = SY_VOCABULARY_ABI_MAJOR,
+    .minor = SY_VOCABULARY_ABI_MINOR,
+};
 
-static int load_file(const char *path, const struct sy_vocabulary_desc **desc, struct sy_error *err)
+static int check_abi(const struct sy_vocabulary_desc *desc, const char *path, struct sy_error *err)
 {
-    const char *why;
-    void *library = syi_plugin_open_library(NAME, path, &why);
-    if (!library)
-        return syi_error(err, SY_EBACKEND, "vocabulary " NAME ": %s cannot be loaded: %s; rebuild it here",
-                         path, why);
-    *desc = dlsym(library, "sy_vocabulary_" NAME);
-    if (!*desc)
-        return syi_error(err, SY_EBACKEND, "vocabulary " NAME ": %s has no symbol sy_vocabulary_" NAME, path);
-    if ((*desc)->abi_major != SY_VOCABULARY_ABI_MAJOR || (*desc)->bytes < sizeof **desc)
-        return syi_error(err, SY_EBACKEND,
-                         "vocabulary " NAME ": %s has ABI %u.%u, this host %d.%d: rebuild it here", path,
-                         (unsigned)(*desc)->abi_major, (unsigned)(*desc)->abi_minor, SY_VOCABULARY_ABI_MAJOR,
-                         SY_VOCABULARY_ABI_MINOR);
-    return SY_OK;
+    if (desc->abi_major == SY_VOCABULARY_ABI_MAJOR && desc->bytes >= sizeof *desc) return SY_OK;
+    return syi_error(err, SY_EBACKEND, "%s: %s has ABI %u.%u, this host %d.%d: rebuild it here", want.what,
+                     path, (unsigned)desc->abi_major, (unsigned)desc->abi_minor, SY_VOCABULARY_ABI_MAJOR,
+                     SY_VOCABULARY_ABI_MINOR);
 }
 
 static int load_plugin(const struct sy_vocabulary_desc **desc, struct sy_error *err)
 {
-    struct syi_plugin_folders folders;
-    char *path = NULL;
-    int status = syi_plugin_folders_find(&folders, err);
-    if (!status) status = syi_plugin_folders_file(&folders, NAME, &path, err);
-    if (!status) status = path ? load_file(path, desc, err) : not_there(&folders, err);
+    const void *found;
+    char *path;
+    int status = syi_plugin_find(&want, &path, err);
+    if (!status) status = syi_plugin_open(&want, path, &found, err);
+    if (!status) status = check_abi(*desc = found, path, err);
     syi_free(path);
-    syi_plugin_folders_free(&folders);
     return status;
 }
 

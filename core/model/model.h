@@ -242,6 +242,10 @@ int syi_record_grad(const struct syi_config *config, const struct syi_shape *sha
 /* The same outputs without gradients, dropout off, evaluation capacity. */
 int syi_record_eval(const struct syi_config *config, const struct syi_shape *shape, struct syi_model *model,
                     struct syi_recorded *recorded, struct sy_error *err) SYI_MUST_CHECK;
+/* Output TOKEN_LOSS [rows, target_length]: -log softmax of the logits at each target times its loss weight, without
+ * z-loss and label smoothing; else as syi_record_eval (T5X models.py, EncoderDecoderModel.score_batch). */
+int syi_record_score(const struct syi_config *config, const struct syi_shape *shape, struct syi_model *model,
+                     struct syi_program **program, struct sy_error *err) SYI_MUST_CHECK;
 /* Encodes into carry tensors and empties nothing: a decode starts at position 0. Output ENCODED. */
 int syi_record_encode(const struct syi_config *config, const struct syi_shape *shape, struct syi_model *model,
                       struct syi_program **program, struct sy_error *err) SYI_MUST_CHECK;

@@ -71,22 +71,31 @@ static struct syi_real real_inputs(struct syi_build *b, int decoder, int mask)
     return real;
 }
 
-static struct syi_inputs training_inputs(struct syi_build *b)
+/* A batch with targets, without what sums over it are divided by. */
+static struct syi_inputs batch_inputs(struct syi_build *b)
 {
     const struct syi_shape *s = &b->shape;
-    struct syi_inputs in = {
+    return (struct syi_inputs){
         .encoder_ids = bucket_input(b, SYI_ROLE_ENCODER_IDS, SY_I32, s->input_length),
         .decoder_inputs = bucket_input(b, SYI_ROLE_DECODER_INPUTS, SY_I32, s->target_length),
         .decoder_targets = bucket_input(b, SYI_ROLE_DECODER_TARGETS, SY_I32, s->target_length),
         .loss_weights = bucket_input(b, SYI_ROLE_LOSS_WEIGHTS, SY_F32, s->target_length),
         .encoder = real_inputs(b, 0, 1),
         .decoder = real_inputs(b, 1, 1),
-        .loss_norm = vector(b, SYI_ROLE_LOSS_NORM, "loss_norm", SY_F32, 1),
-        .input_norm = vector(b, SYI_ROLE_INPUT_NORM, "input_norm", SY_F32, 1),
-        .target_norm = vector(b, SYI_ROLE_TARGET_NORM, "target_norm", SY_F32, 1),
+        .loss_norm = -1,
+        .input_norm = -1,
+        .target_norm = -1,
         .position = -1,
         .rows = -1,
     };
+}
+
+static struct syi_inputs training_inputs(struct syi_build *b)
+{
+    struct syi_inputs in = batch_inputs(b);
+    in.loss_norm = vector(b, SYI_ROLE_LOSS_NORM, "loss_norm", SY_F32, 1);
+    in.input_norm = vector(b, SYI_ROLE_INPUT_NORM, "input_norm", SY_F32, 1);
+    in.target_norm = vector(b, SYI_ROLE_TARGET_NORM, "target_norm", SY_F32, 1);
     if (b->training && (b->config->model.dropout_rate > 0 || b->config->moe.jitter_noise > 0))
         b->rng = vector(b, SYI_ROLE_RNG, "rng", SY_I64, 4);
     return in;
@@ -279,6 +288,22 @@ int syi_record_eval(const struct syi_config *config, const struct syi_shape *sha
     if (status) return status;
     forward_loss(&b);
     return end_recorded(&b, SY_OK, recorded, err);
+}
+
+int syi_record_score(const struct syi_config *config, const struct syi_shape *shape, struct syi_model *model,
+                     struct syi_program **program, struct sy_error *err)
+{
+    struct syi_build b;
+    int status = begin(&b, "score", config, shape, model, err);
+    if (status) return status;
+    struct syi_inputs in = batch_inputs(&b);
+    int logits = syi_decoder_logits(&b, in.decoder_inputs, syi_encoder(&b, &in), &in);
+    syi_scope_push(b.p, "loss");
+    SYI_AT(b.p);
+    int loss = syi_xent(b.p, logits, in.decoder_targets, in.loss_weights, 0, 0).loss;
+    syi_scope_pop(b.p);
+    bucket_output(&b, SYI_ROLE_TOKEN_LOSS, loss, shape->target_length);
+    return end(&b, SY_OK, program, err);
 }
 
 int syi_record_encode(const struct syi_config *config, const struct syi_shape *shape, struct syi_model *model,

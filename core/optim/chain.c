@@ -74,12 +74,9 @@ static int refuse_inner(const struct syi_chain *chain, int term, struct sy_error
 static int read_terms(struct syi_chain *chain, struct sy_error *err)
 {
     char reason[SYI_TERM_REASON];
-    size_t n;
-    const struct syi_term_kind *kinds = syi_transform_kinds(&n);
-    const struct syi_strings *texts = &chain->options->chain;
-    for (int i = 0; i < texts->n; i++)
-        if (syi_terms_read(&chain->terms, kinds, n, syi_strings_at(texts, i), reason) != SY_OK)
-            return syi_error(err, SY_EINVAL, "optimizer.chain: %s", reason);
+    const char *name = chain->options->name_of_part;
+    if (syi_optimizer_read_chain(chain->options, &chain->terms, reason))
+        return syi_error(err, SY_EINVAL, "optimizer%s%s.chain: %s", *name ? "." : "", name, reason);
     for (int t = 0; t < chain->terms.n; t = chain->terms.term[t].end)
         for (int inner = t + 1; inner < chain->terms.term[t].end; inner++)
             if (shares(&chain->terms.term[inner])) return refuse_inner(chain, inner, err);
@@ -169,11 +166,12 @@ static void term_scalars(const struct syi_chain *chain, int begin, int end, cons
 }
 
 void syi_optim_scalars(const struct syi_config *config, const struct syi_chain *chains, int64_t step,
-                       double rate, float value[SYI_OPTIM_SCALARS])
+                       double rate, double factor, float value[SYI_OPTIM_SCALARS])
 {
     for (int i = 0; i < config->optimizer.n; i++) {
         struct syi_optim_time time = {.step = step, .rate = rate};
         if (chains[i].rate) time.rate = syi_schedule_value(chains[i].rate, step);
+        time.rate *= factor;
         term_scalars(&chains[i], 0, chains[i].terms.n, &time, value + syi_optim_scalar_number(i, 0, 0));
     }
 }

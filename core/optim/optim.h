@@ -38,9 +38,9 @@ enum {
     SYI_OPTIM_SCALARS = SYI_CONFIG_PARTS * SYI_TERMS * SYI_HOST_VALUES
 };
 /* Values of the step (from 0) for all terms of all parts, by the numbers of their inputs (role OPTIM_SCALAR); rate:
- * that of the run. */
+ * that of the run; factor: of it and of the rates that parts have of their own. */
 void syi_optim_scalars(const struct syi_config *config, const struct syi_chain *chains, int64_t step,
-                       double rate, float value[SYI_OPTIM_SCALARS]);
+                       double rate, double factor, float value[SYI_OPTIM_SCALARS]);
 
 struct syi_optim_time {
     int64_t step;                        /* from 0, counted as the term's own updates */
@@ -188,6 +188,7 @@ struct syi_update_options {
     const struct syi_model *model;
     const uint32_t *leaf_count; /* [SYI_AXIS_COUNT] */
     int noise;                  /* as of struct syi_group */
+    int weigh; /* 1: program update_metrics, which leaves the outputs of weight_metrics.h besides */
 };
 int syi_record_update(const struct syi_update_options *options, struct syi_program **program,
                       struct sy_error *err) SYI_MUST_CHECK;

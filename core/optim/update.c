@@ -10,14 +10,17 @@
 #include "base/compat.h"
 #include "model/model.h"
 #include "optim/optim.h"
+#include "optim/weight_metrics.h"
 #include "program/record.h"
 
-/* A parameter and what moves it. */
+/* A parameter, what moves it and, with metrics, what becomes of it. */
 struct target {
     const struct syi_param *param;
     int parameter; /* tensor */
     int gradient;  /* tensor; of an expert bias where it goes */
     double scale;  /* of the gradient */
+    int square;    /* [1]: of the gradient, summed */
+    struct syi_weighed weighed;
 };
 
 struct update {
@@ -63,17 +66,21 @@ static int global_norm(struct update *u)
 {
     struct sy_error err = {0};
     int n = 0, norm = -1, *gradient = syi_alloc(u->n * sizeof *gradient, &err);
+    int *square = syi_alloc(u->n * sizeof *square, &err);
     double *scale = syi_alloc(u->n * sizeof *scale, &err);
-    for (size_t i = 0; gradient && scale && i < u->n; i++) {
+    for (size_t i = 0; gradient && square && scale && i < u->n; i++) {
         if (is_bias(&u->target[i])) continue;
         gradient[n] = u->target[i].gradient;
         scale[n++] = u->target[i].scale;
     }
-    if (gradient && scale)
-        norm = syi_norm_of_all(u->p, n, gradient, scale);
+    if (gradient && square && scale)
+        norm = syi_norm_and_squares(u->p, n, gradient, scale, square);
     else
         syi_program_fail(u->p, SY_ENOMEM, "%s", err.text);
+    for (size_t i = u->n; norm >= 0 && i-- > 0;)
+        if (!is_bias(&u->target[i])) u->target[i].square = square[--n];
     syi_free(gradient);
+    syi_free(square);
     syi_free(scale);
     return norm;
 }
@@ -97,6 +104,7 @@ struct part {
     int *tensor, *update; /* [n] as the group has them */
     uint32_t *id;         /* [n] */
     double *scale;        /* [n] of gradients */
+    struct target **of;   /* [n] */
 };
 
 static void free_part(struct part *part)
@@ -105,6 +113,7 @@ static void free_part(struct part *part)
     syi_free(part->update);
     syi_free(part->id);
     syi_free(part->scale);
+    syi_free(part->of);
 }
 
 /* Those of the model that part number `i` updates. */
@@ -122,13 +131,15 @@ static int collect(struct update *u, int i, struct part *part, struct sy_error *
     part->update = syi_alloc(u->n * sizeof *part->update, err);
     part->id = syi_alloc(u->n * sizeof *part->id, err);
     part->scale = syi_alloc(u->n * sizeof *part->scale, err);
-    if (!part->tensor || !part->update || !part->id || !part->scale) return SY_ENOMEM;
+    part->of = syi_alloc(u->n * sizeof(struct target *), err);
+    if (!part->tensor || !part->update || !part->id || !part->scale || !part->of) return SY_ENOMEM;
     for (size_t k = 0; k < u->n; k++) {
-        const struct target *t = &u->target[k];
+        struct target *t = &u->target[k];
         if (is_bias(t) || syi_optimizer_of(config, t->param->name) != i) continue;
         part->tensor[part->group.n] = t->parameter;
         part->update[part->group.n] = t->gradient;
         part->id[part->group.n] = t->param->id;
+        part->of[part->group.n] = t;
         part->scale[part->group.n++] = t->scale;
     }
     part->group.tensor = part->tensor;
@@ -147,21 +158,31 @@ static int enter(void *arg, int i)
     return part->u->clip < 0 ? value : syi_map2(p, SY_MAP_MUL, value, part->u->clip);
 }
 
+/* Puts the new weights in the place of the old, or keeps these (value -1). */
+static void put(const struct update *u, struct target *t, int value)
+{
+    if (u->options->weigh)
+        syi_weigh_change(u->p, &t->weighed, t->parameter, value < 0 ? t->parameter : value);
+    if (value >= 0) syi_store(u->p, value, t->parameter);
+    if (u->options->weigh) syi_weigh_blocks(u->p, &t->weighed);
+}
+
 static void leave(void *arg, int i, int update)
 {
     struct part *part = arg;
     struct syi_program *p = part->group.p;
     SYI_AT(p);
     int moved = syi_map2(p, SY_MAP_ADD, part->tensor[i], update);
-    syi_store_where(p, part->group.ok, moved, part->tensor[i]);
+    put(part->u, part->of[i], syi_map3(p, SY_MAP_SELECT, part->group.ok, moved, part->tensor[i]));
 }
 
 static int update_part(struct update *u, int i, struct sy_error *err)
 {
     struct part part;
     int status = collect(u, i, &part, err);
-    if (!status && part.group.n && part.group.chain->options->name != SYI_OPTIMIZER_NONE)
-        syi_record_chain(&part.group, enter, leave, &part);
+    int moves = part.group.chain->options->name != SYI_OPTIMIZER_NONE;
+    if (!status && part.group.n && moves) syi_record_chain(&part.group, enter, leave, &part);
+    for (int k = 0; !status && !moves && k < part.group.n; k++) put(u, part.of[k], -1);
     free_part(&part);
     return status;
 }
@@ -174,6 +195,16 @@ static void update_expert_bias(struct update *u, const struct target *t)
     int moved = syi_map1(p, SY_MAP_MULS, t->gradient, u->options->config->moe.expert_bias_update_rate);
     moved = syi_map2(p, SY_MAP_ADD, t->parameter, moved);
     syi_store_where(p, u->ok, moved, t->parameter);
+}
+
+static void record_metrics(struct update *u)
+{
+    for (size_t i = 0; i < u->n; i++) {
+        const struct target *t = &u->target[i];
+        if (is_bias(t)) continue;
+        u->p->layer = syi_program_intern(u->p, t->param->name);
+        syi_weigh_outputs(u->p, &t->weighed, t->param->id, t->param->name, t->square);
+    }
 }
 
 /* ---- patterns ---- */
@@ -270,6 +301,7 @@ static int record(struct update *u, struct sy_error *err)
         p->layer = syi_program_intern(p, u->target[i].param->name);
         update_expert_bias(u, &u->target[i]);
     }
+    if (u->options->weigh && !status) record_metrics(u);
     return status;
 }
 
@@ -292,7 +324,7 @@ int syi_record_update(const struct syi_update_options *options, struct syi_progr
 {
     struct update u = {.options = options, .n = options->model->n};
     int status = check_overlaps(options->config, options->model, err);
-    if (!status) status = syi_program_new("update", &u.p, err);
+    if (!status) status = syi_program_new(options->weigh ? "update_metrics" : "update", &u.p, err);
     if (status) return status;
     status = fill(&u, err);
     syi_free(u.target);

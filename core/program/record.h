@@ -102,11 +102,14 @@ int syi_combine_grad(struct syi_program *p, int buffer, int expert, int slot, in
 int syi_router_loss(struct syi_program *p, int probabilities, int lse, int chosen, int mask,
                     int64_t group_rows, int *z);
 int syi_count_sum(struct syi_program *p, int counts);
-int syi_block_sum(struct syi_program *p, enum sy_op op, int x); /* op: SY_OP_BLOCK_SUM or SY_OP_BLOCK_SUMSQ */
+int syi_block_sum(struct syi_program *p, enum sy_op op,
+                  int x); /* op: SY_OP_BLOCK_SUM, SY_OP_BLOCK_SUMSQ or SY_OP_BLOCK_MAX, of absolute values */
 int syi_tree_sum(struct syi_program *p, int blocks);
 /* Norm of n tensors together, [1]. Block sums of all come first, so that what ranks gather of them travels together.
  * scale: a factor of each, or NULL. */
 int syi_norm_of_all(struct syi_program *p, int n, const int *x, const double *scale);
+/* The same; square[i] becomes the sum of the squares of scale[i] x[i], [1]. */
+int syi_norm_and_squares(struct syi_program *p, int n, const int *x, const double *scale, int *square);
 int syi_total(struct syi_program *p, int x); /* tree_sum of block_sum: a scalar [1] */
 /* Interleaves along the last axis in leaf_count blocks of that axis. */
 int syi_pack(struct syi_program *p, int n, const int *parts);

@@ -37,7 +37,9 @@
     X(ITERATE, iterate)           /* of a parameter: begins as it, as AVERAGE does */                        \
     X(NOISE, noise)               /* normal numbers of a parameter, where they are not drawn */              \
     /* what a step yields */                                                                                 \
-    X(STEP_OUTPUT, step_output) /* of: enum syi_step_value (model/step_values.h) */                          \
+    X(STEP_OUTPUT, step_output)     /* of: enum syi_step_value (model/step_values.h) */                      \
+    X(TOKEN_LOSS, token_loss)       /* of every target of a batch that is scored */                          \
+    X(WEIGHT_METRIC, weight_metric) /* of: syi_weight_metric_number (optim/weight_metrics.h) */              \
     /* of a sparse layer; of: its number in the forward pass */                                              \
     X(CHOSEN, chosen)                                                                                        \
     X(KEPT, kept)                                                                                            \

@@ -1,18 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Backends by name, and all of them. Folders and dlopen: base/plugin_folders.h; the checks: plugin_check.c. */
+/* Backends by name: those that are linked, and the plugins of the folders of base/plugin_folders.h. */
 #include "config.h"
 
 #include <dirent.h>
-#include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/plugin_folders.h"
 #include "base/vocabularies.h"
-#include "base/text.h"
 #include "runtime/plugin.h"
-
-enum { NAME_BYTES = 64 };
 
 /* ---- linked backends ---- */
 
@@ -36,65 +32,25 @@ static const struct {
     {NULL, NULL},
 };
 
-/* ---- one file ---- */
+/* ---- by name ---- */
 
 static int load_file(const char *name, const char *path, struct syi_plugin *plugin, struct sy_error *err)
 {
-    char symbol[NAME_BYTES + 16];
-    const char *why;
-    void *library = syi_plugin_open_library(name, path, &why);
-    if (!library)
-        return syi_error(err, SY_EBACKEND,
-                         "backend %s: %s cannot be loaded (this host: ABI %d.%d): %s; rebuild it here", name,
-                         path, SY_ABI_MAJOR, SY_ABI_MINOR, why);
-    snprintf(symbol, sizeof(symbol), "sy_backend_%s", name);
-    const struct sy_backend_desc *found = dlsym(library, symbol);
-    if (!found)
-        return syi_error(
-            err, SY_EBACKEND,
-            "backend %s: %s has no symbol %s (this host: ABI %d.%d); it is not a switchyard plugin, or "
-            "was renamed",
-            name, path, symbol, SY_ABI_MAJOR, SY_ABI_MINOR);
-    return syi_plugin_check(name, path, found, plugin, err);
-}
-
-/* ---- by name ---- */
-
-static int name_is_plain(const char *name)
-{
-    size_t length = strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_");
-    return length > 0 && length < NAME_BYTES && name[length] == '\0';
-}
-
-static int not_found(const char *name, const struct syi_plugin_folders *folders, struct sy_error *err)
-{
-    struct syi_text text = {0};
-    for (size_t i = 0; i < folders->n; i++) syi_text_printf(&text, "%s%s", i ? ", " : "", folders->path[i]);
-    int status = syi_error(err, SY_ENOENT,
-                           "backend %s: no " SYI_PLUGIN_PREFIX "%s" SYI_PLUGIN_SUFFIX
-                           " in %s; `switchyard backends` lists what there is, "
-                           "SWITCHYARD_BACKEND_PATH names other folders",
-                           name, name, text.data ? text.data : "any folder");
-    syi_text_free(&text);
-    return status;
+    const void *found;
+    int status = syi_library_open(syi_plugin_kind(), name, path, &found, err);
+    return status ? status : syi_plugin_check(name, path, found, plugin, err);
 }
 
 int syi_plugin_load(const char *name, struct syi_plugin *plugin, struct sy_error *err)
 {
-    struct syi_plugin_folders folders;
+    char *path;
     memset(plugin, 0, sizeof(*plugin));
-    if (!name_is_plain(name))
-        return syi_error(err, SY_EINVAL,
-                         "backend \"%.80s\": a name has lower-case letters, digits and _ only", name);
     for (size_t i = 0; linked[i].name; i++)
         if (strcmp(linked[i].name, name) == 0)
             return syi_plugin_check(name, "built in", linked[i].desc, plugin, err);
-    char *path = NULL;
-    int status = syi_plugin_folders_find(&folders, err);
-    if (status == SY_OK) status = syi_plugin_folders_file(&folders, name, &path, err);
-    if (status == SY_OK) status = path ? load_file(name, path, plugin, err) : not_found(name, &folders, err);
+    int status = syi_library_find(syi_plugin_kind(), name, &path, err);
+    if (!status) status = load_file(name, path, plugin, err);
     syi_free(path);
-    syi_plugin_folders_free(&folders);
     return status;
 }
 
@@ -126,7 +82,7 @@ static void report_file(struct walk *walk, const char *name, const char *path)
     struct sy_error why = {0};
     if (met(walk, name))
         syi_error(&why, SY_EEXIST, "hidden: a backend of this name comes before it");
-    else if (!name_is_plain(name))
+    else if (!syi_library_name_is_plain(name))
         syi_error(&why, SY_EBACKEND, "backend %s: %s: a name has lower-case letters, digits and _ only", name,
                   path);
     else

@@ -5,6 +5,7 @@
 #define SYI_PLUGIN_H
 
 #include "base/base.h"
+#include "runtime/plugin_library.h"
 #include "switchyard/backend.h"
 
 /* The tables of a plugin in the host's sizes: what an older plugin lacks is zero, and functions it left out
@@ -33,6 +34,7 @@ int syi_plugin_each(syi_plugin_fn fn, void *arg, struct sy_error *err);
 
 /* ---- plugin_check.c ---- */
 
+const struct syi_library_kind *syi_plugin_kind(void); /* of backends */
 /* Checks a descriptor and copies it and its tables; path (borrowed) is for messages, and is copied. */
 int syi_plugin_check(const char *name, const char *path, const struct sy_backend_desc *found,
                      struct syi_plugin *plugin, struct sy_error *err);

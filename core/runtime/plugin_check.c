@@ -5,6 +5,7 @@
 
 #include <string.h>
 
+#include "base/plugin_folders.h"
 #include "runtime/plugin.h"
 
 /* ---- checks ---- */
@@ -16,25 +17,21 @@ enum {
     COLLECTIVE_BYTES_0_1 = 64,
 };
 
-static int refuse(struct sy_error *err, const char *name, const char *path,
-                  const struct sy_backend_desc *found, const char *why)
+const struct syi_library_kind *syi_plugin_kind(void)
 {
-    return syi_error(
-        err, SY_EBACKEND,
-        "backend %s: %s (ABI %d.%d, this host %d.%d) %s; rebuild it against this switchyard, or set "
-        "SWITCHYARD_BACKEND_PATH to a folder with a matching one",
-        name, path, found->abi_major, found->abi_minor, SY_ABI_MAJOR, SY_ABI_MINOR, why);
-}
-
-/* What is wrong with the descriptor's head, which has the same place in every version; NULL: nothing. */
-static const char *head_fault(const struct sy_backend_desc *found)
-{
-    if (found->abi_major != SY_ABI_MAJOR) return "speaks another major version of the ABI";
-    if (found->min_host_minor > SY_ABI_MINOR) return "needs a newer host";
-    if (found->abi_minor < SY_ABI_OLDEST_MINOR) return "is from before calls and kernels grew";
-    if (found->layout != SY_ABI_LAYOUT) return "was built with structures of another size";
-    if (found->desc_bytes < DESC_BYTES_0_1) return "has a descriptor that is too short";
-    return NULL;
+    static const struct syi_library_kind kind = {
+        .what = "backend",
+        .prefix = SYI_PLUGIN_PREFIX,
+        .symbol = "sy_backend_",
+        .advice = "`switchyard backends` lists what there is, ",
+        .magic = SY_ABI_MAGIC,
+        .layout = SY_ABI_LAYOUT,
+        .major = SY_ABI_MAJOR,
+        .minor = SY_ABI_MINOR,
+        .oldest_minor = SY_ABI_OLDEST_MINOR,
+        .least_bytes = DESC_BYTES_0_1,
+    };
+    return &kind;
 }
 
 static const char *kernels_fault(const struct sy_backend_desc *desc)
@@ -169,19 +166,14 @@ int syi_plugin_check(const char *name, const char *path, const struct sy_backend
                      struct syi_plugin *plugin, struct sy_error *err)
 {
     memset(plugin, 0, sizeof(*plugin));
-    if (found->magic != SY_ABI_MAGIC)
-        return syi_error(
-            err, SY_EBACKEND,
-            "backend %s: %s is not a switchyard plugin (magic %08x, this host has %08x, ABI %d.%d); "
-            "remove it",
-            name, path, found->magic, SY_ABI_MAGIC, SY_ABI_MAJOR, SY_ABI_MINOR);
-    const char *why = head_fault(found);
-    if (why) return refuse(err, name, path, found, why);
+    const char *why = NULL;
+    int status = syi_library_check(syi_plugin_kind(), name, path, found, err);
+    if (status) return status;
     memcpy(&plugin->desc, found, least(found->desc_bytes, sizeof(plugin->desc)));
     if (!plugin->desc.name || strcmp(plugin->desc.name, name) != 0)
         why = "calls itself by another name than its file";
     if (!why) why = table_fault(&plugin->desc);
-    if (why) return refuse(err, name, path, found, why);
+    if (why) return syi_library_refuse(syi_plugin_kind(), name, path, found, why, err);
     if (plugin->desc.caps & SY_CAP_DEVICE)
         memcpy(&plugin->device, plugin->desc.device,
                least(plugin->desc.device->bytes, sizeof(plugin->device)));

@@ -19,7 +19,7 @@ extern "C" {
 
 #define SY_ABI_MAGIC 0x53595244u /* "SYRD" */
 #define SY_ABI_MAJOR 0
-#define SY_ABI_MINOR 7
+#define SY_ABI_MINOR 8
 /* The oldest plugins that a host takes: before, calls and kernels were smaller. */
 #define SY_ABI_OLDEST_MINOR 4
 

@@ -23,6 +23,7 @@ clean "$program" train "$top/bench/tiny.run" --run-dir "$here/run" --resume --se
     --set task.words.train="$here/train.tsv"
 printf 'abc\nhgf\n' >"$here/in"
 clean "$program" predict "$here/run"
+clean "$program" score "$here/run" --file "$here/valid.tsv"
 : >"$here/in"
 clean "$program" eval "$here/run" --file "$here/valid.tsv"
 clean "$program" plan "$top/bench/tiny.run" --set task.words.train="$here/train.tsv"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What another program does to a run's database, for tests/cli/store_failure.sh:
  *   database hold PATH        keeps a read transaction open from the line "held" on until standard input ends
+ *   database change PATH SQL  runs statements
  *   database fill PATH BYTES  makes the file at least so large, with a table of its own */
 #include "config.h"
 
@@ -45,11 +46,13 @@ int main(int argc, char **argv)
     int failed = 2;
 
     if (argc < 3 || sqlite3_open_v2(argv[2], &db, SQLITE_OPEN_READWRITE, NULL) != SQLITE_OK) {
-        fprintf(stderr, "database: hold PATH | fill PATH BYTES: %s\n", db ? sqlite3_errmsg(db) : "no path");
+        fprintf(stderr, "database: hold PATH | change PATH SQL | fill PATH BYTES: %s\n",
+                db ? sqlite3_errmsg(db) : "no path");
         return 2;
     }
     sqlite3_busy_timeout(db, 10000);
     if (argc == 3 && strcmp(argv[1], "hold") == 0) failed = hold(db);
+    if (argc == 4 && strcmp(argv[1], "change") == 0) failed = run(db, argv[3]);
     if (argc == 4 && strcmp(argv[1], "fill") == 0) failed = fill(db, argv[2], atol(argv[3]));
     sqlite3_close(db);
     return failed;

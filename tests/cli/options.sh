@@ -15,7 +15,7 @@ refused() {
 }
 
 # ---- help and version ----
-for command in train eval predict metrics config explain plan verify diff backends version; do
+for command in train eval predict score metrics top report config explain plan verify diff replay backends version; do
     exits 0 "$program" "$command" --help
     says out "^usage: switchyard $command"
     exits 0 "$program" --help
@@ -25,7 +25,7 @@ for option in backend comm ranks threads set quiet run-dir resume; do
     exits 0 "$program" train --help
     says out "^  --$option"
 done
-for command in eval predict; do
+for command in eval predict score; do
     for option in backend comm ranks threads set quiet checkpoint; do
         exits 0 "$program" "$command" --help
         says out "^  --$option"
@@ -55,6 +55,9 @@ refused '--quiet takes no value' train "$tiny_run" --quiet=yes
 refused '--ranks=two: expected a whole number' train "$tiny_run" --ranks two
 refused '--ranks=0: expected a whole number' train "$tiny_run" --ranks=0
 refused '--threads=-1: expected a whole number' plan "$tiny_run" --threads -1
+refused '--from=-2: expected a whole number from 0 on' metrics . --from -2
+refused 'unknown option -o' metrics . -o x
+refused '--output needs FILE' report . -o
 refused '--checkpoint=newest: expected latest|best|STEP' eval . --checkpoint newest
 refused 'unknown stage partitoin, did you mean partition?' explain "$tiny_run" --after partitoin
 refused 'unknown program updaet, did you mean update?' explain "$tiny_run" --program updaet

@@ -76,7 +76,7 @@ done
 
 # A limit of file sizes is an error of writing, and the run goes on without it.
 (
-    ulimit -f 64
+    ulimit -f 240 # more than the database needs, less than a checkpoint
     exits 1 tiny small $same --set train.steps=2
     exit "$failures"
 ) || failures=$((failures + 1))
@@ -111,8 +111,24 @@ exits 3 tiny limit $same --set train.steps=1000000 --set train.time_limit=1
 [ "$(cat limit/status)" = stopped ] || fail "status $(cat limit/status) after the time limit"
 says out '^train.time_limit of 1 s reached after step [0-9]*; --resume goes on'
 [ ! -s err ] || fail "the time limit writes on stderr: $(cat err)"
-exits 3 tiny limit --resume $same --set train.steps=1000000 --set train.time_limit=1
+exits 3 tiny limit --resume $same --set train.steps=1000000 --set 'train.time_limit="0m1s"'
 says out 'going on from the checkpoint of step'
+for wrong in 1x m 5m1h 1h1 '"1h' -1; do
+    exits 2 tiny wrong $same --set "train.time_limit=$wrong"
+    says err 'train.time_limit.*3h50m'
+done
+
+# ---- the end of a Slurm job, which its clock says in seconds since 1970 ----
+export SLURM_JOB_END_TIME=$(($(date +%s) + 8))
+exits 3 tiny job $same --set train.steps=1000000 --set train.job_margin=1000
+says out '^the batch job ends soon (train.job_margin) after step [0-9]*; --resume goes on'
+[ "$(date +%s)" -lt "$SLURM_JOB_END_TIME" ] || fail "stopped after the end of the job"
+SLURM_JOB_END_TIME=$(($(date +%s) + 2))
+exits 0 tiny margin $same --set train.steps=2 --set train.job_margin=0
+SLURM_JOB_END_TIME=soon
+exits 0 tiny when $same --set train.steps=2
+says err 'SLURM_JOB_END_TIME=soon is not a time'
+unset SLURM_JOB_END_TIME
 
 # ---- early stopping: without a learning rate nothing gets better ----
 early='--set train.learning_rate=0 --set task.words.valid=valid.tsv --set train.evaluate_every=2

@@ -156,7 +156,7 @@ for run in one parts ranks; do
     parts) set -- --set train.microbatches=2 ;;
     ranks) set -- --comm thread --ranks 2 --set mesh.data=2 ;;
     esac
-    exits 0 tiny $run "$@" --set task.words.train=five.tsv --set train.steps=3 --set metrics.every=1
+    exits 0 tiny $run "$@" --set task.words.train=five.tsv --set train.steps=3 --set metrics.every=1 --set metrics.routing_every=1
     for step in 1 2 3; do
         got=$(query $run "SELECT sum(tokens + dropped) FROM expert_load WHERE step = $step AND layer LIKE 'encoder%'")
         [ "$got" = "$tokens" ] || fail "$run: step $step: $got tokens to the encoder's experts instead of $tokens"
@@ -168,7 +168,8 @@ done
 
 # names RUN: those of its training metrics, sorted.
 names() {
-    "$program" metrics $1 --tsv 'SELECT DISTINCT name FROM metric ORDER BY name' | sed 1d | tr '\n' ' '
+    "$program" metrics $1 --tsv "SELECT DISTINCT name FROM metric WHERE name NOT LIKE 'timing/%' ORDER BY name" |
+        sed 1d | tr '\n' ' '
 }
 # holds RUN SQL: the condition on the metrics of step 3 is true; v("NAME") is a value.
 holds() {
@@ -176,7 +177,7 @@ holds() {
     [ "$(query $1 "SELECT $sql")" = 1 ] || fail "$1: not true of step 3: $2"
 }
 common='experts/auxiliary_loss experts/expert_usage experts/fraction_tokens_left_behind experts/router_confidence '
-common="accuracy cross_ent_loss ${common}experts/router_z_loss learning_rate loss"
+common="accuracy cross_ent_loss ${common}experts/router_z_loss learning_rate learning_rate/current loss"
 [ "$(names one)" = "$common non_padding_fraction/loss_weights step_seconds tokens_per_second weight_gradient_norm z_loss " ] ||
     fail "metrics of a run with experts: $(names one)"
 parts='v(cross_ent_loss) + v(z_loss) + v(experts/auxiliary_loss) + v(experts/router_z_loss)'
@@ -189,6 +190,22 @@ for run in one parts ranks; do
 done
 holds one 'v(learning_rate) = (SELECT learning_rate FROM loss_curve WHERE step = 3)'
 holds one 'v(weight_gradient_norm) = (SELECT grad_norm FROM loss_curve WHERE step = 3)'
+for name in seconds steps_per_second seqs seqs_per_second seqs_per_second_per_core target_tokens_per_second \
+    target_tokens_per_second_per_core uptime; do
+    holds one "v(timing/$name) > 0"
+done
+holds one 'abs(v(timing/target_tokens_per_second) * v(timing/seconds) - 320) < 1e-6'
+holds ranks 'abs(v(timing/seqs_per_second_per_core) * v(timing/seconds) * 2 - v(timing/seqs)) < 1e-6'
+for name in checkpoint compilation first_step init_or_restore set_up; do
+    [ "$(query one "SELECT count(*) FROM metric WHERE value > 0 AND name = 'timing/${name}_seconds'")" = 1 ] ||
+        fail "timing/${name}_seconds"
+done
+exits 0 tiny weighed --set train.microbatches=1 --set task.words.train=five.tsv --set train.steps=3 --set metrics.weights_every=3
+[ "$(hash_in out)" = "$(sed -n 's/.*"params_sha256": *"\([0-9a-f]*\)".*/\1/p' one/checkpoints/3/meta.json)" ] ||
+    fail "metrics.weights_every changes the weights"
+for name in weight_rms weight_max weight_gradient_rms weight_update_rms weight_update_divided_by_weight_rms; do
+    holds weighed "v($name) > 0"
+done
 holds one 'v(experts/expert_usage) = (SELECT expert_usage FROM expert_curve WHERE step = 3)'
 # As T5X divides: padding counts, and microbatches are added. 320 targets a step.
 exits 0 tiny padded --set task.words.train=five.tsv --set train.steps=3 --set metrics.every=1 --set metrics.divide_by=all
@@ -206,7 +223,7 @@ sums=$(query sums "SELECT value FROM metric WHERE name = 'cross_ent_loss_per_non
 exits 0 tiny dense --set task.words.train=five.tsv --set train.steps=3 --set metrics.every=1 --set moe.num_experts=0
 sides='encoder_input_tokens non_padding_fraction/loss_weights non_padding_fraction/overall'
 [ "$(names dense)" = "accuracy cross_ent_loss effective_batch_size/decoder_target_tokens \
-effective_batch_size/encoder_input_tokens learning_rate loss non_padding_fraction/decoder_target_tokens \
+effective_batch_size/encoder_input_tokens learning_rate learning_rate/current loss non_padding_fraction/decoder_target_tokens \
 non_padding_fraction/$sides step_seconds tokens_per_second weight_gradient_norm z_loss " ] ||
     fail "metrics of a dense run: $(names dense)"
 holds dense 'v(effective_batch_size/encoder_input_tokens) = 32'

@@ -6,7 +6,7 @@ golden=$top/tests/golden
 cd "$here" || exit 99
 
 # passed FOLDER: all cases of all kinds that are implemented. Beside them may be others, and checkpoints of other programs.
-kinds='layer loss router moe_layer model microbatch train decode partitioner schedule optimizer optimizer_state multi_optimizer'
+kinds='action layer loss router moe_layer model microbatch train decode partitioner schedule optimizer optimizer_state multi_optimizer'
 passed() {
     # shellcheck disable=SC2046,SC2086
     exits 0 "$program" verify $(printf "$1/%s " $kinds)
@@ -65,6 +65,13 @@ says out '^FAIL  optimizer_state/restore .*is not known here'
 sed 's/"embed"/["embed"]/' "$golden/optimizer_state/optimizer_state-optax_states.json" >bad/axes.json
 exits 1 "$program" verify bad/axes.json
 says out '^FAIL  optimizer_state/optax_states '
+sequences=$golden/action/action-sequences.json
+sed 's/"stop":true/"stop":false/' "$sequences" >bad/stops.json
+exits 1 "$program" verify bad/stops.json
+says out '^FAIL  action/sequences .*sequence row'
+sed 's/"sequence":\[1,/"sequence":[{},/' "$sequences" >bad/values.json
+exits 1 "$program" verify bad/values.json
+says out '^FAIL  action/sequences .*neither a number nor a text'
 rates=$golden/schedule/schedule-all.json
 sed 's/0\.040670/0.040690/' "$rates" >bad/rate.json
 exits 1 "$program" verify bad/rate.json

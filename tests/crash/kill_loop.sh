@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # A run that is killed again and again goes on every time, and ends with the weights of the run that nobody disturbed:
-# SIGKILL after a random time, ranks, mesh, ZeRO stage, threads and kernels changed from attempt to attempt.
+# SIGKILL after a random time, ranks, mesh, ZeRO stage, threads and kernels changed from attempt to attempt. Its database
+# opens after every kill, and ends with each step once.
 # KILLS kills (20; `make bigcheck`: 200).
 . "${abs_top_srcdir:?}/tests/cli/_common.sh"
 kills=${KILLS:-20}
@@ -11,7 +12,7 @@ data "$here/train.tsv" 300 1
 head -n 16 "$here/train.tsv" >"$here/valid.tsv"
 
 settings="--set train.steps=$steps --set train.checkpoint_every=5 --set train.evaluate_every=20
-    --set task.words.valid=$here/valid.tsv --set decode.max_length=6 --set train.keep_checkpoints=2"
+    --set metrics.every=1 --set metrics.routing_every=1 --set task.words.valid=$here/valid.tsv --set decode.max_length=6 --set train.keep_checkpoints=2"
 
 # attempt N: how the N-th attempt is launched.
 attempt() {
@@ -42,7 +43,14 @@ while [ "$killed" -lt "$kills" ] && [ "$failures" -eq 0 ]; do
     ended 2>/dev/null
     got=$?
     case $got in
-    137) continue ;;
+    137)
+        if [ -s "$here/killed/metrics.db" ]; then
+            case $(query killed 'PRAGMA integrity_check' 2>&1) in
+            ok | *'is empty'*) ;;
+            *) fail "kill $killed damaged the database: $(query killed 'PRAGMA integrity_check' 2>&1)" ;;
+            esac
+        fi
+        continue ;;
     0) # it was done before the kill: once more from the start
         [ "$(hash_in killed.out)" = "$want" ] || fail "attempt $tries ended with other weights"
         rm -rf "$here/killed"
@@ -54,6 +62,12 @@ done
 # shellcheck disable=SC2086
 tiny killed --resume $settings >"$here/out" 2>"$here/err" || fail "the last attempt failed: $(cat "$here/err")"
 [ "$(hash_in out)" = "$want" ] || fail "after $killed kills the weights are $(hash_in out), undisturbed $want"
+want="$steps	1	$steps	0"
+got=$(query killed 'SELECT count(*), min(step), max(step), (SELECT sum(tokens + dropped) FROM valid_routing) -
+    (SELECT sum(tokens + dropped) FROM valid_routing_block) FROM loss_curve')
+[ "$got" = "$want" ] || fail "after $killed kills the database has '$got' (steps, first, last, lost counts), not '$want'"
+got=$(query killed "SELECT count(*), count(DISTINCT step || layer || expert) FROM valid_routing")
+[ "${got%	*}" = "${got#*	}" ] || fail "after $killed kills of $got rows of experts some are there twice"
 left=$(find "$here/killed/checkpoints" -mindepth 1 -maxdepth 1 ! -name '[0-9]*' -o -name '*.*' | head -n 3)
 [ -z "$left" ] || fail "killed attempts left: $left"
 echo "$killed kills in $tries attempts"

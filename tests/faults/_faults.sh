@@ -18,7 +18,9 @@ tiny_run() {
     shift
     set -- "$program" train "$top/bench/tiny.run" --run-dir "$to" --resume --threads 1 \
         --set task.words.train="$here/train.tsv" --set task.words.valid="$here/valid.tsv" --set train.steps=4 \
-        --set train.checkpoint_every=2 --set train.evaluate_every=2 --set decode.max_length=6 "$@"
+        --set train.checkpoint_every=2 --set train.evaluate_every=2 --set decode.max_length=6 \
+        --set action.best.kind=keep_best --set action.nan.kind=terminate_on_nan --set action.nan.policy=rollback \
+        --set action.end.kind=command --set action.end.on=end --set action.end.command=: "$@"
     # shellcheck disable=SC2086
     $inject "$@" >"$here/out" 2>"$here/err" </dev/null
 }
@@ -30,6 +32,7 @@ want=$(hash_in out)
 [ -n "$want" ] || fail "the undisturbed run printed no hash"
 tiny_run "$here/half" --set train.steps=2 || fail "the undisturbed half failed: $(cat "$here/err")"
 "$program" predict "$here/whole" <"$here/words" >"$here/answers" 2>/dev/null || fail "predict failed undisturbed"
+"$program" score "$here/whole" --file "$here/valid.tsv" >"$here/scores" 2>/dev/null || fail "score failed undisturbed"
 "$program" eval "$here/whole" --file "$here/valid.tsv" >"$here/rates" 2>/dev/null || fail "eval failed undisturbed"
 [ "$failures" -eq 0 ] || finish
 
@@ -107,6 +110,7 @@ answers_fail() {
 
 train() { train_fails "$1"; }
 predicts() { answers_fail "$1" "$here/answers" "$program" predict "$here/whole"; }
+scores() { answers_fail "$1" "$here/scores" "$program" score "$here/whole" --file "$here/valid.tsv"; }
 evaluates() { answers_fail "$1" "$here/rates" "$program" eval "$here/whole" --file "$here/valid.tsv"; }
 
 # each FUNCTION WHAT: runs it with the n-th call failing, as the script's `arm N` sets it up in $inject and calls it in

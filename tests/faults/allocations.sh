@@ -46,6 +46,7 @@ asks() { inject="filtered $inject" answers_fail "$1" "$here/$name" "$program" $a
 
 each train training
 each predicts predict
+each scores score
 each evaluates eval
 ask plan "$free" plan "$top/bench/tiny.run"
 ask config "$nothing" config "$top/bench/tiny.run"

@@ -24,22 +24,35 @@ static void remove_folder(void)
     rmdir(folder);
 }
 
-static void check_action(const struct syi_checkpoint_action *action, int64_t step)
+static void check_action(const struct syi_action_state *state)
 {
-    FUZZ_REQUIRE(memchr(action->name, 0, sizeof action->name) != NULL);
-    FUZZ_REQUIRE(action->metric >= 0 && action->metric < SYI_METRIC_COUNT);
-    FUZZ_REQUIRE(action->best_step >= -1 && action->best_step <= step);
-    FUZZ_REQUIRE(action->stale >= 0 && action->unbroken >= 0);
+    FUZZ_REQUIRE(memchr(state->name, 0, sizeof state->name) != NULL);
+    FUZZ_REQUIRE(memchr(state->watches, 0, sizeof state->watches) != NULL);
+    FUZZ_REQUIRE(state->n >= 0 && state->n <= SYI_ACTION_NUMBERS);
+    for (int i = 0; i < state->n; i++)
+        FUZZ_REQUIRE(memchr(state->number[i].name, 0, SYI_ACTION_NUMBER_NAME) != NULL);
+}
+
+/* Steps ascend, and no place of the stream leaves 64 bits. */
+static void check_holes(const struct syi_holes *holes, int64_t step)
+{
+    int64_t sum = 0;
+    FUZZ_REQUIRE(holes->n >= 0 && holes->n <= SYI_HOLES);
+    for (int i = 0; i < holes->n; i++) {
+        FUZZ_REQUIRE(holes->hole[i].step <= step && holes->hole[i].batches > 0);
+        FUZZ_REQUIRE(holes->hole[i].step > (i ? holes->hole[i - 1].step : -1));
+        FUZZ_REQUIRE(!__builtin_add_overflow(sum, holes->hole[i].batches, &sum) && sum <= INT64_MAX / 2);
+    }
 }
 
 static void check(const struct syi_checkpoint_meta *meta)
 {
-    FUZZ_REQUIRE(meta->step >= 0 && meta->examples >= 0 && meta->stale >= 0 && meta->unbroken >= 0);
+    FUZZ_REQUIRE(meta->step >= 0 && meta->examples >= 0);
     FUZZ_REQUIRE(meta->best_step >= -1 && meta->best_step <= meta->step);
     FUZZ_REQUIRE(meta->evaluated >= -1 && meta->evaluated <= meta->step);
-    FUZZ_REQUIRE(meta->best_of >= 0 && meta->best_of < SYI_METRIC_COUNT);
-    FUZZ_REQUIRE(meta->n_actions >= 0 && meta->n_actions <= SYI_CONFIG_PARTS);
-    for (int i = 0; i < meta->n_actions; i++) check_action(&meta->action[i], meta->step);
+    FUZZ_REQUIRE(meta->n_actions >= 0 && meta->n_actions <= SYI_CONFIG_PARTS + 1);
+    for (int i = 0; i < meta->n_actions; i++) check_action(&meta->action[i]);
+    check_holes(&meta->holes, meta->step);
     FUZZ_REQUIRE(strlen(meta->params_sha256) == 64 && strlen(meta->state_sha256) == 64);
 }
 

@@ -46,8 +46,9 @@ static void make_database(void)
     atexit(remove_database);
     FUZZ_REQUIRE(syi_store_open("metrics.db", &options, &sink, NULL) == SY_OK);
     for (int step = 1; step <= 5; step++) {
+        const int64_t tokens[] = {3, 200}, dropped[] = {step % 2, 0};
         FUZZ_REQUIRE(sink.metric(sink.arg, step, "loss", 1.0 / step, NULL) == SY_OK);
-        FUZZ_REQUIRE(sink.routing(sink.arg, step, "encoder/layers_1/mlp", step % 2, 3, 1, NULL) == SY_OK);
+        FUZZ_REQUIRE(sink.routing(sink.arg, step, "encoder/layers_1/mlp", 2, tokens, dropped, NULL) == SY_OK);
     }
     FUZZ_REQUIRE(sink.eval(sink.arg, 5, "g2p/valid", "wer", 0.5, NULL) == SY_OK);
     FUZZ_REQUIRE(sink.event(sink.arg, 5, "stop", "done\nafter\t5 steps", NULL) == SY_OK);

@@ -22,7 +22,7 @@ ranks() {
     n=$1
     shift
     # shellcheck disable=SC2086 # a command and its options
-    timeout -k 5 120 $launcher -n "$n" "$@"
+    timeout -k 5 300 $launcher -n "$n" "$@"
 }
 
 # mpi DIR N ARGUMENTS...: trains bench/tiny.run in $here/DIR with N ranks of one thread; output in DIR.out, DIR.err.

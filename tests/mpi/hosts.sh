@@ -60,11 +60,11 @@ hosts() {
         hand_on=
         for name in $(env | sed -n 's/^\(SWITCHYARD_[A-Z_]*\)=.*/\1/p') $more; do hand_on="$hand_on -x $name"; done
         # shellcheck disable=SC2086 # a command and its options
-        timeout -k 5 60 $launcher --mca plm_rsh_agent "$here/rsh" --host $one:"$each",$two:"$each" $hand_on \
+        timeout -k 5 180 $launcher --mca plm_rsh_agent "$here/rsh" --host $one:"$each",$two:"$each" $hand_on \
             --bind-to none -n $((2 * each)) "$@"
         ;;
     *)
-        timeout -k 5 60 $launcher -launcher ssh -launcher-exec "$here/rsh" -hosts $one,$two -ppn "$each" \
+        timeout -k 5 180 $launcher -launcher ssh -launcher-exec "$here/rsh" -hosts $one,$two -ppn "$each" \
             -n $((2 * each)) "$@"
         ;;
     esac
@@ -119,7 +119,7 @@ case $(sed -n 's/^Cpus_allowed_list:[[:space:]]*//p' /proc/self/status) in
 *[-,]*)
     case $launcher in *oversubscribe*) to_core=--bind-to ;; *) to_core=-bind-to ;; esac
     # shellcheck disable=SC2086 # a command and its options
-    timeout -k 5 60 $launcher $to_core core -n 2 "$program" train "$top/bench/tiny.run" --run-dir "$here/bound" --quiet \
+    timeout -k 5 180 $launcher $to_core core -n 2 "$program" train "$top/bench/tiny.run" --run-dir "$here/bound" --quiet \
         --set task.words.train="$data" --set train.steps=1 >"$here/bound.out" 2>&1 </dev/null || fail "bound: $(cat "$here/bound.out")"
     cat "$here"/bound/ranks/rank-?.log | sed -n "s/.* on host one, .*, 1 thread, \(CPUs [0-9]*\), .*/\1/p" >"$here/sets"
     [ "$(sort -u "$here/sets" | wc -l)" -eq 2 ] || fail "bound: not a processor for each rank: $(cat "$here/bound/ranks"/*)"

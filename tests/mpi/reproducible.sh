@@ -88,10 +88,13 @@ resumed 4 --set mesh.expert=4 --set mesh.data=1 --set mesh.zero=1
 cut -f 1 "$here/train.tsv" | head -n 40 >"$here/words"
 "$program" eval "$here/threads-3" --quiet --file "$here/train.tsv" >"$here/eval-self" || fail "eval: exit $?"
 "$program" predict "$here/threads-3" <"$here/words" >"$here/predict-self" || fail "predict: exit $?"
+"$program" score "$here/threads-3" <"$here/train.tsv" >"$here/score-self" || fail "score: exit $?"
 for n in 2 4; do
     ranks $n "$program" eval "$here/threads-3" --quiet --file "$here/train.tsv" >"$here/eval-$n" || fail "eval $n: exit $?"
     cmp "$here/eval-self" "$here/eval-$n" || fail "eval with $n ranks differs"
     ranks $n "$program" predict "$here/threads-3" <"$here/words" >"$here/predict-$n" || fail "predict $n: exit $?"
     cmp "$here/predict-self" "$here/predict-$n" || fail "predict with $n ranks differs"
+    ranks $n "$program" score "$here/threads-3" --file "$here/train.tsv" >"$here/score-$n" || fail "score $n: exit $?"
+    cmp "$here/score-self" "$here/score-$n" || fail "score with $n ranks differs"
 done
 finish

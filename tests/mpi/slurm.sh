@@ -42,7 +42,7 @@ chmod +x "$here/bin/srun" "$here/bin/task" "$here/bin/scontrol"
 job() {
     sed -e "s|^steps = .*|steps = $4\ntime_limit = 1|" -e "s|^\[data\]|[task.words]\ntrain = \"$here/train.tsv\"\n\n[data]|" \
         "$top/bench/tiny.run" >"$here/my.run"
-    timeout -k 5 60 bash "$top/packaging/$1" "$here/my.run" "$here/$2" >"$here/$2.out" 2>"$here/$2.err" </dev/null
+    timeout -k 5 180 bash "$top/packaging/$1" "$here/my.run" "$here/$2" >"$here/$2.out" 2>"$here/$2.err" </dev/null
     got=$?
     [ $got -eq "$3" ] || fail "$2: exit $got instead of $3: $(cat "$here/$2.out" "$here/$2.err")"
 }

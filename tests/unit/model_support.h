@@ -136,7 +136,7 @@ static inline void ms_optim_scalars(struct ms *m, const struct syi_config *confi
     float value[SYI_OPTIM_SCALARS];
     struct syi_chain *chains = syi_chains_make(config, &err);
     cr_assert_not_null(chains, "%s", err.text);
-    syi_optim_scalars(config, chains, step, rate, value);
+    syi_optim_scalars(config, chains, step, rate, 1, value);
     syi_chains_free(chains, config->optimizer.n);
     for (uint32_t i = 0; i < SYI_OPTIM_SCALARS; i++) {
         const struct sy_tensor *t = syi_session_find_any(m->session, SYI_ROLE_OPTIM_SCALAR, i);

@@ -481,11 +481,11 @@ Test(adafactor, scalars_of_a_step)
     struct syi_chain *chains = syi_chains_make(&config, &err);
     float value[SYI_OPTIM_SCALARS];
     cr_assert_not_null(chains, "%s", err.text);
-    syi_optim_scalars(&config, chains, 9, 0.25, value);
+    syi_optim_scalars(&config, chains, 9, 0.25, 1, value);
     cr_assert_eq(value[0], (float)(1 - pow(6, -0.8)));
     cr_assert_eq(value[1], (float)pow(6, -0.8));
     cr_assert_eq(value[2], 0.25f);
-    syi_optim_scalars(&config, chains, 0, 0.25, value);
+    syi_optim_scalars(&config, chains, 0, 0.25, 1, value);
     cr_assert_eq(value[0], 0); /* before the offset: as at the first step */
     syi_chains_free(chains, config.optimizer.n);
 }

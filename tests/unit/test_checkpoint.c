@@ -377,56 +377,88 @@ Test(checkpoint, where_training_stands)
         struct sy_error err = {0};
         v.meta.best_metric = best[i];
         v.meta.best_step = 20;
-        v.meta.stale = 2;
-        v.meta.previous_metric = best[3 - i];
-        v.meta.unbroken = 3;
         v.meta.train = syi_file_identify("a\tA\nb\tB\n", 8);
         v.meta.valid = (struct syi_file_id){0};
+        v.meta.holes = (struct syi_holes){.n = 2, .hole = {{3, 5}, {40, 1}}};
         v.meta.n_actions = 2;
-        v.meta.action[1] = (struct syi_checkpoint_action){.name = "stop-2",
-                                                          .metric = 1,
-                                                          .best_step = 7,
-                                                          .stale = 4,
-                                                          .unbroken = 5,
-                                                          .best = best[i],
-                                                          .previous = best[3 - i]};
+        v.meta.action[1] =
+            (struct syi_action_state){.name = "stop-2",
+                                      .watches = "max bleu of words/valid",
+                                      .n = 3,
+                                      .number = {{"best", best[i]}, {"step", 7}, {"odd name", -0.5}}};
         cr_assert_eq(visit(&v, &err), SY_OK, "%s", err.text);
         struct syi_checkpoint_meta back = load(LOAD, 1, 1, 1, -1, 40);
         cr_expect(back.best_metric == best[i] || (isnan(best[i]) && isnan(back.best_metric)));
-        cr_expect(back.best_step == 20 && back.stale == 2 && back.examples == 280 && back.unbroken == 3);
-        cr_expect(back.previous_metric == best[3 - i] || (isnan(best[3 - i]) && isnan(back.previous_metric)));
+        cr_expect(back.best_step == 20 && back.examples == 280);
         cr_expect_str_eq(back.params_sha256, v.meta.params_sha256);
         cr_expect_str_eq(back.state_sha256, v.meta.state_sha256);
         cr_expect(back.train.lines == 2 && back.train.bytes == 8);
         cr_expect_str_eq(back.train.sha256, v.meta.train.sha256);
         cr_expect_str_eq(back.valid.sha256, "");
-        const struct syi_checkpoint_action *action = &back.action[1];
-        cr_expect(back.n_actions == 2 && !back.action[0].name[0] && !strcmp(action->name, "stop-2"));
-        cr_expect(action->metric == 1 && action->best_step == 7 && action->stale == 4 &&
-                  action->unbroken == 5);
-        cr_expect(action->best == best[i] || (isnan(best[i]) && isnan(action->best)));
-        cr_expect(action->previous == best[3 - i] || (isnan(best[3 - i]) && isnan(action->previous)));
+        cr_expect(back.holes.n == 2 &&
+                  !memcmp(back.holes.hole, v.meta.holes.hole, 2 * sizeof *back.holes.hole));
+        const struct syi_action_state *state = &back.action[1];
+        cr_expect(back.n_actions == 2 && !back.action[0].name[0] && !strcmp(state->name, "stop-2"));
+        cr_expect(!strcmp(state->watches, "max bleu of words/valid") && state->n == 3);
+        cr_expect(state->number[0].value == best[i] || (isnan(best[i]) && isnan(state->number[0].value)));
+        cr_expect(state->number[1].value == 7 && state->number[2].value == -0.5);
+        cr_expect(!strcmp(state->number[2].name, "odd name"));
     }
 }
 
-/* Of a version that kept one best value alone. */
-Test(checkpoint, without_the_states_of_actions)
+/* A checkpoint of step 40 with a meta.json of format 1 that has these members besides. */
+static void write_format_1(const char *members)
 {
     struct visit v = a_visit(SAVE, 1, 1, 1, 40);
     struct sy_error err = {0};
-    char *text, *list;
+    char *text, *rest, *old;
     size_t bytes;
-    v.meta.best_step = 20;
     cr_assert_eq(visit(&v, &err), SY_OK, "%s", err.text);
     const char *file = file_of("40/meta.json");
     cr_assert_eq(syi_file_read(file, &text, &bytes, &err), SY_OK, "%s", err.text);
-    list = strstr(text, "\"actions\"");
-    cr_assert(list && strchr(list, ']'), "%s", text);
-    memset(list, ' ', (size_t)(strstr(list, "],") + 2 - list));
-    cr_assert_eq(syi_file_write(file, text, bytes, &err), SY_OK, "%s", err.text);
+    rest = strstr(text, "\"params_sha256\"");
+    cr_assert(rest, "%s", text);
+    old = syi_format("{\"format_version\":1,\"switchyard\":\"0.1.0\",\"step\":40,\"examples\":280,"
+                     "\"best_metric\":0.325,\"best_step\":20,\"stale\":1,%s\"best_of\":1,\"evaluated\":40,%s",
+                     members, rest);
+    cr_assert(old && syi_file_write(file, old, strlen(old), &err) == SY_OK, "%s", err.text);
+    syi_free(old);
     syi_free(text);
+}
+
+static double number_of(const struct syi_action_state *state, const char *name)
+{
+    for (int i = 0; i < state->n; i++)
+        if (!strcmp(state->number[i].name, name)) return state->number[i].value;
+    return -77;
+}
+
+/* Of a version that kept certain numbers of early stopping. */
+Test(checkpoint, states_of_actions_of_format_1)
+{
+    write_format_1("\"previous_metric\":0.5,\"unbroken\":2,"
+                   "\"actions\":[{\"name\":\"stop\",\"metric\":2,\"best\":null,\"best_step\":-1,\"stale\":4,"
+                   "\"previous\":\"inf\",\"unbroken\":3}],");
     struct syi_checkpoint_meta back = load(LOAD, 1, 1, 1, -1, 40);
-    cr_expect(back.n_actions == 0 && back.best_step == 20);
+    cr_assert(back.n_actions == 2 && back.best_step == 20 && back.best_metric == 0.325 && !back.holes.n);
+    const struct syi_action_state *best = &back.action[0], *stop = &back.action[1];
+    cr_expect(!best->name[0] && !strcmp(best->watches, "min wer") && number_of(best, "best") == 0.325);
+    cr_expect(number_of(best, "best_step") == 20 && number_of(best, "stale") == 1 &&
+              number_of(best, "previous") == 0.5 && number_of(best, "unbroken") == 2);
+    cr_expect(!strcmp(stop->name, "stop") && !strcmp(stop->watches, "min per") &&
+              number_of(stop, "stale") == 4);
+    cr_expect(isnan(number_of(stop, "best")) && isinf(number_of(stop, "previous")) &&
+              number_of(stop, "unbroken") == 3);
+}
+
+/* Of the first version, which kept one best value alone. */
+Test(checkpoint, without_the_states_of_actions)
+{
+    write_format_1("");
+    struct syi_checkpoint_meta back = load(LOAD, 1, 1, 1, -1, 40);
+    cr_assert(back.n_actions == 1 && back.best_step == 20);
+    cr_expect(number_of(&back.action[0], "best") == 0.325 && number_of(&back.action[0], "unbroken") == 0);
+    cr_expect(isnan(number_of(&back.action[0], "previous")));
 }
 
 Test(checkpoint, the_latest_of_several)
@@ -683,13 +715,11 @@ Test(checkpoint, numbers_that_cannot_be)
         {"\"examples\":42", "\"examples\":-1"},
         {"\"best_step\":-1", "\"best_step\":7"},
         {"\"best_step\":-1", "\"best_step\":-2"},
-        {"\"stale\":0", "\"stale\":9223372036854775807"},
-        {"\"stale\":0", "\"stale\":-1"},
-        {"\"unbroken\":0", "\"unbroken\":9223372036854775807"},
-        {"\"best_of\":0", "\"best_of\":3"},
-        {"\"best_of\":0", "\"best_of\":-1"},
         {"\"evaluated\":0", "\"evaluated\":7"},
         {"\"lines\":1", "\"lines\":-1"},
+        {"\"holes\":[]", "\"holes\":[{\"step\":7,\"batches\":1}]"},
+        {"\"holes\":[]", "\"holes\":[{\"step\":5,\"batches\":0}]"},
+        {"\"holes\":[]", "\"holes\":[{\"step\":5,\"batches\":1},{\"step\":5,\"batches\":1}]"},
     };
     for (size_t i = 0; i < SYI_COUNT(odd); i++) {
         save(1, 1, 1, 6);
@@ -710,10 +740,10 @@ Test(checkpoint, files_cut_short_or_missing)
     cr_assert_eq(truncate(file_of("7/meta.json"), 20), 0);
     check_refused(a_visit(LOAD, 2, 1, 1, -1), SY_EFORMAT, "7/meta.json");
     cr_assert_eq(
-        syi_file_write(file_of("7/meta.json"), "{\"format_version\": 2, \"switchyard\": \"9.9\"}", 42, NULL),
+        syi_file_write(file_of("7/meta.json"), "{\"format_version\": 3, \"switchyard\": \"9.9\"}", 42, NULL),
         SY_OK);
     check_refused(a_visit(LOAD, 1, 1, 1, -1), SY_EUNSUPPORTED,
-                  "checkpoint format 2, written by switchyard 9.9");
+                  "checkpoint format 3, written by switchyard 9.9");
     cr_assert_eq(syi_file_write(file_of("7/meta.json"), "{\"format_version\": 1, \"step\": 7.5}", 34, NULL),
                  SY_OK);
     check_refused(a_visit(LOAD, 1, 1, 1, -1), SY_EFORMAT, "\"step\" is no whole number");

@@ -3,6 +3,7 @@
  * reference bit for bit, and the reference against plain C where that is not the same thing. */
 #include "config.h"
 
+#include "backends/cpu/map.h"
 #include "base/philox.h"
 #include "tests/unit/kernel_harness.h"
 
@@ -100,6 +101,58 @@ Test(map, adamw_chain)
                 cr_assert_eq(((float *)k.want[0])[i], ((float *)k.in[0].data)[i]);
             kh_end(&k);
         }
+    }
+}
+
+/* Maps that are compiled whole, as they are listed. */
+struct whole {
+    int n_in, n_out, n_instr, kinds, instrs, outs; /* counted by the list, then as it is read */
+    uint8_t kind[SY_MAX_IN];
+    union program p;
+};
+static void whole_do(struct whole *w, int op, int a, int b, int c)
+{
+    w->p.map.instr[w->instrs++] = (struct sy_map_instr){
+        .op = (uint8_t)op, .a = (uint8_t)a, .b = (uint8_t)b, .c = (uint8_t)c, .s = kh_uniform(0.01f, 0.99f)};
+}
+
+static void check_whole(struct whole *w, const int *s, int in_place)
+{
+    struct kh k;
+    cr_assert(w->kinds == w->n_in && w->instrs == w->n_instr && w->outs == w->n_out);
+    w->p.map.n_instr = (uint16_t)w->n_instr;
+    w->p.map.rng = 255;
+    kh_begin(&k, SY_OP_MAP, &w->p, program_bytes(&w->p));
+    for (int i = 0; i < w->n_in; i++) {
+        int by_row = w->kind[i] == MAP_FULL || w->kind[i] == MAP_ROW;
+        int by_column = w->kind[i] == MAP_FULL || w->kind[i] == MAP_COLUMN;
+        kh_in(&k, SY_F32, 2, by_row ? s[0] : 1, by_column ? s[1] : 1);
+    }
+    for (int o = 0; o < w->n_out; o++) kh_out(&k, SY_F32, 2, s[0], s[1]);
+    k.in_place = in_place && w->kind[0] == MAP_FULL;
+    kh_check(&k, "compiled whole");
+    kh_end(&k);
+}
+
+Test(map, compiled_whole)
+{
+    static const int sizes[][2] = {{3, 7}, {5, 16}, {37, 53}, {9, 700}, {200, 300}};
+    for (int i = 0; i < 10; i++) {
+        const int *size = sizes[i / 2];
+        struct whole w;
+#define WHOLE_BEGIN(id, inputs, outputs, instructions)                                                       \
+    w = (struct whole){.n_in = inputs, .n_out = outputs, .n_instr = instructions};
+#define WHOLE_FULL(r)             w.kind[r] = MAP_FULL, w.kinds++;
+#define WHOLE_COLUMN(r)           w.kind[r] = MAP_COLUMN, w.kinds++;
+#define WHOLE_ONE(r)              w.kind[r] = MAP_ONE, w.kinds++;
+#define WHOLE_ROW(r)              w.kind[r] = MAP_ROW, w.kinds++;
+#define WHOLE_DO0(r, OP)          whole_do(&w, SY_MAP_##OP, 0, 0, 0);
+#define WHOLE_DO1(r, OP, a)       whole_do(&w, SY_MAP_##OP, a, 0, 0);
+#define WHOLE_DO2(r, OP, a, b)    whole_do(&w, SY_MAP_##OP, a, b, 0);
+#define WHOLE_DO3(r, OP, a, b, c) whole_do(&w, SY_MAP_##OP, a, b, c);
+#define WHOLE_OUT(o, r)           w.p.map.out_register[o] = r, w.outs++;
+#define WHOLE_END(id)             check_whole(&w, size, i % 2);
+#include "backends/cpu/compiled_maps.def"
     }
 }
 

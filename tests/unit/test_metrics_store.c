@@ -4,54 +4,27 @@
 #include "config.h"
 
 #include <pthread.h>
-#include <sqlite3.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
-#include "data_support.h"
+#include "metrics_support.h"
 #include "metrics/queue.h"
-#include "metrics/schema_sql.h"
-#include "metrics/store.h"
-
-static struct syi_metric_sink open_sink(const char *path, int64_t start_step, int append)
-{
-    struct syi_store_options options = {
-        .start_step = start_step, .append = append, .config = "train.seed = 7\n"};
-    struct syi_metric_sink sink;
-    struct sy_error err = {0};
-
-    cr_assert(syi_store_open(path, &options, &sink, &err) == SY_OK, "%s", err.text);
-    return sink;
-}
-
-static sqlite3 *open_reader(const char *path)
-{
-    sqlite3 *db;
-    cr_assert(sqlite3_open_v2(path, &db, SQLITE_OPEN_READWRITE, NULL) == SQLITE_OK);
-    return db;
-}
-
-/* The first column of the first row; -1e9 for NULL. */
-static double ask(const char *path, const char *sql)
-{
-    sqlite3 *db = open_reader(path);
-    sqlite3_stmt *query;
-    double value;
-
-    cr_assert(sqlite3_prepare_v2(db, sql, -1, &query, NULL) == SQLITE_OK, "%s: %s", sql, sqlite3_errmsg(db));
-    cr_assert(sqlite3_step(query) == SQLITE_ROW, "%s", sql);
-    value = sqlite3_column_type(query, 0) == SQLITE_NULL ? -1e9 : sqlite3_column_double(query, 0);
-    sqlite3_finalize(query);
-    sqlite3_close(db);
-    return value;
-}
+#include "metrics/schema.h"
 
 Test(metrics_store, everything_comes_out)
 {
     const char *path = fresh_path("metrics.db");
     struct syi_metric_sink sink = open_sink(path, -1, 0);
+    const struct syi_sink_example example = {.task = "dev",
+                                             .item = 7,
+                                             .input = "in\tput",
+                                             .target = "",
+                                             .prediction = "\xc3\xa9",
+                                             .score = 0.0 / 0.0};
 
     cr_assert(sink.event(sink.arg, 0, "start", "fresh, it's \"quoted\"; \xc3\xa9", NULL) == SY_OK);
     cr_assert(sink.metric(sink.arg, 1, "loss", 5.25, NULL) == SY_OK);
@@ -59,8 +32,10 @@ Test(metrics_store, everything_comes_out)
     cr_assert(sink.metric(sink.arg, 2, "loss", 0.0 / 0.0, NULL) == SY_OK);
     cr_assert(sink.metric(sink.arg, 3, "loss", 9, NULL) == SY_OK);
     cr_assert(sink.metric(sink.arg, 3, "loss", 4, NULL) == SY_OK); /* replaces */
-    cr_assert(sink.routing(sink.arg, 3, "encoder/layers_1", 0, 30, 2, NULL) == SY_OK);
-    cr_assert(sink.routing(sink.arg, 3, "encoder/layers_1", 1, 10, 0, NULL) == SY_OK);
+    cr_assert(sink.routing(sink.arg, 3, "encoder/layers_1", 2, (int64_t[]){300, 100}, (int64_t[]){2, 0},
+                           NULL) == SY_OK);
+    cr_assert(sink.parameter(sink.arg, 3, "encoder/w", "weight_rms", 0.5, NULL) == SY_OK);
+    cr_assert(sink.example(sink.arg, 3, &example, NULL) == SY_OK);
     cr_assert(sink.eval(sink.arg, 3, "dev", "wer", 0.5, NULL) == SY_OK);
     cr_assert(sink.eval(sink.arg, 3, "dev", "wer", 0.25, NULL) == SY_OK);
     cr_assert(sink.flush(sink.arg, 60, NULL) == SY_OK);
@@ -72,6 +47,18 @@ Test(metrics_store, everything_comes_out)
     cr_assert(ask(path, "SELECT loss FROM loss_curve WHERE step = 3") == 4);
     cr_assert(ask(path, "SELECT share FROM expert_load WHERE step = 3 AND expert = 0") == 0.75);
     cr_assert(ask(path, "SELECT value FROM eval_latest WHERE task = 'dev' AND name = 'wer'") == 0.25);
+    cr_assert(
+        ask(path,
+            "SELECT value FROM valid_parameter WHERE parameter = 'encoder/w' AND name = 'weight_rms' AND "
+            "step = 3") == 0.5);
+    cr_assert(
+        ask(path,
+            "SELECT count(*) FROM valid_example WHERE task = 'dev' AND item = 7 AND input = 'in\tput' AND "
+            "target = '' AND prediction = '\xc3\xa9' AND score IS NULL AND step = 3") == 1);
+    cr_assert(ask(path, "SELECT count(*) FROM valid_metric WHERE task = 'train' AND "
+                        "abs(julianday('now') - julianday(time)) * 86400 < 60") == 4);
+    cr_assert(ask(path, "SELECT hex(tokens) || ' ' || hex(dropped) = 'AC0264 02' FROM routing") == 1);
+    cr_assert(ask(path, "SELECT records FROM run") == 11);
     cr_assert(ask(path, "SELECT count(*) FROM event WHERE text LIKE 'fresh, it''s \"quoted\"%' AND "
                         "abs(strftime('%s', 'now') - strftime('%s', time)) < 60") == 1);
     cr_assert(ask(path, "SELECT count(*) FROM run WHERE start_step = -1 AND config LIKE 'train.seed%'") == 1);
@@ -84,8 +71,8 @@ Test(metrics_store, schema_numbers_and_journal)
     const char *path = fresh_path("metrics.db");
     struct syi_metric_sink sink = open_sink(path, -1, 0);
 
-    cr_assert(ask(path, "PRAGMA user_version") == SYI_STORE_VERSION);
-    cr_assert(ask(path, "PRAGMA application_id") == SYI_STORE_APPLICATION);
+    cr_assert(ask(path, "PRAGMA user_version") == SYI_SCHEMA_VERSION);
+    cr_assert(ask(path, "PRAGMA application_id") == SYI_SCHEMA_APPLICATION);
     cr_assert(ask(path, "SELECT journal_mode = 'delete' FROM pragma_journal_mode") == 1);
     cr_assert(sink.close(sink.arg, NULL) == SY_OK);
     remove_path(path);
@@ -102,7 +89,8 @@ Test(metrics_store, resume_supersedes_later_steps)
         struct syi_metric_sink sink = open_sink(path, attempts[i][0], 0);
         for (int64_t step = attempts[i][0] < 0 ? 1 : attempts[i][0] + 1; step <= attempts[i][1]; step++) {
             cr_assert(sink.metric(sink.arg, step, "loss", (double)(100 * i + step), NULL) == SY_OK);
-            cr_assert(sink.routing(sink.arg, step, "x", 0, 100 * i + step, 0, NULL) == SY_OK);
+            cr_assert(sink.routing(sink.arg, step, "x", 1, (int64_t[]){100 * i + step}, (int64_t[]){0},
+                                   NULL) == SY_OK);
         }
         cr_assert(sink.eval(sink.arg, attempts[i][1], "dev", "wer", i, NULL) == SY_OK);
         cr_assert(sink.close(sink.arg, NULL) == SY_OK);
@@ -157,19 +145,21 @@ Test(metrics_store, nothing_is_dropped_under_pressure)
     remove_path(path);
 }
 
-Test(metrics_store, too_long_a_text_is_refused)
+/* Cut at the end of a character, so that `switchyard metrics` can show it. */
+Test(metrics_store, too_long_a_text_is_cut)
 {
     const char *path = fresh_path("metrics.db");
     struct syi_metric_sink sink = open_sink(path, -1, 0);
-    char *text = calloc(1, SYI_RECORD_MAX + 1);
-    struct sy_error err = {0};
+    enum { MOST = 256 << 10 };
+    char *text = calloc(1, 2 * MOST);
 
-    memset(text, 'x', SYI_RECORD_MAX);
-    cr_assert(sink.event(sink.arg, 1, "note", text, &err) == SY_EINVAL && strstr(err.text, "at most"));
-    text[SYI_RECORD_MAX - sizeof(struct syi_record) - 16] = 0;
+    memset(text, 'x', 2 * MOST - 1);
+    memcpy(text + MOST - 1, "\xe2\x82\xac", 3);
     cr_assert(sink.event(sink.arg, 1, "note", text, NULL) == SY_OK);
+    text[MOST - 1] = 0;
+    cr_assert(sink.event(sink.arg, 2, "note", text, NULL) == SY_OK);
     cr_assert(sink.close(sink.arg, NULL) == SY_OK);
-    cr_assert(ask(path, "SELECT count(*) FROM event") == 1);
+    cr_assert(ask(path, "SELECT count(*) FROM event WHERE length(CAST(text AS BLOB)) = 262143") == 2);
     free(text);
     remove_path(path);
 }
@@ -239,28 +229,180 @@ Test(metrics_store, a_blocked_writer_lets_others_read)
     remove_path(path);
 }
 
-/* A full queue is waited for once, then records are refused at once and counted; when the writer gets on
- * there is room again. */
+/* Ends a reader's transaction after a second. */
+static void *let_go(void *arg)
+{
+    const struct timespec moment = {.tv_sec = 1};
+    nanosleep(&moment, NULL);
+    cr_assert(sqlite3_exec(arg, "COMMIT", NULL, NULL, NULL) == SQLITE_OK);
+    sqlite3_close(arg);
+    return NULL;
+}
+
+static int put_note(struct syi_queue *queue, size_t bytes, struct sy_error *err)
+{
+    static const char text[1 << 17];
+    const struct syi_part part[] = {{"note", 4}, {text, bytes}};
+    return syi_queue_put(queue, (struct syi_record){.kind = SYI_RECORD_EVENT}, part, 2, err);
+}
+
+/* A full queue whose writer cannot get on is waited for once, then records are refused at once and counted; when the
+ * writer gets on there is room again. */
 Test(metrics_store, a_full_queue_refuses_in_time)
 {
     struct sy_error none = {.code = SY_OK}, err = {0};
-    struct syi_record record = {.kind = SYI_RECORD_EVENT};
     struct syi_queue queue;
     uint64_t from, to, n = 0;
     double begin;
 
-    cr_assert(syi_queue_create(&queue, 0, 0.3, NULL) == SY_OK);
+    cr_assert(syi_queue_create(&queue, 64 << 10, 0.3, NULL) == SY_OK);
+    cr_assert(put_note(&queue, 100, NULL) == SY_OK && syi_queue_wait(&queue, &from, &to));
+    syi_queue_block(&queue);
     begin = syi_seconds();
-    while (syi_queue_put(&queue, record, "note", "text", &err) == SY_OK) n++;
-    cr_assert(err.code == SY_EBUSY && n == queue.n_put && queue.n_refused == 1, "%s", err.text);
-    cr_assert(syi_seconds() - begin >= 0.3);
+    while (put_note(&queue, 1000, &err) == SY_OK) n++;
+    cr_assert(err.code == SY_EBUSY && n + 1 == queue.n_put && queue.n_refused == 1, "%s", err.text);
+    cr_assert(n > 50 && queue.put <= 64 << 10 && queue.n_waits == 1);
+    cr_assert(syi_seconds() - begin >= 0.3 && queue.wait_seconds >= 0.3);
     begin = syi_seconds();
-    for (int i = 0; i < 20; i++) cr_assert(syi_queue_put(&queue, record, "note", "text", NULL) == SY_EBUSY);
+    for (int i = 0; i < 20; i++) cr_assert(put_note(&queue, 1000, NULL) == SY_EBUSY);
     cr_assert(syi_seconds() - begin < 2 && queue.n_refused == 21);
     cr_assert(syi_queue_wait(&queue, &from, &to));
     syi_queue_release(&queue, to, &none);
-    cr_assert(syi_queue_put(&queue, record, "note", "text", NULL) == SY_OK);
+    cr_assert(put_note(&queue, 1000, NULL) == SY_OK);
+    cr_assert(put_note(&queue, 1 << 17, NULL) == SY_EBUSY); /* more than the queue: only alone */
     syi_queue_free(&queue);
+}
+
+static void *release_slowly(void *arg)
+{
+    const struct timespec pause = {.tv_nsec = 20000000};
+    struct sy_error none = {.code = SY_OK};
+    struct syi_queue *queue = arg;
+    uint64_t from, to;
+
+    while (syi_queue_wait(queue, &from, &to)) {
+        to = from + syi_queue_read(queue, from)->bytes;
+        nanosleep(&pause, NULL);
+        syi_queue_release(queue, to, &none);
+    }
+    return NULL;
+}
+
+/* A writer that is slow but gets on is waited for, however long that takes in all; the waits are counted. */
+Test(metrics_store, a_slow_writer_is_waited_for)
+{
+    struct syi_queue queue;
+    pthread_t writer;
+
+    cr_assert(syi_queue_create(&queue, 64 << 10, 0.1, NULL) == SY_OK);
+    cr_assert(pthread_create(&writer, NULL, release_slowly, &queue) == 0);
+    for (int i = 0; i < 110; i++) cr_assert(put_note(&queue, 1000, NULL) == SY_OK);
+    cr_assert(put_note(&queue, 1 << 17, NULL) == SY_OK);
+    cr_assert(queue.n_refused == 0 && queue.n_waits > 40 && queue.wait_seconds > 0.5);
+    syi_queue_close(&queue, 60);
+    pthread_join(writer, NULL);
+    cr_assert(queue.taken == queue.put && queue.n_put == 111);
+    syi_queue_free(&queue);
+}
+
+/* Training waits while the queue is full, and no longer; the user hears of it once, the database keeps how often and how
+ * long, and every row is there. */
+Test(metrics_store, a_full_queue_is_told_once)
+{
+    const char *path = fresh_path("metrics.db");
+    struct syi_store_options options = {.start_step = -1, .config = "", .queue_bytes = 64 << 10};
+    struct timespec moment = {.tv_nsec = 100000000};
+    struct syi_metric_sink sink;
+    struct caught_log log = {0};
+    pthread_t reader;
+
+    sy_log_set(catch_line, &log);
+    cr_assert(syi_store_open(path, &options, &sink, NULL) == SY_OK);
+    for (int round = 0; round < 2; round++) {
+        sqlite3 *db = open_reader(path);
+        sqlite3_busy_timeout(db, 10000);
+        cr_assert(sqlite3_exec(db, "BEGIN; SELECT count(*) FROM metric", NULL, NULL, NULL) == SQLITE_OK);
+        cr_assert(pthread_create(&reader, NULL, let_go, db) == 0);
+        for (int i = 0; i < 2000; i++)
+            cr_assert(sink.metric(sink.arg, 2000 * round + i, "loss", i, NULL) == SY_OK);
+        pthread_join(reader, NULL);
+        nanosleep(&moment, NULL);
+    }
+    cr_assert(sink.close(sink.arg, NULL) == SY_OK);
+    cr_assert(log.n == 1 && strstr(log.last, "training waited") && strstr(log.last, "0.0625 MiB"), "%d: %s",
+              log.n, log.last);
+    cr_assert(ask(path, "SELECT count(*) FROM metric") == 4000);
+    cr_assert(ask(path, "SELECT count(*) FROM event WHERE kind = 'queue_full'") == 2);
+    cr_assert(
+        ask(path,
+            "SELECT step = 3999 AND substr(text, 17) + 0 >= 2 AND text LIKE 'training waited % times%' FROM "
+            "event WHERE kind = 'queue_full' ORDER BY rowid DESC LIMIT 1") == 1);
+    remove_path(path);
+}
+
+/* A disk that is full for a while: the writer tries again, and no row is missing. */
+Test(metrics_store, a_full_disk_is_waited_for)
+{
+    const char *path = fresh_path("metrics.db");
+    struct syi_metric_sink sink = open_sink(path, -1, 0);
+    struct rlimit before, full = {.rlim_cur = 8192};
+    struct caught_log log = {0};
+    static char text[9000];
+
+    memset(text, 'x', sizeof(text) - 1);
+    sy_log_set(catch_line, &log);
+    signal(SIGXFSZ, SIG_IGN);
+    cr_assert(sink.flush(sink.arg, 60, NULL) == SY_OK);
+    cr_assert(getrlimit(RLIMIT_FSIZE, &before) == 0);
+    full.rlim_max = before.rlim_max;
+    cr_assert(setrlimit(RLIMIT_FSIZE, &full) == 0);
+    for (int i = 0; i < 20; i++) cr_assert(sink.event(sink.arg, i, "note", text, NULL) == SY_OK);
+    cr_assert(sink.flush(sink.arg, 1.5, NULL) == SY_EBUSY);
+    cr_assert(setrlimit(RLIMIT_FSIZE, &before) == 0);
+    cr_assert(log.n == 1 && strstr(log.last, "its rows wait in memory"), "%d: %s", log.n, log.last);
+    for (int i = 20; i < 30; i++) cr_assert(sink.event(sink.arg, i, "note", text, NULL) == SY_OK);
+    cr_assert(sink.close(sink.arg, NULL) == SY_OK);
+    cr_assert(ask(path, "SELECT count(*) + 100 * count(DISTINCT step) FROM event") == 3030);
+    remove_path(path);
+}
+
+static int n_deleted;
+static sqlite3_vfs *real_vfs;
+
+/* The journal is gone, which makes its transaction count; then the folder cannot be synced. Every third time. */
+static int delete_and_fail(sqlite3_vfs *vfs, const char *name, int sync)
+{
+    int code = real_vfs->xDelete(vfs, name, sync);
+    return code == SQLITE_OK && strstr(name, "-journal") && ++n_deleted % 3 == 0 ? SQLITE_IOERR_DIR_FSYNC
+                                                                                 : code;
+}
+
+/* A transaction whose end fails may be on disk: it is not written twice. */
+Test(metrics_store, no_row_twice)
+{
+    const char *path = fresh_path("metrics.db");
+    static sqlite3_vfs vfs;
+    struct syi_metric_sink sink;
+
+    sqlite3_initialize();
+    real_vfs = sqlite3_vfs_find(NULL);
+    vfs = *real_vfs;
+    vfs.zName = "failing";
+    vfs.xDelete = delete_and_fail;
+    sqlite3_vfs_register(&vfs, 1);
+    sink = open_sink(path, -1, 0);
+    for (int i = 0; i < 12; i++) {
+        cr_assert(sink.event(sink.arg, i, "note", "text", NULL) == SY_OK);
+        cr_assert(sink.eval(sink.arg, i, "dev", "wer", i, NULL) == SY_OK);
+        cr_assert(sink.flush(sink.arg, 60, NULL) == SY_OK);
+    }
+    cr_assert(sink.close(sink.arg, NULL) == SY_OK);
+    sqlite3_vfs_unregister(&vfs);
+    cr_assert(n_deleted >= 12, "%d transactions", n_deleted);
+    cr_assert(ask(path, "SELECT count(*) FROM event") == 12);
+    cr_assert(ask(path, "SELECT count(*) FROM eval") == 12);
+    cr_assert(ask(path, "SELECT records FROM run") == 24);
+    remove_path(path);
 }
 
 /* The file is gone: the writer says so instead of writing where nobody will look. */
@@ -373,6 +515,46 @@ static void write_until_killed(const char *path, int pipe)
             (sink.flush(sink.arg, 60, NULL) != SY_OK || write(pipe, &step, sizeof(step)) != sizeof(step)))
             _exit(1);
     }
+}
+
+/* A row each millisecond, without a flush; the parent hears when each was put. */
+static void write_slowly(const char *path, int pipe)
+{
+    const struct timespec pause = {.tv_nsec = 1000000};
+    struct syi_metric_sink sink = open_sink(path, -1, 0);
+
+    for (int64_t step = 1;; step++) {
+        double put = syi_seconds();
+        if (sink.metric(sink.arg, step, "loss", put, NULL) != SY_OK ||
+            write(pipe, &put, sizeof(put)) != sizeof(put))
+            _exit(1);
+        nanosleep(&pause, NULL);
+    }
+}
+
+/* Rows wait for others for a second, and a kill takes no more than these (here with as much again for a busy machine). */
+Test(metrics_store, a_kill_takes_a_second_at_most)
+{
+    const char *path = fresh_path("metrics.db");
+    double first = 0, last = 0, put;
+    int ends[2];
+
+    cr_assert(pipe(ends) == 0);
+    pid_t child = fork();
+    if (child == 0) write_slowly(path, ends[1]);
+    close(ends[1]);
+    while (read(ends[0], &put, sizeof(put)) == sizeof(put)) {
+        if (first == 0) first = put;
+        if (put - first > 4 && last == 0) kill(child, SIGKILL);
+        if (put - first > 4) last = put;
+    }
+    waitpid(child, NULL, 0);
+    close(ends[0]);
+    cr_assert(last > 0);
+    cr_assert(ask(path, "SELECT max(value) FROM metric") >= last - 2.5, "%g s are lost",
+              last - ask(path, "SELECT max(value) FROM metric"));
+    cr_assert(ask(path, "SELECT count(*) - max(step) FROM metric") == 0);
+    remove_path(path);
 }
 
 /* Killed at any moment: what was flushed is there, and the database opens again. */

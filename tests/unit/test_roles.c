@@ -143,7 +143,7 @@ Test(roles, parameters_keep_their_ids)
 {
     struct syi_config c = config_of("moe.expert_bias=true", "model.dtype=bfloat16", NULL);
     struct syi_model model = {0};
-    static const enum syi_which order[] = {SYI_ENCODE,     SYI_DECODE_STEP, SYI_EVAL,
+    static const enum syi_which order[] = {SYI_ENCODE,     SYI_DECODE_STEP, SYI_EVAL,   SYI_SCORE,
                                            SYI_GRAD_FIRST, SYI_UPDATE,      SYI_WEIGHTS};
     struct syi_program *p[SYI_COUNT(order)];
     for (size_t i = 0; i < SYI_COUNT(order); i++) p[i] = recorded(&model, &c, order[i]);

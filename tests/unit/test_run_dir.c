@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "train/launch/run_dir.h"
+#include "train/launch/run_state.h"
 
 static char folder[64], path[96], lock[128];
 
@@ -458,4 +459,42 @@ Test(run_dir, nothing_is_written_without_the_lock)
     snprintf(dir.path, sizeof dir.path, "%s", folder);
     cr_expect_eq(syi_run_dir_status(&dir, "done", NULL), SY_EINTERNAL);
     syi_run_dir_log(&dir, "goes nowhere");
+}
+
+/* Those who only watch see who holds the lock and how a run ended, and change nothing. */
+Test(run_dir, a_look_from_outside)
+{
+    struct syi_lock_state lock_state;
+    struct syi_run_state state;
+    char host[256], text[300];
+    cr_assert_eq(syi_make_folders(path, NULL), SY_OK);
+    syi_run_lock_look(path, &lock_state);
+    cr_expect(!lock_state.held);
+    syi_run_state_read(path, &state);
+    cr_expect(!state.live && strstr(state.text, "not known"));
+
+    struct syi_run_dir dir = {0};
+    cr_assert_eq(syi_run_dir_open(path, NULL, &dir, NULL), SY_OK);
+    syi_run_lock_look(path, &lock_state);
+    cr_expect(lock_state.held && lock_state.here && lock_state.alive && lock_state.pid == getpid());
+    syi_run_state_read(path, &state);
+    cr_expect(state.live && strstr(state.text, "running"));
+    cr_assert_eq(syi_run_dir_status(&dir, "failed", NULL), SY_OK);
+    syi_run_dir_close(&dir);
+    syi_run_state_read(path, &state);
+    cr_expect(!state.live);
+    cr_expect_str_eq(state.text, "failed");
+
+    cr_assert_eq(gethostname(host, sizeof host), 0);
+    snprintf(text, sizeof text, "%.200s 999999999 1 -\n", host);
+    put_lock(text);
+    syi_run_state_read(path, &state);
+    cr_expect(!state.live && strstr(state.text, "killed: process 999999999"), "%s", state.text);
+    put_lock("elsewhere 12 1 -\n");
+    syi_run_state_read(path, &state);
+    cr_expect(state.live && strstr(state.text, "running, process 12 on elsewhere"), "%s", state.text);
+    struct timespec old[2] = {{.tv_sec = time(NULL) - 500}, {.tv_sec = time(NULL) - 500}};
+    cr_assert_eq(utimensat(AT_FDCWD, lock, old, 0), 0);
+    syi_run_state_read(path, &state);
+    cr_expect(!state.live && strstr(state.text, "no sign of life for 50"), "%s", state.text);
 }

@@ -60,6 +60,54 @@ Test(sums, block_sums_of_columns)
     }
 }
 
+/* Blocks of 3 x 7 in 6 x 21, to the bit; wild values bring NaN, infinities and zeros of both signs. */
+Test(sums, block_max)
+{
+    for (int wild = -60; wild <= 60; wild += 20) {
+        struct sy_attr_block attr = {{3, 7, 1, 1, 1}};
+        struct kh k;
+        kh_begin(&k, SY_OP_BLOCK_MAX, &attr, sizeof attr);
+        k.wild = wild;
+        const float *x = kh_in(&k, SY_F32, 2, 6, 21);
+        kh_out(&k, SY_F32, 2, 2, 3);
+        kh_check(&k, "block_max");
+        for (int block = 0; block < 6; block++) {
+            float top = 0;
+            for (int i = 0; i < 21; i++) {
+                float v = fabsf(x[(block / 3 * 3 + i / 7) * 21 + block % 3 * 7 + i % 7]);
+                if (isnan(v) || isnan(top))
+                    top = NAN;
+                else if (v > top)
+                    top = v;
+            }
+            cr_assert_eq(memcmp(&((float *)k.want[0])[block], &top, sizeof top), 0, "block %d", block);
+        }
+        kh_end(&k);
+    }
+}
+
+/* Blocks of many columns and of one. */
+Test(sums, block_max_of_long_rows)
+{
+    static const int width[] = {1, 5, 16, 40, 300};
+    for (size_t w = 0; w < sizeof width / sizeof *width; w++) {
+        struct sy_attr_block attr = {{2, width[w], 1, 1, 1}};
+        struct kh k;
+        float top = 0;
+        kh_begin(&k, SY_OP_BLOCK_MAX, &attr, sizeof attr);
+        float *x = kh_in(&k, SY_F32, 2, 4, 2 * width[w]);
+        x[2 * width[w] - 1] = -9;
+        kh_out(&k, SY_F32, 2, 2, 2);
+        kh_check(&k, "block_max");
+        for (int row = 0; row < 2; row++)
+            for (int i = 0; i < width[w]; i++)
+                top = fabsf(x[row * 2 * width[w] + i]) > top ? fabsf(x[row * 2 * width[w] + i]) : top;
+        cr_expect_eq(((float *)k.want[0])[0], top);
+        cr_expect_eq(((float *)k.want[0])[1], 9);
+        kh_end(&k);
+    }
+}
+
 Test(sums, block_sum_lanes_are_those_of_the_contract)
 {
     struct sy_attr_block attr = {{2, 18, 1, 1, 1}};

@@ -42,15 +42,22 @@ int syi_total(struct syi_program *p, int x)
 int syi_norm_of_all(struct syi_program *p, int n, const int *x, const double *scale)
 {
     struct sy_error err = {0};
-    int sum = -1, *blocks = syi_alloc((size_t)n * sizeof *blocks, &err);
-    if (!blocks) return syi_program_fail(p, SY_ENOMEM, "%s", err.text);
-    for (int i = 0; i < n; i++) blocks[i] = syi_block_sum(p, SY_OP_BLOCK_SUMSQ, x[i]);
+    int norm = -1, *square = syi_alloc((size_t)n * sizeof *square, &err);
+    if (!square) return syi_program_fail(p, SY_ENOMEM, "%s", err.text);
+    norm = syi_norm_and_squares(p, n, x, scale, square);
+    syi_free(square);
+    return norm;
+}
+
+int syi_norm_and_squares(struct syi_program *p, int n, const int *x, const double *scale, int *square)
+{
+    int sum = -1;
+    for (int i = 0; i < n; i++) square[i] = syi_block_sum(p, SY_OP_BLOCK_SUMSQ, x[i]);
     for (int i = 0; i < n; i++) {
-        int square = syi_tree_sum(p, blocks[i]);
-        if (scale && scale[i] != 1) square = syi_map1(p, SY_MAP_MULS, square, scale[i] * scale[i]);
-        sum = sum < 0 ? square : syi_map2(p, SY_MAP_ADD, sum, square);
+        square[i] = syi_tree_sum(p, square[i]);
+        if (scale && scale[i] != 1) square[i] = syi_map1(p, SY_MAP_MULS, square[i], scale[i] * scale[i]);
+        sum = sum < 0 ? square[i] : syi_map2(p, SY_MAP_ADD, sum, square[i]);
     }
-    syi_free(blocks);
     return syi_map1(p, SY_MAP_SQRT, sum, 0);
 }
 
@@ -137,6 +144,7 @@ SYI_GRAD(tree_sum)
 
 const struct syi_op_rules syi_op_rules_block_sum = {.check = check_block, .grad = grad_block_sum, .flops = 1};
 const struct syi_op_rules syi_op_rules_block_sumsq = {.check = check_block, .flops = 2};
+const struct syi_op_rules syi_op_rules_block_max = {.check = check_block, .flops = 1};
 const struct syi_op_rules syi_op_rules_tree_sum = {.check = check_scalar, .grad = grad_tree_sum, .flops = 1};
 const struct syi_op_rules syi_op_rules_tree_axis = {.check = check_axis, .flops = 1};
 const struct syi_op_rules syi_op_rules_max_axis = {.check = check_axis, .flops = 1};

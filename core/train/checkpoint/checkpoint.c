@@ -51,12 +51,19 @@ static int open_files(struct saving *s,
     return status;
 }
 
+/* Leaves are of the state. */
+static const struct syi_checkpoint_leaves *leaves_of(int i, const struct syi_checkpoint_leaves *leaves)
+{
+    return files[i].kind == SYI_STATE ? leaves : NULL;
+}
+
 static int plan_files(struct saving *s, struct sy_error *err)
 {
     static const struct syi_safetensors_pair metadata[] = {{"format", "pt"}};
     int status = SY_OK;
     for (int i = 0; i < FILES && !status; i++) {
-        status = syi_checkpoint_tensors(s->session, files[i].kind, &s->tensors[i], err);
+        status = syi_checkpoint_tensors(s->session, files[i].kind, leaves_of(i, s->how->leaves),
+                                        &s->tensors[i], err);
         if (!status)
             status = syi_safetensors_plan(&s->file[i], s->tensors[i].list, s->tensors[i].n, metadata,
                                           SYI_COUNT(metadata), err);
@@ -107,7 +114,7 @@ static int complete(struct saving *s, struct sy_error *err)
     if (!status) status = syi_checkpoint_meta_write(s->folder, s->meta, err);
     if (status) return status;
     if (s->how->written) s->how->written(s->how->arg);
-    return syi_checkpoint_commit(s->run_dir, s->meta->step, s->how->keep, s->meta->best_step, err);
+    return syi_checkpoint_commit(s->run_dir, s->meta->step, s->meta->best_step, s->how, err);
 }
 
 /* All ranks meet; *failure becomes that of the lowest rank that brought one. */
@@ -165,7 +172,8 @@ struct loading {
     const char *run_dir;
     struct syi_comm *comm;
     int64_t step;
-    int n_files; /* 1: parameters only */
+    int n_files;                                /* 1: parameters only */
+    const struct syi_checkpoint_leaves *leaves; /* that it may have been written with, or NULL */
     struct syi_checkpoint_meta *meta;
     struct syi_safetensors file[FILES];
 };
@@ -262,7 +270,9 @@ static int read_session(struct loading *l, const struct syi_session *session, st
     struct syi_checkpoint_tensors tensors[FILES] = {{0}};
     int status = SY_OK;
     for (int i = 0; i < l->n_files && !status; i++) {
-        status = syi_checkpoint_tensors(session, files[i].kind, &tensors[i], err);
+        int has_leaves = syi_safetensors_find(&l->file[i], "state/step") != NULL;
+        status = syi_checkpoint_tensors(session, files[i].kind, has_leaves ? leaves_of(i, l->leaves) : NULL,
+                                        &tensors[i], err);
         if (!status) status = syi_checkpoint_tensors_compare(&tensors[i], &l->file[i], err);
     }
     for (int i = 0; i < l->n_files && !status; i++)
@@ -284,6 +294,15 @@ static int load(struct loading *l, const struct syi_session *session, struct sy_
     return status ? status : syi_comm_barrier(l->comm, err);
 }
 
+static int load_with(struct loading *l, struct syi_session *session, struct sy_error *err)
+{
+    struct sy_error why = {0};
+    memset(l->meta, 0, sizeof *l->meta);
+    int status = load(l, session, &why);
+    for (int i = 0; i < FILES; i++) syi_safetensors_close(&l->file[i]);
+    return status ? give_up(l->comm, status, &why, err) : SY_OK;
+}
+
 int syi_checkpoint_load(const char *run_dir, int64_t step, struct syi_session *session, struct syi_comm *comm,
                         int with_state, struct syi_checkpoint_meta *meta, struct sy_error *err)
 {
@@ -293,9 +312,19 @@ int syi_checkpoint_load(const char *run_dir, int64_t step, struct syi_session *s
                         .n_files = with_state ? FILES : 1,
                         .meta = meta,
                         .file = {{.fd = -1}, {.fd = -1}}};
-    struct sy_error why = {0};
-    memset(meta, 0, sizeof *meta);
-    int status = load(&l, session, &why);
-    for (int i = 0; i < FILES; i++) syi_safetensors_close(&l.file[i]);
-    return status ? give_up(comm, status, &why, err) : SY_OK;
+    return load_with(&l, session, err);
+}
+
+int syi_checkpoint_resume(const char *run_dir, int64_t step, struct syi_session *session,
+                          struct syi_comm *comm, const struct syi_checkpoint_leaves *leaves,
+                          struct syi_checkpoint_meta *meta, struct sy_error *err)
+{
+    struct loading l = {.run_dir = run_dir,
+                        .comm = comm,
+                        .step = step,
+                        .n_files = FILES,
+                        .leaves = leaves,
+                        .meta = meta,
+                        .file = {{.fd = -1}, {.fd = -1}}};
+    return load_with(&l, session, err);
 }

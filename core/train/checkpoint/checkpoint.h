@@ -7,27 +7,42 @@
 #define SYI_CHECKPOINT_H
 
 #include "base/run_config.h"
+#include "base/safetensors.h"
 #include "runtime/session.h"
 
-/* What one action remembers, see struct syi_action_state. */
-struct syi_checkpoint_action {
-    char name[SYI_PART_NAME];
-    int64_t metric, best_step, stale, unbroken;
-    double best, previous; /* NaN: none */
+/* What one action remembers: numbers with names. */
+enum { SYI_ACTION_NUMBERS = 40, SYI_ACTION_NUMBER_NAME = 32, SYI_ACTION_WATCHES = 160 };
+struct syi_action_number {
+    char name[SYI_ACTION_NUMBER_NAME];
+    double value; /* NaN and infinities too; a count or a step is exact up to 2^53 */
+};
+struct syi_action_state {
+    char name[SYI_PART_NAME]; /* of its part; "": the best of all evaluations */
+    char
+        watches[SYI_ACTION_WATCHES]; /* what the numbers are of, as "min loss": of another they say nothing */
+    int n;
+    struct syi_action_number number[SYI_ACTION_NUMBERS]; /* [n], each name once */
+};
+
+/* From `step` on the training stream goes on so many batches later; they were never trained on, or undone. */
+struct syi_hole {
+    int64_t step, batches;
+};
+enum { SYI_HOLES = 256 };
+struct syi_holes {
+    int n;
+    struct syi_hole hole[SYI_HOLES]; /* [n], steps ascend */
 };
 
 struct syi_checkpoint_meta {
     int64_t step;       /* steps done */
-    int64_t examples;   /* of the training stream consumed */
-    double best_metric; /* early stopping's best value so far; NaN: none */
-    int64_t best_step;
-    int64_t stale;          /* evaluations since the best */
-    double previous_metric; /* of the last evaluation; NaN: none */
-    int64_t unbroken;       /* evaluations in a row that are no better than the one before */
-    int64_t best_of;        /* which value: SYI_METRIC_* (in meta.json its number) */
-    int64_t evaluated;      /* step of the last evaluation, -1: none */
-    int n_actions;          /* 0 also in checkpoints made before there were several */
-    struct syi_checkpoint_action action[SYI_CONFIG_PARTS];
+    int64_t examples;   /* of the training stream consumed or left out */
+    double best_metric; /* the best value of an evaluation so far; NaN: none */
+    int64_t best_step;  /* of it, -1: none */
+    int64_t evaluated;  /* step of the last evaluation, -1: none */
+    int n_actions;
+    struct syi_action_state action[SYI_CONFIG_PARTS + 1];
+    struct syi_holes holes;
     struct syi_file_id train, valid; /* the files read by the training that went on to this step; of valid,
                                         and in checkpoints made before there were these, maybe unknown */
     char params_sha256[65];          /* of the data section of params.safetensors: the hash of the weights */
@@ -37,11 +52,29 @@ struct syi_checkpoint_meta {
     char state_header_sha256[65];
 };
 
+/* A leaf of state.safetensors as another program names it: a tensor of the session's state under another name, or a
+ * few bytes that the session has no tensor for. */
+struct syi_checkpoint_leaf {
+    const char *name;                        /* in the file, borrowed */
+    const char *tensor;                      /* of the session, borrowed; NULL: `data` is written */
+    int is_scalar;                           /* 1: a tensor [1] that has no dims in the file */
+    struct syi_safetensors_tensor described; /* of data: dtype and extents */
+    unsigned char data[8];
+};
+struct syi_checkpoint_leaves {
+    struct syi_checkpoint_leaf *leaf; /* [n] in the order of `tensor`, those without at the end */
+    size_t n;
+};
+
 enum { SYI_CHECKPOINT_LATEST = -1, SYI_CHECKPOINT_BEST = -2 }; /* in place of a step */
 
 /* What belongs to saving besides the tensors. */
 struct syi_checkpoint_saving {
     int keep; /* the newest checkpoints that stay, and besides them that of meta->best_step; 0 all */
+    const struct syi_checkpoint_leaves
+        *leaves;            /* borrowed; NULL: state has the session's names, and nothing else */
+    const int64_t *besides; /* [n_besides] steps of others that stay */
+    int n_besides;
     /* NULL, or called on rank 0 when all files are on disk, before they get the name that makes them count. */
     void (*written)(void *arg);
     void *arg;
@@ -60,9 +93,16 @@ int syi_checkpoint_save(const char *run_dir, struct syi_session *session, struct
 int syi_checkpoint_load(const char *run_dir, int64_t step, struct syi_session *session, struct syi_comm *comm,
                         int with_state, struct syi_checkpoint_meta *meta,
                         struct sy_error *err) SYI_MUST_CHECK;
+/* The same with the state, which may have been written with these leaves or without; what has no tensor is not read. */
+int syi_checkpoint_resume(const char *run_dir, int64_t step, struct syi_session *session,
+                          struct syi_comm *comm, const struct syi_checkpoint_leaves *leaves,
+                          struct syi_checkpoint_meta *meta, struct sy_error *err) SYI_MUST_CHECK;
 /* *step: of the newest complete checkpoint, -1: there is none. Only a folder that is missing or empty has none;
  * one that cannot be read is an error. */
 int syi_checkpoint_latest(const char *run_dir, int64_t *step, struct sy_error *err) SYI_MUST_CHECK;
+/* *step: of the newest complete checkpoint of at most step `most`, -1: there is none. */
+int syi_checkpoint_before(const char *run_dir, int64_t most, int64_t *step,
+                          struct sy_error *err) SYI_MUST_CHECK;
 /* Clears away what a killed process left of a checkpoint that it wrote, replaced or removed. By the holder of the
  * run directory's lock only. */
 int syi_checkpoint_clean(const char *run_dir, struct sy_error *err) SYI_MUST_CHECK;

@@ -131,14 +131,20 @@ int syi_checkpoint_list(const char *run_dir, int64_t **list, size_t *n, struct s
     return status;
 }
 
-int syi_checkpoint_latest(const char *run_dir, int64_t *step, struct sy_error *err)
+int syi_checkpoint_before(const char *run_dir, int64_t most, int64_t *step, struct sy_error *err)
 {
     int64_t *steps;
     size_t n;
     int status = syi_checkpoint_list(run_dir, &steps, &n, err);
+    while (!status && n && steps[n - 1] > most) n--;
     *step = !status && n ? steps[n - 1] : -1;
     syi_free(steps);
     return status;
+}
+
+int syi_checkpoint_latest(const char *run_dir, int64_t *step, struct sy_error *err)
+{
+    return syi_checkpoint_before(run_dir, INT64_MAX, step, err);
 }
 
 /* The newest steps but `step`, as "60, 40, 20"; "" when there are none. */
@@ -310,22 +316,31 @@ static int replace(const char *tmp, const char *final, const char *old, struct s
     return status;
 }
 
-/* Keeps the newest, the one just written and the best. What cannot be removed is no failure of the new
- * checkpoint. */
-static void prune(const char *run_dir, int64_t written, int keep, int64_t best)
+static int is_among(int64_t step, const int64_t *steps, int n)
+{
+    int i = 0;
+    while (i < n && steps[i] != step) i++;
+    return i < n;
+}
+
+/* Keeps the newest, the one just written, the best and those beside them. What cannot be removed is no failure of
+ * the new checkpoint. */
+static void prune(const char *run_dir, int64_t written, int64_t best, const struct syi_checkpoint_saving *how)
 {
     struct sy_error err = {0};
     int64_t *steps;
     size_t n;
-    if (keep <= 0) return;
+    if (how->keep <= 0) return;
     int status = syi_checkpoint_list(run_dir, &steps, &n, &err);
-    for (size_t i = 0; !status && i + (size_t)keep < n; i++)
-        if (steps[i] != written && steps[i] != best) status = remove_checkpoint(run_dir, steps[i], &err);
+    for (size_t i = 0; !status && i + (size_t)how->keep < n; i++)
+        if (steps[i] != written && steps[i] != best && !is_among(steps[i], how->besides, how->n_besides))
+            status = remove_checkpoint(run_dir, steps[i], &err);
     syi_free(steps);
     if (status) syi_log(SY_LOG_WARN, "old checkpoints stay: %s", err.text);
 }
 
-int syi_checkpoint_commit(const char *run_dir, int64_t step, int keep, int64_t best, struct sy_error *err)
+int syi_checkpoint_commit(const char *run_dir, int64_t step, int64_t best,
+                          const struct syi_checkpoint_saving *how, struct sy_error *err)
 {
     char *tmp = syi_checkpoint_path(run_dir, step, ".tmp", err);
     char *final = syi_checkpoint_path(run_dir, step, "", err);
@@ -335,7 +350,7 @@ int syi_checkpoint_commit(const char *run_dir, int64_t step, int keep, int64_t b
     if (!status) status = sync_names(run_dir, err);
     if (!status) status = syi_file_sync_folder(run_dir, err); /* checkpoints/ itself may be new */
     if (!status && remove_folder(old, &left)) syi_log(SY_LOG_WARN, "%s", left.text);
-    if (!status) prune(run_dir, step, keep, best);
+    if (!status) prune(run_dir, step, best, how);
     syi_free(tmp);
     syi_free(final);
     syi_free(old);

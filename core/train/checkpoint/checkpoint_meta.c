@@ -9,7 +9,8 @@
 #include "base/run_config.h"
 #include "train/checkpoint/checkpoint_parts.h"
 
-enum { FORMAT_VERSION = 1 };
+/* Format 1 kept certain numbers of early stopping; it is read, see read_format_1. */
+enum { FORMAT_VERSION = 2 };
 static const int64_t MOST = 1000000000000; /* steps, so evaluations too: as train.steps allows */
 
 /* A hash, unless it is unknown. */
@@ -43,15 +44,27 @@ static void put_actions(struct syi_json_writer *json, const struct syi_checkpoin
     syi_json_put_key(json, "actions");
     syi_json_open(json, '[');
     for (int i = 0; i < meta->n_actions; i++) {
-        const struct syi_checkpoint_action *action = &meta->action[i];
+        const struct syi_action_state *state = &meta->action[i];
         syi_json_open(json, '{');
-        syi_json_put_key_string(json, "name", action->name);
-        syi_json_put_key_integer(json, "metric", action->metric);
-        put_metric(json, "best", action->best);
-        syi_json_put_key_integer(json, "best_step", action->best_step);
-        syi_json_put_key_integer(json, "stale", action->stale);
-        put_metric(json, "previous", action->previous);
-        syi_json_put_key_integer(json, "unbroken", action->unbroken);
+        syi_json_put_key_string(json, "name", state->name);
+        syi_json_put_key_string(json, "watches", state->watches);
+        syi_json_put_key(json, "numbers");
+        syi_json_open(json, '{');
+        for (int j = 0; j < state->n; j++) put_metric(json, state->number[j].name, state->number[j].value);
+        syi_json_close(json, '}');
+        syi_json_close(json, '}');
+    }
+    syi_json_close(json, ']');
+}
+
+static void put_holes(struct syi_json_writer *json, const struct syi_holes *holes)
+{
+    syi_json_put_key(json, "holes");
+    syi_json_open(json, '[');
+    for (int i = 0; i < holes->n; i++) {
+        syi_json_open(json, '{');
+        syi_json_put_key_integer(json, "step", holes->hole[i].step);
+        syi_json_put_key_integer(json, "batches", holes->hole[i].batches);
         syi_json_close(json, '}');
     }
     syi_json_close(json, ']');
@@ -68,14 +81,11 @@ static void print(const struct syi_checkpoint_meta *meta, struct syi_text *out)
     syi_json_put_key_integer(&json, "examples", meta->examples);
     put_metric(&json, "best_metric", meta->best_metric);
     syi_json_put_key_integer(&json, "best_step", meta->best_step);
-    syi_json_put_key_integer(&json, "stale", meta->stale);
-    put_metric(&json, "previous_metric", meta->previous_metric);
-    syi_json_put_key_integer(&json, "unbroken", meta->unbroken);
-    syi_json_put_key_integer(&json, "best_of", meta->best_of);
     syi_json_put_key_integer(&json, "evaluated", meta->evaluated);
     put_file(&json, "train", &meta->train);
     put_file(&json, "valid", &meta->valid);
     put_actions(&json, meta);
+    put_holes(&json, &meta->holes);
     syi_json_put_key_string(&json, "params_sha256", meta->params_sha256);
     put_known(&json, "params_header_sha256", meta->params_header_sha256);
     syi_json_put_key_string(&json, "state_sha256", meta->state_sha256);
@@ -166,60 +176,156 @@ static double get_metric(struct reader *r, const char *key)
     return node ? node->number : NAN;
 }
 
-static void check_version(struct reader *r)
+static int64_t check_version(struct reader *r)
 {
     int64_t version = get_integer(r, "format_version", 1, INT64_MAX);
-    if (r->status || version == FORMAT_VERSION) return;
+    if (r->status || version <= FORMAT_VERSION) return version;
     const struct syi_json_node *by = member(r, "switchyard", SYI_JSON_STRING);
     r->status = syi_error(
         r->err, SY_EUNSUPPORTED,
-        "%s: checkpoint format %lld, written by switchyard %s; this is %s, which reads format %d", r->file,
-        (long long)version, by ? r->json.strings + by->string : "?", sy_version(), FORMAT_VERSION);
+        "%s: checkpoint format %lld, written by switchyard %s; this is %s, which reads formats up to %d",
+        r->file, (long long)version, by ? r->json.strings + by->string : "?", sy_version(), FORMAT_VERSION);
+    return version;
+}
+
+/* The elements of a list, at most `most` of them: *first, or NULL. */
+static const struct syi_json_node *get_list(struct reader *r, const char *key, uint32_t most)
+{
+    const struct syi_json_node *list = member(r, key, SYI_JSON_ARRAY);
+    if (list && list->n_children > most)
+        r->status = syi_error(r->err, SY_EFORMAT, "%s: there are more than %u \"%s\": the file is damaged",
+                              r->file, most, key);
+    return r->status ? NULL : list;
+}
+
+/* A text of fewer than `bytes`. */
+static void get_text(struct reader *r, const char *key, char *text, size_t bytes)
+{
+    const struct syi_json_node *node = member(r, key, SYI_JSON_STRING);
+    int length = snprintf(text, bytes, "%s", node ? r->json.strings + node->string : "");
+    if (!r->status && (size_t)length >= bytes)
+        r->status =
+            syi_error(r->err, SY_EFORMAT, "%s: \"%s\" is too long: the file is damaged", r->file, key);
+}
+
+static void add_number(struct reader *r, struct syi_action_state *state, const char *key)
+{
+    double value = get_metric(r, key);
+    if (r->status) return;
+    int at = 0;
+    while (at < state->n && strcmp(state->number[at].name, key)) at++;
+    if (at == SYI_ACTION_NUMBERS || strlen(key) >= SYI_ACTION_NUMBER_NAME) {
+        r->status = syi_error(r->err, SY_EFORMAT,
+                              "%s: the numbers of [action.%s] are too many or have names "
+                              "that are too long: the file is damaged",
+                              r->file, state->name);
+        return;
+    }
+    snprintf(state->number[at].name, SYI_ACTION_NUMBER_NAME, "%s", key);
+    state->number[at].value = value;
+    if (at == state->n) state->n++;
+}
+
+static void read_numbers(struct reader *r, struct syi_action_state *state)
+{
+    const struct syi_json_node *numbers = member(r, "numbers", SYI_JSON_OBJECT);
+    if (!numbers) return;
+    r->object = syi_json_member(&r->json, r->object, "numbers");
+    for (uint32_t i = numbers->first; i != SYI_JSON_NONE && !r->status; i = r->json.nodes[i].next)
+        add_number(r, state, syi_json_key(&r->json, i));
 }
 
 static void read_actions(struct reader *r, struct syi_checkpoint_meta *meta)
 {
-    const struct syi_json_node *list = has(r, "actions") ? member(r, "actions", SYI_JSON_ARRAY) : NULL;
-    if (list && list->n_children > SYI_CONFIG_PARTS)
-        r->status =
-            syi_error(r->err, SY_EFORMAT, "%s: there are more than %d \"actions\": the file is damaged",
-                      r->file, SYI_CONFIG_PARTS);
-    if (!list || r->status) return;
-    for (r->object = list->first; r->object != SYI_JSON_NONE; r->object = r->json.nodes[r->object].next) {
-        struct syi_checkpoint_action *action = &meta->action[meta->n_actions++];
-        const struct syi_json_node *name = member(r, "name", SYI_JSON_STRING);
-        snprintf(action->name, sizeof action->name, "%s", name ? r->json.strings + name->string : "");
-        action->metric = get_integer(r, "metric", 0, SYI_METRIC_COUNT - 1);
-        action->best = get_metric(r, "best");
-        action->best_step = get_integer(r, "best_step", -1, meta->step);
-        action->stale = get_integer(r, "stale", 0, MOST);
-        action->previous = get_metric(r, "previous");
-        action->unbroken = get_integer(r, "unbroken", 0, MOST);
+    const struct syi_json_node *list = get_list(r, "actions", SYI_COUNT(meta->action));
+    for (uint32_t i = list ? list->first : SYI_JSON_NONE; i != SYI_JSON_NONE && !r->status;
+         i = r->json.nodes[i].next) {
+        struct syi_action_state *state = &meta->action[meta->n_actions++];
+        r->object = i;
+        get_text(r, "name", state->name, sizeof state->name);
+        get_text(r, "watches", state->watches, sizeof state->watches);
+        read_numbers(r, state);
+    }
+    r->object = 0;
+}
+
+static void read_holes(struct reader *r, struct syi_checkpoint_meta *meta)
+{
+    struct syi_holes *holes = &meta->holes;
+    const struct syi_json_node *list = get_list(r, "holes", SYI_HOLES);
+    int64_t least = 0, sum = 0;
+    for (uint32_t i = list ? list->first : SYI_JSON_NONE; i != SYI_JSON_NONE && !r->status;
+         i = r->json.nodes[i].next) {
+        struct syi_hole *hole = &holes->hole[holes->n++];
+        r->object = i;
+        hole->step = get_integer(r, "step", least, meta->step);
+        hole->batches = get_integer(r, "batches", 1, MOST - sum);
+        least = hole->step + 1;
+        sum += hole->batches;
+    }
+    r->object = 0;
+}
+
+/* ---- format 1: numbers of early stopping alone, of the loss, wer or per, of which lower is better ---- */
+
+/* Of the object that is read; metric, value, previous: what these are called there. */
+static void read_format_1_state(struct reader *r, int64_t step, struct syi_action_state *state,
+                                const char *metric, const char *value, const char *previous)
+{
+    static const char *const metrics[] = {"min loss", "min wer", "min per"};
+    const struct {
+        const char *key;
+        double value;
+    } numbers[] = {{"best", get_metric(r, value)},
+                   {"best_step", (double)get_integer(r, "best_step", -1, step)},
+                   {"stale", (double)get_integer(r, "stale", 0, MOST)},
+                   {"previous", has(r, "unbroken") ? get_metric(r, previous) : NAN},
+                   {"unbroken", has(r, "unbroken") ? (double)get_integer(r, "unbroken", 0, MOST) : 0}};
+    int64_t index = get_integer(r, metric, 0, SYI_COUNT(metrics) - 1);
+    if (r->status) return;
+    snprintf(state->watches, sizeof state->watches, "%s", metrics[index]);
+    for (size_t i = 0; i < SYI_COUNT(numbers); i++) {
+        snprintf(state->number[i].name, SYI_ACTION_NUMBER_NAME, "%s", numbers[i].key);
+        state->number[i].value = numbers[i].value;
+    }
+    state->n = SYI_COUNT(numbers);
+}
+
+/* The oldest kept one state alone. */
+static void read_format_1(struct reader *r, struct syi_checkpoint_meta *meta)
+{
+    const struct syi_json_node *list = has(r, "actions") ? get_list(r, "actions", SYI_CONFIG_PARTS) : NULL;
+    read_format_1_state(r, meta->step, &meta->action[meta->n_actions++], "best_of", "best_metric",
+                        "previous_metric");
+    for (uint32_t i = list ? list->first : SYI_JSON_NONE; i != SYI_JSON_NONE && !r->status;
+         i = r->json.nodes[i].next) {
+        struct syi_action_state *state = &meta->action[meta->n_actions++];
+        r->object = i;
+        get_text(r, "name", state->name, sizeof state->name);
+        read_format_1_state(r, meta->step, state, "metric", "best", "previous");
     }
     r->object = 0;
 }
 
 static void read_members(struct reader *r, struct syi_checkpoint_meta *meta)
 {
-    check_version(r);
+    int64_t version = check_version(r);
     meta->step = get_integer(r, "step", 0, MOST);
     meta->examples = get_integer(r, "examples", 0, INT64_MAX);
     meta->best_metric = get_metric(r, "best_metric");
     meta->best_step = get_integer(r, "best_step", -1, meta->step);
-    meta->stale = get_integer(r, "stale", 0, MOST);
-    meta->previous_metric = NAN;
-    meta->best_of = get_integer(r, "best_of", 0, SYI_METRIC_COUNT - 1);
     meta->evaluated = get_integer(r, "evaluated", -1, meta->step);
-    read_actions(r, meta);
+    if (version == 1) {
+        read_format_1(r, meta);
+    } else {
+        read_actions(r, meta);
+        read_holes(r, meta);
+    }
     get_hash(r, "params_sha256", meta->params_sha256);
     get_hash(r, "state_sha256", meta->state_sha256);
-    /* Checkpoints made before there were these lack them. */
-    if (has(r, "unbroken")) {
-        meta->previous_metric = get_metric(r, "previous_metric");
-        meta->unbroken = get_integer(r, "unbroken", 0, MOST);
-    }
     get_file(r, "train", &meta->train);
     get_file(r, "valid", &meta->valid);
+    /* Checkpoints made before there were these lack them. */
     if (has(r, "params_header_sha256") || has(r, "state_header_sha256")) {
         get_hash(r, "params_header_sha256", meta->params_header_sha256);
         get_hash(r, "state_header_sha256", meta->state_header_sha256);

@@ -21,10 +21,10 @@ int syi_checkpoint_find(const char *run_dir, int64_t step, char **folder,
 void syi_checkpoint_advice(const char *run_dir, int64_t step, char *text, size_t bytes);
 /* Clears away what a killed process left, and makes an empty STEP.tmp. */
 int syi_checkpoint_begin(const char *run_dir, int64_t step, struct sy_error *err) SYI_MUST_CHECK;
-/* Gives STEP.tmp, whose files are on disk, its final name; then removes old ones beyond the newest `keep`,
- * but never that of step `best`. */
-int syi_checkpoint_commit(const char *run_dir, int64_t step, int keep, int64_t best,
-                          struct sy_error *err) SYI_MUST_CHECK;
+/* Gives STEP.tmp, whose files are on disk, its final name; then removes old ones beyond the newest how->keep,
+ * but never that of step `best` or those of how->besides. */
+int syi_checkpoint_commit(const char *run_dir, int64_t step, int64_t best,
+                          const struct syi_checkpoint_saving *how, struct sy_error *err) SYI_MUST_CHECK;
 /* Removes STEP.tmp if it is there. */
 void syi_checkpoint_discard(const char *run_dir, int64_t step);
 
@@ -37,15 +37,20 @@ int syi_checkpoint_meta_read(const char *folder, struct syi_checkpoint_meta *met
 
 /* ---- checkpoint_tensors.c ---- */
 
-/* A session's tensors of one kind, under their names in a file. */
+/* A session's tensors of one kind, under their names in a file, and what else stands there. */
 struct syi_checkpoint_tensors {
     struct syi_safetensors_tensor *list; /* [n], global extents, by name; names are owned */
-    const struct syi_shared **shared;    /* [n], borrowed from the session */
+    struct syi_checkpoint_source {
+        const struct syi_shared *shared; /* borrowed from the session; NULL: */
+        const void *data;                /* all bytes, borrowed */
+    } * source;                          /* [n] */
     size_t n;
     const struct syi_mesh *mesh; /* borrowed from the session */
 };
+/* leaves: of the state; NULL: none. */
 int syi_checkpoint_tensors(const struct syi_session *session, int kind,
-                           struct syi_checkpoint_tensors *tensors, struct sy_error *err) SYI_MUST_CHECK;
+                           const struct syi_checkpoint_leaves *leaves, struct syi_checkpoint_tensors *tensors,
+                           struct sy_error *err) SYI_MUST_CHECK;
 void syi_checkpoint_tensors_free(struct syi_checkpoint_tensors *tensors); /* safe when zeroed */
 /* Writes what `rank` has to write: its block of each tensor, unless a replica of lower rank does. */
 int syi_checkpoint_tensors_write(const struct syi_checkpoint_tensors *tensors, int rank,

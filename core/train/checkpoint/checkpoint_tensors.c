@@ -2,6 +2,7 @@
 /* Between a session's tensors and a safetensors file: names, extents, and which rank writes which block. */
 #include "config.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "train/checkpoint/checkpoint_parts.h"
@@ -12,41 +13,100 @@ static const enum syi_safetensors_dtype file_dtype[SY_DTYPE_COUNT] = {[SY_F32] =
                                                                       [SY_I32] = SYI_SAFETENSORS_I32,
                                                                       [SY_I64] = SYI_SAFETENSORS_I64};
 
-/* Parameters lie below target/, as in T5X's state_dict; state tensors have their full names already. */
-static char *file_name(const struct syi_shared *shared)
+/* A session's tensors before they are in the order of their names. */
+struct entry {
+    struct syi_safetensors_tensor tensor; /* its name is owned */
+    struct syi_checkpoint_source source;
+};
+
+static int by_name(const void *a, const void *b)
 {
-    return syi_format("%s%s", shared->info.kind == SYI_PARAM ? "target/" : "", shared->name);
+    return strcmp(((const struct entry *)a)->tensor.name, ((const struct entry *)b)->tensor.name);
+}
+
+static int by_tensor(const void *name, const void *leaf)
+{
+    const char *tensor = ((const struct syi_checkpoint_leaf *)leaf)->tensor;
+    return tensor ? strcmp(name, tensor) : -1;
+}
+
+static const struct syi_checkpoint_leaf *leaf_of(const struct syi_checkpoint_leaves *leaves,
+                                                 const char *tensor)
+{
+    return leaves ? bsearch(tensor, leaves->leaf, leaves->n, sizeof *leaves->leaf, by_tensor) : NULL;
+}
+
+/* Parameters lie below target/, as in T5X's state_dict; state tensors have their full names already, unless a leaf gives
+ * them another. */
+static int describe_shared(struct entry *entry, const struct syi_shared *shared,
+                           const struct syi_checkpoint_leaves *leaves, struct sy_error *err)
+{
+    const struct syi_checkpoint_leaf *leaf = leaf_of(leaves, shared->name);
+    const char *name = leaf ? leaf->name : shared->name;
+    entry->source.shared = shared;
+    entry->tensor.dtype = file_dtype[shared->info.dtype];
+    entry->tensor.rank = leaf && leaf->is_scalar ? 0 : shared->info.rank;
+    memcpy(entry->tensor.dims, shared->global, (size_t)entry->tensor.rank * sizeof entry->tensor.dims[0]);
+    entry->tensor.name = syi_format("%s%s", shared->info.kind == SYI_PARAM ? "target/" : "", name);
+    return entry->tensor.name ? SY_OK : syi_error(err, SY_ENOMEM, "out of memory");
+}
+
+static int describe_leaf(struct entry *entry, const struct syi_checkpoint_leaf *leaf, struct sy_error *err)
+{
+    entry->tensor = leaf->described;
+    entry->source.data = leaf->data;
+    entry->tensor.name = syi_strdup(leaf->name, err);
+    return entry->tensor.name ? SY_OK : SY_ENOMEM;
+}
+
+/* entry: room for all; *n counts those that are made, also on failure. */
+static int collect(const struct syi_session *session, int kind, const struct syi_checkpoint_leaves *leaves,
+                   struct entry *entry, size_t *n, struct sy_error *err)
+{
+    const struct syi_shared *shared;
+    int status = SY_OK;
+    for (size_t i = 0; (shared = syi_session_shared(session, i)) && !status; i++) {
+        if (shared->info.kind != kind) continue;
+        status = describe_shared(&entry[*n], shared, leaves, err);
+        *n += !status;
+    }
+    for (size_t i = 0; leaves && i < leaves->n && !status; i++) {
+        if (leaves->leaf[i].tensor) continue;
+        status = describe_leaf(&entry[*n], &leaves->leaf[i], err);
+        *n += !status;
+    }
+    if (!status) qsort(entry, *n, sizeof *entry, by_name);
+    return status;
 }
 
 int syi_checkpoint_tensors(const struct syi_session *session, int kind,
-                           struct syi_checkpoint_tensors *tensors, struct sy_error *err)
+                           const struct syi_checkpoint_leaves *leaves, struct syi_checkpoint_tensors *tensors,
+                           struct sy_error *err)
 {
     const struct syi_shared *shared;
-    size_t n = 0;
+    size_t room = leaves ? leaves->n : 0;
     memset(tensors, 0, sizeof *tensors);
-    for (size_t i = 0; (shared = syi_session_shared(session, i)); i++) n += shared->info.kind == kind;
+    for (size_t i = 0; (shared = syi_session_shared(session, i)); i++) room += shared->info.kind == kind;
     tensors->mesh = syi_session_mesh(session);
-    tensors->list = syi_alloc(n * sizeof *tensors->list, err);
-    tensors->shared = syi_alloc(n * sizeof *tensors->shared, err);
-    if (!tensors->list || !tensors->shared) return SY_ENOMEM;
-    for (size_t i = 0; (shared = syi_session_shared(session, i)); i++) {
-        if (shared->info.kind != kind) continue;
-        struct syi_safetensors_tensor *tensor = &tensors->list[tensors->n];
-        tensor->name = file_name(shared);
-        if (!tensor->name) return syi_error(err, SY_ENOMEM, "out of memory");
-        tensor->dtype = file_dtype[shared->info.dtype];
-        tensor->rank = shared->info.rank;
-        memcpy(tensor->dims, shared->global, (size_t)tensor->rank * sizeof tensor->dims[0]);
-        tensors->shared[tensors->n++] = shared;
+    tensors->list = syi_alloc(room * sizeof *tensors->list, err);
+    tensors->source = syi_alloc(room * sizeof *tensors->source, err);
+    struct entry *entry = syi_alloc(room * sizeof *entry, err);
+    int status = SY_ENOMEM;
+    if (tensors->list && tensors->source && entry)
+        status = collect(session, kind, leaves, entry, &tensors->n, err);
+    for (size_t i = 0; i < tensors->n; i++) {
+        tensors->list[i] = entry[i].tensor;
+        tensors->source[i] = entry[i].source;
     }
-    return SY_OK;
+    syi_free(entry);
+    return status;
 }
 
 void syi_checkpoint_tensors_free(struct syi_checkpoint_tensors *tensors)
 {
     for (size_t i = 0; i < tensors->n; i++) syi_free((char *)(uintptr_t)tensors->list[i].name);
     syi_free(tensors->list);
-    syi_free(tensors->shared);
+    syi_free(tensors->source);
     memset(tensors, 0, sizeof *tensors);
 }
 
@@ -62,13 +122,16 @@ static int is_writer(const struct syi_mesh *mesh, const struct syi_tensor *info,
 int syi_checkpoint_tensors_write(const struct syi_checkpoint_tensors *tensors, int rank,
                                  const struct syi_safetensors *file, struct sy_error *err)
 {
+    static const int64_t nowhere[SY_MAX_DIMS];
     int status = SY_OK;
     for (size_t i = 0; i < tensors->n && !status; i++) {
-        const struct syi_shared *shared = tensors->shared[i];
-        if (!is_writer(tensors->mesh, &shared->info, rank)) continue;
-        status =
-            syi_safetensors_write_block(file, syi_safetensors_find(file, tensors->list[i].name),
-                                        shared->tensor.first, shared->tensor.dim, shared->tensor.data, err);
+        const struct syi_shared *shared = tensors->source[i].shared;
+        const struct syi_safetensors_tensor *there = syi_safetensors_find(file, tensors->list[i].name);
+        if (shared ? !is_writer(tensors->mesh, &shared->info, rank) : rank != 0) continue;
+        status = shared ? syi_safetensors_write_block(file, there, shared->tensor.first, shared->tensor.dim,
+                                                      shared->tensor.data, err)
+                        : syi_safetensors_write_block(file, there, nowhere, tensors->list[i].dims,
+                                                      tensors->source[i].data, err);
     }
     return status;
 }
@@ -133,7 +196,8 @@ int syi_checkpoint_tensors_read(const struct syi_checkpoint_tensors *tensors,
 {
     int status = SY_OK;
     for (size_t i = 0; i < tensors->n && !status; i++) {
-        const struct sy_tensor *local = &tensors->shared[i]->tensor;
+        if (!tensors->source[i].shared) continue;
+        const struct sy_tensor *local = &tensors->source[i].shared->tensor;
         status = syi_safetensors_read_block(file, syi_safetensors_find(file, tensors->list[i].name),
                                             local->first, local->dim, local->data, err);
     }

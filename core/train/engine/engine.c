@@ -141,7 +141,7 @@ struct syi_layer_metrics syi_engine_layer_metrics(const struct syi_engine *e, in
 {
     const struct syi_moe_layer *info = &e->model.layer[layer];
     const struct syi_layer_tensors *m = &e->moe[layer];
-    const struct syi_places *places = &e->bound[e->bucket_at].places[info->decoder];
+    const struct syi_places *places = &e->places[info->decoder];
     const struct syi_config *c = &e->config;
     struct syi_expert_counts counts = {.slots = places->slots,
                                        .tokens = places->tokens,
@@ -207,10 +207,15 @@ static void finish_result(struct syi_engine *e, const struct syi_batch *batch, c
     r->input_tokens = batch->n_input_tokens;
 }
 
+void syi_engine_scale_rates(struct syi_engine *e, double factor)
+{
+    e->rate_factor = factor;
+}
+
 static void put_optim_scalars(struct syi_engine *e, int64_t step, double learning_rate)
 {
     float value[SYI_OPTIM_SCALARS];
-    syi_optim_scalars(&e->config, e->chains, step, learning_rate, value);
+    syi_optim_scalars(&e->config, e->chains, step, learning_rate, e->rate_factor, value);
     for (int i = 0; i < SYI_OPTIM_SCALARS; i++) put_scalar(e->scalar[i], value[i]);
 }
 
@@ -239,7 +244,7 @@ int syi_engine_step(struct syi_engine *e, const struct syi_batch *batch, int64_t
     int whole = !syi_compat(&e->config, e->config.train.microbatch_normalizer);
     struct syi_norms norms = syi_engine_norms(e, batch, 0, batch->rows);
     struct syi_step_result r = {0};
-    e->bucket_at = batch->bucket;
+    e->places = bound->places;
     if (e->n_moe)
         memset(e->counts, 0, (size_t)e->n_moe * (size_t)e->config.moe.num_experts * 2 * sizeof *e->counts);
     int status = exchange(e, 0, err);
@@ -260,11 +265,27 @@ int syi_engine_step(struct syi_engine *e, const struct syi_batch *batch, int64_t
     put_optim_scalars(e, step, learning_rate);
     put_directions(e);
     e->stale = 1;
-    status = syi_session_run(e->session, e->update, err);
+    r.weighed = syi_engine_weighs(e, step);
+    status = syi_session_run(e->session, r.weighed ? e->weighing : e->update, err);
     if (status) return status;
     finish_result(e, batch, &norms, &r);
     *result = r;
     return SY_OK;
+}
+
+/* Weighted by tokens: a batch that is not full counts for what is in it. */
+static void add_layers(struct syi_engine *e, struct syi_eval_layer *layer)
+{
+    for (int i = 0; i < e->n_moe; i++) {
+        double tokens = (double)e->real[e->model.layer[i].decoder];
+        struct syi_layer_metrics m = syi_engine_layer_metrics(e, i);
+        layer[i].tokens += tokens;
+        layer[i].auxiliary_loss += tokens * (double)m.auxiliary_loss;
+        layer[i].router_z_loss += tokens * (double)m.router_z_loss;
+        layer[i].left_behind += tokens * (double)m.left_behind;
+        layer[i].usage += tokens * (double)m.usage;
+        layer[i].confidence += tokens * (double)m.confidence;
+    }
 }
 
 int syi_engine_eval(struct syi_engine *e, const struct syi_batch *batch, struct syi_eval_sums *sums,
@@ -281,5 +302,29 @@ int syi_engine_eval(struct syi_engine *e, const struct syi_batch *batch, struct 
     sums->z_sum += get_scalar(e->output[SYI_STEP_Z_LOSS]);
     sums->correct_sum += get_scalar(e->output[SYI_STEP_CORRECT]);
     sums->target_tokens += batch->n_target_tokens;
+    sums->weighted += norms.weighted;
+    e->places = bound->eval_places;
+    e->real[0] = (int64_t)norms.input;
+    e->real[1] = (int64_t)norms.target;
+    if (sums->layer) add_layers(e, sums->layer);
+    return SY_OK;
+}
+
+int syi_engine_score(struct syi_engine *e, const struct syi_batch *batch, double *score, struct sy_error *err)
+{
+    struct syi_bucket_programs *bound = &e->bound[batch->bucket];
+    int status = syi_engine_copy_weights(e, err);
+
+    if (status) return status;
+    syi_engine_put(e, &bound->eval, batch, 0, e->eval_rows);
+    syi_engine_put_weights(&bound->eval, batch);
+    status = syi_session_run(e->session, bound->program[SYI_SCORE], err);
+    if (status) return status;
+    const float *loss = bound->token_loss->data;
+    for (int64_t row = 0; row < e->eval_rows; row++) {
+        score[row] = 0;
+        for (int64_t i = 0; i < batch->target_length; i++)
+            score[row] -= (double)loss[row * batch->target_length + i];
+    }
     return SY_OK;
 }

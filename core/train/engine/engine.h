@@ -6,6 +6,7 @@
 
 #include "data/batch.h"
 #include "model/model.h"
+#include "optim/weight_metrics.h"
 #include "train/engine/pipeline.h"
 #include "train/launch/launch.h"
 
@@ -15,7 +16,8 @@ enum syi_engine_use {
     SYI_USE_DECODE = 4,
     SYI_USE_PACKED = 8,
     SYI_USE_UNFUSED = 16, /* elementwise ops one by one; the same bits, slower (for hunting) */
-    SYI_USE_APART = 32    /* every temporary in a place of its own; the same bits, more memory (likewise) */
+    SYI_USE_APART = 32,   /* every temporary in a place of its own; the same bits, more memory (likewise) */
+    SYI_USE_SCORE = 64
 };
 
 struct syi_engine; /* of one rank */
@@ -47,21 +49,38 @@ void syi_engine_params_changed(struct syi_engine *engine);
  * step takes them back. Nothing where there are none. */
 int syi_engine_average(struct syi_engine *engine, struct sy_error *err) SYI_MUST_CHECK;
 
+/* T5X's tree of this run's state (optim/state_tree.h), and the chains that its counts go by. Freed by the caller, also
+ * after a failure. */
+struct syi_state_tree;
+struct syi_chain;
+int syi_engine_state_tree(struct syi_engine *engine, struct syi_state_tree *tree,
+                          struct sy_error *err) SYI_MUST_CHECK;
+const struct syi_chain *syi_engine_chains(const struct syi_engine *engine); /* borrowed */
+
 struct syi_step_result {
     double loss; /* what is differentiated, microbatches added: sums over targets / normalizer (by default a
                          mean over targets), z-loss and auxiliary losses included */
     double grad_norm; /* of all gradients, before clipping */
     int ok; /* 0: the gradient norm is not finite and, unless train.nan_check is after, nothing was updated */
+    int weighed; /* 1: a step of metrics.weights_every, whose weight metrics the engine has until the next */
     int64_t target_tokens, input_tokens;
     double
         value[SYI_STEP_VALUES]; /* all of model/step_metrics.def, those that only count the batch left out */
 };
 
+/* What the learning rates of the steps that follow are multiplied by, that of the run and those that optimizers have of
+ * their own; 1 at first. */
+void syi_engine_scale_rates(struct syi_engine *engine, double factor);
 /* One training step on a global batch (all rows; each rank takes its own), microbatch by microbatch; step
  * counts from 0. */
 int syi_engine_step(struct syi_engine *engine, const struct syi_batch *batch, int64_t step,
                     double learning_rate, struct syi_step_result *result,
                     struct sy_error *err) SYI_MUST_CHECK;
+/* Metrics of weight tensor `param` of the model in the last weighed step; 0: it has none (an expert bias). */
+int syi_engine_weight_metrics(const struct syi_engine *engine, size_t param,
+                              double value[SYI_WEIGHT_METRICS]);
+/* The same of all weights as if they were one tensor. */
+void syi_engine_weight_totals(const struct syi_engine *engine, double value[SYI_WEIGHT_METRICS]);
 /* Routing counts of the last step: layer i ("encoder/layers_1/mlp"), expert e; tokens that chose it and
  * tokens it kept. */
 int syi_engine_moe_layers(const struct syi_engine *engine);
@@ -74,13 +93,25 @@ struct syi_layer_metrics {
 struct syi_layer_metrics syi_engine_layer_metrics(const struct syi_engine *engine, int layer);
 void syi_engine_routing(const struct syi_engine *engine, int layer, int expert, int64_t *chosen,
                         int64_t *kept);
-/* Loss sums of a batch of at most the bound rows, added to *result's sums. */
-struct syi_eval_sums {
-    double loss_sum, z_sum, correct_sum;
-    int64_t target_tokens;
+/* Of a layer with experts: its numbers (struct syi_layer_metrics) times the batch's real tokens on its side, added up
+ * over batches. */
+struct syi_eval_layer {
+    double tokens, auxiliary_loss, router_z_loss, left_behind, usage, confidence;
 };
+/* Sums over the batches of an evaluation. */
+struct syi_eval_sums {
+    double loss_sum, z_sum, correct_sum; /* loss_sum: z-loss included */
+    int64_t target_tokens, weighted;     /* targets; those of nonzero weight */
+    struct syi_eval_layer *layer;        /* [syi_engine_moe_layers], the caller's; NULL: not wanted */
+};
+/* Adds a batch of at most the bound rows. */
 int syi_engine_eval(struct syi_engine *engine, const struct syi_batch *batch, struct syi_eval_sums *sums,
                     struct sy_error *err) SYI_MUST_CHECK;
+/* score: [rows] log-likelihood of each row's target: the sum over its tokens, the end token included, of loss weight x
+ * log softmax of the logits at the token, without z-loss and label smoothing (T5X models.py, score_batch). Float32
+ * logarithms, added up in double in their order: a row's number does not depend on the others. Needs SYI_USE_SCORE. */
+int syi_engine_score(struct syi_engine *engine, const struct syi_batch *batch, double *score,
+                     struct sy_error *err) SYI_MUST_CHECK;
 /* Asked by all ranks at the same places; another status than SY_OK ends the work and is returned. */
 typedef int (*syi_poll_fn)(void *arg, struct sy_error *err);
 /* Outputs of a batch, those of an input from best to worst. */

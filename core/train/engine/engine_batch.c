@@ -96,6 +96,11 @@ struct syi_norms syi_engine_norms(struct syi_engine *e, const struct syi_batch *
     return norms;
 }
 
+void syi_engine_put_weights(const struct syi_bucket_inputs *in, const struct syi_batch *batch)
+{
+    put_rows(in->loss_weights, batch->loss_weights, batch->target_length);
+}
+
 void syi_engine_put(struct syi_engine *e, const struct syi_bucket_inputs *in, const struct syi_batch *batch,
                     int64_t row0, int64_t n)
 {

@@ -30,8 +30,8 @@ static struct syi_shape bucket_shape(const struct syi_config *c, const struct sy
                                      int bucket, enum syi_which which)
 {
     const struct syi_bucket *last = &all[n - 1], *first = &all[0], *now = &all[bucket];
-    struct syi_shape shape = {.rows = which <= SYI_UPDATE ? c->data.batch_size / c->train.microbatches
-                                                          : syi_config_decode_rows(c),
+    struct syi_shape shape = {.rows = which <= SYI_UPDATE_METRICS ? c->data.batch_size / c->train.microbatches
+                                                                  : syi_config_decode_rows(c),
                               .input_length = now->input_length,
                               .target_length = now->target_length};
     if (which >= SYI_ENCODE) {
@@ -66,6 +66,7 @@ struct syi_shape syi_config_shape(const struct syi_config *config, enum syi_whic
 static int program_index(const struct syi_engine *e, enum syi_which which)
 {
     if (which == SYI_UPDATE) return e->update;
+    if (which == SYI_UPDATE_METRICS) return e->weighing;
     if (which == SYI_EXCHANGE) return e->exchanging;
     return which == SYI_WEIGHTS ? e->copying : e->bound[e->n_buckets - 1].program[which];
 }
@@ -89,6 +90,7 @@ static int add(struct syi_engine *e, enum syi_which which, int bucket, int *inde
     int status = syi_pipeline(&e->config, &e->rank.mesh, which, &shape, stage, &e->model, &recorded, err);
     if (status) return status;
     if (which == SYI_GRAD_FIRST) memcpy(e->bound[bucket].places, recorded.places, sizeof recorded.places);
+    if (which == SYI_EVAL) memcpy(e->bound[bucket].eval_places, recorded.places, sizeof recorded.places);
     return syi_session_add(e->session, recorded.program, index, err);
 }
 
@@ -108,6 +110,7 @@ static int add_bucket(struct syi_engine *e, int i, struct sy_error *err)
     if (!status && (e->use & SYI_USE_TRAIN) && e->config.train.microbatches > 1)
         status = add(e, SYI_GRAD_NEXT, i, &program[SYI_GRAD_NEXT], err);
     if (!status && (e->use & SYI_USE_EVAL)) status = add(e, SYI_EVAL, i, &program[SYI_EVAL], err);
+    if (!status && (e->use & SYI_USE_SCORE)) status = add(e, SYI_SCORE, i, &program[SYI_SCORE], err);
     if (!status && (e->use & SYI_USE_DECODE) && twin != i) {
         program[SYI_ENCODE] = e->bound[twin].program[SYI_ENCODE];
         program[SYI_DECODE_STEP] = e->bound[twin].program[SYI_DECODE_STEP];
@@ -135,11 +138,13 @@ static struct syi_bucket_inputs find_inputs(const struct syi_session *s, int pro
     };
 }
 
-/* Programs of a bucket share what they read of a batch: grad_first with grad_next, eval with encode. */
+/* Programs of a bucket share what they read of a batch: grad_first with grad_next, eval and score with encode. */
 static void find_bucket(struct syi_session *s, struct syi_bucket_programs *b)
 {
     b->train = find_inputs(s, b->program[SYI_GRAD_FIRST]);
-    b->eval = find_inputs(s, b->program[b->program[SYI_EVAL] < 0 ? SYI_ENCODE : SYI_EVAL]);
+    int eval = b->program[SYI_EVAL] >= 0 ? SYI_EVAL : b->program[SYI_SCORE] >= 0 ? SYI_SCORE : SYI_ENCODE;
+    b->eval = find_inputs(s, b->program[eval]);
+    b->token_loss = syi_session_find(s, b->program[SYI_SCORE], SYI_ROLE_TOKEN_LOSS, 0);
     b->step = syi_decode_bind(s, b->program[SYI_DECODE_STEP]);
 }
 
@@ -179,7 +184,8 @@ static int find_tensors(struct syi_engine *e, struct sy_error *err)
     for (uint32_t i = 0; i < SYI_OPTIM_SCALARS; i++)
         e->scalar[i] = syi_session_find(s, e->update, SYI_ROLE_OPTIM_SCALAR, i);
     for (int i = 0; i < e->n_buckets; i++) find_bucket(s, &e->bound[i]);
-    return find_layers(e, err);
+    int status = syi_engine_find_weights(e, err);
+    return status ? status : find_layers(e, err);
 }
 
 static int bind(struct syi_engine *e, int plan_only, struct sy_error *err)
@@ -194,8 +200,10 @@ static int bind(struct syi_engine *e, int plan_only, struct sy_error *err)
                                           .check_reuse = (e->use & SYI_USE_APART) != 0};
     int status = syi_session_new(&options, &e->session, err);
     for (int i = 0; !status && i < e->n_buckets; i++) status = add_bucket(e, i, err);
-    e->update = e->copying = e->exchanging = -1;
+    e->update = e->weighing = e->copying = e->exchanging = -1;
     if (!status && (e->use & SYI_USE_TRAIN)) status = add(e, SYI_UPDATE, 0, &e->update, err);
+    if (!status && (e->use & SYI_USE_TRAIN) && e->config.metrics.weights_every)
+        status = add(e, SYI_UPDATE_METRICS, 0, &e->weighing, err);
     if (!status && (e->use & SYI_USE_TRAIN) && syi_chains_average(e->chains, e->config.optimizer.n))
         status = add(e, SYI_EXCHANGE, 0, &e->exchanging, err);
     if (!status && (e->use & SYI_USE_TRAIN) && e->rank.comm->rank == 0)
@@ -237,6 +245,7 @@ int syi_engine_new(const struct syi_config *config, const struct syi_rank *rank,
     e->rank = *rank;
     e->use = use;
     e->stale = 1;
+    e->rate_factor = 1;
     e->n_buckets = syi_engine_buckets(config, e->bucket);
     e->train_rows = config->data.batch_size / config->train.microbatches;
     e->eval_rows = syi_config_decode_rows(config);
@@ -262,6 +271,7 @@ void syi_engine_free(struct syi_engine *e)
     syi_session_free(e->session);
     syi_model_free(&e->model);
     syi_chains_free(e->chains, e->config.optimizer.n);
+    syi_free(e->weight);
     syi_free(e->moe);
     syi_free(e->counts);
     syi_decoder_free(e->decoder);

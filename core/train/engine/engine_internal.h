@@ -22,7 +22,8 @@ struct syi_bucket_programs {
     int program[SYI_WHICH_COUNT];
     struct syi_bucket_inputs train, eval;
     struct syi_decode_bound step;
-    struct syi_places places[2]; /* in training, of encoder and decoder */
+    struct syi_places places[2], eval_places[2]; /* in training and in evaluation, of encoder and decoder */
+    const struct sy_tensor *token_loss;          /* of the score program; NULL: there is none */
 };
 
 /* What programs say of a layer with experts; NULL where none is bound that does. */
@@ -42,18 +43,22 @@ struct syi_engine {
     int n_buckets, use;
     int update, copying;           /* programs in the session, the second is SYI_WEIGHTS; -1: none */
     int exchanging;                /* program SYI_EXCHANGE; -1: there is none */
+    int weighing;                  /* program SYI_UPDATE_METRICS; -1: there is none */
     int averaged;                  /* 1: parameters are their averages now */
     int stale;                     /* 1: parameters have changed since program weights ran */
+    double rate_factor;            /* of all learning rates */
     int64_t train_rows, eval_rows; /* of a run of a program, over all ranks */
     int64_t groups;                /* routing groups of a microbatch */
+    /* (parameters, SYI_WEIGHT_METRICS) of SYI_UPDATE_METRICS; NULL: there is none */
+    const struct sy_tensor **weight;
     struct syi_layer_tensors *moe; /* (n_moe) by the layers of the model */
     int n_moe;                     /* 0 where routing is not counted */
-    int bucket_at;                 /* of the batch at hand */
     int64_t real[2];               /* real tokens of the last microbatch, encoder and decoder */
     int64_t *counts;               /* (n_moe, experts, 2) chosen and kept of the last step */
     const struct sy_tensor *rng, *loss_norm, *input_norm, *target_norm;
     struct syi_chain *chains;                          /* of the optimizers, by the parts of config */
     const struct sy_tensor *scalar[SYI_OPTIM_SCALARS]; /* of the update, as syi_optim_scalars has them */
+    const struct syi_places *places;                   /* (2) of the program that ran last */
     struct syi_loss_factor factor;
     float *weights;    /* (rows, longest target) loss weights in force of the batch at hand */
     float *mask;       /* (rows, longest length) scratch */
@@ -69,6 +74,10 @@ struct syi_engine {
 /* engine.c: makes the copies of weights that eval, encode and decode_step read, where they are not those of
  * the parameters. */
 int syi_engine_copy_weights(struct syi_engine *engine, struct sy_error *err) SYI_MUST_CHECK;
+
+/* engine_weights.c: where the metrics of weights are; whether those of a step are wanted. */
+int syi_engine_find_weights(struct syi_engine *engine, struct sy_error *err) SYI_MUST_CHECK;
+int syi_engine_weighs(const struct syi_engine *engine, int64_t step);
 
 /* engine_decode.c: sequences of an input that are decoded together; whether tokens are drawn or scored one by
  * one on the host; whether decoding is more than the program's own choice, and what that needs. */
@@ -87,6 +96,8 @@ struct syi_norms syi_engine_norms(struct syi_engine *engine, const struct syi_ba
                                   int64_t n);
 void syi_engine_put(struct syi_engine *engine, const struct syi_bucket_inputs *in,
                     const struct syi_batch *batch, int64_t row0, int64_t n);
+/* Loss weights as the batch has them, instead of those in force. */
+void syi_engine_put_weights(const struct syi_bucket_inputs *in, const struct syi_batch *batch);
 
 struct syi_shape syi_engine_shape(const struct syi_engine *engine, int bucket, enum syi_which which);
 

@@ -5,19 +5,21 @@
 #include "optim/optim.h"
 #include "train/engine/pipeline.h"
 
-static const char *const names[SYI_WHICH_COUNT] = {"grad_first", "grad_next",   "update",   "eval",
-                                                   "encode",     "decode_step", "exchange", "weights"};
+static const char *const names[SYI_WHICH_COUNT] = {"grad_first", "grad_next", "update", "update_metrics",
+                                                   "eval",       "score",     "encode", "decode_step",
+                                                   "exchange",   "weights"};
 
 const char *syi_which_name(enum syi_which which)
 {
     return names[which];
 }
 
-static int record_update(const struct syi_config *config, const struct syi_shape *shape,
+static int record_update(const struct syi_config *config, const struct syi_shape *shape, int weigh,
                          const struct syi_model *model, struct syi_program **program, struct sy_error *err)
 {
     uint32_t leaf_count[SYI_AXIS_COUNT];
-    const struct syi_update_options options = {.config = config, .model = model, .leaf_count = leaf_count};
+    const struct syi_update_options options = {
+        .config = config, .model = model, .leaf_count = leaf_count, .weigh = weigh};
     syi_leaves(config, shape, leaf_count);
     return syi_record_update(&options, program, err);
 }
@@ -26,7 +28,7 @@ static int record_exchange(const struct syi_config *config, const struct syi_sha
                            const struct syi_model *model, struct syi_program **program, struct sy_error *err)
 {
     struct syi_program *update;
-    int status = record_update(config, shape, model, &update, err);
+    int status = record_update(config, shape, 0, model, &update, err);
     if (status) return status;
     status = syi_record_exchange(update, program, err);
     syi_program_free(update);
@@ -40,9 +42,12 @@ static int record(const struct syi_config *config, enum syi_which which, const s
     switch (which) {
     case SYI_GRAD_FIRST:
     case SYI_GRAD_NEXT: return syi_record_grad(config, shape, which == SYI_GRAD_NEXT, model, r, err);
-    case SYI_UPDATE: return record_update(config, shape, model, &r->program, err);
+    case SYI_UPDATE:
+    case SYI_UPDATE_METRICS:
+        return record_update(config, shape, which == SYI_UPDATE_METRICS, model, &r->program, err);
     case SYI_EXCHANGE: return record_exchange(config, shape, model, &r->program, err);
     case SYI_EVAL: return syi_record_eval(config, shape, model, r, err);
+    case SYI_SCORE: return syi_record_score(config, shape, model, &r->program, err);
     case SYI_ENCODE: return syi_record_encode(config, shape, model, &r->program, err);
     case SYI_DECODE_STEP: return syi_record_decode_step(config, shape, model, &r->program, err);
     default: return syi_record_weights(config, shape, model, &r->program, err);

@@ -92,11 +92,13 @@ static int prepare(struct team *team, struct sy_error *err)
     if (launch->ranks < 0 || launch->threads < 0)
         return syi_error(err, SY_EINVAL, "--ranks %d --threads %d: both must be 1 or more", launch->ranks,
                          launch->threads);
+    int status = syi_fp_check(err);
+    if (status) return status;
     team->backend = launch->backend ? launch->backend : "cpu";
     team->ranks = launch->ranks ? launch->ranks : 1;
     team->cpus = syi_cpu_count();
     team->threads = launch->threads ? launch->threads : (int)launch->config->cpu.threads;
-    int status = choose_comm(team, err);
+    status = choose_comm(team, err);
     team->sharers = !status && !strcmp(team->comm_name, "mpi") ? launch->world->sharers : team->ranks;
     if (!team->threads) team->threads = syi_cpu_share(team->sharers);
     int neighbours = !status && !strcmp(team->comm_name, "mpi") ? launch->world->neighbours : team->ranks;

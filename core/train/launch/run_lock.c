@@ -365,3 +365,23 @@ void syi_run_lock_release(const char *path)
     }
     syi_free(file);
 }
+
+void syi_run_lock_look(const char *path, struct syi_lock_state *state)
+{
+    struct owner me = this_process(), owner = {.pid = 0};
+    struct stat info;
+    char *file = syi_format("%s/lock", path);
+    int fd = file ? open(file, O_RDONLY | O_CLOEXEC) : -1;
+    *state = (struct syi_lock_state){0};
+    if (fd >= 0 && read_owner(fd, &owner) && !fstat(fd, &info)) {
+        int64_t now = (int64_t)time(NULL), beat = (int64_t)info.st_mtime;
+        state->held = 1;
+        memcpy(state->host, owner.host, sizeof state->host);
+        state->pid = owner.pid;
+        state->here = !strcmp(owner.host, me.host);
+        state->alive = state->here && is_alive(&owner);
+        state->silence = now > beat ? now - beat : 0;
+    }
+    if (fd >= 0) close(fd);
+    syi_free(file);
+}

@@ -24,4 +24,15 @@ int syi_run_lock_beat(const char *path, struct sy_error *err) SYI_MUST_CHECK;
 /* Removes the lock, if it still is this process's. */
 void syi_run_lock_release(const char *path);
 
+/* What a look at the lock shows, for those who only watch. */
+struct syi_lock_state {
+    int held;       /* there is a lock with an owner; else all is 0 */
+    char host[256]; /* of the owner */
+    int64_t pid;
+    int here;        /* the owner is of this host */
+    int alive;       /* where it is: the process runs */
+    int64_t silence; /* seconds since its last heartbeat, by the clock of this host */
+};
+void syi_run_lock_look(const char *path, struct syi_lock_state *state); /* changes nothing */
+
 #endif

@@ -1,248 +1,162 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The kinds of actions: early stopping and stopping at numbers that are not finite; asking those of a run, and
- * what they remember. Carrying out a verdict is the trainer's. */
+/* The actions of a run: the list of their kinds, opening them, asking them. Carrying out a verdict is the trainer's. */
 #include "config.h"
 
-#include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
-#include "base/compat.h"
-#include "train/trainer/actions.h"
+#include "train/trainer/action_kind.h"
 
-static const char *metric_name(int metric)
-{
-#define METRIC_TEXT(constant, text) text,
-    static const char *const name[] = {SYI_METRIC_MAP(METRIC_TEXT)};
-#undef METRIC_TEXT
-    return name[metric];
-}
-
-static double metric_value(int metric, const struct syi_eval_result *result)
-{
-    const double *value = syi_eval_result_find(result, metric_name(metric));
-    return value ? *value : NAN;
-}
-
-/* A count that cannot grow any more still is a count. */
-static int64_t count_up(int64_t n)
-{
-    return n < INT64_MAX ? n + 1 : n;
-}
-
-static void state_init(struct syi_action_state *state)
-{
-    *state =
-        (struct syi_action_state){.metric = SYI_METRIC_LOSS, .best = NAN, .best_step = -1, .previous = NAN};
-}
-
-/* A value that is not a number never is the best. Another metric than last time starts over: values of two
- * metrics cannot be compared. */
-static void keep_best(struct syi_action_state *state, double value, int64_t step)
-{
-    if (value < state->best || (isnan(state->best) && !isnan(value))) {
-        state->best = value;
-        state->best_step = step;
-        state->stale = 0;
-    } else {
-        state->stale = count_up(state->stale);
-    }
-}
-
-static void keep_previous(struct syi_action_state *state, double value)
-{
-    int no_better = state->unbroken && value >= state->previous; /* never where one is not a number */
-    state->unbroken = no_better ? count_up(state->unbroken) : 1;
-    state->previous = value;
-}
-
-/* Both are kept whatever the rule and without a patience too, so that what is asked for on resume can rely on
- * them. */
-static void keep(struct syi_action_state *state, int metric, const struct syi_moment *moment)
-{
-    double value = metric_value(metric, moment->evaluated);
-    if (state->metric != metric) state_init(state);
-    state->metric = metric;
-    keep_best(state, value, moment->step);
-    keep_previous(state, value);
-}
-
-/* T5X (trainer.py EarlyStoppingAction, mode min): the values of all evaluations are a history. Once it holds
- * `patience` values, training stops if each of the newest `patience` but the first is >= the one before it
- * (less atol + rtol * |the one before|, both 0 here); then, if not, the oldest is forgotten. So patience - 1
- * comparisons decide, a patience of 1 stops at the first evaluation, a value below the one before starts the
- * count anew even if it is above the best, and so does one that is not a number, of which no comparison is
- * true. */
-static void stop_by_previous(const struct syi_action_state *state, int64_t patience,
-                             struct syi_verdict *verdict)
-{
-    verdict->stop = state->unbroken >= patience;
-    if (!verdict->stop) return;
-    snprintf(verdict->text, sizeof(verdict->text),
-             "%s is no better than in the evaluation before, %" PRId64
-             " evaluations in a row; last %.6g, best "
-             "%.6g at step %" PRId64,
-             metric_name(state->metric), state->unbroken, state->previous, state->best, state->best_step);
-}
-
-static void stop_by_best(const struct syi_action_state *state, int64_t patience, struct syi_verdict *verdict)
-{
-    verdict->stop = state->stale >= patience;
-    if (!verdict->stop) return;
-    snprintf(verdict->text, sizeof(verdict->text),
-             "%s has not improved in %" PRId64 " evaluations; best %.6g at step %" PRId64,
-             metric_name(state->metric), state->stale, state->best, state->best_step);
-}
-
-static void early_stopping(const struct syi_config *config, const struct syi_action_part *part,
-                           struct syi_action_state *state, const struct syi_moment *moment,
-                           struct syi_verdict *verdict)
-{
-    if (moment->kind == SYI_AFTER_EVALUATION) keep(state, part->metric, moment);
-    if (!part->patience || state->metric != part->metric) return;
-    verdict->end = SYI_END_STOPPED_EARLY;
-    if (syi_compat(config, part->compare))
-        stop_by_previous(state, part->patience, verdict);
-    else
-        stop_by_best(state, part->patience, verdict);
-}
-
-int syi_step_is_bad(const struct syi_config *config, const struct syi_step_result *result)
-{
-    int after = syi_compat(config, config->train.nan_check);
-    return !result->ok || (after && !isfinite(result->loss));
-}
-
-static void describe_bad_step(const struct syi_config *config, const struct syi_moment *moment,
-                              const char *then, struct syi_verdict *verdict)
-{
-    const char *update = syi_compat(config, config->train.nan_check) ? "what its update made is not saved"
-                                                                     : "its update is left out";
-    snprintf(verdict->text, sizeof(verdict->text),
-             "the gradients of step %" PRId64 " are not finite (loss %g); %s%s", moment->step + 1,
-             moment->result->loss, update, then);
-}
-
-static void terminate_on_nan(const struct syi_config *config, const struct syi_action_part *part,
-                             struct syi_action_state *state, const struct syi_moment *moment,
-                             struct syi_verdict *verdict)
-{
-    (void)part, (void)state;
-    if (!syi_step_is_bad(config, moment->result)) return;
-    verdict->stop = 1;
-    verdict->end = SYI_END_NAN;
-    describe_bad_step(config, moment, ", try a lower train.learning_rate", verdict);
-}
-
-static const struct syi_action actions[] = {
-    [SYI_ACTION_EARLY_STOPPING] = {"early_stopping", SYI_AFTER_EVALUATION | SYI_AFTER_RESUME, early_stopping},
-    [SYI_ACTION_TERMINATE_ON_NAN] = {"terminate_on_nan", SYI_AFTER_STEP, terminate_on_nan},
+static const struct syi_action *const kinds[] = {
+    [SYI_ACTION_EARLY_STOPPING] = &syi_action_early_stopping,
+    [SYI_ACTION_TERMINATE_ON_NAN] = &syi_action_terminate_on_nan,
+    [SYI_ACTION_KEEP_BEST] = &syi_action_keep_best,
+    [SYI_ACTION_REDUCE_LR] = &syi_action_reduce_lr,
+    [SYI_ACTION_COMMAND] = &syi_action_command,
+    [SYI_ACTION_PLUGIN] = &syi_action_plugin,
 };
 
-const struct syi_action *syi_actions(size_t *n)
+static struct syi_action_call call_of(struct syi_actions *actions, int i)
 {
-    *n = SYI_COUNT(actions);
-    return actions;
+    return (struct syi_action_call){.all = actions,
+                                    .index = i,
+                                    .config = actions->config,
+                                    .part = &actions->config->action.part[i],
+                                    .state = &actions->state[i],
+                                    .data = actions->data[i]};
 }
 
-/* ---- states ---- */
+static const struct syi_action *kind_of(const struct syi_actions *actions, int i)
+{
+    return kinds[actions->config->action.part[i].kind];
+}
 
-/* The part whose metric says which evaluation is the best; NULL: the loss does. */
-static const struct syi_action_part *first_stopping(const struct syi_config *config)
+/* ---- life ---- */
+
+int syi_actions_open(struct syi_actions *actions, const struct syi_config *config, struct syi_comm *comm,
+                     const char *run_dir, const struct syi_action_report *report, struct sy_error *err)
+{
+    int status = SY_OK;
+    memset(actions, 0, sizeof(*actions));
+    actions->config = config;
+    actions->comm = comm;
+    actions->run_dir = run_dir;
+    actions->report = *report;
+    for (int i = 0; i < config->action.n && !status; i++) {
+        struct syi_action_call call = call_of(actions, i);
+        if (kind_of(actions, i)->open) status = kind_of(actions, i)->open(&call, &actions->data[i], err);
+    }
+    if (status) syi_actions_close(actions);
+    return status;
+}
+
+void syi_actions_close(struct syi_actions *actions)
+{
+    for (int i = 0; actions->config && i < actions->config->action.n; i++)
+        if (actions->data[i]) kind_of(actions, i)->close(actions->data[i]);
+    memset(actions, 0, sizeof(*actions));
+}
+
+/* ---- the best evaluation ---- */
+
+static const struct syi_action_part *first_of(const struct syi_config *config, int kind)
 {
     for (int i = 0; i < config->action.n; i++)
-        if (config->action.part[i].kind == SYI_ACTION_EARLY_STOPPING) return &config->action.part[i];
+        if (config->action.part[i].kind == kind) return &config->action.part[i];
     return NULL;
 }
 
-void syi_action_states_init(struct syi_action_states *states)
+/* By the first keep_best, else the first early_stopping, else the loss of the first evaluation. */
+static void note_best(struct syi_actions *actions, const struct syi_moment *moment)
 {
-    state_init(&states->best);
-    for (int i = 0; i < SYI_CONFIG_PARTS; i++) state_init(&states->part[i]);
-}
-
-void syi_action_states_put(const struct syi_config *config, const struct syi_action_states *states,
-                           struct syi_checkpoint_meta *meta)
-{
-    meta->best_metric = states->best.best;
-    meta->best_step = states->best.best_step;
-    meta->stale = states->best.stale;
-    meta->previous_metric = states->best.previous;
-    meta->unbroken = states->best.unbroken;
-    meta->best_of = states->best.metric;
-    meta->n_actions = config->action.n;
-    for (int i = 0; i < config->action.n; i++) {
-        const struct syi_action_state *state = &states->part[i];
-        struct syi_checkpoint_action *to = &meta->action[i];
-        *to = (struct syi_checkpoint_action){.metric = state->metric,
-                                             .best_step = state->best_step,
-                                             .stale = state->stale,
-                                             .unbroken = state->unbroken,
-                                             .best = state->best,
-                                             .previous = state->previous};
-        memcpy(to->name, config->action.part[i].name_of_part, sizeof(to->name));
-    }
-}
-
-static const struct syi_checkpoint_action *find_action(const struct syi_checkpoint_meta *meta,
-                                                       const char *name)
-{
-    for (int i = 0; i < meta->n_actions; i++)
-        if (!strcmp(meta->action[i].name, name)) return &meta->action[i];
-    return NULL;
-}
-
-void syi_action_states_take(const struct syi_config *config, const struct syi_checkpoint_meta *meta,
-                            struct syi_action_states *states)
-{
-    syi_action_states_init(states);
-    states->best = (struct syi_action_state){.metric = (int)meta->best_of,
-                                             .best = meta->best_metric,
-                                             .best_step = meta->best_step,
-                                             .stale = meta->stale,
-                                             .previous = meta->previous_metric,
-                                             .unbroken = meta->unbroken};
-    for (int i = 0; i < config->action.n; i++) {
-        const struct syi_action_part *part = &config->action.part[i];
-        const struct syi_checkpoint_action *from = find_action(meta, part->name_of_part);
-        if (from)
-            states->part[i] = (struct syi_action_state){.metric = (int)from->metric,
-                                                        .best = from->best,
-                                                        .best_step = from->best_step,
-                                                        .stale = from->stale,
-                                                        .previous = from->previous,
-                                                        .unbroken = from->unbroken};
-        else if (part == first_stopping(config))
-            states->part[i] = states->best;
-    }
+    static const struct syi_action_part loss = {.metric = "loss", .mode = SYI_MODE_MIN};
+    const struct syi_action_part *part = first_of(actions->config, SYI_ACTION_KEEP_BEST);
+    if (!part) part = first_of(actions->config, SYI_ACTION_EARLY_STOPPING);
+    if (!part) part = &loss;
+    const struct syi_eval_result *result = syi_watch_evaluation(part, moment);
+    const double *value = result ? syi_eval_result_find(result, part->metric) : NULL;
+    if (value) syi_stopping_note(&actions->best, part, *value, moment->step);
 }
 
 /* ---- asking ---- */
 
-static void ask(const struct syi_config *config, const struct syi_action_part *part,
-                struct syi_action_state *state, const struct syi_moment *moment, struct syi_verdict *verdict)
+static int ask(struct syi_action_call *call, const struct syi_moment *moment, struct syi_verdict *verdict,
+               struct sy_error *err)
 {
-    const struct syi_action *action = &actions[part->kind];
-    if (!(action->moments & (int)moment->kind)) return;
-    action->run(config, part, state, moment, verdict);
-    if (!verdict->stop) return;
-    verdict->action = action->name;
-    verdict->part = part->name_of_part;
+    const struct syi_action *kind = kinds[call->part->kind];
+    if (!(kind->moments & (int)moment->kind)) return SY_OK;
+    call->moment = moment;
+    call->verdict = verdict;
+    int status = kind->run(call, err);
+    if (status || !(verdict->stop || verdict->back)) return status;
+    verdict->action = kind->name;
+    verdict->part = call->part->name_of_part;
+    return SY_OK;
 }
 
-void syi_actions_run(const struct syi_config *config, struct syi_action_states *states,
-                     const struct syi_moment *moment, struct syi_verdict *verdict)
+/* What looks at steps where no action is written. */
+static int ask_watch(struct syi_actions *actions, const struct syi_moment *moment,
+                     struct syi_verdict *verdict, struct sy_error *err)
 {
-    static const struct syi_action_part watch = {.kind = SYI_ACTION_TERMINATE_ON_NAN};
-    const struct syi_action_part *first = first_stopping(config);
+    static const struct syi_action_part watch = {
+        .kind = SYI_ACTION_TERMINATE_ON_NAN, .metric = "loss", .policy = SYI_POLICY_STOP, .max_skips = 1};
+    struct syi_action_call call = {
+        .all = actions, .index = -1, .config = actions->config, .part = &watch, .state = &actions->state[0]};
+    return ask(&call, moment, verdict, err);
+}
+
+int syi_actions_run(struct syi_actions *actions, const struct syi_moment *moment, struct syi_verdict *verdict,
+                    struct sy_error *err)
+{
+    int n = actions->config->action.n, status = SY_OK;
     memset(verdict, 0, sizeof(*verdict));
-    if (moment->kind == SYI_AFTER_EVALUATION)
-        keep(&states->best, first ? first->metric : SYI_METRIC_LOSS, moment);
-    if (!config->action.n) ask(config, &watch, &states->part[0], moment, verdict);
-    for (int i = 0; i < config->action.n && !verdict->stop; i++)
-        ask(config, &config->action.part[i], &states->part[i], moment, verdict);
-    if (verdict->stop || moment->kind != SYI_AFTER_STEP || !syi_step_is_bad(config, moment->result)) return;
-    verdict->action = "not_finite";
-    verdict->part = "";
-    describe_bad_step(config, moment, " and training goes on", verdict);
+    if (moment->kind == SYI_AFTER_EVALUATION) note_best(actions, moment);
+    if (!n) status = ask_watch(actions, moment, verdict, err);
+    for (int i = 0; i < n && !status && !verdict->stop && !verdict->back; i++) {
+        struct syi_action_call call = call_of(actions, i);
+        status = ask(&call, moment, verdict, err);
+    }
+    if (!status && moment->kind == SYI_AFTER_STEP && !verdict->action) syi_tell_bad_step(actions, moment);
+    return status;
+}
+
+/* ---- what the kinds add up to ---- */
+
+double syi_actions_rate_factor(const struct syi_actions *actions)
+{
+    double factor = 1;
+    for (int i = 0; i < actions->config->action.n; i++)
+        if (kind_of(actions, i)->rate_factor) factor *= kind_of(actions, i)->rate_factor(&actions->state[i]);
+    return factor;
+}
+
+double syi_checkpoint_rate_factor(const struct syi_config *config, const struct syi_checkpoint_meta *meta)
+{
+    double factor = 1;
+    for (int i = 0; i < config->action.n; i++) {
+        const struct syi_action_part *part = &config->action.part[i];
+        for (int k = 0; kinds[part->kind]->rate_factor && k < meta->n_actions; k++)
+            if (!strcmp(meta->action[k].name, part->name_of_part))
+                factor *= kinds[part->kind]->rate_factor(&meta->action[k]);
+    }
+    return factor;
+}
+
+int syi_actions_kept(const struct syi_actions *actions, int64_t step[SYI_ACTIONS_KEPT])
+{
+    int n = 0;
+    _Static_assert(SYI_ACTIONS_KEPT >= 16 * SYI_CONFIG_PARTS, "16 of each part");
+    for (int i = 0; i < actions->config->action.n; i++)
+        if (kind_of(actions, i)->kept) n += kind_of(actions, i)->kept(&actions->state[i], step + n);
+    return n;
+}
+
+int syi_actions_need_checkpoint(const struct syi_actions *actions)
+{
+    const struct syi_config *config = actions->config;
+    for (int i = 0; i < config->action.n; i++)
+        if (config->action.part[i].kind == SYI_ACTION_TERMINATE_ON_NAN &&
+            config->action.part[i].policy == SYI_POLICY_ROLLBACK)
+            return 1;
+    return 0;
 }

@@ -1,72 +1,96 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Actions: what looks at a step or an evaluation and may end the run, by [action.NAME] of the run file. A
- * kind is one table row and one function. They see numbers that are equal on all ranks and hold no state but
- * struct syi_action_state, which checkpoints keep; so all ranks decide alike and a resumed run goes on as if
- * it had not stopped. */
+/* Actions: what looks at steps and evaluations by [action.NAME] of the run file, may end the run or send it back to a
+ * checkpoint, and acts beside it. A kind is one file, action_KIND.c, with one row (action_kind.h). What decides sees
+ * numbers that are equal on all ranks and remembers nothing but a struct syi_action_state, which checkpoints keep; so
+ * all ranks decide alike and a resumed run goes on as if it had not stopped. */
 #ifndef SYI_ACTIONS_H
 #define SYI_ACTIONS_H
 
 #include "train/trainer/trainer.h"
 
-/* What a part remembers. */
-struct syi_action_state {
-    int metric;        /* SYI_METRIC_*, of best */
-    double best;       /* smallest value of an evaluation so far, NaN: none */
-    int64_t best_step; /* of the best, -1: none */
-    int64_t stale;     /* evaluations since the best */
-    double previous;   /* value of the last evaluation, NaN: none */
-    int64_t unbroken;  /* newest evaluations in a row of which each but the first is no better than the one
-                          before; 0: none yet */
+enum syi_moment_kind {
+    SYI_AT_START = 1, /* before the first step, of a resumed run too */
+    SYI_AFTER_STEP = 2,
+    SYI_AFTER_EVALUATION = 4,
+    SYI_AFTER_CHECKPOINT = 8,
+    SYI_AFTER_RESUME = 16, /* states came out of a checkpoint */
+    SYI_AT_END = 32
 };
-
-struct syi_action_states {
-    struct syi_action_state
-        best; /* of all evaluations, by the metric of the first early_stopping, else the loss */
-    struct syi_action_state part[SYI_CONFIG_PARTS]; /* of config->action.part */
-};
-
-enum syi_moment_kind { SYI_AFTER_STEP = 1, SYI_AFTER_EVALUATION = 2, SYI_AFTER_RESUME = 4 };
 
 /* What has just happened. */
 struct syi_moment {
     enum syi_moment_kind kind;
-    int64_t step; /* steps done; of a step whose update was left out, those before it */
-    const struct syi_step_result *result;    /* after a step */
-    const struct syi_eval_result *evaluated; /* after an evaluation */
+    int64_t step;                         /* steps done; of a step that is looked at, those before it */
+    double rate;                          /* learning rate of the run at that step */
+    int64_t checkpoint;                   /* step of the newest checkpoint, -1: none */
+    const struct syi_step_result *result; /* after a step, with its batch, or both NULL */
+    const struct syi_batch *batch;
+    const struct syi_eval_result *evaluated; /* [n_evaluated] after an evaluation, one a task */
+    int n_evaluated;
+    const char *text; /* at the end: how the run ended; or NULL */
 };
 
 struct syi_verdict {
-    int stop;         /* 1: end the run as `end` says */
-    enum syi_end end; /* with stop */
-    const char
-        *action; /* kind of the action that spoke, "not_finite": a bad step that ends nothing; NULL: none */
-    const char *part; /* name of its part, "" without one */
-    char text[200];   /* why, one line; without stop too when there is something to report */
+    int stop;           /* 1: end the run as `end` says */
+    enum syi_end end;   /* with stop */
+    int back;           /* 1: go back to the newest checkpoint and leave out the batches since */
+    const char *action; /* kind of the action that spoke; NULL: none */
+    const char *part;   /* name of its part, "" without one */
+    char text[240];     /* why, one line */
 };
 
-/* A kind, in the order of SYI_ACTION_MAP. */
-struct syi_action {
-    const char *name;
-    int moments; /* bits of enum syi_moment_kind it wants */
-    /* Sets stop, end and text of a verdict that stops. part, state: its options, what it remembers. */
-    void (*run)(const struct syi_config *config, const struct syi_action_part *part,
-                struct syi_action_state *state, const struct syi_moment *moment, struct syi_verdict *verdict);
+/* What actions report that neither ends nor turns the run. */
+struct syi_action_report {
+    void *arg;
+    void (*event)(void *arg, const char *kind, const char *text);
+    void (*warning)(void *arg, const char *text);
 };
-const struct syi_action *syi_actions(size_t *n);
 
-/* Whether a step's numbers are such that terminate_on_nan speaks; with train.nan_check = after, what the step
- * left is spoiled. */
+/* The actions of a run on one rank. */
+struct syi_actions {
+    const struct syi_config *config; /* borrowed, as what follows */
+    struct syi_comm *comm;
+    const char *run_dir;
+    struct syi_action_report report;
+    struct syi_action_state best; /* of all evaluations, by the part that says which is the best */
+    struct syi_action_state state[SYI_CONFIG_PARTS]; /* of config->action.part */
+    void *data[SYI_CONFIG_PARTS];                    /* of kinds that open something */
+    int told[SYI_CONFIG_PARTS];                      /* 1: it was warned of what the part does not find */
+};
+
+/* Begins with empty states; loads plugins. comm orders the ranks where they must agree. On failure nothing is open. */
+int syi_actions_open(struct syi_actions *actions, const struct syi_config *config, struct syi_comm *comm,
+                     const char *run_dir, const struct syi_action_report *report,
+                     struct sy_error *err) SYI_MUST_CHECK;
+void syi_actions_close(struct syi_actions *actions); /* safe when zeroed; ends programs that still run */
+/* Asks every action of the run that wants this moment, in the order of the file; the first that stops or goes back
+ * ends the asking. Without any, terminate_on_nan. Called by all ranks, which get the same verdict. An error: the ranks
+ * cannot agree. */
+int syi_actions_run(struct syi_actions *actions, const struct syi_moment *moment, struct syi_verdict *verdict,
+                    struct sy_error *err) SYI_MUST_CHECK;
+
+/* Into a checkpoint, and back: by the names of the parts. A part that the checkpoint does not know, or that watches
+ * something else now, begins anew, but an early_stopping without a state goes on from the best evaluation so far if
+ * that is of what it watches. */
+void syi_actions_put(const struct syi_actions *actions, struct syi_checkpoint_meta *meta);
+void syi_actions_take(struct syi_actions *actions, const struct syi_checkpoint_meta *meta);
+/* The same on a way back, on which what counts such ways is not forgotten. */
+void syi_actions_take_back(struct syi_actions *actions, const struct syi_checkpoint_meta *meta);
+
+/* What the learning rates are multiplied by; 1 without an action that reduces them. */
+double syi_actions_rate_factor(const struct syi_actions *actions);
+/* The same as a checkpoint has it, without opening the actions. */
+double syi_checkpoint_rate_factor(const struct syi_config *config, const struct syi_checkpoint_meta *meta);
+/* 1: some action may go back to a checkpoint, so there must be one before the first step. */
+int syi_actions_need_checkpoint(const struct syi_actions *actions);
+/* Step of the best evaluation so far, -1: none. */
+int64_t syi_actions_best_step(const struct syi_actions *actions);
+/* Steps whose checkpoints are kept besides the newest, that of the best not among them; returns how many. */
+enum { SYI_ACTIONS_KEPT = 256 };
+int syi_actions_kept(const struct syi_actions *actions, int64_t step[SYI_ACTIONS_KEPT]);
+
+/* Whether a step's gradients, or with train.nan_check = after its loss, are not finite; then what the step left is
+ * spoiled. */
 int syi_step_is_bad(const struct syi_config *config, const struct syi_step_result *result);
-void syi_action_states_init(struct syi_action_states *states);
-/* Into a checkpoint, and back: by the names of the parts. A part that the checkpoint does not know begins
- * anew, but the first early_stopping goes on from the best evaluation so far. */
-void syi_action_states_put(const struct syi_config *config, const struct syi_action_states *states,
-                           struct syi_checkpoint_meta *meta);
-void syi_action_states_take(const struct syi_config *config, const struct syi_checkpoint_meta *meta,
-                            struct syi_action_states *states);
-/* Asks every action of the run that wants this moment, in the order of the file; the first that stops ends
- * the asking. Without any, terminate_on_nan. */
-void syi_actions_run(const struct syi_config *config, struct syi_action_states *states,
-                     const struct syi_moment *moment, struct syi_verdict *verdict);
 
 #endif

@@ -1,22 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Evaluation: two passes over a file, one that decodes and scores, one that takes the loss. Printing is the
- * caller's. */
+/* Evaluation of one task: a pass over its file that decodes, if it has metrics of texts, and one that takes the loss.
+ * Printing is the caller's. */
 #include "config.h"
 
 #include <math.h>
 #include <string.h>
 
-#include "train/launch/common_files.h"
 #include "train/trainer/evaluate.h"
 
-int syi_eval_data_load(struct syi_eval_data *data, const char *name, const char *file, struct sy_error *err)
+int syi_eval_data_load(struct syi_eval_data *data, const struct syi_task_part *options, const char *name,
+                       const char *file, struct sy_error *err)
 {
     int status;
 
     memset(data, 0, sizeof(*data));
-    data->name = name;
+    data->options = options;
+    snprintf(data->name, sizeof(data->name), "%s", name);
     status = syi_task_load(&data->task, file, err);
     if (!status) status = syi_items_build(&data->items, &data->task, err);
+    if (!status && options->eval_examples && options->eval_examples < data->items.n_items)
+        data->items.n_items = (int32_t)options->eval_examples;
     if (!status) status = syi_eval_spans(&data->task, &data->items, &data->inputs, &data->targets, err);
     if (status) syi_eval_data_free(data);
     return status;
@@ -31,15 +34,22 @@ void syi_eval_data_free(struct syi_eval_data *data)
     memset(data, 0, sizeof(*data));
 }
 
-static int make_batches(struct syi_evaluation *e, const struct syi_config *config, struct sy_error *err)
+int syi_eval_decodes(const struct syi_eval_data *data)
+{
+    return data->options->metrics.n > 0;
+}
+
+/* ---- making one ---- */
+
+static int make_batches(struct syi_evaluation *e, struct sy_error *err)
 {
     const struct syi_eval_data *data = e->data;
     struct syi_bucket buckets[SYI_MAX_BUCKETS];
-    int n = syi_engine_buckets(config, buckets);
+    int n = syi_engine_buckets(e->config, buckets);
     int32_t rows = syi_engine_eval_rows(e->engine), n_items = data->items.n_items;
-    int status = syi_vocabularies_open(&e->vocabularies, config, err);
+    int status = syi_vocabularies_open(&e->vocabularies, e->config, err);
 
-    if (!status)
+    if (!status && syi_eval_decodes(data))
         status = syi_eval_batches_create(&e->decode, &e->vocabularies, buckets, n, rows, data->inputs, NULL,
                                          n_items, err);
     if (!status)
@@ -49,89 +59,204 @@ static int make_batches(struct syi_evaluation *e, const struct syi_config *confi
     return status;
 }
 
+static int most_examples(const struct syi_evaluation *e)
+{
+    int64_t most = e->config->metrics.examples, n = e->data->items.n_items;
+    return (int)(syi_eval_decodes(e->data) ? most < n ? most : n : 0);
+}
+
+static int take_buffers(struct syi_evaluation *e, struct sy_error *err)
+{
+    size_t rows = (size_t)e->batch.rows, length = (size_t)e->decode_length,
+           items = (size_t)e->data->items.n_items;
+
+    e->ids = syi_alloc(rows * length * sizeof(*e->ids), err);
+    e->lengths = syi_alloc(rows * sizeof(*e->lengths), err);
+    e->row_scores = syi_alloc(rows * sizeof(*e->row_scores), err);
+    e->output = syi_alloc((items + 1) * sizeof(*e->output), err);
+    e->example = syi_alloc(((size_t)most_examples(e) + 1) * sizeof(*e->example), err);
+    if (!e->ids || !e->lengths || !e->row_scores) return SY_ENOMEM;
+    return e->output && e->example ? SY_OK : SY_ENOMEM;
+}
+
 int syi_evaluation_open(struct syi_evaluation *e, const struct syi_eval_data *data,
                         const struct syi_config *config, struct syi_engine *engine, struct syi_comm *comm,
                         struct sy_error *err)
 {
+    size_t layers = (size_t)syi_engine_moe_layers(engine);
     int status;
 
     memset(e, 0, sizeof(*e));
     e->data = data;
+    e->config = config;
     e->engine = engine;
     e->comm = comm;
-    e->scores = comm->rank == 0;
     e->decode_length = syi_engine_decode_length(engine);
-    syi_error_rate_init(&e->rate);
-    status = make_batches(e, config, err);
-    if (!status) {
-        size_t rows = (size_t)e->batch.rows, length = (size_t)e->decode_length;
-        e->ids = syi_alloc(rows * length * sizeof(*e->ids), err);
-        e->lengths = syi_alloc(rows * sizeof(*e->lengths), err);
-        if (!e->ids || !e->lengths) status = SY_ENOMEM;
-    }
+    syi_text_scores_open(&e->scores, &data->options->metrics);
+    e->sums.layer = syi_alloc((layers + 1) * sizeof(*e->sums.layer), err);
+    status = e->sums.layer ? make_batches(e, err) : SY_ENOMEM;
+    if (!status && syi_eval_decodes(data)) status = take_buffers(e, err);
     if (status) syi_evaluation_close(e);
     return status;
 }
 
 void syi_evaluation_close(struct syi_evaluation *e)
 {
-    syi_error_rate_free(&e->rate);
+    syi_text_scores_free(&e->scores);
+    syi_text_free(&e->outputs);
+    syi_text_free(&e->example_text);
     syi_vocabularies_close(&e->vocabularies);
-    syi_text_free(&e->text);
+    syi_free(e->example);
+    syi_free(e->references);
+    syi_free(e->output);
+    syi_free(e->row_scores);
     syi_free(e->lengths);
     syi_free(e->ids);
+    syi_free(e->sums.layer);
     syi_batch_free(&e->batch);
     syi_eval_batches_free(&e->loss);
     syi_eval_batches_free(&e->decode);
     memset(e, 0, sizeof(*e));
 }
 
-static int score_item(struct syi_evaluation *e, int32_t item, const int32_t *ids, int32_t length,
-                      struct sy_error *err)
+int32_t syi_evaluation_cut(const struct syi_evaluation *e)
 {
-    e->text.length = 0;
-    syi_vocabulary_decode(&e->vocabularies.target, ids, (size_t)length, &e->text);
-    struct syi_span output = {e->text.length ? e->text.data : "", e->text.length};
-    int status = syi_text_status(&e->text, err);
-    if (status) return status;
-    return syi_error_rate_add_item(&e->rate, output, &e->data->task, &e->data->items, item, NULL, err);
+    return syi_eval_decodes(e->data) ? e->decode.n_cut : e->loss.n_cut;
+}
+
+/* ---- decoding: outputs of all items ---- */
+
+static void keep_output(struct syi_evaluation *e, int32_t row)
+{
+    const int32_t *ids = e->ids + (size_t)row * (size_t)e->decode_length;
+    size_t at = e->outputs.length;
+
+    syi_vocabulary_decode(&e->vocabularies.target, ids, (size_t)e->lengths[row], &e->outputs);
+    e->output[e->batch.items[row]] =
+        (struct syi_eval_output){at, e->outputs.length - at, (double)e->row_scores[row]};
 }
 
 static int decode_batch(struct syi_evaluation *e, int32_t index, syi_poll_fn poll, void *poll_arg,
                         struct sy_error *err)
 {
-    struct syi_outputs best = {
-        .decodes = 1, .ids = e->ids, .lengths = e->lengths, .poll = poll, .poll_arg = poll_arg};
+    struct syi_outputs best = {.decodes = 1,
+                               .ids = e->ids,
+                               .lengths = e->lengths,
+                               .scores = e->row_scores,
+                               .poll = poll,
+                               .poll_arg = poll_arg};
     int status = syi_eval_batches_fetch(&e->decode, index, &e->batch, err);
 
+    for (int32_t row = 0; row < e->batch.rows; row++) e->row_scores[row] = NAN; /* greedy decoding has none */
     if (!status) status = syi_engine_decode(e->engine, &e->batch, NULL, &best, err);
-    for (int32_t row = 0; !status && e->scores && row < e->batch.n_real; row++)
-        status = score_item(e, e->batch.items[row], e->ids + (size_t)row * (size_t)e->decode_length,
-                            e->lengths[row], err);
+    for (int32_t row = 0; !status && e->comm->rank == 0 && row < e->batch.n_real; row++) keep_output(e, row);
     return status;
 }
 
+/* An item that was cut has an empty output. */
 static int decode_all(struct syi_evaluation *e, syi_poll_fn poll, void *poll_arg, struct sy_error *err)
 {
     int status = SY_OK;
 
-    e->rate.n_items = e->rate.n_wrong = e->rate.distance = e->rate.length = 0;
+    e->outputs.length = 0;
+    for (int32_t i = 0; i < e->decode.n_cut; i++)
+        e->output[e->decode.cut[i]] = (struct syi_eval_output){.score = NAN};
     for (int32_t i = 0; !status && i < e->decode.n_batches; i++)
         status = decode_batch(e, i, poll, poll_arg, err);
-    for (int32_t i = 0; !status && e->scores && i < e->decode.n_cut; i++)
-        status = score_item(e, e->decode.cut[i], NULL, 0, err);
+    return status ? status : syi_text_status(&e->outputs, err);
+}
+
+/* ---- scores of the outputs, on rank 0 ---- */
+
+static struct syi_span output_of(const struct syi_evaluation *e, int32_t item)
+{
+    size_t bytes = e->output[item].bytes;
+    return (struct syi_span){bytes ? e->outputs.data + e->output[item].at : "", bytes};
+}
+
+static int score_item(struct syi_evaluation *e, int32_t item, struct sy_error *err)
+{
+    const struct syi_items *items = &e->data->items;
+    int32_t first = items->first[item], n = items->first[item + 1] - first;
+    int status = SYI_GROW(e->references, e->references_capacity, (size_t)n, err);
+
+    for (int32_t i = 0; !status && i < n; i++)
+        e->references[i] = syi_task_target(&e->data->task, items->examples[first + i]);
+    struct syi_text_item texts = {output_of(e, item), e->references, n};
+    return status ? status : syi_text_scores_add(&e->scores, &texts, err);
+}
+
+static size_t put_text(struct syi_text *text, struct syi_span span)
+{
+    size_t at = text->length;
+    syi_text_append(text, span.text, span.bytes);
+    syi_text_append(text, "", 1);
+    return at;
+}
+
+/* The texts first, then where they are: the buffer moves as it grows. */
+static int keep_examples(struct syi_evaluation *e, struct sy_error *err)
+{
+    int n = most_examples(e);
+    const char *at;
+
+    e->example_text.length = 0;
+    for (int32_t i = 0; i < n; i++) {
+        put_text(&e->example_text, e->data->inputs[i]);
+        put_text(&e->example_text, e->data->targets[i]);
+        put_text(&e->example_text, output_of(e, i));
+    }
+    int status = syi_text_status(&e->example_text, err);
+    at = e->example_text.data;
+    for (int32_t i = 0; !status && i < n; i++) {
+        struct syi_sink_example *x = &e->example[i];
+        *x = (struct syi_sink_example){.task = e->data->name, .item = i, .score = e->output[i].score};
+        x->input = at;
+        x->target = x->input + e->data->inputs[i].bytes + 1;
+        x->prediction = x->target + e->data->targets[i].bytes + 1;
+        at = x->prediction + e->output[i].bytes + 1;
+    }
     return status;
 }
 
-static int sum_losses(struct syi_evaluation *e, syi_poll_fn poll, void *poll_arg, struct syi_eval_sums *sums,
-                      struct sy_error *err)
+static int score_all(struct syi_evaluation *e, struct sy_error *err)
 {
     int status = SY_OK;
 
+    syi_text_scores_clear(&e->scores);
+    for (int32_t i = 0; !status && i < e->data->items.n_items; i++) status = score_item(e, i, err);
+    return status ? status : keep_examples(e, err);
+}
+
+/* The numbers of rank 0 on all. */
+static int share_scores(struct syi_evaluation *e, struct syi_eval_result *result, struct sy_error *err)
+{
+    double value[SYI_TASK_METRICS] = {0};
+    int64_t words[SYI_TASK_METRICS];
+
+    for (int i = 0; i < e->scores.n; i++) value[i] = syi_text_scores_value(&e->scores, i);
+    memcpy(words, value, sizeof(words));
+    int status = syi_comm_broadcast(e->comm, words, (size_t)e->scores.n, err);
+    memcpy(value, words, sizeof(value));
+    for (int i = 0; !status && i < e->scores.n; i++)
+        syi_eval_result_set_mode(result, syi_text_metric(e->scores.metric[i])->result, value[i],
+                                 SYI_MODE_INFER_EVAL);
+    return status;
+}
+
+/* ---- the whole ---- */
+
+static int sum_losses(struct syi_evaluation *e, syi_poll_fn poll, void *poll_arg, struct sy_error *err)
+{
+    struct syi_eval_layer *layer = e->sums.layer;
+    int layers = syi_engine_moe_layers(e->engine), status = SY_OK;
+
+    memset(layer, 0, (size_t)layers * sizeof(*layer));
+    e->sums = (struct syi_eval_sums){.layer = layer};
     for (int32_t i = 0; !status && i < e->loss.n_batches; i++) {
         if (poll) status = poll(poll_arg, err);
         if (!status) status = syi_eval_batches_fetch(&e->loss, i, &e->batch, err);
-        if (!status) status = syi_engine_eval(e->engine, &e->batch, sums, err);
+        if (!status) status = syi_engine_eval(e->engine, &e->batch, &e->sums, err);
     }
     return status;
 }
@@ -139,115 +264,18 @@ static int sum_losses(struct syi_evaluation *e, syi_poll_fn poll, void *poll_arg
 int syi_evaluation_run(struct syi_evaluation *e, syi_poll_fn poll, void *poll_arg,
                        struct syi_eval_result *result, struct sy_error *err)
 {
-    struct syi_eval_sums sums = {0};
-    double scores[2];
-    int64_t words[2];
-    int status = decode_all(e, poll, poll_arg, err);
+    int decodes = syi_eval_decodes(e->data), first = e->comm->rank == 0;
+    int status = decodes ? decode_all(e, poll, poll_arg, err) : SY_OK;
 
-    if (!status) status = sum_losses(e, poll, poll_arg, &sums, err);
+    if (!status && decodes && first) status = score_all(e, err);
+    if (!status) status = sum_losses(e, poll, poll_arg, err);
     if (status) return status;
-    scores[0] = syi_error_rate_wer(&e->rate);
-    scores[1] = syi_error_rate_per(&e->rate);
-    memcpy(words, scores, sizeof(words));
-    status = syi_comm_broadcast(e->comm, words, SYI_COUNT(words), err);
-    memcpy(scores, words, sizeof(scores));
     *result = (struct syi_eval_result){
-        .task = e->data->name, .items = e->data->items.n_items, .cut = e->decode.n_cut};
-    syi_eval_result_set(result, "loss",
-                        sums.target_tokens ? sums.loss_sum / (double)sums.target_tokens : NAN);
-    syi_eval_result_set(result, "wer", scores[0]);
-    syi_eval_result_set(result, "per", scores[1]);
-    return status;
-}
-
-/* ---- results ---- */
-
-void syi_eval_result_set(struct syi_eval_result *result, const char *name, double value)
-{
-    for (int i = 0; i < result->n; i++)
-        if (!strcmp(result->value[i].name, name)) {
-            result->value[i].value = value;
-            return;
-        }
-    if (result->n < SYI_EVAL_VALUES) result->value[result->n++] = (struct syi_eval_value){name, value};
-}
-
-const double *syi_eval_result_find(const struct syi_eval_result *result, const char *name)
-{
-    for (int i = 0; i < result->n; i++)
-        if (!strcmp(result->value[i].name, name)) return &result->value[i].value;
-    return NULL;
-}
-
-/* ---- switchyard eval ---- */
-
-struct eval_call {
-    const struct syi_eval_job *job;
-    struct syi_eval_data data;
-    struct syi_eval_result *result; /* of rank 0 */
-};
-
-static void say(const struct syi_eval_job *job, const struct syi_rank *rank, const char *text)
-{
-    if (rank->rank == 0 && job->report.line) job->report.line(job->report.arg, text);
-}
-
-static int evaluate_checkpoint(struct eval_call *call, const struct syi_rank *rank, struct syi_engine *engine,
-                               struct sy_error *err)
-{
-    const struct syi_eval_job *job = call->job;
-    struct syi_checkpoint_meta meta = {0};
-    struct syi_evaluation evaluation;
-    struct syi_eval_result result;
-    char text[256];
-    int status = syi_checkpoint_load(job->run_dir, job->checkpoint, syi_engine_session(engine), rank->comm, 0,
-                                     &meta, err);
-
-    syi_engine_params_changed(engine);
-    if (!status)
-        status = syi_evaluation_open(&evaluation, &call->data, job->launch.config, engine, rank->comm, err);
-    if (status) return status;
-    snprintf(text, sizeof(text), "checkpoint of step %lld; %d items, %d too long and counted as wrong",
-             (long long)meta.step, call->data.items.n_items, evaluation.decode.n_cut);
-    say(job, rank, text);
-    status = syi_evaluation_run(&evaluation, NULL, NULL, &result, err);
-    syi_evaluation_close(&evaluation);
-    if (status || rank->rank != 0) return status;
-    *call->result = result;
-    if (job->step) *job->step = meta.step;
-    return SY_OK;
-}
-
-static int eval_rank(void *arg, const struct syi_rank *rank, struct sy_error *err)
-{
-    struct eval_call *call = arg;
-    struct syi_engine *engine;
-    char text[512];
-    int status = syi_common_task(rank, &call->data.task, err);
-
-    if (!status)
-        status =
-            syi_engine_new(call->job->launch.config, rank, SYI_USE_EVAL | SYI_USE_DECODE, 0, &engine, err);
-    if (status) return status;
-    syi_rank_describe(rank, text, sizeof(text));
-    say(call->job, rank, text);
-    status = evaluate_checkpoint(call, rank, engine, err);
-    syi_engine_free(engine);
-    return status;
-}
-
-int syi_eval_run(const struct syi_eval_job *job, struct syi_eval_result *result, struct sy_error *err)
-{
-    struct eval_call call = {.job = job, .result = result};
-    int status;
-
-    if (!*job->file)
-        return syi_error(err, SY_EINVAL,
-                         "no file to evaluate on; set task.NAME.test to a file of input TAB target");
-    status = syi_eval_data_load(&call.data, job->task, job->file, err);
-    if (status) return status;
-    status = syi_launch_run(&job->launch, eval_rank, &call, err);
-    syi_eval_data_free(&call.data);
-    if (!status) result->task = job->task;
+        .task = e->data->name, .items = e->data->items.n_items, .cut = syi_evaluation_cut(e)};
+    syi_eval_loss(&e->sums, result);
+    if (decodes) status = share_scores(e, result, err);
+    syi_eval_training_metrics(e->config, &e->sums, syi_engine_moe_layers(e->engine), result);
+    result->example = e->example;
+    result->n_examples = first ? most_examples(e) : 0;
     return status;
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Where the trainer's numbers go. The core only knows this table of functions; a store that keeps them
  * (metrics/) and the program that joins the two are above it. All functions are called by one thread, return
- * SY_OK or a status with its text in err, and copy what they are given. None waits for more than some
- * seconds. SY_EBUSY: what was given is lost, what comes later may be kept. A failure of an earlier call may
- * be reported by a later one. */
+ * SY_OK or a status with its text in err, and copy what they are given. They wait while what came before is
+ * still being written and no more fits into memory; where nothing can be written, for some seconds only. SY_EBUSY: what
+ * was given is lost, what comes later may be kept. A failure of an earlier call may be reported by a later one. */
 #ifndef SYI_SINK_H
 #define SYI_SINK_H
 
@@ -21,15 +21,15 @@ struct syi_metric_sink {
     /* One number of a step ("loss", "learning_rate"). The same name and step again replaces it. NaN is legal.
      */
     int (*metric)(void *arg, int64_t step, const char *name, double value, struct sy_error *err);
-    /* A statistic of one parameter after a step ("weight_rms"). Same rules as metric. NULL: this sink has no place for
-     * them, as for what follows. */
+    /* A statistic of one parameter after a step ("weight_rms"). Same rules as metric. */
     int (*parameter)(void *arg, int64_t step, const char *parameter, const char *name, double value,
                      struct sy_error *err);
     /* What the model wrote for an item of an evaluation; texts are UTF-8 or whatever the data is. score NaN: none. */
     int (*example)(void *arg, int64_t step, const struct syi_sink_example *example, struct sy_error *err);
-    /* What an expert got in a step: tokens it took, tokens it had to drop. */
-    int (*routing)(void *arg, int64_t step, const char *layer, int expert, int64_t tokens, int64_t dropped,
-                   struct sy_error *err);
+    /* What the experts of a layer got in a step: (n_experts) tokens each took, and tokens it had to drop. Once for a
+     * layer and a step: what comes again is not kept. */
+    int (*routing)(void *arg, int64_t step, const char *layer, int n_experts, const int64_t *tokens,
+                   const int64_t *dropped, struct sy_error *err);
     /* Something that happened ("start", "checkpoint", "stop"), with one line of text. */
     int (*event)(void *arg, int64_t step, const char *kind, const char *text, struct sy_error *err);
     /* One result of an evaluation at a step: of which task, and which ("wer", "per", "items", "loss"). */

@@ -9,23 +9,11 @@
 #include <time.h>
 
 #include "base/compat.h"
-#include "train/trainer/trainer_internal.h"
+#include "train/trainer/rollback.h"
 
 static int is_first(const struct syi_trainer *t)
 {
     return t->rank->rank == 0;
-}
-
-void syi_trainer_say(struct syi_trainer *t, const char *format, ...)
-{
-    char text[1024];
-    va_list args;
-
-    va_start(args, format);
-    vsnprintf(text, sizeof(text), format, args);
-    va_end(args);
-    syi_rank_log_say(&t->log, text);
-    if (is_first(t) && t->job->report.line) t->job->report.line(t->job->report.arg, text);
 }
 
 static void end_run(struct syi_trainer *t, enum syi_end end, const char *format, ...) SYI_PRINTF(3, 4);
@@ -40,15 +28,32 @@ static void end_run(struct syi_trainer *t, enum syi_end end, const char *format,
     va_end(args);
 }
 
-void syi_trainer_obey(struct syi_trainer *t, const struct syi_verdict *verdict)
+static void obey(struct syi_trainer *t, const struct syi_verdict *verdict)
 {
+    if (t->ended) return;
     if (verdict->stop && *verdict->part)
         end_run(t, verdict->end, "%s of [action.%s]: %s", verdict->action, verdict->part, verdict->text);
     else if (verdict->stop)
         end_run(t, verdict->end, "%s: %s", verdict->action, verdict->text);
-    if (!verdict->action || verdict->stop) return;
+    if (!verdict->back) return;
+    t->back = 1;
     syi_trainer_say(t, "%s: %s", verdict->action, verdict->text);
     syi_trainer_event(t, verdict->action, verdict->text);
+}
+
+int syi_trainer_ask(struct syi_trainer *t, struct syi_moment *moment, struct sy_error *err)
+{
+    struct syi_verdict verdict;
+    int status;
+
+    moment->step = t->step;
+    moment->checkpoint = t->newest;
+    moment->rate = syi_schedule_value(&t->schedule, t->step) * syi_actions_rate_factor(&t->actions);
+    status = syi_actions_run(&t->actions, moment, &verdict, err);
+    if (status) return status;
+    obey(t, &verdict);
+    syi_engine_scale_rates(t->engine, syi_actions_rate_factor(&t->actions));
+    return SY_OK;
 }
 
 /* ---- one step ---- */
@@ -73,36 +78,49 @@ static void show_progress(struct syi_trainer *t, const struct syi_step_result *r
 
 /* A bad step that ends the run is not counted: its update was left out, so the weights are those before it,
  * or it spoiled them and they are saved no more. */
-static void after_step(struct syi_trainer *t, const struct syi_step_result *result, double rate, double now)
+static int after_step(struct syi_trainer *t, const struct syi_step_result *result, double rate, double now,
+                      struct sy_error *err)
 {
-    struct syi_moment moment = {.kind = SYI_AFTER_STEP, .step = t->step, .result = result};
-    struct syi_verdict verdict;
+    struct syi_moment moment = {.kind = SYI_AFTER_STEP, .result = result, .batch = &t->batch};
+    int status;
 
     if (syi_compat(t->config, t->config->train.nan_check) && syi_step_is_bad(t->config, result))
         t->spoiled = 1;
-    syi_actions_run(t->config, &t->actions, &moment, &verdict);
-    syi_trainer_obey(t, &verdict);
-    if (t->ended) return;
+    status = syi_trainer_ask(t, &moment, err);
+    if (status || (t->ended && syi_step_is_bad(t->config, result))) return status;
     t->step++;
-    if (t->step % t->config->metrics.every == 0 || t->step >= t->config->train.steps)
-        syi_trainer_write_step(t, result, rate);
+    if (t->back) return syi_trainer_go_back(t, t->step, err);
+    syi_trainer_write_step(t, result, rate);
+    if (result->weighed) syi_trainer_write_weights(t);
     show_progress(t, result, rate, now);
     if (t->step % t->config->train.log_every == 0 || t->step >= t->config->train.steps)
         syi_rank_log_steps(&t->log, t->rank, t->step, t->config->train.steps);
+    return SY_OK;
+}
+
+/* What counts as a target token of a step: T5X counts padding. */
+static int64_t targets_of(const struct syi_trainer *t, const struct syi_step_result *result)
+{
+    int all = syi_compat(t->config, t->config->metrics.divide_by);
+    return all ? (int64_t)t->batch.rows * t->batch.target_length : result->target_tokens;
 }
 
 static int train_step(struct syi_trainer *t, struct sy_error *err)
 {
     double rate = syi_schedule_value(&t->schedule, t->step), begin = syi_seconds(), now;
+    int64_t place = syi_holes_place(&t->holes, t->step);
     struct syi_step_result result;
-    int status = syi_batcher_fetch(&t->batcher, t->step, &t->batch, err);
+    int status = syi_batcher_fetch(&t->batcher, place, &t->batch, err);
 
     if (!status) status = syi_engine_step(t->engine, &t->batch, t->step, rate, &result, err);
     if (status) return status;
     now = syi_seconds();
     syi_timing_add(&t->timing, now - begin, result.input_tokens + result.target_tokens);
-    after_step(t, &result, rate, now);
-    return SY_OK;
+    syi_rates_add(&t->rates, now - begin, t->batch.rows, targets_of(t, &result));
+    int first = t->step == t->loop_step;
+    status = after_step(t, &result, rate * syi_actions_rate_factor(&t->actions), now, err);
+    if (first) syi_trainer_write_seconds(t, "timing/first_step_seconds", now - begin);
+    return status;
 }
 
 /* ---- between two steps ---- */
@@ -119,18 +137,25 @@ static int is_overdue(const struct syi_trainer *t)
     return is_first(t) && most && syi_seconds() - t->saved_at >= (double)most;
 }
 
+static void end_late(struct syi_trainer *t, enum syi_deadline_kind kind)
+{
+    char why[100];
+    syi_deadline_text(t->config, kind, why, sizeof why);
+    end_run(t, SYI_END_TIME_LIMIT, "%s after step %" PRId64 "; --resume goes on", why, t->step);
+}
+
 /* What all ranks must know alike after a step, in one sum: whether the run is asked to stop, by a signal that
  * any rank got, the time limit as rank 0 sees it or its failed sink, and whether a checkpoint is overdue. */
 static int agree(struct syi_trainer *t, struct sy_error *err)
 {
     enum { SIGNAL, LATE, SINK, OVERDUE, WORDS };
-    int64_t limit = t->config->train.time_limit, word[WORDS]; /* ranks that say so */
+    int64_t word[WORDS]; /* ranks that say so; LATE: rank 0's enum syi_deadline_kind */
     struct sy_error cause = {0};
     int status = is_first(t) ? syi_run_dir_beat(t->job->dir, HEARTBEAT, err) : SY_OK;
 
     if (status) return status;
     word[SIGNAL] = t->job->stop && atomic_load(t->job->stop);
-    word[LATE] = is_first(t) && limit && syi_seconds() - t->begin >= (double)limit;
+    word[LATE] = is_first(t) ? (int64_t)syi_deadline_passed(&t->deadline) : 0;
     word[SINK] = t->sink_failed && t->config->metrics.on_failure == SYI_ON_FAILURE_STOP;
     word[OVERDUE] = is_overdue(t);
     status = syi_comm_sum(t->rank->comm, word, WORDS, &cause);
@@ -140,9 +165,7 @@ static int agree(struct syi_trainer *t, struct sy_error *err)
     if (word[SIGNAL])
         end_run(t, SYI_END_SIGNAL, "stopped by a signal after step %" PRId64 "; --resume goes on", t->step);
     else if (word[LATE])
-        end_run(t, SYI_END_TIME_LIMIT,
-                "train.time_limit of %" PRId64 " s reached after step %" PRId64 "; --resume goes on", limit,
-                t->step);
+        end_late(t, (enum syi_deadline_kind)word[LATE]);
     else if (word[SINK])
         end_run(t, SYI_END_SINK,
                 "stopped after step %" PRId64
@@ -163,39 +186,53 @@ static int poll_stop(void *arg, struct sy_error *err)
 static int is_evaluation_due(const struct syi_trainer *t)
 {
     int64_t every = t->config->train.evaluate_every;
-    if (!t->evaluation.data || t->evaluated == t->step) return 0;
+    if (!t->evaluations.n || t->evaluated == t->step) return 0;
     return t->step >= t->config->train.steps || (every && t->step && t->step % every == 0);
+}
+
+/* Whether this step's evaluation is one of the best. */
+static int is_to_be_kept(const struct syi_trainer *t)
+{
+    int64_t step[SYI_ACTIONS_KEPT];
+    int n = syi_actions_kept(&t->actions, step);
+    if (syi_actions_best_step(&t->actions) == t->step) return 1;
+    for (int i = 0; i < n; i++)
+        if (step[i] == t->step) return 1;
+    return 0;
 }
 
 /* One that is cut short by a stop counts as not made: a resumed run makes it first. */
 static int evaluate(struct syi_trainer *t, struct sy_error *err)
 {
-    struct syi_moment moment = {.kind = SYI_AFTER_EVALUATION, .step = t->step};
-    struct syi_eval_result result;
-    struct syi_verdict verdict;
+    struct syi_evaluations *e = &t->evaluations;
+    struct syi_moment moment = {.kind = SYI_AFTER_EVALUATION, .evaluated = e->result, .n_evaluated = e->n};
+    double begin = syi_seconds();
     int status = syi_engine_average(t->engine, err);
 
-    if (!status) status = syi_evaluation_run(&t->evaluation, poll_stop, t, &result, err);
-
+    if (!status) status = syi_evaluations_run(e, poll_stop, t, err);
     if (status == SY_ESTOPPED && t->ended) return SY_OK;
     if (status) return status;
-    syi_trainer_write_eval(t, &result);
-    if (is_first(t) && t->job->report.eval) t->job->report.eval(t->job->report.arg, t->step, &result);
+    for (int i = 0; i < e->n; i++) {
+        syi_trainer_write_eval(t, &e->result[i]);
+        if (is_first(t) && t->job->report.eval)
+            t->job->report.eval(t->job->report.arg, t->step, &e->result[i]);
+    }
+    syi_trainer_write_seconds(t, "timing/evaluate_seconds", syi_seconds() - begin);
     t->evaluated = t->step;
-    moment.evaluated = &result;
-    syi_actions_run(t->config, &t->actions, &moment, &verdict);
-    if (t->actions.best.best_step == t->step) t->saved = -1; /* what was saved before does not know of it */
-    syi_trainer_obey(t, &verdict);
-    return SY_OK;
+    status = syi_trainer_ask(t, &moment, err);
+    if (is_to_be_kept(t)) t->saved = -1; /* what was saved before does not know of it */
+    return status;
 }
 
-/* The weights of the best evaluation are saved at once, so that they are there whatever happens later. */
+/* The weights of the best evaluation are saved at once, so that they are there whatever happens later; so are those
+ * that a bad step may send the run back to, before the first. */
 static int is_checkpoint_due(const struct syi_trainer *t)
 {
     int64_t every = t->config->train.checkpoint_every;
     if (t->saved == t->step || t->spoiled) return 0;
     if (t->failed_saves ? t->step >= t->retry : t->overdue) return 1;
-    return t->ended || t->actions.best.best_step == t->step || (every && t->step && t->step % every == 0);
+    if (t->newest < 0 && syi_actions_need_checkpoint(&t->actions)) return 1;
+    return t->ended || is_to_be_kept(t) || (every && t->step && t->step % every == 0);
 }
 
 static struct syi_checkpoint_meta describe(const struct syi_trainer *t)
@@ -205,9 +242,11 @@ static struct syi_checkpoint_meta describe(const struct syi_trainer *t)
         .evaluated = t->evaluated,
         .train = t->batcher.task->id,
     };
-    if (__builtin_mul_overflow(t->step, t->config->data.batch_size, &meta.examples))
+    int64_t batches = syi_holes_place(&t->holes, t->step);
+    if (__builtin_mul_overflow(batches, t->config->data.batch_size, &meta.examples))
         meta.examples = INT64_MAX;
-    if (t->evaluation.data) meta.valid = t->evaluation.data->task.id;
+    meta.holes = t->holes;
+    if (t->evaluations.n) meta.valid = t->evaluations.part[0].data->task.id;
     return meta;
 }
 
@@ -224,8 +263,14 @@ static int try_to_save(struct syi_trainer *t, struct syi_checkpoint_meta *meta, 
                        struct sy_error *err)
 {
     enum { LAST_TRIES = 4 };
-    struct syi_checkpoint_saving saving = {
-        .keep = (int)t->config->train.keep_checkpoints, .written = bring_rows_to_disk, .arg = t};
+    int64_t kept[SYI_ACTIONS_KEPT];
+    struct syi_checkpoint_saving saving = {.keep = (int)t->config->train.keep_checkpoints,
+                                           .besides = kept,
+                                           .n_besides = syi_actions_kept(&t->actions, kept),
+                                           .leaves = t->state.leaves.n ? &t->state.leaves : NULL,
+                                           .written = bring_rows_to_disk,
+                                           .arg = t};
+    syi_state_leaves_set(&t->state, t->step, syi_schedule_value(&t->schedule, t->step));
     for (int try = 1;; try++) {
         *failure = (struct sy_error){0};
         int status = syi_checkpoint_save(t->job->dir->path, syi_engine_session(t->engine), t->rank->comm,
@@ -248,8 +293,7 @@ static int go_on_unsaved(struct syi_trainer *t, const struct sy_error *failure, 
     t->failed_saves++;
     snprintf(text, sizeof text, "%s; training goes on and tries again after step %" PRId64, failure->text,
              t->retry);
-    syi_trainer_warn(t, text);
-    syi_trainer_event(t, "save_failed", text);
+    syi_trainer_warn(t, "save_failed", text);
     return SY_OK;
 }
 
@@ -258,26 +302,29 @@ static int go_on_unsaved(struct syi_trainer *t, const struct sy_error *failure, 
 static int save(struct syi_trainer *t, struct sy_error *err)
 {
     struct syi_checkpoint_meta meta = describe(t);
+    struct syi_moment moment = {.kind = SYI_AFTER_CHECKPOINT};
     struct sy_error failure;
     char text[64];
+    double begin = syi_seconds();
     int status = is_first(t) ? syi_run_dir_beat(t->job->dir, 0, err) : SY_OK;
 
-    syi_action_states_put(t->config, &t->actions, &meta);
+    syi_actions_put(&t->actions, &meta);
     if (!status) status = syi_engine_average(t->engine, err);
     if (status) return status;
     syi_trainer_flush(t, 0);
     status = try_to_save(t, &meta, &failure, err);
     if (status) return status;
     if (failure.code) return go_on_unsaved(t, &failure, err);
-    t->saved = t->step;
+    t->saved = t->newest = t->step;
     t->saved_at = syi_seconds();
+    syi_trainer_write_seconds(t, "timing/checkpoint_seconds", t->saved_at - begin);
     t->overdue = 0;
     t->failed_saves = 0;
     memcpy(t->weights, meta.params_sha256, sizeof(t->weights));
     snprintf(text, sizeof(text), "checkpoint of step %" PRId64 " saved", t->step);
     syi_trainer_say(t, "%s", text);
     syi_trainer_event(t, "checkpoint", text);
-    return SY_OK;
+    return syi_trainer_ask(t, &moment, err);
 }
 
 static int between_steps(struct syi_trainer *t, struct sy_error *err)
@@ -286,6 +333,7 @@ static int between_steps(struct syi_trainer *t, struct sy_error *err)
 
     if (!t->ended && is_evaluation_due(t)) status = evaluate(t, err);
     if (status) return status;
+    if (t->back) return syi_trainer_go_back(t, t->step, err);
     if (!t->ended && t->step >= t->config->train.steps && t->spoiled)
         end_run(t, SYI_END_NAN,
                 "after %" PRId64 " steps the weights hold numbers that are not finite: they are not saved",
@@ -303,6 +351,9 @@ int syi_trainer_loop(struct syi_trainer *t, struct sy_error *err)
 
     t->loop_begin = t->saved_at = syi_seconds();
     t->loop_step = t->step;
+    syi_trainer_write_seconds(t, "timing/compilation_seconds", t->compile_seconds);
+    syi_trainer_write_seconds(t, "timing/init_or_restore_seconds", t->restore_seconds);
+    syi_trainer_write_seconds(t, "timing/set_up_seconds", t->loop_begin - t->begin);
     syi_rank_log_begin(&t->log, t->rank, t->engine, t->step);
     for (;;) {
         status = between_steps(t, err);

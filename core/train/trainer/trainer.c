@@ -15,8 +15,7 @@ struct training {
     const struct syi_train_job *job;
     struct syi_train_result *result;
     struct syi_task task;
-    struct syi_eval_data valid; /* name NULL: none */
-    char valid_name[SYI_PART_NAME + 8];
+    struct syi_eval_files valid;
     double begin;     /* seconds */
     atomic_flag told; /* a rank of this process has said how the run ended */
 };
@@ -48,10 +47,11 @@ static void introduce(struct syi_trainer *t)
                     batcher->task->path, batcher->task->n_examples, batcher->n_skipped,
                     t->config->train.steps, batcher->batch_size,
                     syi_batcher_epochs(batcher, t->config->train.steps));
-    if (t->evaluation.data)
-        syi_trainer_say(t, "%s: %d items, %d too long and counted as wrong", t->evaluation.data->task.path,
-                        t->evaluation.data->items.n_items, t->evaluation.decode.n_cut);
     syi_trainer_event(t, "launch", text);
+    for (int i = 0; i < t->evaluations.n; i++) {
+        syi_evaluation_describe(&t->evaluations.part[i], text, sizeof(text));
+        syi_trainer_say(t, "%s", text);
+    }
 }
 
 static int compile_schedule(struct syi_trainer *t, struct sy_error *err)
@@ -63,37 +63,72 @@ static int compile_schedule(struct syi_trainer *t, struct sy_error *err)
 
 static int open_rank(struct syi_trainer *t, const struct training *training, struct sy_error *err)
 {
-    int use = SYI_USE_TRAIN, status = compile_schedule(t, err);
+    int use = SYI_USE_TRAIN | syi_eval_files_use(&training->valid), status = compile_schedule(t, err);
 
     if (status) return status;
-    if (training->valid.name) use |= SYI_USE_EVAL | SYI_USE_DECODE;
-    syi_action_states_init(&t->actions);
     syi_timing_init(&t->timing);
+    t->routing = syi_alloc((size_t)(2 * t->config->moe.num_experts + 1) * sizeof(*t->routing), err);
+    if (!t->routing) return SY_ENOMEM;
+    t->compile_seconds = -syi_seconds();
     status = syi_engine_new(t->config, t->rank, use, 0, &t->engine, err);
+    t->compile_seconds += syi_seconds();
+    if (!status && t->config->run.compat == SYI_COMPAT_T5X)
+        status = syi_state_leaves_make(&t->state, t->engine, err);
     if (!status)
         status = syi_train_data_open(t->config, &training->task, t->rank->rank != 0, &t->vocabularies,
                                      &t->batcher, &t->batch, err);
-    if (!status && training->valid.name)
+    if (!status)
         status =
-            syi_evaluation_open(&t->evaluation, &training->valid, t->config, t->engine, t->rank->comm, err);
+            syi_evaluations_open(&t->evaluations, &training->valid, t->config, t->engine, t->rank->comm, err);
     return status;
 }
 
 static void close_rank(struct syi_trainer *t)
 {
-    if (t->evaluation.data) syi_evaluation_close(&t->evaluation);
+    syi_evaluations_close(&t->evaluations);
+    syi_actions_close(&t->actions);
     syi_batch_free(&t->batch);
     syi_batcher_free(&t->batcher);
     syi_vocabularies_close(&t->vocabularies);
+    syi_state_leaves_free(&t->state);
     syi_engine_free(t->engine);
     syi_rank_log_close(&t->log);
+    syi_free(t->routing);
+}
+
+/* ---- actions ---- */
+
+static void on_event(void *arg, const char *kind, const char *text)
+{
+    struct syi_trainer *t = arg;
+    syi_trainer_say(t, "%s: %s", kind, text);
+    syi_trainer_event(t, kind, text);
+}
+
+static void on_warning(void *arg, const char *text)
+{
+    syi_trainer_warn(arg, "action", text);
+}
+
+static int open_actions(struct syi_trainer *t, struct sy_error *err)
+{
+    struct syi_action_report report = {.arg = t, .event = on_event, .warning = on_warning};
+    return syi_actions_open(&t->actions, t->config, t->rank->comm, t->job->dir->path, &report, err);
+}
+
+/* Before the first step, and after the last. */
+static int ask_at(struct syi_trainer *t, enum syi_moment_kind kind, struct sy_error *err)
+{
+    struct syi_moment moment = {.kind = kind, .text = kind == SYI_AT_END ? t->what : NULL};
+    return syi_trainer_ask(t, &moment, err);
 }
 
 /* ---- starting or going on ---- */
 
-/* 1: the file of task.NAME.KEY is not the one in the checkpoint's meta.json; text: in what they differ. */
-static int has_changed(const struct syi_trainer *t, const char *key, const struct syi_task *task,
-                       const struct syi_file_id *before, char *text, size_t bytes)
+/* part: NAME. 1: the file of task.NAME.KEY is not the one in the checkpoint's meta.json; text: in what they differ. */
+static int has_changed(const struct syi_trainer *t, const struct syi_task_part *part, const char *key,
+                       const struct syi_task *task, const struct syi_file_id *before, char *text,
+                       size_t bytes)
 {
     const struct syi_file_id *now = &task->id;
     if (!before->sha256[0] || !strcmp(before->sha256, now->sha256)) return 0;
@@ -101,8 +136,8 @@ static int has_changed(const struct syi_trainer *t, const char *key, const struc
              "task.%s.%s: %s has changed since the checkpoint of step %" PRId64 ": it had %" PRId64
              " lines, %" PRId64 " bytes and SHA-256 %.16s..., now %" PRId64 " lines, %" PRId64
              " bytes and %.16s...",
-             syi_config_task(t->config)->name_of_part, key, task->path, t->step, before->lines, before->bytes,
-             before->sha256, now->lines, now->bytes, now->sha256);
+             part->name_of_part, key, task->path, t->step, before->lines, before->bytes, before->sha256,
+             now->lines, now->bytes, now->sha256);
     return 1;
 }
 
@@ -110,15 +145,17 @@ static int has_changed(const struct syi_trainer *t, const char *key, const struc
  * another one. What only evaluations read changes no weights. */
 static int check_data(struct syi_trainer *t, const struct syi_checkpoint_meta *meta, struct sy_error *err)
 {
+    const struct syi_eval_data *valid = t->evaluations.n ? t->evaluations.part[0].data : NULL;
     char text[800];
 
     if (!meta->train.sha256[0])
         syi_trainer_say(
             t, "the checkpoint does not say which data it was trained on: changes are not looked for");
-    if (t->evaluation.data &&
-        has_changed(t, "valid", &t->evaluation.data->task, &meta->valid, text, sizeof(text)))
+    if (valid && has_changed(t, valid->options, "valid", &valid->task, &meta->valid, text, sizeof(text)))
         syi_trainer_say(t, "%s; evaluations before and after do not compare", text);
-    if (!has_changed(t, "train", t->batcher.task, &meta->train, text, sizeof(text))) return SY_OK;
+    if (!has_changed(t, syi_config_task(t->config), "train", t->batcher.task, &meta->train, text,
+                     sizeof(text)))
+        return SY_OK;
     if (!t->config->data.allow_changes)
         return syi_error(
             err, SY_EMISMATCH,
@@ -146,24 +183,21 @@ static int load(struct syi_trainer *t, int64_t step, struct sy_error *err)
 {
     struct syi_moment moment = {.kind = SYI_AFTER_RESUME};
     struct syi_checkpoint_meta meta = {0};
-    struct syi_verdict verdict;
-    int status = syi_checkpoint_load(t->job->dir->path, step, syi_engine_session(t->engine), t->rank->comm, 1,
-                                     &meta, err);
+    int status = syi_checkpoint_resume(t->job->dir->path, step, syi_engine_session(t->engine), t->rank->comm,
+                                       &t->state.leaves, &meta, err);
 
     syi_engine_params_changed(t->engine);
     if (status) return status;
-    syi_action_states_take(t->config, &meta, &t->actions);
-    t->step = t->saved = moment.step = meta.step;
+    syi_actions_take(&t->actions, &meta);
+    t->holes = meta.holes;
+    t->step = t->saved = t->newest = meta.step;
     t->evaluated = meta.evaluated;
     memcpy(t->weights, meta.params_sha256, sizeof(t->weights));
     syi_trainer_say(t, "going on from the checkpoint of step %" PRId64, t->step);
     syi_trainer_event(t, "resume", "going on from a checkpoint");
     write_changes(t);
     status = check_data(t, &meta, err);
-    if (status) return status;
-    syi_actions_run(t->config, &t->actions, &moment, &verdict);
-    syi_trainer_obey(t, &verdict);
-    return SY_OK;
+    return status ? status : syi_trainer_ask(t, &moment, err);
 }
 
 /* Weights and place of the run. Rank 0 looks for the checkpoint: what other ranks see of its folder may be
@@ -174,7 +208,7 @@ static int begin(struct syi_trainer *t, struct sy_error *err)
     int64_t latest = -1;
     int status = SY_OK;
 
-    t->evaluated = t->saved = -1;
+    t->evaluated = t->saved = t->newest = -1;
     if (t->rank->rank == 0) status = syi_checkpoint_clean(folder, err);
     if (!status && t->job->resume && t->rank->rank == 0) status = syi_checkpoint_latest(folder, &latest, err);
     if (!status) status = syi_comm_broadcast(t->rank->comm, &latest, 1, err);
@@ -191,8 +225,8 @@ static int begin(struct syi_trainer *t, struct sy_error *err)
 static void tell_end(struct syi_trainer *t, struct training *training)
 {
     static const char *const kind[] = {
-        [SYI_END_DONE] = "done",   [SYI_END_STOPPED_EARLY] = "stop", [SYI_END_NAN] = "stop",
-        [SYI_END_SIGNAL] = "stop", [SYI_END_TIME_LIMIT] = "stop",    [SYI_END_SINK] = "stop"};
+        [SYI_END_DONE] = "done",         [SYI_END_STOPPED_EARLY] = "stop", [SYI_END_NAN] = "stop",
+        [SYI_END_SIGNAL] = "preemption", [SYI_END_TIME_LIMIT] = "stop",    [SYI_END_SINK] = "stop"};
     struct syi_train_result *result = training->result;
 
     if (!atomic_flag_test_and_set(&training->told)) {
@@ -211,8 +245,7 @@ static int check_files(const struct syi_rank *rank, const struct training *train
 {
     int status = syi_common_task(rank, &training->task, err);
     if (!status) status = syi_common_vocabularies(rank, training->job->launch.config, err);
-    if (!status && training->valid.name) status = syi_common_task(rank, &training->valid.task, err);
-    return status;
+    return status ? status : syi_eval_files_common(&training->valid, rank, err);
 }
 
 /* Once every rank has all it needs, rank 0 opens the run directory: what fails before leaves none. */
@@ -239,12 +272,18 @@ static int train_rank(void *arg, const struct syi_rank *rank, struct sy_error *e
     t->config = training->job->launch.config;
     t->rank = rank;
     t->begin = training->begin;
+    if (rank->rank == 0) t->deadline = syi_deadline_of(t->config, t->begin);
     status = check_files(rank, training, err);
     if (!status) status = open_rank(t, training, err);
+    if (!status) status = open_actions(t, err);
     if (!status) status = open_run(t, err);
     if (!status) introduce(t);
+    t->restore_seconds = -syi_seconds();
     if (!status) status = begin(t, err);
+    t->restore_seconds += syi_seconds();
+    if (!status) status = ask_at(t, SYI_AT_START, err);
     if (!status) status = syi_trainer_loop(t, err);
+    if (!status) status = ask_at(t, SYI_AT_END, err);
     if (!status) tell_end(t, training);
     syi_rank_log_say(&t->log, !status ? t->what : err->text[0] ? err->text : sy_status_text(status));
     close_rank(t);
@@ -261,10 +300,9 @@ static int load_files(struct training *training, struct sy_error *err)
         return syi_error(err, SY_EINVAL,
                          "task.NAME.train is not set; give it a file whose lines are input TAB target");
     status = syi_task_load(&training->task, task->train, err);
-    snprintf(training->valid_name, sizeof(training->valid_name), "%s/valid", task->name_of_part);
-    if (!status && *task->valid)
-        status = syi_eval_data_load(&training->valid, training->valid_name, task->valid, err);
-    return status;
+    return status ? status
+                  : syi_eval_files_load(&training->valid, training->job->launch.config, SYI_EVAL_VALID, NULL,
+                                        err);
 }
 
 int syi_train(const struct syi_train_job *job, struct syi_train_result *result, struct sy_error *err)
@@ -276,7 +314,7 @@ int syi_train(const struct syi_train_job *job, struct syi_train_result *result, 
     memset(result, 0, sizeof(*result));
     status = load_files(&training, err);
     if (!status) status = syi_launch_run(&job->launch, train_rank, &training, err);
-    syi_eval_data_free(&training.valid);
+    syi_eval_files_free(&training.valid);
     syi_task_free(&training.task);
     return status;
 }

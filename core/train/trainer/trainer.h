@@ -30,22 +30,41 @@ struct syi_progress {
     double step_seconds; /* median so far */
 };
 
-/* A number of an evaluation: "loss" per target token of what fits, "wer" and "per" as shares, and others. */
+/* What a number is of, as T5X tells its action modes apart (trainer.py, ActionMode): bits. */
+enum syi_mode {
+    SYI_MODE_TRAIN = 1, /* a training step */
+    SYI_MODE_TRAIN_EVAL =
+        2, /* an evaluation that reads the targets: loss, accuracy and T5X's other metrics of training */
+    SYI_MODE_INFER_EVAL = 4 /* an evaluation that decodes: metrics of texts */
+};
+
+/* A number of an evaluation: "loss" per target token of what fits, "wer" and "per" as shares, and others
+ * (doc/evaluation.md). */
 struct syi_eval_value {
     const char *name; /* borrowed, lives as long as the run */
     double value;     /* NaN is legal */
+    int mode;         /* enum syi_mode */
 };
 enum { SYI_EVAL_VALUES = 64 };
 struct syi_eval_result {
-    const char *task;   /* "NAME/valid", "NAME/test" of [task.NAME], or a file */
-    int64_t items, cut; /* cut: too long for the limits, counted as wrong */
+    const char *task; /* "NAME/valid", "NAME/test" of [task.NAME], or a file */
+    int64_t items,
+        cut;   /* cut: too long for the limits, counted as wrong; left out where nothing is decoded */
+    int modes; /* of its values, enum syi_mode */
     int n;
     struct syi_eval_value value[SYI_EVAL_VALUES]; /* in the order in which people want to see them */
+    const struct syi_sink_example *example;       /* [n_examples] borrowed until the next evaluation */
+    int n_examples;
 };
-/* Adds a value, or sets the one of that name; one too many is left out. */
+/* Adds a value, or sets the one of that name; one too many is left out. Without a mode it is SYI_MODE_TRAIN_EVAL. */
 void syi_eval_result_set(struct syi_eval_result *result, const char *name, double value);
+void syi_eval_result_set_mode(struct syi_eval_result *result, const char *name, double value, int mode);
 /* NULL: there is none of that name. */
 const double *syi_eval_result_find(const struct syi_eval_result *result, const char *name);
+/* Its rows for a sink: all values, "items" and "cut", then the examples if the sink takes them. What fails does not keep
+ * the others back; the first failure is returned. */
+int syi_eval_result_write(const struct syi_eval_result *result, const struct syi_metric_sink *sink,
+                          int64_t step, struct sy_error *err);
 
 /* Where a command shows things; called on rank 0 only. Any may be NULL. */
 struct syi_report {
@@ -81,22 +100,40 @@ struct syi_train_result {
 int syi_train(const struct syi_train_job *job, struct syi_train_result *result,
               struct sy_error *err) SYI_MUST_CHECK;
 
-/* Evaluates a checkpoint of a run on a TSV file: decoding for WER and PER, loss. */
+/* Evaluates a checkpoint of a run on the test files of its tasks, in their order. */
 struct syi_eval_job {
     struct syi_launch launch;
     const char *run_dir;
     int64_t checkpoint; /* a step, SYI_CHECKPOINT_LATEST or SYI_CHECKPOINT_BEST */
-    const char *task;   /* name for reports */
-    const char *file;
+    const char *task;   /* name of a part: that task alone; NULL: all that have a test file */
+    const char *file; /* this one instead, by the metrics of that task or of the one trained on; NULL: none */
     struct syi_report report;
-    int64_t *step; /* out: the checkpoint's step */
+    void *arg;
+    /* Called on rank 0 with each result when it is there; step: the checkpoint's. */
+    void (*result)(void *arg, int64_t step, const struct syi_eval_result *result);
 };
-int syi_eval_run(const struct syi_eval_job *job, struct syi_eval_result *result,
-                 struct sy_error *err) SYI_MUST_CHECK;
+int syi_eval_run(const struct syi_eval_job *job, struct sy_error *err) SYI_MUST_CHECK;
 
-/* Predicts outputs for texts, in order: many together where many are there, and those that are there before
- * it waits for more. */
+/* Answers lines, in order: many together where many are there, and those that are there before it waits for more. */
 enum syi_input { SYI_INPUT_END, SYI_INPUT_LINE, SYI_INPUT_LATER };
+enum syi_line_fault {
+    SYI_LINE_FITS = 0,
+    SYI_LINE_TOO_LONG = -1,
+    SYI_LINE_NO_TAB = -2,   /* of a pair */
+    SYI_LINE_MORE_TABS = -3 /* likewise */
+};
+struct syi_lines_job {
+    struct syi_launch launch;
+    const char *run_dir;
+    int64_t checkpoint;
+    void *arg; /* first argument of `next` and of what takes the answers */
+    /* A line of the input, without its end and valid until the next call, or enum syi_input why there is none;
+     * wait 0: SYI_INPUT_LATER where there is none yet. Negative: failed, which says why. */
+    int (*next)(void *arg, int wait, const char **line, size_t *bytes, struct sy_error *err);
+    struct syi_report report;
+};
+
+/* Predicts outputs for texts. */
 struct syi_prediction {
     int64_t index;  /* of the input, from 0 */
     int32_t decode; /* which output of it, from 0, the best */
@@ -106,17 +143,23 @@ struct syi_prediction {
     int too_long; /* 1: the input was over the limit; text is empty */
 };
 struct syi_predict_job {
-    struct syi_launch launch;
-    const char *run_dir;
-    int64_t checkpoint;
-    void *arg;
-    /* A line of the input, without its end and valid until the next call, or enum syi_input why there is none;
-     * wait 0: SYI_INPUT_LATER where there is none yet. Negative: failed, which says why. */
-    int (*next)(void *arg, int wait, const char **line, size_t *bytes, struct sy_error *err);
+    struct syi_lines_job lines;
     /* One output; an input has decode.num_decodes of them, in sequence. */
     int (*put)(void *arg, const struct syi_prediction *prediction, struct sy_error *err);
-    struct syi_report report;
 };
 int syi_predict_run(const struct syi_predict_job *job, struct sy_error *err) SYI_MUST_CHECK;
+
+/* Scores lines of input TAB target: log-likelihood of the target (syi_engine_score). */
+struct syi_score {
+    int64_t index;             /* of the line, from 0 */
+    double value;              /* NaN where there is a fault */
+    int32_t tokens;            /* of the target, the end token included */
+    enum syi_line_fault fault; /* why there is no score */
+};
+struct syi_score_job {
+    struct syi_lines_job lines;
+    int (*put)(void *arg, const struct syi_score *score, struct sy_error *err);
+};
+int syi_score_run(const struct syi_score_job *job, struct sy_error *err) SYI_MUST_CHECK;
 
 #endif

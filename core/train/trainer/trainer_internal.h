@@ -6,9 +6,12 @@
 
 #include "data/batcher.h"
 #include "optim/schedule.h"
+#include "train/engine/rates.h"
 #include "train/trainer/actions.h"
-#include "train/trainer/evaluate.h"
+#include "train/trainer/deadline.h"
+#include "train/trainer/evaluations.h"
 #include "train/trainer/rank_log.h"
+#include "train/trainer/state_leaves.h"
 #include "train/trainer/timing.h"
 
 struct syi_trainer {
@@ -20,41 +23,54 @@ struct syi_trainer {
     struct syi_vocabularies vocabularies;
     struct syi_batcher batcher;
     struct syi_batch batch;
-    struct syi_evaluation evaluation; /* data NULL: none wanted */
+    struct syi_evaluations evaluations; /* n 0: none wanted */
     struct syi_rank_log log;
     struct syi_timing timing;
-    struct syi_action_states actions;
-    double begin;      /* of the run, seconds; rank 0's clock counts */
-    double loop_begin; /* of the first step, seconds */
-    int64_t loop_step; /* steps done at loop_begin */
-    int64_t step;      /* steps done */
-    int64_t evaluated; /* step of the last evaluation, -1: none */
-    int64_t saved;     /* step of the last checkpoint, -1: none */
-    double saved_at;   /* seconds, of that checkpoint or, without one, of the first step; rank 0's counts */
-    int overdue;       /* 1: all ranks agree that train.checkpoint_seconds have passed since */
-    int sink_failed;   /* 1: the sink failed, and that is reported; rank 0 only */
-    int failed_saves;  /* in a row */
-    int64_t retry;     /* with failed_saves: the step after which the next is due */
-    int spoiled;       /* 1: a step left weights that are not finite (train.nan_check = after) */
-    char weights[65];  /* SHA-256 of that checkpoint, on rank 0 */
-    int ended;         /* 1: `end` and `what` say how and why; what is left is to save */
+    struct syi_rates rates; /* of the steps since the last row of metrics */
+    struct syi_actions actions;
+    double compile_seconds, restore_seconds; /* that programs took to be made, weights to be there */
+    struct syi_state_leaves state;           /* of checkpoints under run.compat = t5x; else none */
+    struct syi_deadline deadline;            /* rank 0 only */
+    struct syi_holes holes;                  /* of the training stream */
+    double begin;                            /* of the run, seconds; rank 0's clock counts */
+    double loop_begin;                       /* of the first step, seconds */
+    int64_t loop_step;                       /* steps done at loop_begin */
+    int64_t step;                            /* steps done */
+    int64_t evaluated;                       /* step of the last evaluation, -1: none */
+    int64_t saved;    /* step of the last checkpoint, -1: none, or one that does not know all */
+    int64_t newest;   /* step of the newest checkpoint on disk, -1: none */
+    int back;         /* 1: an action wants to go back to it */
+    double saved_at;  /* seconds, of that checkpoint or, without one, of the first step; rank 0's counts */
+    int overdue;      /* 1: all ranks agree that train.checkpoint_seconds have passed since */
+    int64_t *routing; /* (2, experts) counts of a layer on their way to the sink */
+    int sink_failed;  /* 1: the sink failed, and that is reported; rank 0 only */
+    int failed_saves; /* in a row */
+    int64_t retry;    /* with failed_saves: the step after which the next is due */
+    int spoiled;      /* 1: a step left weights that are not finite (train.nan_check = after) */
+    char weights[65]; /* SHA-256 of that checkpoint, on rank 0 */
+    int ended;        /* 1: `end` and `what` say how and why; what is left is to save */
     enum syi_end end;
     char what[256];
 };
 
 /* From t->step to the end of the run, and its checkpoint. */
 int syi_trainer_loop(struct syi_trainer *t, struct sy_error *err) SYI_MUST_CHECK;
-/* A line for the user, from rank 0 only; also for the log of each rank. */
-void syi_trainer_say(struct syi_trainer *t, const char *format, ...) SYI_PRINTF(2, 3);
-/* Ends the run as the actions' verdict asks, or reports what they said. */
-void syi_trainer_obey(struct syi_trainer *t, const struct syi_verdict *verdict);
+/* Asks the actions about a moment, whose step and rate it fills in, and ends or turns the run as they say. */
+int syi_trainer_ask(struct syi_trainer *t, struct syi_moment *moment, struct sy_error *err) SYI_MUST_CHECK;
 
 /* ---- trainer_sink.c: rows for the sink, from rank 0; a failure there is reported, never returned ---- */
 
-/* A warning of the run: on stderr and in its log from rank 0, in the rank's own log. */
-void syi_trainer_warn(struct syi_trainer *t, const char *text);
+/* A line for the user, from rank 0 only; also for the log of each rank. */
+void syi_trainer_say(struct syi_trainer *t, const char *format, ...) SYI_PRINTF(2, 3);
+/* A warning of the run: on stderr, in its log and an event of this kind from rank 0, in the rank's own log. */
+void syi_trainer_warn(struct syi_trainer *t, const char *kind, const char *text);
 void syi_trainer_event(struct syi_trainer *t, const char *kind, const char *text);
+/* After each step; what of it is due goes to the sink. */
 void syi_trainer_write_step(struct syi_trainer *t, const struct syi_step_result *result, double rate);
+/* The weight metrics of a step that has them. */
+void syi_trainer_write_weights(struct syi_trainer *t);
+/* How long something took: "timing/checkpoint_seconds". */
+void syi_trainer_write_seconds(struct syi_trainer *t, const char *name, double seconds);
 void syi_trainer_write_eval(struct syi_trainer *t, const struct syi_eval_result *result);
 /* Asks for the rows given so far to be brought to disk, and waits for that for so long at most. */
 void syi_trainer_flush(struct syi_trainer *t, double seconds);

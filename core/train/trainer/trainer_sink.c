@@ -11,12 +11,25 @@ static const struct syi_metric_sink *sink_of(const struct syi_trainer *t)
     return t->rank->rank == 0 ? t->job->sink : NULL;
 }
 
-void syi_trainer_warn(struct syi_trainer *t, const char *text)
+void syi_trainer_say(struct syi_trainer *t, const char *format, ...)
+{
+    char text[1024];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    syi_rank_log_say(&t->log, text);
+    if (t->rank->rank == 0 && t->job->report.line) t->job->report.line(t->job->report.arg, text);
+}
+
+void syi_trainer_warn(struct syi_trainer *t, const char *kind, const char *text)
 {
     syi_rank_log_say(&t->log, text);
     if (t->rank->rank != 0) return;
     syi_run_dir_log(t->job->dir, text);
     syi_log(SY_LOG_WARN, "%s", text);
+    syi_trainer_event(t, kind, text);
 }
 
 static void report_failure(struct syi_trainer *t, const struct sy_error *reason)
@@ -29,7 +42,7 @@ static void report_failure(struct syi_trainer *t, const struct sy_error *reason)
     if (t->sink_failed) return;
     t->sink_failed = 1;
     snprintf(text, sizeof(text), "%s; %s", reason->text, what);
-    syi_trainer_warn(t, text);
+    syi_trainer_warn(t, "warning", text);
 }
 
 void syi_trainer_event(struct syi_trainer *t, const char *kind, const char *text)
@@ -44,13 +57,8 @@ void syi_trainer_write_eval(struct syi_trainer *t, const struct syi_eval_result 
 {
     const struct syi_metric_sink *sink = sink_of(t);
     struct sy_error err = {0};
-    struct syi_eval_result rows = *result;
 
-    syi_eval_result_set(&rows, "items", (double)rows.items);
-    syi_eval_result_set(&rows, "cut", (double)rows.cut);
-    for (int i = 0; sink && i < rows.n; i++)
-        if (sink->eval(sink->arg, t->step, rows.task, rows.value[i].name, rows.value[i].value, &err))
-            report_failure(t, &err);
+    if (sink && syi_eval_result_write(result, sink, t->step, &err)) report_failure(t, &err);
 }
 
 static void write_metric(struct syi_trainer *t, const char *name, double value)
@@ -66,31 +74,74 @@ static void write_routing(struct syi_trainer *t)
     const struct syi_metric_sink *sink = sink_of(t);
     int layers = syi_engine_moe_layers(t->engine), experts = syi_engine_experts(t->engine);
     struct sy_error err = {0};
-    int64_t chosen, kept;
+    int64_t *kept = t->routing, *dropped = t->routing + experts, chosen;
 
-    for (int layer = 0; layer < layers; layer++)
+    for (int layer = 0; layer < layers; layer++) {
         for (int expert = 0; expert < experts; expert++) {
-            syi_engine_routing(t->engine, layer, expert, &chosen, &kept);
-            if (sink->routing(sink->arg, t->step, syi_engine_moe_layer(t->engine, layer), expert, kept,
-                              chosen - kept, &err))
-                report_failure(t, &err);
+            syi_engine_routing(t->engine, layer, expert, &chosen, &kept[expert]);
+            dropped[expert] = chosen - kept[expert];
         }
+        if (sink->routing(sink->arg, t->step, syi_engine_moe_layer(t->engine, layer), experts, kept, dropped,
+                          &err))
+            report_failure(t, &err);
+    }
+}
+
+/* Every so many steps, and at the last one. */
+static int is_due(const struct syi_trainer *t, int64_t every)
+{
+    return t->step % every == 0 || t->step >= t->config->train.steps;
 }
 
 void syi_trainer_write_step(struct syi_trainer *t, const struct syi_step_result *result, double rate)
 {
     struct syi_step_metric metric[SYI_STEP_METRICS_MOST];
+    struct syi_rate speed[SYI_RATES];
     double step_seconds, tokens_per_second;
     int n;
 
     if (!sink_of(t)) return;
+    if (is_due(t, t->config->metrics.routing_every)) write_routing(t);
+    if (!is_due(t, t->config->metrics.every)) return;
     n = syi_step_metrics(t->config, &t->batch, result, metric);
     for (int i = 0; i < n; i++) write_metric(t, metric[i].name, syi_step_metric_value(t->config, &metric[i]));
+    n = syi_rates_values(&t->rates, t->rank->ranks, speed);
+    for (int i = 0; i < n; i++) write_metric(t, speed[i].name, speed[i].value);
+    t->rates = (struct syi_rates){0};
     syi_timing_row(&t->timing, &step_seconds, &tokens_per_second);
+    write_metric(t, "timing/uptime", syi_seconds() - t->begin);
     write_metric(t, "learning_rate", rate);
+    write_metric(t, "learning_rate/current", rate);
     write_metric(t, "tokens_per_second", tokens_per_second);
     write_metric(t, "step_seconds", step_seconds);
-    write_routing(t);
+}
+
+static void write_parameter(struct syi_trainer *t, const char *parameter, const char *name, double value)
+{
+    const struct syi_metric_sink *sink = sink_of(t);
+    struct sy_error err = {0};
+
+    if (sink->parameter(sink->arg, t->step, parameter, name, value, &err)) report_failure(t, &err);
+}
+
+void syi_trainer_write_weights(struct syi_trainer *t)
+{
+    const struct syi_model *model = syi_engine_model(t->engine);
+    double value[SYI_WEIGHT_METRICS];
+
+    if (!sink_of(t)) return;
+    for (size_t i = 0; i < model->n; i++)
+        for (int m = 0; syi_engine_weight_metrics(t->engine, i, value) && m < SYI_WEIGHT_METRICS; m++)
+            write_parameter(t, model->param[i].name, syi_weight_metric_name((enum syi_weight_metric)m),
+                            value[m]);
+    syi_engine_weight_totals(t->engine, value);
+    for (int m = 0; m < SYI_WEIGHT_METRICS; m++)
+        write_metric(t, syi_weight_metric_name((enum syi_weight_metric)m), value[m]);
+}
+
+void syi_trainer_write_seconds(struct syi_trainer *t, const char *name, double seconds)
+{
+    if (sink_of(t)) write_metric(t, name, seconds);
 }
 
 void syi_trainer_flush(struct syi_trainer *t, double seconds)

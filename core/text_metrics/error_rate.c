@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "data/error_rate.h"
+#include "text_metrics/error_rate.h"
 
 void syi_error_rate_init(struct syi_error_rate *rate)
 {
@@ -113,19 +113,6 @@ int syi_error_rate_add(struct syi_error_rate *rate, struct syi_span output, cons
 
     for (int32_t i = 0; i < n_references && !status; i++)
         status = look_at(rate, output, n_output, references[i], &verdict, err);
-    if (!status) count(rate, &verdict, right);
-    return status;
-}
-
-int syi_error_rate_add_item(struct syi_error_rate *rate, struct syi_span output, const struct syi_task *task,
-                            const struct syi_items *items, int32_t item, int *right, struct sy_error *err)
-{
-    struct verdict verdict = {.distance = -1};
-    size_t n_output;
-    int status = split(output, &rate->output, &rate->output_capacity, &n_output, err);
-
-    for (int32_t i = items->first[item]; i < items->first[item + 1] && !status; i++)
-        status = look_at(rate, output, n_output, syi_task_target(task, items->examples[i]), &verdict, err);
     if (!status) count(rate, &verdict, right);
     return status;
 }

@@ -7,7 +7,7 @@
 #define SYI_ERROR_RATE_H
 
 #include "base/base.h"
-#include "data/task.h"
+#include "data/vocabulary.h" /* struct syi_span */
 
 struct syi_error_rate {
     int64_t n_items, n_wrong;
@@ -24,10 +24,6 @@ void syi_error_rate_free(struct syi_error_rate *rate);
  * reference are missing. right (may be NULL) gets the verdict. */
 int syi_error_rate_add(struct syi_error_rate *rate, struct syi_span output, const struct syi_span *references,
                        int32_t n_references, int *right, struct sy_error *err) SYI_MUST_CHECK;
-/* The same with item `item` of a task. */
-int syi_error_rate_add_item(struct syi_error_rate *rate, struct syi_span output, const struct syi_task *task,
-                            const struct syi_items *items, int32_t item, int *right,
-                            struct sy_error *err) SYI_MUST_CHECK;
 double syi_error_rate_wer(const struct syi_error_rate *rate); /* 0 with no items */
 double syi_error_rate_per(const struct syi_error_rate *rate);
 

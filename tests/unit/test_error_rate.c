@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-#include "data/error_rate.h"
+#include "text_metrics/error_rate.h"
 #include "data_support.h"
 
 static struct syi_span span(const char *text)
@@ -21,7 +21,7 @@ static int add(struct syi_error_rate *rate, const char *output, const char *firs
     return right;
 }
 
-Test(data_error_rate, cases)
+Test(error_rate, cases)
 {
     static const struct {
         const char *output, *first, *second;
@@ -55,7 +55,7 @@ Test(data_error_rate, cases)
     syi_error_rate_free(&rate);
 }
 
-Test(data_error_rate, long_texts_grow_the_scratch)
+Test(error_rate, long_texts_grow_the_scratch)
 {
     static char a[4001], b[3001];
     struct syi_error_rate rate;
@@ -66,24 +66,4 @@ Test(data_error_rate, long_texts_grow_the_scratch)
     cr_assert(add(&rate, a, b, NULL) == 0);
     cr_assert(rate.distance == 500 && rate.length == 1500);
     syi_error_rate_free(&rate);
-}
-
-Test(data_error_rate, items_of_a_task)
-{
-    const char *path = write_fresh("task.tsv", "a\tX Y\nb\tZ\na\tX\n", 14);
-    struct syi_error_rate rate;
-    struct syi_items items;
-    struct syi_task task;
-    int right;
-
-    cr_assert(syi_task_load(&task, path, NULL) == SY_OK);
-    remove_path(path);
-    cr_assert(syi_items_build(&items, &task, NULL) == SY_OK);
-    syi_error_rate_init(&rate);
-    cr_assert(syi_error_rate_add_item(&rate, span("X"), &task, &items, 0, &right, NULL) == SY_OK && right);
-    cr_assert(syi_error_rate_add_item(&rate, span("Y"), &task, &items, 1, &right, NULL) == SY_OK && !right);
-    cr_assert(rate.n_items == 2 && rate.n_wrong == 1 && rate.distance == 1 && rate.length == 2);
-    syi_error_rate_free(&rate);
-    syi_items_free(&items);
-    syi_task_free(&task);
 }

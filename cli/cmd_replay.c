@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* switchyard replay RUN_DIR --step N: does a step of a run again, holds its loss against the stored one, and shows the
+ * tensors of the step. */
+#include "config.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/bf16.h"
+#include "base/safetensors.h"
+#include "cli/cli.h"
+#include "metrics/query.h"
+#include "train/replay/replay.h"
+
+/* ---- tensors that were asked for ---- */
+
+/* Copies, for a file that is written when all are known. */
+struct dump {
+    struct syi_safetensors_tensor *tensor; /* [n] names are owned */
+    void **data;                           /* [n] owned */
+    size_t n, room[2];
+    int keep; /* 1: a file is wanted */
+};
+
+static const struct {
+    const char *name;
+    size_t bytes;
+    enum syi_safetensors_dtype file;
+} dtypes[SY_DTYPE_COUNT] = {[SY_F32] = {"f32", 4, SYI_SAFETENSORS_F32},
+                            [SY_BF16] = {"bf16", 2, SYI_SAFETENSORS_BF16},
+                            [SY_F64] = {"f64", 8, SYI_SAFETENSORS_F64},
+                            [SY_I32] = {"i32", 4, SYI_SAFETENSORS_I32},
+                            [SY_I64] = {"i64", 8, SYI_SAFETENSORS_I64}};
+
+static double value_of(const struct sy_tensor *t, int64_t i)
+{
+    switch (t->dtype) {
+    case SY_F32: return (double)((const float *)t->data)[i];
+    case SY_F64: return ((const double *)t->data)[i];
+    case SY_BF16: return (double)syi_bf16_to_float(((const uint16_t *)t->data)[i]);
+    case SY_I32: return ((const int32_t *)t->data)[i];
+    default: return (double)((const int64_t *)t->data)[i];
+    }
+}
+
+static void print_tensor(const struct syi_replay_tensor *seen)
+{
+    const struct sy_tensor *t = seen->tensor;
+    double least = INFINITY, most = -INFINITY, squares = 0;
+    int64_t n = 1, odd = 0;
+    for (int d = 0; d < t->rank; d++) n *= t->dim[d];
+    for (int64_t i = 0; i < n; i++) {
+        double value = value_of(t, i);
+        odd += !isfinite(value);
+        if (!isfinite(value)) continue;
+        least = fmin(least, value);
+        most = fmax(most, value);
+        squares += value * value;
+    }
+    printf("%s[%" PRId64 "] %4zu  %s  %s[", seen->program, seen->microbatch, seen->op, seen->label,
+           dtypes[t->dtype].name);
+    for (int d = 0; d < t->rank; d++) printf("%s%" PRId64, d ? "," : "", t->dim[d]);
+    printf("]  ");
+    if (n > odd)
+        printf("least %.6g, most %.6g, root mean square %.6g", least, most,
+               sqrt(squares / (double)(n - odd)));
+    if (odd) printf("%s%" PRId64 " of %" PRId64 " not finite", n > odd ? ", " : "", odd, n);
+    putchar('\n');
+}
+
+static int keep(struct dump *dump, const struct syi_replay_tensor *seen, struct sy_error *err)
+{
+    const struct sy_tensor *t = seen->tensor;
+    size_t bytes = dtypes[t->dtype].bytes;
+    int status = SYI_GROW(dump->tensor, dump->room[0], dump->n + 1, err);
+    if (!status) status = SYI_GROW(dump->data, dump->room[1], dump->n + 1, err);
+    if (status) return status;
+    struct syi_safetensors_tensor *to = &dump->tensor[dump->n];
+    *to = (struct syi_safetensors_tensor){.dtype = dtypes[t->dtype].file, .rank = t->rank};
+    for (int d = 0; d < t->rank; d++) bytes *= (size_t)(to->dims[d] = t->dim[d]);
+    void *data = syi_alloc(bytes ? bytes : 1, err);
+    to->name = syi_format("%s.%" PRId64 "/%zu/%s", seen->program, seen->microbatch, seen->op, seen->label);
+    if (!data || !to->name) {
+        syi_free(data);
+        syi_free((char *)(uintptr_t)to->name);
+        return syi_error(err, SY_ENOMEM, "out of memory");
+    }
+    memcpy(data, t->data, bytes);
+    dump->data[dump->n++] = data;
+    return SY_OK;
+}
+
+static int seen(void *arg, const struct syi_replay_tensor *tensor, struct sy_error *err)
+{
+    struct dump *dump = arg;
+    print_tensor(tensor);
+    return dump->keep ? keep(dump, tensor, err) : SY_OK;
+}
+
+static int write_file(const struct dump *dump, const char *path, struct sy_error *err)
+{
+    static const struct syi_safetensors_pair metadata[] = {{"format", "pt"}};
+    struct syi_safetensors file = {.fd = -1};
+    int status = syi_safetensors_plan(&file, dump->tensor, dump->n, metadata, 1, err);
+    if (!status) status = syi_safetensors_create(&file, path, err);
+    for (size_t i = 0; i < dump->n && !status; i++) {
+        const struct syi_safetensors_tensor *there = syi_safetensors_find(&file, dump->tensor[i].name);
+        status = syi_safetensors_write(&file, there, 0, dump->data[i], (size_t)there->bytes, err);
+    }
+    if (!status) status = syi_safetensors_finish(&file, err);
+    syi_safetensors_close(&file);
+    return status;
+}
+
+static void free_dump(struct dump *dump)
+{
+    for (size_t i = 0; i < dump->n; i++) {
+        syi_free((char *)(uintptr_t)dump->tensor[i].name);
+        syi_free(dump->data[i]);
+    }
+    syi_free(dump->tensor);
+    syi_free(dump->data);
+}
+
+/* ---- the stored loss ---- */
+
+static int take_number(void *arg, const char *line)
+{
+    double *value = arg;
+    char *end;
+    double number = strtod(line, &end);
+    if (end != line && !*end) *value = number;
+    return SY_OK;
+}
+
+/* NaN: none is stored, as metrics.every leaves steps out and a step that ended the run has none. */
+static double stored_loss(const char *run_dir, int64_t step)
+{
+    char path[SYI_CONFIG_STRING + 16], sql[160];
+    double value = NAN;
+    struct sy_error ignored = {0};
+    snprintf(path, sizeof path, "%s/metrics.db", run_dir);
+    snprintf(sql, sizeof sql,
+             "SELECT printf('%%!.17g', value) FROM valid_metric WHERE name = 'loss' AND step = %" PRId64,
+             step);
+    const struct syi_query query = {.sql = sql, .format = SYI_QUERY_TSV};
+    if (syi_query_run(path, &query, take_number, &value, &ignored)) return NAN;
+    return value;
+}
+
+/* ---- the command ---- */
+
+/* CLI_FAILED: the loss is not the stored one. */
+static int print_result(const char *run_dir, int64_t step, const struct syi_replay_result *r)
+{
+    double stored = stored_loss(run_dir, step);
+    int differs = !isnan(stored) && stored != r->step.loss;
+    if (r->from < 0)
+        printf("step %" PRId64 ", from the seed\n", step);
+    else
+        printf("step %" PRId64 ", from the checkpoint of step %" PRId64 "\n", step, r->from);
+    printf("loss %.17g, ", r->step.loss);
+    printf(isnan(stored) ? "which is not stored\n"
+           : differs     ? "but %.17g is stored\n"
+                         : "as stored\n",
+           stored);
+    printf("gradient norm %.9g, learning rate %.9g\n", r->step.grad_norm, r->learning_rate);
+    if (!r->n_not_finite) {
+        printf("all %" PRId64 " tensors that the step writes are finite\n", r->n_tensors);
+        return differs ? CLI_FAILED : CLI_DONE;
+    }
+    printf("%" PRId64 " of %" PRId64 " tensors that the step writes are not finite; the first:\n",
+           r->n_not_finite, r->n_tensors);
+    printf("  %s, microbatch %" PRId64 ", %s, element %" PRId64 ": %g\n  %s\n", r->program, r->microbatch,
+           r->label, r->element, r->value, r->text);
+    return differs ? CLI_FAILED : CLI_DONE;
+}
+
+static int replay(const struct cli_options *o, const struct syi_config *config, struct dump *dump)
+{
+    struct sy_error err = {0};
+    struct syi_replay_result result;
+    const struct syi_replay_job job = {.launch = cli_launch(o, config),
+                                       .run_dir = o->operand[0],
+                                       .step = o->step,
+                                       .pattern = o->dump.item,
+                                       .n_patterns = o->dump.n,
+                                       .arg = dump,
+                                       .seen = seen};
+    if (syi_replay_run(&job, &result, &err)) return cli_fail(&err);
+    int status = print_result(o->operand[0], o->step, &result);
+    for (int i = 0; i < o->dump.n && !result.n_seen; i++)
+        cli_error("replay: no tensor is called %s", o->dump.item[i]);
+    if (o->dump.n && !result.n_seen) return CLI_FAILED;
+    if (dump->keep && write_file(dump, o->write, &err)) return cli_fail(&err);
+    return status;
+}
+
+static int run(const struct cli_options *o)
+{
+    struct syi_config config;
+    struct sy_error err = {0};
+    struct dump dump = {.keep = o->write != NULL};
+    if (o->step <= 0) {
+        cli_error("replay: give the step with --step N, 1 is the first");
+        return CLI_USAGE;
+    }
+    if (o->write && !o->dump.n) {
+        cli_error("replay: --write FILE needs tensors: give them with --dump PATTERN");
+        return CLI_USAGE;
+    }
+    if (cli_load_run(o->operand[0], o, &config, &err)) return cli_usage(&err);
+    int status = cli_check_launch("replay", o, &config, 1);
+    if (status) return status;
+    cli_log_to_stderr(1);
+    status = replay(o, &config, &dump);
+    free_dump(&dump);
+    return status;
+}
+
+const struct cli_cmd cli_replay = {
+    "replay",
+    "RUN_DIR",
+    "step dump write backend threads set",
+    "Does a step of a run again, bit for bit, and shows the tensors it writes.",
+    "It goes on from the checkpoint before the step, or from the seed where there is none, in one process: weights\n"
+    "do not depend on the number of ranks. The loss must be the stored one; the exit status is 1 if it is another.\n"
+    "The first tensor with a NaN or an infinity is named, with the op that wrote it. --dump '*' lists all tensors;\n"
+    "one without a name of its own is called LAYER:OP, as in 'encoder/layers_0/mlp:softmax'.",
+    run};

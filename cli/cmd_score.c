@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* switchyard score RUN_DIR: lines of input TAB target on stdin or in a file, the log-likelihood of each target on stdout,
+ * in order, with the same streaming as predict. */
+#include "config.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "base/text.h"
+#include "cli/cli.h"
+#include "cli/input.h"
+#include "train/trainer/trainer.h"
+
+struct scoring {
+    struct cli_input input; /* first: the library knows it by the same address */
+    const struct syi_config *config;
+    int per_token;
+    int64_t faults; /* lines without a score so far */
+};
+
+static void say_fault(const struct scoring *s, const struct syi_score *score)
+{
+    long long line = (long long)score->index + 1;
+    if (score->fault == SYI_LINE_TOO_LONG)
+        cli_error("score: input line %lld is over the limit of data.max_input_length=%lld or "
+                  "data.max_target_length=%lld tokens, the end token included: its score is nan",
+                  line, (long long)s->config->data.max_input_length,
+                  (long long)s->config->data.max_target_length);
+    else
+        cli_error("score: input line %lld has %s: write `input TAB target`; its score is nan", line,
+                  score->fault == SYI_LINE_NO_TAB ? "no tab" : "more than one tab");
+}
+
+/* As many digits as tell any two doubles apart. */
+static int put_score(void *arg, const struct syi_score *score, struct sy_error *err)
+{
+    struct scoring *s = arg;
+    char text[SYI_NUMBER_BYTES];
+    syi_format_double(text, s->per_token && score->tokens ? score->value / score->tokens : score->value);
+    if (score->fault) {
+        s->faults++;
+        say_fault(s, score);
+    }
+    puts(text);
+    return fflush(stdout) || ferror(stdout) ? syi_error_system(err, "score: cannot write the output") : SY_OK;
+}
+
+static int run(const struct cli_options *o)
+{
+    struct syi_config config;
+    struct sy_error err = {0};
+    struct scoring s = {.input = {.command = "score", .lines = {.fd = STDIN_FILENO}},
+                        .config = &config,
+                        .per_token = o->per_token};
+    int status = cli_load_run(o->operand[0], o, &config, &err);
+    if (status) return cli_usage(&err);
+    status = cli_check_launch("score", o, &config, 1);
+    if (status) return status;
+    if (o->file && cli_world_first()) s.input.lines.fd = open(o->file, O_RDONLY | O_CLOEXEC);
+    if (s.input.lines.fd < 0) syi_error_system(&err, "score: cannot read %s", o->file);
+    status = cli_world_agree(s.input.lines.fd < 0 ? cli_fail(&err) : CLI_DONE);
+    if (status) return status;
+    cli_log_to_stderr(1);
+    struct syi_score_job job = {.lines = {.launch = cli_launch(o, &config),
+                                          .run_dir = o->operand[0],
+                                          .checkpoint = o->checkpoint,
+                                          .arg = &s,
+                                          .next = cli_input_next},
+                                .put = put_score};
+    status = syi_score_run(&job, &err);
+    cli_lines_free(&s.input.lines);
+    if (o->file && cli_world_first()) close(s.input.lines.fd);
+    if (status) return cli_fail(&err);
+    return s.faults ? CLI_FAILED : CLI_DONE;
+}
+
+const struct cli_cmd cli_score = {
+    "score",
+    "RUN_DIR",
+    CLI_MODEL_OPTIONS " checkpoint file per-token",
+    "Reads lines of input TAB target and writes the log-likelihood of each target, one a line.",
+    "The score of a line is the sum over the target's tokens, the end token included, of the natural logarithm\n"
+    "of the probability that the model gives the token after those before it; with --per-token divided by\n"
+    "their number. No z-loss, no label smoothing. Lines of output are in the order of the input. A line without\n"
+    "a TAB, with more than one, or over the length limits gives nan, a message, and exit status 1 at the end.",
+    run};

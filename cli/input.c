@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Lines for commands that answer them. */
+#include "config.h"
+
+#include "base/text.h"
+#include "cli/cli.h"
+#include "cli/input.h"
+#include "data/vocabulary.h"
+#include "train/trainer/trainer.h"
+
+/* Bytes are legal input, but most often they are a mistake. */
+static void look_at(struct cli_input *in, const char *text, size_t bytes)
+{
+    if (in->invalid || syi_utf8_valid((struct syi_span){text, bytes})) return;
+    in->invalid = 1;
+    cli_error("warning: %s: input line %lld is not valid UTF-8; the bytes are used as they are", in->command,
+              (long long)in->n);
+}
+
+int cli_input_next(void *input, int wait, const char **text, size_t *bytes, struct sy_error *err)
+{
+    static const int results[] = {[CLI_LINES_END] = SYI_INPUT_END,
+                                  [CLI_LINES_LINE] = SYI_INPUT_LINE,
+                                  [CLI_LINES_LATER] = SYI_INPUT_LATER};
+    struct cli_input *in = input;
+    struct sy_error why = {0};
+    int result = cli_lines_next(&in->lines, wait, text, bytes, &why);
+    if (result < 0)
+        return syi_error(err, result, "%s: after line %lld: %s", in->command, (long long)in->n, why.text);
+    if (result != CLI_LINES_LINE) return results[result];
+    size_t mark = in->n++ ? 0 : syi_utf8_mark(*text, *bytes);
+    *text += mark;
+    *bytes -= mark;
+    look_at(in, *text, *bytes);
+    return SYI_INPUT_LINE;
+}

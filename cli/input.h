@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The input of commands that answer lines: as struct syi_lines_job wants it, with a word about bytes that are no text. */
+#ifndef CLI_INPUT_H
+#define CLI_INPUT_H
+
+#include "cli/lines.h"
+
+/* Start from {.command = ..., .lines = {.fd = ...}}; cli_lines_free(&lines) frees the buffer. */
+struct cli_input {
+    struct cli_lines lines;
+    const char *command; /* for messages */
+    int64_t n;           /* lines read so far */
+    int invalid;         /* 1: a line was not valid UTF-8, which was said */
+};
+
+/* `next` of struct syi_lines_job; input: struct cli_input. */
+int cli_input_next(void *input, int wait, const char **text, size_t *bytes, struct sy_error *err);
+
+#endif

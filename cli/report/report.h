@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* switchyard report in parts: numbers of runs (gather.c), heat maps (heat.c), tables (tables.c, compare.c), the page
+ * (page.c). Curves are plot.h's. */
+#ifndef CLI_REPORT_H
+#define CLI_REPORT_H
+
+#include "cli/report/plot.h"
+#include "metrics/query.h"
+
+enum { CLI_REPORT_RUNS = 8, CLI_HEAT_COLUMNS = 108, CLI_REPORT_EVALS = 64 };
+
+/* How the tokens of one layer spread over its experts, over time. */
+struct cli_heat {
+    char *layer;
+    int n_experts;
+    size_t capacity;       /* of tokens */
+    double *tokens;        /* (n_experts, CLI_HEAT_COLUMNS) sums */
+    double dropped, taken; /* sums over all */
+};
+
+struct cli_eval {
+    char *task, *name;
+    struct cli_series *series;
+};
+
+struct cli_report_run {
+    const char *path; /* borrowed */
+    char name[128], state[400], host[256], version[64], began[40];
+    int64_t attempts;
+    int64_t last_step; /* of any row */
+    char *config;      /* of the newest attempt */
+    struct syi_reader *reader;
+    struct cli_series loss, smooth, rate, norm, spikes, speed;
+    double mean_loss, mean_speed; /* of the last 50 rows; of all. NaN where there is none */
+    int n_evals, evals_left_out;
+    struct cli_eval eval[CLI_REPORT_EVALS]; /* in the order of tasks and names */
+    struct cli_heat *heat;
+    size_t n_heat, heat_capacity;
+    int64_t routing_steps, heat_steps; /* recorded; those that the heat maps are made of */
+};
+
+/* Starts from {.path = ...}. Opens the database and reads who, when and how far. */
+int cli_report_open(struct cli_report_run *run, struct sy_error *err) SYI_MUST_CHECK;
+/* Reads the curves, for plots from step 0 to last_step. */
+int cli_report_gather(struct cli_report_run *run, int64_t last_step, struct sy_error *err) SYI_MUST_CHECK;
+void cli_report_close(struct cli_report_run *run);
+
+/* A heat map of each layer, for steps 0 to last_step. */
+void cli_heat_maps(const struct cli_report_run *run, int64_t last_step, struct syi_text *out);
+
+/* Several runs side by side: their last numbers; the keys of their run files that differ. */
+void cli_report_compare(const struct cli_report_run *runs, int n, struct syi_text *out);
+int cli_report_differences(const struct cli_report_run *runs, int n, struct syi_text *out,
+                           struct sy_error *err) SYI_MUST_CHECK;
+
+/* Tables of one run, from its database. */
+int cli_report_tables(const struct cli_report_run *run, struct syi_text *out,
+                      struct sy_error *err) SYI_MUST_CHECK;
+
+/* The whole page; it begins with cli_report_mark. */
+int cli_report_page(struct cli_report_run *runs, int n, struct syi_text *out,
+                    struct sy_error *err) SYI_MUST_CHECK;
+extern const char cli_report_mark[];
+
+#endif

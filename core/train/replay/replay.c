@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/bf16.h"
+#include "optim/schedule.h"
+#include "train/engine/train_data.h"
+#include "train/replay/replay.h"
+#include "train/trainer/rollback.h"
+#include "train/trainer/state_leaves.h"
+
+struct replay {
+    const struct syi_replay_job *job;
+    const struct syi_config *config;
+    const struct syi_rank *rank;
+    struct syi_replay_result *result;
+    struct syi_engine *engine;
+    struct syi_schedule schedule;
+    struct syi_task task;
+    struct syi_vocabularies vocabularies;
+    struct syi_batcher batcher;
+    struct syi_batch batch;
+    struct syi_holes holes; /* of the training stream */
+    double factor;          /* of the learning rate, by actions */
+    int64_t grads;          /* programs of gradients begun in this step */
+    int status;             /* of what the hook did; sticky */
+    struct sy_error err;
+};
+
+/* ---- looking at tensors ---- */
+
+static double element(const struct sy_tensor *t, int64_t i)
+{
+    switch (t->dtype) {
+    case SY_F32: return (double)((const float *)t->data)[i];
+    case SY_F64: return ((const double *)t->data)[i];
+    default: return (double)syi_bf16_to_float(((const uint16_t *)t->data)[i]);
+    }
+}
+
+static int64_t count(const struct sy_tensor *t)
+{
+    int64_t n = 1;
+    for (int d = 0; d < t->rank; d++) n *= t->dim[d];
+    return n;
+}
+
+/* -1: all are finite. */
+static int64_t first_not_finite(const struct sy_tensor *t)
+{
+    int64_t n = count(t);
+    if (t->dtype != SY_F32 && t->dtype != SY_F64 && t->dtype != SY_BF16) return -1;
+    for (int64_t i = 0; i < n; i++)
+        if (!isfinite(element(t, i))) return i;
+    return -1;
+}
+
+static void label_of(const struct syi_program *p, const struct syi_op *op, int output, char *label,
+                     size_t bytes)
+{
+    const char *name = syi_program_name(p, p->tensor[op->out[output]].name);
+    if (*name)
+        snprintf(label, bytes, "%s", name);
+    else if (output)
+        snprintf(label, bytes, "%s:%s.%d", syi_program_name(p, op->layer), syi_op_info(op->op)->name, output);
+    else
+        snprintf(label, bytes, "%s:%s", syi_program_name(p, op->layer), syi_op_info(op->op)->name);
+}
+
+static int is_wanted(const struct syi_replay_job *job, const char *label)
+{
+    for (int i = 0; i < job->n_patterns; i++)
+        if (syi_pattern_match(job->pattern[i], label)) return 1;
+    return 0;
+}
+
+static void note_not_finite(struct syi_replay_result *r, const struct syi_replay_tensor *seen, int64_t at)
+{
+    if (r->n_not_finite++) return;
+    snprintf(r->program, sizeof r->program, "%s", seen->program);
+    snprintf(r->label, sizeof r->label, "%s", seen->label);
+    snprintf(r->text, sizeof r->text, "%s", seen->text);
+    r->microbatch = seen->microbatch;
+    r->element = at;
+    r->value = element(seen->tensor, at);
+}
+
+static void look(struct replay *r, const struct syi_program *p, size_t index, int output,
+                 const struct sy_tensor *tensor)
+{
+    char label[256], text[2048] = "";
+    struct syi_replay_tensor seen = {
+        .program = p->title, .op = index, .label = label, .text = text, .tensor = tensor};
+    int64_t at = first_not_finite(tensor);
+    label_of(p, &p->op[index], output, label, sizeof label);
+    seen.microbatch = r->grads ? r->grads - 1 : 0;
+    r->result->n_tensors++;
+    int wanted = is_wanted(r->job, label);
+    if (at < 0 && !wanted) return;
+    syi_op_text(p, index, text, sizeof text);
+    if (at >= 0) note_not_finite(r->result, &seen, at);
+    if (!wanted || r->status) return;
+    r->result->n_seen++;
+    r->status = r->job->seen(r->job->arg, &seen, &r->err);
+}
+
+static void after_op(void *arg, int program, size_t index, const struct sy_call *call, int after)
+{
+    struct replay *r = arg;
+    const struct syi_program *p = syi_session_program(syi_engine_session(r->engine), program);
+    if (!after) {
+        if (!index) r->grads = strncmp(p->title, "grad", 4) ? 0 : r->grads + 1;
+        return;
+    }
+    for (int i = 0; i < call->n_out; i++)
+        if (call->out[i].data) look(r, p, index, i, &call->out[i]); /* else nobody wants it */
+}
+
+/* ---- steps ---- */
+
+static int step(struct replay *r, int64_t index, struct sy_error *err)
+{
+    double rate = syi_schedule_value(&r->schedule, index);
+    int status = syi_batcher_fetch(&r->batcher, syi_holes_place(&r->holes, index), &r->batch, err);
+    r->result->learning_rate = rate * r->factor;
+    return status ? status : syi_engine_step(r->engine, &r->batch, index, rate, &r->result->step, err);
+}
+
+/* What the checkpoint was trained on must still be what is read. */
+static int check_data(const struct replay *r, const struct syi_checkpoint_meta *meta, struct sy_error *err)
+{
+    if (!meta->train.sha256[0] || !strcmp(meta->train.sha256, r->task.id.sha256)) return SY_OK;
+    return syi_error(err, SY_EMISMATCH,
+                     "%s has changed since the run was trained: its steps cannot be done again",
+                     r->task.path);
+}
+
+static int begin(struct replay *r, struct sy_error *err)
+{
+    struct syi_state_leaves state = {0};
+    struct syi_checkpoint_meta meta;
+    int status = syi_checkpoint_before(r->job->run_dir, r->job->step - 1, &r->result->from, err);
+    if (status) return status;
+    if (r->result->from < 0) {
+        syi_engine_init(r->engine, (uint64_t)r->config->train.seed);
+        return SY_OK;
+    }
+    if (r->config->run.compat == SYI_COMPAT_T5X) status = syi_state_leaves_make(&state, r->engine, err);
+    if (!status)
+        status = syi_checkpoint_resume(r->job->run_dir, r->result->from, syi_engine_session(r->engine),
+                                       r->rank->comm, &state.leaves, &meta, err);
+    syi_state_leaves_free(&state);
+    syi_engine_params_changed(r->engine);
+    if (status) return status;
+    r->holes = meta.holes;
+    r->factor = syi_checkpoint_rate_factor(r->config, &meta);
+    syi_engine_scale_rates(r->engine, r->factor);
+    return check_data(r, &meta, err);
+}
+
+static int replay(struct replay *r, struct sy_error *err)
+{
+    int status = begin(r, err);
+    for (int64_t i = r->result->from < 0 ? 0 : r->result->from; !status && i < r->job->step - 1; i++)
+        status = step(r, i, err);
+    if (status) return status;
+    syi_session_hook(syi_engine_session(r->engine), after_op, r);
+    status = step(r, r->job->step - 1, err);
+    if (!status && r->status) status = syi_error(err, r->status, "%s", r->err.text);
+    return status;
+}
+
+static int open(struct replay *r, const struct syi_rank *rank, struct sy_error *err)
+{
+    char reason[SYI_TERM_REASON];
+    int status = syi_schedule_compile_run(&r->schedule, r->config, reason);
+    if (status) return syi_error(err, status, "train.lr_factors: %s", reason);
+    status =
+        syi_engine_new(r->config, rank, SYI_USE_TRAIN | SYI_USE_UNFUSED | SYI_USE_APART, 0, &r->engine, err);
+    return status
+               ? status
+               : syi_train_data_open(r->config, &r->task, 1, &r->vocabularies, &r->batcher, &r->batch, err);
+}
+
+static int replay_rank(void *arg, const struct syi_rank *rank, struct sy_error *err)
+{
+    struct replay *r = arg;
+    r->rank = rank;
+    int status = open(r, rank, err);
+    if (!status) status = replay(r, err);
+    syi_batch_free(&r->batch);
+    syi_batcher_free(&r->batcher);
+    syi_vocabularies_close(&r->vocabularies);
+    syi_engine_free(r->engine);
+    return status;
+}
+
+int syi_replay_run(const struct syi_replay_job *job, struct syi_replay_result *result, struct sy_error *err)
+{
+    struct replay r = {.job = job, .config = job->launch.config, .result = result, .factor = 1};
+    const struct syi_task_part *task = syi_config_task(r.config);
+    memset(result, 0, sizeof *result);
+    if (job->step < 1 || job->step > r.config->train.steps)
+        return syi_error(err, SY_EINVAL, "step %" PRId64 " is not in 1..%" PRId64 ", the steps of the run",
+                         job->step, r.config->train.steps);
+    int status = syi_task_load(&r.task, task->train, err);
+    if (!status) status = syi_launch_run(&job->launch, replay_rank, &r, err);
+    syi_task_free(&r.task);
+    return status;
+}

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the kinds of actions share that watch a value: finding it, warning once where it is not there, and which of
+ * two values is better. */
+#include "config.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "train/engine/step_metrics.h"
+#include "train/trainer/action_kind.h"
+
+void syi_watch_text(const struct syi_action_part *part, char text[SYI_ACTION_WATCHES])
+{
+    snprintf(text, SYI_ACTION_WATCHES, "%s %s%s%s", part->mode == SYI_MODE_MAX ? "max" : "min", part->metric,
+             *part->task ? " of " : "", part->task);
+}
+
+int syi_watch_is_same(const struct syi_action_state *state, const struct syi_action_part *part)
+{
+    char watches[SYI_ACTION_WATCHES];
+    syi_watch_text(part, watches);
+    return !strcmp(state->watches, watches);
+}
+
+void syi_watch_begin(struct syi_action_state *state, const struct syi_action_part *part)
+{
+    if (syi_watch_is_same(state, part)) return;
+    memset(state, 0, sizeof *state);
+    syi_watch_text(part, state->watches);
+}
+
+/* ---- finding ---- */
+
+const struct syi_eval_result *syi_watch_evaluation(const struct syi_action_part *part,
+                                                   const struct syi_moment *moment)
+{
+    for (int i = 0; i < moment->n_evaluated; i++)
+        if (!*part->task || syi_pattern_match(part->task, moment->evaluated[i].task))
+            return &moment->evaluated[i];
+    return NULL;
+}
+
+int syi_step_value(const struct syi_config *config, const struct syi_moment *moment, const char *name,
+                   double *value)
+{
+    struct syi_step_metric metric[SYI_STEP_METRICS_MOST];
+    int i = 0, n;
+    if (!strcmp(name, "loss")) {
+        *value = moment->result->loss;
+        return 1;
+    }
+    if (!moment->batch) return 0;
+    n = syi_step_metrics(config, moment->batch, moment->result, metric);
+    while (i < n && strcmp(metric[i].name, name)) i++;
+    if (i < n) *value = syi_step_metric_value(config, &metric[i]);
+    return i < n;
+}
+
+static int warn_once(const struct syi_action_call *call, const char *what, const char *name)
+{
+    int *told = call->index < 0 ? NULL : &call->all->told[call->index];
+    if (told && *told) return 0;
+    if (told) *told = 1;
+    syi_action_warn(call, "there is no %s \"%s\": it does nothing", what, name);
+    return 0;
+}
+
+int syi_watch_value(const struct syi_action_call *call, double *value)
+{
+    const struct syi_action_part *part = call->part;
+    if (call->moment->kind == SYI_AFTER_STEP) {
+        if (syi_step_value(call->config, call->moment, part->metric, value)) return 1;
+        return warn_once(call, "value of a step called", part->metric);
+    }
+    const struct syi_eval_result *result = syi_watch_evaluation(part, call->moment);
+    if (!result) return warn_once(call, "evaluation called", part->task);
+    const double *found = syi_eval_result_find(result, part->metric);
+    if (!found) return warn_once(call, "value of an evaluation called", part->metric);
+    *value = *found;
+    return 1;
+}
+
+/* ---- comparing ---- */
+
+int syi_is_better(int mode, double value, double than, double delta)
+{
+    if (isnan(value) || isnan(than)) return !isnan(value);
+    return mode == SYI_MODE_MAX ? value > than + delta : value < than - delta;
+}
+
+/* Without rtol, atol alone, also of an infinite value. */
+double syi_watch_delta(const struct syi_action_part *part, double than)
+{
+    return part->rtol > 0 ? part->atol + part->rtol * fabs(than) : part->atol;
+}
+
+void syi_watch_best(struct syi_action_state *state, const struct syi_action_part *part, double value,
+                    int64_t step)
+{
+    double best = syi_state_get(state, "best", NAN);
+    if (!syi_is_better(part->mode, value, best, syi_watch_delta(part, best))) {
+        syi_state_count_up(state, "stale");
+        return;
+    }
+    syi_state_set(state, "best", value);
+    syi_state_set(state, "best_step", (double)step);
+    syi_state_set(state, "stale", 0);
+}

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* An open database of a run, and what SQLite says of it as errors of ours. */
+#ifndef SYI_DATABASE_H
+#define SYI_DATABASE_H
+
+#include <sqlite3.h>
+
+#include "base/base.h"
+
+struct syi_database {
+    sqlite3 *db;
+    const char *path; /* borrowed */
+};
+
+/* The last error of SQLite: SY_EBUSY locked by another program, SY_EFORMAT no database or a damaged one, SY_ENOENT
+ * removed or replaced while it was open, SY_EIO the rest. doing: "write". */
+int syi_database_error(const struct syi_database *database, const char *doing, struct sy_error *err);
+/* Whether that error may pass by itself: locks, I/O errors, a full disk, no files or memory left. */
+int syi_database_may_recover(const struct syi_database *database);
+/* Whether locks do not work there. */
+int syi_database_cannot_lock(const struct syi_database *database);
+/* Runs statements without rows. */
+int syi_database_run(const struct syi_database *database, const char *sql, const char *doing,
+                     struct sy_error *err) SYI_MUST_CHECK;
+/* The whole number in the first column of the first row. */
+int syi_database_ask(const struct syi_database *database, const char *sql, int64_t *number,
+                     struct sy_error *err) SYI_MUST_CHECK;
+int syi_database_prepare(const struct syi_database *database, const char *sql, sqlite3_stmt **statement,
+                         struct sy_error *err) SYI_MUST_CHECK;
+
+#endif

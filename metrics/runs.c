@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Attaches the databases of several runs and makes views over all. */
+#include "config.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/text.h"
+#include "metrics/runs.h"
+
+/* A view over all runs: what it shows of each. Databases of version 2 have no times and tasks of metrics. */
+static const struct view {
+    const char *name, *columns, *columns_2, *from;
+} views[] = {
+    {"all_run", "attempt, time, start_step, version, host", NULL, "run"},
+    {"all_metric", "attempt, step, time, task, name, value",
+     "attempt, step, NULL AS time, 'train' AS task, name, value", "valid_metric"},
+    {"all_loss", "step, loss, learning_rate, grad_norm", NULL, "loss_curve"},
+    {"all_eval", "attempt, time, step, task, name, value", NULL, "valid_eval"},
+    {"all_event", "attempt, time, step, kind, text", NULL, "event"},
+};
+
+static int failed(sqlite3 *db, const char *path, struct sy_error *err)
+{
+    return syi_error(err, SY_EIO, "metrics: %s: %s", path, sqlite3_errmsg(db));
+}
+
+static int attach(sqlite3 *db, const char *path, int number, struct sy_error *err)
+{
+    char sql[64];
+    sqlite3_stmt *statement = NULL;
+    int code;
+
+    snprintf(sql, sizeof(sql), "ATTACH ?1 AS run_%d", number);
+    code = sqlite3_prepare_v2(db, sql, -1, &statement, NULL);
+    if (code == SQLITE_OK) code = sqlite3_bind_text(statement, 1, path, -1, SQLITE_STATIC);
+    if (code == SQLITE_OK) code = sqlite3_step(statement);
+    sqlite3_finalize(statement);
+    return code == SQLITE_DONE ? SY_OK : failed(db, path, err);
+}
+
+/* The folder that a database is in, without the folders before it. */
+static void name_of(const char *path, char *name, size_t bytes)
+{
+    const char *slash = strrchr(path, '/');
+    char *folder = slash ? syi_format("%.*s/", (int)(slash - path), path) : syi_format(".");
+    char *full = folder ? realpath(folder, NULL) : NULL;
+    const char *last = full ? strrchr(full, '/') : NULL;
+
+    snprintf(name, bytes, "%s", last && last[1] ? last + 1 : path);
+    free(full);
+    syi_free(folder);
+}
+
+static int schema_version(sqlite3 *db, const char *schema)
+{
+    char sql[64];
+    sqlite3_stmt *query = NULL;
+    int version = 0;
+
+    snprintf(sql, sizeof(sql), "PRAGMA %s.user_version", schema);
+    if (sqlite3_prepare_v2(db, sql, -1, &query, NULL) == SQLITE_OK && sqlite3_step(query) == SQLITE_ROW)
+        version = sqlite3_column_int(query, 0);
+    sqlite3_finalize(query);
+    return version;
+}
+
+enum { NAME_BYTES = 1024, SCHEMA_BYTES = 24 };
+
+struct run {
+    char name[NAME_BYTES];
+    char schema[SCHEMA_BYTES];
+    int version;
+};
+
+static int make_view(sqlite3 *db, const struct view *view, const struct run *run, int n, struct sy_error *err)
+{
+    struct syi_text sql = {0};
+    int status;
+
+    syi_text_printf(&sql, "CREATE TEMP VIEW %s AS", view->name);
+    for (int i = 0; i < n; i++) {
+        char *quoted = sqlite3_mprintf("%Q", run[i].name);
+        const char *columns = run[i].version == 2 && view->columns_2 ? view->columns_2 : view->columns;
+        syi_text_printf(&sql, "%s SELECT %s AS run, %s FROM %s.%s", i ? " UNION ALL" : "",
+                        quoted ? quoted : "''", columns, run[i].schema, view->from);
+        sqlite3_free(quoted);
+    }
+    status = syi_text_status(&sql, err);
+    if (!status && sqlite3_exec(db, sql.data, NULL, NULL, NULL) != SQLITE_OK)
+        status = failed(db, view->name, err);
+    syi_text_free(&sql);
+    return status;
+}
+
+static void name_runs(struct run *run, const char *path, const char *const *others, int n)
+{
+    for (int i = 0; i <= n; i++) name_of(i ? others[i - 1] : path, run[i].name, NAME_BYTES);
+    for (int i = 1; i <= n; i++)
+        for (int j = 0; j < i; j++)
+            if (!strcmp(run[i].name, run[j].name)) snprintf(run[i].name, NAME_BYTES, "%s", others[i - 1]);
+}
+
+int syi_runs_attach(sqlite3 *db, const char *path, const char *const *others, int n, struct sy_error *err)
+{
+    struct run *run = syi_alloc((size_t)(n + 1) * sizeof(*run), err);
+    int status = run ? SY_OK : SY_ENOMEM, before = sqlite3_limit(db, SQLITE_LIMIT_ATTACHED, 1 << 20);
+    int most = sqlite3_limit(db, SQLITE_LIMIT_ATTACHED, -1);
+
+    if (!status && n > most)
+        status = syi_error(err, SY_EINVAL, "metrics: %d runs; this SQLite can compare %d at once", n + 1,
+                           most + 1);
+    if (!status) name_runs(run, path, others, n);
+    for (int i = 0; i <= n && !status; i++) {
+        if (i) status = attach(db, others[i - 1], i + 1, err);
+        snprintf(run[i].schema, SCHEMA_BYTES, i ? "run_%d" : "main", i + 1);
+        if (!status) run[i].version = schema_version(db, run[i].schema);
+    }
+    for (size_t i = 0; i < SYI_COUNT(views) && !status; i++)
+        status = make_view(db, &views[i], run, n + 1, err);
+    sqlite3_limit(db, SQLITE_LIMIT_ATTACHED, before);
+    syi_free(run);
+    return status;
+}

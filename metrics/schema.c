@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Makes the tables of schema.sql, or moves the rows of version 2 into them. */
+#include "config.h"
+
+#include "metrics/schema.h"
+#include "metrics/schema_sql.h"
+
+/* Version 2 had one row of routing an expert, no times and no tasks in metric, and fewer tables. Its tables get other
+ * names while theirs are made; its views come anew. Views and tables that a user added are not looked at. */
+static const char set_aside[] =
+    "PRAGMA legacy_alter_table = ON;"
+    "DROP VIEW IF EXISTS valid_metric; DROP VIEW IF EXISTS valid_routing; DROP VIEW IF EXISTS valid_eval;"
+    "DROP VIEW IF EXISTS loss_curve; DROP VIEW IF EXISTS expert_curve; DROP VIEW IF EXISTS expert_load;"
+    "DROP VIEW IF EXISTS eval_latest;"
+    "ALTER TABLE run RENAME TO old_run; ALTER TABLE metric RENAME TO old_metric;"
+    "ALTER TABLE event RENAME TO old_event; ALTER TABLE routing RENAME TO old_routing;"
+    "ALTER TABLE eval RENAME TO old_eval;";
+
+/* Blocks: rows that a later attempt replaced are a part of their own, as where a run goes on (rollup.c). */
+static const char move_rows[] =
+    "INSERT INTO run (attempt, time, start_step, version, host, config)"
+    " SELECT attempt, time, start_step, version, host, config FROM old_run;"
+    "INSERT INTO metric (attempt, step, task, name, value) SELECT attempt, step, 'train', name, value FROM old_metric;"
+    "INSERT INTO event (attempt, time, step, kind, text)"
+    " SELECT attempt, time, step, kind, text FROM old_event ORDER BY rowid;"
+    "INSERT INTO eval (id, attempt, time, step, task, name, value)"
+    " SELECT id, attempt, time, step, task, name, value FROM old_eval;"
+    "INSERT INTO routing (attempt, step, layer, tokens, dropped)"
+    " SELECT attempt, step, layer, counts_array(expert, tokens), counts_array(expert, dropped)"
+    " FROM old_routing GROUP BY attempt, step, layer;"
+    "INSERT INTO routing_block (attempt, layer, expert, block, part, first_step, last_step, steps, tokens, dropped)"
+    " SELECT attempt, layer, expert, block, replaced, min(step), max(step), count(*), sum(tokens), sum(dropped)"
+    " FROM (SELECT attempt, layer, expert, (step - 1) / 1000 AS block, step, tokens, dropped, EXISTS"
+    " (SELECT 1 FROM run r WHERE r.attempt > m.attempt AND r.start_step < m.step) AS replaced FROM old_routing m)"
+    " GROUP BY attempt, layer, expert, block, replaced;"
+    "DROP TABLE old_routing; DROP TABLE old_metric; DROP TABLE old_event; DROP TABLE old_eval; DROP TABLE old_run;";
+
+static int migrate(const struct syi_database *database, struct sy_error *err)
+{
+    int status = syi_database_run(database, set_aside, "migrate", err);
+
+    if (!status) status = syi_database_run(database, syi_schema_sql, "make the tables of", err);
+    if (!status) status = syi_database_run(database, move_rows, "migrate", err);
+    if (!status)
+        syi_log(SY_LOG_INFO, "metrics: the tables of %s were of version 2 and are of version %d now",
+                database->path, SYI_SCHEMA_VERSION);
+    return status;
+}
+
+int syi_schema_prepare(const struct syi_database *database, struct sy_error *err)
+{
+    int64_t application = 0, version = 0, n_objects = 0;
+    int status = syi_database_ask(database, "SELECT count(*) FROM sqlite_master", &n_objects, err);
+
+    if (status == SY_OK && n_objects == 0)
+        return syi_database_run(database, syi_schema_sql, "make the tables of", err);
+    if (status == SY_OK) status = syi_database_ask(database, "PRAGMA application_id", &application, err);
+    if (status == SY_OK) status = syi_database_ask(database, "PRAGMA user_version", &version, err);
+    if (status) return status;
+    if (application != SYI_SCHEMA_APPLICATION)
+        return syi_error(err, SY_EFORMAT,
+                         "metrics: %s is another program's database; choose another run directory",
+                         database->path);
+    if (version == 2) return migrate(database, err);
+    if (version != SYI_SCHEMA_VERSION)
+        return syi_error(err, SY_EFORMAT,
+                         "metrics: %s has tables of version %lld, this program writes %d; start a new run",
+                         database->path, (long long)version, SYI_SCHEMA_VERSION);
+    return SY_OK;
+}

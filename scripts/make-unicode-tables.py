@@ -1,0 +1,67 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Prints core/text_metrics/unicode_tables.h from Python's own tables: which code points are letters or digits
+(str.isalnum, what \\w of re takes besides the underscore), and their lower case (str.lower of one code point).
+
+    python3 scripts/make-unicode-tables.py >core/text_metrics/unicode_tables.h
+"""
+
+import unicodedata
+
+CODES = [c for c in range(0x110000) if not 0xD800 <= c <= 0xDFFF]
+
+
+def word_ranges():
+    ranges = []
+    for code in CODES:
+        if not chr(code).isalnum():
+            continue
+        if ranges and ranges[-1][1] == code - 1:
+            ranges[-1][1] = code
+        else:
+            ranges.append([code, code])
+    return ranges
+
+
+def lower_runs():
+    """[first, last, stride, delta]: every stride-th code from first to last has code + delta as its lower case."""
+    runs = []
+    for code in CODES:
+        lower = chr(code).lower()
+        if lower == chr(code) or len(lower) > 1:  # the one that becomes two, U+0130, is unicode.c's
+            continue
+        delta = ord(lower) - code
+        if runs and runs[-1][3] == delta:
+            first, last, stride, _ = runs[-1]
+            step = code - last
+            if step == stride or (first == last and step in (1, 2)):
+                runs[-1][1:3] = code, step
+                continue
+        runs.append([code, code, 1, delta])
+    return runs
+
+
+def print_table(name, fields, rows):
+    print(f"static const struct {{\n    {fields};\n}} {name}[] = {{")
+    line = "   "
+    for row in rows:
+        text = " {" + ", ".join(row) + "},"
+        if len(line) + len(text) > 110:
+            print(line)
+            line = "   "
+        line += text
+    print(line)
+    print("};")
+
+
+def main():
+    print("/* SPDX-License-Identifier: Apache-2.0 */")
+    print(f"/* Made by scripts/make-unicode-tables.py from Unicode {unicodedata.unidata_version}: not edited by hand. */")
+    print("/* clang-format off */")
+    print_table("words", "uint32_t first, last", [[f"{a:#x}", f"{b:#x}"] for a, b in word_ranges()])
+    print_table("lowers", "uint32_t first, last, stride;\n    int32_t delta",
+                [[f"{a:#x}", f"{b:#x}", str(s), str(d)] for a, b, s, d in lower_runs()])
+    print("/* clang-format on */")
+
+
+main()

@@ -1,0 +1,146 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# What actions do beside ending a run: batches that are skipped or gone back before, checkpoints that are kept, a learning
+# rate that is reduced, programs that are run. Resumed runs and runs on two ranks come to the same weights.
+. "$(dirname "$0")/_common.sh"
+data "$here/train.tsv" 300 1
+data "$here/valid.tsv" 20 2
+cd "$here" || exit 99
+same='--set train.schedule=constant --set metrics.every=1 --set data.warm_examples=0'
+ranks='--comm thread --ranks 2 --set mesh.data=2'
+
+meta() {
+    sed -n "s/.*\"$2\":\(\[[^]]*\]\|[^,]*\).*/\1/p" "$1"
+}
+newest() {
+    ls "$1/checkpoints" | sort -n | tail -n 1
+}
+
+# ---- batches that are not finite: those of one example, where a backend makes it so ----
+if [ -n "${SY_TEST_PLUGINS:-}" ]; then
+    mkdir plugins
+    cp "${SWITCHYARD_BACKEND_PATH%%:*}"/switchyard-*.so plugins
+    cp "$SY_TEST_PLUGINS/faulty.so" plugins/switchyard-faulty.so
+    export SWITCHYARD_BACKEND_PATH="$here/plugins" SY_FAULT_CPU="$here/plugins/switchyard-cpu.so" SY_FAULT='poison 125'
+    printf 'zz\tA\n' >>train.tsv
+    bad="$same --backend faulty --set train.steps=16 --set action.nan.kind=terminate_on_nan"
+
+    exits 1 tiny stops $bad
+    says err 'terminate_on_nan of \[action.nan\]: the gradients of step [0-9]* are not finite'
+    at=$(newest stops)
+    [ "$at" -gt 0 ] && [ "$at" -lt 10 ] || fail "the bad batch is of step $at: it proves little"
+
+    # skip: the same weights as where nobody looks, since the update is left out in any case.
+    exits 0 tiny skips $bad --set action.nan.policy=skip
+    hash=$(hash_in out)
+    says out '^terminate_on_nan: .*its update is left out and training goes on, skip 1 of 10 in a row'
+    skipped=$(query skips "SELECT count(*) FROM event WHERE kind = 'terminate_on_nan'")
+    [ "$skipped" -ge 1 ] || fail "a skip is no event"
+    exits 0 tiny ignores $same --backend faulty --set train.steps=16 --set action.other.patience=0
+    [ "$(hash_in out)" = "$hash" ] || fail "skip: not the weights without the bad updates"
+    exits 0 tiny skips-halfway $bad --set action.nan.policy=skip --set train.steps=$((at + 1))
+    exits 0 tiny skips-halfway --resume $bad --set action.nan.policy=skip
+    [ "$(hash_in out)" = "$hash" ] || fail "skip: resumed, it has other weights"
+    exits 0 tiny skips-ranks $bad --set action.nan.policy=skip $ranks
+    [ "$(hash_in out)" = "$hash" ] || fail "skip: two ranks have other weights"
+
+    # rollback: to the checkpoint before, and on with other batches; the bad one is never seen again.
+    back="$bad --set action.nan.policy=rollback --set train.checkpoint_every=2"
+    exits 0 tiny back $back
+    whole=$(hash_in out)
+    says out '^terminate_on_nan: the gradients of step'
+    from=$((at / 2 * 2))
+    says out "^back to the checkpoint of step $from; the batches of $((at + 1 - from)) steps are left out"
+    [ "$(query back "SELECT count(*) FROM event WHERE kind = 'rollback'")" -ge 1 ] || fail "a way back is no event"
+    [ "$whole" != "$hash" ] || fail "rollback: the same weights as with skip"
+    case $(meta back/checkpoints/16/meta.json holes) in
+    "[{\"step\":$from,\"batches\":$((at + 1 - from))}"*) ;;
+    *) fail "holes: $(meta back/checkpoints/16/meta.json holes)" ;;
+    esac
+    [ "$(meta back/checkpoints/16/meta.json examples)" -gt $((16 * 32)) ] || fail "examples do not count holes"
+    [ "$(query back "SELECT count(*) FROM loss_curve")" = 16 ] || fail "the loss curve has gaps or more"
+    exits 0 tiny back-halfway $back --set train.steps=$((from + 2))
+    exits 0 tiny back-halfway --resume $back
+    [ "$(hash_in out)" = "$whole" ] || fail "rollback: resumed, it has other weights"
+    exits 0 tiny back-ranks $back $ranks
+    [ "$(hash_in out)" = "$whole" ] || fail "rollback: two ranks have other weights"
+    # Where the update is made first, what it spoiled is gone as well.
+    exits 0 tiny back-after $back --set train.nan_check=after
+    [ "$(hash_in out)" = "$whole" ] || fail "rollback: the update of a bad step stays"
+    # Nothing was saved before: the beginning is.
+    exits 0 tiny back-begin $back --set train.checkpoint_every=0
+    says out '^back to the checkpoint of step 0'
+    unset SY_FAULT
+fi
+
+# Weights that are wild stay so: there is an end to skipping, and to going back.
+wild="$same --set train.warmup_steps=0 --set train.clip_norm=0 --set train.learning_rate=1000
+    --set action.nan.kind=terminate_on_nan --set action.nan.max_skips=2"
+exits 1 tiny wild $wild --set action.nan.policy=skip
+one_line_error
+says err 'are not finite .*like max_skips steps before; try a lower'
+exits 1 tiny wild-back $wild --set action.nan.policy=rollback
+one_line_error
+says err 'as after each way back to that checkpoint (max_skips)'
+[ "$(query wild-back "SELECT count(*) FROM event WHERE kind = 'rollback'")" = 2 ] || fail "ways back: not two"
+
+# ---- the best checkpoints, and the learning rate on a plateau, through a resume ----
+slow="$same --set train.steps=12 --set train.checkpoint_every=4 --set train.keep_checkpoints=1 --set train.learning_rate=0.003 --set train.warmup_steps=0
+    --set task.words.valid=valid.tsv --set train.evaluate_every=1 --set decode.max_length=2
+    --set action.best.kind=keep_best --set action.best.n=2 --set action.best.mode=max
+    --set action.slow.kind=reduce_lr_on_plateau --set action.slow.patience=2 --set action.slow.mode=max
+    --set action.slow.factor=0.5"
+exits 0 tiny slow $slow
+hash=$(hash_in out)
+says out '^reduce_lr_on_plateau: loss has not improved in 2 evaluations: the learning rate goes from 0.003 to 0.0015'
+[ "$(query slow "SELECT count(DISTINCT value) FROM metric WHERE name = 'learning_rate'")" -ge 3 ] ||
+    fail "the learning rate was not reduced twice"
+best=$(query slow "SELECT group_concat(step, ' ') FROM (SELECT step FROM valid_eval WHERE name = 'loss'
+    ORDER BY value DESC LIMIT 2)")
+kept=$(for step in $best 12; do echo "$step"; done | sort -nu | tr '\n' ' ')
+[ "$(ls slow/checkpoints | sort -n | tr '\n' ' ')" = "$kept" ] ||
+    fail "kept $(ls slow/checkpoints | tr '\n' ' ') instead of the two best and the newest, $kept"
+exits 0 "$program" eval slow --checkpoint best --file valid.tsv --set decode.max_length=2
+says out "step ${best%% *};"
+exits 0 tiny slow-halfway $slow --set train.steps=7
+exits 0 tiny slow-halfway --resume $slow
+[ "$(hash_in out)" = "$hash" ] || fail "resumed, the reduced rate gives other weights"
+[ "$(ls slow-halfway/checkpoints | sort -n | tr '\n' ' ')" = "$kept" ] || fail "resumed, it kept $(ls slow-halfway/checkpoints | tr '\n' ' ')"
+exits 0 tiny slow-ranks $slow $ranks
+[ "$(hash_in out)" = "$hash" ] || fail "two ranks have other weights"
+exits 0 tiny fast $slow --set action.slow.min_lr=0.003
+[ "$(hash_in out)" != "$hash" ] || fail "reducing the rate changed nothing"
+
+# An optimizer with a rate of its own is reduced as well.
+own="$slow --set optimizer.own.match=[\"*embedding*\"] --set optimizer.own.lr_factors=constant(value=0.003)"
+exits 0 tiny own $own
+[ "$(hash_in out)" = "$hash" ] || fail "the rate of an optimizer of its own is not reduced"
+
+# ---- what is not there ----
+exits 0 tiny missing $slow --set train.steps=3 --set action.best.metric=chrf --set action.slow.task=nobody/valid
+[ "$(wc -l <err)" = 2 ] || fail "not one warning each: $(cat err)"
+says err 'keep_best of \[action.best\]: there is no value of an evaluation called "chrf"'
+says err 'reduce_lr_on_plateau of \[action.slow\]: there is no evaluation called "nobody/valid"'
+
+# ---- programs ----
+# shellcheck disable=SC2016
+exits 0 tiny told $same --set train.steps=4 --set task.words.valid=valid.tsv --set train.evaluate_every=2 \
+    --set decode.max_length=2 --set action.say.kind=command \
+    --set 'action.say.command=echo $SWITCHYARD_EVENT $SWITCHYARD_STEP $SWITCHYARD_TASK $SWITCHYARD_VALUE_WER; ls -l /proc/self/fd' \
+    --set action.end.kind=command --set action.end.on=end --set 'action.end.command=echo "$SWITCHYARD_TEXT" >"$SWITCHYARD_RUN_DIR/said"' \
+    --set action.save.kind=command --set action.save.on=checkpoint --set 'action.save.command=exit 7' \
+    --set action.start.kind=command --set action.start.on=start --set 'action.start.command=kill -9 $$'
+[ "$(grep -c evaluation told/action-say.log)" = 2 ] || fail "not told of two evaluations: $(cat told/action-say.log)"
+grep -Eq '^evaluation 2 words/valid [0-9.]+$' told/action-say.log || fail "told $(cat told/action-say.log)"
+! [ -d /proc/self/fd ] || ! grep -q "metrics\|told/l\|checkpoints" told/action-say.log || fail "files of the run are open in it: $(cat told/action-say.log)"
+[ "$(cat told/said)" = "done after 4 steps" ] || fail "at the end: $(cat told/said)"
+says err 'command of \[action.save\]: exit status 7; see .*/action-save.log'
+says err 'command of \[action.start\]: ended by signal 9'
+says out '^done after 4 steps'
+# It is not waited for but at the end, and no longer than its time.
+begin=$(date +%s)
+exits 0 tiny long $same --set train.steps=3 --set action.long.kind=command --set action.long.on=start \
+    --set 'action.long.command=sleep 100 & sleep 100' --set action.long.time_limit=1
+says err 'command of \[action.long\]: ended after time_limit = 1 s'
+[ $(($(date +%s) - begin)) -le 20 ] || fail "a program that takes long held the run up"
+finish

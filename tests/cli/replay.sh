@@ -1,0 +1,61 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# A step done again has the stored loss to the last bit, from a checkpoint and from the seed, whatever the ranks of the run
+# were; its tensors can be seen; a run with a step that is not finite is told where it went wrong; the run stays as it was.
+. "$(dirname "$0")/_common.sh"
+cd "$here" || exit 99
+data train.tsv 200 1
+same='--quiet --set train.checkpoint_every=4 --set metrics.every=1 --set model.dropout_rate=0.1 --set data.batch_size=8'
+
+# shellcheck disable=SC2086
+exits 0 tiny run $same --set train.steps=10 --comm thread --ranks 2 --set mesh.expert=2
+files=$(find run -type f | sort | xargs cksum)
+for step in 1 4 5 10; do
+    exits 0 "$program" replay run --step $step
+    says out '^loss [0-9.]*, as stored$'
+    says out '^all [0-9]* tensors that the step writes are finite$'
+done
+says out '^step 10, from the checkpoint of step 8$'
+
+# ---- tensors ----
+exits 0 "$program" replay run --step 5 --dump 'grad/*router*' --dump 'encoder/layers_1/mlp:softmax' --write tensors
+says out '^grad_first\[0\] .*  grad/encoder/layers_1/mlp/router/router_weights/w/kernel  f32\[32,4\]  least -'
+says out '^grad_next\[1\] .*  encoder/layers_1/mlp:softmax  f32\['
+says tensors '"grad_next.1/[0-9]*/grad/encoder/layers_1/mlp/router/router_weights/w/kernel":{"dtype":"F32","shape":\[32,4\]'
+exits 1 "$program" replay run --step 5 --dump no/such/tensor
+says err 'no tensor is called no/such/tensor'
+[ "$(find run -type f | sort | xargs cksum)" = "$files" ] || fail "a replay changes the run directory"
+
+# ---- another loss than the stored one ----
+cp -r run other
+"$abs_top_builddir/tests/cli/database" change other/metrics.db "UPDATE metric SET value = value * 1.0000001 WHERE name = 'loss'" ||
+    fail "the stored loss was not changed"
+exits 1 "$program" replay other --step 6
+says out '^loss [0-9.]*, but [0-9.]* is stored$'
+
+# ---- a step that is not finite ----
+# shellcheck disable=SC2086
+exits 1 tiny wild $same --set train.learning_rate=1000 --set train.clip_norm=0 --set train.warmup_steps=0 \
+    --set train.schedule=constant
+bad=$(sed -n 's/.*the gradients of step \([0-9]*\) are not finite.*/\1/p' err)
+[ -n "$bad" ] || fail "no bad step: $(cat err)"
+exits 0 "$program" replay wild --step "$bad"
+says out '^[0-9]* of [0-9]* tensors that the step writes are not finite; the first:$'
+says out '^  grad_first, microbatch 0, [a-z].*, element [0-9]*: -*\(inf\|nan\)$'
+exits 0 "$program" replay wild --step $((bad - 1))
+
+# ---- bad input ----
+for step in 0 -1 x latest ''; do
+    exits 2 "$program" replay run --step "$step"
+    [ "$(wc -l <err)" -eq 1 ] || fail "step $step: $(cat err)"
+done
+exits 1 "$program" replay run --step 11
+says err 'step 11 is not in 1..10'
+exits 2 "$program" replay run
+says err 'give the step with --step N'
+exits 2 "$program" replay run --step 5 --write tensors
+says err 'needs tensors'
+data train.tsv 201 1
+exits 1 "$program" replay run --step 6
+says err 'train.tsv has changed since the run was trained'
+finish

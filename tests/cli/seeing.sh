@@ -1,0 +1,146 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Seeing a run: metrics in the formats of other programs, exports, top, report; of runs that are whole, just begun,
+# empty, damaged and hostile.
+. "$(dirname "$0")/_common.sh"
+data "$here/train.tsv" 300 1
+data "$here/valid.tsv" 20 2
+cd "$here" || exit 99
+exits 0 tiny run --quiet --set train.steps=12 --set train.evaluate_every=6 --set metrics.every=1 --set train.checkpoint_every=6 \
+    --set task.words.valid="$here/valid.tsv"
+python=$(command -v python3) || echo "skipped: without python3 pages, JSON and terminals are not checked" >&2
+
+# ---- metrics ----
+exits 0 "$program" metrics run --list
+says out '^metric  *loss  *12  *1  *12$'
+says out '^evaluation  *words/valid/wer  *2  *6  *12$'
+exits 0 "$program" metrics run --name 'learning_rat?' --from 2 --to 3 --format tsv
+[ "$(wc -l <out)" -eq 3 ] || fail "--from, --to: $(cat out)"
+says out '^2.learning_rate.'
+exits 0 "$program" metrics run 'SELECT step, text FROM event WHERE kind = '"'done'" --format csv
+printf 'step,text\r\n12,done after 12 steps\r\n' | cmp -s - out || fail "csv: $(cat out)"
+exits 0 "$program" metrics run 'SELECT name, value FROM metric' --format json
+if [ -n "$python" ]; then
+    "$python" -c 'import json, sys; rows = json.load(sys.stdin); assert len(rows) > 50 and all(set(r) == {"name", "value"} for r in rows)' \
+        <out || fail "json does not load"
+fi
+exits 2 "$program" metrics run --format csb
+says err 'unknown format csb, did you mean csv'
+exits 2 "$program" metrics run --tsv --format csv 'SELECT 1'
+exits 2 "$program" metrics run --list 'SELECT 1'
+says err 'for one run and without SQL'
+exits 2 "$program" metrics run --from 5 --to 4
+exits 2 "$program" metrics run --from -1
+exits 1 "$program" metrics run --format json
+says err 'several tables'
+
+# ---- exports ----
+exits 2 "$program" metrics run --export csv
+says err 'takes one run and a folder'
+exits 2 "$program" metrics run --export cvs files
+says err 'did you mean csv'
+exits 0 "$program" metrics run --export csv files
+[ "$(grep -c ,loss, files/valid_metric.csv)" -eq 12 ] || fail "valid_metric.csv: $(head files/valid_metric.csv)"
+exits 0 "$program" metrics run 'SELECT * FROM eval' --format csv
+cmp -s out files/eval.csv || fail "eval.csv is not the table"
+exits 1 "$program" metrics run --export csv files
+says err 'nothing is overwritten'
+exits 0 "$program" metrics run --export tensorboard board
+[ "$(find board/words/valid -name 'events.out.tfevents.*' | wc -l)" -eq 1 ] || fail "no sub-folder of the task"
+if [ -n "$python" ] && "$python" -c 'import tensorboard' 2>/dev/null; then
+    "$python" "$top/tests/cli/seeing_tensorboard.py" board run/metrics.db >board.log 2>&1 || fail "TensorBoard: $(tail -n 1 board.log)"
+else
+    echo "skipped: python3 has no tensorboard, which would read the event files" >&2
+fi
+
+# ---- top ----
+exits 0 env LC_ALL=C COLUMNS=70 "$program" top run
+says out '^tiny  run  *done$'
+says out 'step 12/12$'
+says out 'words/valid  step 12'
+says out 'encoder/layers_1/mlp .*dropped'
+awk 'length > 70 { exit 1 }' out || fail "a line is too wide"
+LC_ALL=C grep -q '[^ -~]' out && fail "not ASCII in the locale C: $(cat out)"
+exits 0 env LC_ALL=C.UTF-8 "$program" top run --once
+says out '█'
+exits 2 "$program" top run --every 0
+exits 2 "$program" top run --every 0.01
+says err 'at least 0.1 s'
+[ -z "$python" ] || for how in q ctrl-c resize gone SIGTERM SIGHUP; do
+    "$python" "$top/tests/cli/seeing_terminal.py" "$program" run "$how" 2>err || fail "top, $how: $(tail -n 1 err)"
+done
+
+# ---- report ----
+# page FILE: well-formed, asks for nothing, says what it should.
+page() {
+    if grep -n -i -e '<script' -e '<link' -e 'https\{0,1\}:' -e '@import' -e 'url(' -e ' on[a-z]*="' "$1" | grep -v '&lt;' >bad; then
+        fail "$1 asks for something or runs something: $(head -n 1 bad)"
+    fi
+    [ -z "$python" ] || "$python" - "$1" <<'END' || fail "$1 is not well-formed"
+import html.parser, sys
+class Page(html.parser.HTMLParser):
+    open = []
+    def handle_starttag(self, tag, attributes):
+        if tag != "meta": self.open.append(tag)
+    def handle_startendtag(self, tag, attributes): pass
+    def handle_endtag(self, tag): assert self.open.pop() == tag, (tag, self.getpos())
+page = Page()
+page.feed(open(sys.argv[1], encoding="utf-8").read())
+page.close()
+assert not page.open
+END
+}
+# shows FILE TEXT: like says, for files that are too long for a message.
+shows() {
+    grep -q -e "$2" "$1" || fail "$1 lacks '$2'"
+}
+exits 2 "$program" report run
+says err 'where to'
+exits 0 "$program" report run -o page.html
+page page.html
+for words in 'Training loss' 'Gradient norm' 'encoder/layers_1/mlp' 'words/valid' 'done after 12 steps' 'num_experts = 4'; do
+    shows page.html "$words"
+done
+exits 0 "$program" report run --output=page.html
+echo mine >mine.html
+exits 1 "$program" report run -o mine.html
+says err 'is no report'
+[ "$(cat mine.html)" = mine ] || fail "a file was written over"
+cp -r run second
+exits 0 "$program" report run second -o both.html
+page both.html
+shows both.html 'Comparison'
+exits 2 "$program" report run run run run run run run run run -o many.html
+for browser in chromium chromium-browser google-chrome; do
+    command -v "$browser" >/dev/null || continue
+    timeout 60 "$browser" --headless=new --no-sandbox --disable-gpu --user-data-dir="$here/profile" --window-size=1000,1200 \
+        --screenshot="$here/page.png" "file://$here/page.html" >browser.log 2>&1
+    [ "$(wc -c <page.png)" -gt 20000 ] || fail "$browser shows nothing of the page: $(tail -n 1 browser.log)"
+    break
+done
+[ -s page.png ] || echo "skipped: no browser that draws the page" >&2
+
+# ---- runs that have little, or ill will ----
+mkdir empty damaged
+exits 0 "$program" train "$top/bench/tiny.run" --run-dir empty --set task.words.train="$here/train.tsv" --set train.steps=0 --quiet
+{ head -c 8192 run/metrics.db; head -c 8192 "$program"; } >damaged/metrics.db
+exits 0 "$program" top empty --once
+exits 0 "$program" report empty -o empty.html
+page empty.html
+shows empty.html 'There are no numbers'
+exits 0 "$program" metrics empty --list
+exits 0 "$program" metrics empty --export tensorboard empty.board
+for run in damaged none; do
+    for command in "top $run --once" "report $run -o none.html" "metrics $run --list" "metrics $run --export csv none.csv" \
+        "metrics $run --export tensorboard none.board"; do
+        # shellcheck disable=SC2086
+        exits 1 "$program" $command
+        one_line_error
+        says err "$run/metrics.db"
+    done
+done
+exits 0 tiny '<script>alert(1)<|script>' --quiet --set train.steps=2 --set metrics.every=1 --set 'run.name=<b onload="x">'
+exits 0 "$program" report '<script>alert(1)<|script>' -o hostile.html
+page hostile.html
+shows hostile.html '&lt;b onload=&quot;x&quot;&gt;'
+finish

@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The views that answer the usual questions, each on rows whose answer is known, and what another run adds. */
+#include "config.h"
+
+#include "metrics/query.h"
+#include "metrics_support.h"
+
+static void put_step(struct syi_metric_sink *sink, int64_t step, double loss, double norm)
+{
+    const struct {
+        const char *name;
+        double value;
+    } metrics[] = {{"loss", loss},
+                   {"weight_gradient_norm", norm},
+                   {"learning_rate", 1e-3},
+                   {"tokens_per_second", 1000},
+                   {"step_seconds", 0.001}};
+
+    for (size_t i = 0; i < SYI_COUNT(metrics); i++)
+        cr_assert(sink->metric(sink->arg, step, metrics[i].name, metrics[i].value, NULL) == SY_OK);
+}
+
+/* Two attempts: 200 steps with a spike at 150 and a norm that is no number at 160; then on from 180 to 190. Evaluations
+ * of task dev at 100 (saved), 180 and, replaced, 200. */
+static const char *make_run(void)
+{
+    const char *path = fresh_path("metrics.db");
+    struct syi_metric_sink sink = open_sink(path, -1, 0);
+    static const struct {
+        int64_t step;
+        double loss, accuracy;
+    } eval[] = {{100, 1.5, 0.5}, {180, 2.0, 0.75}, {200, 0.1, 0.99}};
+
+    for (int64_t step = 1; step <= 200; step++) {
+        put_step(&sink, step, 10.0 - (double)step / 100, step == 150 ? 50 : step == 160 ? 0.0 / 0.0 : 2);
+        cr_assert(sink.routing(sink.arg, step, "x", 4, (int64_t[]){30, 10, 0, 0}, (int64_t[]){6, 0, 0, 0},
+                               NULL) == SY_OK);
+    }
+    for (size_t i = 0; i < SYI_COUNT(eval); i++) {
+        cr_assert(sink.eval(sink.arg, eval[i].step, "dev", "loss", eval[i].loss, NULL) == SY_OK);
+        cr_assert(sink.eval(sink.arg, eval[i].step, "dev", "accuracy", eval[i].accuracy, NULL) == SY_OK);
+        cr_assert(sink.eval(sink.arg, eval[i].step, "dev", "items", 20, NULL) == SY_OK);
+    }
+    cr_assert(sink.event(sink.arg, 100, "checkpoint", "checkpoint of step 100 saved", NULL) == SY_OK);
+    cr_assert(sink.close(sink.arg, NULL) == SY_OK);
+    sink = open_sink(path, 180, 0);
+    for (int64_t step = 181; step <= 190; step++) put_step(&sink, step, 1, 2);
+    cr_assert(sink.event(sink.arg, 190, "done", "done after 190 steps", NULL) == SY_OK);
+    cr_assert(sink.event(sink.arg, 190, "note", "later", NULL) == SY_OK);
+    cr_assert(sink.close(sink.arg, NULL) == SY_OK);
+    return path;
+}
+
+static void expect(const char *path, const char *sql, double value)
+{
+    double got = ask(path, sql);
+    cr_assert(got > value - 1e-9 && got < value + 1e-9, "%s: %.17g instead of %.17g", sql, got, value);
+}
+
+Test(metrics_views, training)
+{
+    const char *path = make_run();
+
+    expect(path, "SELECT count(*) FROM loss_curve", 190);
+    expect(path, "SELECT smooth FROM loss_smooth WHERE step = 1", 9.99);
+    expect(path, "SELECT smooth FROM loss_smooth WHERE step = 100", 10 - (51 + 100) / 200.0);
+    expect(path, "SELECT high - low FROM loss_smooth WHERE step = 100", 0.49);
+    expect(path, "SELECT group_concat(step) = '150,160' FROM gradient_spikes", 1);
+    expect(path, "SELECT ratio FROM gradient_spikes WHERE step = 150", 25);
+    expect(
+        path,
+        "SELECT count(*) FROM throughput WHERE tokens_per_second = 1000 AND step_seconds = 0.001 AND time > '2'",
+        190);
+    expect(path, "SELECT last_step - first_step FROM timing WHERE attempt = 1", 199);
+    expect(path, "SELECT step_seconds FROM timing WHERE attempt = 2", 0.001);
+    expect(path, "SELECT count(*) FROM timing WHERE seconds >= 0 AND seconds < 100 AND ended >= began", 2);
+    change(
+        path,
+        "UPDATE run SET time = '2026-01-01T00:00:00.000Z' WHERE attempt = 2; UPDATE event SET "
+        "time = '2026-01-01T00:00:10.000Z' WHERE attempt = 2; UPDATE metric SET time = 0 WHERE attempt = 2");
+    cr_assert(ask(path,
+                  "SELECT abs(share_in_steps - 0.001) < 1e-6 AND abs(seconds - 10) < 1e-3 FROM timing WHERE "
+                  "attempt = 2") == 1);
+    expect(path, "SELECT kind = 'none' AND step = 200 FROM stop_reason WHERE attempt = 1", 1);
+    expect(
+        path,
+        "SELECT kind = 'done' AND step = 190 AND text = 'done after 190 steps' FROM stop_reason WHERE attempt = 2",
+        1);
+    remove_path(path);
+}
+
+/* Of 180 steps: 30 and 10 tokens a step for two of four experts. */
+Test(metrics_views, experts)
+{
+    const char *path = make_run();
+
+    expect(path, "SELECT tokens FROM dropped_tokens WHERE layer = 'x' AND expert = 1", 1800);
+    expect(path, "SELECT dropped_share FROM dropped_tokens WHERE layer = 'x' AND expert = 0", 6 / 36.0);
+    expect(path, "SELECT busiest FROM expert_balance WHERE layer = 'x' AND block = 0", 3);
+    expect(path, "SELECT idlest + 10 * unused + 100 * experts + 1000 * last_step FROM expert_balance",
+           180420);
+    expect(path, "SELECT share FROM expert_load WHERE step = 7 AND expert = 1", 0.25);
+    remove_path(path);
+}
+
+Test(metrics_views, evaluations)
+{
+    const char *path = make_run();
+
+    expect(path, "SELECT count(*) FROM evaluation_history", 6);
+    expect(path, "SELECT value - value_before FROM evaluation_history WHERE name = 'loss' AND step = 180",
+           0.5);
+    expect(path, "SELECT step + 1000 * saved FROM best_checkpoint WHERE task = 'dev' AND name = 'loss'",
+           1100);
+    expect(path, "SELECT step + 1000 * saved FROM best_checkpoint WHERE task = 'dev' AND name = 'accuracy'",
+           180);
+    expect(path, "SELECT count(*) FROM best_checkpoint", 2);
+    remove_path(path);
+}
+
+/* ---- several runs ---- */
+
+struct lines {
+    char text[8192];
+};
+
+static int add_line(void *arg, const char *line)
+{
+    struct lines *lines = arg;
+    strncat(lines->text, line, sizeof(lines->text) - strlen(lines->text) - 2);
+    strcat(lines->text, "\n");
+    return SY_OK;
+}
+
+static int ask_all(const char *const *path, int n, const char *sql, struct lines *lines, struct sy_error *err)
+{
+    const struct syi_query query = {
+        .sql = sql, .format = SYI_QUERY_TSV, .others = path + 1, .n_others = n - 1};
+    *lines = (struct lines){0};
+    return syi_query_run(path[0], &query, add_line, lines, err);
+}
+
+/* A run of this version, one of version 2 and one that is not there. */
+Test(metrics_views, several_runs)
+{
+    char folder[] = "/tmp/sy-unit-XXXXXX", path[4][64], command[8400], *top = getenv("abs_top_srcdir");
+    static const char *const names[] = {"one", "two", "it's", "none"};
+    const char *all[4];
+    struct lines lines;
+    struct sy_error err = {0}, missing = {0}, change_error = {0};
+
+    cr_assert(top && mkdtemp(folder));
+    for (int i = 0; i < 4; i++) {
+        snprintf(path[i], sizeof(path[i]), "%s/%s/metrics.db", folder, names[i]);
+        all[i] = path[i];
+    }
+    const char *made = make_run();
+    snprintf(command, sizeof(command),
+             "cd %s && mkdir one two \"it's\" && cp %s one && cp one/metrics.db \"it's\" && "
+             "cp %s/tests/golden/metrics/version-2.db two/metrics.db",
+             folder, made, top);
+    cr_assert(system(command) == 0);
+    remove_path(made);
+    cr_assert(ask_all(all, 3, "SELECT run, count(*), max(step) FROM all_loss GROUP BY run ORDER BY run",
+                      &lines, &err) == SY_OK,
+              "%s", err.text);
+    cr_assert_str_eq(lines.text, "run\tcount(*)\tmax(step)\nit's\t190\t190\none\t190\t190\ntwo\t8\t8\n");
+    cr_assert(ask_all(all, 3,
+                      "SELECT count(*), count(time) FROM all_metric WHERE run = 'two' AND task = 'train'",
+                      &lines, &err) == SY_OK);
+    cr_assert_str_eq(lines.text, "count(*)\tcount(time)\n112\t0\n");
+    cr_assert(ask_all(all, 3, "SELECT DISTINCT run FROM all_eval JOIN all_run USING (run) ORDER BY 1", &lines,
+                      &err) == SY_OK);
+    cr_assert_str_eq(lines.text, "run\nit's\none\ntwo\n");
+    cr_assert(ask_all(all, 3, "SELECT count(*) FROM run_2.run", &lines, &err) == SY_OK);
+    cr_assert_str_eq(lines.text, "count(*)\n2\n");
+    cr_assert(ask_all(all, 3, NULL, &lines, &err) == SY_OK, "%s", err.text);
+    cr_assert(strstr(lines.text, "\none\t2\t190\t1\t1\t1000\tdone\n"), "%s", lines.text);
+    cr_assert(strstr(lines.text, "\ndev\taccuracy\tone\t180\t0.75\t0.5\t0.75\n"), "%s", lines.text);
+    cr_assert(ask_all(all, 4, NULL, &lines, &missing) == SY_ENOENT &&
+              strstr(missing.text, "none/metrics.db"));
+    cr_assert(ask_all(all, 3, "DELETE FROM run_2.metric", &lines, &change_error) == SY_EINVAL);
+    cr_assert(ask_all(all, 1, "SELECT count(*) FROM all_loss WHERE run = 'one'", &lines, &err) == SY_OK);
+    cr_assert_str_eq(lines.text, "count(*)\n190\n");
+    snprintf(command, sizeof(command), "rm -r %s", folder);
+    cr_assert(system(command) == 0);
+}
