@@ -53,6 +53,8 @@ if [ -n "${SY_TEST_PLUGINS:-}" ]; then
     says out "^back to the checkpoint of step $from; the batches of $((at + 1 - from)) steps are left out"
     [ "$(query back "SELECT count(*) FROM event WHERE kind = 'rollback'")" -ge 1 ] || fail "a way back is no event"
     [ "$whole" != "$hash" ] || fail "rollback: the same weights as with skip"
+    exits 0 "$program" replay back --backend faulty --step 16 # a replay takes the batches that are left
+    says out '^loss [0-9.]*, as stored'
     case $(meta back/checkpoints/16/meta.json holes) in
     "[{\"step\":$from,\"batches\":$((at + 1 - from))}"*) ;;
     *) fail "holes: $(meta back/checkpoints/16/meta.json holes)" ;;

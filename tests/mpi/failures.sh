@@ -128,6 +128,35 @@ ended
 says TERM.out 'stopped by a signal after step [0-9]*; --resume goes on'
 [ "$(cat "$here/TERM/status")" = stopped ] || fail "TERM: status is $(cat "$here/TERM/status")"
 
+# Signals to the launcher. Open MPI hands USR1 on; after TERM it kills the ranks within seconds, so that at least the last
+# periodic checkpoint is there, and the run goes on from it.
+# launcher_of RUN: the parent of its ranks.
+launcher_of() {
+    for pid in $(rank_pids "$1"); do sed -n 's/^PPid:[[:space:]]*//p' "/proc/$pid/status"; done | sort -u
+}
+case $launcher in
+*oversubscribe*)
+    mpi launcher-USR1 2 --set train.steps=1000000 --set train.checkpoint_every=50 &
+    owner=$!
+    eventually test -e "$here/launcher-USR1/checkpoints/50"
+    kill -USR1 "$(launcher_of launcher-USR1)"
+    ended
+    [ $? -eq 3 ] || fail "USR1 to the launcher: not exit 3: $(cat "$here/launcher-USR1.err")"
+    says launcher-USR1.out 'stopped by a signal after step [0-9]*; --resume goes on'
+    mpi launcher-TERM 2 --set train.steps=1000000 --set train.checkpoint_every=50 &
+    owner=$!
+    eventually test -e "$here/launcher-TERM/checkpoints/50"
+    kill -TERM "$(launcher_of launcher-TERM)"
+    ended
+    [ $? -ne 0 ] || fail "TERM to the launcher: exit 0"
+    at=$(ls "$here/launcher-TERM/checkpoints" | grep -v '[^0-9]' | sort -n | tail -1)
+    mpi launcher-TERM 2 --resume --set train.steps=$((at + 2)) ||
+        fail "after TERM to the launcher: $(cat "$here/launcher-TERM.err")"
+    says launcher-TERM.out "going on from the checkpoint of step $at\|^done after $((at + 2)) steps"
+    ;;
+*) echo "skipped: signals to the launcher (tried with Open MPI)" ;;
+esac
+
 export SWITCHYARD_COMM_TIMEOUT=3
 for how in STOP KILL; do
     mpi "$how" 2 --set train.steps=1000000 --set train.checkpoint_every=50 &

@@ -87,8 +87,8 @@ static struct syi_verdict ask(struct syi_actions *actions, struct syi_moment mom
 static struct syi_verdict evaluated(struct syi_actions *actions, int64_t step, double loss, double wer)
 {
     struct syi_eval_result result[2] = {
-        {.task = "words/valid", .n = 3, .value = {{"loss", loss}, {"wer", wer}, {"per", 0.5}}},
-        {.task = "other/valid", .n = 1, .value = {{"bleu", -loss}}}};
+        {.task = "words/valid", .n = 3, .value = {{"loss", loss, 0}, {"wer", wer, 0}, {"per", 0.5, 0}}},
+        {.task = "other/valid", .n = 1, .value = {{"bleu", -loss, 0}}}};
     return ask(actions, (struct syi_moment){.kind = SYI_AFTER_EVALUATION,
                                             .step = step,
                                             .rate = 0.1,
