@@ -34,7 +34,14 @@ for signal in TERM INT USR1; do
 done
 
 # The other signals that ask for an end, which are sent repeatedly: no second one may cost the checkpoint.
-for signal in HUP USR2 XCPU USR1; do
+hangup=HUP # unless this script was started with it ignored, as by nohup: then so are its programs
+case $(sed -n 's/^SigIgn:.*\(.\)$/\1/p' /proc/self/status 2>/dev/null) in
+[13579bdf])
+    echo "skipped: SIGHUP (it is ignored here)"
+    hangup=
+    ;;
+esac
+for signal in $hangup USR2 XCPU USR1; do
     start many-$signal $same --set train.steps=1000000
     eventually grep -q '^step 3/' many-$signal.out
     for i in 1 2 3 4 5 6 7 8 9 10; do
