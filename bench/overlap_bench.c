@@ -39,10 +39,11 @@ static void select_op(void *arg, int program, size_t op, const struct sy_call *c
 
 static void fill(struct syi_batch *batch, const struct syi_bucket *bucket)
 {
-    struct syi_vocabulary vocabulary;
+    struct syi_vocabularies v;
     struct sy_error err = {0};
     uint64_t state = 1;
-    if (syi_vocabulary_bytes(&vocabulary, 0, &err)) return;
+    if (syi_vocabulary_bytes(&v.input, 0, &err)) return;
+    v.target = v.input;
     syi_batch_begin(batch, bucket, 0);
     for (int32_t row = 0; row < batch->rows; row++) {
         char text[WORD];
@@ -51,7 +52,7 @@ static void fill(struct syi_batch *batch, const struct syi_bucket *bucket)
             text[i] = (char)('a' + (state >> 33) % 26);
         }
         struct syi_span word = {text, WORD};
-        syi_batch_add(batch, &vocabulary, row, word, &word);
+        if (syi_batch_add(batch, &v, row, word, &word, &err)) return;
     }
 }
 

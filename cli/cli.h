@@ -41,6 +41,7 @@ struct cli_options {
     int decodes, scores; /* of predict: 0, not given */
     double tolerance;    /* of verify: factor of its bounds; of diff: distance that passes; 0: not given */
     int compat_diff, factors, optimizers, transforms; /* of config */
+    int decode, targets;                              /* of tokenize */
     int json;
     int verbose;
     int profile, data;                   /* of bench */
@@ -72,6 +73,7 @@ extern const struct cli_cmd cli_train;
 extern const struct cli_cmd cli_eval;
 extern const struct cli_cmd cli_predict;
 extern const struct cli_cmd cli_score;
+extern const struct cli_cmd cli_tokenize;
 extern const struct cli_cmd cli_metrics;
 extern const struct cli_cmd cli_top;
 extern const struct cli_cmd cli_report;

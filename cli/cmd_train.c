@@ -135,7 +135,7 @@ static int check_file(const struct syi_task_part *task, const char *key, const c
 /* Before a folder is made for the run: are its files there, does the model have the vocabulary's ids? */
 static int check_data(const struct syi_config *config)
 {
-    struct syi_vocabulary vocabulary;
+    struct syi_vocabularies vocabularies;
     struct sy_error err = {0};
     const struct syi_task_part *task = syi_config_task(config);
     if (!*task->train) {
@@ -143,8 +143,8 @@ static int check_data(const struct syi_config *config)
                   *task->name_of_part ? task->name_of_part : "NAME");
         return CLI_USAGE;
     }
-    if (syi_vocabulary_open(&vocabulary, config, &err)) return cli_usage(&err);
-    syi_vocabulary_close(&vocabulary);
+    if (syi_vocabularies_open(&vocabularies, config, &err)) return cli_usage(&err);
+    syi_vocabularies_close(&vocabularies);
     int status = check_file(task, "train", task->train);
     for (int i = 0; !status && i < config->task.n; i++)
         status = check_file(&config->task.part[i], "valid", config->task.part[i].valid);
@@ -257,7 +257,8 @@ static int open_output(void *arg, struct sy_error *err)
     if (!status) status = keep_changes(out, err);
     if (status) return status;
     if (!out->o->quiet) printf("run directory %s\n", path), fflush(stdout);
-    status = syi_run_dir_write_config(&out->dir, out->config, err);
+    status = syi_run_dir_keep_vocabularies(&out->dir, out->config, err);
+    if (!status) status = syi_run_dir_write_config(&out->dir, out->config, err);
     if (!status) status = syi_run_dir_status(&out->dir, "running", err);
     if (!status) status = open_store(&out->dir, out->config, out->o->resume, &out->sink, err);
     out->stored = !status;

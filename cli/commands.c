@@ -4,9 +4,26 @@
 
 #include "cli/cli.h"
 
-/* clang-format off: one a line */
+/* One a line. */
+/* clang-format off */
 const struct cli_cmd *const cli_commands[] = {
-    &cli_train,  &cli_eval,   &cli_predict, &cli_score,   &cli_metrics,  &cli_top,
-    &cli_report, &cli_config, &cli_explain, &cli_plan,    &cli_backends, &cli_verify,
-    &cli_diff,   &cli_replay, &cli_bench,   &cli_version, NULL,
+    &cli_train,
+    &cli_eval,
+    &cli_predict,
+    &cli_score,
+    &cli_tokenize,
+    &cli_metrics,
+    &cli_top,
+    &cli_report,
+    &cli_config,
+    &cli_explain,
+    &cli_plan,
+    &cli_backends,
+    &cli_verify,
+    &cli_diff,
+    &cli_replay,
+    &cli_bench,
+    &cli_version,
+    NULL,
 };
+/* clang-format on */

@@ -59,6 +59,8 @@ static const struct option {
      AT(decodes)},
     {"scores", NULL, "write each output's score after a TAB; short for --set decode.scores=true", FLAG,
      AT(scores)},
+    {"decode", NULL, "read ids, write their text", FLAG, AT(decode)},
+    {"targets", NULL, "the vocabulary of targets, not of inputs", FLAG, AT(targets)},
     {"tsv", NULL, "tab separated output, for programs", FLAG, AT(tsv)},
     {"format", "NAME",
      "aligned (default), tsv, csv (RFC 4180) or json (an array of objects; NaN and infinity are null)", TEXT,

@@ -63,6 +63,7 @@ int cli_load_run(const char *run_dir, const struct cli_options *options, struct 
                  struct sy_error *err)
 {
     int status = syi_run_dir_read_config(run_dir, config, err);
+    if (!status) status = syi_run_dir_use_vocabularies(run_dir, config, err);
     if (status) return status;
     free_mesh(options, config);
     return apply_sets(options, config, err);

@@ -41,6 +41,15 @@ int verify_member_int(const struct verify_case *c, uint32_t object, const char *
     return SY_OK;
 }
 
+int verify_member_real(const struct verify_case *c, uint32_t object, const char *key, double *value,
+                       struct sy_error *err)
+{
+    uint32_t node;
+    int status = verify_member(c, object, key, SYI_JSON_NUMBER, &node, err);
+    *value = status ? 0 : c->json.nodes[node].number;
+    return status;
+}
+
 int verify_list_ints(const struct verify_case *c, uint32_t list, int most, int64_t *value, int *n,
                      struct sy_error *err)
 {
@@ -64,6 +73,7 @@ static const char *error_type(int status)
     case SY_ENOENT: return "KeyError";
     case SY_EMISMATCH: return "AssertionError";
     case VERIFY_TYPE_ERROR: return "TypeError";
+    case VERIFY_ARGUMENT_ERROR: return "InvalidArgumentError";
     default: return NULL;
     }
 }

@@ -15,6 +15,7 @@ struct verify_row {
 /* Statuses of a row besides those of the library. */
 enum {
     VERIFY_TYPE_ERROR = 1000, /* an answer: a value or an argument that nothing takes (TypeError) */
+    VERIFY_ARGUMENT_ERROR,    /* an answer: what TensorFlow refuses (InvalidArgumentError) */
     VERIFY_LEFT_OUT           /* nothing here could answer it: why is in err, and in the list of --verbose */
 };
 
@@ -38,6 +39,9 @@ int verify_member(const struct verify_case *c, uint32_t object, const char *key,
 /* An integer that is there and in range; null where `null` is not NULL sets *null. */
 int verify_member_int(const struct verify_case *c, uint32_t object, const char *key, int64_t low,
                       int64_t high, int *null, int64_t *value, struct sy_error *err) SYI_MUST_CHECK;
+/* A number that is there. */
+int verify_member_real(const struct verify_case *c, uint32_t object, const char *key, double *value,
+                       struct sy_error *err) SYI_MUST_CHECK;
 /* The integers of a list, at most `most`. */
 int verify_list_ints(const struct verify_case *c, uint32_t list, int most, int64_t *value, int *n,
                      struct sy_error *err) SYI_MUST_CHECK;

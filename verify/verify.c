@@ -32,7 +32,7 @@ static const struct kind {
              {"action", verify_action},
              {"weight_metrics", verify_weight_metrics},
              {"partitioner", verify_partitioner},
-             {"data", NULL}};
+             {"data", verify_data}};
 
 enum {
     N_KINDS = SYI_COUNT(kinds),
@@ -138,8 +138,8 @@ static void compute(struct walk *w, int kind, const char *label, struct verify_c
         report.covered = syi_alloc((c->n_tensors + 1) * sizeof *report.covered, &err);
         status = report.covered ? kinds[kind].fn(&w->context, c, &report, &err) : SY_ENOMEM;
     }
-    if (status == SY_EUNSUPPORTED) {
-        count_skip(w, kind, label, err.text, 1);
+    if (status == SY_EUNSUPPORTED || status == VERIFY_NOT_BUILT) {
+        count_skip(w, kind, label, err.text, status == SY_EUNSUPPORTED);
     } else if (status) {
         count_failure(w, kind, label, err.text[0] ? err.text : "failed without a message");
     } else {

@@ -193,7 +193,9 @@ const void *verify_got(const struct verify_run *run, const char *name, int64_t *
 void verify_run_report(const struct verify_run *run, struct verify_report *r);
 
 /* ---- kinds: one file each ----
- * A failure to compute is a status with err; SY_EUNSUPPORTED counts the case as skipped. */
+ * A failure to compute is a status with err; SY_EUNSUPPORTED counts the case as skipped, VERIFY_NOT_BUILT too, for a
+ * plugin that a build may lack: that is no failure. */
+enum { VERIFY_NOT_BUILT = 1100 };
 
 typedef int (*verify_kind_fn)(struct verify_context *context, const struct verify_case *c,
                               struct verify_report *report, struct sy_error *err);
@@ -235,6 +237,8 @@ int verify_weight_merges(struct verify_context *context, const struct verify_cas
                          struct sy_error *err); /* weight_metrics of its own file */
 int verify_schedule(struct verify_context *context, const struct verify_case *c, struct verify_report *report,
                     struct sy_error *err);
+int verify_data(struct verify_context *context, const struct verify_case *c, struct verify_report *report,
+                struct sy_error *err);
 
 /* ---- verify.c: paths, lines, summary ---- */
 

@@ -14,7 +14,7 @@
 struct source {
     struct syi_batch batch;
     struct syi_task task;
-    struct syi_vocabulary vocabulary;
+    struct syi_vocabularies vocabularies;
     struct syi_batcher batcher;
     int data; /* 1: from the run's file */
 };
@@ -53,7 +53,7 @@ int bench_fill_batch(const struct syi_config *c, const struct syi_bucket *bucket
                      struct syi_batch *b, struct sy_error *err)
 {
     struct syi_vocabulary vocabulary;
-    int status = syi_vocabulary_make(&vocabulary, &c->vocabulary, err);
+    int status = syi_vocabulary_make(&vocabulary, syi_config_vocabulary(c, 0), err);
     if (status) return status;
     syi_batch_begin(b, buckets, n_buckets - 1);
     fill_rows(c, vocabulary.first, b);
@@ -80,14 +80,14 @@ static int open_source(const struct bench_step_job *job, int quiet, struct sourc
                                           .seed = (uint64_t)c->train.seed,
                                           .quiet = quiet};
     status = syi_task_load(&s->task, syi_config_task(c)->train, err);
-    if (!status) status = syi_vocabulary_open(&s->vocabulary, c, err);
-    return status ? status : syi_batcher_create(&s->batcher, &s->task, &s->vocabulary, &options, err);
+    if (!status) status = syi_vocabularies_open(&s->vocabularies, c, err);
+    return status ? status : syi_batcher_create(&s->batcher, &s->task, &s->vocabularies, &options, err);
 }
 
 static void close_source(struct source *s)
 {
     syi_batcher_free(&s->batcher);
-    syi_vocabulary_close(&s->vocabulary);
+    syi_vocabularies_close(&s->vocabularies);
     syi_task_free(&s->task);
     syi_batch_free(&s->batch);
 }

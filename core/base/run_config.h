@@ -8,6 +8,7 @@
 #include <stdbool.h>
 
 #include "base/text.h"
+#include "base/vocabularies.h"
 
 /* ---- choices: X(constant, text in a run file) ---- */
 
@@ -88,8 +89,7 @@
     X(SYI_NAN_CHECK_AUTO, "auto")                                                                            \
     X(SYI_NAN_CHECK_BEFORE, "before")                                                                        \
     X(SYI_NAN_CHECK_AFTER, "after")
-#define SYI_FORMAT_MAP(X)     X(SYI_FORMAT_TSV, "tsv")
-#define SYI_VOCABULARY_MAP(X) X(SYI_VOCABULARY_BYTES, "bytes")
+#define SYI_FORMAT_MAP(X) X(SYI_FORMAT_TSV, "tsv")
 #define SYI_SCHEDULE_MAP(X)                                                                                  \
     X(SYI_SCHEDULE_CONSTANT, "constant")                                                                     \
     X(SYI_SCHEDULE_LINEAR, "linear")                                                                         \
@@ -414,6 +414,9 @@ int syi_config_check_actions(const struct syi_config *config, struct sy_error *e
 /* The task that is trained on: the one with a file `train`, else the first; never NULL: without one, a part of
  * defaults with the name "". */
 const struct syi_task_part *syi_config_task(const struct syi_config *config);
+/* The vocabulary of inputs (target 0), [vocabulary], or of targets (1), [vocabulary.targets] if it is there. Never
+ * NULL. */
+const struct syi_vocabulary_part *syi_config_vocabulary(const struct syi_config *config, int target);
 /* What evaluations during training take: a pass that decodes where a task with a file `valid` has metrics. */
 enum syi_evaluates { SYI_EVALUATES = 1, SYI_EVALUATES_DECODED = 2 };
 int syi_config_evaluates(const struct syi_config *config); /* bits, 0: no task has such a file */

@@ -367,6 +367,38 @@ static int check_tasks(const struct syi_config *config, struct sy_error *err)
     return SY_OK;
 }
 
+static int check_vocabulary(const struct syi_vocabulary_part *part, struct sy_error *err)
+{
+    static const char has_file[] = {SYI_VOCABULARY_FILES};
+    const char *name = part->name_of_part, *dot = *name ? "." : "";
+    if (!has_file[part->kind] && *part->file)
+        return syi_error(
+            err, SY_EINVAL,
+            "vocabulary%s%s.file: this kind has no file: leave it out, or set vocabulary%s%s.kind", dot, name,
+            dot, name);
+    if (has_file[part->kind] && !*part->file)
+        return syi_error(err, SY_EINVAL,
+                         "vocabulary%s%s.file is empty: this kind of vocabulary is read from a file", dot,
+                         name);
+    return SY_OK;
+}
+
+static int check_vocabularies(const struct syi_config *config, struct sy_error *err)
+{
+    int status = SY_OK;
+    for (int i = 0; i < config->vocabulary.n && !status; i++) {
+        const char *name = config->vocabulary.part[i].name_of_part;
+        if (*name && strcmp(name, "targets") != 0)
+            return syi_error(
+                err, SY_EINVAL,
+                "[vocabulary.%s]: there is [vocabulary], and [vocabulary.targets] for targets that "
+                "have another one: take one of these names",
+                name);
+        status = check_vocabulary(&config->vocabulary.part[i], err);
+    }
+    return status;
+}
+
 /* ---- all ---- */
 
 typedef int (*check_fn)(const struct syi_config *config, struct sy_error *err);
@@ -388,7 +420,7 @@ int syi_config_validate_programs(const struct syi_config *config, struct sy_erro
 
 int syi_config_validate(const struct syi_config *config, struct sy_error *err)
 {
-    static const check_fn checks[] = {check_run, check_tasks, syi_config_check_actions,
+    static const check_fn checks[] = {check_run, check_tasks, check_vocabularies, syi_config_check_actions,
                                       syi_config_validate_programs};
     return run_checks(checks, SYI_COUNT(checks), config, err);
 }

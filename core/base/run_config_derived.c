@@ -12,6 +12,12 @@ const struct syi_task_part *syi_config_task(const struct syi_config *config)
     return config->task.n ? &config->task.part[0] : &none;
 }
 
+const struct syi_vocabulary_part *syi_config_vocabulary(const struct syi_config *config, int target)
+{
+    int own = target && config->vocabulary.n > 1; /* syi_config_validate lets no other name pass */
+    return &config->vocabulary.part[own];
+}
+
 int syi_config_evaluates(const struct syi_config *config)
 {
     int bits = 0;

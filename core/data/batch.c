@@ -109,18 +109,21 @@ void syi_batch_begin(struct syi_batch *batch, const struct syi_bucket *buckets, 
     for (size_t i = 0; i < rows; i++) batch->items[i] = -1;
 }
 
-/* Token ids and the end token; returns the length. */
-static int32_t put_tokens(const struct syi_vocabulary *vocabulary, struct syi_span text, int32_t *ids,
-                          int32_t length)
+/* Token ids and the end token. */
+static int put_tokens(const struct syi_vocabulary *vocabulary, struct syi_span text, int32_t *ids,
+                      int32_t room, int32_t *length, struct sy_error *err)
 {
-    size_t n = syi_vocabulary_encode(vocabulary, text, ids, (size_t)length);
-    if (n >= (size_t)length) n = (size_t)length - 1; /* the caller has checked: this only keeps memory safe */
+    size_t n;
+    int status = syi_vocabulary_encode(vocabulary, text, ids, (size_t)room, &n, err);
+    if (status) return status;
+    if (n >= (size_t)room) n = (size_t)room - 1; /* the caller has checked: this only keeps memory safe */
     ids[n] = vocabulary->end;
-    return (int32_t)n + 1;
+    *length = (int32_t)n + 1;
+    return SY_OK;
 }
 
-void syi_batch_add(struct syi_batch *batch, const struct syi_vocabulary *vocabulary, int32_t item,
-                   struct syi_span input, const struct syi_span *target)
+int syi_batch_add(struct syi_batch *batch, const struct syi_vocabularies *vocabularies, int32_t item,
+                  struct syi_span input, const struct syi_span *target, struct sy_error *err)
 {
     int32_t row = batch->n_real++, length;
     int32_t *targets = batch->decoder_targets + (size_t)row * (size_t)batch->target_length;
@@ -128,14 +131,18 @@ void syi_batch_add(struct syi_batch *batch, const struct syi_vocabulary *vocabul
     float *weights = batch->loss_weights + (size_t)row * (size_t)batch->target_length;
 
     batch->items[row] = item;
-    length = put_tokens(vocabulary, input, batch->encoder_ids + (size_t)row * (size_t)batch->input_length,
-                        batch->input_length);
+    int status = put_tokens(&vocabularies->input, input,
+                            batch->encoder_ids + (size_t)row * (size_t)batch->input_length,
+                            batch->input_length, &length, err);
+    if (status) return status;
     batch->input_lengths[row] = length;
     batch->n_input_tokens += length;
-    if (!target) return;
-    length = put_tokens(vocabulary, *target, targets, batch->target_length);
+    if (!target) return SY_OK;
+    status = put_tokens(&vocabularies->target, *target, targets, batch->target_length, &length, err);
+    if (status) return status;
     batch->target_lengths[row] = length;
     batch->n_target_tokens += length;
     memcpy(inputs + 1, targets, (size_t)(batch->target_length - 1) * sizeof(*inputs));
     for (int32_t i = 0; i < length; i++) weights[i] = 1;
+    return SY_OK;
 }

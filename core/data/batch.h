@@ -52,8 +52,8 @@ void syi_batch_free(struct syi_batch *batch);
 /* Empties the batch: all rows padding, lengths those of the bucket. */
 void syi_batch_begin(struct syi_batch *batch, const struct syi_bucket *buckets, int bucket);
 /* Fills the next row. The texts must fit the bucket, end token included; target NULL leaves the target side
- * empty. */
-void syi_batch_add(struct syi_batch *batch, const struct syi_vocabulary *vocabulary, int32_t item,
-                   struct syi_span input, const struct syi_span *target);
+ * empty. Fails as syi_vocabulary_encode does. */
+int syi_batch_add(struct syi_batch *batch, const struct syi_vocabularies *vocabularies, int32_t item,
+                  struct syi_span input, const struct syi_span *target, struct sy_error *err) SYI_MUST_CHECK;
 
 #endif

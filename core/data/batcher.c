@@ -24,26 +24,41 @@ static int check_options(const struct syi_batcher_options *options, struct sy_er
     return syi_buckets_check(options->buckets, options->n_buckets, err);
 }
 
-static void choose_candidates(struct syi_batcher *batcher, int32_t warm_max_target)
+/* Tokens of both sides of an example, end tokens included. */
+static int measure(const struct syi_batcher *batcher, int32_t example, size_t *input, size_t *target,
+                   struct sy_error *err)
+{
+    const struct syi_vocabularies *v = batcher->vocabularies;
+    int status =
+        syi_vocabulary_encode(&v->input, syi_task_input(batcher->task, example), NULL, 0, input, err);
+    if (!status)
+        status =
+            syi_vocabulary_encode(&v->target, syi_task_target(batcher->task, example), NULL, 0, target, err);
+    if (status) return status;
+    ++*input;
+    ++*target;
+    return SY_OK;
+}
+
+static int choose_candidates(struct syi_batcher *batcher, int32_t warm_max_target, struct sy_error *err)
 {
     const struct syi_task *task = batcher->task;
     size_t input_length, target_length;
-    struct syi_span target;
 
     batcher->first_skipped = -1;
     for (int32_t i = 0; i < task->n_examples; i++) {
-        target = syi_task_target(task, i);
-        input_length = syi_vocabulary_encode(batcher->vocabulary, syi_task_input(task, i), NULL, 0) + 1;
-        target_length = syi_vocabulary_encode(batcher->vocabulary, target, NULL, 0) + 1;
+        int status = measure(batcher, i, &input_length, &target_length, err);
+        if (status) return status;
         if (syi_buckets_fit(batcher->buckets, batcher->n_buckets, input_length, target_length) < 0) {
             if (batcher->n_skipped++ == 0) batcher->first_skipped = i;
             continue;
         }
-        if (warm_max_target >= 0 && target.bytes <= (size_t)warm_max_target)
+        if (warm_max_target >= 0 && target_length - 1 <= (size_t)warm_max_target)
             batcher->warm[batcher->n_warm++] = batcher->n_candidates;
         batcher->candidates[batcher->n_candidates++] =
             (struct syi_candidate){i, (int32_t)input_length, (int32_t)target_length};
     }
+    return SY_OK;
 }
 
 static int report_candidates(const struct syi_batcher *batcher, const struct syi_batcher_options *options,
@@ -57,7 +72,7 @@ static int report_candidates(const struct syi_batcher *batcher, const struct syi
                          batcher->task->path, longest.input_length, longest.target_length);
     if (batcher->warm_examples > 0 && batcher->n_warm == 0)
         return syi_error(err, SY_EINVAL,
-                         "%s: no target of at most %d bytes to warm up with; raise that length",
+                         "%s: no target of at most %d tokens to warm up with; raise that length",
                          batcher->task->path, options->warm_max_target);
     if (batcher->n_skipped > 0 && !options->quiet) {
         input = syi_task_input(batcher->task, batcher->first_skipped);
@@ -70,7 +85,7 @@ static int report_candidates(const struct syi_batcher *batcher, const struct syi
 }
 
 int syi_batcher_create(struct syi_batcher *batcher, const struct syi_task *task,
-                       const struct syi_vocabulary *vocabulary, const struct syi_batcher_options *options,
+                       const struct syi_vocabularies *vocabularies, const struct syi_batcher_options *options,
                        struct sy_error *err)
 {
     size_t n = (size_t)task->n_examples + 1, pool_rows;
@@ -80,7 +95,7 @@ int syi_batcher_create(struct syi_batcher *batcher, const struct syi_task *task,
     status = check_options(options, err);
     if (status) return status;
     batcher->task = task;
-    batcher->vocabulary = vocabulary;
+    batcher->vocabularies = vocabularies;
     memcpy(batcher->buckets, options->buckets, (size_t)options->n_buckets * sizeof(batcher->buckets[0]));
     batcher->n_buckets = options->n_buckets;
     batcher->batch_size = options->batch_size;
@@ -95,8 +110,8 @@ int syi_batcher_create(struct syi_batcher *batcher, const struct syi_task *task,
     batcher->drawn = syi_alloc(pool_rows * sizeof(*batcher->drawn), err);
     status = SY_ENOMEM;
     if (!batcher->candidates || !batcher->warm || !batcher->keys || !batcher->drawn) goto fail;
-    choose_candidates(batcher, options->warm_max_target);
-    status = report_candidates(batcher, options, err);
+    status = choose_candidates(batcher, options->warm_max_target, err);
+    if (!status) status = report_candidates(batcher, options, err);
     if (status) goto fail;
     return SY_OK;
 fail:
@@ -205,8 +220,9 @@ int syi_batcher_fetch(struct syi_batcher *batcher, int64_t step, struct syi_batc
     for (int32_t i = 0; i < batcher->batch_size; i++) {
         candidate = &batcher->candidates[batcher->drawn[rows[i] & place_mask]];
         target = syi_task_target(batcher->task, candidate->example);
-        syi_batch_add(out, batcher->vocabulary, candidate->example,
-                      syi_task_input(batcher->task, candidate->example), &target);
+        int status = syi_batch_add(out, batcher->vocabularies, candidate->example,
+                                   syi_task_input(batcher->task, candidate->example), &target, err);
+        if (status) return status;
     }
     return SY_OK;
 }

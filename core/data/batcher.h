@@ -13,12 +13,13 @@
 struct syi_batcher_options {
     const struct syi_bucket *buckets; /* (n_buckets) borrowed, copied at creation */
     int n_buckets;
-    int32_t batch_size;      /* examples a batch (global) */
-    int32_t pool_batches;    /* batches that are sorted by length together; 1 sorts nothing across batches */
-    uint64_t seed;           /* of the order */
-    int64_t warm_examples;   /* the stream begins with that many short examples; 0 for none */
-    int32_t warm_max_target; /* bytes of text of the longest target that counts as short */
-    int quiet;               /* 1: does not log what is left out (another rank does) */
+    int32_t batch_size;    /* examples a batch (global) */
+    int32_t pool_batches;  /* batches that are sorted by length together; 1 sorts nothing across batches */
+    uint64_t seed;         /* of the order */
+    int64_t warm_examples; /* the stream begins with that many short examples; 0 for none */
+    int32_t
+        warm_max_target; /* tokens of the longest target that counts as short, the end token not counted */
+    int quiet;           /* 1: does not log what is left out (another rank does) */
 };
 
 struct syi_candidate {
@@ -27,8 +28,8 @@ struct syi_candidate {
 };
 
 struct syi_batcher {
-    const struct syi_task *task;             /* borrowed */
-    const struct syi_vocabulary *vocabulary; /* borrowed */
+    const struct syi_task *task;                 /* borrowed */
+    const struct syi_vocabularies *vocabularies; /* borrowed */
     struct syi_bucket buckets[SYI_MAX_BUCKETS];
     int n_buckets;
     int32_t batch_size, pool_batches;
@@ -47,7 +48,7 @@ struct syi_batcher {
 
 /* What is left out as too long is counted in n_skipped and logged. */
 int syi_batcher_create(struct syi_batcher *batcher, const struct syi_task *task,
-                       const struct syi_vocabulary *vocabulary, const struct syi_batcher_options *options,
+                       const struct syi_vocabularies *vocabularies, const struct syi_batcher_options *options,
                        struct sy_error *err) SYI_MUST_CHECK;
 void syi_batcher_free(struct syi_batcher *batcher);
 /* The batch of `step` (0, 1, ...). Does not allocate; a step of another pool than the last one asked for

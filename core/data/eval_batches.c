@@ -22,26 +22,30 @@ static int compare_places(const void *a, const void *b)
     return p->item < q->item ? -1 : p->item > q->item;
 }
 
-/* The places of the items that fit, sorted; the others go to cut. Returns how many fit. */
-static int32_t sort_items(struct syi_eval_batches *batches, struct place *places)
+/* The places of the items that fit, sorted; the others go to cut. *fits: how many fit. */
+static int sort_items(struct syi_eval_batches *batches, struct place *places, int32_t *fits,
+                      struct sy_error *err)
 {
-    size_t input_length, target_length;
+    const struct syi_vocabularies *v = batches->vocabularies;
+    size_t input_length, target_length = 0;
     int32_t n = 0;
     int bucket;
 
     for (int32_t i = 0; i < batches->n_items; i++) {
-        input_length = syi_vocabulary_encode(batches->vocabulary, batches->inputs[i], NULL, 0) + 1;
-        target_length = 1;
-        if (batches->targets)
-            target_length += syi_vocabulary_encode(batches->vocabulary, batches->targets[i], NULL, 0);
-        bucket = syi_buckets_fit(batches->buckets, batches->n_buckets, input_length, target_length);
+        int status = syi_vocabulary_encode(&v->input, batches->inputs[i], NULL, 0, &input_length, err);
+        if (!status && batches->targets)
+            status = syi_vocabulary_encode(&v->target, batches->targets[i], NULL, 0, &target_length, err);
+        if (status) return status;
+        input_length++; /* the end token */
+        bucket = syi_buckets_fit(batches->buckets, batches->n_buckets, input_length, target_length + 1);
         if (bucket < 0)
             batches->cut[batches->n_cut++] = i;
         else
             places[n++] = (struct place){.bucket = bucket, .item = i, .input_length = input_length};
     }
     qsort(places, (size_t)n, sizeof(*places), compare_places);
-    return n;
+    *fits = n;
+    return SY_OK;
 }
 
 static void cut_batches(struct syi_eval_batches *batches, const struct place *places, int32_t n)
@@ -58,13 +62,14 @@ static void cut_batches(struct syi_eval_batches *batches, const struct place *pl
     }
 }
 
-int syi_eval_batches_create(struct syi_eval_batches *batches, const struct syi_vocabulary *vocabulary,
+int syi_eval_batches_create(struct syi_eval_batches *batches, const struct syi_vocabularies *vocabularies,
                             const struct syi_bucket *buckets, int n_buckets, int32_t rows,
                             const struct syi_span *inputs, const struct syi_span *targets, int32_t n_items,
                             struct sy_error *err)
 {
     size_t n = (size_t)n_items + 1;
     struct place *places;
+    int32_t fits;
     int status;
 
     memset(batches, 0, sizeof(*batches));
@@ -72,7 +77,7 @@ int syi_eval_batches_create(struct syi_eval_batches *batches, const struct syi_v
     if (status) return status;
     if (rows < 1)
         return syi_error(err, SY_EINVAL, "an evaluation batch of %d rows; at least 1 is needed", rows);
-    batches->vocabulary = vocabulary;
+    batches->vocabularies = vocabularies;
     batches->inputs = inputs;
     batches->targets = targets;
     memcpy(batches->buckets, buckets, (size_t)n_buckets * sizeof(*buckets));
@@ -83,12 +88,12 @@ int syi_eval_batches_create(struct syi_eval_batches *batches, const struct syi_v
     batches->order = syi_alloc(n * sizeof(*batches->order), err);
     batches->batches = syi_alloc(n * sizeof(*batches->batches), err);
     batches->cut = syi_alloc(n * sizeof(*batches->cut), err);
-    if (places && batches->order && batches->batches && batches->cut) {
-        cut_batches(batches, places, sort_items(batches, places));
-    } else {
+    if (!places || !batches->order || !batches->batches || !batches->cut) status = SY_ENOMEM;
+    if (!status) status = sort_items(batches, places, &fits, err);
+    if (!status)
+        cut_batches(batches, places, fits);
+    else
         syi_eval_batches_free(batches);
-        status = SY_ENOMEM;
-    }
     syi_free(places);
     return status;
 }
@@ -114,8 +119,9 @@ int syi_eval_batches_fetch(const struct syi_eval_batches *batches, int32_t index
     syi_batch_begin(out, batches->buckets, batch->bucket);
     for (int32_t i = 0; i < batch->n; i++) {
         item = batches->order[batch->first + i];
-        syi_batch_add(out, batches->vocabulary, item, batches->inputs[item],
-                      batches->targets ? &batches->targets[item] : NULL);
+        int status = syi_batch_add(out, batches->vocabularies, item, batches->inputs[item],
+                                   batches->targets ? &batches->targets[item] : NULL, err);
+        if (status) return status;
     }
     return SY_OK;
 }

@@ -15,9 +15,9 @@ struct syi_eval_batch {
 };
 
 struct syi_eval_batches {
-    const struct syi_vocabulary *vocabulary; /* borrowed */
-    const struct syi_span *inputs;           /* (n_items) borrowed */
-    const struct syi_span *targets;          /* (n_items) borrowed, or NULL: batches without targets */
+    const struct syi_vocabularies *vocabularies; /* borrowed */
+    const struct syi_span *inputs;               /* (n_items) borrowed */
+    const struct syi_span *targets;              /* (n_items) borrowed, or NULL: batches without targets */
     struct syi_bucket buckets[SYI_MAX_BUCKETS];
     int n_buckets;
     int32_t rows; /* of a batch; the last of each bucket is filled up with padding rows */
@@ -32,7 +32,7 @@ struct syi_eval_batches {
 /* With targets (a loss is wanted) a bucket must hold both sides; without (decoding) the input alone chooses
  * it, so that what can be answered does not depend on the reference, and out->target_length is no limit for
  * the decoder. */
-int syi_eval_batches_create(struct syi_eval_batches *batches, const struct syi_vocabulary *vocabulary,
+int syi_eval_batches_create(struct syi_eval_batches *batches, const struct syi_vocabularies *vocabularies,
                             const struct syi_bucket *buckets, int n_buckets, int32_t rows,
                             const struct syi_span *inputs, const struct syi_span *targets, int32_t n_items,
                             struct sy_error *err) SYI_MUST_CHECK;

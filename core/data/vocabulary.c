@@ -1,36 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The table of vocabularies, what they have in common, and the UTF-8 check. Nothing here knows batches. */
+/* The table of vocabularies and those of a run. Nothing here knows batches. */
 #include "config.h"
 
 #include <string.h>
 
-#include "base/text.h" /* syi_utf8_length */
 #include "data/vocabulary.h"
 
-static const struct syi_vocabulary_kind *const kinds[] = {
-    [SYI_VOCABULARY_BYTES] = &syi_vocabulary_kind_bytes,
-};
+#define ADDRESS(X, name, file, help) [SYI_VOCABULARY_##name] = &syi_vocabulary_kind_##name,
+static const struct syi_vocabulary_kind *const kinds[] = {SYI_VOCABULARIES(ADDRESS, )};
+
+/* Rows of an embedding are rounded up to a multiple of this at most: so many more are another vocabulary's. */
+enum { ROUNDING = 128 };
+
+/* ---- one ---- */
 
 int syi_vocabulary_make(struct syi_vocabulary *vocabulary, const struct syi_vocabulary_part *options,
                         struct sy_error *err)
 {
     memset(vocabulary, 0, sizeof(*vocabulary));
+    vocabulary->n_extra = (int32_t)options->extra_ids;
     int status = kinds[options->kind]->open(vocabulary, options, err);
     if (status) syi_vocabulary_close(vocabulary);
     return status;
-}
-
-int syi_vocabulary_open(struct syi_vocabulary *vocabulary, const struct syi_config *config,
-                        struct sy_error *err)
-{
-    int status = syi_vocabulary_make(vocabulary, &config->vocabulary, err);
-    int32_t size = status ? 0 : syi_vocabulary_size(vocabulary);
-    if (status || config->model.vocab_size >= size) return status;
-    syi_vocabulary_close(vocabulary);
-    return syi_error(
-        err, SY_EINVAL,
-        "model.vocab_size = %lld is less than the %d ids of the vocabulary: set it to that or more",
-        (long long)config->model.vocab_size, size);
 }
 
 void syi_vocabulary_close(struct syi_vocabulary *vocabulary)
@@ -39,42 +30,97 @@ void syi_vocabulary_close(struct syi_vocabulary *vocabulary)
     memset(vocabulary, 0, sizeof(*vocabulary));
 }
 
-int32_t syi_vocabulary_size(const struct syi_vocabulary *vocabulary)
+int syi_vocabulary_encode(const struct syi_vocabulary *vocabulary, struct syi_span text, int32_t *ids,
+                          size_t capacity, size_t *n, struct sy_error *err)
 {
-    return vocabulary->n_base + vocabulary->n_extra;
+    return vocabulary->kind->encode(vocabulary, text, ids, capacity, n, err);
 }
 
-size_t syi_vocabulary_encode(const struct syi_vocabulary *vocabulary, struct syi_span text, int32_t *ids,
-                             size_t capacity)
+void syi_vocabulary_decode(const struct syi_vocabulary *vocabulary, const int32_t *ids, size_t n,
+                           struct syi_text *text)
 {
-    return vocabulary->kind->encode(vocabulary, text, ids, capacity);
+    size_t end = 0;
+    while (end < n && ids[end] != vocabulary->end) end++;
+    vocabulary->kind->decode(vocabulary, ids, end, text);
 }
 
-size_t syi_vocabulary_decode(const struct syi_vocabulary *vocabulary, const int32_t *ids, size_t n,
-                             char *text, size_t capacity)
+void syi_vocabulary_piece(const struct syi_vocabulary *vocabulary, int32_t id, struct syi_text *text)
 {
-    return vocabulary->kind->decode(vocabulary, ids, n, text, capacity);
+    int32_t size = syi_vocabulary_size(vocabulary);
+    if (id < 0 || id >= size)
+        syi_text_puts(text, "<none>");
+    else if (id >= vocabulary->n_base)
+        syi_text_printf(text, "<extra_id_%d>", size - 1 - id);
+    else if (id == SYI_ID_PAD)
+        syi_text_puts(text, "<pad>");
+    else if (id == vocabulary->end)
+        syi_text_puts(text, "</s>");
+    else if (id == vocabulary->unknown)
+        syi_text_puts(text, "<unk>");
+    else
+        vocabulary->kind->piece(vocabulary, id, text);
 }
 
-int syi_utf8_valid(struct syi_span text)
-{
-    int length;
+/* ---- a run's ---- */
 
-    for (size_t i = 0; i < text.bytes; i += (size_t)length) {
-        length = syi_utf8_length((const unsigned char *)text.text + i, text.bytes - i);
-        if (length == 0) return 0;
-    }
-    return 1;
+int syi_vocabularies_make(struct syi_vocabularies *v, const struct syi_config *config, struct sy_error *err)
+{
+    const struct syi_vocabulary_part *input = syi_config_vocabulary(config, 0),
+                                     *target = syi_config_vocabulary(config, 1);
+    memset(v, 0, sizeof *v);
+    int status = syi_vocabulary_make(&v->input, input, err);
+    if (!status && target == input)
+        v->target = v->input;
+    else if (!status)
+        status = syi_vocabulary_make(&v->target, target, err);
+    if (status) syi_vocabularies_close(v);
+    return status;
 }
 
-size_t syi_utf8_drop_invalid(char *text, size_t bytes)
+static int check_size(const struct syi_vocabulary *vocabulary, const struct syi_vocabulary_part *part,
+                      int64_t rows, struct sy_error *err)
 {
-    size_t kept = 0, length;
+    int32_t size = syi_vocabulary_size(vocabulary);
+    const char *name = part->name_of_part, *space = *name ? " " : "";
+    if (rows < size)
+        return syi_error(
+            err, SY_EINVAL,
+            "model.vocab_size = %lld is less than the %d ids of the vocabulary%s%s: set it to that or more",
+            (long long)rows, size, space, name);
+    return SY_OK;
+}
 
-    for (size_t i = 0; i < bytes; i += length ? length : 1) {
-        length = (size_t)syi_utf8_length((const unsigned char *)text + i, bytes - i);
-        memmove(text + kept, text + i, length);
-        kept += length;
-    }
-    return kept;
+/* The larger one of both: a model has one table for them. */
+static void warn_of_rows(const struct syi_vocabularies *v, int64_t rows)
+{
+    int32_t input = syi_vocabulary_size(&v->input), target = syi_vocabulary_size(&v->target);
+    int32_t size = input > target ? input : target;
+    if (rows >= (int64_t)size + ROUNDING)
+        syi_log(
+            SY_LOG_WARN,
+            "model.vocab_size = %lld, but the vocabulary has %d ids: the other rows are never trained; is it "
+            "another model's vocabulary?",
+            (long long)rows, size);
+}
+
+int syi_vocabularies_open(struct syi_vocabularies *v, const struct syi_config *config, struct sy_error *err)
+{
+    int status = syi_vocabularies_make(v, config, err);
+    if (status) return status;
+    status = check_size(&v->input, syi_config_vocabulary(config, 0), config->model.vocab_size, err);
+    if (!status)
+        status = check_size(&v->target, syi_config_vocabulary(config, 1), config->model.vocab_size, err);
+    if (status)
+        syi_vocabularies_close(v);
+    else
+        warn_of_rows(v, config->model.vocab_size);
+    return status;
+}
+
+void syi_vocabularies_close(struct syi_vocabularies *v)
+{
+    int shared = v->target.kind == v->input.kind && v->target.data == v->input.data;
+    syi_vocabulary_close(&v->input);
+    if (!shared) syi_vocabulary_close(&v->target);
+    memset(v, 0, sizeof *v);
 }

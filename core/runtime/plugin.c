@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Backends by name: those that are linked, and the plugins of the folders of plugin_library.c. */
+/* Backends by name: those that are linked, and the plugins of the folders of base/plugin_folders.h. */
 #include "config.h"
 
 #include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/plugin_folders.h"
+#include "base/vocabularies.h"
 #include "runtime/plugin.h"
-
-#define PREFIX SYI_PLUGIN_PREFIX
-#define SUFFIX SYI_LIBRARY_SUFFIX
 
 /* ---- linked backends ---- */
 
@@ -92,11 +91,20 @@ static void report_file(struct walk *walk, const char *name, const char *path)
     syi_plugin_free(&plugin);
 }
 
+/* A plugin that is named after a vocabulary holds that (data/vocabulary.h). */
+static int is_vocabulary(const char *name, size_t length)
+{
+#define SAME_NAME(constant, text) || (length == sizeof(text) - 1 && !strncmp(name, text, length))
+    return 0 SYI_VOCABULARY_MAP(SAME_NAME);
+#undef SAME_NAME
+}
+
 static int is_plugin(const struct dirent *entry)
 {
-    size_t length = strlen(entry->d_name), around = sizeof(PREFIX SUFFIX) - 1;
-    return length > around && strncmp(entry->d_name, PREFIX, sizeof(PREFIX) - 1) == 0 &&
-           strcmp(entry->d_name + length - (sizeof(SUFFIX) - 1), SUFFIX) == 0;
+    size_t length = strlen(entry->d_name), around = sizeof(SYI_PLUGIN_PREFIX SYI_PLUGIN_SUFFIX) - 1;
+    return length > around && strncmp(entry->d_name, SYI_PLUGIN_PREFIX, sizeof(SYI_PLUGIN_PREFIX) - 1) == 0 &&
+           strcmp(entry->d_name + length - (sizeof(SYI_PLUGIN_SUFFIX) - 1), SYI_PLUGIN_SUFFIX) == 0 &&
+           !is_vocabulary(entry->d_name + sizeof(SYI_PLUGIN_PREFIX) - 1, length - around);
 }
 
 static void report_folder(struct walk *walk, const char *folder, int chosen)
@@ -110,8 +118,8 @@ static void report_folder(struct walk *walk, const char *folder, int chosen)
         return;
     }
     for (int i = 0; i < n; i++) {
-        size_t length = strlen(entries[i]->d_name) - (sizeof(PREFIX SUFFIX) - 1);
-        char *name = syi_format("%.*s", (int)length, entries[i]->d_name + sizeof(PREFIX) - 1);
+        size_t length = strlen(entries[i]->d_name) - (sizeof(SYI_PLUGIN_PREFIX SYI_PLUGIN_SUFFIX) - 1);
+        char *name = syi_format("%.*s", (int)length, entries[i]->d_name + sizeof(SYI_PLUGIN_PREFIX) - 1);
         char *path = syi_format("%s/%s", folder, entries[i]->d_name);
         if (name && path) report_file(walk, name, path);
         syi_free(name);
@@ -124,8 +132,8 @@ static void report_folder(struct walk *walk, const char *folder, int chosen)
 int syi_plugin_each(syi_plugin_fn fn, void *arg, struct sy_error *err)
 {
     struct walk walk = {.fn = fn, .arg = arg};
-    struct syi_folders folders;
-    int status = syi_folders_find(&folders, err);
+    struct syi_plugin_folders folders;
+    int status = syi_plugin_folders_find(&folders, err);
     for (size_t i = 0; status == SY_OK && linked[i].name; i++) {
         struct syi_plugin plugin = {0};
         struct sy_error why = {0};
@@ -138,6 +146,6 @@ int syi_plugin_each(syi_plugin_fn fn, void *arg, struct sy_error *err)
         report_folder(&walk, folders.path[i], folders.chosen);
     for (size_t i = 0; i < walk.n; i++) syi_free(walk.seen[i]);
     syi_free(walk.seen);
-    syi_folders_free(&folders);
+    syi_plugin_folders_free(&folders);
     return status;
 }

@@ -34,7 +34,6 @@ int syi_plugin_each(syi_plugin_fn fn, void *arg, struct sy_error *err);
 
 /* ---- plugin_check.c ---- */
 
-#define SYI_PLUGIN_PREFIX "switchyard-"
 const struct syi_library_kind *syi_plugin_kind(void); /* of backends */
 /* Checks a descriptor and copies it and its tables; path (borrowed) is for messages, and is copied. */
 int syi_plugin_check(const char *name, const char *path, const struct sy_backend_desc *found,

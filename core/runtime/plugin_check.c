@@ -5,6 +5,7 @@
 
 #include <string.h>
 
+#include "base/plugin_folders.h"
 #include "runtime/plugin.h"
 
 /* ---- checks ---- */

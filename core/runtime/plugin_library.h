@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What plugins of all kinds, backends and actions, have in common: where a file is looked for, opening it, and the head
- * of its descriptor. None of this runs code of a plugin but what its library runs when it is loaded. */
+/* What backends and actions have in common as plugins: their names and the head of their descriptors, on top of
+ * base/plugin_folders.h. None of this runs code of a plugin but what its library runs when it is loaded. */
 #ifndef SYI_PLUGIN_LIBRARY_H
 #define SYI_PLUGIN_LIBRARY_H
 
 #include "base/base.h"
 
-#define SYI_LIBRARY_SUFFIX ".so"
 enum { SYI_LIBRARY_NAME = 64 }; /* bytes of a name with its NUL */
 
 /* What every descriptor begins with, in every version. */
@@ -28,15 +27,6 @@ struct syi_library_kind {
     size_t least_bytes;             /* of a descriptor: that of the first version */
 };
 
-struct syi_folders {
-    char **path; /* [n] owned */
-    size_t n, capacity;
-    int chosen; /* by the user: a folder that cannot be read is worth a word */
-};
-/* Those of SWITCHYARD_BACKEND_PATH, else the usual ones. */
-int syi_folders_find(struct syi_folders *folders, struct sy_error *err);
-void syi_folders_free(struct syi_folders *folders); /* also after a failure */
-
 int syi_library_name_is_plain(const char *name);
 /* *path, owned by the caller, of the first file of that name; SY_EINVAL, SY_ENOENT. */
 int syi_library_find(const struct syi_library_kind *kind, const char *name, char **path,
@@ -50,12 +40,5 @@ int syi_library_check(const struct syi_library_kind *kind, const char *name, con
 /* The error of a descriptor that it cannot live with, SY_EBACKEND. */
 int syi_library_refuse(const struct syi_library_kind *kind, const char *name, const char *path,
                        const void *descriptor, const char *why, struct sy_error *err);
-
-/* ---- plugin_file.c ---- */
-
-/* Why a file cannot be given to dlopen: cut short, of another machine, no library, open to
- * everybody while this is root; static text. NULL: nothing
- * was found. */
-const char *syi_plugin_file_fault(const char *path);
 
 #endif

@@ -153,7 +153,7 @@ struct job {
 };
 
 struct run {
-    struct syi_vocabulary vocabulary;
+    struct syi_vocabularies vocabularies;
     struct syi_batcher batcher;
     struct syi_batch batch;
     struct syi_engine *engine;
@@ -193,8 +193,9 @@ static int work(void *arg, const struct syi_rank *rank, struct sy_error *err)
                                           .pool_batches = 8,
                                           .seed = 1,
                                           .quiet = 1};
-    int status = syi_vocabulary_bytes(&run.vocabulary, 0, err);
-    if (!status) status = syi_batcher_create(&run.batcher, &job->task, &run.vocabulary, &options, err);
+    int status = syi_vocabulary_bytes(&run.vocabularies.input, 0, err);
+    run.vocabularies.target = run.vocabularies.input;
+    if (!status) status = syi_batcher_create(&run.batcher, &job->task, &run.vocabularies, &options, err);
     if (!status) status = syi_batch_create(&run.batch, options.batch_size, buckets, options.n_buckets, err);
     if (!status) status = syi_engine_new(&job->config, rank, SYI_USE_TRAIN, 0, &run.engine, err);
     if (!status && rank->rank == 0) {
@@ -238,15 +239,16 @@ static int work_decode(void *arg, const struct syi_rank *rank, struct sy_error *
     struct syi_bucket buckets[SYI_MAX_BUCKETS];
     struct syi_span input = {"abcd", 4};
     int n = syi_engine_buckets(&job->config, buckets);
-    int status = syi_vocabulary_bytes(&run.vocabulary, 0, err);
+    int status = syi_vocabulary_bytes(&run.vocabularies.input, 0, err);
+    run.vocabularies.target = run.vocabularies.input;
     if (!status) status = syi_engine_new(&job->config, rank, SYI_USE_DECODE, 0, &run.engine, err);
     if (!status) status = syi_batch_create(&run.batch, syi_engine_eval_rows(run.engine), buckets, n, err);
     if (!status) {
         syi_engine_init(run.engine, 7);
         syi_batch_begin(&run.batch, buckets, n - 1);
-        for (int32_t i = 0; i < run.batch.rows; i++)
-            syi_batch_add(&run.batch, &run.vocabulary, i, input, NULL);
-        status = decode(job, &run, rank, err);
+        for (int32_t i = 0; !status && i < run.batch.rows; i++)
+            status = syi_batch_add(&run.batch, &run.vocabularies, i, input, NULL, err);
+        if (!status) status = decode(job, &run, rank, err);
     }
     syi_engine_free(run.engine);
     syi_batch_free(&run.batch);

@@ -22,6 +22,14 @@ passed "$golden"
 unset SWITCHYARD_CPU_VARIANT
 if [ -n "${SWITCHYARD_GOLDENS:-}" ]; then passed "$SWITCHYARD_GOLDENS"; fi
 
+# Without the plugin of SentencePiece (tokenize.sh) its two cases are left out, and that is no failure.
+SWITCHYARD_VERIFY_MODELS=$top/tests/spm
+export SWITCHYARD_VERIFY_MODELS
+for folder in "$golden" ${SWITCHYARD_GOLDENS:+"$SWITCHYARD_GOLDENS"}; do
+    exits 0 "$program" verify "$folder/data"
+    grep -Eq '^[1-9][0-9]* passed, 0 failed, [02] skipped$' out || fail "$folder/data: $(tail -1 out)"
+done
+
 # ---- options ----
 exits 0 "$program" verify --verbose "$golden/loss/loss-plain.safetensors"
 says out 'grad_in/logits'
@@ -82,4 +90,17 @@ exits 1 "$program" verify bad/header.safetensors
 says out '^FAIL'
 exits 1 "$program" verify missing.safetensors
 exits 2 "$program" verify
+# Of data: one number of what is expected, and another one comes out.
+for change in 's/"decoder_segment_ids":\[\[1,1,/"decoder_segment_ids":[[1,2,/ encdec_converter_many_packed' \
+    's/"decoder_loss_weights":\[\[1,/"decoder_loss_weights":[[0,/ lm_converter_many_packed' \
+    's/InvalidArgumentError/ValueError/ encdec_converter_overlong_packed' \
+    's/13.822074075384924/13.82207407/ mixing_rate' \
+    's/"num_noise_spans":1,/"num_noise_spans":2,/ random_spans_noise_mask_counts' \
+    's/"noise_span_to_sentinel":\[7,268/"noise_span_to_sentinel":[7,267/ sentinels' \
+    's/\[107,104,111,111,114\]/[107,104,111,111,115]/ byte_vocabulary_extra100' \
+    's/"eos_id":1/"eos_id":2/ trim_and_eos'; do
+    sed "${change% *}" "$golden/data/data-${change##* }.json" >bad/data.json
+    exits 1 "$program" verify bad/data.json
+    says out "^FAIL  data/${change##* }"
+done
 finish

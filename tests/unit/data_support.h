@@ -10,6 +10,7 @@
 #include <criterion/criterion.h>
 
 #include "base/base.h"
+#include "data/vocabulary.h"
 
 /* Path of a file `name` in a fresh folder; static memory, one test (a process of its own) uses it. */
 static inline const char *fresh_path(const char *name)
@@ -43,6 +44,15 @@ static inline const char *write_fresh(const char *name, const void *data, size_t
     cr_assert(fwrite(data, 1, bytes, file) == bytes);
     fclose(file);
     return path;
+}
+
+/* Bytes on both sides; nothing to close. */
+static inline struct syi_vocabularies byte_vocabularies(void)
+{
+    struct syi_vocabularies v;
+    cr_assert(syi_vocabulary_bytes(&v.input, 0, NULL) == SY_OK);
+    v.target = v.input;
+    return v;
 }
 
 struct caught_log {

@@ -20,15 +20,16 @@ static inline void batch_open(struct syi_batch *batch)
 static inline void batch_fill(struct syi_batch *batch, int number)
 {
     struct ms_random random = {(uint64_t)number * 7 + 1};
-    struct syi_vocabulary vocabulary;
+    struct syi_vocabularies v;
     struct sy_error err = {0};
-    cr_assert_eq(syi_vocabulary_bytes(&vocabulary, 0, &err), SY_OK, "%s", err.text);
+    cr_assert_eq(syi_vocabulary_bytes(&v.input, 0, &err), SY_OK, "%s", err.text);
+    v.target = v.input;
     syi_batch_begin(batch, &batch_bucket, 0);
     for (int row = 0; row < BATCH_ROWS; row++) {
         char text[7];
         for (int i = 0; i < 7; i++) text[i] = (char)('a' + ms_below(&random, 20));
         struct syi_span input = {text, 2 + (size_t)ms_below(&random, 6)}, target = {text, BATCH_TARGETS - 1};
-        syi_batch_add(batch, &vocabulary, row, input, &target);
+        cr_assert_eq(syi_batch_add(batch, &v, row, input, &target, &err), SY_OK, "%s", err.text);
     }
 }
 

@@ -45,6 +45,11 @@ TestSuite(plugin, .init = make_folder, .fini = remove_folder);
 
 /* ---- refused ---- */
 
+#define WORD(number)   #number
+#define NUMBER(number) WORD(number)
+#define MINOR          NUMBER(SY_ABI_MINOR)
+#define HOST_ABI       NUMBER(SY_ABI_MAJOR) "." MINOR
+
 static void check_refused(const char *name, int code, const char *words)
 {
     struct syi_backend *backend = NULL;
@@ -60,9 +65,9 @@ static const struct {
     const char *name, *words;
 } refused[] = {
     {"magic", "is not a switchyard plugin (magic 464c457f"},
-    {"major", "(ABI 7.8, this host 0.8) speaks another major version"},
-    {"minor", "(ABI 0.99, this host 0.8) needs a newer host"},
-    {"older", "(ABI 0.1, this host 0.8) is from before calls and kernels grew"},
+    {"major", "(ABI 7." MINOR ", this host " HOST_ABI ") speaks another major version"},
+    {"minor", "(ABI 0.99, this host " HOST_ABI ") needs a newer host"},
+    {"older", "(ABI 0.1, this host " HOST_ABI ") is from before calls and kernels grew"},
     {"layout", "structures of another size"},
     {"truncated", "descriptor that is too short"},
     {"renamed", "another name than its file"},
@@ -89,7 +94,7 @@ Test(plugin, not_a_library)
     char path[128];
     snprintf(path, sizeof(path), "%s/switchyard-text.so", folder);
     cr_assert_eq(syi_file_write(path, "hello\n", 6, NULL), SY_OK);
-    check_refused("text", SY_EBACKEND, "cannot be loaded (this host: ABI 0.8)");
+    check_refused("text", SY_EBACKEND, "cannot be loaded (this host: ABI " HOST_ABI ")");
     snprintf(path, sizeof(path), "%s/switchyard-empty.so", folder);
     cr_assert_eq(syi_file_write(path, "", 0, NULL), SY_OK);
     check_refused("empty", SY_EBACKEND, "cannot be loaded");
@@ -137,7 +142,8 @@ Test(plugin, one_that_is_cut_short_is_refused)
             break;
         }
         cr_expect_eq(status, SY_EBACKEND, "%zu bytes: %s", length, err.text);
-        cr_expect(strstr(err.text, "cannot be loaded (this host: ABI 0.8): ") != NULL, "%s", err.text);
+        cr_expect(strstr(err.text, "cannot be loaded (this host: ABI " HOST_ABI "): ") != NULL, "%s",
+                  err.text);
     }
     cr_expect(opened == 0 || opened > bytes / 4, "opened with %zu of %zu bytes", opened, bytes);
     syi_free(whole);

@@ -31,16 +31,15 @@ Test(data_batch, rows)
     static const int32_t encoder[] = {100, 101, 1, 0, 102, 1, 0, 0, 0, 0, 0, 0};
     static const int32_t targets[] = {103, 1, 0, 0, 0, 0, 103, 104, 105, 106, 107, 1, 0, 0, 0, 0, 0, 0};
     static const int32_t inputs[] = {0, 103, 1, 0, 0, 0, 0, 103, 104, 105, 106, 107, 0, 0, 0, 0, 0, 0};
-    struct syi_vocabulary vocabulary;
+    struct syi_vocabularies vocabularies = byte_vocabularies();
     struct syi_span d = {"d", 1}, defgh = {"defgh", 5};
     struct syi_batch batch;
 
-    cr_assert(syi_vocabulary_bytes(&vocabulary, 0, NULL) == SY_OK);
     cr_assert(syi_batch_create(&batch, 3, buckets, 3, NULL) == SY_OK);
     for (int round = 0; round < 2; round++) { /* the second time over old contents */
         syi_batch_begin(&batch, buckets, 1);
-        syi_batch_add(&batch, &vocabulary, 7, (struct syi_span){"ab", 2}, &d);
-        syi_batch_add(&batch, &vocabulary, 9, (struct syi_span){"c", 1}, &defgh);
+        cr_assert(syi_batch_add(&batch, &vocabularies, 7, (struct syi_span){"ab", 2}, &d, NULL) == SY_OK);
+        cr_assert(syi_batch_add(&batch, &vocabularies, 9, (struct syi_span){"c", 1}, &defgh, NULL) == SY_OK);
         cr_assert(batch.input_length == 4 && batch.target_length == 6 && batch.n_real == 2);
         cr_assert(memcmp(batch.encoder_ids, encoder, sizeof(encoder)) == 0);
         cr_assert(memcmp(batch.decoder_targets, targets, sizeof(targets)) == 0);
@@ -53,7 +52,8 @@ Test(data_batch, rows)
         cr_assert(batch.n_input_tokens == 5 && batch.n_target_tokens == 8);
         syi_batch_begin(&batch, buckets, 0);
         for (int i = 0; i < 3; i++)
-            syi_batch_add(&batch, &vocabulary, i, (struct syi_span){"abcdefg", 7}, &defgh);
+            cr_assert(syi_batch_add(&batch, &vocabularies, i, (struct syi_span){"abcdefg", 7}, &defgh,
+                                    NULL) == SY_OK);
     }
     syi_batch_free(&batch);
 }
@@ -63,13 +63,12 @@ static void check_evaluation(const struct syi_span *inputs, const struct syi_spa
                              int32_t rows, int32_t expected_cut)
 {
     struct syi_eval_batches batches;
-    struct syi_vocabulary vocabulary;
+    struct syi_vocabularies vocabularies = byte_vocabularies();
     struct syi_batch batch;
     int seen[64] = {0};
     int32_t n_seen = 0;
 
-    cr_assert(syi_vocabulary_bytes(&vocabulary, 0, NULL) == SY_OK);
-    cr_assert(syi_eval_batches_create(&batches, &vocabulary, buckets, 3, rows, inputs, targets, n, NULL) ==
+    cr_assert(syi_eval_batches_create(&batches, &vocabularies, buckets, 3, rows, inputs, targets, n, NULL) ==
               SY_OK);
     cr_assert(syi_batch_create(&batch, rows, buckets, 3, NULL) == SY_OK);
     cr_assert(batches.n_cut == expected_cut);

@@ -12,7 +12,7 @@ enum { N = 1000, ROWS = 8, POOL = 5 };
 
 struct stream {
     struct syi_task task;
-    struct syi_vocabulary vocabulary;
+    struct syi_vocabularies vocabularies;
     struct syi_batcher batcher;
     struct syi_batch batch;
 };
@@ -38,8 +38,8 @@ static void open_stream(struct stream *stream, uint64_t seed, int64_t warm_examp
     free(text);
     cr_assert(syi_task_load(&stream->task, path, NULL) == SY_OK);
     remove_path(path);
-    cr_assert(syi_vocabulary_bytes(&stream->vocabulary, 0, NULL) == SY_OK);
-    cr_assert(syi_batcher_create(&stream->batcher, &stream->task, &stream->vocabulary, &options, NULL) ==
+    stream->vocabularies = byte_vocabularies();
+    cr_assert(syi_batcher_create(&stream->batcher, &stream->task, &stream->vocabularies, &options, NULL) ==
               SY_OK);
     cr_assert(syi_batch_create(&stream->batch, ROWS, buckets, 2, NULL) == SY_OK);
 }
@@ -198,21 +198,20 @@ Test(data_batcher, refuses)
                                        .pool_batches = 2},
                                options;
     const char *path = write_fresh("task.tsv", "abcdefghijklmnopqrst\tx\n", 23);
-    struct syi_vocabulary vocabulary;
+    struct syi_vocabularies vocabularies = byte_vocabularies();
     struct syi_batcher batcher;
     struct sy_error err = {0};
     struct syi_task task;
 
-    cr_assert(syi_vocabulary_bytes(&vocabulary, 0, NULL) == SY_OK);
     cr_assert(syi_task_load(&task, path, NULL) == SY_OK);
     remove_path(path);
-    cr_assert(syi_batcher_create(&batcher, &task, &vocabulary, &good, &err) == SY_EINVAL);
+    cr_assert(syi_batcher_create(&batcher, &task, &vocabularies, &good, &err) == SY_EINVAL);
     cr_assert(strstr(err.text, "no example fits 16 x 24 tokens"), "%s", err.text);
     options = good;
     options.batch_size = 0;
-    cr_assert(syi_batcher_create(&batcher, &task, &vocabulary, &options, NULL) == SY_EINVAL);
+    cr_assert(syi_batcher_create(&batcher, &task, &vocabularies, &options, NULL) == SY_EINVAL);
     options = good;
     options.pool_batches = 1 << 30;
-    cr_assert(syi_batcher_create(&batcher, &task, &vocabulary, &options, NULL) == SY_EINVAL);
+    cr_assert(syi_batcher_create(&batcher, &task, &vocabularies, &options, NULL) == SY_EINVAL);
     syi_task_free(&task);
 }

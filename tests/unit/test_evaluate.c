@@ -82,8 +82,8 @@ static int score_targets(struct lookup *l, struct syi_engine *engine, struct syi
     }
     for (int32_t i = 0; !status && i < e->data->items.n_items; i++) {
         syi_batch_begin(&e->batch, e->loss.buckets, e->loss.n_buckets - 1);
-        syi_batch_add(&e->batch, &e->vocabulary, i, e->data->inputs[i], &e->data->targets[i]);
-        status = syi_engine_score(engine, &e->batch, score, err);
+        status = syi_batch_add(&e->batch, &e->vocabularies, i, e->data->inputs[i], &e->data->targets[i], err);
+        if (!status) status = syi_engine_score(engine, &e->batch, score, err);
         l->score_alone += status ? 0 : score[0];
     }
     return status;
@@ -253,6 +253,10 @@ Test(evaluate, the_first_examples_go_to_the_sink)
         }
         syi_eval_files_free(&l.files);
     }
+    memset(&l, 0, sizeof l);
+    run(&l, 1, (const char *const[]){NULL}); /* as many as a run keeps, where no sink takes them */
+    cr_assert_eq(l.result[0].n_examples, 5);
+    syi_eval_files_free(&l.files);
 }
 
 Test(evaluate, the_task_with_examples_to_train_on_is_the_one_trained)

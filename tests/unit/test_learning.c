@@ -55,7 +55,7 @@ static int learn(void *arg, const struct syi_rank *rank, struct sy_error *err)
     struct lesson *lesson = arg;
     const struct syi_config *c = &lesson->config;
     struct syi_bucket buckets[SYI_MAX_BUCKETS];
-    struct syi_vocabulary vocabulary;
+    struct syi_vocabularies vocabularies;
     struct syi_batcher batcher = {0};
     struct syi_batch batch = {0};
     struct syi_engine *engine = NULL;
@@ -64,8 +64,9 @@ static int learn(void *arg, const struct syi_rank *rank, struct sy_error *err)
                                           .batch_size = (int32_t)c->data.batch_size,
                                           .pool_batches = 4,
                                           .seed = 1};
-    int status = syi_vocabulary_bytes(&vocabulary, 0, err);
-    if (!status) status = syi_batcher_create(&batcher, &lesson->task, &vocabulary, &options, err);
+    int status = syi_vocabulary_bytes(&vocabularies.input, 0, err);
+    vocabularies.target = vocabularies.input;
+    if (!status) status = syi_batcher_create(&batcher, &lesson->task, &vocabularies, &options, err);
     if (!status) status = syi_batch_create(&batch, options.batch_size, buckets, options.n_buckets, err);
     if (!status) status = syi_engine_new(c, rank, SYI_USE_TRAIN, 0, &engine, err);
     if (!status) status = train(lesson, engine, &batcher, &batch, err);

@@ -40,7 +40,7 @@ struct lockstep {
     struct syi_alignment *alignment;
     size_t n_programs;
     struct syi_task task; /* path NULL: batches are made up */
-    struct syi_vocabulary vocabulary;
+    struct syi_vocabularies vocabularies;
     struct syi_batcher batcher;
     struct syi_batch batch;
     int64_t step;
@@ -155,17 +155,18 @@ static int open_data(struct lockstep *l, struct sy_error *err)
 {
     const struct syi_config *c = l->job->side[0].config;
     if (!*syi_config_task(c)->train) {
-        int status = syi_vocabulary_make(&l->vocabulary, &c->vocabulary, err);
+        int status = syi_vocabularies_make(&l->vocabularies, c, err);
         return status ? status : syi_train_batch_create(c, &l->batch, err);
     }
     int status = syi_task_load(&l->task, syi_config_task(c)->train, err);
-    return status ? status : syi_train_data_open(c, &l->task, 0, &l->vocabulary, &l->batcher, &l->batch, err);
+    return status ? status
+                  : syi_train_data_open(c, &l->task, 0, &l->vocabularies, &l->batcher, &l->batch, err);
 }
 
 static int next_batch(struct lockstep *l, struct sy_error *err)
 {
     if (l->task.path) return syi_batcher_fetch(&l->batcher, l->step, &l->batch, err);
-    syi_train_batch_make_up(l->job->side[0].config, &l->vocabulary, l->step, &l->batch);
+    syi_train_batch_make_up(l->job->side[0].config, &l->vocabularies, l->step, &l->batch);
     return SY_OK;
 }
 
@@ -411,7 +412,7 @@ int syi_lockstep_run(const struct syi_lockstep_job *job, struct syi_lockstep_res
     syi_free(l.alignment);
     syi_batch_free(&l.batch);
     syi_batcher_free(&l.batcher);
-    syi_vocabulary_close(&l.vocabulary);
+    syi_vocabularies_close(&l.vocabularies);
     syi_task_free(&l.task);
     syi_free(l.part);
     syi_free(l.member);

@@ -225,6 +225,17 @@ static int take_buffers(struct syi_engine *e, struct sy_error *err)
     return e->finished && e->weights && e->mask && e->segments ? SY_OK : SY_ENOMEM;
 }
 
+/* Decoding needs no more of the vocabulary than this. */
+static int take_end(struct syi_engine *e, struct sy_error *err)
+{
+    struct syi_vocabulary vocabulary;
+    int status = syi_vocabulary_make(&vocabulary, syi_config_vocabulary(&e->config, 1), err);
+    if (status) return status;
+    e->end = vocabulary.end;
+    syi_vocabulary_close(&vocabulary);
+    return SY_OK;
+}
+
 int syi_engine_new(const struct syi_config *config, const struct syi_rank *rank, int use, int plan_only,
                    struct syi_engine **engine, struct sy_error *err)
 {
@@ -240,11 +251,11 @@ int syi_engine_new(const struct syi_config *config, const struct syi_rank *rank,
     e->eval_rows = syi_config_decode_rows(config);
     struct syi_shape shape = syi_engine_shape(e, 0, SYI_GRAD_FIRST);
     e->groups = shape.rows / syi_group_rows(config, &shape, 1);
-    int status = syi_vocabulary_make(&e->vocabulary, &config->vocabulary, err);
-    if (!status) status = syi_loss_factor_parse(&e->factor, config->loss.loss_normalizing_factor, err);
+    int status = syi_loss_factor_parse(&e->factor, config->loss.loss_normalizing_factor, err);
     if (!status && !(e->chains = syi_chains_make(&e->config, err))) status = err->code;
     if (!status) status = bind(e, plan_only, err);
     if (!status && !plan_only) status = take_buffers(e, err);
+    if (!status && !plan_only && (use & SYI_USE_DECODE)) status = take_end(e, err);
     if (!status && !plan_only && (use & SYI_USE_DECODE) && syi_engine_searches(config))
         status = syi_engine_decode_open(e, err);
     if (status)
@@ -258,7 +269,6 @@ void syi_engine_free(struct syi_engine *e)
 {
     if (!e) return;
     syi_session_free(e->session);
-    syi_vocabulary_close(&e->vocabulary);
     syi_model_free(&e->model);
     syi_chains_free(e->chains, e->config.optimizer.n);
     syi_free(e->weight);

@@ -34,7 +34,7 @@ int syi_engine_decode_open(struct syi_engine *e, struct sy_error *err)
                                          .batch = (int32_t)e->eval_rows,
                                          .length = syi_engine_decode_length(e),
                                          .vocab = (int32_t)c->model.vocab_size,
-                                         .eos = e->vocabulary.end,
+                                         .eos = e->end,
                                          .alpha = c->decode.alpha,
                                          .temperature = c->decode.temperature,
                                          .top_k = c->decode.temperature > 0 ? (int32_t)c->decode.topk : 0,
@@ -67,7 +67,7 @@ static void take_sequences(struct syi_engine *e, const struct syi_batch *batch, 
             int64_t from = (row + 1) * sequences - 1 - i, to = row * out->decodes + i;
             int none = e->scores[from] < SYI_DECODE_NONE / 2;
             const int32_t *sequence = e->sequences + from * length;
-            int32_t n = none ? 0 : output_length(sequence, (int32_t)length, e->vocabulary.end);
+            int32_t n = none ? 0 : output_length(sequence, (int32_t)length, e->end);
             memcpy(out->ids + to * length, sequence, (size_t)n * sizeof *out->ids);
             out->lengths[to] = n;
             if (out->scores) out->scores[to] = none ? -INFINITY : e->scores[from];
@@ -139,7 +139,7 @@ static int64_t take_tokens(struct syi_engine *e, const int32_t *next, int32_t po
     int64_t open = 0;
     for (int64_t row = 0; row < e->eval_rows; row++) {
         if (e->finished[row]) continue;
-        if (next[row] == e->vocabulary.end) {
+        if (next[row] == e->end) {
             e->finished[row] = 1;
             continue;
         }

@@ -37,7 +37,7 @@ struct syi_engine {
     struct syi_rank rank;
     struct syi_model model;
     struct syi_session *session;
-    struct syi_vocabulary vocabulary; /* whose end token ends an output */
+    int32_t end; /* id that ends an output; where decoding is bound */
     struct syi_bucket bucket[SYI_MAX_BUCKETS];
     struct syi_bucket_programs bound[SYI_MAX_BUCKETS];
     int n_buckets, use;

@@ -20,7 +20,7 @@ int syi_train_batch_create(const struct syi_config *c, struct syi_batch *batch, 
 }
 
 int syi_train_data_open(const struct syi_config *c, const struct syi_task *task, int quiet,
-                        struct syi_vocabulary *vocabulary, struct syi_batcher *batcher,
+                        struct syi_vocabularies *vocabularies, struct syi_batcher *batcher,
                         struct syi_batch *batch, struct sy_error *err)
 {
     struct syi_bucket buckets[SYI_MAX_BUCKETS];
@@ -35,9 +35,9 @@ int syi_train_data_open(const struct syi_config *c, const struct syi_task *task,
         .warm_max_target = (int32_t)c->data.warm_max_target - 1, /* without the end token */
         .quiet = quiet,
     };
-    int status = syi_vocabulary_open(vocabulary, c, err);
+    int status = syi_vocabularies_open(vocabularies, c, err);
 
-    if (!status) status = syi_batcher_create(batcher, task, vocabulary, &options, err);
+    if (!status) status = syi_batcher_create(batcher, task, vocabularies, &options, err);
     return status ? status : syi_train_batch_create(c, batch, err);
 }
 
@@ -71,7 +71,7 @@ static int32_t make_up_row(const struct draw *d, const struct syi_vocabulary *vo
     return n + 1;
 }
 
-void syi_train_batch_make_up(const struct syi_config *c, const struct syi_vocabulary *vocabulary,
+void syi_train_batch_make_up(const struct syi_config *c, const struct syi_vocabularies *vocabularies,
                              int64_t step, struct syi_batch *b)
 {
     struct syi_bucket buckets[SYI_MAX_BUCKETS];
@@ -82,11 +82,11 @@ void syi_train_batch_make_up(const struct syi_config *c, const struct syi_vocabu
         struct draw d = {(uint64_t)c->train.seed, (uint32_t)step, (uint32_t)row, 0};
         size_t at = (size_t)row * (size_t)b->target_length;
         b->input_lengths[row] =
-            make_up_row(&d, vocabulary, c->model.vocab_size,
+            make_up_row(&d, &vocabularies->input, c->model.vocab_size,
                         b->encoder_ids + (size_t)row * (size_t)b->input_length, b->input_length);
         d.side = 1;
-        b->target_lengths[row] =
-            make_up_row(&d, vocabulary, c->model.vocab_size, b->decoder_targets + at, b->target_length);
+        b->target_lengths[row] = make_up_row(&d, &vocabularies->target, c->model.vocab_size,
+                                             b->decoder_targets + at, b->target_length);
         memcpy(b->decoder_inputs + at + 1, b->decoder_targets + at,
                (size_t)(b->target_length - 1) * sizeof *b->decoder_inputs);
         for (int32_t i = 0; i < b->target_lengths[row]; i++) b->loss_weights[at + (size_t)i] = 1;

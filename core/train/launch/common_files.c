@@ -12,17 +12,39 @@ static int is_free(const struct syi_rank *rank)
     return rank->ranks == 1 || strcmp(rank->comm_name, "mpi") != 0;
 }
 
-int syi_common_task(const struct syi_rank *rank, const struct syi_task *task, struct sy_error *err)
+static int same_file(const struct syi_rank *rank, const char *path, const struct syi_file_id *id,
+                     struct sy_error *err)
 {
-    int odd;
-    if (is_free(rank)) return SY_OK;
-    int status = syi_comm_same(rank->comm, task->id.sha256, sizeof task->id.sha256, &odd, err);
+    int odd, status = syi_comm_same(rank->comm, id->sha256, sizeof id->sha256, &odd, err);
     if (status || odd < 0) return status;
     return syi_error(
         err, SY_EMISMATCH,
         "rank %d reads another %s than rank 0: all hosts need the same file, best on a file system "
         "that they share",
-        odd, task->path);
+        odd, path);
+}
+
+int syi_common_task(const struct syi_rank *rank, const struct syi_task *task, struct sy_error *err)
+{
+    return is_free(rank) ? SY_OK : same_file(rank, task->path, &task->id, err);
+}
+
+int syi_common_vocabularies(const struct syi_rank *rank, const struct syi_config *config,
+                            struct sy_error *err)
+{
+    int status = SY_OK;
+    for (int i = 0; i < config->vocabulary.n && !status && !is_free(rank); i++) {
+        const char *path = config->vocabulary.part[i].file;
+        char *text = NULL;
+        size_t bytes;
+        struct syi_file_id id = {0};
+        if (!*path) continue;
+        /* A file that is not there is another one; whoever opens it says why. */
+        if (!syi_file_read(path, &text, &bytes, NULL)) id = syi_file_identify(text, bytes);
+        syi_free(text);
+        status = same_file(rank, path, &id, err);
+    }
+    return status;
 }
 
 /* The lock names host, process and time: no other folder has the same. */

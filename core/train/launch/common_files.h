@@ -10,6 +10,9 @@
 /* The file has the same contents on all ranks. */
 int syi_common_task(const struct syi_rank *rank, const struct syi_task *task,
                     struct sy_error *err) SYI_MUST_CHECK;
+/* So have the files of the vocabularies. */
+int syi_common_vocabularies(const struct syi_rank *rank, const struct syi_config *config,
+                            struct sy_error *err) SYI_MUST_CHECK;
 /* The run directory, in which rank 0 holds the lock, is the same folder on all ranks. */
 int syi_common_run_dir(const struct syi_rank *rank, const char *path, struct sy_error *err) SYI_MUST_CHECK;
 

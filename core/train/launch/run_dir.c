@@ -177,6 +177,61 @@ int syi_run_dir_read_config(const char *path, struct syi_config *config, struct 
     return status;
 }
 
+/* "vocabulary" or "vocabulary.targets": as its section is called. */
+static char *copy_of(const char *path, const struct syi_vocabulary_part *part, struct sy_error *err)
+{
+    char name[SYI_PART_NAME + 16];
+    snprintf(name, sizeof name, "vocabulary%s%s", *part->name_of_part ? "." : "", part->name_of_part);
+    return file_in(path, name, err);
+}
+
+static int keep_vocabulary(const struct syi_run_dir *dir, const struct syi_vocabulary_part *part,
+                           struct sy_error *err)
+{
+    char *file = copy_of(dir->path, part, err), *now = NULL, *before = NULL;
+    size_t bytes, bytes_before;
+    int status = file ? syi_file_read(part->file, &now, &bytes, err) : SY_ENOMEM;
+    if (!status && access(file, F_OK))
+        status = write_file(dir, strrchr(file, '/') + 1, now, bytes, err);
+    else if (!status) {
+        status = syi_file_read(file, &before, &bytes_before, err);
+        if (!status && (bytes != bytes_before || memcmp(now, before, bytes)))
+            status =
+                syi_error(err, SY_EMISMATCH,
+                          "%s is not the vocabulary that the run was trained with, which is kept in %s: put "
+                          "the old contents back, or set vocabulary%s%s.file to the copy",
+                          part->file, file, *part->name_of_part ? "." : "", part->name_of_part);
+    }
+    syi_free(before);
+    syi_free(now);
+    syi_free(file);
+    return status;
+}
+
+int syi_run_dir_keep_vocabularies(const struct syi_run_dir *dir, const struct syi_config *config,
+                                  struct sy_error *err)
+{
+    int status = SY_OK;
+    for (int i = 0; i < config->vocabulary.n && !status; i++)
+        if (*config->vocabulary.part[i].file) status = keep_vocabulary(dir, &config->vocabulary.part[i], err);
+    return status;
+}
+
+int syi_run_dir_use_vocabularies(const char *path, struct syi_config *config, struct sy_error *err)
+{
+    for (int i = 0; i < config->vocabulary.n; i++) {
+        struct syi_vocabulary_part *part = &config->vocabulary.part[i];
+        char *file = *part->file ? copy_of(path, part, err) : NULL;
+        int there = file && !access(file, F_OK), long_name = file && strlen(file) >= sizeof part->file;
+        if (there && !long_name) strcpy(part->file, file);
+        syi_free(file);
+        if (*part->file && !file) return SY_ENOMEM;
+        if (there && long_name)
+            return syi_error(err, SY_EINVAL, "the run directory's name is too long: %.64s...", path);
+    }
+    return SY_OK;
+}
+
 void syi_log_append(FILE *log, const char *line)
 {
     char now[32];

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The run directory: run.conf (values in force), status (one word), lock (the one writer), log, metrics.db and checkpoints/. Only the process that holds the lock writes, but for the ranks' parts of
+/* The run directory: run.conf (values in force), vocabulary (a copy of its file, if it has one), status (one word), lock
+ * (the one writer), log, metrics.db and checkpoints/. Only the process that holds the lock writes, but for the ranks' parts of
  * checkpoints and logs of their own. */
 #ifndef SYI_RUN_DIR_H
 #define SYI_RUN_DIR_H
@@ -32,6 +33,13 @@ int syi_run_dir_status(const struct syi_run_dir *dir, const char *word, struct s
 int syi_run_dir_write_config(const struct syi_run_dir *dir, const struct syi_config *config,
                              struct sy_error *err) SYI_MUST_CHECK;
 int syi_run_dir_read_config(const char *path, struct syi_config *config, struct sy_error *err) SYI_MUST_CHECK;
+/* Copies the files of all vocabularies to PATH/vocabulary and PATH/vocabulary.targets. SY_EMISMATCH: a copy is there and
+ * holds something else: the model was trained with that. */
+int syi_run_dir_keep_vocabularies(const struct syi_run_dir *dir, const struct syi_config *config,
+                                  struct sy_error *err) SYI_MUST_CHECK;
+/* Puts those copies, where there are such, in place of the files that a run's configuration names. */
+int syi_run_dir_use_vocabularies(const char *path, struct syi_config *config,
+                                 struct sy_error *err) SYI_MUST_CHECK;
 /* Appends a line with the time to the log file. */
 void syi_run_dir_log(struct syi_run_dir *dir, const char *line);
 /* The log of one rank, PATH/ranks/rank-N.log, appended to; any rank, without the lock. */

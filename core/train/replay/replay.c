@@ -20,7 +20,7 @@ struct replay {
     struct syi_engine *engine;
     struct syi_schedule schedule;
     struct syi_task task;
-    struct syi_vocabulary vocabulary;
+    struct syi_vocabularies vocabularies;
     struct syi_batcher batcher;
     struct syi_batch batch;
     struct syi_holes holes; /* of the training stream */
@@ -180,8 +180,9 @@ static int open(struct replay *r, const struct syi_rank *rank, struct sy_error *
     if (status) return syi_error(err, status, "train.lr_factors: %s", reason);
     status =
         syi_engine_new(r->config, rank, SYI_USE_TRAIN | SYI_USE_UNFUSED | SYI_USE_APART, 0, &r->engine, err);
-    return status ? status
-                  : syi_train_data_open(r->config, &r->task, 1, &r->vocabulary, &r->batcher, &r->batch, err);
+    return status
+               ? status
+               : syi_train_data_open(r->config, &r->task, 1, &r->vocabularies, &r->batcher, &r->batch, err);
 }
 
 static int replay_rank(void *arg, const struct syi_rank *rank, struct sy_error *err)
@@ -192,7 +193,7 @@ static int replay_rank(void *arg, const struct syi_rank *rank, struct sy_error *
     if (!status) status = replay(r, err);
     syi_batch_free(&r->batch);
     syi_batcher_free(&r->batcher);
-    syi_vocabulary_close(&r->vocabulary);
+    syi_vocabularies_close(&r->vocabularies);
     syi_engine_free(r->engine);
     return status;
 }

@@ -47,13 +47,13 @@ static int make_batches(struct syi_evaluation *e, struct sy_error *err)
     struct syi_bucket buckets[SYI_MAX_BUCKETS];
     int n = syi_engine_buckets(e->config, buckets);
     int32_t rows = syi_engine_eval_rows(e->engine), n_items = data->items.n_items;
-    int status = syi_vocabulary_open(&e->vocabulary, e->config, err);
+    int status = syi_vocabularies_open(&e->vocabularies, e->config, err);
 
     if (!status && syi_eval_decodes(data))
-        status = syi_eval_batches_create(&e->decode, &e->vocabulary, buckets, n, rows, data->inputs, NULL,
+        status = syi_eval_batches_create(&e->decode, &e->vocabularies, buckets, n, rows, data->inputs, NULL,
                                          n_items, err);
     if (!status)
-        status = syi_eval_batches_create(&e->loss, &e->vocabulary, buckets, n, rows, data->inputs,
+        status = syi_eval_batches_create(&e->loss, &e->vocabularies, buckets, n, rows, data->inputs,
                                          data->targets, n_items, err);
     if (!status) status = syi_batch_create(&e->batch, rows, buckets, n, err);
     return status;
@@ -73,11 +73,10 @@ static int take_buffers(struct syi_evaluation *e, struct sy_error *err)
     e->ids = syi_alloc(rows * length * sizeof(*e->ids), err);
     e->lengths = syi_alloc(rows * sizeof(*e->lengths), err);
     e->row_scores = syi_alloc(rows * sizeof(*e->row_scores), err);
-    e->text = syi_alloc(length, err);
     e->output = syi_alloc((items + 1) * sizeof(*e->output), err);
     e->example = syi_alloc(((size_t)most_examples(e) + 1) * sizeof(*e->example), err);
     if (!e->ids || !e->lengths || !e->row_scores) return SY_ENOMEM;
-    return e->text && e->output && e->example ? SY_OK : SY_ENOMEM;
+    return e->output && e->example ? SY_OK : SY_ENOMEM;
 }
 
 int syi_evaluation_open(struct syi_evaluation *e, const struct syi_eval_data *data,
@@ -106,11 +105,10 @@ void syi_evaluation_close(struct syi_evaluation *e)
     syi_text_scores_free(&e->scores);
     syi_text_free(&e->outputs);
     syi_text_free(&e->example_text);
-    syi_vocabulary_close(&e->vocabulary);
+    syi_vocabularies_close(&e->vocabularies);
     syi_free(e->example);
     syi_free(e->references);
     syi_free(e->output);
-    syi_free(e->text);
     syi_free(e->row_scores);
     syi_free(e->lengths);
     syi_free(e->ids);
@@ -130,13 +128,12 @@ int32_t syi_evaluation_cut(const struct syi_evaluation *e)
 
 static void keep_output(struct syi_evaluation *e, int32_t row)
 {
-    size_t length = (size_t)e->decode_length;
-    size_t bytes = syi_vocabulary_decode(&e->vocabulary, e->ids + (size_t)row * length,
-                                         (size_t)e->lengths[row], e->text, length);
+    const int32_t *ids = e->ids + (size_t)row * (size_t)e->decode_length;
+    size_t at = e->outputs.length;
 
+    syi_vocabulary_decode(&e->vocabularies.target, ids, (size_t)e->lengths[row], &e->outputs);
     e->output[e->batch.items[row]] =
-        (struct syi_eval_output){e->outputs.length, bytes, (double)e->row_scores[row]};
-    syi_text_append(&e->outputs, e->text, bytes);
+        (struct syi_eval_output){at, e->outputs.length - at, (double)e->row_scores[row]};
 }
 
 static int decode_batch(struct syi_evaluation *e, int32_t index, syi_poll_fn poll, void *poll_arg,

@@ -35,7 +35,7 @@ struct syi_evaluation {
     struct syi_engine *engine;        /* borrowed */
     struct syi_comm *comm;            /* borrowed */
     const struct syi_config *config;  /* borrowed */
-    struct syi_vocabulary vocabulary;
+    struct syi_vocabularies vocabularies;
     struct syi_eval_batches decode, loss; /* decode: without batches where nothing is decoded */
     struct syi_batch batch;
     struct syi_eval_sums sums;
@@ -44,7 +44,6 @@ struct syi_evaluation {
     int32_t *ids;          /* (rows, decode_length) */
     int32_t *lengths;      /* (rows) */
     float *row_scores;     /* (rows), NULL: the way of decoding has none */
-    char *text;            /* (decode_length) bytes of one output */
     struct syi_text outputs;
     struct syi_eval_output *output; /* (n_items) */
     struct syi_span *references;    /* (references_capacity) of one item */

@@ -11,7 +11,7 @@
 /* What reading takes; the engine comes after the first window. */
 static int open_window(struct syi_stream *p, struct sy_error *err)
 {
-    int status = syi_vocabulary_open(&p->vocabulary, &p->config, err);
+    int status = syi_vocabularies_open(&p->vocabularies, &p->config, err);
     if (status) return status;
     p->n_buckets = syi_engine_buckets(&p->config, p->buckets);
     p->rows = syi_config_decode_rows(&p->config);
@@ -80,7 +80,7 @@ static int fit_engine(struct syi_stream *p, struct sy_error *err)
 static void close_stream(struct syi_stream *p)
 {
     close_engine(p);
-    syi_vocabulary_close(&p->vocabulary);
+    syi_vocabularies_close(&p->vocabularies);
     syi_free(p->length);
     syi_free(p->inputs);
     syi_free(p->targets);
@@ -97,13 +97,15 @@ static size_t words_of(size_t bytes)
 
 static int add_line(struct syi_stream *p, const char *line, size_t bytes, struct sy_error *err)
 {
-    enum syi_line_fault fault = p->kind->fault(p, (struct syi_span){line, bytes});
+    enum syi_line_fault fault;
+    int status = p->kind->check(p, (struct syi_span){line, bytes}, &fault, err);
 
+    if (status) return status;
     if (fault) {
         p->length[p->n++] = fault;
         return SY_OK;
     }
-    int status = SYI_GROW(p->text, p->text_capacity, words_of(p->text_bytes + bytes), err);
+    status = SYI_GROW(p->text, p->text_capacity, words_of(p->text_bytes + bytes), err);
     if (status) return status;
     if (bytes) memcpy((char *)p->text + p->text_bytes, line, bytes);
     p->text_bytes += bytes;
@@ -173,7 +175,7 @@ static void find_inputs(struct syi_stream *p)
 static int answer_window(struct syi_stream *p, struct sy_error *err)
 {
     struct syi_eval_batches batches;
-    int status = syi_eval_batches_create(&batches, &p->vocabulary, p->buckets, p->n_buckets, p->batch.rows,
+    int status = syi_eval_batches_create(&batches, &p->vocabularies, p->buckets, p->n_buckets, p->batch.rows,
                                          p->inputs, p->targets, p->n_fits, err);
 
     if (status) return status;
@@ -241,7 +243,12 @@ int syi_stream_run(struct syi_stream *p, struct sy_error *err)
     return status;
 }
 
-size_t syi_stream_tokens(const struct syi_stream *p, struct syi_span text)
+int syi_stream_tokens(const struct syi_vocabulary *vocabulary, struct syi_span text, size_t *tokens,
+                      struct sy_error *err)
 {
-    return syi_vocabulary_encode(&p->vocabulary, text, NULL, 0) + 1;
+    size_t n;
+    int status = syi_vocabulary_encode(vocabulary, text, NULL, 0, &n, err);
+
+    if (!status) *tokens = n + 1;
+    return status;
 }

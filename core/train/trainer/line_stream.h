@@ -15,8 +15,9 @@ struct syi_stream;
 struct syi_stream_kind {
     int use;     /* enum syi_engine_use */
     int targets; /* 1: a line is input TAB target */
-    /* SYI_LINE_FITS, or why a line gets no answer. */
-    enum syi_line_fault (*fault)(const struct syi_stream *stream, struct syi_span line);
+    /* *fault: SYI_LINE_FITS, or why a line gets no answer. Fails as syi_vocabulary_encode does. */
+    int (*check)(const struct syi_stream *stream, struct syi_span line, enum syi_line_fault *fault,
+                 struct sy_error *err);
     /* Buffers with the sizes of the engine; called again when it is made anew, after `close`. */
     int (*open)(struct syi_stream *stream, struct sy_error *err);
     void (*close)(struct syi_stream *stream);
@@ -38,7 +39,7 @@ struct syi_stream {
     int64_t step; /* of the checkpoint, once it is loaded; -1 before */
     int64_t rows; /* of a batch for a long input */
     int groups;   /* of the communication, before an engine makes its own */
-    struct syi_vocabulary vocabulary;
+    struct syi_vocabularies vocabularies;
     struct syi_bucket buckets[SYI_MAX_BUCKETS];
     int n_buckets;
     struct syi_batch batch;
@@ -57,7 +58,8 @@ struct syi_stream {
 
 /* The whole, on one rank. kind, owner, job, rank and config are set, all else is zero. */
 int syi_stream_run(struct syi_stream *stream, struct sy_error *err) SYI_MUST_CHECK;
-/* Tokens of a text, the end token included. */
-size_t syi_stream_tokens(const struct syi_stream *stream, struct syi_span text);
+/* *tokens of a text, the end token included. Fails as syi_vocabulary_encode does. */
+int syi_stream_tokens(const struct syi_vocabulary *vocabulary, struct syi_span text, size_t *tokens,
+                      struct sy_error *err) SYI_MUST_CHECK;
 
 #endif

@@ -7,21 +7,30 @@
 
 #include "train/trainer/line_stream.h"
 
+/* An output among others. */
+struct place {
+    size_t at, bytes;
+};
+
 struct predictor {
     const struct syi_predict_job *job;
     struct syi_stream stream;
-    int32_t decode_length;  /* most tokens of an output */
-    int64_t *example;       /* (rows) index of a batch's lines in the input */
-    struct syi_outputs out; /* of one batch */
-    char *outputs;          /* (capacity, decodes, decode_length) bytes */
-    int32_t *output_bytes;  /* (capacity, decodes) */
-    float *scores;          /* (capacity, decodes) */
+    int32_t decode_length;   /* most tokens of an output */
+    int64_t *example;        /* (rows) index of a batch's lines in the input */
+    struct syi_outputs out;  /* of one batch */
+    struct syi_text outputs; /* of the window, one after the other */
+    struct place *place;     /* (capacity, decodes) where in them */
+    float *scores;           /* (capacity, decodes) */
 };
 
-static enum syi_line_fault fault(const struct syi_stream *s, struct syi_span line)
+static int check_line(const struct syi_stream *s, struct syi_span line, enum syi_line_fault *fault,
+                      struct sy_error *err)
 {
     struct syi_bucket longest = syi_buckets_longest(s->buckets, s->n_buckets);
-    return syi_stream_tokens(s, line) > (size_t)longest.input_length ? SYI_LINE_TOO_LONG : SYI_LINE_FITS;
+    size_t tokens = 0;
+    int status = syi_stream_tokens(&s->vocabularies.input, line, &tokens, err);
+    *fault = tokens > (size_t)longest.input_length ? SYI_LINE_TOO_LONG : SYI_LINE_FITS;
+    return status;
 }
 
 /* rows: of a batch; n: of a window. */
@@ -33,11 +42,10 @@ static int open_outputs(struct predictor *p, size_t rows, size_t n, struct sy_er
     p->out.ids = syi_alloc(rows * decodes * width * sizeof(*p->out.ids), err);
     p->out.lengths = syi_alloc(rows * decodes * sizeof(*p->out.lengths), err);
     p->out.scores = syi_alloc(rows * decodes * sizeof(*p->out.scores), err);
-    p->outputs = syi_alloc(n * decodes * width, err);
-    p->output_bytes = syi_alloc(n * decodes * sizeof(*p->output_bytes), err);
+    p->place = syi_alloc(n * decodes * sizeof(*p->place), err);
     p->scores = syi_alloc(n * decodes * sizeof(*p->scores), err);
     if (!p->out.ids || !p->out.lengths || !p->out.scores) return SY_ENOMEM;
-    return p->outputs && p->output_bytes && p->scores ? SY_OK : SY_ENOMEM;
+    return p->place && p->scores ? SY_OK : SY_ENOMEM;
 }
 
 static int open_buffers(struct syi_stream *s, struct sy_error *err)
@@ -58,13 +66,12 @@ static void close_buffers(struct syi_stream *s)
     syi_free(p->out.ids);
     syi_free(p->out.lengths);
     syi_free(p->out.scores);
-    syi_free(p->outputs);
-    syi_free(p->output_bytes);
+    syi_text_free(&p->outputs);
+    syi_free(p->place);
     syi_free(p->scores);
     p->example = NULL;
     p->out = (struct syi_outputs){0};
-    p->outputs = NULL;
-    p->output_bytes = NULL;
+    p->place = NULL;
     p->scores = NULL;
 }
 
@@ -75,9 +82,10 @@ static void take_outputs(struct predictor *p, int32_t row)
     size_t from = (size_t)row * decodes, to = (size_t)p->stream.line[p->stream.batch.items[row]] * decodes;
 
     for (size_t i = 0; i < decodes; i++, from++, to++) {
-        p->output_bytes[to] =
-            (int32_t)syi_vocabulary_decode(&p->stream.vocabulary, p->out.ids + from * width,
-                                           (size_t)p->out.lengths[from], p->outputs + to * width, width);
+        p->place[to].at = p->outputs.length;
+        syi_vocabulary_decode(&p->stream.vocabularies.target, p->out.ids + from * width,
+                              (size_t)p->out.lengths[from], &p->outputs);
+        p->place[to].bytes = p->outputs.length - p->place[to].at;
         p->scores[to] = p->out.scores[from];
     }
 }
@@ -91,8 +99,9 @@ static int decode_batch(struct syi_stream *s, const struct syi_eval_batches *bat
     for (int32_t row = 0; !status && row < s->batch.n_real; row++)
         p->example[row] = s->first + s->line[s->batch.items[row]];
     if (!status) status = syi_engine_decode(s->engine, &s->batch, p->example, &p->out, err);
+    if (index == 0) p->outputs.length = 0; /* the window before is written */
     for (int32_t row = 0; !status && row < s->batch.n_real; row++) take_outputs(p, row);
-    return status;
+    return status ? status : syi_text_status(&p->outputs, err);
 }
 
 static int write_line(struct syi_stream *s, int32_t line, struct sy_error *err)
@@ -106,8 +115,8 @@ static int write_line(struct syi_stream *s, int32_t line, struct sy_error *err)
 
     for (; !status && output.decode < p->out.decodes; output.decode++, at++) {
         if (!output.too_long) {
-            output.text = p->outputs + at * (size_t)p->decode_length;
-            output.bytes = (size_t)p->output_bytes[at];
+            if (p->place[at].bytes) output.text = p->outputs.data + p->place[at].at;
+            output.bytes = p->place[at].bytes;
             output.score = p->scores[at];
         }
         status = job->put(job->lines.arg, &output, err);
@@ -118,7 +127,7 @@ static int write_line(struct syi_stream *s, int32_t line, struct sy_error *err)
 static int predict_rank(void *arg, const struct syi_rank *rank, struct sy_error *err)
 {
     static const struct syi_stream_kind kind = {.use = SYI_USE_DECODE,
-                                                .fault = fault,
+                                                .check = check_line,
                                                 .open = open_buffers,
                                                 .close = close_buffers,
                                                 .batch = decode_batch,

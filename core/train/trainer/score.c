@@ -15,17 +15,23 @@ struct scorer {
     int32_t *tokens;     /* (capacity) */
 };
 
-static enum syi_line_fault fault(const struct syi_stream *s, struct syi_span line)
+static int check_line(const struct syi_stream *s, struct syi_span line, enum syi_line_fault *fault,
+                      struct sy_error *err)
 {
     const char *tab = line.bytes ? memchr(line.text, '\t', line.bytes) : NULL;
     size_t input = tab ? (size_t)(tab - line.text) : 0, target = tab ? line.bytes - input - 1 : 0;
 
-    if (!tab) return SYI_LINE_NO_TAB;
-    if (target && memchr(tab + 1, '\t', target)) return SYI_LINE_MORE_TABS;
-    int fits =
-        syi_buckets_fit(s->buckets, s->n_buckets, syi_stream_tokens(s, (struct syi_span){line.text, input}),
-                        syi_stream_tokens(s, (struct syi_span){tab + 1, target}));
-    return fits < 0 ? SYI_LINE_TOO_LONG : SYI_LINE_FITS;
+    size_t inputs = 0, targets = 0; /* tokens */
+
+    *fault = tab ? SYI_LINE_MORE_TABS : SYI_LINE_NO_TAB;
+    if (!tab || (target && memchr(tab + 1, '\t', target))) return SY_OK;
+    int status = syi_stream_tokens(&s->vocabularies.input, (struct syi_span){line.text, input}, &inputs, err);
+    if (!status)
+        status =
+            syi_stream_tokens(&s->vocabularies.target, (struct syi_span){tab + 1, target}, &targets, err);
+    int fits = syi_buckets_fit(s->buckets, s->n_buckets, inputs, targets);
+    *fault = fits < 0 ? SYI_LINE_TOO_LONG : SYI_LINE_FITS;
+    return status;
 }
 
 static int open_buffers(struct syi_stream *s, struct sy_error *err)
@@ -83,7 +89,7 @@ static int score_rank(void *arg, const struct syi_rank *rank, struct sy_error *e
 {
     static const struct syi_stream_kind kind = {.use = SYI_USE_SCORE,
                                                 .targets = 1,
-                                                .fault = fault,
+                                                .check = check_line,
                                                 .open = open_buffers,
                                                 .close = close_buffers,
                                                 .batch = score_batch,

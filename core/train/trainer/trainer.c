@@ -75,7 +75,7 @@ static int open_rank(struct syi_trainer *t, const struct training *training, str
     if (!status && t->config->run.compat == SYI_COMPAT_T5X)
         status = syi_state_leaves_make(&t->state, t->engine, err);
     if (!status)
-        status = syi_train_data_open(t->config, &training->task, t->rank->rank != 0, &t->vocabulary,
+        status = syi_train_data_open(t->config, &training->task, t->rank->rank != 0, &t->vocabularies,
                                      &t->batcher, &t->batch, err);
     if (!status)
         status =
@@ -89,7 +89,7 @@ static void close_rank(struct syi_trainer *t)
     syi_actions_close(&t->actions);
     syi_batch_free(&t->batch);
     syi_batcher_free(&t->batcher);
-    syi_vocabulary_close(&t->vocabulary);
+    syi_vocabularies_close(&t->vocabularies);
     syi_state_leaves_free(&t->state);
     syi_engine_free(t->engine);
     syi_rank_log_close(&t->log);
@@ -244,6 +244,7 @@ static void tell_end(struct syi_trainer *t, struct training *training)
 static int check_files(const struct syi_rank *rank, const struct training *training, struct sy_error *err)
 {
     int status = syi_common_task(rank, &training->task, err);
+    if (!status) status = syi_common_vocabularies(rank, training->job->launch.config, err);
     return status ? status : syi_eval_files_common(&training->valid, rank, err);
 }
 

@@ -20,7 +20,7 @@ struct syi_trainer {
     const struct syi_rank *rank;
     struct syi_engine *engine;
     struct syi_schedule schedule; /* the learning rate of a step */
-    struct syi_vocabulary vocabulary;
+    struct syi_vocabularies vocabularies;
     struct syi_batcher batcher;
     struct syi_batch batch;
     struct syi_evaluations evaluations; /* n 0: none wanted */

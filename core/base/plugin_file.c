@@ -4,7 +4,7 @@
  * elsewhere the loader decides alone. */
 #include "config.h"
 
-#include "runtime/plugin_library.h"
+#include "base/plugin_folders.h"
 
 #if defined(__ELF__) && defined(__linux__)
 
