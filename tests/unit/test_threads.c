@@ -107,8 +107,8 @@ Test(threads, workers_do_not_inherit_a_changed_floating_point_mode)
     cr_assert_neq(syi_fp_control(), SYI_FP_CONTROL_DEFAULT);
     struct sy_error err = {0};
     cr_expect_eq(syi_fp_check(&err), SY_EUNSUPPORTED);
-    cr_expect(strstr(err.text, "floating-point control register is set") && strstr(err.text, "-ffast-math"), "%s",
-              err.text);
+    cr_expect(strstr(err.text, "floating-point control register is set") && strstr(err.text, "-ffast-math"),
+              "%s", err.text);
 #endif
     cr_assert_eq(syi_threads_new(4, 1, &pool, NULL), SY_OK);
     syi_fp_reset();
