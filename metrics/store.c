@@ -74,7 +74,7 @@ static int count_records(const struct store *store, uint64_t n, struct sy_error 
 
     if (store->append) return SY_OK; /* the training that still runs has the count */
     snprintf(sql, sizeof(sql), "UPDATE run SET records = %llu WHERE attempt = %lld",
-             (unsigned long long)(store->n_written + n), (long long)store->attempt);
+             (unsigned long long)store->n_written + n, (long long)store->attempt);
     return syi_database_run(&store->database, sql, "write", err);
 }
 

@@ -116,9 +116,10 @@ static void put_log_ticks(struct syi_text *out, const struct scale *s)
     static const double factors[] = {1, 2, 5};
     double decades = s->y_high - s->y_low, jump = ceil(decades / 7);
     int n = decades < 2.2 ? 3 : 1;
-    for (double power = ceil(s->y_low / jump - 1) * jump; power <= s->y_high; power += jump)
+    int first = (int)ceil(s->y_low / jump - 1), last = (int)floor(s->y_high / jump);
+    for (int k = first; k <= last; k++)
         for (int i = 0; i < n; i++) {
-            double value = factors[i] * pow(10, power), place = log10(value);
+            double value = factors[i] * pow(10, k * jump), place = log10(value);
             if (place >= s->y_low && place <= s->y_high) put_y_tick(out, s, value);
         }
 }

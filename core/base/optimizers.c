@@ -53,7 +53,7 @@ struct syi_optimizer_part syi_optimizer_resolve(const struct syi_optimizer_part 
     struct syi_optimizer_part resolved = *part;
     for (size_t i = 0; i < kind->n_options; i++) {
         const struct syi_option *option = &kind->options[i];
-        double *field = (double *)((char *)&resolved + option->offset);
+        double *field = (void *)((char *)&resolved + option->offset);
         if (option->type != SYI_OPTION_FLOAT || !isnan(*field)) continue;
         const char *text = find_key(table[part->name].keys, option->name), *end;
         if (text) *field = syi_parse_double(text, &end);

@@ -173,7 +173,7 @@ static int replay(struct replay *r, struct sy_error *err)
     return status;
 }
 
-static int open(struct replay *r, const struct syi_rank *rank, struct sy_error *err)
+static int open_replay(struct replay *r, const struct syi_rank *rank, struct sy_error *err)
 {
     char reason[SYI_TERM_REASON];
     int status = syi_schedule_compile_run(&r->schedule, r->config, reason);
@@ -189,7 +189,7 @@ static int replay_rank(void *arg, const struct syi_rank *rank, struct sy_error *
 {
     struct replay *r = arg;
     r->rank = rank;
-    int status = open(r, rank, err);
+    int status = open_replay(r, rank, err);
     if (!status) status = replay(r, err);
     syi_batch_free(&r->batch);
     syi_batcher_free(&r->batcher);
