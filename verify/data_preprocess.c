@@ -126,7 +126,7 @@ static int span_mask(void *arg, const struct verify_row *row, struct syi_json_wr
 {
     (void)arg;
     int64_t n;
-    double density, mean = 0;
+    double density = 0, mean = 0;
     int status = verify_member_int(row->item, row->input, "length", 1, 1 << 24, NULL, &n, err);
     if (!status) status = verify_member_real(row->item, row->input, "noise_density", &density, err);
     if (!status) status = verify_member_real(row->item, row->input, "mean_noise_span_length", &mean, err);

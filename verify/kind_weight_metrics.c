@@ -247,7 +247,7 @@ static int add_programs(struct weights *w, struct sy_error *err)
     uint32_t leaf_count[SYI_AXIS_COUNT];
     const struct syi_update_options options = {
         .config = &w->o.config, .model = &w->o.model, .leaf_count = leaf_count, .weigh = 1};
-    struct syi_program *p;
+    struct syi_program *p = NULL;
     int status = SY_OK;
     for (int i = 0; i < SYI_AXIS_COUNT; i++) leaf_count[i] = 1;
     for (int next = 0; next < 2 && !status; next++) {
