@@ -156,16 +156,24 @@ static void collect(void)
 
 /* ---- the file ---- */
 
+/* What an includer leaves undefined is nothing, and all are taken back at the end. */
 static void print(FILE *to)
 {
+    static const char *const macros[] = {"BEGIN", "FULL", "COLUMN", "ONE", "ROW", "DO0",
+                                         "DO1",   "DO2",  "DO3",    "OUT", "END"};
     fprintf(
         to,
         "/* SPDX-License-Identifier: Apache-2.0 */\n"
         "/* Made by `tests/compiled-maps --print`. Maps that fast_map_whole.c compiles: WHOLE_BEGIN(id, inputs, outputs,\n"
-        " * instructions); how each input is read; instructions, WHOLE_DOn(register, OP, n registers); what outputs store. */\n");
+        " * instructions); how each input is read; instructions, WHOLE_DOn(register, OP, n registers); what outputs store.\n"
+        " * A macro that is not defined is empty. */\n\n");
+    for (size_t i = 0; i < sizeof macros / sizeof *macros; i++)
+        fprintf(to, "#ifndef WHOLE_%s\n#    define WHOLE_%s(...)\n#endif\n", macros[i], macros[i]);
     for (int i = 0; i < n_maps; i++)
         fprintf(to, "\n/* %s */\nWHOLE_BEGIN(%d, %s)\n%sWHOLE_END(%d)\n", map[i].of, i, map[i].head,
                 map[i].text, i);
+    fputc('\n', to);
+    for (size_t i = 0; i < sizeof macros / sizeof *macros; i++) fprintf(to, "#undef WHOLE_%s\n", macros[i]);
 }
 
 static int differs(void)

@@ -50,18 +50,6 @@ static inline struct memory memory_of(const struct sy_call *call, int64_t row, i
 
 #include "backends/cpu/compiled_maps.def"
 
-#undef WHOLE_BEGIN
-#undef WHOLE_FULL
-#undef WHOLE_COLUMN
-#undef WHOLE_ONE
-#undef WHOLE_ROW
-#undef WHOLE_DO0
-#undef WHOLE_DO1
-#undef WHOLE_DO2
-#undef WHOLE_DO3
-#undef WHOLE_OUT
-#undef WHOLE_END
-
 /* ---- what each is for: all that a map is but its immediates ---- */
 
 #define WHOLE_BEGIN(id, n_in, n_out, n_instr) static const uint8_t key_##id[] = {n_in, n_out, n_instr,
@@ -78,29 +66,8 @@ static inline struct memory memory_of(const struct sy_call *call, int64_t row, i
     }                                                                                                        \
     ;
 #include "backends/cpu/compiled_maps.def"
-#undef WHOLE_BEGIN
-#undef WHOLE_FULL
-#undef WHOLE_COLUMN
-#undef WHOLE_ONE
-#undef WHOLE_ROW
-#undef WHOLE_DO0
-#undef WHOLE_DO1
-#undef WHOLE_DO2
-#undef WHOLE_DO3
-#undef WHOLE_OUT
-#undef WHOLE_END
 
 #define WHOLE_BEGIN(id, n_in, n_out, n_instr) {key_##id, sizeof key_##id, columns_##id},
-#define WHOLE_FULL(r)
-#define WHOLE_COLUMN(r)
-#define WHOLE_ONE(r)
-#define WHOLE_ROW(r)
-#define WHOLE_DO0(r, OP)
-#define WHOLE_DO1(r, OP, a)
-#define WHOLE_DO2(r, OP, a, b)
-#define WHOLE_DO3(r, OP, a, b, c)
-#define WHOLE_OUT(o, r)
-#define WHOLE_END(id)
 static const struct {
     const uint8_t *key;
     size_t bytes;
