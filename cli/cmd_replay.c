@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/bf16.h"
 #include "base/safetensors.h"
 #include "cli/cli.h"
 #include "metrics/query.h"
@@ -25,35 +24,13 @@ struct dump {
     int keep; /* 1: a file is wanted */
 };
 
-static const struct {
-    const char *name;
-    size_t bytes;
-    enum syi_safetensors_dtype file;
-} dtypes[SY_DTYPE_COUNT] = {[SY_F32] = {"f32", 4, SYI_SAFETENSORS_F32},
-                            [SY_BF16] = {"bf16", 2, SYI_SAFETENSORS_BF16},
-                            [SY_F64] = {"f64", 8, SYI_SAFETENSORS_F64},
-                            [SY_I32] = {"i32", 4, SYI_SAFETENSORS_I32},
-                            [SY_I64] = {"i64", 8, SYI_SAFETENSORS_I64}};
-
-static double value_of(const struct sy_tensor *t, int64_t i)
-{
-    switch (t->dtype) {
-    case SY_F32: return (double)((const float *)t->data)[i];
-    case SY_F64: return ((const double *)t->data)[i];
-    case SY_BF16: return (double)syi_bf16_to_float(((const uint16_t *)t->data)[i]);
-    case SY_I32: return ((const int32_t *)t->data)[i];
-    default: return (double)((const int64_t *)t->data)[i];
-    }
-}
-
 static void print_tensor(const struct syi_replay_tensor *seen)
 {
     const struct sy_tensor *t = seen->tensor;
     double least = INFINITY, most = -INFINITY, squares = 0;
-    int64_t n = 1, odd = 0;
-    for (int d = 0; d < t->rank; d++) n *= t->dim[d];
+    int64_t n = syi_bound_count(t), odd = 0;
     for (int64_t i = 0; i < n; i++) {
-        double value = value_of(t, i);
+        double value = syi_bound_value(t, i);
         odd += !isfinite(value);
         if (!isfinite(value)) continue;
         least = fmin(least, value);
@@ -61,7 +38,7 @@ static void print_tensor(const struct syi_replay_tensor *seen)
         squares += value * value;
     }
     printf("%s[%" PRId64 "] %4zu  %s  %s[", seen->program, seen->microbatch, seen->op, seen->label,
-           dtypes[t->dtype].name);
+           syi_dtype_name((enum sy_dtype)t->dtype));
     for (int d = 0; d < t->rank; d++) printf("%s%" PRId64, d ? "," : "", t->dim[d]);
     printf("]  ");
     if (n > odd)
@@ -74,13 +51,14 @@ static void print_tensor(const struct syi_replay_tensor *seen)
 static int keep(struct dump *dump, const struct syi_replay_tensor *seen, struct sy_error *err)
 {
     const struct sy_tensor *t = seen->tensor;
-    size_t bytes = dtypes[t->dtype].bytes;
+    size_t bytes = (size_t)syi_bound_count(t) * syi_dtype_bytes((enum sy_dtype)t->dtype);
     int status = SYI_GROW(dump->tensor, dump->room[0], dump->n + 1, err);
     if (!status) status = SYI_GROW(dump->data, dump->room[1], dump->n + 1, err);
     if (status) return status;
     struct syi_safetensors_tensor *to = &dump->tensor[dump->n];
-    *to = (struct syi_safetensors_tensor){.dtype = dtypes[t->dtype].file, .rank = t->rank};
-    for (int d = 0; d < t->rank; d++) bytes *= (size_t)(to->dims[d] = t->dim[d]);
+    *to = (struct syi_safetensors_tensor){.dtype = syi_safetensors_dtype_of((enum sy_dtype)t->dtype),
+                                          .rank = t->rank};
+    memcpy(to->dims, t->dim, (size_t)t->rank * sizeof to->dims[0]);
     void *data = syi_alloc(bytes ? bytes : 1, err);
     to->name = syi_format("%s.%" PRId64 "/%zu/%s", seen->program, seen->microbatch, seen->op, seen->label);
     if (!data || !to->name) {

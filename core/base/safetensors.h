@@ -7,6 +7,7 @@
 #define SYI_SAFETENSORS_H
 
 #include "base/json.h"
+#include "switchyard/backend.h"
 
 /* X(name in the file and of the constant, bytes of an element) */
 #define SYI_SAFETENSORS_DTYPE_MAP(X)                                                                         \
@@ -59,6 +60,8 @@ struct syi_safetensors {
 };
 
 size_t syi_safetensors_element_bytes(enum syi_safetensors_dtype dtype);
+/* That of a tensor of a program. */
+enum syi_safetensors_dtype syi_safetensors_dtype_of(enum sy_dtype dtype);
 const char *syi_safetensors_dtype_name(enum syi_safetensors_dtype dtype);
 
 /* Opens a file for reading and checks its whole header: what it returns holds only tensors that are inside

@@ -65,11 +65,6 @@ static struct syi_leaf *add_of(struct walk *w, enum syi_leaf_kind kind, size_t p
     return leaf;
 }
 
-static enum syi_safetensors_dtype dtype_of(const struct syi_tensor *t)
-{
-    return t->dtype == SY_BF16 ? SYI_SAFETENSORS_BF16 : SYI_SAFETENSORS_F32;
-}
-
 /* The dims of the parameter that a tensor of its state has: the others are 1 long and have no axis. */
 static unsigned dims_of(const struct syi_tensor *t, const struct syi_param *param)
 {
@@ -92,7 +87,7 @@ static struct syi_leaf *add_tensor(struct walk *w, size_t param, size_t name, ch
     struct syi_leaf *leaf = add_of(w, SYI_LEAF_TENSOR, param, name, path, tensor);
     if (!leaf) return NULL;
     leaf->dims = dims_of(&w->update->tensor[at], &w->model->param[param]);
-    leaf->dtype = dtype_of(&w->update->tensor[at]);
+    leaf->dtype = syi_safetensors_dtype_of((enum sy_dtype)w->update->tensor[at].dtype);
     return leaf;
 }
 

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "base/bf16.h"
 #include "program/program.h"
 
 static const char *const axis_names[] = {
@@ -26,6 +27,24 @@ size_t syi_dtype_bytes(enum sy_dtype dtype)
 int syi_is_float(enum sy_dtype dtype)
 {
     return dtype == SY_F32 || dtype == SY_BF16 || dtype == SY_F64;
+}
+
+int64_t syi_bound_count(const struct sy_tensor *tensor)
+{
+    int64_t n = 1;
+    for (int d = 0; d < tensor->rank; d++) n *= tensor->dim[d];
+    return n;
+}
+
+double syi_bound_value(const struct sy_tensor *tensor, int64_t i)
+{
+    switch (tensor->dtype) {
+    case SY_F32: return (double)((const float *)tensor->data)[i];
+    case SY_F64: return ((const double *)tensor->data)[i];
+    case SY_BF16: return (double)syi_bf16_to_float(((const uint16_t *)tensor->data)[i]);
+    case SY_I32: return ((const int32_t *)tensor->data)[i];
+    default: return (double)((const int64_t *)tensor->data)[i];
+    }
 }
 
 const char *syi_dtype_name(enum sy_dtype dtype)

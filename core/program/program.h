@@ -129,6 +129,9 @@ static inline uint64_t syi_whole_lines(uint64_t bytes)
 }
 const char *syi_dtype_name(enum sy_dtype dtype);
 int syi_is_float(enum sy_dtype dtype);
+/* Elements of a tensor that is bound, and one of them by its row-major number. */
+int64_t syi_bound_count(const struct sy_tensor *tensor);
+double syi_bound_value(const struct sy_tensor *tensor, int64_t i);
 enum syi_segment syi_kind_segment(enum syi_kind kind);
 /* Adds a tensor, an op; -1 / status on failure (sticky). name may be NULL. Extents below 1 and tensors beyond
  * the limits above are refused by name. */

@@ -7,12 +7,6 @@
 
 #include "train/checkpoint/checkpoint_parts.h"
 
-static const enum syi_safetensors_dtype file_dtype[SY_DTYPE_COUNT] = {[SY_F32] = SYI_SAFETENSORS_F32,
-                                                                      [SY_BF16] = SYI_SAFETENSORS_BF16,
-                                                                      [SY_F64] = SYI_SAFETENSORS_F64,
-                                                                      [SY_I32] = SYI_SAFETENSORS_I32,
-                                                                      [SY_I64] = SYI_SAFETENSORS_I64};
-
 /* A session's tensors before they are in the order of their names. */
 struct entry {
     struct syi_safetensors_tensor tensor; /* its name is owned */
@@ -44,7 +38,7 @@ static int describe_shared(struct entry *entry, const struct syi_shared *shared,
     const struct syi_checkpoint_leaf *leaf = leaf_of(leaves, shared->name);
     const char *name = leaf ? leaf->name : shared->name;
     entry->source.shared = shared;
-    entry->tensor.dtype = file_dtype[shared->info.dtype];
+    entry->tensor.dtype = syi_safetensors_dtype_of((enum sy_dtype)shared->info.dtype);
     entry->tensor.rank = leaf && leaf->is_scalar ? 0 : shared->info.rank;
     memcpy(entry->tensor.dims, shared->global, (size_t)entry->tensor.rank * sizeof entry->tensor.dims[0]);
     entry->tensor.name = syi_format("%s%s", shared->info.kind == SYI_PARAM ? "target/" : "", name);

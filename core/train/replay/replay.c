@@ -5,7 +5,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/bf16.h"
 #include "optim/schedule.h"
 #include "train/engine/train_data.h"
 #include "train/replay/replay.h"
@@ -32,29 +31,12 @@ struct replay {
 
 /* ---- looking at tensors ---- */
 
-static double element(const struct sy_tensor *t, int64_t i)
-{
-    switch (t->dtype) {
-    case SY_F32: return (double)((const float *)t->data)[i];
-    case SY_F64: return ((const double *)t->data)[i];
-    default: return (double)syi_bf16_to_float(((const uint16_t *)t->data)[i]);
-    }
-}
-
-static int64_t count(const struct sy_tensor *t)
-{
-    int64_t n = 1;
-    for (int d = 0; d < t->rank; d++) n *= t->dim[d];
-    return n;
-}
-
 /* -1: all are finite. */
 static int64_t first_not_finite(const struct sy_tensor *t)
 {
-    int64_t n = count(t);
-    if (t->dtype != SY_F32 && t->dtype != SY_F64 && t->dtype != SY_BF16) return -1;
+    int64_t n = syi_is_float((enum sy_dtype)t->dtype) ? syi_bound_count(t) : 0;
     for (int64_t i = 0; i < n; i++)
-        if (!isfinite(element(t, i))) return i;
+        if (!isfinite(syi_bound_value(t, i))) return i;
     return -1;
 }
 
@@ -85,7 +67,7 @@ static void note_not_finite(struct syi_replay_result *r, const struct syi_replay
     snprintf(r->text, sizeof r->text, "%s", seen->text);
     r->microbatch = seen->microbatch;
     r->element = at;
-    r->value = element(seen->tensor, at);
+    r->value = syi_bound_value(seen->tensor, at);
 }
 
 static void look(struct replay *r, const struct syi_program *p, size_t index, int output,
