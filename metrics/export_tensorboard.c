@@ -154,12 +154,10 @@ static int write_metric(void *arg, const struct syi_row *row, struct sy_error *e
 
 static const char events_sql[] = "SELECT step, " SECONDS("time") ", kind, text FROM event ORDER BY rowid";
 
-/* Four blanks make the text plain to Markdown: what stands in it is nobody's markup. */
-static int write_event(void *arg, const struct syi_row *row, struct sy_error *err)
+/* A text of a row; takes tag and text, NULL where memory ran out. */
+static int write_text(struct export *x, const struct syi_row *row, char *tag, char *text,
+                      struct sy_error *err)
 {
-    struct export *x = arg;
-    char *tag = syi_format("event/%s", row->values[2].text),
-         *text = syi_format("    %s", row->values[3].text);
     int status = tag && text ? SY_OK : syi_error(err, SY_ENOMEM, "out of memory");
     if (!status) status = syi_events_text(x->events, time_of(row, 1), integer(row, 0), tag, text, err);
     x->rows++;
@@ -168,22 +166,23 @@ static int write_event(void *arg, const struct syi_row *row, struct sy_error *er
     return status;
 }
 
+/* Four blanks make the text plain to Markdown: what stands in it is nobody's markup. */
+static int write_event(void *arg, const struct syi_row *row, struct sy_error *err)
+{
+    return write_text(arg, row, syi_format("event/%s", row->values[2].text),
+                      syi_format("    %s", row->values[3].text), err);
+}
+
 static const char examples_sql[] = "SELECT step, " SECONDS(
     "time") ", task, item, input, target, prediction FROM valid_example ORDER BY step, item";
 
 static int write_example(void *arg, const struct syi_row *row, struct sy_error *err)
 {
-    struct export *x = arg;
     const struct syi_value *v = row->values;
-    char *tag = syi_format("example/%s/%lld", v[2].text, (long long)integer(row, 3));
-    char *text = syi_format("    input      %s\n    target     %s\n    prediction %s", v[4].text, v[5].text,
-                            v[6].text);
-    int status = tag && text ? SY_OK : syi_error(err, SY_ENOMEM, "out of memory");
-    if (!status) status = syi_events_text(x->events, time_of(row, 1), integer(row, 0), tag, text, err);
-    x->rows++;
-    syi_free(tag);
-    syi_free(text);
-    return status;
+    return write_text(arg, row, syi_format("example/%s/%lld", v[2].text, (long long)integer(row, 3)),
+                      syi_format("    input      %s\n    target     %s\n    prediction %s", v[4].text,
+                                 v[5].text, v[6].text),
+                      err);
 }
 
 static const char evaluations_sql[] =
