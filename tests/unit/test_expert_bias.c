@@ -7,7 +7,7 @@
 
 #include <math.h>
 
-#include "small_batch.h"
+#include "small_course.h"
 #include "train/engine/engine.h"
 #include "train/launch/launch.h"
 
@@ -51,9 +51,10 @@ static float *bias_of(struct syi_engine *engine, int layer)
     return t->data;
 }
 
-static int follow(struct course *c, const struct syi_rank *rank, struct syi_engine *engine,
-                  struct syi_batch *batch, struct sy_error *err)
+static int follow(void *arg, const struct syi_rank *rank, struct syi_engine *engine, struct syi_batch *batch,
+                  struct sy_error *err)
 {
+    struct course *c = arg;
     int status = SY_OK;
     for (int layer = 0; layer < LAYERS; layer++) bias_of(engine, layer)[0] = c->planted;
     for (int step = 0; !status && step < c->steps; step++) {
@@ -77,29 +78,9 @@ static int follow(struct course *c, const struct syi_rank *rank, struct syi_engi
     return status;
 }
 
-static int train(void *arg, const struct syi_rank *rank, struct sy_error *err)
-{
-    struct course *c = arg;
-    struct syi_engine *engine = NULL;
-    struct syi_batch batch = {0};
-    int status = syi_engine_new(&c->config, rank, SYI_USE_TRAIN, 0, &engine, err);
-    batch_open(&batch);
-    if (!status) syi_engine_init(engine, 3);
-    if (!status) status = follow(c, rank, engine, &batch, err);
-    syi_engine_free(engine);
-    syi_batch_free(&batch);
-    return status;
-}
-
 static void run(struct course *c)
 {
-    struct sy_error err = {0};
-    struct syi_launch launch = {.backend = "cpu",
-                                .comm = c->ranks > 1 ? "thread" : "self",
-                                .ranks = c->ranks,
-                                .threads = 1,
-                                .config = &c->config};
-    cr_assert_eq(syi_launch_run(&launch, train, c, &err), SY_OK, "%s", err.text);
+    course_train(&c->config, c->ranks, follow, c);
 }
 
 /* bias + rate where an expert has less than the mean load, - rate where it has more. */

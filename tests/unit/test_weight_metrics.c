@@ -8,7 +8,7 @@
 
 #include "data_support.h"
 #include "optim/optim.h"
-#include "small_batch.h"
+#include "small_course.h"
 #include "train/engine/engine.h"
 #include "train/engine/rates.h"
 #include "train/trainer/trainer.h"
@@ -116,9 +116,10 @@ static void look_at_step(struct course *c, const struct syi_rank *rank, struct s
     if (!rank->rank) syi_engine_weight_totals(e, c->total[step]);
 }
 
-static int follow(struct course *c, const struct syi_rank *rank, struct syi_engine *e,
-                  struct syi_batch *batch, struct sy_error *err)
+static int follow(void *arg, const struct syi_rank *rank, struct syi_engine *e, struct syi_batch *batch,
+                  struct sy_error *err)
 {
+    struct course *c = arg;
     int status = SY_OK;
     static float before[ELEMENTS];
     c->n = syi_engine_model(e)->n;
@@ -138,29 +139,9 @@ static int follow(struct course *c, const struct syi_rank *rank, struct syi_engi
     return status;
 }
 
-static int train(void *arg, const struct syi_rank *rank, struct sy_error *err)
-{
-    struct course *c = arg;
-    struct syi_engine *engine = NULL;
-    struct syi_batch batch = {0};
-    int status = syi_engine_new(&c->config, rank, SYI_USE_TRAIN, 0, &engine, err);
-    batch_open(&batch);
-    if (!status) syi_engine_init(engine, 3);
-    if (!status) status = follow(c, rank, engine, &batch, err);
-    syi_engine_free(engine);
-    syi_batch_free(&batch);
-    return status;
-}
-
 static void run(struct course *c)
 {
-    struct sy_error err = {0};
-    struct syi_launch launch = {.backend = "cpu",
-                                .comm = c->ranks > 1 ? "thread" : "self",
-                                .ranks = c->ranks,
-                                .threads = 1,
-                                .config = &c->config};
-    cr_assert_eq(syi_launch_run(&launch, train, c, &err), SY_OK, "%s", err.text);
+    course_train(&c->config, c->ranks, follow, c);
 }
 
 /* ---- values ---- */
