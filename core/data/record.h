@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Files of examples as records: how a file is cut into them, and which fields a record has. A record is found by its
+ * offset, so any one can be read without those before it. One row of record_formats a format. */
+#ifndef SYI_RECORD_H
+#define SYI_RECORD_H
+
+#include "base/base.h"
+#include "data/vocabulary.h" /* struct syi_span */
+
+enum {
+    SYI_RECORD_BYTES = 64 << 20, /* most of a record of fields: a longer line is an error */
+    SYI_DOCUMENT_BYTES =
+        16 << 10 /* most of a record of running text: longer ones are cut in several, after a blank or at
+                                     least between characters */
+};
+
+/* Named texts of a record; a name may be there several times (targets of one input). Names are those of the format:
+ * tsv has input and target, text and documents have text, jsonl has the keys of its objects: strings as they are,
+ * numbers, true and false as they stand there, lists of such as one field each, null left out; objects inside are
+ * refused only when asked for. */
+struct syi_field {
+    struct syi_span name, text; /* into the record or `decoded` */
+};
+struct syi_fields {
+    struct syi_field *field; /* [n] owned */
+    size_t n, capacity;
+    struct syi_text decoded; /* texts that do not stand in the record as they are */
+};
+void syi_fields_free(struct syi_fields *fields); /* also of zeroed ones */
+/* The k-th field of this name, NULL: there is none. */
+const struct syi_field *syi_fields_find(const struct syi_fields *fields, struct syi_span name, size_t k);
+
+struct syi_record {
+    int64_t offset;       /* of its first byte in the file */
+    int64_t line;         /* of its first byte, from 1 */
+    struct syi_span text; /* without the end of its line; until the next call */
+};
+
+struct syi_record_format {
+    const char *name; /* of data.format */
+    int runs_on;      /* 1: records are running text, cut at SYI_DOCUMENT_BYTES */
+    /* Bytes of the record at the beginning of text, and in *skip those from its beginning to that of the next (line ends
+     * and blank lines after it); ended: the file has no more after text. 0 bytes and skip 0: not all of it is in text. */
+    size_t (*cut)(struct syi_span text, int ended, size_t *skip);
+    /* Fills fields. SY_EFORMAT: the record is not as it should be; the message has no place in it, the caller adds it. */
+    int (*parse)(struct syi_span record, struct syi_fields *fields, struct sy_error *err);
+};
+/* By data.format (enum syi_format). */
+const struct syi_record_format *syi_record_format(int format);
+
+/* Reads the records of one file from its beginning, in constant memory. Lines end in LF or CR LF, in files without LF in
+ * CR; a byte order mark at the beginning is no part of the text. NUL bytes and broken UTF-8 are counted, not refused:
+ * whoever reads decides. */
+struct syi_scan {
+    const struct syi_record_format *format;
+    int fd;
+    char *path;
+    char *buffer;
+    size_t begin, end, capacity;
+    int64_t offset; /* of buffer[begin] */
+    int64_t line;
+    int ended;
+    char line_end;          /* '\n' or '\r' */
+    struct syi_sha256 hash; /* of all bytes read so far */
+    struct syi_file_id id;  /* complete once SY_ENOENT was returned */
+};
+/* Owned by the caller: syi_scan_close, also of a zeroed one. */
+int syi_scan_open(struct syi_scan *scan, const char *path, const struct syi_record_format *format,
+                  struct sy_error *err) SYI_MUST_CHECK;
+void syi_scan_close(struct syi_scan *scan);
+/* The next record; SY_ENOENT, without a message: there are no more. */
+int syi_scan_next(struct syi_scan *scan, struct syi_record *record, struct sy_error *err) SYI_MUST_CHECK;
+
+/* The record at an offset of an open file, into *buffer, which grows; `text` is inside it. line_end: as the scan found
+ * it. SY_EFORMAT: no record is there any more, the file has changed. */
+int syi_record_read(int fd, const char *path, const struct syi_record_format *format, char line_end,
+                    int64_t offset, char **buffer, size_t *capacity, struct syi_span *text,
+                    struct sy_error *err) SYI_MUST_CHECK;
+
+#endif

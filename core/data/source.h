@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The files of a source: a path, or a pattern of paths as of the shell (`*`, `?`, `[a-z]`), in the order of their names.
+ * Compressed files are unpacked once, into the cache of the data, for records are read in any order. */
+#ifndef SYI_SOURCE_H
+#define SYI_SOURCE_H
+
+#include "base/base.h"
+
+enum { SYI_SOURCE_FILES = 1 << 16 };
+
+struct syi_source_file {
+    char *path;     /* as given or found, for messages */
+    char *readable; /* path, or its unpacked copy */
+    int64_t bytes, modified, device,
+        inode; /* of path: what tells that it is the same file; modified in nanoseconds */
+};
+struct syi_source {
+    char *pattern;
+    struct syi_source_file *file; /* [n] */
+    int n;
+};
+
+/* cache: folder for unpacked copies, which exists; NULL: a compressed file is refused with SY_EINVAL. write: 1 on the
+ * rank that unpacks, 0 on others, which find what it left. A copy is made as NAME.tmp and renamed; one that is of another
+ * file (bytes, modified) is made anew. No file: SY_ENOENT with the pattern. Owned by the caller: syi_source_close. */
+int syi_source_open(struct syi_source *source, const char *pattern, const char *cache, int write,
+                    struct sy_error *err) SYI_MUST_CHECK;
+void syi_source_close(struct syi_source *source); /* also of a zeroed one */
+
+#endif
