@@ -125,9 +125,10 @@ static int read_lock_wait(double *seconds)
     return CLI_USAGE;
 }
 
+/* A pattern is looked at when it is read. */
 static int check_file(const struct syi_task_part *task, const char *key, const char *file)
 {
-    if (!*file || !access(file, R_OK)) return CLI_DONE;
+    if (!*file || strpbrk(file, "*?[") || !access(file, R_OK)) return CLI_DONE;
     cli_error("train: task.%s.%s: cannot read %s: %s", task->name_of_part, key, file, strerror(errno));
     return CLI_FAILED;
 }
@@ -145,9 +146,11 @@ static int check_data(const struct syi_config *config)
     }
     if (syi_vocabularies_open(&vocabularies, config, &err)) return cli_usage(&err);
     syi_vocabularies_close(&vocabularies);
-    int status = check_file(task, "train", task->train);
-    for (int i = 0; !status && i < config->task.n; i++)
-        status = check_file(&config->task.part[i], "valid", config->task.part[i].valid);
+    int status = CLI_DONE;
+    for (int i = 0; !status && i < config->task.n; i++) {
+        status = check_file(&config->task.part[i], "train", config->task.part[i].train);
+        if (!status) status = check_file(&config->task.part[i], "valid", config->task.part[i].valid);
+    }
     return status;
 }
 

@@ -8,15 +8,14 @@
 
 #include "base/philox.h"
 #include "cli/bench/bench.h"
-#include "data/batcher.h"
+#include "train/engine/train_data.h"
 
 /* Where batches come from. */
 struct source {
-    struct syi_batch batch;
-    struct syi_task task;
-    struct syi_vocabularies vocabularies;
-    struct syi_batcher batcher;
-    int data; /* 1: from the run's file */
+    struct syi_batch made_up;
+    struct syi_train_data data; /* of the run's files */
+    const struct syi_batch *batch;
+    struct syi_config *config; /* NULL: batches are made up */
 };
 
 /* first: of the vocabulary's ids that are no special ones. */
@@ -47,6 +46,7 @@ static void fill_rows(const struct syi_config *c, int32_t first, struct syi_batc
         b->target_lengths[row] = b->target_length;
         b->items[row] = row;
     }
+    syi_batch_mark_whole(b);
 }
 
 int bench_fill_batch(const struct syi_config *c, const struct syi_bucket *buckets, int n_buckets,
@@ -64,32 +64,30 @@ int bench_fill_batch(const struct syi_config *c, const struct syi_bucket *bucket
     return SY_OK;
 }
 
+/* The run's stream without its short examples at the beginning, which are no measure of it. */
 static int open_source(const struct bench_step_job *job, int quiet, struct source *s, struct sy_error *err)
 {
     const struct syi_config *c = job->launch.config;
+    struct syi_train_reader reader = {.quiet = quiet};
     struct syi_bucket buckets[SYI_MAX_BUCKETS];
     int n = syi_engine_buckets(c, buckets);
-    int status = syi_batch_create(&s->batch, (int32_t)c->data.batch_size, buckets, n, err);
-    s->data = job->data;
-    if (!status && !s->data) status = bench_fill_batch(c, buckets, n, &s->batch, err);
-    if (status || !s->data) return status;
-    struct syi_batcher_options options = {.buckets = buckets,
-                                          .n_buckets = n,
-                                          .batch_size = (int32_t)c->data.batch_size,
-                                          .pool_batches = 16,
-                                          .seed = (uint64_t)c->train.seed,
-                                          .quiet = quiet};
-    status = syi_task_load(&s->task, syi_config_task(c)->train, err);
-    if (!status) status = syi_vocabularies_open(&s->vocabularies, c, err);
-    return status ? status : syi_batcher_create(&s->batcher, &s->task, &s->vocabularies, &options, err);
+    s->batch = &s->made_up;
+    s->config = job->data ? syi_alloc(sizeof *s->config, err) : NULL;
+    if (job->data && !s->config) return SY_ENOMEM;
+    if (s->config) {
+        *s->config = *c;
+        s->config->data.warm_examples = 0;
+        return syi_train_data_open(&s->data, s->config, &reader, err);
+    }
+    int status = syi_train_batch_create(c, &s->made_up, err);
+    return status ? status : bench_fill_batch(c, buckets, n, &s->made_up, err);
 }
 
 static void close_source(struct source *s)
 {
-    syi_batcher_free(&s->batcher);
-    syi_vocabularies_close(&s->vocabularies);
-    syi_task_free(&s->task);
-    syi_batch_free(&s->batch);
+    syi_train_data_close(&s->data);
+    syi_batch_free(&s->made_up);
+    syi_free(s->config);
 }
 
 /* ---- one rank ---- */
@@ -112,12 +110,12 @@ struct runner {
 /* n steps; seconds[n] gets the time of each, or NULL. */
 static int run_steps(struct runner *r, int n, double *seconds, struct sy_error *err)
 {
-    const struct syi_batch *batch = &r->source.batch;
     struct syi_step_result result;
     for (int i = 0; i < n; i++, r->step++) {
         int status = SY_OK;
-        if (r->source.data) status = syi_batcher_fetch(&r->source.batcher, r->step, &r->source.batch, err);
+        if (r->source.config) status = syi_train_data_get(&r->source.data, r->step, &r->source.batch, err);
         if (status) return status;
+        const struct syi_batch *batch = r->source.batch;
         double begin = syi_seconds();
         status = syi_engine_step(r->engine, batch, r->step, r->job->job->launch.config->train.learning_rate,
                                  &result, err);

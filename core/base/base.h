@@ -104,6 +104,8 @@ struct syi_file_id {
     char sha256[65];      /* of all bytes; "": nothing is known of the file */
 };
 struct syi_file_id syi_file_identify(const char *text, size_t bytes);
+/* Of several files one after the other; of nothing (zeroed) and one it is that one's. */
+struct syi_file_id syi_file_id_join(const struct syi_file_id *first, const struct syi_file_id *second);
 
 /* ---- clock.c ---- */
 double syi_seconds(void); /* monotonic */

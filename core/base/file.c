@@ -59,6 +59,20 @@ struct syi_file_id syi_file_identify(const char *text, size_t bytes)
     return id;
 }
 
+struct syi_file_id syi_file_id_join(const struct syi_file_id *first, const struct syi_file_id *second)
+{
+    struct syi_file_id id = *second;
+    struct syi_sha256 hash;
+    if (!first->sha256[0]) return id;
+    id.bytes += first->bytes;
+    id.lines += first->lines;
+    syi_sha256_init(&hash);
+    syi_sha256_add(&hash, first->sha256, sizeof first->sha256);
+    syi_sha256_add(&hash, second->sha256, sizeof second->sha256);
+    syi_sha256_hex(&hash, id.sha256);
+    return id;
+}
+
 static int write_all(int fd, const char *path, const char *data, size_t bytes, struct sy_error *err)
 {
     while (bytes) {

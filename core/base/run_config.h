@@ -89,7 +89,21 @@
     X(SYI_NAN_CHECK_AUTO, "auto")                                                                            \
     X(SYI_NAN_CHECK_BEFORE, "before")                                                                        \
     X(SYI_NAN_CHECK_AFTER, "after")
-#define SYI_FORMAT_MAP(X) X(SYI_FORMAT_TSV, "tsv")
+#define SYI_FORMAT_MAP(X)                                                                                    \
+    X(SYI_FORMAT_TSV, "tsv")                                                                                 \
+    X(SYI_FORMAT_JSONL, "jsonl")                                                                             \
+    X(SYI_FORMAT_TEXT, "text")                                                                               \
+    X(SYI_FORMAT_DOCUMENTS, "documents")
+#define SYI_OBJECTIVE_MAP(X)                                                                                 \
+    X(SYI_OBJECTIVE_PAIRS, "pairs")                                                                          \
+    X(SYI_OBJECTIVE_SPAN_CORRUPTION, "span_corruption")                                                      \
+    X(SYI_OBJECTIVE_PREFIX_LM, "prefix_lm")
+#define SYI_TOO_LONG_MAP(X)                                                                                  \
+    X(SYI_TOO_LONG_LEAVE_OUT, "leave_out")                                                                   \
+    X(SYI_TOO_LONG_TRIM, "trim")
+#define SYI_BAD_RECORD_MAP(X)                                                                                \
+    X(SYI_BAD_RECORD_ERROR, "error")                                                                         \
+    X(SYI_BAD_RECORD_SKIP, "skip")
 #define SYI_SCHEDULE_MAP(X)                                                                                  \
     X(SYI_SCHEDULE_CONSTANT, "constant")                                                                     \
     X(SYI_SCHEDULE_LINEAR, "linear")                                                                         \
@@ -189,6 +203,9 @@ enum { SYI_NORMALIZER_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_STOPPING_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_NAN_CHECK_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_FORMAT_MAP(SYI_CHOICE_CONSTANT) };
+enum { SYI_OBJECTIVE_MAP(SYI_CHOICE_CONSTANT) };
+enum { SYI_TOO_LONG_MAP(SYI_CHOICE_CONSTANT) };
+enum { SYI_BAD_RECORD_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_VOCABULARY_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_SCHEDULE_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_DECAY_SHAPE_MAP(SYI_CHOICE_CONSTANT) };
@@ -411,9 +428,13 @@ int syi_config_check_actions(const struct syi_config *config, struct sy_error *e
 
 /* ---- run_config_derived.c ---- */
 
-/* The task that is trained on: the one with a file `train`, else the first; never NULL: without one, a part of
- * defaults with the name "". */
+/* The task that is trained on, the first of them where it is a mixture; else the first there is; never NULL: without
+ * one, a part of defaults with the name "". */
 const struct syi_task_part *syi_config_task(const struct syi_config *config);
+/* The mixture that is trained on: data.mixture, or the only one; NULL: a single task. */
+const struct syi_mixture_part *syi_config_mixture(const struct syi_config *config);
+/* The task of that name, NULL: there is none. */
+const struct syi_task_part *syi_config_task_named(const struct syi_config *config, const char *name);
 /* The vocabulary of inputs (target 0), [vocabulary], or of targets (1), [vocabulary.targets] if it is there. Never
  * NULL. */
 const struct syi_vocabulary_part *syi_config_vocabulary(const struct syi_config *config, int target);

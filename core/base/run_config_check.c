@@ -351,19 +351,110 @@ static int check_run(const struct syi_config *config, struct sy_error *err)
     return SY_OK;
 }
 
+static int check_task(const struct syi_task_part *task, const struct syi_config *config, struct sy_error *err)
+{
+    const char *name = task->name_of_part;
+    int text = task->format == SYI_FORMAT_TEXT || task->format == SYI_FORMAT_DOCUMENTS;
+    if (task->objective == SYI_OBJECTIVE_PAIRS && text && (!*task->inputs || !*task->targets))
+        return syi_error(
+            err, SY_EINVAL,
+            "task.%s: files of running text have no pairs: set task.%s.objective to span_corruption or "
+            "prefix_lm",
+            name, name);
+    if (task->objective == SYI_OBJECTIVE_PAIRS) return SY_OK;
+    if (*task->targets)
+        return syi_error(err, SY_EINVAL,
+                         "task.%s.targets: this objective makes targets from the text itself: leave "
+                         "it out, and give the text as task.%s.inputs",
+                         name, name);
+    if (config->vocabulary.n > 1)
+        return syi_error(err, SY_EINVAL,
+                         "task.%s.objective: inputs and targets are parts of one text: "
+                         "[vocabulary.targets] cannot be another vocabulary",
+                         name);
+    if (task->objective == SYI_OBJECTIVE_SPAN_CORRUPTION && !syi_config_vocabulary(config, 0)->extra_ids)
+        return syi_error(err, SY_EINVAL,
+                         "task.%s.objective = \"span_corruption\" needs sentinels: set "
+                         "vocabulary.extra_ids (T5: 100)",
+                         name);
+    if ((*task->valid || *task->test) && task->metrics.n)
+        return syi_error(err, SY_EINVAL,
+                         "task.%s.metrics: text that is hidden at random has no outputs to compare: "
+                         "set task.%s.metrics = []",
+                         name, name);
+    return SY_OK;
+}
+
+/* Which tasks are trained on follows from the mixture, or there is one. */
 static int check_tasks(const struct syi_config *config, struct sy_error *err)
 {
     const struct syi_task_part *first = NULL;
-    for (int i = 0; i < config->task.n; i++) {
+    int mixed = syi_config_mixture(config) != NULL, status = SY_OK;
+    for (int i = 0; i < config->task.n && !status; i++) {
         const struct syi_task_part *task = &config->task.part[i];
-        if (*task->train && first)
+        status = check_task(task, config, err);
+        if (!status && !mixed && *task->train && first)
             return syi_error(
                 err, SY_EINVAL,
-                "[task.%s] and [task.%s]: training on several tasks needs a mixture, which is not there yet: "
-                "leave `train` out of one of them",
-                first->name_of_part, task->name_of_part);
+                "[task.%s] and [task.%s]: training on several tasks needs a [mixture.NAME] of them%s",
+                first->name_of_part, task->name_of_part,
+                config->mixture.n > 1 ? ": name one as data.mixture" : "");
         if (*task->train) first = task;
     }
+    return status;
+}
+
+static int check_mixture(const struct syi_mixture_part *mixture, const struct syi_config *config,
+                         struct sy_error *err)
+{
+    const char *name = mixture->name_of_part;
+    if (!mixture->tasks.n)
+        return syi_error(err, SY_EINVAL, "mixture.%s.tasks is empty: name the tasks that it is made of",
+                         name);
+    if (mixture->tasks.n > SYI_CONFIG_PARTS)
+        return syi_error(err, SY_EINVAL, "mixture.%s.tasks: at most %d are possible", name, SYI_CONFIG_PARTS);
+    if (mixture->rates.n && mixture->rates.n != mixture->tasks.n)
+        return syi_error(err, SY_EINVAL,
+                         "mixture.%s.rates: %d rates for %d tasks: give one for each, or none", name,
+                         mixture->rates.n, mixture->tasks.n);
+    for (int i = 0; i < mixture->tasks.n; i++) {
+        const char *task = syi_strings_at(&mixture->tasks, i);
+        const struct syi_task_part *part = syi_config_task_named(config, task);
+        if (!part || !*part->train)
+            return syi_error(err, SY_EINVAL, "mixture.%s.tasks: %s%s%s", name,
+                             part ? "task." : "there is no [task.", task, part ? ".train is not set" : "]");
+        for (int k = 0; k < i; k++)
+            if (!strcmp(task, syi_strings_at(&mixture->tasks, k)))
+                return syi_error(err, SY_EINVAL, "mixture.%s.tasks: %s is there twice", name, task);
+    }
+    return SY_OK;
+}
+
+static int check_mixtures(const struct syi_config *config, struct sy_error *err)
+{
+    int status = SY_OK;
+    for (int i = 0; i < config->mixture.n && !status; i++)
+        status = check_mixture(&config->mixture.part[i], config, err);
+    if (!status && *config->data.mixture && !syi_config_mixture(config))
+        status = syi_error(err, SY_EINVAL, "data.mixture = \"%s\": there is no [mixture.%s]",
+                           config->data.mixture, config->data.mixture);
+    if (!status && config->data.warm_examples && syi_config_mixture(config))
+        status = syi_error(err, SY_EINVAL,
+                           "data.warm_examples: a mixture has no short examples first: set it to 0");
+    return status;
+}
+
+/* Packed rows are all as long as the longest. */
+static int check_packing(const struct syi_config *config, struct sy_error *err)
+{
+    if (!config->data.pack) return SY_OK;
+    if (config->data.length_buckets.n)
+        return syi_error(err, SY_EINVAL,
+                         "data.length_buckets: packed rows have one length: leave the buckets out, "
+                         "or set data.pack = false");
+    if (config->data.warm_examples)
+        return syi_error(err, SY_EINVAL,
+                         "data.warm_examples: packed rows have no short examples first: set it to 0");
     return SY_OK;
 }
 
@@ -420,7 +511,12 @@ int syi_config_validate_programs(const struct syi_config *config, struct sy_erro
 
 int syi_config_validate(const struct syi_config *config, struct sy_error *err)
 {
-    static const check_fn checks[] = {check_run, check_tasks, check_vocabularies, syi_config_check_actions,
+    static const check_fn checks[] = {check_run,
+                                      check_tasks,
+                                      check_mixtures,
+                                      check_packing,
+                                      check_vocabularies,
+                                      syi_config_check_actions,
                                       syi_config_validate_programs};
     return run_checks(checks, SYI_COUNT(checks), config, err);
 }

@@ -2,11 +2,34 @@
 /* Values that follow from several keys: what stands for a default of 0 or "same". */
 #include "config.h"
 
+#include <string.h>
+
 #include "base/run_config.h"
+
+const struct syi_mixture_part *syi_config_mixture(const struct syi_config *config)
+{
+    const char *name = config->data.mixture;
+    for (int i = 0; i < config->mixture.n; i++)
+        if (*name ? !strcmp(config->mixture.part[i].name_of_part, name) : config->mixture.n == 1)
+            return &config->mixture.part[i];
+    return NULL;
+}
+
+const struct syi_task_part *syi_config_task_named(const struct syi_config *config, const char *name)
+{
+    for (int i = 0; i < config->task.n; i++)
+        if (!strcmp(config->task.part[i].name_of_part, name)) return &config->task.part[i];
+    return NULL;
+}
 
 const struct syi_task_part *syi_config_task(const struct syi_config *config)
 {
     static const struct syi_task_part none = {.format = SYI_FORMAT_TSV};
+    const struct syi_mixture_part *mixture = syi_config_mixture(config);
+    const struct syi_task_part *first =
+        mixture && mixture->tasks.n ? syi_config_task_named(config, syi_strings_at(&mixture->tasks, 0))
+                                    : NULL;
+    if (first) return first;
     for (int i = 0; i < config->task.n; i++)
         if (*config->task.part[i].train) return &config->task.part[i];
     return config->task.n ? &config->task.part[0] : &none;

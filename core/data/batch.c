@@ -69,10 +69,27 @@ int syi_batch_create(struct syi_batch *batch, int32_t rows, const struct syi_buc
     batch->loss_weights = syi_alloc(n_target * sizeof(float), err);
     batch->input_lengths = syi_alloc(n_rows * sizeof(int32_t), err);
     batch->target_lengths = syi_alloc(n_rows * sizeof(int32_t), err);
-    batch->items = syi_alloc(n_rows * sizeof(int32_t), err);
+    batch->items = syi_alloc(n_rows * sizeof(*batch->items), err);
     if (batch->encoder_ids && batch->decoder_targets && batch->decoder_inputs && batch->loss_weights &&
         batch->input_lengths && batch->target_lengths && batch->items)
         return SY_OK;
+    syi_batch_free(batch);
+    return SY_ENOMEM;
+}
+
+int syi_batch_create_packed(struct syi_batch *batch, int32_t rows, const struct syi_bucket *bucket,
+                            struct sy_error *err)
+{
+    int status = syi_batch_create(batch, rows, bucket, 1, err);
+    if (status) return status;
+    size_t n_input = (size_t)rows * (size_t)bucket->input_length;
+    size_t n_target = (size_t)rows * (size_t)bucket->target_length;
+    batch->segments = syi_alloc((n_input + n_target) * sizeof(int32_t), err);
+    if (batch->segments) {
+        batch->encoder_segments = batch->segments;
+        batch->decoder_segments = batch->segments + n_input;
+        return SY_OK;
+    }
     syi_batch_free(batch);
     return SY_ENOMEM;
 }
@@ -86,6 +103,7 @@ void syi_batch_free(struct syi_batch *batch)
     syi_free(batch->input_lengths);
     syi_free(batch->target_lengths);
     syi_free(batch->items);
+    syi_free(batch->segments);
     memset(batch, 0, sizeof(*batch));
 }
 
@@ -106,6 +124,7 @@ void syi_batch_begin(struct syi_batch *batch, const struct syi_bucket *buckets, 
     memset(batch->loss_weights, 0, n_target * sizeof(float));
     memset(batch->input_lengths, 0, rows * sizeof(int32_t));
     memset(batch->target_lengths, 0, rows * sizeof(int32_t));
+    if (batch->segments) memset(batch->segments, 0, (n_input + n_target) * sizeof(int32_t));
     for (size_t i = 0; i < rows; i++) batch->items[i] = -1;
 }
 
@@ -122,7 +141,7 @@ static int put_tokens(const struct syi_vocabulary *vocabulary, struct syi_span t
     return SY_OK;
 }
 
-int syi_batch_add(struct syi_batch *batch, const struct syi_vocabularies *vocabularies, int32_t item,
+int syi_batch_add(struct syi_batch *batch, const struct syi_vocabularies *vocabularies, int64_t item,
                   struct syi_span input, const struct syi_span *target, struct sy_error *err)
 {
     int32_t row = batch->n_real++, length;
@@ -145,4 +164,49 @@ int syi_batch_add(struct syi_batch *batch, const struct syi_vocabularies *vocabu
     memcpy(inputs + 1, targets, (size_t)(batch->target_length - 1) * sizeof(*inputs));
     for (int32_t i = 0; i < length; i++) weights[i] = 1;
     return SY_OK;
+}
+
+/* The decoder reads what came before: its own targets moved on by one. In a packed row an example begins with padding, and
+ * its end token is no input; in a row alone the end token is one where there is room. */
+static void put_targets(struct syi_batch *batch, const struct syi_slot *slot, const struct syi_ids *targets)
+{
+    size_t at = (size_t)slot->row * (size_t)batch->target_length + (size_t)slot->target_at;
+    size_t room = (size_t)(batch->target_length - slot->target_at - 1),
+           shifted = targets->n - (slot->segment > 0);
+    memcpy(batch->decoder_targets + at, targets->id, targets->n * sizeof(int32_t));
+    memcpy(batch->decoder_inputs + at + 1, targets->id, (shifted < room ? shifted : room) * sizeof(int32_t));
+    for (size_t i = 0; i < targets->n; i++) batch->loss_weights[at + i] = 1;
+}
+
+void syi_batch_put(struct syi_batch *batch, const struct syi_slot *slot, int64_t item,
+                   const struct syi_ids *inputs, const struct syi_ids *targets)
+{
+    size_t in = (size_t)slot->row * (size_t)batch->input_length + (size_t)slot->input_at;
+    size_t out = (size_t)slot->row * (size_t)batch->target_length + (size_t)slot->target_at;
+    memcpy(batch->encoder_ids + in, inputs->id, inputs->n * sizeof(int32_t));
+    put_targets(batch, slot, targets);
+    if (slot->segment) {
+        int32_t *decoder = batch->segments + (size_t)batch->rows * (size_t)batch->input_length;
+        for (size_t i = 0; i < inputs->n; i++) batch->segments[in + i] = slot->segment;
+        for (size_t i = 0; i < targets->n; i++) decoder[out + i] = slot->segment;
+    }
+    if (batch->items[slot->row] < 0) batch->items[slot->row] = item;
+    if (slot->row >= batch->n_real) batch->n_real = slot->row + 1;
+    batch->input_lengths[slot->row] += (int32_t)inputs->n;
+    batch->target_lengths[slot->row] += (int32_t)targets->n;
+    batch->n_input_tokens += (int64_t)inputs->n;
+    batch->n_target_tokens += (int64_t)targets->n;
+}
+
+void syi_batch_mark_whole(struct syi_batch *batch)
+{
+    int32_t *encoder = batch->segments, *decoder;
+    if (!batch->segments) return;
+    decoder = encoder + (size_t)batch->rows * (size_t)batch->input_length;
+    for (int32_t row = 0; row < batch->rows; row++) {
+        for (int32_t i = 0; i < batch->input_lengths[row]; i++) encoder[i] = 1;
+        for (int32_t i = 0; i < batch->target_lengths[row]; i++) decoder[i] = 1;
+        encoder += batch->input_length;
+        decoder += batch->target_length;
+    }
 }

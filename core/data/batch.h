@@ -22,6 +22,18 @@ int syi_buckets_fit(const struct syi_bucket *buckets, int n_buckets, size_t inpu
 /* The longest lengths of a list that syi_buckets_check took. */
 struct syi_bucket syi_buckets_longest(const struct syi_bucket *buckets, int n_buckets);
 
+/* Where an example is put: alone in its row, or as one of several. */
+struct syi_slot {
+    int32_t row;
+    int32_t segment;             /* 1, 2, ... of a packed row; 0: the row has no other */
+    int32_t input_at, target_at; /* of its first tokens in the row */
+};
+
+/* A window of the stream of packed rows (packing.h): its number, and how many rows those before it have. */
+struct syi_row_position {
+    int64_t window, row;
+};
+
 /* L and T are input_length and target_length of the batch at hand; rows are packed at these lengths. */
 struct syi_batch {
     int32_t rows;             /* R, the same for every batch */
@@ -42,18 +54,28 @@ struct syi_batch {
     int32_t *target_lengths;  /* (R) likewise */
     const int32_t *encoder_segments,
         *decoder_segments; /* (R, L), (R, T) of packed rows, 0: padding; else NULL */
-    int32_t *items;        /* (R) the example or item of the row, -1 for a padding row */
+    int32_t *segments;     /* of batches made for packed rows, both sides in one; else NULL */
+    int64_t *items; /* (R) the example or item of the row, of packed ones the first; -1 for a padding row */
+    struct syi_row_position position; /* of packed rows: a window that is not after the first row */
 };
 
 /* Memory for batches of `rows` rows of any of the buckets; the only allocation. */
 int syi_batch_create(struct syi_batch *batch, int32_t rows, const struct syi_bucket *buckets, int n_buckets,
                      struct sy_error *err) SYI_MUST_CHECK;
+/* The same for rows that are packed. */
+int syi_batch_create_packed(struct syi_batch *batch, int32_t rows, const struct syi_bucket *bucket,
+                            struct sy_error *err) SYI_MUST_CHECK;
 void syi_batch_free(struct syi_batch *batch);
 /* Empties the batch: all rows padding, lengths those of the bucket. */
 void syi_batch_begin(struct syi_batch *batch, const struct syi_bucket *buckets, int bucket);
 /* Fills the next row. The texts must fit the bucket, end token included; target NULL leaves the target side
  * empty. Fails as syi_vocabulary_encode does. */
-int syi_batch_add(struct syi_batch *batch, const struct syi_vocabularies *vocabularies, int32_t item,
+int syi_batch_add(struct syi_batch *batch, const struct syi_vocabularies *vocabularies, int64_t item,
                   struct syi_span input, const struct syi_span *target, struct sy_error *err) SYI_MUST_CHECK;
+/* Of a batch for packed rows that was filled by hand: each row holds one example. Others need nothing. */
+void syi_batch_mark_whole(struct syi_batch *batch);
+/* Puts an example's ids, end tokens included, where there is room for them; of a row the first one comes first. */
+void syi_batch_put(struct syi_batch *batch, const struct syi_slot *slot, int64_t item,
+                   const struct syi_ids *inputs, const struct syi_ids *targets);
 
 #endif

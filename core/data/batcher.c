@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Draws training batches: stream place to example, pool, sort, cut. Filling rows is batch.c's. */
+/* Plans training batches (pool, sort, cut; or rows of the packed stream) and fills the rows that are wanted. */
 #include "config.h"
 
 #include <string.h>
@@ -7,7 +7,7 @@
 #include "data/batcher.h"
 #include "data/shuffle.h"
 
-enum { STREAM_MAIN = 1, STREAM_WARM, STREAM_BATCH_ORDER };
+enum { STREAM_BATCH_ORDER = 3 };
 /* A sort key: target length, input length (20 bits each), place in the pool. */
 enum { LENGTH_BITS = 20, PLACE_BITS = 24 };
 
@@ -18,135 +18,86 @@ static int check_options(const struct syi_batcher_options *options, struct sy_er
         return syi_error(err, SY_EINVAL,
                          "batch of %d rows, pool of %d batches: both at least 1, a pool at most %d rows",
                          options->batch_size, options->pool_batches, 1 << PLACE_BITS);
-    if (options->warm_examples < 0)
-        return syi_error(err, SY_EINVAL, "%lld warm-up examples; give 0 or more",
-                         (long long)options->warm_examples);
     return syi_buckets_check(options->buckets, options->n_buckets, err);
 }
 
-/* Tokens of both sides of an example, end tokens included. */
-static int measure(const struct syi_batcher *batcher, int32_t example, size_t *input, size_t *target,
-                   struct sy_error *err)
+static int open_pool(struct syi_batcher *b, struct sy_error *err)
 {
-    const struct syi_vocabularies *v = batcher->vocabularies;
-    int status =
-        syi_vocabulary_encode(&v->input, syi_task_input(batcher->task, example), NULL, 0, input, err);
-    if (!status)
-        status =
-            syi_vocabulary_encode(&v->target, syi_task_target(batcher->task, example), NULL, 0, target, err);
+    size_t rows = (size_t)b->batch_size * (size_t)b->pool_batches;
+    b->pool = -1;
+    b->keys = syi_alloc(rows * sizeof *b->keys, err);
+    b->drawn = syi_alloc(rows * sizeof *b->drawn, err);
+    return b->keys && b->drawn ? SY_OK : SY_ENOMEM;
+}
+
+int syi_batcher_create(struct syi_batcher *b, struct syi_mixture *mixture,
+                       const struct syi_batcher_options *options, struct sy_error *err)
+{
+    memset(b, 0, sizeof *b);
+    int status = check_options(options, err);
     if (status) return status;
-    ++*input;
-    ++*target;
-    return SY_OK;
-}
-
-static int choose_candidates(struct syi_batcher *batcher, int32_t warm_max_target, struct sy_error *err)
-{
-    const struct syi_task *task = batcher->task;
-    size_t input_length, target_length;
-
-    batcher->first_skipped = -1;
-    for (int32_t i = 0; i < task->n_examples; i++) {
-        int status = measure(batcher, i, &input_length, &target_length, err);
-        if (status) return status;
-        if (syi_buckets_fit(batcher->buckets, batcher->n_buckets, input_length, target_length) < 0) {
-            if (batcher->n_skipped++ == 0) batcher->first_skipped = i;
-            continue;
-        }
-        if (warm_max_target >= 0 && target_length - 1 <= (size_t)warm_max_target)
-            batcher->warm[batcher->n_warm++] = batcher->n_candidates;
-        batcher->candidates[batcher->n_candidates++] =
-            (struct syi_candidate){i, (int32_t)input_length, (int32_t)target_length};
+    b->mixture = mixture;
+    memcpy(b->buckets, options->buckets, (size_t)options->n_buckets * sizeof b->buckets[0]);
+    b->n_buckets = options->n_buckets;
+    b->batch_size = options->batch_size;
+    b->pool_batches = options->pool_batches;
+    if (options->mine) {
+        b->mine = syi_alloc((size_t)b->batch_size, err);
+        if (!b->mine) return SY_ENOMEM;
+        memcpy(b->mine, options->mine, (size_t)b->batch_size);
     }
-    return SY_OK;
-}
-
-static int report_candidates(const struct syi_batcher *batcher, const struct syi_batcher_options *options,
-                             struct sy_error *err)
-{
-    struct syi_bucket longest = syi_buckets_longest(batcher->buckets, batcher->n_buckets);
-    struct syi_span input;
-
-    if (batcher->n_candidates == 0)
-        return syi_error(err, SY_EINVAL, "%s: no example fits %d x %d tokens; raise the length buckets",
-                         batcher->task->path, longest.input_length, longest.target_length);
-    if (batcher->warm_examples > 0 && batcher->n_warm == 0)
-        return syi_error(err, SY_EINVAL,
-                         "%s: no target of at most %d tokens to warm up with; raise that length",
-                         batcher->task->path, options->warm_max_target);
-    if (batcher->n_skipped > 0 && !options->quiet) {
-        input = syi_task_input(batcher->task, batcher->first_skipped);
-        syi_log(SY_LOG_WARN,
-                "%s: %d of %d examples are longer than %d x %d tokens and left out, first \"%.*s\"",
-                batcher->task->path, batcher->n_skipped, batcher->task->n_examples, longest.input_length,
-                longest.target_length, input.bytes < 40 ? (int)input.bytes : 40, input.text);
-    }
-    return SY_OK;
-}
-
-int syi_batcher_create(struct syi_batcher *batcher, const struct syi_task *task,
-                       const struct syi_vocabularies *vocabularies, const struct syi_batcher_options *options,
-                       struct sy_error *err)
-{
-    size_t n = (size_t)task->n_examples + 1, pool_rows;
-    int status;
-
-    memset(batcher, 0, sizeof(*batcher));
-    status = check_options(options, err);
-    if (status) return status;
-    batcher->task = task;
-    batcher->vocabularies = vocabularies;
-    memcpy(batcher->buckets, options->buckets, (size_t)options->n_buckets * sizeof(batcher->buckets[0]));
-    batcher->n_buckets = options->n_buckets;
-    batcher->batch_size = options->batch_size;
-    batcher->pool_batches = options->pool_batches;
-    batcher->seed = options->seed;
-    batcher->warm_examples = options->warm_examples;
-    batcher->pool = -1;
-    pool_rows = (size_t)options->batch_size * (size_t)options->pool_batches;
-    batcher->candidates = syi_alloc(n * sizeof(*batcher->candidates), err);
-    batcher->warm = syi_alloc(n * sizeof(*batcher->warm), err);
-    batcher->keys = syi_alloc(pool_rows * sizeof(*batcher->keys), err);
-    batcher->drawn = syi_alloc(pool_rows * sizeof(*batcher->drawn), err);
-    status = SY_ENOMEM;
-    if (!batcher->candidates || !batcher->warm || !batcher->keys || !batcher->drawn) goto fail;
-    status = choose_candidates(batcher, options->warm_max_target, err);
-    if (!status) status = report_candidates(batcher, options, err);
-    if (status) goto fail;
-    return SY_OK;
-fail:
-    syi_batcher_free(batcher);
+    status = options->pack ? syi_packing_open(&b->packing, mixture, b->buckets[0], err) : open_pool(b, err);
+    if (status) syi_batcher_free(b);
     return status;
 }
 
-void syi_batcher_free(struct syi_batcher *batcher)
+void syi_batcher_free(struct syi_batcher *b)
 {
-    syi_free(batcher->candidates);
-    syi_free(batcher->warm);
-    syi_free(batcher->keys);
-    syi_free(batcher->drawn);
-    memset(batcher, 0, sizeof(*batcher));
+    syi_free(b->mine);
+    syi_free(b->keys);
+    syi_free(b->drawn);
+    syi_packing_close(&b->packing);
+    syi_ids_free(&b->inputs);
+    syi_ids_free(&b->targets);
+    memset(b, 0, sizeof *b);
 }
 
-static int32_t draw(const struct syi_batcher *batcher, int64_t place)
+void syi_batcher_seek(struct syi_batcher *b, struct syi_row_position position)
 {
-    uint64_t n = (uint64_t)batcher->n_candidates, at = (uint64_t)place, stream = STREAM_MAIN, index;
-    int warm = place < batcher->warm_examples;
-
-    if (warm) {
-        n = (uint64_t)batcher->n_warm;
-        stream = STREAM_WARM;
-    } else {
-        at -= (uint64_t)batcher->warm_examples;
-    }
-    index = syi_shuffle_index(syi_shuffle_key(syi_shuffle_key(batcher->seed, stream), at / n), n, at % n);
-    return warm ? batcher->warm[index] : (int32_t)index;
+    if (b->packing.mixture) syi_packing_seek(&b->packing, position);
 }
 
-int32_t syi_batcher_example(const struct syi_batcher *batcher, int64_t place)
+/* ---- filling ---- */
+
+static int fill_with(struct syi_ids *ids, int32_t id, int32_t n, struct sy_error *err)
 {
-    return batcher->candidates[draw(batcher, place)].example;
+    int status = SYI_GROW(ids->id, ids->capacity, (size_t)n, err);
+    for (int32_t i = 0; !status && i < n; i++) ids->id[i] = id;
+    ids->n = (size_t)n;
+    return status;
 }
+
+/* A row of another rank: lengths and weights are those of its tokens, which no one looks at here. */
+static int stand_in(struct syi_batcher *b, const struct syi_placed *x, struct sy_error *err)
+{
+    const struct syi_vocabularies *v = b->mixture->dataset[x->pick.task].form.vocabularies;
+    int status = fill_with(&b->inputs, v->input.end, x->input, err);
+    return status ? status : fill_with(&b->targets, v->target.end, x->target, err);
+}
+
+static int put_example(struct syi_batcher *b, const struct syi_placed *x, int32_t row, struct syi_batch *out,
+                       struct sy_error *err)
+{
+    struct syi_slot slot = x->slot;
+    slot.row = row;
+    int status = b->mine && !b->mine[row] ? stand_in(b, x, err)
+                                          : syi_dataset_read(&b->mixture->dataset[x->pick.task], &x->entry,
+                                                             x->pick.key, &b->inputs, &b->targets, err);
+    if (!status) syi_batch_put(out, &slot, x->pick.entry, &b->inputs, &b->targets);
+    return status;
+}
+
+/* ---- one example a row ---- */
 
 static void sift_down(uint64_t *keys, size_t root, size_t n)
 {
@@ -176,59 +127,79 @@ static void sort_keys(uint64_t *keys, size_t n)
     }
 }
 
-static void fill_pool(struct syi_batcher *batcher, int64_t pool)
+static int fill_pool(struct syi_batcher *b, int64_t pool, struct sy_error *err)
 {
-    int64_t n = (int64_t)batcher->batch_size * batcher->pool_batches;
-    const struct syi_candidate *candidate;
+    int64_t n = (int64_t)b->batch_size * b->pool_batches;
+    int status = SY_OK;
 
-    for (int64_t i = 0; i < n; i++) {
-        batcher->drawn[i] = draw(batcher, pool * n + i);
-        candidate = &batcher->candidates[batcher->drawn[i]];
-        batcher->keys[i] = (uint64_t)candidate->target_length << (LENGTH_BITS + PLACE_BITS) |
-                           (uint64_t)candidate->input_length << PLACE_BITS | (uint64_t)i;
+    b->pool = -1;
+    for (int64_t i = 0; i < n && !status; i++) {
+        struct syi_placed *x = &b->drawn[i];
+        x->pick = syi_mixture_pick(b->mixture, pool * n + i);
+        status = syi_mixture_lengths(b->mixture, &x->pick, &x->entry, &x->input, &x->target, err);
+        b->keys[i] = (uint64_t)x->target << (LENGTH_BITS + PLACE_BITS) | (uint64_t)x->input << PLACE_BITS |
+                     (uint64_t)i;
     }
-    sort_keys(batcher->keys, (size_t)n);
-    batcher->pool = pool;
-}
-
-int syi_batcher_fetch(struct syi_batcher *batcher, int64_t step, struct syi_batch *out, struct sy_error *err)
-{
-    size_t longest_input = 0, longest_target = 0, place_mask = ((size_t)1 << PLACE_BITS) - 1;
-    const struct syi_candidate *candidate;
-    const uint64_t *rows;
-    struct syi_span target;
-    uint64_t slot;
-
-    if (step < 0 || step > INT64_MAX / batcher->batch_size - batcher->pool_batches)
-        return syi_error(err, SY_EINVAL, "data: there is no batch for step %lld", (long long)step);
-    if (out->rows != batcher->batch_size)
-        return syi_error(err, SY_EINTERNAL, "data: a batch of %d rows for a stream of %d", out->rows,
-                         batcher->batch_size);
-    if (step / batcher->pool_batches != batcher->pool) fill_pool(batcher, step / batcher->pool_batches);
-    slot = syi_shuffle_index(
-        syi_shuffle_key(syi_shuffle_key(batcher->seed, STREAM_BATCH_ORDER), (uint64_t)batcher->pool),
-        (uint64_t)batcher->pool_batches, (uint64_t)(step % batcher->pool_batches));
-    rows = batcher->keys + slot * (uint64_t)batcher->batch_size;
-    for (int32_t i = 0; i < batcher->batch_size; i++) {
-        candidate = &batcher->candidates[batcher->drawn[rows[i] & place_mask]];
-        if ((size_t)candidate->input_length > longest_input) longest_input = (size_t)candidate->input_length;
-        if ((size_t)candidate->target_length > longest_target)
-            longest_target = (size_t)candidate->target_length;
-    }
-    syi_batch_begin(out, batcher->buckets,
-                    syi_buckets_fit(batcher->buckets, batcher->n_buckets, longest_input, longest_target));
-    for (int32_t i = 0; i < batcher->batch_size; i++) {
-        candidate = &batcher->candidates[batcher->drawn[rows[i] & place_mask]];
-        target = syi_task_target(batcher->task, candidate->example);
-        int status = syi_batch_add(out, batcher->vocabularies, candidate->example,
-                                   syi_task_input(batcher->task, candidate->example), &target, err);
-        if (status) return status;
-    }
+    if (status) return status;
+    sort_keys(b->keys, (size_t)n);
+    b->pool = pool;
     return SY_OK;
 }
 
-double syi_batcher_epochs(const struct syi_batcher *batcher, int64_t steps)
+/* The examples of a step among the sorted ones of its pool. */
+static const uint64_t *rows_of(const struct syi_batcher *b, int64_t step)
 {
-    double examples = (double)steps * batcher->batch_size - (double)batcher->warm_examples;
-    return examples > 0 ? examples / batcher->n_candidates : 0;
+    uint64_t key = syi_shuffle_key(syi_shuffle_key(b->mixture->seed, STREAM_BATCH_ORDER), (uint64_t)b->pool);
+    uint64_t slot = syi_shuffle_index(key, (uint64_t)b->pool_batches, (uint64_t)(step % b->pool_batches));
+    return b->keys + slot * (uint64_t)b->batch_size;
+}
+
+static int fetch_sorted(struct syi_batcher *b, int64_t step, struct syi_batch *out, struct sy_error *err)
+{
+    const uint64_t place_mask = ((uint64_t)1 << PLACE_BITS) - 1;
+    size_t longest_input = 0, longest_target = 0;
+    int status = SY_OK;
+
+    if (step / b->pool_batches != b->pool) status = fill_pool(b, step / b->pool_batches, err);
+    if (status) return status;
+    const uint64_t *rows = rows_of(b, step);
+    for (int32_t i = 0; i < b->batch_size; i++) {
+        const struct syi_placed *x = &b->drawn[rows[i] & place_mask];
+        if ((size_t)x->input > longest_input) longest_input = (size_t)x->input;
+        if ((size_t)x->target > longest_target) longest_target = (size_t)x->target;
+    }
+    syi_batch_begin(out, b->buckets,
+                    syi_buckets_fit(b->buckets, b->n_buckets, longest_input, longest_target));
+    for (int32_t i = 0; i < b->batch_size && !status; i++)
+        status = put_example(b, &b->drawn[rows[i] & place_mask], i, out, err);
+    return status;
+}
+
+/* ---- packed rows ---- */
+
+static int fetch_packed(struct syi_batcher *b, int64_t step, struct syi_batch *out, struct sy_error *err)
+{
+    struct syi_packing *p = &b->packing;
+    int64_t begin = step * b->batch_size;
+    int status = syi_packing_find(p, begin, err);
+
+    out->position = p->at;
+    syi_batch_begin(out, b->buckets, 0);
+    for (int32_t row = 0; row < b->batch_size && !status; row++) {
+        status = syi_packing_find(p, begin + row, err);
+        int32_t r = (int32_t)(begin + row - p->at.row);
+        for (int32_t i = p->first[r]; !status && i < p->first[r + 1]; i++)
+            status = put_example(b, &p->placed[i], row, out, err);
+    }
+    return status;
+}
+
+int syi_batcher_fetch(struct syi_batcher *b, int64_t step, struct syi_batch *out, struct sy_error *err)
+{
+    if (step < 0 || step > INT64_MAX / b->batch_size - b->pool_batches)
+        return syi_error(err, SY_EINVAL, "data: there is no batch for step %lld", (long long)step);
+    if (out->rows != b->batch_size)
+        return syi_error(err, SY_EINTERNAL, "data: a batch of %d rows for a stream of %d", out->rows,
+                         b->batch_size);
+    return b->packing.mixture ? fetch_packed(b, step, out, err) : fetch_sorted(b, step, out, err);
 }

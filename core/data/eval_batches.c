@@ -7,6 +7,9 @@
 #include <string.h>
 
 #include "data/eval_batches.h"
+#include "data/shuffle.h"
+
+static const uint64_t KEY = 0x5eed; /* of what is drawn for examples, the same in every run */
 
 struct place {
     int bucket;
@@ -22,22 +25,49 @@ static int compare_places(const void *a, const void *b)
     return p->item < q->item ? -1 : p->item > q->item;
 }
 
+/* What is drawn for an example of a dataset. */
+static uint64_t key_of(int32_t item)
+{
+    return syi_shuffle_key(KEY, (uint64_t)item);
+}
+
+/* Tokens of both sides, end tokens included; of targets that there are not, 1. */
+static int measure(const struct syi_eval_batches *b, int32_t item, size_t *input, size_t *target,
+                   struct sy_error *err)
+{
+    const struct syi_vocabularies *v = b->vocabularies;
+    struct syi_dataset_entry entry;
+    int32_t in, out;
+    int status;
+    if (b->dataset) {
+        status = syi_dataset_entry(b->dataset, item, &entry, err);
+        if (status) return status;
+        syi_example_lengths(&b->dataset->form, syi_dataset_size(&entry), key_of(item), &in, &out);
+        *input = (size_t)in;
+        *target = (size_t)out;
+        return SY_OK;
+    }
+    *target = 0;
+    status = syi_vocabulary_encode(&v->input, b->inputs[item], NULL, 0, input, err);
+    if (!status && b->targets)
+        status = syi_vocabulary_encode(&v->target, b->targets[item], NULL, 0, target, err);
+    ++*input;
+    ++*target;
+    return status;
+}
+
 /* The places of the items that fit, sorted; the others go to cut. *fits: how many fit. */
 static int sort_items(struct syi_eval_batches *batches, struct place *places, int32_t *fits,
                       struct sy_error *err)
 {
-    const struct syi_vocabularies *v = batches->vocabularies;
-    size_t input_length, target_length = 0;
+    size_t input_length, target_length;
     int32_t n = 0;
     int bucket;
 
     for (int32_t i = 0; i < batches->n_items; i++) {
-        int status = syi_vocabulary_encode(&v->input, batches->inputs[i], NULL, 0, &input_length, err);
-        if (!status && batches->targets)
-            status = syi_vocabulary_encode(&v->target, batches->targets[i], NULL, 0, &target_length, err);
+        int status = measure(batches, i, &input_length, &target_length, err);
         if (status) return status;
-        input_length++; /* the end token */
-        bucket = syi_buckets_fit(batches->buckets, batches->n_buckets, input_length, target_length + 1);
+        bucket = syi_buckets_fit(batches->buckets, batches->n_buckets, input_length, target_length);
         if (bucket < 0)
             batches->cut[batches->n_cut++] = i;
         else
@@ -62,29 +92,21 @@ static void cut_batches(struct syi_eval_batches *batches, const struct place *pl
     }
 }
 
-int syi_eval_batches_create(struct syi_eval_batches *batches, const struct syi_vocabularies *vocabularies,
-                            const struct syi_bucket *buckets, int n_buckets, int32_t rows,
-                            const struct syi_span *inputs, const struct syi_span *targets, int32_t n_items,
-                            struct sy_error *err)
+/* Of batches whose items are set. */
+static int plan(struct syi_eval_batches *batches, const struct syi_bucket *buckets, int n_buckets,
+                int32_t rows, int32_t n_items, struct sy_error *err)
 {
     size_t n = (size_t)n_items + 1;
-    struct place *places;
     int32_t fits;
-    int status;
-
-    memset(batches, 0, sizeof(*batches));
-    status = syi_buckets_check(buckets, n_buckets, err);
+    int status = syi_buckets_check(buckets, n_buckets, err);
     if (status) return status;
     if (rows < 1)
         return syi_error(err, SY_EINVAL, "an evaluation batch of %d rows; at least 1 is needed", rows);
-    batches->vocabularies = vocabularies;
-    batches->inputs = inputs;
-    batches->targets = targets;
     memcpy(batches->buckets, buckets, (size_t)n_buckets * sizeof(*buckets));
     batches->n_buckets = n_buckets;
     batches->rows = rows;
     batches->n_items = n_items;
-    places = syi_alloc(n * sizeof(*places), err);
+    struct place *places = syi_alloc(n * sizeof(*places), err);
     batches->order = syi_alloc(n * sizeof(*batches->order), err);
     batches->batches = syi_alloc(n * sizeof(*batches->batches), err);
     batches->cut = syi_alloc(n * sizeof(*batches->cut), err);
@@ -98,15 +120,46 @@ int syi_eval_batches_create(struct syi_eval_batches *batches, const struct syi_v
     return status;
 }
 
+int syi_eval_batches_create(struct syi_eval_batches *batches, const struct syi_vocabularies *vocabularies,
+                            const struct syi_bucket *buckets, int n_buckets, int32_t rows,
+                            const struct syi_span *inputs, const struct syi_span *targets, int32_t n_items,
+                            struct sy_error *err)
+{
+    *batches = (struct syi_eval_batches){.vocabularies = vocabularies, .inputs = inputs, .targets = targets};
+    return plan(batches, buckets, n_buckets, rows, n_items, err);
+}
+
+int syi_eval_batches_create_of(struct syi_eval_batches *batches, struct syi_dataset *dataset,
+                               const struct syi_bucket *buckets, int n_buckets, int32_t rows, int32_t n_items,
+                               struct sy_error *err)
+{
+    *batches = (struct syi_eval_batches){.dataset = dataset};
+    return plan(batches, buckets, n_buckets, rows, n_items, err);
+}
+
 void syi_eval_batches_free(struct syi_eval_batches *batches)
 {
     syi_free(batches->order);
     syi_free(batches->batches);
     syi_free(batches->cut);
+    syi_ids_free(&batches->input_ids);
+    syi_ids_free(&batches->target_ids);
     memset(batches, 0, sizeof(*batches));
 }
 
-int syi_eval_batches_fetch(const struct syi_eval_batches *batches, int32_t index, struct syi_batch *out,
+/* The next row of the batch is an example of the dataset. */
+static int put_example(struct syi_eval_batches *b, int32_t item, struct syi_batch *out, struct sy_error *err)
+{
+    struct syi_slot slot = {.row = out->n_real};
+    struct syi_dataset_entry entry;
+    int status = syi_dataset_entry(b->dataset, item, &entry, err);
+    if (!status)
+        status = syi_dataset_read(b->dataset, &entry, key_of(item), &b->input_ids, &b->target_ids, err);
+    if (!status) syi_batch_put(out, &slot, item, &b->input_ids, &b->target_ids);
+    return status;
+}
+
+int syi_eval_batches_fetch(struct syi_eval_batches *batches, int32_t index, struct syi_batch *out,
                            struct sy_error *err)
 {
     const struct syi_eval_batch *batch;
@@ -119,8 +172,9 @@ int syi_eval_batches_fetch(const struct syi_eval_batches *batches, int32_t index
     syi_batch_begin(out, batches->buckets, batch->bucket);
     for (int32_t i = 0; i < batch->n; i++) {
         item = batches->order[batch->first + i];
-        int status = syi_batch_add(out, batches->vocabularies, item, batches->inputs[item],
-                                   batches->targets ? &batches->targets[item] : NULL, err);
+        int status = batches->dataset ? put_example(batches, item, out, err)
+                                      : syi_batch_add(out, batches->vocabularies, item, batches->inputs[item],
+                                                      batches->targets ? &batches->targets[item] : NULL, err);
         if (status) return status;
     }
     return SY_OK;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Files of examples as records: how a file is cut into them, and which fields a record has. A record is found by its
  * offset, so any one can be read without those before it. One row of record_formats a format. */
-#ifndef SYI_RECORD_H
-#define SYI_RECORD_H
+#ifndef SYI_DATA_RECORD_H
+#define SYI_DATA_RECORD_H
 
 #include "base/base.h"
 #include "data/vocabulary.h" /* struct syi_span */
@@ -18,17 +18,18 @@ enum {
  * tsv has input and target, text and documents have text, jsonl has the keys of its objects: strings as they are,
  * numbers, true and false as they stand there, lists of such as one field each, null left out; objects inside are
  * refused only when asked for. */
-struct syi_field {
+struct syi_record_field {
     struct syi_span name, text; /* into the record or `decoded` */
 };
 struct syi_fields {
-    struct syi_field *field; /* [n] owned */
+    struct syi_record_field *field; /* [n] owned */
     size_t n, capacity;
     struct syi_text decoded; /* texts that do not stand in the record as they are */
 };
 void syi_fields_free(struct syi_fields *fields); /* also of zeroed ones */
 /* The k-th field of this name, NULL: there is none. */
-const struct syi_field *syi_fields_find(const struct syi_fields *fields, struct syi_span name, size_t k);
+const struct syi_record_field *syi_fields_find(const struct syi_fields *fields, struct syi_span name,
+                                               size_t k);
 
 struct syi_record {
     int64_t offset;       /* of its first byte in the file */
@@ -37,8 +38,9 @@ struct syi_record {
 };
 
 struct syi_record_format {
-    const char *name; /* of data.format */
-    int runs_on;      /* 1: records are running text, cut at SYI_DOCUMENT_BYTES */
+    const char *name;  /* of data.format */
+    const char *holds; /* what a file has, for messages: "each line is `input TAB target`" */
+    int runs_on;       /* 1: records are running text, cut at SYI_DOCUMENT_BYTES */
     /* Bytes of the record at the beginning of text, and in *skip those from its beginning to that of the next (line ends
      * and blank lines after it); ended: the file has no more after text. 0 bytes and skip 0: not all of it is in text. */
     size_t (*cut)(struct syi_span text, int ended, size_t *skip);

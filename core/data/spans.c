@@ -95,6 +95,25 @@ static int32_t round_float(float value, int32_t most)
     return value < (float)most ? (int32_t)rintf(value) : most;
 }
 
+/* Tokens of noise and spans of them in n tokens, n at least 2. */
+static void count_noise(int32_t n, double noise_density, double mean_span_length, int32_t *noise,
+                        int32_t *spans)
+{
+    *noise = round_float((float)n * (float)noise_density, n);
+    *noise = *noise < 1 ? 1 : *noise > n - 1 ? n - 1 : *noise;
+    *spans = round_float((float)*noise / (float)mean_span_length, n);
+    if (*spans < 1) *spans = 1;
+}
+
+void syi_span_sides(const struct syi_span_shape *shape, int32_t n, int32_t *input, int32_t *target)
+{
+    int32_t noise = 0, spans = 0;
+    if (shape->noise_density != 0)
+        count_noise(n, shape->noise_density, shape->mean_span_length, &noise, &spans);
+    *input = n - noise + spans * shape->extra_inputs + 1;
+    *target = noise + spans * shape->extra_targets + 1;
+}
+
 int syi_span_mask(int32_t n, double noise_density, double mean_span_length, uint64_t key, uint8_t *mask,
                   struct sy_error *err)
 {
@@ -103,10 +122,9 @@ int syi_span_mask(int32_t n, double noise_density, double mean_span_length, uint
     if (status || n <= 0) return status;
     memset(mask, 0, (size_t)n);
     if (noise_density == 0) return SY_OK;
-    int32_t length = n < 2 ? 2 : n, noise = round_float((float)length * (float)noise_density, length);
-    noise = noise < 1 ? 1 : noise > length - 1 ? length - 1 : noise;
-    int32_t text = length - noise, spans = round_float((float)noise / (float)mean_span_length, length);
-    if (spans < 1) spans = 1;
+    int32_t length = n < 2 ? 2 : n, noise, spans;
+    count_noise(length, noise_density, mean_span_length, &noise, &spans);
+    int32_t text = length - noise;
     if (spans > noise || spans > text)
         return syi_error(
             err, SY_EINVAL,
@@ -122,11 +140,17 @@ int syi_span_mask(int32_t n, double noise_density, double mean_span_length, uint
     return SY_OK;
 }
 
+int32_t syi_prefix_length(int32_t n, uint64_t key)
+{
+    int32_t most = n - 1, least = most < 1 ? most : 1;
+    if (most <= least) return least;
+    return least + (int32_t)(syi_shuffle_key(key, PREFIX_STREAM) % (uint64_t)(most - least + 1));
+}
+
 void syi_prefix_mask(int32_t n, uint64_t key, uint8_t *mask)
 {
     if (n <= 0) return;
-    int32_t most = n - 1, least = most < 1 ? most : 1, prefix = least;
-    if (most > least) prefix += (int32_t)(syi_shuffle_key(key, PREFIX_STREAM) % (uint64_t)(most - least + 1));
+    int32_t prefix = syi_prefix_length(n, key);
     memset(mask, 1, (size_t)prefix);
     memset(mask + prefix, 0, (size_t)(n - prefix));
 }

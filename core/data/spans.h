@@ -22,12 +22,17 @@ struct syi_span_shape {
 int syi_span_lengths(const struct syi_span_shape *shape, int32_t inputs_length, int32_t *tokens,
                      int32_t *targets_length, struct sy_error *err) SYI_MUST_CHECK;
 
+/* Lengths of both sides, end tokens included, that n tokens become, n at least 2. */
+void syi_span_sides(const struct syi_span_shape *shape, int32_t n, int32_t *input, int32_t *target);
+
 /* ---- masks: (n) 1 is noise ---- */
 
 /* Spans of noise of random lengths between spans of text, beginning with text; a pure function of the arguments.
  * SY_EINVAL: there would be more spans than tokens of noise or of text. */
 int syi_span_mask(int32_t n, double noise_density, double mean_span_length, uint64_t key, uint8_t *mask,
                   struct sy_error *err) SYI_MUST_CHECK;
+/* How many tokens syi_prefix_mask marks. */
+int32_t syi_prefix_length(int32_t n, uint64_t key);
 /* The first 1 to n - 1 tokens, all numbers alike likely (prefix LM); 0 or 1 token: none. */
 void syi_prefix_mask(int32_t n, uint64_t key, uint8_t *mask);
 

@@ -1,132 +1,123 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Loads a TSV file into offsets and groups its lines by input. Token ids are made later, by batch.c. */
+/* Reads the texts of examples and groups them by input. Token ids are made later, by batch.c. */
 #include "config.h"
 
+#include <inttypes.h>
 #include <string.h>
 
-#include "base/text.h" /* syi_utf8_mark */
+#include "data/source.h"
 #include "data/task.h"
 
-static size_t count_byte(const char *text, size_t bytes, char byte)
+/* ---- reading ---- */
+
+struct loading {
+    struct syi_task *task;
+    const struct syi_example_form *form;
+    const char *path; /* of the file at hand */
+    struct syi_example_maker maker;
+    size_t capacity;      /* of task->examples */
+    int64_t bad, invalid; /* records that are skipped; that are no valid UTF-8 */
+    char first_invalid[200];
+};
+
+/* Appends the text of a template. *at, *bytes: where it is. */
+static int put_text(struct loading *l, const struct syi_template *form, size_t k, size_t *at, uint32_t *bytes,
+                    struct sy_error *err)
 {
-    size_t n = 0;
-    for (size_t i = 0; i < bytes; i++) n += text[i] == byte;
-    return n;
-}
-
-static int field_error(const struct syi_task *task, int field, struct sy_error *err)
-{
-    return syi_error(err, SY_EFORMAT,
-                     "%s:%d: %s is empty; write `input TAB target`, or remove the line or the tab",
-                     task->path, task->n_lines,
-                     field == 0   ? "the input"
-                     : field == 1 ? "the target"
-                                  : "a further target");
-}
-
-/* One line without its end: field 0 is the input, each further field a target, so an example. */
-static int add_line(struct syi_task *task, size_t start, size_t end, struct sy_error *err)
-{
-    const char *tab = memchr(task->text + start, '\t', end - start);
-    size_t input_end, from, to;
-
-    if (end - start > INT32_MAX)
-        return syi_error(err, SY_EFORMAT, "%s:%d: line of %zu bytes; at most 2 GiB are possible", task->path,
-                         task->n_lines, end - start);
-    if (memchr(task->text + start, '\0', end - start))
-        return syi_error(err, SY_EFORMAT,
-                         "%s:%d: NUL byte; is this a text file? UTF-16 must be converted to UTF-8",
-                         task->path, task->n_lines);
-    if (!tab)
-        return syi_error(err, SY_EFORMAT, "%s:%d: no tab in this line; each line is `input TAB target`",
-                         task->path, task->n_lines);
-    input_end = (size_t)(tab - task->text);
-    if (input_end == start) return field_error(task, 0, err);
-    for (from = input_end + 1; from <= end; from = to + 1) {
-        tab = memchr(task->text + from, '\t', end - from);
-        to = tab ? (size_t)(tab - task->text) : end;
-        if (to == from) return field_error(task, from == input_end + 1 ? 1 : 2, err);
-        task->examples[task->n_examples++] =
-            (struct syi_example){.input = start,
-                                 .target = from,
-                                 .input_bytes = (uint32_t)(input_end - start),
-                                 .target_bytes = (uint32_t)(to - from)};
-    }
-    return SY_OK;
-}
-
-static void report_invalid(const struct syi_task *task, int32_t n_invalid, int32_t first_invalid)
-{
-    if (n_invalid > 0)
-        syi_log(SY_LOG_WARN, "%s:%d: not valid UTF-8 (%d of %d lines); the bytes are used as they are",
-                task->path, first_invalid, n_invalid, task->n_lines);
-}
-
-/* What ends lines: a line feed, after a carriage return or not; in files without one the carriage return. */
-static char line_end(const char *text, size_t bytes)
-{
-    return memchr(text, '\n', bytes) ? '\n' : '\r';
-}
-
-static int add_lines(struct syi_task *task, size_t bytes, struct sy_error *err)
-{
-    int32_t n_invalid = 0, first_invalid = 0;
-    const char *found, stop = line_end(task->text, bytes);
-    size_t start = syi_utf8_mark(task->text, bytes), end, next;
-    int status;
-
-    for (; start < bytes; start = next) {
-        found = memchr(task->text + start, stop, bytes - start);
-        end = found ? (size_t)(found - task->text) : bytes;
-        next = end + 1;
-        task->n_lines++;
-        if (end > start && task->text[end - 1] == '\r') end--;
-        status = add_line(task, start, end, err);
-        if (status) return status;
-        if (!syi_utf8_valid((struct syi_span){task->text + start, end - start}) && n_invalid++ == 0)
-            first_invalid = task->n_lines;
-    }
-    report_invalid(task, n_invalid, first_invalid);
-    return SY_OK;
-}
-
-int syi_task_load(struct syi_task *task, const char *path, struct sy_error *err)
-{
-    size_t bytes, n_tabs;
-    int status;
-
-    memset(task, 0, sizeof(*task));
-    status = syi_file_read(path, &task->text, &bytes, err);
+    struct syi_span text;
+    int status = syi_example_text(&l->maker, form, k, &text, err);
     if (status) return status;
-    task->id = syi_file_identify(task->text, bytes);
-    status = SY_ENOMEM;
+    *at = l->task->text.length;
+    *bytes = (uint32_t)text.bytes; /* a record has at most SYI_RECORD_BYTES */
+    syi_text_append(&l->task->text, text.text, text.bytes);
+    return syi_text_status(&l->task->text, err);
+}
+
+/* Targets of one input share its text. */
+static int add_example(struct loading *l, size_t k, size_t inputs, struct sy_error *err)
+{
+    struct syi_task *task = l->task;
+    if (task->n_examples == INT32_MAX - 1)
+        return syi_error(err, SY_EFORMAT, "%s: more than 2147483646 examples; set eval_examples or take less",
+                         task->path);
+    int status = SYI_GROW(task->examples, l->capacity, (size_t)task->n_examples + 1, err);
+    if (status) return status;
+    struct syi_example *e = &task->examples[task->n_examples];
+    if (k && inputs == 1)
+        e->input = e[-1].input, e->input_bytes = e[-1].input_bytes;
+    else
+        status = put_text(l, &l->form->inputs, k, &e->input, &e->input_bytes, err);
+    if (!status) status = put_text(l, &l->form->targets, k, &e->target, &e->target_bytes, err);
+    task->n_examples += !status;
+    return status;
+}
+
+static int add_record(struct loading *l, const struct syi_record *record, struct sy_error *err)
+{
+    struct sy_error cause = {0};
+    size_t inputs;
+    int status = syi_example_begin(&l->maker, l->form, record->text, &cause);
+    if (status == SY_EFORMAT && l->form->task->on_bad_record == SYI_BAD_RECORD_SKIP) {
+        l->bad++;
+        return SY_OK;
+    }
+    if (status) return syi_error(err, status, "%s:%" PRId64 ": %s", l->path, record->line, cause.text);
+    if (!syi_utf8_valid(record->text) && !l->invalid++)
+        snprintf(l->first_invalid, sizeof l->first_invalid, "%.160s:%" PRId64, l->path, record->line);
+    status = syi_template_count(&l->form->inputs, &l->maker.fields, &inputs, err);
+    for (size_t k = 0; k < l->maker.n && !status; k++) status = add_example(l, k, inputs, err);
+    return status;
+}
+
+static int read_file(struct loading *l, const struct syi_source_file *file, struct sy_error *err)
+{
+    struct syi_scan scan;
+    struct syi_record record;
+    struct sy_error own = {0};
+    l->path = file->path;
+    int status = syi_scan_open(&scan, file->readable, l->form->format, &own);
+    while (!status && !(status = syi_scan_next(&scan, &record, &own))) status = add_record(l, &record, &own);
+    if (status == SY_ENOENT && !own.text[0]) {
+        l->task->id = syi_file_id_join(&l->task->id, &scan.id);
+        l->task->n_lines = l->task->id.lines;
+        status = SY_OK;
+    }
+    syi_scan_close(&scan);
+    return status ? syi_error(err, status, "%s", own.text) : SY_OK;
+}
+
+static int read_files(struct loading *l, const char *pattern, struct sy_error *err)
+{
+    struct syi_source source;
+    int status = syi_source_open(&source, pattern, NULL, 0, err);
+    for (int i = 0; !status && i < source.n; i++) status = read_file(l, &source.file[i], err);
+    syi_source_close(&source);
+    if (!status && !l->task->n_examples)
+        status = syi_error(err, SY_EFORMAT, "%s:1: the file is empty; %s", pattern, l->form->format->holds);
+    return status;
+}
+
+int syi_task_load(struct syi_task *task, const struct syi_example_form *form, const char *path,
+                  struct sy_error *err)
+{
+    struct loading l = {.task = task, .form = form};
+    memset(task, 0, sizeof *task);
     task->path = syi_strdup(path, err);
-    if (!task->path) goto fail;
-    if (bytes == syi_utf8_mark(task->text, bytes)) {
-        status = syi_error(err, SY_EFORMAT, "%s:1: the file is empty; each line is `input TAB target`", path);
-        goto fail;
-    }
-    n_tabs = count_byte(task->text, bytes, '\t'); /* every tab begins a target, so an example */
-    if (n_tabs > INT32_MAX - 1 ||
-        count_byte(task->text, bytes, line_end(task->text, bytes)) > INT32_MAX - 1) {
-        status =
-            syi_error(err, SY_EFORMAT, "%s: %zu examples; at most 2147483646 fit one file", path, n_tabs);
-        goto fail;
-    }
-    task->examples = syi_alloc((n_tabs + 1) * sizeof(*task->examples), err);
-    if (!task->examples) goto fail;
-    status = add_lines(task, bytes, err);
-    if (status) goto fail;
-    return SY_OK;
-fail:
-    syi_task_free(task);
+    int status = task->path ? read_files(&l, path, err) : SY_ENOMEM;
+    syi_example_maker_free(&l.maker);
+    if (!status && l.bad) syi_log(SY_LOG_WARN, "%s: %" PRId64 " records are skipped", path, l.bad);
+    if (!status && l.invalid)
+        syi_log(SY_LOG_WARN,
+                "%s: not valid UTF-8 (%" PRId64 " of %" PRId64 " lines); the bytes are used as they are",
+                l.first_invalid, l.invalid, task->n_lines);
+    if (status) syi_task_free(task);
     return status;
 }
 
 void syi_task_free(struct syi_task *task)
 {
     syi_free(task->path);
-    syi_free(task->text);
+    syi_text_free(&task->text);
     syi_free(task->examples);
     memset(task, 0, sizeof(*task));
 }
@@ -134,13 +125,13 @@ void syi_task_free(struct syi_task *task)
 struct syi_span syi_task_input(const struct syi_task *task, int32_t example)
 {
     const struct syi_example *e = &task->examples[example];
-    return (struct syi_span){task->text + e->input, e->input_bytes};
+    return (struct syi_span){task->text.data + e->input, e->input_bytes};
 }
 
 struct syi_span syi_task_target(const struct syi_task *task, int32_t example)
 {
     const struct syi_example *e = &task->examples[example];
-    return (struct syi_span){task->text + e->target, e->target_bytes};
+    return (struct syi_span){task->text.data + e->target, e->target_bytes};
 }
 
 /* FNV-1a: short, good enough for a table that is at most half full. */

@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A TSV task: lines of `input TAB target`, further tabs giving further targets of the same input. The whole
- * file is in memory once; examples and items are offsets into it. For training an example is one (input,
- * target); for evaluation an item is one input with all its targets, wherever their lines are. */
+/* The texts of a task's file, as evaluation needs them: all are in memory, examples and items are offsets into them. An
+ * example is one (input, target); an item is one input with all its targets, wherever in the file they are. */
 #ifndef SYI_TASK_H
 #define SYI_TASK_H
 
-#include "base/base.h"
-#include "data/vocabulary.h" /* struct syi_span */
+#include "data/example.h"
 
 struct syi_example {
     size_t input, target; /* byte offsets into the text */
@@ -15,15 +13,17 @@ struct syi_example {
 
 struct syi_task {
     char *path;                   /* as given, for messages */
-    char *text;                   /* the file */
-    struct syi_file_id id;        /* of the file as it was read */
+    struct syi_text text;         /* all inputs and targets */
+    struct syi_file_id id;        /* of the files as they were read */
     struct syi_example *examples; /* (n_examples), in file order */
     int32_t n_examples;
-    int32_t n_lines;
+    int64_t n_lines;
 };
 
-/* Reads and checks the file. Errors name file and line; bytes that are no UTF-8 are legal and logged once. */
-int syi_task_load(struct syi_task *task, const char *path, struct sy_error *err) SYI_MUST_CHECK;
+/* Reads and checks the file, or the files of a pattern. form: of pairs; vocabularies are not looked at. Errors name file
+ * and line; bytes that are no UTF-8 are legal and logged once. */
+int syi_task_load(struct syi_task *task, const struct syi_example_form *form, const char *path,
+                  struct sy_error *err) SYI_MUST_CHECK;
 void syi_task_free(struct syi_task *task);
 struct syi_span syi_task_input(const struct syi_task *task, int32_t example);
 struct syi_span syi_task_target(const struct syi_task *task, int32_t example);

@@ -13,8 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/batcher.h"
-#include "train/engine/engine.h"
+#include "train/engine/train_data.h"
 
 enum { SKIPPED = 77, FIRST = 3, LAST = 20 }; /* steps counted, the first is 1 */
 
@@ -147,14 +146,13 @@ static int write_words(char *path, size_t bytes, int n_words, int longest)
 
 struct job {
     struct syi_config config;
-    struct syi_task task;
     int steps;
     uint64_t planned; /* bytes of rank 0's arena */
 };
 
 struct run {
-    struct syi_vocabularies vocabularies;
-    struct syi_batcher batcher;
+    struct syi_train_data data;           /* of training */
+    struct syi_vocabularies vocabularies; /* of decoding */
     struct syi_batch batch;
     struct syi_engine *engine;
 };
@@ -169,12 +167,13 @@ static int switch_counting(const struct syi_rank *rank, int on, struct sy_error 
 
 static int train(struct job *job, struct run *run, const struct syi_rank *rank, struct sy_error *err)
 {
+    const struct syi_batch *batch;
     int status = SY_OK;
     for (int step = 1; !status && step <= job->steps; step++) {
         struct syi_step_result result;
         if (step == FIRST) status = switch_counting(rank, 1, err);
-        if (!status) status = syi_batcher_fetch(&run->batcher, step - 1, &run->batch, err);
-        if (!status) status = syi_engine_step(run->engine, &run->batch, step - 1, 1e-3, &result, err);
+        if (!status) status = syi_train_data_get(&run->data, step - 1, &batch, err);
+        if (!status) status = syi_engine_step(run->engine, batch, step - 1, 1e-3, &result, err);
         if (!status && step == LAST) status = switch_counting(rank, 0, err);
         if (!status) expect(result.ok, "a step with finite gradients");
     }
@@ -185,28 +184,20 @@ static int train(struct job *job, struct run *run, const struct syi_rank *rank, 
 static int work(void *arg, const struct syi_rank *rank, struct sy_error *err)
 {
     struct job *job = arg;
-    struct run run = {0};
-    struct syi_bucket buckets[SYI_MAX_BUCKETS];
-    struct syi_batcher_options options = {.buckets = buckets,
-                                          .n_buckets = syi_engine_buckets(&job->config, buckets),
-                                          .batch_size = (int32_t)job->config.data.batch_size,
-                                          .pool_batches = 8,
-                                          .seed = 1,
-                                          .quiet = 1};
-    int status = syi_vocabulary_bytes(&run.vocabularies.input, 0, err);
-    run.vocabularies.target = run.vocabularies.input;
-    if (!status) status = syi_batcher_create(&run.batcher, &job->task, &run.vocabularies, &options, err);
-    if (!status) status = syi_batch_create(&run.batch, options.batch_size, buckets, options.n_buckets, err);
-    if (!status) status = syi_engine_new(&job->config, rank, SYI_USE_TRAIN, 0, &run.engine, err);
+    static _Thread_local struct run run;
+    struct syi_train_reader reader = {.comm = rank->comm, .quiet = 1, .ahead = 2};
+    memset(&run, 0, sizeof run);
+    int status = syi_engine_new(&job->config, rank, SYI_USE_TRAIN, 0, &run.engine, err);
+    reader.engine = run.engine;
+    if (!status) status = syi_train_data_open(&run.data, &job->config, &reader, err);
     if (!status && rank->rank == 0) {
         const struct syi_plan *plan = syi_session_plan(syi_engine_session(run.engine));
         for (int i = 0; i < SYI_SEGMENT_COUNT; i++) job->planned += plan->bytes[i];
     }
     if (!status) syi_engine_init(run.engine, 7);
     if (!status) status = train(job, &run, rank, err);
+    syi_train_data_close(&run.data);
     syi_engine_free(run.engine);
-    syi_batch_free(&run.batch);
-    syi_batcher_free(&run.batcher);
     return status;
 }
 
@@ -266,11 +257,11 @@ static void run_job(struct job *job, int (*run)(void *arg, const struct syi_rank
     int status = syi_config_defaults(&job->config, &err);
     if (!status) status = syi_config_load(&job->config, path, &err);
     for (; !status && *settings; settings++) status = syi_config_set(&job->config, *settings, &err);
-    if (!status) status = syi_task_load(&job->task, words, &err);
+    snprintf(path, sizeof path, "task.words.train=%s", words);
+    if (!status) status = syi_config_set(&job->config, path, &err);
     launch.config = &job->config;
     if (!status) status = syi_launch_run(&launch, run, job, &err);
     expect(status == SY_OK, status ? err.text : "");
-    syi_task_free(&job->task);
 }
 
 /* ---- what is checked ---- */

@@ -11,8 +11,8 @@
 
 static void check_span(const struct syi_task *task, struct syi_span span)
 {
-    const char *end = task->text + task->id.bytes;
-    FUZZ_REQUIRE(span.bytes > 0 && span.text >= task->text && span.text + span.bytes <= end);
+    const char *begin = task->text.data, *end = begin + task->text.length;
+    FUZZ_REQUIRE(span.bytes > 0 && span.text >= begin && span.text + span.bytes <= end);
     FUZZ_REQUIRE(!memchr(span.text, '\t', span.bytes) && !memchr(span.text, '\n', span.bytes) &&
                  !memchr(span.text, 0, span.bytes));
 }
@@ -41,11 +41,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     char path[32];
     struct syi_task task;
     struct sy_error err = {0};
+    static const struct syi_task_part part = {.format = SYI_FORMAT_TSV};
+    struct syi_example_form form = {.task = &part, .format = syi_record_format(SYI_FORMAT_TSV)};
+    FUZZ_REQUIRE(!syi_template_parse(&form.inputs, "{input}", NULL));
+    FUZZ_REQUIRE(!syi_template_parse(&form.targets, "{target}", NULL));
     if (!file) file = tmpfile();
     FUZZ_REQUIRE(file && ftruncate(fileno(file), 0) == 0);
     FUZZ_REQUIRE(pwrite(fileno(file), data, size, 0) == (ssize_t)size);
     snprintf(path, sizeof path, "/dev/fd/%d", fileno(file));
-    if (syi_task_load(&task, path, &err)) {
+    if (syi_task_load(&task, &form, path, &err)) {
         FUZZ_REQUIRE(err.code == SY_EFORMAT && err.text[0]);
         return 0;
     }

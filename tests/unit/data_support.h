@@ -10,6 +10,7 @@
 #include <criterion/criterion.h>
 
 #include "base/base.h"
+#include "data/mixture.h"
 #include "data/vocabulary.h"
 
 /* Path of a file `name` in a fresh folder; static memory, one test (a process of its own) uses it. */
@@ -53,6 +54,31 @@ static inline struct syi_vocabularies byte_vocabularies(void)
     cr_assert(syi_vocabulary_bytes(&v.input, 0, NULL) == SY_OK);
     v.target = v.input;
     return v;
+}
+
+/* A run that trains on [task.t], a TSV file, with these longest lengths. */
+static inline struct syi_config *tsv_config(const char *path, int64_t max_input, int64_t max_target)
+{
+    struct syi_config *config = calloc(1, sizeof *config);
+    char text[4200];
+    struct sy_error err = {0};
+
+    cr_assert(config && syi_config_defaults(config, NULL) == SY_OK);
+    snprintf(text, sizeof(text), "task.t.train=%s", path);
+    cr_assert(syi_config_set(config, text, &err) == SY_OK, "%s", err.text);
+    config->data.max_input_length = max_input;
+    config->data.max_target_length = max_target;
+    return config;
+}
+
+/* Pairs of a TSV file, as the defaults have it. */
+static inline struct syi_example_form tsv_form(void)
+{
+    static struct syi_config *config;
+    struct syi_example_form form;
+    if (!config) config = tsv_config("none", 16, 16);
+    cr_assert(syi_example_form_make(&form, config, &config->task.part[0], NULL, NULL) == SY_OK);
+    return form;
 }
 
 struct caught_log {

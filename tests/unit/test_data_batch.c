@@ -115,10 +115,11 @@ Test(data_batch, spans_of_a_task)
 {
     const char *path = write_fresh("task.tsv", "a\t1\nb\t2\na\t3\n", 12);
     struct syi_span *inputs, *targets;
+    struct syi_example_form form = tsv_form();
     struct syi_items items;
     struct syi_task task;
 
-    cr_assert(syi_task_load(&task, path, NULL) == SY_OK);
+    cr_assert(syi_task_load(&task, &form, path, NULL) == SY_OK);
     remove_path(path);
     cr_assert(syi_items_build(&items, &task, NULL) == SY_OK);
     cr_assert(syi_eval_spans(&task, &items, &inputs, &targets, NULL) == SY_OK);

@@ -11,44 +11,71 @@ static const struct syi_bucket buckets[] = {{8, 12}, {16, 24}};
 enum { N = 1000, ROWS = 8, POOL = 5 };
 
 struct stream {
-    struct syi_task task;
+    char text[N * 64];
+    struct syi_config *config;
     struct syi_vocabularies vocabularies;
+    struct syi_mixture mixture;
     struct syi_batcher batcher;
     struct syi_batch batch;
+    const char *path;
 };
 
-/* N examples of many lengths; every 100th (10 in all) is too long. */
-static void open_stream(struct stream *stream, uint64_t seed, int64_t warm_examples)
+static int input_bytes(int example)
 {
-    struct syi_batcher_options options = {.buckets = buckets,
-                                          .n_buckets = 2,
-                                          .batch_size = ROWS,
-                                          .pool_batches = POOL,
-                                          .seed = seed,
-                                          .warm_examples = warm_examples,
-                                          .warm_max_target = 6};
-    char *text = calloc(N, 64);
-    const char *path;
+    return 4 + (example % 100 == 99 ? 14 : example % 11);
+}
+
+static int target_bytes(int example)
+{
+    return 1 + example * 7 % 23;
+}
+
+/* Of an entry of the index, which lacks what is too long. */
+static int example_of(int64_t entry)
+{
+    return (int)(entry + entry / 99);
+}
+
+/* N examples of many lengths; every 100th (10 in all) is too long. */
+static struct stream *open_stream(int64_t seed, int64_t warm_examples)
+{
+    struct syi_batcher_options options = {
+        .buckets = buckets, .n_buckets = 2, .batch_size = ROWS, .pool_batches = POOL};
+    struct stream *s = calloc(1, sizeof *s);
+    struct syi_dataset_place place = {.write = 1};
+    struct sy_error err = {0};
     size_t bytes = 0;
 
     for (int i = 0; i < N; i++)
-        bytes += (size_t)sprintf(text + bytes, "w%03d%.*s\t%.*s\n", i, i % 100 == 99 ? 14 : i % 11,
-                                 "abcdefghijklmn", 1 + i * 7 % 23, "ABCDEFGHIJKLMNOPQRSTUVW");
-    path = write_fresh("task.tsv", text, bytes);
-    free(text);
-    cr_assert(syi_task_load(&stream->task, path, NULL) == SY_OK);
-    remove_path(path);
-    stream->vocabularies = byte_vocabularies();
-    cr_assert(syi_batcher_create(&stream->batcher, &stream->task, &stream->vocabularies, &options, NULL) ==
-              SY_OK);
-    cr_assert(syi_batch_create(&stream->batch, ROWS, buckets, 2, NULL) == SY_OK);
+        bytes += (size_t)sprintf(s->text + bytes, "w%03d%.*s\t%.*s\n", i, input_bytes(i) - 4,
+                                 "abcdefghijklmn", target_bytes(i), "ABCDEFGHIJKLMNOPQRSTUVW");
+    s->path = strdup(write_fresh("task.tsv", s->text, bytes));
+    s->vocabularies = byte_vocabularies();
+    s->config = tsv_config(s->path, 16, 24);
+    s->config->train.seed = seed;
+    s->config->data.warm_examples = warm_examples;
+    s->config->data.warm_max_target = 7;
+    cr_assert(syi_mixture_open(&s->mixture, s->config, &s->vocabularies, &place, &err) == SY_OK, "%s",
+              err.text);
+    cr_assert(syi_batcher_create(&s->batcher, &s->mixture, &options, NULL) == SY_OK);
+    cr_assert(syi_batch_create(&s->batch, ROWS, buckets, 2, NULL) == SY_OK);
+    return s;
 }
 
-static void close_stream(struct stream *stream)
+static void close_stream(struct stream *s)
 {
-    syi_batch_free(&stream->batch);
-    syi_batcher_free(&stream->batcher);
-    syi_task_free(&stream->task);
+    syi_batch_free(&s->batch);
+    syi_batcher_free(&s->batcher);
+    syi_mixture_close(&s->mixture);
+    remove_path(s->path);
+    free((char *)s->path);
+    free(s->config);
+    free(s);
+}
+
+static int fetch(struct stream *s, int64_t step)
+{
+    return syi_batcher_fetch(&s->batcher, step, &s->batch, NULL);
 }
 
 static uint64_t hash_batch(const struct syi_batch *batch)
@@ -95,76 +122,74 @@ Test(data_batcher, shuffle_is_even)
 Test(data_batcher, an_epoch_has_every_example_once)
 {
     struct caught_log log = {0};
-    struct stream stream;
     int seen[N] = {0};
 
     sy_log_set(catch_line, &log);
-    open_stream(&stream, 3, 0);
-    cr_assert(stream.batcher.n_skipped == 10 && stream.batcher.n_candidates == 990);
+    struct stream *stream = open_stream(3, 0);
+    const struct syi_dataset_counts *counts = &stream->mixture.dataset[0].counts;
+    cr_assert(counts->too_long == 10 && counts->entries == 990 && counts->examples == N);
     cr_assert(log.n == 1 && strstr(log.last, "10 of 1000 examples"), "%s", log.last);
-    for (int64_t place = 0; place < 2 * 990; place++) seen[syi_batcher_example(&stream.batcher, place)]++;
+    for (int64_t place = 0; place < 2 * 990; place++)
+        seen[example_of(syi_mixture_pick(&stream->mixture, place).entry)]++;
     for (int i = 0; i < N; i++) cr_assert(seen[i] == (i % 100 == 99 ? 0 : 2), "example %d: %d", i, seen[i]);
     /* 99 whole pools hold 4 epochs: 99 * POOL * ROWS = 990 * 4 */
     memset(seen, 0, sizeof(seen));
     for (int64_t step = 0; step < 990 * 4 / ROWS; step++) {
-        cr_assert(syi_batcher_fetch(&stream.batcher, step, &stream.batch, NULL) == SY_OK);
-        cr_assert(stream.batch.n_real == ROWS);
-        for (int row = 0; row < ROWS; row++) seen[stream.batch.items[row]]++;
+        cr_assert(fetch(stream, step) == SY_OK);
+        cr_assert(stream->batch.n_real == ROWS);
+        for (int row = 0; row < ROWS; row++) seen[example_of(stream->batch.items[row])]++;
     }
     for (int i = 0; i < N; i++) cr_assert(seen[i] == (i % 100 == 99 ? 0 : 4));
-    cr_assert(syi_batcher_epochs(&stream.batcher, 990 * 4 / ROWS) == 4);
-    close_stream(&stream);
+    cr_assert(syi_mixture_epochs(&stream->mixture, 0, 990 * 4) == 4);
+    close_stream(stream);
 }
 
 Test(data_batcher, any_step_at_any_time)
 {
-    struct stream stream, other;
     uint64_t forward[60];
     int differ = 0;
+    struct stream *stream = open_stream(3, 100), *other = open_stream(4, 100);
 
-    open_stream(&stream, 3, 100);
-    open_stream(&other, 4, 100);
     for (int64_t step = 0; step < 60; step++) {
-        cr_assert(syi_batcher_fetch(&stream.batcher, step, &stream.batch, NULL) == SY_OK);
-        forward[step] = hash_batch(&stream.batch);
-        cr_assert(syi_batcher_fetch(&other.batcher, step, &other.batch, NULL) == SY_OK);
-        differ += hash_batch(&other.batch) != forward[step];
+        cr_assert(fetch(stream, step) == SY_OK);
+        forward[step] = hash_batch(&stream->batch);
+        cr_assert(fetch(other, step) == SY_OK);
+        differ += hash_batch(&other->batch) != forward[step];
     }
     cr_assert(differ == 60); /* another seed, another order */
     for (int64_t step = 59; step >= 0; step--) {
-        cr_assert(syi_batcher_fetch(&stream.batcher, step, &stream.batch, NULL) == SY_OK);
-        cr_assert(hash_batch(&stream.batch) == forward[step]);
+        cr_assert(fetch(stream, step) == SY_OK);
+        cr_assert(hash_batch(&stream->batch) == forward[step]);
     }
-    cr_assert(syi_batcher_fetch(&stream.batcher, 1000000007, &stream.batch, NULL) == SY_OK);
-    cr_assert(syi_batcher_fetch(&stream.batcher, -1, &stream.batch, NULL) == SY_EINVAL);
-    cr_assert(syi_batcher_fetch(&stream.batcher, INT64_MAX, &stream.batch, NULL) == SY_EINVAL);
-    close_stream(&stream);
-    close_stream(&other);
+    cr_assert(fetch(stream, 1000000007) == SY_OK);
+    cr_assert(fetch(stream, -1) == SY_EINVAL);
+    cr_assert(fetch(stream, INT64_MAX) == SY_EINVAL);
+    close_stream(stream);
+    close_stream(other);
 }
 
 Test(data_batcher, rows_fit_the_smallest_bucket_and_are_alike)
 {
-    struct stream stream;
     int64_t tokens = 0, padded = 0, sorted = 0;
     int order[POOL] = {0};
+    struct stream *stream = open_stream(3, 0);
 
-    open_stream(&stream, 3, 0);
     for (int64_t step = 0; step < 200; step++) {
         int32_t longest_input = 0, longest_target = 0;
-        cr_assert(syi_batcher_fetch(&stream.batcher, step, &stream.batch, NULL) == SY_OK);
+        cr_assert(fetch(stream, step) == SY_OK);
         for (int row = 0; row < ROWS; row++) {
-            int32_t example = stream.batch.items[row];
-            if (stream.batch.input_lengths[row] > longest_input)
-                longest_input = stream.batch.input_lengths[row];
-            if (stream.batch.target_lengths[row] > longest_target)
-                longest_target = stream.batch.target_lengths[row];
-            cr_assert(stream.batch.input_lengths[row] ==
-                      (int32_t)syi_task_input(&stream.task, example).bytes + 1);
-            cr_assert(stream.batch.target_lengths[row] ==
-                      (int32_t)syi_task_target(&stream.task, example).bytes + 1);
+            int example = example_of(stream->batch.items[row]);
+            if (stream->batch.input_lengths[row] > longest_input)
+                longest_input = stream->batch.input_lengths[row];
+            if (stream->batch.target_lengths[row] > longest_target)
+                longest_target = stream->batch.target_lengths[row];
+            cr_assert(stream->batch.input_lengths[row] == input_bytes(example) + 1);
+            cr_assert(stream->batch.target_lengths[row] == target_bytes(example) + 1);
+            cr_assert(stream->batch.encoder_ids[row * stream->batch.input_length + 1] ==
+                      3 + '0' + example / 100);
         }
-        cr_assert(stream.batch.bucket == (longest_input > 8 || longest_target > 12));
-        tokens += stream.batch.n_target_tokens;
+        cr_assert(stream->batch.bucket == (longest_input > 8 || longest_target > 12));
+        tokens += stream->batch.n_target_tokens;
         padded += ROWS * longest_target;
         /* batches do not come sorted: the longest of a pool is now here, now there */
         sorted += step % POOL && longest_target >= order[step % POOL - 1];
@@ -172,22 +197,52 @@ Test(data_batcher, rows_fit_the_smallest_bucket_and_are_alike)
     }
     cr_assert(tokens > padded * 0.85, "%lld of %lld", (long long)tokens, (long long)padded);
     cr_assert(sorted > 40 && sorted < 120, "%lld of 160 go up", (long long)sorted);
-    close_stream(&stream);
+    close_stream(stream);
+}
+
+static int target_at(const struct stream *stream, int64_t place)
+{
+    return target_bytes(example_of(syi_mixture_pick(&stream->mixture, place).entry));
 }
 
 Test(data_batcher, short_examples_first)
 {
-    struct stream stream;
+    struct stream *stream = open_stream(3, 300);
     int longer = 0;
 
-    open_stream(&stream, 3, 300);
-    for (int64_t place = 0; place < 300; place++)
-        cr_assert(syi_task_target(&stream.task, syi_batcher_example(&stream.batcher, place)).bytes <= 6);
-    for (int64_t place = 300; place < 400; place++)
-        longer += syi_task_target(&stream.task, syi_batcher_example(&stream.batcher, place)).bytes > 6;
+    for (int64_t place = 0; place < 300; place++) cr_assert(target_at(stream, place) <= 6);
+    for (int64_t place = 300; place < 400; place++) longer += target_at(stream, place) > 6;
     cr_assert(longer > 50);
-    cr_assert(syi_batcher_epochs(&stream.batcher, 300 / ROWS) == 0);
-    close_stream(&stream);
+    cr_assert(syi_mixture_epochs(&stream->mixture, 0, 300) == 0);
+    close_stream(stream);
+}
+
+/* Rows of other ranks have the lengths of their examples, and nothing is read for them. */
+Test(data_batcher, reads_its_own_rows_only)
+{
+    struct stream *whole = open_stream(3, 0), *part = open_stream(3, 0);
+    uint8_t mine[ROWS] = {0, 0, 1, 1, 0, 0, 0, 1};
+
+    part->batcher.mine = syi_alloc(ROWS, NULL);
+    memcpy(part->batcher.mine, mine, ROWS);
+    for (int64_t step = 0; step < 20; step++) {
+        cr_assert(fetch(whole, step) == SY_OK && fetch(part, step) == SY_OK);
+        const struct syi_batch *a = &whole->batch, *b = &part->batch;
+        cr_assert(a->bucket == b->bucket && a->n_input_tokens == b->n_input_tokens);
+        cr_assert(
+            !memcmp(a->loss_weights, b->loss_weights, (size_t)(ROWS * a->target_length) * sizeof(float)));
+        for (int row = 0; row < ROWS; row++) {
+            const int32_t *x = a->encoder_ids + row * a->input_length,
+                          *y = b->encoder_ids + row * a->input_length;
+            const int32_t *u = a->decoder_inputs + row * a->target_length,
+                          *v = b->decoder_inputs + row * a->target_length;
+            cr_assert(mine[row] == !memcmp(x, y, (size_t)a->input_length * sizeof *x));
+            for (int i = 0; i < a->input_length; i++) cr_assert(!x[i] == !y[i]);
+            for (int i = 0; i < a->target_length; i++) cr_assert(!u[i] == !v[i]);
+        }
+    }
+    close_stream(whole);
+    close_stream(part);
 }
 
 Test(data_batcher, refuses)
@@ -199,19 +254,20 @@ Test(data_batcher, refuses)
                                options;
     const char *path = write_fresh("task.tsv", "abcdefghijklmnopqrst\tx\n", 23);
     struct syi_vocabularies vocabularies = byte_vocabularies();
+    struct syi_dataset_place place = {.write = 1};
+    struct syi_config *config = tsv_config(path, 16, 24);
     struct syi_batcher batcher;
     struct sy_error err = {0};
-    struct syi_task task;
+    static struct syi_mixture mixture;
 
-    cr_assert(syi_task_load(&task, path, NULL) == SY_OK);
-    remove_path(path);
-    cr_assert(syi_batcher_create(&batcher, &task, &vocabularies, &good, &err) == SY_EINVAL);
+    cr_assert(syi_mixture_open(&mixture, config, &vocabularies, &place, &err) == SY_EINVAL);
     cr_assert(strstr(err.text, "no example fits 16 x 24 tokens"), "%s", err.text);
+    remove_path(path);
+    free(config);
     options = good;
     options.batch_size = 0;
-    cr_assert(syi_batcher_create(&batcher, &task, &vocabularies, &options, NULL) == SY_EINVAL);
+    cr_assert(syi_batcher_create(&batcher, &mixture, &options, NULL) == SY_EINVAL);
     options = good;
     options.pool_batches = 1 << 30;
-    cr_assert(syi_batcher_create(&batcher, &task, &vocabularies, &options, NULL) == SY_EINVAL);
-    syi_task_free(&task);
+    cr_assert(syi_batcher_create(&batcher, &mixture, &options, NULL) == SY_EINVAL);
 }

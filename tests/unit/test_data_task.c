@@ -8,7 +8,8 @@
 static int load(struct syi_task *task, const char *text, size_t bytes, struct sy_error *err)
 {
     const char *path = write_fresh("task.tsv", text, bytes);
-    int status = syi_task_load(task, path, err);
+    struct syi_example_form form = tsv_form();
+    int status = syi_task_load(task, &form, path, err);
 
     remove_path(path);
     return status;
@@ -110,10 +111,11 @@ Test(data_task, refuses_with_file_and_line)
 
 Test(data_task, missing_file)
 {
+    struct syi_example_form form = tsv_form();
     struct sy_error err = {0};
     struct syi_task task;
 
-    cr_assert(syi_task_load(&task, "/nonexistent/words.tsv", &err) == SY_ENOENT);
+    cr_assert(syi_task_load(&task, &form, "/nonexistent/words.tsv", &err) == SY_ENOENT);
     cr_assert(strstr(err.text, "/nonexistent/words.tsv"));
 }
 

@@ -4,16 +4,14 @@
 
 #include <stdio.h>
 
-#include "data/batcher.h"
 #include "data_support.h"
 #include "model_support.h"
-#include "train/engine/engine.h"
+#include "train/engine/train_data.h"
 
 enum { STEPS = 50 };
 
 struct lesson {
     struct syi_config config;
-    struct syi_task task;
     double loss[STEPS], accuracy[STEPS];
 };
 
@@ -34,14 +32,15 @@ static const char *write_words(void)
     return write_fresh("reverse.tsv", text, n);
 }
 
-static int train(struct lesson *lesson, struct syi_engine *engine, struct syi_batcher *batcher,
-                 struct syi_batch *batch, struct sy_error *err)
+static int train(struct lesson *lesson, struct syi_engine *engine, struct syi_train_data *data,
+                 struct sy_error *err)
 {
+    const struct syi_batch *batch;
     int status = SY_OK;
     syi_engine_init(engine, (uint64_t)lesson->config.train.seed);
     for (int step = 0; !status && step < STEPS; step++) {
         struct syi_step_result result = {0};
-        status = syi_batcher_fetch(batcher, step, batch, err);
+        status = syi_train_data_get(data, step, &batch, err);
         if (!status) status = syi_engine_step(engine, batch, step, 3e-3, &result, err);
         cr_assert(status || result.ok, "step %d: the gradients are not finite", step);
         lesson->loss[step] = result.value[SYI_STEP_CROSS_ENTROPY];
@@ -53,26 +52,14 @@ static int train(struct lesson *lesson, struct syi_engine *engine, struct syi_ba
 static int learn(void *arg, const struct syi_rank *rank, struct sy_error *err)
 {
     struct lesson *lesson = arg;
-    const struct syi_config *c = &lesson->config;
-    struct syi_bucket buckets[SYI_MAX_BUCKETS];
-    struct syi_vocabularies vocabularies;
-    struct syi_batcher batcher = {0};
-    struct syi_batch batch = {0};
+    static struct syi_train_data data;
     struct syi_engine *engine = NULL;
-    struct syi_batcher_options options = {.buckets = buckets,
-                                          .n_buckets = syi_engine_buckets(c, buckets),
-                                          .batch_size = (int32_t)c->data.batch_size,
-                                          .pool_batches = 4,
-                                          .seed = 1};
-    int status = syi_vocabulary_bytes(&vocabularies.input, 0, err);
-    vocabularies.target = vocabularies.input;
-    if (!status) status = syi_batcher_create(&batcher, &lesson->task, &vocabularies, &options, err);
-    if (!status) status = syi_batch_create(&batch, options.batch_size, buckets, options.n_buckets, err);
-    if (!status) status = syi_engine_new(c, rank, SYI_USE_TRAIN, 0, &engine, err);
-    if (!status) status = train(lesson, engine, &batcher, &batch, err);
+    struct syi_train_reader reader = {.ahead = 2};
+    int status = syi_engine_new(&lesson->config, rank, SYI_USE_TRAIN, 0, &engine, err);
+    if (!status) status = syi_train_data_open(&data, &lesson->config, &reader, err);
+    if (!status) status = train(lesson, engine, &data, err);
+    syi_train_data_close(&data);
     syi_engine_free(engine);
-    syi_batch_free(&batch);
-    syi_batcher_free(&batcher);
     return status;
 }
 
@@ -92,13 +79,14 @@ Test(learning, a_small_model_learns)
     snprintf(path, sizeof path, "%s/bench/tiny.run", source ? source : ".");
     cr_assert_eq(syi_config_defaults(&lesson.config, &err), SY_OK, "%s", err.text);
     cr_assert_eq(syi_config_load(&lesson.config, path, &err), SY_OK, "%s", err.text);
-    cr_assert_eq(syi_task_load(&lesson.task, words, &err), SY_OK, "%s", err.text);
+    snprintf(path, sizeof path, "task.words.train=%s", words);
+    cr_assert_eq(syi_config_set(&lesson.config, path, &err), SY_OK, "%s", err.text);
+    lesson.config.train.seed = 1;
     struct syi_launch launch = {.backend = "cpu", .comm = "self", .config = &lesson.config};
     cr_assert_eq(syi_launch_run(&launch, learn, &lesson, &err), SY_OK, "%s", err.text);
     double first = lesson.loss[0], last = mean(lesson.loss + STEPS - 5, 5);
     cr_assert(first > 5 && first < 9, "the first loss of 384 ids is %g", first);
     cr_assert_lt(last, 1.5, "the loss fell from %g to %g only", first, last);
     cr_assert_gt(mean(lesson.accuracy + STEPS - 5, 5), 0.4);
-    syi_task_free(&lesson.task);
     remove_path(words);
 }

@@ -8,6 +8,7 @@
 
 #include "base/run_config.h"
 #include "base/safetensors.h"
+#include "data/batch.h"
 #include "runtime/session.h"
 
 /* What one action remembers: numbers with names. */
@@ -43,6 +44,8 @@ struct syi_checkpoint_meta {
     int n_actions;
     struct syi_action_state action[SYI_CONFIG_PARTS + 1];
     struct syi_holes holes;
+    struct syi_row_position
+        rows; /* of packed rows: where to look for those of the next step; {0, 0}: anywhere */
     struct syi_file_id train, valid; /* the files read by the training that went on to this step; of valid,
                                         and in checkpoints made before there were these, maybe unknown */
     char params_sha256[65];          /* of the data section of params.safetensors: the hash of the weights */

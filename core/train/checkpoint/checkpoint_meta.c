@@ -57,6 +57,14 @@ static void put_actions(struct syi_json_writer *json, const struct syi_checkpoin
     syi_json_close(json, ']');
 }
 
+/* Only packed rows have one. */
+static void put_rows(struct syi_json_writer *json, struct syi_row_position rows)
+{
+    if (!rows.row) return;
+    syi_json_put_key_integer(json, "packed_row", rows.row);
+    syi_json_put_key_integer(json, "packed_window", rows.window);
+}
+
 static void put_holes(struct syi_json_writer *json, const struct syi_holes *holes)
 {
     syi_json_put_key(json, "holes");
@@ -86,6 +94,7 @@ static void print(const struct syi_checkpoint_meta *meta, struct syi_text *out)
     put_file(&json, "valid", &meta->valid);
     put_actions(&json, meta);
     put_holes(&json, &meta->holes);
+    put_rows(&json, meta->rows);
     syi_json_put_key_string(&json, "params_sha256", meta->params_sha256);
     put_known(&json, "params_header_sha256", meta->params_header_sha256);
     syi_json_put_key_string(&json, "state_sha256", meta->state_sha256);
@@ -320,6 +329,10 @@ static void read_members(struct reader *r, struct syi_checkpoint_meta *meta)
     } else {
         read_actions(r, meta);
         read_holes(r, meta);
+    }
+    if (has(r, "packed_row")) {
+        meta->rows.row = get_integer(r, "packed_row", 1, meta->examples);
+        meta->rows.window = get_integer(r, "packed_window", 1, meta->rows.row);
     }
     get_hash(r, "params_sha256", meta->params_sha256);
     get_hash(r, "state_sha256", meta->state_sha256);

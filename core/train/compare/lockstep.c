@@ -39,10 +39,9 @@ struct lockstep {
     const struct sy_tensor **part; /* [n] of the operand at hand */
     struct syi_alignment *alignment;
     size_t n_programs;
-    struct syi_task task; /* path NULL: batches are made up */
-    struct syi_vocabularies vocabularies;
-    struct syi_batcher batcher;
-    struct syi_batch batch;
+    struct syi_train_data data; /* of a run file without a task only the vocabularies: batches are made up */
+    struct syi_batch made_up;
+    const struct syi_batch *batch;
     int64_t step;
 };
 
@@ -155,18 +154,18 @@ static int open_data(struct lockstep *l, struct sy_error *err)
 {
     const struct syi_config *c = l->job->side[0].config;
     if (!*syi_config_task(c)->train) {
-        int status = syi_vocabularies_make(&l->vocabularies, c, err);
-        return status ? status : syi_train_batch_create(c, &l->batch, err);
+        int status = syi_vocabularies_make(&l->data.vocabularies, c, err);
+        l->batch = &l->made_up;
+        return status ? status : syi_train_batch_create(c, &l->made_up, err);
     }
-    int status = syi_task_load(&l->task, syi_config_task(c)->train, err);
-    return status ? status
-                  : syi_train_data_open(c, &l->task, 0, &l->vocabularies, &l->batcher, &l->batch, err);
+    struct syi_train_reader reader = {0};
+    return syi_train_data_open(&l->data, c, &reader, err);
 }
 
 static int next_batch(struct lockstep *l, struct sy_error *err)
 {
-    if (l->task.path) return syi_batcher_fetch(&l->batcher, l->step, &l->batch, err);
-    syi_train_batch_make_up(l->job->side[0].config, &l->vocabularies, l->step, &l->batch);
+    if (!l->made_up.rows) return syi_train_data_get(&l->data, l->step, &l->batch, err);
+    syi_train_batch_make_up(l->job->side[0].config, &l->data.vocabularies, l->step, &l->made_up);
     return SY_OK;
 }
 
@@ -195,8 +194,8 @@ static void compare(struct lockstep *l, const struct operand *o)
     r->end = SYI_LOCKSTEP_DIFFERENT;
     r->comparison = c;
     r->step = l->step;
-    r->input_length = l->batch.input_length;
-    r->target_length = l->batch.target_length;
+    r->input_length = l->batch->input_length;
+    r->target_length = l->batch->target_length;
     r->output = o->output;
     r->operand = o->number;
     for (int s = 0; s < 2; s++) r->dtype[s] = o->program[s]->tensor[o->tensor[s]].dtype;
@@ -335,7 +334,7 @@ static int run_steps(struct member *m, struct syi_engine *engine, struct sy_erro
     struct syi_step_result ignored;
     int status = SY_OK;
     for (int64_t step = 0; !status && step < l->job->steps && meet(m, BATCH); step++) {
-        status = syi_engine_step(engine, &l->batch, step, syi_schedule_rate(config, step), &ignored, err);
+        status = syi_engine_step(engine, l->batch, step, syi_schedule_rate(config, step), &ignored, err);
         if (!status && !meet(m, STEP_END)) break;
     }
     return status;
@@ -410,10 +409,8 @@ int syi_lockstep_run(const struct syi_lockstep_job *job, struct syi_lockstep_res
     int status = l.member && l.part ? run_sides(&l, err) : SY_ENOMEM;
     for (size_t i = 0; i < l.n_programs && l.alignment; i++) syi_alignment_free(&l.alignment[i]);
     syi_free(l.alignment);
-    syi_batch_free(&l.batch);
-    syi_batcher_free(&l.batcher);
-    syi_vocabularies_close(&l.vocabularies);
-    syi_task_free(&l.task);
+    syi_batch_free(&l.made_up);
+    syi_train_data_close(&l.data);
     syi_free(l.part);
     syi_free(l.member);
     pthread_cond_destroy(&l.met);

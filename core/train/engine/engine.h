@@ -71,6 +71,9 @@ struct syi_step_result {
 /* What the learning rates of the steps that follow are multiplied by, that of the run and those that optimizers have of
  * their own; 1 at first. */
 void syi_engine_scale_rates(struct syi_engine *engine, double factor);
+/* Marks the rows of a training batch whose ids this rank reads; of others only lengths and weights count.
+ * mine: [data.batch_size], zeroed. */
+void syi_engine_rows(const struct syi_engine *engine, uint8_t *mine);
 /* One training step on a global batch (all rows; each rank takes its own), microbatch by microbatch; step
  * counts from 0. */
 int syi_engine_step(struct syi_engine *engine, const struct syi_batch *batch, int64_t step,

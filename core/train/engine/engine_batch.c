@@ -96,6 +96,21 @@ struct syi_norms syi_engine_norms(struct syi_engine *e, const struct syi_batch *
     return norms;
 }
 
+static void mark_rows(const struct sy_tensor *held, int64_t row0, uint8_t *mine)
+{
+    for (int64_t i = 0; held && i < held->dim[0]; i++) mine[row0 + held->first[0] + i] = 1;
+}
+
+void syi_engine_rows(const struct syi_engine *e, uint8_t *mine)
+{
+    const struct syi_bucket_inputs *in = &e->bound[0].train;
+    for (int64_t m = 0; m < e->config.train.microbatches; m++) {
+        mark_rows(in->encoder_ids, m * e->train_rows, mine);
+        mark_rows(in->decoder_inputs, m * e->train_rows, mine);
+        mark_rows(in->decoder_targets, m * e->train_rows, mine);
+    }
+}
+
 void syi_engine_put_weights(const struct syi_bucket_inputs *in, const struct syi_batch *batch)
 {
     put_rows(in->loss_weights, batch->loss_weights, batch->target_length);

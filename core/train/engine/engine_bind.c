@@ -33,7 +33,8 @@ static struct syi_shape bucket_shape(const struct syi_config *c, const struct sy
     struct syi_shape shape = {.rows = which <= SYI_UPDATE_METRICS ? c->data.batch_size / c->train.microbatches
                                                                   : syi_config_decode_rows(c),
                               .input_length = now->input_length,
-                              .target_length = now->target_length};
+                              .target_length = now->target_length,
+                              .packed = which <= SYI_UPDATE_METRICS && c->data.pack};
     if (which >= SYI_ENCODE) {
         int64_t sequences = syi_engine_sequences(c);
         shape.beams = sequences > 1 ? sequences : 0;

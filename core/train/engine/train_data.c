@@ -16,29 +16,126 @@ int syi_train_batch_create(const struct syi_config *c, struct syi_batch *batch, 
     struct syi_bucket buckets[SYI_MAX_BUCKETS];
     int n = syi_engine_buckets(c, buckets);
 
-    return syi_batch_create(batch, (int32_t)c->data.batch_size, buckets, n, err);
+    return c->data.pack ? syi_batch_create_packed(batch, (int32_t)c->data.batch_size, &buckets[0], err)
+                        : syi_batch_create(batch, (int32_t)c->data.batch_size, buckets, n, err);
 }
 
-int syi_train_data_open(const struct syi_config *c, const struct syi_task *task, int quiet,
-                        struct syi_vocabularies *vocabularies, struct syi_batcher *batcher,
-                        struct syi_batch *batch, struct sy_error *err)
+/* ---- the mixture, opened by all ranks ---- */
+
+/* While the first rank reads files, the others wait for its word: still at it, or how it ended. */
+struct waiting {
+    struct syi_comm *comm;
+    double told; /* seconds */
+};
+enum { AT_IT = 1, TELL_SECONDS = 2 };
+
+static int tell_waiting(void *arg, struct sy_error *err)
+{
+    struct waiting *w = arg;
+    int64_t word = AT_IT;
+    if (syi_seconds() - w->told < TELL_SECONDS) return SY_OK;
+    w->told = syi_seconds();
+    return syi_comm_broadcast(w->comm, &word, 1, err);
+}
+
+static int wait_for_first(struct syi_comm *comm, struct sy_error *err)
+{
+    int64_t word = AT_IT;
+    int status = SY_OK;
+    while (!status && word == AT_IT) status = syi_comm_broadcast(comm, &word, 1, err);
+    return status || !word ? status : syi_error(err, (int)word, "rank 0 could not open the training data");
+}
+
+static int open_mixture(struct syi_train_data *data, const struct syi_config *c,
+                        const struct syi_train_reader *reader, const char *cache, struct sy_error *err)
+{
+    struct syi_comm *comm = reader->comm && reader->comm->ranks > 1 ? reader->comm : NULL;
+    struct waiting w = {comm, syi_seconds()};
+    struct syi_dataset_place place = {.cache = cache, .write = !comm || !comm->rank, .quiet = reader->quiet};
+    int status;
+    if (comm && comm->rank) {
+        status = wait_for_first(comm, err);
+        return status ? status : syi_mixture_open(&data->mixture, c, &data->vocabularies, &place, err);
+    }
+    if (comm) place.poll = tell_waiting, place.arg = &w;
+    status = syi_mixture_open(&data->mixture, c, &data->vocabularies, &place, err);
+    int64_t word = status;
+    int told = comm ? syi_comm_broadcast(comm, &word, 1, status ? NULL : err) : SY_OK;
+    return status ? status : told;
+}
+
+/* data.cache, or data-cache in the folder of the run directory; *cache NULL: there is none. */
+static int find_cache(const struct syi_config *c, const char *run_dir, char **cache, struct sy_error *err)
+{
+    *cache = NULL;
+    if (!*c->data.cache && !run_dir) return SY_OK;
+    if (*c->data.cache) {
+        *cache = syi_strdup(c->data.cache, err);
+    } else {
+        size_t n = strlen(run_dir);
+        while (n > 1 && run_dir[n - 1] == '/') n--;
+        while (n && run_dir[n - 1] != '/') n--;
+        *cache = syi_format("%.*sdata-cache", (int)n, run_dir);
+    }
+    return *cache ? SY_OK : syi_error(err, SY_ENOMEM, "out of memory");
+}
+
+/* ---- batches ---- */
+
+static int make_batch(void *arg, struct syi_batch *batch, struct sy_error *err)
+{
+    return syi_train_batch_create(arg, batch, err);
+}
+
+static int open_batcher(struct syi_train_data *data, const struct syi_config *c,
+                        const struct syi_train_reader *reader, struct sy_error *err)
 {
     struct syi_bucket buckets[SYI_MAX_BUCKETS];
     int64_t pool = POOL_ROWS / c->data.batch_size;
+    uint8_t *mine = reader->engine ? syi_alloc((size_t)c->data.batch_size, err) : NULL;
+    if (reader->engine && !mine) return SY_ENOMEM;
+    if (mine) syi_engine_rows(reader->engine, mine);
     struct syi_batcher_options options = {
         .buckets = buckets,
         .n_buckets = syi_engine_buckets(c, buckets),
         .batch_size = (int32_t)c->data.batch_size,
         .pool_batches = pool < POOL_BATCHES ? (int32_t)pool : POOL_BATCHES,
-        .seed = (uint64_t)c->train.seed,
-        .warm_examples = c->data.warm_examples,
-        .warm_max_target = (int32_t)c->data.warm_max_target - 1, /* without the end token */
-        .quiet = quiet,
+        .pack = c->data.pack,
+        .mine = mine,
     };
-    int status = syi_vocabularies_open(vocabularies, c, err);
+    int status = syi_batcher_create(&data->batcher, &data->mixture, &options, err);
+    syi_free(mine);
+    return status;
+}
 
-    if (!status) status = syi_batcher_create(batcher, task, vocabularies, &options, err);
-    return status ? status : syi_train_batch_create(c, batch, err);
+int syi_train_data_open(struct syi_train_data *data, const struct syi_config *c,
+                        const struct syi_train_reader *reader, struct sy_error *err)
+{
+    char *cache;
+    memset(data, 0, sizeof *data);
+    int status = find_cache(c, reader->run_dir, &cache, err);
+    if (!status) status = syi_vocabularies_open(&data->vocabularies, c, err);
+    if (!status) status = open_mixture(data, c, reader, cache, err);
+    if (!status) status = open_batcher(data, c, reader, err);
+    if (!status)
+        status =
+            syi_prefetch_open(&data->prefetch, &data->batcher, reader->ahead, make_batch, (void *)c, err);
+    syi_free(cache);
+    return status;
+}
+
+void syi_train_data_close(struct syi_train_data *data)
+{
+    syi_prefetch_close(&data->prefetch);
+    syi_batcher_free(&data->batcher);
+    syi_mixture_close(&data->mixture);
+    syi_vocabularies_close(&data->vocabularies);
+}
+
+int syi_train_data_get(struct syi_train_data *data, int64_t step, const struct syi_batch **batch,
+                       struct sy_error *err)
+{
+    return syi_prefetch_get(&data->prefetch, step, batch, err);
 }
 
 /* ---- made up ---- */
@@ -95,4 +192,5 @@ void syi_train_batch_make_up(const struct syi_config *c, const struct syi_vocabu
         b->items[row] = row;
     }
     b->n_real = b->rows;
+    syi_batch_mark_whole(b);
 }

@@ -1,17 +1,39 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The batches of a run file's training: of its task, or made up where only shapes matter. */
+/* The batches of a run file's training: of its task or mixture, or made up where only shapes matter. */
 #ifndef SYI_TRAIN_DATA_H
 #define SYI_TRAIN_DATA_H
 
 #include "base/run_config.h"
-#include "data/batcher.h"
+#include "comm/comm.h"
+#include "data/prefetch.h"
+#include "train/engine/engine.h"
 
-/* The stream of batches that training takes, and memory for one. All are freed by the caller, also on
- * failure. vocabularies: opened, and borrowed by the batcher. quiet: as in struct syi_batcher_options. */
-int syi_train_data_open(const struct syi_config *config, const struct syi_task *task, int quiet,
-                        struct syi_vocabularies *vocabularies, struct syi_batcher *batcher,
-                        struct syi_batch *batch, struct sy_error *err) SYI_MUST_CHECK;
-/* Memory for any batch of the run file. */
+/* The stream of batches that a rank trains on. */
+struct syi_train_data {
+    struct syi_vocabularies vocabularies;
+    struct syi_mixture mixture;
+    struct syi_batcher batcher;
+    struct syi_prefetch prefetch;
+};
+
+/* Who reads, and where what is made of large files is kept. */
+struct syi_train_reader {
+    struct syi_comm *comm;           /* NULL: one rank, or each opens everything itself */
+    const struct syi_engine *engine; /* whose rows are read, NULL: all */
+    const char *run_dir; /* beside which indexes are kept unless data.cache says where; NULL: there only */
+    int quiet;           /* 1: does not log what is left out */
+    int ahead;           /* batches read ahead */
+};
+
+/* Called by all ranks of comm: the first makes what is missing in the cache. Closed by the caller, also on failure. */
+int syi_train_data_open(struct syi_train_data *data, const struct syi_config *config,
+                        const struct syi_train_reader *reader, struct sy_error *err) SYI_MUST_CHECK;
+void syi_train_data_close(struct syi_train_data *data); /* also of a zeroed one */
+/* The batch of a step, until the next call. */
+int syi_train_data_get(struct syi_train_data *data, int64_t step, const struct syi_batch **batch,
+                       struct sy_error *err) SYI_MUST_CHECK;
+
+/* Memory for any batch of the run file's training. */
 int syi_train_batch_create(const struct syi_config *config, struct syi_batch *batch,
                            struct sy_error *err) SYI_MUST_CHECK;
 /* Fills a batch with random tokens in rows of random lengths: a pure function of (train.seed, step). Buckets

@@ -24,9 +24,10 @@ static int same_file(const struct syi_rank *rank, const char *path, const struct
         odd, path);
 }
 
-int syi_common_task(const struct syi_rank *rank, const struct syi_task *task, struct sy_error *err)
+int syi_common_data(const struct syi_rank *rank, const char *path, const struct syi_file_id *id,
+                    struct sy_error *err)
 {
-    return is_free(rank) ? SY_OK : same_file(rank, task->path, &task->id, err);
+    return is_free(rank) ? SY_OK : same_file(rank, path, id, err);
 }
 
 int syi_common_vocabularies(const struct syi_rank *rank, const struct syi_config *config,

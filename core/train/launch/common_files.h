@@ -4,11 +4,10 @@
 #ifndef SYI_COMMON_FILES_H
 #define SYI_COMMON_FILES_H
 
-#include "data/task.h"
 #include "train/launch/launch.h"
 
-/* The file has the same contents on all ranks. */
-int syi_common_task(const struct syi_rank *rank, const struct syi_task *task,
+/* The data at `path`, identified by id, have the same contents on all ranks. */
+int syi_common_data(const struct syi_rank *rank, const char *path, const struct syi_file_id *id,
                     struct sy_error *err) SYI_MUST_CHECK;
 /* So have the files of the vocabularies. */
 int syi_common_vocabularies(const struct syi_rank *rank, const struct syi_config *config,

@@ -18,10 +18,7 @@ struct replay {
     struct syi_replay_result *result;
     struct syi_engine *engine;
     struct syi_schedule schedule;
-    struct syi_task task;
-    struct syi_vocabularies vocabularies;
-    struct syi_batcher batcher;
-    struct syi_batch batch;
+    struct syi_train_data data;
     struct syi_holes holes; /* of the training stream */
     double factor;          /* of the learning rate, by actions */
     int64_t grads;          /* programs of gradients begun in this step */
@@ -106,18 +103,19 @@ static void after_op(void *arg, int program, size_t index, const struct sy_call 
 static int step(struct replay *r, int64_t index, struct sy_error *err)
 {
     double rate = syi_schedule_value(&r->schedule, index);
-    int status = syi_batcher_fetch(&r->batcher, syi_holes_place(&r->holes, index), &r->batch, err);
+    const struct syi_batch *batch;
+    int status = syi_train_data_get(&r->data, syi_holes_place(&r->holes, index), &batch, err);
     r->result->learning_rate = rate * r->factor;
-    return status ? status : syi_engine_step(r->engine, &r->batch, index, rate, &r->result->step, err);
+    return status ? status : syi_engine_step(r->engine, batch, index, rate, &r->result->step, err);
 }
 
 /* What the checkpoint was trained on must still be what is read. */
 static int check_data(const struct replay *r, const struct syi_checkpoint_meta *meta, struct sy_error *err)
 {
-    if (!meta->train.sha256[0] || !strcmp(meta->train.sha256, r->task.id.sha256)) return SY_OK;
+    if (!meta->train.sha256[0] || !strcmp(meta->train.sha256, r->data.mixture.id.sha256)) return SY_OK;
     return syi_error(err, SY_EMISMATCH,
                      "%s has changed since the run was trained: its steps cannot be done again",
-                     r->task.path);
+                     syi_config_task(r->config)->train);
 }
 
 static int begin(struct replay *r, struct sy_error *err)
@@ -138,6 +136,7 @@ static int begin(struct replay *r, struct sy_error *err)
     syi_engine_params_changed(r->engine);
     if (status) return status;
     r->holes = meta.holes;
+    syi_prefetch_seek(&r->data.prefetch, meta.rows);
     r->factor = syi_checkpoint_rate_factor(r->config, &meta);
     syi_engine_scale_rates(r->engine, r->factor);
     return check_data(r, &meta, err);
@@ -162,9 +161,8 @@ static int open_replay(struct replay *r, const struct syi_rank *rank, struct sy_
     if (status) return syi_error(err, status, "train.lr_factors: %s", reason);
     status =
         syi_engine_new(r->config, rank, SYI_USE_TRAIN | SYI_USE_UNFUSED | SYI_USE_APART, 0, &r->engine, err);
-    return status
-               ? status
-               : syi_train_data_open(r->config, &r->task, 1, &r->vocabularies, &r->batcher, &r->batch, err);
+    struct syi_train_reader reader = {.run_dir = r->job->run_dir, .quiet = 1};
+    return status ? status : syi_train_data_open(&r->data, r->config, &reader, err);
 }
 
 static int replay_rank(void *arg, const struct syi_rank *rank, struct sy_error *err)
@@ -173,9 +171,7 @@ static int replay_rank(void *arg, const struct syi_rank *rank, struct sy_error *
     r->rank = rank;
     int status = open_replay(r, rank, err);
     if (!status) status = replay(r, err);
-    syi_batch_free(&r->batch);
-    syi_batcher_free(&r->batcher);
-    syi_vocabularies_close(&r->vocabularies);
+    syi_train_data_close(&r->data);
     syi_engine_free(r->engine);
     return status;
 }
@@ -183,13 +179,9 @@ static int replay_rank(void *arg, const struct syi_rank *rank, struct sy_error *
 int syi_replay_run(const struct syi_replay_job *job, struct syi_replay_result *result, struct sy_error *err)
 {
     struct replay r = {.job = job, .config = job->launch.config, .result = result, .factor = 1};
-    const struct syi_task_part *task = syi_config_task(r.config);
     memset(result, 0, sizeof *result);
     if (job->step < 1 || job->step > r.config->train.steps)
         return syi_error(err, SY_EINVAL, "step %" PRId64 " is not in 1..%" PRId64 ", the steps of the run",
                          job->step, r.config->train.steps);
-    int status = syi_task_load(&r.task, task->train, err);
-    if (!status) status = syi_launch_run(&job->launch, replay_rank, &r, err);
-    syi_task_free(&r.task);
-    return status;
+    return syi_launch_run(&job->launch, replay_rank, &r, err);
 }

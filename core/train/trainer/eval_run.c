@@ -74,7 +74,7 @@ static int load_files(struct eval_call *call, struct sy_error *err)
     if (!job->file) return syi_eval_files_load(&call->files, config, SYI_EVAL_TEST, job->task, err);
     for (int i = 0; job->task && i < config->task.n; i++)
         if (!strcmp(config->task.part[i].name_of_part, job->task)) part = &config->task.part[i];
-    int status = syi_eval_data_load(&call->files.data[0], part, job->file, job->file, err);
+    int status = syi_eval_data_load(&call->files.data[0], config, part, job->file, job->file, err);
     call->files.n = !status;
     return status;
 }

@@ -8,19 +8,59 @@
 
 #include "train/trainer/evaluate.h"
 
-int syi_eval_data_load(struct syi_eval_data *data, const struct syi_task_part *options, const char *name,
-                       const char *file, struct sy_error *err)
+/* Texts of pairs, grouped by their inputs. */
+static int load_pairs(struct syi_eval_data *data, const char *file, struct sy_error *err)
 {
-    int status;
+    struct syi_example_form form;
+    int64_t most = data->options->eval_examples;
+    int status = syi_example_form_make(&form, data->config, data->options, NULL, err);
 
+    if (!status) status = syi_task_load(&data->task, &form, file, err);
+    if (!status) status = syi_items_build(&data->items, &data->task, err);
+    if (!status && most && most < data->items.n_items) data->items.n_items = (int32_t)most;
+    return status ? status : syi_eval_spans(&data->task, &data->items, &data->inputs, &data->targets, err);
+}
+
+/* Examples made from running text: none but the ranks read them. */
+static int open_dataset(const struct syi_eval_data *data, const char *file, int quiet,
+                        const struct syi_vocabularies *vocabularies, struct syi_dataset *dataset,
+                        struct sy_error *err)
+{
+    struct syi_dataset_place place = {.write = 1, .quiet = quiet};
+    struct syi_example_form form;
+    int status = syi_example_form_make(&form, data->config, data->options, vocabularies, err);
+    return status ? status : syi_dataset_open(dataset, &form, file, &place, err);
+}
+
+static int count_examples(struct syi_eval_data *data, const char *file, struct sy_error *err)
+{
+    int64_t most = data->options->eval_examples ? data->options->eval_examples : INT32_MAX - 1;
+    struct syi_vocabularies vocabularies;
+    struct syi_dataset dataset;
+    int status = syi_vocabularies_open(&vocabularies, data->config, err);
+    if (status) return status;
+    status = open_dataset(data, file, 0, &vocabularies, &dataset, err);
+    if (!status) {
+        data->items.n_items = (int32_t)(dataset.counts.entries < most ? dataset.counts.entries : most);
+        data->task.id = dataset.id;
+        syi_dataset_close(&dataset);
+        data->task.path = syi_strdup(file, err);
+        if (!data->task.path) status = SY_ENOMEM;
+    }
+    syi_vocabularies_close(&vocabularies);
+    return status;
+}
+
+int syi_eval_data_load(struct syi_eval_data *data, const struct syi_config *config,
+                       const struct syi_task_part *options, const char *name, const char *file,
+                       struct sy_error *err)
+{
     memset(data, 0, sizeof(*data));
     data->options = options;
+    data->config = config;
     snprintf(data->name, sizeof(data->name), "%s", name);
-    status = syi_task_load(&data->task, file, err);
-    if (!status) status = syi_items_build(&data->items, &data->task, err);
-    if (!status && options->eval_examples && options->eval_examples < data->items.n_items)
-        data->items.n_items = (int32_t)options->eval_examples;
-    if (!status) status = syi_eval_spans(&data->task, &data->items, &data->inputs, &data->targets, err);
+    int status = options->objective == SYI_OBJECTIVE_PAIRS ? load_pairs(data, file, err)
+                                                           : count_examples(data, file, err);
     if (status) syi_eval_data_free(data);
     return status;
 }
@@ -52,9 +92,15 @@ static int make_batches(struct syi_evaluation *e, struct sy_error *err)
     if (!status && syi_eval_decodes(data))
         status = syi_eval_batches_create(&e->decode, &e->vocabularies, buckets, n, rows, data->inputs, NULL,
                                          n_items, err);
-    if (!status)
+    if (status) return status;
+    if (data->inputs) {
         status = syi_eval_batches_create(&e->loss, &e->vocabularies, buckets, n, rows, data->inputs,
                                          data->targets, n_items, err);
+    } else {
+        status = open_dataset(data, data->task.path, 1, &e->vocabularies, &e->dataset, err);
+        if (!status)
+            status = syi_eval_batches_create_of(&e->loss, &e->dataset, buckets, n, rows, n_items, err);
+    }
     if (!status) status = syi_batch_create(&e->batch, rows, buckets, n, err);
     return status;
 }
@@ -105,6 +151,7 @@ void syi_evaluation_close(struct syi_evaluation *e)
     syi_text_scores_free(&e->scores);
     syi_text_free(&e->outputs);
     syi_text_free(&e->example_text);
+    syi_dataset_close(&e->dataset);
     syi_vocabularies_close(&e->vocabularies);
     syi_free(e->example);
     syi_free(e->references);

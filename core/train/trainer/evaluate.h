@@ -13,12 +13,14 @@
 struct syi_eval_data {
     char name[SYI_CONFIG_STRING];        /* of the task: "NAME/valid", "NAME/test", or the file */
     const struct syi_task_part *options; /* borrowed */
-    struct syi_task task;
-    struct syi_items items;            /* the first options->eval_examples */
-    struct syi_span *inputs, *targets; /* (n_items) input and first reference */
+    const struct syi_config *config;     /* borrowed */
+    struct syi_task task;                /* of running text only its path and id */
+    struct syi_items items;              /* the first options->eval_examples */
+    struct syi_span *inputs, *targets;   /* (n_items) input and first reference */
 };
-int syi_eval_data_load(struct syi_eval_data *data, const struct syi_task_part *options, const char *name,
-                       const char *file, struct sy_error *err) SYI_MUST_CHECK;
+int syi_eval_data_load(struct syi_eval_data *data, const struct syi_config *config,
+                       const struct syi_task_part *options, const char *name, const char *file,
+                       struct sy_error *err) SYI_MUST_CHECK;
 void syi_eval_data_free(struct syi_eval_data *data);
 /* Whether its metrics need decoded outputs. */
 int syi_eval_decodes(const struct syi_eval_data *data);
@@ -36,6 +38,7 @@ struct syi_evaluation {
     struct syi_comm *comm;            /* borrowed */
     const struct syi_config *config;  /* borrowed */
     struct syi_vocabularies vocabularies;
+    struct syi_dataset dataset;           /* of running text; else zeroed */
     struct syi_eval_batches decode, loss; /* decode: without batches where nothing is decoded */
     struct syi_batch batch;
     struct syi_eval_sums sums;

@@ -19,7 +19,7 @@ int syi_eval_files_load(struct syi_eval_files *files, const struct syi_config *c
         const char *file = split == SYI_EVAL_VALID ? part->valid : part->test;
         if (!*file || (task && strcmp(task, part->name_of_part))) continue;
         snprintf(name, sizeof(name), "%s/%s", part->name_of_part, split == SYI_EVAL_VALID ? "valid" : "test");
-        status = syi_eval_data_load(&files->data[files->n], part, name, file, err);
+        status = syi_eval_data_load(&files->data[files->n], config, part, name, file, err);
         files->n += !status;
     }
     if (status) syi_eval_files_free(files);
@@ -44,7 +44,8 @@ int syi_eval_files_common(const struct syi_eval_files *files, const struct syi_r
                           struct sy_error *err)
 {
     int status = SY_OK;
-    for (int i = 0; !status && i < files->n; i++) status = syi_common_task(rank, &files->data[i].task, err);
+    for (int i = 0; !status && i < files->n; i++)
+        status = syi_common_data(rank, files->data[i].task.path, &files->data[i].task.id, err);
     return status;
 }
 

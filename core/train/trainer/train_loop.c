@@ -81,7 +81,7 @@ static void show_progress(struct syi_trainer *t, const struct syi_step_result *r
 static int after_step(struct syi_trainer *t, const struct syi_step_result *result, double rate, double now,
                       struct sy_error *err)
 {
-    struct syi_moment moment = {.kind = SYI_AFTER_STEP, .result = result, .batch = &t->batch};
+    struct syi_moment moment = {.kind = SYI_AFTER_STEP, .result = result, .batch = t->batch};
     int status;
 
     if (syi_compat(t->config, t->config->train.nan_check) && syi_step_is_bad(t->config, result))
@@ -102,7 +102,7 @@ static int after_step(struct syi_trainer *t, const struct syi_step_result *resul
 static int64_t targets_of(const struct syi_trainer *t, const struct syi_step_result *result)
 {
     int all = syi_compat(t->config, t->config->metrics.divide_by);
-    return all ? (int64_t)t->batch.rows * t->batch.target_length : result->target_tokens;
+    return all ? (int64_t)t->batch->rows * t->batch->target_length : result->target_tokens;
 }
 
 static int train_step(struct syi_trainer *t, struct sy_error *err)
@@ -110,13 +110,14 @@ static int train_step(struct syi_trainer *t, struct sy_error *err)
     double rate = syi_schedule_value(&t->schedule, t->step), begin = syi_seconds(), now;
     int64_t place = syi_holes_place(&t->holes, t->step);
     struct syi_step_result result;
-    int status = syi_batcher_fetch(&t->batcher, place, &t->batch, err);
+    int status = syi_train_data_get(&t->data, place, &t->batch, err);
 
-    if (!status) status = syi_engine_step(t->engine, &t->batch, t->step, rate, &result, err);
+    if (!status) t->rows = t->batch->position;
+    if (!status) status = syi_engine_step(t->engine, t->batch, t->step, rate, &result, err);
     if (status) return status;
     now = syi_seconds();
     syi_timing_add(&t->timing, now - begin, result.input_tokens + result.target_tokens);
-    syi_rates_add(&t->rates, now - begin, t->batch.rows, targets_of(t, &result));
+    syi_rates_add(&t->rates, now - begin, t->batch->rows, targets_of(t, &result));
     int first = t->step == t->loop_step;
     status = after_step(t, &result, rate * syi_actions_rate_factor(&t->actions), now, err);
     if (first) syi_trainer_write_seconds(t, "timing/first_step_seconds", now - begin);
@@ -240,12 +241,13 @@ static struct syi_checkpoint_meta describe(const struct syi_trainer *t)
     struct syi_checkpoint_meta meta = {
         .step = t->step,
         .evaluated = t->evaluated,
-        .train = t->batcher.task->id,
+        .train = t->data.mixture.id,
     };
     int64_t batches = syi_holes_place(&t->holes, t->step);
     if (__builtin_mul_overflow(batches, t->config->data.batch_size, &meta.examples))
         meta.examples = INT64_MAX;
     meta.holes = t->holes;
+    meta.rows = t->rows;
     if (t->evaluations.n) meta.valid = t->evaluations.part[0].data->task.id;
     return meta;
 }

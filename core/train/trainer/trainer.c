@@ -7,14 +7,12 @@
 #include <string.h>
 
 #include "train/launch/common_files.h"
-#include "train/engine/train_data.h"
 #include "train/trainer/trainer_internal.h"
 
 /* One process's part of a training: the files, read once for all of its ranks. */
 struct training {
     const struct syi_train_job *job;
     struct syi_train_result *result;
-    struct syi_task task;
     struct syi_eval_files valid;
     double begin;     /* seconds */
     atomic_flag told; /* a rank of this process has said how the run ended */
@@ -34,19 +32,33 @@ static int64_t count_parameters(const struct syi_model *model)
     return sum;
 }
 
+/* How often packed rows come round to an example follows from how full they are, so it is not foretold. */
+static void introduce_data(struct syi_trainer *t)
+{
+    const struct syi_mixture *m = &t->data.mixture;
+    int64_t steps = t->config->train.steps, rows = t->config->data.batch_size;
+    for (int i = 0; i < m->n; i++) {
+        const struct syi_dataset *d = &m->dataset[i];
+        char share[64] = "", epochs[96] = "";
+        if (m->n > 1) snprintf(share, sizeof share, ", %.3g %% of the mixture", 100 * m->rate[i]);
+        if (!t->config->data.pack)
+            snprintf(epochs, sizeof epochs, "; %" PRId64 " steps of %" PRId64 " are %.3g epochs", steps, rows,
+                     syi_mixture_epochs(m, i, (double)steps * (double)rows));
+        syi_trainer_say(t, "%s: %" PRId64 " examples, %" PRId64 " %s as too long%s%s", d->source.pattern,
+                        d->counts.examples, d->counts.too_long,
+                        d->form.task->too_long == SYI_TOO_LONG_TRIM ? "cut" : "left out", share, epochs);
+    }
+}
+
 static void introduce(struct syi_trainer *t)
 {
     const struct syi_model *model = syi_engine_model(t->engine);
-    const struct syi_batcher *batcher = &t->batcher;
     char text[512];
 
     syi_rank_describe(t->rank, text, sizeof(text));
     syi_trainer_say(t, "%s", text);
     syi_trainer_say(t, "model: %" PRId64 " parameters in %zu tensors", count_parameters(model), model->n);
-    syi_trainer_say(t, "%s: %d examples, %d left out as too long; %" PRId64 " steps of %d are %.3g epochs",
-                    batcher->task->path, batcher->task->n_examples, batcher->n_skipped,
-                    t->config->train.steps, batcher->batch_size,
-                    syi_batcher_epochs(batcher, t->config->train.steps));
+    introduce_data(t);
     syi_trainer_event(t, "launch", text);
     for (int i = 0; i < t->evaluations.n; i++) {
         syi_evaluation_describe(&t->evaluations.part[i], text, sizeof(text));
@@ -74,9 +86,13 @@ static int open_rank(struct syi_trainer *t, const struct training *training, str
     t->compile_seconds += syi_seconds();
     if (!status && t->config->run.compat == SYI_COMPAT_T5X)
         status = syi_state_leaves_make(&t->state, t->engine, err);
+    struct syi_train_reader reader = {.comm = t->rank->comm,
+                                      .engine = t->engine,
+                                      .run_dir = t->job->dir->path,
+                                      .ahead = (int)t->config->data.prefetch};
+    if (!status) status = syi_train_data_open(&t->data, t->config, &reader, err);
     if (!status)
-        status = syi_train_data_open(t->config, &training->task, t->rank->rank != 0, &t->vocabularies,
-                                     &t->batcher, &t->batch, err);
+        status = syi_common_data(t->rank, syi_config_task(t->config)->train, &t->data.mixture.id, err);
     if (!status)
         status =
             syi_evaluations_open(&t->evaluations, &training->valid, t->config, t->engine, t->rank->comm, err);
@@ -87,9 +103,7 @@ static void close_rank(struct syi_trainer *t)
 {
     syi_evaluations_close(&t->evaluations);
     syi_actions_close(&t->actions);
-    syi_batch_free(&t->batch);
-    syi_batcher_free(&t->batcher);
-    syi_vocabularies_close(&t->vocabularies);
+    syi_train_data_close(&t->data);
     syi_state_leaves_free(&t->state);
     syi_engine_free(t->engine);
     syi_rank_log_close(&t->log);
@@ -127,17 +141,16 @@ static int ask_at(struct syi_trainer *t, enum syi_moment_kind kind, struct sy_er
 
 /* part: NAME. 1: the file of task.NAME.KEY is not the one in the checkpoint's meta.json; text: in what they differ. */
 static int has_changed(const struct syi_trainer *t, const struct syi_task_part *part, const char *key,
-                       const struct syi_task *task, const struct syi_file_id *before, char *text,
-                       size_t bytes)
+                       const char *path, const struct syi_file_id *now, const struct syi_file_id *before,
+                       char *text, size_t bytes)
 {
-    const struct syi_file_id *now = &task->id;
     if (!before->sha256[0] || !strcmp(before->sha256, now->sha256)) return 0;
     snprintf(text, bytes,
              "task.%s.%s: %s has changed since the checkpoint of step %" PRId64 ": it had %" PRId64
              " lines, %" PRId64 " bytes and SHA-256 %.16s..., now %" PRId64 " lines, %" PRId64
              " bytes and %.16s...",
-             part->name_of_part, key, task->path, t->step, before->lines, before->bytes, before->sha256,
-             now->lines, now->bytes, now->sha256);
+             part->name_of_part, key, path, t->step, before->lines, before->bytes, before->sha256, now->lines,
+             now->bytes, now->sha256);
     return 1;
 }
 
@@ -151,10 +164,11 @@ static int check_data(struct syi_trainer *t, const struct syi_checkpoint_meta *m
     if (!meta->train.sha256[0])
         syi_trainer_say(
             t, "the checkpoint does not say which data it was trained on: changes are not looked for");
-    if (valid && has_changed(t, valid->options, "valid", &valid->task, &meta->valid, text, sizeof(text)))
+    if (valid && has_changed(t, valid->options, "valid", valid->task.path, &valid->task.id, &meta->valid,
+                             text, sizeof(text)))
         syi_trainer_say(t, "%s; evaluations before and after do not compare", text);
-    if (!has_changed(t, syi_config_task(t->config), "train", t->batcher.task, &meta->train, text,
-                     sizeof(text)))
+    const struct syi_task_part *task = syi_config_task(t->config);
+    if (!has_changed(t, task, "train", task->train, &t->data.mixture.id, &meta->train, text, sizeof(text)))
         return SY_OK;
     if (!t->config->data.allow_changes)
         return syi_error(
@@ -190,6 +204,8 @@ static int load(struct syi_trainer *t, int64_t step, struct sy_error *err)
     if (status) return status;
     syi_actions_take(&t->actions, &meta);
     t->holes = meta.holes;
+    t->rows = meta.rows;
+    syi_prefetch_seek(&t->data.prefetch, meta.rows);
     t->step = t->saved = t->newest = meta.step;
     t->evaluated = meta.evaluated;
     memcpy(t->weights, meta.params_sha256, sizeof(t->weights));
@@ -243,8 +259,7 @@ static void tell_end(struct syi_trainer *t, struct training *training)
 
 static int check_files(const struct syi_rank *rank, const struct training *training, struct sy_error *err)
 {
-    int status = syi_common_task(rank, &training->task, err);
-    if (!status) status = syi_common_vocabularies(rank, training->job->launch.config, err);
+    int status = syi_common_vocabularies(rank, training->job->launch.config, err);
     return status ? status : syi_eval_files_common(&training->valid, rank, err);
 }
 
@@ -294,15 +309,11 @@ static int train_rank(void *arg, const struct syi_rank *rank, struct sy_error *e
 static int load_files(struct training *training, struct sy_error *err)
 {
     const struct syi_task_part *task = syi_config_task(training->job->launch.config);
-    int status;
 
     if (!*task->train)
         return syi_error(err, SY_EINVAL,
                          "task.NAME.train is not set; give it a file whose lines are input TAB target");
-    status = syi_task_load(&training->task, task->train, err);
-    return status ? status
-                  : syi_eval_files_load(&training->valid, training->job->launch.config, SYI_EVAL_VALID, NULL,
-                                        err);
+    return syi_eval_files_load(&training->valid, training->job->launch.config, SYI_EVAL_VALID, NULL, err);
 }
 
 int syi_train(const struct syi_train_job *job, struct syi_train_result *result, struct sy_error *err)
@@ -315,6 +326,5 @@ int syi_train(const struct syi_train_job *job, struct syi_train_result *result, 
     status = load_files(&training, err);
     if (!status) status = syi_launch_run(&job->launch, train_rank, &training, err);
     syi_eval_files_free(&training.valid);
-    syi_task_free(&training.task);
     return status;
 }

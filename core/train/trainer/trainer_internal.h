@@ -4,9 +4,9 @@
 #ifndef SYI_TRAINER_INTERNAL_H
 #define SYI_TRAINER_INTERNAL_H
 
-#include "data/batcher.h"
 #include "optim/schedule.h"
 #include "train/engine/rates.h"
+#include "train/engine/train_data.h"
 #include "train/trainer/actions.h"
 #include "train/trainer/deadline.h"
 #include "train/trainer/evaluations.h"
@@ -20,9 +20,10 @@ struct syi_trainer {
     const struct syi_rank *rank;
     struct syi_engine *engine;
     struct syi_schedule schedule; /* the learning rate of a step */
-    struct syi_vocabularies vocabularies;
-    struct syi_batcher batcher;
-    struct syi_batch batch;
+    struct syi_train_data data;
+    struct syi_row_position rows;       /* of packed rows: where to look for those of the next step */
+    int told_to_wait;                   /* 1: that steps wait for batches was reported */
+    const struct syi_batch *batch;      /* of the last step, borrowed of data */
     struct syi_evaluations evaluations; /* n 0: none wanted */
     struct syi_rank_log log;
     struct syi_timing timing;

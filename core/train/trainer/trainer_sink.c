@@ -93,22 +93,44 @@ static int is_due(const struct syi_trainer *t, int64_t every)
     return t->step % every == 0 || t->step >= t->config->train.steps;
 }
 
+/* How long a step waited for its batch, since the last row. */
+static void write_waiting(struct syi_trainer *t, double steps, double step_seconds)
+{
+    enum { LEAST_STEPS = 10 };
+    double waited = t->data.prefetch.waited / steps, share = waited / step_seconds;
+    char text[160];
+
+    t->data.prefetch.waited = 0;
+    write_metric(t, "timing/data_wait_seconds", waited);
+    if (t->told_to_wait || steps < LEAST_STEPS || !(share > 0.1)) return;
+    t->told_to_wait = 1;
+    snprintf(
+        text, sizeof text,
+        "steps wait %.0f %% of their time for batches (timing/data_wait_seconds): raise data.prefetch, or "
+        "leave a core to the reading thread",
+        100 * share);
+    syi_trainer_warn(t, "data", text);
+}
+
 void syi_trainer_write_step(struct syi_trainer *t, const struct syi_step_result *result, double rate)
 {
     struct syi_step_metric metric[SYI_STEP_METRICS_MOST];
     struct syi_rate speed[SYI_RATES];
     double step_seconds, tokens_per_second;
+    int64_t steps;
     int n;
 
     if (!sink_of(t)) return;
     if (is_due(t, t->config->metrics.routing_every)) write_routing(t);
     if (!is_due(t, t->config->metrics.every)) return;
-    n = syi_step_metrics(t->config, &t->batch, result, metric);
+    n = syi_step_metrics(t->config, t->batch, result, metric);
     for (int i = 0; i < n; i++) write_metric(t, metric[i].name, syi_step_metric_value(t->config, &metric[i]));
     n = syi_rates_values(&t->rates, t->rank->ranks, speed);
     for (int i = 0; i < n; i++) write_metric(t, speed[i].name, speed[i].value);
     t->rates = (struct syi_rates){0};
+    steps = t->timing.row_steps;
     syi_timing_row(&t->timing, &step_seconds, &tokens_per_second);
+    if (steps) write_waiting(t, (double)steps, step_seconds);
     write_metric(t, "timing/uptime", syi_seconds() - t->begin);
     write_metric(t, "learning_rate", rate);
     write_metric(t, "learning_rate/current", rate);

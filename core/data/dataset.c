@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Opens a dataset and reads single examples of it. The index is dataset_index.c's. */
+#include "config.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "data/batch.h" /* SYI_MAX_LENGTH */
+#include "data/dataset.h"
+
+/* ---- opening ---- */
+
+static void report(const struct syi_dataset *d)
+{
+    const struct syi_dataset_counts *c = &d->counts;
+    const struct syi_example_form *form = &d->form;
+
+    if (c->invalid)
+        syi_log(SY_LOG_WARN, "%s: not valid UTF-8 (%lld records in all); the bytes are used as they are",
+                c->first_invalid, (long long)c->invalid);
+    if (c->bad) syi_log(SY_LOG_WARN, "%s; %lld such records are skipped", c->first_bad, (long long)c->bad);
+    if (c->too_long)
+        syi_log(SY_LOG_WARN, "%s: %lld of %lld examples are longer than %d x %d tokens and %s, first \"%s\"",
+                d->source.pattern, (long long)c->too_long, (long long)c->examples, form->max_input,
+                form->max_target, form->task->too_long == SYI_TOO_LONG_TRIM ? "cut" : "left out",
+                c->first_too_long);
+}
+
+static int check_entries(const struct syi_dataset *d, struct sy_error *err)
+{
+    if (d->counts.entries) return SY_OK;
+    if (!d->counts.examples && !d->counts.bad)
+        return syi_error(err, SY_EFORMAT, "%s:1: the file is empty; %s", d->source.pattern,
+                         d->form.format->holds);
+    return syi_error(err, SY_EINVAL, "%s: no example fits %d x %d tokens; raise the length buckets",
+                     d->source.pattern, d->form.max_input, d->form.max_target);
+}
+
+int syi_dataset_open(struct syi_dataset *d, const struct syi_example_form *form, const char *pattern,
+                     const struct syi_dataset_place *place, struct sy_error *err)
+{
+    memset(d, 0, sizeof *d);
+    d->form = *form;
+    d->index = -1;
+    for (int i = 0; i < SYI_DATASET_OPEN; i++) d->file[i] = d->opened[i] = -1;
+    int status = syi_source_open(&d->source, pattern, place->cache, place->write, err);
+    if (!status) status = syi_dataset_index(d, place, err);
+    if (!status) status = check_entries(d, err);
+    if (!status && place->write && !place->quiet) report(d);
+    if (status) syi_dataset_close(d);
+    return status;
+}
+
+void syi_dataset_close(struct syi_dataset *d)
+{
+    if (!d->source.pattern) return; /* zeroed: its descriptors are none */
+    for (int i = 0; i < SYI_DATASET_OPEN; i++)
+        if (d->file[i] >= 0) close(d->file[i]);
+    if (d->index >= 0) close(d->index);
+    syi_example_maker_free(&d->maker);
+    syi_source_close(&d->source);
+    syi_free(d->entry);
+    syi_free(d->line_end);
+    syi_free(d->buffer);
+    memset(d, 0, sizeof *d);
+}
+
+/* ---- reading ---- */
+
+int syi_dataset_entry(const struct syi_dataset *d, int64_t i, struct syi_dataset_entry *entry,
+                      struct sy_error *err)
+{
+    if (d->entry) {
+        *entry = d->entry[i];
+        return SY_OK;
+    }
+    ssize_t got;
+    do got = pread(d->index, entry, sizeof *entry, (off_t)(d->index_begin + i * (int64_t)sizeof *entry));
+    while (got < 0 && errno == EINTR);
+    if (got == (ssize_t)sizeof *entry) return SY_OK;
+    if (got < 0) return syi_error_system(err, "cannot read the index of %s", d->source.pattern);
+    return syi_error(err, SY_EFORMAT, "the index of %s is cut off: remove it from the data cache",
+                     d->source.pattern);
+}
+
+struct syi_example_size syi_dataset_size(const struct syi_dataset_entry *entry)
+{
+    return (struct syi_example_size){(int32_t)(entry->sizes >> 44),
+                                     (int32_t)(entry->sizes >> 24 & SYI_MAX_LENGTH)};
+}
+
+/* The descriptor of a file; one that was opened long ago may be closed for it. */
+static int descriptor(struct syi_dataset *d, int file, int *fd, struct sy_error *err)
+{
+    int slot = file % SYI_DATASET_OPEN;
+    if (d->opened[slot] != file) {
+        if (d->file[slot] >= 0) close(d->file[slot]);
+        d->opened[slot] = -1;
+        d->file[slot] = open(d->source.file[file].readable, O_RDONLY | O_CLOEXEC);
+        if (d->file[slot] < 0) return syi_error_system(err, "cannot open %s", d->source.file[file].readable);
+        d->opened[slot] = file;
+    }
+    *fd = d->file[slot];
+    return SY_OK;
+}
+
+static int changed(const char *path, int64_t offset, const char *cause, struct sy_error *err)
+{
+    return syi_error(
+        err, SY_EFORMAT,
+        "%s has changed since its index was made: the example at byte %lld is another one%s%s; put "
+        "the old contents back, or start again",
+        path, (long long)offset, *cause ? ": " : "", cause);
+}
+
+int syi_dataset_read(struct syi_dataset *d, const struct syi_dataset_entry *entry, uint64_t key,
+                     struct syi_ids *inputs, struct syi_ids *targets, struct sy_error *err)
+{
+    int number = (int)(entry->place & 0xffff), fd;
+    int64_t offset = (int64_t)(entry->place >> 16);
+    size_t k = (size_t)(entry->sizes & 0xffffff);
+    const struct syi_source_file *file = &d->source.file[number];
+    struct sy_error cause = {0};
+    struct syi_span record;
+    int32_t input, target;
+
+    int status = descriptor(d, number, &fd, err);
+    if (!status)
+        status = syi_record_read(fd, file->path, d->form.format, d->line_end[number], offset, &d->buffer,
+                                 &d->buffer_bytes, &record, err);
+    if (status) return status;
+    status = syi_example_begin(&d->maker, &d->form, record, &cause);
+    if (!status && k >= d->maker.n) status = SY_EFORMAT;
+    if (!status) status = syi_example_make(&d->maker, &d->form, k, key, inputs, targets, &cause);
+    if (status == SY_EFORMAT) return changed(file->path, offset, cause.text, err);
+    if (status) return syi_error(err, status, "%s", cause.text);
+    syi_example_lengths(&d->form, syi_dataset_size(entry), key, &input, &target);
+    if (inputs->n != (size_t)input || targets->n != (size_t)target)
+        return changed(file->path, offset, "", err);
+    return SY_OK;
+}
