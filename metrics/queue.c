@@ -72,7 +72,7 @@ void syi_queue_free(struct syi_queue *queue)
     memset(queue, 0, sizeof(*queue));
 }
 
-struct syi_part syi_record_part(const struct syi_record *record, int i)
+struct syi_part syi_record_part(const struct syi_queue_record *record, int i)
 {
     const char *at = (const char *)(record + 1);
     for (int before = 0; before < i; before++) at += record->part[before];
@@ -183,7 +183,7 @@ static int is_ready(const struct syi_queue *queue)
            used >= (uint64_t)BATCH_BLOCKS * SYI_QUEUE_BLOCK;
 }
 
-static int append(struct syi_queue *queue, const struct syi_record *record, const struct syi_part *part,
+static int append(struct syi_queue *queue, const struct syi_queue_record *record, const struct syi_part *part,
                   int n_parts, struct sy_error *err)
 {
     struct syi_queue_block *block = block_for(queue, record->bytes, err);
@@ -206,7 +206,7 @@ static int append(struct syi_queue *queue, const struct syi_record *record, cons
     return SY_OK;
 }
 
-int syi_queue_put(struct syi_queue *queue, struct syi_record record, const struct syi_part *part, int n_parts,
+int syi_queue_put(struct syi_queue *queue, struct syi_queue_record record, const struct syi_part *part, int n_parts,
                   struct sy_error *err)
 {
     size_t bytes = sizeof(record);
@@ -295,7 +295,7 @@ int syi_queue_wait(struct syi_queue *queue, uint64_t *from, uint64_t *to)
     return *from != *to;
 }
 
-const struct syi_record *syi_queue_read(struct syi_queue *queue, uint64_t at)
+const struct syi_queue_record *syi_queue_read(struct syi_queue *queue, uint64_t at)
 {
     const struct syi_queue_block *block;
 
@@ -303,7 +303,7 @@ const struct syi_record *syi_queue_read(struct syi_queue *queue, uint64_t at)
     block = queue->first;
     while (block->next && at >= block->next->begin) block = block->next;
     pthread_mutex_unlock(&queue->mutex);
-    return (const struct syi_record *)(const void *)(block->data + (at - block->begin));
+    return (const struct syi_queue_record *)(const void *)(block->data + (at - block->begin));
 }
 
 /* The first block is done with. One block of the usual size is kept for the next need. */

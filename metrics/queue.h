@@ -25,7 +25,7 @@ enum syi_record_kind {
 enum { SYI_RECORD_PARTS = 4, SYI_QUEUE_BLOCK = 256 << 10 /* bytes of memory taken at once, at the least */ };
 
 /* In the queue it is followed by the bytes of its parts. */
-struct syi_record {
+struct syi_queue_record {
     uint32_t bytes; /* of the whole record, parts included, a multiple of 8 */
     uint32_t kind;  /* enum syi_record_kind */
     int64_t step;
@@ -40,7 +40,7 @@ struct syi_part {
     size_t bytes;
 };
 /* A part of a record that came out of a queue; valid as long as the record. */
-struct syi_part syi_record_part(const struct syi_record *record, int i);
+struct syi_part syi_record_part(const struct syi_queue_record *record, int i);
 
 struct syi_queue_block;
 
@@ -76,7 +76,7 @@ void syi_queue_free(struct syi_queue *queue);
  * `record` are set here. A record larger than the queue goes in when that is empty. SY_EBUSY: the writer takes nothing,
  * SY_ENOMEM: no memory; either way this record is lost and others may not be. Any other status is final: the writer
  * has failed. */
-int syi_queue_put(struct syi_queue *queue, struct syi_record record, const struct syi_part *part, int n_parts,
+int syi_queue_put(struct syi_queue *queue, struct syi_queue_record record, const struct syi_part *part, int n_parts,
                   struct sy_error *err) SYI_MUST_CHECK;
 /* Waits until all records are released, at most so many seconds; SY_EBUSY: they are not yet. */
 int syi_queue_flush(struct syi_queue *queue, double seconds, struct sy_error *err) SYI_MUST_CHECK;
@@ -87,7 +87,7 @@ void syi_queue_close(struct syi_queue *queue, double seconds);
  * its places. */
 int syi_queue_wait(struct syi_queue *queue, uint64_t *from, uint64_t *to);
 /* The record at `at`, valid until it is released; the next is at `at` + its bytes. */
-const struct syi_record *syi_queue_read(struct syi_queue *queue, uint64_t at);
+const struct syi_queue_record *syi_queue_read(struct syi_queue *queue, uint64_t at);
 /* A try has failed and the same records will be tried again: nobody waits for long from now on. */
 void syi_queue_block(struct syi_queue *queue);
 /* Whether the queue is closed and its time is over. */

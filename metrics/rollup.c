@@ -119,7 +119,7 @@ static int add_counts(struct syi_rollup_layer *layer, struct syi_part array, int
 }
 
 int syi_rollup_add(struct syi_rollup *rollup, const struct syi_database *database,
-                   const struct syi_record *record, struct sy_error *err)
+                   const struct syi_queue_record *record, struct sy_error *err)
 {
     struct syi_rollup_layer *layer = find_layer(rollup, syi_record_part(record, 0), err);
     int status = layer ? SY_OK : SY_ENOMEM;

@@ -26,7 +26,7 @@ int syi_rollup_open(struct syi_rollup *rollup, const struct syi_database *databa
 void syi_rollup_close(struct syi_rollup *rollup); /* zeroed: does nothing */
 /* Adds a row of routing. May write what is there of an earlier block. */
 int syi_rollup_add(struct syi_rollup *rollup, const struct syi_database *database,
-                   const struct syi_record *record, struct sy_error *err) SYI_MUST_CHECK;
+                   const struct syi_queue_record *record, struct sy_error *err) SYI_MUST_CHECK;
 /* Writes all that was added since, before the transaction ends. */
 int syi_rollup_write(struct syi_rollup *rollup, const struct syi_database *database,
                      struct sy_error *err) SYI_MUST_CHECK;

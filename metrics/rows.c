@@ -58,7 +58,7 @@ void syi_rows_close(struct syi_rows *rows)
 }
 
 /* Numbers that a statement does not have are not bound. */
-static void bind(const struct syi_rows *rows, sqlite3_stmt *insert, const struct syi_record *record,
+static void bind(const struct syi_rows *rows, sqlite3_stmt *insert, const struct syi_queue_record *record,
                  char time[SYI_TIME_BYTES])
 {
     int arrays = record->kind == SYI_RECORD_ROUTING;
@@ -82,7 +82,7 @@ static void bind(const struct syi_rows *rows, sqlite3_stmt *insert, const struct
     }
 }
 
-int syi_rows_insert(struct syi_rows *rows, const struct syi_record *record, struct sy_error *err)
+int syi_rows_insert(struct syi_rows *rows, const struct syi_queue_record *record, struct sy_error *err)
 {
     sqlite3_stmt *insert = rows->insert[record->kind];
     char time[SYI_TIME_BYTES];

@@ -18,7 +18,7 @@ int syi_rows_open(struct syi_rows *rows, const struct syi_database *database, in
                   struct sy_error *err) SYI_MUST_CHECK;
 void syi_rows_close(struct syi_rows *rows); /* zeroed: does nothing */
 /* Writes the record, within a transaction of the caller's. */
-int syi_rows_insert(struct syi_rows *rows, const struct syi_record *record,
+int syi_rows_insert(struct syi_rows *rows, const struct syi_queue_record *record,
                     struct sy_error *err) SYI_MUST_CHECK;
 /* What is written last in a transaction, and what is forgotten with one. */
 int syi_rows_finish(struct syi_rows *rows, struct sy_error *err) SYI_MUST_CHECK;

@@ -90,7 +90,7 @@ static int write_all(struct store *store, uint64_t from, uint64_t to, uint64_t n
     int status = SY_OK;
 
     while (from < to && !status) {
-        const struct syi_record *record = syi_queue_read(&store->queue, from);
+        const struct syi_queue_record *record = syi_queue_read(&store->queue, from);
         status = syi_rows_insert(&store->rows, record, err);
         from += record->bytes;
     }
@@ -158,7 +158,7 @@ static int wants_copy(struct store *store, uint64_t from, uint64_t to)
     int wanted = 0;
 
     while (store->place.local && from < to) {
-        const struct syi_record *record = syi_queue_read(&store->queue, from);
+        const struct syi_queue_record *record = syi_queue_read(&store->queue, from);
         wanted |= record->kind == SYI_RECORD_COPY;
         from += record->bytes;
     }
@@ -217,7 +217,7 @@ static void tell_wait(struct store *store)
     (void)!put_event(store, store->step, "queue_full", text, NULL);
 }
 
-static int put(struct store *store, struct syi_record record, const struct syi_part *part, int n_parts,
+static int put(struct store *store, struct syi_queue_record record, const struct syi_part *part, int n_parts,
                struct sy_error *err)
 {
     int status;
@@ -232,7 +232,7 @@ static int put(struct store *store, struct syi_record record, const struct syi_p
 static int put_metric(void *arg, int64_t step, const char *name, double value, struct sy_error *err)
 {
     const struct syi_part part[] = {text_part(name)};
-    struct syi_record record = {.kind = SYI_RECORD_METRIC, .step = step, .value = value};
+    struct syi_queue_record record = {.kind = SYI_RECORD_METRIC, .step = step, .value = value};
     return put(arg, record, part, 1, err);
 }
 
@@ -240,7 +240,7 @@ static int put_parameter(void *arg, int64_t step, const char *parameter, const c
                          struct sy_error *err)
 {
     const struct syi_part part[] = {text_part(parameter), text_part(name)};
-    struct syi_record record = {.kind = SYI_RECORD_PARAMETER, .step = step, .value = value};
+    struct syi_queue_record record = {.kind = SYI_RECORD_PARAMETER, .step = step, .value = value};
     return put(arg, record, part, 2, err);
 }
 
@@ -257,20 +257,20 @@ static int put_routing(void *arg, int64_t step, const char *layer, int n_experts
         text_part(layer),
         {store->counts, syi_counts_encode(tokens, n_experts, store->counts)},
         {store->counts + room, syi_counts_encode(dropped, n_dropped, store->counts + room)}};
-    return put(store, (struct syi_record){.kind = SYI_RECORD_ROUTING, .step = step}, part, 3, err);
+    return put(store, (struct syi_queue_record){.kind = SYI_RECORD_ROUTING, .step = step}, part, 3, err);
 }
 
 static int put_event(void *arg, int64_t step, const char *kind, const char *text, struct sy_error *err)
 {
     const struct syi_part part[] = {text_part(kind), text_part(text)};
-    return put(arg, (struct syi_record){.kind = SYI_RECORD_EVENT, .step = step}, part, 2, err);
+    return put(arg, (struct syi_queue_record){.kind = SYI_RECORD_EVENT, .step = step}, part, 2, err);
 }
 
 static int put_eval(void *arg, int64_t step, const char *task, const char *name, double value,
                     struct sy_error *err)
 {
     const struct syi_part part[] = {text_part(task), text_part(name)};
-    struct syi_record record = {.kind = SYI_RECORD_EVAL, .step = step, .value = value};
+    struct syi_queue_record record = {.kind = SYI_RECORD_EVAL, .step = step, .value = value};
     return put(arg, record, part, 2, err);
 }
 
@@ -278,7 +278,7 @@ static int put_example(void *arg, int64_t step, const struct syi_sink_example *e
 {
     const struct syi_part part[] = {text_part(example->task), text_part(example->input),
                                     text_part(example->target), text_part(example->prediction)};
-    struct syi_record record = {
+    struct syi_queue_record record = {
         .kind = SYI_RECORD_EXAMPLE, .step = step, .number = example->item, .value = example->score};
     return put(arg, record, part, 4, err);
 }
@@ -288,7 +288,7 @@ static int flush(void *arg, double seconds, struct sy_error *err)
     struct store *store = arg;
     int status = SY_OK;
 
-    if (store->place.local) status = put(store, (struct syi_record){.kind = SYI_RECORD_COPY}, NULL, 0, err);
+    if (store->place.local) status = put(store, (struct syi_queue_record){.kind = SYI_RECORD_COPY}, NULL, 0, err);
     if (status) {
         store->n_copies_refused++;
         return status;

@@ -118,7 +118,7 @@ static int changed(const char *path, int64_t offset, const char *cause, struct s
 int syi_dataset_read(struct syi_dataset *d, const struct syi_dataset_entry *entry, uint64_t key,
                      struct syi_ids *inputs, struct syi_ids *targets, struct sy_error *err)
 {
-    int number = (int)(entry->place & 0xffff), fd;
+    int number = (int)(entry->place & 0xffff), fd = -1;
     int64_t offset = (int64_t)(entry->place >> 16);
     size_t k = (size_t)(entry->sizes & 0xffffff);
     const struct syi_source_file *file = &d->source.file[number];

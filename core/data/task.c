@@ -56,6 +56,7 @@ static int add_record(struct loading *l, const struct syi_record *record, struct
 {
     struct sy_error cause = {0};
     size_t inputs;
+    l->task->n_lines++;
     int status = syi_example_begin(&l->maker, l->form, record->text, &cause);
     if (status == SY_EFORMAT && l->form->task->on_bad_record == SYI_BAD_RECORD_SKIP) {
         l->bad++;
@@ -79,7 +80,6 @@ static int read_file(struct loading *l, const struct syi_source_file *file, stru
     while (!status && !(status = syi_scan_next(&scan, &record, &own))) status = add_record(l, &record, &own);
     if (status == SY_ENOENT && !own.text[0]) {
         l->task->id = syi_file_id_join(&l->task->id, &scan.id);
-        l->task->n_lines = l->task->id.lines;
         status = SY_OK;
     }
     syi_scan_close(&scan);

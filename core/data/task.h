@@ -17,7 +17,7 @@ struct syi_task {
     struct syi_file_id id;        /* of the files as they were read */
     struct syi_example *examples; /* (n_examples), in file order */
     int32_t n_examples;
-    int64_t n_lines;
+    int64_t n_lines; /* records */
 };
 
 /* Reads and checks the file, or the files of a pattern. form: of pairs; vocabularies are not looked at. Errors name file

@@ -243,7 +243,7 @@ static int put_note(struct syi_queue *queue, size_t bytes, struct sy_error *err)
 {
     static const char text[1 << 17];
     const struct syi_part part[] = {{"note", 4}, {text, bytes}};
-    return syi_queue_put(queue, (struct syi_record){.kind = SYI_RECORD_EVENT}, part, 2, err);
+    return syi_queue_put(queue, (struct syi_queue_record){.kind = SYI_RECORD_EVENT}, part, 2, err);
 }
 
 /* A full queue whose writer cannot get on is waited for once, then records are refused at once and counted; when the

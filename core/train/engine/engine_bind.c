@@ -52,7 +52,7 @@ static struct syi_shape bucket_shape(const struct syi_config *c, const struct sy
 struct syi_shape syi_engine_shape(const struct syi_engine *e, int bucket, enum syi_which which)
 {
     struct syi_shape shape = bucket_shape(&e->config, e->bucket, e->n_buckets, bucket, which);
-    shape.packed = (e->use & SYI_USE_PACKED) != 0;
+    if (e->use & SYI_USE_PACKED) shape.packed = 1;
     return shape;
 }
 

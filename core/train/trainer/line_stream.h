@@ -22,7 +22,7 @@ struct syi_stream_kind {
     int (*open)(struct syi_stream *stream, struct sy_error *err);
     void (*close)(struct syi_stream *stream);
     /* Takes the answers of a batch of the window, all ranks. */
-    int (*batch)(struct syi_stream *stream, const struct syi_eval_batches *batches, int32_t index,
+    int (*batch)(struct syi_stream *stream, struct syi_eval_batches *batches, int32_t index,
                  struct sy_error *err);
     /* Writes the answer of a line of the window, rank 0. */
     int (*write)(struct syi_stream *stream, int32_t line, struct sy_error *err);

@@ -90,7 +90,7 @@ static void take_outputs(struct predictor *p, int32_t row)
     }
 }
 
-static int decode_batch(struct syi_stream *s, const struct syi_eval_batches *batches, int32_t index,
+static int decode_batch(struct syi_stream *s, struct syi_eval_batches *batches, int32_t index,
                         struct sy_error *err)
 {
     struct predictor *p = s->owner;

@@ -56,7 +56,7 @@ static void close_buffers(struct syi_stream *s)
     c->tokens = NULL;
 }
 
-static int score_batch(struct syi_stream *s, const struct syi_eval_batches *batches, int32_t index,
+static int score_batch(struct syi_stream *s, struct syi_eval_batches *batches, int32_t index,
                        struct sy_error *err)
 {
     struct scorer *c = s->owner;
