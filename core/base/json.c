@@ -90,8 +90,8 @@ static int read_escape(struct reader *r, char **out)
     return SY_OK;
 }
 
-/* After the opening quote. An unescaped string is never longer than its source, so `strings`, as large as
- * the document, holds them all. */
+/* After the opening quote. An unescaped string is never longer than its source, nor a number with the NUL after it than the
+ * source with what must follow it; so `strings`, as large as the document, holds them all. */
 static int read_string(struct reader *r, uint32_t *offset)
 {
     char *start = r->json->strings + r->json->string_bytes, *out = start;
@@ -146,6 +146,10 @@ static int read_number(struct reader *r, struct syi_json_node *node)
         if (skip_digits(r) == 0) return fail(r, "a digit must follow the exponent sign");
     }
     node->kind = SYI_JSON_NUMBER;
+    size_t length = (size_t)(r->text + r->at - start);
+    node->string = (uint32_t)r->json->string_bytes;
+    memcpy(r->json->strings + node->string, start, length); /* zeroed memory: the NUL is there */
+    r->json->string_bytes += length + 1;
     node->number = syi_parse_double(start, &end);
     if (!isfinite(node->number)) return fail(r, "number too large for a double");
     if (whole) {

@@ -26,9 +26,9 @@ struct syi_json_node {
     uint32_t first;      /* first child, or SYI_JSON_NONE */
     uint32_t n_children; /* of an array or object */
     uint32_t key;        /* offset of the member's name in strings; 0 (an empty string) outside objects */
-    uint32_t string;     /* offset of a string's text in strings */
-    int64_t integer;     /* value where is_integer, else 0 */
-    double number;       /* value of any number */
+    uint32_t string; /* offset in strings of a string's text, or of a number's as it stands in the document */
+    int64_t integer; /* value where is_integer, else 0 */
+    double number;   /* value of any number */
 };
 
 struct syi_json {
@@ -49,7 +49,7 @@ void syi_json_free(struct syi_json *json);
 /* Index of the member of an object (the first of that name), SYI_JSON_NONE when absent or `object` is no
  * object. */
 uint32_t syi_json_member(const struct syi_json *json, uint32_t object, const char *key);
-/* Text of a string node, of a member's name; borrowed from json. */
+/* Text of a string or number node, of a member's name; borrowed from json. */
 const char *syi_json_string(const struct syi_json *json, uint32_t node);
 const char *syi_json_key(const struct syi_json *json, uint32_t node);
 

@@ -1,19 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is done to an example before it becomes a row, as pure functions: a text in a template, the end token, cutting to
- * a length. Behaviour: seqio's preprocessors.py (append_eos, append_eos_after_trim) and utils.py (trim_dataset). */
+/* What is done to an example's ids before they become a row, as pure functions: the end token, cutting to a length.
+ * Behaviour: seqio's preprocessors.py (append_eos, append_eos_after_trim) and utils.py (trim_dataset). */
 #ifndef SYI_PREPROCESS_H
 #define SYI_PREPROCESS_H
 
 #include "data/vocabulary.h"
 
 enum { SYI_NO_LENGTH = -1 }; /* in place of a length: no limit */
-
-/* Appends the template with {input} replaced by the text: "translate English to German: {input}". {{ and }} stand for
- * the brackets themselves. SY_EINVAL: another name in brackets, or one that is alone; nothing may be appended then. */
-int syi_template_apply(const char *template_text, struct syi_span input, struct syi_text *out,
-                       struct sy_error *err) SYI_MUST_CHECK;
-/* The same check without a text, for a run file. */
-int syi_template_check(const char *template_text, struct sy_error *err) SYI_MUST_CHECK;
 
 /* Cuts to `length` ids; SYI_NO_LENGTH leaves all. */
 void syi_trim(struct syi_ids *ids, int32_t length);

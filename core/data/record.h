@@ -16,10 +16,11 @@ enum {
 
 /* Named texts of a record; a name may be there several times (targets of one input). Names are those of the format:
  * tsv has input and target, text and documents have text, jsonl has the keys of its objects: strings as they are,
- * numbers, true and false as they stand there, lists of such as one field each, null left out; objects inside are
- * refused only when asked for. */
+ * numbers, true and false as they stand there, lists of such as one field each, null left out. An object inside, or a list
+ * in a list, is no text: it is refused only when asked for. Of a key that an object has twice the first counts. */
 struct syi_record_field {
-    struct syi_span name, text; /* into the record or `decoded` */
+    struct syi_span name,
+        text; /* into the record or `decoded`; text.text NULL: there is one, but it is no text */
 };
 struct syi_fields {
     struct syi_record_field *field; /* [n] owned */
@@ -27,9 +28,14 @@ struct syi_fields {
     struct syi_text decoded; /* texts that do not stand in the record as they are */
 };
 void syi_fields_free(struct syi_fields *fields); /* also of zeroed ones */
-/* The k-th field of this name, NULL: there is none. */
+/* The k-th field of this name, from 0; NULL: there are not so many. */
 const struct syi_record_field *syi_fields_find(const struct syi_fields *fields, struct syi_span name,
                                                size_t k);
+/* How many there are. */
+size_t syi_fields_count(const struct syi_fields *fields, struct syi_span name);
+/* For `parse`: adds one; several of a name follow one another, with the same name.text. */
+int syi_fields_add(struct syi_fields *fields, struct syi_span name, struct syi_span text,
+                   struct sy_error *err) SYI_MUST_CHECK;
 
 struct syi_record {
     int64_t offset;       /* of its first byte in the file */
@@ -38,39 +44,47 @@ struct syi_record {
 };
 
 struct syi_record_format {
-    const char *name;  /* of data.format */
+    const char *name;  /* of task.NAME.format */
     const char *holds; /* what a file has, for messages: "each line is `input TAB target`" */
     int runs_on;       /* 1: records are running text, cut at SYI_DOCUMENT_BYTES */
-    /* Bytes of the record at the beginning of text, and in *skip those from its beginning to that of the next (line ends
-     * and blank lines after it); ended: the file has no more after text. 0 bytes and skip 0: not all of it is in text. */
-    size_t (*cut)(struct syi_span text, int ended, size_t *skip);
+    int empty_lines;   /* 1: a line of nothing is a record as others are; 0: between records it is left out */
+    /* Bytes of the record at the beginning of text, which is not empty, and in *skip those up to what follows it (the end of
+     * its line); ended: the file has no more after text. *skip 0: not all of the record is in text. */
+    size_t (*cut)(struct syi_span text, char line_end, int ended, size_t *skip);
     /* Fills fields. SY_EFORMAT: the record is not as it should be; the message has no place in it, the caller adds it. */
     int (*parse)(struct syi_span record, struct syi_fields *fields, struct sy_error *err);
 };
-/* By data.format (enum syi_format). */
+extern const struct syi_record_format syi_record_tsv, syi_record_text,
+    syi_record_documents;                               /* record_text.c */
+extern const struct syi_record_format syi_record_jsonl; /* record_jsonl.c */
+/* A line, up to line_end; of CR LF both are left out. As syi_record_format.cut. */
+size_t syi_cut_line(struct syi_span text, char line_end, int ended, size_t *skip);
+/* By task.NAME.format (SYI_FORMAT_MAP). */
 const struct syi_record_format *syi_record_format(int format);
 
 /* Reads the records of one file from its beginning, in constant memory. Lines end in LF or CR LF, in files without LF in
- * CR; a byte order mark at the beginning is no part of the text. NUL bytes and broken UTF-8 are counted, not refused:
- * whoever reads decides. */
+ * CR; a byte order mark at the beginning is no part of the text. NUL bytes and broken UTF-8 stay in it: whoever reads
+ * decides. */
 struct syi_scan {
     const struct syi_record_format *format;
     int fd;
     char *path;
     char *buffer;
     size_t begin, end, capacity;
+    size_t piece;   /* fewest bytes that are read at once; records do not depend on it */
     int64_t offset; /* of buffer[begin] */
     int64_t line;
     int ended;
     char line_end;          /* '\n' or '\r' */
+    char last;              /* the last byte that was read */
     struct syi_sha256 hash; /* of all bytes read so far */
-    struct syi_file_id id;  /* complete once SY_ENOENT was returned */
+    struct syi_file_id id;  /* complete once SY_ENOENT was returned: that of syi_file_identify */
 };
-/* Owned by the caller: syi_scan_close, also of a zeroed one. */
+/* Owned by the caller: syi_scan_close, also of a zeroed one and after a failure here. SY_EINVAL: no regular file. */
 int syi_scan_open(struct syi_scan *scan, const char *path, const struct syi_record_format *format,
                   struct sy_error *err) SYI_MUST_CHECK;
 void syi_scan_close(struct syi_scan *scan);
-/* The next record; SY_ENOENT, without a message: there are no more. */
+/* The next record; SY_ENOENT, without a message: there are no more. SY_EFORMAT: a line of over SYI_RECORD_BYTES. */
 int syi_scan_next(struct syi_scan *scan, struct syi_record *record, struct sy_error *err) SYI_MUST_CHECK;
 
 /* The record at an offset of an open file, into *buffer, which grows; `text` is inside it. line_end: as the scan found

@@ -21,8 +21,10 @@ struct syi_source {
 };
 
 /* cache: folder for unpacked copies, which exists; NULL: a compressed file is refused with SY_EINVAL. write: 1 on the
- * rank that unpacks, 0 on others, which find what it left. A copy is made as NAME.tmp and renamed; one that is of another
- * file (bytes, modified) is made anew. No file: SY_ENOENT with the pattern. Owned by the caller: syi_source_close. */
+ * rank that unpacks, 0 on others, which find what it left. A copy is made under another name and renamed, so it is whole;
+ * one of what the file was before (bytes, modified) is removed and made anew. Of what a pattern finds only regular files
+ * count; a path that is there as it is written is no pattern. No file: SY_ENOENT with the pattern; SY_EINVAL: too many, or
+ * a path that is no regular file. Owned by the caller: syi_source_close. */
 int syi_source_open(struct syi_source *source, const char *pattern, const char *cache, int write,
                     struct sy_error *err) SYI_MUST_CHECK;
 void syi_source_close(struct syi_source *source); /* also of a zeroed one */

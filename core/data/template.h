@@ -14,7 +14,7 @@ struct syi_template {
     struct syi_template_part part[SYI_TEMPLATE_PARTS]; /* [n] */
     int n;
 };
-/* text is borrowed. SY_EINVAL: a brace that is not closed, an empty name, too many parts, no field at all. */
+/* text is borrowed and stays where it is. SY_EINVAL: a brace that is not closed, an empty name, too many parts, no field at all. */
 int syi_template_parse(struct syi_template *form, const char *text, struct sy_error *err) SYI_MUST_CHECK;
 /* How many examples the fields give: 1, or as many as the most frequent of its fields is there. SY_EFORMAT: a field is
  * missing, or two are there several times and not equally often. */

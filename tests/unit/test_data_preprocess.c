@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Templates, trimming, mixing rates, span corruption: what must hold for any example. The reference's own numbers are
+/* Trimming, mixing rates, span corruption: what must hold for any example. The reference's own numbers are
  * in tests/golden/data. */
 #include "config.h"
 
@@ -9,38 +9,6 @@
 #include "data/preprocess.h"
 #include "data/spans.h"
 #include "data_support.h"
-
-static void expect_applied(const char *template_text, const char *want)
-{
-    struct syi_text out = {0};
-    cr_assert(syi_template_apply(template_text, (struct syi_span){"ein Haus", 8}, &out, NULL) == SY_OK);
-    cr_assert_str_eq(out.data ? out.data : "", want);
-    syi_text_free(&out);
-}
-
-Test(data_preprocess, templates)
-{
-    static const char *const bad[] = {"{inputs}", "{", "a}", "{ input}", "{}", "{{input}"};
-    expect_applied("translate German to English: {input}", "translate German to English: ein Haus");
-    expect_applied("{input} = {input}", "ein Haus = ein Haus");
-    expect_applied("{{{input}}} {{input}}", "{ein Haus} {input}");
-    expect_applied("", "");
-    for (size_t i = 0; i < SYI_COUNT(bad); i++) {
-        struct sy_error err = {0};
-        cr_assert(syi_template_check(bad[i], &err) == SY_EINVAL, "%s", bad[i]);
-        cr_assert(strstr(err.text, "{input}"), "%s", err.text);
-    }
-    cr_assert(syi_template_check("{input}", NULL) == SY_OK);
-}
-
-/* The bytes of a text are kept whatever they are. */
-Test(data_preprocess, template_of_any_bytes)
-{
-    struct syi_text out = {0};
-    cr_assert(syi_template_apply("<{input}>", (struct syi_span){"{\0\xff}", 4}, &out, NULL) == SY_OK);
-    cr_assert(out.length == 6 && !memcmp(out.data, "<{\0\xff}>", 6));
-    syi_text_free(&out);
-}
 
 Test(data_preprocess, ends)
 {

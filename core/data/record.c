@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reads records from a file: all of them one after the other, or the one at an offset. What a record is, its format says
+ * (record_text.c, record_jsonl.c). */
+#include "config.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/text.h"
+#include "data/record.h"
+
+enum {
+    SCAN_PIECE = 1 << 18, /* bytes read at once by a scan */
+    READ_PIECE = 1 << 12, /* and at first for a single record */
+    LINE_END_BYTES = 2,   /* most of them */
+    MARK_BYTES = 3        /* of a byte order mark */
+};
+
+const struct syi_record_format *syi_record_format(int format)
+{
+    static const struct syi_record_format *const formats[] = {
+        [SYI_FORMAT_TSV] = &syi_record_tsv,
+        [SYI_FORMAT_JSONL] = &syi_record_jsonl,
+        [SYI_FORMAT_TEXT] = &syi_record_text,
+        [SYI_FORMAT_DOCUMENTS] = &syi_record_documents,
+    };
+    return formats[format];
+}
+
+/* ---- fields ---- */
+
+void syi_fields_free(struct syi_fields *fields)
+{
+    syi_free(fields->field);
+    syi_text_free(&fields->decoded);
+    memset(fields, 0, sizeof *fields);
+}
+
+/* Fields of one list share their name's memory. */
+size_t syi_fields_count(const struct syi_fields *fields, struct syi_span name)
+{
+    const struct syi_record_field *first = syi_fields_find(fields, name, 0), *end = fields->field + fields->n;
+    size_t n = 0;
+    while (first && first + n < end && first[n].name.text == first->name.text) n++;
+    return n;
+}
+
+const struct syi_record_field *syi_fields_find(const struct syi_fields *fields, struct syi_span name,
+                                               size_t k)
+{
+    for (size_t i = 0; i < fields->n; i++) {
+        const struct syi_record_field *f = &fields->field[i];
+        if (f->name.bytes != name.bytes || memcmp(f->name.text, name.text, name.bytes) != 0) continue;
+        return k < fields->n - i && f[k].name.text == f->name.text ? &f[k] : NULL;
+    }
+    return NULL;
+}
+
+int syi_fields_add(struct syi_fields *fields, struct syi_span name, struct syi_span text,
+                   struct sy_error *err)
+{
+    int status = SYI_GROW(fields->field, fields->capacity, fields->n + 1, err);
+    if (!status) fields->field[fields->n++] = (struct syi_record_field){name, text};
+    return status;
+}
+
+/* ---- one after the other ---- */
+
+/* Up to `bytes` from an offset; *n is less only at the end of the file. */
+static int read_at(int fd, const char *path, int64_t offset, char *to, size_t bytes, size_t *n,
+                   struct sy_error *err)
+{
+    for (*n = 0; *n < bytes;) {
+        ssize_t got = pread(fd, to + *n, bytes - *n, (off_t)(offset + (int64_t)*n));
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return syi_error_system(err, "cannot read %s", path);
+        if (got == 0) break;
+        *n += (size_t)got;
+    }
+    return SY_OK;
+}
+
+/* Looks for the first line feed; without one, lines end in CR. */
+static int find_line_end(struct syi_scan *scan, struct sy_error *err)
+{
+    char *piece = syi_alloc(SCAN_PIECE, err);
+    size_t n = 0;
+    int status = piece ? SY_OK : SY_ENOMEM;
+    scan->line_end = '\r';
+    for (int64_t at = 0; !status && scan->line_end == '\r'; at += (int64_t)n) {
+        status = read_at(scan->fd, scan->path, at, piece, SCAN_PIECE, &n, err);
+        if (status || n == 0) break;
+        if (memchr(piece, '\n', n)) scan->line_end = '\n';
+    }
+    syi_free(piece);
+    return status;
+}
+
+int syi_scan_open(struct syi_scan *scan, const char *path, const struct syi_record_format *format,
+                  struct sy_error *err)
+{
+    struct stat info;
+    memset(scan, 0, sizeof *scan);
+    scan->format = format;
+    scan->fd = -1;
+    scan->line = 1;
+    scan->piece = SCAN_PIECE;
+    syi_sha256_init(&scan->hash);
+    scan->path = syi_strdup(path, err);
+    if (!scan->path) return SY_ENOMEM;
+    scan->fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (scan->fd < 0 || fstat(scan->fd, &info) != 0) return syi_error_system(err, "cannot open %s", path);
+    if (!S_ISREG(info.st_mode))
+        return syi_error(
+            err, SY_EINVAL,
+            "%s is no regular file: records are read in any order, so copy what it gives into a file", path);
+    return find_line_end(scan, err);
+}
+
+void syi_scan_close(struct syi_scan *scan)
+{
+    if (scan->path && scan->fd >= 0) close(scan->fd);
+    syi_free(scan->path);
+    syi_free(scan->buffer);
+    memset(scan, 0, sizeof *scan);
+}
+
+/* Reads on: at least as much as the buffer holds already, so that a long record costs its length and not the square. */
+static int fill(struct syi_scan *scan, struct sy_error *err)
+{
+    size_t left = scan->end - scan->begin, want = left > scan->piece ? left : scan->piece;
+    if (left) memmove(scan->buffer, scan->buffer + scan->begin, left);
+    scan->begin = 0;
+    scan->end = left;
+    int status = SYI_GROW(scan->buffer, scan->capacity, left + want, err);
+    if (status) return status;
+    char *at = scan->buffer + left;
+    ssize_t got;
+    do got = read(scan->fd, at, want);
+    while (got < 0 && errno == EINTR);
+    if (got < 0) return syi_error_system(err, "cannot read %s", scan->path);
+    scan->end += (size_t)got;
+    scan->ended = got == 0;
+    if (got == 0) return SY_OK;
+    syi_sha256_add(&scan->hash, at, (size_t)got);
+    scan->id.bytes += got;
+    scan->last = at[got - 1];
+    for (const char *stop = at + got; (at = memchr(at, '\n', (size_t)(stop - at))); at++) scan->id.lines++;
+    return SY_OK;
+}
+
+/* Bytes that are done with. */
+static void leave(struct syi_scan *scan, size_t bytes)
+{
+    const char *at = scan->buffer + scan->begin, *stop = at + bytes;
+    for (; bytes && (at = memchr(at, scan->line_end, (size_t)(stop - at))); at++) scan->line++;
+    scan->begin += bytes;
+    scan->offset += (int64_t)bytes;
+}
+
+/* Line ends at the beginning. */
+static void leave_empty_lines(struct syi_scan *scan)
+{
+    for (size_t left; (left = scan->end - scan->begin) > 0;) {
+        const char *at = scan->buffer + scan->begin;
+        if (at[0] == scan->line_end)
+            leave(scan, 1);
+        else if (at[0] == '\r' && left > 1 && at[1] == '\n')
+            leave(scan, 2);
+        else if (at[0] == '\r' && left == 1 && scan->ended)
+            leave(scan, 1);
+        else
+            break;
+    }
+}
+
+static int too_long(const struct syi_scan *scan, struct sy_error *err)
+{
+    return syi_error(err, SY_EFORMAT, "%s:%" PRId64 ": line of more than %d bytes; %s", scan->path,
+                     scan->line, SYI_RECORD_BYTES, scan->format->holds);
+}
+
+/* The record at the beginning of the buffer; *found 0: not all of it is there. */
+static int cut(struct syi_scan *scan, struct syi_record *record, int *found, struct sy_error *err)
+{
+    struct syi_span text = {scan->buffer + scan->begin, scan->end - scan->begin};
+    size_t skip = 0, bytes = text.bytes ? scan->format->cut(text, scan->line_end, scan->ended, &skip) : 0;
+    *found = skip > 0;
+    if (*found ? bytes > SYI_RECORD_BYTES : text.bytes >= SYI_RECORD_BYTES + LINE_END_BYTES)
+        return too_long(scan, err);
+    *record = (struct syi_record){scan->offset, scan->line, {text.text, bytes}};
+    leave(scan, skip);
+    return SY_OK;
+}
+
+static void finish_id(struct syi_scan *scan)
+{
+    if (scan->id.sha256[0]) return;
+    scan->id.lines += scan->id.bytes > 0 && scan->last != '\n';
+    syi_sha256_hex(&scan->hash, scan->id.sha256);
+}
+
+int syi_scan_next(struct syi_scan *scan, struct syi_record *record, struct sy_error *err)
+{
+    for (int found = 0;;) {
+        size_t have = scan->end - scan->begin;
+        int status = SY_OK, at_mark = scan->offset == 0;
+        if (scan->ended || !at_mark || have >= MARK_BYTES) {
+            if (at_mark && have) leave(scan, syi_utf8_mark(scan->buffer + scan->begin, have));
+            if (!scan->format->empty_lines) leave_empty_lines(scan);
+            status = cut(scan, record, &found, err);
+            if (status || found) return status;
+        }
+        if (scan->ended) {
+            finish_id(scan);
+            return SY_ENOENT;
+        }
+        status = fill(scan, err);
+        if (status) return status;
+    }
+}
+
+/* ---- at an offset ---- */
+
+int syi_record_read(int fd, const char *path, const struct syi_record_format *format, char line_end,
+                    int64_t offset, char **buffer, size_t *capacity, struct syi_span *text,
+                    struct sy_error *err)
+{
+    size_t skip = 0;
+    for (size_t want = READ_PIECE; want <= 2 * (size_t)SYI_RECORD_BYTES; want *= 4) {
+        size_t n;
+        int status = SYI_GROW(*buffer, *capacity, want, err);
+        if (!status) status = read_at(fd, path, offset, *buffer, want, &n, err);
+        if (status) return status;
+        *text = (struct syi_span){*buffer, n};
+        if (n) text->bytes = format->cut(*text, line_end, n < want, &skip);
+        if (skip || n < want) break;
+    }
+    if (skip && text->bytes <= SYI_RECORD_BYTES && (text->bytes || format->empty_lines)) return SY_OK;
+    return syi_error(err, SY_EFORMAT,
+                     "%s: no record is at byte %" PRId64
+                     " any more: the file has changed since it was looked through",
+                     path, offset);
+}

@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Finds the files of a source and unpacks those that are compressed. A copy is called
+ * NAME-PATH-BYTES-MODIFIED, PATH being a hash of the whole path, so that a copy of what the file was before has another
+ * name. */
+#include "config.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <glob.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/compress.h"
+#include "data/source.h"
+
+enum { PIECE = 1 << 18, PATH_DIGITS = 16, NAME_BYTES = 100 };
+
+/* After so many seconds without a write another process has given its copy up. */
+enum { ABANDONED = 3600 };
+
+/* ---- unpacked copies ---- */
+
+static int write_all(int fd, const char *path, const char *data, size_t bytes, struct sy_error *err)
+{
+    while (bytes) {
+        ssize_t put = write(fd, data, bytes);
+        if (put < 0 && errno == EINTR) continue;
+        if (put < 0)
+            return syi_error_system(err, "cannot write %s (make room, or name another folder as data.cache)",
+                                    path);
+        data += put;
+        bytes -= (size_t)put;
+    }
+    return SY_OK;
+}
+
+static int unpack_to(int fd, const char *copy, const char *path, struct sy_error *err)
+{
+    struct syi_inflow in;
+    char *piece = syi_alloc(PIECE, err);
+    size_t n = 1;
+    if (!piece) return SY_ENOMEM;
+    int status = syi_inflow_open(&in, path, err);
+    while (!status && n) {
+        status = syi_inflow_read(&in, piece, PIECE, &n, err);
+        if (!status) status = write_all(fd, copy, piece, n, err);
+    }
+    if (!status && fsync(fd) != 0) status = syi_error_system(err, "cannot sync %s", copy);
+    syi_inflow_close(&in);
+    syi_free(piece);
+    return status;
+}
+
+/* Under a name that no other process takes, then renamed. */
+static int unpack(const char *path, const char *copy, struct sy_error *err)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    char *temporary = syi_format("%s.%ld-%ld.tmp", copy, (long)getpid(), now.tv_nsec);
+    if (!temporary) return syi_error(err, SY_ENOMEM, "out of memory while unpacking %s", path);
+    int fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    int status =
+        fd < 0 ? syi_error_system(err, "cannot create %s", temporary) : unpack_to(fd, temporary, path, err);
+    if (fd >= 0 && close(fd) != 0 && !status) status = syi_error_system(err, "cannot close %s", temporary);
+    if (!status && rename(temporary, copy) != 0)
+        status = syi_error_system(err, "cannot rename %s to %s", temporary, copy);
+    if (status && fd >= 0) unlink(temporary);
+    syi_free(temporary);
+    return status;
+}
+
+/* Removes other copies of the same path, and what was left of them; a failure leaves them where they are. */
+static void remove_stale(const char *cache, const char *name, size_t same)
+{
+    DIR *folder = opendir(cache);
+    if (!folder) return;
+    for (struct dirent *entry; (entry = readdir(folder));) {
+        const char *dot = strrchr(entry->d_name, '.');
+        struct stat info;
+        if (strncmp(entry->d_name, name, same) != 0 || !strcmp(entry->d_name, name)) continue;
+        if (fstatat(dirfd(folder), entry->d_name, &info, 0) != 0) continue;
+        if (dot && !strcmp(dot, ".tmp") && info.st_mtime > time(NULL) - ABANDONED) continue;
+        unlinkat(dirfd(folder), entry->d_name, 0);
+    }
+    closedir(folder);
+}
+
+/* The copy's name, owned by the caller. *same: of how many bytes all copies of this path begin alike. */
+static char *copy_name(const struct syi_source_file *file, size_t *same, struct sy_error *err)
+{
+    char hex[65], *whole = realpath(file->path, NULL);
+    const char *path = whole ? whole : file->path, *base = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
+    struct syi_sha256 hash;
+    syi_sha256_init(&hash);
+    syi_sha256_add(&hash, path, strlen(path));
+    syi_sha256_hex(&hash, hex);
+    char *name = syi_format("%.*s-%.*s-%" PRId64 "-%" PRId64, NAME_BYTES, base, PATH_DIGITS, hex, file->bytes,
+                            file->modified);
+    *same = (strlen(base) < NAME_BYTES ? strlen(base) : NAME_BYTES) + 1 + PATH_DIGITS + 1;
+    free(whole);
+    if (!name) syi_error(err, SY_ENOMEM, "out of memory while unpacking %s", file->path);
+    return name;
+}
+
+static int find_copy(struct syi_source_file *file, const char *cache, int write, struct sy_error *err)
+{
+    size_t same;
+    struct stat info;
+    char *name = copy_name(file, &same, err);
+    if (!name) return SY_ENOMEM;
+    int status = SY_OK;
+    file->readable = syi_format("%s/%s", cache, name);
+    if (!file->readable) {
+        status = syi_error(err, SY_ENOMEM, "out of memory while unpacking %s", file->path);
+    } else if (stat(file->readable, &info) != 0 && !write) {
+        status = syi_error(
+            err, SY_ENOENT,
+            "%s: the copy that rank 0 unpacked, %s, is not there: all machines must see the same folder "
+            "and the same file",
+            file->path, file->readable);
+    } else if (stat(file->readable, &info) != 0) {
+        remove_stale(cache, name, same);
+        status = unpack(file->path, file->readable, err);
+    }
+    syi_free(name);
+    return status;
+}
+
+/* ---- files ---- */
+
+static int compression_of(const char *path, enum syi_compression *compression, struct sy_error *err)
+{
+    char begin[SYI_COMPRESSION_MAGIC];
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, begin, sizeof begin);
+    int status = fd < 0  ? syi_error_system(err, "cannot open %s", path)
+                 : n < 0 ? syi_error_system(err, "cannot read %s", path)
+                         : SY_OK;
+    if (fd >= 0) close(fd);
+    *compression = syi_compression_of(begin, n > 0 ? (size_t)n : 0);
+    return status;
+}
+
+/* file->path is set. */
+static int look_at(struct syi_source_file *file, const struct stat *info, const char *cache, int write,
+                   struct sy_error *err)
+{
+    enum syi_compression compression;
+    file->bytes = info->st_size;
+    file->modified = (int64_t)info->st_mtim.tv_sec * 1000000000 + info->st_mtim.tv_nsec;
+    file->device = (int64_t)info->st_dev;
+    file->inode = (int64_t)info->st_ino;
+    int status = compression_of(file->path, &compression, err);
+    if (status) return status;
+    if (compression != SYI_COMPRESSION_NONE && cache) return find_copy(file, cache, write, err);
+    if (compression != SYI_COMPRESSION_NONE)
+        return syi_error(err, SY_EINVAL,
+                         "%s is compressed with %s, and nothing is unpacked here: unpack it first",
+                         file->path, compression == SYI_COMPRESSION_GZIP ? "gzip" : "zstd");
+    file->readable = syi_strdup(file->path, err);
+    return file->readable ? SY_OK : SY_ENOMEM;
+}
+
+/* All that have been found; what is no regular file is left out where a pattern has found it. */
+static int add_files(struct syi_source *source, char *const *paths, size_t n, int found, const char *cache,
+                     int write, struct sy_error *err)
+{
+    if (n > SYI_SOURCE_FILES)
+        return syi_error(err, SY_EINVAL, "%s: %zu files, but at most %d are possible: join some",
+                         source->pattern, n, SYI_SOURCE_FILES);
+    source->file = syi_alloc(n * sizeof *source->file, err);
+    if (!source->file) return SY_ENOMEM;
+    int status = SY_OK;
+    for (size_t i = 0; i < n && !status; i++) {
+        struct syi_source_file *file = &source->file[source->n];
+        struct stat info;
+        if (stat(paths[i], &info) != 0) return syi_error_system(err, "cannot open %s", paths[i]);
+        if (!S_ISREG(info.st_mode) && found) continue;
+        if (!S_ISREG(info.st_mode))
+            return syi_error(err, SY_EINVAL, "%s is no regular file, as files of examples are", paths[i]);
+        file->path = syi_strdup(paths[i], err);
+        source->n++;
+        status = file->path ? look_at(file, &info, cache, write, err) : SY_ENOMEM;
+    }
+    return status;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* The order of glob is that of the locale, so it is left to us. */
+static int match(struct syi_source *source, const char *cache, int write, struct sy_error *err)
+{
+    glob_t found = {0};
+    int result = glob(source->pattern, GLOB_ERR | GLOB_NOSORT, NULL, &found), status = SY_OK;
+    if (result == GLOB_NOSPACE)
+        status = syi_error(err, SY_ENOMEM, "%s: out of memory for its files", source->pattern);
+    if (result == GLOB_ABORTED)
+        status = syi_error_system(err, "%s: cannot look for its files", source->pattern);
+    if (result == 0) {
+        qsort(found.gl_pathv, found.gl_pathc, sizeof *found.gl_pathv, by_name);
+        status = add_files(source, found.gl_pathv, found.gl_pathc, 1, cache, write, err);
+    }
+    globfree(&found);
+    if (!status && !source->n)
+        status = syi_error(err, SY_ENOENT, "%s: there is no such file", source->pattern);
+    return status;
+}
+
+int syi_source_open(struct syi_source *source, const char *pattern, const char *cache, int write,
+                    struct sy_error *err)
+{
+    struct stat info;
+    memset(source, 0, sizeof *source);
+    source->pattern = syi_strdup(pattern, err);
+    if (!source->pattern) return SY_ENOMEM;
+    /* A file that is called like a pattern is that file. */
+    int status = stat(pattern, &info) == 0 || !strpbrk(pattern, "*?[")
+                     ? add_files(source, &source->pattern, 1, 0, cache, write, err)
+                     : match(source, cache, write, err);
+    if (status) syi_source_close(source);
+    return status;
+}
+
+void syi_source_close(struct syi_source *source)
+{
+    for (int i = 0; i < source->n; i++) {
+        syi_free(source->file[i].path);
+        syi_free(source->file[i].readable);
+    }
+    syi_free(source->file);
+    syi_free(source->pattern);
+    memset(source, 0, sizeof *source);
+}
