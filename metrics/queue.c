@@ -206,8 +206,8 @@ static int append(struct syi_queue *queue, const struct syi_queue_record *record
     return SY_OK;
 }
 
-int syi_queue_put(struct syi_queue *queue, struct syi_queue_record record, const struct syi_part *part, int n_parts,
-                  struct sy_error *err)
+int syi_queue_put(struct syi_queue *queue, struct syi_queue_record record, const struct syi_part *part,
+                  int n_parts, struct sy_error *err)
 {
     size_t bytes = sizeof(record);
     int status;

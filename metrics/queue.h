@@ -76,8 +76,8 @@ void syi_queue_free(struct syi_queue *queue);
  * `record` are set here. A record larger than the queue goes in when that is empty. SY_EBUSY: the writer takes nothing,
  * SY_ENOMEM: no memory; either way this record is lost and others may not be. Any other status is final: the writer
  * has failed. */
-int syi_queue_put(struct syi_queue *queue, struct syi_queue_record record, const struct syi_part *part, int n_parts,
-                  struct sy_error *err) SYI_MUST_CHECK;
+int syi_queue_put(struct syi_queue *queue, struct syi_queue_record record, const struct syi_part *part,
+                  int n_parts, struct sy_error *err) SYI_MUST_CHECK;
 /* Waits until all records are released, at most so many seconds; SY_EBUSY: they are not yet. */
 int syi_queue_flush(struct syi_queue *queue, double seconds, struct sy_error *err) SYI_MUST_CHECK;
 /* No more records; once a try fails the writer has what is left of so many seconds. */

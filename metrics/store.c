@@ -288,7 +288,8 @@ static int flush(void *arg, double seconds, struct sy_error *err)
     struct store *store = arg;
     int status = SY_OK;
 
-    if (store->place.local) status = put(store, (struct syi_queue_record){.kind = SYI_RECORD_COPY}, NULL, 0, err);
+    if (store->place.local)
+        status = put(store, (struct syi_queue_record){.kind = SYI_RECORD_COPY}, NULL, 0, err);
     if (status) {
         store->n_copies_refused++;
         return status;

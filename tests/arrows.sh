@@ -23,11 +23,12 @@ core/optim: include/switchyard core/base core/program core/model
 core/comm: include/switchyard core/base
 core/runtime: include/switchyard core/base core/program core/parallel core/passes core/comm
 core/data: include/switchyard core/base
+core/import: include/switchyard core/base
 core/text_metrics: core/base core/data
 core/train/launch: core/base core/parallel core/comm core/runtime core/data
 core/train/decode: core/base
 core/train/engine: core/base core/program core/parallel core/passes core/model core/optim core/comm core/runtime core/data core/train/launch core/train/decode
-core/train/checkpoint: core/base core/program core/parallel core/comm core/runtime
+core/train/checkpoint: core/base core/program core/parallel core/comm core/runtime core/data
 core/train/compare: core/base core/program core/parallel core/optim core/runtime core/data core/train/launch core/train/engine
 core/train/replay: core/base core/program core/parallel core/optim core/comm core/runtime core/data core/text_metrics core/train/launch core/train/engine core/train/checkpoint core/train/trainer
 core/train/trainer: include/switchyard core/base core/parallel core/optim core/comm core/runtime core/data core/text_metrics core/train/launch core/train/engine core/train/checkpoint

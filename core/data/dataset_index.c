@@ -283,13 +283,15 @@ static int use_file(struct syi_dataset *d, const struct syi_dataset_place *place
     char *path = syi_format("%s/%s-%.16s.index", place->cache, d->form.task->name_of_part, made_from);
     if (!path) return syi_error(err, SY_ENOMEM, "out of memory");
     if (!open_file(d, path, made_from)) {
-        if (place->write)
-            status = make_file(d, place, path, made_from, err);
+        if (!place->write)
+            status = syi_error(
+                err, SY_ENOENT,
+                "%s: rank 0 made this index, and it is not there: the data cache has to be on a file "
+                "system that all hosts share",
+                path);
         else
-            status = syi_error(err, SY_ENOENT,
-                               "%s: rank 0 made this index, and it is not there: the data "
-                               "cache has to be on a file system that all hosts share",
-                               path);
+            status = syi_make_folders(place->cache, err);
+        if (!status) status = make_file(d, place, path, made_from, err);
         if (!status && !open_file(d, path, made_from))
             status = syi_error(err, SY_EIO, "%s cannot be read after it was written", path);
     }

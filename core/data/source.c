@@ -125,7 +125,8 @@ static int find_copy(struct syi_source_file *file, const char *cache, int write,
             file->path, file->readable);
     } else if (stat(file->readable, &info) != 0) {
         remove_stale(cache, name, same);
-        status = unpack(file->path, file->readable, err);
+        status = syi_make_folders(cache, err);
+        if (!status) status = unpack(file->path, file->readable, err);
     }
     syi_free(name);
     return status;

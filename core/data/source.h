@@ -20,7 +20,7 @@ struct syi_source {
     int n;
 };
 
-/* cache: folder for unpacked copies, which exists; NULL: a compressed file is refused with SY_EINVAL. write: 1 on the
+/* cache: folder for unpacked copies, made when the first one is; NULL: a compressed file is refused with SY_EINVAL. write: 1 on the
  * rank that unpacks, 0 on others, which find what it left. A copy is made under another name and renamed, so it is whole;
  * one of what the file was before (bytes, modified) is removed and made anew. Of what a pattern finds only regular files
  * count; a path that is there as it is written is no pattern. No file: SY_ENOENT with the pattern; SY_EINVAL: too many, or

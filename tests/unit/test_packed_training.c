@@ -83,7 +83,7 @@ static void run(struct course *c, const char *pack, const char *rows)
 {
     struct sy_error err = {0};
     c->config =
-        config_of("model.dropout_rate=0", "moe.train_capacity_factor=0", "moe.aux_loss_factor=0", "moe.router_z_loss_factor=0", "data.max_input_length=12",
+        config_of("model.dropout_rate=0", "moe.train_capacity_factor=0", "data.max_input_length=12",
                   "data.max_target_length=14", "optimizer.name=sgd", "train.clip_norm=0", pack, rows, NULL);
     struct syi_launch launch = {
         .backend = "cpu", .comm = "self", .ranks = 1, .threads = 1, .config = &c->config};

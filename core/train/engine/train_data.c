@@ -22,12 +22,13 @@ int syi_train_batch_create(const struct syi_config *c, struct syi_batch *batch, 
 
 /* ---- the mixture, opened by all ranks ---- */
 
-/* While the first rank reads files, the others wait for its word: still at it, or how it ended. */
+/* While the first rank reads files, the others wait for its word: still at it, or done. If it fails, it says so by ending,
+ * as any rank does. */
 struct waiting {
     struct syi_comm *comm;
     double told; /* seconds */
 };
-enum { AT_IT = 1, TELL_SECONDS = 2 };
+enum { DONE, AT_IT, TELL_SECONDS = 2 };
 
 static int tell_waiting(void *arg, struct sy_error *err)
 {
@@ -43,7 +44,7 @@ static int wait_for_first(struct syi_comm *comm, struct sy_error *err)
     int64_t word = AT_IT;
     int status = SY_OK;
     while (!status && word == AT_IT) status = syi_comm_broadcast(comm, &word, 1, err);
-    return status || !word ? status : syi_error(err, (int)word, "rank 0 could not open the training data");
+    return status;
 }
 
 static int open_mixture(struct syi_train_data *data, const struct syi_config *c,
@@ -59,9 +60,8 @@ static int open_mixture(struct syi_train_data *data, const struct syi_config *c,
     }
     if (comm) place.poll = tell_waiting, place.arg = &w;
     status = syi_mixture_open(&data->mixture, c, &data->vocabularies, &place, err);
-    int64_t word = status;
-    int told = comm ? syi_comm_broadcast(comm, &word, 1, status ? NULL : err) : SY_OK;
-    return status ? status : told;
+    int64_t word = DONE;
+    return status || !comm ? status : syi_comm_broadcast(comm, &word, 1, err);
 }
 
 /* data.cache, or data-cache in the folder of the run directory; *cache NULL: there is none. */

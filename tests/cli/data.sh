@@ -1,0 +1,114 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Training data as people have them: formats, templates, several and compressed files, mixtures, packed rows, running text.
+# Where a run is interrupted, and on how many ranks it goes on, shows in no weight.
+. "$(dirname "$0")/_common.sh"
+cd "$here" || exit 99
+
+# run DIR ARGUMENTS...: trains bench/tiny.run without length buckets and without its task's file.
+run() {
+    dir=$1
+    shift
+    "$program" train "$top/bench/tiny.run" --run-dir "$dir" --set 'data.length_buckets=[]' --set train.steps=6 "$@"
+}
+
+# same WHAT DIR...: the runs have the same weights.
+same() {
+    what=$1
+    first=
+    shift
+    for dir; do
+        hash=$(sed -n 's/.*"params_sha256":"\([0-9a-f]*\)".*/\1/p' "$dir/checkpoints/6/meta.json" 2>/dev/null)
+        [ -n "$hash" ] || fail "$what: $dir has no checkpoint of step 6"
+        [ -z "$first" ] || [ "$hash" = "$first" ] || fail "$what: $dir has other weights"
+        first=$hash
+    done
+}
+
+# interrupted NAME ARGUMENTS...: whole, stopped at step 3 and resumed on two ranks, and on two ranks from the beginning
+# without reading ahead.
+interrupted() {
+    name=$1
+    shift
+    exits 0 run "$name" "$@"
+    exits 0 run "$name-two" "$@" --comm thread --ranks 2 --set data.prefetch=0
+    exits 0 run "$name-stopped" "$@" --set train.steps=3 --set train.schedule=constant
+    exits 0 run "$name-whole" "$@" --set train.schedule=constant
+    exits 0 run "$name-stopped" "$@" --set train.schedule=constant --comm thread --ranks 2 --resume
+    same "$name, on two ranks" "$name" "$name-two"
+    same "$name, resumed" "$name-whole" "$name-stopped"
+}
+
+data one.tsv 300 1
+data two.tsv 90 2
+data three.tsv 150 3
+awk -F '\t' '{ printf "{\"word\": \"%s\", \"n\": %d, \"spelled\": [\"%s\"]}\n", $1, NR, $2 }' one.tsv >one.jsonl
+awk 'NR <= 150' one.tsv >part-a.tsv
+awk 'NR > 150' one.tsv >part-b.tsv
+awk '{ print tolower($2 " " $3 " " $4 " " $1 " " $5 " " $6); if (NR % 4 == 0) print "" }' one.tsv two.tsv three.tsv >text.txt
+
+# ---- one task in several forms ----
+
+exits 0 run tsv --set task.t.train=one.tsv
+exits 0 run jsonl --set task.t.train=one.jsonl --set task.t.format=jsonl --set 'task.t.inputs={word}' \
+    --set 'task.t.targets={spelled}'
+exits 0 run parts --set 'task.t.train=part-[ab].tsv'
+same "a task as tsv, as jsonl and in two files" tsv jsonl parts
+exits 0 run tagged --set task.t.train=one.tsv --set 'task.t.inputs=say {input}'
+exits 0 "$program" replay tagged --step 5
+for tool in gzip zstd; do
+    command -v $tool >/dev/null || continue
+    $tool -c one.tsv >one.tsv.$tool
+    if "$program" version | grep -q "$tool.* no\b"; then
+        exits 1 run "$tool" --set task.t.train=one.tsv.$tool
+        says err "$tool"
+    else
+        exits 0 run "$tool" --set task.t.train=one.tsv.$tool
+        same "a task, and compressed by $tool" tsv "$tool"
+        exits 0 run "$tool-two" --set task.t.train=one.tsv.$tool --set data.cache=cache --comm thread --ranks 2
+        same "a task compressed by $tool, on two ranks" tsv "$tool-two"
+        ls cache/* >/dev/null || fail "nothing is in data.cache"
+    fi
+done
+
+# ---- mixtures and packed rows ----
+
+three="--set task.a.train=one.tsv --set task.b.train=two.tsv --set task.c.train=three.tsv --set mixture.m.tasks=[a,b,c]"
+interrupted mixture $three
+interrupted packed $three --set data.pack=true --set data.batch_size=16 --set data.max_input_length=40 \
+    --set data.max_target_length=60
+exits 0 "$program" replay packed --step 5
+exits 0 run far --set task.t.train=one.tsv --set data.pack=true --set data.batch_size=16 --set train.steps=60 \
+    --set data.max_input_length=40 --set data.max_target_length=60
+grep -q '"packed_row":[1-9]' far/checkpoints/60/meta.json || fail "the position of packed rows is in no checkpoint"
+exits 0 run weighted $three --set 'mixture.m.rates=[1,1,2]'
+says out "25 % of the mixture"
+
+# ---- running text ----
+
+text="--set task.t.train=text.txt --set task.t.valid=text.txt --set task.t.eval_examples=40 --set task.t.metrics=[]"
+interrupted spans $text --set task.t.format=documents --set task.t.objective=span_corruption --set vocabulary.extra_ids=100 \
+    --set data.pack=true --set data.batch_size=16 --set data.max_input_length=40 --set data.max_target_length=40
+says out "40 items, loss"
+interrupted prefix $text --set task.t.format=text --set task.t.objective=prefix_lm
+
+# ---- what is not as it should be ----
+
+printf 'a\tb\nno tab\nc\td\n' >bad.tsv
+exits 1 run refused --set task.t.train=bad.tsv
+says err 'bad.tsv:2: no tab'
+[ ! -e refused ] || fail "a file that cannot be used leaves a run directory"
+exits 0 run skipped --set task.t.train=bad.tsv --set task.t.on_bad_record=skip
+says err '1 such records are skipped'
+exits 1 run none --set 'task.t.train=nothing-*.tsv'
+says err 'nothing-'
+: >empty.tsv
+exits 1 run nothing $three --set task.b.train=empty.tsv
+says err 'empty.tsv:1: the file is empty'
+exits 2 run unmixed --set task.a.train=one.tsv --set task.b.train=two.tsv
+says err 'mixture'
+exits 0 run changed --set task.t.train=part-a.tsv --set train.steps=3
+printf 'more\tM O R E\n' >>part-a.tsv
+exits 1 run changed --set task.t.train=part-a.tsv --resume
+says err 'has changed since the checkpoint'
+finish
