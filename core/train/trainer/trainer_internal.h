@@ -7,6 +7,7 @@
 #include "data/batcher.h"
 #include "optim/schedule.h"
 #include "train/engine/rates.h"
+#include "train/init/init.h"
 #include "train/trainer/actions.h"
 #include "train/trainer/deadline.h"
 #include "train/trainer/evaluations.h"
@@ -30,6 +31,8 @@ struct syi_trainer {
     struct syi_actions actions;
     double compile_seconds, restore_seconds; /* that programs took to be made, weights to be there */
     struct syi_state_leaves state;           /* of checkpoints under run.compat = t5x; else none */
+    int drawn;                               /* 1: weights were drawn, or taken from another run */
+    struct syi_init_report init;             /* of those */
     struct syi_deadline deadline;            /* rank 0 only */
     struct syi_holes holes;                  /* of the training stream */
     double begin;                            /* of the run, seconds; rank 0's clock counts */
