@@ -44,9 +44,9 @@ learning_rate = 1e-3
 - Lines end in LF or CR LF, or all of them in CR.
 - Paths are relative to the folder the command runs in.
 - `train --resume` lists on stderr the keys that differ from the stored run file and goes on with the new values. It
-  refuses a key that makes another model (sizes, layers, experts, vocabulary, optimizer), and contents of
-  `task.NAME.train` other than those of before, unless `data.allow_changes` is true. Parts are compared by name; one that
-  is new, gone or in another place differs as its options do.
+  refuses a key that makes another model (sizes, layers, experts, vocabulary, optimizer) or says what its weights were at
+  first (`train.init_*`), and contents of `task.NAME.train` other than those of before, unless `data.allow_changes` is
+  true. Parts are compared by name; one that is new, gone or in another place differs as its options do.
 END
     "$program" config | awk '
         # Text of a table cell.

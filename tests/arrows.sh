@@ -29,9 +29,10 @@ core/train/launch: core/base core/parallel core/comm core/runtime core/data
 core/train/decode: core/base
 core/train/engine: core/base core/program core/parallel core/passes core/model core/optim core/comm core/runtime core/data core/train/launch core/train/decode
 core/train/checkpoint: core/base core/program core/parallel core/comm core/runtime core/data
-core/train/compare: core/base core/program core/parallel core/optim core/runtime core/data core/train/launch core/train/engine
+core/train/init: core/base core/model core/runtime core/train/launch core/train/engine core/train/checkpoint
+core/train/compare: core/base core/program core/parallel core/optim core/runtime core/data core/train/launch core/train/engine core/train/init
 core/train/replay: core/base core/program core/parallel core/optim core/comm core/runtime core/data core/text_metrics core/train/launch core/train/engine core/train/checkpoint core/train/trainer
-core/train/trainer: include/switchyard core/base core/parallel core/optim core/comm core/runtime core/data core/text_metrics core/train/launch core/train/engine core/train/checkpoint
+core/train/trainer: include/switchyard core/base core/parallel core/optim core/comm core/runtime core/data core/text_metrics core/train/launch core/train/engine core/train/checkpoint core/train/init
 backends/cpu: include/switchyard core/base
 backends/mpi: include/switchyard core/base
 backends/null: include/switchyard core/base

@@ -85,6 +85,13 @@ void syi_sha256_hex(struct syi_sha256 *hash, char hex[65]); /* finishes: hash mu
 /* Whether a shell-like pattern (`*` any run of characters, `?` one, everything else itself) matches the whole
  * name. Used to choose parameters by their path ("*expert*"). */
 int syi_pattern_match(const char *pattern, const char *name);
+/* The same; star: where it matches, the parts of the name that the pattern's `*` stand for, of the first SYI_STARS. An
+ * earlier `*` takes as little as it can. */
+enum { SYI_STARS = 8 };
+struct syi_star {
+    const char *begin, *end;
+};
+int syi_pattern_stars(const char *pattern, const char *name, struct syi_star star[SYI_STARS]);
 /* Edit distance of two strings (Levenshtein, bytes) of at most 255 bytes each; longer ones are far apart. */
 int syi_edit_distance(const char *a, const char *b);
 

@@ -8,26 +8,38 @@
 
 #include "base/base.h"
 
-int syi_pattern_match(const char *pattern, const char *name)
+int syi_pattern_stars(const char *pattern, const char *name, struct syi_star star[SYI_STARS])
 {
-    const char *star = NULL,
+    const char *last = NULL,
                *resume = NULL; /* last `*` seen and where its run may grow to: no recursion needed */
+    int n = 0;                 /* stars that stand for something */
     while (*name) {
         if (*pattern == '*') {
-            star = pattern++;
+            if (n && n <= SYI_STARS) star[n - 1].end = resume;
+            if (n < SYI_STARS) star[n].begin = name;
+            n++;
+            last = pattern++;
             resume = name;
         } else if (*pattern == '?' || (*pattern && *pattern == *name)) {
             pattern++;
             name++;
-        } else if (star) {
-            pattern = star + 1;
+        } else if (last) {
+            pattern = last + 1;
             name = ++resume;
         } else {
             return 0;
         }
     }
-    while (*pattern == '*') pattern++;
+    if (n && n <= SYI_STARS) star[n - 1].end = resume;
+    for (; *pattern == '*'; pattern++, n++)
+        if (n < SYI_STARS) star[n] = (struct syi_star){name, name};
     return *pattern == 0;
+}
+
+int syi_pattern_match(const char *pattern, const char *name)
+{
+    struct syi_star star[SYI_STARS];
+    return syi_pattern_stars(pattern, name, star);
 }
 
 static int smaller(int a, int b)

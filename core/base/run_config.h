@@ -85,6 +85,12 @@
     X(SYI_STOPPING_AUTO, "auto")                                                                             \
     X(SYI_STOPPING_BEST, "best")                                                                             \
     X(SYI_STOPPING_PREVIOUS, "previous")
+#define SYI_INIT_MISSING_MAP(X)                                                                              \
+    X(SYI_INIT_MISSING_ERROR, "error")                                                                       \
+    X(SYI_INIT_MISSING_FRESH, "fresh")
+#define SYI_INIT_VOCABULARY_MAP(X)                                                                           \
+    X(SYI_INIT_VOCABULARY_SAME, "same")                                                                      \
+    X(SYI_INIT_VOCABULARY_ANY, "any")
 #define SYI_NAN_CHECK_MAP(X)                                                                                 \
     X(SYI_NAN_CHECK_AUTO, "auto")                                                                            \
     X(SYI_NAN_CHECK_BEFORE, "before")                                                                        \
@@ -202,6 +208,8 @@ enum { SYI_PADDING_TARGETS_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_NORMALIZER_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_STOPPING_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_NAN_CHECK_MAP(SYI_CHOICE_CONSTANT) };
+enum { SYI_INIT_MISSING_MAP(SYI_CHOICE_CONSTANT) };
+enum { SYI_INIT_VOCABULARY_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_FORMAT_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_OBJECTIVE_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_TOO_LONG_MAP(SYI_CHOICE_CONSTANT) };
@@ -425,6 +433,13 @@ int syi_config_no_places(const struct syi_config *config, int training, int64_t 
 const char *syi_action_keys(int kind);
 /* The rules of all [action.NAME], a part of syi_config_validate. */
 int syi_config_check_actions(const struct syi_config *config, struct sy_error *err) SYI_MUST_CHECK;
+
+/* ---- run_config_init.c ---- */
+
+/* The rules of train.init_*, a part of syi_config_validate. */
+int syi_config_check_init(const struct syi_config *config, struct sy_error *err) SYI_MUST_CHECK;
+/* A whole number from 0 on that stands in text alone; 0: it does not. */
+int syi_config_number(const char *text, int64_t *number);
 
 /* ---- run_config_derived.c ---- */
 

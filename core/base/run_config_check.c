@@ -516,6 +516,7 @@ int syi_config_validate(const struct syi_config *config, struct sy_error *err)
                                       check_mixtures,
                                       check_packing,
                                       check_vocabularies,
+                                      syi_config_check_init,
                                       syi_config_check_actions,
                                       syi_config_validate_programs};
     return run_checks(checks, SYI_COUNT(checks), config, err);

@@ -176,6 +176,8 @@ struct loading {
     const struct syi_checkpoint_leaves *leaves; /* that it may have been written with, or NULL */
     struct syi_checkpoint_meta *meta;
     struct syi_safetensors file[FILES];
+    const struct syi_session *session; /* that takes what is read; NULL: `visit` does */
+    const struct syi_checkpoint_visit *visit;
 };
 
 /* *found: a checkpoint is there, so that a file it lacks is damage. */
@@ -259,20 +261,20 @@ static int open_and_verify(struct loading *l, struct sy_error *err)
     char advice[448] = "";
     int found, status = open_checkpoint(l, &found, &why);
     if (!status && l->comm->rank == 0) status = verify(l, &why);
-    if (status == SY_EFORMAT || (found && status == SY_ENOENT))
+    if (l->session && (status == SY_EFORMAT || (found && status == SY_ENOENT)))
         syi_checkpoint_advice(l->run_dir, l->step, advice, sizeof advice);
     return status ? syi_error(err, status, "%s%s", why.text, advice) : SY_OK;
 }
 
 /* Nothing is overwritten before everything is known to fit. */
-static int read_session(struct loading *l, const struct syi_session *session, struct sy_error *err)
+static int read_session(struct loading *l, struct sy_error *err)
 {
     struct syi_checkpoint_tensors tensors[FILES] = {{0}};
     int status = SY_OK;
     for (int i = 0; i < l->n_files && !status; i++) {
         int has_leaves = syi_safetensors_find(&l->file[i], "state/step") != NULL;
-        status = syi_checkpoint_tensors(session, files[i].kind, has_leaves ? leaves_of(i, l->leaves) : NULL,
-                                        &tensors[i], err);
+        status = syi_checkpoint_tensors(l->session, files[i].kind,
+                                        has_leaves ? leaves_of(i, l->leaves) : NULL, &tensors[i], err);
         if (!status) status = syi_checkpoint_tensors_compare(&tensors[i], &l->file[i], err);
     }
     for (int i = 0; i < l->n_files && !status; i++)
@@ -281,7 +283,12 @@ static int read_session(struct loading *l, const struct syi_session *session, st
     return status;
 }
 
-static int load(struct loading *l, const struct syi_session *session, struct sy_error *err)
+static int take(struct loading *l, struct sy_error *err)
+{
+    return l->session ? read_session(l, err) : l->visit->take(l->visit->arg, &l->file[0], l->meta, err);
+}
+
+static int load(struct loading *l, struct sy_error *err)
 {
     int first = l->comm->rank == 0, status = SY_OK;
     if (first && l->step == SYI_CHECKPOINT_BEST) status = find_best(l->run_dir, &l->step, err);
@@ -290,15 +297,15 @@ static int load(struct loading *l, const struct syi_session *session, struct sy_
     /* Rank 0 alone looks which is the latest: folders on a network may look different from other hosts. */
     if (!status) status = syi_comm_broadcast(l->comm, &l->step, 1, err);
     if (!status && !first) status = open_and_verify(l, err);
-    if (!status) status = read_session(l, session, err);
+    if (!status) status = take(l, err);
     return status ? status : syi_comm_barrier(l->comm, err);
 }
 
-static int load_with(struct loading *l, struct syi_session *session, struct sy_error *err)
+static int load_with(struct loading *l, struct sy_error *err)
 {
     struct sy_error why = {0};
     memset(l->meta, 0, sizeof *l->meta);
-    int status = load(l, session, &why);
+    int status = load(l, &why);
     for (int i = 0; i < FILES; i++) syi_safetensors_close(&l->file[i]);
     return status ? give_up(l->comm, status, &why, err) : SY_OK;
 }
@@ -308,11 +315,12 @@ int syi_checkpoint_load(const char *run_dir, int64_t step, struct syi_session *s
 {
     struct loading l = {.run_dir = run_dir,
                         .comm = comm,
+                        .session = session,
                         .step = step,
                         .n_files = with_state ? FILES : 1,
                         .meta = meta,
                         .file = {{.fd = -1}, {.fd = -1}}};
-    return load_with(&l, session, err);
+    return load_with(&l, err);
 }
 
 int syi_checkpoint_resume(const char *run_dir, int64_t step, struct syi_session *session,
@@ -321,10 +329,24 @@ int syi_checkpoint_resume(const char *run_dir, int64_t step, struct syi_session 
 {
     struct loading l = {.run_dir = run_dir,
                         .comm = comm,
+                        .session = session,
                         .step = step,
                         .n_files = FILES,
                         .leaves = leaves,
                         .meta = meta,
                         .file = {{.fd = -1}, {.fd = -1}}};
-    return load_with(&l, session, err);
+    return load_with(&l, err);
+}
+
+int syi_checkpoint_visit(const struct syi_checkpoint_visit *visit, struct sy_error *err)
+{
+    struct syi_checkpoint_meta meta;
+    struct loading l = {.run_dir = visit->run_dir,
+                        .comm = visit->comm,
+                        .visit = visit,
+                        .step = visit->step,
+                        .n_files = 1,
+                        .meta = &meta,
+                        .file = {{.fd = -1}, {.fd = -1}}};
+    return load_with(&l, err);
 }

@@ -100,6 +100,17 @@ int syi_checkpoint_load(const char *run_dir, int64_t step, struct syi_session *s
 int syi_checkpoint_resume(const char *run_dir, int64_t step, struct syi_session *session,
                           struct syi_comm *comm, const struct syi_checkpoint_leaves *leaves,
                           struct syi_checkpoint_meta *meta, struct sy_error *err) SYI_MUST_CHECK;
+/* Opens and verifies a checkpoint as syi_checkpoint_load does, and calls `take` on every rank with its file of parameters,
+ * which is open until it returns, and its meta.json. */
+struct syi_checkpoint_visit {
+    const char *run_dir;
+    int64_t step; /* or SYI_CHECKPOINT_LATEST, SYI_CHECKPOINT_BEST */
+    struct syi_comm *comm;
+    int (*take)(void *arg, const struct syi_safetensors *params, const struct syi_checkpoint_meta *meta,
+                struct sy_error *err);
+    void *arg;
+};
+int syi_checkpoint_visit(const struct syi_checkpoint_visit *visit, struct sy_error *err) SYI_MUST_CHECK;
 /* *step: of the newest complete checkpoint, -1: there is none. Only a folder that is missing or empty has none;
  * one that cannot be read is an error. */
 int syi_checkpoint_latest(const char *run_dir, int64_t *step, struct sy_error *err) SYI_MUST_CHECK;

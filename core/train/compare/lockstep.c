@@ -11,6 +11,7 @@
 #include "train/engine/engine.h"
 #include "train/compare/lockstep.h"
 #include "train/engine/train_data.h"
+#include "train/init/init.h"
 
 enum moment { OPENED, BATCH, BEFORE_OP, AFTER_OP, PROGRAM_END, STEP_END };
 
@@ -346,6 +347,20 @@ struct side {
     struct sy_error err;
 };
 
+/* The sides go from step 0 on, on batches that are the same for both. */
+static int begin_weights(struct syi_engine *engine, const struct syi_config *config,
+                         const struct syi_rank *rank, struct sy_error *err)
+{
+    struct syi_init_report report = {0};
+    if (config->train.init_state)
+        return syi_error(err, SY_EINVAL,
+                         "train.init_state: runs are compared from step 0 on: leave it out, the weights of "
+                         "train.init_from are taken without it");
+    int status = syi_init_weights(engine, config, rank, NULL, &report, err);
+    syi_init_report_free(&report);
+    return status;
+}
+
 static int run_rank(void *arg, const struct syi_rank *rank, struct sy_error *err)
 {
     const struct side *side = arg;
@@ -359,8 +374,8 @@ static int run_rank(void *arg, const struct syi_rank *rank, struct sy_error *err
     int status = syi_engine_new(config, rank, SYI_USE_TRAIN | l->job->use[side->number], 0, &engine, err);
     if (!status) {
         m->session = syi_engine_session(engine);
-        syi_engine_init(engine, (uint64_t)config->train.seed);
-        if (meet(m, OPENED)) {
+        status = begin_weights(engine, config, rank, err);
+        if (!status && meet(m, OPENED)) {
             syi_session_hook(m->session, at_op, m);
             status = run_steps(m, engine, err);
         }

@@ -150,13 +150,19 @@ int syi_run_dir_status(const struct syi_run_dir *dir, const char *word, struct s
     return write_file(dir, "status", line, (size_t)length, err);
 }
 
+int syi_run_dir_write_text(const struct syi_run_dir *dir, const char *name, const struct syi_text *text,
+                           struct sy_error *err)
+{
+    int status = syi_text_status(text, err);
+    return status ? status : write_file(dir, name, text->data, text->length, err);
+}
+
 int syi_run_dir_write_config(const struct syi_run_dir *dir, const struct syi_config *config,
                              struct sy_error *err)
 {
     struct syi_text text = {0};
     syi_config_print(config, false, &text);
-    int status = syi_text_status(&text, err);
-    if (!status) status = write_file(dir, "run.conf", text.data, text.length, err);
+    int status = syi_run_dir_write_text(dir, "run.conf", &text, err);
     syi_text_free(&text);
     return status;
 }

@@ -32,6 +32,9 @@ void syi_run_dir_close(struct syi_run_dir *dir);
 int syi_run_dir_status(const struct syi_run_dir *dir, const char *word, struct sy_error *err) SYI_MUST_CHECK;
 int syi_run_dir_write_config(const struct syi_run_dir *dir, const struct syi_config *config,
                              struct sy_error *err) SYI_MUST_CHECK;
+/* Writes the file PATH/NAME. */
+int syi_run_dir_write_text(const struct syi_run_dir *dir, const char *name, const struct syi_text *text,
+                           struct sy_error *err) SYI_MUST_CHECK;
 int syi_run_dir_read_config(const char *path, struct syi_config *config, struct sy_error *err) SYI_MUST_CHECK;
 /* Copies the files of all vocabularies to PATH/vocabulary and PATH/vocabulary.targets. SY_EMISMATCH: a copy is there and
  * holds something else: the model was trained with that. */

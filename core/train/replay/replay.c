@@ -124,6 +124,12 @@ static int begin(struct replay *r, struct sy_error *err)
     struct syi_checkpoint_meta meta;
     int status = syi_checkpoint_before(r->job->run_dir, r->job->step - 1, &r->result->from, err);
     if (status) return status;
+    if (r->result->from < 0 && *r->config->train.init_from)
+        return syi_error(
+            err, SY_EINVAL,
+            "the run began with weights of another one (train.init_from), which may have changed, and has no "
+            "checkpoint before step %" PRId64 ": give a later step",
+            r->job->step);
     if (r->result->from < 0) {
         syi_engine_init(r->engine, (uint64_t)r->config->train.seed);
         return SY_OK;

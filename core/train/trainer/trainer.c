@@ -105,6 +105,7 @@ static void close_rank(struct syi_trainer *t)
     syi_actions_close(&t->actions);
     syi_train_data_close(&t->data);
     syi_state_leaves_free(&t->state);
+    syi_init_report_free(&t->init);
     syi_engine_free(t->engine);
     syi_rank_log_close(&t->log);
     syi_free(t->routing);
@@ -138,6 +139,20 @@ static int ask_at(struct syi_trainer *t, enum syi_moment_kind kind, struct sy_er
 }
 
 /* ---- starting or going on ---- */
+
+/* Calls fn for each line of a text. */
+static void each_line(struct syi_trainer *t, const struct syi_text *text,
+                      void (*fn)(struct syi_trainer *t, const char *line))
+{
+    const char *at = text->data;
+    while (at && *at) {
+        char line[800];
+        size_t n = strcspn(at, "\n");
+        snprintf(line, sizeof(line), "%.*s", (int)(n < sizeof(line) ? n : sizeof(line) - 1), at);
+        fn(t, line);
+        at += n + (at[n] == '\n');
+    }
+}
 
 /* part: NAME. 1: the file of task.NAME.KEY is not the one in the checkpoint's meta.json; text: in what they differ. */
 static int has_changed(const struct syi_trainer *t, const struct syi_task_part *part, const char *key,
@@ -180,27 +195,21 @@ static int check_data(struct syi_trainer *t, const struct syi_checkpoint_meta *m
 }
 
 /* An event for each key that has another value since the checkpoint. */
-static void write_changes(struct syi_trainer *t)
+static void write_change(struct syi_trainer *t, const char *line)
 {
-    const char *at = t->job->changes ? t->job->changes->data : NULL;
-
-    while (at && *at) {
-        char line[800];
-        size_t n = strcspn(at, "\n");
-        snprintf(line, sizeof(line), "%.*s", (int)(n < sizeof(line) ? n : sizeof(line) - 1), at);
-        syi_trainer_event(t, "setting", line);
-        at += n + (at[n] == '\n');
-    }
+    syi_trainer_event(t, "setting", line);
 }
 
 static int load(struct syi_trainer *t, int64_t step, struct sy_error *err)
 {
     struct syi_moment moment = {.kind = SYI_AFTER_RESUME};
     struct syi_checkpoint_meta meta = {0};
+    double begin = syi_seconds();
     int status = syi_checkpoint_resume(t->job->dir->path, step, syi_engine_session(t->engine), t->rank->comm,
                                        &t->state.leaves, &meta, err);
 
     syi_engine_params_changed(t->engine);
+    t->restore_seconds += syi_seconds() - begin;
     if (status) return status;
     syi_actions_take(&t->actions, &meta);
     t->holes = meta.holes;
@@ -211,29 +220,80 @@ static int load(struct syi_trainer *t, int64_t step, struct sy_error *err)
     memcpy(t->weights, meta.params_sha256, sizeof(t->weights));
     syi_trainer_say(t, "going on from the checkpoint of step %" PRId64, t->step);
     syi_trainer_event(t, "resume", "going on from a checkpoint");
-    write_changes(t);
+    if (t->job->changes) each_line(t, t->job->changes, write_change);
     status = check_data(t, &meta, err);
     return status ? status : syi_trainer_ask(t, &moment, err);
 }
 
-/* Weights and place of the run. Rank 0 looks for the checkpoint: what other ranks see of its folder may be
- * old. */
+/* *latest: step of the checkpoint to go on from, -1: none. Rank 0 looks for it: what other ranks see of its folder
+ * may be old. */
+static int find_checkpoint(struct syi_trainer *t, int64_t *latest, struct sy_error *err)
+{
+    int status = SY_OK;
+    *latest = -1;
+    if (t->job->resume && t->rank->rank == 0) status = syi_checkpoint_latest(t->job->dir->path, latest, err);
+    return status ? status : syi_comm_broadcast(t->rank->comm, latest, 1, err);
+}
+
+/* Where there is no checkpoint to go on from. Before the run directory is opened, so that weights which cannot be taken
+ * leave none. */
+static int draw_or_take(struct syi_trainer *t, struct sy_error *err)
+{
+    double begin = syi_seconds();
+    int64_t latest;
+    int status = find_checkpoint(t, &latest, err);
+
+    t->drawn = latest < 0;
+    if (!status && t->drawn)
+        status = syi_init_weights(t->engine, t->config, t->rank, &t->state.leaves, &t->init, err);
+    t->restore_seconds += syi_seconds() - begin;
+    return status;
+}
+
+static void tell_note(struct syi_trainer *t, const char *line)
+{
+    syi_trainer_say(t, "%s", line);
+    syi_trainer_event(t, "init", line);
+}
+
+/* What is not simply taken. */
+static void log_tensor(struct syi_trainer *t, const char *line)
+{
+    if (strncmp(line, "taken\t", 6)) syi_run_dir_log(t->job->dir, line);
+}
+
+static int tell_init(struct syi_trainer *t, struct sy_error *err)
+{
+    struct syi_text *notes = &t->init.notes;
+    int taken = *t->config->train.init_from != '\0';
+
+    syi_trainer_event(t, "start", taken ? "starting with weights of another run" : "starting fresh");
+    if (!taken) return SY_OK;
+    each_line(t, notes, tell_note);
+    if (t->rank->rank != 0) return SY_OK;
+    each_line(t, &t->init.tensors, log_tensor);
+    if (t->init.tensors.data) syi_text_puts(notes, t->init.tensors.data);
+    return syi_run_dir_write_text(t->job->dir, "init.txt", notes, err);
+}
+
+/* Weights and place of the run. Before it was opened, another process may have saved a checkpoint in it. */
 static int begin(struct syi_trainer *t, struct sy_error *err)
 {
     const char *folder = t->job->dir->path;
-    int64_t latest = -1;
+    int64_t latest;
     int status = SY_OK;
 
     t->evaluated = t->saved = t->newest = -1;
     if (t->rank->rank == 0) status = syi_checkpoint_clean(folder, err);
-    if (!status && t->job->resume && t->rank->rank == 0) status = syi_checkpoint_latest(folder, &latest, err);
-    if (!status) status = syi_comm_broadcast(t->rank->comm, &latest, 1, err);
+    if (!status) status = find_checkpoint(t, &latest, err);
     if (status) return status;
     if (latest >= 0) return load(t, latest, err);
     if (t->job->resume) syi_trainer_say(t, "no checkpoint in %s: starting fresh", folder);
-    syi_engine_init(t->engine, (uint64_t)t->config->train.seed);
-    syi_trainer_event(t, "start", "starting fresh");
-    return SY_OK;
+    if (!t->drawn)
+        return syi_error(err, SY_ENOENT, "%s held a checkpoint to go on from, which is gone now: start again",
+                         folder);
+    t->step = t->init.step;
+    return tell_init(t, err);
 }
 
 /* ---- the whole ---- */
@@ -291,11 +351,10 @@ static int train_rank(void *arg, const struct syi_rank *rank, struct sy_error *e
     status = check_files(rank, training, err);
     if (!status) status = open_rank(t, training, err);
     if (!status) status = open_actions(t, err);
+    if (!status) status = draw_or_take(t, err);
     if (!status) status = open_run(t, err);
     if (!status) introduce(t);
-    t->restore_seconds = -syi_seconds();
     if (!status) status = begin(t, err);
-    t->restore_seconds += syi_seconds();
     if (!status) status = ask_at(t, SYI_AT_START, err);
     if (!status) status = syi_trainer_loop(t, err);
     if (!status) status = ask_at(t, SYI_AT_END, err);

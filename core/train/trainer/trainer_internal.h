@@ -7,6 +7,7 @@
 #include "optim/schedule.h"
 #include "train/engine/rates.h"
 #include "train/engine/train_data.h"
+#include "train/init/init.h"
 #include "train/trainer/actions.h"
 #include "train/trainer/deadline.h"
 #include "train/trainer/evaluations.h"
@@ -31,6 +32,8 @@ struct syi_trainer {
     struct syi_actions actions;
     double compile_seconds, restore_seconds; /* that programs took to be made, weights to be there */
     struct syi_state_leaves state;           /* of checkpoints under run.compat = t5x; else none */
+    int drawn;                               /* 1: weights were drawn, or taken from another run */
+    struct syi_init_report init;             /* of those */
     struct syi_deadline deadline;            /* rank 0 only */
     struct syi_holes holes;                  /* of the training stream */
     double begin;                            /* of the run, seconds; rank 0's clock counts */

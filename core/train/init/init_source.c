@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The run that weights are taken from: where it is, and how it differs from this one. */
+#include "config.h"
+
+#include <string.h>
+
+#include "train/checkpoint/checkpoint.h"
+#include "train/init/init_source.h"
+#include "train/launch/run_dir.h"
+
+/* "RUN/checkpoints/STEP" taken apart; 0: the path is none. */
+static int split(const char *path, struct syi_init_source *source)
+{
+    static const char middle[] = "/checkpoints";
+    size_t length = strlen(path), least = strlen(middle);
+    while (length && path[length - 1] == '/') length--;
+    snprintf(source->run_dir, sizeof source->run_dir, "%.*s", (int)length, path);
+    char *step = strrchr(source->run_dir, '/');
+    if (!step || !syi_config_number(step + 1, &source->step)) return 0;
+    *step = '\0';
+    length = strlen(source->run_dir);
+    if (length <= least || strcmp(source->run_dir + length - least, middle)) return 0;
+    source->run_dir[length - least] = '\0';
+    return 1;
+}
+
+int syi_init_locate(const struct syi_train_part *train, struct syi_init_source *source, struct sy_error *err)
+{
+    int folder = !syi_run_dir_exists(train->init_from) && split(train->init_from, source);
+    if (!folder) {
+        snprintf(source->run_dir, sizeof source->run_dir, "%s", train->init_from);
+        source->step = SYI_CHECKPOINT_LATEST;
+        if (!strcmp(train->init_step, "best")) source->step = SYI_CHECKPOINT_BEST;
+        syi_config_number(train->init_step, &source->step);
+    } else if (strcmp(train->init_step, "latest")) {
+        return syi_error(
+            err, SY_EINVAL,
+            "train.init_from = \"%s\" names a checkpoint, and train.init_step = \"%s\" another: leave one "
+            "of the two out",
+            train->init_from, train->init_step);
+    }
+    if (syi_run_dir_exists(source->run_dir)) return SY_OK;
+    return syi_error(err, SY_ENOENT,
+                     "train.init_from = \"%s\": %s holds no run (it has no run.conf): give a directory that "
+                     "`switchyard train` made, or a folder checkpoints/STEP in one",
+                     train->init_from, source->run_dir);
+}
+
+/* ---- differences ---- */
+
+static int note_difference(void *arg, const char *key, enum syi_option_flags flags, const char *theirs,
+                           const char *mine)
+{
+    if (flags == SYI_OPTION_MODEL && (!strncmp(key, "model.", 6) || !strncmp(key, "moe.", 4)))
+        syi_text_printf(arg, "init: %s is %s in the run that weights are taken from, and %s in this one\n",
+                        key, theirs, mine);
+    return SY_OK;
+}
+
+/* *same: whether both files hold the same. */
+static int same_file(const char *a, const char *b, int *same, struct sy_error *err)
+{
+    char *text_a = NULL, *text_b = NULL;
+    size_t bytes_a, bytes_b;
+    int status = syi_file_read(a, &text_a, &bytes_a, err);
+    if (!status) status = syi_file_read(b, &text_b, &bytes_b, err);
+    *same = !status && bytes_a == bytes_b && !memcmp(text_a, text_b, bytes_a);
+    syi_free(text_a);
+    syi_free(text_b);
+    return status;
+}
+
+static int compare_vocabulary(const struct syi_config *theirs, const struct syi_config *mine, int target,
+                              struct sy_error *err)
+{
+    const struct syi_vocabulary_part *a = syi_config_vocabulary(theirs, target),
+                                     *b = syi_config_vocabulary(mine, target);
+    int same = a->kind == b->kind && a->extra_ids == b->extra_ids, status = SY_OK;
+    if (same && *a->file) status = same_file(a->file, b->file, &same, err);
+    if (status || same) return status;
+    return syi_error(
+        err, SY_EMISMATCH,
+        "the vocabulary of %s is another one in %s, so weights of tokens would go to other tokens: keep its "
+        "vocabulary (kind, file, extra_ids), leave these weights out by train.init_match, or set "
+        "train.init_vocabulary = \"any\"",
+        target ? "targets" : "inputs", mine->train.init_from);
+}
+
+int syi_init_compare(const struct syi_init_source *source, const struct syi_config *config, int tokens,
+                     struct syi_text *notes, struct sy_error *err)
+{
+    struct syi_config *theirs = syi_alloc(sizeof *theirs, err);
+    if (!theirs) return SY_ENOMEM;
+    int status = syi_run_dir_read_config(source->run_dir, theirs, err);
+    if (!status) status = syi_run_dir_use_vocabularies(source->run_dir, theirs, err);
+    if (!status) status = syi_config_compare(theirs, config, note_difference, notes, err);
+    if (config->train.init_vocabulary == SYI_INIT_VOCABULARY_ANY) tokens = 0;
+    for (int target = 0; target < 2 && tokens && !status; target++)
+        status = compare_vocabulary(theirs, config, target, err);
+    syi_free(theirs);
+    return status;
+}
