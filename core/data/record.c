@@ -16,6 +16,7 @@
 enum {
     SCAN_PIECE = 1 << 18, /* bytes read at once by a scan */
     READ_PIECE = 1 << 12, /* and at first for a single record */
+    LOOK_PIECE = 1 << 14, /* and to find the first line end */
     LINE_END_BYTES = 2,   /* most of them */
     MARK_BYTES = 3        /* of a byte order mark */
 };
@@ -87,17 +88,15 @@ static int read_at(int fd, const char *path, int64_t offset, char *to, size_t by
 /* Looks for the first line feed; without one, lines end in CR. */
 static int find_line_end(struct syi_scan *scan, struct sy_error *err)
 {
-    char *piece = syi_alloc(SCAN_PIECE, err);
-    size_t n = 0;
-    int status = piece ? SY_OK : SY_ENOMEM;
+    char piece[LOOK_PIECE];
+    size_t n = 1;
     scan->line_end = '\r';
-    for (int64_t at = 0; !status && scan->line_end == '\r'; at += (int64_t)n) {
-        status = read_at(scan->fd, scan->path, at, piece, SCAN_PIECE, &n, err);
-        if (status || n == 0) break;
+    for (int64_t at = 0; n && scan->line_end == '\r'; at += (int64_t)n) {
+        int status = read_at(scan->fd, scan->path, at, piece, sizeof piece, &n, err);
+        if (status) return status;
         if (memchr(piece, '\n', n)) scan->line_end = '\n';
     }
-    syi_free(piece);
-    return status;
+    return SY_OK;
 }
 
 int syi_scan_open(struct syi_scan *scan, const char *path, const struct syi_record_format *format,

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Run by `make paranoid`: every fuzz target for a seventh of $PARANOID_SECONDS (60), under AddressSanitizer and
+# Run by `make paranoid`: every fuzz target for an eighth of $PARANOID_SECONDS (60), under AddressSanitizer and
 # UndefinedBehaviorSanitizer. With clang and its libFuzzer, which follows the code that inputs reach; else with mutate.c.
 # Works in the folder `paranoid` of the build; inputs that break a target stay there.
 set -eu
@@ -9,8 +9,8 @@ build=$PWD
 flags="-std=gnu11 -g -O1 -fno-omit-frame-pointer -ffp-contract=off -Wall -Wextra -I$build -I$top/include -I$top/core ${COMPRESSION_CFLAGS-}"
 libraries="${COMPRESSION_LIBS-} -lm -pthread"
 sanitize=address,undefined
-targets='safetensors json run_file tsv meta sql vocabulary'
-each=$((${PARANOID_SECONDS:-60} / 7))
+targets='safetensors json run_file records tsv meta sql vocabulary'
+each=$((${PARANOID_SECONDS:-60} / 8))
 mkdir -p paranoid
 cd paranoid
 
@@ -21,6 +21,7 @@ fi
 # What a target needs besides core/base.
 sources_of() {
     case $1 in
+    records) echo "$top/core/data/record.c $top/core/data/record_jsonl.c $top/core/data/record_text.c $top/core/data/ids.c" ;;
     tsv) echo "$top/core/data/task.c $top/core/data/ids.c" ;;
     vocabulary) echo "$top"/core/data/ids.c "$top"/core/data/vocabulary*.c ;;
     meta) echo "$top/core/train/checkpoint/checkpoint_meta.c" ;;
