@@ -229,15 +229,15 @@ int syi_record_read(int fd, const char *path, const struct syi_record_format *fo
                     int64_t offset, char **buffer, size_t *capacity, struct syi_span *text,
                     struct sy_error *err)
 {
-    size_t skip = 0;
-    for (size_t want = READ_PIECE; want <= 2 * (size_t)SYI_RECORD_BYTES; want *= 4) {
-        size_t n;
+    const size_t most = SYI_RECORD_BYTES + LINE_END_BYTES;
+    size_t skip = 0, n = 0;
+    for (size_t want = READ_PIECE;; want = want * 4 < most ? want * 4 : most) {
         int status = SYI_GROW(*buffer, *capacity, want, err);
         if (!status) status = read_at(fd, path, offset, *buffer, want, &n, err);
         if (status) return status;
         *text = (struct syi_span){*buffer, n};
         if (n) text->bytes = format->cut(*text, line_end, n < want, &skip);
-        if (skip || n < want) break;
+        if (skip || n < want || want == most) break;
     }
     if (skip && text->bytes <= SYI_RECORD_BYTES && (text->bytes || format->empty_lines)) return SY_OK;
     return syi_error(err, SY_EFORMAT,

@@ -16,6 +16,13 @@ static int is_built(enum syi_compression compression)
     return strstr(syi_compression_libraries(), compression == SYI_COMPRESSION_GZIP ? "gzip" : "zstd") != NULL;
 }
 
+/* The others pass over what is not built. */
+Test(base_compress, libraries_of_this_build)
+{
+    if (!is_built(both[0]) || !is_built(both[1]))
+        cr_skip_test("gzip and zstd are not both tested: this build has %s", syi_compression_libraries());
+}
+
 /* Text that compresses, and some that does not. */
 static unsigned char *some_bytes(void)
 {

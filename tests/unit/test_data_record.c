@@ -139,7 +139,7 @@ Test(data_record, any_pieces_give_the_same_records)
     static const size_t pieces[] = {1, 2, 3, 7, 4096, SYI_DOCUMENT_BYTES + 1};
     for (unsigned number = 0; number < 60; number++) {
         struct syi_text text = odd_file(number);
-        const char *path = write_fresh("odd", text.data, text.length);
+        const char *path = write_fresh("odd", text.data ? text.data : "", text.length);
         struct syi_file_id id = syi_file_identify(text.data ? text.data : "", text.length);
         for (int format = SYI_FORMAT_TSV; format <= SYI_FORMAT_DOCUMENTS; format++) {
             struct seen whole = scan_file(path, format, 0);
@@ -200,7 +200,7 @@ Test(data_record, all_of_a_file_and_each_at_its_offset)
 {
     for (unsigned number = 0; number < 120; number++) {
         struct syi_text text = odd_file(number);
-        const char *path = write_fresh("odd", text.data, text.length);
+        const char *path = write_fresh("odd", text.data ? text.data : "", text.length);
         for (int format = SYI_FORMAT_TSV; format <= SYI_FORMAT_DOCUMENTS; format++)
             check_records(path, &text, syi_record_format(format));
         remove_path(path);
@@ -262,6 +262,14 @@ Test(data_record, the_longest_line)
     seen = scan_file(path, SYI_FORMAT_TSV, 0);
     cr_assert(seen.status == SY_ENOENT && seen.n == 2);
     syi_text_free(&seen.text);
+    int fd = open(path, O_RDONLY);
+    char *buffer = NULL;
+    size_t capacity = 0;
+    struct syi_span text;
+    cr_assert(syi_record_read(fd, path, &syi_record_tsv, '\n', 4, &buffer, &capacity, &text, NULL) == SY_OK);
+    cr_assert(text.bytes == SYI_RECORD_BYTES);
+    close(fd);
+    syi_free(buffer);
     remove_path(path);
     path = long_file((size_t)SYI_RECORD_BYTES + 1, "word ");
     seen = scan_file(path, SYI_FORMAT_JSONL, 0);

@@ -91,7 +91,7 @@ static void expect_files(const char *pattern, const char *const *want, int n)
 Test(data_source, files_in_the_order_of_their_names, .init = make_folder, .fini = remove_folder)
 {
     static const char *const names[] = {"B-2", "a-1", "a-10", "a-2", "a[1]", "\xc3\xa4-1"};
-    for (size_t i = SYI_COUNT(names); i-- > 0;) put(names[i], "x", i);
+    for (size_t i = SYI_COUNT(names); i-- > 0;) put(names[i], "x", 1);
     cr_assert(mkdir(at("folder"), 0700) == 0);
     expect_files("*", names, 6); /* and neither folder nor cache */
     expect_files("a-*", names + 1, 3);
