@@ -293,6 +293,27 @@ Test(data_record, running_text_is_cut_after_a_blank)
     remove_path(path);
 }
 
+/* Text of as many bytes as a record may have is one, whatever ends it and however it is read; of one more, two. */
+Test(data_record, text_as_long_as_a_record)
+{
+    static const char *const ends[] = {"", "\n", "\r\n", "\n\nx", "\r\n\r\nx", "\n\r\nx"};
+    static const size_t pieces[] = {0, SYI_DOCUMENT_BYTES, SYI_DOCUMENT_BYTES + 1, SYI_DOCUMENT_BYTES + 2};
+    for (size_t i = 0; i < 2 * SYI_COUNT(ends) * SYI_COUNT(pieces); i++) {
+        const char *end = ends[i / 2 % SYI_COUNT(ends)];
+        size_t piece = pieces[i / 2 / SYI_COUNT(ends)], more = i % 2;
+        struct syi_text text = {0};
+        for (size_t k = 0; k < SYI_DOCUMENT_BYTES + more; k++) syi_text_puts(&text, k == 5 ? " " : "a");
+        syi_text_puts(&text, end);
+        for (int format = SYI_FORMAT_TEXT; format <= SYI_FORMAT_DOCUMENTS; format++) {
+            struct seen seen = scan_text(text.data, text.length, format, piece);
+            cr_assert(seen.n == 1 + more + (strchr(end, 'x') != NULL), "end %zu, %zu more, format %d: %zu",
+                      i / 2 % SYI_COUNT(ends), more, format, seen.n);
+            syi_text_free(&seen.text);
+        }
+        syi_text_free(&text);
+    }
+}
+
 /* ---- one record ---- */
 
 Test(data_record, a_file_that_has_changed)
