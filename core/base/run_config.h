@@ -18,6 +18,10 @@
     X(SYI_MLP_SILU_LINEAR, "silu,linear")                                                                    \
     X(SYI_MLP_GELU, "gelu")                                                                                  \
     X(SYI_MLP_RELU, "relu")
+#define SYI_SCALE_OUTPUTS_MAP(X)                                                                             \
+    X(SYI_SCALE_OUTPUTS_AUTO, "auto")                                                                        \
+    X(SYI_SCALE_OUTPUTS_TRUE, "true")                                                                        \
+    X(SYI_SCALE_OUTPUTS_FALSE, "false")
 #define SYI_SPARSE_MAP(X)                                                                                    \
     X(SYI_SPARSE_MIXED, "MIXED")                                                                             \
     X(SYI_SPARSE_TOP, "TOP")                                                                                 \
@@ -171,6 +175,7 @@
 #define SYI_CHOICE_TEXT(constant, text)     "|" text
 #define SYI_CHOICES(map)                    map(SYI_CHOICE_TEXT) /* "|gelu,linear|relu,linear|..." */
 enum { SYI_MLP_MAP(SYI_CHOICE_CONSTANT) };
+enum { SYI_SCALE_OUTPUTS_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_SPARSE_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_EXPERT_MLP_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_ROUTER_MAP(SYI_CHOICE_CONSTANT) };

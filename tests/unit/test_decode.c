@@ -142,6 +142,8 @@ Test(decode, decoding_step_by_step_has_the_bits_of_the_whole_decoder)
     for (size_t i = 0; i < SYI_COUNT(answering_routers); i++) check_dtypes(config_of_router(i), check_steps);
     check_dtypes(config_of("model.logits_via_embedding=true", "model.mlp_activations=gelu", NULL),
                  check_steps);
+    check_dtypes(config_of("model.relpos_per_layer=true", "model.scale_decoder_outputs=true", NULL),
+                 check_steps);
 }
 
 /* Example 2 with other neighbours, in another row, at another padded length, beside fewer or more rows. */

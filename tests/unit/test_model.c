@@ -118,6 +118,13 @@ Test(model, gradients_with_tied_embedding)
     check_gradients(&config);
 }
 
+Test(model, gradients_with_a_position_bias_in_each_layer)
+{
+    struct syi_config config =
+        config_of("model.relpos_per_layer=true", "model.scale_decoder_outputs=true", NULL);
+    check_gradients(&config);
+}
+
 /* ---- microbatches ---- */
 
 /* Gradients of all parameters, one after the other; free it. */

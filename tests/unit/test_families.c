@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The keys in which families of T5 differ: each against a model without it whose weights are chosen so that both
+ * must compute the same. Gradients by finite differences: test_model.c; decoding: test_decode.c. */
+#include "config.h"
+
+#include "small_model.h"
+
+static void family_open(struct model *model, const struct syi_config *config)
+{
+    model_open(model, config, shape_of(4, 6, 5), 0);
+    model_add(model, SYI_GRAD_FIRST);
+    model_bind(model);
+    put_batch(model, (int[]){1, 2, 3, NO_EXAMPLE}, 0);
+}
+
+static double loss_of(struct model *model)
+{
+    model_run(model, 0);
+    return ms_get(ms_tensor(&model->m, "loss_sum"), 0);
+}
+
+/* ---- the scale of the decoder's output ---- */
+
+/* Loss with a head of its own or the embedding table; the head is the table transposed, times factor. */
+static double loss_with_head(int tied, const char *scale, double factor)
+{
+    struct model model;
+    struct syi_config config = config_of(tied ? "model.logits_via_embedding=true" : "model.d_model=16",
+                                         "model.d_model=16", scale, NULL);
+    family_open(&model, &config);
+    const struct sy_tensor *table = ms_tensor(&model.m, "token_embedder/embedding");
+    for (int64_t i = 0; !tied && i < 12; i++)
+        for (int64_t k = 0; k < 16; k++)
+            ms_set(ms_tensor(&model.m, "decoder/logits_dense/kernel"), k * 12 + i,
+                   factor * ms_get(table, i * 16 + k));
+    double loss = loss_of(&model);
+    model_close(&model);
+    return loss;
+}
+
+Test(families, outputs_are_scaled_before_either_head)
+{
+    static const char AUTO[] = "model.scale_decoder_outputs=auto", YES[] = "model.scale_decoder_outputs=true",
+                      NO[] = "model.scale_decoder_outputs=false";
+    double scaled = loss_with_head(1, YES, 1), plain = loss_with_head(1, NO, 1);
+    cr_assert_gt(fabs(scaled - plain), 0.1 * fabs(plain));
+    cr_assert_eq(loss_with_head(1, AUTO, 1), scaled);
+    cr_assert_eq(loss_with_head(0, AUTO, 1), loss_with_head(0, NO, 1));
+    cr_assert_eq(loss_with_head(0, YES, 1), loss_with_head(0, NO, 0.25)); /* 1 / sqrt(16) */
+    cr_assert_float_eq(loss_with_head(0, YES, 1), scaled, 1e-6 * fabs(scaled));
+    cr_assert_float_eq(loss_with_head(0, NO, 1), plain, 1e-6 * fabs(plain));
+}
+
+/* ---- relative position biases ---- */
+
+/* "encoder/relpos_bias/rel_embedding", or that of a layer. */
+static const char *bias_name(int decoder, int layer, char name[80])
+{
+    snprintf(name, 80, layer < 0 ? "%s/relpos_bias/rel_embedding" : "%s/layers_%d/relpos_bias/rel_embedding",
+             decoder ? "decoder" : "encoder", layer);
+    return name;
+}
+
+/* The gradient of a shared table is the sum of those of its copies. */
+static void expect_sum_of_gradients(struct model *shared, struct model *own, int decoder)
+{
+    char name[80];
+    const struct sy_tensor *whole = gradient_of(shared, bias_name(decoder, -1, name)),
+                           *first = gradient_of(own, bias_name(decoder, 0, name)),
+                           *second = gradient_of(own, bias_name(decoder, 1, name));
+    for (int64_t i = 0; i < ms_count(whole); i++)
+        cr_assert_float_eq(ms_get(first, i) + ms_get(second, i), ms_get(whole, i), 1e-6, "%s, element %lld",
+                           name, (long long)i);
+}
+
+Test(families, layers_with_copies_of_a_bias_compute_what_the_shared_one_gives)
+{
+    struct syi_config config = config_of(NULL), per_layer = config_of("model.relpos_per_layer=true", NULL);
+    struct model shared, own;
+    char name[80];
+    family_open(&shared, &config);
+    family_open(&own, &per_layer);
+    cr_assert_eq(own.model.n, shared.model.n + 2);
+    for (int i = 0; i < 4; i++) {
+        const struct sy_tensor *to = ms_tensor(&own.m, bias_name(i / 2, i % 2, name));
+        memcpy(to->data, ms_tensor(&shared.m, bias_name(i / 2, -1, name))->data, ms_bytes(to));
+    }
+    cr_assert_eq(loss_of(&own), loss_of(&shared));
+    for (int decoder = 0; decoder < 2; decoder++) expect_sum_of_gradients(&shared, &own, decoder);
+    model_close(&shared);
+    model_close(&own);
+}
