@@ -427,6 +427,9 @@ enum syi_evaluates { SYI_EVALUATES = 1, SYI_EVALUATES_DECODED = 2 };
 int syi_config_evaluates(const struct syi_config *config); /* bits, 0: no task has such a file */
 /* decode.batch_size, or what stands for its 0. */
 int64_t syi_config_decode_rows(const struct syi_config *config);
+/* How many layers of the encoder (decoder 0) or the decoder (1) have experts, and whether this one has. */
+int64_t syi_sparse_layers(const struct syi_config *config, int decoder);
+int syi_is_sparse_layer(const struct syi_config *config, int decoder, int layer);
 /* SYI_ROUTER_* of the encoder's or the decoder's sparse layers. */
 int syi_router_type(const struct syi_config *config, int decoder);
 

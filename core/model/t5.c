@@ -56,7 +56,7 @@ static struct syi_router decoder_router(const struct syi_build *b, const struct 
 {
     return (struct syi_router){.type = syi_router_type(b->config, 1),
                                .decoder = 1,
-                               .layer = (uint32_t)b->config->moe.num_encoder_sparse_layers,
+                               .layer = (uint32_t)syi_sparse_layers(b->config, 0),
                                .prioritized = b->config->moe.decoder_batch_prioritized_routing,
                                .mask = in->decoder.mask,
                                .normalizer = in->target_norm};
@@ -77,8 +77,7 @@ int syi_encoder(struct syi_build *b, const struct syi_inputs *in)
     syi_scope_push(b->p, "encoder");
     int x = embed(b, in->encoder_ids), stack = stack_bias(b);
     for (int i = 0; i < layers; i++) {
-        int sparse = c->moe.num_experts && syi_is_sparse_layer((int)c->moe.encoder_sparse_layout, i, layers,
-                                                               (int)c->moe.num_encoder_sparse_layers);
+        int sparse = syi_is_sparse_layer(c, 0, i);
         syi_scope_push(b->p, "layers_%d", i);
         int h = syi_norm(b, "pre_attention_layer_norm", x, real->mask);
         int bias = c->model.relpos_per_layer ? syi_relative_bias(b) : stack;
@@ -146,8 +145,7 @@ int syi_decoder_logits(struct syi_build *b, int ids, int encoded, const struct s
     syi_scope_push(b->p, "decoder");
     int x = embed(b, ids), stack = stack_bias(b);
     for (int i = 0; i < layers; i++) {
-        int sparse = c->moe.num_experts && syi_is_sparse_layer((int)c->moe.decoder_sparse_layout, i, layers,
-                                                               (int)c->moe.num_decoder_sparse_layers);
+        int sparse = syi_is_sparse_layer(c, 1, i);
         struct syi_cache cache = {-1, -1, -1, -1};
         if (b->decoding) cache = self_cache(b, i, in);
         syi_scope_push(b->p, "layers_%d", i);

@@ -90,3 +90,33 @@ Test(families, layers_with_copies_of_a_bias_compute_what_the_shared_one_gives)
     model_close(&shared);
     model_close(&own);
 }
+
+/* ---- which layers have experts ---- */
+
+/* The layers of a program with experts, in their order: "encoder/layers_1/mlp decoder/layers_0/mlp". */
+static void expect_sparse(const char *encoder, const char *decoder, const char *wanted)
+{
+    struct model model;
+    struct syi_config config = config_of("model.num_encoder_layers=6", "model.num_decoder_layers=5",
+                                         "moe.num_encoder_sparse_layers=1", "moe.num_decoder_sparse_layers=0",
+                                         encoder, decoder, NULL);
+    char found[200] = "";
+    size_t used = 0;
+    family_open(&model, &config);
+    for (size_t i = 0; i < model.model.n_layers; i++)
+        used += (size_t)snprintf(found + used, sizeof found - used, "%s%s", i ? " " : "",
+                                 model.model.layer[i].name);
+    cr_assert_str_eq(found, wanted);
+    model_close(&model);
+}
+
+Test(families, listed_layers_have_the_experts)
+{
+    expect_sparse("moe.encoder_sparse_layers=[1, 4]", "moe.decoder_sparse_layers=[0, 3, 4]",
+                  "encoder/layers_1/mlp encoder/layers_4/mlp decoder/layers_0/mlp decoder/layers_3/mlp "
+                  "decoder/layers_4/mlp");
+    expect_sparse("moe.num_encoder_sparse_layers=0", "moe.decoder_sparse_layers=[1]", "decoder/layers_1/mlp");
+    expect_sparse("moe.encoder_sparse_layers=[]", "moe.decoder_sparse_layers=[]", "encoder/layers_5/mlp");
+    expect_sparse("moe.num_encoder_sparse_layers=2", "moe.decoder_sparse_layers=[2]",
+                  "encoder/layers_2/mlp encoder/layers_5/mlp decoder/layers_2/mlp");
+}
