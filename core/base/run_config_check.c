@@ -115,6 +115,25 @@ static int check_places(const struct syi_config *config, struct sy_error *err)
     return SY_OK;
 }
 
+/* Places are counted in each row: what says otherwise contradicts. */
+static int check_capacity(const struct syi_config *config, struct sy_error *err)
+{
+    const struct syi_moe_part *moe = &config->moe;
+    const char *instead = NULL;
+    if (moe->num_experts == 0 || moe->expert_capacity == 0) return SY_OK;
+    if (syi_compat(config, moe->group_by)) instead = "moe.group_by = \"rows\"";
+    if (moe->group_rows > 1) instead = "moe.group_rows = 1";
+    for (int i = 0; i < 2; i++)
+        if (syi_sparse_layers(config, i) && syi_router_type(config, i) == SYI_ROUTER_EXPERTS_CHOOSE_MASKED)
+            instead = "a router by which tokens choose";
+    if (!instead) return SY_OK;
+    return syi_error(
+        err, SY_EINVAL,
+        "moe.expert_capacity = %" PRId64
+        " counts the tokens of one row that chose an expert: take %s with it, or the capacity factors",
+        moe->expert_capacity, instead);
+}
+
 static int check_routers(const struct syi_config *config, struct sy_error *err)
 {
     static const char *const key[2] = {"router_type", "decoder_router_type"};
@@ -456,9 +475,9 @@ static int run_checks(const check_fn *checks, size_t n, const struct syi_config 
 
 int syi_config_validate_programs(const struct syi_config *config, struct sy_error *err)
 {
-    static const check_fn checks[] = {check_positions, check_sparse_layers, check_routers,
-                                      check_batch,     check_places,        check_buckets,
-                                      check_factors,   check_optimizers,    check_decoding};
+    static const check_fn checks[] = {check_positions,  check_sparse_layers, check_capacity, check_routers,
+                                      check_batch,      check_places,        check_buckets,  check_factors,
+                                      check_optimizers, check_decoding};
     return run_checks(checks, SYI_COUNT(checks), config, err);
 }
 

@@ -481,6 +481,14 @@ Test(run_config, cross_checks)
         {"moe.num_experts = 4\nmoe.num_encoder_sparse_layers = 0\nmoe.decoder_sparse_layers = [0]\n"
          "moe.decoder_router_type = \"experts_choose_masked\"",
          "depends on later ones"},
+        {"moe.num_experts = 4\nmoe.expert_capacity = 2\nmoe.min_expert_capacity = 0", NULL},
+        {"moe.expert_capacity = 2\nmoe.group_rows = 2", NULL}, /* dense: not looked at */
+        {"moe.num_experts = 4\nmoe.expert_capacity = 2\nmoe.group_rows = 2",
+         "take moe.group_rows = 1 with it"},
+        {"moe.num_experts = 4\nmoe.expert_capacity = 2\nrun.compat = \"t5x\"",
+         "take moe.group_by = \"rows\" with it"},
+        {"moe.num_experts = 4\nmoe.expert_capacity = 2\nmoe.router_type = \"experts_choose_masked\"",
+         "take a router by which tokens choose with it"},
         {"moe.num_experts = 2\nmoe.num_selected_experts = 3", "is more than moe.num_experts = 2"},
         {"moe.num_experts = 4\nmoe.train_capacity_factor = 1e-9\nmoe.min_expert_capacity = 0",
          "moe.train_capacity_factor = 1e-09 gives none of 4 experts a place"},

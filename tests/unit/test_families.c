@@ -120,3 +120,81 @@ Test(families, listed_layers_have_the_experts)
     expect_sparse("moe.num_encoder_sparse_layers=2", "moe.decoder_sparse_layers=[2]",
                   "encoder/layers_2/mlp encoder/layers_5/mlp decoder/layers_2/mlp");
 }
+
+/* ---- places of an expert in a row ---- */
+
+enum { CAPACITY = 2 };
+
+/* Of the router's own probabilities: the largest of a token is its expert, its rank among the tokens of its row with
+ * that expert its place. Counts the dropped. */
+struct routing_seen {
+    int layers, dropped;
+};
+
+static void expect_places(void *arg, int program, size_t op, const struct sy_call *call, int after)
+{
+    struct routing_seen *seen = arg;
+    (void)program;
+    (void)op;
+    if (!after || call->op != SY_OP_ROUTE) return;
+    const struct sy_tensor *p = &call->in[0], *mask = &call->in[1];
+    int64_t rows = p->dim[0], tokens = p->dim[1], experts = p->dim[2];
+    for (int64_t row = 0; row < rows; row++) {
+        int64_t taken[16] = {0};
+        for (int64_t t = row * tokens; t < (row + 1) * tokens; t++) {
+            int64_t best = 0, expert = -1, place = -1;
+            for (int64_t e = 1; e < experts; e++)
+                if (ms_get(p, t * experts + e) > ms_get(p, t * experts + best)) best = e;
+            if (ms_get(mask, t) != 0) {
+                expert = best;
+                place = taken[best] < CAPACITY ? taken[best] : -1;
+                taken[best]++;
+                seen->dropped += place < 0;
+            }
+            cr_assert_eq((int64_t)ms_get(&call->out[0], t), expert, "token %lld", (long long)t);
+            cr_assert_eq((int64_t)ms_get(&call->out[1], t), place, "token %lld", (long long)t);
+        }
+    }
+    seen->layers++;
+}
+
+static void expect_places_in(enum syi_which which, struct syi_shape shape)
+{
+    struct model model;
+    struct routing_seen seen = {0};
+    struct syi_config config =
+        config_of("moe.expert_capacity=2", "moe.num_selected_experts=1", "moe.train_capacity_factor=0.5",
+                  "moe.eval_capacity_factor=0.5", NULL);
+    model_open(&model, &config, shape, 0);
+    syi_session_hook(model.m.session, expect_places, &seen);
+    model_add(&model, which);
+    model_bind(&model);
+    put_batch(&model, (int[]){1, 2, 3, 4, NO_EXAMPLE, 5, 6, 7}, 0);
+    ms_run(&model.m, 0);
+    cr_assert_eq(seen.layers, 2);
+    cr_assert_gt(seen.dropped, 0, "nothing is dropped: this proves little");
+    model_close(&model);
+}
+
+Test(families, an_expert_has_its_places_in_each_row)
+{
+    static const enum syi_which programs[] = {SYI_GRAD_FIRST, SYI_EVAL};
+    for (size_t i = 0; i < SYI_COUNT(programs); i++) {
+        expect_places_in(programs[i], shape_of(4, 6, 5));
+        expect_places_in(programs[i], shape_of(8, 11, 7));
+    }
+}
+
+/* Padding stands last in its row, so whether it is routed too does not matter to real tokens. */
+Test(families, padding_takes_no_place_of_a_row_from_a_token)
+{
+    struct syi_config ignored = config_of("moe.expert_capacity=2", "moe.num_selected_experts=1", NULL);
+    struct syi_config routed = config_of("moe.expert_capacity=2", "moe.num_selected_experts=1",
+                                         "moe.ignore_padding_tokens=false", NULL);
+    struct model a, b;
+    family_open(&a, &ignored);
+    family_open(&b, &routed);
+    cr_assert_eq(loss_of(&a), loss_of(&b));
+    model_close(&a);
+    model_close(&b);
+}
