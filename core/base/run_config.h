@@ -156,6 +156,16 @@
     X(SYI_TASK_METRIC_ROUGE2, "rouge2")                                                                      \
     X(SYI_TASK_METRIC_ROUGE_L, "rougeL")                                                                     \
     X(SYI_TASK_METRIC_F1, "f1")
+#define SYI_LENGTH_PENALTY_MAP(X)                                                                            \
+    X(SYI_LENGTH_PENALTY_GNMT, "gnmt")                                                                       \
+    X(SYI_LENGTH_PENALTY_POWER, "power")
+#define SYI_FINISHED_BEAMS_MAP(X)                                                                            \
+    X(SYI_FINISHED_BEAMS_T5X, "t5x")                                                                         \
+    X(SYI_FINISHED_BEAMS_HUGGINGFACE, "huggingface")
+#define SYI_EARLY_STOPPING_MAP(X)                                                                            \
+    X(SYI_EARLY_STOPPING_NEVER, "never")                                                                     \
+    X(SYI_EARLY_STOPPING_FALSE, "false")                                                                     \
+    X(SYI_EARLY_STOPPING_TRUE, "true")
 #define SYI_ON_FAILURE_MAP(X)                                                                                \
     X(SYI_ON_FAILURE_CONTINUE, "continue")                                                                   \
     X(SYI_ON_FAILURE_STOP, "stop")
@@ -203,6 +213,9 @@ enum { SYI_TASK_METRIC_MAP(SYI_CHOICE_CONSTANT) SYI_TASK_METRICS };
 enum { SYI_MODE_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_POLICY_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_ACTION_ON_MAP(SYI_CHOICE_CONSTANT) };
+enum { SYI_LENGTH_PENALTY_MAP(SYI_CHOICE_CONSTANT) };
+enum { SYI_FINISHED_BEAMS_MAP(SYI_CHOICE_CONSTANT) };
+enum { SYI_EARLY_STOPPING_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_ON_FAILURE_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_LOG_RANKS_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_CPU_VARIANT_MAP(SYI_CHOICE_CONSTANT) };

@@ -62,6 +62,7 @@ static size_t lay_out(struct syi_decoder *d, char *memory)
     lay_out_beams(&d->live, memory, &used, rows, o->length);
     if (o->beam_search) {
         d->from = take(memory, &used, rows);
+        d->settled = take(memory, &used, o->batch);
         lay_out_beams(&d->finished, memory, &used, rows, o->length);
         lay_out_beams(&d->next_live, memory, &used, rows, o->length);
         lay_out_beams(&d->next_finished, memory, &used, rows, o->length);

@@ -31,6 +31,7 @@ struct syi_decoder {
     void *memory;                                              /* all arrays below but weight */
     int32_t *token;                                            /* [rows] */
     int32_t *from;                                             /* [rows] */
+    int32_t *settled;                                          /* [batch] beam search: outputs are final */
     struct syi_beams live, finished, next_live, next_finished; /* sampling: live alone */
     struct syi_candidates candidates;
     int32_t *ended;  /* [rows] sampling */
