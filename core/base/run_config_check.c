@@ -159,6 +159,15 @@ static int check_routers(const struct syi_config *config, struct sy_error *err)
     return SY_OK;
 }
 
+static int check_ids(const struct syi_config *config, struct sy_error *err)
+{
+    int64_t start = config->model.decoder_start_token_id, ids = config->model.vocab_size;
+    if (start < ids) return SY_OK;
+    return syi_error(err, SY_EINVAL,
+                     "model.decoder_start_token_id = %" PRId64 " is no id: model.vocab_size = %" PRId64,
+                     start, ids);
+}
+
 static int check_positions(const struct syi_config *config, struct sy_error *err)
 {
     int64_t buckets = config->model.relpos_num_buckets, distance = config->model.relpos_max_distance;
@@ -475,9 +484,9 @@ static int run_checks(const check_fn *checks, size_t n, const struct syi_config 
 
 int syi_config_validate_programs(const struct syi_config *config, struct sy_error *err)
 {
-    static const check_fn checks[] = {check_positions,  check_sparse_layers, check_capacity, check_routers,
-                                      check_batch,      check_places,        check_buckets,  check_factors,
-                                      check_optimizers, check_decoding};
+    static const check_fn checks[] = {check_ids,     check_positions,  check_sparse_layers, check_capacity,
+                                      check_routers, check_batch,      check_places,        check_buckets,
+                                      check_factors, check_optimizers, check_decoding};
     return run_checks(checks, SYI_COUNT(checks), config, err);
 }
 

@@ -497,6 +497,7 @@ Test(run_config, cross_checks)
         {"moe.num_experts = 4\nmoe.train_capacity_factor = 1e-9\nmoe.min_expert_capacity = 1", NULL},
         {"moe.num_experts = 4\nmoe.train_capacity_factor = 0\nmoe.min_expert_capacity = 0", NULL},
         {"model.relpos_num_buckets = 33", "must be even"},
+        {"model.decoder_start_token_id = 384", "model.decoder_start_token_id = 384 is no id"},
         {"model.relpos_max_distance = 16", "more than half"},
         {"train.microbatches = 3", "must divide data.batch_size = 64"},
         {"moe.num_experts = 4\nmoe.group_rows = 48", "must divide the 64 rows"},

@@ -8,7 +8,7 @@
 #include "base/run_config.h"
 #include "decoding_model.h"
 
-enum { BEAMS = 3, VOCAB = 7, LENGTH = 8, EXAMPLES = 24, EOS = 1 };
+enum { BEAMS = 3, VOCAB = 7, LENGTH = 8, EXAMPLES = 24, EOS = 1, START = 4 };
 
 struct sequence {
     int32_t id[LENGTH + 1]; /* the start token first */
@@ -66,7 +66,7 @@ static int is_final(const struct syi_decode_options *o, const struct sequence *o
 static int search(const struct fake *f, int64_t example, struct sequence output[3 * BEAMS])
 {
     const struct syi_decode_options *o = f->o;
-    struct sequence live[BEAMS] = {{.n = 0}}, candidate[BEAMS * VOCAB];
+    struct sequence live[BEAMS] = {{.id = {START}}}, candidate[BEAMS * VOCAB];
     int n_live = 1, n = 0;
     for (int step = 0; step < LENGTH && !is_final(o, output, n, &live[0]); step++) {
         int n_candidates = extend(f, example, live, n_live, candidate);
@@ -116,6 +116,7 @@ static uint64_t check(int length_penalty, int finished_beams, int early_stopping
                                    .batch = EXAMPLES,
                                    .length = LENGTH,
                                    .vocab = VOCAB,
+                                   .start = START,
                                    .eos = EOS,
                                    .length_penalty = length_penalty,
                                    .alpha = alpha,

@@ -12,6 +12,7 @@ struct syi_decode_options {
     int32_t batch;   /* examples decoded together */
     int32_t length;  /* most tokens of an output, the end token included */
     int32_t vocab;   /* token ids are below it */
+    int32_t start;   /* id that every sequence begins with */
     int32_t eos;     /* id of the end token */
     int length_penalty; /* beam search: SYI_LENGTH_PENALTY_*: score = log-probability / ((5 + tokens) / 6)^alpha, */
     double alpha;       /* or / tokens^alpha */
@@ -42,8 +43,8 @@ struct syi_decode_step {
 };
 
 struct syi_decode_batch {
-    const int32_t *prompt;  /* [batch][length] decoder inputs, the BOS slot first: as many tokens as are not 0
-                               are forced (end tokens are taken for 0); or NULL */
+    const int32_t *prompt;  /* [batch][length] decoder inputs, the start token's slot first: as many tokens as
+                               are not 0 are forced (end tokens are taken for 0); or NULL */
     const int64_t *example; /* [batch] index of each example in the data set: its random numbers are named by
                                it; or NULL: its place in the batch */
     const uint8_t
@@ -59,7 +60,7 @@ int syi_decoder_new(const struct syi_decode_options *options, struct syi_decoder
 void syi_decoder_free(struct syi_decoder *decoder);
 /* Values a row of struct syi_decode_io's top_value has: 2 x decodes, or vocab where that is less. */
 int32_t syi_decode_width(const struct syi_decode_options *options);
-/* Decodes one batch: ids [batch][decodes][length] without BOS and 0 after the end token, scores
+/* Decodes one batch: ids [batch][decodes][length] without the start token and 0 after the end token, scores
  * [batch][decodes]; decodes are ordered from worst to best. Takes no memory. */
 int syi_decoder_run(struct syi_decoder *decoder, const struct syi_decode_step *step,
                     const struct syi_decode_batch *batch, int32_t *ids, float *scores,
