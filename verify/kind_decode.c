@@ -33,6 +33,9 @@ struct decode {
 static int read_beams(struct decode *d, struct sy_error *err)
 {
     d->options.beam_search = 1;
+    d->options.length_penalty = d->config.decode.length_penalty;
+    d->options.finished_beams = d->config.decode.finished_beams;
+    d->options.early_stopping = d->config.decode.early_stopping;
     return verify_real(d->item, "alpha", &d->options.alpha, err);
 }
 

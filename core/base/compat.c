@@ -52,6 +52,7 @@ int syi_compat(const struct syi_config *config, int value)
 
 double syi_capacity_factor(const struct syi_config *config, int training)
 {
+    if (config->moe.expert_capacity) return 0;
     if (training) return config->moe.train_capacity_factor;
     if (config->moe.eval_capacity_factor >= 0) return config->moe.eval_capacity_factor;
     return config->run.compat == SYI_COMPAT_T5X ? 2 : 0;

@@ -16,7 +16,7 @@ const struct syi_compat_row *syi_compat_table(size_t *n);
 
 /* Whether a key of the table asks for T5X's behaviour: its value is T5X's, or auto under run.compat = t5x. */
 int syi_compat(const struct syi_config *config, int value);
-/* moe.train_capacity_factor or moe.eval_capacity_factor with its default resolved. */
+/* moe.train_capacity_factor or moe.eval_capacity_factor with its default resolved; 0 with moe.expert_capacity. */
 double syi_capacity_factor(const struct syi_config *config, int training);
 
 #endif

@@ -18,6 +18,10 @@
     X(SYI_MLP_SILU_LINEAR, "silu,linear")                                                                    \
     X(SYI_MLP_GELU, "gelu")                                                                                  \
     X(SYI_MLP_RELU, "relu")
+#define SYI_SCALE_OUTPUTS_MAP(X)                                                                             \
+    X(SYI_SCALE_OUTPUTS_AUTO, "auto")                                                                        \
+    X(SYI_SCALE_OUTPUTS_TRUE, "true")                                                                        \
+    X(SYI_SCALE_OUTPUTS_FALSE, "false")
 #define SYI_SPARSE_MAP(X)                                                                                    \
     X(SYI_SPARSE_MIXED, "MIXED")                                                                             \
     X(SYI_SPARSE_TOP, "TOP")                                                                                 \
@@ -172,6 +176,16 @@
     X(SYI_TASK_METRIC_ROUGE2, "rouge2")                                                                      \
     X(SYI_TASK_METRIC_ROUGE_L, "rougeL")                                                                     \
     X(SYI_TASK_METRIC_F1, "f1")
+#define SYI_LENGTH_PENALTY_MAP(X)                                                                            \
+    X(SYI_LENGTH_PENALTY_GNMT, "gnmt")                                                                       \
+    X(SYI_LENGTH_PENALTY_POWER, "power")
+#define SYI_FINISHED_BEAMS_MAP(X)                                                                            \
+    X(SYI_FINISHED_BEAMS_T5X, "t5x")                                                                         \
+    X(SYI_FINISHED_BEAMS_HUGGINGFACE, "huggingface")
+#define SYI_EARLY_STOPPING_MAP(X)                                                                            \
+    X(SYI_EARLY_STOPPING_NEVER, "never")                                                                     \
+    X(SYI_EARLY_STOPPING_FALSE, "false")                                                                     \
+    X(SYI_EARLY_STOPPING_TRUE, "true")
 #define SYI_ON_FAILURE_MAP(X)                                                                                \
     X(SYI_ON_FAILURE_CONTINUE, "continue")                                                                   \
     X(SYI_ON_FAILURE_STOP, "stop")
@@ -191,6 +205,7 @@
 #define SYI_CHOICE_TEXT(constant, text)     "|" text
 #define SYI_CHOICES(map)                    map(SYI_CHOICE_TEXT) /* "|gelu,linear|relu,linear|..." */
 enum { SYI_MLP_MAP(SYI_CHOICE_CONSTANT) };
+enum { SYI_SCALE_OUTPUTS_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_SPARSE_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_EXPERT_MLP_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_ROUTER_MAP(SYI_CHOICE_CONSTANT) };
@@ -223,6 +238,9 @@ enum { SYI_TASK_METRIC_MAP(SYI_CHOICE_CONSTANT) SYI_TASK_METRICS };
 enum { SYI_MODE_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_POLICY_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_ACTION_ON_MAP(SYI_CHOICE_CONSTANT) };
+enum { SYI_LENGTH_PENALTY_MAP(SYI_CHOICE_CONSTANT) };
+enum { SYI_FINISHED_BEAMS_MAP(SYI_CHOICE_CONSTANT) };
+enum { SYI_EARLY_STOPPING_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_ON_FAILURE_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_LOG_RANKS_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_CPU_VARIANT_MAP(SYI_CHOICE_CONSTANT) };
@@ -458,6 +476,9 @@ enum syi_evaluates { SYI_EVALUATES = 1, SYI_EVALUATES_DECODED = 2 };
 int syi_config_evaluates(const struct syi_config *config); /* bits, 0: no task has such a file */
 /* decode.batch_size, or what stands for its 0. */
 int64_t syi_config_decode_rows(const struct syi_config *config);
+/* How many layers of the encoder (decoder 0) or the decoder (1) have experts, and whether this one has. */
+int64_t syi_sparse_layers(const struct syi_config *config, int decoder);
+int syi_is_sparse_layer(const struct syi_config *config, int decoder, int layer);
 /* SYI_ROUTER_* of the encoder's or the decoder's sparse layers. */
 int syi_router_type(const struct syi_config *config, int decoder);
 

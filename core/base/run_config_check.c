@@ -13,7 +13,45 @@
 
 /* ---- model ---- */
 
-static int check_layers(const char *side, int64_t sparse, int64_t layers, int layout, struct sy_error *err)
+/* A key that has no meaning beside a list of sparse layers. */
+static int refuse_beside_list(const struct syi_config *config, const char *side, const char *pattern,
+                              struct sy_error *err)
+{
+    char name[SYI_KEY], reason[SYI_REASON];
+    struct syi_key key;
+    int differs;
+    snprintf(name, sizeof name, pattern, side);
+    int status = syi_key_parse(name, &key, reason);
+    if (status) return syi_error(err, status, "%s", reason);
+    status = syi_option_differs(key.option, &config->moe, &differs, err);
+    if (status || !differs) return status;
+    return syi_error(
+        err, SY_EINVAL,
+        "%s: moe.%s_sparse_layers lists the layers that have experts: leave it out, or give it its "
+        "default, %s",
+        name, side, key.option->default_text);
+}
+
+static int check_listed_layers(const struct syi_config *config, const char *side,
+                               const struct syi_ints *listed, int64_t layers, struct sy_error *err)
+{
+    for (int i = 0; i < listed->n; i++) {
+        int64_t layer = listed->values[i];
+        if (layer >= layers)
+            return syi_error(err, SY_EINVAL,
+                             "moe.%s_sparse_layers: there is no layer %" PRId64
+                             ", model.num_%s_layers = %" PRId64 " and the first is layer 0",
+                             side, layer, side, layers);
+        if (i && layer <= listed->values[i - 1])
+            return syi_error(err, SY_EINVAL,
+                             "moe.%s_sparse_layers must ascend: %" PRId64 " stands after %" PRId64, side,
+                             layer, listed->values[i - 1]);
+    }
+    int status = refuse_beside_list(config, side, "moe.num_%s_sparse_layers", err);
+    return status ? status : refuse_beside_list(config, side, "moe.%s_sparse_layout", err);
+}
+
+static int check_layout(const char *side, int64_t sparse, int64_t layers, int layout, struct sy_error *err)
 {
     if (sparse > layers)
         return syi_error(err, SY_EINVAL,
@@ -23,26 +61,32 @@ static int check_layers(const char *side, int64_t sparse, int64_t layers, int la
         return syi_error(
             err, SY_EINVAL,
             "moe.num_%s_sparse_layers = %" PRId64 " must divide model.num_%s_layers = %" PRId64
-            " where moe.%s_sparse_layout = \"MIXED\"; take TOP, BOTTOM or MIDDLE, or another number",
-            side, sparse, side, layers, side);
+            " where moe.%s_sparse_layout = \"MIXED\"; take TOP, BOTTOM or MIDDLE, another number, or list the "
+            "layers in moe.%s_sparse_layers",
+            side, sparse, side, layers, side, side);
     return SY_OK;
 }
 
 static int check_sparse_layers(const struct syi_config *config, struct sy_error *err)
 {
-    int64_t encoder = config->moe.num_encoder_sparse_layers, decoder = config->moe.num_decoder_sparse_layers;
-    if (config->moe.num_experts == 0) return SY_OK;
-    if (encoder + decoder == 0)
+    const struct syi_moe_part *moe = &config->moe;
+    if (moe->num_experts == 0) return SY_OK;
+    if (syi_sparse_layers(config, 0) + syi_sparse_layers(config, 1) == 0)
         return syi_error(err, SY_EINVAL,
                          "moe.num_experts = %" PRId64
                          " but no layer has experts; set moe.num_encoder_sparse_layers "
                          "or moe.num_decoder_sparse_layers, or moe.num_experts = 0",
-                         config->moe.num_experts);
-    int status = check_layers("encoder", encoder, config->model.num_encoder_layers,
-                              config->moe.encoder_sparse_layout, err);
-    if (status != SY_OK) return status;
-    return check_layers("decoder", decoder, config->model.num_decoder_layers,
-                        config->moe.decoder_sparse_layout, err);
+                         moe->num_experts);
+    for (int decoder = 0; decoder < 2; decoder++) {
+        const struct syi_ints *listed = decoder ? &moe->decoder_sparse_layers : &moe->encoder_sparse_layers;
+        const char *side = decoder ? "decoder" : "encoder";
+        int64_t layers = decoder ? config->model.num_decoder_layers : config->model.num_encoder_layers;
+        int layout = decoder ? moe->decoder_sparse_layout : moe->encoder_sparse_layout;
+        int status = listed->n ? check_listed_layers(config, side, listed, layers, err)
+                               : check_layout(side, syi_sparse_layers(config, decoder), layers, layout, err);
+        if (status) return status;
+    }
+    return SY_OK;
 }
 
 int syi_config_no_places(const struct syi_config *config, int training, int64_t tokens, struct sy_error *err)
@@ -71,9 +115,27 @@ static int check_places(const struct syi_config *config, struct sy_error *err)
     return SY_OK;
 }
 
+/* Places are counted in each row: what says otherwise contradicts. */
+static int check_capacity(const struct syi_config *config, struct sy_error *err)
+{
+    const struct syi_moe_part *moe = &config->moe;
+    const char *instead = NULL;
+    if (moe->num_experts == 0 || moe->expert_capacity == 0) return SY_OK;
+    if (syi_compat(config, moe->group_by)) instead = "moe.group_by = \"rows\"";
+    if (moe->group_rows > 1) instead = "moe.group_rows = 1";
+    for (int i = 0; i < 2; i++)
+        if (syi_sparse_layers(config, i) && syi_router_type(config, i) == SYI_ROUTER_EXPERTS_CHOOSE_MASKED)
+            instead = "a router by which tokens choose";
+    if (!instead) return SY_OK;
+    return syi_error(
+        err, SY_EINVAL,
+        "moe.expert_capacity = %" PRId64
+        " counts the tokens of one row that chose an expert: take %s with it, or the capacity factors",
+        moe->expert_capacity, instead);
+}
+
 static int check_routers(const struct syi_config *config, struct sy_error *err)
 {
-    const int64_t sparse[2] = {config->moe.num_encoder_sparse_layers, config->moe.num_decoder_sparse_layers};
     static const char *const key[2] = {"router_type", "decoder_router_type"};
     if (config->moe.num_experts == 0) return SY_OK;
     if (config->moe.num_selected_experts > config->moe.num_experts)
@@ -81,7 +143,8 @@ static int check_routers(const struct syi_config *config, struct sy_error *err)
                          "moe.num_selected_experts = %" PRId64 " is more than moe.num_experts = %" PRId64,
                          config->moe.num_selected_experts, config->moe.num_experts);
     for (int i = 0; i < 2; i++) {
-        if (!sparse[i] || syi_router_type(config, i) != SYI_ROUTER_EXPERTS_CHOOSE_MASKED) continue;
+        if (!syi_sparse_layers(config, i) || syi_router_type(config, i) != SYI_ROUTER_EXPERTS_CHOOSE_MASKED)
+            continue;
         if (i && config->run.compat != SYI_COMPAT_T5X)
             return syi_error(
                 err, SY_EINVAL,
@@ -94,6 +157,15 @@ static int check_routers(const struct syi_config *config, struct sy_error *err)
                              key[i]);
     }
     return SY_OK;
+}
+
+static int check_ids(const struct syi_config *config, struct sy_error *err)
+{
+    int64_t start = config->model.decoder_start_token_id, ids = config->model.vocab_size;
+    if (start < ids) return SY_OK;
+    return syi_error(err, SY_EINVAL,
+                     "model.decoder_start_token_id = %" PRId64 " is no id: model.vocab_size = %" PRId64,
+                     start, ids);
 }
 
 static int check_positions(const struct syi_config *config, struct sy_error *err)
@@ -503,9 +575,9 @@ static int run_checks(const check_fn *checks, size_t n, const struct syi_config 
 
 int syi_config_validate_programs(const struct syi_config *config, struct sy_error *err)
 {
-    static const check_fn checks[] = {check_positions, check_sparse_layers, check_routers,
-                                      check_batch,     check_places,        check_buckets,
-                                      check_factors,   check_optimizers,    check_decoding};
+    static const check_fn checks[] = {check_ids,     check_positions,  check_sparse_layers, check_capacity,
+                                      check_routers, check_batch,      check_places,        check_buckets,
+                                      check_factors, check_optimizers, check_decoding};
     return run_checks(checks, SYI_COUNT(checks), config, err);
 }
 

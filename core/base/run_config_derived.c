@@ -62,6 +62,37 @@ int64_t syi_config_decode_rows(const struct syi_config *config)
     return rows;
 }
 
+static const struct syi_ints *listed_layers(const struct syi_config *config, int decoder)
+{
+    return decoder ? &config->moe.decoder_sparse_layers : &config->moe.encoder_sparse_layers;
+}
+
+int64_t syi_sparse_layers(const struct syi_config *config, int decoder)
+{
+    const struct syi_ints *listed = listed_layers(config, decoder);
+    if (!config->moe.num_experts) return 0;
+    if (listed->n) return listed->n;
+    return decoder ? config->moe.num_decoder_sparse_layers : config->moe.num_encoder_sparse_layers;
+}
+
+/* The layouts are those of flaxformer architectures/moe/moe_architecture.py, _is_sparse_layer. */
+int syi_is_sparse_layer(const struct syi_config *config, int decoder, int layer)
+{
+    const struct syi_ints *listed = listed_layers(config, decoder);
+    int64_t layers = decoder ? config->model.num_decoder_layers : config->model.num_encoder_layers,
+            sparse = syi_sparse_layers(config, decoder);
+    int found = 0;
+    if (!sparse) return 0;
+    for (int i = 0; i < listed->n; i++) found |= listed->values[i] == layer;
+    if (listed->n) return found;
+    switch (decoder ? config->moe.decoder_sparse_layout : config->moe.encoder_sparse_layout) {
+    case SYI_SPARSE_BOTTOM: return layer < sparse;
+    case SYI_SPARSE_TOP: return layer >= layers - sparse;
+    case SYI_SPARSE_MIDDLE: return 2 * layer >= layers - sparse && 2 * layer < layers + sparse;
+    default: return layer % (layers / sparse) == layers / sparse - 1;
+    }
+}
+
 int syi_router_type(const struct syi_config *config, int decoder)
 {
     int own = config->moe.decoder_router_type;

@@ -43,7 +43,7 @@ static int key_value(struct syi_build *b, int x)
     return syi_packed_product(b, x, 2, parts, NULL);
 }
 
-/* One table a stack, in the scope of the stack. */
+/* The table of the scope at hand: that of a stack, or of a layer with model.relpos_per_layer. */
 int syi_relative_bias(struct syi_build *b)
 {
     int64_t dim[2] = {b->config->model.num_heads, b->config->model.relpos_num_buckets};

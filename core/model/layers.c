@@ -46,6 +46,7 @@ void syi_leaves(const struct syi_config *c, const struct syi_shape *shape, uint3
 int64_t syi_group_rows(const struct syi_config *c, const struct syi_shape *shape, int training)
 {
     int64_t leaf = shape->rows / batch_leaves(c, shape), rows = 4096 / shape->longest_length;
+    if (c->moe.expert_capacity) return 1;
     if (training && c->moe.group_rows) return c->moe.group_rows;
     if (rows > leaf) rows = leaf;
     while (rows > 1 && leaf % rows) rows--;

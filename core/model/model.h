@@ -168,7 +168,6 @@ int syi_cross_attention(struct syi_build *b, const char *name, int x, int kv, co
 
 /* ---- moe.c ---- */
 
-int syi_is_sparse_layer(int layout, int layer, int layers, int sparse);
 /* How the tokens of a layer are routed. */
 struct syi_router {
     int type;        /* enum of SYI_ROUTER_MAP */

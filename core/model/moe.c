@@ -8,17 +8,6 @@
 
 #include "model/model.h"
 
-/* flaxformer architectures/moe/moe_architecture.py, _is_sparse_layer. */
-int syi_is_sparse_layer(int layout, int layer, int layers, int sparse)
-{
-    switch (layout) {
-    case SYI_SPARSE_BOTTOM: return layer < sparse;
-    case SYI_SPARSE_TOP: return layer >= layers - sparse;
-    case SYI_SPARSE_MIDDLE: return 2 * layer >= layers - sparse && 2 * layer < layers + sparse;
-    default: return sparse > 0 && layer % (layers / sparse) == layers / sparse - 1;
-    }
-}
-
 static int expert_kernel(struct syi_build *b, const char *name, int64_t rows, int64_t cols, int row_axis,
                          int col_axis)
 {

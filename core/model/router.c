@@ -72,7 +72,9 @@ static int set_capacity(const struct syi_build *b, int type, struct syi_groups *
     const struct syi_config *c = b->config;
     double factor = syi_capacity_factor(c, b->training);
     if (type == SYI_ROUTER_EXPERTS_CHOOSE_MASKED && factor == 0) factor = c->moe.train_capacity_factor;
-    g->capacity = factor > 0 ? places(c, factor, g->tokens) : g->tokens;
+    g->capacity = c->moe.expert_capacity ? c->moe.expert_capacity
+                  : factor > 0           ? places(c, factor, g->tokens)
+                                         : g->tokens;
     if (g->capacity == 0) return syi_config_no_places(c, b->training, g->tokens, err);
     uint64_t slots =
         syi_mul_u64(syi_mul_u64((uint64_t)g->capacity, (uint64_t)g->count), (uint64_t)c->moe.num_experts);

@@ -56,10 +56,16 @@ static struct syi_router decoder_router(const struct syi_build *b, const struct 
 {
     return (struct syi_router){.type = syi_router_type(b->config, 1),
                                .decoder = 1,
-                               .layer = (uint32_t)b->config->moe.num_encoder_sparse_layers,
+                               .layer = (uint32_t)syi_sparse_layers(b->config, 0),
                                .prioritized = b->config->moe.decoder_batch_prioritized_routing,
                                .mask = in->decoder.mask,
                                .normalizer = in->target_norm};
+}
+
+/* The relative position bias of a stack; -1: each layer has its own. */
+static int stack_bias(struct syi_build *b)
+{
+    return b->config->model.relpos_per_layer ? -1 : syi_relative_bias(b);
 }
 
 int syi_encoder(struct syi_build *b, const struct syi_inputs *in)
@@ -69,12 +75,12 @@ int syi_encoder(struct syi_build *b, const struct syi_inputs *in)
     const struct syi_config *c = b->config;
     int layers = (int)c->model.num_encoder_layers;
     syi_scope_push(b->p, "encoder");
-    int x = embed(b, in->encoder_ids), bias = syi_relative_bias(b);
+    int x = embed(b, in->encoder_ids), stack = stack_bias(b);
     for (int i = 0; i < layers; i++) {
-        int sparse = c->moe.num_experts && syi_is_sparse_layer((int)c->moe.encoder_sparse_layout, i, layers,
-                                                               (int)c->moe.num_encoder_sparse_layers);
+        int sparse = syi_is_sparse_layer(c, 0, i);
         syi_scope_push(b->p, "layers_%d", i);
         int h = syi_norm(b, "pre_attention_layer_norm", x, real->mask);
+        int bias = c->model.relpos_per_layer ? syi_relative_bias(b) : stack;
         x = residual(b, x, syi_self_attention(b, "attention", h, real, bias, 0, NULL));
         x = feed_forward(b, x, real->mask, sparse ? &router : NULL);
         if (sparse) router.layer++;
@@ -85,16 +91,22 @@ int syi_encoder(struct syi_build *b, const struct syi_inputs *in)
     return x;
 }
 
+static int scales_outputs(const struct syi_config *c)
+{
+    int key = c->model.scale_decoder_outputs;
+    return key == SYI_SCALE_OUTPUTS_AUTO ? c->model.logits_via_embedding : key == SYI_SCALE_OUTPUTS_TRUE;
+}
+
 static int logits(struct syi_build *b, int x)
 {
     const struct syi_config *c = b->config;
     int64_t dim[2] = {c->model.d_model, c->model.vocab_size};
     uint8_t axis[2] = {SYI_AXIS_EMBED, SYI_AXIS_VOCAB};
     SYI_AT(b->p);
+    if (scales_outputs(c)) x = syi_map1(b->p, SY_MAP_MULS, x, 1 / sqrt((double)dim[0]));
     if (c->model.logits_via_embedding) {
-        int scaled = syi_map1(b->p, SY_MAP_MULS, x, 1 / sqrt((double)dim[0]));
         int table = embedding_table(b);
-        return syi_matmul_nt(b->p, scaled, syi_weights(b, 1, &table));
+        return syi_matmul_nt(b->p, x, syi_weights(b, 1, &table));
     }
     double std = sqrt(syi_build_init_scale(b) / (double)dim[0]) / 0.87962566;
     int kernel = syi_build_param(b, "logits_dense/kernel", 2, dim, axis, SYI_INIT_TRUNCATED_NORMAL, std);
@@ -131,14 +143,14 @@ int syi_decoder_logits(struct syi_build *b, int ids, int encoded, const struct s
     struct syi_router router = decoder_router(b, in);
     const struct syi_real *real = &in->decoder;
     syi_scope_push(b->p, "decoder");
-    int x = embed(b, ids), bias = syi_relative_bias(b);
+    int x = embed(b, ids), stack = stack_bias(b);
     for (int i = 0; i < layers; i++) {
-        int sparse = c->moe.num_experts && syi_is_sparse_layer((int)c->moe.decoder_sparse_layout, i, layers,
-                                                               (int)c->moe.num_decoder_sparse_layers);
+        int sparse = syi_is_sparse_layer(c, 1, i);
         struct syi_cache cache = {-1, -1, -1, -1};
         if (b->decoding) cache = self_cache(b, i, in);
         syi_scope_push(b->p, "layers_%d", i);
         int h = syi_norm(b, "pre_self_attention_layer_norm", x, real->mask);
+        int bias = c->model.relpos_per_layer ? syi_relative_bias(b) : stack;
         x = residual(b, x,
                      syi_self_attention(b, "self_attention", h, real, bias, 1, b->decoding ? &cache : NULL));
         h = syi_norm(b, "pre_cross_attention_layer_norm", x, real->mask);

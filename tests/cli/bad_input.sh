@@ -52,7 +52,7 @@ printf '\tA\n' >bad.tsv
 tsv '1: the input is empty'
 printf 'a\0\tA\n' >bad.tsv
 tsv '1: NUL byte'
-wrong 1 'Is a directory' tiny folder --set task.words.train=.
+wrong 1 'is no regular file' tiny folder --set task.words.train=.
 printf 'abcdefghabcdefghabcdefgh\tA\n' >bad.tsv
 wrong 1 'bad.tsv: ' tiny all-long --set task.words.train=bad.tsv
 untouched all-long
@@ -75,12 +75,12 @@ for ranks in '' '--comm thread --ranks 2'; do
     rm -rf bytes
     exits 0 tiny bytes $good --set task.words.train=bytes.tsv $ranks
     one_line_error
-    says err 'warning: bytes.tsv:1: not valid UTF-8 (3 of 303 lines); the bytes are used as they are'
+    says err 'warning: bytes.tsv:1: not valid UTF-8 (3 of 303 records); the bytes are used as they are'
 done
 printf 'a\377\tA\nb\tB\nabcdefghabcdefghabcdefgh\tC\n' >bytes.tsv
 exits 0 "$program" eval good --file bytes.tsv
 one_line_error
-says err 'warning: bytes.tsv:1: not valid UTF-8 (1 of 3 lines)'
+says err 'warning: bytes.tsv:1: not valid UTF-8 (1 of 3 records)'
 says out '3 items, .*, 1 cut (counted wrong)'
 
 # ---- checkpoints ----

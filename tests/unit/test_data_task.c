@@ -128,7 +128,7 @@ Test(data_task, invalid_utf8_is_legal_and_said_once)
     sy_log_set(catch_line, &log);
     cr_assert(load(&task, text, sizeof(text) - 1, NULL) == SY_OK);
     cr_assert(task.n_examples == 3);
-    cr_assert(log.n == 1 && strstr(log.last, "task.tsv:2:") && strstr(log.last, "2 of 3 lines"), "%s",
+    cr_assert(log.n == 1 && strstr(log.last, "task.tsv:2:") && strstr(log.last, "2 of 3 records"), "%s",
               log.last);
     syi_task_free(&task);
 }

@@ -142,6 +142,8 @@ Test(decode, decoding_step_by_step_has_the_bits_of_the_whole_decoder)
     for (size_t i = 0; i < SYI_COUNT(answering_routers); i++) check_dtypes(config_of_router(i), check_steps);
     check_dtypes(config_of("model.logits_via_embedding=true", "model.mlp_activations=gelu", NULL),
                  check_steps);
+    check_dtypes(config_of("model.relpos_per_layer=true", "model.scale_decoder_outputs=true", NULL),
+                 check_steps);
 }
 
 /* Example 2 with other neighbours, in another row, at another padded length, beside fewer or more rows. */
@@ -175,4 +177,21 @@ Test(decode, an_answer_does_not_depend_on_its_batch)
 {
     for (size_t i = 0; i < SYI_COUNT(answering_routers); i++)
         check_dtypes(config_of_router(i), check_batches);
+    check_dtypes(config_of("moe.expert_capacity=1", NULL), check_batches);
+}
+
+/* A step has one token of each row, so an expert has a place for it, whatever came before. */
+Test(decode, a_step_drops_no_token_where_places_are_counted_in_each_row)
+{
+    static struct decoded limited, unlimited;
+    static const char *const capacity[] = {"moe.expert_capacity=1", "moe.eval_capacity_factor=0"};
+    for (size_t i = 0; i < 2; i++) {
+        struct syi_config config =
+            config_of(capacity[i], "moe.num_encoder_sparse_layers=0", "moe.num_selected_experts=1", NULL);
+        struct model model;
+        decoder_open(&model, &config, shape_of(ROWS, 9, TOKENS));
+        decode(&model, (int[]){1, 2, 3, 4}, i ? &unlimited : &limited);
+        model_close(&model);
+    }
+    cr_assert_eq(memcmp(&limited, &unlimited, sizeof limited), 0);
 }

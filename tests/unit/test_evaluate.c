@@ -21,9 +21,10 @@ struct lookup {
     double score, score_alone; /* of all targets of the first task, together and one by one */
     int64_t targets;
     struct syi_metric_sink sink; /* arg NULL: no sink */
-    char example[8][300];
+    char example[8][300], prediction[8][300];
     int n_examples;
-    int decodes; /* whether the engine had decoding programs */
+    int decodes;  /* whether the engine had decoding programs */
+    int exchange; /* embeddings of this id and of 0 are exchanged */
 };
 
 static struct syi_config run_of(const char *path, const char *const *set)
@@ -58,6 +59,8 @@ static int take_example(void *arg, int64_t step, const struct syi_sink_example *
     cr_assert_lt(l->n_examples, 8);
     snprintf(l->example[l->n_examples++], sizeof l->example[0], "%s %lld %s|%s%s", x->task,
              (long long)x->item, x->input, x->target, isnan(x->score) ? "" : " scored");
+    snprintf(l->prediction[l->n_examples - 1], sizeof l->prediction[0], "%s",
+             x->prediction ? x->prediction : "");
     return x->prediction ? SY_OK : SY_EINTERNAL;
 }
 
@@ -89,6 +92,18 @@ static int score_targets(struct lookup *l, struct syi_engine *engine, struct syi
     return status;
 }
 
+static void exchange_embeddings(struct syi_engine *engine, int id)
+{
+    const struct sy_tensor *t = syi_session_tensor(syi_engine_session(engine), "token_embedder/embedding");
+    float *zero = t->data, *other = zero + id * t->dim[1];
+    for (int64_t i = 0; i < t->dim[1]; i++) {
+        float kept = zero[i];
+        zero[i] = other[i];
+        other[i] = kept;
+    }
+    syi_engine_params_changed(engine);
+}
+
 static int look(void *arg, const struct syi_rank *rank, struct sy_error *err)
 {
     struct lookup *l = arg;
@@ -97,6 +112,7 @@ static int look(void *arg, const struct syi_rank *rank, struct sy_error *err)
     int use = syi_eval_files_use(&l->files) | SYI_USE_SCORE;
     int status = e ? syi_engine_new(&l->config, rank, use, 0, &engine, err) : SY_ENOMEM;
     if (!status) syi_engine_init(engine, 3);
+    if (!status && l->exchange) exchange_embeddings(engine, l->exchange);
     if (!status) status = syi_evaluations_open(e, &l->files, &l->config, engine, rank->comm, err);
     if (!status) status = syi_evaluations_run(e, NULL, NULL, err);
     for (int i = 0; !status && rank->rank == 0 && i < e->n; i++) {
@@ -279,4 +295,30 @@ Test(evaluate, the_task_with_examples_to_train_on_is_the_one_trained)
     cr_assert_eq(syi_config_set(&c, "task.a.metrics=[\"blue\"]", &err), SY_EINVAL);
     cr_assert_not_null(strstr(err.text, "unknown blue, did you mean bleu? There are: exact_match"), "%s",
                        err.text);
+}
+
+/* Starting with another id is starting with 0 that is embedded as that id is: in the loss, in scores and in outputs,
+ * greedy ones and those of searches, on any ranks. */
+Test(evaluate, sequences_begin_with_the_start_token)
+{
+    static struct lookup zero, other;
+    static const char *const decoding[] = {"decode.beams=1", "decode.beams=3", "decode.scores=true"};
+    for (size_t i = 0; i < SYI_COUNT(decoding); i++)
+        for (int ranks = 1; ranks < 3; ranks++) {
+            memset(&zero, 0, sizeof zero);
+            memset(&other, 0, sizeof other);
+            zero.exchange = 5;
+            zero.sink = (struct syi_metric_sink){.arg = &zero, .example = take_example, .eval = take_row};
+            other.sink = (struct syi_metric_sink){.arg = &other, .example = take_example, .eval = take_row};
+            run(&zero, 1, (const char *const[]){"metrics.examples=4", decoding[i], NULL});
+            run(&other, ranks,
+                (const char *const[]){"metrics.examples=4", "model.decoder_start_token_id=5", decoding[i],
+                                      NULL});
+            cr_assert_eq(zero.score, other.score);
+            cr_assert_eq(value(&zero.result[0], "loss"), value(&other.result[0], "loss"));
+            cr_assert_eq(other.n_examples, 8);
+            for (int k = 0; k < 8; k++) cr_assert_str_eq(zero.prediction[k], other.prediction[k]);
+            syi_eval_files_free(&zero.files);
+            syi_eval_files_free(&other.files);
+        }
 }

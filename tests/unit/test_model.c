@@ -111,10 +111,23 @@ Test(model, gradients_with_expert_bias)
     check_gradients(&config);
 }
 
+Test(model, gradients_with_places_counted_in_each_row)
+{
+    struct syi_config config = config_of("moe.expert_capacity=1", NULL);
+    check_gradients(&config);
+}
+
 Test(model, gradients_with_tied_embedding)
 {
     struct syi_config config =
         config_of("model.logits_via_embedding=true", "moe.num_selected_experts=1", NULL);
+    check_gradients(&config);
+}
+
+Test(model, gradients_with_a_position_bias_in_each_layer)
+{
+    struct syi_config config =
+        config_of("model.relpos_per_layer=true", "model.scale_decoder_outputs=true", NULL);
     check_gradients(&config);
 }
 
@@ -227,7 +240,8 @@ Test(model, padding_changes_no_bit_of_other_routers)
          "moe.num_shared_experts=1", "moe.extra_mlp=true"},
         {"moe.router_use_bias=true", "moe.normalize_top_k=true", "moe.expert_activations=relu",
          "moe.aux_loss_reduction=sum"},
-        {"moe.expert_bias=true", "moe.normalize_top_k=true", "moe.jitter_noise=0.1"}};
+        {"moe.expert_bias=true", "moe.normalize_top_k=true", "moe.jitter_noise=0.1"},
+        {"moe.expert_capacity=1", "moe.num_selected_experts=1"}};
     for (size_t i = 0; i < SYI_COUNT(sets); i++) {
         struct syi_config config =
             config_of("reproducible.blocks=8", sets[i][0], sets[i][1], sets[i][2], sets[i][3], NULL);

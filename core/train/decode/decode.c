@@ -17,6 +17,9 @@ static int check(const struct syi_decode_options *o, struct sy_error *err)
         return syi_error(err, SY_EINVAL,
                          "decoding: end token %d of %d ids, give at least two ids and one of them", o->eos,
                          o->vocab);
+    if (o->start < 0 || o->start >= o->vocab)
+        return syi_error(err, SY_EINVAL, "decoding: start token %d of %d ids, give one of them", o->start,
+                         o->vocab);
     if (o->length >= 1 << 30 || o->decodes > 1 << 20 || (int64_t)o->batch * o->decodes >= 1 << 30)
         return syi_error(err, SY_EINVAL,
                          "decoding %d x %d sequences of %d tokens is too much, try a smaller batch", o->batch,
@@ -62,6 +65,7 @@ static size_t lay_out(struct syi_decoder *d, char *memory)
     lay_out_beams(&d->live, memory, &used, rows, o->length);
     if (o->beam_search) {
         d->from = take(memory, &used, rows);
+        d->settled = take(memory, &used, o->batch);
         lay_out_beams(&d->finished, memory, &used, rows, o->length);
         lay_out_beams(&d->next_live, memory, &used, rows, o->length);
         lay_out_beams(&d->next_finished, memory, &used, rows, o->length);

@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Beam search as T5X has it (t5x/decoding.py beam_search): live and finished beams apart, both from worst to
  * best, 2 x beams candidates a step. Equal values rank by place, the lower first, in every choice; each
- * choice is then turned around. Scores are float32. */
+ * choice is then turned around. Scores are float32. The search of transformers 5 (_beam_search) differs in the
+ * penalty of lengths, in which candidates finish, and in when it stops; each is an option. */
 #include "config.h"
 
 #include <math.h>
 #include <string.h>
 
+#include "base/run_config.h"
 #include "train/decode/decode_internal.h"
 
-static float brevity_penalty(double alpha, int32_t tokens)
+static float length_penalty(const struct syi_decode_options *o, int32_t tokens)
 {
-    return (float)pow((double)((5.0f + (float)tokens) / 6.0f), (double)(float)alpha);
+    if (o->length_penalty == SYI_LENGTH_PENALTY_POWER) return (float)pow((double)tokens, o->alpha);
+    return (float)pow((double)((5.0f + (float)tokens) / 6.0f), (double)(float)o->alpha);
 }
 
 static int is_active(const struct syi_decode_batch *batch, int32_t example)
@@ -23,6 +26,7 @@ static void begin(struct syi_decoder *d, const struct syi_decode_batch *batch)
 {
     const struct syi_decode_options *o = &d->options;
     size_t width = (size_t)o->length + 1;
+    for (int32_t i = 0; i < o->batch; i++) d->settled[i] = !is_active(batch, i);
     for (int32_t row = 0; row < o->batch * o->decodes; row++) {
         int32_t *sequence = d->live.sequence + (size_t)row * width;
         d->prompt[row] = syi_decode_prompt(o, batch, row / o->decodes, sequence);
@@ -34,27 +38,44 @@ static void begin(struct syi_decoder *d, const struct syi_decode_batch *batch)
     }
 }
 
-/* Whether an example's finished beams can still change: no live beam, grown to the full length, could score
- * more than the worst of them. An empty place counts as SYI_DECODE_NONE. */
-static int is_settled(const struct syi_decoder *d, int32_t example)
+/* Whether T5X's search of an example ends: no live beam, grown to the full length, could score more than the worst of
+ * its outputs. An empty place counts as SYI_DECODE_NONE. */
+static int cannot_improve(const struct syi_decoder *d, const int32_t *filled, float best_live, float worst)
 {
-    int32_t beams = d->options.decodes;
-    const float *score = d->finished.value + (int64_t)example * beams;
-    const int32_t *filled = d->finished.filled + (int64_t)example * beams;
-    float best = d->live.value[(int64_t)example * beams + beams - 1] /
-                 brevity_penalty(d->options.alpha, d->options.length + 1);
-    float worst = score[0];
-    for (int32_t i = 1; i < beams; i++) worst = score[i] < worst ? score[i] : worst;
-    for (int32_t i = 0; i < beams; i++)
+    float best = best_live / length_penalty(&d->options, d->options.length + 1);
+    for (int32_t i = 0; i < d->options.decodes; i++)
         if (!((filled[i] ? worst : SYI_DECODE_NONE) > best)) return 0;
     return 1;
 }
 
-static int all_settled(const struct syi_decoder *d, const struct syi_decode_batch *batch)
+/* Whether an example's outputs are final after `tokens` tokens. */
+static int is_settled(const struct syi_decoder *d, int32_t example, int32_t tokens)
 {
-    for (int32_t i = 0; i < d->options.batch; i++)
-        if (is_active(batch, i) && !is_settled(d, i)) return 0;
-    return 1;
+    const struct syi_decode_options *o = &d->options;
+    const float *score = d->finished.value + (int64_t)example * o->decodes;
+    const int32_t *filled = d->finished.filled + (int64_t)example * o->decodes;
+    float best_live = d->live.value[(int64_t)example * o->decodes + o->decodes - 1], worst = score[0];
+    int full = 1;
+    for (int32_t i = 0; i < o->decodes; i++) {
+        worst = score[i] < worst ? score[i] : worst;
+        full &= filled[i];
+    }
+    switch (o->early_stopping) {
+    case SYI_EARLY_STOPPING_TRUE: return full;
+    case SYI_EARLY_STOPPING_FALSE: return full && worst >= best_live / length_penalty(o, tokens);
+    default: return cannot_improve(d, filled, best_live, worst);
+    }
+}
+
+/* Notes which examples are settled; returns whether all are. */
+static int settle(struct syi_decoder *d, int32_t tokens)
+{
+    int all = 1;
+    for (int32_t i = 0; i < d->options.batch; i++) {
+        d->settled[i] = d->settled[i] || is_settled(d, i, tokens);
+        all &= d->settled[i];
+    }
+    return all;
 }
 
 /* The 2 x beams best continuations of an example, merged from the falling lists of its rows. */
@@ -128,19 +149,28 @@ static void grow_live(struct syi_decoder *d, int32_t example, int32_t position)
     }
 }
 
+/* Whether candidate k is an output. */
+static int ends(const struct syi_decoder *d, int32_t position, int32_t k)
+{
+    const struct syi_decode_options *o = &d->options;
+    int ended = d->candidates.id[k] == o->eos;
+    if (o->finished_beams == SYI_FINISHED_BEAMS_T5X) return ended;
+    return k < o->decodes && (ended || position + 1 == o->length);
+}
+
 /* The best of those finished before and those that end now. The candidates' values become scores. */
 static void grow_finished(struct syi_decoder *d, int32_t example, int32_t position)
 {
     struct syi_candidates *c = &d->candidates;
     int32_t beams = d->options.decodes, *flagged = c->flagged;
     int64_t row0 = (int64_t)example * beams, width = d->options.length + 1;
-    float penalty = brevity_penalty(d->options.alpha, position + 1);
+    float penalty = length_penalty(&d->options, position + 1);
     for (int32_t i = 0; i < beams; i++) {
         c->ranked[i] = d->finished.value[row0 + i];
         flagged[i] = d->finished.filled[row0 + i];
     }
     for (int32_t k = 0; k < 2 * beams; k++) {
-        flagged[beams + k] = c->id[k] == d->options.eos;
+        flagged[beams + k] = ends(d, position, k);
         c->value[k] = c->value[k] / penalty + (flagged[beams + k] ? 0.0f : SYI_DECODE_NONE);
         c->ranked[beams + k] = c->value[k];
     }
@@ -190,8 +220,8 @@ static void copy_beams(const struct syi_beams *from, struct syi_beams *to, int64
     memcpy(to->filled + row, from->filled + row, (size_t)n * sizeof *to->filled);
 }
 
-/* Inside its prompt an example only reads on. */
-static void read_prompt(struct syi_decoder *d, int32_t example, int32_t position)
+/* An example inside its prompt only reads on; one whose outputs are final stays as it is. */
+static void hold(struct syi_decoder *d, int32_t example, int32_t position)
 {
     int32_t beams = d->options.decodes;
     int64_t row0 = (int64_t)example * beams, width = d->options.length + 1;
@@ -206,8 +236,9 @@ static void read_prompt(struct syi_decoder *d, int32_t example, int32_t position
 static void grow(struct syi_decoder *d, const struct syi_decode_io *io)
 {
     for (int32_t i = 0; i < d->options.batch; i++) {
-        if (io->position < d->prompt[(int64_t)i * d->options.decodes]) {
-            read_prompt(d, i, io->position);
+        int final = d->settled[i] && d->options.early_stopping != SYI_EARLY_STOPPING_NEVER;
+        if (final || io->position < d->prompt[(int64_t)i * d->options.decodes]) {
+            hold(d, i, io->position);
             continue;
         }
         merge(d, i, io);
@@ -224,7 +255,8 @@ int syi_decode_beams(struct syi_decoder *d, const struct syi_decode_step *step,
     const struct syi_decode_options *o = &d->options;
     int64_t rows = (int64_t)o->batch * o->decodes;
     begin(d, batch);
-    for (int32_t position = 0; position < o->length && (batch->whole || !all_settled(d, batch)); position++) {
+    for (int32_t position = 0; position < o->length; position++) {
+        if (settle(d, position) && !batch->whole) break;
         struct syi_decode_io io = {
             .position = position, .token = d->token, .from = position ? d->from : NULL, .add = d->live.value};
         int status = step->run(step->arg, &io, err);

@@ -10,7 +10,7 @@
 
 /* The beams of all examples: each example's from worst to best. */
 struct syi_beams {
-    int32_t *sequence; /* [rows][length + 1], BOS first */
+    int32_t *sequence; /* [rows][length + 1], the start token first */
     float *value;      /* [rows] log-probability (live) or score (finished) */
     int32_t *filled;   /* [rows] finished only: 0 an empty place */
 };
@@ -31,6 +31,7 @@ struct syi_decoder {
     void *memory;                                              /* all arrays below but weight */
     int32_t *token;                                            /* [rows] */
     int32_t *from;                                             /* [rows] */
+    int32_t *settled;                                          /* [batch] beam search: outputs are final */
     struct syi_beams live, finished, next_live, next_finished; /* sampling: live alone */
     struct syi_candidates candidates;
     int32_t *ended;  /* [rows] sampling */
@@ -39,7 +40,7 @@ struct syi_decoder {
     double *weight;  /* [vocab] sampling: exp(scaled - largest), 0 where left out */
 };
 
-/* Puts an example's prompt into a sequence of length + 1 ids, all else 0; end tokens are taken out, as T5X
+/* Puts the start token and an example's prompt into a sequence of length + 1 ids, all else 0; end tokens are taken out, as T5X
  * does. Returns how many tokens are not 0. */
 int32_t syi_decode_prompt(const struct syi_decode_options *options, const struct syi_decode_batch *batch,
                           int64_t example, int32_t *sequence);

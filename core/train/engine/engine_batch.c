@@ -116,10 +116,20 @@ void syi_engine_put_weights(const struct syi_bucket_inputs *in, const struct syi
     put_rows(in->loss_weights, batch->loss_weights, batch->target_length);
 }
 
+/* The start token where each example of a row begins. segments: of all rows of the batch, 0 for padding. */
+static void put_starts(const struct sy_tensor *inputs, const int32_t *segments, int64_t width, int32_t start)
+{
+    int32_t *to = inputs->data;
+    segments += inputs->first[0] * width;
+    for (int64_t i = 0; i < inputs->dim[0] * width; i++)
+        if (segments[i] && (i % width == 0 || segments[i] != segments[i - 1])) to[i] = start;
+}
+
 void syi_engine_put(struct syi_engine *e, const struct syi_bucket_inputs *in, const struct syi_batch *batch,
                     int64_t row0, int64_t n)
 {
     struct part p = part_of(batch, row0, n);
+    int32_t start = (int32_t)e->config.model.decoder_start_token_id;
     put_rows(in->encoder_ids, p.encoder_ids, p.input_length);
     put_rows(in->decoder_inputs, p.decoder_inputs, p.target_length);
     put_rows(in->decoder_targets, p.decoder_targets, p.target_length);
@@ -133,6 +143,7 @@ void syi_engine_put(struct syi_engine *e, const struct syi_bucket_inputs *in, co
     put_rows(in->encoder_mask, e->mask, p.input_length);
     syi_segments(p.decoder_targets, p.decoder_segments, n * p.target_length, e->segments);
     put_rows(in->decoder_segments, e->segments, p.target_length);
+    if (in->decoder_inputs && start) put_starts(in->decoder_inputs, e->segments, p.target_length, start);
     decoder_mask(e, &p);
     put_rows(in->decoder_mask, e->mask, p.target_length);
 }

@@ -34,8 +34,12 @@ int syi_engine_decode_open(struct syi_engine *e, struct sy_error *err)
                                          .batch = (int32_t)e->eval_rows,
                                          .length = syi_engine_decode_length(e),
                                          .vocab = (int32_t)c->model.vocab_size,
+                                         .start = (int32_t)c->model.decoder_start_token_id,
                                          .eos = e->end,
+                                         .length_penalty = c->decode.length_penalty,
                                          .alpha = c->decode.alpha,
+                                         .finished_beams = c->decode.finished_beams,
+                                         .early_stopping = c->decode.early_stopping,
                                          .temperature = c->decode.temperature,
                                          .top_k = c->decode.temperature > 0 ? (int32_t)c->decode.topk : 0,
                                          .top_p = c->decode.temperature > 0 ? c->decode.topp : 0,
@@ -150,12 +154,14 @@ static int64_t take_tokens(struct syi_engine *e, const int32_t *next, int32_t po
     return open;
 }
 
-static void put_tokens(const struct syi_decode_bound *step, int32_t position, const int32_t *next)
+/* next: the tokens chosen before, of all rows; NULL: the start token. */
+static void put_tokens(const struct syi_decode_bound *step, int32_t position, const int32_t *next,
+                       int32_t start)
 {
     int32_t *token = step->token->data, *seen = step->lengths->data;
     *(int32_t *)step->position->data = position;
     for (int64_t row = 0; row < step->token->dim[0]; row++) {
-        token[row] = next ? next[step->token->first[0] + row] : SYI_ID_PAD;
+        token[row] = next ? next[step->token->first[0] + row] : start;
         seen[row] = position + 1;
     }
 }
@@ -165,12 +171,12 @@ static int decode_greedily(struct syi_engine *e, const struct syi_batch *batch, 
 {
     const struct syi_decode_bound *step = &e->bound[batch->bucket].step;
     const int32_t *next = step->next->data;
-    int32_t length = syi_engine_decode_length(e);
+    int32_t length = syi_engine_decode_length(e), start = (int32_t)e->config.model.decoder_start_token_id;
     struct asking a = asking(e, out);
     for (int64_t row = 0; row < e->eval_rows; row++) e->finished[row] = batch->input_lengths[row] == 0;
     int status = SY_OK;
     for (int32_t position = 0; !status && position < length; position++) {
-        put_tokens(step, position, position ? next : NULL);
+        put_tokens(step, position, position ? next : NULL, start);
         status = ask(&a, position, err);
         if (!status) status = syi_session_run(e->session, step->program, err);
         if (!status && !take_tokens(e, next, position, length, out->ids, out->lengths) && !out->whole) break;
