@@ -18,8 +18,8 @@ static void report(const struct syi_dataset *d)
     const struct syi_example_form *form = &d->form;
 
     if (c->invalid)
-        syi_log(SY_LOG_WARN, "%s: not valid UTF-8 (%lld records in all); the bytes are used as they are",
-                c->first_invalid, (long long)c->invalid);
+        syi_log(SY_LOG_WARN, "%s: not valid UTF-8 (%lld of %lld records); the bytes are used as they are",
+                c->first_invalid, (long long)c->invalid, (long long)c->records);
     if (c->bad) syi_log(SY_LOG_WARN, "%s; %lld such records are skipped", c->first_bad, (long long)c->bad);
     if (c->too_long)
         syi_log(SY_LOG_WARN, "%s: %lld of %lld examples are longer than %d x %d tokens and %s, first \"%s\"",

@@ -25,6 +25,7 @@ struct syi_dataset_counts {
     int64_t entries;  /* examples that fit */
     int64_t examples; /* all */
     int64_t too_long; /* left out, or cut where the task trims */
+    int64_t records;  /* all */
     int64_t bad;      /* records left out, where the task skips those */
     int64_t invalid;  /* records that are no valid UTF-8 */
     int64_t longest;  /* bytes of the longest record */

@@ -72,7 +72,6 @@ struct writer {
     int fd;
     struct syi_dataset_entry *buffer;
     size_t n; /* in buffer */
-    int64_t records;
 };
 
 static int write_bytes(const struct writer *w, const void *data, size_t bytes, struct sy_error *err)
@@ -156,8 +155,9 @@ static int add_record(struct writer *w, int file, const struct syi_record *recor
 {
     struct syi_dataset *d = w->d;
     struct sy_error cause = {0};
+    d->counts.records++;
     if ((int64_t)record->text.bytes > d->counts.longest) d->counts.longest = (int64_t)record->text.bytes;
-    if (++w->records % POLL_RECORDS == 0 && w->place->poll) {
+    if (d->counts.records % POLL_RECORDS == 0 && w->place->poll) {
         int status = w->place->poll(w->place->arg, err);
         if (status) return status;
     }

@@ -108,7 +108,7 @@ int syi_task_load(struct syi_task *task, const struct syi_example_form *form, co
     if (!status && l.bad) syi_log(SY_LOG_WARN, "%s: %" PRId64 " records are skipped", path, l.bad);
     if (!status && l.invalid)
         syi_log(SY_LOG_WARN,
-                "%s: not valid UTF-8 (%" PRId64 " of %" PRId64 " lines); the bytes are used as they are",
+                "%s: not valid UTF-8 (%" PRId64 " of %" PRId64 " records); the bytes are used as they are",
                 l.first_invalid, l.invalid, task->n_lines);
     if (status) syi_task_free(task);
     return status;
