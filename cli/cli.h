@@ -54,6 +54,7 @@ struct cli_options {
     int once;                            /* of top */
     double every;                        /* seconds; 0: not given */
     const char *output;                  /* of report, NULL */
+    const char *folder;                  /* of import and export: where to, NULL */
     const char *operand[CLI_MAX_OPERANDS];
     int n_operands;
 };

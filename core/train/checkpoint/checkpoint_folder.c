@@ -333,7 +333,8 @@ static void prune(const char *run_dir, int64_t written, int64_t best, const stru
     if (how->keep <= 0) return;
     int status = syi_checkpoint_list(run_dir, &steps, &n, &err);
     for (size_t i = 0; !status && i + (size_t)how->keep < n; i++)
-        if (steps[i] != written && steps[i] != best && !is_among(steps[i], how->besides, how->n_besides))
+        if (steps[i] != written && steps[i] != best && !is_among(steps[i], how->besides, how->n_besides) &&
+            !(how->keep_every && steps[i] % how->keep_every == 0))
             status = remove_checkpoint(run_dir, steps[i], &err);
     syi_free(steps);
     if (status) syi_log(SY_LOG_WARN, "old checkpoints stay: %s", err.text);

@@ -49,9 +49,11 @@ int syi_trainer_go_back(struct syi_trainer *t, int64_t taken, struct sy_error *e
     struct syi_checkpoint_meta meta = {0};
     char text[160];
     int64_t batches;
-    int status =
-        syi_checkpoint_resume(t->job->dir->path, SYI_CHECKPOINT_LATEST, syi_engine_session(t->engine),
-                              t->rank->comm, &t->state.leaves, &meta, err);
+    int status = syi_trainer_wait_save(t, err);
+    if (!status)
+        status =
+            syi_checkpoint_resume(t->job->dir->path, SYI_CHECKPOINT_LATEST, syi_engine_session(t->engine),
+                                  t->rank->comm, &t->state.leaves, &meta, err);
     syi_engine_params_changed(t->engine);
     if (status) return status;
     batches = taken - meta.step;
