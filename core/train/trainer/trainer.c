@@ -112,7 +112,8 @@ static void on_event(void *arg, const char *kind, const char *text)
 
 static void on_warning(void *arg, const char *text)
 {
-    syi_trainer_warn(arg, "action", text);
+    struct syi_trainer *t = arg;
+    syi_trainer_warn(t, t->step, "action", text);
 }
 
 static int open_actions(struct syi_trainer *t, struct sy_error *err)

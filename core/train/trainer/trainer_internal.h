@@ -83,8 +83,8 @@ int syi_trainer_wait_save(struct syi_trainer *t, struct sy_error *err) SYI_MUST_
 
 /* A line for the user, from rank 0 only; also for the log of each rank. */
 void syi_trainer_say(struct syi_trainer *t, const char *format, ...) SYI_PRINTF(2, 3);
-/* A warning of the run: on stderr, in its log and an event of this kind from rank 0, in the rank's own log. */
-void syi_trainer_warn(struct syi_trainer *t, const char *kind, const char *text);
+/* A warning about a step of the run: on stderr, in its log and an event of this kind from rank 0, in the rank's own log. */
+void syi_trainer_warn(struct syi_trainer *t, int64_t step, const char *kind, const char *text);
 void syi_trainer_event(struct syi_trainer *t, const char *kind, const char *text);
 /* Of another step than the run is at. */
 void syi_trainer_event_at(struct syi_trainer *t, int64_t step, const char *kind, const char *text);

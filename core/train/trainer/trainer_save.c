@@ -88,19 +88,21 @@ static void begin_save(struct syi_trainer *t, int background)
 
 /* A disk that is full now may not be so soon, and hours of work are worth more than a checkpoint: training goes on
  * and saves again after 1 step, 2 more, 4 more, at most 1024 more. Steps, not seconds: all ranks count them alike. */
-static void go_on_unsaved(struct syi_trainer *t, const struct sy_error *failure)
+static void go_on_unsaved(struct syi_trainer *t, const struct syi_saved *saved)
 {
+    const struct sy_error *failure = &saved->failure;
     char text[sizeof failure->text + 80];
 
     t->saved = -1;
-    t->retry = t->step + (1 << (t->failed_saves < 10 ? t->failed_saves : 10));
+    t->retry = saved->step + (1 << (t->failed_saves < 10 ? t->failed_saves : 10));
+    if (t->retry < t->step) t->retry = t->step;
     t->failed_saves++;
     if (t->ended)
         snprintf(text, sizeof text, "%s", failure->text);
     else
         snprintf(text, sizeof text, "%s; training goes on and tries again after step %" PRId64, failure->text,
                  t->retry);
-    syi_trainer_warn(t, "save_failed", text);
+    syi_trainer_warn(t, saved->step, "save_failed", text);
 }
 
 static int go_on_saved(struct syi_trainer *t, const struct syi_saved *saved, struct sy_error *err)
@@ -124,7 +126,7 @@ int syi_trainer_note_save(struct syi_trainer *t, struct sy_error *err)
     struct syi_saved saved;
     if (!syi_saver_take(t->saver, &saved)) return SY_OK;
     if (!saved.failure.code) return go_on_saved(t, &saved, err);
-    go_on_unsaved(t, &saved.failure);
+    go_on_unsaved(t, &saved);
     return SY_OK;
 }
 

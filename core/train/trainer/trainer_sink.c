@@ -23,13 +23,13 @@ void syi_trainer_say(struct syi_trainer *t, const char *format, ...)
     if (t->rank->rank == 0 && t->job->report.line) t->job->report.line(t->job->report.arg, text);
 }
 
-void syi_trainer_warn(struct syi_trainer *t, const char *kind, const char *text)
+void syi_trainer_warn(struct syi_trainer *t, int64_t step, const char *kind, const char *text)
 {
     syi_rank_log_say(&t->log, text);
     if (t->rank->rank != 0) return;
     syi_run_dir_log(t->job->dir, text);
     syi_log(SY_LOG_WARN, "%s", text);
-    syi_trainer_event(t, kind, text);
+    syi_trainer_event_at(t, step, kind, text);
 }
 
 static void report_failure(struct syi_trainer *t, const struct sy_error *reason)
@@ -42,7 +42,7 @@ static void report_failure(struct syi_trainer *t, const struct sy_error *reason)
     if (t->sink_failed) return;
     t->sink_failed = 1;
     snprintf(text, sizeof(text), "%s; %s", reason->text, what);
-    syi_trainer_warn(t, "warning", text);
+    syi_trainer_warn(t, t->step, "warning", text);
 }
 
 void syi_trainer_event(struct syi_trainer *t, const char *kind, const char *text)
