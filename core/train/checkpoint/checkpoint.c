@@ -53,30 +53,38 @@ static int verify(const struct loading *l, struct sy_error *err)
     return status;
 }
 
-/* The step of the best evaluation, as the newest checkpoint has it. */
-static int find_best(const char *run_dir, int64_t *step, struct sy_error *err)
+int syi_checkpoint_best(const char *run_dir, int64_t *step, struct sy_error *err)
 {
     struct syi_checkpoint_meta newest;
-    struct sy_error why = {0};
     char *folder = NULL;
     int64_t latest;
     int status = syi_checkpoint_latest(run_dir, &latest, err);
     if (!status) status = syi_checkpoint_find(run_dir, latest, &folder, err);
     if (!status) status = syi_checkpoint_meta_read(folder, &newest, err);
     syi_free(folder);
+    *step = status ? -1 : newest.best_step;
+    return status;
+}
+
+int syi_checkpoint_find_best(const char *run_dir, int64_t *step, struct sy_error *err)
+{
+    struct sy_error why = {0};
+    char *folder = NULL;
+    int64_t best;
+    int status = syi_checkpoint_best(run_dir, &best, err);
     if (status) return status;
-    if (newest.best_step < 0)
+    if (best < 0)
         return syi_error(
             err, SY_ENOENT,
             "%s has no best checkpoint, as its training evaluated nothing: give task.NAME.valid (and "
             "train.evaluate_every) when training, or take --checkpoint latest",
             run_dir);
-    status = syi_checkpoint_find(run_dir, newest.best_step, &folder, &why);
+    status = syi_checkpoint_find(run_dir, best, &folder, &why);
     syi_free(folder);
     if (status == SY_ENOENT)
         return syi_error(err, status, "the best evaluation's weights are gone: %s", why.text);
     if (status) return syi_error(err, status, "%s", why.text);
-    *step = newest.best_step;
+    *step = best;
     return SY_OK;
 }
 
@@ -114,7 +122,7 @@ static int read_session(struct loading *l, const struct syi_session *session, st
 static int load(struct loading *l, const struct syi_session *session, struct sy_error *err)
 {
     int first = l->comm->rank == 0, status = SY_OK;
-    if (first && l->step == SYI_CHECKPOINT_BEST) status = find_best(l->run_dir, &l->step, err);
+    if (first && l->step == SYI_CHECKPOINT_BEST) status = syi_checkpoint_find_best(l->run_dir, &l->step, err);
     if (first && l->step == SYI_CHECKPOINT_LATEST) status = syi_checkpoint_latest(l->run_dir, &l->step, err);
     if (first && !status) status = open_and_verify(l, err);
     /* Rank 0 alone looks which is the latest: folders on a network may look different from other hosts. */

@@ -157,6 +157,21 @@ int syi_saver_take(struct syi_saver *saver, struct syi_saved *saved);
 
 /* ---- without a session ---- */
 
+/* A checkpoint that is looked at: its files are open, their checksums not compared yet. */
+struct syi_checkpoint_view {
+    char *folder; /* .../checkpoints/STEP */
+    struct syi_checkpoint_meta meta;
+    struct syi_safetensors file[2]; /* parameters, state */
+};
+/* path: a run directory, of which `step` says which (a number, SYI_CHECKPOINT_LATEST or SYI_CHECKPOINT_BEST), or the
+ * folder of a checkpoint. The caller closes the view, after a failure too. */
+int syi_checkpoint_view_open(const char *path, int64_t step, struct syi_checkpoint_view *view,
+                             struct sy_error *err) SYI_MUST_CHECK;
+void syi_checkpoint_view_close(struct syi_checkpoint_view *view);
+/* Compares file i with all checksums that meta.json has. */
+int syi_checkpoint_view_check(const struct syi_checkpoint_view *view, int i,
+                              struct sy_error *err) SYI_MUST_CHECK;
+
 /* Tensors of one file of a checkpoint that no session holds. */
 struct syi_checkpoint_list {
     const struct syi_safetensors_tensor *list; /* [n] */
@@ -189,6 +204,12 @@ int syi_checkpoint_latest(const char *run_dir, int64_t *step, struct sy_error *e
 /* *step: of the newest complete checkpoint of at most step `most`, -1: there is none. */
 int syi_checkpoint_before(const char *run_dir, int64_t most, int64_t *step,
                           struct sy_error *err) SYI_MUST_CHECK;
+/* Steps of all complete checkpoints, ascending; *steps is owned by the caller. A run without any has none. */
+int syi_checkpoint_list(const char *run_dir, int64_t **steps, size_t *n, struct sy_error *err) SYI_MUST_CHECK;
+/* *step: of the best evaluation as the newest checkpoint has it, -1: nothing was evaluated. */
+int syi_checkpoint_best(const char *run_dir, int64_t *step, struct sy_error *err) SYI_MUST_CHECK;
+/* Removes a complete checkpoint; a kill in the middle leaves no half of one. By the holder of the lock only. */
+int syi_checkpoint_remove(const char *run_dir, int64_t step, struct sy_error *err) SYI_MUST_CHECK;
 /* Clears away what a killed process left of a checkpoint that it wrote, replaced or removed. By the holder of the
  * run directory's lock only. */
 int syi_checkpoint_clean(const char *run_dir, struct sy_error *err) SYI_MUST_CHECK;

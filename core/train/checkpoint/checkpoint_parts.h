@@ -11,8 +11,6 @@
 /* RUN_DIR/checkpoints/STEP + suffix, owned by the caller; NULL with an error. */
 char *syi_checkpoint_path(const char *run_dir, int64_t step, const char *suffix,
                           struct sy_error *err) SYI_MUST_CHECK;
-/* Steps of all complete checkpoints, ascending; *steps is owned by the caller. A run without any has none. */
-int syi_checkpoint_list(const char *run_dir, int64_t **steps, size_t *n, struct sy_error *err) SYI_MUST_CHECK;
 /* *folder of a complete checkpoint, owned by the caller; else NULL, and SY_ENOENT names those there are. */
 int syi_checkpoint_find(const char *run_dir, int64_t step, char **folder,
                         struct sy_error *err) SYI_MUST_CHECK;
@@ -27,6 +25,11 @@ int syi_checkpoint_commit(const char *run_dir, int64_t step, int64_t best,
                           const struct syi_checkpoint_saving *how, struct sy_error *err) SYI_MUST_CHECK;
 /* Removes STEP.tmp if it is there. */
 void syi_checkpoint_discard(const char *run_dir, int64_t step);
+
+/* ---- checkpoint.c ---- */
+
+/* The step of the best evaluation, whose checkpoint is there. */
+int syi_checkpoint_find_best(const char *run_dir, int64_t *step, struct sy_error *err) SYI_MUST_CHECK;
 
 /* ---- checkpoint_meta.c ---- */
 

@@ -79,19 +79,6 @@ static void print_damaged(const struct syi_safetensors *file, const uint32_t *cr
     if (n > MOST && used < bytes) snprintf(text + used, bytes - used, " and %zu more", n - MOST);
 }
 
-/* The file is read once more: it is damaged anyway. What cannot be said of its tensors is left out. */
-static void name_damaged(const char *folder, const struct syi_safetensors *file, char *text, size_t bytes)
-{
-    struct syi_checkpoint_sums sums = {0};
-    char hex[65];
-    uint32_t *crc = syi_alloc(file->n_tensors * sizeof *crc, NULL);
-    text[0] = '\0';
-    if (crc && !syi_checkpoint_sums_read(folder, &sums, NULL) && !syi_safetensors_hash(file, hex, crc, NULL))
-        print_damaged(file, crc, &sums, text, bytes);
-    syi_checkpoint_sums_free(&sums);
-    syi_free(crc);
-}
-
 static int differs(const struct syi_safetensors *file, const char *part, const char *hex,
                    const char *expected, const char *damaged, struct sy_error *err)
 {
@@ -100,19 +87,38 @@ static int differs(const struct syi_safetensors *file, const char *part, const c
                      part, hex, expected, damaged);
 }
 
+static int check_header(const struct syi_safetensors *file, const char *expected, struct sy_error *err)
+{
+    char hex[65];
+    if (!expected[0]) return SY_OK; /* not known */
+    int status = syi_safetensors_hash_header(file, hex, err);
+    return status || !strcmp(hex, expected) ? status : differs(file, "header", hex, expected, "", err);
+}
+
+static int check_data(const struct syi_safetensors *file, const char *expected,
+                      const struct syi_checkpoint_sums *sums, struct sy_error *err)
+{
+    char hex[65], damaged[320] = "";
+    uint32_t *crc = syi_alloc(file->n_tensors * sizeof *crc, err);
+    int status = crc ? syi_safetensors_hash(file, hex, crc, err) : SY_ENOMEM;
+    if (!status) print_damaged(file, crc, sums, damaged, sizeof damaged);
+    syi_free(crc);
+    if (status) return status;
+    if (strcmp(hex, expected)) return differs(file, "data", hex, expected, damaged, err);
+    if (!damaged[0]) return SY_OK;
+    return syi_error(err, SY_EFORMAT, "%s is whole, but meta.json beside it has other sums of its tensors%s",
+                     file->path, damaged);
+}
+
 int syi_checkpoint_check_file(const char *folder, const struct syi_safetensors *file, int i,
                               const struct syi_checkpoint_meta *meta, struct sy_error *err)
 {
     const char *const data[] = {meta->params_sha256, meta->state_sha256};
     const char *const header[] = {meta->params_header_sha256, meta->state_header_sha256};
-    char hex[65], damaged[320];
-    if (header[i][0]) { /* else it is not known */
-        int status = syi_safetensors_hash_header(file, hex, err);
-        if (status) return status;
-        if (strcmp(hex, header[i])) return differs(file, "header", hex, header[i], "", err);
-    }
-    int status = syi_safetensors_hash(file, hex, NULL, err);
-    if (status || !strcmp(hex, data[i])) return status;
-    name_damaged(folder, file, damaged, sizeof damaged);
-    return differs(file, "data", hex, data[i], damaged, err);
+    struct syi_checkpoint_sums sums = {0};
+    int status = check_header(file, header[i], err);
+    if (!status) status = syi_checkpoint_sums_read(folder, &sums, err);
+    if (!status) status = check_data(file, data[i], &sums, err);
+    syi_checkpoint_sums_free(&sums);
+    return status;
 }
