@@ -15,46 +15,6 @@ static int is_first(const struct syi_trainer *t)
     return t->rank->rank == 0;
 }
 
-static void end_run(struct syi_trainer *t, enum syi_end end, const char *format, ...) SYI_PRINTF(3, 4);
-static void end_run(struct syi_trainer *t, enum syi_end end, const char *format, ...)
-{
-    va_list args;
-
-    t->ended = 1;
-    t->end = end;
-    va_start(args, format);
-    vsnprintf(t->what, sizeof(t->what), format, args);
-    va_end(args);
-}
-
-static void obey(struct syi_trainer *t, const struct syi_verdict *verdict)
-{
-    if (t->ended) return;
-    if (verdict->stop && *verdict->part)
-        end_run(t, verdict->end, "%s of [action.%s]: %s", verdict->action, verdict->part, verdict->text);
-    else if (verdict->stop)
-        end_run(t, verdict->end, "%s: %s", verdict->action, verdict->text);
-    if (!verdict->back) return;
-    t->back = 1;
-    syi_trainer_say(t, "%s: %s", verdict->action, verdict->text);
-    syi_trainer_event(t, verdict->action, verdict->text);
-}
-
-int syi_trainer_ask(struct syi_trainer *t, int64_t step, struct syi_moment *moment, struct sy_error *err)
-{
-    struct syi_verdict verdict;
-    int status;
-
-    moment->step = step;
-    moment->checkpoint = syi_trainer_newest(t);
-    moment->rate = syi_schedule_value(&t->schedule, step) * syi_actions_rate_factor(&t->actions);
-    status = syi_actions_run(&t->actions, moment, &verdict, err);
-    if (status) return status;
-    obey(t, &verdict);
-    syi_engine_scale_rates(t->engine, syi_actions_rate_factor(&t->actions));
-    return SY_OK;
-}
-
 /* ---- one step ---- */
 
 static void show_progress(struct syi_trainer *t, const struct syi_step_result *result, double rate,
@@ -141,7 +101,7 @@ static void end_late(struct syi_trainer *t, enum syi_deadline_kind kind)
 {
     char why[100];
     syi_deadline_text(t->config, kind, why, sizeof why);
-    end_run(t, SYI_END_TIME_LIMIT, "%s after step %" PRId64 "; --resume goes on", why, t->step);
+    syi_trainer_end(t, SYI_END_TIME_LIMIT, "%s after step %" PRId64 "; --resume goes on", why, t->step);
 }
 
 /* What all ranks must know alike after a step, in one sum: whether the run is asked to stop, by a signal that
@@ -165,15 +125,16 @@ static int agree(struct syi_trainer *t, struct sy_error *err)
         return syi_error(err, status, "after step %" PRId64 ", asking all ranks whether to go on: %s",
                          t->step, cause.text);
     if (word[SIGNAL])
-        end_run(t, SYI_END_SIGNAL, "stopped by a signal after step %" PRId64 "; --resume goes on", t->step);
+        syi_trainer_end(t, SYI_END_SIGNAL, "stopped by a signal after step %" PRId64 "; --resume goes on",
+                        t->step);
     else if (word[LATE])
         end_late(t, (enum syi_deadline_kind)word[LATE]);
     else if (word[SINK])
-        end_run(t, SYI_END_SINK,
-                "stopped after step %" PRId64
-                ", for the metrics database failed and metrics.on_failure is stop; "
-                "--resume goes on",
-                t->step);
+        syi_trainer_end(t, SYI_END_SINK,
+                        "stopped after step %" PRId64
+                        ", for the metrics database failed and metrics.on_failure is stop; "
+                        "--resume goes on",
+                        t->step);
     t->overdue = word[OVERDUE] != 0;
     return syi_trainer_advance_save(t, &word[SAVER], err);
 }
@@ -223,11 +184,12 @@ static int between_steps(struct syi_trainer *t, struct sy_error *err)
     if (status) return status;
     if (t->back) return syi_trainer_go_back(t, t->step, err);
     if (!t->ended && t->step >= t->config->train.steps && t->spoiled)
-        end_run(t, SYI_END_NAN,
-                "after %" PRId64 " steps the weights hold numbers that are not finite: they are not saved",
-                t->step);
+        syi_trainer_end(t, SYI_END_NAN,
+                        "after %" PRId64
+                        " steps the weights hold numbers that are not finite: they are not saved",
+                        t->step);
     if (!t->ended && t->step >= t->config->train.steps)
-        end_run(t, SYI_END_DONE, "done after %" PRId64 " steps", t->step);
+        syi_trainer_end(t, SYI_END_DONE, "done after %" PRId64 " steps", t->step);
     if (!t->ended) status = agree(t, err);
     if (!status) status = t->ended ? syi_trainer_wait_save(t, err) : syi_trainer_note_save(t, err);
     if (!status && syi_trainer_is_save_due(t)) status = syi_trainer_save(t, err);

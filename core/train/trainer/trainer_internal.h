@@ -58,16 +58,21 @@ struct syi_trainer {
 
 /* From t->step to the end of the run, and its checkpoint. */
 int syi_trainer_loop(struct syi_trainer *t, struct sy_error *err) SYI_MUST_CHECK;
+
+/* ---- trainer_ask.c ---- */
+
 /* Asks the actions about a moment of that step, whose step and rate it fills in, and ends or turns the run as they say. */
 int syi_trainer_ask(struct syi_trainer *t, int64_t step, struct syi_moment *moment,
                     struct sy_error *err) SYI_MUST_CHECK;
+/* From now on the run ends, and the text says why; what is left is to save. */
+void syi_trainer_end(struct syi_trainer *t, enum syi_end end, const char *format, ...) SYI_PRINTF(3, 4);
+/* Step of the newest checkpoint on disk or on its way there, -1: none. */
+int64_t syi_trainer_newest(const struct syi_trainer *t);
 
 /* ---- trainer_save.c: all ranks call these alike ---- */
 
 int syi_trainer_is_save_due(const struct syi_trainer *t);
 int syi_trainer_is_to_be_kept(const struct syi_trainer *t); /* this step's evaluation is one of the best */
-/* Step of the newest checkpoint on disk or on its way there, -1: none. */
-int64_t syi_trainer_newest(const struct syi_trainer *t);
 /* Begins the checkpoint of this step, after the one under way has ended; at the end of the run, or without
  * checkpoint.background, it is on disk on return. */
 int syi_trainer_save(struct syi_trainer *t, struct sy_error *err) SYI_MUST_CHECK;

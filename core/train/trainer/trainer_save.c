@@ -34,12 +34,6 @@ int syi_trainer_is_save_due(const struct syi_trainer *t)
     return t->ended || syi_trainer_is_to_be_kept(t) || (every && t->step && t->step % every == 0);
 }
 
-int64_t syi_trainer_newest(const struct syi_trainer *t)
-{
-    int64_t under_way = syi_saver_step(t->saver);
-    return under_way >= 0 ? under_way : t->newest;
-}
-
 /* ---- beginning one ---- */
 
 static struct syi_checkpoint_meta describe(const struct syi_trainer *t)
