@@ -54,6 +54,9 @@ struct cli_options {
     int once;                            /* of top */
     double every;                        /* seconds; 0: not given */
     const char *output;                  /* of report, NULL */
+    const char *folder;                  /* of import, export and ckpt: where to, NULL */
+    const char *which;                   /* of ckpt: "20,40", NULL */
+    int keep;                            /* of ckpt: 0, not given */
     const char *operand[CLI_MAX_OPERANDS];
     int n_operands;
 };
@@ -77,6 +80,7 @@ extern const struct cli_cmd cli_tokenize;
 extern const struct cli_cmd cli_metrics;
 extern const struct cli_cmd cli_top;
 extern const struct cli_cmd cli_report;
+extern const struct cli_cmd cli_ckpt;
 extern const struct cli_cmd cli_config;
 extern const struct cli_cmd cli_explain;
 extern const struct cli_cmd cli_plan;

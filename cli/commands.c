@@ -15,6 +15,7 @@ const struct cli_cmd *const cli_commands[] = {
     &cli_metrics,
     &cli_top,
     &cli_report,
+    &cli_ckpt,
     &cli_config,
     &cli_explain,
     &cli_plan,

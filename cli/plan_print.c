@@ -8,7 +8,7 @@
 #include "base/optimizers.h"
 #include "cli/plan_report.h"
 
-static const char *const segment_names[SYI_SEGMENT_COUNT] = {"persist", "io", "carry", "scratch"};
+static const char *const segment_names[SYI_SEGMENT_COUNT] = {"persist", "io", "carry", "scratch", "snapshot"};
 static const char *const kinds[] = {
     [SYI_PARAM] = "parameters", [SYI_STATE] = "optimizer state",          [SYI_INPUT] = "inputs",
     [SYI_OUTPUT] = "outputs",   [SYI_CARRY] = "carried between programs",

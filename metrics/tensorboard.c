@@ -27,21 +27,10 @@ struct syi_events {
 
 /* ---- checksum ---- */
 
-uint32_t syi_crc32c(const void *data, size_t bytes)
-{
-    const unsigned char *at = data;
-    uint32_t crc = 0xffffffffu;
-    for (size_t i = 0; i < bytes; i++) {
-        crc ^= at[i];
-        for (int bit = 0; bit < 8; bit++) crc = crc >> 1 ^ (crc & 1 ? 0x82f63b78u : 0);
-    }
-    return ~crc;
-}
-
 /* A checksum of data that holds checksums would be weak: TFRecord turns and shifts it. */
 uint32_t syi_crc32c_masked(const void *data, size_t bytes)
 {
-    uint32_t crc = syi_crc32c(data, bytes);
+    uint32_t crc = syi_crc32c(0, data, bytes);
     return (crc >> 15 | crc << 17) + 0xa282ead8u;
 }
 

@@ -22,8 +22,7 @@ const char *syi_events_path(const struct syi_events *events);
 /* Frees events in any case; NULL: does nothing. */
 int syi_events_close(struct syi_events *events, struct sy_error *err) SYI_MUST_CHECK;
 
-/* CRC-32C (Castagnoli, RFC 3720 B.4), and as TFRecord stores it. */
-uint32_t syi_crc32c(const void *data, size_t bytes);
+/* CRC-32C as TFRecord stores it. */
 uint32_t syi_crc32c_masked(const void *data, size_t bytes);
 
 #endif

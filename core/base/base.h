@@ -80,6 +80,11 @@ void syi_sha256_init(struct syi_sha256 *hash);
 void syi_sha256_add(struct syi_sha256 *hash, const void *data, size_t bytes);
 void syi_sha256_hex(struct syi_sha256 *hash, char hex[65]); /* finishes: hash must be initialised again */
 
+/* ---- crc32c.c (RFC 3720 B.4) ---- */
+
+/* The sum of data that follow others whose sum is crc; 0: they follow nothing. */
+uint32_t syi_crc32c(uint32_t crc, const void *data, size_t bytes);
+
 /* ---- pattern.c ---- */
 
 /* Whether a shell-like pattern (`*` any run of characters, `?` one, everything else itself) matches the whole

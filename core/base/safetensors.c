@@ -305,35 +305,71 @@ int syi_safetensors_write_block(const struct syi_safetensors *file,
     return move_block(file, tensor, start, extent, (char *)(uintptr_t)data, 1, err);
 }
 
-/* SHA-256 of bytes [at, end) of the file. */
-static int hash_range(const struct syi_safetensors *file, uint64_t at, uint64_t end, char hex[65],
-                      struct sy_error *err)
+/* Bytes [at, end) of the file go into the hash and, unless it is NULL, into the sum. chunk: room for CHUNK bytes. */
+enum { CHUNK = 1 << 20 };
+static int hash_range(const struct syi_safetensors *file, uint64_t at, uint64_t end, char *chunk,
+                      struct syi_sha256 *hash, uint32_t *sum, struct sy_error *err)
 {
-    enum { CHUNK = 1 << 20 };
-    struct syi_sha256 hash;
     int status = SY_OK;
-    char *chunk = syi_alloc(CHUNK, err);
-    if (!chunk) return SY_ENOMEM;
-    syi_sha256_init(&hash);
     while (at < end && status == SY_OK) {
         size_t part = end - at < CHUNK ? (size_t)(end - at) : CHUNK;
         status = move_bytes(file, at, chunk, part, 0, err);
-        if (status == SY_OK) syi_sha256_add(&hash, chunk, part);
+        if (status == SY_OK) syi_sha256_add(hash, chunk, part);
+        if (status == SY_OK && sum) *sum = syi_crc32c(*sum, chunk, part);
         at += part;
     }
+    return status;
+}
+
+static int by_place(const void *a, const void *b)
+{
+    return by_offset(*(const struct syi_safetensors_tensor *const *)a,
+                     *(const struct syi_safetensors_tensor *const *)b);
+}
+
+/* Tensors fill the data section without holes, so one after the other they are the section. */
+static int hash_tensors(const struct syi_safetensors *file, char *chunk, struct syi_sha256 *hash,
+                        uint32_t *sums, struct sy_error *err)
+{
+    const struct syi_safetensors_tensor **order = syi_alloc(file->n_tensors * sizeof(*order), err);
+    int status = order ? SY_OK : SY_ENOMEM;
+    for (size_t i = 0; order && i < file->n_tensors; i++) order[i] = &file->tensors[i];
+    if (order && file->n_tensors) qsort(order, file->n_tensors, sizeof(*order), by_place);
+    for (size_t i = 0; i < file->n_tensors && status == SY_OK; i++) {
+        uint64_t at = file->data_start + order[i]->offset;
+        uint32_t *sum = &sums[order[i] - file->tensors];
+        *sum = 0;
+        status = hash_range(file, at, at + order[i]->bytes, chunk, hash, sum, err);
+    }
+    syi_free(order);
+    return status;
+}
+
+int syi_safetensors_hash(const struct syi_safetensors *file, char hex[65], uint32_t *sums,
+                         struct sy_error *err)
+{
+    uint64_t begin = file->data_start, end = begin + file->data_bytes;
+    struct syi_sha256 hash;
+    char *chunk = syi_alloc(CHUNK, err);
+    if (!chunk) return SY_ENOMEM;
+    syi_sha256_init(&hash);
+    int status = sums ? hash_tensors(file, chunk, &hash, sums, err)
+                      : hash_range(file, begin, end, chunk, &hash, NULL, err);
     if (status == SY_OK) syi_sha256_hex(&hash, hex);
     syi_free(chunk);
     return status;
 }
 
-int syi_safetensors_hash(const struct syi_safetensors *file, char hex[65], struct sy_error *err)
-{
-    return hash_range(file, file->data_start, file->data_start + file->data_bytes, hex, err);
-}
-
 int syi_safetensors_hash_header(const struct syi_safetensors *file, char hex[65], struct sy_error *err)
 {
-    return hash_range(file, 0, file->data_start, hex, err);
+    struct syi_sha256 hash;
+    char *chunk = syi_alloc(CHUNK, err);
+    if (!chunk) return SY_ENOMEM;
+    syi_sha256_init(&hash);
+    int status = hash_range(file, 0, file->data_start, chunk, &hash, NULL, err);
+    if (status == SY_OK) syi_sha256_hex(&hash, hex);
+    syi_free(chunk);
+    return status;
 }
 
 /* ---- open, find, close ---- */

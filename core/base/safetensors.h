@@ -111,8 +111,9 @@ int syi_safetensors_parse_header(struct syi_safetensors *file, const char *text,
                                  struct sy_error *err) SYI_MUST_CHECK;
 
 /* SHA-256 of the data section, and of all that stands before it (length, names, types, shapes, padding), read
- * back from the file. Together they cover every byte; data are hashed once. */
-int syi_safetensors_hash(const struct syi_safetensors *file, char hex[65],
+ * back from the file. Together they cover every byte; data are hashed once. sums: NULL, or the CRC-32C of each tensor's
+ * data, [n_tensors] as file->tensors, from the same reading. */
+int syi_safetensors_hash(const struct syi_safetensors *file, char hex[65], uint32_t *sums,
                          struct sy_error *err) SYI_MUST_CHECK;
 int syi_safetensors_hash_header(const struct syi_safetensors *file, char hex[65],
                                 struct sy_error *err) SYI_MUST_CHECK;

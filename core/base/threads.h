@@ -62,6 +62,18 @@ uint32_t syi_fp_control(void);
 #    define SYI_FP_CONTROL_DEFAULT 0u
 #endif
 
+/* ---- worker.c ---- */
+
+/* A thread for jobs beside the thread that owns it, one at a time. */
+struct syi_worker;
+int syi_worker_new(const char *name, struct syi_worker **worker, struct sy_error *err) SYI_MUST_CHECK;
+void syi_worker_free(struct syi_worker *worker); /* after the job under way; NULL is fine */
+/* Starts fn(arg) when the worker is idle. Allocates nothing. What the owner wrote before is seen by the job, and what the
+ * job wrote by the owner once the worker is idle. */
+void syi_worker_start(struct syi_worker *worker, void (*fn)(void *arg), void *arg);
+int syi_worker_is_idle(struct syi_worker *worker);
+void syi_worker_wait(struct syi_worker *worker); /* until it is */
+
 /* ---- threads.c: pool ---- */
 
 struct syi_threads;

@@ -80,6 +80,13 @@ int syi_mesh_index(const struct syi_mesh *mesh, int axes, int rank)
     return index;
 }
 
+int syi_mesh_is_first(const struct syi_mesh *mesh, const struct syi_tensor *tensor, int rank)
+{
+    int axes = 0;
+    for (int d = 0; d < tensor->rank; d++) axes |= tensor->split[d];
+    return syi_mesh_index(mesh, SYI_MESH_ALL & ~axes, rank) == 0;
+}
+
 int syi_mesh_group(const struct syi_mesh *mesh, int axes, int rank, int *ranks)
 {
     int n = 0, rest = SYI_MESH_ALL & ~axes, mine = syi_mesh_index(mesh, rest, rank);

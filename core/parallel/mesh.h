@@ -24,6 +24,9 @@ int syi_mesh_size(const struct syi_mesh *mesh, int axes); /* product of the size
 /* Position of a rank along a set of mesh axes, major to minor: which piece of a dim split by them it holds.
  */
 int syi_mesh_index(const struct syi_mesh *mesh, int axes, int rank);
+/* Whether the rank is the first of those that hold the same block of a local tensor: the one at the origin of the mesh axes
+ * that do not split it. */
+int syi_mesh_is_first(const struct syi_mesh *mesh, const struct syi_tensor *tensor, int rank);
 /* Ranks that differ from `rank` in `axes` only, ascending by syi_mesh_index; returns how many. */
 int syi_mesh_group(const struct syi_mesh *mesh, int axes, int rank, int *ranks);
 /* "de" for data and expert: the letters explain prints. */

@@ -47,7 +47,14 @@ enum syi_kind {
     SYI_OUTPUT, /* io: read by the host after a run */
     SYI_CARRY   /* carry: lives between two programs of a phase */
 };
-enum syi_segment { SYI_PERSIST, SYI_IO, SYI_CARRY_SEGMENT, SYI_SCRATCH, SYI_SEGMENT_COUNT };
+enum syi_segment {
+    SYI_PERSIST,
+    SYI_IO,
+    SYI_CARRY_SEGMENT,
+    SYI_SCRATCH,
+    SYI_SNAPSHOT, /* a copy of persist; no tensor of a program is in it */
+    SYI_SEGMENT_COUNT
+};
 
 struct syi_tensor {
     uint32_t name; /* offset into names; 0: none. Persist, io and carry tensors are shared by name */

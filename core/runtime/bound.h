@@ -71,7 +71,7 @@ struct syi_session {
     struct syi_bound *bound;
     size_t n_bound, cap_bound;
     struct syi_plan plan;
-    uint8_t *arena; /* the four segments, one after the other */
+    uint8_t *arena; /* the segments, one after the other */
     uint64_t arena_bytes;
     uint8_t *segment[SYI_SEGMENT_COUNT]; /* in the arena */
     struct syi_shared *shared;           /* [n_shared] by name */

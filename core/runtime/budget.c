@@ -8,6 +8,19 @@
 
 enum { ROUNDS = 40 };
 
+/* The copy that a save in the background writes from. Ranks that hold only what others hold write nothing. */
+static uint64_t snapshot_bytes(const struct syi_session *session)
+{
+    for (size_t i = 0; i < session->n_bound && session->options.snapshot; i++) {
+        const struct syi_program *program = session->bound[i].program;
+        for (size_t t = 0; t < program->n_tensors; t++)
+            if (syi_kind_segment(program->tensor[t].kind) == SYI_PERSIST &&
+                syi_mesh_is_first(&session->mesh, &program->tensor[t], session->rank))
+                return session->plan.bytes[SYI_PERSIST];
+    }
+    return 0;
+}
+
 static int plan(struct syi_session *session, struct sy_error *err)
 {
     size_t n = session->n_bound;
@@ -21,6 +34,7 @@ static int plan(struct syi_session *session, struct sy_error *err)
             at[i] = session->bound[i].workspace_at;
         }
         status = syi_plan(programs, n, workspace, at, !session->options.check_reuse, &session->plan, err);
+        if (!status) session->plan.bytes[SYI_SNAPSHOT] = snapshot_bytes(session);
     }
     syi_free(programs);
     syi_free(workspace);
@@ -82,8 +96,9 @@ static int too_small(const struct syi_session *session, uint64_t least, struct s
     return syi_error(
         err, SY_ENOMEM,
         "memory.budget=%llu bytes is not enough: with all that can be computed again the plan still "
-        "needs %llu; give it that, more ranks, a smaller data.batch_size or more train.microbatches",
-        (unsigned long long)session->options.budget, (unsigned long long)least);
+        "needs %llu; give it that, more ranks, a smaller data.batch_size or more train.microbatches%s",
+        (unsigned long long)session->options.budget, (unsigned long long)least,
+        session->plan.bytes[SYI_SNAPSHOT] ? ", or set checkpoint.background = false" : "");
 }
 
 int syi_session_fit(struct syi_session *session, struct sy_error *err)

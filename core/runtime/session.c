@@ -91,9 +91,10 @@ static int out_of_memory(const struct syi_session *session, uint64_t total, cons
         err, SY_ENOMEM,
         "out of memory: the plan of a rank needs %llu bytes (%llu parameters and state, %llu scratch)%s: "
         "set memory.budget, take a smaller data.batch_size, more train.microbatches, more ranks or "
-        "mesh.zero",
+        "mesh.zero%s",
         (unsigned long long)total, (unsigned long long)session->plan.bytes[SYI_PERSIST],
-        (unsigned long long)session->plan.bytes[SYI_SCRATCH], why);
+        (unsigned long long)session->plan.bytes[SYI_SCRATCH], why,
+        session->plan.bytes[SYI_SNAPSHOT] ? ", or checkpoint.background = false" : "");
 }
 
 /* Refused before memory is taken: systems hand out more than they have, and end the process when it is used.
@@ -134,6 +135,27 @@ static int take_memory(struct syi_session *session, struct sy_error *err)
     syi_threads_for(session->options.backend->threads, (int64_t)((total + CHUNK - 1) / CHUNK), zero_chunk,
                     session);
     return SY_OK;
+}
+
+static void copy_chunk(void *arg, int64_t task, int thread)
+{
+    struct syi_session *session = arg;
+    uint64_t begin = (uint64_t)task * CHUNK, left = session->plan.bytes[SYI_SNAPSHOT] - begin;
+    (void)thread;
+    memcpy(session->segment[SYI_SNAPSHOT] + begin, session->segment[SYI_PERSIST] + begin,
+           left < CHUNK ? left : CHUNK);
+}
+
+void syi_session_snapshot(struct syi_session *session)
+{
+    uint64_t bytes = session->plan.bytes[SYI_SNAPSHOT];
+    syi_threads_for(session->options.backend->threads, (int64_t)((bytes + CHUNK - 1) / CHUNK), copy_chunk,
+                    session);
+}
+
+const void *syi_session_snapshot_of(const struct syi_session *session, const struct syi_shared *shared)
+{
+    return session->segment[SYI_SNAPSHOT] + shared->info.offset;
 }
 
 /* ---- shared tensors ---- */

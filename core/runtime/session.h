@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One rank's programs, bound to memory and kernels and ready to run: lower -> plan -> bind -> run.
  *
- * A session owns one arena with four segments. persist, io and carry tensors are shared by name between the
- * programs of the session; scratch is laid out per program and overlaid. Nothing is allocated and no name is
- * looked up in a run. */
+ * A session owns one arena with five segments. persist, io and carry tensors are shared by name between the
+ * programs of the session; scratch is laid out per program and overlaid; snapshot is there where one was asked for.
+ * Nothing is allocated and no name is looked up in a run. */
 #ifndef SYI_SESSION_H
 #define SYI_SESSION_H
 
@@ -20,9 +20,10 @@ struct syi_session_options {
     struct syi_comm *comm;       /* borrowed; ranks = those of the mesh */
     const struct syi_mesh *mesh; /* copied */
     int reproducible;
-    int plan_only;      /* 1: no memory is taken, programs cannot run (for `switchyard plan`) */
-    int check_reuse;    /* 1: every temporary has its own place (tests, hunting) */
-    uint64_t budget;    /* most bytes of the arena, by computing activations again; 0: any */
+    int plan_only;   /* 1: no memory is taken, programs cannot run (for `switchyard plan`) */
+    int snapshot;    /* 1: memory for a copy of persist, on ranks that hold a block first (parallel/mesh.h) */
+    int check_reuse; /* 1: every temporary has its own place (tests, hunting) */
+    uint64_t budget; /* most bytes of the arena, by computing activations again; 0: any */
     uint64_t available; /* bytes that this rank can take: a larger plan is SY_ENOMEM; 0: unknown, tried */
 };
 int syi_session_new(const struct syi_session_options *options, struct syi_session **session,
@@ -60,6 +61,11 @@ const struct syi_plan *syi_session_plan(const struct syi_session *session);
 const struct syi_program *syi_session_program(const struct syi_session *session, int index);
 /* What the budget cost this program; all zero without one, or where it is kept anyway. */
 const struct syi_recomputed *syi_session_recomputed(const struct syi_session *session, int index);
+
+/* Copies all parameters and state as they are now, by the pool. Needs options.snapshot. */
+void syi_session_snapshot(struct syi_session *session);
+/* What a parameter or state that this rank holds first was at the last snapshot; its local extents. */
+const void *syi_session_snapshot_of(const struct syi_session *session, const struct syi_shared *shared);
 
 /* Called around every op when set (timers, diff, finding the first bad tensor); NULL: none. With a hook every
  * op runs by itself, without chains. */

@@ -37,7 +37,7 @@ one_line_error
 says err 'unknown blue, did you mean bleu? There are: exact_match accuracy wer'
 exits 2 tiny none --set task.first.train=first.tsv
 one_line_error
-says err '\[task.words\] and \[task.first\]: training on several tasks needs a mixture'
+says err '\[task.words\] and \[task.first\]: training on several tasks needs a .mixture'
 
 # ---- score ----
 sort -u test.tsv | awk -F '\t' '!seen[$1]++' >pairs

@@ -74,7 +74,7 @@ exits 0 "$program" plan "$tiny_run" --set moe.expert_bias=true
 shows '^  optimizer of 54 parameters, '
 says out 'wi_0/kernel  *\[4, 32, 64\] (expert, embed, '
 sum=0
-for segment in persist io carry scratch; do
+for segment in persist io carry scratch snapshot; do
     bytes=$(sed -n "s/^  $segment  *\([0-9]*\) bytes .* MiB\$/\1/p" out)
     [ "${bytes:-0}" -gt 0 ] || fail "plan says nothing of $segment"
     sum=$((sum + ${bytes:-0}))

@@ -90,7 +90,7 @@ whole=$(hash_in out)
 for ranks in '' '--comm thread --ranks 2 --set mesh.data=2'; do
     rm -rf full
     mkdir -p full/checkpoints/4.tmp/mine
-    exits 0 tiny full --quiet --set train.steps=8 --set train.checkpoint_every=4 $ranks
+    exits 0 tiny full --quiet --set train.steps=8 --set train.checkpoint_every=4 --set checkpoint.background=false $ranks
     [ "$(hash_in out)" = "$whole" ] || fail "$ranks: a checkpoint that was not written changed the weights"
     says err 'warning: checkpoint of step 4 was not written, .*; training goes on and tries again after step 5'
     says full/log 'tries again after step 5'
@@ -101,6 +101,16 @@ for ranks in '' '--comm thread --ranks 2 --set mesh.data=2'; do
     [ "$(query full "SELECT group_concat(kind || ' ' || step) FROM event WHERE kind IN ('save_failed', 'checkpoint')")" = \
         'save_failed 4,checkpoint 5,checkpoint 8' ] || fail "$ranks: events: $(query full 'SELECT kind, step FROM event')"
     [ "$(cat full/status)" = "done" ] || fail "$ranks: status $(cat full/status)"
+done
+# Beside training it is tried again after that step or a later one.
+for ranks in '' '--comm thread --ranks 2 --set mesh.data=2'; do
+    rm -rf beside
+    mkdir -p beside/checkpoints/4.tmp/mine
+    exits 0 tiny beside --quiet --set train.steps=100 --set train.checkpoint_every=4 --set train.keep_checkpoints=0 $ranks
+    says err 'warning: checkpoint of step 4 was not written, .*; training goes on and tries again after step [0-9]*$'
+    [ "$(query beside "SELECT group_concat(kind || ' ' || step) FROM event WHERE kind = 'save_failed'")" = 'save_failed 4' ] ||
+        fail "$ranks: events: $(query beside 'SELECT kind, step FROM event')"
+    [ "$(query beside "SELECT count(*) > 2 FROM event WHERE kind = 'checkpoint'")" = 1 ] || fail "$ranks: no save later"
 done
 rm -rf full
 mkdir -p full/checkpoints/8.tmp/mine

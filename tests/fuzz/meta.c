@@ -63,10 +63,10 @@ static void write_twice(const struct syi_checkpoint_meta *meta)
     struct sy_error err = {0};
     char *first, *second;
     size_t bytes, second_bytes;
-    FUZZ_REQUIRE(syi_checkpoint_meta_write(folder, meta, &err) == SY_OK);
+    FUZZ_REQUIRE(syi_checkpoint_meta_write(folder, meta, NULL, &err) == SY_OK);
     FUZZ_REQUIRE(syi_file_read(file, &first, &bytes, &err) == SY_OK);
     FUZZ_REQUIRE(syi_checkpoint_meta_read(folder, &again, &err) == SY_OK);
-    FUZZ_REQUIRE(syi_checkpoint_meta_write(folder, &again, &err) == SY_OK);
+    FUZZ_REQUIRE(syi_checkpoint_meta_write(folder, &again, NULL, &err) == SY_OK);
     FUZZ_REQUIRE(syi_file_read(file, &second, &second_bytes, &err) == SY_OK);
     FUZZ_REQUIRE(bytes == second_bytes && !memcmp(first, second, bytes));
     syi_free(first);

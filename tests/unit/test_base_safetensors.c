@@ -263,12 +263,19 @@ Test(safetensors, hashes_are_of_the_data_and_of_all_before_them)
     size_t bytes;
     plan(&file);
     cr_assert_eq(syi_safetensors_create(&file, path, NULL), SY_OK);
-    cr_assert_eq(syi_safetensors_hash(&file, data, NULL), SY_OK);
+    uint32_t sums[8];
+    cr_assert_leq(file.n_tensors, SYI_COUNT(sums));
+    cr_assert_eq(syi_safetensors_hash(&file, header, sums, NULL), SY_OK);
+    cr_assert_eq(syi_safetensors_hash(&file, data, NULL, NULL), SY_OK);
+    cr_expect_str_eq(header, data);
     cr_assert_eq(syi_safetensors_hash_header(&file, header, NULL), SY_OK);
     cr_assert_eq(syi_file_read(path, &text, &bytes, NULL), SY_OK);
     cr_assert_eq(bytes, file.data_start + file.data_bytes);
     cr_expect_str_eq(data, syi_file_identify(text + file.data_start, file.data_bytes).sha256);
     cr_expect_str_eq(header, syi_file_identify(text, file.data_start).sha256);
+    for (size_t i = 0; i < file.n_tensors; i++)
+        cr_expect_eq(sums[i], syi_crc32c(0, text + file.data_start + file.tensors[i].offset,
+                                         (size_t)file.tensors[i].bytes));
     syi_free(text);
     syi_safetensors_close(&file);
 }

@@ -51,7 +51,7 @@ static const struct spec {
 };
 enum { TENSORS = SYI_COUNT(model) };
 
-enum job { SAVE, LOAD, LOAD_PARAMS };
+enum job { SAVE, SAVE_BESIDE, LOAD, LOAD_PARAMS };
 
 /* One visit of all ranks. */
 struct visit {
@@ -59,6 +59,7 @@ struct visit {
     int data, expert, model;
     int64_t step;
     int keep;
+    int64_t keep_every;
     uint64_t seed;                   /* of the values written or expected */
     int odd_rank;                    /* whose model differs, -1: none, -2: all */
     int mlp;                         /* extent of the differing model's mlp axis; 0: it lacks the embedding */
@@ -109,7 +110,8 @@ static struct syi_session *make_session(struct syi_comm *comm, struct syi_backen
     struct syi_session *session = NULL;
     struct syi_program *program;
     struct sy_error err = {0};
-    struct syi_session_options options = {.backend = backend, .comm = comm, .mesh = mesh, .reproducible = 1};
+    struct syi_session_options options = {
+        .backend = backend, .comm = comm, .mesh = mesh, .reproducible = 1, .snapshot = 1};
     int index;
     cr_assert_eq(syi_session_new(&options, &session, &err), SY_OK, "%s", err.text);
     cr_assert_eq(syi_program_new("test", &program, &err), SY_OK);
@@ -176,6 +178,33 @@ static int count_wrong(const struct syi_session *session, uint64_t seed, int wit
 
 /* ---- a visit ---- */
 
+/* A save in the background, with other values in the session from its begin on: "steps" that ranks meet after. */
+static int save_beside(struct visit *v, struct syi_session *session, struct syi_comm *comm,
+                       const struct syi_checkpoint_saving *saving, struct syi_checkpoint_meta *meta,
+                       struct sy_error *err)
+{
+    struct syi_saver *saver = NULL;
+    struct syi_saved saved = {0};
+    int status = syi_saver_new(run, session, comm, &saver, err);
+    if (!status) {
+        syi_saver_begin(saver, meta, saving, 1);
+        fill(session, 12345);
+    }
+    while (!status && syi_saver_step(saver) == v->meta.step) {
+        int64_t word[SYI_SAVER_WORDS];
+        syi_saver_words(saver, word);
+        status = syi_comm_sum(comm, word, SYI_SAVER_WORDS, err);
+        if (!status) status = syi_saver_advance(saver, word, err);
+    }
+    if (!status && !syi_saver_take(saver, &saved)) status = syi_error(err, SY_EINTERNAL, "nothing to take");
+    if (!status && (saved.step != v->meta.step || syi_saver_take(saver, &saved)))
+        status = syi_error(err, SY_EINTERNAL, "taken twice, or of another step");
+    memcpy(meta->params_sha256, saved.params_sha256, sizeof meta->params_sha256);
+    if (!status && saved.failure.code) status = syi_error(err, saved.failure.code, "%s", saved.failure.text);
+    syi_saver_free(saver);
+    return status;
+}
+
 static int visit_rank(void *arg, struct syi_comm *comm, struct sy_error *err)
 {
     struct visit *v = arg;
@@ -187,17 +216,20 @@ static int visit_rank(void *arg, struct syi_comm *comm, struct sy_error *err)
     if (status) return status;
     int odd = v->odd_rank == -2 || v->odd_rank == comm->rank;
     struct syi_session *session = make_session(comm, backend, &mesh, odd ? v->mlp : -1);
-    fill(session, v->job == SAVE ? v->seed : 999);
+    int saves = v->job == SAVE || v->job == SAVE_BESIDE;
+    fill(session, saves ? v->seed : 999);
     struct sy_error failure = {0};
-    if (v->job == SAVE) {
-        const struct syi_checkpoint_saving saving = {.keep = v->keep};
+    const struct syi_checkpoint_saving saving = {.keep = v->keep, .keep_every = v->keep_every};
+    if (v->job == SAVE_BESIDE) {
+        status = save_beside(v, session, comm, &saving, &meta, err);
+    } else if (v->job == SAVE) {
         status = syi_checkpoint_save(run, session, comm, &meta, &saving, &failure, err);
         if (!status && failure.code) status = syi_error(err, failure.code, "%s", failure.text);
     } else
         status = syi_checkpoint_load(run, v->step, session, comm, v->job == LOAD, &meta, err);
     int wrong = status ? 0 : count_wrong(session, v->seed, v->job != LOAD_PARAMS);
-    if (status && v->job != SAVE) wrong = count_wrong(session, 999, 1); /* a refused load changes nothing */
-    if (wrong && v->job != SAVE) status = syi_error(err, SY_EINTERNAL, "%d elements are wrong", wrong);
+    if (status && !saves) wrong = count_wrong(session, 999, 1); /* a refused load changes nothing */
+    if (wrong && !saves) status = syi_error(err, SY_EINTERNAL, "%d elements are wrong", wrong);
     if (comm->rank == 0) v->meta = meta;
     syi_session_free(session);
     syi_backend_close(backend);
@@ -522,6 +554,48 @@ Test(checkpoint, the_same_step_again_replaces)
     cr_expect(!there("8.tmp") && !there("8.old"));
 }
 
+Test(checkpoint, those_of_steps_that_keep_every_divides_stay)
+{
+    for (int64_t step = 1; step <= 7; step++) {
+        struct visit v = a_visit(SAVE, 1, 1, 1, step);
+        v.keep = 1;
+        v.keep_every = 3;
+        cr_assert_eq(visit(&v, NULL), SY_OK);
+    }
+    cr_expect(!there("1") && !there("2") && there("3") && !there("4") && !there("5") && there("6") &&
+              there("7"));
+}
+
+/* ---- beside training ---- */
+
+Test(checkpoint, a_save_beside_training_has_the_values_of_its_begin)
+{
+    static const int meshes[][3] = {{1, 1, 1}, {2, 1, 1}, {1, 2, 2}, {4, 1, 1}};
+    char *waited, *beside;
+    size_t bytes, beside_bytes;
+    save(1, 1, 1, 6);
+    cr_assert_eq(syi_file_read(file_of("6/meta.json"), &waited, &bytes, NULL), SY_OK);
+    for (size_t i = 0; i < SYI_COUNT(meshes); i++) {
+        struct visit v = a_visit(SAVE_BESIDE, meshes[i][0], meshes[i][1], meshes[i][2], 6);
+        struct sy_error err = {0};
+        cr_assert_eq(visit(&v, &err), SY_OK, "%s", err.text);
+        cr_assert_eq(syi_file_read(file_of("6/meta.json"), &beside, &beside_bytes, NULL), SY_OK);
+        cr_expect(bytes == beside_bytes && !memcmp(waited, beside, bytes), "%s is not %s", beside, waited);
+        syi_free(beside);
+        load(LOAD, 2, 1, 1, -1, 6);
+    }
+    syi_free(waited);
+}
+
+Test(checkpoint, a_rank_that_fails_beside_training_ends_the_save_of_all)
+{
+    struct visit v = a_visit(SAVE_BESIDE, 4, 1, 1, 12);
+    save(1, 1, 1, 6);
+    v.odd_rank = 2;
+    check_refused(v, SY_EMISMATCH, "checkpoint of step 12 was not written, earlier ones are kept");
+    cr_expect(!there("12") && !there("12.tmp") && there("6"));
+}
+
 /* ---- what cannot be read is not what is not there ---- */
 
 static void check_not_listed(const char *words)
@@ -675,6 +749,8 @@ Test(checkpoint, corrupt_files)
         flip_last_byte(names[i]);
         check_refused(a_visit(LOAD, 1, 1, 1, -1), SY_EFORMAT, names[i]);
         check_refused(a_visit(LOAD, 2, 1, 1, -1), SY_EFORMAT, "is corrupt: the SHA-256");
+        check_refused(a_visit(LOAD, 2, 1, 1, -1), SY_EFORMAT,
+                      i ? "; damaged: state/step;" : "; damaged: target/token_embedder/embedding;");
         check_refused(a_visit(LOAD, 1, 1, 1, 60), SY_EFORMAT, "try --checkpoint with another step: 40, 20");
         load(LOAD, 1, 1, 1, 40, 40);
     }

@@ -143,9 +143,10 @@ Test(metrics_export, crc32c_vectors)
 {
     unsigned char zeros[32] = {0}, ones[32];
     memset(ones, 0xff, sizeof ones);
-    cr_expect_eq(syi_crc32c("123456789", 9), 0xe3069283u);
-    cr_expect_eq(syi_crc32c(zeros, sizeof zeros), 0x8a9136aau); /* RFC 3720 B.4 */
-    cr_expect_eq(syi_crc32c(ones, sizeof ones), 0x62a8ab43u);
+    cr_expect_eq(syi_crc32c(0, "123456789", 9), 0xe3069283u);
+    cr_expect_eq(syi_crc32c(0, zeros, sizeof zeros), 0x8a9136aau); /* RFC 3720 B.4 */
+    cr_expect_eq(syi_crc32c(0, ones, sizeof ones), 0x62a8ab43u);
+    cr_expect_eq(syi_crc32c(syi_crc32c(0, "1234567", 7), "89", 2), 0xe3069283u);
     cr_expect_eq(syi_crc32c_masked("", 0), 0xa282ead8u);
 }
 

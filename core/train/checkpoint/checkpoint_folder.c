@@ -235,7 +235,7 @@ static int sync_names(const char *run_dir, struct sy_error *err)
 
 /* Loses the name of a checkpoint first, on disk too, so that a kill or a crash in the middle leaves no half of
  * one. */
-static int remove_checkpoint(const char *run_dir, int64_t step, struct sy_error *err)
+int syi_checkpoint_remove(const char *run_dir, int64_t step, struct sy_error *err)
 {
     char *path = syi_checkpoint_path(run_dir, step, "", err);
     char *doomed = syi_checkpoint_path(run_dir, step, ".tmp", err);
@@ -333,8 +333,9 @@ static void prune(const char *run_dir, int64_t written, int64_t best, const stru
     if (how->keep <= 0) return;
     int status = syi_checkpoint_list(run_dir, &steps, &n, &err);
     for (size_t i = 0; !status && i + (size_t)how->keep < n; i++)
-        if (steps[i] != written && steps[i] != best && !is_among(steps[i], how->besides, how->n_besides))
-            status = remove_checkpoint(run_dir, steps[i], &err);
+        if (steps[i] != written && steps[i] != best && !is_among(steps[i], how->besides, how->n_besides) &&
+            !(how->keep_every && steps[i] % how->keep_every == 0))
+            status = syi_checkpoint_remove(run_dir, steps[i], &err);
     syi_free(steps);
     if (status) syi_log(SY_LOG_WARN, "old checkpoints stay: %s", err.text);
 }

@@ -78,7 +78,17 @@ static void put_holes(struct syi_json_writer *json, const struct syi_holes *hole
     syi_json_close(json, ']');
 }
 
-static void print(const struct syi_checkpoint_meta *meta, struct syi_text *out)
+static void put_sums(struct syi_json_writer *json, const struct syi_checkpoint_sums *sums)
+{
+    if (!sums || !sums->n) return;
+    syi_json_put_key(json, "crc32c");
+    syi_json_open(json, '{');
+    for (size_t i = 0; i < sums->n; i++) syi_json_put_key_integer(json, sums->sum[i].name, sums->sum[i].crc);
+    syi_json_close(json, '}');
+}
+
+static void print(const struct syi_checkpoint_meta *meta, const struct syi_checkpoint_sums *sums,
+                  struct syi_text *out)
 {
     struct syi_json_writer json;
     syi_json_begin(&json, out);
@@ -99,16 +109,17 @@ static void print(const struct syi_checkpoint_meta *meta, struct syi_text *out)
     put_known(&json, "params_header_sha256", meta->params_header_sha256);
     syi_json_put_key_string(&json, "state_sha256", meta->state_sha256);
     put_known(&json, "state_header_sha256", meta->state_header_sha256);
+    put_sums(&json, sums);
     syi_json_close(&json, '}');
     syi_text_puts(out, "\n");
 }
 
 int syi_checkpoint_meta_write(const char *folder, const struct syi_checkpoint_meta *meta,
-                              struct sy_error *err)
+                              const struct syi_checkpoint_sums *sums, struct sy_error *err)
 {
     struct syi_text text = {0};
     char *file = syi_format("%s/meta.json", folder);
-    print(meta, &text);
+    print(meta, sums, &text);
     int status = file ? syi_text_status(&text, err) : syi_error(err, SY_ENOMEM, "out of memory");
     if (!status) status = syi_file_write(file, text.data, text.length, err);
     syi_text_free(&text);
@@ -345,21 +356,65 @@ static void read_members(struct reader *r, struct syi_checkpoint_meta *meta)
     }
 }
 
-int syi_checkpoint_meta_read(const char *folder, struct syi_checkpoint_meta *meta, struct sy_error *err)
+static void read_sums(struct reader *r, struct syi_checkpoint_sums *sums)
+{
+    const struct syi_json_node *list = has(r, "crc32c") ? member(r, "crc32c", SYI_JSON_OBJECT) : NULL;
+    for (uint32_t i = list ? list->first : SYI_JSON_NONE; i != SYI_JSON_NONE && !r->status;
+         i = r->json.nodes[i].next) {
+        const struct syi_json_node *node = &r->json.nodes[i];
+        const char *name = syi_json_key(&r->json, i);
+        if (!node->is_integer || node->integer < 0 || node->integer > UINT32_MAX) {
+            r->status = syi_error(r->err, SY_EFORMAT, "%s: the sum of %s cannot be: the file is damaged",
+                                  r->file, name);
+            return;
+        }
+        r->status = SYI_GROW(sums->sum, sums->capacity, sums->n + 1, r->err);
+        if (r->status) return;
+        struct syi_checkpoint_sum *sum = &sums->sum[sums->n];
+        sum->crc = (uint32_t)node->integer;
+        sum->name = syi_strdup(name, r->err);
+        if (!sum->name) r->status = SY_ENOMEM;
+        sums->n += sum->name != NULL;
+    }
+}
+
+/* meta.json of the folder, parsed into r, whose file is freed by the caller; r->json is where the status is SY_OK. */
+static int open_meta(struct reader *r, const char *folder, struct sy_error *err)
 {
     char *text = NULL, *file = syi_format("%s/meta.json", folder);
     size_t bytes = 0;
-    struct reader r = {.file = file, .err = err};
-    memset(meta, 0, sizeof *meta);
+    *r = (struct reader){.file = file, .err = err};
     if (!file) return syi_error(err, SY_ENOMEM, "out of memory");
     int status = syi_file_read(file, &text, &bytes, err);
-    if (!status) status = syi_json_parse(&r.json, file, text, bytes, err);
+    if (!status) status = syi_json_parse(&r->json, file, text, bytes, err);
+    syi_free(text);
+    return status;
+}
+
+int syi_checkpoint_sums_read(const char *folder, struct syi_checkpoint_sums *sums, struct sy_error *err)
+{
+    struct reader r;
+    memset(sums, 0, sizeof *sums);
+    int status = open_meta(&r, folder, err);
+    if (!status) {
+        read_sums(&r, sums);
+        status = r.status;
+        syi_json_free(&r.json);
+    }
+    syi_free((char *)(uintptr_t)r.file);
+    return status;
+}
+
+int syi_checkpoint_meta_read(const char *folder, struct syi_checkpoint_meta *meta, struct sy_error *err)
+{
+    struct reader r;
+    memset(meta, 0, sizeof *meta);
+    int status = open_meta(&r, folder, err);
     if (!status) {
         read_members(&r, meta);
         status = r.status;
         syi_json_free(&r.json);
     }
-    syi_free(text);
-    syi_free(file);
+    syi_free((char *)(uintptr_t)r.file);
     return status;
 }

@@ -11,8 +11,6 @@
 /* RUN_DIR/checkpoints/STEP + suffix, owned by the caller; NULL with an error. */
 char *syi_checkpoint_path(const char *run_dir, int64_t step, const char *suffix,
                           struct sy_error *err) SYI_MUST_CHECK;
-/* Steps of all complete checkpoints, ascending; *steps is owned by the caller. A run without any has none. */
-int syi_checkpoint_list(const char *run_dir, int64_t **steps, size_t *n, struct sy_error *err) SYI_MUST_CHECK;
 /* *folder of a complete checkpoint, owned by the caller; else NULL, and SY_ENOENT names those there are. */
 int syi_checkpoint_find(const char *run_dir, int64_t step, char **folder,
                         struct sy_error *err) SYI_MUST_CHECK;
@@ -22,18 +20,45 @@ void syi_checkpoint_advice(const char *run_dir, int64_t step, char *text, size_t
 /* Clears away what a killed process left, and makes an empty STEP.tmp. */
 int syi_checkpoint_begin(const char *run_dir, int64_t step, struct sy_error *err) SYI_MUST_CHECK;
 /* Gives STEP.tmp, whose files are on disk, its final name; then removes old ones beyond the newest how->keep,
- * but never that of step `best` or those of how->besides. */
+ * but never that of step `best`, those of how->besides and of steps that how->keep_every divides. */
 int syi_checkpoint_commit(const char *run_dir, int64_t step, int64_t best,
                           const struct syi_checkpoint_saving *how, struct sy_error *err) SYI_MUST_CHECK;
 /* Removes STEP.tmp if it is there. */
 void syi_checkpoint_discard(const char *run_dir, int64_t step);
 
+/* ---- checkpoint.c ---- */
+
+/* The step of the best evaluation, whose checkpoint is there. */
+int syi_checkpoint_find_best(const char *run_dir, int64_t *step, struct sy_error *err) SYI_MUST_CHECK;
+
 /* ---- checkpoint_meta.c ---- */
 
+/* sums: NULL: none are written. */
 int syi_checkpoint_meta_write(const char *folder, const struct syi_checkpoint_meta *meta,
-                              struct sy_error *err) SYI_MUST_CHECK;
+                              const struct syi_checkpoint_sums *sums, struct sy_error *err) SYI_MUST_CHECK;
+/* The sums that meta.json of the folder has, none in checkpoints made before there were any; freed by the caller, on
+ * failure too. */
+int syi_checkpoint_sums_read(const char *folder, struct syi_checkpoint_sums *sums,
+                             struct sy_error *err) SYI_MUST_CHECK;
 int syi_checkpoint_meta_read(const char *folder, struct syi_checkpoint_meta *meta,
                              struct sy_error *err) SYI_MUST_CHECK;
+
+/* ---- checkpoint_sums.c ---- */
+
+enum { SYI_CHECKPOINT_FILES = 2 };
+struct syi_checkpoint_file {
+    const char *name;
+    int kind; /* enum syi_kind of what is in it */
+};
+extern const struct syi_checkpoint_file
+    syi_checkpoint_file[SYI_CHECKPOINT_FILES]; /* parameters, then state */
+/* Reads file i of a folder once, as any reader will see it: its hashes into *meta, the sums of its tensors beside those
+ * in *sums. */
+int syi_checkpoint_hash(const char *folder, int i, struct syi_checkpoint_meta *meta,
+                        struct syi_checkpoint_sums *sums, struct sy_error *err) SYI_MUST_CHECK;
+/* Compares file i with what meta.json says of it. SY_EFORMAT says in what they differ, and names damaged tensors. */
+int syi_checkpoint_check_file(const char *folder, const struct syi_safetensors *file, int i,
+                              const struct syi_checkpoint_meta *meta, struct sy_error *err) SYI_MUST_CHECK;
 
 /* ---- checkpoint_tensors.c ---- */
 
@@ -45,20 +70,22 @@ struct syi_checkpoint_tensors {
         const void *data;                /* all bytes, borrowed */
     } * source;                          /* [n] */
     size_t n;
-    const struct syi_mesh *mesh; /* borrowed from the session */
+    const struct syi_mesh *mesh;       /* borrowed from the session */
+    const struct syi_session *session; /* borrowed */
 };
 /* leaves: of the state; NULL: none. */
 int syi_checkpoint_tensors(const struct syi_session *session, int kind,
                            const struct syi_checkpoint_leaves *leaves, struct syi_checkpoint_tensors *tensors,
                            struct sy_error *err) SYI_MUST_CHECK;
 void syi_checkpoint_tensors_free(struct syi_checkpoint_tensors *tensors); /* safe when zeroed */
-/* Writes what `rank` has to write: its block of each tensor, unless a replica of lower rank does. */
-int syi_checkpoint_tensors_write(const struct syi_checkpoint_tensors *tensors, int rank,
+/* Writes what `rank` has to write: its block of each tensor, unless a replica of lower rank does; from the session's
+ * last snapshot, or as it is now. */
+int syi_checkpoint_tensors_write(const struct syi_checkpoint_tensors *tensors, int rank, int snapshot,
                                  const struct syi_safetensors *file, struct sy_error *err) SYI_MUST_CHECK;
 /* The first difference in names, dtypes and extents, both ways. */
 int syi_checkpoint_tensors_compare(const struct syi_checkpoint_tensors *tensors,
                                    const struct syi_safetensors *file, struct sy_error *err) SYI_MUST_CHECK;
-/* Reads this rank's blocks into the session's memory. */
+/* Reads this rank's blocks into the session's memory, bfloat16 widened. */
 int syi_checkpoint_tensors_read(const struct syi_checkpoint_tensors *tensors,
                                 const struct syi_safetensors *file, struct sy_error *err) SYI_MUST_CHECK;
 

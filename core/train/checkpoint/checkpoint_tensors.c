@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bf16.h"
 #include "train/checkpoint/checkpoint_parts.h"
 
 /* A session's tensors before they are in the order of their names. */
@@ -82,6 +83,7 @@ int syi_checkpoint_tensors(const struct syi_session *session, int kind,
     memset(tensors, 0, sizeof *tensors);
     for (size_t i = 0; (shared = syi_session_shared(session, i)); i++) room += shared->info.kind == kind;
     tensors->mesh = syi_session_mesh(session);
+    tensors->session = session;
     tensors->list = syi_alloc(room * sizeof *tensors->list, err);
     tensors->source = syi_alloc(room * sizeof *tensors->source, err);
     struct entry *entry = syi_alloc(room * sizeof *entry, err);
@@ -104,16 +106,7 @@ void syi_checkpoint_tensors_free(struct syi_checkpoint_tensors *tensors)
     memset(tensors, 0, sizeof *tensors);
 }
 
-/* Of the ranks that hold the same block, the one at the origin of the mesh axes that do not split the tensor.
- */
-static int is_writer(const struct syi_mesh *mesh, const struct syi_tensor *info, int rank)
-{
-    int axes = 0;
-    for (int d = 0; d < info->rank; d++) axes |= info->split[d];
-    return syi_mesh_index(mesh, SYI_MESH_ALL & ~axes, rank) == 0;
-}
-
-int syi_checkpoint_tensors_write(const struct syi_checkpoint_tensors *tensors, int rank,
+int syi_checkpoint_tensors_write(const struct syi_checkpoint_tensors *tensors, int rank, int snapshot,
                                  const struct syi_safetensors *file, struct sy_error *err)
 {
     static const int64_t nowhere[SY_MAX_DIMS];
@@ -121,11 +114,12 @@ int syi_checkpoint_tensors_write(const struct syi_checkpoint_tensors *tensors, i
     for (size_t i = 0; i < tensors->n && !status; i++) {
         const struct syi_shared *shared = tensors->source[i].shared;
         const struct syi_safetensors_tensor *there = syi_safetensors_find(file, tensors->list[i].name);
-        if (shared ? !is_writer(tensors->mesh, &shared->info, rank) : rank != 0) continue;
+        if (shared ? !syi_mesh_is_first(tensors->mesh, &shared->info, rank) : rank != 0) continue;
+        const void *data = tensors->source[i].data;
+        if (shared) data = snapshot ? syi_session_snapshot_of(tensors->session, shared) : shared->tensor.data;
         status = shared ? syi_safetensors_write_block(file, there, shared->tensor.first, shared->tensor.dim,
-                                                      shared->tensor.data, err)
-                        : syi_safetensors_write_block(file, there, nowhere, tensors->list[i].dims,
-                                                      tensors->source[i].data, err);
+                                                      data, err)
+                        : syi_safetensors_write_block(file, there, nowhere, tensors->list[i].dims, data, err);
     }
     return status;
 }
@@ -142,10 +136,14 @@ static void describe(const struct syi_safetensors_tensor *tensor, char *text, si
     if (used < bytes) snprintf(text + used, bytes - used, "]");
 }
 
-static int same(const struct syi_safetensors_tensor *a, const struct syi_safetensors_tensor *b)
+/* A parameter that is stored as bfloat16 is one of float32 that was rounded. */
+static int fits(const struct syi_safetensors_tensor *there, const struct syi_safetensors_tensor *wanted,
+                const struct syi_shared *shared)
 {
-    return a->dtype == b->dtype && a->rank == b->rank &&
-           !memcmp(a->dims, b->dims, (size_t)a->rank * sizeof a->dims[0]);
+    int narrow = shared && shared->info.kind == SYI_PARAM && wanted->dtype == SYI_SAFETENSORS_F32 &&
+                 there->dtype == SYI_SAFETENSORS_BF16;
+    return (there->dtype == wanted->dtype || narrow) && there->rank == wanted->rank &&
+           !memcmp(there->dims, wanted->dims, (size_t)there->rank * sizeof there->dims[0]);
 }
 
 /* there, wanted: of one name; NULL where it is missing. */
@@ -179,21 +177,42 @@ int syi_checkpoint_tensors_compare(const struct syi_checkpoint_tensors *tensors,
         int order = !wanted ? 1 : !there ? -1 : strcmp(wanted->name, there->name);
         if (order < 0) return refuse(file, NULL, wanted, err);
         if (order > 0) return refuse(file, there, NULL, err);
-        if (!same(there, wanted)) return refuse(file, there, wanted, err);
+        if (!fits(there, wanted, tensors->source[i].shared)) return refuse(file, there, wanted, err);
         i++, j++;
     }
     return SY_OK;
+}
+
+/* n elements of bfloat16, which lie at the end of a place for n of float32, become these. */
+static void widen(float *data, size_t n)
+{
+    const uint16_t *half = (const uint16_t *)data + n;
+    for (size_t i = 0; i < n; i++) {
+        uint16_t value;
+        memcpy(&value, half + i, sizeof value);
+        data[i] = syi_bf16_to_float(value);
+    }
+}
+
+static int read_tensor(const struct syi_safetensors *file, const struct syi_safetensors_tensor *there,
+                       const struct syi_shared *shared, struct sy_error *err)
+{
+    const struct sy_tensor *local = &shared->tensor;
+    int is_wide = there->dtype == syi_safetensors_dtype_of((enum sy_dtype)shared->info.dtype);
+    size_t n = (size_t)syi_tensor_count(&shared->info);
+    void *to = is_wide ? local->data : (uint16_t *)local->data + n;
+    int status = syi_safetensors_read_block(file, there, local->first, local->dim, to, err);
+    if (!status && !is_wide) widen(local->data, n);
+    return status;
 }
 
 int syi_checkpoint_tensors_read(const struct syi_checkpoint_tensors *tensors,
                                 const struct syi_safetensors *file, struct sy_error *err)
 {
     int status = SY_OK;
-    for (size_t i = 0; i < tensors->n && !status; i++) {
-        if (!tensors->source[i].shared) continue;
-        const struct sy_tensor *local = &tensors->source[i].shared->tensor;
-        status = syi_safetensors_read_block(file, syi_safetensors_find(file, tensors->list[i].name),
-                                            local->first, local->dim, local->data, err);
-    }
+    for (size_t i = 0; i < tensors->n && !status; i++)
+        if (tensors->source[i].shared)
+            status = read_tensor(file, syi_safetensors_find(file, tensors->list[i].name),
+                                 tensors->source[i].shared, err);
     return status;
 }

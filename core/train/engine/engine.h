@@ -17,7 +17,8 @@ enum syi_engine_use {
     SYI_USE_PACKED = 8,
     SYI_USE_UNFUSED = 16, /* elementwise ops one by one; the same bits, slower (for hunting) */
     SYI_USE_APART = 32,   /* every temporary in a place of its own; the same bits, more memory (likewise) */
-    SYI_USE_SCORE = 64
+    SYI_USE_SCORE = 64,
+    SYI_USE_SNAPSHOT = 128 /* memory for checkpoints that are written beside training */
 };
 
 struct syi_engine; /* of one rank */

@@ -198,6 +198,7 @@ static int bind(struct syi_engine *e, int plan_only, struct sy_error *err)
                                           .budget = (uint64_t)e->config.memory.budget,
                                           .available = e->config.memory.check ? e->rank.memory : 0,
                                           .plan_only = plan_only,
+                                          .snapshot = (e->use & SYI_USE_SNAPSHOT) != 0,
                                           .check_reuse = (e->use & SYI_USE_APART) != 0};
     int status = syi_session_new(&options, &e->session, err);
     for (int i = 0; !status && i < e->n_buckets; i++) status = add_bucket(e, i, err);

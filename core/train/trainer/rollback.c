@@ -9,30 +9,6 @@
 
 #include "train/trainer/rollback.h"
 
-/* ---- holes ---- */
-
-int64_t syi_holes_place(const struct syi_holes *holes, int64_t step)
-{
-    int64_t place = step;
-    for (int i = 0; i < holes->n && holes->hole[i].step <= step; i++) place += holes->hole[i].batches;
-    return place;
-}
-
-int syi_holes_add(struct syi_holes *holes, int64_t step, int64_t batches)
-{
-    int last = holes->n - 1;
-    if (batches < 0 || step < 0 || (last >= 0 && holes->hole[last].step > step)) return SY_EINVAL;
-    if (last >= 0 && holes->hole[last].step == step) {
-        holes->hole[last].batches += batches;
-        return SY_OK;
-    }
-    if (holes->n == SYI_HOLES) return SY_EINVAL;
-    if (batches) holes->hole[holes->n++] = (struct syi_hole){step, batches};
-    return SY_OK;
-}
-
-/* ---- the way back ---- */
-
 static void begin_again(struct syi_trainer *t, const struct syi_checkpoint_meta *meta)
 {
     syi_actions_take_back(&t->actions, meta);
@@ -49,9 +25,11 @@ int syi_trainer_go_back(struct syi_trainer *t, int64_t taken, struct sy_error *e
     struct syi_checkpoint_meta meta = {0};
     char text[160];
     int64_t batches;
-    int status =
-        syi_checkpoint_resume(t->job->dir->path, SYI_CHECKPOINT_LATEST, syi_engine_session(t->engine),
-                              t->rank->comm, &t->state.leaves, &meta, err);
+    int status = syi_trainer_wait_save(t, err);
+    if (!status)
+        status =
+            syi_checkpoint_resume(t->job->dir->path, SYI_CHECKPOINT_LATEST, syi_engine_session(t->engine),
+                                  t->rank->comm, &t->state.leaves, &meta, err);
     syi_engine_params_changed(t->engine);
     if (status) return status;
     batches = taken - meta.step;

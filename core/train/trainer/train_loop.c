@@ -6,7 +6,6 @@
 
 #include <inttypes.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/compat.h"
 #include "train/trainer/rollback.h"
@@ -14,46 +13,6 @@
 static int is_first(const struct syi_trainer *t)
 {
     return t->rank->rank == 0;
-}
-
-static void end_run(struct syi_trainer *t, enum syi_end end, const char *format, ...) SYI_PRINTF(3, 4);
-static void end_run(struct syi_trainer *t, enum syi_end end, const char *format, ...)
-{
-    va_list args;
-
-    t->ended = 1;
-    t->end = end;
-    va_start(args, format);
-    vsnprintf(t->what, sizeof(t->what), format, args);
-    va_end(args);
-}
-
-static void obey(struct syi_trainer *t, const struct syi_verdict *verdict)
-{
-    if (t->ended) return;
-    if (verdict->stop && *verdict->part)
-        end_run(t, verdict->end, "%s of [action.%s]: %s", verdict->action, verdict->part, verdict->text);
-    else if (verdict->stop)
-        end_run(t, verdict->end, "%s: %s", verdict->action, verdict->text);
-    if (!verdict->back) return;
-    t->back = 1;
-    syi_trainer_say(t, "%s: %s", verdict->action, verdict->text);
-    syi_trainer_event(t, verdict->action, verdict->text);
-}
-
-int syi_trainer_ask(struct syi_trainer *t, struct syi_moment *moment, struct sy_error *err)
-{
-    struct syi_verdict verdict;
-    int status;
-
-    moment->step = t->step;
-    moment->checkpoint = t->newest;
-    moment->rate = syi_schedule_value(&t->schedule, t->step) * syi_actions_rate_factor(&t->actions);
-    status = syi_actions_run(&t->actions, moment, &verdict, err);
-    if (status) return status;
-    obey(t, &verdict);
-    syi_engine_scale_rates(t->engine, syi_actions_rate_factor(&t->actions));
-    return SY_OK;
 }
 
 /* ---- one step ---- */
@@ -86,7 +45,11 @@ static int after_step(struct syi_trainer *t, const struct syi_step_result *resul
 
     if (syi_compat(t->config, t->config->train.nan_check) && syi_step_is_bad(t->config, result))
         t->spoiled = 1;
-    status = syi_trainer_ask(t, &moment, err);
+    if (syi_step_is_bad(t->config, result)) { /* what can be gone back to must be known */
+        status = syi_trainer_wait_save(t, err);
+        if (status) return status;
+    }
+    status = syi_trainer_ask(t, t->step, &moment, err);
     if (status || (t->ended && syi_step_is_bad(t->config, result))) return status;
     t->step++;
     if (t->back) return syi_trainer_go_back(t, t->step, err);
@@ -120,16 +83,13 @@ static int train_step(struct syi_trainer *t, struct sy_error *err)
     syi_rates_add(&t->rates, now - begin, t->batch->rows, targets_of(t, &result));
     int first = t->step == t->loop_step;
     status = after_step(t, &result, rate * syi_actions_rate_factor(&t->actions), now, err);
-    if (first) syi_trainer_write_seconds(t, "timing/first_step_seconds", now - begin);
+    if (first) syi_trainer_write_seconds(t, t->step, "timing/first_step_seconds", now - begin);
     return status;
 }
 
 /* ---- between two steps ---- */
 
-enum {
-    HEARTBEAT = 10,   /* seconds; far less than other hosts wait before they take the run directory over */
-    FLUSH_SECONDS = 2 /* that a checkpoint waits for the sink */
-};
+enum { HEARTBEAT = 10 }; /* seconds; far less than other hosts wait before they take the run directory over */
 
 /* Whether work of train.checkpoint_seconds would be lost now, by rank 0's clock. */
 static int is_overdue(const struct syi_trainer *t)
@@ -142,14 +102,15 @@ static void end_late(struct syi_trainer *t, enum syi_deadline_kind kind)
 {
     char why[100];
     syi_deadline_text(t->config, kind, why, sizeof why);
-    end_run(t, SYI_END_TIME_LIMIT, "%s after step %" PRId64 "; --resume goes on", why, t->step);
+    syi_trainer_end(t, SYI_END_TIME_LIMIT, "%s after step %" PRId64 "; --resume goes on", why, t->step);
 }
 
 /* What all ranks must know alike after a step, in one sum: whether the run is asked to stop, by a signal that
- * any rank got, the time limit as rank 0 sees it or its failed sink, and whether a checkpoint is overdue. */
+ * any rank got, the time limit as rank 0 sees it or its failed sink, whether a checkpoint is overdue, and how far the one
+ * that is being written has come. */
 static int agree(struct syi_trainer *t, struct sy_error *err)
 {
-    enum { SIGNAL, LATE, SINK, OVERDUE, WORDS };
+    enum { SIGNAL, LATE, SINK, OVERDUE, SAVER, WORDS = SAVER + SYI_SAVER_WORDS };
     int64_t word[WORDS]; /* ranks that say so; LATE: rank 0's enum syi_deadline_kind */
     struct sy_error cause = {0};
     int status = is_first(t) ? syi_run_dir_beat(t->job->dir, HEARTBEAT, err) : SY_OK;
@@ -159,22 +120,24 @@ static int agree(struct syi_trainer *t, struct sy_error *err)
     word[LATE] = is_first(t) ? (int64_t)syi_deadline_passed(&t->deadline) : 0;
     word[SINK] = t->sink_failed && t->config->metrics.on_failure == SYI_ON_FAILURE_STOP;
     word[OVERDUE] = is_overdue(t);
+    syi_saver_words(t->saver, &word[SAVER]);
     status = syi_comm_sum(t->rank->comm, word, WORDS, &cause);
     if (status)
         return syi_error(err, status, "after step %" PRId64 ", asking all ranks whether to go on: %s",
                          t->step, cause.text);
     if (word[SIGNAL])
-        end_run(t, SYI_END_SIGNAL, "stopped by a signal after step %" PRId64 "; --resume goes on", t->step);
+        syi_trainer_end(t, SYI_END_SIGNAL, "stopped by a signal after step %" PRId64 "; --resume goes on",
+                        t->step);
     else if (word[LATE])
         end_late(t, (enum syi_deadline_kind)word[LATE]);
     else if (word[SINK])
-        end_run(t, SYI_END_SINK,
-                "stopped after step %" PRId64
-                ", for the metrics database failed and metrics.on_failure is stop; "
-                "--resume goes on",
-                t->step);
+        syi_trainer_end(t, SYI_END_SINK,
+                        "stopped after step %" PRId64
+                        ", for the metrics database failed and metrics.on_failure is stop; "
+                        "--resume goes on",
+                        t->step);
     t->overdue = word[OVERDUE] != 0;
-    return SY_OK;
+    return syi_trainer_advance_save(t, &word[SAVER], err);
 }
 
 static int poll_stop(void *arg, struct sy_error *err)
@@ -189,17 +152,6 @@ static int is_evaluation_due(const struct syi_trainer *t)
     int64_t every = t->config->train.evaluate_every;
     if (!t->evaluations.n || t->evaluated == t->step) return 0;
     return t->step >= t->config->train.steps || (every && t->step && t->step % every == 0);
-}
-
-/* Whether this step's evaluation is one of the best. */
-static int is_to_be_kept(const struct syi_trainer *t)
-{
-    int64_t step[SYI_ACTIONS_KEPT];
-    int n = syi_actions_kept(&t->actions, step);
-    if (syi_actions_best_step(&t->actions) == t->step) return 1;
-    for (int i = 0; i < n; i++)
-        if (step[i] == t->step) return 1;
-    return 0;
 }
 
 /* One that is cut short by a stop counts as not made: a resumed run makes it first. */
@@ -218,115 +170,11 @@ static int evaluate(struct syi_trainer *t, struct sy_error *err)
         if (is_first(t) && t->job->report.eval)
             t->job->report.eval(t->job->report.arg, t->step, &e->result[i]);
     }
-    syi_trainer_write_seconds(t, "timing/evaluate_seconds", syi_seconds() - begin);
+    syi_trainer_write_seconds(t, t->step, "timing/evaluate_seconds", syi_seconds() - begin);
     t->evaluated = t->step;
-    status = syi_trainer_ask(t, &moment, err);
-    if (is_to_be_kept(t)) t->saved = -1; /* what was saved before does not know of it */
+    status = syi_trainer_ask(t, t->step, &moment, err);
+    if (syi_trainer_is_to_be_kept(t)) t->saved = -1; /* what was saved before does not know of it */
     return status;
-}
-
-/* The weights of the best evaluation are saved at once, so that they are there whatever happens later; so are those
- * that a bad step may send the run back to, before the first. */
-static int is_checkpoint_due(const struct syi_trainer *t)
-{
-    int64_t every = t->config->train.checkpoint_every;
-    if (t->saved == t->step || t->spoiled) return 0;
-    if (t->failed_saves ? t->step >= t->retry : t->overdue) return 1;
-    if (t->newest < 0 && syi_actions_need_checkpoint(&t->actions)) return 1;
-    return t->ended || is_to_be_kept(t) || (every && t->step && t->step % every == 0);
-}
-
-static struct syi_checkpoint_meta describe(const struct syi_trainer *t)
-{
-    struct syi_checkpoint_meta meta = {
-        .step = t->step,
-        .evaluated = t->evaluated,
-        .train = t->data.mixture.id,
-    };
-    int64_t batches = syi_holes_place(&t->holes, t->step);
-    if (__builtin_mul_overflow(batches, t->config->data.batch_size, &meta.examples))
-        meta.examples = INT64_MAX;
-    meta.holes = t->holes;
-    meta.rows = t->rows;
-    if (t->evaluations.n) meta.valid = t->evaluations.part[0].data->task.id;
-    return meta;
-}
-
-/* Between the files of a checkpoint and the name that makes it count: a kill before leaves a run that goes on
- * from the checkpoint before, one after leaves the rows. So the loss curve of a run that goes on has no gap. */
-static void bring_rows_to_disk(void *arg)
-{
-    syi_trainer_flush(arg, FLUSH_SECONDS);
-}
-
-/* The last chance of these weights is taken more than once: at the end, after 1, 3 and 7 s. All ranks see the same
- * failures, so all come to the same tries. */
-static int try_to_save(struct syi_trainer *t, struct syi_checkpoint_meta *meta, struct sy_error *failure,
-                       struct sy_error *err)
-{
-    enum { LAST_TRIES = 4 };
-    int64_t kept[SYI_ACTIONS_KEPT];
-    struct syi_checkpoint_saving saving = {.keep = (int)t->config->train.keep_checkpoints,
-                                           .besides = kept,
-                                           .n_besides = syi_actions_kept(&t->actions, kept),
-                                           .leaves = t->state.leaves.n ? &t->state.leaves : NULL,
-                                           .written = bring_rows_to_disk,
-                                           .arg = t};
-    syi_state_leaves_set(&t->state, t->step, syi_schedule_value(&t->schedule, t->step));
-    for (int try = 1;; try++) {
-        *failure = (struct sy_error){0};
-        int status = syi_checkpoint_save(t->job->dir->path, syi_engine_session(t->engine), t->rank->comm,
-                                         meta, &saving, failure, err);
-        if (status || !failure->code || !t->ended || try == LAST_TRIES) return status;
-        nanosleep(&(struct timespec){.tv_sec = 1 << (try - 1)}, NULL);
-    }
-}
-
-/* A disk that is full now may not be so soon, and hours of work are worth more than a checkpoint: training goes on
- * and saves again after 1 step, 2 more, 4 more, at most 1024 more. Steps, not seconds: all ranks count them alike.
- * At the end of the run there is nothing to wait for. */
-static int go_on_unsaved(struct syi_trainer *t, const struct sy_error *failure, struct sy_error *err)
-{
-    char text[sizeof failure->text + 80];
-
-    if (t->ended)
-        return syi_error(err, failure->code, "%s; --resume goes on from the newest of them", failure->text);
-    t->retry = t->step + (1 << (t->failed_saves < 10 ? t->failed_saves : 10));
-    t->failed_saves++;
-    snprintf(text, sizeof text, "%s; training goes on and tries again after step %" PRId64, failure->text,
-             t->retry);
-    syi_trainer_warn(t, "save_failed", text);
-    return SY_OK;
-}
-
-/* The sink writes its rows beside the weights. These are on disk whatever becomes of it, and wait for it only for
- * moments before they count. */
-static int save(struct syi_trainer *t, struct sy_error *err)
-{
-    struct syi_checkpoint_meta meta = describe(t);
-    struct syi_moment moment = {.kind = SYI_AFTER_CHECKPOINT};
-    struct sy_error failure;
-    char text[64];
-    double begin = syi_seconds();
-    int status = is_first(t) ? syi_run_dir_beat(t->job->dir, 0, err) : SY_OK;
-
-    syi_actions_put(&t->actions, &meta);
-    if (!status) status = syi_engine_average(t->engine, err);
-    if (status) return status;
-    syi_trainer_flush(t, 0);
-    status = try_to_save(t, &meta, &failure, err);
-    if (status) return status;
-    if (failure.code) return go_on_unsaved(t, &failure, err);
-    t->saved = t->newest = t->step;
-    t->saved_at = syi_seconds();
-    syi_trainer_write_seconds(t, "timing/checkpoint_seconds", t->saved_at - begin);
-    t->overdue = 0;
-    t->failed_saves = 0;
-    memcpy(t->weights, meta.params_sha256, sizeof(t->weights));
-    snprintf(text, sizeof(text), "checkpoint of step %" PRId64 " saved", t->step);
-    syi_trainer_say(t, "%s", text);
-    syi_trainer_event(t, "checkpoint", text);
-    return syi_trainer_ask(t, &moment, err);
 }
 
 static int between_steps(struct syi_trainer *t, struct sy_error *err)
@@ -337,13 +185,15 @@ static int between_steps(struct syi_trainer *t, struct sy_error *err)
     if (status) return status;
     if (t->back) return syi_trainer_go_back(t, t->step, err);
     if (!t->ended && t->step >= t->config->train.steps && t->spoiled)
-        end_run(t, SYI_END_NAN,
-                "after %" PRId64 " steps the weights hold numbers that are not finite: they are not saved",
-                t->step);
+        syi_trainer_end(t, SYI_END_NAN,
+                        "after %" PRId64
+                        " steps the weights hold numbers that are not finite: they are not saved",
+                        t->step);
     if (!t->ended && t->step >= t->config->train.steps)
-        end_run(t, SYI_END_DONE, "done after %" PRId64 " steps", t->step);
+        syi_trainer_end(t, SYI_END_DONE, "done after %" PRId64 " steps", t->step);
     if (!t->ended) status = agree(t, err);
-    if (!status && is_checkpoint_due(t)) status = save(t, err);
+    if (!status) status = t->ended ? syi_trainer_wait_save(t, err) : syi_trainer_note_save(t, err);
+    if (!status && syi_trainer_is_save_due(t)) status = syi_trainer_save(t, err);
     return status;
 }
 
@@ -353,9 +203,9 @@ int syi_trainer_loop(struct syi_trainer *t, struct sy_error *err)
 
     t->loop_begin = t->saved_at = syi_seconds();
     t->loop_step = t->step;
-    syi_trainer_write_seconds(t, "timing/compilation_seconds", t->compile_seconds);
-    syi_trainer_write_seconds(t, "timing/init_or_restore_seconds", t->restore_seconds);
-    syi_trainer_write_seconds(t, "timing/set_up_seconds", t->loop_begin - t->begin);
+    syi_trainer_write_seconds(t, t->step, "timing/compilation_seconds", t->compile_seconds);
+    syi_trainer_write_seconds(t, t->step, "timing/init_or_restore_seconds", t->restore_seconds);
+    syi_trainer_write_seconds(t, t->step, "timing/set_up_seconds", t->loop_begin - t->begin);
     syi_rank_log_begin(&t->log, t->rank, t->engine, t->step);
     for (;;) {
         status = between_steps(t, err);

@@ -77,6 +77,7 @@ static int open_rank(struct syi_trainer *t, const struct training *training, str
 {
     int use = SYI_USE_TRAIN | syi_eval_files_use(&training->valid), status = compile_schedule(t, err);
 
+    if (t->config->checkpoint.background) use |= SYI_USE_SNAPSHOT;
     if (status) return status;
     syi_timing_init(&t->timing);
     t->routing = syi_alloc((size_t)(2 * t->config->moe.num_experts + 1) * sizeof(*t->routing), err);
@@ -96,11 +97,15 @@ static int open_rank(struct syi_trainer *t, const struct training *training, str
     if (!status)
         status =
             syi_evaluations_open(&t->evaluations, &training->valid, t->config, t->engine, t->rank->comm, err);
+    if (!status)
+        status =
+            syi_saver_new(t->job->dir->path, syi_engine_session(t->engine), t->rank->comm, &t->saver, err);
     return status;
 }
 
 static void close_rank(struct syi_trainer *t)
 {
+    syi_saver_free(t->saver);
     syi_evaluations_close(&t->evaluations);
     syi_actions_close(&t->actions);
     syi_train_data_close(&t->data);
@@ -122,7 +127,8 @@ static void on_event(void *arg, const char *kind, const char *text)
 
 static void on_warning(void *arg, const char *text)
 {
-    syi_trainer_warn(arg, "action", text);
+    struct syi_trainer *t = arg;
+    syi_trainer_warn(t, t->step, "action", text);
 }
 
 static int open_actions(struct syi_trainer *t, struct sy_error *err)
@@ -135,7 +141,7 @@ static int open_actions(struct syi_trainer *t, struct sy_error *err)
 static int ask_at(struct syi_trainer *t, enum syi_moment_kind kind, struct sy_error *err)
 {
     struct syi_moment moment = {.kind = kind, .text = kind == SYI_AT_END ? t->what : NULL};
-    return syi_trainer_ask(t, &moment, err);
+    return syi_trainer_ask(t, t->step, &moment, err);
 }
 
 /* ---- starting or going on ---- */
@@ -222,7 +228,7 @@ static int load(struct syi_trainer *t, int64_t step, struct sy_error *err)
     syi_trainer_event(t, "resume", "going on from a checkpoint");
     if (t->job->changes) each_line(t, t->job->changes, write_change);
     status = check_data(t, &meta, err);
-    return status ? status : syi_trainer_ask(t, &moment, err);
+    return status ? status : syi_trainer_ask(t, t->step, &moment, err);
 }
 
 /* *latest: step of the checkpoint to go on from, -1: none. Rank 0 looks for it: what other ranks see of its folder
@@ -336,6 +342,13 @@ static int open_run(struct syi_trainer *t, struct sy_error *err)
     return status;
 }
 
+/* Weights of a step before the failure of this rank are good. With other ranks there is no meeting any more. */
+static void save_what_is_begun(struct syi_trainer *t)
+{
+    struct sy_error why = {0};
+    if (t->saver && t->rank->ranks == 1 && syi_trainer_wait_save(t, &why)) syi_trainer_say(t, "%s", why.text);
+}
+
 static int train_rank(void *arg, const struct syi_rank *rank, struct sy_error *err)
 {
     struct training *training = arg;
@@ -359,6 +372,7 @@ static int train_rank(void *arg, const struct syi_rank *rank, struct sy_error *e
     if (!status) status = syi_trainer_loop(t, err);
     if (!status) status = ask_at(t, SYI_AT_END, err);
     if (!status) tell_end(t, training);
+    if (status) save_what_is_begun(t);
     syi_rank_log_say(&t->log, !status ? t->what : err->text[0] ? err->text : sy_status_text(status));
     close_rank(t);
     syi_free(t);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The trainer's own structure, one a rank, shared by trainer.c (making it), train_loop.c (running it) and
- * trainer_sink.c (what it gives to the sink). */
+/* The trainer's own structure, one a rank, shared by trainer.c (making it), train_loop.c (running it), trainer_save.c
+ * (its checkpoints) and trainer_sink.c (what it gives to the sink). */
 #ifndef SYI_TRAINER_INTERNAL_H
 #define SYI_TRAINER_INTERNAL_H
 
@@ -41,10 +41,13 @@ struct syi_trainer {
     int64_t loop_step;                       /* steps done at loop_begin */
     int64_t step;                            /* steps done */
     int64_t evaluated;                       /* step of the last evaluation, -1: none */
-    int64_t saved;    /* step of the last checkpoint, -1: none, or one that does not know all */
-    int64_t newest;   /* step of the newest checkpoint on disk, -1: none */
-    int back;         /* 1: an action wants to go back to it */
-    double saved_at;  /* seconds, of that checkpoint or, without one, of the first step; rank 0's counts */
+    struct syi_saver *saver;
+    double pause;   /* seconds that training stood still for the last checkpoint */
+    int64_t saved;  /* step of the last checkpoint begun, -1: none, or one that failed or does not know all */
+    int64_t newest; /* step of the newest checkpoint on disk, -1: none */
+    int back;       /* 1: an action wants to go back to it */
+    double
+        saved_at; /* seconds, of the last checkpoint begun or, without one, of the first step; rank 0's counts */
     int overdue;      /* 1: all ranks agree that train.checkpoint_seconds have passed since */
     int64_t *routing; /* (2, experts) counts of a layer on their way to the sink */
     int sink_failed;  /* 1: the sink failed, and that is reported; rank 0 only */
@@ -59,22 +62,47 @@ struct syi_trainer {
 
 /* From t->step to the end of the run, and its checkpoint. */
 int syi_trainer_loop(struct syi_trainer *t, struct sy_error *err) SYI_MUST_CHECK;
-/* Asks the actions about a moment, whose step and rate it fills in, and ends or turns the run as they say. */
-int syi_trainer_ask(struct syi_trainer *t, struct syi_moment *moment, struct sy_error *err) SYI_MUST_CHECK;
+
+/* ---- trainer_ask.c ---- */
+
+/* Asks the actions about a moment of that step, whose step and rate it fills in, and ends or turns the run as they say. */
+int syi_trainer_ask(struct syi_trainer *t, int64_t step, struct syi_moment *moment,
+                    struct sy_error *err) SYI_MUST_CHECK;
+/* From now on the run ends, and the text says why; what is left is to save. */
+void syi_trainer_end(struct syi_trainer *t, enum syi_end end, const char *format, ...) SYI_PRINTF(3, 4);
+/* Step of the newest checkpoint on disk or on its way there, -1: none. */
+int64_t syi_trainer_newest(const struct syi_trainer *t);
+
+/* ---- trainer_save.c: all ranks call these alike ---- */
+
+int syi_trainer_is_save_due(const struct syi_trainer *t);
+int syi_trainer_is_to_be_kept(const struct syi_trainer *t); /* this step's evaluation is one of the best */
+/* Begins the checkpoint of this step, after the one under way has ended; at the end of the run, or without
+ * checkpoint.background, it is on disk on return. */
+int syi_trainer_save(struct syi_trainer *t, struct sy_error *err) SYI_MUST_CHECK;
+/* With the sums of what syi_saver_words gave on all ranks. */
+int syi_trainer_advance_save(struct syi_trainer *t, const int64_t sum[SYI_SAVER_WORDS],
+                             struct sy_error *err) SYI_MUST_CHECK;
+/* Reports a checkpoint that came to its end, if one did. */
+int syi_trainer_note_save(struct syi_trainer *t, struct sy_error *err) SYI_MUST_CHECK;
+/* Brings the checkpoint under way to its end first; nothing where there is none. */
+int syi_trainer_wait_save(struct syi_trainer *t, struct sy_error *err) SYI_MUST_CHECK;
 
 /* ---- trainer_sink.c: rows for the sink, from rank 0; a failure there is reported, never returned ---- */
 
 /* A line for the user, from rank 0 only; also for the log of each rank. */
 void syi_trainer_say(struct syi_trainer *t, const char *format, ...) SYI_PRINTF(2, 3);
-/* A warning of the run: on stderr, in its log and an event of this kind from rank 0, in the rank's own log. */
-void syi_trainer_warn(struct syi_trainer *t, const char *kind, const char *text);
+/* A warning about a step of the run: on stderr, in its log and an event of this kind from rank 0, in the rank's own log. */
+void syi_trainer_warn(struct syi_trainer *t, int64_t step, const char *kind, const char *text);
 void syi_trainer_event(struct syi_trainer *t, const char *kind, const char *text);
+/* Of another step than the run is at. */
+void syi_trainer_event_at(struct syi_trainer *t, int64_t step, const char *kind, const char *text);
 /* After each step; what of it is due goes to the sink. */
 void syi_trainer_write_step(struct syi_trainer *t, const struct syi_step_result *result, double rate);
 /* The weight metrics of a step that has them. */
 void syi_trainer_write_weights(struct syi_trainer *t);
-/* How long something took: "timing/checkpoint_seconds". */
-void syi_trainer_write_seconds(struct syi_trainer *t, const char *name, double seconds);
+/* How long something of a step took: "timing/checkpoint_seconds". */
+void syi_trainer_write_seconds(struct syi_trainer *t, int64_t step, const char *name, double seconds);
 void syi_trainer_write_eval(struct syi_trainer *t, const struct syi_eval_result *result);
 /* Asks for the rows given so far to be brought to disk, and waits for that for so long at most. */
 void syi_trainer_flush(struct syi_trainer *t, double seconds);

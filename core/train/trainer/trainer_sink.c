@@ -23,13 +23,13 @@ void syi_trainer_say(struct syi_trainer *t, const char *format, ...)
     if (t->rank->rank == 0 && t->job->report.line) t->job->report.line(t->job->report.arg, text);
 }
 
-void syi_trainer_warn(struct syi_trainer *t, const char *kind, const char *text)
+void syi_trainer_warn(struct syi_trainer *t, int64_t step, const char *kind, const char *text)
 {
     syi_rank_log_say(&t->log, text);
     if (t->rank->rank != 0) return;
     syi_run_dir_log(t->job->dir, text);
     syi_log(SY_LOG_WARN, "%s", text);
-    syi_trainer_event(t, kind, text);
+    syi_trainer_event_at(t, step, kind, text);
 }
 
 static void report_failure(struct syi_trainer *t, const struct sy_error *reason)
@@ -42,15 +42,20 @@ static void report_failure(struct syi_trainer *t, const struct sy_error *reason)
     if (t->sink_failed) return;
     t->sink_failed = 1;
     snprintf(text, sizeof(text), "%s; %s", reason->text, what);
-    syi_trainer_warn(t, "warning", text);
+    syi_trainer_warn(t, t->step, "warning", text);
 }
 
 void syi_trainer_event(struct syi_trainer *t, const char *kind, const char *text)
 {
+    syi_trainer_event_at(t, t->step, kind, text);
+}
+
+void syi_trainer_event_at(struct syi_trainer *t, int64_t step, const char *kind, const char *text)
+{
     const struct syi_metric_sink *sink = sink_of(t);
     struct sy_error err = {0};
 
-    if (sink && sink->event(sink->arg, t->step, kind, text, &err)) report_failure(t, &err);
+    if (sink && sink->event(sink->arg, step, kind, text, &err)) report_failure(t, &err);
 }
 
 void syi_trainer_write_eval(struct syi_trainer *t, const struct syi_eval_result *result)
@@ -61,12 +66,17 @@ void syi_trainer_write_eval(struct syi_trainer *t, const struct syi_eval_result 
     if (sink && syi_eval_result_write(result, sink, t->step, &err)) report_failure(t, &err);
 }
 
-static void write_metric(struct syi_trainer *t, const char *name, double value)
+static void write_metric_at(struct syi_trainer *t, int64_t step, const char *name, double value)
 {
     const struct syi_metric_sink *sink = sink_of(t);
     struct sy_error err = {0};
 
-    if (sink->metric(sink->arg, t->step, name, value, &err)) report_failure(t, &err);
+    if (sink->metric(sink->arg, step, name, value, &err)) report_failure(t, &err);
+}
+
+static void write_metric(struct syi_trainer *t, const char *name, double value)
+{
+    write_metric_at(t, t->step, name, value);
 }
 
 static void write_routing(struct syi_trainer *t)
@@ -161,9 +171,9 @@ void syi_trainer_write_weights(struct syi_trainer *t)
         write_metric(t, syi_weight_metric_name((enum syi_weight_metric)m), value[m]);
 }
 
-void syi_trainer_write_seconds(struct syi_trainer *t, const char *name, double seconds)
+void syi_trainer_write_seconds(struct syi_trainer *t, int64_t step, const char *name, double seconds)
 {
-    if (sink_of(t)) write_metric(t, name, seconds);
+    if (sink_of(t)) write_metric_at(t, step, name, seconds);
 }
 
 void syi_trainer_flush(struct syi_trainer *t, double seconds)

@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* When training saves, what belongs into a checkpoint besides tensors, and what follows when one is on disk or could not
+ * be written. A save goes on beside the steps (train/checkpoint/checkpoint.h) unless checkpoint.background is false; one at
+ * a time, and the last of the run is waited for. */
+#include "config.h"
+
+#include <inttypes.h>
+#include <string.h>
+#include <time.h>
+
+#include "train/trainer/rollback.h"
+#include "train/trainer/trainer_internal.h"
+
+enum { FLUSH_SECONDS = 2 }; /* that a checkpoint waits for the sink */
+
+int syi_trainer_is_to_be_kept(const struct syi_trainer *t)
+{
+    int64_t step[SYI_ACTIONS_KEPT];
+    int n = syi_actions_kept(&t->actions, step);
+    if (syi_actions_best_step(&t->actions) == t->step) return 1;
+    for (int i = 0; i < n; i++)
+        if (step[i] == t->step) return 1;
+    return 0;
+}
+
+/* The weights of the best evaluation are saved at once, so that they are there whatever happens later; so are those
+ * that a bad step may send the run back to, before the first. */
+int syi_trainer_is_save_due(const struct syi_trainer *t)
+{
+    int64_t every = t->config->train.checkpoint_every;
+    if (t->saved == t->step || t->spoiled) return 0;
+    if (t->failed_saves ? t->step >= t->retry : t->overdue) return 1;
+    if (syi_trainer_newest(t) < 0 && syi_actions_need_checkpoint(&t->actions)) return 1;
+    return t->ended || syi_trainer_is_to_be_kept(t) || (every && t->step && t->step % every == 0);
+}
+
+/* ---- beginning one ---- */
+
+static struct syi_checkpoint_meta describe(const struct syi_trainer *t)
+{
+    struct syi_checkpoint_meta meta = {
+        .step = t->step,
+        .evaluated = t->evaluated,
+        .train = t->data.mixture.id,
+    };
+    int64_t batches = syi_holes_place(&t->holes, t->step);
+    if (__builtin_mul_overflow(batches, t->config->data.batch_size, &meta.examples))
+        meta.examples = INT64_MAX;
+    meta.holes = t->holes;
+    meta.rows = t->rows;
+    if (t->evaluations.n) meta.valid = t->evaluations.part[0].data->task.id;
+    syi_actions_put(&t->actions, &meta);
+    return meta;
+}
+
+/* Between the files of a checkpoint and the name that makes it count: a kill before leaves a run that goes on
+ * from the checkpoint before, one after leaves the rows. So the loss curve of a run that goes on has no gap. A run
+ * directory that was taken over meanwhile gets no name any more. */
+static int before_the_name(void *arg, struct sy_error *err)
+{
+    struct syi_trainer *t = arg;
+    int status = syi_run_dir_beat(t->job->dir, 0, err);
+    if (!status) syi_trainer_flush(t, FLUSH_SECONDS);
+    return status;
+}
+
+static void begin_save(struct syi_trainer *t, int background)
+{
+    int64_t kept[SYI_ACTIONS_KEPT];
+    struct syi_checkpoint_meta meta = describe(t);
+    struct syi_checkpoint_saving saving = {.keep = (int)t->config->train.keep_checkpoints,
+                                           .keep_every = t->config->checkpoint.keep_every,
+                                           .besides = kept,
+                                           .n_besides = syi_actions_kept(&t->actions, kept),
+                                           .leaves = t->state.leaves.n ? &t->state.leaves : NULL,
+                                           .written = before_the_name,
+                                           .arg = t};
+    syi_state_leaves_set(&t->state, t->step, syi_schedule_value(&t->schedule, t->step));
+    syi_saver_begin(t->saver, &meta, &saving, background);
+}
+
+/* ---- its end ---- */
+
+/* A disk that is full now may not be so soon, and hours of work are worth more than a checkpoint: training goes on
+ * and saves again after 1 step, 2 more, 4 more, at most 1024 more. Steps, not seconds: all ranks count them alike. */
+static void go_on_unsaved(struct syi_trainer *t, const struct syi_saved *saved)
+{
+    const struct sy_error *failure = &saved->failure;
+    char text[sizeof failure->text + 80];
+
+    t->saved = -1;
+    t->retry = saved->step + (1 << (t->failed_saves < 10 ? t->failed_saves : 10));
+    if (t->retry < t->step) t->retry = t->step;
+    t->failed_saves++;
+    if (t->ended)
+        snprintf(text, sizeof text, "%s", failure->text);
+    else
+        snprintf(text, sizeof text, "%s; training goes on and tries again after step %" PRId64, failure->text,
+                 t->retry);
+    syi_trainer_warn(t, saved->step, "save_failed", text);
+}
+
+static int go_on_saved(struct syi_trainer *t, const struct syi_saved *saved, struct sy_error *err)
+{
+    struct syi_moment moment = {.kind = SYI_AFTER_CHECKPOINT};
+    char text[64];
+
+    t->newest = saved->step;
+    t->failed_saves = 0;
+    memcpy(t->weights, saved->params_sha256, sizeof(t->weights));
+    syi_trainer_write_seconds(t, saved->step, "timing/checkpoint_seconds", saved->seconds);
+    syi_trainer_write_seconds(t, saved->step, "timing/checkpoint_pause_seconds", t->pause);
+    snprintf(text, sizeof(text), "checkpoint of step %" PRId64 " saved", saved->step);
+    syi_trainer_say(t, "%s", text);
+    syi_trainer_event_at(t, saved->step, "checkpoint", text);
+    return syi_trainer_ask(t, saved->step, &moment, err);
+}
+
+int syi_trainer_note_save(struct syi_trainer *t, struct sy_error *err)
+{
+    struct syi_saved saved;
+    if (!syi_saver_take(t->saver, &saved)) return SY_OK;
+    if (!saved.failure.code) return go_on_saved(t, &saved, err);
+    go_on_unsaved(t, &saved);
+    return SY_OK;
+}
+
+int syi_trainer_wait_save(struct syi_trainer *t, struct sy_error *err)
+{
+    double begin = syi_seconds();
+    int status = syi_saver_wait(t->saver, err);
+    t->pause += syi_seconds() - begin;
+    return status ? status : syi_trainer_note_save(t, err);
+}
+
+int syi_trainer_advance_save(struct syi_trainer *t, const int64_t sum[SYI_SAVER_WORDS], struct sy_error *err)
+{
+    double begin = syi_seconds();
+    int status = syi_saver_advance(t->saver, sum, err);
+    t->pause += syi_seconds() - begin;
+    return status;
+}
+
+/* ---- saving ---- */
+
+/* At the end of the run there is nothing to do beside it. The last chance of these weights is taken more than once:
+ * after 1, 3 and 7 s. All ranks see the same failures, so all come to the same tries. */
+static int save_last(struct syi_trainer *t, struct sy_error *err)
+{
+    enum { LAST_TRIES = 4 };
+    for (int try = 1;; try++) {
+        struct syi_saved saved;
+        begin_save(t, 0);
+        int status = syi_saver_wait(t->saver, err);
+        if (status || !syi_saver_take(t->saver, &saved)) return status;
+        if (!saved.failure.code) {
+            t->pause += syi_seconds();
+            return go_on_saved(t, &saved, err);
+        }
+        if (try == LAST_TRIES)
+            return syi_error(err, saved.failure.code, "%s; --resume goes on from the newest of them",
+                             saved.failure.text);
+        nanosleep(&(struct timespec){.tv_sec = 1 << (try - 1)}, NULL);
+    }
+}
+
+/* The sink writes its rows beside the weights. These are on disk whatever becomes of it, and wait for it only for
+ * moments before they count. */
+int syi_trainer_save(struct syi_trainer *t, struct sy_error *err)
+{
+    int status = syi_trainer_wait_save(t, err);
+    if (status) return status;
+    t->pause = -syi_seconds();
+    if (t->rank->rank == 0) status = syi_run_dir_beat(t->job->dir, 0, err);
+    if (!status) status = syi_engine_average(t->engine, err);
+    if (status) return status;
+    syi_trainer_flush(t, 0);
+    t->saved = t->step;
+    t->saved_at = syi_seconds();
+    t->overdue = 0;
+    if (t->ended) return save_last(t, err);
+    begin_save(t, t->config->checkpoint.background);
+    t->pause += syi_seconds();
+    return t->config->checkpoint.background ? SY_OK : syi_trainer_wait_save(t, err);
+}
