@@ -54,6 +54,7 @@ struct cli_options {
     int once;                            /* of top */
     double every;                        /* seconds; 0: not given */
     const char *output;                  /* of report, NULL */
+    const char *folder;                  /* of import and export: where to, NULL */
     const char *operand[CLI_MAX_OPERANDS];
     int n_operands;
 };
@@ -81,6 +82,7 @@ extern const struct cli_cmd cli_config;
 extern const struct cli_cmd cli_explain;
 extern const struct cli_cmd cli_plan;
 extern const struct cli_cmd cli_backends;
+extern const struct cli_cmd cli_import;
 extern const struct cli_cmd cli_verify;
 extern const struct cli_cmd cli_diff;
 extern const struct cli_cmd cli_replay;

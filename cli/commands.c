@@ -18,6 +18,7 @@ const struct cli_cmd *const cli_commands[] = {
     &cli_config,
     &cli_explain,
     &cli_plan,
+    &cli_import,
     &cli_backends,
     &cli_verify,
     &cli_diff,

@@ -14,6 +14,8 @@
 
 enum kind { FLAG, TEXT, NUMBER, COUNT, FACTOR, STEP, LIST };
 
+/* Two options of different commands may have one name: then a colon and a word after it tell them apart, here and in the
+ * commands' lists. */
 static const struct option {
     const char *name, *argument, *help;
     enum kind kind;
@@ -74,6 +76,8 @@ static const struct option {
      TEXT, AT(export)},
     {"once", NULL, "one frame of plain text, then end", FLAG, AT(once)},
     {"every", "SECONDS", "time between two frames; default 2", FACTOR, AT(every)},
+    {"to:folder", "DIR", "where to write; a folder that is new or empty", TEXT, AT(folder)},
+    {"format:checkpoint", "NAME", "hf or t5x; default: the one that the folder looks like", TEXT, AT(format)},
     {"output", "FILE", "the page to write; -o FILE is short for it", TEXT, AT(output)},
     {"tolerance", "X", "verify: multiply all bounds by X, default 1; diff: distance that passes, default 0",
      FACTOR, AT(tolerance)},
@@ -118,11 +122,17 @@ const char *cli_nearest(const char *word, const char *const *words, size_t n)
     return best;
 }
 
+/* Of the name as it is typed. */
+static int name_length(const struct option *option)
+{
+    return (int)strcspn(option->name, ":");
+}
+
 static const struct option *find_option(const struct cli_cmd *cmd, const char *name, size_t length)
 {
     for (size_t i = 0; i < SYI_COUNT(table); i++)
-        if (strlen(table[i].name) == length && !strncmp(table[i].name, name, length) &&
-            has_word(cmd->options, name, length))
+        if ((size_t)name_length(&table[i]) == length && !strncmp(table[i].name, name, length) &&
+            has_word(cmd->options, table[i].name, strlen(table[i].name)))
             return &table[i];
     return NULL;
 }
@@ -137,8 +147,9 @@ static void unknown_option(const struct cli_cmd *cmd, const char *given)
     known[n++] = "help";
     for (size_t i = 0; i < SYI_COUNT(table); i++)
         if (has_word(cmd->options, table[i].name, strlen(table[i].name))) known[n++] = table[i].name;
-    cli_error("%s: unknown option %.*s, did you mean --%s? (switchyard %s --help lists all)", cmd->name,
-              (int)length, given, cli_nearest(name, known, n), cmd->name);
+    const char *nearest = cli_nearest(name, known, n);
+    cli_error("%s: unknown option %.*s, did you mean --%.*s? (switchyard %s --help lists all)", cmd->name,
+              (int)length, given, (int)strcspn(nearest, ":"), nearest, cmd->name);
 }
 
 static int parse_number(const char *text, int64_t least, int64_t most, int64_t *value)
@@ -197,13 +208,13 @@ static int store(const struct option *option, const char *value, struct cli_opti
         return CLI_DONE;
     case LIST:
         if (((struct cli_list *)field)->n == CLI_MAX_SETS) {
-            cli_error("--%s: at most %d", option->name, CLI_MAX_SETS);
+            cli_error("--%.*s: at most %d", name_length(option), option->name, CLI_MAX_SETS);
             return CLI_USAGE;
         }
         ((struct cli_list *)field)->item[((struct cli_list *)field)->n++] = value;
         return CLI_DONE;
     }
-    cli_error("--%s=%s: expected %s", option->name, value, expected(option));
+    cli_error("--%.*s=%s: expected %s", name_length(option), option->name, value, expected(option));
     return CLI_USAGE;
 }
 
@@ -244,12 +255,12 @@ static int parse_option(const struct cli_cmd *cmd, const char *given, int argc, 
     }
     const char *value = equals ? equals + 1 : NULL;
     if (option->kind == FLAG && value) {
-        cli_error("--%s takes no value", option->name);
+        cli_error("--%.*s takes no value", name_length(option), option->name);
         return CLI_USAGE;
     }
     if (option->kind != FLAG && !value) {
         if (*i + 1 >= argc) {
-            cli_error("--%s needs %s", option->name, option->argument);
+            cli_error("--%.*s needs %s", name_length(option), option->name, option->argument);
             return CLI_USAGE;
         }
         value = argv[++*i];
@@ -309,8 +320,8 @@ void cli_print_help(const struct cli_cmd *cmd)
     for (size_t i = 0; i < SYI_COUNT(table); i++) {
         char name[64];
         if (!has_word(cmd->options, table[i].name, strlen(table[i].name))) continue;
-        snprintf(name, sizeof name, "--%s%s%s", table[i].name, table[i].argument ? " " : "",
-                 table[i].argument ? table[i].argument : "");
+        snprintf(name, sizeof name, "--%.*s%s%s", name_length(&table[i]), table[i].name,
+                 table[i].argument ? " " : "", table[i].argument ? table[i].argument : "");
         printf("  %-26s %s\n", name, table[i].help);
     }
 }

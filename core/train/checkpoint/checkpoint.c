@@ -91,19 +91,24 @@ static int write_parts(struct saving *s, struct sy_error *err)
 }
 
 /* Opened anew, so that the checksums are of what any reader will see, other hosts' parts included. */
+int syi_checkpoint_hash(const char *path, char data[65], char header[65], struct sy_error *err)
+{
+    struct syi_safetensors file;
+    int status = syi_safetensors_open(&file, path, err);
+    if (status) return status;
+    status = syi_safetensors_hash(&file, data, err);
+    if (!status) status = syi_safetensors_hash_header(&file, header, err);
+    syi_safetensors_close(&file);
+    return status;
+}
+
 static int hash_files(struct saving *s, struct sy_error *err)
 {
     char *const data[FILES] = {s->meta->params_sha256, s->meta->state_sha256};
     char *const header[FILES] = {s->meta->params_header_sha256, s->meta->state_header_sha256};
     int status = SY_OK;
-    for (int i = 0; i < FILES && !status; i++) {
-        struct syi_safetensors file;
-        status = syi_safetensors_open(&file, s->file[i].path, err);
-        if (status) break;
-        status = syi_safetensors_hash(&file, data[i], err);
-        if (!status) status = syi_safetensors_hash_header(&file, header[i], err);
-        syi_safetensors_close(&file);
-    }
+    for (int i = 0; i < FILES && !status; i++)
+        status = syi_checkpoint_hash(s->file[i].path, data[i], header[i], err);
     return status;
 }
 

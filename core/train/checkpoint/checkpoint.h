@@ -87,6 +87,18 @@ struct syi_checkpoint_saving {
 int syi_checkpoint_save(const char *run_dir, struct syi_session *session, struct syi_comm *comm,
                         struct syi_checkpoint_meta *meta, const struct syi_checkpoint_saving *saving,
                         struct sy_error *failure, struct sy_error *err) SYI_MUST_CHECK;
+/* Tensors of one file of a checkpoint that no session holds. */
+struct syi_checkpoint_list {
+    const struct syi_safetensors_tensor *list; /* [n] */
+    size_t n;
+};
+/* Writes every tensor of the file, which is params.safetensors or state.safetensors. */
+typedef int (*syi_checkpoint_fill_fn)(void *arg, const struct syi_safetensors *file, struct sy_error *err);
+/* The checkpoint of meta->step, by this process alone, from lists instead of a session; fills the hashes into *meta.
+ * Nothing is left of it after a failure. */
+int syi_checkpoint_write(const char *run_dir, struct syi_checkpoint_meta *meta,
+                         const struct syi_checkpoint_list *params, const struct syi_checkpoint_list *state,
+                         syi_checkpoint_fill_fn fill, void *arg, struct sy_error *err) SYI_MUST_CHECK;
 /* step: a number, SYI_CHECKPOINT_LATEST or SYI_CHECKPOINT_BEST. Every rank reads its own part. with_state 0:
  * parameters only. Verifies checksums (rank 0), names, dtypes and shapes; the first difference from the model
  * is named. */

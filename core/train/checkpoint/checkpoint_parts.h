@@ -62,4 +62,10 @@ int syi_checkpoint_tensors_compare(const struct syi_checkpoint_tensors *tensors,
 int syi_checkpoint_tensors_read(const struct syi_checkpoint_tensors *tensors,
                                 const struct syi_safetensors *file, struct sy_error *err) SYI_MUST_CHECK;
 
+/* ---- checkpoint.c ---- */
+
+/* The hashes that meta.json keeps of a file: of its data section, and of all before that. */
+int syi_checkpoint_hash(const char *path, char data[65], char header[65],
+                        struct sy_error *err) SYI_MUST_CHECK;
+
 #endif
