@@ -4,4 +4,4 @@
 
 #include "import/import.h"
 
-const struct syi_import_format *const syi_import_formats[] = {NULL};
+const struct syi_import_format *const syi_import_formats[] = {&syi_import_hf, NULL};

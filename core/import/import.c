@@ -153,22 +153,22 @@ static int check_left(const struct syi_import *import, const struct syi_model *m
     return SY_OK;
 }
 
-static int check_model(const struct syi_import *import, struct syi_model *model, struct sy_error *err)
+int syi_import_model(const struct syi_config *config, struct syi_model *model, struct sy_error *err)
 {
-    struct syi_shape shape = syi_config_shape(&import->config, SYI_EVAL);
+    struct syi_shape shape = syi_config_shape(config, SYI_EVAL);
     struct syi_recorded recorded = {0};
-    int status = syi_record_eval(&import->config, &shape, model, &recorded, err);
-    if (status) return status;
-    syi_program_free(recorded.program);
-    for (size_t i = 0; i < model->n && !status; i++) status = check_parameter(import, &model->param[i], err);
-    return status ? status : check_left(import, model, err);
+    int status = syi_config_validate(config, err);
+    if (!status) status = syi_record_eval(config, &shape, model, &recorded, err);
+    if (!status) syi_program_free(recorded.program);
+    return status;
 }
 
 int syi_import_check(const struct syi_import *import, struct sy_error *err)
 {
     struct syi_model model = {0};
-    int status = syi_config_validate(&import->config, err);
-    if (!status) status = check_model(import, &model, err);
+    int status = syi_import_model(&import->config, &model, err);
+    for (size_t i = 0; i < model.n && !status; i++) status = check_parameter(import, &model.param[i], err);
+    if (!status) status = check_left(import, &model, err);
     syi_model_free(&model);
     return status;
 }

@@ -8,6 +8,7 @@
 
 #include "base/run_config.h"
 #include "base/safetensors.h"
+#include "model/model.h"
 
 struct syi_import_tensor {
     char *name;                       /* switchyard's, owned */
@@ -48,6 +49,8 @@ struct syi_import_format {
     void (*close)(struct syi_import *import); /* frees state; also after a failed open */
 };
 
+extern const struct syi_import_format syi_import_hf;
+
 /* NULL-terminated. */
 extern const struct syi_import_format *const syi_import_formats[];
 
@@ -61,6 +64,8 @@ int syi_import_add(struct syi_import *import, const struct syi_import_tensor *te
                    struct sy_error *err) SYI_MUST_CHECK;
 /* Once it is open; NULL: there is none of this name. */
 const struct syi_import_tensor *syi_import_find(const struct syi_import *import, const char *name);
+/* The parameters of a configuration's model, which is checked first. Freed by the caller. */
+int syi_import_model(const struct syi_config *config, struct syi_model *model, struct sy_error *err) SYI_MUST_CHECK;
 /* That config is a valid one, and that its model has exactly the parameters "target/..." that are there, of their shapes:
  * SY_EMISMATCH names the first that differs. */
 int syi_import_check(const struct syi_import *import, struct sy_error *err) SYI_MUST_CHECK;
