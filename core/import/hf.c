@@ -57,8 +57,8 @@ static int add_shards(struct syi_import *import, const char *index, struct sy_er
          i = json.nodes[i].next) {
         const char *name = json.nodes[i].kind == SYI_JSON_STRING ? syi_json_string(&json, i) : "";
         if (!*name || strchr(name, '/') || *name == '.')
-            status = syi_error(err, SY_EFORMAT, "%s/%s: \"%.80s\" is in no file of this folder", import->folder, index,
-                               syi_json_key(&json, i));
+            status = syi_error(err, SY_EFORMAT, "%s/%s: \"%.80s\" is in no file of this folder",
+                               import->folder, index, syi_json_key(&json, i));
         else if (!is_open(import, name))
             status = add_file(import, name, err);
     }
@@ -82,10 +82,11 @@ static int add_weights(struct syi_import *import, struct sy_error *err)
         int status = forms[i].add(import, forms[i].name, err);
         return status ? status : syi_stored_sort(&hf->stored, err);
     }
-    return syi_error(err, SY_ENOENT,
-                     "%s has no weights that can be read: model.safetensors or pytorch_model.bin, or their .index.json "
-                     "(weights of TensorFlow and Flax are not read)",
-                     import->folder);
+    return syi_error(
+        err, SY_ENOENT,
+        "%s has no weights that can be read: model.safetensors or pytorch_model.bin, or their .index.json "
+        "(weights of TensorFlow and Flax are not read)",
+        import->folder);
 }
 
 /* ---- tensors ---- */
@@ -113,24 +114,29 @@ static int add_part(struct syi_hf *hf, struct syi_stored_tensor *stored, struct 
 static int check_part(const struct syi_import *import, const struct syi_stored_tensor *a,
                       const struct syi_stored_tensor *b, struct sy_error *err)
 {
-    if (a->dtype == b->dtype && a->rank == b->rank && !memcmp(a->dims, b->dims, (size_t)a->rank * sizeof a->dims[0]))
+    if (a->dtype == b->dtype && a->rank == b->rank &&
+        !memcmp(a->dims, b->dims, (size_t)a->rank * sizeof a->dims[0]))
         return SY_OK;
-    return syi_error(err, SY_EMISMATCH, "%s: %s and %s have not one type and shape", import->folder, a->name, b->name);
+    return syi_error(err, SY_EMISMATCH, "%s: %s and %s have not one type and shape", import->folder, a->name,
+                     b->name);
 }
 
 /* place: first part, parts, whether they are transposed. */
-static int add_tensor(struct syi_import *import, const char *param, const struct syi_hf_name *name, size_t first,
-                      struct sy_error *err)
+static int add_tensor(struct syi_import *import, const char *param, const struct syi_hf_name *name,
+                      size_t first, struct sy_error *err)
 {
     const struct syi_hf *hf = import->state;
     const struct syi_stored_tensor *stored = &hf->stored.tensor[hf->part[first]];
     int64_t parts = (int64_t)(hf->n_parts - first);
     char ours[SYI_HF_NAME];
     int transposed = name->transposed && stored->rank == 2, at = 0;
-    struct syi_import_tensor tensor = {
-        .name = ours, .origin = stored->name, .dtype = stored->dtype, .place = {(int64_t)first, parts, transposed}};
+    struct syi_import_tensor tensor = {.name = ours,
+                                       .origin = stored->name,
+                                       .dtype = stored->dtype,
+                                       .place = {(int64_t)first, parts, transposed}};
     if (stored->rank + name->experts > SYI_SAFETENSORS_RANK)
-        return syi_error(err, SY_EMISMATCH, "%s: %s has %d dimensions", import->folder, stored->name, stored->rank);
+        return syi_error(err, SY_EMISMATCH, "%s: %s has %d dimensions", import->folder, stored->name,
+                         stored->rank);
     snprintf(ours, sizeof ours, "target/%s", param);
     if (name->experts) tensor.dims[at++] = parts;
     for (int d = 0; d < stored->rank; d++) tensor.dims[at++] = stored->dims[transposed ? 1 - d : d];
@@ -151,8 +157,7 @@ static int add_param(struct syi_import *import, const struct syi_param *param, s
         char text[SYI_HF_NAME];
         syi_hf_expert_name(&name, i, text);
         struct syi_stored_tensor *stored = find_stored(hf, text);
-        if (!stored)
-            return i ? syi_error(err, SY_EMISMATCH, "%s has no %s", import->folder, text) : SY_OK;
+        if (!stored) return i ? syi_error(err, SY_EMISMATCH, "%s has no %s", import->folder, text) : SY_OK;
         int status = i ? check_part(import, &hf->stored.tensor[hf->part[first]], stored, err) : SY_OK;
         if (!status) status = add_part(hf, stored, err);
         if (status) return status;
@@ -172,13 +177,15 @@ static int add_params(struct syi_import *import, struct sy_error *err)
 /* ---- what is left ---- */
 
 /* Copies of the embedding are equal to it, or the model is another one. */
-static int check_copy(const struct syi_import *import, const struct syi_stored_tensor *copy, struct sy_error *err)
+static int check_copy(const struct syi_import *import, const struct syi_stored_tensor *copy,
+                      struct sy_error *err)
 {
     const struct syi_hf *hf = import->state;
     const struct syi_stored_tensor *shared = find_stored(hf, "shared.weight");
     int same = 0, status = shared ? syi_stored_compare(&hf->stored, copy, shared, &same, err) : SY_OK;
     if (!status && !same)
-        status = syi_error(err, SY_EUNSUPPORTED, "%s: %s is not the same as shared.weight: one embedding is all there is",
+        status = syi_error(err, SY_EUNSUPPORTED,
+                           "%s: %s is not the same as shared.weight: one embedding is all there is",
                            import->folder, copy->name);
     return status;
 }
@@ -187,11 +194,13 @@ static int account_for(struct syi_import *import, const struct syi_stored_tensor
 {
     static const char unused[] = "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight";
     const struct syi_hf *hf = import->state;
-    if (!strcmp(left->name, "encoder.embed_tokens.weight") || !strcmp(left->name, "decoder.embed_tokens.weight") ||
+    if (!strcmp(left->name, "encoder.embed_tokens.weight") ||
+        !strcmp(left->name, "decoder.embed_tokens.weight") ||
         (hf->tied && !strcmp(left->name, "lm_head.weight")))
         return check_copy(import, left, err);
     if (strcmp(left->name, unused))
-        return syi_error(err, SY_EMISMATCH, "%s: %.200s has no place in the model that its config.json describes",
+        return syi_error(err, SY_EMISMATCH,
+                         "%s: %.200s has no place in the model that its config.json describes",
                          import->folder, left->name);
     syi_text_printf(&import->unused, "%s is not imported: no model uses it\n", left->name);
     return SY_OK;
@@ -218,7 +227,8 @@ static int open_folder(struct syi_import *import, struct sy_error *err)
     return status ? status : check_rest(import, err);
 }
 
-static int read_tensor(struct syi_import *import, const struct syi_import_tensor *tensor, void *to, struct sy_error *err)
+static int read_tensor(struct syi_import *import, const struct syi_import_tensor *tensor, void *to,
+                       struct sy_error *err)
 {
     const struct syi_hf *hf = import->state;
     size_t bytes = syi_safetensors_element_bytes(tensor->dtype);
@@ -226,7 +236,8 @@ static int read_tensor(struct syi_import *import, const struct syi_import_tensor
     for (int d = tensor->place[1] > 1; d < tensor->rank; d++) bytes *= (size_t)tensor->dims[d];
     for (int64_t i = 0; i < tensor->place[1] && !status; i++) {
         const struct syi_stored_tensor *part = &hf->stored.tensor[hf->part[tensor->place[0] + i]];
-        status = syi_stored_read(&hf->stored, part, (int)tensor->place[2], (char *)to + (size_t)i * bytes, err);
+        status =
+            syi_stored_read(&hf->stored, part, (int)tensor->place[2], (char *)to + (size_t)i * bytes, err);
     }
     return status;
 }
@@ -242,5 +253,6 @@ static void close_folder(struct syi_import *import)
 }
 
 const struct syi_import_format syi_import_hf = {
-    "hf", "a folder of Hugging Face transformers: T5, mT5, UMT5, ByT5 or Switch Transformers", recognise, open_folder,
+    "hf",        "a folder of Hugging Face transformers: T5, mT5, UMT5, ByT5 or Switch Transformers",
+    recognise,   open_folder,
     read_tensor, close_folder};

@@ -20,15 +20,15 @@ struct syi_hf {
 /* ---- hf_config.c ---- */
 
 /* A member of an object. What is absent or null leaves *value as it is; another type is an error. `what`: the file. */
-int syi_hf_integer(const struct syi_json *json, uint32_t object, const char *what, const char *key, int64_t *value,
-                   struct sy_error *err) SYI_MUST_CHECK;
-int syi_hf_real(const struct syi_json *json, uint32_t object, const char *what, const char *key, double *value,
-                struct sy_error *err) SYI_MUST_CHECK;
+int syi_hf_integer(const struct syi_json *json, uint32_t object, const char *what, const char *key,
+                   int64_t *value, struct sy_error *err) SYI_MUST_CHECK;
+int syi_hf_real(const struct syi_json *json, uint32_t object, const char *what, const char *key,
+                double *value, struct sy_error *err) SYI_MUST_CHECK;
 int syi_hf_flag(const struct syi_json *json, uint32_t object, const char *what, const char *key, int *value,
                 struct sy_error *err) SYI_MUST_CHECK;
 /* Borrowed from json. */
-int syi_hf_text(const struct syi_json *json, uint32_t object, const char *what, const char *key, const char **value,
-                struct sy_error *err) SYI_MUST_CHECK;
+int syi_hf_text(const struct syi_json *json, uint32_t object, const char *what, const char *key,
+                const char **value, struct sy_error *err) SYI_MUST_CHECK;
 /* Reads FOLDER/NAME, an object. *there 0: there is no such file. Freed by the caller. */
 int syi_hf_json(const char *folder, const char *name, struct syi_json *json, int *there,
                 struct sy_error *err) SYI_MUST_CHECK;

@@ -25,8 +25,8 @@ static int wrong(const char *what, const char *key, const char *wanted, struct s
     return syi_error(err, SY_EFORMAT, "%s: \"%s\" is no %s", what, key, wanted);
 }
 
-int syi_hf_integer(const struct syi_json *json, uint32_t object, const char *what, const char *key, int64_t *value,
-                   struct sy_error *err)
+int syi_hf_integer(const struct syi_json *json, uint32_t object, const char *what, const char *key,
+                   int64_t *value, struct sy_error *err)
 {
     const struct syi_json_node *node = member(json, object, key);
     if (!node) return SY_OK;
@@ -35,8 +35,8 @@ int syi_hf_integer(const struct syi_json *json, uint32_t object, const char *wha
     return SY_OK;
 }
 
-int syi_hf_real(const struct syi_json *json, uint32_t object, const char *what, const char *key, double *value,
-                struct sy_error *err)
+int syi_hf_real(const struct syi_json *json, uint32_t object, const char *what, const char *key,
+                double *value, struct sy_error *err)
 {
     const struct syi_json_node *node = member(json, object, key);
     if (!node) return SY_OK;
@@ -50,13 +50,14 @@ int syi_hf_flag(const struct syi_json *json, uint32_t object, const char *what, 
 {
     const struct syi_json_node *node = member(json, object, key);
     if (!node) return SY_OK;
-    if (node->kind != SYI_JSON_TRUE && node->kind != SYI_JSON_FALSE) return wrong(what, key, "true or false", err);
+    if (node->kind != SYI_JSON_TRUE && node->kind != SYI_JSON_FALSE)
+        return wrong(what, key, "true or false", err);
     *value = node->kind == SYI_JSON_TRUE;
     return SY_OK;
 }
 
-int syi_hf_text(const struct syi_json *json, uint32_t object, const char *what, const char *key, const char **value,
-                struct sy_error *err)
+int syi_hf_text(const struct syi_json *json, uint32_t object, const char *what, const char *key,
+                const char **value, struct sy_error *err)
 {
     const struct syi_json_node *node = member(json, object, key);
     if (!node) return SY_OK;
@@ -112,12 +113,14 @@ struct reading {
 static void set(struct reading *r, const char *key, const char *value)
 {
     if (!r->status) r->status = syi_hf_set(&r->import->config, r->what, r->err, "%s=%s", key, value);
-    if (r->status && strstr(r->err->text, "unknown key") && !strncmp(key, "decode.", 7)) r->status = 0, memset(r->err, 0, sizeof *r->err); /* XXX until the keys are there */
+    if (r->status && strstr(r->err->text, "unknown key") && !strncmp(key, "decode.", 7))
+        r->status = 0, memset(r->err, 0, sizeof *r->err); /* XXX until the keys are there */
 }
 
 static void set_integer(struct reading *r, const char *key, int64_t value)
 {
-    if (!r->status) r->status = syi_hf_set(&r->import->config, r->what, r->err, "%s=%lld", key, (long long)value);
+    if (!r->status)
+        r->status = syi_hf_set(&r->import->config, r->what, r->err, "%s=%lld", key, (long long)value);
 }
 
 static void set_real(struct reading *r, const char *key, double value)
@@ -164,8 +167,10 @@ static void refuse(struct reading *r, int code, const char *format, ...)
 
 /* ---- what kind of model ---- */
 
-static const char *const families[] = {
-    [SYI_HF_T5] = "t5", [SYI_HF_MT5] = "mt5", [SYI_HF_UMT5] = "umt5", [SYI_HF_SWITCH] = "switch_transformers"};
+static const char *const families[] = {[SYI_HF_T5] = "t5",
+                                       [SYI_HF_MT5] = "mt5",
+                                       [SYI_HF_UMT5] = "umt5",
+                                       [SYI_HF_SWITCH] = "switch_transformers"};
 
 static void read_family(struct reading *r)
 {
@@ -183,10 +188,11 @@ static void read_family(struct reading *r)
         }
         if (syi_edit_distance(type, families[i]) < syi_edit_distance(type, families[nearest])) nearest = i;
     }
-    refuse(r, SY_EUNSUPPORTED,
-           "model_type \"%.60s\" is another architecture: t5, mt5, umt5 and switch_transformers are read, the nearest is "
-           "%s",
-           type, families[nearest]);
+    refuse(
+        r, SY_EUNSUPPORTED,
+        "model_type \"%.60s\" is another architecture: t5, mt5, umt5 and switch_transformers are read, the nearest is "
+        "%s",
+        type, families[nearest]);
 }
 
 static void read_version(struct reading *r)
@@ -223,10 +229,11 @@ static void set_activations(struct reading *r)
             set(r, "model.mlp_activations", rows[i].ours);
             return;
         }
-    refuse(r, SY_EUNSUPPORTED,
-           "feed_forward_proj \"%.60s\" is not supported: relu, gelu_new, gated-relu, gated-gelu and gated-silu are "
-           "(plain \"gelu\" is the one with erf)",
-           name);
+    refuse(
+        r, SY_EUNSUPPORTED,
+        "feed_forward_proj \"%.60s\" is not supported: relu, gelu_new, gated-relu, gated-gelu and gated-silu are "
+        "(plain \"gelu\" is the one with erf)",
+        name);
 }
 
 static void read_dimensions(struct reading *r)
@@ -287,8 +294,8 @@ static int has_experts(const struct reading *r, int decoder, int64_t layer)
 {
     struct syi_hf_name name;
     char ours[100];
-    snprintf(ours, sizeof ours, "%s/layers_%lld/mlp/router/router_weights/w/kernel", decoder ? "decoder" : "encoder",
-             (long long)layer);
+    snprintf(ours, sizeof ours, "%s/layers_%lld/mlp/router/router_weights/w/kernel",
+             decoder ? "decoder" : "encoder", (long long)layer);
     return syi_hf_name(ours, r->hf->family, &name) && syi_stored_find(&r->hf->stored, name.text);
 }
 
@@ -302,16 +309,19 @@ static void set_sparse_layers(struct reading *r, int decoder)
     for (int64_t i = 0; i < layers; i++) n += has_experts(r, decoder, i);
     int mixed = n == 0 || layers % n == 0;
     for (int64_t i = 0; i < layers && mixed; i++)
-        mixed = has_experts(r, decoder, i) == !!syi_is_sparse_layer(SYI_SPARSE_MIXED, (int)i, (int)layers, (int)n);
+        mixed = has_experts(r, decoder, i) ==
+                !!syi_is_sparse_layer(SYI_SPARSE_MIXED, (int)i, (int)layers, (int)n);
     snprintf(key, sizeof key, "moe.num_%s_sparse_layers", side);
     if (mixed) {
         set_integer(r, key, n);
         return;
     }
-    if (n > SYI_CONFIG_INTS) refuse(r, SY_EUNSUPPORTED, "%lld layers with experts not evenly spread", (long long)n);
+    if (n > SYI_CONFIG_INTS)
+        refuse(r, SY_EUNSUPPORTED, "%lld layers with experts not evenly spread", (long long)n);
     for (int64_t i = 0, k = 0; i < layers && !r->status; i++)
         if (has_experts(r, decoder, i))
-            used += (size_t)snprintf(list + used, sizeof list - used, "%s%lld", k++ ? ", " : "", (long long)i);
+            used +=
+                (size_t)snprintf(list + used, sizeof list - used, "%s%lld", k++ ? ", " : "", (long long)i);
     snprintf(list + used, sizeof list - used, "]");
     snprintf(key, sizeof key, "moe.%s_sparse_layers", side);
     set(r, key, list);
@@ -322,7 +332,8 @@ static void check_layers(struct reading *r)
 {
     for (int i = 0; i < 2 && !r->status; i++)
         if (r->layers[i] < 1 || (uint64_t)r->layers[i] > r->hf->stored.n_tensors)
-            refuse(r, SY_EFORMAT, "%lld layers, but %zu tensors", (long long)r->layers[i], r->hf->stored.n_tensors);
+            refuse(r, SY_EFORMAT, "%lld layers, but %zu tensors", (long long)r->layers[i],
+                   r->hf->stored.n_tensors);
 }
 
 static void read_experts(struct reading *r)
@@ -358,8 +369,8 @@ static void read_ids(struct reading *r)
     int64_t pad = special_id(r, "pad_token_id", 0), end = special_id(r, "eos_token_id", 1);
     int64_t start = special_id(r, "decoder_start_token_id", pad);
     if (pad != 0 || end != 1)
-        refuse(r, SY_EUNSUPPORTED, "padding is id %lld and the end %lld: here they are 0 and 1", (long long)pad,
-               (long long)end);
+        refuse(r, SY_EUNSUPPORTED, "padding is id %lld and the end %lld: here they are 0 and 1",
+               (long long)pad, (long long)end);
     if (start) set_integer(r, "model.decoder_start_token_id", start);
 }
 

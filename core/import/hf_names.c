@@ -48,10 +48,10 @@ static const struct row other_rows[] = {
     {"decoder/logits_dense/kernel", "lm_head.weight", TRANSPOSED},
     {"encoder/encoder_norm/scale", "encoder.final_layer_norm.weight", 0},
     {"decoder/decoder_norm/scale", "decoder.final_layer_norm.weight", 0},
-    {"encoder/relpos_bias/rel_embedding", "encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight",
-     TRANSPOSED},
-    {"decoder/relpos_bias/rel_embedding", "decoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight",
-     TRANSPOSED},
+    {"encoder/relpos_bias/rel_embedding",
+     "encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight", TRANSPOSED},
+    {"decoder/relpos_bias/rel_embedding",
+     "decoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight", TRANSPOSED},
 };
 
 static const struct row *find(const struct row *rows, size_t n, const char *ours, int flags)
@@ -89,7 +89,8 @@ int syi_hf_name(const char *param, enum syi_hf_family family, struct syi_hf_name
         fill(name, row);
         return 1;
     }
-    if (sscanf(param, decoder ? "decoder/layers_%d/%n" : "encoder/layers_%d/%n", &layer, &at) != 1 || !at) return 0;
+    if (sscanf(param, decoder ? "decoder/layers_%d/%n" : "encoder/layers_%d/%n", &layer, &at) != 1 || !at)
+        return 0;
     row = find(layer_rows, SYI_COUNT(layer_rows), param + at, decoder ? DECODER : ENCODER);
     if (!row || (row->flags & SWITCH && family != SYI_HF_SWITCH)) return 0;
     snprintf(name->text, sizeof name->text, "%s.block.%d.", decoder ? "decoder" : "encoder", layer);

@@ -65,7 +65,8 @@ int syi_import_add(struct syi_import *import, const struct syi_import_tensor *te
 /* Once it is open; NULL: there is none of this name. */
 const struct syi_import_tensor *syi_import_find(const struct syi_import *import, const char *name);
 /* The parameters of a configuration's model, which is checked first. Freed by the caller. */
-int syi_import_model(const struct syi_config *config, struct syi_model *model, struct sy_error *err) SYI_MUST_CHECK;
+int syi_import_model(const struct syi_config *config, struct syi_model *model,
+                     struct sy_error *err) SYI_MUST_CHECK;
 /* That config is a valid one, and that its model has exactly the parameters "target/..." that are there, of their shapes:
  * SY_EMISMATCH names the first that differs. */
 int syi_import_check(const struct syi_import *import, struct sy_error *err) SYI_MUST_CHECK;

@@ -152,7 +152,7 @@ static int fixed_tuple(struct machine *m, size_t n)
 
 static int marked_tuple(struct machine *m)
 {
-    size_t from;
+    size_t from = 0;
     int status = pop_mark(m, &from);
     return status ? status : tuple_from(m, from);
 }
@@ -170,7 +170,7 @@ static int extend(struct machine *m, size_t from, int kind)
 
 static int extend_marked(struct machine *m, int kind)
 {
-    size_t from;
+    size_t from = 0;
     int status = pop_mark(m, &from);
     return status ? status : extend(m, from, kind);
 }
@@ -187,8 +187,8 @@ static int text(struct machine *m)
     int status = take_number(m, 4, &n);
     size_t begin = m->at;
     if (status || !take(m, n)) return SY_EFORMAT;
-    return push_new(m, (struct syi_pickle_value){
-                           .kind = SYI_PICKLE_TEXT, .n = (uint32_t)n, .integer = (int64_t)begin});
+    return push_new(
+        m, (struct syi_pickle_value){.kind = SYI_PICKLE_TEXT, .n = (uint32_t)n, .integer = (int64_t)begin});
 }
 
 static int long_integer(struct machine *m)
@@ -248,9 +248,10 @@ static int global(struct machine *m)
             return push_new(m, (struct syi_pickle_value){.kind = SYI_PICKLE_GLOBAL, .global = (uint8_t)i});
     clean(module, n_module, shown_module);
     clean(name, n_name, shown_name);
-    return syi_error(m->err, SY_EUNSUPPORTED,
-                     "%s: it asks for %s.%s, which is no part of a dictionary of weights: nothing of it is run", m->p->what,
-                     shown_module, shown_name);
+    return syi_error(
+        m->err, SY_EUNSUPPORTED,
+        "%s: it asks for %s.%s, which is no part of a dictionary of weights: nothing of it is run",
+        m->p->what, shown_module, shown_name);
 }
 
 /* A call of a global with a tuple: the result stands for both. */
@@ -372,11 +373,13 @@ static int run(struct machine *m, int opcode)
     case 'j': return get(m, 4);
     default: break;
     }
-    return syi_error(m->err, SY_EUNSUPPORTED, "%s: pickle opcode 0x%02x at byte %zu is none that weights need",
-                     m->p->what, (unsigned)opcode, m->at - 1);
+    return syi_error(m->err, SY_EUNSUPPORTED,
+                     "%s: pickle opcode 0x%02x at byte %zu is none that weights need", m->p->what,
+                     (unsigned)opcode, m->at - 1);
 }
 
-int syi_pickle_read(struct syi_pickle *p, const char *what, const void *bytes, size_t n_bytes, struct sy_error *err)
+int syi_pickle_read(struct syi_pickle *p, const char *what, const void *bytes, size_t n_bytes,
+                    struct sy_error *err)
 {
     struct machine m = {.p = p, .err = err};
     int status = SY_OK;
@@ -390,7 +393,8 @@ int syi_pickle_read(struct syi_pickle *p, const char *what, const void *bytes, s
         if (*opcode == '.') break;
         status = run(&m, *opcode);
     }
-    if (!status && (p->n_stack != 1 || p->n_marks)) status = malformed(&m, "it ends with other than one value");
+    if (!status && (p->n_stack != 1 || p->n_marks))
+        status = malformed(&m, "it ends with other than one value");
     if (status) return status;
     p->root = p->stack[0];
     p->used = m.at;

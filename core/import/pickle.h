@@ -22,10 +22,11 @@ enum syi_pickle_kind {
 
 struct syi_pickle_value {
     uint8_t kind;
-    uint8_t global;       /* which one of the list; of a storage: its dtype (enum syi_safetensors_dtype) */
-    uint32_t first, last; /* cells of a container, 0: none; of a tensor or storage: of what it was made from */
-    uint32_t n;           /* cells of a container; bytes of a text */
-    int64_t integer;      /* of an integer or bool; of a text: where it begins in the bytes read */
+    uint8_t global; /* which one of the list; of a storage: its dtype (enum syi_safetensors_dtype) */
+    uint32_t first,
+        last;        /* cells of a container, 0: none; of a tensor or storage: of what it was made from */
+    uint32_t n;      /* cells of a container; bytes of a text */
+    int64_t integer; /* of an integer or bool; of a text: where it begins in the bytes read */
 };
 
 struct syi_pickle_cell {

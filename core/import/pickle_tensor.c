@@ -60,8 +60,8 @@ int syi_pickle_storage(const struct syi_pickle *p, uint32_t value, struct syi_pi
 }
 
 /* A tuple of numbers from 0 on into [rank]. */
-static int read_numbers(const struct syi_pickle *p, const struct syi_pickle_value *tuple, int64_t *numbers, int *n,
-                        struct sy_error *err)
+static int read_numbers(const struct syi_pickle *p, const struct syi_pickle_value *tuple, int64_t *numbers,
+                        int *n, struct sy_error *err)
 {
     if (tuple->kind != SYI_PICKLE_TUPLE || tuple->n > SYI_PICKLE_RANK)
         return malformed(p, "its sizes are no tuple of at most 8 numbers", err);
@@ -87,7 +87,8 @@ static int check_extent(const struct syi_pickle *p, const struct syi_pickle_tens
     return SY_OK;
 }
 
-int syi_pickle_tensor(const struct syi_pickle *p, uint32_t value, struct syi_pickle_tensor *t, struct sy_error *err)
+int syi_pickle_tensor(const struct syi_pickle *p, uint32_t value, struct syi_pickle_tensor *t,
+                      struct sy_error *err)
 {
     enum { STORAGE, OFFSET, SIZE, STRIDE };
     const struct syi_pickle_value *v = &p->value[value];

@@ -28,7 +28,8 @@ int syi_stored_open(struct syi_stored *stored, const char *path, struct sy_error
     return SY_OK;
 }
 
-int syi_stored_bytes(const struct syi_stored_file *file, uint64_t offset, void *to, size_t bytes, struct sy_error *err)
+int syi_stored_bytes(const struct syi_stored_file *file, uint64_t offset, void *to, size_t bytes,
+                     struct sy_error *err)
 {
     char *at = to;
     while (bytes) {
@@ -108,8 +109,8 @@ int syi_stored_sort(struct syi_stored *stored, struct sy_error *err)
     for (size_t i = 1; i < stored->n_tensors; i++) {
         const struct syi_stored_tensor *a = &stored->tensor[i - 1], *b = &stored->tensor[i];
         if (!by_name(a, b))
-            return syi_error(err, SY_EFORMAT, "%s is there twice, in %s and %s", a->name, stored->file[a->file].path,
-                             stored->file[b->file].path);
+            return syi_error(err, SY_EFORMAT, "%s is there twice, in %s and %s", a->name,
+                             stored->file[a->file].path, stored->file[b->file].path);
     }
     return SY_OK;
 }
@@ -148,8 +149,8 @@ static uint64_t span_of(const struct syi_stored_tensor *t)
 }
 
 /* n elements of a tensor whose span is in `from` to dense rows, in the order of these dims and strides. */
-static void gather(const char *from, size_t bytes, int rank, const int64_t *dims, const int64_t *stride, uint64_t n,
-                   char *to)
+static void gather(const char *from, size_t bytes, int rank, const int64_t *dims, const int64_t *stride,
+                   uint64_t n, char *to)
 {
     int64_t at[SYI_SAFETENSORS_RANK] = {0}, place = 0;
     for (uint64_t i = 0; i < n; i++) {
@@ -163,8 +164,8 @@ static void gather(const char *from, size_t bytes, int rank, const int64_t *dims
     }
 }
 
-int syi_stored_read(const struct syi_stored *stored, const struct syi_stored_tensor *t, int transposed, void *to,
-                    struct sy_error *err)
+int syi_stored_read(const struct syi_stored *stored, const struct syi_stored_tensor *t, int transposed,
+                    void *to, struct sy_error *err)
 {
     const struct syi_stored_file *file = &stored->file[t->file];
     size_t bytes = syi_safetensors_element_bytes(t->dtype);
@@ -190,7 +191,8 @@ int syi_stored_compare(const struct syi_stored *stored, const struct syi_stored_
     size_t dims = (size_t)a->rank * sizeof a->dims[0];
     size_t bytes = (size_t)syi_mul_u64(elements_of(a), syi_safetensors_element_bytes(a->dtype));
     *same = a->dtype == b->dtype && a->rank == b->rank && !memcmp(a->dims, b->dims, dims);
-    if (!*same || (a->file == b->file && a->offset == b->offset && !memcmp(a->stride, b->stride, dims))) return SY_OK;
+    if (!*same || (a->file == b->file && a->offset == b->offset && !memcmp(a->stride, b->stride, dims)))
+        return SY_OK;
     void *of_a = syi_alloc(bytes, err), *of_b = syi_alloc(bytes, err);
     int status = of_a && of_b ? syi_stored_read(stored, a, 0, of_a, err) : SY_ENOMEM;
     if (!status) status = syi_stored_read(stored, b, 0, of_b, err);

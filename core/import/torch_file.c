@@ -18,8 +18,8 @@ typedef int (*find_storage_fn)(void *arg, const struct syi_pickle_tensor *tensor
 
 /* ---- the dictionary of tensors ---- */
 
-static int add_tensor(struct syi_stored *stored, const char *name, size_t n_name, const struct syi_pickle_tensor *from,
-                      uint64_t storage, struct sy_error *err)
+static int add_tensor(struct syi_stored *stored, const char *name, size_t n_name,
+                      const struct syi_pickle_tensor *from, uint64_t storage, struct sy_error *err)
 {
     struct syi_stored_tensor to = {
         .dtype = from->dtype, .rank = from->rank, .file = (int)stored->n_files - 1, .offset = storage};
@@ -93,11 +93,13 @@ static int find_pickle(struct archive *a, struct sy_error *err)
         a->prefix = (int)(n - (sizeof end - 1) + 1);
         return a->prefix < 100 ? SY_OK : syi_error(err, SY_EFORMAT, "%s: names are too long", a->file->path);
     }
-    return syi_error(err, SY_EFORMAT, "%s: a zip without data.pkl: torch.save did not write it", a->file->path);
+    return syi_error(err, SY_EFORMAT, "%s: a zip without data.pkl: torch.save did not write it",
+                     a->file->path);
 }
 
 /* Bytes of an entry, owned by the caller. */
-static int read_entry(const struct archive *a, const struct syi_zip_entry *entry, char **bytes, struct sy_error *err)
+static int read_entry(const struct archive *a, const struct syi_zip_entry *entry, char **bytes,
+                      struct sy_error *err)
 {
     uint64_t offset;
     *bytes = NULL;
@@ -157,7 +159,8 @@ struct row {
 
 static int by_key(const void *a, const void *b)
 {
-    const struct syi_pickle_tensor *x = &((const struct storage *)a)->is, *y = &((const struct storage *)b)->is;
+    const struct syi_pickle_tensor *x = &((const struct storage *)a)->is,
+                                   *y = &((const struct storage *)b)->is;
     int order = memcmp(x->key, y->key, x->n_key < y->n_key ? x->n_key : y->n_key);
     return order ? order : (x->n_key > y->n_key) - (x->n_key < y->n_key);
 }
@@ -209,18 +212,21 @@ static int place_storages(struct row *r, uint64_t at, struct sy_error *err)
 {
     const struct syi_pickle *p = &r->keys;
     const struct syi_pickle_value *list = &p->value[p->root];
-    if (list->kind != SYI_PICKLE_LIST) return syi_error(err, SY_EFORMAT, "%s: no list of storages", r->file->path);
+    if (list->kind != SYI_PICKLE_LIST)
+        return syi_error(err, SY_EFORMAT, "%s: no list of storages", r->file->path);
     for (uint32_t cell = list->first; cell; cell = p->cell[cell].next) {
         size_t n;
         int64_t count = 0;
         const char *key = syi_pickle_text(p, p->cell[cell].value, &n);
         struct storage *storage = key ? find_storage(r, key, n) : NULL;
         if (!storage)
-            return syi_error(err, SY_EFORMAT, "%s: no tensor has a storage of its list of keys", r->file->path);
+            return syi_error(err, SY_EFORMAT, "%s: no tensor has a storage of its list of keys",
+                             r->file->path);
         int status = syi_stored_bytes(r->file, at, &count, sizeof count, err);
         if (status) return status;
         if (count != storage->is.count)
-            return syi_error(err, SY_EFORMAT, "%s: a storage has another size than its tensors say", r->file->path);
+            return syi_error(err, SY_EFORMAT, "%s: a storage has another size than its tensors say",
+                             r->file->path);
         storage->offset = at + sizeof count;
         at = syi_add_u64(storage->offset, storage_bytes(&storage->is));
         if (at > r->file->bytes)
@@ -236,7 +242,8 @@ static int check_system(const struct syi_pickle *p, struct sy_error *err)
     return syi_error(err, SY_EUNSUPPORTED, "%s: its numbers are not little-endian", p->what);
 }
 
-static int add_row(struct syi_stored *stored, struct row *r, const char *bytes, size_t n, struct sy_error *err)
+static int add_row(struct syi_stored *stored, struct row *r, const char *bytes, size_t n,
+                   struct sy_error *err)
 {
     struct syi_pickle protocol = {0}, system = {0};
     size_t at = sizeof magic;

@@ -34,13 +34,15 @@ struct place {
 };
 
 /* Where 32 bits do not hold them, the numbers stand in a record that a locator before the end points to. */
-static int read_end64(const struct syi_stored_file *file, uint64_t end, struct place *place, struct sy_error *err)
+static int read_end64(const struct syi_stored_file *file, uint64_t end, struct place *place,
+                      struct sy_error *err)
 {
     char locator[LOCATOR_BYTES], record[END64_BYTES];
     if (end < LOCATOR_BYTES) return malformed(file, "no zip64 record", err);
     int status = syi_stored_bytes(file, end - LOCATOR_BYTES, locator, sizeof locator, err);
     if (!status && memcmp(locator, "PK\6\7", 4)) status = malformed(file, "no zip64 record", err);
-    if (!status && (number(locator + 8, 8) > file->bytes || file->bytes - number(locator + 8, 8) < END64_BYTES))
+    if (!status &&
+        (number(locator + 8, 8) > file->bytes || file->bytes - number(locator + 8, 8) < END64_BYTES))
         status = malformed(file, "the zip64 record is outside the file", err);
     if (!status) status = syi_stored_bytes(file, number(locator + 8, 8), record, sizeof record, err);
     if (!status && memcmp(record, "PK\6\6", 4)) status = malformed(file, "no zip64 record", err);
@@ -89,11 +91,12 @@ static int read_extra64(const char *extra, size_t n, uint64_t *fields[3])
 }
 
 /* One entry of the directory; *at goes on to the next. */
-static int read_entry(const struct syi_stored_file *file, struct syi_zip *zip, size_t bytes, size_t *at, char **name,
-                      struct sy_error *err)
+static int read_entry(const struct syi_stored_file *file, struct syi_zip *zip, size_t bytes, size_t *at,
+                      char **name, struct sy_error *err)
 {
     const char *e = zip->directory + *at;
-    if (bytes - *at < ENTRY_BYTES || memcmp(e, "PK\1\2", 4)) return malformed(file, "an entry is damaged", err);
+    if (bytes - *at < ENTRY_BYTES || memcmp(e, "PK\1\2", 4))
+        return malformed(file, "an entry is damaged", err);
     size_t n_name = (size_t)number(e + 28, 2), n_extra = (size_t)number(e + 30, 2);
     size_t n_all = ENTRY_BYTES + n_name + n_extra + (size_t)number(e + 32, 2);
     uint64_t full = number(e + 24, 4), packed = number(e + 20, 4), header = number(e + 42, 4);
@@ -103,7 +106,8 @@ static int read_entry(const struct syi_stored_file *file, struct syi_zip *zip, s
     if (!read_extra64(e + ENTRY_BYTES + n_name, n_extra, fields))
         return malformed(file, "an entry is damaged", err);
     if (number(e + 10, 2) || number(e + 8, 2) & 1 || full != packed)
-        return syi_error(err, SY_EUNSUPPORTED, "%s: an entry is compressed or encrypted: torch.save stores them", file->path);
+        return syi_error(err, SY_EUNSUPPORTED,
+                         "%s: an entry is compressed or encrypted: torch.save stores them", file->path);
     memcpy(*name, e + ENTRY_BYTES, n_name);
     zip->entry[zip->n++] = (struct syi_zip_entry){.name = *name, .bytes = full, .header = header};
     *name += n_name + 1; /* the memory is zeroed */
@@ -118,7 +122,7 @@ static int by_name(const void *a, const void *b)
 
 int syi_zip_open(struct syi_zip *zip, const struct syi_stored_file *file, struct sy_error *err)
 {
-    struct place place;
+    struct place place = {0};
     memset(zip, 0, sizeof *zip);
     int status = find_end(file, &place, err);
     if (status) return status;

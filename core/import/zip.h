@@ -16,7 +16,8 @@ struct syi_zip {
     char *directory, *names; /* the central directory as it stands, and names with a NUL each */
 };
 
-int syi_zip_open(struct syi_zip *zip, const struct syi_stored_file *file, struct sy_error *err) SYI_MUST_CHECK;
+int syi_zip_open(struct syi_zip *zip, const struct syi_stored_file *file,
+                 struct sy_error *err) SYI_MUST_CHECK;
 void syi_zip_close(struct syi_zip *zip); /* safe when zeroed, and after a failed open */
 /* NULL: there is none. */
 const struct syi_zip_entry *syi_zip_find(const struct syi_zip *zip, const char *name);
