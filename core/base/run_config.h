@@ -94,6 +94,9 @@
     X(SYI_NAN_CHECK_BEFORE, "before")                                                                        \
     X(SYI_NAN_CHECK_AFTER, "after")
 #define SYI_FORMAT_MAP(X) X(SYI_FORMAT_TSV, "tsv")
+#define SYI_SPECIAL_TOKENS_MAP(X)                                                                            \
+    X(SYI_SPECIAL_TOKENS_SEQIO, "seqio")                                                                     \
+    X(SYI_SPECIAL_TOKENS_HUGGINGFACE, "huggingface")
 #define SYI_SCHEDULE_MAP(X)                                                                                  \
     X(SYI_SCHEDULE_CONSTANT, "constant")                                                                     \
     X(SYI_SCHEDULE_LINEAR, "linear")                                                                         \
@@ -205,6 +208,7 @@ enum { SYI_STOPPING_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_NAN_CHECK_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_FORMAT_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_VOCABULARY_MAP(SYI_CHOICE_CONSTANT) };
+enum { SYI_SPECIAL_TOKENS_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_SCHEDULE_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_DECAY_SHAPE_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_OPTIMIZER_MAP(SYI_CHOICE_CONSTANT) };

@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include "import/hf.h"
-#include "model/model.h"
 
 /* ---- members ---- */
 
@@ -299,32 +298,41 @@ static int has_experts(const struct reading *r, int decoder, int64_t layer)
     return syi_hf_name(ours, r->hf->family, &name) && syi_stored_find(&r->hf->stored, name.text);
 }
 
+/* Whether the layers that have experts are those that the configuration has now. */
+static int is_like(const struct reading *r, int decoder)
+{
+    int64_t i = 0;
+    while (i < r->layers[decoder] &&
+           has_experts(r, decoder, i) == !!syi_is_sparse_layer(&r->import->config, decoder, (int)i))
+        i++;
+    return i == r->layers[decoder];
+}
+
+static void list_sparse_layers(struct reading *r, int decoder)
+{
+    char list[SYI_CONFIG_INTS * 24] = "[";
+    size_t used = 1;
+    int n = 0;
+    for (int64_t i = 0; i < r->layers[decoder] && !r->status; i++) {
+        if (!has_experts(r, decoder, i)) continue;
+        if (n == SYI_CONFIG_INTS)
+            refuse(r, SY_EUNSUPPORTED, "more than %d layers with experts that are not evenly spread", n);
+        else
+            used +=
+                (size_t)snprintf(list + used, sizeof list - used, "%s%lld", n++ ? ", " : "", (long long)i);
+    }
+    snprintf(list + used, sizeof list - used, "]");
+    set_integer(r, decoder ? "moe.num_decoder_sparse_layers" : "moe.num_encoder_sparse_layers", !decoder);
+    set(r, decoder ? "moe.decoder_sparse_layers" : "moe.encoder_sparse_layers", list);
+}
+
 /* The layers of a stack that have experts: by their number where they are spread as MIXED has them, else by a list. */
 static void set_sparse_layers(struct reading *r, int decoder)
 {
-    char list[SYI_CONFIG_INTS * 24] = "[", key[64];
-    const char *side = decoder ? "decoder" : "encoder";
-    size_t used = 1;
     int64_t layers = r->layers[decoder], n = 0;
     for (int64_t i = 0; i < layers; i++) n += has_experts(r, decoder, i);
-    int mixed = n == 0 || layers % n == 0;
-    for (int64_t i = 0; i < layers && mixed; i++)
-        mixed = has_experts(r, decoder, i) ==
-                !!syi_is_sparse_layer(SYI_SPARSE_MIXED, (int)i, (int)layers, (int)n);
-    snprintf(key, sizeof key, "moe.num_%s_sparse_layers", side);
-    if (mixed) {
-        set_integer(r, key, n);
-        return;
-    }
-    if (n > SYI_CONFIG_INTS)
-        refuse(r, SY_EUNSUPPORTED, "%lld layers with experts not evenly spread", (long long)n);
-    for (int64_t i = 0, k = 0; i < layers && !r->status; i++)
-        if (has_experts(r, decoder, i))
-            used +=
-                (size_t)snprintf(list + used, sizeof list - used, "%s%lld", k++ ? ", " : "", (long long)i);
-    snprintf(list + used, sizeof list - used, "]");
-    snprintf(key, sizeof key, "moe.%s_sparse_layers", side);
-    set(r, key, list);
+    set_integer(r, decoder ? "moe.num_decoder_sparse_layers" : "moe.num_encoder_sparse_layers", n);
+    if (!r->status && n && (layers % n || !is_like(r, decoder))) list_sparse_layers(r, decoder);
 }
 
 /* Layers are looked for by name, so there must be as many as tensors can have names for. */
@@ -341,8 +349,7 @@ static void read_experts(struct reading *r)
     if (r->hf->family != SYI_HF_SWITCH) return;
     set_dimension(r, "moe.num_experts", "num_experts");
     check_layers(r);
-    set_sparse_layers(r, 0);
-    set_sparse_layers(r, 1);
+    for (int decoder = 0; decoder < 2 && !r->status; decoder++) set_sparse_layers(r, decoder);
     set_integer(r, "moe.expert_capacity", integer(r, "expert_capacity", 64));
     set(r, "moe.router_use_bias", flag(r, "router_bias", 0) ? "true" : "false");
     set_real(r, "moe.jitter_noise", real(r, "router_jitter_noise", 0.01));
