@@ -73,8 +73,9 @@ static int set_config(const struct run *r, struct sy_error *err)
     c->decode.num_decodes = r->decodes;
     c->decode.max_length = r->length;
     c->decode.alpha = r->penalty;
+    if (r->beams == 1) return SY_OK;
     int status = syi_config_set(c, "decode.length_penalty=power", err);
-    if (!status) status = syi_config_set(c, "decode.finished=huggingface", err);
+    if (!status) status = syi_config_set(c, "decode.finished_beams=huggingface", err);
     if (!status)
         status = syi_config_set(
             c, r->early_stopping ? "decode.early_stopping=true" : "decode.early_stopping=false", err);

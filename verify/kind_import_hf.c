@@ -242,8 +242,8 @@ int verify_import_hf(struct verify_import *v, const char *folder, struct sy_erro
     if (!status) status = verify_import_open(v, folder, h.rows, h.input_length, h.target_length, err);
     if (!status) status = compare_forward(&h, "", err);
     if (!status) status = compare_version_5(&h, err);
-    if (!status) status = verify_hf_generate(&h, err);
     if (!status) status = verify_hf_texts(&h, err);
+    if (!status) status = verify_hf_generate(&h, err);
     close_batch(&h);
     return status;
 }

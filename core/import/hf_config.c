@@ -405,7 +405,7 @@ static void set_decoding(struct reading *r)
     const struct syi_json_node *early = member(&r->json, 0, "early_stopping");
     int64_t length = integer(r, "max_new_tokens", integer(r, "max_length", 21) - 1);
     set(r, "decode.length_penalty", "power");
-    set(r, "decode.finished", "huggingface");
+    set(r, "decode.finished_beams", "huggingface");
     set(r, "decode.early_stopping",
         early && early->kind == SYI_JSON_TRUE     ? "true"
         : early && early->kind == SYI_JSON_STRING ? "never"
