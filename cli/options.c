@@ -78,6 +78,8 @@ static const struct option {
     {"every", "SECONDS", "time between two frames; default 2", FACTOR, AT(every)},
     {"to:folder", "DIR", "where to write; a folder that is new or empty", TEXT, AT(folder)},
     {"format:checkpoint", "NAME", "hf or t5x; default: the one that the folder looks like", TEXT, AT(format)},
+    {"format:export", "NAME", "hf or safetensors", TEXT, AT(format)},
+    {"dtype:export", "NAME", "of the weights: float32 (default) or bfloat16", TEXT, AT(dtype)},
     {"output", "FILE", "the page to write; -o FILE is short for it", TEXT, AT(output)},
     {"tolerance", "X", "verify: multiply all bounds by X, default 1; diff: distance that passes, default 0",
      FACTOR, AT(tolerance)},

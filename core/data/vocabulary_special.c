@@ -103,17 +103,35 @@ int syi_vocabulary_encode_special(const struct syi_vocabulary *v, struct syi_spa
     return SY_OK;
 }
 
+/* SentencePiece takes every blank at the beginning of a text off, these tokenizers one: the ids are decoded after
+ * another one, whose text is cut off again. */
+static void decode_after(const struct syi_vocabulary *v, struct syi_ids *ids, struct syi_text *text)
+{
+    struct syi_text before = {0}, all = {0};
+    ids->id[0] = v->unknown;
+    v->kind->decode(v, ids->id, 1, &before);
+    v->kind->decode(v, ids->id, ids->n, &all);
+    size_t at = before.length < all.length ? before.length : all.length;
+    if (at < all.length && all.data[at] == ' ') at++;
+    if (all.length) syi_text_append(text, all.data + at, all.length - at);
+    if (before.status || all.status) text->status = SY_ENOMEM;
+    syi_text_free(&before);
+    syi_text_free(&all);
+}
+
 void syi_vocabulary_decode_special(const struct syi_vocabulary *v, const int32_t *ids, size_t n,
                                    struct syi_text *text)
 {
-    struct syi_ids plain = {0};
+    struct syi_ids plain = {.n = 1}; /* the first is decode_after's */
     int status = SYI_GROW(plain.id, plain.capacity, n + 1, NULL);
     for (size_t i = 0; !status && i < n; i++)
         if (ids[i] != SYI_ID_PAD && ids[i] != v->unknown && ids[i] >= 0 && ids[i] < v->n_base)
             plain.id[plain.n++] = ids[i];
     if (status)
         text->status = status;
+    else if (v->kind == &syi_vocabulary_kind_sentencepiece)
+        decode_after(v, &plain, text);
     else
-        v->kind->decode(v, plain.id, plain.n, text);
+        v->kind->decode(v, plain.id + 1, plain.n - 1, text);
     syi_ids_free(&plain);
 }

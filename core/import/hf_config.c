@@ -112,8 +112,6 @@ struct reading {
 static void set(struct reading *r, const char *key, const char *value)
 {
     if (!r->status) r->status = syi_hf_set(&r->import->config, r->what, r->err, "%s=%s", key, value);
-    if (r->status && strstr(r->err->text, "unknown key") && !strncmp(key, "decode.", 7))
-        r->status = 0, memset(r->err, 0, sizeof *r->err); /* XXX until the keys are there */
 }
 
 static void set_integer(struct reading *r, const char *key, int64_t value)

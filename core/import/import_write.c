@@ -1,17 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The run directory of an import. It is made beside its place and gets its name by one rename, so that whoever looks finds
- * a whole run or none. */
+/* The run directory of an import. */
 #include "config.h"
 
-#include <dirent.h>
-#include <errno.h>
-#include <ftw.h>
 #include <math.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "import/import.h"
+#include "import/new_folder.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/launch/run_dir.h"
 
@@ -94,8 +89,9 @@ static int log_import(const struct syi_import *import, struct syi_run_dir *dir, 
     return SY_OK;
 }
 
-static int fill_folder(struct syi_import *import, const char *path, const char *final, struct sy_error *err)
+static int fill_folder(void *arg, const char *path, const char *final, struct sy_error *err)
 {
+    struct syi_import *import = arg;
     struct syi_run_dir dir;
     int status = syi_run_dir_open(path, NULL, &dir, err);
     if (status) return status;
@@ -110,65 +106,8 @@ static int fill_folder(struct syi_import *import, const char *path, const char *
     return status;
 }
 
-static int remove_entry(const char *path, const struct stat *info, int type, struct FTW *at)
-{
-    (void)info, (void)type, (void)at;
-    return remove(path);
-}
-
-static void remove_folder(const char *path)
-{
-    enum { DESCRIPTORS = 8 };
-    if (nftw(path, remove_entry, DESCRIPTORS, FTW_DEPTH | FTW_PHYS))
-        syi_log(SY_LOG_WARN, "%s, the half of an import that failed, cannot be removed: %s", path,
-                strerror(errno));
-}
-
-/* Absent or an empty folder. */
-static int check_place(const char *to, struct sy_error *err)
-{
-    int n = 0;
-    DIR *folder = opendir(to);
-    if (!folder && errno == ENOENT) return SY_OK;
-    if (!folder) return syi_error_system(err, "cannot use %s as a run directory", to);
-    while (n <= 2 && readdir(folder)) n++; /* . and .. */
-    closedir(folder);
-    if (n <= 2) return SY_OK;
-    return syi_error(err, SY_EEXIST, "%s is not empty: give a new folder with --to", to);
-}
-
-/* `to` without the slashes at its end, and the name it has until it is whole; owned by the caller. */
-static int make_names(const char *to, char **final, char **path, struct sy_error *err)
-{
-    size_t length = strlen(to);
-    while (length > 1 && to[length - 1] == '/') length--;
-    *final = syi_format("%.*s", (int)length, to);
-    *path = syi_format("%.*s.tmp", (int)length, to);
-    return *final && *path ? SY_OK : syi_error(err, SY_ENOMEM, "out of memory");
-}
-
-static int make_folder(const char *path, struct sy_error *err)
-{
-    struct stat info;
-    if (!lstat(path, &info))
-        return syi_error(err, SY_EEXIST,
-                         "%s is in the way, maybe left by an import that was killed: remove it", path);
-    return syi_make_folders(path, err);
-}
-
 int syi_import_write(struct syi_import *import, const char *to, struct sy_error *err)
 {
-    char *final = NULL, *path = NULL;
-    int made = 0, status = *to ? SY_OK : syi_error(err, SY_EINVAL, "the run directory has no name");
-    if (!status) status = syi_import_check(import, err);
-    if (!status) status = make_names(to, &final, &path, err);
-    if (!status) status = check_place(final, err);
-    if (!status) status = make_folder(path, err);
-    made = !status;
-    if (!status) status = fill_folder(import, path, final, err);
-    if (!status && rename(path, final)) status = syi_error_system(err, "cannot rename %s to %s", path, final);
-    if (status && made) remove_folder(path);
-    syi_free(final);
-    syi_free(path);
-    return status;
+    int status = syi_import_check(import, err);
+    return status ? status : syi_new_folder(to, fill_folder, import, err);
 }

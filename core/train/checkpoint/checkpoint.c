@@ -286,11 +286,17 @@ static int read_session(struct loading *l, const struct syi_session *session, st
     return status;
 }
 
+/* The number of the step that is meant. */
+static int choose_step(const char *run_dir, int64_t *step, struct sy_error *err)
+{
+    if (*step == SYI_CHECKPOINT_BEST) return find_best(run_dir, step, err);
+    return *step == SYI_CHECKPOINT_LATEST ? syi_checkpoint_latest(run_dir, step, err) : SY_OK;
+}
+
 static int load(struct loading *l, const struct syi_session *session, struct sy_error *err)
 {
     int first = l->comm->rank == 0, status = SY_OK;
-    if (first && l->step == SYI_CHECKPOINT_BEST) status = find_best(l->run_dir, &l->step, err);
-    if (first && l->step == SYI_CHECKPOINT_LATEST) status = syi_checkpoint_latest(l->run_dir, &l->step, err);
+    if (first) status = choose_step(l->run_dir, &l->step, err);
     if (first && !status) status = open_and_verify(l, err);
     /* Rank 0 alone looks which is the latest: folders on a network may look different from other hosts. */
     if (!status) status = syi_comm_broadcast(l->comm, &l->step, 1, err);
@@ -332,4 +338,21 @@ int syi_checkpoint_resume(const char *run_dir, int64_t step, struct syi_session 
                         .meta = meta,
                         .file = {{.fd = -1}, {.fd = -1}}};
     return load_with(&l, session, err);
+}
+
+int syi_checkpoint_open(const char *run_dir, int64_t step, struct syi_checkpoint_meta *meta,
+                        struct syi_safetensors *params, struct syi_safetensors *state, struct sy_error *err)
+{
+    struct syi_comm alone = {.ranks = 1};
+    struct loading l = {.run_dir = run_dir,
+                        .comm = &alone,
+                        .step = step,
+                        .n_files = FILES,
+                        .meta = meta,
+                        .file = {{.fd = -1}, {.fd = -1}}};
+    int status = choose_step(run_dir, &l.step, err);
+    if (!status) status = open_and_verify(&l, err);
+    *params = l.file[0];
+    *state = l.file[1];
+    return status;
 }

@@ -109,6 +109,11 @@ int syi_checkpoint_load(const char *run_dir, int64_t step, struct syi_session *s
 int syi_checkpoint_resume(const char *run_dir, int64_t step, struct syi_session *session,
                           struct syi_comm *comm, const struct syi_checkpoint_leaves *leaves,
                           struct syi_checkpoint_meta *meta, struct sy_error *err) SYI_MUST_CHECK;
+/* The files of a checkpoint for reading, verified as for loading, by this process alone. Closed by the caller, also after a
+ * failure (syi_safetensors_close). */
+int syi_checkpoint_open(const char *run_dir, int64_t step, struct syi_checkpoint_meta *meta,
+                        struct syi_safetensors *params, struct syi_safetensors *state,
+                        struct sy_error *err) SYI_MUST_CHECK;
 /* *step: of the newest complete checkpoint, -1: there is none. Only a folder that is missing or empty has none;
  * one that cannot be read is an error. */
 int syi_checkpoint_latest(const char *run_dir, int64_t *step, struct sy_error *err) SYI_MUST_CHECK;
