@@ -233,6 +233,15 @@ static void set_activations(struct reading *r)
         name);
 }
 
+/* A model of more layers than there are tensors is not even recorded. */
+static void check_layers(struct reading *r)
+{
+    for (int i = 0; i < 2 && !r->status; i++)
+        if (r->layers[i] < 1 || (uint64_t)r->layers[i] > r->hf->stored.n_tensors)
+            refuse(r, SY_EFORMAT, "%lld layers, but %zu tensors", (long long)r->layers[i],
+                   r->hf->stored.n_tensors);
+}
+
 static void read_dimensions(struct reading *r)
 {
     set_dimension(r, "model.vocab_size", "vocab_size");
@@ -244,6 +253,7 @@ static void read_dimensions(struct reading *r)
     r->layers[0] = integer(r, "num_layers", 0);
     r->layers[1] = integer(r, "num_decoder_layers", r->layers[0]);
     set_integer(r, "model.num_decoder_layers", r->layers[1]);
+    check_layers(r);
     set_integer(r, "model.relpos_num_buckets", integer(r, "relative_attention_num_buckets", 32));
     set_integer(r, "model.relpos_max_distance", integer(r, "relative_attention_max_distance", 128));
     set_real(r, "model.layer_norm_epsilon", real(r, "layer_norm_epsilon", 1e-6));
@@ -333,20 +343,10 @@ static void set_sparse_layers(struct reading *r, int decoder)
     if (!r->status && n && (layers % n || !is_like(r, decoder))) list_sparse_layers(r, decoder);
 }
 
-/* Layers are looked for by name, so there must be as many as tensors can have names for. */
-static void check_layers(struct reading *r)
-{
-    for (int i = 0; i < 2 && !r->status; i++)
-        if (r->layers[i] < 1 || (uint64_t)r->layers[i] > r->hf->stored.n_tensors)
-            refuse(r, SY_EFORMAT, "%lld layers, but %zu tensors", (long long)r->layers[i],
-                   r->hf->stored.n_tensors);
-}
-
 static void read_experts(struct reading *r)
 {
     if (r->hf->family != SYI_HF_SWITCH) return;
     set_dimension(r, "moe.num_experts", "num_experts");
-    check_layers(r);
     for (int decoder = 0; decoder < 2 && !r->status; decoder++) set_sparse_layers(r, decoder);
     set_integer(r, "moe.expert_capacity", integer(r, "expert_capacity", 64));
     set(r, "moe.router_use_bias", flag(r, "router_bias", 0) ? "true" : "false");

@@ -289,7 +289,7 @@ static void put_config(struct syi_json_writer *json, const struct syi_export *ex
     put_flag(json, "is_encoder_decoder", 1);
     put_integer(json, "pad_token_id", 0);
     put_integer(json, "eos_token_id", 1);
-    put_integer(json, "decoder_start_token_id", 0);
+    put_integer(json, "decoder_start_token_id", c->model.decoder_start_token_id);
     put_integer(json, "n_positions", c->data.max_input_length);
     if (tokenizer_class(c)) syi_json_put_key_string(json, "tokenizer_class", tokenizer_class(c));
     syi_json_put_key_string(json, "torch_dtype",
@@ -307,7 +307,7 @@ static void put_generation(struct syi_json_writer *json, const struct syi_export
     syi_json_open(json, '{');
     put_integer(json, "pad_token_id", 0);
     put_integer(json, "eos_token_id", 1);
-    put_integer(json, "decoder_start_token_id", 0);
+    put_integer(json, "decoder_start_token_id", c->model.decoder_start_token_id);
     put_integer(json, "max_new_tokens",
                 c->decode.max_length ? c->decode.max_length : c->data.max_target_length);
     if (c->decode.length_penalty == SYI_LENGTH_PENALTY_POWER) {
