@@ -15,7 +15,8 @@ static void write_file(const char *name, const void *data, size_t bytes)
 {
     char path[80];
     snprintf(path, sizeof path, "%s/%s", folder, name);
-    FUZZ_REQUIRE(syi_file_write(path, data, bytes, NULL) == SY_OK);
+    FILE *file = fopen(path, "wb");
+    FUZZ_REQUIRE(file && fwrite(data, 1, bytes, file) == bytes && !fclose(file));
 }
 
 /* Some of the names that decide what a configuration says. */
@@ -45,20 +46,25 @@ static void remove_folder(void)
     rmdir(folder);
 }
 
+static void make_folder(void)
+{
+    snprintf(folder, sizeof folder, "/tmp/sy-fuzz-hf-XXXXXX");
+    FUZZ_REQUIRE(mkdtemp(folder) != NULL);
+    write_weights();
+    FUZZ_REQUIRE(!atexit(remove_folder));
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static struct syi_import import;
     struct sy_error err = {0};
-    snprintf(folder, sizeof folder, "/tmp/sy-fuzz-hf-XXXXXX");
-    FUZZ_REQUIRE(mkdtemp(folder) != NULL);
+    if (!folder[0]) make_folder();
     write_file("config.json", data, size);
-    write_weights();
     memset(&import, 0, sizeof import);
     FUZZ_REQUIRE(syi_config_defaults(&import.config, NULL) == SY_OK);
     int status = syi_import_open(&import, folder, "hf", &err);
     if (!status) status = syi_import_check(&import, &err);
     FUZZ_REQUIRE(status && err.code == status && err.text[0]);
     syi_import_close(&import);
-    remove_folder();
     return 0;
 }
