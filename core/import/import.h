@@ -62,6 +62,8 @@ void syi_import_close(struct syi_import *import);
 /* For formats: adds a tensor; names are copied. */
 int syi_import_add(struct syi_import *import, const struct syi_import_tensor *tensor,
                    struct sy_error *err) SYI_MUST_CHECK;
+/* By name, once all are there; SY_EFORMAT where two have one name. syi_import_open does so. */
+int syi_import_sort(struct syi_import *import, struct sy_error *err) SYI_MUST_CHECK;
 /* Once it is open; NULL: there is none of this name. */
 const struct syi_import_tensor *syi_import_find(const struct syi_import *import, const char *name);
 /* The parameters of a configuration's model, which is checked first. Freed by the caller. */
