@@ -4,16 +4,22 @@
 
 #include <stdio.h>
 
+#include "base/compress.h"
 #include "cli/cli.h"
 #include "switchyard/backend.h"
 
 static int run(const struct cli_options *options)
 {
     (void)options;
-    printf("switchyard %s\nplugin ABI %d.%d\ncompiler %s\n", sy_version(), SY_ABI_MAJOR, SY_ABI_MINOR,
-           __VERSION__);
+    printf("switchyard %s\nplugin ABI %d.%d\ncompiler %s\ncompressed files %s\n", sy_version(), SY_ABI_MAJOR,
+           SY_ABI_MINOR, __VERSION__, syi_compression_libraries());
     return CLI_DONE;
 }
 
-const struct cli_cmd cli_version = {"version", "", "", "Prints the version, the plugin ABI and the compiler.",
-                                    NULL,      run};
+const struct cli_cmd cli_version = {
+    "version",
+    "",
+    "",
+    "Prints the version, the plugin ABI, the compiler and which compressed files this build reads.",
+    NULL,
+    run};

@@ -36,6 +36,9 @@ if test $tests = yes; then
     { has "${MPICC:-mpicc}" && has mpirun; } || missing="$missing openmpi-bin libopenmpi-dev"
     # The tests that make system calls fail are skipped without.
     has strace || missing="$missing strace"
+    # The tests of compressed files are skipped without.
+    has_header zlib.h || missing="$missing zlib1g-dev"
+    has_header zstd.h || missing="$missing libzstd-dev"
     # The tests of SentencePiece models are skipped without.
     { has "${CXX:-g++}" && pkg-config --exists sentencepiece 2>/dev/null; } || missing="$missing g++ libsentencepiece-dev"
 fi
@@ -48,7 +51,8 @@ Missing here (names of the Debian packages):$missing
 By hand, install: a C11 compiler (gcc or clang), make, pkg-config, SQLite 3 with its header (libsqlite3-dev,
 sqlite-devel), for the quickstart's data the file /usr/share/pocketsphinx/model/en-us/cmudict-en-us.dict
 (Debian package pocketsphinx-en-us), and for \`make check' Criterion (libcriterion-dev) and an MPI (openmpi-bin,
-libopenmpi-dev), strace, and a C++ compiler with SentencePiece (libsentencepiece-dev). Then run ./configure.
+libopenmpi-dev), strace, zlib and zstd with their headers (zlib1g-dev, libzstd-dev), and a C++ compiler with
+SentencePiece (libsentencepiece-dev). Then run ./configure.
 END
     exit 1
 }

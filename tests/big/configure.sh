@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # What configure refuses, each with a reason: fast mathematics however it comes in, 32 bits, an SQLite that is not there or
-# does not start, the build machine's SQLite in a cross build; and an SQLite in a folder of its own.
+# does not start, the build machine's SQLite in a cross build, zlib and zstd that are asked for and not there. And an SQLite
+# in a folder of its own.
 . "$(dirname "$0")/../cli/_common.sh"
 unset CC CFLAGS CPPFLAGS LDFLAGS SQLITE_CFLAGS SQLITE_LIBS PKG_CONFIG_LIBDIR PKG_CONFIG_SYSROOT_DIR
 
@@ -26,6 +27,9 @@ esac
 refuses 'there is no /nowhere/include/sqlite3.h' --with-sqlite=/nowhere
 refuses 'needs the folder of an installation' --with-sqlite
 refuses 'a program with SQLite .* does not compile, link, start' SQLITE_CFLAGS=-I. SQLITE_LIBS=-lm
+refuses '--with-zlib: no program with zlib.h' --with-zlib ZLIB_CFLAGS=-I. ZLIB_LIBS=-lnowhere
+refuses '--with-zstd: no program with zstd.h' --with-zstd ZSTD_CFLAGS=-I. ZSTD_LIBS=-lnowhere
+refuses '--with-zlib=maybe: expected auto, yes or no' --with-zlib=maybe
 if command -v aarch64-linux-gnu-gcc >/dev/null; then
     refuses 'SQLite' --host=aarch64-linux-gnu CC=aarch64-linux-gnu-gcc
 else

@@ -6,7 +6,8 @@
 set -eu
 top=${abs_top_srcdir:?set abs_top_srcdir to the source tree}
 build=$PWD
-flags="-std=gnu11 -g -O1 -fno-omit-frame-pointer -ffp-contract=off -Wall -Wextra -I$build -I$top/include -I$top/core"
+flags="-std=gnu11 -g -O1 -fno-omit-frame-pointer -ffp-contract=off -Wall -Wextra -I$build -I$top/include -I$top/core ${COMPRESSION_CFLAGS-}"
+libraries="${COMPRESSION_LIBS-} -lm -pthread"
 sanitize=address,undefined
 targets='safetensors json run_file tsv meta sql vocabulary pickle hf_config'
 each=$((${PARANOID_SECONDS:-60} / 9))
@@ -14,7 +15,7 @@ mkdir -p paranoid
 cd paranoid
 
 compiler=${CC:-cc} driver=$top/tests/fuzz/mutate.c tool=mutate.c
-if clang $flags -fsanitize=fuzzer,$sanitize -o probe "$top/tests/fuzz/json.c" "$top"/core/base/*.c -lm 2>probe.log; then
+if clang $flags -fsanitize=fuzzer,$sanitize -o probe "$top/tests/fuzz/json.c" "$top"/core/base/*.c $libraries 2>probe.log; then
     compiler=clang driver= tool=libFuzzer sanitize=fuzzer,$sanitize
 fi
 # What a target needs besides core/base.
@@ -31,7 +32,7 @@ sources_of() {
 
 for target in $targets; do
     $compiler $flags -fsanitize=$sanitize -fno-sanitize-recover=all -o $target "$top/tests/fuzz/$target.c" $driver \
-        $(sources_of $target) "$top"/core/base/*.c -lm -pthread
+        $(sources_of $target) "$top"/core/base/*.c $libraries
 done
 for target in $targets; do
     echo "$target: $each s with $tool"
