@@ -29,6 +29,7 @@ void verify_import_floats(struct verify_import *v, const char *name, const float
 
 /* The two formats' cases: kind_import_hf.c, kind_import_t5x.c. folder: of the case. */
 int verify_import_hf(struct verify_import *v, const char *folder, struct sy_error *err) SYI_MUST_CHECK;
+int verify_import_t5x(struct verify_import *v, const char *folder, struct sy_error *err) SYI_MUST_CHECK;
 
 /* ---- the parts of hf cases ---- */
 

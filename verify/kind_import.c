@@ -28,7 +28,7 @@ int verify_import(struct verify_context *context, const struct verify_case *c, s
     v->report = report;
     folder_of(c, folder);
     snprintf(config, sizeof config, "%s/config.json", folder);
-    int status = access(config, F_OK) ? syi_error(err, SY_EUNSUPPORTED, "checkpoints of T5X are not read yet")
+    int status = access(config, F_OK) ? verify_import_t5x(v, folder, err)
                                       : verify_import_hf(v, folder, err);
     verify_import_close(v);
     syi_free(v);

@@ -8,7 +8,7 @@
 #include "import/new_folder.h"
 #include "train/checkpoint/checkpoint.h"
 
-static const struct syi_export_format *const formats[] = {&syi_export_hf, &syi_export_safetensors};
+static const struct syi_export_format *const formats[] = {&syi_export_hf, &syi_export_safetensors, &syi_export_t5x};
 
 static int find_format(const char *name, const struct syi_export_format **format, struct sy_error *err)
 {

@@ -25,6 +25,7 @@ struct syi_export_format {
 
 extern const struct syi_export_format syi_export_hf;
 extern const struct syi_export_format syi_export_safetensors;
+extern const struct syi_export_format syi_export_t5x;
 
 /* step: a number, or as in train/checkpoint/checkpoint.h. export holds config and dtype, all else is zero. Makes the
  * folder `to`, which must not exist or be empty; nothing is left of it after a failure. Freed by syi_export_free, also

@@ -4,4 +4,4 @@
 
 #include "import/import.h"
 
-const struct syi_import_format *const syi_import_formats[] = {&syi_import_hf, NULL};
+const struct syi_import_format *const syi_import_formats[] = {&syi_import_hf, &syi_import_t5x, NULL};

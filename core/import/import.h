@@ -49,7 +49,7 @@ struct syi_import_format {
     void (*close)(struct syi_import *import); /* frees state; also after a failed open */
 };
 
-extern const struct syi_import_format syi_import_hf;
+extern const struct syi_import_format syi_import_hf, syi_import_t5x;
 
 /* NULL-terminated. */
 extern const struct syi_import_format *const syi_import_formats[];
