@@ -49,6 +49,6 @@ const struct cli_cmd cli_export = {
     "Writes the weights of a run for another program.",
     "hf: a folder that Hugging Face transformers loads: config.json, model.safetensors and the tokenizer. What its model\n"
     "families cannot hold is refused with the key of the run file. safetensors: one file, model.safetensors, with the\n"
-    "parameters under their own names. Example:\n"
+    "parameters under their own names. t5x: a checkpoint of T5X, DIR/checkpoint_N, with the state of Adafactor. Example:\n"
     "  switchyard export runs/g2p --format hf --to g2p-hf",
     run};

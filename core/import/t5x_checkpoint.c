@@ -16,7 +16,7 @@ static const char placeholder[] = "PLACEHOLDER://";
 
 /* The index on its way into arrays. */
 struct walk {
-    struct t5x_checkpoint *checkpoint;
+    struct syi_t5x_checkpoint *checkpoint;
     const struct syi_msgpack *pack;
     int old; /* 1: before version 3, when uint16 meant bfloat16 */
     struct sy_error *err;
@@ -66,7 +66,7 @@ static int read_dtype(const struct walk *w, const char *name, const char *text,
 
 /* Extents: the children of an array, or of a map "0", "1" and so on. */
 static int read_shape(const struct walk *w, const struct syi_msgpack *pack, uint32_t list, const char *name,
-                      struct t5x_array *array)
+                      struct syi_t5x_array *array)
 {
     array->rank = 0;
     if (!is_kind(pack, list, SYI_MSGPACK_ARRAY) && !is_kind(pack, list, SYI_MSGPACK_MAP))
@@ -80,21 +80,21 @@ static int read_shape(const struct walk *w, const struct syi_msgpack *pack, uint
     return SY_OK;
 }
 
-static uint64_t bytes_of(const struct t5x_array *array)
+static uint64_t bytes_of(const struct syi_t5x_array *array)
 {
     uint64_t bytes = syi_safetensors_element_bytes(array->dtype);
     for (int d = 0; d < array->rank; d++) bytes = syi_mul_u64(bytes, (uint64_t)array->dims[d]);
     return bytes;
 }
 
-size_t t5x_array_bytes(const struct t5x_array *array)
+size_t syi_t5x_array_bytes(const struct syi_t5x_array *array)
 {
     return (size_t)bytes_of(array);
 }
 
 /* [shape, dtype name, bytes] in a msgpack of its own. */
 static int read_ext(const struct walk *w, const struct syi_msgpack_node *ext, const char *name,
-                    struct t5x_array *array)
+                    struct syi_t5x_array *array)
 {
     struct syi_msgpack pack;
     if (ext->type != EXT_ARRAY && ext->type != EXT_SCALAR)
@@ -118,13 +118,13 @@ static int read_ext(const struct walk *w, const struct syi_msgpack_node *ext, co
 }
 
 /* The pieces of a flattened array, one after the other; into array->joined. */
-static int join_pieces(const struct walk *w, uint32_t pieces, const char *name, struct t5x_array *array)
+static int join_pieces(const struct walk *w, uint32_t pieces, const char *name, struct syi_t5x_array *array)
 {
     uint64_t used = 0, bytes = 0;
     for (int pass = 0; pass < 2; pass++) {
         used = 0;
         for (uint32_t at = node_of(w->pack, pieces)->first; at; at = node_of(w->pack, at)->next) {
-            struct t5x_array piece = {0};
+            struct syi_t5x_array piece = {0};
             if (!is_kind(w->pack, at, SYI_MSGPACK_EXT))
                 return damaged(w, name, "has a piece that is no array");
             int status = read_ext(w, node_of(w->pack, at), name, &piece);
@@ -142,7 +142,7 @@ static int join_pieces(const struct walk *w, uint32_t pieces, const char *name, 
     return SY_OK;
 }
 
-static int read_chunked(const struct walk *w, uint32_t map, const char *name, struct t5x_array *array)
+static int read_chunked(const struct walk *w, uint32_t map, const char *name, struct syi_t5x_array *array)
 {
     uint32_t pieces = syi_msgpack_member(w->pack, map, "chunks");
     int status = read_shape(w, w->pack, syi_msgpack_member(w->pack, map, "shape"), name, array);
@@ -154,7 +154,7 @@ static int read_chunked(const struct walk *w, uint32_t map, const char *name, st
 /* ---- arrays in folders ---- */
 
 /* The last part of the path is the folder's name: what stands before it is of the machine that wrote it. */
-static int open_folder(const struct walk *w, const char *path, const char *name, struct t5x_array *array)
+static int open_folder(const struct walk *w, const char *path, const char *name, struct syi_t5x_array *array)
 {
     size_t end = strlen(path);
     while (end && path[end - 1] == '/') end--;
@@ -173,9 +173,9 @@ static int open_folder(const struct walk *w, const char *path, const char *name,
 }
 
 /* The index and .zarray must agree, else they are of two checkpoints. */
-static int check_spec(const struct walk *w, uint32_t map, const char *name, const struct t5x_array *array)
+static int check_spec(const struct walk *w, uint32_t map, const char *name, const struct syi_t5x_array *array)
 {
-    struct t5x_array said = {0};
+    struct syi_t5x_array said = {0};
     uint32_t metadata = syi_msgpack_member(w->pack, map, "metadata");
     uint32_t shape = metadata ? syi_msgpack_member(w->pack, metadata, "shape") : SYI_MSGPACK_NONE;
     int status = shape ? read_shape(w, w->pack, shape, name, &said) : SY_OK;
@@ -184,7 +184,7 @@ static int check_spec(const struct walk *w, uint32_t map, const char *name, cons
     return damaged(w, name, "has another shape here than in .zarray of its folder");
 }
 
-static int read_spec(const struct walk *w, uint32_t map, const char *name, struct t5x_array *array)
+static int read_spec(const struct walk *w, uint32_t map, const char *name, struct syi_t5x_array *array)
 {
     const char *driver = syi_msgpack_string(w->pack, syi_msgpack_member(w->pack, map, "driver"));
     uint32_t store = syi_msgpack_member(w->pack, map, "kvstore");
@@ -202,7 +202,7 @@ static int read_spec(const struct walk *w, uint32_t map, const char *name, struc
 /* ---- the tree ---- */
 
 /* step may be a plain number. */
-static int read_integer(const struct walk *w, int64_t value, struct t5x_array *array)
+static int read_integer(const struct walk *w, int64_t value, struct syi_t5x_array *array)
 {
     array->dtype = SYI_SAFETENSORS_I64;
     array->joined = syi_alloc(sizeof value, w->err);
@@ -212,11 +212,11 @@ static int read_integer(const struct walk *w, int64_t value, struct t5x_array *a
 
 static int add_array(const struct walk *w, uint32_t leaf, const char *name)
 {
-    struct t5x_checkpoint *checkpoint = w->checkpoint;
+    struct syi_t5x_checkpoint *checkpoint = w->checkpoint;
     const struct syi_msgpack_node *node = node_of(w->pack, leaf);
     int status = SYI_GROW(checkpoint->array, checkpoint->capacity, checkpoint->n + 1, w->err);
     if (status) return status;
-    struct t5x_array *array = &checkpoint->array[checkpoint->n++];
+    struct syi_t5x_array *array = &checkpoint->array[checkpoint->n++];
     array->name = syi_strdup(name, w->err);
     if (!array->name) return SY_ENOMEM;
     switch (node->kind) {
@@ -291,26 +291,26 @@ static int read_tree(struct walk *w)
 
 static int by_name(const void *a, const void *b)
 {
-    return strcmp(((const struct t5x_array *)a)->name, ((const struct t5x_array *)b)->name);
+    return strcmp(((const struct syi_t5x_array *)a)->name, ((const struct syi_t5x_array *)b)->name);
 }
 
-const struct t5x_array *t5x_find(const struct t5x_checkpoint *checkpoint, const char *name)
+const struct syi_t5x_array *syi_t5x_find(const struct syi_t5x_checkpoint *checkpoint, const char *name)
 {
-    const struct t5x_array key = {.name = (char *)(uintptr_t)name}; /* only compared */
+    const struct syi_t5x_array key = {.name = (char *)(uintptr_t)name}; /* only compared */
     return checkpoint->n ? bsearch(&key, checkpoint->array, checkpoint->n, sizeof key, by_name) : NULL;
 }
 
-static int read_step(struct t5x_checkpoint *checkpoint, struct sy_error *err)
+static int read_step(struct syi_t5x_checkpoint *checkpoint, struct sy_error *err)
 {
-    const struct t5x_array *array = t5x_find(checkpoint, "state/step");
+    const struct syi_t5x_array *array = syi_t5x_find(checkpoint, "state/step");
     int32_t narrow = 0;
     int64_t wide = -1;
     if (!array) return SY_OK;
     int is_narrow = array->dtype == SYI_SAFETENSORS_I32 && bytes_of(array) == sizeof narrow;
     int is_wide = array->dtype == SYI_SAFETENSORS_I64 && bytes_of(array) == sizeof wide;
     int status = SY_OK;
-    if (is_narrow) status = t5x_array_read(array, &narrow, err);
-    if (is_wide) status = t5x_array_read(array, &wide, err);
+    if (is_narrow) status = syi_t5x_array_read(array, &narrow, err);
+    if (is_wide) status = syi_t5x_array_read(array, &wide, err);
     checkpoint->step = is_narrow ? narrow : wide;
     if (!status && (checkpoint->step < 0 || checkpoint->step > INT32_MAX))
         status =
@@ -329,13 +329,13 @@ static int has_file(const char *folder, const char *name)
     return there;
 }
 
-int t5x_is_checkpoint(const char *folder)
+int syi_t5x_is_checkpoint(const char *folder)
 {
     return has_file(folder, "checkpoint") || has_file(folder, "state/checkpoint") ||
            has_file(folder, "manifest.ocdbt") || has_file(folder, "state/manifest.ocdbt");
 }
 
-static int find_index(struct t5x_checkpoint *checkpoint, const char *folder, struct sy_error *err)
+static int find_index(struct syi_t5x_checkpoint *checkpoint, const char *folder, struct sy_error *err)
 {
     const char *inner = has_file(folder, "checkpoint") ? "" : "/state";
     checkpoint->folder = syi_format("%s%s", folder, inner);
@@ -354,7 +354,7 @@ static int find_index(struct t5x_checkpoint *checkpoint, const char *folder, str
                      folder);
 }
 
-int t5x_checkpoint_open(struct t5x_checkpoint *checkpoint, const char *folder, struct sy_error *err)
+int syi_t5x_checkpoint_open(struct syi_t5x_checkpoint *checkpoint, const char *folder, struct sy_error *err)
 {
     struct syi_msgpack pack = {0};
     struct walk w = {.checkpoint = checkpoint, .pack = &pack, .err = err};
@@ -373,7 +373,7 @@ int t5x_checkpoint_open(struct t5x_checkpoint *checkpoint, const char *folder, s
     return status;
 }
 
-void t5x_checkpoint_close(struct t5x_checkpoint *checkpoint)
+void syi_t5x_checkpoint_close(struct syi_t5x_checkpoint *checkpoint)
 {
     for (size_t i = 0; i < checkpoint->n; i++) {
         syi_free(checkpoint->array[i].name);
@@ -386,9 +386,9 @@ void t5x_checkpoint_close(struct t5x_checkpoint *checkpoint)
     memset(checkpoint, 0, sizeof *checkpoint);
 }
 
-int t5x_array_read(const struct t5x_array *array, void *to, struct sy_error *err)
+int syi_t5x_array_read(const struct syi_t5x_array *array, void *to, struct sy_error *err)
 {
     if (array->zarr.folder) return syi_zarr_read(&array->zarr, to, err);
-    memcpy(to, array->in_place ? array->in_place : array->joined, t5x_array_bytes(array));
+    memcpy(to, array->in_place ? array->in_place : array->joined, syi_t5x_array_bytes(array));
     return SY_OK;
 }

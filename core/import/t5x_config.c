@@ -14,8 +14,8 @@ static const char *const side_name[] = {"encoder", "decoder"};
 /* What the parameters show; tensors are borrowed. */
 struct seen {
     struct {
-        int64_t layers, sparse;        /* how many; how many of them have experts */
-        uint8_t is_sparse[T5X_LAYERS]; /* [layers] */
+        int64_t layers, sparse;            /* how many; how many of them have experts */
+        uint8_t is_sparse[SYI_T5X_LAYERS]; /* [layers] */
     } side[2];
     const struct syi_import_tensor *embedding, *bias, *query, *dense,
         *expert; /* one of each kind; wi or wi_0 */
@@ -35,7 +35,7 @@ static int is_gated(const struct syi_import_tensor *wi)
     return syi_pattern_match("*/wi_0/kernel", wi->name);
 }
 
-static void look_at_layer(struct seen *seen, const struct t5x_name *name,
+static void look_at_layer(struct seen *seen, const struct syi_t5x_name *name,
                           const struct syi_import_tensor *tensor)
 {
     int side = name->stack[0] == 'd';
@@ -56,10 +56,10 @@ static int look(const struct syi_import *import, struct seen *seen, struct sy_er
 {
     for (size_t i = 0; i < import->n; i++) {
         const struct syi_import_tensor *tensor = &import->tensors[i];
-        struct t5x_name name = t5x_name_parse(tensor->name + strlen("target/"));
-        if (*name.stack && name.layer >= T5X_LAYERS)
+        struct syi_t5x_name name = syi_t5x_name_parse(tensor->name + strlen("target/"));
+        if (*name.stack && name.layer >= SYI_T5X_LAYERS)
             return syi_error(err, SY_EUNSUPPORTED, "%s: %s is of a layer over the most, %d", import->folder,
-                             tensor->origin, T5X_LAYERS);
+                             tensor->origin, SYI_T5X_LAYERS);
         if (*name.stack) look_at_layer(seen, &name, tensor);
         if (!strcmp(name.rest, "token_embedder/embedding")) seen->embedding = tensor;
         if (!strcmp(name.rest, "decoder/logits_dense/kernel")) seen->untied = 1;
@@ -106,7 +106,7 @@ static int check(const struct syi_import *import, const struct seen *seen, struc
 
 /* ---- keys ---- */
 
-int t5x_set(struct syi_import *import, const char *key, const char *value, struct sy_error *err)
+int syi_t5x_set(struct syi_import *import, const char *key, const char *value, struct sy_error *err)
 {
     struct sy_error why = {0};
     char *assignment = syi_format("%s=%s", key, value);
@@ -121,7 +121,7 @@ static int set_number(struct syi_import *import, const char *key, int64_t value,
 {
     char text[32];
     snprintf(text, sizeof text, "%" PRId64, value);
-    return t5x_set(import, key, text, err);
+    return syi_t5x_set(import, key, text, err);
 }
 
 static int set_widths(struct syi_import *import, const struct seen *seen, struct sy_error *err)
@@ -142,8 +142,9 @@ static int set_widths(struct syi_import *import, const struct seen *seen, struct
     int status = SY_OK;
     for (size_t i = 0; i < SYI_COUNT(rows) && !status; i++)
         status = set_number(import, rows[i].key, rows[i].value, err);
-    if (!status) status = t5x_set(import, "model.logits_via_embedding", seen->untied ? "false" : "true", err);
-    if (!status && seen->bias_per_layer) status = t5x_set(import, "model.relpos_per_layer", "true", err);
+    if (!status)
+        status = syi_t5x_set(import, "model.logits_via_embedding", seen->untied ? "false" : "true", err);
+    if (!status && seen->bias_per_layer) status = syi_t5x_set(import, "model.relpos_per_layer", "true", err);
     return status;
 }
 
@@ -152,7 +153,7 @@ static int set_side(struct syi_import *import, const char *key, int side, const 
 {
     char name[64];
     snprintf(name, sizeof name, key, side_name[side]);
-    return t5x_set(import, name, value, err);
+    return syi_t5x_set(import, name, value, err);
 }
 
 static int set_layout(struct syi_import *import, int side, int64_t sparse, const char *layout,
@@ -202,8 +203,9 @@ static int set_experts(struct syi_import *import, const struct seen *seen, struc
 {
     int status = set_number(import, "moe.expert_mlp_dim", seen->expert->dims[2], err);
     for (int side = 0; side < 2 && !status; side++) status = set_sparse_layers(import, seen, side, err);
-    if (!status) status = t5x_set(import, "moe.router_use_bias", seen->router_bias ? "true" : "false", err);
-    if (!status) status = t5x_set(import, "moe.extra_mlp", seen->extra_mlp ? "true" : "false", err);
+    if (!status)
+        status = syi_t5x_set(import, "moe.router_use_bias", seen->router_bias ? "true" : "false", err);
+    if (!status) status = syi_t5x_set(import, "moe.extra_mlp", seen->extra_mlp ? "true" : "false", err);
     return status;
 }
 
@@ -212,12 +214,12 @@ static int set_activations(struct syi_import *import, const struct seen *seen, s
 {
     int dense = is_gated(seen->dense ? seen->dense : seen->expert), status = SY_OK;
     if ((import->config.model.mlp_activations <= SYI_MLP_SILU_LINEAR) != dense)
-        status = t5x_set(import, "model.mlp_activations", dense ? "gelu,linear" : "relu", err);
+        status = syi_t5x_set(import, "model.mlp_activations", dense ? "gelu,linear" : "relu", err);
     if (status || !seen->expert) return status;
     int expert = is_gated(seen->expert), has = import->config.moe.expert_activations;
     int fits = has == SYI_EXPERT_MLP_MODEL ? dense == expert : (has <= SYI_EXPERT_MLP_SILU_LINEAR) == expert;
     const char *value = dense == expert ? "model" : expert ? "gelu,linear" : "relu";
-    return fits ? SY_OK : t5x_set(import, "moe.expert_activations", value, err);
+    return fits ? SY_OK : syi_t5x_set(import, "moe.expert_activations", value, err);
 }
 
 /* ---- the log ---- */
@@ -243,13 +245,13 @@ static int log_assumed(const struct syi_import *import, struct sy_error *err)
     return status;
 }
 
-int t5x_set_model(struct syi_import *import, struct sy_error *err)
+int syi_t5x_set_model(struct syi_import *import, struct sy_error *err)
 {
     struct seen *seen = syi_alloc(sizeof *seen, err);
     if (!seen) return SY_ENOMEM;
     int status = look(import, seen, err);
     if (!status) status = check(import, seen, err);
-    if (!status) status = t5x_set(import, "run.compat", "t5x", err);
+    if (!status) status = syi_t5x_set(import, "run.compat", "t5x", err);
     if (!status) status = set_widths(import, seen, err);
     if (!status && seen->expert) status = set_experts(import, seen, err);
     if (!status) status = set_activations(import, seen, err);

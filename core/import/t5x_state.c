@@ -20,22 +20,22 @@ struct part {
     size_t at; /* its array */
     int axis;  /* of the array's layers; -1: it has none */
     int used;  /* 0: one 0 */
-    struct t5x_shape shape;
+    struct syi_t5x_shape shape;
 };
 
 /* A parameter and its state. */
 struct owner {
-    const struct t5x_array *array;
-    struct t5x_name name;
+    const struct syi_t5x_array *array;
+    struct syi_t5x_name name;
     int expert, factored;
-    struct t5x_shape shape; /* of a layer's */
+    struct syi_t5x_shape shape; /* of a layer's */
     struct part part[SLOTS];
 };
 
 struct reader {
     struct syi_import *import;
-    const struct t5x_checkpoint *checkpoint;
-    const struct t5x_blocks *blocks;
+    const struct syi_t5x_checkpoint *checkpoint;
+    const struct syi_t5x_blocks *blocks;
     struct owner *owner; /* [n] */
     size_t n;
     struct sy_error why; /* why a run cannot hold the state */
@@ -48,12 +48,12 @@ static int misfit(struct reader *r, const struct owner *owner, const char *why)
     return syi_error(&r->why, SY_EUNSUPPORTED, "%s %s", owner->array->name, why);
 }
 
-static int same_dims(const struct t5x_array *array, const struct t5x_shape *shape)
+static int same_dims(const struct syi_t5x_array *array, const struct syi_t5x_shape *shape)
 {
     return array->rank == shape->rank && !memcmp(array->dims, shape->dims, sizeof shape->dims);
 }
 
-static int is_one(const struct t5x_array *array)
+static int is_one(const struct syi_t5x_array *array)
 {
     return array->rank == 1 && array->dims[0] == 1;
 }
@@ -62,7 +62,7 @@ static int find_parts(struct reader *r, struct owner *owner)
 {
     for (int i = 0; i < SLOTS; i++) {
         char *name = syi_format("%s%s/%s", root, owner->array->name + strlen(target), slot_name[i]);
-        const struct t5x_array *array = name ? t5x_find(r->checkpoint, name) : NULL;
+        const struct syi_t5x_array *array = name ? syi_t5x_find(r->checkpoint, name) : NULL;
         int no_memory = !name;
         syi_free(name);
         if (no_memory) return syi_error(&r->why, SY_ENOMEM, "out of memory");
@@ -71,7 +71,7 @@ static int find_parts(struct reader *r, struct owner *owner)
         owner->part[i] = (struct part){.at = (size_t)(array - r->checkpoint->array),
                                        .axis = -1,
                                        .used = !is_one(array),
-                                       .shape = t5x_without(array, -1)};
+                                       .shape = syi_t5x_without(array, -1)};
     }
     return SY_OK;
 }
@@ -79,7 +79,7 @@ static int find_parts(struct reader *r, struct owner *owner)
 /* Slots that are as large as the parameter. */
 static int fit_whole(struct reader *r, struct owner *owner, struct part *part)
 {
-    const struct t5x_shape whole = t5x_without(owner->array, -1);
+    const struct syi_t5x_shape whole = syi_t5x_without(owner->array, -1);
     if (!part->used) return SY_OK;
     if (!same_dims(&r->checkpoint->array[part->at], &whole))
         return misfit(r, owner, "has state of another shape");
@@ -92,8 +92,8 @@ static int fit_whole(struct reader *r, struct owner *owner, struct part *part)
  * axis `over` is 1 long. */
 static int fit_mean(struct reader *r, struct owner *owner, struct part *part, unsigned kept, int over)
 {
-    const struct t5x_array *array = owner->array;
-    struct t5x_shape expected = {0};
+    const struct syi_t5x_array *array = owner->array;
+    struct syi_t5x_shape expected = {0};
     for (int d = 0; d < array->rank; d++)
         if (kept >> d & 1) expected.dims[expected.rank++] = array->dims[d];
     if (!same_dims(&r->checkpoint->array[part->at], &expected))
@@ -105,15 +105,15 @@ static int fit_mean(struct reader *r, struct owner *owner, struct part *part, un
 }
 
 /* The smaller axis of a matrix, the first of equal ones. */
-static int row_of(const struct t5x_shape *matrix)
+static int row_of(const struct syi_t5x_shape *matrix)
 {
     return matrix->dims[1] < matrix->dims[0];
 }
 
 static int fit_means(struct reader *r, struct owner *owner)
 {
-    const struct t5x_array *array = owner->array;
-    int expert = owner->expert, is_output = t5x_is_output(&owner->name), row = is_output;
+    const struct syi_t5x_array *array = owner->array;
+    int expert = owner->expert, is_output = syi_t5x_is_output(&owner->name), row = is_output;
     int by_size = !owner->name.scanned && array->rank == 2;
     if (owner->shape.rank != 2 + expert) return misfit(r, owner, "has means of squares, but is no matrix");
     if (by_size) row = row_of(&owner->shape);
@@ -129,12 +129,12 @@ static int fit_means(struct reader *r, struct owner *owner)
     return SY_OK;
 }
 
-static int fit(struct reader *r, struct owner *owner, const struct t5x_array *array)
+static int fit(struct reader *r, struct owner *owner, const struct syi_t5x_array *array)
 {
     owner->array = array;
-    owner->name = t5x_name_parse(array->name + strlen(target));
-    owner->expert = t5x_has_experts(&owner->name);
-    owner->shape = t5x_parameter_shape(array, &owner->name);
+    owner->name = syi_t5x_name_parse(array->name + strlen(target));
+    owner->expert = syi_t5x_has_experts(&owner->name);
+    owner->shape = syi_t5x_parameter_shape(array, &owner->name);
     int status = find_parts(r, owner);
     if (status) return status;
     const struct part *part = owner->part;
@@ -147,7 +147,7 @@ static int fit(struct reader *r, struct owner *owner, const struct t5x_array *ar
 
 static int fit_all(struct reader *r)
 {
-    const struct t5x_checkpoint *checkpoint = r->checkpoint;
+    const struct syi_t5x_checkpoint *checkpoint = r->checkpoint;
     int status = SY_OK;
     r->owner = syi_alloc(checkpoint->n * sizeof *r->owner, &r->why);
     if (!r->owner) return SY_ENOMEM;
@@ -235,11 +235,11 @@ static int set_keys(struct reader *r)
     int status = list_exceptions(r, min_dim, &rules), momentum = has_momentum(r);
     char number[32];
     snprintf(number, sizeof number, "%" PRId64, min_dim);
-    if (!status) status = t5x_set(r->import, "optimizer.name", "adafactor", &r->why);
-    if (!status) status = t5x_set(r->import, "optimizer.min_dim_size_to_factor", number, &r->why);
-    if (!status && rules.length) status = t5x_set(r->import, "optimizer.factor_map", rules.data, &r->why);
+    if (!status) status = syi_t5x_set(r->import, "optimizer.name", "adafactor", &r->why);
+    if (!status) status = syi_t5x_set(r->import, "optimizer.min_dim_size_to_factor", number, &r->why);
+    if (!status && rules.length) status = syi_t5x_set(r->import, "optimizer.factor_map", rules.data, &r->why);
     if (!status && momentum && r->import->config.optimizer.part[0].beta1 < 0) {
-        status = t5x_set(r->import, "optimizer.beta1", "0.9", &r->why);
+        status = syi_t5x_set(r->import, "optimizer.beta1", "0.9", &r->why);
         syi_log(SY_LOG_INFO, "the optimizer has a momentum; its decay is taken to be optimizer.beta1 = 0.9");
     }
     syi_text_free(&rules);
@@ -255,8 +255,8 @@ static int add_parts(struct reader *r, const struct owner *owner, const char *pa
     for (int i = 0; i < SLOTS && !status; i++) {
         const struct part *part = &owner->part[i];
         char *name = syi_format("%s%s/%s", root, path, slot_name[i]);
-        status = name ? t5x_add(r->import, r->checkpoint, part->at, part->axis, part->axis < 0 ? 0 : cut,
-                                &part->shape, name, err)
+        status = name ? syi_t5x_add(r->import, r->checkpoint, part->at, part->axis, part->axis < 0 ? 0 : cut,
+                                    &part->shape, name, err)
                       : syi_error(err, SY_ENOMEM, "out of memory");
         syi_free(name);
     }
@@ -268,7 +268,7 @@ static int add_owner(struct reader *r, const struct owner *owner, struct sy_erro
     int64_t layers = owner->name.scanned ? owner->array->dims[1] : 1;
     int status = SY_OK;
     for (int64_t i = 0; i < layers && !status; i++) {
-        char *path = t5x_cut_name(&owner->name, r->blocks, i, err);
+        char *path = syi_t5x_cut_name(&owner->name, r->blocks, i, err);
         status = path ? add_parts(r, owner, path, i, err) : SY_ENOMEM;
         syi_free(path);
     }
@@ -278,22 +278,22 @@ static int add_owner(struct reader *r, const struct owner *owner, struct sy_erro
 /* A run's is int32. */
 static int add_step(struct reader *r, struct sy_error *err)
 {
-    const struct t5x_array *step = t5x_find(r->checkpoint, "state/step");
-    const struct t5x_shape scalar = {0};
+    const struct syi_t5x_array *step = syi_t5x_find(r->checkpoint, "state/step");
+    const struct syi_t5x_shape scalar = {0};
     if (!step || step->dtype != SYI_SAFETENSORS_I32) return SY_OK;
-    return t5x_add(r->import, r->checkpoint, (size_t)(step - r->checkpoint->array), -1, 0, &scalar,
-                   step->name, err);
+    return syi_t5x_add(r->import, r->checkpoint, (size_t)(step - r->checkpoint->array), -1, 0, &scalar,
+                       step->name, err);
 }
 
-static int has_state(const struct t5x_checkpoint *checkpoint)
+static int has_state(const struct syi_t5x_checkpoint *checkpoint)
 {
     for (size_t i = 0; i < checkpoint->n; i++)
         if (!strncmp(checkpoint->array[i].name, root, strlen(root))) return 1;
     return 0;
 }
 
-int t5x_add_state(struct syi_import *import, const struct t5x_checkpoint *checkpoint,
-                  const struct t5x_blocks *blocks, struct sy_error *err)
+int syi_t5x_add_state(struct syi_import *import, const struct syi_t5x_checkpoint *checkpoint,
+                      const struct syi_t5x_blocks *blocks, struct sy_error *err)
 {
     struct reader r = {.import = import, .checkpoint = checkpoint, .blocks = blocks};
     if (!has_state(checkpoint)) return SY_OK;
