@@ -124,6 +124,21 @@ static int agrees(const struct t5x *t, const char *root, const char *path, const
     return found;
 }
 
+/* Whether our slot of a matrix has the axis that its name says: v_row the smaller one, dim 0 of equal ones. */
+static int is_by_size(const struct t5x *t, const struct scanned *s, const char *slot)
+{
+    char name[300], parameter[300];
+    snprintf(parameter, sizeof parameter, "target/%s/layers_%lld/%s", s->stack, (long long)s->first, s->rest);
+    snprintf(name, sizeof name, "state/param_states/%s/layers_%lld/%s%s", s->stack, (long long)s->first,
+             s->rest, slot);
+    const struct syi_import_tensor *whole = syi_import_find(&t->v->import, parameter);
+    const struct syi_import_tensor *mean = syi_import_find(&t->v->import, name);
+    if (!whole || !mean || mean->rank != whole->rank) return 0;
+    if (whole->rank != 2) return 1; /* stacks of experts: by their axes */
+    int row = whole->dims[1] < whole->dims[0], has = strcmp(slot, "/v_row") ? !row : row;
+    return mean->dims[has] == whole->dims[has] && mean->dims[!has] == 1;
+}
+
 /* Of a scanned stack the row in T5X is the axis of d_model, here the smaller one: they may have changed places. */
 static int state_agrees(const struct t5x *t, const char *name, const struct verify_tensor *want)
 {
@@ -132,10 +147,10 @@ static int state_agrees(const struct t5x *t, const char *name, const struct veri
     char path[300];
     struct scanned s;
     snprintf(path, sizeof path, "%.*s", (int)(slot - name - (long)(sizeof root - 1)), name + sizeof root - 1);
-    if (agrees(t, root, path, slot, want)) return 1;
-    if (!is_scanned(t, path, &s)) return 0;
-    if (!strcmp(slot, "/v_row")) return agrees(t, root, path, "/v_col", want);
-    return !strcmp(slot, "/v_col") && agrees(t, root, path, "/v_row", want);
+    const char *other = !strcmp(slot, "/v_row") ? "/v_col" : !strcmp(slot, "/v_col") ? "/v_row" : NULL;
+    if (!other || want->n == 1 || !is_scanned(t, path, &s)) return agrees(t, root, path, slot, want);
+    if (agrees(t, root, path, slot, want)) return is_by_size(t, &s, slot);
+    return agrees(t, root, path, other, want) && is_by_size(t, &s, other);
 }
 
 static void compare_arrays(struct t5x *t)

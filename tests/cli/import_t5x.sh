@@ -10,6 +10,10 @@ checkpoint=scalable-scanned/checkpoint_400
 exits 0 "$program" verify scalable-scanned
 says out '^1 passed, 0 failed, 0 skipped$'
 
+if [ -n "${SWITCHYARD_GOLDENS:-}" ] && [ -d "$SWITCHYARD_GOLDENS/import/t5x" ]; then
+    exits 0 "$program" verify "$SWITCHYARD_GOLDENS/import/t5x"
+fi
+
 # ---- training goes on ----
 awk 'BEGIN { for (i = 0; i < 60; i++) print "w" i }' >words
 awk 'BEGIN { for (i = 0; i < 40; i++) print "w" i " w" 10 + i % 30 " w6\tw7 w" i * 7 % 50 }' >train.tsv
