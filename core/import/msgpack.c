@@ -43,7 +43,7 @@ static int take(struct reader *r, uint64_t n, size_t *at)
 static int read_text(struct reader *r, uint64_t n, size_t *offset)
 {
     struct syi_msgpack *pack = r->pack;
-    size_t at;
+    size_t at = 0;
     int status = take(r, n, &at);
     if (status) return status;
     for (size_t i = 0; i < n;) {
@@ -93,7 +93,7 @@ enum { NEVER_USED = 0xc1 };
 /* Its first byte and the length or number after it, which is left in head->value, a signed one with its sign. */
 static int read_head(struct reader *r, struct head *head)
 {
-    uint64_t byte;
+    uint64_t byte = 0;
     int status = read_number(r, 1, &byte);
     if (status) return status;
     if (byte < 0x80)
@@ -133,7 +133,7 @@ static double float_of(const struct head *head)
 
 static int read_key(struct reader *r, size_t *key)
 {
-    struct head head;
+    struct head head = {0};
     int status = read_head(r, &head);
     if (status) return status;
     if (head.kind != SYI_MSGPACK_STRING) return fail(r, "a key that is no string before it");
@@ -151,7 +151,7 @@ static int read_children(struct reader *r, int depth, const struct head *head, u
     if (head->value > (r->bytes - r->at) / (is_map ? 2 : 1)) return fail(r, "it is cut off");
     for (uint64_t i = 0; i < head->value; i++) {
         size_t key = 0;
-        uint32_t child;
+        uint32_t child = 0;
         int status = is_map ? read_key(r, &key) : SY_OK;
         if (!status) status = read_value(r, depth + 1, key, &child);
         if (status) return status;
@@ -164,7 +164,7 @@ static int read_children(struct reader *r, int depth, const struct head *head, u
 
 static int read_ext(struct reader *r, uint64_t bytes, struct syi_msgpack_node *node)
 {
-    uint64_t type;
+    uint64_t type = 0;
     int status = read_number(r, 1, &type);
     node->type = (int8_t)type;
     node->bytes = (size_t)bytes;
@@ -182,7 +182,7 @@ static int add_node(struct reader *r, uint32_t *index)
 
 static int read_value(struct reader *r, int depth, size_t key, uint32_t *index)
 {
-    struct head head;
+    struct head head = {0};
     int status = read_head(r, &head);
     if (!status) status = add_node(r, index);
     if (status) return status;
