@@ -85,6 +85,8 @@ extern const struct cli_cmd cli_config;
 extern const struct cli_cmd cli_explain;
 extern const struct cli_cmd cli_plan;
 extern const struct cli_cmd cli_backends;
+extern const struct cli_cmd cli_import;
+extern const struct cli_cmd cli_export;
 extern const struct cli_cmd cli_verify;
 extern const struct cli_cmd cli_diff;
 extern const struct cli_cmd cli_replay;

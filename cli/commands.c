@@ -19,6 +19,8 @@ const struct cli_cmd *const cli_commands[] = {
     &cli_config,
     &cli_explain,
     &cli_plan,
+    &cli_import,
+    &cli_export,
     &cli_backends,
     &cli_verify,
     &cli_diff,

@@ -82,6 +82,8 @@ static const struct option {
     {"steps:ckpt", "STEP,STEP,...", "which checkpoints of a run", TEXT, AT(which)},
     {"keep", "N", "prune: how many of the newest stay", NUMBER, AT(keep)},
     {"dtype:ckpt", "NAME", "cast: of the parameters, float32 or bfloat16", TEXT, AT(dtype)},
+    {"format:export", "NAME", "hf or safetensors", TEXT, AT(format)},
+    {"dtype:export", "NAME", "of the weights: float32 (default) or bfloat16", TEXT, AT(dtype)},
     {"output", "FILE", "the page to write; -o FILE is short for it", TEXT, AT(output)},
     {"tolerance", "X", "verify: multiply all bounds by X, default 1; diff: distance that passes, default 0",
      FACTOR, AT(tolerance)},

@@ -6,6 +6,7 @@
 
 #include <math.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "verify/verify.h"
 
@@ -152,6 +153,34 @@ static int open_json(struct verify_case *c, struct sy_error *err)
     if (config == SYI_JSON_NONE) return syi_error(err, SY_EFORMAT, "%s: it has no config", c->path);
     status = find_config(c, config, err);
     return status ? status : set_bounds(c, member_text(c, "rtol"), member_text(c, "atol"), NULL, err);
+}
+
+/* ---- a folder: expected.json, and tensors in expected.safetensors ---- */
+
+int verify_case_open_folder(struct verify_case *c, const char *folder, struct sy_error *err)
+{
+    const char *name = strrchr(folder, '/');
+    char *json = syi_format("%s/expected.json", folder), *text = NULL;
+    size_t bytes;
+    memset(c, 0, sizeof *c);
+    c->file.fd = -1;
+    int length = snprintf(c->path, sizeof c->path, "%s/expected.safetensors", folder);
+    int status = json ? SY_OK : syi_error(err, SY_ENOMEM, "out of memory");
+    if (!status && (length < 0 || (size_t)length >= sizeof c->path))
+        status = syi_error(err, SY_EINVAL, "%.80s...: this path is too long", folder);
+    if (!status) status = copy_word(c, "kind", "import", c->kind, sizeof c->kind, err);
+    if (!status) status = copy_word(c, "name", name ? name + 1 : folder, c->name, sizeof c->name, err);
+    if (!status) status = syi_file_read(json, &text, &bytes, err);
+    if (!status) status = syi_json_parse(&c->json, json, text, bytes, err);
+    if (!status) status = find_config(c, 0, err);
+    if (!status && !access(c->path, F_OK)) status = syi_safetensors_open(&c->file, c->path, err);
+    if (!status)
+        status =
+            set_bounds(c, NULL, NULL,
+                       c->file.fd < 0 ? NULL : syi_safetensors_metadata(&c->file, "f32_vs_f64_max_err"), err);
+    syi_free(text);
+    syi_free(json);
+    return status;
 }
 
 /* ---- both ---- */

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "verify/verify.h"
 
@@ -32,7 +33,8 @@ static const struct kind {
              {"action", verify_action},
              {"weight_metrics", verify_weight_metrics},
              {"partitioner", verify_partitioner},
-             {"data", verify_data}};
+             {"data", verify_data},
+             {"import", verify_import}};
 
 enum {
     N_KINDS = SYI_COUNT(kinds),
@@ -157,13 +159,14 @@ static const char *without_path(const char *text, const char *path)
     return !strncmp(text, path, n) && text[n] ? text + n + strspn(text + n, ": ") : text;
 }
 
-/* named: the path was given itself, and not found in a folder. */
-static void run_case(struct walk *w, const char *path, int named)
+/* named: the path was given itself, and not found in a folder. open: verify_case_open or verify_case_open_folder. */
+static void run_case(struct walk *w, const char *path, int named,
+                     int (*open)(struct verify_case *c, const char *path, struct sy_error *err))
 {
     char label[200];
     struct verify_case c;
     struct sy_error err = {0};
-    int status = verify_case_open(&c, path, &err), kind = status ? (int)OTHER : index_of(c.kind);
+    int status = open(&c, path, &err), kind = status ? (int)OTHER : index_of(c.kind);
     snprintf(label, sizeof label, "%s/%s", c.kind, c.name);
     if (status)
         count_failure(w, OTHER, path, without_path(err.text, path));
@@ -191,6 +194,15 @@ static int is_case_name(const char *name)
 {
     const char *dot = strrchr(name, '.');
     return dot && (!strcmp(dot, ".safetensors") || !strcmp(dot, ".json"));
+}
+
+/* A folder with expected.json is one case, whatever files it has. */
+static int is_case_folder(const char *path)
+{
+    char *file = syi_format("%s/expected.json", path);
+    int there = file && !access(file, F_OK);
+    syi_free(file);
+    return there;
 }
 
 /* A folder named after a kind that is not implemented stands for its files when it is named itself. */
@@ -232,9 +244,10 @@ static int walk_folder(struct walk *w, const char *path, int depth, int named, s
 static int walk_path(struct walk *w, const char *path, int depth, int named, struct sy_error *err)
 {
     struct stat info;
-    if (stat(path, &info) == 0 && S_ISDIR(info.st_mode))
+    int is_folder = stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+    if (is_folder && !is_case_folder(path))
         return walk_folder(w, path, depth, depth ? named : names_kind_not_implemented(path), err);
-    run_case(w, path, named);
+    run_case(w, path, named, is_folder ? verify_case_open_folder : verify_case_open);
     return SY_OK;
 }
 

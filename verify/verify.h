@@ -41,6 +41,9 @@ struct verify_case {
 /* Reads what a .safetensors or .json file says about itself: kind, name, tolerances, configuration, the table
  * of tensors. verify_case_close frees it; safe on a zeroed struct and twice. */
 int verify_case_open(struct verify_case *c, const char *path, struct sy_error *err) SYI_MUST_CHECK;
+/* The same of a folder with expected.json, whose configuration is the whole document, and, where there are tensors,
+ * expected.safetensors: a case of kind import, named like the folder. path is that of expected.safetensors. */
+int verify_case_open_folder(struct verify_case *c, const char *folder, struct sy_error *err) SYI_MUST_CHECK;
 /* Reads the tensors: from now on tensor[] is there. */
 int verify_case_load(struct verify_case *c, struct sy_error *err) SYI_MUST_CHECK;
 void verify_case_close(struct verify_case *c);
@@ -237,6 +240,8 @@ int verify_weight_merges(struct verify_context *context, const struct verify_cas
                          struct sy_error *err); /* weight_metrics of its own file */
 int verify_schedule(struct verify_context *context, const struct verify_case *c, struct verify_report *report,
                     struct sy_error *err);
+int verify_import(struct verify_context *context, const struct verify_case *c, struct verify_report *report,
+                  struct sy_error *err);
 int verify_data(struct verify_context *context, const struct verify_case *c, struct verify_report *report,
                 struct sy_error *err);
 

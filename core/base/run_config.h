@@ -114,6 +114,9 @@
 #define SYI_BAD_RECORD_MAP(X)                                                                                \
     X(SYI_BAD_RECORD_ERROR, "error")                                                                         \
     X(SYI_BAD_RECORD_SKIP, "skip")
+#define SYI_SPECIAL_TOKENS_MAP(X)                                                                            \
+    X(SYI_SPECIAL_TOKENS_SEQIO, "seqio")                                                                     \
+    X(SYI_SPECIAL_TOKENS_HUGGINGFACE, "huggingface")
 #define SYI_SCHEDULE_MAP(X)                                                                                  \
     X(SYI_SCHEDULE_CONSTANT, "constant")                                                                     \
     X(SYI_SCHEDULE_LINEAR, "linear")                                                                         \
@@ -230,6 +233,7 @@ enum { SYI_OBJECTIVE_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_TOO_LONG_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_BAD_RECORD_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_VOCABULARY_MAP(SYI_CHOICE_CONSTANT) };
+enum { SYI_SPECIAL_TOKENS_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_SCHEDULE_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_DECAY_SHAPE_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_OPTIMIZER_MAP(SYI_CHOICE_CONSTANT) };

@@ -21,6 +21,8 @@ int syi_vocabulary_make(struct syi_vocabulary *vocabulary, const struct syi_voca
     vocabulary->n_extra = (int32_t)options->extra_ids;
     int status = kinds[options->kind]->open(vocabulary, options, err);
     if (status) syi_vocabulary_close(vocabulary);
+    vocabulary->special_text = options->special_tokens == SYI_SPECIAL_TOKENS_HUGGINGFACE;
+    vocabulary->ascending = vocabulary->special_text && options->kind == SYI_VOCABULARY_bytes;
     return status;
 }
 
@@ -33,7 +35,8 @@ void syi_vocabulary_close(struct syi_vocabulary *vocabulary)
 int syi_vocabulary_encode(const struct syi_vocabulary *vocabulary, struct syi_span text, int32_t *ids,
                           size_t capacity, size_t *n, struct sy_error *err)
 {
-    return vocabulary->kind->encode(vocabulary, text, ids, capacity, n, err);
+    return (vocabulary->special_text ? syi_vocabulary_encode_special
+                                     : vocabulary->kind->encode)(vocabulary, text, ids, capacity, n, err);
 }
 
 void syi_vocabulary_decode(const struct syi_vocabulary *vocabulary, const int32_t *ids, size_t n,
@@ -41,7 +44,8 @@ void syi_vocabulary_decode(const struct syi_vocabulary *vocabulary, const int32_
 {
     size_t end = 0;
     while (end < n && ids[end] != vocabulary->end) end++;
-    vocabulary->kind->decode(vocabulary, ids, end, text);
+    (vocabulary->special_text ? syi_vocabulary_decode_special : vocabulary->kind->decode)(vocabulary, ids,
+                                                                                          end, text);
 }
 
 void syi_vocabulary_piece(const struct syi_vocabulary *vocabulary, int32_t id, struct syi_text *text)
@@ -50,7 +54,8 @@ void syi_vocabulary_piece(const struct syi_vocabulary *vocabulary, int32_t id, s
     if (id < 0 || id >= size)
         syi_text_puts(text, "<none>");
     else if (id >= vocabulary->n_base)
-        syi_text_printf(text, "<extra_id_%d>", size - 1 - id);
+        syi_text_printf(text, "<extra_id_%d>",
+                        vocabulary->ascending ? id - vocabulary->n_base : size - 1 - id);
     else if (id == SYI_ID_PAD)
         syi_text_puts(text, "<pad>");
     else if (id == vocabulary->end)

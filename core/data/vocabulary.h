@@ -41,6 +41,8 @@ struct syi_vocabulary {
     int32_t first;                          /* the first id that is no special one */
     int32_t n_base;                         /* ids with a text of their own and the special ones */
     int32_t n_extra;                        /* ids after those: sentinels of span corruption */
+    int special_text;                       /* 1: special tokens stand in texts, see vocabulary_special.c */
+    int ascending; /* 1: the text <extra_id_0> there is the first of the extra ids, not the last */
 };
 
 /* What a kind does. Thread-safe once it is open. */
@@ -96,6 +98,13 @@ void syi_vocabulary_decode(const struct syi_vocabulary *vocabulary, const int32_
 /* Appends what to show for one id: its own text, <pad>, </s>, <unk>, <extra_id_K>; <0xNN> for a byte that is no
  * printable ASCII, <none> for ids that there are not. */
 void syi_vocabulary_piece(const struct syi_vocabulary *vocabulary, int32_t id, struct syi_text *text);
+
+/* ---- vocabulary_special.c: the two above for special_text ---- */
+
+int syi_vocabulary_encode_special(const struct syi_vocabulary *vocabulary, struct syi_span text, int32_t *ids,
+                                  size_t capacity, size_t *n, struct sy_error *err) SYI_MUST_CHECK;
+void syi_vocabulary_decode_special(const struct syi_vocabulary *vocabulary, const int32_t *ids, size_t n,
+                                   struct syi_text *text);
 
 /* Those of a run's inputs and targets. */
 struct syi_vocabularies {

@@ -8,6 +8,7 @@
 
 #include "base/run_config.h"
 #include "base/safetensors.h"
+#include "model/model.h"
 
 struct syi_import_tensor {
     char *name;                       /* switchyard's, owned */
@@ -28,6 +29,9 @@ struct syi_import {
     int64_t step; /* of the checkpoint; 0 where the format has none */
     struct syi_import_tensor *tensors; /* [n] owned */
     size_t n, capacity;
+    struct syi_text
+        vocabulary; /* contents of a vocabulary's file that the folder has in another form; empty: config
+                                   names the file, or there is none */
     struct syi_text unused; /* a line for each tensor of the folder that has no place here, and why */
     void *state;            /* of the format */
 };
@@ -45,19 +49,35 @@ struct syi_import_format {
     void (*close)(struct syi_import *import); /* frees state; also after a failed open */
 };
 
+extern const struct syi_import_format syi_import_hf, syi_import_t5x;
+
 /* NULL-terminated. */
 extern const struct syi_import_format *const syi_import_formats[];
 
-/* Opens `folder` in the format of that name, or NULL: the one that recognises it. import->config is set before.
- * Closed by the caller also after failure. */
+/* Opens `folder` in the format of that name, or NULL: the one that recognises it. import->config is set before, all else
+ * is zero. Closed by the caller also after failure. */
 int syi_import_open(struct syi_import *import, const char *folder, const char *format,
                     struct sy_error *err) SYI_MUST_CHECK;
 void syi_import_close(struct syi_import *import);
 /* For formats: adds a tensor; names are copied. */
 int syi_import_add(struct syi_import *import, const struct syi_import_tensor *tensor,
                    struct sy_error *err) SYI_MUST_CHECK;
-/* Makes the run directory `to`, which must not exist or be empty: run.conf, vocabulary where there is one, and the
- * checkpoint of import->step. Parameters are widened to float32. Nothing is left of it where it fails. */
+/* By name, once all are there; SY_EFORMAT where two have one name. syi_import_open does so. */
+int syi_import_sort(struct syi_import *import, struct sy_error *err) SYI_MUST_CHECK;
+/* Once it is open; NULL: there is none of this name. */
+const struct syi_import_tensor *syi_import_find(const struct syi_import *import, const char *name);
+/* The parameters of a configuration's model, which is checked first. Freed by the caller. */
+int syi_import_model(const struct syi_config *config, struct syi_model *model,
+                     struct sy_error *err) SYI_MUST_CHECK;
+/* That config is a valid one, and that its model has exactly the parameters "target/..." that are there, of their shapes:
+ * SY_EMISMATCH names the first that differs. */
+int syi_import_check(const struct syi_import *import, struct sy_error *err) SYI_MUST_CHECK;
+/* The elements of a tensor widened to float32, dense in C order of its dims. Integers are refused. */
+int syi_import_read(struct syi_import *import, const struct syi_import_tensor *tensor, float *to,
+                    struct sy_error *err) SYI_MUST_CHECK;
+/* Checks, then makes the run directory `to`, which must not exist or be empty: run.conf, vocabulary where there is one, and
+ * the checkpoint of import->step, with parameters as float32 and state as it is stored. It is made as `to`.tmp and gets
+ * its name when it is whole; nothing is left where that fails. */
 int syi_import_write(struct syi_import *import, const char *to, struct sy_error *err) SYI_MUST_CHECK;
 
 #endif

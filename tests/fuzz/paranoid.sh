@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Run by `make paranoid`: every fuzz target for an eighth of $PARANOID_SECONDS (60), under AddressSanitizer and
+# Run by `make paranoid`: every fuzz target for a part of $PARANOID_SECONDS (60), alike for all, under AddressSanitizer and
 # UndefinedBehaviorSanitizer. With clang and its libFuzzer, which follows the code that inputs reach; else with mutate.c.
 # Works in the folder `paranoid` of the build; inputs that break a target stay there.
 set -eu
@@ -9,8 +9,8 @@ build=$PWD
 flags="-std=gnu11 -g -O1 -fno-omit-frame-pointer -ffp-contract=off -Wall -Wextra -I$build -I$top/include -I$top/core ${COMPRESSION_CFLAGS-}"
 libraries="${COMPRESSION_LIBS-} -lm -pthread"
 sanitize=address,undefined
-targets='safetensors json run_file records tsv meta sql vocabulary'
-each=$((${PARANOID_SECONDS:-60} / 8))
+targets='safetensors json run_file records tsv meta sql vocabulary pickle hf_config msgpack zarray t5x'
+each=$((${PARANOID_SECONDS:-60} / 13))
 mkdir -p paranoid
 cd paranoid
 
@@ -25,6 +25,9 @@ sources_of() {
     tsv) echo "$top/core/data/task.c $top/core/data/ids.c" ;;
     vocabulary) echo "$top"/core/data/ids.c "$top"/core/data/vocabulary*.c ;;
     meta) echo "$top/core/train/checkpoint/checkpoint_meta.c" ;;
+    pickle) echo "$top/core/import/pickle.c $top/core/import/pickle_tensor.c" ;;
+    msgpack | zarray) echo "$top/core/import/$(echo $1 | sed s/zarray/zarr/).c" ;;
+    hf_config | t5x) find "$top/core" -name '*.c' ! -path '*/core/base/*' ;;
     sql) echo "-I$top ${SQLITE_CFLAGS-} $top/metrics/query.c $top/metrics/queue.c $top/metrics/store.c ${SQLITE_LIBS--lsqlite3}" ;;
     esac
 }

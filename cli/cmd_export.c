@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* switchyard export RUN_DIR --format NAME --to DIR: weights of a run for other programs. */
+#include "config.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/cli.h"
+#include "import/export.h"
+
+static int read_dtype(const struct cli_options *o, struct syi_export *export, struct sy_error *err)
+{
+    export->dtype = SYI_SAFETENSORS_F32;
+    if (!o->dtype || !strcmp(o->dtype, "float32")) return SY_OK;
+    export->dtype = SYI_SAFETENSORS_BF16;
+    if (!strcmp(o->dtype, "bfloat16")) return SY_OK;
+    return syi_error(err, SY_EINVAL, "--dtype=%s: expected float32 or bfloat16", o->dtype);
+}
+
+static int run(const struct cli_options *o)
+{
+    struct sy_error err = {0};
+    if (!o->format || !o->folder) {
+        cli_error("export: which form, and where to? switchyard export RUN_DIR --format hf --to DIR");
+        return CLI_USAGE;
+    }
+    struct syi_export *export = syi_alloc(sizeof *export, &err);
+    if (!export) return cli_fail(&err);
+    int status = cli_load_run(o->operand[0], o, &export->config, &err);
+    if (!status) status = read_dtype(o, export, &err);
+    if (status) {
+        syi_free(export);
+        return cli_usage(&err);
+    }
+    cli_log_to_stderr(o->quiet);
+    status = syi_export_run(export, o->operand[0], o->checkpoint, o->format, o->folder, &err);
+    if (!status && !o->quiet)
+        printf("%sstep %lld written to %s\n", export->said.data ? export->said.data : "",
+               (long long)export->step, o->folder);
+    syi_export_free(export);
+    syi_free(export);
+    return status ? cli_fail(&err) : CLI_DONE;
+}
+
+const struct cli_cmd cli_export = {
+    "export",
+    "RUN_DIR",
+    "format:export to:folder dtype:export checkpoint set quiet",
+    "Writes the weights of a run for another program.",
+    "hf: a folder that Hugging Face transformers loads: config.json, model.safetensors and the tokenizer. What its model\n"
+    "families cannot hold is refused with the key of the run file. safetensors: one file, model.safetensors, with the\n"
+    "parameters under their own names. t5x: a checkpoint of T5X, DIR/checkpoint_N, with the state of Adafactor. Example:\n"
+    "  switchyard export runs/g2p --format hf --to g2p-hf",
+    run};

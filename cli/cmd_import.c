@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* switchyard import DIR --to RUN: a checkpoint of another program becomes a run directory. */
+#include "config.h"
+
+#include <stdio.h>
+
+#include "cli/cli.h"
+#include "import/import.h"
+
+/* Keys of the command line hold over what the folder says; where they make another model, the tensors do not fit and
+ * the import says so. */
+static int apply_sets(const struct cli_options *o, struct syi_config *config, struct sy_error *err)
+{
+    int status = SY_OK;
+    for (int i = 0; i < o->set.n && !status; i++) status = syi_config_set(config, o->set.item[i], err);
+    return status;
+}
+
+static void print_result(const struct syi_import *import, const char *to)
+{
+    size_t params = 0;
+    for (size_t i = 0; i < import->n; i++) params += import->tensors[i].name[0] == 't';
+    if (import->unused.length) printf("%s", import->unused.data);
+    printf("%zu parameters, step %lld\nrun directory %s\n", params, (long long)import->step, to);
+}
+
+static int import_folder(const struct cli_options *o, struct syi_import *import, struct sy_error *err)
+{
+    int status = syi_import_open(import, o->operand[0], o->format, err);
+    if (!status) status = apply_sets(o, &import->config, err);
+    if (!status) status = syi_import_write(import, o->folder, err);
+    if (!status && !o->quiet) print_result(import, o->folder);
+    return status;
+}
+
+static int run(const struct cli_options *o)
+{
+    struct sy_error err = {0};
+    if (!o->folder) {
+        cli_error("import: where to? switchyard import DIR --to RUN_DIR");
+        return CLI_USAGE;
+    }
+    struct syi_import *import = syi_alloc(sizeof *import, &err);
+    if (!import) return cli_fail(&err);
+    int status = syi_config_defaults(&import->config, &err);
+    if (!status && o->n_operands > 1) status = syi_config_load(&import->config, o->operand[1], &err);
+    if (!status) status = apply_sets(o, &import->config, &err);
+    if (status) {
+        syi_free(import);
+        return cli_usage(&err);
+    }
+    cli_log_to_stderr(o->quiet);
+    status = import_folder(o, import, &err);
+    syi_import_close(import);
+    syi_free(import);
+    return status ? cli_fail(&err) : CLI_DONE;
+}
+
+const struct cli_cmd cli_import = {
+    "import",
+    "DIR [RUNFILE]",
+    "to:folder format:checkpoint set quiet",
+    "Makes a run directory of a checkpoint of another program.",
+    "DIR is a folder of Hugging Face transformers (T5, mT5, UMT5, ByT5, Switch Transformers) or a checkpoint of T5X.\n"
+    "What the folder does not say comes from the run file and --set, which holds over the folder, too. predict, eval\n"
+    "and plan take the run directory; training may start from it. Example:\n"
+    "  switchyard import t5-small --to runs/t5-small",
+    run};

@@ -1,0 +1,460 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* config.json and generation_config.json as keys of the run file. Whether the head is tied and which layers have experts
+ * the tensors say, for the files are known to be wrong about it. */
+#include "config.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "import/hf.h"
+
+/* ---- members ---- */
+
+/* NULL: absent or null. */
+static const struct syi_json_node *member(const struct syi_json *json, uint32_t object, const char *key)
+{
+    uint32_t at = syi_json_member(json, object, key);
+    return at == SYI_JSON_NONE || json->nodes[at].kind == SYI_JSON_NULL ? NULL : &json->nodes[at];
+}
+
+static int wrong(const char *what, const char *key, const char *wanted, struct sy_error *err)
+{
+    return syi_error(err, SY_EFORMAT, "%s: \"%s\" is no %s", what, key, wanted);
+}
+
+int syi_hf_integer(const struct syi_json *json, uint32_t object, const char *what, const char *key,
+                   int64_t *value, struct sy_error *err)
+{
+    const struct syi_json_node *node = member(json, object, key);
+    if (!node) return SY_OK;
+    if (node->kind != SYI_JSON_NUMBER || !node->is_integer) return wrong(what, key, "whole number", err);
+    *value = node->integer;
+    return SY_OK;
+}
+
+int syi_hf_real(const struct syi_json *json, uint32_t object, const char *what, const char *key,
+                double *value, struct sy_error *err)
+{
+    const struct syi_json_node *node = member(json, object, key);
+    if (!node) return SY_OK;
+    if (node->kind != SYI_JSON_NUMBER) return wrong(what, key, "number", err);
+    *value = node->number;
+    return SY_OK;
+}
+
+int syi_hf_flag(const struct syi_json *json, uint32_t object, const char *what, const char *key, int *value,
+                struct sy_error *err)
+{
+    const struct syi_json_node *node = member(json, object, key);
+    if (!node) return SY_OK;
+    if (node->kind != SYI_JSON_TRUE && node->kind != SYI_JSON_FALSE)
+        return wrong(what, key, "true or false", err);
+    *value = node->kind == SYI_JSON_TRUE;
+    return SY_OK;
+}
+
+int syi_hf_text(const struct syi_json *json, uint32_t object, const char *what, const char *key,
+                const char **value, struct sy_error *err)
+{
+    const struct syi_json_node *node = member(json, object, key);
+    if (!node) return SY_OK;
+    if (node->kind != SYI_JSON_STRING) return wrong(what, key, "string", err);
+    *value = json->strings + node->string;
+    return SY_OK;
+}
+
+int syi_hf_json(const char *folder, const char *name, struct syi_json *json, int *there, struct sy_error *err)
+{
+    char *path = syi_format("%s/%s", folder, name), *text = NULL;
+    size_t bytes;
+    int status = path ? SY_OK : syi_error(err, SY_ENOMEM, "out of memory");
+    *there = !status && !access(path, F_OK);
+    if (*there) {
+        status = syi_file_read(path, &text, &bytes, err);
+        if (!status) status = syi_json_parse(json, path, text, bytes, err);
+        if (!status && json->nodes[0].kind != SYI_JSON_OBJECT)
+            status = syi_error(err, SY_EFORMAT, "%s holds no JSON object", path);
+    }
+    syi_free(text);
+    syi_free(path);
+    return status;
+}
+
+int syi_hf_set(struct syi_config *config, const char *what, struct sy_error *err, const char *format, ...)
+{
+    char text[SYI_CONFIG_STRING + SYI_KEY];
+    struct sy_error why = {0};
+    va_list arguments;
+    va_start(arguments, format);
+    int length = vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    if (length < 0 || (size_t)length >= sizeof text)
+        return syi_error(err, SY_EINVAL, "%s: a value is too long for the run file: %.64s...", what, text);
+    return syi_config_set(config, text, &why) ? syi_error(err, why.code, "%s: %s", what, why.text) : SY_OK;
+}
+
+/* ---- one config.json being read ---- */
+
+struct reading {
+    struct syi_import *import;
+    struct syi_hf *hf;
+    struct syi_json json;
+    const char *what;        /* "config.json" with its folder */
+    int version;             /* major one of transformers that wrote it; 0: unknown */
+    int64_t layers[2];       /* of encoder and decoder */
+    int tie, has_tie, scale; /* flags of the file; tie_word_embeddings true where it is absent */
+    struct sy_error *err;
+    int status; /* of the first that failed */
+};
+
+static void set(struct reading *r, const char *key, const char *value)
+{
+    if (!r->status) r->status = syi_hf_set(&r->import->config, r->what, r->err, "%s=%s", key, value);
+}
+
+static void set_integer(struct reading *r, const char *key, int64_t value)
+{
+    if (!r->status)
+        r->status = syi_hf_set(&r->import->config, r->what, r->err, "%s=%lld", key, (long long)value);
+}
+
+static void set_real(struct reading *r, const char *key, double value)
+{
+    char text[SYI_NUMBER_BYTES];
+    syi_format_double(text, value);
+    set(r, key, text);
+}
+
+static int64_t integer(struct reading *r, const char *key, int64_t value)
+{
+    if (!r->status) r->status = syi_hf_integer(&r->json, 0, r->what, key, &value, r->err);
+    return value;
+}
+
+static double real(struct reading *r, const char *key, double value)
+{
+    if (!r->status) r->status = syi_hf_real(&r->json, 0, r->what, key, &value, r->err);
+    return value;
+}
+
+static int flag(struct reading *r, const char *key, int value)
+{
+    if (!r->status) r->status = syi_hf_flag(&r->json, 0, r->what, key, &value, r->err);
+    return value;
+}
+
+static const char *text(struct reading *r, const char *key, const char *value)
+{
+    if (!r->status) r->status = syi_hf_text(&r->json, 0, r->what, key, &value, r->err);
+    return value;
+}
+
+static void refuse(struct reading *r, int code, const char *format, ...) SYI_PRINTF(3, 4);
+static void refuse(struct reading *r, int code, const char *format, ...)
+{
+    char why[600];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(why, sizeof why, format, arguments);
+    va_end(arguments);
+    if (!r->status) r->status = syi_error(r->err, code, "%s: %s", r->what, why);
+}
+
+/* ---- what kind of model ---- */
+
+static const char *const families[] = {[SYI_HF_T5] = "t5",
+                                       [SYI_HF_MT5] = "mt5",
+                                       [SYI_HF_UMT5] = "umt5",
+                                       [SYI_HF_SWITCH] = "switch_transformers"};
+
+static void read_family(struct reading *r)
+{
+    const char *type = text(r, "model_type", NULL);
+    size_t nearest = 0;
+    if (r->status) return;
+    if (!type) {
+        refuse(r, SY_EFORMAT, "it has no \"model_type\"");
+        return;
+    }
+    for (size_t i = 0; i < SYI_COUNT(families); i++) {
+        if (!strcmp(type, families[i])) {
+            r->hf->family = (enum syi_hf_family)i;
+            return;
+        }
+        if (syi_edit_distance(type, families[i]) < syi_edit_distance(type, families[nearest])) nearest = i;
+    }
+    refuse(
+        r, SY_EUNSUPPORTED,
+        "model_type \"%.60s\" is another architecture: t5, mt5, umt5 and switch_transformers are read, the nearest is "
+        "%s",
+        type, families[nearest]);
+}
+
+static void read_version(struct reading *r)
+{
+    const char *version = text(r, "transformers_version", "0");
+    r->version = r->status ? 0 : atoi(version);
+}
+
+/* ---- dimensions ---- */
+
+static void set_dimension(struct reading *r, const char *key, const char *theirs)
+{
+    int64_t value = integer(r, theirs, -1);
+    if (!r->status && value == -1) refuse(r, SY_EFORMAT, "it has no \"%s\"", theirs);
+    set_integer(r, key, value);
+}
+
+static void set_activations(struct reading *r)
+{
+    static const struct {
+        const char *theirs, *ours;
+    } rows[] = {{"relu", "relu"},
+                {"gelu_new", "gelu"},
+                {"gated-relu", "relu,linear"},
+                {"gated-gelu", "gelu,linear"},
+                {"gated-gelu_new", "gelu,linear"},
+                {"gated-silu", "silu,linear"},
+                {"gated-swish", "silu,linear"}};
+    int gated = r->hf->family == SYI_HF_MT5 || r->hf->family == SYI_HF_UMT5;
+    const char *name = text(r, "feed_forward_proj", gated ? "gated-gelu" : "relu");
+    if (r->hf->family == SYI_HF_SWITCH) name = text(r, "dense_act_fn", name);
+    for (size_t i = 0; !r->status && i < SYI_COUNT(rows); i++)
+        if (!strcmp(rows[i].theirs, name)) {
+            set(r, "model.mlp_activations", rows[i].ours);
+            return;
+        }
+    refuse(
+        r, SY_EUNSUPPORTED,
+        "feed_forward_proj \"%.60s\" is not supported: relu, gelu_new, gated-relu, gated-gelu and gated-silu are "
+        "(plain \"gelu\" is the one with erf)",
+        name);
+}
+
+/* A model of more layers than there are tensors is not even recorded. */
+static void check_layers(struct reading *r)
+{
+    for (int i = 0; i < 2 && !r->status; i++)
+        if (r->layers[i] < 1 || (uint64_t)r->layers[i] > r->hf->stored.n_tensors)
+            refuse(r, SY_EFORMAT, "%lld layers, but %zu tensors", (long long)r->layers[i],
+                   r->hf->stored.n_tensors);
+}
+
+static void read_dimensions(struct reading *r)
+{
+    set_dimension(r, "model.vocab_size", "vocab_size");
+    set_dimension(r, "model.d_model", "d_model");
+    set_dimension(r, "model.d_ff", "d_ff");
+    set_dimension(r, "model.head_dim", "d_kv");
+    set_dimension(r, "model.num_heads", "num_heads");
+    set_dimension(r, "model.num_encoder_layers", "num_layers");
+    r->layers[0] = integer(r, "num_layers", 0);
+    r->layers[1] = integer(r, "num_decoder_layers", r->layers[0]);
+    set_integer(r, "model.num_decoder_layers", r->layers[1]);
+    check_layers(r);
+    set_integer(r, "model.relpos_num_buckets", integer(r, "relative_attention_num_buckets", 32));
+    set_integer(r, "model.relpos_max_distance", integer(r, "relative_attention_max_distance", 128));
+    set_real(r, "model.layer_norm_epsilon", real(r, "layer_norm_epsilon", 1e-6));
+    set_real(r, "model.dropout_rate", real(r, "dropout_rate", 0.1));
+    set_activations(r);
+    if (r->hf->family == SYI_HF_UMT5) set(r, "model.relpos_per_layer", "true");
+}
+
+/* ---- the head ---- */
+
+/* Tied: there is none of its own, or it has the embedding's very numbers. */
+static void find_head(struct reading *r)
+{
+    const struct syi_stored *stored = &r->hf->stored;
+    const struct syi_stored_tensor *head = syi_stored_find(stored, "lm_head.weight");
+    const struct syi_stored_tensor *shared = syi_stored_find(stored, "shared.weight");
+    r->hf->tied = !head;
+    if (head && shared && !r->status)
+        r->status = syi_stored_compare(stored, head, shared, &r->hf->tied, r->err);
+    set(r, "model.logits_via_embedding", r->hf->tied ? "true" : "false");
+}
+
+/* Whether transformers multiplies by d_model^-0.5 before the head: each family and version by a rule of its own. */
+static int is_scaled(struct reading *r)
+{
+    int tie = flag(r, "tie_word_embeddings", 1);
+    switch (r->hf->family) {
+    case SYI_HF_T5: return flag(r, "scale_decoder_outputs", tie);
+    case SYI_HF_MT5: return r->version < 5 && tie && r->hf->tied;
+    case SYI_HF_UMT5: return r->version >= 5 || tie;
+    default: return r->hf->tied;
+    }
+}
+
+static void read_head(struct reading *r)
+{
+    find_head(r);
+    int scaled = is_scaled(r);
+    if (scaled != r->hf->tied) set(r, "model.scale_decoder_outputs", scaled ? "true" : "false");
+}
+
+/* ---- experts ---- */
+
+static int has_experts(const struct reading *r, int decoder, int64_t layer)
+{
+    struct syi_hf_name name;
+    char ours[100];
+    snprintf(ours, sizeof ours, "%s/layers_%lld/mlp/router/router_weights/w/kernel",
+             decoder ? "decoder" : "encoder", (long long)layer);
+    return syi_hf_name(ours, r->hf->family, &name) && syi_stored_find(&r->hf->stored, name.text);
+}
+
+/* Whether the layers that have experts are those that the configuration has now. */
+static int is_like(const struct reading *r, int decoder)
+{
+    int64_t i = 0;
+    while (i < r->layers[decoder] &&
+           has_experts(r, decoder, i) == !!syi_is_sparse_layer(&r->import->config, decoder, (int)i))
+        i++;
+    return i == r->layers[decoder];
+}
+
+static void list_sparse_layers(struct reading *r, int decoder)
+{
+    char list[SYI_CONFIG_INTS * 24] = "[";
+    size_t used = 1;
+    int n = 0;
+    for (int64_t i = 0; i < r->layers[decoder] && !r->status; i++) {
+        if (!has_experts(r, decoder, i)) continue;
+        if (n == SYI_CONFIG_INTS)
+            refuse(r, SY_EUNSUPPORTED, "more than %d layers with experts that are not evenly spread", n);
+        else
+            used +=
+                (size_t)snprintf(list + used, sizeof list - used, "%s%lld", n++ ? ", " : "", (long long)i);
+    }
+    snprintf(list + used, sizeof list - used, "]");
+    set_integer(r, decoder ? "moe.num_decoder_sparse_layers" : "moe.num_encoder_sparse_layers", !decoder);
+    set(r, decoder ? "moe.decoder_sparse_layers" : "moe.encoder_sparse_layers", list);
+}
+
+/* The layers of a stack that have experts: by their number where they are spread as MIXED has them, else by a list. */
+static void set_sparse_layers(struct reading *r, int decoder)
+{
+    int64_t layers = r->layers[decoder], n = 0;
+    for (int64_t i = 0; i < layers; i++) n += has_experts(r, decoder, i);
+    set_integer(r, decoder ? "moe.num_decoder_sparse_layers" : "moe.num_encoder_sparse_layers", n);
+    if (!r->status && n && (layers % n || !is_like(r, decoder))) list_sparse_layers(r, decoder);
+}
+
+static void read_experts(struct reading *r)
+{
+    if (r->hf->family != SYI_HF_SWITCH) return;
+    set_dimension(r, "moe.num_experts", "num_experts");
+    for (int decoder = 0; decoder < 2 && !r->status; decoder++) set_sparse_layers(r, decoder);
+    set_integer(r, "moe.expert_capacity", integer(r, "expert_capacity", 64));
+    set(r, "moe.router_use_bias", flag(r, "router_bias", 0) ? "true" : "false");
+    set_real(r, "moe.jitter_noise", real(r, "router_jitter_noise", 0.01));
+    set_real(r, "moe.aux_loss_factor", real(r, "router_aux_loss_coef", 0.001));
+    set_real(r, "moe.router_z_loss_factor", real(r, "router_z_loss_coef", 0.001));
+    set(r, "moe.scale_expert_gradients", "false");
+}
+
+/* ---- ids, lengths, decoding ---- */
+
+/* A number, or a list of one. */
+static int64_t special_id(struct reading *r, const char *key, int64_t value)
+{
+    const struct syi_json_node *node = member(&r->json, 0, key);
+    if (node && node->kind == SYI_JSON_ARRAY && node->n_children == 1) node = &r->json.nodes[node->first];
+    if (!node) return value;
+    if (node->kind == SYI_JSON_NUMBER && node->is_integer) return node->integer;
+    if (!r->status) r->status = wrong(r->what, key, "id", r->err);
+    return value;
+}
+
+static void read_ids(struct reading *r)
+{
+    int64_t pad = special_id(r, "pad_token_id", 0), end = special_id(r, "eos_token_id", 1);
+    int64_t start = special_id(r, "decoder_start_token_id", pad);
+    if (pad != 0 || end != 1)
+        refuse(r, SY_EUNSUPPORTED, "padding is id %lld and the end %lld: here they are 0 and 1",
+               (long long)pad, (long long)end);
+    if (start) set_integer(r, "model.decoder_start_token_id", start);
+}
+
+/* What training sees is not written down there; these are the lengths that T5 was trained with, and generation's. */
+static void set_lengths(struct reading *r)
+{
+    enum { TARGET = 128, SHORTEST = 32 };
+    char list[SYI_CONFIG_INTS * 24] = "[";
+    int64_t most = integer(r, "n_positions", 512);
+    size_t used = 1;
+    if (most < TARGET || most > 65536) most = 512; /* nothing depends on it but memory */
+    for (int64_t i = SHORTEST; i < most; i *= 2)
+        used += (size_t)snprintf(list + used, sizeof list - used, "%lld, ", (long long)i);
+    snprintf(list + used, sizeof list - used, "%lld]", (long long)most);
+    set_integer(r, "data.max_input_length", most);
+    set_integer(r, "data.max_target_length", TARGET);
+    set(r, "data.length_buckets", list);
+    set_integer(r, "decode.batch_size", 8);
+    set_integer(r, "loss.z_loss", 0);
+}
+
+/* Beams and their scores as generate() has them, by what the folder says of its defaults. */
+static void set_decoding(struct reading *r)
+{
+    const struct syi_json_node *early = member(&r->json, 0, "early_stopping");
+    int64_t length = integer(r, "max_new_tokens", integer(r, "max_length", 21) - 1);
+    set(r, "decode.length_penalty", "power");
+    set(r, "decode.finished_beams", "huggingface");
+    set(r, "decode.early_stopping",
+        early && early->kind == SYI_JSON_TRUE     ? "true"
+        : early && early->kind == SYI_JSON_STRING ? "never"
+                                                  : "false");
+    set_real(r, "decode.alpha", real(r, "length_penalty", 1.0));
+    set_integer(r, "decode.beams", integer(r, "num_beams", 1));
+    if (member(&r->json, 0, "max_new_tokens") || member(&r->json, 0, "max_length"))
+        set_integer(r, "decode.max_length", length);
+}
+
+static void read_generation(struct reading *r)
+{
+    struct reading g = {.import = r->import, .hf = r->hf, .what = "generation_config.json", .err = r->err};
+    int there = 0;
+    if (r->status) return;
+    r->status = syi_hf_json(r->import->folder, g.what, &g.json, &there, r->err);
+    if (there && !r->status) {
+        set_decoding(&g);
+        read_ids(&g);
+        r->status = g.status;
+    } else if (!r->status) {
+        set_decoding(r); /* before there was that file, these stood in config.json */
+    }
+    syi_json_free(&g.json);
+}
+
+/* ---- all ---- */
+
+static void read_all(struct reading *r)
+{
+    read_family(r);
+    read_version(r);
+    read_dimensions(r);
+    read_head(r);
+    read_experts(r);
+    read_ids(r);
+    set_lengths(r);
+    read_generation(r);
+}
+
+int syi_hf_config(struct syi_import *import, struct sy_error *err)
+{
+    struct reading r = {.import = import, .hf = import->state, .err = err};
+    char *what = syi_format("%s/config.json", import->folder);
+    int there;
+    if (!what) return syi_error(err, SY_ENOMEM, "out of memory");
+    r.what = what;
+    r.status = syi_hf_json(import->folder, "config.json", &r.json, &there, err);
+    if (!r.status && !there) r.status = syi_error(err, SY_ENOENT, "%s: there is no such file", what);
+    if (!r.status) read_all(&r);
+    syi_json_free(&r.json);
+    syi_free(what);
+    return r.status;
+}

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The run directory of an import. */
+#include "config.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "import/import.h"
+#include "import/new_folder.h"
+#include "train/checkpoint/checkpoint.h"
+#include "train/launch/run_dir.h"
+
+/* ---- the checkpoint ---- */
+
+/* A list of the tensors whose names begin with `prefix`, parameters as float32. Freed by the caller: names are borrowed. */
+static int list_tensors(const struct syi_import *import, const char *prefix, int widened,
+                        struct syi_checkpoint_list *list, struct sy_error *err)
+{
+    struct syi_safetensors_tensor *to = syi_alloc(import->n * sizeof *to, err);
+    list->list = to;
+    for (size_t i = 0; to && i < import->n; i++) {
+        const struct syi_import_tensor *from = &import->tensors[i];
+        if (strncmp(from->name, prefix, strlen(prefix))) continue;
+        to[list->n].name = from->name;
+        to[list->n].dtype = widened ? SYI_SAFETENSORS_F32 : from->dtype;
+        to[list->n].rank = from->rank;
+        memcpy(to[list->n].dims, from->dims, sizeof from->dims);
+        list->n++;
+    }
+    return to ? SY_OK : SY_ENOMEM;
+}
+
+/* One tensor at a time, so that memory for the largest is enough. */
+static int fill(void *arg, const struct syi_safetensors *file, struct sy_error *err)
+{
+    struct syi_import *import = arg;
+    int status = SY_OK;
+    for (size_t i = 0; i < file->n_tensors && !status; i++) {
+        const struct syi_safetensors_tensor *to = &file->tensors[i];
+        const struct syi_import_tensor *from = syi_import_find(import, to->name);
+        void *data = syi_alloc((size_t)to->bytes, err);
+        if (!data) return SY_ENOMEM;
+        status = from->dtype == to->dtype ? import->format->read(import, from, data, err)
+                                          : syi_import_read(import, from, data, err);
+        if (!status) status = syi_safetensors_write(file, to, 0, data, (size_t)to->bytes, err);
+        syi_free(data);
+    }
+    return status;
+}
+
+static int write_checkpoint(struct syi_import *import, const char *path, struct sy_error *err)
+{
+    struct syi_checkpoint_meta meta = {
+        .step = import->step, .best_metric = NAN, .best_step = -1, .evaluated = -1};
+    struct syi_checkpoint_list params = {0}, state = {0};
+    int status = list_tensors(import, "target/", 1, &params, err);
+    if (!status) status = list_tensors(import, "state/", 0, &state, err);
+    if (!status) status = syi_checkpoint_write(path, &meta, &params, &state, fill, import, err);
+    syi_free((void *)(uintptr_t)params.list);
+    syi_free((void *)(uintptr_t)state.list);
+    return status;
+}
+
+/* ---- the folder ---- */
+
+/* A vocabulary's file that the format made; run.conf names it by its place in the finished run. */
+static int write_vocabulary(struct syi_import *import, const char *path, const char *final,
+                            struct sy_error *err)
+{
+    if (!import->vocabulary.length) return SY_OK;
+    struct syi_vocabulary_part *part = &import->config.vocabulary.part[0];
+    if (strlen(final) + sizeof "/vocabulary" > sizeof part->file)
+        return syi_error(err, SY_EINVAL, "the run directory's name is too long: %.64s...", final);
+    snprintf(part->file, sizeof part->file, "%s/vocabulary", final);
+    char *file = syi_format("%s/vocabulary", path);
+    int status = file ? syi_file_write(file, import->vocabulary.data, import->vocabulary.length, err)
+                      : syi_error(err, SY_ENOMEM, "out of memory");
+    syi_free(file);
+    return status;
+}
+
+static int log_import(const struct syi_import *import, struct syi_run_dir *dir, struct sy_error *err)
+{
+    char *line = syi_format("imported from %s (format %s), step %lld", import->folder, import->format->name,
+                            (long long)import->step);
+    if (!line) return syi_error(err, SY_ENOMEM, "out of memory");
+    syi_run_dir_log(dir, line);
+    syi_free(line);
+    return SY_OK;
+}
+
+static int fill_folder(void *arg, const char *path, const char *final, struct sy_error *err)
+{
+    struct syi_import *import = arg;
+    struct syi_run_dir dir;
+    int status = syi_run_dir_open(path, NULL, &dir, err);
+    if (status) return status;
+    status = log_import(import, &dir, err);
+    if (!status && !import->vocabulary.length)
+        status = syi_run_dir_keep_vocabularies(&dir, &import->config, err);
+    if (!status) status = write_vocabulary(import, path, final, err);
+    if (!status) status = write_checkpoint(import, path, err);
+    if (!status) status = syi_run_dir_write_config(&dir, &import->config, err);
+    if (!status) status = syi_run_dir_status(&dir, "done", err);
+    syi_run_dir_close(&dir);
+    return status;
+}
+
+int syi_import_write(struct syi_import *import, const char *to, struct sy_error *err)
+{
+    int status = syi_import_check(import, err);
+    return status ? status : syi_new_folder(to, fill_folder, import, err);
+}

@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A folder that is there whole or not at all: it is filled beside its place and gets its name by one rename. */
+#ifndef SYI_NEW_FOLDER_H
+#define SYI_NEW_FOLDER_H
+
+#include "base/base.h"
+
+/* Makes `to`, which must not exist or be an empty folder, and its parents: fill(arg, path, final, err) writes into the
+ * folder `path`, which becomes `final`. Where that fails nothing is left of it. */
+int syi_new_folder(const char *to,
+                   int (*fill)(void *arg, const char *path, const char *final, struct sy_error *err),
+                   void *arg, struct sy_error *err) SYI_MUST_CHECK;
+
+#endif

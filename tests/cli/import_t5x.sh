@@ -1,0 +1,90 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# A checkpoint that T5X wrote, scanned and with Adafactor's state: its numbers are those of T5X, training goes on from it,
+# export writes one that imports to the same bits, and damage is an error that leaves nothing.
+. "$(dirname "$0")/_common.sh"
+"$program" version | grep -q 'gzip' || { echo "SKIP: built without zlib, which the arrays are compressed with"; exit 77; }
+cd "$here" || exit 99
+gzip -dc "$top/tests/golden/import/t5x-scalable-scanned.tar.gz" | tar xf - || exit 99
+checkpoint=scalable-scanned/checkpoint_400
+exits 0 "$program" verify scalable-scanned
+says out '^1 passed, 0 failed, 0 skipped$'
+
+if [ -n "${SWITCHYARD_GOLDENS:-}" ] && [ -d "$SWITCHYARD_GOLDENS/import/t5x" ]; then
+    exits 0 "$program" verify "$SWITCHYARD_GOLDENS/import/t5x"
+fi
+
+# ---- training goes on ----
+awk 'BEGIN { for (i = 0; i < 60; i++) print "w" i }' >words
+awk 'BEGIN { for (i = 0; i < 40; i++) print "w" i " w" 10 + i % 30 " w6\tw7 w" i * 7 % 50 }' >train.tsv
+import() { # FOLDER RUN
+    exits 0 "$program" import "$1" --to "$2" --set vocabulary.kind=words --set vocabulary.file="$here/words"
+}
+resume() { # RUN
+    exits 0 "$program" train "$1/run.conf" --run-dir "$1" --resume --threads 1 --set train.steps=402 \
+        --set task.words.train="$here/train.tsv" --set data.batch_size=8 --set data.max_input_length=16 \
+        --set data.max_target_length=16
+    [ "$(hash_in out | wc -c)" -eq 65 ] || fail "$1: no hash of weights: $(cat err)"
+}
+import $checkpoint run
+says err 'does not say these.*model.mlp_activations = "gelu,linear".*model.dropout_rate'
+says out '^64 parameters, step 400$'
+cp -R run trained
+resume trained
+hash=$(hash_in out)
+
+# ---- out and in again ----
+exits 0 "$program" export run --format t5x --to out.t5x
+import out.t5x/checkpoint_400 again
+for file in params state; do
+    cmp -s "run/checkpoints/400/$file.safetensors" "again/checkpoints/400/$file.safetensors" ||
+        fail "$file differs after export and import"
+done
+cp -R again again.trained
+resume again.trained
+[ "$(hash_in out)" = "$hash" ] || fail "training goes on to other weights from what was exported"
+# T5X's own decision on what is an array of its own: parameters, and all of v that is not factored.
+ls out.t5x/checkpoint_400 | sed 's/layers_[0-9]*/layers_N/' | sort -u >names
+for name in checkpoint target.decoder.logits_dense.kernel target.encoder.layers_N.attention.query.kernel \
+    state.param_states.token_embedder.embedding.v; do
+    grep -qx "$name" names || fail "the exported checkpoint lacks $name: $(cat names)"
+done
+grep -q 'v_row\|v_col' names && fail "row and column means are in the index: $(grep v_ names)"
+
+# ---- damage ----
+# refused TEXT: an import of the folder `bad` is one line with TEXT, and leaves nothing.
+refused() {
+    exits 1 "$program" import bad --to never --quiet --format t5x
+    one_line_error
+    says err "$1"
+    [ ! -e never ] && [ ! -e never.tmp ] || fail "$1: it left $(ls -d never*)"
+    rm -rf bad
+}
+damaged() { # makes the folder `bad`
+    cp -R $checkpoint bad
+    array=bad/target.encoder.encoder.mlp.wo.kernel
+}
+damaged
+chunk=$(ls $array | head -1)
+head -c 100 "$checkpoint/target.encoder.encoder.mlp.wo.kernel/$chunk" >"$array/$chunk"
+refused "wo.kernel/$chunk"
+damaged
+rm "$array/$chunk"
+refused "wo.kernel/$chunk is missing"
+damaged
+printf '{' >$array/.zarray
+refused 'wo.kernel/.zarray: malformed JSON'
+for bytes in 0 1 100 5000; do
+    damaged
+    head -c $bytes $checkpoint/checkpoint >bad/checkpoint
+    refused 'bad/checkpoint: malformed msgpack at byte'
+done
+mkdir -p bad/state
+: >bad/state/manifest.ocdbt
+refused 'OCDBT.*use_orbax = False'
+mkdir bad
+refused 'give the folder of one step, checkpoint_N'
+exits 1 "$program" import $checkpoint --to never --quiet --set model.d_ff=41
+says err 'mlp.*has shape .*wants'
+[ ! -e never ] || fail 'an import that does not fit left a run directory'
+finish
