@@ -31,13 +31,15 @@ core/train/checkpoint: core/base core/program core/parallel core/comm core/runti
 core/train/compare: core/base core/program core/parallel core/optim core/runtime core/data core/train/launch core/train/engine
 core/train/replay: core/base core/program core/parallel core/optim core/comm core/runtime core/data core/text_metrics core/train/launch core/train/engine core/train/checkpoint core/train/trainer
 core/train/trainer: include/switchyard core/base core/parallel core/optim core/comm core/runtime core/data core/text_metrics core/train/launch core/train/engine core/train/checkpoint
+core/train/predict: core/base core/parallel core/comm core/runtime core/data core/train/launch core/train/engine core/train/checkpoint
+core/api: include/switchyard core/base core/model core/optim core/comm core/runtime core/data core/train/launch core/train/engine core/train/checkpoint core/train/predict core/train/trainer
 backends/cpu: include/switchyard core/base
 backends/mpi: include/switchyard core/base
 backends/null: include/switchyard core/base
 metrics: core/base core/train/trainer
 verify: core/base core/program core/parallel core/passes core/model core/optim core/comm core/runtime core/data core/train/launch core/train/decode core/train/engine core/train/trainer
 cli/bench: core/base core/program core/parallel core/passes core/model core/optim core/comm core/runtime core/data core/train/launch core/train/engine cli
-cli: include/switchyard core/base core/program core/parallel core/passes core/model core/optim core/comm core/runtime core/data core/text_metrics core/train/launch core/train/engine core/train/checkpoint core/train/compare core/train/trainer core/train/replay metrics verify cli/bench cli/top cli/report
+cli: include/switchyard core/base core/program core/parallel core/passes core/model core/optim core/comm core/runtime core/data core/text_metrics core/train/launch core/train/engine core/train/checkpoint core/train/compare core/train/trainer core/train/predict core/train/replay metrics verify cli/bench cli/top cli/report
 cli/top: core/base core/train/launch metrics
 cli/report: core/base core/train/launch metrics
 END

@@ -32,6 +32,9 @@ struct syi_shape syi_config_shape(const struct syi_config *config, enum syi_whic
 /* Records and binds the programs for `use` (bits). plan_only: no memory is taken. config is copied. */
 int syi_engine_new(const struct syi_config *config, const struct syi_rank *rank, int use, int plan_only,
                    struct syi_engine **engine, struct sy_error *err) SYI_MUST_CHECK;
+/* Another engine of the same model that reads the weights of `lender`, which outlives it; neither trains. */
+int syi_engine_beside(const struct syi_engine *lender, const struct syi_config *config, int use,
+                      struct syi_engine **engine, struct sy_error *err) SYI_MUST_CHECK;
 void syi_engine_free(struct syi_engine *engine);
 /* The longest bucket's program, or NULL where this use has none. */
 const struct syi_program *syi_engine_program(const struct syi_engine *engine, enum syi_which which);
@@ -129,6 +132,19 @@ struct syi_outputs {
  * numbers; NULL: batch->items has it. Rows of a batch are syi_engine_eval_rows (decode.batch_size). */
 int syi_engine_decode(struct syi_engine *engine, const struct syi_batch *batch, const int64_t *example,
                       const struct syi_outputs *out, struct sy_error *err) SYI_MUST_CHECK;
+/* Sequences of an input that are decoded together. */
+int64_t syi_engine_sequences(const struct syi_config *config);
+/* Whether decoding is more than the program's own choice, and so has scores. */
+int syi_engine_searches(const struct syi_config *config);
+/* Whether the engine's programs decode as this run file says, whatever the seed and the odds of sampling are. */
+int syi_engine_decodes_alike(const struct syi_engine *engine, const struct syi_config *config);
+/* From now on decodes as this run file says; needs syi_engine_decodes_alike. */
+int syi_engine_decode_as(struct syi_engine *engine, const struct syi_config *config,
+                         struct sy_error *err) SYI_MUST_CHECK;
+/* What the encoder makes of a batch: *encoded, borrowed until the next call, (rows, batch->input_length, d_model), on one
+ * rank. Needs SYI_USE_DECODE. */
+int syi_engine_encode(struct syi_engine *engine, const struct syi_batch *batch, const float **encoded,
+                      struct sy_error *err) SYI_MUST_CHECK;
 int32_t syi_engine_eval_rows(const struct syi_engine *engine);
 int32_t syi_engine_decode_length(const struct syi_engine *engine);
 

@@ -22,18 +22,6 @@ struct training {
 
 /* ---- setting up a rank ---- */
 
-static int64_t count_parameters(const struct syi_model *model)
-{
-    int64_t sum = 0, elements;
-
-    for (size_t i = 0; i < model->n; i++) {
-        elements = 1;
-        for (int d = 0; d < model->param[i].rank; d++) elements *= model->param[i].dim[d];
-        sum += elements;
-    }
-    return sum;
-}
-
 static void introduce(struct syi_trainer *t)
 {
     const struct syi_model *model = syi_engine_model(t->engine);
@@ -42,7 +30,7 @@ static void introduce(struct syi_trainer *t)
 
     syi_rank_describe(t->rank, text, sizeof(text));
     syi_trainer_say(t, "%s", text);
-    syi_trainer_say(t, "model: %" PRId64 " parameters in %zu tensors", count_parameters(model), model->n);
+    syi_trainer_say(t, "model: %" PRId64 " parameters in %zu tensors", syi_model_parameters(model), model->n);
     syi_trainer_say(t, "%s: %d examples, %d left out as too long; %" PRId64 " steps of %d are %.3g epochs",
                     batcher->task->path, batcher->task->n_examples, batcher->n_skipped,
                     t->config->train.steps, batcher->batch_size,
