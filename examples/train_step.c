@@ -23,7 +23,8 @@ static size_t read_pairs(char text[PAIRS][BYTES], struct sy_pair pairs[PAIRS])
     return n;
 }
 
-static int train(struct sy_trainer *trainer, const struct sy_pair *pairs, size_t n, int steps, struct sy_error *err)
+static int train(struct sy_trainer *trainer, const struct sy_pair *pairs, size_t n, int steps,
+                 struct sy_error *err)
 {
     struct sy_step step = {.bytes = sizeof step};
     int status = 0;

@@ -23,7 +23,8 @@ struct sy_answer sy_answer(const struct sy_answers *answers, size_t input, size_
     if (input >= o->n || output >= o->decodes) return none;
     const struct syi_outcome *item = &o->item[input * o->decodes + output];
     if (item->too_long) return none;
-    struct sy_answer answer = {.text = o->text.data + item->at, .bytes = item->bytes, .score = (double)item->score};
+    struct sy_answer answer = {
+        .text = o->text.data + item->at, .bytes = item->bytes, .score = (double)item->score};
     if (isinf(item->score)) answer.status = SY_ENOENT;
     return answer;
 }

@@ -20,7 +20,8 @@ struct sy_model {
 
 /* ---- opening ---- */
 
-static int open_model(struct sy_model *m, const char *path, const struct sy_open_options *given, struct sy_error *err)
+static int open_model(struct sy_model *m, const char *path, const struct sy_open_options *given,
+                      struct sy_error *err)
 {
     struct sy_open_options options;
     struct syi_api_place place;
@@ -30,7 +31,8 @@ static int open_model(struct sy_model *m, const char *path, const struct sy_open
     if (!status) status = syi_api_apply(&options, &m->config, err);
     if (!status) status = syi_api_launch(&options, &m->config, &m->alone, err);
     if (!status)
-        status = syi_predictor_new(&m->config, &m->alone.rank, place.run_dir, place.checkpoint, &m->predictor, err);
+        status = syi_predictor_new(&m->config, &m->alone.rank, place.run_dir, place.checkpoint, &m->predictor,
+                                   err);
     m->asked = m->config;
     return status ? status : syi_predictor_open(m->predictor, 1, err);
 }
@@ -88,11 +90,13 @@ int sy_model_facts(const struct sy_model *m, struct sy_model_facts *facts, struc
                                .d_model = c->model.d_model,
                                .experts = c->moe.num_experts,
                                .max_input = c->data.max_input_length,
-                               .max_output = c->decode.max_length ? c->decode.max_length : c->data.max_target_length,
+                               .max_output =
+                                   c->decode.max_length ? c->decode.max_length : c->data.max_target_length,
                                .max_batch = syi_predictor_rows(m->predictor),
                                .threads = rank->n_threads};
     memcpy(f.weights_sha256, meta->params_sha256, sizeof f.weights_sha256);
-    snprintf(f.backend, sizeof f.backend, "%.30s: %.90s", rank->backend->plugin.desc.name, rank->backend->description);
+    snprintf(f.backend, sizeof f.backend, "%.30s: %.90s", rank->backend->plugin.desc.name,
+             rank->backend->description);
     return syi_api_give(facts, &f, sizeof f, "sy_model_facts", err);
 }
 
@@ -112,37 +116,39 @@ int sy_model_value(const struct sy_model *m, const char *key, char *text, size_t
 
 /* ---- predicting ---- */
 
-/* Fields that are 0 keep the run's value. */
-static void set_sampling(const struct sy_predict_options *o, struct syi_decode_part *decode)
+/* What a method means, before the fields that are given. */
+static void set_method(int method, struct syi_decode_part *decode)
 {
-    if (o->temperature != 0) decode->temperature = o->temperature;
-    if (o->top_k) {
-        decode->topk = o->top_k;
-        decode->topp = 0;
-    }
-    if (o->top_p != 0) {
-        decode->topp = o->top_p;
-        decode->topk = o->top_k; /* both: refused */
-    }
+    if (method == SY_AS_RUN) return;
+    decode->num_decodes = 1;
+    if (method != SY_BEAMS) decode->beams = 1;
+    if (method != SY_SAMPLE) decode->temperature = 0;
+    if (method == SY_BEAMS && decode->beams == 1) decode->beams = 4;
+    if (method == SY_SAMPLE && decode->temperature == 0) decode->temperature = 1;
 }
 
-static int set_decoding(const struct sy_predict_options *o, struct syi_config *c, struct sy_error *err)
+/* Fields that are 0 keep their value; one of top_k and top_p takes the place of the other. */
+static int set_fields(const struct sy_predict_options *o, struct syi_config *c, struct sy_error *err)
 {
-    struct syi_decode_part *decode = &c->decode;
-    if (o->method < SY_AS_RUN || o->method > SY_SAMPLE)
-        return syi_error(err, SY_EINVAL, "method %d: unknown; there are SY_AS_RUN, SY_GREEDY, SY_BEAMS, SY_SAMPLE",
-                         o->method);
-    if (o->method != SY_AS_RUN) decode->num_decodes = 1;
-    if (o->method == SY_GREEDY || o->method == SY_BEAMS) decode->temperature = 0;
-    if (o->method == SY_GREEDY || o->method == SY_SAMPLE) decode->beams = 1;
-    if (o->method == SY_BEAMS && decode->beams == 1) decode->beams = 4;
-    if (o->method == SY_SAMPLE && decode->temperature == 0) decode->temperature = 1;
-    if (o->beams) decode->beams = o->beams;
-    if (o->outputs) decode->num_decodes = o->outputs;
-    if (o->method == SY_AS_RUN || o->method == SY_SAMPLE) set_sampling(o, decode);
-    if (o->scores) decode->scores = true;
+    const struct {
+        const char *key;
+        double value;
+    } fields[] = {{"beams", o->beams},
+                  {"num_decodes", o->outputs},
+                  {"temperature", o->temperature},
+                  {"topk", o->top_k},
+                  {"topp", o->top_p}};
+    int status = SY_OK;
+    if (o->top_k) c->decode.topp = 0;
+    if (o->top_p != 0) c->decode.topk = 0;
+    for (size_t i = 0; !status && i < SYI_COUNT(fields); i++) {
+        char text[64];
+        snprintf(text, sizeof text, "decode.%s=%.17g", fields[i].key, fields[i].value);
+        if (fields[i].value != 0) status = syi_config_set(c, text, err);
+    }
+    if (o->scores) c->decode.scores = true;
     if (o->seed) c->train.seed = (int64_t)(o->seed & INT64_MAX);
-    return SY_OK;
+    return status;
 }
 
 /* The decoding that is asked for, in m->asked. */
@@ -150,15 +156,20 @@ static int ask(struct sy_model *m, const struct sy_predict_options *o, struct sy
 {
     m->asked.decode = m->config.decode;
     m->asked.train.seed = m->config.train.seed;
-    if (o->beams < 0 || o->outputs < 0 || o->top_k < 0 || o->temperature < 0 || o->top_p < 0 || o->first < 0)
-        return syi_error(err, SY_EINVAL, "struct sy_predict_options: no field is below 0");
-    int status = set_decoding(o, &m->asked, err);
+    if (o->method < SY_AS_RUN || o->method > SY_SAMPLE)
+        return syi_error(err, SY_EINVAL,
+                         "method %d: unknown; there are SY_AS_RUN, SY_GREEDY, SY_BEAMS and SY_SAMPLE",
+                         o->method);
+    if (o->first < 0)
+        return syi_error(err, SY_EINVAL, "first = %lld: inputs count from 0", (long long)o->first);
+    set_method(o->method, &m->asked.decode);
+    int status = set_fields(o, &m->asked, err);
     return status ? status : syi_config_validate_programs(&m->asked, err);
 }
 
 /* Spans of the inputs and their places among all, in one piece of memory each. */
-static int take_inputs(const struct sy_text *inputs, size_t n, int64_t first, struct syi_span **spans, int64_t **index,
-                       struct sy_error *err)
+static int take_inputs(const struct sy_text *inputs, size_t n, int64_t first, struct syi_span **spans,
+                       int64_t **index, struct sy_error *err)
 {
     *spans = syi_alloc(n * sizeof **spans, err);
     *index = syi_alloc(n * sizeof **index, err);
@@ -170,8 +181,8 @@ static int take_inputs(const struct sy_text *inputs, size_t n, int64_t first, st
     return SY_OK;
 }
 
-static int predict(struct sy_model *m, const struct sy_predict_options *given, const struct sy_text *inputs, size_t n,
-                   struct sy_answers *answers, struct sy_error *err)
+static int predict(struct sy_model *m, const struct sy_predict_options *given, const struct sy_text *inputs,
+                   size_t n, struct sy_answers *answers, struct sy_error *err)
 {
     struct sy_predict_options options;
     struct syi_span *spans = NULL;
@@ -187,8 +198,8 @@ static int predict(struct sy_model *m, const struct sy_predict_options *given, c
     return status;
 }
 
-int sy_predict(struct sy_model *m, const struct sy_predict_options *options, const struct sy_text *inputs, size_t n,
-               struct sy_answers **answers, struct sy_error *err)
+int sy_predict(struct sy_model *m, const struct sy_predict_options *options, const struct sy_text *inputs,
+               size_t n, struct sy_answers **answers, struct sy_error *err)
 {
     fenv_t before;
     *answers = NULL;
@@ -232,7 +243,8 @@ int sy_score(struct sy_model *m, const struct sy_pair *pairs, size_t n, double *
 
 /* ---- the encoder ---- */
 
-static int check_room(const struct sy_model *m, const int64_t *tokens, size_t n, size_t capacity, struct sy_error *err)
+static int check_room(const struct sy_model *m, const int64_t *tokens, size_t n, size_t capacity,
+                      struct sy_error *err)
 {
     size_t need = 0;
     for (size_t i = 0; i < n; i++) need += (size_t)tokens[i] * (size_t)m->config.model.d_model;

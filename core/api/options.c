@@ -27,10 +27,11 @@ int syi_api_take(void *to, size_t size, const void *from, const char *name, stru
     if (bytes < sizeof bytes) return no_bytes(name, err);
     for (size_t i = size; i < bytes; i++)
         if (((const char *)from)[i])
-            return syi_error(err, SY_EUNSUPPORTED,
-                             "struct %s: the program was compiled for a later switchyard than this one (%s) and sets what it "
-                             "does not have",
-                             name, sy_version());
+            return syi_error(
+                err, SY_EUNSUPPORTED,
+                "struct %s: the program was compiled for a later switchyard than this one (%s) and sets what it "
+                "does not have",
+                name, sy_version());
     memcpy(to, from, bytes < size ? bytes : size);
     return SY_OK;
 }
@@ -41,7 +42,8 @@ int syi_api_give(void *to, const void *from, size_t size, const char *name, stru
     memcpy(&bytes, to, sizeof bytes);
     if (bytes < sizeof bytes) return no_bytes(name, err);
     memset((char *)to + sizeof bytes, 0, bytes - sizeof bytes);
-    memcpy((char *)to + sizeof bytes, (const char *)from + sizeof bytes, (bytes < size ? bytes : size) - sizeof bytes);
+    memcpy((char *)to + sizeof bytes, (const char *)from + sizeof bytes,
+           (bytes < size ? bytes : size) - sizeof bytes);
     return SY_OK;
 }
 
@@ -58,7 +60,8 @@ static int read_checkpoint(const char *text, int64_t *checkpoint, struct sy_erro
     if (!text || !strcmp(text, "latest")) return SY_OK;
     *checkpoint = !strcmp(text, "best") ? SYI_CHECKPOINT_BEST : strtoll(text, NULL, 10);
     if (!strcmp(text, "best") || (is_number(text) && strlen(text) < 19)) return SY_OK;
-    return syi_error(err, SY_EINVAL, "checkpoint %.40s: there are \"latest\", \"best\" and the steps of a run", text);
+    return syi_error(err, SY_EINVAL,
+                     "checkpoint %.40s: there are \"latest\", \"best\" and the steps of a run", text);
 }
 
 /* RUN_DIR/checkpoints/STEP taken apart; 0: the path is no such folder. */
@@ -84,9 +87,11 @@ int syi_api_find(const char *path, const char *checkpoint, struct syi_api_place 
     strcpy(place->run_dir, path);
     int status = read_checkpoint(checkpoint, &place->checkpoint, err);
     if (status || access(path, F_OK)) return status;
-    if (!realpath(path, full) || !split_checkpoint(full, &step) || strlen(full) >= sizeof place->run_dir) return SY_OK;
+    if (!realpath(path, full) || !split_checkpoint(full, &step) || strlen(full) >= sizeof place->run_dir)
+        return SY_OK;
     if (checkpoint)
-        return syi_error(err, SY_EINVAL, "%s is the folder of one checkpoint: leave the option checkpoint out", path);
+        return syi_error(err, SY_EINVAL,
+                         "%s is the folder of one checkpoint: leave the option checkpoint out", path);
     strcpy(place->run_dir, full);
     place->checkpoint = step;
     return SY_OK;
@@ -114,8 +119,8 @@ int syi_api_apply(const struct sy_open_options *options, struct syi_config *conf
     return status ? status : syi_config_validate(config, err);
 }
 
-int syi_api_launch(const struct sy_open_options *options, const struct syi_config *config, struct syi_alone *alone,
-                   struct sy_error *err)
+int syi_api_launch(const struct sy_open_options *options, const struct syi_config *config,
+                   struct syi_alone *alone, struct sy_error *err)
 {
     const char *backend = options->backend ? options->backend : "cpu";
     struct syi_launch launch = {.backend = backend,

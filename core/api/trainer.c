@@ -27,17 +27,17 @@ struct sy_trainer {
     struct syi_bucket buckets[SYI_MAX_BUCKETS];
     int n_buckets;
     struct syi_batch batch;
-    struct syi_state_leaves state; /* of checkpoints under run.compat = t5x; else none */
+    struct syi_state_leaves state;   /* of checkpoints under run.compat = t5x; else none */
     struct syi_checkpoint_meta meta; /* of the checkpoint that it began with or saved last */
-    int64_t step;                  /* done */
-    int spoiled;                   /* 1: a step left weights that are not finite (train.nan_check = after) */
-    char *home;                    /* the run it belongs to, in full; NULL: none yet */
+    int64_t step;                    /* done */
+    int spoiled; /* 1: a step left weights that are not finite (train.nan_check = after) */
+    char *home;  /* the run it belongs to, in full; NULL: none yet */
 };
 
 /* ---- opening ---- */
 
-static int read_config(struct sy_trainer *t, const char *path, const char *checkpoint, struct syi_api_place *place,
-                       int *is_run, struct sy_error *err)
+static int read_config(struct sy_trainer *t, const char *path, const char *checkpoint,
+                       struct syi_api_place *place, int *is_run, struct sy_error *err)
 {
     struct stat info;
     if (!path || stat(path, &info)) return syi_error_system(err, "cannot open %s", path ? path : "(NULL)");
@@ -47,7 +47,8 @@ static int read_config(struct sy_trainer *t, const char *path, const char *check
         return status ? status : syi_api_read_run(place, &t->config, err);
     }
     if (checkpoint)
-        return syi_error(err, SY_EINVAL, "%s is a run file, which has no checkpoints: give a run directory", path);
+        return syi_error(err, SY_EINVAL, "%s is a run file, which has no checkpoints: give a run directory",
+                         path);
     int status = syi_config_defaults(&t->config, err);
     return status ? status : syi_config_load(&t->config, path, err);
 }
@@ -60,7 +61,8 @@ static int make_engine(struct sy_trainer *t, struct sy_error *err)
     if (status) return syi_error(err, status, "train.lr_factors: %s", reason);
     status = syi_vocabularies_open(&t->vocabularies, &t->config, err);
     if (!status) status = syi_engine_new(&t->config, &t->alone.rank, SYI_USE_TRAIN, 0, &t->engine, err);
-    if (!status && t->config.run.compat == SYI_COMPAT_T5X) status = syi_state_leaves_make(&t->state, t->engine, err);
+    if (!status && t->config.run.compat == SYI_COMPAT_T5X)
+        status = syi_state_leaves_make(&t->state, t->engine, err);
     return status ? status : syi_train_batch_create(&t->config, &t->batch, err);
 }
 
@@ -143,17 +145,20 @@ static int find_bucket(const struct sy_trainer *t, const struct sy_pair *pairs, 
     struct syi_bucket longest = syi_buckets_longest(t->buckets, t->n_buckets);
     size_t inputs = 1, targets = 1, ids;
     for (size_t i = 0; i < n; i++) {
-        int status = syi_vocabulary_encode(&t->vocabularies.input, syi_api_span(&pairs[i].input), NULL, 0, &ids, err);
+        int status =
+            syi_vocabulary_encode(&t->vocabularies.input, syi_api_span(&pairs[i].input), NULL, 0, &ids, err);
         if (status) return status;
         if (inputs < ids + 1) inputs = ids + 1;
-        status = syi_vocabulary_encode(&t->vocabularies.target, syi_api_span(&pairs[i].target), NULL, 0, &ids, err);
+        status = syi_vocabulary_encode(&t->vocabularies.target, syi_api_span(&pairs[i].target), NULL, 0, &ids,
+                                       err);
         if (status) return status;
         if (targets < ids + 1) targets = ids + 1;
         if (inputs > (size_t)longest.input_length || targets > (size_t)longest.target_length)
-            return syi_error(err, SY_EINVAL,
-                             "pair %zu is over the limit of data.max_input_length=%d or data.max_target_length=%d tokens, "
-                             "the end token included",
-                             i, longest.input_length, longest.target_length);
+            return syi_error(
+                err, SY_EINVAL,
+                "pair %zu is over the limit of data.max_input_length=%d or data.max_target_length=%d tokens, "
+                "the end token included",
+                i, longest.input_length, longest.target_length);
     }
     *bucket = syi_buckets_fit(t->buckets, t->n_buckets, inputs, targets);
     return SY_OK;
@@ -163,13 +168,15 @@ static int fill_batch(struct sy_trainer *t, const struct sy_pair *pairs, size_t 
 {
     int bucket = 0, status;
     if (n < 1 || n > (size_t)t->batch.rows)
-        return syi_error(err, SY_EINVAL, "a step on %zu pairs: give 1 to data.batch_size=%d", n, t->batch.rows);
+        return syi_error(err, SY_EINVAL, "a step on %zu pairs: give 1 to data.batch_size=%d", n,
+                         t->batch.rows);
     status = find_bucket(t, pairs, n, &bucket, err);
     if (status) return status;
     syi_batch_begin(&t->batch, t->buckets, bucket);
     for (size_t i = 0; !status && i < n; i++) {
         struct syi_span target = syi_api_span(&pairs[i].target);
-        status = syi_batch_add(&t->batch, &t->vocabularies, (int32_t)i, syi_api_span(&pairs[i].input), &target, err);
+        status = syi_batch_add(&t->batch, &t->vocabularies, (int32_t)i, syi_api_span(&pairs[i].input),
+                               &target, err);
     }
     return status;
 }
@@ -223,8 +230,9 @@ static int check_folder(const struct sy_trainer *t, const char *path, struct sy_
     status = syi_checkpoint_latest(path, &latest, err);
     if (status || (ours && latest <= t->meta.step)) return status;
     if (ours)
-        return syi_error(err, SY_EEXIST, "%s has a checkpoint of step %" PRId64 ", but this training went on from step %" PRId64
-                                         ": save to a new folder",
+        return syi_error(err, SY_EEXIST,
+                         "%s has a checkpoint of step %" PRId64
+                         ", but this training went on from step %" PRId64 ": save to a new folder",
                          path, latest, t->meta.step);
     if (!syi_run_dir_exists(path) && latest < 0) return SY_OK;
     return syi_error(err, SY_EEXIST, "%s holds another run: save to a new folder", path);
@@ -242,8 +250,8 @@ static int write_checkpoint(struct sy_trainer *t, const struct syi_run_dir *dir,
         __builtin_add_overflow(meta.examples, examples, &meta.examples))
         meta.examples = INT64_MAX;
     syi_state_leaves_set(&t->state, t->step, syi_schedule_value(&t->schedule, t->step));
-    int status = syi_checkpoint_save(dir->path, syi_engine_session(t->engine), t->alone.rank.comm, &meta, &saving,
-                                     &failure, err);
+    int status = syi_checkpoint_save(dir->path, syi_engine_session(t->engine), t->alone.rank.comm, &meta,
+                                     &saving, &failure, err);
     if (!status && failure.code) status = syi_error(err, failure.code, "%s", failure.text);
     if (!status) t->meta = meta;
     return status;
@@ -256,7 +264,8 @@ static int write_run(struct sy_trainer *t, const struct syi_run_dir *dir, struct
     if (!status) status = syi_run_dir_write_config(dir, &t->config, err);
     if (!status) status = syi_engine_average(t->engine, err);
     if (!status) status = write_checkpoint(t, dir, err);
-    return status ? status : syi_run_dir_status(dir, t->step < t->config.train.steps ? "stopped" : "done", err);
+    return status ? status
+                  : syi_run_dir_status(dir, t->step < t->config.train.steps ? "stopped" : "done", err);
 }
 
 static int save(struct sy_trainer *t, const char *path, struct sy_error *err)
@@ -264,8 +273,9 @@ static int save(struct sy_trainer *t, const char *path, struct sy_error *err)
     struct syi_run_dir dir;
     char *home = NULL;
     if (t->spoiled)
-        return syi_error(err, SY_ENUMERIC, "after %" PRId64 " steps the weights hold numbers that are not finite: they are "
-                                           "not saved",
+        return syi_error(err, SY_ENUMERIC,
+                         "after %" PRId64 " steps the weights hold numbers that are not finite: they are "
+                         "not saved",
                          t->step);
     if (!path || !*path) return syi_error(err, SY_EINVAL, "no path: give a folder for the run");
     int status = check_folder(t, path, err);

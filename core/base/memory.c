@@ -20,10 +20,11 @@ int sy_allocator_set(const struct sy_allocator *given, struct sy_error *err)
     if (given && (!given->take || !given->give_back))
         return syi_error(err, SY_EINVAL, "an allocator has both functions, take and give_back");
     if (pieces)
-        return syi_error(err, SY_EBUSY,
-                         "%zu pieces of memory are in use: set the allocator before the first handle is opened, or after "
-                         "the last is closed",
-                         pieces);
+        return syi_error(
+            err, SY_EBUSY,
+            "%zu pieces of memory are in use: set the allocator before the first handle is opened, or after "
+            "the last is closed",
+            pieces);
     allocator = given ? *given : (struct sy_allocator){0};
     return SY_OK;
 }

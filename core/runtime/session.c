@@ -190,7 +190,8 @@ static int check_weights(const struct syi_session *session, struct sy_error *err
         if (syi_kind_segment(shared->info.kind) != SYI_PERSIST) continue;
         same = theirs && theirs->data == shared->tensor.data;
     }
-    return same ? SY_OK : syi_error(err, SY_EINTERNAL, "a session cannot lend its weights to one of another model");
+    return same ? SY_OK
+                : syi_error(err, SY_EINTERNAL, "a session cannot lend its weights to one of another model");
 }
 
 /* State that does not begin at 0. */

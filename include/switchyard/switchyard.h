@@ -96,8 +96,8 @@ struct sy_open_options {
     size_t bytes;           /* sizeof(struct sy_open_options) */
     const char *backend;    /* "cpu" */
     const char *checkpoint; /* "latest", "best" or a step; of a path that names a checkpoint's folder: none */
-    int threads;            /* of the handle; 0: cpu.threads of the run, else the CPUs that the process may use */
-    int max_batch;          /* most inputs computed together; 0: decode.batch_size of the run. Of a model only */
+    int threads;   /* of the handle; 0: cpu.threads of the run, else the CPUs that the process may use */
+    int max_batch; /* most inputs computed together; 0: decode.batch_size of the run. Of a model only */
     const char *const *set; /* [n_set] "KEY=VALUE", over the values of the run file */
     size_t n_set;
     sy_run_tasks_fn run_tasks; /* NULL: threads of the library's own. Else that is called, with n = threads */
@@ -171,8 +171,9 @@ SY_API int sy_predict(struct sy_model *model, const struct sy_predict_options *o
 struct sy_answer {
     const char *text; /* borrowed from the answers, a NUL after its end; "" where status is not SY_OK */
     size_t bytes;
-    double score; /* log-probability, of beams divided by ((5 + tokens) / 6)^decode.alpha; NaN: not asked for */
-    int status;   /* SY_OK; SY_EINVAL: the input is over max_input; SY_ENOENT: fewer outputs were found */
+    double
+        score;  /* log-probability, of beams divided by ((5 + tokens) / 6)^decode.alpha; NaN: not asked for */
+    int status; /* SY_OK; SY_EINVAL: the input is over max_input; SY_ENOENT: fewer outputs were found */
 };
 SY_API size_t sy_answers_inputs(const struct sy_answers *answers);
 SY_API size_t sy_answers_outputs(const struct sy_answers *answers); /* of each input */
@@ -186,8 +187,8 @@ struct sy_pair {
 /* score: [n] log-likelihood of each target: the sum over its tokens, the end token included, of the logarithm of the
  * probability that the model gives the token after those before it; NaN where a side is too long. tokens: [n] of the
  * target, 0 where it has no score; or NULL. */
-SY_API int sy_score(struct sy_model *model, const struct sy_pair *pairs, size_t n, double *score, int64_t *tokens,
-                    struct sy_error *err);
+SY_API int sy_score(struct sy_model *model, const struct sy_pair *pairs, size_t n, double *score,
+                    int64_t *tokens, struct sy_error *err);
 
 /* What the encoder makes of the inputs: tokens: [n] how many each has, the end token included, 0 where it is too long.
  * values: (sum of tokens, d_model) floats, one input after the other; capacity: floats that it has room for, SY_EINVAL
@@ -202,23 +203,23 @@ struct sy_trainer;
 
 /* path: a run file: a model that begins as train.seed says; or a run directory or the folder of a checkpoint in it: training
  * goes on there, with the optimizer's state. Nothing is written. *trainer is NULL after a failure. */
-SY_API int sy_trainer_open(const char *path, const struct sy_open_options *options, struct sy_trainer **trainer,
-                           struct sy_error *err);
+SY_API int sy_trainer_open(const char *path, const struct sy_open_options *options,
+                           struct sy_trainer **trainer, struct sy_error *err);
 SY_API void sy_trainer_close(struct sy_trainer *trainer); /* NULL is fine; what was not saved is gone */
 
 struct sy_step {
-    size_t bytes;      /* sizeof(struct sy_step), set by the program */
-    int64_t step;      /* steps done, this one included */
-    int64_t tokens;    /* of the targets, end tokens included */
-    double loss;       /* what was minimised: per target token, auxiliary losses included */
-    double grad_norm;  /* before clipping */
-    double rate;       /* learning rate */
-    int updated;       /* 0: the gradient was not finite, and the weights are as before */
+    size_t bytes;     /* sizeof(struct sy_step), set by the program */
+    int64_t step;     /* steps done, this one included */
+    int64_t tokens;   /* of the targets, end tokens included */
+    double loss;      /* what was minimised: per target token, auxiliary losses included */
+    double grad_norm; /* before clipping */
+    double rate;      /* learning rate */
+    int updated;      /* 0: the gradient was not finite, and the weights are as before */
 };
 /* One step on n pairs, 1 to data.batch_size of the run file. SY_EINVAL names a pair that is too long; nothing is done then.
  * step may be NULL. */
-SY_API int sy_trainer_step(struct sy_trainer *trainer, const struct sy_pair *pairs, size_t n, struct sy_step *step,
-                           struct sy_error *err);
+SY_API int sy_trainer_step(struct sy_trainer *trainer, const struct sy_pair *pairs, size_t n,
+                           struct sy_step *step, struct sy_error *err);
 /* Saves a checkpoint with all that the command needs (predict, eval, train --resume) to run_dir: a new folder, or the run
  * that this trainer was opened from or has saved to. SY_EEXIST: it holds another run. A failure leaves earlier checkpoints. */
 SY_API int sy_trainer_save(struct sy_trainer *trainer, const char *run_dir, struct sy_error *err);

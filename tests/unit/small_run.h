@@ -14,11 +14,11 @@
 
 static const char small_run_file[] =
     "[run]\nname = \"small\"\n"
-    "[model]\nvocab_size = 384\nd_model = 16\nd_ff = 32\nhead_dim = 8\nnum_heads = 2\n"
-    "num_encoder_layers = 2\nnum_decoder_layers = 1\ndropout_rate = 0.1\ninit_scale = 1.0\n"
+    "[model]\nvocab_size = 384\nd_model = 32\nd_ff = 64\nhead_dim = 8\nnum_heads = 4\n"
+    "num_encoder_layers = 1\nnum_decoder_layers = 1\ndropout_rate = 0.0\ninit_scale = 1.0\n"
     "[moe]\nnum_experts = 2\nnum_encoder_sparse_layers = 1\n"
-    "[data]\nmax_input_length = 12\nmax_target_length = 16\nlength_buckets = [8]\nbatch_size = 16\n"
-    "[train]\nsteps = 40\nseed = 5\nlearning_rate = 1e-2\nwarmup_steps = 0\nschedule = \"constant\"\n"
+    "[data]\nmax_input_length = 12\nmax_target_length = 16\nlength_buckets = [8, 16]\nbatch_size = 16\n"
+    "[train]\nsteps = 40\nseed = 5\nlearning_rate = 5e-3\nwarmup_steps = 0\nschedule = \"constant\"\nclip_norm = 1.0\n"
     "[decode]\nbatch_size = 8\n"
     "[reproducible]\nblocks = 2\nmin_leaf = 8\n";
 

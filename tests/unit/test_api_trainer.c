@@ -58,17 +58,17 @@ static void weights_of(const char *dir, int64_t step, char sha256[65])
 Test(api_trainer, learns)
 {
     struct sy_trainer *trainer = open_trainer(run.file, NULL);
-    struct sy_step first = train(trainer, 1), last = train(trainer, 199);
+    struct sy_step first = train(trainer, 1), last = train(trainer, 149);
     int right = 0;
-    cr_expect(first.step == 1 && last.step == 200 && first.updated && first.rate == 1e-2);
+    cr_expect(first.step == 1 && last.step == 150 && first.updated && first.rate == 5e-3);
     cr_expect(first.tokens > SMALL_PAIRS && first.grad_norm > 0 && isfinite(first.loss));
-    cr_expect_lt(last.loss, first.loss / 4, "the loss fell from %g to %g", first.loss, last.loss);
+    cr_expect_lt(last.loss, first.loss / 10, "the loss fell from %g to %g", first.loss, last.loss);
     save(trainer, run.dir);
     sy_trainer_close(trainer);
     struct sy_model *model = open_model(run.dir, NULL);
     struct sy_answers *answers = answers_of(model, NULL, run.text, SMALL_PAIRS);
     for (size_t i = 0; i < SMALL_PAIRS; i++) right += !strcmp(sy_answer(answers, i, 0).text, run.target[i]);
-    cr_expect_geq(right, SMALL_PAIRS / 2, "%d of %d pairs were learned", right, SMALL_PAIRS);
+    cr_expect_geq(right, SMALL_PAIRS * 3 / 4, "%d of %d pairs were learned", right, SMALL_PAIRS);
     sy_answers_free(answers);
     sy_model_close(model);
 }
@@ -142,16 +142,19 @@ Test(api_trainer, refused)
     expect_refused(sy_trainer_open("/nowhere", NULL, &trainer, &err[0]), &err[0], SY_ENOENT, "/nowhere");
     cr_expect_null(trainer);
     expect_refused(sy_trainer_open(run.file, &best, &trainer, &err[1]), &err[1], SY_EINVAL, "no checkpoints");
-    expect_refused(sy_trainer_open(run.file, &rows, &trainer, &err[2]), &err[2], SY_EINVAL, "data.batch_size");
+    expect_refused(sy_trainer_open(run.file, &rows, &trainer, &err[2]), &err[2], SY_EINVAL,
+                   "data.batch_size");
     trainer = open_trainer(run.file, NULL);
     struct sy_pair pairs[SMALL_PAIRS + 1];
     struct sy_step step = {0};
     for (int i = 0; i <= SMALL_PAIRS; i++) pairs[i] = run.pair[i];
-    expect_refused(sy_trainer_step(trainer, pairs, SMALL_PAIRS + 1, NULL, &err[3]), &err[3], SY_EINVAL, "batch_size=16");
+    expect_refused(sy_trainer_step(trainer, pairs, SMALL_PAIRS + 1, NULL, &err[3]), &err[3], SY_EINVAL,
+                   "batch_size=16");
     expect_refused(sy_trainer_step(trainer, pairs, 0, NULL, &err[4]), &err[4], SY_EINVAL, "on 0 pairs");
     pairs[2].input = text_of("longer than twelve tokens");
     expect_refused(sy_trainer_step(trainer, pairs, 3, NULL, &err[5]), &err[5], SY_EINVAL, "pair 2 is over");
-    expect_refused(sy_trainer_step(trainer, pairs, 1, &step, &err[6]), &err[6], SY_EINVAL, "sizeof(struct sy_step)");
+    expect_refused(sy_trainer_step(trainer, pairs, 1, &step, &err[6]), &err[6], SY_EINVAL,
+                   "sizeof(struct sy_step)");
     step.bytes = sizeof step;
     cr_expect_eq(sy_trainer_step(trainer, pairs, 1, &step, NULL), SY_OK);
     cr_expect_eq(step.step, 1, "a step that was refused counted");

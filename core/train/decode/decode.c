@@ -103,8 +103,8 @@ int syi_decoder_change(struct syi_decoder *d, const struct syi_decode_options *o
     const struct syi_decode_options *o = &d->options;
     int status = check(options, err);
     if (status) return status;
-    if (options->beam_search != o->beam_search || options->batch != o->batch || options->decodes != o->decodes ||
-        options->length != o->length || options->vocab != o->vocab)
+    if (options->beam_search != o->beam_search || options->batch != o->batch ||
+        options->decodes != o->decodes || options->length != o->length || options->vocab != o->vocab)
         return syi_error(err, SY_EINTERNAL, "a decoder was made for other sizes");
     d->options = *options;
     return SY_OK;

@@ -239,7 +239,8 @@ static int take_end(struct syi_engine *e, struct sy_error *err)
 }
 
 static int make(const struct syi_config *config, const struct syi_rank *rank, int use,
-                const struct syi_engine *lender, int plan_only, struct syi_engine **engine, struct sy_error *err)
+                const struct syi_engine *lender, int plan_only, struct syi_engine **engine,
+                struct sy_error *err)
 {
     struct syi_engine *e = syi_alloc(sizeof *e, err);
     if (!e) return SY_ENOMEM;

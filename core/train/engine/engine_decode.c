@@ -30,18 +30,18 @@ static struct syi_decode_options decode_options(const struct syi_engine *e)
 {
     const struct syi_config *c = &e->config;
     return (struct syi_decode_options){.beam_search = !syi_engine_samples(c),
-                                         .decodes = (int32_t)syi_engine_sequences(c),
-                                         .batch = (int32_t)e->eval_rows,
-                                         .length = syi_engine_decode_length(e),
-                                         .vocab = (int32_t)c->model.vocab_size,
-                                         .eos = e->end,
-                                         .alpha = c->decode.alpha,
-                                         .temperature = c->decode.temperature,
-                                         .top_k = c->decode.temperature > 0 ? (int32_t)c->decode.topk : 0,
-                                         .top_p = c->decode.temperature > 0 ? c->decode.topp : 0,
-                                         .rescale_log_probs =
-                                             c->decode.temperature > 0 && c->decode.rescale_log_probs,
-                                         .seed = (uint64_t)c->train.seed};
+                                       .decodes = (int32_t)syi_engine_sequences(c),
+                                       .batch = (int32_t)e->eval_rows,
+                                       .length = syi_engine_decode_length(e),
+                                       .vocab = (int32_t)c->model.vocab_size,
+                                       .eos = e->end,
+                                       .alpha = c->decode.alpha,
+                                       .temperature = c->decode.temperature,
+                                       .top_k = c->decode.temperature > 0 ? (int32_t)c->decode.topk : 0,
+                                       .top_p = c->decode.temperature > 0 ? c->decode.topp : 0,
+                                       .rescale_log_probs =
+                                           c->decode.temperature > 0 && c->decode.rescale_log_probs,
+                                       .seed = (uint64_t)c->train.seed};
 }
 
 int syi_engine_decode_open(struct syi_engine *e, struct sy_error *err)
@@ -58,8 +58,8 @@ int syi_engine_decode_open(struct syi_engine *e, struct sy_error *err)
 int syi_engine_decodes_alike(const struct syi_engine *e, const struct syi_config *c)
 {
     const struct syi_config *own = &e->config;
-    return syi_engine_sequences(own) == syi_engine_sequences(c) && syi_engine_samples(own) == syi_engine_samples(c) &&
-           own->decode.max_length == c->decode.max_length;
+    return syi_engine_sequences(own) == syi_engine_sequences(c) &&
+           syi_engine_samples(own) == syi_engine_samples(c) && own->decode.max_length == c->decode.max_length;
 }
 
 int syi_engine_decode_as(struct syi_engine *e, const struct syi_config *c, struct sy_error *err)

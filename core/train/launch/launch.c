@@ -201,16 +201,17 @@ static int open_threads(const struct team *team, struct syi_threads **threads, s
     return syi_threads_new(team->threads, team->sharers, threads, err);
 }
 
-static int open_rank(const struct team *team, struct syi_comm *comm, struct syi_rank *rank, struct sy_error *err)
+static int open_rank(const struct team *team, struct syi_comm *comm, struct syi_rank *rank,
+                     struct sy_error *err)
 {
     *rank = (struct syi_rank){.rank = comm->rank,
-                            .ranks = comm->ranks,
-                            .comm = comm,
-                            .comm_name = team->comm_name,
-                            .mesh = team->mesh,
-                            .n_threads = team->threads,
-                            .n_cpus = team->cpus,
-                            .memory = team->memory};
+                              .ranks = comm->ranks,
+                              .comm = comm,
+                              .comm_name = team->comm_name,
+                              .mesh = team->mesh,
+                              .n_threads = team->threads,
+                              .n_cpus = team->cpus,
+                              .memory = team->memory};
     int status = open_threads(team, &rank->threads, err);
     if (!status) status = open_backend(team, comm, rank->threads, &rank->backend, err);
     if (!status && !strcmp(team->comm_name, "mpi")) status = check_plugin(rank->backend, comm, err);

@@ -46,7 +46,8 @@ struct syi_alone {
     struct syi_rank rank;
 };
 /* launch->comm is "self". alone is zeroed; close it after a failure, too. */
-int syi_launch_open(const struct syi_launch *launch, struct syi_alone *alone, struct sy_error *err) SYI_MUST_CHECK;
+int syi_launch_open(const struct syi_launch *launch, struct syi_alone *alone,
+                    struct sy_error *err) SYI_MUST_CHECK;
 void syi_launch_close(struct syi_alone *alone);
 /* Runs fn as rank 0 of launch->ranks ranks that are not there, for sessions that only plan: no communication,
  * a machine like this one for each rank. */

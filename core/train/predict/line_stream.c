@@ -10,7 +10,8 @@
 
 static int open_window(struct syi_stream *p, struct sy_error *err)
 {
-    int status = syi_predictor_new(p->job->launch.config, p->rank, p->job->run_dir, p->job->checkpoint, &p->predictor, err);
+    int status = syi_predictor_new(p->job->launch.config, p->rank, p->job->run_dir, p->job->checkpoint,
+                                   &p->predictor, err);
     if (status) return status;
     p->capacity = syi_predictor_window(p->predictor);
     size_t n = (size_t)p->capacity;

@@ -50,7 +50,8 @@ static int write_line(struct syi_stream *s, int32_t line, int32_t place, struct 
 
 static int predict_rank(void *arg, const struct syi_rank *rank, struct sy_error *err)
 {
-    static const struct syi_stream_kind kind = {.check = check_line, .answer = answer_lines, .write = write_line};
+    static const struct syi_stream_kind kind = {
+        .check = check_line, .answer = answer_lines, .write = write_line};
     struct predicting p = {.job = arg};
     struct syi_stream stream = {.kind = &kind, .owner = &p, .job = &p.job->lines, .rank = rank};
     int status = syi_stream_run(&stream, err);

@@ -35,8 +35,8 @@ struct syi_predictor {
     int n_buckets;
     struct seat seat[SEATS]; /* [n_seats]; the first has the weights, and stays */
     int n_seats, most;
-    int groups;     /* of the communication, with those of the first engine */
-    uint64_t calls; /* so far */
+    int groups;              /* of the communication, with those of the first engine */
+    uint64_t calls;          /* so far */
     struct syi_config asked; /* config with the decoding of the call at hand */
 };
 
@@ -140,7 +140,8 @@ static int open_buffers(struct seat *s, const struct syi_config *config, struct 
 /* Of the first engine; the others read its weights. */
 static int load(struct syi_predictor *p, struct syi_engine *engine, struct sy_error *err)
 {
-    int status = syi_checkpoint_load(p->run_dir, p->wanted, syi_engine_session(engine), p->rank->comm, 0, &p->meta, err);
+    int status = syi_checkpoint_load(p->run_dir, p->wanted, syi_engine_session(engine), p->rank->comm, 0,
+                                     &p->meta, err);
     syi_engine_params_changed(engine);
     return status;
 }
@@ -243,14 +244,14 @@ struct list {
 };
 
 /* Runs `batch` on each batch of the list, `cut` on each text that is too long. */
-static int walk(struct list *l, int (*batch)(struct list *l, struct sy_error *err), void (*cut)(struct list *l, size_t i),
-                struct sy_error *err)
+static int walk(struct list *l, int (*batch)(struct list *l, struct sy_error *err),
+                void (*cut)(struct list *l, size_t i), struct sy_error *err)
 {
     struct syi_eval_batches batches;
     struct syi_predictor *p = l->p;
     if (l->n > INT32_MAX) return syi_error(err, SY_EINVAL, "%zu texts in one call are too many", l->n);
-    int status = syi_eval_batches_create(&batches, &p->vocabularies, p->buckets, p->n_buckets, (int32_t)l->seat->rows,
-                                         l->inputs, l->targets, (int32_t)l->n, err);
+    int status = syi_eval_batches_create(&batches, &p->vocabularies, p->buckets, p->n_buckets,
+                                         (int32_t)l->seat->rows, l->inputs, l->targets, (int32_t)l->n, err);
     if (status) return status;
     for (int32_t i = 0; i < batches.n_cut; i++) cut(l, (size_t)batches.cut[i]);
     for (int32_t i = 0; !status && i < batches.n_batches; i++) {
@@ -286,8 +287,8 @@ static void take_outputs(struct list *l, int32_t row)
     int scored = syi_engine_searches(&l->p->asked);
     for (size_t k = 0; k < o->decodes; k++, from++, to++) {
         *to = (struct syi_outcome){.at = o->text.length, .score = scored ? s->out.scores[from] : NAN};
-        syi_vocabulary_decode(&l->p->vocabularies.target, s->out.ids + from * width, (size_t)s->out.lengths[from],
-                              &o->text);
+        syi_vocabulary_decode(&l->p->vocabularies.target, s->out.ids + from * width,
+                              (size_t)s->out.lengths[from], &o->text);
         to->bytes = o->text.length - to->at;
         syi_text_append(&o->text, "", 1);
     }
@@ -303,8 +304,8 @@ static int decode_batch(struct list *l, struct sy_error *err)
 }
 
 int syi_predictor_decode(struct syi_predictor *p, const struct syi_decode_part *decode, int64_t seed,
-                         const struct syi_span *inputs, const int64_t *example, size_t n, struct syi_outcomes *o,
-                         struct sy_error *err)
+                         const struct syi_span *inputs, const int64_t *example, size_t n,
+                         struct syi_outcomes *o, struct sy_error *err)
 {
     struct list l = {.p = p, .inputs = inputs, .n = n, .example = example, .outcomes = o};
     ask(p, decode, seed);
@@ -337,8 +338,9 @@ static int score_batch(struct list *l, struct sy_error *err)
     return status;
 }
 
-int syi_predictor_score(struct syi_predictor *p, const struct syi_span *inputs, const struct syi_span *targets,
-                        size_t n, double *score, int32_t *tokens, struct sy_error *err)
+int syi_predictor_score(struct syi_predictor *p, const struct syi_span *inputs,
+                        const struct syi_span *targets, size_t n, double *score, int32_t *tokens,
+                        struct sy_error *err)
 {
     struct list l = {
         .p = p, .inputs = inputs, .targets = targets, .n = n, .score = score, .target_tokens = tokens};
@@ -349,8 +351,8 @@ int syi_predictor_score(struct syi_predictor *p, const struct syi_span *inputs, 
 
 /* ---- the encoder ---- */
 
-int syi_predictor_count(const struct syi_predictor *p, const struct syi_span *inputs, size_t n, int64_t *tokens,
-                        struct sy_error *err)
+int syi_predictor_count(const struct syi_predictor *p, const struct syi_span *inputs, size_t n,
+                        int64_t *tokens, struct sy_error *err)
 {
     int64_t most = syi_predictor_longest(p).input_length;
     int status = SY_OK;
@@ -379,8 +381,8 @@ static int encode_batch(struct list *l, struct sy_error *err)
     return status;
 }
 
-int syi_predictor_encode(struct syi_predictor *p, const struct syi_span *inputs, const int64_t *tokens, size_t n,
-                         float *values, struct sy_error *err)
+int syi_predictor_encode(struct syi_predictor *p, const struct syi_span *inputs, const int64_t *tokens,
+                         size_t n, float *values, struct sy_error *err)
 {
     struct list l = {.p = p, .inputs = inputs, .n = n, .tokens = tokens, .values = values};
     if (!(l.at = syi_alloc((n + 1) * sizeof(*l.at), err))) return SY_ENOMEM;

@@ -15,7 +15,8 @@ struct syi_predictor; /* of one rank: all ranks make the same calls */
 /* config is copied, rank borrowed. checkpoint: of run_dir, as syi_checkpoint_load has it; it is read by the first call that
  * needs an engine, and by no other. */
 int syi_predictor_new(const struct syi_config *config, const struct syi_rank *rank, const char *run_dir,
-                      int64_t checkpoint, struct syi_predictor **predictor, struct sy_error *err) SYI_MUST_CHECK;
+                      int64_t checkpoint, struct syi_predictor **predictor,
+                      struct sy_error *err) SYI_MUST_CHECK;
 void syi_predictor_free(struct syi_predictor *predictor); /* NULL is fine */
 /* Makes the engine for calls of n inputs that are decoded as config says, and reads the checkpoint, so that the first such
  * call does not. */
@@ -59,7 +60,7 @@ int syi_predictor_score(struct syi_predictor *predictor, const struct syi_span *
 int syi_predictor_count(const struct syi_predictor *predictor, const struct syi_span *inputs, size_t n,
                         int64_t *tokens, struct sy_error *err) SYI_MUST_CHECK;
 /* values: (sum of tokens, d_model), where tokens: [n] is what syi_predictor_count gave. On one rank. */
-int syi_predictor_encode(struct syi_predictor *predictor, const struct syi_span *inputs, const int64_t *tokens,
-                         size_t n, float *values, struct sy_error *err) SYI_MUST_CHECK;
+int syi_predictor_encode(struct syi_predictor *predictor, const struct syi_span *inputs,
+                         const int64_t *tokens, size_t n, float *values, struct sy_error *err) SYI_MUST_CHECK;
 
 #endif

@@ -27,8 +27,7 @@ static int check_line(const struct syi_stream *s, struct syi_span line, enum syi
     if (!tab || (target && memchr(tab + 1, '\t', target))) return SY_OK;
     int status = syi_stream_tokens(&vocabularies->input, (struct syi_span){line.text, input}, &inputs, err);
     if (!status)
-        status =
-            syi_stream_tokens(&vocabularies->target, (struct syi_span){tab + 1, target}, &targets, err);
+        status = syi_stream_tokens(&vocabularies->target, (struct syi_span){tab + 1, target}, &targets, err);
     int fits = inputs <= (size_t)longest.input_length && targets <= (size_t)longest.target_length;
     *fault = fits ? SYI_LINE_FITS : SYI_LINE_TOO_LONG;
     return status;
@@ -43,7 +42,8 @@ static int answer_lines(struct syi_stream *s, struct sy_error *err)
     if (!c->score) c->score = syi_alloc(n * sizeof(*c->score), err);
     if (!c->tokens) c->tokens = syi_alloc(n * sizeof(*c->tokens), err);
     if (!c->score || !c->tokens) return SY_ENOMEM;
-    return syi_predictor_score(s->predictor, s->inputs, s->targets, (size_t)s->n_fits, c->score, c->tokens, err);
+    return syi_predictor_score(s->predictor, s->inputs, s->targets, (size_t)s->n_fits, c->score, c->tokens,
+                               err);
 }
 
 static int write_line(struct syi_stream *s, int32_t line, int32_t place, struct sy_error *err)
