@@ -86,7 +86,7 @@ int sy_model_facts(const struct sy_model *m, struct sy_model_facts *facts, struc
     const struct syi_checkpoint_meta *meta = syi_predictor_checkpoint(m->predictor);
     const struct syi_rank *rank = &m->alone.rank;
     struct sy_model_facts f = {.step = meta->step,
-                               .parameters = syi_model_parameters(syi_predictor_model(m->predictor)),
+                               .parameters = syi_predictor_parameters(m->predictor),
                                .d_model = c->model.d_model,
                                .experts = c->moe.num_experts,
                                .max_input = c->data.max_input_length,

@@ -94,18 +94,6 @@ static int params_add(struct syi_model *model, const struct syi_param *param, ui
     return SY_OK;
 }
 
-int64_t syi_model_parameters(const struct syi_model *model)
-{
-    int64_t sum = 0, elements;
-
-    for (size_t i = 0; i < model->n; i++) {
-        elements = 1;
-        for (int d = 0; d < model->param[i].rank; d++) elements *= model->param[i].dim[d];
-        sum += elements;
-    }
-    return sum;
-}
-
 int syi_model_sort(struct syi_model *model, struct sy_error *err)
 {
     int status = SY_OK;

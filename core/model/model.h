@@ -110,8 +110,6 @@ void syi_leaves(const struct syi_config *config, const struct syi_shape *shape,
 int64_t syi_group_rows(const struct syi_config *config, const struct syi_shape *shape, int training);
 /* Brings the parameters into the order of their names: what depends on the order comes after it. */
 int syi_model_sort(struct syi_model *model, struct sy_error *err) SYI_MUST_CHECK;
-/* Numbers in all parameters. */
-int64_t syi_model_parameters(const struct syi_model *model);
 /* The parameter `name` of the scope at hand, made when it is first used. */
 int syi_build_param(struct syi_build *b, const char *name, int rank, const int64_t *dim, const uint8_t *axis,
                     enum syi_init init, double scale);

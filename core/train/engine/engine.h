@@ -42,6 +42,7 @@ const struct syi_program *syi_engine_program(const struct syi_engine *engine, en
 const struct syi_recomputed *syi_engine_recomputed(const struct syi_engine *engine, enum syi_which which);
 struct syi_session *syi_engine_session(struct syi_engine *engine);
 const struct syi_model *syi_engine_model(const struct syi_engine *engine);
+int64_t syi_engine_parameters(const struct syi_engine *engine); /* numbers in all of them */
 /* Fills parameters from the seed, and what of optimizer state begins as they do; the rest is as it was bound. */
 void syi_engine_init(struct syi_engine *engine, uint64_t seed);
 /* To be called when parameters in the session were written by others, as from a checkpoint, which has averages in their

@@ -108,9 +108,9 @@ const struct syi_checkpoint_meta *syi_predictor_checkpoint(const struct syi_pred
     return p->loaded ? &p->meta : NULL;
 }
 
-const struct syi_model *syi_predictor_model(const struct syi_predictor *p)
+int64_t syi_predictor_parameters(const struct syi_predictor *p)
 {
-    return p->loaded ? syi_engine_model(p->seat[0].engine) : NULL;
+    return p->loaded ? syi_engine_parameters(p->seat[0].engine) : 0;
 }
 
 /* ---- engines ---- */
