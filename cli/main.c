@@ -26,9 +26,10 @@ static int unknown_command(const char *name)
     size_t n = 0;
     for (const char *const *left_out = cli_left_out; *left_out; left_out++)
         if (!strcmp(*left_out, name)) {
-            cli_error("%s: this switchyard was built without training and has no such command (switchyard --help lists "
-                      "those it has): build it without --disable-training",
-                      name);
+            cli_error(
+                "%s: this switchyard was built without training and has no such command (switchyard --help lists "
+                "those it has): build it without --disable-training",
+                name);
             return CLI_USAGE;
         }
     for (const struct cli_cmd *const *cmd = cli_commands; *cmd; cmd++) names[n++] = (*cmd)->name;

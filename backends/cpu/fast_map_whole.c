@@ -6,8 +6,6 @@
 
 #include "backends/cpu/fast_map.h"
 
-#if SY_TRAINING
-
 /* ---- a function for each ---- */
 
 struct memory {
@@ -119,13 +117,3 @@ fast_whole_fn fast_map_whole(const struct sy_call *call, const uint8_t *kind)
         if (maps[i].bytes == n && !memcmp(maps[i].key, key, n)) return maps[i].columns;
     return NULL;
 }
-
-#else /* nothing updates weights */
-
-fast_whole_fn fast_map_whole(const struct sy_call *call, const uint8_t *kind)
-{
-    (void)call, (void)kind;
-    return NULL;
-}
-
-#endif

@@ -30,7 +30,8 @@ int64_t syi_predictor_rows(const struct syi_predictor *predictor); /* most input
 int32_t syi_predictor_window(const struct syi_predictor *predictor);
 /* Of the checkpoint that was read; NULL before. */
 const struct syi_checkpoint_meta *syi_predictor_checkpoint(const struct syi_predictor *predictor);
-int64_t syi_predictor_parameters(const struct syi_predictor *predictor); /* numbers in the weights; 0 before that */
+int64_t
+syi_predictor_parameters(const struct syi_predictor *predictor); /* numbers in the weights; 0 before that */
 
 /* Outputs of a list of inputs: output k of input i is number i * decodes + k. Start from {0}; memory is used again. */
 struct syi_outcome {

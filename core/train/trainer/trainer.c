@@ -30,7 +30,8 @@ static void introduce(struct syi_trainer *t)
 
     syi_rank_describe(t->rank, text, sizeof(text));
     syi_trainer_say(t, "%s", text);
-    syi_trainer_say(t, "model: %" PRId64 " parameters in %zu tensors", syi_engine_parameters(t->engine), model->n);
+    syi_trainer_say(t, "model: %" PRId64 " parameters in %zu tensors", syi_engine_parameters(t->engine),
+                    model->n);
     syi_trainer_say(t, "%s: %d examples, %d left out as too long; %" PRId64 " steps of %d are %.3g epochs",
                     batcher->task->path, batcher->task->n_examples, batcher->n_skipped,
                     t->config->train.steps, batcher->batch_size,
