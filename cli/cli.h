@@ -72,6 +72,8 @@ struct cli_cmd {
 
 /* commands.c: the list, ends with NULL. */
 extern const struct cli_cmd *const cli_commands[];
+/* Names of those that a build without training does not have, ends with NULL. */
+extern const char *const cli_left_out[];
 extern const struct cli_cmd cli_train;
 extern const struct cli_cmd cli_eval;
 extern const struct cli_cmd cli_predict;

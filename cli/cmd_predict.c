@@ -8,7 +8,7 @@
 
 #include "cli/cli.h"
 #include "cli/input.h"
-#include "train/trainer/trainer.h"
+#include "train/predict/predict.h"
 
 struct dialog {
     struct cli_input input; /* first: the library knows it by the same address */

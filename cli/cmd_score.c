@@ -10,7 +10,7 @@
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cli/input.h"
-#include "train/trainer/trainer.h"
+#include "train/predict/predict.h"
 
 struct scoring {
     struct cli_input input; /* first: the library knows it by the same address */

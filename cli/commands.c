@@ -6,6 +6,7 @@
 
 /* One a line. */
 /* clang-format off */
+#if SY_TRAINING
 const struct cli_cmd *const cli_commands[] = {
     &cli_train,
     &cli_eval,
@@ -29,4 +30,18 @@ const struct cli_cmd *const cli_commands[] = {
     &cli_version,
     NULL,
 };
+const char *const cli_left_out[] = {NULL};
+#else
+const struct cli_cmd *const cli_commands[] = {
+    &cli_predict,
+    &cli_score,
+    &cli_tokenize,
+    &cli_config,
+    &cli_backends,
+    &cli_version,
+    NULL,
+};
+const char *const cli_left_out[] = {"train", "eval", "metrics", "top", "report", "ckpt", "explain", "plan", "import",
+                                    "export", "verify", "diff", "replay", "bench", NULL};
+#endif
 /* clang-format on */

@@ -6,7 +6,7 @@
 #include "cli/cli.h"
 #include "cli/input.h"
 #include "data/vocabulary.h"
-#include "train/trainer/trainer.h"
+#include "train/predict/predict.h"
 
 /* Bytes are legal input, but most often they are a mistake. */
 static void look_at(struct cli_input *in, const char *text, size_t bytes)

@@ -24,6 +24,14 @@ static int unknown_command(const char *name)
 {
     const char *names[32];
     size_t n = 0;
+    for (const char *const *left_out = cli_left_out; *left_out; left_out++)
+        if (!strcmp(*left_out, name)) {
+            cli_error(
+                "%s: this switchyard was built without training and has no such command (switchyard --help lists "
+                "those it has): build it without --disable-training",
+                name);
+            return CLI_USAGE;
+        }
     for (const struct cli_cmd *const *cmd = cli_commands; *cmd; cmd++) names[n++] = (*cmd)->name;
     cli_error("unknown command %s, did you mean %s? (switchyard --help lists all)", name,
               cli_nearest(name, names, n));

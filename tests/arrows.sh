@@ -33,13 +33,15 @@ core/train/compare: core/base core/program core/parallel core/optim core/runtime
 core/train/replay: core/base core/program core/parallel core/optim core/comm core/runtime core/data core/text_metrics core/train/launch core/train/engine core/train/checkpoint core/train/trainer
 core/import: core/base core/program core/model core/train/launch core/train/engine core/train/checkpoint
 core/train/trainer: include/switchyard core/base core/parallel core/optim core/comm core/runtime core/data core/text_metrics core/train/launch core/train/engine core/train/checkpoint core/train/init
+core/train/predict: core/base core/parallel core/comm core/runtime core/data core/train/launch core/train/engine core/train/checkpoint
+core/api: include/switchyard core/base core/optim core/comm core/runtime core/data core/train/launch core/train/engine core/train/checkpoint core/train/predict core/train/trainer
 backends/cpu: include/switchyard core/base
 backends/mpi: include/switchyard core/base
 backends/null: include/switchyard core/base
 metrics: core/base core/train/trainer
 verify: core/base core/program core/parallel core/passes core/model core/optim core/comm core/runtime core/data core/train/launch core/train/decode core/train/engine core/train/trainer core/import
 cli/bench: core/base core/program core/parallel core/passes core/model core/optim core/comm core/runtime core/data core/train/launch core/train/engine cli
-cli: include/switchyard core/base core/program core/parallel core/passes core/model core/optim core/comm core/runtime core/data core/text_metrics core/train/launch core/train/engine core/train/checkpoint core/train/compare core/train/trainer core/train/replay core/import metrics verify cli/bench cli/ckpt cli/top cli/report
+cli: include/switchyard core/base core/program core/parallel core/passes core/model core/optim core/comm core/runtime core/data core/text_metrics core/train/launch core/train/engine core/train/checkpoint core/train/compare core/train/trainer core/train/predict core/train/replay core/import metrics verify cli/bench cli/ckpt cli/top cli/report
 cli/ckpt: core/base core/train/launch core/train/checkpoint cli
 cli/top: core/base core/train/launch metrics
 cli/report: core/base core/train/launch metrics

@@ -392,7 +392,7 @@ int fast_map_prepare(void *context, const struct sy_call *call, void **plan)
     plan_instructions(&made, call);
     plan_slots(&made, call);
     plan_shape(&made, call);
-    made.whole = fast_map_whole(call, made.kind);
+    if (SY_TRAINING) made.whole = fast_map_whole(call, made.kind); /* nothing else updates weights */
     return sycpu_keep(call, &made, sizeof made, plan);
 }
 

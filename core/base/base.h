@@ -53,6 +53,8 @@ void syi_log(enum sy_log_level level, const char *format, ...) SYI_PRINTF(2, 3);
 
 /* Zeroed memory or NULL with SY_ENOMEM in err. 64-byte aligned. Freed by syi_free. */
 void *syi_alloc(size_t bytes, struct sy_error *err) SYI_MUST_CHECK;
+/* The same not zeroed and without a message; alignment: a power of two. */
+void *syi_take(size_t bytes, size_t alignment) SYI_MUST_CHECK;
 void syi_free(void *memory);
 /* Grows *array (elements of `size` bytes, capacity *capacity) so that it holds at least `need`; contents
  * kept, new part zeroed. On failure nothing changes. */

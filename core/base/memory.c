@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Host memory: zeroed, aligned for the widest vectors, failing with a status instead of a crash. */
+/* Host memory: zeroed, aligned for the widest vectors, failing with a status instead of a crash; from the C library, or
+ * from the functions that an embedding program gives. */
 #include "config.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,21 +11,54 @@
 
 enum { ALIGNMENT = 64 }; /* one cache line, one AVX-512 register */
 
-void *syi_alloc(size_t bytes, struct sy_error *err)
+static struct sy_allocator allocator; /* all NULL: the C library's */
+static atomic_size_t in_use;          /* pieces that are not freed */
+
+int sy_allocator_set(const struct sy_allocator *given, struct sy_error *err)
+{
+    size_t pieces = atomic_load(&in_use);
+    if (given && (!given->take || !given->give_back))
+        return syi_error(err, SY_EINVAL, "an allocator has both functions, take and give_back");
+    if (pieces)
+        return syi_error(
+            err, SY_EBUSY,
+            "%zu pieces of memory are in use: set the allocator before the first handle is opened, or after "
+            "the last is closed",
+            pieces);
+    allocator = given ? *given : (struct sy_allocator){0};
+    return SY_OK;
+}
+
+void *syi_take(size_t bytes, size_t alignment)
 {
     void *memory = NULL;
     if (bytes == 0) bytes = 1;
-    if (posix_memalign(&memory, ALIGNMENT, bytes) != 0) {
+    if (allocator.take)
+        memory = allocator.take(allocator.arg, bytes, alignment);
+    else if (posix_memalign(&memory, alignment, bytes))
+        memory = NULL;
+    if (memory) atomic_fetch_add_explicit(&in_use, 1, memory_order_relaxed);
+    return memory;
+}
+
+void *syi_alloc(size_t bytes, struct sy_error *err)
+{
+    void *memory = syi_take(bytes, ALIGNMENT);
+    if (memory)
+        memset(memory, 0, bytes ? bytes : 1);
+    else
         syi_error(err, SY_ENOMEM, "out of memory: %zu bytes were asked for", bytes);
-        return NULL;
-    }
-    memset(memory, 0, bytes);
     return memory;
 }
 
 void syi_free(void *memory)
 {
-    free(memory);
+    if (!memory) return;
+    atomic_fetch_sub_explicit(&in_use, 1, memory_order_relaxed);
+    if (allocator.take)
+        allocator.give_back(allocator.arg, memory);
+    else
+        free(memory);
 }
 
 int syi_grow(void **array, size_t *capacity, size_t need, size_t size, struct sy_error *err)

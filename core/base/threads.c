@@ -171,6 +171,7 @@ struct syi_threads {
     int n;       /* threads with the caller */
     int started; /* workers that run */
     int spin;    /* looks at a gate before yielding */
+    struct syi_runner runner;
     struct worker worker[];
 };
 
@@ -200,7 +201,17 @@ static void *work(void *arg)
     }
 }
 
-int syi_threads_new(int threads, int ranks, struct syi_threads **out, struct sy_error *err)
+/* On a thread of the embedding program, which may compute in another floating-point mode. */
+static void run_borrowed(void *arg, size_t thread)
+{
+    fenv_t before;
+    fegetenv(&before);
+    syi_fp_reset();
+    run_range(arg, (int)thread);
+    fesetenv(&before);
+}
+
+static int make_pool(int threads, int ranks, struct syi_threads **out, struct sy_error *err)
 {
     if (threads < 1 || threads > 4096 || ranks < 1)
         return syi_error(err, SY_EINVAL,
@@ -212,6 +223,23 @@ int syi_threads_new(int threads, int ranks, struct syi_threads **out, struct sy_
     syi_gate_init(&pool->done);
     pool->n = threads;
     pool->spin = ranks > INT32_MAX / threads ? 0 : syi_gate_spin(threads * ranks);
+    *out = pool;
+    return SY_OK;
+}
+
+int syi_threads_borrow(int threads, const struct syi_runner *runner, struct syi_threads **out,
+                       struct sy_error *err)
+{
+    int status = make_pool(threads, 1, out, err);
+    if (!status) (*out)->runner = *runner;
+    return status;
+}
+
+int syi_threads_new(int threads, int ranks, struct syi_threads **out, struct sy_error *err)
+{
+    struct syi_threads *pool;
+    int made = make_pool(threads, ranks, &pool, err);
+    if (made) return made;
     for (int i = 1; i < threads; i++) {
         char name[32];
         snprintf(name, sizeof(name), "sy-worker-%d", i);
@@ -256,6 +284,10 @@ void syi_threads_for(struct syi_threads *pool, int64_t n, syi_task_fn fn, void *
     pool->fn = fn;
     pool->fn_arg = arg;
     pool->n_tasks = n;
+    if (pool->runner.run) {
+        pool->runner.run(pool->runner.arg, (size_t)pool->n, run_borrowed, pool);
+        return;
+    }
     atomic_store_explicit(&pool->pending, pool->n - 1, memory_order_relaxed);
     atomic_fetch_add(&pool->start.word, 1);
     syi_gate_wake(&pool->start);

@@ -79,9 +79,19 @@ void syi_worker_wait(struct syi_worker *worker); /* until it is */
 struct syi_threads;
 typedef void (*syi_task_fn)(void *arg, int64_t task, int thread);
 
+/* Threads of an embedding program in place of our own: run calls task(task_arg, i) for i = 0..n-1, once each, in any order
+ * and on any threads, and returns when all have returned. run NULL: our own. */
+struct syi_runner {
+    sy_run_tasks_fn run;
+    void *arg;
+};
+
 /* A pool of `threads` (the caller of syi_threads_for is thread 0). ranks: how many such pools share the CPUs.
  */
 int syi_threads_new(int threads, int ranks, struct syi_threads **pool, struct sy_error *err);
+/* The same of threads that are not ours. */
+int syi_threads_borrow(int threads, const struct syi_runner *runner, struct syi_threads **pool,
+                       struct sy_error *err) SYI_MUST_CHECK;
 void syi_threads_free(struct syi_threads *pool);       /* NULL is fine */
 int syi_threads_count(const struct syi_threads *pool); /* 1 for NULL */
 /* fn(arg, task, thread) for task 0..n-1, cut into one contiguous range a thread; returns when all are done.

@@ -59,7 +59,7 @@ void syi_session_free(struct syi_session *session)
     for (size_t i = 0; i < session->n_bound; i++) syi_bound_free(session, &session->bound[i]);
     syi_free(session->bound);
     syi_free(session->shared);
-    free(session->arena);
+    syi_free(session->arena);
     syi_free(session);
 }
 
@@ -97,11 +97,17 @@ static int out_of_memory(const struct syi_session *session, uint64_t total, cons
         session->plan.bytes[SYI_SNAPSHOT] ? ", or checkpoint.background = false" : "");
 }
 
+/* What the session takes for itself: not the weights that another one lends it. */
+static uint64_t own_bytes(const struct syi_session *session)
+{
+    return syi_plan_bytes(&session->plan) - (session->options.weights ? session->plan.bytes[SYI_PERSIST] : 0);
+}
+
 /* Refused before memory is taken: systems hand out more than they have, and end the process when it is used.
  */
 static int check_available(const struct syi_session *session, struct sy_error *err)
 {
-    uint64_t total = syi_plan_bytes(&session->plan), available = session->options.available;
+    uint64_t total = own_bytes(session), available = session->options.available;
     char why[160];
     if (!available || session->options.plan_only) return SY_OK;
     if (total > available) {
@@ -119,18 +125,17 @@ static int check_available(const struct syi_session *session, struct sy_error *e
  * them. */
 static int take_memory(struct syi_session *session, struct sy_error *err)
 {
-    uint64_t total = syi_plan_bytes(&session->plan);
-    void *memory = NULL;
-    size_t alignment = total >= HUGE_PAGE ? HUGE_PAGE : PAGE;
-    if (total > SIZE_MAX || posix_memalign(&memory, alignment, total ? total : 1))
-        return out_of_memory(session, total, "", err);
+    const struct syi_session *lender = session->options.weights;
+    uint64_t total = own_bytes(session);
+    void *memory = total > SIZE_MAX ? NULL : syi_take(total, total >= HUGE_PAGE ? HUGE_PAGE : PAGE);
+    if (!memory) return out_of_memory(session, total, "", err);
     session->arena = memory;
     session->arena_bytes = total;
     ask_huge_pages(memory, total);
     uint8_t *next = memory;
     for (int i = 0; i < SYI_SEGMENT_COUNT; i++) {
-        session->segment[i] = next;
-        next += session->plan.bytes[i];
+        session->segment[i] = lender && i == SYI_PERSIST ? lender->segment[i] : next;
+        if (session->segment[i] == next) next += session->plan.bytes[i];
     }
     syi_threads_for(session->options.backend->threads, (int64_t)((total + CHUNK - 1) / CHUNK), zero_chunk,
                     session);
@@ -194,6 +199,21 @@ static int list_shared(struct syi_session *session, struct sy_error *err)
         if (!kept || strcmp(list[kept - 1].name, list[i].name)) list[kept++] = list[i];
     session->n_shared = kept;
     return SY_OK;
+}
+
+/* Weights that are lent lie where this session looks for them: the same names, each in the same place. */
+static int check_weights(const struct syi_session *session, struct sy_error *err)
+{
+    const struct syi_session *lender = session->options.weights;
+    int same = !lender || lender->plan.bytes[SYI_PERSIST] == session->plan.bytes[SYI_PERSIST];
+    for (size_t i = 0; same && lender && i < session->n_shared; i++) {
+        const struct syi_shared *shared = &session->shared[i];
+        const struct sy_tensor *theirs = syi_session_tensor(lender, shared->name);
+        if (syi_kind_segment(shared->info.kind) != SYI_PERSIST) continue;
+        same = theirs && theirs->data == shared->tensor.data;
+    }
+    return same ? SY_OK
+                : syi_error(err, SY_EINTERNAL, "a session cannot lend its weights to one of another model");
 }
 
 /* State that does not begin at 0. */
@@ -260,7 +280,8 @@ static int bind(struct syi_session *session, struct sy_error *err)
     if (!status) status = check_available(session, err);
     if (!status && !session->options.plan_only) status = take_memory(session, err);
     if (!status) status = list_shared(session, err);
-    if (!status && !session->options.plan_only) fill_state(session);
+    if (!status && !session->options.plan_only) status = check_weights(session, err);
+    if (!status && !session->options.weights && !session->options.plan_only) fill_state(session);
     for (size_t i = 0; i < session->n_bound && !status; i++)
         status = syi_bound_index(session, &session->bound[i], err);
     for (size_t i = 0; i < session->n_bound && !status && !session->options.plan_only; i++)

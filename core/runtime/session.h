@@ -19,6 +19,8 @@ struct syi_session_options {
     struct syi_backend *backend; /* borrowed */
     struct syi_comm *comm;       /* borrowed; ranks = those of the mesh */
     const struct syi_mesh *mesh; /* copied */
+    /* Its parameters and state are those of this one, which is bound and outlives it; NULL: it has its own. */
+    const struct syi_session *weights;
     int reproducible;
     int plan_only;   /* 1: no memory is taken, programs cannot run (for `switchyard plan`) */
     int snapshot;    /* 1: memory for a copy of persist, on ranks that hold a block first (parallel/mesh.h) */

@@ -102,6 +102,18 @@ int syi_decoder_new(const struct syi_decode_options *options, struct syi_decoder
     return SY_OK;
 }
 
+int syi_decoder_change(struct syi_decoder *d, const struct syi_decode_options *options, struct sy_error *err)
+{
+    const struct syi_decode_options *o = &d->options;
+    int status = check(options, err);
+    if (status) return status;
+    if (options->beam_search != o->beam_search || options->batch != o->batch ||
+        options->decodes != o->decodes || options->length != o->length || options->vocab != o->vocab)
+        return syi_error(err, SY_EINTERNAL, "a decoder was made for other sizes");
+    d->options = *options;
+    return SY_OK;
+}
+
 void syi_decoder_free(struct syi_decoder *d)
 {
     if (!d) return;

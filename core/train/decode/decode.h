@@ -58,6 +58,9 @@ struct syi_decoder;
 int syi_decoder_new(const struct syi_decode_options *options, struct syi_decoder **decoder,
                     struct sy_error *err) SYI_MUST_CHECK;
 void syi_decoder_free(struct syi_decoder *decoder);
+/* Other options of the same algorithm and sizes: batch, decodes, length, vocab. Checks them; nothing is changed on failure. */
+int syi_decoder_change(struct syi_decoder *decoder, const struct syi_decode_options *options,
+                       struct sy_error *err) SYI_MUST_CHECK;
 /* Values a row of struct syi_decode_io's top_value has: 2 x decodes, or vocab where that is less. */
 int32_t syi_decode_width(const struct syi_decode_options *options);
 /* Decodes one batch: ids [batch][decodes][length] without the start token and 0 after the end token, scores

@@ -19,6 +19,19 @@ const struct syi_model *syi_engine_model(const struct syi_engine *e)
     return &e->model;
 }
 
+int64_t syi_engine_parameters(const struct syi_engine *e)
+{
+    const struct syi_model *model = &e->model;
+    int64_t sum = 0, elements;
+
+    for (size_t i = 0; i < model->n; i++) {
+        elements = 1;
+        for (int d = 0; d < model->param[i].rank; d++) elements *= model->param[i].dim[d];
+        sum += elements;
+    }
+    return sum;
+}
+
 int syi_engine_moe_layers(const struct syi_engine *e)
 {
     return e->n_moe;

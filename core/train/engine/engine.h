@@ -33,6 +33,9 @@ struct syi_shape syi_config_shape(const struct syi_config *config, enum syi_whic
 /* Records and binds the programs for `use` (bits). plan_only: no memory is taken. config is copied. */
 int syi_engine_new(const struct syi_config *config, const struct syi_rank *rank, int use, int plan_only,
                    struct syi_engine **engine, struct sy_error *err) SYI_MUST_CHECK;
+/* Another engine of the same model that reads the weights of `lender`, which outlives it; neither trains. */
+int syi_engine_beside(const struct syi_engine *lender, const struct syi_config *config, int use,
+                      struct syi_engine **engine, struct sy_error *err) SYI_MUST_CHECK;
 void syi_engine_free(struct syi_engine *engine);
 /* The longest bucket's program, or NULL where this use has none. */
 const struct syi_program *syi_engine_program(const struct syi_engine *engine, enum syi_which which);
@@ -40,6 +43,7 @@ const struct syi_program *syi_engine_program(const struct syi_engine *engine, en
 const struct syi_recomputed *syi_engine_recomputed(const struct syi_engine *engine, enum syi_which which);
 struct syi_session *syi_engine_session(struct syi_engine *engine);
 const struct syi_model *syi_engine_model(const struct syi_engine *engine);
+int64_t syi_engine_parameters(const struct syi_engine *engine); /* numbers in all of them */
 /* Fills parameters from the seed, and what of optimizer state begins as they do; the rest is as it was bound. */
 void syi_engine_init(struct syi_engine *engine, uint64_t seed);
 /* To be called when parameters in the session were written by others, as from a checkpoint, which has averages in their
@@ -133,6 +137,19 @@ struct syi_outputs {
  * numbers; NULL: batch->items has it. Rows of a batch are syi_engine_eval_rows (decode.batch_size). */
 int syi_engine_decode(struct syi_engine *engine, const struct syi_batch *batch, const int64_t *example,
                       const struct syi_outputs *out, struct sy_error *err) SYI_MUST_CHECK;
+/* Sequences of an input that are decoded together. */
+int64_t syi_engine_sequences(const struct syi_config *config);
+/* Whether decoding is more than the program's own choice, and so has scores. */
+int syi_engine_searches(const struct syi_config *config);
+/* Whether the engine's programs decode as this run file says, whatever the seed and the odds of sampling are. */
+int syi_engine_decodes_alike(const struct syi_engine *engine, const struct syi_config *config);
+/* From now on decodes as this run file says; needs syi_engine_decodes_alike. */
+int syi_engine_decode_as(struct syi_engine *engine, const struct syi_config *config,
+                         struct sy_error *err) SYI_MUST_CHECK;
+/* What the encoder makes of a batch: *encoded, borrowed until the next call, (rows, batch->input_length, d_model), on one
+ * rank. Needs SYI_USE_DECODE. */
+int syi_engine_encode(struct syi_engine *engine, const struct syi_batch *batch, const float **encoded,
+                      struct sy_error *err) SYI_MUST_CHECK;
 int32_t syi_engine_eval_rows(const struct syi_engine *engine);
 int32_t syi_engine_decode_length(const struct syi_engine *engine);
 

@@ -146,6 +146,7 @@ static void find_bucket(struct syi_session *s, struct syi_bucket_programs *b)
     int eval = b->program[SYI_EVAL] >= 0 ? SYI_EVAL : b->program[SYI_SCORE] >= 0 ? SYI_SCORE : SYI_ENCODE;
     b->eval = find_inputs(s, b->program[eval]);
     b->token_loss = syi_session_find(s, b->program[SYI_SCORE], SYI_ROLE_TOKEN_LOSS, 0);
+    b->encoded = syi_session_find(s, b->program[SYI_ENCODE], SYI_ROLE_ENCODED, 0);
     b->step = syi_decode_bind(s, b->program[SYI_DECODE_STEP]);
 }
 
@@ -189,11 +190,12 @@ static int find_tensors(struct syi_engine *e, struct sy_error *err)
     return status ? status : find_layers(e, err);
 }
 
-static int bind(struct syi_engine *e, int plan_only, struct sy_error *err)
+static int bind(struct syi_engine *e, const struct syi_engine *lender, int plan_only, struct sy_error *err)
 {
     struct syi_session_options options = {.backend = e->rank.backend,
                                           .comm = e->rank.comm,
                                           .mesh = &e->rank.mesh,
+                                          .weights = lender ? lender->session : NULL,
                                           .reproducible = e->config.reproducible.enabled,
                                           .budget = (uint64_t)e->config.memory.budget,
                                           .available = e->config.memory.check ? e->rank.memory : 0,
@@ -238,8 +240,9 @@ static int take_end(struct syi_engine *e, struct sy_error *err)
     return SY_OK;
 }
 
-int syi_engine_new(const struct syi_config *config, const struct syi_rank *rank, int use, int plan_only,
-                   struct syi_engine **engine, struct sy_error *err)
+static int make(const struct syi_config *config, const struct syi_rank *rank, int use,
+                const struct syi_engine *lender, int plan_only, struct syi_engine **engine,
+                struct sy_error *err)
 {
     struct syi_engine *e = syi_alloc(sizeof *e, err);
     if (!e) return SY_ENOMEM;
@@ -255,7 +258,7 @@ int syi_engine_new(const struct syi_config *config, const struct syi_rank *rank,
     e->groups = shape.rows / syi_group_rows(config, &shape, 1);
     int status = syi_loss_factor_parse(&e->factor, config->loss.loss_normalizing_factor, err);
     if (!status && !(e->chains = syi_chains_make(&e->config, err))) status = err->code;
-    if (!status) status = bind(e, plan_only, err);
+    if (!status) status = bind(e, lender, plan_only, err);
     if (!status && !plan_only) status = take_buffers(e, err);
     if (!status && !plan_only && (use & SYI_USE_DECODE)) status = take_end(e, err);
     if (!status && !plan_only && (use & SYI_USE_DECODE) && syi_engine_searches(config))
@@ -265,6 +268,18 @@ int syi_engine_new(const struct syi_config *config, const struct syi_rank *rank,
     else
         *engine = e;
     return status;
+}
+
+int syi_engine_new(const struct syi_config *config, const struct syi_rank *rank, int use, int plan_only,
+                   struct syi_engine **engine, struct sy_error *err)
+{
+    return make(config, rank, use, NULL, plan_only, engine, err);
+}
+
+int syi_engine_beside(const struct syi_engine *lender, const struct syi_config *config, int use,
+                      struct syi_engine **engine, struct sy_error *err)
+{
+    return make(config, &lender->rank, use, lender, 0, engine, err);
 }
 
 void syi_engine_free(struct syi_engine *e)

@@ -26,32 +26,59 @@ int syi_engine_searches(const struct syi_config *c)
     return syi_engine_samples(c) || syi_engine_sequences(c) > 1;
 }
 
-int syi_engine_decode_open(struct syi_engine *e, struct sy_error *err)
+static struct syi_decode_options decode_options(const struct syi_engine *e)
 {
     const struct syi_config *c = &e->config;
-    struct syi_decode_options options = {.beam_search = !syi_engine_samples(c),
-                                         .decodes = (int32_t)syi_engine_sequences(c),
-                                         .batch = (int32_t)e->eval_rows,
-                                         .length = syi_engine_decode_length(e),
-                                         .vocab = (int32_t)c->model.vocab_size,
-                                         .start = (int32_t)c->model.decoder_start_token_id,
-                                         .eos = e->end,
-                                         .length_penalty = c->decode.length_penalty,
-                                         .alpha = c->decode.alpha,
-                                         .finished_beams = c->decode.finished_beams,
-                                         .early_stopping = c->decode.early_stopping,
-                                         .temperature = c->decode.temperature,
-                                         .top_k = c->decode.temperature > 0 ? (int32_t)c->decode.topk : 0,
-                                         .top_p = c->decode.temperature > 0 ? c->decode.topp : 0,
-                                         .rescale_log_probs =
-                                             c->decode.temperature > 0 && c->decode.rescale_log_probs,
-                                         .seed = (uint64_t)c->train.seed};
+    return (struct syi_decode_options){.beam_search = !syi_engine_samples(c),
+                                       .decodes = (int32_t)syi_engine_sequences(c),
+                                       .batch = (int32_t)e->eval_rows,
+                                       .length = syi_engine_decode_length(e),
+                                       .vocab = (int32_t)c->model.vocab_size,
+                                       .start = (int32_t)c->model.decoder_start_token_id,
+                                       .eos = e->end,
+                                       .length_penalty = c->decode.length_penalty,
+                                       .alpha = c->decode.alpha,
+                                       .finished_beams = c->decode.finished_beams,
+                                       .early_stopping = c->decode.early_stopping,
+                                       .temperature = c->decode.temperature,
+                                       .top_k = c->decode.temperature > 0 ? (int32_t)c->decode.topk : 0,
+                                       .top_p = c->decode.temperature > 0 ? c->decode.topp : 0,
+                                       .rescale_log_probs =
+                                           c->decode.temperature > 0 && c->decode.rescale_log_probs,
+                                       .seed = (uint64_t)c->train.seed};
+}
+
+int syi_engine_decode_open(struct syi_engine *e, struct sy_error *err)
+{
+    struct syi_decode_options options = decode_options(e);
     size_t sequences = (size_t)(e->eval_rows * options.decodes);
     e->sequences = syi_alloc(sequences * (size_t)options.length * sizeof *e->sequences, err);
     e->scores = syi_alloc(sequences * sizeof *e->scores, err);
     e->example = syi_alloc((size_t)e->eval_rows * sizeof *e->example, err);
     if (!e->sequences || !e->scores || !e->example) return SY_ENOMEM;
     return syi_decoder_new(&options, &e->decoder, err);
+}
+
+int syi_engine_decodes_alike(const struct syi_engine *e, const struct syi_config *c)
+{
+    const struct syi_config *own = &e->config;
+    return syi_engine_sequences(own) == syi_engine_sequences(c) &&
+           syi_engine_samples(own) == syi_engine_samples(c) && own->decode.max_length == c->decode.max_length;
+}
+
+int syi_engine_decode_as(struct syi_engine *e, const struct syi_config *c, struct sy_error *err)
+{
+    struct syi_decode_part before = e->config.decode;
+    int64_t seed = e->config.train.seed;
+    e->config.decode = c->decode;
+    e->config.decode.batch_size = before.batch_size;
+    e->config.train.seed = c->train.seed;
+    struct syi_decode_options options = decode_options(e);
+    int status = e->decoder ? syi_decoder_change(e->decoder, &options, err) : SY_OK;
+    if (!status) return SY_OK;
+    e->config.decode = before;
+    e->config.train.seed = seed;
+    return status;
 }
 
 /* Tokens of a sequence before its end. */
@@ -184,16 +211,29 @@ static int decode_greedily(struct syi_engine *e, const struct syi_batch *batch, 
     return status;
 }
 
+static int encode(struct syi_engine *e, const struct syi_batch *batch, struct sy_error *err)
+{
+    struct syi_bucket_programs *bound = &e->bound[batch->bucket];
+    syi_engine_put(e, &bound->eval, batch, 0, e->eval_rows);
+    int status = syi_engine_copy_weights(e, err);
+    return status ? status : syi_session_run(e->session, bound->program[SYI_ENCODE], err);
+}
+
+int syi_engine_encode(struct syi_engine *e, const struct syi_batch *batch, const float **encoded,
+                      struct sy_error *err)
+{
+    int status = encode(e, batch, err);
+    if (!status) *encoded = e->bound[batch->bucket].encoded->data;
+    return status;
+}
+
 int syi_engine_decode(struct syi_engine *e, const struct syi_batch *batch, const int64_t *example,
                       const struct syi_outputs *out, struct sy_error *err)
 {
-    struct syi_bucket_programs *bound = &e->bound[batch->bucket];
     size_t outputs = (size_t)(e->eval_rows * out->decodes);
-    syi_engine_put(e, &bound->eval, batch, 0, e->eval_rows);
     memset(out->ids, 0, outputs * (size_t)syi_engine_decode_length(e) * sizeof *out->ids);
     memset(out->lengths, 0, outputs * sizeof *out->lengths);
-    int status = syi_engine_copy_weights(e, err);
-    if (!status) status = syi_session_run(e->session, bound->program[SYI_ENCODE], err);
+    int status = encode(e, batch, err);
     if (status) return status;
     if (e->decoder) return search(e, batch, example, out, err);
     return decode_greedily(e, batch, out, err);

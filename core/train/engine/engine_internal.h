@@ -24,6 +24,7 @@ struct syi_bucket_programs {
     struct syi_decode_bound step;
     struct syi_places places[2], eval_places[2]; /* in training and in evaluation, of encoder and decoder */
     const struct sy_tensor *token_loss;          /* of the score program; NULL: there is none */
+    const struct sy_tensor *encoded;             /* of the encode program; likewise */
 };
 
 /* What programs say of a layer with experts; NULL where none is bound that does. */
@@ -79,11 +80,9 @@ int syi_engine_copy_weights(struct syi_engine *engine, struct sy_error *err) SYI
 int syi_engine_find_weights(struct syi_engine *engine, struct sy_error *err) SYI_MUST_CHECK;
 int syi_engine_weighs(const struct syi_engine *engine, int64_t step);
 
-/* engine_decode.c: sequences of an input that are decoded together; whether tokens are drawn or scored one by
- * one on the host; whether decoding is more than the program's own choice, and what that needs. */
-int64_t syi_engine_sequences(const struct syi_config *config);
+/* engine_decode.c: whether tokens are drawn or scored one by one on the host; what decoding needs that is more than the
+ * program's own choice. */
 int syi_engine_samples(const struct syi_config *config);
-int syi_engine_searches(const struct syi_config *config);
 int syi_engine_decode_open(struct syi_engine *engine, struct sy_error *err) SYI_MUST_CHECK;
 
 /* engine_batch.c: rows row0 .. row0 + n - 1 of a batch into the inputs of a program. */

@@ -194,24 +194,59 @@ static int open_backend(const struct team *team, struct syi_comm *comm, struct s
     return syi_backend_open("null", options, threads, backend, err);
 }
 
+static int open_threads(const struct team *team, struct syi_threads **threads, struct sy_error *err)
+{
+    const struct syi_runner *runner = &team->launch->runner;
+    if (runner->run) return syi_threads_borrow(team->threads, runner, threads, err);
+    return syi_threads_new(team->threads, team->sharers, threads, err);
+}
+
+static int open_rank(const struct team *team, struct syi_comm *comm, struct syi_rank *rank,
+                     struct sy_error *err)
+{
+    *rank = (struct syi_rank){.rank = comm->rank,
+                              .ranks = comm->ranks,
+                              .comm = comm,
+                              .comm_name = team->comm_name,
+                              .mesh = team->mesh,
+                              .n_threads = team->threads,
+                              .n_cpus = team->cpus,
+                              .memory = team->memory};
+    int status = open_threads(team, &rank->threads, err);
+    if (!status) status = open_backend(team, comm, rank->threads, &rank->backend, err);
+    if (!status && !strcmp(team->comm_name, "mpi")) status = check_plugin(rank->backend, comm, err);
+    return status;
+}
+
+static void close_rank(struct syi_rank *rank)
+{
+    syi_backend_close(rank->backend);
+    syi_threads_free(rank->threads);
+}
+
 static int run_rank(void *arg, struct syi_comm *comm, struct sy_error *err)
 {
     const struct team *team = arg;
-    struct syi_rank rank = {.rank = comm->rank,
-                            .ranks = comm->ranks,
-                            .comm = comm,
-                            .comm_name = team->comm_name,
-                            .mesh = team->mesh,
-                            .n_threads = team->threads,
-                            .n_cpus = team->cpus,
-                            .memory = team->memory};
-    int status = syi_threads_new(team->threads, team->sharers, &rank.threads, err);
-    if (!status) status = open_backend(team, comm, rank.threads, &rank.backend, err);
-    if (!status && !strcmp(team->comm_name, "mpi")) status = check_plugin(rank.backend, comm, err);
+    struct syi_rank rank;
+    int status = open_rank(team, comm, &rank, err);
     if (!status) status = team->fn(team->arg, &rank, err);
-    syi_backend_close(rank.backend);
-    syi_threads_free(rank.threads);
+    close_rank(&rank);
     return status;
+}
+
+int syi_launch_open(const struct syi_launch *launch, struct syi_alone *alone, struct sy_error *err)
+{
+    struct team team = {.launch = launch};
+    int status = prepare(&team, err);
+    if (status) return status;
+    syi_comm_self(&alone->comm);
+    return open_rank(&team, &alone->comm, &alone->rank, err);
+}
+
+void syi_launch_close(struct syi_alone *alone)
+{
+    close_rank(&alone->rank);
+    if (alone->rank.comm) syi_comm_close(&alone->comm);
 }
 
 /* This process is one rank of several. A failure is reported to the others while the buffers they send to are

@@ -17,6 +17,7 @@ struct syi_launch {
     int threads; /* of a rank; 0: cpu.threads, and if that is 0 the CPUs the process may use, divided by ranks
                   */
     const struct syi_config *config;
+    struct syi_runner runner; /* threads of an embedding program; run NULL: ranks start their own */
 };
 
 /* One rank at work. Everything is borrowed from the launcher. */
@@ -38,6 +39,16 @@ struct syi_rank {
 int syi_launch_run(const struct syi_launch *launch,
                    int (*fn)(void *arg, const struct syi_rank *rank, struct sy_error *err), void *arg,
                    struct sy_error *err) SYI_MUST_CHECK;
+/* A process alone, as long as it is open: what syi_launch_run has for its ranks, without a function to run. Stays where
+ * it is, for the rank points into it. */
+struct syi_alone {
+    struct syi_comm comm;
+    struct syi_rank rank;
+};
+/* launch->comm is "self". alone is zeroed; close it after a failure, too. */
+int syi_launch_open(const struct syi_launch *launch, struct syi_alone *alone,
+                    struct sy_error *err) SYI_MUST_CHECK;
+void syi_launch_close(struct syi_alone *alone);
 /* Runs fn as rank 0 of launch->ranks ranks that are not there, for sessions that only plan: no communication,
  * a machine like this one for each rank. */
 int syi_launch_plan(const struct syi_launch *launch,

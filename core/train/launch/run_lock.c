@@ -17,6 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/run_config.h"
 #include "train/launch/run_lock.h"
 
 enum {
@@ -40,21 +41,24 @@ struct owner {
 
 /* ---- processes ---- */
 
-/* State letter and start time of a process, from /proc; 0 where it has none. */
+/* State letter and start time of a process, from /proc; 0 where it has none. Takes no memory: where that is short, a process
+ * that did not know its own start would take its lock for another's. */
 static int look_at_process(int64_t pid, char *state, uint64_t *start)
 {
-    char path[64], *text = NULL;
-    size_t bytes;
+    char path[64], text[1024];
     unsigned long long ticks;
     snprintf(path, sizeof path, "/proc/%" PRId64 "/stat", pid);
-    if (syi_file_read(path, &text, &bytes, NULL)) return 0;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t got = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+    if (fd >= 0) close(fd);
+    if (got <= 0) return 0;
+    text[got] = '\0';
     const char *end = strrchr(text, ')'); /* the name before it may hold anything */
     int found = end && sscanf(end + 1,
                               " %c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s "
                               "%llu",
                               state, &ticks) == 2;
     if (found) *start = ticks;
-    syi_free(text);
     return found;
 }
 
@@ -356,14 +360,14 @@ int syi_run_lock_beat(const char *path, struct sy_error *err)
 void syi_run_lock_release(const char *path)
 {
     struct owner me = this_process(), owner = {.pid = 0};
-    char *file = syi_format("%s/lock", path);
-    int fd = file ? open(file, O_RDWR | O_CLOEXEC) : -1;
+    char file[SYI_CONFIG_STRING + sizeof "/lock"]; /* a lock is released also where memory is short */
+    snprintf(file, sizeof file, "%s/lock", path);
+    int fd = open(file, O_RDWR | O_CLOEXEC);
     if (fd >= 0) {
         guard(fd);
         if (is_current(fd, file) && read_owner(fd, &owner) && same_owner(&owner, &me)) unlink(file);
         close(fd);
     }
-    syi_free(file);
 }
 
 void syi_run_lock_look(const char *path, struct syi_lock_state *state)

@@ -20,18 +20,6 @@ struct training {
 
 /* ---- setting up a rank ---- */
 
-static int64_t count_parameters(const struct syi_model *model)
-{
-    int64_t sum = 0, elements;
-
-    for (size_t i = 0; i < model->n; i++) {
-        elements = 1;
-        for (int d = 0; d < model->param[i].rank; d++) elements *= model->param[i].dim[d];
-        sum += elements;
-    }
-    return sum;
-}
-
 /* How often packed rows come round to an example follows from how full they are, so it is not foretold. */
 static void introduce_data(struct syi_trainer *t)
 {
@@ -57,7 +45,8 @@ static void introduce(struct syi_trainer *t)
 
     syi_rank_describe(t->rank, text, sizeof(text));
     syi_trainer_say(t, "%s", text);
-    syi_trainer_say(t, "model: %" PRId64 " parameters in %zu tensors", count_parameters(model), model->n);
+    syi_trainer_say(t, "model: %" PRId64 " parameters in %zu tensors", syi_engine_parameters(t->engine),
+                    model->n);
     introduce_data(t);
     syi_trainer_event(t, "launch", text);
     for (int i = 0; i < t->evaluations.n; i++) {

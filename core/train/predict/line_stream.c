@@ -1,90 +1,35 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reading windows of lines, making an engine that fits them, and going through them. */
+/* Reading windows of lines and going through them. */
 #include "config.h"
 
 #include <string.h>
 
-#include "train/trainer/line_stream.h"
+#include "train/predict/line_stream.h"
 
-/* ---- reading, and an engine ---- */
+/* ---- what reading takes ---- */
 
-/* What reading takes; the engine comes after the first window. */
 static int open_window(struct syi_stream *p, struct sy_error *err)
 {
-    int status = syi_vocabularies_open(&p->vocabularies, &p->config, err);
+    int status = syi_predictor_new(p->job->launch.config, p->rank, p->job->run_dir, p->job->checkpoint,
+                                   &p->predictor, err);
     if (status) return status;
-    p->n_buckets = syi_engine_buckets(&p->config, p->buckets);
-    p->rows = syi_config_decode_rows(&p->config);
-    p->groups = p->rank->comm->n_groups;
-    /* As many batches as there are lengths, so that lines of one length fill a batch. */
-    p->capacity = (int32_t)p->rows * (p->n_buckets < 8 ? p->n_buckets : 8);
+    p->capacity = syi_predictor_window(p->predictor);
     size_t n = (size_t)p->capacity;
     p->length = syi_alloc(n * sizeof(*p->length), err);
     p->inputs = syi_alloc(n * sizeof(*p->inputs), err);
-    p->line = syi_alloc(n * sizeof(*p->line), err);
+    p->index = syi_alloc(n * sizeof(*p->index), err);
     if (p->kind->targets) p->targets = syi_alloc(n * sizeof(*p->targets), err);
     if (p->kind->targets && !p->targets) return SY_ENOMEM;
-    return p->length && p->inputs && p->line ? SY_OK : SY_ENOMEM;
-}
-
-/* Batches as small as a short window allows: a row that holds nothing costs as much as one that does. Outputs
- * do not depend on it. */
-static int64_t fitting_rows(const struct syi_stream *p)
-{
-    int64_t rows = p->rows;
-    while (rows % 2 == 0 && rows / 2 >= p->n && rows / 2 % p->rank->ranks == 0) rows /= 2;
-    return rows;
-}
-
-static int load(struct syi_stream *p, struct sy_error *err)
-{
-    struct syi_checkpoint_meta meta = {0};
-    int64_t wanted = p->step >= 0 ? p->step : p->job->checkpoint;
-    int status = syi_checkpoint_load(p->job->run_dir, wanted, syi_engine_session(p->engine), p->rank->comm, 0,
-                                     &meta, err);
-    if (status) return status;
-    syi_engine_params_changed(p->engine);
-    p->step = meta.step;
-    return SY_OK;
-}
-
-static void close_engine(struct syi_stream *p)
-{
-    p->kind->close(p);
-    syi_engine_free(p->engine);
-    p->engine = NULL;
-    syi_batch_free(&p->batch);
-}
-
-static int open_engine(struct syi_stream *p, struct sy_error *err)
-{
-    p->config.decode.batch_size = fitting_rows(p);
-    int status = syi_engine_new(&p->config, p->rank, p->kind->use, 0, &p->engine, err);
-    if (!status) status = load(p, err);
-    if (!status)
-        status =
-            syi_batch_create(&p->batch, (int32_t)p->config.decode.batch_size, p->buckets, p->n_buckets, err);
-    return status ? status : p->kind->open(p, err);
-}
-
-/* An input that began with few lines, as one that is typed does, and has more now: the engine is made anew.
- * That happens a few times at most, because each is for more lines than the one before. */
-static int fit_engine(struct syi_stream *p, struct sy_error *err)
-{
-    if (fitting_rows(p) <= p->config.decode.batch_size) return SY_OK;
-    close_engine(p);
-    syi_comm_keep(p->rank->comm, p->groups);
-    return open_engine(p, err);
+    return p->length && p->inputs && p->index ? SY_OK : SY_ENOMEM;
 }
 
 static void close_stream(struct syi_stream *p)
 {
-    close_engine(p);
-    syi_vocabularies_close(&p->vocabularies);
+    syi_predictor_free(p->predictor);
     syi_free(p->length);
     syi_free(p->inputs);
     syi_free(p->targets);
-    syi_free(p->line);
+    syi_free(p->index);
     syi_free(p->text);
 }
 
@@ -163,7 +108,7 @@ static void find_inputs(struct syi_stream *p)
     p->n_fits = 0;
     for (int32_t i = 0; i < p->n; i++) {
         if (p->length[i] < 0) continue;
-        p->line[p->n_fits] = i;
+        p->index[p->n_fits] = p->first + i;
         split_line(p, (struct syi_span){p->length[i] ? at : "", (size_t)p->length[i]});
         p->n_fits++;
         at += p->length[i];
@@ -172,23 +117,14 @@ static void find_inputs(struct syi_stream *p)
 
 /* ---- answers ---- */
 
-static int answer_window(struct syi_stream *p, struct sy_error *err)
-{
-    struct syi_eval_batches batches;
-    int status = syi_eval_batches_create(&batches, &p->vocabularies, p->buckets, p->n_buckets, p->batch.rows,
-                                         p->inputs, p->targets, p->n_fits, err);
-
-    if (status) return status;
-    for (int32_t i = 0; !status && i < batches.n_batches; i++) status = p->kind->batch(p, &batches, i, err);
-    syi_eval_batches_free(&batches);
-    return status;
-}
-
 static int write_window(struct syi_stream *p, struct sy_error *err)
 {
     int status = SY_OK;
 
-    for (int32_t i = 0; !status && i < p->n; i++) status = p->kind->write(p, i, err);
+    for (int32_t i = 0, place = 0; !status && i < p->n; i++) {
+        status = p->kind->write(p, i, place, err);
+        place += p->length[i] >= 0;
+    }
     return status;
 }
 
@@ -207,38 +143,22 @@ static int next_window(struct syi_stream *p, struct sy_error *err)
 static int answer_all(struct syi_stream *p, struct sy_error *err)
 {
     for (;;) {
-        int status = answer_window(p, err);
+        int status = p->kind->answer(p, err);
         if (!status && p->rank->rank == 0) status = write_window(p, err);
         if (status || p->ended) return status;
         status = next_window(p, err);
-        if (!status) status = fit_engine(p, err);
         if (status) return status;
     }
 }
 
 /* ---- the whole ---- */
 
-static void introduce(const struct syi_stream *p)
-{
-    char text[512], line[640];
-
-    if (p->rank->rank != 0 || !p->job->report.line) return;
-    syi_rank_describe(p->rank, text, sizeof(text));
-    snprintf(line, sizeof(line), "%s; checkpoint of step %lld", text, (long long)p->step);
-    p->job->report.line(p->job->report.arg, line);
-}
-
 int syi_stream_run(struct syi_stream *p, struct sy_error *err)
 {
-    p->step = -1;
     int status = open_window(p, err);
 
     if (!status) status = next_window(p, err);
-    if (!status) status = open_engine(p, err);
-    if (!status) {
-        introduce(p);
-        status = answer_all(p, err);
-    }
+    if (!status) status = answer_all(p, err);
     close_stream(p);
     return status;
 }

@@ -6,26 +6,21 @@
 #define SYI_LINE_STREAM_H
 
 #include "comm/comm.h"
-#include "data/eval_batches.h"
-#include "train/trainer/trainer.h"
+#include "train/predict/predict.h"
+#include "train/predict/predictor.h"
 
 struct syi_stream;
 
 /* What is done with lines. */
 struct syi_stream_kind {
-    int use;     /* enum syi_engine_use */
     int targets; /* 1: a line is input TAB target */
     /* *fault: SYI_LINE_FITS, or why a line gets no answer. Fails as syi_vocabulary_encode does. */
     int (*check)(const struct syi_stream *stream, struct syi_span line, enum syi_line_fault *fault,
                  struct sy_error *err);
-    /* Buffers with the sizes of the engine; called again when it is made anew, after `close`. */
-    int (*open)(struct syi_stream *stream, struct sy_error *err);
-    void (*close)(struct syi_stream *stream);
-    /* Takes the answers of a batch of the window, all ranks. */
-    int (*batch)(struct syi_stream *stream, struct syi_eval_batches *batches, int32_t index,
-                 struct sy_error *err);
-    /* Writes the answer of a line of the window, rank 0. */
-    int (*write)(struct syi_stream *stream, int32_t line, struct sy_error *err);
+    /* Answers the lines of the window that fit, all ranks. */
+    int (*answer)(struct syi_stream *stream, struct sy_error *err);
+    /* Writes the answer of a line of the window, rank 0. place: which of those that fit it is. */
+    int (*write)(struct syi_stream *stream, int32_t line, int32_t place, struct sy_error *err);
 };
 
 /* A window: up to `capacity` lines in the order they came. */
@@ -34,15 +29,7 @@ struct syi_stream {
     void *owner; /* of the kind */
     const struct syi_lines_job *job;
     const struct syi_rank *rank;
-    struct syi_config config; /* the job's, with batches of few rows for a short input */
-    struct syi_engine *engine;
-    int64_t step; /* of the checkpoint, once it is loaded; -1 before */
-    int64_t rows; /* of a batch for a long input */
-    int groups;   /* of the communication, before an engine makes its own */
-    struct syi_vocabularies vocabularies;
-    struct syi_bucket buckets[SYI_MAX_BUCKETS];
-    int n_buckets;
-    struct syi_batch batch;
+    struct syi_predictor *predictor;
     int64_t first;            /* index of the window's first line in the input */
     int32_t n, capacity;      /* lines */
     int ended;                /* the input has no lines after them */
@@ -51,12 +38,12 @@ struct syi_stream {
     int64_t *length;          /* (capacity) bytes of each line, or enum syi_line_fault */
     struct syi_span *inputs;  /* (capacity) of lines that fit, into text */
     struct syi_span *targets; /* (capacity) likewise; NULL: the kind has none */
-    int32_t *line;            /* (capacity) which line of the window those are */
+    int64_t *index;           /* (capacity) which lines of the input those are */
     int64_t *text;            /* (text_capacity) the lines' bytes, in whole words */
     size_t text_capacity;     /* words */
 };
 
-/* The whole, on one rank. kind, owner, job, rank and config are set, all else is zero. */
+/* The whole, on one rank. kind, owner, job and rank are set, all else is zero. */
 int syi_stream_run(struct syi_stream *stream, struct sy_error *err) SYI_MUST_CHECK;
 /* *tokens of a text, the end token included. Fails as syi_vocabulary_encode does. */
 int syi_stream_tokens(const struct syi_vocabulary *vocabulary, struct syi_span text, size_t *tokens,

@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a program gives to open a handle: structures of any version, paths, keys of the run file. */
+#include "config.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "api/api.h"
+#include "train/checkpoint/checkpoint.h"
+#include "train/launch/run_dir.h"
+
+/* ---- structures ---- */
+
+static int no_bytes(const char *name, struct sy_error *err)
+{
+    return syi_error(err, SY_EINVAL, "struct %s: set its first field to sizeof(struct %s)", name, name);
+}
+
+int syi_api_take(void *to, size_t size, const void *from, const char *name, struct sy_error *err)
+{
+    size_t bytes;
+    memset(to, 0, size);
+    if (!from) return SY_OK;
+    memcpy(&bytes, from, sizeof bytes);
+    if (bytes < sizeof bytes) return no_bytes(name, err);
+    for (size_t i = size; i < bytes; i++)
+        if (((const char *)from)[i])
+            return syi_error(
+                err, SY_EUNSUPPORTED,
+                "struct %s: the program was compiled for a later switchyard than this one (%s) and sets what it "
+                "does not have",
+                name, sy_version());
+    memcpy(to, from, bytes < size ? bytes : size);
+    return SY_OK;
+}
+
+int syi_api_give(void *to, const void *from, size_t size, const char *name, struct sy_error *err)
+{
+    size_t bytes;
+    memcpy(&bytes, to, sizeof bytes);
+    if (bytes < sizeof bytes) return no_bytes(name, err);
+    memset((char *)to + sizeof bytes, 0, bytes - sizeof bytes);
+    memcpy((char *)to + sizeof bytes, (const char *)from + sizeof bytes,
+           (bytes < size ? bytes : size) - sizeof bytes);
+    return SY_OK;
+}
+
+/* ---- where ---- */
+
+static int is_number(const char *text)
+{
+    return *text && strspn(text, "0123456789") == strlen(text);
+}
+
+static int read_checkpoint(const char *text, int64_t *checkpoint, struct sy_error *err)
+{
+    *checkpoint = SYI_CHECKPOINT_LATEST;
+    if (!text || !strcmp(text, "latest")) return SY_OK;
+    *checkpoint = !strcmp(text, "best") ? SYI_CHECKPOINT_BEST : strtoll(text, NULL, 10);
+    if (!strcmp(text, "best") || (is_number(text) && strlen(text) < 19)) return SY_OK;
+    return syi_error(err, SY_EINVAL,
+                     "checkpoint %.40s: there are \"latest\", \"best\" and the steps of a run", text);
+}
+
+/* RUN_DIR/checkpoints/STEP taken apart; 0: the path is no such folder. */
+static int split_checkpoint(char *path, int64_t *step)
+{
+    char *name = strrchr(path, '/'), *folder;
+    if (!name || !is_number(name + 1) || strlen(name + 1) >= 19) return 0;
+    *name = '\0';
+    folder = strrchr(path, '/');
+    if (!folder || strcmp(folder, "/checkpoints")) return 0;
+    *folder = '\0';
+    *step = strtoll(name + 1, NULL, 10);
+    return 1;
+}
+
+int syi_api_find(const char *path, const char *checkpoint, struct syi_api_place *place, struct sy_error *err)
+{
+    char full[PATH_MAX];
+    int64_t step;
+    if (!path || !*path) return syi_error(err, SY_EINVAL, "no path: give a run directory");
+    if (strlen(path) >= sizeof place->run_dir)
+        return syi_error(err, SY_EINVAL, "the path is too long (%zu bytes): %.64s...", strlen(path), path);
+    strcpy(place->run_dir, path);
+    int status = read_checkpoint(checkpoint, &place->checkpoint, err);
+    if (status || access(path, F_OK)) return status;
+    if (!realpath(path, full) || !split_checkpoint(full, &step) || strlen(full) >= sizeof place->run_dir)
+        return SY_OK;
+    if (checkpoint)
+        return syi_error(err, SY_EINVAL,
+                         "%s is the folder of one checkpoint: leave the option checkpoint out", path);
+    strcpy(place->run_dir, full);
+    place->checkpoint = step;
+    return SY_OK;
+}
+
+/* ---- what ---- */
+
+int syi_api_read_run(const struct syi_api_place *place, struct syi_config *config, struct sy_error *err)
+{
+    int status = syi_run_dir_read_config(place->run_dir, config, err);
+    if (!status) status = syi_run_dir_use_vocabularies(place->run_dir, config, err);
+    config->mesh.data = config->mesh.expert = config->mesh.model = 0; /* of the ranks it was trained on */
+    return status;
+}
+
+int syi_api_apply(const struct sy_open_options *options, struct syi_config *config, struct sy_error *err)
+{
+    char rows[48];
+    int status = SY_OK;
+    for (size_t i = 0; !status && i < options->n_set; i++)
+        status = options->set[i] ? syi_config_set(config, options->set[i], err)
+                                 : syi_error(err, SY_EINVAL, "set[%zu] is NULL", i);
+    snprintf(rows, sizeof rows, "decode.batch_size=%d", options->max_batch);
+    if (!status && options->max_batch) status = syi_config_set(config, rows, err);
+    return status ? status : syi_config_validate(config, err);
+}
+
+int syi_api_launch(const struct sy_open_options *options, const struct syi_config *config,
+                   struct syi_alone *alone, struct sy_error *err)
+{
+    const char *backend = options->backend ? options->backend : "cpu";
+    struct syi_launch launch = {.backend = backend,
+                                .comm = "self",
+                                .threads = options->threads,
+                                .config = config,
+                                .runner = {options->run_tasks, options->run_tasks_arg}};
+    if (!strcmp(backend, "null"))
+        return syi_error(err, SY_EINVAL, "backend null computes nothing: choose another one");
+    return syi_launch_open(&launch, alone, err);
+}

@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* sy_trainer: an engine that trains, on batches that the program brings. What it saves is a run directory like any other. */
+#include "config.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "api/api.h"
+#include "base/compat.h"
+#include "optim/schedule.h"
+#include "train/checkpoint/checkpoint.h"
+#include "train/engine/train_data.h"
+#include "train/launch/run_dir.h"
+#include "train/trainer/actions.h"
+#include "train/trainer/state_leaves.h"
+
+struct sy_trainer {
+    struct syi_alone alone;
+    struct syi_config config;
+    struct syi_engine *engine;
+    struct syi_schedule schedule;
+    struct syi_vocabularies vocabularies;
+    struct syi_bucket buckets[SYI_MAX_BUCKETS];
+    int n_buckets;
+    struct syi_batch batch;
+    struct syi_state_leaves state;   /* of checkpoints under run.compat = t5x; else none */
+    struct syi_checkpoint_meta meta; /* of the checkpoint that it began with or saved last */
+    int64_t step;                    /* done */
+    int spoiled; /* 1: a step left weights that are not finite (train.nan_check = after) */
+    char *home;  /* the run it belongs to, in full; NULL: none yet */
+};
+
+/* ---- opening ---- */
+
+static int read_config(struct sy_trainer *t, const char *path, const char *checkpoint,
+                       struct syi_api_place *place, int *is_run, struct sy_error *err)
+{
+    struct stat info;
+    if (!path || stat(path, &info)) return syi_error_system(err, "cannot open %s", path ? path : "(NULL)");
+    *is_run = S_ISDIR(info.st_mode);
+    if (*is_run) {
+        int status = syi_api_find(path, checkpoint, place, err);
+        return status ? status : syi_api_read_run(place, &t->config, err);
+    }
+    if (checkpoint)
+        return syi_error(err, SY_EINVAL, "%s is a run file, which has no checkpoints: give a run directory",
+                         path);
+    int status = syi_config_defaults(&t->config, err);
+    return status ? status : syi_config_load(&t->config, path, err);
+}
+
+static int make_engine(struct sy_trainer *t, struct sy_error *err)
+{
+    char reason[SYI_TERM_REASON];
+    t->n_buckets = syi_engine_buckets(&t->config, t->buckets);
+    int status = syi_schedule_compile_run(&t->schedule, &t->config, reason);
+    if (status) return syi_error(err, status, "train.lr_factors: %s", reason);
+    status = syi_vocabularies_open(&t->vocabularies, &t->config, err);
+    if (!status) status = syi_engine_new(&t->config, &t->alone.rank, SYI_USE_TRAIN, 0, &t->engine, err);
+    if (!status && t->config.run.compat == SYI_COMPAT_T5X)
+        status = syi_state_leaves_make(&t->state, t->engine, err);
+    return status ? status : syi_train_batch_create(&t->config, &t->batch, err);
+}
+
+/* The folder in full, owned by the receiver, as long as it is there. */
+static int full_path(const char *path, char **full, struct sy_error *err)
+{
+    char *found = realpath(path, NULL);
+    *full = NULL;
+    if (!found) return syi_error_system(err, "run directory %s", path);
+    *full = syi_strdup(found, err);
+    free(found);
+    return *full ? SY_OK : SY_ENOMEM;
+}
+
+static int go_on(struct sy_trainer *t, const struct syi_api_place *place, struct sy_error *err)
+{
+    int status = full_path(place->run_dir, &t->home, err);
+    if (!status)
+        status = syi_checkpoint_resume(place->run_dir, place->checkpoint, syi_engine_session(t->engine),
+                                       t->alone.rank.comm, &t->state.leaves, &t->meta, err);
+    syi_engine_params_changed(t->engine);
+    t->step = t->meta.step;
+    return status;
+}
+
+static int open_trainer(struct sy_trainer *t, const char *path, const struct sy_open_options *given,
+                        struct sy_error *err)
+{
+    struct sy_open_options options;
+    struct syi_api_place place;
+    int is_run = 0, status = syi_api_take(&options, sizeof options, given, "sy_open_options", err);
+    if (!status) status = read_config(t, path, options.checkpoint, &place, &is_run, err);
+    if (!status && options.max_batch)
+        status = syi_error(err, SY_EINVAL, "max_batch is of a model: a trainer has data.batch_size");
+    if (!status) status = syi_api_apply(&options, &t->config, err);
+    if (!status) status = syi_api_launch(&options, &t->config, &t->alone, err);
+    if (!status) status = make_engine(t, err);
+    if (status) return status;
+    t->meta = (struct syi_checkpoint_meta){.evaluated = -1, .best_step = -1, .best_metric = NAN};
+    if (is_run) return go_on(t, &place, err);
+    syi_engine_init(t->engine, (uint64_t)t->config.train.seed);
+    return SY_OK;
+}
+
+int sy_trainer_open(const char *path, const struct sy_open_options *options, struct sy_trainer **trainer,
+                    struct sy_error *err)
+{
+    fenv_t before;
+    *trainer = NULL;
+    struct sy_trainer *t = syi_alloc(sizeof *t, err);
+    if (!t) return SY_ENOMEM;
+    syi_api_enter(&before);
+    int status = open_trainer(t, path, options, err);
+    syi_api_leave(&before);
+    if (status)
+        sy_trainer_close(t);
+    else
+        *trainer = t;
+    return status;
+}
+
+void sy_trainer_close(struct sy_trainer *t)
+{
+    if (!t) return;
+    syi_state_leaves_free(&t->state);
+    syi_engine_free(t->engine);
+    syi_batch_free(&t->batch);
+    syi_vocabularies_close(&t->vocabularies);
+    syi_launch_close(&t->alone);
+    syi_free(t->home);
+    syi_free(t);
+}
+
+/* ---- a step ---- */
+
+/* *bucket: the smallest that holds all pairs. */
+static int find_bucket(const struct sy_trainer *t, const struct sy_pair *pairs, size_t n, int *bucket,
+                       struct sy_error *err)
+{
+    struct syi_bucket longest = syi_buckets_longest(t->buckets, t->n_buckets);
+    size_t inputs = 1, targets = 1, ids;
+    for (size_t i = 0; i < n; i++) {
+        int status =
+            syi_vocabulary_encode(&t->vocabularies.input, syi_api_span(&pairs[i].input), NULL, 0, &ids, err);
+        if (status) return status;
+        if (inputs < ids + 1) inputs = ids + 1;
+        status = syi_vocabulary_encode(&t->vocabularies.target, syi_api_span(&pairs[i].target), NULL, 0, &ids,
+                                       err);
+        if (status) return status;
+        if (targets < ids + 1) targets = ids + 1;
+        if (inputs > (size_t)longest.input_length || targets > (size_t)longest.target_length)
+            return syi_error(
+                err, SY_EINVAL,
+                "pair %zu is over the limit of data.max_input_length=%d or data.max_target_length=%d tokens, "
+                "the end token included",
+                i, longest.input_length, longest.target_length);
+    }
+    *bucket = syi_buckets_fit(t->buckets, t->n_buckets, inputs, targets);
+    return SY_OK;
+}
+
+static int fill_batch(struct sy_trainer *t, const struct sy_pair *pairs, size_t n, struct sy_error *err)
+{
+    int bucket = 0, status;
+    if (n < 1 || n > (size_t)t->batch.rows)
+        return syi_error(err, SY_EINVAL, "a step on %zu pairs: give 1 to data.batch_size=%d", n,
+                         t->batch.rows);
+    status = find_bucket(t, pairs, n, &bucket, err);
+    if (status) return status;
+    syi_batch_begin(&t->batch, t->buckets, bucket);
+    for (size_t i = 0; !status && i < n; i++) {
+        struct syi_span target = syi_api_span(&pairs[i].target);
+        status = syi_batch_add(&t->batch, &t->vocabularies, (int32_t)i, syi_api_span(&pairs[i].input),
+                               &target, err);
+    }
+    return status;
+}
+
+static int train(struct sy_trainer *t, const struct sy_pair *pairs, size_t n, struct sy_step *out,
+                 struct sy_error *err)
+{
+    struct syi_step_result result;
+    double rate = syi_schedule_value(&t->schedule, t->step);
+    int status = fill_batch(t, pairs, n, err);
+    if (!status) status = syi_engine_step(t->engine, &t->batch, t->step, rate, &result, err);
+    if (status) return status;
+    int bad = syi_step_is_bad(&t->config, &result);
+    t->spoiled |= bad && syi_compat(&t->config, t->config.train.nan_check);
+    t->step++;
+    *out = (struct sy_step){.step = t->step,
+                            .tokens = result.target_tokens,
+                            .loss = result.loss,
+                            .grad_norm = result.grad_norm,
+                            .rate = rate,
+                            .updated = result.ok};
+    return SY_OK;
+}
+
+int sy_trainer_step(struct sy_trainer *t, const struct sy_pair *pairs, size_t n, struct sy_step *step,
+                    struct sy_error *err)
+{
+    struct sy_step done;
+    fenv_t before;
+    syi_api_enter(&before);
+    int status = step ? syi_api_give(step, &(struct sy_step){0}, sizeof done, "sy_step", err) : SY_OK;
+    if (!status) status = train(t, pairs, n, &done, err);
+    if (!status && step) status = syi_api_give(step, &done, sizeof done, "sy_step", err);
+    syi_api_leave(&before);
+    return status;
+}
+
+/* ---- saving ---- */
+
+/* Nothing is written over another run, nor over checkpoints that nobody knows the run of. */
+static int check_folder(const struct sy_trainer *t, const char *path, struct sy_error *err)
+{
+    char *full;
+    int64_t latest;
+    struct stat info;
+    if (stat(path, &info) && errno == ENOENT) return SY_OK;
+    int status = full_path(path, &full, err);
+    if (status) return status;
+    int ours = t->home && !strcmp(full, t->home);
+    syi_free(full);
+    status = syi_checkpoint_latest(path, &latest, err);
+    if (status || (ours && latest <= t->meta.step)) return status;
+    if (ours)
+        return syi_error(err, SY_EEXIST,
+                         "%s has a checkpoint of step %" PRId64
+                         ", but this training went on from step %" PRId64 ": save to a new folder",
+                         path, latest, t->meta.step);
+    if (!syi_run_dir_exists(path) && latest < 0) return SY_OK;
+    return syi_error(err, SY_EEXIST, "%s holds another run: save to a new folder", path);
+}
+
+static int write_checkpoint(struct sy_trainer *t, const struct syi_run_dir *dir, struct sy_error *err)
+{
+    struct sy_error failure = {0};
+    struct syi_checkpoint_saving saving = {.keep = (int)t->config.train.keep_checkpoints,
+                                           .leaves = t->state.leaves.n ? &t->state.leaves : NULL};
+    struct syi_checkpoint_meta meta = t->meta;
+    int64_t examples;
+    meta.step = t->step;
+    if (__builtin_mul_overflow(meta.step - t->meta.step, t->config.data.batch_size, &examples) ||
+        __builtin_add_overflow(meta.examples, examples, &meta.examples))
+        meta.examples = INT64_MAX;
+    syi_state_leaves_set(&t->state, t->step, syi_schedule_value(&t->schedule, t->step));
+    int status = syi_checkpoint_save(dir->path, syi_engine_session(t->engine), t->alone.rank.comm, &meta,
+                                     &saving, &failure, err);
+    if (!status && failure.code) status = syi_error(err, failure.code, "%s", failure.text);
+    if (!status) t->meta = meta;
+    return status;
+}
+
+static int write_run(struct sy_trainer *t, const struct syi_run_dir *dir, struct sy_error *err)
+{
+    int status = syi_run_dir_keep_vocabularies(dir, &t->config, err);
+    if (!status) status = syi_checkpoint_clean(dir->path, err);
+    if (!status) status = syi_run_dir_write_config(dir, &t->config, err);
+    if (!status) status = syi_engine_average(t->engine, err);
+    if (!status) status = write_checkpoint(t, dir, err);
+    return status ? status
+                  : syi_run_dir_status(dir, t->step < t->config.train.steps ? "stopped" : "done", err);
+}
+
+static int save(struct sy_trainer *t, const char *path, struct sy_error *err)
+{
+    struct syi_run_dir dir;
+    char *home = NULL;
+    if (t->spoiled)
+        return syi_error(err, SY_ENUMERIC,
+                         "after %" PRId64 " steps the weights hold numbers that are not finite: they are "
+                         "not saved",
+                         t->step);
+    if (!path || !*path) return syi_error(err, SY_EINVAL, "no path: give a folder for the run");
+    int status = check_folder(t, path, err);
+    if (!status) status = syi_run_dir_open(path, NULL, &dir, err);
+    if (status) return status;
+    status = write_run(t, &dir, err);
+    syi_run_dir_close(&dir);
+    if (!status) status = full_path(path, &home, err);
+    if (status) return status;
+    syi_free(t->home);
+    t->home = home;
+    return SY_OK;
+}
+
+int sy_trainer_save(struct sy_trainer *t, const char *run_dir, struct sy_error *err)
+{
+    fenv_t before;
+    syi_api_enter(&before);
+    int status = save(t, run_dir, err);
+    syi_api_leave(&before);
+    return status;
+}

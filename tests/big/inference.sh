@@ -1,0 +1,35 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# A build without training and with the CPU backend inside: it answers as the whole program does, refuses what it does not
+# have, needs no SQLite, and a program that links its archive stays small.
+. "$(dirname "$0")/../cli/_common.sh"
+data "$here/train.tsv" 300 1
+cd "$here" || exit 99
+exits 0 tiny run --set train.steps=40
+cut -f 1 train.tsv >words
+"$program" predict run --beams 3 --scores --quiet <words >answers
+"$program" score run --quiet <train.tsv >scores
+mkdir small
+(cd small && "$top/configure" -q CC="${CC:-cc}" CFLAGS='-O2' --disable-training --disable-shared --enable-static &&
+    "${MAKE:-make}" -s -j2) >out 2>&1 || fail "a build without training: $(tail -n 3 out)"
+small=$here/small/switchyard
+unset SWITCHYARD_BACKEND_PATH
+"$small" predict run --beams 3 --scores --quiet <words 2>err | cmp - answers || fail "other answers: $(cat err)"
+"$small" score run --quiet <train.tsv 2>err | cmp - scores || fail "other scores: $(cat err)"
+for command in train eval metrics top report explain plan verify diff replay bench; do
+    exits 2 "$small" $command run
+    one_line_error
+    says err 'built without training'
+done
+${CC:-cc} -O2 -I"$top/include" "$top/examples/pronounce.c" -o pronounce small/.libs/libswitchyard.a -Wl,--gc-sections -s -lm -ldl -lpthread ||
+    fail "a program with the archive does not link"
+./pronounce run abc >out 2>err || fail "pronounce: $(cat err)"
+[ "$(wc -l <out)" -eq 3 ] || fail "pronounce: $(cat out)"
+ldd pronounce | grep -Ev 'linux-vdso|libm\.|libc\.|libdl\.|libpthread\.|ld-linux' && fail "libraries besides libc, libm and pthreads"
+text=$(size pronounce | awk 'NR == 2 { print $1 }')
+echo "a program that links the archive has $text bytes of text"
+[ "$text" -lt 1000000 ] || fail "$text bytes of text are over a megabyte"
+${CC:-cc} -O2 -I"$top/include" "$top/examples/train_step.c" -o train_step small/.libs/libswitchyard.a -lm -ldl -lpthread
+exits 1 ./train_step run 1 new
+says err 'built without training'
+finish

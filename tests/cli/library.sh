@@ -1,0 +1,74 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# switchyard in another program: what the library exports and what it leaves alone, the examples against the command, and
+# an installation that a compiler finds by pkg-config.
+. "$(dirname "$0")/_common.sh"
+build=${abs_top_builddir:?set abs_top_builddir to the build tree}
+data "$here/pairs" 24 1
+cut -f 1 "$here/pairs" >"$here/words"
+cd "$here" || exit 99
+
+# ---- symbols: those of the list, and nothing that prints, ends the process or takes signals ----
+library=$build/.libs/libswitchyard.so
+if [ -f "$library" ] && command -v nm >/dev/null; then
+    nm -D --defined-only "$library" | sed -n 's/^[0-9a-f]* [TDBR] //p' | grep -v '^__' | sort >exported
+    LC_ALL=C sort "$top/core/api/symbols.txt" | diff - exported >difference || fail "other symbols: $(cat difference)"
+    sed -n 's/^SY_API .*[ *]\(sy_[a-z_]*\)(.*/\1/p' "$top/include/switchyard/switchyard.h" | sort >declared
+    diff declared exported >difference || fail "the header and the library differ: $(cat difference)"
+    nm -D --undefined-only "$library" | awk '{ print $2 }' | sed 's/@.*//' >used
+    ! grep -E '^(__)?(printf|puts|putchar|perror|exit|_exit|abort|signal|sigaction|raise|stdout|stderr)(_chk)?$' used >forbidden ||
+        fail "the library uses $(cat forbidden)"
+    readelf -d "$library" 2>/dev/null | grep -q 'SONAME.*\[libswitchyard\.so\.[0-9]' || fail "the library has no soname"
+else
+    echo "not tested: symbols; this build has no shared library, or there is no nm"
+fi
+
+# ---- the examples, against the command ----
+"$build/examples/train_step" "$top/bench/tiny.run" 40 run <pairs >steps 2>err || fail "train_step: $(cat err)"
+[ "$(wc -l <steps)" -eq 40 ] || fail "train_step: $(wc -l <steps) lines for 40 steps"
+awk 'NR == 1 { first = $4 } { last = $4 } END { exit !(last < first / 1.5) }' steps || fail "the loss does not fall: $(tail -n 1 steps)"
+# shellcheck disable=SC2046
+"$build/examples/pronounce" run $(cat words) >answers 2>err || fail "pronounce: $(cat err)"
+"$program" predict run --beams 4 --decodes 3 --scores --quiet <words >predicted 2>err || fail "predict: $(cat err)"
+cut -f 2- answers | diff - predicted >difference || fail "pronounce and predict differ: $(head -n 4 difference)"
+[ "$(sort -u predicted | wc -l)" -gt 10 ] || fail "answers are too much alike to tell words apart"
+"$build/examples/train_step" run 5 run <pairs >steps 2>err || fail "train_step does not go on: $(cat err)"
+exits 0 "$program" train "$top/bench/tiny.run" --run-dir run --resume --quiet --set task.words.train=pairs --set train.steps=50
+[ "$(cat run/status)" = done ] || fail "a run that the library began does not go on: $(cat run/status)"
+"$build/examples/train_step" "$top/bench/tiny.run" 1 run <pairs >out 2>err && fail "train_step writes over a run"
+says err 'holds another run'
+
+# ---- installed: found by pkg-config, with its backend, from any folder ----
+(cd "$build" && "${MAKE:-make}" -s install DESTDIR="$here/root") >out 2>&1 || fail "make install: $(tail -n 3 out)"
+pc=$(find root -name switchyard.pc)
+[ -n "$pc" ] || fail "no switchyard.pc is installed"
+[ "$(find root -path '*/switchyard/examples/*' | wc -l)" -eq 3 ] || fail "the examples are not installed"
+if command -v pkg-config >/dev/null && [ -f "$library" ]; then
+    lib=$here/root$(sed -n 's/^libdir=//p' "$pc" | sed "s,\${exec_prefix},$(sed -n 's/^prefix=//p' "$pc"),")
+    flags=$(PKG_CONFIG_PATH=$(dirname "$pc") PKG_CONFIG_SYSROOT_DIR=$here/root pkg-config --cflags --libs switchyard) ||
+        fail "pkg-config does not find switchyard"
+    # shellcheck disable=SC2086
+    ${CC:-cc} ${CFLAGS-} "$top/examples/pronounce.c" -o pronounce $flags 2>err || fail "compiling an example: $(cat err)"
+    # shellcheck disable=SC2046
+    (unset SWITCHYARD_BACKEND_PATH; cd / && LD_LIBRARY_PATH=$lib "$here/pronounce" "$here/run" $(cat "$here/words")) >installed 2>err ||
+        fail "an example with the installed library: $(cat err)"
+    "$program" predict run --beams 4 --decodes 3 --scores --quiet <words >predicted
+    cut -f 2- installed | diff - predicted >difference || fail "the installed library answers otherwise: $(head -n 4 difference)"
+else
+    echo "not tested: compiling against the installed library; this build has no shared one, or there is no pkg-config"
+fi
+
+# ---- from Python ----
+case ${CFLAGS-} in
+*-fsanitize*) python= ;; # the interpreter has not loaded the sanitizer
+*) python=$(command -v python3) ;;
+esac
+if [ -n "$python" ] && [ -f "$library" ]; then
+    # shellcheck disable=SC2046
+    "$python" "$top/examples/predict.py" "$library" run $(cat words) >answers 2>err || fail "predict.py: $(cat err)"
+    "$program" predict run --quiet <words >predicted
+    cut -f 2- answers | diff - predicted >difference || fail "predict.py and predict differ: $(head -n 4 difference)"
+else
+    echo "not tested: predict.py; there is no python3 that can load the library of this build"
+fi
+finish

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A small run in a folder of its own, made through the public library, and words for it. Shared by test_api_*.c, which
+ * include nothing of the library but its public header. */
+#ifndef SMALL_RUN_H
+#define SMALL_RUN_H
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "switchyard/switchyard.h"
+
+static const char small_run_file[] =
+    "[run]\nname = \"small\"\n"
+    "[model]\nvocab_size = 384\nd_model = 32\nd_ff = 64\nhead_dim = 8\nnum_heads = 4\n"
+    "num_encoder_layers = 1\nnum_decoder_layers = 1\ndropout_rate = 0.0\ninit_scale = 1.0\n"
+    "[moe]\nnum_experts = 2\nnum_encoder_sparse_layers = 1\n"
+    "[data]\nmax_input_length = 12\nmax_target_length = 16\nlength_buckets = [8, 16]\nbatch_size = 16\n"
+    "[train]\nsteps = 40\nseed = 5\nlearning_rate = 5e-3\nwarmup_steps = 0\nschedule = \"constant\"\nclip_norm = 1.0\n"
+    "[decode]\nbatch_size = 8\n"
+    "[reproducible]\nblocks = 2\nmin_leaf = 8\n";
+
+enum { SMALL_WORDS = 24, SMALL_PAIRS = 16 };
+
+struct small_run {
+    char folder[32], file[64], dir[64]; /* file: a run file; dir: a run directory */
+    char word[SMALL_WORDS][12], target[SMALL_WORDS][24];
+    struct sy_text text[SMALL_WORDS];
+    struct sy_pair pair[SMALL_WORDS];
+};
+
+static inline struct sy_text text_of(const char *string)
+{
+    return (struct sy_text){string, strlen(string)};
+}
+
+static inline void small_words(struct small_run *run)
+{
+    for (unsigned i = 0; i < SMALL_WORDS; i++) {
+        unsigned n = 2 + i % 5;
+        for (unsigned k = 0; k < n; k++) {
+            run->word[i][k] = (char)('a' + (i * 7 + k * (i + 3)) % 8);
+            run->target[i][2 * k] = (char)(run->word[i][k] - 'a' + 'A');
+            run->target[i][2 * k + 1] = ' ';
+        }
+        run->target[i][2 * n - 1] = '\0';
+        run->text[i] = text_of(run->word[i]);
+        run->pair[i] = (struct sy_pair){run->text[i], text_of(run->target[i])};
+    }
+}
+
+/* Folder and run file. */
+static inline void small_run_begin(struct small_run *run)
+{
+    memset(run, 0, sizeof *run);
+    strcpy(run->folder, "/tmp/sy-api-XXXXXX");
+    cr_assert_not_null(mkdtemp(run->folder));
+    snprintf(run->file, sizeof run->file, "%s/small.run", run->folder);
+    snprintf(run->dir, sizeof run->dir, "%s/run", run->folder);
+    FILE *file = fopen(run->file, "w");
+    cr_assert_not_null(file);
+    fputs(small_run_file, file);
+    cr_assert_eq(fclose(file), 0);
+    small_words(run);
+}
+
+/* And a run that is trained a little, so that outputs differ from each other. */
+static inline void small_run_make(struct small_run *run, int steps)
+{
+    struct sy_error err = {0};
+    struct sy_trainer *trainer;
+    small_run_begin(run);
+    cr_assert_eq(sy_trainer_open(run->file, NULL, &trainer, &err), SY_OK, "%s", err.text);
+    for (int i = 0; i < steps; i++)
+        cr_assert_eq(sy_trainer_step(trainer, run->pair, SMALL_PAIRS, NULL, &err), SY_OK, "%s", err.text);
+    cr_assert_eq(sy_trainer_save(trainer, run->dir, &err), SY_OK, "%s", err.text);
+    sy_trainer_close(trainer);
+}
+
+static inline void small_run_remove(struct small_run *run)
+{
+    char command[64];
+    snprintf(command, sizeof command, "rm -rf '%s'", run->folder);
+    cr_assert_eq(system(command), 0);
+}
+
+static inline struct sy_model *open_model(const char *path, const struct sy_open_options *options)
+{
+    struct sy_error err = {0};
+    struct sy_model *model;
+    cr_assert_eq(sy_model_open(path, options, &model, &err), SY_OK, "%s", err.text);
+    return model;
+}
+
+/* Answers of all words; freed by the caller. */
+static inline struct sy_answers *answers_of(struct sy_model *model, const struct sy_predict_options *options,
+                                            const struct sy_text *texts, size_t n)
+{
+    struct sy_error err = {0};
+    struct sy_answers *answers;
+    cr_assert_eq(sy_predict(model, options, texts, n, &answers, &err), SY_OK, "%s", err.text);
+    cr_assert_eq(sy_answers_inputs(answers), n);
+    return answers;
+}
+
+#endif

@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The public library on an allocator of the program: all of its memory comes from there and goes back; where there is none
+ * the call says so, and the handle works on. */
+#include "config.h"
+
+#include <stdatomic.h>
+
+#include "small_run.h"
+
+static struct small_run run;
+
+static struct {
+    atomic_long pieces, takes;
+    long fails; /* which of the takes does, 0: none */
+} memory;
+
+static void *take(void *arg, size_t bytes, size_t alignment)
+{
+    void *piece = NULL;
+    cr_assert_eq(arg, &memory);
+    if (atomic_fetch_add(&memory.takes, 1) + 1 == memory.fails || posix_memalign(&piece, alignment, bytes))
+        return NULL;
+    atomic_fetch_add(&memory.pieces, 1);
+    return piece;
+}
+
+static void give_back(void *arg, void *piece)
+{
+    cr_assert_eq(arg, &memory);
+    atomic_fetch_sub(&memory.pieces, 1);
+    free(piece);
+}
+
+static const struct sy_allocator ours = {&memory, take, give_back};
+
+static void begin(void)
+{
+    struct sy_error err = {0};
+    small_run_make(&run, 5);
+    cr_assert_eq(sy_allocator_set(&ours, &err), SY_OK, "%s", err.text);
+}
+
+static void end(void)
+{
+    cr_assert_eq(sy_allocator_set(NULL, NULL), SY_OK);
+    small_run_remove(&run);
+}
+
+TestSuite(api_memory, .init = begin, .fini = end);
+
+Test(api_memory, all_goes_back)
+{
+    struct sy_error err = {0};
+    struct sy_model *model = open_model(run.dir, NULL);
+    struct sy_answers *answers = answers_of(model, NULL, run.text, SMALL_WORDS);
+    cr_expect_gt(memory.pieces, 100);
+    cr_expect_eq(sy_allocator_set(NULL, &err), SY_EBUSY);
+    sy_answers_free(answers);
+    sy_model_close(model);
+    cr_expect_eq(memory.pieces, 0, "%ld pieces were not given back", (long)memory.pieces);
+}
+
+/* Closer to each other at the beginning, and at other places from one failure to the next. */
+static long next_failure(long fails)
+{
+    return fails + 1 + fails / 50;
+}
+
+/* Whether an allocation of the call failed. Then it failed for want of memory, and says so, or it could do without. */
+static int ran_short(int status, const struct sy_error *err)
+{
+    int failed = atomic_load(&memory.takes) >= memory.fails;
+    cr_expect(status == SY_OK || (failed && status == SY_ENOMEM), "allocation %ld of %ld: %d (%s)",
+              memory.fails, (long)memory.takes, status, err->text);
+    cr_expect(!status || err->text[0], "allocation %ld fails without a word", memory.fails);
+    return failed;
+}
+
+static int n_refused;
+
+static int open_and_close(void)
+{
+    struct sy_open_options options = {.bytes = sizeof options, .threads = 1};
+    struct sy_error err = {0};
+    struct sy_model *model;
+    memory.takes = 0;
+    int status = sy_model_open(run.dir, &options, &model, &err);
+    int again = ran_short(status, &err);
+    cr_expect_eq(status == SY_OK, model != NULL);
+    n_refused += status == SY_ENOMEM;
+    sy_model_close(model);
+    cr_expect_eq(memory.pieces, 0, "allocation %ld: %ld pieces were not given back", memory.fails,
+                 (long)memory.pieces);
+    return again;
+}
+
+Test(api_memory, opening)
+{
+    for (memory.fails = 1; open_and_close();) memory.fails = next_failure(memory.fails);
+    cr_expect_gt(n_refused, 100);
+}
+
+/* Another engine is needed, which may fail anywhere; the handle answers as before. */
+Test(api_memory, predicting)
+{
+    struct sy_model *model = open_model(run.dir, NULL);
+    struct sy_answers *before = answers_of(model, NULL, run.text, 1);
+    struct sy_predict_options beams = {.bytes = sizeof beams, .method = SY_BEAMS, .beams = 3};
+    int n = 0, again = 1;
+    for (memory.fails = 1; again; memory.fails = next_failure(memory.fails), n++) {
+        struct sy_error err = {0};
+        struct sy_answers *answers;
+        memory.takes = 0;
+        int status = sy_predict(model, &beams, run.text, SMALL_WORDS, &answers, &err);
+        again = ran_short(status, &err);
+        sy_answers_free(answers);
+        memory.takes = memory.fails;
+        struct sy_answers *after = answers_of(model, NULL, run.text, 1);
+        cr_expect_str_eq(sy_answer(after, 0, 0).text, sy_answer(before, 0, 0).text);
+        sy_answers_free(after);
+    }
+    cr_expect_gt(n, 50);
+    sy_answers_free(before);
+    sy_model_close(model);
+    cr_expect_eq(memory.pieces, 0, "%ld pieces were not given back", (long)memory.pieces);
+}
+
+/* A save that fails leaves the run as it was, and the trainer can save again. */
+Test(api_memory, saving)
+{
+    struct sy_error err = {0};
+    struct sy_trainer *trainer;
+    struct sy_model_facts facts = {.bytes = sizeof facts};
+    int n = 0, again = 1, saved = 0;
+    cr_assert_eq(sy_trainer_open(run.dir, NULL, &trainer, &err), SY_OK, "%s", err.text);
+    cr_assert_eq(sy_trainer_step(trainer, run.pair, 4, NULL, &err), SY_OK, "%s", err.text);
+    for (memory.fails = 1; again; memory.fails = next_failure(memory.fails), n++) {
+        err = (struct sy_error){0};
+        long pieces = memory.pieces;
+        memory.takes = 0;
+        int status = sy_trainer_save(trainer, run.dir, &err);
+        again = ran_short(status, &err);
+        cr_expect(!status || memory.pieces == pieces, "allocation %ld: %ld pieces more", memory.fails,
+                  (long)memory.pieces - pieces);
+        memory.takes = memory.fails;
+        saved |= !status;
+        struct sy_model *model = open_model(run.dir, NULL);
+        cr_assert_eq(sy_model_facts(model, &facts, NULL), SY_OK);
+        cr_expect_eq(facts.step, saved ? 6 : 5);
+        sy_model_close(model);
+    }
+    cr_expect_gt(n, 10);
+    sy_trainer_close(trainer);
+}
+
+Test(api_memory, refused)
+{
+    struct sy_error err = {0};
+    struct sy_allocator half = {&memory, take, NULL};
+    cr_expect_eq(sy_allocator_set(&half, &err), SY_EINVAL);
+    cr_expect(strstr(err.text, "both functions"));
+}

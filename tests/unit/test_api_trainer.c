@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The public library: training step by step, and saving runs that can be opened, continued and are never written over. */
+#include "config.h"
+
+#include <math.h>
+#include <unistd.h>
+
+#include "small_run.h"
+
+static struct small_run run;
+
+static void begin(void)
+{
+    small_run_begin(&run);
+}
+
+static void end(void)
+{
+    small_run_remove(&run);
+}
+
+TestSuite(api_trainer, .init = begin, .fini = end);
+
+static struct sy_trainer *open_trainer(const char *path, const struct sy_open_options *options)
+{
+    struct sy_error err = {0};
+    struct sy_trainer *trainer;
+    cr_assert_eq(sy_trainer_open(path, options, &trainer, &err), SY_OK, "%s", err.text);
+    return trainer;
+}
+
+static struct sy_step train(struct sy_trainer *trainer, int steps)
+{
+    struct sy_error err = {0};
+    struct sy_step step = {.bytes = sizeof step};
+    for (int i = 0; i < steps; i++)
+        cr_assert_eq(sy_trainer_step(trainer, run.pair, SMALL_PAIRS, &step, &err), SY_OK, "%s", err.text);
+    return step;
+}
+
+static void save(struct sy_trainer *trainer, const char *dir)
+{
+    struct sy_error err = {0};
+    cr_assert_eq(sy_trainer_save(trainer, dir, &err), SY_OK, "%s", err.text);
+}
+
+static void weights_of(const char *dir, int64_t step, char sha256[65])
+{
+    struct sy_model_facts facts = {.bytes = sizeof facts};
+    struct sy_model *model = open_model(dir, NULL);
+    cr_assert_eq(sy_model_facts(model, &facts, NULL), SY_OK);
+    cr_expect_eq(facts.step, step);
+    strcpy(sha256, facts.weights_sha256);
+    sy_model_close(model);
+}
+
+/* The loss falls, and a model that learned its pairs answers with them. */
+Test(api_trainer, learns)
+{
+    struct sy_trainer *trainer = open_trainer(run.file, NULL);
+    struct sy_step first = train(trainer, 1), last = train(trainer, 149);
+    int right = 0;
+    cr_expect(first.step == 1 && last.step == 150 && first.updated && first.rate == 5e-3);
+    cr_expect(first.tokens > SMALL_PAIRS && first.grad_norm > 0 && isfinite(first.loss));
+    cr_expect_lt(last.loss, first.loss / 10, "the loss fell from %g to %g", first.loss, last.loss);
+    save(trainer, run.dir);
+    sy_trainer_close(trainer);
+    struct sy_model *model = open_model(run.dir, NULL);
+    struct sy_answers *answers = answers_of(model, NULL, run.text, SMALL_PAIRS);
+    for (size_t i = 0; i < SMALL_PAIRS; i++) right += !strcmp(sy_answer(answers, i, 0).text, run.target[i]);
+    cr_expect_geq(right, SMALL_PAIRS * 3 / 4, "%d of %d pairs were learned", right, SMALL_PAIRS);
+    sy_answers_free(answers);
+    sy_model_close(model);
+}
+
+/* Saved and opened again, with any number of threads: the same weights as without. */
+Test(api_trainer, goes_on)
+{
+    char whole[65], parts[65], folder[128], other[128];
+    struct sy_open_options two = {.bytes = sizeof two, .threads = 2};
+    struct sy_trainer *trainer = open_trainer(run.file, NULL);
+    train(trainer, 3);
+    save(trainer, run.dir);
+    train(trainer, 4);
+    snprintf(other, sizeof other, "%s/whole", run.folder);
+    save(trainer, other);
+    sy_trainer_close(trainer);
+    weights_of(other, 7, whole);
+    trainer = open_trainer(run.dir, &two);
+    cr_expect_eq(train(trainer, 4).step, 7);
+    save(trainer, run.dir);
+    sy_trainer_close(trainer);
+    weights_of(run.dir, 7, parts);
+    cr_expect_str_eq(whole, parts);
+    snprintf(folder, sizeof folder, "%s/checkpoints/3", run.dir);
+    trainer = open_trainer(folder, NULL);
+    cr_expect_eq(train(trainer, 1).step, 4);
+    sy_trainer_close(trainer);
+}
+
+static void expect_refused(int got, const struct sy_error *err, int code, const char *words)
+{
+    cr_expect_eq(got, code, "%d instead of %d: %s", got, code, err->text);
+    cr_expect(strstr(err->text, words) != NULL, "\"%s\" lacks \"%s\"", err->text, words);
+}
+
+/* What others made stays as it is: other runs, checkpoints without a run, later steps of the same run. */
+Test(api_trainer, writes_over_nothing)
+{
+    char before[65], after[65], folder[128], orphans[160], command[512];
+    struct sy_error err = {0}, later = {0}, none = {0};
+    struct sy_trainer *trainer = open_trainer(run.file, NULL);
+    train(trainer, 2);
+    save(trainer, run.dir);
+    train(trainer, 1);
+    save(trainer, run.dir);
+    sy_trainer_close(trainer);
+    weights_of(run.dir, 3, before);
+    trainer = open_trainer(run.file, NULL);
+    train(trainer, 5);
+    expect_refused(sy_trainer_save(trainer, run.dir, &err), &err, SY_EEXIST, "another run");
+    snprintf(orphans, sizeof orphans, "%s/orphans", run.folder);
+    snprintf(command, sizeof command, "mkdir %s && cp -r %s/checkpoints %s", orphans, run.dir, orphans);
+    cr_assert_eq(system(command), 0);
+    expect_refused(sy_trainer_save(trainer, orphans, &none), &none, SY_EEXIST, "another run");
+    sy_trainer_close(trainer);
+    snprintf(folder, sizeof folder, "%s/checkpoints/2", run.dir);
+    trainer = open_trainer(folder, NULL);
+    train(trainer, 4);
+    expect_refused(sy_trainer_save(trainer, run.dir, &later), &later, SY_EEXIST, "of step 3");
+    sy_trainer_close(trainer);
+    weights_of(run.dir, 3, after);
+    cr_expect_str_eq(before, after);
+}
+
+Test(api_trainer, refused)
+{
+    struct sy_error err[7] = {{0}};
+    struct sy_open_options best = {.bytes = sizeof best, .checkpoint = "best"};
+    struct sy_open_options rows = {.bytes = sizeof rows, .max_batch = 3};
+    struct sy_trainer *trainer;
+    expect_refused(sy_trainer_open("/nowhere", NULL, &trainer, &err[0]), &err[0], SY_ENOENT, "/nowhere");
+    cr_expect_null(trainer);
+    expect_refused(sy_trainer_open(run.file, &best, &trainer, &err[1]), &err[1], SY_EINVAL, "no checkpoints");
+    expect_refused(sy_trainer_open(run.file, &rows, &trainer, &err[2]), &err[2], SY_EINVAL,
+                   "data.batch_size");
+    trainer = open_trainer(run.file, NULL);
+    struct sy_pair pairs[SMALL_PAIRS + 1];
+    struct sy_step step = {0};
+    for (int i = 0; i <= SMALL_PAIRS; i++) pairs[i] = run.pair[i];
+    expect_refused(sy_trainer_step(trainer, pairs, SMALL_PAIRS + 1, NULL, &err[3]), &err[3], SY_EINVAL,
+                   "batch_size=16");
+    expect_refused(sy_trainer_step(trainer, pairs, 0, NULL, &err[4]), &err[4], SY_EINVAL, "on 0 pairs");
+    pairs[2].input = text_of("longer than twelve tokens");
+    expect_refused(sy_trainer_step(trainer, pairs, 3, NULL, &err[5]), &err[5], SY_EINVAL, "pair 2 is over");
+    expect_refused(sy_trainer_step(trainer, pairs, 1, &step, &err[6]), &err[6], SY_EINVAL,
+                   "sizeof(struct sy_step)");
+    step.bytes = sizeof step;
+    cr_expect_eq(sy_trainer_step(trainer, pairs, 1, &step, NULL), SY_OK);
+    cr_expect_eq(step.step, 1, "a step that was refused counted");
+    sy_trainer_close(trainer);
+    sy_trainer_close(NULL);
+}
