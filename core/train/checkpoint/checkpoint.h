@@ -139,7 +139,7 @@ struct syi_saved {
 };
 int syi_saver_new(const char *run_dir, struct syi_session *session, struct syi_comm *comm,
                   struct syi_saver **saver, struct sy_error *err) SYI_MUST_CHECK;
-/* Waits for the stage that its thread is in. A save that was not waited for is given up, STEP.tmp stays. NULL is fine. */
+/* Waits for the stage that its thread is in. A save that was not waited for is given up. NULL is fine. */
 void syi_saver_free(struct syi_saver *saver);
 /* Begins a save when none is under way; all ranks do. background: by the saver's thread, from a snapshot that is taken
  * now (the session has memory for one); else syi_saver_wait does the work, from the session's memory. meta and *saving are

@@ -192,6 +192,7 @@ void syi_saver_free(struct syi_saver *s)
     if (!s) return;
     syi_worker_free(s->worker);
     close_files(s);
+    if (s->stage != NONE && s->made) syi_checkpoint_discard(s->run_dir, s->meta.step);
     syi_free(s);
 }
 
