@@ -583,13 +583,8 @@ int syi_config_validate_programs(const struct syi_config *config, struct sy_erro
 
 int syi_config_validate(const struct syi_config *config, struct sy_error *err)
 {
-    static const check_fn checks[] = {check_run,
-                                      check_tasks,
-                                      check_mixtures,
-                                      check_packing,
-                                      check_vocabularies,
-                                      syi_config_check_init,
-                                      syi_config_check_actions,
-                                      syi_config_validate_programs};
+    static const check_fn checks[] = {
+        check_run,          check_tasks,           check_mixtures,           check_packing,
+        check_vocabularies, syi_config_check_init, syi_config_check_actions, syi_config_validate_programs};
     return run_checks(checks, SYI_COUNT(checks), config, err);
 }
