@@ -89,7 +89,8 @@ static int read_file(struct loading *l, const struct syi_source_file *file, stru
 static int read_files(struct loading *l, const char *pattern, struct sy_error *err)
 {
     struct syi_source source;
-    int status = syi_source_open(&source, pattern, NULL, 0, err);
+    const char *cache = l->form->config && *l->form->config->data.cache ? l->form->config->data.cache : NULL;
+    int status = syi_source_open(&source, pattern, cache, 1, err);
     for (int i = 0; !status && i < source.n; i++) status = read_file(l, &source.file[i], err);
     syi_source_close(&source);
     if (!status && !l->task->n_examples)

@@ -67,6 +67,8 @@ for tool in gzip zstd; do
         same "a task, and compressed by $tool" tsv "$tool"
         exits 0 run "$tool-two" --set task.t.train=one.tsv.$tool --set data.cache=cache --comm thread --ranks 2
         same "a task compressed by $tool, on two ranks" tsv "$tool-two"
+        exits 0 "$program" eval "$tool-two" --file one.tsv.$tool
+        says out "items"
         ls cache/* >/dev/null || fail "nothing is in data.cache"
     fi
 done

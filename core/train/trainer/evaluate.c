@@ -26,7 +26,8 @@ static int open_dataset(const struct syi_eval_data *data, const char *file, int 
                         const struct syi_vocabularies *vocabularies, struct syi_dataset *dataset,
                         struct sy_error *err)
 {
-    struct syi_dataset_place place = {.write = 1, .quiet = quiet};
+    const char *cache = data->config->data.cache;
+    struct syi_dataset_place place = {.cache = *cache ? cache : NULL, .write = 1, .quiet = quiet};
     struct syi_example_form form;
     int status = syi_example_form_make(&form, data->config, data->options, vocabularies, err);
     return status ? status : syi_dataset_open(dataset, &form, file, &place, err);
