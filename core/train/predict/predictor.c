@@ -204,9 +204,9 @@ static int take_seat(struct syi_predictor *p, int use, size_t n, struct seat **s
     if (!s || (s->rows > LARGE * rows && !full)) {
         if (full) make_room(p);
         status = open_seat(p, use, rows, err);
+        if (status) return status;
         s = &p->seat[p->n_seats - 1];
     }
-    if (status) return status;
     if (use == SYI_USE_DECODE) status = syi_engine_decode_as(s->engine, &p->asked, err);
     s->used = ++p->calls;
     *seat = s;
