@@ -54,6 +54,6 @@ mv "$out/phonemes.txt.tmp" "$out/phonemes.txt"
 
 if command -v sha256sum >/dev/null 2>&1; then
   sum=$(cat "$out"/*.t*.tsv "$out"/*.valid.tsv | sha256sum | cut -d ' ' -f 1)
-  [ "$sum" = "$known" ] || echo "${0##*/}: the data differ from those of doc/results.md" >&2
+  [ "$sum" = "$known" ] || echo "${0##*/}: these are other data than bench/pronunciation.run was written for" >&2
 fi
 wc -l "$out"/*.train.tsv | tail -1
