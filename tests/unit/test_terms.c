@@ -53,7 +53,7 @@ static const struct syi_term_kind kinds[] = {
 static struct syi_terms terms, again;
 static char reason[SYI_TERM_REASON];
 
-static int read(struct syi_terms *into, const char *text)
+static int read_terms(struct syi_terms *into, const char *text)
 {
     memset(into, 0, sizeof *into);
     return syi_terms_read(into, kinds, SYI_COUNT(kinds), text, reason);
@@ -61,7 +61,7 @@ static int read(struct syi_terms *into, const char *text)
 
 static void accept(const char *text)
 {
-    cr_assert_eq(read(&terms, text), SY_OK, "%s: %s", text, reason);
+    cr_assert_eq(read_terms(&terms, text), SY_OK, "%s: %s", text, reason);
 }
 
 static void expect_numbers(int term, double share, int64_t steps, bool on)
@@ -188,7 +188,7 @@ Test(terms, refuses_and_says_why)
         {"plain * plain", "nothing was expected at \"* plain\""},
     };
     for (size_t i = 0; i < SYI_COUNT(wrong); i++) {
-        cr_expect_eq(read(&terms, wrong[i].text), SY_EINVAL, "%s", wrong[i].text);
+        cr_expect_eq(read_terms(&terms, wrong[i].text), SY_EINVAL, "%s", wrong[i].text);
         cr_expect(!strncmp(reason, wrong[i].why, strlen(wrong[i].why)), "%s: %s", wrong[i].text, reason);
     }
 }
@@ -209,13 +209,13 @@ Test(terms, refuses_products_and_what_is_too_long)
     }
     for (int i = 0; i < SYI_TERMS; i++) strcat(text, "holds(");
     strcat(text, "plain");
-    cr_expect_eq(read(&terms, text), SY_EINVAL);
+    cr_expect_eq(read_terms(&terms, text), SY_EINVAL);
     cr_expect_str_eq(reason, "there are more than 24 terms");
     memset(text, 'x', sizeof text - 1);
-    cr_expect_eq(read(&terms, text), SY_EINVAL, "a name of 2999 bytes");
+    cr_expect_eq(read_terms(&terms, text), SY_EINVAL, "a name of 2999 bytes");
     memcpy(text, "words(text='", 12);
     memcpy(text + 1200, "')", 3);
-    cr_expect_eq(read(&terms, text), SY_EINVAL);
+    cr_expect_eq(read_terms(&terms, text), SY_EINVAL);
     cr_expect_str_eq(reason, "words: a value is longer than 1023 bytes");
 }
 
@@ -237,7 +237,7 @@ Test(terms, what_is_printed_reads_back)
         accept(pairs[i][0]);
         syi_terms_print(&terms, 0, &text);
         cr_expect_str_eq(text.data, pairs[i][1]);
-        cr_assert_eq(read(&again, text.data), SY_OK, "%s", reason);
+        cr_assert_eq(read_terms(&again, text.data), SY_OK, "%s", reason);
         cr_expect_eq(memcmp(&terms, &again, sizeof terms), 0, "%s", text.data);
         syi_text_free(&text);
     }
