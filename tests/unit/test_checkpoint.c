@@ -179,7 +179,7 @@ static int count_wrong(const struct syi_session *session, uint64_t seed, int wit
 /* ---- a visit ---- */
 
 /* A save in the background, with other values in the session from its begin on: "steps" that ranks meet after. */
-static int save_beside(struct visit *v, struct syi_session *session, struct syi_comm *comm,
+static int save_beside(struct syi_session *session, struct syi_comm *comm,
                        const struct syi_checkpoint_saving *saving, struct syi_checkpoint_meta *meta,
                        struct sy_error *err)
 {
@@ -190,14 +190,14 @@ static int save_beside(struct visit *v, struct syi_session *session, struct syi_
         syi_saver_begin(saver, meta, saving, 1);
         fill(session, 12345);
     }
-    while (!status && syi_saver_step(saver) == v->meta.step) {
+    while (!status && syi_saver_step(saver) == meta->step) {
         int64_t word[SYI_SAVER_WORDS];
         syi_saver_words(saver, word);
         status = syi_comm_sum(comm, word, SYI_SAVER_WORDS, err);
         if (!status) status = syi_saver_advance(saver, word, err);
     }
     if (!status && !syi_saver_take(saver, &saved)) status = syi_error(err, SY_EINTERNAL, "nothing to take");
-    if (!status && (saved.step != v->meta.step || syi_saver_take(saver, &saved)))
+    if (!status && (saved.step != meta->step || syi_saver_take(saver, &saved)))
         status = syi_error(err, SY_EINTERNAL, "taken twice, or of another step");
     memcpy(meta->params_sha256, saved.params_sha256, sizeof meta->params_sha256);
     if (!status && saved.failure.code) status = syi_error(err, saved.failure.code, "%s", saved.failure.text);
@@ -221,7 +221,7 @@ static int visit_rank(void *arg, struct syi_comm *comm, struct sy_error *err)
     struct sy_error failure = {0};
     const struct syi_checkpoint_saving saving = {.keep = v->keep, .keep_every = v->keep_every};
     if (v->job == SAVE_BESIDE) {
-        status = save_beside(v, session, comm, &saving, &meta, err);
+        status = save_beside(session, comm, &saving, &meta, err);
     } else if (v->job == SAVE) {
         status = syi_checkpoint_save(run, session, comm, &meta, &saving, &failure, err);
         if (!status && failure.code) status = syi_error(err, failure.code, "%s", failure.text);

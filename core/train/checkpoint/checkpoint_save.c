@@ -9,17 +9,19 @@
 #include "train/checkpoint/checkpoint_parts.h"
 
 enum { FILES = SYI_CHECKPOINT_FILES };
-enum stage { MAKE, WRITE, HASH, NAME, NONE };
+enum stage { MAKE, WRITE, HASH, NAME };
 
 struct syi_saver {
     const char *run_dir;
     struct syi_session *session;
     struct syi_comm *comm;
     struct syi_worker *worker; /* NULL: none was needed yet */
+    /* The owner's alone. */
+    int under_way;  /* a save was begun and has not come to its end */
+    int ended;      /* a save came to its end and was not taken yet */
+    int background; /* stages run in the worker, from the snapshot */
     /* The save under way. Its thread has all of this while it works, the owner between two stages. */
-    enum stage stage; /* that runs or ended last; NONE: no save */
-    int background;   /* stages run in the worker, from the snapshot */
-    int ended;        /* a save came to its end and was not taken yet */
+    enum stage stage; /* that runs or ended last */
     double begin, end;
     struct syi_checkpoint_meta meta;
     struct syi_checkpoint_saving how; /* its list of others is the next */
@@ -156,7 +158,7 @@ static void end_save(struct syi_saver *s)
 {
     close_files(s);
     if (s->failure.code && s->made) syi_checkpoint_discard(s->run_dir, s->meta.step);
-    s->stage = NONE;
+    s->under_way = 0;
     s->ended = 1;
 }
 
@@ -181,7 +183,6 @@ int syi_saver_new(const char *run_dir, struct syi_session *session, struct syi_c
     s->run_dir = run_dir;
     s->session = session;
     s->comm = comm;
-    s->stage = NONE;
     for (int i = 0; i < FILES; i++) s->file[i].fd = -1;
     *saver = s;
     return SY_OK;
@@ -192,7 +193,7 @@ void syi_saver_free(struct syi_saver *s)
     if (!s) return;
     syi_worker_free(s->worker);
     close_files(s);
-    if (s->stage != NONE && s->made) syi_checkpoint_discard(s->run_dir, s->meta.step);
+    if (s->under_way && s->made) syi_checkpoint_discard(s->run_dir, s->meta.step);
     syi_free(s);
 }
 
@@ -200,6 +201,7 @@ void syi_saver_begin(struct syi_saver *s, const struct syi_checkpoint_meta *meta
                      const struct syi_checkpoint_saving *how, int background)
 {
     s->begin = syi_seconds();
+    s->under_way = 1;
     s->stage = MAKE;
     s->made = s->ended = 0;
     s->failure = (struct sy_error){0};
@@ -217,12 +219,12 @@ void syi_saver_begin(struct syi_saver *s, const struct syi_checkpoint_meta *meta
 
 int64_t syi_saver_step(const struct syi_saver *s)
 {
-    return s->stage == NONE ? -1 : s->meta.step;
+    return s->under_way ? s->meta.step : -1;
 }
 
 static int has_ended(const struct syi_saver *s)
 {
-    return s->stage != NONE && (!s->background || syi_worker_is_idle(s->worker));
+    return s->under_way && (!s->background || syi_worker_is_idle(s->worker));
 }
 
 void syi_saver_words(struct syi_saver *s, int64_t word[SYI_SAVER_WORDS])
@@ -233,7 +235,7 @@ void syi_saver_words(struct syi_saver *s, int64_t word[SYI_SAVER_WORDS])
 
 int syi_saver_advance(struct syi_saver *s, const int64_t sum[SYI_SAVER_WORDS], struct sy_error *err)
 {
-    if (s->stage == NONE || sum[SYI_SAVER_ENDED] < s->comm->ranks) return SY_OK;
+    if (!s->under_way || sum[SYI_SAVER_ENDED] < s->comm->ranks) return SY_OK;
     int status = sum[SYI_SAVER_FAILED] ? share_failure(s, err) : SY_OK;
     if (!status) next_stage(s);
     return status;
@@ -242,7 +244,7 @@ int syi_saver_advance(struct syi_saver *s, const int64_t sum[SYI_SAVER_WORDS], s
 int syi_saver_wait(struct syi_saver *s, struct sy_error *err)
 {
     int status = SY_OK;
-    while (s->stage != NONE && !status) {
+    while (s->under_way && !status) {
         if (s->background) syi_worker_wait(s->worker);
         status = share_failure(s, err);
         if (!status) next_stage(s);
