@@ -59,9 +59,9 @@ exits 0 "$program" replay tagged --step 5
 for tool in gzip zstd; do
     command -v $tool >/dev/null || continue
     $tool -c one.tsv >one.tsv.$tool
-    if "$program" version | grep -q "$tool.* no\b"; then
+    if ! "$program" version | grep -q "^compressed files.*$tool"; then
         exits 1 run "$tool" --set task.t.train=one.tsv.$tool
-        says err "$tool"
+        says err "built without"
     else
         exits 0 run "$tool" --set task.t.train=one.tsv.$tool
         same "a task, and compressed by $tool" tsv "$tool"
