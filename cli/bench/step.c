@@ -33,20 +33,13 @@ static void fill_rows(const struct syi_config *c, int32_t first, struct syi_batc
     for (int32_t row = 0; row < b->rows; row++) {
         int32_t *input = b->encoder_ids + (int64_t)row * b->input_length;
         int32_t *target = b->decoder_targets + (int64_t)row * b->target_length;
-        int32_t *shifted = b->decoder_inputs + (int64_t)row * b->target_length;
-        float *weight = b->loss_weights + (int64_t)row * b->target_length;
+        struct syi_slot slot = {.row = row, .segment = b->segments != NULL};
         for (int32_t t = 0; t < b->input_length; t++)
             input[t] = random_id(c, first, 0, (uint32_t)(row * b->input_length + t));
-        for (int32_t t = 0; t < b->target_length; t++) {
+        for (int32_t t = 0; t < b->target_length; t++)
             target[t] = random_id(c, first, 1, (uint32_t)(row * b->target_length + t));
-            shifted[t] = t ? target[t - 1] : SYI_ID_PAD;
-            weight[t] = 1;
-        }
-        b->input_lengths[row] = b->input_length;
-        b->target_lengths[row] = b->target_length;
-        b->items[row] = row;
+        syi_batch_settle(b, &slot, row, b->input_length, b->target_length);
     }
-    syi_batch_mark_whole(b);
 }
 
 int bench_fill_batch(const struct syi_config *c, const struct syi_bucket *buckets, int n_buckets,
@@ -57,9 +50,6 @@ int bench_fill_batch(const struct syi_config *c, const struct syi_bucket *bucket
     if (status) return status;
     syi_batch_begin(b, buckets, n_buckets - 1);
     fill_rows(c, vocabulary.first, b);
-    b->n_real = b->rows;
-    b->n_input_tokens = (int64_t)b->rows * b->input_length;
-    b->n_target_tokens = (int64_t)b->rows * b->target_length;
     syi_vocabulary_close(&vocabulary);
     return SY_OK;
 }

@@ -106,6 +106,12 @@ int syi_edit_distance(const char *a, const char *b);
 
 /* Reads a whole file into fresh memory (owned by the caller, one NUL byte after the end). */
 int syi_file_read(const char *path, char **text, size_t *bytes, struct sy_error *err) SYI_MUST_CHECK;
+/* Of an open file, whose path is for messages: writes all bytes at its position; reads up to `bytes` from an offset, *n is
+ * less only at the end of the file. */
+int syi_write_all(int fd, const char *path, const void *data, size_t bytes,
+                  struct sy_error *err) SYI_MUST_CHECK;
+int syi_read_at(int fd, const char *path, int64_t offset, void *to, size_t bytes, size_t *n,
+                struct sy_error *err) SYI_MUST_CHECK;
 /* Writes `bytes` to path.tmp, fsyncs, renames to path and fsyncs the folder: path holds the old or the new
  * content, never a part. */
 int syi_file_write(const char *path, const void *data, size_t bytes, struct sy_error *err) SYI_MUST_CHECK;

@@ -73,14 +73,28 @@ struct syi_file_id syi_file_id_join(const struct syi_file_id *first, const struc
     return id;
 }
 
-static int write_all(int fd, const char *path, const char *data, size_t bytes, struct sy_error *err)
+int syi_write_all(int fd, const char *path, const void *data, size_t bytes, struct sy_error *err)
 {
+    const char *at = data;
     while (bytes) {
-        ssize_t put = write(fd, data, bytes);
+        ssize_t put = write(fd, at, bytes);
         if (put < 0 && errno == EINTR) continue;
         if (put < 0) return syi_error_system(err, "cannot write %s", path);
-        data += put;
+        at += put;
         bytes -= (size_t)put;
+    }
+    return SY_OK;
+}
+
+int syi_read_at(int fd, const char *path, int64_t offset, void *to, size_t bytes, size_t *n,
+                struct sy_error *err)
+{
+    for (*n = 0; *n < bytes;) {
+        ssize_t got = pread(fd, (char *)to + *n, bytes - *n, (off_t)(offset + (int64_t)*n));
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return syi_error_system(err, "cannot read %s", path);
+        if (got == 0) break;
+        *n += (size_t)got;
     }
     return SY_OK;
 }
@@ -89,7 +103,7 @@ static int write_and_sync(const char *path, const void *data, size_t bytes, stru
 {
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (fd < 0) return syi_error_system(err, "cannot create %s", path);
-    int status = write_all(fd, path, data, bytes, err);
+    int status = syi_write_all(fd, path, data, bytes, err);
     if (status == SY_OK && fsync(fd) != 0) status = syi_error_system(err, "cannot sync %s", path);
     if (close(fd) != 0 && status == SY_OK) status = syi_error_system(err, "cannot close %s", path);
     if (status != SY_OK) unlink(path);

@@ -128,6 +128,53 @@ void syi_batch_begin(struct syi_batch *batch, const struct syi_bucket *buckets, 
     for (size_t i = 0; i < rows; i++) batch->items[i] = -1;
 }
 
+/* The decoder reads what came before: its own targets moved on by one. In a packed row an example begins with padding, and
+ * its end token is no input; in a row alone the end token is one where there is room. */
+static void settle_targets(struct syi_batch *batch, const struct syi_slot *slot, int32_t n)
+{
+    size_t at = (size_t)slot->row * (size_t)batch->target_length + (size_t)slot->target_at;
+    int32_t room = batch->target_length - slot->target_at - 1, shifted = n - (slot->segment > 0);
+    if (shifted > room) shifted = room;
+    for (int32_t i = 0; i < shifted; i++)
+        batch->decoder_inputs[at + 1 + (size_t)i] = batch->decoder_targets[at + (size_t)i];
+    for (int32_t i = 0; i < n; i++)
+        batch->loss_weights[at + (size_t)i] = batch->decoder_targets[at + (size_t)i] != SYI_ID_PAD;
+}
+
+void syi_batch_settle(struct syi_batch *batch, const struct syi_slot *slot, int64_t item, int32_t n_inputs,
+                      int32_t n_targets)
+{
+    int32_t row = slot->row;
+    settle_targets(batch, slot, n_targets);
+    if (slot->segment) {
+        int32_t *encoder = batch->segments + (size_t)row * (size_t)batch->input_length + slot->input_at;
+        int32_t *decoder = batch->segments + (size_t)batch->rows * (size_t)batch->input_length +
+                           (size_t)row * (size_t)batch->target_length + slot->target_at;
+        for (int32_t i = 0; i < n_inputs; i++) encoder[i] = slot->segment;
+        for (int32_t i = 0; i < n_targets; i++) decoder[i] = slot->segment;
+    }
+    if (batch->items[row] < 0) batch->items[row] = item;
+    if (row >= batch->n_real) batch->n_real = row + 1;
+    batch->input_lengths[row] += n_inputs;
+    batch->target_lengths[row] += n_targets;
+    batch->n_input_tokens += n_inputs;
+    batch->n_target_tokens += n_targets;
+}
+
+static void copy_ids(int32_t *row, int32_t at, const struct syi_ids *ids)
+{
+    if (ids->n) memcpy(row + at, ids->id, ids->n * sizeof(int32_t));
+}
+
+void syi_batch_put(struct syi_batch *batch, const struct syi_slot *slot, int64_t item,
+                   const struct syi_ids *inputs, const struct syi_ids *targets)
+{
+    size_t row = (size_t)slot->row;
+    copy_ids(batch->encoder_ids + row * (size_t)batch->input_length, slot->input_at, inputs);
+    copy_ids(batch->decoder_targets + row * (size_t)batch->target_length, slot->target_at, targets);
+    syi_batch_settle(batch, slot, item, (int32_t)inputs->n, (int32_t)targets->n);
+}
+
 /* Token ids and the end token. */
 static int put_tokens(const struct syi_vocabulary *vocabulary, struct syi_span text, int32_t *ids,
                       int32_t room, int32_t *length, struct sy_error *err)
@@ -144,69 +191,17 @@ static int put_tokens(const struct syi_vocabulary *vocabulary, struct syi_span t
 int syi_batch_add(struct syi_batch *batch, const struct syi_vocabularies *vocabularies, int64_t item,
                   struct syi_span input, const struct syi_span *target, struct sy_error *err)
 {
-    int32_t row = batch->n_real++, length;
-    int32_t *targets = batch->decoder_targets + (size_t)row * (size_t)batch->target_length;
-    int32_t *inputs = batch->decoder_inputs + (size_t)row * (size_t)batch->target_length;
-    float *weights = batch->loss_weights + (size_t)row * (size_t)batch->target_length;
+    struct syi_slot slot = {.row = batch->n_real};
+    size_t row = (size_t)slot.row;
+    int32_t n_inputs, n_targets = 0;
 
-    batch->items[row] = item;
-    int status = put_tokens(&vocabularies->input, input,
-                            batch->encoder_ids + (size_t)row * (size_t)batch->input_length,
-                            batch->input_length, &length, err);
-    if (status) return status;
-    batch->input_lengths[row] = length;
-    batch->n_input_tokens += length;
-    if (!target) return SY_OK;
-    status = put_tokens(&vocabularies->target, *target, targets, batch->target_length, &length, err);
-    if (status) return status;
-    batch->target_lengths[row] = length;
-    batch->n_target_tokens += length;
-    memcpy(inputs + 1, targets, (size_t)(batch->target_length - 1) * sizeof(*inputs));
-    for (int32_t i = 0; i < length; i++) weights[i] = 1;
-    return SY_OK;
-}
-
-/* The decoder reads what came before: its own targets moved on by one. In a packed row an example begins with padding, and
- * its end token is no input; in a row alone the end token is one where there is room. */
-static void put_targets(struct syi_batch *batch, const struct syi_slot *slot, const struct syi_ids *targets)
-{
-    size_t at = (size_t)slot->row * (size_t)batch->target_length + (size_t)slot->target_at;
-    size_t room = (size_t)(batch->target_length - slot->target_at - 1),
-           shifted = targets->n - (slot->segment > 0);
-    memcpy(batch->decoder_targets + at, targets->id, targets->n * sizeof(int32_t));
-    memcpy(batch->decoder_inputs + at + 1, targets->id, (shifted < room ? shifted : room) * sizeof(int32_t));
-    for (size_t i = 0; i < targets->n; i++) batch->loss_weights[at + i] = 1;
-}
-
-void syi_batch_put(struct syi_batch *batch, const struct syi_slot *slot, int64_t item,
-                   const struct syi_ids *inputs, const struct syi_ids *targets)
-{
-    size_t in = (size_t)slot->row * (size_t)batch->input_length + (size_t)slot->input_at;
-    size_t out = (size_t)slot->row * (size_t)batch->target_length + (size_t)slot->target_at;
-    memcpy(batch->encoder_ids + in, inputs->id, inputs->n * sizeof(int32_t));
-    put_targets(batch, slot, targets);
-    if (slot->segment) {
-        int32_t *decoder = batch->segments + (size_t)batch->rows * (size_t)batch->input_length;
-        for (size_t i = 0; i < inputs->n; i++) batch->segments[in + i] = slot->segment;
-        for (size_t i = 0; i < targets->n; i++) decoder[out + i] = slot->segment;
-    }
-    if (batch->items[slot->row] < 0) batch->items[slot->row] = item;
-    if (slot->row >= batch->n_real) batch->n_real = slot->row + 1;
-    batch->input_lengths[slot->row] += (int32_t)inputs->n;
-    batch->target_lengths[slot->row] += (int32_t)targets->n;
-    batch->n_input_tokens += (int64_t)inputs->n;
-    batch->n_target_tokens += (int64_t)targets->n;
-}
-
-void syi_batch_mark_whole(struct syi_batch *batch)
-{
-    int32_t *encoder = batch->segments, *decoder;
-    if (!batch->segments) return;
-    decoder = encoder + (size_t)batch->rows * (size_t)batch->input_length;
-    for (int32_t row = 0; row < batch->rows; row++) {
-        for (int32_t i = 0; i < batch->input_lengths[row]; i++) encoder[i] = 1;
-        for (int32_t i = 0; i < batch->target_lengths[row]; i++) decoder[i] = 1;
-        encoder += batch->input_length;
-        decoder += batch->target_length;
-    }
+    int status =
+        put_tokens(&vocabularies->input, input, batch->encoder_ids + row * (size_t)batch->input_length,
+                   batch->input_length, &n_inputs, err);
+    if (!status && target)
+        status = put_tokens(&vocabularies->target, *target,
+                            batch->decoder_targets + row * (size_t)batch->target_length, batch->target_length,
+                            &n_targets, err);
+    if (!status) syi_batch_settle(batch, &slot, item, n_inputs, n_targets);
+    return status;
 }

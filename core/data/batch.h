@@ -72,8 +72,9 @@ void syi_batch_begin(struct syi_batch *batch, const struct syi_bucket *buckets, 
  * empty. Fails as syi_vocabulary_encode does. */
 int syi_batch_add(struct syi_batch *batch, const struct syi_vocabularies *vocabularies, int64_t item,
                   struct syi_span input, const struct syi_span *target, struct sy_error *err) SYI_MUST_CHECK;
-/* Of a batch for packed rows that was filled by hand: each row holds one example. Others need nothing. */
-void syi_batch_mark_whole(struct syi_batch *batch);
+/* Of an example whose ids stand in encoder_ids and decoder_targets already: all else that follows from them. */
+void syi_batch_settle(struct syi_batch *batch, const struct syi_slot *slot, int64_t item, int32_t n_inputs,
+                      int32_t n_targets);
 /* Puts an example's ids, end tokens included, where there is room for them; of a row the first one comes first. */
 void syi_batch_put(struct syi_batch *batch, const struct syi_slot *slot, int64_t item,
                    const struct syi_ids *inputs, const struct syi_ids *targets);

@@ -5,7 +5,7 @@
 #ifndef SYI_CONVERTER_H
 #define SYI_CONVERTER_H
 
-#include "data/vocabulary.h"
+#include "data/batch.h"
 
 enum syi_converter {
     SYI_CONVERT_ENCDEC, /* inputs to the encoder, targets to the decoder */
@@ -17,28 +17,30 @@ struct syi_id_example {
     int32_t n_inputs, n_targets;
 };
 
-/* One side of the rows: R rows of L tokens. */
+/* One side of the rows: R rows of L tokens. All but positions is the batch's. */
 struct syi_side {
-    int32_t length;  /* L; 0: the converter has no such side */
-    int32_t *tokens; /* (R, L) the examples one after the other, then SYI_ID_PAD */
-    int32_t
+    int32_t length;        /* L; 0: the converter has no such side */
+    const int32_t *tokens; /* (R, L) the examples one after the other, then SYI_ID_PAD */
+    const int32_t
         *segments; /* (R, L) 1, 2, ...: which example of the row; 0: padding. Packed rows only, else NULL */
-    int32_t *positions; /* (R, L) 0, 1, ... in each example; 0 in padding. The same */
-    int32_t *filled;    /* (R) tokens that are no padding */
+    int32_t *positions;    /* (R, L) 0, 1, ... in each example; 0 in padding. The same; owned */
+    const int32_t *filled; /* (R) tokens that are no padding */
 };
 
 struct syi_rows {
     enum syi_converter converter;
     int packed;
-    int32_t capacity;        /* rows there is memory for */
-    int32_t n;               /* R: rows in use */
-    int32_t *examples;       /* (R) how many are in each */
-    struct syi_side encoder; /* encoder input tokens */
-    struct syi_side decoder; /* decoder target tokens */
-    int32_t *
-        decoder_inputs; /* (R, T) targets shifted right by one, SYI_ID_PAD first and, in packed rows, at the first
-                                token of each example */
-    float *loss_weights; /* (R, T) 1 where there is a target, else 0 */
+    int32_t capacity;         /* rows there is memory for */
+    int32_t n;                /* R: rows in use */
+    int32_t *examples;        /* (R) how many are in each */
+    struct syi_bucket bucket; /* of the batch */
+    struct syi_batch batch;   /* which training fills by the same function, syi_batch_put */
+    struct syi_side encoder;  /* encoder input tokens */
+    struct syi_side decoder;  /* decoder target tokens */
+    const int32_t
+        *decoder_inputs; /* (R, T) targets shifted right by one, SYI_ID_PAD first and, in packed rows, at the
+                                      first token of each example; the batch's */
+    const float *loss_weights; /* (R, T) 1 where there is a target, else 0; the batch's */
 };
 
 /* Empty memory for `capacity` rows; the only allocation. Of SYI_CONVERT_LM inputs_length means nothing. */

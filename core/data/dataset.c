@@ -2,7 +2,6 @@
 /* Opens a dataset and reads single examples of it. The index is dataset_index.c's. */
 #include "config.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <string.h>
 #include <unistd.h>
@@ -76,11 +75,11 @@ int syi_dataset_entry(const struct syi_dataset *d, int64_t i, struct syi_dataset
         *entry = d->entry[i];
         return SY_OK;
     }
-    ssize_t got;
-    do got = pread(d->index, entry, sizeof *entry, (off_t)(d->index_begin + i * (int64_t)sizeof *entry));
-    while (got < 0 && errno == EINTR);
-    if (got == (ssize_t)sizeof *entry) return SY_OK;
-    if (got < 0) return syi_error_system(err, "cannot read the index of %s", d->source.pattern);
+    int64_t at = d->index_begin + i * (int64_t)sizeof *entry;
+    size_t got;
+    if (syi_read_at(d->index, "", at, entry, sizeof *entry, &got, NULL))
+        return syi_error_system(err, "cannot read the index of %s", d->source.pattern);
+    if (got == sizeof *entry) return SY_OK;
     return syi_error(err, SY_EFORMAT, "the index of %s is cut off: remove it from the data cache",
                      d->source.pattern);
 }

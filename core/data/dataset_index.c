@@ -3,7 +3,6 @@
  * header that says what it was made from. */
 #include "config.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <string.h>
@@ -74,22 +73,9 @@ struct writer {
     size_t n; /* in buffer */
 };
 
-static int write_bytes(const struct writer *w, const void *data, size_t bytes, struct sy_error *err)
-{
-    const char *at = data;
-    while (bytes) {
-        ssize_t put = write(w->fd, at, bytes);
-        if (put < 0 && errno == EINTR) continue;
-        if (put < 0) return syi_error_system(err, "cannot write %s", w->path);
-        at += put;
-        bytes -= (size_t)put;
-    }
-    return SY_OK;
-}
-
 static int flush(struct writer *w, struct sy_error *err)
 {
-    int status = write_bytes(w, w->buffer, w->n * sizeof *w->buffer, err);
+    int status = syi_write_all(w->fd, w->path, w->buffer, w->n * sizeof *w->buffer, err);
     w->n = 0;
     return status;
 }
@@ -219,8 +205,8 @@ static int write_header(const struct writer *w, const char *made_from, struct sy
     h.id = d->id;
     h.counts = d->counts;
     if (lseek(w->fd, 0, SEEK_SET) < 0) return syi_error_system(err, "cannot write %s", w->path);
-    int status = write_bytes(w, &h, sizeof h, err);
-    return status ? status : write_bytes(w, d->line_end, (size_t)d->source.n, err);
+    int status = syi_write_all(w->fd, w->path, &h, sizeof h, err);
+    return status ? status : syi_write_all(w->fd, w->path, d->line_end, (size_t)d->source.n, err);
 }
 
 static int write_index(struct writer *w, const char *made_from, struct sy_error *err)

@@ -34,20 +34,6 @@ const struct syi_record_format *syi_record_format(int format)
 
 /* ---- one after the other ---- */
 
-/* Up to `bytes` from an offset; *n is less only at the end of the file. */
-static int read_at(int fd, const char *path, int64_t offset, char *to, size_t bytes, size_t *n,
-                   struct sy_error *err)
-{
-    for (*n = 0; *n < bytes;) {
-        ssize_t got = pread(fd, to + *n, bytes - *n, (off_t)(offset + (int64_t)*n));
-        if (got < 0 && errno == EINTR) continue;
-        if (got < 0) return syi_error_system(err, "cannot read %s", path);
-        if (got == 0) break;
-        *n += (size_t)got;
-    }
-    return SY_OK;
-}
-
 /* Looks for the first line feed; without one, lines end in CR. */
 static int find_line_end(struct syi_scan *scan, struct sy_error *err)
 {
@@ -55,7 +41,7 @@ static int find_line_end(struct syi_scan *scan, struct sy_error *err)
     size_t n = 1;
     scan->line_end = '\r';
     for (int64_t at = 0; n && scan->line_end == '\r'; at += (int64_t)n) {
-        int status = read_at(scan->fd, scan->path, at, piece, sizeof piece, &n, err);
+        int status = syi_read_at(scan->fd, scan->path, at, piece, sizeof piece, &n, err);
         if (status) return status;
         if (memchr(piece, '\n', n)) scan->line_end = '\n';
     }
@@ -196,7 +182,7 @@ int syi_record_read(int fd, const char *path, const struct syi_record_format *fo
     size_t skip = 0, n = 0;
     for (size_t want = READ_PIECE;; want = want * 4 < most ? want * 4 : most) {
         int status = SYI_GROW(*buffer, *capacity, want, err);
-        if (!status) status = read_at(fd, path, offset, *buffer, want, &n, err);
+        if (!status) status = syi_read_at(fd, path, offset, *buffer, want, &n, err);
         if (status) return status;
         *text = (struct syi_span){*buffer, n};
         if (n) text->bytes = format->cut(*text, line_end, n < want, &skip);

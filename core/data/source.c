@@ -25,20 +25,6 @@ enum { ABANDONED = 3600 };
 
 /* ---- unpacked copies ---- */
 
-static int write_all(int fd, const char *path, const char *data, size_t bytes, struct sy_error *err)
-{
-    while (bytes) {
-        ssize_t put = write(fd, data, bytes);
-        if (put < 0 && errno == EINTR) continue;
-        if (put < 0)
-            return syi_error_system(err, "cannot write %s (make room, or name another folder as data.cache)",
-                                    path);
-        data += put;
-        bytes -= (size_t)put;
-    }
-    return SY_OK;
-}
-
 static int unpack_to(int fd, const char *copy, const char *path, struct sy_error *err)
 {
     struct syi_inflow in;
@@ -48,7 +34,9 @@ static int unpack_to(int fd, const char *copy, const char *path, struct sy_error
     int status = syi_inflow_open(&in, path, err);
     while (!status && n) {
         status = syi_inflow_read(&in, piece, PIECE, &n, err);
-        if (!status) status = write_all(fd, copy, piece, n, err);
+        if (!status && syi_write_all(fd, copy, piece, n, NULL))
+            status = syi_error_system(
+                err, "cannot write %s (make room, or name another folder as data.cache)", copy);
     }
     if (!status && fsync(fd) != 0) status = syi_error_system(err, "cannot sync %s", copy);
     syi_inflow_close(&in);

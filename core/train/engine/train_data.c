@@ -177,20 +177,14 @@ void syi_train_batch_make_up(const struct syi_config *c, const struct syi_vocabu
     syi_batch_begin(b, buckets, (int)(step % n_buckets));
     for (int32_t row = 0; row < b->rows; row++) {
         struct draw d = {(uint64_t)c->train.seed, (uint32_t)step, (uint32_t)row, 0};
-        size_t at = (size_t)row * (size_t)b->target_length;
-        b->input_lengths[row] =
+        struct syi_slot slot = {.row = row, .segment = b->segments != NULL};
+        int32_t n_inputs =
             make_up_row(&d, &vocabularies->input, c->model.vocab_size,
                         b->encoder_ids + (size_t)row * (size_t)b->input_length, b->input_length);
         d.side = 1;
-        b->target_lengths[row] = make_up_row(&d, &vocabularies->target, c->model.vocab_size,
-                                             b->decoder_targets + at, b->target_length);
-        memcpy(b->decoder_inputs + at + 1, b->decoder_targets + at,
-               (size_t)(b->target_length - 1) * sizeof *b->decoder_inputs);
-        for (int32_t i = 0; i < b->target_lengths[row]; i++) b->loss_weights[at + (size_t)i] = 1;
-        b->n_input_tokens += b->input_lengths[row];
-        b->n_target_tokens += b->target_lengths[row];
-        b->items[row] = row;
+        int32_t n_targets =
+            make_up_row(&d, &vocabularies->target, c->model.vocab_size,
+                        b->decoder_targets + (size_t)row * (size_t)b->target_length, b->target_length);
+        syi_batch_settle(b, &slot, row, n_inputs, n_targets);
     }
-    b->n_real = b->rows;
-    syi_batch_mark_whole(b);
 }
