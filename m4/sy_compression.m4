@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # SY_CHECK_COMPRESSION(NAME, MODULE, FLAG, PACKAGE, HEADER, CALL, FORMAT): the library NAME, which reads and writes files of
 # FORMAT; MODULE is what pkg-config calls it, FLAG links it without pkg-config, PACKAGE is Debian's, CALL an expression.
-# Sets sy_NAME (yes or no), sy_NAME_text (for the summary); adds to COMPRESSION_CFLAGS and COMPRESSION_LIBS. SY_CHECK_SQLITE
-# comes before: it leaves the pkg-config of another machine aside.
+# Sets sy_NAME (yes or no), sy_NAME_text (for the summary); adds to COMPRESSION_CFLAGS and COMPRESSION_LIBS. After
+# SY_CROSS_PKG_CONFIG.
 AC_DEFUN([SY_CHECK_COMPRESSION], [
 AC_ARG_WITH([$1],
   [AS_HELP_STRING([--with-$1@<:@=auto|yes|no@:>@], [files compressed with $7 (default auto: where $1 is found)])],

@@ -49,3 +49,12 @@ AS_IF([test "x$enable_hardening" = xyes], [
   AS_IF([test "x$sy_cv_relro" = xyes], [HARDENING_LDFLAGS="-Wl,-z,relro -Wl,-z,now"])])
 AC_SUBST([HARDENING_CFLAGS])
 AC_SUBST([HARDENING_LDFLAGS])])
+
+# SY_CROSS_PKG_CONFIG: before the first library. The build machine's pkg-config would find the build machine's libraries.
+AC_DEFUN([SY_CROSS_PKG_CONFIG], [
+AS_IF([test "x$cross_compiling$PKG_CONFIG_LIBDIR$PKG_CONFIG_SYSROOT_DIR" = xyes],
+  [AS_CASE([$PKG_CONFIG],
+    [*"$host_alias-"*], [],
+    [AC_MSG_NOTICE([cross build: pkg-config of this machine is left aside (PKG_CONFIG_LIBDIR names the other one's files)])
+    PKG_CONFIG=])])
+])

@@ -15,12 +15,6 @@ AS_CASE([$with_sqlite],
   AS_IF([ls "$with_sqlite"/lib64/libsqlite3.* >/dev/null 2>&1], [sy_sqlite_lib=$with_sqlite/lib64])
   SQLITE_CFLAGS="-I$with_sqlite/include"
   SQLITE_LIBS="-L$sy_sqlite_lib -Wl,-rpath,$sy_sqlite_lib -lsqlite3"])
-# The build machine's pkg-config would find the build machine's library.
-AS_IF([test "x$cross_compiling$PKG_CONFIG_LIBDIR$PKG_CONFIG_SYSROOT_DIR" = xyes],
-  [AS_CASE([$PKG_CONFIG],
-    [*"$host_alias-"*], [],
-    [AC_MSG_NOTICE([cross build: pkg-config of this machine is left aside (PKG_CONFIG_LIBDIR names the other one's files)])
-    PKG_CONFIG=])])
 PKG_CHECK_MODULES([SQLITE], [sqlite3 >= 3.25], [],
   [AC_CHECK_HEADER([sqlite3.h], [],
     [AC_MSG_ERROR([SQLite's header sqlite3.h is missing: $sy_sqlite_how])])

@@ -6,6 +6,18 @@
 
 #include "metrics/database.h"
 
+enum { LEAST_SQLITE = 3025000 }; /* m4/sy_sqlite.m4 asks for the same */
+
+int syi_database_check_library(struct sy_error *err)
+{
+    if (sqlite3_libversion_number() >= LEAST_SQLITE) return SY_OK;
+    return syi_error(
+        err, SY_EUNSUPPORTED,
+        "metrics: the SQLite library that was found at start is version %s, and 3.25 is needed: ldd says "
+        "which it is; take its folder out of LD_LIBRARY_PATH, or configure with --with-sqlite=DIR",
+        sqlite3_libversion());
+}
+
 /* A file that was removed or renamed while it is open is read-only to SQLite, which would say no more. */
 int syi_database_error(const struct syi_database *database, const char *doing, struct sy_error *err)
 {

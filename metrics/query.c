@@ -141,9 +141,10 @@ static void limit(sqlite3 *db)
 /* vfs: that of SQLite which is used, NULL the usual one; where file locks do not work it becomes one without. */
 static int open_with(const char *path, const char **vfs, sqlite3 **db, struct sy_error *err)
 {
-    int flags = SQLITE_OPEN_READONLY, code, made = 0, status;
+    int flags = SQLITE_OPEN_READONLY, code, made = 0, status = syi_database_check_library(err);
 
     *db = NULL;
+    if (status) return status;
     if (access(path, F_OK) != 0)
         return syi_error(
             err, SY_ENOENT,

@@ -467,8 +467,9 @@ static int open_parts(struct store *store, const char *path, const struct syi_st
 int syi_store_open(const char *path, const struct syi_store_options *options, struct syi_metric_sink *sink,
                    struct sy_error *err)
 {
+    int status = syi_database_check_library(err);
+    if (status) return status;
     struct store *store = syi_alloc(sizeof(*store), err);
-    int status;
 
     if (!store) return SY_ENOMEM;
     status = open_parts(store, path, options, err);

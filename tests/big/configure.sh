@@ -1,9 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # What configure refuses, each with a reason: fast mathematics however it comes in, 32 bits, an SQLite that is not there or
-# does not start, the build machine's SQLite in a cross build, zlib and zstd that are asked for and not there. And an SQLite
+# does not start, the build machine's SQLite in a cross build, MPI without shared libraries, zlib and zstd that are asked for and not there. And an SQLite
 # in a folder of its own.
 . "$(dirname "$0")/../cli/_common.sh"
+compiler=${CC:-cc}
 unset CC CFLAGS CPPFLAGS LDFLAGS SQLITE_CFLAGS SQLITE_LIBS PKG_CONFIG_LIBDIR PKG_CONFIG_SYSROOT_DIR
 
 # refuses WHY ARGUMENTS...
@@ -30,6 +31,23 @@ refuses 'a program with SQLite .* does not compile, link, start' SQLITE_CFLAGS=-
 refuses '--with-zlib: no program with zlib.h' --with-zlib ZLIB_CFLAGS=-I. ZLIB_LIBS=-lnowhere
 refuses '--with-zstd: no program with zstd.h' --with-zstd ZSTD_CFLAGS=-I. ZSTD_LIBS=-lnowhere
 refuses '--with-zlib=maybe: expected auto, yes or no' --with-zlib=maybe
+# One that is asked for and cannot be.
+refuses '--with-mpi and --disable-shared' --disable-shared --with-mpi
+# A cross build asks the pkg-config of this machine for no library.
+mkdir "$here/bin"
+printf '#!/bin/sh\ncase $* in *atleast-pkgconfig*) exit 0 ;; esac\necho "$*" >>%s\nexit 1\n' "$here/asked" >"$here/bin/pkg-config"
+chmod +x "$here/bin/pkg-config"
+for build in '--build=x86_64-pc-linux-gnu --host=riscv64-linux-gnu CC=gcc' ''; do
+    rm -rf "$here/asked" "$here/build"
+    mkdir "$here/build"
+    # shellcheck disable=SC2086 # several words
+    (cd "$here/build" && PATH=$here/bin:$PATH "$top/configure" -q --without-mpi $build >"$here/out" 2>&1) ||
+        fail "configure $build: $(tail -3 "$here/out")"
+    case $build in
+    '') grep -q zlib "$here/asked" || fail "configure does not ask pkg-config for zlib" ;;
+    *) [ ! -e "$here/asked" ] || fail "a cross build asks this machine's pkg-config: $(cat "$here/asked")" ;;
+    esac
+done
 if command -v aarch64-linux-gnu-gcc >/dev/null; then
     refuses 'SQLite' --host=aarch64-linux-gnu CC=aarch64-linux-gnu-gcc
 else
@@ -43,10 +61,19 @@ if [ -e /usr/include/sqlite3.h ] && [ -n "$library" ]; then
     cp /usr/include/sqlite3.h "$here/own/include"
     cp -L "$library" "$here/own/lib/libsqlite3.so.0"
     ln -s libsqlite3.so.0 "$here/own/lib/libsqlite3.so"
-    (cd "$here/build2" && "$top/configure" -q --without-mpi --with-sqlite="$here/own" && make -s metrics/schema_sql.h && make -s -j2 switchyard) >"$here/out" 2>&1 ||
+    (cd "$here/build2" && "$top/configure" -q --without-mpi --with-sqlite="$here/own" && make -s -j2) >"$here/out" 2>&1 ||
         fail "--with-sqlite: $(tail -5 "$here/out")"
     ldd "$here/build2/switchyard" 2>/dev/null | grep -q "$here/own/lib/libsqlite3" ||
         fail "the program does not find the SQLite it was built with"
+    # Another one that comes first when the program starts.
+    echo 'int sqlite3_libversion_number(void) { return 3007017; } const char *sqlite3_libversion(void) { return "3.7.17"; }' \
+        >"$here/old.c"
+    $compiler -shared -fPIC -o "$here/old.so" "$here/old.c" || fail "old.so is not made"
+    data "$here/train.tsv" 50 1
+    (SWITCHYARD_BACKEND_PATH= LD_PRELOAD=$here/old.so "$here/build2/switchyard" train "$top/bench/tiny.run" --run-dir "$here/run" \
+        --set train.steps=1 --set task.words.train="$here/train.tsv" >"$here/out" 2>&1)
+    [ $? -eq 1 ] || fail "an old SQLite is taken: $(cat "$here/out")"
+    says out 'the SQLite library that was found at start is version 3.7.17, and 3.25 is needed'
 else
     echo "skipped: an SQLite of one's own (none in the usual places to copy)"
 fi
