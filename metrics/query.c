@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/text.h"
+#include "metrics/database.h"
 #include "metrics/expert_counts.h"
 #include "metrics/place.h"
 #include "metrics/query.h"

@@ -5,6 +5,7 @@
 #include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/plugin_folders.h"
 #include "base/vocabularies.h"
@@ -56,31 +57,41 @@ int syi_plugin_load(const char *name, struct syi_plugin *plugin, struct sy_error
 
 /* ---- all of them ---- */
 
+struct seen {
+    char *name; /* owned */
+    struct stat file;
+};
+
 struct walk {
     syi_plugin_fn fn;
     void *arg;
-    char **seen; /* names met so far, owned */
+    struct seen *seen; /* names met so far */
     size_t n, capacity;
 };
 
-/* Whether the name was met before; else remembers it. */
-static int met(struct walk *walk, const char *name)
+/* Who had the name before, NULL: nobody, and now it is file's. */
+static const struct seen *met(struct walk *walk, const char *name, const struct stat *file)
 {
     for (size_t i = 0; i < walk->n; i++)
-        if (strcmp(walk->seen[i], name) == 0) return 1;
+        if (strcmp(walk->seen[i].name, name) == 0) return &walk->seen[i];
     char *copy = syi_strdup(name, NULL);
     if (copy && SYI_GROW(walk->seen, walk->capacity, walk->n + 1, NULL) == SY_OK)
-        walk->seen[walk->n++] = copy;
+        walk->seen[walk->n++] = (struct seen){copy, *file};
     else
         syi_free(copy);
-    return 0;
+    return NULL;
 }
 
+/* One folder may be found by several paths; its files are then the same and reported once. */
 static void report_file(struct walk *walk, const char *name, const char *path)
 {
     struct syi_plugin plugin = {0};
     struct sy_error why = {0};
-    if (met(walk, name))
+    struct stat file = {0};
+    int there = !stat(path, &file);
+    const struct seen *before = met(walk, name, &file);
+    if (before && there && before->file.st_dev == file.st_dev && before->file.st_ino == file.st_ino) return;
+    if (before)
         syi_error(&why, SY_EEXIST, "hidden: a backend of this name comes before it");
     else if (!syi_library_name_is_plain(name))
         syi_error(&why, SY_EBACKEND, "backend %s: %s: a name has lower-case letters, digits and _ only", name,
@@ -137,14 +148,14 @@ int syi_plugin_each(syi_plugin_fn fn, void *arg, struct sy_error *err)
     for (size_t i = 0; status == SY_OK && linked[i].name; i++) {
         struct syi_plugin plugin = {0};
         struct sy_error why = {0};
-        met(&walk, linked[i].name);
+        met(&walk, linked[i].name, &(struct stat){0});
         syi_plugin_check(linked[i].name, "built in", linked[i].desc, &plugin, &why);
         fn(arg, linked[i].name, "built in", why.code ? NULL : &plugin, why.code ? why.text : NULL);
         syi_plugin_free(&plugin);
     }
     for (size_t i = 0; status == SY_OK && i < folders.n; i++)
         report_folder(&walk, folders.path[i], folders.chosen);
-    for (size_t i = 0; i < walk.n; i++) syi_free(walk.seen[i]);
+    for (size_t i = 0; i < walk.n; i++) syi_free(walk.seen[i].name);
     syi_free(walk.seen);
     syi_plugin_folders_free(&folders);
     return status;

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # What configure refuses, each with a reason: fast mathematics however it comes in, 32 bits, an SQLite that is not there or
-# does not start, the build machine's SQLite in a cross build, MPI without shared libraries, zlib and zstd that are asked for and not there. And an SQLite
+# does not start, the build machine's SQLite in a cross build, MPI without shared libraries, a prefix with a space, zlib and zstd that are asked for and not there. And an SQLite
 # in a folder of its own.
 . "$(dirname "$0")/../cli/_common.sh"
 compiler=${CC:-cc}
@@ -32,6 +32,7 @@ refuses '--with-zlib: no program with zlib.h' --with-zlib ZLIB_CFLAGS=-I. ZLIB_L
 refuses '--with-zstd: no program with zstd.h' --with-zstd ZSTD_CFLAGS=-I. ZSTD_LIBS=-lnowhere
 refuses '--with-zlib=maybe: expected auto, yes or no' --with-zlib=maybe
 # One that is asked for and cannot be.
+refuses 'there is white space in it' --prefix="$here/a b"
 refuses '--with-mpi and --disable-shared' --disable-shared --with-mpi
 # A cross build asks the pkg-config of this machine for no library.
 mkdir "$here/bin"

@@ -71,4 +71,16 @@ if [ -n "$python" ] && [ -f "$library" ]; then
 else
     echo "not tested: predict.py; there is no python3 that can load the library of this build"
 fi
+# ---- what is installed works, and goes again without leaving a folder ----
+"${MAKE:-make}" -s -C "$build" installcheck DESTDIR="$here/root" >out 2>&1 || fail "make installcheck: $(tail -n 5 out)"
+says out '^cpu trains and answers'
+mv root 'moved away' && (unset SWITCHYARD_BACKEND_PATH; "$(find "$here/moved away" -name switchyard -type f -perm -100)" backends) >out 2>&1 ||
+    fail "an installation that was moved: $(cat out)"
+says out '^cpu .*compute'
+mv 'moved away' root
+"${MAKE:-make}" -s -C "$build" uninstall DESTDIR="$here/root" >out 2>&1 || fail "make uninstall: $(tail -n 3 out)"
+prefix=$(sed -n 's/^prefix = //p' "$build/Makefile")
+find "root$prefix" ! -type d >left 2>/dev/null
+find root -depth -name 'switchyard*' -print >>left
+[ ! -s left ] || fail "make uninstall leaves $(cat left)"
 finish

@@ -348,18 +348,23 @@ static void note(void *arg, const struct syi_backend_info *info)
 Test(plugin, list_shows_all_with_reasons)
 {
     struct listed listed = {0};
-    char path[256];
+    char path[512];
     for (size_t i = 0; i < SYI_COUNT(refused); i++) link_as(refused[i].name);
     link_as("good");
     link_as("closed");
     link_as("Upper");
-    snprintf(path, sizeof(path), "%s:%s:%s/nowhere", folder, folder, folder);
+    /* Another file of a known name, and the same folder by another path. */
+    snprintf(path, sizeof(path), "%s/other", folder);
+    cr_assert_eq(mkdir(path, 0777), 0);
+    snprintf(path, sizeof(path), "%s/other/switchyard-good.so", folder);
+    fclose(fopen(path, "w"));
+    snprintf(path, sizeof(path), "%s:%s/.:%s/other:%s/nowhere", folder, folder, folder, folder);
     setenv("SWITCHYARD_BACKEND_PATH", path, 1);
     cr_expect_eq(syi_backend_list(note, &listed, NULL), SY_OK);
     int files = (int)SYI_COUNT(refused) + 3;
-    cr_expect_eq(listed.n, 2 * files + 1);
-    cr_expect_eq(listed.hidden, files);
-    cr_expect_eq(listed.refused, 2 * files + 1 - 2); /* all but good and closed in the first folder */
+    cr_expect_eq(listed.n, files + 2);
+    cr_expect_eq(listed.hidden, 1);
+    cr_expect_eq(listed.refused, files + 2 - 2); /* all but good and closed */
     cr_expect_eq(listed.good, 1);
 }
 
