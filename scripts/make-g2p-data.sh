@@ -33,7 +33,8 @@ sum() {
 mkdir -p "$out"
 for part in train dev test; do : >"$out/$part.tsv.tmp"; done
 
-# A line of the dictionary is `word PHONEME ...`, a further pronunciation `word(2) PHONEME ...`. Words with other
+# A line of the dictionary is `word PHONEME ...`, a further pronunciation `word(2) PHONEME ...`; other editions have
+# upper case, digits of stress, and comments after `;;;` or ` #`, which all go. Words with other
 # characters than a to z and the apostrophe are no English words (about 1,100 of 126,000) and in no file.
 awk -v out="$out" '
   BEGIN {
@@ -42,11 +43,13 @@ awk -v out="$out" '
   }
   {
     sub(/\r$/, "")
-    word = $1
+    sub(/ #.*$/, "")
+    word = tolower($1)
     sub(/\([0-9]+\)$/, "", word)
     if (word !~ /^[a-z\047]+$/ || NF < 2) next
     phonemes = $2
     for (i = 3; i <= NF; i++) phonemes = phonemes " " $i
+    gsub(/[0-9]/, "", phonemes)
     if (((word, phonemes) in seen)) next
     seen[word, phonemes] = 1
     hash = 7

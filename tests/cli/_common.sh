@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # What the scripts of this folder share: a private folder, data, and checks that say what went wrong.
 set -u
+LC_ALL=C # awk and sort do the same everywhere
+export LC_ALL
 program=${SWITCHYARD:?set SWITCHYARD to the program under test}
 top=${abs_top_srcdir:?set abs_top_srcdir to the source tree}
 here=$(mktemp -d) || exit 99

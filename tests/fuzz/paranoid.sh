@@ -4,6 +4,8 @@
 # UndefinedBehaviorSanitizer. With clang and its libFuzzer, which follows the code that inputs reach; else with mutate.c.
 # Works in the folder `paranoid` of the build; inputs that break a target stay there.
 set -eu
+LC_ALL=C
+export LC_ALL
 top=${abs_top_srcdir:?set abs_top_srcdir to the source tree}
 build=$PWD
 flags="-std=gnu11 -g -O1 -fno-omit-frame-pointer -ffp-contract=off -Wall -Wextra -I$build -I$top/include -I$top/core ${COMPRESSION_CFLAGS-}"
