@@ -109,6 +109,9 @@ int cli_usage(const struct sy_error *err);                /* prints it; CLI_USAG
 void cli_error_hold(int on);      /* 1: from now on the last message is kept, not printed: of ranks above 0 */
 const char *cli_error_last(void); /* without the program's name; "" when there was none */
 
+/* environment.c: warns of variables SWITCHYARD_* that nothing reads. */
+void cli_check_environment(void);
+
 /* world.c: the processes that a launcher started as one run. For a process alone all of this does nothing. */
 /* Before arguments are read: ranks above 0, as the launcher counts them, fall silent. */
 void cli_world_begin(const struct cli_cmd *cmd);

@@ -86,10 +86,41 @@ static int check_folder(const char *path, int resume, struct sy_error *err)
         path, (long long)latest);
 }
 
+/* --run-dir with the numbers of the batch job in it, as sbatch has them in names of files: %A the job array, %a the
+ * place in it, %j the job. One job array so gives each of its jobs a directory. */
+static int put_job(const char *given, char *path, size_t bytes)
+{
+    static const struct {
+        char letter;
+        const char *variable;
+    } parts[] = {{'A', "SLURM_ARRAY_JOB_ID"}, {'a', "SLURM_ARRAY_TASK_ID"}, {'j', "SLURM_JOB_ID"}};
+    size_t n = 0;
+    for (const char *at = given; *at; at++) {
+        size_t i = 0;
+        while (i < SYI_COUNT(parts) && (*at != '%' || at[1] != parts[i].letter)) i++;
+        const char *value = i < SYI_COUNT(parts) ? getenv(parts[i].variable) : NULL;
+        if (i < SYI_COUNT(parts) && (!value || !*value)) {
+            cli_error("train: --run-dir %s: %%%c is %s, which is not set: this is no such job", given, at[1],
+                      parts[i].variable);
+            return CLI_USAGE;
+        }
+        size_t length = value ? strlen(value) : 1;
+        if (n + length < bytes) memcpy(path + n, value ? value : at, length);
+        n += length;
+        at += value != NULL;
+    }
+    if (n >= bytes) {
+        cli_error("train: --run-dir is longer than %zu bytes", bytes - 1);
+        return CLI_USAGE;
+    }
+    path[n] = '\0';
+    return CLI_DONE;
+}
+
 /* The folder that --run-dir names, into path, if a run may begin or go on in it; without --run-dir path stays
  * empty. */
-static int choose_folder(const struct cli_options *o, const struct syi_config *config, char *path,
-                         size_t bytes)
+static int choose_folder(const struct cli_options *o, const struct syi_config *config,
+                         char path[SYI_CONFIG_STRING])
 {
     struct sy_error err = {0};
     if (!o->run_dir && (o->resume || o->takeover)) {
@@ -97,10 +128,7 @@ static int choose_folder(const struct cli_options *o, const struct syi_config *c
         return CLI_USAGE;
     }
     if (!o->run_dir) return CLI_DONE;
-    if (snprintf(path, bytes, "%s", o->run_dir) >= (int)bytes) {
-        cli_error("train: --run-dir is longer than %zu bytes", bytes - 1);
-        return CLI_USAGE;
-    }
+    strcpy(path, o->run_dir); /* as long as put_job allows */
     if (check_folder(path, o->resume, &err)) return err.code == SY_EEXIST ? cli_usage(&err) : cli_fail(&err);
     if (!syi_run_dir_exists(path)) return CLI_DONE;
     return check_stored(path, config, &err) ? cli_usage(&err) : CLI_DONE;
@@ -354,7 +382,7 @@ static int check_plan(const struct cli_options *o, struct syi_config *config)
     return syi_launch_plan(&launch, plan_rank, config, &err) ? cli_fail(&err) : CLI_DONE;
 }
 
-static int run(const struct cli_options *o)
+static int run_in(const struct cli_options *o)
 {
     struct syi_config config;
     struct sy_error err = {0};
@@ -364,7 +392,7 @@ static int run(const struct cli_options *o)
     int status = cli_load_config(o->operand[0], o, &config, &err);
     if (status) return cli_usage(&err);
     status = cli_check_launch("train", o, &config, 1);
-    if (!status && cli_world_first()) status = choose_folder(o, &config, path, sizeof path);
+    if (!status && cli_world_first()) status = choose_folder(o, &config, path);
     if (!status && cli_world_first()) status = read_lock_wait(&lock.wait);
     if (!status) status = check_data(&config);
     if (!status && cli_world_first()) status = check_plan(o, &config);
@@ -381,11 +409,22 @@ static int run(const struct cli_options *o)
     return status;
 }
 
+static int run(const struct cli_options *o)
+{
+    struct cli_options mine = *o;
+    char run_dir[SYI_CONFIG_STRING];
+    int status = o->run_dir ? put_job(o->run_dir, run_dir, sizeof run_dir) : CLI_DONE;
+    if (status) return status;
+    if (o->run_dir) mine.run_dir = run_dir;
+    return run_in(&mine);
+}
+
 const struct cli_cmd cli_train = {
     "train",
     "RUNFILE",
     CLI_MODEL_OPTIONS " run-dir resume takeover",
     "Trains the model a run file describes.",
     "Exit status: 0 done, 1 failed, 2 usage, 3 stopped by a signal or the time limit; the same command with\n"
-    "--resume goes on from there (or starts, where there is no checkpoint yet).",
+    "--resume goes on from there (or starts, where there is no checkpoint yet). In --run-dir, %A and %a are the\n"
+    "number of a job array of Slurm and the place in it, %j the job.",
     run};

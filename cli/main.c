@@ -59,6 +59,7 @@ static int run_command(const char *name, int argc, char **argv)
         if (status) return cli_world_give_up(*cmd, status);
         if (!finished) status = cli_world_open(*cmd, &options);
         if (status || finished) return status;
+        if (!options.quiet) cli_check_environment();
         return cli_world_close((*cmd)->run(&options));
     }
     return unknown_command(name);

@@ -4,17 +4,29 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "base/text.h"
+#include "cli/cli.h"
 #include "cli/progress.h"
+
+/* One column less: a cursor past the last one may begin a new line. */
+static int line_width(void)
+{
+    struct winsize window;
+    int width = ioctl(STDOUT_FILENO, TIOCGWINSZ, &window) ? 0 : window.ws_col;
+    if (width <= 0) width = 80;
+    return width < 200 ? width - 1 : 199;
+}
 
 void cli_progress_init(struct cli_progress *progress, int quiet, int64_t every, struct syi_run_dir *dir)
 {
     memset(progress, 0, sizeof *progress);
     progress->quiet = quiet;
-    progress->terminal = isatty(STDOUT_FILENO);
+    progress->terminal = isatty(STDOUT_FILENO) && !cli_world()->backend;
     progress->every = every;
     progress->dir = dir;
 }
@@ -47,19 +59,27 @@ static void time_text(double seconds, char *text, size_t bytes)
         snprintf(text, bytes, "%ld s", s);
 }
 
+/* All that fits into bytes - 1 columns; what matters least goes first. */
 static void progress_text(const struct syi_progress *p, char *text, size_t bytes)
 {
-    char left[40];
+    char left[40], step[80], rate[40], time[40], learning[40];
     time_text(p->seconds_left, left, sizeof left);
-    snprintf(text, bytes, "step %lld/%lld  loss %.4f  lr %.2e  %.0f tokens/s  %.1f ms/step  %s left",
-             (long long)p->step, (long long)p->steps, p->loss, p->learning_rate, p->tokens_per_second,
-             p->step_seconds * 1e3, left);
+    snprintf(step, sizeof step, "step %lld/%lld  loss %.4f", (long long)p->step, (long long)p->steps,
+             p->loss);
+    snprintf(learning, sizeof learning, "  lr %.2e", p->learning_rate);
+    snprintf(rate, sizeof rate, "  %.0f tokens/s", p->tokens_per_second);
+    snprintf(time, sizeof time, "  %.1f ms/step", p->step_seconds * 1e3);
+    for (int level = 0; level < 4; level++) {
+        int length = snprintf(text, bytes, "%s%s%s%s  %s left", step, level < 2 ? learning : "",
+                              level < 3 ? rate : "", level < 1 ? time : "", left);
+        if (length >= 0 && (size_t)length < bytes) return;
+    }
 }
 
 static void show_progress(void *arg, const struct syi_progress *p)
 {
     struct cli_progress *progress = arg;
-    char text[200];
+    char text[200]; /* line_width is less */
     int plain = p->step % progress->every == 0 || p->step == p->steps;
     double now = syi_seconds();
     int live = progress->terminal && !progress->quiet && (now - progress->shown > 0.2 || p->step == p->steps);
@@ -68,7 +88,9 @@ static void show_progress(void *arg, const struct syi_progress *p)
     if (plain && progress->dir) syi_run_dir_log(progress->dir, text);
     if (progress->quiet) return;
     if (progress->terminal && live) {
-        printf("\r%-110s", text);
+        int width = line_width();
+        progress_text(p, text, (size_t)width + 1);
+        printf("\r%-*s", width, text);
         progress->open = 1;
         progress->shown = now;
     } else if (!progress->terminal) {

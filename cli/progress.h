@@ -6,10 +6,11 @@
 #include "train/trainer/trainer.h"
 
 struct cli_progress {
-    int quiet, terminal;
-    int64_t every;           /* steps between two plain lines */
-    double shown;            /* time of the last terminal line */
-    int open;                /* 1: the terminal line has no newline yet */
+    int quiet;
+    int terminal;  /* 1: one line is rewritten. Not under mpirun, which gives ranks a terminal of its own */
+    int64_t every; /* steps between two plain lines */
+    double shown;  /* time of the last terminal line */
+    int open;      /* 1: the terminal line has no newline yet */
     struct syi_run_dir *dir; /* its log gets every line, or NULL */
 };
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How many CPUs this process may use: the affinity set (which batch systems and MPI launchers narrow) and the
- * CPU quota of the control group (which containers set). */
+/* How many CPUs this process may use: the affinity set (which batch systems and MPI launchers narrow), the
+ * CPU quota of the control group (which containers set), and what the environment allows. */
 #include "config.h"
 
 #include <sched.h>
@@ -84,4 +84,22 @@ int syi_cpu_share(int ranks)
 {
     int cpus = syi_cpu_count();
     return ranks > 1 ? (cpus / ranks > 1 ? cpus / ranks : 1) : cpus;
+}
+
+int syi_cpu_limit(const char **name)
+{
+    static const char *const variables[] = {"SLURM_CPUS_PER_TASK", "OMP_NUM_THREADS"};
+    int least = 0;
+    *name = NULL;
+    for (size_t i = 0; i < SYI_COUNT(variables); i++) {
+        const char *text = getenv(variables[i]);
+        char *end;
+        long n = text ? strtol(text, &end, 10) : 0;
+        if (n < 1 || n > 1 << 20 || (*end && *end != ','))
+            continue; /* OMP_NUM_THREADS may be a list, by depth */
+        if (least && n >= least) continue;
+        least = (int)n;
+        *name = variables[i];
+    }
+    return least;
 }

@@ -21,6 +21,9 @@ int syi_cpu_quota(const char *root);
 void syi_cpu_set_text(char *text, size_t bytes);
 /* Threads for each of `ranks` processes or rank threads that share this process's CPUs. 1 or more. */
 int syi_cpu_share(int ranks);
+/* The least number of threads a process that SLURM_CPUS_PER_TASK and OMP_NUM_THREADS allow, 0 where neither does; *name:
+ * which of them. */
+int syi_cpu_limit(const char **name);
 
 /* ---- threads.c: gate ---- */
 

@@ -4,7 +4,7 @@
 . "$(dirname "$0")/_common.sh"
 data "$here/train.tsv" 300 1
 cd "$here" || exit 99
-unset SLURM_JOB_ID PBS_JOBID LSB_JOBID
+unset SLURM_JOB_ID SLURM_RESTART_COUNT PBS_JOBID LSB_JOBID
 same='--set train.log_every=1 --set train.schedule=constant'
 
 # ---- waiting ----
@@ -56,6 +56,14 @@ exits 0 tiny held --resume --takeover $same --set train.steps=$((before + 1))
 says err 'took over the lock of process 12345 on host elsewhere, as --takeover asks'
 says held/log 'took over the lock of process 12345 on host elsewhere, as --takeover asks'
 [ ! -f held/lock ] || fail "the lock stays after the end"
+# The same job of Slurm, started again: what ran before was ended.
+echo 'elsewhere 12345 1 SLURM_JOB_ID=17 1' >held/lock
+exits 1 env SLURM_JOB_ID=17 SLURM_RESTART_COUNT=1 "$program" train "$top/bench/tiny.run" --run-dir held --resume $same \
+    --set task.words.train=train.tsv
+says err 'locked by process 12345 on host elsewhere'
+exits 0 env SLURM_JOB_ID=17 SLURM_RESTART_COUNT=2 "$program" train "$top/bench/tiny.run" --run-dir held --resume $same \
+    --set task.words.train=train.tsv --set train.steps=$((before + 1))
+says err 'host elsewhere, of the same batch job, whose earlier start Slurm has ended (restart 2)'
 # One whose time is old is watched for 25 s: its owner may live, and the clock of the files may have been set forward.
 echo 'elsewhere 12345 1 -' >held/lock
 cp -a held set-forward

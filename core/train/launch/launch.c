@@ -17,6 +17,7 @@ struct team {
     const char *comm_name; /* "self", "thread" or "mpi" */
     struct syi_mesh mesh;
     int ranks, threads, cpus; /* threads: of a rank */
+    const char *limited_by;   /* variable that made threads fewer than CPUs; NULL: none */
     int sharers;              /* ranks that share this process's processors */
     uint64_t memory;          /* bytes that are free here for a rank; 0: unknown */
 };
@@ -86,6 +87,17 @@ static int make_mesh(struct team *team, struct sy_error *err)
     return status;
 }
 
+/* What nobody chose: the CPUs that there are for a rank, at most what the environment allows a process of `local`
+ * ranks. */
+static int default_threads(int sharers, int local, const char **limited_by)
+{
+    const char *name;
+    int share = syi_cpu_share(sharers), limit = syi_cpu_limit(&name),
+        each = limit / local > 1 ? limit / local : 1;
+    *limited_by = limit && each < share ? name : NULL;
+    return *limited_by ? each : share;
+}
+
 static int prepare(struct team *team, struct sy_error *err)
 {
     const struct syi_launch *launch = team->launch;
@@ -99,11 +111,14 @@ static int prepare(struct team *team, struct sy_error *err)
     team->cpus = syi_cpu_count();
     team->threads = launch->threads ? launch->threads : (int)launch->config->cpu.threads;
     status = choose_comm(team, err);
-    team->sharers = !status && !strcmp(team->comm_name, "mpi") ? launch->world->sharers : team->ranks;
-    if (!team->threads) team->threads = syi_cpu_share(team->sharers);
-    int neighbours = !status && !strcmp(team->comm_name, "mpi") ? launch->world->neighbours : team->ranks;
+    if (status) return status;
+    team->sharers = !strcmp(team->comm_name, "mpi") ? launch->world->sharers : team->ranks;
+    if (!team->threads)
+        team->threads = default_threads(team->sharers, strcmp(team->comm_name, "mpi") ? team->ranks : 1,
+                                        &team->limited_by);
+    int neighbours = !strcmp(team->comm_name, "mpi") ? launch->world->neighbours : team->ranks;
     team->memory = syi_memory_free("") / (uint64_t)neighbours;
-    return status ? status : make_mesh(team, err);
+    return make_mesh(team, err);
 }
 
 /* ---- one rank ---- */
@@ -211,6 +226,7 @@ static int open_rank(const struct team *team, struct syi_comm *comm, struct syi_
                               .mesh = team->mesh,
                               .n_threads = team->threads,
                               .n_cpus = team->cpus,
+                              .limited_by = team->limited_by,
                               .memory = team->memory};
     int status = open_threads(team, &rank->threads, err);
     if (!status) status = open_backend(team, comm, rank->threads, &rank->backend, err);
@@ -285,7 +301,7 @@ int syi_launch_plan(const struct syi_launch *launch,
     struct syi_launch one = *launch;
     struct team team = {.launch = &one, .fn = fn, .arg = arg};
     if (!one.threads) one.threads = (int)launch->config->cpu.threads;
-    if (!one.threads) one.threads = syi_cpu_share(1);
+    if (!one.threads) one.threads = default_threads(1, 1, &team.limited_by);
     int status = prepare(&team, err);
     struct syi_comm none = {.ranks = team.ranks}; /* says how many there are, and can do nothing */
     team.comm_name = "none";
@@ -310,9 +326,11 @@ static const char *plural(int n)
 
 void syi_rank_describe(const struct syi_rank *rank, char *text, size_t bytes)
 {
-    snprintf(text, bytes,
-             "%d rank%s x %d thread%s on %d CPU%s, backend %s (%s), comm %s, mesh data=%d expert=%d model=%d",
-             rank->ranks, plural(rank->ranks), rank->n_threads, plural(rank->n_threads), rank->n_cpus,
-             plural(rank->n_cpus), rank->backend->plugin.desc.name, rank->backend->description,
-             rank->comm_name, rank->mesh.size[0], rank->mesh.size[1], rank->mesh.size[2]);
+    snprintf(
+        text, bytes,
+        "%d rank%s x %d thread%s on %d CPU%s%s%s%s, backend %s (%s), comm %s, mesh data=%d expert=%d model=%d",
+        rank->ranks, plural(rank->ranks), rank->n_threads, plural(rank->n_threads), rank->n_cpus,
+        plural(rank->n_cpus), rank->limited_by ? " (threads: " : "", rank->limited_by ? rank->limited_by : "",
+        rank->limited_by ? ")" : "", rank->backend->plugin.desc.name, rank->backend->description,
+        rank->comm_name, rank->mesh.size[0], rank->mesh.size[1], rank->mesh.size[2]);
 }

@@ -14,8 +14,8 @@ struct syi_launch {
     const char *comm;                     /* "auto", "self", "thread", "mpi" */
     int ranks;                            /* of comm thread; 0: 1 */
     struct syi_world *world; /* what comm auto and mpi go over, borrowed; NULL: this process is alone */
-    int threads; /* of a rank; 0: cpu.threads, and if that is 0 the CPUs the process may use, divided by ranks
-                  */
+    int threads; /* of a rank; 0: cpu.threads, and if that is 0 the CPUs the process may use, divided by ranks,
+                  * or what syi_cpu_limit allows if that is less */
     const struct syi_config *config;
     struct syi_runner runner; /* threads of an embedding program; run NULL: ranks start their own */
 };
@@ -28,8 +28,9 @@ struct syi_rank {
     struct syi_backend *backend;
     struct syi_threads *threads;
     struct syi_mesh mesh;
-    int n_threads;   /* of this rank */
-    int n_cpus;      /* the process may use */
+    int n_threads;          /* of this rank */
+    int n_cpus;             /* the process may use */
+    const char *limited_by; /* variable of the environment that made n_threads less than that; NULL: none */
     uint64_t memory; /* bytes of this host that were free for it when the launch began, shared evenly between
                         the ranks there; 0: unknown */
 };

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The lock file of a run directory. It is made with O_EXCL and holds "HOST PID START JOB": start is the time
+/* The lock file of a run directory. It is made with O_EXCL and holds "HOST PID START JOB RESTART": start is the time
  * the process began in ticks since boot (0: unknown), so that a pid in use again is not mistaken for the
- * owner; job is the batch job it belongs to, "-" for none. The file stays while the run goes on, and its time
+ * owner; job is the batch job it belongs to, "-" for none; restart is how often Slurm had started that
+ * job again, -1: unknown. The file stays while the run goes on, and its time
  * is the owner's heartbeat, which is all that another host can see of it. A record lock on it only guards the
  * moments of reading, taking over and removing. */
 #include "config.h"
@@ -37,6 +38,7 @@ struct owner {
     int64_t pid;
     uint64_t start; /* ticks since boot, 0: unknown */
     char job[JOB_BYTES];
+    int64_t restart; /* of the job; -1: unknown */
 };
 
 /* ---- processes ---- */
@@ -80,9 +82,20 @@ static void name_job(char job[JOB_BYTES])
     keep_one_word(job);
 }
 
+/* How often Slurm has started this job again: it does so only after it has ended all of the job before. */
+static int64_t count_restarts(void)
+{
+    const char *text = getenv("SLURM_RESTART_COUNT"); /* not set in the first start */
+    char *end;
+    if (!getenv("SLURM_JOB_ID")) return -1;
+    if (!text || !*text) return 0;
+    long long n = strtoll(text, &end, 10);
+    return *end || n < 0 ? -1 : n;
+}
+
 static struct owner this_process(void)
 {
-    struct owner me = {.pid = getpid()};
+    struct owner me = {.pid = getpid(), .restart = count_restarts()};
     char state;
     if (gethostname(me.host, sizeof me.host - 1) || !me.host[0]) strcpy(me.host, "localhost");
     keep_one_word(me.host);
@@ -106,8 +119,8 @@ static int is_alive(const struct owner *owner)
 static int write_owner(int fd, const char *file, const struct owner *owner, struct sy_error *err)
 {
     char text[FILE_BYTES];
-    int length = snprintf(text, sizeof text, "%s %" PRId64 " %" PRIu64 " %s\n", owner->host, owner->pid,
-                          owner->start, owner->job);
+    int length = snprintf(text, sizeof text, "%s %" PRId64 " %" PRIu64 " %s %" PRId64 "\n", owner->host,
+                          owner->pid, owner->start, owner->job, owner->restart);
     int failed = ftruncate(fd, 0);
     for (int at = 0; !failed && at < length;) { /* a write may be short */
         ssize_t put = pwrite(fd, text + at, (size_t)(length - at), at);
@@ -117,7 +130,7 @@ static int write_owner(int fd, const char *file, const struct owner *owner, stru
     return failed || fsync(fd) ? syi_error_system(err, "cannot write %s", file) : SY_OK;
 }
 
-/* 0: nobody stands in it. A lock of an older version has no job. */
+/* 0: nobody stands in it. A lock of an older version has no job or no restart. */
 static int read_owner(int fd, struct owner *owner)
 {
     char text[FILE_BYTES];
@@ -125,8 +138,9 @@ static int read_owner(int fd, struct owner *owner)
     if (got <= 0) return 0;
     text[got] = '\0';
     strcpy(owner->job, "-");
-    return sscanf(text, "%255s %" SCNd64 " %" SCNu64 " %127s", owner->host, &owner->pid, &owner->start,
-                  owner->job) >= 3 &&
+    owner->restart = -1;
+    return sscanf(text, "%255s %" SCNd64 " %" SCNu64 " %127s %" SCNd64, owner->host, &owner->pid,
+                  &owner->start, owner->job, &owner->restart) >= 3 &&
            owner->pid > 0;
 }
 
@@ -232,13 +246,17 @@ static int may_follow(struct attempt *a, int64_t silent, double seen)
     int length = snprintf(a->taken_over, a->bytes, "took over the lock of process %" PRId64 " on host %s%s",
                           owner->pid, owner->host, same_job ? ", of the same batch job" : "");
     char *rest = a->taken_over + length;
-    if (a->takeover)
+    int ended = same_job && owner->restart >= 0 && owner->restart < a->me.restart;
+    if (ended)
+        snprintf(rest, a->bytes - (size_t)length,
+                 ", whose earlier start Slurm has ended (restart %" PRId64 ")", a->me.restart);
+    else if (a->takeover)
         snprintf(rest, a->bytes - (size_t)length, ", as --takeover asks");
     else
         snprintf(rest, a->bytes - (size_t)length, ", whose last heartbeat was %" PRId64 " s ago", silent);
     int old = silent > (same_job ? SILENCE_OF_JOB : SILENCE);
     a->silent = old && seen < a->watch;
-    return a->takeover || (old && seen >= a->watch);
+    return ended || a->takeover || (old && seen >= a->watch);
 }
 
 /* The lock is there. */

@@ -32,13 +32,23 @@ static long launched_processes(const char **variable)
     return 1;
 }
 
+/* How many processes srun started that have no way to each other; 0: it is no such start. */
+static long srun_tasks_apart(void)
+{
+    const char *tasks = getenv("SLURM_STEP_NUM_TASKS");
+    for (size_t i = 0; i < SYI_COUNT(launchers); i++)
+        if (getenv(launchers[i].rank)) return 0;
+    return tasks ? strtol(tasks, NULL, 10) : 0;
+}
+
 int syi_world_launcher_rank(void)
 {
     for (size_t i = 0; i < SYI_COUNT(launchers); i++) {
         const char *text = getenv(launchers[i].rank);
         if (text) return (int)strtol(text, NULL, 10);
     }
-    return 0;
+    const char *task = srun_tasks_apart() > 1 ? getenv("SLURM_PROCID") : NULL;
+    return task ? (int)strtol(task, NULL, 10) : 0;
 }
 
 /* ---- open and close ---- */
@@ -97,6 +107,13 @@ int syi_world_open(const char *comm, struct syi_world *world, struct sy_error *e
     long processes = launched_processes(&variable);
     memset(world, 0, sizeof *world);
     world->ranks = 1;
+    if (!strcmp(comm, "auto") && srun_tasks_apart() > 1)
+        return syi_error(
+            err, SY_EINVAL,
+            "srun started %ld processes as one step, but without PMI, by which they would find each "
+            "other: start them with srun --mpi=pmix (srun --mpi=list shows what there is), or each for "
+            "itself with --comm self",
+            srun_tasks_apart());
     if (strcmp(comm, "mpi") && (strcmp(comm, "auto") || processes <= 1)) return SY_OK;
     fegetenv(&before);
     int status = syi_backend_open("mpi", NULL, NULL, &world->backend, &why);

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Variables of the environment that look like ours and are not: most often a misspelling, which else would do nothing
+ * without a word. */
+#include "config.h"
+
+#include <string.h>
+
+#include "cli/cli.h"
+
+extern char **environ;
+
+/* Those that the program reads, that its tests and scripts do, and that actions give to the programs they start. */
+static const char *const known[] = {
+    "SWITCHYARD_BACKEND_PATH", "SWITCHYARD_COMM_TIMEOUT",  "SWITCHYARD_CPU_VARIANT",
+    "SWITCHYARD_LOCK_WAIT",    "SWITCHYARD_LOG_RANKS",     "SWITCHYARD_ARM64_ROOT",
+    "SWITCHYARD_GOLDENS",      "SWITCHYARD_VERIFY_MODELS", "SWITCHYARD_SRUN_MPI",
+    "SWITCHYARD_ROOT",         "SWITCHYARD_EVENT",         "SWITCHYARD_RUN_DIR",
+    "SWITCHYARD_STEP",         "SWITCHYARD_TASK",          "SWITCHYARD_TEXT",
+};
+enum { READ = 5 }; /* the first ones, which a misspelling can have meant */
+
+static int is_known(const char *name)
+{
+    if (!strncmp(name, "SWITCHYARD_VALUE_", strlen("SWITCHYARD_VALUE_"))) return 1;
+    for (size_t i = 0; i < SYI_COUNT(known); i++)
+        if (!strcmp(name, known[i])) return 1;
+    return 0;
+}
+
+void cli_check_environment(void)
+{
+    for (char **at = environ; at && *at; at++) {
+        char name[64];
+        size_t length = strcspn(*at, "=");
+        if (strncmp(*at, "SWITCHYARD_", strlen("SWITCHYARD_")) || length >= sizeof name) continue;
+        memcpy(name, *at, length);
+        name[length] = '\0';
+        if (!is_known(name))
+            cli_error("warning: %s is set, which means nothing here, did you mean %s?", name,
+                      cli_nearest(name, known, READ));
+    }
+}
