@@ -137,6 +137,9 @@ int cli_load_config(const char *run_file, const struct cli_options *options, str
 /* The same over the values of a run directory, without sizes of a mesh that do not make these ranks. */
 int cli_load_run(const char *run_dir, const struct cli_options *options, struct syi_config *config,
                  struct sy_error *err);
+/* The same for the run itself, which keeps the names of its vocabularies. */
+int cli_load_to_resume(const char *run_dir, const struct cli_options *options, struct syi_config *config,
+                       struct sy_error *err);
 struct syi_launch cli_launch(const struct cli_options *options, const struct syi_config *config);
 /* Whether the launch that was asked for is possible: CLI_DONE, or the exit status after having said why not.
  * numbers: the command needs a backend that computes. */

@@ -50,7 +50,7 @@ static int run(const struct cli_options *o)
 {
     struct syi_config config;
     struct sy_error err = {0};
-    struct scoring s = {.input = {.command = "score", .lines = {.fd = STDIN_FILENO}},
+    struct scoring s = {.input = {.command = "score", .lines = {.fd = STDIN_FILENO}, .tabs = 1},
                         .config = &config,
                         .per_token = o->per_token};
     int status = cli_load_run(o->operand[0], o, &config, &err);

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/text.h"
@@ -389,7 +390,9 @@ static int run_in(const struct cli_options *o)
     char path[SYI_CONFIG_STRING] = "";
     struct syi_lock_options lock = {.takeover = o->takeover};
     int existed = o->run_dir && syi_run_dir_exists(o->run_dir);
-    int status = cli_load_config(o->operand[0], o, &config, &err);
+    int stored = o->run_dir && !strcmp(o->operand[0], o->run_dir);
+    int status = stored ? cli_load_to_resume(o->run_dir, o, &config, &err)
+                        : cli_load_config(o->operand[0], o, &config, &err);
     if (status) return cli_usage(&err);
     status = cli_check_launch("train", o, &config, 1);
     if (!status && cli_world_first()) status = choose_folder(o, &config, path);
@@ -409,6 +412,13 @@ static int run_in(const struct cli_options *o)
     return status;
 }
 
+static int is_folder(const char *path)
+{
+    struct stat info;
+    return !stat(path, &info) && S_ISDIR(info.st_mode);
+}
+
+/* A run directory in place of a run file is itself the run to go on with, by the run file stored in it. */
 static int run(const struct cli_options *o)
 {
     struct cli_options mine = *o;
@@ -416,15 +426,24 @@ static int run(const struct cli_options *o)
     int status = o->run_dir ? put_job(o->run_dir, run_dir, sizeof run_dir) : CLI_DONE;
     if (status) return status;
     if (o->run_dir) mine.run_dir = run_dir;
+    if (!is_folder(o->operand[0])) return run_in(&mine);
+    if (!o->resume || o->run_dir) {
+        cli_error(
+            "train: %s is a folder: `switchyard train --resume %s` goes on with a run, else name a run file",
+            o->operand[0], o->operand[0]);
+        return CLI_USAGE;
+    }
+    mine.run_dir = mine.operand[0];
     return run_in(&mine);
 }
 
 const struct cli_cmd cli_train = {
     "train",
-    "RUNFILE",
+    "RUNFILE|RUN_DIR",
     CLI_MODEL_OPTIONS " run-dir resume takeover",
     "Trains the model a run file describes.",
     "Exit status: 0 done, 1 failed, 2 usage, 3 stopped by a signal or the time limit; the same command with\n"
-    "--resume goes on from there (or starts, where there is no checkpoint yet). In --run-dir, %A and %a are the\n"
+    "--resume goes on from there (or starts, where there is no checkpoint yet). --resume RUN_DIR goes on with the\n"
+    "run file that is stored there. In --run-dir, %A and %a are the\n"
     "number of a job array of Slurm and the place in it, %j the job.",
     run};

@@ -2,6 +2,8 @@
 /* Lines for commands that answer them. */
 #include "config.h"
 
+#include <string.h>
+
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cli/input.h"
@@ -15,6 +17,17 @@ static void look_at(struct cli_input *in, const char *text, size_t bytes)
     in->invalid = 1;
     cli_error("warning: %s: input line %lld is not valid UTF-8; the bytes are used as they are", in->command,
               (long long)in->n);
+}
+
+/* A line of a file of pairs, most likely: its target would be read as input. */
+static void look_for_tab(struct cli_input *in, const char *text, size_t bytes)
+{
+    if (in->tabs || !memchr(text, '\t', bytes)) return;
+    in->tabs = 1;
+    cli_error(
+        "warning: %s: input line %lld holds a TAB; all of the line is the input, what follows the TAB, too "
+        "(cut -f 1 takes the inputs of a file of pairs)",
+        in->command, (long long)in->n);
 }
 
 int cli_input_next(void *input, int wait, const char **text, size_t *bytes, struct sy_error *err)
@@ -32,5 +45,6 @@ int cli_input_next(void *input, int wait, const char **text, size_t *bytes, stru
     *text += mark;
     *bytes -= mark;
     look_at(in, *text, *bytes);
+    look_for_tab(in, *text, *bytes);
     return SYI_INPUT_LINE;
 }

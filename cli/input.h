@@ -11,6 +11,7 @@ struct cli_input {
     const char *command; /* for messages */
     int64_t n;           /* lines read so far */
     int invalid;         /* 1: a line was not valid UTF-8, which was said */
+    int tabs;            /* 0: a line has no TAB, and the first that does is warned of; 1: it may */
 };
 
 /* `next` of struct syi_lines_job; input: struct cli_input. */

@@ -59,14 +59,26 @@ static void free_mesh(const struct cli_options *options, struct syi_config *conf
     config->mesh.data = config->mesh.expert = config->mesh.model = 0;
 }
 
-int cli_load_run(const char *run_dir, const struct cli_options *options, struct syi_config *config,
-                 struct sy_error *err)
+static int load_stored(const char *run_dir, const struct cli_options *options, int own_vocabularies,
+                       struct syi_config *config, struct sy_error *err)
 {
     int status = syi_run_dir_read_config(run_dir, config, err);
-    if (!status) status = syi_run_dir_use_vocabularies(run_dir, config, err);
+    if (!status && own_vocabularies) status = syi_run_dir_use_vocabularies(run_dir, config, err);
     if (status) return status;
     free_mesh(options, config);
     return apply_sets(options, config, err);
+}
+
+int cli_load_run(const char *run_dir, const struct cli_options *options, struct syi_config *config,
+                 struct sy_error *err)
+{
+    return load_stored(run_dir, options, 1, config, err);
+}
+
+int cli_load_to_resume(const char *run_dir, const struct cli_options *options, struct syi_config *config,
+                       struct sy_error *err)
+{
+    return load_stored(run_dir, options, 0, config, err);
 }
 
 struct syi_launch cli_launch(const struct cli_options *options, const struct syi_config *config)

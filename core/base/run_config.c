@@ -173,7 +173,22 @@ void syi_key_text(const struct syi_part_kind *kind, const char *part, const stru
     snprintf(text, SYI_KEY, "%s%s%s.%s", kind->name, *part ? "." : "", part, option->name);
 }
 
-/* A right name in a wrong or missing section is nearer than a misspelt key. */
+/* Whether a name is how people shorten a key: its first word (batch, of batch_size), its last (experts, of num_experts)
+ * or its initials (lr). */
+static int is_short_for(const char *name, const char *key)
+{
+    const char *first = strchr(key, '_'), *last = strrchr(key, '_');
+    size_t length = strlen(name), n = 0;
+    if (!first) return 0;
+    if (!strcmp(name, last + 1) || ((size_t)(first - key) == length && !strncmp(name, key, length))) return 1;
+    for (const char *word = key; word; word = strchr(word, '_')) {
+        word += *word == '_';
+        if (name[n++] != *word) return 0;
+    }
+    return n == length;
+}
+
+/* A right name in a wrong or missing section is nearer than a misspelt key, and so is a short form of one. */
 void syi_key_nearest(const char *text, char nearest[SYI_KEY])
 {
     const char *first = strchr(text, '.'), *last = strrchr(text, '.'), *name = last ? last + 1 : text;
@@ -191,6 +206,8 @@ void syi_key_nearest(const char *text, char nearest[SYI_KEY])
                          &kinds[k].options[i], candidate);
             int distance = syi_edit_distance(text, candidate);
             if (!strcmp(name, kinds[k].options[i].name) && distance > 1) distance = 1;
+            if (distance > 2 && is_short_for(name, kinds[k].options[i].name))
+                distance = first && find_kind(text, (size_t)(first - text)) != &kinds[k] ? 3 : 2;
             if (distance >= least) continue;
             least = distance;
             snprintf(nearest, SYI_KEY, "%s", candidate);

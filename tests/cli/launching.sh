@@ -29,6 +29,26 @@ exits 2 tiny array/%A_%a $one
 says err 'array/%A_%a: %a is SLURM_ARRAY_TASK_ID, which is not set'
 unset SLURM_ARRAY_JOB_ID SLURM_JOB_ID
 
+# ---- a run goes on by the run file that it keeps ----
+exits 0 tiny self --resume --quiet --set train.steps=3
+before=$(cat self/run.conf)
+exits 0 "$program" train --resume self --quiet
+[ "$(cat self/run.conf)" = "$before" ] || fail "a run that goes on by itself has another run file"
+[ ! -s err ] || fail "a run that goes on by itself: $(cat err)"
+exits 0 "$program" train --resume self --quiet --set train.steps=5
+says err 'resume: train.steps changes from 3 to 5'
+says out '^done after 5 steps'
+exits 0 tiny whole --quiet --set train.steps=5 --set train.schedule=constant
+whole=$(hash_in out)
+exits 0 tiny part --quiet --set train.steps=2 --set train.schedule=constant
+exits 0 "$program" train --resume part --quiet --set train.steps=5
+[ "$(hash_in out)" = "$whole" ] || fail "a run that goes on by itself has other weights"
+exits 2 "$program" train self
+says err 'self is a folder: `switchyard train --resume self` goes on'
+exits 2 "$program" train self --resume --run-dir other
+exits 2 "$program" train . --resume
+says err 'holds no run'
+
 # ---- threads ----
 exits 0 tiny free $one
 if grep -q 'on 1 CPU,' out; then

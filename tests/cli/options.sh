@@ -102,6 +102,10 @@ says out '^train = "a/b=c.tsv"$'
 says out '^length_buckets = \[8, 24\]$'
 says out '^d_ff = 64$'
 refused 'unknown key model.d_modle, did you mean model.d_model?' config --set model.d_modle=3
+refused 'unknown key lr, did you mean train.learning_rate?' config --set lr=1
+refused 'unknown key train.lr, did you mean train.learning_rate?' config --set train.lr=1
+refused 'unknown key batch, did you mean data.batch_size?' config --set batch=3
+refused 'unknown key dropout, did you mean model.dropout_rate?' config --set dropout=0
 refused 'model.d_model: x is not accepted: it takes an integer' config --set model.d_model=x
 refused 'write SECTION.KEY=VALUE' config --set model.d_model
 refused '--set needs KEY=VALUE' config --set

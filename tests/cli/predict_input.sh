@@ -37,6 +37,13 @@ for ranks in '' '--comm thread --ranks 2 --threads 1'; do
     rm input
 done
 
+# ---- a file of pairs instead of inputs ----
+printf 'ab\tA\nab\tA\n' | "$program" predict run >out 2>err
+one_line_error
+says err 'warning: predict: input line 1 holds a TAB; all of the line is the input'
+head -n 5 train.tsv | "$program" score run >out 2>err
+! grep TAB err || fail "score: $(cat err)"
+
 # ---- an input that cannot be read to its end ----
 "$program" predict run <"$here" >out 2>err
 [ $? -eq 1 ] || fail "a folder as input: exit $?"
