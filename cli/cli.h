@@ -89,6 +89,7 @@ extern const struct cli_cmd cli_plan;
 extern const struct cli_cmd cli_backends;
 extern const struct cli_cmd cli_import;
 extern const struct cli_cmd cli_export;
+extern const struct cli_cmd cli_doctor;
 extern const struct cli_cmd cli_verify;
 extern const struct cli_cmd cli_diff;
 extern const struct cli_cmd cli_replay;
@@ -111,6 +112,9 @@ const char *cli_error_last(void); /* without the program's name; "" when there w
 
 /* environment.c: warns of variables SWITCHYARD_* that nothing reads. */
 void cli_check_environment(void);
+/* Calls fn for every SWITCHYARD_* that is set. nearest: NULL, or, of a name that means nothing, the one most like it. */
+typedef void (*cli_variable_fn)(void *arg, const char *name, const char *value, const char *nearest);
+void cli_each_variable(cli_variable_fn fn, void *arg);
 
 /* world.c: the processes that a launcher started as one run. For a process alone all of this does nothing. */
 /* Before arguments are read: ranks above 0, as the launcher counts them, fall silent. */

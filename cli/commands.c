@@ -23,6 +23,7 @@ const struct cli_cmd *const cli_commands[] = {
     &cli_import,
     &cli_export,
     &cli_backends,
+    &cli_doctor,
     &cli_verify,
     &cli_diff,
     &cli_replay,
@@ -42,6 +43,6 @@ const struct cli_cmd *const cli_commands[] = {
     NULL,
 };
 const char *const cli_left_out[] = {"train", "eval", "metrics", "top", "report", "ckpt", "explain", "plan", "import",
-                                    "export", "verify", "diff", "replay", "bench", NULL};
+                                    "export", "doctor", "verify", "diff", "replay", "bench", NULL};
 #endif
 /* clang-format on */

@@ -27,7 +27,7 @@ static int is_known(const char *name)
     return 0;
 }
 
-void cli_check_environment(void)
+void cli_each_variable(cli_variable_fn fn, void *arg)
 {
     for (char **at = environ; at && *at; at++) {
         char name[64];
@@ -35,8 +35,19 @@ void cli_check_environment(void)
         if (strncmp(*at, "SWITCHYARD_", strlen("SWITCHYARD_")) || length >= sizeof name) continue;
         memcpy(name, *at, length);
         name[length] = '\0';
-        if (!is_known(name))
-            cli_error("warning: %s is set, which means nothing here, did you mean %s?", name,
-                      cli_nearest(name, known, READ));
+        fn(arg, name, *at + length + ((*at)[length] == '='),
+           is_known(name) ? NULL : cli_nearest(name, known, READ));
     }
+}
+
+static void warn(void *arg, const char *name, const char *value, const char *nearest)
+{
+    (void)arg;
+    (void)value;
+    if (nearest) cli_error("warning: %s is set, which means nothing here, did you mean %s?", name, nearest);
+}
+
+void cli_check_environment(void)
+{
+    cli_each_variable(warn, NULL);
 }

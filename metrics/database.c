@@ -18,6 +18,11 @@ int syi_database_check_library(struct sy_error *err)
         sqlite3_libversion());
 }
 
+struct syi_database_library syi_database_library(void)
+{
+    return (struct syi_database_library){SQLITE_VERSION, sqlite3_libversion()};
+}
+
 /* A file that was removed or renamed while it is open is read-only to SQLite, which would say no more. */
 int syi_database_error(const struct syi_database *database, const char *doing, struct sy_error *err)
 {

@@ -15,6 +15,11 @@ struct syi_database {
 /* Whether the SQLite that the program found when it started is as new as what is asked of it: SY_EUNSUPPORTED. It may be
  * another one than configure tried. */
 int syi_database_check_library(struct sy_error *err) SYI_MUST_CHECK;
+/* SQLite's header that this was compiled with and its library that was found at start: "3.40.1". */
+struct syi_database_library {
+    const char *compiled, *running; /* static */
+};
+struct syi_database_library syi_database_library(void);
 /* The last error of SQLite: SY_EBUSY locked by another program, SY_EFORMAT no database or a damaged one, SY_ENOENT
  * removed or replaced while it was open, SY_EIO the rest. doing: "write". */
 int syi_database_error(const struct syi_database *database, const char *doing, struct sy_error *err);

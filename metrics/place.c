@@ -39,7 +39,7 @@ int syi_place_can_lock(const char *path)
     return can;
 }
 
-static int can_lock_in(const char *folder)
+int syi_place_can_lock_in(const char *folder)
 {
     char *path = syi_format("%s/.metrics-lock-%ld", folder, (long)getpid());
     int fd = path ? open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600) : -1, can, reason;
@@ -125,7 +125,7 @@ int syi_place_choose(struct syi_place *place, const char *home, const char *fold
     }
     run = folder_of(home);
     if (!run) return syi_error(err, SY_ENOMEM, "out of memory");
-    if (!can_lock_in(run)) status = syi_place_leave_home(place, strerror(errno), err);
+    if (!syi_place_can_lock_in(run)) status = syi_place_leave_home(place, strerror(errno), err);
     syi_free(run);
     return status;
 }

@@ -32,6 +32,8 @@ void syi_place_discard(const struct syi_place *place);
 
 /* Whether SQLite can lock the file; no connection of this process to it may be open. */
 int syi_place_can_lock(const char *path);
+/* Whether a new file of the folder can be locked so; 0 with errno. 1 also where none can be made. */
+int syi_place_can_lock_in(const char *folder);
 
 /* Moves a damaged database and its journal, which SQLite finds by its name, to the first free PATH.corrupt-N, and says
  * so. damage: what is wrong with it. */

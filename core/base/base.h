@@ -70,6 +70,9 @@ char *syi_format(const char *format, ...) SYI_PRINTF(1, 2) SYI_MUST_CHECK;
 /* Bytes that this process can still take, by what the system has available and by the limits of its control
  * groups; 0: unknown. root: "" on a real system (tests give a folder that holds proc and sys/fs/cgroup). */
 uint64_t syi_memory_free(const char *root);
+/* The two of which that is the smaller: of the system, and of the control groups; 0: unknown, no limit. */
+uint64_t syi_memory_free_of_system(const char *root);
+uint64_t syi_memory_free_of_groups(const char *root);
 
 /* ---- sha256.c (FIPS 180-4) ---- */
 

@@ -47,11 +47,20 @@ static uint64_t folder_free(const char *folder, int version)
     return limit > used ? limit - used : 1;
 }
 
-uint64_t syi_memory_free(const char *root)
+uint64_t syi_memory_free_of_system(const char *root)
 {
     char path[1024];
     snprintf(path, sizeof(path), "%s/proc/meminfo", root);
-    uint64_t system = syi_mul_u64(number_behind(path, "MemAvailable:"), 1024);
-    uint64_t group = syi_cgroup_least(root, "memory", folder_free);
+    return syi_mul_u64(number_behind(path, "MemAvailable:"), 1024);
+}
+
+uint64_t syi_memory_free_of_groups(const char *root)
+{
+    return syi_cgroup_least(root, "memory", folder_free);
+}
+
+uint64_t syi_memory_free(const char *root)
+{
+    uint64_t system = syi_memory_free_of_system(root), group = syi_memory_free_of_groups(root);
     return group && (!system || group < system) ? group : system;
 }

@@ -106,6 +106,12 @@ int syi_vocabulary_encode_special(const struct syi_vocabulary *vocabulary, struc
 void syi_vocabulary_decode_special(const struct syi_vocabulary *vocabulary, const int32_t *ids, size_t n,
                                    struct syi_text *text);
 
+/* ---- vocabulary_sentencepiece.c ---- */
+
+/* *desc: of the plugin, loaded for good (switchyard/vocabulary.h). SY_EUNSUPPORTED: there is none. */
+struct sy_vocabulary_desc;
+int syi_sentencepiece_load(const struct sy_vocabulary_desc **desc, struct sy_error *err) SYI_MUST_CHECK;
+
 /* Those of a run's inputs and targets. */
 struct syi_vocabularies {
     struct syi_vocabulary input, target; /* the same one (equal, data shared) unless targets have their own */

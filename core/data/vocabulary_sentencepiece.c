@@ -40,7 +40,7 @@ static int check_abi(const struct sy_vocabulary_desc *desc, const char *path, st
                      SY_VOCABULARY_ABI_MINOR);
 }
 
-static int load_plugin(const struct sy_vocabulary_desc **desc, struct sy_error *err)
+int syi_sentencepiece_load(const struct sy_vocabulary_desc **desc, struct sy_error *err)
 {
     const void *found;
     char *path;
@@ -92,7 +92,7 @@ static int open_model(struct syi_vocabulary *vocabulary, const struct syi_vocabu
     vocabulary->kind = &syi_vocabulary_kind_sentencepiece;
     vocabulary->data = m;
     int status = syi_file_read(options->file, &file, &bytes, err);
-    if (!status) status = load_plugin(&m->desc, err);
+    if (!status) status = syi_sentencepiece_load(&m->desc, err);
     if (!status) m->open = m->desc->open(file, bytes, vocabulary->n_extra, &ids, why, sizeof why);
     if (!status && !m->open)
         status = syi_error(err, SY_EFORMAT, "%s: not a SentencePiece model: %s", options->file, why);

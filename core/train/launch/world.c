@@ -19,8 +19,7 @@ static const struct {
                  {"PMI_SIZE", "PMI_RANK", NULL},
                  {"SLURM_STEP_NUM_TASKS", "PMIX_RANK", "PMIX_RANK"}};
 
-/* How many processes a launcher says it started: 1 when there is none. *variable names where it says so. */
-static long launched_processes(const char **variable)
+long syi_world_launcher_size(const char **variable)
 {
     for (size_t i = 0; i < SYI_COUNT(launchers); i++) {
         const char *text = getenv(launchers[i].size);
@@ -32,8 +31,7 @@ static long launched_processes(const char **variable)
     return 1;
 }
 
-/* How many processes srun started that have no way to each other; 0: it is no such start. */
-static long srun_tasks_apart(void)
+long syi_world_tasks_apart(void)
 {
     const char *tasks = getenv("SLURM_STEP_NUM_TASKS");
     for (size_t i = 0; i < SYI_COUNT(launchers); i++)
@@ -47,7 +45,7 @@ int syi_world_launcher_rank(void)
         const char *text = getenv(launchers[i].rank);
         if (text) return (int)strtol(text, NULL, 10);
     }
-    const char *task = srun_tasks_apart() > 1 ? getenv("SLURM_PROCID") : NULL;
+    const char *task = syi_world_tasks_apart() > 1 ? getenv("SLURM_PROCID") : NULL;
     return task ? (int)strtol(task, NULL, 10) : 0;
 }
 
@@ -104,16 +102,16 @@ int syi_world_open(const char *comm, struct syi_world *world, struct sy_error *e
     const char *variable = NULL;
     struct sy_error why = {0};
     fenv_t before;
-    long processes = launched_processes(&variable);
+    long processes = syi_world_launcher_size(&variable);
     memset(world, 0, sizeof *world);
     world->ranks = 1;
-    if (!strcmp(comm, "auto") && srun_tasks_apart() > 1)
+    if (!strcmp(comm, "auto") && syi_world_tasks_apart() > 1)
         return syi_error(
             err, SY_EINVAL,
             "srun started %ld processes as one step, but without PMI, by which they would find each "
             "other: start them with srun --mpi=pmix (srun --mpi=list shows what there is), or each for "
             "itself with --comm self",
-            srun_tasks_apart());
+            syi_world_tasks_apart());
     if (strcmp(comm, "mpi") && (strcmp(comm, "auto") || processes <= 1)) return SY_OK;
     fegetenv(&before);
     int status = syi_backend_open("mpi", NULL, NULL, &world->backend, &why);

@@ -21,6 +21,11 @@ struct syi_world {
 
 /* The rank that a launcher gave this process, 0 without one; for messages before a world is open. */
 int syi_world_launcher_rank(void);
+/* How many processes a launcher says it started: 1 when there is none, and *variable is as it was; else it names where
+ * the launcher says so. */
+long syi_world_launcher_size(const char **variable);
+/* How many processes srun started that have no way to each other; 0: it is no such start. */
+long syi_world_tasks_apart(void);
 /* comm: "auto" opens MPI where a launcher says that it started more than one process, "mpi" always, others
  * never. */
 int syi_world_open(const char *comm, struct syi_world *world, struct sy_error *err) SYI_MUST_CHECK;

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What `switchyard doctor` finds, part by part. Each part adds findings; a finding is printed as soon as it is there, so
+ * that a file system that does not answer is seen by what is missing after it. */
+#ifndef CLI_DOCTOR_H
+#define CLI_DOCTOR_H
+
+#include "base/json.h"
+
+enum doctor_level { DOCTOR_OK, DOCTOR_NOTE, DOCTOR_PROBLEM }; /* a problem prevents training */
+
+struct doctor {
+    struct syi_text *json; /* NULL: lines for a reader on standard output */
+    struct syi_json_writer writer;
+    int open; /* 1: the object of the last finding has no end yet */
+    int notes, problems;
+};
+
+/* advice: what to do, or NULL. */
+void doctor_add(struct doctor *doctor, enum doctor_level level, const char *topic, const char *advice,
+                const char *format, ...) SYI_PRINTF(5, 6);
+/* With --json: numbers of the last finding. */
+void doctor_number(struct doctor *doctor, const char *key, double value);
+/* "1.5 GiB" */
+void doctor_bytes(char text[SYI_NUMBER_BYTES], double bytes);
+
+/* ---- the parts ---- */
+
+void doctor_program(struct doctor *doctor);   /* program.c: build, processor, kernels, backends, libraries */
+void doctor_launchers(struct doctor *doctor); /* launchers.c: MPI, Slurm, variables */
+void doctor_cuda(struct doctor *doctor);      /* cuda.c */
+void doctor_limits(struct doctor *doctor);    /* limits.c: processors, memory, limits of the process */
+void doctor_folders(struct doctor *doctor, const char *run_dir); /* folders.c; run_dir: NULL, not given */
+
+#endif

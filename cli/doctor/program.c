@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The program itself: what it was built with, which kernels this processor takes, its plugins and libraries. */
+#include "config.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/utsname.h>
+
+#include "base/compress.h"
+#include "cli/doctor/doctor.h"
+#include "data/vocabulary.h"
+#include "metrics/database.h"
+#include "switchyard/vocabulary.h"
+#include "train/launch/launch.h"
+
+/* ---- build ---- */
+
+#if defined(__clang__)
+#    define COMPILER __VERSION__ /* begins with its name */
+#else
+#    define COMPILER "gcc " __VERSION__
+#endif
+
+static const char *const built_variants[] = {
+#if SYCPU_HAS_AVX512_BF16
+    "avx512_bf16",
+#endif
+#if SYCPU_X86_64
+    "avx512",      "avx2",
+#endif
+#if SYCPU_AARCH64
+    "neon",
+#endif
+    "portable",
+#if SYCPU_HAS_BLAS
+    "blas",
+#endif
+};
+
+static void add_build(struct doctor *d)
+{
+    struct syi_text variants = {0};
+    for (size_t i = 0; i < SYI_COUNT(built_variants); i++)
+        syi_text_printf(&variants, "%s%s", i ? ", " : "", built_variants[i]);
+    doctor_add(d, DOCTOR_OK, "build", NULL, "switchyard %s, plugin ABI %d.%d, %s, kernels for %s",
+               sy_version(), SY_ABI_MAJOR, SY_ABI_MINOR, COMPILER, variants.data ? variants.data : "");
+    syi_text_free(&variants);
+}
+
+/* ---- processor ---- */
+
+/* The value of the first line "KEY : VALUE" of /proc/cpuinfo, or what the system calls the machine. */
+static void processor_name(char *name, size_t bytes)
+{
+    static const char key[] = "model name";
+    struct utsname machine;
+    char line[256];
+    FILE *file = fopen("/proc/cpuinfo", "r");
+    snprintf(name, bytes, "%s", uname(&machine) < 0 ? "unknown" : machine.machine);
+    while (file && fgets(line, sizeof line, file)) {
+        char *value = strchr(line, ':');
+        if (!value || strncmp(line, key, sizeof key - 1)) continue;
+        line[strcspn(line, "\n")] = '\0';
+        snprintf(name, bytes, "%s", value + 1 + strspn(value + 1, " "));
+        break;
+    }
+    if (file) fclose(file);
+}
+
+/* Those that the kernels use. */
+static void processor_features(struct syi_text *text)
+{
+#if defined(__x86_64__)
+#    define FEATURE(name)                                                                                    \
+        if (__builtin_cpu_supports(name)) syi_text_puts(text, " " name);
+    __builtin_cpu_init();
+    FEATURE("avx2")
+    FEATURE("fma")
+    FEATURE("avx512f")
+    FEATURE("avx512bw")
+    FEATURE("avx512dq")
+    FEATURE("avx512vl")
+    FEATURE("avx512bf16")
+#    undef FEATURE
+#elif defined(__aarch64__)
+    syi_text_puts(text, " neon");
+#endif
+    if (!text->data) syi_text_puts(text, " none that kernels use");
+}
+
+static void add_processor(struct doctor *d)
+{
+    char name[128];
+    struct syi_text features = {0};
+    processor_name(name, sizeof name);
+    processor_features(&features);
+    doctor_add(d, DOCTOR_OK, "processor", NULL, "%s;%s", name, features.data ? features.data : "");
+    syi_text_free(&features);
+}
+
+/* Opens what a training on one process opens, with the variant that the environment asks for. */
+static void add_kernels(struct doctor *d)
+{
+    struct syi_config config;
+    struct sy_error err = {0};
+    struct syi_alone alone = {0};
+    struct syi_launch launch = {.backend = "cpu", .comm = "self", .config = &config};
+    int status = syi_fp_check(&err);
+    if (!status) status = syi_config_defaults(&config, &err);
+    if (!status) status = syi_launch_open(&launch, &alone, &err);
+    if (status) {
+        doctor_add(d, DOCTOR_PROBLEM, "kernels", NULL, "%s", err.text);
+    } else {
+        doctor_add(d, DOCTOR_OK, "kernels", NULL, "a run takes %s here, with %d thread%s",
+                   alone.rank.backend->description, alone.rank.n_threads,
+                   alone.rank.n_threads == 1 ? "" : "s");
+        doctor_number(d, "threads", alone.rank.n_threads);
+    }
+    syi_launch_close(&alone);
+}
+
+/* ---- plugins ---- */
+
+struct backends {
+    struct doctor *doctor;
+    struct syi_text usable;
+};
+
+/* cpu is opened by add_kernels, which says when it cannot be; mpi has a line of its own. */
+static void add_refused(void *arg, const struct syi_backend_info *info)
+{
+    struct backends *backends = arg;
+    if (info->refused) {
+        doctor_add(backends->doctor, DOCTOR_NOTE, "backends", NULL, "%s (%s) is refused: %s", info->name,
+                   info->path, info->refused);
+        return;
+    }
+    syi_text_printf(&backends->usable, "%s%s (%s)", backends->usable.data ? "; " : "", info->name,
+                    info->score > 0 ? info->text : "would not work here");
+}
+
+static void add_backends(struct doctor *d)
+{
+    struct backends backends = {.doctor = d};
+    struct sy_error err = {0};
+    if (syi_backend_list(add_refused, &backends, &err))
+        doctor_add(d, DOCTOR_PROBLEM, "backends", NULL, "%s", err.text);
+    else if (backends.usable.data)
+        doctor_add(d, DOCTOR_OK, "backends", NULL, "%s", backends.usable.data);
+    syi_text_free(&backends.usable);
+}
+
+static void add_vocabularies(struct doctor *d)
+{
+    const struct sy_vocabulary_desc *desc;
+    struct sy_error err = {0};
+    int status = syi_sentencepiece_load(&desc, &err);
+    if (!status)
+        doctor_add(d, DOCTOR_OK, "vocabulary", NULL, "SentencePiece %s, by its plugin",
+                   desc->version ? desc->version : "");
+    else
+        doctor_add(d, DOCTOR_NOTE, "vocabulary",
+                   status == SY_EUNSUPPORTED
+                       ? "bytes, words and characters work; for its models install libsentencepiece-dev, "
+                         "configure and build again"
+                       : NULL,
+                   "%s", status == SY_EUNSUPPORTED ? "no SentencePiece plugin" : err.text);
+}
+
+/* ---- libraries ---- */
+
+static void add_sqlite(struct doctor *d)
+{
+    struct syi_database_library sqlite = syi_database_library();
+    struct sy_error err = {0};
+    if (syi_database_check_library(&err))
+        doctor_add(d, DOCTOR_PROBLEM, "sqlite", NULL, "%s", err.text);
+    else
+        doctor_add(d, DOCTOR_OK, "sqlite", NULL, "compiled with %s, running with %s", sqlite.compiled,
+                   sqlite.running);
+}
+
+static void add_compression(struct doctor *d)
+{
+    const char *have = syi_compression_libraries();
+    int gzip = strstr(have, "gzip") != NULL, zstd = strstr(have, "zstd") != NULL;
+    doctor_add(d, gzip && zstd ? DOCTOR_OK : DOCTOR_NOTE, "compressed",
+               gzip && zstd
+                   ? NULL
+                   : "to read the others install zlib1g-dev and libzstd-dev, configure and build again",
+               "files that are read: %s", have);
+}
+
+void doctor_program(struct doctor *d)
+{
+    add_build(d);
+    add_processor(d);
+    add_kernels(d);
+    add_backends(d);
+    add_vocabularies(d);
+    add_sqlite(d);
+    add_compression(d);
+}
