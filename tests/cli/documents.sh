@@ -1,10 +1,19 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Documents against the program: the run-file page is what the tables say, the man page knows every command and
+# Documents against the program: the run-file page, the commands' man pages and completion are what the tables say, the man page knows every command and
 # option, and the files that pages link to are there.
 . "$(dirname "$0")/_common.sh"
 
 SWITCHYARD=$program sh "$top/scripts/make-run-file-reference.sh" --check || fail "doc/run-file.md is out of date"
+
+SWITCHYARD=$program sh "$top/scripts/make-command-files.sh" --check || fail "man pages or completion are out of date"
+if command -v groff >/dev/null; then
+    for page in "$top"/doc/switchyard.1 "$top"/doc/man/*.1; do
+        groff -ww -man -Tutf8 "$page" 2>&1 >/dev/null | grep . && fail "$page: groff warns"
+    done
+else
+    echo "not tested: man pages as groff reads them; there is no groff"
+fi
 
 sed 's/\\-/-/g' "$top/doc/switchyard.1" >"$here/man"
 commands=$("$program" --help | sed -n 's/^  \([a-z]*\) .*/\1/p')

@@ -1,0 +1,58 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# What bash offers after a few beginnings of a command line. That the files are what the program's tables say is looked at
+# by documents.sh.
+. "$(dirname "$0")/_common.sh"
+file=$top/packaging/completion/switchyard
+if command -v zsh >/dev/null; then
+    zsh -n "$top/packaging/completion/_switchyard" || fail "zsh cannot read _switchyard"
+else
+    echo "not tested: zsh reads its file; there is no zsh"
+fi
+if ! command -v bash >/dev/null; then
+    echo "not tested: completion in bash; there is no bash"
+    finish
+fi
+bash -n "$file" || fail "bash cannot read $file"
+cd "$here" || exit 99
+mkdir runs runs/one
+: >runs/mine.run
+
+# offers WANT WORD...: what is offered for the last word, sorted, on one line. bash makes a word of each = of its own.
+offers() {
+    want=$1
+    shift
+    # shellcheck disable=SC2016
+    got=$(bash -c '. "$0"; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _switchyard; printf "%s\n" "${COMPREPLY[@]}"' "$file" "$@" 2>&1 |
+        LC_ALL=C sort | tr '\n' ' ')
+    [ "$got" = "$want " ] || fail "after '$*' bash offers '$got', not '$want'"
+}
+offers 'doctor' switchyard doc
+offers 'train' switchyard tr
+offers '--quiet' switchyard train --q
+offers '--resume' switchyard train my.run --run-dir x --res
+offers 'self' switchyard train --comm s
+offers 'aligned csv json tsv' switchyard metrics --format ''
+offers 'best latest' switchyard eval --checkpoint ''
+offers 'best' switchyard eval --checkpoint = b
+offers 'moe.router_type=' switchyard train --set moe.router_t
+offers 'moe.router_type=' switchyard train --set = moe.router_t
+offers 'experts_choose_masked' switchyard train --set moe.router_type = exp
+offers 'experts_choose_masked' switchyard train --set = moe.router_type = exp
+offers 'float32' switchyard train my.run --set model.dtype = f
+offers 'false true' switchyard plan --set memory.check =
+offers 'task.' switchyard train --set tas
+offers 'task.words.format=' switchyard train --set task.words.form
+offers 'jsonl' switchyard train --set task.words.format = j
+offers 'runs/one' switchyard eval runs/
+offers 'runs/mine.run runs/one' switchyard train --quiet runs/
+offers 'decode' switchyard bench dec
+offers '' switchyard version x
+offers '' switchyard train --ranks ''
+
+# Every command and every option of it is offered.
+for command in $("$program" --help | sed -n 's/^  \([a-z]*\) .*/\1/p'); do
+    offers "$(printf '%s\n--help\n' "$("$program" "$command" --help | sed -n 's/^  \(--[a-z-]*\).*/\1/p')" | sed '/^$/d' |
+        LC_ALL=C sort | tr '\n' ' ' | sed 's/ $//')" switchyard "$command" --
+done
+finish
