@@ -6,8 +6,10 @@
 
 SWITCHYARD=$program sh "$top/scripts/make-run-file-reference.sh" --check || fail "doc/run-file.md is out of date"
 
+sh "$top/scripts/make-gin-table.sh" --check || fail "the table of doc/migrate-t5x.md is out of date"
+
 sed 's/\\-/-/g' "$top/doc/switchyard.1" >"$here/man"
-commands=$("$program" --help | sed -n 's/^  \([a-z]*\) .*/\1/p')
+commands=$("$program" --help | sed -n 's/^  \([a-z-]*\)  *.*/\1/p')
 [ -n "$commands" ] || fail "no commands in --help"
 for command in $commands; do
     says man "^.B switchyard $command\$"
