@@ -53,7 +53,7 @@ struct cli_options {
     int64_t from, to;                    /* steps, -1: not given */
     int once;                            /* of top */
     double every;                        /* seconds; 0: not given */
-    const char *output;                  /* of report, NULL */
+    const char *output;                  /* of report and convert-gin, NULL */
     const char *folder;                  /* of import, export and ckpt: where to, NULL */
     const char *which;                   /* of ckpt: "20,40", NULL */
     int keep;                            /* of ckpt: 0, not given */
@@ -88,6 +88,7 @@ extern const struct cli_cmd cli_explain;
 extern const struct cli_cmd cli_plan;
 extern const struct cli_cmd cli_backends;
 extern const struct cli_cmd cli_import;
+extern const struct cli_cmd cli_convert_gin;
 extern const struct cli_cmd cli_export;
 extern const struct cli_cmd cli_doctor;
 extern const struct cli_cmd cli_verify;

@@ -21,6 +21,7 @@ const struct cli_cmd *const cli_commands[] = {
     &cli_explain,
     &cli_plan,
     &cli_import,
+    &cli_convert_gin,
     &cli_export,
     &cli_backends,
     &cli_doctor,
@@ -43,6 +44,6 @@ const struct cli_cmd *const cli_commands[] = {
     NULL,
 };
 const char *const cli_left_out[] = {"train", "eval", "metrics", "top", "report", "ckpt", "explain", "plan", "import",
-                                    "export", "doctor", "verify", "diff", "replay", "bench", NULL};
+                                    "convert-gin", "export", "doctor", "verify", "diff", "replay", "bench", NULL};
 #endif
 /* clang-format on */

@@ -16,7 +16,7 @@ static void print_overview(FILE *out)
     fprintf(out, "usage: switchyard COMMAND [OPTIONS] ...\n\n"
                  "Trains, evaluates and serves T5 models with mixture-of-experts layers.\n\n");
     for (const struct cli_cmd *const *cmd = cli_commands; *cmd; cmd++)
-        fprintf(out, "  %-10s %s\n", (*cmd)->name, (*cmd)->help);
+        fprintf(out, "  %-12s %s\n", (*cmd)->name, (*cmd)->help);
     fprintf(out, "\nswitchyard COMMAND --help says more.\n");
 }
 

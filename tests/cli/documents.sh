@@ -14,9 +14,10 @@ if command -v groff >/dev/null; then
 else
     echo "not tested: man pages as groff reads them; there is no groff"
 fi
+sh "$top/scripts/make-gin-table.sh" --check || fail "the table of doc/migrate-t5x.md is out of date"
 
 sed 's/\\-/-/g' "$top/doc/switchyard.1" >"$here/man"
-commands=$("$program" --help | sed -n 's/^  \([a-z]*\) .*/\1/p')
+commands=$("$program" --help | sed -n 's/^  \([a-z-]*\)  *.*/\1/p')
 [ -n "$commands" ] || fail "no commands in --help"
 for command in $commands; do
     says man "^.B switchyard $command\$"
@@ -26,10 +27,16 @@ for command in $commands; do
     done
 done
 
-for page in "$top"/README.md "$top"/doc/*.md; do
+for page in "$top"/README.md "$top"/CONTRIBUTING.md "$top"/doc/*.md; do
     page=${page#"$top"/}
     for link in $(sed -n 's/](\([^)#]*\))/\n](\1)\n/gp' "$top/$page" | sed -n 's/^](\([^:]*\))$/\1/p'); do
         [ -e "$top/$(dirname "$page")/$link" ] || fail "$page links to $link, which is not there"
+    done
+    # Links to a heading: FILE#slug, or #slug of the page itself.
+    for link in $(sed -n 's/](\([^)]*#[^)]*\))/\n](\1)\n/gp' "$top/$page" | sed -n 's/^](\([^:]*\))$/\1/p'); do
+        file=${link%%#*}
+        sed -n 's/^##* //p' "$top/$(dirname "$page")/${file:-$(basename "$page")}" | tr 'A-Z ' 'a-z-' | tr -cd 'a-z0-9_\n-' |
+            grep -qx -e "${link#*#}" || fail "$page links to $link, a heading that is not there"
     done
 done
 

@@ -11,8 +11,8 @@ build=$PWD
 flags="-std=gnu11 -g -O1 -fno-omit-frame-pointer -ffp-contract=off -Wall -Wextra -I$build -I$top/include -I$top/core ${COMPRESSION_CFLAGS-}"
 libraries="${COMPRESSION_LIBS-} -lm -pthread"
 sanitize=address,undefined
-targets='safetensors json run_file records tsv meta sql vocabulary pickle hf_config msgpack zarray t5x'
-each=$((${PARANOID_SECONDS:-60} / 13))
+targets='gin safetensors json run_file records tsv meta sql vocabulary pickle hf_config msgpack zarray t5x'
+each=$((${PARANOID_SECONDS:-60} / 14))
 mkdir -p paranoid
 cd paranoid
 
@@ -29,7 +29,7 @@ sources_of() {
     meta) echo "$top/core/train/checkpoint/checkpoint_meta.c" ;;
     pickle) echo "$top/core/import/pickle.c $top/core/import/pickle_tensor.c" ;;
     msgpack | zarray) echo "$top/core/import/$(echo $1 | sed s/zarray/zarr/).c" ;;
-    hf_config | t5x) find "$top/core" -name '*.c' ! -path '*/core/base/*' ;;
+    gin | hf_config | t5x) find "$top/core" -name '*.c' ! -path '*/core/base/*' ;;
     sql) echo "-I$top ${SQLITE_CFLAGS-} $top/metrics/query.c $top/metrics/queue.c $top/metrics/store.c ${SQLITE_LIBS--lsqlite3}" ;;
     esac
 }

@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Gin files: statements and values as gin has them, errors with their lines, and what becomes of bindings in a run file. */
+#include "config.h"
+
+#include <criterion/criterion.h>
+#include <string.h>
+
+#include "base/run_config.h"
+#include "import/gin.h"
+
+static struct syi_gin parse(const char *text)
+{
+    struct syi_gin gin = {0};
+    struct sy_error err = {0};
+    cr_assert_eq(syi_gin_parse(&gin, "test", text, strlen(text), 0, &err), SY_OK, "%s", err.text);
+    return gin;
+}
+
+static void expect_error(const char *text, const char *message)
+{
+    struct syi_gin gin = {0};
+    struct sy_error err = {0};
+    cr_expect_eq(syi_gin_parse(&gin, "test", text, strlen(text), 0, &err), SY_EFORMAT, "accepted: %s", text);
+    cr_expect_str_eq(err.text, message);
+    syi_gin_free(&gin);
+}
+
+/* The only binding of the text, as "name = value". */
+static void expect_binding(const char *text, const char *expected)
+{
+    struct syi_gin gin = parse(text);
+    struct syi_text out = {0};
+    cr_assert_eq(gin.n_bindings, 1, "%s", text);
+    syi_text_printf(&out, "%s = ", syi_gin_string(&gin, gin.bindings[0].name));
+    syi_gin_print(&gin, gin.bindings[0].value, &out);
+    cr_expect_str_eq(out.data, expected);
+    syi_text_free(&out);
+    syi_gin_free(&gin);
+}
+
+Test(gin, values)
+{
+    expect_binding("A = 1_000", "A = 1000");
+    expect_binding("A = -2.5e-3 # a number", "A = -2.5e-3");
+    expect_binding("A = None", "A = None");
+    expect_binding("A = 'it''s' \"#1\"", "A = 'its#1'");
+    expect_binding("A = 'a\\tb'", "A = 'a\\x09b'");
+    expect_binding("A = '''two\nlines'''", "A = 'two\\x0alines'");
+    expect_binding("A = (1)", "A = 1");
+    expect_binding("A = (1,)", "A = (1)");
+    expect_binding("A = [ 1, # one\n  'x', ]", "A = (1, 'x')");
+    expect_binding("A = {'inputs': 512, 'targets': %B}", "A = {'inputs': 512, 'targets': %B}");
+    expect_binding("A = @s/m.f()", "A = @s/m.f");
+    expect_binding("A = \\\n  3", "A = 3");
+}
+
+Test(gin, statements)
+{
+    expect_binding("from a import b\nimport c.d as e\n\ns/m.f.p = True\r\n", "s/m.f.p = True");
+    expect_binding("m.f:\n  # a comment\n\n  p = 2\n", "m.f.p = 2");
+    struct syi_gin gin = parse("m.f:\n  p = 2\n  q = 3\nA = 1\ninclude 'other.gin'\n");
+    cr_assert_eq(gin.n_bindings, 3);
+    cr_expect_str_eq(syi_gin_string(&gin, gin.bindings[1].name), "m.f.q");
+    cr_expect_eq(gin.bindings[2].line, 4);
+    cr_assert_eq(gin.n_missing, 1);
+    cr_expect_str_eq(syi_gin_string(&gin, gin.missing[0].text), "other.gin");
+    syi_gin_free(&gin);
+}
+
+Test(gin, errors_name_the_line)
+{
+    expect_error("A = 1\nB = [1,\n", "test:2: a bracket that is not closed");
+    expect_error("A = 'x", "test:1: a string that does not end");
+    expect_error("A = 1 2", "test:1: something after the end of the statement: one statement a line");
+    expect_error("\n\nA =\n", "test:3: a value is missing");
+    expect_error("A = [1 2]", "test:1: a comma or the closing bracket is missing");
+    expect_error("A = 12x", "test:1: not a number");
+    expect_error("A = @f(1)", "test:1: @function() takes no arguments");
+    expect_error("A = {1}", "test:1: a dictionary wants ':' after a key");
+    expect_error("  A = 1", "test:1: an indented line outside a block");
+    expect_error("m.f:\n  p\n", "test:2: a block has lines of parameter = value");
+    expect_error("hello", "test:1: not a statement of gin: name = value, name:, include or import");
+    expect_error("A = [[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[", "test:1: brackets that are too deep");
+}
+
+Test(gin, macros)
+{
+    struct syi_gin gin = parse("A = %B\nB = %C\nC = 1\nC = 2\nD = %E\nE = %D\nF = %gin.REQUIRED\n");
+    uint32_t value = syi_gin_resolve(&gin, gin.bindings[0].value);
+    cr_assert_neq(value, (uint32_t)SYI_GIN_NONE);
+    cr_expect_str_eq(syi_gin_string(&gin, gin.nodes[value].text), "2", "the later one holds");
+    cr_expect_eq(syi_gin_resolve(&gin, gin.bindings[4].value), (uint32_t)SYI_GIN_NONE, "a circle");
+    cr_expect_eq(syi_gin_resolve(&gin, gin.bindings[6].value), (uint32_t)SYI_GIN_NONE);
+    syi_gin_free(&gin);
+}
+
+/* The run file of a text loads; warnings are returned, to be freed. */
+static struct syi_text convert(const char *text, struct syi_config *config)
+{
+    struct syi_gin gin = parse(text);
+    struct syi_text run = {0}, warnings = {0};
+    struct sy_error err = {0};
+    cr_assert_eq(syi_gin_convert(&gin, "test", &run, &warnings, &err), SY_OK, "%s", err.text);
+    cr_assert_eq(syi_config_defaults(config, &err), SY_OK);
+    cr_assert_eq(syi_config_load_text(config, "out", run.data, run.length, &err), SY_OK, "%s", err.text);
+    syi_text_free(&run);
+    syi_gin_free(&gin);
+    return warnings;
+}
+
+static struct syi_config config;
+
+Test(gin, experts)
+{
+    struct syi_text warnings = convert(
+        "moe_layers.MoeLayer:\n  num_experts = %NUM_EXPERTS\n  router = @routing.TokensChooseScatterRouter()\n"
+        "NUM_EXPERTS = 16\nmoe_architecture.SparseEncoder.sparse_layout = %LayerLayout.MIDDLE\n"
+        "expert/dense.MlpBlock.intermediate_dim = 96\ndense.MlpBlock.intermediate_dim = 64\n"
+        "dense.MlpBlock.activations = ('swish', 'linear')\n"
+        "moe_models.MoeEncoderDecoderModel.aux_loss_factor = 0.02\n",
+        &config);
+    cr_expect_eq(config.moe.num_experts, 16);
+    cr_expect_eq(config.moe.router_type, SYI_ROUTER_TOKENS_CHOOSE_SCATTER);
+    cr_expect_eq(config.moe.encoder_sparse_layout, SYI_SPARSE_MIDDLE);
+    cr_expect_eq(config.moe.expert_mlp_dim, 96);
+    cr_expect_eq(config.model.d_ff, 64);
+    cr_expect_eq(config.model.mlp_activations, SYI_MLP_SILU_LINEAR);
+    cr_expect_eq(config.moe.aux_loss_factor, 0.02);
+    cr_expect_eq(config.moe.router_z_loss_factor, 0, "T5X's default");
+    cr_expect_null(strstr(warnings.data, "not converted"), "%s", warnings.data);
+    cr_expect_not_null(
+        strstr(warnings.data, "nothing says, so that switchyard's defaults hold: model.vocab_size"));
+    syi_text_free(&warnings);
+}
+
+Test(gin, training)
+{
+    struct syi_text warnings = convert(
+        "TRAIN_STEPS = 5000\nTASK_FEATURE_LENGTHS = {'inputs': 64, 'targets': 16, 'words': 3}\n"
+        "OPTIMIZER = @optimizers.adamw()\noptimizers.adamw.b1 = 0.8\nadafactor.Adafactor.decay_rate = 0.7\n"
+        "utils.create_learning_rate_scheduler:\n  factors = 'constant * cosine_decay'\n"
+        "  steps_per_cycle = 300\n  warmup_steps = 9\n"
+        "utils.SaveCheckpointConfig.keep = None\ntrain.random_seed = -4\n",
+        &config);
+    cr_expect_eq(config.run.compat, SYI_COMPAT_T5X);
+    cr_expect_eq(config.train.steps, 5000);
+    cr_expect_eq(config.data.max_input_length, 64);
+    cr_expect_eq(config.data.max_target_length, 16);
+    cr_expect_eq(config.optimizer.part[0].name, SYI_OPTIMIZER_ADAMW);
+    cr_expect_eq(config.optimizer.part[0].b1, 0.8);
+    cr_expect_str_eq(config.train.lr_factors, "constant * cosine_decay(steps_per_cycle=300)");
+    cr_expect_eq(config.train.learning_rate, 0.5, "T5X's default");
+    cr_expect_eq(config.train.warmup_steps, 9);
+    cr_expect_eq(config.train.keep_checkpoints, 0);
+    cr_expect_not_null(strstr(warnings.data, "not converted: test:2: TASK_FEATURE_LENGTHS"));
+    cr_expect_not_null(strstr(warnings.data, "words is no feature with a length"));
+    cr_expect_not_null(strstr(
+        warnings.data, "test:5: adafactor.Adafactor.decay_rate = 0.7: the optimizer of the run is another"));
+    cr_expect_not_null(strstr(warnings.data, "test:11: train.random_seed = -4: "));
+    syi_text_free(&warnings);
+}
+
+/* A key that is unknown is named with the nearest one; one without a counterpart with what to do, unless it asks for nothing. */
+Test(gin, what_is_not_converted)
+{
+    struct syi_text warnings =
+        convert("network.T5Config.num_head = 3\nutils.RestoreCheckpointConfig.path = 'there'\n"
+                "partitioning.PjitPartitioner.model_parallel_submesh = None\nA = 'x\\ny'\n",
+                &config);
+    cr_expect_not_null(strstr(
+        warnings.data, "test:1: network.T5Config.num_head = 3: no key for it is known; the nearest that "
+                       "has one: T5Config.num_heads\n"));
+    cr_expect_not_null(strstr(
+        warnings.data, "test:2: utils.RestoreCheckpointConfig.path = 'there': first `switchyard import`"));
+    cr_expect_null(strstr(warnings.data, "submesh"));
+    cr_expect_not_null(strstr(warnings.data, "test:4: A = 'x\\x0ay': no key"), "one line each");
+    syi_text_free(&warnings);
+}
+
+/* All rows of the table name keys that there are, but for the empty ones. */
+Test(gin, the_table_names_keys)
+{
+    enum { VALUE, CHOICE, ACTIVATIONS, LENGTHS, FACTOR, TASK, WIRING, NONE };
+    static const struct {
+        int how;
+        const char *name, *key, *extra;
+    } rows[] = {
+#define GIN_KEY(scope, name, how, key, extra) {how, name, key, extra},
+#include "import/gin_keys.def"
+    };
+    for (size_t i = 0; i < SYI_COUNT(rows); i++) {
+        struct syi_key key;
+        char reason[SYI_REASON];
+        int has_key = rows[i].how == VALUE || rows[i].how == CHOICE || rows[i].how == ACTIVATIONS;
+        if (has_key)
+            cr_expect_eq(syi_key_parse(rows[i].key, &key, reason), SY_OK, "%s: %s", rows[i].name, reason);
+        if (rows[i].how == NONE) cr_expect_not_null(rows[i].extra, "%s has no reason", rows[i].name);
+    }
+}
