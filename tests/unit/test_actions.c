@@ -184,6 +184,26 @@ Test(actions, a_task_or_metric_that_is_not_there_is_warned_of_once)
                      "\"chrf\": it does nothing\n");
 }
 
+/* An evaluation that left decoding out has no word error rate, which is neither missing nor a value. */
+Test(actions, what_an_evaluation_left_out_is_waited_for)
+{
+    struct syi_config config = config_of("patience=2 metric=wer");
+    struct syi_actions *a = open_actions(&config);
+    struct syi_eval_result losses = {.task = "words/valid", .left_out = 1, .n = 1, .value = {{"loss", 1, 0}}};
+    struct syi_moment without = {
+        .kind = SYI_AFTER_EVALUATION, .checkpoint = -1, .evaluated = &losses, .n_evaluated = 1};
+
+    evaluated(a, 2, 1, 0.5);
+    for (int64_t step = 4; step < 9; step++) {
+        without.step = step;
+        cr_expect(!ask(a, without).stop);
+    }
+    cr_expect_str_eq(told, "");
+    cr_expect(!evaluated(a, 10, 1, 0.5).stop);
+    cr_expect(evaluated(a, 20, 1, 0.5).stop);
+    cr_expect_eq(syi_actions_best_step(a), 2);
+}
+
 /* T5X's EarlyStoppingAction, word by word: a list of values, float32 comparisons. */
 struct history {
     double value[64];

@@ -71,7 +71,7 @@ void syi_watch_begin(struct syi_action_state *state, const struct syi_action_par
 const struct syi_eval_result *syi_watch_evaluation(const struct syi_action_part *part,
                                                    const struct syi_moment *moment);
 /* The value that the part watches, of the evaluation or, of a part without a task, of the step; 0: it is not there,
- * which is warned of once a part. */
+ * which is warned of once a part, unless it may be one that this evaluation left out. */
 int syi_watch_value(const struct syi_action_call *call, double *value);
 /* A value of a step by the name of its metric; 0: there is none. */
 int syi_step_value(const struct syi_config *config, const struct syi_moment *moment, const char *name,

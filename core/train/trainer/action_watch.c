@@ -75,6 +75,7 @@ int syi_watch_value(const struct syi_action_call *call, double *value)
     const struct syi_eval_result *result = syi_watch_evaluation(part, call->moment);
     if (!result) return warn_once(call, "evaluation called", part->task);
     const double *found = syi_eval_result_find(result, part->metric);
+    if (!found && result->left_out) return 0; /* it may be there when outputs are */
     if (!found) return warn_once(call, "value of an evaluation called", part->metric);
     *value = *found;
     return 1;

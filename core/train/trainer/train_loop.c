@@ -147,11 +147,21 @@ static int poll_stop(void *arg, struct sy_error *err)
     return !status && t->ended ? SY_ESTOPPED : status;
 }
 
+/* Every so many steps (0: never), and at the end. */
+static int is_due(const struct syi_trainer *t, int64_t every)
+{
+    return t->step >= t->config->train.steps || (every && t->step && t->step % every == 0);
+}
+
+static int is_decoding_due(const struct syi_trainer *t)
+{
+    return is_due(t, t->config->train.decode_every);
+}
+
 static int is_evaluation_due(const struct syi_trainer *t)
 {
-    int64_t every = t->config->train.evaluate_every;
     if (!t->evaluations.n || t->evaluated == t->step) return 0;
-    return t->step >= t->config->train.steps || (every && t->step && t->step % every == 0);
+    return is_decoding_due(t) || is_due(t, t->config->train.evaluate_every);
 }
 
 /* One that is cut short by a stop counts as not made: a resumed run makes it first. */
@@ -159,10 +169,11 @@ static int evaluate(struct syi_trainer *t, struct sy_error *err)
 {
     struct syi_evaluations *e = &t->evaluations;
     struct syi_moment moment = {.kind = SYI_AFTER_EVALUATION, .evaluated = e->result, .n_evaluated = e->n};
+    int decode = !t->config->train.decode_every || is_decoding_due(t);
     double begin = syi_seconds();
     int status = syi_engine_average(t->engine, err);
 
-    if (!status) status = syi_evaluations_run(e, poll_stop, t, err);
+    if (!status) status = syi_evaluations_run(e, decode, poll_stop, t, err);
     if (status == SY_ESTOPPED && t->ended) return SY_OK;
     if (status) return status;
     for (int i = 0; i < e->n; i++) {
