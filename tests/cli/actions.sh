@@ -61,6 +61,14 @@ if [ -n "${SY_TEST_PLUGINS:-}" ]; then
     esac
     [ "$(meta back/checkpoints/16/meta.json examples)" -gt $((16 * 32)) ] || fail "examples do not count holes"
     [ "$(query back "SELECT count(*) FROM loss_curve")" = 16 ] || fail "the loss curve has gaps or more"
+    # What was evaluated before the way back does not count, even where the run ends before it has come there again.
+    exits 0 tiny back-evaluated $back --set task.words.valid=valid.tsv --set train.evaluate_every=1 --set decode.max_length=2 \
+        --set train.checkpoint_every=$at --set train.steps=$((at * 2))
+    again=$(query back-evaluated "SELECT min(step) FROM event WHERE kind = 'rollback'")
+    [ "$(query back-evaluated 'SELECT start_step FROM run WHERE attempt = 2')" = "$again" ] || fail "rollback: no attempt of its own"
+    [ "$(query back-evaluated "SELECT kind FROM stop_reason WHERE attempt = 1")" = rollback ] || fail "rollback: is no reason"
+    [ "$(query back-evaluated "SELECT count(*) - count(DISTINCT step) FROM evaluation_history WHERE name = 'loss'")" = 0 ] ||
+        fail "rollback: evaluations count twice"
     exits 0 tiny back-halfway $back --set train.steps=$((from + 2))
     exits 0 tiny back-halfway --resume $back
     [ "$(hash_in out)" = "$whole" ] || fail "rollback: resumed, it has other weights"

@@ -104,6 +104,8 @@ void syi_trainer_write_weights(struct syi_trainer *t);
 /* How long something of a step took: "timing/checkpoint_seconds". */
 void syi_trainer_write_seconds(struct syi_trainer *t, int64_t step, const char *name, double seconds);
 void syi_trainer_write_eval(struct syi_trainer *t, const struct syi_eval_result *result);
+/* The run goes back to t->step: rows of later steps do not count any more. */
+void syi_trainer_write_back(struct syi_trainer *t);
 /* Asks for the rows given so far to be brought to disk, and waits for that for so long at most. */
 void syi_trainer_flush(struct syi_trainer *t, double seconds);
 
