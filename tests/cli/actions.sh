@@ -34,6 +34,8 @@ if [ -n "${SY_TEST_PLUGINS:-}" ]; then
     exits 0 tiny skips $bad --set action.nan.policy=skip
     hash=$(hash_in out)
     says out '^terminate_on_nan: .*its update is left out and training goes on, skip 1 of 10 in a row'
+    [ "$(query skips "SELECT text LIKE '%that is not finite: encoder:embed, of layer encoder (grad_first, microbatch _, NaN)'
+        FROM event WHERE kind = 'first_not_finite' LIMIT 1")" = 1 ] || fail "the first tensor is not named"
     skipped=$(query skips "SELECT count(*) FROM event WHERE kind = 'terminate_on_nan'")
     [ "$skipped" -ge 1 ] || fail "a skip is no event"
     exits 0 tiny ignores $same --backend faulty --set train.steps=16 --set action.other.patience=0
@@ -93,6 +95,7 @@ exits 1 tiny wild-back $wild --set action.nan.policy=rollback
 one_line_error
 says err 'as after each way back to that checkpoint (max_skips)'
 [ "$(query wild-back "SELECT count(*) FROM event WHERE kind = 'rollback'")" = 2 ] || fail "ways back: not two"
+[ "$(query wild "SELECT count(*) FROM event WHERE kind = 'first_not_finite'")" = 1 ] || fail "bad steps in a row: each is looked into"
 
 # ---- the best checkpoints, and the learning rate on a plateau, through a resume ----
 slow="$same --set train.steps=12 --set train.checkpoint_every=4 --set train.keep_checkpoints=1 --set train.learning_rate=0.003 --set train.warmup_steps=0

@@ -53,6 +53,7 @@ struct syi_trainer {
     int sink_failed;  /* 1: the sink failed, and that is reported; rank 0 only */
     int failed_saves; /* in a row */
     int64_t retry;    /* with failed_saves: the step after which the next is due */
+    int bad;          /* 1: the last step was bad */
     int spoiled;      /* 1: a step left weights that are not finite (train.nan_check = after) */
     char weights[65]; /* SHA-256 of that checkpoint, on rank 0 */
     int ended;        /* 1: `end` and `what` say how and why; what is left is to save */
