@@ -129,6 +129,17 @@ own="$slow --set optimizer.own.match=[\"*embedding*\"] --set optimizer.own.lr_fa
 exits 0 tiny own $own
 [ "$(hash_in out)" = "$hash" ] || fail "the rate of an optimizer of its own is not reduced"
 
+# ---- the metrics of training: their rows are looked at, here of every other step ----
+watched="$same --set train.steps=20 --set action.stop.task=train --set action.stop.mode=max --set action.stop.atol=1000
+    --set action.stop.patience=2 --set metrics.every=2"
+exits 0 tiny watched $watched
+says out '^early_stopping of \[action.stop\]: loss has not improved in 2 rows of metrics; best [0-9.]* at step 2$'
+hash=$(hash_in out)
+[ "$(newest watched)" = 6 ] || fail "stopped at step $(newest watched) instead of 6"
+exits 0 tiny watched-halfway $watched --set train.steps=4
+exits 0 tiny watched-halfway --resume $watched $ranks
+[ "$(hash_in out)" = "$hash" ] && [ "$(newest watched-halfway)" = 6 ] || fail "resumed, it stopped at step $(newest watched-halfway)"
+
 # ---- what is not there ----
 exits 0 tiny missing $slow --set train.steps=3 --set action.best.metric=chrf --set action.slow.task=nobody/valid
 [ "$(wc -l <err)" = 2 ] || fail "not one warning each: $(cat err)"
