@@ -152,8 +152,9 @@ static int print_result(const char *run_dir, int64_t step, const struct syi_repl
     }
     printf("%" PRId64 " of %" PRId64 " tensors that the step writes are not finite; the first:\n",
            r->n_not_finite, r->n_tensors);
-    printf("  %s, microbatch %" PRId64 ", %s, element %" PRId64 ": %g\n  %s\n", r->program, r->microbatch,
-           r->label, r->element, r->value, r->text);
+    printf("  %s, microbatch %" PRId64 ", %s", r->program, r->microbatch, r->label);
+    if (r->expert >= 0) printf(", expert %" PRId64, r->expert);
+    printf(", element %" PRId64 ": %g\n  %s\n", r->element, r->value, r->text);
     return differs ? CLI_FAILED : CLI_DONE;
 }
 

@@ -18,6 +18,7 @@ enum syi_record_kind {
     SYI_RECORD_EVENT,     /* kind, text */
     SYI_RECORD_EVAL,      /* task, name; value */
     SYI_RECORD_EXAMPLE,   /* task, input, target, prediction; number: the item, value: the score */
+    SYI_RECORD_BACK,      /* the attempt before this one goes back to the step, and on as this one */
     SYI_RECORD_COPY,      /* no row: what is before it belongs into the run directory's copy */
     SYI_RECORD_KINDS
 };
@@ -28,6 +29,7 @@ enum { SYI_RECORD_PARTS = 4, SYI_QUEUE_BLOCK = 256 << 10 /* bytes of memory take
 struct syi_queue_record {
     uint32_t bytes; /* of the whole record, parts included, a multiple of 8 */
     uint32_t kind;  /* enum syi_record_kind */
+    int64_t attempt;
     int64_t step;
     int64_t time; /* ms since 1970, UTC */
     double value;

@@ -15,10 +15,8 @@ static const char add_sql[] =
     "first_step = min(first_step, excluded.first_step), last_step = max(last_step, excluded.last_step), "
     "steps = steps + excluded.steps, tokens = tokens + excluded.tokens, dropped = dropped + excluded.dropped";
 
-int syi_rollup_open(struct syi_rollup *rollup, const struct syi_database *database, int64_t attempt,
-                    struct sy_error *err)
+int syi_rollup_open(struct syi_rollup *rollup, const struct syi_database *database, struct sy_error *err)
 {
-    rollup->attempt = attempt;
     return syi_database_prepare(database, add_sql, &rollup->add, err);
 }
 
@@ -46,7 +44,7 @@ static int write_layer(struct syi_rollup *rollup, const struct syi_database *dat
     int status = SY_OK;
 
     for (size_t expert = 0; layer->steps && expert < layer->n && !status; expert++) {
-        sqlite3_bind_int64(rollup->add, 1, rollup->attempt);
+        sqlite3_bind_int64(rollup->add, 1, layer->attempt);
         sqlite3_bind_text(rollup->add, 2, layer->name, -1, SQLITE_STATIC);
         sqlite3_bind_int64(rollup->add, 3, (int64_t)expert);
         for (int i = 0; i < (int)SYI_COUNT(same); i++) sqlite3_bind_int64(rollup->add, 4 + i, same[i]);
@@ -86,10 +84,11 @@ static struct syi_rollup_layer *find_layer(struct syi_rollup *rollup, struct syi
     return layer;
 }
 
-static void begin_block(struct syi_rollup_layer *layer, int64_t step)
+static void begin_block(struct syi_rollup_layer *layer, const struct syi_queue_record *record)
 {
-    layer->block = (step - 1) / BLOCK;
-    layer->first = layer->last = step;
+    layer->attempt = record->attempt;
+    layer->block = (record->step - 1) / BLOCK;
+    layer->first = layer->last = record->step;
     if (layer->n) memset(layer->tokens, 0, layer->n * sizeof(*layer->tokens));
     if (layer->n) memset(layer->dropped, 0, layer->n * sizeof(*layer->dropped));
 }
@@ -124,10 +123,11 @@ int syi_rollup_add(struct syi_rollup *rollup, const struct syi_database *databas
     struct syi_rollup_layer *layer = find_layer(rollup, syi_record_part(record, 0), err);
     int status = layer ? SY_OK : SY_ENOMEM;
 
-    if (!status && layer->steps && layer->block != (record->step - 1) / BLOCK)
+    if (!status && layer->steps &&
+        (layer->block != (record->step - 1) / BLOCK || layer->attempt != record->attempt))
         status = write_layer(rollup, database, layer, err);
     if (status) return status;
-    if (!layer->steps) begin_block(layer, record->step);
+    if (!layer->steps) begin_block(layer, record);
     if (record->step < layer->first) layer->first = record->step;
     if (record->step > layer->last) layer->last = record->step;
     layer->steps++;

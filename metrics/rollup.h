@@ -9,8 +9,8 @@
 /* What rows of routing that are being written add to the block of one layer. */
 struct syi_rollup_layer {
     char *name;
-    int64_t block, first, last, steps; /* steps 0: nothing yet */
-    int64_t *tokens, *dropped;         /* (n) */
+    int64_t attempt, block, first, last, steps; /* steps 0: nothing yet */
+    int64_t *tokens, *dropped;                  /* (n) */
     size_t n, tokens_room, dropped_room;
 };
 
@@ -18,13 +18,12 @@ struct syi_rollup {
     struct syi_rollup_layer *layer; /* (n) */
     size_t n, room;
     sqlite3_stmt *add;
-    int64_t attempt;
 };
 
-int syi_rollup_open(struct syi_rollup *rollup, const struct syi_database *database, int64_t attempt,
+int syi_rollup_open(struct syi_rollup *rollup, const struct syi_database *database,
                     struct sy_error *err) SYI_MUST_CHECK;
 void syi_rollup_close(struct syi_rollup *rollup); /* zeroed: does nothing */
-/* Adds a row of routing. May write what is there of an earlier block. */
+/* Adds a row of routing. May write what is there of an earlier block or attempt. */
 int syi_rollup_add(struct syi_rollup *rollup, const struct syi_database *database,
                    const struct syi_queue_record *record, struct sy_error *err) SYI_MUST_CHECK;
 /* Writes all that was added since, before the transaction ends. */

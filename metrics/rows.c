@@ -24,6 +24,8 @@ static const char *const insert_sql[] = {
     [SYI_RECORD_EXAMPLE] =
         "INSERT INTO example (attempt, step, time, task, item, input, target, prediction, score) "
         "VALUES (?1, ?2, ?6, ?7, ?5, ?8, ?9, ?10, ?4)",
+    [SYI_RECORD_BACK] = "INSERT INTO run (attempt, time, start_step, version, host, config) "
+                        "SELECT ?1, ?6, ?2, version, host, config FROM run WHERE attempt = ?1 - 1",
     [SYI_RECORD_COPY] = NULL,
 };
 
@@ -38,13 +40,11 @@ void syi_time_text(char text[SYI_TIME_BYTES], int64_t milliseconds)
     snprintf(text + n, SYI_TIME_BYTES - n, ".%03dZ", (int)(milliseconds % 1000));
 }
 
-int syi_rows_open(struct syi_rows *rows, const struct syi_database *database, int64_t attempt,
-                  struct sy_error *err)
+int syi_rows_open(struct syi_rows *rows, const struct syi_database *database, struct sy_error *err)
 {
-    int status = syi_rollup_open(&rows->rollup, database, attempt, err);
+    int status = syi_rollup_open(&rows->rollup, database, err);
 
     rows->database = database;
-    rows->attempt = attempt;
     for (size_t i = 0; i < SYI_RECORD_KINDS && !status; i++)
         if (insert_sql[i]) status = syi_database_prepare(database, insert_sql[i], &rows->insert[i], err);
     return status;
@@ -58,18 +58,17 @@ void syi_rows_close(struct syi_rows *rows)
 }
 
 /* Numbers that a statement does not have are not bound. */
-static void bind(const struct syi_rows *rows, sqlite3_stmt *insert, const struct syi_queue_record *record,
-                 char time[SYI_TIME_BYTES])
+static void bind(sqlite3_stmt *insert, const struct syi_queue_record *record, char time[SYI_TIME_BYTES])
 {
     int arrays = record->kind == SYI_RECORD_ROUTING;
 
-    sqlite3_bind_int64(insert, ATTEMPT, rows->attempt);
+    sqlite3_bind_int64(insert, ATTEMPT, record->attempt);
     sqlite3_bind_int64(insert, STEP, record->step);
     sqlite3_bind_int64(insert, TIME, record->time);
     sqlite3_bind_double(insert, VALUE, record->value);
     sqlite3_bind_int64(insert, NUMBER, record->number);
     if (record->kind == SYI_RECORD_EVENT || record->kind == SYI_RECORD_EVAL ||
-        record->kind == SYI_RECORD_EXAMPLE) {
+        record->kind == SYI_RECORD_EXAMPLE || record->kind == SYI_RECORD_BACK) {
         syi_time_text(time, record->time);
         sqlite3_bind_text(insert, TEXT_TIME, time, -1, SQLITE_STATIC);
     }
@@ -82,6 +81,13 @@ static void bind(const struct syi_rows *rows, sqlite3_stmt *insert, const struct
     }
 }
 
+/* Where the blocks of the attempts so far end for the one that goes on from this step. */
+static int divide_blocks(struct syi_rows *rows, int64_t step, struct sy_error *err)
+{
+    int status = syi_rollup_write(&rows->rollup, rows->database, err);
+    return status ? status : syi_rollup_split(rows->database, step, err);
+}
+
 int syi_rows_insert(struct syi_rows *rows, const struct syi_queue_record *record, struct sy_error *err)
 {
     sqlite3_stmt *insert = rows->insert[record->kind];
@@ -89,7 +95,11 @@ int syi_rows_insert(struct syi_rows *rows, const struct syi_queue_record *record
     int status;
 
     if (!insert) return SY_OK;
-    bind(rows, insert, record, time);
+    if (record->kind == SYI_RECORD_BACK) {
+        status = divide_blocks(rows, record->step, err);
+        if (status) return status;
+    }
+    bind(insert, record, time);
     status = sqlite3_step(insert) == SQLITE_DONE ? SY_OK : syi_database_error(rows->database, "write", err);
     sqlite3_reset(insert);
     if (!status && record->kind == SYI_RECORD_ROUTING && sqlite3_changes(rows->database->db))

@@ -9,12 +9,11 @@ enum { SYI_TIME_BYTES = 32 };
 
 struct syi_rows {
     const struct syi_database *database;
-    int64_t attempt;
     sqlite3_stmt *insert[SYI_RECORD_KINDS]; /* by enum syi_record_kind */
     struct syi_rollup rollup;
 };
 
-int syi_rows_open(struct syi_rows *rows, const struct syi_database *database, int64_t attempt,
+int syi_rows_open(struct syi_rows *rows, const struct syi_database *database,
                   struct sy_error *err) SYI_MUST_CHECK;
 void syi_rows_close(struct syi_rows *rows); /* zeroed: does nothing */
 /* Writes the record, within a transaction of the caller's. */

@@ -1,20 +1,20 @@
 -- The database of a run, metrics.db. Steps count finished training steps. Nothing is ever deleted: when a run goes on
--- from a checkpoint, its later steps come again under a new attempt, and the views show each step's valid rows only.
+-- from a checkpoint or back to one, its later steps come again under a new attempt, and the views show each step's valid rows only.
 -- Tables hold facts, views answer questions. A `time` that is a whole number is milliseconds since 1970, UTC; the views
 -- have it as text. Rows without a column `task` are of the training.
 
 PRAGMA application_id = 1398361412; -- "SYMD"
 PRAGMA user_version = 3;
 
--- One row for each start of the training program. An evaluation of the finished run belongs to its last attempt.
+-- One row for each start of the training program, and for each time that it went back to a checkpoint. An evaluation of the finished run belongs to its last attempt.
 CREATE TABLE run (
   attempt INTEGER PRIMARY KEY,  -- 1, 2, ...
   time TEXT NOT NULL,           -- start, UTC, ISO 8601
-  start_step INTEGER NOT NULL,  -- the checkpoint's step it went on from; -1 when it began afresh
+  start_step INTEGER NOT NULL,  -- the checkpoint's step it went on from or back to; -1 when it began afresh
   version TEXT NOT NULL,        -- of the program
   host TEXT NOT NULL,
   config TEXT NOT NULL,         -- the run file in force, all keys
-  records INTEGER NOT NULL DEFAULT 0 -- written by this attempt so far, counted in the transaction that writes them
+  records INTEGER NOT NULL DEFAULT 0 -- written by this start so far, counted in the transaction that writes them
 );
 
 CREATE TABLE metric (
@@ -180,7 +180,7 @@ CREATE VIEW stop_reason AS
     coalesce(e.step, (SELECT max(step) FROM metric WHERE attempt = r.attempt)) AS step, coalesce(e.kind, 'none') AS kind,
     coalesce(e.text, 'no end is noted: it still runs, or it was killed or failed') AS text
   FROM run r LEFT JOIN event e ON e.rowid =
-    (SELECT max(rowid) FROM event WHERE attempt = r.attempt AND kind IN ('done', 'stop', 'preemption'));
+    (SELECT max(rowid) FROM event WHERE attempt = r.attempt AND kind IN ('done', 'stop', 'preemption', 'rollback'));
 
 -- ---- experts ----
 

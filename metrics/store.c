@@ -39,8 +39,9 @@ struct store {
     struct syi_rows rows;
     struct syi_queue queue;
     int append;
-    int64_t attempt;
-    int64_t step; /* of the last record */
+    int64_t attempt; /* of this start */
+    int64_t current; /* of what is put now: a later one once the run has gone back */
+    int64_t step;    /* of the last record */
     uint64_t
         n_written; /* records on disk, and of them those in the run directory's copy; the writer's while it runs */
     uint64_t n_copied;
@@ -222,6 +223,7 @@ static int put(struct store *store, struct syi_queue_record record, const struct
 {
     int status;
 
+    if (record.kind != SYI_RECORD_BACK) record.attempt = store->current;
     record.time = now();
     if (record.kind != SYI_RECORD_COPY) store->step = record.step;
     status = syi_queue_put(&store->queue, record, part, n_parts, err);
@@ -272,6 +274,15 @@ static int put_eval(void *arg, int64_t step, const char *task, const char *name,
     const struct syi_part part[] = {text_part(task), text_part(name)};
     struct syi_queue_record record = {.kind = SYI_RECORD_EVAL, .step = step, .value = value};
     return put(arg, record, part, 2, err);
+}
+
+static int put_back(void *arg, int64_t step, struct sy_error *err)
+{
+    struct store *store = arg;
+    struct syi_queue_record record = {.kind = SYI_RECORD_BACK, .attempt = store->current + 1, .step = step};
+    int status = put(store, record, NULL, 0, err);
+    if (!status) store->current++;
+    return status;
 }
 
 static int put_example(void *arg, int64_t step, const struct syi_sink_example *example, struct sy_error *err)
@@ -399,7 +410,8 @@ static int connect_database(struct store *store, const struct syi_store_options 
     if (status == SY_OK) status = syi_schema_prepare(database, err);
     if (status == SY_OK) status = begin_attempt(store, options, err);
     if (status == SY_OK) status = syi_database_run(database, "COMMIT", "write", err);
-    if (status == SY_OK) status = syi_rows_open(&store->rows, database, store->attempt, err);
+    if (status == SY_OK) status = syi_rows_open(&store->rows, database, err);
+    store->current = store->attempt;
     sqlite3_busy_timeout(database->db, TRY_MILLISECONDS);
     return status;
 }
@@ -484,6 +496,7 @@ int syi_store_open(const char *path, const struct syi_store_options *options, st
                                      .routing = put_routing,
                                      .event = put_event,
                                      .eval = put_eval,
+                                     .back = put_back,
                                      .flush = flush,
                                      .close = close_store};
     return SY_OK;

@@ -453,6 +453,8 @@ int syi_config_no_places(const struct syi_config *config, int training, int64_t 
 
 /* Keys of [action.NAME] besides kind that a kind takes, separated by spaces. */
 const char *syi_action_keys(int kind);
+/* Whether it watches the metrics of training instead of an evaluation, by T5X's name for them: task = "train". */
+int syi_action_is_of_training(const struct syi_action_part *part);
 /* The rules of all [action.NAME], a part of syi_config_validate. */
 int syi_config_check_actions(const struct syi_config *config, struct sy_error *err) SYI_MUST_CHECK;
 

@@ -20,6 +20,11 @@ const char *syi_action_keys(int kind)
     return keys[kind];
 }
 
+int syi_action_is_of_training(const struct syi_action_part *part)
+{
+    return !strcmp(part->task, "train");
+}
+
 static int has_word(const char *words, const char *word)
 {
     size_t length = strlen(word);
@@ -60,24 +65,28 @@ static int check_action_keys(const struct syi_action_part *part, struct sy_error
 /* What is wrong with the part; NULL: nothing. */
 static const char *action_fault(const struct syi_config *config, const struct syi_action_part *part)
 {
-    int evaluates = syi_config_evaluates(config) != 0, skips = part->policy == SYI_POLICY_SKIP;
+    int training = syi_action_is_of_training(part), skips = part->policy == SYI_POLICY_SKIP;
+    int evaluates = training || syi_config_evaluates(config);
     switch (part->kind) {
     case SYI_ACTION_EARLY_STOPPING:
         return part->patience && !evaluates ? "patience needs a file in task.NAME.valid" : NULL;
     case SYI_ACTION_TERMINATE_ON_NAN:
         if (*part->task && !evaluates) return "task needs a file in task.NAME.valid";
-        if (skips && (*part->task || strcmp(part->metric, "loss")))
+        if (skips && ((*part->task && !training) || strcmp(part->metric, "loss")))
             return "policy = \"skip\" leaves out updates whose gradients are not finite: leave task and metric out, or "
                    "take \"rollback\"";
         if (skips && syi_compat(config, config->train.nan_check))
             return "policy = \"skip\" needs train.nan_check = \"before\": after the update there is nothing to leave out";
         return NULL;
-    case SYI_ACTION_KEEP_BEST: return evaluates ? NULL : "kind needs a file in task.NAME.valid";
+    case SYI_ACTION_KEEP_BEST:
+        if (training) return "task = \"train\" is no evaluation, by which checkpoints are kept";
+        return evaluates ? NULL : "kind needs a file in task.NAME.valid";
     case SYI_ACTION_REDUCE_LR:
         if (!part->patience) return "patience is 0: say after how many evaluations, 1 or more";
         return evaluates ? NULL : "kind needs a file in task.NAME.valid";
     case SYI_ACTION_COMMAND:
         if (!*part->command) return "command is empty: say what to run, as in \"sh notify.sh\"";
+        if (training) return "task = \"train\" is no evaluation, after which it runs";
         return *part->task && part->on != SYI_ON_EVALUATION
                    ? "task means something with on = \"evaluation\" alone"
                    : NULL;

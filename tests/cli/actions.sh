@@ -34,6 +34,8 @@ if [ -n "${SY_TEST_PLUGINS:-}" ]; then
     exits 0 tiny skips $bad --set action.nan.policy=skip
     hash=$(hash_in out)
     says out '^terminate_on_nan: .*its update is left out and training goes on, skip 1 of 10 in a row'
+    [ "$(query skips "SELECT text LIKE '%that is not finite: encoder:embed, of layer encoder (grad_first, microbatch _, NaN)'
+        FROM event WHERE kind = 'first_not_finite' LIMIT 1")" = 1 ] || fail "the first tensor is not named"
     skipped=$(query skips "SELECT count(*) FROM event WHERE kind = 'terminate_on_nan'")
     [ "$skipped" -ge 1 ] || fail "a skip is no event"
     exits 0 tiny ignores $same --backend faulty --set train.steps=16 --set action.other.patience=0
@@ -61,6 +63,14 @@ if [ -n "${SY_TEST_PLUGINS:-}" ]; then
     esac
     [ "$(meta back/checkpoints/16/meta.json examples)" -gt $((16 * 32)) ] || fail "examples do not count holes"
     [ "$(query back "SELECT count(*) FROM loss_curve")" = 16 ] || fail "the loss curve has gaps or more"
+    # What was evaluated before the way back does not count, even where the run ends before it has come there again.
+    exits 0 tiny back-evaluated $back --set task.words.valid=valid.tsv --set train.evaluate_every=1 --set decode.max_length=2 \
+        --set train.checkpoint_every=$at --set train.steps=$((at * 2))
+    again=$(query back-evaluated "SELECT min(step) FROM event WHERE kind = 'rollback'")
+    [ "$(query back-evaluated 'SELECT start_step FROM run WHERE attempt = 2')" = "$again" ] || fail "rollback: no attempt of its own"
+    [ "$(query back-evaluated "SELECT kind FROM stop_reason WHERE attempt = 1")" = rollback ] || fail "rollback: is no reason"
+    [ "$(query back-evaluated "SELECT count(*) - count(DISTINCT step) FROM evaluation_history WHERE name = 'loss'")" = 0 ] ||
+        fail "rollback: evaluations count twice"
     exits 0 tiny back-halfway $back --set train.steps=$((from + 2))
     exits 0 tiny back-halfway --resume $back
     [ "$(hash_in out)" = "$whole" ] || fail "rollback: resumed, it has other weights"
@@ -85,6 +95,7 @@ exits 1 tiny wild-back $wild --set action.nan.policy=rollback
 one_line_error
 says err 'as after each way back to that checkpoint (max_skips)'
 [ "$(query wild-back "SELECT count(*) FROM event WHERE kind = 'rollback'")" = 2 ] || fail "ways back: not two"
+[ "$(query wild "SELECT count(*) FROM event WHERE kind = 'first_not_finite'")" = 1 ] || fail "bad steps in a row: each is looked into"
 
 # ---- the best checkpoints, and the learning rate on a plateau, through a resume ----
 slow="$same --set train.steps=12 --set train.checkpoint_every=4 --set train.keep_checkpoints=1 --set train.learning_rate=0.003 --set train.warmup_steps=0
@@ -117,6 +128,17 @@ exits 0 tiny fast $slow --set action.slow.min_lr=0.003
 own="$slow --set optimizer.own.match=[\"*embedding*\"] --set optimizer.own.lr_factors=constant(value=0.003)"
 exits 0 tiny own $own
 [ "$(hash_in out)" = "$hash" ] || fail "the rate of an optimizer of its own is not reduced"
+
+# ---- the metrics of training: their rows are looked at, here of every other step ----
+watched="$same --set train.steps=20 --set action.stop.task=train --set action.stop.mode=max --set action.stop.atol=1000
+    --set action.stop.patience=2 --set metrics.every=2"
+exits 0 tiny watched $watched
+says out '^early_stopping of \[action.stop\]: loss has not improved in 2 rows of metrics; best [0-9.]* at step 2$'
+hash=$(hash_in out)
+[ "$(newest watched)" = 6 ] || fail "stopped at step $(newest watched) instead of 6"
+exits 0 tiny watched-halfway $watched --set train.steps=4
+exits 0 tiny watched-halfway --resume $watched $ranks
+[ "$(hash_in out)" = "$hash" ] && [ "$(newest watched-halfway)" = 6 ] || fail "resumed, it stopped at step $(newest watched-halfway)"
 
 # ---- what is not there ----
 exits 0 tiny missing $slow --set train.steps=3 --set action.best.metric=chrf --set action.slow.task=nobody/valid

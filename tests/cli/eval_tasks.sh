@@ -21,6 +21,23 @@ for name in loss accuracy cross_ent_loss z_loss experts/auxiliary_loss experts/r
     [ "$(query run "SELECT count(*) FROM eval WHERE name = '$name'")" = 4 ] || fail "$name is not there for both tasks and steps"
 done
 
+# ---- decoding on a schedule of its own: it is left out between, which is no missing value to an action ----
+exits 0 tiny apart --set train.steps=7 --set train.evaluate_every=2 --set train.decode_every=3 --set task.words.valid=test.tsv \
+    --set decode.max_length=2 --set action.best.kind=keep_best --set action.best.metric=wer --set action.early.metric=wer \
+    --set action.early.patience=9 --set action.slow.kind=reduce_lr_on_plateau --set action.slow.patience=9 --set action.slow.metric=chrf
+steps_with() {
+    query apart "SELECT group_concat(step, ' ') FROM (SELECT DISTINCT step FROM $1 ORDER BY step)"
+}
+[ "$(steps_with "eval WHERE name = 'loss'")" = '2 3 4 6 7' ] || fail "losses at $(steps_with "eval WHERE name = 'loss'")"
+[ "$(steps_with "eval WHERE name = 'wer'")" = '3 6 7' ] || fail "decoded at $(steps_with "eval WHERE name = 'wer'")"
+[ "$(steps_with example)" = '3 6 7' ] || fail "examples at $(steps_with example)"
+says out '^step 2  words/valid: [0-9]* items, loss [0-9.]*, token accuracy [0-9.]* %, 0 cut (left out)$'
+says out '^step 3  words/valid: [0-9]* items, loss [0-9.]*, word error rate .* (counted wrong)$'
+[ "$(cat err)" = 'switchyard: warning: reduce_lr_on_plateau of [action.slow]: there is no value of an evaluation called "chrf": it does nothing' ] ||
+    fail "not the one warning: $(cat err)"
+exits 0 tiny decoded --set train.steps=5 --set train.decode_every=2 --set task.words.valid=test.tsv --set decode.max_length=2
+[ "$(query decoded "SELECT group_concat(step, ' ') FROM eval WHERE name = 'wer'")" = '2 4 5' ] || fail "decode_every alone"
+
 # ---- eval ----
 exits 0 "$program" eval run --quiet
 [ "$(cut -d : -f 1 out | tr '\n' ' ')" = 'words/test first/test ' ] || fail "eval, all tasks: $(cat out)"

@@ -42,6 +42,11 @@ bad=$(sed -n 's/.*the gradients of step \([0-9]*\) are not finite.*/\1/p' err)
 exits 0 "$program" replay wild --step "$bad"
 says out '^[0-9]* of [0-9]* tensors that the step writes are not finite; the first:$'
 says out '^  grad_first, microbatch 0, [a-z].*, element [0-9]*: -*\(inf\|nan\)$'
+# The run itself named the same tensor when it happened.
+named=$(query wild "SELECT text FROM event WHERE kind = 'first_not_finite'")
+tensor=$(echo "$named" | sed -n "s/^the first tensor of step $bad that is not finite: \([^,]*\), of layer .*(grad_first, microbatch 0, .*)$/\1/p")
+[ -n "$tensor" ] || fail "the event of the bad step: $named"
+says out "^  grad_first, microbatch 0, $tensor, element"
 exits 0 "$program" replay wild --step $((bad - 1))
 
 # ---- bad input ----

@@ -184,6 +184,65 @@ Test(actions, a_task_or_metric_that_is_not_there_is_warned_of_once)
                      "\"chrf\": it does nothing\n");
 }
 
+/* An evaluation that left decoding out has no word error rate, which is neither missing nor a value. */
+Test(actions, what_an_evaluation_left_out_is_waited_for)
+{
+    struct syi_config config = config_of("patience=2 metric=wer");
+    struct syi_actions *a = open_actions(&config);
+    struct syi_eval_result losses = {.task = "words/valid", .left_out = 1, .n = 1, .value = {{"loss", 1, 0}}};
+    struct syi_moment without = {
+        .kind = SYI_AFTER_EVALUATION, .checkpoint = -1, .evaluated = &losses, .n_evaluated = 1};
+
+    evaluated(a, 2, 1, 0.5);
+    for (int64_t step = 4; step < 9; step++) {
+        without.step = step;
+        cr_expect(!ask(a, without).stop);
+    }
+    cr_expect_str_eq(told, "");
+    cr_expect(!evaluated(a, 10, 1, 0.5).stop);
+    cr_expect(evaluated(a, 20, 1, 0.5).stop);
+    cr_expect_eq(syi_actions_best_step(a), 2);
+}
+
+static struct syi_verdict stepped_with(struct syi_actions *actions, int64_t step, double loss)
+{
+    struct syi_step_result result = {.ok = 1, .loss = loss};
+    return ask(actions,
+               (struct syi_moment){
+                   .kind = SYI_AFTER_STEP, .step = step, .rate = 0.1, .checkpoint = -1, .result = &result});
+}
+
+/* task = "train": steps that have a row in the table of metrics count, evaluations do not, neither as the best one. */
+Test(actions, metrics_of_training_are_watched)
+{
+    struct syi_config config = config_of("patience=2 task=train");
+    config.metrics.every = 10;
+    add_action(&config, "slow", "kind=reduce_lr_on_plateau patience=2 factor=0.5 task=train");
+    add_action(&config, "none", "kind=reduce_lr_on_plateau patience=2 task=train metric=wer");
+    struct syi_actions *a = open_actions(&config);
+    struct syi_verdict verdict = {0};
+    int64_t step = 0;
+
+    while (step < 100 && !verdict.stop) {
+        verdict = stepped_with(a, step, step == 8 ? 0.1 : step == 19 ? 2 : 3);
+        step++;
+        if (step == 25) evaluated(a, step, 1, 1);
+    }
+    cr_expect_eq(step, 40, "stopped after step %d", (int)step);
+    cr_expect_str_eq(verdict.text, "loss has not improved in 2 rows of metrics; best 2 at step 20");
+    cr_expect_eq(syi_actions_best_step(a), 25);
+    cr_expect_str_eq(told,
+                     "warning: reduce_lr_on_plateau of [action.none]: there is no value of a step called "
+                     "\"wer\": it does nothing\n");
+    cr_expect(!stepped_with(a, 49, 1).stop);
+    stepped_with(a, 59, 1);
+    cr_expect_eq(syi_actions_rate_factor(a), 1);
+    config.action.part[0].patience = 0;
+    stepped_with(a, 69, 1);
+    stepped_with(a, 79, 1);
+    cr_expect_eq(syi_actions_rate_factor(a), 0.5);
+}
+
 /* T5X's EarlyStoppingAction, word by word: a list of values, float32 comparisons. */
 struct history {
     double value[64];
@@ -537,6 +596,9 @@ Test(actions, keys_that_a_kind_does_not_take_are_refused)
     expect_refused("a", "kind=terminate_on_nan policy=rollback metric=wer task=words/valid", NULL);
     expect_refused("a", "kind=reduce_lr_on_plateau patience=1 metric=wer mode=max min_lr=1e-5", NULL);
     expect_refused("a", "kind=command command=true on=end", NULL);
+    expect_refused("a", "kind=keep_best task=train", "task = \"train\" is no evaluation");
+    expect_refused("a", "kind=command command=true task=train", "task = \"train\" is no evaluation");
+    expect_refused("a", "kind=terminate_on_nan policy=skip task=train", NULL);
 }
 
 Test(timing, median_and_rates)

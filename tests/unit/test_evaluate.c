@@ -114,7 +114,7 @@ static int look(void *arg, const struct syi_rank *rank, struct sy_error *err)
     if (!status) syi_engine_init(engine, 3);
     if (!status && l->exchange) exchange_embeddings(engine, l->exchange);
     if (!status) status = syi_evaluations_open(e, &l->files, &l->config, engine, rank->comm, err);
-    if (!status) status = syi_evaluations_run(e, NULL, NULL, err);
+    if (!status) status = syi_evaluations_run(e, 1, NULL, NULL, err);
     for (int i = 0; !status && rank->rank == 0 && i < e->n; i++) {
         l->result[i] = e->result[i];
         if (l->sink.arg) status = syi_eval_result_write(&e->result[i], &l->sink, 7, err);

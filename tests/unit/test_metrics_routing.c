@@ -120,6 +120,33 @@ Test(metrics_routing, blocks_are_the_valid_rows)
     remove_path(path);
 }
 
+/* A run that goes back to a checkpoint goes on as another attempt, in one transaction with what came before: to the start,
+ * twice within a block, to its edge. What it replaced is no part of the totals. */
+Test(metrics_routing, blocks_of_a_run_that_went_back)
+{
+    static const int64_t to[] = {0, 10, 650, 1000}, last[] = {720, 30, 900, 1100, 1010};
+    const char *path = fresh_path("metrics.db");
+    struct syi_metric_sink sink = open_sink(path, -1, 0);
+    int64_t step = 1;
+
+    for (size_t i = 0; i < SYI_COUNT(last); i++) {
+        for (; step <= last[i]; step++) {
+            const int64_t tokens[] = {step, 3 * (int64_t)i}, dropped[] = {(int64_t)i, 0};
+            cr_assert(sink.routing(sink.arg, step, "x", 2, tokens, dropped, NULL) == SY_OK);
+        }
+        if (i == SYI_COUNT(to)) break;
+        cr_assert(sink.back(sink.arg, to[i], NULL) == SY_OK);
+        step = to[i] + 1;
+    }
+    cr_assert(sink.close(sink.arg, NULL) == SY_OK);
+    expect_equal_totals(path, "after four ways back");
+    cr_assert(ask(path, "SELECT count(*) FROM run WHERE config = 'train.seed = 7\n'") == 5);
+    cr_assert(ask(path, "SELECT tokens FROM dropped_tokens WHERE expert = 0") == 1010 * 1011 / 2);
+    cr_assert(ask(path, "SELECT dropped FROM dropped_tokens WHERE expert = 0") ==
+              1 * 10 + 2 * 640 + 3 * 350 + 4 * 10);
+    remove_path(path);
+}
+
 /* The same layer and step again changes nothing. */
 Test(metrics_routing, a_step_counts_once)
 {

@@ -394,6 +394,7 @@ Test(metrics_store, no_row_twice)
     for (int i = 0; i < 12; i++) {
         cr_assert(sink.event(sink.arg, i, "note", "text", NULL) == SY_OK);
         cr_assert(sink.eval(sink.arg, i, "dev", "wer", i, NULL) == SY_OK);
+        if (i == 6) cr_assert(sink.back(sink.arg, 4, NULL) == SY_OK);
         cr_assert(sink.flush(sink.arg, 60, NULL) == SY_OK);
     }
     cr_assert(sink.close(sink.arg, NULL) == SY_OK);
@@ -401,7 +402,9 @@ Test(metrics_store, no_row_twice)
     cr_assert(n_deleted >= 12, "%d transactions", n_deleted);
     cr_assert(ask(path, "SELECT count(*) FROM event") == 12);
     cr_assert(ask(path, "SELECT count(*) FROM eval") == 12);
-    cr_assert(ask(path, "SELECT records FROM run") == 24);
+    cr_assert(ask(path, "SELECT records FROM run") == 25);
+    cr_assert(ask(path, "SELECT count(*) FROM run") == 2);
+    cr_assert(ask(path, "SELECT min(step) FROM event WHERE attempt = 2") == 7);
     remove_path(path);
 }
 

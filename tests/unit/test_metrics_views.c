@@ -118,6 +118,41 @@ Test(metrics_views, evaluations)
     remove_path(path);
 }
 
+/* The run went back from step 9 to the checkpoint of step 4 and ended after step 6: what came of steps 5 to 9 before does
+ * not count, in curves as in evaluations. */
+Test(metrics_views, of_a_run_that_went_back)
+{
+    const char *path = fresh_path("metrics.db");
+    struct syi_metric_sink sink = open_sink(path, -1, 0);
+
+    for (int64_t i = 1; i <= 11; i++) {
+        int64_t step = i <= 9 ? i : i - 5;
+        put_step(&sink, step, (double)i, 1);
+        if (i % 3 == 0 || i == 11)
+            cr_assert(sink.eval(sink.arg, step, "dev", "loss", 1 / (double)i, NULL) == SY_OK);
+        if (i == 4) cr_assert(sink.event(sink.arg, 4, "checkpoint", "saved", NULL) == SY_OK);
+        if (i != 9) continue;
+        cr_assert(sink.event(sink.arg, 4, "rollback", "back to the checkpoint of step 4", NULL) == SY_OK);
+        cr_assert(sink.back(sink.arg, 4, NULL) == SY_OK);
+    }
+    cr_assert(sink.event(sink.arg, 6, "done", "done after 6 steps", NULL) == SY_OK);
+    cr_assert(sink.close(sink.arg, NULL) == SY_OK);
+    expect(path, "SELECT count(*) + 100 * max(step) FROM loss_curve", 606);
+    expect(path, "SELECT loss FROM loss_curve WHERE step = 5", 10);
+    expect(path, "SELECT count(*) FROM evaluation_history", 2);
+    expect(path, "SELECT step FROM best_checkpoint", 6);
+    expect(path, "SELECT value_before FROM evaluation_history WHERE step = 6", 1 / 3.0);
+    expect(path, "SELECT kind = 'rollback' FROM stop_reason WHERE attempt = 1", 1);
+    expect(path, "SELECT kind = 'done' FROM stop_reason WHERE attempt = 2", 1);
+    expect(path, "SELECT start_step FROM run WHERE attempt = 2", 4);
+    expect(
+        path, "SELECT records FROM run WHERE attempt = 1",
+        ask(path,
+            "SELECT (SELECT count(*) FROM metric) + "
+            "(SELECT count(*) FROM event) + (SELECT count(*) FROM eval) + (SELECT count(*) FROM routing) + 1"));
+    remove_path(path);
+}
+
 /* ---- several runs ---- */
 
 struct lines {

@@ -250,6 +250,30 @@ static void put_directions(struct syi_engine *e)
     }
 }
 
+/* Gradients of microbatch m, added to those of the ones before; part: what it counts of the whole batch. */
+static int run_gradients(struct syi_engine *e, const struct syi_batch *batch, int64_t step, int64_t m,
+                         const struct syi_norms *norms, struct syi_norms *part, struct sy_error *err)
+{
+    struct syi_bucket_programs *bound = &e->bound[batch->bucket];
+    int whole = !syi_compat(&e->config, e->config.train.microbatch_normalizer);
+    *part = e->config.train.microbatches == 1 ? *norms
+                                              : syi_engine_norms(e, batch, m * e->train_rows, e->train_rows);
+    put_norms(e, whole ? norms : part);
+    syi_engine_put(e, &bound->train, batch, m * e->train_rows, e->train_rows);
+    put_rng(e, step, m);
+    return syi_session_run(e->session, bound->program[m ? SYI_GRAD_NEXT : SYI_GRAD_FIRST], err);
+}
+
+int syi_engine_gradients(struct syi_engine *e, const struct syi_batch *batch, int64_t step,
+                         struct sy_error *err)
+{
+    struct syi_norms norms = syi_engine_norms(e, batch, 0, batch->rows), part;
+    int status = exchange(e, 0, err);
+    for (int64_t m = 0; !status && m < e->config.train.microbatches; m++)
+        status = run_gradients(e, batch, step, m, &norms, &part, err);
+    return status;
+}
+
 int syi_engine_step(struct syi_engine *e, const struct syi_batch *batch, int64_t step, double learning_rate,
                     struct syi_step_result *result, struct sy_error *err)
 {
@@ -263,13 +287,8 @@ int syi_engine_step(struct syi_engine *e, const struct syi_batch *batch, int64_t
     int status = exchange(e, 0, err);
     if (status) return status;
     for (int64_t m = 0; m < e->config.train.microbatches; m++) {
-        struct syi_norms part = e->config.train.microbatches == 1
-                                    ? norms
-                                    : syi_engine_norms(e, batch, m * e->train_rows, e->train_rows);
-        put_norms(e, whole ? &norms : &part);
-        syi_engine_put(e, &bound->train, batch, m * e->train_rows, e->train_rows);
-        put_rng(e, step, m);
-        status = syi_session_run(e->session, bound->program[m ? SYI_GRAD_NEXT : SYI_GRAD_FIRST], err);
+        struct syi_norms part;
+        status = run_gradients(e, batch, step, m, &norms, &part, err);
         if (status) return status;
         e->real[0] = (int64_t)part.input;
         e->real[1] = (int64_t)part.target;

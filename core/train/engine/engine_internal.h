@@ -76,6 +76,10 @@ struct syi_engine {
  * the parameters. */
 int syi_engine_copy_weights(struct syi_engine *engine, struct sy_error *err) SYI_MUST_CHECK;
 
+/* engine.c: the programs of a step's gradients by themselves; the numbers of the step stay as they are. */
+int syi_engine_gradients(struct syi_engine *engine, const struct syi_batch *batch, int64_t step,
+                         struct sy_error *err) SYI_MUST_CHECK;
+
 /* engine_weights.c: where the metrics of weights are; whether those of a step are wanted. */
 int syi_engine_find_weights(struct syi_engine *engine, struct sy_error *err) SYI_MUST_CHECK;
 int syi_engine_weighs(const struct syi_engine *engine, int64_t step);

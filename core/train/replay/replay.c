@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "optim/schedule.h"
+#include "train/engine/bad_tensor.h"
 #include "train/engine/train_data.h"
 #include "train/replay/replay.h"
 #include "train/trainer/rollback.h"
@@ -27,27 +28,6 @@ struct replay {
 };
 
 /* ---- looking at tensors ---- */
-
-/* -1: all are finite. */
-static int64_t first_not_finite(const struct sy_tensor *t)
-{
-    int64_t n = syi_is_float((enum sy_dtype)t->dtype) ? syi_bound_count(t) : 0;
-    for (int64_t i = 0; i < n; i++)
-        if (!isfinite(syi_bound_value(t, i))) return i;
-    return -1;
-}
-
-static void label_of(const struct syi_program *p, const struct syi_op *op, int output, char *label,
-                     size_t bytes)
-{
-    const char *name = syi_program_name(p, p->tensor[op->out[output]].name);
-    if (*name)
-        snprintf(label, bytes, "%s", name);
-    else if (output)
-        snprintf(label, bytes, "%s:%s.%d", syi_program_name(p, op->layer), syi_op_info(op->op)->name, output);
-    else
-        snprintf(label, bytes, "%s:%s", syi_program_name(p, op->layer), syi_op_info(op->op)->name);
-}
 
 static int is_wanted(const struct syi_replay_job *job, const char *label)
 {
@@ -73,13 +53,15 @@ static void look(struct replay *r, const struct syi_program *p, size_t index, in
     char label[256], text[2048] = "";
     struct syi_replay_tensor seen = {
         .program = p->title, .op = index, .label = label, .text = text, .tensor = tensor};
-    int64_t at = first_not_finite(tensor);
-    label_of(p, &p->op[index], output, label, sizeof label);
+    int64_t at = syi_first_not_finite(tensor);
+    syi_output_label(p, &p->op[index], output, label, sizeof label);
     seen.microbatch = r->grads ? r->grads - 1 : 0;
     r->result->n_tensors++;
     int wanted = is_wanted(r->job, label);
     if (at < 0 && !wanted) return;
     syi_op_text(p, index, text, sizeof text);
+    if (at >= 0 && !r->result->n_not_finite)
+        r->result->expert = syi_expert_of(p, &p->op[index], output, tensor, at);
     if (at >= 0) note_not_finite(r->result, &seen, at);
     if (!wanted || r->status) return;
     r->result->n_seen++;

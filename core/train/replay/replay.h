@@ -39,6 +39,7 @@ struct syi_replay_result {
     /* The first of them, where there is one: */
     char program[48], label[256], text[2048];
     int64_t microbatch, element; /* its row-major number */
+    int64_t expert;              /* whose the element is, -1: of none */
     double value;
 };
 

@@ -54,10 +54,11 @@ static void stop_by_previous(struct syi_action_call *call)
         syi_state_set(state, "history", (double)(patience - 1));
     if (!call->verdict->stop) return;
     snprintf(call->verdict->text, sizeof(call->verdict->text),
-             "%s is no better than in the evaluation before, %" PRId64
-             " evaluations in a row; last %.6g, best %.6g at step %" PRId64,
-             call->part->metric, unbroken, syi_state_get(state, "previous", NAN),
-             syi_state_get(state, "best", NAN), syi_state_count(state, "best_step", -1));
+             "%s is no better than in the %s before, %" PRId64
+             " %s in a row; last %.6g, best %.6g at step %" PRId64,
+             call->part->metric, syi_watch_unit(call->part, 0), unbroken, syi_watch_unit(call->part, 1),
+             syi_state_get(state, "previous", NAN), syi_state_get(state, "best", NAN),
+             syi_state_count(state, "best_step", -1));
 }
 
 static void stop_by_best(struct syi_action_call *call)
@@ -67,17 +68,18 @@ static void stop_by_best(struct syi_action_call *call)
     call->verdict->stop = stale >= call->part->patience;
     if (!call->verdict->stop) return;
     snprintf(call->verdict->text, sizeof(call->verdict->text),
-             "%s has not improved in %" PRId64 " evaluations; best %.6g at step %" PRId64, call->part->metric,
-             stale, syi_state_get(state, "best", NAN), syi_state_count(state, "best_step", -1));
+             "%s has not improved in %" PRId64 " %s; best %.6g at step %" PRId64, call->part->metric, stale,
+             syi_watch_unit(call->part, 1), syi_state_get(state, "best", NAN),
+             syi_state_count(state, "best_step", -1));
 }
 
 static int run(struct syi_action_call *call, struct sy_error *err)
 {
     double value;
     (void)err;
-    if (call->moment->kind == SYI_AFTER_EVALUATION) {
-        if (!syi_watch_value(call, &value)) return SY_OK;
-        syi_stopping_note(call->state, call->part, value, call->moment->step);
+    if (call->moment->kind != SYI_AFTER_RESUME) {
+        if (!syi_watch_is_due(call) || !syi_watch_value(call, &value)) return SY_OK;
+        syi_stopping_note(call->state, call->part, value, syi_watch_step(call->moment));
         syi_state_count_up(call->state, "history");
     }
     if (!call->part->patience || !syi_watch_is_same(call->state, call->part)) return SY_OK;
@@ -89,5 +91,7 @@ static int run(struct syi_action_call *call, struct sy_error *err)
     return SY_OK;
 }
 
-const struct syi_action syi_action_early_stopping = {
-    .name = "early_stopping", .moments = SYI_AFTER_EVALUATION | SYI_AFTER_RESUME, .run = run};
+const struct syi_action syi_action_early_stopping = {.name = "early_stopping",
+                                                     .moments = SYI_AFTER_STEP | SYI_AFTER_EVALUATION |
+                                                                SYI_AFTER_RESUME,
+                                                     .run = run};

@@ -67,11 +67,18 @@ void syi_watch_text(const struct syi_action_part *part, char text[SYI_ACTION_WAT
 int syi_watch_is_same(const struct syi_action_state *state, const struct syi_action_part *part);
 /* Forgets numbers of something else. */
 void syi_watch_begin(struct syi_action_state *state, const struct syi_action_part *part);
+/* Whether the moment brings what the part watches: of task "train" a step with a row of metrics (metrics.every), else an
+ * evaluation. */
+int syi_watch_is_due(const struct syi_action_call *call);
+/* What there is one of each time, and several: "evaluations", "rows of metrics". */
+const char *syi_watch_unit(const struct syi_action_part *part, int several);
+/* Steps done when the value is there. */
+int64_t syi_watch_step(const struct syi_moment *moment);
 /* The evaluation that the part looks at, NULL: none of them. */
 const struct syi_eval_result *syi_watch_evaluation(const struct syi_action_part *part,
                                                    const struct syi_moment *moment);
 /* The value that the part watches, of the evaluation or, of a part without a task, of the step; 0: it is not there,
- * which is warned of once a part. */
+ * which is warned of once a part, unless it may be one that this evaluation left out. */
 int syi_watch_value(const struct syi_action_call *call, double *value);
 /* A value of a step by the name of its metric; 0: there is none. */
 int syi_step_value(const struct syi_config *config, const struct syi_moment *moment, const char *name,

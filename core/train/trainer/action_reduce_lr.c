@@ -25,9 +25,8 @@ static void reduce(struct syi_action_call *call)
     if (!(by < 1)) return;
     syi_state_set(call->state, "factor", before * by);
     syi_state_set(call->state, "cooldown", (double)part->cooldown);
-    syi_action_event(
-        call, "%s has not improved in %" PRId64 " evaluations: the learning rate goes from %.6g to %.6g",
-        part->metric, part->patience, rate, rate * by);
+    syi_action_event(call, "%s has not improved in %" PRId64 " %s: the learning rate goes from %.6g to %.6g",
+                     part->metric, part->patience, syi_watch_unit(part, 1), rate, rate * by);
 }
 
 /* Another metric begins a new count; the factor stays. */
@@ -43,9 +42,9 @@ static int run(struct syi_action_call *call, struct sy_error *err)
     double value;
     int64_t cooldown;
     (void)err;
-    if (!syi_watch_value(call, &value)) return SY_OK;
+    if (!syi_watch_is_due(call) || !syi_watch_value(call, &value)) return SY_OK;
     begin(call);
-    syi_watch_best(call->state, call->part, value, call->moment->step);
+    syi_watch_best(call->state, call->part, value, syi_watch_step(call->moment));
     cooldown = syi_state_count(call->state, "cooldown", 0);
     if (cooldown > 0) {
         syi_state_set(call->state, "cooldown", (double)(cooldown - 1));
@@ -55,5 +54,7 @@ static int run(struct syi_action_call *call, struct sy_error *err)
     return SY_OK;
 }
 
-const struct syi_action syi_action_reduce_lr = {
-    .name = "reduce_lr_on_plateau", .moments = SYI_AFTER_EVALUATION, .run = run, .rate_factor = factor_of};
+const struct syi_action syi_action_reduce_lr = {.name = "reduce_lr_on_plateau",
+                                                .moments = SYI_AFTER_STEP | SYI_AFTER_EVALUATION,
+                                                .run = run,
+                                                .rate_factor = factor_of};

@@ -105,7 +105,7 @@ static void go_back(struct syi_action_call *call, const char *what)
 static int run(struct syi_action_call *call, struct sy_error *err)
 {
     char what[150];
-    int of_evaluation = *call->part->task != '\0';
+    int of_evaluation = *call->part->task && !syi_action_is_of_training(call->part);
     (void)err;
     if (of_evaluation != (call->moment->kind == SYI_AFTER_EVALUATION)) return SY_OK;
     if (!is_bad(call, what, sizeof what)) return SY_OK;

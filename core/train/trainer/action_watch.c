@@ -29,6 +29,28 @@ void syi_watch_begin(struct syi_action_state *state, const struct syi_action_par
     syi_watch_text(part, state->watches);
 }
 
+/* ---- when ---- */
+
+int syi_watch_is_due(const struct syi_action_call *call)
+{
+    int64_t step = syi_watch_step(call->moment);
+    int training = syi_action_is_of_training(call->part);
+    if (call->moment->kind == SYI_AFTER_EVALUATION) return !training;
+    return training && call->moment->kind == SYI_AFTER_STEP &&
+           (step % call->config->metrics.every == 0 || step >= call->config->train.steps);
+}
+
+const char *syi_watch_unit(const struct syi_action_part *part, int several)
+{
+    if (syi_action_is_of_training(part)) return several ? "rows of metrics" : "row of metrics";
+    return several ? "evaluations" : "evaluation";
+}
+
+int64_t syi_watch_step(const struct syi_moment *moment)
+{
+    return moment->step + (moment->kind == SYI_AFTER_STEP);
+}
+
 /* ---- finding ---- */
 
 const struct syi_eval_result *syi_watch_evaluation(const struct syi_action_part *part,
@@ -75,6 +97,7 @@ int syi_watch_value(const struct syi_action_call *call, double *value)
     const struct syi_eval_result *result = syi_watch_evaluation(part, call->moment);
     if (!result) return warn_once(call, "evaluation called", part->task);
     const double *found = syi_eval_result_find(result, part->metric);
+    if (!found && result->left_out) return 0; /* it may be there when outputs are */
     if (!found) return warn_once(call, "value of an evaluation called", part->metric);
     *value = *found;
     return 1;

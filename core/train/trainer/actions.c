@@ -62,7 +62,8 @@ void syi_actions_close(struct syi_actions *actions)
 static const struct syi_action_part *first_of(const struct syi_config *config, int kind)
 {
     for (int i = 0; i < config->action.n; i++)
-        if (config->action.part[i].kind == kind) return &config->action.part[i];
+        if (config->action.part[i].kind == kind && !syi_action_is_of_training(&config->action.part[i]))
+            return &config->action.part[i];
     return NULL;
 }
 

@@ -39,7 +39,7 @@ static int evaluate_checkpoint(const struct eval_call *call, const struct syi_ra
     if (!status) status = syi_evaluations_open(e, &call->files, job->launch.config, engine, rank->comm, err);
     for (int i = 0; !status && i < e->n; i++) {
         say_sizes(job, rank, meta.step, &e->part[i]);
-        status = syi_evaluation_run(&e->part[i], NULL, NULL, &e->result[i], err);
+        status = syi_evaluation_run(&e->part[i], 1, NULL, NULL, &e->result[i], err);
         if (!status && rank->rank == 0) job->result(job->arg, meta.step, &e->result[i]);
     }
     return status;

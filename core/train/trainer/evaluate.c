@@ -309,21 +309,23 @@ static int sum_losses(struct syi_evaluation *e, syi_poll_fn poll, void *poll_arg
     return status;
 }
 
-int syi_evaluation_run(struct syi_evaluation *e, syi_poll_fn poll, void *poll_arg,
+int syi_evaluation_run(struct syi_evaluation *e, int decode, syi_poll_fn poll, void *poll_arg,
                        struct syi_eval_result *result, struct sy_error *err)
 {
-    int decodes = syi_eval_decodes(e->data), first = e->comm->rank == 0;
+    int decodes = decode && syi_eval_decodes(e->data), first = e->comm->rank == 0;
     int status = decodes ? decode_all(e, poll, poll_arg, err) : SY_OK;
 
     if (!status && decodes && first) status = score_all(e, err);
     if (!status) status = sum_losses(e, poll, poll_arg, err);
     if (status) return status;
-    *result = (struct syi_eval_result){
-        .task = e->data->name, .items = e->data->items.n_items, .cut = syi_evaluation_cut(e)};
+    *result = (struct syi_eval_result){.task = e->data->name,
+                                       .items = e->data->items.n_items,
+                                       .cut = decodes ? e->decode.n_cut : e->loss.n_cut,
+                                       .left_out = !decodes && syi_eval_decodes(e->data)};
     syi_eval_loss(&e->sums, result);
     if (decodes) status = share_scores(e, result, err);
     syi_eval_training_metrics(e->config, &e->sums, syi_engine_moe_layers(e->engine), result);
     result->example = e->example;
-    result->n_examples = first ? most_examples(e) : 0;
+    result->n_examples = first && decodes ? most_examples(e) : 0;
     return status;
 }

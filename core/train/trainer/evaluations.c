@@ -70,11 +70,12 @@ void syi_evaluations_close(struct syi_evaluations *e)
     e->n = 0;
 }
 
-int syi_evaluations_run(struct syi_evaluations *e, syi_poll_fn poll, void *poll_arg, struct sy_error *err)
+int syi_evaluations_run(struct syi_evaluations *e, int decode, syi_poll_fn poll, void *poll_arg,
+                        struct sy_error *err)
 {
     int status = SY_OK;
     for (int i = 0; !status && i < e->n; i++)
-        status = syi_evaluation_run(&e->part[i], poll, poll_arg, &e->result[i], err);
+        status = syi_evaluation_run(&e->part[i], decode, poll, poll_arg, &e->result[i], err);
     return status;
 }
 

@@ -31,8 +31,8 @@ int syi_evaluations_open(struct syi_evaluations *evaluations, const struct syi_e
                          const struct syi_config *config, struct syi_engine *engine, struct syi_comm *comm,
                          struct sy_error *err) SYI_MUST_CHECK;
 void syi_evaluations_close(struct syi_evaluations *evaluations);
-/* One after the other. */
-int syi_evaluations_run(struct syi_evaluations *evaluations, syi_poll_fn poll, void *poll_arg,
+/* One after the other; decode 0: without what needs outputs. */
+int syi_evaluations_run(struct syi_evaluations *evaluations, int decode, syi_poll_fn poll, void *poll_arg,
                         struct sy_error *err) SYI_MUST_CHECK;
 /* "FILE: 20 items, 1 too long and counted as wrong" */
 void syi_evaluation_describe(const struct syi_evaluation *evaluation, char *text, size_t bytes);

@@ -39,6 +39,7 @@ int syi_trainer_go_back(struct syi_trainer *t, int64_t taken, struct sy_error *e
              t->step, batches);
     syi_trainer_say(t, "%s", text);
     syi_trainer_event(t, "rollback", text);
+    syi_trainer_write_back(t);
     if (!syi_holes_add(&t->holes, t->step, batches)) return SY_OK;
     t->ended = 1;
     t->end = SYI_END_NAN;

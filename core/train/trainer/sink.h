@@ -35,6 +35,8 @@ struct syi_metric_sink {
     /* One result of an evaluation at a step: of which task, and which ("wer", "per", "items", "loss"). */
     int (*eval)(void *arg, int64_t step, const char *task, const char *name, double value,
                 struct sy_error *err);
+    /* The run goes back to this step: what was given of later ones stays, but is no part of the run any more. */
+    int (*back)(void *arg, int64_t step, struct sy_error *err);
     /* Returns when all that was given is on disk, or after so many seconds: SY_EBUSY, and nothing is lost. 0:
      * asks for it and does not wait. */
     int (*flush)(void *arg, double seconds, struct sy_error *err);

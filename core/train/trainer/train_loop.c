@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/compat.h"
+#include "train/engine/bad_tensor.h"
 #include "train/trainer/rollback.h"
 
 static int is_first(const struct syi_trainer *t)
@@ -35,22 +36,38 @@ static void show_progress(struct syi_trainer *t, const struct syi_step_result *r
     t->job->report.progress(t->job->report.arg, &progress);
 }
 
+/* Of several bad steps one after the other the first alone is looked into. */
+static int tell_first_bad(struct syi_trainer *t, struct sy_error *err)
+{
+    char tensor[SYI_BAD_TEXT], text[SYI_BAD_TEXT + 80];
+    int status;
+
+    if (t->bad) return SY_OK;
+    status = syi_engine_find_bad(t->engine, t->batch, t->step, tensor, err);
+    if (status) return status;
+    snprintf(text, sizeof text, "the first tensor of step %" PRId64 " that is not finite: %s", t->step + 1,
+             tensor);
+    syi_trainer_say(t, "%s", text);
+    syi_trainer_event(t, "first_not_finite", text);
+    return SY_OK;
+}
+
 /* A bad step that ends the run is not counted: its update was left out, so the weights are those before it,
  * or it spoiled them and they are saved no more. */
 static int after_step(struct syi_trainer *t, const struct syi_step_result *result, double rate, double now,
                       struct sy_error *err)
 {
     struct syi_moment moment = {.kind = SYI_AFTER_STEP, .result = result, .batch = t->batch};
-    int status;
+    int bad = syi_step_is_bad(t->config, result), status = SY_OK;
 
-    if (syi_compat(t->config, t->config->train.nan_check) && syi_step_is_bad(t->config, result))
-        t->spoiled = 1;
-    if (syi_step_is_bad(t->config, result)) { /* what can be gone back to must be known */
-        status = syi_trainer_wait_save(t, err);
-        if (status) return status;
-    }
-    status = syi_trainer_ask(t, t->step, &moment, err);
-    if (status || (t->ended && syi_step_is_bad(t->config, result))) return status;
+    if (bad && syi_compat(t->config, t->config->train.nan_check))
+        t->spoiled = 1; /* its weights are no longer those that it was computed with */
+    else if (bad)
+        status = tell_first_bad(t, err);
+    t->bad = bad;
+    if (bad && !status) status = syi_trainer_wait_save(t, err); /* what can be gone back to must be known */
+    if (!status) status = syi_trainer_ask(t, t->step, &moment, err);
+    if (status || (t->ended && bad)) return status;
     t->step++;
     if (t->back) return syi_trainer_go_back(t, t->step, err);
     syi_trainer_write_step(t, result, rate);
@@ -147,11 +164,21 @@ static int poll_stop(void *arg, struct sy_error *err)
     return !status && t->ended ? SY_ESTOPPED : status;
 }
 
+/* Every so many steps (0: never), and at the end. */
+static int is_due(const struct syi_trainer *t, int64_t every)
+{
+    return t->step >= t->config->train.steps || (every && t->step && t->step % every == 0);
+}
+
+static int is_decoding_due(const struct syi_trainer *t)
+{
+    return is_due(t, t->config->train.decode_every);
+}
+
 static int is_evaluation_due(const struct syi_trainer *t)
 {
-    int64_t every = t->config->train.evaluate_every;
     if (!t->evaluations.n || t->evaluated == t->step) return 0;
-    return t->step >= t->config->train.steps || (every && t->step && t->step % every == 0);
+    return is_decoding_due(t) || is_due(t, t->config->train.evaluate_every);
 }
 
 /* One that is cut short by a stop counts as not made: a resumed run makes it first. */
@@ -159,10 +186,11 @@ static int evaluate(struct syi_trainer *t, struct sy_error *err)
 {
     struct syi_evaluations *e = &t->evaluations;
     struct syi_moment moment = {.kind = SYI_AFTER_EVALUATION, .evaluated = e->result, .n_evaluated = e->n};
+    int decode = !t->config->train.decode_every || is_decoding_due(t);
     double begin = syi_seconds();
     int status = syi_engine_average(t->engine, err);
 
-    if (!status) status = syi_evaluations_run(e, poll_stop, t, err);
+    if (!status) status = syi_evaluations_run(e, decode, poll_stop, t, err);
     if (status == SY_ESTOPPED && t->ended) return SY_OK;
     if (status) return status;
     for (int i = 0; i < e->n; i++) {

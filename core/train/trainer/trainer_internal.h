@@ -53,6 +53,7 @@ struct syi_trainer {
     int sink_failed;  /* 1: the sink failed, and that is reported; rank 0 only */
     int failed_saves; /* in a row */
     int64_t retry;    /* with failed_saves: the step after which the next is due */
+    int bad;          /* 1: the last step was bad */
     int spoiled;      /* 1: a step left weights that are not finite (train.nan_check = after) */
     char weights[65]; /* SHA-256 of that checkpoint, on rank 0 */
     int ended;        /* 1: `end` and `what` say how and why; what is left is to save */
@@ -104,6 +105,8 @@ void syi_trainer_write_weights(struct syi_trainer *t);
 /* How long something of a step took: "timing/checkpoint_seconds". */
 void syi_trainer_write_seconds(struct syi_trainer *t, int64_t step, const char *name, double seconds);
 void syi_trainer_write_eval(struct syi_trainer *t, const struct syi_eval_result *result);
+/* The run goes back to t->step: rows of later steps do not count any more. */
+void syi_trainer_write_back(struct syi_trainer *t);
 /* Asks for the rows given so far to be brought to disk, and waits for that for so long at most. */
 void syi_trainer_flush(struct syi_trainer *t, double seconds);
 

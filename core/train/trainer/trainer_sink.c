@@ -176,6 +176,14 @@ void syi_trainer_write_seconds(struct syi_trainer *t, int64_t step, const char *
     if (sink_of(t)) write_metric_at(t, step, name, seconds);
 }
 
+void syi_trainer_write_back(struct syi_trainer *t)
+{
+    const struct syi_metric_sink *sink = sink_of(t);
+    struct sy_error err = {0};
+
+    if (sink && sink->back(sink->arg, t->step, &err)) report_failure(t, &err);
+}
+
 void syi_trainer_flush(struct syi_trainer *t, double seconds)
 {
     const struct syi_metric_sink *sink = sink_of(t);
