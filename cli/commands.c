@@ -22,6 +22,7 @@ const struct cli_cmd *const cli_commands[] = {
     &cli_plan,
     &cli_import,
     &cli_export,
+    &cli_pack,
     &cli_backends,
     &cli_verify,
     &cli_diff,
@@ -42,6 +43,6 @@ const struct cli_cmd *const cli_commands[] = {
     NULL,
 };
 const char *const cli_left_out[] = {"train", "eval", "metrics", "top", "report", "ckpt", "explain", "plan", "import",
-                                    "export", "verify", "diff", "replay", "bench", NULL};
+                                    "export", "pack", "verify", "diff", "replay", "bench", NULL};
 #endif
 /* clang-format on */
