@@ -8,11 +8,13 @@
 #include "cli/cli.h"
 #include "import/pack.h"
 
-static int read_weights(const struct cli_options *o, enum syi_safetensors_dtype *weights, struct sy_error *err)
+static int read_weights(const struct cli_options *o, enum syi_safetensors_dtype *weights,
+                        struct sy_error *err)
 {
     *weights = o->int8 ? SYI_SAFETENSORS_I8 : SYI_SAFETENSORS_F32;
     if (!o->dtype) return SY_OK;
-    if (o->int8) return syi_error(err, SY_EINVAL, "pack: weights are --int8 or of a --dtype: give one of both");
+    if (o->int8)
+        return syi_error(err, SY_EINVAL, "pack: weights are --int8 or of a --dtype: give one of both");
     if (!strcmp(o->dtype, "bfloat16")) *weights = SYI_SAFETENSORS_BF16;
     if (!strcmp(o->dtype, "bfloat16") || !strcmp(o->dtype, "float32")) return SY_OK;
     return syi_error(err, SY_EINVAL, "--dtype=%s: expected float32 or bfloat16", o->dtype);

@@ -77,8 +77,7 @@ int syi_packed_check(const struct syi_packed *p, struct sy_error *err)
     enum { CHUNK = 1 << 18 };
     char *chunk = syi_alloc(CHUNK, err);
     int status = chunk ? SY_OK : SY_ENOMEM;
-    for (size_t i = 0; i < p->file.n_tensors && !status; i++)
-        status = check_tensor(p, i, chunk, CHUNK, err);
+    for (size_t i = 0; i < p->file.n_tensors && !status; i++) status = check_tensor(p, i, chunk, CHUNK, err);
     syi_free(chunk);
     return status;
 }
@@ -93,21 +92,25 @@ static int read_sums(struct syi_packed *p, struct sy_error *err)
         return syi_error(err, SY_EFORMAT, "%s has no checksums of its %zu tensors: it is no packed model",
                          p->file.path, n);
     p->sum = syi_alloc((size_t)sums->bytes, err);
-    int status = p->sum ? syi_safetensors_read(&p->file, sums, 0, p->sum, (size_t)sums->bytes, err) : SY_ENOMEM;
+    int status =
+        p->sum ? syi_safetensors_read(&p->file, sums, 0, p->sum, (size_t)sums->bytes, err) : SY_ENOMEM;
     return status ? status : check_header(p, p->sum[sums - p->file.tensors], err);
 }
 
 static int read_facts(struct syi_packed *p, struct sy_error *err)
 {
-    const char *step = syi_safetensors_metadata(&p->file, "step"), *format = syi_safetensors_metadata(&p->file, "format");
+    const char *step = syi_safetensors_metadata(&p->file, "step"),
+               *format = syi_safetensors_metadata(&p->file, "format");
     p->weights_sha256 = syi_safetensors_metadata(&p->file, "weights_sha256");
     if (!format || strcmp(format, SYI_PACKED_FORMAT))
-        return syi_error(err, SY_EUNSUPPORTED,
-                         "%s is no packed model that this switchyard (%s) reads: its format is \"%.80s\", not \"%s\"",
-                         p->file.path, sy_version(), format ? format : "", SYI_PACKED_FORMAT);
+        return syi_error(
+            err, SY_EUNSUPPORTED,
+            "%s is no packed model that this switchyard (%s) reads: its format is \"%.80s\", not \"%s\"",
+            p->file.path, sy_version(), format ? format : "", SYI_PACKED_FORMAT);
     if (!step || !*step || strlen(step) > 18 || step[strspn(step, "0123456789")] || !p->weights_sha256 ||
         strlen(p->weights_sha256) != 64)
-        return syi_error(err, SY_EFORMAT, "%s lacks the step and the hash of its weights: it is no packed model",
+        return syi_error(err, SY_EFORMAT,
+                         "%s lacks the step and the hash of its weights: it is no packed model",
                          p->file.path);
     p->step = strtoll(step, NULL, 10);
     return SY_OK;
@@ -142,7 +145,8 @@ int syi_packed_read(const struct syi_packed *p, const char *name, char **text, s
     char *data = syi_alloc(*bytes + 1, err);
     if (!data) return SY_ENOMEM;
     int status = syi_safetensors_read(&p->file, tensor, 0, data, *bytes, err);
-    if (!status && syi_crc32c(0, data, *bytes) != p->sum[tensor - p->file.tensors]) status = damaged(p, name, err);
+    if (!status && syi_crc32c(0, data, *bytes) != p->sum[tensor - p->file.tensors])
+        status = damaged(p, name, err);
     if (status)
         syi_free(data);
     else

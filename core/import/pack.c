@@ -97,6 +97,7 @@ static int add_config(struct packing *p, const struct syi_config *config, struct
 {
     struct syi_text text = {0};
     syi_config_print(config, false, &text);
+    while (text.length % 8) syi_text_puts(&text, "\n"); /* so that the weights after it lie aligned */
     int status = syi_text_status(&text, err);
     if (!status) return add_file(p, SYI_PACKED_CONFIG, text.data, text.length, err);
     syi_text_free(&text);
@@ -123,7 +124,8 @@ static int add_files(struct packing *p, struct syi_config *config, struct sy_err
 }
 
 /* The scales of an int8 tensor have its extents without the dimension that is summed over. */
-static int describe_scales(struct packing *p, struct syi_safetensors_tensor scales, int axis, struct sy_error *err)
+static int describe_scales(struct packing *p, struct syi_safetensors_tensor scales, int axis,
+                           struct sy_error *err)
 {
     scales.dtype = SYI_SAFETENSORS_F32;
     scales.rank--;
@@ -181,9 +183,10 @@ static int write_int8(struct packing *p, const struct item *item, const struct s
     int8_t *q = syi_alloc((size_t)to->bytes, err);
     int status = name && scale && q ? SY_OK : syi_error(err, SY_ENOMEM, "out of memory");
     if (!status && !syi_int8_quantize(&shape, values, q, scale))
-        status = syi_error(err, SY_EINVAL,
-                           "%s has a weight that is not finite, which int8 cannot hold: take another checkpoint",
-                           item->name);
+        status =
+            syi_error(err, SY_EINVAL,
+                      "%s has a weight that is not finite, which int8 cannot hold: take another checkpoint",
+                      item->name);
     if (!status) status = write_bytes(p, to, q, err);
     if (!status) status = write_bytes(p, syi_safetensors_find(&p->file, name), scale, err);
     syi_free(q);
@@ -267,8 +270,7 @@ static int write_file(struct packing *p, const char *to, struct sy_error *err)
 {
     char *path = syi_format("%s.tmp", to);
     int status = path ? SY_OK : syi_error(err, SY_ENOMEM, "out of memory"), made = 0;
-    if (!status)
-        status = check_place(path, "it may be left by a process that was killed; remove it", err);
+    if (!status) status = check_place(path, "it may be left by a process that was killed; remove it", err);
     if (!status) status = plan_file(p, err);
     if (!status) {
         status = syi_safetensors_create(&p->file, path, err);

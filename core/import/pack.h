@@ -6,9 +6,10 @@
 #include "base/safetensors.h"
 
 struct syi_pack {
-    const char *run;                    /* a run directory, or the folder of a checkpoint in one */
-    int64_t step;                       /* of a run directory, or as in train/checkpoint/checkpoint.h */
-    enum syi_safetensors_dtype weights; /* of what matrix products read: F32, BF16 or I8; the others are F32 */
+    const char *run; /* a run directory, or the folder of a checkpoint in one */
+    int64_t step;    /* of a run directory, or as in train/checkpoint/checkpoint.h */
+    enum syi_safetensors_dtype
+        weights; /* of what matrix products read: F32, BF16 or I8; the others are F32 */
     /* of the result: */
     int64_t packed_step, parameters;
     uint64_t bytes; /* of the file */

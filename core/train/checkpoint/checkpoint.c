@@ -129,8 +129,8 @@ static int take(struct loading *l, struct sy_error *err)
 
 static int load_packed(const struct loading *l, struct sy_error *err)
 {
-    int status = syi_checkpoint_read_packed(l->run_dir, l->step, l->session,
-                                            l->comm->rank == 0, l->meta, err);
+    int status =
+        syi_checkpoint_read_packed(l->run_dir, l->step, l->session, l->comm->rank == 0, l->meta, err);
     return status ? status : syi_comm_barrier(l->comm, err);
 }
 

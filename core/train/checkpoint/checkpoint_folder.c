@@ -197,10 +197,11 @@ int syi_checkpoint_find(const char *run_dir, int64_t step, char **folder, struct
     status = print_others(run_dir, step, others, sizeof others, err);
     if (status) return status;
     if (syi_packed_is(run_dir))
-        return syi_error(err, SY_ENOENT,
-                         "%s is a packed model, which holds no checkpoint: give the run directory that it was "
-                         "made of",
-                         run_dir);
+        return syi_error(
+            err, SY_ENOENT,
+            "%s is a packed model, which holds no checkpoint: give the run directory that it was "
+            "made of",
+            run_dir);
     if (!others[0]) return syi_error(err, SY_ENOENT, "%s holds no checkpoint: train first", run_dir);
     return syi_error(err, SY_ENOENT, "%s holds no checkpoint of step %" PRId64 "; there are: %s", run_dir,
                      step, others);

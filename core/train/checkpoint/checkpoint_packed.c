@@ -21,7 +21,8 @@ static const struct syi_safetensors_tensor *scales_of(const struct syi_safetenso
 static int scales_fit(const struct syi_safetensors_tensor *weights, int axis,
                       const struct syi_safetensors_tensor *scales)
 {
-    int fit = scales && axis >= 0 && scales->dtype == SYI_SAFETENSORS_F32 && scales->rank == weights->rank - 1;
+    int fit =
+        scales && axis >= 0 && scales->dtype == SYI_SAFETENSORS_F32 && scales->rank == weights->rank - 1;
     for (int d = 0; fit && d < scales->rank; d++) fit = scales->dims[d] == weights->dims[d + (d >= axis)];
     return fit;
 }
@@ -35,7 +36,8 @@ static int is_weights(const char *name)
 
 /* The parameters alone, int8 ones as the float32 that they become: what a session's tensors are compared with. tensors is
  * the caller's, all else borrowed from the file. */
-static int list_weights(const struct syi_safetensors *file, struct syi_safetensors *list, struct sy_error *err)
+static int list_weights(const struct syi_safetensors *file, struct syi_safetensors *list,
+                        struct sy_error *err)
 {
     *list = *file;
     list->n_tensors = 0;

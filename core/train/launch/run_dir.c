@@ -174,10 +174,11 @@ int syi_run_dir_read_config(const char *path, struct syi_config *config, struct 
     if (stat(path, &info)) return syi_error_system(err, "run directory %s", path);
     if (syi_packed_is(path)) return syi_packed_config(path, config, err);
     if (!syi_run_dir_exists(path))
-        return syi_error(err, SY_ENOENT,
-                         "%s holds no run (it has no run.conf): give a directory that `switchyard train` made, or "
-                         "a file that `switchyard pack` made",
-                         path);
+        return syi_error(
+            err, SY_ENOENT,
+            "%s holds no run (it has no run.conf): give a directory that `switchyard train` made, or "
+            "a file that `switchyard pack` made",
+            path);
     char *file = file_in(path, "run.conf", err);
     if (!file) return SY_ENOMEM;
     int status = syi_config_defaults(config, err);
