@@ -112,6 +112,9 @@ while [ "$place" -lt "$bytes" ]; do
     refused 'flipped.sy' flipped.sy
     place=$((place + bytes / 12))
 done
+digits=$(head -c 400 int8.sy | tr '\0' ' ' | LC_ALL=C awk '{ print index($0, "weights_sha256") + 20; exit }')
+flip "$digits" # a header that can be read all the same
+refused 'damaged: the checksum of its header' flipped.sy
 flip $((bytes - 40))
 refused 'damaged: the checksum of its' flipped.sy
 refused 'holds no run' test.tsv
