@@ -53,7 +53,8 @@ struct cli_options {
     int64_t from, to;                    /* steps, -1: not given */
     int once;                            /* of top */
     double every;                        /* seconds; 0: not given */
-    const char *output;                  /* of report and convert-gin, NULL */
+    const char *output;                  /* of report, convert-gin and pack, NULL */
+    int int8;                            /* of pack */
     const char *folder;                  /* of import, export and ckpt: where to, NULL */
     const char *which;                   /* of ckpt: "20,40", NULL */
     int keep;                            /* of ckpt: 0, not given */
@@ -91,6 +92,7 @@ extern const struct cli_cmd cli_import;
 extern const struct cli_cmd cli_convert_gin;
 extern const struct cli_cmd cli_export;
 extern const struct cli_cmd cli_doctor;
+extern const struct cli_cmd cli_pack;
 extern const struct cli_cmd cli_verify;
 extern const struct cli_cmd cli_diff;
 extern const struct cli_cmd cli_replay;
@@ -136,10 +138,10 @@ int cli_world_first(void); /* 1: this is rank 0, which owns the run directory an
 int cli_world_share(char *text, size_t bytes);
 struct syi_world *cli_world(void);
 
-/* setup.c: defaults, the run file if given, --set; validated. */
+/* setup.c: defaults, the run file or the packed model if given, --set; validated. */
 int cli_load_config(const char *run_file, const struct cli_options *options, struct syi_config *config,
                     struct sy_error *err);
-/* The same over the values of a run directory, without sizes of a mesh that do not make these ranks. */
+/* The same over the values of a run directory or a packed model, without sizes of a mesh that do not make these ranks. */
 int cli_load_run(const char *run_dir, const struct cli_options *options, struct syi_config *config,
                  struct sy_error *err);
 /* The same for the run itself, which keeps the names of its vocabularies. */

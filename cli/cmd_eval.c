@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/packed.h"
 #include "cli/cli.h"
 #include "cli/progress.h"
 #include "metrics/store.h"
@@ -42,7 +43,7 @@ static void show(void *arg, int64_t step, const struct syi_eval_result *r)
     cli_eval_text(r, text, sizeof text);
     printf("%s\n", text);
     fflush(stdout);
-    keep(e->run_dir, e->config, step, r);
+    if (!syi_packed_is(e->run_dir)) keep(e->run_dir, e->config, step, r);
 }
 
 /* Whether there is something to evaluate: CLI_DONE, or CLI_USAGE after having said what is missing. */
@@ -96,9 +97,10 @@ static int run(const struct cli_options *o)
 
 const struct cli_cmd cli_eval = {
     "eval",
-    "RUN_DIR",
+    "RUN",
     CLI_MODEL_OPTIONS " checkpoint task file beams temperature",
     "Loss and metrics of a checkpoint on held-out examples, a line for each task.",
     "Each task with a file `test` is evaluated by its metrics (task.NAME.metrics), in the order of the run file.\n"
-    "All numbers, more than the line has, and some examples are kept in the run's database.",
+    "All numbers, more than the line has, and some examples are kept in the run's database; of a packed model they are\n"
+    "printed alone. RUN is a run directory or a packed model (switchyard pack).",
     run};

@@ -66,9 +66,10 @@ static int run(const struct cli_options *o)
 
 const struct cli_cmd cli_predict = {
     "predict",
-    "RUN_DIR",
+    "RUN",
     CLI_MODEL_OPTIONS " checkpoint beams temperature decodes scores",
     "Reads one input a line and writes one output a line, or with --decodes N the N best.",
+    "RUN is a run directory or a packed model (switchyard pack).\n"
     "Lines of output are in the order of the inputs, N for each, the best first. A score is the\n"
     "log-probability of the output, of beams divided by ((5 + length) / 6)^decode.alpha; -inf: an empty "
     "line,\n"

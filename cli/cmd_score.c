@@ -77,9 +77,10 @@ static int run(const struct cli_options *o)
 
 const struct cli_cmd cli_score = {
     "score",
-    "RUN_DIR",
+    "RUN",
     CLI_MODEL_OPTIONS " checkpoint file per-token",
     "Reads lines of input TAB target and writes the log-likelihood of each target, one a line.",
+    "RUN is a run directory or a packed model (switchyard pack).\n"
     "The score of a line is the sum over the target's tokens, the end token included, of the natural logarithm\n"
     "of the probability that the model gives the token after those before it; with --per-token divided by\n"
     "their number. No z-loss, no label smoothing. Lines of output are in the order of the input. A line without\n"

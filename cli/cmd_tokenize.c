@@ -153,7 +153,7 @@ const struct cli_cmd cli_tokenize = {
     "[RUN]",
     "decode set targets",
     "Shows the ids and pieces of each line of text, or with --decode the text of ids.",
-    "RUN is a run file or a run directory; without it [vocabulary] has its defaults and what --set says. A line "
+    "RUN is a run file, a run directory or a packed model; without it [vocabulary] has its defaults and what --set says. A line "
     "of\n"
     "output is ids, a TAB and pieces, each between blanks; with --decode ids are read so (what follows a TAB is "
     "not\n"

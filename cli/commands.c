@@ -23,6 +23,7 @@ const struct cli_cmd *const cli_commands[] = {
     &cli_import,
     &cli_convert_gin,
     &cli_export,
+    &cli_pack,
     &cli_backends,
     &cli_doctor,
     &cli_verify,
@@ -44,6 +45,6 @@ const struct cli_cmd *const cli_commands[] = {
     NULL,
 };
 const char *const cli_left_out[] = {"train", "eval", "metrics", "top", "report", "ckpt", "explain", "plan", "import",
-                                    "convert-gin", "export", "doctor", "verify", "diff", "replay", "bench", NULL};
+                                    "convert-gin", "export", "pack", "doctor", "verify", "diff", "replay", "bench", NULL};
 #endif
 /* clang-format on */

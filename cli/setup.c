@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/packed.h"
 #include "cli/cli.h"
 #include "train/launch/run_dir.h"
 
@@ -41,7 +42,9 @@ int cli_load_config(const char *run_file, const struct cli_options *options, str
                     struct sy_error *err)
 {
     int status = syi_config_defaults(config, err);
-    if (!status && run_file) status = syi_config_load(config, run_file, err);
+    if (!status && run_file)
+        status = syi_packed_is(run_file) ? syi_packed_config(run_file, config, err)
+                                         : syi_config_load(config, run_file, err);
     return status ? status : apply_sets(options, config, err);
 }
 

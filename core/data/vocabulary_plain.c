@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/packed.h"
 #include "data/vocabulary.h"
 
 enum { END = 1, UNKNOWN, FIRST, MOST = 1 << 24 };
@@ -155,7 +156,7 @@ static int open_plain(struct syi_vocabulary *vocabulary, const struct syi_vocabu
                                           .first = FIRST,
                                           .n_extra = vocabulary->n_extra};
     p->words = words;
-    int status = syi_file_read(options->file, &p->text, &bytes, err);
+    int status = syi_packed_read_vocabulary(options, &p->text, &bytes, err);
     if (!status) status = add_lines(p, options->file, bytes, err);
     if (!status) status = sort_tokens(p, options->file, err);
     vocabulary->n_base = FIRST + p->n;

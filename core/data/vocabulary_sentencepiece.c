@@ -6,6 +6,7 @@
 
 #include <string.h>
 
+#include "base/packed.h"
 #include "base/plugin_folders.h"
 #include "data/vocabulary.h"
 #include "switchyard/vocabulary.h"
@@ -91,7 +92,7 @@ static int open_model(struct syi_vocabulary *vocabulary, const struct syi_vocabu
     if (!m) return SY_ENOMEM;
     vocabulary->kind = &syi_vocabulary_kind_sentencepiece;
     vocabulary->data = m;
-    int status = syi_file_read(options->file, &file, &bytes, err);
+    int status = syi_packed_read_vocabulary(options, &file, &bytes, err);
     if (!status) status = syi_sentencepiece_load(&m->desc, err);
     if (!status) m->open = m->desc->open(file, bytes, vocabulary->n_extra, &ids, why, sizeof why);
     if (!status && !m->open)

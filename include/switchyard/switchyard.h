@@ -110,8 +110,8 @@ struct sy_open_options {
 
 struct sy_model;
 
-/* path: a run directory, or the folder of a checkpoint in it (RUN_DIR/checkpoints/STEP). The files are read here and not
- * touched again. *model is NULL after a failure. */
+/* path: a run directory, the folder of a checkpoint in it (RUN_DIR/checkpoints/STEP), or a packed model (`switchyard pack`).
+ * The files are read here and not touched again. A packed model that is cut short or damaged is SY_EFORMAT. *model is NULL after a failure. */
 SY_API int sy_model_open(const char *path, const struct sy_open_options *options, struct sy_model **model,
                          struct sy_error *err);
 SY_API void sy_model_close(struct sy_model *model); /* after the last call on it has returned; NULL is fine */
@@ -126,7 +126,7 @@ struct sy_model_facts {
     int64_t max_output; /* tokens of an output */
     int64_t max_batch;
     int64_t threads;
-    char weights_sha256[65]; /* as training printed it */
+    char weights_sha256[65]; /* as training printed it; of a packed model: of the checkpoint it was made of */
     char backend[127];       /* "cpu: avx512" */
 };
 SY_API int sy_model_facts(const struct sy_model *model, struct sy_model_facts *facts, struct sy_error *err);

@@ -22,7 +22,7 @@ commands=$("$program" --help | sed -n 's/^  \([a-z-]*\)  *.*/\1/p')
 for command in $commands; do
     says man "^.B switchyard $command\$"
     says man "^.B $command\$"
-    for option in $("$program" "$command" --help | sed -n 's/^  --\([a-z-]*\).*/\1/p'); do
+    for option in $("$program" "$command" --help | sed -n 's/^  --\([a-z0-9-]*\).*/\1/p'); do
         says man "^.BI* --$option\\>"
     done
 done

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "base/packed.h"
 #include "train/checkpoint/checkpoint_parts.h"
 
 enum { FILES = SYI_CHECKPOINT_FILES };
@@ -126,9 +127,17 @@ static int take(struct loading *l, struct sy_error *err)
     return l->session ? read_session(l, err) : l->visit->take(l->visit->arg, &l->file[0], l->meta, err);
 }
 
+static int load_packed(const struct loading *l, struct sy_error *err)
+{
+    int status =
+        syi_checkpoint_read_packed(l->run_dir, l->step, l->session, l->comm->rank == 0, l->meta, err);
+    return status ? status : syi_comm_barrier(l->comm, err);
+}
+
 static int load(struct loading *l, struct sy_error *err)
 {
     int first = l->comm->rank == 0, status = SY_OK;
+    if (l->session && l->n_files == 1 && syi_packed_is(l->run_dir)) return load_packed(l, err);
     if (first && l->step == SYI_CHECKPOINT_BEST) status = syi_checkpoint_find_best(l->run_dir, &l->step, err);
     if (first && l->step == SYI_CHECKPOINT_LATEST) status = syi_checkpoint_latest(l->run_dir, &l->step, err);
     if (first && !status) status = open_and_verify(l, err);

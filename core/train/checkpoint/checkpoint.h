@@ -191,7 +191,7 @@ int syi_checkpoint_write(const char *run_dir, struct syi_checkpoint_meta *meta,
 /* ---- loading ---- */
 
 /* step: a number, SYI_CHECKPOINT_LATEST or SYI_CHECKPOINT_BEST. Every rank reads its own part. with_state 0:
- * parameters only. Verifies checksums (rank 0), names, dtypes and shapes; every tensor of the files must be one of the
+ * parameters only, and run_dir may be a packed model (base/packed.h). Verifies checksums (rank 0), names, dtypes and shapes; every tensor of the files must be one of the
  * model and every one of the model there, and the first difference is named. Parameters may be stored as bfloat16, which
  * is widened. */
 int syi_checkpoint_load(const char *run_dir, int64_t step, struct syi_session *session, struct syi_comm *comm,

@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/packed.h"
 #include "train/checkpoint/checkpoint_parts.h"
 
 char *syi_checkpoint_path(const char *run_dir, int64_t step, const char *suffix, struct sy_error *err)
@@ -195,6 +196,12 @@ int syi_checkpoint_find(const char *run_dir, int64_t step, char **folder, struct
     }
     status = print_others(run_dir, step, others, sizeof others, err);
     if (status) return status;
+    if (syi_packed_is(run_dir))
+        return syi_error(
+            err, SY_ENOENT,
+            "%s is a packed model, which holds no checkpoint: give the run directory that it was "
+            "made of",
+            run_dir);
     if (!others[0]) return syi_error(err, SY_ENOENT, "%s holds no checkpoint: train first", run_dir);
     return syi_error(err, SY_ENOENT, "%s holds no checkpoint of step %" PRId64 "; there are: %s", run_dir,
                      step, others);

@@ -88,5 +88,15 @@ int syi_checkpoint_tensors_compare(const struct syi_checkpoint_tensors *tensors,
 /* Reads this rank's blocks into the session's memory, bfloat16 widened. */
 int syi_checkpoint_tensors_read(const struct syi_checkpoint_tensors *tensors,
                                 const struct syi_safetensors *file, struct sy_error *err) SYI_MUST_CHECK;
+/* The same of one tensor, whose dtype and extents fit. */
+int syi_checkpoint_tensor_read(const struct syi_safetensors *file, const struct syi_safetensors_tensor *there,
+                               const struct syi_shared *shared, struct sy_error *err) SYI_MUST_CHECK;
+
+/* ---- checkpoint_packed.c ---- */
+
+/* The parameters of a packed model into the session; of *meta step and params_sha256. step: that of the file or
+ * SYI_CHECKPOINT_LATEST, else SY_ENOENT. first: 1 on the rank that compares checksums. */
+int syi_checkpoint_read_packed(const char *path, int64_t step, const struct syi_session *session, int first,
+                               struct syi_checkpoint_meta *meta, struct sy_error *err) SYI_MUST_CHECK;
 
 #endif

@@ -194,8 +194,8 @@ static void widen(float *data, size_t n)
     }
 }
 
-static int read_tensor(const struct syi_safetensors *file, const struct syi_safetensors_tensor *there,
-                       const struct syi_shared *shared, struct sy_error *err)
+int syi_checkpoint_tensor_read(const struct syi_safetensors *file, const struct syi_safetensors_tensor *there,
+                               const struct syi_shared *shared, struct sy_error *err)
 {
     const struct sy_tensor *local = &shared->tensor;
     int is_wide = there->dtype == syi_safetensors_dtype_of((enum sy_dtype)shared->info.dtype);
@@ -212,7 +212,7 @@ int syi_checkpoint_tensors_read(const struct syi_checkpoint_tensors *tensors,
     int status = SY_OK;
     for (size_t i = 0; i < tensors->n && !status; i++)
         if (tensors->source[i].shared)
-            status = read_tensor(file, syi_safetensors_find(file, tensors->list[i].name),
-                                 tensors->source[i].shared, err);
+            status = syi_checkpoint_tensor_read(file, syi_safetensors_find(file, tensors->list[i].name),
+                                                tensors->source[i].shared, err);
     return status;
 }

@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/packed.h"
 #include "train/launch/run_dir.h"
 
 /* PATH/NAME, owned by the caller; NULL with an error. */
@@ -171,10 +172,13 @@ int syi_run_dir_read_config(const char *path, struct syi_config *config, struct 
 {
     struct stat info;
     if (stat(path, &info)) return syi_error_system(err, "run directory %s", path);
+    if (syi_packed_is(path)) return syi_packed_config(path, config, err);
     if (!syi_run_dir_exists(path))
         return syi_error(
             err, SY_ENOENT,
-            "%s holds no run (it has no run.conf): give a directory that `switchyard train` made", path);
+            "%s holds no run (it has no run.conf): give a directory that `switchyard train` made, or "
+            "a file that `switchyard pack` made",
+            path);
     char *file = file_in(path, "run.conf", err);
     if (!file) return SY_ENOMEM;
     int status = syi_config_defaults(config, err);
@@ -186,8 +190,8 @@ int syi_run_dir_read_config(const char *path, struct syi_config *config, struct 
 /* "vocabulary" or "vocabulary.targets": as its section is called. */
 static char *copy_of(const char *path, const struct syi_vocabulary_part *part, struct sy_error *err)
 {
-    char name[SYI_PART_NAME + 16];
-    snprintf(name, sizeof name, "vocabulary%s%s", *part->name_of_part ? "." : "", part->name_of_part);
+    char name[SYI_PACKED_NAME];
+    syi_packed_vocabulary_name(part, name);
     return file_in(path, name, err);
 }
 
@@ -196,7 +200,7 @@ static int keep_vocabulary(const struct syi_run_dir *dir, const struct syi_vocab
 {
     char *file = copy_of(dir->path, part, err), *now = NULL, *before = NULL;
     size_t bytes, bytes_before;
-    int status = file ? syi_file_read(part->file, &now, &bytes, err) : SY_ENOMEM;
+    int status = file ? syi_packed_read_vocabulary(part, &now, &bytes, err) : SY_ENOMEM;
     if (!status && access(file, F_OK))
         status = write_file(dir, strrchr(file, '/') + 1, now, bytes, err);
     else if (!status) {
@@ -225,6 +229,7 @@ int syi_run_dir_keep_vocabularies(const struct syi_run_dir *dir, const struct sy
 
 int syi_run_dir_use_vocabularies(const char *path, struct syi_config *config, struct sy_error *err)
 {
+    if (syi_packed_is(path)) return SY_OK; /* they name it */
     for (int i = 0; i < config->vocabulary.n; i++) {
         struct syi_vocabulary_part *part = &config->vocabulary.part[i];
         char *file = *part->file ? copy_of(path, part, err) : NULL;
