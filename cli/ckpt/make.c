@@ -3,12 +3,11 @@
  * and train.init_from take. It has no optimizer state, so training cannot be resumed there. */
 #include "config.h"
 
-#include <dirent.h>
-#include <errno.h>
 #include <math.h>
 #include <string.h>
 
 #include "cli/ckpt/ckpt.h"
+#include "import/new_folder.h"
 #include "train/launch/run_dir.h"
 
 /* What is made: the mean of n checkpoints, in a dtype. */
@@ -84,19 +83,6 @@ static int write_checkpoint(struct making *m, const char *to, struct sy_error *e
 
 /* ---- the run directory ---- */
 
-/* Absent or an empty folder. */
-static int check_place(const char *to, struct sy_error *err)
-{
-    int n = 0;
-    DIR *folder = opendir(to);
-    if (!folder && errno == ENOENT) return SY_OK;
-    if (!folder) return syi_error_system(err, "cannot use %s as a run directory", to);
-    while (n <= 2 && readdir(folder)) n++; /* . and .. */
-    closedir(folder);
-    return n <= 2 ? SY_OK : syi_error(err, SY_EEXIST, "%s is not empty: give a new folder with --to", to);
-}
-
-/* run.conf comes last: a folder without one is no run. */
 static int fill_run(struct making *m, const char *from, struct syi_run_dir *dir, struct sy_error *err)
 {
     struct syi_config config, own;
@@ -109,21 +95,31 @@ static int fill_run(struct making *m, const char *from, struct syi_run_dir *dir,
     return status ? status : syi_run_dir_write_config(dir, &config, err);
 }
 
+struct run_making {
+    struct making *making;
+    const char *from;
+};
+
+static int write_run(void *arg, const char *path, const char *final, struct sy_error *err)
+{
+    const struct run_making *r = arg;
+    struct syi_run_dir dir;
+    (void) final;
+    int status = syi_run_dir_open(path, NULL, &dir, err);
+    if (status) return status;
+    status = fill_run(r->making, r->from, &dir, err);
+    syi_run_dir_close(&dir);
+    return status;
+}
+
+/* The run is there when it is whole; of an attempt that failed nothing is. */
 static int make_run(struct making *m, const char *from, const char *to)
 {
-    struct sy_error err = {0}, why = {0};
-    struct syi_run_dir dir;
-    int status = check_place(to, &err);
-    if (!status) status = syi_run_dir_open(to, NULL, &dir, &err);
-    if (status) return cli_fail(&err);
-    status = fill_run(m, from, &dir, &why);
-    syi_run_dir_close(&dir);
-    if (!status) {
-        printf("run directory %s\n", to);
-        return CLI_DONE;
-    }
-    syi_error(&err, status, "%s; %s is no run: remove it", why.text, to);
-    return cli_fail(&err);
+    struct sy_error err = {0};
+    struct run_making r = {m, from};
+    if (syi_new_folder(to, write_run, &r, &err)) return cli_fail(&err);
+    printf("run directory %s\n", to);
+    return CLI_DONE;
 }
 
 /* ---- the actions ---- */

@@ -1,40 +1,56 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sy_model: a predictor with threads and a backend of its own. One call at a time works with it; the others wait. */
+/* sy_model: the run's configuration, and lanes for the calls (lanes.h). */
 #include "config.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "api/api.h"
 #include "api/answers.h"
-#include "train/predict/predictor.h"
+#include "api/lanes.h"
 
 struct sy_model {
-    pthread_mutex_t mutex; /* around all below but config */
-    struct syi_alone alone;
-    struct syi_predictor *predictor;
     struct syi_config config; /* of the run, for this rank */
-    struct syi_config asked;  /* the same with the decoding of a call, to be checked */
+    struct syi_lanes lanes;
 };
 
 /* ---- opening ---- */
+
+/* By default as many as there are threads: then no processor has two calls. */
+static int most_calls(const struct sy_open_options *options, const struct syi_config *config, int *most,
+                      struct sy_error *err)
+{
+    int threads = options->threads ? options->threads : (int)config->cpu.threads;
+    if (options->max_calls < 0 || options->max_calls > 4096)
+        return syi_error(err, SY_EINVAL, "max_calls = %d: there are 1 to 4096, and 0 for as many as threads",
+                         options->max_calls);
+    *most = options->max_calls ? options->max_calls : threads > 0 ? threads : syi_cpu_share(1);
+    return SY_OK;
+}
+
+static int open_first(struct sy_model *m, const struct syi_api_place *place,
+                      const struct sy_open_options *options, struct sy_error *err)
+{
+    struct syi_lane *first = m->lanes.lane[0];
+    int status = syi_api_launch(options, &m->config, &first->alone, err);
+    if (!status)
+        status = syi_predictor_new(&m->config, &first->alone.rank, place->run_dir, place->checkpoint,
+                                   &first->predictor, err);
+    return status ? status : syi_predictor_open(first->predictor, 1, err);
+}
 
 static int open_model(struct sy_model *m, const char *path, const struct sy_open_options *given,
                       struct sy_error *err)
 {
     struct sy_open_options options;
     struct syi_api_place place;
-    int status = syi_api_take(&options, sizeof options, given, "sy_open_options", err);
+    int most = 1, status = syi_api_take(&options, sizeof options, given, "sy_open_options", err);
     if (!status) status = syi_api_find(path, options.checkpoint, &place, err);
     if (!status) status = syi_api_read_run(&place, &m->config, err);
     if (!status) status = syi_api_apply(&options, &m->config, err);
-    if (!status) status = syi_api_launch(&options, &m->config, &m->alone, err);
-    if (!status)
-        status = syi_predictor_new(&m->config, &m->alone.rank, place.run_dir, place.checkpoint, &m->predictor,
-                                   err);
-    m->asked = m->config;
-    return status ? status : syi_predictor_open(m->predictor, 1, err);
+    if (!status) status = most_calls(&options, &m->config, &most, err);
+    if (!status) status = syi_lanes_open(&m->lanes, most, &m->config, err);
+    return status ? status : open_first(m, &place, &options, err);
 }
 
 int sy_model_open(const char *path, const struct sy_open_options *options, struct sy_model **model,
@@ -44,7 +60,6 @@ int sy_model_open(const char *path, const struct sy_open_options *options, struc
     *model = NULL;
     struct sy_model *m = syi_alloc(sizeof *m, err);
     if (!m) return SY_ENOMEM;
-    pthread_mutex_init(&m->mutex, NULL);
     syi_api_enter(&before);
     int status = open_model(m, path, options, err);
     syi_api_leave(&before);
@@ -58,23 +73,23 @@ int sy_model_open(const char *path, const struct sy_open_options *options, struc
 void sy_model_close(struct sy_model *m)
 {
     if (!m) return;
-    syi_predictor_free(m->predictor);
-    syi_launch_close(&m->alone);
-    pthread_mutex_destroy(&m->mutex);
+    syi_lanes_close(&m->lanes);
     syi_free(m);
 }
 
 /* Every call that computes begins and ends so. */
-static void enter(struct sy_model *m, fenv_t *before)
+static int enter(struct sy_model *m, struct syi_lane **lane, fenv_t *before, struct sy_error *err)
 {
-    pthread_mutex_lock(&m->mutex);
     syi_api_enter(before);
+    int status = syi_lanes_enter(&m->lanes, &m->config, lane, err);
+    if (status) syi_api_leave(before);
+    return status;
 }
 
-static int leave(struct sy_model *m, const fenv_t *before, int status)
+static int leave(struct sy_model *m, const struct syi_lane *lane, const fenv_t *before, int status)
 {
+    syi_lanes_leave(&m->lanes, lane);
     syi_api_leave(before);
-    pthread_mutex_unlock(&m->mutex);
     return status;
 }
 
@@ -83,17 +98,19 @@ static int leave(struct sy_model *m, const fenv_t *before, int status)
 int sy_model_facts(const struct sy_model *m, struct sy_model_facts *facts, struct sy_error *err)
 {
     const struct syi_config *c = &m->config;
-    const struct syi_checkpoint_meta *meta = syi_predictor_checkpoint(m->predictor);
-    const struct syi_rank *rank = &m->alone.rank;
+    const struct syi_lane *first = m->lanes.lane[0];
+    const struct syi_checkpoint_meta *meta = syi_predictor_checkpoint(first->predictor);
+    const struct syi_rank *rank = &first->alone.rank;
     struct sy_model_facts f = {.step = meta->step,
-                               .parameters = syi_predictor_parameters(m->predictor),
+                               .parameters = syi_predictor_parameters(first->predictor),
                                .d_model = c->model.d_model,
                                .experts = c->moe.num_experts,
                                .max_input = c->data.max_input_length,
                                .max_output =
                                    c->decode.max_length ? c->decode.max_length : c->data.max_target_length,
-                               .max_batch = syi_predictor_rows(m->predictor),
-                               .threads = rank->n_threads};
+                               .max_batch = syi_predictor_rows(first->predictor),
+                               .threads = rank->n_threads,
+                               .max_calls = m->lanes.most};
     memcpy(f.weights_sha256, meta->params_sha256, sizeof f.weights_sha256);
     snprintf(f.backend, sizeof f.backend, "%.30s: %.90s", rank->backend->plugin.desc.name,
              rank->backend->description);
@@ -151,20 +168,21 @@ static int set_fields(const struct sy_predict_options *o, struct syi_config *c, 
     return status;
 }
 
-/* The decoding that is asked for, in m->asked. */
-static int ask(struct sy_model *m, const struct sy_predict_options *o, struct sy_error *err)
+/* The decoding that is asked for, in lane->asked. */
+static int ask(const struct sy_model *m, struct syi_lane *lane, const struct sy_predict_options *o,
+               struct sy_error *err)
 {
-    m->asked.decode = m->config.decode;
-    m->asked.train.seed = m->config.train.seed;
+    lane->asked.decode = m->config.decode;
+    lane->asked.train.seed = m->config.train.seed;
     if (o->method < SY_AS_RUN || o->method > SY_SAMPLE)
         return syi_error(err, SY_EINVAL,
                          "method %d: unknown; there are SY_AS_RUN, SY_GREEDY, SY_BEAMS and SY_SAMPLE",
                          o->method);
     if (o->first < 0)
         return syi_error(err, SY_EINVAL, "first = %lld: inputs count from 0", (long long)o->first);
-    set_method(o->method, &m->asked.decode);
-    int status = set_fields(o, &m->asked, err);
-    return status ? status : syi_config_validate_programs(&m->asked, err);
+    set_method(o->method, &lane->asked.decode);
+    int status = set_fields(o, &lane->asked, err);
+    return status ? status : syi_config_validate_programs(&lane->asked, err);
 }
 
 /* Spans of the inputs and their places among all, in one piece of memory each. */
@@ -181,18 +199,18 @@ static int take_inputs(const struct sy_text *inputs, size_t n, int64_t first, st
     return SY_OK;
 }
 
-static int predict(struct sy_model *m, const struct sy_predict_options *given, const struct sy_text *inputs,
-                   size_t n, struct sy_answers *answers, struct sy_error *err)
+static int predict(const struct sy_model *m, struct syi_lane *lane, const struct sy_predict_options *given,
+                   const struct sy_text *inputs, size_t n, struct sy_answers *answers, struct sy_error *err)
 {
     struct sy_predict_options options;
     struct syi_span *spans = NULL;
     int64_t *index = NULL;
     int status = syi_api_take(&options, sizeof options, given, "sy_predict_options", err);
-    if (!status) status = ask(m, &options, err);
+    if (!status) status = ask(m, lane, &options, err);
     if (!status) status = take_inputs(inputs, n, options.first, &spans, &index, err);
     if (!status)
-        status = syi_predictor_decode(m->predictor, &m->asked.decode, m->asked.train.seed, spans, index, n,
-                                      &answers->outcomes, err);
+        status = syi_predictor_decode(lane->predictor, &lane->asked.decode, lane->asked.train.seed, spans,
+                                      index, n, &answers->outcomes, err);
     syi_free(spans);
     syi_free(index);
     return status;
@@ -202,11 +220,12 @@ int sy_predict(struct sy_model *m, const struct sy_predict_options *options, con
                size_t n, struct sy_answers **answers, struct sy_error *err)
 {
     fenv_t before;
+    struct syi_lane *lane;
     *answers = NULL;
     struct sy_answers *a = syi_alloc(sizeof *a, err);
     if (!a) return SY_ENOMEM;
-    enter(m, &before);
-    int status = leave(m, &before, predict(m, options, inputs, n, a, err));
+    int status = enter(m, &lane, &before, err);
+    if (!status) status = leave(m, lane, &before, predict(m, lane, options, inputs, n, a, err));
     if (status)
         sy_answers_free(a);
     else
@@ -216,8 +235,8 @@ int sy_predict(struct sy_model *m, const struct sy_predict_options *options, con
 
 /* ---- scores ---- */
 
-static int score(struct sy_model *m, const struct sy_pair *pairs, size_t n, double *scores, int64_t *tokens,
-                 struct sy_error *err)
+static int score(struct syi_predictor *predictor, const struct sy_pair *pairs, size_t n, double *scores,
+                 int64_t *tokens, struct sy_error *err)
 {
     struct syi_span *spans = syi_alloc(2 * n * sizeof *spans, err); /* inputs, then targets */
     int32_t *counts = syi_alloc(n * sizeof *counts, err);
@@ -226,7 +245,7 @@ static int score(struct sy_model *m, const struct sy_pair *pairs, size_t n, doub
         spans[i] = syi_api_span(&pairs[i].input);
         spans[n + i] = syi_api_span(&pairs[i].target);
     }
-    if (!status) status = syi_predictor_score(m->predictor, spans, spans + n, n, scores, counts, err);
+    if (!status) status = syi_predictor_score(predictor, spans, spans + n, n, scores, counts, err);
     for (size_t i = 0; !status && tokens && i < n; i++) tokens[i] = counts[i];
     syi_free(spans);
     syi_free(counts);
@@ -237,8 +256,9 @@ int sy_score(struct sy_model *m, const struct sy_pair *pairs, size_t n, double *
              struct sy_error *err)
 {
     fenv_t before;
-    enter(m, &before);
-    return leave(m, &before, score(m, pairs, n, scores, tokens, err));
+    struct syi_lane *lane;
+    int status = enter(m, &lane, &before, err);
+    return status ? status : leave(m, lane, &before, score(lane->predictor, pairs, n, scores, tokens, err));
 }
 
 /* ---- the encoder ---- */
@@ -252,15 +272,15 @@ static int check_room(const struct sy_model *m, const int64_t *tokens, size_t n,
     return syi_error(err, SY_EINVAL, "the inputs have %zu floats, but there is room for %zu", need, capacity);
 }
 
-static int encode(struct sy_model *m, const struct sy_text *inputs, size_t n, int64_t *tokens, float *values,
-                  size_t capacity, struct sy_error *err)
+static int encode(const struct sy_model *m, struct syi_predictor *predictor, const struct sy_text *inputs,
+                  size_t n, int64_t *tokens, float *values, size_t capacity, struct sy_error *err)
 {
     struct syi_span *spans = NULL;
     int64_t *index = NULL;
     int status = take_inputs(inputs, n, 0, &spans, &index, err);
-    if (!status) status = syi_predictor_count(m->predictor, spans, n, tokens, err);
+    if (!status) status = syi_predictor_count(predictor, spans, n, tokens, err);
     if (!status && values) status = check_room(m, tokens, n, capacity, err);
-    if (!status && values) status = syi_predictor_encode(m->predictor, spans, tokens, n, values, err);
+    if (!status && values) status = syi_predictor_encode(predictor, spans, tokens, n, values, err);
     syi_free(spans);
     syi_free(index);
     return status;
@@ -270,6 +290,9 @@ int sy_encode(struct sy_model *m, const struct sy_text *inputs, size_t n, int64_
               size_t capacity, struct sy_error *err)
 {
     fenv_t before;
-    enter(m, &before);
-    return leave(m, &before, encode(m, inputs, n, tokens, values, capacity, err));
+    struct syi_lane *lane;
+    int status = enter(m, &lane, &before, err);
+    return status ? status
+                  : leave(m, lane, &before,
+                          encode(m, lane->predictor, inputs, n, tokens, values, capacity, err));
 }

@@ -97,6 +97,9 @@ static int open_trainer(struct sy_trainer *t, const char *path, const struct sy_
     if (!status) status = read_config(t, path, options.checkpoint, &place, &is_run, err);
     if (!status && options.max_batch)
         status = syi_error(err, SY_EINVAL, "max_batch is of a model: a trainer has data.batch_size");
+    if (!status && options.max_calls)
+        status =
+            syi_error(err, SY_EINVAL, "max_calls is of a model: one thread at a time calls with a trainer");
     if (!status) status = syi_api_apply(&options, &t->config, err);
     if (!status) status = syi_api_launch(&options, &t->config, &t->alone, err);
     if (!status) status = make_engine(t, err);

@@ -306,7 +306,7 @@ int syi_safetensors_write_block(const struct syi_safetensors *file,
 }
 
 /* Bytes [at, end) of the file go into the hash and, unless it is NULL, into the sum. chunk: room for CHUNK bytes. */
-enum { CHUNK = 1 << 20 };
+enum { CHUNK = 1 << 17 };
 static int hash_range(const struct syi_safetensors *file, uint64_t at, uint64_t end, char *chunk,
                       struct syi_sha256 *hash, uint32_t *sum, struct sy_error *err)
 {

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* SHA-256 as FIPS 180-4 defines it, in portable C. Guards files against damage; it is not tuned for speed. */
+/* SHA-256 as FIPS 180-4 defines it: in portable C, and where processors have instructions for blocks, by these. */
 #include "config.h"
 
 #include <string.h>
 
-#include "base/base.h"
+#include "base/sha256.h"
 
 /* First 32 bits of the fractional parts of the cube roots of the first 64 primes (FIPS 180-4, 4.2.2). */
-static const uint32_t round_constant[64] = {
+const uint32_t syi_sha256_constant[64] = {
     0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
     0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174,
     0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f, 0x4a7484aa, 0x5cb0a9dc, 0x76f988da,
@@ -39,7 +39,7 @@ static inline void round_step(uint32_t a, uint32_t b, uint32_t c, uint32_t *d, u
     *h = t1 + s0 + majority;
 }
 
-static void compress(uint32_t state[8], const uint8_t *block)
+static void compress_block(uint32_t state[8], const uint8_t *block)
 {
     uint32_t w[64]; /* message schedule with the round constants added afterwards */
     for (int i = 0; i < 16; i++) w[i] = load_big_endian(block + 4 * i);
@@ -48,7 +48,7 @@ static void compress(uint32_t state[8], const uint8_t *block)
         uint32_t s1 = rotate(w[i - 2], 17) ^ rotate(w[i - 2], 19) ^ w[i - 2] >> 10;
         w[i] = w[i - 16] + s0 + w[i - 7] + s1;
     }
-    for (int i = 0; i < 64; i++) w[i] += round_constant[i];
+    for (int i = 0; i < 64; i++) w[i] += syi_sha256_constant[i];
     uint32_t a = state[0], b = state[1], c = state[2], d = state[3];
     uint32_t e = state[4], f = state[5], g = state[6], h = state[7];
     for (int i = 0; i < 64; i += 8) {
@@ -65,6 +65,16 @@ static void compress(uint32_t state[8], const uint8_t *block)
     for (int i = 0; i < 8; i++) state[i] += worked[i];
 }
 
+void syi_sha256_plain(uint32_t state[8], const uint8_t *at, size_t blocks)
+{
+    for (; blocks; blocks--, at += 64) compress_block(state, at);
+}
+
+static void compress(uint32_t state[8], const uint8_t *at, size_t blocks)
+{
+    (syi_sha256_x86_there() ? syi_sha256_x86 : syi_sha256_plain)(state, at, blocks);
+}
+
 void syi_sha256_init(struct syi_sha256 *hash)
 {
     static const uint32_t start[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
@@ -78,11 +88,12 @@ void syi_sha256_add(struct syi_sha256 *hash, const void *data, size_t bytes)
     const uint8_t *at = data;
     while (bytes) {
         size_t used = hash->bytes % 64, part = 64 - used < bytes ? 64 - used : bytes;
-        if (part == 64) {
-            compress(hash->state, at);
+        if (!used && bytes >= 64) {
+            part = bytes / 64 * 64;
+            compress(hash->state, at, part / 64);
         } else {
             memcpy(hash->block + used, at, part);
-            if (used + part == 64) compress(hash->state, hash->block);
+            if (used + part == 64) compress(hash->state, hash->block, 1);
         }
         hash->bytes += part;
         at += part;

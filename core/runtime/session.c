@@ -13,6 +13,8 @@
 
 /* Bytes; a chunk is what one task zeroes. */
 enum { PAGE = 4096, HUGE_PAGE = 2 << 20, CHUNK = 1 << 20 };
+/* Less memory than this is zeroed sooner than threads wake that have just been started. */
+enum { FEW_BYTES = 16 << 20 };
 
 int syi_session_new(const struct syi_session_options *options, struct syi_session **session,
                     struct sy_error *err)
@@ -137,8 +139,11 @@ static int take_memory(struct syi_session *session, struct sy_error *err)
         session->segment[i] = lender && i == SYI_PERSIST ? lender->segment[i] : next;
         if (session->segment[i] == next) next += session->plan.bytes[i];
     }
-    syi_threads_for(session->options.backend->threads, (int64_t)((total + CHUNK - 1) / CHUNK), zero_chunk,
-                    session);
+    if (total <= FEW_BYTES)
+        memset(memory, 0, total);
+    else
+        syi_threads_for(session->options.backend->threads, (int64_t)((total + CHUNK - 1) / CHUNK), zero_chunk,
+                        session);
     return SY_OK;
 }
 

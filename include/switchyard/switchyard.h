@@ -73,7 +73,9 @@ typedef void (*sy_log_fn)(void *arg, enum sy_log_level level, const char *line);
  * one call at a time, and must not call the library. */
 SY_API void sy_log_set(sy_log_fn fn, void *arg);
 
-/* Where the library's memory comes from. Both are called by any thread, also at the same time. */
+/* Where the library's memory comes from. Both are called by any thread, also at the same time. Not from there, for it has no
+ * say in them: stacks of threads, and what the C library (files, dlopen, realpath) and libraries of others take (SentencePiece,
+ * BLAS, zlib, zstd, SQLite); and, from malloc, plans of a backend's kernels, which are small: plugins do not link back. */
 struct sy_allocator {
     void *arg;
     /* `bytes` over 0 at an address that `alignment`, a power of two, divides; NULL: there is no memory, and the call that
@@ -102,11 +104,14 @@ struct sy_open_options {
     size_t n_set;
     sy_run_tasks_fn run_tasks; /* NULL: threads of the library's own. Else that is called, with n = threads */
     void *run_tasks_arg;
+    int max_calls; /* most calls on the handle that are worked on at the same time; 0: as many as threads. Of a model only */
 };
 
 /* ---- a model that answers ----
- * Several may be open in one process. Calls on one handle may come from any threads at the same time: the library takes them
- * one after the other (calls on different handles run side by side), and what a call returns does not depend on others. */
+ * Several may be open in one process. Calls on one handle may come from any threads at the same time, and what a call returns
+ * does not depend on others. Up to max_calls of them are worked on at the same time, with the weights in common: the first
+ * with all threads of the handle, a call that comes during it in its caller's thread alone. More wait. What a call needs
+ * beside the weights is made when calls first meet, and kept (doc/library.md says how much memory that is). */
 
 struct sy_model;
 
@@ -128,6 +133,7 @@ struct sy_model_facts {
     int64_t threads;
     char weights_sha256[65]; /* as training printed it; of a packed model: of the checkpoint it was made of */
     char backend[127];       /* "cpu: avx512" */
+    int64_t max_calls;
 };
 SY_API int sy_model_facts(const struct sy_model *model, struct sy_model_facts *facts, struct sy_error *err);
 /* The value in force of a run file's key, as text with its NUL; "" and SY_EINVAL where it has no room. */

@@ -107,6 +107,12 @@ exits 2 "$program" ckpt average good --steps 4,8x --to other
 exits 2 "$program" ckpt average good --steps 4,4 --to other
 exits 1 "$program" ckpt average good --steps 4,5 --to other
 says err 'no checkpoint of step 5; there are: 8, 6, 4, 2'
+# No room for the file: nothing is left of the run that was begun.
+(trap '' XFSZ && ulimit -f 8 && exec "$program" ckpt average good --steps 4,8 --to torn) >out 2>err && fail "average writes over the limit"
+one_line_error
+(trap '' XFSZ && ulimit -f 8 && exec "$program" ckpt cast good --dtype float32 --to torn) >out 2>err && fail "cast writes over the limit"
+one_line_error
+[ -z "$(ls -d torn* 2>/dev/null)" ] || fail "a failure leaves $(ls -d torn*)"
 exits 0 "$program" ckpt cast good --dtype bfloat16 --to small
 [ "$(wc -c <small/checkpoints/8/params.safetensors)" -lt $((size * 6 / 10)) ] || fail "bfloat16 saves no room"
 exits 0 "$program" ckpt cast small --dtype float32 --to wide

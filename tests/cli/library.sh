@@ -38,6 +38,12 @@ exits 0 "$program" train "$top/bench/tiny.run" --run-dir run --resume --quiet --
 "$build/examples/train_step" "$top/bench/tiny.run" 1 run <pairs >out 2>err && fail "train_step writes over a run"
 says err 'holds another run'
 
+# ---- many threads on one handle, against the command ----
+"$program" predict run --quiet <words | paste words - >known
+"$build/tests/cli/many_calls" run known 400 4 >out 2>err || fail "many_calls: $(cat out err)"
+sed '3s/\t.*/\tno output/' known >other
+"$build/tests/cli/many_calls" run other 100 4 >out 2>err && fail "many_calls sees no difference"
+
 # ---- installed: found by pkg-config, with its backend, from any folder ----
 (cd "$build" && "${MAKE:-make}" -s install DESTDIR="$here/root") >out 2>&1 || fail "make install: $(tail -n 3 out)"
 pc=$(find root -name switchyard.pc)

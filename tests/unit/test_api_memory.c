@@ -3,6 +3,7 @@
  * the call says so, and the handle works on. */
 #include "config.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 
 #include "small_run.h"
@@ -123,6 +124,57 @@ Test(api_memory, predicting)
     sy_answers_free(before);
     sy_model_close(model);
     cr_expect_eq(memory.pieces, 0, "%ld pieces were not given back", (long)memory.pieces);
+}
+
+/* A call that comes while another one computes, and for which memory is short. */
+struct meeting {
+    struct sy_model *model;
+    int begins, status;
+    struct sy_error err;
+};
+
+static void *meet(void *arg)
+{
+    struct meeting *m = arg;
+    struct sy_answers *answers;
+    m->status = sy_predict(m->model, NULL, run.text, 3, &answers, &m->err);
+    sy_answers_free(answers);
+    return NULL;
+}
+
+static void run_and_meet(void *arg, size_t n, void (*task)(void *task_arg, size_t i), void *task_arg)
+{
+    struct meeting *m = arg;
+    pthread_t thread;
+    if (m->begins) {
+        m->begins = 0;
+        memory.takes = 0;
+        cr_assert_eq(pthread_create(&thread, NULL, meet, m), 0);
+        pthread_join(thread, NULL);
+    }
+    for (size_t i = 0; i < n; i++) task(task_arg, i);
+}
+
+/* The call that computes is not hurt; what was made for the other goes back. */
+Test(api_memory, meeting)
+{
+    int n = 0, again = 1;
+    for (memory.fails = 1; again; memory.fails += 1 + memory.fails / 8, n++) {
+        struct meeting m = {0};
+        struct sy_open_options options = {
+            .bytes = sizeof options, .threads = 2, .run_tasks = run_and_meet, .run_tasks_arg = &m};
+        memory.takes = memory.fails;
+        m.model = open_model(run.dir, &options);
+        sy_answers_free(answers_of(m.model, NULL, run.text, 3));
+        m.begins = 1;
+        struct sy_answers *answers = answers_of(m.model, NULL, run.text, 3);
+        again = ran_short(m.status, &m.err);
+        sy_answers_free(answers);
+        sy_model_close(m.model);
+        cr_expect_eq(memory.pieces, 0, "allocation %ld: %ld pieces were not given back", memory.fails,
+                     (long)memory.pieces);
+    }
+    cr_expect_gt(n, 20);
 }
 
 /* A save that fails leaves the run as it was, and the trainer can save again. */

@@ -155,12 +155,12 @@ static void *call(void *arg)
     return NULL;
 }
 
-Test(api_model, one_handle_many_threads)
+static void many_threads(int max_calls)
 {
     double scores[SMALL_WORDS];
     struct sy_error err = {0};
     pthread_t thread[CALLERS];
-    struct sy_open_options two = {.bytes = sizeof two, .threads = 2};
+    struct sy_open_options two = {.bytes = sizeof two, .threads = 2, .max_calls = max_calls};
     struct caller caller[CALLERS] = {{.model = open_model(run.dir, &two), .scores = scores}};
     for (int w = 0; w < WAYS; w++)
         caller[0].expected[w] = answers_of(caller[0].model, &ways[w], run.text, SMALL_WORDS);
@@ -176,6 +176,69 @@ Test(api_model, one_handle_many_threads)
     }
     for (int w = 0; w < WAYS; w++) sy_answers_free((struct sy_answers *)caller[0].expected[w]);
     sy_model_close(caller[0].model);
+}
+
+Test(api_model, one_handle_many_threads)
+{
+    many_threads(0);
+}
+
+/* One call after the other, and as many at a time as there are callers. */
+Test(api_model, one_handle_few_and_many_lanes)
+{
+    many_threads(1);
+    many_threads(CALLERS);
+}
+
+/* A call that comes while another one computes: from another thread, within the first one's tasks, which it holds up. */
+struct meeting {
+    struct sy_model *model;
+    int begins; /* 1: the next piece of work meets the other call */
+    int status;
+    struct sy_answers *answers;
+};
+
+static void *meet(void *arg)
+{
+    struct meeting *m = arg;
+    m->status = sy_predict(m->model, NULL, run.text, SMALL_WORDS, &m->answers, NULL);
+    return NULL;
+}
+
+static void run_and_meet(void *arg, size_t n, void (*task)(void *task_arg, size_t i), void *task_arg)
+{
+    struct meeting *m = arg;
+    pthread_t thread;
+    if (m->begins) {
+        m->begins = 0;
+        cr_assert_eq(pthread_create(&thread, NULL, meet, m), 0);
+        pthread_join(thread, NULL);
+    }
+    for (size_t i = 0; i < n; i++) task(task_arg, i);
+}
+
+/* Calls that waited for each other would wait for ever. */
+Test(api_model, calls_meet_on_one_handle, .timeout = 60)
+{
+    struct meeting m = {.status = -1};
+    struct sy_open_options options = {
+        .bytes = sizeof options, .threads = 2, .run_tasks = run_and_meet, .run_tasks_arg = &m};
+    struct sy_model_facts facts = {.bytes = sizeof facts};
+    m.model = open_model(run.dir, &options);
+    cr_assert_eq(sy_model_facts(m.model, &facts, NULL), SY_OK);
+    cr_expect_eq(facts.max_calls, 2, "as many as threads, not %ld", (long)facts.max_calls);
+    struct sy_answers *alone = answers_of(m.model, NULL, run.text, SMALL_WORDS);
+    m.begins = 1;
+    struct sy_answers *met = answers_of(m.model, NULL, run.text, SMALL_WORDS);
+    cr_expect(!m.begins && m.status == SY_OK, "the other call: %d", m.status);
+    for (size_t i = 0; i < SMALL_WORDS; i++) {
+        expect_same(alone, i, met, i);
+        expect_same(alone, i, m.answers, i);
+    }
+    sy_answers_free(m.answers);
+    sy_answers_free(met);
+    sy_answers_free(alone);
+    sy_model_close(m.model);
 }
 
 struct runner {
@@ -349,6 +412,8 @@ Test(api_model, refused)
                     "threads");
     expect_unopened(run.dir, &(struct sy_open_options){sizeof later.options, .max_batch = -1}, SY_EINVAL,
                     "batch_size");
+    expect_unopened(run.dir, &(struct sy_open_options){sizeof later.options, .max_calls = -1}, SY_EINVAL,
+                    "max_calls");
     expect_unopened(run.dir, &(struct sy_open_options){sizeof later.options, .set = unknown, .n_set = 1},
                     SY_EINVAL, "decode.beams");
     expect_unopened(run.dir, &(struct sy_open_options){sizeof later.options, .set = worse, .n_set = 1},

@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/sha256.h"
 #include "base/text.h"
 
 static char folder[64]; /* each test process makes its own, removed at its end */
@@ -132,6 +133,33 @@ Test(base_sha256, known_answers)
     expect_hash("aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
                 "aaaaaaaa",
                 10000, "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
+}
+
+/* Sums are those of any processor: files that one wrote are read by another. */
+Test(base_sha256, instructions_as_plain_code)
+{
+    uint8_t data[64 * 9];
+    uint32_t plain[8], quick[8];
+    if (!syi_sha256_x86_there()) cr_skip_test("this processor has no instructions for SHA-256");
+    for (size_t i = 0; i < sizeof data; i++) data[i] = (uint8_t)(i * i * 31 + i / 7);
+    for (size_t i = 0; i < 8; i++) plain[i] = quick[i] = (uint32_t)(i + 1) * 0x9e3779b9u;
+    for (size_t blocks = 0; blocks <= 8; blocks++) {
+        syi_sha256_plain(plain, data + blocks, blocks);
+        syi_sha256_x86(quick, data + blocks, blocks);
+        cr_expect_arr_eq(plain, quick, sizeof plain, "after %zu blocks", blocks);
+    }
+}
+
+Test(base_crc32c, instruction_as_plain_code)
+{
+    uint8_t data[300];
+    for (size_t i = 0; i < sizeof data; i++) data[i] = (uint8_t)(i * i * 31 + i / 7);
+    for (size_t begin = 0; begin < 9; begin++)
+        for (size_t bytes = 0; bytes + begin < sizeof data; bytes++) {
+            uint32_t start = (uint32_t)(bytes * 0x9e3779b9u);
+            cr_assert_eq(syi_crc32c(start, data + begin, bytes), syi_crc32c_plain(start, data + begin, bytes),
+                         "%zu bytes from %zu", bytes, begin);
+        }
 }
 
 Test(base_pattern, matches_whole_names)

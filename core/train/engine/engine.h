@@ -33,9 +33,11 @@ struct syi_shape syi_config_shape(const struct syi_config *config, enum syi_whic
 /* Records and binds the programs for `use` (bits). plan_only: no memory is taken. config is copied. */
 int syi_engine_new(const struct syi_config *config, const struct syi_rank *rank, int use, int plan_only,
                    struct syi_engine **engine, struct sy_error *err) SYI_MUST_CHECK;
-/* Another engine of the same model that reads the weights of `lender`, which outlives it; neither trains. */
-int syi_engine_beside(const struct syi_engine *lender, const struct syi_config *config, int use,
-                      struct syi_engine **engine, struct sy_error *err) SYI_MUST_CHECK;
+/* Another engine of the same model that reads the weights of `lender`, which outlives it; neither trains. rank: the lender's,
+ * or, on one rank, another that works at the same time. */
+int syi_engine_beside(const struct syi_engine *lender, const struct syi_rank *rank,
+                      const struct syi_config *config, int use, struct syi_engine **engine,
+                      struct sy_error *err) SYI_MUST_CHECK;
 void syi_engine_free(struct syi_engine *engine);
 /* The longest bucket's program, or NULL where this use has none. */
 const struct syi_program *syi_engine_program(const struct syi_engine *engine, enum syi_which which);

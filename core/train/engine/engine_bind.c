@@ -276,10 +276,11 @@ int syi_engine_new(const struct syi_config *config, const struct syi_rank *rank,
     return make(config, rank, use, NULL, plan_only, engine, err);
 }
 
-int syi_engine_beside(const struct syi_engine *lender, const struct syi_config *config, int use,
-                      struct syi_engine **engine, struct sy_error *err)
+int syi_engine_beside(const struct syi_engine *lender, const struct syi_rank *rank,
+                      const struct syi_config *config, int use, struct syi_engine **engine,
+                      struct sy_error *err)
 {
-    return make(config, &lender->rank, use, lender, 0, engine, err);
+    return make(config, rank, use, lender, 0, engine, err);
 }
 
 void syi_engine_free(struct syi_engine *e)

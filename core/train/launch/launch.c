@@ -259,6 +259,26 @@ int syi_launch_open(const struct syi_launch *launch, struct syi_alone *alone, st
     return open_rank(&team, &alone->comm, &alone->rank, err);
 }
 
+int syi_launch_beside(const struct syi_alone *first, struct syi_alone *alone, struct sy_error *err)
+{
+    const struct syi_backend *backend = first->rank.backend;
+    char variant[sizeof backend->description];
+    snprintf(variant, sizeof variant, "%.*s", (int)strcspn(backend->description, ":"), backend->description);
+    struct sy_backend_option options[] = {{"variant", variant}, {NULL, NULL}};
+    int is_cpu = !strcmp(backend->plugin.desc.name, "cpu");
+    syi_comm_self(&alone->comm);
+    alone->rank = first->rank;
+    alone->rank.comm = &alone->comm;
+    alone->rank.backend = NULL;
+    alone->rank.threads = NULL;
+    alone->rank.n_threads = 1;
+    alone->rank.memory = syi_memory_free("");
+    int status = syi_threads_new(1, 1, &alone->rank.threads, err);
+    return status ? status
+                  : syi_backend_open_linked(&backend->plugin.desc, is_cpu ? options : NULL,
+                                            alone->rank.threads, &alone->rank.backend, err);
+}
+
 void syi_launch_close(struct syi_alone *alone)
 {
     close_rank(&alone->rank);

@@ -49,6 +49,10 @@ struct syi_alone {
 /* launch->comm is "self". alone is zeroed; close it after a failure, too. */
 int syi_launch_open(const struct syi_launch *launch, struct syi_alone *alone,
                     struct sy_error *err) SYI_MUST_CHECK;
+/* One more rank of a launch that is open and outlives it, to work at the same time: with the same mesh and kernels and one
+ * thread, the caller's. alone is zeroed; close it after a failure, too. Looks for no file. */
+int syi_launch_beside(const struct syi_alone *first, struct syi_alone *alone,
+                      struct sy_error *err) SYI_MUST_CHECK;
 void syi_launch_close(struct syi_alone *alone);
 /* Runs fn as rank 0 of launch->ranks ranks that are not there, for sessions that only plan: no communication,
  * a machine like this one for each rank. */

@@ -26,6 +26,7 @@ struct seat {
 struct syi_predictor {
     struct syi_config config;
     const struct syi_rank *rank;
+    const struct syi_predictor *lender; /* whose weights and vocabularies are read; NULL: it has its own */
     char *run_dir;
     int64_t wanted; /* checkpoint */
     int loaded;
@@ -61,6 +62,22 @@ int syi_predictor_new(const struct syi_config *config, const struct syi_rank *ra
     return status;
 }
 
+int syi_predictor_beside(const struct syi_predictor *lender, const struct syi_rank *rank,
+                         struct syi_predictor **predictor, struct sy_error *err)
+{
+    struct syi_predictor *p = syi_alloc(sizeof(*p), err);
+    if (!p) return SY_ENOMEM;
+    p->config = p->asked = lender->config;
+    p->rank = rank;
+    p->lender = lender;
+    p->most = SEATS;
+    p->vocabularies = lender->vocabularies;
+    p->n_buckets = lender->n_buckets;
+    memcpy(p->buckets, lender->buckets, sizeof(p->buckets));
+    *predictor = p;
+    return SY_OK;
+}
+
 static void close_seat(struct seat *s)
 {
     syi_engine_free(s->engine);
@@ -77,7 +94,7 @@ void syi_predictor_free(struct syi_predictor *p)
 {
     if (!p) return;
     while (p->n_seats > 0) close_seat(&p->seat[--p->n_seats]);
-    syi_vocabularies_close(&p->vocabularies);
+    if (!p->lender) syi_vocabularies_close(&p->vocabularies);
     syi_free(p->run_dir);
     syi_free(p);
 }
@@ -151,9 +168,11 @@ static int open_seat(struct syi_predictor *p, int use, int64_t rows, struct sy_e
     struct seat *s = &p->seat[p->n_seats];
     *s = (struct seat){.use = use, .rows = rows};
     p->asked.decode.batch_size = rows;
-    int status = p->n_seats ? syi_engine_beside(p->seat[0].engine, &p->asked, use, &s->engine, err)
-                            : syi_engine_new(&p->asked, p->rank, use, 0, &s->engine, err);
-    if (!status && !p->n_seats) status = load(p, s->engine, err);
+    const struct syi_predictor *owner = p->lender ? p->lender : p; /* its first engine has the weights */
+    int first = owner == p && !p->n_seats;
+    int status = first ? syi_engine_new(&p->asked, p->rank, use, 0, &s->engine, err)
+                       : syi_engine_beside(owner->seat[0].engine, p->rank, &p->asked, use, &s->engine, err);
+    if (!status && first) status = load(p, s->engine, err);
     if (!status) status = syi_batch_create(&s->batch, (int32_t)rows, p->buckets, p->n_buckets, err);
     if (!status) status = open_buffers(s, &p->asked, err);
     if (status) {

@@ -17,6 +17,10 @@ struct syi_predictor; /* of one rank: all ranks make the same calls */
 int syi_predictor_new(const struct syi_config *config, const struct syi_rank *rank, const char *run_dir,
                       int64_t checkpoint, struct syi_predictor **predictor,
                       struct sy_error *err) SYI_MUST_CHECK;
+/* Another predictor of the same model, on one rank of its own, that reads the weights and vocabularies of `lender`, which is
+ * open and outlives it. Both may be called at the same time, and answer alike. */
+int syi_predictor_beside(const struct syi_predictor *lender, const struct syi_rank *rank,
+                         struct syi_predictor **predictor, struct sy_error *err) SYI_MUST_CHECK;
 void syi_predictor_free(struct syi_predictor *predictor); /* NULL is fine */
 /* Makes the engine for calls of n inputs that are decoded as config says, and reads the checkpoint, so that the first such
  * call does not. */
