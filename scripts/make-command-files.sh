@@ -14,12 +14,12 @@ program=${SWITCHYARD:-./switchyard}
 top=$(dirname "$0")/..
 made='Made by scripts/make-command-files.sh from the tables of the program: change those, not this file.'
 # Names of all commands: cli/commands.c. A build without training lacks some, and cannot make these files.
-commands=$("$program" --help | sed -n 's/^  \([a-z]*\) .*/\1/p')
+commands=$("$program" --help | sed -n 's/^  \([a-z-]*\) .*/\1/p')
 
 # options COMMAND: NAME TAB ARGUMENT (empty: a flag) TAB HELP, a line each.
 options() {
     "$program" "$1" --help | awk '
-        listed && match($0, /^  --[a-z-]+/) {
+        listed && match($0, /^  --[a-z0-9-]+/) {
             name = substr($0, 3, RLENGTH - 2); rest = substr($0, RLENGTH + 1); argument = ""
             if (rest ~ /^ [^ ]/) { argument = rest; sub(/^ /, "", argument); sub(/ .*/, "", argument); rest = substr(rest, length(argument) + 2) }
             sub(/^ */, "", rest)
@@ -63,7 +63,7 @@ man_page() {
     "$program" "$1" --help | awk -v command="$1" -v made="$made" -v version="$("$program" version | sed -n 's/^switchyard //p')" '
         function plain(text) { gsub(/\\/, "\\e", text); gsub(/-/, "\\-", text); return (text ~ /^[.\x27]/ ? "\\\\&" : "") text }
         function verbatim(on) { if (on != kept) print on ? ".nf" : ".fi"; kept = on }
-        NR == 1 { synopsis = $0; sub(/^usage: switchyard [a-z]* */, "", synopsis); next }
+        NR == 1 { synopsis = $0; sub(/^usage: switchyard [a-z-]* */, "", synopsis); next }
         NR == 3 {
             printf ".\\\" SPDX-License-Identifier: Apache-2.0\n.\\\" %s\n", made
             printf ".TH SWITCHYARD\\-%s 1 \"\" \"switchyard %s\" \"User Commands\"\n", toupper(command), version
@@ -77,7 +77,7 @@ man_page() {
         /^options:$/ { verbatim(0); print ".SH OPTIONS"; listed = 1; next }
         NR == 4 || (listed && /^$/) { next }
         listed {
-            match($0, /^  --[a-z-]+/); name = substr($0, 3, RLENGTH - 2); rest = substr($0, RLENGTH + 1); argument = ""
+            match($0, /^  --[a-z0-9-]+/); name = substr($0, 3, RLENGTH - 2); rest = substr($0, RLENGTH + 1); argument = ""
             if (rest ~ /^ [^ ]/) { argument = rest; sub(/^ /, "", argument); sub(/ .*/, "", argument); rest = substr(rest, length(argument) + 2) }
             sub(/^ */, "", rest)
             printf ".TP\n%s %s%s\n%s\n", argument == "" ? ".B" : ".BI", plain(name), argument == "" ? "" : " \" " plain(argument) "\"", plain(rest)
@@ -256,7 +256,7 @@ _switchyard_key() {
 _switchyard() {
     local -a commands
     commands=(
-$("$program" --help | sed -n "s/'/'\\\\''/g; s/:/\\\\:/g; s/^  \([a-z]*\)  *\(.*\)/        '\1:\2'/p")
+$("$program" --help | sed -n "s/'/'\\\\''/g; s/:/\\\\:/g; s/^  \([a-z-]*\)  *\(.*\)/        '\1:\2'/p")
     )
     if ((CURRENT == 2)); then
         _describe command commands
