@@ -89,7 +89,8 @@ void syi_sha256_hex(struct syi_sha256 *hash, char hex[65]); /* finishes: hash mu
 
 /* The sum of data that follow others whose sum is crc; 0: they follow nothing. */
 uint32_t syi_crc32c(uint32_t crc, const void *data, size_t bytes);
-uint32_t syi_crc32c_plain(uint32_t crc, const void *data, size_t bytes); /* the same on any processor, slower */
+uint32_t syi_crc32c_plain(uint32_t crc, const void *data,
+                          size_t bytes); /* the same on any processor, slower */
 
 /* ---- pattern.c ---- */
 

@@ -44,15 +44,15 @@ offers 'false true' switchyard plan --set memory.check =
 offers 'task.' switchyard train --set tas
 offers 'task.words.format=' switchyard train --set task.words.form
 offers 'jsonl' switchyard train --set task.words.format = j
-offers 'runs/one' switchyard eval runs/
+offers 'runs/one' switchyard top runs/
 offers 'runs/mine.run runs/one' switchyard train --quiet runs/
 offers 'decode' switchyard bench dec
 offers '' switchyard version x
 offers '' switchyard train --ranks ''
 
 # Every command and every option of it is offered.
-for command in $("$program" --help | sed -n 's/^  \([a-z]*\) .*/\1/p'); do
-    offers "$(printf '%s\n--help\n' "$("$program" "$command" --help | sed -n 's/^  \(--[a-z-]*\).*/\1/p')" | sed '/^$/d' |
+for command in $("$program" --help | sed -n 's/^  \([a-z-]*\) .*/\1/p'); do
+    offers "$(printf '%s\n--help\n' "$("$program" "$command" --help | sed -n 's/^  \(--[a-z0-9-]*\).*/\1/p')" | sed '/^$/d' |
         LC_ALL=C sort | tr '\n' ' ' | sed 's/ $//')" switchyard "$command" --
 done
 finish

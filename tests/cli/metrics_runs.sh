@@ -10,7 +10,7 @@ exits 0 tiny other $good --set metrics.routing_every=3 --set train.seed=8 --set 
 other=$(hash_in out)
 
 # ---- every question of the manual, and what rows a run has ----
-sed -n '/^Twenty questions:/,/^## /p' "$top/doc/metrics.md" | sed -n '/^```sql/,/^```$/p' | grep -v '^```' >questions
+sed -n '/^Twenty questions/,/^## /p' "$top/doc/metrics.md" | sed -n '/^```sql/,/^```$/p' | grep -v '^```' >questions
 [ "$(wc -l <questions)" -eq 20 ] || fail "the manual has $(wc -l <questions) questions"
 while read -r question; do
     exits 0 "$program" metrics other --tsv "$question"

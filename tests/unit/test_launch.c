@@ -166,8 +166,12 @@ Test(launch, a_launcher_of_processes)
     setenv("PMI_SIZE", "2", 1);
     check_world("auto", SY_ENOENT, "PMI_SIZE says");
     unsetenv("PMI_SIZE");
-    setenv("SLURM_STEP_NUM_TASKS", "8", 1); /* alone: a shell inside a job */
+    setenv("SLURM_STEP_NUM_TASKS", "8", 1); /* without PMI: eight runs of their own, which nobody wants */
+    check_world("auto", SY_EINVAL, "srun started 8 processes as one step, but without PMI");
+    check_world("self", SY_OK, "");
+    setenv("SLURM_STEP_NUM_TASKS", "1", 1);
     check_world("auto", SY_OK, "");
+    setenv("SLURM_STEP_NUM_TASKS", "8", 1);
     setenv("PMIX_RANK", "0", 1);
     check_world("auto", SY_ENOENT, "SLURM_STEP_NUM_TASKS says that 8 processes");
 }

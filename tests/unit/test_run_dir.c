@@ -309,7 +309,7 @@ Test(run_dir, the_owner_gives_heartbeats)
     struct stat info;
     cr_assert_eq(setenv("SLURM_JOB_ID", "41", 1), 0);
     cr_assert_eq(syi_run_dir_open(path, NULL, &dir, NULL), SY_OK);
-    check_file("lock", " SLURM_JOB_ID=41\n");
+    check_file("lock", " SLURM_JOB_ID=41 0\n"); /* and how often Slurm started it again */
     set_age(660);
     cr_assert_eq(syi_run_dir_beat(&dir, 100, NULL), SY_OK);
     cr_expect(!stat(lock, &info) && info.st_mtime < time(NULL) - 600, "a heartbeat before its time");
