@@ -4,6 +4,7 @@
  * (weights_of). */
 #include "config.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -85,8 +86,8 @@ static float *join_layers(const struct t5x *t, const char *root, const struct sc
     for (int d = axis + 1; d < want->rank; d++) inner *= want->dim[d];
     for (int64_t layer = 0; all && layer < layers; layer++) {
         char name[300];
-        snprintf(name, sizeof name, "%s%s/layers_%lld/%s%s", root, s->stack,
-                 (long long)(s->first + layer * s->step), s->rest, slot);
+        int64_t at = s->first + layer * s->step;
+        snprintf(name, sizeof name, "%s%s/layers_%" PRId64 "/%s%s", root, s->stack, at, s->rest, slot);
         float *ours = read_ours(t, name, want->n / layers);
         for (int64_t i = 0; ours && i < want->n / layers / inner; i++)
             memcpy(all + (i * layers + layer) * inner, ours + i * inner, (size_t)inner * sizeof *ours);
@@ -495,8 +496,8 @@ static int compare_same_as(struct t5x *t, const char *folder, const char *checkp
         t->report = t->v->report = &report;
         know_keys(&other);
         status = report.covered ? compare_numbers(t, checkpoint, err) : SY_ENOMEM;
-        t->v->item = item;
-        t->v->report = own;
+        t->item = t->v->item = item;
+        t->report = t->v->report = own;
         if (!status) take_results(own, &report);
     }
     verify_case_close(&other);

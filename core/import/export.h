@@ -20,7 +20,7 @@ struct syi_export_format {
     const char *name; /* hf, safetensors: --format */
     const char *help;
     /* Fills the folder `to`, which is there and empty. What the form cannot hold is SY_EUNSUPPORTED and names the key. */
-    int (*write)(struct syi_export *export, const char *to, struct sy_error *err) SYI_MUST_CHECK;
+    int (*write)(struct syi_export *export, const char *to, struct sy_error *err);
 };
 
 extern const struct syi_export_format syi_export_hf;

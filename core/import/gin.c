@@ -155,7 +155,7 @@ static int read_escape(struct reader *r, struct syi_text *out)
 /* One string in quotes, of one kind or of three; appended to out. */
 static int read_quoted(struct reader *r, struct syi_text *out)
 {
-    int line = r->line, quote = *r->at, status = SY_OK;
+    int line = r->line, quote = (unsigned char)*r->at, status = SY_OK;
     size_t n = r->end - r->at >= 3 && r->at[1] == quote && r->at[2] == quote ? 3 : 1;
     r->at += n;
     for (;;) {
@@ -241,7 +241,11 @@ static int read_element(struct reader *r, uint32_t parent, uint32_t *last)
 /* A list, a tuple, a dictionary, or a value in parentheses. */
 static int read_brackets(struct reader *r, uint32_t *value)
 {
-    int open = *r->at, close = open == '[' ? ']' : open == '(' ? ')' : '}', line = r->line, commas = 0;
+    int open = (unsigned char)*r->at,
+        close = open == '['   ? ']'
+                : open == '(' ? ')'
+                              : '}',
+        line = r->line, commas = 0;
     uint32_t last = SYI_GIN_NONE;
     if (++r->depth > SYI_GIN_DEPTH) return fail(r, line, "brackets that are too deep");
     r->at++;
@@ -316,7 +320,7 @@ static int read_value(struct reader *r, uint32_t *value)
 /* "= value" after a name; prefix: of the block that it stands in, "" outside. */
 static int read_assignment(struct reader *r, const char *prefix, const char *name, size_t length)
 {
-    uint32_t value;
+    uint32_t value = 0;
     int line = r->line;
     r->at++; /* the = */
     int status = read_value(r, &value);
@@ -397,8 +401,8 @@ static char *find_include(const char *from, const char *name)
 
 static int follow(struct reader *r, const char *name, int depth, int line)
 {
-    char *text, *path = r->includes ? find_include(r->path, name) : NULL;
-    size_t bytes;
+    char *text = NULL, *path = r->includes ? find_include(r->path, name) : NULL;
+    size_t bytes = 0;
     if (!path) return put_missing(r, name, line);
     int status = depth >= SYI_GIN_DEPTH || r->gin->files >= SYI_GIN_FILES
                      ? fail(r, line, "too many includes: does a file include itself?")
@@ -413,7 +417,7 @@ static int follow(struct reader *r, const char *name, int depth, int line)
 
 static int read_include(struct reader *r, int depth)
 {
-    uint32_t value;
+    uint32_t value = 0;
     int line = r->line, status = read_value(r, &value);
     if (!status) status = end_of_statement(r);
     if (!status && r->gin->nodes[value].kind != SYI_GIN_STRING)

@@ -42,10 +42,10 @@ struct syi_import_format {
     const char *help;
     int (*recognise)(const char *folder); /* 1: it looks like this format, by its files' names alone */
     /* Fills config, tensors, unused and state. Unknown architectures are SY_EUNSUPPORTED and name the nearest known. */
-    int (*open)(struct syi_import *import, struct sy_error *err) SYI_MUST_CHECK;
+    int (*open)(struct syi_import *import, struct sy_error *err);
     /* Elements of a tensor, dense, in C order of its dims, in its stored dtype (little endian). */
     int (*read)(struct syi_import *import, const struct syi_import_tensor *tensor, void *to,
-                struct sy_error *err) SYI_MUST_CHECK;
+                struct sy_error *err);
     void (*close)(struct syi_import *import); /* frees state; also after a failed open */
 };
 

@@ -61,7 +61,7 @@ static int note_difference(void *arg, const char *key, enum syi_option_flags fla
 static int same_file(const char *a, const char *b, int *same, struct sy_error *err)
 {
     char *text_a = NULL, *text_b = NULL;
-    size_t bytes_a, bytes_b;
+    size_t bytes_a = 0, bytes_b = 0;
     int status = syi_file_read(a, &text_a, &bytes_a, err);
     if (!status) status = syi_file_read(b, &text_b, &bytes_b, err);
     *same = !status && bytes_a == bytes_b && !memcmp(text_a, text_b, bytes_a);
