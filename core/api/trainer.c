@@ -11,6 +11,7 @@
 
 #include "api/api.h"
 #include "base/compat.h"
+#include "base/packed.h"
 #include "optim/schedule.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/engine/train_data.h"
@@ -94,6 +95,10 @@ static int open_trainer(struct sy_trainer *t, const char *path, const struct sy_
     struct sy_open_options options;
     struct syi_api_place place;
     int is_run = 0, status = syi_api_take(&options, sizeof options, given, "sy_open_options", err);
+    if (!status && syi_packed_is(path))
+        status = syi_error(err, SY_EUNSUPPORTED,
+                           "%s: a packed model answers only: name the run that it was made of, or a run file",
+                           path);
     if (!status) status = read_config(t, path, options.checkpoint, &place, &is_run, err);
     if (!status && options.max_batch)
         status = syi_error(err, SY_EINVAL, "max_batch is of a model: a trainer has data.batch_size");
