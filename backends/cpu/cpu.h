@@ -40,7 +40,9 @@ typedef void sycpu_rows(void *context, const struct sy_call *call, int64_t first
 #define SYCPU_KERNEL(NAME, name, has_workspace)                                                              \
     sycpu_run sycpu_ref_##name, sycpu_ref64_##name;                                                          \
     sycpu_workspace sycpu_ref_##name##_workspace, sycpu_ref64_##name##_workspace;
+#define SYCPU_DECLARE
 #include "backends/cpu/ref_kernels.def"
+#undef SYCPU_DECLARE
 #undef SYCPU_KERNEL
 
 /* For prepare: *plan is a copy of what was made, from malloc; release in cpu.c frees it. SY_OK or SY_ENOMEM. */
