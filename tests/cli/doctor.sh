@@ -23,7 +23,8 @@ says out '^Nothing here prevents training'
 # On one screen, with paths of the usual length.
 (cd / && "$program" doctor) >screen
 [ "$(grep -cv '^ ' screen)" -le 19 ] || fail "more than 19 lines without those that are wrapped: $(cat screen)"
-awk 'length($0) > 80 && $0 !~ /^ +[^ ]+$/ { print; bad = 1 } END { exit bad }' screen || fail "lines over 80 columns"
+# (a path is one word: it is not broken)
+awk 'length($0) > 80 && substr($0, 21) !~ /^[^ ]+$/ { print; bad = 1 } END { exit bad }' screen || fail "lines over 80 columns"
 
 # ---- JSON ----
 exits 0 "$program" doctor --json
