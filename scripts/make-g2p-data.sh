@@ -5,8 +5,7 @@
 # Ubuntu package pocketsphinx-en-us. A hash of the word decides where it goes (5 % test, 5 % dev), so all
 # pronunciations of a word are in one file and no word is left out.
 set -eu
-LC_ALL=C
-export LC_ALL
+. "$(dirname "$0")/_data.sh"
 
 if [ $# -lt 1 ] || [ $# -gt 2 ] || [ "$1" = --help ]; then
   echo "usage: ${0##*/} OUTDIR [DICTIONARY]" >&2
@@ -21,14 +20,7 @@ train_sum=9555c8fd9bb1726816738b67bbda06dfacfd53e0ab4f816d003314fe0b32340a
 dev_sum=716b333e78d79865827f3c5e04d176e9ba4554a31aaaea1ac41e5d560d03e448
 test_sum=1f02ac277c378ad3e752dc50fb179725c7f5cc4103a98c55cc756c9073090b32
 
-if [ ! -r "$source" ]; then
-  echo "${0##*/}: cannot read $source; install it (apt-get install pocketsphinx-en-us) or name a dictionary" >&2
-  exit 1
-fi
-
-sum() {
-  if command -v sha256sum >/dev/null 2>&1; then sha256sum <"$1"; else shasum -a 256 <"$1"; fi | cut -d ' ' -f 1
-}
+[ -r "$source" ] || fail "cannot read $source; install it (apt-get install pocketsphinx-en-us) or name a dictionary"
 
 mkdir -p "$out"
 for part in train dev test; do : >"$out/$part.tsv.tmp"; done
@@ -60,11 +52,11 @@ awk -v out="$out" '
   }' "$source"
 
 # Only when all is there do the files get their names.
-source_now=$(sum "$source")
+source_now=$(sum <"$source")
 if [ "$source_now" = "$source_sum" ]; then
   for part in train dev test; do
     eval "expected=\$${part}_sum"
-    if [ "$(sum "$out/$part.tsv.tmp")" != "$expected" ]; then
+    if [ "$(sum <"$out/$part.tsv.tmp")" != "$expected" ]; then
       echo "${0##*/}: $part.tsv came out different from the known source; is this awk broken?" >&2
       rm -f "$out/train.tsv.tmp" "$out/dev.tsv.tmp" "$out/test.tsv.tmp"
       exit 1
@@ -89,6 +81,6 @@ for part in train dev test; do
   mv "$out/$part.tsv.tmp" "$out/$part.tsv"
   words=$(cut -f 1 "$out/$part.tsv" | sort -u | wc -l)
   lines=$(wc -l <"$out/$part.tsv")
-  echo "$part  $((words)) words, $((lines)) lines  $(sum "$out/$part.tsv")  $out/$part.tsv"
+  echo "$part  $((words)) words, $((lines)) lines  $(sum <"$out/$part.tsv")  $out/$part.tsv"
 done
 echo "$checked"

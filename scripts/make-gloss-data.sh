@@ -8,8 +8,7 @@
 # FOLDER holds data.noun, data.verb, data.adj and data.adv; without it they are taken from Debian's package wordnet-base, which
 # is downloaded, not installed.
 set -eu
-LC_ALL=C
-export LC_ALL
+. "$(dirname "$0")/_data.sh"
 
 if [ $# -lt 1 ] || [ $# -gt 2 ] || [ "$1" = --help ]; then
   echo "usage: ${0##*/} OUTDIR [FOLDER]" >&2
@@ -20,11 +19,6 @@ folder=${2:-/usr/share/wordnet}
 temporary=
 trap '[ -z "$temporary" ] || rm -rf "$temporary"' EXIT
 trap 'exit 1' HUP INT TERM
-
-fail() {
-  echo "${0##*/}: $*" >&2
-  exit 1
-}
 
 if [ ! -r "$folder/data.noun" ]; then
   [ $# -eq 1 ] || fail "$folder has no data.noun: name the folder of WordNet's data files"

@@ -11,8 +11,7 @@
 # is a run of its own, runs/g2p-quickstart-try).
 # QUICKSTART_RUN: the run directory, runs/g2p-quickstart if not given.
 set -eu
-LC_ALL=C # numbers of awk have no comma
-export LC_ALL
+. "$(dirname "$0")/_data.sh" # and numbers of awk have no comma
 
 usage() {
     echo "usage: quickstart.sh [--dictionary FILE]" >&2
@@ -46,10 +45,6 @@ trap 'exit 143' TERM
 
 step() {
     printf '\n== %s\n' "$*"
-}
-
-sum() {
-    if command -v sha256sum >/dev/null 2>&1; then sha256sum <"$1"; else shasum -a 256 <"$1"; fi | cut -d ' ' -f 1
 }
 
 step "what is needed"
@@ -96,8 +91,8 @@ fi
 
 step "test words (held out by a hash of the word; each counts once, one that is cut counts as wrong)"
 ./switchyard eval "$run"
-echo "SHA-256 of the test file  $(sum data/g2p/test.tsv)  data/g2p/test.tsv"
-echo "SHA-256 of the source     $(sum "$source")  $source"
+echo "SHA-256 of the test file  $(sum <data/g2p/test.tsv)  data/g2p/test.tsv"
+echo "SHA-256 of the source     $(sum <"$source")  $source"
 
 step "words that are in no dictionary"
 new=
