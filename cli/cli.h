@@ -5,6 +5,7 @@
 #define CLI_H
 
 #include "base/run_config.h"
+#include "base/safetensors.h"
 #include "train/launch/launch.h"
 
 enum cli_exit { CLI_DONE = 0, CLI_FAILED = 1, CLI_USAGE = 2, CLI_RESUMABLE = 3 };
@@ -147,6 +148,8 @@ int cli_load_run(const char *run_dir, const struct cli_options *options, struct 
 /* The same for the run itself, which keeps the names of its vocabularies. */
 int cli_load_to_resume(const char *run_dir, const struct cli_options *options, struct syi_config *config,
                        struct sy_error *err);
+/* The dtype of weights that --dtype names (float32 where it is NULL). */
+int cli_weights_dtype(const char *name, enum syi_safetensors_dtype *dtype, struct sy_error *err);
 struct syi_launch cli_launch(const struct cli_options *options, const struct syi_config *config);
 /* Whether the launch that was asked for is possible: CLI_DONE, or the exit status after having said why not.
  * numbers: the command needs a backend that computes. */

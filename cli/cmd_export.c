@@ -3,19 +3,9 @@
 #include "config.h"
 
 #include <stdio.h>
-#include <string.h>
 
 #include "cli/cli.h"
 #include "import/export.h"
-
-static int read_dtype(const struct cli_options *o, struct syi_export *export, struct sy_error *err)
-{
-    export->dtype = SYI_SAFETENSORS_F32;
-    if (!o->dtype || !strcmp(o->dtype, "float32")) return SY_OK;
-    export->dtype = SYI_SAFETENSORS_BF16;
-    if (!strcmp(o->dtype, "bfloat16")) return SY_OK;
-    return syi_error(err, SY_EINVAL, "--dtype=%s: expected float32 or bfloat16", o->dtype);
-}
 
 static int run(const struct cli_options *o)
 {
@@ -27,7 +17,7 @@ static int run(const struct cli_options *o)
     struct syi_export *export = syi_alloc(sizeof *export, &err);
     if (!export) return cli_fail(&err);
     int status = cli_load_run(o->operand[0], o, &export->config, &err);
-    if (!status) status = read_dtype(o, export, &err);
+    if (!status) status = cli_weights_dtype(o->dtype, &export->dtype, &err);
     if (status) {
         syi_free(export);
         return cli_usage(&err);

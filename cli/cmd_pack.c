@@ -3,7 +3,6 @@
 #include "config.h"
 
 #include <stdio.h>
-#include <string.h>
 
 #include "cli/cli.h"
 #include "import/pack.h"
@@ -11,13 +10,11 @@
 static int read_weights(const struct cli_options *o, enum syi_safetensors_dtype *weights,
                         struct sy_error *err)
 {
-    *weights = o->int8 ? SYI_SAFETENSORS_I8 : SYI_SAFETENSORS_F32;
-    if (!o->dtype) return SY_OK;
-    if (o->int8)
+    if (o->int8 && o->dtype)
         return syi_error(err, SY_EINVAL, "pack: weights are --int8 or of a --dtype: give one of both");
-    if (!strcmp(o->dtype, "bfloat16")) *weights = SYI_SAFETENSORS_BF16;
-    if (!strcmp(o->dtype, "bfloat16") || !strcmp(o->dtype, "float32")) return SY_OK;
-    return syi_error(err, SY_EINVAL, "--dtype=%s: expected float32 or bfloat16", o->dtype);
+    if (!o->int8) return cli_weights_dtype(o->dtype, weights, err);
+    *weights = SYI_SAFETENSORS_I8;
+    return SY_OK;
 }
 
 static int run(const struct cli_options *o)

@@ -84,6 +84,15 @@ int cli_load_to_resume(const char *run_dir, const struct cli_options *options, s
     return load_stored(run_dir, options, 0, config, err);
 }
 
+int cli_weights_dtype(const char *name, enum syi_safetensors_dtype *dtype, struct sy_error *err)
+{
+    *dtype = SYI_SAFETENSORS_F32;
+    if (!name || !strcmp(name, "float32")) return SY_OK;
+    *dtype = SYI_SAFETENSORS_BF16;
+    if (!strcmp(name, "bfloat16")) return SY_OK;
+    return syi_error(err, SY_EINVAL, "--dtype=%s: expected float32 or bfloat16", name);
+}
+
 struct syi_launch cli_launch(const struct cli_options *options, const struct syi_config *config)
 {
     return (struct syi_launch){.backend = options->backend,

@@ -1,12 +1,13 @@
 -- The database of a run, metrics.db. Steps count finished training steps. Nothing is ever deleted: when a run goes on
--- from a checkpoint or back to one, its later steps come again under a new attempt, and the views show each step's valid rows only.
--- Tables hold facts, views answer questions. A `time` that is a whole number is milliseconds since 1970, UTC; the views
+-- from a checkpoint or back to one, its later steps come again under a new attempt, and the views show each step's valid rows
+-- only. Tables hold facts, views answer questions. A `time` that is a whole number is milliseconds since 1970, UTC; the views
 -- have it as text. Rows without a column `task` are of the training.
 
 PRAGMA application_id = 1398361412; -- "SYMD"
 PRAGMA user_version = 3;
 
--- One row for each start of the training program, and for each time that it went back to a checkpoint. An evaluation of the finished run belongs to its last attempt.
+-- One row for each start of the training program, and for each time that it went back to a checkpoint. An evaluation of the
+-- finished run belongs to its last attempt.
 CREATE TABLE run (
   attempt INTEGER PRIMARY KEY,  -- 1, 2, ...
   time TEXT NOT NULL,           -- start, UTC, ISO 8601

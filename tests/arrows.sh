@@ -42,7 +42,7 @@ metrics: core/base core/train/trainer
 verify: core/base core/program core/parallel core/passes core/model core/optim core/comm core/runtime core/data core/train/launch core/train/decode core/train/engine core/train/trainer core/import
 cli/bench: core/base core/program core/parallel core/passes core/model core/optim core/comm core/runtime core/data core/train/launch core/train/engine cli
 cli: include/switchyard core/base core/program core/parallel core/passes core/model core/optim core/comm core/runtime core/data core/text_metrics core/train/launch core/train/engine core/train/checkpoint core/train/compare core/train/trainer core/train/predict core/train/replay core/import metrics verify cli/bench cli/ckpt cli/doctor cli/top cli/report
-cli/ckpt: core/base core/train/launch core/train/checkpoint core/import cli
+cli/ckpt: core/base core/train/launch core/train/checkpoint cli
 cli/doctor: include/switchyard core/base core/runtime core/data core/train/launch metrics cli
 cli/top: core/base core/train/launch metrics
 cli/report: core/base core/train/launch metrics

@@ -12,12 +12,6 @@
 
 enum { ALIGNMENT = 64 }; /* bytes, of each tensor's data */
 
-static int ends_with(const char *text, const char *end)
-{
-    size_t n = strlen(text), m = strlen(end);
-    return n >= m && !strcmp(text + n - m, end);
-}
-
 /* Copies a word that will be printed: nothing in it that a terminal would obey. */
 static int copy_word(const struct verify_case *c, const char *what, const char *from, char *to, size_t bytes,
                      struct sy_error *err)
@@ -193,8 +187,8 @@ int verify_case_open(struct verify_case *c, const char *path, struct sy_error *e
         return syi_error(err, SY_EINVAL, "%.80s...: this path is too long", path);
     memcpy(c->path, path, strlen(path) + 1);
     c->bound = 2e-5;
-    if (ends_with(path, ".safetensors")) return open_safetensors(c, err);
-    if (ends_with(path, ".json")) return open_json(c, err);
+    if (syi_ends_with(path, ".safetensors")) return open_safetensors(c, err);
+    if (syi_ends_with(path, ".json")) return open_json(c, err);
     return syi_error(err, SY_EINVAL, "%s: no case file: its name ends neither in .safetensors nor in .json",
                      path);
 }

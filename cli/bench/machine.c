@@ -177,20 +177,6 @@ static int measure_copy(struct syi_threads *pool, struct bench_machine *machine,
 
 /* ---- the machine ---- */
 
-static void read_cpu_name(char *name, size_t bytes)
-{
-    char line[256];
-    FILE *file = fopen("/proc/cpuinfo", "r");
-    name[0] = '\0';
-    while (file && fgets(line, sizeof line, file)) {
-        const char *colon = strchr(line, ':');
-        if (strncmp(line, "model name", 10) || !colon) continue;
-        snprintf(name, bytes, "%.*s", (int)strcspn(colon + 2, "\n"), colon + 2);
-        break;
-    }
-    if (file) fclose(file);
-}
-
 static int measure(void *arg, void *result, struct sy_error *err)
 {
     struct bench_machine *machine = result;
@@ -208,7 +194,7 @@ static int measure(void *arg, void *result, struct sy_error *err)
 int bench_machine(int threads, struct bench_machine *machine, struct sy_error *err)
 {
     *machine = (struct bench_machine){.threads = threads};
-    read_cpu_name(machine->cpu, sizeof machine->cpu);
+    syi_cpu_name(machine->cpu, sizeof machine->cpu);
     return bench_in_child(measure, NULL, machine, sizeof *machine, err);
 }
 

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "cli/ckpt/ckpt.h"
-#include "import/new_folder.h"
+#include "base/new_folder.h"
 #include "train/launch/run_dir.h"
 
 /* What is made: the mean of n checkpoints, in a dtype. */

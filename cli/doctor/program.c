@@ -7,6 +7,7 @@
 #include <sys/utsname.h>
 
 #include "base/compress.h"
+#include "base/threads.h"
 #include "cli/doctor/doctor.h"
 #include "data/vocabulary.h"
 #include "metrics/database.h"
@@ -49,24 +50,6 @@ static void add_build(struct doctor *d)
 
 /* ---- processor ---- */
 
-/* The value of the first line "KEY : VALUE" of /proc/cpuinfo, or what the system calls the machine. */
-static void processor_name(char *name, size_t bytes)
-{
-    static const char key[] = "model name";
-    struct utsname machine;
-    char line[256];
-    FILE *file = fopen("/proc/cpuinfo", "r");
-    snprintf(name, bytes, "%s", uname(&machine) < 0 ? "unknown" : machine.machine);
-    while (file && fgets(line, sizeof line, file)) {
-        char *value = strchr(line, ':');
-        if (!value || strncmp(line, key, sizeof key - 1)) continue;
-        line[strcspn(line, "\n")] = '\0';
-        snprintf(name, bytes, "%s", value + 1 + strspn(value + 1, " "));
-        break;
-    }
-    if (file) fclose(file);
-}
-
 /* Those that the kernels use. */
 static void processor_features(struct syi_text *text)
 {
@@ -91,8 +74,10 @@ static void processor_features(struct syi_text *text)
 static void add_processor(struct doctor *d)
 {
     char name[128];
+    struct utsname machine;
     struct syi_text features = {0};
-    processor_name(name, sizeof name);
+    syi_cpu_name(name, sizeof name);
+    if (!name[0]) snprintf(name, sizeof name, "%s", uname(&machine) < 0 ? "unknown" : machine.machine);
     processor_features(&features);
     doctor_add(d, DOCTOR_OK, "processor", NULL, "%s;%s", name, features.data ? features.data : "");
     syi_text_free(&features);

@@ -4,6 +4,7 @@
 #ifndef SYI_BF16_H
 #define SYI_BF16_H
 
+#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -21,6 +22,26 @@ static inline uint16_t syi_bf16_from_float(float value)
     memcpy(&bits, &value, sizeof bits);
     if ((bits & 0x7fffffff) > 0x7f800000) return (uint16_t)(bits >> 16 | 0x40); /* quiet */
     return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+/* n bfloat16 in the second half of the place of n floats become these floats. */
+static inline void syi_bf16_widen(float *place, size_t n)
+{
+    const char *half = (const char *)place + n * sizeof(uint16_t);
+    for (size_t i = 0; i < n; i++) {
+        uint16_t value;
+        memcpy(&value, half + i * sizeof value, sizeof value);
+        place[i] = syi_bf16_to_float(value);
+    }
+}
+
+/* n floats become n bfloat16 in the first half of their place. */
+static inline void syi_bf16_narrow(float *place, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        uint16_t half = syi_bf16_from_float(place[i]);
+        memcpy((char *)place + i * sizeof half, &half, sizeof half);
+    }
 }
 
 #endif

@@ -68,16 +68,29 @@ int syi_cpu_count(void)
     return quota && quota < cpus ? quota : cpus;
 }
 
-void syi_cpu_set_text(char *text, size_t bytes)
+/* What the first line that begins with the key has after it; "": there is none. */
+static void find_line(const char *path, const char *key, char *text, size_t bytes)
 {
-    static const char key[] = "Cpus_allowed_list:";
     char line[PATH_BYTES];
-    FILE *file = fopen("/proc/self/status", "r");
+    FILE *file = fopen(path, "r");
     text[0] = '\0';
     if (!file) return;
     while (!text[0] && fgets(line, sizeof(line), file))
-        if (!strncmp(line, key, sizeof(key) - 1)) snprintf(text, bytes, "%s", line + sizeof(key) - 1);
+        if (!strncmp(line, key, strlen(key))) snprintf(text, bytes, "%s", line + strlen(key));
     fclose(file);
+}
+
+void syi_cpu_set_text(char *text, size_t bytes)
+{
+    find_line("/proc/self/status", "Cpus_allowed_list:", text, bytes);
+}
+
+void syi_cpu_name(char *name, size_t bytes)
+{
+    char text[256];
+    find_line("/proc/cpuinfo", "model name", text, sizeof(text));
+    text[strcspn(text, "\n")] = '\0';
+    snprintf(name, bytes, "%s", text + strspn(text, "\t :"));
 }
 
 int syi_cpu_share(int ranks)

@@ -6,18 +6,13 @@
 #include <string.h>
 
 #include "base/int8.h"
-
-static int ends_with(const char *name, const char *end)
-{
-    size_t n = strlen(name), m = strlen(end);
-    return n >= m && !strcmp(name + n - m, end);
-}
+#include "base/text.h"
 
 /* Routers have kernels, too: small ones, whose rounding would send tokens to other experts. */
 int syi_int8_axis(const char *name, int rank)
 {
-    if (ends_with(name, "/embedding") && rank == 2) return 1;
-    if (!ends_with(name, "/kernel") || ends_with(name, "router_weights/w/kernel")) return -1;
+    if (syi_ends_with(name, "/embedding") && rank == 2) return 1;
+    if (!syi_ends_with(name, "/kernel") || syi_ends_with(name, "router_weights/w/kernel")) return -1;
     return rank == 2 || rank == 3 ? rank - 2 : -1;
 }
 

@@ -108,6 +108,12 @@ double syi_parse_double(const char *text, const char **end)
     return value;
 }
 
+int syi_ends_with(const char *text, const char *end)
+{
+    size_t n = strlen(text), m = strlen(end);
+    return n >= m && !strcmp(text + n - m, end);
+}
+
 int syi_utf8_encode(uint32_t code, char out[4])
 {
     if (code < 0x80) {

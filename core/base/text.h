@@ -28,6 +28,9 @@ void syi_format_float(char text[SYI_NUMBER_BYTES], float value);
 /* The number at the start of text, decimal point '.'; *end is after it, or text when there is none. */
 double syi_parse_double(const char *text, const char **end);
 
+/* Whether text ends with `end`. */
+int syi_ends_with(const char *text, const char *end);
+
 /* Writes a code point as UTF-8, returns its bytes (1 to 4); 0 for a surrogate or a value over U+10FFFF. */
 int syi_utf8_encode(uint32_t code, char out[4]);
 /* Bytes of the well-formed UTF-8 sequence at the start of text (1 to 4), 0 when it is malformed. */

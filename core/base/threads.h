@@ -19,6 +19,8 @@ int syi_cpu_count(void);
 int syi_cpu_quota(const char *root);
 /* The set of CPUs this process may use, as text; "" where the system does not say. */
 void syi_cpu_set_text(char *text, size_t bytes);
+/* What the processor is called; "" where the system does not say. */
+void syi_cpu_name(char *name, size_t bytes);
 /* Threads for each of `ranks` processes or rank threads that share this process's CPUs. 1 or more. */
 int syi_cpu_share(int ranks);
 /* The least number of threads a process that SLURM_CPUS_PER_TASK and OMP_NUM_THREADS allow, 0 where neither does; *name:

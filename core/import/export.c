@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "import/export.h"
-#include "import/new_folder.h"
+#include "base/new_folder.h"
 #include "train/checkpoint/checkpoint.h"
 
 static const struct syi_export_format *const formats[] = {&syi_export_hf, &syi_export_safetensors,

@@ -32,12 +32,6 @@ static void transpose(const float *from, int64_t rows, int64_t columns, float *t
         for (int64_t j = 0; j < columns; j++) to[j * rows + i] = from[i * columns + j];
 }
 
-static void narrow(float *values, int64_t n)
-{
-    uint16_t *to = (uint16_t *)values;
-    for (int64_t i = 0; i < n; i++) to[i] = syi_bf16_from_float(values[i]);
-}
-
 static int copy(const struct syi_export *export, const struct syi_export_tensor *tensor,
                 const struct syi_safetensors *file, struct sy_error *err)
 {
@@ -51,7 +45,7 @@ static int copy(const struct syi_export *export, const struct syi_export_tensor 
         status =
             syi_safetensors_read(&export->params, from, (uint64_t)tensor->part * bytes, values, bytes, err);
     if (!status && tensor->transposed) transpose(values, to->dims[1], to->dims[0], turned);
-    if (!status && to->dtype == SYI_SAFETENSORS_BF16) narrow(turned, n);
+    if (!status && to->dtype == SYI_SAFETENSORS_BF16) syi_bf16_narrow(turned, (size_t)n);
     if (!status) status = syi_safetensors_write(file, to, 0, turned, (size_t)to->bytes, err);
     if (tensor->transposed) syi_free(turned);
     syi_free(values);

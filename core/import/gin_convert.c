@@ -217,14 +217,14 @@ static void set_choice(struct conversion *c, const struct syi_gin_binding *from,
                        uint32_t value)
 {
     char ours[KEY_TEXT];
-    const char *text = text_of(c, value), *dot = NULL;
+    const char *text = text_of(c, value), *end;
     enum syi_gin_kind kind = c->gin->nodes[value].kind;
     if (kind == SYI_GIN_LIST || kind == SYI_GIN_DICT) {
         note_binding(c, from, "a name was expected");
         return;
     }
-    if (kind != SYI_GIN_NUMBER && (dot = strpbrk(text, "./")))
-        while (dot) text = dot + 1, dot = strpbrk(text, "./");
+    /* of a name the last part */
+    while (kind != SYI_GIN_NUMBER && (end = strpbrk(text, "./"))) text = end + 1;
     if (translate(row->extra, text, ours, sizeof ours))
         set(c, from, row->key, ours);
     else

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "import/import.h"
-#include "import/new_folder.h"
+#include "base/new_folder.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/launch/run_dir.h"
 

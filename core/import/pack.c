@@ -195,19 +195,6 @@ static int write_int8(struct packing *p, const struct item *item, const struct s
     return status;
 }
 
-/* n numbers at `values` from bfloat16 that lie there; or back. */
-static void widen(float *values, size_t n)
-{
-    const uint16_t *half = (const uint16_t *)values;
-    while (n-- > 0) values[n] = syi_bf16_to_float(half[n]);
-}
-
-static void narrow(float *values, size_t n)
-{
-    uint16_t *half = (uint16_t *)values;
-    for (size_t i = 0; i < n; i++) half[i] = syi_bf16_from_float(values[i]);
-}
-
 static int write_param(struct packing *p, const struct item *item, const struct syi_safetensors_tensor *to,
                        struct sy_error *err)
 {
@@ -215,9 +202,11 @@ static int write_param(struct packing *p, const struct item *item, const struct 
     size_t n = (size_t)(from->bytes / syi_safetensors_element_bytes(from->dtype));
     float *values = syi_alloc(n * sizeof *values, err);
     if (!values) return SY_ENOMEM;
-    int status = syi_safetensors_read(&p->view.file[0], from, 0, values, (size_t)from->bytes, err);
-    if (!status && from->dtype == SYI_SAFETENSORS_BF16) widen(values, n);
-    if (!status && to->dtype == SYI_SAFETENSORS_BF16) narrow(values, n);
+    int half = from->dtype == SYI_SAFETENSORS_BF16;
+    char *read_to = (char *)values + (half ? n * sizeof(uint16_t) : 0);
+    int status = syi_safetensors_read(&p->view.file[0], from, 0, read_to, (size_t)from->bytes, err);
+    if (!status && half) syi_bf16_widen(values, n);
+    if (!status && to->dtype == SYI_SAFETENSORS_BF16) syi_bf16_narrow(values, n);
     if (!status)
         status = item->axis >= 0 ? write_int8(p, item, to, values, err) : write_bytes(p, to, values, err);
     syi_free(values);

@@ -133,14 +133,8 @@ static void round_parameters(const struct writer *w, struct leaf *leaf, void *da
 {
     leaf->zarr.dtype = leaf->tensor->dtype;
     if (leaf->file != &w->export->params || w->export->dtype != SYI_SAFETENSORS_BF16) return;
-    unsigned char *bytes = data;
     leaf->zarr.dtype = SYI_SAFETENSORS_BF16;
-    for (size_t i = 0; i < leaf->tensor->bytes / sizeof(float); i++) {
-        float value;
-        memcpy(&value, bytes + i * sizeof value, sizeof value);
-        uint16_t half = syi_bf16_from_float(value);
-        memcpy(bytes + i * sizeof half, &half, sizeof half);
-    }
+    syi_bf16_narrow(data, leaf->tensor->bytes / sizeof(float));
 }
 
 /* The leaf's name with '.' for '/': T5X's name of its folder. */

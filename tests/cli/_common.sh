@@ -48,6 +48,21 @@ good_run() {
     hash=$(hash_in out)
 }
 
+# document_blocks: for the commands of a document: switchyard is found in PATH, the script goes on in $here/work, and
+# $here/blocks is for what the document says. One thread, which is as fast for models this small, and does not wait for a
+# processor that others use.
+document_blocks() {
+    mkdir "$here/bin" "$here/blocks" "$here/work"
+    cat >"$here/bin/switchyard" <<END
+#!/bin/sh
+case \$1 in train | eval | predict) exec "$program" "\$@" --threads 1 ;; esac
+exec "$program" "\$@"
+END
+    chmod +x "$here/bin/switchyard"
+    PATH=$here/bin:$PATH
+    cd "$here/work" || exit 99
+}
+
 # exits STATUS COMMAND...: runs it with output in $here/out and $here/err.
 exits() {
     want=$1

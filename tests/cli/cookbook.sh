@@ -3,16 +3,7 @@
 # doc/metrics-cookbook.md: its commands make the runs, each of its questions is asked, and the answers are those of the page; where
 # they measure time, the page has the same columns and as many rows.
 . "$(dirname "$0")/_common.sh"
-mkdir "$here/bin" "$here/blocks" "$here/work"
-# One thread, which is as fast for models this small, and does not wait for a processor that others use.
-cat >"$here/bin/switchyard" <<END
-#!/bin/sh
-case \$1 in train | eval | predict) exec "$program" "\$@" --threads 1 ;; esac
-exec "$program" "\$@"
-END
-chmod +x "$here/bin/switchyard"
-PATH=$here/bin:$PATH
-cd "$here/work" || exit 99
+document_blocks
 
 # The commands as `setup`, questions as N.sql, and what the page says after them as N.same or N.text.
 awk -v folder="$here/blocks" '

@@ -3,16 +3,7 @@
 # doc/tutorial.md: its commands, as they stand there, in an empty folder. Only the training is shorter. Outputs marked "same" must be
 # those of the page, the others must be there in kind.
 . "$(dirname "$0")/_common.sh"
-mkdir "$here/bin" "$here/blocks" "$here/work"
-# One thread, which is as fast for models this small, and does not wait for a processor that others use.
-cat >"$here/bin/switchyard" <<END
-#!/bin/sh
-case \$1 in train | eval | predict) exec "$program" "\$@" --threads 1 ;; esac
-exec "$program" "\$@"
-END
-chmod +x "$here/bin/switchyard"
-PATH=$here/bin:$PATH
-cd "$here/work" || exit 99
+document_blocks
 
 # Blocks of commands as N.sh, each with the output that follows it as N.same or N.text.
 awk -v folder="$here/blocks" '

@@ -5,6 +5,7 @@
 #define SMALL_RUN_H
 
 #include <criterion/criterion.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -103,6 +104,38 @@ static inline struct sy_answers *answers_of(struct sy_model *model, const struct
     cr_assert_eq(sy_predict(model, options, texts, n, &answers, &err), SY_OK, "%s", err.text);
     cr_assert_eq(sy_answers_inputs(answers), n);
     return answers;
+}
+
+/* A call on a handle that comes while another one computes: the model is opened with run_and_meet and this as its argument. */
+struct meeting {
+    struct sy_model *model;
+    const struct sy_text *texts;
+    size_t n;
+    void (*before)(void); /* the other call; or NULL */
+    int begins;           /* 1: the next piece of work meets the other call */
+    int status;
+    struct sy_answers *answers; /* of the other call; freed by the caller */
+    struct sy_error err;
+};
+
+static inline void *meet(void *arg)
+{
+    struct meeting *m = arg;
+    m->status = sy_predict(m->model, NULL, m->texts, m->n, &m->answers, &m->err);
+    return NULL;
+}
+
+static inline void run_and_meet(void *arg, size_t n, void (*task)(void *task_arg, size_t i), void *task_arg)
+{
+    struct meeting *m = arg;
+    pthread_t thread;
+    if (m->begins) {
+        m->begins = 0;
+        if (m->before) m->before();
+        cr_assert_eq(pthread_create(&thread, NULL, meet, m), 0);
+        pthread_join(thread, NULL);
+    }
+    for (size_t i = 0; i < n; i++) task(task_arg, i);
 }
 
 #endif

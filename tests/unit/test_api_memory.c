@@ -3,7 +3,6 @@
  * the call says so, and the handle works on. */
 #include "config.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
 
 #include "small_run.h"
@@ -126,41 +125,18 @@ Test(api_memory, predicting)
     cr_expect_eq(memory.pieces, 0, "%ld pieces were not given back", (long)memory.pieces);
 }
 
-/* A call that comes while another one computes, and for which memory is short. */
-struct meeting {
-    struct sy_model *model;
-    int begins, status;
-    struct sy_error err;
-};
-
-static void *meet(void *arg)
+static void let_fail(void)
 {
-    struct meeting *m = arg;
-    struct sy_answers *answers;
-    m->status = sy_predict(m->model, NULL, run.text, 3, &answers, &m->err);
-    sy_answers_free(answers);
-    return NULL;
+    memory.takes = 0;
 }
 
-static void run_and_meet(void *arg, size_t n, void (*task)(void *task_arg, size_t i), void *task_arg)
-{
-    struct meeting *m = arg;
-    pthread_t thread;
-    if (m->begins) {
-        m->begins = 0;
-        memory.takes = 0;
-        cr_assert_eq(pthread_create(&thread, NULL, meet, m), 0);
-        pthread_join(thread, NULL);
-    }
-    for (size_t i = 0; i < n; i++) task(task_arg, i);
-}
-
-/* The call that computes is not hurt; what was made for the other goes back. */
+/* Memory is short for a call that comes while another one computes: that one is not hurt, and what was made for the other goes
+ * back. */
 Test(api_memory, meeting)
 {
     int n = 0, again = 1;
     for (memory.fails = 1; again; memory.fails += 1 + memory.fails / 8, n++) {
-        struct meeting m = {0};
+        struct meeting m = {.texts = run.text, .n = 3, .before = let_fail};
         struct sy_open_options options = {
             .bytes = sizeof options, .threads = 2, .run_tasks = run_and_meet, .run_tasks_arg = &m};
         memory.takes = memory.fails;
@@ -169,6 +145,7 @@ Test(api_memory, meeting)
         m.begins = 1;
         struct sy_answers *answers = answers_of(m.model, NULL, run.text, 3);
         again = ran_short(m.status, &m.err);
+        sy_answers_free(m.answers);
         sy_answers_free(answers);
         sy_model_close(m.model);
         cr_expect_eq(memory.pieces, 0, "allocation %ld: %ld pieces were not given back", memory.fails,

@@ -190,37 +190,10 @@ Test(api_model, one_handle_few_and_many_lanes)
     many_threads(CALLERS);
 }
 
-/* A call that comes while another one computes: from another thread, within the first one's tasks, which it holds up. */
-struct meeting {
-    struct sy_model *model;
-    int begins; /* 1: the next piece of work meets the other call */
-    int status;
-    struct sy_answers *answers;
-};
-
-static void *meet(void *arg)
-{
-    struct meeting *m = arg;
-    m->status = sy_predict(m->model, NULL, run.text, SMALL_WORDS, &m->answers, NULL);
-    return NULL;
-}
-
-static void run_and_meet(void *arg, size_t n, void (*task)(void *task_arg, size_t i), void *task_arg)
-{
-    struct meeting *m = arg;
-    pthread_t thread;
-    if (m->begins) {
-        m->begins = 0;
-        cr_assert_eq(pthread_create(&thread, NULL, meet, m), 0);
-        pthread_join(thread, NULL);
-    }
-    for (size_t i = 0; i < n; i++) task(task_arg, i);
-}
-
 /* Calls that waited for each other would wait for ever. */
 Test(api_model, calls_meet_on_one_handle, .timeout = 60)
 {
-    struct meeting m = {.status = -1};
+    struct meeting m = {.texts = run.text, .n = SMALL_WORDS, .status = -1};
     struct sy_open_options options = {
         .bytes = sizeof options, .threads = 2, .run_tasks = run_and_meet, .run_tasks_arg = &m};
     struct sy_model_facts facts = {.bytes = sizeof facts};

@@ -183,17 +183,6 @@ int syi_checkpoint_tensors_compare(const struct syi_checkpoint_tensors *tensors,
     return SY_OK;
 }
 
-/* n elements of bfloat16, which lie at the end of a place for n of float32, become these. */
-static void widen(float *data, size_t n)
-{
-    const uint16_t *half = (const uint16_t *)data + n;
-    for (size_t i = 0; i < n; i++) {
-        uint16_t value;
-        memcpy(&value, half + i, sizeof value);
-        data[i] = syi_bf16_to_float(value);
-    }
-}
-
 int syi_checkpoint_tensor_read(const struct syi_safetensors *file, const struct syi_safetensors_tensor *there,
                                const struct syi_shared *shared, struct sy_error *err)
 {
@@ -202,7 +191,7 @@ int syi_checkpoint_tensor_read(const struct syi_safetensors *file, const struct 
     size_t n = (size_t)syi_tensor_count(&shared->info);
     void *to = is_wide ? local->data : (uint16_t *)local->data + n;
     int status = syi_safetensors_read_block(file, there, local->first, local->dim, to, err);
-    if (!status && !is_wide) widen(local->data, n);
+    if (!status && !is_wide) syi_bf16_widen(local->data, n);
     return status;
 }
 

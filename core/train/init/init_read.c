@@ -15,20 +15,15 @@ static int64_t count(int rank, const int64_t *dims)
     return n;
 }
 
-/* The block as float32. bfloat16 is read into the second half of its place and widened from its beginning. */
+/* The block as float32. bfloat16 is read into the second half of its place and widened there. */
 static int read_block(const struct syi_safetensors *file, const struct syi_safetensors_tensor *from,
                       const int64_t *start, const int64_t *extent, float *to, struct sy_error *err)
 {
     int64_t n = count(from->rank, extent);
     if (from->dtype == SYI_SAFETENSORS_F32)
         return syi_safetensors_read_block(file, from, start, extent, to, err);
-    const char *half = (char *)to + 2 * n;
     int status = syi_safetensors_read_block(file, from, start, extent, (char *)to + 2 * n, err);
-    for (int64_t i = 0; !status && i < n; i++) {
-        uint16_t bits;
-        memcpy(&bits, half + 2 * i, sizeof bits);
-        to[i] = syi_bf16_to_float(bits);
-    }
+    if (!status) syi_bf16_widen(to, (size_t)n);
     return status;
 }
 

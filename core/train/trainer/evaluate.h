@@ -61,8 +61,8 @@ int syi_evaluation_open(struct syi_evaluation *evaluation, const struct syi_eval
                         struct sy_error *err) SYI_MUST_CHECK;
 void syi_evaluation_close(struct syi_evaluation *evaluation);
 /* Called by all ranks; all get the same numbers, rank 0 the examples, too. Numbers of texts are added up in the order of
- * the items, so no batch shows in them. decode 0: no outputs are made, and what needs them is left out. poll: asked between positions of what is decoded (struct syi_outputs) and before
- * each batch whose loss is taken; or NULL. */
+ * the items, so no batch shows in them. decode 0: no outputs are made, and what needs them is left out. poll: asked between
+ * positions of what is decoded (struct syi_outputs) and before each batch whose loss is taken; or NULL. */
 int syi_evaluation_run(struct syi_evaluation *evaluation, int decode, syi_poll_fn poll, void *poll_arg,
                        struct syi_eval_result *result, struct sy_error *err) SYI_MUST_CHECK;
 /* Items that are too long: counted as wrong where outputs are decoded, else left out. */

@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "import/new_folder.h"
+#include "base/new_folder.h"
 
 static int remove_entry(const char *path, const struct stat *info, int type, struct FTW *at)
 {
