@@ -36,6 +36,7 @@ core/train/trainer: include/switchyard core/base core/parallel core/optim core/c
 core/train/predict: core/base core/parallel core/comm core/runtime core/data core/train/launch core/train/engine core/train/checkpoint
 core/api: include/switchyard core/base core/optim core/comm core/runtime core/data core/train/launch core/train/engine core/train/checkpoint core/train/predict core/train/trainer
 backends/cpu: include/switchyard core/base
+backends/cuda: include/switchyard core/base
 backends/mpi: include/switchyard core/base
 backends/null: include/switchyard core/base
 metrics: core/base core/train/trainer

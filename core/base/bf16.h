@@ -8,7 +8,9 @@
 #include <stdint.h>
 #include <string.h>
 
-static inline float syi_bf16_to_float(uint16_t half)
+#include "base/inline.h"
+
+SYI_INLINE float syi_bf16_to_float(uint16_t half)
 {
     uint32_t bits = (uint32_t)half << 16;
     float value;
@@ -16,7 +18,7 @@ static inline float syi_bf16_to_float(uint16_t half)
     return value;
 }
 
-static inline uint16_t syi_bf16_from_float(float value)
+SYI_INLINE uint16_t syi_bf16_from_float(float value)
 {
     uint32_t bits;
     memcpy(&bits, &value, sizeof bits);
@@ -25,7 +27,7 @@ static inline uint16_t syi_bf16_from_float(float value)
 }
 
 /* n bfloat16 in the second half of the place of n floats become these floats. */
-static inline void syi_bf16_widen(float *place, size_t n)
+SYI_INLINE void syi_bf16_widen(float *place, size_t n)
 {
     const char *half = (const char *)place + n * sizeof(uint16_t);
     for (size_t i = 0; i < n; i++) {
@@ -36,7 +38,7 @@ static inline void syi_bf16_widen(float *place, size_t n)
 }
 
 /* n floats become n bfloat16 in the first half of their place. */
-static inline void syi_bf16_narrow(float *place, size_t n)
+SYI_INLINE void syi_bf16_narrow(float *place, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         uint16_t half = syi_bf16_from_float(place[i]);

@@ -18,94 +18,96 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "base/inline.h"
+
 /* ---- float ---- */
 
-static inline float syi_f32_set(float s)
+SYI_INLINE float syi_f32_set(float s)
 {
     return s;
 }
-static inline float syi_f32_add(float a, float b)
+SYI_INLINE float syi_f32_add(float a, float b)
 {
     return a + b;
 }
-static inline float syi_f32_sub(float a, float b)
+SYI_INLINE float syi_f32_sub(float a, float b)
 {
     return a - b;
 }
-static inline float syi_f32_mul(float a, float b)
+SYI_INLINE float syi_f32_mul(float a, float b)
 {
     return a * b;
 }
-static inline float syi_f32_div(float a, float b)
+SYI_INLINE float syi_f32_div(float a, float b)
 {
     return a / b;
 }
-static inline float syi_f32_fma(float a, float b, float c)
+SYI_INLINE float syi_f32_fma(float a, float b, float c)
 {
     return fmaf(a, b, c);
 }
-static inline float syi_f32_sqrt(float a)
+SYI_INLINE float syi_f32_sqrt(float a)
 {
     return sqrtf(a);
 }
-static inline float syi_f32_min(float a, float b)
+SYI_INLINE float syi_f32_min(float a, float b)
 {
     return a < b ? a : b;
 }
-static inline float syi_f32_max(float a, float b)
+SYI_INLINE float syi_f32_max(float a, float b)
 {
     return a > b ? a : b;
 }
-static inline int syi_f32_less(float a, float b)
+SYI_INLINE int syi_f32_less(float a, float b)
 {
     return a < b;
 }
-static inline float syi_f32_select(int mask, float a, float b)
+SYI_INLINE float syi_f32_select(int mask, float a, float b)
 {
     return mask ? a : b;
 }
-static inline int32_t syi_f32_bits(float f)
+SYI_INLINE int32_t syi_f32_bits(float f)
 {
     int32_t i;
     memcpy(&i, &f, sizeof i);
     return i;
 }
-static inline float syi_f32_real(int32_t i)
+SYI_INLINE float syi_f32_real(int32_t i)
 {
     float f;
     memcpy(&f, &i, sizeof f);
     return f;
 }
-static inline float syi_f32_convert(int32_t i)
+SYI_INLINE float syi_f32_convert(int32_t i)
 {
     return (float)i;
 }
-static inline int32_t syi_f32_iset(int32_t i)
+SYI_INLINE int32_t syi_f32_iset(int32_t i)
 {
     return i;
 }
 /* Integers wrap around: NaN gives any value here, which a NaN factor then hides. */
-static inline int32_t syi_f32_iadd(int32_t a, int32_t b)
+SYI_INLINE int32_t syi_f32_iadd(int32_t a, int32_t b)
 {
     return (int32_t)((uint32_t)a + (uint32_t)b);
 }
-static inline int32_t syi_f32_isub(int32_t a, int32_t b)
+SYI_INLINE int32_t syi_f32_isub(int32_t a, int32_t b)
 {
     return (int32_t)((uint32_t)a - (uint32_t)b);
 }
-static inline int32_t syi_f32_iand(int32_t a, int32_t b)
+SYI_INLINE int32_t syi_f32_iand(int32_t a, int32_t b)
 {
     return a & b;
 }
-static inline int32_t syi_f32_ior(int32_t a, int32_t b)
+SYI_INLINE int32_t syi_f32_ior(int32_t a, int32_t b)
 {
     return a | b;
 }
-static inline int32_t syi_f32_ishl(int32_t a, int count)
+SYI_INLINE int32_t syi_f32_ishl(int32_t a, int count)
 {
     return (int32_t)((uint32_t)a << count);
 }
-static inline int32_t syi_f32_isra(int32_t a, int count)
+SYI_INLINE int32_t syi_f32_isra(int32_t a, int count)
 {
     return a >> count;
 }
@@ -122,59 +124,59 @@ static inline int32_t syi_f32_isra(int32_t a, int count)
 
 /* ---- double ---- */
 
-static inline double syi_f64_set(double s)
+SYI_INLINE double syi_f64_set(double s)
 {
     return s;
 }
-static inline double syi_f64_add(double a, double b)
+SYI_INLINE double syi_f64_add(double a, double b)
 {
     return a + b;
 }
-static inline double syi_f64_sub(double a, double b)
+SYI_INLINE double syi_f64_sub(double a, double b)
 {
     return a - b;
 }
-static inline double syi_f64_mul(double a, double b)
+SYI_INLINE double syi_f64_mul(double a, double b)
 {
     return a * b;
 }
-static inline double syi_f64_div(double a, double b)
+SYI_INLINE double syi_f64_div(double a, double b)
 {
     return a / b;
 }
-static inline double syi_f64_fma(double a, double b, double c)
+SYI_INLINE double syi_f64_fma(double a, double b, double c)
 {
     return fma(a, b, c);
 }
-static inline double syi_f64_sqrt(double a)
+SYI_INLINE double syi_f64_sqrt(double a)
 {
     return sqrt(a);
 }
-static inline double syi_f64_min(double a, double b)
+SYI_INLINE double syi_f64_min(double a, double b)
 {
     return a < b ? a : b;
 }
-static inline double syi_f64_max(double a, double b)
+SYI_INLINE double syi_f64_max(double a, double b)
 {
     return a > b ? a : b;
 }
-static inline int syi_f64_less(double a, double b)
+SYI_INLINE int syi_f64_less(double a, double b)
 {
     return a < b;
 }
-static inline double syi_f64_select(int mask, double a, double b)
+SYI_INLINE double syi_f64_select(int mask, double a, double b)
 {
     return mask ? a : b;
 }
-static inline double syi_f64_exp(double x)
+SYI_INLINE double syi_f64_exp(double x)
 {
     return exp(x);
 }
-static inline double syi_f64_log(double x)
+SYI_INLINE double syi_f64_log(double x)
 {
     return log(x);
 }
-static inline double syi_f64_tanh(double x)
+SYI_INLINE double syi_f64_tanh(double x)
 {
     return tanh(x);
 }

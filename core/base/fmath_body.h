@@ -6,6 +6,7 @@
  *   FM_F       the type; FM_S the scalar it is made of; FM_I as many int32
  *   FM_LIBM    when exp, log and tanh exist already (double); FM_I and the integer operations are not needed
  *   FM_SCALES  when scale(p, n) exists already, see there
+ *   SYI_INLINE (base/inline.h)
  * and these operations: set(s), add, sub, mul, div, sqrt, fma(a, b, c), min(a, b) = a < b ? a : b,
  * max(a, b) = a > b ? a : b, less(a, b) -> mask, select(mask, a, b), and without FM_LIBM bits(f) -> i,
  * real(i) -> f (the same bits), convert(i) -> f (the nearest value), iset, iadd, isub, iand, ior,
@@ -15,7 +16,7 @@
 #ifndef FM_LIBM
 
 /* x = n ln 2 + r, |r| <= ln 2 / 2, n = round(x / ln 2); for |x| < 2^21. */
-static inline void FM(reduce)(FM_F x, FM_F *n, FM_F *r)
+SYI_INLINE void FM(reduce)(FM_F x, FM_F *n, FM_F *r)
 {
     const FM_F magic = FM(set)(0x1.8p23f); /* adding 1.5 * 2^23 rounds to an integer */
     *n = FM(sub)(FM(fma)(x, FM(set)(0x1.715476p0f), magic), magic);
@@ -24,7 +25,7 @@ static inline void FM(reduce)(FM_F x, FM_F *n, FM_F *r)
 }
 
 /* (e^r - r - 1) / r^2 on |r| <= ln 2 / 2: degree 4, minimax (own fit, error 1.5e-8 * |r|^-1 at most). */
-static inline FM_F FM(exp_tail)(FM_F r)
+SYI_INLINE FM_F FM(exp_tail)(FM_F r)
 {
     FM_F q = FM(set)(0x1.6d9622p-10f);
     q = FM(fma)(q, r, FM(set)(0x1.12261p-7f));
@@ -34,7 +35,7 @@ static inline FM_F FM(exp_tail)(FM_F r)
 }
 
 /* 2^n for whole n from -126 to 127: the sum has n + 127 in its low bits. */
-static inline FM_F FM(power)(FM_F n)
+SYI_INLINE FM_F FM(power)(FM_F n)
 {
     return FM(real)(FM(ishl)(FM(bits)(FM(add)(n, FM(set)(0x1.8p23f + 127))), 23));
 }
@@ -42,14 +43,14 @@ static inline FM_F FM(power)(FM_F n)
 #    ifndef FM_SCALES
 /* p * 2^n for p near 1 and whole n from -252 to 254: in two factors, so that denormal results are rounded
  * once and large ones become inf. */
-static inline FM_F FM(scale)(FM_F p, FM_F n)
+SYI_INLINE FM_F FM(scale)(FM_F p, FM_F n)
 {
     const FM_F magic = FM(set)(0x1.8p23f), half = FM(sub)(FM(fma)(n, FM(set)(0.5f), magic), magic);
     return FM(mul)(FM(mul)(p, FM(power)(half)), FM(power)(FM(sub)(n, half)));
 }
 #    endif
 
-static inline FM_F FM(exp)(FM_F x)
+SYI_INLINE FM_F FM(exp)(FM_F x)
 {
     FM_F n, r;
     x = FM(min)(FM(set)(89.0f), FM(max)(FM(set)(-105.0f), x));
@@ -59,7 +60,7 @@ static inline FM_F FM(exp)(FM_F x)
     return FM(scale)(FM(fma)(p, r, FM(set)(1.0f)), n);
 }
 
-static inline FM_F FM(log)(FM_F x)
+SYI_INLINE FM_F FM(log)(FM_F x)
 {
     const FM_F zero = FM(set)(0.0f), infinity = FM(set)(__builtin_inff());
     /* x = 2^k m, m in [sqrt(1/2), sqrt(2)); denormals are scaled up first. */
@@ -89,7 +90,7 @@ static inline FM_F FM(log)(FM_F x)
 }
 
 /* tanh(a) = m / (m + 2), m = e^2a - 1, for a = |x|. */
-static inline FM_F FM(tanh)(FM_F x)
+SYI_INLINE FM_F FM(tanh)(FM_F x)
 {
     FM_I sign = FM(iand)(FM(bits)(x), FM(iset)((int32_t)0x80000000u));
     FM_F n, r, a = FM(real)(FM(iand)(FM(bits)(x), FM(iset)(0x7fffffff)));
@@ -104,7 +105,7 @@ static inline FM_F FM(tanh)(FM_F x)
 
 /* Of the angle of turns / 2^32 turns. The nearest quarter turn is taken off in whole numbers, so no digit is
  * lost before the rounding of what is left, r of at most 1/8. */
-static inline void FM(sin_cos)(FM_I turns, FM_F *sin, FM_F *cos)
+SYI_INLINE void FM(sin_cos)(FM_I turns, FM_F *sin, FM_F *cos)
 {
     const FM_F zero = FM(set)(0.0f);
     FM_I quarter = FM(isra)(FM(iadd)(turns, FM(iset)(0x20000000)), 30), odd = FM(iand)(quarter, FM(iset)(1));
@@ -131,7 +132,7 @@ static inline void FM(sin_cos)(FM_I turns, FM_F *sin, FM_F *cos)
 /* Two standard normal numbers of two random words, by Box and Muller: radius sqrt(-2 log u) at the angle of
  * `turns`; u = (word + 1/2) / 2^32, rounded once, is never 0 and has all its digits where it is small, so the
  * largest radii are as frequent as they should be. */
-static inline void FM(normal_pair)(FM_I word, FM_I turns, FM_F *a, FM_F *b)
+SYI_INLINE void FM(normal_pair)(FM_I word, FM_I turns, FM_F *a, FM_F *b)
 {
     FM_F high = FM(convert)(FM(iand)(FM(isra)(word, 16), FM(iset)(0xffff))), sin, cos;
     FM_F low = FM(add)(FM(convert)(FM(iand)(word, FM(iset)(0xffff))), FM(set)(0.5f)); /* exact */
@@ -145,7 +146,7 @@ static inline void FM(normal_pair)(FM_I word, FM_I turns, FM_F *a, FM_F *b)
 #endif
 
 /* 1 / (1 + e^-z): the factor of silu (z = x) and of gelu (z below). `minus_z` is -z. */
-static inline FM_F FM(logistic)(FM_F minus_z)
+SYI_INLINE FM_F FM(logistic)(FM_F minus_z)
 {
     const FM_F one = FM(set)((FM_S)1);
     return FM(div)(one, FM(add)(one, FM(exp)(minus_z)));
@@ -159,13 +160,13 @@ static inline FM_F FM(logistic)(FM_F minus_z)
 #define FM_GELU_FLAT (FM_S)32
 #define FM_SILU_FLAT (FM_S)1024
 
-static inline FM_F FM(gelu_minus_z)(FM_F x)
+SYI_INLINE FM_F FM(gelu_minus_z)(FM_F x)
 {
     return FM(mul)(x, FM(fma)(FM(set)((FM_S)-FM_GELU_C3), FM(mul)(x, x), FM(set)((FM_S)-FM_GELU_C1)));
 }
 
 /* kind: enum sy_activation, 0 linear, 1 relu, 2 gelu, 3 silu. */
-static inline FM_F FM(activation)(FM_F x, int kind)
+SYI_INLINE FM_F FM(activation)(FM_F x, int kind)
 {
     const FM_F zero = FM(set)((FM_S)0);
     switch (kind) {
@@ -178,7 +179,7 @@ static inline FM_F FM(activation)(FM_F x, int kind)
 
 /* The derivative at x; *value: the activation, the same bits as above. The clamps keep infinities out where
  * the logistic factor is exactly 0 or 1, so they change no other bit. */
-static inline FM_F FM(activation_both)(FM_F x, int kind, FM_F *value)
+SYI_INLINE FM_F FM(activation_both)(FM_F x, int kind, FM_F *value)
 {
     const FM_F zero = FM(set)((FM_S)0), one = FM(set)((FM_S)1);
     FM_F near, s, slope;
@@ -201,7 +202,7 @@ static inline FM_F FM(activation_both)(FM_F x, int kind, FM_F *value)
     return FM(mul)(s, FM(fma)(slope, FM(sub)(one, s), one));
 }
 
-static inline FM_F FM(activation_grad)(FM_F x, int kind)
+SYI_INLINE FM_F FM(activation_grad)(FM_F x, int kind)
 {
     FM_F value;
     return FM(activation_both)(x, kind, &value);

@@ -18,13 +18,13 @@ struct syi_normal {
 };
 
 /* rng: int64 seed, step, ... (enum sy_rng_field). */
-static inline struct syi_normal syi_normal_init(const int64_t *rng, int64_t site)
+SYI_INLINE struct syi_normal syi_normal_init(const int64_t *rng, int64_t site)
 {
     return (struct syi_normal){{(uint32_t)rng[0], (uint32_t)site}, (uint32_t)rng[1]};
 }
 
 /* Channels 4 * block to 4 * block + 3 of a row. */
-static inline void syi_normal_block(const struct syi_normal *n, uint64_t row, uint32_t block, float y[4])
+SYI_INLINE void syi_normal_block(const struct syi_normal *n, uint64_t row, uint32_t block, float y[4])
 {
     const uint32_t counter[4] = {n->step, (uint32_t)row, (uint32_t)(row >> 32) ^ SYI_NORMAL_MARK, block};
     uint32_t words[4];

@@ -7,12 +7,14 @@
 
 #include <stdint.h>
 
+#include "base/inline.h"
+
 #define SYI_PHILOX_M0 0xd2511f53u /* multipliers */
 #define SYI_PHILOX_M1 0xcd9e8d57u
 #define SYI_PHILOX_W0 0x9e3779b9u /* what each round adds to the key */
 #define SYI_PHILOX_W1 0xbb67ae85u
 
-static inline void syi_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4])
+SYI_INLINE void syi_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4])
 {
     uint32_t c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3];
     uint32_t k0 = key[0], k1 = key[1];
@@ -32,8 +34,8 @@ static inline void syi_philox(const uint32_t counter[4], const uint32_t key[2], 
 }
 
 /* The 16 bits of a channel. words: of the channel's block of 8, made anew where a block or a run begins. */
-static inline uint32_t syi_channel_bits(const uint32_t counter[3], const uint32_t key[2], int64_t channel,
-                                        int run_begins, uint32_t words[4])
+SYI_INLINE uint32_t syi_channel_bits(const uint32_t counter[3], const uint32_t key[2], int64_t channel,
+                                     int run_begins, uint32_t words[4])
 {
     if (run_begins || channel % 8 == 0) {
         const uint32_t whole[4] = {counter[0], counter[1], counter[2], (uint32_t)(channel / 8)};
@@ -51,7 +53,7 @@ struct syi_dropout {
 };
 
 /* rng: int64 seed, step, ... (enum sy_rng_field); not read, may be NULL, where rate is 0. */
-static inline struct syi_dropout syi_dropout_init(const int64_t *rng, int64_t site, double rate)
+SYI_INLINE struct syi_dropout syi_dropout_init(const int64_t *rng, int64_t site, double rate)
 {
     struct syi_dropout d = {{0, (uint32_t)site}, 0, (uint32_t)(rate * 65536.0 + 0.5), 1.0f};
     if (d.threshold == 0) return d;
@@ -62,8 +64,8 @@ static inline struct syi_dropout syi_dropout_init(const int64_t *rng, int64_t si
 }
 
 /* mask[i] of global channels first .. first + n - 1: scale where kept, +0 where dropped. */
-static inline void syi_dropout_mask(const struct syi_dropout *d, uint32_t row, uint32_t position,
-                                    int64_t first, int64_t n, float *mask)
+SYI_INLINE void syi_dropout_mask(const struct syi_dropout *d, uint32_t row, uint32_t position, int64_t first,
+                                 int64_t n, float *mask)
 {
     const uint32_t counter[3] = {d->step, row, position};
     uint32_t words[4];
@@ -82,20 +84,20 @@ struct syi_jitter {
     float amount;    /* in [0, 1) */
 };
 
-static inline struct syi_jitter syi_jitter_init(const int64_t *rng, int64_t site, float amount)
+SYI_INLINE struct syi_jitter syi_jitter_init(const int64_t *rng, int64_t site, float amount)
 {
     return (struct syi_jitter){{(uint32_t)rng[0], (uint32_t)site}, (uint32_t)rng[1], amount};
 }
 
 /* The factor that 16 bits give: all but the product and the sum after it are exact. */
-static inline float syi_jitter_factor(float amount, uint32_t bits)
+SYI_INLINE float syi_jitter_factor(float amount, uint32_t bits)
 {
     return 1.0f + amount * ((float)(2 * (int32_t)bits - 65535) * 0x1p-16f);
 }
 
 /* factor[i] of global channels first .. first + n - 1. */
-static inline void syi_jitter_factors(const struct syi_jitter *j, uint32_t row, uint32_t position,
-                                      int64_t first, int64_t n, float *factor)
+SYI_INLINE void syi_jitter_factors(const struct syi_jitter *j, uint32_t row, uint32_t position, int64_t first,
+                                   int64_t n, float *factor)
 {
     const uint32_t counter[3] = {j->step, row, position};
     uint32_t words[4];

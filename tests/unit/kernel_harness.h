@@ -11,7 +11,8 @@
  *
  * Kernels are those of the list that the backend gives the host. Each is asked for its workspace before there
  * is memory and prepared before operands have values, as at bind. Every buffer lies between guard zones; outputs
- * and workspace hold rubbish before a run; inputs must stay as they were; 1 and 3 threads. */
+ * and workspace hold rubbish before a run; inputs must stay as they were; 1 and 3 threads. The CUDA backend, emulated
+ * (tests/cuda), takes part where it was built: kernel_device.h. */
 #ifndef KERNEL_HARNESS_H
 #define KERNEL_HARNESS_H
 
@@ -347,6 +348,8 @@ static inline void kh_reference(struct kh *k, const char *what)
     }
 }
 
+#include "tests/unit/kernel_device.h"
+
 static inline void kh_check(struct kh *k, const char *what)
 {
     const struct sy_kernel *kernel;
@@ -354,6 +357,7 @@ static inline void kh_check(struct kh *k, const char *what)
     kh_reference(k, what);
     while ((kernel = kh_next(k->op, SY_F32, SY_F32, kh_features(), &at)))
         for (int threads = 1; threads <= 3; threads += 2) kh_compare(k, kernel, threads, what);
+    kh_check_device(k, what);
 }
 
 #endif

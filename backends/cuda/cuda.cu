@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The CUDA backend: its descriptor, the list of kernels made from kernels.def, and the choice of the device at open. */
+#include "config.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "backends/cuda/cuda.h"
+
+int sycuda_fail(const struct sy_host *host, const char *what, cudaError_t error)
+{
+    char line[256];
+    snprintf(line, sizeof line, "%s: CUDA reports \"%s\" (%d)", what, cudaGetErrorString(error), (int)error);
+    host->error(host->arg, line);
+    return error == cudaErrorMemoryAllocation ? SY_ENOMEM : SY_EBACKEND;
+}
+
+/* ---- kernels ---- */
+
+/* clang-format off */
+#define ENTRY(NAME, in, out, workspace, prepare, release, run)                                               \
+    {SY_OP_##NAME, in, out, 0, "cuda", workspace, prepare, release, run, NULL, 0},
+#define ENTRIES(NAME, ...)                                                                                   \
+    ENTRY(NAME, SY_F32, SY_F32, __VA_ARGS__)                                                                 \
+    ENTRY(NAME, SY_BF16, SY_BF16, __VA_ARGS__)                                                               \
+    ENTRY(NAME, SY_BF16, SY_F32, __VA_ARGS__)                                                                \
+    ENTRY(NAME, SY_F32, SY_BF16, __VA_ARGS__)
+#define SYCUDA_KERNEL(NAME, name) ENTRIES(NAME, NULL, NULL, NULL, sycuda_##name)
+#define SYCUDA_PLANNED(NAME, name)                                                                           \
+    ENTRIES(NAME, sycuda_##name##_workspace, sycuda_##name##_prepare, sycuda_##name##_release, sycuda_##name)
+static const struct sy_kernel kernels[] = {
+#include "backends/cuda/kernels.def"
+};
+/* clang-format on */
+
+/* ---- the device ---- */
+
+/* Why no device can be used here; NULL: one can. */
+static const char *missing(int *devices)
+{
+    int driver = 0;
+    cudaError_t error = cudaDriverGetVersion(&driver);
+    if (error == cudaSuccess && driver == 0) return "no NVIDIA driver is loaded (libcuda.so.1 was not found)";
+    if (error == cudaSuccess) error = cudaGetDeviceCount(devices);
+    (void)cudaGetLastError();
+    if (error != cudaSuccess) return cudaGetErrorString(error);
+    return *devices > 0 ? NULL : "the driver shows no device";
+}
+
+static int probe(const struct sy_host *host, int *score, char *text, size_t text_bytes)
+{
+    int devices = 0;
+    const char *why = missing(&devices);
+    cudaDeviceProp properties;
+    (void)host;
+    *score = 0;
+    if (why) {
+        snprintf(text, text_bytes, "%s", why);
+    } else if (cudaGetDeviceProperties(&properties, 0) != cudaSuccess) {
+        snprintf(text, text_bytes, "device 0 cannot be asked what it is");
+    } else {
+        *score = 20;
+        snprintf(text, text_bytes, "%d device%s, the first %s", devices, devices == 1 ? "" : "s",
+                 properties.name);
+    }
+    return SY_OK;
+}
+
+static int bad_option(const struct sy_host *host, const char *key, const char *value, int devices)
+{
+    char line[256];
+    if (strcmp(key, "device") != 0)
+        snprintf(line, sizeof line, "unknown option \"%.80s\": there is device", key);
+    else
+        snprintf(line, sizeof line, "device %.40s: the devices here are 0 to %d", value, devices - 1);
+    host->error(host->arg, line);
+    return SY_EINVAL;
+}
+
+/* The index that the options name, else 0. */
+static int choose(const struct sy_host *host, const struct sy_backend_option *options, int devices,
+                  int *device)
+{
+    *device = 0;
+    for (; options->key; options++) {
+        char *end;
+        long index = strcmp(options->key, "device") ? -1 : strtol(options->value, &end, 10);
+        if (index < 0 || index >= devices || end == options->value || *end)
+            return bad_option(host, options->key, options->value, devices);
+        *device = (int)index;
+    }
+    return SY_OK;
+}
+
+static void close(void *opened)
+{
+    struct sycuda_context *context = static_cast<struct sycuda_context *>(opened);
+    if (!context) return;
+    if (context->stream) (void)cudaStreamDestroy(context->stream);
+    free(context);
+}
+
+static int start(struct sycuda_context *context, char *description, size_t bytes)
+{
+    cudaDeviceProp properties;
+    cudaError_t error = cudaSetDevice(context->device);
+    if (error == cudaSuccess) error = cudaGetDeviceProperties(&properties, context->device);
+    if (error == cudaSuccess) error = cudaStreamCreateWithFlags(&context->stream, cudaStreamNonBlocking);
+    if (error != cudaSuccess) return sycuda_fail(context->host, "opening the device", error);
+    context->multiprocessors = properties.multiProcessorCount;
+    snprintf(description, bytes, "%s, compute capability %d.%d, device %d", properties.name, properties.major,
+             properties.minor, context->device);
+    return SY_OK;
+}
+
+static int open(const struct sy_host *host, const struct sy_backend_option *options, void **opened,
+                uint32_t *features, char *description, size_t description_bytes)
+{
+    int devices = 0, device;
+    const char *why = missing(&devices);
+    if (why) {
+        host->error(host->arg, why);
+        return SY_EUNSUPPORTED;
+    }
+    int status = choose(host, options, devices, &device);
+    if (status) return status;
+    struct sycuda_context *context = static_cast<struct sycuda_context *>(calloc(1, sizeof *context));
+    if (!context) {
+        host->error(host->arg, "out of memory for the context of a device");
+        return SY_ENOMEM;
+    }
+    context->host = host;
+    context->device = device;
+    status = start(context, description, description_bytes);
+    if (status) {
+        close(context);
+        return status;
+    }
+    *opened = context;
+    *features = 0;
+    return SY_OK;
+}
+
+/* ---- descriptor ---- */
+
+/* clang-format off */
+#ifdef __CUDACC__
+#    define TEXT(x)    #x
+#    define TEXT_OF(x) TEXT(x)
+#    define BUILD      "nvcc " TEXT_OF(__CUDACC_VER_MAJOR__) "." TEXT_OF(__CUDACC_VER_MINOR__)
+#else
+#    define BUILD "emulation on the CPU, " __VERSION__
+#endif
+/* clang-format on */
+
+static sy_backend_desc describe()
+{
+    sy_backend_desc d = {};
+    d.magic = SY_ABI_MAGIC;
+    d.abi_major = SY_ABI_MAJOR;
+    d.abi_minor = SY_ABI_MINOR;
+    d.min_host_minor = SY_ABI_MINOR;
+    d.desc_bytes = sizeof d;
+    d.layout = SY_ABI_LAYOUT;
+    d.caps = SY_CAP_KERNELS | SY_CAP_DEVICE;
+    d.name = "cuda";
+    d.version = PACKAGE_VERSION;
+    d.build = BUILD;
+    d.probe = probe;
+    d.open = open;
+    d.close = close;
+    d.device = &sycuda_device_table;
+    d.kernels = kernels;
+    d.n_kernels = sizeof kernels / sizeof kernels[0];
+    return d;
+}
+
+/* Made when the plugin is loaded: C++17 has no designated initializers. */
+extern "C" {
+SY_API extern const struct sy_backend_desc sy_backend_cuda;
+const struct sy_backend_desc sy_backend_cuda = describe();
+}

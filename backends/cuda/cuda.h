@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the files of the CUDA backend share: the context, operands as kernels see them, launches, sums.
+ *
+ * Kernels are written in the part of CUDA C++ that tests/cuda/emulation.h has for the host's compiler, so every one of
+ * them runs without a GPU in `make check`. Rules:
+ * - In float32 an own kernel adds in the order of doc/numerics.md and gives the bits of the CPU's reference kernel;
+ *   bfloat16 operands are widened when read and rounded when written. Products by cuBLASLt add in another order.
+ * - Floating-point sums use no atomics.
+ * - A launch depends on shapes, attributes and pointers only: what a tensor holds (lengths, counts, the rng state, a
+ *   position) is read by the kernel. So launches can be recorded once and replayed.
+ * - run launches on context->stream and returns; it allocates nothing and waits for nothing. */
+#ifndef SYCUDA_CUDA_H
+#define SYCUDA_CUDA_H
+
+#include <stdint.h>
+#include <stdlib.h>
+
+#ifdef __CUDACC__
+#    include <cuda_runtime.h>
+#    define SYCUDA_DYNAMIC_SHARED(type, name)                                                                \
+        extern __shared__ __align__(16) unsigned char sycuda_dynamic[];                                      \
+        type *name = reinterpret_cast<type *>(sycuda_dynamic)
+/* Launches a kernel. Its arguments are evaluated now and passed by value. */
+#    define SYCUDA_LAUNCH(kernel, blocks, threads, shared_bytes, stream, ...)                                \
+        kernel<<<(unsigned)(blocks), (unsigned)(threads), (size_t)(shared_bytes), stream>>>(__VA_ARGS__)
+/* The same for a kernel whose threads never wait for each other: no barrier, no shuffle, no shared memory. */
+#    define SYCUDA_LAUNCH_FREE(kernel, blocks, threads, stream, ...)                                         \
+        kernel<<<(unsigned)(blocks), (unsigned)(threads), 0, stream>>>(__VA_ARGS__)
+#elif !defined EMULATION_H
+#    error "compile this with nvcc, or for the CPU through tests/cuda"
+#endif
+
+#include "base/bf16.h"
+#include "base/fmath.h"
+#include "base/philox.h"
+#include "switchyard/ops.h"
+#include "switchyard/switchyard.h"
+
+/* ---- context ---- */
+
+/* One a rank, made by open. */
+struct sycuda_context {
+    const struct sy_host *host;
+    cudaStream_t stream; /* everything of the rank runs on it, in order */
+    int device;
+    int multiprocessors;
+    void *products; /* the cuBLASLt of the context: product.cu */
+};
+
+/* Tells the host why a function fails; SY_EBACKEND. what: "starting rms_norm" */
+int sycuda_fail(const struct sy_host *host, const char *what, cudaError_t error);
+
+/* The status of a kernel's run after its launches. */
+static inline int sycuda_launched(void *context, const char *op)
+{
+    cudaError_t error = cudaGetLastError();
+    return error == cudaSuccess ? SY_OK : sycuda_fail(((struct sycuda_context *)context)->host, op, error);
+}
+
+static inline cudaStream_t sycuda_stream(void *context)
+{
+    return ((struct sycuda_context *)context)->stream;
+}
+
+extern const struct sy_device_table sycuda_device_table;
+
+/* Every op with a kernel: functions of the files of this folder. */
+#define SYCUDA_KERNEL(NAME, name) int sycuda_##name(void *context, const struct sy_call *call);
+#define SYCUDA_PLANNED(NAME, name)                                                                           \
+    SYCUDA_KERNEL(NAME, name)                                                                                \
+    int sycuda_##name##_prepare(void *context, const struct sy_call *call, void **plan);                     \
+    void sycuda_##name##_release(void *context, void *plan);                                                 \
+    uint64_t sycuda_##name##_workspace(const struct sy_call *call, int threads);
+#include "backends/cuda/kernels.def"
+#undef SYCUDA_KERNEL
+#undef SYCUDA_PLANNED
+
+/* ---- elements ---- */
+
+struct sycuda_bf16 {
+    uint16_t bits;
+};
+
+SYI_INLINE float sycuda_read(const float *x)
+{
+    return *x;
+}
+SYI_INLINE float sycuda_read(const sycuda_bf16 *x)
+{
+    return syi_bf16_to_float(x->bits);
+}
+SYI_INLINE void sycuda_write(float *y, float value)
+{
+    *y = value;
+}
+SYI_INLINE void sycuda_write(sycuda_bf16 *y, float value)
+{
+    y->bits = syi_bf16_from_float(value);
+}
+
+/* fn(float or sycuda_bf16), by a dtype of the host; kernels' templates are chosen with it:
+ *     sycuda_by_dtype(call->in[0].dtype, [&](auto element) { using T = decltype(element); ... }); */
+template <class Fn> static inline void sycuda_by_dtype(int dtype, Fn fn)
+{
+    if (dtype == SY_BF16)
+        fn(sycuda_bf16());
+    else
+        fn(float());
+}
+template <class Fn> static inline void sycuda_by_dtypes(int in, int out, Fn fn)
+{
+    sycuda_by_dtype(in, [&](auto a) { sycuda_by_dtype(out, [&](auto b) { fn(a, b); }); });
+}
+
+/* ---- operands ---- */
+
+template <class T> static inline const T *sycuda_in(const struct sy_call *call, int i)
+{
+    return static_cast<const T *>(call->in[i].data);
+}
+/* Of an optional operand: NULL where it is absent. */
+template <class T> static inline const T *sycuda_optional(const struct sy_call *call, int i)
+{
+    return i < call->n_in && call->in[i].rank ? static_cast<const T *>(call->in[i].data) : nullptr;
+}
+template <class T> static inline T *sycuda_out(const struct sy_call *call, int i)
+{
+    return static_cast<T *>(call->out[i].data);
+}
+template <class Attr> static inline const Attr *sycuda_attr(const struct sy_call *call)
+{
+    return static_cast<const Attr *>(call->attr);
+}
+/* Elements of a tensor, and of its leading dims [0, end). */
+static inline int64_t sycuda_extent(const struct sy_tensor *tensor, int end)
+{
+    int64_t n = 1;
+    for (int i = 0; i < end; i++) n *= tensor->dim[i];
+    return n;
+}
+static inline int64_t sycuda_count(const struct sy_tensor *tensor)
+{
+    return sycuda_extent(tensor, tensor->rank);
+}
+
+/* ---- shapes of launches ---- */
+
+enum { SYCUDA_THREADS = 256, SYCUDA_LANES = 16 };
+
+/* Blocks for n items, `each` a block; kernels go on in strides of the whole grid. At least 1. */
+static inline int64_t sycuda_blocks(int64_t n, int64_t each)
+{
+    const int64_t most = 1 << 20, blocks = (n + each - 1) / each;
+    return blocks < 1 ? 1 : blocks < most ? blocks : most;
+}
+
+/* for (int64_t i = sycuda_first(); i < n; i += sycuda_stride()): one item a thread. */
+__device__ static inline int64_t sycuda_first()
+{
+    return (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+}
+__device__ static inline int64_t sycuda_stride()
+{
+    return (int64_t)gridDim.x * blockDim.x;
+}
+
+/* ---- rows: 16 lanes a row, two rows a warp ----
+ * All 32 threads of a warp call the sums together: rows are taken by
+ *     for (int64_t r = sycuda_row(); r - sycuda_row_of_warp() < rows; r += sycuda_row_stride()) {
+ *         int there = r < rows; ... }
+ * so that a half without a row goes along. blockDim.x is a multiple of 32. */
+__device__ static inline int sycuda_lane()
+{
+    return (int)(threadIdx.x % SYCUDA_LANES);
+}
+__device__ static inline int64_t sycuda_row()
+{
+    return sycuda_first() / SYCUDA_LANES;
+}
+/* 0 or 1: which row of the warp's two. */
+__device__ static inline int64_t sycuda_row_of_warp()
+{
+    return threadIdx.x / SYCUDA_LANES % 2;
+}
+__device__ static inline int64_t sycuda_row_stride()
+{
+    return sycuda_stride() / SYCUDA_LANES;
+}
+static inline int64_t sycuda_row_blocks(int64_t rows)
+{
+    return sycuda_blocks(rows, SYCUDA_THREADS / SYCUDA_LANES);
+}
+
+/* The row sum of doc/numerics.md of what 16 lanes hold; every lane gets it. */
+__device__ static inline float sycuda_lane_sum(float lane)
+{
+    for (int s = SYCUDA_LANES / 2; s >= 1; s /= 2)
+        lane += __shfl_down_sync(0xffffffffu, lane, (unsigned)s, SYCUDA_LANES);
+    return __shfl_sync(0xffffffffu, lane, 0, SYCUDA_LANES);
+}
+/* a > b ? a : b over 16 lanes, from the last lane to the first; every lane gets it. */
+__device__ static inline float sycuda_lane_max(float lane)
+{
+    for (int s = SYCUDA_LANES / 2; s >= 1; s /= 2) {
+        float other = __shfl_down_sync(0xffffffffu, lane, (unsigned)s, SYCUDA_LANES);
+        lane = other > lane ? other : lane;
+    }
+    return __shfl_sync(0xffffffffu, lane, 0, SYCUDA_LANES);
+}
+
+/* ---- trees ---- */
+
+/* The balanced tree over leaf(0) .. leaf(n - 1), n a power of two, in one thread: a stack as in binary counting. */
+template <class Leaf> __device__ static inline float sycuda_tree(int64_t n, Leaf leaf)
+{
+    float pending[40];
+    int held = 0;
+    for (int64_t i = 0; i < n; i++) {
+        float sum = leaf(i);
+        for (int64_t bits = i; bits & 1; bits >>= 1) sum = pending[--held] + sum;
+        pending[held++] = sum;
+    }
+    return pending[0];
+}
+
+#endif

@@ -1,0 +1,306 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Memory, streams and graphs of emulation.h. An allocation ends where an unmapped page begins. */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#include <vector>
+
+#include "tests/cuda/emulated_memory.h"
+
+#if defined(__SANITIZE_ADDRESS__)
+#    define GUARDED 0 /* AddressSanitizer guards better what malloc gives */
+#else
+#    define GUARDED 1
+#endif
+
+struct emulated_graph {
+    struct launch {
+        emulated_shape shape;
+        std::function<void()> body;
+    };
+    std::vector<launch> launches;
+};
+struct emulated_stream {
+    emulated_graph *capturing = nullptr;
+};
+
+namespace
+{
+
+enum : size_t { PAGE = 4096, LINE = 64 };
+
+struct region {
+    unsigned char *map, *memory;
+    size_t bytes, mapped;
+};
+std::vector<region> regions;
+size_t used;
+int open_count;
+pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+thread_local cudaError_t last = cudaSuccess;
+
+cudaError_t failed(cudaError_t error)
+{
+    if (error != cudaSuccess) last = error;
+    return error;
+}
+
+/* Bytes of the device, from the environment of a test. */
+size_t total_bytes()
+{
+    const char *text = getenv("SY_EMULATED_CUDA_BYTES");
+    return text ? (size_t)strtoull(text, nullptr, 10) : (size_t)4 << 30;
+}
+
+void protect(const region &r, int how)
+{
+    if (GUARDED && mprotect(r.map, r.mapped - PAGE, how)) {
+        perror("CUDA emulation: mprotect");
+        abort();
+    }
+}
+
+region take(size_t bytes)
+{
+    region r = {nullptr, nullptr, bytes, 0};
+    size_t lines = (bytes + LINE - 1) / LINE * LINE;
+    if (!GUARDED) {
+        r.map = r.memory = static_cast<unsigned char *>(aligned_alloc(LINE, lines ? lines : LINE));
+        return r;
+    }
+    r.mapped = (lines + PAGE - 1) / PAGE * PAGE + PAGE;
+    void *map = mmap(nullptr, r.mapped, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (map == MAP_FAILED) return r;
+    r.map = static_cast<unsigned char *>(map);
+    r.memory = r.map + (r.mapped - PAGE - lines);
+    return r;
+}
+
+} // namespace
+
+void emulated_open_memory()
+{
+    pthread_mutex_lock(&mutex);
+    if (open_count++ == 0)
+        for (const region &r : regions) protect(r, PROT_READ | PROT_WRITE);
+    pthread_mutex_unlock(&mutex);
+}
+
+void emulated_close_memory()
+{
+    pthread_mutex_lock(&mutex);
+    if (--open_count == 0)
+        for (const region &r : regions) protect(r, PROT_NONE);
+    pthread_mutex_unlock(&mutex);
+}
+
+/* ---- device and memory ---- */
+
+const char *cudaGetErrorString(cudaError_t error)
+{
+    switch (error) {
+    case cudaSuccess: return "no error";
+    case cudaErrorMemoryAllocation: return "out of memory";
+    case cudaErrorInvalidDevice: return "invalid device ordinal";
+    case cudaErrorStreamCaptureUnsupported: return "operation not permitted when stream is capturing";
+    default: return "invalid argument";
+    }
+}
+
+cudaError_t cudaGetLastError()
+{
+    cudaError_t error = last;
+    last = cudaSuccess;
+    return error;
+}
+
+cudaError_t cudaDriverGetVersion(int *version)
+{
+    *version = 13000;
+    return cudaSuccess;
+}
+
+cudaError_t cudaRuntimeGetVersion(int *version)
+{
+    *version = 13000;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGetDeviceCount(int *count)
+{
+    *count = 1;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp *properties, int device)
+{
+    if (device != 0) return failed(cudaErrorInvalidDevice);
+    *properties = cudaDeviceProp();
+    snprintf(properties->name, sizeof properties->name, "emulated on the CPU");
+    properties->major = 9;
+    properties->multiProcessorCount = 2;
+    properties->totalGlobalMem = total_bytes();
+    return cudaSuccess;
+}
+
+cudaError_t cudaSetDevice(int device)
+{
+    return device == 0 ? cudaSuccess : failed(cudaErrorInvalidDevice);
+}
+
+cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total)
+{
+    pthread_mutex_lock(&mutex);
+    *total = total_bytes();
+    *free_bytes = used < *total ? *total - used : 0;
+    pthread_mutex_unlock(&mutex);
+    return cudaSuccess;
+}
+
+cudaError_t emulated_malloc(void **memory, size_t bytes)
+{
+    pthread_mutex_lock(&mutex);
+    region r = {nullptr, nullptr, bytes, 0};
+    if (used + bytes <= total_bytes()) r = take(bytes);
+    if (r.memory) {
+        regions.push_back(r);
+        used += bytes;
+        if (open_count) protect(r, PROT_READ | PROT_WRITE);
+    }
+    pthread_mutex_unlock(&mutex);
+    *memory = r.memory;
+    return failed(r.memory ? cudaSuccess : cudaErrorMemoryAllocation);
+}
+
+cudaError_t cudaFree(void *memory)
+{
+    cudaError_t error = memory ? cudaErrorInvalidValue : cudaSuccess;
+    pthread_mutex_lock(&mutex);
+    for (size_t i = 0; i < regions.size(); i++) {
+        if (regions[i].memory != memory) continue;
+        if (GUARDED)
+            munmap(regions[i].map, regions[i].mapped);
+        else
+            free(regions[i].map);
+        used -= regions[i].bytes;
+        regions.erase(regions.begin() + (ptrdiff_t)i);
+        error = cudaSuccess;
+        break;
+    }
+    pthread_mutex_unlock(&mutex);
+    return failed(error);
+}
+
+cudaError_t cudaHostAlloc(void **memory, size_t bytes, unsigned)
+{
+    *memory = aligned_alloc(PAGE, (bytes + PAGE - 1) / PAGE * PAGE);
+    return failed(*memory ? cudaSuccess : cudaErrorMemoryAllocation);
+}
+
+cudaError_t cudaFreeHost(void *memory)
+{
+    free(memory);
+    return cudaSuccess;
+}
+
+/* ---- streams ---- */
+
+void emulated_launch(const emulated_shape &shape, cudaStream_t stream, std::function<void()> body)
+{
+    if (shape.blocks == 0 || (shape.threads == 0 && !shape.free)) {
+        failed(cudaErrorInvalidValue);
+        return;
+    }
+    if (stream->capturing)
+        stream->capturing->launches.push_back({shape, body});
+    else
+        emulated_run(shape, body);
+}
+
+/* Work of one call. */
+static cudaError_t once(cudaStream_t stream, std::function<void()> body)
+{
+    emulated_launch({1, 0, 0, true}, stream, body);
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind, cudaStream_t stream)
+{
+    return once(stream, [=] { memmove(to, from, bytes); });
+}
+
+cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width,
+                              size_t height, cudaMemcpyKind, cudaStream_t stream)
+{
+    if (width > to_pitch || width > from_pitch) return failed(cudaErrorInvalidValue);
+    return once(stream, [=] {
+        for (size_t i = 0; i < height; i++)
+            memmove(static_cast<char *>(to) + i * to_pitch, static_cast<const char *>(from) + i * from_pitch,
+                    width);
+    });
+}
+
+cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stream)
+{
+    return once(stream, [=] { memset(to, value, bytes); });
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned)
+{
+    *stream = new emulated_stream();
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream)
+{
+    return failed(stream->capturing ? cudaErrorStreamCaptureUnsupported : cudaSuccess);
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream)
+{
+    delete stream;
+    return cudaSuccess;
+}
+
+/* ---- graphs ---- */
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode)
+{
+    if (stream->capturing) return failed(cudaErrorStreamCaptureUnsupported);
+    stream->capturing = new emulated_graph();
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph)
+{
+    *graph = stream->capturing;
+    stream->capturing = nullptr;
+    return failed(*graph ? cudaSuccess : cudaErrorInvalidValue);
+}
+
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph, unsigned long long)
+{
+    *exec = new emulated_graph(*graph);
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
+{
+    if (stream->capturing) return failed(cudaErrorStreamCaptureUnsupported);
+    for (const emulated_graph::launch &launch : exec->launches) emulated_run(launch.shape, launch.body);
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphDestroy(cudaGraph_t graph)
+{
+    delete graph;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec)
+{
+    delete exec;
+    return cudaSuccess;
+}
