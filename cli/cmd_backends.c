@@ -13,11 +13,11 @@ static void print_info(void *arg, const struct syi_backend_info *info)
         printf("%-8s refused: %s\n", info->name, info->refused);
         return;
     }
-    printf("%-8s %s, ABI %d.%d, %s%s%s%llu kernels; %s\n         %s\n         %s\n", info->name,
+    printf("%-8s %s, ABI %d.%d, %s%s%s%llu kernels; %s%s\n         %s\n         %s\n", info->name,
            info->version, info->abi_major, info->abi_minor, info->caps & SY_CAP_KERNELS ? "compute, " : "",
            info->caps & SY_CAP_COLLECTIVES ? "collectives, " : "",
            info->caps & SY_CAP_DEVICE ? "device memory, " : "", (unsigned long long)info->n_kernels,
-           info->score > 0 ? info->text : "would not work here", info->build, info->path);
+           info->score > 0 ? "" : "would not work here: ", info->text, info->build, info->path);
 }
 
 static int run(const struct cli_options *options)

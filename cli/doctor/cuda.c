@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* NVIDIA GPUs: the driver's library is asked, if there is one. This version has no backend that computes on them. */
+/* NVIDIA GPUs: what the driver says, if there is one. What the CUDA backend says is in the line of the backends. */
 #include "config.h"
 
 #include <dlfcn.h>
@@ -65,8 +65,6 @@ void doctor_cuda(struct doctor *d)
     char found[256] = "no driver (libcuda.so.1)", nvcc[1024];
     void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
     int usable = library && ask_driver(library, found, sizeof found);
-    doctor_add(d, usable ? DOCTOR_NOTE : DOCTOR_OK, "cuda", NULL,
-               "this version has no CUDA backend and trains on the CPU, nvcc or not; here: %s; nvcc %s",
-               found, find_nvcc(nvcc, sizeof nvcc));
+    doctor_add(d, DOCTOR_OK, "cuda", NULL, "%s; nvcc %s", found, find_nvcc(nvcc, sizeof nvcc));
     doctor_number(d, "usable", usable);
 }

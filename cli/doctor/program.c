@@ -120,8 +120,8 @@ static void add_refused(void *arg, const struct syi_backend_info *info)
                    info->path, info->refused);
         return;
     }
-    syi_text_printf(&backends->usable, "%s%s (%s)", backends->usable.data ? "; " : "", info->name,
-                    info->score > 0 ? info->text : "would not work here");
+    syi_text_printf(&backends->usable, "%s%s (%s%s)", backends->usable.data ? "; " : "", info->name,
+                    info->score > 0 ? "" : "not here: ", info->text);
 }
 
 static void add_backends(struct doctor *d)
