@@ -66,28 +66,32 @@ static int probe(const struct sy_host *host, int *score, char *text, size_t text
     return SY_OK;
 }
 
-static int bad_option(const struct sy_host *host, const char *key, const char *value, int devices)
+static int bad_option(const struct sy_host *host, const struct sy_backend_option *option, int devices)
 {
     char line[256];
-    if (strcmp(key, "device") != 0)
-        snprintf(line, sizeof line, "unknown option \"%.80s\": there is device", key);
+    if (strcmp(option->key, "device") != 0)
+        snprintf(line, sizeof line, "unknown option \"%.80s\": there are device and local_rank", option->key);
     else
-        snprintf(line, sizeof line, "device %.40s: the devices here are 0 to %d", value, devices - 1);
+        snprintf(line, sizeof line, "device %.40s: the devices here are 0 to %d", option->value, devices - 1);
     host->error(host->arg, line);
     return SY_EINVAL;
 }
 
-/* The index that the options name, else 0. */
-static int choose(const struct sy_host *host, const struct sy_backend_option *options, int devices,
+/* The index that the user chose, or that the ranks of a host take in turns. */
+static int choose(const struct sy_host *host, const struct sy_backend_option *option, int devices,
                   int *device)
 {
     *device = 0;
-    for (; options->key; options++) {
+    for (; option->key; option++) {
         char *end;
-        long index = strcmp(options->key, "device") ? -1 : strtol(options->value, &end, 10);
-        if (index < 0 || index >= devices || end == options->value || *end)
-            return bad_option(host, options->key, options->value, devices);
-        *device = (int)index;
+        long number = strtol(option->value, &end, 10);
+        int whole = end != option->value && !*end && number >= 0;
+        if (whole && strcmp(option->key, "local_rank") == 0)
+            *device = (int)(number % devices);
+        else if (whole && number < devices && strcmp(option->key, "device") == 0)
+            *device = (int)number;
+        else
+            return bad_option(host, option, devices);
     }
     return SY_OK;
 }

@@ -30,10 +30,30 @@ static int sync(void *context)
     return report(context, "waiting for the device", cudaStreamSynchronize(of(context)->stream));
 }
 
+static int copy_async(void *context, void *to, const void *from, uint64_t bytes)
+{
+    return report(context, "copying",
+                  cudaMemcpyAsync(to, from, (size_t)bytes, cudaMemcpyDefault, of(context)->stream));
+}
+
 static int copy(void *context, void *to, const void *from, uint64_t bytes)
 {
-    cudaError_t error = cudaMemcpyAsync(to, from, (size_t)bytes, cudaMemcpyDefault, of(context)->stream);
-    return error == cudaSuccess ? sync(context) : report(context, "copying", error);
+    int status = copy_async(context, to, from, bytes);
+    return status ? status : sync(context);
+}
+
+static int zero(void *context, void *memory, uint64_t bytes)
+{
+    return report(context, "setting memory to zero",
+                  cudaMemsetAsync(memory, 0, (size_t)bytes, of(context)->stream));
+}
+
+static int copy_rows(void *context, void *to, uint64_t to_stride, const void *from, uint64_t from_stride,
+                     uint64_t row, uint64_t rows)
+{
+    cudaError_t error = cudaMemcpy2DAsync(to, (size_t)to_stride, from, (size_t)from_stride, (size_t)row,
+                                          (size_t)rows, cudaMemcpyDefault, of(context)->stream);
+    return report(context, "copying rows", error);
 }
 
 static int memory_info(void *context, uint64_t *free_bytes, uint64_t *total_bytes)
@@ -46,5 +66,49 @@ static int memory_info(void *context, uint64_t *free_bytes, uint64_t *total_byte
     return report(context, "asking how much memory is free", error);
 }
 
+/* ---- graphs ---- */
+
+static int capture_begin(void *context)
+{
+    return report(context, "capturing a graph",
+                  cudaStreamBeginCapture(of(context)->stream, cudaStreamCaptureModeThreadLocal));
+}
+
+static int capture_end(void *context, void **graph)
+{
+    cudaGraph_t recorded = NULL;
+    cudaGraphExec_t ready = NULL;
+    cudaError_t error = cudaStreamEndCapture(of(context)->stream, &recorded);
+    if (error == cudaSuccess) error = cudaGraphInstantiate(&ready, recorded, 0);
+    if (recorded) (void)cudaGraphDestroy(recorded);
+    *graph = ready;
+    return report(context, "making a graph", error);
+}
+
+static int replay(void *context, void *graph)
+{
+    return report(context, "running a graph",
+                  cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph), of(context)->stream));
+}
+
+static void graph_free(void *context, void *graph)
+{
+    (void)context;
+    (void)cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(graph));
+}
+
 const struct sy_device_table sycuda_device_table = {
-    sizeof sycuda_device_table, take, give_back, copy, sync, memory_info};
+    sizeof sycuda_device_table,
+    take,
+    give_back,
+    copy,
+    sync,
+    memory_info,
+    copy_async,
+    zero,
+    copy_rows,
+    capture_begin,
+    capture_end,
+    replay,
+    graph_free,
+};
