@@ -8,7 +8,8 @@
 #include "base/optimizers.h"
 #include "cli/plan_report.h"
 
-static const char *const segment_names[SYI_SEGMENT_COUNT] = {"persist", "io", "carry", "scratch", "snapshot"};
+static const char *const segment_names[SYI_SEGMENT_COUNT] = {"persist", "io",       "carry",
+                                                             "scratch", "snapshot", "staging"};
 static const char *const kinds[] = {
     [SYI_PARAM] = "parameters", [SYI_STATE] = "optimizer state",          [SYI_INPUT] = "inputs",
     [SYI_OUTPUT] = "outputs",   [SYI_CARRY] = "carried between programs",
@@ -101,14 +102,24 @@ static void print_bytes(const char *what, uint64_t bytes, const char *note)
     printf("  %-8s %15llu bytes  %9.1f MiB%s\n", what, (unsigned long long)bytes, mebibytes(bytes), note);
 }
 
+/* Staging is there with device memory only. */
+static int segments(const struct syi_plan *p)
+{
+    return p->on_device ? SYI_SEGMENT_COUNT : SYI_STAGING;
+}
+
 static void print_memory(const struct plan_report *r)
 {
     const struct syi_plan *p = syi_session_plan(syi_engine_session(r->engine));
-    uint64_t sum = syi_plan_bytes(p), here = r->rank->memory;
+    uint64_t host = syi_plan_host_bytes(p), here = r->rank->memory;
     printf("memory of a rank:\n");
-    for (int i = 0; i < SYI_SEGMENT_COUNT; i++) print_bytes(segment_names[i], p->bytes[i], "");
-    print_bytes("all", sum, "");
-    if (here) print_bytes("free", here, sum > here ? "  here for a rank: too little" : "  here for a rank");
+    for (int i = 0; i < segments(p); i++) print_bytes(segment_names[i], p->bytes[i], "");
+    if (p->on_device) {
+        print_bytes("device", syi_plan_device_bytes(p), "  persist, io, carry and scratch");
+        print_bytes("host", host, "  a mirror of the first three, snapshot and staging");
+    }
+    print_bytes("all", syi_plan_bytes(p), "");
+    if (here) print_bytes("free", here, host > here ? "  here for a rank: too little" : "  here for a rank");
 }
 
 static void print_step(const struct plan_report *r)
@@ -280,8 +291,11 @@ static void put_memory(struct syi_json_writer *w, const struct plan_report *r)
     const struct syi_plan *p = syi_session_plan(syi_engine_session(r->engine));
     syi_json_put_key(w, "rank_bytes");
     syi_json_open(w, '{');
-    for (int i = 0; i < SYI_SEGMENT_COUNT; i++)
-        syi_json_put_key_integer(w, segment_names[i], (int64_t)p->bytes[i]);
+    for (int i = 0; i < segments(p); i++) syi_json_put_key_integer(w, segment_names[i], (int64_t)p->bytes[i]);
+    if (p->on_device) {
+        syi_json_put_key_integer(w, "device", (int64_t)syi_plan_device_bytes(p));
+        syi_json_put_key_integer(w, "host", (int64_t)syi_plan_host_bytes(p));
+    }
     syi_json_put_key_integer(w, "all", (int64_t)syi_plan_bytes(p));
     syi_json_close(w, '}');
     if (r->rank->memory) syi_json_put_key_integer(w, "free_bytes", (int64_t)r->rank->memory);

@@ -111,7 +111,7 @@ static int look(void *arg, const struct syi_rank *rank, struct sy_error *err)
     struct syi_engine *engine = NULL;
     int use = syi_eval_files_use(&l->files) | SYI_USE_SCORE;
     int status = e ? syi_engine_new(&l->config, rank, use, 0, &engine, err) : SY_ENOMEM;
-    if (!status) syi_engine_init(engine, 3);
+    if (!status) status = syi_engine_init(engine, 3, err);
     if (!status && l->exchange) exchange_embeddings(engine, l->exchange);
     if (!status) status = syi_evaluations_open(e, &l->files, &l->config, engine, rank->comm, err);
     if (!status) status = syi_evaluations_run(e, 1, NULL, NULL, err);

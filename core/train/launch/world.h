@@ -14,6 +14,7 @@ struct syi_world {
     int rank, ranks;
     int sharers;    /* ranks that may run on the same processors as this one, itself included */
     int neighbours; /* ranks on this host, itself included */
+    int local;      /* of these, how many come before this one */
     int finished;   /* 1: a launch ended well on all ranks: from here on they only end */
     int failed;     /* 1: all ranks agreed on a failure, and nothing more is sent */
     int alone;      /* 1: not all came to agree: the process has to report its own error */
