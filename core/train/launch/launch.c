@@ -228,7 +228,8 @@ static int open_rank(const struct team *team, struct syi_comm *comm, struct syi_
                               .n_cpus = team->cpus,
                               .limited_by = team->limited_by,
                               .memory = team->memory};
-    int status = open_threads(team, &rank->threads, err);
+    int status = syi_node_find(comm, &rank->node, err);
+    if (!status) status = open_threads(team, &rank->threads, err);
     if (!status) status = open_backend(team, comm, rank->threads, &rank->backend, err);
     if (!status && !strcmp(team->comm_name, "mpi")) status = check_plugin(rank->backend, comm, err);
     return status;
