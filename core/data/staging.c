@@ -192,9 +192,9 @@ static int check_room(const struct syi_staging *stage, int64_t missing, struct s
     if ((double)missing <= room) return SY_OK;
     gethostname(host, sizeof host - 1);
     return syi_error(err, SY_EIO,
-                     "data.stage: %s on host %s has room for %.2f GiB, and %.2f GiB of data are to be copied "
+                     "data.stage: %s on host %s has room for %.1f MiB, and %.1f MiB of data are to be copied "
                      "there: make room, name another folder, or leave data.stage out",
-                     stage->folder, host, room / (1 << 30), (double)missing / (1 << 30));
+                     stage->folder, host, room / (1 << 20), (double)missing / (1 << 20));
 }
 
 static int copy_list(struct syi_staging *stage, const struct list *list, struct sy_error *err)

@@ -109,9 +109,9 @@ int syi_data_files_report(struct syi_data_files *files, struct sy_error *err)
     syi_free(each);
     if (!status)
         snprintf(files->report, sizeof files->report,
-                 "%" PRId64 " files (%.1f MiB) copied to data.stage of %d node%s in %.2f s, %" PRId64
-                 " were there",
-                 all.files, (double)all.bytes / (1 << 20), files->rank->node.nodes,
+                 "data.stage: %" PRId64 " file%s of %.1f MiB copied to %d node%s in %.2f s, %" PRId64
+                 " had been there before",
+                 all.files, all.files == 1 ? "" : "s", (double)all.bytes / (1 << 20), files->rank->node.nodes,
                  files->rank->node.nodes == 1 ? "" : "s", all.seconds, all.there);
     return status;
 }
