@@ -91,6 +91,7 @@ int cli_world_open(const struct cli_cmd *cmd, const struct cli_options *options)
     }
     cli_error_hold(world.rank > 0);
     if (world.rank && !freopen("/dev/null", "w", stdout)) return cli_world_close(CLI_FAILED);
+    if (syi_world_same_program(&world, &err)) return cli_world_close(cli_fail(&err));
     if (!world.backend || !runs_alone(cmd)) return CLI_DONE;
     cli_error(
         "%s: runs in one process: start it without mpirun, with --comm thread --ranks N for several ranks",
