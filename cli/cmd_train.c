@@ -397,7 +397,7 @@ static int run_in(const struct cli_options *o)
     status = cli_check_launch("train", o, &config, 1);
     if (!status && cli_world_first()) status = choose_folder(o, &config, path);
     if (!status && cli_world_first()) status = read_lock_wait(&lock.wait);
-    if (!status) status = check_data(&config);
+    if (!status && cli_world_first()) status = check_data(&config);
     if (!status && cli_world_first()) status = check_plan(o, &config);
     if (!status && cli_world_first() && !*path) status = make_folder(&config, path, sizeof path);
     if (!status) status = cli_world_share(path, sizeof path);

@@ -185,7 +185,7 @@ static int work(void *arg, const struct syi_rank *rank, struct sy_error *err)
 {
     struct job *job = arg;
     static _Thread_local struct run run;
-    struct syi_train_reader reader = {.comm = rank->comm, .quiet = 1, .ahead = 2};
+    struct syi_train_reader reader = {.rank = rank, .quiet = 1, .ahead = 2};
     memset(&run, 0, sizeof run);
     int status = syi_engine_new(&job->config, rank, SYI_USE_TRAIN, 0, &run.engine, err);
     reader.engine = run.engine;

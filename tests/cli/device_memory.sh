@@ -52,6 +52,11 @@ values() { "$program" metrics "$1" --tsv "SELECT name, step, value FROM metric W
 }
 
 # ---- what reads and writes tensors beside training ----
+for backend in cpu far; do
+    # shellcheck disable=SC2086
+    exits 0 tiny begun-$backend $same --backend $backend --set train.init_from=near --set train.steps=2
+done
+cmp begun-cpu/checkpoints/2/params.safetensors begun-far/checkpoints/2/params.safetensors || fail "another beginning from weights of a run"
 for command in 'eval near --file valid.tsv' 'predict near' 'predict near --set decode.beams=2'; do
     # shellcheck disable=SC2086
     {

@@ -217,7 +217,7 @@ static const struct sy_backend_option *device_options(const struct sy_backend_de
 {
     int given = rank->device >= 0;
     if (!(desc->caps & SY_CAP_DEVICE)) return NULL;
-    snprintf(options->text, sizeof options->text, "%d", given ? rank->device : rank->local);
+    snprintf(options->text, sizeof options->text, "%d", given ? rank->device : rank->node.place);
     options->list[0] = (struct sy_backend_option){given ? "device" : "local_rank", options->text};
     options->list[1] = (struct sy_backend_option){NULL, NULL};
     return options->list;
@@ -258,19 +258,18 @@ static int open_threads(const struct team *team, struct syi_threads **threads, s
 static int open_rank(const struct team *team, struct syi_comm *comm, struct syi_rank *rank,
                      struct sy_error *err)
 {
-    *rank =
-        (struct syi_rank){.rank = comm->rank,
-                          .ranks = comm->ranks,
-                          .comm = comm,
-                          .comm_name = team->comm_name,
-                          .mesh = team->mesh,
-                          .n_threads = team->threads,
-                          .n_cpus = team->cpus,
-                          .limited_by = team->limited_by,
-                          .device = (int)team->launch->config->device.index,
-                          .local = !strcmp(team->comm_name, "mpi") ? team->launch->world->local : comm->rank,
-                          .memory = team->memory};
-    int status = open_threads(team, &rank->threads, err);
+    *rank = (struct syi_rank){.rank = comm->rank,
+                              .ranks = comm->ranks,
+                              .comm = comm,
+                              .comm_name = team->comm_name,
+                              .mesh = team->mesh,
+                              .n_threads = team->threads,
+                              .n_cpus = team->cpus,
+                              .limited_by = team->limited_by,
+                              .device = (int)team->launch->config->device.index,
+                              .memory = team->memory};
+    int status = syi_node_find(comm, &rank->node, err);
+    if (!status) status = open_threads(team, &rank->threads, err);
     if (!status) status = open_backend(team, comm, rank, err);
     if (!status && !strcmp(team->comm_name, "mpi")) status = check_plugin(rank->backend, comm, err);
     return status;
