@@ -66,13 +66,16 @@ extern const struct sy_device_table sycuda_device_table;
 
 /* Every op with a kernel: functions of the files of this folder. */
 #define SYCUDA_KERNEL(NAME, name) int sycuda_##name(void *context, const struct sy_call *call);
-#define SYCUDA_PLANNED(NAME, name)                                                                           \
+#define SYCUDA_SCRATCH(NAME, name)                                                                           \
     SYCUDA_KERNEL(NAME, name)                                                                                \
-    int sycuda_##name##_prepare(void *context, const struct sy_call *call, void **plan);                     \
-    void sycuda_##name##_release(void *context, void *plan);                                                 \
     uint64_t sycuda_##name##_workspace(const struct sy_call *call, int threads);
+#define SYCUDA_PLANNED(NAME, name)                                                                           \
+    SYCUDA_SCRATCH(NAME, name)                                                                               \
+    int sycuda_##name##_prepare(void *context, const struct sy_call *call, void **plan);                     \
+    void sycuda_##name##_release(void *context, void *plan);
 #include "backends/cuda/kernels.def"
 #undef SYCUDA_KERNEL
+#undef SYCUDA_SCRATCH
 #undef SYCUDA_PLANNED
 
 /* ---- elements ---- */
@@ -162,6 +165,16 @@ __device__ static inline int64_t sycuda_first()
 __device__ static inline int64_t sycuda_stride()
 {
     return (int64_t)gridDim.x * blockDim.x;
+}
+
+/* ---- rows: a block a row ----
+ *     for (int64_t r = blockIdx.x; r < rows; r += gridDim.x)
+ *         for (int64_t i = threadIdx.x; i < n; i += blockDim.x) ... */
+
+/* Threads of a block that does n items, one a thread and time: whole warps, 32 to `most`. */
+static inline int sycuda_threads_for(int64_t n, int most)
+{
+    return n >= most ? most : n <= 32 ? 32 : (int)((n + 31) / 32 * 32);
 }
 
 /* ---- rows: 16 lanes a row, two rows a warp ----

@@ -75,27 +75,62 @@ static void build_loss(struct kh *k, int op, const struct shape *s, const struct
     }
 }
 
-Test(moe_kernels, variants_equal_the_reference)
+static void build_places(struct kh *k, const struct shape *s, const struct kh *route)
+{
+    begin_op(k, SY_OP_RAGGED_PLACES, s, 0);
+    add_choices(k, route);
+    copy_in(k, &route->out[3], route->want[3]);
+    for (int out = 0; out < 2; out++) kh_out(k, SY_I32, 3, s->rows, s->tokens, s->selected);
+    kh_out(k, SY_I32, 2, s->experts, groups_of(s));
+}
+
+static void check_all_ops(const struct shape *s, int wild)
 {
     static const int ops[] = {SY_OP_GATE,          SY_OP_GATE_GRAD, SY_OP_DISPATCH,
                               SY_OP_DISPATCH_GRAD, SY_OP_COMBINE,   SY_OP_COMBINE_GRAD};
+    struct sy_attr_route attr;
+    struct kh route, k;
+    route_of(&route, s, &attr);
+    for (size_t o = 0; o < sizeof ops / sizeof ops[0]; o++) {
+        build(&k, ops[o], s, &route, wild);
+        kh_check(&k, "moving tokens");
+        kh_end(&k);
+    }
+    for (int op = SY_OP_ROUTER_LOSS; op <= SY_OP_ROUTER_LOSS_GRAD; op++) {
+        build_loss(&k, op, s, &route, wild);
+        kh_check(&k, "router loss");
+        kh_end(&k);
+    }
+    build_places(&k, s, &route);
+    kh_check(&k, "ragged places");
+    kh_end(&k);
+    kh_end(&route);
+}
+
+Test(moe_kernels, variants_equal_the_reference)
+{
     for (int i = 0; i < 60; i++) {
         struct shape s = random_shape();
-        struct sy_attr_route attr;
-        struct kh route, k;
-        int wild = i % 3 == 0 ? 0 : i % 3 == 1 ? -20 : 5;
-        route_of(&route, &s, &attr);
-        for (size_t o = 0; o < sizeof ops / sizeof ops[0]; o++) {
-            build(&k, ops[o], &s, &route, wild);
-            kh_check(&k, "moving tokens");
-            kh_end(&k);
-        }
-        for (int op = SY_OP_ROUTER_LOSS; op <= SY_OP_ROUTER_LOSS_GRAD; op++) {
-            build_loss(&k, op, &s, &route, wild);
-            kh_check(&k, "router loss");
-            kh_end(&k);
-        }
-        kh_end(&route);
+        check_all_ops(&s, i % 3 == 0 ? 0 : i % 3 == 1 ? -20 : 5);
+    }
+}
+
+/* More experts, tokens and columns than the threads that take them at once. */
+Test(moe_kernels, large_groups_equal_the_reference)
+{
+    static const int dims[] = {1100, 301};
+    for (int i = 0; i < 2; i++) {
+        struct shape s = {.rows = 4,
+                          .tokens = 35,
+                          .experts = 70,
+                          .selected = 3,
+                          .dim = dims[i],
+                          .capacity = 9,
+                          .levels = 1 << 20,
+                          .masked = 1,
+                          .group = {2},
+                          .gate = {i}};
+        check_all_ops(&s, -20);
     }
 }
 
@@ -140,12 +175,8 @@ Test(moe_kernels, ragged_places_have_no_gaps)
         struct sy_attr_route attr;
         struct kh route, k;
         route_of(&route, &s, &attr);
-        kh_begin(&k, SY_OP_RAGGED_PLACES, &s.group, sizeof s.group);
-        add_choices(&k, &route);
-        copy_in(&k, &route.out[3], route.want[3]);
-        for (int out = 0; out < 2; out++) kh_out(&k, SY_I32, 3, s.rows, s.tokens, s.selected);
-        kh_out(&k, SY_I32, 2, s.experts, groups_of(&s));
-        kh_reference(&k, "ragged places");
+        build_places(&k, &s, &route);
+        kh_check(&k, "ragged places");
         const int32_t *expert = route.want[0], *slot = route.want[1], *kept = route.want[3];
         const int32_t *none = k.want[0], *place = k.want[1], *first = k.want[2];
         int choices = (int)s.group.group_rows * s.tokens * s.selected, groups = groups_of(&s);

@@ -201,6 +201,56 @@ Test(routing, experts_choose_as_the_oracle)
     for (int i = 0; i < 2000; i++) check_router(SY_OP_ROUTE_EXPERTS, i);
 }
 
+/* ---- groups larger than what a block of a device takes at once ---- */
+
+static void check_large(int op, struct shape s)
+{
+    struct sy_attr_route attr = route_attr(&s);
+    struct sy_attr_route_experts experts_attr = route_experts_attr(&s);
+    struct kh k;
+    if (op == SY_OP_ROUTE)
+        add_route(&k, op, &s, &attr, sizeof attr);
+    else
+        add_route(&k, op, &s, &experts_attr, sizeof experts_attr);
+    kh_check(&k, "a large group");
+    kh_end(&k);
+}
+
+/* Many tokens, in their order and by priority, with many equals and with few; many experts. */
+Test(routing, large_groups_tokens_choose)
+{
+    struct shape s = {.rows = 4, .tokens = 600, .experts = 70, .selected = 3, .capacity = 90, .group = {2}};
+    for (int i = 0; i < 4; i++) {
+        s.prioritized = i % 2;
+        s.biased = s.masked = 1;
+        s.levels = i / 2 ? 3 : 1 << 20;
+        s.factor = i % 2 ? 1.25 : 0;
+        check_large(SY_OP_ROUTE, s);
+    }
+    check_large(SY_OP_ROUTE, (struct shape){.rows = 2,
+                                            .tokens = 40,
+                                            .experts = 6000,
+                                            .selected = 2,
+                                            .capacity = 1,
+                                            .levels = 1 << 20,
+                                            .group = {1}});
+}
+
+Test(routing, large_groups_experts_choose)
+{
+    struct shape s = {.rows = 4, .tokens = 600, .experts = 5, .group = {2}};
+    for (int i = 0; i < 4; i++) {
+        s.capacity = i % 2 ? 90 : 1100;
+        s.masked = i < 2;
+        s.levels = i == 1 || i == 2 ? 3 : 1 << 20;
+        check_large(SY_OP_ROUTE_EXPERTS, s);
+    }
+    check_large(
+        SY_OP_ROUTE_EXPERTS,
+        (struct shape){
+            .rows = 1, .tokens = 9000, .experts = 2, .capacity = 50, .levels = 5, .masked = 1, .group = {1}});
+}
+
 /* ---- columns of padding change nothing ---- */
 
 /* A router's or router_loss's operand with columns of junk after the tokens. */

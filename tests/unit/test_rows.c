@@ -245,6 +245,10 @@ Test(rows, softmax)
     static const int sizes[] = {1, 2, 4, 7, 16, 19, 64, 100, 257};
     for (int i = 0; i < 9; i++)
         for (int wild = -20; wild <= 20; wild += 20) softmax(3, 11, sizes[i], wild);
+    for (int wild = -20; wild <= 20; wild += 20) { /* as long as a vocabulary */
+        softmax(1, 2, 1025, wild);
+        softmax(1, 3, 8209, wild);
+    }
 }
 
 /* Products that underflow leave lanes at -0; lanes that a tail does not have must stay so. */
@@ -334,6 +338,10 @@ Test(rows, xent)
             xent(3, 7, sizes[i], 0, 0, wild);
             xent(4, 6, sizes[i], 0.1, 1e-4, wild);
         }
+    }
+    for (int wild = -20; wild <= 20; wild += 20) { /* as long as a vocabulary */
+        xent(1, 3, 4099, 0, 1e-4, wild);
+        xent(1, 3, 8209, 0.1, 1e-4, wild);
     }
 }
 
@@ -529,5 +537,11 @@ Test(rows, top_k)
             top_k(1, 2, sizes[i], K, 1, 0);
         }
         top_k(1, 2, sizes[i], sizes[i], 7, 0);
+    }
+    for (int K = 8; K <= 1500; K = K == 8 ? 1100 : K + 400) { /* as long as a vocabulary */
+        top_k(1, 2, 1500, K, 0, 0);
+        top_k(1, 1, 1500, K, 0, 60);
+        top_k(1, 1, 1500, K, 3, 0);
+        top_k(1, 1, 1500, K, 1, 0);
     }
 }
