@@ -101,7 +101,6 @@ static int count_sharers(struct syi_world *world, struct sy_error *err)
     for (int i = 0; !status && i < world->ranks; i++) {
         int neighbour = !strcmp(all[i].host, mine.host);
         world->neighbours += neighbour;
-        world->local += neighbour && i < world->rank;
         world->sharers += neighbour && !strcmp(all[i].cpus, mine.cpus);
     }
     syi_free(all);
