@@ -202,6 +202,7 @@
     X(SYI_CPU_VARIANT_AVX2, "avx2")                                                                          \
     X(SYI_CPU_VARIANT_AVX512, "avx512")                                                                      \
     X(SYI_CPU_VARIANT_AVX512_BF16, "avx512_bf16")                                                            \
+    X(SYI_CPU_VARIANT_AMX_BF16, "amx_bf16")                                                                  \
     X(SYI_CPU_VARIANT_NEON, "neon")                                                                          \
     X(SYI_CPU_VARIANT_BLAS, "blas")
 

@@ -134,7 +134,9 @@ static int open_variant(const struct team *team, const char *common, struct syi_
     const char *forced = common ? common : getenv("SWITCHYARD_CPU_VARIANT");
     if (forced && !forced[0]) forced = NULL;
     struct sy_backend_option options[] = {
-        {"variant", forced ? forced : variants[team->launch->config->cpu.variant]}, {NULL, NULL}};
+        {"variant", forced ? forced : variants[team->launch->config->cpu.variant]},
+        {"emulate", team->launch->config->cpu.emulate ? "true" : "false"},
+        {NULL, NULL}};
     struct sy_error why = {0};
     int status = syi_backend_open("cpu", options, threads, backend, &why);
     if (status)
@@ -227,6 +229,7 @@ static int open_rank(const struct team *team, struct syi_comm *comm, struct syi_
                               .n_threads = team->threads,
                               .n_cpus = team->cpus,
                               .limited_by = team->limited_by,
+                              .emulate = (int)team->launch->config->cpu.emulate,
                               .memory = team->memory};
     int status = syi_node_find(comm, &rank->node, err);
     if (!status) status = open_threads(team, &rank->threads, err);
@@ -265,7 +268,8 @@ int syi_launch_beside(const struct syi_alone *first, struct syi_alone *alone, st
     const struct syi_backend *backend = first->rank.backend;
     char variant[sizeof backend->description];
     snprintf(variant, sizeof variant, "%.*s", (int)strcspn(backend->description, ":"), backend->description);
-    struct sy_backend_option options[] = {{"variant", variant}, {NULL, NULL}};
+    struct sy_backend_option options[] = {
+        {"variant", variant}, {"emulate", first->rank.emulate ? "true" : "false"}, {NULL, NULL}};
     int is_cpu = !strcmp(backend->plugin.desc.name, "cpu");
     syi_comm_self(&alone->comm);
     alone->rank = first->rank;
