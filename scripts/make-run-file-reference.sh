@@ -118,7 +118,7 @@ match = ["token_embedder/*", "encoder/*kernel"]
 name = "none"
 ```
 
-`switchyard plan RUNFILE` prints the names of all parameters, the chain of each section and how many parameters it
+`switchyard plan RUNFILE --tensors` prints the names of all parameters, the chain of each section and how many parameters it
 updates. Below: the keys that each optimizer takes with what stands for their `auto` or is their default, and its chain.
 A key that it does not take is refused.
 
