@@ -15,6 +15,7 @@
 #include "cli/progress.h"
 #include "data/vocabulary.h"
 #include "metrics/store.h"
+#include "train/trainer/evaluate.h"
 #include "train/trainer/trainer.h"
 
 enum { LOCK_WAIT = 60 }; /* seconds, unless SWITCHYARD_LOCK_WAIT says otherwise */
@@ -179,8 +180,26 @@ static int check_data(const struct syi_config *config)
     for (int i = 0; !status && i < config->task.n; i++) {
         status = check_file(&config->task.part[i], "train", config->task.part[i].train);
         if (!status) status = check_file(&config->task.part[i], "valid", config->task.part[i].valid);
+        if (!status) status = check_file(&config->task.part[i], "test", config->task.part[i].test);
     }
     return status;
+}
+
+/* Training does not read them, `eval` does when all is done: a line that is wrong is found before. Running text, of which
+ * hardly anything can be wrong, is left to `eval`. */
+static int check_test_files(const struct syi_config *config)
+{
+    struct sy_error err = {0};
+    struct syi_eval_data *data = syi_alloc(sizeof *data, &err);
+    int status = data ? SY_OK : SY_ENOMEM;
+    for (int i = 0; !status && i < config->task.n; i++) {
+        const struct syi_task_part *task = &config->task.part[i];
+        if (!*task->test || task->objective != SYI_OBJECTIVE_PAIRS) continue;
+        status = syi_eval_data_load(data, config, task, task->test, task->test, &err);
+        if (!status) syi_eval_data_free(data);
+    }
+    syi_free(data);
+    return status ? cli_fail(&err) : CLI_DONE;
 }
 
 static int open_store(const struct syi_run_dir *dir, const struct syi_config *config, int resume,
@@ -398,6 +417,7 @@ static int run_in(const struct cli_options *o)
     if (!status && cli_world_first()) status = choose_folder(o, &config, path);
     if (!status && cli_world_first()) status = read_lock_wait(&lock.wait);
     if (!status) status = check_data(&config);
+    if (!status && cli_world_first()) status = check_test_files(&config);
     if (!status && cli_world_first()) status = check_plan(o, &config);
     if (!status && cli_world_first() && !*path) status = make_folder(&config, path, sizeof path);
     if (!status) status = cli_world_share(path, sizeof path);

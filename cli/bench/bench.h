@@ -51,7 +51,7 @@ int bench_over_processes(const struct syi_launch *launch);
 /* Threads of all ranks that a launch will have in this process. */
 int bench_threads(const struct syi_launch *launch);
 int bench_machine(int threads, struct bench_machine *machine, struct sy_error *err) SYI_MUST_CHECK;
-/* The same in about a tenth of a second, less exactly. */
+/* The same in some hundredths of a second, less exactly, by no more threads than there are CPUs. */
 int bench_machine_quick(int threads, struct bench_machine *machine, struct sy_error *err) SYI_MUST_CHECK;
 /* All ranks of a launch together: those of a world of processes measure at the same time. */
 int bench_machine_of(const struct syi_launch *launch, struct bench_machine *machine,

@@ -16,9 +16,10 @@ enum { CHAINS = 16 };
 /* How thoroughly. Buffers of a quick look may fit in the largest caches. */
 struct effort {
     int rounds, copy_rounds;
+    int64_t share;     /* a loop runs its iterations over this */
     size_t copy_bytes; /* of each of two buffers */
 };
-static const struct effort thorough = {8, 4, 1 << 28}, quick = {4, 3, 1 << 26};
+static const struct effort thorough = {8, 4, 1, 1 << 28}, quick = {4, 2, 16, 1 << 25};
 
 static volatile float sink;
 
@@ -129,11 +130,12 @@ static void run_loop(void *arg, int64_t task, int thread)
     loop->run(loop->iterations);
 }
 
-static double rate_of(struct syi_threads *pool, struct loop loop, int threads, int rounds)
+static double rate_of(struct syi_threads *pool, struct loop loop, int threads, const struct effort *effort)
 {
     double best = INFINITY;
     if (!loop.run) return 0;
-    for (int i = 0; i < rounds; i++) {
+    loop.iterations /= effort->share;
+    for (int i = 0; i < effort->rounds; i++) {
         double begin = syi_seconds();
         syi_threads_for(pool, threads, run_loop, &loop);
         best = fmin(best, syi_seconds() - begin);
@@ -192,8 +194,8 @@ static int measure(void *arg, void *result, struct sy_error *err)
     struct syi_threads *pool;
     int status = syi_threads_new(machine->threads, 1, &pool, err);
     if (status) return status;
-    machine->f32 = rate_of(pool, loop_f32(), machine->threads, effort->rounds);
-    machine->bf16 = rate_of(pool, loop_bf16(), machine->threads, effort->rounds);
+    machine->f32 = rate_of(pool, loop_f32(), machine->threads, effort);
+    machine->bf16 = rate_of(pool, loop_bf16(), machine->threads, effort);
     status = measure_copy(pool, effort, machine, err);
     syi_threads_free(pool);
     return status;
@@ -214,7 +216,8 @@ int bench_machine(int threads, struct bench_machine *machine, struct sy_error *e
 
 int bench_machine_quick(int threads, struct bench_machine *machine, struct sy_error *err)
 {
-    return measure_with(quick, threads, machine, err);
+    int cpus = syi_cpu_count();
+    return measure_with(quick, threads < cpus ? threads : cpus, machine, err);
 }
 
 int bench_machine_again(struct bench_machine *machine, struct sy_error *err)

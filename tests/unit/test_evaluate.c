@@ -113,7 +113,7 @@ static int look(void *arg, const struct syi_rank *rank, struct sy_error *err)
     int status = e ? syi_engine_new(&l->config, rank, use, 0, &engine, err) : SY_ENOMEM;
     if (!status) syi_engine_init(engine, 3);
     if (!status && l->exchange) exchange_embeddings(engine, l->exchange);
-    if (!status) status = syi_evaluations_open(e, &l->files, &l->config, engine, rank->comm, err);
+    if (!status) status = syi_evaluations_open(e, &l->files, &l->config, engine, rank->comm, NULL, err);
     if (!status) status = syi_evaluations_run(e, 1, NULL, NULL, err);
     for (int i = 0; !status && rank->rank == 0 && i < e->n; i++) {
         l->result[i] = e->result[i];

@@ -84,8 +84,8 @@ static int open_rank(struct syi_trainer *t, const struct training *training, str
     if (!status)
         status = syi_common_data(t->rank, syi_config_task(t->config)->train, &t->data.mixture.id, err);
     if (!status)
-        status =
-            syi_evaluations_open(&t->evaluations, &training->valid, t->config, t->engine, t->rank->comm, err);
+        status = syi_evaluations_open(&t->evaluations, &training->valid, t->config, t->engine, t->rank->comm,
+                                      &t->job->report, err);
     if (!status)
         status =
             syi_saver_new(t->job->dir->path, syi_engine_session(t->engine), t->rank->comm, &t->saver, err);

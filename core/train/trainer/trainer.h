@@ -73,6 +73,9 @@ struct syi_report {
     void (*line)(void *arg, const char *text);                        /* start-up, checkpoints, events */
     void (*progress)(void *arg, const struct syi_progress *progress); /* every step; the receiver thins out */
     void (*eval)(void *arg, int64_t step, const struct syi_eval_result *result);
+    /* How far an evaluation is, before each batch: items of those that take part. what: "NAME/valid decoded" or
+     * "NAME/valid loss". */
+    void (*work)(void *arg, const char *what, int64_t done, int64_t all);
 };
 
 struct syi_train_job {
