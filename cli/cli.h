@@ -146,6 +146,9 @@ int cli_world_first(void); /* 1: this is rank 0, which owns the run directory an
 /* Rank 0's text on all ranks. */
 int cli_world_share(char *text, size_t bytes);
 struct syi_world *cli_world(void);
+/* The stream if it is a terminal in which a line may be rewritten, else NULL: under mpirun, which gives ranks terminals of
+ * their own, none is. */
+FILE *cli_terminal(FILE *stream);
 
 /* setup.c: defaults, the run file or the packed model if given, --set; validated. */
 int cli_load_config(const char *run_file, const struct cli_options *options, struct syi_config *config,

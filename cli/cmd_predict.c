@@ -54,7 +54,7 @@ static int run(const struct cli_options *o)
     dialog.most = config.data.max_input_length;
     dialog.scores = config.decode.scores;
     cli_log_to_stderr(1);
-    cli_work_line_open(stderr, o->quiet || isatty(STDOUT_FILENO));
+    cli_work_line_open(cli_terminal(stderr), o->quiet || isatty(STDOUT_FILENO));
     struct syi_predict_job job = {.lines = {.launch = cli_launch(o, &config),
                                             .run_dir = o->operand[0],
                                             .checkpoint = o->checkpoint,

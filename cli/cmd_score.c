@@ -64,7 +64,7 @@ static int run(const struct cli_options *o)
     status = cli_world_agree(s.input.lines.fd < 0 ? cli_fail(&err) : CLI_DONE);
     if (status) return status;
     cli_log_to_stderr(1);
-    cli_work_line_open(stderr, o->quiet || isatty(STDOUT_FILENO));
+    cli_work_line_open(cli_terminal(stderr), o->quiet || isatty(STDOUT_FILENO));
     struct syi_score_job job = {.lines = {.launch = cli_launch(o, &config),
                                           .run_dir = o->operand[0],
                                           .checkpoint = o->checkpoint,

@@ -17,10 +17,10 @@ void cli_progress_init(struct cli_progress *progress, int quiet, int64_t every, 
 {
     memset(progress, 0, sizeof *progress);
     progress->quiet = quiet;
-    progress->terminal = isatty(STDOUT_FILENO) && !cli_world()->backend;
+    progress->terminal = cli_terminal(stdout) != NULL;
     progress->every = every;
     progress->dir = dir;
-    cli_work_line_open(stdout, quiet);
+    cli_work_line_open(cli_terminal(stdout), quiet);
 }
 
 void cli_progress_end(struct cli_progress *progress)

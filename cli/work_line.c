@@ -5,9 +5,8 @@
 #include <pthread.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <unistd.h>
 
-#include "cli/cli.h"
+#include "base/base.h"
 #include "cli/work_line.h"
 
 enum { TEXT_BYTES = 200 }; /* more than a line of any width */
@@ -42,11 +41,11 @@ void cli_time_text(double seconds, char *text, size_t bytes)
         snprintf(text, bytes, "%ld s", s);
 }
 
-void cli_work_line_open(FILE *stream, int quiet)
+void cli_work_line_open(FILE *terminal, int quiet)
 {
     pthread_mutex_lock(&line.mutex);
-    line.terminal = isatty(fileno(stream)) && !cli_world()->backend;
-    line.stream = quiet ? NULL : line.terminal ? stream : stderr;
+    line.terminal = terminal != NULL;
+    line.stream = quiet ? NULL : terminal ? terminal : stderr;
     line.what[0] = 0;
     pthread_mutex_unlock(&line.mutex);
 }

@@ -7,9 +7,9 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* quiet: nothing is shown from now on. The line is on standard error where `stream` is that, else on standard output if
- * that is a terminal. Under mpirun, which gives ranks a terminal of its own, there is no such line. */
-void cli_work_line_open(FILE *stream, int quiet);
+/* terminal: the stream that has the line, if cli_terminal says it is one; NULL: none. quiet: nothing is shown from now
+ * on. */
+void cli_work_line_open(FILE *terminal, int quiet);
 /* "WHAT: 512 of 6647 items, 2 min 03 s left". share: of the whole that is done, in 0..1; less than 0: not known. Nothing
  * is shown at first. */
 void cli_work_line_show(const char *what, const char *of_them, int64_t done, double share);
