@@ -59,11 +59,21 @@ static int tell_difference(void *arg, const char *key, enum syi_option_flags fla
     return SY_OK;
 }
 
+/* Paths are compared as absolute ones. Those of runs of earlier versions are relative to the working directory. */
+static int compare_with_stored(const char *path, const struct syi_config *config, syi_config_difference_fn fn,
+                               void *arg, struct sy_error *err)
+{
+    struct syi_config stored, now = *config;
+    int status = syi_run_dir_read_config(path, &stored, err);
+    if (status) return status;
+    syi_run_dir_absolute(&stored);
+    syi_run_dir_absolute(&now);
+    return syi_config_compare(&stored, &now, fn, arg, err);
+}
+
 static int check_stored(const char *path, const struct syi_config *config, struct sy_error *err)
 {
-    struct syi_config stored;
-    int status = syi_run_dir_read_config(path, &stored, err);
-    return status ? status : syi_config_compare(&stored, config, tell_difference, err, err);
+    return compare_with_stored(path, config, tell_difference, err, err);
 }
 
 /* ---- the run directory ---- */
@@ -292,10 +302,8 @@ static int keep_difference(void *arg, const char *key, enum syi_option_flags fla
 /* What the run directory said before, which is written over next. */
 static int keep_changes(struct output *out, struct sy_error *err)
 {
-    struct syi_config stored;
     if (!out->existed) return SY_OK;
-    int status = syi_run_dir_read_config(out->dir.path, &stored, err);
-    if (!status) status = syi_config_compare(&stored, out->config, keep_difference, &out->changes, err);
+    int status = compare_with_stored(out->dir.path, out->config, keep_difference, &out->changes, err);
     return status ? status : syi_text_status(&out->changes, err);
 }
 

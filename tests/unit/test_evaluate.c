@@ -65,9 +65,9 @@ static int take_example(void *arg, int64_t step, const struct syi_sink_example *
 }
 
 static int take_row(void *arg, int64_t step, const char *task, const char *name, double value,
-                    struct sy_error *err)
+                    const char *settings, struct sy_error *err)
 {
-    (void)arg, (void)step, (void)task, (void)name, (void)value, (void)err;
+    (void)arg, (void)step, (void)task, (void)name, (void)value, (void)settings, (void)err;
     return SY_OK;
 }
 

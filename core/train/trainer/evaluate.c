@@ -339,6 +339,7 @@ int syi_evaluation_run(struct syi_evaluation *e, int decode, syi_poll_fn poll, v
                                        .items = e->data->items.n_items,
                                        .cut = decodes ? e->decode.n_cut : e->loss.n_cut,
                                        .left_out = !decodes && syi_eval_decodes(e->data)};
+    if (decodes) syi_config_decode_text(e->config, result->settings);
     syi_eval_loss(&e->sums, result);
     if (decodes) status = share_scores(e, result, err);
     syi_eval_training_metrics(e->config, &e->sums, syi_engine_moe_layers(e->engine), result);
