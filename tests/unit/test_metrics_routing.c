@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "metrics/counts.h"
+#include "metrics/schema.h"
 #include "metrics_support.h"
 
 /* ---- arrays of counts ---- */
