@@ -211,7 +211,7 @@ Test(metrics_views, several_runs)
     cr_assert_str_eq(lines.text, "count(*)\n2\n");
     cr_assert(ask_all(all, 3, NULL, &lines, &err) == SY_OK, "%s", err.text);
     cr_assert(strstr(lines.text, "\none\t2\t190\t1\t1\t1000\tdone\n"), "%s", lines.text);
-    cr_assert(strstr(lines.text, "\ndev\taccuracy\tone\t180\t0.75\t0.5\t0.75\n"), "%s", lines.text);
+    cr_assert(strstr(lines.text, "\ndev\taccuracy\tone\t180\t0.75\t0.5\t0.75\t\n"), "%s", lines.text);
     cr_assert(ask_all(all, 4, NULL, &lines, &missing) == SY_ENOENT &&
               strstr(missing.text, "none/metrics.db"));
     cr_assert(ask_all(all, 3, "DELETE FROM run_2.metric", &lines, &change_error) == SY_EINVAL);
