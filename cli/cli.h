@@ -140,7 +140,8 @@ int cli_world_open(const struct cli_cmd *cmd, const struct cli_options *options)
 int cli_world_close(int status);
 /* Every rank comes here with its exit status; a failure of one is the failure of all, reported once. */
 int cli_world_agree(int status);
-/* Run file and program are the same on all ranks; CLI_FAILED after having said which are not. */
+/* Run file and program are the same on all ranks, and the vocabularies' files are held from here on; CLI_FAILED after having
+ * said which are not. */
 int cli_world_same(const struct syi_config *config);
 int cli_world_first(void); /* 1: this is rank 0, which owns the run directory and prints */
 /* Rank 0's text on all ranks. */
@@ -150,7 +151,7 @@ struct syi_world *cli_world(void);
  * their own, none is. */
 FILE *cli_terminal(FILE *stream);
 
-/* setup.c: defaults, the run file or the packed model if given, --set; validated. */
+/* setup.c: defaults, the run file or the packed model if given (rank 0 alone reads it), --set; validated. */
 int cli_load_config(const char *run_file, const struct cli_options *options, struct syi_config *config,
                     struct sy_error *err);
 /* The same over the values of a run directory or a packed model, without sizes of a mesh that do not make these ranks. */

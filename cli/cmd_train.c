@@ -205,7 +205,7 @@ static int check_test_files(const struct syi_config *config)
     for (int i = 0; !status && i < config->task.n; i++) {
         const struct syi_task_part *task = &config->task.part[i];
         if (!*task->test || task->objective != SYI_OBJECTIVE_PAIRS) continue;
-        status = syi_eval_data_load(data, config, task, task->test, task->test, &err);
+        status = syi_eval_data_load(data, config, task, task->test, task->test, NULL, &err);
         if (!status) syi_eval_data_free(data);
     }
     syi_free(data);
@@ -424,7 +424,7 @@ static int run_in(const struct cli_options *o)
     status = cli_check_launch("train", o, &config, 1);
     if (!status && cli_world_first()) status = choose_folder(o, &config, path);
     if (!status && cli_world_first()) status = read_lock_wait(&lock.wait);
-    if (!status) status = check_data(&config);
+    if (!status && cli_world_first()) status = check_data(&config);
     if (!status && cli_world_first()) status = check_test_files(&config);
     if (!status && cli_world_first()) status = check_plan(o, &config);
     if (!status && cli_world_first() && !*path) status = make_folder(&config, path, sizeof path);

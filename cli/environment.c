@@ -11,13 +11,12 @@ extern char **environ;
 
 /* Those that the program reads, that its tests and scripts do, and that actions give to the programs they start. */
 static const char *const known[] = {
-    "SWITCHYARD_BACKEND_PATH", "SWITCHYARD_COMM_TIMEOUT",  "SWITCHYARD_CPU_VARIANT",
-    "SWITCHYARD_LOCK_WAIT",    "SWITCHYARD_LOG_RANKS",     "SWITCHYARD_ARM64_ROOT",
-    "SWITCHYARD_GOLDENS",      "SWITCHYARD_VERIFY_MODELS", "SWITCHYARD_SRUN_MPI",
-    "SWITCHYARD_ROOT",         "SWITCHYARD_EVENT",         "SWITCHYARD_RUN_DIR",
-    "SWITCHYARD_STEP",         "SWITCHYARD_TASK",          "SWITCHYARD_TEXT",
+    "SWITCHYARD_BACKEND_PATH",  "SWITCHYARD_COMM_TIMEOUT", "SWITCHYARD_CPU_VARIANT", "SWITCHYARD_LOCK_WAIT",
+    "SWITCHYARD_LOG_RANKS",     "SWITCHYARD_NODE_RANKS",   "SWITCHYARD_ARM64_ROOT",  "SWITCHYARD_GOLDENS",
+    "SWITCHYARD_VERIFY_MODELS", "SWITCHYARD_SRUN_MPI",     "SWITCHYARD_ROOT",        "SWITCHYARD_EVENT",
+    "SWITCHYARD_RUN_DIR",       "SWITCHYARD_STEP",         "SWITCHYARD_TASK",        "SWITCHYARD_TEXT",
 };
-enum { READ = 5 }; /* the first ones, which a misspelling can have meant */
+enum { READ = 6 }; /* the first ones, which a misspelling can have meant */
 
 static int is_known(const char *name)
 {

@@ -8,7 +8,8 @@
 #include "base/optimizers.h"
 #include "cli/plan_report.h"
 
-static const char *const segment_names[SYI_SEGMENT_COUNT] = {"persist", "io", "carry", "scratch", "snapshot"};
+static const char *const segment_names[SYI_SEGMENT_COUNT] = {"persist", "io",       "carry",
+                                                             "scratch", "snapshot", "staging"};
 static const char *const kinds[] = {
     [SYI_PARAM] = "parameters", [SYI_STATE] = "optimizer state",          [SYI_INPUT] = "inputs",
     [SYI_OUTPUT] = "outputs",   [SYI_CARRY] = "carried between programs",
@@ -101,22 +102,35 @@ static void print_bytes(const char *what, uint64_t bytes, const char *note)
     printf("  %-8s %15llu bytes  %9.1f MiB%s\n", what, (unsigned long long)bytes, mebibytes(bytes), note);
 }
 
+/* Staging is there with device memory only. */
+static int segments(const struct syi_plan *p)
+{
+    return p->on_device ? SYI_SEGMENT_COUNT : SYI_STAGING;
+}
+
 static void print_memory(const struct plan_report *r)
 {
     const struct syi_plan *p = syi_session_plan(syi_engine_session(r->engine));
-    uint64_t sum = syi_plan_bytes(p), here = r->rank->memory;
+    uint64_t host = syi_plan_host_bytes(p), here = r->rank->memory;
     char weights[80], free_here[80] = "";
     snprintf(weights, sizeof weights, "  weights %.1f, optimizer %.1f", mebibytes(r->kind_bytes[SYI_PARAM]),
              mebibytes(r->kind_bytes[SYI_STATE]));
-    const char *const notes[SYI_SEGMENT_COUNT] = {weights, "  batches, results", "  gradients, caches",
+    const char *const notes[SYI_SEGMENT_COUNT] = {weights,
+                                                  "  batches, results",
+                                                  "  gradients, caches",
                                                   "  what ops leave for others",
-                                                  "  persist, for checkpoints"};
+                                                  "  persist, for checkpoints",
+                                                  "  what ranks exchange"};
     printf("memory of a rank:\n");
-    for (int i = 0; i < SYI_SEGMENT_COUNT; i++) print_bytes(segment_names[i], p->bytes[i], notes[i]);
+    for (int i = 0; i < segments(p); i++) print_bytes(segment_names[i], p->bytes[i], notes[i]);
+    if (p->on_device) {
+        print_bytes("device", syi_plan_device_bytes(p), "  persist, io, carry and scratch");
+        print_bytes("host", host, "  a mirror of the first three, snapshot and staging");
+    }
     if (here)
-        snprintf(free_here, sizeof free_here, "  of %.1f MiB free here%s", mebibytes(here),
-                 sum > here ? ": too little" : "");
-    print_bytes("all", sum, free_here);
+        snprintf(free_here, sizeof free_here, "  %s %.1f MiB free here%s", p->on_device ? "host:" : "of",
+                 mebibytes(here), host > here ? ": too little" : "");
+    print_bytes("all", syi_plan_bytes(p), free_here);
 }
 
 /* The ten lines that most readers want. */
@@ -129,9 +143,9 @@ static void print_summary(const struct plan_report *r)
            syi_engine_model(r->engine)->n, (unsigned long long)r->active);
     print_memory(r);
     if (r->untimed)
-        printf("the longest step here: no time, %s\n", r->untimed);
+        printf("the longest step: no time, %s\n", r->untimed);
     else
-        printf("the longest step here: %.2g s or more at %.0f GFLOP/s, %.0f GB/s; bench times steps\n",
+        printf("the longest step: %.2g s or more at %.0f GFLOP/s, %.0f GB/s; bench times steps\n",
                r->seconds, r->machine.f32 * 1e-9, r->machine.copy * 1e-9);
 }
 
@@ -293,8 +307,11 @@ static void put_memory(struct syi_json_writer *w, const struct plan_report *r)
     const struct syi_plan *p = syi_session_plan(syi_engine_session(r->engine));
     syi_json_put_key(w, "rank_bytes");
     syi_json_open(w, '{');
-    for (int i = 0; i < SYI_SEGMENT_COUNT; i++)
-        syi_json_put_key_integer(w, segment_names[i], (int64_t)p->bytes[i]);
+    for (int i = 0; i < segments(p); i++) syi_json_put_key_integer(w, segment_names[i], (int64_t)p->bytes[i]);
+    if (p->on_device) {
+        syi_json_put_key_integer(w, "device", (int64_t)syi_plan_device_bytes(p));
+        syi_json_put_key_integer(w, "host", (int64_t)syi_plan_host_bytes(p));
+    }
     syi_json_put_key_integer(w, "all", (int64_t)syi_plan_bytes(p));
     syi_json_close(w, '}');
     if (r->rank->memory) syi_json_put_key_integer(w, "free_bytes", (int64_t)r->rank->memory);

@@ -7,6 +7,7 @@
 
 #include "base/packed.h"
 #include "cli/cli.h"
+#include "train/launch/first_reads.h"
 #include "train/launch/run_dir.h"
 
 /* Options that are short for a key; with the key's own limits. */
@@ -38,13 +39,19 @@ static int apply_sets(const struct cli_options *options, struct syi_config *conf
     return status ? status : syi_config_validate(config, err);
 }
 
+/* path "": the defaults alone. */
+static int read_run_file(void *arg, const char *path, struct syi_config *config, struct sy_error *err)
+{
+    (void)arg;
+    int status = syi_config_defaults(config, err);
+    if (status || !*path) return status;
+    return syi_packed_is(path) ? syi_packed_config(path, config, err) : syi_config_load(config, path, err);
+}
+
 int cli_load_config(const char *run_file, const struct cli_options *options, struct syi_config *config,
                     struct sy_error *err)
 {
-    int status = syi_config_defaults(config, err);
-    if (!status && run_file)
-        status = syi_packed_is(run_file) ? syi_packed_config(run_file, config, err)
-                                         : syi_config_load(config, run_file, err);
+    int status = syi_world_load(cli_world(), run_file ? run_file : "", read_run_file, NULL, config, err);
     return status ? status : apply_sets(options, config, err);
 }
 
@@ -62,11 +69,18 @@ static void free_mesh(const struct cli_options *options, struct syi_config *conf
     config->mesh.data = config->mesh.expert = config->mesh.model = 0;
 }
 
+static int read_stored(void *own_vocabularies, const char *run_dir, struct syi_config *config,
+                       struct sy_error *err)
+{
+    int status = syi_run_dir_read_config(run_dir, config, err);
+    if (!status && *(int *)own_vocabularies) status = syi_run_dir_use_vocabularies(run_dir, config, err);
+    return status;
+}
+
 static int load_stored(const char *run_dir, const struct cli_options *options, int own_vocabularies,
                        struct syi_config *config, struct sy_error *err)
 {
-    int status = syi_run_dir_read_config(run_dir, config, err);
-    if (!status && own_vocabularies) status = syi_run_dir_use_vocabularies(run_dir, config, err);
+    int status = syi_world_load(cli_world(), run_dir, read_stored, &own_vocabularies, config, err);
     if (status) return status;
     free_mesh(options, config);
     return apply_sets(options, config, err);

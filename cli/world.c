@@ -10,7 +10,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/held_files.h"
 #include "cli/cli.h"
+#include "train/launch/first_reads.h"
 
 static struct syi_world world = {.ranks = 1};
 
@@ -89,6 +91,7 @@ int cli_world_open(const struct cli_cmd *cmd, const struct cli_options *options)
     }
     cli_error_hold(world.rank > 0);
     if (world.rank && !freopen("/dev/null", "w", stdout)) return cli_world_close(CLI_FAILED);
+    if (syi_world_same_program(&world, &err)) return cli_world_close(cli_fail(&err));
     if (!world.backend || !runs_alone(cmd)) return CLI_DONE;
     cli_error(
         "%s: runs in one process: start it without mpirun, with --comm thread --ranks N for several ranks",
@@ -123,7 +126,9 @@ int cli_world_agree(int status)
 int cli_world_same(const struct syi_config *config)
 {
     struct sy_error err = {0};
-    return syi_world_same(&world, config, &err) ? cli_fail(&err) : CLI_DONE;
+    int status = syi_world_same(&world, config, &err);
+    if (!status) status = syi_world_hold_vocabularies(&world, config, &err);
+    return status ? cli_fail(&err) : CLI_DONE;
 }
 
 int cli_world_share(char *text, size_t bytes)
@@ -143,6 +148,7 @@ static int end_status(int status)
 
 int cli_world_close(int status)
 {
+    syi_held_free();
     if (!world.backend) return status;
     if (world.alone)
         tell_alone();

@@ -126,11 +126,11 @@ struct bench_step { /* plain bytes: it may come out of a child */
     struct bench_times off;   /* the same with reproducible off; 0: not measured */
     double tokens;            /* of a step, real ones; all ranks */
     double flops, products,
-        bytes; /* of a step, all ranks; products: FLOPs of matrix products and attention */
-    int dtype; /* bfloat16 if most products are, else float32 */
-    uint64_t planned[SYI_SEGMENT_COUNT]; /* bytes, on rank 0 */
-    uint64_t peak_memory;                /* bytes of the largest process */
-    int64_t profiled;                    /* steps in the tables */
+        bytes;               /* of a step, all ranks; products: FLOPs of matrix products and attention */
+    int dtype;               /* bfloat16 if most products are, else float32 */
+    struct syi_plan planned; /* on rank 0 */
+    uint64_t peak_memory;    /* bytes of the largest process */
+    int64_t profiled;        /* steps in the tables */
 };
 /* profile: gets the ops of rank 0, to be freed; NULL: not wanted. */
 int bench_step(const struct bench_step_job *job, struct bench_step *step, struct bench_profile *profile,

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/held_files.h"
 #include "base/packed.h"
 
 /* What follows the 8 bytes of the header's length: the writer puts the format first. */
@@ -134,6 +135,8 @@ void syi_packed_close(struct syi_packed *p)
 
 /* ---- small files ---- */
 
+enum { HELD_NAME = SYI_PACKED_NAME + SYI_CONFIG_STRING };
+
 int syi_packed_read(const struct syi_packed *p, const char *name, char **text, size_t *bytes,
                     struct sy_error *err)
 {
@@ -159,14 +162,46 @@ void syi_packed_vocabulary_name(const struct syi_vocabulary_part *part, char nam
     snprintf(name, SYI_PACKED_NAME, "vocabulary%s%s", *part->name_of_part ? "." : "", part->name_of_part);
 }
 
+/* A packed model holds several vocabularies by one path. */
+static void held_name(const struct syi_vocabulary_part *part, char held[HELD_NAME])
+{
+    char name[SYI_PACKED_NAME];
+    syi_packed_vocabulary_name(part, name);
+    snprintf(held, HELD_NAME, "%s %s", name, part->file);
+}
+
+int syi_packed_hold_vocabulary(const struct syi_vocabulary_part *part, const char *text, size_t bytes,
+                               struct sy_error *err)
+{
+    char held[HELD_NAME];
+    held_name(part, held);
+    return syi_held_add(held, text, bytes, err);
+}
+
+/* *text NULL: it is not held. */
+static int read_held(const struct syi_vocabulary_part *part, char **text, size_t *bytes, struct sy_error *err)
+{
+    char held[HELD_NAME];
+    const char *found;
+    *text = NULL;
+    held_name(part, held);
+    if (!syi_held_find(held, &found, bytes)) return SY_OK;
+    *text = syi_alloc(*bytes + 1, err);
+    if (!*text) return SY_ENOMEM;
+    memcpy(*text, found, *bytes);
+    return SY_OK;
+}
+
 int syi_packed_read_vocabulary(const struct syi_vocabulary_part *part, char **text, size_t *bytes,
                                struct sy_error *err)
 {
     struct syi_packed packed;
     char name[SYI_PACKED_NAME];
+    int status = read_held(part, text, bytes, err);
+    if (status || *text) return status;
     if (!syi_packed_is(part->file)) return syi_file_read(part->file, text, bytes, err);
     syi_packed_vocabulary_name(part, name);
-    int status = syi_packed_open(&packed, part->file, err);
+    status = syi_packed_open(&packed, part->file, err);
     if (!status) status = syi_packed_read(&packed, name, text, bytes, err);
     syi_packed_close(&packed);
     return status;

@@ -43,8 +43,12 @@ int syi_packed_config(const char *path, struct syi_config *config, struct sy_err
 /* "vocabulary" or "vocabulary.targets": what the file of a vocabulary is called, here and in a run directory. */
 enum { SYI_PACKED_NAME = SYI_PART_NAME + 16 };
 void syi_packed_vocabulary_name(const struct syi_vocabulary_part *part, char name[SYI_PACKED_NAME]);
-/* The bytes of a vocabulary's file, which may be a packed model that has it inside; as syi_file_read. */
+/* The bytes of a vocabulary's file, which may be a packed model that has it inside; as syi_file_read. No file is opened
+ * where they are held. */
 int syi_packed_read_vocabulary(const struct syi_vocabulary_part *part, char **text, size_t *bytes,
+                               struct sy_error *err) SYI_MUST_CHECK;
+/* Holds these bytes as what the function above gives (base/held_files.h). */
+int syi_packed_hold_vocabulary(const struct syi_vocabulary_part *part, const char *text, size_t bytes,
                                struct sy_error *err) SYI_MUST_CHECK;
 
 /* Writing: the sum of all that stands before the data of a planned file. */

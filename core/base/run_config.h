@@ -194,7 +194,8 @@
     X(SYI_ON_FAILURE_STOP, "stop")
 #define SYI_LOG_RANKS_MAP(X)                                                                                 \
     X(SYI_LOG_RANKS_FIRST, "first")                                                                          \
-    X(SYI_LOG_RANKS_ALL, "all")
+    X(SYI_LOG_RANKS_ALL, "all")                                                                              \
+    X(SYI_LOG_RANKS_NODES, "nodes")
 #define SYI_CPU_VARIANT_MAP(X)                                                                               \
     X(SYI_CPU_VARIANT_AUTO, "auto")                                                                          \
     X(SYI_CPU_VARIANT_PORTABLE, "portable")                                                                  \

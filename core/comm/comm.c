@@ -155,6 +155,23 @@ int syi_comm_broadcast(struct syi_comm *comm, int64_t *words, size_t n, struct s
     return syi_comm_sum(comm, words, n, err);
 }
 
+int syi_comm_share(struct syi_comm *comm, void *data, size_t bytes, struct sy_error *err)
+{
+    enum { PIECE = 1 << 20 };
+    int status = SY_OK;
+    if (comm->ranks == 1 || !bytes) return SY_OK;
+    int64_t *words = syi_alloc(PIECE, err);
+    if (!words) return SY_ENOMEM;
+    for (size_t at = 0, n; at < bytes && !status; at += n) {
+        n = bytes - at < PIECE ? bytes - at : PIECE;
+        memcpy(words, (char *)data + at, n);
+        status = syi_comm_broadcast(comm, words, (n + sizeof *words - 1) / sizeof *words, err);
+        if (!status) memcpy((char *)data + at, words, n);
+    }
+    syi_free(words);
+    return status;
+}
+
 int syi_comm_same(struct syi_comm *comm, const void *data, size_t bytes, int *odd, struct sy_error *err)
 {
     *odd = -1;

@@ -54,7 +54,7 @@ void syi_comm_abort(struct syi_comm *comm, const char *text);
  * of the lowest rank that failed of itself. *complete 0: not all ranks came; status and text are this rank's
  * own. For communication of processes; threads are joined instead. */
 int syi_comm_conclude(struct syi_comm *comm, int status, int *complete, struct sy_error *err);
-/* The four that follow are begun and ended in one call; a failure of one stops all ranks, as abort does.
+/* The five that follow are begun and ended in one call; a failure of one stops all ranks, as abort does.
  * all: (ranks, bytes), what each rank brings in `data`. */
 int syi_comm_gather(struct syi_comm *comm, const void *data, size_t bytes, void *all, struct sy_error *err);
 /* words[n]: the sums over all ranks on return. Allocates nothing after the first call. */
@@ -62,11 +62,28 @@ int syi_comm_sum(struct syi_comm *comm, int64_t *words, size_t n, struct sy_erro
 /* words[n]: those of rank 0 on return, bit for bit; what other ranks bring is lost. So that all ranks do the
  * same about what only rank 0 knows: the clock, lines of an input, which checkpoint is the newest. */
 int syi_comm_broadcast(struct syi_comm *comm, int64_t *words, size_t n, struct sy_error *err) SYI_MUST_CHECK;
+/* The same of any bytes, in pieces, so that little memory is needed besides. */
+int syi_comm_share(struct syi_comm *comm, void *data, size_t bytes, struct sy_error *err) SYI_MUST_CHECK;
 /* All ranks bring `bytes` that should be equal. *odd: the lowest rank whose differ from rank 0's, -1: none.
  */
 int syi_comm_same(struct syi_comm *comm, const void *data, size_t bytes, int *odd, struct sy_error *err);
 
 uint64_t syi_comm_reduce_bytes(int dtype); /* of an element that all_reduce can sum; 0: it cannot */
+
+/* ---- busy.c: long work of some ranks, for which the others wait ---- */
+
+/* A rank that works calls syi_busy_tell now and then, so that the wait of the others does not look like a rank that hangs;
+ * at its end it calls syi_busy_end, as one without work does at once, and all go on together. One that fails says so by
+ * ending, as any rank does. */
+struct syi_busy {
+    struct syi_comm *comm;
+    double told; /* seconds; when it last told */
+};
+struct syi_busy syi_busy_begin(struct syi_comm *comm);
+int syi_busy_tell(void *busy, struct sy_error *err) SYI_MUST_CHECK;
+int syi_busy_end(struct syi_busy *busy, struct sy_error *err) SYI_MUST_CHECK;
+/* Ends it, and rank 0's bytes are on all ranks. */
+int syi_busy_share(void *busy, void *data, size_t bytes, struct sy_error *err) SYI_MUST_CHECK;
 
 /* ---- comm_self.c ---- */
 

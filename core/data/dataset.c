@@ -37,24 +37,35 @@ static int check_entries(const struct syi_dataset *d, struct sy_error *err)
                      d->source.pattern, d->form.max_input, d->form.max_target);
 }
 
+static int read_files(struct syi_dataset *d, const char *pattern, const struct syi_dataset_place *place,
+                      struct sy_error *err)
+{
+    int status = syi_source_open(&d->source, pattern, place->cache, err);
+    if (!status) status = syi_dataset_index(d, place, err);
+    if (!status) status = check_entries(d, err);
+    if (!status && !place->quiet) report(d);
+    return status;
+}
+
 int syi_dataset_open(struct syi_dataset *d, const struct syi_example_form *form, const char *pattern,
                      const struct syi_dataset_place *place, struct sy_error *err)
 {
+    int status = SY_OK;
     memset(d, 0, sizeof *d);
     d->form = *form;
     d->index = -1;
     for (int i = 0; i < SYI_DATASET_OPEN; i++) d->file[i] = d->opened[i] = -1;
-    int status = syi_source_open(&d->source, pattern, place->cache, place->write, err);
-    if (!status) status = syi_dataset_index(d, place, err);
-    if (!status) status = check_entries(d, err);
-    if (!status && place->write && !place->quiet) report(d);
+    if (!place->share || place->share->first) status = read_files(d, pattern, place, err);
+    if (!status && place->share) status = syi_dataset_share(d, place->share, err);
+    if (!status && place->settle) status = place->settle(place->settle_arg, d, err);
+    if (!status && (place->share || place->settle)) status = syi_dataset_open_index(d, err);
     if (status) syi_dataset_close(d);
     return status;
 }
 
 void syi_dataset_close(struct syi_dataset *d)
 {
-    if (!d->source.pattern) return; /* zeroed: its descriptors are none */
+    if (!d->form.format) return; /* zeroed: its descriptors are none */
     for (int i = 0; i < SYI_DATASET_OPEN; i++)
         if (d->file[i] >= 0) close(d->file[i]);
     if (d->index >= 0) close(d->index);
@@ -62,6 +73,7 @@ void syi_dataset_close(struct syi_dataset *d)
     syi_source_close(&d->source);
     syi_free(d->entry);
     syi_free(d->line_end);
+    syi_free(d->index_path);
     syi_free(d->buffer);
     memset(d, 0, sizeof *d);
 }

@@ -6,12 +6,15 @@
 #define SYI_DATASET_H
 
 #include "data/example.h"
+#include "data/share.h"
 #include "data/source.h"
 
 enum {
-    SYI_DATASET_SMALL = 64 << 20, /* bytes of files whose index is made at each start and kept in memory */
-    SYI_DATASET_OPEN = 64,        /* most files that are open at a time */
-    SYI_DATASET_QUOTE = 48        /* bytes of an example in messages, NUL included */
+    SYI_DATASET_SMALL =
+        64 << 20, /* bytes of files whose index is made at each start and kept in memory; and of an index
+                                   * that several ranks keep in memory */
+    SYI_DATASET_OPEN = 64, /* most files that are open at a time */
+    SYI_DATASET_QUOTE = 48 /* bytes of an example in messages, NUL included */
 };
 
 /* An example of the index: 16 bytes in memory and in the file. */
@@ -41,9 +44,10 @@ struct syi_dataset {
     struct syi_dataset_counts counts;
     struct syi_dataset_entry *entry; /* [counts.entries] in the order of the files, NULL: in the index file */
     size_t capacity;
-    char *line_end;                                       /* [source.n] '\n' or '\r' */
-    int index;                                            /* descriptor of the index file, -1: none */
-    int64_t index_begin;                                  /* of the entries in it */
+    char *line_end;                  /* [source.n] '\n' or '\r' */
+    char *index_path, made_from[65]; /* of the index file, NULL: none; what it was made from */
+    int index;                       /* its descriptor, -1: none */
+    int64_t index_begin;             /* of the entries in it */
     int file[SYI_DATASET_OPEN], opened[SYI_DATASET_OPEN]; /* descriptors and which files they are, -1: none */
     struct syi_example_maker maker;
     char *buffer; /* of the record at hand */
@@ -54,11 +58,16 @@ struct syi_dataset {
 struct syi_dataset_place {
     const char
         *cache; /* folder; NULL: none, the index is always in memory and compressed files are refused */
-    int write;  /* 1: makes it where it is missing or stale; 0: another rank has done so */
-    int quiet;  /* 1: does not log what is left out; nor does one that does not write */
+    int quiet;  /* 1: does not log what is left out */
+    /* Of several ranks: the first makes the index, the others get it and look at no file. NULL: a rank for itself. */
+    const struct syi_share *share;
     /* Called now and then while files are read, or NULL; another status than SY_OK ends the pass. */
     int (*poll)(void *arg, struct sy_error *err);
-    void *arg;
+    void *poll_arg;
+    /* Called once it is known which files there are, before this rank opens them for its examples: may set `readable` of them
+     * and index_path to other places; or NULL. */
+    int (*settle)(void *arg, struct syi_dataset *dataset, struct sy_error *err);
+    void *settle_arg;
 };
 
 /* form is copied; what it borrows must stay. Logs what is left out. Where
@@ -80,5 +89,7 @@ int syi_dataset_read(struct syi_dataset *dataset, const struct syi_dataset_entry
 /* Fills counts, id, line_end and the entries, from the files or the index file. */
 int syi_dataset_index(struct syi_dataset *dataset, const struct syi_dataset_place *place,
                       struct sy_error *err) SYI_MUST_CHECK;
+/* Opens the index file, where the entries are not in memory, by index_path. */
+int syi_dataset_open_index(struct syi_dataset *dataset, struct sy_error *err) SYI_MUST_CHECK;
 
 #endif

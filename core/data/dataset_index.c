@@ -144,7 +144,7 @@ static int add_record(struct writer *w, int file, const struct syi_record *recor
     d->counts.records++;
     if ((int64_t)record->text.bytes > d->counts.longest) d->counts.longest = (int64_t)record->text.bytes;
     if (d->counts.records % POLL_RECORDS == 0 && w->place->poll) {
-        int status = w->place->poll(w->place->arg, err);
+        int status = w->place->poll(w->place->poll_arg, err);
         if (status) return status;
     }
     int status = syi_example_begin(&d->maker, &d->form, record->text, &cause);
@@ -269,20 +269,26 @@ static int use_file(struct syi_dataset *d, const struct syi_dataset_place *place
     char *path = syi_format("%s/%s-%.16s.index", place->cache, d->form.task->name_of_part, made_from);
     if (!path) return syi_error(err, SY_ENOMEM, "out of memory");
     if (!open_file(d, path, made_from)) {
-        if (!place->write)
-            status = syi_error(
-                err, SY_ENOENT,
-                "%s: rank 0 made this index, and it is not there: the data cache has to be on a file "
-                "system that all hosts share",
-                path);
-        else
-            status = syi_make_folders(place->cache, err);
+        status = syi_make_folders(place->cache, err);
         if (!status) status = make_file(d, place, path, made_from, err);
         if (!status && !open_file(d, path, made_from))
             status = syi_error(err, SY_EIO, "%s cannot be read after it was written", path);
     }
-    syi_free(path);
+    d->index_path = path;
+    memcpy(d->made_from, made_from, sizeof made_from);
     return status;
+}
+
+int syi_dataset_open_index(struct syi_dataset *d, struct sy_error *err)
+{
+    if (d->entry) return SY_OK;
+    if (d->index >= 0) close(d->index);
+    d->index = -1;
+    if (open_file(d, d->index_path, d->made_from)) return SY_OK;
+    return syi_error(err, SY_ENOENT,
+                     "%s: rank 0 made this index, and it is not there: the data cache has to be on a file "
+                     "system that all hosts share",
+                     d->index_path);
 }
 
 /* ---- the whole ---- */

@@ -25,7 +25,7 @@ enum { ABANDONED = 3600 };
 
 /* ---- unpacked copies ---- */
 
-static int unpack_to(int fd, const char *copy, const char *path, struct sy_error *err)
+static int unpack(void *path, int fd, const char *name, struct sy_error *err)
 {
     struct syi_inflow in;
     char *piece = syi_alloc(PIECE, err);
@@ -34,31 +34,30 @@ static int unpack_to(int fd, const char *copy, const char *path, struct sy_error
     int status = syi_inflow_open(&in, path, err);
     while (!status && n) {
         status = syi_inflow_read(&in, piece, PIECE, &n, err);
-        if (!status && syi_write_all(fd, copy, piece, n, NULL))
+        if (!status && syi_write_all(fd, name, piece, n, NULL))
             status = syi_error_system(
-                err, "cannot write %s (make room, or name another folder as data.cache)", copy);
+                err, "cannot write %s (make room, or name another folder as data.cache)", name);
     }
-    if (!status && fsync(fd) != 0) status = syi_error_system(err, "cannot sync %s", copy);
     syi_inflow_close(&in);
     syi_free(piece);
     return status;
 }
 
-/* Under a name that no other process takes, then renamed. */
-static int unpack(const char *path, const char *copy, struct sy_error *err)
+int syi_make_copy(const char *path, int (*fill)(void *arg, int fd, const char *name, struct sy_error *err),
+                  void *arg, struct sy_error *err)
 {
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
-    char *temporary = syi_format("%s.%ld-%ld.tmp", copy, (long)getpid(), now.tv_nsec);
-    if (!temporary) return syi_error(err, SY_ENOMEM, "out of memory while unpacking %s", path);
-    int fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    int status =
-        fd < 0 ? syi_error_system(err, "cannot create %s", temporary) : unpack_to(fd, temporary, path, err);
-    if (fd >= 0 && close(fd) != 0 && !status) status = syi_error_system(err, "cannot close %s", temporary);
-    if (!status && rename(temporary, copy) != 0)
-        status = syi_error_system(err, "cannot rename %s to %s", temporary, copy);
-    if (status && fd >= 0) unlink(temporary);
-    syi_free(temporary);
+    char *name = syi_format("%s.%ld-%ld.tmp", path, (long)getpid(), now.tv_nsec);
+    if (!name) return syi_error(err, SY_ENOMEM, "out of memory while making %s", path);
+    int fd = open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    int status = fd < 0 ? syi_error_system(err, "cannot create %s", name) : fill(arg, fd, name, err);
+    if (!status && fsync(fd) != 0) status = syi_error_system(err, "cannot sync %s", name);
+    if (fd >= 0 && close(fd) != 0 && !status) status = syi_error_system(err, "cannot close %s", name);
+    if (!status && rename(name, path) != 0)
+        status = syi_error_system(err, "cannot rename %s to %s", name, path);
+    if (status && fd >= 0) unlink(name);
+    syi_free(name);
     return status;
 }
 
@@ -95,7 +94,7 @@ static char *copy_name(const struct syi_source_file *file, size_t *same, struct 
     return name;
 }
 
-static int find_copy(struct syi_source_file *file, const char *cache, int write, struct sy_error *err)
+static int find_copy(struct syi_source_file *file, const char *cache, struct sy_error *err)
 {
     size_t same;
     struct stat info;
@@ -105,16 +104,10 @@ static int find_copy(struct syi_source_file *file, const char *cache, int write,
     file->readable = syi_format("%s/%s", cache, name);
     if (!file->readable) {
         status = syi_error(err, SY_ENOMEM, "out of memory while unpacking %s", file->path);
-    } else if (stat(file->readable, &info) != 0 && !write) {
-        status = syi_error(
-            err, SY_ENOENT,
-            "%s: the copy that rank 0 unpacked, %s, is not there: all machines must see the same folder "
-            "and the same file",
-            file->path, file->readable);
     } else if (stat(file->readable, &info) != 0) {
         remove_stale(cache, name, same);
         status = syi_make_folders(cache, err);
-        if (!status) status = unpack(file->path, file->readable, err);
+        if (!status) status = syi_make_copy(file->readable, unpack, file->path, err);
     }
     syi_free(name);
     return status;
@@ -136,7 +129,7 @@ static int compression_of(const char *path, enum syi_compression *compression, s
 }
 
 /* file->path is set. */
-static int look_at(struct syi_source_file *file, const struct stat *info, const char *cache, int write,
+static int look_at(struct syi_source_file *file, const struct stat *info, const char *cache,
                    struct sy_error *err)
 {
     enum syi_compression compression;
@@ -146,7 +139,7 @@ static int look_at(struct syi_source_file *file, const struct stat *info, const 
     file->inode = (int64_t)info->st_ino;
     int status = compression_of(file->path, &compression, err);
     if (status) return status;
-    if (compression != SYI_COMPRESSION_NONE && cache) return find_copy(file, cache, write, err);
+    if (compression != SYI_COMPRESSION_NONE && cache) return find_copy(file, cache, err);
     if (compression != SYI_COMPRESSION_NONE)
         return syi_error(err, SY_EINVAL,
                          "%s is compressed with %s, and nothing is unpacked here: unpack it first",
@@ -157,7 +150,7 @@ static int look_at(struct syi_source_file *file, const struct stat *info, const 
 
 /* All that have been found; what is no regular file is left out where a pattern has found it. */
 static int add_files(struct syi_source *source, char *const *paths, size_t n, int found, const char *cache,
-                     int write, struct sy_error *err)
+                     struct sy_error *err)
 {
     if (n > SYI_SOURCE_FILES)
         return syi_error(err, SY_EINVAL, "%s: %zu files, but at most %d are possible: join some",
@@ -174,7 +167,7 @@ static int add_files(struct syi_source *source, char *const *paths, size_t n, in
             return syi_error(err, SY_EINVAL, "%s is no regular file, as files of examples are", paths[i]);
         file->path = syi_strdup(paths[i], err);
         source->n++;
-        status = file->path ? look_at(file, &info, cache, write, err) : SY_ENOMEM;
+        status = file->path ? look_at(file, &info, cache, err) : SY_ENOMEM;
     }
     return status;
 }
@@ -185,7 +178,7 @@ static int by_name(const void *a, const void *b)
 }
 
 /* The order of glob is that of the locale, so it is left to us. */
-static int match(struct syi_source *source, const char *cache, int write, struct sy_error *err)
+static int match(struct syi_source *source, const char *cache, struct sy_error *err)
 {
     glob_t found = {0};
     int result = glob(source->pattern, GLOB_ERR | GLOB_NOSORT, NULL, &found), status = SY_OK;
@@ -195,7 +188,7 @@ static int match(struct syi_source *source, const char *cache, int write, struct
         status = syi_error_system(err, "%s: cannot look for its files", source->pattern);
     if (result == 0) {
         qsort(found.gl_pathv, found.gl_pathc, sizeof *found.gl_pathv, by_name);
-        status = add_files(source, found.gl_pathv, found.gl_pathc, 1, cache, write, err);
+        status = add_files(source, found.gl_pathv, found.gl_pathc, 1, cache, err);
     }
     globfree(&found);
     if (!status && !source->n)
@@ -203,8 +196,7 @@ static int match(struct syi_source *source, const char *cache, int write, struct
     return status;
 }
 
-int syi_source_open(struct syi_source *source, const char *pattern, const char *cache, int write,
-                    struct sy_error *err)
+int syi_source_open(struct syi_source *source, const char *pattern, const char *cache, struct sy_error *err)
 {
     struct stat info;
     memset(source, 0, sizeof *source);
@@ -212,8 +204,8 @@ int syi_source_open(struct syi_source *source, const char *pattern, const char *
     if (!source->pattern) return SY_ENOMEM;
     /* A file that is called like a pattern is that file. */
     int status = stat(pattern, &info) == 0 || !strpbrk(pattern, "*?[")
-                     ? add_files(source, &source->pattern, 1, 0, cache, write, err)
-                     : match(source, cache, write, err);
+                     ? add_files(source, &source->pattern, 1, 0, cache, err)
+                     : match(source, cache, err);
     if (status) syi_source_close(source);
     return status;
 }

@@ -20,13 +20,17 @@ struct syi_source {
     int n;
 };
 
-/* cache: folder for unpacked copies, made when the first one is; NULL: a compressed file is refused with SY_EINVAL. write: 1 on the
- * rank that unpacks, 0 on others, which find what it left. A copy is made under another name and renamed, so it is whole;
- * one of what the file was before (bytes, modified) is removed and made anew. Of what a pattern finds only regular files
+/* Opens each file to look at it: of several ranks one does so, and the others get what it found (share.h).
+ * cache: folder for unpacked copies, made when the first one is; NULL: a compressed file is refused with SY_EINVAL. A copy is
+ * made under another name and renamed, so it is whole; one of what the file was before (bytes, modified) is removed and made anew. Of what a pattern finds only regular files
  * count; a path that is there as it is written is no pattern. No file: SY_ENOENT with the pattern; SY_EINVAL: too many, or
  * a path that is no regular file. Owned by the caller: syi_source_close. */
-int syi_source_open(struct syi_source *source, const char *pattern, const char *cache, int write,
+int syi_source_open(struct syi_source *source, const char *pattern, const char *cache,
                     struct sy_error *err) SYI_MUST_CHECK;
 void syi_source_close(struct syi_source *source); /* also of a zeroed one */
+/* Makes the file `path` of what fill(arg, fd, name, err) writes to fd: under a name that no other process takes, synced, then
+ * renamed. Nothing is left of it after a failure. */
+int syi_make_copy(const char *path, int (*fill)(void *arg, int fd, const char *name, struct sy_error *err),
+                  void *arg, struct sy_error *err) SYI_MUST_CHECK;
 
 #endif

@@ -90,7 +90,7 @@ static int read_files(struct loading *l, const char *pattern, struct sy_error *e
 {
     struct syi_source source;
     const char *cache = l->form->config && *l->form->config->data.cache ? l->form->config->data.cache : NULL;
-    int status = syi_source_open(&source, pattern, cache, 1, err);
+    int status = syi_source_open(&source, pattern, cache, err);
     for (int i = 0; !status && i < source.n; i++) status = read_file(l, &source.file[i], err);
     syi_source_close(&source);
     if (!status && !l->task->n_examples)

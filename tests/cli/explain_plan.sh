@@ -62,7 +62,7 @@ grep -q 'token_embedder' out && fail "plan prints tensors unasked"
 says out '^1 rank x '
 says out "^111488 parameters in 54 tensors, $((111488 - 3 * 4 * 32 * 64)) active for a token\$"
 sed -n 3p out | grep -q '^memory of a rank:$' || fail "plan's third line is $(sed -n 3p out)"
-sed -n 10p out | grep -q '^the longest step here: [0-9.e-]* s or more at [1-9][0-9]* GFLOP/s, [1-9][0-9]* GB/s;' ||
+sed -n 10p out | grep -q '^the longest step: [0-9.e-]* s or more at [1-9][0-9]* GFLOP/s, [1-9][0-9]* GB/s;' ||
     fail "plan's tenth line is $(sed -n 10p out)"
 [ "$(head -n 10 out | awk 'NR > 1 && length($0) > 79')" = '' ] || fail "a line of the summary is wide: $(head -n 10 out)"
 shown='plan, optimizers'

@@ -253,6 +253,6 @@ grep -q ' done after 21 steps$' every/ranks/rank-0.log && fail "SWITCHYARD_LOG_R
 exits 1 env SWITCHYARD_LOG_RANKS=some "$program" train "$top/bench/tiny.run" --quiet --run-dir some \
     --set task.words.train=train.tsv
 one_line_error
-says err 'SWITCHYARD_LOG_RANKS=some: one of first, all'
+says err 'SWITCHYARD_LOG_RANKS=some: one of first, all, nodes'
 
 finish

@@ -30,7 +30,7 @@ command="$program train $top/bench/tiny.run --quiet --threads 1 --set task.words
 # shellcheck disable=SC2086 # commands with their options
 {
     differ values 1 'rank 1 has train.seed = 9 where rank 0 has 7: all ranks need the same' $command --set train.seed=9
-    differ missing 2 'rank 1: cannot open nosuch.run' "$program" train nosuch.run --quiet
+    differ missing 2 'rank 1 was started with nosuch.run where rank 0 has .*tiny.run: all ranks need the same' "$program" train nosuch.run --quiet
     differ no-data 1 'rank 1 has task.words.train = ' $command --set task.words.train=nosuch
     if [ -e "$(dirname "$program")/.libs/switchyard" ]; then cp "$(dirname "$program")/.libs/switchyard" "$here/other"; else cp "$program" "$here/other"; fi
     echo >>"$here/other"

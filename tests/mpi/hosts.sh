@@ -154,6 +154,19 @@ train shared/data 1
 one_message data 'rank 1 reads another .*/local/train.tsv than rank 0'
 data=$here/train.tsv
 
+# ---- copies of the data: a disk of each host's own, one that has no room ----
+train copied 2 --set mesh.expert=2 --set data.stage="$here/local/disk" || fail "copied: exit $?: $(cat "$here/copied.err")"
+same copied
+says copied/log ' data.stage: 2 files of .* copied to 2 nodes in '
+cmp -s "$here/train.tsv" "$here"/local/disk/train.tsv-* || fail "copied: no copy on host one"
+$on_two sh -c "cmp -s '$here/train.tsv' '$here'/local/disk/train.tsv-*" || fail "copied: no copy on host two"
+data "$here/large.tsv" 100000 4
+data=$here/large.tsv
+train shared/room 1 --set data.stage="$here/small"
+[ $? -eq 1 ] || fail "room: not exit 1: $(cat "$here/room.err")"
+one_message room 'data.stage: .*/small on host one has room for [01][.]. MiB, and [1-9][.]. MiB of data are to be copied'
+data=$here/train.tsv
+
 # ---- a disk that is full ----
 train small/full 1
 [ $? -eq 1 ] || fail "full: not exit 1: $(cat "$here/full.err")"

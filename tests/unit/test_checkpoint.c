@@ -31,6 +31,76 @@ Test(checkpoint, the_same_bytes_from_every_mesh)
     }
 }
 
+/* Bytes of the folder's params.safetensors that are not zero. */
+static size_t written(const char *name)
+{
+    char *text = NULL;
+    size_t bytes = 0, n = 0;
+    if (syi_file_read(file_of(name), &text, &bytes, NULL)) return 0;
+    for (size_t i = 0; i < bytes; i++) n += text[i] != 0;
+    syi_free(text);
+    return n;
+}
+
+struct turns {
+    int turns, growths;
+    struct syi_saved saved;
+};
+
+/* Each rank writes in a turn of its own; rank 0 counts the meetings after which there is more in the file. */
+static int save_in_turns(void *arg, struct syi_comm *comm, struct sy_error *err)
+{
+    struct turns *t = arg;
+    struct syi_mesh mesh;
+    struct syi_backend *backend = NULL;
+    struct syi_saver *saver = NULL;
+    const struct syi_checkpoint_meta meta = a_visit(SAVE, 1, 4, 1, 5).meta;
+    const struct syi_checkpoint_saving saving = {.turn = t->turns ? comm->rank : 0, .turns = t->turns};
+    size_t before = 0;
+    int status = syi_mesh_new(&mesh, comm->ranks, 1, 4, 1, 4, err);
+    if (!status) status = syi_backend_open("null", NULL, NULL, &backend, err);
+    if (status) return status;
+    struct syi_session *session = make_session(comm, backend, &mesh, -1);
+    fill(session, 5);
+    status = syi_saver_new(run, session, comm, &saver, err);
+    if (!status) syi_saver_begin(saver, &meta, &saving, 0);
+    while (!status && syi_saver_step(saver) == 5) {
+        int64_t word[SYI_SAVER_WORDS];
+        syi_saver_words(saver, word);
+        status = syi_comm_sum(comm, word, SYI_SAVER_WORDS, err);
+        if (!status) status = syi_saver_advance(saver, word, err);
+        if (!status) status = syi_comm_barrier(comm, err);
+        size_t now = comm->rank ? 0 : written("5.tmp/params.safetensors");
+        if (!comm->rank && now > before) t->growths++, before = now;
+        if (!status) status = syi_comm_barrier(comm, err);
+    }
+    if (comm->rank == 0 && !status && !syi_saver_take(saver, &t->saved))
+        status = syi_error(err, SY_EINTERNAL, "nothing to take");
+    syi_saver_free(saver);
+    syi_session_free(session);
+    syi_backend_close(backend);
+    return status;
+}
+
+/* The header is there before the first part, and no file any more after the last. */
+Test(checkpoint, ranks_write_in_turns)
+{
+    struct syi_checkpoint_meta want = save(1, 4, 1, 5);
+    int growths[2];
+    for (int i = 0; i < 2; i++) {
+        struct turns t = {.turns = i ? 4 : 0};
+        struct sy_error err = {0};
+        char command[512];
+        snprintf(command, sizeof command, "rm -r %s", file_of("5"));
+        cr_assert_eq(system(command), 0);
+        cr_assert_eq(syi_comm_thread_run(4, save_in_turns, &t, &err), SY_OK, "%s", err.text);
+        cr_assert_eq(t.saved.failure.code, 0, "%s", t.saved.failure.text);
+        cr_expect_str_eq(t.saved.params_sha256, want.params_sha256);
+        growths[i] = t.growths;
+    }
+    cr_expect_eq(growths[1], growths[0] + 3, "%d and %d", growths[0], growths[1]);
+}
+
 Test(checkpoint, every_mesh_reads_what_another_wrote)
 {
     save(2, 1, 1, 3);

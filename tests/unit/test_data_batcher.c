@@ -42,7 +42,7 @@ static struct stream *open_stream(int64_t seed, int64_t warm_examples)
     struct syi_batcher_options options = {
         .buckets = buckets, .n_buckets = 2, .batch_size = ROWS, .pool_batches = POOL};
     struct stream *s = calloc(1, sizeof *s);
-    struct syi_dataset_place place = {.write = 1};
+    struct syi_dataset_place place = {0};
     struct sy_error err = {0};
     size_t bytes = 0;
 
@@ -254,7 +254,7 @@ Test(data_batcher, refuses)
                                options;
     const char *path = write_fresh("task.tsv", "abcdefghijklmnopqrst\tx\n", 23);
     struct syi_vocabularies vocabularies = byte_vocabularies();
-    struct syi_dataset_place place = {.write = 1};
+    struct syi_dataset_place place = {0};
     struct syi_config *config = tsv_config(path, 16, 24);
     struct syi_batcher batcher;
     struct sy_error err = {0};

@@ -78,7 +78,7 @@ static void expect_files(const char *pattern, const char *const *want, int n)
 {
     struct syi_source source;
     struct sy_error err = {0};
-    cr_assert(syi_source_open(&source, at(pattern), NULL, 0, &err) == SY_OK, "%s", err.text);
+    cr_assert(syi_source_open(&source, at(pattern), NULL, &err) == SY_OK, "%s", err.text);
     cr_assert(source.n == n, "%s: %d files", pattern, source.n);
     for (int i = 0; i < n; i++) {
         cr_assert_str_eq(strrchr(source.file[i].path, '/') + 1, want[i]);
@@ -107,10 +107,10 @@ Test(data_source, what_is_not_there, .init = make_folder, .fini = remove_folder)
     struct syi_source source;
     for (size_t i = 0; i < SYI_COUNT(names); i++) {
         struct sy_error err = {0};
-        cr_assert(syi_source_open(&source, at(names[i]), NULL, 0, &err) == SY_ENOENT, "%s", names[i]);
+        cr_assert(syi_source_open(&source, at(names[i]), NULL, &err) == SY_ENOENT, "%s", names[i]);
         cr_assert(strstr(err.text, names[i]), "%s", err.text);
     }
-    cr_assert(syi_source_open(&source, folder, NULL, 0, NULL) == SY_EINVAL);
+    cr_assert(syi_source_open(&source, folder, NULL, NULL) == SY_EINVAL);
     syi_source_close(&source);
 }
 
@@ -121,28 +121,24 @@ static void check_copies(enum syi_compression compression)
     struct stat first, second;
     put("plain", "a\tb\n", 4);
     put_packed("words.gz", compression, "c\td\n");
-    cr_assert(syi_source_open(&source, at("words.gz"), NULL, 0, &err) == SY_EINVAL);
+    cr_assert(syi_source_open(&source, at("words.gz"), NULL, &err) == SY_EINVAL);
     cr_assert(strstr(err.text, "words.gz is compressed"), "%s", err.text);
-    cr_assert(syi_source_open(&source, at("words.gz"), cache, 0, NULL) == SY_ENOENT);
     cr_assert(copies() == 0);
 
-    cr_assert(syi_source_open(&source, at("[pw]*"), cache, 1, NULL) == SY_OK && source.n == 2);
+    cr_assert(syi_source_open(&source, at("[pw]*"), cache, NULL) == SY_OK && source.n == 2);
     expect_text(source.file[0].readable, "a\tb\n");
     expect_text(source.file[1].readable, "c\td\n");
     cr_assert(strstr(source.file[1].path, "words.gz") && copies() == 1);
     cr_assert(stat(source.file[1].readable, &first) == 0);
     syi_source_close(&source);
 
-    cr_assert(syi_source_open(&source, at("words.gz"), cache, 1, NULL) == SY_OK);
+    cr_assert(syi_source_open(&source, at("words.gz"), cache, NULL) == SY_OK);
     cr_assert(stat(source.file[0].readable, &second) == 0 &&
               second.st_ino == first.st_ino); /* not made again */
     syi_source_close(&source);
-    cr_assert(syi_source_open(&source, at("words.gz"), cache, 0, NULL) == SY_OK);
-    syi_source_close(&source);
 
     put_packed("words.gz", compression, "another\ttext\n");
-    cr_assert(syi_source_open(&source, at("words.gz"), cache, 0, NULL) == SY_ENOENT);
-    cr_assert(syi_source_open(&source, at("words.gz"), cache, 1, NULL) == SY_OK);
+    cr_assert(syi_source_open(&source, at("words.gz"), cache, NULL) == SY_OK);
     expect_text(source.file[0].readable, "another\ttext\n");
     cr_assert(copies() == 1, "the copy of what the file was is still there");
     syi_source_close(&source);
@@ -168,8 +164,8 @@ Test(data_source, copies_of_files_of_one_name, .init = make_folder, .fini = remo
     cr_assert(mkdir(at("a"), 0700) == 0 && mkdir(at("b"), 0700) == 0);
     put_packed("a/words.gz", SYI_COMPRESSION_GZIP, "a");
     put_packed("b/words.gz", SYI_COMPRESSION_GZIP, "b");
-    cr_assert(syi_source_open(&a, at("a/words.gz"), cache, 1, NULL) == SY_OK);
-    cr_assert(syi_source_open(&b, at("b/words.gz"), cache, 1, NULL) == SY_OK);
+    cr_assert(syi_source_open(&a, at("a/words.gz"), cache, NULL) == SY_OK);
+    cr_assert(syi_source_open(&b, at("b/words.gz"), cache, NULL) == SY_OK);
     expect_text(a.file[0].readable, "a");
     expect_text(b.file[0].readable, "b");
     syi_source_close(&a);
@@ -186,7 +182,7 @@ Test(data_source, damaged_files, .init = make_folder, .fini = remove_folder)
     if (!is_built("gzip")) cr_skip_test("this build has no zlib");
     cr_assert(syi_compress(SYI_COMPRESSION_GZIP, 3, "some text", 9, &packed, &n, NULL) == SY_OK);
     put("cut.gz", packed, n - 5);
-    cr_assert(syi_source_open(&source, at("cut.gz"), cache, 1, &err) == SY_EFORMAT);
+    cr_assert(syi_source_open(&source, at("cut.gz"), cache, &err) == SY_EFORMAT);
     cr_assert(strstr(err.text, "cut.gz") && strstr(err.text, "cut off"), "%s", err.text);
     cr_assert(copies() == 0);
     syi_free(packed);

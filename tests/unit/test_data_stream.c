@@ -64,7 +64,7 @@ static struct stream *new_stream(void)
 
 static void open_mixture(struct stream *s)
 {
-    struct syi_dataset_place place = {.write = 1};
+    struct syi_dataset_place place = {0};
     struct sy_error err = {0};
     cr_assert(syi_config_validate(s->config, &err) == SY_OK, "%s", err.text);
     cr_assert(syi_mixture_open(&s->mixture, s->config, &s->vocabularies, &place, &err) == SY_OK, "%s",

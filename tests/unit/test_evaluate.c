@@ -111,9 +111,9 @@ static int look(void *arg, const struct syi_rank *rank, struct sy_error *err)
     struct syi_engine *engine = NULL;
     int use = syi_eval_files_use(&l->files) | SYI_USE_SCORE;
     int status = e ? syi_engine_new(&l->config, rank, use, 0, &engine, err) : SY_ENOMEM;
-    if (!status) syi_engine_init(engine, 3);
+    if (!status) status = syi_engine_init(engine, 3, err);
     if (!status && l->exchange) exchange_embeddings(engine, l->exchange);
-    if (!status) status = syi_evaluations_open(e, &l->files, &l->config, engine, rank->comm, NULL, err);
+    if (!status) status = syi_evaluations_open(e, &l->files, &l->config, engine, rank, NULL, err);
     if (!status) status = syi_evaluations_run(e, 1, NULL, NULL, err);
     for (int i = 0; !status && rank->rank == 0 && i < e->n; i++) {
         l->result[i] = e->result[i];
@@ -138,7 +138,7 @@ static void run(struct lookup *l, int ranks, const char *const *set)
                                 .ranks = ranks,
                                 .threads = 1,
                                 .config = &l->config};
-    cr_assert_eq(syi_eval_files_load(&l->files, &l->config, SYI_EVAL_VALID, NULL, &err), SY_OK, "%s",
+    cr_assert_eq(syi_eval_files_load(&l->files, &l->config, SYI_EVAL_VALID, NULL, NULL, &err), SY_OK, "%s",
                  err.text);
     remove_path(path);
     cr_assert_eq(syi_launch_run(&launch, look, l, &err), SY_OK, "%s", err.text);

@@ -113,6 +113,8 @@ struct syi_checkpoint_saving {
     int64_t keep_every;     /* those of steps that it divides stay, too; 0: none */
     const int64_t *besides; /* [n_besides] steps of others that stay; at most SYI_CHECKPOINT_BESIDES */
     int n_besides;
+    /* Ranks write their parts in `turns` turns, this one in `turn` from 0 on: the same `turns` on all ranks. 0: all at once. */
+    int turn, turns;
     /* NULL, or called on rank 0 by the thread that saves or advances when all files are on disk, before they get the
      * name that makes them count; a failure of it is one of the save. */
     int (*written)(void *arg, struct sy_error *err);

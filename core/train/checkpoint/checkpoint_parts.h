@@ -78,6 +78,8 @@ int syi_checkpoint_tensors(const struct syi_session *session, int kind,
                            const struct syi_checkpoint_leaves *leaves, struct syi_checkpoint_tensors *tensors,
                            struct sy_error *err) SYI_MUST_CHECK;
 void syi_checkpoint_tensors_free(struct syi_checkpoint_tensors *tensors); /* safe when zeroed */
+/* Whether `rank` has anything to write. */
+int syi_checkpoint_tensors_any(const struct syi_checkpoint_tensors *tensors, int rank);
 /* Writes what `rank` has to write: its block of each tensor, unless a replica of lower rank does; from the session's
  * last snapshot, or as it is now. */
 int syi_checkpoint_tensors_write(const struct syi_checkpoint_tensors *tensors, int rank, int snapshot,

@@ -22,6 +22,7 @@ struct syi_saver {
     int background; /* stages run in the worker, from the snapshot */
     /* The save under way. Its thread has all of this while it works, the owner between two stages. */
     enum stage stage; /* that runs or ended last */
+    int turn;         /* of WRITE */
     double begin, end;
     struct syi_checkpoint_meta meta;
     struct syi_checkpoint_saving how; /* its list of others is the next */
@@ -36,16 +37,13 @@ struct syi_saver {
 /* ---- the stages; each runs in the worker or in the caller ---- */
 
 /* fn: syi_safetensors_create or syi_safetensors_attach. */
-static int open_files(struct syi_saver *s,
-                      int (*fn)(struct syi_safetensors *file, const char *path, struct sy_error *err),
-                      struct sy_error *err)
+static int open_file(struct syi_saver *s, int i,
+                     int (*fn)(struct syi_safetensors *file, const char *path, struct sy_error *err),
+                     struct sy_error *err)
 {
-    int status = SY_OK;
-    for (int i = 0; i < FILES && !status; i++) {
-        char *path = syi_format("%s/%s", s->folder, syi_checkpoint_file[i].name);
-        status = path ? fn(&s->file[i], path, err) : syi_error(err, SY_ENOMEM, "out of memory");
-        syi_free(path);
-    }
+    char *path = syi_format("%s/%s", s->folder, syi_checkpoint_file[i].name);
+    int status = path ? fn(&s->file[i], path, err) : syi_error(err, SY_ENOMEM, "out of memory");
+    syi_free(path);
     return status;
 }
 
@@ -71,15 +69,23 @@ static int make_files(struct syi_saver *s, struct sy_error *err)
     if (status || s->comm->rank) return status;
     status = syi_checkpoint_begin(s->run_dir, s->meta.step, err);
     s->made = !status;
-    return status ? status : open_files(s, syi_safetensors_create, err);
+    for (int i = 0; i < FILES && !status; i++) status = open_file(s, i, syi_safetensors_create, err);
+    return status;
 }
 
+/* A rank whose part replicas of lower rank write opens no file; rank 0 has made both. */
 static int write_parts(struct syi_saver *s, struct sy_error *err)
 {
-    int status = s->comm->rank ? open_files(s, syi_safetensors_attach, err) : SY_OK;
+    int mine[FILES], rank = s->comm->rank, status = SY_OK;
+    if (s->turn != s->how.turn) return SY_OK;
+    for (int i = 0; i < FILES; i++) mine[i] = !rank || syi_checkpoint_tensors_any(&s->tensors[i], rank);
     for (int i = 0; i < FILES && !status; i++)
-        status = syi_checkpoint_tensors_write(&s->tensors[i], s->comm->rank, s->background, &s->file[i], err);
-    for (int i = 0; i < FILES && !status; i++) status = syi_safetensors_finish(&s->file[i], err);
+        if (mine[i] && rank) status = open_file(s, i, syi_safetensors_attach, err);
+    for (int i = 0; i < FILES && !status; i++)
+        if (mine[i])
+            status = syi_checkpoint_tensors_write(&s->tensors[i], rank, s->background, &s->file[i], err);
+    for (int i = 0; i < FILES && !status; i++)
+        if (mine[i]) status = syi_safetensors_finish(&s->file[i], err);
     return status;
 }
 
@@ -167,10 +173,13 @@ static void next_stage(struct syi_saver *s)
 {
     if (s->failure.code || s->stage == NAME) {
         end_save(s);
-    } else {
-        s->stage++;
-        start_stage(s);
+        return;
     }
+    if (s->stage == WRITE && s->turn + 1 < s->how.turns)
+        s->turn++;
+    else
+        s->stage++;
+    start_stage(s);
 }
 
 /* ---- the saver ---- */
@@ -203,6 +212,7 @@ void syi_saver_begin(struct syi_saver *s, const struct syi_checkpoint_meta *meta
     s->begin = syi_seconds();
     s->under_way = 1;
     s->stage = MAKE;
+    s->turn = 0;
     s->made = s->ended = 0;
     s->failure = (struct sy_error){0};
     s->meta = *meta;
@@ -213,8 +223,9 @@ void syi_saver_begin(struct syi_saver *s, const struct syi_checkpoint_meta *meta
     s->background = background;
     if (background && !s->worker && syi_worker_new("save", &s->worker, &s->failure)) s->background = 0;
     if (s->failure.code) return;
-    if (background) syi_session_snapshot(s->session);
-    start_stage(s);
+    int status = background ? syi_session_snapshot(s->session, &s->failure)
+                            : syi_session_download(s->session, SYI_PERSIST, &s->failure);
+    if (!status) start_stage(s);
 }
 
 int64_t syi_saver_step(const struct syi_saver *s)

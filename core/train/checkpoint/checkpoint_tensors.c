@@ -106,6 +106,19 @@ void syi_checkpoint_tensors_free(struct syi_checkpoint_tensors *tensors)
     memset(tensors, 0, sizeof *tensors);
 }
 
+static int writes(const struct syi_checkpoint_tensors *tensors, size_t i, int rank)
+{
+    const struct syi_shared *shared = tensors->source[i].shared;
+    return shared ? syi_mesh_is_first(tensors->mesh, &shared->info, rank) : rank == 0;
+}
+
+int syi_checkpoint_tensors_any(const struct syi_checkpoint_tensors *tensors, int rank)
+{
+    for (size_t i = 0; i < tensors->n; i++)
+        if (writes(tensors, i, rank)) return 1;
+    return 0;
+}
+
 int syi_checkpoint_tensors_write(const struct syi_checkpoint_tensors *tensors, int rank, int snapshot,
                                  const struct syi_safetensors *file, struct sy_error *err)
 {
@@ -114,7 +127,7 @@ int syi_checkpoint_tensors_write(const struct syi_checkpoint_tensors *tensors, i
     for (size_t i = 0; i < tensors->n && !status; i++) {
         const struct syi_shared *shared = tensors->source[i].shared;
         const struct syi_safetensors_tensor *there = syi_safetensors_find(file, tensors->list[i].name);
-        if (shared ? !syi_mesh_is_first(tensors->mesh, &shared->info, rank) : rank != 0) continue;
+        if (!writes(tensors, i, rank)) continue;
         const void *data = tensors->source[i].data;
         if (shared) data = snapshot ? syi_session_snapshot_of(tensors->session, shared) : shared->tensor.data;
         status = shared ? syi_safetensors_write_block(file, there, shared->tensor.first, shared->tensor.dim,

@@ -72,7 +72,7 @@ static void begin_as(struct syi_engine *e, enum syi_role role, const struct syi_
     if (t) syi_param_init(param, seed, t);
 }
 
-void syi_engine_init(struct syi_engine *e, uint64_t seed)
+int syi_engine_init(struct syi_engine *e, uint64_t seed, struct sy_error *err)
 {
     for (size_t i = 0; i < e->model.n; i++) {
         const struct syi_param *param = &e->model.param[i];
@@ -84,6 +84,7 @@ void syi_engine_init(struct syi_engine *e, uint64_t seed)
     }
     e->averaged = 0;
     e->stale = 1;
+    return syi_session_upload(e->session, SYI_PERSIST, err);
 }
 
 static int exchange(struct syi_engine *e, int averaged, struct sy_error *err)

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/philox.h"
+#include "train/engine/data_files.h"
 #include "train/engine/engine.h"
 #include "train/engine/train_data.h"
 
@@ -22,46 +23,26 @@ int syi_train_batch_create(const struct syi_config *c, struct syi_batch *batch, 
 
 /* ---- the mixture, opened by all ranks ---- */
 
-/* While the first rank reads files, the others wait for its word: still at it, or done. If it fails, it says so by ending,
- * as any rank does. */
-struct waiting {
-    struct syi_comm *comm;
-    double told; /* seconds */
-};
-enum { DONE, AT_IT, TELL_SECONDS = 2 };
-
-static int tell_waiting(void *arg, struct sy_error *err)
-{
-    struct waiting *w = arg;
-    int64_t word = AT_IT;
-    if (syi_seconds() - w->told < TELL_SECONDS) return SY_OK;
-    w->told = syi_seconds();
-    return syi_comm_broadcast(w->comm, &word, 1, err);
-}
-
-static int wait_for_first(struct syi_comm *comm, struct sy_error *err)
-{
-    int64_t word = AT_IT;
-    int status = SY_OK;
-    while (!status && word == AT_IT) status = syi_comm_broadcast(comm, &word, 1, err);
-    return status;
-}
-
+/* The first rank reads what there is to read, the others get it. */
 static int open_mixture(struct syi_train_data *data, const struct syi_config *c,
                         const struct syi_train_reader *reader, const char *cache, struct sy_error *err)
 {
-    struct syi_comm *comm = reader->comm && reader->comm->ranks > 1 ? reader->comm : NULL;
-    struct waiting w = {comm, syi_seconds()};
-    struct syi_dataset_place place = {.cache = cache, .write = !comm || !comm->rank, .quiet = reader->quiet};
-    int status;
-    if (comm && comm->rank) {
-        status = wait_for_first(comm, err);
-        return status ? status : syi_mixture_open(&data->mixture, c, &data->vocabularies, &place, err);
+    struct syi_comm *comm = reader->rank && reader->rank->ranks > 1 ? reader->rank->comm : NULL;
+    struct syi_busy busy = syi_busy_begin(comm);
+    struct syi_share share = {.first = comm && !comm->rank, .bytes = syi_busy_share, .arg = &busy};
+    struct syi_data_files files = {0};
+    struct syi_dataset_place place = {.cache = cache, .quiet = reader->quiet};
+    int status = SY_OK;
+    if (comm) place.share = &share, place.poll = syi_busy_tell, place.poll_arg = &busy;
+    if (reader->rank) {
+        status = syi_data_files_open(&files, reader->rank, c->data.stage, err);
+        place.settle = syi_data_files_settle, place.settle_arg = &files;
     }
-    if (comm) place.poll = tell_waiting, place.arg = &w;
-    status = syi_mixture_open(&data->mixture, c, &data->vocabularies, &place, err);
-    int64_t word = DONE;
-    return status || !comm ? status : syi_comm_broadcast(comm, &word, 1, err);
+    if (!status) status = syi_mixture_open(&data->mixture, c, &data->vocabularies, &place, err);
+    if (!status && reader->rank) status = syi_data_files_report(&files, err);
+    memcpy(data->copied, files.report, sizeof data->copied);
+    syi_data_files_close(&files);
+    return status;
 }
 
 /* data.cache, or data-cache in the folder of the run directory; *cache NULL: there is none. */

@@ -4,7 +4,6 @@
 #define SYI_TRAIN_DATA_H
 
 #include "base/run_config.h"
-#include "comm/comm.h"
 #include "data/prefetch.h"
 #include "train/engine/engine.h"
 
@@ -14,18 +13,20 @@ struct syi_train_data {
     struct syi_mixture mixture;
     struct syi_batcher batcher;
     struct syi_prefetch prefetch;
+    char copied[200]; /* what data.stage copied, in one line; "": nothing was to be */
 };
 
 /* Who reads, and where what is made of large files is kept. */
 struct syi_train_reader {
-    struct syi_comm *comm;           /* NULL: one rank, or each opens everything itself */
+    const struct syi_rank *rank;     /* NULL: for itself alone, from the original files */
     const struct syi_engine *engine; /* whose rows are read, NULL: all */
     const char *run_dir; /* beside which indexes are kept unless data.cache says where; NULL: there only */
     int quiet;           /* 1: does not log what is left out */
     int ahead;           /* batches read ahead */
 };
 
-/* Called by all ranks of comm: the first makes what is missing in the cache. Closed by the caller, also on failure. */
+/* Called by all ranks: the first reads files and makes what is missing in the cache, the others open what they take examples
+ * from. Closed by the caller, also on failure. */
 int syi_train_data_open(struct syi_train_data *data, const struct syi_config *config,
                         const struct syi_train_reader *reader, struct sy_error *err) SYI_MUST_CHECK;
 void syi_train_data_close(struct syi_train_data *data); /* also of a zeroed one */

@@ -6,6 +6,7 @@
 
 #include "base/run_config.h"
 #include "runtime/session.h"
+#include "train/launch/node.h"
 #include "train/launch/world.h"
 
 struct syi_launch {
@@ -28,9 +29,11 @@ struct syi_rank {
     struct syi_backend *backend;
     struct syi_threads *threads;
     struct syi_mesh mesh;
+    struct syi_node node;
     int n_threads;          /* of this rank */
     int n_cpus;             /* the process may use */
     const char *limited_by; /* variable of the environment that made n_threads less than that; NULL: none */
+    int device;             /* that the run file chose, of backends with device memory; -1: by turns */
     uint64_t memory; /* bytes of this host that were free for it when the launch began, shared evenly between
                         the ranks there; 0: unknown */
 };

@@ -72,15 +72,15 @@ static int open_log(const char *path, const char *name, FILE **log, struct sy_er
     return status;
 }
 
-int syi_run_dir_open_rank_log(const char *path, int rank, FILE **log, struct sy_error *err)
+int syi_run_dir_open_rank_log(const char *path, const char *name, FILE **log, struct sy_error *err)
 {
-    char name[40];
+    char file[48];
     char *folder = file_in(path, "ranks", err);
     if (!folder) return SY_ENOMEM;
     int status = syi_make_folders(folder, err);
     syi_free(folder);
-    snprintf(name, sizeof name, "ranks/rank-%d.log", rank);
-    return status ? status : open_log(path, name, log, err);
+    snprintf(file, sizeof file, "ranks/%s.log", name);
+    return status ? status : open_log(path, file, log, err);
 }
 
 int syi_run_dir_open(const char *path, const struct syi_lock_options *options, struct syi_run_dir *dir,

@@ -50,8 +50,9 @@ int syi_run_dir_use_vocabularies(const char *path, struct syi_config *config,
                                  struct sy_error *err) SYI_MUST_CHECK;
 /* Appends a line with the time to the log file. */
 void syi_run_dir_log(struct syi_run_dir *dir, const char *line);
-/* The log of one rank, PATH/ranks/rank-N.log, appended to; any rank, without the lock. */
-int syi_run_dir_open_rank_log(const char *path, int rank, FILE **log, struct sy_error *err) SYI_MUST_CHECK;
+/* The log of one rank or node, PATH/ranks/NAME.log, appended to; any rank, without the lock. */
+int syi_run_dir_open_rank_log(const char *path, const char *name, FILE **log,
+                              struct sy_error *err) SYI_MUST_CHECK;
 /* Appends a line with the time; log may be NULL. */
 void syi_log_append(FILE *log, const char *line);
 

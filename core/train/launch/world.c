@@ -73,20 +73,30 @@ static int check_size(const struct syi_world *world, const char *variable, long 
         variable, processes, world->ranks, world->backend->plugin.desc.build);
 }
 
-/* What shows which ranks share processors and memory. */
+/* What shows which ranks share processors and memory: hashes, for there may be thousands. */
 struct place {
-    char host[256], cpus[1024];
+    char host[65], cpus[65];
 };
+
+static void hash_text(const char *text, char hex[65])
+{
+    struct syi_sha256 hash;
+    syi_sha256_init(&hash);
+    syi_sha256_add(&hash, text, strlen(text));
+    syi_sha256_hex(&hash, hex);
+}
 
 /* Ranks on this host, and those of them with the same set of processors: a launcher may have given each its
  * own. */
 static int count_sharers(struct syi_world *world, struct sy_error *err)
 {
+    char host[256] = "", cpus[1024] = "";
     struct place mine, *all = syi_alloc((size_t)world->ranks * sizeof *all, err);
     if (!all) return SY_ENOMEM;
-    memset(&mine, 0, sizeof mine);
-    gethostname(mine.host, sizeof mine.host - 1);
-    syi_cpu_set_text(mine.cpus, sizeof mine.cpus);
+    gethostname(host, sizeof host - 1);
+    syi_cpu_set_text(cpus, sizeof cpus);
+    hash_text(host, mine.host);
+    hash_text(cpus, mine.cpus);
     int status = syi_comm_gather(&world->comm, &mine, sizeof mine, all, err);
     for (int i = 0; !status && i < world->ranks; i++) {
         int neighbour = !strcmp(all[i].host, mine.host);
@@ -150,15 +160,7 @@ int syi_world_agree(struct syi_world *world, int status, struct sy_error *err)
 
 int syi_world_share(struct syi_world *world, void *data, size_t bytes, struct sy_error *err)
 {
-    size_t n = (bytes + sizeof(int64_t) - 1) / sizeof(int64_t);
-    if (world->ranks == 1) return SY_OK;
-    int64_t *words = syi_alloc(n * sizeof *words, err);
-    if (!words) return SY_ENOMEM;
-    memcpy(words, data, bytes);
-    int status = syi_comm_broadcast(&world->comm, words, n, err);
-    if (!status) memcpy(data, words, bytes);
-    syi_free(words);
-    return status;
+    return world->ranks == 1 ? SY_OK : syi_comm_share(&world->comm, data, bytes, err);
 }
 
 void syi_world_hash_file(const char *path, struct syi_sha256 *hash)
@@ -171,7 +173,7 @@ void syi_world_hash_file(const char *path, struct syi_sha256 *hash)
     fclose(file);
 }
 
-static int same_program(struct syi_world *world, struct sy_error *err)
+static int compare_programs(struct syi_world *world, struct sy_error *err)
 {
     static const char version[] = PACKAGE_VERSION;
     const uint32_t abi[] = {SY_ABI_MAJOR, SY_ABI_MINOR, SY_ABI_LAYOUT};
@@ -229,10 +231,18 @@ static int same_values(struct syi_world *world, const struct syi_config *config,
     return status ? status : syi_config_compare(&first, config, tell_first, &difference, err);
 }
 
+int syi_world_same_program(struct syi_world *world, struct sy_error *err)
+{
+    if (world->ranks == 1 || world->same) return SY_OK;
+    int status = syi_world_agree(world, compare_programs(world, err), err);
+    world->same = !status;
+    return status;
+}
+
 int syi_world_same(struct syi_world *world, const struct syi_config *config, struct sy_error *err)
 {
     if (world->ranks == 1) return SY_OK;
-    int status = syi_world_agree(world, same_program(world, err), err);
+    int status = syi_world_same_program(world, err);
     if (!status) status = syi_world_agree(world, same_values(world, config, err), err);
     return status;
 }

@@ -14,6 +14,7 @@ struct syi_world {
     int rank, ranks;
     int sharers;    /* ranks that may run on the same processors as this one, itself included */
     int neighbours; /* ranks on this host, itself included */
+    int same;       /* 1: all ranks run the same program */
     int finished;   /* 1: a launch ended well on all ranks: from here on they only end */
     int failed;     /* 1: all ranks agreed on a failure, and nothing more is sent */
     int alone;      /* 1: not all came to agree: the process has to report its own error */
@@ -34,7 +35,9 @@ void syi_world_close(struct syi_world *world);
 /* All ranks come here with their status and return one: SY_OK, or that of the lowest rank that failed, and
  * its text. */
 int syi_world_agree(struct syi_world *world, int status, struct sy_error *err) SYI_MUST_CHECK;
-/* Fails on all ranks where they run different programs or have different values of the run file. */
+/* Fails on all ranks where they run different programs. */
+int syi_world_same_program(struct syi_world *world, struct sy_error *err) SYI_MUST_CHECK;
+/* That, or where they have different values of the run file. */
 int syi_world_same(struct syi_world *world, const struct syi_config *config,
                    struct sy_error *err) SYI_MUST_CHECK;
 /* Rank 0's bytes on all ranks. */

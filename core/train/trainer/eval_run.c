@@ -37,8 +37,7 @@ static int evaluate_checkpoint(const struct eval_call *call, const struct syi_ra
 
     syi_engine_params_changed(engine);
     if (!status)
-        status =
-            syi_evaluations_open(e, &call->files, job->launch.config, engine, rank->comm, &job->report, err);
+        status = syi_evaluations_open(e, &call->files, job->launch.config, engine, rank, &job->report, err);
     for (int i = 0; !status && i < e->n; i++) {
         say_sizes(job, rank, meta.step, &e->part[i]);
         status = syi_evaluation_run(&e->part[i], 1, NULL, NULL, &e->result[i], err);
@@ -53,9 +52,9 @@ static int eval_rank(void *arg, const struct syi_rank *rank, struct sy_error *er
     struct syi_evaluations *evaluations;
     struct syi_engine *engine;
     char text[512];
-    int use = syi_eval_files_use(&call->files), status = syi_eval_files_common(&call->files, rank, err);
+    int use = syi_eval_files_use(&call->files);
+    int status = syi_engine_new(call->job->launch.config, rank, use, 0, &engine, err);
 
-    if (!status) status = syi_engine_new(call->job->launch.config, rank, use, 0, &engine, err);
     if (status) return status;
     syi_rank_describe(rank, text, sizeof(text));
     say(call->job, rank, text);
@@ -73,10 +72,12 @@ static int load_files(struct eval_call *call, struct sy_error *err)
     const struct syi_config *config = job->launch.config;
     const struct syi_task_part *part = syi_config_task(config);
 
-    if (!job->file) return syi_eval_files_load(&call->files, config, SYI_EVAL_TEST, job->task, err);
+    if (!job->file)
+        return syi_eval_files_load(&call->files, config, SYI_EVAL_TEST, job->task, job->launch.world, err);
     for (int i = 0; job->task && i < config->task.n; i++)
         if (!strcmp(config->task.part[i].name_of_part, job->task)) part = &config->task.part[i];
-    int status = syi_eval_data_load(&call->files.data[0], config, part, job->file, job->file, err);
+    int status =
+        syi_eval_data_load(&call->files.data[0], config, part, job->file, job->file, job->launch.world, err);
     call->files.n = !status;
     return status;
 }

@@ -6,41 +6,56 @@
 #include <math.h>
 #include <string.h>
 
+#include "train/engine/data_files.h"
 #include "train/trainer/evaluate.h"
 
-/* Texts of pairs, grouped by their inputs. */
-static int load_pairs(struct syi_eval_data *data, const char *file, struct sy_error *err)
+/* ---- loading ---- */
+
+/* Texts of pairs, grouped by their inputs. share: NULL where this process is alone. */
+static int load_pairs(struct syi_eval_data *data, const char *file, const struct syi_share *share,
+                      struct sy_error *err)
 {
     struct syi_example_form form;
     int64_t most = data->options->eval_examples;
     int status = syi_example_form_make(&form, data->config, data->options, NULL, err);
 
-    if (!status) status = syi_task_load(&data->task, &form, file, err);
+    if (!status && (!share || share->first)) status = syi_task_load(&data->task, &form, file, err);
+    if (!status && share) status = syi_task_share(&data->task, share, err);
     if (!status) status = syi_items_build(&data->items, &data->task, err);
     if (!status && most && most < data->items.n_items) data->items.n_items = (int32_t)most;
     return status ? status : syi_eval_spans(&data->task, &data->items, &data->inputs, &data->targets, err);
 }
 
 /* Examples made from running text: none but the ranks read them. */
-static int open_dataset(const struct syi_eval_data *data, const char *file, int quiet,
+static int open_dataset(const struct syi_eval_data *data, const char *file, struct syi_dataset_place *place,
                         const struct syi_vocabularies *vocabularies, struct syi_dataset *dataset,
                         struct sy_error *err)
 {
     const char *cache = data->config->data.cache;
-    struct syi_dataset_place place = {.cache = *cache ? cache : NULL, .write = 1, .quiet = quiet};
     struct syi_example_form form;
     int status = syi_example_form_make(&form, data->config, data->options, vocabularies, err);
-    return status ? status : syi_dataset_open(dataset, &form, file, &place, err);
+    place->cache = *cache ? cache : NULL;
+    return status ? status : syi_dataset_open(dataset, &form, file, place, err);
 }
 
-static int count_examples(struct syi_eval_data *data, const char *file, struct sy_error *err)
+static void read_by_first(struct syi_dataset_place *place, const struct syi_share *share)
 {
+    place->share = share;
+    place->poll = share ? syi_busy_tell : NULL;
+    place->poll_arg = share ? share->arg : NULL;
+}
+
+static int count_examples(struct syi_eval_data *data, const char *file, const struct syi_share *share,
+                          struct sy_error *err)
+{
+    struct syi_dataset_place place = {0};
     int64_t most = data->options->eval_examples ? data->options->eval_examples : INT32_MAX - 1;
     struct syi_vocabularies vocabularies;
     struct syi_dataset dataset;
     int status = syi_vocabularies_open(&vocabularies, data->config, err);
     if (status) return status;
-    status = open_dataset(data, file, 0, &vocabularies, &dataset, err);
+    read_by_first(&place, share);
+    status = open_dataset(data, file, &place, &vocabularies, &dataset, err);
     if (!status) {
         data->items.n_items = (int32_t)(dataset.counts.entries < most ? dataset.counts.entries : most);
         data->task.id = dataset.id;
@@ -54,14 +69,17 @@ static int count_examples(struct syi_eval_data *data, const char *file, struct s
 
 int syi_eval_data_load(struct syi_eval_data *data, const struct syi_config *config,
                        const struct syi_task_part *options, const char *name, const char *file,
-                       struct sy_error *err)
+                       struct syi_world *world, struct sy_error *err)
 {
+    int several = world && world->ranks > 1;
+    struct syi_busy busy = syi_busy_begin(several ? &world->comm : NULL);
+    struct syi_share way = {several && !world->rank, syi_busy_share, &busy}, *share = several ? &way : NULL;
     memset(data, 0, sizeof(*data));
     data->options = options;
     data->config = config;
     snprintf(data->name, sizeof(data->name), "%s", name);
-    int status = options->objective == SYI_OBJECTIVE_PAIRS ? load_pairs(data, file, err)
-                                                           : count_examples(data, file, err);
+    int status = options->objective == SYI_OBJECTIVE_PAIRS ? load_pairs(data, file, share, err)
+                                                           : count_examples(data, file, share, err);
     if (status) syi_eval_data_free(data);
     return status;
 }
@@ -82,6 +100,22 @@ int syi_eval_decodes(const struct syi_eval_data *data)
 
 /* ---- making one ---- */
 
+/* Of running text. */
+static int open_own(struct syi_evaluation *e, struct sy_error *err)
+{
+    struct syi_comm *comm = e->rank->ranks > 1 ? e->comm : NULL;
+    struct syi_busy busy = syi_busy_begin(comm);
+    struct syi_share share = {comm && !comm->rank, syi_busy_share, &busy};
+    struct syi_data_files files;
+    struct syi_dataset_place place = {.quiet = 1, .settle = syi_data_files_settle, .settle_arg = &files};
+    read_by_first(&place, comm ? &share : NULL);
+    int status = syi_data_files_open(&files, e->rank, "", err);
+    if (!status)
+        status = open_dataset(e->data, e->data->task.path, &place, &e->vocabularies, &e->dataset, err);
+    syi_data_files_close(&files);
+    return status;
+}
+
 static int make_batches(struct syi_evaluation *e, struct sy_error *err)
 {
     const struct syi_eval_data *data = e->data;
@@ -98,7 +132,7 @@ static int make_batches(struct syi_evaluation *e, struct sy_error *err)
         status = syi_eval_batches_create(&e->loss, &e->vocabularies, buckets, n, rows, data->inputs,
                                          data->targets, n_items, err);
     } else {
-        status = open_dataset(data, data->task.path, 1, &e->vocabularies, &e->dataset, err);
+        status = open_own(e, err);
         if (!status)
             status = syi_eval_batches_create_of(&e->loss, &e->dataset, buckets, n, rows, n_items, err);
     }
@@ -127,8 +161,8 @@ static int take_buffers(struct syi_evaluation *e, struct sy_error *err)
 }
 
 int syi_evaluation_open(struct syi_evaluation *e, const struct syi_eval_data *data,
-                        const struct syi_config *config, struct syi_engine *engine, struct syi_comm *comm,
-                        const struct syi_report *report, struct sy_error *err)
+                        const struct syi_config *config, struct syi_engine *engine,
+                        const struct syi_rank *rank, const struct syi_report *report, struct sy_error *err)
 {
     size_t layers = (size_t)syi_engine_moe_layers(engine);
     int status;
@@ -137,7 +171,8 @@ int syi_evaluation_open(struct syi_evaluation *e, const struct syi_eval_data *da
     e->data = data;
     e->config = config;
     e->engine = engine;
-    e->comm = comm;
+    e->rank = rank;
+    e->comm = rank->comm;
     e->report = report;
     e->decode_length = syi_engine_decode_length(engine);
     syi_text_scores_open(&e->scores, &data->options->metrics);

@@ -9,7 +9,8 @@
 #include "text_metrics/text_metrics.h"
 #include "train/trainer/trainer.h"
 
-/* A file as evaluation sees it; read once a process, then only read from. */
+/* A file as evaluation sees it; one a process, then only read from. Of several processes the first reads it, and the others
+ * have it from there. */
 struct syi_eval_data {
     char name[SYI_CONFIG_STRING];        /* of the task: "NAME/valid", "NAME/test", or the file */
     const struct syi_task_part *options; /* borrowed */
@@ -18,9 +19,10 @@ struct syi_eval_data {
     struct syi_items items;              /* the first options->eval_examples */
     struct syi_span *inputs, *targets;   /* (n_items) input and first reference */
 };
+/* world: NULL where this process is alone. */
 int syi_eval_data_load(struct syi_eval_data *data, const struct syi_config *config,
                        const struct syi_task_part *options, const char *name, const char *file,
-                       struct sy_error *err) SYI_MUST_CHECK;
+                       struct syi_world *world, struct sy_error *err) SYI_MUST_CHECK;
 void syi_eval_data_free(struct syi_eval_data *data);
 /* Whether its metrics need decoded outputs. */
 int syi_eval_decodes(const struct syi_eval_data *data);
@@ -35,7 +37,8 @@ struct syi_eval_output {
 struct syi_evaluation {
     const struct syi_eval_data *data; /* borrowed */
     struct syi_engine *engine;        /* borrowed */
-    struct syi_comm *comm;            /* borrowed */
+    const struct syi_rank *rank;      /* borrowed */
+    struct syi_comm *comm;            /* its */
     const struct syi_config *config;  /* borrowed */
     const struct syi_report *report;  /* borrowed: learns on rank 0 how far it is; NULL: none does */
     struct syi_vocabularies vocabularies;
@@ -59,8 +62,9 @@ struct syi_evaluation {
 /* The engine has the program of SYI_USE_EVAL, those of SYI_USE_DECODE where syi_eval_decodes. report: NULL, or what
  * syi_evaluation keeps. */
 int syi_evaluation_open(struct syi_evaluation *evaluation, const struct syi_eval_data *data,
-                        const struct syi_config *config, struct syi_engine *engine, struct syi_comm *comm,
-                        const struct syi_report *report, struct sy_error *err) SYI_MUST_CHECK;
+                        const struct syi_config *config, struct syi_engine *engine,
+                        const struct syi_rank *rank, const struct syi_report *report,
+                        struct sy_error *err) SYI_MUST_CHECK;
 void syi_evaluation_close(struct syi_evaluation *evaluation);
 /* Called by all ranks; all get the same numbers, rank 0 the examples, too. Numbers of texts are added up in the order of
  * the items, so no batch shows in them. decode 0: no outputs are made, and what needs them is left out. poll: asked between

@@ -4,11 +4,11 @@
 
 #include <string.h>
 
-#include "train/launch/common_files.h"
 #include "train/trainer/evaluations.h"
 
 int syi_eval_files_load(struct syi_eval_files *files, const struct syi_config *config,
-                        enum syi_eval_split split, const char *task, struct sy_error *err)
+                        enum syi_eval_split split, const char *task, struct syi_world *world,
+                        struct sy_error *err)
 {
     char name[SYI_PART_NAME + 8];
     int status = SY_OK;
@@ -19,7 +19,7 @@ int syi_eval_files_load(struct syi_eval_files *files, const struct syi_config *c
         const char *file = split == SYI_EVAL_VALID ? part->valid : part->test;
         if (!*file || (task && strcmp(task, part->name_of_part))) continue;
         snprintf(name, sizeof(name), "%s/%s", part->name_of_part, split == SYI_EVAL_VALID ? "valid" : "test");
-        status = syi_eval_data_load(&files->data[files->n], config, part, name, file, err);
+        status = syi_eval_data_load(&files->data[files->n], config, part, name, file, world, err);
         files->n += !status;
     }
     if (status) syi_eval_files_free(files);
@@ -40,24 +40,15 @@ int syi_eval_files_use(const struct syi_eval_files *files)
     return use;
 }
 
-int syi_eval_files_common(const struct syi_eval_files *files, const struct syi_rank *rank,
-                          struct sy_error *err)
-{
-    int status = SY_OK;
-    for (int i = 0; !status && i < files->n; i++)
-        status = syi_common_data(rank, files->data[i].task.path, &files->data[i].task.id, err);
-    return status;
-}
-
 int syi_evaluations_open(struct syi_evaluations *e, const struct syi_eval_files *files,
-                         const struct syi_config *config, struct syi_engine *engine, struct syi_comm *comm,
-                         const struct syi_report *report, struct sy_error *err)
+                         const struct syi_config *config, struct syi_engine *engine,
+                         const struct syi_rank *rank, const struct syi_report *report, struct sy_error *err)
 {
     int status = SY_OK;
 
     e->n = 0;
     for (int i = 0; !status && i < files->n; i++) {
-        status = syi_evaluation_open(&e->part[i], &files->data[i], config, engine, comm, report, err);
+        status = syi_evaluation_open(&e->part[i], &files->data[i], config, engine, rank, report, err);
         e->n += !status;
     }
     if (status) syi_evaluations_close(e);

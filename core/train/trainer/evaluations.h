@@ -11,14 +11,12 @@ struct syi_eval_files {
     struct syi_eval_data data[SYI_CONFIG_PARTS];
 };
 enum syi_eval_split { SYI_EVAL_VALID, SYI_EVAL_TEST };
-/* Those of all tasks, or of the one of that name. None is no error. config is borrowed. */
+/* Those of all tasks, or of the one of that name. None is no error. config is borrowed. world: as of syi_eval_data_load. */
 int syi_eval_files_load(struct syi_eval_files *files, const struct syi_config *config,
-                        enum syi_eval_split split, const char *task, struct sy_error *err) SYI_MUST_CHECK;
+                        enum syi_eval_split split, const char *task, struct syi_world *world,
+                        struct sy_error *err) SYI_MUST_CHECK;
 void syi_eval_files_free(struct syi_eval_files *files);
 int syi_eval_files_use(const struct syi_eval_files *files); /* enum syi_engine_use */
-/* All ranks read the same (train/launch/common_files.h). */
-int syi_eval_files_common(const struct syi_eval_files *files, const struct syi_rank *rank,
-                          struct sy_error *err) SYI_MUST_CHECK;
 
 /* One rank's part, and the results of the last time. */
 struct syi_evaluations {
@@ -28,8 +26,9 @@ struct syi_evaluations {
 };
 /* files, report: borrowed; report: NULL, or what learns on rank 0 how far they are. */
 int syi_evaluations_open(struct syi_evaluations *evaluations, const struct syi_eval_files *files,
-                         const struct syi_config *config, struct syi_engine *engine, struct syi_comm *comm,
-                         const struct syi_report *report, struct sy_error *err) SYI_MUST_CHECK;
+                         const struct syi_config *config, struct syi_engine *engine,
+                         const struct syi_rank *rank, const struct syi_report *report,
+                         struct sy_error *err) SYI_MUST_CHECK;
 void syi_evaluations_close(struct syi_evaluations *evaluations);
 /* One after the other; decode 0: without what needs outputs. */
 int syi_evaluations_run(struct syi_evaluations *evaluations, int decode, syi_poll_fn poll, void *poll_arg,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The log of one rank of a training: ranks/rank-N.log in the run directory. Rank 0's own log, which is always
- * there, is the run directory's. */
+/* The log of one rank of a training: ranks/rank-N.log in the run directory, or its lines in ranks/node-N.log. Rank 0's own
+ * log, which is always there, is the run directory's. */
 #include "config.h"
 
 #include <inttypes.h>
@@ -13,12 +13,15 @@
 
 int syi_rank_log_wanted(const struct syi_config *config, int *wanted, struct sy_error *err)
 {
+#define NAME(constant, name) [constant] = name,
+    static const char *const names[] = {SYI_LOG_RANKS_MAP(NAME)};
+#undef NAME
     const char *forced = getenv("SWITCHYARD_LOG_RANKS");
-    *wanted = config->log.ranks == SYI_LOG_RANKS_ALL;
+    *wanted = config->log.ranks;
     if (!forced || !*forced) return SY_OK;
-    *wanted = !strcmp(forced, "all");
-    if (*wanted || !strcmp(forced, "first")) return SY_OK;
-    return syi_error(err, SY_EINVAL, "SWITCHYARD_LOG_RANKS=%.40s: one of first, all", forced);
+    for (*wanted = 0; *wanted < (int)SYI_COUNT(names); ++*wanted)
+        if (!strcmp(forced, names[*wanted])) return SY_OK;
+    return syi_error(err, SY_EINVAL, "SWITCHYARD_LOG_RANKS=%.40s: one of first, all, nodes", forced);
 }
 
 static void introduce(struct syi_rank_log *log, const struct syi_rank *rank)
@@ -38,11 +41,17 @@ static void introduce(struct syi_rank_log *log, const struct syi_rank *rank)
     syi_rank_log_say(log, line);
 }
 
-int syi_rank_log_open(struct syi_rank_log *log, const char *run_dir, const struct syi_rank *rank,
+int syi_rank_log_open(struct syi_rank_log *log, const char *run_dir, const struct syi_rank *rank, int wanted,
                       struct sy_error *err)
 {
+    char name[40];
     *log = (struct syi_rank_log){0};
-    int status = syi_run_dir_open_rank_log(run_dir, rank->rank, &log->file, err);
+    if (wanted == SYI_LOG_RANKS_FIRST) return SY_OK;
+    log->of_node = wanted == SYI_LOG_RANKS_NODES || rank->ranks > SYI_RANK_LOG_MOST;
+    log->rank = rank->rank;
+    snprintf(name, sizeof name, "%s-%d", log->of_node ? "node" : "rank",
+             log->of_node ? rank->node.number : rank->rank);
+    int status = syi_run_dir_open_rank_log(run_dir, name, &log->file, err);
     if (!status) introduce(log, rank);
     return status;
 }
@@ -53,9 +62,12 @@ void syi_rank_log_close(struct syi_rank_log *log)
     log->file = NULL;
 }
 
+/* Each line is one write at the end of the file, so those of a node's ranks do not mix. */
 void syi_rank_log_say(struct syi_rank_log *log, const char *line)
 {
-    syi_log_append(log->file, line);
+    char text[1200];
+    snprintf(text, sizeof text, "rank %d: %s", log->rank, line);
+    syi_log_append(log->file, log->of_node ? text : line);
 }
 
 static void set_mark(struct syi_rank_log *log, const struct syi_rank *rank, int64_t step)
@@ -69,11 +81,14 @@ void syi_rank_log_begin(struct syi_rank_log *log, const struct syi_rank *rank, s
                         int64_t step)
 {
     const struct syi_plan *plan = syi_session_plan(syi_engine_session(engine));
+    double device = (double)syi_plan_device_bytes(plan), host = (double)syi_plan_host_bytes(plan);
     char line[80];
-    double bytes = 0;
     if (!log->file) return;
-    for (int i = 0; i < SYI_SEGMENT_COUNT; i++) bytes += (double)plan->bytes[i];
-    snprintf(line, sizeof line, "memory: %.1f MiB", bytes / 1048576);
+    if (plan->on_device)
+        snprintf(line, sizeof line, "memory: %.1f MiB, %.1f MiB on the device", host / 1048576,
+                 device / 1048576);
+    else
+        snprintf(line, sizeof line, "memory: %.1f MiB", host / 1048576);
     syi_rank_log_say(log, line);
     set_mark(log, rank, step);
 }

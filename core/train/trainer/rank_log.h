@@ -7,16 +7,21 @@
 #include "train/engine/engine.h"
 
 struct syi_rank_log {
-    FILE *file;    /* NULL: not wanted */
+    FILE *file;  /* NULL: not wanted */
+    int of_node; /* 1: of all ranks of the node; lines begin with the rank */
+    int rank;
     double begin;  /* seconds: the last line about steps */
     double waited; /* likewise: the communication's count */
     int64_t step;  /* likewise */
 };
 
-/* *wanted 1: log.ranks, or SWITCHYARD_LOG_RANKS over it, is all. */
+/* More ranks than these share a file a node where all are to write one: folders of thousands of files are slow. */
+enum { SYI_RANK_LOG_MOST = 64 };
+
+/* *wanted: log.ranks, or SWITCHYARD_LOG_RANKS over it (SYI_LOG_RANKS_MAP). */
 int syi_rank_log_wanted(const struct syi_config *config, int *wanted, struct sy_error *err) SYI_MUST_CHECK;
-/* Opens it in the run directory. One that is zeroed takes lines too and writes nothing. */
-int syi_rank_log_open(struct syi_rank_log *log, const char *run_dir, const struct syi_rank *rank,
+/* Opens it in the run directory, if it is wanted. One that is zeroed takes lines too and writes nothing. */
+int syi_rank_log_open(struct syi_rank_log *log, const char *run_dir, const struct syi_rank *rank, int wanted,
                       struct sy_error *err) SYI_MUST_CHECK;
 void syi_rank_log_close(struct syi_rank_log *log);
 void syi_rank_log_say(struct syi_rank_log *log, const char *line);

@@ -49,6 +49,10 @@ static void introduce(struct syi_trainer *t)
                     model->n);
     introduce_data(t);
     syi_trainer_event(t, "launch", text);
+    if (*t->data.copied) {
+        syi_trainer_say(t, "%s", t->data.copied);
+        syi_trainer_event(t, "stage", t->data.copied);
+    }
     for (int i = 0; i < t->evaluations.n; i++) {
         syi_evaluation_describe(&t->evaluations.part[i], text, sizeof(text));
         syi_trainer_say(t, "%s", text);
@@ -76,15 +80,13 @@ static int open_rank(struct syi_trainer *t, const struct training *training, str
     t->compile_seconds += syi_seconds();
     if (!status && t->config->run.compat == SYI_COMPAT_T5X)
         status = syi_state_leaves_make(&t->state, t->engine, err);
-    struct syi_train_reader reader = {.comm = t->rank->comm,
+    struct syi_train_reader reader = {.rank = t->rank,
                                       .engine = t->engine,
                                       .run_dir = t->job->dir->path,
                                       .ahead = (int)t->config->data.prefetch};
     if (!status) status = syi_train_data_open(&t->data, t->config, &reader, err);
     if (!status)
-        status = syi_common_data(t->rank, syi_config_task(t->config)->train, &t->data.mixture.id, err);
-    if (!status)
-        status = syi_evaluations_open(&t->evaluations, &training->valid, t->config, t->engine, t->rank->comm,
+        status = syi_evaluations_open(&t->evaluations, &training->valid, t->config, t->engine, t->rank,
                                       &t->job->report, err);
     if (!status)
         status =
@@ -312,12 +314,6 @@ static void tell_end(struct syi_trainer *t, struct training *training)
     syi_trainer_event(t, kind[t->end], t->what);
 }
 
-static int check_files(const struct syi_rank *rank, const struct training *training, struct sy_error *err)
-{
-    int status = syi_common_vocabularies(rank, training->job->launch.config, err);
-    return status ? status : syi_eval_files_common(&training->valid, rank, err);
-}
-
 /* Once every rank has all it needs, rank 0 opens the run directory: what fails before leaves none. */
 static int open_run(struct syi_trainer *t, struct sy_error *err)
 {
@@ -327,7 +323,7 @@ static int open_run(struct syi_trainer *t, struct sy_error *err)
     if (!status && t->rank->rank == 0) status = job->open(job->open_arg, err);
     if (!status) status = syi_comm_barrier(t->rank->comm, err);
     if (!status) status = syi_common_run_dir(t->rank, job->dir->path, err);
-    if (!status && log) status = syi_rank_log_open(&t->log, job->dir->path, t->rank, err);
+    if (!status) status = syi_rank_log_open(&t->log, job->dir->path, t->rank, log, err);
     return status;
 }
 
@@ -350,8 +346,7 @@ static int train_rank(void *arg, const struct syi_rank *rank, struct sy_error *e
     t->rank = rank;
     t->begin = training->begin;
     if (rank->rank == 0) t->deadline = syi_deadline_of(t->config, t->begin);
-    status = check_files(rank, training, err);
-    if (!status) status = open_rank(t, training, err);
+    status = open_rank(t, training, err);
     if (!status) status = open_actions(t, err);
     if (!status) status = draw_or_take(t, err);
     if (!status) status = open_run(t, err);
@@ -375,7 +370,8 @@ static int load_files(struct training *training, struct sy_error *err)
     if (!*task->train)
         return syi_error(err, SY_EINVAL,
                          "task.NAME.train is not set; give it a file whose lines are input TAB target");
-    return syi_eval_files_load(&training->valid, training->job->launch.config, SYI_EVAL_VALID, NULL, err);
+    return syi_eval_files_load(&training->valid, training->job->launch.config, SYI_EVAL_VALID, NULL,
+                               training->job->launch.world, err);
 }
 
 int syi_train(const struct syi_train_job *job, struct syi_train_result *result, struct sy_error *err)

@@ -64,6 +64,16 @@ static int before_the_name(void *arg, struct sy_error *err)
     return status;
 }
 
+/* In turns, so that at most checkpoint.writers ranks of a node write at the same time. */
+static void choose_turn(const struct syi_trainer *t, struct syi_checkpoint_saving *saving)
+{
+    const struct syi_node *node = &t->rank->node;
+    int writers = (int)t->config->checkpoint.writers;
+    if (!writers) return;
+    saving->turn = node->place / writers;
+    saving->turns = (node->largest + writers - 1) / writers;
+}
+
 static void begin_save(struct syi_trainer *t, int background)
 {
     int64_t kept[SYI_ACTIONS_KEPT];
@@ -75,6 +85,7 @@ static void begin_save(struct syi_trainer *t, int background)
                                            .leaves = t->state.leaves.n ? &t->state.leaves : NULL,
                                            .written = before_the_name,
                                            .arg = t};
+    choose_turn(t, &saving);
     syi_state_leaves_set(&t->state, t->step, syi_schedule_value(&t->schedule, t->step));
     syi_saver_begin(t->saver, &meta, &saving, background);
 }
