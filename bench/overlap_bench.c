@@ -101,9 +101,9 @@ static int work(void *arg, const struct syi_rank *rank, struct sy_error *err)
     fill(&batch, &bucket);
     status = syi_engine_new(&job->config, &slow, SYI_USE_TRAIN, 0, &engine, err);
     if (!status) {
-        syi_engine_init(engine, 1);
+        status = syi_engine_init(engine, 1, err);
         syi_session_hook(syi_engine_session(engine), select_op, &run);
-        status = measure(job, &run, engine, &batch, err);
+        if (!status) status = measure(job, &run, engine, &batch, err);
     }
     syi_engine_free(engine);
     syi_batch_free(&batch);

@@ -33,7 +33,8 @@ int verify_import_engine(struct verify_import *v, int use, struct syi_engine **e
 {
     *engine = NULL;
     int status = syi_config_validate_programs(&v->config, err);
-    if (!status) status = syi_engine_new(&v->config, v->context->rank, use, 0, engine, err);
+    if (!status)
+        status = syi_engine_new(&v->config, v->context->rank, use | SYI_USE_COHERENT, 0, engine, err);
     const struct syi_model *model = status ? NULL : syi_engine_model(*engine);
     for (size_t i = 0; !status && i < model->n; i++) {
         char name[200];

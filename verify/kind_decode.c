@@ -151,7 +151,7 @@ static int make_session(struct decode *d, struct sy_error *err)
 {
     const struct syi_rank *rank = d->context->rank;
     struct syi_session_options options = {
-        .backend = rank->backend, .comm = rank->comm, .mesh = &rank->mesh, .reproducible = 1};
+        .backend = rank->backend, .comm = rank->comm, .mesh = &rank->mesh, .reproducible = 1, .coherent = 1};
     int status = syi_session_new(&options, &d->session, err);
     if (!status) status = add(d, SYI_ENCODE, &d->encode, err);
     if (!status) status = add(d, SYI_DECODE_STEP, &d->step, err);

@@ -42,7 +42,7 @@ static int begin_session(struct weights *w, const struct verify_context *context
 {
     const struct syi_rank *rank = context->rank;
     struct syi_session_options options = {
-        .backend = rank->backend, .comm = rank->comm, .mesh = &rank->mesh, .reproducible = 1};
+        .backend = rank->backend, .comm = rank->comm, .mesh = &rank->mesh, .reproducible = 1, .coherent = 1};
     return syi_session_new(&options, &w->o.session, err);
 }
 

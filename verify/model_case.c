@@ -58,7 +58,7 @@ int verify_model_params(struct verify_model *m, struct sy_error *err)
 
 int verify_model_open(struct verify_model *m, const struct verify_context *context, struct sy_error *err)
 {
-    int use = m->packed ? SYI_USE_TRAIN | SYI_USE_PACKED : SYI_USE_TRAIN;
+    int use = SYI_USE_TRAIN | SYI_USE_COHERENT | (m->packed ? SYI_USE_PACKED : 0);
     int status = syi_config_validate_programs(&m->config, err);
     if (!status) status = syi_engine_new(&m->config, context->rank, use, 0, &m->engine, err);
     for (int i = 0; !status && i < 2; i++) {

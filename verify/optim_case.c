@@ -250,7 +250,7 @@ int verify_optim_open(struct verify_optim *o, const struct verify_context *conte
 {
     const struct syi_rank *rank = context->rank;
     struct syi_session_options options = {
-        .backend = rank->backend, .comm = rank->comm, .mesh = &rank->mesh, .reproducible = 1};
+        .backend = rank->backend, .comm = rank->comm, .mesh = &rank->mesh, .reproducible = 1, .coherent = 1};
     uint32_t leaf_count[SYI_AXIS_COUNT];
     struct syi_update_options update = {
         .config = &o->config, .model = &o->model, .leaf_count = leaf_count, .noise = 1};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the parts of `switchyard bench` share: the machine's limits, time and cost of ops, a measured training
- * step, small programs of a few ops, and one way to print. Nothing here is used by other commands. */
+ * step, small programs of a few ops, and one way to print. Of other commands `plan` takes the machine's limits. */
 #ifndef BENCH_H
 #define BENCH_H
 
@@ -51,6 +51,8 @@ int bench_over_processes(const struct syi_launch *launch);
 /* Threads of all ranks that a launch will have in this process. */
 int bench_threads(const struct syi_launch *launch);
 int bench_machine(int threads, struct bench_machine *machine, struct sy_error *err) SYI_MUST_CHECK;
+/* The same in some hundredths of a second, less exactly, by no more threads than there are CPUs. */
+int bench_machine_quick(int threads, struct bench_machine *machine, struct sy_error *err) SYI_MUST_CHECK;
 /* All ranks of a launch together: those of a world of processes measure at the same time. */
 int bench_machine_of(const struct syi_launch *launch, struct bench_machine *machine,
                      struct sy_error *err) SYI_MUST_CHECK;
@@ -124,11 +126,11 @@ struct bench_step { /* plain bytes: it may come out of a child */
     struct bench_times off;   /* the same with reproducible off; 0: not measured */
     double tokens;            /* of a step, real ones; all ranks */
     double flops, products,
-        bytes; /* of a step, all ranks; products: FLOPs of matrix products and attention */
-    int dtype; /* bfloat16 if most products are, else float32 */
-    uint64_t planned[SYI_SEGMENT_COUNT]; /* bytes, on rank 0 */
-    uint64_t peak_memory;                /* bytes of the largest process */
-    int64_t profiled;                    /* steps in the tables */
+        bytes;               /* of a step, all ranks; products: FLOPs of matrix products and attention */
+    int dtype;               /* bfloat16 if most products are, else float32 */
+    struct syi_plan planned; /* on rank 0 */
+    uint64_t peak_memory;    /* bytes of the largest process */
+    int64_t profiled;        /* steps in the tables */
 };
 /* profile: gets the ops of rank 0, to be freed; NULL: not wanted. */
 int bench_step(const struct bench_step_job *job, struct bench_step *step, struct bench_profile *profile,

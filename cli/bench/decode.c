@@ -39,8 +39,8 @@ static int open_runner(struct runner *r, const struct syi_rank *rank, struct sy_
     int status = syi_engine_new(c, rank, SYI_USE_DECODE, 0, &r->engine, err);
     if (!status) status = syi_batch_create(&r->batch, syi_engine_eval_rows(r->engine), buckets, n, err);
     if (!status) status = bench_fill_batch(c, buckets, n, &r->batch, err);
+    if (!status) status = syi_engine_init(r->engine, (uint64_t)c->train.seed, err);
     if (status) return status;
-    syi_engine_init(r->engine, (uint64_t)c->train.seed);
     for (int i = 0; (p = syi_session_program(syi_engine_session(r->engine), i)); i++)
         if (!strcmp(p->title, "encode")) r->encode = i; /* buckets are in rising order */
     size_t rows = (size_t)r->batch.rows;
@@ -104,8 +104,7 @@ static int measure_rank(void *arg, const struct syi_rank *rank, struct sy_error 
     if (!status) status = time_runs(&r, encode, &m.encode, err);
     if (!status && job->job->profile) status = profile_runs(&r, rank->rank == 0, &m.profile, err);
     if (!status && rank->rank == 0) {
-        const struct syi_plan *plan = syi_session_plan(syi_engine_session(r.engine));
-        for (int i = 0; i < SYI_SEGMENT_COUNT; i++) m.planned += (double)plan->bytes[i];
+        m.planned = (double)syi_plan_bytes(syi_session_plan(syi_engine_session(r.engine)));
         m.rows = r.batch.rows;
         m.input_length = r.batch.input_length;
         m.output_length = syi_engine_decode_length(r.engine);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Time and cost of every op of a session, and sums of them by kind or by layer. The clock is read directly
- * around the kernel; what an op costs is worked out afterwards. */
+ * around the kernel; what an op costs is worked out afterwards. On a device the counts of tokens of experts are not seen,
+ * and all slots count as filled. */
 #include "config.h"
 
 #include <math.h>
@@ -76,7 +77,7 @@ int bench_profile_start(struct bench_profile *profile, struct syi_session *sessi
     if (status)
         bench_profile_free(profile);
     else
-        syi_session_hook(session, on_op, profile);
+        syi_session_time(session, on_op, profile);
     return status;
 }
 

@@ -21,14 +21,12 @@ static void put_step(struct bench_out *out, const struct bench_step *s, const st
         {"product_gflops", rate * 1e-9, 2},
         {"percent_of_peak", 100 * rate / peak, 2},
     };
-    double planned = 0;
-    for (int i = 0; i < SYI_SEGMENT_COUNT; i++) planned += (double)s->planned[i];
     const struct bench_number memory[] = {
-        {"planned_persist_bytes", (double)s->planned[SYI_PERSIST], 0},
-        {"planned_io_bytes", (double)s->planned[SYI_IO], 0},
-        {"planned_carry_bytes", (double)s->planned[SYI_CARRY_SEGMENT], 0},
-        {"planned_scratch_bytes", (double)s->planned[SYI_SCRATCH], 0},
-        {"planned_bytes", planned, 0},
+        {"planned_persist_bytes", (double)s->planned.bytes[SYI_PERSIST], 0},
+        {"planned_io_bytes", (double)s->planned.bytes[SYI_IO], 0},
+        {"planned_carry_bytes", (double)s->planned.bytes[SYI_CARRY_SEGMENT], 0},
+        {"planned_scratch_bytes", (double)s->planned.bytes[SYI_SCRATCH], 0},
+        {"planned_bytes", (double)syi_plan_bytes(&s->planned), 0},
         {"peak_process_bytes", (double)s->peak_memory, 0},
     };
     bench_put_text(out, "dtype", syi_dtype_name(s->dtype));

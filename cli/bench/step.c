@@ -210,8 +210,8 @@ static int time_without(struct runner *r, struct bench_times *times, struct sy_e
     r->engine = NULL;
     int status = syi_engine_new(&config, r->rank, SYI_USE_TRAIN, 0, &r->engine, err);
     if (status) return status;
-    syi_engine_init(r->engine, (uint64_t)config.train.seed);
-    status = time_steps(r, &without, err);
+    status = syi_engine_init(r->engine, (uint64_t)config.train.seed, err);
+    if (!status) status = time_steps(r, &without, err);
     *times = without.times;
     return status;
 }
@@ -224,12 +224,11 @@ static int measure_rank(void *arg, const struct syi_rank *rank, struct sy_error 
     struct bench_step out = {.ranks = rank->ranks};
     int status = syi_engine_new(c, rank, SYI_USE_TRAIN, 0, &r.engine, err);
     if (!status) status = open_source(job->job, rank->rank != 0, &r.source, err);
-    if (!status) syi_engine_init(r.engine, (uint64_t)c->train.seed);
+    if (!status) status = syi_engine_init(r.engine, (uint64_t)c->train.seed, err);
     if (!status) status = time_steps(&r, &out, err);
     if (!status) status = profile_steps(&r, &out, err);
     if (!status && rank->rank == 0) {
-        const struct syi_plan *plan = syi_session_plan(syi_engine_session(r.engine));
-        memcpy(out.planned, plan->bytes, sizeof out.planned);
+        out.planned = *syi_session_plan(syi_engine_session(r.engine));
         syi_rank_describe(rank, out.what, sizeof out.what);
     }
     if (!status) status = time_without(&r, &out.off, err);

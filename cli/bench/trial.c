@@ -125,6 +125,10 @@ int bench_try(const struct bench_micro *micro, const struct bench_trial *trial, 
     if (!status) {
         fill_all(micro, session);
         if (trial->fill) trial->fill(trial->arg, session);
+        status = syi_session_upload(session, SYI_PERSIST, err);
+        if (!status) status = syi_session_upload(session, SYI_CARRY_SEGMENT, err);
+    }
+    if (!status) {
         status = measure(micro, session, times, rows, err);
     }
     syi_session_free(session);

@@ -111,8 +111,7 @@ static int open_trainer(struct sy_trainer *t, const char *path, const struct sy_
     if (status) return status;
     t->meta = (struct syi_checkpoint_meta){.evaluated = -1, .best_step = -1, .best_metric = NAN};
     if (is_run) return go_on(t, &place, err);
-    syi_engine_init(t->engine, (uint64_t)t->config.train.seed);
-    return SY_OK;
+    return syi_engine_init(t->engine, (uint64_t)t->config.train.seed, err);
 }
 
 int sy_trainer_open(const char *path, const struct sy_open_options *options, struct sy_trainer **trainer,

@@ -106,8 +106,14 @@ size_t syi_chain_end(const struct syi_program *program, size_t at);
 #define SYI_MAX_SEGMENT (UINT64_C(1) << 60)
 struct syi_plan {
     uint64_t bytes[SYI_SEGMENT_COUNT]; /* high-water mark of each segment */
+    /* 1: persist, io, carry and scratch are device memory, and the host has a mirror of them but scratch. */
+    int on_device;
 };
-uint64_t syi_plan_bytes(const struct syi_plan *plan); /* of all segments */
+uint64_t syi_plan_device_bytes(const struct syi_plan *plan); /* 0: there is no device */
+uint64_t syi_plan_host_bytes(const struct syi_plan *plan);
+uint64_t syi_plan_bytes(const struct syi_plan *plan); /* of both */
+/* The op that waits for the collective at `at`. */
+size_t syi_wait_of(const struct syi_program *program, size_t at);
 /* Places every tensor: sets offset and bytes of the tensors of n programs. Persist, io and carry are laid
  * out once by name (the same name must mean the same dtype and extents); scratch per program by lifetimes,
  * including each op's workspace (workspace[program][op], bytes). reuse = 0 gives every temporary its own

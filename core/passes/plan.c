@@ -125,8 +125,7 @@ static void extend(struct life *life, int tensor, size_t op)
     if (op > life[tensor].last || life[tensor].last == SIZE_MAX) life[tensor].last = op;
 }
 
-/* The op that waits for the collective at `at`. */
-static size_t wait_of(const struct syi_program *program, size_t at)
+size_t syi_wait_of(const struct syi_program *program, size_t at)
 {
     size_t i = at + 1;
     while (i < program->n_ops &&
@@ -142,7 +141,7 @@ static void find_lives(const struct syi_program *program, struct life *life)
         const struct syi_op *op = &program->op[at];
         for (int i = 0; i < op->n_in; i++) extend(life, op->in[i], at);
         for (int i = 0; i < op->n_out; i++) extend(life, op->out[i], at);
-        if (op->queue) extend(life, op->in[0], wait_of(program, at));
+        if (op->queue) extend(life, op->in[0], syi_wait_of(program, at));
         /* Each row of a product needs its operands: no op of the chain, not the last, may take their place.
          */
         size_t end = syi_chain_end(program, at);
@@ -293,17 +292,31 @@ done:
     return status;
 }
 
+static uint64_t shared_bytes(const struct syi_plan *plan)
+{
+    return plan->bytes[SYI_PERSIST] + plan->bytes[SYI_IO] + plan->bytes[SYI_CARRY_SEGMENT];
+}
+
+uint64_t syi_plan_device_bytes(const struct syi_plan *plan)
+{
+    return plan->on_device ? shared_bytes(plan) + plan->bytes[SYI_SCRATCH] : 0;
+}
+
+uint64_t syi_plan_host_bytes(const struct syi_plan *plan)
+{
+    uint64_t scratch = plan->on_device ? 0 : plan->bytes[SYI_SCRATCH];
+    return shared_bytes(plan) + scratch + plan->bytes[SYI_SNAPSHOT] + plan->bytes[SYI_STAGING];
+}
+
 uint64_t syi_plan_bytes(const struct syi_plan *plan)
 {
-    uint64_t total = 0;
-    for (int i = 0; i < SYI_SEGMENT_COUNT; i++) total += plan->bytes[i];
-    return total;
+    return syi_plan_host_bytes(plan) + syi_plan_device_bytes(plan);
 }
 
 int syi_plan(struct syi_program *const *programs, size_t n, uint64_t *const *workspace,
              uint64_t *const *workspace_at, int reuse, struct syi_plan *plan, struct sy_error *err)
 {
-    *plan = (struct syi_plan){{0}};
+    *plan = (struct syi_plan){0};
     for (size_t p = 0; p < n; p++) set_bytes(programs[p]);
     int status = plan_shared(programs, n, plan, err);
     for (size_t p = 0; p < n && !status; p++)

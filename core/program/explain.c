@@ -48,7 +48,8 @@ void syi_tensor_text(const struct syi_program *program, int tensor, char *text, 
 
 static void put_place(struct syi_text *text, const struct syi_tensor *t)
 {
-    static const char *const segments[SYI_SEGMENT_COUNT] = {"persist", "io", "carry", "scratch", "snapshot"};
+    static const char *const segments[SYI_SEGMENT_COUNT] = {"persist", "io",       "carry",
+                                                            "scratch", "snapshot", "staging"};
     if (t->bytes)
         syi_text_printf(text, "  %s+0x%llx", segments[syi_kind_segment(t->kind)],
                         (unsigned long long)t->offset);

@@ -53,6 +53,7 @@ enum syi_segment {
     SYI_CARRY_SEGMENT,
     SYI_SCRATCH,
     SYI_SNAPSHOT, /* a copy of persist; no tensor of a program is in it */
+    SYI_STAGING,  /* with device memory: what collectives send and receive, on the host; likewise */
     SYI_SEGMENT_COUNT
 };
 

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "program/op_rules.h"
-#include "runtime/bound.h"
+#include "runtime/device.h"
 
 /* Where operands point until there is memory: a kernel that is asked for its workspace sees which of them are
  * present. */
@@ -14,15 +14,17 @@ static _Alignas(64) uint8_t nowhere[64];
 
 /* ---- operands ---- */
 
-struct sy_tensor syi_bound_tensor(const struct syi_session *session, const struct syi_tensor *tensor)
+struct sy_tensor syi_bound_tensor(const struct syi_session *session, const struct syi_tensor *tensor,
+                                  uint8_t *const segment[SYI_SEGMENT_COUNT])
 {
+    uint8_t *memory = segment[syi_kind_segment(tensor->kind)];
     struct sy_tensor t = {.dtype = tensor->dtype, .rank = tensor->rank};
     for (int i = 0; i < SY_MAX_DIMS; i++) {
         t.dim[i] = tensor->dim[i];
         t.first[i] =
             tensor->split[i] ? syi_mesh_index(&session->mesh, tensor->split[i], session->rank) * t.dim[i] : 0;
     }
-    if (session->arena) t.data = session->segment[syi_kind_segment(tensor->kind)] + tensor->offset;
+    if (memory) t.data = memory + tensor->offset;
     return t;
 }
 
@@ -43,7 +45,8 @@ static void fill_operands(struct syi_session *session, struct syi_bound *bound)
         call->out = next + op->n_in;
         for (int i = 0; i < op->n_in + op->n_out; i++, next++) {
             int tensor = i < op->n_in ? op->in[i] : op->out[i - op->n_in];
-            *next = tensor < 0 ? absent() : syi_bound_tensor(session, &program->tensor[tensor]);
+            *next =
+                tensor < 0 ? absent() : syi_bound_tensor(session, &program->tensor[tensor], session->place);
             if (tensor >= 0 && !next->data) next->data = nowhere;
         }
     }
@@ -78,7 +81,7 @@ static int find_kernel(struct syi_session *session, struct syi_bound *bound, siz
     int out = floating_dtype(call->out, call->n_out, *types ? types + call->n_in : NULL);
     const struct sy_kernel *kernel = syi_backend_find(backend, (enum sy_op)call->op, in, out);
     if (!kernel) {
-        char place[384];
+        char place[SYI_PLACE_TEXT];
         syi_exec_place(bound->program, at, place, sizeof place);
         return syi_error(err, SY_EUNSUPPORTED,
                          "%s: backend %s has no kernel for %s -> %s; choose another backend or dtype", place,
@@ -173,6 +176,10 @@ static int connect_collective(struct syi_session *session, struct syi_bound *bou
                          bound->program->title, at);
     transfer->session = session;
     transfer->call = describe(&bound->call[at], (uint64_t)syi_mesh_size(&session->mesh, axes));
+    if (session->device) {
+        transfer->call.send = session->segment[SYI_STAGING] + transfer->stage[0];
+        transfer->call.recv = session->segment[SYI_STAGING] + transfer->stage[1];
+    }
     bound->step[at] = (struct syi_step){syi_exec_start, transfer, &bound->call[at], at};
     return find_group(session, bound->program->op[at].queue, axes, &transfer->group, err);
 }
@@ -198,6 +205,7 @@ static int connect_slice(struct syi_session *session, struct syi_bound *bound, s
     const struct sy_attr_collective *attr = call->attr;
     struct syi_piece *piece = &bound->piece[at];
     uint64_t index = (uint64_t)syi_mesh_index(&session->mesh, (int)attr->b, session->rank);
+    piece->session = session;
     piece->inner = syi_span_bytes(call->out, (int)attr->a, call->out->rank);
     piece->stride = syi_span_bytes(call->in, (int)attr->a, call->in->rank);
     piece->bytes = syi_span_bytes(call->out, 0, call->out->rank);
@@ -209,15 +217,15 @@ static int connect_slice(struct syi_session *session, struct syi_bound *bound, s
 
 static int connect_join(struct syi_session *session, struct syi_bound *bound, size_t at, struct sy_error *err)
 {
-    (void)session, (void)err;
-    bound->step[at] = (struct syi_step){syi_exec_join, NULL, &bound->call[at], at};
+    (void)err;
+    bound->step[at] = (struct syi_step){syi_exec_join, session, &bound->call[at], at};
     return SY_OK;
 }
 
 static int connect_part(struct syi_session *session, struct syi_bound *bound, size_t at, struct sy_error *err)
 {
-    (void)session, (void)err;
-    bound->step[at] = (struct syi_step){syi_exec_part, NULL, &bound->call[at], at};
+    (void)err;
+    bound->step[at] = (struct syi_step){syi_exec_part, session, &bound->call[at], at};
     return SY_OK;
 }
 
@@ -238,13 +246,13 @@ static int prepare_kernel(struct syi_session *session, struct syi_bound *bound, 
     const struct sy_kernel *kernel = bound->kernel[at];
     struct sy_call *call = &bound->call[at];
     if (bound->workspace[at]) {
-        call->workspace = session->segment[SYI_SCRATCH] + bound->workspace_at[at];
+        call->workspace = session->place[SYI_SCRATCH] + bound->workspace_at[at];
         call->workspace_bytes = bound->workspace[at];
     }
     if (!kernel->prepare) return SY_OK;
     int status = kernel->prepare(session->options.backend->context, call, &call->plan);
     if (!status) return SY_OK;
-    char place[384];
+    char place[SYI_PLACE_TEXT];
     call->plan = NULL;
     syi_exec_place(bound->program, at, place, sizeof place);
     return syi_backend_error(session->options.backend, status, place, err);
@@ -281,6 +289,8 @@ int syi_bound_connect(struct syi_session *session, struct syi_bound *bound, stru
         status = connect ? connect(session, bound, at, err) : prepare_kernel(session, bound, at, err);
     }
     if (!status) connect_chains(session, bound);
+    if (!status && session->device) status = syi_device_find_moves(bound, err);
+    if (!status && session->device) status = syi_graph_spans(session, bound, err);
     return status;
 }
 
@@ -289,6 +299,9 @@ void syi_bound_free(struct syi_session *session, struct syi_bound *bound)
     for (size_t at = 0; bound->call && bound->kernel && at < bound->program->n_ops; at++)
         if (bound->call[at].plan && bound->kernel[at]->release)
             bound->kernel[at]->release(session->options.backend->context, bound->call[at].plan);
+    syi_graph_free(session, bound);
+    syi_free(bound->input);
+    syi_free(bound->output);
     syi_free(bound->found);
     syi_free(bound->operand);
     syi_free(bound->call);

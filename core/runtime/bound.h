@@ -12,10 +12,14 @@ struct syi_transfer {
     struct sy_collective call;
     void *request; /* between start and wait */
     int group;     /* of the communicator */
+    /* With device memory `call` works on host memory: what is sent, then what is received. */
+    uint64_t stage[2]; /* offsets in the staging memory */
+    uint64_t bytes[2]; /* of the operands */
 };
 
 /* This rank's piece of a tensor: runs of `inner` bytes, one every `stride`, the first at `at`. */
 struct syi_piece {
+    const struct syi_session *session; /* borrowed */
     const uint8_t *from;
     uint8_t *to;
     uint64_t inner, stride, bytes;
@@ -45,6 +49,18 @@ struct syi_found {
     struct sy_tensor tensor;
 };
 
+/* Bytes of io that a run moves between host and device. */
+struct syi_range {
+    uint64_t at, bytes;
+};
+
+/* Steps [first, end) of a run: kernels, which a graph replays, or steps of the host. */
+struct syi_span {
+    size_t first, end;
+    int of_host;
+    void *graph; /* NULL: not captured */
+};
+
 struct syi_bound {
     struct syi_program *program; /* owned */
     struct syi_found *found;     /* [n_found] by role */
@@ -61,6 +77,12 @@ struct syi_bound {
     uint64_t *workspace;              /* [n_ops] bytes */
     uint64_t *workspace_at;           /* [n_ops] offsets in scratch */
     struct syi_recomputed recomputed; /* for options.budget */
+    /* With device memory only. */
+    struct syi_range *input, *output; /* [n_inputs], [n_outputs] */
+    size_t n_inputs, n_outputs;
+    struct syi_span *span; /* [n_spans] all of run in turn; none: the device has no graphs */
+    size_t n_spans;
+    int has_run; /* 1: by spans, once or more */
 };
 
 struct syi_session {
@@ -71,15 +93,20 @@ struct syi_session {
     struct syi_bound *bound;
     size_t n_bound, cap_bound;
     struct syi_plan plan;
-    uint8_t *arena; /* the segments, one after the other */
+    uint8_t *arena; /* the segments that are host memory, one after the other */
     uint64_t arena_bytes;
-    uint8_t *segment[SYI_SEGMENT_COUNT]; /* in the arena */
-    struct syi_shared *shared;           /* [n_shared] by name */
+    uint8_t *segment[SYI_SEGMENT_COUNT];  /* what the host sees: in the arena */
+    uint8_t *place[SYI_SEGMENT_COUNT];    /* what kernels work on: the same, or device memory */
+    const struct sy_device_table *device; /* NULL: the backend works on host memory */
+    uint8_t *device_arena;                /* of the device: persist, io, carry and scratch */
+    uint8_t *seen_scratch;     /* of the host, as large as scratch: what hooks see of the device's */
+    struct syi_shared *shared; /* [n_shared] by name */
     size_t n_shared;
     int group[SYI_LANES][SYI_MESH_ALL + 1]; /* of each queue and set of mesh axes, -1: not made */
     struct sy_error failure;                /* of a collective in the run at hand */
     syi_op_hook hook;
     void *hook_arg;
+    int hook_reads; /* 1: operands; 0: only the clock */
 };
 
 /* ---- bind.c ---- */
@@ -91,8 +118,10 @@ int syi_bound_prepare(struct syi_session *session, struct syi_bound *bound,
 int syi_bound_connect(struct syi_session *session, struct syi_bound *bound,
                       struct sy_error *err) SYI_MUST_CHECK;
 void syi_bound_free(struct syi_session *session, struct syi_bound *bound);
-/* Extents and place in the whole of a tensor as this rank holds it; data from the arena, if taken. */
-struct sy_tensor syi_bound_tensor(const struct syi_session *session, const struct syi_tensor *tensor);
+/* Extents and place in the whole of a tensor as this rank holds it; data in `segment`, the session's own or `place`,
+ * NULL where there is no memory. */
+struct sy_tensor syi_bound_tensor(const struct syi_session *session, const struct syi_tensor *tensor,
+                                  uint8_t *const segment[SYI_SEGMENT_COUNT]);
 
 /* ---- find.c ---- */
 
@@ -113,10 +142,13 @@ int syi_session_fit(struct syi_session *session, struct sy_error *err) SYI_MUST_
 int syi_exec_start(void *transfer, const struct sy_call *call); /* struct syi_transfer */
 int syi_exec_wait(void *transfer, const struct sy_call *call);  /* struct syi_transfer */
 int syi_exec_slice(void *piece, const struct sy_call *call);    /* struct syi_piece */
+int syi_exec_join(void *session, const struct sy_call *call);   /* struct syi_session */
+int syi_exec_part(void *session, const struct sy_call *call);   /* struct syi_session */
+/* Steps [first, end) of a run without a hook. place: SYI_PLACE_TEXT bytes, the op that failed. */
+enum { SYI_PLACE_TEXT = 384 };
+int syi_exec_steps(const struct syi_bound *bound, size_t first, size_t end, char *place);
 /* The ops chained to a product, rows [first, end). chain: struct syi_chain. */
 void syi_exec_rows(void *chain, int64_t first, int64_t end);
-int syi_exec_join(void *nothing, const struct sy_call *call);
-int syi_exec_part(void *nothing, const struct sy_call *call);
 /* "op 12 matmul of encoder/layers_0/mlp (recorded at layers.c:80)" */
 void syi_exec_place(const struct syi_program *program, size_t op, char *text, size_t bytes);
 

@@ -4,7 +4,7 @@
  * only when it is made, so plans are tried with lower and lower targets. */
 #include "config.h"
 
-#include "runtime/bound.h"
+#include "runtime/device.h"
 
 enum { ROUNDS = 40 };
 
@@ -35,6 +35,9 @@ static int plan(struct syi_session *session, struct sy_error *err)
         }
         status = syi_plan(programs, n, workspace, at, !session->options.check_reuse, &session->plan, err);
         if (!status) session->plan.bytes[SYI_SNAPSHOT] = snapshot_bytes(session);
+        session->plan.on_device = session->device != NULL;
+        for (size_t i = 0; session->device && i < n && !status; i++)
+            status = syi_staging_plan(&session->bound[i], &session->plan.bytes[SYI_STAGING], err);
     }
     syi_free(programs);
     syi_free(workspace);
@@ -91,6 +94,12 @@ static int start_over(struct syi_session *session, struct syi_program *const *co
     return status;
 }
 
+/* What options.budget is for: the device's memory, where there is one. */
+static uint64_t budgeted(const struct syi_session *session)
+{
+    return session->device ? syi_plan_device_bytes(&session->plan) : syi_plan_bytes(&session->plan);
+}
+
 static int too_small(const struct syi_session *session, uint64_t least, struct sy_error *err)
 {
     return syi_error(
@@ -98,7 +107,8 @@ static int too_small(const struct syi_session *session, uint64_t least, struct s
         "memory.budget=%llu bytes is not enough: with all that can be computed again the plan still "
         "needs %llu; give it that, more ranks, a smaller data.batch_size or more train.microbatches%s",
         (unsigned long long)session->options.budget, (unsigned long long)least,
-        session->plan.bytes[SYI_SNAPSHOT] ? ", or set checkpoint.background = false" : "");
+        session->plan.bytes[SYI_SNAPSHOT] && !session->device ? ", or set checkpoint.background = false"
+                                                              : "");
 }
 
 int syi_session_fit(struct syi_session *session, struct sy_error *err)
@@ -110,7 +120,7 @@ int syi_session_fit(struct syi_session *session, struct sy_error *err)
     status = syi_session_prepare(session, UINT64_MAX, err);
     uint64_t target = session->plan.bytes[SYI_SCRATCH];
     for (int round = 0; !status; round++) {
-        uint64_t total = syi_plan_bytes(&session->plan), excess = total - budget;
+        uint64_t total = budgeted(session), excess = total - budget;
         if (total < least) least = total;
         if (total <= budget) break;
         if (target == 0 || round == ROUNDS) status = too_small(session, least, err);

@@ -23,7 +23,8 @@ int syi_bound_index(const struct syi_session *session, struct syi_bound *bound, 
     for (size_t i = 0; i < p->n_tensors; i++) {
         const struct syi_tensor *t = &p->tensor[i];
         if (t->role != SYI_ROLE_NONE)
-            bound->found[bound->n_found++] = (struct syi_found){t->role, t->of, syi_bound_tensor(session, t)};
+            bound->found[bound->n_found++] =
+                (struct syi_found){t->role, t->of, syi_bound_tensor(session, t, session->segment)};
     }
     qsort(bound->found, n, sizeof *bound->found, compare_roles);
     for (size_t i = 1; i < n; i++)

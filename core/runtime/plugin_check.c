@@ -98,6 +98,17 @@ static int no_memory_info(void *context, uint64_t *free_bytes, uint64_t *total_b
     (void)context, (void)free_bytes, (void)total_bytes;
     return SY_EUNSUPPORTED;
 }
+static int no_zero(void *context, void *memory, uint64_t bytes)
+{
+    (void)context, (void)memory, (void)bytes;
+    return SY_EUNSUPPORTED;
+}
+static int no_copy_rows(void *context, void *to, uint64_t to_stride, const void *from, uint64_t from_stride,
+                        uint64_t row, uint64_t rows)
+{
+    (void)context, (void)to, (void)to_stride, (void)from, (void)from_stride, (void)row, (void)rows;
+    return SY_EUNSUPPORTED;
+}
 static int no_world(void *context, int *rank, int *ranks)
 {
     (void)context, (void)rank, (void)ranks;
@@ -147,6 +158,10 @@ static void fill_holes(struct syi_plugin *plugin)
     FILL(device, copy, no_copy);
     FILL(device, sync, no_sync);
     FILL(device, memory_info, no_memory_info);
+    FILL(device, copy_async, device->copy);
+    FILL(device, zero, no_zero);
+    FILL(device, copy_rows, no_copy_rows);
+    if (!device->capture_end || !device->replay || !device->graph_free) device->capture_begin = NULL;
     FILL(collectives, world, no_world);
     FILL(collectives, group_new, no_group_new);
     FILL(collectives, group_free, no_free);

@@ -9,7 +9,7 @@
 #    include <sys/mman.h>
 #endif
 
-#include "runtime/bound.h"
+#include "runtime/device.h"
 
 /* Bytes; a chunk is what one task zeroes. */
 enum { PAGE = 4096, HUGE_PAGE = 2 << 20, CHUNK = 1 << 20 };
@@ -26,16 +26,13 @@ int syi_session_new(const struct syi_session_options *options, struct syi_sessio
         return syi_error(err, SY_EINVAL,
                          "the mesh has %d ranks, the communicator %d: change mesh.* or the number of ranks",
                          ranks, options->comm->ranks);
-    if (options->backend->plugin.desc.device && !options->plan_only)
-        return syi_error(err, SY_EUNSUPPORTED,
-                         "backend %s keeps tensors in device memory; sessions work on host memory",
-                         options->backend->plugin.desc.name);
     struct syi_session *s = syi_alloc(sizeof *s, err);
     if (!s) return SY_ENOMEM;
     s->options = *options;
     s->mesh = *options->mesh;
     s->options.mesh = &s->mesh;
     s->rank = options->comm ? options->comm->rank : 0;
+    s->device = options->backend->plugin.desc.device;
     memset(s->group, 0xff, sizeof s->group);
     *session = s;
     return SY_OK;
@@ -58,9 +55,13 @@ int syi_session_add(struct syi_session *session, struct syi_program *local, int 
 void syi_session_free(struct syi_session *session)
 {
     if (!session) return;
+    if (session->device_arena)
+        (void)syi_device_sync(session); /* a failed run leaves work that uses all of this */
     for (size_t i = 0; i < session->n_bound; i++) syi_bound_free(session, &session->bound[i]);
     syi_free(session->bound);
     syi_free(session->shared);
+    syi_device_free(session);
+    syi_free(session->seen_scratch);
     syi_free(session->arena);
     syi_free(session);
 }
@@ -86,58 +87,89 @@ static void ask_huge_pages(void *memory, uint64_t bytes)
 #endif
 }
 
-static int out_of_memory(const struct syi_session *session, uint64_t total, const char *why,
-                         struct sy_error *err)
+/* where: "" or " on the device". */
+static int out_of_memory(const struct syi_session *session, const char *where, uint64_t total,
+                         const char *why, struct sy_error *err)
 {
+    const struct syi_plan *plan = &session->plan;
     return syi_error(
         err, SY_ENOMEM,
-        "out of memory: the plan of a rank needs %llu bytes (%llu parameters and state, %llu scratch)%s: "
+        "out of memory%s: the plan of a rank needs %llu bytes (%llu parameters and state, %llu scratch)%s: "
         "set memory.budget, take a smaller data.batch_size, more train.microbatches, more ranks or "
         "mesh.zero%s",
-        (unsigned long long)total, (unsigned long long)session->plan.bytes[SYI_PERSIST],
-        (unsigned long long)session->plan.bytes[SYI_SCRATCH], why,
-        session->plan.bytes[SYI_SNAPSHOT] ? ", or checkpoint.background = false" : "");
+        where, (unsigned long long)total, (unsigned long long)plan->bytes[SYI_PERSIST],
+        (unsigned long long)plan->bytes[SYI_SCRATCH], why,
+        plan->bytes[SYI_SNAPSHOT] && !*where ? ", or checkpoint.background = false" : "");
 }
 
-/* What the session takes for itself: not the weights that another one lends it. */
+/* What a session takes of the host for a segment: not the weights that another one lends it, nor the device's. */
+static uint64_t host_bytes(const struct syi_session *session, int segment)
+{
+    int elsewhere = segment == SYI_PERSIST   ? session->options.weights != NULL
+                    : segment == SYI_SCRATCH ? session->device != NULL
+                                             : 0;
+    return elsewhere ? 0 : session->plan.bytes[segment];
+}
+
 static uint64_t own_bytes(const struct syi_session *session)
 {
-    return syi_plan_bytes(&session->plan) - (session->options.weights ? session->plan.bytes[SYI_PERSIST] : 0);
+    uint64_t sum = 0;
+    for (int i = 0; i < SYI_SEGMENT_COUNT; i++) sum += host_bytes(session, i);
+    return sum;
 }
 
 /* Refused before memory is taken: systems hand out more than they have, and end the process when it is used.
  */
-static int check_available(const struct syi_session *session, struct sy_error *err)
+static int check_available(const struct syi_session *session, const char *where, uint64_t total,
+                           uint64_t available, struct sy_error *err)
 {
-    uint64_t total = own_bytes(session), available = session->options.available;
     char why[160];
-    if (!available || session->options.plan_only) return SY_OK;
     if (total > available) {
         snprintf(why, sizeof why, ", %llu are free here for a rank (memory.check = false tries it)",
                  (unsigned long long)available);
-        return out_of_memory(session, total, why, err);
+        return out_of_memory(session, where, total, why, err);
     }
     if (total > available / 10 * 9 && session->rank == 0)
-        syi_log(SY_LOG_WARN, "the plan of a rank needs %llu bytes of the %llu that are free here for it",
-                (unsigned long long)total, (unsigned long long)available);
+        syi_log(SY_LOG_WARN, "the plan of a rank needs %llu bytes%s of the %llu that are free here for it",
+                (unsigned long long)total, where, (unsigned long long)available);
     return SY_OK;
+}
+
+static const char on_device[] = " on the device";
+
+static int check_device(const struct syi_session *session, struct sy_error *err)
+{
+    struct syi_backend *backend = session->options.backend;
+    uint64_t left = 0, all = 0;
+    int status = session->device->memory_info(backend->context, &left, &all);
+    if (status) return syi_backend_error(backend, status, "asking how much device memory is free", err);
+    return check_available(session, on_device, syi_device_bytes(session), left, err);
+}
+
+static int check_memory(const struct syi_session *session, struct sy_error *err)
+{
+    const struct syi_session_options *options = &session->options;
+    int status = options->available
+                     ? check_available(session, "", own_bytes(session), options->available, err)
+                     : SY_OK;
+    return !status && session->device && options->check_device ? check_device(session, err) : status;
 }
 
 /* The arena: exactly the bytes of the plan. Zeroed by the pool, so pages are near the threads that work on
  * them. */
-static int take_memory(struct syi_session *session, struct sy_error *err)
+static int take_host(struct syi_session *session, struct sy_error *err)
 {
     const struct syi_session *lender = session->options.weights;
     uint64_t total = own_bytes(session);
     void *memory = total > SIZE_MAX ? NULL : syi_take(total, total >= HUGE_PAGE ? HUGE_PAGE : PAGE);
-    if (!memory) return out_of_memory(session, total, "", err);
+    if (!memory) return out_of_memory(session, "", total, "", err);
     session->arena = memory;
     session->arena_bytes = total;
     ask_huge_pages(memory, total);
     uint8_t *next = memory;
     for (int i = 0; i < SYI_SEGMENT_COUNT; i++) {
         session->segment[i] = lender && i == SYI_PERSIST ? lender->segment[i] : next;
-        if (session->segment[i] == next) next += session->plan.bytes[i];
+        next += host_bytes(session, i);
     }
     if (total <= FEW_BYTES)
         memset(memory, 0, total);
@@ -145,6 +177,22 @@ static int take_memory(struct syi_session *session, struct sy_error *err)
         syi_threads_for(session->options.backend->threads, (int64_t)((total + CHUNK - 1) / CHUNK), zero_chunk,
                         session);
     return SY_OK;
+}
+
+/* Kernels work on the arena, or on the device's, whose scratch the host does not see. */
+static int take_memory(struct syi_session *session, struct sy_error *err)
+{
+    struct sy_error why = {0};
+    int status = take_host(session, err);
+    if (status) return status;
+    if (!session->device) {
+        memcpy(session->place, session->segment, sizeof session->place);
+        return SY_OK;
+    }
+    session->segment[SYI_SCRATCH] = NULL;
+    status = syi_device_take(session, &why);
+    if (status != SY_ENOMEM) return status ? syi_error(err, status, "%s", why.text) : SY_OK;
+    return out_of_memory(session, on_device, syi_device_bytes(session), "", err);
 }
 
 static void copy_chunk(void *arg, int64_t task, int thread)
@@ -156,11 +204,13 @@ static void copy_chunk(void *arg, int64_t task, int thread)
            left < CHUNK ? left : CHUNK);
 }
 
-void syi_session_snapshot(struct syi_session *session)
+int syi_session_snapshot(struct syi_session *session, struct sy_error *err)
 {
     uint64_t bytes = session->plan.bytes[SYI_SNAPSHOT];
+    if (session->device) return syi_device_snapshot(session, err);
     syi_threads_for(session->options.backend->threads, (int64_t)((bytes + CHUNK - 1) / CHUNK), copy_chunk,
                     session);
+    return SY_OK;
 }
 
 const void *syi_session_snapshot_of(const struct syi_session *session, const struct syi_shared *shared)
@@ -181,7 +231,7 @@ static struct syi_shared describe(const struct syi_session *session, const struc
     struct syi_shared shared = {.name = syi_program_name(program, tensor->name), .info = *tensor};
     for (int i = 0; i < SY_MAX_DIMS; i++)
         shared.global[i] = tensor->dim[i] * syi_mesh_size(&session->mesh, tensor->split[i]);
-    shared.tensor = syi_bound_tensor(session, tensor);
+    shared.tensor = syi_bound_tensor(session, tensor, session->segment);
     return shared;
 }
 
@@ -281,15 +331,19 @@ static int bind(struct syi_session *session, struct sy_error *err)
 {
     int status = session->options.budget ? syi_session_fit(session, err)
                                          : syi_session_prepare(session, UINT64_MAX, err);
+    int takes = !session->options.plan_only;
     if (!status) status = check_alike(session, err);
-    if (!status) status = check_available(session, err);
-    if (!status && !session->options.plan_only) status = take_memory(session, err);
+    if (!status && takes) status = check_memory(session, err);
+    if (!status && takes) status = take_memory(session, err);
     if (!status) status = list_shared(session, err);
-    if (!status && !session->options.plan_only) status = check_weights(session, err);
-    if (!status && !session->options.weights && !session->options.plan_only) fill_state(session);
+    if (!status && takes) status = check_weights(session, err);
+    if (!status && takes && !session->options.weights) {
+        fill_state(session);
+        status = syi_session_upload(session, SYI_PERSIST, err);
+    }
     for (size_t i = 0; i < session->n_bound && !status; i++)
         status = syi_bound_index(session, &session->bound[i], err);
-    for (size_t i = 0; i < session->n_bound && !status && !session->options.plan_only; i++)
+    for (size_t i = 0; i < session->n_bound && !status && takes; i++)
         status = syi_bound_connect(session, &session->bound[i], err);
     return status;
 }
@@ -328,4 +382,11 @@ void syi_session_hook(struct syi_session *session, syi_op_hook hook, void *arg)
 {
     session->hook = hook;
     session->hook_arg = arg;
+    session->hook_reads = 1;
+}
+
+void syi_session_time(struct syi_session *session, syi_op_hook hook, void *arg)
+{
+    syi_session_hook(session, hook, arg);
+    session->hook_reads = 0;
 }

@@ -3,7 +3,11 @@
  *
  * A session owns one arena with five segments. persist, io and carry tensors are shared by name between the
  * programs of the session; scratch is laid out per program and overlaid; snapshot is there where one was asked for.
- * Nothing is allocated and no name is looked up in a run. */
+ * Nothing is allocated and no name is looked up in a run.
+ *
+ * Where the backend has device memory, kernels work there, and what these functions hand out is the host's mirror.
+ * A run takes the inputs of its program from it and leaves the outputs in it. Parameters and state, and what is
+ * carried, move only when they are asked to: syi_session_upload, syi_session_download. */
 #ifndef SYI_SESSION_H
 #define SYI_SESSION_H
 
@@ -25,8 +29,13 @@ struct syi_session_options {
     int plan_only;   /* 1: no memory is taken, programs cannot run (for `switchyard plan`) */
     int snapshot;    /* 1: memory for a copy of persist, on ranks that hold a block first (parallel/mesh.h) */
     int check_reuse; /* 1: every temporary has its own place (tests, hunting) */
-    uint64_t budget; /* most bytes of the arena, by computing activations again; 0: any */
-    uint64_t available; /* bytes that this rank can take: a larger plan is SY_ENOMEM; 0: unknown, tried */
+    /* 1: every run moves parameters, state and what is carried both ways, so that the host may read and write them
+     * between runs as on host memory (verify). */
+    int coherent;
+    int check_device; /* 1: a plan larger than what is free on the device is SY_ENOMEM before it is taken */
+    uint64_t budget;  /* most bytes of the arena, by computing activations again; 0: any */
+    /* Bytes of the host that this rank can take: a larger plan is SY_ENOMEM; 0: unknown, tried. */
+    uint64_t available;
 };
 int syi_session_new(const struct syi_session_options *options, struct syi_session **session,
                     struct sy_error *err) SYI_MUST_CHECK;
@@ -64,14 +73,25 @@ const struct syi_program *syi_session_program(const struct syi_session *session,
 /* What the budget cost this program; all zero without one, or where it is kept anyway. */
 const struct syi_recomputed *syi_session_recomputed(const struct syi_session *session, int index);
 
-/* Copies all parameters and state as they are now, by the pool. Needs options.snapshot. */
-void syi_session_snapshot(struct syi_session *session);
+/* Bring a segment (SYI_PERSIST, SYI_CARRY_SEGMENT) to the device after the host wrote it, and to the host before it
+ * reads: all of it, complete on return. The host that writes parts of a segment has it first. Nothing is done where
+ * kernels work on host memory. */
+int syi_session_upload(struct syi_session *session, enum syi_segment segment,
+                       struct sy_error *err) SYI_MUST_CHECK;
+int syi_session_download(struct syi_session *session, enum syi_segment segment,
+                         struct sy_error *err) SYI_MUST_CHECK;
+
+/* Copies all parameters and state as they are now, by the pool or from the device. Needs options.snapshot. */
+int syi_session_snapshot(struct syi_session *session, struct sy_error *err) SYI_MUST_CHECK;
 /* What a parameter or state that this rank holds first was at the last snapshot; its local extents. */
 const void *syi_session_snapshot_of(const struct syi_session *session, const struct syi_shared *shared);
 
-/* Called around every op when set (timers, diff, finding the first bad tensor); NULL: none. With a hook every
- * op runs by itself, without chains. */
+/* Called around every op when set (diff, finding the first bad tensor); NULL: none. With a hook every op runs by
+ * itself, without chains, and is done when the hook is called after it. Operands of call are host memory; a hook may
+ * write over outputs before the op. */
 typedef void (*syi_op_hook)(void *arg, int program, size_t op, const struct sy_call *call, int after);
 void syi_session_hook(struct syi_session *session, syi_op_hook hook, void *arg);
+/* The same for a hook that looks at the clock and at shapes: of device memory it is shown no data. */
+void syi_session_time(struct syi_session *session, syi_op_hook hook, void *arg);
 
 #endif

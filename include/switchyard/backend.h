@@ -19,7 +19,7 @@ extern "C" {
 
 #define SY_ABI_MAGIC 0x53595244u /* "SYRD" */
 #define SY_ABI_MAJOR 0
-#define SY_ABI_MINOR 8
+#define SY_ABI_MINOR 9
 /* The oldest plugins that a host takes: before, calls and kernels were smaller. */
 #define SY_ABI_OLDEST_MINOR 4
 
@@ -99,15 +99,42 @@ struct sy_kernel {
     uint64_t reports_rows; /* 1: run calls call->rows_done where it is set */
 };
 
-/* Device memory and streams; a host-memory backend leaves the table NULL. */
+/* Device memory, and the one stream of work on it that a context has; a host-memory backend leaves the table
+ * NULL. With it operands and workspaces of all kernels are device memory, which the host never touches.
+ *
+ * Kernels (run), copy_async, zero, copy_rows and replay are queued: they may return before they are done, and
+ * are done one after the other in the order of their calls. `copy` and `sync` return when all that was queued
+ * before is done, and may return the failure of any of it.
+ *
+ * The run of a kernel reads no host memory but the call, its attributes and its plan, which stay as they were
+ * at bind: what changes from step to step (batch, step number, learning rate, position) is in operands. So a
+ * kernel queues the same work each time, and that can be captured once and replayed. */
 struct sy_device_table {
     uint64_t bytes; /* size of this table */
+    /* Aligned to 64 bytes, contents undefined; SY_ENOMEM where the device has no room. */
     int (*alloc)(void *context, uint64_t bytes, void **memory);
-    void (*free)(void *context, void *memory);
-    int (*copy)(void *context, void *to, const void *from,
-                uint64_t bytes); /* any direction, complete on return */
-    int (*sync)(void *context);
+    void (*free)(void *context, void *memory); /* nothing that uses it is queued any more */
+    /* Between host and device or within the device, complete on return. */
+    int (*copy)(void *context, void *to, const void *from, uint64_t bytes);
+    int (*sync)(void *context); /* complete on return */
     int (*memory_info)(void *context, uint64_t *free_bytes, uint64_t *total_bytes);
+    /* Since 0.9. As copy, but queued: host memory stays as it is, or is not read, until the next sync. NULL: copy
+     * is called. */
+    int (*copy_async)(void *context, void *to, const void *from, uint64_t bytes);
+    /* Since 0.9, needed by sessions; queued. */
+    int (*zero)(void *context, void *memory, uint64_t bytes);
+    /* Since 0.9, needed by sessions; queued. Within the device: `rows` rows of `row` bytes each, which begin
+     * every so many bytes. Strides are at least `row`; the two places do not overlap. */
+    int (*copy_rows)(void *context, void *to, uint64_t to_stride, const void *from, uint64_t from_stride,
+                     uint64_t row, uint64_t rows);
+    /* Since 0.9, all four or none. Between capture_begin and capture_end kernels and copy_rows are called as
+     * ever, but recorded and not done; nothing else is called. replay queues what a graph recorded, with the
+     * same memory. capture_end is called in every case, also after a kernel that failed; without success
+     * *graph is not used. */
+    int (*capture_begin)(void *context);
+    int (*capture_end)(void *context, void **graph);
+    int (*replay)(void *context, void *graph);
+    void (*graph_free)(void *context, void *graph);
 };
 
 enum sy_collective_kind { SY_COLLECTIVE_ALL_GATHER, SY_COLLECTIVE_ALL_TO_ALL, SY_COLLECTIVE_ALL_REDUCE };
@@ -150,8 +177,11 @@ struct sy_collective_table {
 
 enum sy_backend_caps { SY_CAP_KERNELS = 1, SY_CAP_COLLECTIVES = 2, SY_CAP_DEVICE = 4 };
 
+/* Text pairs; the list ends with key NULL; an unknown key is an error of open. A backend with a device table is
+ * given one of two (since 0.9): `device`, the index of the device that the user chose, or `local_rank`, the
+ * number of this rank among those on its host, by which ranks take turns among the devices there. */
 struct sy_backend_option {
-    const char *key, *value; /* text pairs; the list ends with key NULL; an unknown key is an error of open */
+    const char *key, *value;
 };
 
 struct sy_backend_desc {

@@ -194,7 +194,7 @@ static int work(void *arg, const struct syi_rank *rank, struct sy_error *err)
         const struct syi_plan *plan = syi_session_plan(syi_engine_session(run.engine));
         for (int i = 0; i < SYI_SEGMENT_COUNT; i++) job->planned += plan->bytes[i];
     }
-    if (!status) syi_engine_init(run.engine, 7);
+    if (!status) status = syi_engine_init(run.engine, 7, err);
     if (!status) status = train(job, &run, rank, err);
     syi_train_data_close(&run.data);
     syi_engine_free(run.engine);
@@ -235,7 +235,7 @@ static int work_decode(void *arg, const struct syi_rank *rank, struct sy_error *
     if (!status) status = syi_engine_new(&job->config, rank, SYI_USE_DECODE, 0, &run.engine, err);
     if (!status) status = syi_batch_create(&run.batch, syi_engine_eval_rows(run.engine), buckets, n, err);
     if (!status) {
-        syi_engine_init(run.engine, 7);
+        status = syi_engine_init(run.engine, 7, err);
         syi_batch_begin(&run.batch, buckets, n - 1);
         for (int32_t i = 0; !status && i < run.batch.rows; i++)
             status = syi_batch_add(&run.batch, &run.vocabularies, i, input, NULL, err);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* many_calls RUN_DIR ANSWERS CALLS MAX_CALLS: 8 threads make CALLS predictions in all on one handle, of 1 to 5 words each, and
- * compare what they get with ANSWERS, lines "word TAB output" of the command. Only the public library. */
+/* many_calls RUN_DIR ANSWERS CALLS MAX_CALLS [BACKEND]: 8 threads make CALLS predictions in all on one handle, of 1 to 5 words
+ * each, and compare what they get with ANSWERS, lines "word TAB output" of the command. Only the public library. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -61,12 +61,13 @@ int main(int argc, char **argv)
     struct sy_error err = {0};
     pthread_t thread[THREADS];
     unsigned seed[THREADS];
-    if (argc != 5 || !read_known(argv[2])) {
-        fputs("usage: many_calls RUN_DIR ANSWERS CALLS MAX_CALLS\n", stderr);
+    if (argc < 5 || argc > 6 || !read_known(argv[2])) {
+        fputs("usage: many_calls RUN_DIR ANSWERS CALLS MAX_CALLS [BACKEND]\n", stderr);
         return 2;
     }
     atomic_store(&left, atol(argv[3]));
     options.max_calls = atoi(argv[4]);
+    if (argc == 6) options.backend = argv[5];
     if (sy_model_open(argv[1], &options, &model, &err)) {
         fprintf(stderr, "many_calls: %s\n", err.text);
         return 1;

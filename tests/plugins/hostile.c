@@ -59,7 +59,13 @@ static const struct sy_kernel no_function[] = {KERNEL(SY_OP_MATMUL, 0, "none", N
 static const struct sy_collective_table short_collectives = {.bytes = 16};
 static const struct sy_collective_table empty_collectives = {.bytes = sizeof(empty_collectives)};
 static const struct sy_device_table short_device = {.bytes = 8};
-static const struct sy_device_table empty_device = {.bytes = sizeof(empty_device)};
+static int capture_begin(void *context)
+{
+    (void)context;
+    return 0;
+}
+static const struct sy_device_table empty_device = {.bytes = sizeof(empty_device),
+                                                    .capture_begin = capture_begin};
 
 #define HEAD                                                                                                 \
     .magic = SY_ABI_MAGIC, .abi_major = SY_ABI_MAJOR, .abi_minor = SY_ABI_MINOR, .min_host_minor = 4,        \

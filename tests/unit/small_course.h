@@ -23,7 +23,7 @@ static inline int course_rank(void *arg, const struct syi_rank *rank, struct sy_
     struct syi_batch batch = {0};
     int status = syi_engine_new(run->config, rank, SYI_USE_TRAIN, 0, &engine, err);
     batch_open(&batch);
-    if (!status) syi_engine_init(engine, 3);
+    if (!status) status = syi_engine_init(engine, 3, err);
     if (!status) status = run->follow(run->arg, rank, engine, &batch, err);
     syi_engine_free(engine);
     syi_batch_free(&batch);

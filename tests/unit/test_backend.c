@@ -265,6 +265,10 @@ Test(plugin, functions_left_out_say_so)
     cr_expect_eq(device->copy(NULL, NULL, NULL, 1), SY_EUNSUPPORTED);
     cr_expect_eq(device->sync(NULL), SY_EUNSUPPORTED);
     cr_expect_eq(device->memory_info(NULL, NULL, NULL), SY_EUNSUPPORTED);
+    cr_expect_eq(device->copy_async, device->copy);
+    cr_expect_eq(device->zero(NULL, NULL, 1), SY_EUNSUPPORTED);
+    cr_expect_eq(device->copy_rows(NULL, NULL, 1, NULL, 1, 1, 1), SY_EUNSUPPORTED);
+    cr_expect_null(device->capture_begin, "without replay there are no graphs");
     cr_expect_eq(collectives->world(NULL, NULL, NULL), SY_EUNSUPPORTED);
     cr_expect_eq(collectives->group_new(NULL, NULL, 0, NULL), SY_EUNSUPPORTED);
     collectives->group_free(NULL, NULL);

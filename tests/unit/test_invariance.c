@@ -159,9 +159,9 @@ static int train(void *arg, const struct syi_rank *rank, struct sy_error *err)
     c->seen[rank->rank].rows = BATCH_ROWS / c->config.train.microbatches;
     int status = syi_engine_new(&c->config, rank, SYI_USE_TRAIN, 0, &engine, err);
     if (!status) {
-        syi_engine_init(engine, 3);
+        status = syi_engine_init(engine, 3, err);
         syi_session_hook(syi_engine_session(engine), keep_losses, &c->seen[rank->rank]);
-        status = syi_engine_step(engine, &batch, 5, 1e-3, &result, err);
+        if (!status) status = syi_engine_step(engine, &batch, 5, 1e-3, &result, err);
     }
     syi_engine_free(engine);
     syi_batch_free(&batch);

@@ -36,8 +36,7 @@ static int train(struct lesson *lesson, struct syi_engine *engine, struct syi_tr
                  struct sy_error *err)
 {
     const struct syi_batch *batch;
-    int status = SY_OK;
-    syi_engine_init(engine, (uint64_t)lesson->config.train.seed);
+    int status = syi_engine_init(engine, (uint64_t)lesson->config.train.seed, err);
     for (int step = 0; !status && step < STEPS; step++) {
         struct syi_step_result result = {0};
         status = syi_train_data_get(data, step, &batch, err);

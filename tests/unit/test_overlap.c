@@ -51,7 +51,7 @@ static int train(void *arg, const struct syi_rank *rank, struct sy_error *err)
     slow.comm = &delayed.comm;
     batch_open(&batch);
     int status = syi_engine_new(&run->config, &slow, SYI_USE_TRAIN, 0, &engine, err);
-    if (!status) syi_engine_init(engine, 3);
+    if (!status) status = syi_engine_init(engine, 3, err);
     delayed.delay = run->delay;
     for (int step = 0; step < STEPS && !status; step++) {
         batch_fill(&batch, step);

@@ -70,8 +70,8 @@ static int train(void *arg, const struct syi_rank *rank, struct sy_error *err)
                                      : syi_batch_create(&batch, EXAMPLES, &bucket, 1, err);
     if (!status) {
         fill(&batch, c->config.data.pack);
-        syi_engine_init(engine, 3);
-        status = syi_engine_step(engine, &batch, 0, 1.0, &c->result, err);
+        status = syi_engine_init(engine, 3, err);
+        if (!status) status = syi_engine_step(engine, &batch, 0, 1.0, &c->result, err);
     }
     if (!status) keep_weights(c, engine);
     syi_batch_free(&batch);

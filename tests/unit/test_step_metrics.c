@@ -103,7 +103,7 @@ static int take_step(void *arg, const struct syi_rank *rank, struct sy_error *er
     batch_open(&batch);
     batch_fill(&batch, 1);
     int status = syi_engine_new(&s->config, rank, SYI_USE_TRAIN, 0, &engine, err);
-    if (!status) syi_engine_init(engine, 3);
+    if (!status) status = syi_engine_init(engine, 3, err);
     if (!status) status = syi_engine_step(engine, &batch, 0, 1e-3, &s->result, err);
     syi_engine_free(engine);
     syi_batch_free(&batch);

@@ -26,7 +26,7 @@ struct loading {
     struct syi_checkpoint_meta *meta;
     char *folder; /* found */
     struct syi_safetensors file[FILES];
-    const struct syi_session *session; /* that takes what is read; NULL: `visit` does */
+    struct syi_session *session; /* that takes what is read; NULL: `visit` does */
     const struct syi_checkpoint_visit *visit;
 };
 
@@ -118,6 +118,7 @@ static int read_session(struct loading *l, struct sy_error *err)
     }
     for (int i = 0; i < l->n_files && !status; i++)
         status = syi_checkpoint_tensors_read(&tensors[i], &l->file[i], err);
+    if (!status) status = syi_session_upload(l->session, SYI_PERSIST, err);
     for (int i = 0; i < FILES; i++) syi_checkpoint_tensors_free(&tensors[i]);
     return status;
 }
@@ -131,6 +132,7 @@ static int load_packed(const struct loading *l, struct sy_error *err)
 {
     int status =
         syi_checkpoint_read_packed(l->run_dir, l->step, l->session, l->comm->rank == 0, l->meta, err);
+    if (!status) status = syi_session_upload(l->session, SYI_PERSIST, err);
     return status ? status : syi_comm_barrier(l->comm, err);
 }
 

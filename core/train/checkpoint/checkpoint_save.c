@@ -223,8 +223,9 @@ void syi_saver_begin(struct syi_saver *s, const struct syi_checkpoint_meta *meta
     s->background = background;
     if (background && !s->worker && syi_worker_new("save", &s->worker, &s->failure)) s->background = 0;
     if (s->failure.code) return;
-    if (background) syi_session_snapshot(s->session);
-    start_stage(s);
+    int status = background ? syi_session_snapshot(s->session, &s->failure)
+                            : syi_session_download(s->session, SYI_PERSIST, &s->failure);
+    if (!status) start_stage(s);
 }
 
 int64_t syi_saver_step(const struct syi_saver *s)

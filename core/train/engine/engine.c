@@ -72,7 +72,7 @@ static void begin_as(struct syi_engine *e, enum syi_role role, const struct syi_
     if (t) syi_param_init(param, seed, t);
 }
 
-void syi_engine_init(struct syi_engine *e, uint64_t seed)
+int syi_engine_init(struct syi_engine *e, uint64_t seed, struct sy_error *err)
 {
     for (size_t i = 0; i < e->model.n; i++) {
         const struct syi_param *param = &e->model.param[i];
@@ -84,6 +84,7 @@ void syi_engine_init(struct syi_engine *e, uint64_t seed)
     }
     e->averaged = 0;
     e->stale = 1;
+    return syi_session_upload(e->session, SYI_PERSIST, err);
 }
 
 static int exchange(struct syi_engine *e, int averaged, struct sy_error *err)
@@ -201,6 +202,7 @@ static void finish_values(struct syi_engine *e, const struct syi_norms *norms, d
         if (info->added == SYI_ADDED_MEAN && !as_t5x) value[v] /= parts;
     }
     value[SYI_STEP_CROSS_ENTROPY] = value[SYI_STEP_TOKEN_LOSS] - value[SYI_STEP_Z_LOSS];
+    value[SYI_STEP_PLAIN_ENTROPY] = value[SYI_STEP_CROSS_ENTROPY] - value[SYI_STEP_SMOOTHING];
     value[SYI_STEP_LOSS] =
         value[SYI_STEP_TOKEN_LOSS] + (value[SYI_STEP_AUXILIARY_LOSS] + value[SYI_STEP_ROUTER_Z_LOSS]);
     value[SYI_STEP_ONE] = 1;
@@ -332,6 +334,7 @@ int syi_engine_eval(struct syi_engine *e, const struct syi_batch *batch, struct 
     if (status) return status;
     sums->loss_sum += get_scalar(e->output[SYI_STEP_TOKEN_LOSS]);
     sums->z_sum += get_scalar(e->output[SYI_STEP_Z_LOSS]);
+    sums->smoothing_sum += get_scalar(e->output[SYI_STEP_SMOOTHING]);
     sums->correct_sum += get_scalar(e->output[SYI_STEP_CORRECT]);
     sums->target_tokens += batch->n_target_tokens;
     sums->weighted += norms.weighted;

@@ -18,7 +18,8 @@ enum syi_engine_use {
     SYI_USE_UNFUSED = 16, /* elementwise ops one by one; the same bits, slower (for hunting) */
     SYI_USE_APART = 32,   /* every temporary in a place of its own; the same bits, more memory (likewise) */
     SYI_USE_SCORE = 64,
-    SYI_USE_SNAPSHOT = 128 /* memory for checkpoints that are written beside training */
+    SYI_USE_SNAPSHOT = 128, /* memory for checkpoints that are written beside training */
+    SYI_USE_COHERENT = 256  /* the host reads and writes weights, state and gradients between runs (verify) */
 };
 
 struct syi_engine; /* of one rank */
@@ -46,8 +47,9 @@ const struct syi_recomputed *syi_engine_recomputed(const struct syi_engine *engi
 struct syi_session *syi_engine_session(struct syi_engine *engine);
 const struct syi_model *syi_engine_model(const struct syi_engine *engine);
 int64_t syi_engine_parameters(const struct syi_engine *engine); /* numbers in all of them */
-/* Fills parameters from the seed, and what of optimizer state begins as they do; the rest is as it was bound. */
-void syi_engine_init(struct syi_engine *engine, uint64_t seed);
+/* Fills parameters from the seed, and what of optimizer state begins as they do; the rest is as it was bound. Before the
+ * first step. */
+int syi_engine_init(struct syi_engine *engine, uint64_t seed, struct sy_error *err) SYI_MUST_CHECK;
 /* To be called when parameters in the session were written by others, as from a checkpoint, which has averages in their
  * place. */
 void syi_engine_params_changed(struct syi_engine *engine);
@@ -110,9 +112,10 @@ struct syi_eval_layer {
 };
 /* Sums over the batches of an evaluation. */
 struct syi_eval_sums {
-    double loss_sum, z_sum, correct_sum; /* loss_sum: z-loss included */
-    int64_t target_tokens, weighted;     /* targets; those of nonzero weight */
-    struct syi_eval_layer *layer;        /* [syi_engine_moe_layers], the caller's; NULL: not wanted */
+    double loss_sum, z_sum, smoothing_sum,
+        correct_sum;                 /* loss_sum: z-loss and what label smoothing adds included */
+    int64_t target_tokens, weighted; /* targets; those of nonzero weight */
+    struct syi_eval_layer *layer;    /* [syi_engine_moe_layers], the caller's; NULL: not wanted */
 };
 /* Adds a batch of at most the bound rows. */
 int syi_engine_eval(struct syi_engine *engine, const struct syi_batch *batch, struct syi_eval_sums *sums,

@@ -200,6 +200,8 @@ static int bind(struct syi_engine *e, const struct syi_engine *lender, int plan_
                                           .budget = (uint64_t)e->config.memory.budget,
                                           .available = e->config.memory.check ? e->rank.memory : 0,
                                           .plan_only = plan_only,
+                                          .check_device = e->config.memory.check,
+                                          .coherent = (e->use & SYI_USE_COHERENT) != 0,
                                           .snapshot = (e->use & SYI_USE_SNAPSHOT) != 0,
                                           .check_reuse = (e->use & SYI_USE_APART) != 0};
     int status = syi_session_new(&options, &e->session, err);

@@ -157,9 +157,9 @@ int syi_init_weights(struct syi_engine *engine, const struct syi_config *config,
 {
     struct taking t = {.engine = engine, .config = config, .rank = rank, .report = report};
     struct sy_error why = {0};
-    syi_engine_init(engine, (uint64_t)config->train.seed);
-    if (!*config->train.init_from) return SY_OK;
-    int status = take(&t, leaves, &why);
+    int status = syi_engine_init(engine, (uint64_t)config->train.seed, err);
+    if (status || !*config->train.init_from) return status;
+    status = take(&t, leaves, &why);
     if (status)
         return syi_error(err, status, "%s%s", strncmp(why.text, "train.", 6) ? "train.init_from: " : "",
                          why.text);

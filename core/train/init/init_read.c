@@ -86,5 +86,5 @@ int syi_init_read(const struct syi_init_plan *plan, const struct syi_model *mode
             const struct sy_tensor *to = syi_session_find_any(session, roles[k], model->param[i].id);
             if (to) status = read_taken(file, &plan->param[i], to, err);
         }
-    return status;
+    return status ? status : syi_session_upload(session, SYI_PERSIST, err);
 }

@@ -197,18 +197,57 @@ static int check_plugin(const struct syi_backend *backend, struct syi_comm *comm
         backend->plugin.desc.name, backend->description);
 }
 
-static int open_backend(const struct team *team, struct syi_comm *comm, struct syi_threads *threads,
-                        struct syi_backend **backend, struct sy_error *err)
+static int open_null(const struct team *team, const struct syi_comm *comm, struct syi_rank *rank,
+                     struct sy_error *err)
 {
-    if (team->launch->linked)
-        return syi_backend_open_linked(team->launch->linked, NULL, threads, backend, err);
-    if (!strcmp(team->backend, "cpu")) return open_cpu(team, comm, threads, backend, err);
-    if (strcmp(team->backend, "null")) return syi_backend_open(team->backend, NULL, threads, backend, err);
     char mine[16], all[16];
     snprintf(mine, sizeof mine, "%d", comm->rank);
     snprintf(all, sizeof all, "%d", team->ranks);
     struct sy_backend_option options[] = {{"rank", mine}, {"ranks", all}, {NULL, NULL}};
-    return syi_backend_open("null", options, threads, backend, err);
+    return syi_backend_open("null", options, rank->threads, &rank->backend, err);
+}
+
+/* What a backend with device memory is asked for; nothing of others. text: of the number. */
+struct device_options {
+    struct sy_backend_option list[2];
+    char text[16];
+};
+
+static const struct sy_backend_option *device_options(const struct sy_backend_desc *desc,
+                                                      const struct syi_rank *rank,
+                                                      struct device_options *options)
+{
+    int given = rank->device >= 0;
+    if (!(desc->caps & SY_CAP_DEVICE)) return NULL;
+    snprintf(options->text, sizeof options->text, "%d", given ? rank->device : rank->node.place);
+    options->list[0] = (struct sy_backend_option){given ? "device" : "local_rank", options->text};
+    options->list[1] = (struct sy_backend_option){NULL, NULL};
+    return options->list;
+}
+
+/* Its descriptor says whether it has device memory, before it is opened. */
+static int open_other(const struct team *team, struct syi_rank *rank, struct sy_error *err)
+{
+    struct device_options options;
+    struct syi_plugin plugin;
+    int status = syi_plugin_load(team->backend, &plugin, err);
+    if (status) return status;
+    status = syi_backend_open(team->backend, device_options(&plugin.desc, rank, &options), rank->threads,
+                              &rank->backend, err);
+    syi_plugin_free(&plugin);
+    return status;
+}
+
+static int open_backend(const struct team *team, struct syi_comm *comm, struct syi_rank *rank,
+                        struct sy_error *err)
+{
+    struct device_options options;
+    const struct sy_backend_desc *linked = team->launch->linked;
+    if (linked)
+        return syi_backend_open_linked(linked, device_options(linked, rank, &options), rank->threads,
+                                       &rank->backend, err);
+    if (!strcmp(team->backend, "cpu")) return open_cpu(team, comm, rank->threads, &rank->backend, err);
+    return strcmp(team->backend, "null") ? open_other(team, rank, err) : open_null(team, comm, rank, err);
 }
 
 static int open_threads(const struct team *team, struct syi_threads **threads, struct sy_error *err)
@@ -230,10 +269,11 @@ static int open_rank(const struct team *team, struct syi_comm *comm, struct syi_
                               .n_cpus = team->cpus,
                               .limited_by = team->limited_by,
                               .emulate = (int)team->launch->config->cpu.emulate,
+                              .device = (int)team->launch->config->device.index,
                               .memory = team->memory};
     int status = syi_node_find(comm, &rank->node, err);
     if (!status) status = open_threads(team, &rank->threads, err);
-    if (!status) status = open_backend(team, comm, rank->threads, &rank->backend, err);
+    if (!status) status = open_backend(team, comm, rank, err);
     if (!status && !strcmp(team->comm_name, "mpi")) status = check_plugin(rank->backend, comm, err);
     return status;
 }
@@ -270,6 +310,7 @@ int syi_launch_beside(const struct syi_alone *first, struct syi_alone *alone, st
     snprintf(variant, sizeof variant, "%.*s", (int)strcspn(backend->description, ":"), backend->description);
     struct sy_backend_option options[] = {
         {"variant", variant}, {"emulate", first->rank.emulate ? "true" : "false"}, {NULL, NULL}};
+    struct device_options device;
     int is_cpu = !strcmp(backend->plugin.desc.name, "cpu");
     syi_comm_self(&alone->comm);
     alone->rank = first->rank;
@@ -280,8 +321,10 @@ int syi_launch_beside(const struct syi_alone *first, struct syi_alone *alone, st
     alone->rank.memory = syi_memory_free("");
     int status = syi_threads_new(1, 1, &alone->rank.threads, err);
     return status ? status
-                  : syi_backend_open_linked(&backend->plugin.desc, is_cpu ? options : NULL,
-                                            alone->rank.threads, &alone->rank.backend, err);
+                  : syi_backend_open_linked(
+                        &backend->plugin.desc,
+                        is_cpu ? options : device_options(&backend->plugin.desc, &first->rank, &device),
+                        alone->rank.threads, &alone->rank.backend, err);
 }
 
 void syi_launch_close(struct syi_alone *alone)

@@ -158,11 +158,39 @@ int syi_run_dir_write_text(const struct syi_run_dir *dir, const char *name, cons
     return status ? status : write_file(dir, name, text->data, text->length, err);
 }
 
+/* Below a folder whose name has letters of patterns, or is too long, a path stays as it is. */
+static void make_absolute(char path[SYI_CONFIG_STRING], const char *folder)
+{
+    char whole[SYI_CONFIG_STRING];
+    if (!*path || *path == '/' || strpbrk(folder, "*?[")) return;
+    int length = snprintf(whole, sizeof(whole), "%s/%s", strcmp(folder, "/") ? folder : "", path);
+    if (length < SYI_CONFIG_STRING) memcpy(path, whole, (size_t)length + 1);
+}
+
+void syi_run_dir_absolute(struct syi_config *config)
+{
+    char folder[SYI_CONFIG_STRING];
+    if (!getcwd(folder, sizeof(folder))) return;
+    for (int i = 0; i < config->task.n; i++) {
+        make_absolute(config->task.part[i].train, folder);
+        make_absolute(config->task.part[i].valid, folder);
+        make_absolute(config->task.part[i].test, folder);
+    }
+    for (int i = 0; i < config->vocabulary.n; i++) make_absolute(config->vocabulary.part[i].file, folder);
+    make_absolute(config->data.cache, folder);
+    make_absolute(config->metrics.dir, folder);
+}
+
 int syi_run_dir_write_config(const struct syi_run_dir *dir, const struct syi_config *config,
                              struct sy_error *err)
 {
     struct syi_text text = {0};
-    syi_config_print(config, false, &text);
+    struct syi_config *stored = syi_alloc(sizeof(*stored), err);
+    if (!stored) return SY_ENOMEM;
+    *stored = *config;
+    syi_run_dir_absolute(stored);
+    syi_config_print(stored, false, &text);
+    syi_free(stored);
     int status = syi_run_dir_write_text(dir, "run.conf", &text, err);
     syi_text_free(&text);
     return status;

@@ -30,6 +30,10 @@ int syi_run_dir_beat(struct syi_run_dir *dir, double seconds, struct sy_error *e
 /* Takes the lock off; status text was set before. */
 void syi_run_dir_close(struct syi_run_dir *dir);
 int syi_run_dir_status(const struct syi_run_dir *dir, const char *word, struct sy_error *err) SYI_MUST_CHECK;
+/* Paths of files of examples and of vocabularies, of data.cache and of metrics.dir, relative to the working directory until
+ * now, as absolute ones. */
+void syi_run_dir_absolute(struct syi_config *config);
+/* Writes PATH/run.conf, with such paths: the run is found to be the same from any working directory. */
 int syi_run_dir_write_config(const struct syi_run_dir *dir, const struct syi_config *config,
                              struct sy_error *err) SYI_MUST_CHECK;
 /* Writes the file PATH/NAME. */

@@ -112,10 +112,7 @@ static int begin(struct replay *r, struct sy_error *err)
             "the run began with weights of another one (train.init_from), which may have changed, and has no "
             "checkpoint before step %" PRId64 ": give a later step",
             r->job->step);
-    if (r->result->from < 0) {
-        syi_engine_init(r->engine, (uint64_t)r->config->train.seed);
-        return SY_OK;
-    }
+    if (r->result->from < 0) return syi_engine_init(r->engine, (uint64_t)r->config->train.seed, err);
     if (r->config->run.compat == SYI_COMPAT_T5X) status = syi_state_leaves_make(&state, r->engine, err);
     if (!status)
         status = syi_checkpoint_resume(r->job->run_dir, r->result->from, syi_engine_session(r->engine),

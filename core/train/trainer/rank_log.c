@@ -81,11 +81,14 @@ void syi_rank_log_begin(struct syi_rank_log *log, const struct syi_rank *rank, s
                         int64_t step)
 {
     const struct syi_plan *plan = syi_session_plan(syi_engine_session(engine));
+    double device = (double)syi_plan_device_bytes(plan), host = (double)syi_plan_host_bytes(plan);
     char line[80];
-    double bytes = 0;
     if (!log->file) return;
-    for (int i = 0; i < SYI_SEGMENT_COUNT; i++) bytes += (double)plan->bytes[i];
-    snprintf(line, sizeof line, "memory: %.1f MiB", bytes / 1048576);
+    if (plan->on_device)
+        snprintf(line, sizeof line, "memory: %.1f MiB, %.1f MiB on the device", host / 1048576,
+                 device / 1048576);
+    else
+        snprintf(line, sizeof line, "memory: %.1f MiB", host / 1048576);
     syi_rank_log_say(log, line);
     set_mark(log, rank, step);
 }
