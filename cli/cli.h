@@ -4,6 +4,8 @@
 #ifndef CLI_H
 #define CLI_H
 
+#include <stdio.h>
+
 #include "base/run_config.h"
 #include "base/safetensors.h"
 #include "train/launch/launch.h"
@@ -25,7 +27,7 @@ struct cli_options {
     struct cli_list set;        /* KEY=VALUE */
     struct cli_list a, b;       /* of diff: the same for one side */
     int devices, partitions;    /* of plan: ranks to plan for, T5X's num_partitions; 0: not given */
-    int schedule;               /* likewise */
+    int schedule, tensors;      /* likewise */
     int quiet, resume, takeover, tsv;
     const char *run_dir; /* NULL */
     int64_t checkpoint;  /* a step, or as in core/train/checkpoint/checkpoint.h */
@@ -106,6 +108,12 @@ int cli_parse(const struct cli_cmd *cmd, int argc, char **argv, struct cli_optio
 void cli_print_help(const struct cli_cmd *cmd);
 const char *cli_nearest(const char *word, const char *const *words, size_t n);
 
+/* wrap.c: lines of 79 columns at most unless a word is longer. */
+/* Words of `length` bytes of text from this column on, further lines from `indent` on; ends the line. */
+void cli_wrap(FILE *out, const char *text, size_t length, size_t column, size_t indent);
+/* Lines of text that follow each other are one paragraph, those that begin with a blank are rows of a table. */
+void cli_print_paragraphs(const char *text); /* on stdout */
+
 /* message.c */
 void cli_error(const char *format, ...) SYI_PRINTF(1, 2); /* "switchyard: ..." on stderr, one line */
 int cli_fail(const struct sy_error *err);                 /* prints it; CLI_FAILED */
@@ -139,6 +147,9 @@ int cli_world_first(void); /* 1: this is rank 0, which owns the run directory an
 /* Rank 0's text on all ranks. */
 int cli_world_share(char *text, size_t bytes);
 struct syi_world *cli_world(void);
+/* The stream if it is a terminal in which a line may be rewritten, else NULL: under mpirun, which gives ranks terminals of
+ * their own, none is. */
+FILE *cli_terminal(FILE *stream);
 
 /* setup.c: defaults, the run file or the packed model if given (rank 0 alone reads it), --set; validated. */
 int cli_load_config(const char *run_file, const struct cli_options *options, struct syi_config *config,

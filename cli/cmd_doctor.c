@@ -9,30 +9,9 @@
 #include "cli/cli.h"
 #include "cli/doctor/doctor.h"
 
-enum { WIDTH = 80, INDENT = 20, TEXT_BYTES = 1400 };
+enum { INDENT = 20, TEXT_BYTES = 1400 };
 
 static const char *const levels[] = {"ok", "note", "problem"};
-
-/* Words up to WIDTH columns, further lines below the first. */
-static void print_wrapped(const char *text)
-{
-    size_t column = INDENT;
-    while (*text) {
-        size_t length = strcspn(text, " ");
-        if (column > INDENT && column + 1 + length > WIDTH) {
-            printf("\n%*s", INDENT, "");
-            column = INDENT;
-        } else if (column > INDENT) {
-            putchar(' ');
-            column++;
-        }
-        fwrite(text, 1, length, stdout);
-        column += length;
-        text += length + strspn(text + length, " ");
-    }
-    putchar('\n');
-    fflush(stdout);
-}
 
 static void end_object(struct doctor *d)
 {
@@ -62,7 +41,8 @@ void doctor_add(struct doctor *d, enum doctor_level level, const char *topic, co
     }
     if (advice) snprintf(text + strlen(text), sizeof text - strlen(text), ": %s", advice);
     printf("%-8s %-*s", levels[level], INDENT - 9, topic);
-    print_wrapped(text);
+    cli_wrap(stdout, text, strlen(text), INDENT, INDENT);
+    fflush(stdout);
 }
 
 void doctor_number(struct doctor *d, const char *key, double value)

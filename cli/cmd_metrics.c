@@ -170,7 +170,7 @@ const struct cli_cmd cli_metrics = {
     "Tables: run, metric, parameter, routing, routing_block, eval, example, event. Views: loss_curve, expert_load,\n"
     "eval_latest and more (doc/metrics.md). Over several runs all_run, all_metric, all_loss, all_eval and all_event\n"
     "have a column run. The last operand is SQL if it is no folder and has a blank in it. Examples:\n"
-    "  switchyard metrics runs/g2p 'SELECT step, loss FROM loss_curve ORDER BY step DESC LIMIT 5'\n"
+    "  switchyard metrics runs/g2p 'SELECT step, loss FROM loss_curve LIMIT 5'\n"
     "  switchyard metrics runs/g2p --list\n"
     "  switchyard metrics runs/g2p --name 'g2p/valid/*' --format csv\n"
     "  switchyard metrics runs/g2p --export tensorboard logs/g2p\n"

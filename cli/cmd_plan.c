@@ -94,6 +94,19 @@ static int plan(void *arg, const struct syi_rank *rank, struct sy_error *err)
     return status;
 }
 
+/* What this machine can do, for the time of a step; or why that is not asked. */
+static int measure_machine(const struct syi_launch *launch, const struct cli_options *o,
+                           struct plan_report *r, struct sy_error *err)
+{
+    if (o->devices)
+        r->untimed = "--devices are not here";
+    else if (!strcmp(o->backend, "null"))
+        r->untimed = "backend null computes nothing";
+    else if (bench_over_processes(launch))
+        r->untimed = "ranks are processes: switchyard bench times it";
+    return r->untimed ? SY_OK : bench_machine_quick(bench_threads(launch), &r->machine, err);
+}
+
 static int plan_schedule(const struct cli_options *o, const struct syi_config *config)
 {
     struct sy_error err = {0};
@@ -111,7 +124,7 @@ static int run(const struct cli_options *given)
     struct syi_config config;
     struct sy_error err = {0};
     struct cli_options o = *given;
-    struct job job = {.options = given, .config = &config};
+    struct job job = {.options = given, .config = &config, .report = {.tensors = given->tensors}};
     if (cli_load_config(o.operand[0], &o, &config, &err)) return cli_usage(&err);
     if (o.schedule) return plan_schedule(&o, &config);
     if (o.partitions && take_t5x_mesh(&o, &job.report, &config, &err)) return cli_usage(&err);
@@ -124,6 +137,7 @@ static int run(const struct cli_options *given)
     int status = cli_check_launch("plan", &o, &config, 0);
     if (status) return status;
     struct syi_launch launch = cli_launch(&o, &config);
+    if (measure_machine(&launch, &o, &job.report, &err)) return cli_fail(&err);
     status =
         o.devices ? syi_launch_plan(&launch, plan, &job, &err) : syi_launch_run(&launch, plan, &job, &err);
     return status ? cli_fail(&err) : CLI_DONE;
@@ -132,8 +146,11 @@ static int run(const struct cli_options *given)
 const struct cli_cmd cli_plan = {
     "plan",
     "RUNFILE",
-    "devices partitions schedule json backend comm ranks threads set",
-    "Prints mesh, specs, memory, arithmetic and communication of a run, to the byte, without taking it.",
+    "devices partitions schedule tensors json backend comm ranks threads set",
+    "What a run needs: parameters, memory to the byte, arithmetic and communication, before it is taken.",
+    "The first ten lines sum it up: parameters in all and those that a token meets, memory, and the least\n"
+    "time of a step at the longest bucket by what this machine's arithmetic and memory do now, which is\n"
+    "measured for a moment.\n"
     "--devices N plans for N ranks in this process, without starting them, on a machine of any size.\n"
     "Where a mesh needs sums in more parts, the plan says which reproducible.blocks works and goes on with\n"
     "it. --schedule prints the learning rate at steps of the run, and no plan.",

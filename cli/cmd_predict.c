@@ -8,6 +8,7 @@
 
 #include "cli/cli.h"
 #include "cli/input.h"
+#include "cli/work_line.h"
 #include "train/predict/predict.h"
 
 struct dialog {
@@ -36,6 +37,7 @@ static int put_line(void *arg, const struct syi_prediction *p, struct sy_error *
     put_text(p->text, p->bytes);
     if (d->scores) printf("\t%.6g", p->score);
     putchar('\n');
+    if (!p->decode) cli_input_show(&d->input, p->index + 1);
     return fflush(stdout) || ferror(stdout) ? syi_error_system(err, "predict: cannot write the output")
                                             : SY_OK;
 }
@@ -52,6 +54,7 @@ static int run(const struct cli_options *o)
     dialog.most = config.data.max_input_length;
     dialog.scores = config.decode.scores;
     cli_log_to_stderr(1);
+    cli_work_line_open(cli_terminal(stderr), o->quiet || isatty(STDOUT_FILENO));
     struct syi_predict_job job = {.lines = {.launch = cli_launch(o, &config),
                                             .run_dir = o->operand[0],
                                             .checkpoint = o->checkpoint,
@@ -59,6 +62,7 @@ static int run(const struct cli_options *o)
                                             .next = cli_input_next},
                                   .put = put_line};
     status = syi_predict_run(&job, &err);
+    cli_work_line_clear();
     cli_lines_free(&dialog.input.lines);
     if (status) return cli_fail(&err);
     return dialog.too_long ? CLI_FAILED : CLI_DONE;

@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cli/input.h"
+#include "cli/work_line.h"
 #include "train/predict/predict.h"
 
 struct scoring {
@@ -43,6 +44,7 @@ static int put_score(void *arg, const struct syi_score *score, struct sy_error *
         say_fault(s, score);
     }
     puts(text);
+    cli_input_show(&s->input, score->index + 1);
     return fflush(stdout) || ferror(stdout) ? syi_error_system(err, "score: cannot write the output") : SY_OK;
 }
 
@@ -62,6 +64,7 @@ static int run(const struct cli_options *o)
     status = cli_world_agree(s.input.lines.fd < 0 ? cli_fail(&err) : CLI_DONE);
     if (status) return status;
     cli_log_to_stderr(1);
+    cli_work_line_open(cli_terminal(stderr), o->quiet || isatty(STDOUT_FILENO));
     struct syi_score_job job = {.lines = {.launch = cli_launch(o, &config),
                                           .run_dir = o->operand[0],
                                           .checkpoint = o->checkpoint,
@@ -69,6 +72,7 @@ static int run(const struct cli_options *o)
                                           .next = cli_input_next},
                                 .put = put_score};
     status = syi_score_run(&job, &err);
+    cli_work_line_clear();
     cli_lines_free(&s.input.lines);
     if (o->file && cli_world_first()) close(s.input.lines.fd);
     if (status) return cli_fail(&err);

@@ -15,6 +15,7 @@
 #include "cli/progress.h"
 #include "data/vocabulary.h"
 #include "metrics/store.h"
+#include "train/trainer/evaluate.h"
 #include "train/trainer/trainer.h"
 
 enum { LOCK_WAIT = 60 }; /* seconds, unless SWITCHYARD_LOCK_WAIT says otherwise */
@@ -58,11 +59,21 @@ static int tell_difference(void *arg, const char *key, enum syi_option_flags fla
     return SY_OK;
 }
 
+/* Paths are compared as absolute ones. Those of runs of earlier versions are relative to the working directory. */
+static int compare_with_stored(const char *path, const struct syi_config *config, syi_config_difference_fn fn,
+                               void *arg, struct sy_error *err)
+{
+    struct syi_config stored, now = *config;
+    int status = syi_run_dir_read_config(path, &stored, err);
+    if (status) return status;
+    syi_run_dir_absolute(&stored);
+    syi_run_dir_absolute(&now);
+    return syi_config_compare(&stored, &now, fn, arg, err);
+}
+
 static int check_stored(const char *path, const struct syi_config *config, struct sy_error *err)
 {
-    struct syi_config stored;
-    int status = syi_run_dir_read_config(path, &stored, err);
-    return status ? status : syi_config_compare(&stored, config, tell_difference, err, err);
+    return compare_with_stored(path, config, tell_difference, err, err);
 }
 
 /* ---- the run directory ---- */
@@ -179,8 +190,26 @@ static int check_data(const struct syi_config *config)
     for (int i = 0; !status && i < config->task.n; i++) {
         status = check_file(&config->task.part[i], "train", config->task.part[i].train);
         if (!status) status = check_file(&config->task.part[i], "valid", config->task.part[i].valid);
+        if (!status) status = check_file(&config->task.part[i], "test", config->task.part[i].test);
     }
     return status;
+}
+
+/* Training does not read them, `eval` does when all is done: a line that is wrong is found before. Running text, of which
+ * hardly anything can be wrong, is left to `eval`. */
+static int check_test_files(const struct syi_config *config)
+{
+    struct sy_error err = {0};
+    struct syi_eval_data *data = syi_alloc(sizeof *data, &err);
+    int status = data ? SY_OK : SY_ENOMEM;
+    for (int i = 0; !status && i < config->task.n; i++) {
+        const struct syi_task_part *task = &config->task.part[i];
+        if (!*task->test || task->objective != SYI_OBJECTIVE_PAIRS) continue;
+        status = syi_eval_data_load(data, config, task, task->test, task->test, NULL, &err);
+        if (!status) syi_eval_data_free(data);
+    }
+    syi_free(data);
+    return status ? cli_fail(&err) : CLI_DONE;
 }
 
 static int open_store(const struct syi_run_dir *dir, const struct syi_config *config, int resume,
@@ -273,10 +302,8 @@ static int keep_difference(void *arg, const char *key, enum syi_option_flags fla
 /* What the run directory said before, which is written over next. */
 static int keep_changes(struct output *out, struct sy_error *err)
 {
-    struct syi_config stored;
     if (!out->existed) return SY_OK;
-    int status = syi_run_dir_read_config(out->dir.path, &stored, err);
-    if (!status) status = syi_config_compare(&stored, out->config, keep_difference, &out->changes, err);
+    int status = compare_with_stored(out->dir.path, out->config, keep_difference, &out->changes, err);
     return status ? status : syi_text_status(&out->changes, err);
 }
 
@@ -398,6 +425,7 @@ static int run_in(const struct cli_options *o)
     if (!status && cli_world_first()) status = choose_folder(o, &config, path);
     if (!status && cli_world_first()) status = read_lock_wait(&lock.wait);
     if (!status && cli_world_first()) status = check_data(&config);
+    if (!status && cli_world_first()) status = check_test_files(&config);
     if (!status && cli_world_first()) status = check_plan(o, &config);
     if (!status && cli_world_first() && !*path) status = make_folder(&config, path, sizeof path);
     if (!status) status = cli_world_share(path, sizeof path);

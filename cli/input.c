@@ -3,10 +3,13 @@
 #include "config.h"
 
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cli/input.h"
+#include "cli/work_line.h"
 #include "data/vocabulary.h"
 #include "train/predict/predict.h"
 
@@ -47,4 +50,18 @@ int cli_input_next(void *input, int wait, const char **text, size_t *bytes, stru
     look_at(in, *text, *bytes);
     look_for_tab(in, *text, *bytes);
     return SYI_INPUT_LINE;
+}
+
+/* Which share of a file the lines read so far are; -1: the input is no file. */
+static double share_read(const struct cli_input *in)
+{
+    struct stat info;
+    off_t at = lseek(in->lines.fd, 0, SEEK_CUR);
+    if (at < 0 || fstat(in->lines.fd, &info) || !S_ISREG(info.st_mode) || !info.st_size) return -1;
+    return (double)(at - (off_t)(in->lines.end - in->lines.begin)) / (double)info.st_size;
+}
+
+void cli_input_show(const struct cli_input *in, int64_t answered)
+{
+    cli_work_line_show(in->command, "lines", answered, share_read(in) * (double)answered / (double)in->n);
 }

@@ -14,6 +14,8 @@ struct cli_input {
     int tabs;            /* 0: a line has no TAB, and the first that does is warned of; 1: it may */
 };
 
+/* Shows how far they are, after an answer: `answered` lines of them. */
+void cli_input_show(const struct cli_input *input, int64_t answered);
 /* `next` of struct syi_lines_job; input: struct cli_input. */
 int cli_input_next(void *input, int wait, const char **text, size_t *bytes, struct sy_error *err);
 

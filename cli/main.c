@@ -15,8 +15,10 @@ static void print_overview(FILE *out)
 {
     fprintf(out, "usage: switchyard COMMAND [OPTIONS] ...\n\n"
                  "Trains, evaluates and serves T5 models with mixture-of-experts layers.\n\n");
-    for (const struct cli_cmd *const *cmd = cli_commands; *cmd; cmd++)
-        fprintf(out, "  %-12s %s\n", (*cmd)->name, (*cmd)->help);
+    for (const struct cli_cmd *const *cmd = cli_commands; *cmd; cmd++) {
+        size_t column = (size_t)fprintf(out, "  %-12s ", (*cmd)->name);
+        cli_wrap(out, (*cmd)->help, strlen((*cmd)->help), column, column);
+    }
     fprintf(out, "\nswitchyard COMMAND --help says more.\n");
 }
 

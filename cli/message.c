@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "cli/work_line.h"
 
 static int hold;
 static char text[1400]; /* the last message */
@@ -29,7 +30,9 @@ void cli_error(const char *format, ...)
     va_end(arguments);
     for (char *c = text; *c; c++)
         if (*c == '\n' || *c == '\r') *c = ' ';
-    if (!hold) fprintf(stderr, "switchyard: %s\n", text);
+    if (hold) return;
+    cli_work_line_clear();
+    fprintf(stderr, "switchyard: %s\n", text);
 }
 
 int cli_fail(const struct sy_error *err)
@@ -51,6 +54,7 @@ static void print_line(void *arg, enum sy_log_level level, const char *line)
     (void)arg;
     if (hold) return;
     if (level == SY_LOG_DEBUG || (level == SY_LOG_INFO && !show_info)) return;
+    cli_work_line_clear();
     fprintf(stderr, "%s%s\n", level == SY_LOG_WARN ? "switchyard: warning: " : "", line);
 }
 

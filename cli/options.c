@@ -32,6 +32,7 @@ static const struct option {
     {"devices", "N", "plan for N devices, one rank each, wherever they are", NUMBER, AT(devices)},
     {"partitions", "M", "the mesh T5X makes of --devices with num_partitions = M", NUMBER, AT(partitions)},
     {"schedule", NULL, "print the learning rate over the run's steps instead", FLAG, AT(schedule)},
+    {"tensors", NULL, "print the split of every tensor, too", FLAG, AT(tensors)},
     {"set", "KEY=VALUE", "overrides a key of the run file; may be repeated", LIST, AT(set)},
     {"a", "KEY=VALUE", "the same for A alone; more in the text above", LIST, AT(a)},
     {"b", "KEY=VALUE", "the same for B alone", LIST, AT(b)},
@@ -324,17 +325,28 @@ int cli_parse(const struct cli_cmd *cmd, int argc, char **argv, struct cli_optio
     return check_operands(cmd, o);
 }
 
+/* An option's help stands in a column of its own; a long name goes into it. */
+static void print_option(const struct option *option)
+{
+    enum { COLUMN = 29 };
+    char name[64];
+    int column;
+    snprintf(name, sizeof name, "--%.*s%s%s", name_length(option), option->name, option->argument ? " " : "",
+             option->argument ? option->argument : "");
+    column = printf("  %-*s ", COLUMN - 3, name);
+    cli_wrap(stdout, option->help, strlen(option->help), (size_t)column, COLUMN);
+}
+
 void cli_print_help(const struct cli_cmd *cmd)
 {
-    printf("usage: switchyard %s%s%s%s\n\n%s\n", cmd->name, *cmd->options ? " [OPTIONS]" : "",
-           *cmd->operands ? " " : "", cmd->operands, cmd->help);
-    if (cmd->details) printf("\n%s\n", cmd->details);
+    char usage[200];
+    int length = snprintf(usage, sizeof usage, "usage: switchyard %s%s%s%s", cmd->name,
+                          *cmd->options ? " [OPTIONS]" : "", *cmd->operands ? " " : "", cmd->operands);
+    cli_wrap(stdout, usage, (size_t)length, 0, 18);
+    putchar('\n');
+    cli_print_paragraphs(cmd->help);
+    if (cmd->details) putchar('\n'), cli_print_paragraphs(cmd->details);
     if (*cmd->options) printf("\noptions:\n");
-    for (size_t i = 0; i < SYI_COUNT(table); i++) {
-        char name[64];
-        if (!has_word(cmd->options, table[i].name, strlen(table[i].name))) continue;
-        snprintf(name, sizeof name, "--%.*s%s%s", name_length(&table[i]), table[i].name,
-                 table[i].argument ? " " : "", table[i].argument ? table[i].argument : "");
-        printf("  %-26s %s\n", name, table[i].help);
-    }
+    for (size_t i = 0; i < SYI_COUNT(table); i++)
+        if (has_word(cmd->options, table[i].name, strlen(table[i].name))) print_option(&table[i]);
 }

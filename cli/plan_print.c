@@ -112,14 +112,41 @@ static void print_memory(const struct plan_report *r)
 {
     const struct syi_plan *p = syi_session_plan(syi_engine_session(r->engine));
     uint64_t host = syi_plan_host_bytes(p), here = r->rank->memory;
+    char weights[80], free_here[80] = "";
+    snprintf(weights, sizeof weights, "  weights %.1f, optimizer %.1f", mebibytes(r->kind_bytes[SYI_PARAM]),
+             mebibytes(r->kind_bytes[SYI_STATE]));
+    const char *const notes[SYI_SEGMENT_COUNT] = {weights,
+                                                  "  batches, results",
+                                                  "  gradients, caches",
+                                                  "  what ops leave for others",
+                                                  "  persist, for checkpoints",
+                                                  "  what ranks exchange"};
     printf("memory of a rank:\n");
-    for (int i = 0; i < segments(p); i++) print_bytes(segment_names[i], p->bytes[i], "");
+    for (int i = 0; i < segments(p); i++) print_bytes(segment_names[i], p->bytes[i], notes[i]);
     if (p->on_device) {
         print_bytes("device", syi_plan_device_bytes(p), "  persist, io, carry and scratch");
         print_bytes("host", host, "  a mirror of the first three, snapshot and staging");
     }
-    print_bytes("all", syi_plan_bytes(p), "");
-    if (here) print_bytes("free", here, host > here ? "  here for a rank: too little" : "  here for a rank");
+    if (here)
+        snprintf(free_here, sizeof free_here, "  %s %.1f MiB free here%s", p->on_device ? "host:" : "of",
+                 mebibytes(here), host > here ? ": too little" : "");
+    print_bytes("all", syi_plan_bytes(p), free_here);
+}
+
+/* The ten lines that most readers want. */
+static void print_summary(const struct plan_report *r)
+{
+    char line[256];
+    syi_rank_describe(r->rank, line, sizeof line);
+    printf("%s\n", line);
+    printf("%llu parameters in %zu tensors, %llu active for a token\n", (unsigned long long)r->parameters,
+           syi_engine_model(r->engine)->n, (unsigned long long)r->active);
+    print_memory(r);
+    if (r->untimed)
+        printf("the longest step: no time, %s\n", r->untimed);
+    else
+        printf("the longest step: %.2g s or more at %.0f GFLOP/s, %.0f GB/s; bench times steps\n",
+               r->seconds, r->machine.f32 * 1e-9, r->machine.copy * 1e-9);
 }
 
 static void print_step(const struct plan_report *r)
@@ -137,41 +164,30 @@ static void print_step(const struct plan_report *r)
                (unsigned long long)r->recomputed_ops, r->recomputed_flops * 1e-9,
                100 * r->recomputed_flops / r->flops);
     if (r->weighed)
-        printf(
-            "more every %lld steps, for metrics of weights (metrics.weights_every): %llu ops, %.4g GFLOP, %.1f "
-            "MiB read and written, %.1f MiB received\n",
-            (long long)r->config->metrics.weights_every, (unsigned long long)r->weigh_ops,
-            r->weigh_flops * 1e-9, r->weigh_bytes / 1048576, mebibytes(r->weigh_received));
+        printf("more every %lld steps (metrics.weights_every): %llu ops, %.4g GFLOP,\n"
+               "  %.1f MiB read and written, %.1f MiB received\n",
+               (long long)r->config->metrics.weights_every, (unsigned long long)r->weigh_ops,
+               r->weigh_flops * 1e-9, r->weigh_bytes / 1048576, mebibytes(r->weigh_received));
     if (r->rank->ranks > 1) printf("arithmetic of all ranks: %.4g GFLOP\n", r->flops * r->rank->ranks * 1e-9);
-}
-
-static void print_parts(const struct plan_report *r, const char *optimizers)
-{
-    print_places(r);
-    print_specs(r);
-    fputs(optimizers, stdout);
-    print_memory(r);
-    print_step(r);
 }
 
 int plan_print_text(const struct plan_report *r, struct sy_error *err)
 {
-    char line[256];
     struct syi_text text = {0};
     put_optimizers(r, &text);
     int status = syi_text_status(&text, err);
     if (status) return status;
-    syi_rank_describe(r->rank, line, sizeof line);
-    printf("%s\n", line);
+    print_summary(r);
     if (r->t5x[0])
         printf("T5X's mesh data=%lld model=%lld%s\n", (long long)r->t5x[0], (long long)r->t5x[1],
                r->two_data_axes ? ", both of them data axes" : "");
     if (r->changed)
         printf("planned with reproducible.blocks=%lld reproducible.min_leaf=%lld, which this mesh needs\n",
                (long long)r->config->reproducible.blocks, (long long)r->config->reproducible.min_leaf);
-    printf("%llu parameters in %zu tensors\n", (unsigned long long)r->parameters,
-           syi_engine_model(r->engine)->n);
-    print_parts(r, text.data);
+    print_step(r);
+    fputs(text.data, stdout);
+    print_places(r);
+    if (r->tensors) print_specs(r);
     syi_text_free(&text);
     return SY_OK;
 }
@@ -315,6 +331,10 @@ static void put_step(struct syi_json_writer *w, const struct plan_report *r)
     syi_json_put_key(w, "step");
     syi_json_open(w, '{');
     syi_json_put_key_integer(w, "ops", (int64_t)r->ops);
+    if (!r->untimed) {
+        syi_json_put_key(w, "least_seconds");
+        syi_json_put_double(w, r->seconds);
+    }
     syi_json_put_key(w, "recomputed_flops");
     syi_json_put_double(w, r->recomputed_flops);
     syi_json_put_key(w, "rank_flops");
@@ -363,6 +383,7 @@ int plan_print_json(const struct plan_report *r, struct sy_error *err)
     syi_json_put_key(&w, "reproducible_changed");
     syi_json_put_bool(&w, r->changed);
     syi_json_put_key_integer(&w, "parameters", (int64_t)r->parameters);
+    syi_json_put_key_integer(&w, "active_parameters", (int64_t)r->active);
     put_ranks(&w, r);
     put_tensors(&w, r);
     syi_json_put_key(&w, "optimizers");

@@ -2,12 +2,22 @@
 /* Counting what a plan says: parameters, arithmetic, traffic of collectives, who holds what. */
 #include "config.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/optimizers.h"
 #include "cli/plan_report.h"
 #include "program/cost.h"
 #include "train/engine/pipeline.h"
+
+/* Seconds of an op of each rank at the machine's limits: its arithmetic, or what it reads and writes. */
+static double least_seconds(const struct plan_report *r, const struct syi_program *p, const struct syi_op *op,
+                            const struct syi_cost *cost)
+{
+    if (!r->machine.threads) return 0;
+    int dtype = cost->product && p->tensor[op->in[0]].dtype == SY_BF16 ? SY_BF16 : SY_F32;
+    return r->rank->ranks * fmax(cost->flops / bench_peak(&r->machine, dtype), cost->bytes / r->machine.copy);
+}
 
 static void count_program(struct plan_report *r, const struct syi_program *p, uint64_t runs)
 {
@@ -17,6 +27,7 @@ static void count_program(struct plan_report *r, const struct syi_program *p, ui
         r->ops++;
         r->flops += (double)runs * cost.flops;
         r->bytes += (double)runs * cost.bytes;
+        r->seconds += (double)runs * least_seconds(r, p, op, &cost);
         if (op->queue == 0) continue;
         const struct syi_mesh *mesh = &r->rank->mesh;
         uint64_t ranks = (uint64_t)syi_mesh_size(mesh, syi_collective_group(p, op, mesh));
@@ -60,6 +71,32 @@ static int check_shards(const struct plan_report *r, struct sy_error *err)
     return SY_OK;
 }
 
+/* Experts that a token goes through, of how many. Where experts choose, each has places for this share of the tokens. */
+static double met_experts(const struct syi_config *config, const struct syi_param *param)
+{
+    const struct syi_moe_part *moe = &config->moe;
+    int decoder = !strncmp(param->name, "decoder/", 8);
+    double met = syi_router_type(config, decoder) == SYI_ROUTER_EXPERTS_CHOOSE_MASKED
+                     ? moe->train_capacity_factor
+                     : (double)moe->num_selected_experts;
+    return fmin(met, (double)moe->num_experts);
+}
+
+static uint64_t active_elements(const struct syi_config *config, const struct syi_param *param, uint64_t n)
+{
+    int of_experts = 0;
+    for (int d = 0; d < param->rank; d++) of_experts |= param->axis[d] == SYI_AXIS_EXPERT;
+    if (!of_experts) return n;
+    return (uint64_t)llround((double)n * met_experts(config, param) / (double)config->moe.num_experts);
+}
+
+static void count_kinds(struct plan_report *r)
+{
+    const struct syi_shared *s;
+    for (size_t i = 0; (s = syi_session_shared(syi_engine_session(r->engine), i)); i++)
+        r->kind_bytes[s->info.kind] += (uint64_t)syi_tensor_count(&s->info) * syi_dtype_bytes(s->info.dtype);
+}
+
 /* Elements of all parameters, and of those of each optimizer: expert biases have none. */
 static void count_parameters(struct plan_report *r)
 {
@@ -70,6 +107,7 @@ static void count_parameters(struct plan_report *r)
         uint64_t n = 1;
         for (int d = 0; d < param->rank; d++) n *= (uint64_t)param->dim[d];
         r->parameters += n;
+        r->active += active_elements(r->config, param, n);
         if (param->init == SYI_INIT_EXPERT_BIAS) continue;
         optimizer->parameters++;
         optimizer->elements += n;
@@ -81,6 +119,7 @@ int plan_report_count(struct plan_report *r, struct sy_error *err)
     r->chains = syi_chains_make(r->config, err);
     if (!r->chains) return err->code;
     count_parameters(r);
+    count_kinds(r);
     count_weighed(r);
     for (int which = SYI_GRAD_FIRST; which <= SYI_UPDATE; which++) {
         const struct syi_program *p = syi_engine_program(r->engine, which);

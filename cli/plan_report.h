@@ -3,6 +3,7 @@
 #ifndef CLI_PLAN_REPORT_H
 #define CLI_PLAN_REPORT_H
 
+#include "cli/bench/bench.h"
 #include "cli/cli.h"
 #include "optim/optim.h"
 #include "train/engine/engine.h"
@@ -21,13 +22,19 @@ struct plan_report {
     const struct syi_config *config; /* as planned: borrowed, as are the others */
     const struct syi_rank *rank;
     struct syi_engine *engine;
-    int changed;             /* 1: reproducible.* had to be changed for this mesh */
-    int64_t t5x[2];          /* T5X's mesh; 0: not asked for */
-    int two_data_axes;       /* T5X splits the batch over both of its axes */
-    uint64_t parameters;     /* elements of all */
-    uint64_t ops;            /* of a step's programs, each counted once */
-    double flops, bytes;     /* of a step on one rank; bytes: operands read and written */
-    uint64_t recomputed_ops; /* of these, for memory.budget */
+    int changed;                  /* 1: reproducible.* had to be changed for this mesh */
+    int64_t t5x[2];               /* T5X's mesh; 0: not asked for */
+    int two_data_axes;            /* T5X splits the batch over both of its axes */
+    int tensors;                  /* 1: every tensor is printed */
+    struct bench_machine machine; /* what this one can do, all ranks together; threads 0: not measured */
+    const char *untimed;          /* why not, or NULL */
+    double seconds;               /* that a step takes at its limits, op by op */
+    uint64_t parameters;          /* elements of all */
+    uint64_t active;              /* of these that a token meets, in the mean */
+    uint64_t kind_bytes[SYI_CARRY + 1]; /* of a rank, by enum syi_kind */
+    uint64_t ops;                       /* of a step's programs, each counted once */
+    double flops, bytes;                /* of a step on one rank; bytes: operands read and written */
+    uint64_t recomputed_ops;            /* of these, for memory.budget */
     double recomputed_flops;
     int weighed; /* 1: metrics.weights_every is set, whose program has in place of update */
     double weigh_flops, weigh_bytes;    /* so much more on one rank */

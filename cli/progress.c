@@ -6,33 +6,26 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cli/progress.h"
-
-/* One column less: a cursor past the last one may begin a new line. */
-static int line_width(void)
-{
-    struct winsize window;
-    int width = ioctl(STDOUT_FILENO, TIOCGWINSZ, &window) ? 0 : window.ws_col;
-    if (width <= 0) width = 80;
-    return width < 200 ? width - 1 : 199;
-}
+#include "cli/work_line.h"
 
 void cli_progress_init(struct cli_progress *progress, int quiet, int64_t every, struct syi_run_dir *dir)
 {
     memset(progress, 0, sizeof *progress);
     progress->quiet = quiet;
-    progress->terminal = isatty(STDOUT_FILENO) && !cli_world()->backend;
+    progress->terminal = cli_terminal(stdout) != NULL;
     progress->every = every;
     progress->dir = dir;
+    cli_work_line_open(cli_terminal(stdout), quiet);
 }
 
 void cli_progress_end(struct cli_progress *progress)
 {
+    cli_work_line_clear();
     if (progress->open) putchar('\n');
     progress->open = 0;
     fflush(stdout);
@@ -48,22 +41,11 @@ static void show_line(void *arg, const char *text)
     fflush(stdout);
 }
 
-static void time_text(double seconds, char *text, size_t bytes)
-{
-    long s = (long)(seconds + 0.5);
-    if (s >= 3600)
-        snprintf(text, bytes, "%ld h %02ld min", s / 3600, s / 60 % 60);
-    else if (s >= 60)
-        snprintf(text, bytes, "%ld min %02ld s", s / 60, s % 60);
-    else
-        snprintf(text, bytes, "%ld s", s);
-}
-
 /* All that fits into bytes - 1 columns; what matters least goes first. */
 static void progress_text(const struct syi_progress *p, char *text, size_t bytes)
 {
     char left[40], step[80], rate[40], time[40], learning[40];
-    time_text(p->seconds_left, left, sizeof left);
+    cli_time_text(p->seconds_left, left, sizeof left);
     snprintf(step, sizeof step, "step %lld/%lld  loss %.4f", (long long)p->step, (long long)p->steps,
              p->loss);
     snprintf(learning, sizeof learning, "  lr %.2e", p->learning_rate);
@@ -79,7 +61,7 @@ static void progress_text(const struct syi_progress *p, char *text, size_t bytes
 static void show_progress(void *arg, const struct syi_progress *p)
 {
     struct cli_progress *progress = arg;
-    char text[200]; /* line_width is less */
+    char text[200]; /* cli_line_width is less */
     int plain = p->step % progress->every == 0 || p->step == p->steps;
     double now = syi_seconds();
     int live = progress->terminal && !progress->quiet && (now - progress->shown > 0.2 || p->step == p->steps);
@@ -87,8 +69,9 @@ static void show_progress(void *arg, const struct syi_progress *p)
     progress_text(p, text, sizeof text);
     if (plain && progress->dir) syi_run_dir_log(progress->dir, text);
     if (progress->quiet) return;
+    cli_work_line_clear();
     if (progress->terminal && live) {
-        int width = line_width();
+        int width = cli_line_width(stdout);
         progress_text(p, text, (size_t)width + 1);
         printf("\r%-*s", width, text);
         progress->open = 1;
@@ -149,7 +132,16 @@ static void show_eval(void *arg, int64_t step, const struct syi_eval_result *res
     show_line(arg, line);
 }
 
+static void show_work(void *arg, const char *what, int64_t done, int64_t all)
+{
+    char of_them[40];
+    struct cli_progress *progress = arg;
+    if (progress->open) cli_progress_end(progress);
+    snprintf(of_them, sizeof of_them, "of %lld items", (long long)all);
+    cli_work_line_show(what, of_them, done, (double)done / (double)(all ? all : 1));
+}
+
 struct syi_report cli_progress_report(struct cli_progress *progress)
 {
-    return (struct syi_report){progress, show_line, show_progress, show_eval};
+    return (struct syi_report){progress, show_line, show_progress, show_eval, show_work};
 }

@@ -161,3 +161,8 @@ int cli_world_close(int status)
     syi_world_close(&world);
     return status;
 }
+
+FILE *cli_terminal(FILE *stream)
+{
+    return isatty(fileno(stream)) && !cli_world()->backend ? stream : NULL;
+}

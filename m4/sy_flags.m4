@@ -12,6 +12,15 @@ AC_CACHE_CHECK([whether $CC accepts $1], [sy_cache],
 AS_VAR_IF([sy_cache], [yes], [$2], [$3])
 AS_VAR_POPDEF([sy_cache])])
 
+# SY_CHECK_AMX([IF-YES]): the assembler knows the instructions of tiles and the system has a call that asks for them.
+AC_DEFUN([SY_CHECK_AMX],
+[AC_CACHE_CHECK([whether $CC assembles AMX instructions], [sy_cv_amx],
+  [AC_COMPILE_IFELSE([AC_LANG_PROGRAM([[#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>]], [[__asm__ volatile("tdpbf16ps %%tmm7, %%tmm6, %%tmm0" : :);
+return (int)syscall(SYS_arch_prctl, 0x1023, 18);]])], [sy_cv_amx=yes], [sy_cv_amx=no])])
+AS_VAR_IF([sy_cv_amx], [yes], [$1])])
+
 # SY_CHECK_Z_DEFS: sets Z_DEFS to -Wl,-z,defs (a plugin with undefined symbols fails at link time, not at load)
 # where a shared object can be linked so. clang's sanitizers cannot: their run-time library is in the program only.
 AC_DEFUN([SY_CHECK_Z_DEFS],

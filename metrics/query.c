@@ -51,7 +51,8 @@ static const struct section {
     {"loss", "SELECT step, loss, learning_rate FROM loss_curve WHERE step IN (SELECT (SELECT min(step) FROM "
              "loss_curve WHERE step >= quarter * (SELECT max(step) FROM loss_curve) / 4) FROM (SELECT 0 AS "
              "quarter UNION SELECT 1 UNION SELECT 2 UNION SELECT 3 UNION SELECT 4)) ORDER BY step"},
-    {"evaluation, newest", "SELECT task, step, name, value FROM eval_latest ORDER BY task, name"},
+    {"evaluation, newest",
+     "SELECT task, step, name, value, settings FROM all_eval_latest ORDER BY task, name, settings"},
     {"expert load, last step",
      "SELECT layer, expert, tokens, dropped, round(share, 4) AS share FROM expert_load "
      "WHERE step = (SELECT step FROM routing m WHERE NOT EXISTS (SELECT 1 FROM run r WHERE r.attempt > m.attempt "
@@ -71,10 +72,10 @@ static const struct section of_several[] = {
      "ORDER BY attempt DESC, time DESC LIMIT 1) AS last_event "
      "FROM (SELECT DISTINCT run FROM all_run) a LEFT JOIN all_loss l ON l.run = a.run GROUP BY a.run ORDER BY a.run"},
     {"evaluation, newest and best",
-     "SELECT task, name, run, step, value, lowest, highest FROM (SELECT task, name, run, step, value, "
+     "SELECT task, name, run, step, value, lowest, highest, settings FROM (SELECT task, name, run, step, value, settings, "
      "min(value) OVER of_one AS lowest, max(value) OVER of_one AS highest, "
-     "row_number() OVER (PARTITION BY run, task, name ORDER BY attempt DESC, step DESC, time DESC) AS place "
-     "FROM all_eval WINDOW of_one AS (PARTITION BY run, task, name)) WHERE place = 1 ORDER BY task, name, run"},
+     "row_number() OVER (PARTITION BY run, task, name, settings ORDER BY attempt DESC, step DESC, time DESC) AS place "
+     "FROM all_eval WINDOW of_one AS (PARTITION BY run, task, name, settings)) WHERE place = 1 ORDER BY task, name, settings, run"},
 };
 enum { MOST_SECTIONS = SYI_COUNT(of_one) };
 

@@ -20,7 +20,7 @@ static const char *const insert_sql[] = {
                            "VALUES (?1, ?2, ?3, ?7, ?8, ?9)",
     [SYI_RECORD_EVENT] = "INSERT INTO event (attempt, step, time, kind, text) VALUES (?1, ?2, ?6, ?7, ?8)",
     [SYI_RECORD_EVAL] =
-        "INSERT INTO eval (attempt, step, time, task, name, value) VALUES (?1, ?2, ?6, ?7, ?8, ?4)",
+        "INSERT INTO eval (attempt, step, time, task, name, value, settings) VALUES (?1, ?2, ?6, ?7, ?8, ?4, ?9)",
     [SYI_RECORD_EXAMPLE] =
         "INSERT INTO example (attempt, step, time, task, item, input, target, prediction, score) "
         "VALUES (?1, ?2, ?6, ?7, ?5, ?8, ?9, ?10, ?4)",

@@ -8,16 +8,21 @@
 #include "base/text.h"
 #include "metrics/runs.h"
 
-/* A view over all runs: what it shows of each. Databases of version 2 have no times and tasks of metrics. */
+/* A view over all runs: what it shows of each, and of those before a version, which lack some columns. */
 static const struct view {
-    const char *name, *columns, *columns_2, *from;
+    const char *name, *from, *columns;
+    int since;
+    const char *columns_before;
 } views[] = {
-    {"all_run", "attempt, time, start_step, version, host", NULL, "run"},
-    {"all_metric", "attempt, step, time, task, name, value",
-     "attempt, step, NULL AS time, 'train' AS task, name, value", "valid_metric"},
-    {"all_loss", "step, loss, learning_rate, grad_norm", NULL, "loss_curve"},
-    {"all_eval", "attempt, time, step, task, name, value", NULL, "valid_eval"},
-    {"all_event", "attempt, time, step, kind, text", NULL, "event"},
+    {"all_run", "run", "attempt, time, start_step, version, host", 0, NULL},
+    {"all_metric", "valid_metric", "attempt, step, time, task, name, value", 3,
+     "attempt, step, NULL AS time, 'train' AS task, name, value"},
+    {"all_loss", "loss_curve", "step, loss, learning_rate, grad_norm", 0, NULL},
+    {"all_eval", "valid_eval", "attempt, time, step, task, name, value, settings", 4,
+     "attempt, time, step, task, name, value, NULL AS settings"},
+    {"all_eval_latest", "eval_latest", "task, step, name, value, time, settings", 4,
+     "task, step, name, value, time, NULL AS settings"},
+    {"all_event", "event", "attempt, time, step, kind, text", 0, NULL},
 };
 
 static int failed(sqlite3 *db, const char *path, struct sy_error *err)
@@ -81,7 +86,7 @@ static int make_view(sqlite3 *db, const struct view *view, const struct run *run
     syi_text_printf(&sql, "CREATE TEMP VIEW %s AS", view->name);
     for (int i = 0; i < n; i++) {
         char *quoted = sqlite3_mprintf("%Q", run[i].name);
-        const char *columns = run[i].version == 2 && view->columns_2 ? view->columns_2 : view->columns;
+        const char *columns = run[i].version < view->since ? view->columns_before : view->columns;
         syi_text_printf(&sql, "%s SELECT %s AS run, %s FROM %s.%s", i ? " UNION ALL" : "",
                         quoted ? quoted : "''", columns, run[i].schema, view->from);
         sqlite3_free(quoted);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Makes the tables of schema.sql, or moves the rows of version 2 into them. */
+/* Makes the tables of schema.sql, or brings those of versions 2 and 3 to it. */
 #include "config.h"
 
 #include "metrics/schema.h"
@@ -35,15 +35,26 @@ static const char move_rows[] =
     " GROUP BY attempt, layer, expert, block, replaced;"
     "DROP TABLE old_routing; DROP TABLE old_metric; DROP TABLE old_event; DROP TABLE old_eval; DROP TABLE old_run;";
 
-static int migrate(const struct syi_database *database, struct sy_error *err)
+/* Version 3 lacked a column. The tables that are there stay; its views come anew. */
+static const char add_column[] =
+    "DROP VIEW IF EXISTS valid_metric; DROP VIEW IF EXISTS valid_parameter; DROP VIEW IF EXISTS valid_routing;"
+    "DROP VIEW IF EXISTS valid_routing_block; DROP VIEW IF EXISTS valid_eval; DROP VIEW IF EXISTS valid_example;"
+    "DROP VIEW IF EXISTS loss_curve; DROP VIEW IF EXISTS loss_smooth; DROP VIEW IF EXISTS gradient_spikes;"
+    "DROP VIEW IF EXISTS throughput; DROP VIEW IF EXISTS timing; DROP VIEW IF EXISTS stop_reason;"
+    "DROP VIEW IF EXISTS expert_curve; DROP VIEW IF EXISTS expert_load; DROP VIEW IF EXISTS expert_balance;"
+    "DROP VIEW IF EXISTS dropped_tokens; DROP VIEW IF EXISTS eval_latest; DROP VIEW IF EXISTS evaluation_history;"
+    "DROP VIEW IF EXISTS best_checkpoint;"
+    "ALTER TABLE eval ADD COLUMN settings TEXT;";
+
+static int migrate(const struct syi_database *database, int version, struct sy_error *err)
 {
-    int status = syi_database_run(database, set_aside, "migrate", err);
+    int status = syi_database_run(database, version == 2 ? set_aside : add_column, "migrate", err);
 
     if (!status) status = syi_database_run(database, syi_schema_sql, "make the tables of", err);
-    if (!status) status = syi_database_run(database, move_rows, "migrate", err);
+    if (!status && version == 2) status = syi_database_run(database, move_rows, "migrate", err);
     if (!status)
-        syi_log(SY_LOG_INFO, "metrics: the tables of %s were of version 2 and are of version %d now",
-                database->path, SYI_SCHEMA_VERSION);
+        syi_log(SY_LOG_INFO, "metrics: the tables of %s were of version %d and are of version %d now",
+                database->path, version, SYI_SCHEMA_VERSION);
     return status;
 }
 
@@ -61,7 +72,7 @@ int syi_schema_prepare(const struct syi_database *database, struct sy_error *err
         return syi_error(err, SY_EFORMAT,
                          "metrics: %s is another program's database; choose another run directory",
                          database->path);
-    if (version == 2) return migrate(database, err);
+    if (version == 2 || version == 3) return migrate(database, (int)version, err);
     if (version != SYI_SCHEMA_VERSION)
         return syi_error(err, SY_EFORMAT,
                          "metrics: %s has tables of version %lld, this program writes %d; start a new run",

@@ -4,11 +4,11 @@
 -- have it as text. Rows without a column `task` are of the training.
 
 PRAGMA application_id = 1398361412; -- "SYMD"
-PRAGMA user_version = 3;
+PRAGMA user_version = 4;
 
 -- One row for each start of the training program, and for each time that it went back to a checkpoint. An evaluation of the
 -- finished run belongs to its last attempt.
-CREATE TABLE run (
+CREATE TABLE IF NOT EXISTS run (
   attempt INTEGER PRIMARY KEY,  -- 1, 2, ...
   time TEXT NOT NULL,           -- start, UTC, ISO 8601
   start_step INTEGER NOT NULL,  -- the checkpoint's step it went on from or back to; -1 when it began afresh
@@ -18,7 +18,7 @@ CREATE TABLE run (
   records INTEGER NOT NULL DEFAULT 0 -- written by this start so far, counted in the transaction that writes them
 );
 
-CREATE TABLE metric (
+CREATE TABLE IF NOT EXISTS metric (
   attempt INTEGER NOT NULL REFERENCES run,
   step INTEGER NOT NULL,
   time INTEGER,                 -- NULL: written by a version that did not keep it
@@ -29,7 +29,7 @@ CREATE TABLE metric (
 ) WITHOUT ROWID;
 
 -- Statistics of single parameters.
-CREATE TABLE parameter (
+CREATE TABLE IF NOT EXISTS parameter (
   attempt INTEGER NOT NULL REFERENCES run,
   step INTEGER NOT NULL,
   time INTEGER,
@@ -39,7 +39,7 @@ CREATE TABLE parameter (
   PRIMARY KEY (attempt, step, parameter, name)
 ) WITHOUT ROWID;
 
-CREATE TABLE event (
+CREATE TABLE IF NOT EXISTS event (
   attempt INTEGER NOT NULL REFERENCES run,
   time TEXT NOT NULL,           -- UTC, ISO 8601
   step INTEGER NOT NULL,
@@ -48,7 +48,7 @@ CREATE TABLE event (
 );
 
 -- What the experts of a layer got in a step, an array of one count for each expert (0, 1, ...): see doc/metrics.md.
-CREATE TABLE routing (
+CREATE TABLE IF NOT EXISTS routing (
   attempt INTEGER NOT NULL REFERENCES run,
   step INTEGER NOT NULL,
   time INTEGER,                 -- NULL: written by a version that did not keep it
@@ -59,7 +59,7 @@ CREATE TABLE routing (
 ) WITHOUT ROWID;
 
 -- The same added up over the steps 1000 * block + 1 to 1000 * block + 1000 that have a row in routing.
-CREATE TABLE routing_block (
+CREATE TABLE IF NOT EXISTS routing_block (
   attempt INTEGER NOT NULL REFERENCES run,
   layer TEXT NOT NULL,
   expert INTEGER NOT NULL,      -- 0, 1, ...
@@ -73,18 +73,19 @@ CREATE TABLE routing_block (
   PRIMARY KEY (block, layer, expert, attempt, part)
 ) WITHOUT ROWID;
 
-CREATE TABLE eval (
+CREATE TABLE IF NOT EXISTS eval (
   id INTEGER PRIMARY KEY,       -- in the order they were made
   attempt INTEGER NOT NULL REFERENCES run,
   time TEXT NOT NULL,           -- UTC, ISO 8601
   step INTEGER NOT NULL,        -- of the weights
   task TEXT NOT NULL,           -- what was evaluated
   name TEXT NOT NULL,           -- wer, per, loss, items, ...
-  value REAL                    -- NULL stands for not a number
+  value REAL,                   -- NULL stands for not a number
+  settings TEXT                 -- how the texts were decoded; '': it is of none; NULL: by a version that did not keep it
 );
 
 -- What the model wrote for some items of an evaluation.
-CREATE TABLE example (
+CREATE TABLE IF NOT EXISTS example (
   id INTEGER PRIMARY KEY,       -- in the order they were made
   attempt INTEGER NOT NULL REFERENCES run,
   step INTEGER NOT NULL,        -- of the weights
@@ -122,7 +123,7 @@ CREATE VIEW valid_routing_block AS
   WHERE NOT EXISTS (SELECT 1 FROM run r WHERE r.attempt > m.attempt AND r.start_step < m.last_step);
 
 CREATE VIEW valid_eval AS
-  SELECT id, attempt, time, step, task, name, value FROM eval m
+  SELECT id, attempt, time, step, task, name, value, settings FROM eval m
   WHERE NOT EXISTS (SELECT 1 FROM run r WHERE r.attempt > m.attempt AND r.start_step < m.step);
 
 CREATE VIEW valid_example AS
@@ -138,6 +139,18 @@ CREATE VIEW loss_curve AS
     max(CASE name WHEN 'learning_rate' THEN value END) AS learning_rate,
     max(CASE name WHEN 'weight_gradient_norm' THEN value END) AS grad_norm
   FROM valid_metric WHERE task = 'train' GROUP BY step HAVING sum(name = 'loss') > 0;
+
+-- What the loss is made of: its parts add up to it where it is a mean over target tokens. One row a step.
+CREATE VIEW loss_parts AS
+  SELECT step, loss, cross_entropy, cross_ent_loss - cross_entropy AS label_smoothing, z_loss, auxiliary_loss, router_z_loss
+  FROM (SELECT step,
+          max(CASE name WHEN 'loss' THEN value END) AS loss,
+          max(CASE name WHEN 'cross_entropy' THEN value END) AS cross_entropy,
+          max(CASE name WHEN 'cross_ent_loss' THEN value END) AS cross_ent_loss,
+          max(CASE name WHEN 'z_loss' THEN value END) AS z_loss,
+          max(CASE name WHEN 'experts/auxiliary_loss' THEN value END) AS auxiliary_loss,
+          max(CASE name WHEN 'experts/router_z_loss' THEN value END) AS router_z_loss
+        FROM valid_metric WHERE task = 'train' GROUP BY step HAVING sum(name = 'loss') > 0);
 
 -- The loss without its noise: mean, lowest and highest of a row and the 49 before it.
 CREATE VIEW loss_smooth AS
@@ -221,22 +234,26 @@ CREATE VIEW dropped_tokens AS
 
 -- ---- evaluations ----
 
--- The newest result of every evaluation.
+-- The newest result of every evaluation, of each way of decoding. One that an earlier version made, which did not keep
+-- how, counts until there is another of the same task and name.
 CREATE VIEW eval_latest AS
-  SELECT e.task, e.step, e.name, e.value, e.time FROM eval e
-  JOIN (SELECT max(id) AS id FROM valid_eval GROUP BY task, name) l ON l.id = e.id;
+  SELECT e.task, e.step, e.name, e.value, e.time, e.settings FROM eval e
+  JOIN (SELECT max(id) AS id FROM valid_eval GROUP BY task, name, settings) l ON l.id = e.id
+  WHERE e.settings IS NOT NULL
+    OR NOT EXISTS (SELECT 1 FROM valid_eval n WHERE n.task = e.task AND n.name = e.name AND n.id > e.id);
 
--- Every result, with the one before it of the same task and name.
+-- Every result, with the one before it of the same task, name and way of decoding.
 CREATE VIEW evaluation_history AS
-  SELECT id, task, name, step, time, value, lag(value) OVER (PARTITION BY task, name ORDER BY id) AS value_before
+  SELECT id, task, name, step, time, value,
+    lag(value) OVER (PARTITION BY task, name, settings ORDER BY id) AS value_before, settings
   FROM valid_eval;
 
 -- The step of the best result of each task and name, the first one if there are several, and whether a checkpoint of
 -- that step was saved. Losses, error rates and perplexities are best when small, the rest when large.
 CREATE VIEW best_checkpoint AS
-  SELECT task, name, step, value, time, EXISTS (SELECT 1 FROM event c WHERE c.kind = 'checkpoint' AND c.step = b.step
+  SELECT task, name, step, value, time, settings, EXISTS (SELECT 1 FROM event c WHERE c.kind = 'checkpoint' AND c.step = b.step
       AND NOT EXISTS (SELECT 1 FROM run r WHERE r.attempt > c.attempt AND r.start_step < c.step)) AS saved
-  FROM (SELECT task, name, step, value, time, row_number() OVER (PARTITION BY task, name ORDER BY
+  FROM (SELECT task, name, step, value, time, settings, row_number() OVER (PARTITION BY task, name ORDER BY
           CASE WHEN name IN ('wer', 'per', 'cer', 'ter', 'edit_distance') OR name LIKE '%loss%' OR name LIKE '%perplexity%'
                THEN value ELSE -value END, id) AS place
         FROM valid_eval WHERE value IS NOT NULL AND name NOT IN ('items', 'cut')) b

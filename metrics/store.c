@@ -269,11 +269,11 @@ static int put_event(void *arg, int64_t step, const char *kind, const char *text
 }
 
 static int put_eval(void *arg, int64_t step, const char *task, const char *name, double value,
-                    struct sy_error *err)
+                    const char *settings, struct sy_error *err)
 {
-    const struct syi_part part[] = {text_part(task), text_part(name)};
+    const struct syi_part part[] = {text_part(task), text_part(name), text_part(settings)};
     struct syi_queue_record record = {.kind = SYI_RECORD_EVAL, .step = step, .value = value};
-    return put(arg, record, part, 2, err);
+    return put(arg, record, part, 3, err);
 }
 
 static int put_back(void *arg, int64_t step, struct sy_error *err)

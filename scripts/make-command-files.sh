@@ -13,12 +13,23 @@ export LC_ALL
 program=${SWITCHYARD:-./switchyard}
 top=$(dirname "$0")/..
 made='Made by scripts/make-command-files.sh from the tables of the program: change those, not this file.'
+
+# help [COMMAND]: what --help prints, with lines that were wrapped made whole again.
+help() {
+    "$program" "$@" --help | awk '
+        # The third line is a paragraph, up to an empty line.
+        /^               / || (n == 3 && NF) { sub(/^ */, ""); line = line " " $0; next }
+        n { print line }
+        { line = $0; n++ }
+        END { print line }'
+}
+
 # Names of all commands: cli/commands.c. A build without training lacks some, and cannot make these files.
-commands=$("$program" --help | sed -n 's/^  \([a-z-]*\) .*/\1/p')
+commands=$(help | sed -n 's/^  \([a-z][a-z-]*\) .*/\1/p')
 
 # options COMMAND: NAME TAB ARGUMENT (empty: a flag) TAB HELP, a line each.
 options() {
-    "$program" "$1" --help | awk '
+    help "$1" | awk '
         listed && match($0, /^  --[a-z0-9-]+/) {
             name = substr($0, 3, RLENGTH - 2); rest = substr($0, RLENGTH + 1); argument = ""
             if (rest ~ /^ [^ ]/) { argument = rest; sub(/^ /, "", argument); sub(/ .*/, "", argument); rest = substr(rest, length(argument) + 2) }
@@ -30,7 +41,7 @@ options() {
 
 # What follows the name of a command in its usage.
 operands() {
-    "$program" "$1" --help | sed -n "1s/^usage: switchyard $1 *//p"
+    help "$1" | sed -n "1s/^usage: switchyard $1 *//p"
 }
 
 # keys: KEY TAB VALUES, KEY with * for the name of a part, VALUES separated by blanks or empty.
@@ -60,7 +71,7 @@ keys() {
 # ---- man pages ----
 
 man_page() {
-    "$program" "$1" --help | awk -v command="$1" -v made="$made" -v version="$("$program" version | sed -n 's/^switchyard //p')" '
+    help "$1" | awk -v command="$1" -v made="$made" -v version="$("$program" version | sed -n 's/^switchyard //p')" '
         function plain(text) { gsub(/\\/, "\\e", text); gsub(/-/, "\\-", text); return (text ~ /^[.\x27]/ ? "\\\\&" : "") text }
         function verbatim(on) { if (on != kept) print on ? ".nf" : ".fi"; kept = on }
         NR == 1 { synopsis = $0; sub(/^usage: switchyard [a-z-]* */, "", synopsis); next }
@@ -256,7 +267,7 @@ _switchyard_key() {
 _switchyard() {
     local -a commands
     commands=(
-$("$program" --help | sed -n "s/'/'\\\\''/g; s/:/\\\\:/g; s/^  \([a-z-]*\)  *\(.*\)/        '\1:\2'/p")
+$(help | sed -n "s/'/'\\\\''/g; s/:/\\\\:/g; s/^  \([a-z-]*\)  *\(.*\)/        '\1:\2'/p")
     )
     if ((CURRENT == 2)); then
         _describe command commands

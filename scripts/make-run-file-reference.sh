@@ -42,7 +42,11 @@ learning_rate = 1e-3
 - `switchyard config` prints all keys with their help; `switchyard config RUNFILE` the values in force, which is a run
   file again. A run directory keeps them as `run.conf`.
 - Lines end in LF or CR LF, or all of them in CR.
-- Paths are relative to the folder the command runs in.
+- Paths are relative to the folder the command runs in. A run directory keeps them absolute (files of examples and of
+  vocabularies, `data.cache`, `metrics.dir`), so `eval`, `predict` and `train --resume RUN_DIR` work from any folder; those in
+  run directories of versions before this are relative to the folder a command runs in, until training goes on there.
+  `train.init_from` is read once, when a run begins, and is kept as it was given; so are paths below a folder whose name
+  has `*`, `?` or `[` in it, or which would be longer than 1,023 bytes.
 - `train --resume` lists on stderr the keys that differ from the stored run file and goes on with the new values. It
   refuses a key that makes another model (sizes, layers, experts, vocabulary, optimizer) or says what its weights were at
   first (`train.init_*`), and contents of `task.NAME.train` other than those of before, unless `data.allow_changes` is
@@ -118,7 +122,7 @@ match = ["token_embedder/*", "encoder/*kernel"]
 name = "none"
 ```
 
-`switchyard plan RUNFILE` prints the names of all parameters, the chain of each section and how many parameters it
+`switchyard plan RUNFILE --tensors` prints the names of all parameters, the chain of each section and how many parameters it
 updates. Below: the keys that each optimizer takes with what stands for their `auto` or is their default, and its chain.
 A key that it does not take is refused.
 

@@ -1,16 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The CPU backend: its descriptor, the list of kernels made from fast_kernels.def and ref_kernels.def, and the
  * choice of the instruction set at open (cpuid, never the compiler's -march). All variants give the same bits in float32
- * (doc/numerics.md), but for blas. */
+ * (doc/numerics.md), but for blas; emulated tiles are chosen by name and option, never by auto. */
 #include "config.h"
 
 #include <stdio.h>
 
 #include "backends/cpu/bf16.h"
 #include "backends/cpu/blas.h"
+#include "backends/cpu/tile.h"
 
 /* ---- functions of the fast kernels ---- */
 
+#if SYCPU_HAS_AMX_BF16
+#    define SYCPU_ISA amx_bf16
+#    include "backends/cpu/fast_kernels.h"
+#    undef SYCPU_ISA
+#    define SYCPU_ISA amx_emulated
+#    include "backends/cpu/fast_kernels.h"
+#    undef SYCPU_ISA
+#endif
 #if SYCPU_HAS_AVX512_BF16
 #    define SYCPU_ISA avx512_bf16
 #    include "backends/cpu/fast_kernels.h"
@@ -80,6 +89,18 @@ static const struct sy_kernel kernels[] = {
     {SY_OP_GROUPED_MATMUL_TN, BLAS},
     {SY_OP_RAGGED_MATMUL, BLAS},
 #endif
+#if SYCPU_HAS_AMX_BF16
+#    define SYCPU_PAIRS
+#    define SYCPU_TILES
+#    define SYCPU_ISA amx_bf16
+#    define VARIANT   SYCPU_AMX_BF16, "amx_bf16"
+#    include "backends/cpu/fast_kernels.def"
+#    define SYCPU_ISA amx_emulated
+#    define VARIANT   SYCPU_AMX_EMULATED, "amx_bf16, emulated"
+#    include "backends/cpu/fast_kernels.def"
+#    undef SYCPU_PAIRS
+#    undef SYCPU_TILES
+#endif
 #if SYCPU_HAS_AVX512_BF16
 #    define SYCPU_PAIRS
 #    define SYCPU_ISA avx512_bf16
@@ -125,6 +146,8 @@ static const struct variant {
     {"avx2", SYCPU_AVX2},
     {"neon", SYCPU_NEON},
     {"portable", 0},
+    /* By name only, never found by auto: it has not been measured yet (doc/performance.md). */
+    {"amx_bf16", SYCPU_AMX_BF16 | SYCPU_AVX512_BF16 | SYCPU_AVX512 | SYCPU_AVX2},
     {"blas", SYCPU_BLAS}, /* never found by auto; goes with all that the processor has */
 };
 enum { VARIANTS = sizeof(variants) / sizeof(variants[0]) };
@@ -141,6 +164,7 @@ uint32_t sycpu_detect(void)
 #    if SYCPU_HAS_AVX512_BF16
     if ((features & SYCPU_AVX512) && __builtin_cpu_supports("avx512bf16")) features |= SYCPU_AVX512_BF16;
 #    endif
+    if ((features & SYCPU_AVX512_BF16) && sycpu_tile_possible()) features |= SYCPU_AMX_BF16;
 #endif
 #if SYCPU_AARCH64
     features |= SYCPU_NEON; /* part of every AArch64 */
@@ -163,10 +187,27 @@ static void list_variants(uint32_t features, char *text, size_t bytes)
             used += (size_t)snprintf(text + used, bytes - used, "%s%s", used ? ", " : "", variants[i].name);
 }
 
+/* What a context may use: the system is asked for tiles, where there are any. */
+static uint32_t permitted(void)
+{
+    uint32_t features = possible();
+    return features & SYCPU_AMX_BF16 && !sycpu_tile_request() ? features & ~(uint32_t)SYCPU_AMX_BF16
+                                                              : features;
+}
+
+/* Why a variant is not possible though the name is right. */
+static const char *advice(const char *name)
+{
+    if (strcmp(name, "blas") == 0) return "; blas takes a build with configure --with-blas";
+    if (strcmp(name, "amx_bf16") == 0)
+        return "; option emulate (cpu.emulate = true) computes amx_bf16 in C, slowly, on AVX512-BF16";
+    return "";
+}
+
 /* NULL: unknown or not possible here, and the host knows why. */
 static const struct variant *choose(const struct sy_host *host, const char *name)
 {
-    uint32_t features = possible();
+    uint32_t features = permitted();
     char line[256], have[64];
     for (int i = 0; i < VARIANTS; i++) {
         if (variants[i].features & ~features) continue;
@@ -174,9 +215,27 @@ static const struct variant *choose(const struct sy_host *host, const char *name
     }
     list_variants(features, have, sizeof(have));
     snprintf(line, sizeof(line), "variant \"%.40s\" is not possible here: this CPU and build have auto, %s%s",
-             name, have, strcmp(name, "blas") ? "" : "; blas takes a build with configure --with-blas");
+             name, have, advice(name));
     host->error(host->arg, line);
     return NULL;
+}
+
+/* With option emulate: the kernels of tiles in C in place of the instructions, even where there are these. NULL: not
+ * possible, and the host knows why. */
+static const struct variant *choose_emulated(const struct sy_host *host, const char *name)
+{
+    static const struct variant emulated = {
+        "amx_bf16: emulated, slow", SYCPU_AMX_EMULATED | SYCPU_AVX512_BF16 | SYCPU_AVX512 | SYCPU_AVX2};
+    const char *why = NULL;
+    if (strcmp(name, "amx_bf16") != 0)
+        why = "option emulate is for variant amx_bf16 alone: set both, or leave emulate out";
+    else if (!SYCPU_HAS_AMX_BF16)
+        why = "this build has no kernels of amx_bf16 to emulate: its assembler did not know AMX";
+    else if (~possible() & SYCPU_AVX512_BF16)
+        why =
+            "amx_bf16 cannot be emulated here: its other kernels need AVX512-BF16, which this CPU does not have";
+    if (why) host->error(host->arg, why);
+    return why ? NULL : &emulated;
 }
 
 /* ---- descriptor ---- */
@@ -196,7 +255,7 @@ static void open_blas(const struct sy_host *host, uint32_t *features, char *desc
     char library[48];
     sycpu_blas_begin();
     sycpu_blas_name(library, sizeof(library));
-    *features = possible();
+    *features = permitted();
     snprintf(description, bytes, "blas: %s, else %s; not reproducible to the bit", library,
              choose(host, "auto")->name);
 }
@@ -205,17 +264,27 @@ static void open_blas(const struct sy_host *host, uint32_t *features, char *desc
 static int open(const struct sy_host *host, const struct sy_backend_option *options, void **context,
                 uint32_t *features, char *description, size_t description_bytes)
 {
-    const char *name = "auto";
+    const char *name = "auto", *emulate = "false";
     char line[256];
     for (; options->key; options++) {
-        if (strcmp(options->key, "variant") != 0) {
-            snprintf(line, sizeof(line), "unknown option \"%.80s\": there is variant", options->key);
+        if (strcmp(options->key, "variant") == 0) {
+            name = options->value;
+        } else if (strcmp(options->key, "emulate") == 0) {
+            emulate = options->value;
+        } else {
+            snprintf(line, sizeof(line), "unknown option \"%.80s\": there are variant and emulate",
+                     options->key);
             host->error(host->arg, line);
             return SY_EINVAL;
         }
-        name = options->value;
     }
-    const struct variant *variant = choose(host, name);
+    if (strcmp(emulate, "true") != 0 && strcmp(emulate, "false") != 0) {
+        snprintf(line, sizeof(line), "option emulate is true or false, not \"%.80s\"", emulate);
+        host->error(host->arg, line);
+        return SY_EINVAL;
+    }
+    const struct variant *variant =
+        strcmp(emulate, "true") == 0 ? choose_emulated(host, name) : choose(host, name);
     if (!variant) return SY_EINVAL;
     *context = NULL; /* kernels keep nothing between calls */
     *features = variant->features;

@@ -2,7 +2,7 @@
 /* What the files of the CPU backend share: types and names of kernels, feature bits, small helpers on calls.
  * Reference kernels (ref_*.c) are written over sy_real and are compiled twice: float, and double for tests
  * only. Fast kernels (fast_*.c) are compiled once for each instruction set with SYCPU_ISA = avx2, avx512,
- * avx512_bf16 or neon. Which op has which kernels: ref_kernels.def and fast_kernels.def; cpu.c makes the list. */
+ * avx512_bf16, amx_bf16, amx_emulated or neon. Which op has which kernels: ref_kernels.def and fast_kernels.def; cpu.c makes the list. */
 #ifndef SYCPU_CPU_H
 #define SYCPU_CPU_H
 
@@ -27,7 +27,9 @@ enum sycpu_feature {
     SYCPU_AVX512 = 2,
     SYCPU_NEON = 4,
     SYCPU_AVX512_BF16 = 8,
-    SYCPU_BLAS = 16 /* a library, not the processor: chosen by name only */
+    SYCPU_BLAS = 16, /* a library, not the processor: chosen by name only */
+    SYCPU_AMX_BF16 = 32,
+    SYCPU_AMX_EMULATED = 64 /* tiles computed in C: chosen by name and option only */
 };
 
 /* Functions of a kernel, as struct sy_kernel has them. */

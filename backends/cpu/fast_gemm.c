@@ -27,6 +27,8 @@
  * more would only take each other's cache, and memory. */
 #define COPY_BYTES   (16 << 20)
 #define COPIES_BYTES (128 << 20)
+/* Words of the packed columns of a group with SYCPU_TILES: these read B from the L2 cache for every 32 rows. */
+#define NEAR_WORDS (256 * 1024)
 
 /* To a multiple of 64 bytes. */
 static int64_t round_floats(int64_t n)
@@ -68,7 +70,9 @@ static struct sycpu_gemm_plan make_plan(const struct sy_call *call, int threads)
     const struct sycpu_gemm *gemm = &plan.gemm;
     plan.direct = gemm->form == SYCPU_GEMM_NN && gemm->rows <= DIRECT_ROWS;
     plan.rounded = call->out[0].dtype == SY_BF16;
-    plan.run = gemm->form != SYCPU_GEMM_TN && gemm->leaf % STEP ? gemm->leaf : gemm->depth;
+    plan.in_place = WHOLE > 1 && gemm->form != SYCPU_GEMM_TN && gemm->leaf % 32 == 0 &&
+                    gemm->a_width % 32 == 0 && gemm->a_width % 1024 && (uintptr_t)gemm->a % 64 == 0;
+    plan.run = gemm->form != SYCPU_GEMM_TN && gemm->leaf % (STEP * WHOLE) ? gemm->leaf : gemm->depth;
     plan.steps = gemm->leaves * steps_of(gemm->depth / gemm->leaves);
     plan.panels = divide_up(gemm->columns, TILE_COLUMNS);
     plan.own = sycpu_gemm_is_grouped(call->op) && gemm->experts >= threads &&
@@ -79,6 +83,8 @@ static struct sycpu_gemm_plan make_plan(const struct sy_call *call, int threads)
                   gemm->experts * sycpu_gemm_c_size(gemm) > STREAM_BYTES / (int)sizeof(float);
     plan.block_panels = plan.own ? least(OWN_PANELS, divide_up(gemm->rows, TILE_ROWS)) : BLOCK_PANELS;
     plan.group_panels = divide_up(plan.panels, column_groups(&plan));
+    if (WHOLE > 1 && gemm->rows >= DIRECT_LEAST)
+        plan.group_panels = least(plan.group_panels, NEAR_WORDS / b_panel_size(plan.steps) + 1);
     plan.groups = divide_up(plan.panels, plan.group_panels);
     plan.by_blocks = plan.groups == 1 && gemm->rows >= REPORT_BLOCKS * BLOCK_ROWS * threads &&
                      gemm->rows * gemm->columns * c_element(&plan) >= REPORT_LEAST;
@@ -141,6 +147,7 @@ static struct sycpu_gemm_tile make_tile(const struct sycpu_gemm_plan *plan,
     int whole = column + TILE_COLUMNS <= gemm->columns, direct = (plan->direct || worker->direct) && whole;
     struct sycpu_gemm_tile tile = {
         .a = worker->a + panel_a * a_panel_size(plan->steps),
+        .a_row = a_row_size(plan->steps),
         .b = direct ? (const float *)gemm->b + expert * sycpu_gemm_b_size(gemm) + column
                     : worker->b + (panel_b - worker->first_b) * b_panel_size(plan->steps),
         .b_stride = direct ? gemm->columns : TILE_COLUMNS,
@@ -151,6 +158,11 @@ static struct sycpu_gemm_tile make_tile(const struct sycpu_gemm_plan *plan,
         .how = plan->rounded ? SYCPU_GEMM_ROUND : SYCPU_GEMM_STORE,
         .height = gemm_height(rows),
     };
+    const operand *in_place = fast_gemm_in_place(plan, expert, slot, rows);
+    if (in_place) {
+        tile.a = (const float *)in_place;
+        tile.a_row = gemm->a_width / STEP;
+    }
     if (worker->direct && whole) {
         tile.next = worker->next_b;
         tile.copy = worker->row_panels > 1 ? worker->b : NULL;
@@ -164,8 +176,8 @@ static struct sycpu_gemm_tile make_tile(const struct sycpu_gemm_plan *plan,
     return tile;
 }
 
-static void copy_edge(const struct sycpu_gemm_plan *plan, const struct sycpu_gemm_worker *worker,
-                      int64_t expert, int64_t panel_a, int64_t panel_b, int64_t rows)
+void fast_gemm_copy_edge(const struct sycpu_gemm_plan *plan, const struct sycpu_gemm_worker *worker,
+                         int64_t expert, int64_t panel_a, int64_t panel_b, int64_t rows)
 {
     const struct sycpu_gemm *gemm = &plan->gemm;
     const int64_t *slot = worker->slot + panel_a * TILE_ROWS;
@@ -194,11 +206,13 @@ static void fetch_c(const struct sycpu_gemm_plan *plan, const struct sycpu_gemm_
             __builtin_prefetch(c + worker->slot[panel_a * TILE_ROWS + i] * gemm->columns * size + j, 1);
 }
 
+#ifndef SYCPU_TILES
 static int is_shallow(const struct sycpu_gemm_worker *worker)
 {
     return worker->leaves > 1 && worker->leaves <= SHALLOW_LEAVES &&
            worker->depth <= SHALLOW_STEPS * worker->leaves;
 }
+#endif
 
 void fast_gemm_compute_tile(const struct sycpu_gemm_plan *plan, const struct sycpu_gemm_worker *worker,
                             int64_t expert, int64_t panel_a, int64_t panel_b)
@@ -206,12 +220,14 @@ void fast_gemm_compute_tile(const struct sycpu_gemm_plan *plan, const struct syc
     int64_t height = worker->panel_rows, k = 0, rows = least(height, worker->block_rows - panel_a * height);
     struct sycpu_gemm_tile tile = make_tile(plan, worker, expert, panel_a, panel_b, rows);
     if (tile.how != SYCPU_GEMM_STREAM) fetch_c(plan, worker, expert, panel_a, panel_b, rows);
+#ifndef SYCPU_TILES
     if (plan->gemm.form == SYCPU_GEMM_TN && !plan->rounded && is_shallow(worker))
         fast_gemm_shallow(&tile, worker->leaves, worker->length);
     else
+#endif
         for (int64_t leaf = 0; leaf < worker->leaves; k += worker->length[leaf++])
             fast_gemm_leaf(&tile, leaf, worker->leaves, k, worker->length[leaf]);
-    if (tile.c == worker->edge) copy_edge(plan, worker, expert, panel_a, panel_b, rows);
+    if (tile.c == worker->edge) fast_gemm_copy_edge(plan, worker, expert, panel_a, panel_b, rows);
 }
 
 /* Panels of B in a group of columns. */
@@ -230,6 +246,12 @@ static void compute_rows(const struct sy_call *call, struct sycpu_gemm_worker *w
     int64_t all = divide_up(end - row, TILE_ROWS), block = divide_up(all, divide_up(all, BLOCK_PANELS));
     int64_t unreported = row, bytes = plan->gemm.columns * c_element(plan);
     int by_rows = worker->depth * panels * TILE_COLUMNS <= SHALLOW_WORDS;
+#if DIRECT_LEAST
+    if (plan->gemm.form == SYCPU_GEMM_NN && worker->rows < DIRECT_LEAST) {
+        fast_gemm_compute_direct(plan, worker, expert, row, end, left, panels);
+        return;
+    }
+#endif
     fast_gemm_measure_leaves(&plan->gemm, worker, expert);
     if (!plan->direct)
         fast_gemm_pack_columns(plan, expert, worker, left, panels);
@@ -269,6 +291,7 @@ static void compute_share(void *arg, int64_t share, int thread)
     const struct sycpu_gemm_plan *plan = call->plan;
     struct sycpu_gemm_worker worker = fast_gemm_make_worker(plan, thread);
     int64_t total = 0, base = 0;
+    enter_tiles();
     for (int64_t expert = 0; expert < plan->gemm.experts; expert++) {
         fast_gemm_enter_expert(plan, &worker, expert);
         total += worker.rows * plan->panels * (worker.depth + 1);
@@ -283,6 +306,7 @@ static void compute_share(void *arg, int64_t share, int thread)
         if (first < end) compute_rows(call, &worker, expert, group, first, end);
         base += worker.rows * weight;
     }
+    leave_tiles();
     finish_streams();
 }
 

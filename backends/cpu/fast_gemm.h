@@ -32,8 +32,14 @@
 #else
 #    define TURNED_VECTORS 4
 #endif
+/* Buffer rows of an expert, times weights, that are fewer go to fast_gemm_compute_direct: 0: none. */
+#ifdef SYCPU_TILES
+#    define DIRECT_LEAST 16
+#else
+#    define DIRECT_LEAST 0
+#endif
 #define BLOCK_PANELS (BLOCK_ROWS / TILE_ROWS)
-#define OWN_PANELS   42 /* panels of A that a thread packs of an expert, at most */
+#define OWN_PANELS   (WHOLE == 1 ? 42 : 16) /* panels of A that a thread packs of an expert, at most */
 /* Words between panels beyond their contents: keeps panels of a power-of-two size out of the same cache sets,
  * and takes what the last step of a panel writes past its rows. */
 #define PANEL_GAP 16
@@ -47,9 +53,18 @@ static inline int64_t least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
+/* Words from a step of a panel of A to the next; with SYCPU_TILES rows follow each other. */
+#define A_STEP (WHOLE == 1 ? TILE_ROWS : 1)
+
+/* Words from one row of a panel of A to the next, with SYCPU_TILES. Rows 2 KiB apart share too few cache sets. */
+static inline int64_t a_row_size(int64_t steps)
+{
+    return steps % 512 ? steps : steps + 16;
+}
 /* Words from one panel to the next. */
 static inline int64_t a_panel_size(int64_t steps)
 {
+    if (WHOLE > 1) return TILE_ROWS * a_row_size(steps);
     return divide_up(steps * TILE_ROWS, 16) * 16 + PANEL_GAP;
 }
 static inline int64_t b_panel_size(int64_t steps)
@@ -66,7 +81,8 @@ enum sycpu_gemm_how {
 
 /* One tile of C. */
 struct sycpu_gemm_tile {
-    const float *a;    /* panel [steps, TILE_ROWS] */
+    const float *a;    /* panel [steps, TILE_ROWS], with SYCPU_TILES [TILE_ROWS, steps] */
+    int64_t a_row;     /* with SYCPU_TILES: words between its rows */
     const float *b;    /* panel; step k begins at b + k * b_stride */
     int64_t b_stride;  /* floats */
     const float *next; /* the panel of B after this one, to be fetched in time; NULL: B is near */
@@ -84,6 +100,7 @@ struct sycpu_gemm_plan {
     struct sycpu_gemm gemm;
     int by_blocks;        /* 1: rows are reported block by block as they are done, 0: at the end */
     int direct;           /* 1: full panels of B are not packed */
+    int in_place;         /* 1: with SYCPU_TILES, rows of A that fit together are not packed */
     int own;              /* 1: a thread takes whole columns of an expert and packs what it needs of B */
     int rounded;          /* 1: C is bf16 */
     int stream;           /* 1: C is written past the caches */
@@ -119,9 +136,10 @@ struct sycpu_gemm_worker {
     int64_t block_rows;  /* of A that are packed */
 };
 
+/* Of a leaf, what it ends with included. */
 static inline int64_t steps_of(int64_t elements)
 {
-    return divide_up(elements, STEP);
+    return divide_up(elements, STEP * WHOLE) * WHOLE;
 }
 
 /* Bytes. */
@@ -141,7 +159,7 @@ static inline void items_between(int64_t from, int64_t to, int64_t base, int64_t
 /* The lowest height of a tile that holds so many rows. */
 static inline int gemm_height(int64_t rows)
 {
-    return (int)(rows + 1) / 2 * 2;
+    return WHOLE == 1 ? (int)(rows + 1) / 2 * 2 : (int)divide_up(rows, 16) * 16;
 }
 
 /* Where a leaf stands in the tree over leaves, which is walked as binary counting: one tile is pending for
@@ -165,10 +183,14 @@ static inline struct sycpu_gemm_place gemm_place_of(int64_t leaf, int64_t leaves
 void fast_gemm_leaf(const struct sycpu_gemm_tile *tile, int64_t leaf, int64_t leaves, int64_t k,
                     int64_t length);
 
+/* The same of a leaf whose sums are there: [height, TILE_COLUMNS]. With SYCPU_TILES. */
+void fast_gemm_merge(const struct sycpu_gemm_tile *tile, int64_t leaf, int64_t leaves, const float *sum);
+
 /* All leaves of a tile, at most SHALLOW_LEAVES, which ends in floats. For leaves of few steps. */
 void fast_gemm_shallow(const struct sycpu_gemm_tile *tile, int64_t leaves, const int64_t *length);
 
-/* Panels of A from `rows` row pointers (a multiple of TILE_ROWS): elements [first, first + depth) of each. */
+/* Panels of A from `rows` row pointers (a multiple of TILE_ROWS): elements [first, first + depth) of each. With
+ * SYCPU_TILES a panel whose first is NULL is left out. */
 void fast_gemm_pack_a_rows(const operand *const *row, int64_t rows, int64_t first, int64_t depth,
                            float *panels, int64_t panel_size);
 /* Panels of A from rows along its columns, STEP rows for each step, NULL: a row of zeros; the last panel is
@@ -206,11 +228,27 @@ void fast_gemm_list_slots(const struct sycpu_gemm *gemm, int64_t expert, struct 
 void fast_gemm_pack_turned(const struct sycpu_gemm_plan *plan, int64_t expert,
                            const struct sycpu_gemm_worker *worker, int64_t first, int width, float *to);
 
+/* Where the rows of a tile lie in A, if they can be read there as a panel of `rows` rows: the slots are neighbours.
+ * NULL: they cannot. */
+static inline const operand *fast_gemm_in_place(const struct sycpu_gemm_plan *plan, int64_t expert,
+                                                const int64_t *slot, int64_t rows)
+{
+    const struct sycpu_gemm *gemm = &plan->gemm;
+    if (WHOLE == 1 || !plan->in_place || rows % 16 || slot[rows - 1] - slot[0] != rows - 1) return NULL;
+    return (const operand *)gemm->a + expert * sycpu_gemm_a_size(gemm) + slot[0] * gemm->a_width;
+}
+
 /* ---- fast_gemm_few.c ---- */
 
 /* Columns [first, end) of C of an expert; end may lie past the last. NT, at most plan->turned_rows rows. */
 void fast_gemm_compute_few(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker,
                            int64_t expert, int64_t first, int64_t end);
+
+/* ---- fast_gemm_direct.c ---- */
+
+/* Rows [row, end) of C of an expert with fewer than DIRECT_LEAST, NN: n panels from `first` on. */
+void fast_gemm_compute_direct(const struct sycpu_gemm_plan *plan, const struct sycpu_gemm_worker *worker,
+                              int64_t expert, int64_t row, int64_t end, int64_t first, int64_t n);
 
 /* ---- fast_gemm.c ---- */
 
@@ -223,6 +261,10 @@ void fast_gemm_measure_leaves(const struct sycpu_gemm *gemm, struct sycpu_gemm_w
 /* The tile of panel_a of the block and panel_b of the expert. */
 void fast_gemm_compute_tile(const struct sycpu_gemm_plan *plan, const struct sycpu_gemm_worker *worker,
                             int64_t expert, int64_t panel_a, int64_t panel_b);
+
+/* worker->edge to the first `rows` rows of that tile. */
+void fast_gemm_copy_edge(const struct sycpu_gemm_plan *plan, const struct sycpu_gemm_worker *worker,
+                         int64_t expert, int64_t panel_a, int64_t panel_b, int64_t rows);
 
 /* ---- fast_gemm_grouped.c; tasks of parallel_for over a struct sycpu_gemm_plan ---- */
 

@@ -40,6 +40,12 @@ static void compute_columns(const struct sycpu_gemm_plan *plan, struct sycpu_gem
         return;
     }
 #endif
+#if DIRECT_LEAST
+    if (plan->gemm.form == SYCPU_GEMM_NN && worker->rows < DIRECT_LEAST) {
+        fast_gemm_compute_direct(plan, worker, expert, 0, worker->rows, first, end - first);
+        return;
+    }
+#endif
     fast_gemm_measure_leaves(&plan->gemm, worker, expert);
     for (int64_t from = 0; from < worker->row_panels; from += block) {
         int64_t n = least(block, worker->row_panels - from), row = from * worker->panel_rows;
@@ -69,6 +75,7 @@ void fast_gemm_compute_own(void *arg, int64_t share, int thread)
     const struct sycpu_gemm_plan *plan = arg;
     struct sycpu_gemm_worker worker = fast_gemm_make_worker(plan, thread);
     int64_t total = 0, base = 0;
+    enter_tiles();
     for (int64_t expert = 0; expert < plan->gemm.experts; expert++) {
         fast_gemm_enter_expert(plan, &worker, expert);
         total += panel_weight(plan, &worker) * plan->panels;
@@ -82,6 +89,7 @@ void fast_gemm_compute_own(void *arg, int64_t share, int thread)
         if (first < end) compute_columns(plan, &worker, expert, first, end);
         base += weight * plan->panels;
     }
+    leave_tiles();
     finish_streams();
 }
 

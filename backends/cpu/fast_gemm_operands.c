@@ -67,7 +67,7 @@ static void list_rows(const struct sycpu_gemm *gemm, int64_t expert, const opera
         int64_t left = least(n, length - first);
         n -= steps_of(left) * STEP;
         group = 0, skip = begin + first;
-        for (int64_t run, odd = left % STEP; left > 0 || odd--; left -= run) {
+        for (int64_t run, none = steps_of(left) * STEP - left; left > 0 || none--; left -= run) {
             run = 1, row = -1;
             if (left > 0 && gemm->form == SYCPU_GEMM_TN)
                 run = next_run(gemm, expert, left, &group, &skip, &row);
@@ -151,9 +151,11 @@ static void pack_block_of_rows(const struct sycpu_gemm_plan *plan, int64_t exper
     int64_t padded = locate_rows(gemm, expert, worker, first, n);
     float *to = worker->a;
     for (int64_t i = 0; i < padded; i++) row[i] = a + worker->slot[i] * gemm->a_width;
+    for (int64_t i = 0; WHOLE > 1 && i < padded; i += TILE_ROWS, n -= worker->panel_rows)
+        if (fast_gemm_in_place(plan, expert, worker->slot + i, least(worker->panel_rows, n))) row[i] = NULL;
     for (int64_t k = 0; k < gemm->depth; k += plan->run) {
         fast_gemm_pack_a_rows(row, padded, k, plan->run, to, a_panel_size(plan->steps));
-        to += steps_of(plan->run) * TILE_ROWS;
+        to += steps_of(plan->run) * A_STEP;
     }
 }
 
@@ -167,7 +169,7 @@ static void pack_block_of_columns(const struct sycpu_gemm_plan *plan, int64_t ex
     for (int64_t piece, k = 0; k < worker->depth; k += piece) {
         piece = least(worker->depth - k, LIST_STEPS);
         list_rows(gemm, expert, a, gemm->a_width, k, piece, row);
-        fast_gemm_pack_a_columns(row, piece, n, worker->a + k * TILE_ROWS, a_panel_size(plan->steps));
+        fast_gemm_pack_a_columns(row, piece, n, worker->a + k * A_STEP, a_panel_size(plan->steps));
     }
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copies parts of matrices into panels (see fast_gemm.h), straight or transposed. Rows of a panel that do not
  * exist repeat the last one or are zeros; what is computed from them is thrown away. The contraction is
- * padded only to whole words. */
+ * padded only to whole words, with SYCPU_TILES to whole tiles. */
 #include "config.h"
 
 #include "backends/cpu/fast_gemm.h"
@@ -24,7 +24,8 @@ ALWAYS_INLINE void pack_step(const operand *const *row, int64_t width, float *to
     const int64_t next = panel_width < LANES ? panel_size : LANES;
     for (int64_t i = 0; i < width; i += 2 * count) {
         vec low, high;
-        interleave(row[0] + i, row[1] ? row[1] + i : NULL, width - i, count, &low, &high);
+        const operand *early = WHOLE > 1 && !row[0] ? NULL : row[0] + i;
+        interleave(early, row[1] ? row[1] + i : NULL, width - i, count, &low, &high);
         vec_store(to, low);
         if (panel_width == TILE_COLUMNS || width - i > count) vec_store(to + next, high);
         to += panel_width < LANES ? 2 * panel_size : panel_size;
@@ -56,11 +57,13 @@ ALWAYS_INLINE void pack_columns(const operand *const *row, int64_t steps, int64_
     }
 }
 
+#ifndef SYCPU_TILES /* whose panels of A are others: fast_gemm_amx.c */
 void fast_gemm_pack_a_columns(const operand *const *row, int64_t steps, int64_t width, float *panels,
                               int64_t panel_size)
 {
     pack_columns(row, steps, width, panels, panel_size, TILE_ROWS);
 }
+#endif
 
 void fast_gemm_pack_b_columns(const operand *const *row, int64_t steps, int64_t width, float *panels,
                               int64_t panel_size)
@@ -86,8 +89,11 @@ ALWAYS_INLINE void pack_rows(const operand *const *row, int64_t first, int64_t d
             panel[i] = 0.0f;
             memcpy(panel + i, row[i] + k, sizeof(operand) * least(STEP, end - k));
         }
+    for (; k < first + steps_of(depth) * STEP; k += STEP, panel += stride)
+        for (int i = 0; i < rows; i++) panel[i] = 0.0f;
 }
 
+#ifndef SYCPU_TILES
 void fast_gemm_pack_a_rows(const operand *const *row, int64_t rows, int64_t first, int64_t depth,
                            float *panels, int64_t panel_size)
 {
@@ -96,6 +102,7 @@ void fast_gemm_pack_a_rows(const operand *const *row, int64_t rows, int64_t firs
         panels += panel_size;
     }
 }
+#endif
 
 void fast_gemm_pack_b_rows(const operand *from, int64_t stride, int64_t rows, int64_t depth, float *panel)
 {

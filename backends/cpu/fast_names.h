@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Names of the functions that are compiled once for each instruction set. The sources say fast_map; with
- * SYCPU_ISA = avx2 (or avx512, avx512_bf16, neon) the symbol is sycpu_avx2_fast_map. */
+ * SYCPU_ISA = avx2 (or avx512, avx512_bf16, amx_bf16, amx_emulated, neon) the symbol is sycpu_avx2_fast_map. */
 #ifndef SYCPU_FAST_NAMES_H
 #define SYCPU_FAST_NAMES_H
 
@@ -55,9 +55,11 @@
 #define fast_xent_grad                SYCPU_NAME(fast_xent_grad)
 
 /* Parts of matrix products, fast_gemm.h. */
+#define fast_gemm_compute_direct   SYCPU_NAME(fast_gemm_compute_direct)
 #define fast_gemm_compute_few      SYCPU_NAME(fast_gemm_compute_few)
 #define fast_gemm_compute_own      SYCPU_NAME(fast_gemm_compute_own)
 #define fast_gemm_compute_tile     SYCPU_NAME(fast_gemm_compute_tile)
+#define fast_gemm_copy_edge        SYCPU_NAME(fast_gemm_copy_edge)
 #define fast_gemm_enter_expert     SYCPU_NAME(fast_gemm_enter_expert)
 #define fast_gemm_filled_slots     SYCPU_NAME(fast_gemm_filled_slots)
 #define fast_gemm_filled_steps     SYCPU_NAME(fast_gemm_filled_steps)
@@ -66,6 +68,7 @@
 #define fast_gemm_list_slots       SYCPU_NAME(fast_gemm_list_slots)
 #define fast_gemm_make_worker      SYCPU_NAME(fast_gemm_make_worker)
 #define fast_gemm_measure_leaves   SYCPU_NAME(fast_gemm_measure_leaves)
+#define fast_gemm_merge            SYCPU_NAME(fast_gemm_merge)
 #define fast_gemm_pack_a_columns   SYCPU_NAME(fast_gemm_pack_a_columns)
 #define fast_gemm_pack_a_rows      SYCPU_NAME(fast_gemm_pack_a_rows)
 #define fast_gemm_pack_b_columns   SYCPU_NAME(fast_gemm_pack_b_columns)

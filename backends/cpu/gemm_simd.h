@@ -6,7 +6,11 @@
  *
  * Packed operands consist of words of 32 bits, and a step of the contraction takes a word of each: a float32,
  * or with SYCPU_PAIRS (the instructions of avx512_bf16) two bf16 that are neighbours along the contraction,
- * the earlier one in the lower half. Words have the type float in either case. */
+ * the earlier one in the lower half. Words have the type float in either case.
+ *
+ * With SYCPU_TILES (amx_bf16, and SYCPU_PAIRS too) the matrix tiles of tile.h compute: TILE_ROWS x TILE_COLUMNS of C
+ * are 2 x 2 of them. A leaf then ends with zeros so that its steps are a multiple of WHOLE, and a panel of A has a
+ * row of C after the other instead of a step after the other. */
 #ifndef SYCPU_GEMM_SIMD_H
 #define SYCPU_GEMM_SIMD_H
 
@@ -21,6 +25,14 @@ typedef uint16_t operand;
 typedef float operand;
 #endif
 #define STEP ((int)(sizeof(float) / sizeof(operand))) /* elements in a word */
+#ifdef SYCPU_TILES
+#    include "backends/cpu/tile.h"
+#    define WHOLE TILE_LINES /* steps of a leaf are a multiple of it */
+#else
+#    define WHOLE 1
+static inline void enter_tiles(void) {}
+static inline void leave_tiles(void) {}
+#endif
 
 #define ROWS_2(X)  X(0) X(1)
 #define ROWS_4(X)  ROWS_2(X) X(2) X(3)
@@ -34,9 +46,14 @@ typedef float operand;
 #if defined(__AVX512F__)
 #    include <immintrin.h>
 
-#    define LANES      16
-#    define TILE_ROWS  14
-#    define BLOCK_ROWS 84 /* rows of A that a thread packs together */
+#    define LANES 16
+#    ifdef SYCPU_TILES
+#        define TILE_ROWS  32
+#        define BLOCK_ROWS 32
+#    else
+#        define TILE_ROWS  14
+#        define BLOCK_ROWS 84 /* rows of A that a thread packs together */
+#    endif
 
 typedef __m512 vec;
 
@@ -59,7 +76,7 @@ static inline void vec_store_rounded(operand *p, vec v)
 }
 
 /* Words of two rows, the first `count` columns in *low and the next `count` in *high. Only n columns exist,
- * the others are zeros, as is a row that is NULL. */
+ * the others are zeros, as is a row that is NULL; without SYCPU_TILES the early one never is. */
 ALWAYS_INLINE void interleave(const operand *early, const operand *late, int64_t n, int count, vec *low,
                               vec *high)
 {
@@ -70,7 +87,7 @@ ALWAYS_INLINE void interleave(const operand *early, const operand *late, int64_t
                   second = _mm512_add_epi16(first, _mm512_set1_epi16((short)count));
 #        undef PICK
     const __mmask32 some = n < 32 ? (1u << n) - 1 : ~0u;
-    const __m512i a = _mm512_maskz_loadu_epi16(some, early),
+    const __m512i a = WHOLE > 1 && !early ? _mm512_setzero_si512() : _mm512_maskz_loadu_epi16(some, early),
                   b = late ? _mm512_maskz_loadu_epi16(some, late) : _mm512_setzero_si512();
     *low = _mm512_castsi512_ps(_mm512_permutex2var_epi16(a, first, b));
     *high = _mm512_castsi512_ps(_mm512_permutex2var_epi16(a, second, b));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the parts of `switchyard bench` share: the machine's limits, time and cost of ops, a measured training
- * step, small programs of a few ops, and one way to print. Nothing here is used by other commands. */
+ * step, small programs of a few ops, and one way to print. Of other commands `plan` takes the machine's limits. */
 #ifndef BENCH_H
 #define BENCH_H
 
@@ -51,6 +51,8 @@ int bench_over_processes(const struct syi_launch *launch);
 /* Threads of all ranks that a launch will have in this process. */
 int bench_threads(const struct syi_launch *launch);
 int bench_machine(int threads, struct bench_machine *machine, struct sy_error *err) SYI_MUST_CHECK;
+/* The same in some hundredths of a second, less exactly, by no more threads than there are CPUs. */
+int bench_machine_quick(int threads, struct bench_machine *machine, struct sy_error *err) SYI_MUST_CHECK;
 /* All ranks of a launch together: those of a world of processes measure at the same time. */
 int bench_machine_of(const struct syi_launch *launch, struct bench_machine *machine,
                      struct sy_error *err) SYI_MUST_CHECK;

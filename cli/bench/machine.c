@@ -11,7 +11,15 @@
 
 #include "cli/bench/bench.h"
 
-enum { ROUNDS = 8, COPY_ROUNDS = 4, CHAINS = 16, COPY_BYTES = 1 << 28 };
+enum { CHAINS = 16 };
+
+/* How thoroughly. Buffers of a quick look may fit in the largest caches. */
+struct effort {
+    int rounds, copy_rounds;
+    int64_t share;     /* a loop runs its iterations over this */
+    size_t copy_bytes; /* of each of two buffers */
+};
+static const struct effort thorough = {8, 4, 1, 1 << 28}, quick = {4, 2, 16, 1 << 25};
 
 static volatile float sink;
 
@@ -122,11 +130,12 @@ static void run_loop(void *arg, int64_t task, int thread)
     loop->run(loop->iterations);
 }
 
-static double rate_of(struct syi_threads *pool, struct loop loop, int threads)
+static double rate_of(struct syi_threads *pool, struct loop loop, int threads, const struct effort *effort)
 {
     double best = INFINITY;
     if (!loop.run) return 0;
-    for (int i = 0; i < ROUNDS; i++) {
+    loop.iterations /= effort->share;
+    for (int i = 0; i < effort->rounds; i++) {
         double begin = syi_seconds();
         syi_threads_for(pool, threads, run_loop, &loop);
         best = fmin(best, syi_seconds() - begin);
@@ -157,12 +166,13 @@ static void touch_share(void *arg, int64_t task, int thread)
     memset(b->to + (size_t)task * b->share, 2, b->share);
 }
 
-static int measure_copy(struct syi_threads *pool, struct bench_machine *machine, struct sy_error *err)
+static int measure_copy(struct syi_threads *pool, const struct effort *effort, struct bench_machine *machine,
+                        struct sy_error *err)
 {
-    struct buffers b = {.from = syi_alloc(COPY_BYTES, err), .to = syi_alloc(COPY_BYTES, err)};
+    struct buffers b = {.from = syi_alloc(effort->copy_bytes, err), .to = syi_alloc(effort->copy_bytes, err)};
     double best = INFINITY;
-    b.share = (size_t)COPY_BYTES / (size_t)machine->threads;
-    for (int i = 0; b.from && b.to && i < COPY_ROUNDS; i++) {
+    b.share = effort->copy_bytes / (size_t)machine->threads;
+    for (int i = 0; b.from && b.to && i < effort->copy_rounds; i++) {
         if (!i) syi_threads_for(pool, machine->threads, touch_share, &b);
         double begin = syi_seconds();
         syi_threads_for(pool, machine->threads, copy_share, &b);
@@ -179,23 +189,35 @@ static int measure_copy(struct syi_threads *pool, struct bench_machine *machine,
 
 static int measure(void *arg, void *result, struct sy_error *err)
 {
+    const struct effort *effort = arg;
     struct bench_machine *machine = result;
     struct syi_threads *pool;
-    (void)arg;
     int status = syi_threads_new(machine->threads, 1, &pool, err);
     if (status) return status;
-    machine->f32 = rate_of(pool, loop_f32(), machine->threads);
-    machine->bf16 = rate_of(pool, loop_bf16(), machine->threads);
-    status = measure_copy(pool, machine, err);
+    machine->f32 = rate_of(pool, loop_f32(), machine->threads, effort);
+    machine->bf16 = rate_of(pool, loop_bf16(), machine->threads, effort);
+    status = measure_copy(pool, effort, machine, err);
     syi_threads_free(pool);
     return status;
 }
 
-int bench_machine(int threads, struct bench_machine *machine, struct sy_error *err)
+static int measure_with(struct effort effort, int threads, struct bench_machine *machine,
+                        struct sy_error *err)
 {
     *machine = (struct bench_machine){.threads = threads};
     syi_cpu_name(machine->cpu, sizeof machine->cpu);
-    return bench_in_child(measure, NULL, machine, sizeof *machine, err);
+    return bench_in_child(measure, &effort, machine, sizeof *machine, err);
+}
+
+int bench_machine(int threads, struct bench_machine *machine, struct sy_error *err)
+{
+    return measure_with(thorough, threads, machine, err);
+}
+
+int bench_machine_quick(int threads, struct bench_machine *machine, struct sy_error *err)
+{
+    int cpus = syi_cpu_count();
+    return measure_with(quick, threads < cpus ? threads : cpus, machine, err);
 }
 
 int bench_machine_again(struct bench_machine *machine, struct sy_error *err)

@@ -5,6 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/utsname.h>
+#if defined(__x86_64__)
+#    include <cpuid.h>
+#endif
 
 #include "base/compress.h"
 #include "base/threads.h"
@@ -23,6 +26,9 @@
 #endif
 
 static const char *const built_variants[] = {
+#if SYCPU_HAS_AMX_BF16
+    "amx_bf16",
+#endif
 #if SYCPU_HAS_AVX512_BF16
     "avx512_bf16",
 #endif
@@ -65,6 +71,10 @@ static void processor_features(struct syi_text *text)
     FEATURE("avx512vl")
     FEATURE("avx512bf16")
 #    undef FEATURE
+    unsigned a, b, c, d; /* the compiler's names of these are newer than some compilers */
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) d = 0;
+    if (d >> 24 & 1) syi_text_puts(text, " amx-tile");
+    if (d >> 22 & 1) syi_text_puts(text, " amx-bf16");
 #elif defined(__aarch64__)
     syi_text_puts(text, " neon");
 #endif

@@ -51,6 +51,39 @@ int syi_config_evaluates(const struct syi_config *config)
     return bits;
 }
 
+/* Appends ", KEY VALUE" where a value is not that of a run file without the key. */
+static void put_other(const struct syi_config *config, const char *key, struct syi_text *text)
+{
+    char name[SYI_KEY], reason[SYI_REASON];
+    struct syi_key found;
+    int differs = 0;
+    snprintf(name, sizeof(name), "decode.%s", key);
+    if (syi_key_parse(name, &found, reason) ||
+        syi_option_differs(found.option, &config->decode, &differs, NULL) || !differs)
+        return;
+    syi_text_printf(text, ", %s ", key);
+    syi_option_print(found.option, (const char *)&config->decode + found.option->offset, text);
+}
+
+void syi_config_decode_text(const struct syi_config *config, char text[SYI_DECODE_TEXT])
+{
+    static const char *const of_beams[] = {"length_penalty", "finished_beams", "early_stopping"},
+                             *const of_draws[] = {"topk", "topp", "rescale_log_probs"};
+    const struct syi_decode_part *decode = &config->decode;
+    struct syi_text out = {0};
+    int draws = decode->temperature > 0, beams = !draws && decode->beams > 1;
+    if (draws) syi_text_printf(&out, "temperature %g", decode->temperature);
+    if (beams) syi_text_printf(&out, "%d beams, alpha %g", (int)decode->beams, decode->alpha);
+    if (!draws && !beams) syi_text_puts(&out, "greedy");
+    for (size_t i = 0; i < 3 && (draws || beams); i++)
+        put_other(config, draws ? of_draws[i] : of_beams[i], &out);
+    if (draws) syi_text_printf(&out, ", seed %lld", (long long)config->train.seed);
+    syi_text_printf(&out, ", %lld tokens",
+                    (long long)(decode->max_length ? decode->max_length : config->data.max_target_length));
+    snprintf(text, SYI_DECODE_TEXT, "%s", out.data ? out.data : "");
+    syi_text_free(&out);
+}
+
 int64_t syi_config_decode_rows(const struct syi_config *config)
 {
     int64_t rows = config->data.batch_size / config->train.microbatches, parts = 1;

@@ -144,6 +144,16 @@ static int join_layers(struct syi_build *b, enum syi_role loss, double factor, e
     return mean;
 }
 
+/* What label smoothing adds to the cross entropy, an output. sum, z: of the loss that is trained on and its z part. */
+static void report_smoothing(struct syi_build *b, const struct syi_inputs *in, int logits, int sum, int z)
+{
+    struct syi_program *p = b->p;
+    if (b->config->loss.label_smoothing == 0) return;
+    int plain = syi_xent(p, logits, in->decoder_targets, in->loss_weights, 0, 0).loss;
+    plain = syi_tree_sum(p, syi_block_sum(p, SY_OP_BLOCK_SUM, plain));
+    syi_step_output(p, SYI_STEP_SMOOTHING, syi_map2(p, SY_MAP_SUB, syi_map2(p, SY_MAP_SUB, sum, z), plain));
+}
+
 /* Forward pass and losses. Returns the scalar that is differentiated: loss of the batch's tokens / loss_norm
  * + the auxiliary losses (T5X losses.py, contrib/moe/models.py). */
 static int forward_loss(struct syi_build *b)
@@ -171,6 +181,7 @@ static int forward_loss(struct syi_build *b)
     syi_step_output(p, SYI_STEP_TOKEN_LOSS, sum);
     syi_step_output(p, SYI_STEP_Z_LOSS, z);
     syi_step_output(p, SYI_STEP_CORRECT, correct);
+    report_smoothing(b, &in, logits, sum, z);
     syi_scope_pop(p);
     return loss;
 }

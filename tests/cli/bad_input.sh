@@ -23,6 +23,7 @@ untouched() {
 wrong 2 'task.NAME.train is not set' "$program" train "$top/bench/tiny.run" --run-dir none
 wrong 1 'task.words.train: cannot read none.tsv: No such file' tiny none --set task.words.train=none.tsv
 wrong 1 'task.words.valid: cannot read none.tsv: No such file' tiny none --set task.words.valid=none.tsv
+wrong 1 'task.words.test: cannot read none.tsv: No such file' tiny none --set task.words.test=none.tsv
 untouched none
 wrong 1 'none.tsv: No such file' "$program" eval good --file none.tsv --quiet
 wrong 2 'no task.NAME.test: give --file TSV' "$program" eval good
@@ -31,12 +32,13 @@ wrong 2 'none: No such file' "$program" predict none
 wrong 2 'holds no run (it has no run.conf)' "$program" eval .
 wrong 1 'there is no none/metrics.db' "$program" metrics none
 
-# tsv TEXT: bad.tsv is refused for training, for evaluation while training, and by eval.
+# tsv TEXT: bad.tsv is refused for training, for evaluation while training and after it, and by eval.
 n=0
 tsv() {
     n=$((n + 1))
     wrong 1 "bad.tsv:$1" tiny "bad-$n" --set task.words.train=bad.tsv
     wrong 1 "bad.tsv:$1" tiny "bad-$n" --set task.words.valid=bad.tsv
+    wrong 1 "bad.tsv:$1" tiny "bad-$n" --set task.words.test=bad.tsv
     untouched "bad-$n"
     wrong 1 "bad.tsv:$1" "$program" eval good --file bad.tsv
 }

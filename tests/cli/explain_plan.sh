@@ -53,11 +53,18 @@ exits 0 "$program" explain "$tiny_run" --set moe.num_experts=0
 grep -q ' route ' out && fail "a dense model routes"
 
 # ---- plan ----
-exits 0 "$program" plan "$tiny_run"
+exits 0 "$program" plan "$tiny_run" --tensors
 [ ! -s err ] || fail "plan writes on stderr: $(cat err)"
-says out '^1 rank x '
-says out '^111488 parameters in 54 tensors'
 says out 'token_embedder/embedding  *\[384, 32\] (vocab, embed)'
+exits 0 "$program" plan "$tiny_run"
+grep -q 'token_embedder' out && fail "plan prints tensors unasked"
+# The summary: ten lines. Two of four experts of two layers (3 * 4 * 32 * 64 elements) are not active.
+says out '^1 rank x '
+says out "^111488 parameters in 54 tensors, $((111488 - 3 * 4 * 32 * 64)) active for a token\$"
+sed -n 3p out | grep -q '^memory of a rank:$' || fail "plan's third line is $(sed -n 3p out)"
+sed -n 10p out | grep -q '^the longest step: [0-9.e-]* s or more at [1-9][0-9]* GFLOP/s, [1-9][0-9]* GB/s;' ||
+    fail "plan's tenth line is $(sed -n 10p out)"
+[ "$(head -n 10 out | awk 'NR > 1 && length($0) > 79')" = '' ] || fail "a line of the summary is wide: $(head -n 10 out)"
 shown='plan, optimizers'
 shows '^  optimizer of 54 parameters, 111488 elements: \["scale_by_adam(b1=0.9, b2=0.98, eps=1e-08, eps_root=0.0)", '
 slow='--set optimizer.slow.match=[*embedding] --set optimizer.slow.b1=0.5 --set optimizer.slow.lr_factors=constant(0.1)'
@@ -70,17 +77,17 @@ exits 0 "$program" plan "$tiny_run" --json $slow $still
 shows '"part":"optimizer.slow","name":"adamw","chain":\["scale_by_adam(b1=0.5, [^"]*","add_decayed_weights([^"]*","scale_by_learning_rate"\],"lr_factors":"constant(0.1)","tensors":3,"elements":12544'
 shows '"part":"optimizer.still","name":"none","chain":\[\],"lr_factors":"","tensors":12,'
 # Biases of experts are parameters that no optimizer has.
-exits 0 "$program" plan "$tiny_run" --set moe.expert_bias=true
+exits 0 "$program" plan "$tiny_run" --set moe.expert_bias=true --tensors
 shows '^  optimizer of 54 parameters, '
 says out 'wi_0/kernel  *\[4, 32, 64\] (expert, embed, '
 sum=0
 for segment in persist io carry scratch snapshot; do
-    bytes=$(sed -n "s/^  $segment  *\([0-9]*\) bytes .* MiB\$/\1/p" out)
+    bytes=$(sed -n "s/^  $segment  *\([0-9]*\) bytes .* MiB  .*/\1/p" out)
     [ "${bytes:-0}" -gt 0 ] || fail "plan says nothing of $segment"
     sum=$((sum + ${bytes:-0}))
 done
 says out "^  all  *$sum bytes"
-[ "$(uname)" != Linux ] || says out '^  free  *[0-9]* bytes .* MiB  here for a rank$'
+[ "$(uname)" != Linux ] || says out '^  all .* MiB  of [0-9.]* MiB free here$'
 says out '^a step at the longest bucket: [0-9]* ops, 0 collectives, 0.0 MiB received'
 says out '^its arithmetic: [0-9.]* GFLOP, [0-9.]* MiB read and written$'
 one=$sum
@@ -88,7 +95,7 @@ one=$sum
 # Sharing out makes a rank's part smaller; null and the CPU agree on what all of them keep.
 for backend in cpu null; do
     before=$(date +%s)
-    exits 0 "$program" plan "$tiny_run" --comm thread $eight --backend $backend
+    exits 0 "$program" plan "$tiny_run" --comm thread $eight --backend $backend --tensors
     [ $(($(date +%s) - before)) -le 5 ] || fail "plan for eight ranks takes seconds"
     says out '^8 ranks x '
     says out "backend $backend "
@@ -106,7 +113,7 @@ exits 0 "$program" plan "$tiny_run" --backend null --set model.d_model=4096 --se
     --set moe.num_experts=64 --set model.num_heads=64 --set model.head_dim=128 --set model.num_encoder_layers=24 \
     --set model.num_decoder_layers=24 --set moe.num_encoder_sparse_layers=12 --set moe.num_decoder_sparse_layers=12
 says out '^[0-9]\{13\} parameters'
-[ "$(uname)" != Linux ] || says out '  here for a rank: too little$'
+[ "$(uname)" != Linux ] || says out '  of [0-9.]* MiB free here: too little$'
 # ---- the learning rate ----
 exits 0 "$program" plan "$tiny_run" --schedule
 [ ! -s err ] || fail "plan --schedule writes on stderr: $(cat err)"

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# `switchyard metrics`: the questions of doc/metrics.md have answers, several runs are compared, a run of version 2 is read
-# as it is and goes on in the tables of this version.
+# `switchyard metrics`: the questions of doc/metrics.md have answers, several runs are compared, runs of versions 2 and 3
+# are read as they are and go on in the tables of this version; what the loss is made of, and how texts were decoded.
 . "$(dirname "$0")/_common.sh"
 good_run
 # shellcheck disable=SC2086
@@ -45,23 +45,62 @@ case $many in
 *) fail "12 runs: $many" ;;
 esac
 
-# ---- a run of version 2 ----
-mkdir old
-cp "$top/tests/golden/metrics/version-2.db" old/metrics.db
-cp old/metrics.db before
-exits 0 "$program" metrics old
-says out '^expert load, last step'
-exits 0 "$program" metrics old good --tsv "SELECT run, max(step), count(time) FROM all_metric GROUP BY run ORDER BY run DESC"
-says out '^old	8	0$'
-cmp -s before old/metrics.db || fail "reading changed a database of version 2"
-cp good/metrics.db present
-cp old/metrics.db good/metrics.db
+# ---- what the loss is made of ----
 # shellcheck disable=SC2086
-exits 0 tiny good --resume $good --set train.steps=6
-says err 'metrics: the tables of .*/good/metrics.db were of version 2 and are of version 3 now$'
+exits 0 tiny smooth $good --set loss.label_smoothing=0.1
+for run in good smooth; do
+    [ "$(query $run 'SELECT count(*) FROM loss_parts WHERE abs(loss - cross_entropy - label_smoothing - z_loss - auxiliary_loss - router_z_loss) < 1e-9 * loss')" = 4 ] ||
+        fail "$run: the parts of the loss are not its sum: $(query $run 'SELECT * FROM loss_parts')"
+done
+[ "$(query good 'SELECT count(*) FROM loss_parts WHERE label_smoothing = 0 AND cross_entropy > 1 AND z_loss > 0')" = 4 ] || fail "without label smoothing"
+# The weights of step 1 are those of both, and so is what their predictions are worth.
+[ "$(query good 'SELECT round(cross_entropy, 5) FROM loss_parts WHERE step = 1')" = "$(query smooth 'SELECT round(cross_entropy, 5) FROM loss_parts WHERE step = 1')" ] ||
+    fail "label smoothing changes the cross entropy: $(query smooth 'SELECT * FROM loss_parts')"
+[ "$(query smooth 'SELECT count(*) FROM loss_parts WHERE abs(label_smoothing) > 0.01')" = 4 ] || fail "label smoothing is no part"
+
+# ---- evaluations of one step, decoded in several ways ----
+for how in '' '--beams 4' '--beams 4 --set decode.alpha=1 --set decode.length_penalty=power' '--temperature 0.5 --set decode.topk=3' ''; do
+    # shellcheck disable=SC2086
+    exits 0 "$program" eval good --file valid.tsv $how
+done
+"$program" metrics good --tsv "SELECT settings, count(*) FROM valid_eval WHERE name = 'wer' GROUP BY settings ORDER BY settings" >out
+[ "$(sed 1d out)" = '4 beams, alpha 0.6, 24 tokens	1
+4 beams, alpha 1, length_penalty "power", 24 tokens	1
+greedy, 24 tokens	2
+temperature 0.5, topk 3, seed 7, 24 tokens	1' ] || fail "settings: $(cat out)"
+[ "$(query good "SELECT count(*) FROM eval_latest WHERE name = 'wer'")" = 4 ] || fail "newest: $(query good 'SELECT * FROM eval_latest')"
+[ "$(query good "SELECT count(*) || max(settings) FROM eval_latest WHERE name = 'loss'")" = 1 ] || fail "the loss is not decoded"
+exits 0 "$program" metrics good
+says out '^valid.tsv  *4  *per .*  4 beams, alpha 0.6, 24 tokens$'
+
+# ---- runs of versions 2 and 3 ----
+# goes_on VERSION: its rows are there, read as they are, and training goes on in them.
+goes_on() {
+    rm -rf old
+    mkdir old
+    cp "$top/tests/golden/metrics/version-$1.db" old/metrics.db
+    cp old/metrics.db before
+    exits 0 "$program" metrics old
+    says out '^expert load, last step'
+    says out '^events, last ten'
+    evaluated=$(query old "SELECT count(*) FROM all_eval_latest WHERE settings IS NULL")
+    [ "$evaluated" -ge 1 ] || fail "version $1: no evaluation"
+    exits 0 "$program" metrics old other --tsv "SELECT run, max(step) FROM all_metric GROUP BY run ORDER BY run DESC"
+    says out '^old	[48]$'
+    cmp -s before old/metrics.db || fail "reading changed a database of version $1"
+    cp before good/metrics.db
+    # shellcheck disable=SC2086
+    exits 0 tiny good --resume $good --set train.steps=$2
+    says err "metrics: the tables of .*/good/metrics.db were of version $1 and are of version 4 now\$"
+    [ "$(query good 'PRAGMA user_version')" = 4 ] || fail "the version is $(query good 'PRAGMA user_version')"
+    [ "$(query good 'SELECT count(*) FROM eval_latest WHERE settings IS NULL')" = "$evaluated" ] || fail "version $1: evaluations are gone"
+    [ "$(query good "SELECT count(cross_entropy) FROM loss_parts")" = $(($2 - 4)) ] || fail "version $1: $(query good 'SELECT * FROM loss_parts')"
+}
+goes_on 2 6
 [ "$(query good 'SELECT count(*), max(step), (SELECT max(attempt) FROM run) FROM loss_curve')" = '6	6	3' ] ||
     fail "migrated: $(query good 'SELECT * FROM loss_curve')"
-sqlite_version=$(query good 'PRAGMA user_version')
-[ "$sqlite_version" = 3 ] || fail "the version is $sqlite_version"
+rm -r good/checkpoints/6 # back to step 4
+goes_on 3 6
+[ "$(query good 'SELECT count(*), max(step) FROM loss_curve')" = '6	6' ] || fail "migrated: $(query good 'SELECT * FROM loss_curve')"
 [ "${#hash}" -eq 64 ] && [ "$hash" != "$other" ] || fail "two seeds have one hash"
 finish

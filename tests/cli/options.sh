@@ -21,6 +21,12 @@ for command in train eval predict score metrics top report config explain plan v
     exits 0 "$program" --help
     says out "^  $command "
 done
+# A terminal of 80 columns has room for all of it.
+for command in '' $("$program" --help | sed -n 's/^  \([a-z][a-z-]*\) .*/\1/p'); do
+    # shellcheck disable=SC2086
+    exits 0 "$program" $command --help
+    [ -z "$(awk 'length($0) > 79' "$here/out")" ] || fail "$command --help is wide: $(awk 'length($0) > 79' "$here/out")"
+done
 for option in backend comm ranks threads set quiet run-dir resume; do
     exits 0 "$program" train --help
     says out "^  --$option"

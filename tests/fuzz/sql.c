@@ -50,7 +50,7 @@ static void make_database(void)
         FUZZ_REQUIRE(sink.metric(sink.arg, step, "loss", 1.0 / step, NULL) == SY_OK);
         FUZZ_REQUIRE(sink.routing(sink.arg, step, "encoder/layers_1/mlp", 2, tokens, dropped, NULL) == SY_OK);
     }
-    FUZZ_REQUIRE(sink.eval(sink.arg, 5, "g2p/valid", "wer", 0.5, NULL) == SY_OK);
+    FUZZ_REQUIRE(sink.eval(sink.arg, 5, "g2p/valid", "wer", 0.5, "", NULL) == SY_OK);
     FUZZ_REQUIRE(sink.event(sink.arg, 5, "stop", "done\nafter\t5 steps", NULL) == SY_OK);
     FUZZ_REQUIRE(sink.close(sink.arg, NULL) == SY_OK);
     FUZZ_REQUIRE(!stat("metrics.db", &made));

@@ -422,6 +422,34 @@ Test(backend, cpu_options_that_do_not_exist)
     cr_expect(strstr(unknown.text, "unknown option \"varant\"") != NULL, "%s", unknown.text);
 }
 
+/* The products in bf16 alone; in C by name and option, never of itself. */
+Test(backend, cpu_emulates_tiles_when_asked)
+{
+    struct sy_backend_option alone[] = {{"emulate", "true"}, {NULL, NULL}},
+                             no_value[] = {{"variant", "amx_bf16"}, {"emulate", "yes"}, {NULL, NULL}},
+                             both[] = {{"variant", "amx_bf16"}, {"emulate", "true"}, {NULL, NULL}};
+    struct syi_backend *backend = NULL;
+    struct sy_error err = {0}, unknown = {0}, why = {0};
+    cr_expect_eq(syi_backend_open("cpu", alone, NULL, &backend, &err), SY_EINVAL);
+    cr_expect(strstr(err.text, "option emulate is for variant amx_bf16 alone") != NULL, "%s", err.text);
+    cr_expect_eq(syi_backend_open("cpu", no_value, NULL, &backend, &unknown), SY_EINVAL);
+    cr_expect(strstr(unknown.text, "option emulate is true or false, not \"yes\"") != NULL, "%s",
+              unknown.text);
+    if (syi_backend_open("cpu", both, NULL, &backend, &why) != SY_OK) {
+        cr_expect(strstr(why.text, "AVX512-BF16") || strstr(why.text, "no kernels of amx_bf16"), "%s",
+                  why.text);
+        cr_skip_test("%s", why.text);
+    }
+    cr_expect_str_eq(backend->description, "amx_bf16: emulated, slow");
+    cr_expect_str_eq(syi_backend_find(backend, SY_OP_MATMUL, SY_BF16, SY_F32)->name, "amx_bf16, emulated");
+    cr_expect_str_eq(syi_backend_find(backend, SY_OP_ATTENTION, SY_BF16, SY_BF16)->name, "avx512_bf16");
+    cr_expect_str_eq(syi_backend_find(backend, SY_OP_MATMUL, SY_F32, SY_F32)->name, "avx512");
+    syi_backend_close(backend);
+    cr_assert_eq(syi_backend_open("cpu", NULL, NULL, &backend, NULL), SY_OK);
+    cr_expect_null(strstr(backend->description, "emulated"));
+    syi_backend_close(backend);
+}
+
 Test(backend, null_counts_kernels_and_collectives)
 {
     char lines[2048] = "";

@@ -65,9 +65,9 @@ static int take_example(void *arg, int64_t step, const struct syi_sink_example *
 }
 
 static int take_row(void *arg, int64_t step, const char *task, const char *name, double value,
-                    struct sy_error *err)
+                    const char *settings, struct sy_error *err)
 {
-    (void)arg, (void)step, (void)task, (void)name, (void)value, (void)err;
+    (void)arg, (void)step, (void)task, (void)name, (void)value, (void)settings, (void)err;
     return SY_OK;
 }
 
@@ -113,7 +113,7 @@ static int look(void *arg, const struct syi_rank *rank, struct sy_error *err)
     int status = e ? syi_engine_new(&l->config, rank, use, 0, &engine, err) : SY_ENOMEM;
     if (!status) status = syi_engine_init(engine, 3, err);
     if (!status && l->exchange) exchange_embeddings(engine, l->exchange);
-    if (!status) status = syi_evaluations_open(e, &l->files, &l->config, engine, rank, err);
+    if (!status) status = syi_evaluations_open(e, &l->files, &l->config, engine, rank, NULL, err);
     if (!status) status = syi_evaluations_run(e, 1, NULL, NULL, err);
     for (int i = 0; !status && rank->rank == 0 && i < e->n; i++) {
         l->result[i] = e->result[i];

@@ -22,7 +22,7 @@ static const char *make_run(void)
     for (int step = 1; step <= 5; step++)
         cr_assert_eq(sink.metric(sink.arg, step, "loss", step == 3 ? NAN : 1.0 / step, NULL), SY_OK);
     cr_assert_eq(sink.metric(sink.arg, 5, "experts/[x]", 2, NULL), SY_OK);
-    cr_assert_eq(sink.eval(sink.arg, 4, "g2p/valid", "wer", 0.5, NULL), SY_OK);
+    cr_assert_eq(sink.eval(sink.arg, 4, "g2p/valid", "wer", 0.5, "", NULL), SY_OK);
     cr_assert_eq(sink.event(sink.arg, 5, "stop", "a \"quote\", a comma\nand a line", NULL), SY_OK);
     cr_assert_eq(sink.close(sink.arg, NULL), SY_OK);
     return path;
@@ -218,8 +218,8 @@ Test(metrics_export, tasks_cannot_leave_the_folder)
     char command[5000], folder[4400];
     int64_t rows = 0;
     cr_assert_eq(syi_store_open(path, &options, &sink, NULL), SY_OK);
-    cr_assert_eq(sink.eval(sink.arg, 5, "../../../tmp/../x y.tsv", "wer", 1, NULL), SY_OK);
-    cr_assert_eq(sink.eval(sink.arg, 5, "/a", "wer", 1, NULL), SY_OK);
+    cr_assert_eq(sink.eval(sink.arg, 5, "../../../tmp/../x y.tsv", "wer", 1, "", NULL), SY_OK);
+    cr_assert_eq(sink.eval(sink.arg, 5, "/a", "wer", 1, "", NULL), SY_OK);
     cr_assert_eq(sink.close(sink.arg, NULL), SY_OK);
     snprintf(folder, sizeof folder, "%s.tb", path);
     struct sy_error err = {0};

@@ -37,7 +37,7 @@ static const char *make_run(void)
     cr_assert(sink.metric(sink.arg, 7, "loss", 0.0 / 0.0, NULL) == SY_OK);
     cr_assert(sink.routing(sink.arg, 100, "encoder/layers_1/mlp", 2, (int64_t[]){30, 90}, (int64_t[]){2, 0},
                            NULL) == SY_OK);
-    cr_assert(sink.eval(sink.arg, 100, "dev", "wer", 0.325, NULL) == SY_OK);
+    cr_assert(sink.eval(sink.arg, 100, "dev", "wer", 0.325, "", NULL) == SY_OK);
     cr_assert(sink.event(sink.arg, 100, "stop", "two\nlines\tand \\ a tab", NULL) == SY_OK);
     cr_assert(sink.close(sink.arg, NULL) == SY_OK);
     return path;

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "metrics/counts.h"
+#include "metrics/schema.h"
 #include "metrics_support.h"
 
 /* ---- arrays of counts ---- */
@@ -205,7 +206,7 @@ Test(metrics_routing, version_2_goes_on)
     for (size_t i = 0; i < SYI_COUNT(questions); i++) before[i] = ask(path, questions[i]);
     struct syi_metric_sink sink = open_sink(path, 4, 1); /* an evaluation: no new attempt */
     cr_assert(sink.close(sink.arg, NULL) == SY_OK);
-    cr_assert(ask(path, "PRAGMA user_version") == 3);
+    cr_assert(ask(path, "PRAGMA user_version") == SYI_SCHEMA_VERSION);
     for (size_t i = 0; i < SYI_COUNT(questions); i++) {
         double after = ask(path, questions[i]);
         cr_assert(before[i] != 0 && after == before[i], "%s: %.17g, before %.17g", questions[i], after,

@@ -36,8 +36,8 @@ Test(metrics_store, everything_comes_out)
                            NULL) == SY_OK);
     cr_assert(sink.parameter(sink.arg, 3, "encoder/w", "weight_rms", 0.5, NULL) == SY_OK);
     cr_assert(sink.example(sink.arg, 3, &example, NULL) == SY_OK);
-    cr_assert(sink.eval(sink.arg, 3, "dev", "wer", 0.5, NULL) == SY_OK);
-    cr_assert(sink.eval(sink.arg, 3, "dev", "wer", 0.25, NULL) == SY_OK);
+    cr_assert(sink.eval(sink.arg, 3, "dev", "wer", 0.5, "", NULL) == SY_OK);
+    cr_assert(sink.eval(sink.arg, 3, "dev", "wer", 0.25, "", NULL) == SY_OK);
     cr_assert(sink.flush(sink.arg, 60, NULL) == SY_OK);
     /* flushed means on disk: another connection sees it while the store is open */
     cr_assert(ask(path, "SELECT count(*) FROM metric") == 4);
@@ -92,7 +92,7 @@ Test(metrics_store, resume_supersedes_later_steps)
             cr_assert(sink.routing(sink.arg, step, "x", 1, (int64_t[]){100 * i + step}, (int64_t[]){0},
                                    NULL) == SY_OK);
         }
-        cr_assert(sink.eval(sink.arg, attempts[i][1], "dev", "wer", i, NULL) == SY_OK);
+        cr_assert(sink.eval(sink.arg, attempts[i][1], "dev", "wer", i, "", NULL) == SY_OK);
         cr_assert(sink.close(sink.arg, NULL) == SY_OK);
     }
     cr_assert(ask(path, "SELECT count(*) FROM metric") == 9 + 2 + 1);
@@ -114,7 +114,7 @@ Test(metrics_store, append_belongs_to_the_last_attempt)
     cr_assert(sink.metric(sink.arg, 9, "loss", 1, NULL) == SY_OK);
     cr_assert(sink.close(sink.arg, NULL) == SY_OK);
     sink = open_sink(path, 4, 1);
-    cr_assert(sink.eval(sink.arg, 4, "test", "wer", 0.5, NULL) == SY_OK);
+    cr_assert(sink.eval(sink.arg, 4, "test", "wer", 0.5, "", NULL) == SY_OK);
     cr_assert(sink.close(sink.arg, NULL) == SY_OK);
     cr_assert(ask(path, "SELECT count(*) FROM run") == 1);
     cr_assert(ask(path, "SELECT loss FROM loss_curve WHERE step = 9") == 1);
@@ -393,7 +393,7 @@ Test(metrics_store, no_row_twice)
     sink = open_sink(path, -1, 0);
     for (int i = 0; i < 12; i++) {
         cr_assert(sink.event(sink.arg, i, "note", "text", NULL) == SY_OK);
-        cr_assert(sink.eval(sink.arg, i, "dev", "wer", i, NULL) == SY_OK);
+        cr_assert(sink.eval(sink.arg, i, "dev", "wer", i, "", NULL) == SY_OK);
         if (i == 6) cr_assert(sink.back(sink.arg, 4, NULL) == SY_OK);
         cr_assert(sink.flush(sink.arg, 60, NULL) == SY_OK);
     }

@@ -37,9 +37,9 @@ static const char *make_run(void)
                                NULL) == SY_OK);
     }
     for (size_t i = 0; i < SYI_COUNT(eval); i++) {
-        cr_assert(sink.eval(sink.arg, eval[i].step, "dev", "loss", eval[i].loss, NULL) == SY_OK);
-        cr_assert(sink.eval(sink.arg, eval[i].step, "dev", "accuracy", eval[i].accuracy, NULL) == SY_OK);
-        cr_assert(sink.eval(sink.arg, eval[i].step, "dev", "items", 20, NULL) == SY_OK);
+        cr_assert(sink.eval(sink.arg, eval[i].step, "dev", "loss", eval[i].loss, "", NULL) == SY_OK);
+        cr_assert(sink.eval(sink.arg, eval[i].step, "dev", "accuracy", eval[i].accuracy, "", NULL) == SY_OK);
+        cr_assert(sink.eval(sink.arg, eval[i].step, "dev", "items", 20, "", NULL) == SY_OK);
     }
     cr_assert(sink.event(sink.arg, 100, "checkpoint", "checkpoint of step 100 saved", NULL) == SY_OK);
     cr_assert(sink.close(sink.arg, NULL) == SY_OK);
@@ -129,7 +129,7 @@ Test(metrics_views, of_a_run_that_went_back)
         int64_t step = i <= 9 ? i : i - 5;
         put_step(&sink, step, (double)i, 1);
         if (i % 3 == 0 || i == 11)
-            cr_assert(sink.eval(sink.arg, step, "dev", "loss", 1 / (double)i, NULL) == SY_OK);
+            cr_assert(sink.eval(sink.arg, step, "dev", "loss", 1 / (double)i, "", NULL) == SY_OK);
         if (i == 4) cr_assert(sink.event(sink.arg, 4, "checkpoint", "saved", NULL) == SY_OK);
         if (i != 9) continue;
         cr_assert(sink.event(sink.arg, 4, "rollback", "back to the checkpoint of step 4", NULL) == SY_OK);
@@ -211,7 +211,7 @@ Test(metrics_views, several_runs)
     cr_assert_str_eq(lines.text, "count(*)\n2\n");
     cr_assert(ask_all(all, 3, NULL, &lines, &err) == SY_OK, "%s", err.text);
     cr_assert(strstr(lines.text, "\none\t2\t190\t1\t1\t1000\tdone\n"), "%s", lines.text);
-    cr_assert(strstr(lines.text, "\ndev\taccuracy\tone\t180\t0.75\t0.5\t0.75\n"), "%s", lines.text);
+    cr_assert(strstr(lines.text, "\ndev\taccuracy\tone\t180\t0.75\t0.5\t0.75\t\n"), "%s", lines.text);
     cr_assert(ask_all(all, 4, NULL, &lines, &missing) == SY_ENOENT &&
               strstr(missing.text, "none/metrics.db"));
     cr_assert(ask_all(all, 3, "DELETE FROM run_2.metric", &lines, &change_error) == SY_EINVAL);

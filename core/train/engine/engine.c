@@ -202,6 +202,7 @@ static void finish_values(struct syi_engine *e, const struct syi_norms *norms, d
         if (info->added == SYI_ADDED_MEAN && !as_t5x) value[v] /= parts;
     }
     value[SYI_STEP_CROSS_ENTROPY] = value[SYI_STEP_TOKEN_LOSS] - value[SYI_STEP_Z_LOSS];
+    value[SYI_STEP_PLAIN_ENTROPY] = value[SYI_STEP_CROSS_ENTROPY] - value[SYI_STEP_SMOOTHING];
     value[SYI_STEP_LOSS] =
         value[SYI_STEP_TOKEN_LOSS] + (value[SYI_STEP_AUXILIARY_LOSS] + value[SYI_STEP_ROUTER_Z_LOSS]);
     value[SYI_STEP_ONE] = 1;
@@ -333,6 +334,7 @@ int syi_engine_eval(struct syi_engine *e, const struct syi_batch *batch, struct 
     if (status) return status;
     sums->loss_sum += get_scalar(e->output[SYI_STEP_TOKEN_LOSS]);
     sums->z_sum += get_scalar(e->output[SYI_STEP_Z_LOSS]);
+    sums->smoothing_sum += get_scalar(e->output[SYI_STEP_SMOOTHING]);
     sums->correct_sum += get_scalar(e->output[SYI_STEP_CORRECT]);
     sums->target_tokens += batch->n_target_tokens;
     sums->weighted += norms.weighted;

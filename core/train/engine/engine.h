@@ -112,9 +112,10 @@ struct syi_eval_layer {
 };
 /* Sums over the batches of an evaluation. */
 struct syi_eval_sums {
-    double loss_sum, z_sum, correct_sum; /* loss_sum: z-loss included */
-    int64_t target_tokens, weighted;     /* targets; those of nonzero weight */
-    struct syi_eval_layer *layer;        /* [syi_engine_moe_layers], the caller's; NULL: not wanted */
+    double loss_sum, z_sum, smoothing_sum,
+        correct_sum;                 /* loss_sum: z-loss and what label smoothing adds included */
+    int64_t target_tokens, weighted; /* targets; those of nonzero weight */
+    struct syi_eval_layer *layer;    /* [syi_engine_moe_layers], the caller's; NULL: not wanted */
 };
 /* Adds a batch of at most the bound rows. */
 int syi_engine_eval(struct syi_engine *engine, const struct syi_batch *batch, struct syi_eval_sums *sums,

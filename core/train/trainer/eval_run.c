@@ -36,7 +36,8 @@ static int evaluate_checkpoint(const struct eval_call *call, const struct syi_ra
                                      &meta, err);
 
     syi_engine_params_changed(engine);
-    if (!status) status = syi_evaluations_open(e, &call->files, job->launch.config, engine, rank, err);
+    if (!status)
+        status = syi_evaluations_open(e, &call->files, job->launch.config, engine, rank, &job->report, err);
     for (int i = 0; !status && i < e->n; i++) {
         say_sizes(job, rank, meta.step, &e->part[i]);
         status = syi_evaluation_run(&e->part[i], 1, NULL, NULL, &e->result[i], err);

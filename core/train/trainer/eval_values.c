@@ -71,6 +71,8 @@ void syi_eval_training_metrics(const struct syi_config *config, const struct syi
     syi_eval_result_set(result, "accuracy",
                         sums->weighted ? sums->correct_sum / (double)sums->weighted : NAN);
     syi_eval_result_set(result, "cross_ent_loss", per_target(sums, sums->loss_sum - sums->z_sum));
+    syi_eval_result_set(result, "cross_entropy",
+                        per_target(sums, sums->loss_sum - sums->z_sum - sums->smoothing_sum));
     syi_eval_result_set(result, "z_loss", per_target(sums, sums->z_sum));
     if (layers) expert_metrics(config, sums->layer, layers, result);
 }
@@ -99,7 +101,9 @@ int syi_eval_result_write(const struct syi_eval_result *result, const struct syi
     syi_eval_result_set(&rows, "cut", (double)rows.cut);
     for (int i = 0; i < rows.n; i++) {
         struct sy_error here = {0};
-        int status = sink->eval(sink->arg, step, rows.task, rows.value[i].name, rows.value[i].value, &here);
+        const struct syi_eval_value *value = &rows.value[i];
+        const char *settings = value->mode == SYI_MODE_INFER_EVAL ? rows.settings : "";
+        int status = sink->eval(sink->arg, step, rows.task, value->name, value->value, settings, &here);
         if (status && !first) first = syi_error(err, status, "%s", here.text);
     }
     int examples = write_examples(result, sink, step, first ? NULL : err);

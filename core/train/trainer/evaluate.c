@@ -162,7 +162,7 @@ static int take_buffers(struct syi_evaluation *e, struct sy_error *err)
 
 int syi_evaluation_open(struct syi_evaluation *e, const struct syi_eval_data *data,
                         const struct syi_config *config, struct syi_engine *engine,
-                        const struct syi_rank *rank, struct sy_error *err)
+                        const struct syi_rank *rank, const struct syi_report *report, struct sy_error *err)
 {
     size_t layers = (size_t)syi_engine_moe_layers(engine);
     int status;
@@ -173,6 +173,7 @@ int syi_evaluation_open(struct syi_evaluation *e, const struct syi_eval_data *da
     e->engine = engine;
     e->rank = rank;
     e->comm = rank->comm;
+    e->report = report;
     e->decode_length = syi_engine_decode_length(engine);
     syi_text_scores_open(&e->scores, &data->options->metrics);
     e->sums.layer = syi_alloc((layers + 1) * sizeof(*e->sums.layer), err);
@@ -207,6 +208,15 @@ int32_t syi_evaluation_cut(const struct syi_evaluation *e)
     return syi_eval_decodes(e->data) ? e->decode.n_cut : e->loss.n_cut;
 }
 
+static void report_work(const struct syi_evaluation *e, const char *what, int64_t done,
+                        const struct syi_eval_batches *batches)
+{
+    char text[SYI_CONFIG_STRING + 16];
+    if (e->comm->rank || !e->report || !e->report->work) return;
+    snprintf(text, sizeof(text), "%s %s", e->data->name, what);
+    e->report->work(e->report->arg, text, done, e->data->items.n_items - batches->n_cut);
+}
+
 /* ---- decoding: outputs of all items ---- */
 
 static void keep_output(struct syi_evaluation *e, int32_t row)
@@ -239,13 +249,17 @@ static int decode_batch(struct syi_evaluation *e, int32_t index, syi_poll_fn pol
 /* An item that was cut has an empty output. */
 static int decode_all(struct syi_evaluation *e, syi_poll_fn poll, void *poll_arg, struct sy_error *err)
 {
+    int64_t done = 0;
     int status = SY_OK;
 
     e->outputs.length = 0;
     for (int32_t i = 0; i < e->decode.n_cut; i++)
         e->output[e->decode.cut[i]] = (struct syi_eval_output){.score = NAN};
-    for (int32_t i = 0; !status && i < e->decode.n_batches; i++)
+    for (int32_t i = 0; !status && i < e->decode.n_batches; i++) {
+        report_work(e, "decoded", done, &e->decode);
         status = decode_batch(e, i, poll, poll_arg, err);
+        done += e->batch.n_real;
+    }
     return status ? status : syi_text_status(&e->outputs, err);
 }
 
@@ -333,13 +347,16 @@ static int sum_losses(struct syi_evaluation *e, syi_poll_fn poll, void *poll_arg
 {
     struct syi_eval_layer *layer = e->sums.layer;
     int layers = syi_engine_moe_layers(e->engine), status = SY_OK;
+    int64_t done = 0;
 
     memset(layer, 0, (size_t)layers * sizeof(*layer));
     e->sums = (struct syi_eval_sums){.layer = layer};
     for (int32_t i = 0; !status && i < e->loss.n_batches; i++) {
+        report_work(e, "loss", done, &e->loss);
         if (poll) status = poll(poll_arg, err);
         if (!status) status = syi_eval_batches_fetch(&e->loss, i, &e->batch, err);
         if (!status) status = syi_engine_eval(e->engine, &e->batch, &e->sums, err);
+        done += e->batch.n_real;
     }
     return status;
 }
@@ -357,6 +374,7 @@ int syi_evaluation_run(struct syi_evaluation *e, int decode, syi_poll_fn poll, v
                                        .items = e->data->items.n_items,
                                        .cut = decodes ? e->decode.n_cut : e->loss.n_cut,
                                        .left_out = !decodes && syi_eval_decodes(e->data)};
+    if (decodes) syi_config_decode_text(e->config, result->settings);
     syi_eval_loss(&e->sums, result);
     if (decodes) status = share_scores(e, result, err);
     syi_eval_training_metrics(e->config, &e->sums, syi_engine_moe_layers(e->engine), result);

@@ -40,6 +40,7 @@ struct syi_evaluation {
     const struct syi_rank *rank;      /* borrowed */
     struct syi_comm *comm;            /* its */
     const struct syi_config *config;  /* borrowed */
+    const struct syi_report *report;  /* borrowed: learns on rank 0 how far it is; NULL: none does */
     struct syi_vocabularies vocabularies;
     struct syi_dataset dataset;           /* of running text; else zeroed */
     struct syi_eval_batches decode, loss; /* decode: without batches where nothing is decoded */
@@ -58,10 +59,12 @@ struct syi_evaluation {
     struct syi_text example_text;     /* of all examples, each with its NUL */
     struct syi_sink_example *example; /* (metrics.examples, at most n_items) of the last evaluation */
 };
-/* The engine has the program of SYI_USE_EVAL, those of SYI_USE_DECODE where syi_eval_decodes. */
+/* The engine has the program of SYI_USE_EVAL, those of SYI_USE_DECODE where syi_eval_decodes. report: NULL, or what
+ * syi_evaluation keeps. */
 int syi_evaluation_open(struct syi_evaluation *evaluation, const struct syi_eval_data *data,
                         const struct syi_config *config, struct syi_engine *engine,
-                        const struct syi_rank *rank, struct sy_error *err) SYI_MUST_CHECK;
+                        const struct syi_rank *rank, const struct syi_report *report,
+                        struct sy_error *err) SYI_MUST_CHECK;
 void syi_evaluation_close(struct syi_evaluation *evaluation);
 /* Called by all ranks; all get the same numbers, rank 0 the examples, too. Numbers of texts are added up in the order of
  * the items, so no batch shows in them. decode 0: no outputs are made, and what needs them is left out. poll: asked between

@@ -42,13 +42,13 @@ int syi_eval_files_use(const struct syi_eval_files *files)
 
 int syi_evaluations_open(struct syi_evaluations *e, const struct syi_eval_files *files,
                          const struct syi_config *config, struct syi_engine *engine,
-                         const struct syi_rank *rank, struct sy_error *err)
+                         const struct syi_rank *rank, const struct syi_report *report, struct sy_error *err)
 {
     int status = SY_OK;
 
     e->n = 0;
     for (int i = 0; !status && i < files->n; i++) {
-        status = syi_evaluation_open(&e->part[i], &files->data[i], config, engine, rank, err);
+        status = syi_evaluation_open(&e->part[i], &files->data[i], config, engine, rank, report, err);
         e->n += !status;
     }
     if (status) syi_evaluations_close(e);

@@ -24,10 +24,11 @@ struct syi_evaluations {
     struct syi_evaluation part[SYI_CONFIG_PARTS];
     struct syi_eval_result result[SYI_CONFIG_PARTS];
 };
-/* files: borrowed. */
+/* files, report: borrowed; report: NULL, or what learns on rank 0 how far they are. */
 int syi_evaluations_open(struct syi_evaluations *evaluations, const struct syi_eval_files *files,
                          const struct syi_config *config, struct syi_engine *engine,
-                         const struct syi_rank *rank, struct sy_error *err) SYI_MUST_CHECK;
+                         const struct syi_rank *rank, const struct syi_report *report,
+                         struct sy_error *err) SYI_MUST_CHECK;
 void syi_evaluations_close(struct syi_evaluations *evaluations);
 /* One after the other; decode 0: without what needs outputs. */
 int syi_evaluations_run(struct syi_evaluations *evaluations, int decode, syi_poll_fn poll, void *poll_arg,

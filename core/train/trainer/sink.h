@@ -32,9 +32,10 @@ struct syi_metric_sink {
                    const int64_t *dropped, struct sy_error *err);
     /* Something that happened ("start", "checkpoint", "stop"), with one line of text. */
     int (*event)(void *arg, int64_t step, const char *kind, const char *text, struct sy_error *err);
-    /* One result of an evaluation at a step: of which task, and which ("wer", "per", "items", "loss"). */
+    /* One result of an evaluation at a step: of which task, and which ("wer", "per", "items", "loss"). settings: how the
+     * texts were decoded that it is of, "" where it is of none. */
     int (*eval)(void *arg, int64_t step, const char *task, const char *name, double value,
-                struct sy_error *err);
+                const char *settings, struct sy_error *err);
     /* The run goes back to this step: what was given of later ones stays, but is no part of the run any more. */
     int (*back)(void *arg, int64_t step, struct sy_error *err);
     /* Returns when all that was given is on disk, or after so many seconds: SY_EBUSY, and nothing is lost. 0:

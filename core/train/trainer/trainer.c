@@ -86,7 +86,8 @@ static int open_rank(struct syi_trainer *t, const struct training *training, str
                                       .ahead = (int)t->config->data.prefetch};
     if (!status) status = syi_train_data_open(&t->data, t->config, &reader, err);
     if (!status)
-        status = syi_evaluations_open(&t->evaluations, &training->valid, t->config, t->engine, t->rank, err);
+        status = syi_evaluations_open(&t->evaluations, &training->valid, t->config, t->engine, t->rank,
+                                      &t->job->report, err);
     if (!status)
         status =
             syi_saver_new(t->job->dir->path, syi_engine_session(t->engine), t->rank->comm, &t->saver, err);

@@ -49,8 +49,9 @@ enum { SYI_EVAL_VALUES = 64 };
 struct syi_eval_result {
     const char *task; /* "NAME/valid", "NAME/test" of [task.NAME], or a file */
     int64_t items,
-        cut;      /* cut: too long for the limits, counted as wrong; left out where nothing is decoded */
-    int modes;    /* of its values, enum syi_mode */
+        cut;   /* cut: too long for the limits, counted as wrong; left out where nothing is decoded */
+    int modes; /* of its values, enum syi_mode */
+    char settings[SYI_DECODE_TEXT]; /* how its texts were decoded; "" where none were */
     int left_out; /* 1: the task has metrics that need outputs, and this time nothing was decoded */
     int n;
     struct syi_eval_value value[SYI_EVAL_VALUES]; /* in the order in which people want to see them */
@@ -73,6 +74,9 @@ struct syi_report {
     void (*line)(void *arg, const char *text);                        /* start-up, checkpoints, events */
     void (*progress)(void *arg, const struct syi_progress *progress); /* every step; the receiver thins out */
     void (*eval)(void *arg, int64_t step, const struct syi_eval_result *result);
+    /* How far an evaluation is, before each batch: items of those that take part. what: "NAME/valid decoded" or
+     * "NAME/valid loss". */
+    void (*work)(void *arg, const char *what, int64_t done, int64_t all);
 };
 
 struct syi_train_job {

@@ -1,0 +1,56 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# How far evaluations and predictions are: one line of a terminal that fits its width and goes away at the end, no carriage
+# return elsewhere, nothing with --quiet; results are printed all the same.
+. "$(dirname "$0")/_common.sh"
+data "$here/train.tsv" 300 1
+data "$here/test.tsv" 400 2
+cd "$here" || exit 99
+slow='--threads 1 --set decode.batch_size=1 --beams 4'
+exits 0 tiny run --threads 1 --quiet --set train.steps=2 --set task.words.test="$here/test.tsv"
+says out '^weights sha256 '
+[ "$(wc -l <out)" -le 5 ] || fail "train --quiet prints more than results: $(cat out)"
+
+# ---- no terminal ----
+# shellcheck disable=SC2086
+exits 0 "$program" eval run $slow
+tr '\r' '#' <out | grep -q '#' && fail "a carriage return in a file"
+[ ! -s err ] || fail "eval writes on stderr: $(cat err)"
+result=$(grep '^words/test: ' out) || fail "no result: $(cat out)"
+
+if ! command -v python3 >/dev/null; then
+    echo "not tested: a terminal; there is no python3"
+    finish
+fi
+# terminal COLUMNS FEED OUTPUT COMMAND...: what the terminal got into ./shown.
+terminal() {
+    python3 "$top/tests/cli/progress_terminal.py" "$@" >shown || fail "exit $? in a terminal: $* ($(cat shown))"
+}
+
+# ---- eval, in a terminal ----
+# shellcheck disable=SC2086
+terminal 50 0 - "$program" eval run $slow # no room for the time left
+grep -q '^words/test decoded: [0-9]* of 385 items, [0-9]* % *<CR>$' shown || fail "no progress: $(cat shown)"
+[ -z "$(grep '<CR>$' shown | awk 'length($0) > 49 + 4')" ] || fail "progress is wider than the terminal: $(cat shown)"
+grep -qx "$result" shown || fail "the result is not on a line of its own: $(cat shown)"
+# shellcheck disable=SC2086
+terminal 30 0 - "$program" eval run $slow
+[ -z "$(grep '<CR>$' shown | awk 'length($0) > 29 + 4')" ] || fail "progress is wider than 30 columns: $(cat shown)"
+# shellcheck disable=SC2086
+terminal 50 0 - "$program" eval run $slow --quiet
+grep -q '<CR>' shown && fail "eval --quiet shows progress: $(cat shown)"
+grep -qx "$result" shown || fail "eval --quiet has no result: $(cat shown)"
+
+# ---- evaluations of a training ----
+# shellcheck disable=SC2086
+terminal 80 0 - "$program" train "$top/bench/tiny.run" --run-dir trained --threads 1 --set decode.batch_size=1 --set decode.beams=4 --set train.steps=1 \
+    --set task.words.train=train.tsv --set task.words.valid=test.tsv
+grep -q '^words/valid decoded: [0-9]* of 385 items, [0-9]* %, [0-9]* s left<CR>$' shown || fail "no progress of valid: $(cat shown)"
+
+# ---- predict: standard error is the terminal ----
+terminal 60 4 answers "$program" predict run --threads 1
+grep -q '^predict: [234] lines *<CR>$' shown || fail "no progress of predict: $(cat shown)"
+[ "$(wc -l <answers)" -eq 4 ] || fail "4 lines have $(wc -l <answers) answers"
+terminal 60 4 answers "$program" predict run --threads 1 --quiet
+[ ! -s shown ] || fail "predict --quiet shows: $(cat shown)"
+finish
