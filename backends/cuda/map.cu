@@ -378,7 +378,7 @@ int sycuda_map(void *context, const struct sy_call *call)
     const int64_t most =
         (int64_t) static_cast<sycuda_context *>(context)->multiprocessors * BLOCKS_A_MULTIPROCESSOR;
     const int64_t blocks = sycuda_blocks(p.rows * p.fours, threads);
-    SYCUDA_LAUNCH(map_fours, blocks < most ? blocks : most, threads, bytes * (size_t)threads,
-                  sycuda_stream(context), p);
+    SYCUDA_LAUNCH_OWN(map_fours, blocks < most ? blocks : most, threads, bytes * (size_t)threads,
+                      sycuda_stream(context), p);
     return sycuda_launched(context, "map");
 }

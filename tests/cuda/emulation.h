@@ -216,5 +216,8 @@ static inline void emulated_start(void (*kernel)(Parameters...), unsigned blocks
                    __VA_ARGS__)
 #define SYCUDA_LAUNCH_FREE(kernel, blocks, threads, stream, ...)                                             \
     emulated_start(kernel, (unsigned)(blocks), (unsigned)(threads), 0, true, stream, __VA_ARGS__)
+#define SYCUDA_LAUNCH_OWN(kernel, blocks, threads, shared_bytes, stream, ...)                                \
+    emulated_start(kernel, (unsigned)(blocks), (unsigned)(threads), (size_t)(shared_bytes), true, stream,    \
+                   __VA_ARGS__)
 
 #endif
