@@ -26,6 +26,9 @@
 /* The same for a kernel whose threads never wait for each other: no barrier, no shuffle, no shared memory. */
 #    define SYCUDA_LAUNCH_FREE(kernel, blocks, threads, stream, ...)                                         \
         kernel<<<(unsigned)(blocks), (unsigned)(threads), 0, stream>>>(__VA_ARGS__)
+/* The same with dynamic shared memory, of which a thread touches nothing but a part of its own. */
+#    define SYCUDA_LAUNCH_OWN(kernel, blocks, threads, shared_bytes, stream, ...)                            \
+        SYCUDA_LAUNCH(kernel, blocks, threads, shared_bytes, stream, __VA_ARGS__)
 #elif !defined EMULATION_H
 #    error "compile this with nvcc, or for the CPU through tests/cuda"
 #endif

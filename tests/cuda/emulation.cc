@@ -170,6 +170,8 @@ void run_free(const emulated_shape &shape)
 {
     uint64_t n = (uint64_t)shape.blocks * shape.threads;
     unsigned down = random_below(2);
+    if (shape.shared_bytes) set_up();
+    if (shape.shared_bytes) memset(m.shared, 0xfb, shape.shared_bytes);
     m.free = true;
     for (uint64_t k = 0; k < n; k++) {
         uint64_t i = down ? n - 1 - k : k;

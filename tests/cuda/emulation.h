@@ -26,6 +26,7 @@
 #define __forceinline__ inline
 #define __restrict__ __restrict
 #define __launch_bounds__(...)
+#define __grid_constant__
 #define __shared__ static thread_local
 
 struct dim3 {
@@ -215,5 +216,8 @@ static inline void emulated_start(void (*kernel)(Parameters...), unsigned blocks
                    __VA_ARGS__)
 #define SYCUDA_LAUNCH_FREE(kernel, blocks, threads, stream, ...)                                             \
     emulated_start(kernel, (unsigned)(blocks), (unsigned)(threads), 0, true, stream, __VA_ARGS__)
+#define SYCUDA_LAUNCH_OWN(kernel, blocks, threads, shared_bytes, stream, ...)                                \
+    emulated_start(kernel, (unsigned)(blocks), (unsigned)(threads), (size_t)(shared_bytes), true, stream,    \
+                   __VA_ARGS__)
 
 #endif

@@ -36,6 +36,7 @@ struct kh {
     uint32_t attr_bytes;
     int op, n_in, n_out;
     int in_place; /* set it: output 0 is the memory of input 0 */
+    int cpu_only; /* set it: a large case that says nothing more of the CUDA backend */
     int wild;     /* set before kh_in: percent of denormals, zeros of both signs, huge values, inf and NaN */
 };
 

@@ -211,6 +211,24 @@ static void relpos(struct kh *k, int op, const struct sy_attr_relpos *attr, cons
     kh_check(k, "relative positions");
 }
 
+/* Far more elements a bucket than the small cases have. */
+Test(attention_masks, a_bucket_of_thousands)
+{
+    struct sy_tensor table = {.dim = {2, 6, 1, 1, 1}, .rank = 2, .dtype = SY_F32};
+    struct sy_tensor dense = {.dim = {2, 70, 90, 1, 1}, .rank = 3, .dtype = SY_F32};
+    for (int bidirectional = 0; bidirectional < 2; bidirectional++) {
+        struct sy_attr_relpos attr = {bidirectional, 20};
+        struct kh gradient, bias;
+        kh_begin(&gradient, SY_OP_RELPOS_BIAS_GRAD, &attr, sizeof attr);
+        kh_in(&gradient, SY_F32, 3, 2, 70, 90);
+        add_like(&gradient, &table);
+        kh_check(&gradient, "relative positions");
+        relpos(&bias, SY_OP_RELPOS_BIAS, &attr, &table, gradient.want[0], &dense);
+        kh_end(&gradient);
+        kh_end(&bias);
+    }
+}
+
 static void check_dense_bias(struct shape s)
 {
     struct pair *table = pair_of(s), *dense = copy_of(table);

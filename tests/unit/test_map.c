@@ -181,6 +181,34 @@ Test(map, outputs)
     }
 }
 
+/* Thirty values that are all still needed. */
+Test(map, many_registers_at_once)
+{
+    enum { N = 15 };
+    union program p = {.map = {.n_instr = 2 * N, .out_register = {3 * N - 1}, .rng = 255}};
+    struct kh k;
+    for (int i = 0; i < N; i++) {
+        int sum = N + i, chain = 2 * N + i;
+        p.map.instr[i] =
+            (struct sy_map_instr){.op = SY_MAP_ADD, .a = (uint8_t)i, .b = (uint8_t)((i + 1) % N)};
+        p.map.instr[N + i] = (struct sy_map_instr){
+            .op = SY_MAP_FMA, .a = (uint8_t)i, .b = (uint8_t)sum, .c = (uint8_t)(i ? chain - 1 : 0)};
+    }
+    kh_begin(&k, SY_OP_MAP, &p, program_bytes(&p));
+    for (int i = 0; i < N; i++) kh_in(&k, SY_F32, 2, 3, 111);
+    kh_out(&k, SY_F32, 2, 3, 111);
+    kh_check(&k, "many registers");
+    for (int e = 0; e < 333; e++) {
+        float want = ((float *)k.in[0].data)[e];
+        for (int i = 0; i < N; i++) {
+            const float *a = k.in[i].data, *b = k.in[(i + 1) % N].data;
+            want = fmaf(a[e], a[e] + b[e], want);
+        }
+        cr_assert_eq(((float *)k.want[0])[e], want);
+    }
+    kh_end(&k);
+}
+
 /* In a square matrix an operand [n] is a row vector of columns, [n, 1] one value a row. */
 Test(map, broadcast_in_a_square)
 {

@@ -437,26 +437,51 @@ Test(rows, embed)
         embed(16, 3, 100, 130, leaves);
         embed(8, 9, 1, 1, leaves);
     }
+    embed(32, 50, 300, 8, 32); /* ids and positions that a radix sort takes in several passes and tiles */
+    embed(32, 70, 3, 5, 2);
+    embed(1, 1030, 70000, 1, 1);
 }
 
-Test(rows, cache_append)
+static void cache_append(int n)
 {
     for (int at = 0; at < 5; at += 2) {
         for (int in_place = 0; in_place < 2; in_place++) {
             struct kh k;
             kh_begin(&k, SY_OP_CACHE_APPEND, NULL, 0);
-            const float *cache = kh_in(&k, SY_F32, 3, 3, 5, 7), *row = kh_in(&k, SY_F32, 3, 3, 1, 7);
+            const float *cache = kh_in(&k, SY_F32, 3, 3, 5, n), *row = kh_in(&k, SY_F32, 3, 3, 1, n);
             *(int32_t *)kh_in(&k, SY_I32, 1, 1) = at;
-            kh_out(&k, SY_F32, 3, 3, 5, 7);
+            kh_out(&k, SY_F32, 3, 3, 5, n);
             k.in_place = in_place;
             kh_check(&k, "cache_append");
-            for (int i = 0; i < 105; i++) {
-                float want = i / 7 % 5 == at ? row[i / 35 * 7 + i % 7] : cache[i];
+            for (int i = 0; i < 15 * n; i++) {
+                float want = i / n % 5 == at ? row[i / (5 * n) * n + i % n] : cache[i];
                 cr_assert_eq(((float *)k.want[0])[i], want);
             }
             kh_end(&k);
         }
     }
+}
+
+Test(rows, cache_append)
+{
+    cache_append(7);
+    cache_append(8);
+}
+
+/* On the CUDA backend: what is not known stays as it was. */
+static void gather_on_device(const struct kh *k, const int32_t *from, int position)
+{
+    const struct sy_kernel *kernel = kh_device_kernel(kh_device(), k->op, SY_F32, SY_F32);
+    const int64_t T = k->in[0].dim[1], N = k->in[0].dim[2];
+    const uint32_t *cache = k->in[0].data;
+    void *got[SY_MAX_OUT];
+    if (!kernel) return;
+    kh_run_device(k, kh_device(), kernel, got, "cache_gather");
+    for (int64_t i = 0; i < sycpu_count(&k->out[0]); i++) {
+        uint32_t want = i / N % T < position ? cache[from[i / (T * N)] * T * N + i % (T * N)] : 0xa5a5a5a5u;
+        cr_assert_eq(((uint32_t *)got[0])[i], want, "cuda: position %d element %lld", position, (long long)i);
+    }
+    kh_free_guarded(got[0]);
 }
 
 /* Rows of the output come from the local rows named; positions from `position` on stay. */
@@ -489,6 +514,7 @@ Test(rows, cache_gather)
             kh_free_guarded(got[0]);
             kh_free_guarded(threaded[0]);
         }
+        gather_on_device(&k, from, position);
         kh_end(&k);
     }
 }
