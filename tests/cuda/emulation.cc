@@ -34,7 +34,8 @@ struct machine {
     unsigned char *shared = nullptr;
     unsigned n = 0;
     uint64_t random = 88172645463325252u;
-    bool free = false; /* of the launch */
+    int predicate = 0, any = 0; /* of the barrier that threads come to, and of the one they left */
+    bool free = false;          /* of the launch */
     emulated_position free_at;
 
     ~machine()
@@ -143,6 +144,8 @@ bool release_block()
     }
     if (done == m.n) return false;
     if (waiting == m.n) {
+        m.any = m.predicate;
+        m.predicate = 0;
         for (unsigned i = 0; i < m.n; i++) m.all[i].state = READY;
         return true;
     }
@@ -199,6 +202,13 @@ int emulated_lane()
 void emulated_barrier()
 {
     wait_as(AT_BARRIER);
+}
+
+int emulated_barrier_or(int predicate)
+{
+    m.predicate |= predicate != 0;
+    wait_as(AT_BARRIER);
+    return m.any;
 }
 
 uint64_t emulated_shuffle(unsigned mask, uint64_t value, int source)

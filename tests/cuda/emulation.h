@@ -20,6 +20,8 @@
 
 /* ---- the language ---- */
 
+#pragma GCC diagnostic ignored "-Wunknown-pragmas" /* unroll */
+
 #define __global__ static
 #define __device__
 #define __host__
@@ -44,6 +46,8 @@ const emulated_position *emulated_now();
 #define gridDim   (emulated_now()->blocks)
 
 void emulated_barrier();
+/* A barrier; whether a thread came with a predicate that is not 0. */
+int emulated_barrier_or(int predicate);
 /* Gives `value` to the warp and returns that of lane `source` once all lanes of mask have come. */
 uint64_t emulated_shuffle(unsigned mask, uint64_t value, int source);
 /* The lanes of the warp whose predicate is not 0. */
@@ -53,6 +57,10 @@ void *emulated_dynamic_shared();
 static inline void __syncthreads()
 {
     emulated_barrier();
+}
+static inline int __syncthreads_or(int predicate)
+{
+    return emulated_barrier_or(predicate);
 }
 static inline void __syncwarp(unsigned mask = 0xffffffffu)
 {

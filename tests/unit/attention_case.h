@@ -226,7 +226,14 @@ static inline void check(struct kh *k, const char *what)
         }
 }
 
-static inline void check_shape(const struct shape *s, int wild)
+/* The CUDA backend, emulated, alone. */
+static inline void check_device(struct kh *k, const char *what)
+{
+    kh_reference(k, what);
+    kh_check_device(k, what);
+}
+
+static inline void check_shape_by(const struct shape *s, int wild, void (*compare)(struct kh *, const char *))
 {
     struct sy_attr_attention attr = attr_of(s);
     struct kh forward, backward;
@@ -237,13 +244,18 @@ static inline void check_shape(const struct shape *s, int wild)
              s->self, s->rows, s->queries, s->keys, s->heads, s->head_dim, s->blocks, s->causal, s->buckets,
              s->dropout, wild, s->no_lengths, s->segments, s->mask, s->dense, s->uniform);
     add_forward(&forward, s, &attr, wild);
-    check(&forward, what);
+    compare(&forward, what);
     if (!s->position) {
         add_backward(&backward, &forward, s->self);
-        check(&backward, what);
+        compare(&backward, what);
         kh_end(&backward);
     }
     kh_end(&forward);
+}
+
+static inline void check_shape(const struct shape *s, int wild)
+{
+    check_shape_by(s, wild, check);
 }
 
 /* ---- written down plainly ---- */

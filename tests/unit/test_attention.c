@@ -80,6 +80,43 @@ Test(attention, variants_equal_the_reference_on_special_values)
         }
 }
 
+static void check_on_device(struct shape s, int wild)
+{
+    s.rows = s.rows % 4 && s.rows > 3 ? 3
+             : s.rows > 4             ? 4
+                                      : s.rows; /* all of its lengths, and a tree of rows */
+    check_shape_by(&s, wild, check_device);
+}
+
+/* Tiles of 16, 32 and 64 queries, heads of several pieces of columns, few and many values that are special. */
+Test(attention, cuda_equals_the_reference)
+{
+    static const struct shape more[] = {
+        {SIZES(0, 2, 3, 70, 1, 70), .buckets = 8, .dropout = 1},
+        {SIZES(1, 2, 20, 20, 1, 130), .causal = 1, .uniform = 1, .buckets = 16},
+        {SIZES(0, 1, 66, 5, 2, 144), .dense = 1, .segments = 1},
+        {SIZES(0, 8, 5, 9, 1, 3), .dense = 1, .mask = 1, .buckets = 4, .dropout = 1},
+    };
+    for (size_t i = 0; i < sizeof more / sizeof more[0]; i++) check_on_device(more[i], 0);
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
+        if (i != 8) check_on_device(shapes[i], i % 3 ? 3 * ((int)i % 2) : -10);
+    for (size_t i = 0; i < sizeof general / sizeof general[0]; i++)
+        check_on_device(general[i], i % 3 ? 9 * ((int)i % 2) : -10);
+}
+
+static void check_device_float(struct kh *k, const char *what)
+{
+    kh_reference(k, what);
+    kh_compare_device(k, SY_F32, SY_F32, what);
+}
+
+/* So many pairs that the gradient's workspace does not hold them all at once. */
+Test(attention, cuda_has_gradients_of_long_rows)
+{
+    static const struct shape s = {SIZES(0, 3, 64, 22000, 1, 4), .causal = 1, .buckets = 8, .dense = 1};
+    check_shape_by(&s, 0, check_device_float);
+}
+
 /* ---- against a plain softmax ---- */
 
 static void check_plain(const struct kh *k, const struct shape *s, int row, int head, int q)
