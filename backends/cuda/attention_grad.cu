@@ -181,23 +181,23 @@ attention_grad_task(const attention_grad &g, int which, const In *q, const In *k
 }
 
 /* Pairs that see each other among positions from .. of the tile and at .. at + 63 of the other axis: bit i of bits[j]
- * is tile position i with position at + j. Ends with a barrier; 0: there is none. */
+ * is tile position i with position at + j. Of queries a thread has 16 for one key. Ends with a barrier; 0: there is
+ * none. */
 __device__ static inline int attention_grad_bits(const sycuda_attention_call &a, int of_queries, int64_t row,
                                                  int64_t from, int64_t at, uint64_t *bits)
 {
-    const int tile = (int)blockDim.x / 4;
+    const int tile = (int)blockDim.x / 4, j = (int)threadIdx.x % 64, part = (int)threadIdx.x / 64;
     uint64_t mine = 0;
-    int any = 0;
-    for (int j = (int)threadIdx.x; j < SYCUDA_KEYS; j += (int)blockDim.x) {
-        mine = 0;
-        for (int i = 0; of_queries && i < tile; i++)
-            mine |= (sycuda_attention_seen(a, row, from + i, at) >> j & 1) << i;
-        if (!of_queries) mine = sycuda_attention_seen(a, row, at + j, from) >> (from % SYCUDA_KEYS);
+    if (of_queries) {
+        for (int i = 0; i < 16; i++)
+            mine |= (sycuda_attention_seen(a, row, from + 16 * part + i, at) >> j & 1) << i;
+        reinterpret_cast<uint16_t *>(bits)[4 * j + part] = (uint16_t)mine;
+    } else if (part == 0) {
+        mine = sycuda_attention_seen(a, row, at + j, from) >> (from % SYCUDA_KEYS);
         if (tile < SYCUDA_KEYS) mine &= ~(~UINT64_C(0) << tile);
         bits[j] = mine;
-        any |= mine != 0;
     }
-    return __syncthreads_or(any);
+    return __syncthreads_or(mine != 0);
 }
 
 /* weights[j][i] of the pairs that see each other. */

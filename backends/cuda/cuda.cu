@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "backends/cuda/cuda.h"
+#include "backends/cuda/product.h"
 
 int sycuda_fail(const struct sy_host *host, const char *what, cudaError_t error)
 {
@@ -67,40 +68,64 @@ static int probe(const struct sy_host *host, int *score, char *text, size_t text
     return SY_OK;
 }
 
+/* What options say. */
+struct choice {
+    int device;
+    int own, tf32; /* products: by the own kernels; float32 ones may round to TF32 */
+};
+
 static int bad_option(const struct sy_host *host, const struct sy_backend_option *option, int devices)
 {
     char line[256];
-    if (strcmp(option->key, "device") != 0)
-        snprintf(line, sizeof line, "unknown option \"%.80s\": there are device and local_rank", option->key);
-    else
+    if (strcmp(option->key, "device") == 0)
         snprintf(line, sizeof line, "device %.40s: the devices here are 0 to %d", option->value, devices - 1);
+    else if (strcmp(option->key, "products") == 0)
+        snprintf(line, sizeof line, "products %.40s: there are cublaslt and own", option->value);
+    else if (strcmp(option->key, "tf32") == 0)
+        snprintf(line, sizeof line, "tf32 %.40s: it is true or false", option->value);
+    else
+        snprintf(line, sizeof line,
+                 "unknown option \"%.80s\": there are device, local_rank, products and tf32", option->key);
     host->error(host->arg, line);
     return SY_EINVAL;
 }
 
-/* The index that the user chose, or that the ranks of a host take in turns. */
-static int choose(const struct sy_host *host, const struct sy_backend_option *option, int devices,
-                  int *device)
+/* 1: the value is one of both words, and *which is set. */
+static int is_word(const char *value, const char *no, const char *yes, int *which)
 {
-    *device = 0;
+    *which = strcmp(value, yes) == 0;
+    return *which || strcmp(value, no) == 0;
+}
+
+/* The device is that of the index, or the ranks of a host take them in turns. */
+static int choose(const struct sy_host *host, const struct sy_backend_option *option, int devices,
+                  struct choice *choice)
+{
+    *choice = {0, 0, 0};
     for (; option->key; option++) {
         char *end;
         long number = strtol(option->value, &end, 10);
-        int whole = end != option->value && !*end && number >= 0;
+        int whole = end != option->value && !*end && number >= 0, right = 0;
         if (whole && strcmp(option->key, "local_rank") == 0)
-            *device = (int)(number % devices);
+            choice->device = (int)(number % devices), right = 1;
         else if (whole && number < devices && strcmp(option->key, "device") == 0)
-            *device = (int)number;
-        else
-            return bad_option(host, option, devices);
+            choice->device = (int)number, right = 1;
+        else if (strcmp(option->key, "products") == 0)
+            right = is_word(option->value, "cublaslt", "own", &choice->own);
+        else if (strcmp(option->key, "tf32") == 0)
+            right = is_word(option->value, "false", "true", &choice->tf32);
+        if (!right) return bad_option(host, option, devices);
     }
-    return SY_OK;
+    if (!choice->own || !choice->tf32) return SY_OK;
+    host->error(host->arg, "tf32 = true needs products = cublaslt: the own kernels have no TF32");
+    return SY_EINVAL;
 }
 
 static void close(void *opened)
 {
     struct sycuda_context *context = static_cast<struct sycuda_context *>(opened);
     if (!context) return;
+    sycuda_cublaslt_close(context->cublaslt);
     if (context->stream) (void)cudaStreamDestroy(context->stream);
     free(context);
 }
@@ -121,13 +146,14 @@ static int start(struct sycuda_context *context, char *description, size_t bytes
 static int open(const struct sy_host *host, const struct sy_backend_option *options, void **opened,
                 uint32_t *features, char *description, size_t description_bytes)
 {
-    int devices = 0, device;
+    int devices = 0;
+    struct choice choice;
     const char *why = missing(&devices);
     if (why) {
         host->error(host->arg, why);
         return SY_EUNSUPPORTED;
     }
-    int status = choose(host, options, devices, &device);
+    int status = choose(host, options, devices, &choice);
     if (status) return status;
     struct sycuda_context *context = static_cast<struct sycuda_context *>(calloc(1, sizeof *context));
     if (!context) {
@@ -135,8 +161,9 @@ static int open(const struct sy_host *host, const struct sy_backend_option *opti
         return SY_ENOMEM;
     }
     context->host = host;
-    context->device = device;
+    context->device = choice.device;
     status = start(context, description, description_bytes);
+    if (!status && !choice.own) status = sycuda_cublaslt_open(host, choice.tf32, &context->cublaslt);
     if (status) {
         close(context);
         return status;

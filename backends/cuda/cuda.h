@@ -47,7 +47,7 @@ struct sycuda_context {
     cudaStream_t stream; /* everything of the rank runs on it, in order */
     int device;
     int multiprocessors;
-    void *products; /* the cuBLASLt of the context: product.cu */
+    struct sycuda_cublaslt *cublaslt; /* of products; NULL: the own kernels do them */
 };
 
 /* Tells the host why a function fails; SY_EBACKEND. what: "starting rms_norm" */

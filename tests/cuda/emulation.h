@@ -20,8 +20,6 @@
 
 /* ---- the language ---- */
 
-#pragma GCC diagnostic ignored "-Wunknown-pragmas" /* unroll */
-
 #define __global__ static
 #define __device__
 #define __host__

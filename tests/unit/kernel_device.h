@@ -22,24 +22,30 @@ static inline void kh_device_error(void *arg, const char *line)
     fprintf(stderr, "cuda: %s\n", line);
 }
 
-static inline struct kh_device *kh_device(void)
+/* Opens it with options; desc stays NULL where it was not built. */
+static inline void kh_open_device(struct kh_device *d, const struct sy_backend_option *options)
 {
-    static struct kh_device device;
-    static const struct sy_backend_option none[] = {{NULL, NULL}};
     char path[4096], text[256];
     uint32_t features;
     const char *folder = getenv("SY_TEST_PLUGINS");
-    if (device.desc || !folder) return &device;
+    if (!folder) return;
     snprintf(path, sizeof path, "%s/switchyard-cuda.so", folder);
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!library) {
         cr_assert_neq(access(path, F_OK), 0, "%s", dlerror());
-        return &device;
+        return;
     }
-    device.desc = dlsym(library, "sy_backend_cuda");
-    device.host = (struct sy_host){.bytes = sizeof device.host, .threads = 1, .error = kh_device_error};
-    cr_assert_not_null(device.desc);
-    cr_assert_eq(device.desc->open(&device.host, none, &device.context, &features, text, sizeof text), SY_OK);
+    d->desc = dlsym(library, "sy_backend_cuda");
+    d->host = (struct sy_host){.bytes = sizeof d->host, .threads = 1, .error = kh_device_error};
+    cr_assert_not_null(d->desc);
+    cr_assert_eq(d->desc->open(&d->host, options, &d->context, &features, text, sizeof text), SY_OK);
+}
+
+static inline struct kh_device *kh_device(void)
+{
+    static struct kh_device device;
+    static const struct sy_backend_option none[] = {{NULL, NULL}};
+    if (!device.desc) kh_open_device(&device, none);
     return &device;
 }
 
@@ -144,9 +150,9 @@ static inline int kh_both_nan(int dtype, const void *a, const void *b, int64_t i
 }
 
 /* Against k->want, as the case stands; outputs of rank 0 are absent. An op without a kernel is left out here: test_cuda.c has the list of those. */
-static inline void kh_compare_device(const struct kh *k, int in_dtype, int out_dtype, const char *what)
+static inline void kh_compare_device(const struct kh *k, struct kh_device *d, int in_dtype, int out_dtype,
+                                     const char *what)
 {
-    struct kh_device *d = kh_device();
     const struct sy_kernel *kernel = kh_device_kernel(d, k->op, in_dtype, out_dtype);
     void *got[SY_MAX_OUT];
     if (!kernel) return;
@@ -174,13 +180,15 @@ static inline int kh_is_floating(const struct kh *k, int operand, int dtype)
     return dtype == SY_F32 && (!*types[k->op] || types[k->op][operand] == 'f');
 }
 
-/* The float32 case with its floating-point operands rounded to bfloat16, against the reference between conversions. */
-static inline void kh_check_device_bf16(const struct kh *k, const char *what)
+/* The float32 case with its floating-point operands rounded to these dtypes, against the reference between
+ * conversions. */
+static inline void kh_check_device_as(const struct kh *k, struct kh_device *d, int in_dtype, int out_dtype,
+                                      const char *what)
 {
     struct kh half = *k;
     void *want[SY_MAX_OUT];
     for (int i = 0; i < k->n_in; i++) {
-        if (!k->in[i].data || !kh_is_floating(k, i, k->in[i].dtype)) continue;
+        if (in_dtype == SY_F32 || !k->in[i].data || !kh_is_floating(k, i, k->in[i].dtype)) continue;
         uint16_t *x = malloc((size_t)sycpu_count(&k->in[i]) * sizeof *x + 1);
         cr_assert_not_null(x);
         for (int64_t e = 0; e < sycpu_count(&k->in[i]); e++)
@@ -189,10 +197,10 @@ static inline void kh_check_device_bf16(const struct kh *k, const char *what)
         half.in[i].dtype = SY_BF16;
     }
     for (int i = 0; i < k->n_out; i++)
-        if (kh_is_floating(k, k->n_in + i, k->out[i].dtype)) half.out[i].dtype = SY_BF16;
-    kh_run(&half, kh_portable(k->op, SY_BF16, SY_BF16), 1, want, what);
+        if (kh_is_floating(k, k->n_in + i, k->out[i].dtype)) half.out[i].dtype = (uint8_t)out_dtype;
+    kh_run(&half, kh_portable(k->op, in_dtype, out_dtype), 1, want, what);
     for (int i = 0; i < k->n_out; i++) half.want[i] = want[i];
-    kh_compare_device(&half, SY_BF16, SY_BF16, what);
+    kh_compare_device(&half, d, in_dtype, out_dtype, what);
     for (int i = 0; i < k->n_out; i++) kh_free_guarded(want[i]);
     for (int i = 0; i < k->n_in; i++)
         if (half.in[i].data != k->in[i].data) free(half.in[i].data);
@@ -201,9 +209,10 @@ static inline void kh_check_device_bf16(const struct kh *k, const char *what)
 /* After kh_reference. */
 static inline void kh_check_device(const struct kh *k, const char *what)
 {
+    struct kh_device *d = kh_device();
     if (k->cpu_only) return;
-    kh_compare_device(k, SY_F32, SY_F32, what);
-    if (kh_device_kernel(kh_device(), k->op, SY_BF16, SY_BF16)) kh_check_device_bf16(k, what);
+    kh_compare_device(k, d, SY_F32, SY_F32, what);
+    if (kh_device_kernel(d, k->op, SY_BF16, SY_BF16)) kh_check_device_as(k, d, SY_BF16, SY_BF16, what);
 }
 
 #endif

@@ -88,6 +88,14 @@ static void check_on_device(struct shape s, int wild)
     check_shape_by(&s, wild, check_device);
 }
 
+static void check_device_mixed(struct kh *k, const char *what)
+{
+    if (!kh_device()->desc) return;
+    kh_reference(k, what);
+    kh_check_device_as(k, kh_device(), SY_BF16, SY_F32, what);
+    kh_check_device_as(k, kh_device(), SY_F32, SY_BF16, what);
+}
+
 /* Tiles of 16, 32 and 64 queries, heads of several pieces of columns, few and many values that are special. */
 Test(attention, cuda_equals_the_reference)
 {
@@ -97,7 +105,10 @@ Test(attention, cuda_equals_the_reference)
         {SIZES(0, 1, 66, 5, 2, 144), .dense = 1, .segments = 1},
         {SIZES(0, 8, 5, 9, 1, 3), .dense = 1, .mask = 1, .buckets = 4, .dropout = 1},
     };
-    for (size_t i = 0; i < sizeof more / sizeof more[0]; i++) check_on_device(more[i], 0);
+    for (size_t i = 0; i < sizeof more / sizeof more[0]; i++) {
+        check_on_device(more[i], 0);
+        check_shape_by(&more[i], 0, check_device_mixed);
+    }
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
         if (i != 8) check_on_device(shapes[i], i % 3 ? 3 * ((int)i % 2) : -10);
     for (size_t i = 0; i < sizeof general / sizeof general[0]; i++)
@@ -107,7 +118,7 @@ Test(attention, cuda_equals_the_reference)
 static void check_device_float(struct kh *k, const char *what)
 {
     kh_reference(k, what);
-    kh_compare_device(k, SY_F32, SY_F32, what);
+    kh_compare_device(k, kh_device(), SY_F32, SY_F32, what);
 }
 
 /* So many pairs that the gradient's workspace does not hold them all at once. */

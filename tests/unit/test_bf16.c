@@ -72,7 +72,7 @@ static void check(struct kh *k, int in, int out, const char *what)
     for (int i = 0; i < k->n_out; i++) k->want[i] = want[i];
     while ((kernel = kh_next(k->op, in, out, features, &at)))
         for (int threads = 1; threads <= 3; threads += 2) kh_compare(k, kernel, threads, what);
-    kh_compare_device(k, in, out, what);
+    kh_compare_device(k, kh_device(), in, out, what);
     for (int i = 0; i < k->n_out; i++) kh_free_guarded(want[i]), k->want[i] = NULL;
     kh_end(k);
 }

@@ -1,0 +1,358 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Products with the reference's bits, and what products by cuBLASLt need around them.
+ *
+ * A block of SIDE * SIDE / 16 threads has a tile of SIDE x SIDE elements of C of one expert, SIDE 64 or 32, and goes over
+ * the contraction in steps of 32, which lie in shared memory; thread (y, x) has rows 4 y .. 4 y + 3 and columns
+ * 4 x .. 4 x + 3. After each leaf its sums enter the tree, whose pending partial sums wait in the workspace. Counts are
+ * read by the kernel: tiles without a filled row write zeros. In ragged products tiles are dealt out to experts by their
+ * counts, first to last, then to the places that no token has. */
+#include "config.h"
+
+#include "backends/cuda/product.h"
+#include "backends/cuda/tile.h"
+
+enum { DEPTH = 32 };
+
+/* ---- the call ---- */
+
+struct sycuda_product sycuda_product_of(const struct sy_call *call)
+{
+    const struct sy_tensor *x = &call->in[0], *w = &call->in[1];
+    const int op = call->op, ragged = op == SY_OP_RAGGED_MATMUL;
+    const int grouped = ragged || op == SY_OP_GROUPED_MATMUL || op == SY_OP_GROUPED_MATMUL_NT ||
+                        op == SY_OP_GROUPED_MATMUL_TN;
+    struct sycuda_product p = {};
+    p.filled = grouped ? sycuda_in<int32_t>(call, 2) : nullptr;
+    p.start = ragged ? sycuda_in<int32_t>(call, 3) : nullptr;
+    p.experts = ragged ? w->dim[0] : grouped ? x->dim[0] : 1;
+    p.groups = x->dim[grouped];
+    p.slots = x->dim[grouped + 1];
+    p.a_width = x->dim[grouped + 2];
+    p.rows = p.groups * p.slots;
+    p.depth = p.a_width;
+    p.columns = w->dim[w->rank - 1];
+    p.leaf = sycuda_attr<sy_attr_leaf>(call)->leaf;
+    p.form = SYCUDA_PRODUCT_NN;
+    if (op == SY_OP_MATMUL_TN || op == SY_OP_GROUPED_MATMUL_TN) {
+        p.form = SYCUDA_PRODUCT_TN;
+        p.rows = p.a_width;
+        p.depth = p.groups * p.slots;
+        p.leaf *= p.slots; /* its attribute counts groups */
+    } else if (op == SY_OP_MATMUL_NT || op == SY_OP_GROUPED_MATMUL_NT) {
+        p.form = SYCUDA_PRODUCT_NT;
+        p.columns = w->dim[w->rank - 2];
+    }
+    p.leaves = p.depth / p.leaf;
+    return p;
+}
+
+/* ---- what a tile has ---- */
+
+/* Rows of C of one tile. */
+struct product_tile {
+    int64_t expert,
+        row; /* -1: no expert, the rows are zeros; the first row, from the expert's or C's first on */
+    int n;   /* rows, at most SIDE; may be 0 */
+};
+
+__device__ static inline int32_t product_filled(const sycuda_product &p, int64_t expert, int64_t group)
+{
+    return p.filled[expert * p.groups + group];
+}
+
+/* Whether buffer row `row` of an expert holds a token. */
+__device__ static inline int product_holds(const sycuda_product &p, int64_t expert, int64_t row)
+{
+    if (!p.filled || p.start) return 1;
+    const unsigned slots = (unsigned)p.slots, at = (unsigned)row;
+    return (int32_t)(at % slots) < product_filled(p, expert, at / slots);
+}
+
+/* Tile `tile` of a ragged group: experts have as many as their tokens fill, then the places after the last expert's. */
+__device__ static inline product_tile product_ragged_tile(const sycuda_product &p, int64_t group,
+                                                          int64_t tile, int side)
+{
+    int64_t used = 0;
+    for (int64_t expert = 0; expert < p.experts; expert++) {
+        const int64_t n = product_filled(p, expert, group), first = p.start[expert * p.groups + group];
+        const int64_t tiles = (n + side - 1) / side, left = n - tile * side;
+        if (tile < tiles)
+            return {expert, group * p.slots + first + tile * side, (int)(left < side ? left : side)};
+        tile -= tiles;
+        used = first + n;
+    }
+    const int64_t left = p.slots - used - tile * side;
+    return {-1, group * p.slots + used + tile * side, (int)(left < 0 ? 0 : left < side ? left : side)};
+}
+
+__device__ static inline product_tile product_tile_of(const sycuda_product &p, int64_t index, int64_t tiles,
+                                                      int side)
+{
+    if (p.start) return product_ragged_tile(p, index / tiles, index % tiles, side);
+    const int64_t row = index % tiles * side, left = p.rows - row;
+    return {index / tiles, row, (int)(left < side ? left : side)};
+}
+
+/* Tiles of rows of an expert, or of a group of a ragged product. */
+static int64_t product_row_tiles(const sycuda_product *p, int side)
+{
+    return p->start ? p->slots / side + p->experts + 1 : (p->rows + side - 1) / side;
+}
+
+/* ---- steps of the contraction in shared memory ---- */
+
+/* A [DEPTH][SIDE] tile of an operand whose element (step, i) lies at x + step * along + i * across; one of both is 1, and
+ * neighbours in memory are read by neighbouring threads. keep(step, i): else it is +0. */
+template <int SIDE, class T, class Keep>
+__device__ static inline void product_load(float *tile, const T *x, int64_t along, int64_t across, Keep keep)
+{
+    for (int e = (int)threadIdx.x; e < DEPTH * SIDE; e += (int)blockDim.x) {
+        const int step = along == 1 ? e % DEPTH : e / SIDE, i = along == 1 ? e / DEPTH : e % SIDE;
+        tile[step * (SIDE + 4) + i] = keep(step, i) ? sycuda_read(x + step * along + i * across) : 0;
+    }
+}
+
+/* Where the operands of a tile lie: element (step, i) as product_load takes it. */
+template <class T> struct product_operands {
+    const T *a, *b;
+    int64_t a_along, a_across, b_along, b_across;
+};
+
+template <class T>
+__device__ static inline product_operands<T>
+product_operands_of(const sycuda_product &p, const T *a, const T *b, const product_tile &tile, int64_t column)
+{
+    const int64_t buffer = p.start ? 0 : tile.expert * p.groups * p.slots; /* first row of the expert */
+    product_operands<T> o = {a, b, 1, p.a_width, p.columns, 1};
+    if (p.form == SYCUDA_PRODUCT_TN) {
+        o.a += buffer * p.a_width + tile.row;
+        o.b += buffer * p.columns + column;
+        o.a_along = p.a_width;
+        o.a_across = 1;
+        return o;
+    }
+    o.a += (buffer + tile.row) * p.a_width;
+    o.b += tile.expert * p.depth * p.columns + (p.form == SYCUDA_PRODUCT_NT ? column * p.depth : column);
+    if (p.form == SYCUDA_PRODUCT_NT) {
+        o.b_along = 1;
+        o.b_across = p.depth;
+    }
+    return o;
+}
+
+template <int SIDE>
+__device__ static inline void product_step(sycuda_sums &sums, const float *a, const float *b, int steps)
+{
+    const int y = (int)threadIdx.x / (SIDE / 4) * 4, x = (int)threadIdx.x % (SIDE / 4) * 4;
+#pragma unroll 8
+    for (int step = 0; step < steps; step++) {
+        const sycuda_four left = sycuda_load_four(a + step * (SIDE + 4) + y);
+        const sycuda_four right = sycuda_load_four(b + step * (SIDE + 4) + x);
+#pragma unroll
+        for (int i = 0; i < 16; i++)
+            sums.at[i / 4][i % 4] = fmaf(left.at[i / 4], right.at[i % 4], sums.at[i / 4][i % 4]);
+    }
+}
+
+/* The first step from `step` on that a token of the expert has, for contractions over slots. */
+__device__ static inline int64_t product_next(const sycuda_product &p, int64_t expert, int64_t step,
+                                              int64_t end)
+{
+    if (p.form != SYCUDA_PRODUCT_TN || !p.filled) return step;
+    while (step < end && step % p.slots >= product_filled(p, expert, step / p.slots))
+        step = (step / p.slots + 1) * p.slots;
+    return step;
+}
+
+/* The chains of one leaf, steps first .. first + leaf - 1, before + 0. */
+template <int SIDE, class T>
+__device__ static inline sycuda_sums product_leaf(const sycuda_product &p, const product_operands<T> &o,
+                                                  const product_tile &tile, int64_t columns, int64_t first,
+                                                  float *shared)
+{
+    const int over_slots = p.form == SYCUDA_PRODUCT_TN;
+    const int64_t end = first + p.leaf;
+    float *b = shared + DEPTH * (SIDE + 4);
+    sycuda_sums sums = {};
+    for (int64_t k = product_next(p, tile.expert, first, end); k < end;
+         k = product_next(p, tile.expert, k + DEPTH, end)) {
+        const auto there = [&](int step) {
+            return k + step < end && (!over_slots || product_holds(p, tile.expert, k + step));
+        };
+        __syncthreads();
+        product_load<SIDE>(shared, o.a + k * o.a_along, o.a_along, o.a_across, [&](int step, int i) {
+            return i < tile.n && there(step) && (over_slots || product_holds(p, tile.expert, tile.row + i));
+        });
+        product_load<SIDE>(b, o.b + k * o.b_along, o.b_along, o.b_across,
+                           [&](int step, int i) { return i < columns && there(step); });
+        __syncthreads();
+        product_step<SIDE>(sums, shared, b, end - k < DEPTH ? (int)(end - k) : (int)DEPTH);
+    }
+    return sums;
+}
+
+/* ---- the tree over leaves ---- */
+
+/* Leaf number `index` of element `at` of `size`; 1 with the whole sum after the last. pending: [levels, size]. */
+__device__ static inline int product_push(float &sum, int64_t index, int64_t leaves, float *pending,
+                                          int64_t at, int64_t size)
+{
+    int held = __popc((unsigned)index);
+    for (unsigned bits = (unsigned)index; bits & 1; bits >>= 1) sum = pending[--held * size + at] + sum;
+    if (index + 1 < leaves) {
+        pending[held * size + at] = sum;
+        return 0;
+    }
+    while (held > 0) sum = pending[--held * size + at] + sum;
+    return 1;
+}
+
+static int64_t product_levels(int64_t leaves)
+{
+    int64_t levels = 0;
+    for (int64_t i = leaves - 1; i > 0; i /= 2) levels++;
+    return levels;
+}
+
+/* Blocks: (expert or ragged group, tile of rows, tile of columns). */
+template <int SIDE, class In, class Out>
+__global__ void __launch_bounds__(SIDE *SIDE / 16)
+    product_tiles(sycuda_product p, const In *a, const In *b, Out *c, float *pending, int64_t size,
+                  int row_tiles, int column_tiles)
+{
+    SYCUDA_DYNAMIC_SHARED(float, shared);
+    const product_tile tile = product_tile_of(p, blockIdx.x / column_tiles, row_tiles, SIDE);
+    const int64_t column = (int64_t)(blockIdx.x % column_tiles) * SIDE;
+    const int64_t columns = p.columns - column < SIDE ? p.columns - column : (int64_t)SIDE;
+    const int y = (int)threadIdx.x / (SIDE / 4) * 4, x = (int)threadIdx.x % (SIDE / 4) * 4;
+    const int64_t base = (p.start || tile.expert < 0 ? 0 : tile.expert * p.rows) + tile.row;
+    const int64_t at = (base + y) * p.columns + column + x;
+    const int by_slots = p.form != SYCUDA_PRODUCT_TN, mine = (int)threadIdx.x;
+    const product_operands<In> o = product_operands_of(p, a, b, tile, column);
+    const int some =
+        tile.expert >= 0 && (!by_slots || (mine < tile.n && product_holds(p, tile.expert, tile.row + mine)));
+    const int any = __syncthreads_or(some);
+    for (int64_t leaf = any ? 0 : p.leaves - 1; leaf < p.leaves; leaf++) {
+        sycuda_sums sums = {};
+        if (any) sums = product_leaf<SIDE>(p, o, tile, columns, leaf * p.leaf, shared);
+#pragma unroll
+        for (int i = 0; i < 16; i++) {
+            const int r = y + i / 4, w = x + i % 4;
+            if (r >= tile.n || w >= columns) continue;
+            const int64_t element = at + i / 4 * p.columns + i % 4;
+            const int real = any && (!by_slots || product_holds(p, tile.expert, tile.row + r));
+            float sum = sums.at[i / 4][i % 4] + 0.0f;
+            if (!real || product_push(sum, leaf, p.leaves, pending, element, size))
+                sycuda_write(c + element, real ? sum : 0);
+        }
+    }
+}
+
+/* ---- launches ---- */
+
+uint64_t sycuda_product_own_bytes(const struct sycuda_product *p)
+{
+    return (uint64_t)(product_levels(p->leaves) * sycuda_product_size(p)) * sizeof(float);
+}
+
+static int64_t product_blocks(const struct sycuda_product *p, int side)
+{
+    return (p->start ? p->groups : p->experts) * product_row_tiles(p, side) *
+           ((p->columns + side - 1) / side);
+}
+
+template <int SIDE>
+static void product_launch(const struct sycuda_context *context, const struct sy_call *call,
+                           const struct sycuda_product *p, float *pending)
+{
+    const int64_t column_tiles = (p->columns + SIDE - 1) / SIDE;
+    sycuda_by_dtypes(call->in[0].dtype, call->out[0].dtype, [&](auto x, auto y) {
+        using In = decltype(x);
+        using Out = decltype(y);
+        SYCUDA_LAUNCH((product_tiles<SIDE, In, Out>), product_blocks(p, SIDE), SIDE * SIDE / 16,
+                      2 * DEPTH * (SIDE + 4) * sizeof(float), context->stream, *p, sycuda_in<In>(call, 0),
+                      sycuda_in<In>(call, 1), sycuda_out<Out>(call, 0), pending, sycuda_product_size(p),
+                      (int)product_row_tiles(p, SIDE), (int)column_tiles);
+    });
+}
+
+void sycuda_product_own(const struct sycuda_context *context, const struct sy_call *call,
+                        const struct sycuda_product *p, void *workspace)
+{
+    float *pending = static_cast<float *>(workspace);
+    if (product_blocks(p, 64) >= 2 * context->multiprocessors)
+        product_launch<64>(context, call, p, pending);
+    else
+        product_launch<32>(context, call, p, pending);
+}
+
+/* A thread for each element; level l of the tree's partial sums is a register. */
+template <class Out> __global__ void product_add_leaves(const float *leaf, int64_t leaves, int64_t n, Out *c)
+{
+    enum { LEVELS = 31 };
+    for (int64_t i = sycuda_first(); i < n; i += sycuda_stride()) {
+        float pending[LEVELS] = {}, sum = 0;
+        for (int64_t l = 0; l < leaves; l++) {
+            sum = leaf[l * n + i];
+#pragma unroll
+            for (int level = 0; level < LEVELS; level++) {
+                if (!(l >> level & 1)) {
+                    pending[level] = sum;
+                    break;
+                }
+                sum = pending[level] + sum;
+            }
+        }
+        int begun = 0;
+#pragma unroll
+        for (int level = 0; level < LEVELS; level++)
+            if (leaves >> level & 1) sum = begun ? pending[level] + sum : pending[level], begun = 1;
+        sycuda_write(c + i, sum);
+    }
+}
+
+void sycuda_product_add_leaves(const struct sycuda_context *context, const float *leaf, int64_t leaves,
+                               int64_t n, void *c, int out_dtype)
+{
+    sycuda_by_dtype(out_dtype, [&](auto y) {
+        using Out = decltype(y);
+        SYCUDA_LAUNCH_FREE((product_add_leaves<Out>), sycuda_blocks(n, SYCUDA_THREADS), SYCUDA_THREADS,
+                           context->stream, leaf, leaves, n, static_cast<Out *>(c));
+    });
+}
+
+/* A thread for each element; those that stay are not read. */
+template <class T> __global__ void product_clear(sycuda_product p, T *c)
+{
+    const int64_t size = p.rows * p.columns;
+    for (int64_t i = sycuda_first(); i < p.experts * size; i += sycuda_stride())
+        if (!product_holds(p, i / size, i % size / p.columns)) sycuda_write(c + i, 0);
+}
+
+void sycuda_product_clear(const struct sycuda_context *context, const struct sycuda_product *p, void *c,
+                          int out_dtype)
+{
+    sycuda_by_dtype(out_dtype, [&](auto y) {
+        using T = decltype(y);
+        SYCUDA_LAUNCH_FREE((product_clear<T>), sycuda_blocks(sycuda_product_size(p), SYCUDA_THREADS),
+                           SYCUDA_THREADS, context->stream, *p, static_cast<T *>(c));
+    });
+}
+
+template <class T> __global__ void product_clean(sycuda_product p, const T *x, int64_t width, T *copy)
+{
+    const int64_t size = p.groups * p.slots * width;
+    for (int64_t i = sycuda_first(); i < p.experts * size; i += sycuda_stride())
+        copy[i] = product_holds(p, i / size, i % size / width) ? x[i] : T();
+}
+
+void sycuda_product_clean(const struct sycuda_context *context, const struct sycuda_product *p, const void *x,
+                          int dtype, int64_t width, void *copy)
+{
+    const int64_t n = p->experts * p->groups * p->slots * width;
+    sycuda_by_dtype(dtype, [&](auto y) {
+        using T = decltype(y);
+        SYCUDA_LAUNCH_FREE((product_clean<T>), sycuda_blocks(n, SYCUDA_THREADS), SYCUDA_THREADS,
+                           context->stream, *p, static_cast<const T *>(x), width, static_cast<T *>(copy));
+    });
+}
