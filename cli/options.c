@@ -22,7 +22,8 @@ static const struct option {
     size_t offset; /* in struct cli_options */
 } table[] = {
 #define AT(field) offsetof(struct cli_options, field)
-    {"backend", "NAME", "compute backend: cpu (default) or null (counts calls, computes nothing)", TEXT,
+    {"backend", "NAME",
+     "compute backend: cpu (default), cuda (an NVIDIA GPU) or null (counts calls, computes nothing)", TEXT,
      AT(backend)},
     {"comm", "auto|self|thread|mpi", "communication; auto (default): mpi under mpirun or srun", TEXT,
      AT(comm)},

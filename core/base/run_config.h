@@ -196,6 +196,9 @@
     X(SYI_LOG_RANKS_FIRST, "first")                                                                          \
     X(SYI_LOG_RANKS_ALL, "all")                                                                              \
     X(SYI_LOG_RANKS_NODES, "nodes")
+#define SYI_CUDA_PRODUCTS_MAP(X)                                                                             \
+    X(SYI_CUDA_PRODUCTS_CUBLASLT, "cublaslt")                                                                \
+    X(SYI_CUDA_PRODUCTS_OWN, "own")
 #define SYI_CPU_VARIANT_MAP(X)                                                                               \
     X(SYI_CPU_VARIANT_AUTO, "auto")                                                                          \
     X(SYI_CPU_VARIANT_PORTABLE, "portable")                                                                  \
@@ -249,6 +252,7 @@ enum { SYI_FINISHED_BEAMS_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_EARLY_STOPPING_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_ON_FAILURE_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_LOG_RANKS_MAP(SYI_CHOICE_CONSTANT) };
+enum { SYI_CUDA_PRODUCTS_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_CPU_VARIANT_MAP(SYI_CHOICE_CONSTANT) };
 
 /* ---- the values ---- */

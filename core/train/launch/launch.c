@@ -209,7 +209,7 @@ static int open_null(const struct team *team, const struct syi_comm *comm, struc
 
 /* What a backend with device memory is asked for; nothing of others. text: of the number. */
 struct device_options {
-    struct sy_backend_option list[2];
+    struct sy_backend_option list[4];
     char text[16];
 };
 
@@ -217,11 +217,16 @@ static const struct sy_backend_option *device_options(const struct sy_backend_de
                                                       const struct syi_rank *rank,
                                                       struct device_options *options)
 {
-    int given = rank->device >= 0;
+    struct sy_backend_option *next = options->list;
+    int given = rank->device.index >= 0;
     if (!(desc->caps & SY_CAP_DEVICE)) return NULL;
-    snprintf(options->text, sizeof options->text, "%d", given ? rank->device : rank->node.place);
-    options->list[0] = (struct sy_backend_option){given ? "device" : "local_rank", options->text};
-    options->list[1] = (struct sy_backend_option){NULL, NULL};
+    snprintf(options->text, sizeof options->text, "%d", given ? rank->device.index : rank->node.place);
+    *next++ = (struct sy_backend_option){given ? "device" : "local_rank", options->text};
+    if (!strcmp(desc->name, "cuda")) {
+        *next++ = (struct sy_backend_option){"products", rank->device.own_products ? "own" : "cublaslt"};
+        *next++ = (struct sy_backend_option){"tf32", rank->device.tf32 ? "true" : "false"};
+    }
+    *next = (struct sy_backend_option){NULL, NULL};
     return options->list;
 }
 
@@ -260,6 +265,7 @@ static int open_threads(const struct team *team, struct syi_threads **threads, s
 static int open_rank(const struct team *team, struct syi_comm *comm, struct syi_rank *rank,
                      struct sy_error *err)
 {
+    const struct syi_config *config = team->launch->config;
     *rank = (struct syi_rank){.rank = comm->rank,
                               .ranks = comm->ranks,
                               .comm = comm,
@@ -268,8 +274,10 @@ static int open_rank(const struct team *team, struct syi_comm *comm, struct syi_
                               .n_threads = team->threads,
                               .n_cpus = team->cpus,
                               .limited_by = team->limited_by,
-                              .emulate = (int)team->launch->config->cpu.emulate,
-                              .device = (int)team->launch->config->device.index,
+                              .emulate = (int)config->cpu.emulate,
+                              .device = {.index = (int)config->device.index,
+                                         .own_products = config->cuda.products == SYI_CUDA_PRODUCTS_OWN,
+                                         .tf32 = (int)config->cuda.tf32},
                               .memory = team->memory};
     int status = syi_node_find(comm, &rank->node, err);
     if (!status) status = open_threads(team, &rank->threads, err);

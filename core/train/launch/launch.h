@@ -34,7 +34,10 @@ struct syi_rank {
     int n_cpus;             /* the process may use */
     const char *limited_by; /* variable of the environment that made n_threads less than that; NULL: none */
     int emulate;            /* cpu.emulate */
-    int device;             /* that the run file chose, of backends with device memory; -1: by turns */
+    struct {
+        int index;              /* that the run file chose; -1: ranks of a host take turns */
+        int own_products, tf32; /* cuda.* */
+    } device;                   /* of backends with device memory */
     uint64_t memory; /* bytes of this host that were free for it when the launch began, shared evenly between
                         the ranks there; 0: unknown */
 };
