@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Inside a session: a program bound to memory, kernels and groups. Shared by session.c (owns), bind.c (fills)
- * and exec.c (runs). */
+ * exec.c (steps) and run.c (runs). */
 #ifndef SYI_BOUND_H
 #define SYI_BOUND_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The run loop, and what a session does itself: chains of ops on the rows of a product, start and wait of
- * collectives, and copies between them and tensors. */
+/* Steps, and those that a session does itself: chains of ops on the rows of a product, start and wait of
+ * collectives, and copies between them and tensors. Runs are made of them in run.c. */
 #include "config.h"
 
 #include "program/op_rules.h"
@@ -93,21 +93,6 @@ void syi_exec_place(const struct syi_program *program, size_t op, char *text, si
              o->line);
 }
 
-/* Says why a step failed and stops the other ranks, which would wait for this one for ever. */
-static int fail(struct syi_session *session, const char *place, int status, struct sy_error *err)
-{
-    struct sy_error *failure = &session->failure;
-    if (failure->code) {
-        struct sy_error cause = *failure;
-        *failure = (struct sy_error){0};
-        status = syi_error(failure, status, "%s: %s", place, cause.text);
-    } else {
-        status = syi_backend_error(session->options.backend, status, place, failure);
-    }
-    syi_comm_abort(session->options.comm, failure->text);
-    return syi_error(err, status, "%s", failure->text);
-}
-
 int syi_exec_steps(const struct syi_bound *bound, size_t first, size_t end, char *place)
 {
     int status = SY_OK;
@@ -116,59 +101,4 @@ int syi_exec_steps(const struct syi_bound *bound, size_t first, size_t end, char
         if (status) syi_exec_place(bound->program, step->op, place, SYI_PLACE_TEXT);
     }
     return status;
-}
-
-/* Op by op, a hook before and after each. */
-static int run_hooked(struct syi_session *s, int program, char *place)
-{
-    const struct syi_bound *bound = &s->bound[program];
-    struct syi_view view;
-    int status = SY_OK;
-    for (size_t at = 0; at < bound->program->n_ops && !status; at++) {
-        const struct syi_step *step = &bound->step[at];
-        const struct sy_call *seen = s->device ? &view.call : step->call;
-        if (s->device) status = syi_look_before(s, bound, at, &view);
-        if (!status) s->hook(s->hook_arg, program, at, seen, 0);
-        if (!status && s->device) status = syi_look_put(s, bound, at);
-        if (!status) status = step->fn(step->context, step->call);
-        if (!status && s->device) status = syi_look_after(s, bound, at);
-        if (!status) s->hook(s->hook_arg, program, at, seen, 1);
-        if (status) syi_exec_place(bound->program, at, place, SYI_PLACE_TEXT);
-    }
-    return status;
-}
-
-static int run(struct syi_session *s, int program, char *place)
-{
-    struct syi_bound *bound = &s->bound[program];
-    if (s->hook) return run_hooked(s, program, place);
-    return bound->n_spans ? syi_graph_run(s, bound, place) : syi_exec_steps(bound, 0, bound->n_run, place);
-}
-
-static int run_on_device(struct syi_session *s, int program, char *place)
-{
-    const struct syi_bound *bound = &s->bound[program];
-    int status = syi_device_before(s, bound);
-    if (status) {
-        snprintf(place, SYI_PLACE_TEXT, "%s: copying inputs to the device", bound->program->title);
-        return status;
-    }
-    status = run(s, program, place);
-    if (status) return status;
-    status = syi_device_after(s, bound);
-    if (status)
-        snprintf(place, SYI_PLACE_TEXT, "%s: waiting for the device and its outputs", bound->program->title);
-    return status;
-}
-
-int syi_session_run(struct syi_session *session, int program, struct sy_error *err)
-{
-    char place[SYI_PLACE_TEXT];
-    if (session->state != 1 || session->options.plan_only || program < 0 ||
-        (size_t)program >= session->n_bound)
-        return syi_error(err, SY_EINVAL, "program %d cannot be run: %s", program,
-                         session->options.plan_only ? "the session is a plan only" : "it is not bound");
-    session->failure = (struct sy_error){0};
-    int status = session->device ? run_on_device(session, program, place) : run(session, program, place);
-    return status ? fail(session, place, status, err) : SY_OK;
 }

@@ -368,6 +368,16 @@ const struct syi_plan *syi_session_plan(const struct syi_session *session)
     return &session->plan;
 }
 
+uint64_t syi_session_host_bytes(const struct syi_session *session)
+{
+    return syi_plan_host_bytes(&session->plan);
+}
+
+uint64_t syi_session_device_bytes(const struct syi_session *session)
+{
+    return syi_plan_device_bytes(&session->plan);
+}
+
 const struct syi_program *syi_session_program(const struct syi_session *session, int index)
 {
     return index >= 0 && (size_t)index < session->n_bound ? session->bound[index].program : NULL;

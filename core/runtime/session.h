@@ -69,6 +69,9 @@ struct syi_shared {
 const struct syi_shared *syi_session_shared(const struct syi_session *session, size_t i);
 const struct syi_mesh *syi_session_mesh(const struct syi_session *session);
 const struct syi_plan *syi_session_plan(const struct syi_session *session);
+/* Bytes of the plan that are memory of the host, and of the device (0: there is none). */
+uint64_t syi_session_host_bytes(const struct syi_session *session);
+uint64_t syi_session_device_bytes(const struct syi_session *session);
 const struct syi_program *syi_session_program(const struct syi_session *session, int index);
 /* What the budget cost this program; all zero without one, or where it is kept anyway. */
 const struct syi_recomputed *syi_session_recomputed(const struct syi_session *session, int index);

@@ -80,11 +80,11 @@ static void set_mark(struct syi_rank_log *log, const struct syi_rank *rank, int6
 void syi_rank_log_begin(struct syi_rank_log *log, const struct syi_rank *rank, struct syi_engine *engine,
                         int64_t step)
 {
-    const struct syi_plan *plan = syi_session_plan(syi_engine_session(engine));
-    double device = (double)syi_plan_device_bytes(plan), host = (double)syi_plan_host_bytes(plan);
+    const struct syi_session *session = syi_engine_session(engine);
+    double device = (double)syi_session_device_bytes(session), host = (double)syi_session_host_bytes(session);
     char line[80];
     if (!log->file) return;
-    if (plan->on_device)
+    if (device > 0)
         snprintf(line, sizeof line, "memory: %.1f MiB, %.1f MiB on the device", host / 1048576,
                  device / 1048576);
     else
