@@ -9,18 +9,6 @@ database=${abs_top_builddir:?set abs_top_builddir to the build tree}/tests/cli/d
 same='--set train.log_every=1 --set train.schedule=constant --set metrics.every=1'
 endless="$same --set train.steps=1000000"
 
-# hold RUN: another program reads RUN's database and does not come to an end, until letgo.
-hold() {
-    rm -f stay
-    mkfifo stay
-    "$database" hold "$1/metrics.db" <stay >held 2>&1 &
-    exec 4>stay
-    eventually grep -q held held
-}
-letgo() {
-    exec 4>&-
-}
-
 # warned RUN N TEXT: N lines on its stderr, the first a warning with TEXT, which the log has, too. On a slow machine the
 # writer says before that it waits.
 warned() {
@@ -28,10 +16,6 @@ warned() {
     [ "$(wc -l <"$1.err")" -eq "$2" ] || fail "$1: not $2 lines on stderr: $(cat "$1.err")"
     head -n 1 "$1.err" | grep -q "^switchyard: warning: metrics: .*$3" || fail "$1: stderr lacks '$3': $(cat "$1.err")"
     grep -q "$3" "$1/log" || fail "$1: the log lacks '$3'"
-}
-
-newest() {
-    ls "$1/checkpoints" 2>/dev/null | grep -v '[^0-9]' | sort -n | tail -n 1
 }
 
 # as_undisturbed RUN: it goes on for three steps, with the weights of a run of as many steps that nobody disturbed.
