@@ -113,6 +113,42 @@ warned full 1 'rows are not in it'
 exits 0 tiny full-whole $same --set train.steps=20
 [ "$(hash_in out)" = "$(hash_in full.out)" ] || fail "full: the weights differ from an undisturbed run's"
 
+# ---- read-only ----
+whole=$program
+if bound_by_permissions; then
+    # Where a run begins or goes on: an error, and nothing is touched.
+    exits 0 tiny kept $same --set train.steps=2
+    chmod a-w kept/metrics.db
+    exits 1 tiny kept --resume $same --set train.steps=5
+    grep -v 'resume: train.steps changes' err >lines && mv lines err
+    one_line_error
+    says err 'cannot write .*metrics.db: attempt to write a readonly database; is the run directory writable?'
+    [ "$(newest kept)" = 2 ] || fail "kept: checkpoints are $(ls kept/checkpoints)"
+    chmod u+w kept/metrics.db
+    as_undisturbed kept
+    # The folder of metrics.dir, while a run trains.
+    for failure in continue:stopped:3 stop:failed:1; do
+        run=readonly-${failure%%:*}
+        start $run $endless --set metrics.dir="$here/$run-rows" --set metrics.on_failure=${failure%%:*}
+        eventually grep -q '^step 5/' $run.out
+        chmod a-w $run-rows
+        passed=$(grep -c '^step ' $run.out)
+        eventually grep -q "^step $((passed + 10))/" $run.out
+        kill -TERM "$owner"
+        ended
+        got=$?
+        chmod u+w $run-rows
+        failure=${failure#*:}
+        ends $run ${failure%:*} ${failure#*:} $got
+        head -n 1 $run.err | grep -q 'is the run directory writable?' || fail "$run: says $(cat $run.err)"
+        grep -q '; [0-9]* rows are not in it' $run.err || fail "$run: says nothing of rows: $(cat $run.err)"
+        as_undisturbed $run
+    done
+else
+    echo "skipped: a read-only database (this user may write everywhere: $(cat unbound))"
+fi
+program=$whole
+
 # ---- a damaged database is kept under another name ----
 echo 'this is no database, but long enough to look like one at first sight' >removed/metrics.db
 cp removed/metrics.db damaged
