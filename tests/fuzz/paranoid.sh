@@ -38,7 +38,7 @@ for target in $targets; do
         abs_top_srcdir=$top ./$target --seconds $each
     else
         mkdir -p corpus-$target
-        ./$target -max_total_time=$each -timeout=20 -artifact_prefix=$target- -print_final_stats=1 corpus-$target \
+        ./$target -max_total_time=$each -timeout=120 -artifact_prefix=$target- -print_final_stats=1 corpus-$target \
             "$top/tests/fuzz/seeds/$target" >$target.log 2>&1 || { tail -40 $target.log; exit 1; }
         grep -E 'number_of_executed_units|new_units_added' $target.log
     fi
