@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/text.h"
@@ -18,16 +19,28 @@
 #include "train/trainer/evaluate.h"
 #include "train/trainer/trainer.h"
 
-enum { LOCK_WAIT = 60 }; /* seconds, unless SWITCHYARD_LOCK_WAIT says otherwise */
+enum {
+    LOCK_WAIT = 60,    /* seconds, unless SWITCHYARD_LOCK_WAIT says otherwise */
+    SAME_REQUEST = 100 /* milliseconds */
+};
 
 static atomic_int stop_requested;
 
-/* A second SIGINT or SIGTERM ends the process at once. The others are sent repeatedly: by batch systems, by a
- * limit of processor time every second, by both the shell and the terminal that are closed. */
+/* A second SIGINT or SIGTERM ends the process at once, but not one that comes so soon that it is the same request: `timeout`,
+ * launchers and shells that forward a signal send it to the process and to its group. The others are sent repeatedly: by
+ * batch systems, by a limit of processor time every second, by both the shell and the terminal that are closed. */
 static void on_signal(int number)
 {
+    static atomic_llong asked; /* when the first came, in milliseconds; 0: not yet */
+    struct timespec time;
+    long long now, first = 0;
     atomic_store(&stop_requested, 1);
-    if (number == SIGINT || number == SIGTERM) signal(number, SIG_DFL);
+    if (number != SIGINT && number != SIGTERM) return;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    now = time.tv_sec * 1000LL + time.tv_nsec / 1000000 + 1;
+    if (atomic_compare_exchange_strong(&asked, &first, now) || now - first < SAME_REQUEST) return;
+    signal(number, SIG_DFL);
+    raise(number);
 }
 
 /* SIGHUP stays ignored where it was, as nohup starts a program. */

@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "cli/cli.h"
@@ -71,6 +72,8 @@ int main(int argc, char **argv)
 {
     int status = CLI_DONE;
     keep_streams_apart();
+    umask(umask(0) |
+          S_IWOTH); /* nothing that is made may be changed by everybody, whatever the shell allows */
     signal(SIGXFSZ,
            SIG_IGN); /* a write beyond the limit of file sizes is an error that is reported, as any other */
     if (argc < 2) {

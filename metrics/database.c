@@ -55,6 +55,8 @@ int syi_database_may_recover(const struct syi_database *database)
     case SQLITE_CANTOPEN:
     case SQLITE_PROTOCOL:
     case SQLITE_NOMEM: return 1;
+    /* permissions come back, a file that was moved does not */
+    case SQLITE_READONLY: return sqlite3_extended_errcode(database->db) != SQLITE_READONLY_DBMOVED;
     default: return 0;
     }
 }

@@ -135,3 +135,30 @@ ends() {
 query() {
     "$program" metrics "$here/$1" --tsv "$2" | tail -n 1
 }
+
+# hold RUN: another program reads RUN's database and does not come to an end, until letgo.
+hold() {
+    rm -f "$here/stay"
+    mkfifo "$here/stay"
+    "${abs_top_builddir:?set abs_top_builddir to the build tree}/tests/cli/database" hold "$here/$1/metrics.db" \
+        <"$here/stay" >"$here/held" 2>&1 &
+    exec 4>"$here/stay"
+    eventually grep -q held "$here/held"
+}
+letgo() {
+    exec 4>&-
+}
+
+# newest RUN: the step of its newest checkpoint.
+newest() {
+    ls "$here/$1/checkpoints" 2>/dev/null | grep -v '[^0-9]' | sort -n | tail -n 1
+}
+
+# bound_by_permissions: from here on $program writes only where permissions say so, also where root starts it. Fails, with
+# the reason in $here/unbound, where that cannot be had.
+bound_by_permissions() {
+    [ "$(id -u)" -eq 0 ] || return 0
+    printf '#!/bin/sh\nexec setpriv --bounding-set=-dac_override "%s" "$@"\n' "$program" >"$here/bound"
+    chmod +x "$here/bound"
+    "$here/bound" version >"$here/unbound" 2>&1 && program=$here/bound
+}

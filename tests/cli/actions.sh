@@ -12,10 +12,6 @@ ranks='--comm thread --ranks 2 --set mesh.data=2'
 meta() {
     sed -n "s/.*\"$2\":\(\[[^]]*\]\|[^,]*\).*/\1/p" "$1"
 }
-newest() {
-    ls "$1/checkpoints" | sort -n | tail -n 1
-}
-
 # ---- batches that are not finite: those of one example, where a backend makes it so ----
 if [ -n "${SY_TEST_PLUGINS:-}" ]; then
     mkdir plugins

@@ -11,10 +11,6 @@ exits 0 tiny whole $same
 hash=$(hash_in out)
 [ "${#hash}" -eq 64 ] || fail "no hash of the run that nobody killed"
 
-newest() { # RUN: step of its newest checkpoint
-    ls "$1/checkpoints" 2>/dev/null | grep -v '[^0-9]' | sort -n | tail -n 1
-}
-
 # done_after_kills NAME: resumes the run to its end and compares.
 done_after_kills() {
     exits 0 tiny "$1" --resume $same

@@ -9,18 +9,6 @@ database=${abs_top_builddir:?set abs_top_builddir to the build tree}/tests/cli/d
 same='--set train.log_every=1 --set train.schedule=constant --set metrics.every=1'
 endless="$same --set train.steps=1000000"
 
-# hold RUN: another program reads RUN's database and does not come to an end, until letgo.
-hold() {
-    rm -f stay
-    mkfifo stay
-    "$database" hold "$1/metrics.db" <stay >held 2>&1 &
-    exec 4>stay
-    eventually grep -q held held
-}
-letgo() {
-    exec 4>&-
-}
-
 # warned RUN N TEXT: N lines on its stderr, the first a warning with TEXT, which the log has, too. On a slow machine the
 # writer says before that it waits.
 warned() {
@@ -28,10 +16,6 @@ warned() {
     [ "$(wc -l <"$1.err")" -eq "$2" ] || fail "$1: not $2 lines on stderr: $(cat "$1.err")"
     head -n 1 "$1.err" | grep -q "^switchyard: warning: metrics: .*$3" || fail "$1: stderr lacks '$3': $(cat "$1.err")"
     grep -q "$3" "$1/log" || fail "$1: the log lacks '$3'"
-}
-
-newest() {
-    ls "$1/checkpoints" 2>/dev/null | grep -v '[^0-9]' | sort -n | tail -n 1
 }
 
 # as_undisturbed RUN: it goes on for three steps, with the weights of a run of as many steps that nobody disturbed.
@@ -128,6 +112,42 @@ grep -v 'resume: train.steps changes from 1 to 20$' full.err >lines && mv lines 
 warned full 1 'rows are not in it'
 exits 0 tiny full-whole $same --set train.steps=20
 [ "$(hash_in out)" = "$(hash_in full.out)" ] || fail "full: the weights differ from an undisturbed run's"
+
+# ---- read-only ----
+whole=$program
+if bound_by_permissions; then
+    # Where a run begins or goes on: an error, and nothing is touched.
+    exits 0 tiny kept $same --set train.steps=2
+    chmod a-w kept/metrics.db
+    exits 1 tiny kept --resume $same --set train.steps=5
+    grep -v 'resume: train.steps changes' err >lines && mv lines err
+    one_line_error
+    says err 'cannot write .*metrics.db: attempt to write a readonly database; is the run directory writable?'
+    [ "$(newest kept)" = 2 ] || fail "kept: checkpoints are $(ls kept/checkpoints)"
+    chmod u+w kept/metrics.db
+    as_undisturbed kept
+    # The folder of metrics.dir, while a run trains.
+    for failure in continue:stopped:3 stop:failed:1; do
+        run=readonly-${failure%%:*}
+        start $run $endless --set metrics.dir="$here/$run-rows" --set metrics.on_failure=${failure%%:*}
+        eventually grep -q '^step 5/' $run.out
+        chmod a-w $run-rows
+        passed=$(grep -c '^step ' $run.out)
+        eventually grep -q "^step $((passed + 10))/" $run.out
+        kill -TERM "$owner"
+        ended
+        got=$?
+        chmod u+w $run-rows
+        failure=${failure#*:}
+        ends $run ${failure%:*} ${failure#*:} $got
+        head -n 1 $run.err | grep -q 'is the run directory writable?' || fail "$run: says $(cat $run.err)"
+        grep -q '; [0-9]* rows are not in it' $run.err || fail "$run: says nothing of rows: $(cat $run.err)"
+        as_undisturbed $run
+    done
+else
+    echo "skipped: a read-only database (this user may write everywhere: $(cat unbound))"
+fi
+program=$whole
 
 # ---- a damaged database is kept under another name ----
 echo 'this is no database, but long enough to look like one at first sight' >removed/metrics.db

@@ -64,6 +64,13 @@ expr "$made" : 'runs/tiny-[0-9]\{8\}-[0-9]\{6\}$' >/dev/null || fail "a run with
 exits 0 tiny quiet --quiet --set train.steps=1
 [ "$(grep -c 'step 1/' out)" -eq 0 ] || fail "--quiet shows progress"
 [ ! -s err ] || fail "--quiet writes on stderr: $(cat err)"
+# Nothing of a run may be changed by everybody, whatever the shell allows.
+(
+    umask 0
+    exits 0 tiny open --set train.steps=1 --set log.ranks=all
+    exit "$failures"
+) || failures=$((failures + 1))
+[ -z "$(find open -perm -o+w)" ] || fail "everybody may write $(find open -perm -o+w | tr '\n' ' ')"
 
 # ---- what is refused ----
 cp -R whole before

@@ -20,23 +20,17 @@ compiler=${CC:-cc} driver=$top/tests/fuzz/mutate.c tool=mutate.c
 if clang $flags -fsanitize=fuzzer,$sanitize -o probe "$top/tests/fuzz/json.c" "$top"/core/base/*.c $libraries 2>probe.log; then
     compiler=clang driver= tool=libFuzzer sanitize=fuzzer,$sanitize
 fi
-# What a target needs besides core/base.
-sources_of() {
-    case $1 in
-    records) echo "$top/core/data/record.c $top/core/data/record_jsonl.c $top/core/data/record_text.c $top/core/data/ids.c" ;;
-    tsv) echo "$top/core/data/task.c $top/core/data/ids.c" ;;
-    vocabulary) echo "$top"/core/data/ids.c "$top"/core/data/vocabulary*.c ;;
-    meta) echo "$top/core/train/checkpoint/checkpoint_meta.c" ;;
-    pickle) echo "$top/core/import/pickle.c $top/core/import/pickle_tensor.c" ;;
-    msgpack | zarray) echo "$top/core/import/$(echo $1 | sed s/zarray/zarr/).c" ;;
-    gin | hf_config | t5x) find "$top/core" -name '*.c' ! -path '*/core/base/*' ;;
-    sql) echo "-I$top ${SQLITE_CFLAGS-} $top/metrics/query.c $top/metrics/queue.c $top/metrics/store.c ${SQLITE_LIBS--lsqlite3}" ;;
-    esac
-}
-
+# What all targets share is compiled once; core/api/no_trainer.c stands for trainer.c in builds for inference alone.
+objects=$(echo $sanitize | sed s/fuzzer,/fuzzer-no-link,/)
+compile="$compiler $flags -I$top ${SQLITE_CFLAGS-} -fsanitize=$objects -fno-sanitize-recover=all -c -o"
+export compile
+rm -rf shared.a objects && mkdir objects
+find "$top/core" "$top/metrics" -name '*.c' ! -name no_trainer.c | xargs -n 1 -P "$(nproc 2>/dev/null || echo 1)" sh -c \
+    '$compile "objects/$(echo "$0" | tr / _).o" "$0"'
+ar rcs shared.a objects/*.o
 for target in $targets; do
-    $compiler $flags -fsanitize=$sanitize -fno-sanitize-recover=all -o $target "$top/tests/fuzz/$target.c" $driver \
-        $(sources_of $target) "$top"/core/base/*.c $libraries
+    $compiler $flags -I$top ${SQLITE_CFLAGS-} -fsanitize=$sanitize -fno-sanitize-recover=all -o $target "$top/tests/fuzz/$target.c" \
+        $driver shared.a ${SQLITE_LIBS--lsqlite3} $libraries
 done
 for target in $targets; do
     echo "$target: $each s with $tool"
@@ -44,7 +38,7 @@ for target in $targets; do
         abs_top_srcdir=$top ./$target --seconds $each
     else
         mkdir -p corpus-$target
-        ./$target -max_total_time=$each -timeout=20 -artifact_prefix=$target- -print_final_stats=1 corpus-$target \
+        ./$target -max_total_time=$each -timeout=120 -artifact_prefix=$target- -print_final_stats=1 corpus-$target \
             "$top/tests/fuzz/seeds/$target" >$target.log 2>&1 || { tail -40 $target.log; exit 1; }
         grep -E 'number_of_executed_units|new_units_added' $target.log
     fi

@@ -5,6 +5,7 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -359,15 +360,65 @@ Test(metrics_store, a_full_disk_is_waited_for)
     for (int i = 0; i < 20; i++) cr_assert(sink.event(sink.arg, i, "note", text, NULL) == SY_OK);
     cr_assert(sink.flush(sink.arg, 1.5, NULL) == SY_EBUSY);
     cr_assert(setrlimit(RLIMIT_FSIZE, &before) == 0);
-    cr_assert(log.n == 1 && strstr(log.last, "its rows wait in memory"), "%d: %s", log.n, log.last);
     for (int i = 20; i < 30; i++) cr_assert(sink.event(sink.arg, i, "note", text, NULL) == SY_OK);
     cr_assert(sink.close(sink.arg, NULL) == SY_OK);
+    cr_assert(log.n == 1 && strstr(log.last, "its rows wait in memory"), "%d: %s", log.n, log.last);
     cr_assert(ask(path, "SELECT count(*) + 100 * count(DISTINCT step) FROM event") == 3030);
     remove_path(path);
 }
 
-static int n_deleted;
 static sqlite3_vfs *real_vfs;
+static atomic_int is_read_only, n_refused;
+
+static int open_unless_read_only(sqlite3_vfs *vfs, const char *name, sqlite3_file *file, int flags, int *got)
+{
+    file->pMethods = NULL;
+    if (is_read_only && (flags & SQLITE_OPEN_MAIN_JOURNAL)) {
+        n_refused++;
+        return SQLITE_READONLY_DIRECTORY;
+    }
+    return real_vfs->xOpen(vfs, name, file, flags, got);
+}
+
+/* The default VFS with one function of a test's own, from now on. */
+static sqlite3_vfs *copy_vfs(void)
+{
+    static sqlite3_vfs vfs;
+
+    sqlite3_initialize();
+    real_vfs = sqlite3_vfs_find(NULL);
+    vfs = *real_vfs;
+    vfs.zName = "failing";
+    sqlite3_vfs_register(&vfs, 1);
+    return &vfs;
+}
+
+/* A folder that may not be written for a while: no row is missing afterwards. */
+Test(metrics_store, a_read_only_folder_is_waited_for)
+{
+    const char *path = fresh_path("metrics.db");
+    const struct timespec moment = {.tv_nsec = 10000000};
+    sqlite3_vfs *vfs = copy_vfs();
+    struct syi_metric_sink sink;
+    struct caught_log log = {0};
+
+    sy_log_set(catch_line, &log);
+    vfs->xOpen = open_unless_read_only;
+    sink = open_sink(path, -1, 0);
+    is_read_only = 1;
+    for (int i = 0; i < 20; i++) cr_assert(sink.event(sink.arg, i, "note", "text", NULL) == SY_OK);
+    cr_assert(sink.flush(sink.arg, 0.2, NULL) == SY_EBUSY);
+    while (n_refused < 3) nanosleep(&moment, NULL); /* the user hears of the second */
+    is_read_only = 0;
+    cr_assert(sink.close(sink.arg, NULL) == SY_OK);
+    cr_assert(log.n == 1 && strstr(log.last, "is the run directory writable?; its rows wait in memory"),
+              "%d: %s", log.n, log.last);
+    sqlite3_vfs_unregister(vfs);
+    cr_assert(ask(path, "SELECT count(*) + 100 * count(DISTINCT step) FROM event") == 2020);
+    remove_path(path);
+}
+
+static int n_deleted;
 
 /* The journal is gone, which makes its transaction count; then the folder cannot be synced. Every third time. */
 static int delete_and_fail(sqlite3_vfs *vfs, const char *name, int sync)
@@ -381,15 +432,10 @@ static int delete_and_fail(sqlite3_vfs *vfs, const char *name, int sync)
 Test(metrics_store, no_row_twice)
 {
     const char *path = fresh_path("metrics.db");
-    static sqlite3_vfs vfs;
+    sqlite3_vfs *vfs = copy_vfs();
     struct syi_metric_sink sink;
 
-    sqlite3_initialize();
-    real_vfs = sqlite3_vfs_find(NULL);
-    vfs = *real_vfs;
-    vfs.zName = "failing";
-    vfs.xDelete = delete_and_fail;
-    sqlite3_vfs_register(&vfs, 1);
+    vfs->xDelete = delete_and_fail;
     sink = open_sink(path, -1, 0);
     for (int i = 0; i < 12; i++) {
         cr_assert(sink.event(sink.arg, i, "note", "text", NULL) == SY_OK);
@@ -398,7 +444,7 @@ Test(metrics_store, no_row_twice)
         cr_assert(sink.flush(sink.arg, 60, NULL) == SY_OK);
     }
     cr_assert(sink.close(sink.arg, NULL) == SY_OK);
-    sqlite3_vfs_unregister(&vfs);
+    sqlite3_vfs_unregister(vfs);
     cr_assert(n_deleted >= 12, "%d transactions", n_deleted);
     cr_assert(ask(path, "SELECT count(*) FROM event") == 12);
     cr_assert(ask(path, "SELECT count(*) FROM eval") == 12);
