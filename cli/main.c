@@ -72,8 +72,8 @@ int main(int argc, char **argv)
 {
     int status = CLI_DONE;
     keep_streams_apart();
-    umask(umask(0) |
-          S_IWOTH); /* nothing that is made may be changed by everybody, whatever the shell allows */
+    /* nothing that is made may be changed by everybody, whatever the shell allows */
+    umask(umask(0) | S_IWOTH);
     signal(SIGXFSZ,
            SIG_IGN); /* a write beyond the limit of file sizes is an error that is reported, as any other */
     if (argc < 2) {
