@@ -145,8 +145,8 @@ static void print_summary(const struct plan_report *r)
     if (r->untimed)
         printf("the longest step: no time, %s\n", r->untimed);
     else
-        printf("the longest step: %.2g s or more at %.0f GFLOP/s, %.0f GB/s; bench times steps\n",
-               r->seconds, r->machine.f32 * 1e-9, r->machine.copy * 1e-9);
+        printf("the longest step: %.2g s or more at %.0f GFLOP/s, %.0f GB/s; bench times steps\n", r->seconds,
+               r->machine.f32 * 1e-9, r->machine.copy * 1e-9);
 }
 
 static void print_step(const struct plan_report *r)

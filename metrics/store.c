@@ -47,7 +47,7 @@ struct store {
     uint64_t n_copied;
     uint64_t n_copies_refused;
     int doubtful; /* 1: the last transaction failed at its end, and may be on disk all the same; the writer's */
-    int warned;   /* the user heard of failed tries; the writer's */
+    int warned;   /* the user heard of failed tries, or is to hear of the end alone; the writer's */
     int warned_copy;          /* and of a failed copy */
     struct sy_error uncopied; /* why the run directory has not the last rows; the writer's */
     int told_wait;            /* the user heard that training waited */
@@ -375,6 +375,8 @@ static int begin_attempt(struct store *store, const struct syi_store_options *op
         syi_database_ask(&store->database, "SELECT coalesce(max(attempt), 0) FROM run", &store->attempt, err);
 
     store->append = options->append && store->attempt > 0;
+    store->warned =
+        options->append; /* closed as soon as all is given to it, which says what is not on disk */
     if (status || store->append) return status;
     status = syi_rollup_split(&store->database, options->start_step, err);
     if (status) return status;

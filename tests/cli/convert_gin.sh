@@ -44,7 +44,7 @@ sed 1d mine.run | grep -v '^# no' | cmp -s - inside.keys || fail "the folder it 
 
 # ---- experts ----
 exits 0 "$program" convert-gin "$seeds/experts" -o experts.run
-exits 0 "$program" plan experts.run --set task.words.train=words.tsv
+exits 0 "$program" plan experts.run --tensors --set task.words.train=words.tsv
 says out 'encoder/layers_3/mlp/expert/wi_0/kernel  *\[8, 128, 128\]'
 
 # ---- errors ----
