@@ -11,7 +11,8 @@
 namespace
 {
 
-enum { MOST_THREADS = 1024, WARP = 32, STACK = 64 << 10, SHARED = 228 << 10 };
+enum { MOST_THREADS = 1024, WARP = 32, STACK = 64 << 10 };
+enum { SHARED = 48 << 10 }; /* what a block has that does not ask for more */
 enum state { READY, AT_BARRIER, IN_WARP, DONE };
 
 /* One CUDA thread. */
