@@ -184,7 +184,7 @@ holds() {
     [ "$(query $1 "SELECT $sql")" = 1 ] || fail "$1: not true of step 3: $2"
 }
 common='experts/auxiliary_loss experts/expert_usage experts/fraction_tokens_left_behind experts/router_confidence '
-common="accuracy cross_ent_loss ${common}experts/router_z_loss learning_rate learning_rate/current loss"
+common="accuracy cross_ent_loss cross_entropy ${common}experts/router_z_loss learning_rate learning_rate/current loss"
 [ "$(names one)" = "$common non_padding_fraction/loss_weights step_seconds tokens_per_second weight_gradient_norm z_loss " ] ||
     fail "metrics of a run with experts: $(names one)"
 parts='v(cross_ent_loss) + v(z_loss) + v(experts/auxiliary_loss) + v(experts/router_z_loss)'
@@ -229,7 +229,7 @@ sums=$(query sums "SELECT value FROM metric WHERE name = 'cross_ent_loss_per_non
     fail "cross_ent_loss_per_nonpadding_target_token of a sum is $sums"
 exits 0 tiny dense --set task.words.train=five.tsv --set train.steps=3 --set metrics.every=1 --set moe.num_experts=0
 sides='encoder_input_tokens non_padding_fraction/loss_weights non_padding_fraction/overall'
-[ "$(names dense)" = "accuracy cross_ent_loss effective_batch_size/decoder_target_tokens \
+[ "$(names dense)" = "accuracy cross_ent_loss cross_entropy effective_batch_size/decoder_target_tokens \
 effective_batch_size/encoder_input_tokens learning_rate learning_rate/current loss non_padding_fraction/decoder_target_tokens \
 non_padding_fraction/$sides step_seconds tokens_per_second weight_gradient_norm z_loss " ] ||
     fail "metrics of a dense run: $(names dense)"
