@@ -44,7 +44,7 @@ same "$adamw" adamw --resume --comm thread --ranks 4 --set mesh.zero=3
 
 # ---- memory: whole, parameters whole and state in four parts, everything in four parts ----
 for zero in 0 1 3; do
-    exits 0 "$program" plan "$tiny_run" --backend null --devices 4 --set mesh.zero=$zero
+    exits 0 "$program" plan "$tiny_run" --tensors --backend null --devices 4 --set mesh.zero=$zero
     eval "bytes_$zero=\$(sed -n 's/^  persist  *\([0-9]*\) bytes.*/\1/p' out)"
 done
 parameters=$((4 * $(sed -n 's/^\([0-9]*\) parameters in .*/\1/p' out)))
