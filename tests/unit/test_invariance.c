@@ -26,6 +26,8 @@ static void keep_losses(void *arg, int program, size_t op, const struct sy_call 
     (void)program;
     (void)op;
     if (!after || call->op != SY_OP_XENT) return;
+    /* the model's loss is smoothed: the other one is for the metric cross_entropy */
+    if (((const struct sy_attr_xent *)call->attr)->label_smoothing == 0) return;
     const struct sy_tensor *loss = &call->out[0], *lse = &call->out[2];
     for (int64_t i = 0; i < loss->dim[0]; i++)
         for (int64_t t = 0; t < loss->dim[1]; t++) {
