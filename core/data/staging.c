@@ -42,7 +42,7 @@ int syi_staging_open(struct syi_staging *stage, const char *text, struct sy_erro
     struct syi_text folder = {0};
     int status = SY_OK;
     memset(stage, 0, sizeof *stage);
-    for (const char *at = text; *at && !status;) {
+    for (const char *at = text; !status && *at;) {
         size_t n = strcspn(at, "$");
         syi_text_append(&folder, at, n);
         at += n;

@@ -72,7 +72,7 @@ static inline void add_route(struct kh *k, int op, const struct shape *s, const 
     kh_begin(k, op, attr, attr_bytes);
     float *p = kh_in(k, SY_F32, 3, s->rows, s->tokens, s->experts);
     for (int64_t i = 0; i < sycpu_count(&k->in[0]); i++)
-        p[i] = (float)(kh_random() % (uint32_t)s->levels + 1) / (float)(s->levels * s->experts);
+        p[i] = (float)(kh_random() % (uint32_t)s->levels + 1) / ((float)s->levels * (float)s->experts);
     if (s->masked)
         fill_mask(kh_in(k, SY_F32, 2, s->rows, s->tokens), s);
     else
