@@ -295,7 +295,7 @@ Test(metrics_store, a_slow_writer_is_waited_for)
     struct syi_queue queue;
     pthread_t writer;
 
-    cr_assert(syi_queue_create(&queue, 64 << 10, 0.1, NULL) == SY_OK);
+    cr_assert(syi_queue_create(&queue, 64 << 10, 0.6, NULL) == SY_OK);
     cr_assert(pthread_create(&writer, NULL, release_slowly, &queue) == 0);
     for (int i = 0; i < 110; i++) cr_assert(put_note(&queue, 1000, NULL) == SY_OK);
     cr_assert(put_note(&queue, 1 << 17, NULL) == SY_OK);

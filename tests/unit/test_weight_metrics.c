@@ -105,7 +105,7 @@ static void look_at_step(struct course *c, const struct syi_rank *rank, struct s
                          const float *before)
 {
     size_t at = 0;
-    for (size_t i = 0; i < c->n; i++) {
+    for (size_t i = 0; i < syi_engine_model(e)->n; i++) {
         double *value = c->value[rank->rank][step][i];
         int is_bias = syi_engine_model(e)->param[i].init == SYI_INIT_EXPERT_BIAS;
         for (int m = 0; m < SYI_WEIGHT_METRICS; m++) value[m] = NAN;
@@ -122,8 +122,8 @@ static int follow(void *arg, const struct syi_rank *rank, struct syi_engine *e, 
     struct course *c = arg;
     int status = SY_OK;
     static float before[ELEMENTS];
-    c->n = syi_engine_model(e)->n;
-    cr_assert_leq(c->n, MOST);
+    if (!rank->rank) c->n = syi_engine_model(e)->n;
+    cr_assert_leq(syi_engine_model(e)->n, MOST);
     for (int step = 0; !status && step < STEPS; step++) {
         struct syi_step_result r;
         float *weight = syi_session_tensor(syi_engine_session(e), "decoder/decoder_norm/scale")->data;
