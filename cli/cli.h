@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the commands of the program share: one entry a command, one table of options, and the only place where
- * messages are printed and the exit status is chosen. */
+/* What the commands of the program share: a row and an entry a command, one table of options, and how
+ * messages are printed and exit statuses chosen. */
 #ifndef CLI_H
 #define CLI_H
 
@@ -78,29 +78,15 @@ struct cli_cmd {
 extern const struct cli_cmd *const cli_commands[];
 /* Names of those that a build without training does not have, ends with NULL. */
 extern const char *const cli_left_out[];
-extern const struct cli_cmd cli_train;
-extern const struct cli_cmd cli_eval;
-extern const struct cli_cmd cli_predict;
-extern const struct cli_cmd cli_score;
-extern const struct cli_cmd cli_tokenize;
-extern const struct cli_cmd cli_metrics;
-extern const struct cli_cmd cli_top;
-extern const struct cli_cmd cli_report;
-extern const struct cli_cmd cli_ckpt;
-extern const struct cli_cmd cli_config;
-extern const struct cli_cmd cli_explain;
-extern const struct cli_cmd cli_plan;
-extern const struct cli_cmd cli_backends;
-extern const struct cli_cmd cli_import;
-extern const struct cli_cmd cli_convert_gin;
-extern const struct cli_cmd cli_export;
-extern const struct cli_cmd cli_doctor;
-extern const struct cli_cmd cli_pack;
-extern const struct cli_cmd cli_verify;
-extern const struct cli_cmd cli_diff;
-extern const struct cli_cmd cli_replay;
-extern const struct cli_cmd cli_bench;
-extern const struct cli_cmd cli_version;
+#define CLI_COMMAND(name, text) extern const struct cli_cmd cli_##name;
+#define CLI_TRAINING_COMMAND    CLI_COMMAND
+#include "cli/commands.def"
+enum {
+#define CLI_COMMAND(name, text) CLI_NUMBER_##name,
+#define CLI_TRAINING_COMMAND    CLI_COMMAND
+#include "cli/commands.def"
+    CLI_MOST_COMMANDS
+};
 
 /* options.c: reads the arguments after the command's name. Returns CLI_DONE, or the exit status after having
  * said why (*finished = 1 after --help). */
@@ -111,6 +97,8 @@ const char *cli_nearest(const char *word, const char *const *words, size_t n);
 /* wrap.c: lines of 79 columns at most unless a word is longer. */
 /* Words of `length` bytes of text from this column on, further lines from `indent` on; ends the line. */
 void cli_wrap(FILE *out, const char *text, size_t length, size_t column, size_t indent);
+/* What `config` prints of keys and of what they can name, for a terminal: on stdout. */
+void cli_print_help_lines(const char *text);
 /* Lines of text that follow each other are one paragraph, those that begin with a blank are rows of a table. */
 void cli_print_paragraphs(const char *text); /* on stdout */
 
@@ -144,8 +132,8 @@ int cli_world_agree(int status);
  * said which are not. */
 int cli_world_same(const struct syi_config *config);
 int cli_world_first(void); /* 1: this is rank 0, which owns the run directory and prints */
-/* Rank 0's text on all ranks. */
-int cli_world_share(char *text, size_t bytes);
+/* Rank 0's bytes on all ranks. */
+int cli_world_share(void *data, size_t bytes);
 struct syi_world *cli_world(void);
 /* The stream if it is a terminal in which a line may be rewritten, else NULL: under mpirun, which gives ranks terminals of
  * their own, none is. */

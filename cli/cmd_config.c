@@ -4,6 +4,7 @@
 
 #include <stddef.h>
 #include <stdio.h>
+#include <unistd.h>
 
 #include "base/compat.h"
 #include "base/optimizers.h"
@@ -160,7 +161,10 @@ static int run(const struct cli_options *options)
     else
         syi_config_print(&config, file == NULL, &text);
     if (!status) status = syi_text_status(&text, &err);
-    if (!status && text.data) fputs(text.data, stdout);
+    if (!status && text.data && !file && isatty(STDOUT_FILENO))
+        cli_print_help_lines(text.data);
+    else if (!status && text.data)
+        fputs(text.data, stdout);
     syi_text_free(&text);
     return status ? cli_fail(&err) : CLI_DONE;
 }

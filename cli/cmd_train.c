@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +17,7 @@
 #include "cli/progress.h"
 #include "data/vocabulary.h"
 #include "metrics/store.h"
+#include "train/engine/train_data.h"
 #include "train/trainer/evaluate.h"
 #include "train/trainer/trainer.h"
 
@@ -23,6 +25,9 @@ enum {
     LOCK_WAIT = 60,    /* seconds, unless SWITCHYARD_LOCK_WAIT says otherwise */
     SAME_REQUEST = 100 /* milliseconds */
 };
+
+/* Where a run directory that has no name yet will be: indexes of large files are kept beside it. */
+static const char NEW_RUN[] = "runs/new";
 
 static atomic_int stop_requested;
 
@@ -206,6 +211,37 @@ static int check_data(const struct syi_config *config)
         if (!status) status = check_file(&config->task.part[i], "test", config->task.part[i].test);
     }
     return status;
+}
+
+static int same_lengths(const struct syi_ints *a, const struct syi_ints *b)
+{
+    return a->n == b->n && !memcmp(a->values, b->values, (size_t)a->n * sizeof *a->values);
+}
+
+/* data.auto_buckets: a run that goes on keeps the padded lengths that it has, unless another number of them is asked for. */
+static int find_buckets(const struct cli_options *o, struct syi_config *config)
+{
+    struct syi_ints *lengths = &config->data.length_buckets;
+    struct syi_config stored;
+    struct sy_error err = {0};
+    double positions[2];
+    if (!config->data.auto_buckets) return CLI_DONE;
+    if (o->run_dir && syi_run_dir_exists(o->run_dir)) {
+        if (syi_run_dir_read_config(o->run_dir, &stored, &err)) return cli_fail(&err);
+        int same_number = stored.data.auto_buckets == config->data.auto_buckets;
+        if (same_number && !lengths->n) *lengths = stored.data.length_buckets;
+        if (!same_number && same_lengths(lengths, &stored.data.length_buckets)) lengths->n = 0;
+    }
+    if (lengths->n) return CLI_DONE;
+    int status = check_data(config);
+    if (status) return status;
+    if (syi_train_find_buckets(config, o->run_dir ? o->run_dir : NEW_RUN, positions, &err))
+        return cli_fail(&err);
+    if (o->quiet) return CLI_DONE;
+    printf("padded lengths");
+    for (int i = 0; i < lengths->n; i++) printf("%s %" PRId64, i ? "," : "", lengths->values[i]);
+    printf(": %.1f positions a row on average, %.1f with one length\n", positions[0], positions[1]);
+    return CLI_DONE;
 }
 
 /* Training does not read them, `eval` does when all is done: a line that is wrong is found before. Running text, of which
@@ -435,6 +471,7 @@ static int run_in(const struct cli_options *o)
                         : cli_load_config(o->operand[0], o, &config, &err);
     if (status) return cli_usage(&err);
     status = cli_check_launch("train", o, &config, 1);
+    if (!status && cli_world_first()) status = find_buckets(o, &config);
     if (!status && cli_world_first()) status = choose_folder(o, &config, path);
     if (!status && cli_world_first()) status = read_lock_wait(&lock.wait);
     if (!status && cli_world_first()) status = check_data(&config);
@@ -442,6 +479,8 @@ static int run_in(const struct cli_options *o)
     if (!status && cli_world_first()) status = check_plan(o, &config);
     if (!status && cli_world_first() && !*path) status = make_folder(&config, path, sizeof path);
     if (!status) status = cli_world_share(path, sizeof path);
+    if (!status && config.data.auto_buckets)
+        status = cli_world_share(&config.data.length_buckets, sizeof config.data.length_buckets);
     if (status) return status;
     if (!cli_world_first()) {
         catch_signals();

@@ -25,7 +25,7 @@ static void print_overview(FILE *out)
 
 static int unknown_command(const char *name)
 {
-    const char *names[32];
+    const char *names[CLI_MOST_COMMANDS];
     size_t n = 0;
     for (const char *const *left_out = cli_left_out; *left_out; left_out++)
         if (!strcmp(*left_out, name)) {

@@ -131,10 +131,10 @@ int cli_world_same(const struct syi_config *config)
     return status ? cli_fail(&err) : CLI_DONE;
 }
 
-int cli_world_share(char *text, size_t bytes)
+int cli_world_share(void *data, size_t bytes)
 {
     struct sy_error err = {0};
-    return syi_world_share(&world, text, bytes, &err) ? cli_fail(&err) : CLI_DONE;
+    return syi_world_share(&world, data, bytes, &err) ? cli_fail(&err) : CLI_DONE;
 }
 
 /* After a launch that ended well on all ranks only rank 0 can fail: what is left is files and output. */

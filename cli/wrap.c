@@ -9,7 +9,8 @@
 
 enum { WIDTH = 79 }; /* a cursor past the last column may begin a new line */
 
-void cli_wrap(FILE *out, const char *text, size_t length, size_t column, size_t indent)
+/* begin: what each further line begins with, before its blanks. */
+static void wrap(FILE *out, const char *text, size_t length, size_t column, const char *begin, size_t indent)
 {
     const char *end = text + length;
     int first = 1;
@@ -17,8 +18,8 @@ void cli_wrap(FILE *out, const char *text, size_t length, size_t column, size_t 
         size_t word = strcspn(text, " \n");
         if (text + word > end) word = (size_t)(end - text);
         if (!first && column + 1 + word > WIDTH) {
-            fprintf(out, "\n%*s", (int)indent, "");
-            column = indent;
+            fprintf(out, "\n%s%*s", begin, (int)indent, "");
+            column = strlen(begin) + indent;
         } else if (!first) {
             putc(' ', out);
             column++;
@@ -30,6 +31,37 @@ void cli_wrap(FILE *out, const char *text, size_t length, size_t column, size_t 
         if (text < end) text += strspn(text, " \n");
     }
     putc('\n', out);
+}
+
+void cli_wrap(FILE *out, const char *text, size_t length, size_t column, size_t indent)
+{
+    wrap(out, text, length, column, "", indent);
+}
+
+/* A line of help on keys: a comment goes on as a comment, what is in a list goes on below its beginning, a key with its value
+ * stays whole. */
+static void print_help_line(const char *line, size_t length)
+{
+    size_t indent = strspn(line, " ");
+    const char *value = strstr(line, " = ");
+    if (length > 2 && !strncmp(line, "# ", 2)) {
+        fputs("# ", stdout);
+        wrap(stdout, line + 2, length - 2, 2, "# ", 0);
+    } else if (length <= indent || (value && value < line + length)) {
+        printf("%.*s\n", (int)length, line);
+    } else {
+        printf("%.*s", (int)indent, line);
+        wrap(stdout, line + indent, length - indent, indent, "", indent + 2);
+    }
+}
+
+void cli_print_help_lines(const char *text)
+{
+    while (*text) {
+        size_t length = strcspn(text, "\n");
+        print_help_line(text, length);
+        text += length + (text[length] == '\n');
+    }
 }
 
 /* Where the last column of a table's row begins: after two blanks or more; 0: it has one column. */

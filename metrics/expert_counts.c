@@ -13,7 +13,7 @@ static const char not_counts[] = "this is no array of counts";
 
 enum column { EXPERT, TOKENS, DROPPED, TOKENS_ARRAY, DROPPED_ARRAY };
 
-/* What is left of the two arrays, behind the row at hand. */
+/* What is left of the two arrays after the row at hand. */
 struct cursor {
     sqlite3_vtab_cursor base;
     unsigned char *bytes; /* both arrays */

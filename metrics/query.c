@@ -4,6 +4,8 @@
 
 #include <math.h>
 #include <sqlite3.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -33,6 +35,7 @@ struct reader {
     const char *path;
     double seconds, end; /* allowed, and when they are over */
     size_t bytes, room;
+    int rounds; /* 1: numbers are for people, who read six digits of them */
 };
 
 /* All cells of a result, header row first, as text. */
@@ -258,6 +261,14 @@ static int add_cell(struct reader *r, struct table *table, const char *text, siz
     return SY_OK;
 }
 
+/* To six digits, or to a whole number. */
+static double rounded(double value)
+{
+    char text[400];
+    snprintf(text, sizeof text, fabs(value) < 1e6 ? "%.6g" : "%.0f", value);
+    return strtod(text, NULL);
+}
+
 /* Numbers as the shortest text that reads back the same; NULL as nothing. */
 static int add_value(struct reader *r, struct table *table, sqlite3_stmt *query, int column,
                      struct sy_error *err)
@@ -268,7 +279,8 @@ static int add_value(struct reader *r, struct table *table, sqlite3_stmt *query,
 
     if (type == SQLITE_NULL) return add_cell(r, table, "", 0, err);
     if (type == SQLITE_FLOAT) {
-        syi_format_double(number, sqlite3_column_double(query, column));
+        double value = sqlite3_column_double(query, column);
+        syi_format_double(number, r->rounds ? rounded(value) : value);
         return add_cell(r, table, number, strlen(number), err);
     }
     if (type != SQLITE_INTEGER) table->right[column] = 0;
@@ -705,7 +717,8 @@ int syi_query_run(const char *path, const struct syi_query *query, syi_query_lin
     int for_programs = query->format == SYI_QUERY_CSV || query->format == SYI_QUERY_JSON, status;
     struct reader r = {.path = path,
                        .seconds = query->seconds > 0 ? query->seconds : SECONDS,
-                       .bytes = query->bytes ? query->bytes : ANSWER};
+                       .bytes = query->bytes ? query->bytes : ANSWER,
+                       .rounds = !query->sql && query->format == SYI_QUERY_COLUMNS};
 
     if (for_programs && !query->sql)
         return syi_error(err, SY_EINVAL,

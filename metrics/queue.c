@@ -158,7 +158,7 @@ static struct syi_queue_block *take_spare(struct syi_queue *queue, size_t bytes)
     return block;
 }
 
-/* The block that has `bytes` left at its end, a new one behind the last if need be. */
+/* The block that has `bytes` left at its end, a new one after the last if need be. */
 static struct syi_queue_block *block_for(struct syi_queue *queue, size_t bytes, struct sy_error *err)
 {
     struct syi_queue_block *block = queue->last;

@@ -12,14 +12,15 @@
 
 /* What the parts of a record are; those not named are empty. */
 enum syi_record_kind {
-    SYI_RECORD_METRIC,    /* name; value */
-    SYI_RECORD_PARAMETER, /* parameter, name; value */
-    SYI_RECORD_ROUTING,   /* layer, tokens, dropped (both as counts.h encodes them) */
-    SYI_RECORD_EVENT,     /* kind, text */
-    SYI_RECORD_EVAL,      /* task, name, settings; value */
-    SYI_RECORD_EXAMPLE,   /* task, input, target, prediction; number: the item, value: the score */
-    SYI_RECORD_BACK,      /* the attempt before this one goes back to the step, and on as this one */
-    SYI_RECORD_COPY,      /* no row: what is before it belongs into the run directory's copy */
+    SYI_RECORD_METRIC,       /* name; value */
+    SYI_RECORD_PARAMETER,    /* parameter, name; value */
+    SYI_RECORD_ROUTING,      /* layer, tokens, dropped (both as counts.h encodes them) */
+    SYI_RECORD_EVENT,        /* kind, text */
+    SYI_RECORD_EVAL,         /* task, name, settings; value */
+    SYI_RECORD_EXAMPLE,      /* task, input, target, prediction; number: the item, value: the score */
+    SYI_RECORD_EVAL_ROUTING, /* task, layer, tokens, dropped (both as counts.h encodes them) */
+    SYI_RECORD_BACK,         /* the attempt before this one goes back to the step, and on as this one */
+    SYI_RECORD_COPY,         /* no row: what is before it belongs into the run directory's copy */
     SYI_RECORD_KINDS
 };
 

@@ -24,6 +24,9 @@ static const char *const insert_sql[] = {
     [SYI_RECORD_EXAMPLE] =
         "INSERT INTO example (attempt, step, time, task, item, input, target, prediction, score) "
         "VALUES (?1, ?2, ?6, ?7, ?5, ?8, ?9, ?10, ?4)",
+    [SYI_RECORD_EVAL_ROUTING] =
+        "INSERT OR REPLACE INTO eval_routing (attempt, step, time, task, layer, expert, tokens, dropped) "
+        "SELECT ?1, ?2, ?3, ?7, ?8, expert, tokens, dropped FROM expert_counts(?9, ?10)",
     [SYI_RECORD_BACK] = "INSERT INTO run (attempt, time, start_step, version, host, config) "
                         "SELECT ?1, ?6, ?2, version, host, config FROM run WHERE attempt = ?1 - 1",
     [SYI_RECORD_COPY] = NULL,
@@ -60,7 +63,9 @@ void syi_rows_close(struct syi_rows *rows)
 /* Numbers that a statement does not have are not bound. */
 static void bind(sqlite3_stmt *insert, const struct syi_queue_record *record, char time[SYI_TIME_BYTES])
 {
-    int arrays = record->kind == SYI_RECORD_ROUTING;
+    int arrays = record->kind == SYI_RECORD_ROUTING        ? 1
+                 : record->kind == SYI_RECORD_EVAL_ROUTING ? 2
+                                                           : SYI_RECORD_PARTS; /* the first of them */
 
     sqlite3_bind_int64(insert, ATTEMPT, record->attempt);
     sqlite3_bind_int64(insert, STEP, record->step);
@@ -74,7 +79,7 @@ static void bind(sqlite3_stmt *insert, const struct syi_queue_record *record, ch
     }
     for (int i = 0; i < SYI_RECORD_PARTS; i++) {
         struct syi_part part = syi_record_part(record, i);
-        if (arrays && i)
+        if (i >= arrays)
             sqlite3_bind_blob(insert, PART + i, part.data, (int)part.bytes, SQLITE_STATIC);
         else
             sqlite3_bind_text(insert, PART + i, part.data, (int)part.bytes, SQLITE_STATIC);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Makes the tables of schema.sql, or brings those of versions 2 and 3 to it. */
+/* Makes the tables of schema.sql, or brings those of versions 2 to 4 to it. */
 #include "config.h"
 
 #include "metrics/schema.h"
@@ -35,21 +35,24 @@ static const char move_rows[] =
     " GROUP BY attempt, layer, expert, block, replaced;"
     "DROP TABLE old_routing; DROP TABLE old_metric; DROP TABLE old_event; DROP TABLE old_eval; DROP TABLE old_run;";
 
-/* Version 3 lacked a column. The tables that are there stay; its views come anew. */
-static const char add_column[] =
+/* Versions 3 and 4 lacked a table. Those that are there stay; views come anew. */
+static const char drop_views[] =
     "DROP VIEW IF EXISTS valid_metric; DROP VIEW IF EXISTS valid_parameter; DROP VIEW IF EXISTS valid_routing;"
     "DROP VIEW IF EXISTS valid_routing_block; DROP VIEW IF EXISTS valid_eval; DROP VIEW IF EXISTS valid_example;"
     "DROP VIEW IF EXISTS loss_curve; DROP VIEW IF EXISTS loss_smooth; DROP VIEW IF EXISTS gradient_spikes;"
     "DROP VIEW IF EXISTS throughput; DROP VIEW IF EXISTS timing; DROP VIEW IF EXISTS stop_reason;"
     "DROP VIEW IF EXISTS expert_curve; DROP VIEW IF EXISTS expert_load; DROP VIEW IF EXISTS expert_balance;"
     "DROP VIEW IF EXISTS dropped_tokens; DROP VIEW IF EXISTS eval_latest; DROP VIEW IF EXISTS evaluation_history;"
-    "DROP VIEW IF EXISTS best_checkpoint;"
-    "ALTER TABLE eval ADD COLUMN settings TEXT;";
+    "DROP VIEW IF EXISTS best_checkpoint; DROP VIEW IF EXISTS loss_parts;";
+
+/* Version 3 lacked a column besides. */
+static const char add_column[] = "ALTER TABLE eval ADD COLUMN settings TEXT";
 
 static int migrate(const struct syi_database *database, int version, struct sy_error *err)
 {
-    int status = syi_database_run(database, version == 2 ? set_aside : add_column, "migrate", err);
+    int status = syi_database_run(database, version == 2 ? set_aside : drop_views, "migrate", err);
 
+    if (!status && version == 3) status = syi_database_run(database, add_column, "migrate", err);
     if (!status) status = syi_database_run(database, syi_schema_sql, "make the tables of", err);
     if (!status && version == 2) status = syi_database_run(database, move_rows, "migrate", err);
     if (!status)
@@ -72,7 +75,7 @@ int syi_schema_prepare(const struct syi_database *database, struct sy_error *err
         return syi_error(err, SY_EFORMAT,
                          "metrics: %s is another program's database; choose another run directory",
                          database->path);
-    if (version == 2 || version == 3) return migrate(database, (int)version, err);
+    if (version >= 2 && version < SYI_SCHEMA_VERSION) return migrate(database, (int)version, err);
     if (version != SYI_SCHEMA_VERSION)
         return syi_error(err, SY_EFORMAT,
                          "metrics: %s has tables of version %lld, this program writes %d; start a new run",

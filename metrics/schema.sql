@@ -4,7 +4,7 @@
 -- have it as text. Rows without a column `task` are of the training.
 
 PRAGMA application_id = 1398361412; -- "SYMD"
-PRAGMA user_version = 4;
+PRAGMA user_version = 5;
 
 -- One row for each start of the training program, and for each time that it went back to a checkpoint. An evaluation of the
 -- finished run belongs to its last attempt.
@@ -84,6 +84,19 @@ CREATE TABLE IF NOT EXISTS eval (
   settings TEXT                 -- how the texts were decoded; '': it is of none; NULL: by a version that did not keep it
 );
 
+-- Where the tokens of an evaluation went: what each expert of each layer took. One evaluated again at the same step replaces it.
+CREATE TABLE IF NOT EXISTS eval_routing (
+  attempt INTEGER NOT NULL REFERENCES run,
+  step INTEGER NOT NULL,        -- of the weights
+  time INTEGER NOT NULL,
+  task TEXT NOT NULL,           -- what was evaluated
+  layer TEXT NOT NULL,
+  expert INTEGER NOT NULL,      -- 0, 1, ...
+  tokens INTEGER NOT NULL,
+  dropped INTEGER NOT NULL,
+  PRIMARY KEY (attempt, step, task, layer, expert)
+) WITHOUT ROWID;
+
 -- What the model wrote for some items of an evaluation.
 CREATE TABLE IF NOT EXISTS example (
   id INTEGER PRIMARY KEY,       -- in the order they were made
@@ -129,6 +142,11 @@ CREATE VIEW valid_eval AS
 CREATE VIEW valid_example AS
   SELECT id, attempt, step, time, task, item, input, target, prediction, score FROM example m
   WHERE NOT EXISTS (SELECT 1 FROM run r WHERE r.attempt > m.attempt AND r.start_step < m.step);
+
+CREATE VIEW valid_eval_routing AS
+  SELECT attempt, step, strftime('%Y-%m-%dT%H:%M:%fZ', time / 1000.0, 'unixepoch') AS time, task, layer, expert, tokens,
+    dropped
+  FROM eval_routing m WHERE NOT EXISTS (SELECT 1 FROM run r WHERE r.attempt > m.attempt AND r.start_step < m.step);
 
 -- ---- how training goes ----
 
@@ -231,6 +249,14 @@ CREATE VIEW dropped_tokens AS
   SELECT layer, expert, sum(tokens) AS tokens, sum(dropped) AS dropped,
     1.0 * sum(dropped) / nullif(sum(tokens) + sum(dropped), 0) AS dropped_share
   FROM valid_routing_block GROUP BY layer, expert;
+
+-- Which experts the tokens of each evaluated task go to, by its evaluation at the newest step: what share of the task's
+-- tokens in a layer each expert took.
+CREATE VIEW expert_tasks AS
+  SELECT task, step, layer, expert, tokens, dropped,
+    1.0 * tokens / nullif(sum(tokens) OVER (PARTITION BY task, layer), 0) AS share
+  FROM (SELECT *, rank() OVER (PARTITION BY task ORDER BY step DESC, attempt DESC) AS place FROM valid_eval_routing)
+  WHERE place = 1;
 
 -- ---- evaluations ----
 

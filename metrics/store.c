@@ -246,20 +246,37 @@ static int put_parameter(void *arg, int64_t step, const char *parameter, const c
     return put(arg, record, part, 2, err);
 }
 
-static int put_routing(void *arg, int64_t step, const char *layer, int n_experts, const int64_t *tokens,
-                       const int64_t *dropped, struct sy_error *err)
+/* The arrays of a layer's experts as two parts, in a buffer of the store's until the next ones. */
+static int encode_counts(struct store *store, int n_experts, const int64_t *tokens, const int64_t *dropped,
+                         struct syi_part part[2], struct sy_error *err)
 {
-    struct store *store = arg;
     size_t room = (size_t)n_experts * SYI_COUNT_BYTES;
     int n_dropped = n_experts, status = SYI_GROW(store->counts, store->counts_room, 2 * room, err);
 
     if (status) return status;
     while (n_dropped > 0 && !dropped[n_dropped - 1]) n_dropped--; /* counts that are not there are 0 */
-    const struct syi_part part[] = {
-        text_part(layer),
-        {store->counts, syi_counts_encode(tokens, n_experts, store->counts)},
-        {store->counts + room, syi_counts_encode(dropped, n_dropped, store->counts + room)}};
-    return put(store, (struct syi_queue_record){.kind = SYI_RECORD_ROUTING, .step = step}, part, 3, err);
+    part[0] = (struct syi_part){store->counts, syi_counts_encode(tokens, n_experts, store->counts)};
+    part[1] =
+        (struct syi_part){store->counts + room, syi_counts_encode(dropped, n_dropped, store->counts + room)};
+    return SY_OK;
+}
+
+static int put_routing(void *arg, int64_t step, const char *layer, int n_experts, const int64_t *tokens,
+                       const int64_t *dropped, struct sy_error *err)
+{
+    struct syi_part part[3] = {text_part(layer)};
+    int status = encode_counts(arg, n_experts, tokens, dropped, &part[1], err);
+    if (status) return status;
+    return put(arg, (struct syi_queue_record){.kind = SYI_RECORD_ROUTING, .step = step}, part, 3, err);
+}
+
+static int put_eval_routing(void *arg, int64_t step, const char *task, const char *layer, int n_experts,
+                            const int64_t *tokens, const int64_t *dropped, struct sy_error *err)
+{
+    struct syi_part part[4] = {text_part(task), text_part(layer)};
+    int status = encode_counts(arg, n_experts, tokens, dropped, &part[2], err);
+    if (status) return status;
+    return put(arg, (struct syi_queue_record){.kind = SYI_RECORD_EVAL_ROUTING, .step = step}, part, 4, err);
 }
 
 static int put_event(void *arg, int64_t step, const char *kind, const char *text, struct sy_error *err)
@@ -498,6 +515,7 @@ int syi_store_open(const char *path, const struct syi_store_options *options, st
                                      .routing = put_routing,
                                      .event = put_event,
                                      .eval = put_eval,
+                                     .eval_routing = put_eval_routing,
                                      .back = put_back,
                                      .flush = flush,
                                      .close = close_store};

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Dependencies point down only. Checks every #include between folders against the list below, then, where nm and the
-# objects of the build are at hand, every call: no folder uses a symbol of a folder that it may not include, and no
-# files of one folder call each other in a circle.
+# objects of the build are at hand, every call: no folder uses a symbol of a folder that it may not include. No files
+# include or call each other in a circle.
 set -u
 export LC_ALL=C
 top=${abs_top_srcdir:?set abs_top_srcdir to the source tree}
@@ -87,13 +87,12 @@ cat "$work/includes" "$work/calls" | awk -v allowed="$work/allowed" '
         why = from in known ? "may not use" : "is not in the list of tests/arrows.sh and uses"
         printf "FAIL: %s%s %s %s (%s)\n", $1, $2 ? ":" $2 : "", why, $3, $2 ? "include" : "call" }' | sort -u >"$work/wrong"
 
-# ---- circles of calls inside a folder: files that reach themselves ----
-awk '{ a = $1; b = $3; sub(/\/[^\/]*$/, "", a); sub(/\/[^\/]*$/, "", b)
-       sub(/^core\/program\/ops$/, "core/program", a); sub(/^core\/program\/ops$/, "core/program", b)
-       if (a == b) print $1, $3 }' "$work/calls" |
-    tsort >/dev/null 2>"$work/tsort"
-sed -n 's/^tsort: \(-: \)*//p' "$work/tsort" | grep -v 'input contains a loop' | sort -u >"$work/circle"
-[ ! -s "$work/circle" ] || { echo "FAIL: these files call each other in a circle:"; sed 's/^/    /' "$work/circle"; } >>"$work/wrong"
+# ---- circles: files that include or call themselves through others ----
+for kind in includes calls; do
+    awk '{ print $1, $3 }' "$work/$kind" | tsort >/dev/null 2>"$work/tsort"
+    sed -n 's/^tsort: \(-: \)*//p' "$work/tsort" | grep -v 'input contains a loop' | sort -u >"$work/circle"
+    [ ! -s "$work/circle" ] || { echo "FAIL: these files make a circle of $kind:"; sed 's/^/    /' "$work/circle"; } >>"$work/wrong"
+done
 
 if [ -s "$work/wrong" ]; then
     cat "$work/wrong" >&2

@@ -69,7 +69,7 @@ static void put(char *text, const char *format, ...)
 static int describe(const struct syi_program *p, const struct syi_op *op, char text[TEXT])
 {
     const struct sy_attr_map *attr = (const void *)(p->attrs + op->attr);
-    const struct sy_tensor out = shape_of(&p->tensor[op->out[0]]);
+    const struct sy_tensor out = shape_of(&p->tensor[op->op == SY_OP_MAP_SUMS ? op->in[0] : op->out[0]]);
     text[0] = '\0';
     if (attr->rng != 255 || attr->n_instr < LEAST_INSTRUCTIONS || out.rank < 2 ||
         sycpu_count(&out) < LEAST_ELEMENTS)
@@ -126,10 +126,11 @@ static void add_update(const struct syi_config *config, const char *optimizer)
     struct sy_error err = {0};
     if (syi_mesh_new(&mesh, 1, 1, 1, 1, (int)config->moe.num_experts, &err) ||
         record(config, &mesh, SYI_GRAD_FIRST, SYI_STAGE_RECORD, &model, &grad, &err) ||
-        record(config, &mesh, SYI_UPDATE, SYI_STAGE_FUSE, &model, &update, &err))
+        record(config, &mesh, SYI_UPDATE, SYI_STAGE_FOLD, &model, &update, &err))
         die(err.text);
     for (size_t i = 0; i < update.program->n_ops; i++)
-        if (update.program->op[i].op == SY_OP_MAP) add(update.program, &update.program->op[i], optimizer);
+        if (update.program->op[i].op == SY_OP_MAP || update.program->op[i].op == SY_OP_MAP_SUMS)
+            add(update.program, &update.program->op[i], optimizer);
     syi_program_free(update.program);
     syi_program_free(grad.program);
     syi_model_free(&model);

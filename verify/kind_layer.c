@@ -71,7 +71,7 @@ static int record_embedding(struct verify_run *run, struct sy_error *err)
     int status = dims_of_vocabulary(run, err);
     if (status) return status;
     int ids = verify_in(run, "in/inputs", "bt"), table = verify_in(run, "param/embedding", "vd");
-    return finish(run, syi_embed(run->p, ids, table), "btd");
+    return finish(run, SYI_RECORD(run->p, SY_OP_EMBED, NULL, ids, table), "btd");
 }
 
 static int record_tied(struct verify_run *run, struct sy_error *err)

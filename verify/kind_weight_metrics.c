@@ -230,7 +230,7 @@ static int record_loss(struct weights *w, struct syi_program *p, int next, struc
         targets = batch_input(w, p, SYI_ROLE_DECODER_TARGETS, SY_I32),
         weights = batch_input(w, p, SYI_ROLE_LOSS_WEIGHTS, SY_F32);
     for (int i = 0; i < 2; i++) of[i] = param_tensor(p, &model->param[i]);
-    int logits = syi_matmul(p, syi_embed(p, ids, of[0]), of[1]);
+    int logits = syi_matmul(p, SYI_RECORD(p, SY_OP_EMBED, NULL, ids, of[0]), of[1]);
     struct syi_xent x = syi_xent(p, logits, targets, weights, 0, w->z_loss);
     int loss = syi_total(p, x.loss), z = syi_total(p, x.z), correct = syi_total(p, x.correct);
     syi_step_output(p, SYI_STEP_TOKEN_LOSS, loss);

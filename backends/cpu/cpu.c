@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The CPU backend: its descriptor, the list of kernels made from fast_kernels.def and ref_kernels.def, and the
+/* The CPU backend: its descriptor, the list of kernels made from fast_kernels.def and ops.def, and the
  * choice of the instruction set at open (cpuid, never the compiler's -march). All variants give the same bits in float32
  * (doc/numerics.md), but for blas; emulated tiles are chosen by name and option, never by auto. */
 #include "config.h"
@@ -42,8 +42,11 @@
 /* Of every plan: sycpu_keep made it. */
 static void release(void *context, void *plan)
 {
+    const struct sy_host *host;
+    char *memory = (char *)plan - SYCPU_PLAN_HOST;
     (void)context;
-    free(plan);
+    memcpy(&host, memory, sizeof(host));
+    host->give_back(host->arg, memory);
 }
 
 /* ---- kernels ---- */
@@ -67,11 +70,13 @@ static void release(void *context, void *plan)
 #    define CONVERTED_FAST(NAME)
 #endif
 
-#define WORKSPACE_0(function) NULL
-#define WORKSPACE_1(function) function
-#define SYCPU_KERNEL(NAME, name, has_workspace)                                                              \
-    {SY_OP_##NAME, SY_F32, SY_F32, 0, "portable", WORKSPACE_##has_workspace(sycpu_ref_##name##_workspace),   \
-     .run = sycpu_ref_##name},                                                                               \
+/* The reference kernel, and float32 ones between conversions. Gradients are for training alone. */
+#define SY_HOST_OP(...)
+#if !SY_TRAINING
+#    define SY_GRAD_OP(...)
+#endif
+#define SY_OP(id, NAME, name, ...)                                                                           \
+    {SY_OP_##NAME, SY_F32, SY_F32, 0, "portable", sycpu_ref_##name##_workspace, .run = sycpu_ref_##name},    \
     CONVERTED_FAST(NAME)                                                                                     \
     CONVERTED_ALL(NAME, 0, portable)
 
@@ -95,9 +100,11 @@ static const struct sy_kernel kernels[] = {
 #    define SYCPU_ISA amx_bf16
 #    define VARIANT   SYCPU_AMX_BF16, "amx_bf16"
 #    include "backends/cpu/fast_kernels.def"
-#    define SYCPU_ISA amx_emulated
-#    define VARIANT   SYCPU_AMX_EMULATED, "amx_bf16, emulated"
-#    include "backends/cpu/fast_kernels.def"
+#    if SY_TRAINING /* tiles in C are for development */
+#        define SYCPU_ISA amx_emulated
+#        define VARIANT   SYCPU_AMX_EMULATED, "amx_bf16, emulated"
+#        include "backends/cpu/fast_kernels.def"
+#    endif
 #    undef SYCPU_PAIRS
 #    undef SYCPU_TILES
 #endif
@@ -121,8 +128,9 @@ static const struct sy_kernel kernels[] = {
 #    define VARIANT   SYCPU_NEON, "neon"
 #    include "backends/cpu/fast_kernels.def"
 #endif
-#include "backends/cpu/ref_kernels.def"
+#include "switchyard/ops.def"
 };
+#undef SY_OP
 /* clang-format on */
 
 const struct sy_kernel *sycpu_find_float(int op, uint32_t features)
@@ -229,8 +237,9 @@ static const struct variant *choose_emulated(const struct sy_host *host, const c
     const char *why = NULL;
     if (strcmp(name, "amx_bf16") != 0)
         why = "option emulate is for variant amx_bf16 alone: set both, or leave emulate out";
-    else if (!SYCPU_HAS_AMX_BF16)
-        why = "this build has no kernels of amx_bf16 to emulate: its assembler did not know AMX";
+    else if (!SYCPU_HAS_AMX_BF16 || !SY_TRAINING)
+        why =
+            "this build has no emulated kernels of amx_bf16: it was made without training, or its assembler did not know AMX";
     else if (~possible() & SYCPU_AVX512_BF16)
         why =
             "amx_bf16 cannot be emulated here: its other kernels need AVX512-BF16, which this CPU does not have";
@@ -308,19 +317,9 @@ static void close(void *context)
 
 SY_API extern const struct sy_backend_desc sy_backend_cpu;
 const struct sy_backend_desc sy_backend_cpu = {
-    .magic = SY_ABI_MAGIC,
-    .abi_major = SY_ABI_MAJOR,
-    .abi_minor = SY_ABI_MINOR,
-    .min_host_minor = 4,
-    .desc_bytes = sizeof(struct sy_backend_desc),
-    .layout = SY_ABI_LAYOUT,
-    .caps = SY_CAP_KERNELS,
-    .name = "cpu",
-    .version = PACKAGE_VERSION,
-    .build = BUILD,
-    .probe = probe,
-    .open = open,
-    .close = close,
-    .kernels = kernels,
-    .n_kernels = sizeof(kernels) / sizeof(kernels[0]),
+    SY_BACKEND_HEAD(10), .caps = SY_CAP_KERNELS,
+    .name = "cpu",       .version = PACKAGE_VERSION,
+    .build = BUILD,      .probe = probe,
+    .open = open,        .close = close,
+    .kernels = kernels,  .n_kernels = sizeof(kernels) / sizeof(kernels[0]),
 };

@@ -2,7 +2,8 @@
 /* What the files of the CPU backend share: types and names of kernels, feature bits, small helpers on calls.
  * Reference kernels (ref_*.c) are written over sy_real and are compiled twice: float, and double for tests
  * only. Fast kernels (fast_*.c) are compiled once for each instruction set with SYCPU_ISA = avx2, avx512,
- * avx512_bf16, amx_bf16, amx_emulated or neon. Which op has which kernels: ref_kernels.def and fast_kernels.def; cpu.c makes the list. */
+ * avx512_bf16, amx_bf16, amx_emulated or neon. Every op of ops.def but
+ * those of the host has a reference kernel; fast_kernels.def lists the fast ones, cpu.c makes one list of all. */
 #ifndef SYCPU_CPU_H
 #define SYCPU_CPU_H
 
@@ -38,23 +39,36 @@ typedef uint64_t sycpu_workspace(const struct sy_call *call, int threads);
 typedef int sycpu_prepare(void *context, const struct sy_call *call, void **plan);
 typedef void sycpu_rows(void *context, const struct sy_call *call, int64_t first, int64_t end);
 
-/* The reference kernels, in float and double. Those without workspace do not define its function. */
-#define SYCPU_KERNEL(NAME, name, has_workspace)                                                              \
+/* The reference kernels, in float and double, of every op that the host does not run itself. */
+#define SY_HOST_OP(...)
+#define SY_OP(id, NAME, name, ...)                                                                           \
     sycpu_run sycpu_ref_##name, sycpu_ref64_##name;                                                          \
     sycpu_workspace sycpu_ref_##name##_workspace, sycpu_ref64_##name##_workspace;
-#define SYCPU_DECLARE
-#include "backends/cpu/ref_kernels.def"
-#undef SYCPU_DECLARE
-#undef SYCPU_KERNEL
+#include "switchyard/ops.def"
+#undef SY_OP
 
-/* For prepare: *plan is a copy of what was made, from malloc; release in cpu.c frees it. SY_OK or SY_ENOMEM. */
+/* Begins a reference kernel that needs no workspace; one that does defines both functions. */
+#define SYCPU_REF_KERNEL(name)                                                                               \
+    uint64_t SYCPU_REF(name##_workspace)(const struct sy_call *call, int threads)                            \
+    {                                                                                                        \
+        (void)call, (void)threads;                                                                           \
+        return 0;                                                                                            \
+    }                                                                                                        \
+    int SYCPU_REF(name)(void *context, const struct sy_call *call)
+
+/* For prepare: *plan is a copy of what was made, in the host's memory; release in cpu.c, which is not given the host, finds
+ * it SYCPU_PLAN_HOST bytes before. SY_OK or SY_ENOMEM. */
+enum { SYCPU_PLAN_HOST = 64 };
 static inline int sycpu_keep(const struct sy_call *call, const void *made, size_t bytes, void **plan)
 {
-    *plan = malloc(bytes);
-    if (!*plan) {
-        call->host->error(call->host->arg, "out of memory for the plan of a kernel");
+    const struct sy_host *host = call->host;
+    char *memory = (char *)host->take(host->arg, SYCPU_PLAN_HOST + bytes);
+    if (!memory) {
+        host->error(host->arg, "out of memory for the plan of a kernel");
         return SY_ENOMEM;
     }
+    memcpy(memory, &host, sizeof(host));
+    *plan = memory + SYCPU_PLAN_HOST;
     memcpy(*plan, made, bytes);
     return SY_OK;
 }

@@ -7,18 +7,17 @@
 
 #include "backends/cpu/cpu.h"
 
-#define WORKSPACE_0(function) NULL
-#define WORKSPACE_1(function) function
-#define SYCPU_KERNEL(NAME, title, has_workspace)                                                             \
+#define SY_HOST_OP(...)
+#define SY_OP(id, NAME, title, ...)                                                                          \
     {.op = SY_OP_##NAME,                                                                                     \
      .in_dtype = SY_F64,                                                                                     \
      .out_dtype = SY_F64,                                                                                    \
      .name = "double",                                                                                       \
-     .workspace = WORKSPACE_##has_workspace(sycpu_ref64_##title##_workspace),                                \
+     .workspace = sycpu_ref64_##title##_workspace,                                                           \
      .run = sycpu_ref64_##title},
 
 static const struct sy_kernel kernels[] = {
-#include "backends/cpu/ref_kernels.def"
+#include "switchyard/ops.def"
 };
 
 static int open(const struct sy_host *host, const struct sy_backend_option *options, void **context,
@@ -36,15 +35,6 @@ static int open(const struct sy_host *host, const struct sy_backend_option *opti
 
 extern const struct sy_backend_desc sy_backend_cpu64;
 const struct sy_backend_desc sy_backend_cpu64 = {
-    .magic = SY_ABI_MAGIC,
-    .abi_major = SY_ABI_MAJOR,
-    .abi_minor = SY_ABI_MINOR,
-    .min_host_minor = 4,
-    .desc_bytes = sizeof(struct sy_backend_desc),
-    .layout = SY_ABI_LAYOUT,
-    .caps = SY_CAP_KERNELS,
-    .name = "cpu64",
-    .open = open,
-    .kernels = kernels,
-    .n_kernels = sizeof(kernels) / sizeof(kernels[0]),
+    SY_BACKEND_HEAD(10), .caps = SY_CAP_KERNELS, .name = "cpu64",
+    .open = open,        .kernels = kernels,     .n_kernels = sizeof(kernels) / sizeof(kernels[0]),
 };

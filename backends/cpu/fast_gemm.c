@@ -10,6 +10,8 @@
 
 /* At most so many rows of A: B is read where it lies, packing it would cost more than it saves. */
 #define DIRECT_ROWS (STEP == 1 ? 128 : 0)
+/* Rows of A that are few for transposed weights. */
+#define FEW_ROWS 64
 /* Gradients of weights of more bytes go past the caches: they would not stay there until they are used. */
 #define STREAM_BYTES (64 << 20)
 /* Panels of B of at most so many words stay in the cache while C is written row by row. */
@@ -63,6 +65,14 @@ static int64_t column_groups(const struct sycpu_gemm_plan *plan)
     return least(best, plan->panels);
 }
 
+/* Whether threads share a product by columns, so that each packs B in parts that it uses at once: of many experts, of int8
+ * weights, and of few rows times transposed weights, which as a whole would take longer to pack than to multiply. */
+static int takes_columns(const struct sy_call *call, const struct sycpu_gemm *gemm, int threads)
+{
+    if (sycpu_gemm_is_grouped(call->op) && gemm->experts >= threads) return 1;
+    return gemm->scale || (WHOLE == 1 && gemm->form == SYCPU_GEMM_NT && gemm->rows <= FEW_ROWS);
+}
+
 static struct sycpu_gemm_plan make_plan(const struct sy_call *call, int threads)
 {
     struct sycpu_gemm_plan plan = {
@@ -75,7 +85,7 @@ static struct sycpu_gemm_plan make_plan(const struct sy_call *call, int threads)
     plan.run = gemm->form != SYCPU_GEMM_TN && gemm->leaf % (STEP * WHOLE) ? gemm->leaf : gemm->depth;
     plan.steps = gemm->leaves * steps_of(gemm->depth / gemm->leaves);
     plan.panels = divide_up(gemm->columns, TILE_COLUMNS);
-    plan.own = sycpu_gemm_is_grouped(call->op) && gemm->experts >= threads &&
+    plan.own = takes_columns(call, gemm, threads) &&
                (gemm->form != SYCPU_GEMM_TN || plan.panels * b_panel_size(plan.steps) <= OWN_WORDS);
     plan.direct &= !plan.own;
     plan.stream = gemm->form == SYCPU_GEMM_TN && !plan.rounded && gemm->columns % TILE_COLUMNS == 0 &&
@@ -86,7 +96,7 @@ static struct sycpu_gemm_plan make_plan(const struct sy_call *call, int threads)
     if (WHOLE > 1 && gemm->rows >= DIRECT_LEAST)
         plan.group_panels = least(plan.group_panels, NEAR_WORDS / b_panel_size(plan.steps) + 1);
     plan.groups = divide_up(plan.panels, plan.group_panels);
-    plan.by_blocks = plan.groups == 1 && gemm->rows >= REPORT_BLOCKS * BLOCK_ROWS * threads &&
+    plan.by_blocks = !plan.own && plan.groups == 1 && gemm->rows >= REPORT_BLOCKS * BLOCK_ROWS * threads &&
                      gemm->rows * gemm->columns * c_element(&plan) >= REPORT_LEAST;
     plan.b_panels = plan.direct ? 1 : plan.group_panels;
     if (plan.own) plan.b_panels = least(plan.panels, OWN_WORDS / b_panel_size(plan.steps) + 1);
@@ -148,9 +158,10 @@ static struct sycpu_gemm_tile make_tile(const struct sycpu_gemm_plan *plan,
     struct sycpu_gemm_tile tile = {
         .a = worker->a + panel_a * a_panel_size(plan->steps),
         .a_row = a_row_size(plan->steps),
-        .b = direct ? (const float *)gemm->b + expert * sycpu_gemm_b_size(gemm) + column
-                    : worker->b + (panel_b - worker->first_b) * b_panel_size(plan->steps),
+        .b = direct ? (const char *)gemm->b + (expert * sycpu_gemm_b_size(gemm) + column) * b_element(gemm)
+                    : (const char *)(worker->b + (panel_b - worker->first_b) * b_panel_size(plan->steps)),
         .b_stride = direct ? gemm->columns : TILE_COLUMNS,
+        .scale = direct && gemm->scale ? (const float *)gemm->scale + expert * gemm->columns + column : NULL,
         .steps = plan->steps,
         .pending = worker->pending,
         .c = worker->edge,

@@ -38,6 +38,8 @@
 #else
 #    define DIRECT_LEAST 0
 #endif
+/* Tiles of more rows read int8 weights from a panel, widened: what that takes is little then. */
+#define INT8_ROWS    6
 #define BLOCK_PANELS (BLOCK_ROWS / TILE_ROWS)
 #define OWN_PANELS   (WHOLE == 1 ? 42 : 16) /* panels of A that a thread packs of an expert, at most */
 /* Words between panels beyond their contents: keeps panels of a power-of-two size out of the same cache sets,
@@ -81,18 +83,20 @@ enum sycpu_gemm_how {
 
 /* One tile of C. */
 struct sycpu_gemm_tile {
-    const float *a;    /* panel [steps, TILE_ROWS], with SYCPU_TILES [TILE_ROWS, steps] */
-    int64_t a_row;     /* with SYCPU_TILES: words between its rows */
-    const float *b;    /* panel; step k begins at b + k * b_stride */
-    int64_t b_stride;  /* floats */
-    const float *next; /* the panel of B after this one, to be fetched in time; NULL: B is near */
-    int64_t steps;     /* of a panel of B, with next */
-    float *copy;       /* gets the panel, packed; NULL: not wanted */
-    float *pending;    /* scratch: tiles [log2(leaves) + 1] that wait for a right neighbour in the tree */
-    void *c;           /* result */
-    int64_t c_stride;  /* elements between its rows */
-    int how;           /* enum sycpu_gemm_how */
-    int height;        /* rows computed and written, from gemm_height */
+    const float *a; /* panel [steps, TILE_ROWS], with SYCPU_TILES [TILE_ROWS, steps] */
+    int64_t a_row;  /* with SYCPU_TILES: words between its rows */
+    const void
+        *b; /* panel of floats, or of int8 where there are scales; step k begins at element k * b_stride */
+    int64_t b_stride;   /* elements */
+    const float *scale; /* of the columns of int8 */
+    const void *next;   /* the panel of B after this one, to be fetched in time; NULL: B is near */
+    int64_t steps;      /* of a panel of B, with next */
+    float *copy;        /* gets the panel, packed; NULL: not wanted */
+    float *pending;     /* scratch: tiles [log2(leaves) + 1] that wait for a right neighbour in the tree */
+    void *c;            /* result */
+    int64_t c_stride;   /* elements between its rows */
+    int how;            /* enum sycpu_gemm_how */
+    int height;         /* rows computed and written, from gemm_height */
 };
 
 /* What prepare decides of a product, from its shapes, its operands' places and the number of threads. */
@@ -125,15 +129,15 @@ struct sycpu_gemm_worker {
     float *b;        /* [b_panels] packed panels of B */
     int64_t first_b; /* number of the first of them */
     int direct;      /* 1: full panels of B are read in place, and copied to b for the next panels of A */
-    const float *next_b; /* with direct: the panel that follows */
-    float *pending;      /* tiles of the tree of leaves */
-    float *edge;         /* a tile that cannot be written to C directly */
-    int64_t rows;        /* of C that the expert has */
-    int64_t depth;       /* of the contraction that the expert has, in steps */
-    int64_t leaves;      /* 1 where the contraction is empty */
-    int64_t row_panels;  /* panels of A in all */
-    int64_t panel_rows;  /* rows in each of them but the last */
-    int64_t block_rows;  /* of A that are packed */
+    const void *next_b; /* with direct: the panel that follows */
+    float *pending;     /* tiles of the tree of leaves */
+    float *edge;        /* a tile that cannot be written to C directly */
+    int64_t rows;       /* of C that the expert has */
+    int64_t depth;      /* of the contraction that the expert has, in steps */
+    int64_t leaves;     /* 1 where the contraction is empty */
+    int64_t row_panels; /* panels of A in all */
+    int64_t panel_rows; /* rows in each of them but the last */
+    int64_t block_rows; /* of A that are packed */
 };
 
 /* Of a leaf, what it ends with included. */
@@ -146,6 +150,12 @@ static inline int64_t steps_of(int64_t elements)
 static inline int64_t c_element(const struct sycpu_gemm_plan *plan)
 {
     return plan->rounded ? 2 : sizeof(float);
+}
+
+/* Bytes of an element of B as the call has it. */
+static inline int64_t b_element(const struct sycpu_gemm *gemm)
+{
+    return gemm->scale ? 1 : sizeof(operand);
 }
 
 /* Which of n items that follow `base`, each of this weight, begin in [from, to). */
@@ -205,6 +215,11 @@ void fast_gemm_pack_vectors(const operand *const *row, int64_t width, int64_t de
 /* Panels of B, as fast_gemm_pack_a_columns. */
 void fast_gemm_pack_b_columns(const operand *const *row, int64_t steps, int64_t width, float *panels,
                               int64_t panel_size);
+
+/* ---- fast_gemm_int8.c: n panels of B of an expert from `panel` on, int8 times their scales ---- */
+
+void fast_gemm_pack_int8(const struct sycpu_gemm_plan *plan, int64_t expert, int64_t panel, int64_t n,
+                         float *to);
 
 /* ---- fast_gemm_operands.c ---- */
 

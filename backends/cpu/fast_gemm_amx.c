@@ -94,7 +94,7 @@ void fast_gemm_leaf(const struct sycpu_gemm_tile *tile, int64_t leaf, int64_t le
 {
     float sum[TILE_SIZE] __attribute__((aligned(64)));
     const operand *a = (const operand *)(tile->a + k);
-    const float *b = tile->b + k * TILE_COLUMNS;
+    const float *b = (const float *)tile->b + k * TILE_COLUMNS;
     int64_t stride = tile->a_row * (int64_t)sizeof(float);
     if (tile->height > TILE_LINES)
         multiply_32(a, stride, b, length, sum);

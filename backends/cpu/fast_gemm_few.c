@@ -12,17 +12,37 @@
 #    define WEIGHTS (LANES / 2) /* rows of weights in a tile */
 /* A tile of WEIGHTS rows of weights and `halves` half vectors of buffer rows. */
 struct turned {
-    const float *w; /* first row of weights; the tile's rows follow each other */
-    const float *x; /* buffer rows, packed: [depth, halves * HALF_LANES] */
-    int64_t stride; /* floats from a row of weights to the next */
-    int rows;       /* of weights that there are */
-    int halves;     /* 1 to 6 */
-    int fetch;      /* 1: what the next tile reads is fetched */
+    const float *w;     /* first row of weights; the tile's rows follow each other; NULL: */
+    const int8_t *q;    /* of int8 weights, and */
+    const float *scale; /* those of the rows */
+    const float *x;     /* buffer rows, packed: [depth, halves * HALF_LANES] */
+    int64_t stride;     /* elements from a row of weights to the next */
+    int rows;           /* of weights that there are */
+    int halves;         /* 1 to 6 */
+    int fetch;          /* 1: what the next tile reads is fetched */
 };
+
+/* Of int8 weights. */
+static void widen_group(const struct turned *t, int64_t k, int64_t n, float *copy)
+{
+    for (int64_t i = 0; i < WEIGHTS; i++, copy += GROUP) {
+        int64_t from = least(i, t->rows - 1);
+        const int8_t *row = t->q + from * t->stride + k;
+        const vec scale = vec_broadcast(t->scale + from);
+        if (t->fetch) __builtin_prefetch(row + WEIGHTS * t->stride, 0, 2);
+        for (int64_t j = 0; n == GROUP && j < GROUP; j += LANES)
+            vec_store(copy + j, vec_mul(vec_load_int8(row + j), scale));
+        for (int64_t j = 0; n < GROUP && j < n; j++) copy[j] = (float)row[j] * t->scale[from];
+    }
+}
 
 /* Elements [k, k + n) of the tile's rows to copy[row][0 .. n); rows that do not exist repeat the last. */
 ALWAYS_INLINE void copy_group(const struct turned *t, int64_t k, int64_t n, float *copy)
 {
+    if (!t->w) {
+        widen_group(t, k, n, copy);
+        return;
+    }
     const float *row = t->w + k;
     if (n == GROUP && t->rows == WEIGHTS) {
         for (int i = 0; i < WEIGHTS; i++, row += t->stride) {
@@ -169,7 +189,8 @@ void fast_gemm_compute_few(const struct sycpu_gemm_plan *plan, struct sycpu_gemm
                            int64_t expert, int64_t first, int64_t end)
 {
     const struct sycpu_gemm *gemm = &plan->gemm;
-    const float *w = (const float *)gemm->b + expert * sycpu_gemm_b_size(gemm);
+    int64_t skip = expert * sycpu_gemm_b_size(gemm);
+    const float *w = gemm->scale ? NULL : (const float *)gemm->b + skip;
     float *c = (float *)gemm->c + expert * sycpu_gemm_c_size(gemm);
     int64_t all = divide_up(worker->rows, HALF_LANES), halves;
     fast_gemm_list_slots(gemm, expert, worker);
@@ -179,8 +200,10 @@ void fast_gemm_compute_few(const struct sycpu_gemm_plan *plan, struct sycpu_gemm
                               worker->b + i * HALF_LANES * gemm->depth);
     end = least(end, gemm->columns);
     for (int64_t column = first; column < end; column += WEIGHTS) {
-        struct turned t = {
-            .w = w + column * gemm->depth, .stride = gemm->depth, .rows = (int)least(WEIGHTS, end - column)};
+        struct turned t = {.stride = gemm->depth, .rows = (int)least(WEIGHTS, end - column)};
+        if (w) t.w = w + column * gemm->depth;
+        if (!w) t.q = (const int8_t *)gemm->b + skip + column * gemm->depth;
+        if (!w) t.scale = (const float *)gemm->scale + expert * gemm->columns + column;
         for (int64_t i = 0; i < all; i += t.halves) {
             t.x = worker->b + i * HALF_LANES * gemm->depth;
             t.halves = halves_of(all - i);

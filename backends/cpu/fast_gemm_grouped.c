@@ -16,12 +16,12 @@ static void compute_panel(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_
                           int64_t expert, int64_t panel, int last)
 {
     const struct sycpu_gemm *gemm = &plan->gemm;
-    const float *b = (const float *)gemm->b + expert * sycpu_gemm_b_size(gemm);
+    int64_t size = b_element(gemm), all = sycpu_gemm_b_size(gemm) * size;
+    const char *b = (const char *)gemm->b + expert * all;
     worker->first_b = panel;
-    worker->direct = (panel + 1) * TILE_COLUMNS <= gemm->columns;
-    worker->next_b = !last                        ? b + (panel + 1) * TILE_COLUMNS
-                     : expert + 1 < gemm->experts ? b + sycpu_gemm_b_size(gemm)
-                                                  : b;
+    worker->direct =
+        (panel + 1) * TILE_COLUMNS <= gemm->columns && (!gemm->scale || worker->panel_rows <= INT8_ROWS);
+    worker->next_b = !last ? b + (panel + 1) * TILE_COLUMNS * size : expert + 1 < gemm->experts ? b + all : b;
     if (!worker->direct) fast_gemm_pack_columns(plan, expert, worker, panel, 1);
     for (int64_t i = 0; i < worker->row_panels; i++, worker->direct = 0)
         fast_gemm_compute_tile(plan, worker, expert, i, panel);

@@ -113,6 +113,12 @@ void fast_gemm_pack_columns(const struct sycpu_gemm_plan *plan, int64_t expert,
     int64_t most = plan->gemm.form == SYCPU_GEMM_NT ? 1 : PACK_PANELS;
     float *to = worker->b;
     worker->first_b = panel;
+#ifndef SYCPU_PAIRS
+    if (plan->gemm.scale) {
+        fast_gemm_pack_int8(plan, expert, panel, n, to);
+        return;
+    }
+#endif
     for (int64_t panels; n > 0; n -= panels, panel += panels, to += panels * b_panel_size(plan->steps)) {
         panels = least(n, most);
         if (plan->gemm.form == SYCPU_GEMM_NT)

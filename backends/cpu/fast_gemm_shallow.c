@@ -79,7 +79,7 @@ ALWAYS_INLINE void read_four(struct reader *r, struct piece *v)
 static void compute_piece(const struct sycpu_gemm_tile *tile, int64_t leaves, const int64_t *length, int row,
                           int column)
 {
-    struct reader reader = {tile->a + row, tile->b + column, length, length + leaves};
+    struct reader reader = {tile->a + row, (const float *)tile->b + column, length, length + leaves};
     struct piece sum, right;
     int rows = tile->height - row;
     float *c = (float *)tile->c + row * tile->c_stride + column;

@@ -48,48 +48,59 @@
 
 /* What a tile fetches of B while it computes. */
 struct ahead {
-    const float *row;
-    int64_t left; /* rows until the next panel */
+    const char *row;
+    int64_t stride; /* bytes */
+    int64_t left;   /* rows until the next panel */
 };
 
-static inline struct ahead look_ahead(const struct sycpu_gemm_tile *tile, int64_t k)
+/* element: bytes of one of B. */
+static inline struct ahead look_ahead(const struct sycpu_gemm_tile *tile, int64_t k, int64_t element)
 {
-    struct ahead ahead = {tile->b + (k + AHEAD) * tile->b_stride, INT64_MAX};
+    int64_t stride = tile->b_stride * element;
+    struct ahead ahead = {(const char *)tile->b + (k + AHEAD) * stride, stride, INT64_MAX};
     if (!tile->next) return ahead;
     ahead.left = tile->steps - k - FAR;
-    ahead.row =
-        ahead.left > 0 ? tile->b + (k + FAR) * tile->b_stride : tile->next - ahead.left * tile->b_stride;
+    ahead.row = ahead.left > 0 ? (const char *)tile->b + (k + FAR) * stride
+                               : (const char *)tile->next - ahead.left * stride;
     return ahead;
 }
 
-ALWAYS_INLINE void fetch_ahead(struct ahead *ahead, const struct sycpu_gemm_tile *tile)
+ALWAYS_INLINE void fetch_ahead(struct ahead *ahead, const struct sycpu_gemm_tile *tile, int element)
 {
     if (tile->next) {
         __builtin_prefetch(ahead->row, 0, 2);
-        __builtin_prefetch(ahead->row + TILE_COLUMNS - 1, 0, 2);
-        ahead->row += tile->b_stride;
+        __builtin_prefetch(ahead->row + (TILE_COLUMNS - 1) * element, 0, 2);
+        ahead->row += ahead->stride;
         if (--ahead->left == 0) ahead->row = tile->next;
     } else {
         __builtin_prefetch(ahead->row);
-        if (TILE_COLUMNS * sizeof(float) > 64) __builtin_prefetch(ahead->row + LANES);
-        ahead->row += tile->b_stride;
+        if (TILE_COLUMNS * element > 64) __builtin_prefetch(ahead->row + LANES * element);
+        ahead->row += ahead->stride;
     }
 }
+
+/* B as it is read: floats, or int8 times the scales of the columns. */
+#define FLOAT_SCALES
+#define FLOAT_LOAD  const vec b0 = vec_load(b), b1 = vec_load(b + LANES)
+#define INT8_SCALES const vec s0 = vec_load(tile->scale), s1 = vec_load(tile->scale + LANES)
+#define INT8_LOAD   const vec b0 = vec_mul(vec_load_int8(b), s0), b1 = vec_mul(vec_load_int8(b + LANES), s1)
 
 /* Steps k .. k + depth - 1, one leaf, added to the `merges` tiles below `pending` (the nearest first). The +
  * 0 that closes each leaf is added to the last sum alone: it changes nothing but the sign of a zero, and the
  * sum of zeros of any sign, closed, is +0 too. */
-#define DEFINE_LEAF(name, ROWS)                                                                              \
+#define DEFINE_LEAF(name, ROWS, NUMBER, SCALES, LOAD)                                                        \
     static void name(const struct sycpu_gemm_tile *tile, int64_t k, int64_t depth, const float *pending,     \
                      int merges, float *out, int64_t out_stride, int how, int last)                          \
     {                                                                                                        \
-        const float *a = tile->a + k * TILE_ROWS, *b = tile->b + k * tile->b_stride;                         \
+        const float *a = tile->a + k * TILE_ROWS;                                                            \
+        const NUMBER *b = (const NUMBER *)tile->b + k * tile->b_stride;                                      \
         float *copy = tile->copy ? tile->copy + k * TILE_COLUMNS : NULL;                                     \
-        struct ahead ahead = look_ahead(tile, k);                                                            \
+        struct ahead ahead = look_ahead(tile, k, sizeof(NUMBER));                                            \
+        SCALES;                                                                                              \
         ROWS(ROW_ZERO)                                                                                       \
         for (int64_t i = 0; i < depth; i++) {                                                                \
-            vec b0 = vec_load(b), b1 = vec_load(b + LANES);                                                  \
-            fetch_ahead(&ahead, tile);                                                                       \
+            LOAD;                                                                                            \
+            fetch_ahead(&ahead, tile, sizeof(NUMBER));                                                       \
             ROWS(ROW_STEP)                                                                                   \
             if (copy) {                                                                                      \
                 vec_store(copy, b0);                                                                         \
@@ -113,36 +124,38 @@ ALWAYS_INLINE void fetch_ahead(struct ahead *ahead, const struct sycpu_gemm_tile
         }                                                                                                    \
     }
 
-DEFINE_LEAF(leaf_2, ROWS_2)
-DEFINE_LEAF(leaf_4, ROWS_4)
-DEFINE_LEAF(leaf_6, ROWS_6)
-#if TILE_ROWS >= 12
-DEFINE_LEAF(leaf_8, ROWS_8)
-DEFINE_LEAF(leaf_10, ROWS_10)
-DEFINE_LEAF(leaf_12, ROWS_12)
-#endif
+/* X(height) of each that a tile has. */
 #if TILE_ROWS >= 14
-DEFINE_LEAF(leaf_14, ROWS_14)
+#    define EACH_HEIGHT(X) X(2) X(4) X(6) X(8) X(10) X(12) X(14)
+#elif TILE_ROWS >= 12
+#    define EACH_HEIGHT(X) X(2) X(4) X(6) X(8) X(10) X(12)
+#else
+#    define EACH_HEIGHT(X) X(2) X(4) X(6)
 #endif
+typedef void leaf_fn(const struct sycpu_gemm_tile *, int64_t, int64_t, const float *, int, float *, int64_t,
+                     int, int);
 
-/* By half the height. */
-static void (*const leaf_of[])(const struct sycpu_gemm_tile *, int64_t, int64_t, const float *, int, float *,
-                               int64_t, int, int) = {
-    NULL,    leaf_2,  leaf_4,  leaf_6,
-#if TILE_ROWS >= 12
-    leaf_8,  leaf_10, leaf_12,
+#define FLOAT_LEAF(height) DEFINE_LEAF(leaf_##height, ROWS_##height, float, FLOAT_SCALES, FLOAT_LOAD)
+#define FLOAT_NAME(height) leaf_##height,
+EACH_HEIGHT(FLOAT_LEAF)
+static leaf_fn *const leaf_of[] = {NULL, EACH_HEIGHT(FLOAT_NAME)}; /* by half the height */
+
+#ifndef SYCPU_PAIRS
+#    define INT8_LEAF(height)   DEFINE_LEAF(int8_leaf_##height, ROWS_##height, int8_t, INT8_SCALES, INT8_LOAD)
+#    define INT8_NAME(height)   int8_leaf_##height,
+#    define EACH_INT8_HEIGHT(X) X(2) X(4) X(6)
+EACH_INT8_HEIGHT(INT8_LEAF)
+static leaf_fn *const int8_leaf_of[INT8_ROWS / 2 + 1] = {NULL, EACH_INT8_HEIGHT(INT8_NAME)};
+#else
+#    define int8_leaf_of leaf_of /* no product of bf16 has int8 weights */
 #endif
-#if TILE_ROWS >= 14
-    leaf_14,
-#endif
-};
 
 void fast_gemm_leaf(const struct sycpu_gemm_tile *tile, int64_t leaf, int64_t leaves, int64_t k,
                     int64_t length)
 {
     struct sycpu_gemm_place place = gemm_place_of(leaf, leaves);
     int last = place.last;
-    leaf_of[tile->height / 2](tile, k, length, tile->pending + place.top, place.merges,
-                              last ? tile->c : tile->pending + place.to, last ? tile->c_stride : TILE_COLUMNS,
-                              last ? tile->how : SYCPU_GEMM_STORE, last);
+    (tile->scale ? int8_leaf_of : leaf_of)[tile->height / 2](
+        tile, k, length, tile->pending + place.top, place.merges, last ? tile->c : tile->pending + place.to,
+        last ? tile->c_stride : TILE_COLUMNS, last ? tile->how : SYCPU_GEMM_STORE, last);
 }

@@ -34,18 +34,12 @@ struct run {
     struct syi_jitter jitter[SY_MAP_MAX_INSTR];   /* [plan->masks], of those that are */
 };
 
-/* Where the values of a register lie for the tile at hand: element i at p[i * step]. */
-struct operand {
-    const float *p;
-    int64_t step; /* 1, or 0: p holds 16 equal values */
-};
-
 struct tile {
     const struct run *run;
     const struct plan *plan; /* of run */
     int64_t row, column, n;
     int64_t mask_begin; /* column of mask[.][0] */
-    struct operand reg[MAP_MAX_REGISTERS];
+    struct fast_operand reg[MAP_MAX_REGISTERS];
     float same[MAP_MAX_REGISTERS][SYCPU_LANES] __attribute__((aligned(64)));
     float value[SY_MAP_MAX_INSTR][TILE] __attribute__((aligned(64)));
     float mask[MASK_FLOATS]; /* [plan->masks][plan->mask_columns]; of a jitter the factors of the row */
@@ -64,13 +58,13 @@ static void splat(float *to, float value)
 
 /* ---- one instruction ---- */
 
-static inline vf load(struct operand o, int64_t i, int64_t n)
+static inline vf load(struct fast_operand o, int64_t i, int64_t n)
 {
     return fast_load(o.p + i * o.step, n);
 }
 
-static void compute(const struct sy_map_instr *instr, struct operand oa, struct operand ob, struct operand oc,
-                    int64_t count, float *y)
+void fast_map_compute(const struct sy_map_instr *instr, struct fast_operand oa, struct fast_operand ob,
+                      struct fast_operand oc, int64_t count, float *y)
 {
     const vf s = vf_set(instr->s);
     const int kind = instr->c;
@@ -124,7 +118,7 @@ static void bind_spread(struct tile *t, int i)
     const struct sy_tensor *in = &t->run->call->in[i];
     int64_t at = map_spread_begin(in, &t->run->call->out[0], t->row);
     if (in->dim[in->rank - 1] > 1)
-        t->reg[i] = (struct operand){elements(t, i, at + t->column, t->n), 1};
+        t->reg[i] = (struct fast_operand){elements(t, i, at + t->column, t->n), 1};
     else
         splat(t->same[i], *elements(t, i, at, 1));
 }
@@ -134,8 +128,8 @@ static void bind_inputs(struct tile *t)
     for (int i = 0; i < t->run->call->n_in; i++) {
         if (i == t->run->attr->rng) continue;
         switch (t->plan->kind[i]) {
-        case MAP_FULL: t->reg[i] = (struct operand){elements(t, i, tile_offset(t), t->n), 1}; break;
-        case MAP_COLUMN: t->reg[i] = (struct operand){elements(t, i, t->column, t->n), 1}; break;
+        case MAP_FULL: t->reg[i] = (struct fast_operand){elements(t, i, tile_offset(t), t->n), 1}; break;
+        case MAP_COLUMN: t->reg[i] = (struct fast_operand){elements(t, i, t->column, t->n), 1}; break;
         case MAP_ROW: splat(t->same[i], *elements(t, i, t->row, 1)); break;
         case MAP_SPREAD: bind_spread(t, i); break;
         default: break; /* one element: set when the task began */
@@ -143,7 +137,7 @@ static void bind_inputs(struct tile *t)
     }
 }
 
-static void narrow(struct operand a, int64_t count, uint16_t *y)
+static void narrow(struct fast_operand a, int64_t count, uint16_t *y)
 {
 #define BODY(i, n) fast_put(y, 1, i, load(a, i, n), n)
     FAST_COLUMNS(i, count, BODY);
@@ -164,28 +158,28 @@ static void run_tile(struct tile *t)
         if (reads == 0) continue; /* an immediate: set when the task began */
         float *y = plan->direct[i] < 0 ? t->value[plan->slot[i]]
                                        : (float *)out[plan->direct[i]].data + tile_offset(t);
-        struct operand a = t->reg[instr->a], b = t->reg[reads > 1 ? instr->b : instr->a];
-        struct operand c = t->reg[reads > 2 ? instr->c : instr->a];
+        struct fast_operand a = t->reg[instr->a], b = t->reg[reads > 1 ? instr->b : instr->a];
+        struct fast_operand c = t->reg[reads > 2 ? instr->c : instr->a];
         struct sy_map_instr copy = {.op = SY_MAP_COPY};
         if (instr->op == SY_MAP_DROPOUT || instr->op == SY_MAP_JITTER) {
             if (plan->mask[i] < 0) /* nothing is dropped */
                 instr = &copy;
             else
-                b = (struct operand){t->mask + plan->mask[i] * plan->mask_columns + t->column - t->mask_begin,
-                                     1};
+                b = (struct fast_operand){
+                    t->mask + plan->mask[i] * plan->mask_columns + t->column - t->mask_begin, 1};
         }
-        compute(instr, a, b, c, t->n, y);
-        t->reg[n_in + i] = (struct operand){y, 1};
+        fast_map_compute(instr, a, b, c, t->n, y);
+        t->reg[n_in + i] = (struct fast_operand){y, 1};
     }
     /* Output 0 last: it may be the memory of an input that another output stores. */
     for (int i = call->n_out - 1; i >= 0; i--) {
         struct sy_map_instr copy = {.op = SY_MAP_COPY};
-        struct operand a = t->reg[attr->out_register[i]];
+        struct fast_operand a = t->reg[attr->out_register[i]];
         float *y = (float *)out[i].data + tile_offset(t);
         if (fast_is_bf16(&out[i]))
             narrow(a, t->n, fast_at(&out[i], tile_offset(t)));
         else if (a.p != y)
-            compute(&copy, a, a, a, t->n, y);
+            fast_map_compute(&copy, a, a, a, t->n, y);
     }
 }
 
@@ -194,7 +188,7 @@ static void bind_constants(struct tile *t)
 {
     const struct sy_attr_map *attr = t->run->attr;
     int n_in = t->run->call->n_in;
-    for (int i = 0; i < n_in + attr->n_instr; i++) t->reg[i] = (struct operand){t->same[i], 0};
+    for (int i = 0; i < n_in + attr->n_instr; i++) t->reg[i] = (struct fast_operand){t->same[i], 0};
     for (int i = 0; i < n_in; i++)
         if (i != attr->rng && t->plan->kind[i] == MAP_ONE) splat(t->same[i], *elements(t, i, 0, 1));
     for (int i = 0; i < attr->n_instr; i++)
@@ -255,6 +249,17 @@ static void compute_part(struct tile *t, int64_t chunk, int64_t first, int64_t l
     }
 }
 
+static struct fast_row row_of(const struct sy_call *call, int64_t row, int64_t columns)
+{
+    struct fast_row at;
+    for (int i = 0; i < call->n_in; i++) {
+        int full = sycpu_count(&call->in[i]) == sycpu_count(&call->out[0]);
+        at.in[i] = (const float *)call->in[i].data + (full ? row * columns : 0);
+    }
+    for (int i = 0; i < call->n_out; i++) at.out[i] = (float *)call->out[i].data + row * columns;
+    return at;
+}
+
 /* The same where the map is compiled whole. */
 static void compute_whole(const struct run *run, int64_t first, int64_t last, int64_t begin, int64_t end)
 {
@@ -267,7 +272,8 @@ static void compute_whole(const struct run *run, int64_t first, int64_t last, in
     for (int64_t row = first; row < last; row++) {
         for (int i = 0; i < call->n_in; i++)
             if (plan->kind[i] == MAP_ROW) constant[i] = vf_set(((const float *)call->in[i].data)[row]);
-        plan->whole(call, constant, row, plan->columns, begin, end);
+        const struct fast_row at = row_of(call, row, plan->columns);
+        plan->whole(&at, constant, begin, end);
     }
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the two ways to run a fast `map` share: what an instruction does to vectors, and maps that are compiled whole. */
+/* What the ways to run a fast `map` or `map_sums` share: what an instruction does to vectors, and maps that are compiled
+ * whole. */
 #ifndef SYCPU_FAST_MAP_H
 #define SYCPU_FAST_MAP_H
 
@@ -39,15 +40,31 @@ static inline __attribute__((always_inline)) vf map_apply(int op, int kind, vf a
     }
 }
 
+/* ---- fast_map.c ---- */
+
+/* Where the values of a register lie for the columns at hand: element i at p[i * step]. */
+struct fast_operand {
+    const float *p;
+    int64_t step; /* 1, or 0: p holds 16 equal values */
+};
+/* One instruction over `count` columns. c: a register's, or of dropout and jitter b: their mask or factors. */
+void fast_map_compute(const struct sy_map_instr *instr, struct fast_operand a, struct fast_operand b,
+                      struct fast_operand c, int64_t count, float *y);
+
 /* ---- fast_map_whole.c ---- */
 
-/* Columns [begin, end) of a row of a map of that many columns; a flat map has one row. constant: of each register that is
- * a single element, a value a row or an immediate, by register: that value in all lanes, for this row. */
-typedef void (*fast_whole_fn)(const struct sy_call *call, const vf *constant, int64_t row, int64_t columns,
-                              int64_t begin, int64_t end);
+/* Where column 0 of the row at hand lies. */
+struct fast_row {
+    const float *in[SY_MAX_IN];
+    float *out[SY_MAX_OUT];
+};
 
-/* The function that does all of this map with its values in registers, NULL where there is none: then instructions run
- * one after the other. kind: enum map_kind of each input. */
+/* Columns [begin, end) of a row; a flat map has one row. constant: of each register that is a single element, a value a
+ * row or an immediate, by register: that value in all lanes, for this row. */
+typedef void (*fast_whole_fn)(const struct fast_row *row, const vf *constant, int64_t begin, int64_t end);
+
+/* The function that does all of this map, or map_sums, with its values in registers, NULL where there is none: then
+ * instructions run one after the other. kind: enum map_kind of each input. */
 fast_whole_fn fast_map_whole(const struct sy_call *call, const uint8_t *kind);
 
 #endif

@@ -8,14 +8,9 @@
 
 /* ---- a function for each ---- */
 
-struct memory {
-    const float *in[SY_MAX_IN]; /* of the first column of the row */
-    float *out[SY_MAX_OUT];
-};
-
 #define WHOLE_BEGIN(id, n_in, n_out, n_instr)                                                                \
     static inline __attribute__((always_inline)) void map_##id(                                              \
-        const struct memory *m, const vf *restrict constant, int64_t i, int64_t n)                           \
+        const struct fast_row *m, const vf *restrict constant, int64_t i, int64_t n)                         \
     {
 #define WHOLE_FULL(k)             const vf r##k = fast_load(m->in[k] + i, n);
 #define WHOLE_COLUMN(k)           WHOLE_FULL(k)
@@ -28,25 +23,14 @@ struct memory {
 #define WHOLE_OUT(o, k)           fast_store(m->out[o] + i, r##k, n);
 #define WHOLE_END(id)                                                                                        \
     }                                                                                                        \
-    static void columns_##id(const struct sy_call *call, const vf *restrict constant, int64_t row,           \
-                             int64_t columns, int64_t begin, int64_t end)                                    \
+    static void columns_##id(const struct fast_row *row, const vf *restrict constant, int64_t begin,         \
+                             int64_t end)                                                                    \
     {                                                                                                        \
-        const struct memory m = memory_of(call, row, columns);                                               \
+        const struct fast_row m = *row;                                                                      \
         int64_t i = begin;                                                                                   \
         for (; i + SYCPU_LANES <= end; i += SYCPU_LANES) map_##id(&m, constant, i, SYCPU_LANES);             \
         if (i < end) map_##id(&m, constant, i, end - i);                                                     \
     }
-
-static inline struct memory memory_of(const struct sy_call *call, int64_t row, int64_t columns)
-{
-    struct memory m;
-    for (int i = 0; i < call->n_in; i++) {
-        int full = sycpu_count(&call->in[i]) == sycpu_count(&call->out[0]);
-        m.in[i] = (const float *)call->in[i].data + (full ? row * columns : 0);
-    }
-    for (int i = 0; i < call->n_out; i++) m.out[i] = (float *)call->out[i].data + row * columns;
-    return m;
-}
 
 #include "backends/cpu/compiled_maps.def"
 

@@ -18,6 +18,7 @@ enum sycpu_gemm_form {
 struct sycpu_gemm {
     const void *a;         /* x: [experts, groups, slots, a_width]; ragged: [groups, slots, a_width] */
     const void *b;         /* w: [experts, ...], TN: y [experts, groups, slots, columns] */
+    const void *scale;     /* of int8 weights: [experts, columns]; NULL: b is floating point */
     void *c;               /* NN, NT: as x, with `columns`; TN: [experts, rows, columns] */
     const int32_t *filled; /* [experts, groups] slots in use, NULL: all */
     const int32_t *first;  /* ragged: [experts, groups] where they begin */
@@ -33,8 +34,21 @@ struct sycpu_gemm {
     enum sycpu_gemm_form form;
 };
 
+/* The op with floating-point weights; the same op where it has those. */
+static inline int sycpu_gemm_plain_op(int op)
+{
+    switch (op) {
+    case SY_OP_MATMUL_INT8: return SY_OP_MATMUL;
+    case SY_OP_MATMUL_NT_INT8: return SY_OP_MATMUL_NT;
+    case SY_OP_GROUPED_MATMUL_INT8: return SY_OP_GROUPED_MATMUL;
+    case SY_OP_RAGGED_MATMUL_INT8: return SY_OP_RAGGED_MATMUL;
+    default: return op;
+    }
+}
+
 static inline int sycpu_gemm_is_grouped(int op)
 {
+    op = sycpu_gemm_plain_op(op);
     return op == SY_OP_GROUPED_MATMUL || op == SY_OP_GROUPED_MATMUL_NT || op == SY_OP_GROUPED_MATMUL_TN ||
            op == SY_OP_RAGGED_MATMUL;
 }
@@ -44,11 +58,12 @@ static inline struct sycpu_gemm sycpu_gemm_of(const struct sy_call *call)
 {
     const struct sy_attr_leaf *attr = call->attr;
     const struct sy_tensor *x = &call->in[0], *w = &call->in[1];
-    int grouped = sycpu_gemm_is_grouped(call->op);
+    int grouped = sycpu_gemm_is_grouped(call->op), op = sycpu_gemm_plain_op(call->op);
     struct sycpu_gemm gemm = {.a = x->data, .b = w->data, .c = call->out[0].data, .leaf = attr->leaf};
     gemm.filled = grouped ? call->in[2].data : NULL;
-    gemm.ragged = call->op == SY_OP_RAGGED_MATMUL;
+    gemm.ragged = op == SY_OP_RAGGED_MATMUL;
     gemm.first = gemm.ragged ? call->in[3].data : NULL;
+    gemm.scale = op == call->op ? NULL : call->in[2 + grouped + gemm.ragged].data; /* the last input */
     gemm.experts = gemm.ragged ? w->dim[0] : grouped ? x->dim[0] : 1;
     gemm.groups = x->dim[grouped];
     gemm.slots = x->dim[grouped + 1];
@@ -56,7 +71,7 @@ static inline struct sycpu_gemm sycpu_gemm_of(const struct sy_call *call)
     gemm.rows = gemm.groups * gemm.slots;
     gemm.depth = gemm.a_width;
     gemm.columns = w->dim[w->rank - 1];
-    if (call->op == SY_OP_MATMUL_TN || call->op == SY_OP_GROUPED_MATMUL_TN) {
+    if (op == SY_OP_MATMUL_TN || op == SY_OP_GROUPED_MATMUL_TN) {
         gemm.form = SYCPU_GEMM_TN;
         gemm.rows = gemm.a_width;
         gemm.depth = gemm.groups * gemm.slots;
@@ -64,7 +79,7 @@ static inline struct sycpu_gemm sycpu_gemm_of(const struct sy_call *call)
     } else {
         gemm.form = SYCPU_GEMM_NN;
         gemm.leaves = gemm.depth / gemm.leaf;
-        if (call->op == SY_OP_MATMUL_NT || call->op == SY_OP_GROUPED_MATMUL_NT) {
+        if (op == SY_OP_MATMUL_NT || op == SY_OP_GROUPED_MATMUL_NT) {
             gemm.form = SYCPU_GEMM_NT;
             gemm.columns = w->dim[w->rank - 2];
         }

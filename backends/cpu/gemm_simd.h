@@ -64,6 +64,7 @@ static inline vec vec_broadcast(const float *p) { return _mm512_set1_ps(*p); }
 static inline void vec_store(float *p, vec v)   { _mm512_storeu_ps(p, v); }
 static inline void vec_stream(float *p, vec v)  { _mm512_stream_ps(p, v); }
 static inline vec vec_add(vec a, vec b)         { return _mm512_add_ps(a, b); }
+static inline vec vec_mul(vec a, vec b)         { return _mm512_mul_ps(a, b); }
 /* clang-format on */
 #    ifdef SYCPU_PAIRS
 static inline vec vec_step(vec a, vec b, vec c)
@@ -96,6 +97,10 @@ ALWAYS_INLINE void interleave(const operand *early, const operand *late, int64_t
 static inline vec vec_step(vec a, vec b, vec c)
 {
     return _mm512_fmadd_ps(a, b, c);
+}
+static inline vec vec_load_int8(const int8_t *p)
+{
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p)));
 }
 #    endif
 
@@ -176,8 +181,13 @@ static inline vec vec_broadcast(const float *p) { return _mm256_broadcast_ss(p);
 static inline void vec_store(float *p, vec v)   { _mm256_storeu_ps(p, v); }
 static inline void vec_stream(float *p, vec v)  { _mm256_stream_ps(p, v); }
 static inline vec vec_add(vec a, vec b)         { return _mm256_add_ps(a, b); }
+static inline vec vec_mul(vec a, vec b)         { return _mm256_mul_ps(a, b); }
 static inline vec vec_step(vec a, vec b, vec c) { return _mm256_fmadd_ps(a, b, c); }
 /* clang-format on */
+static inline vec vec_load_int8(const int8_t *p)
+{
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p)));
+}
 
 ALWAYS_INLINE void vec_store_first(float *p, vec v, int n)
 {
@@ -230,8 +240,14 @@ static inline vec vec_broadcast(const float *p) { return vld1q_dup_f32(p); }
 static inline void vec_store(float *p, vec v)   { vst1q_f32(p, v); }
 static inline void vec_stream(float *p, vec v)  { vst1q_f32(p, v); }
 static inline vec vec_add(vec a, vec b)         { return vaddq_f32(a, b); }
+static inline vec vec_mul(vec a, vec b)         { return vmulq_f32(a, b); }
 static inline vec vec_step(vec a, vec b, vec c) { return vfmaq_f32(c, a, b); }
 /* clang-format on */
+static inline vec vec_load_int8(const int8_t *p)
+{
+    const int8_t four[8] = {p[0], p[1], p[2], p[3]};
+    return vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(vld1_s8(four)))));
+}
 
 ALWAYS_INLINE void transpose(const operand *const *row, int64_t k, float *to, int64_t stride, int used)
 {

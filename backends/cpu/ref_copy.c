@@ -27,21 +27,21 @@ static void interleave(const struct sy_call *call, const struct sy_tensor *whole
     }
 }
 
-int SYCPU_REF(pack)(void *context, const struct sy_call *call)
+SYCPU_REF_KERNEL(pack)
 {
     (void)context;
     interleave(call, &call->out[0], call->in, call->n_in, 0);
     return SY_OK;
 }
 
-int SYCPU_REF(unpack)(void *context, const struct sy_call *call)
+SYCPU_REF_KERNEL(unpack)
 {
     (void)context;
     interleave(call, &call->in[0], call->out, call->n_out, 1);
     return SY_OK;
 }
 
-int SYCPU_REF(embed)(void *context, const struct sy_call *call)
+SYCPU_REF_KERNEL(embed)
 {
     (void)context;
     const int32_t *id = call->in[0].data;
@@ -53,6 +53,21 @@ int SYCPU_REF(embed)(void *context, const struct sy_call *call)
             memcpy(y, table + id[i] * D, (size_t)D * sizeof *y);
         else
             memset(y, 0, (size_t)D * sizeof *y);
+    }
+    return SY_OK;
+}
+
+SYCPU_REF_KERNEL(embed_int8)
+{
+    (void)context;
+    const int32_t *id = call->in[0].data;
+    const int8_t *table = call->in[1].data;
+    const sy_real *scale = call->in[2].data;
+    sy_real *y = call->out[0].data;
+    int64_t V = call->in[1].dim[0], D = call->in[1].dim[1];
+    for (int64_t i = 0; i < sycpu_count(&call->in[0]); i++, y += D) {
+        int there = id[i] >= 0 && id[i] < V;
+        for (int64_t d = 0; d < D; d++) y[d] = there ? (sy_real)table[id[i] * D + d] * scale[id[i]] : 0;
     }
     return SY_OK;
 }
@@ -84,7 +99,7 @@ static int occurs(const struct sy_tensor *ids, int64_t v)
     return 0;
 }
 
-int SYCPU_REF(embed_grad)(void *context, const struct sy_call *call)
+SYCPU_REF_KERNEL(embed_grad)
 {
     (void)context;
     const struct sy_attr_leaf *attr = call->attr;
@@ -100,7 +115,7 @@ int SYCPU_REF(embed_grad)(void *context, const struct sy_call *call)
     return SY_OK;
 }
 
-int SYCPU_REF(cache_append)(void *context, const struct sy_call *call)
+SYCPU_REF_KERNEL(cache_append)
 {
     (void)context;
     const struct sy_tensor *cache = &call->in[0];
@@ -130,7 +145,7 @@ static void gather_row(void *arg, int64_t b, int thread)
                (size_t)(at * n) * sizeof(sy_real));
 }
 
-int SYCPU_REF(cache_gather)(void *context, const struct sy_call *call)
+SYCPU_REF_KERNEL(cache_gather)
 {
     (void)context;
     sycpu_parallel(call, call->in[0].dim[0], gather_row, &call);

@@ -45,6 +45,14 @@ static sy_real chain(sy_real acc, const sy_real *a, int64_t a_step, const sy_rea
     return acc;
 }
 
+/* The same with int8 weights, each times the scale. */
+static sy_real chain_int8(const sy_real *a, const int8_t *b, int64_t b_step, sy_real scale, int64_t n)
+{
+    sy_real acc = 0;
+    for (int64_t i = 0; i < n; i++) acc = fused(a[i], (sy_real)b[i * b_step] * scale, acc);
+    return acc;
+}
+
 /* Whose token a buffer row holds, -1: nobody's. */
 static int64_t expert_of(const struct sycpu_gemm *gemm, int64_t row)
 {
@@ -63,7 +71,10 @@ static void row_times_weights(void *arg, int64_t row, int thread)
     const struct sycpu_gemm *gemm = arg;
     int64_t expert = expert_of(gemm, row);
     const sy_real *a = (const sy_real *)gemm->a + row * gemm->depth;
-    const sy_real *b = (const sy_real *)gemm->b + (expert < 0 ? 0 : expert) * sycpu_gemm_b_size(gemm);
+    int64_t skip = (expert < 0 ? 0 : expert) * sycpu_gemm_b_size(gemm);
+    const sy_real *b = (const sy_real *)gemm->b + skip;
+    const int8_t *q = (const int8_t *)gemm->b + skip;
+    const sy_real *scale = gemm->scale;
     sy_real *c = (sy_real *)gemm->c + row * gemm->columns;
     int transposed = gemm->form == SYCPU_GEMM_NT;
     int64_t along = transposed ? 1 : gemm->columns, across = transposed ? gemm->depth : 1;
@@ -74,8 +85,13 @@ static void row_times_weights(void *arg, int64_t row, int thread)
             c[n] = 0;
             continue;
         }
-        for (int64_t k = 0; k < gemm->depth; k += gemm->leaf)
-            push(&tree, chain(0, a + k, 1, b + k * along + n * across, along, gemm->leaf) + (sy_real)0);
+        for (int64_t k = 0; k < gemm->depth; k += gemm->leaf) {
+            int64_t at = k * along + n * across;
+            sy_real leaf =
+                scale ? chain_int8(a + k, q + at, along, scale[expert * gemm->columns + n], gemm->leaf)
+                      : chain(0, a + k, 1, b + at, along, gemm->leaf);
+            push(&tree, leaf + (sy_real)0);
+        }
         c[n] = total(&tree);
     }
 }
@@ -117,44 +133,20 @@ static int multiply(const struct sy_call *call)
     return SY_OK;
 }
 
-int SYCPU_REF(matmul)(void *context, const struct sy_call *call)
-{
-    (void)context;
-    return multiply(call);
-}
-
-int SYCPU_REF(matmul_nt)(void *context, const struct sy_call *call)
-{
-    (void)context;
-    return multiply(call);
-}
-
-int SYCPU_REF(matmul_tn)(void *context, const struct sy_call *call)
-{
-    (void)context;
-    return multiply(call);
-}
-
-int SYCPU_REF(grouped_matmul)(void *context, const struct sy_call *call)
-{
-    (void)context;
-    return multiply(call);
-}
-
-int SYCPU_REF(grouped_matmul_nt)(void *context, const struct sy_call *call)
-{
-    (void)context;
-    return multiply(call);
-}
-
-int SYCPU_REF(grouped_matmul_tn)(void *context, const struct sy_call *call)
-{
-    (void)context;
-    return multiply(call);
-}
-
-int SYCPU_REF(ragged_matmul)(void *context, const struct sy_call *call)
-{
-    (void)context;
-    return multiply(call);
-}
+#define PRODUCT(name)                                                                                        \
+    SYCPU_REF_KERNEL(name)                                                                                   \
+    {                                                                                                        \
+        (void)context;                                                                                       \
+        return multiply(call);                                                                               \
+    }
+PRODUCT(matmul)
+PRODUCT(matmul_nt)
+PRODUCT(matmul_tn)
+PRODUCT(grouped_matmul)
+PRODUCT(grouped_matmul_nt)
+PRODUCT(grouped_matmul_tn)
+PRODUCT(ragged_matmul)
+PRODUCT(matmul_int8)
+PRODUCT(matmul_nt_int8)
+PRODUCT(grouped_matmul_int8)
+PRODUCT(ragged_matmul_int8)

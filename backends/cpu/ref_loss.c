@@ -22,7 +22,7 @@ static sy_real log_sum_exp(const sy_real *x, int64_t n)
     return m + syi_log(ref_lane_sum(lane));
 }
 
-int SYCPU_REF(xent)(void *context, const struct sy_call *call)
+SYCPU_REF_KERNEL(xent)
 {
     (void)context;
     const struct sy_attr_xent *attr = call->attr;
@@ -47,7 +47,7 @@ int SYCPU_REF(xent)(void *context, const struct sy_call *call)
     return SY_OK;
 }
 
-int SYCPU_REF(xent_grad)(void *context, const struct sy_call *call)
+SYCPU_REF_KERNEL(xent_grad)
 {
     (void)context;
     const struct sy_attr_xent *attr = call->attr;
@@ -67,7 +67,7 @@ int SYCPU_REF(xent_grad)(void *context, const struct sy_call *call)
     return SY_OK;
 }
 
-int SYCPU_REF(argmax)(void *context, const struct sy_call *call)
+SYCPU_REF_KERNEL(argmax)
 {
     (void)context;
     const sy_real *x = call->in[0].data;

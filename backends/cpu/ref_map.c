@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reference kernel of `map`: a small interpreter over runs of at most 64 columns of one row. */
+/* Reference kernels of `map` and `map_sums`: a small interpreter over runs of at most 64 columns of one row. */
 #include "config.h"
 
 #include <math.h>
@@ -11,13 +11,14 @@ enum { RUN = 64 };
 
 struct run {
     const struct sy_call *call;
-    int64_t row, column, n; /* the elements */
+    const struct sy_tensor *shape; /* of the values */
+    int64_t row, column, n;        /* the elements */
     sy_real reg[MAP_MAX_REGISTERS][RUN];
 };
 
 static void load(struct run *r, int input)
 {
-    const struct sy_tensor *in = &r->call->in[input], *out = &r->call->out[0];
+    const struct sy_tensor *in = &r->call->in[input], *out = r->shape;
     const sy_real *x = in->data;
     int64_t columns = out->dim[out->rank - 1];
     int64_t at = 0, step = 0;
@@ -89,6 +90,7 @@ static sy_real compute(const struct sy_map_instr *instr, sy_real a, sy_real b, s
     }
 }
 
+/* The registers of the run at hand. */
 static void execute(struct run *r)
 {
     const struct sy_attr_map *attr = r->call->attr;
@@ -108,22 +110,69 @@ static void execute(struct run *r)
         else
             for (int64_t j = 0; j < r->n; j++) y[j] = compute(instr, a[j], b[j], c[j]);
     }
-    int64_t at = r->row * r->call->out[0].dim[r->call->out[0].rank - 1] + r->column;
+}
+
+/* ---- map ---- */
+
+static void store(const struct run *r)
+{
+    const struct sy_attr_map *attr = r->call->attr;
+    int64_t at = r->row * r->shape->dim[r->shape->rank - 1] + r->column;
     for (int i = 0; i < r->call->n_out; i++)
         memcpy((sy_real *)r->call->out[i].data + at, r->reg[attr->out_register[i]],
                (size_t)r->n * sizeof(sy_real));
 }
 
-int SYCPU_REF(map)(void *context, const struct sy_call *call)
+SYCPU_REF_KERNEL(map)
 {
     (void)context;
     const struct sy_tensor *out = &call->out[0];
     int64_t columns = out->dim[out->rank - 1], rows = sycpu_extent(out, out->rank - 1);
-    struct run r = {.call = call};
+    struct run r = {.call = call, .shape = out};
     for (r.row = 0; r.row < rows; r.row++) {
         for (r.column = 0; r.column < columns; r.column += RUN) {
             r.n = columns - r.column < RUN ? columns - r.column : RUN;
             execute(&r);
+            store(&r);
+        }
+    }
+    return SY_OK;
+}
+
+/* ---- map_sums ---- */
+
+/* The values of a row that output `out` sums, `n` columns from `column` on. */
+static void row_values(struct run *r, int out, int64_t column, int64_t n, sy_real *value)
+{
+    const struct sy_attr_map *attr = r->call->attr;
+    for (int64_t i = 0; i < n; i += RUN) {
+        r->column = column + i;
+        r->n = n - i < RUN ? n - i : RUN;
+        execute(r);
+        memcpy(value + i, r->reg[attr->out_register[out]], (size_t)r->n * sizeof(sy_real));
+    }
+}
+
+/* Block by block, each row by row: the sums are those of block_sum and block_sumsq. */
+SYCPU_REF_KERNEL(map_sums)
+{
+    (void)context;
+    struct run r = {.call = call, .shape = &call->in[0]};
+    const int last = r.shape->rank - 1;
+    for (int o = 0; o < call->n_out; o++) {
+        const struct sy_tensor *out = &call->out[o];
+        int64_t n = r.shape->dim[last] / out->dim[last];
+        int64_t rows = sycpu_extent(r.shape, last) / sycpu_extent(out, last);
+        for (int64_t i = 0; i < sycpu_count(out); i++) {
+            sy_real value[SY_MAP_SUMS_COLUMNS], sum = 0;
+            for (int64_t row = 0; row < rows; row++) {
+                r.row = i / out->dim[last] * rows + row;
+                row_values(&r, o, i % out->dim[last] * n, n, value);
+                sum += ((const struct sy_attr_map *)call->attr)->squares >> o & 1
+                           ? ref_row_dot(value, value, n)
+                           : ref_row_sum(value, n);
+            }
+            ((sy_real *)out->data)[i] = sum;
         }
     }
     return SY_OK;

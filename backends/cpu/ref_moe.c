@@ -34,7 +34,7 @@ static sy_real chosen_sum(const struct choices *c)
     return sum;
 }
 
-int SYCPU_REF(gate)(void *context, const struct sy_call *call)
+SYCPU_REF_KERNEL(gate)
 {
     const struct sy_attr_gate *attr = call->attr;
     int64_t experts = call->in[0].dim[2], tokens = sycpu_extent(&call->in[0], 2);
@@ -61,7 +61,7 @@ static void normalized_grad(const struct choices *c, const sy_real *dgate, sy_re
         if (c->expert[j] >= 0) dprobability[c->expert[j]] += ((c->slot[j] < 0 ? 0 : dgate[j]) - common) / sum;
 }
 
-int SYCPU_REF(gate_grad)(void *context, const struct sy_call *call)
+SYCPU_REF_KERNEL(gate_grad)
 {
     const struct sy_attr_gate *attr = call->attr;
     int64_t experts = call->out[0].dim[2], tokens = sycpu_extent(&call->out[0], 2);
@@ -82,7 +82,7 @@ int SYCPU_REF(gate_grad)(void *context, const struct sy_call *call)
 
 /* ---- dispatch and combine ---- */
 
-int SYCPU_REF(dispatch)(void *context, const struct sy_call *call)
+SYCPU_REF_KERNEL(dispatch)
 {
     struct sycpu_moe moe = sycpu_moe_sizes(call, &call->out[0], &call->in[1], &call->in[2]);
     const sy_real *x = call->in[0].data;
@@ -97,7 +97,7 @@ int SYCPU_REF(dispatch)(void *context, const struct sy_call *call)
     return SY_OK;
 }
 
-int SYCPU_REF(ragged_places)(void *context, const struct sy_call *call)
+SYCPU_REF_KERNEL(ragged_places)
 {
     const struct sy_attr_group *attr = call->attr;
     const struct sy_tensor *expert = &call->in[0], *kept = &call->in[2];
@@ -133,7 +133,7 @@ static void gather(const struct sycpu_moe *moe, const sy_real *buffer, const sy_
         }
 }
 
-int SYCPU_REF(dispatch_grad)(void *context, const struct sy_call *call)
+SYCPU_REF_KERNEL(dispatch_grad)
 {
     struct sycpu_moe moe = sycpu_moe_sizes(call, &call->in[0], &call->in[1], &call->in[2]);
     (void)context;
@@ -141,7 +141,7 @@ int SYCPU_REF(dispatch_grad)(void *context, const struct sy_call *call)
     return SY_OK;
 }
 
-int SYCPU_REF(combine)(void *context, const struct sy_call *call)
+SYCPU_REF_KERNEL(combine)
 {
     struct sycpu_moe moe = sycpu_moe_sizes(call, &call->in[0], &call->in[1], &call->in[2]);
     (void)context;
@@ -149,7 +149,7 @@ int SYCPU_REF(combine)(void *context, const struct sy_call *call)
     return SY_OK;
 }
 
-int SYCPU_REF(combine_grad)(void *context, const struct sy_call *call)
+SYCPU_REF_KERNEL(combine_grad)
 {
     struct sycpu_moe moe = sycpu_moe_sizes(call, &call->in[0], &call->in[1], &call->in[2]);
     const sy_real *buffer = call->in[0].data, *gate = call->in[3].data, *dout = call->in[4].data;
@@ -256,7 +256,7 @@ static void loss_grad_group(void *arg, int64_t group, int thread)
     }
 }
 
-int SYCPU_REF(router_loss_grad)(void *context, const struct sy_call *call)
+SYCPU_REF_KERNEL(router_loss_grad)
 {
     const struct sy_attr_group *attr = call->attr;
     (void)context;

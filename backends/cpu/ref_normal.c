@@ -5,7 +5,7 @@
 
 #include "backends/cpu/normal.h"
 
-int SYCPU_REF(normal)(void *context, const struct sy_call *call)
+SYCPU_REF_KERNEL(normal)
 {
     (void)context;
     const struct sy_tensor *out = &call->out[0];

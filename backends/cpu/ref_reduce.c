@@ -72,19 +72,19 @@ static int blocks(const struct sy_call *call, reduce_fn reduce)
     return SY_OK;
 }
 
-int SYCPU_REF(block_sum)(void *context, const struct sy_call *call)
+SYCPU_REF_KERNEL(block_sum)
 {
     (void)context;
     return blocks(call, add_row);
 }
 
-int SYCPU_REF(block_sumsq)(void *context, const struct sy_call *call)
+SYCPU_REF_KERNEL(block_sumsq)
 {
     (void)context;
     return blocks(call, add_squares);
 }
 
-int SYCPU_REF(block_max)(void *context, const struct sy_call *call)
+SYCPU_REF_KERNEL(block_max)
 {
     (void)context;
     return blocks(call, raise_to_row);
@@ -105,7 +105,7 @@ static sy_real tree(const struct sy_tensor *in, const sy_real *x, int d, int64_t
     return tree(in, x + first * stride, d + 1, 0, next);
 }
 
-int SYCPU_REF(tree_sum)(void *context, const struct sy_call *call)
+SYCPU_REF_KERNEL(tree_sum)
 {
     (void)context;
     const struct sy_tensor *in = &call->in[0];
@@ -138,7 +138,7 @@ static void tree_lines(const sy_real *x, int64_t outer, int64_t n, int64_t inner
     }
 }
 
-int SYCPU_REF(tree_axis)(void *context, const struct sy_call *call)
+SYCPU_REF_KERNEL(tree_axis)
 {
     (void)context;
     const struct sy_tensor *in = &call->in[0];
@@ -148,7 +148,7 @@ int SYCPU_REF(tree_axis)(void *context, const struct sy_call *call)
     return SY_OK;
 }
 
-int SYCPU_REF(tree_add)(void *context, const struct sy_call *call)
+SYCPU_REF_KERNEL(tree_add)
 {
     (void)context;
     tree_lines(call->in[0].data, 1, call->in[0].dim[0], sycpu_count(&call->out[0]), call->out[0].data);
@@ -169,7 +169,7 @@ static sy_real line_max(const struct line *line)
     return top + 0;
 }
 
-int SYCPU_REF(max_axis)(void *context, const struct sy_call *call)
+SYCPU_REF_KERNEL(max_axis)
 {
     (void)context;
     const struct sy_tensor *in = &call->in[0];
@@ -198,7 +198,7 @@ static sy_real column_leaf(const void *arg, int64_t leaf)
     return acc + 0;
 }
 
-int SYCPU_REF(column_sum)(void *context, const struct sy_call *call)
+SYCPU_REF_KERNEL(column_sum)
 {
     (void)context;
     const struct sy_attr_leaf *attr = call->attr;
@@ -211,7 +211,7 @@ int SYCPU_REF(column_sum)(void *context, const struct sy_call *call)
 
 /* ---- integers ---- */
 
-int SYCPU_REF(count_sum)(void *context, const struct sy_call *call)
+SYCPU_REF_KERNEL(count_sum)
 {
     (void)context;
     const int32_t *count = call->in[0].data;

@@ -42,7 +42,7 @@ static void ungroup_row(void *arg, int64_t row, int thread)
     memcpy(r->rows + (size_t)row * r->bytes, r->groups + (size_t)row * r->stride, r->bytes);
 }
 
-int SYCPU_REF(regroup)(void *context, const struct sy_call *call)
+SYCPU_REF_KERNEL(regroup)
 {
     struct regroup r = begin(call, &call->in[0], &call->out[0]);
     (void)context;
@@ -50,7 +50,7 @@ int SYCPU_REF(regroup)(void *context, const struct sy_call *call)
     return SY_OK;
 }
 
-int SYCPU_REF(ungroup)(void *context, const struct sy_call *call)
+SYCPU_REF_KERNEL(ungroup)
 {
     struct regroup r = begin(call, &call->out[0], &call->in[0]);
     (void)context;

@@ -228,7 +228,7 @@ int SYCPU_REF(route_experts)(void *context, const struct sy_call *call)
 
 /* ---- what was kept ---- */
 
-int SYCPU_REF(kept_tokens)(void *context, const struct sy_call *call)
+SYCPU_REF_KERNEL(kept_tokens)
 {
     const int32_t *slot = call->in[0].data;
     int32_t *kept = call->out[0].data;

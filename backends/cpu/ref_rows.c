@@ -18,7 +18,7 @@ static sy_real inverse_rms(const sy_real *x, int64_t n, double epsilon)
     return 1 / syi_sqrt(ref_row_dot(x, x, n) / (sy_real)n + (sy_real)epsilon);
 }
 
-int SYCPU_REF(rms_norm)(void *context, const struct sy_call *call)
+SYCPU_REF_KERNEL(rms_norm)
 {
     (void)context;
     const struct sy_attr_rms_norm *attr = call->attr;
@@ -63,7 +63,7 @@ static void rms_norm_row_grad(const sy_real *x, const sy_real *scale, const sy_r
     for (int64_t d = 0; d < D; d++) dx[d] = r * syi_fma(-x[d], t, dy[d] * scale[d]);
 }
 
-int SYCPU_REF(rms_norm_grad)(void *context, const struct sy_call *call)
+SYCPU_REF_KERNEL(rms_norm_grad)
 {
     (void)context;
     const struct sy_attr_rms_norm *attr = call->attr;
@@ -155,7 +155,7 @@ static void glu_run(const struct glu *g, int64_t at, int64_t column, int64_t n, 
     }
 }
 
-int SYCPU_REF(glu)(void *context, const struct sy_call *call)
+SYCPU_REF_KERNEL(glu)
 {
     (void)context;
     struct glu g = glu_open(call, &call->out[0], &call->in[1], &call->in[2]);
@@ -177,7 +177,7 @@ static void glu_grad_run(const struct glu *g, int64_t at, int64_t column, int64_
     }
 }
 
-int SYCPU_REF(glu_grad)(void *context, const struct sy_call *call)
+SYCPU_REF_KERNEL(glu_grad)
 {
     (void)context;
     struct glu g = glu_open(call, &call->in[1], &call->in[2], &call->in[3]);
@@ -187,7 +187,7 @@ int SYCPU_REF(glu_grad)(void *context, const struct sy_call *call)
 
 /* ---- softmax ---- */
 
-int SYCPU_REF(softmax)(void *context, const struct sy_call *call)
+SYCPU_REF_KERNEL(softmax)
 {
     (void)context;
     const sy_real *x = call->in[0].data;
@@ -203,7 +203,7 @@ int SYCPU_REF(softmax)(void *context, const struct sy_call *call)
     return SY_OK;
 }
 
-int SYCPU_REF(softmax_grad)(void *context, const struct sy_call *call)
+SYCPU_REF_KERNEL(softmax_grad)
 {
     (void)context;
     const sy_real *p = call->in[0].data, *dp = call->in[1].data, *dlse = call->in[2].data;

@@ -61,7 +61,7 @@ static void select_row(void *arg, int64_t row, int thread)
     for (int64_t i = k; i < K; i++) value[i] = -(sy_real)INFINITY, index[i] = -1; /* the row is shorter */
 }
 
-int SYCPU_REF(top_k)(void *context, const struct sy_call *call)
+SYCPU_REF_KERNEL(top_k)
 {
     (void)context;
     sycpu_parallel(call, sycpu_extent(&call->in[0], 2), select_row, &call);

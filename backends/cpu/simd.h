@@ -124,6 +124,16 @@ static inline void vf_store(float *p, vf v)
     VF_EACH_STORE(VF_PICK(_mm512_storeu_ps, _mm256_storeu_ps, vst1q_f32), p, v);
 }
 
+/* The last three steps of a sum over 16 lanes, of the halves' sum. */
+#if defined(__AVX2__)
+static inline float vf_sum_8(__m256 x)
+{
+    __m128 y = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+    y = _mm_add_ps(y, _mm_movehl_ps(y, y));
+    return _mm_cvtss_f32(_mm_add_ss(y, _mm_movehdup_ps(y)));
+}
+#endif
+
 /* ---- AVX-512 ---- */
 
 #if defined(__AVX512F__)
@@ -160,10 +170,7 @@ static inline void vf_istore_half(uint16_t *p, vi v)
 
 static inline float vf_sum(vf a)
 {
-    __m256 x = _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
-    __m128 y = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
-    y = _mm_add_ps(y, _mm_movehl_ps(y, y));
-    return _mm_cvtss_f32(_mm_add_ss(y, _mm_movehdup_ps(y)));
+    return vf_sum_8(_mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1)));
 }
 
 static inline vi vf_imul_wide(vi a, uint32_t m, vi *high)
@@ -231,10 +238,7 @@ static inline void vf_istore_half(uint16_t *p, vi v)
 
 static inline float vf_sum(vf v)
 {
-    __m256 x = _mm256_add_ps(v.a, v.b);
-    __m128 y = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
-    y = _mm_add_ps(y, _mm_movehl_ps(y, y));
-    return _mm_cvtss_f32(_mm_add_ss(y, _mm_movehdup_ps(y)));
+    return vf_sum_8(_mm256_add_ps(v.a, v.b));
 }
 
 static inline __m256i vf_imul_wide_half(__m256i a, uint32_t m, __m256i *high)

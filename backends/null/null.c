@@ -186,12 +186,7 @@ static void close(void *context)
 
 SY_API extern const struct sy_backend_desc sy_backend_null;
 const struct sy_backend_desc sy_backend_null = {
-    .magic = SY_ABI_MAGIC,
-    .abi_major = SY_ABI_MAJOR,
-    .abi_minor = SY_ABI_MINOR,
-    .min_host_minor = 4,
-    .desc_bytes = sizeof(struct sy_backend_desc),
-    .layout = SY_ABI_LAYOUT,
+    SY_BACKEND_HEAD(4),
     .caps = SY_CAP_KERNELS | SY_CAP_COLLECTIVES,
     .name = "null",
     .version = PACKAGE_VERSION,

@@ -65,7 +65,8 @@ static int open_session(const struct bench_micro *micro, struct syi_program *pro
     struct syi_session_options options = {.backend = micro->rank->backend,
                                           .comm = micro->rank->comm,
                                           .mesh = &micro->rank->mesh,
-                                          .reproducible = micro->config.reproducible.enabled};
+                                          .reproducible = micro->config.reproducible.enabled,
+                                          .fold = 1};
     struct syi_pass_options passes = {.mesh = &micro->rank->mesh};
     int index, status = syi_program_status(program, err);
     if (!status) status = syi_program_check(program, "record", err);

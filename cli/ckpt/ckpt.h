@@ -21,7 +21,7 @@ int ckpt_average(const struct cli_options *o, const char *const *operand);
 int ckpt_cast(const struct cli_options *o, const char *const *operand);
 int ckpt_prune(const struct cli_options *o, const char *const *operand);
 
-/* The steps of --steps, "20,40": *step is owned by the caller. */
+/* steps.c: the steps of --steps, "20,40"; *step is owned by the caller. */
 int ckpt_parse_steps(const char *text, int64_t **step, size_t *n, struct sy_error *err) SYI_MUST_CHECK;
 
 /* ---- table.c ---- */

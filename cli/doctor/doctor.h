@@ -15,11 +15,14 @@ struct doctor {
     int notes, problems;
 };
 
+/* ---- findings.c ---- */
+
 /* advice: what to do, or NULL. */
 void doctor_add(struct doctor *doctor, enum doctor_level level, const char *topic, const char *advice,
                 const char *format, ...) SYI_PRINTF(5, 6);
 /* With --json: numbers of the last finding. */
 void doctor_number(struct doctor *doctor, const char *key, double value);
+void doctor_end(struct doctor *doctor); /* no more numbers of it come */
 /* "1.5 GiB" */
 void doctor_bytes(char text[SYI_NUMBER_BYTES], double bytes);
 

@@ -19,6 +19,8 @@ struct gather {
     double window[WINDOW], speed_sum; /* the newest losses; sum of tokens/s */
     double window_step[WINDOW];
     int64_t n_losses, n_speeds;
+    int64_t entropy_step; /* the last step that has a cross entropy with label smoothing, and that */
+    double entropy;
     int64_t *step; /* (n_steps) that have rows of experts */
     size_t n_steps, capacity;
 };
@@ -105,6 +107,12 @@ void cli_report_close(struct cli_report_run *run)
         syi_free(run->heat[i].layer);
         syi_free(run->heat[i].tokens);
     }
+    for (size_t i = 0; i < run->n_task_loads; i++) {
+        syi_free(run->task_load[i].layer);
+        syi_free(run->task_load[i].task);
+        syi_free(run->task_load[i].tokens);
+    }
+    syi_free(run->task_load);
     syi_free(run->heat);
     syi_free(run->config);
     syi_reader_close(run->reader);
@@ -136,6 +144,28 @@ static void end_means(struct gather *g)
     for (int64_t n = (g->n_losses < WINDOW ? g->n_losses : WINDOW) - 2; n >= 8; n -= 2) (void)add_mean(g, n);
 }
 
+/* The names of a step come in their order: cross_ent_loss before cross_entropy, which it contains. */
+static void take_part(struct gather *g, int64_t step, const char *name, double value)
+{
+    static const char *const names[CLI_PARTS] = {[CLI_CROSS_ENTROPY] = "cross_entropy",
+                                                 [CLI_LABEL_SMOOTHING] = "cross_ent_loss",
+                                                 [CLI_Z_LOSS] = "z_loss",
+                                                 [CLI_AUXILIARY_LOSS] = "experts/auxiliary_loss",
+                                                 [CLI_ROUTER_Z_LOSS] = "experts/router_z_loss"};
+    struct cli_series *part = g->run->part;
+    int i = 0;
+    while (i < CLI_PARTS && strcmp(name, names[i])) i++;
+    if (i == CLI_PARTS) return;
+    if (i == CLI_LABEL_SMOOTHING) {
+        g->entropy_step = step;
+        g->entropy = value;
+        return;
+    }
+    cli_series_add(&part[i], (double)step, value);
+    if (i == CLI_CROSS_ENTROPY && step == g->entropy_step && g->entropy != value)
+        cli_series_add(&part[CLI_LABEL_SMOOTHING], (double)step, g->entropy - value);
+}
+
 static int take_metric(void *arg, const struct syi_row *row, struct sy_error *err)
 {
     struct gather *g = arg;
@@ -143,6 +173,7 @@ static int take_metric(void *arg, const struct syi_row *row, struct sy_error *er
     const char *name = row->values[1].text;
     double value = syi_value_number(&row->values[2]);
     (void)err;
+    take_part(g, step, name, value);
     if (!strcmp(name, "loss")) take_loss(g, step, value);
     if (!strcmp(name, "learning_rate")) cli_series_add(&g->run->rate, (double)step, value);
     if (!strcmp(name, "weight_gradient_norm")) cli_series_add(&g->run->norm, (double)step, value);
@@ -166,12 +197,15 @@ static int gather_training(struct gather *g, struct sy_error *err)
     struct cli_series *all[] = {&run->loss, &run->smooth, &run->rate, &run->norm, &run->spikes, &run->speed};
     int spikes = 0;
     run->mean_loss = NAN;
+    g->entropy_step = -1;
     for (size_t i = 0; i < SYI_COUNT(all); i++) cli_series_begin(all[i], 0, g->last_step);
-    int status =
-        ask_training(g,
-                     "SELECT step, name, value FROM valid_metric WHERE name IN ('loss', 'learning_rate', "
-                     "'weight_gradient_norm', 'tokens_per_second')$ ORDER BY attempt, step",
-                     take_metric, err);
+    for (int i = 0; i < CLI_PARTS; i++) cli_series_begin(&run->part[i], 0, g->last_step);
+    int status = ask_training(
+        g,
+        "SELECT step, name, value FROM valid_metric WHERE name IN ('loss', 'learning_rate', "
+        "'weight_gradient_norm', 'tokens_per_second', 'cross_ent_loss', 'cross_entropy', 'z_loss', "
+        "'experts/auxiliary_loss', 'experts/router_z_loss')$ ORDER BY attempt, step, name",
+        take_metric, err);
     end_means(g);
     run->mean_speed = g->n_speeds ? g->speed_sum / (double)g->n_speeds : NAN;
     if (!status) status = syi_reader_has(run->reader, "gradient_spikes", &spikes, err);
@@ -273,6 +307,35 @@ static int gather_experts(struct gather *g, struct sy_error *err)
     return status;
 }
 
+/* layer, task, step, expert, tokens: a layer's tasks one after the other, experts from 0. */
+static int take_task_load(void *arg, const struct syi_row *row, struct sy_error *err)
+{
+    struct cli_report_run *run = ((struct gather *)arg)->run;
+    const struct syi_value *v = row->values;
+    struct cli_task_load *t = run->n_task_loads ? &run->task_load[run->n_task_loads - 1] : NULL;
+    if (!t || strcmp(t->layer, v[0].text) || strcmp(t->task, v[1].text)) {
+        if (SYI_GROW(run->task_load, run->task_load_capacity, run->n_task_loads + 1, err)) return SY_ENOMEM;
+        t = &run->task_load[run->n_task_loads++];
+        *t = (struct cli_task_load){
+            .layer = syi_strdup(v[0].text, err), .task = syi_strdup(v[1].text, err), .step = v[2].integer};
+        if (!t->layer || !t->task) return SY_ENOMEM;
+    }
+    if (v[3].integer != t->n_experts) return SY_OK;
+    int status = SYI_GROW(t->tokens, t->capacity, (size_t)t->n_experts + 1, err);
+    if (!status) t->tokens[t->n_experts++] = fmax(syi_value_number(&v[4]), 0); /* no number: 0 */
+    return status;
+}
+
+static int gather_tasks(struct gather *g, struct sy_error *err)
+{
+    int there = 0, status = syi_reader_has(g->run->reader, "expert_tasks", &there, err);
+    if (status || !there) return status;
+    return ask(g,
+               "SELECT layer, task, step, expert, tokens FROM expert_tasks "
+               "ORDER BY layer LIKE 'decoder%', length(layer), layer, task, expert",
+               take_task_load, err);
+}
+
 int cli_report_gather(struct cli_report_run *run, int64_t last_step, struct sy_error *err)
 {
     struct gather g = {.run = run, .last_step = last_step > 0 ? (double)last_step : 1};
@@ -284,6 +347,7 @@ int cli_report_gather(struct cli_report_run *run, int64_t last_step, struct sy_e
             "FROM valid_eval) ORDER BY task, first, id",
             take_evaluation, err);
     if (!status) status = gather_experts(&g, err);
+    if (!status) status = gather_tasks(&g, err);
     syi_free(g.step);
     return status;
 }

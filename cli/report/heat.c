@@ -9,14 +9,13 @@
 
 #include "cli/report/report.h"
 
-enum { LEVELS = 9, LEFT = 62, AXIS = 24 };
+enum { LEFT = 62, AXIS = 24 };
 static const double CELL = (double)CLI_PLOT_COLUMNS / CLI_HEAT_COLUMNS; /* width */
 
-/* 0: a quarter of a fair share or less; 4: fair; 8: four times as much or more. */
-static int level_of(double tokens, double all, int n_experts)
+int cli_heat_level(double tokens, double all, int n_experts)
 {
     double ratio = tokens * n_experts / all, level = floor(2 * log2(ratio) + 4.5);
-    return !(ratio > 0) || level < 0 ? 0 : level >= LEVELS ? LEVELS - 1 : (int)level;
+    return !(ratio > 0) || level < 0 ? 0 : level >= CLI_HEAT_LEVELS ? CLI_HEAT_LEVELS - 1 : (int)level;
 }
 
 static int is_used(const struct cli_heat *heat, int column)
@@ -39,7 +38,8 @@ static void find_levels(const struct cli_heat *heat, signed char *level)
         for (int e = 0; e < heat->n_experts; e++) {
             signed char *at = &level[e * CLI_HEAT_COLUMNS + c];
             if (all > 0)
-                *at = (signed char)level_of(heat->tokens[e * CLI_HEAT_COLUMNS + c], all, heat->n_experts);
+                *at =
+                    (signed char)cli_heat_level(heat->tokens[e * CLI_HEAT_COLUMNS + c], all, heat->n_experts);
             else if (c)
                 *at = at[-1];
         }
@@ -51,20 +51,21 @@ static double row_height(int n_experts)
     return n_experts <= 8 ? 20 : n_experts <= 24 ? 10 : fmax(1.5, 240.0 / n_experts);
 }
 
-/* All cells of one level. */
-static void put_level(struct syi_text *out, const struct cli_heat *heat, const signed char *level, int wanted)
+void cli_put_cells(const struct cli_cells *cells, struct syi_text *out)
 {
-    double height = row_height(heat->n_experts);
-    syi_text_printf(out, "<path class=\"h%d\" d=\"", wanted);
-    for (int e = 0; e < heat->n_experts; e++)
-        for (int c = 0, end; c < CLI_HEAT_COLUMNS; c = end) {
-            const signed char *row = &level[e * CLI_HEAT_COLUMNS];
-            for (end = c + 1; end < CLI_HEAT_COLUMNS && row[end] == row[c];) end++;
-            if (row[c] != wanted) continue;
-            syi_text_printf(out, "M%g %.1fh%gv%.1fh-%gz", LEFT + c * CELL, e * height, (end - c) * CELL,
-                            height, (end - c) * CELL);
-        }
-    syi_text_puts(out, "\"/>\n");
+    for (int wanted = 0; wanted < CLI_HEAT_LEVELS; wanted++) {
+        syi_text_printf(out, "<path class=\"h%d\" d=\"", wanted);
+        for (int r = 0; r < cells->rows; r++)
+            for (int c = 0, end; c < cells->columns; c = end) {
+                const signed char *row = &cells->level[(ptrdiff_t)r * cells->columns];
+                for (end = c + 1; end < cells->columns && row[end] == row[c];) end++;
+                if (row[c] != wanted) continue;
+                double width = (end - c) * cells->width;
+                syi_text_printf(out, "M%g %.1fh%gv%.1fh-%gz", cells->left + c * cells->width,
+                                r * cells->height, width, cells->height, width);
+            }
+        syi_text_puts(out, "\"/>\n");
+    }
 }
 
 static void put_axes(struct syi_text *out, const struct cli_heat *heat, int64_t last_step)
@@ -92,12 +93,14 @@ static void put_map(struct syi_text *out, const struct cli_heat *heat, const sig
 {
     double all = heat->taken + heat->dropped,
            height = row_height(heat->n_experts) * heat->n_experts + AXIS + 6;
+    const struct cli_cells cells = {
+        heat->n_experts, CLI_HEAT_COLUMNS, LEFT, CELL, row_height(heat->n_experts), level};
     syi_text_puts(out, "<figure>\n<figcaption><b>");
     cli_html(out, heat->layer);
     syi_text_puts(out, "</b></figcaption>\n");
     syi_text_printf(out, "<svg viewBox=\"0 -6 %d %.0f\" role=\"img\" aria-label=\"expert load\">\n",
                     CLI_PLOT_WIDTH, height);
-    for (int i = 0; i < LEVELS; i++) put_level(out, heat, level, i);
+    cli_put_cells(&cells, out);
     put_axes(out, heat, last_step);
     syi_text_printf(
         out,
@@ -108,7 +111,7 @@ static void put_map(struct syi_text *out, const struct cli_heat *heat, const sig
 static void put_legend(struct syi_text *out)
 {
     syi_text_puts(out, "<p class=\"scale\"><span>tokens of an expert, of a fair share: ¼ or less</span>");
-    for (int i = 0; i < LEVELS; i++)
+    for (int i = 0; i < CLI_HEAT_LEVELS; i++)
         syi_text_printf(out, "<svg viewBox=\"0 0 10 10\"><path class=\"h%d\" d=\"M0 0h10v10h-10z\"/></svg>",
                         i);
     syi_text_puts(out, "<span>4 times or more; the middle is fair</span></p>\n");

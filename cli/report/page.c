@@ -99,13 +99,14 @@ static void put_cards(struct syi_text *out, const struct cli_report_run *run)
     put_number_card(out, "steps", "%.0f", (double)run->last_step);
     put_number_card(out, "loss, mean of the last 50 rows", "%.4f", run->mean_loss);
     put_number_card(out, "tokens/s, mean", "%.0f", run->mean_speed);
-    for (int i = 0, shown = 0; i < run->n_evals && shown < 3; i++) {
+    for (int i = 0, shown = 0, of_task = 0; i < run->n_evals && shown < 6; i++) {
         const struct cli_eval *e = &run->eval[i];
         char name[200];
-        if (!e->series->n || !strcmp(e->name, "items") || !strcmp(e->name, "cut")) continue;
+        if (i && strcmp(e->task, e[-1].task)) of_task = 0;
+        if (of_task == 2 || !e->series->n || !strcmp(e->name, "items") || !strcmp(e->name, "cut")) continue;
         snprintf(name, sizeof name, "%s %s, newest", e->task, e->name);
         put_number_card(out, name, "%.4g", e->series->last.y);
-        shown++;
+        shown++, of_task++;
     }
     syi_text_puts(out, "</div>\n");
 }
@@ -163,6 +164,26 @@ static void put_loss(struct syi_text *out, const struct cli_report_run *runs, in
     cli_plot_figure(&plot, out);
 }
 
+static const char *const parts[CLI_PARTS] = {[CLI_CROSS_ENTROPY] = "Cross entropy",
+                                             [CLI_LABEL_SMOOTHING] = "Label smoothing",
+                                             [CLI_Z_LOSS] = "Z-loss",
+                                             [CLI_AUXILIARY_LOSS] = "Load balancing loss",
+                                             [CLI_ROUTER_Z_LOSS] = "Router z-loss"};
+
+/* What the loss is the sum of: of one run in one plot, of several a plot each. */
+static void put_parts(struct syi_text *out, const struct cli_report_run *runs, int n)
+{
+    struct cli_plot plot = {.title = "Parts of the loss", .log_allowed = 1};
+    for (int p = 0; n == 1 && p < CLI_PARTS; p++)
+        cli_plot_add(&plot, &runs[0].part[p], CLI_LINE_FINE, p, parts[p]);
+    if (n == 1) cli_plot_figure(&plot, out);
+    for (int p = 0; n > 1 && p < CLI_PARTS; p++) {
+        int any = 0;
+        for (int i = 0; i < n; i++) any |= runs[i].part[p].n > 0;
+        if (any) put_curves(out, parts[p], CLI_LINE_FINE, runs, n, offsetof(struct cli_report_run, part[p]));
+    }
+}
+
 static void put_norm(struct syi_text *out, const struct cli_report_run *runs, int n)
 {
     struct cli_plot plot = {.title = "Gradient norm", .log_allowed = 1};
@@ -196,12 +217,12 @@ static void put_evaluation(struct syi_text *out, const struct cli_report_run *ru
     for (int i = 0; i < n; i++)
         for (int j = 0, task = 0; j < runs[i].n_evals; j++) {
             const struct cli_eval *e = &runs[i].eval[j];
+            task += j && strcmp(e->task, e[-1].task) != 0;
             if (strcmp(e->name, name) || plot.n_lines == CLI_PLOT_LINES) continue;
             struct syi_text *label = &labels[plot.n_lines];
             syi_text_printf(label, n > 1 ? "%s %s" : "%s", e->task, runs[i].path);
             cli_plot_add(&plot, e->series, n > 1 && task ? CLI_LINE_DASHED : CLI_LINE_PLAIN,
                          n > 1 ? i : task % CLI_REPORT_RUNS, label->data);
-            task++;
         }
     cli_plot_figure(&plot, out);
     for (int i = 0; i < plot.n_lines; i++) syi_text_free(&labels[i]);
@@ -238,6 +259,7 @@ static void put_experts(struct syi_text *out, const struct cli_report_run *runs,
         if (!runs[i].n_heat) continue;
         if (n > 1) syi_text_puts(out, "<h3>"), cli_html(out, runs[i].path), syi_text_puts(out, "</h3>\n");
         cli_heat_maps(&runs[i], last_step, out);
+        cli_task_maps(&runs[i], out);
         if (runs[i].routing_steps > runs[i].heat_steps)
             syi_text_printf(
                 out, "<p class=\"note\">made of %lld recorded steps of %lld, evenly over the run</p>\n",
@@ -280,6 +302,7 @@ int cli_report_page(struct cli_report_run *runs, int n, struct syi_text *out, st
     if (n > 1) cli_report_compare(runs, n, out);
     syi_text_puts(out, "<h2>Training</h2>\n<div class=\"grid\">\n");
     put_loss(out, runs, n);
+    put_parts(out, runs, n);
     put_curves(out, "Learning rate", CLI_LINE_PLAIN, runs, n, offsetof(struct cli_report_run, rate));
     put_norm(out, runs, n);
     put_curves(out, "Tokens per second", CLI_LINE_FINE, runs, n, offsetof(struct cli_report_run, speed));

@@ -29,7 +29,7 @@ struct cli_series {
 void cli_series_begin(struct cli_series *series, double x_low, double x_high);
 void cli_series_add(struct cli_series *series, double x, double y);
 
-/* FINE: of rough curves; THIN: behind another line; DOTS: points alone. */
+/* FINE: of rough curves; THIN: under another line; DOTS: points alone. */
 enum cli_line_kind { CLI_LINE_PLAIN, CLI_LINE_FINE, CLI_LINE_THIN, CLI_LINE_DASHED, CLI_LINE_DOTS };
 
 struct cli_line {

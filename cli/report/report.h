@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* switchyard report in parts: numbers of runs (gather.c), heat maps (heat.c), tables (tables.c, compare.c), the page
+/* switchyard report in parts: numbers of runs (gather.c), heat maps (heat.c, task_maps.c), tables (tables.c, compare.c), the page
  * (page.c). Curves are plot.h's. */
 #ifndef CLI_REPORT_H
 #define CLI_REPORT_H
@@ -7,7 +7,7 @@
 #include "cli/report/plot.h"
 #include "metrics/query.h"
 
-enum { CLI_REPORT_RUNS = 8, CLI_HEAT_COLUMNS = 108, CLI_REPORT_EVALS = 64 };
+enum { CLI_REPORT_RUNS = 8, CLI_HEAT_COLUMNS = 108, CLI_HEAT_LEVELS = 9, CLI_REPORT_EVALS = 64 };
 
 /* How the tokens of one layer spread over its experts, over time. */
 struct cli_heat {
@@ -16,6 +16,25 @@ struct cli_heat {
     size_t capacity;       /* of tokens */
     double *tokens;        /* (n_experts, CLI_HEAT_COLUMNS) sums */
     double dropped, taken; /* sums over all */
+};
+
+/* Where the tokens of a task went in a layer, by its newest evaluation. */
+struct cli_task_load {
+    char *layer, *task;
+    int64_t step;
+    int n_experts;
+    size_t capacity; /* of tokens */
+    double *tokens;  /* (n_experts) */
+};
+
+/* What the loss is the sum of. */
+enum cli_part {
+    CLI_CROSS_ENTROPY,
+    CLI_LABEL_SMOOTHING,
+    CLI_Z_LOSS,
+    CLI_AUXILIARY_LOSS,
+    CLI_ROUTER_Z_LOSS,
+    CLI_PARTS
 };
 
 struct cli_eval {
@@ -30,12 +49,14 @@ struct cli_report_run {
     int64_t last_step; /* of any row */
     char *config;      /* of the newest attempt */
     struct syi_reader *reader;
-    struct cli_series loss, smooth, rate, norm, spikes, speed;
+    struct cli_series loss, smooth, rate, norm, spikes, speed, part[CLI_PARTS];
     double mean_loss, mean_speed; /* of the last 50 rows; of all. NaN where there is none */
     int n_evals, evals_left_out;
     struct cli_eval eval[CLI_REPORT_EVALS]; /* in the order of tasks and names */
     struct cli_heat *heat;
     size_t n_heat, heat_capacity;
+    struct cli_task_load *task_load; /* those of a layer one after the other */
+    size_t n_task_loads, task_load_capacity;
     int64_t routing_steps, heat_steps; /* recorded; those that the heat maps are made of */
 };
 
@@ -47,6 +68,19 @@ void cli_report_close(struct cli_report_run *run);
 
 /* A heat map of each layer, for steps 0 to last_step. */
 void cli_heat_maps(const struct cli_report_run *run, int64_t last_step, struct syi_text *out);
+
+/* A map of each layer with the experts of the tasks that were evaluated; nothing where they are fewer than two. */
+void cli_task_maps(const struct cli_report_run *run, struct syi_text *out);
+
+/* Cells in the colours of heat maps. Neighbours of one colour in a row are one cell. */
+struct cli_cells {
+    int rows, columns;
+    double left, width, height; /* where they begin; of a cell */
+    const signed char *level;   /* (rows, columns) 0..CLI_HEAT_LEVELS - 1; -1: none */
+};
+void cli_put_cells(const struct cli_cells *cells, struct syi_text *out);
+/* 0: a quarter of a fair share of all tokens or less; the middle: fair; the highest: four times as much or more. */
+int cli_heat_level(double tokens, double all, int n_experts);
 
 /* Several runs side by side: their last numbers; the keys of their run files that differ. */
 void cli_report_compare(const struct cli_report_run *runs, int n, struct syi_text *out);

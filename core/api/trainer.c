@@ -57,6 +57,10 @@ static int read_config(struct sy_trainer *t, const char *path, const char *check
 static int make_engine(struct sy_trainer *t, struct sy_error *err)
 {
     char reason[SYI_TERM_REASON];
+    if (t->config.data.auto_buckets && !t->config.data.length_buckets.n)
+        return syi_error(
+            err, SY_EUNSUPPORTED,
+            "data.auto_buckets: a trainer's examples come from its caller: set data.length_buckets");
     t->n_buckets = syi_engine_buckets(&t->config, t->buckets);
     int status = syi_schedule_compile_run(&t->schedule, &t->config, reason);
     if (status) return syi_error(err, status, "train.lr_factors: %s", reason);

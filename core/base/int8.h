@@ -8,6 +8,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* What the name of the scales of a tensor ends in. */
+#define SYI_INT8_SCALES ".scales"
+
 /* A tensor of weights as (outer, summed, inner): channels are (outer, inner). Of a kernel (in, out) that is (1, in, out), of
  * experts' (experts, in, out), of an embedding (rows, embed, 1). */
 struct syi_int8_shape {

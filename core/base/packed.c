@@ -219,6 +219,12 @@ static int parse_config(const char *path, const char *text, size_t bytes, struct
     return status;
 }
 
+static int is_int8(const struct syi_packed *p)
+{
+    const char *weights = syi_safetensors_metadata(&p->file, "weights");
+    return weights && !strcmp(weights, syi_safetensors_dtype_name(SYI_SAFETENSORS_I8));
+}
+
 int syi_packed_config(const char *path, struct syi_config *config, struct sy_error *err)
 {
     struct syi_packed packed;
@@ -227,6 +233,7 @@ int syi_packed_config(const char *path, struct syi_config *config, struct sy_err
     int status = syi_packed_open(&packed, path, err);
     if (!status) status = syi_packed_read(&packed, SYI_PACKED_CONFIG, &text, &bytes, err);
     if (!status) status = parse_config(path, text, bytes, config, err);
+    if (!status && is_int8(&packed)) config->model.weights = SYI_WEIGHTS_INT8;
     syi_free(text);
     syi_packed_close(&packed);
     return status;

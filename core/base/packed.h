@@ -18,7 +18,6 @@
 #define SYI_PACKED_CHECKSUMS "checksums"
 #define SYI_PACKED_CONFIG    "run.conf"
 #define SYI_PACKED_TARGET    "target/"
-#define SYI_PACKED_SCALES    ".scales"
 
 struct syi_packed {
     struct syi_safetensors file;

@@ -7,6 +7,7 @@
 #include <fenv.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <unistd.h>
 
 #include "base/plugin_folders.h"
@@ -90,6 +91,13 @@ static int add_chosen(struct syi_plugin_folders *folders, const char *list, stru
     return SY_OK;
 }
 
+/* Without /proc the name that it was started by, which is a path, whatever was typed. */
+const char *syi_program_file(void)
+{
+    static const char exe[] = "/proc/self/exe";
+    return access(exe, F_OK) ? (const char *)getauxval(AT_EXECFN) : exe;
+}
+
 /* The file that holds this function, owned by the caller, or NULL. For the program itself dladdr gives what
  * was typed, which says nothing when the shell found it in PATH: the kernel knows. */
 static char *own_file(void)
@@ -100,7 +108,7 @@ static char *own_file(void)
         void *address;
     } here = {.function = syi_plugin_folders_find};
     if (!dladdr(here.address, &info) || !info.dli_fname) return NULL;
-    return realpath(strchr(info.dli_fname, '/') ? info.dli_fname : "/proc/self/exe", NULL);
+    return realpath(strchr(info.dli_fname, '/') ? info.dli_fname : syi_program_file(), NULL);
 }
 
 /* Beside what holds this function: libswitchyard in LIBDIR, or the program in BINDIR, or (before `make

@@ -20,6 +20,8 @@ struct syi_plugin_folders {
  * after a failure too. */
 int syi_plugin_folders_find(struct syi_plugin_folders *folders, struct sy_error *err) SYI_MUST_CHECK;
 void syi_plugin_folders_free(struct syi_plugin_folders *folders);
+/* The file of the program that runs. */
+const char *syi_program_file(void);
 /* A file to be found, and what it has to have. */
 struct syi_plugin_want {
     const char *what;          /* "backend cpu", opens messages */

@@ -7,6 +7,8 @@
 
 #include <stdbool.h>
 
+#include "base/action_kinds.h"
+#include "base/record_formats.h"
 #include "base/text.h"
 #include "base/vocabularies.h"
 
@@ -57,6 +59,9 @@
 #define SYI_DTYPE_MAP(X)                                                                                     \
     X(SYI_DTYPE_FLOAT32, "float32")                                                                          \
     X(SYI_DTYPE_BFLOAT16, "bfloat16")
+#define SYI_WEIGHTS_MAP(X)                                                                                   \
+    X(SYI_WEIGHTS_FLOAT32, "float32")                                                                        \
+    X(SYI_WEIGHTS_INT8, "int8")
 #define SYI_MASKED_ROW_MAP(X)                                                                                \
     X(SYI_MASKED_ROW_AUTO, "auto")                                                                           \
     X(SYI_MASKED_ROW_ZERO, "zero")                                                                           \
@@ -99,11 +104,6 @@
     X(SYI_NAN_CHECK_AUTO, "auto")                                                                            \
     X(SYI_NAN_CHECK_BEFORE, "before")                                                                        \
     X(SYI_NAN_CHECK_AFTER, "after")
-#define SYI_FORMAT_MAP(X)                                                                                    \
-    X(SYI_FORMAT_TSV, "tsv")                                                                                 \
-    X(SYI_FORMAT_JSONL, "jsonl")                                                                             \
-    X(SYI_FORMAT_TEXT, "text")                                                                               \
-    X(SYI_FORMAT_DOCUMENTS, "documents")
 #define SYI_OBJECTIVE_MAP(X)                                                                                 \
     X(SYI_OBJECTIVE_PAIRS, "pairs")                                                                          \
     X(SYI_OBJECTIVE_SPAN_CORRUPTION, "span_corruption")                                                      \
@@ -148,13 +148,6 @@
     X(SYI_OPTIMIZER_YOGI, "yogi")                                                                            \
     X(SYI_OPTIMIZER_CHAIN, "chain")                                                                          \
     X(SYI_OPTIMIZER_NONE, "none")
-#define SYI_ACTION_MAP(X)                                                                                    \
-    X(SYI_ACTION_EARLY_STOPPING, "early_stopping")                                                           \
-    X(SYI_ACTION_TERMINATE_ON_NAN, "terminate_on_nan")                                                       \
-    X(SYI_ACTION_KEEP_BEST, "keep_best")                                                                     \
-    X(SYI_ACTION_REDUCE_LR, "reduce_lr_on_plateau")                                                          \
-    X(SYI_ACTION_COMMAND, "command")                                                                         \
-    X(SYI_ACTION_PLUGIN, "plugin")
 #define SYI_MODE_MAP(X)                                                                                      \
     X(SYI_MODE_MIN, "min")                                                                                   \
     X(SYI_MODE_MAX, "max")
@@ -222,6 +215,7 @@ enum { SYI_REDUCTION_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_FACTOR_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_COMPAT_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_DTYPE_MAP(SYI_CHOICE_CONSTANT) };
+enum { SYI_WEIGHTS_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_MASKED_ROW_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_PADDING_MASK_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_IGNORE_PADDING_MAP(SYI_CHOICE_CONSTANT) };

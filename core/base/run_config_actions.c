@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which keys of [action.NAME] each kind takes, and the rules between them. */
+/* That each [action.NAME] has only keys which its kind takes (action_kinds.h), and the rules between them. */
 #include "config.h"
 
 #include <string.h>
@@ -9,14 +9,7 @@
 
 const char *syi_action_keys(int kind)
 {
-    static const char *const keys[] = {
-        [SYI_ACTION_EARLY_STOPPING] = "task metric mode patience atol rtol compare",
-        [SYI_ACTION_TERMINATE_ON_NAN] = "task metric policy max_skips",
-        [SYI_ACTION_KEEP_BEST] = "task metric mode n",
-        [SYI_ACTION_REDUCE_LR] = "task metric mode patience atol rtol factor min_lr cooldown",
-        [SYI_ACTION_COMMAND] = "task command on time_limit",
-        [SYI_ACTION_PLUGIN] = "plugin arguments",
-    };
+    static const char *const keys[] = {SYI_ACTIONS(SYI_ACTION_KEYS, )};
     return keys[kind];
 }
 
@@ -90,7 +83,9 @@ static const char *action_fault(const struct syi_config *config, const struct sy
         return *part->task && part->on != SYI_ON_EVALUATION
                    ? "task means something with on = \"evaluation\" alone"
                    : NULL;
-    default: return *part->plugin ? NULL : "plugin is empty: give the NAME of switchyard_action-NAME.so";
+    case SYI_ACTION_PLUGIN:
+        return *part->plugin ? NULL : "plugin is empty: give the NAME of switchyard_action-NAME.so";
+    default: return NULL; /* no rule between its keys */
     }
 }
 

@@ -524,6 +524,9 @@ static int check_packing(const struct syi_config *config, struct sy_error *err)
         return syi_error(err, SY_EINVAL,
                          "data.length_buckets: packed rows have one length: leave the buckets out, "
                          "or set data.pack = false");
+    if (config->data.auto_buckets)
+        return syi_error(err, SY_EINVAL,
+                         "data.auto_buckets: packed rows have one length: set it to 0, or data.pack = false");
     if (config->data.warm_examples)
         return syi_error(err, SY_EINVAL,
                          "data.warm_examples: packed rows have no short examples first: set it to 0");

@@ -31,11 +31,9 @@ static const struct {
 
 enum syi_safetensors_dtype syi_safetensors_dtype_of(enum sy_dtype dtype)
 {
-    static const enum syi_safetensors_dtype in_file[SY_DTYPE_COUNT] = {[SY_F32] = SYI_SAFETENSORS_F32,
-                                                                       [SY_BF16] = SYI_SAFETENSORS_BF16,
-                                                                       [SY_F64] = SYI_SAFETENSORS_F64,
-                                                                       [SY_I32] = SYI_SAFETENSORS_I32,
-                                                                       [SY_I64] = SYI_SAFETENSORS_I64};
+    static const enum syi_safetensors_dtype in_file[SY_DTYPE_COUNT] = {
+        [SY_F32] = SYI_SAFETENSORS_F32, [SY_BF16] = SYI_SAFETENSORS_BF16, [SY_F64] = SYI_SAFETENSORS_F64,
+        [SY_I32] = SYI_SAFETENSORS_I32, [SY_I64] = SYI_SAFETENSORS_I64,   [SY_I8] = SYI_SAFETENSORS_I8};
     return in_file[dtype];
 }
 

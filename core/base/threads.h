@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Threads of the host: how many CPUs there are, the pool behind parallel_for, and the gate on which pool and
+/* Threads of the host: how many CPUs there are, the pool of parallel_for, and the gate on which pool and
  * collectives wait. A pool belongs to one rank; its tasks never start tasks. */
 #ifndef SYI_THREADS_H
 #define SYI_THREADS_H

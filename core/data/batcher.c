@@ -9,7 +9,7 @@
 
 enum { STREAM_BATCH_ORDER = 3 };
 /* A sort key: target length, input length (20 bits each), place in the pool. */
-enum { LENGTH_BITS = 20, PLACE_BITS = 24 };
+enum { LENGTH_BITS = 20, PLACE_BITS = 24, PLACE_MASK = (1 << PLACE_BITS) - 1 };
 
 static int check_options(const struct syi_batcher_options *options, struct sy_error *err)
 {
@@ -154,24 +154,40 @@ static const uint64_t *rows_of(const struct syi_batcher *b, int64_t step)
     return b->keys + slot * (uint64_t)b->batch_size;
 }
 
+/* The rows of a step, for which its pool is sorted unless it is at hand, and their longest lengths. */
+static int find_rows(struct syi_batcher *b, int64_t step, const uint64_t **rows, struct syi_bucket *longest,
+                     struct sy_error *err)
+{
+    int status = step / b->pool_batches != b->pool ? fill_pool(b, step / b->pool_batches, err) : SY_OK;
+    if (status) return status;
+    *rows = rows_of(b, step);
+    *longest = (struct syi_bucket){0};
+    for (int32_t i = 0; i < b->batch_size; i++) {
+        const struct syi_placed *x = &b->drawn[(*rows)[i] & PLACE_MASK];
+        if (x->input > longest->input_length) longest->input_length = x->input;
+        if (x->target > longest->target_length) longest->target_length = x->target;
+    }
+    return SY_OK;
+}
+
+int syi_batcher_longest(struct syi_batcher *b, int64_t step, struct syi_bucket *longest, struct sy_error *err)
+{
+    const uint64_t *rows;
+    return find_rows(b, step, &rows, longest, err);
+}
+
 static int fetch_sorted(struct syi_batcher *b, int64_t step, struct syi_batch *out, struct sy_error *err)
 {
-    const uint64_t place_mask = ((uint64_t)1 << PLACE_BITS) - 1;
-    size_t longest_input = 0, longest_target = 0;
-    int status = SY_OK;
+    const uint64_t *rows;
+    struct syi_bucket longest;
+    int status = find_rows(b, step, &rows, &longest, err);
 
-    if (step / b->pool_batches != b->pool) status = fill_pool(b, step / b->pool_batches, err);
     if (status) return status;
-    const uint64_t *rows = rows_of(b, step);
-    for (int32_t i = 0; i < b->batch_size; i++) {
-        const struct syi_placed *x = &b->drawn[rows[i] & place_mask];
-        if ((size_t)x->input > longest_input) longest_input = (size_t)x->input;
-        if ((size_t)x->target > longest_target) longest_target = (size_t)x->target;
-    }
     syi_batch_begin(out, b->buckets,
-                    syi_buckets_fit(b->buckets, b->n_buckets, longest_input, longest_target));
+                    syi_buckets_fit(b->buckets, b->n_buckets, (size_t)longest.input_length,
+                                    (size_t)longest.target_length));
     for (int32_t i = 0; i < b->batch_size && !status; i++)
-        status = put_example(b, &b->drawn[rows[i] & place_mask], i, out, err);
+        status = put_example(b, &b->drawn[rows[i] & PLACE_MASK], i, out, err);
     return status;
 }
 

@@ -39,6 +39,9 @@ void syi_batcher_free(struct syi_batcher *batcher); /* also of a zeroed one */
  * batch_size rows and room for the buckets. */
 int syi_batcher_fetch(struct syi_batcher *batcher, int64_t step, struct syi_batch *out,
                       struct sy_error *err) SYI_MUST_CHECK;
+/* The longest input and target of a step's batch, of rows that are not packed; no text is read. */
+int syi_batcher_longest(struct syi_batcher *batcher, int64_t step, struct syi_bucket *longest,
+                        struct sy_error *err) SYI_MUST_CHECK;
 /* Of packed rows: where to begin looking, out->position of a batch of a step not after those that will be asked for. */
 void syi_batcher_seek(struct syi_batcher *batcher, struct syi_row_position position);
 

@@ -33,7 +33,7 @@ struct syi_packing {
 int syi_packing_open(struct syi_packing *packing, const struct syi_mixture *mixture, struct syi_bucket row,
                      struct sy_error *err) SYI_MUST_CHECK;
 void syi_packing_close(struct syi_packing *packing); /* also of a zeroed one */
-/* A window from which later rows are found; one that is not behind the rows wanted saves the way from the beginning. */
+/* A window from which later rows are found; one that does not come after the rows wanted saves the way from the beginning. */
 void syi_packing_seek(struct syi_packing *packing, struct syi_row_position position);
 /* Makes the window of a row of the stream (0, 1, ...) the one at hand. Windows between are planned on the way. */
 int syi_packing_find(struct syi_packing *packing, int64_t row, struct sy_error *err) SYI_MUST_CHECK;

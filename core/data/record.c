@@ -23,12 +23,8 @@ enum {
 
 const struct syi_record_format *syi_record_format(int format)
 {
-    static const struct syi_record_format *const formats[] = {
-        [SYI_FORMAT_TSV] = &syi_record_tsv,
-        [SYI_FORMAT_JSONL] = &syi_record_jsonl,
-        [SYI_FORMAT_TEXT] = &syi_record_text,
-        [SYI_FORMAT_DOCUMENTS] = &syi_record_documents,
-    };
+#define ADDRESS(X, NAME, name, help) [SYI_FORMAT_##NAME] = &syi_record_##name,
+    static const struct syi_record_format *const formats[] = {SYI_FORMATS(ADDRESS, )};
     return formats[format];
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Files of examples as records: how a file is cut into them, and which fields a record has. A record is found by its
- * offset, so any one can be read without those before it. One row of record_formats a format. */
+ * offset, so any one can be read without those before it. base/record_formats.h lists the formats. */
 #ifndef SYI_DATA_RECORD_H
 #define SYI_DATA_RECORD_H
 
@@ -54,9 +54,9 @@ struct syi_record_format {
     /* Fills fields. SY_EFORMAT: the record is not as it should be; the message has no place in it, the caller adds it. */
     int (*parse)(struct syi_span record, struct syi_fields *fields, struct sy_error *err);
 };
-extern const struct syi_record_format syi_record_tsv, syi_record_text,
-    syi_record_documents;                               /* record_text.c */
-extern const struct syi_record_format syi_record_jsonl; /* record_jsonl.c */
+#define SYI_FORMAT_DECLARE(X, NAME, name, help) extern const struct syi_record_format syi_record_##name;
+SYI_FORMATS(SYI_FORMAT_DECLARE, )
+#undef SYI_FORMAT_DECLARE
 /* A line, up to line_end; of CR LF both are left out. As syi_record_format.cut. */
 size_t syi_cut_line(struct syi_span text, char line_end, int ended, size_t *skip);
 /* By task.NAME.format (SYI_FORMAT_MAP). */

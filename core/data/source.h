@@ -12,7 +12,7 @@ struct syi_source_file {
     char *path;     /* as given or found, for messages */
     char *readable; /* path, or its unpacked copy */
     int64_t bytes, modified, device,
-        inode; /* of path: what tells that it is the same file; modified in nanoseconds */
+        inode; /* of path: what shows that it is the same file; modified in nanoseconds */
 };
 struct syi_source {
     char *pattern;

@@ -63,7 +63,7 @@ static inline const char *syi_gin_string(const struct syi_gin *gin, uint32_t at)
 {
     return gin->strings + at;
 }
-/* The value behind a macro, itself through macros; SYI_GIN_NONE where one is not bound or names itself. A value that is no
+/* The value of a macro, through macros; SYI_GIN_NONE where one is not bound or names itself. A value that is no
  * macro is its own. */
 uint32_t syi_gin_resolve(const struct syi_gin *gin, uint32_t value);
 /* The value as gin would write it, on one line. */

@@ -130,7 +130,7 @@ static int describe_scales(struct packing *p, struct syi_safetensors_tensor scal
     scales.dtype = SYI_SAFETENSORS_F32;
     scales.rank--;
     for (int d = axis; d < scales.rank; d++) scales.dims[d] = scales.dims[d + 1];
-    return describe(p, &scales, SYI_PACKED_SCALES, err);
+    return describe(p, &scales, SYI_INT8_SCALES, err);
 }
 
 static int add_param(struct packing *p, const struct syi_safetensors_tensor *param, struct sy_error *err)
@@ -178,7 +178,7 @@ static int write_int8(struct packing *p, const struct item *item, const struct s
                       const float *values, struct sy_error *err)
 {
     struct syi_int8_shape shape = syi_int8_shape(to->dims, to->rank, item->axis);
-    char *name = syi_format("%s%s", item->name, SYI_PACKED_SCALES);
+    char *name = syi_format("%s%s", item->name, SYI_INT8_SCALES);
     float *scale = syi_alloc(syi_int8_channels(&shape) * sizeof *scale, err);
     int8_t *q = syi_alloc((size_t)to->bytes, err);
     int status = name && scale && q ? SY_OK : syi_error(err, SY_ENOMEM, "out of memory");

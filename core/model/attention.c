@@ -81,7 +81,9 @@ int syi_self_attention(struct syi_build *b, const char *name, int x, const struc
         SYI_AT(b->p);
         a.q = syi_as(b->p, syi_product(b, x, query(b), NULL), b->dtype);
         if (cache->rows >= 0)
-            syi_store(b->p, syi_cache_gather(b->p, cache->kv, cache->rows, cache->position), cache->kv);
+            syi_store(b->p,
+                      SYI_RECORD(b->p, SY_OP_CACHE_GATHER, NULL, cache->kv, cache->rows, cache->position),
+                      cache->kv);
         a.kv = syi_cache_append(b->p, cache->kv, key_value(b, x), cache->position);
         a.position = cache->position;
         a.k_lengths = a.q_lengths = cache->lengths;

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/int8.h"
 #include "model/model.h"
 #include "program/record.h"
 
@@ -117,6 +118,21 @@ void syi_model_free(struct syi_model *model)
     memset(model, 0, sizeof *model);
 }
 
+/* The scales of int8 weights whose dimension `summed` products sum over: "NAME.scales", without it. */
+static int build_scales(struct syi_build *b, const struct syi_param *param, int summed)
+{
+    char name[sizeof param->name + sizeof SYI_INT8_SCALES];
+    int64_t dim[SY_MAX_DIMS];
+    uint8_t axis[SY_MAX_DIMS];
+    for (int d = 0; d < param->rank - 1; d++) {
+        dim[d] = param->dim[d + (d >= summed)];
+        axis[d] = param->axis[d + (d >= summed)];
+    }
+    snprintf(name, sizeof name, "%s" SYI_INT8_SCALES, param->name);
+    int scales = syi_tensor_add(b->p, name, SYI_PARAM, SY_F32, param->rank - 1, dim, axis);
+    return syi_role_set(b->p, scales, SYI_ROLE_SCALES, param->id);
+}
+
 int syi_build_param(struct syi_build *b, const char *name, int rank, const int64_t *dim, const uint8_t *axis,
                     enum syi_init init, double scale)
 {
@@ -130,7 +146,10 @@ int syi_build_param(struct syi_build *b, const char *name, int rank, const int64
     struct sy_error err = {0};
     uint32_t id;
     if (params_add(b->model, &param, &id, &err)) return syi_program_fail(b->p, SY_ENOMEM, "%s", err.text);
-    there = syi_tensor_add(b->p, param.name, SYI_PARAM, SY_F32, rank, dim, axis);
+    param.id = id;
+    int summed = b->int8 ? syi_int8_axis(param.name, rank) : -1;
+    if (summed >= 0) build_scales(b, &param, summed);
+    there = syi_tensor_add(b->p, param.name, SYI_PARAM, summed < 0 ? SY_F32 : SY_I8, rank, dim, axis);
     return syi_role_set(b->p, there, SYI_ROLE_PARAMETER, id);
 }
 
@@ -181,6 +200,23 @@ int syi_weights(struct syi_build *b, int n, const int *parts)
     return syi_as(b->p, syi_pack(b->p, n, parts), b->dtype);
 }
 
+int syi_scales(struct syi_build *b, int w)
+{
+    char name[sizeof b->model->param->name + sizeof SYI_INT8_SCALES];
+    if (w < 0 || b->p->tensor[w].dtype != SY_I8) return -1;
+    snprintf(name, sizeof name, "%s" SYI_INT8_SCALES, syi_program_name(b->p, b->p->tensor[w].name));
+    return syi_program_find(b->p, name);
+}
+
+static int int8_product(struct syi_build *b, int x, int w, const struct syi_filled *filled)
+{
+    int scales = syi_scales(b, w);
+    x = syi_cast(b->p, x, SY_F32);
+    if (!filled) return syi_matmul_int8(b->p, x, w, scales);
+    return filled->first < 0 ? syi_grouped_matmul_int8(b->p, x, w, filled->counts, scales)
+                             : syi_ragged_matmul_int8(b->p, x, w, filled->counts, filled->first, scales);
+}
+
 /* x times what syi_weights gave. */
 static int product(struct syi_build *b, int x, int w, const struct syi_filled *filled)
 {
@@ -192,7 +228,8 @@ static int product(struct syi_build *b, int x, int w, const struct syi_filled *f
 
 int syi_product(struct syi_build *b, int x, int w, const struct syi_filled *filled)
 {
-    return product(b, x, syi_weights(b, 1, &w), filled);
+    return syi_scales(b, w) < 0 ? product(b, x, syi_weights(b, 1, &w), filled)
+                                : int8_product(b, x, w, filled);
 }
 
 /* From here on the weights of all experts are more than what goes through them: a batch of 4,096 tokens of
@@ -200,11 +237,21 @@ int syi_product(struct syi_build *b, int x, int w, const struct syi_filled *fill
  * has another order. */
 enum { MANY_EXPERTS = 16 };
 
+/* Whether x has fewer rows than the weights it is multiplied with. Asked where no gradient is wanted, so that the answer may
+ * depend on the batch. */
+static int has_few_rows(const struct syi_build *b, int x)
+{
+    const struct syi_tensor *t = &b->p->tensor[x];
+    return !b->training && syi_tensor_count(t) < t->dim[t->rank - 1] * t->dim[t->rank - 1];
+}
+
 int syi_packed_product(struct syi_build *b, int x, int n, const int *weights, const struct syi_filled *filled)
 {
     int part[3], many = filled && b->config->moe.num_experts >= MANY_EXPERTS;
     int copies = b->dtype == SY_BF16 && !b->training; /* packed once, not in every run */
-    if (copies || (!b->decoding && !many))
+    if (b->p->status || x < 0 || weights[0] < 0) return -1;
+    int small = b->decoding || many || has_few_rows(b, x);
+    if (syi_scales(b, weights[0]) < 0 && (copies || !small))
         return syi_as(b->p, product(b, x, syi_weights(b, n, weights), filled), b->dtype);
     for (int i = 0; i < n; i++) part[i] = syi_as(b->p, syi_product(b, x, weights[i], filled), b->dtype);
     return syi_pack(b->p, n, part);

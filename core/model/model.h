@@ -96,6 +96,7 @@ struct syi_build {
     int training;        /* 1: dropout and training capacity */
     int decoding;        /* 1: one position a run, caches in carry tensors */
     enum sy_dtype dtype; /* of what products read: SY_F32, or SY_BF16 with model.dtype = bfloat16 */
+    int int8;            /* 1: weights of products are int8, and what is multiplied with them is float32 */
     int rng;             /* input int64[4], or -1 */
     int sites;           /* dropout sites given out */
     struct syi_places places[2];
@@ -124,9 +125,12 @@ int syi_product(struct syi_build *b, int x, int w, const struct syi_filled *fill
 /* What products read of n parameters, packed if n > 1, in the dtype of the build. In bfloat16 training casts
  * them in every run; other programs read copies, which the program "weights" makes. */
 int syi_weights(struct syi_build *b, int n, const int *parts);
+/* The scales of a parameter in int8; -1: it is not. */
+int syi_scales(struct syi_build *b, int w);
 /* x times concatenated weights (packed), one product in the dtype of the build; by experts where filled
- * is not NULL. Where x is small against the weights, in a decoding step and for many experts, the products
- * are packed instead of the weights, unless those are copies that are packed once: the same bits. */
+ * is not NULL. Where x is small against the weights, in a decoding step, for many experts and for short inputs, and
+ * where weights are int8, the products are packed instead of the weights, unless those are copies that are packed once: the
+ * same bits. */
 int syi_packed_product(struct syi_build *b, int x, int n, const int *weights,
                        const struct syi_filled *filled);
 double syi_build_init_scale(const struct syi_build *b);

@@ -68,10 +68,11 @@ static void layer_output(struct syi_build *b, enum syi_role role, const struct s
 static void report(struct syi_build *b, const struct syi_routed *r, const struct syi_router *router)
 {
     SYI_AT(b->p);
-    layer_output(b, SYI_ROLE_CHOSEN, router, "chosen", syi_count_sum(b->p, r->routing.chosen));
-    layer_output(b, SYI_ROLE_KEPT, router, "kept", syi_count_sum(b->p, r->routing.kept));
-    layer_output(b, SYI_ROLE_SERVED, router, "tokens",
-                 syi_count_sum(b->p, syi_kept_tokens(b->p, r->routing.slot)));
+    layer_output(b, SYI_ROLE_CHOSEN, router, "chosen",
+                 SYI_RECORD(b->p, SY_OP_COUNT_SUM, NULL, r->routing.chosen));
+    layer_output(b, SYI_ROLE_KEPT, router, "kept", SYI_RECORD(b->p, SY_OP_COUNT_SUM, NULL, r->routing.kept));
+    int served = SYI_RECORD(b->p, SY_OP_KEPT_TOKENS, NULL, r->routing.slot); /* int32 [1, b] */
+    layer_output(b, SYI_ROLE_SERVED, router, "tokens", SYI_RECORD(b->p, SY_OP_COUNT_SUM, NULL, served));
     layer_output(b, SYI_ROLE_CONFIDENCE, router, "confidence", syi_total(b->p, r->gate));
     layer_output(b, SYI_ROLE_LAYER_AUXILIARY_LOSS, router, "auxiliary_loss", r->balance);
     layer_output(b, SYI_ROLE_LAYER_ROUTER_Z_LOSS, router, "router_z_loss", r->z);

@@ -110,6 +110,7 @@ static int begin(struct syi_build *b, const char *title, const struct syi_config
     b->shape = *shape;
     b->rng = -1;
     b->dtype = config->model.dtype == SYI_DTYPE_BFLOAT16 ? SY_BF16 : SY_F32;
+    b->int8 = config->model.weights == SYI_WEIGHTS_INT8;
     int status = syi_program_new(title, &b->p, err);
     if (!status) syi_leaves(config, shape, b->p->leaf_count);
     return status;
@@ -284,6 +285,7 @@ int syi_record_grad(const struct syi_config *config, const struct syi_shape *sha
     int status = begin(&b, next ? "grad_next" : "grad_first", config, shape, model, err);
     if (status) return status;
     b.training = 1;
+    b.int8 = 0; /* what is trained is float32 */
     int loss = forward_loss(&b);
     status = syi_program_status(b.p, err);
     if (!status) status = syi_model_sort(b.model, err);
@@ -357,7 +359,7 @@ static void decode_outputs(struct syi_build *b, int logits)
         decode_output(b, SYI_ROLE_DECODE_TOP_VALUE, "decode/top_value", syi_top_k(p, score, k, &id));
         decode_output(b, SYI_ROLE_DECODE_TOP_ID, "decode/top_id", id);
     } else {
-        decode_output(b, SYI_ROLE_DECODE_NEXT, "decode/next", syi_argmax(p, logits));
+        decode_output(b, SYI_ROLE_DECODE_NEXT, "decode/next", SYI_RECORD(p, SY_OP_ARGMAX, NULL, logits));
     }
 }
 

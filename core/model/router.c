@@ -230,6 +230,7 @@ struct syi_routed syi_route_tokens(struct syi_build *b, int x, const struct syi_
     struct syi_program *p = b->p;
     struct padding padding = padding_of(b, router);
     struct syi_routed r = {.bias = -1, .balance = -1, .z = -1};
+    struct sy_attr_gate gate = {b->config->moe.normalize_top_k};
     int lse;
     SYI_AT(p);
     int y = logits(b, syi_cast(p, x, SY_F32));
@@ -239,7 +240,7 @@ struct syi_routed syi_route_tokens(struct syi_build *b, int x, const struct syi_
     SYI_AT(p);
     if (router->type != SYI_ROUTER_EXPERTS_CHOOSE_MASKED) r.bias = expert_bias(b);
     r.routing = choose(b, probabilities, r.bias, router, &padding, g);
-    r.gate = syi_gate(p, probabilities, r.routing.expert, r.routing.slot, b->config->moe.normalize_top_k);
+    r.gate = SYI_RECORD(p, SY_OP_GATE, &gate, probabilities, r.routing.expert, r.routing.slot);
     if (router->normalizer >= 0) losses(b, probabilities, lse, router, &padding, g, &r);
     return r;
 }

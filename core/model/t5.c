@@ -23,7 +23,9 @@ static int embedding_table(struct syi_build *b)
 static int embed(struct syi_build *b, int ids)
 {
     SYI_AT(b->p);
-    return syi_dropped(b, syi_embed(b->p, ids, embedding_table(b)));
+    int table = embedding_table(b), scales = syi_scales(b, table);
+    if (scales >= 0) return syi_embed_int8(b->p, ids, table, scales);
+    return syi_dropped(b, SYI_RECORD(b->p, SY_OP_EMBED, NULL, ids, table));
 }
 
 /* x + dropout(y) */
@@ -105,7 +107,8 @@ static int logits(struct syi_build *b, int x)
     SYI_AT(b->p);
     if (scales_outputs(c)) x = syi_map1(b->p, SY_MAP_MULS, x, 1 / sqrt((double)dim[0]));
     if (c->model.logits_via_embedding) {
-        int table = embedding_table(b);
+        int table = embedding_table(b), scales = syi_scales(b, table);
+        if (scales >= 0) return syi_matmul_nt_int8(b->p, syi_cast(b->p, x, SY_F32), table, scales);
         return syi_matmul_nt(b->p, x, syi_weights(b, 1, &table));
     }
     double std = sqrt(syi_build_init_scale(b) / (double)dim[0]) / 0.87962566;

@@ -112,14 +112,14 @@ static int scales(const struct syi_optim *o, options *a)
     return says ? !strcmp(says, "true") : a->multiply_by_parameter_scale;
 }
 
-static int scale_by_parameter(struct syi_optim *o, options *a, const struct syi_factors *f, int update)
+/* What the update is multiplied by, -1: nothing. */
+static int parameter_scale(struct syi_optim *o, options *a, const struct syi_factors *f)
 {
     struct syi_program *p = o->p;
-    if (!scales(o, a)) return update;
+    if (!scales(o, a)) return -1;
     SYI_AT(p);
     int size = syi_at_least(p, syi_root_mean_square(p, o->parameter, ~f->batch), a->epsilon2);
-    if (a->max_parameter_scale > 0) size = syi_at_most(p, size, a->max_parameter_scale);
-    return syi_map2(p, SY_MAP_MUL, update, size);
+    return a->max_parameter_scale > 0 ? syi_at_most(p, size, a->max_parameter_scale) : size;
 }
 
 /* The momentum in bfloat16: what is left of it is rounded again before the update is added, as jax does. */
@@ -164,11 +164,12 @@ static int adafactor(struct syi_optim *o, const void *arguments, int update)
     options *a = arguments;
     struct syi_program *p = o->p;
     struct syi_factors f = syi_factors_of(o, a);
+    int scale = parameter_scale(o, a, &f); /* first: then all that follows the clipping is one map */
     if (clips_all(a)) update = syi_map2(p, SY_MAP_MUL, update, o->group->shared[o->term]);
     update = scale_by_second_moments(o, a, &f, update);
     update = clip(o, a, &f, update);
     update = syi_map2(p, SY_MAP_MUL, update, syi_optim_scalar(o, LEARNING_RATE));
-    update = scale_by_parameter(o, a, &f, update);
+    if (scale >= 0) update = syi_map2(p, SY_MAP_MUL, update, scale);
     update = syi_map1(p, SY_MAP_NEG, add_momentum(o, a, update), 0);
     update = decay_weights(o, a, update);
     if (!a->skip_nan_updates) return update;

@@ -44,6 +44,29 @@ struct moments {
     int new_mu, new_nu; /* after the step */
 };
 
+/* Both moments begin at `initial`. */
+static struct moments begin_moments(struct syi_optim *o, double initial)
+{
+    struct moments m = {.mu = syi_optim_state(o, "mu", initial)};
+    m.nu = syi_optim_state(o, "nu", initial);
+    return m;
+}
+
+static void move_moments(struct syi_program *p, struct moments *m, int update, int square, double b1,
+                         double b2)
+{
+    m->new_mu = syi_moving_mean(p, m->mu, update, b1);
+    m->new_nu = syi_moving_mean(p, m->nu, square, b2);
+}
+
+#define MOMENTS_STATE                                                                                        \
+    {                                                                                                        \
+        {"count", SYI_FIELD_COUNT}, {"mu", SYI_FIELD_SLOT},                                                  \
+        {                                                                                                    \
+            "nu", SYI_FIELD_SLOT                                                                             \
+        }                                                                                                    \
+    }
+
 static void store_moments(struct syi_optim *o, const struct moments *m)
 {
     syi_optim_store(o, m->new_mu, m->mu);
@@ -64,10 +87,8 @@ static int scale_by_adam(struct syi_optim *o, const void *arguments, int update)
     const struct syi_transform_scale_by_adam *a = arguments;
     struct syi_program *p = o->p;
     SYI_AT(p);
-    struct moments m = {.mu = syi_optim_state(o, "mu", 0), .nu = syi_optim_state(o, "nu", 0)};
-    int square = syi_square(p, update);
-    m.new_mu = syi_moving_mean(p, m.mu, update, a->b1);
-    m.new_nu = syi_moving_mean(p, m.nu, square, a->b2);
+    struct moments m = begin_moments(o, 0);
+    move_moments(p, &m, update, syi_square(p, update), a->b1, a->b2);
     return divide_moments(o, &m, a->eps_root, a->eps);
 }
 
@@ -78,9 +99,7 @@ static void adam_host(const void *arguments, const struct syi_optim_time *time, 
 }
 
 const struct syi_transform syi_transform_row_scale_by_adam = {
-    .record = scale_by_adam,
-    .host = adam_host,
-    .state = {{"count", SYI_FIELD_COUNT}, {"mu", SYI_FIELD_SLOT}, {"nu", SYI_FIELD_SLOT}}};
+    .record = scale_by_adam, .host = adam_host, .state = MOMENTS_STATE};
 
 /* The surprise is the distance to the mean of before; eps_root stays in the second moment. */
 static int scale_by_belief(struct syi_optim *o, const void *arguments, int update)
@@ -88,7 +107,7 @@ static int scale_by_belief(struct syi_optim *o, const void *arguments, int updat
     const struct syi_transform_scale_by_belief *a = arguments;
     struct syi_program *p = o->p;
     SYI_AT(p);
-    struct moments m = {.mu = syi_optim_state(o, "mu", 0), .nu = syi_optim_state(o, "nu", 0)};
+    struct moments m = begin_moments(o, 0);
     int square = syi_square(p, syi_map2(p, SY_MAP_SUB, update, m.mu));
     m.new_mu = syi_moving_mean(p, m.mu, update, a->b1);
     m.new_nu = syi_map1(p, SY_MAP_ADDS, syi_moving_mean(p, m.nu, square, a->b2), a->eps_root);
@@ -103,17 +122,14 @@ static void belief_host(const void *arguments, const struct syi_optim_time *time
 }
 
 const struct syi_transform syi_transform_row_scale_by_belief = {
-    .record = scale_by_belief,
-    .host = belief_host,
-    .state = {{"count", SYI_FIELD_COUNT}, {"mu", SYI_FIELD_SLOT}, {"nu", SYI_FIELD_SLOT}}};
+    .record = scale_by_belief, .host = belief_host, .state = MOMENTS_STATE};
 
 static int scale_by_yogi(struct syi_optim *o, const void *arguments, int update)
 {
     const struct syi_transform_scale_by_yogi *a = arguments;
     struct syi_program *p = o->p;
     SYI_AT(p);
-    struct moments m = {.mu = syi_optim_state(o, "mu", a->initial_accumulator_value),
-                        .nu = syi_optim_state(o, "nu", a->initial_accumulator_value)};
+    struct moments m = begin_moments(o, a->initial_accumulator_value);
     int square = syi_square(p, update);
     int way = syi_sign(p, syi_map2(p, SY_MAP_SUB, m.nu, square));
     int moved = syi_map1(p, SY_MAP_MULS, syi_map2(p, SY_MAP_MUL, way, square), 1 - a->b2);
@@ -129,9 +145,7 @@ static void yogi_host(const void *arguments, const struct syi_optim_time *time, 
 }
 
 const struct syi_transform syi_transform_row_scale_by_yogi = {
-    .record = scale_by_yogi,
-    .host = yogi_host,
-    .state = {{"count", SYI_FIELD_COUNT}, {"mu", SYI_FIELD_SLOT}, {"nu", SYI_FIELD_SLOT}}};
+    .record = scale_by_yogi, .host = yogi_host, .state = MOMENTS_STATE};
 
 /* Slot 2 is the rectification, slot 3 whether there is one: else the mean is the update. */
 static int scale_by_radam(struct syi_optim *o, const void *arguments, int update)
@@ -139,10 +153,8 @@ static int scale_by_radam(struct syi_optim *o, const void *arguments, int update
     const struct syi_transform_scale_by_radam *a = arguments;
     struct syi_program *p = o->p;
     SYI_AT(p);
-    struct moments m = {.mu = syi_optim_state(o, "mu", 0), .nu = syi_optim_state(o, "nu", 0)};
-    int square = syi_square(p, update);
-    m.new_mu = syi_moving_mean(p, m.mu, update, a->b1);
-    m.new_nu = syi_moving_mean(p, m.nu, square, a->b2);
+    struct moments m = begin_moments(o, 0);
+    move_moments(p, &m, update, syi_square(p, update), a->b1, a->b2);
     int mean = corrected(o, m.new_mu, 0), rectified = corrected(o, mean, 2);
     int scaled = divide(p, rectified, corrected(o, m.new_nu, 1), a->eps_root, a->eps);
     store_moments(o, &m);
@@ -162,9 +174,7 @@ static void radam_host(const void *arguments, const struct syi_optim_time *time,
 }
 
 const struct syi_transform syi_transform_row_scale_by_radam = {
-    .record = scale_by_radam,
-    .host = radam_host,
-    .state = {{"count", SYI_FIELD_COUNT}, {"mu", SYI_FIELD_SLOT}, {"nu", SYI_FIELD_SLOT}}};
+    .record = scale_by_radam, .host = radam_host, .state = MOMENTS_STATE};
 
 /* ---- the families of RMSProp and AdaGrad ---- */
 

@@ -35,24 +35,25 @@ static int whole(struct syi_program *p, int x)
 /* b g + c g g of a symmetric g [n, n]. */
 static int polynomial(struct syi_program *p, int g)
 {
-    int lifted = syi_expand_dims(p, g), square = whole(p, syi_matmul_tn(p, lifted, lifted));
+    int lifted = SYI_RECORD(p, SY_OP_EXPAND_DIMS, NULL, g),
+        square = whole(p, syi_matmul_tn(p, lifted, lifted));
     return syi_map2(p, SY_MAP_ADD, syi_map1(p, SY_MAP_MULS, g, b), syi_map1(p, SY_MAP_MULS, square, c));
 }
 
 /* x [rows, columns] with at least as many columns as rows. */
 static int iterate_wide(struct syi_program *p, int x)
 {
-    int lifted = syi_expand_dims(p, x);
-    int g = whole(p, syi_squeeze(p, whole(p, syi_matmul_nt(p, lifted, x))));
-    int turned = syi_matmul_tn(p, syi_expand_dims(p, polynomial(p, g)), lifted);
+    int lifted = SYI_RECORD(p, SY_OP_EXPAND_DIMS, NULL, x);
+    int g = whole(p, SYI_RECORD(p, SY_OP_SQUEEZE, NULL, whole(p, syi_matmul_nt(p, lifted, x))));
+    int turned = syi_matmul_tn(p, SYI_RECORD(p, SY_OP_EXPAND_DIMS, NULL, polynomial(p, g)), lifted);
     return syi_map2(p, SY_MAP_ADD, syi_map1(p, SY_MAP_MULS, x, a), turned);
 }
 
 /* x [rows, columns] with more rows. */
 static int iterate_tall(struct syi_program *p, int x)
 {
-    int lifted = syi_expand_dims(p, x), g = whole(p, syi_matmul_tn(p, lifted, lifted));
-    int turned = syi_squeeze(p, syi_matmul(p, lifted, polynomial(p, g)));
+    int lifted = SYI_RECORD(p, SY_OP_EXPAND_DIMS, NULL, x), g = whole(p, syi_matmul_tn(p, lifted, lifted));
+    int turned = SYI_RECORD(p, SY_OP_SQUEEZE, NULL, syi_matmul(p, lifted, polynomial(p, g)));
     return syi_map2(p, SY_MAP_ADD, syi_map1(p, SY_MAP_MULS, x, a), turned);
 }
 

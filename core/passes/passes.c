@@ -20,6 +20,11 @@ static int run_fuse(struct syi_program **program, struct syi_pass_options *optio
     return syi_program_fuse(*program, err);
 }
 
+static int run_fold(struct syi_program **program, struct syi_pass_options *options, struct sy_error *err)
+{
+    return options->fold ? syi_fold(*program, err) : SY_OK;
+}
+
 static int run_recompute(struct syi_program **program, struct syi_pass_options *options, struct sy_error *err)
 {
     options->recomputed = (struct syi_recomputed){0};
@@ -51,6 +56,7 @@ static const struct {
     [SYI_STAGE_RECORD] = {"record", NULL}, /* core/model and core/optim */
     [SYI_STAGE_PARTITION] = {"partition", run_partition},
     [SYI_STAGE_FUSE] = {"fuse", run_fuse},
+    [SYI_STAGE_FOLD] = {"fold", run_fold},
     [SYI_STAGE_RECOMPUTE] = {"recompute", run_recompute},
     [SYI_STAGE_JOIN] = {"join", run_join},
     [SYI_STAGE_LOWER] = {"lower", run_lower},

@@ -13,6 +13,7 @@ enum syi_stage {
     SYI_STAGE_RECORD,
     SYI_STAGE_PARTITION, /* one rank's extents, collectives */
     SYI_STAGE_FUSE,      /* runs of map ops become one */
+    SYI_STAGE_FOLD,      /* sums of blocks of values that one tensor makes take them as they come */
     SYI_STAGE_RECOMPUTE, /* activations computed again; only under memory.budget */
     SYI_STAGE_JOIN,      /* small collectives become one: bucketed collectives */
     SYI_STAGE_LOWER,     /* ordered sums, start and wait of collectives */
@@ -31,6 +32,7 @@ struct syi_recomputed {
 struct syi_pass_options {
     const struct syi_mesh *mesh; /* borrowed */
     int reproducible;            /* lower: sums over ranks in one order */
+    int fold;                    /* fold: 1: run it; the backend has map_sums */
     uint64_t target;             /* recompute: most bytes of temporaries; UINT64_MAX: any, nothing is done */
     struct syi_recomputed recomputed; /* what recompute did; zero where it did nothing */
 };
@@ -62,6 +64,13 @@ void syi_zero_specs(const struct syi_program *program, const struct syi_mesh *me
 
 /* Merges runs of map ops over one shape into one map op. Bits do not change. */
 int syi_program_fuse(struct syi_program *program, struct sy_error *err) SYI_MUST_CHECK;
+
+/* ---- fold.c ---- */
+
+/* Sums of blocks of a temporary whose values follow from one tensor that stays in memory, as a gradient, become
+ * map_sums, which make the values anew; so do the maps that read it, and nobody writes it any more. Those over one
+ * tensor become one. Bits do not change. */
+int syi_fold(struct syi_program *program, struct sy_error *err) SYI_MUST_CHECK;
 
 /* ---- recompute.c ---- */
 

@@ -231,8 +231,8 @@ int syi_place_blocks(struct syi_block *block, size_t n, size_t n_ops, uint64_t *
     *end = 0;
     for (size_t i = 0; !status && i < n; i++) {
         status = place(&p, order[i]);
-        uint64_t behind = range_of(order[i]).to;
-        if (behind > *end) *end = behind;
+        uint64_t after = range_of(order[i]).to;
+        if (after > *end) *end = after;
     }
     syi_free(order);
     free_placing(&p);

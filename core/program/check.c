@@ -69,24 +69,12 @@ static int check_writes(struct syi_check *c)
 
 /* ---- the row of ops.def ---- */
 
-/* Operands on one side of a row's labels, and a bit for each with '?'. */
-static int count_operands(const char *side, unsigned *optional)
-{
-    int n = 0;
-    *optional = 0;
-    for (;; side++) {
-        if (!*side || *side == '-') return n + 1;
-        if (*side == ',') n++;
-        if (*side == '?') *optional |= 1u << n;
-    }
-}
-
 static int check_numbers(struct syi_check *c, const char *labels)
 {
     unsigned optional_in = 0, optional_out = 0;
     if (*labels) {
-        int n_in = count_operands(labels, &optional_in);
-        int n_out = count_operands(strstr(labels, "->") + 2, &optional_out);
+        int n_in = syi_op_operands(c->op->op, 0, &optional_in);
+        int n_out = syi_op_operands(c->op->op, 1, &optional_out);
         if (c->op->n_in != n_in || c->op->n_out != n_out)
             return syi_check_bad(c, "%d inputs and %d outputs, not %d and %d", c->op->n_in, c->op->n_out,
                                  n_in, n_out);
@@ -114,6 +102,8 @@ static int check_type(struct syi_check *c, char type, const struct syi_tensor *t
         return syi_check_bad(c, "operand is %s, not i32", syi_dtype_name(t->dtype));
     if (type == 'l' && t->dtype != SY_I64)
         return syi_check_bad(c, "operand is %s, not i64", syi_dtype_name(t->dtype));
+    if (type == 'q' && t->dtype != SY_I8)
+        return syi_check_bad(c, "operand is %s, not i8", syi_dtype_name(t->dtype));
     if (type == 's' && t->dtype != SY_F32 && t->dtype != SY_F64)
         return syi_check_bad(c, "operand is %s, not f32", syi_dtype_name(t->dtype));
     if (type != 'f') return SY_OK;

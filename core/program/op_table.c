@@ -128,6 +128,17 @@ static const char *find_operand(const char *labels, int output, int index)
     return text;
 }
 
+int syi_op_operands(enum sy_op op, int output, unsigned *optional)
+{
+    int n = 0;
+    *optional = 0;
+    for (const char *side = find_operand(table[op].labels, output, 0);; side++) {
+        if (!*side || *side == '-') return n + 1;
+        if (*side == ',') n++;
+        if (*side == '?') *optional |= 1u << n;
+    }
+}
+
 int syi_op_letters(enum sy_op op, int output, int index, int rank, char letters[SY_MAX_DIMS + 1])
 {
     const char *text = find_operand(table[op].labels, output, index);

@@ -20,7 +20,7 @@ const char *syi_axis_name(enum syi_axis axis)
 
 size_t syi_dtype_bytes(enum sy_dtype dtype)
 {
-    static const uint8_t bytes[SY_DTYPE_COUNT] = {4, 2, 8, 4, 8};
+    static const uint8_t bytes[SY_DTYPE_COUNT] = {4, 2, 8, 4, 8, 1};
     return bytes[dtype];
 }
 
@@ -43,13 +43,14 @@ double syi_bound_value(const struct sy_tensor *tensor, int64_t i)
     case SY_F64: return ((const double *)tensor->data)[i];
     case SY_BF16: return (double)syi_bf16_to_float(((const uint16_t *)tensor->data)[i]);
     case SY_I32: return ((const int32_t *)tensor->data)[i];
+    case SY_I8: return ((const int8_t *)tensor->data)[i];
     default: return (double)((const int64_t *)tensor->data)[i];
     }
 }
 
 const char *syi_dtype_name(enum sy_dtype dtype)
 {
-    static const char *const names[SY_DTYPE_COUNT] = {"f32", "bf16", "f64", "i32", "i64"};
+    static const char *const names[SY_DTYPE_COUNT] = {"f32", "bf16", "f64", "i32", "i64", "i8"};
     return (unsigned)dtype < SY_DTYPE_COUNT ? names[dtype] : "?";
 }
 

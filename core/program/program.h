@@ -184,6 +184,8 @@ int syi_op_writes(const struct syi_op *op, int tensor);
 /* Letters of operand `index` (inputs first, then outputs) as a string of rank letters in `letters`; "..."
  * stands for "bt" or "ebc" by rank. Returns 0 when the row has no such operand. */
 int syi_op_letters(enum sy_op op, int output, int index, int rank, char letters[SY_MAX_DIMS + 1]);
+/* Number of inputs or outputs of an op whose row has letters, and a bit for each that may be absent. */
+int syi_op_operands(enum sy_op op, int output, unsigned *optional);
 
 /* ---- check.c ---- */
 

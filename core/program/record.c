@@ -24,6 +24,80 @@ int syi_emit(struct syi_program *p, enum sy_op op, int n_in, const int *in, int 
     return syi_op_add(p, (int)op, n_in, in, 1, &out, attr, bytes) ? -1 : out;
 }
 
+/* ---- an op by its row ---- */
+
+/* What is recorded. */
+struct record {
+    struct syi_program *p;
+    enum sy_op op;
+    int n_in;
+    const int *in;
+};
+
+/* The first input with a dim of that letter, and which dim it is; NULL: none has it. */
+static const struct syi_tensor *find_letter(const struct record *r, char letter, int *dim)
+{
+    char letters[SY_MAX_DIMS + 1];
+    for (int i = 0; i < r->n_in; i++) {
+        if (r->in[i] < 0) continue;
+        const struct syi_tensor *t = syi_tensor_of(r->p, r->in[i]);
+        const char *at = syi_op_letters(r->op, 0, i, t->rank, letters) ? strchr(letters, letter) : NULL;
+        *dim = at ? (int)(at - letters) : 0;
+        if (at && *dim < t->rank) return t;
+    }
+    return NULL;
+}
+
+/* The dtype that a mark of the row says; the sticky error where it says none. */
+static enum sy_dtype marked_dtype(const struct record *r, char mark)
+{
+    const char *types = syi_op_info(r->op)->types;
+    if (mark == 'i') return SY_I32;
+    if (mark == 'l') return SY_I64;
+    for (int i = 0; i < r->n_in; i++)
+        if (types[i] == mark && r->in[i] >= 0) return syi_tensor_of(r->p, r->in[i])->dtype;
+    SYI_BAD(r->p, "%s: no input has the type of an output", syi_op_info(r->op)->name);
+    return SY_F32;
+}
+
+static int output_of_row(const struct record *r, int index)
+{
+    char letters[SY_MAX_DIMS + 1];
+    int64_t dim[SY_MAX_DIMS] = {0};
+    uint8_t axis[SY_MAX_DIMS] = {0};
+    const char *name = syi_op_info(r->op)->name;
+    if (!syi_op_letters(r->op, 1, index, syi_tensor_of(r->p, r->in[0])->rank, letters))
+        return SYI_BAD(r->p, "%s: its row has no output %d", name, index);
+    for (int i = 0, from = 0; letters[i]; i++) {
+        const struct syi_tensor *t = find_letter(r, letters[i], &from);
+        if (!t && letters[i] != 'z') return SYI_BAD(r->p, "%s: no input says what %c is", name, letters[i]);
+        dim[i] = t ? t->dim[from] : 1;
+        axis[i] = t ? t->axis[from] : SYI_AXIS_NONE;
+    }
+    enum sy_dtype dtype = marked_dtype(r, syi_op_info(r->op)->types[r->n_in + index]);
+    return syi_temp(r->p, dtype, (int)strlen(letters), dim, axis);
+}
+
+int syi_record(struct syi_program *p, enum sy_op op, const void *attr, int n_in, const int *in, int n_out,
+               int *out)
+{
+    const struct syi_op_info *info = syi_op_info(op);
+    const struct record r = {p, op, n_in, in};
+    unsigned optional = 0, left_out = 0;
+    int made[SY_MAX_OUT] = {-1};
+    for (int i = 0; out && i < n_out; i++) out[i] = -1;
+    if (!*info->labels || syi_op_operands(op, 0, &optional) != n_in ||
+        syi_op_operands(op, 1, &left_out) != n_out || !attr != !info->attr_bytes)
+        return SYI_BAD(p, "%s: not recorded as its row says", info->name);
+    for (int i = 0; i < n_in; i++)
+        if ((in[i] >= 0 || !(optional >> i & 1)) && !SYI_HAVE(p, in[i])) return -1;
+    for (int i = 0; i < n_out; i++)
+        if ((made[i] = output_of_row(&r, i)) < 0) return -1;
+    if (syi_op_add(p, (int)op, n_in, in, n_out, made, attr, info->attr_bytes)) return -1;
+    if (out) memcpy(out, made, (size_t)n_out * sizeof *out);
+    return made[0];
+}
+
 int64_t syi_leaf_length(struct syi_program *p, int tensor, int dim)
 {
     const struct syi_tensor *t = syi_tensor_of(p, tensor);

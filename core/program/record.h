@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Recording ops: one function an op, each the op's shape rule, in the file of its family (ops/). Functions
- * return the (first) output tensor or -1; the error is sticky in the program, so a model reads as a list of
- * calls and checks once at the end. Leaves of summations come from program->leaf_count. Absent optional
- * tensors are -1. */
+/* Recording ops. An op whose row in ops.def says all of its outputs is recorded by its id (SYI_RECORD); one that
+ * has more to work out has a function of its own, in the file of its family (ops/). Both return the (first) output
+ * tensor or -1; the error is sticky in the program, so a model reads as a list of calls and checks once at the
+ * end. Leaves of summations come from program->leaf_count. Absent optional tensors are -1. */
 #ifndef SYI_RECORD_H
 #define SYI_RECORD_H
 
@@ -23,8 +23,19 @@ int syi_as(struct syi_program *p, int tensor, enum sy_dtype dtype);
 /* x in another dtype: x itself where it has it already, or the cast that was recorded before. */
 int syi_cast(struct syi_program *p, int x, enum sy_dtype dtype);
 
-int syi_embed(struct syi_program *p, int ids, int table);
+/* Records an op by its row. A dim of an output is that of the first input with its letter (`z`, where no input has
+ * it, is 1 long); an output marked f or s has the dtype of the first input so marked. attr: the op's structure, or NULL
+ * where it has none. out: NULL, or becomes the n_out outputs, -1 on failure. */
+int syi_record(struct syi_program *p, enum sy_op op, const void *attr, int n_in, const int *in, int n_out,
+               int *out);
+/* The same of an op with one output. */
+#define SYI_RECORD(p, op, attr, ...)                                                                         \
+    syi_record(p, op, attr, (int)SYI_COUNT(((int[]){__VA_ARGS__})), (int[]){__VA_ARGS__}, 1, NULL)
+
 int syi_embed_grad(struct syi_program *p, int ids, int dy, int table);
+/* The functions whose names end in int8 take weights of int8 and the scales of their output channels; no gradient flows
+ * through. */
+int syi_embed_int8(struct syi_program *p, int ids, int table, int scales);
 /* Products of bf16 operands are f32; syi_as makes them bf16 where the contraction is never split (an axis of
  * one leaf), since terms of a sum are f32. */
 int syi_matmul(struct syi_program *p, int x, int w);
@@ -33,16 +44,17 @@ int syi_matmul_tn(struct syi_program *p, int x, int y);
 int syi_grouped_matmul(struct syi_program *p, int x, int w, int counts);
 /* The same over a buffer without gaps; no gradient flows through. first: of syi_ragged_places. */
 int syi_ragged_matmul(struct syi_program *p, int x, int w, int counts, int first);
+int syi_matmul_int8(struct syi_program *p, int x, int w, int scales);
+int syi_matmul_nt_int8(struct syi_program *p, int x, int w, int scales);
+int syi_grouped_matmul_int8(struct syi_program *p, int x, int w, int counts, int scales);
+int syi_ragged_matmul_int8(struct syi_program *p, int x, int w, int counts, int first, int scales);
 int syi_grouped_matmul_nt(struct syi_program *p, int x, int w, int counts);
 int syi_grouped_matmul_tn(struct syi_program *p, int x, int y, int counts);
 /* mask: float [b, t], 0 where a position is padding, or -1. */
 int syi_rms_norm(struct syi_program *p, int x, int scale, int mask, double epsilon);
 int syi_rms_norm_grad(struct syi_program *p, int x, int scale, int dy, int mask, double epsilon, int *dscale);
 int syi_glu(struct syi_program *p, int packed, int rng, int counts, int activation, int site, double rate);
-int syi_glu_grad(struct syi_program *p, int packed, int dy, int rng, int counts,
-                 const struct sy_attr_glu *attr);
 int syi_softmax(struct syi_program *p, int x, int *lse);
-int syi_softmax_grad(struct syi_program *p, int probabilities, int dprobabilities, int dlse);
 
 struct syi_attention {
     int q, kv;                /* packs; the same tensor for self-attention */
@@ -67,8 +79,6 @@ struct syi_xent {
 };
 struct syi_xent syi_xent(struct syi_program *p, int logits, int targets, int weights, double label_smoothing,
                          double z_loss);
-int syi_xent_grad(struct syi_program *p, int logits, int targets, int weights, int lse, int dloss,
-                  const struct sy_attr_xent *attr);
 
 struct syi_routing {
     int expert, slot; /* int32 [b, t, k] */
@@ -87,9 +97,6 @@ struct syi_ragged {
 };
 struct syi_ragged syi_ragged_places(struct syi_program *p, const struct syi_routing *routing,
                                     int64_t group_rows);
-int syi_gate(struct syi_program *p, int probabilities, int expert, int slot, int normalize);
-int syi_gate_grad(struct syi_program *p, int dgate, int expert, int slot, int probabilities, int normalize);
-int syi_kept_tokens(struct syi_program *p, int slot); /* int32 [1, b] */
 /* [b, t, ...] -> [groups, tokens, ...] of the tensor padded by zeros to rows x length, and back to b, t. */
 int syi_regroup(struct syi_program *p, int x, int64_t rows, int64_t length, int64_t groups);
 int syi_ungroup(struct syi_program *p, int x, int64_t rows, int64_t length, int like);
@@ -101,7 +108,6 @@ int syi_combine_grad(struct syi_program *p, int buffer, int expert, int slot, in
                      int64_t group_rows, int *dgate);
 int syi_router_loss(struct syi_program *p, int probabilities, int lse, int chosen, int mask,
                     int64_t group_rows, int *z);
-int syi_count_sum(struct syi_program *p, int counts);
 int syi_block_sum(struct syi_program *p, enum sy_op op,
                   int x); /* op: SY_OP_BLOCK_SUM, SY_OP_BLOCK_SUMSQ or SY_OP_BLOCK_MAX, of absolute values */
 int syi_tree_sum(struct syi_program *p, int blocks);
@@ -114,15 +120,9 @@ int syi_total(struct syi_program *p, int x); /* tree_sum of block_sum: a scalar 
 /* Interleaves along the last axis in leaf_count blocks of that axis. */
 int syi_pack(struct syi_program *p, int n, const int *parts);
 int syi_unpack(struct syi_program *p, int packed, int n, const int *like, int *parts);
-/* [k, n] as [1, k, n], and back. */
-int syi_expand_dims(struct syi_program *p, int x);
-int syi_squeeze(struct syi_program *p, int x);
 int syi_cache_append(struct syi_program *p, int cache, int piece, int position);
-int syi_argmax(struct syi_program *p, int logits);
 int syi_top_k(struct syi_program *p, int x, int64_t k, int *index); /* values; int32 indices */
-/* Rows of a cache in the order of int32 rows [b]; positions from `position` on are left undefined. */
-int syi_cache_gather(struct syi_program *p, int cache, int rows, int position);
-int syi_column_sum(struct syi_program *p, int x, int like); /* like: the [n] result's axis */
+int syi_column_sum(struct syi_program *p, int x, int like);         /* like: the [n] result's axis */
 /* Sums over the dims whose bit is set, each becomes 1 long; op: SY_OP_BLOCK_SUM or SY_OP_BLOCK_SUMSQ. */
 int syi_sum_over(struct syi_program *p, enum sy_op op, int x, unsigned dims);
 /* Maxima over the dims whose bit is set, each becomes 1 long; x itself where all of them are. */

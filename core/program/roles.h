@@ -13,6 +13,7 @@
     X(NONE, none)                                                                                            \
     /* of the model; of: id of the parameter, or of the copy (model/model.h) */                              \
     X(PARAMETER, parameter)                                                                                  \
+    X(SCALES, scales)       /* of a parameter in int8 */                                                     \
     X(COPY, copy)           /* in bfloat16, of one or several parameters */                                  \
     X(GRADIENT, gradient)   /* of a parameter; carry, from grad programs to update */                        \
     X(DIRECTION, direction) /* of an expert bias: where it goes, -1, 0 or 1 an expert */                     \

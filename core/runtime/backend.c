@@ -33,6 +33,18 @@ static void host_parallel_for(void *arg, int64_t n, void (*fn)(void *fn_arg, int
     syi_threads_for(backend->threads, n, fn, fn_arg);
 }
 
+static void *host_take(void *arg, uint64_t bytes)
+{
+    (void)arg;
+    return bytes > SIZE_MAX ? NULL : syi_alloc((size_t)bytes, NULL);
+}
+
+static void host_give_back(void *arg, void *memory)
+{
+    (void)arg;
+    syi_free(memory);
+}
+
 static int backend_new(struct syi_threads *threads, struct syi_backend **out, struct sy_error *err)
 {
     struct syi_backend *backend = syi_alloc(sizeof(*backend), err);
@@ -46,6 +58,8 @@ static int backend_new(struct syi_threads *threads, struct syi_backend **out, st
         .log = host_log,
         .error = host_error,
         .parallel_for = host_parallel_for,
+        .take = host_take,
+        .give_back = host_give_back,
     };
     *out = backend;
     return SY_OK;

@@ -51,7 +51,11 @@ int syi_session_prepare(struct syi_session *session, uint64_t target, struct sy_
     for (size_t i = 0; i < session->n_bound && !status; i++) {
         struct syi_bound *bound = &session->bound[i];
         struct syi_pass_options options = {
-            .mesh = &session->mesh, .reproducible = session->options.reproducible, .target = target};
+            .mesh = &session->mesh,
+            .reproducible = session->options.reproducible,
+            .fold = session->options.fold &&
+                    syi_backend_find(session->options.backend, SY_OP_MAP_SUMS, SY_F32, SY_F32),
+            .target = target};
         status = syi_passes_run(&bound->program, SYI_STAGE_FUSE, SYI_STAGE_CHAIN, &options, err);
         bound->recomputed = options.recomputed;
         if (!status) status = syi_bound_prepare(session, bound, err);

@@ -19,7 +19,7 @@ extern "C" {
 
 #define SY_ABI_MAGIC 0x53595244u /* "SYRD" */
 #define SY_ABI_MAJOR 0
-#define SY_ABI_MINOR 9
+#define SY_ABI_MINOR 10
 /* The oldest plugins that a host takes: before, calls and kernels were smaller. */
 #define SY_ABI_OLDEST_MINOR 4
 
@@ -27,7 +27,7 @@ extern "C" {
 #define SY_MAX_IN   16 /* inputs of one op */
 #define SY_MAX_OUT  8  /* outputs of one op */
 
-enum sy_dtype { SY_F32, SY_BF16, SY_F64, SY_I32, SY_I64, SY_DTYPE_COUNT };
+enum sy_dtype { SY_F32, SY_BF16, SY_F64, SY_I32, SY_I64, SY_I8, SY_DTYPE_COUNT };
 
 /* One operand of a call: dense, row-major, no strides. An optional input that is absent has data NULL and
  * rank 0. */
@@ -74,6 +74,10 @@ struct sy_host {
      * thread is 0..threads-1. Returns when all are done. Never nested. */
     void (*parallel_for)(void *arg, int64_t n, void (*fn)(void *fn_arg, int64_t task, int thread),
                          void *fn_arg);
+    /* Since 0.10. Memory for what open and prepare keep, aligned to 64 bytes, so that it comes from the allocator of the
+     * program that the host is part of; from any thread. NULL: there is no more. */
+    void *(*take)(void *arg, uint64_t bytes);
+    void (*give_back)(void *arg, void *memory); /* of take, or NULL */
 };
 
 typedef int (*sy_kernel_fn)(void *context, const struct sy_call *call); /* returns enum sy_status */
@@ -212,6 +216,11 @@ struct sy_backend_desc {
     ((uint32_t)(sizeof(struct sy_tensor) + 256u * sizeof(struct sy_call) +                                   \
                 65536u * sizeof(struct sy_kernel) + 4194304u * sizeof(struct sy_collective) +                \
                 16777216u * sizeof(void *) + SY_MAX_DIMS))
+
+/* In C: the first fields of a descriptor, of what was there when it was compiled. oldest: min_host_minor. */
+#define SY_BACKEND_HEAD(oldest)                                                                              \
+    .magic = SY_ABI_MAGIC, .abi_major = SY_ABI_MAJOR, .abi_minor = SY_ABI_MINOR, .min_host_minor = (oldest), \
+    .desc_bytes = sizeof(struct sy_backend_desc), .layout = SY_ABI_LAYOUT
 
 #ifdef __cplusplus
 }

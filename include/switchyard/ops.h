@@ -112,16 +112,20 @@ struct sy_map_instr {
     uint32_t unused; /* 0 */
 };
 
-#define SY_MAP_MAX_INSTR 32
+#define SY_MAP_MAX_INSTR    32
+#define SY_MAP_SUMS_COLUMNS 512
 
 /* Attribute of `map`: n instructions follow. Operands have the shape of output 0, or are broadcast to it: one
  * element; the same rank where every extent is the output's or 1; the last dim only (one value a column); all
- * dims but the last (one value a row; not next to rank 2, where it would look like a column). */
+ * dims but the last (one value a row; not next to rank 2, where it would look like a column). Of `map_sums` the shape is that
+ * of input 0, and a block has its extent divided by the output's elements along each dim: at most SY_MAP_SUMS_COLUMNS along
+ * the last one, any number along the one before it, 1 along others. */
 struct sy_attr_map {
     uint16_t n_instr;
     uint8_t out_register[SY_MAX_OUT]; /* what each output stores */
-    uint8_t rng; /* input that holds the rng state int64[4], 255: none; it is not a register */
-    uint8_t unused[5];
+    uint8_t rng;     /* input that holds the rng state int64[4], 255: none; it is not a register */
+    uint8_t squares; /* map_sums: bit i: output i sums squares */
+    uint8_t unused[4];
     struct sy_map_instr instr[];
 };
 

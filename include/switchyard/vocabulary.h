@@ -29,7 +29,7 @@ typedef void (*sy_vocabulary_put)(void *arg, const char *text, size_t bytes);
 struct sy_vocabulary_desc {
     uint32_t abi_major, abi_minor;
     size_t bytes;        /* sizeof(struct sy_vocabulary_desc) */
-    const char *version; /* of the library behind it; borrowed, static */
+    const char *version; /* of the library that it uses; borrowed, static */
     /* Makes a vocabulary of the bytes of its file, with n_extra ids after the file's: the last is <extra_id_0>, the
      * one before it <extra_id_1>. NULL: `why` (why_bytes, NUL-terminated) says why in one line. */
     void *(*open)(const char *file, size_t bytes, int32_t n_extra, struct sy_vocabulary_ids *ids, char *why,

@@ -5,6 +5,11 @@ import os
 
 from spack.package import *
 
+try:
+    from spack_repo.builtin.build_systems.autotools import AutotoolsPackage
+except ImportError:  # Spack before 1.0 has it in spack.package
+    pass
+
 
 class Switchyard(AutotoolsPackage):
     """T5 encoder-decoder models with mixture-of-experts layers, on CPUs."""

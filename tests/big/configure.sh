@@ -22,9 +22,17 @@ refuses 'ffast-math or a part of it' CPPFLAGS=-ffinite-math-only
 refuses 'ffast-math or a part of it' CFLAGS='-O2 -fassociative-math -fno-signed-zeros -fno-trapping-math'
 refuses 'ffast-math and -Ofast change results' LDFLAGS=-Ofast
 case $(uname -m) in
-x86_64) refuses 'pointers of 8 bytes' --host=i686-pc-linux-gnu CC='gcc -m32 -nostdlib -static -Wl,-e,0' ;;
+x86_64)
+    refuses 'pointers of 8 bytes. Leave -m32' --host=i686-pc-linux-gnu CC='gcc -m32 -nostdlib -static -Wl,-e,0'
+    refuses 'pointers of 8 bytes' --host=x86_64-pc-linux-gnux32 CC='gcc -mx32 -nostdlib -static -Wl,-e,0'
+    ;;
 *) echo "skipped: 32 bits (this is no x86-64)" ;;
 esac
+if command -v arm-linux-gnueabihf-gcc >/dev/null; then
+    refuses 'less than 64 bits (arm' --host=arm-linux-gnueabihf CC=arm-linux-gnueabihf-gcc
+else
+    echo "skipped: 32-bit ARM (arm-linux-gnueabihf-gcc is not installed)"
+fi
 refuses 'there is no /nowhere/include/sqlite3.h' --with-sqlite=/nowhere
 refuses 'needs the folder of an installation' --with-sqlite
 refuses 'a program with SQLite .* does not compile, link, start' SQLITE_CFLAGS=-I. SQLITE_LIBS=-lm

@@ -29,6 +29,23 @@ ldd pronounce | grep -Ev 'linux-vdso|libm\.|libc\.|libdl\.|libpthread\.|ld-linux
 text=$(size pronounce | awk 'NR == 2 { print $1 }')
 echo "a program that links the archive has $text bytes of text"
 [ "$text" -lt 1000000 ] || fail "$text bytes of text are over a megabyte"
+
+# ---- memory: the weights and less than a tenth of them, 6 MiB for a process with its programs taken for granted ----
+exits 0 tiny large --set train.steps=1 --set data.batch_size=8 --set train.microbatches=1 --set model.d_model=512 --set model.d_ff=4096 --set model.num_heads=8 \
+    --set model.head_dim=64 --set decode.batch_size=1 --set checkpoint.background=false
+exits 0 "$program" pack large -o large.sy
+mkfifo lines
+"$small" predict large.sy --quiet --threads 1 <lines >got 2>err &
+process=$!
+exec 3>lines
+echo abc >&3
+while [ ! -s got ] && kill -0 $process 2>/dev/null; do sleep 0.1; done
+resident=$(awk '/^VmHWM/ { print $2 }' /proc/$process/status)
+exec 3>&-
+wait $process
+weights=$(($(wc -c <large.sy) / 1024))
+echo "a model of $weights KiB takes $resident KiB"
+[ "$resident" -lt $((weights * 11 / 10 + 6144)) ] || fail "a model of $weights KiB takes $resident KiB: $(cat err)"
 ${CC:-cc} -O2 -I"$top/include" "$top/examples/train_step.c" -o train_step small/.libs/libswitchyard.a -lm -ldl -lpthread
 exits 1 ./train_step run 1 new
 says err 'built without training'

@@ -1,13 +1,31 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# What bash offers after a few beginnings of a command line. That the files are what the program's tables say is looked at
+# What bash and zsh offer after a few beginnings of a command line. That the files are what the program's tables say is looked at
 # by documents.sh.
 . "$(dirname "$0")/_common.sh"
 file=$top/packaging/completion/switchyard
-if command -v zsh >/dev/null; then
+# zsh_completes BEGINNING WHOLE: what a zsh with its completion makes of a line at the TAB key, in a terminal.
+zsh_completes() {
+    timeout 60 zsh -f "$here/tab.zsh" "$top/packaging/completion" "$1" "$2" || fail "zsh does not make '$2' of '$1'"
+}
+cat >"$here/tab.zsh" <<'END'
+zmodload zsh/zpty
+zpty shell zsh -f -i
+zpty -w shell "PROMPT=; fpath=($1 \$fpath); autoload -Uz compinit; compinit -u -D; unsetopt beep; print ready\$((1 + 1))"
+zpty -r -m shell line '*ready2*'
+zpty -w -n shell "$2"$'\t'
+zpty -r -m shell line "*$3*"
+status_of_it=$?
+zpty -d shell
+exit $status_of_it
+END
+if command -v zsh >/dev/null && command -v timeout >/dev/null && zsh -fc 'zmodload zsh/zpty' 2>/dev/null; then
     zsh -n "$top/packaging/completion/_switchyard" || fail "zsh cannot read _switchyard"
+    zsh_completes 'switchyard doc' 'switchyard doctor'
+    zsh_completes 'switchyard train --resu' 'switchyard train --resume'
+    zsh_completes 'switchyard train --set moe.router_t' 'switchyard train --set moe.router_type='
 else
-    echo "not tested: zsh reads its file; there is no zsh"
+    echo "not tested: completion in zsh; there is no zsh with its module zpty, or no timeout"
 fi
 if ! command -v bash >/dev/null; then
     echo "not tested: completion in bash; there is no bash"

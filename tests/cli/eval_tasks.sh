@@ -21,6 +21,9 @@ for name in loss accuracy cross_ent_loss z_loss experts/auxiliary_loss experts/r
     [ "$(query run "SELECT count(*) FROM eval WHERE name = '$name'")" = 4 ] || fail "$name is not there for both tasks and steps"
 done
 
+[ "$(query run "SELECT count(*), count(DISTINCT tokens) FROM (SELECT sum(tokens) AS tokens FROM eval_routing
+    WHERE task = 'first/valid' AND layer LIKE 'encoder/%' GROUP BY step)")" = '2	1' ] || fail "one evaluation counts tokens of another"
+
 # ---- decoding on a schedule of its own: it is left out between, which is no missing value to an action ----
 exits 0 tiny apart --set train.steps=7 --set train.evaluate_every=2 --set train.decode_every=3 --set task.words.valid=test.tsv \
     --set decode.max_length=2 --set action.best.kind=keep_best --set action.best.metric=wer --set action.early.metric=wer \

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# `switchyard metrics`: the questions of doc/metrics.md have answers, several runs are compared, runs of versions 2 and 3
+# `switchyard metrics`: the questions of doc/metrics.md have answers, several runs are compared, runs of versions 2 to 4
 # are read as they are and go on in the tables of this version; what the loss is made of, and how texts were decoded.
 . "$(dirname "$0")/_common.sh"
 good_run
@@ -10,8 +10,8 @@ exits 0 tiny other $good --set metrics.routing_every=3 --set train.seed=8 --set 
 other=$(hash_in out)
 
 # ---- every question of the manual, and what rows a run has ----
-sed -n '/^Twenty questions/,/^## /p' "$top/doc/metrics.md" | sed -n '/^```sql/,/^```$/p' | grep -v '^```' >questions
-[ "$(wc -l <questions)" -eq 20 ] || fail "the manual has $(wc -l <questions) questions"
+sed -n '/^Twenty-one questions/,/^## /p' "$top/doc/metrics.md" | sed -n '/^```sql/,/^```$/p' | grep -v '^```' >questions
+[ "$(wc -l <questions)" -eq 21 ] || fail "the manual has $(wc -l <questions) questions"
 while read -r question; do
     exits 0 "$program" metrics other --tsv "$question"
     [ "$(wc -l <out)" -ge 1 ] || fail "no answer to $question"
@@ -29,6 +29,9 @@ other	4	4" ] || fail "all_loss: $(cat out)"
 exits 0 "$program" metrics good other
 says out '^good  *1  *4 '
 says out '^words/valid  *wer  *other  *4 '
+grep -q '[0-9]\.[0-9]\{9\}' out && fail "a summary has more digits than people read: $(cat out)"
+exits 0 "$program" metrics good other --tsv
+says out '[0-9]\.[0-9]\{9\}'
 exits 0 "$program" metrics good/ ./other --tsv 'SELECT DISTINCT run FROM all_eval'
 [ "$(tail -n 1 out)" = other ] || fail "all_eval: $(cat out)"
 exits 1 "$program" metrics good none
@@ -73,8 +76,8 @@ temperature 0.5, topk 3, seed 7, 24 tokens	1' ] || fail "settings: $(cat out)"
 exits 0 "$program" metrics good
 says out '^valid.tsv  *4  *per .*  4 beams, alpha 0.6, 24 tokens$'
 
-# ---- runs of versions 2 and 3 ----
-# goes_on VERSION: its rows are there, read as they are, and training goes on in them.
+# ---- runs of versions 2, 3 and 4 ----
+# goes_on VERSION STEPS PARTS: its rows are there, read as they are, and training goes on in them.
 goes_on() {
     rm -rf old
     mkdir old
@@ -83,24 +86,27 @@ goes_on() {
     exits 0 "$program" metrics old
     says out '^expert load, last step'
     says out '^events, last ten'
-    evaluated=$(query old "SELECT count(*) FROM all_eval_latest WHERE settings IS NULL")
-    [ "$evaluated" -ge 1 ] || fail "version $1: no evaluation"
+    evaluated=$(query old "SELECT count(*), count(settings) FROM all_eval_latest")
+    [ "${evaluated%	*}" -ge 1 ] || fail "version $1: no evaluation"
     exits 0 "$program" metrics old other --tsv "SELECT run, max(step) FROM all_metric GROUP BY run ORDER BY run DESC"
     says out '^old	[48]$'
     cmp -s before old/metrics.db || fail "reading changed a database of version $1"
     cp before good/metrics.db
     # shellcheck disable=SC2086
     exits 0 tiny good --resume $good --set train.steps=$2
-    says err "metrics: the tables of .*/good/metrics.db were of version $1 and are of version 4 now\$"
-    [ "$(query good 'PRAGMA user_version')" = 4 ] || fail "the version is $(query good 'PRAGMA user_version')"
-    [ "$(query good 'SELECT count(*) FROM eval_latest WHERE settings IS NULL')" = "$evaluated" ] || fail "version $1: evaluations are gone"
-    [ "$(query good "SELECT count(cross_entropy) FROM loss_parts")" = $(($2 - 4)) ] || fail "version $1: $(query good 'SELECT * FROM loss_parts')"
+    says err "metrics: the tables of .*/good/metrics.db were of version $1 and are of version 5 now\$"
+    [ "$(query good 'PRAGMA user_version')" = 5 ] || fail "the version is $(query good 'PRAGMA user_version')"
+    [ "$(query good 'SELECT count(*), count(settings) FROM eval_latest')" = "$evaluated" ] || fail "version $1: evaluations are gone"
+    [ "$(query good "SELECT count(cross_entropy) FROM loss_parts")" = "$3" ] || fail "version $1: $(query good 'SELECT * FROM loss_parts')"
 }
-goes_on 2 6
+goes_on 2 6 2
 [ "$(query good 'SELECT count(*), max(step), (SELECT max(attempt) FROM run) FROM loss_curve')" = '6	6	3' ] ||
     fail "migrated: $(query good 'SELECT * FROM loss_curve')"
 rm -r good/checkpoints/6 # back to step 4
-goes_on 3 6
+goes_on 3 6 2
+[ "$(query good 'SELECT count(*), max(step) FROM loss_curve')" = '6	6' ] || fail "migrated: $(query good 'SELECT * FROM loss_curve')"
+rm -r good/checkpoints/6
+goes_on 4 6 6
 [ "$(query good 'SELECT count(*), max(step) FROM loss_curve')" = '6	6' ] || fail "migrated: $(query good 'SELECT * FROM loss_curve')"
 [ "${#hash}" -eq 64 ] && [ "$hash" != "$other" ] || fail "two seeds have one hash"
 finish

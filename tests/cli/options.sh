@@ -125,6 +125,18 @@ exits 0 "$program" config "$here/defaults"
 mv "$here/out" "$here/loaded"
 grep -v -e '^#' -e '^$' "$here/defaults" >"$here/defaults.values"
 grep -v -e '^#' -e '^$' "$here/loaded" | cmp -s - "$here/defaults.values" || fail "the defaults do not load again"
+# In a terminal help is wrapped; a key with its value is whole, and what is not a terminal gets lines as they are.
+if command -v script >/dev/null; then
+    for what in '' --factors --transforms --compat-diff; do
+        script -qec "$program config $what" /dev/null </dev/null >"$here/screen"
+        tr -d '\r' <"$here/screen" | grep -v ' = ' | awk 'length > 79' >"$here/wide"
+        [ ! -s "$here/wide" ] || fail "config $what: wider than a terminal: $(head -n 2 "$here/wide")"
+        "$program" config $what | tr -s ' \n#' '\n' >"$here/words"
+        tr -d '\r' <"$here/screen" | tr -s ' \n#' '\n' | cmp -s - "$here/words" || fail "config $what: other words in a terminal"
+    done
+else
+    echo "not tested: lines of a terminal; there is no script"
+fi
 exits 0 "$program" config --factors
 says out '^linear_warmup: rises from 0 to 1$'
 says out '^  warmup_steps: Steps that it takes; auto: train.warmup_steps.$'

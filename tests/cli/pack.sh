@@ -81,6 +81,16 @@ close int8 0.02
 "$program" score int8.sy --quiet --comm thread --ranks 2 --set mesh.model=2 <test.tsv >split.scores 2>err ||
     fail "two ranks: $(cat err)"
 cmp -s int8.scores split.scores || fail 'int8 weights that two ranks share give other scores'
+# Weights are multiplied as int8; expanded when they are read they give the same bits, and so does plain C.
+for with in model.weights=float32 cpu.variant=portable; do
+    "$program" score int8.sy --quiet --set $with <test.tsv >other.scores 2>err || fail "$with: $(cat err)"
+    cmp -s int8.scores other.scores || fail "int8 weights give other scores with $with"
+done
+exits 0 "$program" plan int8.sy
+exits 0 "$program" explain int8.sy --program decode_step
+says out 'matmul_int8'
+exits 1 tiny other --set model.weights=int8
+says err 'is for packed models'
 size() { wc -c <"$1"; }
 [ $((10 * $(size int8.sy))) -lt $((4 * $(size away/f32.sy))) ] || fail "int8: $(size int8.sy) bytes of $(size away/f32.sy)"
 [ $((10 * $(size bf16.sy))) -lt $((6 * $(size away/f32.sy))) ] || fail "bfloat16: $(size bf16.sy) bytes of $(size away/f32.sy)"

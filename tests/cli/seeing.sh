@@ -7,7 +7,7 @@ data "$here/train.tsv" 300 1
 data "$here/valid.tsv" 20 2
 cd "$here" || exit 99
 exits 0 tiny run --quiet --set train.steps=12 --set train.evaluate_every=6 --set metrics.every=1 --set train.checkpoint_every=6 \
-    --set task.words.valid="$here/valid.tsv"
+    --set task.words.valid="$here/valid.tsv" --set task.other.valid="$here/valid.tsv" --set 'task.other.metrics=[]'
 python=$(command -v python3) || echo "skipped: without python3 pages, JSON and terminals are not checked" >&2
 
 # ---- metrics ----
@@ -98,7 +98,7 @@ exits 2 "$program" report run
 says err 'where to'
 exits 0 "$program" report run -o page.html
 page page.html
-for words in 'Training loss' 'Gradient norm' 'encoder/layers_1/mlp' 'words/valid' 'done after 12 steps' 'num_experts = 4'; do
+for words in 'Training loss' 'Parts of the loss' 'Cross entropy' 'Z-loss' 'Gradient norm' 'Experts by task' 'up to 0.0 %' 'encoder/layers_1/mlp' 'words/valid' 'done after 12 steps' 'num_experts = 4'; do
     shows page.html "$words"
 done
 exits 0 "$program" report run --output=page.html

@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Whatever goes wrong on one rank ends all of them: one message, one exit status, no hang.
 . "$(dirname "$0")/_common.sh"
-before=$SWITCHYARD_COMM_TIMEOUT
 
 # differ NAME STATUS TEXT ARGUMENTS...: rank 1 has these arguments, rank 0 not; both are refused with one message.
 differ() {
@@ -92,7 +91,39 @@ ranks 1 $command --run-dir "$here/variant" : \
 [ "$(query variant "SELECT count(*) FROM event WHERE kind = 'launch' AND text LIKE '%cpu (portable)%comm mpi%'")" = 1 ] ||
     fail "variant: not stored: $(query variant "SELECT text FROM event")"
 
+# ---- another MPI's launcher, another MPI's library ----
+env OMPI_COMM_WORLD_SIZE=4 PMI_SIZE=4 "$program" train "$top/bench/tiny.run" --run-dir "$here/size" --set \
+    task.words.train="$here/train.tsv" >"$here/size.out" 2>"$here/size.err" </dev/null
+[ $? -eq 1 ] || fail "size: $(cat "$here/size.err")"
+one_message size 'SIZE says that 4 processes were started as one run, but MPI knows of 1: the launcher is of another MPI'
+for other in "$abs_top_builddir"/tests/mpi/.libs/other.so; do
+    for command in "env LD_PRELOAD=$other" "ranks 2 env LD_PRELOAD=$other"; do
+        $command "$program" train "$top/bench/tiny.run" --comm mpi --run-dir "$here/other-mpi" --set \
+            task.words.train="$here/train.tsv" >"$here/other-mpi.out" 2>"$here/other-mpi.err" </dev/null
+        [ $? -eq 1 ] || fail "other-mpi: not exit 1: $(cat "$here/other-mpi.err")"
+        one_message other-mpi 'built for ".*", but the MPI library found here is "Other MPI v9.8.7": load the other one'
+        [ ! -e "$here/other-mpi" ] || fail "other-mpi: a refused training leaves a folder"
+    done
+done
+
+# ---- a process that fails before it meets the others ends them ----
+early() {
+    name=$1 text=$2
+    shift 2
+    ranks 1 "$program" train "$top/bench/tiny.run" --run-dir "$here/$name" : -n 1 "$@" \
+        >"$here/$name.out" 2>"$here/$name.err" </dev/null
+    [ $? -eq 2 ] || fail "$name: not exit 2: $(cat "$here/$name.err")"
+    one_message "$name" "$text"
+}
+early option 'rank 1 on host .*: train: unknown option --bogus' "$program" train --bogus
+early no-plugin 'rank 1 on host .* MPI cannot be used: .* no switchyard-mpi.so in /nowhere' \
+    env SWITCHYARD_BACKEND_PATH=/nowhere "$program" train "$top/bench/tiny.run" --run-dir "$here/no-plugin"
+ranks 3 "$program" train --bogus >"$here/all.out" 2>"$here/all.err" </dev/null
+[ $? -eq 2 ] || fail "all: not exit 2: $(cat "$here/all.err")"
+one_message all 'unknown option --bogus'
+
 # ---- a rank that fails, hangs, dies in the middle of a training ----
+[ -d /proc/self ] || { echo "left out: ranks that are killed; without /proc they are not found"; finish; }
 # rank_pids RUN: processes of the training in this folder, one a line; never the launcher or a shell.
 rank_pids() {
     for process in /proc/[0-9]*; do
@@ -177,36 +208,4 @@ done
 one_message STOP 'rank [01] of 2 waited 3 s for a collective and not all ranks came'
 grep -q -e 'switchyard: .*op [0-9]* .*recorded at' -e 'after step [0-9]*, asking all ranks' "$here/STOP.err" ||
     fail "STOP: no op is named: $(cat "$here/STOP.err")"
-export SWITCHYARD_COMM_TIMEOUT="$before"
-
-# ---- another MPI's launcher, another MPI's library ----
-env OMPI_COMM_WORLD_SIZE=4 PMI_SIZE=4 "$program" train "$top/bench/tiny.run" --run-dir "$here/size" --set \
-    task.words.train="$here/train.tsv" >"$here/size.out" 2>"$here/size.err" </dev/null
-[ $? -eq 1 ] || fail "size: $(cat "$here/size.err")"
-one_message size 'SIZE says that 4 processes were started as one run, but MPI knows of 1: the launcher is of another MPI'
-for other in "$abs_top_builddir"/tests/mpi/.libs/other.so; do
-    for command in "env LD_PRELOAD=$other" "ranks 2 env LD_PRELOAD=$other"; do
-        $command "$program" train "$top/bench/tiny.run" --comm mpi --run-dir "$here/other-mpi" --set \
-            task.words.train="$here/train.tsv" >"$here/other-mpi.out" 2>"$here/other-mpi.err" </dev/null
-        [ $? -eq 1 ] || fail "other-mpi: not exit 1: $(cat "$here/other-mpi.err")"
-        one_message other-mpi 'built for ".*", but the MPI library found here is "Other MPI v9.8.7": load the other one'
-        [ ! -e "$here/other-mpi" ] || fail "other-mpi: a refused training leaves a folder"
-    done
-done
-
-# ---- a process that fails before it meets the others ends them ----
-early() {
-    name=$1 text=$2
-    shift 2
-    ranks 1 "$program" train "$top/bench/tiny.run" --run-dir "$here/$name" : -n 1 "$@" \
-        >"$here/$name.out" 2>"$here/$name.err" </dev/null
-    [ $? -eq 2 ] || fail "$name: not exit 2: $(cat "$here/$name.err")"
-    one_message "$name" "$text"
-}
-early option 'rank 1 on host .*: train: unknown option --bogus' "$program" train --bogus
-early no-plugin 'rank 1 on host .* MPI cannot be used: .* no switchyard-mpi.so in /nowhere' \
-    env SWITCHYARD_BACKEND_PATH=/nowhere "$program" train "$top/bench/tiny.run" --run-dir "$here/no-plugin"
-ranks 3 "$program" train --bogus >"$here/all.out" 2>"$here/all.err" </dev/null
-[ $? -eq 2 ] || fail "all: not exit 2: $(cat "$here/all.err")"
-one_message all 'unknown option --bogus'
 finish

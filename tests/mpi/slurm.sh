@@ -38,9 +38,9 @@ echo "$*" >>"$here/requeued"
 EOF
 chmod +x "$here/bin/srun" "$here/bin/task" "$here/bin/scontrol"
 
-# job SCRIPT NAME STATUS STEPS: one job with this script, whose run is to end at STEPS.
+# job SCRIPT NAME STATUS STEPS SECONDS: one job with this script, whose run is to end at STEPS or after SECONDS.
 job() {
-    sed -e "s|^steps = .*|steps = $4\ntime_limit = 1|" -e "s|^\[data\]|[task.words]\ntrain = \"$here/train.tsv\"\n\n[data]|" \
+    sed -e "s|^steps = .*|steps = $4\ntime_limit = $5|" -e "s|^\[data\]|[task.words]\ntrain = \"$here/train.tsv\"\n\n[data]|" \
         "$top/bench/tiny.run" >"$here/my.run"
     timeout -k 5 180 bash "$top/packaging/$1" "$here/my.run" "$here/$2" >"$here/$2.out" 2>"$here/$2.err" </dev/null
     got=$?
@@ -51,11 +51,11 @@ command -v bash >/dev/null || { echo "skipped: there is no bash, in which the sc
 for script in slurm-train.sh slurm-mpi-train.sh; do
     name=${script%-train.sh}
     : >"$here/requeued"
-    job $script "$name" 3 1000000
+    job $script "$name" 3 1000000 1
     says "$name.out" 'train.time_limit of 1 s reached after step [0-9]*; --resume goes on'
     [ "$(cat "$here/requeued")" = "requeue 77" ] || fail "$name: not queued again: $(cat "$here/requeued")"
     done=$(ls "$here/$name/checkpoints")
-    job $script "$name" 0 $((done + 5))
+    job $script "$name" 0 $((done + 5)) 600
     says "$name.out" "^done after $((done + 5)) steps"
     [ "$(wc -l <"$here/requeued")" -eq 1 ] || fail "$name: queued again when it was done"
 done

@@ -265,22 +265,21 @@ static int queue_kernel(void *context, const struct sy_call *call, sy_kernel_fn 
     return fails(context, "run") ? SY_EIO : put(context, &item);
 }
 
-#define SYCPU_KERNEL(NAME, name, has_workspace)                                                              \
+#define SY_HOST_OP(...)
+#define SY_OP(id, NAME, name, ...)                                                                           \
     static int far_##name(void *context, const struct sy_call *call)                                         \
     {                                                                                                        \
         return queue_kernel(context, call, sycpu_ref_##name);                                                \
     }
-#include "backends/cpu/ref_kernels.def"
-#undef SYCPU_KERNEL
+#include "switchyard/ops.def"
+#undef SY_OP
 
 /* clang-format off */
-#define WORKSPACE_0(function) NULL
-#define WORKSPACE_1(function) function
-#define SYCPU_KERNEL(NAME, name, has_workspace)                                                              \
-    {SY_OP_##NAME, SY_F32, SY_F32, 0, "far", WORKSPACE_##has_workspace(sycpu_ref_##name##_workspace),        \
-     .run = far_##name},
+#define SY_HOST_OP(...)
+#define SY_OP(id, NAME, name, ...)                                                                           \
+    {SY_OP_##NAME, SY_F32, SY_F32, 0, "far", sycpu_ref_##name##_workspace, .run = far_##name},
 static const struct sy_kernel kernels[] = {
-#include "backends/cpu/ref_kernels.def"
+#include "switchyard/ops.def"
 };
 /* clang-format on */
 
@@ -325,21 +324,12 @@ static void close_far(void *context)
 }
 
 SY_API extern const struct sy_backend_desc sy_backend_far;
-const struct sy_backend_desc sy_backend_far = {.magic = SY_ABI_MAGIC,
-                                               .abi_major = SY_ABI_MAJOR,
-                                               .abi_minor = SY_ABI_MINOR,
-                                               .min_host_minor = 9,
-                                               .desc_bytes = sizeof(struct sy_backend_desc),
-                                               .layout = SY_ABI_LAYOUT,
-                                               .caps = SY_CAP_KERNELS | SY_CAP_DEVICE,
-                                               .name = "far",
-                                               .version = "1",
-                                               .build = "tests",
-                                               .open = open_far,
-                                               .close = close_far,
-                                               .device = &device,
-                                               .kernels = kernels,
-                                               .n_kernels = sizeof(kernels) / sizeof(kernels[0])};
+const struct sy_backend_desc sy_backend_far = {
+    SY_BACKEND_HEAD(9), .caps = SY_CAP_KERNELS | SY_CAP_DEVICE,
+    .name = "far",      .version = "1",
+    .build = "tests",   .open = open_far,
+    .close = close_far, .device = &device,
+    .kernels = kernels, .n_kernels = sizeof(kernels) / sizeof(kernels[0])};
 
 __attribute__((constructor)) static void choose_graphs(void)
 {

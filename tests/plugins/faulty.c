@@ -97,12 +97,7 @@ static void close_cpu(void *context)
 }
 
 SY_API extern struct sy_backend_desc sy_backend_faulty;
-struct sy_backend_desc sy_backend_faulty = {.magic = SY_ABI_MAGIC,
-                                            .abi_major = SY_ABI_MAJOR,
-                                            .abi_minor = SY_ABI_MINOR,
-                                            .min_host_minor = SY_ABI_OLDEST_MINOR,
-                                            .desc_bytes = sizeof(struct sy_backend_desc),
-                                            .layout = SY_ABI_LAYOUT,
+struct sy_backend_desc sy_backend_faulty = {SY_BACKEND_HEAD(SY_ABI_OLDEST_MINOR),
                                             .caps = SY_CAP_KERNELS,
                                             .name = "faulty",
                                             .version = "1",

@@ -76,7 +76,7 @@ static inline void kh_fill(float *x, int64_t n, int wild)
 
 static inline size_t kh_size(int dtype)
 {
-    static const size_t size[SY_DTYPE_COUNT] = {4, 2, 8, 4, 8};
+    static const size_t size[SY_DTYPE_COUNT] = {4, 2, 8, 4, 8, 1};
     return size[dtype];
 }
 static inline size_t kh_bytes(const struct sy_tensor *t)
@@ -196,6 +196,26 @@ static inline void kh_parallel(void *threads, int64_t n, void (*fn)(void *, int6
     for (int t = 1; t < count; t++) pthread_join(id[t], NULL);
 }
 
+/* ---- memory of plans ---- */
+
+static int kh_taken; /* pieces that were not given back */
+
+static inline void *kh_take(void *arg, uint64_t bytes)
+{
+    void *memory = NULL;
+    (void)arg;
+    cr_assert_eq(posix_memalign(&memory, 64, bytes), 0);
+    kh_taken++;
+    return memory;
+}
+
+static inline void kh_give_back(void *arg, void *memory)
+{
+    (void)arg;
+    free(memory);
+    kh_taken--;
+}
+
 /* ---- kernels of the list ---- */
 
 /* Of what this processor has: enum sycpu_feature without a BLAS. */
@@ -268,8 +288,12 @@ static inline void kh_make_operands(const struct kh *k, int threads, struct sy_t
 static inline void kh_run(const struct kh *k, const struct sy_kernel *kernel, int threads,
                           void *got[SY_MAX_OUT], const char *what)
 {
-    struct sy_host host = {
-        .bytes = sizeof host, .arg = &threads, .threads = threads, .parallel_for = kh_parallel};
+    struct sy_host host = {.bytes = sizeof host,
+                           .arg = &threads,
+                           .threads = threads,
+                           .parallel_for = kh_parallel,
+                           .take = kh_take,
+                           .give_back = kh_give_back};
     struct sy_tensor in[SY_MAX_IN], out[SY_MAX_OUT];
     struct sy_call call = {.host = &host, .in = in, .out = out, .attr = k->attr, .attr_bytes = k->attr_bytes};
     call.op = (uint16_t)k->op;
@@ -282,11 +306,14 @@ static inline void kh_run(const struct kh *k, const struct sy_kernel *kernel, in
     if (kernel->prepare)
         cr_assert_eq(kernel->prepare(NULL, &call, &call.plan), SY_OK, "%s: %s was not prepared", what,
                      kernel->name);
+    cr_assert_eq(kh_taken, call.plan != NULL, "%s: %s keeps a plan that is not the host's memory", what,
+                 kernel->name);
     for (int i = 0; i < k->n_in; i++)
         if (in[i].data) memcpy(in[i].data, k->in[i].data, kh_bytes(&in[i]));
 
     cr_assert_eq(kernel->run(NULL, &call), SY_OK, "%s: %s returned an error", what, kernel->name);
     if (call.plan) kernel->release(NULL, call.plan);
+    cr_assert_eq(kh_taken, 0, "%s: %s does not give its plan back", what, kernel->name);
     cr_assert(kh_guards_intact(workspace, call.workspace_bytes), "%s: %s, %d threads: beyond the workspace",
               what, kernel->name, threads);
     for (int i = 0; i < k->n_in; i++) {

@@ -38,7 +38,7 @@ static inline void ms_open(struct ms *m, int precise)
     cr_assert_eq(syi_mesh_new(&m->mesh, 1, 1, 1, 1, 0, &err), SY_OK, "%s", err.text);
     syi_comm_self(&m->comm);
     struct syi_session_options options = {
-        .backend = m->backend, .comm = &m->comm, .mesh = &m->mesh, .reproducible = 1};
+        .backend = m->backend, .comm = &m->comm, .mesh = &m->mesh, .reproducible = 1, .fold = 1};
     cr_assert_eq(syi_session_new(&options, &m->session, &err), SY_OK, "%s", err.text);
 }
 

@@ -54,7 +54,7 @@ static struct syi_program *chains(const struct shape *s)
     output(p, "unit", syi_glu(p, c, rng, -1, SY_GELU, 5, 0.5));
     struct sy_attr_glu attr = {.width = s->width, .activation = SY_SILU, .site = 6, .rate = 0.5};
     int d = syi_as(p, syi_matmul_nt(p, in, turned), s->dtype);
-    output(p, "slope", syi_glu_grad(p, saved, d, rng, -1, &attr));
+    output(p, "slope", SYI_RECORD(p, SY_OP_GLU_GRAD, &attr, saved, d, rng, -1));
     cr_assert_eq(syi_program_status(p, &err), SY_OK, "%s", err.text);
     cr_assert_eq(syi_program_fuse(p, &err), SY_OK, "%s", err.text);
     return p;

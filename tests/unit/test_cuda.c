@@ -7,9 +7,10 @@
 
 /* Ops that no kernel computes: done by the host, or still missing. */
 static const struct op {
-    const char *name, *flags;
+    const char *name, *types, *flags;
 } ops[SY_OP_COUNT] = {
-#define SY_OP(id, NAME, name, labels, split, types, attributes, flags, tolerance, help) [id] = {#name, flags},
+#define SY_OP(id, NAME, name, labels, split, types, attributes, flags, tolerance, help)                      \
+    [id] = {#name, types, flags},
 #include "switchyard/ops.def"
 #undef SY_OP
 };
@@ -20,6 +21,12 @@ static int is_of_the_host(int op)
            op == SY_OP_PART;
 }
 
+/* int8 weights, which are refused at bind, and sums that the fold pass makes for backends that have them. */
+static int is_left_out(int op)
+{
+    return strchr(ops[op].types, 'q') || op == SY_OP_MAP_SUMS;
+}
+
 /* In every combination of dtypes. */
 Test(cuda, has_every_op_that_the_cpu_has)
 {
@@ -28,7 +35,7 @@ Test(cuda, has_every_op_that_the_cpu_has)
     if (!d->desc)
         cr_skip_test("the CUDA backend was not built for the CPU: no C++17 compiler, or no shared libraries");
     for (int op = 0; op < SY_OP_COUNT; op++)
-        for (int dtypes = 0; dtypes < 4 && !is_of_the_host(op); dtypes++)
+        for (int dtypes = 0; dtypes < 4 && !is_of_the_host(op) && !is_left_out(op); dtypes++)
             if (!kh_device_kernel(d, op, dtypes & 1, dtypes >> 1)) {
                 fprintf(stderr, "cuda has no kernel for %s\n", ops[op].name);
                 missing++;

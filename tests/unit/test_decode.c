@@ -39,7 +39,7 @@ static struct syi_program *record_teacher(struct model *model)
                             .target_norm = -1};
     int encoded = syi_encoder(&b, &in);
     int logits = syi_decoder_logits(&b, in.decoder_inputs, encoded, &in);
-    syi_output(b.p, syi_argmax(b.p, logits), "teacher/next");
+    syi_output(b.p, SYI_RECORD(b.p, SY_OP_ARGMAX, NULL, logits), "teacher/next");
     cr_assert_eq(syi_program_status(b.p, &err), SY_OK, "%s", err.text);
     return b.p;
 }

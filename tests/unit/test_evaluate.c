@@ -23,6 +23,8 @@ struct lookup {
     struct syi_metric_sink sink; /* arg NULL: no sink */
     char example[8][300], prediction[8][300];
     int n_examples;
+    int64_t routing[4][6]; /* take_routing: of two layers of two tasks */
+    int n_routing;
     int decodes;  /* whether the engine had decoding programs */
     int exchange; /* embeddings of this id and of 0 are exchanged */
 };
@@ -69,6 +71,27 @@ static int take_row(void *arg, int64_t step, const char *task, const char *name,
 {
     (void)arg, (void)step, (void)task, (void)name, (void)value, (void)settings, (void)err;
     return SY_OK;
+}
+
+/* What the experts of a layer took and dropped together, then what each took. */
+static int take_routing(void *arg, int64_t step, const char *task, const char *layer, int n_experts,
+                        const int64_t *tokens, const int64_t *dropped, struct sy_error *err)
+{
+    struct lookup *l = arg;
+    (void)err;
+    cr_assert(step == 7 && n_experts == 4 && l->n_routing < 4);
+    int64_t *sum = l->routing[l->n_routing++];
+    for (int i = 0; i < n_experts; i++) sum[0] += tokens[i], sum[1] += dropped[i], sum[2 + i] = tokens[i];
+    cr_assert(!strcmp(task, l->n_routing <= 2 ? "one/valid" : "two/valid"), "%s", task);
+    cr_assert(!strcmp(layer, l->n_routing % 2 ? "encoder/layers_1/mlp" : "decoder/layers_1/mlp"), "%s",
+              layer);
+    return SY_OK;
+}
+
+static struct syi_metric_sink sink_of(struct lookup *l)
+{
+    return (struct syi_metric_sink){
+        .arg = l, .example = take_example, .eval = take_row, .eval_routing = take_routing};
 }
 
 /* Log-likelihoods of the targets of the first task, in its batches and each in one of its own. */
@@ -258,7 +281,7 @@ Test(evaluate, the_first_examples_go_to_the_sink)
                                            "two/valid 0 ab|A B scored", "two/valid 1 abc|A B C scored"};
     for (int scored = 0; scored < 2; scored++) { /* greedy decoding has no scores, what searches has */
         memset(&l, 0, sizeof l);
-        l.sink = (struct syi_metric_sink){.arg = &l, .example = take_example, .eval = take_row};
+        l.sink = sink_of(&l);
         run(&l, 1,
             (const char *const[]){"metrics.examples=2", scored ? "decode.beams=2" : "decode.beams=1", NULL});
         cr_assert_eq(l.n_examples, 4);
@@ -273,6 +296,56 @@ Test(evaluate, the_first_examples_go_to_the_sink)
     run(&l, 1, (const char *const[]){NULL}); /* as many as a run keeps, where no sink takes them */
     cr_assert_eq(l.result[0].n_examples, 5);
     syi_eval_files_free(&l.files);
+}
+
+/* Where metrics are T5X's, evaluations have those that count padding, too; 30 is the number of targets. */
+Test(evaluate, padding_is_counted_as_t5x_does)
+{
+    static struct lookup l;
+    run(&l, 1, (const char *const[]){"metrics.divide_by=all", "loss.loss_normalizing_factor=none", NULL});
+    const struct syi_eval_result *r = &l.result[0];
+    double share = value(r, "non_padding_fraction/loss_weights"), places = 30 / share;
+    cr_expect(share > 0 && share < 1 && fabs(places - 16 * round(places / 16)) < 1e-9, "%.17g", share);
+    cr_expect_float_eq(value(r, "loss_per_nonpadding_target_token"), value(r, "loss"), 1e-12);
+    cr_expect_float_eq(value(r, "loss_per_all_target_tokens"), share * value(r, "loss"), 1e-12);
+    cr_expect_float_eq(value(r, "z_loss_per_all_target_tokens"), share * value(r, "z_loss"), 1e-12);
+    cr_expect_float_eq(value(r, "cross_ent_loss_per_all_target_tokens"), share * value(r, "cross_ent_loss"),
+                       1e-12);
+    cr_expect_null(syi_eval_result_find(r, "effective_batch_size/encoder_input_tokens"));
+    syi_eval_files_free(&l.files);
+    run(&l, 1, (const char *const[]){"metrics.divide_by=all", "moe.num_experts=0", NULL});
+    /* seven items in two batches, or three where lengths part them */
+    double rows = value(&l.result[0], "effective_batch_size/encoder_input_tokens");
+    cr_expect(rows == 7 / 2.0 || rows == 7 / 3.0, "%g", rows);
+    cr_expect(value(&l.result[0], "non_padding_fraction/overall") > 0);
+    syi_eval_files_free(&l.files);
+    run(&l, 1, (const char *const[]){NULL});
+    cr_expect_null(syi_eval_result_find(&l.result[0], "non_padding_fraction/loss_weights"));
+    syi_eval_files_free(&l.files);
+}
+
+/* Each token goes to two experts: 22 of inputs and 30 of targets, of the second task 12 and 12. Ranks do not show. What
+ * has no place is dropped. */
+Test(evaluate, experts_of_each_task_are_counted)
+{
+    static struct lookup l[3];
+    static const char *const ways[] = {"mesh.data=1", "mesh.expert=2", "moe.eval_capacity_factor=0.5"};
+    for (int i = 0; i < 3; i++) {
+        l[i].sink = sink_of(&l[i]);
+        run(&l[i], i == 1 ? 2 : 1, (const char *const[]){"task.two.eval_examples=3", ways[i], NULL});
+        cr_assert_eq(l[i].n_routing, 4);
+        for (int k = 0; k < 4; k++) {
+            int64_t *sum = l[i].routing[k];
+            cr_expect_eq(sum[0] + sum[1],
+                         2 * (k == 0   ? 22
+                              : k == 1 ? 30
+                                       : 12),
+                         "%d, %d: %lld", i, k, (long long)(sum[0] + sum[1]));
+            cr_expect(i == 2 ? sum[1] > 0 : sum[1] == 0);
+        }
+        syi_eval_files_free(&l[i].files);
+    }
+    cr_expect(!memcmp(l[0].routing, l[1].routing, sizeof l[0].routing));
 }
 
 Test(evaluate, the_task_with_examples_to_train_on_is_the_one_trained)
@@ -308,8 +381,8 @@ Test(evaluate, sequences_begin_with_the_start_token)
             memset(&zero, 0, sizeof zero);
             memset(&other, 0, sizeof other);
             zero.exchange = 5;
-            zero.sink = (struct syi_metric_sink){.arg = &zero, .example = take_example, .eval = take_row};
-            other.sink = (struct syi_metric_sink){.arg = &other, .example = take_example, .eval = take_row};
+            zero.sink = sink_of(&zero);
+            other.sink = sink_of(&other);
             run(&zero, 1, (const char *const[]){"metrics.examples=4", decoding[i], NULL});
             run(&other, ranks,
                 (const char *const[]){"metrics.examples=4", "model.decoder_start_token_id=5", decoding[i],

@@ -149,7 +149,7 @@ Test(gradients, embed)
 {
     struct testcase c = begin();
     int ids = integers(&c, some_ids, "bt", 4, 3), table = real(&c, "vd", 10, 6);
-    check(&c, "embed", syi_embed(c.p, ids, table));
+    check(&c, "embed", SYI_RECORD(c.p, SY_OP_EMBED, NULL, ids, table));
 }
 
 Test(gradients, matmul)
@@ -345,7 +345,8 @@ Test(gradients, gate)
         struct testcase c = begin();
         int mask = some_mask(&c, 4, 5), p = real(&c, "btu", 4, 5, 4);
         struct syi_routing r = route(&c, p, mask, prioritized);
-        check(&c, "gate", syi_gate(c.p, p, r.expert, r.slot, normalize));
+        check(&c, "gate",
+              SYI_RECORD(c.p, SY_OP_GATE, &(struct sy_attr_gate){normalize}, p, r.expert, r.slot));
     }
 }
 

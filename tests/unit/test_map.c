@@ -156,6 +156,81 @@ Test(map, compiled_whole)
     }
 }
 
+/* ---- map_sums ---- */
+
+/* Sums and sums of squares of the columns, rows and squares of (a * b + row's value) * column's, of a itself and of a
+ * constant; blocks of `high` x `wide`. */
+static void check_sums(int rank, int experts, int rows, int columns, int high, int wide)
+{
+    union program p = {.map = {.n_instr = 4, .out_register = {6, 6, 7, 0, 4}, .rng = 255, .squares = 0xe}};
+    struct kh k;
+    p.map.instr[0] = (struct sy_map_instr){.op = SY_MAP_CONST, .s = 0.37f};
+    p.map.instr[1] = (struct sy_map_instr){.op = SY_MAP_FMA, .a = 0, .b = 1, .c = 2};
+    p.map.instr[2] = (struct sy_map_instr){.op = SY_MAP_MUL, .a = 5, .b = 3};
+    p.map.instr[3] = (struct sy_map_instr){.op = SY_MAP_DIV, .a = 6, .b = 1};
+    kh_begin(&k, SY_OP_MAP_SUMS, &p, program_bytes(&p));
+#define DIMS(er, rr, cc) rank, rank == 3 ? (er) : (rr), rank == 3 ? (rr) : (cc), (cc)
+    kh_in(&k, SY_F32, DIMS(experts, rows, columns));
+    kh_in(&k, SY_F32, DIMS(1, 1, 1));
+    kh_in(&k, SY_F32, DIMS(experts, rows, 1));
+    kh_in(&k, SY_F32, DIMS(1, 1, columns));
+    kh_out(&k, SY_F32, DIMS(experts, rows / high, columns));
+    kh_out(&k, SY_F32, DIMS(experts, rows, columns / wide));
+    kh_out(&k, SY_F32, DIMS(experts, rows / high, columns / wide));
+    kh_out(&k, SY_F32, DIMS(experts, rows / high, columns / wide));
+    kh_out(&k, SY_F32, DIMS(experts, rows / high, columns));
+#undef DIMS
+    kh_check(&k, "map_sums");
+    kh_end(&k);
+}
+
+Test(map, sums_of_blocks)
+{
+    check_sums(2, 1, 64, 64, 64, 64);
+    check_sums(2, 1, 6, 48, 3, 12);
+    check_sums(2, 1, 1, 700, 1, 7);
+    check_sums(2, 1, 128, 1100, 32, 100);
+    check_sums(2, 1, 12, 512, 4, 512);
+    check_sums(3, 5, 8, 24, 4, 8);
+    check_sums(3, 2, 3, 2048, 3, 16);
+}
+
+/* Sums of what maps compute that are compiled whole. */
+static void check_whole_sums(struct whole *w)
+{
+    struct kh k;
+    w->p.map.n_instr = (uint16_t)w->n_instr;
+    w->p.map.rng = 255;
+    if (w->kind[0] != MAP_FULL) return;
+    kh_begin(&k, SY_OP_MAP_SUMS, &w->p, program_bytes(&w->p));
+    for (int i = 0; i < w->n_in; i++) {
+        int by_row = w->kind[i] == MAP_FULL || w->kind[i] == MAP_ROW;
+        int by_column = w->kind[i] == MAP_FULL || w->kind[i] == MAP_COLUMN;
+        kh_in(&k, SY_F32, 2, by_row ? 36 : 1, by_column ? 90 : 1);
+    }
+    for (int o = 0; o < w->n_out; o++) kh_out(&k, SY_F32, 2, o % 2 ? 36 : 9, o % 3 ? 90 : 5);
+    kh_check(&k, "sums compiled whole");
+    kh_end(&k);
+}
+
+Test(map, sums_compiled_whole)
+{
+    struct whole w;
+#define WHOLE_END(id) check_whole_sums(&w);
+#define WHOLE_BEGIN(id, inputs, outputs, instructions)                                                       \
+    w = (struct whole){.n_in = inputs, .n_out = outputs, .n_instr = instructions};
+#define WHOLE_FULL(r)             w.kind[r] = MAP_FULL;
+#define WHOLE_COLUMN(r)           w.kind[r] = MAP_COLUMN;
+#define WHOLE_ONE(r)              w.kind[r] = MAP_ONE;
+#define WHOLE_ROW(r)              w.kind[r] = MAP_ROW;
+#define WHOLE_DO0(r, OP)          whole_do(&w, SY_MAP_##OP, 0, 0, 0);
+#define WHOLE_DO1(r, OP, a)       whole_do(&w, SY_MAP_##OP, a, 0, 0);
+#define WHOLE_DO2(r, OP, a, b)    whole_do(&w, SY_MAP_##OP, a, b, 0);
+#define WHOLE_DO3(r, OP, a, b, c) whole_do(&w, SY_MAP_##OP, a, b, c);
+#define WHOLE_OUT(o, r)           w.p.map.out_register[o] = r;
+#include "backends/cpu/compiled_maps.def"
+}
+
 /* An output that stores an input, a register stored twice, a constant stored, an input read after output 0 is
  * known. */
 Test(map, outputs)

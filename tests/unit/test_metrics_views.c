@@ -57,6 +57,33 @@ static void expect(const char *path, const char *sql, double value)
     cr_assert(got > value - 1e-9 && got < value + 1e-9, "%s: %.17g instead of %.17g", sql, got, value);
 }
 
+/* Of each task the newest step that is valid; what comes again replaces what was there. Counts are of one row an expert, also
+ * where an array ends early. */
+Test(metrics_views, experts_of_tasks)
+{
+    const char *path = fresh_path("metrics.db");
+    struct syi_metric_sink sink = open_sink(path, -1, 0);
+    static const int64_t none[4] = {0}, even[] = {300, 300, 300, 300}, odd[] = {0, 700, 0, 0},
+                         lost[] = {0, 5, 0, 0};
+
+    for (int64_t step = 10; step <= 30; step += 10)
+        for (int again = 0; again < 2; again++)
+            cr_assert(sink.eval_routing(sink.arg, step, "de/valid", "x", 4, again ? even : odd, none, NULL) ==
+                      SY_OK);
+    cr_assert(sink.eval_routing(sink.arg, 20, "fr/valid", "x", 4, odd, lost, NULL) == SY_OK);
+    cr_assert(sink.close(sink.arg, NULL) == SY_OK);
+    sink = open_sink(path, 20, 0);
+    cr_assert(sink.close(sink.arg, NULL) == SY_OK);
+    expect(path, "SELECT count(*) FROM eval_routing", 16);
+    expect(path, "SELECT count(*) FROM valid_eval_routing WHERE time > '2026'", 12);
+    expect(path, "SELECT count(*) FROM expert_tasks WHERE step = 20", 8);
+    expect(path, "SELECT count(*) FROM expert_tasks", 8);
+    expect(path, "SELECT sum(share = 0.25 AND tokens = 300) FROM expert_tasks WHERE task = 'de/valid'", 4);
+    expect(path, "SELECT share + dropped FROM expert_tasks WHERE task = 'fr/valid' AND expert = 1", 6);
+    expect(path, "SELECT sum(tokens) FROM expert_tasks WHERE task = 'fr/valid'", 700);
+    remove_path(path);
+}
+
 Test(metrics_views, training)
 {
     const char *path = make_run();

@@ -172,7 +172,7 @@ Test(partition, embedding_tables)
     int ids = syi_tensor_add(s.p, "ids", SYI_INPUT, SY_I32, 2, (int64_t[]){4, 3},
                              (uint8_t[]){SYI_AXIS_BATCH, SYI_AXIS_LENGTH});
     int table = TENSOR2(&s, "table", SYI_PARAM, 6, VOCAB, 8, EMBED);
-    syi_embed_grad(s.p, ids, syi_embed(s.p, ids, table), table);
+    syi_embed_grad(s.p, ids, SYI_RECORD(s.p, SY_OP_EMBED, NULL, ids, table), table);
     expect(&s, "all_gather:0:m[6,8] embed[2d,3,8] embed_grad[6,8]+d all_reduce:d[6,8] slice:0:m[3m,8]");
 }
 
@@ -274,13 +274,13 @@ static void record_experts(struct setup *s)
     int wi = tensor(s, "wi", SYI_PARAM, 3, (int64_t[]){4, 8, 6}, in_axis);
     int wo = tensor(s, "wo", SYI_PARAM, 3, (int64_t[]){4, 6, 8}, out_axis);
     struct syi_routing r = syi_route(s->p, probabilities, mask, -1, &attr);
-    int gate = syi_gate(s->p, probabilities, r.expert, r.slot, 0);
+    int gate = SYI_RECORD(s->p, SY_OP_GATE, &(struct sy_attr_gate){0}, probabilities, r.expert, r.slot);
     int buffer = syi_dispatch(s->p, x, r.expert, r.slot, 4, 3, 1);
     int h = syi_grouped_matmul(s->p, buffer, wi, r.kept);
     int y = syi_grouped_matmul(s->p, h, wo, r.kept);
     syi_combine(s->p, y, r.expert, r.slot, gate, 1);
     syi_grouped_matmul_tn(s->p, buffer, h, r.kept);
-    syi_count_sum(s->p, r.chosen);
+    SYI_RECORD(s->p, SY_OP_COUNT_SUM, NULL, r.chosen);
 }
 
 Test(partition, experts_on_an_expert_axis)
@@ -337,7 +337,7 @@ static void record_ragged(struct setup *s)
     int wo = tensor(s, "wo", SYI_PARAM, 3, (int64_t[]){4, 6, 8}, out_axis);
     struct syi_routing r = syi_route(s->p, probabilities, -1, -1, &attr);
     struct syi_ragged at = syi_ragged_places(s->p, &r, 1);
-    int gate = syi_gate(s->p, probabilities, r.expert, r.slot, 0);
+    int gate = SYI_RECORD(s->p, SY_OP_GATE, &(struct sy_attr_gate){0}, probabilities, r.expert, r.slot);
     int buffer = syi_dispatch(s->p, x, at.expert, at.slot, 1, 3, 1);
     int h = syi_ragged_matmul(s->p, buffer, wi, r.kept, at.first);
     int y = syi_ragged_matmul(s->p, h, wo, r.kept, at.first);

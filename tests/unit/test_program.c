@@ -21,6 +21,72 @@ static struct syi_program *fresh(void)
     return p;
 }
 
+static void accepts(struct syi_program *p)
+{
+    struct sy_error err = {0};
+    cr_expect_eq(syi_program_check(p, "test", &err), SY_OK, "%s", err.text);
+    syi_program_free(p);
+}
+
+/* ---- record ---- */
+
+static int ids_of(struct syi_program *p)
+{
+    return syi_tensor_add(p, "ids", SYI_INPUT, SY_I32, 2, (const int64_t[]){2, 3},
+                          (const uint8_t[]){SYI_AXIS_BATCH, SYI_AXIS_LENGTH});
+}
+
+static int table_of(struct syi_program *p)
+{
+    return syi_tensor_add(p, "table", SYI_PARAM, SY_BF16, 2, (const int64_t[]){7, 4},
+                          (const uint8_t[]){SYI_AXIS_VOCAB, SYI_AXIS_EMBED});
+}
+
+/* Dims, axes and dtype of an output are those of the inputs that have its letters and its mark. */
+Test(program_record, by_the_row)
+{
+    struct syi_program *p = fresh();
+    int rows = SYI_RECORD(p, SY_OP_EMBED, NULL, ids_of(p), table_of(p)), out[2];
+    const struct syi_tensor *t = &p->tensor[rows];
+    cr_expect(t->dtype == SY_BF16 && t->rank == 3 && t->dim[0] == 2 && t->dim[1] == 3 && t->dim[2] == 4);
+    cr_expect(t->axis[0] == SYI_AXIS_BATCH && t->axis[1] == SYI_AXIS_LENGTH && t->axis[2] == SYI_AXIS_EMBED);
+    int packed = syi_tensor_add(p, "packed", SYI_INPUT, SY_F32, 3, DIMS(2, 3, 8));
+    int grad = SYI_RECORD(p, SY_OP_GLU_GRAD, &(struct sy_attr_glu){.width = 4}, packed,
+                          syi_tensor_add(p, "dy", SYI_INPUT, SY_F32, 3, DIMS(2, 3, 4)), -1, -1);
+    cr_expect(grad >= 0 && p->tensor[grad].dim[2] == 8);
+    cr_expect_eq(syi_record(p, SY_OP_SOFTMAX, NULL, 1, &packed, 2, out), out[0]);
+    cr_expect(p->tensor[out[0]].rank == 3 && p->tensor[out[1]].rank == 2);
+    int slot = syi_tensor_add(p, "slot", SYI_INPUT, SY_I32, 3, DIMS(2, 3, 1));
+    int kept = SYI_RECORD(p, SY_OP_KEPT_TOKENS, NULL, slot);
+    t = &p->tensor[kept];
+    cr_expect(t->dtype == SY_I32 && t->rank == 2 && t->dim[0] == 1 && t->dim[1] == 2);
+    accepts(p);
+}
+
+static void fails_to_record(struct syi_program *p, int tensor, const char *words)
+{
+    cr_expect(tensor < 0 && p->status && strstr(p->error.text, words), "expected '%s' in '%s'", words,
+              p->error.text);
+    syi_program_free(p);
+}
+
+Test(program_record, refuses_what_the_row_does_not_say)
+{
+    struct syi_program *p = fresh();
+    fails_to_record(p, SYI_RECORD(p, SY_OP_EMBED, NULL, ids_of(p)), "not recorded as its row says");
+    p = fresh();
+    fails_to_record(p, SYI_RECORD(p, SY_OP_EMBED, NULL, ids_of(p), -1), "is missing");
+    p = fresh(); /* it has two outputs */
+    fails_to_record(p, SYI_RECORD(p, SY_OP_SOFTMAX, NULL, table_of(p)), "not recorded as its row says");
+    p = fresh();
+    fails_to_record(p, SYI_RECORD(p, SY_OP_TREE_SUM, NULL, table_of(p)), "not recorded as its row says");
+    p = fresh();
+    fails_to_record(p, SYI_RECORD(p, SY_OP_GATE, NULL, table_of(p), -1, -1), "not recorded as its row says");
+    p = fresh();
+    fails_to_record(p, SYI_RECORD(p, SY_OP_EMBED_GRAD, &(struct sy_attr_leaf){1}, ids_of(p), table_of(p)),
+                    "no input says what v is");
+}
+
 /* ---- check ---- */
 
 static void refuses(struct syi_program *p, const char *words)
@@ -28,13 +94,6 @@ static void refuses(struct syi_program *p, const char *words)
     struct sy_error err = {0};
     cr_expect_eq(syi_program_check(p, "test", &err), SY_EINTERNAL, "accepted: %s", words);
     cr_expect(strstr(err.text, words), "expected '%s' in '%s'", words, err.text);
-    syi_program_free(p);
-}
-
-static void accepts(struct syi_program *p)
-{
-    struct sy_error err = {0};
-    cr_expect_eq(syi_program_check(p, "test", &err), SY_OK, "%s", err.text);
     syi_program_free(p);
 }
 
@@ -324,6 +383,14 @@ static void execute(const struct syi_program *p, const struct memory *m)
                                .n_out = op->n_out};
         if (op->op == SY_OP_MAP)
             cr_assert_eq(sycpu_ref_map(NULL, &call), SY_OK);
+        else if (op->op == SY_OP_MAP_SUMS)
+            cr_assert_eq(sycpu_ref_map_sums(NULL, &call), SY_OK);
+        else if (op->op == SY_OP_BLOCK_SUM)
+            cr_assert_eq(sycpu_ref_block_sum(NULL, &call), SY_OK);
+        else if (op->op == SY_OP_BLOCK_SUMSQ)
+            cr_assert_eq(sycpu_ref_block_sumsq(NULL, &call), SY_OK);
+        else if (op->op == SY_OP_TREE_AXIS)
+            cr_assert_eq(sycpu_ref_tree_axis(NULL, &call), SY_OK);
         else if (op->op == SY_OP_TREE_SUM) { /* any op that is no map: the sum of the elements, in order */
             float sum = 0;
             for (int64_t j = 0; j < syi_tensor_count(&p->tensor[op->in[0]]); j++)
@@ -341,16 +408,16 @@ static int same_bits(const float *a, const float *b, int64_t n)
     return 1;
 }
 
-/* Fuses a copy, runs both from the same memory, compares everything but temporaries. Returns the fused
- * program. */
-static struct syi_program *fused_equals(struct syi_program *p, const char *what)
+/* Runs a pass over a copy, runs both from the same memory, compares everything but temporaries. Returns the copy. */
+static struct syi_program *passed_equals(struct syi_program *p, const char *what,
+                                         int (*pass)(struct syi_program *, struct sy_error *))
 {
     struct syi_program *fused = NULL;
     struct sy_error err = {0};
     struct memory plain, other;
     cr_assert_eq(syi_program_check(p, "record", &err), SY_OK, "%s: %s", what, err.text);
     cr_assert_eq(syi_program_copy(p, &fused, NULL), SY_OK);
-    cr_assert_eq(syi_program_fuse(fused, &err), SY_OK, "%s: %s", what, err.text);
+    cr_assert_eq(pass(fused, &err), SY_OK, "%s: %s", what, err.text);
     uint32_t seed = random_state;
     fill(&plain, p);
     random_state = seed;
@@ -365,6 +432,11 @@ static struct syi_program *fused_equals(struct syi_program *p, const char *what)
         free(other.data[i]);
     }
     return fused;
+}
+
+static struct syi_program *fused_equals(struct syi_program *p, const char *what)
+{
+    return passed_equals(p, what, syi_program_fuse);
 }
 
 /* One parameter's update as an optimizer records it. */
@@ -491,7 +563,7 @@ static struct syi_program *random_program(int rng_rounds)
     int row = syi_tensor_add(p, "row", SYI_INPUT, SY_F32, 2, DIMS(2, 3));
     for (int i = 0; i < 45; i++) {
         int shape = roll(2), result = -1, x = pick(pool[shape], n[shape]);
-        switch (roll(9)) {
+        switch (roll(10)) {
         case 0: result = syi_map1(p, unary[roll(6)], x, (double)roll(10) / 4); break;
         case 1:
             result = syi_map3(p, SY_MAP_SELECT, pick(scalars, n_scalars), x, pick(pool[shape], n[shape]));
@@ -499,6 +571,10 @@ static struct syi_program *random_program(int rng_rounds)
         case 2: result = syi_map2(p, SY_MAP_ADD, x, pick(scalars, n_scalars)); break;
         case 3: syi_store(p, x, state[shape][roll(3)]); break;
         case 4: scalars[n_scalars++] = syi_tree_sum(p, x); break;
+        case 9: /* sums of rows, or of their squares, as what a column of them is multiplied by */
+            result = syi_sum_over(p, roll(2) ? SY_OP_BLOCK_SUM : SY_OP_BLOCK_SUMSQ, x, 1u << 2);
+            result = syi_map2(p, SY_MAP_MUL, pick(pool[shape], n[shape]), result);
+            break;
         case 5: scalars[n_scalars++] = syi_map1(p, SY_MAP_MULS, scalars[0], 0.5); break;
         case 6:
             if (!shape) result = syi_map2(p, SY_MAP_MUL, x, row);
@@ -532,4 +608,54 @@ Test(program_fuse, bits_do_not_change)
         syi_program_free(p);
     }
     cr_expect_lt(after * 3, before * 2, "%zu ops became %zu", before, after);
+}
+
+/* ---- fold ---- */
+
+static size_t count_ops(const struct syi_program *p, int op)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < p->n_ops; i++) n += p->op[i].op == op;
+    return n;
+}
+
+Test(program_fold, bits_do_not_change)
+{
+    size_t sums = 0, folded = 0;
+    for (int i = 0; i < 300; i++) {
+        char what[32];
+        random_state = (uint32_t)i;
+        snprintf(what, sizeof what, "random program %d", i);
+        struct syi_program *p = random_program(i % 3);
+        cr_assert_eq(syi_program_fuse(p, NULL), SY_OK);
+        struct syi_program *after = passed_equals(p, what, syi_fold);
+        sums += count_ops(p, SY_OP_BLOCK_SUM) + count_ops(p, SY_OP_BLOCK_SUMSQ);
+        folded += count_ops(after, SY_OP_MAP_SUMS);
+        syi_program_free(after);
+        syi_program_free(p);
+    }
+    cr_expect_gt(folded * 50, sums, "%zu of %zu sums", folded, sums);
+}
+
+/* What Adafactor does with a gradient: two sums of its scaled squares, one of the update, which is never in memory. */
+Test(program_fold, a_gradient_is_read_where_it_is)
+{
+    struct syi_program *p = fresh();
+    int g = syi_tensor_add(p, "g", SYI_CARRY, SY_F32, 2, DIMS(6, 8));
+    int w = syi_tensor_add(p, "w", SYI_PARAM, SY_F32, 2, DIMS(6, 8));
+    int s = syi_tensor_add(p, "s", SYI_INPUT, SY_F32, 1, DIMS(1));
+    int scaled = syi_map2(p, SY_MAP_MUL, g, s), square = syi_map2(p, SY_MAP_MUL, scaled, scaled);
+    int rows = syi_sum_over(p, SY_OP_BLOCK_SUM, square, 2),
+        columns = syi_sum_over(p, SY_OP_BLOCK_SUM, square, 1);
+    int update = syi_map2(p, SY_MAP_MUL, syi_map2(p, SY_MAP_MUL, scaled, rows), columns);
+    int size = syi_sum_over(p, SY_OP_BLOCK_SUMSQ, update, 3);
+    syi_store(p, syi_map2(p, SY_MAP_SUB, w, syi_map2(p, SY_MAP_DIV, update, size)), w);
+    cr_assert_eq(syi_program_fuse(p, NULL), SY_OK);
+    random_state = 3;
+    struct syi_program *after = passed_equals(p, "adafactor", syi_fold);
+    cr_expect_eq(count_ops(after, SY_OP_MAP_SUMS), 2);
+    cr_expect_eq(count_ops(after, SY_OP_MAP), 1);
+    cr_expect_eq(count_ops(after, SY_OP_BLOCK_SUM) + count_ops(after, SY_OP_BLOCK_SUMSQ), 0);
+    syi_program_free(after);
+    syi_program_free(p);
 }

@@ -7,7 +7,7 @@
 
 #include <criterion/criterion.h>
 
-#include "cli/report/plot.h"
+#include "cli/report/report.h"
 
 static struct cli_series series;
 
@@ -143,5 +143,29 @@ Test(report, text_is_never_markup)
     cr_expect_str_eq(
         text.data,
         "&lt;a href=&quot;x&quot; onload=&#39;y&#39;&gt;&amp;amp;\ufffd\ufffd\ufffd\ufffd\xc3\xa9\n");
+    syi_text_free(&text);
+}
+
+/* Tasks of a layer with half of their tokens in other experts; a layer with one task has no map. A name is cut at its
+ * beginning, between two characters. */
+Test(report, experts_of_tasks_are_a_map)
+{
+    double one[] = {50, 50, 0, 0}, other[] = {0, 5, 5};
+    char layer[] = "encoder/layers_1/mlp", alone[] = "decoder/layers_1/mlp", de[] = "<de>/valid",
+         fr[] = "/a/long/folder/\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9.some-words.tsv";
+    struct cli_task_load load[] = {{.layer = layer, .task = de, .n_experts = 4, .tokens = one},
+                                   {.layer = layer, .task = fr, .n_experts = 3, .tokens = other},
+                                   {.layer = alone, .task = de, .n_experts = 4, .tokens = one}};
+    const struct cli_report_run run = {.task_load = load, .n_task_loads = SYI_COUNT(load)};
+    struct syi_text text = {0};
+    cli_task_maps(&run, &text);
+    cr_assert_eq(text.status, SY_OK);
+    cr_expect(strstr(text.data, "differ in the experts of up to 50.0 %"), "%s", text.data);
+    cr_expect(strstr(text.data, layer) && !strstr(text.data, alone));
+    cr_expect(strstr(text.data, ">&lt;de&gt;/valid<") && !strstr(text.data, "<de>"));
+    cr_expect(strstr(text.data, ">…\xc3\xa9\xc3\xa9.some-words.tsv<title>"), "%s", text.data);
+    /* of the first: twice a fair share, of experts 0 and 1 in one cell; nothing of 2 and 3 in another */
+    cr_expect(strstr(text.data, "class=\"h6\" d=\"M150 0.0h226v22.0h-226z"), "%s", text.data);
+    cr_expect(strstr(text.data, "class=\"h0\" d=\"M376 0.0h226v22.0h-226z"), "%s", text.data);
     syi_text_free(&text);
 }

@@ -101,7 +101,8 @@ static void check_passes(const char *const *set, enum syi_which which, const int
 Test(roles, passes_keep_them)
 {
     static const int one[3] = {1, 1, 1}, many[3] = {2, 2, 1};
-    static const char *const sets[][2] = {{NULL}, {"moe.expert_bias=true", "model.dtype=bfloat16"}};
+    static const char *const sets[][2] = {
+        {NULL}, {"moe.expert_bias=true", "model.dtype=bfloat16"}, {"model.weights=int8"}};
     for (size_t i = 0; i < SYI_COUNT(sets); i++)
         for (int which = SYI_GRAD_FIRST; which <= SYI_DECODE_STEP; which++) {
             check_passes(sets[i], (enum syi_which)which, one, 0);

@@ -12,19 +12,6 @@ int syi_cache_append(struct syi_program *p, int cache, int piece, int position)
     return SYI_EMIT(p, SY_OP_CACHE_APPEND, cache, NULL, 0, cache, piece, position);
 }
 
-int syi_cache_gather(struct syi_program *p, int cache, int rows, int position)
-{
-    if (!SYI_HAVE(p, cache, rows, position)) return -1;
-    return SYI_EMIT(p, SY_OP_CACHE_GATHER, syi_temp_like(p, cache), NULL, 0, cache, rows, position);
-}
-
-int syi_argmax(struct syi_program *p, int logits)
-{
-    if (!SYI_HAVE(p, logits)) return -1;
-    struct syi_tensor t = *syi_tensor_of(p, logits);
-    return SYI_EMIT(p, SY_OP_ARGMAX, syi_temp(p, SY_I32, t.rank - 1, t.dim, t.axis), NULL, 0, logits);
-}
-
 int syi_top_k(struct syi_program *p, int x, int64_t k, int *index)
 {
     *index = -1;

@@ -6,15 +6,13 @@
 
 /* ---- recording ---- */
 
-int syi_embed(struct syi_program *p, int ids, int table)
+int syi_embed_int8(struct syi_program *p, int ids, int table, int scales)
 {
-    if (!SYI_HAVE(p, ids, table)) return -1;
+    if (!SYI_HAVE(p, ids, table, scales)) return -1;
     struct syi_tensor t = *syi_tensor_of(p, ids);
-    t.rank = 3;
     t.dim[2] = syi_tensor_of(p, table)->dim[1];
     t.axis[2] = syi_tensor_of(p, table)->axis[1];
-    return SYI_EMIT(p, SY_OP_EMBED, syi_temp(p, syi_tensor_of(p, table)->dtype, 3, t.dim, t.axis), NULL, 0,
-                    ids, table);
+    return SYI_EMIT(p, SY_OP_EMBED_INT8, syi_temp(p, SY_F32, 3, t.dim, t.axis), NULL, 0, ids, table, scales);
 }
 
 int syi_embed_grad(struct syi_program *p, int ids, int dy, int table)
@@ -42,4 +40,5 @@ static void cost_embed(const struct sy_call *call, struct syi_cost *cost)
 /* ---- rules ---- */
 
 const struct syi_op_rules syi_op_rules_embed = {.grad = grad_embed, .cost = cost_embed};
+const struct syi_op_rules syi_op_rules_embed_int8 = {.cost = cost_embed};
 const struct syi_op_rules syi_op_rules_embed_grad = {.leaf_dim = 0, .flops = 1, .of = 1};

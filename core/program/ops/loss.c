@@ -18,14 +18,6 @@ struct syi_xent syi_xent(struct syi_program *p, int logits, int targets, int wei
     return (struct syi_xent){out[0], out[1], out[2], out[3]};
 }
 
-int syi_xent_grad(struct syi_program *p, int logits, int targets, int weights, int lse, int dloss,
-                  const struct sy_attr_xent *attr)
-{
-    if (!SYI_HAVE(p, logits, targets, weights, lse, dloss)) return -1;
-    return SYI_EMIT(p, SY_OP_XENT_GRAD, syi_temp_like(p, logits), attr, sizeof *attr, logits, targets,
-                    weights, lse, dloss);
-}
-
 /* ---- gradients ---- */
 
 SYI_GRAD(xent)
@@ -34,7 +26,7 @@ SYI_GRAD(xent)
     if (dout[1] >= 0 || dout[2] >= 0)
         syi_program_fail(p, SY_EUNSUPPORTED, "xent: only its loss is differentiable");
     else if (wants[0] && dout[0] >= 0)
-        din[0] = syi_xent_grad(p, op->in[0], op->in[1], op->in[2], op->out[2], dout[0], &attr);
+        din[0] = SYI_RECORD(p, SY_OP_XENT_GRAD, &attr, op->in[0], op->in[1], op->in[2], op->out[2], dout[0]);
 }
 
 /* ---- rules ---- */

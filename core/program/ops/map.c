@@ -210,9 +210,11 @@ static int same_dims(const struct syi_tensor *a, const struct syi_tensor *b)
     return a->rank == b->rank && !memcmp(a->dim, b->dim, sizeof a->dim);
 }
 
-static int check_map_operands(struct syi_check *c, const struct sy_attr_map *attr)
+/* Inputs broadcast to the shape. */
+static int check_map_inputs(struct syi_check *c, const struct sy_attr_map *attr,
+                            const struct syi_tensor *shape, int *dtype)
 {
-    int status = SY_OK, dtype = -1;
+    int status = SY_OK;
     for (int i = 0; !status && i < c->op->n_in; i++) {
         const struct syi_tensor *t = syi_check_in(c, i);
         if (i == attr->rng) {
@@ -220,13 +222,19 @@ static int check_map_operands(struct syi_check *c, const struct sy_attr_map *att
                 return syi_check_bad(c, "input %d is no rng state", i);
             continue;
         }
-        if (!is_broadcast(t, syi_check_out(c, 0)))
-            return syi_check_bad(c, "input %d neither has the output's shape nor broadcasts", i);
-        status = check_map_type(c, t, &dtype);
+        if (!is_broadcast(t, shape))
+            return syi_check_bad(c, "input %d neither has the whole shape nor broadcasts", i);
+        status = check_map_type(c, t, dtype);
     }
+    return status;
+}
+
+static int check_map_outputs(struct syi_check *c, const struct sy_attr_map *attr, int dtype)
+{
+    int status = SY_OK;
     for (int i = 0; !status && i < c->op->n_out; i++) {
         int reg = attr->out_register[i];
-        if (!same_dims(syi_check_out(c, i), syi_check_out(c, 0)))
+        if (c->op->op == SY_OP_MAP && !same_dims(syi_check_out(c, i), syi_check_out(c, 0)))
             return syi_check_bad(c, "output %d has another shape than output 0", i);
         if (reg >= c->op->n_in + attr->n_instr || reg == attr->rng)
             return syi_check_bad(c, "output %d stores register %d", i, reg);
@@ -235,16 +243,56 @@ static int check_map_operands(struct syi_check *c, const struct sy_attr_map *att
     return status;
 }
 
-static int check_map(struct syi_check *c)
+/* The operands of a map whose values have that shape. */
+static int check_over(struct syi_check *c, const struct syi_tensor *shape)
 {
     const struct sy_attr_map *attr = syi_program_attr(c->program, c->op);
+    int dtype = -1;
     if (attr->n_instr < 1 || attr->n_instr > SY_MAP_MAX_INSTR ||
         c->op->attr_bytes != sizeof *attr + attr->n_instr * sizeof attr->instr[0])
         return syi_check_bad(c, "%d instructions in %u bytes", attr->n_instr, c->op->attr_bytes);
     if (c->op->n_out < 1 || (attr->rng != 255 && attr->rng >= c->op->n_in))
         return syi_check_bad(c, "%d outputs, rng input %d", c->op->n_out, attr->rng);
-    int status = check_map_operands(c, attr);
+    int status = check_map_inputs(c, attr, shape, &dtype);
+    if (!status) status = check_map_outputs(c, attr, dtype);
     for (int i = 0; !status && i < attr->n_instr; i++) status = check_instr(c, attr, i);
+    return status;
+}
+
+static int check_map(struct syi_check *c)
+{
+    return check_over(c, syi_check_out(c, 0));
+}
+
+/* Blocks of output `out` as ops.h has them. */
+static int check_blocks(struct syi_check *c, int out)
+{
+    const struct syi_tensor *x = syi_check_in(c, 0), *y = syi_check_out(c, out);
+    if (x->rank != y->rank || x->dtype != SY_F32 || y->dtype != SY_F32)
+        return syi_check_bad(c, "output %d has another rank than input 0, or is not float32", out);
+    for (int i = 0; i < x->rank; i++) {
+        int64_t leaf = x->dim[i] / y->dim[i], last = x->rank - 1;
+        if (leaf * y->dim[i] != x->dim[i] || (i < last - 1 && leaf > 1) ||
+            (i == last && leaf > SY_MAP_SUMS_COLUMNS))
+            return syi_check_bad(c, "output %d: dim %d: %lld blocks of %lld elements", out, i,
+                                 (long long)y->dim[i], (long long)x->dim[i]);
+    }
+    return SY_OK;
+}
+
+static int check_map_sums(struct syi_check *c)
+{
+    const struct sy_attr_map *attr = syi_program_attr(c->program, c->op);
+    int status = attr->rng == 255 ? check_over(c, syi_check_in(c, 0)) : syi_check_bad(c, "random numbers");
+    int64_t columns = 1; /* whole blocks of every output */
+    for (int i = 0; !status && i < c->op->n_out; i++) {
+        const struct syi_tensor *x = syi_check_in(c, 0), *y = syi_check_out(c, i);
+        status = check_blocks(c, i);
+        int64_t leaf = status ? 1 : x->dim[x->rank - 1] / y->dim[x->rank - 1], more = columns;
+        while (columns % leaf) columns += more;
+        if (!status && columns > SY_MAP_SUMS_COLUMNS)
+            status = syi_check_bad(c, "output %d: no common blocks", i);
+    }
     return status;
 }
 
@@ -322,6 +370,12 @@ static void cost_map(const struct sy_call *call, struct syi_cost *cost)
     cost->flops = ((const struct sy_attr_map *)call->attr)->n_instr * syi_operand_elements(&call->out[0]);
 }
 
+static void cost_map_sums(const struct sy_call *call, struct syi_cost *cost)
+{
+    const struct sy_attr_map *attr = call->attr;
+    cost->flops = (attr->n_instr + call->n_out) * syi_operand_elements(&call->in[0]);
+}
+
 /* ---- text ---- */
 
 static void put_instr(struct syi_text *text, const struct sy_map_instr *instr, int to)
@@ -370,7 +424,7 @@ static void put_map(struct syi_text *text, const struct syi_op *op, const void *
     }
     syi_text_puts(text, "}");
     for (int i = 0; i < op->n_out && i < SY_MAX_OUT; i++)
-        syi_text_printf(text, " r%d", attr->out_register[i]);
+        syi_text_printf(text, " r%d%s", attr->out_register[i], attr->squares >> i & 1 ? "^2" : "");
     if (attr->rng != 255) syi_text_printf(text, " rng=r%d", attr->rng);
 }
 
@@ -378,4 +432,6 @@ static void put_map(struct syi_text *text, const struct syi_op *op, const void *
 
 const struct syi_op_rules syi_op_rules_map = {
     .check = check_map, .grad = grad_map, .cost = cost_map, .explain = put_map};
+const struct syi_op_rules syi_op_rules_map_sums = {
+    .check = check_map_sums, .cost = cost_map_sums, .explain = put_map};
 const struct syi_op_rules syi_op_rules_column_sum = {.leaf_dim = 0, .flops = 1};

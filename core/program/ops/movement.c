@@ -34,26 +34,6 @@ int syi_unpack(struct syi_program *p, int packed, int n, const int *like, int *p
     return syi_op_add(p, SY_OP_UNPACK, 1, &packed, n, parts, &attr, sizeof attr) ? -1 : parts[0];
 }
 
-int syi_expand_dims(struct syi_program *p, int x)
-{
-    if (!SYI_HAVE(p, x)) return -1;
-    const struct syi_tensor *t = syi_tensor_of(p, x);
-    int64_t dim[3] = {1, t->dim[0], t->dim[1]};
-    uint8_t axis[3] = {SYI_AXIS_NONE, t->axis[0], t->axis[1]};
-    if (t->rank != 2) return SYI_BAD(p, "expand_dims: rank %d", t->rank);
-    return SYI_EMIT(p, SY_OP_EXPAND_DIMS, syi_temp(p, t->dtype, 3, dim, axis), NULL, 0, x);
-}
-
-int syi_squeeze(struct syi_program *p, int x)
-{
-    if (!SYI_HAVE(p, x)) return -1;
-    const struct syi_tensor *t = syi_tensor_of(p, x);
-    int64_t dim[2] = {t->dim[1], t->dim[2]};
-    uint8_t axis[2] = {t->axis[1], t->axis[2]};
-    if (t->rank != 3) return SYI_BAD(p, "squeeze: rank %d", t->rank);
-    return SYI_EMIT(p, SY_OP_SQUEEZE, syi_temp(p, t->dtype, 2, dim, axis), NULL, 0, x);
-}
-
 /* ---- check ---- */
 
 static int check_reshape(struct syi_check *c)

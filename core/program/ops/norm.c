@@ -33,27 +33,12 @@ int syi_glu(struct syi_program *p, int packed, int rng, int counts, int activati
                     rate > 0 ? rng : -1, counts);
 }
 
-int syi_glu_grad(struct syi_program *p, int packed, int dy, int rng, int counts,
-                 const struct sy_attr_glu *attr)
-{
-    if (!SYI_HAVE(p, packed, dy)) return -1;
-    return SYI_EMIT(p, SY_OP_GLU_GRAD, syi_temp_like(p, packed), attr, sizeof *attr, packed, dy, rng, counts);
-}
-
 int syi_softmax(struct syi_program *p, int x, int *lse)
 {
-    if (!SYI_HAVE(p, x)) return -1;
-    struct syi_tensor t = *syi_tensor_of(p, x);
-    int out[2] = {syi_temp_like(p, x), syi_temp(p, t.dtype, t.rank - 1, t.dim, t.axis)};
+    int out[2];
+    int y = syi_record(p, SY_OP_SOFTMAX, NULL, 1, &x, 2, out);
     *lse = out[1];
-    return out[1] < 0 || syi_op_add(p, SY_OP_SOFTMAX, 1, &x, 2, out, NULL, 0) ? -1 : out[0];
-}
-
-int syi_softmax_grad(struct syi_program *p, int probabilities, int dprobabilities, int dlse)
-{
-    if (!SYI_HAVE(p, probabilities, dprobabilities)) return -1;
-    return SYI_EMIT(p, SY_OP_SOFTMAX_GRAD, syi_temp_like(p, probabilities), NULL, 0, probabilities,
-                    dprobabilities, dlse);
+    return y;
 }
 
 /* ---- check ---- */
@@ -96,15 +81,15 @@ SYI_GRAD(glu)
 {
     SYI_ATTR_COPY(p, op, sy_attr_glu);
     if (wants[0])
-        din[0] =
-            syi_glu_grad(p, op->in[0], syi_grad_fitting(p, dout[0], op->in[0]), op->in[1], op->in[2], &attr);
+        din[0] = SYI_RECORD(p, SY_OP_GLU_GRAD, &attr, op->in[0], syi_grad_fitting(p, dout[0], op->in[0]),
+                            op->in[1], op->in[2]);
 }
 
 SYI_GRAD(softmax)
 {
     if (!wants[0]) return;
     int dp = dout[0] >= 0 ? dout[0] : syi_grad_zero(p, op->out[0]);
-    din[0] = syi_softmax_grad(p, op->out[0], dp, dout[1]);
+    din[0] = SYI_RECORD(p, SY_OP_SOFTMAX_GRAD, NULL, op->out[0], dp, dout[1]);
 }
 
 /* ---- cost ---- */

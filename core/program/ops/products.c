@@ -16,25 +16,39 @@ static int temp_with_last(struct syi_program *p, int like, int from, int dim)
     return syi_temp(p, syi_sum_dtype(t.dtype), t.rank, t.dim, t.axis);
 }
 
-static int matmul(struct syi_program *p, enum sy_op op, int x, int w, int contract, int free)
+/* Emits a product of x, w and what else the op reads: in[0] and in[1] are x and w, whose dims `contract` and `free` are
+ * summed over and kept. */
+static int product(struct syi_program *p, enum sy_op op, int n_in, const int *in, int contract, int free)
 {
-    if (!SYI_HAVE(p, x, w)) return -1;
-    const struct syi_tensor *tx = syi_tensor_of(p, x), *tw = syi_tensor_of(p, w);
-    if (tx->rank != 3 || tw->rank != 2 || tx->dim[2] != tw->dim[contract])
+    if (!syi_have(p, n_in, in)) return -1;
+    const struct syi_tensor *tx = syi_tensor_of(p, in[0]), *tw = syi_tensor_of(p, in[1]);
+    if (tx->rank != tw->rank + 1 || tx->dim[tx->rank - 1] != tw->dim[contract])
         return SYI_BAD(p, "%s: operands of rank %d and %d, contraction %lld and %lld", syi_op_info(op)->name,
-                       tx->rank, tw->rank, (long long)tx->dim[2], (long long)tw->dim[contract]);
-    struct sy_attr_leaf attr = {syi_leaf_length(p, x, 2)};
-    return SYI_EMIT(p, op, temp_with_last(p, x, w, free), &attr, sizeof attr, x, w);
+                       tx->rank, tw->rank, (long long)tx->dim[tx->rank - 1], (long long)tw->dim[contract]);
+    struct sy_attr_leaf attr = {syi_leaf_length(p, in[0], tx->rank - 1)};
+    return syi_emit(p, op, n_in, in, temp_with_last(p, in[0], in[1], free), &attr, sizeof attr);
 }
+#define PRODUCT(p, op, contract, free, ...)                                                                  \
+    product(p, op, (int)SYI_COUNT(((int[]){__VA_ARGS__})), (int[]){__VA_ARGS__}, contract, free)
 
 int syi_matmul(struct syi_program *p, int x, int w)
 {
-    return matmul(p, SY_OP_MATMUL, x, w, 0, 1);
+    return PRODUCT(p, SY_OP_MATMUL, 0, 1, x, w);
 }
 
 int syi_matmul_nt(struct syi_program *p, int x, int w)
 {
-    return matmul(p, SY_OP_MATMUL_NT, x, w, 1, 0);
+    return PRODUCT(p, SY_OP_MATMUL_NT, 1, 0, x, w);
+}
+
+int syi_matmul_int8(struct syi_program *p, int x, int w, int scales)
+{
+    return PRODUCT(p, SY_OP_MATMUL_INT8, 0, 1, x, w, scales);
+}
+
+int syi_matmul_nt_int8(struct syi_program *p, int x, int w, int scales)
+{
+    return PRODUCT(p, SY_OP_MATMUL_NT_INT8, 1, 0, x, w, scales);
 }
 
 int syi_matmul_tn(struct syi_program *p, int x, int y)
@@ -48,24 +62,19 @@ int syi_matmul_tn(struct syi_program *p, int x, int y)
                     sizeof attr, x, y);
 }
 
-static int grouped(struct syi_program *p, enum sy_op op, int x, int w, int counts, int contract, int free)
-{
-    if (!SYI_HAVE(p, x, w, counts)) return -1;
-    const struct syi_tensor *tx = syi_tensor_of(p, x), *tw = syi_tensor_of(p, w);
-    if (tx->rank != 4 || tw->rank != 3 || tx->dim[3] != tw->dim[contract] || tx->dim[0] != tw->dim[0])
-        return SYI_BAD(p, "%s: operands do not fit", syi_op_info(op)->name);
-    struct sy_attr_leaf attr = {syi_leaf_length(p, x, 3)};
-    return SYI_EMIT(p, op, temp_with_last(p, x, w, free), &attr, sizeof attr, x, w, counts);
-}
-
 int syi_grouped_matmul(struct syi_program *p, int x, int w, int counts)
 {
-    return grouped(p, SY_OP_GROUPED_MATMUL, x, w, counts, 1, 2);
+    return PRODUCT(p, SY_OP_GROUPED_MATMUL, 1, 2, x, w, counts);
 }
 
 int syi_grouped_matmul_nt(struct syi_program *p, int x, int w, int counts)
 {
-    return grouped(p, SY_OP_GROUPED_MATMUL_NT, x, w, counts, 2, 1);
+    return PRODUCT(p, SY_OP_GROUPED_MATMUL_NT, 2, 1, x, w, counts);
+}
+
+int syi_grouped_matmul_int8(struct syi_program *p, int x, int w, int counts, int scales)
+{
+    return PRODUCT(p, SY_OP_GROUPED_MATMUL_INT8, 1, 2, x, w, counts, scales);
 }
 
 int syi_grouped_matmul_tn(struct syi_program *p, int x, int y, int counts)
@@ -81,13 +90,12 @@ int syi_grouped_matmul_tn(struct syi_program *p, int x, int y, int counts)
 
 int syi_ragged_matmul(struct syi_program *p, int x, int w, int counts, int first)
 {
-    if (!SYI_HAVE(p, x, w, counts, first)) return -1;
-    const struct syi_tensor *tx = syi_tensor_of(p, x), *tw = syi_tensor_of(p, w);
-    if (tx->rank != 4 || tw->rank != 3 || tx->dim[3] != tw->dim[1] || tx->dim[0] != 1)
-        return SYI_BAD(p, "ragged_matmul: operands do not fit");
-    struct sy_attr_leaf attr = {syi_leaf_length(p, x, 3)};
-    return SYI_EMIT(p, SY_OP_RAGGED_MATMUL, temp_with_last(p, x, w, 2), &attr, sizeof attr, x, w, counts,
-                    first);
+    return PRODUCT(p, SY_OP_RAGGED_MATMUL, 1, 2, x, w, counts, first);
+}
+
+int syi_ragged_matmul_int8(struct syi_program *p, int x, int w, int counts, int first, int scales)
+{
+    return PRODUCT(p, SY_OP_RAGGED_MATMUL_INT8, 1, 2, x, w, counts, first, scales);
 }
 
 /* ---- gradients ---- */
@@ -169,3 +177,7 @@ const struct syi_op_rules syi_op_rules_grouped_matmul = {
 const struct syi_op_rules syi_op_rules_grouped_matmul_nt = {.leaf_dim = 3, .cost = cost_grouped};
 const struct syi_op_rules syi_op_rules_grouped_matmul_tn = {.leaf_dim = 1, .cost = cost_grouped};
 const struct syi_op_rules syi_op_rules_ragged_matmul = {.leaf_dim = 3, .cost = cost_grouped};
+const struct syi_op_rules syi_op_rules_matmul_int8 = {.leaf_dim = 2, .cost = cost_product};
+const struct syi_op_rules syi_op_rules_matmul_nt_int8 = {.leaf_dim = 2, .cost = cost_product};
+const struct syi_op_rules syi_op_rules_grouped_matmul_int8 = {.leaf_dim = 3, .cost = cost_grouped};
+const struct syi_op_rules syi_op_rules_ragged_matmul_int8 = {.leaf_dim = 3, .cost = cost_grouped};

@@ -77,32 +77,6 @@ struct syi_ragged syi_ragged_places(struct syi_program *p, const struct syi_rout
     return r;
 }
 
-int syi_gate(struct syi_program *p, int probabilities, int expert, int slot, int normalize)
-{
-    if (!SYI_HAVE(p, probabilities, expert, slot)) return -1;
-    struct syi_tensor t = *syi_tensor_of(p, expert);
-    struct sy_attr_gate attr = {normalize};
-    return SYI_EMIT(p, SY_OP_GATE, syi_temp(p, syi_tensor_of(p, probabilities)->dtype, 3, t.dim, t.axis),
-                    &attr, sizeof attr, probabilities, expert, slot);
-}
-
-int syi_gate_grad(struct syi_program *p, int dgate, int expert, int slot, int probabilities, int normalize)
-{
-    if (!SYI_HAVE(p, dgate, expert, slot, probabilities)) return -1;
-    struct sy_attr_gate attr = {normalize};
-    return SYI_EMIT(p, SY_OP_GATE_GRAD, syi_temp_like(p, probabilities), &attr, sizeof attr, dgate, expert,
-                    slot, probabilities);
-}
-
-int syi_kept_tokens(struct syi_program *p, int slot)
-{
-    if (!SYI_HAVE(p, slot)) return -1;
-    struct syi_tensor t = *syi_tensor_of(p, slot);
-    int64_t dim[2] = {1, t.dim[0]};
-    uint8_t axis[2] = {SYI_AXIS_NONE, t.axis[0]};
-    return SYI_EMIT(p, SY_OP_KEPT_TOKENS, syi_temp(p, SY_I32, 2, dim, axis), NULL, 0, slot);
-}
-
 int syi_regroup(struct syi_program *p, int x, int64_t rows, int64_t length, int64_t groups)
 {
     if (!SYI_HAVE(p, x)) return -1;
@@ -227,7 +201,7 @@ static int check_ungrouping(struct syi_check *c)
 SYI_GRAD(gate)
 {
     SYI_ATTR_COPY(p, op, sy_attr_gate);
-    if (wants[0]) din[0] = syi_gate_grad(p, dout[0], op->in[1], op->in[2], op->in[0], (int)attr.normalize);
+    if (wants[0]) din[0] = SYI_RECORD(p, SY_OP_GATE_GRAD, &attr, dout[0], op->in[1], op->in[2], op->in[0]);
 }
 
 SYI_GRAD(dispatch)

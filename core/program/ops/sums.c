@@ -85,13 +85,6 @@ int syi_max_over(struct syi_program *p, int x, unsigned dims)
     return SYI_HAVE(p, x) ? over_axes(p, SY_OP_MAX_AXIS, x, dims) : -1;
 }
 
-int syi_count_sum(struct syi_program *p, int counts)
-{
-    if (!SYI_HAVE(p, counts)) return -1;
-    struct syi_tensor t = *syi_tensor_of(p, counts);
-    return SYI_EMIT(p, SY_OP_COUNT_SUM, syi_temp(p, SY_I64, 1, t.dim, t.axis), NULL, 0, counts);
-}
-
 /* ---- check ---- */
 
 static int check_block(struct syi_check *c)

@@ -327,8 +327,9 @@ static void read_format_1(struct reader *r, struct syi_checkpoint_meta *meta)
     r->object = 0;
 }
 
-static void read_members(struct reader *r, struct syi_checkpoint_meta *meta)
+static void read_members(struct reader *r, void *into)
 {
+    struct syi_checkpoint_meta *meta = into;
     int64_t version = check_version(r);
     meta->step = get_integer(r, "step", 0, MOST);
     meta->examples = get_integer(r, "examples", 0, INT64_MAX);
@@ -356,8 +357,9 @@ static void read_members(struct reader *r, struct syi_checkpoint_meta *meta)
     }
 }
 
-static void read_sums(struct reader *r, struct syi_checkpoint_sums *sums)
+static void read_sums(struct reader *r, void *into)
 {
+    struct syi_checkpoint_sums *sums = into;
     const struct syi_json_node *list = has(r, "crc32c") ? member(r, "crc32c", SYI_JSON_OBJECT) : NULL;
     for (uint32_t i = list ? list->first : SYI_JSON_NONE; i != SYI_JSON_NONE && !r->status;
          i = r->json.nodes[i].next) {
@@ -378,43 +380,34 @@ static void read_sums(struct reader *r, struct syi_checkpoint_sums *sums)
     }
 }
 
-/* meta.json of the folder, parsed into r, whose file is freed by the caller; r->json is where the status is SY_OK. */
-static int open_meta(struct reader *r, const char *folder, struct sy_error *err)
+/* What `take` reads of the folder's meta.json, into *into. */
+static int read_meta(const char *folder, void (*take)(struct reader *r, void *into), void *into,
+                     struct sy_error *err)
 {
     char *text = NULL, *file = syi_format("%s/meta.json", folder);
     size_t bytes = 0;
-    *r = (struct reader){.file = file, .err = err};
+    struct reader r = {.file = file, .err = err};
     if (!file) return syi_error(err, SY_ENOMEM, "out of memory");
     int status = syi_file_read(file, &text, &bytes, err);
-    if (!status) status = syi_json_parse(&r->json, file, text, bytes, err);
+    if (!status) status = syi_json_parse(&r.json, file, text, bytes, err);
+    if (!status) {
+        take(&r, into);
+        status = r.status;
+        syi_json_free(&r.json);
+    }
     syi_free(text);
+    syi_free(file);
     return status;
 }
 
 int syi_checkpoint_sums_read(const char *folder, struct syi_checkpoint_sums *sums, struct sy_error *err)
 {
-    struct reader r;
     memset(sums, 0, sizeof *sums);
-    int status = open_meta(&r, folder, err);
-    if (!status) {
-        read_sums(&r, sums);
-        status = r.status;
-        syi_json_free(&r.json);
-    }
-    syi_free((char *)(uintptr_t)r.file);
-    return status;
+    return read_meta(folder, read_sums, sums, err);
 }
 
 int syi_checkpoint_meta_read(const char *folder, struct syi_checkpoint_meta *meta, struct sy_error *err)
 {
-    struct reader r;
     memset(meta, 0, sizeof *meta);
-    int status = open_meta(&r, folder, err);
-    if (!status) {
-        read_members(&r, meta);
-        status = r.status;
-        syi_json_free(&r.json);
-    }
-    syi_free((char *)(uintptr_t)r.file);
-    return status;
+    return read_meta(folder, read_members, meta, err);
 }

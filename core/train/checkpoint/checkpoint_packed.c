@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The weights of a packed model into a session, each read once to where it stays; int8 ones are expanded there. */
+/* The weights of a packed model into a session, each read once to where it stays; int8 ones are expanded there where
+ * the session has no room for int8. */
 #include "config.h"
 
 #include <string.h>
@@ -11,7 +12,7 @@
 /* NULL: the tensor has no scales. */
 static const struct syi_safetensors_tensor *scales_of(const struct syi_safetensors *file, const char *name)
 {
-    char *full = syi_format("%s%s", name, SYI_PACKED_SCALES);
+    char *full = syi_format("%s%s", name, SYI_INT8_SCALES);
     const struct syi_safetensors_tensor *scales = full ? syi_safetensors_find(file, full) : NULL;
     syi_free(full);
     return scales;
@@ -27,16 +28,20 @@ static int scales_fit(const struct syi_safetensors_tensor *weights, int axis,
     return fit;
 }
 
-static int is_weights(const char *name)
+static int is_scales(const char *name)
 {
-    size_t n = strlen(name), end = strlen(SYI_PACKED_SCALES);
     return !strncmp(name, SYI_PACKED_TARGET, strlen(SYI_PACKED_TARGET)) &&
-           !(n > end && !strcmp(name + n - end, SYI_PACKED_SCALES));
+           syi_ends_with(name, SYI_INT8_SCALES);
 }
 
-/* The parameters alone, int8 ones as the float32 that they become: what a session's tensors are compared with. tensors is
- * the caller's, all else borrowed from the file. */
-static int list_weights(const struct syi_safetensors *file, struct syi_safetensors *list,
+static int is_weights(const char *name)
+{
+    return !strncmp(name, SYI_PACKED_TARGET, strlen(SYI_PACKED_TARGET)) && !is_scales(name);
+}
+
+/* The parameters alone, int8 ones as the float32 that they become if `expanded`, else with their scales: what a session's
+ * tensors are compared with. tensors is the caller's, all else borrowed from the file. */
+static int list_weights(const struct syi_safetensors *file, int expanded, struct syi_safetensors *list,
                         struct sy_error *err)
 {
     *list = *file;
@@ -45,16 +50,24 @@ static int list_weights(const struct syi_safetensors *file, struct syi_safetenso
     if (!list->tensors) return SY_ENOMEM;
     for (size_t i = 0; i < file->n_tensors; i++) {
         struct syi_safetensors_tensor *to = &list->tensors[list->n_tensors];
-        if (!is_weights(file->tensors[i].name)) continue;
+        if (!is_weights(file->tensors[i].name) && (expanded || !is_scales(file->tensors[i].name))) continue;
         *to = file->tensors[i];
         list->n_tensors++;
         if (to->dtype != SYI_SAFETENSORS_I8) continue;
         if (!scales_fit(to, syi_int8_axis(to->name, to->rank), scales_of(file, to->name)))
             return syi_error(err, SY_EFORMAT, "%s: %s is int8 without a scale for each channel", file->path,
                              to->name);
-        to->dtype = SYI_SAFETENSORS_F32;
+        if (expanded) to->dtype = SYI_SAFETENSORS_F32;
     }
     return SY_OK;
+}
+
+/* Whether no parameter of the session is int8. */
+static int is_expanded(const struct syi_checkpoint_tensors *tensors)
+{
+    for (size_t i = 0; i < tensors->n; i++)
+        if (tensors->list[i].dtype == SYI_SAFETENSORS_I8) return 0;
+    return 1;
 }
 
 /* This rank's block of an int8 tensor and of its scales. The int8 numbers first lie at the end of the place that they
@@ -88,8 +101,9 @@ static int read_weights(const struct syi_safetensors *file, const struct syi_che
     for (size_t i = 0; i < tensors->n && !status; i++) {
         const struct syi_safetensors_tensor *there = syi_safetensors_find(file, tensors->list[i].name);
         const struct syi_shared *shared = tensors->source[i].shared;
-        status = there->dtype == SYI_SAFETENSORS_I8 ? read_int8(file, there, &shared->tensor, err)
-                                                    : syi_checkpoint_tensor_read(file, there, shared, err);
+        int expand = there->dtype == SYI_SAFETENSORS_I8 && shared->tensor.dtype == SY_F32;
+        status = expand ? read_int8(file, there, &shared->tensor, err)
+                        : syi_checkpoint_tensor_read(file, there, shared, err);
     }
     return status;
 }
@@ -112,8 +126,8 @@ int syi_checkpoint_read_packed(const char *path, int64_t step, const struct syi_
     int status = syi_packed_open(&packed, path, err);
     if (!status) status = check_step(&packed, step, err);
     if (!status && first) status = syi_packed_check(&packed, err);
-    if (!status) status = list_weights(&packed.file, &weights, err);
     if (!status) status = syi_checkpoint_tensors(session, SYI_PARAM, NULL, &tensors, err);
+    if (!status) status = list_weights(&packed.file, is_expanded(&tensors), &weights, err);
     if (!status) status = syi_checkpoint_tensors_compare(&tensors, &weights, err);
     if (!status) status = read_weights(&packed.file, &tensors, err);
     if (!status) {

@@ -371,7 +371,8 @@ static int run_rank(void *arg, const struct syi_rank *rank, struct sy_error *err
     *m = (struct member){.lockstep = l, .rank = rank, .side = side->number};
     if (rank->rank == 0)
         syi_rank_describe(rank, l->result->launched[side->number], sizeof l->result->launched[0]);
-    int status = syi_engine_new(config, rank, SYI_USE_TRAIN | l->job->use[side->number], 0, &engine, err);
+    int status = syi_engine_new(config, rank, SYI_USE_TRAIN | SYI_USE_UNFOLDED | l->job->use[side->number], 0,
+                                &engine, err);
     if (!status) {
         m->session = syi_engine_session(engine);
         status = begin_weights(engine, config, rank, err);

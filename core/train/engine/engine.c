@@ -8,6 +8,7 @@
 
 #include "train/engine/expert_metrics.h"
 #include "train/engine/engine_internal.h"
+#include "train/engine/step_metrics.h"
 
 struct syi_session *syi_engine_session(struct syi_engine *e)
 {
@@ -322,6 +323,34 @@ static void add_layers(struct syi_engine *e, struct syi_eval_layer *layer)
     }
 }
 
+/* What T5X's metrics are made of that go by batches. */
+static void add_batch(struct syi_engine *e, const struct syi_batch *batch, const struct syi_norms *norms,
+                      struct syi_eval_sums *sums)
+{
+    double loss = get_scalar(e->output[SYI_STEP_TOKEN_LOSS]), z = get_scalar(e->output[SYI_STEP_Z_LOSS]);
+    double value[SYI_STEP_VALUES] = {[SYI_STEP_LOSS] = loss / norms->loss,
+                                     [SYI_STEP_Z_LOSS] = z / norms->loss,
+                                     [SYI_STEP_CROSS_ENTROPY] = (loss - z) / norms->loss,
+                                     [SYI_STEP_MICROBATCHES] = 1,
+                                     [SYI_STEP_WEIGHT_SUM] = norms->weight_sum};
+    syi_step_count_batch(batch, value);
+    for (int i = 0; i < SYI_STEP_VALUES; i++) sums->value[i] += value[i];
+    sums->packed |= batch->decoder_segments != NULL;
+}
+
+/* Of all ranks, as the counts of a training step are. */
+static void add_routing(struct syi_engine *e, int64_t *routing)
+{
+    int64_t experts = e->config.moe.num_experts;
+    for (int i = 0; i < e->n_moe; i++, routing += 2 * experts) {
+        const int64_t *chosen = e->moe[i].chosen->data, *kept = e->moe[i].kept->data;
+        for (int64_t x = 0; x < experts; x++) {
+            routing[x] += kept[x];
+            routing[experts + x] += chosen[x] - kept[x];
+        }
+    }
+}
+
 int syi_engine_eval(struct syi_engine *e, const struct syi_batch *batch, struct syi_eval_sums *sums,
                     struct sy_error *err)
 {
@@ -341,7 +370,9 @@ int syi_engine_eval(struct syi_engine *e, const struct syi_batch *batch, struct 
     e->places = bound->eval_places;
     e->real[0] = (int64_t)norms.input;
     e->real[1] = (int64_t)norms.target;
+    add_batch(e, batch, &norms, sums);
     if (sums->layer) add_layers(e, sums->layer);
+    if (sums->routing) add_routing(e, sums->routing);
     return SY_OK;
 }
 

@@ -19,7 +19,9 @@ enum syi_engine_use {
     SYI_USE_APART = 32,   /* every temporary in a place of its own; the same bits, more memory (likewise) */
     SYI_USE_SCORE = 64,
     SYI_USE_SNAPSHOT = 128, /* memory for checkpoints that are written beside training */
-    SYI_USE_COHERENT = 256  /* the host reads and writes weights, state and gradients between runs (verify) */
+    SYI_USE_UNFOLDED =
+        512, /* sums of blocks stay ops of their own, as in every program of the model (lock-step) */
+    SYI_USE_COHERENT = 256 /* the host reads and writes weights, state and gradients between runs (verify) */
 };
 
 struct syi_engine; /* of one rank */
@@ -116,6 +118,11 @@ struct syi_eval_sums {
         correct_sum;                 /* loss_sum: z-loss and what label smoothing adds included */
     int64_t target_tokens, weighted; /* targets; those of nonzero weight */
     struct syi_eval_layer *layer;    /* [syi_engine_moe_layers], the caller's; NULL: not wanted */
+    /* T5X's values of its batches, added up: of the loss as each batch divides it, and what counts the batch */
+    double value[SYI_STEP_VALUES];
+    int packed;
+    /* (layers, 2, experts), the caller's: tokens that each expert took, and those it dropped; NULL: not wanted */
+    int64_t *routing;
 };
 /* Adds a batch of at most the bound rows. */
 int syi_engine_eval(struct syi_engine *engine, const struct syi_batch *batch, struct syi_eval_sums *sums,

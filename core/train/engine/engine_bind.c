@@ -202,6 +202,7 @@ static int bind(struct syi_engine *e, const struct syi_engine *lender, int plan_
                                           .plan_only = plan_only,
                                           .check_device = e->config.memory.check,
                                           .coherent = (e->use & SYI_USE_COHERENT) != 0,
+                                          .fold = !(e->use & (SYI_USE_UNFUSED | SYI_USE_UNFOLDED)),
                                           .snapshot = (e->use & SYI_USE_SNAPSHOT) != 0,
                                           .check_reuse = (e->use & SYI_USE_APART) != 0};
     int status = syi_session_new(&options, &e->session, err);
@@ -242,6 +243,18 @@ static int take_end(struct syi_engine *e, struct sy_error *err)
     return SY_OK;
 }
 
+/* What trains has float32 weights; a plan of training is made of any model. */
+static int check_weights(struct syi_engine *e, int plan_only, struct sy_error *err)
+{
+    int int8 = (e->use & SYI_USE_TRAIN) && e->config.model.weights == SYI_WEIGHTS_INT8;
+    if (int8 && !plan_only)
+        return syi_error(
+            err, SY_EINVAL,
+            "model.weights = int8 is for packed models, which answer only: leave it out to train");
+    if (int8) e->config.model.weights = SYI_WEIGHTS_FLOAT32;
+    return SY_OK;
+}
+
 static int make(const struct syi_config *config, const struct syi_rank *rank, int use,
                 const struct syi_engine *lender, int plan_only, struct syi_engine **engine,
                 struct sy_error *err)
@@ -258,7 +271,8 @@ static int make(const struct syi_config *config, const struct syi_rank *rank, in
     e->eval_rows = syi_config_decode_rows(config);
     struct syi_shape shape = syi_engine_shape(e, 0, SYI_GRAD_FIRST);
     e->groups = shape.rows / syi_group_rows(config, &shape, 1);
-    int status = syi_loss_factor_parse(&e->factor, config->loss.loss_normalizing_factor, err);
+    int status = check_weights(e, plan_only, err);
+    if (!status) status = syi_loss_factor_parse(&e->factor, config->loss.loss_normalizing_factor, err);
     if (!status && !(e->chains = syi_chains_make(&e->config, err))) status = err->code;
     if (!status) status = bind(e, lender, plan_only, err);
     if (!status && !plan_only) status = take_buffers(e, err);

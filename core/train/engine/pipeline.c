@@ -60,7 +60,7 @@ int syi_pipeline(const struct syi_config *config, const struct syi_mesh *mesh, e
 {
     struct syi_config resolved = *config;
     struct syi_pass_options options = {
-        .mesh = mesh, .reproducible = config->reproducible.enabled, .target = UINT64_MAX};
+        .mesh = mesh, .reproducible = config->reproducible.enabled, .fold = 1, .target = UINT64_MAX};
     resolved.mesh.expert = mesh->size[1]; /* 0 in a run file: as many as are left */
     int status = record(&resolved, which, shape, model, recorded, err);
     if (status || !recorded->program) return status;

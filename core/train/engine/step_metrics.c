@@ -38,9 +38,9 @@ static int is_summed(const struct syi_config *config)
     return factor.kind == SYI_LOSS_FACTOR_NONE || factor.kind == SYI_LOSS_FACTOR_NUMBER;
 }
 
-static unsigned cases(const struct syi_config *config, const struct syi_batch *b)
+static unsigned cases(const struct syi_config *config, int packed)
 {
-    unsigned now = config->moe.num_experts ? EXPERTS : b->decoder_segments ? PACKED : PLAIN;
+    unsigned now = config->moe.num_experts ? EXPERTS : packed ? PACKED : PLAIN;
     if (syi_compat(config, config->metrics.divide_by)) return now | ALL;
     return is_summed(config) ? now | SUMMED : now;
 }
@@ -68,8 +68,7 @@ static int64_t examples(const int32_t *ids, const int32_t *segments, int64_t n_r
     return count;
 }
 
-/* How full a batch is. */
-static void count_batch(const struct syi_batch *b, double value[SYI_STEP_VALUES])
+void syi_step_count_batch(const struct syi_batch *b, double value[SYI_STEP_VALUES])
 {
     int64_t in = (int64_t)b->rows * b->input_length, out = (int64_t)b->rows * b->target_length;
     int64_t n_in = tokens(b->encoder_ids, in), n_out = tokens(b->decoder_targets, out);
@@ -89,16 +88,37 @@ int syi_step_metrics(const struct syi_config *config, const struct syi_batch *ba
                      const struct syi_step_result *result, struct syi_step_metric out[SYI_STEP_METRICS_MOST])
 {
     double value[SYI_STEP_VALUES];
-    unsigned now = cases(config, batch);
+    unsigned now = cases(config, batch->decoder_segments != NULL);
     int n = 0;
     memcpy(value, result->value, sizeof value);
-    count_batch(batch, value);
+    syi_step_count_batch(batch, value);
     for (size_t i = 0; i < SYI_COUNT(rows); i++) {
         const struct row *r = &rows[i];
         int steps = r->divisor == SYI_STEP_MICROBATCHES || r->divisor == SYI_STEP_ONE;
         if (r->when & now)
             out[n++] = (struct syi_step_metric){r->name, value[r->total], value[r->divisor], steps};
     }
+    return n;
+}
+
+/* Whether evaluations have it from what they count of their batches. */
+static int is_of_batches(const struct row *r)
+{
+    if (r->total == SYI_STEP_INPUT_EXAMPLES || r->total == SYI_STEP_TARGET_EXAMPLES) return 1;
+    return r->divisor == SYI_STEP_WEIGHT_SUM || r->divisor == SYI_STEP_INPUT_PLACES ||
+           r->divisor == SYI_STEP_TARGET_PLACES || r->divisor == SYI_STEP_PLACES;
+}
+
+int syi_step_metrics_of_batches(const struct syi_config *config, int packed,
+                                const double value[SYI_STEP_VALUES],
+                                struct syi_step_metric out[SYI_STEP_METRICS_MOST])
+{
+    unsigned now = cases(config, packed);
+    int n = 0;
+    for (size_t i = 0; i < SYI_COUNT(rows); i++)
+        if ((rows[i].when & now) && is_of_batches(&rows[i]))
+            out[n++] =
+                (struct syi_step_metric){rows[i].name, value[rows[i].total], value[rows[i].divisor], 0};
     return n;
 }
 

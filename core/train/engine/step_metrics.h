@@ -15,6 +15,13 @@ enum { SYI_STEP_METRICS_MOST = 64 };
 /* Those that a run of this configuration has, at most SYI_STEP_METRICS_MOST; returns how many. */
 int syi_step_metrics(const struct syi_config *config, const struct syi_batch *batch,
                      const struct syi_step_result *result, struct syi_step_metric out[SYI_STEP_METRICS_MOST]);
+/* How full a batch is: sets the values that count its tokens, places and examples. */
+void syi_step_count_batch(const struct syi_batch *batch, double value[SYI_STEP_VALUES]);
+/* Those that count padding and go by batches, of values that were added up over batches; MICROBATCHES counts these. packed:
+ * whether rows have several examples. */
+int syi_step_metrics_of_batches(const struct syi_config *config, int packed,
+                                const double value[SYI_STEP_VALUES],
+                                struct syi_step_metric out[SYI_STEP_METRICS_MOST]);
 /* The number of a metric for one step, as T5X writes it; nothing divided by nothing is 0, as T5X NaN. */
 double syi_step_metric_value(const struct syi_config *config, const struct syi_step_metric *metric);
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/philox.h"
+#include "data/length_buckets.h"
 #include "train/engine/data_files.h"
 #include "train/engine/engine.h"
 #include "train/engine/train_data.h"
@@ -117,6 +118,68 @@ int syi_train_data_get(struct syi_train_data *data, int64_t step, const struct s
                        struct sy_error *err)
 {
     return syi_prefetch_get(&data->prefetch, step, batch, err);
+}
+
+/* ---- padded lengths from the data ---- */
+
+/* Batches that padded lengths are chosen from: some of each pool, of pools that lie evenly in the training. Sorting a pool takes
+ * time, so large ones are fewer. */
+enum { SAMPLE_POOLS = 16, SAMPLE_ROWS = 1 << 20 };
+
+/* The shortest padded length with which sums over a batch have as many parts as with the longest, so that as many ranks can
+ * share them. */
+static int32_t least_length(const struct syi_config *c)
+{
+    struct syi_shape shape = syi_config_shape(c, SYI_GRAD_FIRST);
+    uint32_t wanted[SYI_AXIS_COUNT], have[SYI_AXIS_COUNT];
+    int64_t longest = shape.shortest_length;
+    syi_leaves(c, &shape, wanted);
+    for (shape.shortest_length = 1; shape.shortest_length < longest; shape.shortest_length++) {
+        syi_leaves(c, &shape, have);
+        if (have[SYI_AXIS_BATCH] == wanted[SYI_AXIS_BATCH]) break;
+    }
+    return (int32_t)shape.shortest_length;
+}
+
+static int sample_batches(struct syi_batcher *b, int64_t steps, struct syi_length_sample *sample,
+                          struct sy_error *err)
+{
+    int64_t pool_rows = (int64_t)b->pool_batches * b->batch_size, pools = SAMPLE_ROWS / pool_rows;
+    int64_t all = (steps + b->pool_batches - 1) / b->pool_batches;
+    if (pools > SAMPLE_POOLS) pools = SAMPLE_POOLS;
+    if (pools > all) pools = all;
+    if (pools < 1) pools = 1;
+    sample->n = (int)pools * b->pool_batches;
+    sample->batch = syi_alloc((size_t)sample->n * sizeof *sample->batch, err);
+    int status = sample->batch ? SY_OK : SY_ENOMEM;
+    for (int i = 0; i < sample->n && !status; i++) {
+        int64_t pool = i / b->pool_batches * all / pools;
+        status = syi_batcher_longest(b, pool * b->pool_batches + i % b->pool_batches, &sample->batch[i], err);
+    }
+    return status;
+}
+
+int syi_train_find_buckets(struct syi_config *c, const char *run_dir, double positions[2],
+                           struct sy_error *err)
+{
+    struct syi_train_data *data = syi_alloc(sizeof *data, err);
+    struct syi_train_reader reader = {.run_dir = run_dir, .quiet = 1};
+    if (!data) return SY_ENOMEM;
+    c->data.length_buckets.n = 0;
+    struct syi_length_sample sample = {
+        .most = {(int32_t)c->data.max_input_length, (int32_t)c->data.max_target_length},
+        .least = least_length(c)};
+    int status = syi_train_data_open(data, c, &reader, err);
+    if (!status) status = sample_batches(&data->batcher, c->train.steps, &sample, err);
+    if (!status) {
+        positions[1] = syi_length_buckets_positions(&sample, &c->data.length_buckets);
+        status = syi_length_buckets_choose(&sample, (int)c->data.auto_buckets, &c->data.length_buckets, err);
+    }
+    if (!status) positions[0] = syi_length_buckets_positions(&sample, &c->data.length_buckets);
+    syi_free(sample.batch);
+    syi_train_data_close(data);
+    syi_free(data);
+    return status;
 }
 
 /* ---- made up ---- */

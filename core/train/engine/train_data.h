@@ -34,6 +34,12 @@ void syi_train_data_close(struct syi_train_data *data); /* also of a zeroed one 
 int syi_train_data_get(struct syi_train_data *data, int64_t step, const struct syi_batch **batch,
                        struct sy_error *err) SYI_MUST_CHECK;
 
+/* Works out config->data.length_buckets, data.auto_buckets of them, from the lengths of batches all over the training: a pure
+ * function of the run file and the files of its tasks. run_dir: as a reader's. positions: of a row in these padded lengths and
+ * with one padded length, on average over those batches. */
+int syi_train_find_buckets(struct syi_config *config, const char *run_dir, double positions[2],
+                           struct sy_error *err) SYI_MUST_CHECK;
+
 /* Memory for any batch of the run file's training. */
 int syi_train_batch_create(const struct syi_config *config, struct syi_batch *batch,
                            struct sy_error *err) SYI_MUST_CHECK;

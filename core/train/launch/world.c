@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Processes that belong together: the launcher's variables, MPI behind the backend of that name, and what all
+/* Processes that belong together: the launcher's variables, MPI through the backend of that name, and what all
  * ranks must have in common before anything is allocated. */
 #include "config.h"
 
@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/plugin_folders.h"
 #include "runtime/backend.h"
 #include "train/launch/world.h"
 
@@ -183,7 +184,7 @@ static int compare_programs(struct syi_world *world, struct sy_error *err)
     syi_sha256_init(&hash);
     syi_sha256_add(&hash, version, sizeof version);
     syi_sha256_add(&hash, abi, sizeof abi);
-    syi_world_hash_file("/proc/self/exe", &hash);
+    syi_world_hash_file(syi_program_file(), &hash);
     syi_sha256_hex(&hash, hex);
     int status = syi_comm_same(&world->comm, hex, sizeof hex, &odd, err);
     if (status || odd < 0) return status;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a kind of action is made of: its row, and what the kinds share (action_watch.c: finding the value that a part
- * watches, comparing; action_state.c: numbers with names; action_report.c: events and warnings). The rows are listed in actions.c. */
+ * watches, comparing; action_state.c: numbers with names; action_report.c: events and warnings). base/action_kinds.h lists the kinds. */
 #ifndef SYI_ACTION_KIND_H
 #define SYI_ACTION_KIND_H
 
@@ -18,7 +18,7 @@ struct syi_action_call {
     struct syi_verdict *verdict;
 };
 
-/* A kind, in the order of SYI_ACTION_MAP. */
+/* A kind. */
 struct syi_action {
     const char *name;
     int moments; /* bits of enum syi_moment_kind it wants */
@@ -31,8 +31,9 @@ struct syi_action {
     /* NULL: none; at most 16, as action.NAME.n allows. */
     int (*kept)(const struct syi_action_state *state, int64_t step[16]);
 };
-extern const struct syi_action syi_action_early_stopping, syi_action_terminate_on_nan, syi_action_keep_best,
-    syi_action_reduce_lr, syi_action_command, syi_action_plugin;
+#define SYI_ACTION_DECLARE(X, NAME, name, keys, help) extern const struct syi_action syi_action_##name;
+SYI_ACTIONS(SYI_ACTION_DECLARE, )
+#undef SYI_ACTION_DECLARE
 
 /* ---- action_report.c ---- */
 

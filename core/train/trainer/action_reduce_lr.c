@@ -54,7 +54,7 @@ static int run(struct syi_action_call *call, struct sy_error *err)
     return SY_OK;
 }
 
-const struct syi_action syi_action_reduce_lr = {.name = "reduce_lr_on_plateau",
-                                                .moments = SYI_AFTER_STEP | SYI_AFTER_EVALUATION,
-                                                .run = run,
-                                                .rate_factor = factor_of};
+const struct syi_action syi_action_reduce_lr_on_plateau = {.name = "reduce_lr_on_plateau",
+                                                           .moments = SYI_AFTER_STEP | SYI_AFTER_EVALUATION,
+                                                           .run = run,
+                                                           .rate_factor = factor_of};

@@ -7,14 +7,8 @@
 
 #include "train/trainer/action_kind.h"
 
-static const struct syi_action *const kinds[] = {
-    [SYI_ACTION_EARLY_STOPPING] = &syi_action_early_stopping,
-    [SYI_ACTION_TERMINATE_ON_NAN] = &syi_action_terminate_on_nan,
-    [SYI_ACTION_KEEP_BEST] = &syi_action_keep_best,
-    [SYI_ACTION_REDUCE_LR] = &syi_action_reduce_lr,
-    [SYI_ACTION_COMMAND] = &syi_action_command,
-    [SYI_ACTION_PLUGIN] = &syi_action_plugin,
-};
+#define ADDRESS(X, NAME, name, keys, help) [SYI_ACTION_##NAME] = &syi_action_##name,
+static const struct syi_action *const kinds[] = {SYI_ACTIONS(ADDRESS, )};
 
 static struct syi_action_call call_of(struct syi_actions *actions, int i)
 {

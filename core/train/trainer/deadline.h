@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* When a run has to stop without being asked to: after train.time_limit, and train.job_margin before the end of the batch
- * job, which Slurm tells its programs. By rank 0's clock. */
+ * job, which Slurm gives its programs. By rank 0's clock. */
 #ifndef SYI_DEADLINE_H
 #define SYI_DEADLINE_H
 

@@ -5,6 +5,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/compat.h"
+#include "train/engine/step_metrics.h"
 #include "train/trainer/evaluate.h"
 
 void syi_eval_result_set(struct syi_eval_result *result, const char *name, double value)
@@ -65,6 +67,17 @@ static void expert_metrics(const struct syi_config *config, const struct syi_eva
     syi_eval_result_set(result, "experts/router_confidence", mean.confidence);
 }
 
+/* T5X's others, which count padding and go by batches: a run that wants its numbers as T5X has them. */
+static void batch_metrics(const struct syi_config *config, const struct syi_eval_sums *sums,
+                          struct syi_eval_result *result)
+{
+    struct syi_step_metric metric[SYI_STEP_METRICS_MOST];
+    int n = syi_step_metrics_of_batches(config, sums->packed, sums->value, metric);
+
+    for (int i = 0; i < n; i++)
+        syi_eval_result_set(result, metric[i].name, metric[i].total / metric[i].divisor);
+}
+
 void syi_eval_training_metrics(const struct syi_config *config, const struct syi_eval_sums *sums, int layers,
                                struct syi_eval_result *result)
 {
@@ -75,6 +88,7 @@ void syi_eval_training_metrics(const struct syi_config *config, const struct syi
                         per_target(sums, sums->loss_sum - sums->z_sum - sums->smoothing_sum));
     syi_eval_result_set(result, "z_loss", per_target(sums, sums->z_sum));
     if (layers) expert_metrics(config, sums->layer, layers, result);
+    if (syi_compat(config, config->metrics.divide_by)) batch_metrics(config, sums, result);
 }
 
 /* ---- rows ---- */
@@ -86,6 +100,20 @@ static int write_examples(const struct syi_eval_result *result, const struct syi
     for (int i = 0; i < result->n_examples; i++) {
         struct sy_error here = {0};
         int status = sink->example(sink->arg, step, &result->example[i], &here);
+        if (status && !first) first = syi_error(err, status, "%s", here.text);
+    }
+    return first;
+}
+
+static int write_routing(const struct syi_eval_result *result, const struct syi_metric_sink *sink,
+                         int64_t step, struct sy_error *err)
+{
+    int first = SY_OK;
+    for (int i = 0; i < result->n_routing; i++) {
+        const struct syi_eval_routing *r = &result->routing[i];
+        struct sy_error here = {0};
+        int status = sink->eval_routing(sink->arg, step, result->task, r->layer, result->n_experts, r->tokens,
+                                        r->dropped, &here);
         if (status && !first) first = syi_error(err, status, "%s", here.text);
     }
     return first;
@@ -107,5 +135,7 @@ int syi_eval_result_write(const struct syi_eval_result *result, const struct syi
         if (status && !first) first = syi_error(err, status, "%s", here.text);
     }
     int examples = write_examples(result, sink, step, first ? NULL : err);
-    return first ? first : examples;
+    if (!first) first = examples;
+    int routing = write_routing(result, sink, step, first ? NULL : err);
+    return first ? first : routing;
 }

@@ -160,11 +160,27 @@ static int take_buffers(struct syi_evaluation *e, struct sy_error *err)
     return e->output && e->example ? SY_OK : SY_ENOMEM;
 }
 
+/* What is added up of layers with experts. */
+static int take_layers(struct syi_evaluation *e, struct sy_error *err)
+{
+    int layers = syi_engine_moe_layers(e->engine), experts = syi_engine_experts(e->engine);
+    size_t n = (size_t)layers + 1; /* a dense model has no layer and is no failure */
+
+    e->sums.layer = syi_alloc(n * sizeof(*e->sums.layer), err);
+    e->sums.routing = syi_alloc(n * (size_t)(experts + 1) * 2 * sizeof(*e->sums.routing), err);
+    e->routing = syi_alloc(n * sizeof(*e->routing), err);
+    if (!e->sums.layer || !e->sums.routing || !e->routing) return SY_ENOMEM;
+    for (int i = 0; i < layers; i++) {
+        const int64_t *at = e->sums.routing + (ptrdiff_t)i * 2 * experts;
+        e->routing[i] = (struct syi_eval_routing){syi_engine_moe_layer(e->engine, i), at, at + experts};
+    }
+    return SY_OK;
+}
+
 int syi_evaluation_open(struct syi_evaluation *e, const struct syi_eval_data *data,
                         const struct syi_config *config, struct syi_engine *engine,
                         const struct syi_rank *rank, const struct syi_report *report, struct sy_error *err)
 {
-    size_t layers = (size_t)syi_engine_moe_layers(engine);
     int status;
 
     memset(e, 0, sizeof(*e));
@@ -176,8 +192,8 @@ int syi_evaluation_open(struct syi_evaluation *e, const struct syi_eval_data *da
     e->report = report;
     e->decode_length = syi_engine_decode_length(engine);
     syi_text_scores_open(&e->scores, &data->options->metrics);
-    e->sums.layer = syi_alloc((layers + 1) * sizeof(*e->sums.layer), err);
-    status = e->sums.layer ? make_batches(e, err) : SY_ENOMEM;
+    status = take_layers(e, err);
+    if (!status) status = make_batches(e, err);
     if (!status && syi_eval_decodes(data)) status = take_buffers(e, err);
     if (status) syi_evaluation_close(e);
     return status;
@@ -196,6 +212,8 @@ void syi_evaluation_close(struct syi_evaluation *e)
     syi_free(e->row_scores);
     syi_free(e->lengths);
     syi_free(e->ids);
+    syi_free(e->routing);
+    syi_free(e->sums.routing);
     syi_free(e->sums.layer);
     syi_batch_free(&e->batch);
     syi_eval_batches_free(&e->loss);
@@ -346,11 +364,13 @@ static int share_scores(struct syi_evaluation *e, struct syi_eval_result *result
 static int sum_losses(struct syi_evaluation *e, syi_poll_fn poll, void *poll_arg, struct sy_error *err)
 {
     struct syi_eval_layer *layer = e->sums.layer;
-    int layers = syi_engine_moe_layers(e->engine), status = SY_OK;
-    int64_t done = 0;
+    int64_t *routing = e->sums.routing, done = 0;
+    size_t layers = (size_t)syi_engine_moe_layers(e->engine), experts = (size_t)syi_engine_experts(e->engine);
+    int status = SY_OK;
 
-    memset(layer, 0, (size_t)layers * sizeof(*layer));
-    e->sums = (struct syi_eval_sums){.layer = layer};
+    memset(layer, 0, layers * sizeof(*layer));
+    memset(routing, 0, layers * experts * 2 * sizeof(*routing));
+    e->sums = (struct syi_eval_sums){.layer = layer, .routing = routing};
     for (int32_t i = 0; !status && i < e->loss.n_batches; i++) {
         report_work(e, "loss", done, &e->loss);
         if (poll) status = poll(poll_arg, err);
@@ -380,5 +400,8 @@ int syi_evaluation_run(struct syi_evaluation *e, int decode, syi_poll_fn poll, v
     syi_eval_training_metrics(e->config, &e->sums, syi_engine_moe_layers(e->engine), result);
     result->example = e->example;
     result->n_examples = first && decodes ? most_examples(e) : 0;
+    result->routing = e->routing;
+    result->n_routing = syi_engine_moe_layers(e->engine);
+    result->n_experts = syi_engine_experts(e->engine);
     return status;
 }

@@ -46,6 +46,7 @@ struct syi_evaluation {
     struct syi_eval_batches decode, loss; /* decode: without batches where nothing is decoded */
     struct syi_batch batch;
     struct syi_eval_sums sums;
+    struct syi_eval_routing *routing; /* (layers with experts) of the sums */
     /* of decoding, NULL where nothing is decoded; texts on rank 0 only, which compares them */
     int32_t decode_length; /* most tokens of an output */
     int32_t *ids;          /* (rows, decode_length) */

@@ -36,6 +36,10 @@ struct syi_metric_sink {
      * texts were decoded that it is of, "" where it is of none. */
     int (*eval)(void *arg, int64_t step, const char *task, const char *name, double value,
                 const char *settings, struct sy_error *err);
+    /* Where the tokens of an evaluation at a step went in a layer: (n_experts) as of routing. What comes again replaces
+     * it. */
+    int (*eval_routing)(void *arg, int64_t step, const char *task, const char *layer, int n_experts,
+                        const int64_t *tokens, const int64_t *dropped, struct sy_error *err);
     /* The run goes back to this step: what was given of later ones stays, but is no part of the run any more. */
     int (*back)(void *arg, int64_t step, struct sy_error *err);
     /* Returns when all that was given is on disk, or after so many seconds: SY_EBUSY, and nothing is lost. 0:

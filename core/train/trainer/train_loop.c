@@ -90,15 +90,16 @@ static int train_step(struct syi_trainer *t, struct sy_error *err)
     double rate = syi_schedule_value(&t->schedule, t->step), begin = syi_seconds(), now;
     int64_t place = syi_holes_place(&t->holes, t->step);
     struct syi_step_result result;
-    int status = syi_train_data_get(&t->data, place, &t->batch, err);
+    int status = syi_train_data_get(&t->data, place, &t->batch, err), first = t->step == t->loop_step;
 
     if (!status) t->rows = t->batch->position;
+    if (!status && first)
+        syi_trainer_write_seconds(t, t->step, "timing/train_iter_warmup", syi_seconds() - begin);
     if (!status) status = syi_engine_step(t->engine, t->batch, t->step, rate, &result, err);
     if (status) return status;
     now = syi_seconds();
     syi_timing_add(&t->timing, now - begin, result.input_tokens + result.target_tokens);
     syi_rates_add(&t->rates, now - begin, t->batch->rows, targets_of(t, &result));
-    int first = t->step == t->loop_step;
     status = after_step(t, &result, rate * syi_actions_rate_factor(&t->actions), now, err);
     if (first) syi_trainer_write_seconds(t, t->step, "timing/first_step_seconds", now - begin);
     return status;

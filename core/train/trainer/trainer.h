@@ -46,6 +46,11 @@ struct syi_eval_value {
     int mode;         /* enum syi_mode */
 };
 enum { SYI_EVAL_VALUES = 64 };
+/* Where its tokens went in a layer with experts. */
+struct syi_eval_routing {
+    const char *layer;               /* "encoder/layers_1/mlp" */
+    const int64_t *tokens, *dropped; /* [n_experts] of the result */
+};
 struct syi_eval_result {
     const char *task; /* "NAME/valid", "NAME/test" of [task.NAME], or a file */
     int64_t items,
@@ -57,13 +62,15 @@ struct syi_eval_result {
     struct syi_eval_value value[SYI_EVAL_VALUES]; /* in the order in which people want to see them */
     const struct syi_sink_example *example;       /* [n_examples] borrowed until the next evaluation */
     int n_examples;
+    const struct syi_eval_routing *routing; /* [n_routing], likewise: a layer each */
+    int n_routing, n_experts;
 };
 /* Adds a value, or sets the one of that name; one too many is left out. Without a mode it is SYI_MODE_TRAIN_EVAL. */
 void syi_eval_result_set(struct syi_eval_result *result, const char *name, double value);
 void syi_eval_result_set_mode(struct syi_eval_result *result, const char *name, double value, int mode);
 /* NULL: there is none of that name. */
 const double *syi_eval_result_find(const struct syi_eval_result *result, const char *name);
-/* Its rows for a sink: all values, "items" and "cut", then the examples if the sink takes them. What fails does not keep
+/* Its rows for a sink: all values, "items" and "cut", then the examples and what the experts took. What fails does not keep
  * the others back; the first failure is returned. */
 int syi_eval_result_write(const struct syi_eval_result *result, const struct syi_metric_sink *sink,
                           int64_t step, struct sy_error *err);

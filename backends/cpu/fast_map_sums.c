@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* `map_sums`, vectorised: a task is a band of rows, as many as the tallest block has, over at most 512 columns. The values of
+ * a row stay in the nearest cache, where every output adds them to its sums. The sums are those of fast_reduce.c. */
+#include "config.h"
+
+#include "backends/cpu/fast_map.h"
+
+enum { TILE = SY_MAP_SUMS_COLUMNS };
+
+/* What prepare makes of a call. */
+struct plan {
+    int64_t rows, columns;    /* of input 0 */
+    int64_t band, width;      /* rows and columns of a task, whole blocks of every output */
+    int64_t high[SY_MAX_OUT]; /* rows of a block */
+    int64_t wide[SY_MAX_OUT]; /* columns of one */
+    uint8_t kind[SY_MAX_IN];  /* enum map_kind */
+    fast_whole_fn whole;      /* instead of all instructions, or NULL */
+};
+
+/* A task. */
+struct tile {
+    const struct sy_call *call;
+    const struct plan *plan; /* of call */
+    const struct sy_attr_map *attr;
+    int64_t row, column, n;
+    vf constant[MAP_MAX_REGISTERS]; /* as fast_whole_fn has it */
+    struct fast_operand reg[MAP_MAX_REGISTERS];
+    float same[MAP_MAX_REGISTERS][SYCPU_LANES] __attribute__((aligned(64)));
+    float value[SY_MAP_MAX_INSTR][TILE]
+        __attribute__((aligned(64))); /* of instructions, or, compiled whole, of outputs */
+    float sum[SY_MAX_OUT][TILE] __attribute__((aligned(64))); /* of the blocks at hand */
+};
+
+/* ---- the values of a row ---- */
+
+/* Value `i` of an input that has one element, or one a row. */
+static void bind_value(struct tile *t, int input, int64_t i)
+{
+    t->constant[input] = vf_set(((const float *)t->call->in[input].data)[i]);
+    vf_store(t->same[input], t->constant[input]);
+    t->reg[input] = (struct fast_operand){t->same[input], 0};
+}
+
+/* What does not change over a task. */
+static void bind_constants(struct tile *t)
+{
+    int n_in = t->call->n_in;
+    for (int i = 0; i < n_in; i++)
+        if (t->plan->kind[i] == MAP_ONE) bind_value(t, i, 0);
+    for (int i = 0; i < t->attr->n_instr; i++) {
+        t->constant[n_in + i] = vf_set(t->attr->instr[i].s);
+        vf_store(t->same[n_in + i], t->constant[n_in + i]);
+        t->reg[n_in + i] = (struct fast_operand){t->same[n_in + i], 0};
+    }
+}
+
+static void bind_spread(struct tile *t, int i)
+{
+    const struct sy_tensor *in = &t->call->in[i];
+    int64_t at = map_spread_begin(in, &t->call->in[0], t->row);
+    if (in->dim[in->rank - 1] > 1)
+        t->reg[i] = (struct fast_operand){(const float *)in->data + at + t->column, 1};
+    else
+        bind_value(t, i, at);
+}
+
+static void bind_inputs(struct tile *t)
+{
+    for (int i = 0; i < t->call->n_in; i++) {
+        const float *x = t->call->in[i].data;
+        switch (t->plan->kind[i]) {
+        case MAP_FULL: t->reg[i] = (struct fast_operand){x + t->row * t->plan->columns + t->column, 1}; break;
+        case MAP_COLUMN: t->reg[i] = (struct fast_operand){x + t->column, 1}; break;
+        case MAP_ROW: bind_value(t, i, t->row); break;
+        case MAP_SPREAD: bind_spread(t, i); break;
+        default: break; /* one element: set when the task began */
+        }
+    }
+}
+
+static void run_instructions(struct tile *t)
+{
+    for (int i = 0; i < t->attr->n_instr; i++) {
+        const struct sy_map_instr *instr = &t->attr->instr[i];
+        int reads = map_arguments[instr->op];
+        if (reads == 0) continue; /* an immediate */
+        struct fast_operand a = t->reg[instr->a], b = t->reg[reads > 1 ? instr->b : instr->a];
+        fast_map_compute(instr, a, b, t->reg[reads > 2 ? instr->c : instr->a], t->n, t->value[i]);
+        t->reg[t->call->n_in + i] = (struct fast_operand){t->value[i], 1};
+    }
+}
+
+static void run_whole(struct tile *t)
+{
+    struct fast_row at = {{NULL}, {NULL}};
+    for (int i = 0; i < t->call->n_in; i++)
+        if (t->plan->kind[i] == MAP_FULL || t->plan->kind[i] == MAP_COLUMN) at.in[i] = t->reg[i].p;
+    for (int o = 0; o < t->call->n_out; o++) at.out[o] = t->value[o];
+    t->plan->whole(&at, t->constant, 0, t->n);
+}
+
+/* Where the values that output `out` sums lie after the row was computed. */
+static struct fast_operand values_of(const struct tile *t, int out)
+{
+    return t->plan->whole ? (struct fast_operand){t->value[out], 1} : t->reg[t->attr->out_register[out]];
+}
+
+/* ---- sums ---- */
+
+/* Blocks one column wide: their chains run next to each other. */
+static void add_columns(struct tile *t, int out, struct fast_operand x)
+{
+    float *sum = t->sum[out];
+#define SUM(c, n) vf_store(sum + c, vf_add(vf_load(sum + c), fast_load(x.p + c * x.step, n)))
+#define SQUARES(c, n)                                                                                        \
+    vf_store(sum + c, vf_add(vf_load(sum + c),                                                               \
+                             vf_mul(fast_load(x.p + c * x.step, n), fast_load(x.p + c * x.step, n))))
+    if (t->attr->squares >> out & 1)
+        FAST_COLUMNS(c, t->n, SQUARES);
+    else
+        FAST_COLUMNS(c, t->n, SUM);
+#undef SUM
+#undef SQUARES
+}
+
+static void add_row(struct tile *t, int out, struct fast_operand x)
+{
+    const struct sy_map_instr copy = {.op = SY_MAP_COPY};
+    int64_t wide = t->plan->wide[out];
+    float spread[TILE], *sum = t->sum[out];
+    if (wide == 1) {
+        add_columns(t, out, x);
+        return;
+    }
+    if (!x.step) {
+        fast_map_compute(&copy, x, x, x, t->n, spread);
+        x.p = spread;
+    }
+    for (int64_t c = 0; c < t->n; c += wide)
+        *sum++ +=
+            t->attr->squares >> out & 1 ? vf_row_dot(x.p + c, x.p + c, wide) : vf_row_sum(x.p + c, wide);
+}
+
+/* Stores the sums of a row of blocks and begins the next. */
+static void close_blocks(struct tile *t, int out)
+{
+    const struct plan *plan = t->plan;
+    int64_t n = t->n / plan->wide[out], columns = plan->columns / plan->wide[out];
+    float *to =
+        (float *)t->call->out[out].data + t->row / plan->high[out] * columns + t->column / plan->wide[out];
+    memcpy(to, t->sum[out], (size_t)n * sizeof *to);
+    memset(t->sum[out], 0, (size_t)n * sizeof *to);
+}
+
+static void task(void *arg, int64_t index, int thread)
+{
+    const struct sy_call *call = arg;
+    const struct plan *plan = call->plan;
+    int64_t tasks = (plan->columns + plan->width - 1) / plan->width, first = index / tasks * plan->band;
+    struct tile t;
+    (void)thread;
+    t.call = call;
+    t.plan = plan;
+    t.attr = call->attr;
+    t.column = index % tasks * plan->width;
+    t.n = plan->columns - t.column < plan->width ? plan->columns - t.column : plan->width;
+    memset(t.sum, 0, (size_t)call->n_out * sizeof t.sum[0]);
+    bind_constants(&t);
+    for (t.row = first; t.row < first + plan->band; t.row++) {
+        bind_inputs(&t);
+        if (plan->whole)
+            run_whole(&t);
+        else
+            run_instructions(&t);
+        for (int o = 0; o < call->n_out; o++) {
+            add_row(&t, o, values_of(&t, o));
+            if ((t.row + 1) % plan->high[o] == 0) close_blocks(&t, o);
+        }
+    }
+}
+
+/* ---- the plan and the kernel ---- */
+
+static int64_t common_multiple(int64_t a, int64_t b)
+{
+    int64_t n = a;
+    while (n % b) n += a;
+    return n;
+}
+
+int fast_map_sums_prepare(void *context, const struct sy_call *call, void **plan)
+{
+    const struct sy_tensor *shape = &call->in[0];
+    const int last = shape->rank - 1;
+    struct plan made = {
+        .rows = sycpu_extent(shape, last), .columns = shape->dim[last], .band = 1, .width = 1};
+    (void)context;
+    for (int o = 0; o < call->n_out; o++) {
+        made.high[o] = last > 0 ? shape->dim[last - 1] / call->out[o].dim[last - 1] : 1;
+        made.wide[o] = shape->dim[last] / call->out[o].dim[last];
+        made.band = common_multiple(made.band, made.high[o]);
+        made.width = common_multiple(made.width, made.wide[o]);
+    }
+    made.width = TILE / made.width * made.width;
+    for (int i = 0; i < call->n_in; i++) made.kind[i] = (uint8_t)map_kind(&call->in[i], shape);
+    made.whole = fast_map_whole(call, made.kind);
+    return sycpu_keep(call, &made, sizeof made, plan);
+}
+
+int fast_map_sums(void *context, const struct sy_call *call)
+{
+    const struct plan *plan = call->plan;
+    (void)context;
+    sycpu_parallel(call, plan->rows / plan->band * ((plan->columns + plan->width - 1) / plan->width), task,
+                   (void *)(uintptr_t)call);
+    return SY_OK;
+}
