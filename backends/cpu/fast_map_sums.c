@@ -1,23 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `map_sums`, vectorised: a task is a band of rows, as many as the tallest block has, over at most 512 columns. The values of
- * a row stay in the nearest cache, where every output adds them to its sums. The sums are those of fast_reduce.c. */
+/* `map_sums`, vectorised: a task is a band of rows, as many as the tallest block has, over all columns, or over part of them
+ * where bands are few. Its rows are read one after the other, at most 512 columns at a time: their values stay in the
+ * nearest cache, where every output adds them to its sums. The sums are those of fast_reduce.c. */
 #include "config.h"
 
 #include "backends/cpu/fast_map.h"
 
-enum { TILE = SY_MAP_SUMS_COLUMNS };
+enum { TILE = SY_MAP_SUMS_COLUMNS, TASKS_A_THREAD = 4 };
 
 /* What prepare makes of a call. */
 struct plan {
     int64_t rows, columns;    /* of input 0 */
-    int64_t band, width;      /* rows and columns of a task, whole blocks of every output */
+    int64_t band, part;       /* rows and columns of a task, whole blocks of every output */
+    int64_t width;            /* columns at a time, whole blocks as well */
     int64_t high[SY_MAX_OUT]; /* rows of a block */
     int64_t wide[SY_MAX_OUT]; /* columns of one */
     uint8_t kind[SY_MAX_IN];  /* enum map_kind */
     fast_whole_fn whole;      /* instead of all instructions, or NULL */
 };
 
-/* A task. */
+/* The part of a row at hand: columns [column, column + n). */
 struct tile {
     const struct sy_call *call;
     const struct plan *plan; /* of call */
@@ -28,7 +30,6 @@ struct tile {
     float same[MAP_MAX_REGISTERS][SYCPU_LANES] __attribute__((aligned(64)));
     float value[SY_MAP_MAX_INSTR][TILE]
         __attribute__((aligned(64))); /* of instructions, or, compiled whole, of outputs */
-    float sum[SY_MAX_OUT][TILE] __attribute__((aligned(64))); /* of the blocks at hand */
 };
 
 /* ---- the values of a row ---- */
@@ -92,7 +93,8 @@ static void run_instructions(struct tile *t)
 
 static void run_whole(struct tile *t)
 {
-    struct fast_row at = {{NULL}, {NULL}};
+    /* Not cleared, which would take longer than a short row: the function reads what is set here. */
+    struct fast_row at;
     for (int i = 0; i < t->call->n_in; i++)
         if (t->plan->kind[i] == MAP_FULL || t->plan->kind[i] == MAP_COLUMN) at.in[i] = t->reg[i].p;
     for (int o = 0; o < t->call->n_out; o++) at.out[o] = t->value[o];
@@ -107,10 +109,20 @@ static struct fast_operand values_of(const struct tile *t, int out)
 
 /* ---- sums ---- */
 
-/* Blocks one column wide: their chains run next to each other. */
-static void add_columns(struct tile *t, int out, struct fast_operand x)
+/* The sums of output `out` for the blocks at hand, which begin at 0. */
+static float *sums_of(const struct tile *t, int out)
 {
-    float *sum = t->sum[out];
+    const struct plan *plan = t->plan;
+    int64_t high = plan->high[out], wide = plan->wide[out];
+    float *sum = (float *)t->call->out[out].data + t->row / high * (plan->columns / wide) + t->column / wide;
+    if (t->row % high == 0) memset(sum, 0, (size_t)(t->n / wide) * sizeof *sum);
+    return sum;
+}
+
+/* Blocks one column wide: their chains run next to each other. */
+static void add_columns(const struct tile *t, int out, struct fast_operand x)
+{
+    float *sum = sums_of(t, out);
 #define SUM(c, n) vf_store(sum + c, vf_add(vf_load(sum + c), fast_load(x.p + c * x.step, n)))
 #define SQUARES(c, n)                                                                                        \
     vf_store(sum + c, vf_add(vf_load(sum + c),                                                               \
@@ -123,15 +135,15 @@ static void add_columns(struct tile *t, int out, struct fast_operand x)
 #undef SQUARES
 }
 
-static void add_row(struct tile *t, int out, struct fast_operand x)
+static void add_row(const struct tile *t, int out, struct fast_operand x)
 {
     const struct sy_map_instr copy = {.op = SY_MAP_COPY};
     int64_t wide = t->plan->wide[out];
-    float spread[TILE], *sum = t->sum[out];
     if (wide == 1) {
         add_columns(t, out, x);
         return;
     }
+    float spread[TILE], *sum = sums_of(t, out);
     if (!x.step) {
         fast_map_compute(&copy, x, x, x, t->n, spread);
         x.p = spread;
@@ -141,42 +153,34 @@ static void add_row(struct tile *t, int out, struct fast_operand x)
             t->attr->squares >> out & 1 ? vf_row_dot(x.p + c, x.p + c, wide) : vf_row_sum(x.p + c, wide);
 }
 
-/* Stores the sums of a row of blocks and begins the next. */
-static void close_blocks(struct tile *t, int out)
+static void add_tile(struct tile *t)
 {
-    const struct plan *plan = t->plan;
-    int64_t n = t->n / plan->wide[out], columns = plan->columns / plan->wide[out];
-    float *to =
-        (float *)t->call->out[out].data + t->row / plan->high[out] * columns + t->column / plan->wide[out];
-    memcpy(to, t->sum[out], (size_t)n * sizeof *to);
-    memset(t->sum[out], 0, (size_t)n * sizeof *to);
+    bind_inputs(t);
+    if (t->plan->whole)
+        run_whole(t);
+    else
+        run_instructions(t);
+    for (int o = 0; o < t->call->n_out; o++) add_row(t, o, values_of(t, o));
 }
 
 static void task(void *arg, int64_t index, int thread)
 {
     const struct sy_call *call = arg;
     const struct plan *plan = call->plan;
-    int64_t tasks = (plan->columns + plan->width - 1) / plan->width, first = index / tasks * plan->band;
+    int64_t parts = (plan->columns + plan->part - 1) / plan->part, first = index / parts * plan->band;
+    int64_t begin = index % parts * plan->part,
+            end = plan->columns - begin < plan->part ? plan->columns : begin + plan->part;
     struct tile t;
     (void)thread;
     t.call = call;
     t.plan = plan;
     t.attr = call->attr;
-    t.column = index % tasks * plan->width;
-    t.n = plan->columns - t.column < plan->width ? plan->columns - t.column : plan->width;
-    memset(t.sum, 0, (size_t)call->n_out * sizeof t.sum[0]);
     bind_constants(&t);
-    for (t.row = first; t.row < first + plan->band; t.row++) {
-        bind_inputs(&t);
-        if (plan->whole)
-            run_whole(&t);
-        else
-            run_instructions(&t);
-        for (int o = 0; o < call->n_out; o++) {
-            add_row(&t, o, values_of(&t, o));
-            if ((t.row + 1) % plan->high[o] == 0) close_blocks(&t, o);
+    for (t.row = first; t.row < first + plan->band; t.row++)
+        for (t.column = begin; t.column < end; t.column += plan->width) {
+            t.n = end - t.column < plan->width ? end - t.column : plan->width;
+            add_tile(&t);
         }
-    }
 }
 
 /* ---- the plan and the kernel ---- */
@@ -186,6 +190,15 @@ static int64_t common_multiple(int64_t a, int64_t b)
     int64_t n = a;
     while (n % b) n += a;
     return n;
+}
+
+/* As many columns for a task as leave every thread some tasks. */
+static int64_t columns_of_task(const struct plan *plan, int threads)
+{
+    int64_t bands = plan->rows / plan->band, tiles = (plan->columns + plan->width - 1) / plan->width;
+    int64_t together = bands * tiles / (TASKS_A_THREAD * threads);
+    if (together > tiles) together = tiles;
+    return (together < 1 ? 1 : together) * plan->width;
 }
 
 int fast_map_sums_prepare(void *context, const struct sy_call *call, void **plan)
@@ -202,6 +215,7 @@ int fast_map_sums_prepare(void *context, const struct sy_call *call, void **plan
         made.width = common_multiple(made.width, made.wide[o]);
     }
     made.width = TILE / made.width * made.width;
+    made.part = columns_of_task(&made, call->host->threads);
     for (int i = 0; i < call->n_in; i++) made.kind[i] = (uint8_t)map_kind(&call->in[i], shape);
     made.whole = fast_map_whole(call, made.kind);
     return sycpu_keep(call, &made, sizeof made, plan);
@@ -211,7 +225,7 @@ int fast_map_sums(void *context, const struct sy_call *call)
 {
     const struct plan *plan = call->plan;
     (void)context;
-    sycpu_parallel(call, plan->rows / plan->band * ((plan->columns + plan->width - 1) / plan->width), task,
+    sycpu_parallel(call, plan->rows / plan->band * ((plan->columns + plan->part - 1) / plan->part), task,
                    (void *)(uintptr_t)call);
     return SY_OK;
 }
