@@ -74,16 +74,16 @@ struct cli_cmd {
     int (*run)(const struct cli_options *options); /* returns enum cli_exit */
 };
 
-/* commands.c: the list, ends with NULL. */
-extern const struct cli_cmd *const cli_commands[];
+/* commands.c: the list, ends with one without name. */
+extern const struct cli_cmd cli_commands[];
 /* Names of those that a build without training does not have, ends with NULL. */
 extern const char *const cli_left_out[];
-#define CLI_COMMAND(name, text) extern const struct cli_cmd cli_##name;
-#define CLI_TRAINING_COMMAND    CLI_COMMAND
+#define CLI_COMMAND(name, ...) int cli_##name(const struct cli_options *options);
+#define CLI_TRAINING_COMMAND   CLI_COMMAND
 #include "cli/commands.def"
 enum {
-#define CLI_COMMAND(name, text) CLI_NUMBER_##name,
-#define CLI_TRAINING_COMMAND    CLI_COMMAND
+#define CLI_COMMAND(name, ...) CLI_NUMBER_##name,
+#define CLI_TRAINING_COMMAND   CLI_COMMAND
 #include "cli/commands.def"
     CLI_MOST_COMMANDS
 };

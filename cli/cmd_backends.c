@@ -20,7 +20,7 @@ static void print_info(void *arg, const struct syi_backend_info *info)
            info->score > 0 ? "" : "would not work here: ", info->text, info->build, info->path);
 }
 
-static int run(const struct cli_options *options)
+int cli_backends(const struct cli_options *options)
 {
     struct sy_error err = {0};
     int n = 0;
@@ -34,11 +34,3 @@ static int run(const struct cli_options *options)
     printf("built in: comm self (one rank), comm thread (ranks as threads of one process)\n");
     return CLI_DONE;
 }
-
-const struct cli_cmd cli_backends = {
-    "backends",
-    "",
-    "",
-    "Lists the backends found, and those refused with the reason.",
-    "Plugins are looked for in $SWITCHYARD_BACKEND_PATH, else in the library's own folder.",
-    run};

@@ -207,7 +207,7 @@ static int bench_step_of_run(const struct cli_options *o, const struct syi_confi
 
 /* ---- the command ---- */
 
-static int run(const struct cli_options *o)
+int cli_bench(const struct cli_options *o)
 {
     struct syi_config config;
     struct sy_error err = {0};
@@ -222,16 +222,3 @@ static int run(const struct cli_options *o)
     if (what == DECODE) return bench_decode_of_run(o, &config);
     return kind ? bench_ops(o, kind, &config) : bench_step_of_run(o, &config);
 }
-
-const struct cli_cmd cli_bench = {
-    "bench",
-    "RUNFILE|decode|gemm|attention|optimizer|moe [RUNFILE]",
-    "backend comm ranks threads set json steps warmup profile data compare pairs beams shape dtype seconds",
-    "Measures a training step of a run, its decoding, or a few ops, against what the machine can do.",
-    "A run file is measured on random words of full length; it needs no data. With --compare a second\n"
-    "configuration runs in turn with the first, each time in a process of its own; the ratio is the time of\n"
-    "the first over that of the second. decode RUNFILE measures decoding of decode.batch_size random words "
-    "to\n"
-    "the longest output. gemm, attention, optimizer and moe measure ops at the shapes of T5 models; --shape\n"
-    "gives one of your own: MxKxN, ROWSxTARGETSxINPUTSxHEADS, TENSORSxROWSxCOLUMNS, ROWSxLENGTHxEMBEDxMLP.",
-    run};

@@ -52,7 +52,7 @@ static int check_options(const struct ckpt_action *action, const struct cli_opti
     return CLI_USAGE;
 }
 
-static int run(const struct cli_options *o)
+int cli_ckpt(const struct cli_options *o)
 {
     const struct ckpt_action *action = find_action(o->operand[0]);
     if (!action) return CLI_USAGE;
@@ -64,18 +64,3 @@ static int run(const struct cli_options *o)
     int status = check_options(action, o);
     return status ? status : action->run(o, o->operand + 1);
 }
-
-const struct cli_cmd cli_ckpt = {
-    "ckpt",
-    "ACTION RUN...",
-    "step:ckpt steps:ckpt keep dtype:ckpt to:folder tsv json",
-    "Lists, shows, checks, compares, averages, converts and removes checkpoints.",
-    "  list RUN                        steps, sizes, dates, which is best or latest, hashes of the weights\n"
-    "  show RUN|FOLDER [--step S]      tensors with dtype, shape, root mean square and largest magnitude\n"
-    "  check RUN|FOLDER                compares all files with their checksums and names damaged tensors\n"
-    "  diff A B [--step S]             tensors that differ; exit status 0: none, 1: some\n"
-    "  average RUN --steps S,S --to DIR  a run directory with the mean of the parameters\n"
-    "  cast RUN --dtype D --to DIR     a run directory with the parameters in float32 or bfloat16\n"
-    "  prune RUN --keep N|--steps S,S  removes all but the newest N and the best, or those named\n"
-    "FOLDER is a folder checkpoints/STEP; A and B are runs or such folders.",
-    run};

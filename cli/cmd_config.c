@@ -49,31 +49,6 @@ static int print_compat(const struct syi_config *config, const char *file, struc
 
 /* ---- what a run file can name ---- */
 
-static void print_kinds(const struct syi_term_kind *kind, size_t n, struct syi_text *text)
-{
-    for (size_t i = 0; i < n; i++) syi_term_describe(&kind[i], text);
-}
-
-static int print_factors(struct syi_config *config, struct syi_text *text, struct sy_error *err)
-{
-    size_t n;
-    const struct syi_term_kind *kind = syi_schedule_kinds(&n);
-    (void)config;
-    (void)err;
-    print_kinds(kind, n, text);
-    return SY_OK;
-}
-
-static int print_transforms(struct syi_config *config, struct syi_text *text, struct sy_error *err)
-{
-    size_t n;
-    const struct syi_term_kind *kind = syi_transform_kinds(&n);
-    (void)config;
-    (void)err;
-    print_kinds(kind, n, text);
-    return SY_OK;
-}
-
 /* The keys that the optimizer takes, with what stands for auto, and its chain. */
 static int print_optimizer(const struct syi_config *config, struct syi_text *text, struct sy_error *err)
 {
@@ -110,14 +85,24 @@ static int print_optimizers(struct syi_config *config, struct syi_text *text, st
 }
 
 static const struct list {
-    const char *name; /* of its option */
-    size_t asked;     /* in struct cli_options */
-    int (*print)(struct syi_config *defaults, struct syi_text *text, struct sy_error *err);
+    const char *name;                                /* of its option */
+    size_t asked;                                    /* in struct cli_options */
+    const struct syi_term_kind *(*kinds)(size_t *n); /* NULL: the optimizers */
 } lists[] = {
-    {"factors", offsetof(struct cli_options, factors), print_factors},
-    {"optimizers", offsetof(struct cli_options, optimizers), print_optimizers},
-    {"transforms", offsetof(struct cli_options, transforms), print_transforms},
+    {"factors", offsetof(struct cli_options, factors), syi_schedule_kinds},
+    {"optimizers", offsetof(struct cli_options, optimizers), NULL},
+    {"transforms", offsetof(struct cli_options, transforms), syi_transform_kinds},
 };
+
+static int print_list(const struct list *list, struct syi_config *defaults, struct syi_text *text,
+                      struct sy_error *err)
+{
+    size_t n;
+    if (!list->kinds) return print_optimizers(defaults, text, err);
+    const struct syi_term_kind *kind = list->kinds(&n);
+    for (size_t i = 0; i < n; i++) syi_term_describe(&kind[i], text);
+    return SY_OK;
+}
 
 static int is_asked(const struct list *list, const struct cli_options *options)
 {
@@ -139,7 +124,7 @@ static const struct list *find_list(const struct cli_options *options, int *othe
 
 /* ---- the command ---- */
 
-static int run(const struct cli_options *options)
+int cli_config(const struct cli_options *options)
 {
     struct syi_config config;
     struct sy_error err = {0};
@@ -155,7 +140,7 @@ static int run(const struct cli_options *options)
     int status = cli_load_config(file, options, &config, &err);
     if (status) return cli_usage(&err);
     if (list)
-        status = list->print(&config, &text, &err);
+        status = print_list(list, &config, &text, &err);
     else if (options->compat_diff)
         status = print_compat(&config, file, &text, &err);
     else
@@ -168,14 +153,3 @@ static int run(const struct cli_options *options)
     syi_text_free(&text);
     return status ? cli_fail(&err) : CLI_DONE;
 }
-
-const struct cli_cmd cli_config = {
-    "config",
-    "[RUNFILE]",
-    "set factors optimizers transforms compat-diff",
-    "Prints every key of a run file with its default and help, or the values in force.",
-    "With a run file: the values in force, a run file that loads again. Without: all keys with their\n"
-    "types, ranges, defaults and help. --compat-diff: what T5X does otherwise, key by key. --factors: what\n"
-    "train.lr_factors can name. --optimizers: what optimizer.name can name, with the keys that each takes, what\n"
-    "stands for their auto, and its chain of transforms. --transforms: what optimizer.chain can name.",
-    run};

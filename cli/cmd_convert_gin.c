@@ -29,7 +29,7 @@ static int write_result(const char *path, const struct syi_text *text, struct sy
     return syi_error_system(err, "writing the run file");
 }
 
-static int run(const struct cli_options *o)
+int cli_convert_gin(const struct cli_options *o)
 {
     struct sy_error err = {0};
     struct syi_gin gin = {0};
@@ -43,13 +43,3 @@ static int run(const struct cli_options *o)
     syi_gin_free(&gin);
     return status ? cli_fail(&err) : CLI_DONE;
 }
-
-const struct cli_cmd cli_convert_gin = {
-    "convert-gin",
-    "FILE",
-    "output:gin",
-    "Makes a run file of a gin file of T5X.",
-    "Included files are looked for as named, below the folder of FILE and in the folders above it. What has no\n"
-    "counterpart is listed on stderr and as comments in the run file. doc/migrate-t5x.md has the table. Example:\n"
-    "  switchyard convert-gin pretrain.gin -o pretrain.run",
-    run};

@@ -129,7 +129,7 @@ static int compare(const struct cli_options *o, struct side *a, struct side *b)
     return print(o, &request, &result);
 }
 
-static int run(const struct cli_options *o)
+int cli_diff(const struct cli_options *o)
 {
     struct sy_error err = {0};
     struct side *side = syi_alloc(2 * sizeof *side, &err);
@@ -138,17 +138,3 @@ static int run(const struct cli_options *o)
     syi_free(side);
     return status;
 }
-
-const struct cli_cmd cli_diff = {
-    "diff",
-    "A [B]",
-    "a b steps tolerance json backend comm ranks threads set",
-    "Runs two run files op by op and names the first element that differs.",
-    "B is A where it is not given. --a and --b set what the sides shall differ in: keys of the run file, "
-    "and\n"
-    "backend, comm, ranks and threads, as in --a cpu.variant=portable --b threads=1. Both sides take the\n"
-    "batches of A: of its task.NAME.train, or made up where that is empty. --tolerance lets floating-point "
-    "elements\n"
-    "pass that are no further apart than X times the tensor's largest value; without it bits are compared\n"
-    "(NaN is NaN). Exit status: 0 no difference, 1 a difference or a failure, 2 usage.",
-    run};

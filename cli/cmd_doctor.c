@@ -47,7 +47,7 @@ static int run_json(struct doctor *d, const struct cli_options *o)
     return d->problems ? CLI_FAILED : CLI_DONE;
 }
 
-static int run(const struct cli_options *o)
+int cli_doctor(const struct cli_options *o)
 {
     struct doctor doctor = {0};
     sy_log_set(no_log, NULL);
@@ -60,13 +60,3 @@ static int run(const struct cli_options *o)
     printf("%d problem%s training.\n", doctor.problems, doctor.problems == 1 ? " prevents" : "s prevent");
     return CLI_FAILED;
 }
-
-const struct cli_cmd cli_doctor = {
-    "doctor",
-    "",
-    "run-dir json",
-    "Prints what this installation and this machine have, and what would prevent training.",
-    "Each line is ok, a note, or a problem that prevents training, with what to do. Processes and folders are\n"
-    "looked at as a run would: start it where the run will start, on a compute node in a job. Files that it\n"
-    "makes for a moment are removed. Exit status: 0 nothing prevents training, 1 something does.",
-    run};

@@ -70,7 +70,7 @@ static int check_tasks(const struct cli_options *o, const struct syi_config *con
     return CLI_USAGE;
 }
 
-static int run(const struct cli_options *o)
+int cli_eval(const struct cli_options *o)
 {
     struct syi_config config;
     struct sy_error err = {0};
@@ -94,13 +94,3 @@ static int run(const struct cli_options *o)
     if (syi_eval_run(&job, &err)) return cli_fail(&err);
     return CLI_DONE;
 }
-
-const struct cli_cmd cli_eval = {
-    "eval",
-    "RUN",
-    CLI_MODEL_OPTIONS " checkpoint task file beams temperature",
-    "Loss and metrics of a checkpoint on held-out examples, a line for each task.",
-    "Each task with a file `test` is evaluated by its metrics (task.NAME.metrics), in the order of the run file.\n"
-    "All numbers, more than the line has, and some examples are kept in the run's database; of a packed model they are\n"
-    "printed alone. RUN is a run directory or a packed model (switchyard pack).",
-    run};

@@ -106,7 +106,7 @@ static int index_of(const char *word, const char *const *words, int n, const cha
     return -1;
 }
 
-static int run(const struct cli_options *o)
+int cli_explain(const struct cli_options *o)
 {
     const char *programs[SYI_WHICH_COUNT], *stages[SYI_STAGE_COUNT];
     struct syi_config config;
@@ -124,14 +124,3 @@ static int run(const struct cli_options *o)
     struct syi_launch launch = cli_launch(o, &config);
     return syi_launch_run(&launch, explain, &r, &err) ? cli_fail(&err) : CLI_DONE;
 }
-
-const struct cli_cmd cli_explain = {
-    "explain",
-    "RUNFILE",
-    "after program backend comm ranks threads set",
-    "Prints a program of a run, one op a line.",
-    "Columns: number, queue (q+: runs on the rows of the product above as they come), layer, op, outputs "
-    "with\n"
-    "dtype, shape and mesh axes (d data, e expert, m model), inputs, attributes, place in memory, and the\n"
-    "source line that recorded it.",
-    run};

@@ -7,7 +7,7 @@
 #include "cli/cli.h"
 #include "import/export.h"
 
-static int run(const struct cli_options *o)
+int cli_export(const struct cli_options *o)
 {
     struct sy_error err = {0};
     if (!o->format || !o->folder) {
@@ -31,14 +31,3 @@ static int run(const struct cli_options *o)
     syi_free(export);
     return status ? cli_fail(&err) : CLI_DONE;
 }
-
-const struct cli_cmd cli_export = {
-    "export",
-    "RUN_DIR",
-    "format:export to:folder dtype:export checkpoint set quiet",
-    "Writes the weights of a run for another program.",
-    "hf: a folder that Hugging Face transformers loads: config.json, model.safetensors and the tokenizer. What its model\n"
-    "families cannot hold is refused with the key of the run file. safetensors: one file, model.safetensors, with the\n"
-    "parameters under their own names. t5x: a checkpoint of T5X, DIR/checkpoint_N, with the state of Adafactor. Example:\n"
-    "  switchyard export runs/g2p --format hf --to g2p-hf",
-    run};

@@ -33,7 +33,7 @@ static int import_folder(const struct cli_options *o, struct syi_import *import,
     return status;
 }
 
-static int run(const struct cli_options *o)
+int cli_import(const struct cli_options *o)
 {
     struct sy_error err = {0};
     if (!o->folder) {
@@ -55,14 +55,3 @@ static int run(const struct cli_options *o)
     syi_free(import);
     return status ? cli_fail(&err) : CLI_DONE;
 }
-
-const struct cli_cmd cli_import = {
-    "import",
-    "DIR [RUNFILE]",
-    "to:folder format:checkpoint set quiet",
-    "Makes a run directory of a checkpoint of another program.",
-    "DIR is a folder of Hugging Face transformers (T5, mT5, UMT5, ByT5, Switch Transformers) or a checkpoint of T5X.\n"
-    "What the folder does not say comes from the run file and --set, which holds over the folder, too. predict, eval\n"
-    "and plan take the run directory; training may start from it. Example:\n"
-    "  switchyard import t5-small --to runs/t5-small",
-    run};

@@ -151,7 +151,7 @@ static int ask_runs(const struct cli_options *o, enum syi_query_format format)
     return status ? cli_fail(&err) : CLI_DONE;
 }
 
-static int run(const struct cli_options *options)
+int cli_metrics(const struct cli_options *options)
 {
     char path[SYI_CONFIG_STRING + 16];
     enum syi_query_format format;
@@ -161,19 +161,3 @@ static int run(const struct cli_options *options)
     snprintf(path, sizeof path, "%s/metrics.db", options->operand[0]);
     return options->export ? export_run(options, path) : ask_runs(options, format);
 }
-
-const struct cli_cmd cli_metrics = {
-    "metrics",
-    "RUN_DIR... [SQL]",
-    "tsv format list name from to export",
-    "Prints a summary of a run, a comparison of several, or the answer to a SQL query.",
-    "Tables: run, metric, parameter, routing, routing_block, eval, example, event. Views: loss_curve, expert_load,\n"
-    "eval_latest and more (doc/metrics.md). Over several runs all_run, all_metric, all_loss, all_eval and all_event\n"
-    "have a column run. The last operand is SQL if it is no folder and has a blank in it. Examples:\n"
-    "  switchyard metrics runs/g2p 'SELECT step, loss FROM loss_curve LIMIT 5'\n"
-    "  switchyard metrics runs/g2p --list\n"
-    "  switchyard metrics runs/g2p --name 'g2p/valid/*' --format csv\n"
-    "  switchyard metrics runs/g2p --export tensorboard logs/g2p\n"
-    "A number that is not one (NaN) is NULL in the database: nothing in aligned, tsv and csv, null in json, where\n"
-    "infinity is null too.",
-    run};

@@ -17,7 +17,7 @@ static int read_weights(const struct cli_options *o, enum syi_safetensors_dtype 
     return SY_OK;
 }
 
-static int run(const struct cli_options *o)
+int cli_pack(const struct cli_options *o)
 {
     struct sy_error err = {0};
     struct syi_pack pack = {.run = o->operand[0], .step = o->checkpoint};
@@ -33,15 +33,3 @@ static int run(const struct cli_options *o)
                (long long)pack.parameters, (unsigned long long)pack.bytes, o->output);
     return CLI_DONE;
 }
-
-const struct cli_cmd cli_pack = {
-    "pack",
-    "RUN",
-    "output:pack int8 dtype:pack checkpoint quiet",
-    "Writes one file with what inference needs: configuration, vocabularies, weights.",
-    "RUN is a run directory or the folder of a checkpoint in one. predict, score, eval, tokenize, plan, config, explain and\n"
-    "the library open the file as they open a run. --int8 stores the weights of matrix products as 8 bits and a float32\n"
-    "scale for each output channel; norm scales, biases, relative positions and routers stay float32. They become float32\n"
-    "again when the file is opened: the file is smaller, the memory of the model is not. Example:\n"
-    "  switchyard pack runs/g2p -o g2p.sy --int8",
-    run};

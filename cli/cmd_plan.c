@@ -119,7 +119,7 @@ static int plan_schedule(const struct cli_options *o, const struct syi_config *c
     return plan_print_schedule(config, o->json, &err) ? cli_fail(&err) : CLI_DONE;
 }
 
-static int run(const struct cli_options *given)
+int cli_plan(const struct cli_options *given)
 {
     struct syi_config config;
     struct sy_error err = {0};
@@ -142,16 +142,3 @@ static int run(const struct cli_options *given)
         o.devices ? syi_launch_plan(&launch, plan, &job, &err) : syi_launch_run(&launch, plan, &job, &err);
     return status ? cli_fail(&err) : CLI_DONE;
 }
-
-const struct cli_cmd cli_plan = {
-    "plan",
-    "RUNFILE",
-    "devices partitions schedule tensors json backend comm ranks threads set",
-    "What a run needs: parameters, memory to the byte, arithmetic and communication, before it is taken.",
-    "The first ten lines sum it up: parameters in all and those that a token meets, memory, and the least\n"
-    "time of a step at the longest bucket by what this machine's arithmetic and memory do now, which is\n"
-    "measured for a moment.\n"
-    "--devices N plans for N ranks in this process, without starting them, on a machine of any size.\n"
-    "Where a mesh needs sums in more parts, the plan says which reproducible.blocks works and goes on with\n"
-    "it. --schedule prints the learning rate at steps of the run, and no plan.",
-    run};

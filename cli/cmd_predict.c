@@ -42,7 +42,7 @@ static int put_line(void *arg, const struct syi_prediction *p, struct sy_error *
                                             : SY_OK;
 }
 
-static int run(const struct cli_options *o)
+int cli_predict(const struct cli_options *o)
 {
     struct syi_config config;
     struct sy_error err = {0};
@@ -55,29 +55,10 @@ static int run(const struct cli_options *o)
     dialog.scores = config.decode.scores;
     cli_log_to_stderr(1);
     cli_work_line_open(cli_terminal(stderr), o->quiet || isatty(STDOUT_FILENO));
-    struct syi_predict_job job = {.lines = {.launch = cli_launch(o, &config),
-                                            .run_dir = o->operand[0],
-                                            .checkpoint = o->checkpoint,
-                                            .arg = &dialog,
-                                            .next = cli_input_next},
-                                  .put = put_line};
+    struct syi_predict_job job = {.lines = cli_lines_job(o, &config, &dialog), .put = put_line};
     status = syi_predict_run(&job, &err);
     cli_work_line_clear();
     cli_lines_free(&dialog.input.lines);
     if (status) return cli_fail(&err);
     return dialog.too_long ? CLI_FAILED : CLI_DONE;
 }
-
-const struct cli_cmd cli_predict = {
-    "predict",
-    "RUN",
-    CLI_MODEL_OPTIONS " checkpoint beams temperature decodes scores",
-    "Reads one input a line and writes one output a line, or with --decodes N the N best.",
-    "RUN is a run directory or a packed model (switchyard pack).\n"
-    "Lines of output are in the order of the inputs, N for each, the best first. A score is the\n"
-    "log-probability of the output, of beams divided by ((5 + length) / 6)^decode.alpha; -inf: an empty "
-    "line,\n"
-    "as fewer than N outputs were found. A TAB or line feed in an output is written as a space. An input "
-    "over\n"
-    "the length limit gives empty lines, a message, and exit status 1 at the end.",
-    run};

@@ -178,7 +178,7 @@ static int replay(const struct cli_options *o, const struct syi_config *config, 
     return status;
 }
 
-static int run(const struct cli_options *o)
+int cli_replay(const struct cli_options *o)
 {
     struct syi_config config;
     struct sy_error err = {0};
@@ -199,14 +199,3 @@ static int run(const struct cli_options *o)
     free_dump(&dump);
     return status;
 }
-
-const struct cli_cmd cli_replay = {
-    "replay",
-    "RUN_DIR",
-    "step dump write backend threads set",
-    "Does a step of a run again, bit for bit, and shows the tensors it writes.",
-    "It goes on from the checkpoint before the step, or from the seed where there is none, in one process: weights\n"
-    "do not depend on the number of ranks. The loss must be the stored one; the exit status is 1 if it is another.\n"
-    "The first tensor with a NaN or an infinity is named, with the op that wrote it. --dump '*' lists all tensors;\n"
-    "one without a name of its own is called LAYER:OP, as in 'encoder/layers_0/mlp:softmax'.",
-    run};

@@ -36,7 +36,7 @@ static int make_page(const struct cli_options *o, struct cli_report_run *runs, s
     return status;
 }
 
-static int run(const struct cli_options *o)
+int cli_report(const struct cli_options *o)
 {
     struct sy_error err = {0};
     struct syi_text page = {0};
@@ -56,13 +56,3 @@ static int run(const struct cli_options *o)
     syi_free(runs);
     return status ? cli_fail(&err) : CLI_DONE;
 }
-
-const struct cli_cmd cli_report = {
-    "report",
-    "RUN_DIR...",
-    "output",
-    "Writes one page of HTML about a run, or about several side by side.",
-    "Loss, learning rate, gradient norm, throughput, evaluations, load of experts, events, examples, configuration.\n"
-    "The page needs no other file, no network and no scripts. Example:\n"
-    "  switchyard report runs/a runs/b -o report.html",
-    run};

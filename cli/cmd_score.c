@@ -48,7 +48,7 @@ static int put_score(void *arg, const struct syi_score *score, struct sy_error *
     return fflush(stdout) || ferror(stdout) ? syi_error_system(err, "score: cannot write the output") : SY_OK;
 }
 
-static int run(const struct cli_options *o)
+int cli_score(const struct cli_options *o)
 {
     struct syi_config config;
     struct sy_error err = {0};
@@ -65,12 +65,7 @@ static int run(const struct cli_options *o)
     if (status) return status;
     cli_log_to_stderr(1);
     cli_work_line_open(cli_terminal(stderr), o->quiet || isatty(STDOUT_FILENO));
-    struct syi_score_job job = {.lines = {.launch = cli_launch(o, &config),
-                                          .run_dir = o->operand[0],
-                                          .checkpoint = o->checkpoint,
-                                          .arg = &s,
-                                          .next = cli_input_next},
-                                .put = put_score};
+    struct syi_score_job job = {.lines = cli_lines_job(o, &config, &s), .put = put_score};
     status = syi_score_run(&job, &err);
     cli_work_line_clear();
     cli_lines_free(&s.input.lines);
@@ -78,15 +73,3 @@ static int run(const struct cli_options *o)
     if (status) return cli_fail(&err);
     return s.faults ? CLI_FAILED : CLI_DONE;
 }
-
-const struct cli_cmd cli_score = {
-    "score",
-    "RUN",
-    CLI_MODEL_OPTIONS " checkpoint file per-token",
-    "Reads lines of input TAB target and writes the log-likelihood of each target, one a line.",
-    "RUN is a run directory or a packed model (switchyard pack).\n"
-    "The score of a line is the sum over the target's tokens, the end token included, of the natural logarithm\n"
-    "of the probability that the model gives the token after those before it; with --per-token divided by\n"
-    "their number. No z-loss, no label smoothing. Lines of output are in the order of the input. A line without\n"
-    "a TAB, with more than one, or over the length limits gives nan, a message, and exit status 1 at the end.",
-    run};

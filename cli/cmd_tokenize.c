@@ -127,7 +127,7 @@ static int do_lines(struct work *w, int decode, struct sy_error *err)
     return fflush(stdout) ? syi_error_system(err, "the output cannot be written") : SY_OK;
 }
 
-static int run(const struct cli_options *o)
+int cli_tokenize(const struct cli_options *o)
 {
     static struct syi_config config;
     struct sy_error err = {0};
@@ -147,15 +147,3 @@ static int run(const struct cli_options *o)
     cli_error("tokenize: %s", err.text);
     return CLI_FAILED;
 }
-
-const struct cli_cmd cli_tokenize = {
-    "tokenize",
-    "[RUN]",
-    "decode set targets",
-    "Shows the ids and pieces of each line of text, or with --decode the text of ids.",
-    "RUN is a run file, a run directory or a packed model; without it [vocabulary] has its defaults and what --set says. A line "
-    "of\n"
-    "output is ids, a TAB and pieces, each between blanks; with --decode ids are read so (what follows a TAB is "
-    "not\n"
-    "looked at) and a line of text is written. The end token that a model sees is not among them.",
-    run};

@@ -77,7 +77,7 @@ static int watch(const char *path, double every, struct cli_top *top, struct cli
     return status ? cli_fail(&err) : CLI_DONE;
 }
 
-static int run(const struct cli_options *o)
+int cli_top(const struct cli_options *o)
 {
     struct sy_error err = {0};
     if (o->every > 0 && o->every < LEAST) {
@@ -93,12 +93,3 @@ static int run(const struct cli_options *o)
     syi_free(top);
     return status;
 }
-
-const struct cli_cmd cli_top = {
-    "top",
-    "RUN_DIR",
-    "once every",
-    "Shows a run as it goes: progress, loss, speed, evaluations, load of experts.",
-    "Ends by q or Ctrl-C. Without a terminal on standard output it prints one frame as plain text and ends, as with\n"
-    "--once; COLUMNS says how wide. The database is only read, for moments: the run is not held up.",
-    run};

@@ -499,7 +499,7 @@ static int is_folder(const char *path)
 }
 
 /* A run directory in place of a run file is itself the run to go on with, by the run file stored in it. */
-static int run(const struct cli_options *o)
+int cli_train(const struct cli_options *o)
 {
     struct cli_options mine = *o;
     char run_dir[SYI_CONFIG_STRING];
@@ -516,14 +516,3 @@ static int run(const struct cli_options *o)
     mine.run_dir = mine.operand[0];
     return run_in(&mine);
 }
-
-const struct cli_cmd cli_train = {
-    "train",
-    "RUNFILE|RUN_DIR",
-    CLI_MODEL_OPTIONS " run-dir resume takeover",
-    "Trains the model a run file describes.",
-    "Exit status: 0 done, 1 failed, 2 usage, 3 stopped by a signal or the time limit; the same command with\n"
-    "--resume goes on from there (or starts, where there is no checkpoint yet). --resume RUN_DIR goes on with the\n"
-    "run file that is stored there. In --run-dir, %A and %a are the\n"
-    "number of a job array of Slurm and the place in it, %j the job.",
-    run};

@@ -48,7 +48,7 @@ static int run_job(struct job *job, const struct cli_options *o, const struct sy
     return status ? cli_fail(&err) : CLI_DONE;
 }
 
-static int run(const struct cli_options *o)
+int cli_verify(const struct cli_options *o)
 {
     static struct syi_config config;
     struct sy_error err = {0};
@@ -67,14 +67,3 @@ static int run(const struct cli_options *o)
     }
     return s->failed || s->refused ? CLI_FAILED : CLI_DONE;
 }
-
-const struct cli_cmd cli_verify = {
-    "verify",
-    "PATH...",
-    "backend tolerance verbose",
-    "Compares what this build computes with golden files of the reference.",
-    "PATH is a case file (.safetensors or .json) or a folder of them. A line for each case has the largest\n"
-    "error of its tensors, relative to the largest value of the tensor, and where it is. The exit status is "
-    "1\n"
-    "if a case failed, was skipped though the backend is there, or none was found.",
-    run};

@@ -8,18 +8,10 @@
 #include "cli/cli.h"
 #include "switchyard/backend.h"
 
-static int run(const struct cli_options *options)
+int cli_version(const struct cli_options *options)
 {
     (void)options;
     printf("switchyard %s\nplugin ABI %d.%d\ncompiler %s\ncompressed files %s\n", sy_version(), SY_ABI_MAJOR,
            SY_ABI_MINOR, __VERSION__, syi_compression_libraries());
     return CLI_DONE;
 }
-
-const struct cli_cmd cli_version = {
-    "version",
-    "",
-    "",
-    "Prints the version, the plugin ABI, the compiler and which compressed files this build reads.",
-    NULL,
-    run};

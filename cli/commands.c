@@ -5,22 +5,22 @@
 #include "cli/cli.h"
 
 /* clang-format off */
-#define CLI_COMMAND(name, text) &cli_##name,
+#define CLI_COMMAND(name, text, operands, options, help, details) {text, operands, options, help, details, cli_##name},
 #if SY_TRAINING
 #    define CLI_TRAINING_COMMAND CLI_COMMAND
 #else
-#    define CLI_TRAINING_COMMAND(name, text)
+#    define CLI_TRAINING_COMMAND(...)
 #endif
-const struct cli_cmd *const cli_commands[] = {
+const struct cli_cmd cli_commands[] = {
 #include "cli/commands.def"
-    NULL,
+    {0},
 };
 
-#define CLI_COMMAND(name, text)
+#define CLI_COMMAND(...)
 #if SY_TRAINING
 #    define CLI_TRAINING_COMMAND CLI_COMMAND
 #else
-#    define CLI_TRAINING_COMMAND(name, text) text,
+#    define CLI_TRAINING_COMMAND(name, text, ...) text,
 #endif
 const char *const cli_left_out[] = {
 #include "cli/commands.def"

@@ -7,11 +7,9 @@
 #include <unistd.h>
 
 #include "base/text.h"
-#include "cli/cli.h"
 #include "cli/input.h"
 #include "cli/work_line.h"
 #include "data/vocabulary.h"
-#include "train/predict/predict.h"
 
 /* Bytes are legal input, but most often they are a mistake. */
 static void look_at(struct cli_input *in, const char *text, size_t bytes)
@@ -64,4 +62,14 @@ static double share_read(const struct cli_input *in)
 void cli_input_show(const struct cli_input *in, int64_t answered)
 {
     cli_work_line_show(in->command, "lines", answered, share_read(in) * (double)answered / (double)in->n);
+}
+
+struct syi_lines_job cli_lines_job(const struct cli_options *options, const struct syi_config *config,
+                                   void *arg)
+{
+    return (struct syi_lines_job){.launch = cli_launch(options, config),
+                                  .run_dir = options->operand[0],
+                                  .checkpoint = options->checkpoint,
+                                  .arg = arg,
+                                  .next = cli_input_next};
 }

@@ -3,7 +3,9 @@
 #ifndef CLI_INPUT_H
 #define CLI_INPUT_H
 
+#include "cli/cli.h"
 #include "cli/lines.h"
+#include "train/predict/predict.h"
 
 /* Start from {.command = ..., .lines = {.fd = ...}}; cli_lines_free(&lines) frees the buffer. */
 struct cli_input {
@@ -14,6 +16,9 @@ struct cli_input {
     int tabs;            /* 0: a line has no TAB, and the first that does is warned of; 1: it may */
 };
 
+/* The lines of input, for the run that the command names; arg: begins with a struct cli_input. */
+struct syi_lines_job cli_lines_job(const struct cli_options *options, const struct syi_config *config,
+                                   void *arg);
 /* Shows how far they are, after an answer: `answered` lines of them. */
 void cli_input_show(const struct cli_input *input, int64_t answered);
 /* `next` of struct syi_lines_job; input: struct cli_input. */

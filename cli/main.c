@@ -16,9 +16,9 @@ static void print_overview(FILE *out)
 {
     fprintf(out, "usage: switchyard COMMAND [OPTIONS] ...\n\n"
                  "Trains, evaluates and serves T5 models with mixture-of-experts layers.\n\n");
-    for (const struct cli_cmd *const *cmd = cli_commands; *cmd; cmd++) {
-        size_t column = (size_t)fprintf(out, "  %-12s ", (*cmd)->name);
-        cli_wrap(out, (*cmd)->help, strlen((*cmd)->help), column, column);
+    for (const struct cli_cmd *cmd = cli_commands; cmd->name; cmd++) {
+        size_t column = (size_t)fprintf(out, "  %-12s ", cmd->name);
+        cli_wrap(out, cmd->help, strlen(cmd->help), column, column);
     }
     fprintf(out, "\nswitchyard COMMAND --help says more.\n");
 }
@@ -35,7 +35,7 @@ static int unknown_command(const char *name)
                 name);
             return CLI_USAGE;
         }
-    for (const struct cli_cmd *const *cmd = cli_commands; *cmd; cmd++) names[n++] = (*cmd)->name;
+    for (const struct cli_cmd *cmd = cli_commands; cmd->name; cmd++) names[n++] = cmd->name;
     cli_error("unknown command %s, did you mean %s? (switchyard --help lists all)", name,
               cli_nearest(name, names, n));
     return CLI_USAGE;
@@ -53,17 +53,17 @@ static void keep_streams_apart(void)
 
 static int run_command(const char *name, int argc, char **argv)
 {
-    for (const struct cli_cmd *const *cmd = cli_commands; *cmd; cmd++) {
+    for (const struct cli_cmd *cmd = cli_commands; cmd->name; cmd++) {
         struct cli_options options;
         int finished;
-        if (strcmp((*cmd)->name, name)) continue;
-        cli_world_begin(*cmd);
-        int status = cli_parse(*cmd, argc, argv, &options, &finished);
-        if (status) return cli_world_give_up(*cmd, status);
-        if (!finished) status = cli_world_open(*cmd, &options);
+        if (strcmp(cmd->name, name)) continue;
+        cli_world_begin(cmd);
+        int status = cli_parse(cmd, argc, argv, &options, &finished);
+        if (status) return cli_world_give_up(cmd, status);
+        if (!finished) status = cli_world_open(cmd, &options);
         if (status || finished) return status;
         if (!options.quiet) cli_check_environment();
-        return cli_world_close((*cmd)->run(&options));
+        return cli_world_close(cmd->run(&options));
     }
     return unknown_command(name);
 }

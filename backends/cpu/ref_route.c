@@ -71,8 +71,8 @@ static uint64_t workspace_bytes(const struct sy_call *call, int64_t group_rows, 
     return (uint64_t)threads * (tokens * sizeof(sy_real) + (tokens + experts) * sizeof(int32_t));
 }
 
-/* Operands and sizes; the attributes are left to the caller. */
-static struct route begin(const struct sy_call *call, int64_t group_rows)
+static struct route begin(const struct sy_call *call, int64_t group_rows, int64_t capacity,
+                          int64_t min_capacity, double capacity_factor)
 {
     const int64_t *dim = call->in[0].dim;
     struct route r = {.probability = call->in[0].data,
@@ -84,7 +84,10 @@ static struct route begin(const struct sy_call *call, int64_t group_rows)
                       .tokens = group_rows * dim[1],
                       .experts = dim[2],
                       .groups = dim[0] / group_rows,
-                      .selected = call->out[0].dim[2]};
+                      .selected = call->out[0].dim[2],
+                      .capacity = capacity,
+                      .min_capacity = min_capacity,
+                      .capacity_factor = capacity_factor};
     r.keys = call->workspace;
     r.counts = (int32_t *)(r.keys + call->host->threads * r.tokens);
     return r;
@@ -174,12 +177,9 @@ uint64_t SYCPU_REF(route_workspace)(const struct sy_call *call, int threads)
 int SYCPU_REF(route)(void *context, const struct sy_call *call)
 {
     const struct sy_attr_route *attr = call->attr;
-    struct route r = begin(call, attr->group_rows);
+    struct route r = begin(call, attr->group_rows, attr->capacity, attr->min_capacity, attr->capacity_factor);
     (void)context;
     r.bias = call->in[2].data;
-    r.capacity = attr->capacity;
-    r.min_capacity = attr->min_capacity;
-    r.capacity_factor = attr->capacity_factor;
     r.prioritized = attr->prioritized != 0;
     sycpu_parallel(call, r.groups, route_group, &r);
     return SY_OK;
@@ -217,11 +217,8 @@ uint64_t SYCPU_REF(route_experts_workspace)(const struct sy_call *call, int thre
 int SYCPU_REF(route_experts)(void *context, const struct sy_call *call)
 {
     const struct sy_attr_route_experts *attr = call->attr;
-    struct route r = begin(call, attr->group_rows);
+    struct route r = begin(call, attr->group_rows, attr->capacity, attr->min_capacity, attr->capacity_factor);
     (void)context;
-    r.capacity = attr->capacity;
-    r.min_capacity = attr->min_capacity;
-    r.capacity_factor = attr->capacity_factor;
     sycpu_parallel(call, r.groups * r.experts, choose_tokens, &r);
     return SY_OK;
 }

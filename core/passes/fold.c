@@ -416,10 +416,7 @@ int syi_fold(struct syi_program *program, struct sy_error *err)
         if (!pass.gone[i] && is_block_sum(&program->op[i])) status = fold(&pass, i, err);
     for (size_t i = 0; !status && i < program->n_ops; i++)
         if (!pass.gone[i] && program->op[i].op == SY_OP_MAP_SUMS) status = meet_others(&pass, i, err);
-    size_t kept = 0;
-    for (size_t i = 0; !status && i < program->n_ops; i++)
-        if (!pass.gone[i]) program->op[kept++] = program->op[i];
-    if (!status) program->n_ops = kept;
+    if (!status) syi_program_remove(program, pass.gone);
     syi_free(pass.writer);
     syi_free(pass.reads);
     syi_free(pass.gone);

@@ -307,10 +307,7 @@ int syi_program_fuse(struct syi_program *program, struct sy_error *err)
     if (!status) status = count_reads(&pass, err);
     for (size_t i = 0; !status && i < program->n_ops; i++)
         if (!pass.gone[i] && program->op[i].op == SY_OP_MAP) status = fuse_from(&pass, i, err);
-    size_t kept = 0;
-    for (size_t i = 0; !status && i < program->n_ops; i++)
-        if (!pass.gone[i]) program->op[kept++] = program->op[i];
-    if (!status) program->n_ops = kept;
+    if (!status) syi_program_remove(program, pass.gone);
     syi_free(pass.use);
     syi_free(pass.gone);
     return status ? status : syi_program_check(program, "fuse", err);

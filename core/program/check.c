@@ -30,12 +30,16 @@ static int check_tensor(struct syi_check *c, size_t index)
 
 /* ---- order ---- */
 
+static int is_tensor(const struct syi_check *c, int tensor)
+{
+    return tensor >= -1 && tensor < (int)c->program->n_tensors;
+}
+
 static int check_reads(struct syi_check *c)
 {
     for (int i = 0; i < c->op->n_in; i++) {
         int tensor = c->op->in[i];
-        if (tensor < -1 || tensor >= (int)c->program->n_tensors)
-            return syi_check_bad(c, "input %d is tensor %d", i, tensor);
+        if (!is_tensor(c, tensor)) return syi_check_bad(c, "input %d is tensor %d", i, tensor);
         if (tensor < 0) continue;
         const struct syi_tensor *t = &c->program->tensor[tensor];
         if ((t->kind == SYI_TEMP || t->kind == SYI_OUTPUT) && !c->written[tensor])
@@ -51,8 +55,7 @@ static int check_writes(struct syi_check *c)
 {
     for (int i = 0; i < c->op->n_out; i++) {
         int tensor = c->op->out[i];
-        if (tensor < -1 || tensor >= (int)c->program->n_tensors)
-            return syi_check_bad(c, "output %d is tensor %d", i, tensor);
+        if (!is_tensor(c, tensor)) return syi_check_bad(c, "output %d is tensor %d", i, tensor);
         if (tensor < 0) continue;
         int kind = c->program->tensor[tensor].kind;
         if (kind == SYI_INPUT)

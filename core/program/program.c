@@ -304,6 +304,14 @@ int syi_op_add(struct syi_program *program, int op, int n_in, const int *in, int
     return SY_OK;
 }
 
+void syi_program_remove(struct syi_program *program, const uint8_t *gone)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < program->n_ops; i++)
+        if (!gone[i]) program->op[kept++] = program->op[i];
+    program->n_ops = kept;
+}
+
 void syi_scope_push(struct syi_program *program, const char *format, ...)
 {
     char part[128], path[512];

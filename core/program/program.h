@@ -147,6 +147,8 @@ int syi_tensor_add(struct syi_program *program, const char *name, enum syi_kind 
                    int rank, const int64_t *dim, const uint8_t *axis);
 int syi_op_add(struct syi_program *program, int op, int n_in, const int *in, int n_out, const int *out,
                const void *attr, size_t attr_bytes);
+/* Takes out the ops marked in gone[n_ops]. */
+void syi_program_remove(struct syi_program *program, const uint8_t *gone);
 /* Module path of what is recorded next: push appends "/name", pop takes the last part off. */
 void syi_scope_push(struct syi_program *program, const char *format, ...) SYI_PRINTF(2, 3);
 void syi_scope_pop(struct syi_program *program);

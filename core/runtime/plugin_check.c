@@ -24,11 +24,7 @@ const struct syi_library_kind *syi_plugin_kind(void)
         .prefix = SYI_PLUGIN_PREFIX,
         .symbol = "sy_backend_",
         .advice = "`switchyard backends` lists what there is, ",
-        .magic = SY_ABI_MAGIC,
-        .layout = SY_ABI_LAYOUT,
-        .major = SY_ABI_MAJOR,
-        .minor = SY_ABI_MINOR,
-        .oldest_minor = SY_ABI_OLDEST_MINOR,
+        SYI_LIBRARY_VERSIONS(SY_ABI),
         .least_bytes = DESC_BYTES_0_1,
     };
     return &kind;

@@ -26,6 +26,10 @@ struct syi_library_kind {
     int major, minor, oldest_minor; /* of this host; the oldest plugins that it takes */
     size_t least_bytes;             /* of a descriptor: that of the first version */
 };
+/* What switchyard/backend.h (SY_ABI) or switchyard/action.h (SY_ACTION) says of its versions. */
+#define SYI_LIBRARY_VERSIONS(prefix)                                                                         \
+    .magic = prefix##_MAGIC, .layout = prefix##_LAYOUT, .major = prefix##_MAJOR, .minor = prefix##_MINOR,    \
+    .oldest_minor = prefix##_OLDEST_MINOR
 
 int syi_library_name_is_plain(const char *name);
 /* *path, owned by the caller, of the first file of that name; SY_EINVAL, SY_ENOENT. */

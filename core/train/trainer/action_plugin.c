@@ -26,11 +26,7 @@ static const struct syi_library_kind library_kind = {
     .prefix = "switchyard_action-",
     .symbol = "sy_action_",
     .advice = "",
-    .magic = SY_ACTION_MAGIC,
-    .layout = SY_ACTION_LAYOUT,
-    .major = SY_ACTION_MAJOR,
-    .minor = SY_ACTION_MINOR,
-    .oldest_minor = SY_ACTION_OLDEST_MINOR,
+    SYI_LIBRARY_VERSIONS(SY_ACTION),
     .least_bytes = DESC_BYTES_0_1,
 };
 
