@@ -13,7 +13,7 @@
 #include "metrics/query.h"
 #include "metrics/selection.h"
 
-enum { PATIENCE = 360 }; /* seconds, more than SQL may take by metrics/query.h */
+enum { PATIENCE = 360 }; /* seconds, more than SQL may take by metrics/reading.h */
 
 /* SQLite looks at the clock between its steps. SQL of which one step takes for ever ends here. */
 static void give_up(int number)

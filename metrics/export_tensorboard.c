@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "metrics/export.h"
-#include "metrics/query.h"
+#include "metrics/reader.h"
 #include "metrics/tensorboard.h"
 
 /* When a step was done, by the training's own clock: for rows that have no time. */

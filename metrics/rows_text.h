@@ -4,7 +4,7 @@
 #define SYI_ROWS_TEXT_H
 
 #include "base/text.h"
-#include "metrics/query.h"
+#include "metrics/reader.h"
 
 /* One record of CSV with its CR LF (RFC 4180). NULL is an empty field, an empty text is "", bytes are
  * hexadecimal. */

@@ -5,7 +5,7 @@
 #define CLI_REPORT_H
 
 #include "cli/report/plot.h"
-#include "metrics/query.h"
+#include "metrics/reader.h"
 
 enum { CLI_REPORT_RUNS = 8, CLI_HEAT_COLUMNS = 108, CLI_HEAT_LEVELS = 9, CLI_REPORT_EVALS = 64 };
 

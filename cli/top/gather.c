@@ -8,7 +8,7 @@
 
 #include "base/run_config.h"
 #include "cli/top/top.h"
-#include "metrics/query.h"
+#include "metrics/reader.h"
 #include "train/launch/run_dir.h"
 #include "train/launch/run_state.h"
 

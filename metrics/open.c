@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Opens databases of runs for reading: beside a writer, after a crash, and with limits on what SQL may do. */
+#include "config.h"
+
+#include <sqlite3.h>
+#include <unistd.h>
+
+#include "metrics/database.h"
+#include "metrics/expert_counts.h"
+#include "metrics/place.h"
+#include "metrics/reading.h"
+#include "metrics/runs.h"
+
+enum {
+    BUSY_MILLISECONDS = 10000,
+    CELL =
+        1
+        << 20, /* bytes of a value: functions of SQLite that compare two long texts may take their product */
+    PATTERN = 1000,   /* bytes of a pattern of LIKE or GLOB, likewise */
+    PROGRAM = 1000000 /* instructions of a compiled statement */
+};
+
+int syi_reading_error(sqlite3 *db, const char *path, struct sy_error *err)
+{
+    int code = sqlite3_errcode(db) & 0xff;
+
+    if (code == SQLITE_BUSY || code == SQLITE_LOCKED)
+        return syi_error(err, SY_EBUSY, "metrics: %s is locked by another program; try again", path);
+    if (code == SQLITE_NOTADB || code == SQLITE_CORRUPT)
+        return syi_error(err, SY_EFORMAT, "metrics: %s: %s", path, sqlite3_errmsg(db));
+    if (code == SQLITE_READONLY || code == SQLITE_AUTH)
+        return syi_error(err, SY_EINVAL, "metrics: %s is only read here: %s", path, sqlite3_errmsg(db));
+    return syi_error(err, code == SQLITE_IOERR || code == SQLITE_CANTOPEN ? SY_EIO : SY_EINVAL,
+                     "metrics: %s: %s", path, sqlite3_errmsg(db));
+}
+
+static int is_there(void *there, int n, char **values, char **names)
+{
+    (void)n, (void)values, (void)names;
+    *(int *)there = 1;
+    return 0;
+}
+
+/* Reads the first page; the extended result code says what is in the way. *made: whether there are tables. */
+static int probe(sqlite3 *db, int *made)
+{
+    *made = 0;
+    sqlite3_extended_result_codes(db, 1);
+    return sqlite3_exec(db, "SELECT 1 FROM sqlite_master LIMIT 1", is_there, made, NULL);
+}
+
+/* A writer that was killed in a transaction leaves a journal which only a connection that may write can roll
+ * back. */
+static void recover(const char *path)
+{
+    sqlite3 *db = NULL;
+    int made;
+
+    if (sqlite3_open_v2(path, &db, SQLITE_OPEN_READWRITE, NULL) == SQLITE_OK) {
+        sqlite3_busy_timeout(db, BUSY_MILLISECONDS);
+        probe(db, &made);
+    }
+    sqlite3_close(db);
+}
+
+/* What SQL may be, so that no step of it runs for long without a look at the clock. */
+static void limit(sqlite3 *db)
+{
+    sqlite3_limit(db, SQLITE_LIMIT_ATTACHED, 0);
+    sqlite3_limit(db, SQLITE_LIMIT_LENGTH, CELL);
+    sqlite3_limit(db, SQLITE_LIMIT_LIKE_PATTERN_LENGTH, PATTERN);
+    sqlite3_limit(db, SQLITE_LIMIT_VDBE_OP, PROGRAM);
+}
+
+/* vfs: that of SQLite which is used, NULL the usual one; where file locks do not work it becomes one without. */
+static int open_with(const char *path, const char **vfs, sqlite3 **db, struct sy_error *err)
+{
+    int flags = SQLITE_OPEN_READONLY, code, made = 0, status = syi_database_check_library(err);
+
+    *db = NULL;
+    if (status) return status;
+    if (access(path, F_OK) != 0)
+        return syi_error(
+            err, SY_ENOENT,
+            "metrics: there is no %s; this is no directory of a run, or of one that ended before it "
+            "made its database: `switchyard train` with --resume starts it",
+            path);
+    /* what is there without locks is a copy that is replaced as a whole (place.h) */
+    if (!*vfs && !syi_place_can_lock(path)) *vfs = "unix-none";
+    for (int try = 0;; try++) {
+        code = sqlite3_open_v2(path, db, flags, *vfs);
+        if (!*db) return syi_error(err, SY_ENOMEM, "metrics: out of memory");
+        sqlite3_busy_timeout(*db, BUSY_MILLISECONDS);
+        limit(*db);
+        if (code == SQLITE_OK) code = syi_expert_counts_register(*db);
+        if (code == SQLITE_OK) code = probe(*db, &made);
+        if (code == SQLITE_OK) break;
+        if (try > 0 || ((code & 0xff) != SQLITE_READONLY && (code & 0xff) != SQLITE_CANTOPEN)) break;
+        sqlite3_close(*db);
+        recover(path);
+    }
+    if (code == SQLITE_OK && made) return SY_OK;
+    if (code == SQLITE_OK)
+        status = syi_error(
+            err, SY_ENOENT,
+            "metrics: %s is empty: the run ended before it made its tables, or has only just begun; "
+            "`switchyard train` with --resume goes on with it",
+            path);
+    else
+        status = syi_reading_error(*db, path, err);
+    sqlite3_close(*db);
+    *db = NULL;
+    return status;
+}
+
+/* Each of several by itself first, for what is wrong with it. */
+int syi_reading_open(const char *path, const char *const *others, int n_others, sqlite3 **db,
+                     struct sy_error *err)
+{
+    const char *vfs = NULL;
+    int status = SY_OK;
+
+    for (int i = 0; i < n_others && !status; i++) {
+        status = open_with(others[i], &vfs, db, err);
+        sqlite3_close(*db);
+        *db = NULL;
+    }
+    if (!status) status = open_with(path, &vfs, db, err);
+    if (!status) status = syi_runs_attach(*db, path, others, n_others, err);
+    if (status) sqlite3_close(*db);
+    if (status) *db = NULL;
+    return status;
+}
