@@ -79,18 +79,20 @@ static int plan(void *arg, const struct syi_rank *rank, struct sy_error *err)
 {
     struct job *job = arg;
     struct plan_report *r = &job->report;
-    struct syi_config fit;
     if (rank->rank) return SY_OK;
-    r->changed = fit_blocks(job->config, &rank->mesh, &fit);
-    r->config = &fit;
+    struct syi_config *fit = syi_alloc(sizeof *fit, err);
+    if (!fit) return SY_ENOMEM;
+    r->changed = fit_blocks(job->config, &rank->mesh, fit);
+    r->config = fit;
     r->rank = rank;
     int use =
-        SYI_USE_TRAIN | SYI_USE_EVAL | SYI_USE_DECODE | (fit.checkpoint.background ? SYI_USE_SNAPSHOT : 0);
-    int status = syi_engine_new(&fit, rank, use, 1, &r->engine, err);
+        SYI_USE_TRAIN | SYI_USE_EVAL | SYI_USE_DECODE | (fit->checkpoint.background ? SYI_USE_SNAPSHOT : 0);
+    int status = syi_engine_new(fit, rank, use, 1, &r->engine, err);
     if (!status) status = plan_report_count(r, err);
     if (!status) status = job->options->json ? plan_print_json(r, err) : plan_print_text(r, err);
     plan_report_free(r);
     syi_engine_free(r->engine);
+    syi_free(fit);
     return status;
 }
 

@@ -81,12 +81,16 @@ static int tell_difference(void *arg, const char *key, enum syi_option_flags fla
 static int compare_with_stored(const char *path, const struct syi_config *config, syi_config_difference_fn fn,
                                void *arg, struct sy_error *err)
 {
-    struct syi_config stored, now = *config;
-    int status = syi_run_dir_read_config(path, &stored, err);
-    if (status) return status;
-    syi_run_dir_absolute(&stored);
-    syi_run_dir_absolute(&now);
-    return syi_config_compare(&stored, &now, fn, arg, err);
+    struct syi_config *stored = syi_alloc(sizeof *stored, err), *now = syi_config_copy(config, err);
+    int status = stored && now ? syi_run_dir_read_config(path, stored, err) : SY_ENOMEM;
+    if (!status) {
+        syi_run_dir_absolute(stored);
+        syi_run_dir_absolute(now);
+        status = syi_config_compare(stored, now, fn, arg, err);
+    }
+    syi_free(stored);
+    syi_free(now);
+    return status;
 }
 
 static int check_stored(const char *path, const struct syi_config *config, struct sy_error *err)
@@ -218,20 +222,30 @@ static int same_lengths(const struct syi_ints *a, const struct syi_ints *b)
     return a->n == b->n && !memcmp(a->values, b->values, (size_t)a->n * sizeof *a->values);
 }
 
-/* data.auto_buckets: a run that goes on keeps the padded lengths that it has, unless another number of them is asked for. */
+/* A run that goes on keeps the padded lengths that it has, unless another number of them is asked for. */
+static int keep_buckets(const char *run_dir, struct syi_config *config, struct sy_error *err)
+{
+    struct syi_ints *lengths = &config->data.length_buckets;
+    struct syi_config *stored = syi_alloc(sizeof *stored, err);
+    int status = stored ? syi_run_dir_read_config(run_dir, stored, err) : SY_ENOMEM;
+    if (!status) {
+        int same_number = stored->data.auto_buckets == config->data.auto_buckets;
+        if (same_number && !lengths->n) *lengths = stored->data.length_buckets;
+        if (!same_number && same_lengths(lengths, &stored->data.length_buckets)) lengths->n = 0;
+    }
+    syi_free(stored);
+    return status;
+}
+
+/* data.auto_buckets */
 static int find_buckets(const struct cli_options *o, struct syi_config *config)
 {
     struct syi_ints *lengths = &config->data.length_buckets;
-    struct syi_config stored;
     struct sy_error err = {0};
     double positions[2];
     if (!config->data.auto_buckets) return CLI_DONE;
-    if (o->run_dir && syi_run_dir_exists(o->run_dir)) {
-        if (syi_run_dir_read_config(o->run_dir, &stored, &err)) return cli_fail(&err);
-        int same_number = stored.data.auto_buckets == config->data.auto_buckets;
-        if (same_number && !lengths->n) *lengths = stored.data.length_buckets;
-        if (!same_number && same_lengths(lengths, &stored.data.length_buckets)) lengths->n = 0;
-    }
+    if (o->run_dir && syi_run_dir_exists(o->run_dir) && keep_buckets(o->run_dir, config, &err))
+        return cli_fail(&err);
     if (lengths->n) return CLI_DONE;
     int status = check_data(config);
     if (status) return status;

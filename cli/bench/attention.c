@@ -55,18 +55,19 @@ static struct syi_attention operands(const struct bench_micro *micro, struct rec
 
 static int record(const struct bench_micro *micro, struct recording *r, struct sy_error *err)
 {
-    struct syi_config c = micro->config;
+    struct syi_config *c = syi_config_copy(&micro->config, err);
     const struct shape *s = &r->shape;
     int64_t shorter = s->queries < s->keys ? s->queries : s->keys;
     struct syi_shape rows = {.rows = s->rows, .longest_length = s->keys, .shortest_length = shorter};
     static const uint8_t axis[] = {SYI_AXIS_BATCH, SYI_AXIS_LENGTH, SYI_AXIS_HEADS};
-    int lse, gradient[3], status = syi_program_new("attention", &r->p, err);
+    int lse, gradient[3], status = c ? syi_program_new("attention", &r->p, err) : SY_ENOMEM;
+    if (!status) c->model.num_heads = s->heads;
+    if (!status) syi_leaves(c, &rows, r->p->leaf_count);
+    syi_free(c);
     if (status) return status;
-    c.model.num_heads = s->heads;
-    syi_leaves(&c, &rows, r->p->leaf_count);
     SYI_AT(r->p);
     struct syi_attention a = operands(micro, r);
-    const int64_t dim[] = {s->rows, s->queries, s->heads * c.model.head_dim};
+    const int64_t dim[] = {s->rows, s->queries, s->heads * micro->config.model.head_dim};
     int weights = add(r, "weights", SY_F32, 3, dim, axis);
     int out = syi_cast(r->p, syi_attention(r->p, &a, &lse), SY_F32);
     int loss = syi_total(r->p, syi_map2(r->p, SY_MAP_MUL, out, weights));

@@ -28,18 +28,21 @@ static int record(const struct bench_micro *micro, int op, const int64_t *shape,
                   struct sy_error *err)
 {
     int64_t m = shape[0], k = shape[1], n = shape[2], t = m % ROW_LENGTH ? 1 : ROW_LENGTH;
-    struct syi_config c = micro->config;
+    struct syi_config *c = syi_config_copy(&micro->config, err);
     struct syi_shape rows = {.rows = m / t, .longest_length = t, .shortest_length = t};
     const int64_t x[] = {m / t, t, k}, y[] = {m / t, t, n}, w[] = {k, n};
     const uint8_t x_axis[] = {SYI_AXIS_BATCH, SYI_AXIS_LENGTH, SYI_AXIS_EMBED};
     const uint8_t y_axis[] = {SYI_AXIS_BATCH, SYI_AXIS_LENGTH, SYI_AXIS_MLP};
     const uint8_t w_axis[] = {SYI_AXIS_EMBED, SYI_AXIS_MLP};
     struct syi_program *p;
-    int result, status = syi_program_new("gemm", &p, err);
+    int result, status = c ? syi_program_new("gemm", &p, err) : SY_ENOMEM;
+    if (!status) {
+        c->model.d_model = k;
+        c->model.d_ff = n;
+        syi_leaves(c, &rows, p->leaf_count);
+    }
+    syi_free(c);
     if (status) return status;
-    c.model.d_model = k;
-    c.model.d_ff = n;
-    syi_leaves(&c, &rows, p->leaf_count);
     SYI_AT(p);
     if (op == SY_OP_MATMUL)
         result = syi_matmul(p, input(micro, p, "x", 3, x, x_axis), input(micro, p, "w", 2, w, w_axis));

@@ -188,15 +188,13 @@ static void put(struct bench_micro *micro, const struct layer *l, const struct l
     bench_put_row(micro->out, label, numbers, SYI_COUNT(numbers));
 }
 
-static struct syi_config config_of(const struct bench_micro *micro, const int64_t *shape, int64_t experts)
+static void configure(struct syi_config *c, const int64_t *shape, int64_t experts)
 {
-    struct syi_config c = micro->config;
-    c.model.d_model = shape[2];
-    c.model.d_ff = shape[3];
-    c.moe.num_experts = experts;
-    c.moe.num_selected_experts = 1;
-    c.moe.train_capacity_factor = 1;
-    return c;
+    c->model.d_model = shape[2];
+    c->model.d_ff = shape[3];
+    c->moe.num_experts = experts;
+    c->moe.num_selected_experts = 1;
+    c->moe.train_capacity_factor = 1;
 }
 
 static int run(struct bench_micro *micro, struct sy_error *err)
@@ -213,7 +211,8 @@ static int run(struct bench_micro *micro, struct sy_error *err)
                              .shortest_length = shape[1]};
     bench_table(micro->out, "layers");
     for (size_t i = 0; !status && i < SYI_COUNT(experts); i++) {
-        l[i].config = config_of(micro, shape, experts[i]);
+        l[i].config = micro->config;
+        configure(&l[i].config, shape, experts[i]);
         status = measure(&l[i], micro, &rows, err);
         if (!status) put(micro, &l[i], &l[0]);
     }

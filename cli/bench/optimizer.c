@@ -118,13 +118,15 @@ static int measure(struct bench_micro *micro, const struct syi_model *model, con
                    double stream, struct sy_error *err)
 {
     const char *name = syi_optimizer_info(micro->config.optimizer.part[0].name)->name;
-    struct syi_config c = micro->config;
+    struct syi_config *c = syi_config_copy(&micro->config, err);
     struct bench_trial trial;
     struct bench_times times;
     struct bench_rows rows;
-    c.model.d_model = shape[1];
-    c.model.d_ff = shape[2];
-    int status = bench_update_trial(micro, model, &c, &trial, err);
+    if (!c) return SY_ENOMEM;
+    c->model.d_model = shape[1];
+    c->model.d_ff = shape[2];
+    int status = bench_update_trial(micro, model, c, &trial, err);
+    syi_free(c);
     if (status) return status;
     double elements = (double)(shape[0] * shape[1] * shape[2]);
     double least = sizeof(float) * (3 * elements + 2 * state_elements(trial.program)), moved = 0;

@@ -85,14 +85,17 @@ static int write_checkpoint(struct making *m, const char *to, struct sy_error *e
 
 static int fill_run(struct making *m, const char *from, struct syi_run_dir *dir, struct sy_error *err)
 {
-    struct syi_config config, own;
-    int status = syi_run_dir_read_config(from, &config, err);
-    own = config;
-    if (!status) status = syi_run_dir_use_vocabularies(from, &own, err);
-    if (!status) status = syi_run_dir_keep_vocabularies(dir, &own, err);
+    struct syi_config *config = syi_alloc(sizeof *config, err), *own = NULL;
+    int status = config ? syi_run_dir_read_config(from, config, err) : SY_ENOMEM;
+    if (!status) own = syi_config_copy(config, err);
+    if (!status) status = own ? syi_run_dir_use_vocabularies(from, own, err) : SY_ENOMEM;
+    if (!status) status = syi_run_dir_keep_vocabularies(dir, own, err);
     if (!status) status = write_checkpoint(m, dir->path, err);
     if (!status) status = syi_run_dir_status(dir, "done", err);
-    return status ? status : syi_run_dir_write_config(dir, &config, err);
+    if (!status) status = syi_run_dir_write_config(dir, config, err);
+    syi_free(config);
+    syi_free(own);
+    return status;
 }
 
 struct run_making {

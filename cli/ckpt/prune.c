@@ -54,10 +54,11 @@ static int check_named(const struct pruning *p, struct sy_error *err)
 
 static int look(struct pruning *p, struct sy_error *err)
 {
-    struct syi_config config;
     struct syi_checkpoint_view view;
-    int status = syi_run_dir_read_config(p->run, &config, err);
-    if (!status) p->keep_every = config.checkpoint.keep_every;
+    struct syi_config *config = syi_alloc(sizeof *config, err);
+    int status = config ? syi_run_dir_read_config(p->run, config, err) : SY_ENOMEM;
+    if (!status) p->keep_every = config->checkpoint.keep_every;
+    syi_free(config);
     if (!status) status = syi_checkpoint_list(p->run, &p->there, &p->n_there, err);
     if (!status && p->options->which)
         status = ckpt_parse_steps(p->options->which, &p->named, &p->n_named, err);

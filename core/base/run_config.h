@@ -420,6 +420,8 @@ const char *syi_strings_at(const struct syi_strings *strings, int i);
 /* ---- run_config_parts.c: all parts at once ---- */
 
 int syi_config_defaults(struct syi_config *config, struct sy_error *err) SYI_MUST_CHECK;
+/* Too large for a stack: one of the caller's own, syi_free; NULL: no memory. */
+struct syi_config *syi_config_copy(const struct syi_config *config, struct sy_error *err);
 /* "model.d_model=512", as from --set. On failure config is unchanged. */
 int syi_config_set(struct syi_config *config, const char *assignment, struct sy_error *err) SYI_MUST_CHECK;
 /* Text of the value in force, appended to out. */

@@ -102,6 +102,13 @@ int syi_config_defaults(struct syi_config *config, struct sy_error *err)
     return SY_OK;
 }
 
+struct syi_config *syi_config_copy(const struct syi_config *config, struct sy_error *err)
+{
+    struct syi_config *copy = syi_alloc(sizeof *copy, err);
+    if (copy) *copy = *config;
+    return copy;
+}
+
 /* Before the first section of a file, and in --set, a key of [run] may stand alone: compat = "t5x". */
 int syi_config_set(struct syi_config *config, const char *assignment, struct sy_error *err)
 {
