@@ -117,6 +117,8 @@ static int parse_micro(const struct cli_options *o, const struct bench_kind *kin
         return CLI_USAGE;
     }
     micro->dtype = o->dtype && !strcmp(o->dtype, "bfloat16") ? SY_BF16 : SY_F32;
+    if (micro->dtype == SY_BF16)
+        micro->config.model.dtype = SYI_DTYPE_BFLOAT16; /* cpu.variant = auto goes by it */
     return CLI_DONE;
 }
 
@@ -124,7 +126,10 @@ static int run_micro(const struct cli_options *o, const struct bench_kind *kind,
                      struct bench_micro *micro, struct sy_error *err)
 {
     struct request request = {kind, micro};
-    struct syi_launch launch = cli_launch(o, &micro->config);
+    struct syi_config config = micro->config;
+    struct syi_launch launch = cli_launch(o, &config);
+    config.model.dtype =
+        micro->dtype == SY_BF16 ? SYI_DTYPE_BFLOAT16 : SYI_DTYPE_FLOAT32; /* of the kernels */
     int status = bench_machine(bench_threads(&launch), &micro->machine, err);
     if (!status) status = bench_machine_again(&micro->machine, err);
     if (status) return status;

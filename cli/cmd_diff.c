@@ -11,6 +11,7 @@
 #include "cli/cli.h"
 #include "cli/diff_report.h"
 #include "train/engine/engine.h"
+#include "train/launch/variant.h"
 
 struct side {
     struct cli_options options; /* of both sides, then those of this one */
@@ -96,6 +97,25 @@ static int check_variants(const struct side *a, const struct side *b)
     return CLI_USAGE;
 }
 
+static int asks_auto(const struct side *side)
+{
+    const struct syi_config *c = &side->config;
+    return !strcmp(side->options.backend, "cpu") && c->model.dtype == SYI_DTYPE_BFLOAT16 &&
+           c->cpu.variant == SYI_CPU_VARIANT_AUTO && c->cpu.bfloat16 == SYI_CPU_BFLOAT16_AUTO;
+}
+
+/* Two measurements that disagree would be a difference of the sides: auto measures once for both. */
+static int share_choice(struct side *a, struct side *b)
+{
+    const struct syi_variant_wish wish = {.dtype = SYI_DTYPE_BFLOAT16};
+    struct sy_error err = {0};
+    int variant;
+    if (!asks_auto(a) || !asks_auto(b)) return CLI_DONE;
+    if (syi_variant_choose(&wish, &variant, &err)) return cli_fail(&err);
+    a->config.cpu.bfloat16 = b->config.cpu.bfloat16 = syi_variant_bfloat16(variant);
+    return CLI_DONE;
+}
+
 /* ---- the command ---- */
 
 static int print(const struct cli_options *o, const struct cli_diff_request *request,
@@ -119,6 +139,7 @@ static int compare(const struct cli_options *o, struct side *a, struct side *b)
     int status = open_side(a, o, request.file[0], &o->a);
     if (!status) status = open_side(b, o, request.file[1], &o->b);
     if (!status) status = check_variants(a, b);
+    if (!status) status = share_choice(a, b);
     if (status) return status;
     struct syi_lockstep_job job = {
         .side = {cli_launch(&a->options, &a->config), cli_launch(&b->options, &b->config)},

@@ -258,6 +258,19 @@ static int find_buckets(const struct cli_options *o, struct syi_config *config)
     return CLI_DONE;
 }
 
+/* cpu.bfloat16: a run that goes on computes as it did, unless something else is asked for. */
+static int keep_bfloat16(const struct cli_options *o, struct syi_config *config)
+{
+    struct syi_config stored;
+    struct sy_error err = {0};
+    if (config->cpu.variant != SYI_CPU_VARIANT_AUTO || config->cpu.bfloat16 != SYI_CPU_BFLOAT16_AUTO ||
+        config->model.dtype != SYI_DTYPE_BFLOAT16 || !o->run_dir || !syi_run_dir_exists(o->run_dir))
+        return CLI_DONE;
+    if (syi_run_dir_read_config(o->run_dir, &stored, &err)) return cli_fail(&err);
+    config->cpu.bfloat16 = stored.cpu.bfloat16;
+    return CLI_DONE;
+}
+
 /* Training does not read them, `eval` does when all is done: a line that is wrong is found before. Running text, of which
  * hardly anything can be wrong, is left to `eval`. */
 static int check_test_files(const struct syi_config *config)
@@ -330,7 +343,7 @@ static void print_result(const struct syi_train_result *result, const char *path
 /* What rank 0 writes: the run directory and the database. */
 struct output {
     const struct cli_options *o;
-    const struct syi_config *config;
+    struct syi_config *config; /* gets what auto took when the ranks stand */
     struct syi_lock_options lock;
     int existed; /* 1: a run was there when the folder was checked */
     int refused; /* 1: the folder is another run's: an error of usage */
@@ -370,9 +383,10 @@ static int keep_changes(struct output *out, struct sy_error *err)
     return status ? status : syi_text_status(&out->changes, err);
 }
 
-static int open_output(void *arg, struct sy_error *err)
+static int open_output(void *arg, const struct syi_rank *rank, struct sy_error *err)
 {
     struct output *out = arg;
+    out->config->cpu.bfloat16 = syi_rank_bfloat16(rank, out->config);
     char path[SYI_CONFIG_STRING];
     memcpy(path, out->dir.path, sizeof path);
     int status = take_folder(out, path, err);
@@ -414,8 +428,15 @@ static int close_output(struct output *out, struct syi_train_result *result, int
     return status;
 }
 
+static struct syi_launch train_launch(const struct cli_options *o, const struct syi_config *config)
+{
+    struct syi_launch launch = cli_launch(o, config);
+    launch.exact = 1;
+    return launch;
+}
+
 static int train_in(const char *path, int existed, const struct syi_lock_options *lock,
-                    const struct cli_options *o, const struct syi_config *config)
+                    const struct cli_options *o, struct syi_config *config)
 {
     struct sy_error err = {0};
     struct output out = {.o = o, .config = config, .existed = existed, .lock = *lock};
@@ -423,7 +444,7 @@ static int train_in(const char *path, int existed, const struct syi_lock_options
     struct syi_train_result result = {0};
     snprintf(out.dir.path, sizeof out.dir.path, "%s", path);
     cli_progress_init(&progress, o->quiet, config->train.log_every, &out.dir);
-    struct syi_train_job job = {.launch = cli_launch(o, config),
+    struct syi_train_job job = {.launch = train_launch(o, config),
                                 .dir = &out.dir,
                                 .resume = o->resume,
                                 .sink = &out.sink,
@@ -449,7 +470,7 @@ static int train_silently(const char *path, const struct cli_options *o, const s
     struct syi_train_result result = {0};
     snprintf(dir.path, sizeof dir.path, "%s", path);
     struct syi_train_job job = {
-        .launch = cli_launch(o, config), .dir = &dir, .resume = o->resume, .stop = &stop_requested};
+        .launch = train_launch(o, config), .dir = &dir, .resume = o->resume, .stop = &stop_requested};
     return syi_train(&job, &result, &err) ? cli_fail(&err) : exit_status(&result);
 }
 
@@ -468,7 +489,7 @@ static int plan_rank(void *arg, const struct syi_rank *rank, struct sy_error *er
 /* Before a folder is made for the run: what cannot be split over these ranks, or does not fit the budget. */
 static int check_plan(const struct cli_options *o, struct syi_config *config)
 {
-    struct syi_launch launch = cli_launch(o, config);
+    struct syi_launch launch = train_launch(o, config);
     struct sy_error err = {0};
     return syi_launch_plan(&launch, plan_rank, config, &err) ? cli_fail(&err) : CLI_DONE;
 }
@@ -486,6 +507,7 @@ static int run_in(const struct cli_options *o)
     if (status) return cli_usage(&err);
     status = cli_check_launch("train", o, &config, 1);
     if (!status && cli_world_first()) status = find_buckets(o, &config);
+    if (!status && cli_world_first()) status = keep_bfloat16(o, &config);
     if (!status && cli_world_first()) status = choose_folder(o, &config, path);
     if (!status && cli_world_first()) status = read_lock_wait(&lock.wait);
     if (!status && cli_world_first()) status = check_data(&config);
@@ -495,6 +517,7 @@ static int run_in(const struct cli_options *o)
     if (!status) status = cli_world_share(path, sizeof path);
     if (!status && config.data.auto_buckets)
         status = cli_world_share(&config.data.length_buckets, sizeof config.data.length_buckets);
+    if (!status) status = cli_world_share(&config.cpu.bfloat16, sizeof config.cpu.bfloat16);
     if (status) return status;
     if (!cli_world_first()) {
         catch_signals();

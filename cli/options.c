@@ -97,6 +97,7 @@ static const struct option {
     {"tolerance", "X", "verify: multiply all bounds by X, default 1; diff: distance that passes, default 0",
      FACTOR, AT(tolerance)},
     {"verbose", NULL, "print every tensor", FLAG, AT(verbose)},
+    {"verbose:backends", NULL, "measure the CPU's variants; -v is short for it", FLAG, AT(verbose)},
     {"json", NULL, "one JSON document instead of text", FLAG, AT(json)},
     {"steps", "N", "steps to compare or to time; default 1 in diff, 10 in bench", NUMBER, AT(steps)},
     {"warmup", "N", "steps before them; default 2", NUMBER, AT(warmup)},
@@ -119,7 +120,7 @@ static const struct option {
 /* Short forms, of which there are few: a letter is said for what every program says it for. */
 static const struct letter {
     const char *letter, *name;
-} letters[] = {{"-o", "--output"}};
+} letters[] = {{"-o", "--output"}, {"-v", "--verbose"}};
 
 /* Whether `name` is one of the words of `list`. */
 static int has_word(const char *list, const char *name, size_t length)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The CPU backend: its descriptor, the list of kernels made from fast_kernels.def and ops.def, and the
- * choice of the instruction set at open (cpuid, never the compiler's -march). All variants give the same bits in float32
+ * choice of the instruction set at open (cpuid, never the compiler's -march): by name, or auto, the widest. Which of them
+ * is fastest the host measures (core/train/launch/variant.h). All variants give the same bits in float32
  * (doc/numerics.md), but for blas; emulated tiles are chosen by name and option, never by auto. */
 #include "config.h"
 
@@ -154,7 +155,7 @@ static const struct variant {
     {"avx2", SYCPU_AVX2},
     {"neon", SYCPU_NEON},
     {"portable", 0},
-    /* By name only, never found by auto: it has not been measured yet (doc/performance.md). */
+    /* By name only, never found by auto: it has not run on such a CPU yet (doc/performance.md). */
     {"amx_bf16", SYCPU_AMX_BF16 | SYCPU_AVX512_BF16 | SYCPU_AVX512 | SYCPU_AVX2},
     {"blas", SYCPU_BLAS}, /* never found by auto; goes with all that the processor has */
 };

@@ -42,9 +42,11 @@ int bench_in_child(int (*fn)(void *arg, void *result, struct sy_error *err), voi
 struct bench_machine {
     char cpu[128]; /* model name, "" where the system does not say */
     int threads;   /* that computed */
-    double f32;    /* fused multiply-adds, FLOP/s of all threads */
-    double bf16;   /* dot products of bfloat16 likewise; 0: the CPU has none */
-    double copy;   /* bytes/s, read and written, of a copy of large buffers by all threads */
+    /* Peaks of products, FLOP/s of all threads: a tile whose operands are in the nearest cache. */
+    double f32;                           /* fused multiply-adds */
+    double bf16;                          /* dot products of bfloat16; 0: the CPU has none */
+    double registers_f32, registers_bf16; /* the same on registers alone, which no product reaches */
+    double copy; /* bytes/s, read and written, of a copy of large buffers by all threads */
 };
 /* Whether the ranks of a launch are processes, this one of them. */
 int bench_over_processes(const struct syi_launch *launch);
@@ -58,7 +60,7 @@ int bench_machine_of(const struct syi_launch *launch, struct bench_machine *mach
                      struct sy_error *err) SYI_MUST_CHECK;
 /* Measures again and keeps the better of both: something else may have run at that time. */
 int bench_machine_again(struct bench_machine *machine, struct sy_error *err) SYI_MUST_CHECK;
-/* Best rate of products of enum sy_dtype. */
+/* Peak of products of enum sy_dtype, what shares are of; bfloat16 that is faster widened to float32: that one. */
 double bench_peak(const struct bench_machine *machine, int dtype);
 uint64_t bench_peak_memory(void); /* most bytes this process has had in memory */
 void bench_put_machine(struct bench_out *out, const struct bench_machine *machine);

@@ -94,24 +94,34 @@ static void add_processor(struct doctor *d)
 }
 
 /* Opens what a training on one process opens, with the variant that the environment asks for. */
-static void add_kernels(struct doctor *d)
+static int open_kernels(int dtype, struct syi_alone *alone, struct sy_error *err)
 {
     struct syi_config config;
-    struct sy_error err = {0};
-    struct syi_alone alone = {0};
     struct syi_launch launch = {.backend = "cpu", .comm = "self", .config = &config};
-    int status = syi_fp_check(&err);
-    if (!status) status = syi_config_defaults(&config, &err);
-    if (!status) status = syi_launch_open(&launch, &alone, &err);
+    int status = syi_fp_check(err);
+    if (!status) status = syi_config_defaults(&config, err);
+    config.model.dtype = dtype;
+    return status ? status : syi_launch_open(&launch, alone, err);
+}
+
+static void add_kernels(struct doctor *d)
+{
+    struct sy_error err = {0};
+    struct syi_alone single = {0}, half = {0};
+    int status = open_kernels(SYI_DTYPE_FLOAT32, &single, &err);
+    if (!status) status = open_kernels(SYI_DTYPE_BFLOAT16, &half, &err);
     if (status) {
         doctor_add(d, DOCTOR_PROBLEM, "kernels", NULL, "%s", err.text);
     } else {
-        doctor_add(d, DOCTOR_OK, "kernels", NULL, "a run takes %s here, with %d thread%s",
-                   alone.rank.backend->description, alone.rank.n_threads,
-                   alone.rank.n_threads == 1 ? "" : "s");
-        doctor_number(d, "threads", alone.rank.n_threads);
+        const char *name = single.rank.backend->description, *of_half = half.rank.backend->description;
+        int same = !strcmp(name, of_half), threads = single.rank.n_threads;
+        doctor_add(d, DOCTOR_OK, "kernels", NULL, "a run takes %s here%s%s%s, with %d thread%s", name,
+                   same ? "" : " (", same ? "" : of_half, same ? "" : " in bfloat16)", threads,
+                   threads == 1 ? "" : "s");
+        doctor_number(d, "threads", threads);
     }
-    syi_launch_close(&alone);
+    syi_launch_close(&half);
+    syi_launch_close(&single);
 }
 
 /* ---- plugins ---- */

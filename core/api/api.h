@@ -33,7 +33,7 @@ int syi_api_read_run(const struct syi_api_place *place, struct syi_config *confi
 int syi_api_apply(const struct sy_open_options *options, struct syi_config *config,
                   struct sy_error *err) SYI_MUST_CHECK;
 /* Threads and backend. */
-int syi_api_launch(const struct sy_open_options *options, const struct syi_config *config,
+int syi_api_launch(const struct sy_open_options *options, const struct syi_config *config, int exact,
                    struct syi_alone *alone, struct sy_error *err) SYI_MUST_CHECK;
 
 /* A text of the program's as one of ours. */

@@ -32,7 +32,7 @@ static int open_first(struct sy_model *m, const struct syi_api_place *place,
                       const struct sy_open_options *options, struct sy_error *err)
 {
     struct syi_lane *first = m->lanes.lane[0];
-    int status = syi_api_launch(options, &m->config, &first->alone, err);
+    int status = syi_api_launch(options, &m->config, 0, &first->alone, err);
     if (!status)
         status = syi_predictor_new(&m->config, &first->alone.rank, place->run_dir, place->checkpoint,
                                    &first->predictor, err);

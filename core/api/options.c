@@ -119,7 +119,7 @@ int syi_api_apply(const struct sy_open_options *options, struct syi_config *conf
     return status ? status : syi_config_validate(config, err);
 }
 
-int syi_api_launch(const struct sy_open_options *options, const struct syi_config *config,
+int syi_api_launch(const struct sy_open_options *options, const struct syi_config *config, int exact,
                    struct syi_alone *alone, struct sy_error *err)
 {
     const char *backend = options->backend ? options->backend : "cpu";
@@ -127,6 +127,7 @@ int syi_api_launch(const struct sy_open_options *options, const struct syi_confi
                                 .comm = "self",
                                 .threads = options->threads,
                                 .config = config,
+                                .exact = exact,
                                 .runner = {options->run_tasks, options->run_tasks_arg}};
     if (!strcmp(backend, "null"))
         return syi_error(err, SY_EINVAL, "backend null computes nothing: choose another one");

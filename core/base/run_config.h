@@ -202,6 +202,11 @@
     X(SYI_CPU_VARIANT_NEON, "neon")                                                                          \
     X(SYI_CPU_VARIANT_BLAS, "blas")
 
+#define SYI_CPU_BFLOAT16_MAP(X)                                                                              \
+    X(SYI_CPU_BFLOAT16_AUTO, "auto")                                                                         \
+    X(SYI_CPU_BFLOAT16_WIDENED, "widened")                                                                   \
+    X(SYI_CPU_BFLOAT16_AVX512_BF16, "avx512_bf16")
+
 #define SYI_CHOICE_CONSTANT(constant, text) constant,
 #define SYI_CHOICE_TEXT(constant, text)     "|" text
 #define SYI_CHOICES(map)                    map(SYI_CHOICE_TEXT) /* "|gelu,linear|relu,linear|..." */
@@ -248,6 +253,7 @@ enum { SYI_ON_FAILURE_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_LOG_RANKS_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_CUDA_PRODUCTS_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_CPU_VARIANT_MAP(SYI_CHOICE_CONSTANT) };
+enum { SYI_CPU_BFLOAT16_MAP(SYI_CHOICE_CONSTANT) };
 
 /* ---- the values ---- */
 

@@ -30,9 +30,12 @@ one_document() {
 shown='a run'
 exits 0 "$program" bench "$tiny_run" --threads 2 --steps 3 --warmup 1 --profile --json
 one_document
-positive threads peak_f32_gflops copy_gb_per_second median_seconds min_seconds tokens_per_second product_gflop \
+positive threads peak_f32_gflops registers_f32_gflops copy_gb_per_second median_seconds min_seconds tokens_per_second product_gflop \
     percent_of_peak planned_bytes peak_process_bytes roofline
 [ "$(number steps)" = 3 ] || fail "steps: $(number steps)"
+awk -v rate="$(number product_gflops)" -v share="$(number percent_of_peak)" -v peak="$(number peak_f32_gflops)" \
+    'BEGIN { x = 100 * rate / peak / share; exit !(x > 0.999 && x < 1.001) }' ||
+    fail "percent_of_peak is not of peak_f32_gflops: $(number product_gflops), $(number percent_of_peak), $(number peak_f32_gflops)"
 [ "$(number tokens)" = 1280 ] || fail "tokens of 32 rows of 16 and 24: $(number tokens)"
 [ "$(number planned_bytes)" -le "$(number peak_process_bytes)" ] || fail "the process is smaller than its plan"
 says out '"ops":\[{"name":'

@@ -6,6 +6,8 @@
 #include <unistd.h>
 
 #include "small_run.h"
+#include "runtime/backend.h"
+#include "train/launch/run_dir.h"
 
 static struct small_run run;
 
@@ -105,6 +107,32 @@ static void expect_refused(int got, const struct sy_error *err, int code, const 
 }
 
 /* What others made stays as it is: other runs, checkpoints without a run, later steps of the same run. */
+/* What auto took for products of bfloat16 stands in the run that is saved, and is not given up. */
+Test(api_trainer, keeps_its_arithmetic)
+{
+    const char *half[] = {"model.dtype=bfloat16", NULL}, *pairs[] = {"cpu.bfloat16=avx512_bf16", NULL};
+    struct sy_open_options options = {.bytes = sizeof options, .set = half, .n_set = 1};
+    struct syi_config config;
+    struct sy_error err = {0};
+    struct sy_trainer *trainer = open_trainer(run.file, &options);
+    train(trainer, 1);
+    save(trainer, run.dir);
+    sy_trainer_close(trainer);
+    cr_assert_eq(syi_run_dir_read_config(run.dir, &config, &err), SY_OK, "%s", err.text);
+    cr_expect_neq(config.cpu.bfloat16, SYI_CPU_BFLOAT16_AUTO);
+    const struct sy_backend_option named[] = {{"variant", "avx512_bf16"}, {NULL, NULL}};
+    struct syi_backend *backend = NULL;
+    int here = syi_backend_open("cpu", named, NULL, &backend, NULL) == SY_OK;
+    syi_backend_close(backend);
+    options.set = pairs;
+    int status = sy_trainer_open(run.dir, &options, &trainer, &err);
+    cr_expect_eq(status, here ? SY_OK : SY_EUNSUPPORTED);
+    if (!status) sy_trainer_close(trainer);
+    cr_expect(!status || strstr(err.text, "set cpu.bfloat16 = widened") != NULL, "%s", err.text);
+    struct sy_model *model = open_model(run.dir, &options); /* answers, perhaps with a warning */
+    sy_model_close(model);
+}
+
 Test(api_trainer, writes_over_nothing)
 {
     char before[65], after[65], folder[128], orphans[160], command[512];

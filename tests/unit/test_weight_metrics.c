@@ -317,8 +317,9 @@ static double sunk_value(int64_t step, const char *parameter, const char *name)
     return NAN;
 }
 
-static int open_folder(void *arg, struct sy_error *err)
+static int open_folder(void *arg, const struct syi_rank *rank, struct sy_error *err)
 {
+    (void)rank;
     struct syi_train_job *job = arg;
     const struct syi_lock_options lock = {0};
     char path[1000];

@@ -7,13 +7,15 @@
 #include <string.h>
 
 #include "train/launch/launch.h"
+#include "train/launch/variant.h"
 
 /* What all ranks have in common. */
 struct team {
     const struct syi_launch *launch;
     int (*fn)(void *arg, const struct syi_rank *rank, struct sy_error *err);
     void *arg;
-    const char *backend;   /* name */
+    const char *backend; /* name */
+    int variant; /* SYI_CPU_VARIANT_...: what ranks that are threads take together; AUTO: each looks */
     const char *comm_name; /* "self", "thread" or "mpi" */
     struct syi_mesh mesh;
     int ranks, threads, cpus; /* threads: of a rank */
@@ -123,18 +125,39 @@ static int prepare(struct team *team, struct sy_error *err)
 
 /* ---- one rank ---- */
 
-#define VARIANT_TEXT(constant, text) [constant] = text,
-static const char *const variants[] = {SYI_CPU_VARIANT_MAP(VARIANT_TEXT)};
-#undef VARIANT_TEXT
+/* What the environment asks for, else the run file. */
+static const char *named_variant(const struct team *team, int *forced)
+{
+    const char *name = getenv("SWITCHYARD_CPU_VARIANT");
+    *forced = name && *name;
+    return *forced ? name : syi_variant_name((int)team->launch->config->cpu.variant);
+}
 
-/* A variant that the environment asked for is named so in an error: the run file does not show it. */
-static int open_variant(const struct team *team, const char *common, struct syi_threads *threads,
+/* Of processes rank 0 measures; the others say what they have. */
+static int choose_variant(const struct team *team, int measures, int *variant, struct sy_error *err)
+{
+    const struct syi_config *config = team->launch->config;
+    struct syi_variant_wish wish = {.dtype = (int)config->model.dtype,
+                                    .bfloat16 = (int)config->cpu.bfloat16,
+                                    .exact = team->launch->exact,
+                                    .widest = !measures};
+    int forced;
+    *variant = SYI_CPU_VARIANT_AUTO;
+    if (team->launch->linked || strcmp(team->backend, "cpu") || config->cpu.emulate ||
+        strcmp(named_variant(team, &forced), "auto"))
+        return SY_OK;
+    return syi_variant_choose(&wish, variant, err);
+}
+
+/* variant: AUTO: the named one. One that the environment asked for is named so in an error: the run file does not show
+ * it. */
+static int open_variant(const struct team *team, int variant, struct syi_threads *threads,
                         struct syi_backend **backend, struct sy_error *err)
 {
-    const char *forced = common ? common : getenv("SWITCHYARD_CPU_VARIANT");
-    if (forced && !forced[0]) forced = NULL;
+    int forced;
+    const char *name = named_variant(team, &forced);
     struct sy_backend_option options[] = {
-        {"variant", forced ? forced : variants[team->launch->config->cpu.variant]},
+        {"variant", variant == SYI_CPU_VARIANT_AUTO ? name : syi_variant_name(variant)},
         {"emulate", team->launch->config->cpu.emulate ? "true" : "false"},
         {NULL, NULL}};
     struct sy_error why = {0};
@@ -145,26 +168,17 @@ static int open_variant(const struct team *team, const char *common, struct syi_
     return status;
 }
 
-/* Place of a description's variant in the order of width; what all have in common is the least of all ranks.
- */
-static int32_t width_of(const char *description)
-{
-    int32_t i = 0;
-    size_t length = strcspn(description, ":");
-    while ((size_t)i + 1 < SYI_COUNT(variants) &&
-           (strlen(variants[i]) != length || strncmp(variants[i], description, length)))
-        i++;
-    return i;
-}
-
-/* Kernels of one kind on all ranks: the widest that every one of them has. */
+/* Kernels of one kind on all ranks: the widest that every one of them has and rank 0 does not find slow. */
 static int open_cpu(const struct team *team, struct syi_comm *comm, struct syi_threads *threads,
                     struct syi_backend **backend, struct sy_error *err)
 {
     int32_t least, *all;
-    int status = open_variant(team, NULL, threads, backend, err);
-    if (status || strcmp(team->comm_name, "mpi")) return status;
-    const int32_t mine = least = width_of((*backend)->description);
+    int processes = !strcmp(team->comm_name, "mpi"), variant = team->variant, status = SY_OK;
+    if (variant == SYI_CPU_VARIANT_AUTO)
+        status = choose_variant(team, !processes || comm->rank == 0, &variant, err);
+    if (!status) status = open_variant(team, variant, threads, backend, err);
+    if (status || !processes) return status;
+    const int32_t mine = least = syi_variant_of((*backend)->description);
     all = syi_alloc((size_t)comm->ranks * sizeof *all, err);
     if (!all) return SY_ENOMEM;
     status = syi_comm_gather(comm, &mine, sizeof mine, all, err);
@@ -174,7 +188,15 @@ static int open_cpu(const struct team *team, struct syi_comm *comm, struct syi_t
     if (status || least == mine) return status;
     syi_backend_close(*backend);
     *backend = NULL;
-    return open_variant(team, variants[least], threads, backend, err);
+    return open_variant(team, least, threads, backend, err);
+}
+
+int syi_rank_bfloat16(const struct syi_rank *rank, const struct syi_config *config)
+{
+    if (config->model.dtype != SYI_DTYPE_BFLOAT16 || config->cpu.variant != SYI_CPU_VARIANT_AUTO ||
+        strcmp(rank->backend->plugin.desc.name, "cpu"))
+        return (int)config->cpu.bfloat16;
+    return syi_variant_bfloat16(syi_variant_of(rank->backend->description));
 }
 
 /* The plugin is a file of its own: it may be another one on another host, and so may the library be that
@@ -361,7 +383,10 @@ int syi_launch_run(const struct syi_launch *launch,
     struct team team = {.launch = launch, .fn = fn, .arg = arg};
     int status = prepare(&team, err);
     if (status) return status;
-    if (!strcmp(team.comm_name, "thread")) return syi_comm_thread_run(team.ranks, run_rank, &team, err);
+    if (!strcmp(team.comm_name, "thread")) {
+        status = choose_variant(&team, 1, &team.variant, err);
+        return status ? status : syi_comm_thread_run(team.ranks, run_rank, &team, err);
+    }
     if (!strcmp(team.comm_name, "mpi")) return run_process(&team, launch->world, err);
     struct syi_comm self;
     syi_comm_self(&self);

@@ -18,6 +18,8 @@ struct syi_launch {
     int threads; /* of a rank; 0: cpu.threads, and if that is 0 the CPUs the process may use, divided by ranks,
                   * or what syi_cpu_limit allows if that is less */
     const struct syi_config *config;
+    int exact; /* 1: products of bfloat16 as cpu.bfloat16 says, or an error; 0: where this CPU lacks the
+                * instructions, others, and a warning */
     struct syi_runner runner; /* threads of an embedding program; run NULL: ranks start their own */
 };
 
@@ -69,6 +71,8 @@ int syi_launch_plan(const struct syi_launch *launch,
 /* Whether this can be launched, as far as the request itself shows: communication, mesh, and a plugin of the
  * backend's name that this host can live with. Starts and opens nothing. */
 int syi_launch_check(const struct syi_launch *launch, struct sy_error *err) SYI_MUST_CHECK;
+/* What cpu.bfloat16 of this run is from now on: what auto took, if it was asked; else what it was. */
+int syi_rank_bfloat16(const struct syi_rank *rank, const struct syi_config *config);
 /* "1 rank x 2 threads on 2 CPUs, backend cpu (avx512), comm self, mesh data=1 expert=1 model=1" */
 void syi_rank_describe(const struct syi_rank *rank, char *text, size_t bytes);
 

@@ -320,7 +320,7 @@ static int open_run(struct syi_trainer *t, struct sy_error *err)
     const struct syi_train_job *job = t->job;
     int log, status = syi_rank_log_wanted(t->config, &log, err);
     if (!status) status = syi_comm_barrier(t->rank->comm, err);
-    if (!status && t->rank->rank == 0) status = job->open(job->open_arg, err);
+    if (!status && t->rank->rank == 0) status = job->open(job->open_arg, t->rank, err);
     if (!status) status = syi_comm_barrier(t->rank->comm, err);
     if (!status) status = syi_common_run_dir(t->rank, job->dir->path, err);
     if (!status) status = syi_rank_log_open(&t->log, job->dir->path, t->rank, log, err);

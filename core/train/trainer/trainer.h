@@ -92,8 +92,8 @@ struct syi_train_job {
     int resume;                         /* continue from the latest checkpoint if there is one */
     const struct syi_metric_sink *sink; /* of rank 0; used after open only */
     /* Opens dir and sink. Called once, by rank 0, when data are read, memory is taken and all ranks stand, so that
-     * what fails before leaves no run directory. */
-    int (*open)(void *open_arg, struct sy_error *err);
+     * what fails before leaves no run directory. rank: rank 0, which knows the kernels that were taken. */
+    int (*open)(void *open_arg, const struct syi_rank *rank, struct sy_error *err);
     void *open_arg;
     /* Once open: keys that a resumed run has other values of than before, a line each; NULL: not known. */
     const struct syi_text *changes;
