@@ -118,7 +118,8 @@ static int record(const struct syi_config *config, const struct syi_mesh *mesh, 
     return syi_pipeline(config, mesh, which, &shape, stage, model, recorded, err);
 }
 
-static void add_update(const struct syi_config *config, const char *optimizer)
+/* which: the update, with or without metrics of the weights. */
+static void add_update(const struct syi_config *config, enum syi_which which, const char *optimizer)
 {
     struct syi_model model = {0};
     struct syi_recorded grad, update;
@@ -126,7 +127,7 @@ static void add_update(const struct syi_config *config, const char *optimizer)
     struct sy_error err = {0};
     if (syi_mesh_new(&mesh, 1, 1, 1, 1, (int)config->moe.num_experts, &err) ||
         record(config, &mesh, SYI_GRAD_FIRST, SYI_STAGE_RECORD, &model, &grad, &err) ||
-        record(config, &mesh, SYI_UPDATE, SYI_STAGE_FOLD, &model, &update, &err))
+        record(config, &mesh, which, SYI_STAGE_FOLD, &model, &update, &err))
         die(err.text);
     for (size_t i = 0; i < update.program->n_ops; i++)
         if (update.program->op[i].op == SY_OP_MAP || update.program->op[i].op == SY_OP_MAP_SUMS)
@@ -151,7 +152,8 @@ static void collect(void)
             part->weight_decay = decays ? 0.01 : 0;
             if (name == SYI_OPTIMIZER_DPSGD || (decays && !syi_optimizer_takes(name, "weight_decay")))
                 continue;
-            add_update(&config, syi_optimizer_info(name)->name);
+            add_update(&config, SYI_UPDATE, syi_optimizer_info(name)->name);
+            add_update(&config, SYI_UPDATE_METRICS, syi_optimizer_info(name)->name);
         }
 }
 

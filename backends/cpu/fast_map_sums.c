@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `map_sums`, vectorised: a task is a band of rows, as many as the tallest block has, over all columns, or over part of them
  * where bands are few. Its rows are read one after the other, at most 512 columns at a time: their values stay in the
- * nearest cache, where every output adds them to its sums. The sums are those of fast_reduce.c. */
+ * nearest cache, where every output adds them to its sums. The sums and maxima are those of fast_reduce.c, the values that are
+ * stored those of fast_map.c. */
 #include "config.h"
 
 #include "backends/cpu/fast_map.h"
+#include "backends/cpu/fast_top.h"
 
 enum { TILE = SY_MAP_SUMS_COLUMNS, TASKS_A_THREAD = 4 };
 
@@ -30,6 +32,8 @@ struct tile {
     float same[MAP_MAX_REGISTERS][SYCPU_LANES] __attribute__((aligned(64)));
     float value[SY_MAP_MAX_INSTR][TILE]
         __attribute__((aligned(64))); /* of instructions, or, compiled whole, of outputs */
+    float held[SY_MAX_OUT][TILE]
+        __attribute__((aligned(64))); /* values of outputs that are stored, and are no instruction's */
 };
 
 /* ---- the values of a row ---- */
@@ -91,13 +95,24 @@ static void run_instructions(struct tile *t)
     }
 }
 
+static int is_stored(const struct tile *t, int out)
+{
+    return t->attr->stored >> out & 1;
+}
+
+/* Where an output that is stored has the columns at hand. */
+static float *place_of(const struct tile *t, int out)
+{
+    return (float *)t->call->out[out].data + t->row * t->plan->columns + t->column;
+}
+
 static void run_whole(struct tile *t)
 {
     /* Not cleared, which would take longer than a short row: the function reads what is set here. */
     struct fast_row at;
     for (int i = 0; i < t->call->n_in; i++)
         if (t->plan->kind[i] == MAP_FULL || t->plan->kind[i] == MAP_COLUMN) at.in[i] = t->reg[i].p;
-    for (int o = 0; o < t->call->n_out; o++) at.out[o] = t->value[o];
+    for (int o = 0; o < t->call->n_out; o++) at.out[o] = is_stored(t, o) ? place_of(t, o) : t->value[o];
     t->plan->whole(&at, t->constant, 0, t->n);
 }
 
@@ -109,7 +124,7 @@ static struct fast_operand values_of(const struct tile *t, int out)
 
 /* ---- sums ---- */
 
-/* The sums of output `out` for the blocks at hand, which begin at 0. */
+/* The sums or maxima of output `out` for the blocks at hand, which begin at 0. */
 static float *sums_of(const struct tile *t, int out)
 {
     const struct plan *plan = t->plan;
@@ -119,20 +134,46 @@ static float *sums_of(const struct tile *t, int out)
     return sum;
 }
 
+/* Larger of two magnitudes; NaN if one is NaN. */
+static inline vf larger(vf a, vf b)
+{
+    struct fast_top top = {a, vf_select(vf_differs(a, a), a, vf_set(0.0f))};
+    fast_top_take(&top, b);
+    return fast_top_result(&top);
+}
+
 /* Blocks one column wide: their chains run next to each other. */
 static void add_columns(const struct tile *t, int out, struct fast_operand x)
 {
     float *sum = sums_of(t, out);
-#define SUM(c, n) vf_store(sum + c, vf_add(vf_load(sum + c), fast_load(x.p + c * x.step, n)))
-#define SQUARES(c, n)                                                                                        \
-    vf_store(sum + c, vf_add(vf_load(sum + c),                                                               \
-                             vf_mul(fast_load(x.p + c * x.step, n), fast_load(x.p + c * x.step, n))))
+#define PUT(c, n, v)  fast_store(sum + c, v, n)
+#define AT(c, n)      fast_load(sum + c, n)
+#define X(c, n)       fast_load(x.p + c * x.step, n)
+#define SUM(c, n)     PUT(c, n, vf_add(AT(c, n), X(c, n)))
+#define SQUARES(c, n) PUT(c, n, vf_add(AT(c, n), vf_mul(X(c, n), X(c, n))))
+#define LARGEST(c, n) PUT(c, n, larger(AT(c, n), fast_magnitude(X(c, n))))
     if (t->attr->squares >> out & 1)
         FAST_COLUMNS(c, t->n, SQUARES);
+    else if (t->attr->maxima >> out & 1)
+        FAST_COLUMNS(c, t->n, LARGEST);
     else
         FAST_COLUMNS(c, t->n, SUM);
-#undef SUM
+#undef LARGEST
 #undef SQUARES
+#undef SUM
+#undef X
+#undef AT
+#undef PUT
+}
+
+static float raised_to_row(float most, const float *x, int64_t n)
+{
+    struct fast_top top = {vf_set(0.0f), vf_set(0.0f)};
+#define TAKE(c, count) fast_top_take(&top, fast_magnitude(fast_load(x + c, count)))
+    FAST_COLUMNS(c, n, TAKE);
+#undef TAKE
+    float row = fast_top_lane(&top);
+    return most != most || row < most ? most : row; /* a NaN is less than nothing */
 }
 
 static void add_row(const struct tile *t, int out, struct fast_operand x)
@@ -148,9 +189,31 @@ static void add_row(const struct tile *t, int out, struct fast_operand x)
         fast_map_compute(&copy, x, x, x, t->n, spread);
         x.p = spread;
     }
-    for (int64_t c = 0; c < t->n; c += wide)
-        *sum++ +=
-            t->attr->squares >> out & 1 ? vf_row_dot(x.p + c, x.p + c, wide) : vf_row_sum(x.p + c, wide);
+    if (t->attr->maxima >> out & 1)
+        for (int64_t c = 0; c < t->n; c += wide, sum++) *sum = raised_to_row(*sum, x.p + c, wide);
+    else if (t->attr->squares >> out & 1)
+        for (int64_t c = 0; c < t->n; c += wide) *sum++ += vf_row_dot(x.p + c, x.p + c, wide);
+    else
+        for (int64_t c = 0; c < t->n; c += wide) *sum++ += vf_row_sum(x.p + c, wide);
+}
+
+/* ---- values that are stored ---- */
+
+/* All are known before the first is stored: it may lie over an input that another output holds. */
+static void store_values(struct tile *t)
+{
+    const struct sy_map_instr copy = {.op = SY_MAP_COPY};
+    const float *from[SY_MAX_OUT];
+    for (int o = 0; o < t->call->n_out; o++) {
+        struct fast_operand x = t->reg[t->attr->out_register[o]];
+        if (!is_stored(t, o)) continue;
+        from[o] = x.p;
+        if (t->attr->out_register[o] >= t->call->n_in && x.step) continue;
+        fast_map_compute(&copy, x, x, x, t->n, t->held[o]);
+        from[o] = t->held[o];
+    }
+    for (int o = 0; o < t->call->n_out; o++)
+        if (is_stored(t, o)) memcpy(place_of(t, o), from[o], (size_t)t->n * sizeof(float));
 }
 
 static void add_tile(struct tile *t)
@@ -160,7 +223,9 @@ static void add_tile(struct tile *t)
         run_whole(t);
     else
         run_instructions(t);
-    for (int o = 0; o < t->call->n_out; o++) add_row(t, o, values_of(t, o));
+    for (int o = 0; o < t->call->n_out; o++)
+        if (!is_stored(t, o)) add_row(t, o, values_of(t, o));
+    if (!t->plan->whole) store_values(t);
 }
 
 static void task(void *arg, int64_t index, int thread)

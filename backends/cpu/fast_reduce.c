@@ -3,7 +3,7 @@
  * doc/numerics.md. */
 #include "config.h"
 
-#include "backends/cpu/fast.h"
+#include "backends/cpu/fast_top.h"
 
 /* ---- blocks: a task is a block, or a range of columns where a block is one column wide ---- */
 
@@ -133,53 +133,22 @@ int fast_block_sumsq(void *context, const struct sy_call *call)
 
 /* ---- largest numbers ---- */
 
-/* Of sixteen lines: the largest numbers, and NaN where there was one, else 0. */
-struct top {
-    vf most, nan;
-};
-
-static inline void take(struct top *top, vf x)
-{
-    top->most = vf_max(x, top->most);
-    top->nan = vf_select(vf_differs(x, x), vf_set(__builtin_nanf("")), top->nan);
-}
-
-/* The sum makes a zero +0. */
-static inline vf result(const struct top *top)
-{
-    return vf_select(vf_differs(top->nan, top->nan), top->nan, vf_add(top->most, vf_set(0.0f)));
-}
-
-/* The largest lane; NaN where a lane is. */
-static inline float top_lane(const struct top *top)
-{
-    float part[SYCPU_LANES], most;
-    vf_store(part, result(top));
-    most = part[0];
-    for (int l = 1; l < SYCPU_LANES; l++) most = part[l] > most || part[l] != part[l] ? part[l] : most;
-    return most;
-}
-
-static inline vf magnitude(vf x)
-{
-    return vf_max(x, vf_sub(vf_set(0.0f), x)); /* NaN of NaN */
-}
-
 static void block_max_task(void *arg, int64_t index, int thread)
 {
     const struct blocks *b = arg;
     const struct sy_tensor *in = &b->call->in[0];
     int64_t n = b->leaf[in->rank - 1], wide = in->dim[in->rank - 1] / n;
     struct walk w = walk_begin(b, index / wide);
-    struct top top = {vf_set(0.0f), vf_set(0.0f)};
+    struct fast_top top = {vf_set(0.0f), vf_set(0.0f)};
     (void)thread;
     w.x += index % wide * n;
     for (int64_t row = 0; row < w.rows; row++, walk_next(b, &w)) {
-#define TAKE(c, count) take(&top, magnitude(fast_load(w.x + c, count))) /* 0 where there is nothing */
+#define TAKE(c, count)                                                                                       \
+    fast_top_take(&top, fast_magnitude(fast_load(w.x + c, count))) /* 0 where there is nothing */
         FAST_COLUMNS(c, n, TAKE);
 #undef TAKE
     }
-    ((float *)b->call->out[0].data)[index] = top_lane(&top);
+    ((float *)b->call->out[0].data)[index] = fast_top_lane(&top);
 }
 
 int fast_block_max(void *context, const struct sy_call *call)
@@ -266,9 +235,9 @@ static void max_columns(const struct sy_call *call, int64_t first, int64_t end)
         int64_t outer = first / vectors, c = first % vectors * SYCPU_LANES;
         int64_t n = lines.inner - c < SYCPU_LANES ? lines.inner - c : SYCPU_LANES;
         const float *x = (const float *)call->in[0].data + outer * lines.terms * lines.inner + c;
-        struct top top = {vf_set(-__builtin_inff()), vf_set(0.0f)};
-        for (int64_t i = 0; i < lines.terms; i++) take(&top, fast_load(x + i * lines.inner, n));
-        fast_store((float *)call->out[0].data + outer * lines.inner + c, result(&top), n);
+        struct fast_top top = {vf_set(-__builtin_inff()), vf_set(0.0f)};
+        for (int64_t i = 0; i < lines.terms; i++) fast_top_take(&top, fast_load(x + i * lines.inner, n));
+        fast_store((float *)call->out[0].data + outer * lines.inner + c, fast_top_result(&top), n);
     }
 }
 
@@ -279,11 +248,11 @@ static void max_rows(const struct sy_call *call, int64_t first, int64_t end)
     const vf least = vf_set(-__builtin_inff());
     for (; first < end; first++) {
         const float *x = (const float *)call->in[0].data + first * n;
-        struct top top = {least, vf_set(0.0f)};
-#define TAKE(c, count) take(&top, vf_select(vf_first(count), fast_load(x + c, count), least))
+        struct fast_top top = {least, vf_set(0.0f)};
+#define TAKE(c, count) fast_top_take(&top, vf_select(vf_first(count), fast_load(x + c, count), least))
         FAST_COLUMNS(c, n, TAKE);
 #undef TAKE
-        ((float *)call->out[0].data)[first] = top_lane(&top);
+        ((float *)call->out[0].data)[first] = fast_top_lane(&top);
     }
 }
 

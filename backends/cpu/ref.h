@@ -3,6 +3,8 @@
 #ifndef SYCPU_REF_H
 #define SYCPU_REF_H
 
+#include <math.h>
+
 #include "backends/cpu/cpu.h"
 #include "base/fmath.h"
 #include "base/philox.h"
@@ -29,6 +31,28 @@ static inline sy_real ref_row_dot(const sy_real *x, const sy_real *y, int64_t n)
     sy_real lane[16] = {0};
     for (int64_t i = 0; i < n; i++) lane[i % 16] = syi_fma(x[i], y[i], lane[i % 16]);
     return ref_lane_sum(lane);
+}
+
+/* What a block is reduced to, row by row, beginning with 0: its sum, the sum of its squares, its largest magnitude. */
+typedef sy_real (*ref_reduce_fn)(sy_real acc, const sy_real *row, int64_t n);
+
+static inline sy_real ref_add_row(sy_real acc, const sy_real *row, int64_t n)
+{
+    return acc + ref_row_sum(row, n);
+}
+static inline sy_real ref_add_squares(sy_real acc, const sy_real *row, int64_t n)
+{
+    return acc + ref_row_dot(row, row, n);
+}
+/* NaN stays: nothing is larger. */
+static inline sy_real ref_raise_to_row(sy_real acc, const sy_real *row, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        sy_real x = row[i] < 0 ? -row[i] : row[i];
+        if (isnan(x)) return __builtin_nanf("");
+        acc = x > acc ? x : acc;
+    }
+    return acc;
 }
 
 static inline sy_real ref_row_max(const sy_real *x, int64_t n)

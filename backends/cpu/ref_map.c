@@ -141,39 +141,69 @@ SYCPU_REF_KERNEL(map)
 
 /* ---- map_sums ---- */
 
-/* The values of a row that output `out` sums, `n` columns from `column` on. */
-static void row_values(struct run *r, int out, int64_t column, int64_t n, sy_real *value)
+/* Values of the row at hand from a column on, as many as are whole blocks of every output. */
+struct values {
+    int64_t column, n;
+    sy_real value[SY_MAX_OUT][SY_MAP_SUMS_COLUMNS];
+};
+
+static void compute_values(struct run *r, struct values *v)
 {
     const struct sy_attr_map *attr = r->call->attr;
-    for (int64_t i = 0; i < n; i += RUN) {
-        r->column = column + i;
-        r->n = n - i < RUN ? n - i : RUN;
+    for (int64_t i = 0; i < v->n; i += RUN) {
+        r->column = v->column + i;
+        r->n = v->n - i < RUN ? v->n - i : RUN;
         execute(r);
-        memcpy(value + i, r->reg[attr->out_register[out]], (size_t)r->n * sizeof(sy_real));
+        for (int o = 0; o < r->call->n_out; o++)
+            memcpy(v->value[o] + i, r->reg[attr->out_register[o]], (size_t)r->n * sizeof(sy_real));
     }
 }
 
-/* Block by block, each row by row: the sums are those of block_sum and block_sumsq. */
+/* The values go to output `out`, or into its blocks, which begin at 0: the results are those of block_sum, block_sumsq and
+ * block_max. */
+static void put_values(const struct run *r, const struct values *v, int out)
+{
+    const struct sy_attr_map *attr = r->call->attr;
+    const struct sy_tensor *y = &r->call->out[out];
+    const int last = y->rank - 1;
+    int64_t n = r->shape->dim[last] / y->dim[last],
+            high = sycpu_extent(r->shape, last) / sycpu_extent(y, last);
+    sy_real *to = (sy_real *)y->data + r->row / high * y->dim[last] + v->column / n;
+    ref_reduce_fn reduce = attr->squares >> out & 1  ? ref_add_squares
+                           : attr->maxima >> out & 1 ? ref_raise_to_row
+                                                     : ref_add_row;
+    if (attr->stored >> out & 1) {
+        memcpy(to, v->value[out], (size_t)v->n * sizeof *to);
+        return;
+    }
+    for (int64_t i = 0; i < v->n; i += n, to++) *to = reduce(r->row % high ? *to : 0, v->value[out] + i, n);
+}
+
+/* Columns that are whole blocks of every output. */
+static int64_t common_columns(const struct sy_call *call)
+{
+    const int last = call->in[0].rank - 1;
+    int64_t columns = 1;
+    for (int o = 0; o < call->n_out; o++) {
+        int64_t n = call->in[0].dim[last] / call->out[o].dim[last], more = columns;
+        while (columns % n) columns += more;
+    }
+    return columns;
+}
+
+/* All values of a row's part are known before any is stored, which may be over an input. */
 SYCPU_REF_KERNEL(map_sums)
 {
     (void)context;
     struct run r = {.call = call, .shape = &call->in[0]};
     const int last = r.shape->rank - 1;
-    for (int o = 0; o < call->n_out; o++) {
-        const struct sy_tensor *out = &call->out[o];
-        int64_t n = r.shape->dim[last] / out->dim[last];
-        int64_t rows = sycpu_extent(r.shape, last) / sycpu_extent(out, last);
-        for (int64_t i = 0; i < sycpu_count(out); i++) {
-            sy_real value[SY_MAP_SUMS_COLUMNS], sum = 0;
-            for (int64_t row = 0; row < rows; row++) {
-                r.row = i / out->dim[last] * rows + row;
-                row_values(&r, o, i % out->dim[last] * n, n, value);
-                sum += ((const struct sy_attr_map *)call->attr)->squares >> o & 1
-                           ? ref_row_dot(value, value, n)
-                           : ref_row_sum(value, n);
-            }
-            ((sy_real *)out->data)[i] = sum;
+    int64_t columns = r.shape->dim[last], together = common_columns(call);
+    struct values v;
+    for (r.row = 0; r.row < sycpu_extent(r.shape, last); r.row++)
+        for (v.column = 0; v.column < columns; v.column += together) {
+            v.n = columns - v.column < together ? columns - v.column : together;
+            compute_values(&r, &v);
+            for (int o = 0; o < call->n_out; o++) put_values(&r, &v, o);
         }
-    }
     return SY_OK;
 }

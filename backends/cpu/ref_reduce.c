@@ -9,32 +9,8 @@
 
 /* ---- block_sum, block_sumsq, block_max ---- */
 
-/* What a block is reduced to, row by row. */
-typedef sy_real (*reduce_fn)(sy_real acc, const sy_real *row, int64_t n);
-
-static sy_real add_row(sy_real acc, const sy_real *row, int64_t n)
-{
-    return acc + ref_row_sum(row, n);
-}
-
-static sy_real add_squares(sy_real acc, const sy_real *row, int64_t n)
-{
-    return acc + ref_row_dot(row, row, n);
-}
-
-/* NaN stays: nothing is larger. */
-static sy_real raise_to_row(sy_real acc, const sy_real *row, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++) {
-        sy_real x = row[i] < 0 ? -row[i] : row[i];
-        if (isnan(x)) return __builtin_nanf("");
-        acc = x > acc ? x : acc;
-    }
-    return acc;
-}
-
 /* The block of the given extents at `x`, a place in the tensor. Rows are taken in ascending order. */
-static sy_real block(const struct sy_call *call, const sy_real *x, reduce_fn reduce)
+static sy_real block(const struct sy_call *call, const sy_real *x, ref_reduce_fn reduce)
 {
     const struct sy_tensor *in = &call->in[0];
     const int64_t *leaf = ((const struct sy_attr_block *)call->attr)->leaf;
@@ -54,7 +30,7 @@ static sy_real block(const struct sy_call *call, const sy_real *x, reduce_fn red
     return acc;
 }
 
-static int blocks(const struct sy_call *call, reduce_fn reduce)
+static int blocks(const struct sy_call *call, ref_reduce_fn reduce)
 {
     const struct sy_tensor *in = &call->in[0];
     const int64_t *leaf = ((const struct sy_attr_block *)call->attr)->leaf;
@@ -75,19 +51,19 @@ static int blocks(const struct sy_call *call, reduce_fn reduce)
 SYCPU_REF_KERNEL(block_sum)
 {
     (void)context;
-    return blocks(call, add_row);
+    return blocks(call, ref_add_row);
 }
 
 SYCPU_REF_KERNEL(block_sumsq)
 {
     (void)context;
-    return blocks(call, add_squares);
+    return blocks(call, ref_add_squares);
 }
 
 SYCPU_REF_KERNEL(block_max)
 {
     (void)context;
-    return blocks(call, raise_to_row);
+    return blocks(call, ref_raise_to_row);
 }
 
 /* ---- trees ---- */

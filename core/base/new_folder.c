@@ -5,6 +5,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <ftw.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -17,12 +18,12 @@ static int remove_entry(const char *path, const struct stat *info, int type, str
     return remove(path);
 }
 
-static void remove_folder(const char *path)
+/* what: for the message. */
+static void remove_folder(const char *path, const char *what)
 {
     enum { DESCRIPTORS = 8 };
     if (nftw(path, remove_entry, DESCRIPTORS, FTW_DEPTH | FTW_PHYS))
-        syi_log(SY_LOG_WARN, "%s, what is left of an attempt that failed, cannot be removed: %s", path,
-                strerror(errno));
+        syi_log(SY_LOG_WARN, "%s, %s, cannot be removed: %s", path, what, strerror(errno));
 }
 
 /* Absent or an empty folder. */
@@ -69,8 +70,22 @@ int syi_new_folder(const char *to,
     made = !status;
     if (!status) status = fill(arg, path, final, err);
     if (!status && rename(path, final)) status = syi_error_system(err, "cannot rename %s to %s", path, final);
-    if (status && made) remove_folder(path);
+    if (status && made) remove_folder(path, "what is left of an attempt that failed");
     syi_free(final);
     syi_free(path);
     return status;
+}
+
+char *syi_temporary_folder(void)
+{
+    const char *below = getenv("TMPDIR");
+    char *path = syi_format("%s/switchyard-XXXXXX", below && *below ? below : "/tmp");
+    if (path && mkdtemp(path)) return path;
+    syi_free(path);
+    return NULL;
+}
+
+void syi_temporary_folder_remove(const char *path)
+{
+    if (path) remove_folder(path, "a folder of files that are needed no more");
 }

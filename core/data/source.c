@@ -142,7 +142,8 @@ static int look_at(struct syi_source_file *file, const struct stat *info, const 
     if (compression != SYI_COMPRESSION_NONE && cache) return find_copy(file, cache, err);
     if (compression != SYI_COMPRESSION_NONE)
         return syi_error(err, SY_EINVAL,
-                         "%s is compressed with %s, and nothing is unpacked here: unpack it first",
+                         "%s is compressed with %s, and there is no folder to unpack it into: name one as "
+                         "data.cache, or unpack it first",
                          file->path, compression == SYI_COMPRESSION_GZIP ? "gzip" : "zstd");
     file->readable = syi_strdup(file->path, err);
     return file->readable ? SY_OK : SY_ENOMEM;

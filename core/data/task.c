@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/new_folder.h"
 #include "data/source.h"
 #include "data/task.h"
 
@@ -90,9 +91,12 @@ static int read_files(struct loading *l, const char *pattern, struct sy_error *e
 {
     struct syi_source source;
     const char *cache = l->form->config && *l->form->config->data.cache ? l->form->config->data.cache : NULL;
-    int status = syi_source_open(&source, pattern, cache, err);
+    char *own = cache ? NULL : syi_temporary_folder();
+    int status = syi_source_open(&source, pattern, cache ? cache : own, err);
     for (int i = 0; !status && i < source.n; i++) status = read_file(l, &source.file[i], err);
     syi_source_close(&source);
+    syi_temporary_folder_remove(own);
+    syi_free(own);
     if (!status && !l->task->n_examples)
         status = syi_error(err, SY_EFORMAT, "%s:1: the file is empty; %s", pattern, l->form->format->holds);
     return status;

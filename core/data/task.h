@@ -22,7 +22,7 @@ struct syi_task {
 
 /* Reads and checks the file, or the files of a pattern. form: of pairs; vocabularies are not looked at. Errors name file
  * and line; bytes that are no UTF-8 are legal and logged once. Compressed files
- * are unpacked into data.cache, which must be given then. */
+ * are unpacked into data.cache, or for the time of reading into a folder below $TMPDIR. */
 int syi_task_load(struct syi_task *task, const struct syi_example_form *form, const char *path,
                   struct sy_error *err) SYI_MUST_CHECK;
 void syi_task_free(struct syi_task *task);

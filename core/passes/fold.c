@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The fold pass. A sum of blocks reads values that a map wrote, which costs a write and a read of the whole tensor. Where
- * the values follow, element by element, from one whole tensor that is in memory anyhow (a gradient, with a scale and
+/* The fold pass. A sum of blocks reads values that a map wrote, which costs a write and a read of the whole tensor. Where the
+ * map writes what stays (a parameter, with the sums of weight metrics after it), the sum becomes an output of the map, which is
+ * then `map_sums`. Where the values follow, element by element, from one whole tensor that is in memory anyhow (a gradient, with a scale and
  * vectors of rows and columns), whoever reads them makes them anew instead: the sum becomes `map_sums`, other maps get the
- * instructions, and the map that wrote them goes. Then those map_sums over one tensor that meet become one. Each value and
+ * instructions, and the map that wrote them goes. Last, those map_sums over one tensor that meet become one. Each value and
  * each sum is rounded as before, so bits do not change. Runs after fuse. */
 #include "config.h"
 
@@ -163,9 +164,14 @@ static int can_make(const struct pass *pass, int tensor, size_t at, int *whole)
 
 /* ---- writing ops ---- */
 
+/* What outputs of a map_sums are, bits as in sy_attr_map. */
+struct kinds {
+    uint8_t squares, maxima, stored;
+};
+
 /* Makes an op of the instructions. out_register: of `op`'s outputs, as registers of `m`. */
 static int write_op(struct pass *pass, size_t at, enum sy_op kind, const struct made *m,
-                    const int *out_register, uint8_t squares, struct sy_error *err)
+                    const int *out_register, struct kinds kinds, struct sy_error *err)
 {
     struct syi_program *p = pass->program;
     struct syi_op *op = &p->op[at];
@@ -176,7 +182,9 @@ static int write_op(struct pass *pass, size_t at, enum sy_op kind, const struct 
     memset(attr, 0, bytes);
     attr->n_instr = (uint16_t)m->n_instr;
     attr->rng = 255;
-    attr->squares = squares;
+    attr->squares = kinds.squares;
+    attr->maxima = kinds.maxima;
+    attr->stored = kinds.stored;
     for (int i = 0; i < m->n_instr; i++) {
         struct sy_map_instr instr = m->instr[i];
         int arguments = syi_map_arguments(instr.op);
@@ -240,10 +248,10 @@ static int rewrite(struct pass *pass, size_t at, int tensor, int whole, struct s
 {
     const struct syi_op *op = &pass->program->op[at];
     int out_register[SY_MAX_OUT], is_sum = is_block_sum(op);
-    uint8_t squares = op->op == SY_OP_BLOCK_SUMSQ;
+    const struct kinds kinds = {.squares = op->op == SY_OP_BLOCK_SUMSQ};
     struct made m;
     if (!rebuild(pass, at, tensor, whole, &m, out_register)) return SY_OK;
-    return write_op(pass, at, is_sum ? SY_OP_MAP_SUMS : SY_OP_MAP, &m, out_register, squares, err);
+    return write_op(pass, at, is_sum ? SY_OP_MAP_SUMS : SY_OP_MAP, &m, out_register, kinds, err);
 }
 
 /* Ops from `at` on that read the tensor; the last in *end. Returns whether all of them can do without. */
@@ -286,7 +294,7 @@ static int drop_output(struct pass *pass, size_t at, int tensor, struct sy_error
     }
     for (int o = kept; o < op->n_out; o++) op->out[o] = -1;
     op->n_out = (uint8_t)kept;
-    return write_op(pass, at, SY_OP_MAP, &m, out_register, 0, err);
+    return write_op(pass, at, SY_OP_MAP, &m, out_register, (struct kinds){0}, err);
 }
 
 /* A temporary that nobody reads any more is not written; a map that writes nothing goes, and so on upwards. */
@@ -371,11 +379,18 @@ static int meet(struct pass *pass, size_t first, size_t at, struct sy_error *err
     if (!may_move(pass, first, at) || !add_op(pass, &m, a, out_register) ||
         !add_op(pass, &m, b, out_register + n))
         return SY_OK;
-    uint8_t squares = (uint8_t)(attr_of(pass, a)->squares | attr_of(pass, b)->squares << n);
+    const struct kinds kinds = {.squares =
+                                    (uint8_t)(attr_of(pass, a)->squares | attr_of(pass, b)->squares << n)};
     for (int o = 0; o < b->n_out; o++) a->out[a->n_out++] = b->out[o];
     for (int i = 0; i < b->n_in; i++) pass->reads[b->in[i]]--;
     pass->gone[at] = 1;
-    return write_op(pass, first, SY_OP_MAP_SUMS, &m, out_register, squares, err);
+    return write_op(pass, first, SY_OP_MAP_SUMS, &m, out_register, kinds, err);
+}
+
+/* A map_sums that stores nothing. */
+static int is_of_sums(const struct pass *pass, const struct syi_op *op)
+{
+    return op->op == SY_OP_MAP_SUMS && !attr_of(pass, op)->stored;
 }
 
 static int meet_others(struct pass *pass, size_t first, struct sy_error *err)
@@ -383,9 +398,96 @@ static int meet_others(struct pass *pass, size_t first, struct sy_error *err)
     const struct syi_program *p = pass->program;
     int status = SY_OK;
     for (size_t i = first + 1; !status && i < p->n_ops && i < first + WINDOW; i++)
-        if (!pass->gone[i] && p->op[i].op == SY_OP_MAP_SUMS && p->op[i].in[0] == p->op[first].in[0])
+        if (!pass->gone[i] && is_of_sums(pass, &p->op[i]) && p->op[i].in[0] == p->op[first].in[0])
             status = meet(pass, first, i, err);
     return status;
+}
+
+/* ---- sums of what a map writes ---- */
+
+/* The input of the map at `at` that has its shape, if sums may become outputs of it: one that writes what stays. -1: none. */
+static int gathers_over(const struct pass *pass, const struct syi_op *op)
+{
+    const struct syi_program *p = pass->program;
+    int stays = 0, whole = -1;
+    if (attr_of(pass, op)->rng != 255) return -1;
+    for (int o = 0; o < op->n_out; o++) {
+        if (p->tensor[op->out[o]].dtype != SY_F32) return -1;
+        stays |= p->tensor[op->out[o]].kind != SYI_TEMP;
+    }
+    for (int i = op->n_in - 1; i >= 0; i--) {
+        if (p->tensor[op->in[i]].dtype != SY_F32) return -1;
+        if (!memcmp(p->tensor[op->in[i]].dim, p->tensor[op->out[0]].dim, sizeof p->tensor->dim))
+            whole = op->in[i];
+    }
+    return stays ? whole : -1;
+}
+
+static int output_of(const struct syi_op *op, int tensor)
+{
+    for (int o = 0; o < op->n_out; o++)
+        if (op->out[o] == tensor) return o;
+    return -1;
+}
+
+/* Whether the reduction at `at` may become an output of the map at `first`. */
+static int may_gather(const struct pass *pass, size_t first, size_t at)
+{
+    const struct syi_program *p = pass->program;
+    const struct syi_op *map = &p->op[first], *op = &p->op[at];
+    struct syi_op with = *map;
+    if (pass->gone[at] || (!is_block_sum(op) && op->op != SY_OP_BLOCK_MAX)) return 0;
+    if (output_of(map, op->in[0]) < 0 || map->n_out == SY_MAX_OUT || !are_blocks_narrow(pass, op)) return 0;
+    if (p->tensor[op->out[0]].dtype != SY_F32) return 0;
+    with.in[0] = map->out[0]; /* of the whole shape */
+    with.out[with.n_out++] = op->out[0];
+    return common_columns(p, &with, 1) && may_move(pass, first + 1, at);
+}
+
+/* Takes outputs that only sums have read away. */
+static void drop_summed(const struct pass *pass, struct syi_op *op, int *out_register, struct kinds *kinds)
+{
+    struct kinds left = {0};
+    int kept = 0;
+    for (int o = 0; o < op->n_out; o++) {
+        int tensor = op->out[o];
+        if (kinds->stored >> o & 1 && pass->program->tensor[tensor].kind == SYI_TEMP && !pass->reads[tensor])
+            continue;
+        left.squares |= (uint8_t)((kinds->squares >> o & 1) << kept);
+        left.maxima |= (uint8_t)((kinds->maxima >> o & 1) << kept);
+        left.stored |= (uint8_t)((kinds->stored >> o & 1) << kept);
+        out_register[kept] = out_register[o];
+        op->out[kept++] = tensor;
+    }
+    for (int o = kept; o < op->n_out; o++) op->out[o] = -1;
+    op->n_out = (uint8_t)kept;
+    *kinds = left;
+}
+
+/* Sums and maxima of blocks of what the map at `first` writes become outputs of it. */
+static int gather(struct pass *pass, size_t first, struct sy_error *err)
+{
+    struct syi_program *p = pass->program;
+    struct syi_op *op = &p->op[first];
+    int out_register[SY_MAX_OUT], whole = gathers_over(pass, op), joined = 0;
+    struct made m = {.in = {whole}, .n_in = 1};
+    struct kinds kinds = {.stored = (uint8_t)((1 << op->n_out) - 1)};
+    if (whole < 0 || !add_op(pass, &m, op, out_register)) return SY_OK;
+    for (size_t i = first + 1; i < p->n_ops && i < first + WINDOW; i++) {
+        if (!may_gather(pass, first, i)) continue;
+        const struct syi_op *sum = &p->op[i];
+        out_register[op->n_out] = out_register[output_of(op, sum->in[0])];
+        kinds.squares |= (uint8_t)((sum->op == SY_OP_BLOCK_SUMSQ) << op->n_out);
+        kinds.maxima |= (uint8_t)((sum->op == SY_OP_BLOCK_MAX) << op->n_out);
+        pass->reads[sum->in[0]]--;
+        pass->writer[sum->out[0]] = (int)first;
+        pass->gone[i] = 1;
+        op->out[op->n_out++] = sum->out[0];
+        drop_summed(pass, op, out_register, &kinds);
+        joined = 1;
+    }
+    if (!joined) return SY_OK;
+    return write_op(pass, first, SY_OP_MAP_SUMS, &m, out_register, kinds, err);
 }
 
 /* ---- the walk ---- */
@@ -413,9 +515,11 @@ int syi_fold(struct syi_program *program, struct sy_error *err)
     struct pass pass = {.program = program};
     int status = count(&pass, err);
     for (size_t i = 0; !status && i < program->n_ops; i++)
+        if (!pass.gone[i] && program->op[i].op == SY_OP_MAP) status = gather(&pass, i, err);
+    for (size_t i = 0; !status && i < program->n_ops; i++)
         if (!pass.gone[i] && is_block_sum(&program->op[i])) status = fold(&pass, i, err);
     for (size_t i = 0; !status && i < program->n_ops; i++)
-        if (!pass.gone[i] && program->op[i].op == SY_OP_MAP_SUMS) status = meet_others(&pass, i, err);
+        if (!pass.gone[i] && is_of_sums(&pass, &program->op[i])) status = meet_others(&pass, i, err);
     if (!status) syi_program_remove(program, pass.gone);
     syi_free(pass.writer);
     syi_free(pass.reads);

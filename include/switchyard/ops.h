@@ -118,14 +118,18 @@ struct sy_map_instr {
 /* Attribute of `map`: n instructions follow. Operands have the shape of output 0, or are broadcast to it: one
  * element; the same rank where every extent is the output's or 1; the last dim only (one value a column); all
  * dims but the last (one value a row; not next to rank 2, where it would look like a column). Of `map_sums` the shape is that
- * of input 0, and a block has its extent divided by the output's elements along each dim: at most SY_MAP_SUMS_COLUMNS along
- * the last one, any number along the one before it, 1 along others. */
+ * of input 0. An output is stored as of `map`, or has one element a block: the sum of the block's values, of their squares, or
+ * the largest magnitude (as block_sum, block_sumsq, block_max). A block has the extent of input 0 divided by the output's
+ * elements along each dim: at most SY_MAP_SUMS_COLUMNS along the last one, any number along the one before it, 1 along
+ * others. An output that is stored may be an input, as of `map`: each element is read before it is written. */
 struct sy_attr_map {
     uint16_t n_instr;
     uint8_t out_register[SY_MAX_OUT]; /* what each output stores */
     uint8_t rng;     /* input that holds the rng state int64[4], 255: none; it is not a register */
     uint8_t squares; /* map_sums: bit i: output i sums squares */
-    uint8_t unused[4];
+    uint8_t maxima;  /* map_sums: bit i: output i is of largest magnitudes */
+    uint8_t stored;  /* map_sums: bit i: output i holds the values themselves */
+    uint8_t unused[2];
     struct sy_map_instr instr[];
 };
 

@@ -70,6 +70,12 @@ for tool in gzip zstd; do
         exits 0 "$program" eval "$tool-two" --file one.tsv.$tool
         says out "items"
         ls cache/* >/dev/null || fail "nothing is in data.cache"
+        mkdir -p moment
+        TMPDIR=$here/moment exits 0 "$program" eval "$tool" --file one.tsv.$tool
+        says out "items"
+        ls moment/* 2>/dev/null && fail "an evaluation leaves the files that it unpacked"
+        TMPDIR=$here/nowhere exits 1 "$program" eval "$tool" --file one.tsv.$tool
+        says err 'no folder to unpack it into: name one as data.cache'
     fi
 done
 

@@ -159,10 +159,15 @@ Test(map, compiled_whole)
 /* ---- map_sums ---- */
 
 /* Sums and sums of squares of the columns, rows and squares of (a * b + row's value) * column's, of a itself and of a
- * constant; blocks of `high` x `wide`. */
+ * constant, and largest magnitudes; blocks of `high` x `wide`. One output is stored. */
 static void check_sums(int rank, int experts, int rows, int columns, int high, int wide)
 {
-    union program p = {.map = {.n_instr = 4, .out_register = {6, 6, 7, 0, 4}, .rng = 255, .squares = 0xe}};
+    union program p = {.map = {.n_instr = 4,
+                               .out_register = {6, 6, 7, 0, 4, 6, 6, 7},
+                               .rng = 255,
+                               .squares = 0xe,
+                               .maxima = 0x60,
+                               .stored = 0x80}};
     struct kh k;
     p.map.instr[0] = (struct sy_map_instr){.op = SY_MAP_CONST, .s = 0.37f};
     p.map.instr[1] = (struct sy_map_instr){.op = SY_MAP_FMA, .a = 0, .b = 1, .c = 2};
@@ -179,6 +184,9 @@ static void check_sums(int rank, int experts, int rows, int columns, int high, i
     kh_out(&k, SY_F32, DIMS(experts, rows / high, columns / wide));
     kh_out(&k, SY_F32, DIMS(experts, rows / high, columns / wide));
     kh_out(&k, SY_F32, DIMS(experts, rows / high, columns));
+    kh_out(&k, SY_F32, DIMS(experts, rows / high, columns));
+    kh_out(&k, SY_F32, DIMS(experts, rows / high, columns / wide));
+    kh_out(&k, SY_F32, DIMS(experts, rows, columns));
 #undef DIMS
     kh_check(&k, "map_sums");
     kh_end(&k);

@@ -387,6 +387,8 @@ static void execute(const struct syi_program *p, const struct memory *m)
             cr_assert_eq(sycpu_ref_map_sums(NULL, &call), SY_OK);
         else if (op->op == SY_OP_BLOCK_SUM)
             cr_assert_eq(sycpu_ref_block_sum(NULL, &call), SY_OK);
+        else if (op->op == SY_OP_BLOCK_MAX)
+            cr_assert_eq(sycpu_ref_block_max(NULL, &call), SY_OK);
         else if (op->op == SY_OP_BLOCK_SUMSQ)
             cr_assert_eq(sycpu_ref_block_sumsq(NULL, &call), SY_OK);
         else if (op->op == SY_OP_TREE_AXIS)
@@ -635,6 +637,33 @@ Test(program_fold, bits_do_not_change)
         syi_program_free(p);
     }
     cr_expect_gt(folded * 50, sums, "%zu of %zu sums", folded, sums);
+}
+
+/* Weight metrics after an update: its sums and maxima are outputs of the map, and what only they read is in no memory. */
+Test(program_fold, sums_of_an_update_join_it)
+{
+    struct syi_program *p = fresh();
+    int g = syi_tensor_add(p, "g", SYI_CARRY, SY_F32, 2, DIMS(6, 8));
+    int w = syi_tensor_add(p, "w", SYI_PARAM, SY_F32, 2, DIMS(6, 8));
+    int m = syi_tensor_add(p, "m", SYI_STATE, SY_F32, 2, DIMS(6, 8));
+    int moved = syi_map2(p, SY_MAP_ADD, syi_map1(p, SY_MAP_MULS, m, 0.9), g),
+        value = syi_map2(p, SY_MAP_SUB, w, moved);
+    int change = syi_map2(p, SY_MAP_SUB, value, w), relative = syi_map2(p, SY_MAP_DIV, change, w);
+    syi_store(p, moved, m);
+    syi_store(p, value, w);
+    syi_sum_over(p, SY_OP_BLOCK_SUMSQ, change, 3);
+    syi_sum_over(p, SY_OP_BLOCK_SUMSQ, relative, 3);
+    syi_sum_over(p, SY_OP_BLOCK_SUMSQ, w, 3);
+    syi_block_sum(p, SY_OP_BLOCK_MAX, w);
+    cr_assert_eq(syi_program_fuse(p, NULL), SY_OK);
+    random_state = 4;
+    struct syi_program *after = passed_equals(p, "an update", syi_fold);
+    cr_expect_eq(count_ops(after, SY_OP_MAP_SUMS), 1);
+    cr_expect_eq(count_ops(after, SY_OP_MAP) + count_ops(after, SY_OP_BLOCK_SUMSQ) +
+                     count_ops(after, SY_OP_BLOCK_MAX),
+                 0);
+    syi_program_free(after);
+    syi_program_free(p);
 }
 
 /* What Adafactor does with a gradient: two sums of its scaled squares, one of the update, which is never in memory. */

@@ -229,13 +229,14 @@ static int check_map_inputs(struct syi_check *c, const struct sy_attr_map *attr,
     return status;
 }
 
-static int check_map_outputs(struct syi_check *c, const struct sy_attr_map *attr, int dtype)
+static int check_map_outputs(struct syi_check *c, const struct sy_attr_map *attr,
+                             const struct syi_tensor *shape, int dtype)
 {
     int status = SY_OK;
     for (int i = 0; !status && i < c->op->n_out; i++) {
         int reg = attr->out_register[i];
-        if (c->op->op == SY_OP_MAP && !same_dims(syi_check_out(c, i), syi_check_out(c, 0)))
-            return syi_check_bad(c, "output %d has another shape than output 0", i);
+        if ((c->op->op == SY_OP_MAP || attr->stored >> i & 1) && !same_dims(syi_check_out(c, i), shape))
+            return syi_check_bad(c, "output %d has not the shape of the map", i);
         if (reg >= c->op->n_in + attr->n_instr || reg == attr->rng)
             return syi_check_bad(c, "output %d stores register %d", i, reg);
         status = check_map_type(c, syi_check_out(c, i), &dtype);
@@ -254,7 +255,7 @@ static int check_over(struct syi_check *c, const struct syi_tensor *shape)
     if (c->op->n_out < 1 || (attr->rng != 255 && attr->rng >= c->op->n_in))
         return syi_check_bad(c, "%d outputs, rng input %d", c->op->n_out, attr->rng);
     int status = check_map_inputs(c, attr, shape, &dtype);
-    if (!status) status = check_map_outputs(c, attr, dtype);
+    if (!status) status = check_map_outputs(c, attr, shape, dtype);
     for (int i = 0; !status && i < attr->n_instr; i++) status = check_instr(c, attr, i);
     return status;
 }
@@ -287,6 +288,8 @@ static int check_map_sums(struct syi_check *c)
     int64_t columns = 1; /* whole blocks of every output */
     for (int i = 0; !status && i < c->op->n_out; i++) {
         const struct syi_tensor *x = syi_check_in(c, 0), *y = syi_check_out(c, i);
+        if ((attr->squares >> i & 1) + (attr->maxima >> i & 1) + (attr->stored >> i & 1) > 1)
+            return syi_check_bad(c, "output %d is of two kinds", i);
         status = check_blocks(c, i);
         int64_t leaf = status ? 1 : x->dim[x->rank - 1] / y->dim[x->rank - 1], more = columns;
         while (columns % leaf) columns += more;
@@ -409,8 +412,14 @@ static void put_instr(struct syi_text *text, const struct sy_map_instr *instr, i
     syi_text_puts(text, ")");
 }
 
+static const char *output_kind(const struct syi_op *op, const struct sy_attr_map *attr, int output)
+{
+    if (op->op != SY_OP_MAP_SUMS || attr->stored >> output & 1) return "";
+    return attr->squares >> output & 1 ? " sum of squares" : attr->maxima >> output & 1 ? " max" : " sum";
+}
+
 /* "{r2=mul(r0,r1); r3=adds(r2,1)} r3": registers below n_in are the inputs in order, after the brace stands
- * what each output stores. */
+ * what each output stores, or what of it. */
 static void put_map(struct syi_text *text, const struct syi_op *op, const void *bytes)
 {
     const struct sy_attr_map *attr = bytes;
@@ -424,7 +433,7 @@ static void put_map(struct syi_text *text, const struct syi_op *op, const void *
     }
     syi_text_puts(text, "}");
     for (int i = 0; i < op->n_out && i < SY_MAX_OUT; i++)
-        syi_text_printf(text, " r%d%s", attr->out_register[i], attr->squares >> i & 1 ? "^2" : "");
+        syi_text_printf(text, " r%d%s", attr->out_register[i], output_kind(op, attr, i));
     if (attr->rng != 255) syi_text_printf(text, " rng=r%d", attr->rng);
 }
 
