@@ -327,23 +327,42 @@ static int check_alike(struct syi_session *session, struct sy_error *err)
                      "rank %d would exchange other data than rank 0: the ranks have different programs", odd);
 }
 
-static int bind(struct syi_session *session, struct sy_error *err)
+/* The memory and the kernels: what one rank may lack that others have. */
+static int take(struct syi_session *session, struct sy_error *err)
 {
-    int status = session->options.budget ? syi_session_fit(session, err)
-                                         : syi_session_prepare(session, UINT64_MAX, err);
-    int takes = !session->options.plan_only;
-    if (!status) status = check_alike(session, err);
-    if (!status && takes) status = check_memory(session, err);
-    if (!status && takes) status = take_memory(session, err);
+    int status = check_memory(session, err);
+    if (!status) status = take_memory(session, err);
     if (!status) status = list_shared(session, err);
-    if (!status && takes) status = check_weights(session, err);
-    if (!status && takes && !session->options.weights) {
+    if (!status) status = check_weights(session, err);
+    if (!status && !session->options.weights) {
         fill_state(session);
         status = syi_session_upload(session, SYI_PERSIST, err);
     }
     for (size_t i = 0; i < session->n_bound && !status; i++)
         status = syi_bound_index(session, &session->bound[i], err);
-    for (size_t i = 0; i < session->n_bound && !status && takes; i++)
+    for (size_t i = 0; i < session->n_bound && !status; i++)
+        status = syi_bound_kernels(session, &session->bound[i], err);
+    return status;
+}
+
+static int index_plan(struct syi_session *session, struct sy_error *err)
+{
+    int status = list_shared(session, err);
+    for (size_t i = 0; i < session->n_bound && !status; i++)
+        status = syi_bound_index(session, &session->bound[i], err);
+    return status;
+}
+
+static int bind(struct syi_session *session, struct sy_error *err)
+{
+    int status = session->options.budget ? syi_session_fit(session, err)
+                                         : syi_session_prepare(session, UINT64_MAX, err);
+    if (!status) status = check_alike(session, err);
+    if (status) return status;
+    if (session->options.plan_only) return index_plan(session, err);
+    status = take(session, err);
+    if (session->options.all_or_none) status = syi_comm_agree(session->options.comm, status, err);
+    for (size_t i = 0; i < session->n_bound && !status; i++)
         status = syi_bound_connect(session, &session->bound[i], err);
     return status;
 }

@@ -33,6 +33,9 @@ struct syi_session_options {
     /* 1: every run moves parameters, state and what is carried both ways, so that the host may read and write them
      * between runs as on host memory (verify). */
     int coherent;
+    /* 1: where one rank cannot take its memory or prepare a kernel, bind fails on all with its error, and they may go on
+     * together without this session. 0: the others are stopped when that rank ends. */
+    int all_or_none;
     int check_device; /* 1: a plan larger than what is free on the device is SY_ENOMEM before it is taken */
     uint64_t budget;  /* most bytes of the arena, by computing activations again; 0: any */
     /* Bytes of the host that this rank can take: a larger plan is SY_ENOMEM; 0: unknown, tried. */

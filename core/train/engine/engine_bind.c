@@ -201,6 +201,7 @@ static int bind(struct syi_engine *e, const struct syi_engine *lender, int plan_
                                           .available = e->config.memory.check ? e->rank.memory : 0,
                                           .plan_only = plan_only,
                                           .check_device = e->config.memory.check,
+                                          .all_or_none = (e->use & SYI_USE_TOGETHER) != 0,
                                           .coherent = (e->use & SYI_USE_COHERENT) != 0,
                                           .fold = !(e->use & (SYI_USE_UNFUSED | SYI_USE_UNFOLDED)),
                                           .snapshot = (e->use & SYI_USE_SNAPSHOT) != 0,
