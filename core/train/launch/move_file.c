@@ -202,10 +202,9 @@ int syi_move_receive(const char *run_dir, struct syi_move *move, struct sy_error
     *move = (struct syi_move){0};
     if (!read_file(run_dir, request_name, file)) return SY_ENOENT;
     int status = syi_move_parse(file, move, err);
-    if (status == SY_ENOENT) return status;
-    if (!remove_file(run_dir, request_name) && !status)
-        return syi_error_system(err, "cannot remove the request %s/%s", run_dir, request_name);
-    return status;
+    if (status) return status; /* what is no request stays: it may be a file of the user's */
+    if (remove_file(run_dir, request_name)) return SY_OK;
+    return syi_error_system(err, "cannot remove the request %s/%s", run_dir, request_name);
 }
 
 int syi_move_answer(const struct syi_run_dir *dir, const struct syi_move *move, int done, const char *text,
@@ -220,6 +219,9 @@ int syi_move_answer(const struct syi_run_dir *dir, const struct syi_move *move, 
 
 void syi_move_clean(const char *run_dir)
 {
-    remove_file(run_dir, request_name);
+    char file[FILE_BYTES];
+    struct syi_move late;
+    if (read_file(run_dir, request_name, file) && syi_move_parse(file, &late, NULL) != SY_EINVAL)
+        remove_file(run_dir, request_name);
     remove_file(run_dir, answer_name);
 }

@@ -9,7 +9,7 @@
  *   RUN/move.answer   id ID            by the run, replaced at once
  *                     done TEXT        or: refused TEXT
  *
- * The run removes the request when it takes it; what a request finds at the start of a run is of no use any more. */
+ * The run removes the request when it takes it, and what is left of one when it starts. */
 #ifndef SYI_MOVE_FILE_H
 #define SYI_MOVE_FILE_H
 
@@ -43,7 +43,7 @@ int syi_move_withdraw(const char *run_dir, const struct syi_move *move);
 /* ---- the run ---- */
 
 int syi_move_is_there(const char *run_dir); /* cheap */
-/* Reads and removes it. SY_ENOENT: there is none, or it has no end yet. */
+/* Reads and removes it. SY_ENOENT: there is none, or it has no end yet; SY_EINVAL: it is no request, and stays. */
 int syi_move_receive(const char *run_dir, struct syi_move *move, struct sy_error *err) SYI_MUST_CHECK;
 int syi_move_answer(const struct syi_run_dir *dir, const struct syi_move *move, int done, const char *text,
                     struct sy_error *err) SYI_MUST_CHECK;
