@@ -137,22 +137,30 @@ static int check_available(const struct syi_session *session, const char *where,
 
 static const char on_device[] = " on the device";
 
-static int check_device(const struct syi_session *session, struct sy_error *err)
+/* given_back: bytes that will be free besides. */
+static int check_device(const struct syi_session *session, uint64_t given_back, struct sy_error *err)
 {
     struct syi_backend *backend = session->options.backend;
     uint64_t left = 0, all = 0;
     int status = session->device->memory_info(backend->context, &left, &all);
     if (status) return syi_backend_error(backend, status, "asking how much device memory is free", err);
-    return check_available(session, on_device, syi_device_bytes(session), left, err);
+    return check_available(session, on_device, syi_device_bytes(session), left + given_back, err);
 }
 
-static int check_memory(const struct syi_session *session, struct sy_error *err)
+static int check_memory(const struct syi_session *session, uint64_t given_back, struct sy_error *err)
 {
     const struct syi_session_options *options = &session->options;
     int status = options->available
                      ? check_available(session, "", own_bytes(session), options->available, err)
                      : SY_OK;
-    return !status && session->device && options->check_device ? check_device(session, err) : status;
+    return !status && session->device && options->check_device ? check_device(session, given_back, err)
+                                                               : status;
+}
+
+int syi_session_fits(const struct syi_session *planned, const struct syi_session *instead,
+                     struct sy_error *err)
+{
+    return check_memory(planned, instead->device ? syi_device_bytes(instead) : 0, err);
 }
 
 /* The arena: exactly the bytes of the plan. Zeroed by the pool, so pages are near the threads that work on
@@ -330,7 +338,7 @@ static int check_alike(struct syi_session *session, struct sy_error *err)
 /* The memory and the kernels: what one rank may lack that others have. */
 static int take(struct syi_session *session, struct sy_error *err)
 {
-    int status = check_memory(session, err);
+    int status = check_memory(session, 0, err);
     if (!status) status = take_memory(session, err);
     if (!status) status = list_shared(session, err);
     if (!status) status = check_weights(session, err);

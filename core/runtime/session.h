@@ -76,6 +76,10 @@ const struct syi_plan *syi_session_plan(const struct syi_session *session);
 /* Bytes of the plan that are memory of the host, and of the device (0: there is none). */
 uint64_t syi_session_host_bytes(const struct syi_session *session);
 uint64_t syi_session_device_bytes(const struct syi_session *session);
+/* Whether a session that was only planned would fit in the place of another, by what its options say is available: SY_ENOMEM
+ * says why not. Memory of another device than its own is taken for its own. */
+int syi_session_fits(const struct syi_session *planned, const struct syi_session *instead,
+                     struct sy_error *err) SYI_MUST_CHECK;
 const struct syi_program *syi_session_program(const struct syi_session *session, int index);
 /* What the budget cost this program; all zero without one, or where it is kept anyway. */
 const struct syi_recomputed *syi_session_recomputed(const struct syi_session *session, int index);

@@ -66,6 +66,18 @@ static void swap_side(struct syi_trainer *t, struct side *side)
 
 /* ---- where there is no memory for both ---- */
 
+/* Whether giving up the engine can help at all: a plan shows it. */
+static int could_fit(struct syi_trainer *t, const struct syi_config *config, const struct side *side,
+                     struct sy_error *err)
+{
+    struct syi_engine *planned = NULL;
+    int use = syi_engine_use(t->engine) | SYI_USE_TOGETHER;
+    int status = syi_engine_new(config, &side->rank, use, 1, &planned, err);
+    if (!status) status = syi_session_fits(syi_engine_session(planned), syi_engine_session(t->engine), err);
+    syi_engine_free(planned);
+    return syi_comm_agree(t->rank->comm, status, err);
+}
+
 /* *saved: a checkpoint of this step is on disk. */
 static int save_here(struct syi_trainer *t, int *saved, struct sy_error *err)
 {
@@ -98,7 +110,6 @@ static int make_instead(struct syi_trainer *t, const struct syi_config *config,
     int use = syi_engine_use(t->engine), status = SY_OK;
     swap_side(t, &old);
     free_side(&old);
-    side->rank.memory = t->rank->memory; /* as much as when the run began */
     *why = (struct sy_error){0};
     if (!make_side(t, config, use, side, why)) {
         swap_side(t, side);
@@ -115,12 +126,17 @@ static int make_instead(struct syi_trainer *t, const struct syi_config *config,
                      lost.text);
 }
 
-/* *why: of the engine that did not fit beside the other, and after a checkpoint that of this way. */
+/* *why: of the engine that did not fit beside the other, then of the further ways. */
 static int move_over_checkpoint(struct syi_trainer *t, const struct syi_config *config, struct side *side,
                                 struct sy_error *why, struct sy_error *err)
 {
     struct syi_config *before = syi_alloc(sizeof *before, err);
-    int saved = 0, status = before ? save_here(t, &saved, err) : SY_ENOMEM;
+    int saved = 0, status = before ? SY_OK : SY_ENOMEM;
+    struct sy_error alone = {0};
+    side->rank.memory = t->rank->memory; /* as much as when the run began */
+    int hopeless = !status && could_fit(t, config, side, &alone);
+    if (hopeless) *why = alone;
+    if (!status && !hopeless) status = save_here(t, &saved, err);
     if (!status && saved) {
         *before = *syi_engine_config(t->engine);
         status = make_instead(t, config, before, side, why, err);
