@@ -223,9 +223,9 @@ static int between_steps(struct syi_trainer *t, struct sy_error *err)
     if (!t->ended && t->step >= t->config->train.steps)
         syi_trainer_end(t, SYI_END_DONE, "done after %" PRId64 " steps", t->step);
     if (!t->ended) status = agree(t, err);
+    if (!status && t->asked && !t->ended) status = syi_trainer_move(t, err);
     if (!status) status = t->ended ? syi_trainer_wait_save(t, err) : syi_trainer_note_save(t, err);
     if (!status && syi_trainer_is_save_due(t)) status = syi_trainer_save(t, err);
-    if (!status && t->asked && !t->ended) status = syi_trainer_move(t, err);
     return status;
 }
 
