@@ -252,7 +252,7 @@ int syi_trainer_move(struct syi_trainer *t, struct sy_error *err)
     double begin = syi_seconds();
     t->asked = 0;
     int status = syi_trainer_wait_save(t, err); /* it reads the engine */
-    if (status || t->ended) return status; /* an action that heard of the save may have ended the run */
+    if (status || t->ended) return status;      /* an action that heard of the save may have ended the run */
     status = receive(t, &move, err);
     if (status || !move.id[0]) return status;
     describe(t, before, sizeof before);
