@@ -506,7 +506,7 @@ Test(run_dir, a_request_to_move_comes_and_is_answered)
 {
     struct syi_run_dir dir;
     struct syi_move asked = {.backend = "cuda", .n_sets = 1, .set = {"cuda.products=own"}}, got,
-                    second = {{0}};
+                    second = {.n_sets = 0};
     char text[64];
     cr_assert_eq(syi_run_dir_open(path, NULL, &dir, NULL), SY_OK);
     cr_expect_not(syi_move_is_there(path));
@@ -532,7 +532,7 @@ Test(run_dir, a_move_sets_what_changes_no_numbers)
     static const struct {
         const char *backend, *set;
         int status;
-    } cases[] = {{"cpu", "cpu.variant=portable", SY_OK}, {"", "memory.budget=1g", SY_OK},
+    } cases[] = {{"cpu", "cpu.variant=portable", SY_OK}, {"", "memory.budget=1GiB", SY_OK},
                  {"", "device.index=1", SY_OK},          {"null", "device.index=1", SY_EINVAL},
                  {"", "cpu.threads=2", SY_EINVAL},       {"", "model.d_model=8", SY_EINVAL},
                  {"", "cpu.variant=quantum", SY_EINVAL}, {"", "cpu", SY_EINVAL},
