@@ -54,6 +54,7 @@ struct cli_options {
     const char *format, *export, *name;  /* of metrics, NULL */
     int list;                            /* likewise */
     int64_t from, to;                    /* steps, -1: not given */
+    const char *to_backend;              /* of move, NULL */
     int once;                            /* of top */
     double every;                        /* seconds; 0: not given */
     const char *output;                  /* of report, convert-gin and pack, NULL */

@@ -18,6 +18,7 @@ static int fail(struct syi_comm *comm, int status, const char *what, struct sy_e
 static void free_group(struct syi_comm *comm, int group)
 {
     if (comm->group[group].n) comm->table->group_free(comm->context, comm->group[group].handle);
+    syi_free(comm->group[group].world);
     comm->group[group] = (struct syi_comm_group){0};
 }
 
@@ -47,6 +48,7 @@ static int make_group(struct syi_comm *comm, const int *ranks, int n, struct syi
     if (status != SY_OK) return fail(comm, status, "making a group of ranks", err);
     group->n = n;
     group->rank = mine;
+    group->lane = -1;
     return SY_OK;
 }
 
@@ -57,6 +59,29 @@ int syi_comm_group_new(struct syi_comm *comm, const int *ranks, int n, int *grou
     int status = make_group(comm, ranks, n, &comm->group[comm->n_groups + 1], err);
     if (status == SY_OK) *group = ++comm->n_groups;
     return status;
+}
+
+int syi_comm_group_shared(struct syi_comm *comm, int lane, const int *ranks, int n, int *group,
+                          struct sy_error *err)
+{
+    size_t bytes = (size_t)n * sizeof *ranks;
+    for (int i = 1; i <= comm->n_groups; i++) {
+        const struct syi_comm_group *there = &comm->group[i];
+        if (there->lane != lane || there->n != n || memcmp(there->world, ranks, bytes)) continue;
+        *group = i;
+        return SY_OK;
+    }
+    int *world = syi_alloc(bytes, err);
+    if (!world) return SY_ENOMEM;
+    int status = syi_comm_group_new(comm, ranks, n, group, err);
+    if (status) {
+        syi_free(world);
+        return status;
+    }
+    memcpy(world, ranks, bytes);
+    comm->group[*group].lane = lane;
+    comm->group[*group].world = world;
+    return SY_OK;
 }
 
 /* The first use of the world is the same call on all ranks, so all make its group together. */
@@ -183,6 +208,27 @@ int syi_comm_same(struct syi_comm *comm, const void *data, size_t bytes, int *od
         if (memcmp(all, all + (size_t)i * bytes, bytes)) *odd = i;
     syi_free(all);
     return status;
+}
+
+int syi_comm_failure(struct syi_comm *comm, struct sy_error *failure, struct sy_error *err)
+{
+    if (comm->ranks == 1) return SY_OK;
+    struct sy_error *all = syi_alloc((size_t)comm->ranks * sizeof *all, err);
+    int status = all ? syi_comm_gather(comm, failure, sizeof *failure, all, err) : SY_ENOMEM;
+    for (int i = comm->ranks - 1; !status && i >= 0; i--)
+        if (all[i].code) *failure = all[i];
+    syi_free(all);
+    return status;
+}
+
+int syi_comm_agree(struct syi_comm *comm, int status, struct sy_error *err)
+{
+    struct sy_error why = {0}, meeting = {0};
+    if (status) syi_error(&why, status, "%s", err && err->code ? err->text : sy_status_text(status));
+    int failed = syi_comm_failure(comm, &why, &meeting);
+    if (failed) why = meeting;
+    if (err) *err = why;
+    return failed ? failed : why.code;
 }
 
 uint64_t syi_comm_reduce_bytes(int dtype)

@@ -18,6 +18,8 @@ struct syi_comm_group {
     void *handle; /* of the table */
     int n;        /* ranks */
     int rank;     /* of this rank in the group */
+    int lane;     /* of a shared group; -1: of no other use than its maker's */
+    int *world;   /* [n] world ranks of a shared group; else NULL */
 };
 
 struct syi_comm {
@@ -41,6 +43,10 @@ void syi_comm_keep(struct syi_comm *comm, int n);
 /* A group of world ranks in the given order, this rank among them; every member calls with the same list, in
  * the same order of calls. *group: index for start. */
 int syi_comm_group_new(struct syi_comm *comm, const int *ranks, int n, int *group, struct sy_error *err);
+/* The same for all who work on this communicator one after the other: made at the first call with these ranks and this lane,
+ * found by later ones. */
+int syi_comm_group_shared(struct syi_comm *comm, int lane, const int *ranks, int n, int *group,
+                          struct sy_error *err);
 /* As in struct sy_collective_table; a failure says why. Nothing is allocated by self and thread. */
 int syi_comm_start(struct syi_comm *comm, int group, const struct sy_collective *call, void **request,
                    struct sy_error *err);
@@ -67,6 +73,13 @@ int syi_comm_share(struct syi_comm *comm, void *data, size_t bytes, struct sy_er
 /* All ranks bring `bytes` that should be equal. *odd: the lowest rank whose differ from rank 0's, -1: none.
  */
 int syi_comm_same(struct syi_comm *comm, const void *data, size_t bytes, int *odd, struct sy_error *err);
+
+/* All ranks meet and say how they fared: *failure (code 0: well) becomes that of the lowest rank that brought one, on all. A
+ * status other than SY_OK: they could not meet. */
+int syi_comm_failure(struct syi_comm *comm, struct sy_error *failure, struct sy_error *err) SYI_MUST_CHECK;
+/* Between ranks that go on together after a failure: what one brings, status and err, all return. Ranks that cannot meet
+ * return why, as does what they try together next. */
+int syi_comm_agree(struct syi_comm *comm, int status, struct sy_error *err) SYI_MUST_CHECK;
 
 uint64_t syi_comm_reduce_bytes(int dtype); /* of an element that all_reduce can sum; 0: it cannot */
 

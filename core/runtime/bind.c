@@ -150,8 +150,8 @@ static struct sy_collective describe(const struct sy_call *call, uint64_t ranks)
     return c;
 }
 
-/* The communicator's group for a queue and a set of mesh axes, made once. All ranks come here in the same
- * order. */
+/* The communicator's group for a queue and a set of mesh axes, made once for all sessions. All ranks come here in the
+ * same order. */
 static int find_group(struct syi_session *session, int queue, int axes, int *group, struct sy_error *err)
 {
     int *ranks, status = SY_OK, *made = &session->group[queue - 1][axes];
@@ -159,7 +159,7 @@ static int find_group(struct syi_session *session, int queue, int axes, int *gro
         ranks = syi_alloc((size_t)syi_mesh_size(&session->mesh, axes) * sizeof *ranks, err);
         if (!ranks) return SY_ENOMEM;
         int n = syi_mesh_group(&session->mesh, axes, session->rank, ranks);
-        status = syi_comm_group_new(session->options.comm, ranks, n, made, err);
+        status = syi_comm_group_shared(session->options.comm, queue, ranks, n, made, err);
         syi_free(ranks);
     }
     *group = *made;
@@ -280,13 +280,21 @@ static void connect_chains(struct syi_session *session, struct syi_bound *bound)
     }
 }
 
-int syi_bound_connect(struct syi_session *session, struct syi_bound *bound, struct sy_error *err)
+int syi_bound_kernels(struct syi_session *session, struct syi_bound *bound, struct sy_error *err)
 {
     int status = SY_OK;
     fill_operands(session, bound);
+    for (size_t at = 0; at < bound->program->n_ops && !status; at++)
+        if (bound->kernel[at]) status = prepare_kernel(session, bound, at, err);
+    return status;
+}
+
+int syi_bound_connect(struct syi_session *session, struct syi_bound *bound, struct sy_error *err)
+{
+    int status = SY_OK;
     for (size_t at = 0; at < bound->program->n_ops && !status; at++) {
         connect_fn connect = connect_of(&bound->program->op[at]);
-        status = connect ? connect(session, bound, at, err) : prepare_kernel(session, bound, at, err);
+        if (connect) status = connect(session, bound, at, err);
     }
     if (!status) connect_chains(session, bound);
     if (!status && session->device) status = syi_device_find_moves(bound, err);

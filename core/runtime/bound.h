@@ -114,7 +114,10 @@ struct syi_session {
 /* Arrays, operands (without memory), kernels and workspace sizes of a lowered program. */
 int syi_bound_prepare(struct syi_session *session, struct syi_bound *bound,
                       struct sy_error *err) SYI_MUST_CHECK;
-/* Memory of every operand, plans of kernels, descriptors of collectives. After the plan. */
+/* Memory of every operand, plans of kernels. After the plan; needs no other rank. */
+int syi_bound_kernels(struct syi_session *session, struct syi_bound *bound,
+                      struct sy_error *err) SYI_MUST_CHECK;
+/* Then the ops that the session runs itself, with the groups of their collectives. */
 int syi_bound_connect(struct syi_session *session, struct syi_bound *bound,
                       struct sy_error *err) SYI_MUST_CHECK;
 void syi_bound_free(struct syi_session *session, struct syi_bound *bound);

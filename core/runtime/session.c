@@ -137,22 +137,30 @@ static int check_available(const struct syi_session *session, const char *where,
 
 static const char on_device[] = " on the device";
 
-static int check_device(const struct syi_session *session, struct sy_error *err)
+/* given_back: bytes that will be free besides. */
+static int check_device(const struct syi_session *session, uint64_t given_back, struct sy_error *err)
 {
     struct syi_backend *backend = session->options.backend;
     uint64_t left = 0, all = 0;
     int status = session->device->memory_info(backend->context, &left, &all);
     if (status) return syi_backend_error(backend, status, "asking how much device memory is free", err);
-    return check_available(session, on_device, syi_device_bytes(session), left, err);
+    return check_available(session, on_device, syi_device_bytes(session), left + given_back, err);
 }
 
-static int check_memory(const struct syi_session *session, struct sy_error *err)
+static int check_memory(const struct syi_session *session, uint64_t given_back, struct sy_error *err)
 {
     const struct syi_session_options *options = &session->options;
     int status = options->available
                      ? check_available(session, "", own_bytes(session), options->available, err)
                      : SY_OK;
-    return !status && session->device && options->check_device ? check_device(session, err) : status;
+    return !status && session->device && options->check_device ? check_device(session, given_back, err)
+                                                               : status;
+}
+
+int syi_session_fits(const struct syi_session *planned, const struct syi_session *instead,
+                     struct sy_error *err)
+{
+    return check_memory(planned, instead->device ? syi_device_bytes(instead) : 0, err);
 }
 
 /* The arena: exactly the bytes of the plan. Zeroed by the pool, so pages are near the threads that work on
@@ -327,23 +335,42 @@ static int check_alike(struct syi_session *session, struct sy_error *err)
                      "rank %d would exchange other data than rank 0: the ranks have different programs", odd);
 }
 
-static int bind(struct syi_session *session, struct sy_error *err)
+/* The memory and the kernels: what one rank may lack that others have. */
+static int take(struct syi_session *session, struct sy_error *err)
 {
-    int status = session->options.budget ? syi_session_fit(session, err)
-                                         : syi_session_prepare(session, UINT64_MAX, err);
-    int takes = !session->options.plan_only;
-    if (!status) status = check_alike(session, err);
-    if (!status && takes) status = check_memory(session, err);
-    if (!status && takes) status = take_memory(session, err);
+    int status = check_memory(session, 0, err);
+    if (!status) status = take_memory(session, err);
     if (!status) status = list_shared(session, err);
-    if (!status && takes) status = check_weights(session, err);
-    if (!status && takes && !session->options.weights) {
+    if (!status) status = check_weights(session, err);
+    if (!status && !session->options.weights) {
         fill_state(session);
         status = syi_session_upload(session, SYI_PERSIST, err);
     }
     for (size_t i = 0; i < session->n_bound && !status; i++)
         status = syi_bound_index(session, &session->bound[i], err);
-    for (size_t i = 0; i < session->n_bound && !status && takes; i++)
+    for (size_t i = 0; i < session->n_bound && !status; i++)
+        status = syi_bound_kernels(session, &session->bound[i], err);
+    return status;
+}
+
+static int index_plan(struct syi_session *session, struct sy_error *err)
+{
+    int status = list_shared(session, err);
+    for (size_t i = 0; i < session->n_bound && !status; i++)
+        status = syi_bound_index(session, &session->bound[i], err);
+    return status;
+}
+
+static int bind(struct syi_session *session, struct sy_error *err)
+{
+    int status = session->options.budget ? syi_session_fit(session, err)
+                                         : syi_session_prepare(session, UINT64_MAX, err);
+    if (!status) status = check_alike(session, err);
+    if (status) return status;
+    if (session->options.plan_only) return index_plan(session, err);
+    status = take(session, err);
+    if (session->options.all_or_none) status = syi_comm_agree(session->options.comm, status, err);
+    for (size_t i = 0; i < session->n_bound && !status; i++)
         status = syi_bound_connect(session, &session->bound[i], err);
     return status;
 }

@@ -33,6 +33,9 @@ struct syi_session_options {
     /* 1: every run moves parameters, state and what is carried both ways, so that the host may read and write them
      * between runs as on host memory (verify). */
     int coherent;
+    /* 1: where one rank cannot take its memory or prepare a kernel, bind fails on all with its error, and they may go on
+     * together without this session. 0: the others are stopped when that rank ends. */
+    int all_or_none;
     int check_device; /* 1: a plan larger than what is free on the device is SY_ENOMEM before it is taken */
     uint64_t budget;  /* most bytes of the arena, by computing activations again; 0: any */
     /* Bytes of the host that this rank can take: a larger plan is SY_ENOMEM; 0: unknown, tried. */
@@ -73,6 +76,10 @@ const struct syi_plan *syi_session_plan(const struct syi_session *session);
 /* Bytes of the plan that are memory of the host, and of the device (0: there is none). */
 uint64_t syi_session_host_bytes(const struct syi_session *session);
 uint64_t syi_session_device_bytes(const struct syi_session *session);
+/* Whether a session that was only planned would fit in the place of another, by what its options say is available: SY_ENOMEM
+ * says why not. Memory of another device than its own is taken for its own. */
+int syi_session_fits(const struct syi_session *planned, const struct syi_session *instead,
+                     struct sy_error *err) SYI_MUST_CHECK;
 const struct syi_program *syi_session_program(const struct syi_session *session, int index);
 /* What the budget cost this program; all zero without one, or where it is kept anyway. */
 const struct syi_recomputed *syi_session_recomputed(const struct syi_session *session, int index);

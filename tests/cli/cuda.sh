@@ -35,6 +35,46 @@ says_same "$reference" "two ranks"
 exits 0 tiny own $small --backend cuda --set model.dtype=bfloat16 --set cuda.products=own
 says_same "$reference" "the own products"
 
+# ---- a training that moves: from the CPU, to other options, and back ----
+# moves ARGUMENTS...
+moves() {
+    exits 0 "$program" move moving "$@"
+    says out '^moved from backend '
+}
+# shellcheck disable=SC2086
+start moving $small $cpu --set train.log_every=1 --set train.steps=1000000
+eventually grep -q '^step 2/' moving.out
+moves --backend cuda
+says out 'from backend cpu (portable) to cuda (emulated on the CPU, '
+moves --set cuda.products=own
+moves --backend cpu
+kill -TERM "$owner"
+ended
+ends moving stopped 3 $?
+# shellcheck disable=SC2086
+exits 0 tiny still $small $cpu --set train.steps="$(newest moving)"
+[ "$(hash_in out)" = "$(hash_in moving.out)" ] || fail "a training that moved has other weights"
+[ ! -s moving.err ] || fail "a move writes on stderr: $(cat moving.err)"
+
+# The device has room for one of them: the second is made when the first is given up, over a checkpoint.
+# shellcheck disable=SC2086
+SY_EMULATED_CUDA_BYTES=100000 exits 1 tiny none $small --backend cuda
+room=$(sed -n 's/.*the plan of a rank needs \([0-9]*\) bytes.*/\1/p' err)
+SY_EMULATED_CUDA_BYTES=$((room * 3 / 2))
+export SY_EMULATED_CUDA_BYTES
+# shellcheck disable=SC2086
+start moving-full $small --backend cuda --set train.log_every=1 --set train.steps=1000000
+eventually grep -q '^step 1/' moving-full.out
+exits 0 "$program" move moving-full --set cuda.products=own
+grep -q '^checkpoint of step' moving-full.out || fail "two engines fit into $SY_EMULATED_CUDA_BYTES bytes"
+kill -TERM "$owner"
+ended
+ends moving-full stopped 3 $?
+unset SY_EMULATED_CUDA_BYTES
+# shellcheck disable=SC2086
+exits 0 tiny still-full $small $cpu --set train.steps="$(newest moving-full)"
+[ "$(hash_in out)" = "$(hash_in moving-full.out)" ] || fail "a training that moved over a checkpoint has other weights"
+
 # ---- evaluation and prediction ----
 
 head -n 8 train.tsv >some.tsv

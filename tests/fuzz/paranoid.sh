@@ -11,7 +11,7 @@ build=$PWD
 flags="-std=gnu11 -g -O1 -fno-omit-frame-pointer -ffp-contract=off -Wall -Wextra -I$build -I$top/include -I$top/core ${COMPRESSION_CFLAGS-}"
 libraries="${COMPRESSION_LIBS-} -lm -pthread"
 sanitize=address,undefined
-targets='gin safetensors json run_file records tsv meta sql vocabulary pickle hf_config msgpack zarray t5x'
+targets='gin move safetensors json run_file records tsv meta sql vocabulary pickle hf_config msgpack zarray t5x'
 each=$((${PARANOID_SECONDS:-60} / 14))
 mkdir -p paranoid
 cd paranoid

@@ -531,3 +531,53 @@ Test(comm, ranks_with_thread_pools)
     struct sy_error err = {0};
     cr_expect_eq(syi_comm_thread_run(4, ranks_with_pools, &job, &err), SY_OK, "%s", err.text);
 }
+
+/* More times than there may be groups, the same ranks and lane are the same group; another lane or order is another. */
+static int shared_groups(void *arg, struct syi_comm *comm, struct sy_error *err)
+{
+    int forward[2] = {0, 1}, backward[2] = {1, 0}, first = -1, other = -1, turned = -1, again = -1;
+    (void)arg;
+    if (syi_comm_group_shared(comm, 1, forward, 2, &first, err)) return SY_EINTERNAL;
+    if (syi_comm_group_shared(comm, 2, forward, 2, &other, err)) return SY_EINTERNAL;
+    if (syi_comm_group_shared(comm, 1, backward, 2, &turned, err)) return SY_EINTERNAL;
+    for (int i = 0; i < 2 * SYI_COMM_MAX_GROUPS; i++)
+        if (syi_comm_group_shared(comm, 1, forward, 2, &again, err) || again != first) return SY_EINTERNAL;
+    if (first == other || first == turned || other == turned || comm->n_groups != 3)
+        return syi_error(err, SY_EINTERNAL, "groups %d, %d, %d of %d", first, other, turned, comm->n_groups);
+    int own = -1; /* a group of its maker's is not shared */
+    if (syi_comm_group_new(comm, forward, 2, &own, err) || own == first) return SY_EINTERNAL;
+    syi_comm_keep(comm, 0);
+    return syi_comm_group_shared(comm, 1, forward, 2, &again, err) || again != 1 ? SY_EINTERNAL : SY_OK;
+}
+
+Test(comm, groups_are_shared_by_lane_and_ranks)
+{
+    struct sy_error err = {0};
+    cr_expect_eq(syi_comm_thread_run(2, shared_groups, NULL, &err), SY_OK, "%s", err.text);
+}
+
+/* arg: bits of the ranks that fail. The lowest one's failure is that of all, and all go on. */
+static int agree_on(void *arg, struct syi_comm *comm, struct sy_error *err)
+{
+    int failing = *(int *)arg, lowest = failing ? __builtin_ctz((unsigned)failing) : -1;
+    char text[32];
+    for (int round = 0; round < 20; round++) {
+        struct sy_error mine = {0};
+        int status =
+            failing & 1 << comm->rank ? syi_error(&mine, SY_EIO - comm->rank, "by %d", comm->rank) : SY_OK;
+        status = syi_comm_agree(comm, status, &mine);
+        snprintf(text, sizeof text, "by %d", lowest);
+        if (lowest < 0 ? status || mine.code : status != SY_EIO - lowest || strcmp(mine.text, text) != 0)
+            return syi_error(err, SY_EINTERNAL, "rank %d: %d %s", comm->rank, status, mine.text);
+    }
+    return syi_comm_agree(comm, SY_ENOMEM, NULL) == SY_ENOMEM ? SY_OK : SY_EINTERNAL; /* without a text */
+}
+
+Test(comm, ranks_agree_on_a_failure_and_go_on)
+{
+    for (int failing = 0; failing < 8; failing++) {
+        struct sy_error err = {0};
+        cr_expect_eq(syi_comm_thread_run(3, agree_on, &failing, &err), SY_OK, "%s", err.text);
+        cr_expect_eq(syi_comm_thread_run(1, agree_on, &(int){failing & 1}, &err), SY_OK, "%s", err.text);
+    }
+}

@@ -12,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "train/launch/move_file.h"
 #include "train/launch/run_dir.h"
 #include "train/launch/run_state.h"
 
@@ -497,4 +498,52 @@ Test(run_dir, a_look_from_outside)
     cr_assert_eq(utimensat(AT_FDCWD, lock, old, 0), 0);
     syi_run_state_read(path, &state);
     cr_expect(!state.live && strstr(state.text, "no sign of life for 50"), "%s", state.text);
+}
+
+/* ---- requests to move ---- */
+
+Test(run_dir, a_request_to_move_comes_and_is_answered)
+{
+    struct syi_run_dir dir;
+    struct syi_move asked = {.backend = "cuda", .n_sets = 1, .set = {"cuda.products=own"}}, got,
+                    second = {.n_sets = 0};
+    char text[64];
+    cr_assert_eq(syi_run_dir_open(path, NULL, &dir, NULL), SY_OK);
+    cr_expect_not(syi_move_is_there(path));
+    cr_expect_eq(syi_move_receive(path, &got, NULL), SY_ENOENT);
+    cr_assert_eq(syi_move_ask(path, &asked, NULL), SY_OK);
+    cr_expect(syi_move_is_there(path));
+    cr_expect_eq(syi_move_ask(path, &second, NULL), SY_EBUSY);
+    cr_expect_eq(syi_move_withdraw(path, &second), 0, "the request of another is withdrawn");
+    cr_assert_eq(syi_move_receive(path, &got, NULL), SY_OK);
+    cr_expect(!memcmp(&got, &asked, sizeof got) && !syi_move_is_there(path));
+    cr_expect_eq(syi_move_look(path, &asked, text, sizeof text), SYI_MOVE_WAITS);
+    cr_expect_eq(syi_move_answer(&dir, &got, 0, "no such device", NULL), SY_OK);
+    cr_expect_eq(syi_move_look(path, &asked, text, sizeof text), SYI_MOVE_REFUSED);
+    cr_expect_str_eq(text, "no such device");
+    cr_expect_eq(syi_move_look(path, &second, text, sizeof text), SYI_MOVE_WAITS, "the answer to another");
+    cr_expect_eq(syi_move_ask(path, &second, NULL), SY_OK);
+    cr_expect_eq(syi_move_withdraw(path, &second), 1);
+    syi_run_dir_close(&dir);
+}
+
+Test(run_dir, a_move_sets_what_changes_no_numbers)
+{
+    static const struct {
+        const char *backend, *set;
+        int status;
+    } cases[] = {{"cpu", "cpu.variant=portable", SY_OK}, {"", "memory.budget=1GiB", SY_OK},
+                 {"", "device.index=1", SY_OK},          {"null", "device.index=1", SY_EINVAL},
+                 {"", "cpu.threads=2", SY_EINVAL},       {"", "model.d_model=8", SY_EINVAL},
+                 {"", "cpu.variant=quantum", SY_EINVAL}, {"", "cpu", SY_EINVAL},
+                 {"", "mesh.data=2", SY_EINVAL},         {"", "cuda.tf32=maybe", SY_EINVAL}};
+    static struct syi_config config;
+    for (size_t i = 0; i < SYI_COUNT(cases); i++) {
+        struct syi_move move = {.n_sets = 1};
+        struct sy_error err = {0};
+        snprintf(move.backend, sizeof move.backend, "%s", cases[i].backend);
+        snprintf(move.set[0], sizeof move.set[0], "%s", cases[i].set);
+        cr_assert_eq(syi_config_defaults(&config, NULL), SY_OK);
+        cr_expect_eq(syi_move_apply(&move, &config, &err), cases[i].status, "%s: %s", cases[i].set, err.text);
+    }
 }

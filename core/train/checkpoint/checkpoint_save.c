@@ -137,19 +137,6 @@ static void start_stage(struct syi_saver *s)
         run_stages(s);
 }
 
-/* All ranks meet; the failure becomes that of the lowest rank that brought one. */
-static int share_failure(struct syi_saver *s, struct sy_error *err)
-{
-    int ranks = s->comm->ranks;
-    if (ranks == 1) return SY_OK;
-    struct sy_error *all = syi_alloc((size_t)ranks * sizeof *all, err);
-    int status = all ? syi_comm_gather(s->comm, &s->failure, sizeof s->failure, all, err) : SY_ENOMEM;
-    for (int i = ranks - 1; !status && i >= 0; i--)
-        if (all[i].code) s->failure = all[i];
-    syi_free(all);
-    return status;
-}
-
 static void close_files(struct syi_saver *s)
 {
     for (int i = 0; i < FILES; i++) {
@@ -247,7 +234,7 @@ void syi_saver_words(struct syi_saver *s, int64_t word[SYI_SAVER_WORDS])
 int syi_saver_advance(struct syi_saver *s, const int64_t sum[SYI_SAVER_WORDS], struct sy_error *err)
 {
     if (!s->under_way || sum[SYI_SAVER_ENDED] < s->comm->ranks) return SY_OK;
-    int status = sum[SYI_SAVER_FAILED] ? share_failure(s, err) : SY_OK;
+    int status = sum[SYI_SAVER_FAILED] ? syi_comm_failure(s->comm, &s->failure, err) : SY_OK;
     if (!status) next_stage(s);
     return status;
 }
@@ -257,7 +244,7 @@ int syi_saver_wait(struct syi_saver *s, struct sy_error *err)
     int status = SY_OK;
     while (s->under_way && !status) {
         if (s->background) syi_worker_wait(s->worker);
-        status = share_failure(s, err);
+        status = syi_comm_failure(s->comm, &s->failure, err);
         if (!status) next_stage(s);
     }
     return status;

@@ -21,6 +21,7 @@ enum syi_engine_use {
     SYI_USE_SNAPSHOT = 128, /* memory for checkpoints that are written beside training */
     SYI_USE_UNFOLDED =
         512, /* sums of blocks stay ops of their own, as in every program of the model (lock-step) */
+    SYI_USE_TOGETHER = 1024, /* a rank that cannot have it is none for all, who go on without */
     SYI_USE_COHERENT = 256 /* the host reads and writes weights, state and gradients between runs (verify) */
 };
 
@@ -67,6 +68,13 @@ struct syi_chain;
 int syi_engine_state_tree(struct syi_engine *engine, struct syi_state_tree *tree,
                           struct sy_error *err) SYI_MUST_CHECK;
 const struct syi_chain *syi_engine_chains(const struct syi_engine *engine); /* borrowed */
+
+/* Parameters, optimizer state and the factor of learning rates of another engine of the same model, mesh and ranks, bound to
+ * any backend; between two steps. Nothing is taken where it fails on a rank: the same error on all. */
+int syi_engine_take(struct syi_engine *engine, const struct syi_engine *from,
+                    struct sy_error *err) SYI_MUST_CHECK;
+const struct syi_config *syi_engine_config(const struct syi_engine *engine);
+int syi_engine_use(const struct syi_engine *engine); /* as it was made for */
 
 struct syi_step_result {
     double loss; /* what is differentiated, microbatches added: sums over targets / normalizer (by default a

@@ -201,6 +201,7 @@ static int bind(struct syi_engine *e, const struct syi_engine *lender, int plan_
                                           .available = e->config.memory.check ? e->rank.memory : 0,
                                           .plan_only = plan_only,
                                           .check_device = e->config.memory.check,
+                                          .all_or_none = (e->use & SYI_USE_TOGETHER) != 0,
                                           .coherent = (e->use & SYI_USE_COHERENT) != 0,
                                           .fold = !(e->use & (SYI_USE_UNFUSED | SYI_USE_UNFOLDED)),
                                           .snapshot = (e->use & SYI_USE_SNAPSHOT) != 0,
@@ -213,7 +214,8 @@ static int bind(struct syi_engine *e, const struct syi_engine *lender, int plan_
         status = add(e, SYI_UPDATE_METRICS, 0, &e->weighing, err);
     if (!status && (e->use & SYI_USE_TRAIN) && syi_chains_average(e->chains, e->config.optimizer.n))
         status = add(e, SYI_EXCHANGE, 0, &e->exchanging, err);
-    if (!status && (e->use & SYI_USE_TRAIN) && e->rank.comm->rank == 0)
+    int again = (e->use & SYI_USE_TOGETHER) != 0; /* the run has had one of the same model */
+    if (!status && (e->use & SYI_USE_TRAIN) && e->rank.comm->rank == 0 && !again)
         syi_warn_of_patterns(&e->config, &e->model);
     if (!status && e->model.n_copies) status = add(e, SYI_WEIGHTS, 0, &e->copying, err);
     if (!status) status = syi_session_bind(e->session, err);

@@ -21,6 +21,7 @@ struct team {
     int ranks, threads, cpus; /* threads: of a rank */
     const char *limited_by;   /* variable that made threads fewer than CPUs; NULL: none */
     int sharers;              /* ranks that share this process's processors */
+    int together;             /* 1: a backend that one rank cannot open is none for all */
     uint64_t memory;          /* bytes that are free here for a rank; 0: unknown */
 };
 
@@ -168,6 +169,12 @@ static int open_variant(const struct team *team, int variant, struct syi_threads
     return status;
 }
 
+/* Where ranks are to go on after a failure, it is that of all. */
+static int agree(const struct team *team, struct syi_comm *comm, int status, struct sy_error *err)
+{
+    return team->together ? syi_comm_agree(comm, status, err) : status;
+}
+
 /* Kernels of one kind on all ranks: the widest that every one of them has and rank 0 does not find slow. */
 static int open_cpu(const struct team *team, struct syi_comm *comm, struct syi_threads *threads,
                     struct syi_backend **backend, struct sy_error *err)
@@ -177,6 +184,7 @@ static int open_cpu(const struct team *team, struct syi_comm *comm, struct syi_t
     if (variant == SYI_CPU_VARIANT_AUTO)
         status = choose_variant(team, !processes || comm->rank == 0, &variant, err);
     if (!status) status = open_variant(team, variant, threads, backend, err);
+    status = agree(team, comm, status, err);
     if (status || !processes) return status;
     const int32_t mine = least = syi_variant_of((*backend)->description);
     all = syi_alloc((size_t)comm->ranks * sizeof *all, err);
@@ -284,10 +292,17 @@ static int open_threads(const struct team *team, struct syi_threads **threads, s
     return syi_threads_new(team->threads, team->sharers, threads, err);
 }
 
+static void take_options(const struct syi_config *config, struct syi_rank *rank)
+{
+    rank->emulate = (int)config->cpu.emulate;
+    rank->device.index = (int)config->device.index;
+    rank->device.own_products = config->cuda.products == SYI_CUDA_PRODUCTS_OWN;
+    rank->device.tf32 = (int)config->cuda.tf32;
+}
+
 static int open_rank(const struct team *team, struct syi_comm *comm, struct syi_rank *rank,
                      struct sy_error *err)
 {
-    const struct syi_config *config = team->launch->config;
     *rank = (struct syi_rank){.rank = comm->rank,
                               .ranks = comm->ranks,
                               .comm = comm,
@@ -296,11 +311,8 @@ static int open_rank(const struct team *team, struct syi_comm *comm, struct syi_
                               .n_threads = team->threads,
                               .n_cpus = team->cpus,
                               .limited_by = team->limited_by,
-                              .emulate = (int)config->cpu.emulate,
-                              .device = {.index = (int)config->device.index,
-                                         .own_products = config->cuda.products == SYI_CUDA_PRODUCTS_OWN,
-                                         .tf32 = (int)config->cuda.tf32},
                               .memory = team->memory};
+    take_options(team->launch->config, rank);
     int status = syi_node_find(comm, &rank->node, err);
     if (!status) status = open_threads(team, &rank->threads, err);
     if (!status) status = open_backend(team, comm, rank, err);
@@ -361,6 +373,41 @@ void syi_launch_close(struct syi_alone *alone)
 {
     close_rank(&alone->rank);
     if (alone->rank.comm) syi_comm_close(&alone->comm);
+}
+
+/* ---- another backend for a rank at work ---- */
+
+int syi_launch_other(const struct syi_launch *launch, const struct syi_rank *rank, struct syi_rank *other,
+                     struct sy_error *err)
+{
+    struct team team = {.launch = launch, .together = 1};
+    int status = prepare(&team, err);
+    if (status) return status;
+    *other = *rank;
+    other->backend = NULL;
+    other->memory = team.memory;
+    take_options(launch->config, other);
+    status = agree(&team, rank->comm, open_backend(&team, rank->comm, other, err), err);
+    if (!status && !strcmp(team.comm_name, "mpi")) status = check_plugin(other->backend, rank->comm, err);
+    return status;
+}
+
+/* Ranks are made here; what works with one sees it as const. */
+void syi_launch_swap(const struct syi_rank *rank, struct syi_rank *other)
+{
+    struct syi_rank *mine = (struct syi_rank *)rank, before = *mine;
+    mine->backend = other->backend;
+    mine->emulate = other->emulate;
+    mine->device = other->device;
+    other->backend = before.backend;
+    other->emulate = before.emulate;
+    other->device = before.device;
+}
+
+void syi_launch_close_other(struct syi_rank *other)
+{
+    syi_backend_close(other->backend);
+    other->backend = NULL;
 }
 
 /* This process is one rank of several. A failure is reported to the others while the buffers they send to are

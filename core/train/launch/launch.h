@@ -68,6 +68,14 @@ void syi_launch_close(struct syi_alone *alone);
 int syi_launch_plan(const struct syi_launch *launch,
                     int (*fn)(void *arg, const struct syi_rank *rank, struct sy_error *err), void *arg,
                     struct sy_error *err) SYI_MUST_CHECK;
+/* Another backend for a rank at work, and the options of it that launch->config has; launch is else that of the rank. *other is
+ * the rank with it, and with the memory that is free now. All ranks call it; where one cannot open its backend it fails on
+ * all. Closed by syi_launch_close_other, after a failure, too. */
+int syi_launch_other(const struct syi_launch *launch, const struct syi_rank *rank, struct syi_rank *other,
+                     struct sy_error *err) SYI_MUST_CHECK;
+/* The rank works with the other's backend from now on, and the other has that which the rank had. */
+void syi_launch_swap(const struct syi_rank *rank, struct syi_rank *other);
+void syi_launch_close_other(struct syi_rank *other); /* safe when zeroed */
 /* Whether this can be launched, as far as the request itself shows: communication, mesh, and a plugin of the
  * backend's name that this host can live with. Starts and opens nothing. */
 int syi_launch_check(const struct syi_launch *launch, struct sy_error *err) SYI_MUST_CHECK;

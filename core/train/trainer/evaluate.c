@@ -177,6 +177,13 @@ static int take_layers(struct syi_evaluation *e, struct sy_error *err)
     return SY_OK;
 }
 
+void syi_evaluation_use(struct syi_evaluation *e, struct syi_engine *engine)
+{
+    e->engine = engine;
+    for (int i = 0; e->routing && i < syi_engine_moe_layers(engine); i++)
+        e->routing[i].layer = syi_engine_moe_layer(engine, i);
+}
+
 int syi_evaluation_open(struct syi_evaluation *e, const struct syi_eval_data *data,
                         const struct syi_config *config, struct syi_engine *engine,
                         const struct syi_rank *rank, const struct syi_report *report, struct sy_error *err)

@@ -66,6 +66,8 @@ int syi_evaluation_open(struct syi_evaluation *evaluation, const struct syi_eval
                         const struct syi_config *config, struct syi_engine *engine,
                         const struct syi_rank *rank, const struct syi_report *report,
                         struct sy_error *err) SYI_MUST_CHECK;
+/* From now on of another engine of the same model. */
+void syi_evaluation_use(struct syi_evaluation *evaluation, struct syi_engine *engine);
 void syi_evaluation_close(struct syi_evaluation *evaluation);
 /* Called by all ranks; all get the same numbers, rank 0 the examples, too. Numbers of texts are added up in the order of
  * the items, so no batch shows in them. decode 0: no outputs are made, and what needs them is left out. poll: asked between

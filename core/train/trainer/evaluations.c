@@ -55,6 +55,11 @@ int syi_evaluations_open(struct syi_evaluations *e, const struct syi_eval_files 
     return status;
 }
 
+void syi_evaluations_use(struct syi_evaluations *e, struct syi_engine *engine)
+{
+    for (int i = 0; i < e->n; i++) syi_evaluation_use(&e->part[i], engine);
+}
+
 void syi_evaluations_close(struct syi_evaluations *e)
 {
     for (int i = 0; i < e->n; i++) syi_evaluation_close(&e->part[i]);

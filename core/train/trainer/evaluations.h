@@ -29,6 +29,7 @@ int syi_evaluations_open(struct syi_evaluations *evaluations, const struct syi_e
                          const struct syi_config *config, struct syi_engine *engine,
                          const struct syi_rank *rank, const struct syi_report *report,
                          struct sy_error *err) SYI_MUST_CHECK;
+void syi_evaluations_use(struct syi_evaluations *evaluations, struct syi_engine *engine);
 void syi_evaluations_close(struct syi_evaluations *evaluations);
 /* One after the other; decode 0: without what needs outputs. */
 int syi_evaluations_run(struct syi_evaluations *evaluations, int decode, syi_poll_fn poll, void *poll_arg,

@@ -124,11 +124,11 @@ static void end_late(struct syi_trainer *t, enum syi_deadline_kind kind)
 }
 
 /* What all ranks must know alike after a step, in one sum: whether the run is asked to stop, by a signal that
- * any rank got, the time limit as rank 0 sees it or its failed sink, whether a checkpoint is overdue, and how far the one
- * that is being written has come. */
+ * any rank got, the time limit as rank 0 sees it or its failed sink, whether a checkpoint is overdue, whether it is asked to
+ * move to another backend, and how far the checkpoint that is being written has come. */
 static int agree(struct syi_trainer *t, struct sy_error *err)
 {
-    enum { SIGNAL, LATE, SINK, OVERDUE, SAVER, WORDS = SAVER + SYI_SAVER_WORDS };
+    enum { SIGNAL, LATE, SINK, OVERDUE, MOVE, SAVER, WORDS = SAVER + SYI_SAVER_WORDS };
     int64_t word[WORDS]; /* ranks that say so; LATE: rank 0's enum syi_deadline_kind */
     struct sy_error cause = {0};
     int status = is_first(t) ? syi_run_dir_beat(t->job->dir, HEARTBEAT, err) : SY_OK;
@@ -138,6 +138,7 @@ static int agree(struct syi_trainer *t, struct sy_error *err)
     word[LATE] = is_first(t) ? (int64_t)syi_deadline_passed(&t->deadline) : 0;
     word[SINK] = t->sink_failed && t->config->metrics.on_failure == SYI_ON_FAILURE_STOP;
     word[OVERDUE] = is_overdue(t);
+    word[MOVE] = is_first(t) && syi_trainer_is_asked(t);
     syi_saver_words(t->saver, &word[SAVER]);
     status = syi_comm_sum(t->rank->comm, word, WORDS, &cause);
     if (status)
@@ -155,6 +156,7 @@ static int agree(struct syi_trainer *t, struct sy_error *err)
                         "--resume goes on",
                         t->step);
     t->overdue = word[OVERDUE] != 0;
+    t->asked |= word[MOVE] != 0;
     return syi_trainer_advance_save(t, &word[SAVER], err);
 }
 
@@ -221,6 +223,7 @@ static int between_steps(struct syi_trainer *t, struct sy_error *err)
     if (!t->ended && t->step >= t->config->train.steps)
         syi_trainer_end(t, SYI_END_DONE, "done after %" PRId64 " steps", t->step);
     if (!t->ended) status = agree(t, err);
+    if (!status && t->asked && !t->ended) status = syi_trainer_move(t, err);
     if (!status) status = t->ended ? syi_trainer_wait_save(t, err) : syi_trainer_note_save(t, err);
     if (!status && syi_trainer_is_save_due(t)) status = syi_trainer_save(t, err);
     return status;

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "train/launch/common_files.h"
+#include "train/launch/move_file.h"
 #include "train/trainer/trainer_internal.h"
 
 /* One process's part of a training: the files, read once for all of its ranks. */
@@ -281,6 +282,7 @@ static int begin(struct syi_trainer *t, struct sy_error *err)
     int status = SY_OK;
 
     t->evaluated = t->saved = t->newest = -1;
+    if (t->rank->rank == 0) syi_move_clean(folder);
     if (t->rank->rank == 0) status = syi_checkpoint_clean(folder, err);
     if (!status) status = find_checkpoint(t, &latest, err);
     if (status) return status;

@@ -56,6 +56,9 @@ struct syi_trainer {
     int bad;          /* 1: the last step was bad */
     int spoiled;      /* 1: a step left weights that are not finite (train.nan_check = after) */
     char weights[65]; /* SHA-256 of that checkpoint, on rank 0 */
+    double looked;    /* seconds, for a request to move; rank 0 only, as the next */
+    int blind;        /* 1: what is in its place cannot be taken, and that is reported */
+    int asked;        /* 1: all ranks agree that there is one */
     int ended;        /* 1: `end` and `what` say how and why; what is left is to save */
     enum syi_end end;
     char what[256];
@@ -88,6 +91,13 @@ int syi_trainer_advance_save(struct syi_trainer *t, const int64_t sum[SYI_SAVER_
 int syi_trainer_note_save(struct syi_trainer *t, struct sy_error *err) SYI_MUST_CHECK;
 /* Brings the checkpoint under way to its end first; nothing where there is none. */
 int syi_trainer_wait_save(struct syi_trainer *t, struct sy_error *err) SYI_MUST_CHECK;
+
+/* ---- trainer_move.c ---- */
+
+/* Whether somebody asks the run to move to another backend: a look at its directory now and then. */
+int syi_trainer_is_asked(struct syi_trainer *t);
+/* Takes the request and does as it says, or refuses it and says why; all ranks call it. An error: the run cannot go on. */
+int syi_trainer_move(struct syi_trainer *t, struct sy_error *err) SYI_MUST_CHECK;
 
 /* ---- trainer_sink.c: rows for the sink, from rank 0; a failure there is reported, never returned ---- */
 
