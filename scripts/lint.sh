@@ -15,10 +15,11 @@ flags="-I$build -Iinclude -Icore -I. -DSYI_PKGLIBDIR=\"lib\" -DSYI_PKGLIBDIR_FRO
 [ -z "${SQLITE_CFLAGS-}" ] || flags="$flags $SQLITE_CFLAGS"
 jobs=$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)
 
-# Kernels of one instruction set are compiled from these by their own flags; fast_*.c for AVX2 alone.
+# Kernels of one instruction set are compiled from these by their own flags; fast_*.c for AVX2 alone, those of tiles for them.
 plain=$(find core cli metrics verify backends/null backends/cpu -name '*.c' ! -name 'fast_*' ! -name cpu64.c | sort)
-fast=$(find backends/cpu -name 'fast_*.c' | sort)
-[ "$(uname -m)" = x86_64 ] || fast=
+tiles='backends/cpu/fast_gemm_amx.c backends/cpu/fast_gemm_direct.c'
+fast=$(find backends/cpu -name 'fast_*.c' ! -name fast_gemm_amx.c ! -name fast_gemm_direct.c | sort)
+[ "$(uname -m)" = x86_64 ] || fast='' tiles=''
 found=$(mktemp) || exit 1
 trap 'rm -f "$found" "$found.wrong"' EXIT
 
@@ -33,6 +34,8 @@ tidy() {
 {
     tidy '' $plain
     [ -z "$fast" ] || tidy '-DSYCPU_ISA=avx2 -mavx2 -mfma -mf16c -ffp-contract=off' $fast
+    [ -z "$tiles" ] || tidy "-DSYCPU_ISA=amx_emulated -DSYCPU_PAIRS -DSYCPU_TILES -DSYCPU_TILES_EMULATED -mavx512f -mavx512bw \
+        -mavx512dq -mavx512vl -mavx512bf16 -mfma -mf16c -ffp-contract=off" $tiles
 }
 # A finding in a header comes with every file that includes it.
 sed -e '/^ *#/d' -e '/^ *$/d' -e 's/[.]/\\./g' -e 's/ /:[0-9:]* .*\\[/' scripts/clang-tidy.txt >"$found.wrong"

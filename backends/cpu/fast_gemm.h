@@ -248,9 +248,9 @@ void fast_gemm_pack_turned(const struct sycpu_gemm_plan *plan, int64_t expert,
 static inline const operand *fast_gemm_in_place(const struct sycpu_gemm_plan *plan, int64_t expert,
                                                 const int64_t *slot, int64_t rows)
 {
-    const struct sycpu_gemm *gemm = &plan->gemm;
     if (WHOLE == 1 || !plan->in_place || rows % 16 || slot[rows - 1] - slot[0] != rows - 1) return NULL;
-    return (const operand *)gemm->a + expert * sycpu_gemm_a_size(gemm) + slot[0] * gemm->a_width;
+    return (const operand *)plan->gemm.a + expert * sycpu_gemm_a_size(&plan->gemm) +
+           slot[0] * plan->gemm.a_width;
 }
 
 /* ---- fast_gemm_few.c ---- */

@@ -43,9 +43,9 @@ static void count(const int *first, int ranks, int rank, struct syi_node *node)
 {
     *node = (struct syi_node){.first = first[rank]};
     for (int i = 0; i < ranks; i++) {
-        node->number += first[i] == i && i < first[rank];
+        node->number += i < first[rank] && first[i] == i;
         node->nodes += first[i] == i;
-        node->place += first[i] == first[rank] && i < rank;
+        node->place += i < rank && first[i] == first[rank];
         node->ranks += first[i] == first[rank];
     }
 }
