@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/safetensors.h"
+#include "base/text.h"
 #include "cli/cli.h"
 #include "metrics/query.h"
 #include "train/replay/replay.h"
@@ -131,6 +132,14 @@ static double stored_loss(const char *run_dir, int64_t step)
 
 /* ---- the command ---- */
 
+/* A NaN has no sign here, whichever the processor gave it. */
+static void print_number(const char *before, double value)
+{
+    char text[SYI_NUMBER_BYTES];
+    syi_format_double(text, value);
+    printf("%s%s", before, text);
+}
+
 /* CLI_FAILED: the loss is not the stored one. */
 static int print_result(const char *run_dir, int64_t step, const struct syi_replay_result *r)
 {
@@ -140,11 +149,10 @@ static int print_result(const char *run_dir, int64_t step, const struct syi_repl
         printf("step %" PRId64 ", from the seed\n", step);
     else
         printf("step %" PRId64 ", from the checkpoint of step %" PRId64 "\n", step, r->from);
-    printf("loss %.17g, ", r->step.loss);
-    printf(isnan(stored) ? "which is not stored\n"
-           : differs     ? "but %.17g is stored\n"
-                         : "as stored\n",
-           stored);
+    print_number("loss ", r->step.loss);
+    if (isnan(stored)) printf(", which is not stored\n");
+    if (differs) print_number(", but ", stored);
+    if (!isnan(stored)) printf(differs ? " is stored\n" : ", as stored\n");
     printf("gradient norm %.9g, learning rate %.9g\n", r->step.grad_norm, r->learning_rate);
     if (!r->n_not_finite) {
         printf("all %" PRId64 " tensors that the step writes are finite\n", r->n_tensors);
@@ -154,7 +162,9 @@ static int print_result(const char *run_dir, int64_t step, const struct syi_repl
            r->n_not_finite, r->n_tensors);
     printf("  %s, microbatch %" PRId64 ", %s", r->program, r->microbatch, r->label);
     if (r->expert >= 0) printf(", expert %" PRId64, r->expert);
-    printf(", element %" PRId64 ": %g\n  %s\n", r->element, r->value, r->text);
+    printf(", element %" PRId64, r->element);
+    print_number(": ", r->value);
+    printf("\n  %s\n", r->text);
     return differs ? CLI_FAILED : CLI_DONE;
 }
 

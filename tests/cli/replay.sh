@@ -41,7 +41,7 @@ bad=$(sed -n 's/.*the gradients of step \([0-9]*\) are not finite.*/\1/p' err)
 [ -n "$bad" ] || fail "no bad step: $(cat err)"
 exits 0 "$program" replay wild --step "$bad"
 says out '^[0-9]* of [0-9]* tensors that the step writes are not finite; the first:$'
-says out '^  grad_first, microbatch 0, [a-z].*, element [0-9]*: -*\(inf\|nan\)$'
+says out '^  grad_first, microbatch 0, [a-z].*, element [0-9]*: \(-*inf\|nan\)$'
 # The run itself named the same tensor when it happened.
 named=$(query wild "SELECT text FROM event WHERE kind = 'first_not_finite'")
 tensor=$(echo "$named" | sed -n "s/^the first tensor of step $bad that is not finite: \([^,]*\), of layer .*(grad_first, microbatch 0, .*)$/\1/p")
