@@ -34,6 +34,11 @@ static int print_variants(void)
         printf("  %-12s %9.1f %9.1f%s\n", syi_variant_name(speed[i].variant),
                speed[i].flops[SYI_DTYPE_FLOAT32] * 1e-9, speed[i].flops[SYI_DTYPE_BFLOAT16] * 1e-9,
                syi_variant_bfloat16(speed[i].variant) == SYI_CPU_BFLOAT16_AUTO ? "  by name only" : "");
+    if (!SY_TRAINING) {
+        printf(
+            "  auto takes the widest that is not by name only: this build answers, and measures nothing at start\n");
+        return CLI_DONE;
+    }
     printf("  auto takes %s in runs of float32, %s in those of bfloat16 that begin here\n",
            syi_variant_name(syi_variant_of_measured(speed, n, SYI_DTYPE_FLOAT32, SYI_CPU_BFLOAT16_AUTO)),
            syi_variant_name(syi_variant_of_measured(speed, n, SYI_DTYPE_BFLOAT16, SYI_CPU_BFLOAT16_AUTO)));

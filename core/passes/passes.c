@@ -22,13 +22,14 @@ static int run_fuse(struct syi_program **program, struct syi_pass_options *optio
 
 static int run_fold(struct syi_program **program, struct syi_pass_options *options, struct sy_error *err)
 {
-    return options->fold ? syi_fold(*program, err) : SY_OK;
+    return SY_TRAINING && options->fold ? syi_fold(*program, err) : SY_OK; /* sums are of updates */
 }
 
 static int run_recompute(struct syi_program **program, struct syi_pass_options *options, struct sy_error *err)
 {
     options->recomputed = (struct syi_recomputed){0};
-    if (options->target == UINT64_MAX) return SY_OK;
+    if (!SY_TRAINING || options->target == UINT64_MAX)
+        return SY_OK; /* what gradients need is computed again */
     return syi_program_recompute(*program, options->target, &options->recomputed, err);
 }
 

@@ -35,17 +35,30 @@ static int record_exchange(const struct syi_config *config, const struct syi_sha
     return status;
 }
 
+/* Programs of training, of which a build without it has nothing. */
+static int record_training(const struct syi_config *config, enum syi_which which,
+                           const struct syi_shape *shape, struct syi_model *model, struct syi_recorded *r,
+                           struct sy_error *err)
+{
+    if (which == SYI_EXCHANGE) return record_exchange(config, shape, model, &r->program, err);
+    if (which == SYI_UPDATE || which == SYI_UPDATE_METRICS)
+        return record_update(config, shape, which == SYI_UPDATE_METRICS, model, &r->program, err);
+    return syi_record_grad(config, shape, which == SYI_GRAD_NEXT, model, r, err);
+}
+
 static int record(const struct syi_config *config, enum syi_which which, const struct syi_shape *shape,
                   struct syi_model *model, struct syi_recorded *r, struct sy_error *err)
 {
     *r = (struct syi_recorded){0};
     switch (which) {
     case SYI_GRAD_FIRST:
-    case SYI_GRAD_NEXT: return syi_record_grad(config, shape, which == SYI_GRAD_NEXT, model, r, err);
+    case SYI_GRAD_NEXT:
     case SYI_UPDATE:
     case SYI_UPDATE_METRICS:
-        return record_update(config, shape, which == SYI_UPDATE_METRICS, model, &r->program, err);
-    case SYI_EXCHANGE: return record_exchange(config, shape, model, &r->program, err);
+    case SYI_EXCHANGE:
+        if (SY_TRAINING) return record_training(config, which, shape, model, r, err);
+        return syi_error(err, SY_EUNSUPPORTED, "program %s: this switchyard was built without training",
+                         names[which]);
     case SYI_EVAL: return syi_record_eval(config, shape, model, r, err);
     case SYI_SCORE: return syi_record_score(config, shape, model, &r->program, err);
     case SYI_ENCODE: return syi_record_encode(config, shape, model, &r->program, err);
