@@ -32,7 +32,7 @@ list() {
     echo
 }
 
-# folder FOLDER: its sources.
+# folder FOLDER: its sources. (A build in the source tree makes hidden folders beside them.)
 folder() {
     list "$(echo "$1" | tr / _)" "$1"/*.[ch] "$1"/*.def "$1"/*.cu
 }
@@ -41,19 +41,19 @@ lists() {
     echo '# SPDX-License-Identifier: Apache-2.0'
     echo '# The files of each folder. Made by scripts/make-source-lists.sh: run that, do not edit this.'
     list public_headers include/switchyard/*.h include/switchyard/*.def
-    for place in $(find core -type d | sort) metrics verify; do
+    for place in $(find core -type d ! -name '.*' | sort) metrics verify; do
         set -- "$place"/*.c
         [ ! -f "$1" ] || folder "$place"
     done
 
     list cli_training $training
     listed="$listed $training"
-    for place in $(find cli -type d | sort); do folder "$place"; done
+    for place in $(find cli -type d ! -name '.*' | sort); do folder "$place"; done
 
     list cpu_reference backends/cpu/ref_*.c
     list cpu_fast backends/cpu/fast_*.c
     listed="$listed $(echo backends/cpu/ref_*.c backends/cpu/fast_*.c)"
-    for place in $(find backends/* -type d | sort); do folder "$place"; done
+    for place in $(find backends/* -type d ! -name '.*' | sort); do folder "$place"; done
 
     list unit_tests tests/unit/*.[ch]
     list cuda_emulated tests/cuda/*.cc tests/cuda/*.h
