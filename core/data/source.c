@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/compress.h"
+#include "base/new_folder.h"
 #include "data/source.h"
 
 enum { PIECE = 1 << 18, PATH_DIGITS = 16, NAME_BYTES = 100 };
@@ -128,9 +129,17 @@ static int compression_of(const char *path, enum syi_compression *compression, s
     return status;
 }
 
+/* The folder for copies, which is made where it is a temporary one; NULL: there is none, or none can be made. */
+static const char *place_of_copies(struct syi_source *source, const char *cache)
+{
+    if (!cache || *cache) return cache;
+    if (!source->temporary) source->temporary = syi_temporary_folder();
+    return source->temporary;
+}
+
 /* file->path is set. */
-static int look_at(struct syi_source_file *file, const struct stat *info, const char *cache,
-                   struct sy_error *err)
+static int look_at(struct syi_source *source, struct syi_source_file *file, const struct stat *info,
+                   const char *cache, struct sy_error *err)
 {
     enum syi_compression compression;
     file->bytes = info->st_size;
@@ -139,6 +148,7 @@ static int look_at(struct syi_source_file *file, const struct stat *info, const 
     file->inode = (int64_t)info->st_ino;
     int status = compression_of(file->path, &compression, err);
     if (status) return status;
+    if (compression != SYI_COMPRESSION_NONE) cache = place_of_copies(source, cache);
     if (compression != SYI_COMPRESSION_NONE && cache) return find_copy(file, cache, err);
     if (compression != SYI_COMPRESSION_NONE)
         return syi_error(err, SY_EINVAL,
@@ -168,7 +178,7 @@ static int add_files(struct syi_source *source, char *const *paths, size_t n, in
             return syi_error(err, SY_EINVAL, "%s is no regular file, as files of examples are", paths[i]);
         file->path = syi_strdup(paths[i], err);
         source->n++;
-        status = file->path ? look_at(file, &info, cache, err) : SY_ENOMEM;
+        status = file->path ? look_at(source, file, &info, cache, err) : SY_ENOMEM;
     }
     return status;
 }
@@ -217,6 +227,8 @@ void syi_source_close(struct syi_source *source)
         syi_free(source->file[i].path);
         syi_free(source->file[i].readable);
     }
+    syi_temporary_folder_remove(source->temporary);
+    syi_free(source->temporary);
     syi_free(source->file);
     syi_free(source->pattern);
     memset(source, 0, sizeof *source);

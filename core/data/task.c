@@ -5,7 +5,6 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "base/new_folder.h"
 #include "data/source.h"
 #include "data/task.h"
 
@@ -90,13 +89,10 @@ static int read_file(struct loading *l, const struct syi_source_file *file, stru
 static int read_files(struct loading *l, const char *pattern, struct sy_error *err)
 {
     struct syi_source source;
-    const char *cache = l->form->config && *l->form->config->data.cache ? l->form->config->data.cache : NULL;
-    char *own = cache ? NULL : syi_temporary_folder();
-    int status = syi_source_open(&source, pattern, cache ? cache : own, err);
+    const char *cache = l->form->config ? l->form->config->data.cache : SYI_SOURCE_TEMPORARY;
+    int status = syi_source_open(&source, pattern, *cache ? cache : SYI_SOURCE_TEMPORARY, err);
     for (int i = 0; !status && i < source.n; i++) status = read_file(l, &source.file[i], err);
     syi_source_close(&source);
-    syi_temporary_folder_remove(own);
-    syi_free(own);
     if (!status && !l->task->n_examples)
         status = syi_error(err, SY_EFORMAT, "%s:1: the file is empty; %s", pattern, l->form->format->holds);
     return status;
