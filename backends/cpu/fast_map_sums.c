@@ -7,6 +7,7 @@
 
 #include "backends/cpu/fast_map.h"
 #include "backends/cpu/fast_top.h"
+#include "base/common_multiple.h"
 
 enum { TILE = SY_MAP_SUMS_COLUMNS, TASKS_A_THREAD = 4 };
 
@@ -32,8 +33,7 @@ struct tile {
     float same[MAP_MAX_REGISTERS][SYCPU_LANES] __attribute__((aligned(64)));
     float value[SY_MAP_MAX_INSTR][TILE]
         __attribute__((aligned(64))); /* of instructions, or, compiled whole, of outputs */
-    float held[SY_MAX_OUT][TILE]
-        __attribute__((aligned(64))); /* values of outputs that are stored, and are no instruction's */
+    float held[SY_MAX_OUT][TILE] __attribute__((aligned(64))); /* as pick_values has it */
 };
 
 /* ---- the values of a row ---- */
@@ -116,10 +116,19 @@ static void run_whole(struct tile *t)
     t->plan->whole(&at, t->constant, 0, t->n);
 }
 
-/* Where the values that output `out` sums lie after the row was computed. */
-static struct fast_operand values_of(const struct tile *t, int out)
+/* Where the values of each output lie after the row was computed. One that is the same for all, and one of an input that
+ * is to be stored, perhaps over another's, is held apart. */
+static void pick_values(struct tile *t, const float **from)
 {
-    return t->plan->whole ? (struct fast_operand){t->value[out], 1} : t->reg[t->attr->out_register[out]];
+    const struct sy_map_instr copy = {.op = SY_MAP_COPY};
+    for (int o = 0; o < t->call->n_out; o++) {
+        struct fast_operand x = t->reg[t->attr->out_register[o]];
+        int from_input = t->attr->out_register[o] < t->call->n_in;
+        from[o] = t->plan->whole ? t->value[o] : x.p;
+        if (t->plan->whole || (x.step && !(from_input && is_stored(t, o)))) continue;
+        fast_map_compute(&copy, x, x, x, t->n, t->held[o]);
+        from[o] = t->held[o];
+    }
 }
 
 /* ---- sums ---- */
@@ -143,12 +152,12 @@ static inline vf larger(vf a, vf b)
 }
 
 /* Blocks one column wide: their chains run next to each other. */
-static void add_columns(const struct tile *t, int out, struct fast_operand x)
+static void add_columns(const struct tile *t, int out, const float *x)
 {
     float *sum = sums_of(t, out);
 #define PUT(c, n, v)  fast_store(sum + c, v, n)
 #define AT(c, n)      fast_load(sum + c, n)
-#define X(c, n)       fast_load(x.p + c * x.step, n)
+#define X(c, n)       fast_load(x + c, n)
 #define SUM(c, n)     PUT(c, n, vf_add(AT(c, n), X(c, n)))
 #define SQUARES(c, n) PUT(c, n, vf_add(AT(c, n), vf_mul(X(c, n), X(c, n))))
 #define LARGEST(c, n) PUT(c, n, larger(AT(c, n), fast_magnitude(X(c, n))))
@@ -176,56 +185,37 @@ static float raised_to_row(float most, const float *x, int64_t n)
     return most != most || row < most ? most : row; /* a NaN is less than nothing */
 }
 
-static void add_row(const struct tile *t, int out, struct fast_operand x)
+static void add_row(const struct tile *t, int out, const float *x)
 {
-    const struct sy_map_instr copy = {.op = SY_MAP_COPY};
     int64_t wide = t->plan->wide[out];
     if (wide == 1) {
         add_columns(t, out, x);
         return;
     }
-    float spread[TILE], *sum = sums_of(t, out);
-    if (!x.step) {
-        fast_map_compute(&copy, x, x, x, t->n, spread);
-        x.p = spread;
-    }
+    float *sum = sums_of(t, out);
     if (t->attr->maxima >> out & 1)
-        for (int64_t c = 0; c < t->n; c += wide, sum++) *sum = raised_to_row(*sum, x.p + c, wide);
+        for (int64_t c = 0; c < t->n; c += wide, sum++) *sum = raised_to_row(*sum, x + c, wide);
     else if (t->attr->squares >> out & 1)
-        for (int64_t c = 0; c < t->n; c += wide) *sum++ += vf_row_dot(x.p + c, x.p + c, wide);
+        for (int64_t c = 0; c < t->n; c += wide) *sum++ += vf_row_dot(x + c, x + c, wide);
     else
-        for (int64_t c = 0; c < t->n; c += wide) *sum++ += vf_row_sum(x.p + c, wide);
+        for (int64_t c = 0; c < t->n; c += wide) *sum++ += vf_row_sum(x + c, wide);
 }
 
-/* ---- values that are stored ---- */
-
-/* All are known before the first is stored: it may lie over an input that another output holds. */
-static void store_values(struct tile *t)
-{
-    const struct sy_map_instr copy = {.op = SY_MAP_COPY};
-    const float *from[SY_MAX_OUT];
-    for (int o = 0; o < t->call->n_out; o++) {
-        struct fast_operand x = t->reg[t->attr->out_register[o]];
-        if (!is_stored(t, o)) continue;
-        from[o] = x.p;
-        if (t->attr->out_register[o] >= t->call->n_in && x.step) continue;
-        fast_map_compute(&copy, x, x, x, t->n, t->held[o]);
-        from[o] = t->held[o];
-    }
-    for (int o = 0; o < t->call->n_out; o++)
-        if (is_stored(t, o)) memcpy(place_of(t, o), from[o], (size_t)t->n * sizeof(float));
-}
-
+/* Sums are added before the first value is stored: it may lie over an input that they read. */
 static void add_tile(struct tile *t)
 {
+    const float *from[SY_MAX_OUT];
     bind_inputs(t);
     if (t->plan->whole)
         run_whole(t);
     else
         run_instructions(t);
+    pick_values(t, from);
     for (int o = 0; o < t->call->n_out; o++)
-        if (!is_stored(t, o)) add_row(t, o, values_of(t, o));
-    if (!t->plan->whole) store_values(t);
+        if (!is_stored(t, o)) add_row(t, o, from[o]);
+    if (t->plan->whole) return;
+    for (int o = 0; o < t->call->n_out; o++)
+        if (is_stored(t, o)) memcpy(place_of(t, o), from[o], (size_t)t->n * sizeof(float));
 }
 
 static void task(void *arg, int64_t index, int thread)
@@ -250,13 +240,6 @@ static void task(void *arg, int64_t index, int thread)
 
 /* ---- the plan and the kernel ---- */
 
-static int64_t common_multiple(int64_t a, int64_t b)
-{
-    int64_t n = a;
-    while (n % b) n += a;
-    return n;
-}
-
 /* As many columns for a task as leave every thread some tasks. */
 static int64_t columns_of_task(const struct plan *plan, int threads)
 {
@@ -276,8 +259,8 @@ int fast_map_sums_prepare(void *context, const struct sy_call *call, void **plan
     for (int o = 0; o < call->n_out; o++) {
         made.high[o] = last > 0 ? shape->dim[last - 1] / call->out[o].dim[last - 1] : 1;
         made.wide[o] = shape->dim[last] / call->out[o].dim[last];
-        made.band = common_multiple(made.band, made.high[o]);
-        made.width = common_multiple(made.width, made.wide[o]);
+        made.band = syi_common_multiple(made.band, made.high[o]);
+        made.width = syi_common_multiple(made.width, made.wide[o]);
     }
     made.width = TILE / made.width * made.width;
     made.part = columns_of_task(&made, call->host->threads);

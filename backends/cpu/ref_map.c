@@ -6,6 +6,7 @@
 
 #include "backends/cpu/map.h"
 #include "backends/cpu/ref.h"
+#include "base/common_multiple.h"
 
 enum { RUN = 64 };
 
@@ -184,10 +185,8 @@ static int64_t common_columns(const struct sy_call *call)
 {
     const int last = call->in[0].rank - 1;
     int64_t columns = 1;
-    for (int o = 0; o < call->n_out; o++) {
-        int64_t n = call->in[0].dim[last] / call->out[o].dim[last], more = columns;
-        while (columns % n) columns += more;
-    }
+    for (int o = 0; o < call->n_out; o++)
+        columns = syi_common_multiple(columns, call->in[0].dim[last] / call->out[o].dim[last]);
     return columns;
 }
 

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The fold pass. A sum of blocks reads values that a map wrote, which costs a write and a read of the whole tensor. Where the
- * map writes what stays (a parameter, with the sums of weight metrics after it), the sum becomes an output of the map, which is
- * then `map_sums`. Where the values follow, element by element, from one whole tensor that is in memory anyhow (a gradient, with a scale and
- * vectors of rows and columns), whoever reads them makes them anew instead: the sum becomes `map_sums`, other maps get the
- * instructions, and the map that wrote them goes. Last, those map_sums over one tensor that meet become one. Each value and
- * each sum is rounded as before, so bits do not change. Runs after fuse. */
+ * map writes what stays (a parameter, with the sums of weight metrics after it), the sum becomes an output of the map, which
+ * is then `map_sums`. Where the values follow, element by element, from one whole tensor that is in memory anyhow (a gradient,
+ * with a scale and vectors of rows and columns), whoever reads them makes them anew instead: the sum becomes `map_sums`, other
+ * maps get the instructions, and the map that wrote them goes. Last, those map_sums over one tensor that meet become one. Each
+ * value and each sum is rounded as before, so bits do not change. Runs after fuse. */
 #include "config.h"
 
 #include <string.h>
 
+#include "base/common_multiple.h"
 #include "passes/passes.h"
 
 enum {
@@ -33,16 +34,6 @@ struct made {
 
 /* ---- instructions ---- */
 
-/* Register of an input, -1: no room. */
-static int add_input(struct made *m, int tensor)
-{
-    for (int i = 0; i < m->n_in; i++)
-        if (m->in[i] == tensor) return i;
-    if (m->n_in == SY_MAX_IN) return -1;
-    m->in[m->n_in] = tensor;
-    return m->n_in++;
-}
-
 /* Register of an instruction, which may be there already; -1: no room. */
 static int add_instr(struct made *m, struct sy_map_instr instr)
 {
@@ -62,6 +53,16 @@ static int add_mapped(struct made *m, struct sy_map_instr instr, const int *reg)
     instr.b = (uint8_t)(arguments > 1 ? reg[instr.b] : 0);
     instr.c = (uint8_t)(arguments > 2 ? reg[instr.c] : keeps_c ? instr.c : 0);
     return add_instr(m, instr);
+}
+
+/* The instructions of a map whose inputs are reg[0 .. n_in); the registers of its outputs. 0: no room. */
+static int add_map(struct made *m, const struct sy_attr_map *attr, const struct syi_op *op, int *reg,
+                   int *out_register)
+{
+    for (int i = 0; i < attr->n_instr; i++)
+        if ((reg[op->n_in + i] = add_mapped(m, attr->instr[i], reg)) < 0) return 0;
+    for (int o = 0; o < op->n_out; o++) out_register[o] = reg[attr->out_register[o]];
+    return 1;
 }
 
 static uint8_t final_register(const struct made *m, int reg)
@@ -125,7 +126,7 @@ static int make_register(const struct pass *pass, struct made *m, size_t from, i
         if (!is_unchanged(pass, op->in[reg], from, at)) return -1;
         if (count_of(pass, op->in[reg]) == count_of(pass, op->out[0]))
             return make(pass, m, op->in[reg], at, depth + 1);
-        return add_input(m, op->in[reg]);
+        return syi_map_add_input(m->in, &m->n_in, op->in[reg]);
     }
     const struct sy_map_instr *instr = &attr->instr[reg - op->n_in];
     const uint8_t old[3] = {instr->a, instr->b, instr->c};
@@ -140,7 +141,7 @@ static int make_register(const struct pass *pass, struct made *m, size_t from, i
 static int make(const struct pass *pass, struct made *m, int tensor, size_t at, int depth)
 {
     int from = depth < DEPTH ? map_of(pass, tensor) : -1;
-    if (from < 0) return add_input(m, tensor);
+    if (from < 0) return syi_map_add_input(m->in, &m->n_in, tensor);
     for (int o = 0; o < pass->program->op[from].n_out; o++)
         if (pass->program->op[from].out[o] == tensor)
             return make_register(pass, m, (size_t)from,
@@ -236,12 +237,10 @@ static int rebuild(const struct pass *pass, size_t at, int tensor, int whole, st
     if (op->op != SY_OP_MAP || attr->rng != 255 || count_of(pass, op->out[0]) != count_of(pass, tensor))
         return 0;
     for (int i = 0; i < op->n_in; i++)
-        if ((reg[i] = op->in[i] == tensor ? make(pass, m, tensor, at, 0) : add_input(m, op->in[i])) < 0)
+        if ((reg[i] = op->in[i] == tensor ? make(pass, m, tensor, at, 0)
+                                          : syi_map_add_input(m->in, &m->n_in, op->in[i])) < 0)
             return 0;
-    for (int i = 0; i < attr->n_instr; i++)
-        if ((reg[op->n_in + i] = add_mapped(m, attr->instr[i], reg)) < 0) return 0;
-    for (int o = 0; o < op->n_out; o++) out_register[o] = reg[attr->out_register[o]];
-    return m->n_instr > 0;
+    return add_map(m, attr, op, reg, out_register) && m->n_instr > 0;
 }
 
 static int rewrite(struct pass *pass, size_t at, int tensor, int whole, struct sy_error *err)
@@ -275,7 +274,7 @@ static int keep_register(const struct pass *pass, struct made *m, const struct s
 {
     const struct sy_map_instr *instr = &attr_of(pass, op)->instr[reg - op->n_in];
     int now[SY_MAX_IN + SY_MAP_MAX_INSTR] = {0};
-    if (reg < op->n_in) return add_input(m, op->in[reg]);
+    if (reg < op->n_in) return syi_map_add_input(m->in, &m->n_in, op->in[reg]);
     const uint8_t old[3] = {instr->a, instr->b, instr->c};
     for (int i = 0; i < syi_map_arguments(instr->op); i++) now[old[i]] = keep_register(pass, m, op, old[i]);
     return add_mapped(m, *instr, now);
@@ -349,23 +348,18 @@ static int64_t common_columns(const struct syi_program *p, const struct syi_op *
 {
     const struct syi_tensor *x = &p->tensor[op->in[0]];
     for (int o = 0; o < op->n_out && n; o++) {
-        int64_t wide = x->dim[x->rank - 1] / p->tensor[op->out[o]].dim[x->rank - 1], sum = n;
-        while (sum % wide && sum <= SY_MAP_SUMS_COLUMNS) sum += n;
-        n = sum <= SY_MAP_SUMS_COLUMNS ? sum : 0;
+        n = syi_common_multiple(n, x->dim[x->rank - 1] / p->tensor[op->out[o]].dim[x->rank - 1]);
+        if (n > SY_MAP_SUMS_COLUMNS) n = 0;
     }
     return n;
 }
 
 static int add_op(const struct pass *pass, struct made *m, const struct syi_op *op, int *out_register)
 {
-    const struct sy_attr_map *attr = attr_of(pass, op);
     int reg[SY_MAX_IN + SY_MAP_MAX_INSTR];
     for (int i = 0; i < op->n_in; i++)
-        if ((reg[i] = add_input(m, op->in[i])) < 0) return 0;
-    for (int i = 0; i < attr->n_instr; i++)
-        if ((reg[op->n_in + i] = add_mapped(m, attr->instr[i], reg)) < 0) return 0;
-    for (int o = 0; o < op->n_out; o++) out_register[o] = reg[attr->out_register[o]];
-    return 1;
+        if ((reg[i] = syi_map_add_input(m->in, &m->n_in, op->in[i])) < 0) return 0;
+    return add_map(m, attr_of(pass, op), op, reg, out_register);
 }
 
 /* The map_sums at `at` joins that at `first`, if they have room. */

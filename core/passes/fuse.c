@@ -61,14 +61,13 @@ static struct written *find_written(struct run *run, int tensor)
     return NULL;
 }
 
-/* Index of a tensor among the inputs of the run, or -1 when there is no room. */
-static int add_input(struct run *run, int tensor)
+int syi_map_add_input(int *in, int *n_in, int tensor)
 {
-    for (int i = 0; i < run->n_in; i++)
-        if (run->in[i] == tensor) return i;
-    if (run->n_in == SY_MAX_IN) return -1;
-    run->in[run->n_in] = tensor;
-    return run->n_in++;
+    for (int i = 0; i < *n_in; i++)
+        if (in[i] == tensor) return i;
+    if (*n_in == SY_MAX_IN) return -1;
+    in[*n_in] = tensor;
+    return (*n_in)++;
 }
 
 /* Registers of the run for the inputs of a map; 0 when it cannot join. */
@@ -83,7 +82,7 @@ static int join_inputs(const struct syi_program *p, struct run *run, const struc
             reg[i] = written->reg;
             continue;
         }
-        int input = add_input(run, op->in[i]);
+        int input = syi_map_add_input(run->in, &run->n_in, op->in[i]);
         if (input < 0) return 0;
         reg[i] = (uint8_t)input;
         if (i == rng && run->rng != NO_RNG && run->rng != input) return 0;

@@ -65,11 +65,15 @@ void syi_zero_specs(const struct syi_program *program, const struct syi_mesh *me
 /* Merges runs of map ops over one shape into one map op. Bits do not change. */
 int syi_program_fuse(struct syi_program *program, struct sy_error *err) SYI_MUST_CHECK;
 
+/* Index of a tensor among the inputs in[0 .. *n_in) of a map that grows, added where it is none of them; -1: there is no
+ * room. in: [SY_MAX_IN]. */
+int syi_map_add_input(int *in, int *n_in, int tensor);
+
 /* ---- fold.c ---- */
 
-/* Sums of blocks of a temporary whose values follow from one tensor that stays in memory, as a gradient, become
- * map_sums, which make the values anew; so do the maps that read it, and nobody writes it any more. Those over one
- * tensor become one. Bits do not change. */
+/* Sums of blocks of what a map writes become outputs of it, where it writes what stays. Those of a temporary whose values
+ * follow from one tensor that stays in memory, as a gradient, become map_sums, which make the values anew; so do the maps
+ * that read it, and nobody writes it any more. Those over one tensor become one. Bits do not change. */
 int syi_fold(struct syi_program *program, struct sy_error *err) SYI_MUST_CHECK;
 
 /* ---- recompute.c ---- */

@@ -3,6 +3,7 @@
  * column_sum, which their gradients alone use. */
 #include "config.h"
 
+#include "base/common_multiple.h"
 #include "program/ops/ops.h"
 
 /* ---- instructions ---- */
@@ -291,10 +292,8 @@ static int check_map_sums(struct syi_check *c)
         if ((attr->squares >> i & 1) + (attr->maxima >> i & 1) + (attr->stored >> i & 1) > 1)
             return syi_check_bad(c, "output %d is of two kinds", i);
         status = check_blocks(c, i);
-        int64_t leaf = status ? 1 : x->dim[x->rank - 1] / y->dim[x->rank - 1], more = columns;
-        while (columns % leaf) columns += more;
-        if (!status && columns > SY_MAP_SUMS_COLUMNS)
-            status = syi_check_bad(c, "output %d: no common blocks", i);
+        if (!status) columns = syi_common_multiple(columns, x->dim[x->rank - 1] / y->dim[x->rank - 1]);
+        if (columns > SY_MAP_SUMS_COLUMNS) status = syi_check_bad(c, "output %d: no common blocks", i);
     }
     return status;
 }
