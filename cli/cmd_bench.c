@@ -9,6 +9,9 @@
 
 #include "cli/bench/bench.h"
 
+static const double MOMENT =
+    0.01; /* seconds for a measurement below which the machine is not measured thoroughly */
+
 static const struct bench_kind *const kinds[] = {&bench_gemm, &bench_attention, &bench_optimizer, &bench_moe};
 
 static const struct bench_kind *find_kind(const char *name)
@@ -130,8 +133,10 @@ static int run_micro(const struct cli_options *o, const struct bench_kind *kind,
     struct syi_launch launch = cli_launch(o, &config);
     config.model.dtype =
         micro->dtype == SY_BF16 ? SYI_DTYPE_BFLOAT16 : SYI_DTYPE_FLOAT32; /* of the kernels */
-    int status = bench_machine(bench_threads(&launch), &micro->machine, err);
-    if (!status) status = bench_machine_again(&micro->machine, err);
+    int threads = bench_threads(&launch), in_a_moment = micro->seconds < MOMENT;
+    int status = in_a_moment ? bench_machine_quick(threads, &micro->machine, err)
+                             : bench_machine(threads, &micro->machine, err);
+    if (!status && !in_a_moment) status = bench_machine_again(&micro->machine, err);
     if (status) return status;
     micro->out = out;
     bench_put_text(out, "dtype", syi_dtype_name(micro->dtype));
