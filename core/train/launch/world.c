@@ -217,8 +217,9 @@ static int same_values(struct syi_world *world, const struct syi_config *config,
     struct difference difference = {world->rank, err};
     char hex[65];
     int odd = -1;
+    struct syi_config *first = syi_config_copy(config, err);
     syi_config_print(config, false, &text);
-    int status = syi_text_status(&text, err);
+    int status = syi_world_agree(world, first ? syi_text_status(&text, err) : SY_ENOMEM, err);
     if (!status) {
         syi_sha256_init(&hash);
         syi_sha256_add(&hash, text.data, strlen(text.data));
@@ -226,10 +227,12 @@ static int same_values(struct syi_world *world, const struct syi_config *config,
         status = syi_comm_same(&world->comm, hex, sizeof hex, &odd, err);
     }
     syi_text_free(&text);
-    if (status || odd < 0) return status;
-    struct syi_config first = *config;
-    status = syi_world_share(world, &first, sizeof first, err);
-    return status ? status : syi_config_compare(&first, config, tell_first, &difference, err);
+    if (!status && odd >= 0) {
+        status = syi_world_share(world, first, sizeof *first, err);
+        if (!status) status = syi_config_compare(first, config, tell_first, &difference, err);
+    }
+    syi_free(first);
+    return status;
 }
 
 int syi_world_same_program(struct syi_world *world, struct sy_error *err)

@@ -131,7 +131,7 @@ static int move_over_checkpoint(struct syi_trainer *t, const struct syi_config *
                                 struct sy_error *why, struct sy_error *err)
 {
     struct syi_config *before = syi_alloc(sizeof *before, err);
-    int saved = 0, status = before ? SY_OK : SY_ENOMEM;
+    int saved = 0, status = syi_comm_agree(t->rank->comm, before ? SY_OK : SY_ENOMEM, err);
     struct sy_error alone = {0};
     side->rank.memory = t->rank->memory; /* as much as when the run began */
     int hopeless = !status && could_fit(t, config, side, &alone);
@@ -181,8 +181,11 @@ static int try_move(struct syi_trainer *t, const struct syi_move *move, struct s
 {
     struct syi_config *config = syi_alloc(sizeof *config, err);
     struct side side = {.engine = NULL};
-    int status = SY_OK, failed, fits = 1;
-    if (!config) return SY_ENOMEM;
+    int failed, fits = 1, status = syi_comm_agree(t->rank->comm, config ? SY_OK : SY_ENOMEM, err);
+    if (status) {
+        syi_free(config);
+        return status;
+    }
     failed = open_side(t, move, config, &side, why);
     if (!failed) {
         failed = make_side(t, config, syi_engine_use(t->engine), &side, why);
