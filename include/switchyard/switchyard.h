@@ -111,7 +111,8 @@ struct sy_open_options {
  * Several may be open in one process. Calls on one handle may come from any threads at the same time, and what a call returns
  * does not depend on others. Up to max_calls of them are worked on at the same time, with the weights in common: the first
  * with all threads of the handle, a call that comes during it in its caller's thread alone. More wait. What a call needs
- * beside the weights is made when calls first meet, and kept (doc/library.md says how much memory that is). */
+ * beside the weights is made when calls first meet, and kept (doc/library.md says how much memory that is). A calling thread
+ * needs a stack of 256 KiB. */
 
 struct sy_model;
 

@@ -71,11 +71,13 @@ int syi_pipeline(const struct syi_config *config, const struct syi_mesh *mesh, e
                  const struct syi_shape *shape, enum syi_stage stage, struct syi_model *model,
                  struct syi_recorded *recorded, struct sy_error *err)
 {
-    struct syi_config resolved = *config;
+    struct syi_config *resolved = syi_config_copy(config, err);
     struct syi_pass_options options = {
         .mesh = mesh, .reproducible = config->reproducible.enabled, .fold = 1, .target = UINT64_MAX};
-    resolved.mesh.expert = mesh->size[1]; /* 0 in a run file: as many as are left */
-    int status = record(&resolved, which, shape, model, recorded, err);
+    if (!resolved) return SY_ENOMEM;
+    resolved->mesh.expert = mesh->size[1]; /* 0 in a run file: as many as are left */
+    int status = record(resolved, which, shape, model, recorded, err);
+    syi_free(resolved);
     if (status || !recorded->program) return status;
     status = syi_passes_run(&recorded->program, SYI_STAGE_RECORD, stage, &options, err);
     if (status) {
