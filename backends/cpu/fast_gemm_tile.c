@@ -46,32 +46,33 @@
 #    define STORE(ROWS) ROWS(ROW_STORE)
 #endif
 
-/* What a tile fetches of B while it computes. */
+/* What a tile fetches of B while it computes. All in registers: what the loop stores might be the tile itself to the
+ * compiler, which would read its members again at each step. */
 struct ahead {
-    const char *row;
-    int64_t stride; /* bytes */
-    int64_t left;   /* rows until the next panel */
+    const char *row, *next; /* next: the panel after this one, or NULL */
+    int64_t stride;         /* bytes */
+    int64_t left;           /* rows until the next panel */
 };
 
 /* element: bytes of one of B. */
 static inline struct ahead look_ahead(const struct sycpu_gemm_tile *tile, int64_t k, int64_t element)
 {
+    const char *b = tile->b;
     int64_t stride = tile->b_stride * element;
-    struct ahead ahead = {(const char *)tile->b + (k + AHEAD) * stride, stride, INT64_MAX};
+    struct ahead ahead = {b + (k + AHEAD) * stride, (const char *)tile->next, stride, INT64_MAX};
     if (!tile->next) return ahead;
     ahead.left = tile->steps - k - FAR;
-    ahead.row = ahead.left > 0 ? (const char *)tile->b + (k + FAR) * stride
-                               : (const char *)tile->next - ahead.left * stride;
+    ahead.row = ahead.left > 0 ? b + (k + FAR) * stride : ahead.next - ahead.left * stride;
     return ahead;
 }
 
-ALWAYS_INLINE void fetch_ahead(struct ahead *ahead, const struct sycpu_gemm_tile *tile, int element)
+ALWAYS_INLINE void fetch_ahead(struct ahead *ahead, int element)
 {
-    if (tile->next) {
+    if (ahead->next) {
         __builtin_prefetch(ahead->row, 0, 2);
         __builtin_prefetch(ahead->row + (TILE_COLUMNS - 1) * element, 0, 2);
         ahead->row += ahead->stride;
-        if (--ahead->left == 0) ahead->row = tile->next;
+        if (--ahead->left == 0) ahead->row = ahead->next;
     } else {
         __builtin_prefetch(ahead->row);
         if (TILE_COLUMNS * element > 64) __builtin_prefetch(ahead->row + LANES * element);
@@ -95,12 +96,13 @@ ALWAYS_INLINE void fetch_ahead(struct ahead *ahead, const struct sycpu_gemm_tile
         const float *a = tile->a + k * TILE_ROWS;                                                            \
         const NUMBER *b = (const NUMBER *)tile->b + k * tile->b_stride;                                      \
         float *copy = tile->copy ? tile->copy + k * TILE_COLUMNS : NULL;                                     \
+        const int64_t stride = tile->b_stride;                                                               \
         struct ahead ahead = look_ahead(tile, k, sizeof(NUMBER));                                            \
         SCALES;                                                                                              \
         ROWS(ROW_ZERO)                                                                                       \
         for (int64_t i = 0; i < depth; i++) {                                                                \
             LOAD;                                                                                            \
-            fetch_ahead(&ahead, tile, sizeof(NUMBER));                                                       \
+            fetch_ahead(&ahead, sizeof(NUMBER));                                                             \
             ROWS(ROW_STEP)                                                                                   \
             if (copy) {                                                                                      \
                 vec_store(copy, b0);                                                                         \
@@ -108,7 +110,7 @@ ALWAYS_INLINE void fetch_ahead(struct ahead *ahead, const struct sycpu_gemm_tile
                 copy += TILE_COLUMNS;                                                                        \
             }                                                                                                \
             a += TILE_ROWS;                                                                                  \
-            b += tile->b_stride;                                                                             \
+            b += stride;                                                                                     \
         }                                                                                                    \
         for (; merges > 0; merges--) {                                                                       \
             pending -= TILE_SIZE;                                                                            \
