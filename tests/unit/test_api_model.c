@@ -454,9 +454,9 @@ Test(api_model, small_stack)
     pthread_attr_destroy(&attributes);
 }
 
-/* The least that switchyard.h asks for; sanitizers make frames larger. */
+/* The least that switchyard.h asks for; frames of sanitizers are larger. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-enum { SMALL_STACK = 1 << 20 };
+enum { SMALL_STACK = 4 << 20 };
 #else
 enum { SMALL_STACK = 256 << 10 };
 #endif
