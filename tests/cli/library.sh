@@ -89,6 +89,8 @@ mv 'moved away' root
 "${MAKE:-make}" -s -C "$build" uninstall DESTDIR="$here/root" >out 2>&1 || fail "make uninstall: $(tail -n 3 out)"
 prefix=$(sed -n 's/^prefix = //p' "$build/Makefile")
 find "root$prefix" ! -type d >left 2>/dev/null
-find "root$prefix" -mindepth 1 -depth -name 'switchyard*' -print >>left 2>/dev/null
+find root -depth -name 'switchyard*' -print | while read -r folder; do
+    case root$prefix/ in "$folder"/*) ;; *) echo "$folder" ;; esac # the prefix and those above are the user's
+done >>left
 [ ! -s left ] || fail "make uninstall leaves $(cat left)"
 finish
