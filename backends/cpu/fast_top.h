@@ -25,11 +25,8 @@ static inline vf fast_top_result(const struct fast_top *top)
 /* The largest lane; NaN where a lane is. */
 static inline float fast_top_lane(const struct fast_top *top)
 {
-    float part[SYCPU_LANES], most;
-    vf_store(part, fast_top_result(top));
-    most = part[0];
-    for (int l = 1; l < SYCPU_LANES; l++) most = part[l] > most || part[l] != part[l] ? part[l] : most;
-    return most;
+    float nan = vf_sum(top->nan);
+    return nan != nan ? nan : vf_top(vf_add(top->most, vf_set(0.0f)));
 }
 
 static inline vf fast_magnitude(vf x)

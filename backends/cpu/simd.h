@@ -12,7 +12,7 @@
  *   vf_min(a, b), vf_max(a, b)        a < b ? a : b, a > b ? a : b (the second when one is NaN)
  *   vf_select(m, a, b)                a where the mask is set, else b
  *   vf_keep(m, a)                     a where the mask is set, else +0
- *   vf_sum(a), vf_top(a)              the lane sum of numerics.md; the largest lane
+ *   vf_sum(a), vf_top(a)              the lane sum of numerics.md; the largest lane, by vf_max in the same order
  *   vf_iload_half(p)                  16-bit integers, widened by zeros
  *   vf_istore_half(p, v)              the low halves of lanes below 2^16
  *   vf_imul_wide(a, m, &high)         low words (and high words) of the unsigned 64-bit products of a with m
@@ -124,13 +124,20 @@ static inline void vf_store(float *p, vf v)
     VF_EACH_STORE(VF_PICK(_mm512_storeu_ps, _mm256_storeu_ps, vst1q_f32), p, v);
 }
 
-/* The last three steps of a sum over 16 lanes, of the halves' sum. */
+/* The last three steps of a sum over 16 lanes, of the halves' sum; and of the largest lane. */
 #if defined(__AVX2__)
 static inline float vf_sum_8(__m256 x)
 {
     __m128 y = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
     y = _mm_add_ps(y, _mm_movehl_ps(y, y));
     return _mm_cvtss_f32(_mm_add_ss(y, _mm_movehdup_ps(y)));
+}
+
+static inline float vf_top_8(__m256 x)
+{
+    __m128 y = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+    y = _mm_max_ps(y, _mm_movehl_ps(y, y));
+    return _mm_cvtss_f32(_mm_max_ss(y, _mm_movehdup_ps(y)));
 }
 #endif
 
@@ -171,6 +178,11 @@ static inline void vf_istore_half(uint16_t *p, vi v)
 static inline float vf_sum(vf a)
 {
     return vf_sum_8(_mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1)));
+}
+
+static inline float vf_top(vf a)
+{
+    return vf_top_8(_mm256_max_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1)));
 }
 
 static inline vi vf_imul_wide(vi a, uint32_t m, vi *high)
@@ -239,6 +251,11 @@ static inline void vf_istore_half(uint16_t *p, vi v)
 static inline float vf_sum(vf v)
 {
     return vf_sum_8(_mm256_add_ps(v.a, v.b));
+}
+
+static inline float vf_top(vf v)
+{
+    return vf_top_8(_mm256_max_ps(v.a, v.b));
 }
 
 static inline __m256i vf_imul_wide_half(__m256i a, uint32_t m, __m256i *high)
@@ -318,6 +335,18 @@ static inline float vf_sum(vf v)
     return vget_lane_f32(y, 0) + vget_lane_f32(y, 1);
 }
 
+static inline float32x4_t vf_top_part(float32x4_t x, float32x4_t y)
+{
+    return vbslq_f32(vcgtq_f32(x, y), x, y);
+}
+
+static inline float vf_top(vf v)
+{
+    float32x4_t x = vf_top_part(vf_top_part(v.a, v.c), vf_top_part(v.b, v.d));
+    x = vf_top_part(x, vextq_f32(x, x, 2));
+    return vgetq_lane_f32(vf_top_part(x, vextq_f32(x, x, 1)), 0);
+}
+
 static inline int32x4_t vf_imul_wide_part(int32x4_t a, uint32_t m, int32x4_t *high)
 {
     uint32x4_t u = vreinterpretq_u32_s32(a);
@@ -387,16 +416,6 @@ static inline void vf_store_bf16_first(uint16_t *p, vf v, int64_t n)
     uint16_t lanes[SYCPU_LANES];
     vf_store_bf16(lanes, v);
     memcpy(p, lanes, (size_t)n * sizeof *lanes);
-}
-
-/* The largest lane, by a > b ? a : b in any order. */
-static inline float vf_top(vf v)
-{
-    float lanes[SYCPU_LANES];
-    vf_store(lanes, v);
-    for (int s = SYCPU_LANES / 2; s >= 1; s /= 2)
-        for (int l = 0; l < s; l++) lanes[l] = lanes[l] > lanes[l + s] ? lanes[l] : lanes[l + s];
-    return lanes[0];
 }
 
 /* Row sum of x[0..n). */
