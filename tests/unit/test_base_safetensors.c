@@ -280,6 +280,67 @@ Test(safetensors, hashes_are_of_the_data_and_of_all_before_them)
     syi_safetensors_close(&file);
 }
 
+/* A writer, and one that hashes behind it, each with the file opened for itself. */
+struct behind {
+    struct syi_safetensors file;
+    char hex[65];
+    int status;
+};
+
+static void hash_behind(void *arg)
+{
+    struct behind *b = arg;
+    b->status = syi_safetensors_hash(&b->file, b->hex, NULL, NULL);
+}
+
+/* Four MiB and a few bytes, written piece by piece up to piece `last`; the hash behind the writing. */
+static void hash_while_written(int last, char hex[65])
+{
+    enum { PIECE = 1 << 20, BYTES = 4 * PIECE + 5 };
+    static unsigned char piece[PIECE];
+    struct syi_safetensors_tensor tensor = {
+        .name = "x", .dtype = SYI_SAFETENSORS_U8, .rank = 1, .dims = {BYTES}};
+    struct syi_safetensors_progress progress = {0};
+    struct syi_safetensors file;
+    struct syi_worker *worker;
+    struct behind b = {0};
+    syi_gate_init(&progress.gate);
+    cr_assert_eq(syi_safetensors_plan(&file, &tensor, 1, NULL, 0, NULL), SY_OK);
+    cr_assert_eq(syi_safetensors_create(&file, path, NULL), SY_OK);
+    cr_assert_eq(syi_safetensors_open(&b.file, path, NULL), SY_OK);
+    file.progress = b.file.progress = &progress;
+    cr_assert_eq(syi_worker_new("behind", &worker, NULL), SY_OK);
+    syi_worker_start(worker, hash_behind, &b);
+    for (int i = 0; i <= last; i++) {
+        size_t n = i < 4 ? PIECE : 5;
+        memset(piece, 'a' + i, n);
+        usleep(2000); /* it waits, now and then at least */
+        cr_assert_eq(syi_safetensors_write(&file, &file.tensors[0], (uint64_t)i * PIECE, piece, n, NULL),
+                     SY_OK);
+        syi_safetensors_wrote(&file, (uint64_t)i * PIECE + n);
+    }
+    syi_safetensors_stopped(&file);
+    syi_worker_free(worker);
+    cr_assert_eq(b.status, SY_OK);
+    strcpy(hex, b.hex);
+    syi_safetensors_close(&b.file);
+    syi_safetensors_close(&file);
+    syi_gate_destroy(&progress.gate);
+}
+
+Test(safetensors, a_file_is_hashed_behind_its_writer)
+{
+    struct syi_safetensors file;
+    char behind[65], after[65];
+    for (int last = 4; last >= 1; last -= 3) { /* 1: the writer stops early, and the rest are zeros */
+        hash_while_written(last, behind);
+        cr_assert_eq(syi_safetensors_open(&file, path, NULL), SY_OK);
+        cr_assert_eq(syi_safetensors_hash(&file, after, NULL, NULL), SY_OK);
+        cr_expect_str_eq(behind, after);
+        syi_safetensors_close(&file);
+    }
+}
+
 Test(safetensors, refuses_bad_plans_and_wrong_files)
 {
     struct syi_safetensors file;

@@ -16,6 +16,7 @@ struct syi_saver {
     struct syi_session *session;
     struct syi_comm *comm;
     struct syi_worker *worker; /* NULL: none was needed yet */
+    struct syi_worker *hasher; /* the same: hashes what a lone rank writes */
     /* The owner's alone. */
     int under_way;  /* a save was begun and has not come to its end */
     int ended;      /* a save came to its end and was not taken yet */
@@ -32,6 +33,11 @@ struct syi_saver {
     struct syi_checkpoint_tensors tensors[FILES];
     struct syi_safetensors file[FILES];
     struct sy_error failure;
+    /* Of hashing, which has these and the hashes in meta. */
+    struct syi_safetensors_progress progress[FILES];
+    int behind; /* it is done by the hasher, behind the writing */
+    struct syi_checkpoint_sums sums;
+    struct sy_error unreadable;
 };
 
 /* ---- the stages; each runs in the worker or in the caller ---- */
@@ -73,11 +79,20 @@ static int make_files(struct syi_saver *s, struct sy_error *err)
     return status;
 }
 
+/* The files are read back, so that the checksums are of what any reader will see, other hosts' parts included. */
+static void hash_data(void *arg)
+{
+    struct syi_saver *s = arg;
+    int status = SY_OK;
+    for (int i = 0; i < FILES && !status; i++)
+        status = syi_checkpoint_hash(s->folder, i, s->behind ? &s->progress[i] : NULL, &s->meta, &s->sums,
+                                     &s->unreadable);
+}
+
 /* A rank whose part replicas of lower rank write opens no file; rank 0 has made both. */
 static int write_parts(struct syi_saver *s, struct sy_error *err)
 {
     int mine[FILES], rank = s->comm->rank, status = SY_OK;
-    if (s->turn != s->how.turn) return SY_OK;
     for (int i = 0; i < FILES; i++) mine[i] = !rank || syi_checkpoint_tensors_any(&s->tensors[i], rank);
     for (int i = 0; i < FILES && !status; i++)
         if (mine[i] && rank) status = open_file(s, i, syi_safetensors_attach, err);
@@ -89,17 +104,34 @@ static int write_parts(struct syi_saver *s, struct sy_error *err)
     return status;
 }
 
-/* Read back, so that the checksums are of what any reader will see, other hosts' parts included. */
+/* Alone, the hasher reads behind the writing, which takes about as long: where no thread is to be had, after it. */
+static int write_alone(struct syi_saver *s, struct sy_error *err)
+{
+    s->behind = s->hasher || !syi_worker_new("hash", &s->hasher, NULL);
+    if (!s->behind) return write_parts(s, err);
+    for (int i = 0; i < FILES; i++) {
+        atomic_store(&s->progress[i].gate.word, 0);
+        s->file[i].progress = &s->progress[i];
+    }
+    syi_worker_start(s->hasher, hash_data, s);
+    int status = write_parts(s, err);
+    for (int i = 0; i < FILES; i++) syi_safetensors_stopped(&s->file[i]);
+    syi_worker_wait(s->hasher);
+    return status;
+}
+
+static int write_files(struct syi_saver *s, struct sy_error *err)
+{
+    if (s->comm->ranks == 1) return write_alone(s, err);
+    return s->turn == s->how.turn ? write_parts(s, err) : SY_OK;
+}
+
 static int hash_files(struct syi_saver *s, struct sy_error *err)
 {
-    struct syi_checkpoint_sums sums = {0};
-    int status = SY_OK;
     if (s->comm->rank) return SY_OK;
-    for (int i = 0; i < FILES && !status; i++)
-        status = syi_checkpoint_hash(s->folder, i, &s->meta, &sums, err);
-    if (!status) status = syi_checkpoint_meta_write(s->folder, &s->meta, &sums, err);
-    syi_checkpoint_sums_free(&sums);
-    return status;
+    if (!s->behind) hash_data(s);
+    if (s->unreadable.code) return syi_error(err, s->unreadable.code, "%s", s->unreadable.text);
+    return syi_checkpoint_meta_write(s->folder, &s->meta, &s->sums, err);
 }
 
 static int name_folder(struct syi_saver *s, struct sy_error *err)
@@ -111,7 +143,7 @@ static int name_folder(struct syi_saver *s, struct sy_error *err)
 /* One stage; those before NAME one after the other where there is nobody to meet. */
 static void run_stages(void *arg)
 {
-    static int (*const stages[])(struct syi_saver *, struct sy_error *) = {make_files, write_parts,
+    static int (*const stages[])(struct syi_saver *, struct sy_error *) = {make_files, write_files,
                                                                            hash_files, name_folder};
     struct syi_saver *s = arg;
     for (;; s->stage++) {
@@ -143,6 +175,7 @@ static void close_files(struct syi_saver *s)
         syi_safetensors_close(&s->file[i]);
         syi_checkpoint_tensors_free(&s->tensors[i]);
     }
+    syi_checkpoint_sums_free(&s->sums);
     syi_free(s->folder);
     s->folder = NULL;
 }
@@ -179,7 +212,10 @@ int syi_saver_new(const char *run_dir, struct syi_session *session, struct syi_c
     s->run_dir = run_dir;
     s->session = session;
     s->comm = comm;
-    for (int i = 0; i < FILES; i++) s->file[i].fd = -1;
+    for (int i = 0; i < FILES; i++) {
+        s->file[i].fd = -1;
+        syi_gate_init(&s->progress[i].gate);
+    }
     *saver = s;
     return SY_OK;
 }
@@ -188,7 +224,9 @@ void syi_saver_free(struct syi_saver *s)
 {
     if (!s) return;
     syi_worker_free(s->worker);
+    syi_worker_free(s->hasher);
     close_files(s);
+    for (int i = 0; i < FILES; i++) syi_gate_destroy(&s->progress[i].gate);
     if (s->under_way && s->made) syi_checkpoint_discard(s->run_dir, s->meta.step);
     syi_free(s);
 }
@@ -200,8 +238,8 @@ void syi_saver_begin(struct syi_saver *s, const struct syi_checkpoint_meta *meta
     s->under_way = 1;
     s->stage = MAKE;
     s->turn = 0;
-    s->made = s->ended = 0;
-    s->failure = (struct sy_error){0};
+    s->made = s->ended = s->behind = 0;
+    s->failure = s->unreadable = (struct sy_error){0};
     s->meta = *meta;
     s->how = *how;
     s->how.n_besides = how->n_besides < SYI_CHECKPOINT_BESIDES ? how->n_besides : SYI_CHECKPOINT_BESIDES;

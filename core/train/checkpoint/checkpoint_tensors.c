@@ -123,6 +123,7 @@ int syi_checkpoint_tensors_write(const struct syi_checkpoint_tensors *tensors, i
                                  const struct syi_safetensors *file, struct sy_error *err)
 {
     static const int64_t nowhere[SY_MAX_DIMS];
+    uint64_t written = 0; /* of the data section, without holes */
     int status = SY_OK;
     for (size_t i = 0; i < tensors->n && !status; i++) {
         const struct syi_shared *shared = tensors->source[i].shared;
@@ -133,6 +134,8 @@ int syi_checkpoint_tensors_write(const struct syi_checkpoint_tensors *tensors, i
         status = shared ? syi_safetensors_write_block(file, there, shared->tensor.first, shared->tensor.dim,
                                                       data, err)
                         : syi_safetensors_write_block(file, there, nowhere, tensors->list[i].dims, data, err);
+        if (!status && there->offset == written) written += there->bytes;
+        syi_safetensors_wrote(file, written);
     }
     return status;
 }

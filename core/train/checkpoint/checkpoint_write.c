@@ -34,7 +34,7 @@ int syi_checkpoint_write(const char *run_dir, struct syi_checkpoint_meta *meta,
     int status = folder ? syi_checkpoint_begin(run_dir, meta->step, err) : SY_ENOMEM, made = !status;
     for (int i = 0; i < SYI_CHECKPOINT_FILES && !status; i++) {
         status = write_file(folder, i, lists[i], fill, arg, err);
-        if (!status) status = syi_checkpoint_hash(folder, i, meta, &sums, err);
+        if (!status) status = syi_checkpoint_hash(folder, i, NULL, meta, &sums, err);
     }
     if (!status) status = syi_checkpoint_meta_write(folder, meta, &sums, err);
     if (!status) status = syi_checkpoint_commit(run_dir, meta->step, meta->best_step, &saving, err);
