@@ -12,7 +12,9 @@ flags="-std=gnu11 -g -O1 -fno-omit-frame-pointer -ffp-contract=off -Wall -Wextra
 libraries="${COMPRESSION_LIBS-} -lm -pthread"
 sanitize=address,undefined
 targets='gin move safetensors json run_file records tsv meta sql vocabulary pickle hf_config msgpack zarray t5x'
-each=$((${PARANOID_SECONDS:-60} / 14))
+# shellcheck disable=SC2086
+set -- $targets
+each=$((${PARANOID_SECONDS:-60} / $#))
 mkdir -p paranoid
 cd paranoid
 
