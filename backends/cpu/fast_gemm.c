@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Matrix products, plain and per expert: what is packed when, and which thread computes which tiles.
- * fast_gemm.h explains the plan, fast_gemm_tile.c and fast_gemm_pack.c have the inner loops; orders of
- * summation: doc/numerics.md. Ragged buffers: the filled slots of all groups of an expert follow each other
+ * fast_gemm_parts.h explains the plan, fast_gemm_worker.c computes a tile, fast_gemm_tile.c and fast_gemm_pack.c have the
+ * inner loops; orders of summation: doc/numerics.md. Ragged buffers: the filled slots of all groups of an expert follow each other
  * without gaps in the packed panels, so a product is as large as the expert has tokens; slots that are not
  * filled are not read. */
 #include "config.h"
 
-#include "backends/cpu/fast_gemm.h"
+#include "backends/cpu/fast_gemm_parts.h"
 
 /* At most so many rows of A: B is read where it lies, packing it would cost more than it saves. */
 #define DIRECT_ROWS (STEP == 1 ? 128 : 0)
@@ -31,19 +31,6 @@
 #define COPIES_BYTES (128 << 20)
 /* Words of the packed columns of a group with SYCPU_TILES: these read B from the L2 cache for every 32 rows. */
 #define NEAR_WORDS (256 * 1024)
-
-/* To a multiple of 64 bytes. */
-static int64_t round_floats(int64_t n)
-{
-    return divide_up(n, 16) * 16;
-}
-
-static int pending_tiles(int64_t leaves)
-{
-    int n = 1;
-    for (; leaves > 1; leaves /= 2) n++;
-    return n;
-}
 
 /* Groups of columns that threads share an expert's C in. A thread packs the rows of A and the columns of B
  * that it needs for itself, so with g groups of c columns, and r rows, t threads pack r g / t rows and c / g
@@ -107,138 +94,6 @@ static struct sycpu_gemm_plan make_plan(const struct sy_call *call, int threads)
                        plan.b_panels * b_panel_size(plan.steps) +
                        (pending_tiles(gemm->leaves) + 1) * TILE_SIZE;
     return plan;
-}
-
-/* ---- tiles ---- */
-
-struct sycpu_gemm_worker fast_gemm_make_worker(const struct sycpu_gemm_plan *plan, int thread)
-{
-    const struct sycpu_gemm *gemm = &plan->gemm;
-    struct sycpu_gemm_worker worker = {0};
-    float *scratch = plan->workers + thread * plan->worker_size;
-    worker.a = scratch;
-    worker.b = worker.a + plan->block_panels * a_panel_size(plan->steps);
-    worker.pending = worker.b + plan->b_panels * b_panel_size(plan->steps);
-    worker.edge = worker.pending + pending_tiles(gemm->leaves) * TILE_SIZE;
-    worker.length = (int64_t *)(worker.edge + TILE_SIZE);
-    worker.slot = worker.length + round_floats(gemm->leaves);
-    return worker;
-}
-
-/* Sizes of an expert. */
-void fast_gemm_enter_expert(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker,
-                            int64_t expert)
-{
-    const struct sycpu_gemm *gemm = &plan->gemm;
-    int tn = gemm->form == SYCPU_GEMM_TN;
-    worker->rows = tn ? gemm->rows : fast_gemm_filled_slots(gemm, expert, 0, gemm->groups);
-    worker->depth = tn ? fast_gemm_filled_steps(gemm, expert) : plan->steps;
-    worker->leaves = worker->depth ? gemm->leaves : 1; /* an empty sum is one empty leaf */
-    worker->row_panels = divide_up(worker->rows, TILE_ROWS);
-    worker->panel_rows = TILE_ROWS;
-    if (plan->own && !tn && worker->rows)
-        worker->panel_rows = gemm_height(divide_up(worker->rows, worker->row_panels));
-}
-
-void fast_gemm_measure_leaves(const struct sycpu_gemm *gemm, struct sycpu_gemm_worker *worker, int64_t expert)
-{
-    for (int64_t i = 0; i < worker->leaves; i++)
-        worker->length[i] = worker->depth ? steps_of(fast_gemm_leaf_length(gemm, expert, i)) : 0;
-}
-
-/* Tile of panel_a of the block: goes to C if it fits there and its rows are neighbours, else to scratch. */
-static struct sycpu_gemm_tile make_tile(const struct sycpu_gemm_plan *plan,
-                                        const struct sycpu_gemm_worker *worker, int64_t expert,
-                                        int64_t panel_a, int64_t panel_b, int64_t rows)
-{
-    const struct sycpu_gemm *gemm = &plan->gemm;
-    int64_t column = panel_b * TILE_COLUMNS;
-    const int64_t *slot = worker->slot + panel_a * TILE_ROWS;
-    int whole = column + TILE_COLUMNS <= gemm->columns, direct = (plan->direct || worker->direct) && whole;
-    struct sycpu_gemm_tile tile = {
-        .a = worker->a + panel_a * a_panel_size(plan->steps),
-        .a_row = a_row_size(plan->steps),
-        .b = direct ? (const char *)gemm->b + (expert * sycpu_gemm_b_size(gemm) + column) * b_element(gemm)
-                    : (const char *)(worker->b + (panel_b - worker->first_b) * b_panel_size(plan->steps)),
-        .b_stride = direct ? gemm->columns : TILE_COLUMNS,
-        .scale = direct && gemm->scale ? (const float *)gemm->scale + expert * gemm->columns + column : NULL,
-        .steps = plan->steps,
-        .pending = worker->pending,
-        .c = worker->edge,
-        .c_stride = TILE_COLUMNS,
-        .how = plan->rounded ? SYCPU_GEMM_ROUND : SYCPU_GEMM_STORE,
-        .height = gemm_height(rows),
-    };
-    const operand *in_place = fast_gemm_in_place(plan, expert, slot, rows);
-    if (in_place) {
-        tile.a = (const float *)in_place;
-        tile.a_row = gemm->a_width / STEP;
-    }
-    if (worker->direct && whole) {
-        tile.next = worker->next_b;
-        tile.copy = worker->row_panels > 1 ? worker->b : NULL;
-    }
-    if (whole && tile.height == rows && slot[rows - 1] - slot[0] == rows - 1) {
-        tile.c = (char *)gemm->c +
-                 (expert * sycpu_gemm_c_size(gemm) + slot[0] * gemm->columns + column) * c_element(plan);
-        tile.c_stride = gemm->columns;
-        if (plan->stream) tile.how = SYCPU_GEMM_STREAM;
-    }
-    return tile;
-}
-
-void fast_gemm_copy_edge(const struct sycpu_gemm_plan *plan, const struct sycpu_gemm_worker *worker,
-                         int64_t expert, int64_t panel_a, int64_t panel_b, int64_t rows)
-{
-    const struct sycpu_gemm *gemm = &plan->gemm;
-    const int64_t *slot = worker->slot + panel_a * TILE_ROWS;
-    int64_t column = panel_b * TILE_COLUMNS, size = c_element(plan);
-    int64_t bytes = size * least(TILE_COLUMNS, gemm->columns - column);
-    char *c = (char *)gemm->c + (expert * sycpu_gemm_c_size(gemm) + column) * size;
-    const char *edge = (const char *)worker->edge;
-    for (int64_t i = 0; i < rows; i++, edge += TILE_COLUMNS * size) {
-        if (bytes == TILE_COLUMNS * sizeof(float))
-            memcpy(c + slot[i] * gemm->columns * size, edge, TILE_COLUMNS * sizeof(float));
-        else
-            memcpy(c + slot[i] * gemm->columns * size, edge, (size_t)bytes);
-    }
-}
-
-/* Fetches the rows of C that a tile will write, which are far apart. */
-static void fetch_c(const struct sycpu_gemm_plan *plan, const struct sycpu_gemm_worker *worker,
-                    int64_t expert, int64_t panel_a, int64_t panel_b, int64_t rows)
-{
-    const struct sycpu_gemm *gemm = &plan->gemm;
-    int64_t size = c_element(plan), first = panel_b * TILE_COLUMNS,
-            bytes = size * least(TILE_COLUMNS, gemm->columns - first);
-    const char *c = (const char *)gemm->c + (expert * sycpu_gemm_c_size(gemm) + first) * size;
-    for (int64_t i = 0; i < rows; i++)
-        for (int64_t j = 0; j < bytes; j += 64)
-            __builtin_prefetch(c + worker->slot[panel_a * TILE_ROWS + i] * gemm->columns * size + j, 1);
-}
-
-#ifndef SYCPU_TILES
-static int is_shallow(const struct sycpu_gemm_worker *worker)
-{
-    return worker->leaves > 1 && worker->leaves <= SHALLOW_LEAVES &&
-           worker->depth <= SHALLOW_STEPS * worker->leaves;
-}
-#endif
-
-void fast_gemm_compute_tile(const struct sycpu_gemm_plan *plan, const struct sycpu_gemm_worker *worker,
-                            int64_t expert, int64_t panel_a, int64_t panel_b)
-{
-    int64_t height = worker->panel_rows, k = 0, rows = least(height, worker->block_rows - panel_a * height);
-    struct sycpu_gemm_tile tile = make_tile(plan, worker, expert, panel_a, panel_b, rows);
-    if (tile.how != SYCPU_GEMM_STREAM) fetch_c(plan, worker, expert, panel_a, panel_b, rows);
-#ifndef SYCPU_TILES
-    if (plan->gemm.form == SYCPU_GEMM_TN && !plan->rounded && is_shallow(worker))
-        fast_gemm_shallow(&tile, worker->leaves, worker->length);
-    else
-#endif
-        for (int64_t leaf = 0; leaf < worker->leaves; k += worker->length[leaf++])
-            fast_gemm_leaf(&tile, leaf, worker->leaves, k, worker->length[leaf]);
-    if (tile.c == worker->edge) fast_gemm_copy_edge(plan, worker, expert, panel_a, panel_b, rows);
 }
 
 /* Panels of B in a group of columns. */

@@ -4,7 +4,7 @@
  * it is no multiple of that. */
 #include "config.h"
 
-#include "backends/cpu/fast_gemm.h"
+#include "backends/cpu/fast_gemm_parts.h"
 
 #define ROW_BYTES ((int64_t)sizeof(float) * TILE_COLUMNS) /* of a panel of B and of sums */
 

@@ -6,7 +6,7 @@
  * zero, and a leaf's + 0 takes that back. */
 #include "config.h"
 
-#include "backends/cpu/fast_gemm.h"
+#include "backends/cpu/fast_gemm_parts.h"
 
 #define FLUSH_TO_ZERO      0x8000 /* of MXCSR: results */
 #define DENORMALS_ARE_ZERO 0x0040 /* operands */

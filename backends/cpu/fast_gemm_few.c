@@ -5,7 +5,7 @@
  * multiplying them. */
 #include "config.h"
 
-#include "backends/cpu/fast_gemm.h"
+#include "backends/cpu/fast_gemm_parts.h"
 
 #if TURNED_VECTORS
 #    define GROUP   16 /* elements of a row of weights copied together: rows far apart share a cache set */

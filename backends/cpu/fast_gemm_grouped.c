@@ -3,7 +3,7 @@
  * panels that it uses at once. And zeros for the slots that are not filled. */
 #include "config.h"
 
-#include "backends/cpu/fast_gemm.h"
+#include "backends/cpu/fast_gemm_parts.h"
 
 /* Of so few panels of A the first reads B where it lies, while what follows of B is fetched: packing would
  * leave the multipliers idle until memory answers. */

@@ -3,7 +3,7 @@
  * take any other. Where rows of C are few the first tile of a panel reads the weights itself (fast_gemm_tile.c). */
 #include "config.h"
 
-#include "backends/cpu/fast_gemm.h"
+#include "backends/cpu/fast_gemm_parts.h"
 
 #ifndef SYCPU_PAIRS  /* whose products are those of bf16 */
 #    define PIECE 64 /* elements of a row of transposed weights that are widened together */

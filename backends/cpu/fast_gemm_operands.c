@@ -4,7 +4,7 @@
  * without gaps; slots that are not filled are not read. */
 #include "config.h"
 
-#include "backends/cpu/fast_gemm.h"
+#include "backends/cpu/fast_gemm_parts.h"
 
 #define LIST_STEPS  256                         /* steps whose rows are listed together */
 #define PACK_PANELS (512 * STEP / TILE_COLUMNS) /* of B that are written together */

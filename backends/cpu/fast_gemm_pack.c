@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Copies parts of matrices into panels (see fast_gemm.h), straight or transposed. Rows of a panel that do not
+/* Copies parts of matrices into panels (see fast_gemm_parts.h), straight or transposed. Rows of a panel that do not
  * exist repeat the last one or are zeros; what is computed from them is thrown away. The contraction is
  * padded only to whole words, with SYCPU_TILES to whole tiles. */
 #include "config.h"
 
-#include "backends/cpu/fast_gemm.h"
+#include "backends/cpu/fast_gemm_parts.h"
 
 #define STEPS_AHEAD 8   /* that are fetched early: rows far apart look random to the processor */
 #define WORDS_AHEAD 128 /* of rows along the contraction likewise */

@@ -4,7 +4,7 @@
  * its rows and one vector of its columns. */
 #include "config.h"
 
-#include "backends/cpu/fast_gemm.h"
+#include "backends/cpu/fast_gemm_parts.h"
 
 #define PIECE_ROWS (TILE_ROWS / 2)
 #if TILE_ROWS == 14

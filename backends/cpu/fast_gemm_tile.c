@@ -4,7 +4,7 @@
  * tile (an array would be written to memory at every step). Knows nothing of matrices larger than a tile. */
 #include "config.h"
 
-#include "backends/cpu/fast_gemm.h"
+#include "backends/cpu/fast_gemm_parts.h"
 
 /* Steps from the one at hand to the one fetched: rows of an unpacked B lie too far apart for the processor to
  * guess. FAR: from memory, into the L2 cache, since of rows a power of two apart the L1 cache holds few. */

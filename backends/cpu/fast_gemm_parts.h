@@ -14,8 +14,8 @@
  * reads it where it lies, and transposed weights become the operand that is not vectorised (fast_gemm_few.c);
  * sums over few tokens: fast_gemm_shallow.c. Tiles of a block are taken panel of B by panel of B, so the
  * block stays in the L2 cache and a panel of B is fetched once for it. */
-#ifndef SYCPU_FAST_GEMM_H
-#define SYCPU_FAST_GEMM_H
+#ifndef SYCPU_FAST_GEMM_PARTS_H
+#define SYCPU_FAST_GEMM_PARTS_H
 
 #include "backends/cpu/fast_kernels.h"
 #include "backends/cpu/gemm.h"
@@ -53,6 +53,20 @@ static inline int64_t divide_up(int64_t a, int64_t b)
 static inline int64_t least(int64_t a, int64_t b)
 {
     return a < b ? a : b;
+}
+
+/* To a multiple of 64 bytes. */
+static inline int64_t round_floats(int64_t n)
+{
+    return divide_up(n, 16) * 16;
+}
+
+/* Of the tree over so many leaves, at most. */
+static inline int pending_tiles(int64_t leaves)
+{
+    int n = 1;
+    for (; leaves > 1; leaves /= 2) n++;
+    return n;
 }
 
 /* Words from a step of a panel of A to the next; with SYCPU_TILES rows follow each other. */
@@ -265,7 +279,7 @@ void fast_gemm_compute_few(const struct sycpu_gemm_plan *plan, struct sycpu_gemm
 void fast_gemm_compute_direct(const struct sycpu_gemm_plan *plan, const struct sycpu_gemm_worker *worker,
                               int64_t expert, int64_t row, int64_t end, int64_t first, int64_t n);
 
-/* ---- fast_gemm.c ---- */
+/* ---- fast_gemm_worker.c ---- */
 
 struct sycpu_gemm_worker fast_gemm_make_worker(const struct sycpu_gemm_plan *plan, int thread);
 /* Sizes of an expert. */
