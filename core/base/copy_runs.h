@@ -19,7 +19,7 @@ static inline void syi_copy_runs(void *to, uint64_t to_inner, uint64_t to_stride
         uint64_t n = out_left < in_left ? out_left : in_left;
         if (n > bytes) n = bytes;
         if (n == 0) return; /* runs of no bytes */
-        if (out != in) memcpy(out, in, n);
+        if (out != in) memcpy(out, in, (size_t)n);
         bytes -= n;
         out_left -= n;
         in_left -= n;

@@ -38,7 +38,7 @@ static int start(void *context, void *group, const struct sy_collective *call, v
     } else if (bytes != call->recv_outer * call->recv_inner) {
         return SY_EINTERNAL;
     }
-    if (bytes && call->recv != call->send) memcpy(call->recv, call->send, bytes);
+    if (bytes && call->recv != call->send) memcpy(call->recv, call->send, (size_t)bytes);
     *request = &here;
     return SY_OK;
 }

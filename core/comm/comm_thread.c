@@ -244,12 +244,12 @@ static int fail(const struct syi_comm *comm, int status, const char *what, struc
         type sum[256];                                                                                       \
         for (uint64_t at = begin; at < end; at += SYI_COUNT(sum)) {                                          \
             uint64_t n = end - at < SYI_COUNT(sum) ? end - at : SYI_COUNT(sum);                              \
-            memcpy(sum, (const type *)group->slot[0].call->send + at, n * sizeof(type));                     \
+            memcpy(sum, (const type *)group->slot[0].call->send + at, (size_t)n * sizeof(type));             \
             for (int rank = 1; rank < group->n; rank++) {                                                    \
                 const type *from = (const type *)group->slot[rank].call->send + at;                          \
                 for (uint64_t i = 0; i < n; i++) sum[i] += from[i];                                          \
             }                                                                                                \
-            memcpy(to + at, sum, n * sizeof(type));                                                          \
+            memcpy(to + at, sum, (size_t)n * sizeof(type));                                                  \
         }                                                                                                    \
     }
 REDUCE(float)
@@ -289,7 +289,8 @@ static void collect_parts(const struct slot *slot)
         part_of(slot, (uint64_t)rank, &begin, &end);
         if (rank != slot->index)
             memcpy((char *)call->recv + begin * size,
-                   (const char *)slot->group->slot[rank].call->recv + begin * size, (end - begin) * size);
+                   (const char *)slot->group->slot[rank].call->recv + begin * size,
+                   (size_t)((end - begin) * size));
     }
 }
 

@@ -152,7 +152,7 @@ static void number_inputs(struct syi_items *items, const struct syi_task *task, 
 
     for (int32_t i = 0; i < task->n_examples; i++) {
         input = syi_task_input(task, i);
-        for (slot = hash_span(input) & mask; table[slot]; slot = (slot + 1) & mask) {
+        for (slot = (size_t)hash_span(input) & mask; table[slot]; slot = (slot + 1) & mask) {
             other = syi_task_input(task, table[slot] - 1);
             if (other.bytes == input.bytes && memcmp(other.text, input.text, input.bytes) == 0) break;
         }

@@ -17,7 +17,7 @@ static const struct syi_tensor *operand(const struct syi_bound *bound, size_t at
 static int take_scratch(struct syi_session *session)
 {
     if (session->segment[SYI_SCRATCH]) return SY_OK;
-    session->seen_scratch = syi_alloc(session->plan.bytes[SYI_SCRATCH], &session->failure);
+    session->seen_scratch = syi_alloc((size_t)session->plan.bytes[SYI_SCRATCH], &session->failure);
     session->segment[SYI_SCRATCH] = session->seen_scratch;
     return session->seen_scratch ? SY_OK : SY_ENOMEM;
 }

@@ -3,6 +3,7 @@
  * host's sizes. Refuses; does not load. */
 #include "config.h"
 
+#include <stddef.h>
 #include <string.h>
 
 #include "base/plugin_folders.h"
@@ -11,10 +12,11 @@
 /* ---- checks ---- */
 
 /* Sizes since ABI 0.1: no plugin has less. They stay when the structures grow. */
+#define UP_TO(type, field) (offsetof(struct type, field) + sizeof(((struct type *)0)->field))
 enum {
-    DESC_BYTES_0_1 = 104,
-    DEVICE_BYTES_0_1 = 48,
-    COLLECTIVE_BYTES_0_1 = 64,
+    DESC_BYTES_0_1 = UP_TO(sy_backend_desc, collectives),
+    DEVICE_BYTES_0_1 = UP_TO(sy_device_table, memory_info),
+    COLLECTIVE_BYTES_0_1 = UP_TO(sy_collective_table, abort),
 };
 
 const struct syi_library_kind *syi_plugin_kind(void)

@@ -73,7 +73,7 @@ static void zero_chunk(void *arg, int64_t task, int thread)
     struct syi_session *session = arg;
     uint64_t begin = (uint64_t)task * CHUNK, left = session->arena_bytes - begin;
     (void)thread;
-    memset(session->arena + begin, 0, left < CHUNK ? left : CHUNK);
+    memset(session->arena + begin, 0, (size_t)(left < CHUNK ? left : CHUNK));
 }
 
 /* Rows of weights and activations are far apart: with small pages each would need a translation of its own.
@@ -81,7 +81,7 @@ static void zero_chunk(void *arg, int64_t task, int thread)
 static void ask_huge_pages(void *memory, uint64_t bytes)
 {
 #if defined(__linux__) && defined(MADV_HUGEPAGE)
-    if (bytes >= HUGE_PAGE) (void)madvise(memory, bytes / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE);
+    if (bytes >= HUGE_PAGE) (void)madvise(memory, (size_t)(bytes / HUGE_PAGE * HUGE_PAGE), MADV_HUGEPAGE);
 #else
     (void)memory, (void)bytes;
 #endif
@@ -169,7 +169,7 @@ static int take_host(struct syi_session *session, struct sy_error *err)
 {
     const struct syi_session *lender = session->options.weights;
     uint64_t total = own_bytes(session);
-    void *memory = total > SIZE_MAX ? NULL : syi_take(total, total >= HUGE_PAGE ? HUGE_PAGE : PAGE);
+    void *memory = total > SIZE_MAX ? NULL : syi_take((size_t)total, total >= HUGE_PAGE ? HUGE_PAGE : PAGE);
     if (!memory) return out_of_memory(session, "", total, "", err);
     session->arena = memory;
     session->arena_bytes = total;
@@ -180,7 +180,7 @@ static int take_host(struct syi_session *session, struct sy_error *err)
         next += host_bytes(session, i);
     }
     if (total <= FEW_BYTES)
-        memset(memory, 0, total);
+        memset(memory, 0, (size_t)total);
     else
         syi_threads_for(session->options.backend->threads, (int64_t)((total + CHUNK - 1) / CHUNK), zero_chunk,
                         session);
@@ -209,7 +209,7 @@ static void copy_chunk(void *arg, int64_t task, int thread)
     uint64_t begin = (uint64_t)task * CHUNK, left = session->plan.bytes[SYI_SNAPSHOT] - begin;
     (void)thread;
     memcpy(session->segment[SYI_SNAPSHOT] + begin, session->segment[SYI_PERSIST] + begin,
-           left < CHUNK ? left : CHUNK);
+           (size_t)(left < CHUNK ? left : CHUNK));
 }
 
 int syi_session_snapshot(struct syi_session *session, struct sy_error *err)

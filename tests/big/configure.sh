@@ -23,7 +23,7 @@ refuses 'ffast-math or a part of it' CFLAGS='-O2 -fassociative-math -fno-signed-
 refuses 'ffast-math and -Ofast change results' LDFLAGS=-Ofast
 case $(uname -m) in
 x86_64)
-    refuses 'pointers of 8 bytes. Leave -m32' --host=i686-pc-linux-gnu CC='gcc -m32 -nostdlib -static -Wl,-e,0'
+    refuses 'training needs pointers of 8 bytes. Leave -m32' --host=i686-pc-linux-gnu CC='gcc -m32 -nostdlib -static -Wl,-e,0'
     refuses 'pointers of 8 bytes' --host=x86_64-pc-linux-gnux32 CC='gcc -mx32 -nostdlib -static -Wl,-e,0'
     ;;
 *) echo "skipped: 32 bits (this is no x86-64)" ;;
