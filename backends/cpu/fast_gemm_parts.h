@@ -109,8 +109,8 @@ struct sycpu_gemm_tile {
     float *pending;     /* scratch: tiles [log2(leaves) + 1] that wait for a right neighbour in the tree */
     void *c;            /* result */
     int64_t c_stride;   /* elements between its rows */
-    int how;            /* enum sycpu_gemm_how */
-    int height;         /* rows computed and written, from gemm_height */
+    enum sycpu_gemm_how how;
+    int height; /* rows computed and written, from gemm_height */
 };
 
 /* What prepare decides of a product, from its shapes, its operands' places and the number of threads. */

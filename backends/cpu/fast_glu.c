@@ -13,7 +13,7 @@ struct glu {
     const int64_t *rng;
     int64_t inner, columns, width; /* positions or slots of a task; columns of y; of a block */
     struct syi_dropout dropout;
-    int kind; /* enum sy_activation */
+    enum sy_activation kind;
     int half; /* 1: all operands are bf16 */
 };
 
@@ -25,7 +25,7 @@ static struct glu glu_open(const struct sy_call *call, const struct sy_tensor *y
     g.inner = y->dim[y->rank - 2];
     g.columns = y->dim[y->rank - 1];
     g.width = attr->width;
-    g.kind = (int)attr->activation;
+    g.kind = (enum sy_activation)attr->activation;
     g.half = fast_is_bf16(y);
     g.dropout = syi_dropout_init(g.rng, attr->site, attr->rate);
     return g;

@@ -88,7 +88,7 @@ struct glu {
     int64_t outer;          /* rows that share one mask: rows of b, or (expert, group) */
     int64_t inner;          /* positions or slots in each */
     int64_t columns, width; /* of the output */
-    int kind;               /* enum sy_activation */
+    enum sy_activation kind;
     struct syi_dropout dropout;
     const struct sy_tensor *y, *counts; /* the tensor [...f]; counts[e][b], data NULL: none */
     const int64_t *rng;
@@ -103,7 +103,7 @@ static struct glu glu_open(const struct sy_call *call, const struct sy_tensor *y
     g.inner = y->dim[y->rank - 2];
     g.columns = y->dim[y->rank - 1];
     g.width = attr->width;
-    g.kind = (int)attr->activation;
+    g.kind = (enum sy_activation)attr->activation;
     g.dropout = syi_dropout_init(g.rng, attr->site, attr->rate);
     return g;
 }

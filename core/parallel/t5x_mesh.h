@@ -17,10 +17,10 @@ enum syi_t5x_platform { SYI_T5X_CPU, SYI_T5X_GPU, SYI_T5X_TPU_V3, SYI_T5X_TPU_V4
 
 /* The devices of a job: a grid of (hosts, devices of a host), or of (x, y, z, core) on a TPU. */
 struct syi_t5x_devices {
-    int platform;               /* enum syi_t5x_platform; v3 stands for v2 as well */
-    int rank;                   /* 2 or 4: dims of the grid */
-    int64_t grid[SYI_T5X_DIMS]; /* extents of the whole grid */
-    int64_t host[SYI_T5X_DIMS]; /* extents of the part on one host */
+    enum syi_t5x_platform platform; /* v3 stands for v2 as well */
+    int rank;                       /* 2 or 4: dims of the grid */
+    int64_t grid[SYI_T5X_DIMS];     /* extents of the whole grid */
+    int64_t host[SYI_T5X_DIMS];     /* extents of the part on one host */
 };
 
 /* How a user asks for model parallelism: exactly one of the two for the MoE partitioner. */

@@ -48,7 +48,7 @@ int syi_checkpoint_meta_read(const char *folder, struct syi_checkpoint_meta *met
 enum { SYI_CHECKPOINT_FILES = 2 };
 struct syi_checkpoint_file {
     const char *name;
-    int kind; /* enum syi_kind of what is in it */
+    enum syi_kind kind; /* of what is in it */
 };
 extern const struct syi_checkpoint_file
     syi_checkpoint_file[SYI_CHECKPOINT_FILES]; /* parameters, then state */

@@ -90,7 +90,7 @@ struct syi_lockstep_op {
 };
 
 struct syi_lockstep_result {
-    int end;               /* enum syi_lockstep_end */
+    enum syi_lockstep_end end;
     char launched[2][256]; /* syi_rank_describe of each side */
     int64_t steps;         /* done on both sides without a difference */
     int64_t ops;           /* whose operands were compared, over all steps */

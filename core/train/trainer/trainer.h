@@ -43,7 +43,7 @@ enum syi_mode {
 struct syi_eval_value {
     const char *name; /* borrowed, lives as long as the run */
     double value;     /* NaN is legal */
-    int mode;         /* enum syi_mode */
+    enum syi_mode mode;
 };
 enum { SYI_EVAL_VALUES = 64 };
 /* Where its tokens went in a layer with experts. */
