@@ -65,13 +65,14 @@ xargs grep -n '^ *# *include "' <"$work/files" /dev/null | sed 's/^\([^:]*\):\([
 : >"$work/calls"
 if command -v nm >/dev/null && [ -d "$build/core" ]; then
     # An object's name ends with its source's: core/base/libswitchyard_core_la-error.o. Kernels are compiled once a
-    # variant from the same source: they are checked by their includes only.
-    (cd "$build" && find core metrics verify cli backends/mpi -name '*.o' -exec nm -P -A {} +) 2>/dev/null |
-        sed -n 's,/\.libs/,/,; s,/lib[a-z_]*_la-,/,; s,/switchyard[a-z_]*-,/,; s/^\([^:]*\)\.o: /\1.c /p' |
+    # variant from the same source, with symbols of their own. One call runs up: a kernel between conversions asks the
+    # list, in which it stands itself, for the kernel of float32.
+    (cd "$build" && find core metrics verify cli backends/mpi backends/cpu -name '*.o' -exec nm -P -A {} +) 2>/dev/null |
+        sed -n 's,/\.libs/,/,; s,/lib[a-z0-9_]*_la-,/,; s,/switchyard[a-z_]*-,/,; s/^\([^:]*\)\.o: /\1.c /p' |
         awk '$3 == "U" || $3 ~ /^[TDBRC]$/ { print $1, $2, $3 }' >"$work/symbols"
     awk 'NR == FNR { if ($3 != "U") home[$2] = $1; next }
          $3 == "U" && ($2 in home) && home[$2] != $1 { print $1, 0, home[$2] }' \
-        "$work/symbols" "$work/symbols" | sort -u >"$work/calls"
+        "$work/symbols" "$work/symbols" | sort -u | grep -vx 'backends/cpu/bf16.c 0 backends/cpu/cpu.c' >"$work/calls"
     [ -s "$work/calls" ] || { echo "FAIL: no call was found in the objects below $build" >&2; exit 1; }
 fi
 
