@@ -75,7 +75,7 @@ static void set(int side, const char *assignment)
     cr_assert_eq(syi_config_set(&config[side], assignment, &err), SY_OK, "%s", err.text);
 }
 
-static void run(int end)
+static void run(enum syi_lockstep_end end)
 {
     struct sy_error err = {0};
     cr_assert_eq(syi_lockstep_run(&job, &result, &err), SY_OK, "%s", err.text);

@@ -10,6 +10,7 @@
 #include <math.h>
 #include <stdarg.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -135,25 +136,46 @@ __attribute__((weak)) int tsan_run(const struct tsan_test *test)
     return child > 0 && waitpid(child, &status, 0) == child ? status : 1;
 }
 
-/* The library that is linked too has a main; this one stands before it. */
-__attribute__((weak)) int main(int argc, char **argv)
+/* What tests/unit/main.c calls; the library that is linked too has these as well, and these stand before its own. */
+struct criterion_test_set {
+    size_t tests; /* those that the filter lets through */
+};
+__attribute__((weak)) const char *tsan_filter = "*";
+
+__attribute__((weak)) struct criterion_test_set *criterion_initialize(void)
 {
-    const char *filter = argc == 3 && !strcmp(argv[1], "--filter") ? argv[2] : "*";
-    int tested = 0, failing = 0, crashing = 0;
+    static struct criterion_test_set set;
+    return &set;
+}
+
+__attribute__((weak)) int criterion_handle_args(int argc, char **argv, bool unknown)
+{
+    if (argc == 3 && !strcmp(argv[1], "--filter")) tsan_filter = argv[2];
+    return unknown;
+}
+
+__attribute__((weak)) int criterion_run_all_tests(struct criterion_test_set *set)
+{
+    int failing = 0, crashing = 0;
     for (const struct tsan_test *test = tsan_tests; test; test = test->next) {
         char name[256];
         snprintf(name, sizeof name, "%s/%s", test->suite, test->name);
-        if (fnmatch(filter, name, 0)) continue;
+        if (fnmatch(tsan_filter, name, 0)) continue;
         int status = tsan_run(test);
-        tested++;
+        set->tests++;
         if (!status) continue;
         printf("[FAIL] %s (wait status %#x)\n", name, (unsigned)status);
         failing++;
         crashing += WIFSIGNALED(status) != 0;
     }
-    printf("[====] Synthesis: Tested: %d | Passing: %d | Failing: %d | Crashing: %d\n", tested,
-           tested - failing, failing, crashing);
-    return failing != 0 || tested == 0;
+    printf("[====] Synthesis: Tested: %zu | Passing: %zu | Failing: %d | Crashing: %d\n", set->tests,
+           set->tests - (size_t)failing, failing, crashing);
+    return failing == 0;
+}
+
+__attribute__((weak)) void criterion_finalize(struct criterion_test_set *set)
+{
+    (void)set;
 }
 
 #endif
