@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -67,7 +68,15 @@ struct walk {
     void *arg;
     struct seen *seen; /* names met so far */
     size_t n, capacity;
+    int status; /* SY_ENOMEM: something was left out; it ends the walk */
+    struct sy_error *err;
 };
+
+static void stop(struct walk *walk)
+{
+    if (!walk->status)
+        walk->status = syi_error(walk->err, SY_ENOMEM, "out of memory while backends are listed");
+}
 
 /* Who had the name before, NULL: nobody, and now it is file's. */
 static const struct seen *met(struct walk *walk, const char *name, const struct stat *file)
@@ -75,10 +84,12 @@ static const struct seen *met(struct walk *walk, const char *name, const struct 
     for (size_t i = 0; i < walk->n; i++)
         if (strcmp(walk->seen[i].name, name) == 0) return &walk->seen[i];
     char *copy = syi_strdup(name, NULL);
-    if (copy && SYI_GROW(walk->seen, walk->capacity, walk->n + 1, NULL) == SY_OK)
+    if (copy && SYI_GROW(walk->seen, walk->capacity, walk->n + 1, NULL) == SY_OK) {
         walk->seen[walk->n++] = (struct seen){copy, *file};
-    else
+    } else {
         syi_free(copy);
+        stop(walk);
+    }
     return NULL;
 }
 
@@ -122,6 +133,10 @@ static void report_folder(struct walk *walk, const char *folder, int chosen)
 {
     struct dirent **entries = NULL;
     int n = scandir(folder, &entries, is_plugin, alphasort);
+    if (n < 0 && errno == ENOMEM) {
+        stop(walk);
+        return;
+    }
     if (n < 0) {
         struct sy_error why = {0};
         syi_error_system(&why, "SWITCHYARD_BACKEND_PATH: folder %s cannot be read", folder);
@@ -132,7 +147,10 @@ static void report_folder(struct walk *walk, const char *folder, int chosen)
         size_t length = strlen(entries[i]->d_name) - (sizeof(SYI_PLUGIN_PREFIX SYI_PLUGIN_SUFFIX) - 1);
         char *name = syi_format("%.*s", (int)length, entries[i]->d_name + sizeof(SYI_PLUGIN_PREFIX) - 1);
         char *path = syi_format("%s/%s", folder, entries[i]->d_name);
-        if (name && path) report_file(walk, name, path);
+        if (!name || !path)
+            stop(walk);
+        else if (!walk->status)
+            report_file(walk, name, path);
         syi_free(name);
         syi_free(path);
         free(entries[i]);
@@ -142,7 +160,7 @@ static void report_folder(struct walk *walk, const char *folder, int chosen)
 
 int syi_plugin_each(syi_plugin_fn fn, void *arg, struct sy_error *err)
 {
-    struct walk walk = {.fn = fn, .arg = arg};
+    struct walk walk = {.fn = fn, .arg = arg, .err = err};
     struct syi_plugin_folders folders;
     int status = syi_plugin_folders_find(&folders, err);
     for (size_t i = 0; status == SY_OK && linked[i].name; i++) {
@@ -153,10 +171,10 @@ int syi_plugin_each(syi_plugin_fn fn, void *arg, struct sy_error *err)
         fn(arg, linked[i].name, "built in", why.code ? NULL : &plugin, why.code ? why.text : NULL);
         syi_plugin_free(&plugin);
     }
-    for (size_t i = 0; status == SY_OK && i < folders.n; i++)
+    for (size_t i = 0; status == SY_OK && !walk.status && i < folders.n; i++)
         report_folder(&walk, folders.path[i], folders.chosen);
     for (size_t i = 0; i < walk.n; i++) syi_free(walk.seen[i].name);
     syi_free(walk.seen);
     syi_plugin_folders_free(&folders);
-    return status;
+    return status ? status : walk.status;
 }
