@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a thread of a matrix product does it with: its scratch, the sizes of the expert at hand, and a tile of C, from where its
- * operands lie to where it belongs. */
+/* A thread's part in a matrix product: its scratch, the sizes of the expert at hand, and one tile of C, from where its operands
+ * lie to where it belongs. */
 #include "config.h"
 
 #include "backends/cpu/fast_gemm_parts.h"

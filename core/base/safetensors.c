@@ -306,10 +306,9 @@ int syi_safetensors_write_block(const struct syi_safetensors *file,
 /* Until the writer has come to byte `end` of the file, or stops. */
 static void wait_for(const struct syi_safetensors *file, uint64_t end)
 {
-    struct syi_gate *gate = &file->progress->gate;
-    uint32_t there = atomic_load_explicit(&gate->word, memory_order_acquire);
-    while (there != UINT32_MAX && (uint64_t)there << SYI_SAFETENSORS_PROGRESS_SHIFT < end - file->data_start)
-        there = syi_gate_wait(gate, UINT32_MAX, there, 0);
+    uint32_t there = atomic_load_explicit(&file->written->word, memory_order_acquire);
+    while (there != UINT32_MAX && there * (uint64_t)SYI_SAFETENSORS_MIB < end - file->data_start)
+        there = syi_gate_wait(file->written, UINT32_MAX, there, 0);
 }
 
 /* Bytes [at, end) of the file go into the hash and, unless it is NULL, into the sum. chunk: room for CHUNK bytes. */
@@ -320,7 +319,7 @@ static int hash_range(const struct syi_safetensors *file, uint64_t at, uint64_t 
     int status = SY_OK;
     while (at < end && status == SY_OK) {
         size_t part = end - at < CHUNK ? (size_t)(end - at) : CHUNK;
-        if (file->progress) wait_for(file, at + part);
+        if (file->written) wait_for(file, at + part);
         status = move_bytes(file, at, chunk, part, 0, err);
         if (status == SY_OK) syi_sha256_add(hash, chunk, part);
         if (status == SY_OK && sum) *sum = syi_crc32c(*sum, chunk, part);

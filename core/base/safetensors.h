@@ -49,12 +49,7 @@ struct syi_safetensors_pair {
     const char *key, *value; /* one entry of __metadata__ */
 };
 
-/* How far a file's only writer has come, for whoever hashes the file meanwhile. The gate's word: whole MiB that are
- * written from the begin of the data section on; all bits: no more will be. */
-struct syi_safetensors_progress {
-    struct syi_gate gate;
-};
-enum { SYI_SAFETENSORS_PROGRESS_SHIFT = 20 };
+enum { SYI_SAFETENSORS_MIB = 1 << 20 }; /* bytes */
 
 struct syi_safetensors {
     char *path;             /* for messages; NULL in a plan not yet opened */
@@ -65,7 +60,9 @@ struct syi_safetensors {
     uint64_t data_bytes;    /* of the data section */
     struct syi_safetensors_tensor *tensors; /* [n_tensors], sorted by name */
     size_t n_tensors;
-    struct syi_safetensors_progress *progress; /* borrowed; hashing waits for it; NULL: all is written */
+    /* How far the file's only writer has come, for whoever hashes it meanwhile: whole MiB of the data section, from its
+     * begin on; all bits: no more will be written. Borrowed; NULL: all is. */
+    struct syi_gate *written;
 };
 
 size_t syi_safetensors_element_bytes(enum syi_safetensors_dtype dtype);
@@ -113,10 +110,9 @@ int syi_safetensors_create(struct syi_safetensors *file, const char *path,
 int syi_safetensors_attach(struct syi_safetensors *file, const char *path,
                            struct sy_error *err) SYI_MUST_CHECK;
 int syi_safetensors_finish(struct syi_safetensors *file, struct sy_error *err) SYI_MUST_CHECK;
-/* Its writer's word that the first `bytes` of the data section are written; and that it writes no more, whether it has
- * written all or not. Nothing where the file has no progress. */
+/* Its writer's word that the first `bytes` of the data section are written; UINT64_MAX: that it writes no more, whether it
+ * has written all or not. Nothing where nobody waits (file->written). */
 void syi_safetensors_wrote(const struct syi_safetensors *file, uint64_t bytes);
-void syi_safetensors_stopped(const struct syi_safetensors *file);
 
 /* Parses a header (JSON alone) into file->tensors; path and data_bytes are set before. For reader and
  * planner. */

@@ -174,21 +174,12 @@ int syi_safetensors_attach(struct syi_safetensors *file, const char *path, struc
     return SY_OK;
 }
 
-static void tell(const struct syi_safetensors *file, uint32_t word)
-{
-    if (!file->progress) return;
-    atomic_store_explicit(&file->progress->gate.word, word, memory_order_release);
-    syi_gate_wake(&file->progress->gate);
-}
-
 void syi_safetensors_wrote(const struct syi_safetensors *file, uint64_t bytes)
 {
-    tell(file, bytes < file->data_bytes ? (uint32_t)(bytes >> SYI_SAFETENSORS_PROGRESS_SHIFT) : UINT32_MAX);
-}
-
-void syi_safetensors_stopped(const struct syi_safetensors *file)
-{
-    tell(file, UINT32_MAX);
+    uint32_t word = bytes < file->data_bytes ? (uint32_t)(bytes / SYI_SAFETENSORS_MIB) : UINT32_MAX;
+    if (!file->written) return;
+    atomic_store_explicit(&file->written->word, word, memory_order_release);
+    syi_gate_wake(file->written);
 }
 
 int syi_safetensors_finish(struct syi_safetensors *file, struct sy_error *err)

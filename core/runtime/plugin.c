@@ -68,7 +68,7 @@ struct walk {
     void *arg;
     struct seen *seen; /* names met so far */
     size_t n, capacity;
-    int status; /* SY_ENOMEM: something was left out; it ends the walk */
+    int status; /* of the walk: what goes wrong ends it, so that nothing is left out of a list without a word */
     struct sy_error *err;
 };
 
@@ -133,14 +133,11 @@ static void report_folder(struct walk *walk, const char *folder, int chosen)
 {
     struct dirent **entries = NULL;
     int n = scandir(folder, &entries, is_plugin, alphasort);
-    if (n < 0 && errno == ENOMEM) {
-        stop(walk);
-        return;
-    }
     if (n < 0) {
         struct sy_error why = {0};
+        if (errno == ENOMEM) stop(walk);
         syi_error_system(&why, "SWITCHYARD_BACKEND_PATH: folder %s cannot be read", folder);
-        if (chosen) walk->fn(walk->arg, "-", folder, NULL, why.text);
+        if (chosen && !walk->status) walk->fn(walk->arg, "-", folder, NULL, why.text);
         return;
     }
     for (int i = 0; i < n; i++) {
@@ -162,8 +159,8 @@ int syi_plugin_each(syi_plugin_fn fn, void *arg, struct sy_error *err)
 {
     struct walk walk = {.fn = fn, .arg = arg, .err = err};
     struct syi_plugin_folders folders;
-    int status = syi_plugin_folders_find(&folders, err);
-    for (size_t i = 0; status == SY_OK && linked[i].name; i++) {
+    walk.status = syi_plugin_folders_find(&folders, err);
+    for (size_t i = 0; !walk.status && linked[i].name; i++) {
         struct syi_plugin plugin = {0};
         struct sy_error why = {0};
         met(&walk, linked[i].name, &(struct stat){0});
@@ -171,10 +168,10 @@ int syi_plugin_each(syi_plugin_fn fn, void *arg, struct sy_error *err)
         fn(arg, linked[i].name, "built in", why.code ? NULL : &plugin, why.code ? why.text : NULL);
         syi_plugin_free(&plugin);
     }
-    for (size_t i = 0; status == SY_OK && !walk.status && i < folders.n; i++)
+    for (size_t i = 0; !walk.status && i < folders.n; i++)
         report_folder(&walk, folders.path[i], folders.chosen);
     for (size_t i = 0; i < walk.n; i++) syi_free(walk.seen[i].name);
     syi_free(walk.seen);
     syi_plugin_folders_free(&folders);
-    return status ? status : walk.status;
+    return walk.status;
 }

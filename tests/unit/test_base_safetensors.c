@@ -300,15 +300,15 @@ static void hash_while_written(int last, char hex[65])
     static unsigned char piece[PIECE];
     struct syi_safetensors_tensor tensor = {
         .name = "x", .dtype = SYI_SAFETENSORS_U8, .rank = 1, .dims = {BYTES}};
-    struct syi_safetensors_progress progress = {0};
+    struct syi_gate written = {0};
     struct syi_safetensors file;
     struct syi_worker *worker;
     struct behind b = {0};
-    syi_gate_init(&progress.gate);
+    syi_gate_init(&written);
     cr_assert_eq(syi_safetensors_plan(&file, &tensor, 1, NULL, 0, NULL), SY_OK);
     cr_assert_eq(syi_safetensors_create(&file, path, NULL), SY_OK);
     cr_assert_eq(syi_safetensors_open(&b.file, path, NULL), SY_OK);
-    file.progress = b.file.progress = &progress;
+    file.written = b.file.written = &written;
     cr_assert_eq(syi_worker_new("behind", &worker, NULL), SY_OK);
     syi_worker_start(worker, hash_behind, &b);
     for (int i = 0; i <= last; i++) {
@@ -319,13 +319,13 @@ static void hash_while_written(int last, char hex[65])
                      SY_OK);
         syi_safetensors_wrote(&file, (uint64_t)i * PIECE + n);
     }
-    syi_safetensors_stopped(&file);
+    syi_safetensors_wrote(&file, UINT64_MAX);
     syi_worker_free(worker);
     cr_assert_eq(b.status, SY_OK);
     strcpy(hex, b.hex);
     syi_safetensors_close(&b.file);
     syi_safetensors_close(&file);
-    syi_gate_destroy(&progress.gate);
+    syi_gate_destroy(&written);
 }
 
 Test(safetensors, a_file_is_hashed_behind_its_writer)

@@ -53,10 +53,9 @@ struct syi_checkpoint_file {
 extern const struct syi_checkpoint_file
     syi_checkpoint_file[SYI_CHECKPOINT_FILES]; /* parameters, then state */
 /* Reads file i of a folder once, as any reader will see it: its hashes into *meta, the sums of its tensors beside those
- * in *sums. progress: of its writer, who is not yet done; NULL: it is written. */
-int syi_checkpoint_hash(const char *folder, int i, struct syi_safetensors_progress *progress,
-                        struct syi_checkpoint_meta *meta, struct syi_checkpoint_sums *sums,
-                        struct sy_error *err) SYI_MUST_CHECK;
+ * in *sums. written: of its writer, who is not yet done (base/safetensors.h); NULL: it is. */
+int syi_checkpoint_hash(const char *folder, int i, struct syi_gate *written, struct syi_checkpoint_meta *meta,
+                        struct syi_checkpoint_sums *sums, struct sy_error *err) SYI_MUST_CHECK;
 /* Compares file i with what meta.json says of it. SY_EFORMAT says in what they differ, and names damaged tensors. */
 int syi_checkpoint_check_file(const char *folder, const struct syi_safetensors *file, int i,
                               const struct syi_checkpoint_meta *meta, struct sy_error *err) SYI_MUST_CHECK;
@@ -82,7 +81,7 @@ void syi_checkpoint_tensors_free(struct syi_checkpoint_tensors *tensors); /* saf
 /* Whether `rank` has anything to write. */
 int syi_checkpoint_tensors_any(const struct syi_checkpoint_tensors *tensors, int rank);
 /* Writes what `rank` has to write: its block of each tensor, unless a replica of lower rank does; from the session's
- * last snapshot, or as it is now. Says to the file's progress, where there is one, how far it has come. */
+ * last snapshot, or as it is now. Whoever waits for it learns how far it has come. */
 int syi_checkpoint_tensors_write(const struct syi_checkpoint_tensors *tensors, int rank, int snapshot,
                                  const struct syi_safetensors *file, struct sy_error *err) SYI_MUST_CHECK;
 /* The first difference in names, dtypes and extents, both ways. */

@@ -34,7 +34,7 @@ struct syi_saver {
     struct syi_safetensors file[FILES];
     struct sy_error failure;
     /* Of hashing, which has these and the hashes in meta. */
-    struct syi_safetensors_progress progress[FILES];
+    struct syi_gate written[FILES];
     int behind; /* it is done by the hasher, behind the writing */
     struct syi_checkpoint_sums sums;
     struct sy_error unreadable;
@@ -85,7 +85,7 @@ static void hash_data(void *arg)
     struct syi_saver *s = arg;
     int status = SY_OK;
     for (int i = 0; i < FILES && !status; i++)
-        status = syi_checkpoint_hash(s->folder, i, s->behind ? &s->progress[i] : NULL, &s->meta, &s->sums,
+        status = syi_checkpoint_hash(s->folder, i, s->behind ? &s->written[i] : NULL, &s->meta, &s->sums,
                                      &s->unreadable);
 }
 
@@ -110,12 +110,12 @@ static int write_alone(struct syi_saver *s, struct sy_error *err)
     s->behind = s->hasher || !syi_worker_new("hash", &s->hasher, NULL);
     if (!s->behind) return write_parts(s, err);
     for (int i = 0; i < FILES; i++) {
-        atomic_store(&s->progress[i].gate.word, 0);
-        s->file[i].progress = &s->progress[i];
+        atomic_store(&s->written[i].word, 0);
+        s->file[i].written = &s->written[i];
     }
     syi_worker_start(s->hasher, hash_data, s);
     int status = write_parts(s, err);
-    for (int i = 0; i < FILES; i++) syi_safetensors_stopped(&s->file[i]);
+    for (int i = 0; i < FILES; i++) syi_safetensors_wrote(&s->file[i], UINT64_MAX);
     syi_worker_wait(s->hasher);
     return status;
 }
@@ -214,7 +214,7 @@ int syi_saver_new(const char *run_dir, struct syi_session *session, struct syi_c
     s->comm = comm;
     for (int i = 0; i < FILES; i++) {
         s->file[i].fd = -1;
-        syi_gate_init(&s->progress[i].gate);
+        syi_gate_init(&s->written[i]);
     }
     *saver = s;
     return SY_OK;
@@ -226,7 +226,7 @@ void syi_saver_free(struct syi_saver *s)
     syi_worker_free(s->worker);
     syi_worker_free(s->hasher);
     close_files(s);
-    for (int i = 0; i < FILES; i++) syi_gate_destroy(&s->progress[i].gate);
+    for (int i = 0; i < FILES; i++) syi_gate_destroy(&s->written[i]);
     if (s->under_way && s->made) syi_checkpoint_discard(s->run_dir, s->meta.step);
     syi_free(s);
 }

@@ -41,16 +41,15 @@ static int hash(const struct syi_safetensors *file, char data[65], char header[6
     return status;
 }
 
-int syi_checkpoint_hash(const char *folder, int i, struct syi_safetensors_progress *progress,
-                        struct syi_checkpoint_meta *meta, struct syi_checkpoint_sums *sums,
-                        struct sy_error *err)
+int syi_checkpoint_hash(const char *folder, int i, struct syi_gate *written, struct syi_checkpoint_meta *meta,
+                        struct syi_checkpoint_sums *sums, struct sy_error *err)
 {
     char *const data[] = {meta->params_sha256, meta->state_sha256};
     char *const header[] = {meta->params_header_sha256, meta->state_header_sha256};
     struct syi_safetensors file = {.fd = -1};
     char *path = syi_format("%s/%s", folder, syi_checkpoint_file[i].name);
     int status = path ? syi_safetensors_open(&file, path, err) : syi_error(err, SY_ENOMEM, "out of memory");
-    file.progress = progress;
+    file.written = written;
     if (!status) status = hash(&file, data[i], header[i], sums, err);
     syi_safetensors_close(&file);
     syi_free(path);
