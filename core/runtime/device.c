@@ -93,7 +93,8 @@ static int compare_ranges(const void *a, const void *b)
 }
 
 /* The tensors of a kind, near ones as one range. range: room for all of them; returns how many there are. */
-static size_t find_ranges(const struct syi_program *program, int kind, uint64_t near, struct syi_range *range)
+static size_t find_ranges(const struct syi_program *program, enum syi_kind kind, uint64_t near,
+                          struct syi_range *range)
 {
     size_t n = 0, kept = 0;
     for (size_t i = 0; i < program->n_tensors; i++)

@@ -111,7 +111,7 @@ static int read_session(struct loading *l, struct sy_error *err)
     int status = SY_OK;
     for (int i = 0; i < l->n_files && !status; i++) {
         int has_leaves = syi_safetensors_find(&l->file[i], "state/step") != NULL;
-        int kind = syi_checkpoint_file[i].kind;
+        enum syi_kind kind = syi_checkpoint_file[i].kind;
         status = syi_checkpoint_tensors(l->session, kind, has_leaves && kind == SYI_STATE ? l->leaves : NULL,
                                         &tensors[i], err);
         if (!status) status = syi_checkpoint_tensors_compare(&tensors[i], &l->file[i], err);

@@ -74,7 +74,7 @@ struct syi_checkpoint_tensors {
     const struct syi_session *session; /* borrowed */
 };
 /* leaves: of the state; NULL: none. */
-int syi_checkpoint_tensors(const struct syi_session *session, int kind,
+int syi_checkpoint_tensors(const struct syi_session *session, enum syi_kind kind,
                            const struct syi_checkpoint_leaves *leaves, struct syi_checkpoint_tensors *tensors,
                            struct sy_error *err) SYI_MUST_CHECK;
 void syi_checkpoint_tensors_free(struct syi_checkpoint_tensors *tensors); /* safe when zeroed */

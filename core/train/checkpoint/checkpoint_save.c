@@ -58,7 +58,7 @@ static int plan_files(struct syi_saver *s, struct sy_error *err)
     static const struct syi_safetensors_pair metadata[] = {{"format", "pt"}};
     int status = SY_OK;
     for (int i = 0; i < FILES && !status; i++) {
-        int kind = syi_checkpoint_file[i].kind;
+        enum syi_kind kind = syi_checkpoint_file[i].kind;
         status = syi_checkpoint_tensors(s->session, kind, kind == SYI_STATE ? s->how.leaves : NULL,
                                         &s->tensors[i], err);
         if (!status)

@@ -55,8 +55,9 @@ static int describe_leaf(struct entry *entry, const struct syi_checkpoint_leaf *
 }
 
 /* entry: room for all; *n counts those that are made, also on failure. */
-static int collect(const struct syi_session *session, int kind, const struct syi_checkpoint_leaves *leaves,
-                   struct entry *entry, size_t *n, struct sy_error *err)
+static int collect(const struct syi_session *session, enum syi_kind kind,
+                   const struct syi_checkpoint_leaves *leaves, struct entry *entry, size_t *n,
+                   struct sy_error *err)
 {
     const struct syi_shared *shared;
     int status = SY_OK;
@@ -74,7 +75,7 @@ static int collect(const struct syi_session *session, int kind, const struct syi
     return status;
 }
 
-int syi_checkpoint_tensors(const struct syi_session *session, int kind,
+int syi_checkpoint_tensors(const struct syi_session *session, enum syi_kind kind,
                            const struct syi_checkpoint_leaves *leaves, struct syi_checkpoint_tensors *tensors,
                            struct sy_error *err)
 {

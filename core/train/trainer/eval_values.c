@@ -14,9 +14,10 @@ void syi_eval_result_set(struct syi_eval_result *result, const char *name, doubl
     syi_eval_result_set_mode(result, name, value, SYI_MODE_TRAIN_EVAL);
 }
 
-void syi_eval_result_set_mode(struct syi_eval_result *result, const char *name, double value, int mode)
+void syi_eval_result_set_mode(struct syi_eval_result *result, const char *name, double value,
+                              enum syi_mode mode)
 {
-    result->modes |= mode;
+    result->modes |= (int)mode;
     for (int i = 0; i < result->n; i++)
         if (!strcmp(result->value[i].name, name)) {
             result->value[i].value = value;

@@ -67,7 +67,8 @@ struct syi_eval_result {
 };
 /* Adds a value, or sets the one of that name; one too many is left out. Without a mode it is SYI_MODE_TRAIN_EVAL. */
 void syi_eval_result_set(struct syi_eval_result *result, const char *name, double value);
-void syi_eval_result_set_mode(struct syi_eval_result *result, const char *name, double value, int mode);
+void syi_eval_result_set_mode(struct syi_eval_result *result, const char *name, double value,
+                              enum syi_mode mode);
 /* NULL: there is none of that name. */
 const double *syi_eval_result_find(const struct syi_eval_result *result, const char *name);
 /* Its rows for a sink: all values, "items" and "cut", then the examples and what the experts took. What fails does not keep
