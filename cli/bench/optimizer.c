@@ -29,7 +29,8 @@ int bench_update_trial(const struct bench_micro *micro, const struct syi_model *
 {
     struct syi_shape rows = {.rows = 1, .longest_length = 1, .shortest_length = 1};
     uint32_t leaf_count[SYI_AXIS_COUNT];
-    const struct syi_update_options options = {.config = config, .model = model, .leaf_count = leaf_count};
+    const struct syi_update_options options = {
+        .config = config, .model = model, .leaf_count = leaf_count, .carried = 1};
     syi_leaves(config, &rows, leaf_count);
     trial->fill = fill;
     trial->arg = (void *)micro;

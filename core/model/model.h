@@ -232,13 +232,16 @@ int syi_decoder_logits(struct syi_build *b, int ids, int encoded, const struct s
 /* Name of the gradient of a parameter, which grad programs and update share. */
 enum { SYI_GRADIENT_NAME = 176 };
 void syi_gradient_name(char name[SYI_GRADIENT_NAME], const struct syi_param *param);
-/* Leaves the gradient of a parameter in a carry tensor: written by the first microbatch (next 0), added to by the next
- * ones. */
-void syi_store_gradient(struct syi_program *p, const struct syi_param *param, int gradient, int next);
+/* Leaves the gradient of a parameter in a carry tensor, which it returns: written by the first microbatch (next 0), added to by
+ * the next ones. */
+int syi_store_gradient(struct syi_program *p, const struct syi_param *param, int gradient, int next);
+/* The carry tensor of the sums of the squares of the blocks of a gradient (role GRADIENT_BLOCKS), for the program that makes
+ * a norm of them. */
+int syi_gradient_blocks(struct syi_program *p, const struct syi_param *param);
 /* x / max(1, norm / clip), norm that of all n together (optax per_example_global_norm_clip). */
 void syi_clip_example(struct syi_program *p, int n, int *x, double clip);
-/* Training: loss, gradients into carry tensors (role GRADIENT); `next` adds to them. Outputs: the values of a
- * step (step_metrics.def), and those of syi_moe. */
+/* Training: loss, gradients into carry tensors (role GRADIENT); `next` adds to them. What may run for the last microbatch
+ * leaves the blocks of their norm too. Outputs: the values of a step (step_metrics.def), and those of syi_moe. */
 int syi_record_grad(const struct syi_config *config, const struct syi_shape *shape, int next,
                     struct syi_model *model, struct syi_recorded *recorded,
                     struct sy_error *err) SYI_MUST_CHECK;

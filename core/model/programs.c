@@ -192,19 +192,34 @@ void syi_gradient_name(char name[SYI_GRADIENT_NAME], const struct syi_param *par
     snprintf(name, SYI_GRADIENT_NAME, "grad/%s", param->name);
 }
 
-void syi_store_gradient(struct syi_program *p, const struct syi_param *param, int gradient, int next)
+int syi_store_gradient(struct syi_program *p, const struct syi_param *param, int gradient, int next)
 {
     char name[SYI_GRADIENT_NAME];
     syi_gradient_name(name, param);
-    if (next) {
-        int sum = syi_tensor_add(p, name, SYI_CARRY, SY_F32, param->rank, param->dim, param->axis);
-        syi_role_set(p, sum, SYI_ROLE_GRADIENT, param->id);
-        syi_store(p, syi_map2(p, SY_MAP_ADD, sum, gradient), sum);
-    } else {
+    if (!next) {
         syi_tensor_rename(p, gradient, name);
         p->tensor[gradient].kind = SYI_CARRY;
-        syi_role_set(p, gradient, SYI_ROLE_GRADIENT, param->id);
+        return syi_role_set(p, gradient, SYI_ROLE_GRADIENT, param->id);
     }
+    int sum = syi_tensor_add(p, name, SYI_CARRY, SY_F32, param->rank, param->dim, param->axis);
+    syi_role_set(p, sum, SYI_ROLE_GRADIENT, param->id);
+    syi_store(p, syi_map2(p, SY_MAP_ADD, sum, gradient), sum);
+    return sum;
+}
+
+static void blocks_name(char name[SYI_GRADIENT_NAME], const struct syi_param *param)
+{
+    snprintf(name, SYI_GRADIENT_NAME, "grad_blocks/%s", param->name);
+}
+
+int syi_gradient_blocks(struct syi_program *p, const struct syi_param *param)
+{
+    char name[SYI_GRADIENT_NAME];
+    int64_t count[SY_MAX_DIMS];
+    blocks_name(name, param);
+    for (int i = 0; i < param->rank; i++) count[i] = p->leaf_count[param->axis[i]];
+    int blocks = syi_tensor_add(p, name, SYI_CARRY, SY_F32, param->rank, count, param->axis);
+    return syi_role_set(p, blocks, SYI_ROLE_GRADIENT_BLOCKS, param->id);
 }
 
 void syi_clip_example(struct syi_program *p, int n, int *x, double clip)
@@ -246,6 +261,21 @@ static int clip_examples(struct syi_build *b, int *gradient, struct sy_error *er
     return status;
 }
 
+/* The blocks are those of the last microbatch: of more than one, those of the first are nobody's. */
+static void store_gradient(struct syi_build *b, const struct syi_param *param, int gradient, int next)
+{
+    char name[SYI_GRADIENT_NAME];
+    SYI_AT(b->p);
+    int stored = syi_store_gradient(b->p, param, gradient, next);
+    if (!next && b->config->train.microbatches > 1) return;
+    int blocks = syi_block_sum(b->p, SY_OP_BLOCK_SUMSQ, stored);
+    if (blocks < 0) return;
+    blocks_name(name, param);
+    syi_tensor_rename(b->p, blocks, name);
+    b->p->tensor[blocks].kind = SYI_CARRY;
+    syi_role_set(b->p, blocks, SYI_ROLE_GRADIENT_BLOCKS, param->id);
+}
+
 static int store_gradients(struct syi_build *b, int loss, int next, struct sy_error *err)
 {
     const struct syi_model *model = b->model;
@@ -263,7 +293,7 @@ static int store_gradients(struct syi_build *b, int loss, int next, struct sy_er
         if (gradient[i] < 0)
             status = syi_error(err, SY_EINTERNAL, "the loss does not depend on %s", param->name);
         else
-            syi_store_gradient(b->p, param, gradient[i], next);
+            store_gradient(b, param, gradient[i], next);
     }
     syi_free(tensor);
     syi_free(of);

@@ -179,16 +179,16 @@ void syi_store_where(struct syi_program *p, int ok, int value, int to);
 /* ---- update.c ---- */
 
 /* The program of a step: gradient norm over all parameters, finite check, clipping, the chain of each part, the
- * parameters. Two parts that match the same parameter are refused. By
- * role: GRADIENT, DIRECTION of expert biases and OPTIM_SCALAR come in; the values GRAD_NORM and OK of the step come
- * out. */
+ * parameters. Two parts that match the same parameter are refused. By role: GRADIENT, GRADIENT_BLOCKS where these are
+ * carried, DIRECTION of expert biases and OPTIM_SCALAR come in; the values GRAD_NORM and OK of the step come out. */
 struct syi_model;
 struct syi_update_options {
     const struct syi_config *config;
     const struct syi_model *model;
     const uint32_t *leaf_count; /* [SYI_AXIS_COUNT] */
     int noise;                  /* as of struct syi_group */
-    int weigh; /* 1: program update_metrics, which leaves the outputs of weight_metrics.h besides */
+    int carried; /* 1: grad programs leave the blocks of the norm; 0: it is summed from the gradients */
+    int weigh;   /* 1: program update_metrics, which leaves the outputs of weight_metrics.h besides */
 };
 int syi_record_update(const struct syi_update_options *options, struct syi_program **program,
                       struct sy_error *err) SYI_MUST_CHECK;

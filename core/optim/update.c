@@ -61,25 +61,30 @@ static struct target target_of(struct update *u, const struct syi_param *param)
     return t;
 }
 
+/* Sums of the squares of a gradient's blocks. */
+static int blocks_of(struct update *u, const struct target *t)
+{
+    return u->options->carried ? syi_gradient_blocks(u->p, t->param)
+                               : syi_block_sum(u->p, SY_OP_BLOCK_SUMSQ, t->gradient);
+}
+
 /* norm = sqrt(sum over parameters, in the order of their names, of scale^2 * sum of squares) */
 static int global_norm(struct update *u)
 {
     struct sy_error err = {0};
-    int n = 0, norm = -1, *gradient = syi_alloc(u->n * sizeof *gradient, &err);
-    int *square = syi_alloc(u->n * sizeof *square, &err);
+    int n = 0, norm = -1, *square = syi_alloc(u->n * sizeof *square, &err);
     double *scale = syi_alloc(u->n * sizeof *scale, &err);
-    for (size_t i = 0; gradient && square && scale && i < u->n; i++) {
+    for (size_t i = 0; square && scale && i < u->n; i++) {
         if (is_bias(&u->target[i])) continue;
-        gradient[n] = u->target[i].gradient;
+        square[n] = blocks_of(u, &u->target[i]);
         scale[n++] = u->target[i].scale;
     }
-    if (gradient && square && scale)
-        norm = syi_norm_and_squares(u->p, n, gradient, scale, square);
+    if (square && scale)
+        norm = syi_norm_of_blocks(u->p, n, square, scale);
     else
         syi_program_fail(u->p, SY_ENOMEM, "%s", err.text);
     for (size_t i = u->n; norm >= 0 && i-- > 0;)
         if (!is_bias(&u->target[i])) u->target[i].square = square[--n];
-    syi_free(gradient);
     syi_free(square);
     syi_free(scale);
     return norm;

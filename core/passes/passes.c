@@ -25,6 +25,12 @@ static int run_fold(struct syi_program **program, struct syi_pass_options *optio
     return SY_TRAINING && options->fold ? syi_fold(*program, err) : SY_OK; /* sums are of updates */
 }
 
+static int run_hoist(struct syi_program **program, struct syi_pass_options *options, struct sy_error *err)
+{
+    (void)options;
+    return SY_TRAINING ? syi_hoist(*program, err) : SY_OK; /* gradients are of training */
+}
+
 static int run_recompute(struct syi_program **program, struct syi_pass_options *options, struct sy_error *err)
 {
     options->recomputed = (struct syi_recomputed){0};
@@ -58,6 +64,7 @@ static const struct {
     [SYI_STAGE_PARTITION] = {"partition", run_partition},
     [SYI_STAGE_FUSE] = {"fuse", run_fuse},
     [SYI_STAGE_FOLD] = {"fold", run_fold},
+    [SYI_STAGE_HOIST] = {"hoist", run_hoist},
     [SYI_STAGE_RECOMPUTE] = {"recompute", run_recompute},
     [SYI_STAGE_JOIN] = {"join", run_join},
     [SYI_STAGE_LOWER] = {"lower", run_lower},

@@ -14,6 +14,7 @@ enum syi_stage {
     SYI_STAGE_PARTITION, /* one rank's extents, collectives */
     SYI_STAGE_FUSE,      /* runs of map ops become one */
     SYI_STAGE_FOLD,      /* sums of blocks of values that one tensor makes take them as they come */
+    SYI_STAGE_HOIST,     /* what becomes of gradients follows where they are written */
     SYI_STAGE_RECOMPUTE, /* activations computed again; only under memory.budget */
     SYI_STAGE_JOIN,      /* small collectives become one: bucketed collectives */
     SYI_STAGE_LOWER,     /* ordered sums, start and wait of collectives */
@@ -75,6 +76,12 @@ int syi_map_add_input(int *in, int *n_in, int tensor);
  * follow from one tensor that stays in memory, as a gradient, become map_sums, which make the values anew; so do the maps
  * that read it, and nobody writes it any more. Those over one tensor become one. Bits do not change. */
 int syi_fold(struct syi_program *program, struct sy_error *err) SYI_MUST_CHECK;
+
+/* ---- hoist.c ---- */
+
+/* Moves the elementwise ops and sums that write gradients, or blocks of their norm, up to where their operands are written. Bits do
+ * not change. */
+int syi_hoist(struct syi_program *program, struct sy_error *err) SYI_MUST_CHECK;
 
 /* ---- recompute.c ---- */
 

@@ -17,7 +17,7 @@ struct marking {
 static int is_root(const struct marking *m, const struct syi_tensor *t)
 {
     if (t->kind == SYI_PARAM) return m->mesh->zero == 3;
-    return t->kind == SYI_STATE || t->role == SYI_ROLE_GRADIENT;
+    return t->kind == SYI_STATE || t->role == SYI_ROLE_GRADIENT || t->role == SYI_ROLE_GRADIENT_BLOCKS;
 }
 
 /* Adds mesh axes to the first dim that is whole and has leaves enough: a leaf is never cut. */

@@ -116,6 +116,8 @@ int syi_tree_sum(struct syi_program *p, int blocks);
 int syi_norm_of_all(struct syi_program *p, int n, const int *x, const double *scale);
 /* The same; square[i] becomes the sum of the squares of scale[i] x[i], [1]. */
 int syi_norm_and_squares(struct syi_program *p, int n, const int *x, const double *scale, int *square);
+/* The same of n tensors whose block sums of squares are square[i] before. */
+int syi_norm_of_blocks(struct syi_program *p, int n, int *square, const double *scale);
 int syi_total(struct syi_program *p, int x); /* tree_sum of block_sum: a scalar [1] */
 /* Interleaves along the last axis in leaf_count blocks of that axis. */
 int syi_pack(struct syi_program *p, int n, const int *parts);

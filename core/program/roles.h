@@ -13,10 +13,11 @@
     X(NONE, none)                                                                                            \
     /* of the model; of: id of the parameter, or of the copy (model/model.h) */                              \
     X(PARAMETER, parameter)                                                                                  \
-    X(SCALES, scales)       /* of a parameter in int8 */                                                     \
-    X(COPY, copy)           /* in bfloat16, of one or several parameters */                                  \
-    X(GRADIENT, gradient)   /* of a parameter; carry, from grad programs to update */                        \
-    X(DIRECTION, direction) /* of an expert bias: where it goes, -1, 0 or 1 an expert */                     \
+    X(SCALES, scales)                   /* of a parameter in int8 */                                         \
+    X(COPY, copy)                       /* in bfloat16, of one or several parameters */                      \
+    X(GRADIENT, gradient)               /* of a parameter; carry, from grad programs to update */            \
+    X(GRADIENT_BLOCKS, gradient_blocks) /* sums of squares of its blocks: what its norm is made of */        \
+    X(DIRECTION, direction)             /* of an expert bias: where it goes, -1, 0 or 1 an expert */         \
     /* what a batch brings */                                                                                \
     X(ENCODER_IDS, encoder_ids)                                                                              \
     X(ENCODER_LENGTHS, encoder_lengths)                                                                      \

@@ -51,8 +51,13 @@ int syi_norm_of_all(struct syi_program *p, int n, const int *x, const double *sc
 
 int syi_norm_and_squares(struct syi_program *p, int n, const int *x, const double *scale, int *square)
 {
-    int sum = -1;
     for (int i = 0; i < n; i++) square[i] = syi_block_sum(p, SY_OP_BLOCK_SUMSQ, x[i]);
+    return syi_norm_of_blocks(p, n, square, scale);
+}
+
+int syi_norm_of_blocks(struct syi_program *p, int n, int *square, const double *scale)
+{
+    int sum = -1;
     for (int i = 0; i < n; i++) {
         square[i] = syi_tree_sum(p, square[i]);
         if (scale && scale[i] != 1) square[i] = syi_map1(p, SY_MAP_MULS, square[i], scale[i] * scale[i]);

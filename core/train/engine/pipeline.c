@@ -19,7 +19,7 @@ static int record_update(const struct syi_config *config, const struct syi_shape
 {
     uint32_t leaf_count[SYI_AXIS_COUNT];
     const struct syi_update_options options = {
-        .config = config, .model = model, .leaf_count = leaf_count, .weigh = weigh};
+        .config = config, .model = model, .leaf_count = leaf_count, .carried = 1, .weigh = weigh};
     syi_leaves(config, shape, leaf_count);
     return syi_record_update(&options, program, err);
 }
