@@ -72,7 +72,9 @@ static void check_passes(const char *const *set, enum syi_which which, const int
     struct syi_mesh mesh;
     struct sy_error err = {0};
     size_t roles = 0;
-    cr_assert_eq(syi_mesh_new(&mesh, size[0], size[1], size[2], 1, zero, &err), SY_OK, "%s", err.text);
+    cr_assert_eq(syi_mesh_new(&mesh, size[0] * size[1] * size[2], size[0], size[1], size[2], 4, &err), SY_OK,
+                 "%s", err.text);
+    mesh.zero = zero;
     /* shows which parameters there are */
     cr_assert_eq(syi_pipeline(&c, &mesh, SYI_GRAD_FIRST, &shape, SYI_STAGE_RECORD, &model, &before, &err),
                  SY_OK);

@@ -1,25 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which ops of two programs stand for each other: movement between ranks is left out, runs of elementwise ops
- * may differ, everything else must be the same op on the same shapes, recorded by the same line;
- * floating-point dtypes may differ. Looks at programs only, not at numbers. */
+/* Which ops of two programs stand for each other. Movement between ranks is left out; so is, in programs that differ else, what
+ * stands earlier where no rank has to be waited for (passes/hoist.c). Runs of elementwise ops may differ. Everything else must be
+ * the same op on the same shapes, recorded by the same line; floating-point dtypes may differ. Looks at programs only, not
+ * at numbers. */
 #include "config.h"
 
 #include <string.h>
 
-#include "parallel/mesh.h"
+#include "passes/passes.h"
 #include "train/compare/lockstep.h"
-
-/* What partition, join and lower insert between ops. */
-static int is_movement(const struct syi_op *op)
-{
-    return syi_op_has_flag(op->op, 'M');
-}
-
-/* An op that every program of the same model has, in the same order. */
-static int is_anchor(const struct syi_op *op)
-{
-    return op->op != SY_OP_MAP && !is_movement(op);
-}
 
 void syi_global_dims(const struct syi_tensor *tensor, const struct syi_mesh *mesh, int64_t dim[SY_MAX_DIMS])
 {
@@ -33,6 +22,7 @@ void syi_global_dims(const struct syi_tensor *tensor, const struct syi_mesh *mes
 struct pair {
     const struct syi_program *program[2];
     const struct syi_mesh *mesh[2];
+    int without_hoisted; /* 1: what hoist moves is left out, since it stands elsewhere in the other */
 };
 
 static int same_text(const struct pair *p, uint32_t a, uint32_t b)
@@ -65,16 +55,26 @@ static int same_op(const struct pair *p, size_t a, size_t b)
 
 /* ---- the walk ---- */
 
-/* The first op from `at` on that is no movement, or no anchor. */
-static size_t skip_movement(const struct syi_program *p, size_t at)
+/* What partition, join and lower insert between ops, and what hoist moves. */
+static int is_left_out(const struct pair *p, int side, size_t at)
 {
-    while (at < p->n_ops && is_movement(&p->op[at])) at++;
+    const struct syi_program *program = p->program[side];
+    const struct syi_op *op = &program->op[at];
+    return syi_op_has_flag(op->op, 'M') || (p->without_hoisted && syi_hoists(program, op));
+}
+
+/* The first op from `at` on that is not left out. */
+static size_t skip_left_out(const struct pair *p, int side, size_t at)
+{
+    while (at < p->program[side]->n_ops && is_left_out(p, side, at)) at++;
     return at;
 }
 
-static size_t next_anchor(const struct syi_program *p, size_t at)
+/* The first one that every program of the same model has, in the same order. */
+static size_t next_anchor(const struct pair *p, int side, size_t at)
 {
-    while (at < p->n_ops && !is_anchor(&p->op[at])) at++;
+    const struct syi_program *program = p->program[side];
+    while (at < program->n_ops && (program->op[at].op == SY_OP_MAP || is_left_out(p, side, at))) at++;
     return at;
 }
 
@@ -83,12 +83,12 @@ static size_t match_maps(const struct pair *p, const size_t begin[2], const size
 {
     size_t n = 0;
     for (int mark = 0; mark < 2; mark++) {
-        size_t a = skip_movement(p->program[0], begin[0]), b = skip_movement(p->program[1], begin[1]);
+        size_t a = skip_left_out(p, 0, begin[0]), b = skip_left_out(p, 1, begin[1]);
         for (; a < end[0] && b < end[1]; n += (size_t)mark) {
             if (!same_op(p, a, b)) return 0;
             if (mark) meets[0][a] = meets[1][b] = 1;
-            a = skip_movement(p->program[0], a + 1);
-            b = skip_movement(p->program[1], b + 1);
+            a = skip_left_out(p, 0, a + 1);
+            b = skip_left_out(p, 1, b + 1);
         }
         if (a < end[0] || b < end[1]) return 0;
     }
@@ -98,8 +98,11 @@ static size_t match_maps(const struct pair *p, const size_t begin[2], const size
 static void match(const struct pair *p, struct syi_alignment *alignment, struct syi_divergence *divergence)
 {
     size_t at[2] = {0, 0}, end[2];
+    *divergence = (struct syi_divergence){0};
+    alignment->n_meets = 0;
+    for (int s = 0; s < 2; s++) memset(alignment->meets[s], 0, p->program[s]->n_ops);
     for (;;) {
-        for (int s = 0; s < 2; s++) end[s] = next_anchor(p->program[s], at[s]);
+        for (int s = 0; s < 2; s++) end[s] = next_anchor(p, s, at[s]);
         alignment->n_meets += match_maps(p, at, end, alignment->meets);
         int done = (end[0] == p->program[0]->n_ops) + (end[1] == p->program[1]->n_ops);
         if (done == 2) return;
@@ -118,9 +121,8 @@ static void match(const struct pair *p, struct syi_alignment *alignment, struct 
 int syi_align(const struct syi_program *const program[2], const struct syi_mesh *const mesh[2],
               struct syi_alignment *alignment, struct syi_divergence *divergence, struct sy_error *err)
 {
-    struct pair p = {{program[0], program[1]}, {mesh[0], mesh[1]}};
+    struct pair p = {{program[0], program[1]}, {mesh[0], mesh[1]}, 0};
     *alignment = (struct syi_alignment){0};
-    *divergence = (struct syi_divergence){0};
     for (int s = 0; s < 2; s++) {
         alignment->meets[s] = syi_alloc(program[s]->n_ops + 1, err);
         if (!alignment->meets[s]) {
@@ -129,6 +131,8 @@ int syi_align(const struct syi_program *const program[2], const struct syi_mesh 
         }
     }
     match(&p, alignment, divergence);
+    p.without_hoisted = divergence->diverged;
+    if (p.without_hoisted) match(&p, alignment, divergence);
     for (int s = 0; s < 2; s++) alignment->alone[s] = program[s]->n_ops - alignment->n_meets;
     return SY_OK;
 }
