@@ -21,22 +21,9 @@ struct pass {
     uint8_t *arrives; /* [n_tensors] a collective wrote it */
 };
 
-static int is_of_gradients(const struct syi_tensor *t)
-{
-    return t->role == SYI_ROLE_GRADIENT || t->role == SYI_ROLE_GRADIENT_BLOCKS;
-}
-
-int syi_hoists(const struct syi_program *program, const struct syi_op *op)
-{
-    if (op->op != SY_OP_MAP && op->op != SY_OP_MAP_SUMS && op->op != SY_OP_BLOCK_SUMSQ) return 0;
-    for (int i = 0; i < op->n_out; i++)
-        if (!is_of_gradients(&program->tensor[op->out[i]])) return 0;
-    return 1;
-}
-
 static int may_move(const struct pass *pass, const struct syi_op *op)
 {
-    if (!syi_hoists(pass->program, op)) return 0;
+    if (!syi_op_ends_gradients(pass->program, op)) return 0;
     for (int i = 0; i < op->n_in; i++)
         if (pass->arrives[op->in[i]]) return 0;
     return 1;

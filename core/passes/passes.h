@@ -82,8 +82,6 @@ int syi_fold(struct syi_program *program, struct sy_error *err) SYI_MUST_CHECK;
 /* Moves the elementwise ops and sums that write gradients, or blocks of their norm, up to where their operands are written. Bits do
  * not change. */
 int syi_hoist(struct syi_program *program, struct sy_error *err) SYI_MUST_CHECK;
-/* Whether it moves such an op, unless a collective brings what the op reads. */
-int syi_hoists(const struct syi_program *program, const struct syi_op *op);
 
 /* ---- recompute.c ---- */
 

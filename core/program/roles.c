@@ -36,3 +36,16 @@ int syi_role_find(const struct syi_program *program, enum syi_role role, uint32_
         if (program->tensor[i].role == role && program->tensor[i].of == of) return (int)i;
     return -1;
 }
+
+static int is_of_gradients(const struct syi_tensor *t)
+{
+    return t->role == SYI_ROLE_GRADIENT || t->role == SYI_ROLE_GRADIENT_BLOCKS;
+}
+
+int syi_op_ends_gradients(const struct syi_program *program, const struct syi_op *op)
+{
+    if (op->op != SY_OP_MAP && op->op != SY_OP_MAP_SUMS && op->op != SY_OP_BLOCK_SUMSQ) return 0;
+    for (int i = 0; i < op->n_out; i++)
+        if (!is_of_gradients(&program->tensor[op->out[i]])) return 0;
+    return 1;
+}

@@ -70,11 +70,15 @@ enum syi_role {
 const char *syi_role_name(enum syi_role role); /* "encoder_ids" */
 
 struct syi_program;
+struct syi_op;
 /* Gives tensor its role; -1, a recording that failed, is left alone. Returns the tensor. */
 int syi_role_set(struct syi_program *program, int tensor, enum syi_role role, uint32_t of);
 /* The tensors that have the role, by their `of` below n; -1: there is none. For many at once. */
 void syi_role_list(const struct syi_program *program, enum syi_role role, int *tensor, size_t n);
 /* The tensor that has it, or -1: there is none. Walks through all tensors. */
 int syi_role_find(const struct syi_program *program, enum syi_role role, uint32_t of);
+/* Whether an op is elementwise or sums blocks, and writes gradients or their blocks alone: what becomes of them after
+ * differentiation. */
+int syi_op_ends_gradients(const struct syi_program *program, const struct syi_op *op);
 
 #endif

@@ -295,7 +295,7 @@ Test(lockstep, fused_maps_do_not_hide_the_rest)
         for (size_t i = 0; i < programs[s]->n_ops; i++) {
             n += alignment.meets[s][i];
             cr_assert(alignment.meets[s][i] || programs[s]->op[i].op == SY_OP_MAP ||
-                      syi_hoists(programs[s], &programs[s]->op[i]));
+                      syi_op_ends_gradients(programs[s], &programs[s]->op[i]));
         }
         cr_assert_eq(n, alignment.n_meets);
     }

@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-#include "passes/passes.h"
+#include "parallel/mesh.h"
 #include "train/compare/lockstep.h"
 
 void syi_global_dims(const struct syi_tensor *tensor, const struct syi_mesh *mesh, int64_t dim[SY_MAX_DIMS])
@@ -60,7 +60,7 @@ static int is_left_out(const struct pair *p, int side, size_t at)
 {
     const struct syi_program *program = p->program[side];
     const struct syi_op *op = &program->op[at];
-    return syi_op_has_flag(op->op, 'M') || (p->without_hoisted && syi_hoists(program, op));
+    return syi_op_has_flag(op->op, 'M') || (p->without_hoisted && syi_op_ends_gradients(program, op));
 }
 
 /* The first op from `at` on that is not left out. */
