@@ -89,7 +89,7 @@ static const struct option {
     {"steps:ckpt", "STEP,STEP,...", "which checkpoints of a run", TEXT, AT(which)},
     {"keep", "N", "prune: how many of the newest stay", NUMBER, AT(keep)},
     {"dtype:ckpt", "float32|bfloat16", "cast: of the parameters", TEXT, AT(dtype)},
-    {"format:export", "hf|safetensors", "for transformers, or one file", TEXT, AT(format)},
+    {"format:export", "hf|safetensors|t5x", "for transformers, one file, or for T5X", TEXT, AT(format)},
     {"dtype:export", "float32|bfloat16", "of the weights; default float32", TEXT, AT(dtype)},
     {"output", "FILE", "the page to write; -o FILE is short for it", TEXT, AT(output)},
     {"output:gin", "FILE",

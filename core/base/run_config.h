@@ -497,6 +497,8 @@ void syi_config_decode_text(const struct syi_config *config, char text[SYI_DECOD
 /* How many layers of the encoder (decoder 0) or the decoder (1) have experts, and whether this one has. */
 int64_t syi_sparse_layers(const struct syi_config *config, int decoder);
 int syi_is_sparse_layer(const struct syi_config *config, int decoder, int layer);
+/* The same of a layout (SYI_SPARSE_*) that spreads `sparse` > 0 of so many layers. */
+int syi_layout_is_sparse(int layout, int64_t layers, int64_t sparse, int64_t layer);
 /* SYI_ROUTER_* of the encoder's or the decoder's sparse layers. */
 int syi_router_type(const struct syi_config *config, int decoder);
 

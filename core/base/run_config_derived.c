@@ -109,6 +109,16 @@ int64_t syi_sparse_layers(const struct syi_config *config, int decoder)
 }
 
 /* The layouts are those of flaxformer architectures/moe/moe_architecture.py, _is_sparse_layer. */
+int syi_layout_is_sparse(int layout, int64_t layers, int64_t sparse, int64_t layer)
+{
+    switch (layout) {
+    case SYI_SPARSE_BOTTOM: return layer < sparse;
+    case SYI_SPARSE_TOP: return layer >= layers - sparse;
+    case SYI_SPARSE_MIDDLE: return 2 * layer >= layers - sparse && 2 * layer < layers + sparse;
+    default: return layer % (layers / sparse) == layers / sparse - 1;
+    }
+}
+
 int syi_is_sparse_layer(const struct syi_config *config, int decoder, int layer)
 {
     const struct syi_ints *listed = listed_layers(config, decoder);
@@ -118,12 +128,8 @@ int syi_is_sparse_layer(const struct syi_config *config, int decoder, int layer)
     if (!sparse) return 0;
     for (int i = 0; i < listed->n; i++) found |= listed->values[i] == layer;
     if (listed->n) return found;
-    switch (decoder ? config->moe.decoder_sparse_layout : config->moe.encoder_sparse_layout) {
-    case SYI_SPARSE_BOTTOM: return layer < sparse;
-    case SYI_SPARSE_TOP: return layer >= layers - sparse;
-    case SYI_SPARSE_MIDDLE: return 2 * layer >= layers - sparse && 2 * layer < layers + sparse;
-    default: return layer % (layers / sparse) == layers / sparse - 1;
-    }
+    int layout = decoder ? config->moe.decoder_sparse_layout : config->moe.encoder_sparse_layout;
+    return syi_layout_is_sparse(layout, layers, sparse, layer);
 }
 
 int syi_router_type(const struct syi_config *config, int decoder)

@@ -34,6 +34,19 @@ int syi_export_run(struct syi_export *export, const char *run_dir, int64_t step,
                    const char *to, struct sy_error *err) SYI_MUST_CHECK;
 void syi_export_free(struct syi_export *export);
 
+/* For forms: keys of which a form knows one value alone. */
+struct syi_export_limit {
+    const char *key, *value, *why; /* value: as a run file has it */
+};
+/* SY_EUNSUPPORTED: names the key, its value, the program ("transformers") and why. */
+int syi_export_refuse(const struct syi_config *config, const char *program, const char *key, const char *why,
+                      struct sy_error *err) SYI_MUST_CHECK;
+/* The same of the first of the keys that has another value. */
+int syi_export_limits(const struct syi_config *config, const char *program,
+                      const struct syi_export_limit *limits, size_t n, struct sy_error *err) SYI_MUST_CHECK;
+/* Whether the decoder's output is scaled before the head. */
+int syi_export_is_scaled(const struct syi_config *config);
+
 /* For forms: writes FOLDER/model.safetensors. Each tensor is part `part` of the first dimension of a parameter (parts 0:
  * all of it), transposed if it is a matrix and that is asked for. */
 struct syi_export_tensor {

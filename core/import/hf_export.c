@@ -11,21 +11,9 @@
 
 /* ---- what the families hold ---- */
 
-static int refuse(const char *key, const char *value, const char *why, struct sy_error *err)
+static int refuse(const struct syi_config *c, const char *key, const char *why, struct sy_error *err)
 {
-    return syi_error(err, SY_EUNSUPPORTED, "%s = %s: transformers has no such model: %s", key, value, why);
-}
-
-/* A key whose value is another than the only one that fits. */
-static int only(const struct syi_config *config, const char *key, const char *value, const char *why,
-                struct sy_error *err)
-{
-    struct syi_text text = {0};
-    int status = syi_config_get_text(config, key, &text, err);
-    if (!status) status = syi_text_status(&text, err);
-    if (!status && strcmp(text.data, value)) status = refuse(key, text.data, why, err);
-    syi_text_free(&text);
-    return status;
+    return syi_export_refuse(c, "transformers", key, why, err);
 }
 
 /* "relu" and the like as feed_forward_proj. */
@@ -67,38 +55,48 @@ static int64_t expert_capacity(const struct syi_config *c)
     return syi_capacity_factor(c, 0) == 0 ? ALL : -1;
 }
 
+/* The key that decides which layers of a stack have experts. */
+static const char *layers_key(const struct syi_config *c, int decoder)
+{
+    if (decoder)
+        return c->moe.decoder_sparse_layers.n ? "moe.decoder_sparse_layers" : "moe.num_decoder_sparse_layers";
+    return c->moe.encoder_sparse_layers.n ? "moe.encoder_sparse_layers" : "moe.num_encoder_sparse_layers";
+}
+
+static int check_stack(const struct syi_config *c, int decoder, struct sy_error *err)
+{
+    int own_router = decoder && c->moe.decoder_router_type != SYI_DECODER_ROUTER_SAME;
+    if (syi_router_type(c, decoder) == SYI_ROUTER_EXPERTS_CHOOSE_MASKED)
+        return refuse(c, own_router ? "moe.decoder_router_type" : "moe.router_type", "tokens choose there",
+                      err);
+    if (sparse_layers(c, decoder) < 0)
+        return refuse(c, layers_key(c, decoder),
+                      "every layer has experts there or, of each n, the second, in both stacks", err);
+    return SY_OK;
+}
+
 static int check_switch(const struct syi_config *c, struct sy_error *err)
 {
-    static const struct {
-        const char *key, *value, *why;
-    } rows[] = {
+    static const struct syi_export_limit limits[] = {
         {"model.mlp_activations", "\"relu\"", "Switch Transformers has relu MLPs"},
         {"moe.num_selected_experts", "1", "a token goes to one expert there"},
+        {"moe.normalize_top_k", "false", "what an expert gives is multiplied by its probability there"},
         {"moe.num_shared_experts", "0", "it has no shared experts"},
         {"moe.extra_mlp", "false", "it has no dense MLP after the experts"},
         {"moe.expert_bias", "false", "its experts have no bias"},
         {"moe.encoder_batch_prioritized_routing", "false", "places go to tokens in their order there"},
         {"moe.decoder_batch_prioritized_routing", "false", "places go to tokens in their order there"},
         {"model.relpos_per_layer", "false", "it has one position bias a stack"}};
-    int status = SY_OK;
-    for (size_t i = 0; i < SYI_COUNT(rows) && !status; i++)
-        status = only(c, rows[i].key, rows[i].value, rows[i].why, err);
+    int status = syi_export_limits(c, "transformers", limits, SYI_COUNT(limits), err);
+    for (int decoder = 0; decoder < 2 && !status; decoder++) status = check_stack(c, decoder, err);
     if (status) return status;
-    if (syi_router_type(c, 0) == SYI_ROUTER_EXPERTS_CHOOSE_MASKED ||
-        syi_router_type(c, 1) == SYI_ROUTER_EXPERTS_CHOOSE_MASKED)
-        return refuse("moe.router_type", "experts_choose_masked", "tokens choose there", err);
     if (c->moe.expert_mlp_dim && c->moe.expert_mlp_dim != c->model.d_ff)
-        return refuse("moe.expert_mlp_dim", "another than model.d_ff",
-                      "experts are as wide as dense MLPs there", err);
+        return refuse(c, "moe.expert_mlp_dim", "experts are as wide as dense MLPs there (model.d_ff)", err);
     if (c->moe.expert_activations != SYI_EXPERT_MLP_MODEL && c->moe.expert_activations != SYI_EXPERT_MLP_RELU)
-        return refuse("moe.expert_activations", "another than relu", "experts have relu there", err);
-    if (sparse_layers(c, 0) < 0 || sparse_layers(c, 1) < 0)
-        return refuse(sparse_layers(c, 0) < 0 ? "moe.encoder_sparse_layers" : "moe.decoder_sparse_layers",
-                      "these layers",
-                      "every layer has experts there or, of each n, the second, in both stacks", err);
+        return refuse(c, "moe.expert_activations", "experts have relu there", err);
     if (expert_capacity(c) < 0)
         return refuse(
-            "moe.eval_capacity_factor", "a factor",
+            c, "moe.eval_capacity_factor",
             "its experts have a number of places for any length: give --set moe.expert_capacity=N, or "
             "--set moe.eval_capacity_factor=0, which drops no token",
             err);
@@ -110,21 +108,25 @@ static enum syi_hf_family family_of(const struct syi_config *c)
     return c->moe.num_experts ? SYI_HF_SWITCH : c->model.relpos_per_layer ? SYI_HF_UMT5 : SYI_HF_T5;
 }
 
-/* Whether the decoder's output is scaled before the head. */
-static int is_scaled(const struct syi_config *c)
-{
-    return c->model.scale_decoder_outputs == SYI_SCALE_OUTPUTS_AUTO
-               ? c->model.logits_via_embedding
-               : c->model.scale_decoder_outputs == SYI_SCALE_OUTPUTS_TRUE;
-}
-
 /* T5 has a key for the scale from version 5 on. Switch and, until then, UMT5 scale where the head is tied. */
 static int check_head(const struct syi_config *c, enum syi_hf_family family, struct sy_error *err)
 {
-    int tied = c->model.logits_via_embedding, scaled = is_scaled(c);
+    int tied = c->model.logits_via_embedding, scaled = syi_export_is_scaled(c);
     if (tied == scaled || family == SYI_HF_T5 || (family == SYI_HF_UMT5 && !tied)) return SY_OK;
-    return refuse("model.scale_decoder_outputs", scaled ? "true" : "false",
+    return refuse(c, "model.scale_decoder_outputs",
                   "the output is scaled there where the head is the embedding, and only there", err);
+}
+
+/* Where versions 4 and 5 would compute different things of one folder, the one that computes this model. */
+static void warn_of_versions(const struct syi_config *c, enum syi_hf_family family)
+{
+    int scaled = syi_export_is_scaled(c);
+    if (c->model.logits_via_embedding || (!scaled && family != SYI_HF_UMT5)) return;
+    syi_log(
+        SY_LOG_WARN,
+        "transformers %d computes this model, and transformers %d another one: it %s the decoder's output before a "
+        "head of its own (model.scale_decoder_outputs)",
+        scaled ? 5 : 4, scaled ? 4 : 5, scaled ? "does not scale" : "always scales");
 }
 
 static int check_config(const struct syi_config *c, enum syi_hf_family family, struct sy_error *err)
@@ -172,7 +174,7 @@ static int add_param(struct list *list, const struct syi_safetensors_tensor *par
 /* A tied head that is not scaled: version 4 knows it as a head of its own only. */
 static int has_copy(const struct syi_config *c)
 {
-    return c->model.logits_via_embedding && !is_scaled(c);
+    return c->model.logits_via_embedding && !syi_export_is_scaled(c);
 }
 
 static int write_tensors(const struct syi_export *export, const char *to, enum syi_hf_family family,
@@ -263,7 +265,7 @@ static const char *tokenizer_class(const struct syi_config *c)
 /* Version 5 scales UMT5 always, and reads T5's key; version 4 goes by whether the head is tied. */
 static const char *version_for(const struct syi_config *c, enum syi_hf_family family)
 {
-    return family == SYI_HF_UMT5 && !is_scaled(c) ? "4.46.3" : "5.0.0";
+    return family == SYI_HF_UMT5 && !syi_export_is_scaled(c) ? "4.46.3" : "5.0.0";
 }
 
 static void put_config(struct syi_json_writer *json, const struct syi_export *export,
@@ -285,7 +287,7 @@ static void put_config(struct syi_json_writer *json, const struct syi_export *ex
     put_dimensions(json, c);
     if (family == SYI_HF_SWITCH) put_switch(json, c);
     put_flag(json, "tie_word_embeddings", c->model.logits_via_embedding && !has_copy(c));
-    if (family == SYI_HF_T5) put_flag(json, "scale_decoder_outputs", is_scaled(c));
+    if (family == SYI_HF_T5) put_flag(json, "scale_decoder_outputs", syi_export_is_scaled(c));
     put_flag(json, "is_encoder_decoder", 1);
     put_integer(json, "pad_token_id", 0);
     put_integer(json, "eos_token_id", 1);
@@ -384,6 +386,7 @@ static int write_folder(struct syi_export *export, const char *to, struct sy_err
 {
     enum syi_hf_family family = family_of(&export->config);
     int status = check_config(&export->config, family, err);
+    if (!status) warn_of_versions(&export->config, family);
     if (!status) status = write_tensors(export, to, family, err);
     if (!status) status = write_json(export, to, "config.json", family, put_config, err);
     if (!status) status = write_json(export, to, "generation_config.json", family, put_generation, err);

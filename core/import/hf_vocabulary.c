@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/packed.h"
 #include "import/hf.h"
 
 enum { EXTRA_IDS = 100, BYTE_IDS = 259 };
@@ -283,13 +284,29 @@ static int set_kind(struct syi_import *import, const char *name, int64_t extra, 
     return status ? status : syi_hf_set(c, "the tokenizer", err, "vocabulary.special_tokens=huggingface");
 }
 
+static int set_file(struct syi_import *import, const char *name, int64_t extra, struct sy_error *err)
+{
+    int status = set_kind(import, "sentencepiece", extra, err);
+    return status ? status
+                  : syi_hf_set(&import->config, name, err, "vocabulary.file=%s/%s", import->folder, name);
+}
+
+/* What is made of it is held as the contents of the vocabulary's file, which is so the model for all who read it. */
 static int take_tokenizer_json(struct syi_import *import, struct sy_error *err)
 {
-    struct tokenizer t = {.out = &import->vocabulary, .err = err};
-    int there, status = syi_hf_json(import->folder, "tokenizer.json", &t.json, &there, err);
+    static const char file[] = "tokenizer.json";
+    struct syi_text model = {0};
+    struct tokenizer t = {.out = &model, .err = err};
+    int there, status = syi_hf_json(import->folder, file, &t.json, &there, err);
     if (!status) status = convert(&t);
+    if (!status) status = syi_text_status(&model, err);
+    if (!status) status = set_file(import, file, t.extra, err);
+    if (!status)
+        status =
+            syi_packed_hold_vocabulary(&import->config.vocabulary.part[0], model.data, model.length, err);
+    syi_text_free(&model);
     syi_json_free(&t.json);
-    return status ? status : set_kind(import, "sentencepiece", t.extra, err);
+    return status;
 }
 
 int syi_hf_vocabulary(struct syi_import *import, struct sy_error *err)
@@ -306,11 +323,7 @@ int syi_hf_vocabulary(struct syi_import *import, struct sy_error *err)
         int64_t room = import->config.model.vocab_size - BYTE_IDS;
         return set_kind(import, "bytes", kind.extra < room ? kind.extra : room > 0 ? room : 0, err);
     }
-    if (has_file(import->folder, file)) {
-        status = set_kind(import, "sentencepiece", kind.extra, err);
-        return status ? status
-                      : syi_hf_set(&import->config, file, err, "vocabulary.file=%s/%s", import->folder, file);
-    }
+    if (has_file(import->folder, file)) return set_file(import, file, kind.extra, err);
     if (has_file(import->folder, "tokenizer.json")) return take_tokenizer_json(import, err);
     syi_text_printf(&import->unused, "there is no tokenizer in %s: [vocabulary] is that of bytes\n",
                     import->folder);

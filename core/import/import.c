@@ -47,7 +47,6 @@ int syi_import_open(struct syi_import *import, const char *folder, const char *f
     }
     status = import->format->open(import, err);
     if (!status) status = syi_text_status(&import->unused, err);
-    if (!status) status = syi_text_status(&import->vocabulary, err);
     return status ? status : syi_import_sort(import, err);
 }
 
@@ -60,7 +59,6 @@ void syi_import_close(struct syi_import *import)
     }
     syi_free(import->tensors);
     syi_free(import->folder);
-    syi_text_free(&import->vocabulary);
     syi_text_free(&import->unused);
     memset(import, 0, sizeof *import);
 }

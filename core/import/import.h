@@ -29,9 +29,6 @@ struct syi_import {
     int64_t step; /* of the checkpoint; 0 where the format has none */
     struct syi_import_tensor *tensors; /* [n] owned */
     size_t n, capacity;
-    struct syi_text
-        vocabulary; /* contents of a vocabulary's file that the folder has in another form; empty: config
-                                   names the file, or there is none */
     struct syi_text unused; /* a line for each tensor of the folder that has no place here, and why */
     void *state;            /* of the format */
 };

@@ -7,6 +7,7 @@
 
 #include "import/import.h"
 #include "base/new_folder.h"
+#include "base/packed.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/launch/run_dir.h"
 
@@ -63,20 +64,19 @@ static int write_checkpoint(struct syi_import *import, const char *path, struct 
 
 /* ---- the folder ---- */
 
-/* A vocabulary's file that the format made; run.conf names it by its place in the finished run. */
-static int write_vocabulary(struct syi_import *import, const char *path, const char *final,
-                            struct sy_error *err)
+/* run.conf names the copies, by their places in the finished run: the folder that they came from need not stay. */
+static int name_vocabularies(struct syi_import *import, const char *final, struct sy_error *err)
 {
-    if (!import->vocabulary.length) return SY_OK;
-    struct syi_vocabulary_part *part = &import->config.vocabulary.part[0];
-    if (strlen(final) + sizeof "/vocabulary" > sizeof part->file)
-        return syi_error(err, SY_EINVAL, "the run directory's name is too long: %.64s...", final);
-    snprintf(part->file, sizeof part->file, "%s/vocabulary", final);
-    char *file = syi_format("%s/vocabulary", path);
-    int status = file ? syi_file_write(file, import->vocabulary.data, import->vocabulary.length, err)
-                      : syi_error(err, SY_ENOMEM, "out of memory");
-    syi_free(file);
-    return status;
+    for (int i = 0; i < import->config.vocabulary.n; i++) {
+        struct syi_vocabulary_part *part = &import->config.vocabulary.part[i];
+        char name[SYI_PACKED_NAME];
+        if (!*part->file) continue;
+        syi_packed_vocabulary_name(part, name);
+        int length = snprintf(part->file, sizeof part->file, "%s/%s", final, name);
+        if (length < 0 || (size_t)length >= sizeof part->file)
+            return syi_error(err, SY_EINVAL, "the run directory's name is too long: %.64s...", final);
+    }
+    return SY_OK;
 }
 
 static int log_import(const struct syi_import *import, struct syi_run_dir *dir, struct sy_error *err)
@@ -96,9 +96,8 @@ static int fill_folder(void *arg, const char *path, const char *final, struct sy
     int status = syi_run_dir_open(path, NULL, &dir, err);
     if (status) return status;
     status = log_import(import, &dir, err);
-    if (!status && !import->vocabulary.length)
-        status = syi_run_dir_keep_vocabularies(&dir, &import->config, err);
-    if (!status) status = write_vocabulary(import, path, final, err);
+    if (!status) status = syi_run_dir_keep_vocabularies(&dir, &import->config, err);
+    if (!status) status = name_vocabularies(import, final, err);
     if (!status) status = write_checkpoint(import, path, err);
     if (!status) status = syi_run_dir_write_config(&dir, &import->config, err);
     if (!status) status = syi_run_dir_status(&dir, "done", err);

@@ -7,6 +7,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/compat.h"
 #include "import/t5x.h"
 
 static const char *const side_name[] = {"encoder", "decoder"};
@@ -224,21 +225,37 @@ static int set_activations(struct syi_import *import, const struct seen *seen, s
 
 /* ---- the log ---- */
 
-static int log_assumed(const struct syi_import *import, struct sy_error *err)
+/* A capacity factor that follows from run.compat is written as the number that it is. */
+static int put_value(const struct syi_config *config, const char *key, struct syi_text *text,
+                     struct sy_error *err)
+{
+    char number[SYI_NUMBER_BYTES];
+    if (strcmp(key, "moe.eval_capacity_factor")) return syi_config_get_text(config, key, text, err);
+    syi_format_double(number, syi_capacity_factor(config, 0));
+    syi_text_puts(text, number);
+    return SY_OK;
+}
+
+int syi_t5x_unsaid(const struct syi_config *config, struct syi_text *text, struct sy_error *err)
 {
     static const char *const keys[] = {
         "vocabulary.kind",          "model.mlp_activations",  "model.relpos_max_distance",
         "model.layer_norm_epsilon", "model.dropout_rate",     "moe.num_selected_experts",
         "moe.router_type",          "moe.expert_activations", "moe.train_capacity_factor",
         "moe.eval_capacity_factor", "moe.min_expert_capacity"};
-    struct syi_text line = {0};
     int status = SY_OK;
     for (size_t i = 0; i < SYI_COUNT(keys) && !status; i++) {
-        if (!strncmp(keys[i], "moe.", 4) && !import->config.moe.num_experts) break;
-        syi_text_printf(&line, "%s%s = ", i ? ", " : "", keys[i]);
-        status = syi_config_get_text(&import->config, keys[i], &line, err);
+        if (!strncmp(keys[i], "moe.", 4) && !config->moe.num_experts) break;
+        syi_text_printf(text, "%s%s = ", i ? ", " : "", keys[i]);
+        status = put_value(config, keys[i], text, err);
     }
-    if (!status) status = syi_text_status(&line, err);
+    return status ? status : syi_text_status(text, err);
+}
+
+static int log_assumed(const struct syi_import *import, struct sy_error *err)
+{
+    struct syi_text line = {0};
+    int status = syi_t5x_unsaid(&import->config, &line, err);
     if (!status)
         syi_log(SY_LOG_INFO, "a T5X checkpoint does not say these, give others with --set: %s", line.data);
     syi_text_free(&line);

@@ -11,8 +11,7 @@
 
 #include "base/bf16.h"
 #include "import/export.h"
-#include "import/msgpack.h"
-#include "import/zarr.h"
+#include "import/t5x.h"
 
 enum { NEWEST = 3, EXT_ARRAY = 1, GZIP_LEVEL = 1 };
 
@@ -308,13 +307,69 @@ static int write_index(struct writer *w)
 
 /* ---- the whole ---- */
 
-static int check_model(const struct syi_export *export, struct sy_error *err)
+/* What T5X's networks are, t5x/examples/t5 and flaxformer's: a checkpoint has no place to say that it is otherwise. */
+static const char program[] = "T5X";
+
+/* Whether one of flaxformer's layouts has the layers that have experts here. */
+static int has_layout(const struct syi_config *c, int decoder)
 {
-    const char *key = export->config.moe.num_shared_experts ? "moe.num_shared_experts"
-                      : export->config.moe.expert_bias      ? "moe.expert_bias"
-                                                            : NULL;
-    if (!key) return SY_OK;
-    return syi_error(err, SY_EUNSUPPORTED, "%s: T5X has no model with %s", export->run_dir, key);
+    static const int layouts[] = {SYI_SPARSE_MIXED, SYI_SPARSE_TOP, SYI_SPARSE_BOTTOM, SYI_SPARSE_MIDDLE};
+    int64_t layers = decoder ? c->model.num_decoder_layers : c->model.num_encoder_layers;
+    int64_t sparse = syi_sparse_layers(c, decoder), i = 0;
+    for (size_t k = 0; k < SYI_COUNT(layouts) && sparse; k++, i = 0) {
+        if (layouts[k] == SYI_SPARSE_MIXED && layers % sparse) continue; /* it is for equal distances alone */
+        while (i < layers && syi_layout_is_sparse(layouts[k], layers, sparse, i) ==
+                                 !!syi_is_sparse_layer(c, decoder, (int)i))
+            i++;
+        if (i == layers) return 1;
+    }
+    return !sparse;
+}
+
+static int check_experts(const struct syi_config *c, struct sy_error *err)
+{
+    static const struct syi_export_limit limits[] = {
+        {"moe.num_shared_experts", "0", "its sparse layers have no shared experts"},
+        {"moe.expert_bias", "false", "tokens choose there by the router's probabilities alone"},
+        {"moe.normalize_top_k", "false",
+         "the weights of a token's experts are the router's probabilities there; --set moe.normalize_top_k=false "
+         "exports these weights for such a model"},
+        {"moe.expert_capacity", "0",
+         "its experts have places by capacity factors; --set moe.expert_capacity=0 exports these weights for such a "
+         "model"}};
+    static const char why[] =
+        "its layers with experts are evenly spread, the last, the first or those in the middle";
+    int status = syi_export_limits(c, program, limits, SYI_COUNT(limits), err);
+    if (!status && !has_layout(c, 0))
+        status = syi_export_refuse(c, program, "moe.encoder_sparse_layers", why, err);
+    if (!status && !has_layout(c, 1))
+        status = syi_export_refuse(c, program, "moe.decoder_sparse_layers", why, err);
+    return status;
+}
+
+static int check_model(const struct syi_config *c, struct sy_error *err)
+{
+    static const struct syi_export_limit limits[] = {
+        {"model.decoder_start_token_id", "0",
+         "what its decoder reads begins with id 0; --set model.decoder_start_token_id=0 exports these weights for "
+         "such a model"}};
+    int status = syi_export_limits(c, program, limits, SYI_COUNT(limits), err);
+    if (!status && syi_export_is_scaled(c) != c->model.logits_via_embedding)
+        status = syi_export_refuse(
+            c, program, "model.scale_decoder_outputs",
+            "the output is scaled there where the head is the embedding, and only there; --set "
+            "model.scale_decoder_outputs=auto exports these weights for such a model",
+            err);
+    return status || !c->moe.num_experts ? status : check_experts(c, err);
+}
+
+/* A line on what whoever uses the checkpoint has to bind in a gin file. */
+static int say_unsaid(struct syi_export *export, struct sy_error *err)
+{
+    syi_text_puts(&export->said, "a T5X checkpoint does not say these, give them in its gin file: ");
+    int status = syi_t5x_unsaid(&export->config, &export->said, err);
+    syi_text_puts(&export->said, "\n");
+    return status;
 }
 
 static int make_folder(struct writer *w, const char *to)
@@ -327,7 +382,8 @@ static int make_folder(struct writer *w, const char *to)
 static int write_checkpoint(struct syi_export *export, const char *to, struct sy_error *err)
 {
     struct writer w = {.export = export, .err = err};
-    int status = check_model(export, err);
+    int status = check_model(&export->config, err);
+    if (!status) status = say_unsaid(export, err);
     if (!status) status = make_folder(&w, to);
     if (!status) status = list_leaves(&w);
     for (size_t i = 0; i < w.n && !status; i++)

@@ -53,15 +53,111 @@ exits 0 "$program" export switch --format hf --dtype bfloat16 --to half
 exits 0 "$program" import half --to half-run
 
 # ---- what a family there cannot hold ----
-exits 1 "$program" export good --format hf --to refused
-one_line_error
-says err 'model.mlp_activations'
-exits 1 "$program" export switch --set moe.eval_capacity_factor=2 --format hf --to refused
-says err 'moe.eval_capacity_factor'
+# unexported RUN FORMAT TEXT [KEY=VALUE [KEY=VALUE]]: an export that fails with that text.
+unexported() {
+    exits 1 "$program" export "$1" --format "$2" --to refused ${4:+--set "$4"} ${5:+--set "$5"}
+    one_line_error
+    says err "$3"
+}
+unexported good hf 'model.mlp_activations = "gelu,linear": transformers has no such model'
+unexported switch hf 'moe.eval_capacity_factor = 2.0: ' moe.eval_capacity_factor=2
+unexported switch hf 'moe.normalize_top_k = true: ' moe.normalize_top_k=true
+unexported switch hf 'moe.decoder_router_type = "experts_choose_masked": ' \
+    moe.decoder_router_type=experts_choose_masked run.compat=t5x
+exits 0 tiny wide --set train.steps=0 --set model.mlp_activations=relu --set moe.num_selected_experts=1 \
+    --set model.logits_via_embedding=true --set moe.expert_mlp_dim=48
+unexported wide hf 'moe.expert_mlp_dim = 48: transformers has no such model'
+unexported switch hf 'other weights than this model, the first is ' model.d_ff=65
+
+# ---- what T5X's networks do not have ----
+unexported switch t5x 'moe.expert_capacity = 8: T5X has no such model.*--set moe.expert_capacity=0' moe.expert_capacity=8
+unexported switch t5x 'moe.normalize_top_k = true: ' moe.normalize_top_k=true
+unexported switch t5x 'model.scale_decoder_outputs = "false": ' model.scale_decoder_outputs=false
+unexported switch t5x 'model.decoder_start_token_id = 3: ' model.decoder_start_token_id=3
+unexported switch t5x 'other weights than this model' model.logits_via_embedding=false
+exits 0 tiny apart --set train.steps=0 --set model.num_encoder_layers=4 --set 'moe.encoder_sparse_layers=[0, 3]' \
+    --set moe.num_shared_experts=1 --set moe.num_encoder_sparse_layers=1
+unexported apart t5x 'moe.num_shared_experts = 1: '
+# A key that takes away weights is no way around it.
+unexported apart t5x 'parameters and this model' moe.num_shared_experts=0
+exits 0 tiny apart-2 --set train.steps=0 --set model.num_encoder_layers=4 --set 'moe.encoder_sparse_layers=[0, 3]' \
+    --set moe.num_encoder_sparse_layers=1
+unexported apart-2 t5x 'moe.encoder_sparse_layers = \[0, 3\]: T5X has no such model: .*evenly spread'
+
+# ---- one folder, two models: versions 4 and 5 ----
+dense='--set train.steps=0 --set moe.num_experts=0'
+# shellcheck disable=SC2086
+exits 0 tiny umt5 $dense --set model.relpos_per_layer=true
+exits 0 "$program" export umt5 --format hf --to umt5-hf --quiet
+says err 'transformers 4 computes this model, and transformers 5 another one'
+# shellcheck disable=SC2086
+exits 0 tiny dense $dense
+exits 0 "$program" export dense --format hf --to dense-hf --quiet
+[ ! -s err ] || fail "a warning about a model that both versions compute: $(cat err)"
+exits 0 "$program" export dense --format hf --to scaled-hf --quiet --set model.scale_decoder_outputs=true
+says err 'transformers 5 computes this model, and transformers 4 another one'
 exits 1 "$program" export switch --format onnx --to refused
 says err 'hf, '
 exits 2 "$program" export switch --format hf
 [ ! -e refused ] && [ ! -e refused.tmp ] || fail 'a refused export left something'
+
+# ---- a vocabulary in tokenizer.json alone, as version 5 saves it ----
+cp -r "$golden/t5-1.1-sharded" texts && chmod -R u+w texts
+cat >texts/tokenizer.json <<'END'
+{"normalizer": null, "model": {"type": "Unigram", "unk_id": 2, "byte_fallback": false, "vocab":
+    [["<pad>", 0], ["</s>", 0], ["<unk>", 0], ["\u2581", -2], ["\u2581ab", -3], ["c", -4]]}}
+END
+exits 0 "$program" import texts --to texts-run
+says texts-run/run.conf "file = \"$here/texts-run/vocabulary\""
+rm -r texts
+exits 0 "$program" export texts-run --format hf --to texts-out
+cmp -s texts-run/vocabulary texts-out/spiece.model || fail 'the model made of tokenizer.json is not what is exported'
+if [ -e "${SWITCHYARD_BACKEND_PATH%%:*}/switchyard-sentencepiece.so" ]; then
+    printf 'abc ab\n' >text
+    "$program" tokenize texts-run <text >ids || fail 'tokenize'
+    says ids '^4 5 4	'
+else
+    echo 'skipped: ids of that vocabulary: the plugin of SentencePiece was not built'
+fi
+
+# ---- weights in several files of torch.save ----
+# shards FOLDER NAME NAME: an index of pytorch_model.bin that names these files.
+shards() {
+    printf '{"metadata": {"total_size": 1}, "weight_map": {"shared.weight": "%s", "lm_head.weight": "%s"}}\n' \
+        "$2" "$3" >"$1/pytorch_model.bin.index.json"
+}
+cp -r "$golden/t5-1.0-bin" zip-shards && chmod -R u+w zip-shards
+mv zip-shards/pytorch_model.bin zip-shards/a.bin
+shards zip-shards a.bin a.bin
+exits 0 "$program" import zip-shards --to zip-shards-run
+cmp -s zip-a/$weights zip-shards-run/$weights || fail 'other weights by an index'
+
+# ---- fine-tuning an import, whose folder is gone ----
+awk 'BEGIN { for (i = 0; i < 60; i++) print "w" i }' >words
+awk 'BEGIN { for (i = 0; i < 40; i++) print "w" i " w" 10 + i % 30 "\tw" i }' >tune.tsv
+cp words kept
+exits 0 "$program" import "$golden/t5-1.1-sharded" --to pretrained --set vocabulary.kind=words --set vocabulary.file=words
+rm words
+cp pretrained/run.conf tune.run
+exits 0 "$program" train tune.run --run-dir tuned --threads 1 --set train.init_from=pretrained \
+    --set task.words.train=tune.tsv --set data.batch_size=8 --set 'data.length_buckets=[]' \
+    --set data.max_input_length=8 --set data.max_target_length=8 --set train.steps=20 --set train.learning_rate=0.01 \
+    --set metrics.every=1
+says tuned/log 'init: .* parameters are from pretrained, step 0'
+loss() { # of the first or last step: ASC or DESC
+    query tuned "SELECT loss FROM loss_curve ORDER BY step $1 LIMIT 1"
+}
+echo "$(loss ASC) $(loss DESC)" | awk '{ exit !($2 > 0 && $2 < 0.8 * $1) }' || fail "the loss went from $(loss ASC) to $(loss DESC)"
+cmp -s kept tuned/vocabulary || fail 'fine-tuning has another vocabulary'
+for folder in "$golden/t5-1.0-bin" tuned/checkpoints; do
+    exits 1 "$program" train tune.run --run-dir never --set task.words.train=tune.tsv --set train.init_from="$folder"
+    [ ! -e never ] || fail 'a run began with weights that are not there'
+    cp err "err.$(basename "$folder")"
+done
+says err.t5-1.0-bin "switchyard import $golden/t5-1.0-bin --to RUN_DIR"
+says err.checkpoints '.switchyard train. or .switchyard import. made, or a folder checkpoints/STEP in one'
+exits 2 "$program" predict "$golden/t5-1.0-bin"
+says err "switchyard import $golden/t5-1.0-bin --to RUN_DIR"
 
 # ---- folders that are refused ----
 # refused TEXT ARGUMENTS...: import fails with that text and leaves nothing.
@@ -111,6 +207,18 @@ refused 'in no file of this folder' changed
 cp "$golden/t5-1.1-sharded/model.safetensors.index.json" changed
 head -c 30000 "$golden/t5-1.1-sharded/model-00003-of-00004.safetensors" >changed/model-00003-of-00004.safetensors
 refused 'model-00003-of-00004.safetensors' changed
+
+# The same of torch.save's files.
+rm -r changed
+mv zip-shards changed
+shards changed a.bin b.bin
+refused 'b.bin' changed
+cp changed/a.bin changed/b.bin
+refused 'is there twice, in .*a.bin and .*b.bin' changed
+shards changed a.bin ../a.bin
+refused 'in no file of this folder' changed
+echo '{"weight_map": 1}' >changed/pytorch_model.bin.index.json
+refused 'pytorch_model.bin.index.json has no "weight_map"' changed
 
 # Pickles: a name outside the list, and files that end early, byte after byte where it matters.
 for form in t5-1.0-bin t5-1.0-bin-legacy; do

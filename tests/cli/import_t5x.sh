@@ -27,6 +27,7 @@ resume() { # RUN
     [ "$(hash_in out | wc -c)" -eq 65 ] || fail "$1: no hash of weights: $(cat err)"
 }
 import $checkpoint run
+says run/run.conf "file = \"$here/run/vocabulary\""
 says err 'does not say these.*model.mlp_activations = "gelu,linear".*model.dropout_rate'
 says out '^64 parameters, step 400$'
 cp -R run trained
@@ -35,6 +36,7 @@ hash=$(hash_in out)
 
 # ---- out and in again ----
 exits 0 "$program" export run --format t5x --to out.t5x
+says out 'does not say these, give them in its gin file: vocabulary.kind = "words", model.mlp_activations = '
 import out.t5x/checkpoint_400 again
 for file in params state; do
     cmp -s "run/checkpoints/400/$file.safetensors" "again/checkpoints/400/$file.safetensors" ||

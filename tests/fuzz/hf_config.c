@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* config.json of a folder of Hugging Face transformers on any bytes, beside a few small tensors: an error with a text, for
- * the tensors are no model. */
+/* config.json of a folder of Hugging Face transformers on any bytes, beside a few small tensors; or the index of a folder
+ * whose weights are in several files: what has the member "weight_map". An error with a text, for the tensors are no model. */
 #include "config.h"
 
 #include <string.h>
@@ -9,18 +9,20 @@
 #include "fuzz.h"
 #include "import/import.h"
 
-static char folder[40];
+#define FOLDER "/tmp/sy-fuzz-hf-XXXXXX"
+/* One whose config.json is the input, and one whose index is. */
+static char folder[sizeof FOLDER], sharded[sizeof FOLDER];
 
-static void write_file(const char *name, const void *data, size_t bytes)
+static void write_file(const char *to, const char *name, const void *data, size_t bytes)
 {
     char path[80];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
+    snprintf(path, sizeof path, "%s/%s", to, name);
     FILE *file = fopen(path, "wb");
     FUZZ_REQUIRE(file && fwrite(data, 1, bytes, file) == bytes && !fclose(file));
 }
 
 /* Some of the names that decide what a configuration says. */
-static void write_weights(void)
+static void write_weights(const char *to, const char *name)
 {
     static const char header[] =
         "{\"shared.weight\":{\"dtype\":\"F32\",\"shape\":[4,1],\"data_offsets\":[0,16]},"
@@ -32,37 +34,67 @@ static void write_weights(void)
     unsigned char file[8 + sizeof header - 1 + 40] = {0};
     for (size_t i = 0, n = sizeof header - 1; i < 8; i++) file[i] = (unsigned char)(n >> 8 * i);
     memcpy(file + 8, header, sizeof header - 1);
-    write_file("model.safetensors", file, sizeof file);
+    write_file(to, name, file, sizeof file);
 }
 
-static void remove_folder(void)
+/* What an index may name, under the names that its seeds have. */
+static void write_shards(void)
 {
-    static const char *const names[] = {"config.json", "model.safetensors"};
-    char path[80];
-    for (size_t i = 0; i < SYI_COUNT(names); i++) {
-        snprintf(path, sizeof path, "%s/%s", folder, names[i]);
-        unlink(path);
+    static const char config[] =
+        "{\"model_type\":\"t5\",\"vocab_size\":4,\"d_model\":1,\"d_kv\":1,\"d_ff\":1,"
+        "\"num_heads\":1,\"num_layers\":1}";
+    static const char empty[] = "{}", pickle[] = "\x80\x02}.";
+    unsigned char header[8 + sizeof empty - 1] = {sizeof empty - 1};
+    memcpy(header + 8, empty, sizeof empty - 1);
+    write_file(sharded, "config.json", config, sizeof config - 1);
+    write_weights(sharded, "a.safetensors");
+    write_file(sharded, "b.safetensors", header, sizeof header);
+    write_file(sharded, "c.bin", pickle, sizeof pickle - 1);
+}
+
+static void remove_folders(void)
+{
+    static const char *const names[] = {"config.json",   "model.safetensors", "model.safetensors.index.json",
+                                        "a.safetensors", "b.safetensors",     "c.bin"};
+    for (size_t i = 0; i < 2; i++) {
+        const char *from = i ? sharded : folder;
+        char path[80];
+        for (size_t k = 0; k < SYI_COUNT(names); k++) {
+            snprintf(path, sizeof path, "%s/%s", from, names[k]);
+            unlink(path);
+        }
+        rmdir(from);
     }
-    rmdir(folder);
 }
 
-static void make_folder(void)
+static void make_folders(void)
 {
-    snprintf(folder, sizeof folder, "/tmp/sy-fuzz-hf-XXXXXX");
-    FUZZ_REQUIRE(mkdtemp(folder) != NULL);
-    write_weights();
-    FUZZ_REQUIRE(!atexit(remove_folder));
+    strcpy(folder, FOLDER);
+    strcpy(sharded, FOLDER);
+    FUZZ_REQUIRE(mkdtemp(folder) && mkdtemp(sharded));
+    FUZZ_REQUIRE(!atexit(remove_folders));
+    write_weights(folder, "model.safetensors");
+    write_shards();
+}
+
+static int is_index(const uint8_t *data, size_t size)
+{
+    static const char word[] = "\"weight_map\"";
+    for (size_t i = 0; i + sizeof word - 1 <= size; i++)
+        if (!memcmp(data + i, word, sizeof word - 1)) return 1;
+    return 0;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static struct syi_import import;
     struct sy_error err = {0};
-    if (!folder[0]) make_folder();
-    write_file("config.json", data, size);
+    if (!folder[0]) make_folders();
+    const char *from = is_index(data, size) ? sharded : folder;
+    write_file(from, from == sharded ? "model.safetensors.index.json" : "config.json", data, size);
     memset(&import, 0, sizeof import);
     FUZZ_REQUIRE(syi_config_defaults(&import.config, NULL) == SY_OK);
-    int status = syi_import_open(&import, folder, "hf", &err);
+    int status = syi_import_open(&import, from, "hf", &err);
     if (!status) status = syi_import_check(&import, &err);
     FUZZ_REQUIRE(status && err.code == status && err.text[0]);
     syi_import_close(&import);

@@ -40,10 +40,9 @@ int syi_init_locate(const struct syi_train_part *train, struct syi_init_source *
             train->init_from, train->init_step);
     }
     if (syi_run_dir_exists(source->run_dir)) return SY_OK;
-    return syi_error(err, SY_ENOENT,
-                     "train.init_from = \"%s\": %s holds no run (it has no run.conf): give a directory that "
-                     "`switchyard train` made, or a folder checkpoints/STEP in one",
-                     train->init_from, source->run_dir);
+    char before[sizeof train->init_from + 32];
+    snprintf(before, sizeof before, "train.init_from = \"%s\": ", train->init_from);
+    return syi_run_dir_refuse(source->run_dir, before, "a folder checkpoints/STEP in one", err);
 }
 
 /* ---- differences ---- */

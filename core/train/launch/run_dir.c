@@ -196,17 +196,35 @@ int syi_run_dir_write_config(const struct syi_run_dir *dir, const struct syi_con
     return status;
 }
 
+static int has_file(const char *path, const char *name)
+{
+    char *file = file_in(path, name, NULL);
+    int there = file && !access(file, F_OK);
+    syi_free(file);
+    return there;
+}
+
+int syi_run_dir_refuse(const char *path, const char *before, const char *others, struct sy_error *err)
+{
+    if (has_file(path, "config.json") || has_file(path, "checkpoint") || has_file(path, "state/checkpoint"))
+        return syi_error(
+            err, SY_ENOENT,
+            "%s%s holds no run (it has no run.conf) but looks like a checkpoint of another program: make "
+            "a run directory of it first: switchyard import %s --to RUN_DIR",
+            before, path, path);
+    return syi_error(err, SY_ENOENT,
+                     "%s%s holds no run (it has no run.conf): give a directory that `switchyard train` or "
+                     "`switchyard import` made, or %s",
+                     before, path, others);
+}
+
 int syi_run_dir_read_config(const char *path, struct syi_config *config, struct sy_error *err)
 {
     struct stat info;
     if (stat(path, &info)) return syi_error_system(err, "run directory %s", path);
     if (syi_packed_is(path)) return syi_packed_config(path, config, err);
     if (!syi_run_dir_exists(path))
-        return syi_error(
-            err, SY_ENOENT,
-            "%s holds no run (it has no run.conf): give a directory that `switchyard train` made, or "
-            "a file that `switchyard pack` made",
-            path);
+        return syi_run_dir_refuse(path, "", "a file that `switchyard pack` made", err);
     char *file = file_in(path, "run.conf", err);
     if (!file) return SY_ENOMEM;
     int status = syi_config_defaults(config, err);

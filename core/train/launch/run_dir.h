@@ -39,6 +39,10 @@ int syi_run_dir_write_config(const struct syi_run_dir *dir, const struct syi_con
 /* Writes the file PATH/NAME. */
 int syi_run_dir_write_text(const struct syi_run_dir *dir, const char *name, const struct syi_text *text,
                            struct sy_error *err) SYI_MUST_CHECK;
+/* SY_ENOENT for a path that holds no run, with what to give: a run directory or `others`; where it is a checkpoint of
+ * another program, how to import it. `before` opens the message. */
+int syi_run_dir_refuse(const char *path, const char *before, const char *others,
+                       struct sy_error *err) SYI_MUST_CHECK;
 /* Of a run directory or a packed model (base/packed.h). */
 int syi_run_dir_read_config(const char *path, struct syi_config *config, struct sy_error *err) SYI_MUST_CHECK;
 /* Copies the files of all vocabularies to PATH/vocabulary and PATH/vocabulary.targets. SY_EMISMATCH: a copy is there and
