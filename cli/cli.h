@@ -140,7 +140,8 @@ struct syi_world *cli_world(void);
  * their own, none is. */
 FILE *cli_terminal(FILE *stream);
 
-/* setup.c: defaults, the run file or the packed model if given (rank 0 alone reads it), --set; validated. */
+/* setup.c: defaults, then the run file if given, or the values of a run directory or a packed model as cli_load_run reads
+ * them (rank 0 alone reads), then --set; validated. */
 int cli_load_config(const char *run_file, const struct cli_options *options, struct syi_config *config,
                     struct sy_error *err);
 /* The same over the values of a run directory or a packed model, without sizes of a mesh that do not make these ranks. */
@@ -149,6 +150,7 @@ int cli_load_run(const char *run_dir, const struct cli_options *options, struct 
 /* The same for the run itself, which keeps the names of its vocabularies. */
 int cli_load_to_resume(const char *run_dir, const struct cli_options *options, struct syi_config *config,
                        struct sy_error *err);
+int cli_is_folder(const char *path);
 /* The dtype of weights that --dtype names (float32 where it is NULL). */
 int cli_weights_dtype(const char *name, enum syi_safetensors_dtype *dtype, struct sy_error *err);
 struct syi_launch cli_launch(const struct cli_options *options, const struct syi_config *config);

@@ -9,7 +9,6 @@
 #include "cli/cli.h"
 #include "cli/lines.h"
 #include "data/vocabulary.h"
-#include "train/launch/run_dir.h"
 
 struct work {
     struct syi_vocabulary vocabulary;
@@ -133,10 +132,8 @@ int cli_tokenize(const struct cli_options *o)
     struct sy_error err = {0};
     struct work work = {.input = {.fd = STDIN_FILENO}};
     const char *operand = o->n_operands ? o->operand[0] : NULL;
-    int status = operand && syi_run_dir_exists(operand) ? cli_load_run(operand, o, &config, &err)
-                                                        : cli_load_config(operand, o, &config, &err);
-    if (status) return cli_usage(&err);
-    status = syi_vocabulary_make(&work.vocabulary, syi_config_vocabulary(&config, o->targets), &err);
+    if (cli_load_config(operand, o, &config, &err)) return cli_usage(&err);
+    int status = syi_vocabulary_make(&work.vocabulary, syi_config_vocabulary(&config, o->targets), &err);
     if (status) return cli_fail(&err);
     status = do_lines(&work, o->decode, &err);
     cli_lines_free(&work.input);

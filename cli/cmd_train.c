@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -529,12 +528,6 @@ static int run_in(const struct cli_options *o)
     return status;
 }
 
-static int is_folder(const char *path)
-{
-    struct stat info;
-    return !stat(path, &info) && S_ISDIR(info.st_mode);
-}
-
 /* A run directory in place of a run file is itself the run to go on with, by the run file stored in it. */
 int cli_train(const struct cli_options *o)
 {
@@ -543,7 +536,7 @@ int cli_train(const struct cli_options *o)
     int status = o->run_dir ? put_job(o->run_dir, run_dir, sizeof run_dir) : CLI_DONE;
     if (status) return status;
     if (o->run_dir) mine.run_dir = run_dir;
-    if (!is_folder(o->operand[0])) return run_in(&mine);
+    if (!cli_is_folder(o->operand[0])) return run_in(&mine);
     if (!o->resume || o->run_dir) {
         cli_error(
             "train: %s is a folder: `switchyard train --resume %s` goes on with a run, else name a run file",

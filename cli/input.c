@@ -11,6 +11,11 @@
 #include "cli/work_line.h"
 #include "data/vocabulary.h"
 
+enum {
+    LINE_BYTES = 1 << 20, /* of a line that is looked at, and more where the run's lengths are larger: */
+    TOKEN_BYTES = 64      /* a token */
+};
+
 /* Bytes are legal input, but most often they are a mistake. */
 static void look_at(struct cli_input *in, const char *text, size_t bytes)
 {
@@ -35,12 +40,14 @@ int cli_input_next(void *input, int wait, const char **text, size_t *bytes, stru
 {
     static const int results[] = {[CLI_LINES_END] = SYI_INPUT_END,
                                   [CLI_LINES_LINE] = SYI_INPUT_LINE,
-                                  [CLI_LINES_LATER] = SYI_INPUT_LATER};
+                                  [CLI_LINES_LATER] = SYI_INPUT_LATER,
+                                  [CLI_LINES_LONG] = SYI_INPUT_LONG};
     struct cli_input *in = input;
     struct sy_error why = {0};
     int result = cli_lines_next(&in->lines, wait, text, bytes, &why);
     if (result < 0)
         return syi_error(err, result, "%s: after line %lld: %s", in->command, (long long)in->n, why.text);
+    in->n += result == CLI_LINES_LONG;
     if (result != CLI_LINES_LINE) return results[result];
     size_t mark = in->n++ ? 0 : syi_utf8_mark(*text, *bytes);
     *text += mark;
@@ -64,9 +71,19 @@ void cli_input_show(const struct cli_input *in, int64_t answered)
     cli_work_line_show(in->command, "lines", answered, share_read(in) * (double)answered / (double)in->n);
 }
 
+/* More than the longest input and target have: a token of SentencePiece is 16 characters at most, unless it was made with
+ * another limit. Only of characters that are unknown one token may be more. */
+static size_t most_bytes(const struct syi_config *config)
+{
+    size_t bytes = (size_t)(config->data.max_input_length + config->data.max_target_length) * TOKEN_BYTES;
+    return bytes > LINE_BYTES ? bytes : LINE_BYTES;
+}
+
 struct syi_lines_job cli_lines_job(const struct cli_options *options, const struct syi_config *config,
                                    void *arg)
 {
+    struct cli_input *input = arg;
+    input->lines.most = most_bytes(config);
     return (struct syi_lines_job){.launch = cli_launch(options, config),
                                   .run_dir = options->operand[0],
                                   .checkpoint = options->checkpoint,

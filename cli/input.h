@@ -7,7 +7,8 @@
 #include "cli/lines.h"
 #include "train/predict/predict.h"
 
-/* Start from {.command = ..., .lines = {.fd = ...}}; cli_lines_free(&lines) frees the buffer. */
+/* Start from {.command = ..., .lines = {.fd = ...}}; cli_lines_job sets the most bytes of a line, cli_lines_free(&lines)
+ * frees the buffer. */
 struct cli_input {
     struct cli_lines lines;
     const char *command; /* for messages */

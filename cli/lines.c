@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads lines with read(2) and a buffer of its own: what stdio has read ahead, poll does not show. */
+/* Reads lines with read(2) and a buffer of its own: what stdio has read ahead, poll does not show. The buffer holds a line of
+ * the most bytes that it may have, and what one read brings besides, however long the lines of the input are. */
 #include "config.h"
 
 #include <errno.h>
@@ -37,15 +38,22 @@ static int read_more(struct cli_lines *l, struct sy_error *err)
     return SY_OK;
 }
 
+static int is_over(const struct cli_lines *l, size_t stop)
+{
+    return l->most && stop - l->begin > l->most;
+}
+
 /* The line up to `stop`, and `skip` bytes of its end. */
 static int take_line(struct cli_lines *l, size_t stop, size_t skip, const char **text, size_t *bytes)
 {
-    *text = l->buffer + l->begin;
-    *bytes = stop - l->begin;
+    int is_long = l->dropping || is_over(l, stop);
+    *text = is_long ? "" : l->buffer + l->begin;
+    *bytes = is_long ? 0 : stop - l->begin;
     if (*bytes && l->buffer[stop - 1] == '\r') --*bytes;
     l->begin = stop + skip;
     l->seen = 0;
-    return CLI_LINES_LINE;
+    l->dropping = 0;
+    return is_long ? CLI_LINES_LONG : CLI_LINES_LINE;
 }
 
 int cli_lines_next(struct cli_lines *l, int wait, const char **text, size_t *bytes, struct sy_error *err)
@@ -54,7 +62,12 @@ int cli_lines_next(struct cli_lines *l, int wait, const char **text, size_t *byt
         size_t from = l->begin + l->seen;
         const char *feed = from < l->end ? memchr(l->buffer + from, '\n', l->end - from) : NULL;
         if (feed) return take_line(l, (size_t)(feed - l->buffer), 1, text, bytes);
-        if (l->ended) return l->begin < l->end ? take_line(l, l->end, 0, text, bytes) : CLI_LINES_END;
+        int rest = l->dropping || l->begin < l->end;
+        if (l->ended) return rest ? take_line(l, l->end, 0, text, bytes) : CLI_LINES_END;
+        if (is_over(l, l->end)) {
+            l->dropping = 1;
+            l->begin = l->end;
+        }
         l->seen = l->end - l->begin;
         if (!wait && !is_ready(l->fd, 0)) return CLI_LINES_LATER;
         int status = read_more(l, err);

@@ -5,20 +5,23 @@
 
 #include "base/base.h"
 
-/* Start from {.fd = ...}; cli_lines_free frees the buffer. */
+/* Start from {.fd = ..., .most = ...}; cli_lines_free frees the buffer. */
 struct cli_lines {
     int fd;
+    size_t most;  /* bytes of a line that are kept; 0: all */
     char *buffer; /* (capacity) */
     size_t capacity;
     size_t begin, end; /* what was read and not yet given away is between them */
     size_t seen;       /* bytes after `begin` that hold no line feed */
     int ended;         /* the input has no more */
+    int dropping;      /* 1: what was read of this line was over `most`, and is gone */
 };
 
-enum cli_lines_result { CLI_LINES_END, CLI_LINES_LINE, CLI_LINES_LATER };
+enum cli_lines_result { CLI_LINES_END, CLI_LINES_LINE, CLI_LINES_LATER, CLI_LINES_LONG };
 
 /* The next line without its end, LF or CR LF; valid until the next call. A last line may lack its end. wait
- * 0: CLI_LINES_LATER where the input has no whole line now. Failures (negative) say why. */
+ * 0: CLI_LINES_LATER where the input has no whole line now. CLI_LINES_LONG: it is over lines->most bytes, and *text is
+ * empty. Failures (negative) say why. */
 int cli_lines_next(struct cli_lines *lines, int wait, const char **text, size_t *bytes,
                    struct sy_error *err) SYI_MUST_CHECK;
 void cli_lines_free(struct cli_lines *lines);

@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/packed.h"
 #include "cli/cli.h"
@@ -39,28 +40,19 @@ static int apply_sets(const struct cli_options *options, struct syi_config *conf
     return status ? status : syi_config_validate(config, err);
 }
 
-/* path "": the defaults alone. */
-static int read_run_file(void *arg, const char *path, struct syi_config *config, struct sy_error *err)
-{
-    (void)arg;
-    int status = syi_config_defaults(config, err);
-    if (status || !*path) return status;
-    return syi_packed_is(path) ? syi_packed_config(path, config, err) : syi_config_load(config, path, err);
-}
-
-int cli_load_config(const char *run_file, const struct cli_options *options, struct syi_config *config,
-                    struct sy_error *err)
-{
-    int status = syi_world_load(cli_world(), run_file ? run_file : "", read_run_file, NULL, config, err);
-    return status ? status : apply_sets(options, config, err);
-}
+/* What rank 0 needs to read a configuration. */
+struct reading {
+    const struct cli_options *options;
+    int own_vocabularies; /* 1: a run's are the copies that it keeps */
+};
 
 /* The sizes of the mesh that a run keeps are of the ranks it was trained on. They hold where there are as many
  * now and the command line names none; else they follow from the number of ranks. */
 static void free_mesh(const struct cli_options *options, struct syi_config *config)
 {
     struct syi_mesh mesh;
-    int given = 0, ranks = options->ranks ? options->ranks : cli_world()->ranks;
+    int given = 0, ranks = options->ranks ? options->ranks : options->devices;
+    if (!ranks) ranks = cli_world()->ranks;
     for (int i = 0; i < options->set.n; i++)
         given |= !strncmp(options->set.item[i], "mesh.", 5) && strncmp(options->set.item[i], "mesh.zero", 9);
     if (!given && !syi_mesh_new(&mesh, ranks, (int)config->mesh.data, (int)config->mesh.expert,
@@ -69,21 +61,43 @@ static void free_mesh(const struct cli_options *options, struct syi_config *conf
     config->mesh.data = config->mesh.expert = config->mesh.model = 0;
 }
 
-static int read_stored(void *own_vocabularies, const char *run_dir, struct syi_config *config,
-                       struct sy_error *err)
+static int read_stored(void *arg, const char *run_dir, struct syi_config *config, struct sy_error *err)
 {
+    const struct reading *reading = arg;
     int status = syi_run_dir_read_config(run_dir, config, err);
-    if (!status && *(int *)own_vocabularies) status = syi_run_dir_use_vocabularies(run_dir, config, err);
+    if (!status && reading->own_vocabularies) status = syi_run_dir_use_vocabularies(run_dir, config, err);
+    if (!status) free_mesh(reading->options, config);
     return status;
 }
 
 static int load_stored(const char *run_dir, const struct cli_options *options, int own_vocabularies,
                        struct syi_config *config, struct sy_error *err)
 {
-    int status = syi_world_load(cli_world(), run_dir, read_stored, &own_vocabularies, config, err);
-    if (status) return status;
-    free_mesh(options, config);
-    return apply_sets(options, config, err);
+    struct reading reading = {options, own_vocabularies};
+    int status = syi_world_load(cli_world(), run_dir, read_stored, &reading, config, err);
+    return status ? status : apply_sets(options, config, err);
+}
+
+int cli_is_folder(const char *path)
+{
+    struct stat info;
+    return !stat(path, &info) && S_ISDIR(info.st_mode);
+}
+
+/* path "": the defaults alone. */
+static int read_run_file(void *arg, const char *path, struct syi_config *config, struct sy_error *err)
+{
+    if (*path && (cli_is_folder(path) || syi_packed_is(path))) return read_stored(arg, path, config, err);
+    int status = syi_config_defaults(config, err);
+    return status || !*path ? status : syi_config_load(config, path, err);
+}
+
+int cli_load_config(const char *run_file, const struct cli_options *options, struct syi_config *config,
+                    struct sy_error *err)
+{
+    struct reading reading = {options, 1};
+    int status = syi_world_load(cli_world(), run_file ? run_file : "", read_run_file, &reading, config, err);
+    return status ? status : apply_sets(options, config, err);
 }
 
 int cli_load_run(const char *run_dir, const struct cli_options *options, struct syi_config *config,

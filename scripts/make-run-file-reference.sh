@@ -40,7 +40,8 @@ learning_rate = 1e-3
   `--set optimizer.NAME.b1=0.8`, which makes the part where there is none of that name. Quotes around a string may be
   left out there, in lists too: `--set 'optimizer.NAME.match=[*embedding*, *bias]'`.
 - `switchyard config` prints all keys with their help; `switchyard config RUNFILE` the values in force, which is a run
-  file again. A run directory keeps them as `run.conf`.
+  file again. A run directory keeps them as `run.conf`, and may stand in place of a run file where a command reads one
+  (`config`, `plan`, `explain`, `bench`, `diff`, `tokenize`).
 - Lines end in LF or CR LF, or all of them in CR.
 - Paths are relative to the folder the command runs in. A run directory keeps them absolute (files of examples and of
   vocabularies, `data.cache`, `metrics.dir`), so `eval`, `predict` and `train --resume RUN_DIR` work from any folder; those in

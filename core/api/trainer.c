@@ -15,6 +15,7 @@
 #include "optim/schedule.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/engine/train_data.h"
+#include "train/init/init.h"
 #include "train/launch/run_dir.h"
 #include "train/trainer/actions.h"
 #include "train/trainer/state_leaves.h"
@@ -28,6 +29,7 @@ struct sy_trainer {
     struct syi_bucket buckets[SYI_MAX_BUCKETS];
     int n_buckets;
     struct syi_batch batch;
+    struct syi_init_report init;     /* of a run that begins */
     struct syi_state_leaves state;   /* of checkpoints under run.compat = t5x; else none */
     struct syi_checkpoint_meta meta; /* of the checkpoint that it began with or saved last */
     int64_t step;                    /* done */
@@ -93,6 +95,14 @@ static int go_on(struct sy_trainer *t, const struct syi_api_place *place, struct
     return status;
 }
 
+/* As a training of the command begins, train.init_* included. */
+static int begin(struct sy_trainer *t, struct sy_error *err)
+{
+    int status = syi_init_weights(t->engine, &t->config, &t->alone.rank, &t->state.leaves, &t->init, err);
+    t->step = t->init.step;
+    return status;
+}
+
 static int open_trainer(struct sy_trainer *t, const char *path, const struct sy_open_options *given,
                         struct sy_error *err)
 {
@@ -115,8 +125,7 @@ static int open_trainer(struct sy_trainer *t, const char *path, const struct sy_
     if (!status) status = make_engine(t, err);
     if (status) return status;
     t->meta = (struct syi_checkpoint_meta){.evaluated = -1, .best_step = -1, .best_metric = NAN};
-    if (is_run) return go_on(t, &place, err);
-    return syi_engine_init(t->engine, (uint64_t)t->config.train.seed, err);
+    return is_run ? go_on(t, &place, err) : begin(t, err);
 }
 
 int sy_trainer_open(const char *path, const struct sy_open_options *options, struct sy_trainer **trainer,
@@ -139,6 +148,7 @@ int sy_trainer_open(const char *path, const struct sy_open_options *options, str
 void sy_trainer_close(struct sy_trainer *t)
 {
     if (!t) return;
+    syi_init_report_free(&t->init);
     syi_state_leaves_free(&t->state);
     syi_engine_free(t->engine);
     syi_batch_free(&t->batch);
@@ -274,6 +284,7 @@ static int write_run(struct sy_trainer *t, const struct syi_run_dir *dir, struct
     int status = syi_run_dir_keep_vocabularies(dir, &t->config, err);
     if (!status) status = syi_checkpoint_clean(dir->path, err);
     if (!status) status = syi_run_dir_write_config(dir, &t->config, err);
+    if (!status && t->init.notes.length) status = syi_init_report_write(&t->init, dir, err);
     if (!status) status = syi_engine_average(t->engine, err);
     if (!status) status = write_checkpoint(t, dir, err);
     return status ? status

@@ -178,8 +178,9 @@ SY_API int sy_predict(struct sy_model *model, const struct sy_predict_options *o
 struct sy_answer {
     const char *text; /* borrowed from the answers, a NUL after its end; "" where status is not SY_OK */
     size_t bytes;
-    double
-        score;  /* log-probability, of beams divided by ((5 + tokens) / 6)^decode.alpha; NaN: not asked for */
+    /* Log-probability, of beams divided by a penalty of the length: ((5 + tokens) / 6)^decode.alpha, or tokens^decode.alpha
+     * where decode.length_penalty is "power". NaN: not asked for. */
+    double score;
     int status; /* SY_OK; SY_EINVAL: the input is over max_input; SY_ENOENT: fewer outputs were found */
 };
 SY_API size_t sy_answers_inputs(const struct sy_answers *answers);
@@ -204,12 +205,13 @@ SY_API int sy_encode(struct sy_model *model, const struct sy_text *inputs, size_
                      float *values, size_t capacity, struct sy_error *err);
 
 /* ---- training ----
- * One thread at a time calls with a trainer. A library that was built without training returns SY_EUNSUPPORTED. */
+ * One thread at a time calls with a trainer, and needs the same stack. A library that was built without training returns
+ * SY_EUNSUPPORTED. */
 
 struct sy_trainer;
 
-/* path: a run file: a model that begins as train.seed says; or a run directory or the folder of a checkpoint in it: training
- * goes on there, with the optimizer's state. Nothing is written. *trainer is NULL after a failure. */
+/* path: a run file: a model that begins as train.seed and train.init_* say; or a run directory or the folder of a checkpoint
+ * in it: training goes on there, with the optimizer's state. Nothing is written. *trainer is NULL after a failure. */
 SY_API int sy_trainer_open(const char *path, const struct sy_open_options *options,
                            struct sy_trainer **trainer, struct sy_error *err);
 SY_API void sy_trainer_close(struct sy_trainer *trainer); /* NULL is fine; what was not saved is gone */

@@ -128,7 +128,7 @@ exits 0 "$program" eval small --file valid.tsv --comm thread --ranks 2 --set mes
 grep ' items, loss ' out >ranks.eval
 cmp small.eval ranks.eval || fail "parameters in bfloat16 are read otherwise on two ranks"
 exits 1 tiny small --resume $same
-says err 'it lacks state/'
+says err 'has no optimizer state'
 
 # ---- prune ----
 start busy --set train.steps=1000000 --set train.checkpoint_every=2 --set train.keep_checkpoints=0 --set train.schedule=constant

@@ -146,4 +146,21 @@ exits 2 "$program" plan "$tiny_run" --schedule --devices 8
 one_line_error
 says err 'leave out --devices'
 [ "$(ls)" = "$(printf 'default\nerr\nout\npersist.cpu\npersist.null')" ] || fail "explain or plan leave files: $(ls)"
+
+# ---- a run directory in place of a run file, wherever its vocabulary was ----
+data "$here/train.tsv" 20 1
+printf 'a\nb\n' >letters
+exits 0 tiny run --quiet --comm thread --ranks 2 --set mesh.expert=2 --threads 1 --set train.steps=0 \
+    --set vocabulary.kind=characters --set vocabulary.file=letters
+rm letters
+for shown in 'config' 'explain' 'plan --schedule' 'plan --tensors' 'plan --devices 2' 'bench --steps 1'; do
+    exits 0 "$program" $shown run
+done
+shown='config of a run directory'
+exits 0 "$program" config run
+shows '^file = "run/vocabulary"$'
+mkdir empty
+exits 2 "$program" plan empty
+one_line_error
+says err 'empty holds no run'
 finish

@@ -38,6 +38,14 @@ exits 0 "$program" train "$top/bench/tiny.run" --run-dir run --resume --quiet --
 "$build/examples/train_step" "$top/bench/tiny.run" 1 run <pairs >out 2>err && fail "train_step writes over a run"
 says err 'holds another run'
 
+# ---- weights without an optimizer's state, as import and ckpt make them ----
+exits 0 "$program" ckpt cast run --dtype float32 --to weights
+"$build/examples/train_step" weights 1 weights <pairs >out 2>err && fail "train_step goes on without an optimizer's state"
+says err 'has no optimizer state.*train.init_from = "weights"'
+exits 1 "$program" train weights/run.conf --run-dir weights --resume --quiet
+one_line_error
+says err 'has no optimizer state.*train.init_from = "weights"'
+
 # ---- many threads on one handle, against the command ----
 "$program" predict run --quiet <words | paste words - >known
 "$build/tests/cli/many_calls" run known 400 4 >out 2>err || fail "many_calls: $(cat out err)"

@@ -50,20 +50,42 @@ head -n 5 train.tsv | "$program" score run >out 2>err
 one_line_error
 says err 'after line 0: cannot read the input: Is a directory'
 
-# A line that does not fit into memory. (A program with a sanitizer takes more than any limit when it starts; that is
+# A line that does not fit into memory is over the limit, and is not held. (A program with a sanitizer takes more than any limit when it starts; that is
 # no report of the kind that its options ask for.)
 limit=500000
 if (ulimit -v $limit && head -n 1 words | env ASAN_OPTIONS= "$program" predict run --threads 1 --quiet) >out 2>err; then
     {
         head -n 2 words
-        head -c 500000000 /dev/zero | tr '\0' a
-    } 2>lost | (ulimit -v $limit && "$program" predict run --threads 1 --scores --quiet) >out 2>err
+        head -c 300000000 /dev/zero | tr '\0' a
+        echo
+        sed -n 3p words
+    } | (ulimit -v $limit && "$program" predict run --threads 1 --scores --quiet) >out 2>err
     [ $? -eq 1 ] || fail "a line that does not fit into memory: exit $?"
     one_line_error
-    says err 'after line 2: out of memory'
+    says err 'input line 3 is over the limit of data.max_input_length'
+    sed 3d out >other
+    [ "$(wc -l <out)" -eq 4 ] && head -n 3 answers | cmp -s - other || fail "lines beside one that is too long: $(cat out)"
 else
     echo "not tested: a line that does not fit into memory; the program does not start within ulimit -v $limit: $(cat err)"
 fi
+
+# As much as a line may have, and a byte more, at the end of the input, too; what is unknown is one token.
+{
+    printf 'ab '
+    head -c 1048573 /dev/zero | tr '\0' z
+    printf '\na'
+    head -c 1048576 /dev/zero | tr '\0' z
+} >long
+printf 'a\nb\n' >two-words
+exits 0 tiny unknown --quiet --set train.steps=0 --set vocabulary.kind=words --set vocabulary.file=two-words
+"$program" predict unknown --quiet <long >out 2>err
+[ $? -eq 1 ] || fail "a line over 1 MiB: exit $?"
+[ "$(wc -l <out)" -eq 2 ] || fail "a line over 1 MiB: $(wc -l <out) answers"
+says err 'input line 2 is over the limit'
+sed 's/$/\tA/' long | "$program" score unknown --quiet >out 2>err
+[ $? -eq 1 ] || fail "score: a line over 1 MiB: exit $?"
+[ "$(tail -n 1 out)" = nan ] || fail "score: a line over 1 MiB: $(cat out)"
+says err 'input line 2 is over the limit'
 
 # ---- an output that cannot be written ----
 "$program" predict run --quiet <words >/dev/full 2>err

@@ -95,6 +95,26 @@ static inline struct sy_model *open_model(const char *path, const struct sy_open
     return model;
 }
 
+/* The least stack that switchyard.h asks for; frames of sanitizers are larger. */
+#if defined(__SANITIZE_THREAD__)
+enum { SMALL_STACK = 4 << 20 };
+#elif defined(__SANITIZE_ADDRESS__)
+enum { SMALL_STACK = 1 << 20 };
+#else
+enum { SMALL_STACK = 256 << 10 };
+#endif
+
+static inline void on_small_stack(void *(*fn)(void *arg))
+{
+    pthread_attr_t attributes;
+    pthread_t thread;
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, SMALL_STACK);
+    cr_assert_eq(pthread_create(&thread, &attributes, fn, NULL), 0);
+    pthread_join(thread, NULL);
+    pthread_attr_destroy(&attributes);
+}
+
 /* Answers of all words; freed by the caller. */
 static inline struct sy_answers *answers_of(struct sy_model *model, const struct sy_predict_options *options,
                                             const struct sy_text *texts, size_t n)

@@ -437,22 +437,7 @@ static void *open_beside(void *arg)
     return arg;
 }
 
-/* The least that switchyard.h asks for; frames of sanitizers are larger. */
-#if defined(__SANITIZE_THREAD__)
-enum { STACK = 4 << 20 };
-#elif defined(__SANITIZE_ADDRESS__)
-enum { STACK = 1 << 20 };
-#else
-enum { STACK = 256 << 10 };
-#endif
-
 Test(api_model, small_stack)
 {
-    pthread_attr_t attributes;
-    pthread_t thread;
-    pthread_attr_init(&attributes);
-    pthread_attr_setstacksize(&attributes, STACK);
-    cr_assert_eq(pthread_create(&thread, &attributes, open_beside, NULL), 0);
-    pthread_join(thread, NULL);
-    pthread_attr_destroy(&attributes);
+    on_small_stack(open_beside);
 }

@@ -106,7 +106,6 @@ static void expect_refused(int got, const struct sy_error *err, int code, const 
     cr_expect(strstr(err->text, words) != NULL, "\"%s\" lacks \"%s\"", err->text, words);
 }
 
-/* What others made stays as it is: other runs, checkpoints without a run, later steps of the same run. */
 /* What auto took for products of bfloat16 stands in the run that is saved, and is not given up. */
 Test(api_trainer, keeps_its_arithmetic)
 {
@@ -133,6 +132,7 @@ Test(api_trainer, keeps_its_arithmetic)
     sy_model_close(model);
 }
 
+/* What others made stays as it is: other runs, checkpoints without a run, later steps of the same run. */
 Test(api_trainer, writes_over_nothing)
 {
     char before[65], after[65], folder[128], orphans[160], command[512];
@@ -159,6 +159,57 @@ Test(api_trainer, writes_over_nothing)
     sy_trainer_close(trainer);
     weights_of(run.dir, 3, after);
     cr_expect_str_eq(before, after);
+}
+
+static void *train_and_save(void *arg)
+{
+    for (int i = 0; i < 2; i++) {
+        struct sy_trainer *trainer = open_trainer(i ? run.dir : run.file, NULL);
+        train(trainer, 1);
+        save(trainer, run.dir);
+        sy_trainer_close(trainer);
+    }
+    return arg;
+}
+
+Test(api_trainer, small_stack)
+{
+    on_small_stack(train_and_save);
+}
+
+/* train.init_* are as in a training of the command: of a run that begins, and of that alone. */
+Test(api_trainer, begins_with_another_run)
+{
+    char from[128], other[128], init[192], command[512];
+    const char *set[] = {from, "train.init_state=true"}, *none[] = {"train.init_from=/nowhere"};
+    struct sy_open_options options = {.bytes = sizeof options, .set = set, .n_set = 1};
+    struct sy_error err = {0}, gone = {0};
+    struct sy_trainer *trainer = open_trainer(run.file, NULL);
+    train(trainer, 20);
+    save(trainer, run.dir);
+    struct sy_step next = train(trainer, 1), step;
+    sy_trainer_close(trainer);
+    snprintf(from, sizeof from, "train.init_from=%s", run.dir);
+    snprintf(other, sizeof other, "%s/other", run.folder);
+    trainer = open_trainer(run.file, &options);
+    step = train(trainer, 1);
+    cr_expect(step.step == 1 && step.loss == next.loss, "loss %g instead of %g", step.loss, next.loss);
+    save(trainer, other);
+    sy_trainer_close(trainer);
+    snprintf(init, sizeof init, "%s/init.txt", other);
+    snprintf(command, sizeof command, "grep -q 'from %s, step 20' %s", run.dir, init);
+    cr_expect_eq(system(command), 0, "init.txt does not say where the weights are from");
+    options.n_set = 2;
+    trainer = open_trainer(run.file, &options);
+    step = train(trainer, 1);
+    cr_expect(step.step == 21 && step.grad_norm == next.grad_norm);
+    sy_trainer_close(trainer);
+    options = (struct sy_open_options){.bytes = sizeof options, .set = none, .n_set = 1};
+    expect_refused(sy_trainer_open(run.file, &options, &trainer, &gone), &gone, SY_ENOENT,
+                   "train.init_from = \"/nowhere\"");
+    cr_assert_eq(sy_trainer_open(other, &options, &trainer, &err), SY_OK, "%s", err.text);
+    cr_expect_eq(train(trainer, 1).step, 2);
+    sy_trainer_close(trainer);
 }
 
 Test(api_trainer, refused)

@@ -104,6 +104,18 @@ static int open_and_verify(struct loading *l, struct sy_error *err)
     return status ? syi_error(err, status, "%s%s", why.text, advice) : SY_OK;
 }
 
+/* What was imported, averaged or cast has parameters alone. */
+static int check_state(const struct loading *l, const struct syi_checkpoint_tensors *state,
+                       struct sy_error *err)
+{
+    if (!state->n || l->file[1].n_tensors) return SY_OK;
+    return syi_error(
+        err, SY_EMISMATCH,
+        "%s has no optimizer state, so training cannot go on from it: begin with its weights in a "
+        "new run directory, by train.init_from = \"%s\" without train.init_state",
+        l->folder, l->run_dir);
+}
+
 /* Nothing is overwritten before everything is known to fit. */
 static int read_session(struct loading *l, struct sy_error *err)
 {
@@ -114,6 +126,7 @@ static int read_session(struct loading *l, struct sy_error *err)
         enum syi_kind kind = syi_checkpoint_file[i].kind;
         status = syi_checkpoint_tensors(l->session, kind, has_leaves && kind == SYI_STATE ? l->leaves : NULL,
                                         &tensors[i], err);
+        if (!status && kind == SYI_STATE) status = check_state(l, &tensors[i], err);
         if (!status) status = syi_checkpoint_tensors_compare(&tensors[i], &l->file[i], err);
     }
     for (int i = 0; i < l->n_files && !status; i++)

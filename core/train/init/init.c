@@ -88,6 +88,18 @@ void syi_init_report_free(struct syi_init_report *report)
     syi_text_free(&report->tensors);
 }
 
+int syi_init_report_write(const struct syi_init_report *report, const struct syi_run_dir *dir,
+                          struct sy_error *err)
+{
+    struct syi_text text = {0};
+    if (report->notes.data) syi_text_puts(&text, report->notes.data);
+    if (report->tensors.data) syi_text_puts(&text, report->tensors.data);
+    int status = syi_text_status(&text, err);
+    if (!status) status = syi_run_dir_write_text(dir, "init.txt", &text, err);
+    syi_text_free(&text);
+    return status;
+}
+
 /* ---- taking ---- */
 
 static int takes_tokens(const struct syi_model *model, const struct syi_init_plan *plan)

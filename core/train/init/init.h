@@ -6,6 +6,7 @@
 
 #include "train/checkpoint/checkpoint.h"
 #include "train/engine/engine.h"
+#include "train/launch/run_dir.h"
 
 /* What came of it. step is set on all ranks, the texts are rank 0's. */
 struct syi_init_report {
@@ -14,6 +15,9 @@ struct syi_init_report {
     struct syi_text tensors; /* lines of init.txt (doc/fine-tuning.md) */
 };
 void syi_init_report_free(struct syi_init_report *report); /* safe when zeroed */
+/* The run directory's init.txt. */
+int syi_init_report_write(const struct syi_init_report *report, const struct syi_run_dir *dir,
+                          struct sy_error *err) SYI_MUST_CHECK;
 
 /* Fills parameters, and what of optimizer state begins as they do, as config->train says. Called by every rank; each
  * reads its own part. leaves: of the state (syi_checkpoint_resume), or NULL. report starts zeroed; the caller frees it, on

@@ -68,6 +68,10 @@ static int read_window(struct syi_stream *p, struct sy_error *err)
         int got = p->job->next(p->job->arg, p->n == 0, &line, &bytes, err);
         p->ended = got == SYI_INPUT_END;
         if (got < 0) return got;
+        if (got == SYI_INPUT_LONG) {
+            p->length[p->n++] = SYI_LINE_TOO_LONG;
+            continue;
+        }
         if (got != SYI_INPUT_LINE) return SY_OK;
         int status = add_line(p, line, bytes, err);
         if (status) return status;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Lines in, answers out, in order: what predict and score share. Rank 0 reads a window of lines and writes the answers;
  * all ranks work on the window together, batch by batch. A window ends where it is full or the input has no more lines at
- * the moment. Memory is bounded by the window. */
+ * the moment. Memory is bounded by the window, as no line is longer than `next` of struct syi_lines_job keeps. */
 #ifndef SYI_LINE_STREAM_H
 #define SYI_LINE_STREAM_H
 

@@ -6,7 +6,7 @@
 #include "train/launch/launch.h"
 
 /* Answers lines, in order: many together where many are there, and those that are there before it waits for more. */
-enum syi_input { SYI_INPUT_END, SYI_INPUT_LINE, SYI_INPUT_LATER };
+enum syi_input { SYI_INPUT_END, SYI_INPUT_LINE, SYI_INPUT_LATER, SYI_INPUT_LONG };
 enum syi_line_fault {
     SYI_LINE_FITS = 0,
     SYI_LINE_TOO_LONG = -1,
@@ -19,7 +19,8 @@ struct syi_lines_job {
     int64_t checkpoint;
     void *arg; /* first argument of `next` and of what takes the answers */
     /* A line of the input, without its end and valid until the next call, or enum syi_input why there is none;
-     * wait 0: SYI_INPUT_LATER where there is none yet. Negative: failed, which says why. */
+     * wait 0: SYI_INPUT_LATER where there is none yet. SYI_INPUT_LONG: a line that is longer than any that fits, and was
+     * not kept: what the window holds is bounded. Negative: failed, which says why. */
     int (*next)(void *arg, int wait, const char **line, size_t *bytes, struct sy_error *err);
 };
 

@@ -24,7 +24,7 @@ struct seat {
 };
 
 struct syi_predictor {
-    struct syi_config config;
+    const struct syi_config *config; /* borrowed: a copy is some 300 KiB */
     const struct syi_rank *rank;
     const struct syi_predictor *lender; /* whose weights and vocabularies are read; NULL: it has its own */
     char *run_dir;
@@ -48,7 +48,8 @@ int syi_predictor_new(const struct syi_config *config, const struct syi_rank *ra
 {
     struct syi_predictor *p = syi_alloc(sizeof(*p), err);
     if (!p) return SY_ENOMEM;
-    p->config = p->asked = *config;
+    p->config = config;
+    p->asked = *config;
     p->rank = rank;
     p->wanted = checkpoint;
     p->most = rank->ranks == 1 ? SEATS : SEATS_OF_RANKS;
@@ -67,7 +68,8 @@ int syi_predictor_beside(const struct syi_predictor *lender, const struct syi_ra
 {
     struct syi_predictor *p = syi_alloc(sizeof(*p), err);
     if (!p) return SY_ENOMEM;
-    p->config = p->asked = lender->config;
+    p->config = lender->config;
+    p->asked = *p->config;
     p->rank = rank;
     p->lender = lender;
     p->most = SEATS;
@@ -111,7 +113,7 @@ struct syi_bucket syi_predictor_longest(const struct syi_predictor *p)
 
 int64_t syi_predictor_rows(const struct syi_predictor *p)
 {
-    return syi_config_decode_rows(&p->config);
+    return syi_config_decode_rows(p->config);
 }
 
 /* As many batches as there are lengths, so that texts of one length fill a batch. */
@@ -241,7 +243,7 @@ static void ask(struct syi_predictor *p, const struct syi_decode_part *decode, i
 int syi_predictor_open(struct syi_predictor *p, size_t n, struct sy_error *err)
 {
     struct seat *seat;
-    ask(p, &p->config.decode, p->config.train.seed);
+    ask(p, &p->config->decode, p->config->train.seed);
     return take_seat(p, SYI_USE_DECODE, n, &seat, err);
 }
 
@@ -363,7 +365,7 @@ int syi_predictor_score(struct syi_predictor *p, const struct syi_span *inputs,
 {
     struct list l = {
         .p = p, .inputs = inputs, .targets = targets, .n = n, .score = score, .target_tokens = tokens};
-    ask(p, &p->config.decode, p->config.train.seed);
+    ask(p, &p->config->decode, p->config->train.seed);
     int status = take_seat(p, SYI_USE_SCORE, n, &l.seat, err);
     return status ? status : walk(&l, score_batch, cut_score, err);
 }
@@ -391,7 +393,7 @@ static void cut_values(struct list *l, size_t input)
 static int encode_batch(struct list *l, struct sy_error *err)
 {
     const struct syi_batch *b = &l->seat->batch;
-    size_t d = (size_t)l->p->config.model.d_model;
+    size_t d = (size_t)l->p->config->model.d_model;
     const float *encoded;
     int status = syi_engine_encode(l->seat->engine, b, &encoded, err);
     for (int32_t row = 0; !status && row < b->n_real; row++)
@@ -406,7 +408,7 @@ int syi_predictor_encode(struct syi_predictor *p, const struct syi_span *inputs,
     struct list l = {.p = p, .inputs = inputs, .n = n, .tokens = tokens, .values = values};
     if (!(l.at = syi_alloc((n + 1) * sizeof(*l.at), err))) return SY_ENOMEM;
     for (size_t i = 0; i < n; i++) l.at[i + 1] = l.at[i] + (size_t)tokens[i];
-    ask(p, &p->config.decode, p->config.train.seed);
+    ask(p, &p->config->decode, p->config->train.seed);
     int status = take_seat(p, SYI_USE_DECODE, n, &l.seat, err);
     if (!status) status = walk(&l, encode_batch, cut_values, err);
     syi_free(l.at);

@@ -12,7 +12,7 @@
 
 struct syi_predictor; /* of one rank: all ranks make the same calls */
 
-/* config is copied, rank borrowed. checkpoint: of run_dir, as syi_checkpoint_load has it; it is read by the first call that
+/* config and rank are borrowed. checkpoint: of run_dir, as syi_checkpoint_load has it; it is read by the first call that
  * needs an engine, and by no other. */
 int syi_predictor_new(const struct syi_config *config, const struct syi_rank *rank, const char *run_dir,
                       int64_t checkpoint, struct syi_predictor **predictor,

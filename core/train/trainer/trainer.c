@@ -262,16 +262,14 @@ static void log_tensor(struct syi_trainer *t, const char *line)
 
 static int tell_init(struct syi_trainer *t, struct sy_error *err)
 {
-    struct syi_text *notes = &t->init.notes;
     int taken = *t->config->train.init_from != '\0';
 
     syi_trainer_event(t, "start", taken ? "starting with weights of another run" : "starting fresh");
     if (!taken) return SY_OK;
-    each_line(t, notes, tell_note);
+    each_line(t, &t->init.notes, tell_note);
     if (t->rank->rank != 0) return SY_OK;
     each_line(t, &t->init.tensors, log_tensor);
-    if (t->init.tensors.data) syi_text_puts(notes, t->init.tensors.data);
-    return syi_run_dir_write_text(t->job->dir, "init.txt", notes, err);
+    return syi_init_report_write(&t->init, t->job->dir, err);
 }
 
 /* Weights and place of the run. Before it was opened, another process may have saved a checkpoint in it. */
