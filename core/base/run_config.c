@@ -1,52 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The tables of kinds of parts and of their options, and finding a key in them. */
+/* Finding a key, or a section, in the tables of kinds. */
 #include "config.h"
 
 #include <stdarg.h>
 #include <string.h>
 
 #include "base/run_config.h"
-
-/* ---- the tables ---- */
-
-#define SY_SECTION_BEGIN(kind, help)      static const struct syi_option kind##_options[] = {
-#define SY_PARTS_BEGIN(kind, names, help) SY_SECTION_BEGIN(kind, help)
-#define SY_SECTION_END(kind)                                                                                 \
-    }                                                                                                        \
-    ;
-#define SY_PARTS_END(kind) SY_SECTION_END(kind)
-#define SY_OPTION(kind, key, type, value, range, flags, help)                                                \
-    {#key,                                                                                                   \
-     SYI_OPTION_##type,                                                                                      \
-     SYI_OPTION_##flags,                                                                                     \
-     value,                                                                                                  \
-     range,                                                                                                  \
-     help,                                                                                                   \
-     offsetof(struct syi_##kind##_part, key),                                                                \
-     sizeof(((struct syi_##kind##_part *)0)->key)},
-#include "base/options.def"
-
-#define KIND(kind, help, names, first, count)                                                                \
-    {#kind,                                                                                                  \
-     help,                                                                                                   \
-     SYI_PART_##names,                                                                                       \
-     kind##_options,                                                                                         \
-     SYI_COUNT(kind##_options),                                                                              \
-     offsetof(struct syi_config, first),                                                                     \
-     sizeof(struct syi_##kind##_part),                                                                       \
-     count},
-#define SY_SECTION_BEGIN(kind, help) KIND(kind, help, ONCE, kind, 0)
-#define SY_PARTS_BEGIN(kind, names, help)                                                                    \
-    KIND(kind, help, names, kind.part, offsetof(struct syi_config, kind.n))
-static const struct syi_part_kind kinds[] = {
-#include "base/options.def"
-};
-
-const struct syi_part_kind *syi_config_kinds(size_t *n)
-{
-    *n = SYI_COUNT(kinds);
-    return kinds;
-}
 
 /* Keys of former versions. */
 static const struct {
@@ -95,7 +54,9 @@ static int refuse(char reason[SYI_REASON], const char *format, ...)
 
 static const struct syi_part_kind *find_kind(const char *name, size_t length)
 {
-    for (size_t i = 0; i < SYI_COUNT(kinds); i++)
+    size_t n;
+    const struct syi_part_kind *kinds = syi_config_kinds(&n);
+    for (size_t i = 0; i < n; i++)
         if (strlen(kinds[i].name) == length && !strncmp(kinds[i].name, name, length)) return &kinds[i];
     return NULL;
 }
@@ -146,8 +107,9 @@ int syi_key_parse(const char *text, struct syi_key *key, char reason[SYI_REASON]
 /* What "[text]" was meant to be, of all that may stand there with the name of a part that text has; NULL: nothing is near. */
 static const struct syi_part_kind *nearest_kind(const char *name)
 {
-    const struct syi_part_kind *best = &kinds[0];
-    for (size_t i = 1; i < SYI_COUNT(kinds); i++)
+    size_t n;
+    const struct syi_part_kind *kinds = syi_config_kinds(&n), *best = &kinds[0];
+    for (size_t i = 1; i < n; i++)
         if (syi_edit_distance(name, kinds[i].name) < syi_edit_distance(name, best->name)) best = &kinds[i];
     return syi_is_near(name, best->name) ? best : NULL;
 }
@@ -167,10 +129,4 @@ int syi_section_parse(const char *text, struct syi_key *key, char reason[SYI_REA
                       dot ? dot : "");
     }
     return take_name(key, dot ? dot + 1 : NULL, dot ? strlen(dot + 1) : 0, reason);
-}
-
-void syi_key_text(const struct syi_part_kind *kind, const char *part, const struct syi_option *option,
-                  char text[SYI_KEY])
-{
-    snprintf(text, SYI_KEY, "%s%s%s.%s", kind->name, *part ? "." : "", part, option->name);
 }

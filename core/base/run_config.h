@@ -315,7 +315,7 @@ struct syi_config {
 #include "base/options.def"
 };
 
-/* ---- run_config.c: the tables ---- */
+/* ---- run_config_kinds.c: the tables; run_config.c: finding a key in them ---- */
 
 enum syi_option_type {
     SYI_OPTION_INT,
