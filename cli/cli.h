@@ -95,9 +95,16 @@ int cli_parse(const struct cli_cmd *cmd, int argc, char **argv, struct cli_optio
 void cli_print_help(const struct cli_cmd *cmd);
 const char *cli_nearest(const char *word, const char *const *words, size_t n);
 
+/* job_path.c: %A, %a, %j, %x in the name of a run directory become what Slurm says, in place; `what` names it in messages.
+ * CLI_DONE, or the exit status after having said why not. The names stay until they are all freed. */
+int cli_job_path(const char *what, const char **path);
+void cli_job_paths_free(void);
+
 /* wrap.c: lines of 79 columns at most unless a word is longer. */
 /* Words of `length` bytes of text from this column on, further lines from `indent` on; ends the line. */
 void cli_wrap(FILE *out, const char *text, size_t length, size_t column, size_t indent);
+/* A line of output: one line in a file, in a terminal as many as its width asks for, the further ones from `indent` on. */
+void cli_print_line(const char *text, size_t indent);
 /* What `config` prints of keys and of what they can name, for a terminal: on stdout. */
 void cli_print_help_lines(const char *text);
 /* Lines of text that follow each other are one paragraph, those that begin with a blank are rows of a table. */
@@ -113,7 +120,8 @@ const char *cli_error_last(void); /* without the program's name; "" when there w
 
 /* environment.c: warns of variables SWITCHYARD_* that nothing reads. */
 void cli_check_environment(void);
-/* Calls fn for every SWITCHYARD_* that is set. nearest: NULL, or, of a name that means nothing, the one most like it. */
+/* Calls fn for every SWITCHYARD_* that is set. nearest: NULL, or, of a name that means nothing, the one most
+ * like it, "" where none is. */
 typedef void (*cli_variable_fn)(void *arg, const char *name, const char *value, const char *nearest);
 void cli_each_variable(cli_variable_fn fn, void *arg);
 
@@ -137,7 +145,7 @@ int cli_world_first(void); /* 1: this is rank 0, which owns the run directory an
 int cli_world_share(void *data, size_t bytes);
 struct syi_world *cli_world(void);
 /* The stream if it is a terminal in which a line may be rewritten, else NULL: under mpirun, which gives ranks terminals of
- * their own, none is. */
+ * their own, none is, whatever --comm says. */
 FILE *cli_terminal(FILE *stream);
 
 /* setup.c: defaults, then the run file if given, or the values of a run directory or a packed model as cli_load_run reads

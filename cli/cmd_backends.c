@@ -7,18 +7,32 @@
 #include "cli/cli.h"
 #include "train/launch/variant.h"
 
+enum { INDENT = 9 };
+
+struct listing {
+    struct syi_text line;
+    int n;
+};
+
 static void print_info(void *arg, const struct syi_backend_info *info)
 {
-    (*(int *)arg)++;
-    if (info->refused) {
-        printf("%-8s refused: %s\n", info->name, info->refused);
-        return;
-    }
-    printf("%-8s %s, ABI %d.%d, %s%s%s%llu kernels; %s%s\n         %s\n         %s\n", info->name,
-           info->version, info->abi_major, info->abi_minor, info->caps & SY_CAP_KERNELS ? "compute, " : "",
-           info->caps & SY_CAP_COLLECTIVES ? "collectives, " : "",
-           info->caps & SY_CAP_DEVICE ? "device memory, " : "", (unsigned long long)info->n_kernels,
-           info->score > 0 ? "" : "would not work here: ", info->text, info->build, info->path);
+    struct listing *list = arg;
+    struct syi_text *line = &list->line;
+    list->n++;
+    line->length = 0;
+    syi_text_printf(line, "%-8s ", info->name);
+    if (info->refused)
+        syi_text_printf(line, "refused: %s", info->refused);
+    else
+        syi_text_printf(line, "%s, ABI %d.%d, %s%s%s%llu kernels; %s%s", info->version, info->abi_major,
+                        info->abi_minor, info->caps & SY_CAP_KERNELS ? "compute, " : "",
+                        info->caps & SY_CAP_COLLECTIVES ? "collectives, " : "",
+                        info->caps & SY_CAP_DEVICE ? "device memory, " : "",
+                        (unsigned long long)info->n_kernels,
+                        info->score > 0 ? "" : "would not work here: ", info->text);
+    if (line->status) return; /* told at the end */
+    cli_print_line(line->data, INDENT);
+    if (!info->refused) printf("%*s%s\n%*s%s\n", INDENT, "", info->build, INDENT, "", info->path);
 }
 
 /* What auto measures at the start of a run, here of all variants. */
@@ -35,23 +49,28 @@ static int print_variants(void)
                speed[i].flops[SYI_DTYPE_FLOAT32] * 1e-9, speed[i].flops[SYI_DTYPE_BFLOAT16] * 1e-9,
                syi_variant_bfloat16(speed[i].variant) == SYI_CPU_BFLOAT16_AUTO ? "  by name only" : "");
     if (!SY_TRAINING) {
-        printf(
-            "  auto takes the widest that is not by name only: this build answers, and measures nothing at start\n");
+        cli_print_line(
+            "  auto takes the widest that is not by name only: this build answers, and measures nothing at start",
+            4);
         return CLI_DONE;
     }
-    printf("  auto takes %s in runs of float32, %s in those of bfloat16 that begin here\n",
-           syi_variant_name(syi_variant_of_measured(speed, n, SYI_DTYPE_FLOAT32, SYI_CPU_BFLOAT16_AUTO)),
-           syi_variant_name(syi_variant_of_measured(speed, n, SYI_DTYPE_BFLOAT16, SYI_CPU_BFLOAT16_AUTO)));
+    char line[160];
+    snprintf(line, sizeof line, "  auto takes %s in runs of float32, %s in those of bfloat16 that begin here",
+             syi_variant_name(syi_variant_of_measured(speed, n, SYI_DTYPE_FLOAT32, SYI_CPU_BFLOAT16_AUTO)),
+             syi_variant_name(syi_variant_of_measured(speed, n, SYI_DTYPE_BFLOAT16, SYI_CPU_BFLOAT16_AUTO)));
+    cli_print_line(line, 4);
     return CLI_DONE;
 }
 
 int cli_backends(const struct cli_options *options)
 {
     struct sy_error err = {0};
-    int n = 0;
-    int status = syi_backend_list(print_info, &n, &err);
+    struct listing list = {0};
+    int status = syi_backend_list(print_info, &list, &err);
+    if (!status) status = syi_text_status(&list.line, &err);
+    syi_text_free(&list.line);
     if (status) return cli_fail(&err);
-    if (!n) {
+    if (!list.n) {
         cli_error("no backend found: set SWITCHYARD_BACKEND_PATH to the folder that holds switchyard-cpu.so");
         return CLI_FAILED;
     }

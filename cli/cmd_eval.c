@@ -41,7 +41,7 @@ static void show(void *arg, int64_t step, const struct syi_eval_result *r)
     char text[CLI_EVAL_TEXT];
     cli_progress_end(e->progress);
     cli_eval_text(r, text, sizeof text);
-    printf("%s\n", text);
+    cli_print_line(text, 2);
     fflush(stdout);
     if (!syi_packed_is(e->run_dir)) keep(e->run_dir, e->config, step, r);
 }

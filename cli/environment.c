@@ -18,6 +18,15 @@ static const char *const known[] = {
 };
 enum { READ = 6 }; /* the first ones, which a misspelling can have meant */
 
+static const char prefix[] = "SWITCHYARD_"; /* which makes all of them alike */
+
+/* "": none is like it. */
+static const char *nearest_known(const char *name)
+{
+    const char *nearest = cli_nearest(name, known, READ);
+    return syi_is_near(name + strlen(prefix), nearest + strlen(prefix)) ? nearest : "";
+}
+
 static int is_known(const char *name)
 {
     if (!strncmp(name, "SWITCHYARD_VALUE_", strlen("SWITCHYARD_VALUE_"))) return 1;
@@ -31,11 +40,10 @@ void cli_each_variable(cli_variable_fn fn, void *arg)
     for (char **at = environ; at && *at; at++) {
         char name[64];
         size_t length = strcspn(*at, "=");
-        if (strncmp(*at, "SWITCHYARD_", strlen("SWITCHYARD_")) || length >= sizeof name) continue;
+        if (strncmp(*at, prefix, strlen(prefix)) || length >= sizeof name) continue;
         memcpy(name, *at, length);
         name[length] = '\0';
-        fn(arg, name, *at + length + ((*at)[length] == '='),
-           is_known(name) ? NULL : cli_nearest(name, known, READ));
+        fn(arg, name, *at + length + ((*at)[length] == '='), is_known(name) ? NULL : nearest_known(name));
     }
 }
 
@@ -43,7 +51,9 @@ static void warn(void *arg, const char *name, const char *value, const char *nea
 {
     (void)arg;
     (void)value;
-    if (nearest) cli_error("warning: %s is set, which means nothing here, did you mean %s?", name, nearest);
+    if (nearest)
+        cli_error("warning: %s is set, which means nothing here%s%s%s", name,
+                  *nearest ? ", did you mean " : "", nearest, *nearest ? "?" : "");
 }
 
 void cli_check_environment(void)

@@ -85,6 +85,7 @@ int main(int argc, char **argv)
         print_overview(stdout);
     else
         status = run_command(strcmp(name, "--version") ? name : "version", argc - 2, argv + 2);
+    cli_job_paths_free();
     if ((!fflush(stdout) && !ferror(stdout)) || status == CLI_FAILED)
         return status; /* failures have been reported */
     cli_error("standard output: cannot be written");

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli/cli.h"
 #include "train/checkpoint/checkpoint.h"
@@ -38,7 +39,9 @@ static const struct option {
     {"a", "KEY=VALUE", "the same for A alone; more in the text above", LIST, AT(a)},
     {"b", "KEY=VALUE", "the same for B alone", LIST, AT(b)},
     {"quiet", NULL, "no progress, only results, warnings and errors", FLAG, AT(quiet)},
-    {"run-dir", "DIR", "where the run lives; default runs/NAME-YYYYMMDD-HHMMSS", TEXT, AT(run_dir)},
+    {"run-dir", "DIR",
+     "where the run lives, with %A, %a, %j, %x of a job of Slurm; default runs/NAME-YYYYMMDD-HHMMSS", TEXT,
+     AT(run_dir)},
     {"resume", NULL, "continue the run in --run-dir, or start it if it has no checkpoint", FLAG, AT(resume)},
     {"takeover", NULL, "take the lock of --run-dir from a process of another host that runs no more", FLAG,
      AT(takeover)},
@@ -291,6 +294,18 @@ static int parse_option(const struct cli_cmd *cmd, const char *given, int argc, 
     return store(option, value, o);
 }
 
+/* Run directories among the operands: what is there is taken by its name, and SQL is none (as cmd_metrics.c has it). */
+static int put_jobs(const struct cli_cmd *cmd, struct cli_options *o)
+{
+    const char *run = strstr(cmd->operands, "RUN_DIR");
+    if (!run) run = strstr(cmd->operands, "RUNFILE") ? NULL : strstr(cmd->operands, "RUN");
+    int status = o->run_dir ? cli_job_path("--run-dir", &o->run_dir) : CLI_DONE;
+    for (int i = 0; run && i < o->n_operands && !status; i++)
+        if (access(o->operand[i], F_OK) && !(i && strpbrk(o->operand[i], " \t\n(;")))
+            status = cli_job_path(cmd->name, &o->operand[i]);
+    return status;
+}
+
 /* "-o" as "--output" for a command that takes it; everything else as it is. */
 static const char *long_form(const struct cli_cmd *cmd, const char *given)
 {
@@ -331,7 +346,8 @@ int cli_parse(const struct cli_cmd *cmd, int argc, char **argv, struct cli_optio
             return check_operands(cmd, o);
         }
     }
-    return check_operands(cmd, o);
+    int status = check_operands(cmd, o);
+    return status ? status : put_jobs(cmd, o);
 }
 
 /* An option's help stands in a column of its own; a long name goes into it. */

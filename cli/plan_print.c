@@ -3,9 +3,11 @@
 #include "config.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "base/json.h"
 #include "base/optimizers.h"
+#include "cli/cli.h"
 #include "cli/plan_report.h"
 
 static const char *const segment_names[SYI_SEGMENT_COUNT] = {"persist", "io",       "carry",
@@ -138,7 +140,7 @@ static void print_summary(const struct plan_report *r)
 {
     char line[256];
     syi_rank_describe(r->rank, line, sizeof line);
-    printf("%s\n", line);
+    cli_print_line(line, 2);
     printf("%llu parameters in %zu tensors, %llu active for a token\n", (unsigned long long)r->parameters,
            syi_engine_model(r->engine)->n, (unsigned long long)r->active);
     print_memory(r);
@@ -151,8 +153,11 @@ static void print_summary(const struct plan_report *r)
 
 static void print_step(const struct plan_report *r)
 {
-    printf("a step at the longest bucket: %llu ops, %llu collectives, %.1f MiB received by a rank\n",
-           (unsigned long long)r->ops, (unsigned long long)r->all.calls, mebibytes(r->all.bytes));
+    char line[160];
+    snprintf(line, sizeof line,
+             "a step at the longest bucket: %llu ops, %llu collectives, %.1f MiB received by a rank",
+             (unsigned long long)r->ops, (unsigned long long)r->all.calls, mebibytes(r->all.bytes));
+    cli_print_line(line, 2);
     for (int op = 0; op < SY_OP_COUNT; op++)
         if (r->traffic[op].calls)
             printf("  %-14s %6llu calls %15llu bytes  %9.1f MiB\n", syi_op_info(op)->name,
@@ -185,7 +190,7 @@ int plan_print_text(const struct plan_report *r, struct sy_error *err)
         printf("planned with reproducible.blocks=%lld reproducible.min_leaf=%lld, which this mesh needs\n",
                (long long)r->config->reproducible.blocks, (long long)r->config->reproducible.min_leaf);
     print_step(r);
-    fputs(text.data, stdout);
+    for (char *line = strtok(text.data, "\n"); line; line = strtok(NULL, "\n")) cli_print_line(line, 4);
     print_places(r);
     if (r->tensors) print_specs(r);
     syi_text_free(&text);

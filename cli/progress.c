@@ -37,7 +37,7 @@ static void show_line(void *arg, const char *text)
     if (progress->dir) syi_run_dir_log(progress->dir, text);
     if (progress->quiet) return;
     cli_progress_end(progress);
-    puts(text);
+    cli_print_line(text, 2);
     fflush(stdout);
 }
 

@@ -164,5 +164,5 @@ int cli_world_close(int status)
 
 FILE *cli_terminal(FILE *stream)
 {
-    return isatty(fileno(stream)) && !cli_world()->backend ? stream : NULL;
+    return isatty(fileno(stream)) && !world.backend && !syi_world_terminal_lent() ? stream : NULL;
 }

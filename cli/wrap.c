@@ -6,18 +6,20 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "cli/work_line.h"
 
 enum { WIDTH = 79 }; /* a cursor past the last column may begin a new line */
 
 /* begin: what each further line begins with, before its blanks. */
-static void wrap(FILE *out, const char *text, size_t length, size_t column, const char *begin, size_t indent)
+static void wrap_to(size_t width, FILE *out, const char *text, size_t length, size_t column,
+                    const char *begin, size_t indent)
 {
     const char *end = text + length;
     int first = 1;
     while (text < end) {
         size_t word = strcspn(text, " \n");
         if (text + word > end) word = (size_t)(end - text);
-        if (!first && column + 1 + word > WIDTH) {
+        if (!first && column + 1 + word > width) {
             fprintf(out, "\n%s%*s", begin, (int)indent, "");
             column = strlen(begin) + indent;
         } else if (!first) {
@@ -33,9 +35,27 @@ static void wrap(FILE *out, const char *text, size_t length, size_t column, cons
     putc('\n', out);
 }
 
+static void wrap(FILE *out, const char *text, size_t length, size_t column, const char *begin, size_t indent)
+{
+    wrap_to(WIDTH, out, text, length, column, begin, indent);
+}
+
 void cli_wrap(FILE *out, const char *text, size_t length, size_t column, size_t indent)
 {
     wrap(out, text, length, column, "", indent);
+}
+
+/* What is before the indent is printed as it is. */
+void cli_print_line(const char *text, size_t indent)
+{
+    size_t length = strlen(text);
+    size_t width = cli_terminal(stdout) ? (size_t)cli_line_width(stdout) : length;
+    if (length <= width || length <= indent) {
+        puts(text);
+        return;
+    }
+    printf("%.*s", (int)indent, text);
+    wrap_to(width, stdout, text + indent, length - indent, indent, "", indent);
 }
 
 /* A line of help on keys: a comment goes on as a comment, what is in a list goes on below its beginning, a key with its value

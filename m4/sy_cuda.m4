@@ -7,6 +7,7 @@ AC_ARG_WITH([cuda],
   [AS_HELP_STRING([--with-cuda@<:@=auto|yes|no@:>@], [the CUDA backend (default auto: where nvcc is found)])],
   [], [with_cuda=auto])
 AC_ARG_VAR([NVCC], [compiler of CUDA 12 or newer, nvcc by default])
+AC_ARG_VAR([NVCCFLAGS], [further flags for nvcc])
 AC_ARG_VAR([NVCC_ARCHITECTURES], [compute capabilities to compile kernels for, "80 90" by default; newer devices take the last])
 AC_ARG_VAR([CUDA_LIBS], [linker flags for CUDA's static runtime, overriding what is found beside nvcc])
 sy_cuda=no sy_cuda_text="not built (--without-cuda)"
@@ -18,18 +19,19 @@ AS_CASE([$with_cuda], [no], [], [yes|auto], [
     SY_CUDA_PROBE])
   AS_IF([test "x$with_cuda$sy_cuda" = xyesno], [AC_MSG_ERROR([--with-cuda: the CUDA backend is $sy_cuda_text])])],
   [AC_MSG_ERROR([--with-cuda=$with_cuda: expected auto, yes or no])])
-AC_SUBST([NVCCFLAGS])
 AM_CONDITIONAL([CUDA], [test "x$sy_cuda" = xyes])
 ])
 
 # The bits of float32 rest on -fmad=false: contraction only where fmaf is written.
 AC_DEFUN([SY_CUDA_FLAGS], [
 : ${NVCC_ARCHITECTURES="80 90"}
-NVCCFLAGS="-std=c++17 -O2 -fmad=false"
+NVCCFLAGS="$NVCCFLAGS -std=c++17 -O2 -fmad=false"
 for sy_arch in $NVCC_ARCHITECTURES; do
   NVCCFLAGS="$NVCCFLAGS -gencode arch=compute_$sy_arch,code=sm_$sy_arch"
 done
 NVCCFLAGS="$NVCCFLAGS -gencode arch=compute_$sy_arch,code=compute_$sy_arch"
+AS_IF([sy_refused=`$SHELL "$srcdir/build-aux/nvcc-wrap.sh" true $NVCCFLAGS 2>&1`], [],
+  [AC_MSG_ERROR([$sy_refused])])
 AS_IF([test -z "$CUDA_LIBS"], [
   sy_cuda_root=`AS_DIRNAME(["$NVCC"])`/..
   for sy_dir in lib64 lib targets/x86_64-linux/lib targets/sbsa-linux/lib; do

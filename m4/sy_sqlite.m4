@@ -9,7 +9,11 @@ sy_sqlite_how="install libsqlite3-dev (Debian, Ubuntu: sh scripts/install-build-
 AS_CASE([$with_sqlite],
   [''], [],
   [yes|no], [AC_MSG_ERROR([--with-sqlite needs the folder of an installation, as in --with-sqlite=\$HOME/sqlite])],
-  [sy_sqlite_lib=$with_sqlite/lib
+  [dnl the run path is of the program, wherever it is started
+  AS_IF([test ! -d "$with_sqlite"],
+    [AC_MSG_ERROR([--with-sqlite=$with_sqlite: there is no such folder])])
+  with_sqlite=`cd "$with_sqlite" && pwd`
+  sy_sqlite_lib=$with_sqlite/lib
   AS_IF([test ! -e "$with_sqlite/include/sqlite3.h"],
     [AC_MSG_ERROR([--with-sqlite=$with_sqlite: there is no $with_sqlite/include/sqlite3.h])])
   AS_IF([ls "$with_sqlite"/lib64/libsqlite3.* >/dev/null 2>&1], [sy_sqlite_lib=$with_sqlite/lib64])

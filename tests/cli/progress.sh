@@ -27,19 +27,43 @@ terminal() {
     python3 "$top/tests/cli/progress_terminal.py" "$@" >shown || fail "exit $? in a terminal: $* ($(cat shown))"
 }
 
+# joined: what the terminal got, with lines that were broken as one line again.
+joined() {
+    sed -e ':a' -e 'N' -e '$!ba' -e 's/\n  */ /g' shown
+}
+
+# fits COLUMNS: no line is wider, but for a word that has no room (a path).
+fits() {
+    grep -v '<CR>$' shown | awk -v most="$1" 'length($0) > most && $1 != substr($0, match($0, /[^ ]/))' >wide
+    [ ! -s wide ] || fail "wider than $1 columns: $(cat wide)"
+}
+
+# ---- lines that are long, in a terminal and in a file ----
+exits 0 "$program" plan "$top/bench/tiny.run" --threads 1
+grep -x '1 rank x .* model=1' out >line || fail "plan breaks lines in a file: $(cat out)"
+grep -x '  optimizer of .* elements: .*scale_by_adam.*' out >>line || fail "plan breaks lines in a file: $(cat out)"
+terminal 80 0 - "$program" plan "$top/bench/tiny.run" --threads 1
+fits 79
+tr -s '\n ' '  ' <shown >whole
+while read -r wanted; do grep -qF "$wanted" whole || fail "plan in a terminal lacks: $wanted ($(cat shown))"; done <line
+terminal 80 0 - "$program" backends
+fits 79
+says shown '^cpu '
+
 # ---- eval, in a terminal ----
 # shellcheck disable=SC2086
 terminal 50 0 - "$program" eval run $slow # no room for the time left
 grep -q '^words/test decoded: [0-9]* of 385 items, [0-9]* % *<CR>$' shown || fail "no progress: $(cat shown)"
 [ -z "$(grep '<CR>$' shown | awk 'length($0) > 49 + 4')" ] || fail "progress is wider than the terminal: $(cat shown)"
-grep -qx "$result" shown || fail "the result is not on a line of its own: $(cat shown)"
+fits 49
+joined | grep -qx "$result" || fail "the result is not on a line of its own: $(cat shown)"
 # shellcheck disable=SC2086
 terminal 30 0 - "$program" eval run $slow
 [ -z "$(grep '<CR>$' shown | awk 'length($0) > 29 + 4')" ] || fail "progress is wider than 30 columns: $(cat shown)"
 # shellcheck disable=SC2086
 terminal 50 0 - "$program" eval run $slow --quiet
 grep -q '<CR>' shown && fail "eval --quiet shows progress: $(cat shown)"
-grep -qx "$result" shown || fail "eval --quiet has no result: $(cat shown)"
+joined | grep -qx "$result" || fail "eval --quiet has no result: $(cat shown)"
 
 # ---- evaluations of a training ----
 # shellcheck disable=SC2086

@@ -29,6 +29,20 @@ PATH=$here/bin:$PATH TMPDIR=$here/tmp
 export PATH TMPDIR interrupt
 unset LC_ALL QUICKSTART_SET QUICKSTART_RUN
 
+# ---- what is missing ----
+# No pkg-config, and an SQLite that the compiler does not find by itself but configure took.
+mkdir "$here/few"
+for tool in dirname cat id; do ln -s "$(command -v $tool)" "$here/few/$tool"; done
+printf '#!/bin/sh\nexit 0\n' >"$here/few/make"
+printf '#!/bin/sh\nread -r line\ncase "$line$*" in *sqlite3.h*-Iown*) ;; *sqlite3.h*) exit 1 ;; esac\n' >"$here/few/cc"
+chmod +x "$here/few/make" "$here/few/cc"
+exits 0 env -u CC PATH="$here/few" /bin/sh scripts/install-build-deps.sh --no-dictionary
+rm config.status
+exits 1 env -u CC PATH="$here/few" /bin/sh scripts/install-build-deps.sh --no-dictionary
+says err '^Missing here .*: libsqlite3-dev$'
+exits 0 env -u CC PATH="$here/few" CPPFLAGS=-Iown /bin/sh scripts/install-build-deps.sh --no-dictionary
+: >config.status
+
 quick() {
     sh scripts/quickstart.sh --dictionary "$here/other.dict"
 }

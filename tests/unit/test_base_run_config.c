@@ -45,7 +45,7 @@ Test(run_config, tables_are_sound)
             syi_key_text(&kind[k], part, &kind[k].options[i], text);
             cr_assert_eq(syi_key_parse(text, &key, reason), SY_OK, "%s", reason);
             cr_expect_eq(key.option, &kind[k].options[i], "%s is there twice", text);
-            syi_key_nearest(text, nearest);
+            cr_expect(syi_key_nearest(text, nearest));
             cr_expect_str_eq(nearest, text);
             cr_expect_gt(strlen(kind[k].options[i].help), 5);
         }
@@ -124,6 +124,54 @@ Test(run_config, unknown_names_get_a_suggestion)
     expect_error("[optimizer.slow]\nsteps = 3",
                  "unknown key optimizer.slow.steps, did you mean train.steps?");
     expect_error("train.stepz = 3", "did you mean train.steps?");
+    expect_error("[moddle]\n", "unknown section [moddle], did you mean [model]?");
+    expect_error("[nothing]\n", "unknown section [nothing] (`switchyard config` lists all)");
+}
+
+/* What people type: names of other programs, short forms, no section. NULL: nothing is near. */
+Test(run_config, nearest_key)
+{
+    static const char *const rows[][2] = {
+        {"beam", "decode.beams"},
+        {"num_beams", "decode.beams"},
+        {"num_layers", "model.num_encoder_layers"},
+        {"heads", "model.num_heads"},
+        {"dmodel", "model.d_model"},
+        {"model.hidden_size", "model.d_model"},
+        {"epochs", "train.steps"},
+        {"train_steps", "train.steps"},
+        {"modle.d_model", "model.d_model"},
+        {"lr", "train.learning_rate"},
+        {"learnrate", "train.learning_rate"},
+        {"optimizer.lr", "train.learning_rate"},
+        {"warmup", "train.warmup_steps"},
+        {"seq_len", "data.max_input_length"},
+        {"max_len", "data.max_input_length"},
+        {"data.max_target_len", "data.max_target_length"},
+        {"batch", "data.batch_size"},
+        {"decode.batch", "decode.batch_size"},
+        {"bs", "data.batch_size"},
+        {"temperature", "decode.temperature"},
+        {"valid", "task.NAME.valid"},
+        {"top_k", "decode.topk"},
+        {"weight_decays", "optimizer.weight_decay"},
+        {"wd", "optimizer.weight_decay"},
+        {"optimizer.slow.weight_decays", "optimizer.slow.weight_decay"},
+        {"dropout", "model.dropout_rate"},
+        {"vocab", "model.vocab_size"},
+        {"experts", "moe.num_experts"},
+        {"task.valid_file", NULL},
+        {"color", NULL},
+        {"x", NULL},
+        {"", NULL},
+        {"something.else.entirely", NULL},
+    };
+    for (size_t i = 0; i < SYI_COUNT(rows); i++) {
+        char nearest[SYI_KEY];
+        cr_expect_eq(syi_key_nearest(rows[i][0], nearest), rows[i][1] != NULL, "%s: %s", rows[i][0], nearest);
+        cr_expect_str_eq(nearest, rows[i][1] ? rows[i][1] : "", "%s", rows[i][0]);
+    }
+    expect_error("color = 3", "unknown key color (`switchyard config` lists all)");
 }
 
 Test(run_config, bad_values_name_value_and_range)

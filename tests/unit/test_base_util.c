@@ -199,6 +199,7 @@ Test(base_pattern, edit_distance)
     cr_assert_eq(syi_edit_distance("", "abc"), 3);
     cr_assert_eq(syi_edit_distance("same", "same"), 0);
     cr_assert_gt(syi_edit_distance(far, "x"), 255);
+    cr_assert(syi_is_near("stepz", "steps") && !syi_is_near("epochs", "steps") && !syi_is_near(far, "x"));
 }
 
 Test(base_text, numbers_come_back_as_they_were)

@@ -23,7 +23,7 @@ static void prepare(void)
 {
     static const char *const variables[] = {
         "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS", "PMIX_RANK", "SWITCHYARD_CPU_VARIANT",
-        "OMPI_COMM_WORLD_RANK", "PMI_RANK"};
+        "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PTY_PORT"};
     for (size_t i = 0; i < SYI_COUNT(variables); i++) unsetenv(variables[i]);
     cr_assert_eq(syi_config_defaults(&config, NULL), SY_OK);
     launch = (struct syi_launch){.backend = "null", .comm = "auto", .config = &config};
@@ -174,6 +174,20 @@ Test(launch, a_launcher_of_processes)
     setenv("SLURM_STEP_NUM_TASKS", "8", 1);
     setenv("PMIX_RANK", "0", 1);
     check_world("auto", SY_ENOENT, "SLURM_STEP_NUM_TASKS says that 8 processes");
+}
+
+Test(launch, a_terminal_that_a_launcher_lends)
+{
+    cr_expect_eq(syi_world_terminal_lent(), 0);
+    setenv("OMPI_COMM_WORLD_RANK", "0", 1); /* mpirun -n 1 */
+    cr_expect_eq(syi_world_terminal_lent(), 1);
+    unsetenv("OMPI_COMM_WORLD_RANK");
+    setenv("PMIX_RANK", "0", 1);
+    cr_expect_eq(syi_world_terminal_lent(), 1);
+    setenv("SLURM_PTY_PORT", "40000", 1); /* srun --pty: the user's */
+    cr_expect_eq(syi_world_terminal_lent(), 0);
+    setenv("OMPI_COMM_WORLD_RANK", "0", 1); /* mpirun in there */
+    cr_expect_eq(syi_world_terminal_lent(), 1);
 }
 
 Test(launch, a_mesh_that_does_not_fit)

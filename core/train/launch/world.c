@@ -32,6 +32,15 @@ long syi_world_launcher_size(const char **variable)
     return 1;
 }
 
+int syi_world_terminal_lent(void)
+{
+    for (size_t i = 0; i < SYI_COUNT(launchers); i++) {
+        int shell = launchers[i].with && getenv("SLURM_PTY_PORT");
+        if (!shell && getenv(launchers[i].rank)) return 1;
+    }
+    return 0;
+}
+
 long syi_world_tasks_apart(void)
 {
     const char *tasks = getenv("SLURM_STEP_NUM_TASKS");
@@ -60,6 +69,16 @@ static int no_backend(const char *variable, long processes, const struct sy_erro
         "%s says that %ld processes were started as one run, but MPI cannot be used: %s; or start "
         "one process with --comm thread --ranks N",
         variable, processes, why->text);
+}
+
+static int refuse_apart(long tasks, struct sy_error *err)
+{
+    return syi_error(
+        err, SY_EINVAL,
+        "srun started %ld processes as one step, but without PMI, by which they would find each "
+        "other: start them with srun --mpi=pmix (srun --mpi=list shows what there is), or each for "
+        "itself with --comm self",
+        tasks);
 }
 
 static int check_size(const struct syi_world *world, const char *variable, long processes,
@@ -114,15 +133,10 @@ int syi_world_open(const char *comm, struct syi_world *world, struct sy_error *e
     struct sy_error why = {0};
     fenv_t before;
     long processes = syi_world_launcher_size(&variable);
+    long apart = syi_world_tasks_apart(); /* before MPI begins, which sets variables as a launcher does */
     memset(world, 0, sizeof *world);
     world->ranks = 1;
-    if (!strcmp(comm, "auto") && syi_world_tasks_apart() > 1)
-        return syi_error(
-            err, SY_EINVAL,
-            "srun started %ld processes as one step, but without PMI, by which they would find each "
-            "other: start them with srun --mpi=pmix (srun --mpi=list shows what there is), or each for "
-            "itself with --comm self",
-            syi_world_tasks_apart());
+    if (!strcmp(comm, "auto") && apart > 1) return refuse_apart(apart, err);
     if (strcmp(comm, "mpi") && (strcmp(comm, "auto") || processes <= 1)) return SY_OK;
     fegetenv(&before);
     int status = syi_backend_open("mpi", NULL, NULL, &world->backend, &why);
@@ -132,7 +146,8 @@ int syi_world_open(const char *comm, struct syi_world *world, struct sy_error *e
     if (!status) {
         world->rank = world->comm.rank;
         world->ranks = world->comm.ranks;
-        status = check_size(world, variable, processes, err);
+        status = apart > 1 && apart != world->ranks ? refuse_apart(apart, err)
+                                                    : check_size(world, variable, processes, err);
     }
     if (!status) status = count_sharers(world, err);
     if (status) syi_world_close(world);

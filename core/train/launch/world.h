@@ -25,10 +25,13 @@ int syi_world_launcher_rank(void);
 /* How many processes a launcher says it started: 1 when there is none, and *variable is as it was; else it names where
  * the launcher says so. */
 long syi_world_launcher_size(const char **variable);
+/* 1: a terminal here is one that the launcher made to read from, as Open MPI's mpirun does, also for a single process. Not
+ * in a shell of `srun --pty`, where the terminal is the user's. */
+int syi_world_terminal_lent(void);
 /* How many processes srun started that have no way to each other; 0: it is no such start. */
 long syi_world_tasks_apart(void);
 /* comm: "auto" opens MPI where a launcher says that it started more than one process, "mpi" always, others
- * never. */
+ * never. Tasks of srun that do not all find each other are refused by both. */
 int syi_world_open(const char *comm, struct syi_world *world, struct sy_error *err) SYI_MUST_CHECK;
 /* Ends MPI. After `alone` this ends the other processes too. */
 void syi_world_close(struct syi_world *world);
