@@ -36,6 +36,15 @@ static void look_for_tab(struct cli_input *in, const char *text, size_t bytes)
         in->command, (long long)in->n);
 }
 
+/* As in files of examples: another program takes it for the end of a line, so there would be fewer answers than lines. */
+static int check_returns(const struct cli_input *in, const char *text, size_t bytes, struct sy_error *err)
+{
+    if (!bytes || !memchr(text, '\r', bytes)) return SYI_INPUT_LINE;
+    return syi_error(err, SY_EFORMAT,
+                     "%s: input line %lld has a carriage return within: end all lines with a line feed",
+                     in->command, (long long)in->n);
+}
+
 int cli_input_next(void *input, int wait, const char **text, size_t *bytes, struct sy_error *err)
 {
     static const int results[] = {[CLI_LINES_END] = SYI_INPUT_END,
@@ -54,7 +63,7 @@ int cli_input_next(void *input, int wait, const char **text, size_t *bytes, stru
     *bytes -= mark;
     look_at(in, *text, *bytes);
     look_for_tab(in, *text, *bytes);
-    return SYI_INPUT_LINE;
+    return check_returns(in, *text, *bytes, err);
 }
 
 /* Which share of a file the lines read so far are; -1: the input is no file. */

@@ -26,27 +26,34 @@ int syi_reading_error(sqlite3 *db, const char *path, struct sy_error *err)
 
     if (code == SQLITE_BUSY || code == SQLITE_LOCKED)
         return syi_error(err, SY_EBUSY, "metrics: %s is locked by another program; try again", path);
+    if (code == SQLITE_NOMEM) return syi_error(err, SY_ENOMEM, "metrics: out of memory");
     if (code == SQLITE_NOTADB || code == SQLITE_CORRUPT)
-        return syi_error(err, SY_EFORMAT, "metrics: %s: %s", path, sqlite3_errmsg(db));
+        return syi_error(
+            err, SY_EFORMAT,
+            "metrics: %s is damaged (%s): `switchyard train` with --resume sets it aside and begins a "
+            "new one; what can be read of it prints `sqlite3 FILE .recover`",
+            path, sqlite3_errmsg(db));
     if (code == SQLITE_READONLY || code == SQLITE_AUTH)
         return syi_error(err, SY_EINVAL, "metrics: %s is only read here: %s", path, sqlite3_errmsg(db));
     return syi_error(err, code == SQLITE_IOERR || code == SQLITE_CANTOPEN ? SY_EIO : SY_EINVAL,
                      "metrics: %s: %s", path, sqlite3_errmsg(db));
 }
 
-static int is_there(void *there, int n, char **values, char **names)
+enum { NO_TABLES, OTHER_TABLES, OUR_TABLES };
+
+static int take_tables(void *tables, int n, char **values, char **names)
 {
-    (void)n, (void)values, (void)names;
-    *(int *)there = 1;
+    (void)n, (void)names;
+    if (values[0]) *(int *)tables = values[0][0] == '1' ? OUR_TABLES : OTHER_TABLES;
     return 0;
 }
 
-/* Reads the first page; the extended result code says what is in the way. *made: whether there are tables. */
-static int probe(sqlite3 *db, int *made)
+/* Reads the first pages; the extended result code says what is in the way. *tables: whose there are. */
+static int probe(sqlite3 *db, int *tables)
 {
-    *made = 0;
+    *tables = NO_TABLES;
     sqlite3_extended_result_codes(db, 1);
-    return sqlite3_exec(db, "SELECT 1 FROM sqlite_master LIMIT 1", is_there, made, NULL);
+    return sqlite3_exec(db, "SELECT max(name = 'run') FROM sqlite_master", take_tables, tables, NULL);
 }
 
 /* A writer that was killed in a transaction leaves a journal which only a connection that may write can roll
@@ -54,11 +61,11 @@ static int probe(sqlite3 *db, int *made)
 static void recover(const char *path)
 {
     sqlite3 *db = NULL;
-    int made;
+    int tables;
 
     if (sqlite3_open_v2(path, &db, SQLITE_OPEN_READWRITE, NULL) == SQLITE_OK) {
         sqlite3_busy_timeout(db, BUSY_MILLISECONDS);
-        probe(db, &made);
+        probe(db, &tables);
     }
     sqlite3_close(db);
 }
@@ -75,7 +82,7 @@ static void limit(sqlite3 *db)
 /* vfs: that of SQLite which is used, NULL the usual one; where file locks do not work it becomes one without. */
 static int open_with(const char *path, const char **vfs, sqlite3 **db, struct sy_error *err)
 {
-    int flags = SQLITE_OPEN_READONLY, code, made = 0, status = syi_database_check_library(err);
+    int flags = SQLITE_OPEN_READONLY, code, tables = NO_TABLES, status = syi_database_check_library(err);
 
     *db = NULL;
     if (status) return status;
@@ -93,14 +100,20 @@ static int open_with(const char *path, const char **vfs, sqlite3 **db, struct sy
         sqlite3_busy_timeout(*db, BUSY_MILLISECONDS);
         limit(*db);
         if (code == SQLITE_OK) code = syi_expert_counts_register(*db);
-        if (code == SQLITE_OK) code = probe(*db, &made);
+        if (code == SQLITE_OK) code = probe(*db, &tables);
         if (code == SQLITE_OK) break;
         if (try > 0 || ((code & 0xff) != SQLITE_READONLY && (code & 0xff) != SQLITE_CANTOPEN)) break;
         sqlite3_close(*db);
         recover(path);
     }
-    if (code == SQLITE_OK && made) return SY_OK;
-    if (code == SQLITE_OK)
+    if (code == SQLITE_OK && tables == OUR_TABLES) return SY_OK;
+    if (code == SQLITE_OK && tables == OTHER_TABLES)
+        status = syi_error(
+            err, SY_EINVAL,
+            "metrics: %s is a database, but of no run (it has no table \"run\"): give the directory of "
+            "a run, as `switchyard train` made it",
+            path);
+    else if (code == SQLITE_OK)
         status = syi_error(
             err, SY_ENOENT,
             "metrics: %s is empty: the run ended before it made its tables, or has only just begun; "

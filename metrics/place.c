@@ -213,7 +213,9 @@ static int last_start(sqlite3 *db, char text[START_BYTES])
         db, "SELECT attempt || ' ' || time || ' ' || host FROM run ORDER BY attempt DESC LIMIT 1", -1, &query,
         NULL);
     if (code == SQLITE_OK) code = sqlite3_step(query);
-    if (code == SQLITE_ROW) snprintf(text, START_BYTES, "%s", (const char *)sqlite3_column_text(query, 0));
+    const char *start = code == SQLITE_ROW ? (const char *)sqlite3_column_text(query, 0) : NULL;
+    if (code == SQLITE_ROW && !start) code = SQLITE_NOMEM;
+    if (start) snprintf(text, START_BYTES, "%s", start);
     sqlite3_finalize(query);
     return code == SQLITE_ROW || code == SQLITE_DONE ? SQLITE_OK : code;
 }

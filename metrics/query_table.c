@@ -75,6 +75,7 @@ static int add_value(struct syi_reading *r, struct syi_query_table *table, sqlit
     }
     if (type != SQLITE_INTEGER) table->right[column] = 0;
     text = (const char *)sqlite3_column_text(query, column);
+    if (!text && sqlite3_errcode(r->db) == SQLITE_NOMEM) return syi_reading_error(r->db, r->path, err);
     return add_cell(r, table, text ? text : "", text ? (size_t)sqlite3_column_bytes(query, column) : 0, err);
 }
 
@@ -90,7 +91,8 @@ static int read_rows(struct syi_reading *r, sqlite3_stmt *query, struct syi_quer
     memset(table->right, 1, (size_t)table->n_columns);
     for (int i = 0; i < table->n_columns && status == SY_OK; i++) {
         name = sqlite3_column_name(query, i);
-        status = add_cell(r, table, name ? name : "", name ? strlen(name) : 0, err);
+        status = name ? add_cell(r, table, name, strlen(name), err)
+                      : syi_error(err, SY_ENOMEM, "metrics: out of memory");
     }
     table->n_rows = 1;
     while (status == SY_OK && (code = sqlite3_step(query)) != SQLITE_DONE) {

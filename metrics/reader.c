@@ -74,33 +74,35 @@ struct given_out {
     struct syi_value *values; /* (n) */
 };
 
-static struct syi_value read_value(sqlite3_stmt *query, int column)
+static int read_value(const struct syi_reading *r, sqlite3_stmt *query, int column, struct syi_value *value,
+                      struct sy_error *err)
 {
-    struct syi_value value = {.kind = SYI_VALUE_NULL, .text = ""};
     const void *text = NULL;
 
+    *value = (struct syi_value){.kind = SYI_VALUE_NULL, .text = ""};
     switch (sqlite3_column_type(query, column)) {
     case SQLITE_INTEGER:
-        value.kind = SYI_VALUE_INTEGER;
-        value.integer = sqlite3_column_int64(query, column);
-        return value;
+        value->kind = SYI_VALUE_INTEGER;
+        value->integer = sqlite3_column_int64(query, column);
+        return SY_OK;
     case SQLITE_FLOAT:
-        value.kind = SYI_VALUE_REAL;
-        value.real = sqlite3_column_double(query, column);
-        return value;
+        value->kind = SYI_VALUE_REAL;
+        value->real = sqlite3_column_double(query, column);
+        return SY_OK;
     case SQLITE_TEXT:
-        value.kind = SYI_VALUE_TEXT;
+        value->kind = SYI_VALUE_TEXT;
         text = sqlite3_column_text(query, column);
         break;
     case SQLITE_BLOB:
-        value.kind = SYI_VALUE_BYTES;
-        text = sqlite3_column_blob(query, column);
+        value->kind = SYI_VALUE_BYTES;
+        text = sqlite3_column_blob(query, column); /* NULL of an empty one, too */
         break;
-    default: return value;
+    default: return SY_OK;
     }
-    if (text) value.text = text;
-    if (text) value.bytes = (size_t)sqlite3_column_bytes(query, column);
-    return value;
+    if (!text && sqlite3_errcode(r->db) == SQLITE_NOMEM) return syi_reading_error(r->db, r->path, err);
+    if (text) value->text = text;
+    if (text) value->bytes = (size_t)sqlite3_column_bytes(query, column);
+    return SY_OK;
 }
 
 /* Names are read after the first step, which may compile the SQL anew. */
@@ -110,7 +112,8 @@ static int give_head(const struct given_out *out, const struct syi_question *que
 
     for (int i = 0; i < out->n; i++) {
         const char *name = sqlite3_column_name(out->query, i);
-        out->names[i] = name ? name : "";
+        if (!name) return syi_error(err, SY_ENOMEM, "metrics: out of memory");
+        out->names[i] = name;
     }
     return question->head ? question->head(question->arg, &row, err) : SY_OK;
 }
@@ -123,8 +126,9 @@ static int give_rows(struct syi_reading *r, const struct given_out *out, const s
 
     if (code == SQLITE_ROW || code == SQLITE_DONE) status = give_head(out, question, err);
     for (; status == SY_OK && code == SQLITE_ROW; code = sqlite3_step(out->query)) {
-        for (int i = 0; i < out->n; i++) out->values[i] = read_value(out->query, i);
-        status = question->row(question->arg, &row, err);
+        for (int i = 0; i < out->n && !status; i++)
+            status = read_value(r, out->query, i, &out->values[i], err);
+        if (!status) status = question->row(question->arg, &row, err);
         if (status) break;
     }
     if (status) return status;

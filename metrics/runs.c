@@ -2,6 +2,7 @@
 /* Attaches the databases of several runs and makes views over all. */
 #include "config.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -45,29 +46,32 @@ static int attach(sqlite3 *db, const char *path, int number, struct sy_error *er
 }
 
 /* The folder that a database is in, without the folders before it. */
-static void name_of(const char *path, char *name, size_t bytes)
+static int name_of(const char *path, char *name, size_t bytes, struct sy_error *err)
 {
     const char *slash = strrchr(path, '/');
     char *folder = slash ? syi_format("%.*s/", (int)(slash - path), path) : syi_format(".");
     char *full = folder ? realpath(folder, NULL) : NULL;
     const char *last = full ? strrchr(full, '/') : NULL;
+    int no_memory = !folder || (!full && errno == ENOMEM);
 
     snprintf(name, bytes, "%s", last && last[1] ? last + 1 : path);
     free(full);
     syi_free(folder);
+    return no_memory ? syi_error(err, SY_ENOMEM, "metrics: out of memory") : SY_OK;
 }
 
-static int schema_version(sqlite3 *db, const char *schema)
+static int schema_version(sqlite3 *db, const char *schema, int *version, struct sy_error *err)
 {
     char sql[64];
     sqlite3_stmt *query = NULL;
-    int version = 0;
+    int there;
 
     snprintf(sql, sizeof(sql), "PRAGMA %s.user_version", schema);
-    if (sqlite3_prepare_v2(db, sql, -1, &query, NULL) == SQLITE_OK && sqlite3_step(query) == SQLITE_ROW)
-        version = sqlite3_column_int(query, 0);
+    there = sqlite3_prepare_v2(db, sql, -1, &query, NULL) == SQLITE_OK && sqlite3_step(query) == SQLITE_ROW;
+    if (there) *version = sqlite3_column_int(query, 0);
+    int status = there ? SY_OK : failed(db, schema, err);
     sqlite3_finalize(query);
-    return version;
+    return status;
 }
 
 enum { NAME_BYTES = 1024, SCHEMA_BYTES = 24 };
@@ -86,6 +90,7 @@ static int make_view(sqlite3 *db, const struct view *view, const struct run *run
     syi_text_printf(&sql, "CREATE TEMP VIEW %s AS", view->name);
     for (int i = 0; i < n; i++) {
         char *quoted = sqlite3_mprintf("%Q", run[i].name);
+        if (!quoted) sql.status = SY_ENOMEM;
         const char *columns = run[i].version < view->since ? view->columns_before : view->columns;
         syi_text_printf(&sql, "%s SELECT %s AS run, %s FROM %s.%s", i ? " UNION ALL" : "",
                         quoted ? quoted : "''", columns, run[i].schema, view->from);
@@ -98,12 +103,17 @@ static int make_view(sqlite3 *db, const struct view *view, const struct run *run
     return status;
 }
 
-static void name_runs(struct run *run, const char *path, const char *const *others, int n)
+static int name_runs(struct run *run, const char *path, const char *const *others, int n,
+                     struct sy_error *err)
 {
-    for (int i = 0; i <= n; i++) name_of(i ? others[i - 1] : path, run[i].name, NAME_BYTES);
+    for (int i = 0; i <= n; i++) {
+        int status = name_of(i ? others[i - 1] : path, run[i].name, NAME_BYTES, err);
+        if (status) return status;
+    }
     for (int i = 1; i <= n; i++)
         for (int j = 0; j < i; j++)
             if (!strcmp(run[i].name, run[j].name)) snprintf(run[i].name, NAME_BYTES, "%s", others[i - 1]);
+    return SY_OK;
 }
 
 int syi_runs_attach(sqlite3 *db, const char *path, const char *const *others, int n, struct sy_error *err)
@@ -115,11 +125,11 @@ int syi_runs_attach(sqlite3 *db, const char *path, const char *const *others, in
     if (!status && n > most)
         status = syi_error(err, SY_EINVAL, "metrics: %d runs; this SQLite can compare %d at once", n + 1,
                            most + 1);
-    if (!status) name_runs(run, path, others, n);
+    if (!status) status = name_runs(run, path, others, n, err);
     for (int i = 0; i <= n && !status; i++) {
         if (i) status = attach(db, others[i - 1], i + 1, err);
-        snprintf(run[i].schema, SCHEMA_BYTES, i ? "run_%d" : "main", i + 1);
-        if (!status) run[i].version = schema_version(db, run[i].schema);
+        if (!status) snprintf(run[i].schema, SCHEMA_BYTES, i ? "run_%d" : "main", i + 1);
+        if (!status) status = schema_version(db, run[i].schema, &run[i].version, err);
     }
     for (size_t i = 0; i < SYI_COUNT(views) && !status; i++)
         status = make_view(db, &views[i], run, n + 1, err);

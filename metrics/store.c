@@ -6,6 +6,7 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -47,10 +48,13 @@ struct store {
     uint64_t n_copied;
     uint64_t n_copies_refused;
     int doubtful; /* 1: the last transaction failed at its end, and may be on disk all the same; the writer's */
-    int warned;   /* the user heard of failed tries, or is to hear of the end alone; the writer's */
-    int warned_copy;          /* and of a failed copy */
+    atomic_int
+        told; /* the user heard that rows wait, from the writer or the training thread, or is to hear of the
+                        end alone */
+    int told_before;          /* and did before a row was refused */
+    int warned_copy;          /* the user heard of a failed copy; the writer's */
     struct sy_error uncopied; /* why the run directory has not the last rows; the writer's */
-    int told_wait;            /* the user heard that training waited */
+    int noted_wait;           /* an event says that training waited */
     unsigned char *counts;    /* (counts_room) arrays of put_routing */
     size_t counts_room;
     pthread_t writer;
@@ -134,7 +138,7 @@ static void write_patiently(struct store *store, uint64_t from, uint64_t to, str
             return;
         }
         syi_queue_block(&store->queue);
-        if (try >= (status == SY_EBUSY ? LOCKED_TRIES : ERROR_TRIES) && !store->warned++)
+        if (try >= (status == SY_EBUSY ? LOCKED_TRIES : ERROR_TRIES) && !atomic_exchange(&store->told, 1))
             syi_log(SY_LOG_WARN, "%s; its rows wait in memory", reason.text);
         nanosleep(&pause, NULL);
     }
@@ -204,31 +208,35 @@ static struct syi_part text_part(const char *text)
 
 static int put_event(void *arg, int64_t step, const char *kind, const char *text, struct sy_error *err);
 
-/* Training waited: the user hears of it once, and the database keeps it. */
+/* Training waited: the user hears of it unless of the same before, and the database keeps it. */
 static void tell_wait(struct store *store)
 {
     char text[200];
 
-    store->told_wait = 1;
+    store->noted_wait = 1;
     snprintf(
         text, sizeof(text),
         "the queue of %.4g MiB was full (metrics.queue_bytes): training waited %.3g s for the metrics database",
         (double)store->queue.capacity / (1 << 20), store->queue.wait_seconds);
-    syi_log(SY_LOG_WARN, "metrics: %s; later waits are counted in the event of the end", text);
+    if (!atomic_exchange(&store->told, 1))
+        syi_log(SY_LOG_WARN, "metrics: %s; later waits are counted in the event of the end", text);
     (void)!put_event(store, store->step, "queue_full", text, NULL);
 }
 
 static int put(struct store *store, struct syi_queue_record record, const struct syi_part *part, int n_parts,
                struct sy_error *err)
 {
+    struct sy_error reason = {.code = SY_OK};
     int status;
 
     if (record.kind != SYI_RECORD_BACK) record.attempt = store->current;
     record.time = now();
     if (record.kind != SYI_RECORD_COPY) store->step = record.step;
-    status = syi_queue_put(&store->queue, record, part, n_parts, err);
-    if (store->queue.n_waits && !store->told_wait) tell_wait(store);
-    return status;
+    status = syi_queue_put(&store->queue, record, part, n_parts, &reason);
+    if (status) store->told_before = atomic_exchange(&store->told, 1);
+    if (status) return syi_error(err, status, "%s", reason.text);
+    if (store->queue.n_waits && !store->noted_wait) tell_wait(store);
+    return SY_OK;
 }
 
 static int put_metric(void *arg, int64_t step, const char *name, double value, struct sy_error *err)
@@ -325,6 +333,12 @@ static int flush(void *arg, double seconds, struct sy_error *err)
     return syi_queue_flush(&store->queue, seconds, err);
 }
 
+static int told(void *arg)
+{
+    const struct store *store = arg;
+    return store->told_before;
+}
+
 /* ---- closing ---- */
 
 static void disconnect(struct store *store)
@@ -392,8 +406,7 @@ static int begin_attempt(struct store *store, const struct syi_store_options *op
         syi_database_ask(&store->database, "SELECT coalesce(max(attempt), 0) FROM run", &store->attempt, err);
 
     store->append = options->append && store->attempt > 0;
-    store->warned =
-        options->append; /* closed as soon as all is given to it, which says what is not on disk */
+    store->told = options->append; /* closed as soon as all is given to it, which says what is not on disk */
     if (status || store->append) return status;
     status = syi_rollup_split(&store->database, options->start_step, err);
     if (status) return status;
@@ -518,6 +531,7 @@ int syi_store_open(const char *path, const struct syi_store_options *options, st
                                      .eval_routing = put_eval_routing,
                                      .back = put_back,
                                      .flush = flush,
+                                     .told = told,
                                      .close = close_store};
     return SY_OK;
 }

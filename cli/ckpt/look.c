@@ -125,6 +125,10 @@ static int check_one(const char *path, int64_t step)
     struct sy_error err = {0};
     int failed = syi_checkpoint_view_open(path, step, &view, &err) != SY_OK;
     if (failed) cli_fail(&err);
+    if (!failed && view.meta.is_sealed)
+        printf("%s/meta.json: whole\n", view.folder);
+    else if (!failed)
+        printf("%s/meta.json: has no checksum of its own, as checkpoints of earlier versions\n", view.folder);
     for (int i = 0; i < 2 && view.file[i].path; i++) {
         struct sy_error why = {0};
         if (syi_checkpoint_view_check(&view, i, &why)) {

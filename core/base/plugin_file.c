@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whether the file of a plugin is whole, and, for root, nobody's to change. dlopen maps what the headers name and trusts them: a file that was
+/* Whether the file of a plugin is whole, and, for root, only root's to change. dlopen maps what the headers name and trusts them: a file that was
  * cut short, by a full disk or a copy that broke off, would end the process with SIGBUS. Checks ELF files;
  * elsewhere the loader decides alone. */
 #include "config.h"
@@ -9,7 +9,9 @@
 #if defined(__ELF__) && defined(__linux__)
 
 #    include <fcntl.h>
+#    include <limits.h>
 #    include <link.h>
+#    include <stdlib.h>
 #    include <string.h>
 #    include <sys/stat.h>
 #    include <unistd.h>
@@ -56,6 +58,32 @@ static const char *file_fault(int file, uint64_t size)
     return NULL;
 }
 
+/* Who may put another file in this one's place? In a folder with the sticky bit only the owners of both. */
+static int is_in_open_folder(const char *path)
+{
+    char folder[PATH_MAX];
+    struct stat info;
+    const char *slash = strrchr(path, '/');
+    int length =
+        snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path + 1) : 1, slash ? path : ".");
+    return length >= PATH_MAX || stat(folder, &info) ||
+           ((info.st_mode & S_IWOTH) && !(info.st_mode & S_ISVTX));
+}
+
+/* Why root does not run the file; NULL: it does. Others run what they may run anyway. */
+static const char *trust_fault(const char *path, const struct stat *info)
+{
+    char real[PATH_MAX];
+    if (geteuid() != 0) return NULL;
+    if (info->st_uid != 0) return "root runs no file that is somebody else's (chown root)";
+    if (info->st_mode & S_IWOTH) return "everybody may write this file, so root does not run it (chmod o-w)";
+    if ((info->st_mode & S_IWGRP) && info->st_gid != 0)
+        return "its group, which is not root's, may write this file, so root does not run it (chmod g-w)";
+    if (is_in_open_folder(path) || !realpath(path, real) || is_in_open_folder(real))
+        return "everybody may write its folder, so root does not run it (chmod o-w of the folder)";
+    return NULL;
+}
+
 const char *syi_plugin_file_fault(const char *path)
 {
     struct stat status;
@@ -64,10 +92,9 @@ const char *syi_plugin_file_fault(const char *path)
     if (file < 0) return NULL; /* dlopen says it better */
     if (fstat(file, &status) != 0 || !S_ISREG(status.st_mode))
         why = "it is not a file";
-    else if (geteuid() == 0 && (status.st_mode & S_IWOTH))
-        why = "everybody may write this file, so root does not run it (chmod o-w)";
     else
-        why = file_fault(file, (uint64_t)status.st_size);
+        why = trust_fault(path, &status);
+    if (!why) why = file_fault(file, (uint64_t)status.st_size);
     close(file);
     return why;
 }

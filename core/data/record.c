@@ -128,6 +128,24 @@ static int too_long(const struct syi_scan *scan, struct sy_error *err)
                      scan->line, SYI_RECORD_BYTES, scan->format->holds);
 }
 
+/* In files with line feeds a carriage return elsewhere is the end of a line to another program: what this one takes for a
+ * record would be several. `text` goes on after the record's `bytes`. */
+static int check_returns(const struct syi_scan *scan, struct syi_span text, size_t bytes,
+                         struct sy_error *err)
+{
+    const char *at = text.text, *stop = at + bytes, *end = at + text.bytes;
+    if (scan->line_end == '\r') return SY_OK;
+    for (; at < stop && (at = memchr(at, '\r', (size_t)(stop - at))); at++) {
+        int64_t line = scan->line;
+        if (at + 1 == end || at[1] == '\n') continue;
+        for (const char *c = text.text; c < at; c++) line += *c == '\n';
+        return syi_error(err, SY_EFORMAT,
+                         "%s:%" PRId64 ": a carriage return within the line: end all lines with a line feed",
+                         scan->path, line);
+    }
+    return SY_OK;
+}
+
 /* The record at the beginning of the buffer; *found 0: not all of it is there. */
 static int cut(struct syi_scan *scan, struct syi_record *record, int *found, struct sy_error *err)
 {
@@ -136,6 +154,8 @@ static int cut(struct syi_scan *scan, struct syi_record *record, int *found, str
     *found = skip > 0;
     if (*found ? bytes > SYI_RECORD_BYTES : text.bytes >= SYI_RECORD_BYTES + LINE_END_BYTES)
         return too_long(scan, err);
+    int status = *found ? check_returns(scan, text, bytes, err) : SY_OK;
+    if (status) return status;
     *record = (struct syi_record){scan->offset, scan->line, {text.text, bytes}};
     leave(scan, skip);
     return SY_OK;

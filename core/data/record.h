@@ -63,7 +63,7 @@ size_t syi_cut_line(struct syi_span text, char line_end, int ended, size_t *skip
 const struct syi_record_format *syi_record_format(int format);
 
 /* Reads the records of one file from its beginning, in constant memory. Lines end in LF or CR LF, in files without LF in
- * CR; a byte order mark at the beginning is no part of the text. NUL bytes and broken UTF-8 stay in it: whoever reads
+ * CR; a CR within a line of the former is SY_EFORMAT. A byte order mark at the beginning is no part of the text. NUL bytes and broken UTF-8 stay in it: whoever reads
  * decides. */
 struct syi_scan {
     const struct syi_record_format *format;

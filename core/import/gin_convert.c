@@ -155,6 +155,7 @@ static void note_binding(struct conversion *c, const struct syi_gin_binding *bin
     syi_text_printf(&text, "%s = ", name_of(c, binding));
     syi_gin_print(c->gin, binding->value, &text);
     note(c, binding->file, binding->line, text.data ? text.data : "", why);
+    if (text.status) c->notes.status = text.status;
     syi_text_free(&text);
 }
 
@@ -175,6 +176,7 @@ static void set(struct conversion *c, const struct syi_gin_binding *from, const 
     struct set_key *known = find_set(c, key);
     int status = syi_key_parse(key, &parsed, reason);
     if (!status) status = syi_config_assign(&c->config, &parsed, value, true, reason);
+    if (status == SY_ENOMEM) c->notes.status = status;
     if (status) {
         if (from) note_binding(c, from, reason);
         return;
@@ -450,6 +452,7 @@ static void finish_factors(struct conversion *c)
         at += n;
     }
     if (out.data) set(c, key->from, "train.lr_factors", out.data);
+    if (out.status) c->notes.status = out.status;
     syi_text_free(&out);
 }
 
@@ -467,11 +470,14 @@ static void note_rest(struct conversion *c)
         syi_text_puts(&c->notes, "nothing says, so that switchyard's defaults hold: ");
         put_line(&c->notes, missing.data);
     }
-    if (syi_config_validate(&c->config, &why)) {
+    if (missing.status) c->notes.status = missing.status;
+    syi_text_free(&missing);
+    int status = syi_config_validate(&c->config, &why);
+    if (status == SY_ENOMEM) c->notes.status = status;
+    if (status) {
         syi_text_puts(&c->notes, "not a run file yet: ");
         put_line(&c->notes, why.text);
     }
-    syi_text_free(&missing);
 }
 
 /* ---- the run file ---- */
@@ -486,7 +492,7 @@ static void print_key(struct conversion *c, const struct set_key *set_key, const
         put_line(out, name_of(c, set_key->from));
     else
         syi_text_puts(out, "of T5X\n");
-    if (value.status) out->status = value.status;
+    if (status || value.status) out->status = SY_ENOMEM;
     syi_text_free(&value);
 }
 
@@ -549,6 +555,7 @@ int syi_gin_convert(const struct syi_gin *gin, const char *path, struct syi_text
         if (c->notes.length) syi_text_append(warnings, c->notes.data, c->notes.length);
         status = syi_text_status(&c->notes, err);
     }
+    if (!status) status = syi_text_status(&c->task, err);
     if (!status) status = syi_text_status(run_file, err);
     if (!status) status = syi_text_status(warnings, err);
     syi_text_free(&c->notes);

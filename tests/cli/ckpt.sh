@@ -56,7 +56,15 @@ cmp out folder.out || fail "show: the folder of the newest differs from the run"
 
 # ---- check: a byte of one tensor ----
 exits 0 "$program" ckpt check good
-[ "$(grep -c ': whole, ' out)" -eq 8 ] || fail "check: $(cat out)"
+[ "$(grep -c ': whole, ' out)" -eq 8 ] && [ "$(grep -c 'meta.json: whole$' out)" -eq 4 ] || fail "check: $(cat out)"
+cp -R good edited
+sed 's/"examples":/&1/' good/checkpoints/8/meta.json >edited/checkpoints/8/meta.json
+cmp -s good/checkpoints/8/meta.json edited/checkpoints/8/meta.json && fail "meta.json lacks what is edited"
+exits 1 "$program" ckpt check edited
+says err 'edited/checkpoints/8/meta.json is corrupt: .*edited by hand'
+sed 's/,"meta_sha256":"[0-9a-f]*"//' good/checkpoints/8/meta.json >edited/checkpoints/8/meta.json
+exits 0 "$program" ckpt check edited
+says out 'edited/checkpoints/8/meta.json: has no checksum of its own'
 cp -r good damaged
 size=$(wc -c <$params)
 printf 'x' | dd of=damaged/checkpoints/8/params.safetensors bs=1 seek=$((size - 1)) conv=notrunc 2>/dev/null
@@ -72,11 +80,11 @@ exits 1 "$program" ckpt average damaged --steps 6,8 --to never
 exits 1 "$program" ckpt cast damaged --dtype bfloat16 --to never
 [ ! -e never ] || fail "something was made of a damaged checkpoint"
 # made before there were sums of tensors
-sed 's/"crc32c":{[^}]*}/"older":{}/' good/checkpoints/6/meta.json >meta && mv meta damaged/checkpoints/6/meta.json
+sed 's/,"meta_sha256":"[0-9a-f]*"//; s/"crc32c":{[^}]*}/"older":{}/' good/checkpoints/6/meta.json >meta && mv meta damaged/checkpoints/6/meta.json
 exits 0 "$program" ckpt check damaged/checkpoints/6
 exits 0 "$program" predict damaged --checkpoint 6
 # another sum beside a file that is whole
-sed 's/\("target\/token_embedder\/embedding":\)[0-9]*/\11/' good/checkpoints/4/meta.json >meta && mv meta damaged/checkpoints/4/meta.json
+sed 's/,"meta_sha256":"[0-9a-f]*"//; s/\("target\/token_embedder\/embedding":\)[0-9]*/\11/' good/checkpoints/4/meta.json >meta && mv meta damaged/checkpoints/4/meta.json
 exits 1 "$program" ckpt check damaged/checkpoints/4
 says err 'is whole, but meta.json beside it has other sums of its tensors; damaged: target/token_embedder/embedding'
 
@@ -140,7 +148,7 @@ kill -TERM "$owner"
 ended
 [ $? -eq 3 ] || fail "busy: exit $got"
 cp -r good thin
-sed 's/"best_step":[-0-9]*/"best_step":2/' thin/checkpoints/8/meta.json >meta && mv meta thin/checkpoints/8/meta.json
+sed 's/,"meta_sha256":"[0-9a-f]*"//; s/"best_step":[-0-9]*/"best_step":2/' thin/checkpoints/8/meta.json >meta && mv meta thin/checkpoints/8/meta.json
 exits 0 "$program" ckpt prune thin --keep 1
 [ "$(ls thin/checkpoints | sort -n | tr '\n' ' ')" = "2 8 " ] || fail "prune --keep 1 leaves $(ls thin/checkpoints)"
 exits 1 "$program" ckpt prune thin --steps 2,6

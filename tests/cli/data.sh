@@ -118,5 +118,11 @@ says err 'mixture'
 exits 0 run changed --set task.t.train=part-a.tsv --set train.steps=3
 printf 'more\tM O R E\n' >>part-a.tsv
 exits 1 run changed --set task.t.train=part-a.tsv --resume
-says err 'has changed since the checkpoint'
+says err 'task.t.train: .*part-a.tsv has changed since the checkpoint'
+# Of several tasks it is not known which, so none is named alone.
+both='--set task.a.train=one.tsv --set task.b.train=two.tsv --set mixture.m.tasks=[a,b]'
+exits 0 run several $both --set train.steps=3
+printf 'more\tM O R E\n' >>two.tsv
+exits 1 run several $both --resume
+says err 'one or more of task.a.train, task.b.train, which count as one file here, changed since the checkpoint'
 finish

@@ -23,6 +23,29 @@ else
     echo "not tested: symbols; this build has no shared library, or there is no nm"
 fi
 
+# ---- hardening, where configure found it and no sanitizer is in its place ----
+if command -v readelf >/dev/null && [ -f "$build/config.status" ]; then
+    "$build/config.status" --file=- >settings <<'END'
+cflags='@HARDENING_CFLAGS@'
+ldflags='@HARDENING_LDFLAGS@'
+END
+    . ./settings
+    command=$build/.libs/switchyard
+    [ -f "$command" ] || command=$build/switchyard
+    for file in "$command" "$library"; do
+        [ -f "$file" ] || continue
+        readelf -W -l -d --dyn-syms "$file" >elf 2>/dev/null
+        case $ldflags in
+        *relro*) grep -q GNU_RELRO elf && grep -q 'BIND_NOW\|FLAGS.* NOW' elf || fail "$file: addresses are not read-only" ;;
+        esac
+        case $cflags in
+        *stack-protector*) grep -q __stack_chk_fail elf || fail "$file: no stack protector" ;;
+        esac
+    done
+else
+    echo "not tested: hardening; there is no readelf, or no config.status"
+fi
+
 # ---- the examples, against the command ----
 "$build/examples/train_step" "$top/bench/tiny.run" 40 run <pairs >steps 2>err || fail "train_step: $(cat err)"
 [ "$(wc -l <steps)" -eq 40 ] || fail "train_step: $(wc -l <steps) lines for 40 steps"

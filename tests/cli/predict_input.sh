@@ -122,6 +122,14 @@ exits 0 "$program" eval run --quiet
 numbers=$(sed -n 's/^words\/test: //p' out)
 exits 0 "$program" eval run --quiet --file mac.tsv
 [ "$(sed -n 's/^mac.tsv: //p' out)" = "$numbers" ] || fail "lines that end in CR: $(cat out) instead of $numbers"
+printf 'a\tA\rb\tB\nc\tC\n' >mixed.tsv
+exits 1 "$program" eval run --quiet --file mixed.tsv
+says err 'mixed.tsv:1: a carriage return within the line'
+printf 'a\nb\rc\n' | "$program" predict run --quiet >other 2>err && fail "predict takes lines in a line"
+one_line_error
+says err 'predict: input line 2 has a carriage return within'
+exits 1 "$program" score run --quiet --file mixed.tsv
+says err 'score: input line 1 has a carriage return within'
 tr '\n' '\r' <"$top/bench/tiny.run" >mac.run
 exits 0 "$program" config "$top/bench/tiny.run"
 mv out config

@@ -44,6 +44,31 @@ ln -sf run.conf run/run.conf
 refused 2 'run holds a run already' tiny run $good
 refused 2 'run.conf: Too many levels' tiny run --resume $good
 
+# ---- a checkpoint without its meta.json is none that counts, and none to write over ----
+rm -rf run
+cp -R good run
+rm run/checkpoints/4/meta.json
+cp -R run/checkpoints before
+damaged='run/checkpoints/4 has the name of a checkpoint, but no meta.json.*put its meta.json back, or move it out of'
+for left in one none; do
+    [ "$left" = one ] || rm run/checkpoints/2/meta.json before/2/meta.json
+    [ "$left" = one ] || damaged='run/checkpoints/[24] has the name of a checkpoint'
+    exits 1 tiny run --resume $good --set train.steps=6
+    says err "$damaged"
+    mv run/run.conf aside.conf
+    exits 1 tiny run $good
+    says err "$damaged"
+    mv aside.conf run/run.conf
+    exits 1 "$program" ckpt check run
+    says err "$damaged"
+    diff -r before run/checkpoints >/dev/null || fail "a damaged checkpoint: what is there changed"
+done
+rm -r run/checkpoints/4
+cp good/checkpoints/2/meta.json run/checkpoints/2/
+exits 0 tiny run --resume $good
+[ "$(hash_in out)" = "$hash" ] || fail "with meta.json back the run has other weights"
+rm -r before
+
 # ---- what a kill left is cleared away, also by a start that saves nothing ----
 rm -rf run
 cp -R good run
@@ -75,7 +100,7 @@ says out 'task.words.train: .*train.tsv has changed'
 exits 0 tiny other --resume $more --set train.steps=7 # the newest checkpoint knows the new contents
 mv whole.tsv train.tsv
 cp -R run old
-sed 's/"train":/"before":/' run/checkpoints/4/meta.json >old/checkpoints/4/meta.json
+sed 's/,"meta_sha256":"[0-9a-f]*"//; s/"train":/"before":/' run/checkpoints/4/meta.json >old/checkpoints/4/meta.json
 exits 0 tiny old --resume $more
 says out 'the checkpoint does not say which data it was trained on'
 evaluated="$more --set task.words.valid=valid.tsv"

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Memory that runs out: the n-th allocation of a ask fails, for every n (in `make check` for a sample). Needs the
+# Memory that runs out: the n-th allocation of a command fails, for every n (in `make check` for a sample). Needs the
 # preloaded library of this folder, so glibc and no sanitizer.
 . "${abs_top_srcdir:?}/tests/faults/_faults.sh"
 
@@ -28,10 +28,15 @@ arm() {
     inject="env LD_PRELOAD=$library SY_FAIL_ALLOCATION=$1 SY_FAILED=$here/failed"
 }
 
-# filtered COMMAND...: its output without what changes from run to run, which $changing removes.
+# filtered COMMAND...: its output, or $product, a file that it makes, without what changes from run to run, which $changing
+# removes. What ends well makes the whole file, what fails none.
+product=
 filtered() {
+    rm -rf "$here/made"
     "$@" >"$here/unfiltered"
     status=$?
+    [ -z "$product" ] || [ "$status" -ne 0 ] || cat "$product" >"$here/unfiltered"
+    [ "$status" -eq 0 ] || [ ! -e "$here/made" ] || echo "switchyard: what failed left $(ls -A "$here/made")" >&2
     sed "$changing" "$here/unfiltered"
     return $status
 }
@@ -61,6 +66,27 @@ ask config "$nothing" config "$top/bench/tiny.run"
 ask explain "$nothing" explain "$top/bench/tiny.run"
 ask metrics "$nothing" metrics "$here/whole"
 ask query "$nothing" metrics "$here/whole" --tsv 'SELECT(step)FROM(loss_curve)'
+cat >"$here/tiny.gin" <<'END'
+include 'nothing_here.gin'
+MIXTURE_OR_TASK_NAME = 'some_task'
+TASK_FEATURE_LENGTHS = {'inputs': 64, 'targets': 32}
+network.T5Config.emb_dim = 64
+network.T5Config.mlp_activations = ('gelu', 'linear')
+utils.create_learning_rate_scheduler.factors = 'linear_decay'
+network.T5Config.nosuch = 3
+END
+chosen=$faults faults=every # there are not many
+ask convert-gin "$nothing" convert-gin "$here/tiny.gin"
+faults=$chosen
+ask metrics-of-two "$nothing" metrics "$here/whole" "$here/half"
+product=$here/made
+ask report "$nothing" report "$here/whole" -o "$here/made"
+ask pack "$nothing" pack "$here/whole" -o "$here/made"
+product=$here/made/model.safetensors
+ask export "$nothing" export "$here/whole" --format safetensors --to "$here/made"
+product=
+ask ckpt-list "$nothing" ckpt list "$here/whole"
+ask ckpt-check "$nothing" ckpt check "$here/whole"
 excuse='^[a-z-]* *refused: '
 chosen=$faults faults=every # there are not many
 ask backends "$nothing" backends

@@ -190,7 +190,7 @@ esac
 
 export SWITCHYARD_COMM_TIMEOUT=3
 for how in STOP KILL; do
-    mpi "$how" 2 --set train.steps=1000000 --set train.checkpoint_every=50 &
+    mpi "$how" 2 --set train.steps=1000000 --set train.checkpoint_every=50 --set train.schedule=constant &
     owner=$!
     eventually test -e "$here/$how/checkpoints/50"
     set -- $(rank_pids "$how")
@@ -208,4 +208,20 @@ done
 one_message STOP 'rank [01] of 2 waited 3 s for a collective and not all ranks came'
 grep -q -e 'switchyard: .*op [0-9]* .*recorded at' -e 'after step [0-9]*, asking all ranks' "$here/STOP.err" ||
     fail "STOP: no op is named: $(cat "$here/STOP.err")"
+# ---- what was killed or stopped goes on, and ends with the weights of a run that nobody disturbed ----
+export SWITCHYARD_COMM_TIMEOUT=60
+for how in STOP KILL; do
+    at=$(newest "$how")
+    # without --quiet, which leaves the hash out
+    ranks 2 "$program" train "$top/bench/tiny.run" --run-dir "$here/$how" --threads 1 --resume \
+        --set task.words.train="$here/train.tsv" --set train.schedule=constant --set train.steps=$((at + 3)) \
+        >"$here/out" 2>"$here/err" </dev/null ||
+        fail "$how: cannot be resumed: $(cat "$here/err")"
+    says out "going on from the checkpoint of step $at"
+    hash=$(hash_in out)
+    tiny "$how-whole" --comm thread --ranks 2 --threads 1 --set train.schedule=constant --set train.steps=$((at + 3)) \
+        >"$here/out" 2>"$here/err" </dev/null ||
+        fail "$how: undisturbed: $(cat "$here/err")"
+    [ "${#hash}" -eq 64 ] && [ "$(hash_in out)" = "$hash" ] || fail "$how: other weights than undisturbed: $(cat "$here/out")"
+done
 finish

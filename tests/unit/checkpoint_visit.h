@@ -317,6 +317,15 @@ static inline void rename_to(const char *from, const char *to)
 }
 
 /* The first `from` in a text file becomes `to`. */
+/* A meta.json as of an earlier version, which has no hash of its own: so a test may change one thing. */
+static inline size_t without_seal(char *text, size_t bytes)
+{
+    char *seal = memmem(text, bytes, ",\"meta_sha256\"", 14);
+    if (!seal) return bytes;
+    memcpy(seal, "}\n", 2);
+    return (size_t)(seal - text) + 2;
+}
+
 static inline void edit(const char *name, const char *from, const char *to)
 {
     char path[256], *text;
@@ -324,6 +333,7 @@ static inline void edit(const char *name, const char *from, const char *to)
     struct syi_text out = {0};
     snprintf(path, sizeof path, "%s", file_of(name));
     cr_assert_eq(syi_file_read(path, &text, &bytes, NULL), SY_OK);
+    bytes = without_seal(text, bytes);
     const char *at = memmem(text, bytes, from, strlen(from));
     cr_assert(at != NULL, "%s lacks %s", name, from);
     syi_text_append(&out, text, (size_t)(at - text));

@@ -100,27 +100,43 @@ Test(plugin, not_a_library)
     check_refused("empty", SY_EBACKEND, "cannot be loaded");
 }
 
-/* Root does not run what everybody may have changed; others run what they may run anyway. */
-Test(plugin, one_that_everybody_may_write)
+static void check_loads(const char *name)
+{
+    struct syi_backend *backend = NULL;
+    struct sy_error err = {0};
+    cr_expect_eq(syi_backend_open(name, NULL, NULL, &backend, &err), SY_OK, "%s", err.text);
+    syi_backend_close(backend);
+}
+
+/* Root does not run what others may have changed; others run what they may run anyway. */
+Test(plugin, one_that_others_may_write)
 {
     char from[1024], path[1024], *whole;
     size_t bytes;
-    struct syi_backend *backend = NULL;
-    struct sy_error err = {0};
+    int is_root = geteuid() == 0;
     snprintf(from, sizeof(from), "%s/hostile.so", getenv("SY_TEST_PLUGINS"));
     cr_assert_eq(syi_file_read(from, &whole, &bytes, NULL), SY_OK);
     snprintf(path, sizeof(path), "%s/switchyard-good.so", folder);
     cr_assert_eq(syi_file_write(path, whole, bytes, NULL), SY_OK);
     syi_free(whole);
     cr_assert_eq(chmod(path, 0666), 0);
-    int status = syi_backend_open("good", NULL, NULL, &backend, &err);
-    if (geteuid() == 0) {
-        cr_expect(status == SY_EBACKEND && strstr(err.text, "everybody may write this file"), "%s", err.text);
+    if (is_root) check_refused("good", SY_EBACKEND, "everybody may write this file");
+    if (!is_root) check_loads("good");
+    cr_assert_eq(chmod(path, 0664), 0);
+    check_loads("good"); /* of a group of root's, or of the user's own */
+    if (is_root && !chown(path, 0, 1)) {
+        check_refused("good", SY_EBACKEND, "its group, which is not root's, may write this file");
         cr_assert_eq(chmod(path, 0644), 0);
-        status = syi_backend_open("good", NULL, NULL, &backend, &err);
+        check_loads("good");
+        cr_assert_eq(chown(path, 1, 0), 0);
+        check_refused("good", SY_EBACKEND, "root runs no file that is somebody else's");
+        cr_assert_eq(chown(path, 0, 0), 0);
     }
-    cr_assert_eq(status, SY_OK, "%s", err.text);
-    syi_backend_close(backend);
+    cr_assert_eq(chmod(folder, 0777), 0);
+    if (is_root) check_refused("good", SY_EBACKEND, "everybody may write its folder");
+    if (!is_root) check_loads("good");
+    cr_assert_eq(chmod(folder, 01777), 0); /* as /tmp: nobody replaces another's file */
+    check_loads("good");
 }
 
 /* A copy that broke off: whatever is missing, the loader is not given what it would map beyond the end. */

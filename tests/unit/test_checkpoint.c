@@ -157,6 +157,7 @@ static void write_format_1(const char *members)
     cr_assert_eq(visit(&v, &err), SY_OK, "%s", err.text);
     const char *file = file_of("40/meta.json");
     cr_assert_eq(syi_file_read(file, &text, &bytes, &err), SY_OK, "%s", err.text);
+    text[without_seal(text, bytes)] = '\0';
     rest = strstr(text, "\"params_sha256\"");
     cr_assert(rest, "%s", text);
     old = syi_format("{\"format_version\":1,\"switchyard\":\"0.1.0\",\"step\":40,\"examples\":280,"

@@ -146,6 +146,58 @@ Test(checkpoint_damage, an_unfinished_one_does_not_count)
     cr_expect(!there("12.tmp") && there("13") && there("014") && there("15x"));
 }
 
+/* A STEP without meta.json is what no save and no kill leaves: it may be a checkpoint that somebody damaged. */
+static void check_needs_meta(const char *name)
+{
+    struct sy_error err = {0};
+    int64_t step;
+    cr_expect_eq(syi_checkpoint_latest(run, &step, &err), SY_EFORMAT);
+    cr_expect_eq(step, -1);
+    cr_expect(strstr(err.text, name) && strstr(err.text, "put its meta.json back, or move it out of"), "%s",
+              err.text);
+}
+
+Test(checkpoint_damage, one_without_meta_json_is_not_passed_over)
+{
+    save(1, 1, 1, 6);
+    cr_assert_eq(unlink(file_of("6/meta.json")), 0);
+    check_needs_meta("checkpoints/6 ");
+    rename_to("6", "aside");
+    cr_expect_eq(latest(), -1);
+    save(1, 1, 1, 5);
+    rename_to("aside", "6");
+    check_needs_meta("checkpoints/6 ");
+    load(LOAD, 1, 1, 1, 5, 5); /* another one that is asked for */
+    check_refused(a_visit(LOAD, 2, 1, 1, 6), SY_EFORMAT, "checkpoints/6 has the name of a checkpoint");
+    rename_to("6", "6.old");
+    check_needs_meta("checkpoints/6.old ");
+    rename_to("6.old", "5.old"); /* killed while it was removed, after its successor got the name */
+    cr_expect_eq(latest(), 5);
+    cr_expect_eq(syi_checkpoint_clean(run, NULL), SY_OK);
+    cr_expect(there("5") && !there("5.old"));
+    cr_assert_eq(symlink("nowhere", file_of("7")), 0);
+    check_needs_meta("checkpoints/7 ");
+    cr_assert_eq(unlink(file_of("7")), 0);
+    cr_assert_eq(syi_file_write(file_of("7"), "x", 1, NULL), SY_OK);
+    check_needs_meta("checkpoints/7 ");
+}
+
+Test(checkpoint_damage, an_old_one_stays_until_its_successor_is_whole)
+{
+    save(1, 1, 1, 4);
+    rename_to("4", "4.old");
+    cr_assert_eq(mkdir(file_of("4"), 0777), 0);
+    cr_expect_eq(latest(), 4);
+    cr_expect_eq(syi_checkpoint_clean(run, NULL), SY_OK);
+    cr_expect(there("4/meta.json") && !there("4.old"));
+    rename_to("4", "4.old");
+    cr_assert_eq(mkdir(file_of("4"), 0777), 0);
+    cr_assert_eq(syi_file_write(file_of("4/mine"), "x", 1, NULL), SY_OK);
+    cr_expect_eq(syi_checkpoint_clean(run, NULL), SY_OK);
+    cr_expect(there("4.old/meta.json") && there("4/mine"));
+    check_needs_meta("checkpoints/4 ");
+}
+
 /* ---- refused ---- */
 
 Test(checkpoint_damage, none_there)
@@ -216,6 +268,42 @@ Test(checkpoint_damage, numbers_that_cannot_be)
         edit("6/meta.json", odd[i][0], odd[i][1]);
         check_refused(a_visit(LOAD, 1, 1, 1, 6), SY_EFORMAT, "which cannot be: the file is damaged");
     }
+}
+
+static void check_edited(size_t at, char to)
+{
+    char *text;
+    size_t bytes;
+    save(1, 1, 1, 6);
+    cr_assert_eq(syi_file_read(file_of("6/meta.json"), &text, &bytes, NULL), SY_OK);
+    text[at < bytes ? at : bytes - 4] = to; /* else a digit of the hash itself */
+    cr_assert_eq(syi_file_write(file_of("6/meta.json"), text, bytes, NULL), SY_OK);
+    syi_free(text);
+    check_refused(a_visit(LOAD, 1, 1, 1, 6), SY_EFORMAT, "it was damaged or edited by hand");
+}
+
+/* Numbers that could be, but are not those that were written. */
+Test(checkpoint_damage, an_edited_meta_json)
+{
+    struct syi_checkpoint_meta meta;
+    char *text;
+    size_t bytes;
+    save(1, 1, 1, 6);
+    cr_assert_eq(syi_file_read(file_of("6/meta.json"), &text, &bytes, NULL), SY_OK);
+    size_t examples = (size_t)(strstr(text, "\"examples\":42") - text) + 11;
+    size_t key = (size_t)(strstr(text, "\"train\":") - text) + 1;
+    syi_free(text);
+    check_edited(examples, '3');
+    check_edited(key, 'T');
+    check_edited(SIZE_MAX, '-');
+    save(1, 1, 1, 6);
+    meta = load(LOAD, 1, 1, 1, 6, 6);
+    cr_expect(meta.is_sealed);
+    edit("6/meta.json", "\"examples\":42", "\"examples\":43"); /* an earlier version's: nothing tells */
+    meta = load(LOAD, 1, 1, 1, 6, 6);
+    cr_expect(!meta.is_sealed && meta.examples == 43);
+    edit("6/meta.json", "\"best_metric\":null", "\"best_metric\":\"0.5\"");
+    check_refused(a_visit(LOAD, 1, 1, 1, 6), SY_EFORMAT, "\"best_metric\" is missing or malformed");
 }
 
 Test(checkpoint_damage, files_cut_short_or_missing)

@@ -68,7 +68,6 @@ Test(data_record, lines)
            "a\tb\rc\td",
            "3 1 [a\tb]\n7 2 [c\td]\n");
     EXPECT(SYI_FORMAT_TSV, "a\n\n\nb", "0 1 [a]\n2 2 []\n3 3 []\n4 4 [b]\n");
-    EXPECT(SYI_FORMAT_TSV, "a\rb\nc", "0 1 [a\rb]\n4 2 [c]\n");
     EXPECT(SYI_FORMAT_JSONL, "\n\r\n{}\n\n[]\n\n", "3 3 [{}]\n7 5 [[]]\n");
     EXPECT(SYI_FORMAT_JSONL, "\r\r{}\r\r[]", "2 3 [{}]\n6 5 [[]]\n");
     EXPECT(SYI_FORMAT_TEXT, "one  line\n \n\nother\n", "0 1 [one  line]\n10 2 [ ]\n13 4 [other]\n");
@@ -131,6 +130,9 @@ static struct syi_text odd_file(unsigned number)
     }
     for (size_t i = 0; only_cr && i < text.length; i++)
         if (text.data[i] == '\n') text.data[i] = '\r';
+    /* with line feeds there, one elsewhere is refused */
+    for (size_t i = 0; text.length && memchr(text.data, '\n', text.length) && i + 1 < text.length; i++)
+        if (text.data[i] == '\r' && text.data[i + 1] != '\n') text.data[i] = 'r';
     return text;
 }
 
@@ -194,6 +196,29 @@ static void check_records(const char *path, const struct syi_text *file,
     close(fd);
     syi_free(buffer);
     syi_scan_close(&scan);
+}
+
+/* Its lines would be taken for one: by a program that ends all of them in CR and the last in LF, or in a mixed file. */
+Test(data_record, a_carriage_return_within_a_line_is_refused)
+{
+    static const struct {
+        const char *text;
+        int line;
+    } cases[] = {{"a\tb\rc\td\re\tf\n", 1}, {"a\tb\r\nc\td\re\tf\n", 2},
+                 {"a\tb\nc\td\r\r\n", 2},   {"a\tb\nc\td\re\tf", 2},
+                 {"\ra\tb\n", 1},           {"a\tb\n\nc\rd\n", 3}};
+    char place[32];
+    for (size_t i = 0; i < SYI_COUNT(cases); i++)
+        for (int format = SYI_FORMAT_TSV; format <= SYI_FORMAT_DOCUMENTS; format++)
+            for (size_t piece = 0; piece < 4; piece++) {
+                const char *path = write_fresh("returns", cases[i].text, strlen(cases[i].text));
+                struct seen seen = scan_file(path, format, piece);
+                snprintf(place, sizeof place, ":%d: a carriage return within", cases[i].line);
+                cr_expect_eq(seen.status, SY_EFORMAT, "case %zu", i);
+                cr_expect(strstr(seen.err.text, place) != NULL, "case %zu: %s", i, seen.err.text);
+                syi_text_free(&seen.text);
+                remove_path(path);
+            }
 }
 
 Test(data_record, all_of_a_file_and_each_at_its_offset)

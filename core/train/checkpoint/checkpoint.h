@@ -77,6 +77,7 @@ struct syi_checkpoint_meta {
     char params_header_sha256[65]; /* of all before that section; "" in checkpoints made before there were
                                       these two: their headers are checked for form and fit only */
     char state_header_sha256[65];
+    int is_sealed; /* read: meta.json has a hash of itself, which was compared */
 };
 
 /* The CRC-32C of the data of each tensor of both files: which one is damaged. */
@@ -215,12 +216,13 @@ struct syi_checkpoint_visit {
 };
 int syi_checkpoint_visit(const struct syi_checkpoint_visit *visit, struct sy_error *err) SYI_MUST_CHECK;
 /* *step: of the newest complete checkpoint, -1: there is none. Only a folder that is missing or empty has none;
- * one that cannot be read is an error. */
+ * one that cannot be read is an error, and one named by a step that holds something but is not complete. */
 int syi_checkpoint_latest(const char *run_dir, int64_t *step, struct sy_error *err) SYI_MUST_CHECK;
 /* *step: of the newest complete checkpoint of at most step `most`, -1: there is none. */
 int syi_checkpoint_before(const char *run_dir, int64_t most, int64_t *step,
                           struct sy_error *err) SYI_MUST_CHECK;
-/* Steps of all complete checkpoints, ascending; *steps is owned by the caller. A run without any has none. */
+/* Steps of all complete checkpoints, ascending; *steps is owned by the caller. A run without any has none. Errors as of
+ * syi_checkpoint_latest. */
 int syi_checkpoint_list(const char *run_dir, int64_t **steps, size_t *n, struct sy_error *err) SYI_MUST_CHECK;
 /* *step: of the best evaluation as the newest checkpoint has it, -1: nothing was evaluated. */
 int syi_checkpoint_best(const char *run_dir, int64_t *step, struct sy_error *err) SYI_MUST_CHECK;

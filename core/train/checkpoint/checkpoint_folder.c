@@ -2,7 +2,8 @@
 /* Folders of checkpoints: which are complete, making a new one, giving it its name, removing. A folder with a
  * plain number as its name and meta.json in it is a checkpoint. STEP.tmp is never one. While a checkpoint is
  * replaced by another of the same step, the old one is called STEP.old; it counts as long as STEP is not
- * there. */
+ * complete. No save and no kill leaves a STEP that holds something else: what is called so may have been a
+ * checkpoint, so it is an error, never an absence. */
 #include "config.h"
 
 #include <dirent.h>
@@ -94,18 +95,55 @@ static int each_folder(const char *run_dir,
     return status;
 }
 
+/* Whether more than an empty folder is there. */
+static int holds_something(const char *path, int *holds, struct sy_error *err)
+{
+    const struct dirent *entry = NULL;
+    DIR *folder = NULL;
+    struct stat info;
+    if (stat(path, &info) || !S_ISDIR(info.st_mode)) return look(path, holds, err);
+    int status = open_folder(path, &folder, err);
+    while (folder && (entry = next_entry(folder, path, &status, err)))
+        if (strcmp(entry->d_name, ".") && strcmp(entry->d_name, "..")) break;
+    if (folder) closedir(folder);
+    *holds = entry != NULL;
+    return status;
+}
+
+/* What has the name of a checkpoint and holds something is one: *complete becomes 1 where another process has just
+ * given it that name. */
+static int check_name(const char *run_dir, int64_t step, const char *suffix, int *complete,
+                      struct sy_error *err)
+{
+    int holds;
+    char *path = syi_checkpoint_path(run_dir, step, suffix, err);
+    int status = path ? holds_something(path, &holds, err) : SY_ENOMEM;
+    if (!status && holds) status = is_complete(run_dir, step, suffix, complete, err);
+    if (!status && holds && !*complete)
+        status = syi_error(
+            err, SY_EFORMAT,
+            "%s has the name of a checkpoint, but no meta.json, so it may be one that was damaged: put its "
+            "meta.json back, or move it out of %s/checkpoints to do without it",
+            path, run_dir);
+    syi_free(path);
+    return status;
+}
+
 struct steps {
     int64_t *step;
     size_t n, capacity;
 };
 
+/* What a removal that was killed left of STEP.old is no harm beside a whole STEP. */
 static int note_complete(void *arg, const char *run_dir, int64_t step, const char *suffix,
                          struct sy_error *err)
 {
     struct steps *steps = arg;
-    int complete, status;
-    if (suffix[0] && strcmp(suffix, ".old")) return SY_OK;
-    status = is_complete(run_dir, step, suffix, &complete, err);
+    int complete, replaced = 0, is_old = !strcmp(suffix, ".old");
+    if (suffix[0] && !is_old) return SY_OK;
+    int status = is_complete(run_dir, step, suffix, &complete, err);
+    if (!status && !complete && is_old) status = is_complete(run_dir, step, "", &replaced, err);
+    if (!status && !complete && !replaced) status = check_name(run_dir, step, suffix, &complete, err);
     if (status || !complete) return status;
     status = SYI_GROW(steps->step, steps->capacity, steps->n + 1, err);
     if (!status) steps->step[steps->n++] = step;
@@ -262,16 +300,19 @@ void syi_checkpoint_discard(const char *run_dir, int64_t step)
     syi_free(path);
 }
 
-/* path is STEP.tmp, or STEP.old of `name`. */
-static int clear_folder(const char *path, const char *name, int is_old, struct sy_error *err)
+/* STEP.old goes when its successor is whole, else it gets its name back; an empty folder of that name gives
+ * way. */
+static int clear_old(const char *run_dir, int64_t step, const char *old, const char *name,
+                     struct sy_error *err)
 {
-    int there = 1, status = is_old ? look(name, &there, err) : SY_OK;
+    int replaced, whole, status = is_complete(run_dir, step, "", &replaced, err);
     if (status) return status;
-    return there ? remove_folder(path, err) : move(path, name, err);
+    if (replaced) return remove_folder(old, err);
+    status = is_complete(run_dir, step, ".old", &whole, err);
+    return status || !whole ? status : move(old, name, err);
 }
 
-/* *.tmp goes; STEP.old gets its name back, or goes when its successor is there. What cannot be cleared away
- * takes room and does no other harm. */
+/* What cannot be cleared away takes room and does no other harm. */
 static int clear_away(void *arg, const char *run_dir, int64_t step, const char *suffix, struct sy_error *err)
 {
     struct sy_error why = {0};
@@ -280,8 +321,9 @@ static int clear_away(void *arg, const char *run_dir, int64_t step, const char *
     if (!is_old && strcmp(suffix, ".tmp")) return SY_OK;
     char *path = syi_checkpoint_path(run_dir, step, suffix, &why);
     char *name = syi_checkpoint_path(run_dir, step, "", &why);
-    if (!path || !name || clear_folder(path, name, is_old, &why))
-        syi_log(SY_LOG_WARN, "what a save left stays: %s", why.text);
+    int status = path && name ? SY_OK : SY_ENOMEM;
+    if (!status) status = is_old ? clear_old(run_dir, step, path, name, &why) : remove_folder(path, &why);
+    if (status) syi_log(SY_LOG_WARN, "what a save left stays: %s", why.text);
     syi_free(path);
     syi_free(name);
     return SY_OK;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* meta.json of a checkpoint: where training stands, what it read, and the checksums of the other files. */
+/* meta.json of a checkpoint: where training stands, what it read, the checksums of the other files, and as its last member
+ * the hash of all its text before that. */
 #include "config.h"
 
 #include <math.h>
@@ -12,6 +13,17 @@
 /* Format 1 kept certain numbers of early stopping; it is read, see read_format_1. */
 enum { FORMAT_VERSION = 2 };
 static const int64_t MOST = 1000000000000; /* steps, so evaluations too: as train.steps allows */
+
+static const char SEAL[] = ",\"meta_sha256\":\"", SEAL_END[] = "\"}\n";
+enum { SEAL_BYTES = sizeof SEAL - 1 + 64 + sizeof SEAL_END - 1 };
+
+static void hash_text(const char *text, size_t bytes, char hex[65])
+{
+    struct syi_sha256 hash;
+    syi_sha256_init(&hash);
+    syi_sha256_add(&hash, text, bytes);
+    syi_sha256_hex(&hash, hex);
+}
 
 /* A hash, unless it is unknown. */
 static void put_known(struct syi_json_writer *json, const char *key, const char *hash)
@@ -91,6 +103,7 @@ static void print(const struct syi_checkpoint_meta *meta, const struct syi_check
                   struct syi_text *out)
 {
     struct syi_json_writer json;
+    char hex[65];
     syi_json_begin(&json, out);
     syi_json_open(&json, '{');
     syi_json_put_key_integer(&json, "format_version", FORMAT_VERSION);
@@ -110,8 +123,9 @@ static void print(const struct syi_checkpoint_meta *meta, const struct syi_check
     syi_json_put_key_string(&json, "state_sha256", meta->state_sha256);
     put_known(&json, "state_header_sha256", meta->state_header_sha256);
     put_sums(&json, sums);
-    syi_json_close(&json, '}');
-    syi_text_puts(out, "\n");
+    if (out->status) return;
+    hash_text(out->data, out->length, hex);
+    syi_text_printf(out, "%s%s%s", SEAL, hex, SEAL_END);
 }
 
 int syi_checkpoint_meta_write(const char *folder, const struct syi_checkpoint_meta *meta,
@@ -185,13 +199,31 @@ static void get_file(struct reader *r, const char *key, struct syi_file_id *file
     r->object = 0;
 }
 
+/* Checkpoints made before there was one have no hash of meta.json. */
+static void check_seal(struct reader *r, const char *text, size_t bytes)
+{
+    char hex[65];
+    if (!has(r, "meta_sha256")) return;
+    const char *seal = bytes < SEAL_BYTES ? NULL : text + bytes - SEAL_BYTES;
+    if (seal) hash_text(text, bytes - SEAL_BYTES, hex);
+    if (seal && !memcmp(seal, SEAL, sizeof SEAL - 1) && !memcmp(seal + sizeof SEAL - 1, hex, 64) &&
+        !memcmp(seal + sizeof SEAL - 1 + 64, SEAL_END, sizeof SEAL_END - 1))
+        return;
+    r->status = syi_error(r->err, SY_EFORMAT,
+                          "%s is corrupt: its text has another SHA-256 than the one at its end, so it was "
+                          "damaged or edited by hand",
+                          r->file);
+}
+
 /* null: there is none yet. A loss may be infinite, which JSON holds as text. */
 static double get_metric(struct reader *r, const char *key)
 {
     uint32_t at = syi_json_member(&r->json, r->object, key);
     int kind = at == SYI_JSON_NONE ? -1 : r->json.nodes[at].kind;
     if (kind == SYI_JSON_NULL) return NAN;
-    if (kind == SYI_JSON_STRING) return syi_json_string(&r->json, at)[0] == '-' ? -INFINITY : INFINITY;
+    const char *text = kind == SYI_JSON_STRING ? syi_json_string(&r->json, at) : "";
+    if (!strcmp(text, "inf")) return INFINITY;
+    if (!strcmp(text, "-inf")) return -INFINITY;
     const struct syi_json_node *node = member(r, key, SYI_JSON_NUMBER);
     return node ? node->number : NAN;
 }
@@ -350,6 +382,7 @@ static void read_members(struct reader *r, void *into)
     get_hash(r, "state_sha256", meta->state_sha256);
     get_file(r, "train", &meta->train);
     get_file(r, "valid", &meta->valid);
+    meta->is_sealed = has(r, "meta_sha256");
     /* Checkpoints made before there were these lack them. */
     if (has(r, "params_header_sha256") || has(r, "state_header_sha256")) {
         get_hash(r, "params_header_sha256", meta->params_header_sha256);
@@ -391,7 +424,8 @@ static int read_meta(const char *folder, void (*take)(struct reader *r, void *in
     int status = syi_file_read(file, &text, &bytes, err);
     if (!status) status = syi_json_parse(&r.json, file, text, bytes, err);
     if (!status) {
-        take(&r, into);
+        check_seal(&r, text, bytes);
+        if (!r.status) take(&r, into);
         status = r.status;
         syi_json_free(&r.json);
     }

@@ -232,3 +232,20 @@ void syi_train_batch_make_up(const struct syi_config *c, const struct syi_vocabu
         syi_batch_settle(b, &slot, row, n_inputs, n_targets);
     }
 }
+
+void syi_train_data_name(const struct syi_config *config, char *text, size_t bytes)
+{
+    const struct syi_task_part *task = syi_config_task(config);
+    size_t used = 0;
+    int n = 0;
+    for (int i = 0; i < config->task.n; i++) n += *config->task.part[i].train != '\0';
+    if (n < 2) {
+        snprintf(text, bytes, "task.%s.train: %s has", task->name_of_part, task->train);
+        return;
+    }
+    for (int i = 0; i < config->task.n && used < bytes; i++)
+        if (*config->task.part[i].train)
+            used += (size_t)snprintf(text + used, bytes - used, "%s task.%s.train",
+                                     used ? "," : "one or more of", config->task.part[i].name_of_part);
+    if (used < bytes) snprintf(text + used, bytes - used, ", which count as one file here,");
+}

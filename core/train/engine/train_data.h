@@ -48,4 +48,8 @@ int syi_train_batch_create(const struct syi_config *config, struct syi_batch *ba
 void syi_train_batch_make_up(const struct syi_config *config, const struct syi_vocabularies *vocabularies,
                              int64_t step, struct syi_batch *batch);
 
+/* What a run trains on as the beginning of a message that it changed. A checkpoint knows the contents of all tasks
+ * together, so of several it is not known which. */
+void syi_train_data_name(const struct syi_config *config, char *text, size_t bytes);
+
 #endif

@@ -94,10 +94,11 @@ static int step(struct replay *r, int64_t index, struct sy_error *err)
 /* What the checkpoint was trained on must still be what is read. */
 static int check_data(const struct replay *r, const struct syi_checkpoint_meta *meta, struct sy_error *err)
 {
+    char what[1200];
     if (!meta->train.sha256[0] || !strcmp(meta->train.sha256, r->data.mixture.id.sha256)) return SY_OK;
+    syi_train_data_name(r->config, what, sizeof(what));
     return syi_error(err, SY_EMISMATCH,
-                     "%s has changed since the run was trained: its steps cannot be done again",
-                     syi_config_task(r->config)->train);
+                     "%s changed since the run was trained: its steps cannot be done again", what);
 }
 
 static int begin(struct replay *r, struct sy_error *err)

@@ -152,18 +152,16 @@ static void each_line(struct syi_trainer *t, const struct syi_text *text,
     }
 }
 
-/* part: NAME. 1: the file of task.NAME.KEY is not the one in the checkpoint's meta.json; text: in what they differ. */
-static int has_changed(const struct syi_trainer *t, const struct syi_task_part *part, const char *key,
-                       const char *path, const struct syi_file_id *now, const struct syi_file_id *before,
-                       char *text, size_t bytes)
+/* what: the files. 1: they are not those in the checkpoint's meta.json; text: in what they differ. */
+static int has_changed(const struct syi_trainer *t, const char *what, const struct syi_file_id *now,
+                       const struct syi_file_id *before, char *text, size_t bytes)
 {
     if (!before->sha256[0] || !strcmp(before->sha256, now->sha256)) return 0;
     snprintf(text, bytes,
-             "task.%s.%s: %s has changed since the checkpoint of step %" PRId64 ": it had %" PRId64
-             " lines, %" PRId64 " bytes and SHA-256 %.16s..., now %" PRId64 " lines, %" PRId64
-             " bytes and %.16s...",
-             part->name_of_part, key, path, t->step, before->lines, before->bytes, before->sha256, now->lines,
-             now->bytes, now->sha256);
+             "%s changed since the checkpoint of step %" PRId64 ": it had %" PRId64 " lines, %" PRId64
+             " bytes and SHA-256 %.16s..., now %" PRId64 " lines, %" PRId64 " bytes and %.16s...",
+             what, t->step, before->lines, before->bytes, before->sha256, now->lines, now->bytes,
+             now->sha256);
     return 1;
 }
 
@@ -172,17 +170,17 @@ static int has_changed(const struct syi_trainer *t, const struct syi_task_part *
 static int check_data(struct syi_trainer *t, const struct syi_checkpoint_meta *meta, struct sy_error *err)
 {
     const struct syi_eval_data *valid = t->evaluations.n ? t->evaluations.part[0].data : NULL;
-    char text[800];
+    char what[1200] = "", text[1600];
 
     if (!meta->train.sha256[0])
         syi_trainer_say(
             t, "the checkpoint does not say which data it was trained on: changes are not looked for");
-    if (valid && has_changed(t, valid->options, "valid", valid->task.path, &valid->task.id, &meta->valid,
-                             text, sizeof(text)))
+    if (valid)
+        snprintf(what, sizeof(what), "task.%s.valid: %s has", valid->options->name_of_part, valid->task.path);
+    if (valid && has_changed(t, what, &valid->task.id, &meta->valid, text, sizeof(text)))
         syi_trainer_say(t, "%s; evaluations before and after do not compare", text);
-    const struct syi_task_part *task = syi_config_task(t->config);
-    if (!has_changed(t, task, "train", task->train, &t->data.mixture.id, &meta->train, text, sizeof(text)))
-        return SY_OK;
+    syi_train_data_name(t->config, what, sizeof(what));
+    if (!has_changed(t, what, &t->data.mixture.id, &meta->train, text, sizeof(text))) return SY_OK;
     if (!t->config->data.allow_changes)
         return syi_error(
             err, SY_EMISMATCH,
