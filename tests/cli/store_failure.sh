@@ -183,4 +183,15 @@ cmp -s damaged removed/metrics.db.corrupt-1 || fail "the damaged database is not
 exits 1 "$program" metrics removed
 one_line_error
 says err 'removed/metrics.db is empty: the run ended before it made its tables'
+# ---- a database that is damaged, and one of another program ----
+mkdir other
+cp damaged other/metrics.db
+exits 1 "$program" metrics other
+one_line_error
+says err 'other/metrics.db is damaged (file is not a database): .* --resume sets it aside'
+: >other/metrics.db
+"$database" fill other/metrics.db 10000 || fail "no database is made"
+exits 1 "$program" metrics other
+one_line_error
+says err 'other/metrics.db is a database, but of no run'
 finish
