@@ -34,7 +34,7 @@ core/train/replay: core/base core/program core/parallel core/optim core/comm cor
 core/import: core/base core/program core/model core/train/launch core/train/engine core/train/checkpoint
 core/train/trainer: include/switchyard core/base core/parallel core/optim core/comm core/runtime core/data core/text_metrics core/train/launch core/train/engine core/train/checkpoint core/train/init
 core/train/predict: core/base core/parallel core/comm core/runtime core/data core/train/launch core/train/engine core/train/checkpoint
-core/api: include/switchyard core/base core/optim core/comm core/runtime core/data core/train/launch core/train/engine core/train/checkpoint core/train/predict core/train/trainer
+core/api: include/switchyard core/base core/optim core/comm core/runtime core/data core/train/launch core/train/engine core/train/checkpoint core/train/init core/train/predict core/train/trainer
 backends/cpu: include/switchyard core/base
 backends/cuda: include/switchyard core/base
 backends/mpi: include/switchyard core/base
