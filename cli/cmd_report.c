@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "cli/cli.h"
@@ -13,6 +14,9 @@
 static int check_output(const char *path, struct sy_error *err)
 {
     char begin[64] = "";
+    struct stat info;
+    if (!stat(path, &info) && !S_ISREG(info.st_mode)) /* of a pipe, reading would not end */
+        return syi_error(err, SY_EINVAL, "report: %s is no file: give the name of one for the page", path);
     FILE *file = fopen(path, "rb");
     if (!file) return SY_OK; /* writing says what is wrong */
     size_t length = strlen(cli_report_mark), got = fread(begin, 1, sizeof begin - 1, file);

@@ -106,6 +106,11 @@ echo mine >mine.html
 exits 1 "$program" report run -o mine.html
 says err 'is no report'
 [ "$(cat mine.html)" = mine ] || fail "a file was written over"
+mkfifo pipe
+exits 1 "$program" report run -o pipe
+one_line_error
+says err 'pipe is no file'
+rm pipe
 cp -r run second
 exits 0 "$program" report run second -o both.html
 page both.html
