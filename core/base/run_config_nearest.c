@@ -72,10 +72,22 @@ static int left_out(const char *name, const char *key)
     return least < FAR ? least : FAR;
 }
 
+/* The same of a name that parts the key's words elsewhere: "warm_up" of warmup_steps. */
+static int joined_left_out(const char *name, const char *key)
+{
+    char joined[SYI_KEY];
+    size_t n = 0;
+    for (const char *at = name; *at && n + 1 < sizeof joined; at++)
+        if (*at != '_') joined[n++] = *at;
+    joined[n] = '\0';
+    return n > 1 && strchr(name, '_') ? left_out(joined, key) : FAR;
+}
+
 static int name_distance(const char *name, const char *key)
 {
     if (!strcmp(name, key)) return 0;
     int short_form = name[0] && name[1] ? left_out(name, key) : FAR; /* one letter is short for too many */
+    if (short_form == FAR) short_form = joined_left_out(name, key);
     if (short_form < FAR) return SHORT_FORM + LEFT_OUT * short_form;
     return syi_is_near(name, key) ? MISSPELT + EDIT * syi_edit_distance(name, key) : FAR;
 }

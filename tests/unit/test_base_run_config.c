@@ -146,6 +146,8 @@ Test(run_config, nearest_key)
         {"optimizer.lr", "train.learning_rate"},
         {"warmup", "train.warmup_steps"},
         {"seq_len", "data.max_input_length"},
+        {"train.warm_up", "train.warmup_steps"},
+        {"warm_up_steps", "train.warmup_steps"},
         {"max_len", "data.max_input_length"},
         {"data.max_target_len", "data.max_target_length"},
         {"batch", "data.batch_size"},
