@@ -75,7 +75,7 @@ static int left_out(const char *name, const char *key)
 /* The same of a name that parts the key's words elsewhere: "warm_up" of warmup_steps. */
 static int joined_left_out(const char *name, const char *key)
 {
-    char joined[SYI_KEY];
+    char joined[SYI_KEY] = "";
     size_t n = 0;
     for (const char *at = name; *at && n + 1 < sizeof joined; at++)
         if (*at != '_') joined[n++] = *at;
