@@ -80,6 +80,7 @@ static void reorder(struct pass *pass, struct syi_op *ordered)
 int syi_hoist(struct syi_program *program, struct sy_error *err)
 {
     size_t n = program->n_ops, tensors = program->n_tensors;
+    if (!n) return SY_OK;
     struct pass pass = {.program = program,
                         .place = syi_alloc(n * sizeof *pass.place, err),
                         .begin = syi_alloc((n + 2) * sizeof *pass.begin, err),
