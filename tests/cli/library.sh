@@ -82,6 +82,10 @@ pc=$(find root -name switchyard.pc)
 for example in predict.py pronounce.c train_step.c quickstart.run slurm-train.sh; do
     [ -n "$(find root -path "*/switchyard/examples/$example")" ] || fail "the example $example is not installed"
 done
+documents=$(dirname "$(find root -name README.md)")
+[ -f "$documents/doc/architecture.md" ] || fail "the documents are not installed: $(find root -name '*.md')"
+# shellcheck disable=SC2046 # several pages
+links_lead "$documents" $(cd "$documents" && find . -name '*.md')
 if command -v pkg-config >/dev/null && [ -f "$library" ]; then
     lib=$here/root$(sed -n 's/^libdir=//p' "$pc" | sed "s,\${exec_prefix},$(sed -n 's/^prefix=//p' "$pc"),")
     flags=$(PKG_CONFIG_PATH=$(dirname "$pc") PKG_CONFIG_SYSROOT_DIR=$here/root pkg-config --cflags --libs switchyard) ||
