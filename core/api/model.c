@@ -168,8 +168,13 @@ static int set_fields(const struct sy_predict_options *o, struct syi_config *c, 
     return status;
 }
 
-/* The decoding that is asked for, in a copy of the model's configuration. */
-static int ask(struct syi_config *asked, const struct sy_predict_options *o, struct sy_error *err)
+/* A decoding, as calls ask for it. */
+struct asked {
+    struct syi_decode_part decode;
+    int64_t seed;
+};
+
+static int apply(struct syi_config *asked, const struct sy_predict_options *o, struct sy_error *err)
 {
     if (o->method < SY_AS_RUN || o->method > SY_SAMPLE)
         return syi_error(err, SY_EINVAL,
@@ -180,6 +185,18 @@ static int ask(struct syi_config *asked, const struct sy_predict_options *o, str
     set_method(o->method, &asked->decode);
     int status = set_fields(o, asked, err);
     return status ? status : syi_config_validate_programs(asked, err);
+}
+
+/* A configuration is some 300 KiB, which is given back before the call computes. */
+static int ask(const struct sy_model *m, const struct sy_predict_options *o, struct asked *asked,
+               struct sy_error *err)
+{
+    struct syi_config *config = syi_config_copy(&m->config, err);
+    if (!config) return SY_ENOMEM;
+    int status = apply(config, o, err);
+    *asked = (struct asked){config->decode, config->train.seed};
+    syi_free(config);
+    return status;
 }
 
 /* Spans of the inputs and their places among all, in one piece of memory each. */
@@ -201,17 +218,15 @@ static int predict(const struct sy_model *m, struct syi_predictor *predictor,
                    struct sy_answers *answers, struct sy_error *err)
 {
     struct sy_predict_options options;
-    struct syi_config *asked = NULL; /* some 300 KiB, of the call alone */
+    struct asked asked;
     struct syi_span *spans = NULL;
     int64_t *index = NULL;
     int status = syi_api_take(&options, sizeof options, given, "sy_predict_options", err);
-    if (!status && !(asked = syi_config_copy(&m->config, err))) status = SY_ENOMEM;
-    if (!status) status = ask(asked, &options, err);
+    if (!status) status = ask(m, &options, &asked, err);
     if (!status) status = take_inputs(inputs, n, options.first, &spans, &index, err);
     if (!status)
-        status = syi_predictor_decode(predictor, &asked->decode, asked->train.seed, spans, index, n,
+        status = syi_predictor_decode(predictor, &asked.decode, asked.seed, spans, index, n,
                                       &answers->outcomes, err);
-    syi_free(asked);
     syi_free(spans);
     syi_free(index);
     return status;
