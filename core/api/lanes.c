@@ -4,13 +4,6 @@
 
 #include "api/lanes.h"
 
-static struct syi_lane *new_lane(const struct syi_config *config, struct sy_error *err)
-{
-    struct syi_lane *lane = syi_alloc(sizeof *lane, err);
-    if (lane) lane->asked = *config;
-    return lane;
-}
-
 static void close_lane(struct syi_lane *lane)
 {
     if (!lane) return;
@@ -19,7 +12,7 @@ static void close_lane(struct syi_lane *lane)
     syi_free(lane);
 }
 
-int syi_lanes_open(struct syi_lanes *lanes, int most, const struct syi_config *config, struct sy_error *err)
+int syi_lanes_open(struct syi_lanes *lanes, int most, struct sy_error *err)
 {
     pthread_mutex_init(&lanes->mutex, NULL);
     pthread_cond_init(&lanes->left, NULL);
@@ -27,7 +20,7 @@ int syi_lanes_open(struct syi_lanes *lanes, int most, const struct syi_config *c
     lanes->lane = syi_alloc((size_t)most * sizeof *lanes->lane, err);
     lanes->taken = syi_alloc((size_t)most, err);
     if (!lanes->lane || !lanes->taken) return SY_ENOMEM;
-    lanes->lane[0] = new_lane(config, err);
+    lanes->lane[0] = syi_alloc(sizeof *lanes->lane[0], err);
     return lanes->lane[0] ? SY_OK : SY_ENOMEM;
 }
 
@@ -42,10 +35,9 @@ void syi_lanes_close(struct syi_lanes *lanes)
     pthread_mutex_destroy(&lanes->mutex);
 }
 
-static int open_lane(const struct syi_lane *first, const struct syi_config *config, struct syi_lane **out,
-                     struct sy_error *err)
+static int open_lane(const struct syi_lane *first, struct syi_lane **out, struct sy_error *err)
 {
-    struct syi_lane *lane = new_lane(config, err);
+    struct syi_lane *lane = syi_alloc(sizeof *lane, err);
     if (!lane) return SY_ENOMEM;
     int status = syi_launch_beside(&first->alone, &lane->alone, err);
     if (!status) status = syi_predictor_beside(first->predictor, &lane->alone.rank, &lane->predictor, err);
@@ -77,8 +69,7 @@ static void set(struct syi_lanes *lanes, int at, struct syi_lane *lane, int take
     pthread_mutex_unlock(&lanes->mutex);
 }
 
-int syi_lanes_enter(struct syi_lanes *lanes, const struct syi_config *config, struct syi_lane **lane,
-                    struct sy_error *err)
+int syi_lanes_enter(struct syi_lanes *lanes, struct syi_lane **lane, struct sy_error *err)
 {
     int at;
     pthread_mutex_lock(&lanes->mutex);
@@ -87,7 +78,7 @@ int syi_lanes_enter(struct syi_lanes *lanes, const struct syi_config *config, st
     *lane = lanes->lane[at];
     pthread_mutex_unlock(&lanes->mutex);
     if (*lane) return SY_OK;
-    int status = open_lane(lanes->lane[0], config, lane, err);
+    int status = open_lane(lanes->lane[0], lane, err);
     set(lanes, at, *lane, !status);
     return status;
 }

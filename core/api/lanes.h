@@ -13,7 +13,6 @@
 struct syi_lane {
     struct syi_alone alone;
     struct syi_predictor *predictor;
-    struct syi_config asked; /* the model's, with the decoding of the call at hand */
 };
 
 struct syi_lanes {
@@ -26,13 +25,11 @@ struct syi_lanes {
 
 /* Room for `most` lanes, from 1 on, and the first of them, without predictor and threads: the caller opens these. Closed by
  * the caller, also after a failure. */
-int syi_lanes_open(struct syi_lanes *lanes, int most, const struct syi_config *config,
-                   struct sy_error *err) SYI_MUST_CHECK;
+int syi_lanes_open(struct syi_lanes *lanes, int most, struct sy_error *err) SYI_MUST_CHECK;
 void syi_lanes_close(struct syi_lanes *lanes);
 /* *lane: one that no other call has: the first that is free, or a new one, or, when there are `most`, the next that is given
  * back. A new lane has one thread, the caller's. */
-int syi_lanes_enter(struct syi_lanes *lanes, const struct syi_config *config, struct syi_lane **lane,
-                    struct sy_error *err) SYI_MUST_CHECK;
+int syi_lanes_enter(struct syi_lanes *lanes, struct syi_lane **lane, struct sy_error *err) SYI_MUST_CHECK;
 void syi_lanes_leave(struct syi_lanes *lanes, const struct syi_lane *lane);
 
 #endif

@@ -49,7 +49,7 @@ static int open_model(struct sy_model *m, const char *path, const struct sy_open
     if (!status) status = syi_api_read_run(&place, &m->config, err);
     if (!status) status = syi_api_apply(&options, &m->config, err);
     if (!status) status = most_calls(&options, &m->config, &most, err);
-    if (!status) status = syi_lanes_open(&m->lanes, most, &m->config, err);
+    if (!status) status = syi_lanes_open(&m->lanes, most, err);
     return status ? status : open_first(m, &place, &options, err);
 }
 
@@ -81,7 +81,7 @@ void sy_model_close(struct sy_model *m)
 static int enter(struct sy_model *m, struct syi_lane **lane, fenv_t *before, struct sy_error *err)
 {
     syi_api_enter(before);
-    int status = syi_lanes_enter(&m->lanes, &m->config, lane, err);
+    int status = syi_lanes_enter(&m->lanes, lane, err);
     if (status) syi_api_leave(before);
     return status;
 }
@@ -168,21 +168,35 @@ static int set_fields(const struct sy_predict_options *o, struct syi_config *c, 
     return status;
 }
 
-/* The decoding that is asked for, in lane->asked. */
-static int ask(const struct sy_model *m, struct syi_lane *lane, const struct sy_predict_options *o,
-               struct sy_error *err)
+/* A decoding, as calls ask for it. */
+struct asked {
+    struct syi_decode_part decode;
+    int64_t seed;
+};
+
+static int apply(struct syi_config *asked, const struct sy_predict_options *o, struct sy_error *err)
 {
-    lane->asked.decode = m->config.decode;
-    lane->asked.train.seed = m->config.train.seed;
     if (o->method < SY_AS_RUN || o->method > SY_SAMPLE)
         return syi_error(err, SY_EINVAL,
                          "method %d: unknown; there are SY_AS_RUN, SY_GREEDY, SY_BEAMS and SY_SAMPLE",
                          o->method);
     if (o->first < 0)
         return syi_error(err, SY_EINVAL, "first = %lld: inputs count from 0", (long long)o->first);
-    set_method(o->method, &lane->asked.decode);
-    int status = set_fields(o, &lane->asked, err);
-    return status ? status : syi_config_validate_programs(&lane->asked, err);
+    set_method(o->method, &asked->decode);
+    int status = set_fields(o, asked, err);
+    return status ? status : syi_config_validate_programs(asked, err);
+}
+
+/* A configuration is some 300 KiB, which is given back before the call computes. */
+static int ask(const struct sy_model *m, const struct sy_predict_options *o, struct asked *asked,
+               struct sy_error *err)
+{
+    struct syi_config *config = syi_config_copy(&m->config, err);
+    if (!config) return SY_ENOMEM;
+    int status = apply(config, o, err);
+    *asked = (struct asked){config->decode, config->train.seed};
+    syi_free(config);
+    return status;
 }
 
 /* Spans of the inputs and their places among all, in one piece of memory each. */
@@ -199,18 +213,20 @@ static int take_inputs(const struct sy_text *inputs, size_t n, int64_t first, st
     return SY_OK;
 }
 
-static int predict(const struct sy_model *m, struct syi_lane *lane, const struct sy_predict_options *given,
-                   const struct sy_text *inputs, size_t n, struct sy_answers *answers, struct sy_error *err)
+static int predict(const struct sy_model *m, struct syi_predictor *predictor,
+                   const struct sy_predict_options *given, const struct sy_text *inputs, size_t n,
+                   struct sy_answers *answers, struct sy_error *err)
 {
     struct sy_predict_options options;
+    struct asked asked;
     struct syi_span *spans = NULL;
     int64_t *index = NULL;
     int status = syi_api_take(&options, sizeof options, given, "sy_predict_options", err);
-    if (!status) status = ask(m, lane, &options, err);
+    if (!status) status = ask(m, &options, &asked, err);
     if (!status) status = take_inputs(inputs, n, options.first, &spans, &index, err);
     if (!status)
-        status = syi_predictor_decode(lane->predictor, &lane->asked.decode, lane->asked.train.seed, spans,
-                                      index, n, &answers->outcomes, err);
+        status = syi_predictor_decode(predictor, &asked.decode, asked.seed, spans, index, n,
+                                      &answers->outcomes, err);
     syi_free(spans);
     syi_free(index);
     return status;
@@ -225,7 +241,7 @@ int sy_predict(struct sy_model *m, const struct sy_predict_options *options, con
     struct sy_answers *a = syi_alloc(sizeof *a, err);
     if (!a) return SY_ENOMEM;
     int status = enter(m, &lane, &before, err);
-    if (!status) status = leave(m, lane, &before, predict(m, lane, options, inputs, n, a, err));
+    if (!status) status = leave(m, lane, &before, predict(m, lane->predictor, options, inputs, n, a, err));
     if (status)
         sy_answers_free(a);
     else

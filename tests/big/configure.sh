@@ -1,8 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # What configure refuses, each with a reason: fast mathematics however it comes in, 32 bits, an SQLite that is not there or
-# does not start, the build machine's SQLite in a cross build, MPI without shared libraries, a prefix with a space, zlib and zstd that are asked for and not there. And an SQLite
-# in a folder of its own, and the container recipes in a clone that was built in.
+# does not start, the build machine's SQLite in a cross build, MPI without shared libraries, a prefix with a space, zlib and zstd
+# that are asked for and not there. And an SQLite in a folder of its own, a prefix that a link leads to, and the container recipes
+# in a clone that was built in.
 . "$(dirname "$0")/../cli/_common.sh"
 compiler=${CC:-cc}
 unset CC CFLAGS CPPFLAGS LDFLAGS SQLITE_CFLAGS SQLITE_LIBS PKG_CONFIG_LIBDIR PKG_CONFIG_SYSROOT_DIR
@@ -91,10 +92,19 @@ if [ -e /usr/include/sqlite3.h ] && [ -n "$library" ]; then
     cp /usr/include/sqlite3.h "$here/own/include"
     cp -L "$library" "$here/own/lib/libsqlite3.so.0"
     ln -s libsqlite3.so.0 "$here/own/lib/libsqlite3.so"
-    (cd "$here/build2" && "$top/configure" -q --without-mpi --with-sqlite=../own && make -s -j2) >"$here/out" 2>&1 ||
+    mkdir "$here/place"
+    ln -s place "$here/link"
+    (cd "$here/build2" && "$top/configure" -q --without-mpi --with-sqlite=../own --prefix="$here/link//by" && make -s -j2) >"$here/out" 2>&1 ||
         fail "--with-sqlite: $(tail -5 "$here/out")"
     ldd "$here/build2/switchyard" 2>/dev/null | grep -q "$here/own/lib/libsqlite3" ||
         fail "the program does not find the SQLite it was built with"
+    # Installed where a link leads: the folder of its plugins, which configure fixed, is the one beside the program.
+    make -s -C "$here/build2" install >"$here/out" 2>&1 || fail "make install: $(tail -n 3 "$here/out")"
+    for path in "$here/place/by/bin" "$here/link/by/bin" "$here//link//by/./bin"; do
+        exits 0 env -u SWITCHYARD_BACKEND_PATH "$path/switchyard" backends
+        says out '^cpu  .*compute'
+        ! grep -q refused "$here/out" || fail "$path/switchyard refuses plugins of its own: $(cat "$here/out")"
+    done
     # Another one that comes first when the program starts.
     echo 'int sqlite3_libversion_number(void) { return 3007017; } const char *sqlite3_libversion(void) { return "3.7.17"; }' \
         >"$here/old.c"

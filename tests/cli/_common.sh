@@ -162,3 +162,20 @@ bound_by_permissions() {
     chmod +x "$here/bound"
     "$here/bound" version >"$here/unbound" 2>&1 && program=$here/bound
 }
+
+# links_lead FOLDER PAGE...: each link of these pages to a file of FOLDER leads to one, and to a heading to one that is there.
+links_lead() {
+    folder=$1
+    shift
+    for page; do
+        for link in $(sed -n 's/](\([^)#]*\))/\n](\1)\n/gp' "$folder/$page" | sed -n 's/^](\([^:]*\))$/\1/p'); do
+            [ -e "$folder/$(dirname "$page")/$link" ] || fail "$page links to $link, which is not there"
+        done
+        # Links to a heading: FILE#slug, or #slug of the page itself.
+        for link in $(sed -n 's/](\([^)]*#[^)]*\))/\n](\1)\n/gp' "$folder/$page" | sed -n 's/^](\([^:]*\))$/\1/p'); do
+            file=${link%%#*}
+            sed -n 's/^##* //p' "$folder/$(dirname "$page")/${file:-$(basename "$page")}" | tr 'A-Z ' 'a-z-' | tr -cd 'a-z0-9_\n-' |
+                grep -qx -e "${link#*#}" || fail "$page links to $link, a heading that is not there"
+        done
+    done
+}

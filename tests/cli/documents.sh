@@ -28,17 +28,7 @@ for command in $commands; do
     done
 done
 
-for page in "$top"/README.md "$top"/CONTRIBUTING.md "$top"/doc/*.md; do
-    page=${page#"$top"/}
-    for link in $(sed -n 's/](\([^)#]*\))/\n](\1)\n/gp' "$top/$page" | sed -n 's/^](\([^:]*\))$/\1/p'); do
-        [ -e "$top/$(dirname "$page")/$link" ] || fail "$page links to $link, which is not there"
-    done
-    # Links to a heading: FILE#slug, or #slug of the page itself.
-    for link in $(sed -n 's/](\([^)]*#[^)]*\))/\n](\1)\n/gp' "$top/$page" | sed -n 's/^](\([^:]*\))$/\1/p'); do
-        file=${link%%#*}
-        sed -n 's/^##* //p' "$top/$(dirname "$page")/${file:-$(basename "$page")}" | tr 'A-Z ' 'a-z-' | tr -cd 'a-z0-9_\n-' |
-            grep -qx -e "${link#*#}" || fail "$page links to $link, a heading that is not there"
-    done
-done
+# shellcheck disable=SC2046 # several pages
+links_lead "$top" $(cd "$top" && ls README.md CONTRIBUTING.md doc/*.md)
 
 finish

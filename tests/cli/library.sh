@@ -82,6 +82,10 @@ pc=$(find root -name switchyard.pc)
 for example in predict.py pronounce.c train_step.c quickstart.run slurm-train.sh; do
     [ -n "$(find root -path "*/switchyard/examples/$example")" ] || fail "the example $example is not installed"
 done
+documents=$(dirname "$(find root -name README.md)")
+[ -f "$documents/doc/architecture.md" ] || fail "the documents are not installed: $(find root -name '*.md')"
+# shellcheck disable=SC2046 # several pages
+links_lead "$documents" $(cd "$documents" && find . -name '*.md')
 if command -v pkg-config >/dev/null && [ -f "$library" ]; then
     lib=$here/root$(sed -n 's/^libdir=//p' "$pc" | sed "s,\${exec_prefix},$(sed -n 's/^prefix=//p' "$pc"),")
     flags=$(PKG_CONFIG_PATH=$(dirname "$pc") PKG_CONFIG_SYSROOT_DIR=$here/root pkg-config --cflags --libs switchyard) ||
@@ -113,7 +117,41 @@ fi
 # ---- what is installed works, and goes again without leaving a folder ----
 "${MAKE:-make}" -s -C "$build" installcheck DESTDIR="$here/root" >out 2>&1 || fail "make installcheck: $(tail -n 5 out)"
 says out '^cpu trains and answers'
-mv root 'moved away' && (unset SWITCHYARD_BACKEND_PATH; "$(find "$here/moved away" -name switchyard -type f -perm -100)" backends) >out 2>&1 ||
+# By whatever name: each of its plugins is listed once, and none is refused as hidden by itself.
+unset SWITCHYARD_BACKEND_PATH # to the end
+installed=$(find "$here/root" -name switchyard -type f -perm -100)
+bin=${installed#"$here/root"}
+plugins=$(dirname "$(find "$here/root" -name 'switchyard-null.so')")
+lib=${plugins#"$here/root"}
+"$installed" backends | sed -n 's/^\([a-z0-9_]*\)  .*/\1/p' >names
+[ -s names ] && [ -z "$(uniq -d <names)" ] || fail "the installation lists $(cat names)"
+# lists WHAT COMMAND...: the same plugins.
+lists() {
+    what=$1
+    shift
+    "$@" backends >listed 2>&1 || fail "an installation by $what: $(cat listed)"
+    ! grep refused listed >refused || fail "an installation by $what refuses plugins of its own: $(cat refused)"
+    sed -n 's/^\([a-z0-9_]*\)  .*/\1/p' listed | cmp -s - names || fail "an installation by $what lists others: $(cat listed)"
+}
+ln -s root link
+lists 'a symbolic link' "link$bin"
+lists 'a path with //' "$here//root/.//$bin"
+lists 'a relative path' "../$(basename "$here")/root$bin"
+lists PATH env PATH="$here/link$(dirname "$bin"):$PATH" switchyard
+if [ -n "$lib" ]; then # plugins of one folder by many names
+    many=$plugins:$here/link$lib:$here//root/./$lib/:$here/link/../root$lib
+    lists 'many names of its plugins' env SWITCHYARD_BACKEND_PATH="$many" "$installed"
+    mkdir bound
+    if unshare --mount true 2>err; then
+        # shellcheck disable=SC2016 # of the inner shell
+        lists 'a bind mount' unshare --mount sh -c 'mount --bind "$0/root" "$0/bound" || exit 99
+            SWITCHYARD_BACKEND_PATH=$0/root$1:$0/bound$1 "$0/bound$2" "$3"' "$here" "$lib" "$bin"
+    else
+        echo "not tested: an installation by a bind mount: $(cat err)"
+    fi
+fi
+rm link
+mv root 'moved away' && "$(find "$here/moved away" -name switchyard -type f -perm -100)" backends >out 2>&1 ||
     fail "an installation that was moved: $(cat out)"
 says out '^cpu .*compute'
 mv 'moved away' root

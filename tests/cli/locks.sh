@@ -108,6 +108,41 @@ ended
 says young.err 'young holds a run already: add --resume'
 [ ! -f young/metrics.db ] && [ ! -f young/lock ] || fail "a refused start leaves $(ls young)"
 
+# ---- a node that dies: the job that Slurm queues again goes on by the same script, and nobody decides anything ----
+# job NAME=VALUE...: the script of packaging/ in the environment that Slurm gives its job, without Slurm.
+job() {
+    env PATH="$here/bin:$PATH" SLURM_JOB_ID=17 SLURM_CPUS_PER_TASK=1 "$@" bash "$top/packaging/slurm-train.sh" my.run node
+}
+if command -v bash >/dev/null; then
+    sed -e 's|^steps = .*|steps = 400|; s|^schedule = .*|schedule = "constant"|; s|^checkpoint_every = .*|checkpoint_every = 20|' \
+        -e "s|^\[data\]|[task.words]\ntrain = \"$here/train.tsv\"\n\n[data]|" "$top/bench/tiny.run" >my.run
+    exits 0 "$program" train my.run --run-dir undisturbed
+    whole=$(hash_in out)
+    mkdir bin
+    ln -s "$program" bin/switchyard
+    printf '#!/bin/sh\n[ "$1" = --ntasks=1 ] && shift && exec "$@"\n' >bin/srun
+    printf '#!/bin/sh\necho "$*" >>requeued\n' >bin/scontrol
+    chmod +x bin/srun bin/scontrol
+    export SWITCHYARD_LOCK_WAIT=60
+    job >node.out 2>&1 </dev/null &
+    script=$!
+    eventually grep -q '^checkpoint of step 20 saved' node.out
+    owner=$(cut -d ' ' -f 2 node/lock)
+    kill -KILL "$script" "$owner"
+    wait "$script" 2>/dev/null
+    owner=
+    [ "$(cat node/status)" = running ] || fail "the node died too late: $(cat node.out)"
+    sed 's/^[^ ]* /dead-node /' node/lock >lock && mv lock node/lock # the next start is on another node
+    exits 0 job SLURM_RESTART_COUNT=1
+    [ "$(hash_in out)" = "$whole" ] || fail "a job that was queued again has other weights: $(cat out err)"
+    says out '^going on from the checkpoint of step'
+    says err 'on host dead-node, of the same batch job, whose earlier start Slurm has ended (restart 1)'
+    grep -q 'waiting up to' err && fail "the lock of a dead start of the same job is waited for: $(cat err)"
+    [ ! -e requeued ] || fail "a node that died: the script asks for $(cat requeued)"
+else
+    echo "not tested: a job that is queued again; there is no bash, in which its script is written"
+fi
+
 # ---- runs that start together ----
 processes=
 for i in 1 2 3 4 5 6; do

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # What the loops of this folder share: the commands that are made to fail, and what must be true after each.
-# FAULTS=every: the n-th call fails for every n; FAULTS=all, as in `make bigcheck`: every early one, then each fortieth
-# part further on; else a sample.
+# FAULTS=every, as in `make bigcheck`: the n-th call fails for every n; else a sample.
 . "${abs_top_srcdir:?}/tests/cli/_common.sh"
 export LC_ALL=C
 faults=${FAULTS:-some}
@@ -41,8 +40,7 @@ slow=0
 next() {
     case $faults$slow in
     every*) echo $(($1 + 1)) ;;
-    all0) echo $(($1 + 1 + $1 / 40)) ;;
-    all1 | *0) echo $(($1 + 1 + $1 / 2)) ;;
+    *0) echo $(($1 + 1 + $1 / 2)) ;;
     *) echo $(($1 * 4 + 1)) ;;
     esac
 }

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # System calls that fail: a full disk, an I/O error, no more files or permission, at the n-th call of each kind, while a
-# run trains and while commands read it. Needs strace. In `make check` a sample.
+# run trains and while commands read it. Needs strace. In `make check` a sample; in `make bigcheck` each, some 2,000 of 0.6 s.
 . "${abs_top_srcdir:?}/tests/faults/_faults.sh"
 
 command -v strace >/dev/null || { echo "SKIP: no strace here (apt-get install strace)"; exit 77; }

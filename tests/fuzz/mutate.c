@@ -15,7 +15,7 @@
 
 #include "fuzz.h"
 
-enum { LARGEST = 1 << 14, MOST_SEEDS = 64, PATIENCE = 20 }; /* bytes, files, seconds for one input */
+enum { LARGEST = 1 << 14, MOST_SEEDS = 512, PATIENCE = 20 }; /* bytes, files, seconds for one input */
 
 struct input {
     size_t size;
@@ -184,17 +184,20 @@ static int read_file(const char *path, struct input *in)
     return 1;
 }
 
-static void read_seeds(const char *folder)
+/* Whether all files of the folder were read. */
+static int read_seeds(const char *folder)
 {
     char path[4400];
     struct dirent **list;
-    int n = scandir(folder, &list, NULL, alphasort);
+    int n_files = 0, n = scandir(folder, &list, NULL, alphasort);
     for (int i = 0; i < n; i++) {
         snprintf(path, sizeof path, "%s/%s", folder, list[i]->d_name);
+        if (list[i]->d_name[0] != '.') n_files++;
         if (list[i]->d_name[0] != '.' && n_seeds < MOST_SEEDS) n_seeds += read_file(path, &seeds[n_seeds]);
         free(list[i]);
     }
     if (n >= 0) free(list);
+    return n_files == n_seeds;
 }
 
 static void work(long runs, long seconds)
@@ -239,9 +242,12 @@ int main(int argc, char **argv)
         return 0;
     }
     snprintf(folder, sizeof folder, "%s/tests/fuzz/seeds/%s", source ? source : ".", name);
-    read_seeds(folder);
-    if (!n_seeds) {
-        fprintf(stderr, "%s: no files in %s: set abs_top_srcdir to the source tree\n", name, folder);
+    int whole = read_seeds(folder);
+    if (!n_seeds || !whole) {
+        fprintf(stderr,
+                n_seeds ? "%s: %s has a file that cannot be read, or more than MOST_SEEDS files\n"
+                        : "%s: no files in %s: set abs_top_srcdir to the source tree\n",
+                name, folder);
         return 99;
     }
     int status;
