@@ -468,12 +468,15 @@ static int plan_rank(void *arg, const struct syi_rank *rank, struct sy_error *er
     return status;
 }
 
-/* Before a folder is made for the run: what cannot be split over these ranks, or does not fit the budget. */
+/* Before a folder is made for the run: what cannot be split over these ranks, or does not fit the budget; optimizers that
+ * contradict each other are a mistake in the run file. */
 static int check_plan(const struct cli_options *o, struct syi_config *config)
 {
     struct syi_launch launch = train_launch(o, config);
     struct sy_error err = {0};
-    return syi_launch_plan(&launch, plan_rank, config, &err) ? cli_fail(&err) : CLI_DONE;
+    int status = syi_launch_plan(&launch, plan_rank, config, &err);
+    if (status == SY_EMISMATCH) return cli_usage(&err);
+    return status ? cli_fail(&err) : CLI_DONE;
 }
 
 static int run_in(const struct cli_options *o)
