@@ -462,9 +462,6 @@ int syi_config_validate_programs(const struct syi_config *config, struct sy_erro
 /* The error where an expert has no place in a group of so many tokens. Returns SY_EINVAL. */
 int syi_config_no_places(const struct syi_config *config, int training, int64_t tokens, struct sy_error *err);
 
-/* A product of factors (schedules.h); where: the key that it stands in. */
-int syi_config_check_product(const char *where, const char *product, struct sy_error *err) SYI_MUST_CHECK;
-
 /* ---- run_config_optimizers.c ---- */
 
 /* The rules of [optimizer] and its named parts, a part of syi_config_validate_programs. */

@@ -246,21 +246,10 @@ static int check_no_factors(const struct syi_config *config, struct sy_error *er
                      "train.%s is of a learning rate of factors: set train.lr_factors, or leave it out", key);
 }
 
-int syi_config_check_product(const char *where, const char *product, struct sy_error *err)
-{
-    char reason[SYI_TERM_REASON];
-    struct syi_terms *terms = syi_alloc(sizeof *terms, err);
-    if (!terms) return SY_ENOMEM;
-    int status = syi_schedule_read(terms, product, reason);
-    if (status) syi_error(err, status, "%s: %s", where, reason);
-    syi_free(terms);
-    return status;
-}
-
 static int check_factors(const struct syi_config *config, struct sy_error *err)
 {
     if (!*config->train.lr_factors) return check_no_factors(config, err);
-    return syi_config_check_product("train.lr_factors", config->train.lr_factors, err);
+    return syi_schedule_check("train.lr_factors", config->train.lr_factors, err);
 }
 
 static int check_decoding(const struct syi_config *config, struct sy_error *err)

@@ -225,7 +225,7 @@ static int check_schedules(const struct syi_terms *terms, const char *where, str
         const struct syi_transform_scale_by_schedule *a = (const void *)terms->term[t].values;
         size_t n;
         if (terms->term[t].kind == &syi_transform_kinds(&n)[SYI_TRANSFORM_scale_by_schedule])
-            status = syi_config_check_product(where, a->schedule, err);
+            status = syi_schedule_check(where, a->schedule, err);
     }
     return status;
 }
@@ -258,7 +258,7 @@ static int check_chain(const struct syi_optimizer_part *part, struct sy_error *e
                          where, syi_optimizer_info(part->name)->name);
     int status = check_terms(part, where, err);
     snprintf(where, sizeof where, "%s.lr_factors", name);
-    return status || !*part->lr_factors ? status : syi_config_check_product(where, part->lr_factors, err);
+    return status || !*part->lr_factors ? status : syi_schedule_check(where, part->lr_factors, err);
 }
 
 static int check_values(const struct syi_config *config, int i, struct sy_error *err)
