@@ -44,6 +44,14 @@ static int refuse_key(const struct syi_optimizer_part *part, const struct syi_op
                      option->default_text);
 }
 
+/* A mask of all: the default in run directories of earlier versions. */
+static int is_mask_of_all(const struct syi_option *option, const struct syi_optimizer_part *part)
+{
+    const struct syi_strings *list = (const void *)((const char *)part + option->offset);
+    if (option->type != SYI_OPTION_STRINGS || strcmp(option->default_text, "auto") != 0) return 0;
+    return list->n == 1 && !strcmp(list->text, "*");
+}
+
 /* A key that the optimizer does not take has its default. */
 static int check_keys(const struct syi_optimizer_part *part, struct sy_error *err)
 {
@@ -52,7 +60,8 @@ static int check_keys(const struct syi_optimizer_part *part, struct sy_error *er
     for (size_t i = 0; i < kind->n_options && !status; i++) {
         if (syi_optimizer_takes(part->name, kind->options[i].name)) continue;
         status = syi_option_differs(&kind->options[i], part, &differs, err);
-        if (!status && differs) status = refuse_key(part, &kind->options[i], err);
+        if (!status && differs && !is_mask_of_all(&kind->options[i], part))
+            status = refuse_key(part, &kind->options[i], err);
     }
     return status;
 }

@@ -603,6 +603,8 @@ static const struct {
      "optimizer.chain has adafactor 2 times"},
     {"optimizer.name = \"chain\"\noptimizer.chain = [\"schedule_free(scale(-1))\", \"schedule_free(scale(-1))\"]",
      "optimizer.chain has schedule_free 2 times"},
+    {"optimizer.trust_ratio_mask = [\"*kernel\"]", "optimizer.trust_ratio_mask means nothing to adamw"},
+    {"optimizer.trust_ratio_mask = [\"*\"]", NULL}, /* as run directories of earlier versions have it */
     {"optimizer.name = \"chain\"", "optimizer.chain is empty"},
     {"optimizer.chain = [\"scale(2)\"]", "a chain needs name"},
     {"optimizer.name = \"chain\"\noptimizer.b1 = 0.5\noptimizer.chain = [\"scale(2)\"]",
