@@ -122,5 +122,7 @@ int cli_explain(const struct cli_options *o)
     int status = cli_check_launch("explain", o, &config, 0);
     if (status) return status;
     struct syi_launch launch = cli_launch(o, &config);
-    return syi_launch_run(&launch, explain, &r, &err) ? cli_fail(&err) : CLI_DONE;
+    status = syi_launch_run(&launch, explain, &r, &err);
+    if (status == SY_EMISMATCH) return cli_usage(&err); /* optimizers that contradict each other */
+    return status ? cli_fail(&err) : CLI_DONE;
 }

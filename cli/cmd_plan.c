@@ -129,6 +129,7 @@ int cli_plan(const struct cli_options *given)
     struct job job = {.options = given, .config = &config, .report = {.tensors = given->tensors}};
     if (cli_load_config(o.operand[0], &o, &config, &err)) return cli_usage(&err);
     if (o.schedule) return plan_schedule(&o, &config);
+    cli_log_to_stderr(1);
     if (o.partitions && take_t5x_mesh(&o, &job.report, &config, &err)) return cli_usage(&err);
     if (o.devices && (o.ranks || strcmp(o.comm, "auto"))) {
         cli_error("plan: --devices starts no ranks: leave out --ranks and --comm");
@@ -142,5 +143,6 @@ int cli_plan(const struct cli_options *given)
     if (measure_machine(&launch, &o, &job.report, &err)) return cli_fail(&err);
     status =
         o.devices ? syi_launch_plan(&launch, plan, &job, &err) : syi_launch_run(&launch, plan, &job, &err);
+    if (status == SY_EMISMATCH) return cli_usage(&err); /* optimizers that contradict each other */
     return status ? cli_fail(&err) : CLI_DONE;
 }

@@ -319,6 +319,7 @@ struct output {
     struct syi_lock_options lock;
     int existed; /* 1: a run was there when the folder was checked */
     int refused; /* 1: the folder is another run's: an error of usage */
+    int kept;    /* 1: its run.conf stays until the run has begun */
     struct syi_run_dir dir;
     struct syi_metric_sink sink;
     int stored;              /* 1: sink is open */
@@ -366,11 +367,19 @@ static int open_output(void *arg, const struct syi_rank *rank, struct sy_error *
     if (status) return status;
     if (!out->o->quiet) printf("run directory %s\n", path), fflush(stdout);
     status = syi_run_dir_keep_vocabularies(&out->dir, out->config, err);
-    if (!status) status = syi_run_dir_write_config(&out->dir, out->config, err);
+    out->kept = syi_run_dir_exists(path);
+    if (!status && !out->kept) status = syi_run_dir_write_config(&out->dir, out->config, err);
     if (!status) status = syi_run_dir_status(&out->dir, "running", err);
     if (!status) status = open_store(&out->dir, out->config, out->o->resume, &out->sink, err);
     out->stored = !status;
     return status;
+}
+
+/* A checkpoint that does not fit what is asked for now still fits the run.conf that was there. */
+static int write_kept_config(void *arg, struct sy_error *err)
+{
+    struct output *out = arg;
+    return out->kept ? syi_run_dir_write_config(&out->dir, out->config, err) : SY_OK;
 }
 
 /* Rows that are missing do not change how training ended, unless metrics.on_failure is stop. */
@@ -421,6 +430,7 @@ static int train_in(const char *path, int existed, const struct syi_lock_options
                                 .resume = o->resume,
                                 .sink = &out.sink,
                                 .open = open_output,
+                                .begun = write_kept_config,
                                 .open_arg = &out,
                                 .changes = &out.changes,
                                 .report = cli_progress_report(&progress),
@@ -458,12 +468,15 @@ static int plan_rank(void *arg, const struct syi_rank *rank, struct sy_error *er
     return status;
 }
 
-/* Before a folder is made for the run: what cannot be split over these ranks, or does not fit the budget. */
+/* Before a folder is made for the run: what cannot be split over these ranks, or does not fit the budget; optimizers that
+ * contradict each other are a mistake in the run file. */
 static int check_plan(const struct cli_options *o, struct syi_config *config)
 {
     struct syi_launch launch = train_launch(o, config);
     struct sy_error err = {0};
-    return syi_launch_plan(&launch, plan_rank, config, &err) ? cli_fail(&err) : CLI_DONE;
+    int status = syi_launch_plan(&launch, plan_rank, config, &err);
+    if (status == SY_EMISMATCH) return cli_usage(&err);
+    return status ? cli_fail(&err) : CLI_DONE;
 }
 
 static int run_in(const struct cli_options *o)

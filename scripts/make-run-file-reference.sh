@@ -106,7 +106,8 @@ chain = ["clip_by_global_norm(1.0)", "scale_by_adam(b2=0.98)", "masked(add_decay
 ```
 
 A section with a name updates the parameters that `match` has, in its own way and, with `lr_factors`, at its own learning
-rate; `name = "none"` leaves them as they are, without state. `[optimizer]` updates all others:
+rate; `name = "none"` leaves them as they are, without state. `[optimizer]` updates all others where its `name` is written.
+Where it is not, they stay as they are, as under T5X's MultiOptimizer; only beside sections that all are `none` it is adamw:
 
 ```
 [optimizer]

@@ -85,6 +85,7 @@ static int refusal(struct verify_tree *t, const struct verify_row *row, const ch
         status = add_sub(t, k, syi_json_string(json, i), what->optimizer, err);
     }
     if (!status) status = verify_tree_record(t, err);
+    if (status == SY_EMISMATCH) status = err->code = SY_EINVAL; /* an overlap: a wrong value in T5X */
     if (!status) status = check_as_t5x(t, what, err);
     if (!status) syi_json_put_string(answer, "ok");
     return status;

@@ -109,6 +109,14 @@ int syi_edit_distance(const char *a, const char *b);
 /* Whether a name may be a misspelling of a known one: a third of its letters is wrong at most, or one of
  * several. */
 int syi_is_near(const char *name, const char *known);
+/* For "did you mean": of the words offered the nearest that the name may be a misspelling of. Start from {.name = ...};
+ * known is "" until one is offered. */
+struct syi_nearest {
+    const char *name;
+    char known[64];
+    int distance; /* from it to the name */
+};
+void syi_nearest_offer(struct syi_nearest *nearest, const char *word, size_t length);
 
 /* ---- file.c ---- */
 

@@ -9,11 +9,12 @@
 #include "base/transforms.h"
 
 static const struct syi_optimizer_info table[] = {
-#define SY_OPTIMIZER(NAME, name, keys, help) [SYI_OPTIMIZER_##NAME] = {#name, keys, help},
+#define SY_OPTIMIZER(NAME, name, transform, keys, help)                                                      \
+    [SYI_OPTIMIZER_##NAME] = {#name, SYI_TRANSFORM_##transform, keys, help},
 #include "base/optimizers.def"
 #undef SY_OPTIMIZER
-    [SYI_OPTIMIZER_CHAIN] = {"chain", "", "the transforms of the key chain"},
-    [SYI_OPTIMIZER_NONE] = {"none", "", "parameters stay as they are"},
+    [SYI_OPTIMIZER_CHAIN] = {"chain", SYI_TRANSFORM_identity, "", "the transforms of the key chain"},
+    [SYI_OPTIMIZER_NONE] = {"none", SYI_TRANSFORM_identity, "", "parameters stay as they are"},
 };
 
 const struct syi_optimizer_info *syi_optimizer_info(int optimizer)
@@ -47,16 +48,46 @@ int syi_optimizer_takes(int optimizer, const char *key)
     return find_key(always, key) || find_key(table[optimizer].keys, key);
 }
 
-struct syi_optimizer_part syi_optimizer_resolve(const struct syi_optimizer_part *part)
+void syi_optimizers_settle(struct syi_config *config)
+{
+    const struct syi_option *option = syi_optimizer_kind()->options;
+    int name = 0, moves = 0;
+    while (strcmp(option[name].name, "name") != 0) name++;
+    for (int i = 1; i < config->optimizer.n; i++)
+        moves |= config->optimizer.part[i].name != SYI_OPTIMIZER_NONE;
+    if (moves && !(config->optimizer.given >> name & 1)) config->optimizer.part[0].name = SYI_OPTIMIZER_NONE;
+}
+
+/* A number that is auto is the optimizer's. */
+static void resolve_number(const struct syi_option *option, const char *keys, double *field)
+{
+    const char *text = isnan(*field) ? find_key(keys, option->name) : NULL, *end;
+    if (text) *field = syi_parse_double(text, &end);
+}
+
+/* A list that is auto is the optimizer's, or all: T5X knows no masks. */
+static void resolve_list(const struct syi_option *option, const char *keys, int t5x,
+                         struct syi_strings *field)
+{
+    const char *text = find_key(keys, option->name);
+    char own[SYI_CONFIG_STRINGS], reason[SYI_REASON];
+    if (!syi_strings_auto(field)) return;
+    snprintf(own, sizeof own, "%.*s", text ? (int)strcspn(text, " ") : 0, text ? text : "");
+    if (syi_option_parse(option, *own == '[' && !t5x ? own : "[\"*\"]", false, field, reason)) field->n = 0;
+}
+
+struct syi_optimizer_part syi_optimizer_resolve(const struct syi_config *config, int i)
 {
     const struct syi_part_kind *kind = syi_optimizer_kind();
-    struct syi_optimizer_part resolved = *part;
-    for (size_t i = 0; i < kind->n_options; i++) {
-        const struct syi_option *option = &kind->options[i];
-        double *field = (void *)((char *)&resolved + option->offset);
-        if (option->type != SYI_OPTION_FLOAT || !isnan(*field)) continue;
-        const char *text = find_key(table[part->name].keys, option->name), *end;
-        if (text) *field = syi_parse_double(text, &end);
+    struct syi_optimizer_part resolved = config->optimizer.part[i];
+    const char *keys = table[resolved.name].keys;
+    for (size_t k = 0; k < kind->n_options; k++) {
+        const struct syi_option *option = &kind->options[k];
+        void *field = (char *)&resolved + option->offset;
+        if (strcmp(option->default_text, "auto") != 0) continue;
+        if (option->type == SYI_OPTION_FLOAT) resolve_number(option, keys, field);
+        if (option->type == SYI_OPTION_STRINGS)
+            resolve_list(option, keys, config->run.compat == SYI_COMPAT_T5X, field);
     }
     return resolved;
 }

@@ -7,6 +7,7 @@
 
 struct syi_optimizer_info {
     const char *name;
+    int transform;    /* SYI_TRANSFORM_*: the ranges of its arguments hold for keys of the same name */
     const char *keys; /* that it takes, "b1=0.9 nesterov": what stands for auto after '=' */
     const char *help;
 };
@@ -14,8 +15,11 @@ struct syi_optimizer_info {
 const struct syi_optimizer_info *syi_optimizer_info(int optimizer); /* SYI_OPTIMIZER_*; static */
 const struct syi_part_kind *syi_optimizer_kind(void);               /* of [optimizer]; static */
 int syi_optimizer_takes(int optimizer, const char *key); /* whether the key means something to it */
-/* The part with the optimizer's own values in place of "auto". */
-struct syi_optimizer_part syi_optimizer_resolve(const struct syi_optimizer_part *part);
+/* Beside named optimizers that move parameters the others stay as they are, as under T5X's MultiOptimizer, where
+ * optimizer.name was not set: it becomes none. */
+void syi_optimizers_settle(struct syi_config *config);
+/* Part i of the configuration with the optimizer's own values in place of "auto". */
+struct syi_optimizer_part syi_optimizer_resolve(const struct syi_config *config, int i);
 /* Whether a mask takes that name: the first pattern that matches decides, one after '!' excludes; none: no. */
 int syi_mask_match(const struct syi_strings *mask, const char *name);
 

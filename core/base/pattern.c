@@ -70,3 +70,14 @@ int syi_is_near(const char *name, const char *known)
     int length = (int)strnlen(name, 256), third = (length + 1) / 3, distance = syi_edit_distance(name, known);
     return distance < length && distance <= (third > 1 ? third : 1);
 }
+
+void syi_nearest_offer(struct syi_nearest *nearest, const char *word, size_t length)
+{
+    char known[sizeof nearest->known];
+    if (length >= sizeof known) return;
+    snprintf(known, sizeof known, "%.*s", (int)length, word);
+    int distance = syi_edit_distance(nearest->name, known);
+    if (!syi_is_near(nearest->name, known) || (*nearest->known && distance >= nearest->distance)) return;
+    memcpy(nearest->known, known, sizeof known);
+    nearest->distance = distance;
+}

@@ -309,7 +309,8 @@ struct syi_config {
 #define SY_SECTION_END(kind) struct syi_##kind##_part kind;
 #define SY_PARTS_END(kind)                                                                                   \
     struct {                                                                                                 \
-        int32_t n; /* parts given */                                                                         \
+        int32_t n;      /* parts given */                                                                    \
+        uint32_t given; /* of the part without a name: a bit for each of its first keys that was set */      \
         struct syi_##kind##_part part[SYI_CONFIG_PARTS];                                                     \
     } kind;
 #include "base/options.def"
@@ -361,6 +362,7 @@ struct syi_part_kind {
     size_t n_options;
     size_t offset, bytes; /* of the first part in struct syi_config; of a part */
     size_t count; /* of the int32_t that counts the parts in struct syi_config; not of SYI_PART_ONCE */
+    size_t given; /* of its uint32_t `given`; not of SYI_PART_ONCE */
 };
 
 /* A key taken apart. */
@@ -422,6 +424,8 @@ int syi_option_differs(const struct syi_option *option, const void *part, int *d
 
 /* String i of the list, borrowed; i = n gives the end of the last. */
 const char *syi_strings_at(const struct syi_strings *strings, int i);
+/* Whether the list is "auto", of an option whose default that is: one string "auto". */
+int syi_strings_auto(const struct syi_strings *strings);
 
 /* ---- run_config_parts.c: all parts at once ---- */
 
@@ -449,13 +453,19 @@ int syi_config_compare(const struct syi_config *old_config, const struct syi_con
 /* ---- run_config_check.c ---- */
 
 /* All rules between keys that need no file and no number of ranks: the first that is broken is the error.
- * Every command checks what it was given; what is recorded, bound and run relies on it. */
-int syi_config_validate(const struct syi_config *config, struct sy_error *err) SYI_MUST_CHECK;
+ * Every command checks what it was given; what is recorded, bound and run relies on it. What follows from other keys
+ * where it is not written gets its value first (syi_optimizers_settle). */
+int syi_config_validate(struct syi_config *config, struct sy_error *err) SYI_MUST_CHECK;
 /* Of them, those that recording and running programs rely on: model, batches, schedule, decoding. */
 int syi_config_validate_programs(const struct syi_config *config, struct sy_error *err) SYI_MUST_CHECK;
 
 /* The error where an expert has no place in a group of so many tokens. Returns SY_EINVAL. */
 int syi_config_no_places(const struct syi_config *config, int training, int64_t tokens, struct sy_error *err);
+
+/* ---- run_config_optimizers.c ---- */
+
+/* The rules of [optimizer] and its named parts, a part of syi_config_validate_programs. */
+int syi_config_check_optimizers(const struct syi_config *config, struct sy_error *err) SYI_MUST_CHECK;
 
 /* ---- run_config_actions.c ---- */
 

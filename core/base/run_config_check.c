@@ -9,7 +9,6 @@
 #include "base/compat.h"
 #include "base/optimizers.h"
 #include "base/schedules.h"
-#include "base/transforms.h"
 
 /* ---- model ---- */
 
@@ -247,147 +246,10 @@ static int check_no_factors(const struct syi_config *config, struct sy_error *er
                      "train.%s is of a learning rate of factors: set train.lr_factors, or leave it out", key);
 }
 
-/* where: the key that the product stands in. */
-static int check_product(const char *where, const char *product, struct sy_error *err)
-{
-    char reason[SYI_TERM_REASON];
-    struct syi_terms *terms = syi_alloc(sizeof *terms, err);
-    if (!terms) return SY_ENOMEM;
-    int status = syi_schedule_read(terms, product, reason);
-    if (status) syi_error(err, status, "%s: %s", where, reason);
-    syi_free(terms);
-    return status;
-}
-
 static int check_factors(const struct syi_config *config, struct sy_error *err)
 {
     if (!*config->train.lr_factors) return check_no_factors(config, err);
-    return check_product("train.lr_factors", config->train.lr_factors, err);
-}
-
-/* "optimizer" or "optimizer.NAME" */
-static const char *part_text(const struct syi_optimizer_part *part, char text[SYI_KEY])
-{
-    const char *name = part->name_of_part;
-    snprintf(text, SYI_KEY, "optimizer%s%s", *name ? "." : "", name);
-    return text;
-}
-
-static int refuse_key(const struct syi_optimizer_part *part, const struct syi_option *option,
-                      struct sy_error *err)
-{
-    const struct syi_optimizer_info *info = syi_optimizer_info(part->name);
-    char where[SYI_KEY];
-    if (part->name == SYI_OPTIMIZER_CHAIN)
-        return syi_error(err, SY_EINVAL,
-                         "%s.%s: a chain takes its arguments in its transforms, as in "
-                         "chain = [\"scale_by_adam(b2=0.98)\", \"scale_by_learning_rate\"]",
-                         part_text(part, where), option->name);
-    return syi_error(err, SY_EINVAL,
-                     "%s.%s means nothing to %s, which takes %s: leave it out, or give it its default, %s",
-                     part_text(part, where), option->name, info->name, *info->keys ? info->keys : "no keys",
-                     option->default_text);
-}
-
-/* A key that the optimizer does not take has its default. */
-static int check_keys(const struct syi_optimizer_part *part, struct sy_error *err)
-{
-    const struct syi_part_kind *kind = syi_optimizer_kind();
-    int status = SY_OK, differs;
-    for (size_t i = 0; i < kind->n_options && !status; i++) {
-        if (syi_optimizer_takes(part->name, kind->options[i].name)) continue;
-        status = syi_option_differs(&kind->options[i], part, &differs, err);
-        if (!status && differs) status = refuse_key(part, &kind->options[i], err);
-    }
-    return status;
-}
-
-/* Products of factors in arguments. */
-static int check_schedules(const struct syi_terms *terms, const char *where, struct sy_error *err)
-{
-    int status = SY_OK;
-    for (int t = 0; t < terms->n && !status; t++) {
-        const struct syi_transform_scale_by_schedule *a = (const void *)terms->term[t].values;
-        size_t n;
-        if (terms->term[t].kind == &syi_transform_kinds(&n)[SYI_TRANSFORM_scale_by_schedule])
-            status = check_product(where, a->schedule, err);
-    }
-    return status;
-}
-
-static int check_terms(const struct syi_optimizer_part *part, const char *where, struct sy_error *err)
-{
-    char reason[SYI_TERM_REASON];
-    struct syi_terms *terms = syi_alloc(sizeof *terms, err);
-    if (!terms) return SY_ENOMEM;
-    int status = syi_optimizer_read_chain(part, terms, reason);
-    if (status)
-        syi_error(err, status, "%s: %s", where, reason);
-    else
-        status = check_schedules(terms, where, err);
-    syi_free(terms);
-    return status;
-}
-
-static int check_chain(const struct syi_optimizer_part *part, struct sy_error *err)
-{
-    char name[SYI_KEY], where[SYI_KEY + 16];
-    int is_chain = part->name == SYI_OPTIMIZER_CHAIN;
-    snprintf(where, sizeof where, "%s.chain", part_text(part, name));
-    if (is_chain && !part->chain.n)
-        return syi_error(err, SY_EINVAL, "%s is empty: say which transforms it has", where);
-    if (!is_chain && part->chain.n)
-        return syi_error(err, SY_EINVAL, "%s is there, but name = \"%s\": a chain needs name = \"chain\"",
-                         where, syi_optimizer_info(part->name)->name);
-    int status = check_terms(part, where, err);
-    snprintf(where, sizeof where, "%s.lr_factors", name);
-    return status || !*part->lr_factors ? status : check_product(where, part->lr_factors, err);
-}
-
-/* What clips each example sees one example a microbatch, and nothing may change its gradients before or after. */
-static int check_examples(const struct syi_config *config, const struct syi_optimizer_part *part,
-                          struct sy_error *err)
-{
-    char name[SYI_KEY];
-    double clip;
-    int status = syi_optimizer_example_clip(part, &clip, err);
-    const char *wrong = NULL;
-    if (status || clip == 0) return status;
-    if (config->train.microbatches != config->data.batch_size)
-        wrong =
-            "train.microbatches = data.batch_size, a row each (a step takes that many forward and backward "
-            "passes)";
-    else if (config->train.clip_norm != 0)
-        wrong = "train.clip_norm = 0";
-    else if (!syi_compat(config, config->train.microbatch_normalizer))
-        wrong = "train.microbatch_normalizer = \"microbatch\"";
-    else if (config->moe.num_experts && config->moe.scale_expert_gradients)
-        wrong = "moe.scale_expert_gradients = false";
-    if (!wrong) return SY_OK;
-    return syi_error(err, SY_EINVAL, "%s clips the gradients of each example: set %s", part_text(part, name),
-                     wrong);
-}
-
-static int check_optimizers(const struct syi_config *config, struct sy_error *err)
-{
-    int status = SY_OK;
-    if (config->optimizer.part[0].match.n)
-        return syi_error(
-            err, SY_EINVAL,
-            "optimizer.match: [optimizer] updates all parameters that no named one matches: leave "
-            "the key out, or give the section a name");
-    for (int i = 1; i < config->optimizer.n; i++)
-        if (!config->optimizer.part[i].match.n)
-            return syi_error(err, SY_EINVAL,
-                             "optimizer.%s.match is empty: say which parameters it updates, as in "
-                             "[\"*embedding*\"]",
-                             config->optimizer.part[i].name_of_part);
-    for (int i = 0; i < config->optimizer.n && !status; i++) {
-        status = check_chain(&config->optimizer.part[i], err);
-        if (!status) status = check_keys(&config->optimizer.part[i], err);
-        if (!status) status = check_examples(config, &config->optimizer.part[i], err);
-    }
-    return status;
+    return syi_schedule_check("train.lr_factors", config->train.lr_factors, err);
 }
 
 static int check_decoding(const struct syi_config *config, struct sy_error *err)
@@ -578,16 +440,18 @@ static int run_checks(const check_fn *checks, size_t n, const struct syi_config 
 
 int syi_config_validate_programs(const struct syi_config *config, struct sy_error *err)
 {
-    static const check_fn checks[] = {check_ids,     check_positions,  check_sparse_layers, check_capacity,
-                                      check_routers, check_batch,      check_places,        check_buckets,
-                                      check_factors, check_optimizers, check_decoding};
+    static const check_fn checks[] = {
+        check_ids,     check_positions, check_sparse_layers, check_capacity, check_routers,
+        check_batch,   check_places,    check_buckets,       check_factors,  syi_config_check_optimizers,
+        check_decoding};
     return run_checks(checks, SYI_COUNT(checks), config, err);
 }
 
-int syi_config_validate(const struct syi_config *config, struct sy_error *err)
+int syi_config_validate(struct syi_config *config, struct sy_error *err)
 {
     static const check_fn checks[] = {
         check_run,          check_tasks,           check_mixtures,           check_packing,
         check_vocabularies, syi_config_check_init, syi_config_check_actions, syi_config_validate_programs};
+    syi_optimizers_settle(config);
     return run_checks(checks, SYI_COUNT(checks), config, err);
 }

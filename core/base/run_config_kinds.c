@@ -21,7 +21,7 @@
      sizeof(((struct syi_##kind##_part *)0)->key)},
 #include "base/options.def"
 
-#define KIND(kind, help, names, first, count)                                                                \
+#define KIND(kind, help, names, first, count, given)                                                         \
     {#kind,                                                                                                  \
      help,                                                                                                   \
      SYI_PART_##names,                                                                                       \
@@ -29,10 +29,12 @@
      SYI_COUNT(kind##_options),                                                                              \
      offsetof(struct syi_config, first),                                                                     \
      sizeof(struct syi_##kind##_part),                                                                       \
-     count},
-#define SY_SECTION_BEGIN(kind, help) KIND(kind, help, ONCE, kind, 0)
+     count,                                                                                                  \
+     given},
+#define SY_SECTION_BEGIN(kind, help) KIND(kind, help, ONCE, kind, 0, 0)
 #define SY_PARTS_BEGIN(kind, names, help)                                                                    \
-    KIND(kind, help, names, kind.part, offsetof(struct syi_config, kind.n))
+    KIND(kind, help, names, kind.part, offsetof(struct syi_config, kind.n),                                  \
+         offsetof(struct syi_config, kind.given))
 static const struct syi_part_kind kinds[] = {
 #include "base/options.def"
 };

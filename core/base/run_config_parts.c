@@ -70,6 +70,14 @@ int syi_config_add_part(struct syi_config *config, const struct syi_part_kind *k
     return i;
 }
 
+/* That the key was set, of the part without a name. */
+static void note_given(struct syi_config *config, const struct syi_key *key)
+{
+    size_t i = (size_t)(key->option - key->kind->options);
+    uint32_t *given = (uint32_t *)(void *)((char *)config + key->kind->given);
+    if (key->kind->names != SYI_PART_ONCE && !*key->part && i < 32) *given |= UINT32_C(1) << i;
+}
+
 int syi_config_assign(struct syi_config *config, const struct syi_key *key, const char *text, bool bare,
                       char reason[SYI_REASON])
 {
@@ -82,6 +90,7 @@ int syi_config_assign(struct syi_config *config, const struct syi_key *key, cons
         memset(part, 0, key->kind->bytes);
         --*count_of(config, key->kind);
     }
+    if (status == SY_OK) note_given(config, key);
     return status;
 }
 

@@ -231,6 +231,15 @@ static int find_choice(const char *choices, const char *text)
     return -1;
 }
 
+/* Of "|a|b|c" what the text may be meant for. */
+static struct syi_nearest nearest_choice(const char *choices, const char *text)
+{
+    struct syi_nearest nearest = {.name = text};
+    for (const char *at = choices; at; at = strchr(at + 1, '|'))
+        syi_nearest_offer(&nearest, at + 1, strcspn(at + 1, "|"));
+    return nearest;
+}
+
 static int read_choice(struct cursor *c, const struct syi_option *option, bool bare, int *value)
 {
     char text[SYI_CONFIG_STRING];
@@ -238,7 +247,15 @@ static int read_choice(struct cursor *c, const struct syi_option *option, bool b
     int status = read_text(c, bare, text);
     if (status != SY_OK) return status;
     *value = find_choice(option->range, text);
-    return *value < 0 ? refuse(c, option, start) : SY_OK;
+    if (*value >= 0) return SY_OK;
+    struct syi_nearest nearest = nearest_choice(option->range, text);
+    if (!*nearest.known) return refuse(c, option, start);
+    struct syi_text wanted = {0};
+    syi_option_describe(option, &wanted);
+    snprintf(c->reason, SYI_REASON, "%.80s is not accepted, did you mean %s? It takes %s", start,
+             nearest.known, wanted.data ? wanted.data : "another value");
+    syi_text_free(&wanted);
+    return SY_EINVAL;
 }
 
 /* ---- lists ---- */
@@ -261,16 +278,18 @@ const char *syi_strings_at(const struct syi_strings *strings, int i)
     return at;
 }
 
-/* Says which choice is most like the text. */
+int syi_strings_auto(const struct syi_strings *strings)
+{
+    return strings->n == 1 && !strcmp(strings->text, "auto");
+}
+
+/* Says which of the choices the text may be meant for, and what there is. */
 static void suggest(struct cursor *c, const char *choices, const char *text)
 {
-    char word[64], best[64] = "";
-    for (const char *at = choices; at; at = strchr(at + 1, '|')) {
-        snprintf(word, sizeof(word), "%.*s", (int)strcspn(at + 1, "|"), at + 1);
-        if (!*best || syi_edit_distance(text, word) < syi_edit_distance(text, best))
-            memcpy(best, word, sizeof(best));
-    }
-    snprintf(c->reason, SYI_REASON, "unknown %.60s, did you mean %s? There are:", text, best);
+    struct syi_nearest nearest = nearest_choice(choices, text);
+    const char *known = nearest.known;
+    snprintf(c->reason, SYI_REASON, "unknown %.60s%s%s%s There are:", text, *known ? ", did you mean " : ".",
+             known, *known ? "?" : "");
     for (const char *at = choices; at; at = strchr(at + 1, '|')) {
         size_t used = strlen(c->reason);
         snprintf(c->reason + used, SYI_REASON - used, " %.*s", (int)strcspn(at + 1, "|"), at + 1);
@@ -337,14 +356,29 @@ static int read_list(struct cursor *c, const struct syi_option *option, bool bar
 
 /* ---- any type ---- */
 
-/* "auto" of a number whose default that is: NaN, which no number in a run file can be. */
-static int read_auto(struct cursor *c, const struct syi_option *option, double *value)
+/* Takes "auto", quoted or not, off the text where it is the option's default. */
+static int take_auto(struct cursor *c, const struct syi_option *option)
 {
     int quoted = *c->at == '"';
     if (strcmp(option->default_text, "auto") || strncmp(c->at + quoted, "auto", 4)) return 0;
     if (quoted && c->at[5] != '"') return 0;
     c->at += quoted ? 6 : 4;
+    return 1;
+}
+
+/* A number that is auto is NaN, which no number in a run file can be. */
+static int read_auto(struct cursor *c, const struct syi_option *option, double *value)
+{
+    if (!take_auto(c, option)) return 0;
     *value = NAN;
+    return 1;
+}
+
+static int read_auto_list(struct cursor *c, const struct syi_option *option, struct syi_strings *list)
+{
+    if (!take_auto(c, option)) return 0;
+    list->n = 1;
+    memcpy(list->text, "auto", sizeof "auto");
     return 1;
 }
 
@@ -376,9 +410,11 @@ static int read_by_type(struct cursor *c, const struct syi_option *option, bool 
                (read_double(c, &value->number) && in_range(option->range, value->number));
         break;
     case SYI_OPTION_BOOL: good = read_truth(c, &value->truth); break;
+    case SYI_OPTION_STRINGS:
+        good = read_auto_list(c, option, &value->strings) || read_list(c, option, bare, value);
+        break;
     case SYI_OPTION_INTS:
-    case SYI_OPTION_FLOATS:
-    case SYI_OPTION_STRINGS: good = read_list(c, option, bare, value); break;
+    case SYI_OPTION_FLOATS: good = read_list(c, option, bare, value); break;
     case SYI_OPTION_STRING: return read_text(c, bare, value->text);
     case SYI_OPTION_WORD: return read_word(c, bare, value->text);
     case SYI_OPTION_ENUM: return read_choice(c, option, bare, &value->choice);
@@ -472,9 +508,14 @@ void syi_option_print(const struct syi_option *option, const void *field, struct
     case SYI_OPTION_STRING:
     case SYI_OPTION_WORD: print_quoted(field, out); break;
     case SYI_OPTION_ENUM: print_choice(option->range, *(const int *)field, out); break;
+    case SYI_OPTION_STRINGS:
+        if (!strcmp(option->default_text, "auto") && syi_strings_auto(field))
+            syi_text_puts(out, "\"auto\"");
+        else
+            print_list(option->type, field, out);
+        break;
     case SYI_OPTION_INTS:
-    case SYI_OPTION_FLOATS:
-    case SYI_OPTION_STRINGS: print_list(option->type, field, out); break;
+    case SYI_OPTION_FLOATS: print_list(option->type, field, out); break;
     }
 }
 

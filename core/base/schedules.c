@@ -43,3 +43,14 @@ int syi_schedule_read(struct syi_terms *terms, const char *text, char reason[SYI
             status = check_boundaries((const void *)terms->term[i].values, reason);
     return status;
 }
+
+int syi_schedule_check(const char *where, const char *product, struct sy_error *err)
+{
+    char reason[SYI_TERM_REASON];
+    struct syi_terms *terms = syi_alloc(sizeof *terms, err);
+    if (!terms) return SY_ENOMEM;
+    int status = syi_schedule_read(terms, product, reason);
+    if (status) syi_error(err, status, "%s: %s", where, reason);
+    syi_free(terms);
+    return status;
+}

@@ -17,6 +17,8 @@
 /* Reads a product of factors, "constant * linear_warmup(warmup_steps=1000)", added to terms; as
  * syi_terms_read_product, with what must hold between the arguments of a factor. */
 int syi_schedule_read(struct syi_terms *terms, const char *text, char reason[SYI_TERM_REASON]) SYI_MUST_CHECK;
+/* Whether a product can be read; where: the key that it stands in, which opens the message. */
+int syi_schedule_check(const char *where, const char *product, struct sy_error *err) SYI_MUST_CHECK;
 const struct syi_term_kind *syi_schedule_kinds(size_t *n); /* borrowed, static */
 
 #endif

@@ -60,11 +60,16 @@ static const struct syi_option *find_argument(struct reader *r, const struct syi
                                               const char *name)
 {
     struct syi_text known = {0};
-    for (size_t i = 0; i < kind->n_arguments; i++)
-        if (!strcmp(kind->arguments[i].name, name)) return &kind->arguments[i];
-    for (size_t i = 0; i < kind->n_arguments; i++)
-        syi_text_printf(&known, "%s%s", i ? ", " : "", kind->arguments[i].name);
-    refuse(r, "%s has no argument %s: it takes %s", kind->name, name, known.data ? known.data : "none");
+    struct syi_nearest nearest = {.name = name};
+    for (size_t i = 0; i < kind->n_arguments; i++) {
+        const char *argument = kind->arguments[i].name;
+        if (!strcmp(argument, name)) return &kind->arguments[i];
+        syi_nearest_offer(&nearest, argument, strlen(argument));
+        syi_text_printf(&known, "%s%s", i ? ", " : "", argument);
+    }
+    const char *meant = nearest.known, *all = known.data ? known.data : "none";
+    refuse(r, "%s has no argument %s%s%s%s takes %s", kind->name, name, *meant ? ", did you mean " : ": it",
+           meant, *meant ? "? It" : "", all);
     syi_text_free(&known);
     return NULL;
 }

@@ -64,7 +64,7 @@ void syi_term_path(const struct syi_terms *terms, int term, char path[SYI_TERM_P
 static int refuse_inner(const struct syi_chain *chain, int term, struct sy_error *err)
 {
     return syi_error(
-        err, SY_EUNSUPPORTED,
+        err, SY_EMISMATCH,
         "optimizer%s%s.chain: %s stands inside another transform, but looks at all parameters: write it "
         "before that one",
         *chain->options->name_of_part ? "." : "", chain->options->name_of_part,
@@ -110,7 +110,7 @@ static int make(struct syi_chain *chain, const struct syi_config *config, int pa
     int status = SY_OK;
     struct syi_optimizer_part *resolved = syi_alloc(sizeof *resolved, err);
     if (!resolved) return SY_ENOMEM;
-    *resolved = syi_optimizer_resolve(&config->optimizer.part[part]);
+    *resolved = syi_optimizer_resolve(config, part);
     chain->options = &config->optimizer.part[part];
     if (resolved->name == SYI_OPTIMIZER_CHAIN)
         status = read_terms(chain, err);
@@ -165,13 +165,16 @@ static void term_scalars(const struct syi_chain *chain, int begin, int end, cons
     }
 }
 
+double syi_chain_rate(const struct syi_chain *chain, int64_t step, double rate)
+{
+    return chain->rate ? syi_schedule_value(chain->rate, step) : rate;
+}
+
 void syi_optim_scalars(const struct syi_config *config, const struct syi_chain *chains, int64_t step,
                        double rate, double factor, float value[SYI_OPTIM_SCALARS])
 {
     for (int i = 0; i < config->optimizer.n; i++) {
-        struct syi_optim_time time = {.step = step, .rate = rate};
-        if (chains[i].rate) time.rate = syi_schedule_value(chains[i].rate, step);
-        time.rate *= factor;
+        struct syi_optim_time time = {.step = step, .rate = syi_chain_rate(&chains[i], step, rate) * factor};
         term_scalars(&chains[i], 0, chains[i].terms.n, &time, value + syi_optim_scalar_number(i, 0, 0));
     }
 }

@@ -37,6 +37,8 @@ enum {
     SYI_HOST_VALUES = 4, /* most of a term */
     SYI_OPTIM_SCALARS = SYI_CONFIG_PARTS * SYI_TERMS * SYI_HOST_VALUES
 };
+/* The learning rate of a part at a step (from 0): its own, else that of the run, `rate`. */
+double syi_chain_rate(const struct syi_chain *chain, int64_t step, double rate);
 /* Values of the step (from 0) for all terms of all parts, by the numbers of their inputs (role OPTIM_SCALAR); rate:
  * that of the run; factor: of it and of the rates that parts have of their own. */
 void syi_optim_scalars(const struct syi_config *config, const struct syi_chain *chains, int64_t step,
@@ -179,7 +181,7 @@ void syi_store_where(struct syi_program *p, int ok, int value, int to);
 /* ---- update.c ---- */
 
 /* The program of a step: gradient norm over all parameters, finite check, clipping, the chain of each part, the
- * parameters. Two parts that match the same parameter are refused. By role: GRADIENT, GRADIENT_BLOCKS where these are
+ * parameters. Two parts that match the same parameter are refused (SY_EMISMATCH). By role: GRADIENT, GRADIENT_BLOCKS where these are
  * carried, DIRECTION of expert biases and OPTIM_SCALAR come in; the values GRAD_NORM and OK of the step come out. */
 struct syi_model;
 struct syi_update_options {
@@ -201,7 +203,13 @@ int syi_record_exchange(const struct syi_program *update, struct syi_program **p
 /* Whether there will be one, without recording anything. */
 int syi_chains_average(const struct syi_chain *chains, int n);
 
-/* Logs a warning for each pattern of optimizer.*.match that no parameter has, with the nearest name. */
+/* ---- patterns.c ---- */
+
+/* A parameter that two named optimizers match: SY_EMISMATCH names it and both patterns. */
+int syi_check_overlaps(const struct syi_config *config, const struct syi_model *model,
+                       struct sy_error *err) SYI_MUST_CHECK;
+/* Logs a warning for each pattern of [optimizer], also in masks, rules and chains, that no parameter has, with the nearest
+ * names. */
 void syi_warn_of_patterns(const struct syi_config *config, const struct syi_model *model);
 
 /* What the gradient of a parameter is multiplied by before anything else: 1, or as MoeTrainer (T5X,

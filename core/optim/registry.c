@@ -106,7 +106,8 @@ static void lamb(struct syi_terms *t, part *o)
 {
     add_adam(t, o);
     add_decay(t, o);
-    ADD(t, scale_by_trust_ratio);
+    struct syi_transform_scale_by_trust_ratio *a = ADD(t, scale_by_trust_ratio);
+    a->mask = o->trust_ratio_mask;
     add_rate(t);
 }
 
@@ -245,7 +246,7 @@ static void adafactor(struct syi_terms *t, part *o)
 void syi_optimizer_chain(const struct syi_optimizer_part *resolved, struct syi_terms *terms)
 {
     static void (*const chain[])(struct syi_terms *, part *) = {
-#define SY_OPTIMIZER(NAME, name, keys, help) [SYI_OPTIMIZER_##NAME] = name,
+#define SY_OPTIMIZER(NAME, name, transform, keys, help) [SYI_OPTIMIZER_##NAME] = name,
 #include "base/optimizers.def"
 #undef SY_OPTIMIZER
     };

@@ -4,7 +4,6 @@
  * is not finite changes nothing, unless it is looked at after the update only (train.nan_check). */
 #include "config.h"
 
-#include <limits.h>
 #include <string.h>
 
 #include "base/compat.h"
@@ -212,79 +211,6 @@ static void record_metrics(struct update *u)
     }
 }
 
-/* ---- patterns ---- */
-
-static int matches_any(const struct syi_model *model, const char *pattern)
-{
-    for (size_t i = 0; i < model->n; i++)
-        if (model->param[i].init != SYI_INIT_EXPERT_BIAS && syi_pattern_match(pattern, model->param[i].name))
-            return 1;
-    return 0;
-}
-
-static const char *nearest_name(const struct syi_model *model, const char *pattern)
-{
-    const char *nearest = "";
-    int least = INT_MAX;
-    for (size_t i = 0; i < model->n; i++) {
-        int distance = syi_edit_distance(pattern, model->param[i].name);
-        if (distance < least) least = distance, nearest = model->param[i].name;
-    }
-    return nearest;
-}
-
-void syi_warn_of_patterns(const struct syi_config *config, const struct syi_model *model)
-{
-    for (int i = 1; i < config->optimizer.n; i++) {
-        const struct syi_optimizer_part *part = &config->optimizer.part[i];
-        for (int k = 0; k < part->match.n; k++) {
-            const char *pattern = syi_strings_at(&part->match, k);
-            pattern += *pattern == '!';
-            if (!matches_any(model, pattern))
-                syi_log(
-                    SY_LOG_WARN,
-                    "optimizer.%s.match: \"%.200s\" matches no parameter of the model, the nearest is %s: "
-                    "`switchyard plan` prints their names",
-                    part->name_of_part, pattern, nearest_name(model, pattern));
-        }
-    }
-}
-
-/* The first pattern of the part for that name. */
-static const char *pattern_for(const struct syi_optimizer_part *part, const char *name)
-{
-    for (int k = 0; k < part->match.n; k++)
-        if (syi_pattern_match(syi_strings_at(&part->match, k), name)) return syi_strings_at(&part->match, k);
-    return "";
-}
-
-static int check_overlap(const struct syi_config *config, const char *name, struct sy_error *err)
-{
-    const struct syi_optimizer_part *first = NULL;
-    for (int i = 1; i < config->optimizer.n; i++) {
-        const struct syi_optimizer_part *part = &config->optimizer.part[i];
-        if (!syi_mask_match(&part->match, name)) continue;
-        if (first)
-            return syi_error(
-                err, SY_EINVAL,
-                "parameter %s is matched by optimizer.%s.match (\"%.80s\") and by optimizer.%s.match "
-                "(\"%.80s\"): make the patterns narrower",
-                name, first->name_of_part, pattern_for(first, name), part->name_of_part,
-                pattern_for(part, name));
-        first = part;
-    }
-    return SY_OK;
-}
-
-static int check_overlaps(const struct syi_config *config, const struct syi_model *model,
-                          struct sy_error *err)
-{
-    int status = SY_OK;
-    for (size_t i = 0; i < model->n && !status; i++)
-        status = check_overlap(config, model->param[i].name, err);
-    return status;
-}
-
 /* ---- the program ---- */
 
 static int record(struct update *u, struct sy_error *err)
@@ -328,7 +254,7 @@ int syi_record_update(const struct syi_update_options *options, struct syi_progr
                       struct sy_error *err)
 {
     struct update u = {.options = options, .n = options->model->n};
-    int status = check_overlaps(options->config, options->model, err);
+    int status = syi_check_overlaps(options->config, options->model, err);
     if (!status) status = syi_program_new(options->weigh ? "update_metrics" : "update", &u.p, err);
     if (status) return status;
     status = fill(&u, err);

@@ -121,7 +121,7 @@ exits 0 tiny fast $slow --set action.slow.min_lr=0.003
 [ "$(hash_in out)" != "$hash" ] || fail "reducing the rate changed nothing"
 
 # An optimizer with a rate of its own is reduced as well.
-own="$slow --set optimizer.own.match=[\"*embedding*\"] --set optimizer.own.lr_factors=constant(value=0.003)"
+own="$slow --set optimizer.name=adamw --set optimizer.own.match=[\"*embedding*\"] --set optimizer.own.lr_factors=constant(value=0.003)"
 exits 0 tiny own $own
 [ "$(hash_in out)" = "$hash" ] || fail "the rate of an optimizer of its own is not reduced"
 

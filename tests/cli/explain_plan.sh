@@ -67,7 +67,7 @@ sed -n 10p out | grep -q '^the longest step: [0-9.e-]* s or more at [1-9][0-9]* 
 [ "$(head -n 10 out | awk 'NR > 1 && length($0) > 79')" = '' ] || fail "a line of the summary is wide: $(head -n 10 out)"
 shown='plan, optimizers'
 shows '^  optimizer of 54 parameters, 111488 elements: \["scale_by_adam(b1=0.9, b2=0.98, eps=1e-08, eps_root=0.0)", '
-slow='--set optimizer.slow.match=[*embedding] --set optimizer.slow.b1=0.5 --set optimizer.slow.lr_factors=constant(0.1)'
+slow='--set optimizer.name=adamw --set optimizer.slow.match=[*embedding] --set optimizer.slow.b1=0.5 --set optimizer.slow.lr_factors=constant(0.1)'
 still='--set optimizer.still.match=[*scale] --set optimizer.still.name=none'
 exits 0 "$program" plan "$tiny_run" $slow $still
 shows '^  optimizer of 39 parameters, 98560 elements: \["scale_by_adam(b1=0.9,'

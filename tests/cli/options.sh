@@ -84,7 +84,7 @@ file ':2: model.d_model: "wide" is not accepted: it takes an integer' '[model]' 
 file ':2: model.d_model: 0 is not accepted: it takes an integer in 1\.\.' '[model]' 'd_model = 0'
 file ':2: model.d_model: 1.5 is not accepted' '[model]' 'd_model = 1.5'
 file ':2: model.dropout_rate: 1.5 is not accepted: it takes a number in 0\.\.<1' '[model]' 'dropout_rate = 1.5'
-file ':2: train.schedule: "cosin" is not accepted: it takes one of constant' '[train]' 'schedule = "cosin"'
+file ':2: train.schedule: "cosin" is not accepted, did you mean cosine? It takes one of constant' '[train]' 'schedule = "cosin"'
 file ':2: reproducible.enabled: 7 is not accepted: it takes true or false' '[reproducible]' 'enabled = 7'
 file ':2: data.length_buckets: ' '[data]' 'length_buckets = [16, "x"]'
 file ':3: model.d_model is set already on line 2' '[model]' 'd_model = 64' 'd_model = 64'
@@ -107,6 +107,9 @@ says out '^seed = 9$'
 says out '^train = "a/b=c.tsv"$'
 says out '^length_buckets = \[8, 24\]$'
 says out '^d_ff = 64$'
+refused 'optimizer.name: adamx is not accepted, did you mean adamw? It takes one of' config --set optimizer.name=adamx
+refused 'optimizer.name: qqqq is not accepted: it takes one of' config --set optimizer.name=qqqq
+refused 'linear has no argument end_valu, did you mean end_value?' config --set 'train.lr_factors=linear(end_valu=3)'
 refused 'unknown key model.d_modle, did you mean model.d_model?' config --set model.d_modle=3
 refused 'unknown key lr, did you mean train.learning_rate?' config --set lr=1
 refused 'unknown key train.lr, did you mean train.learning_rate?' config --set train.lr=1

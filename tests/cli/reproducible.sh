@@ -47,7 +47,7 @@ same data-2-model-2 --comm thread --ranks 4 --set mesh.data=2 --set mesh.model=2
 same data-2-threads-2 --comm thread --ranks 2 --threads 2 --set mesh.data=2
 
 # A second optimizer with the options of the first changes nothing, on one rank and on several; one of its own does.
-twin='--set optimizer.twin.match=[*embedding*,*layer_norm*]'
+twin="--set optimizer.name=adamw --set optimizer.twin.match=[*embedding*,*layer_norm*]"
 same twin $twin
 same twin-data-2 --comm thread --ranks 2 --set mesh.data=2 --set mesh.zero=1 $twin
 [ "$want" != "$(hash other $twin --set optimizer.twin.b1=0.5)" ] || fail "the second optimizer's options change nothing"

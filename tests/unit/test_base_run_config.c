@@ -423,6 +423,8 @@ Test(run_config, parts_are_printed_as_they_load_again)
     cr_assert_eq(load(&config, two_optimizers, &err), SY_OK, "%s", err.text);
     syi_config_print(&config, false, &out);
     cr_assert_eq(load(&back, out.data, &err), SY_OK, "%s", err.text);
+    back.optimizer.given = config.optimizer.given; /* all keys are printed */
+    back.vocabulary.given = config.vocabulary.given;
     cr_expect_eq(memcmp(&config, &back, sizeof(config)), 0);
     cr_assert_eq(syi_config_compare(&config, &back, count_difference, &seen, NULL), SY_OK);
     cr_expect_eq(seen.length, 0, "%s", seen.data);
@@ -564,6 +566,45 @@ static const struct {
     {"optimizer.name = \"sgd\"\noptimizer.nesterov = true\noptimizer.momentum = 0.5", NULL},
     {"optimizer.name = \"adafactor\"\noptimizer.weight_decay_mask = [\"*kernel\"]",
      "optimizer.weight_decay_mask means nothing to adafactor"},
+    {"optimizer.b2 = 1.0", "optimizer.b2 of adamw: 1.0 is not accepted: it takes a number in 0..<1"},
+    {"optimizer.name = \"lamb\"\noptimizer.b2 = 1.0", "optimizer.b2 of lamb: 1.0 is not accepted"},
+    {"optimizer.name = \"muon\"\noptimizer.b2 = 1.0", "optimizer.b2 of muon: 1.0 is not accepted"},
+    {"optimizer.name = \"schedule_free\"\noptimizer.b2 = 1.0", "optimizer.b2 of schedule_free: 1.0"},
+    {"[optimizer.a]\nmatch = [\"*\"]\nname = \"yogi\"\nb2 = 1",
+     "optimizer.a.b2 of yogi: 1.0 is not accepted"},
+    {"optimizer.name = \"sm3\"\noptimizer.b2 = 0", "optimizer.b2 of sm3: 0.0 is not accepted"},
+    {"optimizer.name = \"sm3\"\noptimizer.b2 = 1.0", NULL},
+    {"optimizer.name = \"muon\"\noptimizer.newton_schulz_steps = 2.7",
+     "optimizer.newton_schulz_steps = 2.7: it takes a whole number"},
+    {"optimizer.name = \"sgd\"\noptimizer.nesterov = true", "optimizer.nesterov: there is no momentum"},
+    {"optimizer.name = \"lars\"\noptimizer.nesterov = true", NULL},
+    {"optimizer.name = \"adafactor\"\noptimizer.dtype_momentum = \"bfloat16\"",
+     "optimizer.dtype_momentum: there is no momentum to keep: set optimizer.beta1"},
+    {"optimizer.name = \"none\"\noptimizer.lr_factors = \"constant\"",
+     "optimizer.lr_factors: the parameters of this section stay as they are"},
+    {"optimizer.b1 = 0.5\n[optimizer.a]\nmatch = [\"*\"]",
+     "optimizer.b1: the parameters of this section stay as they are (optimizer.name = \"none\", which is so beside named"},
+    {"optimizer.name = \"adamw\"\noptimizer.b1 = 0.5\n[optimizer.a]\nmatch = [\"*\"]", NULL},
+    {"optimizer.name = \"adafactor\"\noptimizer.beta1 = -0.5",
+     "optimizer.beta1: -0.5 is not accepted: it takes -1 (no momentum) or a number in 0..<1"},
+    {"optimizer.name = \"adafactor\"\noptimizer.parameter_scale_rules = [\"*:flase\"]",
+     "optimizer.parameter_scale_rules: \"*:flase\": there is no word flase, did you mean false?"},
+    {"optimizer.name = \"adafactor\"\noptimizer.parameter_scale_rules = [\"*\"]",
+     "optimizer.parameter_scale_rules: \"*\" has no colon"},
+    {"optimizer.name = \"adafactor\"\noptimizer.factor_map = [\"*/kernel:heuristc\", \"*:none\"]",
+     "optimizer.factor_map: \"*/kernel:heuristc\": there is no word heuristc, did you mean heuristic?"},
+    {"optimizer.name = \"adafactor\"\noptimizer.factor_map = [\"*:batch row colum\"]",
+     "did you mean column?"},
+    {"optimizer.name = \"adafactor\"\noptimizer.factor_map = [\"*:batch row column none\", \"*: none\"]",
+     NULL},
+    {"optimizer.name = \"chain\"\noptimizer.chain = [\"adafactor(parameter_scale_rules=['*:no'])\"]",
+     "optimizer.chain: adafactor: parameter_scale_rules: \"*:no\": there is no word no"},
+    {"optimizer.name = \"chain\"\noptimizer.chain = [\"adafactor\", \"adafactor\"]",
+     "optimizer.chain has adafactor 2 times"},
+    {"optimizer.name = \"chain\"\noptimizer.chain = [\"schedule_free(scale(-1))\", \"schedule_free(scale(-1))\"]",
+     "optimizer.chain has schedule_free 2 times"},
+    {"optimizer.trust_ratio_mask = [\"*kernel\"]", "optimizer.trust_ratio_mask means nothing to adamw"},
+    {"optimizer.trust_ratio_mask = [\"*\"]", NULL}, /* as run directories of earlier versions have it */
     {"optimizer.name = \"chain\"", "optimizer.chain is empty"},
     {"optimizer.chain = [\"scale(2)\"]", "a chain needs name"},
     {"optimizer.name = \"chain\"\noptimizer.b1 = 0.5\noptimizer.chain = [\"scale(2)\"]",
@@ -572,6 +613,8 @@ static const struct {
      "optimizer.chain: there is no scale_by_adm, did you mean scale_by_adam?"},
     {"optimizer.name = \"chain\"\noptimizer.chain = [\"scale_by_adam(beta=0.5)\"]",
      "scale_by_adam has no argument beta: it takes b1, b2, eps, eps_root"},
+    {"optimizer.name = \"chain\"\noptimizer.chain = [\"scale_by_adam(b3=1)\"]",
+     "scale_by_adam has no argument b3, did you mean b1? It takes b1, b2, eps, eps_root"},
     {"optimizer.name = \"chain\"\noptimizer.chain = [\"scale(1.0, step_size=2.0)\"]",
      "scale: step_size is given twice"},
     {"optimizer.name = \"chain\"\noptimizer.chain = [\"scale_by_adam(b1=1.5)\"]", "b1: 1.5 is not accepted"},
@@ -630,6 +673,32 @@ Test(run_config, cross_checks)
         if (cross_checks[i].wanted)
             cr_expect(strstr(err.text, cross_checks[i].wanted), "%s: wanted: %s", err.text,
                       cross_checks[i].wanted);
+    }
+}
+
+/* What no pattern matches is frozen beside optimizers that move something, unless the run file says otherwise. */
+Test(run_config, what_no_optimizer_claims)
+{
+    static const struct {
+        const char *text;
+        int name;
+    } cases[] = {{"", SYI_OPTIMIZER_ADAMW},
+                 {"[optimizer.a]\nmatch = [\"*\"]", SYI_OPTIMIZER_NONE},
+                 {"[optimizer.a]\nmatch = [\"*\"]\n[optimizer]\nname = \"adamw\"", SYI_OPTIMIZER_ADAMW},
+                 {"[optimizer.a]\nmatch = [\"*\"]\nname = \"none\"", SYI_OPTIMIZER_ADAMW}};
+    for (size_t i = 0; i < SYI_COUNT(cases); i++) {
+        struct syi_config config = defaults();
+        struct syi_config again = config;
+        struct sy_error err = {0};
+        struct syi_text text = {0};
+        cr_assert_eq(load(&config, cases[i].text, &err), SY_OK, "%s", err.text);
+        cr_assert_eq(syi_config_validate(&config, &err), SY_OK, "%s", err.text);
+        cr_expect_eq(config.optimizer.part[0].name, cases[i].name, "%s", cases[i].text);
+        syi_config_print(&config, false, &text);
+        cr_assert_eq(load(&again, text.data, &err), SY_OK, "%s", err.text);
+        cr_assert_eq(syi_config_validate(&again, &err), SY_OK, "%s", err.text);
+        cr_expect_eq(again.optimizer.part[0].name, cases[i].name, "%s, stored", cases[i].text);
+        syi_text_free(&text);
     }
 }
 

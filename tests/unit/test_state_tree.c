@@ -131,8 +131,8 @@ Test(state_tree, counts_follow_from_the_step)
 /* Two optimizers of optax stand as in multi_transform, the tensors keep their names. */
 Test(state_tree, several_optimizers)
 {
-    struct made *m =
-        make("[optimizer.fast]\nname = \"chain\"\nchain = [\"apply_if_finite(trace)\"]\nmatch = [\"a*\"]\n");
+    struct made *m = make(
+        "[optimizer]\nname = \"adamw\"\n[optimizer.fast]\nname = \"chain\"\nchain = [\"apply_if_finite(trace)\"]\nmatch = [\"a*\"]\n");
     cr_assert_eq(m->status, SY_OK, "%s", m->err.text);
     expect(m, P "inner_states/fast/inner_state/inner_state/trace/a/kernel", SYI_LEAF_TENSOR,
            P "inner_state/trace/a/kernel");
@@ -165,7 +165,8 @@ Test(state_tree, what_t5x_does_not_have)
     struct made *none = make("[optimizer]\nname = \"none\"\n");
     cr_expect_eq(none->status, SY_EINVAL);
     release(none);
-    struct made *beside = make("[optimizer.a]\nname = \"adafactor\"\nmatch = [\"a*\"]\n");
+    struct made *beside =
+        make("[optimizer]\nname = \"adamw\"\n[optimizer.a]\nname = \"adafactor\"\nmatch = [\"a*\"]\n");
     cr_expect_eq(beside->status, SY_EUNSUPPORTED);
     release(beside);
     struct made *inside = make(CHAIN("\"clip\", \"adafactor(logical_factor_rules='none')\""));

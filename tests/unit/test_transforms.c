@@ -352,8 +352,8 @@ static const struct named {
     {"fromage", "min_norm = 0.5",
      "\"scale_by_trust_ratio(min_norm=0.5, trust_coefficient=1.0, eps=0.0, mask=['*'])\", \"scale_by_fromage\""},
     {"lamb",
-     "b1 = 0.5\nb2 = 0.7\neps = 0.1\neps_root = 0.2\nweight_decay = 0.3\nweight_decay_mask = [\"d*\"]",
-     "\"scale_by_adam(b1=0.5, b2=0.7, eps=0.1, eps_root=0.2)\", \"add_decayed_weights(weight_decay=0.3, mask=['d*'])\", \"scale_by_trust_ratio(min_norm=0.0, trust_coefficient=1.0, eps=0.0, mask=['*'])\", \"scale_by_learning_rate\""},
+     "b1 = 0.5\nb2 = 0.7\neps = 0.1\neps_root = 0.2\nweight_decay = 0.3\nweight_decay_mask = [\"d*\"]\ntrust_ratio_mask = [\"h*\"]",
+     "\"scale_by_adam(b1=0.5, b2=0.7, eps=0.1, eps_root=0.2)\", \"add_decayed_weights(weight_decay=0.3, mask=['d*'])\", \"scale_by_trust_ratio(min_norm=0.0, trust_coefficient=1.0, eps=0.0, mask=['h*'])\", \"scale_by_learning_rate\""},
     {"lars",
      "weight_decay = 0.3\nweight_decay_mask = [\"d*\"]\ntrust_coefficient = 0.5\neps = 0.2\ntrust_ratio_mask = [\"h*\"]\nmomentum = 0.7\nnesterov = true",
      "\"add_decayed_weights(weight_decay=0.3, mask=['d*'])\", \"scale_by_trust_ratio(min_norm=0.0, trust_coefficient=0.5, eps=0.2, mask=['h*'])\", \"scale_by_learning_rate\", \"trace(decay=0.7, nesterov=true)\""},
@@ -403,6 +403,34 @@ static void compare_named(const struct named *n)
     run_config(&by_name, 0, one);
     run_config(&by_chain, 0, other);
     cr_expect_eq(memcmp(one, other, sizeof one), 0, "%s", n->name);
+}
+
+/* What decays and what is scaled by its trust ratio where the run file does not say it. */
+Test(transforms, masks_follow_the_sources)
+{
+    static const char some[] = "mask=['!*scale', '!*bias', '*']", all[] = "mask=['*']";
+    static const struct {
+        const char *name;
+        int compat;
+        const char *wanted, *other;
+    } cases[] = {{"lamb", SYI_COMPAT_NONE, some, all},  {"lars", SYI_COMPAT_NONE, some, all},
+                 {"lamb", SYI_COMPAT_T5X, all, some},   {"lars", SYI_COMPAT_T5X, all, some},
+                 {"adamw", SYI_COMPAT_NONE, all, some}, {"muon", SYI_COMPAT_NONE, all, some}};
+    for (size_t i = 0; i < SYI_COUNT(cases); i++) {
+        char text[64];
+        struct sy_error err = {0};
+        struct syi_text chain = {0};
+        snprintf(text, sizeof text, "name = \"%s\"\n", cases[i].name);
+        struct syi_config config = config_of(text);
+        config.run.compat = cases[i].compat;
+        struct syi_chain *made = syi_chains_make(&config, &err);
+        cr_assert_not_null(made, "%s", err.text);
+        syi_terms_print_list(&made->terms, &chain);
+        cr_expect(strstr(chain.data, cases[i].wanted) && !strstr(chain.data, cases[i].other), "%s",
+                  chain.data);
+        syi_chains_free(made, config.optimizer.n);
+        syi_text_free(&chain);
+    }
 }
 
 Test(transforms, a_named_optimizer_is_its_chain)

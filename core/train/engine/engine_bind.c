@@ -257,6 +257,26 @@ static int check_weights(struct syi_engine *e, int plan_only, struct sy_error *e
     return SY_OK;
 }
 
+/* What clips each example has one row a microbatch, which no ranks can divide. */
+static int check_examples(const struct syi_engine *e, struct sy_error *err)
+{
+    for (int i = 0; (e->use & SYI_USE_TRAIN) && i < e->config.optimizer.n; i++) {
+        const struct syi_optimizer_part *part = &e->config.optimizer.part[i];
+        const char *name = part->name_of_part;
+        double clip;
+        int status = syi_optimizer_example_clip(part, &clip, err);
+        if (status) return status;
+        if (clip > 0 && e->rank.mesh.size[0] * e->rank.mesh.size[1] > 1)
+            return syi_error(
+                err, SY_EMISMATCH,
+                "optimizer%s%s clips the gradient of each example, so a microbatch has one row, which "
+                "ranks cannot divide: set mesh.data = 1 and mesh.expert = 1, and mesh.model to the number "
+                "of ranks",
+                *name ? "." : "", name);
+    }
+    return SY_OK;
+}
+
 static int make(const struct syi_config *config, const struct syi_rank *rank, int use,
                 const struct syi_engine *lender, int plan_only, struct syi_engine **engine,
                 struct sy_error *err)
@@ -275,6 +295,7 @@ static int make(const struct syi_config *config, const struct syi_rank *rank, in
     e->groups = shape.rows / syi_group_rows(config, &shape, 1);
     int status = check_weights(e, plan_only, err);
     if (!status) status = syi_loss_factor_parse(&e->factor, config->loss.loss_normalizing_factor, err);
+    if (!status) status = check_examples(e, err);
     if (!status && !(e->chains = syi_chains_make(&e->config, err))) status = err->code;
     if (!status) status = bind(e, lender, plan_only, err);
     if (!status && !plan_only) status = take_buffers(e, err);

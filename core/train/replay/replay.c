@@ -8,6 +8,7 @@
 #include "optim/schedule.h"
 #include "train/engine/bad_tensor.h"
 #include "train/engine/train_data.h"
+#include "optim/optim.h"
 #include "train/replay/replay.h"
 #include "train/trainer/rollback.h"
 #include "train/trainer/state_leaves.h"
@@ -87,7 +88,7 @@ static int step(struct replay *r, int64_t index, struct sy_error *err)
     double rate = syi_schedule_value(&r->schedule, index);
     const struct syi_batch *batch;
     int status = syi_train_data_get(&r->data, syi_holes_place(&r->holes, index), &batch, err);
-    r->result->learning_rate = rate * r->factor;
+    r->result->learning_rate = syi_chain_rate(syi_engine_chains(r->engine), index, rate) * r->factor;
     return status ? status : syi_engine_step(r->engine, batch, index, rate, &r->result->step, err);
 }
 

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/compat.h"
+#include "optim/optim.h"
 #include "train/engine/bad_tensor.h"
 #include "train/trainer/rollback.h"
 
@@ -18,14 +19,13 @@ static int is_first(const struct syi_trainer *t)
 
 /* ---- one step ---- */
 
-static void show_progress(struct syi_trainer *t, const struct syi_step_result *result, double rate,
-                          double now)
+static void show_progress(struct syi_trainer *t, const struct syi_step_result *result, double now)
 {
     struct syi_progress progress = {
         .step = t->step,
         .steps = t->config->train.steps,
         .loss = result->loss,
-        .learning_rate = rate,
+        .learning_rate = t->part_rate[0],
         .tokens_per_second = syi_timing_tokens_per_second(&t->timing),
         .step_seconds = syi_timing_median(&t->timing),
     };
@@ -54,7 +54,7 @@ static int tell_first_bad(struct syi_trainer *t, struct sy_error *err)
 
 /* A bad step that ends the run is not counted: its update was left out, so the weights are those before it,
  * or it spoiled them and they are saved no more. */
-static int after_step(struct syi_trainer *t, const struct syi_step_result *result, double rate, double now,
+static int after_step(struct syi_trainer *t, const struct syi_step_result *result, double now,
                       struct sy_error *err)
 {
     struct syi_moment moment = {.kind = SYI_AFTER_STEP, .result = result, .batch = t->batch};
@@ -70,9 +70,9 @@ static int after_step(struct syi_trainer *t, const struct syi_step_result *resul
     if (status || (t->ended && bad)) return status;
     t->step++;
     if (t->back) return syi_trainer_go_back(t, t->step, err);
-    syi_trainer_write_step(t, result, rate);
+    syi_trainer_write_step(t, result);
     if (result->weighed) syi_trainer_write_weights(t);
-    show_progress(t, result, rate, now);
+    show_progress(t, result, now);
     if (t->step % t->config->train.log_every == 0 || t->step >= t->config->train.steps)
         syi_rank_log_steps(&t->log, t->rank, t->step, t->config->train.steps);
     return SY_OK;
@@ -83,6 +83,14 @@ static int64_t targets_of(const struct syi_trainer *t, const struct syi_step_res
 {
     int all = syi_compat(t->config, t->config->metrics.divide_by);
     return all ? (int64_t)t->batch->rows * t->batch->target_length : result->target_tokens;
+}
+
+/* What the step that was made moved by; rate: that of the run. */
+static void note_rates(struct syi_trainer *t, double rate)
+{
+    const struct syi_chain *chains = syi_engine_chains(t->engine);
+    for (int i = 0; i < t->config->optimizer.n; i++)
+        t->part_rate[i] = syi_chain_rate(&chains[i], t->step, rate) * syi_actions_rate_factor(&t->actions);
 }
 
 static int train_step(struct syi_trainer *t, struct sy_error *err)
@@ -100,7 +108,8 @@ static int train_step(struct syi_trainer *t, struct sy_error *err)
     now = syi_seconds();
     syi_timing_add(&t->timing, now - begin, result.input_tokens + result.target_tokens);
     syi_rates_add(&t->rates, now - begin, t->batch->rows, targets_of(t, &result));
-    status = after_step(t, &result, rate * syi_actions_rate_factor(&t->actions), now, err);
+    note_rates(t, rate);
+    status = after_step(t, &result, now, err);
     if (first) syi_trainer_write_seconds(t, t->step, "timing/first_step_seconds", now - begin);
     return status;
 }

@@ -291,6 +291,13 @@ static int begin(struct syi_trainer *t, struct sy_error *err)
     return tell_init(t, err);
 }
 
+/* The run directory says what the run is from now on. */
+static int tell_begun(struct syi_trainer *t, struct sy_error *err)
+{
+    const struct syi_train_job *job = t->job;
+    return t->rank->rank == 0 && job->begun ? job->begun(job->open_arg, err) : SY_OK;
+}
+
 /* ---- the whole ---- */
 
 static void tell_end(struct syi_trainer *t, struct training *training)
@@ -350,6 +357,7 @@ static int train_rank(void *arg, const struct syi_rank *rank, struct sy_error *e
     if (!status) status = open_run(t, err);
     if (!status) introduce(t);
     if (!status) status = begin(t, err);
+    if (!status) status = tell_begun(t, err);
     if (!status) status = ask_at(t, SYI_AT_START, err);
     if (!status) status = syi_trainer_loop(t, err);
     if (!status) status = ask_at(t, SYI_AT_END, err);

@@ -95,6 +95,9 @@ struct syi_train_job {
     /* Opens dir and sink. Called once, by rank 0, when data are read, memory is taken and all ranks stand, so that
      * what fails before leaves no run directory. rank: rank 0, which knows the kernels that were taken. */
     int (*open)(void *open_arg, const struct syi_rank *rank, struct sy_error *err);
+    /* Called by rank 0 once the run has its weights and its place, so that what a resumed run is refused for leaves its
+     * run directory as it was. NULL: nothing is left to write. */
+    int (*begun)(void *open_arg, struct sy_error *err);
     void *open_arg;
     /* Once open: keys that a resumed run has other values of than before, a line each; NULL: not known. */
     const struct syi_text *changes;

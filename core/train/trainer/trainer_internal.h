@@ -20,7 +20,8 @@ struct syi_trainer {
     const struct syi_config *config;
     const struct syi_rank *rank;
     struct syi_engine *engine;
-    struct syi_schedule schedule; /* the learning rate of a step */
+    struct syi_schedule schedule;       /* the learning rate of a step */
+    double part_rate[SYI_CONFIG_PARTS]; /* of the last step: that of each optimizer, by its number */
     struct syi_train_data data;
     struct syi_row_position rows;       /* of packed rows: where to look for those of the next step */
     int told_to_wait;                   /* 1: that steps wait for batches was reported */
@@ -109,7 +110,7 @@ void syi_trainer_event(struct syi_trainer *t, const char *kind, const char *text
 /* Of another step than the run is at. */
 void syi_trainer_event_at(struct syi_trainer *t, int64_t step, const char *kind, const char *text);
 /* After each step; what of it is due goes to the sink. */
-void syi_trainer_write_step(struct syi_trainer *t, const struct syi_step_result *result, double rate);
+void syi_trainer_write_step(struct syi_trainer *t, const struct syi_step_result *result);
 /* The weight metrics of a step that has them. */
 void syi_trainer_write_weights(struct syi_trainer *t);
 /* How long something of a step took: "timing/checkpoint_seconds". */

@@ -133,7 +133,20 @@ static void write_waiting(struct syi_trainer *t, double steps, double step_secon
     syi_trainer_warn(t, t->step, "data", text);
 }
 
-void syi_trainer_write_step(struct syi_trainer *t, const struct syi_step_result *result, double rate)
+/* That of [optimizer], and those that named optimizers have of their own. */
+static void write_rates(struct syi_trainer *t)
+{
+    for (int i = 1; i < t->config->optimizer.n; i++) {
+        const struct syi_optimizer_part *part = &t->config->optimizer.part[i];
+        char name[SYI_PART_NAME + 16];
+        snprintf(name, sizeof name, "learning_rate/%s", part->name_of_part);
+        if (*part->lr_factors) write_metric(t, name, t->part_rate[i]);
+    }
+    write_metric(t, "learning_rate", t->part_rate[0]);
+    write_metric(t, "learning_rate/current", t->part_rate[0]);
+}
+
+void syi_trainer_write_step(struct syi_trainer *t, const struct syi_step_result *result)
 {
     struct syi_step_metric metric[SYI_STEP_METRICS_MOST];
     struct syi_rate speed[SYI_RATES];
@@ -153,8 +166,7 @@ void syi_trainer_write_step(struct syi_trainer *t, const struct syi_step_result 
     syi_timing_row(&t->timing, &step_seconds, &tokens_per_second);
     if (steps) write_waiting(t, (double)steps, step_seconds);
     write_metric(t, "timing/uptime", syi_seconds() - t->begin);
-    write_metric(t, "learning_rate", rate);
-    write_metric(t, "learning_rate/current", rate);
+    write_rates(t);
     write_metric(t, "tokens_per_second", tokens_per_second);
     write_metric(t, "step_seconds", step_seconds);
 }

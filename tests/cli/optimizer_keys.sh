@@ -1,0 +1,94 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Keys of [optimizer]: what does not fit is refused, with the key and what to write; what a resume is refused for leaves the
+# run as it was.
+. "$(dirname "$0")/_common.sh"
+data "$here/train.tsv" 100 1
+cd "$here" || exit 99
+tiny_run=$top/bench/tiny.run
+small='--quiet --threads 1 --set train.steps=2 --set train.checkpoint_every=2 --set data.batch_size=8
+    --set data.length_buckets=[24]'
+
+# ---- resume ----
+# shellcheck disable=SC2086
+exits 0 tiny run $small --set optimizer.name=sgd --set optimizer.a.name=sgd --set optimizer.a.momentum=0.9 \
+    --set 'optimizer.a.match=["encoder/*"]'
+cp run/run.conf before.conf
+exits 1 "$program" train --resume run --quiet --threads 1 --set train.steps=4 --set optimizer.a.momentum=0
+says err 'state/param_states/'
+cmp -s run/run.conf before.conf || fail "a refused resume changed run.conf: $(diff before.conf run/run.conf)"
+exits 0 "$program" train --resume run --quiet --threads 1
+exits 0 "$program" train --resume run --quiet --threads 1 --set train.steps=4 --set optimizer.a.momentum=0.5
+grep -q '^momentum = 0.5$' run/run.conf || fail "run.conf does not say what the run goes on with"
+# Arguments of a chain change as those of a named optimizer do; what its state is does not.
+chain='optimizer.chain=["trace(0.9)", "scale_by_learning_rate"]'
+# shellcheck disable=SC2086
+exits 0 tiny chain $small --set optimizer.name=chain --set "$chain"
+exits 0 "$program" train --resume chain --quiet --threads 1 --set train.steps=4 \
+    --set 'optimizer.chain=["trace(0.5)", "scale_by_learning_rate"]'
+says err 'optimizer.chain changes from .*0.9.* to .*0.5'
+cp chain/run.conf before.conf
+exits 1 "$program" train --resume chain --quiet --threads 1 --set train.steps=6 \
+    --set 'optimizer.chain=["ema(0.5)", "scale_by_learning_rate"]'
+says err 'state/param_states/0/'
+cmp -s chain/run.conf before.conf || fail "another chain that was refused changed run.conf"
+
+# ---- what no optimizer claims ----
+claimed='--set optimizer.a.match=["encoder/*"]'
+exits 0 "$program" plan "$tiny_run" $claimed
+says out '^  optimizer of [0-9]* parameters, [0-9]* elements: none, they stay as they are$'
+exits 0 "$program" plan "$tiny_run" $claimed --set optimizer.name=adamw
+says out '^  optimizer of [0-9]* parameters, [0-9]* elements: \["scale_by_adam('
+# shellcheck disable=SC2086
+exits 0 tiny frozen $small $claimed
+exits 0 "$program" config frozen
+says out '^name = "none"$'
+
+# ---- learning rates of their own ----
+own='--set optimizer.name=adamw --set optimizer.lr_factors=constant(0.25) --set optimizer.a.match=["encoder/*"]
+    --set optimizer.a.lr_factors=constant(0.5) --set optimizer.b.match=["decoder/*"]'
+# shellcheck disable=SC2086
+exits 0 tiny rates $small $own --set metrics.every=1 --set train.learning_rate=0.125 --set train.schedule=constant \
+    --set train.warmup_steps=0
+[ "$(query rates "SELECT value FROM valid_metric WHERE name = 'learning_rate' AND step = 2")" = 0.25 ] ||
+    fail "the rate of [optimizer] is not stored: $(query rates "SELECT value FROM valid_metric WHERE name = 'learning_rate'")"
+[ "$(query rates "SELECT value FROM valid_metric WHERE name = 'learning_rate/a' AND step = 2")" = 0.5 ] ||
+    fail "the rate of [optimizer.a] is not stored"
+[ "$(query rates "SELECT count(*) FROM valid_metric WHERE name = 'learning_rate/b'")" = 0 ] ||
+    fail "a rate that is the run's is stored twice"
+# shellcheck disable=SC2086
+exits 0 "$program" plan "$tiny_run" --schedule $own
+[ "$(grep '^learning rate by ' out | cut -d' ' -f4 | tr '\n' ' ')" = 'optimizer.lr_factors optimizer.a.lr_factors train.schedule ' ] ||
+    fail "the curves are $(grep '^learning' out)"
+# shellcheck disable=SC2086
+exits 0 "$program" plan "$tiny_run" --schedule --json $own
+says out '^{"schedule":\[{"step":0,"learning_rate":0.25}.*"others":\[{"key":"optimizer.a.lr_factors","schedule":\[{"step":0,"learning_rate":0.5}'
+exits 0 "$program" plan "$tiny_run" --schedule --set 'optimizer.a.match=["encoder/*"]'
+[ "$(grep -c '^learning rate by ' out)" -eq 1 ] || fail "one rate has several curves: $(grep '^learning' out)"
+
+# ---- patterns ----
+exits 0 "$program" plan "$tiny_run" --set optimizer.name=adamw --set 'optimizer.weight_decay_mask=["!*skale", "*"]'
+says err 'warning: optimizer.weight_decay_mask: "\*skale" matches no parameter of the model, the nearest: .*scale.*plan --tensors'
+
+# ---- chains that contradict themselves are mistakes of the run file ----
+for command in 'train --run-dir refused' plan explain; do
+    # shellcheck disable=SC2086
+    exits 2 "$program" $command "$tiny_run" --set task.words.train="$here/train.tsv" \
+        --set 'optimizer.a.match=["encoder/*"]' --set 'optimizer.b.match=["*kernel"]'
+    says err 'is matched by optimizer.a.match ("encoder/\*") and by optimizer.b.match ("\*kernel")'
+    # shellcheck disable=SC2086
+    exits 2 "$program" $command "$tiny_run" --set task.words.train="$here/train.tsv" --set optimizer.name=chain \
+        --set 'optimizer.chain=["masked(clip_by_global_norm(1.0))", "scale_by_learning_rate"]'
+    says err 'optimizer.chain: clip_by_global_norm stands inside another transform'
+done
+[ ! -e refused ] || fail "a refused training left a run directory"
+
+# ---- what clips each example has rows that no ranks divide ----
+one_row='--set optimizer.name=dpsgd --set train.microbatches=8 --set train.microbatch_normalizer=microbatch
+    --set train.clip_norm=0 --set moe.scale_expert_gradients=false'
+for axis in data expert; do
+    # shellcheck disable=SC2086
+    exits 2 tiny refused $small $one_row --comm thread --ranks 2 --set mesh.$axis=2
+    says err 'optimizer clips the gradient of each example, so a microbatch has one row'
+done
+finish
