@@ -115,6 +115,17 @@ int syi_actions_run(struct syi_actions *actions, const struct syi_moment *moment
     return status;
 }
 
+int syi_actions_follow(struct syi_actions *actions, const struct syi_moment *moment, struct sy_error *err)
+{
+    struct syi_verdict verdict = {0};
+    int status = SY_OK;
+    for (int i = 0; i < actions->config->action.n && !status; i++) {
+        struct syi_action_call call = call_of(actions, i);
+        if (kind_of(actions, i)->rate_factor) status = ask(&call, moment, &verdict, err);
+    }
+    return status;
+}
+
 /* ---- what the kinds add up to ---- */
 
 double syi_actions_rate_factor(const struct syi_actions *actions)
@@ -122,18 +133,6 @@ double syi_actions_rate_factor(const struct syi_actions *actions)
     double factor = 1;
     for (int i = 0; i < actions->config->action.n; i++)
         if (kind_of(actions, i)->rate_factor) factor *= kind_of(actions, i)->rate_factor(&actions->state[i]);
-    return factor;
-}
-
-double syi_checkpoint_rate_factor(const struct syi_config *config, const struct syi_checkpoint_meta *meta)
-{
-    double factor = 1;
-    for (int i = 0; i < config->action.n; i++) {
-        const struct syi_action_part *part = &config->action.part[i];
-        for (int k = 0; kinds[part->kind]->rate_factor && k < meta->n_actions; k++)
-            if (!strcmp(meta->action[k].name, part->name_of_part))
-                factor *= kinds[part->kind]->rate_factor(&meta->action[k]);
-    }
     return factor;
 }
 
