@@ -76,6 +76,8 @@ exits 0 tiny back $same --set train.schedule=constant --set train.warmup_steps=0
     --set train.learning_rate=70 --set action.n.kind=terminate_on_nan --set action.n.policy=rollback --set train.steps=16
 from=$(query back 'SELECT max(start_step) FROM run')
 [ "$from" -ge 0 ] || fail "there was no way back"
+[ "$(query back "SELECT count(*) FROM event WHERE kind = 'first_not_finite' AND text LIKE '%, of layer  (%'")" = 0 ] ||
+    fail "the first tensor has no layer: $(query back "SELECT text FROM event WHERE kind = 'first_not_finite'")"
 for step in $((from + 1)) $((from + 2)) 16; do
     exits 0 "$program" replay back --step "$step"
     [ "$(grep -c ', as stored$' out)" = 3 ] || fail "step $step after a way back: $(cat out)"
