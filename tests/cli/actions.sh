@@ -145,6 +145,12 @@ exits 0 tiny missing $slow --set train.steps=3 --set action.best.metric=chrf --s
 says err 'keep_best of \[action.best\]: there is no value of an evaluation called "chrf"'
 says err 'reduce_lr_on_plateau of \[action.slow\]: there is no evaluation called "nobody/valid"'
 
+# Of a step every metric that all ranks have, the learning rate too.
+exits 0 tiny watches $same --set train.steps=3 --set action.rate.metric=learning_rate --set action.rate.task=train --set action.rate.patience=9 \
+    --set action.nan.kind=terminate_on_nan --set action.nan.metric=weight_rms
+[ "$(wc -l <err)" = 1 ] || fail "not one warning: $(cat err)"
+says err 'terminate_on_nan of \[action.nan\]: there is no value of a step called "weight_rms": it looks at gradients alone'
+
 # ---- programs ----
 # shellcheck disable=SC2016
 exits 0 tiny told $same --set train.steps=4 --set task.words.valid=valid.tsv --set train.evaluate_every=2 \

@@ -235,6 +235,12 @@ says out '^not_finite: .* are not finite .*training goes on'
 [ "$(query wild "SELECT count(*) FROM event WHERE kind = 'not_finite'")" = 1 ] || fail "a bad step is no event"
 [ "$(hash_in out)" = "$hash" ] || fail "the update of a bad step was not left out"
 
+# An evaluation of nothing has no loss, whatever the learning rate is.
+printf '%0100d\tA\n' 1 >toolong.tsv
+exits 1 tiny nothing --set train.steps=1 --set task.words.valid=toolong.tsv --set decode.max_length=2 \
+    --set action.nan.kind=terminate_on_nan --set action.nan.task=words/valid
+says err 'for no item fits: raise data.max_input_length'
+
 # Looked for after the update: what the bad step made is never saved, neither at once nor later.
 after="$wild --set train.nan_check=after --set train.checkpoint_every=1 --set task.words.valid=valid.tsv
     --set train.evaluate_every=1 --set action.words.metric=wer --set decode.max_length=2"
