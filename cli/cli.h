@@ -155,6 +155,10 @@ int cli_load_config(const char *run_file, const struct cli_options *options, str
 /* The same over the values of a run directory or a packed model, without sizes of a mesh that do not make these ranks. */
 int cli_load_run(const char *run_dir, const struct cli_options *options, struct syi_config *config,
                  struct sy_error *err);
+/* The same of a run directory whose settings `change` replaces by others, before --set; where ranks meet, on rank 0. */
+typedef int (*cli_settings_fn)(void *arg, struct syi_config *config, struct sy_error *err);
+int cli_load_run_as(const char *run_dir, const struct cli_options *options, cli_settings_fn change, void *arg,
+                    struct syi_config *config, struct sy_error *err);
 /* The same for the run itself, which keeps the names of its vocabularies. */
 int cli_load_to_resume(const char *run_dir, const struct cli_options *options, struct syi_config *config,
                        struct sy_error *err);

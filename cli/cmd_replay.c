@@ -12,7 +12,7 @@
 #include "base/safetensors.h"
 #include "base/text.h"
 #include "cli/cli.h"
-#include "metrics/query.h"
+#include "cli/replay_stored.h"
 #include "train/replay/replay.h"
 
 /* ---- tensors that were asked for ---- */
@@ -104,33 +104,7 @@ static void free_dump(struct dump *dump)
     syi_free(dump->data);
 }
 
-/* ---- the stored loss ---- */
-
-static int take_number(void *arg, const char *line)
-{
-    double *value = arg;
-    char *end;
-    double number = strtod(line, &end);
-    if (end != line && !*end) *value = number;
-    return SY_OK;
-}
-
-/* NaN: none is stored, as metrics.every leaves steps out and a step that ended the run has none. */
-static double stored_loss(const char *run_dir, int64_t step)
-{
-    char path[SYI_CONFIG_STRING + 16], sql[160];
-    double value = NAN;
-    struct sy_error ignored = {0};
-    snprintf(path, sizeof path, "%s/metrics.db", run_dir);
-    snprintf(sql, sizeof sql,
-             "SELECT printf('%%!.17g', value) FROM valid_metric WHERE name = 'loss' AND step = %" PRId64,
-             step);
-    const struct syi_query query = {.sql = sql, .format = SYI_QUERY_TSV};
-    if (syi_query_run(path, &query, take_number, &value, &ignored)) return NAN;
-    return value;
-}
-
-/* ---- the command ---- */
+/* ---- numbers, and what is stored of them ---- */
 
 /* A NaN has no sign here, whichever the processor gave it. */
 static void print_number(const char *before, double value)
@@ -140,20 +114,31 @@ static void print_number(const char *before, double value)
     printf("%s%s", before, text);
 }
 
-/* CLI_FAILED: the loss is not the stored one. */
-static int print_result(const char *run_dir, int64_t step, const struct syi_replay_result *r)
+/* A number of the step beside the stored one. metrics.every leaves steps out, and a step that ended the run has none.
+ * Returns 1 if it is another. */
+static int print_held(const struct cli_stored *stored, int64_t step, const char *name, const char *before,
+                      double value)
 {
-    double stored = stored_loss(run_dir, step);
-    int differs = !isnan(stored) && stored != r->step.loss;
+    double kept = NAN;
+    int there = cli_stored_number(stored, name, step, &kept);
+    int differs = there && kept != value && !(isnan(kept) && isnan(value));
+    print_number(before, value);
+    if (!there) printf(", which is not stored\n");
+    if (differs) print_number(", but ", kept);
+    if (there) printf(differs ? " is stored\n" : ", as stored\n");
+    return differs;
+}
+
+/* CLI_FAILED: a number is not the stored one. */
+static int print_result(const struct cli_stored *stored, int64_t step, const struct syi_replay_result *r)
+{
     if (r->from < 0)
         printf("step %" PRId64 ", from the seed\n", step);
     else
         printf("step %" PRId64 ", from the checkpoint of step %" PRId64 "\n", step, r->from);
-    print_number("loss ", r->step.loss);
-    if (isnan(stored)) printf(", which is not stored\n");
-    if (differs) print_number(", but ", stored);
-    if (!isnan(stored)) printf(differs ? " is stored\n" : ", as stored\n");
-    printf("gradient norm %.9g, learning rate %.9g\n", r->step.grad_norm, r->learning_rate);
+    int differs = print_held(stored, step, "loss", "loss ", r->step.loss);
+    differs |= print_held(stored, step, "weight_gradient_norm", "gradient norm ", r->step.grad_norm);
+    differs |= print_held(stored, step, "learning_rate", "learning rate ", r->learning_rate);
     if (!r->n_not_finite) {
         printf("all %" PRId64 " tensors that the step writes are finite\n", r->n_tensors);
         return differs ? CLI_FAILED : CLI_DONE;
@@ -168,7 +153,10 @@ static int print_result(const char *run_dir, int64_t step, const struct syi_repl
     return differs ? CLI_FAILED : CLI_DONE;
 }
 
-static int replay(const struct cli_options *o, const struct syi_config *config, struct dump *dump)
+/* ---- the command ---- */
+
+static int replay(const struct cli_options *o, const struct syi_config *config, struct cli_stored *stored,
+                  struct dump *dump)
 {
     struct sy_error err = {0};
     struct syi_replay_result result;
@@ -178,9 +166,11 @@ static int replay(const struct cli_options *o, const struct syi_config *config, 
                                        .pattern = o->dump.item,
                                        .n_patterns = o->dump.n,
                                        .arg = dump,
-                                       .seen = seen};
+                                       .seen = seen,
+                                       .stored_arg = stored,
+                                       .evaluated = cli_stored_evaluated};
     if (syi_replay_run(&job, &result, &err)) return cli_fail(&err);
-    int status = print_result(o->operand[0], o->step, &result);
+    int status = print_result(stored, o->step, &result);
     for (int i = 0; i < o->dump.n && !result.n_seen; i++)
         cli_error("replay: no tensor is called %s", o->dump.item[i]);
     if (o->dump.n && !result.n_seen) return CLI_FAILED;
@@ -188,11 +178,36 @@ static int replay(const struct cli_options *o, const struct syi_config *config, 
     return status;
 }
 
-int cli_replay(const struct cli_options *o)
+struct settings {
+    const struct cli_options *options;
+    const struct cli_stored *stored;
+};
+
+static int change_settings(void *arg, struct syi_config *config, struct sy_error *err)
+{
+    const struct settings *s = arg;
+    return cli_stored_settings(s->stored, s->options->operand[0], s->options->step, config, err);
+}
+
+static int replay_stored(const struct cli_options *o, struct cli_stored *stored)
 {
     struct syi_config config;
     struct sy_error err = {0};
     struct dump dump = {.keep = o->write != NULL};
+    struct settings settings = {o, stored};
+    if (cli_load_run_as(o->operand[0], o, change_settings, &settings, &config, &err))
+        return err.code == SY_EMISMATCH ? cli_fail(&err) : cli_usage(&err);
+    int status = cli_check_launch("replay", o, &config, 1);
+    if (status) return status;
+    cli_log_to_stderr(1);
+    status = replay(o, &config, stored, &dump);
+    free_dump(&dump);
+    return status;
+}
+
+int cli_replay(const struct cli_options *o)
+{
+    struct cli_stored stored;
     if (o->step <= 0) {
         cli_error("replay: give the step with --step N, 1 is the first");
         return CLI_USAGE;
@@ -201,11 +216,8 @@ int cli_replay(const struct cli_options *o)
         cli_error("replay: --write FILE needs tensors: give them with --dump PATTERN");
         return CLI_USAGE;
     }
-    if (cli_load_run(o->operand[0], o, &config, &err)) return cli_usage(&err);
-    int status = cli_check_launch("replay", o, &config, 1);
-    if (status) return status;
-    cli_log_to_stderr(1);
-    status = replay(o, &config, &dump);
-    free_dump(&dump);
+    cli_stored_open(&stored, o->operand[0]);
+    int status = replay_stored(o, &stored);
+    cli_stored_close(&stored);
     return status;
 }

@@ -269,9 +269,12 @@ static int open_store(const struct syi_run_dir *dir, const struct syi_config *co
         .start_step = -1, .folder = config->metrics.dir, .queue_bytes = (size_t)config->metrics.queue_bytes};
     int status = resume ? syi_checkpoint_latest(dir->path, &options.start_step, err) : SY_OK;
     snprintf(path, sizeof path, "%s/metrics.db", dir->path);
-    syi_config_print(config, false, &text);
+    struct syi_config *absolute = syi_config_copy(config, err);
+    if (absolute) syi_run_dir_absolute(absolute); /* as run.conf has it, which it is compared with */
+    if (absolute) syi_config_print(absolute, false, &text);
+    if (!status) status = absolute ? syi_text_status(&text, err) : SY_ENOMEM;
+    syi_free(absolute);
     options.config = text.data;
-    if (!status) status = syi_text_status(&text, err);
     if (!status) status = syi_store_open(path, &options, sink, err);
     syi_text_free(&text);
     return status;

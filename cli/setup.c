@@ -43,7 +43,9 @@ static int apply_sets(const struct cli_options *options, struct syi_config *conf
 /* What rank 0 needs to read a configuration. */
 struct reading {
     const struct cli_options *options;
-    int own_vocabularies; /* 1: a run's are the copies that it keeps */
+    int own_vocabularies;   /* 1: a run's are the copies that it keeps */
+    cli_settings_fn change; /* NULL: a run's settings are taken as they are */
+    void *arg;
 };
 
 /* The sizes of the mesh that a run keeps are of the ranks it was trained on. They hold where there are as many
@@ -65,17 +67,17 @@ static int read_stored(void *arg, const char *run_dir, struct syi_config *config
 {
     const struct reading *reading = arg;
     int status = syi_run_dir_read_config(run_dir, config, err);
+    if (!status && reading->change) status = reading->change(reading->arg, config, err);
     if (!status && reading->own_vocabularies) status = syi_run_dir_use_vocabularies(run_dir, config, err);
     if (!status) free_mesh(reading->options, config);
     return status;
 }
 
-static int load_stored(const char *run_dir, const struct cli_options *options, int own_vocabularies,
-                       struct syi_config *config, struct sy_error *err)
+static int load_stored(const char *run_dir, struct reading *reading, struct syi_config *config,
+                       struct sy_error *err)
 {
-    struct reading reading = {options, own_vocabularies};
-    int status = syi_world_load(cli_world(), run_dir, read_stored, &reading, config, err);
-    return status ? status : apply_sets(options, config, err);
+    int status = syi_world_load(cli_world(), run_dir, read_stored, reading, config, err);
+    return status ? status : apply_sets(reading->options, config, err);
 }
 
 int cli_is_folder(const char *path)
@@ -95,7 +97,7 @@ static int read_run_file(void *arg, const char *path, struct syi_config *config,
 int cli_load_config(const char *run_file, const struct cli_options *options, struct syi_config *config,
                     struct sy_error *err)
 {
-    struct reading reading = {options, 1};
+    struct reading reading = {.options = options, .own_vocabularies = 1};
     int status = syi_world_load(cli_world(), run_file ? run_file : "", read_run_file, &reading, config, err);
     return status ? status : apply_sets(options, config, err);
 }
@@ -103,13 +105,21 @@ int cli_load_config(const char *run_file, const struct cli_options *options, str
 int cli_load_run(const char *run_dir, const struct cli_options *options, struct syi_config *config,
                  struct sy_error *err)
 {
-    return load_stored(run_dir, options, 1, config, err);
+    return cli_load_run_as(run_dir, options, NULL, NULL, config, err);
+}
+
+int cli_load_run_as(const char *run_dir, const struct cli_options *options, cli_settings_fn change, void *arg,
+                    struct syi_config *config, struct sy_error *err)
+{
+    struct reading reading = {.options = options, .own_vocabularies = 1, .change = change, .arg = arg};
+    return load_stored(run_dir, &reading, config, err);
 }
 
 int cli_load_to_resume(const char *run_dir, const struct cli_options *options, struct syi_config *config,
                        struct sy_error *err)
 {
-    return load_stored(run_dir, options, 0, config, err);
+    struct reading reading = {.options = options};
+    return load_stored(run_dir, &reading, config, err);
 }
 
 int cli_weights_dtype(const char *name, enum syi_safetensors_dtype *dtype, struct sy_error *err)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Makes the tables of schema.sql, or brings those of versions 2 to 4 to it. */
+/* Makes the tables of schema.sql, or brings those of versions 2 to 5 to it. */
 #include "config.h"
 
 #include "metrics/schema.h"
@@ -35,7 +35,7 @@ static const char move_rows[] =
     " GROUP BY attempt, layer, expert, block, replaced;"
     "DROP TABLE old_routing; DROP TABLE old_metric; DROP TABLE old_event; DROP TABLE old_eval; DROP TABLE old_run;";
 
-/* Versions 3 and 4 lacked a table. Those that are there stay; views come anew. */
+/* Versions 3 and 4 lacked a table, version 5 judged some evaluations by the wrong side. Tables that are there stay; views come anew. */
 static const char drop_views[] =
     "DROP VIEW IF EXISTS valid_metric; DROP VIEW IF EXISTS valid_parameter; DROP VIEW IF EXISTS valid_routing;"
     "DROP VIEW IF EXISTS valid_routing_block; DROP VIEW IF EXISTS valid_eval; DROP VIEW IF EXISTS valid_example;"
@@ -43,7 +43,8 @@ static const char drop_views[] =
     "DROP VIEW IF EXISTS throughput; DROP VIEW IF EXISTS timing; DROP VIEW IF EXISTS stop_reason;"
     "DROP VIEW IF EXISTS expert_curve; DROP VIEW IF EXISTS expert_load; DROP VIEW IF EXISTS expert_balance;"
     "DROP VIEW IF EXISTS dropped_tokens; DROP VIEW IF EXISTS eval_latest; DROP VIEW IF EXISTS evaluation_history;"
-    "DROP VIEW IF EXISTS best_checkpoint; DROP VIEW IF EXISTS loss_parts;";
+    "DROP VIEW IF EXISTS best_checkpoint; DROP VIEW IF EXISTS loss_parts; DROP VIEW IF EXISTS valid_eval_routing;"
+    "DROP VIEW IF EXISTS expert_tasks;";
 
 /* Version 3 lacked a column besides. */
 static const char add_column[] = "ALTER TABLE eval ADD COLUMN settings TEXT";

@@ -4,7 +4,7 @@
 -- have it as text. Rows without a column `task` are of the training.
 
 PRAGMA application_id = 1398361412; -- "SYMD"
-PRAGMA user_version = 5;
+PRAGMA user_version = 6;
 
 -- One row for each start of the training program, and for each time that it went back to a checkpoint. An evaluation of the
 -- finished run belongs to its last attempt.
@@ -275,12 +275,14 @@ CREATE VIEW evaluation_history AS
   FROM valid_eval;
 
 -- The step of the best result of each task and name, the first one if there are several, and whether a checkpoint of
--- that step was saved. Losses, error rates and perplexities are best when small, the rest when large.
+-- that step was saved. Losses, error rates, perplexities and shares of tokens left behind are best when small, the rest when
+-- large.
 CREATE VIEW best_checkpoint AS
   SELECT task, name, step, value, time, settings, EXISTS (SELECT 1 FROM event c WHERE c.kind = 'checkpoint' AND c.step = b.step
       AND NOT EXISTS (SELECT 1 FROM run r WHERE r.attempt > c.attempt AND r.start_step < c.step)) AS saved
   FROM (SELECT task, name, step, value, time, settings, row_number() OVER (PARTITION BY task, name ORDER BY
           CASE WHEN name IN ('wer', 'per', 'cer', 'ter', 'edit_distance') OR name LIKE '%loss%' OR name LIKE '%perplexity%'
+                 OR name LIKE '%entropy%' OR name LIKE '%left_behind%'
                THEN value ELSE -value END, id) AS place
         FROM valid_eval WHERE value IS NOT NULL AND name NOT IN ('items', 'cut')) b
   WHERE place = 1;

@@ -34,6 +34,12 @@ enum {
     TEXT_BYTES = 256 << 10     /* what is longer is cut: a row must stay one that can be read */
 };
 
+/* Rows, and the steps that they are of. */
+struct lost {
+    uint64_t n;
+    int64_t first, last;
+};
+
 struct store {
     struct syi_place place;
     struct syi_database database;
@@ -51,7 +57,7 @@ struct store {
     atomic_int
         told; /* the user heard that rows wait, from the writer or the training thread, or is to hear of the
                         end alone */
-    int told_before;          /* and did before a row was refused */
+    struct lost lost;         /* rows that were refused and that no event tells of yet */
     int warned_copy;          /* the user heard of a failed copy; the writer's */
     struct sy_error uncopied; /* why the run directory has not the last rows; the writer's */
     int noted_wait;           /* an event says that training waited */
@@ -223,6 +229,26 @@ static void tell_wait(struct store *store)
     (void)!put_event(store, store->step, "queue_full", text, NULL);
 }
 
+static void note_lost(struct lost *lost, int64_t step)
+{
+    if (!lost->n || step < lost->first) lost->first = step;
+    if (!lost->n || step > lost->last) lost->last = step;
+    lost->n++;
+}
+
+/* The database takes rows again: it keeps which are not there. */
+static void tell_lost(struct store *store)
+{
+    const struct lost lost = store->lost;
+    char text[160];
+
+    store->lost = (struct lost){0};
+    snprintf(text, sizeof(text),
+             "%llu rows of steps %lld to %lld are missing: the metrics database took none for long",
+             (unsigned long long)lost.n, (long long)lost.first, (long long)lost.last);
+    if (put_event(store, store->step, "rows_lost", text, NULL)) store->lost = lost;
+}
+
 static int put(struct store *store, struct syi_queue_record record, const struct syi_part *part, int n_parts,
                struct sy_error *err)
 {
@@ -233,8 +259,12 @@ static int put(struct store *store, struct syi_queue_record record, const struct
     record.time = now();
     if (record.kind != SYI_RECORD_COPY) store->step = record.step;
     status = syi_queue_put(&store->queue, record, part, n_parts, &reason);
-    if (status) store->told_before = atomic_exchange(&store->told, 1);
+    int may_recover = status == SY_EBUSY || status == SY_ENOMEM;
+    if (may_recover && record.kind != SYI_RECORD_COPY) note_lost(&store->lost, record.step);
+    if (status)
+        atomic_store(&store->told, 1); /* that they are lost, which whoever gave them tells, is more */
     if (status) return syi_error(err, status, "%s", reason.text);
+    if (store->lost.n) tell_lost(store);
     if (store->queue.n_waits && !store->noted_wait) tell_wait(store);
     return SY_OK;
 }
@@ -333,12 +363,6 @@ static int flush(void *arg, double seconds, struct sy_error *err)
     return syi_queue_flush(&store->queue, seconds, err);
 }
 
-static int told(void *arg)
-{
-    const struct store *store = arg;
-    return store->told_before;
-}
-
 /* ---- closing ---- */
 
 static void disconnect(struct store *store)
@@ -375,6 +399,7 @@ static int close_store(void *arg, struct sy_error *err)
     uint64_t missing;
     int status;
 
+    if (store->lost.n) tell_lost(store);
     tell_waits(store);
     syi_queue_close(&store->queue, CLOSE_SECONDS);
     pthread_join(store->writer, NULL);
@@ -531,7 +556,6 @@ int syi_store_open(const char *path, const struct syi_store_options *options, st
                                      .eval_routing = put_eval_routing,
                                      .back = put_back,
                                      .flush = flush,
-                                     .told = told,
                                      .close = close_store};
     return SY_OK;
 }

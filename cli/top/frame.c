@@ -191,7 +191,7 @@ static void put_numbers(struct frame *f, const struct cli_top *top)
 {
     char text[32];
     put_styled(f, FAINT, "loss          ");
-    put_styled(f, BOLD, number(top->loss, "%.4f", text));
+    put_styled(f, BOLD, number(top->loss, fabs(top->loss) < 1e4 ? "%.4f" : "%.4g", text)); /* 9 columns */
     if (f->size->width >= 60 && top->n_points > 1) {
         go_to(f, 25);
         put_curve(f, top);

@@ -9,8 +9,9 @@
     ROW(X, EARLY_STOPPING, early_stopping, "task metric mode patience atol rtol compare",                    \
         "early_stopping: ends the run after evaluations without a better value. ")                           \
     ROW(X, TERMINATE_ON_NAN, terminate_on_nan, "task metric policy max_skips",                               \
-        "terminate_on_nan: looks for gradients and values that are not finite; that is what runs where no "  \
-        "section of this kind is written. ")                                                                 \
+        "terminate_on_nan: looks for gradients and values that are not finite; steps are looked at, and "    \
+        "the run ends, where no section of this kind is for them, too (with run.compat = t5x: where no "     \
+        "section of any kind is written). ")                                                                 \
     ROW(X, KEEP_BEST, keep_best, "task metric mode n",                                                       \
         "keep_best: keeps the checkpoints of the best evaluations. ")                                        \
     ROW(X, REDUCE_LR, reduce_lr_on_plateau, "task metric mode patience atol rtol factor min_lr cooldown",    \

@@ -34,8 +34,11 @@ if [ -n "${SY_TEST_PLUGINS:-}" ]; then
         FROM event WHERE kind = 'first_not_finite' LIMIT 1")" = 1 ] || fail "the first tensor is not named"
     skipped=$(query skips "SELECT count(*) FROM event WHERE kind = 'terminate_on_nan'")
     [ "$skipped" -ge 1 ] || fail "a skip is no event"
-    exits 0 tiny ignores $same --backend faulty --set train.steps=16 --set action.other.patience=0
-    [ "$(hash_in out)" = "$hash" ] || fail "skip: not the weights without the bad updates"
+    t5x='--set run.compat=t5x --set train.nan_check=before' # where nobody looks as long as another action is written
+    exits 0 tiny skips-t5x $bad $t5x --set action.nan.policy=skip
+    skipping=$(hash_in out)
+    exits 0 tiny ignores $same $t5x --backend faulty --set train.steps=16 --set action.other.patience=0
+    [ "$(hash_in out)" = "$skipping" ] || fail "skip: not the weights without the bad updates"
     exits 0 tiny skips-halfway $bad --set action.nan.policy=skip --set train.steps=$((at + 1))
     exits 0 tiny skips-halfway --resume $bad --set action.nan.policy=skip
     [ "$(hash_in out)" = "$hash" ] || fail "skip: resumed, it has other weights"
@@ -141,6 +144,12 @@ exits 0 tiny missing $slow --set train.steps=3 --set action.best.metric=chrf --s
 [ "$(wc -l <err)" = 2 ] || fail "not one warning each: $(cat err)"
 says err 'keep_best of \[action.best\]: there is no value of an evaluation called "chrf"'
 says err 'reduce_lr_on_plateau of \[action.slow\]: there is no evaluation called "nobody/valid"'
+
+# Of a step every metric that all ranks have, the learning rate too.
+exits 0 tiny watches $same --set train.steps=3 --set action.rate.metric=learning_rate --set action.rate.task=train --set action.rate.patience=9 \
+    --set action.nan.kind=terminate_on_nan --set action.nan.metric=weight_rms
+[ "$(wc -l <err)" = 1 ] || fail "not one warning: $(cat err)"
+says err 'terminate_on_nan of \[action.nan\]: there is no value of a step called "weight_rms": it looks at gradients alone'
 
 # ---- programs ----
 # shellcheck disable=SC2016

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# `switchyard metrics`: the questions of doc/metrics.md have answers, several runs are compared, runs of versions 2 to 4
+# `switchyard metrics`: the questions of doc/metrics.md have answers, several runs are compared, runs of versions 2 to 5
 # are read as they are and go on in the tables of this version; what the loss is made of, and how texts were decoded.
 . "$(dirname "$0")/_common.sh"
 good_run
@@ -76,7 +76,7 @@ temperature 0.5, topk 3, seed 7, 24 tokens	1' ] || fail "settings: $(cat out)"
 exits 0 "$program" metrics good
 says out '^valid.tsv  *4  *per .*  4 beams, alpha 0.6, 24 tokens$'
 
-# ---- runs of versions 2, 3 and 4 ----
+# ---- runs of versions 2 to 5 ----
 # goes_on VERSION STEPS PARTS: its rows are there, read as they are, and training goes on in them.
 goes_on() {
     rm -rf old
@@ -94,8 +94,8 @@ goes_on() {
     cp before good/metrics.db
     # shellcheck disable=SC2086
     exits 0 tiny good --resume $good --set train.steps=$2
-    says err "metrics: the tables of .*/good/metrics.db were of version $1 and are of version 5 now\$"
-    [ "$(query good 'PRAGMA user_version')" = 5 ] || fail "the version is $(query good 'PRAGMA user_version')"
+    says err "metrics: the tables of .*/good/metrics.db were of version $1 and are of version 6 now\$"
+    [ "$(query good 'PRAGMA user_version')" = 6 ] || fail "the version is $(query good 'PRAGMA user_version')"
     [ "$(query good 'SELECT count(*), count(settings) FROM eval_latest')" = "$evaluated" ] || fail "version $1: evaluations are gone"
     [ "$(query good "SELECT count(cross_entropy) FROM loss_parts")" = "$3" ] || fail "version $1: $(query good 'SELECT * FROM loss_parts')"
 }
@@ -107,6 +107,9 @@ goes_on 3 6 2
 [ "$(query good 'SELECT count(*), max(step) FROM loss_curve')" = '6	6' ] || fail "migrated: $(query good 'SELECT * FROM loss_curve')"
 rm -r good/checkpoints/6
 goes_on 4 6 6
+[ "$(query good 'SELECT count(*), max(step) FROM loss_curve')" = '6	6' ] || fail "migrated: $(query good 'SELECT * FROM loss_curve')"
+rm -r good/checkpoints/6
+goes_on 5 6 6
 [ "$(query good 'SELECT count(*), max(step) FROM loss_curve')" = '6	6' ] || fail "migrated: $(query good 'SELECT * FROM loss_curve')"
 [ "${#hash}" -eq 64 ] && [ "$hash" != "$other" ] || fail "two seeds have one hash"
 finish

@@ -49,6 +49,55 @@ tensor=$(echo "$named" | sed -n "s/^the first tensor of step $bad that is not fi
 says out "^  grad_first, microbatch 0, $tensor, element"
 exits 0 "$program" replay wild --step $((bad - 1))
 
+# ---- the learning rate that an action reduced, between the checkpoint and the step, and at the checkpoint ----
+# shellcheck disable=SC2086
+exits 0 tiny plateau $same --set train.steps=7 --set train.checkpoint_every=6 --set train.learning_rate=0.003 \
+    --set train.warmup_steps=0 --set train.schedule=constant --set task.words.valid=train.tsv --set train.evaluate_every=1 \
+    --set train.decode_every=7 --set decode.max_length=2 --set task.words.eval_examples=8 --set action.p.kind=reduce_lr_on_plateau \
+    --set action.p.patience=1 --set action.p.mode=max --set action.p.factor=0.5 --set action.p.min_lr=0.0001 \
+    --set action.t.kind=reduce_lr_on_plateau --set action.t.patience=3 --set action.t.task=train --set action.t.mode=max
+for step in 3 5 7; do
+    exits 0 "$program" replay plateau --step $step
+    [ "$(grep -c ', as stored$' out)" = 3 ] || fail "a plateau: $(cat out)"
+    ! grep -q '^learning rate 0.003,' out || fail "step $step: the learning rate was not reduced"
+done
+"$abs_top_builddir/tests/cli/database" change plateau/metrics.db "UPDATE metric SET value = value * 1.5 WHERE name = 'learning_rate'" ||
+    fail "the stored rate was not changed"
+exits 1 "$program" replay plateau --step 3
+says out '^learning rate [0-9.e-]*, but [0-9.e-]* is stored$'
+"$abs_top_builddir/tests/cli/database" change plateau/metrics.db "DELETE FROM eval WHERE step = 2" ||
+    fail "the stored evaluation was not removed"
+exits 1 "$program" replay plateau --step 5
+says err 'the evaluation after step 2 is not in the run.s database'
+
+# ---- steps after a way back take the batches that the run took, whichever checkpoint is before ----
+# shellcheck disable=SC2086
+exits 0 tiny back $same --set train.schedule=constant --set train.warmup_steps=0 --set train.clip_norm=0 \
+    --set train.learning_rate=70 --set action.n.kind=terminate_on_nan --set action.n.policy=rollback --set train.steps=16
+from=$(query back 'SELECT max(start_step) FROM run')
+[ "$from" -ge 0 ] || fail "there was no way back"
+[ "$(query back "SELECT count(*) FROM event WHERE kind = 'first_not_finite' AND text LIKE '%, of layer  (%'")" = 0 ] ||
+    fail "the first tensor has no layer: $(query back "SELECT text FROM event WHERE kind = 'first_not_finite'")"
+for step in $((from + 1)) $((from + 2)) 16; do
+    exits 0 "$program" replay back --step "$step"
+    [ "$(grep -c ', as stored$' out)" = 3 ] || fail "step $step after a way back: $(cat out)"
+done
+
+# ---- each step has the settings of its attempt ----
+# shellcheck disable=SC2086
+exits 0 tiny settings $same --set train.steps=6 --set train.checkpoint_every=2
+# shellcheck disable=SC2086
+exits 0 tiny settings --resume $same --set train.steps=9 --set train.learning_rate=0.001
+for step in 2 5 6 7 9; do
+    exits 0 "$program" replay settings --step $step
+    [ "$(grep -c ', as stored$' out)" = 3 ] || fail "settings of another attempt: $(cat out)"
+done
+rm -rf settings/checkpoints/[46]
+exits 0 "$program" replay settings --step 6
+exits 1 "$program" replay settings --step 8
+one_line_error
+says err 'was .* until step 6 and .* after it, and the checkpoint of step 6 is gone'
+
 # ---- bad input ----
 for step in 0 -1 x latest ''; do
     exits 2 "$program" replay run --step "$step"

@@ -225,10 +225,21 @@ exits 0 tiny tame $wild --set train.steps="$at"
 [ "$(hash_in out)" = "$hash" ] || fail "the weights kept are not those before the bad step"
 exits 1 tiny wild --resume $wild
 says err 'are not finite'
-exits 0 tiny wild --resume --set train.steps=$((at + 1)) --set action.other.patience=0 $wild
+exits 1 tiny wild --resume $wild --set action.other.patience=0
+says err 'terminate_on_nan: the gradients of step [0-9]* are not finite' # other actions do not look at them
+exits 1 tiny wild --resume $wild --set action.nan.kind=terminate_on_nan --set action.nan.task=words/valid --set task.words.valid=valid.tsv
+says err 'terminate_on_nan: the gradients of step [0-9]* are not finite'
+# As in T5X, whose run has no other actions than those that are written.
+exits 0 tiny wild --resume --set train.steps=$((at + 1)) --set run.compat=t5x --set train.nan_check=before --set action.other.patience=0 $wild
 says out '^not_finite: .* are not finite .*training goes on'
 [ "$(query wild "SELECT count(*) FROM event WHERE kind = 'not_finite'")" = 1 ] || fail "a bad step is no event"
 [ "$(hash_in out)" = "$hash" ] || fail "the update of a bad step was not left out"
+
+# An evaluation of nothing has no loss, whatever the learning rate is.
+printf '%0100d\tA\n' 1 >toolong.tsv
+exits 1 tiny nothing --set train.steps=1 --set task.words.valid=toolong.tsv --set decode.max_length=2 \
+    --set action.nan.kind=terminate_on_nan --set action.nan.task=words/valid
+says err 'for no item fits: raise data.max_input_length'
 
 # Looked for after the update: what the bad step made is never saved, neither at once nor later.
 after="$wild --set train.nan_check=after --set train.checkpoint_every=1 --set task.words.valid=valid.tsv
@@ -249,6 +260,6 @@ exits 1 tiny unsaved $wild --set train.nan_check=after
 [ -z "$(ls unsaved/checkpoints 2>/dev/null)" ] || fail "the end saves what the bad step made"
 exits 1 tiny after $after $stop --resume
 says err 'are not finite .*; what its update made is not saved, try a lower train.learning_rate'
-exits 1 tiny after $after --resume
+exits 1 tiny after $after --resume --set run.compat=t5x
 says err 'after 20 steps the weights hold numbers that are not finite: they are not saved'
 finish

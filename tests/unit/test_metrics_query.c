@@ -97,7 +97,7 @@ Test(metrics_query, only_reads)
         {"DELETE FROM metric", "only read"},
         {"DROP TABLE run", "only read"},
         {"PRAGMA journal_mode = WAL", "only read"},
-        {"PRAGMA user_version = 5", "only read"},
+        {"PRAGMA user_version = 6", "only read"},
         {"ATTACH '/tmp/other.db' AS o", "attached"},
         {"SELECT 1; SELECT 2", "more than one"},
         {"", "empty"},

@@ -341,6 +341,37 @@ Test(metrics_store, a_full_queue_is_told_once)
     remove_path(path);
 }
 
+/* A reader that stays until rows are refused: the writer's word of a wait keeps nobody from hearing of it, and once rows are
+ * taken again an event says which are missing. */
+Test(metrics_store, lost_rows_are_an_event, .timeout = 60)
+{
+    const char *path = fresh_path("metrics.db");
+    struct syi_store_options options = {.start_step = -1, .config = "", .queue_bytes = 64 << 10};
+    struct syi_metric_sink sink;
+    sqlite3 *db;
+    int64_t step = 0, first;
+
+    cr_assert(syi_store_open(path, &options, &sink, NULL) == SY_OK);
+    db = open_reader(path);
+    cr_assert(sqlite3_exec(db, "BEGIN; SELECT count(*) FROM metric", NULL, NULL, NULL) == SQLITE_OK);
+    while (sink.metric(sink.arg, ++step, "loss", 1, NULL) == SY_OK)
+        ;
+    first = step;
+    for (int i = 0; i < 9; i++) cr_assert(sink.metric(sink.arg, ++step, "loss", 1, NULL) == SY_EBUSY);
+    sqlite3_close(db);
+    while (sink.metric(sink.arg, step + 1, "loss", 1, NULL) == SY_EBUSY)
+        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+    cr_assert(sink.close(sink.arg, NULL) == SY_EBUSY);
+    cr_assert(ask(path, "SELECT count(*) FROM event WHERE kind = 'rows_lost'") == 1);
+    cr_assert(ask(path, "SELECT substr(text, 1, instr(text, ' ')) + 0 FROM event WHERE kind = 'rows_lost'") >=
+              10);
+    cr_assert(
+        ask(path, "SELECT substr(text, instr(text, 'steps ') + 6) + 0 FROM event WHERE kind = 'rows_lost'") ==
+        (double)first);
+    cr_assert(ask(path, "SELECT count(*) FROM metric") == (double)first);
+    remove_path(path);
+}
+
 /* A disk that is full for a while: the writer tries again, and no row is missing. */
 Test(metrics_store, a_full_disk_is_waited_for)
 {

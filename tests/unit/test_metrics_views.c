@@ -145,6 +145,35 @@ Test(metrics_views, evaluations)
     remove_path(path);
 }
 
+/* Where a small value is the better one, and where a large one is. */
+Test(metrics_views, the_better_side)
+{
+    static const struct {
+        const char *name;
+        int is_small;
+    } value[] = {{"loss", 1},
+                 {"cross_ent_loss", 1},
+                 {"cross_entropy", 1},
+                 {"experts/fraction_tokens_left_behind", 1},
+                 {"experts/router_confidence", 0},
+                 {"wer", 1},
+                 {"accuracy", 0},
+                 {"bleu", 0}};
+    const char *path = fresh_path("metrics.db");
+    struct syi_metric_sink sink = open_sink(path, -1, 0);
+
+    for (int64_t step = 1; step <= 3; step++)
+        for (size_t i = 0; i < SYI_COUNT(value); i++)
+            cr_assert(sink.eval(sink.arg, step, "dev", value[i].name, (double)step, "", NULL) == SY_OK);
+    cr_assert(sink.close(sink.arg, NULL) == SY_OK);
+    for (size_t i = 0; i < SYI_COUNT(value); i++) {
+        char sql[160];
+        snprintf(sql, sizeof sql, "SELECT step FROM best_checkpoint WHERE name = '%s'", value[i].name);
+        expect(path, sql, value[i].is_small ? 1 : 3);
+    }
+    remove_path(path);
+}
+
 /* The run went back from step 9 to the checkpoint of step 4 and ended after step 6: what came of steps 5 to 9 before does
  * not count, in curves as in evaluations. */
 Test(metrics_views, of_a_run_that_went_back)

@@ -55,18 +55,31 @@ struct search {
     struct finding own;
 };
 
+/* "encoder/layers_1/mlp": the op's; what works on a gradient alone has none, and gets that of its parameter. */
+static void layer_of(const struct syi_program *p, const struct syi_op *op, const char *label, char *layer,
+                     size_t bytes)
+{
+    static const char *const before[] = {"grad_blocks/", "grad/"};
+    const char *name = syi_program_name(p, op->layer), *end;
+    for (size_t i = 0; !*name && i < SYI_COUNT(before); i++)
+        if (!strncmp(label, before[i], strlen(before[i]))) name = label + strlen(before[i]);
+    end = *syi_program_name(p, op->layer) ? NULL : strrchr(name, '/');
+    snprintf(layer, bytes, "%.*s", (int)(end ? end - name : (ptrdiff_t)strlen(name)), name);
+}
+
 static void note(struct search *s, const struct syi_program *p, size_t index, int output,
                  const struct sy_tensor *t, int64_t at)
 {
     const struct syi_op *op = &p->op[index];
     int64_t expert = syi_expert_of(p, op, output, t, at);
     double value = syi_bound_value(t, at);
-    char label[256], of_expert[32] = "";
+    char label[256], layer[128], of_expert[32] = "";
     syi_output_label(p, op, output, label, sizeof label);
+    layer_of(p, op, label, layer, sizeof layer);
     if (expert >= 0) snprintf(of_expert, sizeof of_expert, ", expert %" PRId64, expert);
     s->own.order = s->grads << 32 | (int64_t)index;
     snprintf(s->own.text, sizeof s->own.text, "%s%s, of layer %s (%s, microbatch %" PRId64 ", %s)", label,
-             of_expert, syi_program_name(p, op->layer), p->title, s->grads - 1, isnan(value) ? "NaN" : "Inf");
+             of_expert, layer, p->title, s->grads - 1, isnan(value) ? "NaN" : "Inf");
 }
 
 static int overlap(const struct sy_tensor *a, const struct sy_tensor *b)

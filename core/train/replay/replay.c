@@ -5,11 +5,11 @@
 #include <math.h>
 #include <string.h>
 
+#include "optim/optim.h"
 #include "optim/schedule.h"
 #include "train/engine/bad_tensor.h"
 #include "train/engine/train_data.h"
-#include "optim/optim.h"
-#include "train/replay/replay.h"
+#include "train/replay/replay_actions.h"
 #include "train/trainer/rollback.h"
 #include "train/trainer/state_leaves.h"
 
@@ -22,9 +22,9 @@ struct replay {
     struct syi_schedule schedule;
     struct syi_train_data data;
     struct syi_holes holes; /* of the training stream */
-    double factor;          /* of the learning rate, by actions */
-    int64_t grads;          /* programs of gradients begun in this step */
-    int status;             /* of what the hook did; sticky */
+    struct syi_replay_actions actions;
+    int64_t grads; /* programs of gradients begun in this step */
+    int status;    /* of what the hook did; sticky */
     struct sy_error err;
 };
 
@@ -85,11 +85,13 @@ static void after_op(void *arg, int program, size_t index, const struct sy_call 
 
 static int step(struct replay *r, int64_t index, struct sy_error *err)
 {
-    double rate = syi_schedule_value(&r->schedule, index);
+    double rate = syi_schedule_value(&r->schedule, index), factor = syi_replay_actions_factor(&r->actions);
     const struct syi_batch *batch;
     int status = syi_train_data_get(&r->data, syi_holes_place(&r->holes, index), &batch, err);
-    r->result->learning_rate = syi_chain_rate(syi_engine_chains(r->engine), index, rate) * r->factor;
-    return status ? status : syi_engine_step(r->engine, batch, index, rate, &r->result->step, err);
+    r->result->learning_rate = syi_chain_rate(syi_engine_chains(r->engine), index, rate) * factor;
+    syi_engine_scale_rates(r->engine, factor);
+    if (!status) status = syi_engine_step(r->engine, batch, index, rate, &r->result->step, err);
+    return status ? status : syi_replay_actions_step(&r->actions, index, batch, &r->result->step, err);
 }
 
 /* What the checkpoint was trained on must still be what is read. */
@@ -102,19 +104,38 @@ static int check_data(const struct replay *r, const struct syi_checkpoint_meta *
                      "%s changed since the run was trained: its steps cannot be done again", what);
 }
 
-static int begin(struct replay *r, struct sy_error *err)
+/* A checkpoint does not know of ways back that came after it, the newest knows of all: those of later steps do no harm. */
+static int take_holes(struct replay *r, struct sy_error *err)
 {
-    struct syi_state_leaves state = {0};
-    struct syi_checkpoint_meta meta;
-    int status = syi_checkpoint_before(r->job->run_dir, r->job->step - 1, &r->result->from, err);
-    if (status) return status;
-    if (r->result->from < 0 && *r->config->train.init_from)
+    struct syi_checkpoint_view newest = {0};
+    int64_t step;
+    int status = syi_checkpoint_latest(r->job->run_dir, &step, err);
+    if (status || step < 0) return status;
+    status = syi_checkpoint_view_open(r->job->run_dir, step, &newest, err);
+    if (!status) r->holes = newest.meta.holes;
+    syi_checkpoint_view_close(&newest);
+    return status;
+}
+
+static int begin_at_seed(struct replay *r, struct sy_error *err)
+{
+    if (*r->config->train.init_from)
         return syi_error(
             err, SY_EINVAL,
             "the run began with weights of another one (train.init_from), which may have changed, and has no "
             "checkpoint before step %" PRId64 ": give a later step",
             r->job->step);
-    if (r->result->from < 0) return syi_engine_init(r->engine, (uint64_t)r->config->train.seed, err);
+    int status = syi_replay_actions_open(&r->actions, r->job, &r->schedule, NULL, err);
+    return status ? status : syi_engine_init(r->engine, (uint64_t)r->config->train.seed, err);
+}
+
+static int begin(struct replay *r, struct sy_error *err)
+{
+    struct syi_state_leaves state = {0};
+    struct syi_checkpoint_meta meta;
+    int status = syi_checkpoint_before(r->job->run_dir, r->job->step - 1, &r->result->from, err);
+    if (!status) status = take_holes(r, err);
+    if (status || r->result->from < 0) return status ? status : begin_at_seed(r, err);
     if (r->config->run.compat == SYI_COMPAT_T5X) status = syi_state_leaves_make(&state, r->engine, err);
     if (!status)
         status = syi_checkpoint_resume(r->job->run_dir, r->result->from, syi_engine_session(r->engine),
@@ -122,21 +143,19 @@ static int begin(struct replay *r, struct sy_error *err)
     syi_state_leaves_free(&state);
     syi_engine_params_changed(r->engine);
     if (status) return status;
-    r->holes = meta.holes;
     syi_prefetch_seek(&r->data.prefetch, meta.rows);
-    r->factor = syi_checkpoint_rate_factor(r->config, &meta);
-    syi_engine_scale_rates(r->engine, r->factor);
-    return check_data(r, &meta, err);
+    status = syi_replay_actions_open(&r->actions, r->job, &r->schedule, &meta, err);
+    return status ? status : check_data(r, &meta, err);
 }
 
 static int replay(struct replay *r, struct sy_error *err)
 {
     int status = begin(r, err);
-    for (int64_t i = r->result->from < 0 ? 0 : r->result->from; !status && i < r->job->step - 1; i++)
-        status = step(r, i, err);
-    if (status) return status;
-    syi_session_hook(syi_engine_session(r->engine), after_op, r);
-    status = step(r, r->job->step - 1, err);
+    for (int64_t i = r->result->from < 0 ? 0 : r->result->from; !status && i < r->job->step; i++) {
+        status = syi_replay_actions_evaluation(&r->actions, i, err);
+        if (i == r->job->step - 1) syi_session_hook(syi_engine_session(r->engine), after_op, r);
+        if (!status) status = step(r, i, err);
+    }
     if (!status && r->status) status = syi_error(err, r->status, "%s", r->err.text);
     return status;
 }
@@ -158,6 +177,7 @@ static int replay_rank(void *arg, const struct syi_rank *rank, struct sy_error *
     r->rank = rank;
     int status = open_replay(r, rank, err);
     if (!status) status = replay(r, err);
+    syi_replay_actions_close(&r->actions);
     syi_train_data_close(&r->data);
     syi_engine_free(r->engine);
     return status;
@@ -165,7 +185,7 @@ static int replay_rank(void *arg, const struct syi_rank *rank, struct sy_error *
 
 int syi_replay_run(const struct syi_replay_job *job, struct syi_replay_result *result, struct sy_error *err)
 {
-    struct replay r = {.job = job, .config = job->launch.config, .result = result, .factor = 1};
+    struct replay r = {.job = job, .config = job->launch.config, .result = result};
     memset(result, 0, sizeof *result);
     if (job->step < 1 || job->step > r.config->train.steps)
         return syi_error(err, SY_EINVAL, "step %" PRId64 " is not in 1..%" PRId64 ", the steps of the run",

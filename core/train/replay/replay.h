@@ -20,7 +20,7 @@ struct syi_replay_tensor {
 };
 
 struct syi_replay_job {
-    struct syi_launch launch; /* of one rank */
+    struct syi_launch launch; /* of one rank; with the settings that the run had at that step */
     const char *run_dir;
     int64_t step;               /* the step to do again: the one that counts up to this number, 1 the first */
     const char *const *pattern; /* [n_patterns] of labels that `seen` gets: * any text, ? one byte */
@@ -28,6 +28,10 @@ struct syi_replay_job {
     void *arg;
     /* NULL where there are no patterns. Its failure ends the replay. */
     int (*seen)(void *arg, const struct syi_replay_tensor *tensor, struct sy_error *err);
+    void *stored_arg;
+    /* 1: the run stored that value ("loss") of its evaluation of a task ("NAME/valid") after a step, NaN where it is no
+     * number; 0: it did not. NULL: nothing is known. Every evaluation has "items". */
+    int (*evaluated)(void *stored_arg, int64_t step, const char *task, const char *name, double *value);
 };
 
 struct syi_replay_result {

@@ -102,6 +102,17 @@ static void go_back(struct syi_action_call *call, const char *what)
     if (call->verdict->back) snprintf(call->verdict->text, sizeof call->verdict->text, "%s", what);
 }
 
+/* Of no items there is no mean. */
+static const char *advice(const struct syi_action_call *call)
+{
+    const struct syi_moment *moment = call->moment;
+    const struct syi_eval_result *result =
+        moment->kind == SYI_AFTER_EVALUATION ? syi_watch_evaluation(call->part, moment) : NULL;
+    if (result && result->items <= result->cut)
+        return "for no item fits: raise data.max_input_length or data.max_target_length";
+    return "try a lower train.learning_rate";
+}
+
 static int run(struct syi_action_call *call, struct sy_error *err)
 {
     char what[150];
@@ -114,7 +125,7 @@ static int run(struct syi_action_call *call, struct sy_error *err)
     else if (call->part->policy == SYI_POLICY_ROLLBACK)
         go_back(call, what);
     else
-        stop(call, what, "try a lower train.learning_rate");
+        stop(call, what, advice(call));
     return SY_OK;
 }
 

@@ -71,6 +71,10 @@ int syi_step_value(const struct syi_config *config, const struct syi_moment *mom
         *value = moment->result->loss;
         return 1;
     }
+    if (!strcmp(name, "learning_rate") || !strcmp(name, "learning_rate/current")) {
+        *value = moment->rate;
+        return 1;
+    }
     if (!moment->batch) return 0;
     n = syi_step_metrics(config, moment->batch, moment->result, metric);
     while (i < n && strcmp(metric[i].name, name)) i++;
@@ -80,10 +84,12 @@ int syi_step_value(const struct syi_config *config, const struct syi_moment *mom
 
 static int warn_once(const struct syi_action_call *call, const char *what, const char *name)
 {
+    int of_steps = call->part->kind == SYI_ACTION_TERMINATE_ON_NAN && call->moment->kind == SYI_AFTER_STEP;
     int *told = call->index < 0 ? NULL : &call->all->told[call->index];
     if (told && *told) return 0;
     if (told) *told = 1;
-    syi_action_warn(call, "there is no %s \"%s\": it does nothing", what, name);
+    syi_action_warn(call, "there is no %s \"%s\": it %s", what, name,
+                    of_steps ? "looks at gradients alone" : "does nothing");
     return 0;
 }
 

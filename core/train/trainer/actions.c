@@ -89,14 +89,26 @@ static int ask(struct syi_action_call *call, const struct syi_moment *moment, st
     return SY_OK;
 }
 
-/* What looks at steps where no action is written. */
+/* Whether steps are looked at though no action does so. T5X runs the actions that are written and no others. */
+static int are_watched(const struct syi_config *config)
+{
+    if (config->run.compat == SYI_COMPAT_T5X) return !config->action.n;
+    for (int i = 0; i < config->action.n; i++) {
+        const struct syi_action_part *part = &config->action.part[i];
+        if (part->kind == SYI_ACTION_TERMINATE_ON_NAN && (!*part->task || syi_action_is_of_training(part)))
+            return 0;
+    }
+    return 1;
+}
+
 static int ask_watch(struct syi_actions *actions, const struct syi_moment *moment,
                      struct syi_verdict *verdict, struct sy_error *err)
 {
     static const struct syi_action_part watch = {
         .kind = SYI_ACTION_TERMINATE_ON_NAN, .metric = "loss", .policy = SYI_POLICY_STOP, .max_skips = 1};
+    struct syi_action_state none = {0}; /* stopping remembers nothing */
     struct syi_action_call call = {
-        .all = actions, .index = -1, .config = actions->config, .part = &watch, .state = &actions->state[0]};
+        .all = actions, .index = -1, .config = actions->config, .part = &watch, .state = &none};
     return ask(&call, moment, verdict, err);
 }
 
@@ -106,12 +118,23 @@ int syi_actions_run(struct syi_actions *actions, const struct syi_moment *moment
     int n = actions->config->action.n, status = SY_OK;
     memset(verdict, 0, sizeof(*verdict));
     if (moment->kind == SYI_AFTER_EVALUATION) note_best(actions, moment);
-    if (!n) status = ask_watch(actions, moment, verdict, err);
+    if (are_watched(actions->config)) status = ask_watch(actions, moment, verdict, err);
     for (int i = 0; i < n && !status && !verdict->stop && !verdict->back; i++) {
         struct syi_action_call call = call_of(actions, i);
         status = ask(&call, moment, verdict, err);
     }
     if (!status && moment->kind == SYI_AFTER_STEP && !verdict->action) syi_tell_bad_step(actions, moment);
+    return status;
+}
+
+int syi_actions_follow(struct syi_actions *actions, const struct syi_moment *moment, struct sy_error *err)
+{
+    struct syi_verdict verdict = {0};
+    int status = SY_OK;
+    for (int i = 0; i < actions->config->action.n && !status; i++) {
+        struct syi_action_call call = call_of(actions, i);
+        if (kind_of(actions, i)->rate_factor) status = ask(&call, moment, &verdict, err);
+    }
     return status;
 }
 
@@ -122,18 +145,6 @@ double syi_actions_rate_factor(const struct syi_actions *actions)
     double factor = 1;
     for (int i = 0; i < actions->config->action.n; i++)
         if (kind_of(actions, i)->rate_factor) factor *= kind_of(actions, i)->rate_factor(&actions->state[i]);
-    return factor;
-}
-
-double syi_checkpoint_rate_factor(const struct syi_config *config, const struct syi_checkpoint_meta *meta)
-{
-    double factor = 1;
-    for (int i = 0; i < config->action.n; i++) {
-        const struct syi_action_part *part = &config->action.part[i];
-        for (int k = 0; kinds[part->kind]->rate_factor && k < meta->n_actions; k++)
-            if (!strcmp(meta->action[k].name, part->name_of_part))
-                factor *= kinds[part->kind]->rate_factor(&meta->action[k]);
-    }
     return factor;
 }
 

@@ -64,10 +64,15 @@ int syi_actions_open(struct syi_actions *actions, const struct syi_config *confi
                      struct sy_error *err) SYI_MUST_CHECK;
 void syi_actions_close(struct syi_actions *actions); /* safe when zeroed; ends programs that still run */
 /* Asks every action of the run that wants this moment, in the order of the file; the first that stops or goes back
- * ends the asking. Without any, terminate_on_nan. Called by all ranks, which get the same verdict. An error: the ranks
+ * ends the asking. Where none is a terminate_on_nan of steps, one that stops comes first. Called by all ranks, which get the same verdict. An error: the ranks
  * cannot agree. */
 int syi_actions_run(struct syi_actions *actions, const struct syi_moment *moment, struct syi_verdict *verdict,
                     struct sy_error *err) SYI_MUST_CHECK;
+
+/* Asks those alone that change the learning rates, about a moment that was before; it needs no syi_actions_open: actions
+ * have their config, and states. What they report goes nowhere without a report. */
+int syi_actions_follow(struct syi_actions *actions, const struct syi_moment *moment,
+                       struct sy_error *err) SYI_MUST_CHECK;
 
 /* Into a checkpoint, and back: by the names of the parts. A part that the checkpoint does not know, or that watches
  * something else now, begins anew, but an early_stopping without a state goes on from the best evaluation so far if
@@ -79,8 +84,6 @@ void syi_actions_take_back(struct syi_actions *actions, const struct syi_checkpo
 
 /* What the learning rates are multiplied by; 1 without an action that reduces them. */
 double syi_actions_rate_factor(const struct syi_actions *actions);
-/* The same as a checkpoint has it, without opening the actions. */
-double syi_checkpoint_rate_factor(const struct syi_config *config, const struct syi_checkpoint_meta *meta);
 /* 1: some action may go back to a checkpoint, so there must be one before the first step. */
 int syi_actions_need_checkpoint(const struct syi_actions *actions);
 /* Step of the best evaluation so far, -1: none. */

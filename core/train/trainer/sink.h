@@ -45,9 +45,6 @@ struct syi_metric_sink {
     /* Returns when all that was given is on disk, or after so many seconds: SY_EBUSY, and nothing is lost. 0:
      * asks for it and does not wait. */
     int (*flush)(void *arg, double seconds, struct sy_error *err);
-    /* NULL, or 1 where the sink told the user that rows wait before the call that returned SY_EBUSY last: then it need not
-     * be told again. */
-    int (*told)(void *arg);
     /* Flushes and ends; the sink must not be used again. An error says what is not kept, all in all. */
     int (*close)(void *arg, struct sy_error *err);
 };

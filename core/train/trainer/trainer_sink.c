@@ -32,14 +32,6 @@ void syi_trainer_warn(struct syi_trainer *t, int64_t step, const char *kind, con
     syi_trainer_event_at(t, step, kind, text);
 }
 
-/* That rows wait; how many are lost in the end is told at the end. */
-static int has_heard(const struct syi_trainer *t, const struct sy_error *reason)
-{
-    const struct syi_metric_sink *sink = t->job->sink;
-    return reason->code == SY_EBUSY && t->config->metrics.on_failure != SYI_ON_FAILURE_STOP && sink->told &&
-           sink->told(sink->arg);
-}
-
 static void report_failure(struct syi_trainer *t, const struct sy_error *reason)
 {
     const char *what = t->config->metrics.on_failure == SYI_ON_FAILURE_STOP
@@ -50,10 +42,7 @@ static void report_failure(struct syi_trainer *t, const struct sy_error *reason)
     if (t->sink_failed) return;
     t->sink_failed = 1;
     snprintf(text, sizeof(text), "%s; %s", reason->text, what);
-    if (has_heard(t, reason))
-        syi_run_dir_log(t->job->dir, text);
-    else
-        syi_trainer_warn(t, t->step, "warning", text);
+    syi_trainer_warn(t, t->step, "warning", text);
 }
 
 void syi_trainer_event(struct syi_trainer *t, const char *kind, const char *text)
