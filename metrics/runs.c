@@ -78,6 +78,7 @@ enum { NAME_BYTES = 1024, SCHEMA_BYTES = 24 };
 
 struct run {
     char name[NAME_BYTES];
+    int is_shared; /* 1: another run's folder has the same name; then it is the folder as it was given */
     char schema[SCHEMA_BYTES];
     int version;
 };
@@ -110,9 +111,13 @@ static int name_runs(struct run *run, const char *path, const char *const *other
         int status = name_of(i ? others[i - 1] : path, run[i].name, NAME_BYTES, err);
         if (status) return status;
     }
-    for (int i = 1; i <= n; i++)
-        for (int j = 0; j < i; j++)
-            if (!strcmp(run[i].name, run[j].name)) snprintf(run[i].name, NAME_BYTES, "%s", others[i - 1]);
+    for (int i = 0; i <= n; i++)
+        for (int j = 0; j <= n; j++)
+            if (i != j && !strcmp(run[i].name, run[j].name)) run[i].is_shared = 1;
+    for (int i = 0; i <= n; i++) {
+        const char *file = i ? others[i - 1] : path, *slash = strrchr(file, '/');
+        if (run[i].is_shared && slash) snprintf(run[i].name, NAME_BYTES, "%.*s", (int)(slash - file), file);
+    }
     return SY_OK;
 }
 

@@ -76,6 +76,15 @@ temperature 0.5, topk 3, seed 7, 24 tokens	1' ] || fail "settings: $(cat out)"
 exits 0 "$program" metrics good
 says out '^valid.tsv  *4  *per .*  4 beams, alpha 0.6, 24 tokens$'
 
+# ---- two folders of one name ----
+mkdir x y
+cp -r good x/run
+cp -r other y/run
+exits 0 "$program" metrics x/run y/run --tsv 'SELECT DISTINCT run FROM all_loss ORDER BY run'
+[ "$(cat out)" = "run
+x/run
+y/run" ] || fail "two folders of one name: $(cat out)"
+
 # ---- runs of versions 2 to 5 ----
 # goes_on VERSION STEPS PARTS: its rows are there, read as they are, and training goes on in them.
 goes_on() {

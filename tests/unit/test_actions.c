@@ -409,7 +409,10 @@ Test(actions, terminate_on_nan_stops_or_tells)
     cr_expect(strstr(verdict.text, "step 13") != NULL, "%s", verdict.text);
     cr_expect(strcmp(verdict.action, "terminate_on_nan") == 0 && strcmp(verdict.part, "nan") == 0);
     config.action.n = 1; /* [action.stop] alone */
+    cr_expect(stepped(a, 12, 0, -1).stop, "other actions do not look at it");
+    config.run.compat = SYI_COMPAT_T5X;
     cr_expect(!stepped(a, 12, 0, -1).stop);
+    config.run.compat = SYI_COMPAT_NONE;
     cr_expect(strstr(told, "not_finite: ") == told && strstr(told, "training goes on"), "%s", told);
     config.action.n = 0;
     verdict = stepped(a, 12, 0, -1);
@@ -431,14 +434,15 @@ Test(actions, nan_is_looked_for_in_the_loss_too_after_the_update)
     cr_expect(syi_step_is_bad(&config, &odd));
 }
 
-/* Of the evaluations of a task, as T5X does it; of steps it then says nothing. */
+/* Of the evaluations of a task, as T5X does it; steps are looked at as where it is not written. */
 Test(actions, nan_of_an_evaluation)
 {
     struct syi_config config = defaults();
     add_action(&config, "nan", "kind=terminate_on_nan task=words/* metric=wer");
     struct syi_actions *a = open_actions(&config);
 
-    cr_expect(!stepped(a, 1, 0, -1).stop);
+    struct syi_verdict verdict = stepped(a, 1, 0, -1);
+    cr_expect(verdict.stop && !verdict.part[0]);
     cr_expect(!evaluated(a, 1, NAN, 0.5).stop);
     cr_expect(evaluated(a, 2, 1, NAN).stop);
     cr_expect(evaluated(a, 2, 1, -INFINITY).stop);
