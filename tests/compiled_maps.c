@@ -90,8 +90,7 @@ static int describe(const struct syi_program *p, const struct syi_op *op, char t
     }
     for (int o = 0; o < op->n_out; o++) {
         if (p->tensor[op->out[o]].dtype != SY_F32) return 0;
-        put(text, "    WHOLE_%s(%d, %d)\n", map_same_as(attr, o) < o ? "SAME" : "OUT", o,
-            attr->out_register[o]);
+        put(text, "    WHOLE_OUT(%d, %d)\n", o, attr->out_register[o]);
     }
     return 1;
 }
@@ -163,14 +162,13 @@ static void collect(void)
 /* What an includer leaves undefined is nothing, and all are taken back at the end. */
 static void print(FILE *to)
 {
-    static const char *const macros[] = {"BEGIN", "FULL", "COLUMN", "ONE", "ROW",  "DO0",
-                                         "DO1",   "DO2",  "DO3",    "OUT", "SAME", "END"};
+    static const char *const macros[] = {"BEGIN", "FULL", "COLUMN", "ONE", "ROW", "DO0",
+                                         "DO1",   "DO2",  "DO3",    "OUT", "END"};
     fprintf(
         to,
         "/* SPDX-License-Identifier: Apache-2.0 */\n"
         "/* Made by `tests/compiled-maps --print`. Maps that fast_map_whole.c compiles: WHOLE_BEGIN(id, inputs, outputs,\n"
-        " * instructions); how each input is read; instructions, WHOLE_DOn(register, OP, n registers); what outputs store,\n"
-        " * SAME where one before does.\n"
+        " * instructions); how each input is read; instructions, WHOLE_DOn(register, OP, n registers); what outputs store.\n"
         " * A macro that is not defined is empty. */\n\n");
     for (size_t i = 0; i < sizeof macros / sizeof *macros; i++)
         fprintf(to, "#ifndef WHOLE_%s\n#    define WHOLE_%s(...)\n#endif\n", macros[i], macros[i]);

@@ -64,8 +64,7 @@ struct fast_row {
 typedef void (*fast_whole_fn)(const struct fast_row *row, const vf *constant, int64_t begin, int64_t end);
 
 /* The function that does all of this map, or map_sums, with its values in registers, NULL where there is none: then
- * instructions run one after the other. kind: enum map_kind of each input. It writes one register once: an output that
- * repeats the register of another (map_same_as) is not written. */
+ * instructions run one after the other. kind: enum map_kind of each input. */
 fast_whole_fn fast_map_whole(const struct sy_call *call, const uint8_t *kind);
 
 #endif

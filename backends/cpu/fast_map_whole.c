@@ -21,7 +21,6 @@
 #define WHOLE_DO2(k, OP, a, b)    const vf r##k = map_apply(SY_MAP_##OP, 0, r##a, r##b, r##a, constant[k]);
 #define WHOLE_DO3(k, OP, a, b, c) const vf r##k = map_apply(SY_MAP_##OP, 0, r##a, r##b, r##c, constant[k]);
 #define WHOLE_OUT(o, k)           fast_store(m->out[o] + i, r##k, n);
-#define WHOLE_SAME(o, k)          /* written already */
 #define WHOLE_END(id)                                                                                        \
     }                                                                                                        \
     static void columns_##id(const struct fast_row *row, const vf *restrict constant, int64_t begin,         \
@@ -47,7 +46,6 @@
 #define WHOLE_DO2(r, OP, a, b)                SY_MAP_##OP, a, b, 0,
 #define WHOLE_DO3(r, OP, a, b, c)             SY_MAP_##OP, a, b, c,
 #define WHOLE_OUT(o, r)                       r,
-#define WHOLE_SAME(o, r)                      r,
 #define WHOLE_END(id)                                                                                        \
     }                                                                                                        \
     ;
@@ -65,13 +63,6 @@ static const struct {
 /* ---- finding one ---- */
 
 enum { KEY = 3 + SY_MAX_IN + 4 * SY_MAP_MAX_INSTR + SY_MAX_OUT };
-
-/* Both outputs are to be written. */
-static int is_written_twice(const struct sy_call *call, int out)
-{
-    const struct sy_attr_map *attr = call->attr;
-    return map_same_as(attr, out) < out && (call->op == SY_OP_MAP || attr->stored >> out & 1);
-}
 
 /* Bytes of the key, 0: a map of a kind that none of them is. */
 static size_t key_of(const struct sy_call *call, const uint8_t *kind, uint8_t key[KEY])
@@ -96,7 +87,7 @@ static size_t key_of(const struct sy_call *call, const uint8_t *kind, uint8_t ke
         key[n++] = reads > 2 ? instr->c : 0;
     }
     for (int o = 0; o < call->n_out; o++) {
-        if (call->out[o].dtype != SY_F32 || is_written_twice(call, o)) return 0;
+        if (call->out[o].dtype != SY_F32) return 0;
         key[n++] = attr->out_register[o];
     }
     return n;

@@ -35,14 +35,6 @@ static inline enum map_kind map_kind(const struct sy_tensor *in, const struct sy
     return MAP_ROW;
 }
 
-/* The first output that has the register of output `out`. */
-static inline int map_same_as(const struct sy_attr_map *attr, int out)
-{
-    int first = 0;
-    while (attr->out_register[first] != attr->out_register[out]) first++;
-    return first;
-}
-
 /* Element of a MAP_SPREAD operand that belongs to the first column of a row of the output. */
 static inline int64_t map_spread_begin(const struct sy_tensor *in, const struct sy_tensor *out, int64_t row)
 {

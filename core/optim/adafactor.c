@@ -164,10 +164,9 @@ static int adafactor(struct syi_optim *o, const void *arguments, int update)
     options *a = arguments;
     struct syi_program *p = o->p;
     struct syi_factors f = syi_factors_of(o, a);
+    int scale = parameter_scale(o, a, &f); /* first: then all that follows the clipping is one map */
     if (clips_all(a)) update = syi_map2(p, SY_MAP_MUL, update, o->group->shared[o->term]);
     update = scale_by_second_moments(o, a, &f, update);
-    int scale = parameter_scale(
-        o, a, &f); /* here: its sums join those above, and all after the clipping is one map */
     update = clip(o, a, &f, update);
     update = syi_map2(p, SY_MAP_MUL, update, syi_optim_scalar(o, LEARNING_RATE));
     if (scale >= 0) update = syi_map2(p, SY_MAP_MUL, update, scale);

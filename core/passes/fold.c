@@ -3,8 +3,8 @@
  * map writes what stays (a parameter, with the sums of weight metrics after it), the sum becomes an output of the map, which
  * is then `map_sums`. Where the values follow, element by element, from one whole tensor that is in memory anyhow (a gradient,
  * with a scale and vectors of rows and columns), whoever reads them makes them anew instead: the sum becomes `map_sums`, other
- * maps get the instructions, and the map that wrote them goes. Last, sums of one parameter that meet a map_sums become part
- * of it. Each value and each sum is rounded as before, so bits do not change. Runs after fuse. */
+ * maps get the instructions, and the map that wrote them goes. Last, those map_sums over one tensor that meet become one. Each
+ * value and each sum is rounded as before, so bits do not change. Runs after fuse. */
 #include "config.h"
 
 #include <string.h>
@@ -362,21 +362,7 @@ static int add_op(const struct pass *pass, struct made *m, const struct syi_op *
     return add_map(m, attr_of(pass, op), op, reg, out_register);
 }
 
-/* Adds the instructions of a map_sums or a sum of blocks; the registers of its outputs. 0: no room. */
-static int add_sums(const struct pass *pass, struct made *m, const struct syi_op *op, int *out_register)
-{
-    if (op->op == SY_OP_MAP_SUMS) return add_op(pass, m, op, out_register);
-    return (out_register[0] = syi_map_add_input(m->in, &m->n_in, op->in[0])) >= 0;
-}
-
-static struct kinds kinds_of(const struct pass *pass, const struct syi_op *op)
-{
-    const struct sy_attr_map *attr = attr_of(pass, op);
-    if (op->op == SY_OP_MAP_SUMS) return (struct kinds){attr->squares, attr->maxima, attr->stored};
-    return (struct kinds){.squares = op->op == SY_OP_BLOCK_SUMSQ};
-}
-
-/* The sums at `at` join the map_sums at `first`, if they have room. */
+/* The map_sums at `at` joins that at `first`, if they have room. */
 static int meet(struct pass *pass, size_t first, size_t at, struct sy_error *err)
 {
     struct syi_program *p = pass->program;
@@ -384,12 +370,11 @@ static int meet(struct pass *pass, size_t first, size_t at, struct sy_error *err
     int out_register[2 * SY_MAX_OUT], n = a->n_out;
     struct made m = {.n_in = 0};
     if (a->n_out + b->n_out > SY_MAX_OUT || !common_columns(p, b, common_columns(p, a, 1))) return SY_OK;
-    if (!may_move(pass, first, at) || !add_sums(pass, &m, a, out_register) ||
-        !add_sums(pass, &m, b, out_register + n))
+    if (!may_move(pass, first, at) || !add_op(pass, &m, a, out_register) ||
+        !add_op(pass, &m, b, out_register + n))
         return SY_OK;
-    struct kinds kinds = kinds_of(pass, a), more = kinds_of(pass, b);
-    kinds.squares |= (uint8_t)(more.squares << n);
-    kinds.maxima |= (uint8_t)(more.maxima << n);
+    const struct kinds kinds = {.squares =
+                                    (uint8_t)(attr_of(pass, a)->squares | attr_of(pass, b)->squares << n)};
     for (int o = 0; o < b->n_out; o++) a->out[a->n_out++] = b->out[o];
     for (int i = 0; i < b->n_in; i++) pass->reads[b->in[i]]--;
     pass->gone[at] = 1;
@@ -402,32 +387,13 @@ static int is_of_sums(const struct pass *pass, const struct syi_op *op)
     return op->op == SY_OP_MAP_SUMS && !attr_of(pass, op)->stored;
 }
 
-/* A sum of blocks of a tensor like that of the map_sums `first`: memory serves both together. */
-static int is_alike(const struct pass *pass, const struct syi_op *first, const struct syi_op *op)
-{
-    const struct syi_tensor *x = &pass->program->tensor[first->in[0]], *y = &pass->program->tensor[op->in[0]];
-    if (!is_block_sum(op) || !are_blocks_narrow(pass, op)) return 0;
-    if (y->dtype != SY_F32 || pass->program->tensor[op->out[0]].dtype != SY_F32) return 0;
-    return x->rank == y->rank && !memcmp(x->dim, y->dim, sizeof x->dim) &&
-           !memcmp(x->split, y->split, sizeof x->split);
-}
-
-/* Those over the same tensor, and sums of blocks of others up to where a map_sums of another begins: from there on they
- * belong to another parameter. */
 static int meet_others(struct pass *pass, size_t first, struct sy_error *err)
 {
     const struct syi_program *p = pass->program;
-    int status = SY_OK, alike = 1;
-    for (size_t i = first + 1; !status && i < p->n_ops && i < first + WINDOW; i++) {
-        if (pass->gone[i]) continue;
-        int same = p->op[i].in[0] == p->op[first].in[0];
-        if (is_of_sums(pass, &p->op[i])) {
-            if (same) status = meet(pass, first, i, err);
-            alike &= same;
-        } else if (alike && is_alike(pass, &p->op[first], &p->op[i])) {
+    int status = SY_OK;
+    for (size_t i = first + 1; !status && i < p->n_ops && i < first + WINDOW; i++)
+        if (!pass->gone[i] && is_of_sums(pass, &p->op[i]) && p->op[i].in[0] == p->op[first].in[0])
             status = meet(pass, first, i, err);
-        }
-    }
     return status;
 }
 
