@@ -104,7 +104,8 @@ struct syi_star {
     const char *begin, *end;
 };
 int syi_pattern_stars(const char *pattern, const char *name, struct syi_star star[SYI_STARS]);
-/* Edit distance of two strings (Levenshtein, bytes) of at most 255 bytes each; longer ones are far apart. */
+/* Edit distance of two strings of at most 255 bytes each, in bytes; two that changed places are one edit (optimal string
+ * alignment). Longer ones are far apart. */
 int syi_edit_distance(const char *a, const char *b);
 /* Whether a name may be a misspelling of a known one: a third of its letters is wrong at most, or one of
  * several. */

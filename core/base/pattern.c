@@ -50,19 +50,20 @@ static int smaller(int a, int b)
 int syi_edit_distance(const char *a, const char *b)
 {
     size_t n = strlen(a), m = strlen(b);
-    int row[256]; /* distances of the first i bytes of a to every prefix of b */
+    int row[3][256]; /* by i modulo 3: distances of the first i bytes of a to every prefix of b */
     if (n > 255 || m > 255) return INT_MAX;
-    for (size_t j = 0; j <= m; j++) row[j] = (int)j;
+    for (size_t j = 0; j <= m; j++) row[0][j] = (int)j;
     for (size_t i = 1; i <= n; i++) {
-        int diagonal = row[0];
-        row[0] = (int)i;
+        int *now = row[i % 3];
+        const int *above = row[(i + 2) % 3], *two_above = row[(i + 1) % 3];
+        now[0] = (int)i;
         for (size_t j = 1; j <= m; j++) {
-            int replaced = diagonal + (a[i - 1] != b[j - 1]);
-            diagonal = row[j];
-            row[j] = smaller(replaced, smaller(row[j], row[j - 1]) + 1);
+            int swapped = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+            now[j] = smaller(above[j - 1] + (a[i - 1] != b[j - 1]), smaller(above[j], now[j - 1]) + 1);
+            if (swapped) now[j] = smaller(now[j], two_above[j - 2] + 1);
         }
     }
-    return row[m];
+    return row[n % 3][m];
 }
 
 int syi_is_near(const char *name, const char *known)

@@ -197,6 +197,9 @@ Test(base_pattern, edit_distance)
     far[300] = 0;
     cr_assert_eq(syi_edit_distance("kitten", "sitting"), 3);
     cr_assert_eq(syi_edit_distance("", "abc"), 3);
+    cr_assert_eq(syi_edit_distance("blue", "bleu"), 1);
+    cr_assert_eq(syi_edit_distance("abcdef", "badcfe"), 3);
+    cr_assert_eq(syi_edit_distance("ca", "abc"), 3);
     cr_assert_eq(syi_edit_distance("same", "same"), 0);
     cr_assert_gt(syi_edit_distance(far, "x"), 255);
     cr_assert(syi_is_near("stepz", "steps") && !syi_is_near("epochs", "steps") && !syi_is_near(far, "x"));
