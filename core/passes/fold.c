@@ -373,8 +373,9 @@ static int meet(struct pass *pass, size_t first, size_t at, struct sy_error *err
     if (!may_move(pass, first, at) || !add_op(pass, &m, a, out_register) ||
         !add_op(pass, &m, b, out_register + n))
         return SY_OK;
-    const struct kinds kinds = {.squares =
-                                    (uint8_t)(attr_of(pass, a)->squares | attr_of(pass, b)->squares << n)};
+    const struct sy_attr_map *of_a = attr_of(pass, a), *of_b = attr_of(pass, b);
+    const struct kinds kinds = {.squares = (uint8_t)(of_a->squares | of_b->squares << n),
+                                .maxima = (uint8_t)(of_a->maxima | of_b->maxima << n)};
     for (int o = 0; o < b->n_out; o++) a->out[a->n_out++] = b->out[o];
     for (int i = 0; i < b->n_in; i++) pass->reads[b->in[i]]--;
     pass->gone[at] = 1;
