@@ -155,6 +155,10 @@ others have them first: `masked(trace(decay=0.9), mask=['*kernel'])`, and may ha
 parameters together (`clip_by_global_norm`, `apply_if_finite`, `adafactor` with `global_norm_clip_threshold`) stands in
 no other. A chain ends with a learning rate, or its updates are added as they are.
 
+A step whose gradients are not finite is left out before any chain sees them, so that it changes neither weights nor state
+(`train.nan_check = "before"`). `zero_nans` and `apply_if_finite` see such gradients with `train.nan_check = "after"` alone; there the
+run ends at the first, or, where `terminate_on_nan` watches something else, saves no more.
+
 | transform | argument | what it is | default | values |
 |---|---|---|---|---|
 END
