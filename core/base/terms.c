@@ -56,14 +56,12 @@ static const struct syi_term_kind *find_kind(struct reader *r, const char *name)
     return NULL;
 }
 
-static const struct syi_option *find_argument(struct reader *r, const struct syi_term_kind *kind,
-                                              const char *name)
+static void refuse_argument(struct reader *r, const struct syi_term_kind *kind, const char *name)
 {
     struct syi_text known = {0};
     struct syi_nearest nearest = {.name = name};
     for (size_t i = 0; i < kind->n_arguments; i++) {
         const char *argument = kind->arguments[i].name;
-        if (!strcmp(argument, name)) return &kind->arguments[i];
         syi_nearest_offer(&nearest, argument, strlen(argument));
         syi_text_printf(&known, "%s%s", i ? ", " : "", argument);
     }
@@ -71,6 +69,14 @@ static const struct syi_option *find_argument(struct reader *r, const struct syi
     refuse(r, "%s has no argument %s%s%s%s takes %s", kind->name, name, *meant ? ", did you mean " : ": it",
            meant, *meant ? "? It" : "", all);
     syi_text_free(&known);
+}
+
+static const struct syi_option *find_argument(struct reader *r, const struct syi_term_kind *kind,
+                                              const char *name)
+{
+    for (size_t i = 0; i < kind->n_arguments; i++)
+        if (!strcmp(kind->arguments[i].name, name)) return &kind->arguments[i];
+    refuse_argument(r, kind, name);
     return NULL;
 }
 
