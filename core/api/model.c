@@ -218,7 +218,7 @@ static int predict(const struct sy_model *m, struct syi_predictor *predictor,
                    struct sy_answers *answers, struct sy_error *err)
 {
     struct sy_predict_options options;
-    struct asked asked;
+    struct asked asked = {.seed = 0};
     struct syi_span *spans = NULL;
     int64_t *index = NULL;
     int status = syi_api_take(&options, sizeof options, given, "sy_predict_options", err);
