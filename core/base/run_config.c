@@ -104,14 +104,14 @@ int syi_key_parse(const char *text, struct syi_key *key, char reason[SYI_REASON]
                          : take_name(key, first + 1, (size_t)(last - first - 1), reason);
 }
 
-/* What "[text]" was meant to be, of all that may stand there with the name of a part that text has; NULL: nothing is near. */
-static const struct syi_part_kind *nearest_kind(const char *name)
+/* What "[text]" was meant to be, of all that may stand there with the name of a part that text has. */
+static struct syi_nearest nearest_kind(const char *name)
 {
     size_t n;
-    const struct syi_part_kind *kinds = syi_config_kinds(&n), *best = &kinds[0];
-    for (size_t i = 1; i < n; i++)
-        if (syi_edit_distance(name, kinds[i].name) < syi_edit_distance(name, best->name)) best = &kinds[i];
-    return syi_is_near(name, best->name) ? best : NULL;
+    const struct syi_part_kind *kinds = syi_config_kinds(&n);
+    struct syi_nearest nearest = {.name = name};
+    for (size_t i = 0; i < n; i++) syi_nearest_offer(&nearest, kinds[i].name, strlen(kinds[i].name));
+    return nearest;
 }
 
 int syi_section_parse(const char *text, struct syi_key *key, char reason[SYI_REASON])
@@ -123,9 +123,10 @@ int syi_section_parse(const char *text, struct syi_key *key, char reason[SYI_REA
     if (!key->kind) {
         char name[SYI_PART_NAME];
         snprintf(name, sizeof(name), "%.*s", (int)(length < sizeof(name) ? length : sizeof(name) - 1), text);
-        const struct syi_part_kind *nearest = nearest_kind(name);
-        if (!nearest) return refuse(reason, "unknown section [%.100s] (`switchyard config` lists all)", text);
-        return refuse(reason, "unknown section [%.100s], did you mean [%s%.63s]?", text, nearest->name,
+        struct syi_nearest nearest = nearest_kind(name);
+        if (!*nearest.known)
+            return refuse(reason, "unknown section [%.100s] (`switchyard config` lists all)", text);
+        return refuse(reason, "unknown section [%.100s], did you mean [%s%.63s]?", text, nearest.known,
                       dot ? dot : "");
     }
     return take_name(key, dot ? dot + 1 : NULL, dot ? strlen(dot + 1) : 0, reason);

@@ -96,12 +96,14 @@ static int check_left(const struct syi_import *import, const struct syi_model *m
 
 int syi_import_model(const struct syi_config *config, struct syi_model *model, struct sy_error *err)
 {
-    struct syi_config settled = *config;
+    struct syi_config *settled =
+        syi_config_copy(config, err); /* checking gives keys values that are not written */
     struct syi_shape shape = syi_config_shape(config, SYI_EVAL);
     struct syi_recorded recorded = {0};
-    int status = syi_config_validate(&settled, err);
+    int status = settled ? syi_config_validate(settled, err) : SY_ENOMEM;
     if (!status) status = syi_record_eval(config, &shape, model, &recorded, err);
     if (!status) syi_program_free(recorded.program);
+    syi_free(settled);
     return status;
 }
 

@@ -181,8 +181,8 @@ void syi_store_where(struct syi_program *p, int ok, int value, int to);
 /* ---- update.c ---- */
 
 /* The program of a step: gradient norm over all parameters, finite check, clipping, the chain of each part, the
- * parameters. Two parts that match the same parameter are refused (SY_EMISMATCH). By role: GRADIENT, GRADIENT_BLOCKS where these are
- * carried, DIRECTION of expert biases and OPTIM_SCALAR come in; the values GRAD_NORM and OK of the step come out. */
+ * parameters. Two parts that match the same parameter are refused (SY_EMISMATCH). By role: GRADIENT, GRADIENT_BLOCKS where
+ * these are carried, DIRECTION of expert biases and OPTIM_SCALAR come in; the values GRAD_NORM and OK of the step come out. */
 struct syi_model;
 struct syi_update_options {
     const struct syi_config *config;

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Every named optimizer, and chains of what holds others: the weights have one hash on one rank and on several, whatever they split (rows, experts, sums,
-# state), and after a resume in the middle; another optimizer has other weights, and does not go on from its state.
+# Every named optimizer, and chains of what holds others: the weights have one hash on one rank and on several, whatever they
+# split (rows, experts, sums, state), and after a resume in the middle; another optimizer has other weights, and does not go on from its state.
 . "$(dirname "$0")/_common.sh"
 cd "$here" || exit 99
 set -f # keys have patterns

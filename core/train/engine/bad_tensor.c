@@ -60,11 +60,13 @@ static void layer_of(const struct syi_program *p, const struct syi_op *op, const
                      size_t bytes)
 {
     static const char *const before[] = {"grad_blocks/", "grad/"};
-    const char *name = syi_program_name(p, op->layer), *end;
-    for (size_t i = 0; !*name && i < SYI_COUNT(before); i++)
-        if (!strncmp(label, before[i], strlen(before[i]))) name = label + strlen(before[i]);
-    end = *syi_program_name(p, op->layer) ? NULL : strrchr(name, '/');
-    snprintf(layer, bytes, "%.*s", (int)(end ? end - name : (ptrdiff_t)strlen(name)), name);
+    const char *name = syi_program_name(p, op->layer), *end = NULL;
+    for (size_t i = 0; !*name && i < SYI_COUNT(before); i++) {
+        if (strncmp(label, before[i], strlen(before[i])) != 0) continue;
+        name = label + strlen(before[i]);
+        end = strrchr(name, '/');
+    }
+    snprintf(layer, bytes, "%.*s", end ? (int)(end - name) : (int)strlen(name), name);
 }
 
 static void note(struct search *s, const struct syi_program *p, size_t index, int output,

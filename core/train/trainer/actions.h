@@ -64,8 +64,8 @@ int syi_actions_open(struct syi_actions *actions, const struct syi_config *confi
                      struct sy_error *err) SYI_MUST_CHECK;
 void syi_actions_close(struct syi_actions *actions); /* safe when zeroed; ends programs that still run */
 /* Asks every action of the run that wants this moment, in the order of the file; the first that stops or goes back
- * ends the asking. Where none is a terminate_on_nan of steps, one that stops comes first. Called by all ranks, which get the same verdict. An error: the ranks
- * cannot agree. */
+ * ends the asking. Where none is a terminate_on_nan of steps, one that stops comes first. Called by all ranks, which get the
+ * same verdict. An error: the ranks cannot agree. */
 int syi_actions_run(struct syi_actions *actions, const struct syi_moment *moment, struct syi_verdict *verdict,
                     struct sy_error *err) SYI_MUST_CHECK;
 
