@@ -5,12 +5,12 @@
 #include "config.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "base/threads.h"
 #include "metrics/counts.h"
 #include "metrics/expert_counts.h"
 #include "metrics/place.h"
@@ -182,6 +182,7 @@ static void *run_writer(void *arg)
     struct sy_error failure = {.code = SY_OK};
     uint64_t from, to;
 
+    syi_thread_give_way();
     while (syi_queue_wait(&store->queue, &from, &to)) {
         if (failure.code == SY_OK) write_patiently(store, from, to, &failure);
         if (failure.code == SY_OK && wants_copy(store, from, to)) copy_home(store);
@@ -505,20 +506,6 @@ static int open_database(struct store *store, const struct syi_store_options *op
     return status ? syi_error(err, status, "%s", reason.text) : SY_OK;
 }
 
-/* Signals are for the threads of the program, never for the writer. */
-static int start_writer(struct store *store, struct sy_error *err)
-{
-    sigset_t all, before;
-    int failed;
-
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    failed = pthread_create(&store->writer, NULL, run_writer, store);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return failed ? syi_error(err, SY_ENOMEM, "metrics: cannot start the writer thread: %s", strerror(failed))
-                  : SY_OK;
-}
-
 static int open_parts(struct store *store, const char *path, const struct syi_store_options *options,
                       struct sy_error *err)
 {
@@ -530,7 +517,7 @@ static int open_parts(struct store *store, const char *path, const struct syi_st
     if (!status) status = open_database(store, options, err);
     /* the copy of a run knows its last start, by which a later start sees which file is the newer one */
     if (!status) status = syi_place_copy_home(&store->place, store->database.db, err);
-    return status ? status : start_writer(store, err);
+    return status ? status : syi_thread_start(&store->writer, "metrics", run_writer, store, err);
 }
 
 int syi_store_open(const char *path, const struct syi_store_options *options, struct syi_metric_sink *sink,

@@ -114,6 +114,16 @@ int syi_thread_start(pthread_t *thread, const char *name, void *(*fn)(void *), v
     return SY_OK;
 }
 
+void syi_thread_give_way(void)
+{
+#if defined(SCHED_BATCH)
+    struct sched_param own = {0};
+    int policy = SCHED_OTHER;
+    if (pthread_getschedparam(pthread_self(), &policy, &own) || policy != SCHED_OTHER) return;
+    (void)pthread_setschedparam(pthread_self(), SCHED_BATCH, &own);
+#endif
+}
+
 void syi_fp_reset(void)
 {
     fesetenv(FE_DFL_ENV);

@@ -53,6 +53,10 @@ int syi_gate_spin(int runnable);
  * stay with the other threads. fn calls syi_fp_reset first. */
 int syi_thread_start(pthread_t *thread, const char *name, void *(*fn)(void *), void *arg,
                      struct sy_error *err);
+/* The calling thread is for work beside computing: when it wakes it does not interrupt a thread that computes, but waits until
+ * a processor is free or the system shares them out anew. Where a system cannot do that, or its user chose how threads are
+ * scheduled, nothing changes. */
+void syi_thread_give_way(void);
 /* Default floating-point environment for the calling thread: round to nearest, no flush-to-zero, no traps. */
 void syi_fp_reset(void);
 /* Whether arithmetic is as it is written in this build and thread: sums in their order, products not fused with sums, small

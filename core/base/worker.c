@@ -17,6 +17,7 @@ static void *work(void *arg)
 {
     struct syi_worker *w = arg;
     syi_fp_reset();
+    syi_thread_give_way();
     pthread_mutex_lock(&w->mutex);
     for (;;) {
         while (!w->fn && !w->stop) pthread_cond_wait(&w->changed, &w->mutex);

@@ -2,9 +2,9 @@
 /* The reading thread: it fills the ring from the step that was asked for last, and sleeps when it is full. */
 #include "config.h"
 
-#include <signal.h>
 #include <string.h>
 
+#include "base/threads.h"
 #include "data/prefetch.h"
 
 static void read_step(struct syi_prefetch *p, int64_t step)
@@ -19,6 +19,8 @@ static void read_step(struct syi_prefetch *p, int64_t step)
 static void *run(void *arg)
 {
     struct syi_prefetch *p = arg;
+    syi_fp_reset();
+    syi_thread_give_way();
     pthread_mutex_lock(&p->mutex);
     while (!p->stop) {
         if (p->wanted < 0 || p->next >= p->wanted + p->n) {
@@ -38,18 +40,11 @@ static void *run(void *arg)
     return NULL;
 }
 
-/* Signals are for the thread that began the run. */
 static int begin_thread(struct syi_prefetch *p, struct sy_error *err)
 {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int code = pthread_create(&p->thread, NULL, run, p);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (code)
-        return syi_error(err, SY_ENOMEM, "cannot start the thread that reads batches: %s", strerror(code));
-    p->has_thread = 1;
-    return SY_OK;
+    int status = syi_thread_start(&p->thread, "batches", run, p, err);
+    p->has_thread = !status;
+    return status;
 }
 
 int syi_prefetch_open(struct syi_prefetch *p, struct syi_batcher *batcher, int ahead,

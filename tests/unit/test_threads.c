@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The pool does every task once in its own range, with more threads than CPUs too; workers have the default
- * floating-point environment; CPU quotas are read from a made control-group tree. */
+ * floating-point environment, and give way to threads that compute; CPU quotas are read from a made control-group tree. */
 #include "config.h"
 
 #include <criterion/criterion.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -193,5 +194,27 @@ Test(threads, stacks_are_large_where_the_default_is_small)
     cr_assert_eq(syi_thread_start(&thread, "stack", measure_stack, &bytes, NULL), SY_OK);
     pthread_join(thread, NULL);
     cr_expect_geq(bytes, 2u << 20, "%zu bytes", bytes);
+}
+#endif
+
+#if defined(__linux__)
+static void note_policy(void *arg)
+{
+    int *policy = arg;
+    struct sched_param own;
+    pthread_getschedparam(pthread_self(), policy, &own);
+}
+
+Test(threads, work_beside_computing_gives_way)
+{
+    struct syi_worker *worker = NULL;
+    struct sy_error err = {0};
+    struct sched_param own;
+    int policy = -1, mine = -1;
+    cr_assert_eq(syi_worker_new("beside", &worker, &err), SY_OK, "%s", err.text);
+    syi_worker_start(worker, note_policy, &policy);
+    syi_worker_free(worker);
+    pthread_getschedparam(pthread_self(), &mine, &own);
+    cr_assert_eq(policy, mine == SCHED_OTHER ? SCHED_BATCH : mine);
 }
 #endif
