@@ -318,7 +318,7 @@ static void close(void *context)
 
 SY_API extern const struct sy_backend_desc sy_backend_cpu;
 const struct sy_backend_desc sy_backend_cpu = {
-    SY_BACKEND_HEAD(10), .caps = SY_CAP_KERNELS,
+    SY_BACKEND_HEAD(11), .caps = SY_CAP_KERNELS,
     .name = "cpu",       .version = PACKAGE_VERSION,
     .build = BUILD,      .probe = probe,
     .open = open,        .close = close,

@@ -37,7 +37,6 @@ enum sycpu_feature {
 typedef int sycpu_run(void *context, const struct sy_call *call);
 typedef uint64_t sycpu_workspace(const struct sy_call *call, int threads);
 typedef int sycpu_prepare(void *context, const struct sy_call *call, void **plan);
-typedef void sycpu_rows(void *context, const struct sy_call *call, int64_t first, int64_t end);
 
 /* The reference kernels, in float and double, of every op that the host does not run itself. */
 #define SY_HOST_OP(...)

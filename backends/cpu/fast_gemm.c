@@ -16,13 +16,6 @@
 #define STREAM_BYTES (64 << 20)
 /* Panels of B of at most so many words stay in the cache while C is written row by row. */
 #define SHALLOW_WORDS (160 * 1024)
-/* Blocks of rows that each thread must have so that their rows are reported as they come. */
-#define REPORT_BLOCKS 4
-/* Rows of C that are reported together: they stay in the L2 cache. */
-#define REPORT_BYTES (256 * 1024)
-/* A smaller C stays in the caches anyway, and reporting all of it at once leaves them to B while it is
- * computed. */
-#define REPORT_LEAST (16 << 20)
 /* Words of B that a thread packs at a time where it uses them at once. */
 #define OWN_WORDS (96 * 1024)
 /* Bytes of the packed columns of a thread, at most, and of those of all threads, where columns can be shared:
@@ -83,8 +76,6 @@ static struct sycpu_gemm_plan make_plan(const struct sy_call *call, int threads)
     if (WHOLE > 1 && gemm->rows >= DIRECT_LEAST)
         plan.group_panels = least(plan.group_panels, NEAR_WORDS / b_panel_size(plan.steps) + 1);
     plan.groups = divide_up(plan.panels, plan.group_panels);
-    plan.by_blocks = !plan.own && plan.groups == 1 && gemm->rows >= REPORT_BLOCKS * BLOCK_ROWS * threads &&
-                     gemm->rows * gemm->columns * c_element(&plan) >= REPORT_LEAST;
     plan.b_panels = plan.direct ? 1 : plan.group_panels;
     if (plan.own) plan.b_panels = least(plan.panels, OWN_WORDS / b_panel_size(plan.steps) + 1);
     if (plan.own && gemm->form == SYCPU_GEMM_NT)
@@ -104,13 +95,11 @@ static int64_t panels_of(const struct sycpu_gemm_plan *plan, int64_t group)
 
 /* Rows [row, end) of a group of columns of an expert, in the order block of rows, panel of B, panel of A; a
  * shallow product, which mostly writes, row by row. Blocks are of equal size. */
-static void compute_rows(const struct sy_call *call, struct sycpu_gemm_worker *worker, int64_t expert,
+static void compute_rows(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker, int64_t expert,
                          int64_t group, int64_t row, int64_t end)
 {
-    const struct sycpu_gemm_plan *plan = call->plan;
     int64_t left = group * plan->group_panels, panels = panels_of(plan, group);
     int64_t all = divide_up(end - row, TILE_ROWS), block = divide_up(all, divide_up(all, BLOCK_PANELS));
-    int64_t unreported = row, bytes = plan->gemm.columns * c_element(plan);
     int by_rows = worker->depth * panels * TILE_COLUMNS <= SHALLOW_WORDS;
 #if DIRECT_LEAST
     if (plan->gemm.form == SYCPU_GEMM_NN && worker->rows < DIRECT_LEAST) {
@@ -130,31 +119,14 @@ static void compute_rows(const struct sy_call *call, struct sycpu_gemm_worker *w
             int64_t i = by_rows ? j / panels : j % n, panel_b = by_rows ? j % panels : j / n;
             fast_gemm_compute_tile(plan, worker, expert, i, left + panel_b);
         }
-        int64_t done = row + rows;
-        if (plan->by_blocks && call->rows_done &&
-            ((done - unreported) * bytes >= REPORT_BYTES || done == end)) {
-            call->rows_done(call->rows_arg, unreported, done);
-            unreported = done;
-        }
     }
-}
-
-/* The share of one thread of the rows that are reported at the end. */
-static void report_rows(void *arg, int64_t share, int thread)
-{
-    const struct sy_call *call = arg;
-    const struct sycpu_gemm_plan *plan = call->plan;
-    int64_t rows = plan->gemm.rows;
-    (void)thread;
-    call->rows_done(call->rows_arg, rows * share / plan->threads, rows * (share + 1) / plan->threads);
 }
 
 /* The share of one thread: rows of groups of columns that begin in [share, share + 1) / threads of all work,
  * a row weighing its panels of B times their depth. */
 static void compute_share(void *arg, int64_t share, int thread)
 {
-    const struct sy_call *call = arg;
-    const struct sycpu_gemm_plan *plan = call->plan;
+    const struct sycpu_gemm_plan *plan = arg;
     struct sycpu_gemm_worker worker = fast_gemm_make_worker(plan, thread);
     int64_t total = 0, base = 0;
     enter_tiles();
@@ -169,7 +141,7 @@ static void compute_share(void *arg, int64_t share, int thread)
         fast_gemm_enter_expert(plan, &worker, expert);
         int64_t weight = panels_of(plan, group) * (worker.depth + 1), first, end;
         items_between(from, to, base, weight, worker.rows, &first, &end);
-        if (first < end) compute_rows(call, &worker, expert, group, first, end);
+        if (first < end) compute_rows(plan, &worker, expert, group, first, end);
         base += worker.rows * weight;
     }
     leave_tiles();
@@ -198,10 +170,6 @@ int fast_product(void *context, const struct sy_call *call)
     (void)context;
     if (gemm->filled && gemm->form != SYCPU_GEMM_TN)
         sycpu_parallel(call, gemm->experts * gemm->groups, fast_gemm_zero_empty_slots, plan);
-    if (plan->own)
-        sycpu_parallel(call, plan->threads, fast_gemm_compute_own, plan);
-    else
-        sycpu_parallel(call, plan->threads, compute_share, call);
-    if (call->rows_done && !plan->by_blocks) sycpu_parallel(call, plan->threads, report_rows, call);
+    sycpu_parallel(call, plan->threads, plan->own ? fast_gemm_compute_own : compute_share, plan);
     return SY_OK;
 }

@@ -116,7 +116,6 @@ struct sycpu_gemm_tile {
 /* What prepare decides of a product, from its shapes, its operands' places and the number of threads. */
 struct sycpu_gemm_plan {
     struct sycpu_gemm gemm;
-    int by_blocks;        /* 1: rows are reported block by block as they are done, 0: at the end */
     int direct;           /* 1: full panels of B are not packed */
     int in_place;         /* 1: with SYCPU_TILES, rows of A that fit together are not packed */
     int own;              /* 1: a thread takes whole columns of an expert and packs what it needs of B */

@@ -110,19 +110,17 @@ static void run_backward(const struct glu *g, int64_t packed, int64_t plain, con
 
 typedef void (*run_fn)(const struct glu *, int64_t, int64_t, const float *, int64_t);
 
-/* Positions [first, last) of a task, in runs of columns inside one block; the slots past the count
- * become +0. */
-static inline void each_run(const struct glu *g, int64_t outer, int64_t first, int64_t last,
-                            const struct sy_tensor *out, int64_t out_columns, run_fn run)
+/* The positions of a task, in runs of columns inside one block; the slots past the count become +0. */
+static inline void each_run(const struct glu *g, int64_t outer, const struct sy_tensor *out,
+                            int64_t out_columns, run_fn run)
 {
     int64_t filled = fast_length(g->counts, outer, g->inner), width = g->width, n, end;
     int64_t span = g->dropout.threshold ? MASK_COLUMNS : g->columns;
     float mask[MASK_COLUMNS];
-    filled = filled < first ? first : filled > last ? last : filled;
-    for (int64_t begin = 0; begin < g->columns && first < filled; begin = end) {
+    for (int64_t begin = 0; begin < g->columns && filled; begin = end) {
         end = begin + span < g->columns ? begin + span : g->columns;
         if (g->dropout.threshold) glu_mask(g, outer, begin, end - begin, mask);
-        for (int64_t i = first; i < filled; i++) {
+        for (int64_t i = 0; i < filled; i++) {
             int64_t row = (outer * g->inner + i) * g->columns;
             for (int64_t c = begin; c < end; c += n) {
                 n = width - c % width < end - c ? width - c % width : end - c;
@@ -132,32 +130,21 @@ static inline void each_run(const struct glu *g, int64_t outer, int64_t first, i
         }
     }
     memset(fast_at(out, (outer * g->inner + filled) * out_columns), 0,
-           (size_t)((last - filled) * out_columns) * (g->half ? 2 : 4));
-}
-
-/* Rows [first, end) of all tasks. */
-static inline void each_row(const struct glu *g, int64_t first, int64_t end, const struct sy_tensor *out,
-                            int64_t out_columns, run_fn run)
-{
-    for (int64_t next; first < end; first = next) {
-        int64_t outer = first / g->inner, begin = outer * g->inner;
-        next = begin + g->inner < end ? begin + g->inner : end;
-        each_run(g, outer, first - begin, next - begin, out, out_columns, run);
-    }
+           (size_t)((g->inner - filled) * out_columns) * (g->half ? 2 : 4));
 }
 
 static void forward_task(void *arg, int64_t outer, int thread)
 {
     const struct glu *g = arg;
     (void)thread;
-    each_run(g, outer, 0, g->inner, &g->call->out[0], g->columns, run_forward);
+    each_run(g, outer, &g->call->out[0], g->columns, run_forward);
 }
 
 static void backward_task(void *arg, int64_t outer, int thread)
 {
     const struct glu *g = arg;
     (void)thread;
-    each_run(g, outer, 0, g->inner, &g->call->out[0], 2 * g->columns, run_backward);
+    each_run(g, outer, &g->call->out[0], 2 * g->columns, run_backward);
 }
 
 int fast_glu(void *context, const struct sy_call *call)
@@ -174,18 +161,4 @@ int fast_glu_grad(void *context, const struct sy_call *call)
     struct glu g = glu_open(call, &call->in[1], &call->in[2], &call->in[3]);
     sycpu_parallel(call, sycpu_extent(g.y, g.y->rank - 2), backward_task, &g);
     return SY_OK;
-}
-
-void fast_glu_rows(void *context, const struct sy_call *call, int64_t first, int64_t end)
-{
-    struct glu g = glu_open(call, &call->out[0], &call->in[1], &call->in[2]);
-    (void)context;
-    each_row(&g, first, end, &call->out[0], g.columns, run_forward);
-}
-
-void fast_glu_grad_rows(void *context, const struct sy_call *call, int64_t first, int64_t end)
-{
-    struct glu g = glu_open(call, &call->in[1], &call->in[2], &call->in[3]);
-    (void)context;
-    each_row(&g, first, end, &call->out[0], 2 * g.columns, run_backward);
 }

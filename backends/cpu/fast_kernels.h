@@ -12,4 +12,3 @@ sycpu_run fast_attention, fast_attention_grad, fast_block_max, fast_block_sum, f
 sycpu_workspace fast_attention_workspace, fast_attention_grad_workspace, fast_combine_grad_workspace,
     fast_dispatch_workspace, fast_embed_grad_workspace, fast_product_workspace, fast_rms_norm_grad_workspace;
 sycpu_prepare fast_map_prepare, fast_map_sums_prepare, fast_product_prepare;
-sycpu_rows fast_glu_rows, fast_glu_grad_rows, fast_map_rows, fast_rms_norm_rows;

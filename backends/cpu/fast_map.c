@@ -420,25 +420,6 @@ static void begin_run(struct run *run, const struct sy_call *call)
     }
 }
 
-void fast_map_rows(void *context, const struct sy_call *call, int64_t first, int64_t end)
-{
-    const struct plan *plan = call->plan;
-    struct run run;
-    (void)context;
-    if (!plan) return;
-    begin_run(&run, call);
-    if (plan->rows == 1) { /* all rows, one after the other */
-        int64_t columns = call->out[0].dim[call->out[0].rank - 1];
-        compute_chunk(&run, 0, 0, 1, first * columns, end * columns);
-        return;
-    }
-    for (int64_t next; first < end; first = next) {
-        int64_t chunk = first / plan->row_chunk;
-        next = least((chunk + 1) * plan->row_chunk, end);
-        compute_chunk(&run, chunk, first, next, 0, plan->columns);
-    }
-}
-
 int fast_map(void *context, const struct sy_call *call)
 {
     const struct plan *plan = call->plan;

@@ -41,12 +41,6 @@ int fast_rms_norm(void *context, const struct sy_call *call)
     return SY_OK;
 }
 
-void fast_rms_norm_rows(void *context, const struct sy_call *call, int64_t first, int64_t end)
-{
-    (void)context;
-    norm_rows(call, first, end);
-}
-
 /* ---- gradient ----
  * Workspace: r of every row [b t], then partial dscale of every leaf [leaves, D]. */
 

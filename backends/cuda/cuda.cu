@@ -20,7 +20,7 @@ int sycuda_fail(const struct sy_host *host, const char *what, cudaError_t error)
 
 /* clang-format off */
 #define ENTRY(NAME, in, out, workspace, prepare, release, run)                                               \
-    {SY_OP_##NAME, in, out, 0, "cuda", workspace, prepare, release, run, NULL, 0},
+    {SY_OP_##NAME, in, out, 0, "cuda", workspace, prepare, release, run},
 #define ENTRIES(NAME, ...)                                                                                   \
     ENTRY(NAME, SY_F32, SY_F32, __VA_ARGS__)                                                                 \
     ENTRY(NAME, SY_BF16, SY_BF16, __VA_ARGS__)                                                               \

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The hoist pass: code motion. Recording ends with what becomes of the gradients: the sum over microbatches, the blocks of their
  * norm. Each such op moves up to where its operands have just been written: there they are in the cache still, and a
- * gradient that was added to its sum is gone before others are made. It goes past the ops that work row by row, which may be
- * the epilogue of a product (chain.c). What reads the result of a collective stays where it is, or all would wait for
- * it earlier. The order of ops changes, no value. Runs after fold. */
+ * gradient that was added to its sum is gone before others are made. What reads the result of a collective stays where it is,
+ * or all would wait for it earlier. The order of ops changes, no value. Runs after fold. */
 #include "config.h"
 
 #include <string.h>
@@ -42,7 +41,6 @@ static size_t place_of(const struct pass *pass, size_t at)
     size_t place = 0;
     for (int i = 0; i < op->n_in; i++) place = later(place, pass->written[op->in[i]]);
     for (int i = 0; i < op->n_out; i++) place = later(place, pass->named[op->out[i]]);
-    while (place < at && syi_op_has_flag(p->op[place].op, 'R')) place++;
     return place;
 }
 

@@ -49,13 +49,6 @@ static int run_lower(struct syi_program **program, struct syi_pass_options *opti
     return syi_lower(*program, options->mesh, options->reproducible, err);
 }
 
-static int run_chain(struct syi_program **program, struct syi_pass_options *options, struct sy_error *err)
-{
-    (void)options, (void)err;
-    syi_chain(*program);
-    return SY_OK;
-}
-
 static const struct {
     const char *name;
     int (*run)(struct syi_program **program, struct syi_pass_options *options, struct sy_error *err);
@@ -68,7 +61,6 @@ static const struct {
     [SYI_STAGE_RECOMPUTE] = {"recompute", run_recompute},
     [SYI_STAGE_JOIN] = {"join", run_join},
     [SYI_STAGE_LOWER] = {"lower", run_lower},
-    [SYI_STAGE_CHAIN] = {"chain", run_chain},
     [SYI_STAGE_PLAN] = {"plan", NULL}, /* all programs of a session: core/runtime/budget.c */
 };
 

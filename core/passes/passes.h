@@ -18,7 +18,6 @@ enum syi_stage {
     SYI_STAGE_RECOMPUTE, /* activations computed again; only under memory.budget */
     SYI_STAGE_JOIN,      /* small collectives become one: bucketed collectives */
     SYI_STAGE_LOWER,     /* ordered sums, start and wait of collectives */
-    SYI_STAGE_CHAIN,     /* marks what runs on the rows of a product: its epilogue */
     SYI_STAGE_PLAN,      /* memory: of all programs of a session together, so it is no row of the list */
     SYI_STAGE_COUNT
 };
@@ -111,14 +110,6 @@ int syi_lower(struct syi_program *program, const struct syi_mesh *mesh, int repr
 /* The mesh axes of more than one rank that a collective works over: names its group of ranks. */
 int syi_collective_group(const struct syi_program *program, const struct syi_op *op,
                          const struct syi_mesh *mesh);
-
-/* ---- chain.c ---- */
-
-/* Marks the ops of a lowered program that may run as an epilogue: on the rows of the product before
- * them. */
-void syi_chain(struct syi_program *program);
-/* The op after the chain that begins at `at`; the next op where none does. */
-size_t syi_chain_end(const struct syi_program *program, size_t at);
 
 /* ---- plan.c ---- */
 

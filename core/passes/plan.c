@@ -4,8 +4,7 @@
  * scratch wherever their lifetimes allow. Offsets only: takes no memory and looks at no kernel. A plan is a
  * pure function of the programs.
  *
- * A temporary lives from the first to the last op that names it; the operand of a collective until the wait;
- * what a chain (chain.c) names until its end, for its ops run side by side on different rows.
+ * A temporary lives from the first to the last op that names it; the operand of a collective until the wait.
  * Where ops.def says that output 0 may be written over input 0 (for map: over any input of the full shape),
  * and that input dies there, the output gets its place. Then place.c lays the blocks out. */
 #include "config.h"
@@ -142,22 +141,6 @@ static void find_lives(const struct syi_program *program, struct life *life)
         for (int i = 0; i < op->n_in; i++) extend(life, op->in[i], at);
         for (int i = 0; i < op->n_out; i++) extend(life, op->out[i], at);
         if (op->queue) extend(life, op->in[0], syi_wait_of(program, at));
-        /* Each row of a product needs its operands: no op of the chain, not the last, may take their place.
-         */
-        size_t end = syi_chain_end(program, at);
-        for (int i = 0; i < op->n_in && !op->chained && end > at + 1; i++) extend(life, op->in[i], end);
-    }
-}
-
-/* Temporaries of a chain last until its end. Called after `overwrite`: row by row, an output may take the
- * place of an input that nothing later needs. */
-static void stretch_chains(const struct syi_program *program, struct life *life)
-{
-    for (size_t at = 0; at < program->n_ops; at++) {
-        const struct syi_op *op = &program->op[at];
-        size_t last = syi_chain_end(program, at) - 1;
-        for (int i = 0; i < op->n_in; i++) extend(life, op->in[i], last);
-        for (int i = 0; i < op->n_out; i++) extend(life, op->out[i], last);
     }
 }
 
@@ -253,8 +236,7 @@ static size_t make_blocks(struct syi_program *program, const struct life *life, 
     for (size_t i = 0; workspace && i < program->n_ops; i++) {
         workspace_at[i] = 0;
         if (workspace[i])
-            block[n++] = (struct syi_block){syi_whole_lines(workspace[i]), 0, i,
-                                            syi_chain_end(program, i) - 1, &workspace_at[i]};
+            block[n++] = (struct syi_block){syi_whole_lines(workspace[i]), 0, i, i, &workspace_at[i]};
     }
     return n;
 }
@@ -271,7 +253,6 @@ static int plan_scratch(struct syi_program *program, const uint64_t *workspace, 
     find_lives(program, life);
     for (size_t at = 0; reuse && at < program->n_ops; at++)
         if (syi_op_has_flag(program->op[at].op, 'I')) overwrite(program, life, at);
-    stretch_chains(program, life);
     size_t n = make_blocks(program, life, workspace, workspace_at, of, block);
     if (reuse)
         status = syi_place_blocks(block, n, program->n_ops + 1, &end, err);

@@ -77,7 +77,6 @@ struct syi_op {
     uint16_t op; /* enum sy_op */
     uint8_t n_in, n_out;
     uint8_t queue;             /* 0 compute, from 1 communication */
-    uint8_t chained;           /* 1: may run on the rows of the op before it, as they come */
     uint16_t line;             /* where it was recorded */
     uint32_t file;             /* offset into names */
     uint32_t layer;            /* offset into names: module path, e.g. "encoder/layers_0/mlp" */

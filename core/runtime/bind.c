@@ -90,7 +90,7 @@ static int find_kernel(struct syi_session *session, struct syi_bound *bound, siz
                          out == SY_DTYPE_COUNT ? "integers" : syi_dtype_name((enum sy_dtype)out));
     }
     bound->kernel[at] = kernel;
-    bound->step[at] = (struct syi_step){kernel->run, backend->context, call, at};
+    bound->step[at] = (struct syi_step){kernel->run, backend->context, call};
     if (kernel->workspace) bound->workspace[at] = kernel->workspace(call, backend->host.threads);
     return SY_OK;
 }
@@ -103,16 +103,13 @@ static int allocate(struct syi_bound *bound, struct sy_error *err)
     bound->operand = syi_alloc(operands * sizeof *bound->operand, err);
     bound->call = syi_alloc(n * sizeof *bound->call, err);
     bound->step = syi_alloc(n * sizeof *bound->step, err);
-    bound->run = syi_alloc(n * sizeof *bound->run, err);
-    bound->chain = syi_alloc(n * sizeof *bound->chain, err);
     bound->kernel = syi_alloc(n * sizeof *bound->kernel, err);
     bound->transfer = syi_alloc(n * sizeof *bound->transfer, err);
     bound->piece = syi_alloc(n * sizeof *bound->piece, err);
     bound->workspace = syi_alloc(n * sizeof *bound->workspace, err);
     bound->workspace_at = syi_alloc(n * sizeof *bound->workspace_at, err);
-    int complete = bound->operand && bound->call && bound->step && bound->run && bound->chain &&
-                   bound->kernel && bound->transfer && bound->piece && bound->workspace &&
-                   bound->workspace_at;
+    int complete = bound->operand && bound->call && bound->step && bound->kernel && bound->transfer &&
+                   bound->piece && bound->workspace && bound->workspace_at;
     return complete ? SY_OK : SY_ENOMEM;
 }
 
@@ -180,7 +177,7 @@ static int connect_collective(struct syi_session *session, struct syi_bound *bou
         transfer->call.send = session->segment[SYI_STAGING] + transfer->stage[0];
         transfer->call.recv = session->segment[SYI_STAGING] + transfer->stage[1];
     }
-    bound->step[at] = (struct syi_step){syi_exec_start, transfer, &bound->call[at], at};
+    bound->step[at] = (struct syi_step){syi_exec_start, transfer, &bound->call[at]};
     return find_group(session, bound->program->op[at].queue, axes, &transfer->group, err);
 }
 
@@ -190,7 +187,7 @@ static int connect_wait(struct syi_session *session, struct syi_bound *bound, si
     const struct syi_program *program = bound->program;
     for (size_t i = at; i-- > 0;)
         if (program->op[i].queue && program->op[i].out[0] == program->op[at].in[0]) {
-            bound->step[at] = (struct syi_step){syi_exec_wait, &bound->transfer[i], &bound->call[at], at};
+            bound->step[at] = (struct syi_step){syi_exec_wait, &bound->transfer[i], &bound->call[at]};
             return SY_OK;
         }
     return syi_error(err, SY_EINTERNAL, "%s: op %zu waits for a collective that no op starts", program->title,
@@ -211,21 +208,21 @@ static int connect_slice(struct syi_session *session, struct syi_bound *bound, s
     piece->bytes = syi_span_bytes(call->out, 0, call->out->rank);
     piece->from = (const uint8_t *)call->in->data + index * piece->inner;
     piece->to = call->out->data;
-    bound->step[at] = (struct syi_step){syi_exec_slice, piece, call, at};
+    bound->step[at] = (struct syi_step){syi_exec_slice, piece, call};
     return SY_OK;
 }
 
 static int connect_join(struct syi_session *session, struct syi_bound *bound, size_t at, struct sy_error *err)
 {
     (void)err;
-    bound->step[at] = (struct syi_step){syi_exec_join, session, &bound->call[at], at};
+    bound->step[at] = (struct syi_step){syi_exec_join, session, &bound->call[at]};
     return SY_OK;
 }
 
 static int connect_part(struct syi_session *session, struct syi_bound *bound, size_t at, struct sy_error *err)
 {
     (void)err;
-    bound->step[at] = (struct syi_step){syi_exec_part, session, &bound->call[at], at};
+    bound->step[at] = (struct syi_step){syi_exec_part, session, &bound->call[at]};
     return SY_OK;
 }
 
@@ -258,28 +255,6 @@ static int prepare_kernel(struct syi_session *session, struct syi_bound *bound, 
     return syi_backend_error(session->options.backend, status, place, err);
 }
 
-/* The steps of a run: where kernels of the backend allow, the ops that were marked run on the rows of the
- * product before them. */
-static void connect_chains(struct syi_session *session, struct syi_bound *bound)
-{
-    const struct syi_program *program = bound->program;
-    bound->n_run = 0;
-    for (size_t at = 0, next; at < program->n_ops; at = next) {
-        struct syi_chain *chain = &bound->chain[at];
-        size_t end =
-            bound->kernel[at] && bound->kernel[at]->reports_rows ? syi_chain_end(program, at) : at + 1;
-        for (next = at + 1; next < end && bound->kernel[next]->rows; next++) continue;
-        struct syi_step *step = &bound->run[bound->n_run++];
-        *step = bound->step[at];
-        if (next == at + 1) continue;
-        *chain = (struct syi_chain){session->options.backend->context, &bound->kernel[at + 1],
-                                    &bound->call[at + 1], (int)(next - at - 1), bound->call[at]};
-        chain->product.rows_done = syi_exec_rows;
-        chain->product.rows_arg = chain;
-        step->call = &chain->product;
-    }
-}
-
 int syi_bound_kernels(struct syi_session *session, struct syi_bound *bound, struct sy_error *err)
 {
     int status = SY_OK;
@@ -296,7 +271,6 @@ int syi_bound_connect(struct syi_session *session, struct syi_bound *bound, stru
         connect_fn connect = connect_of(&bound->program->op[at]);
         if (connect) status = connect(session, bound, at, err);
     }
-    if (!status) connect_chains(session, bound);
     if (!status && session->device) status = syi_device_find_moves(bound, err);
     if (!status && session->device) status = syi_graph_spans(session, bound, err);
     return status;
@@ -314,8 +288,6 @@ void syi_bound_free(struct syi_session *session, struct syi_bound *bound)
     syi_free(bound->operand);
     syi_free(bound->call);
     syi_free(bound->step);
-    syi_free(bound->run);
-    syi_free(bound->chain);
     syi_free(bound->kernel);
     syi_free(bound->transfer);
     syi_free(bound->piece);

@@ -30,16 +30,6 @@ struct syi_step {
     sy_kernel_fn fn;
     void *context;
     const struct sy_call *call;
-    size_t op;
-};
-
-/* The ops that run on the rows of a product, and its call, which says so. */
-struct syi_chain {
-    void *context;
-    const struct sy_kernel *const *kernel; /* [n] */
-    const struct sy_call *call;            /* [n] */
-    int n;
-    struct sy_call product;
 };
 
 /* A tensor that has a role, as this rank holds it. */
@@ -54,7 +44,7 @@ struct syi_range {
     uint64_t at, bytes;
 };
 
-/* Steps [first, end) of a run: kernels, which a graph replays, or steps of the host. */
+/* Steps [first, end): kernels, which a graph replays, or steps of the host. */
 struct syi_span {
     size_t first, end;
     int of_host;
@@ -65,12 +55,9 @@ struct syi_bound {
     struct syi_program *program; /* owned */
     struct syi_found *found;     /* [n_found] by role */
     size_t n_found;
-    struct sy_tensor *operand; /* inputs, then outputs, op by op */
-    struct sy_call *call;      /* [n_ops] */
-    struct syi_step *step;     /* [n_ops], each op by itself: what a hook sees */
-    struct syi_step *run;      /* [n_run], with chains: what runs without a hook */
-    size_t n_run;
-    struct syi_chain *chain;          /* [n_ops], used by products that ops follow */
+    struct sy_tensor *operand;        /* inputs, then outputs, op by op */
+    struct sy_call *call;             /* [n_ops] */
+    struct syi_step *step;            /* [n_ops] */
     const struct sy_kernel **kernel;  /* [n_ops], NULL: done by the session */
     struct syi_transfer *transfer;    /* [n_ops], used by collectives */
     struct syi_piece *piece;          /* [n_ops], used by slices */
@@ -80,7 +67,7 @@ struct syi_bound {
     /* With device memory only. */
     struct syi_range *input, *output; /* [n_inputs], [n_outputs] */
     size_t n_inputs, n_outputs;
-    struct syi_span *span; /* [n_spans] all of run in turn; none: the device has no graphs */
+    struct syi_span *span; /* [n_spans] all steps in turn; none: the device has no graphs */
     size_t n_spans;
     int has_run; /* 1: by spans, once or more */
 };
@@ -147,11 +134,9 @@ int syi_exec_wait(void *transfer, const struct sy_call *call);  /* struct syi_tr
 int syi_exec_slice(void *piece, const struct sy_call *call);    /* struct syi_piece */
 int syi_exec_join(void *session, const struct sy_call *call);   /* struct syi_session */
 int syi_exec_part(void *session, const struct sy_call *call);   /* struct syi_session */
-/* Steps [first, end) of a run without a hook. place: SYI_PLACE_TEXT bytes, the op that failed. */
+/* Steps [first, end), without a hook. place: SYI_PLACE_TEXT bytes, the op that failed. */
 enum { SYI_PLACE_TEXT = 384 };
 int syi_exec_steps(const struct syi_bound *bound, size_t first, size_t end, char *place);
-/* The ops chained to a product, rows [first, end). chain: struct syi_chain. */
-void syi_exec_rows(void *chain, int64_t first, int64_t end);
 /* "op 12 matmul of encoder/layers_0/mlp (recorded at layers.c:80)" */
 void syi_exec_place(const struct syi_program *program, size_t op, char *text, size_t bytes);
 

@@ -56,7 +56,7 @@ int syi_session_prepare(struct syi_session *session, uint64_t target, struct sy_
             .fold = session->options.fold &&
                     syi_backend_find(session->options.backend, SY_OP_MAP_SUMS, SY_F32, SY_F32),
             .target = target};
-        status = syi_passes_run(&bound->program, SYI_STAGE_FUSE, SYI_STAGE_CHAIN, &options, err);
+        status = syi_passes_run(&bound->program, SYI_STAGE_FUSE, SYI_STAGE_LOWER, &options, err);
         bound->recomputed = options.recomputed;
         if (!status) status = syi_bound_prepare(session, bound, err);
     }

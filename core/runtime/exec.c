@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Steps, and those that a session does itself: chains of ops on the rows of a product, start and wait of
- * collectives, and copies between them and tensors. Runs are made of them in run.c. */
+/* Steps, and those that a session does itself: start and wait of collectives, and copies between them and tensors. Runs
+ * are made of them in run.c. */
 #include "config.h"
 
 #include "program/op_rules.h"
@@ -43,12 +43,6 @@ int syi_exec_slice(void *piece, const struct sy_call *call)
     const struct syi_piece *p = piece;
     (void)call;
     return copy_rows(p->session, p->to, p->inner, p->from, p->stride, p->inner, p->bytes / p->inner);
-}
-
-void syi_exec_rows(void *chain, int64_t first, int64_t end)
-{
-    const struct syi_chain *c = chain;
-    for (int i = 0; i < c->n; i++) c->kernel[i]->rows(c->context, &c->call[i], first, end);
 }
 
 int syi_exec_join(void *session, const struct sy_call *call)
@@ -96,9 +90,10 @@ void syi_exec_place(const struct syi_program *program, size_t op, char *text, si
 int syi_exec_steps(const struct syi_bound *bound, size_t first, size_t end, char *place)
 {
     int status = SY_OK;
-    for (const struct syi_step *step = bound->run + first; step < bound->run + end && !status; step++) {
+    for (size_t at = first; at < end && !status; at++) {
+        const struct syi_step *step = &bound->step[at];
         status = step->fn(step->context, step->call);
-        if (status) syi_exec_place(bound->program, step->op, place, SYI_PLACE_TEXT);
+        if (status) syi_exec_place(bound->program, at, place, SYI_PLACE_TEXT);
     }
     return status;
 }

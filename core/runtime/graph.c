@@ -13,10 +13,10 @@ static int is_of_host(const struct syi_step *step)
 int syi_graph_spans(const struct syi_session *session, struct syi_bound *bound, struct sy_error *err)
 {
     if (!session->device->capture_begin) return SY_OK;
-    bound->span = syi_alloc(bound->n_run * sizeof *bound->span, err);
+    bound->span = syi_alloc(bound->program->n_ops * sizeof *bound->span, err);
     if (!bound->span) return SY_ENOMEM;
-    for (size_t i = 0; i < bound->n_run; i++) {
-        int of_host = is_of_host(&bound->run[i]);
+    for (size_t i = 0; i < bound->program->n_ops; i++) {
+        int of_host = is_of_host(&bound->step[i]);
         if (!bound->n_spans || bound->span[bound->n_spans - 1].of_host != of_host)
             bound->span[bound->n_spans++] = (struct syi_span){.first = i, .of_host = of_host};
         bound->span[bound->n_spans - 1].end = i + 1;
@@ -60,7 +60,7 @@ int syi_graph_run(struct syi_session *session, struct syi_bound *bound, char *pl
         status = session->device->replay(session->options.backend->context, span->graph);
         if (status)
             snprintf(place, SYI_PLACE_TEXT, "%s: ops %zu to %zu, replayed", bound->program->title,
-                     bound->run[span->first].op, bound->run[span->end - 1].op);
+                     span->first, span->end - 1);
     }
     if (!status) bound->has_run = 1;
     return status;

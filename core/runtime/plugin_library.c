@@ -61,7 +61,7 @@ static const char *head_fault(const struct syi_library_kind *kind, const struct 
 {
     if (head->abi_major != kind->major) return "speaks another major version of the ABI";
     if (head->min_host_minor > kind->minor) return "needs a newer host";
-    if (head->abi_minor < kind->oldest_minor) return "is from before calls and kernels grew";
+    if (head->abi_minor < kind->oldest_minor) return "is from before calls and kernels changed";
     if (head->layout != kind->layout) return "was built with structures of another size";
     if (head->desc_bytes < kind->least_bytes) return "has a descriptor that is too short";
     return NULL;

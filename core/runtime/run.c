@@ -44,7 +44,8 @@ static int run(struct syi_session *s, int program, char *place)
 {
     struct syi_bound *bound = &s->bound[program];
     if (s->hook) return run_hooked(s, program, place);
-    return bound->n_spans ? syi_graph_run(s, bound, place) : syi_exec_steps(bound, 0, bound->n_run, place);
+    return bound->n_spans ? syi_graph_run(s, bound, place)
+                          : syi_exec_steps(bound, 0, bound->program->n_ops, place);
 }
 
 static int run_on_device(struct syi_session *s, int program, char *place)

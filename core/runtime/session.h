@@ -98,7 +98,7 @@ int syi_session_snapshot(struct syi_session *session, struct sy_error *err) SYI_
 const void *syi_session_snapshot_of(const struct syi_session *session, const struct syi_shared *shared);
 
 /* Called around every op when set (diff, finding the first bad tensor); NULL: none. With a hook every op runs by
- * itself, without chains, and is done when the hook is called after it. Operands of call are host memory; a hook may
+ * itself and is done when the hook is called after it. Operands of call are host memory; a hook may
  * write over outputs before the op. */
 typedef void (*syi_op_hook)(void *arg, int program, size_t op, const struct sy_call *call, int after);
 void syi_session_hook(struct syi_session *session, syi_op_hook hook, void *arg);

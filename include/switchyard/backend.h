@@ -19,9 +19,9 @@ extern "C" {
 
 #define SY_ABI_MAGIC 0x53595244u /* "SYRD" */
 #define SY_ABI_MAJOR 0
-#define SY_ABI_MINOR 10
-/* The oldest plugins that a host takes: before, calls and kernels were smaller. */
-#define SY_ABI_OLDEST_MINOR 4
+#define SY_ABI_MINOR 11
+/* The oldest plugins that a host takes: before, calls and kernels were larger. */
+#define SY_ABI_OLDEST_MINOR 11
 
 #define SY_MAX_DIMS 5
 #define SY_MAX_IN   16 /* inputs of one op */
@@ -55,11 +55,6 @@ struct sy_call {
     uint32_t attr_bytes;
     uint16_t op; /* enum sy_op */
     uint8_t n_in, n_out;
-    /* Not NULL, for a kernel with reports_rows: to be called for every row of output 0 once, in runs
-     * [first, end), when they are written, from any thread and task; it may write over those rows, and reads
-     * and writes no other of this call. Rows: all dims but the last, one after the other. */
-    void (*rows_done)(void *arg, int64_t first, int64_t end);
-    void *rows_arg;
 };
 
 /* Services of the host, given to a plugin at open, so a plugin never links back. */
@@ -74,7 +69,7 @@ struct sy_host {
      * thread is 0..threads-1. Returns when all are done. Never nested. */
     void (*parallel_for)(void *arg, int64_t n, void (*fn)(void *fn_arg, int64_t task, int thread),
                          void *fn_arg);
-    /* Since 0.10. Memory for what open and prepare keep, aligned to 64 bytes, so that it comes from the allocator of the
+    /* Memory for what open and prepare keep, aligned to 64 bytes, so that it comes from the allocator of the
      * program that the host is part of; from any thread. NULL: there is no more. */
     void *(*take)(void *arg, uint64_t bytes);
     void (*give_back)(void *arg, void *memory); /* of take, or NULL */
@@ -96,11 +91,6 @@ struct sy_kernel {
     int (*prepare)(void *context, const struct sy_call *call, void **plan);
     void (*release)(void *context, void *plan); /* pairs with prepare, or NULL */
     sy_kernel_fn run;
-    /* Of ops that ops.def marks R, or NULL: does rows [first, end) of a call in the calling task, without
-     * workspace; cannot fail. The rows of a call may come in any runs and order, from several threads at
-     * once. */
-    void (*rows)(void *context, const struct sy_call *call, int64_t first, int64_t end);
-    uint64_t reports_rows; /* 1: run calls call->rows_done where it is set */
 };
 
 /* Device memory, and the one stream of work on it that a context has; a host-memory backend leaves the table
@@ -122,16 +112,16 @@ struct sy_device_table {
     int (*copy)(void *context, void *to, const void *from, uint64_t bytes);
     int (*sync)(void *context); /* complete on return */
     int (*memory_info)(void *context, uint64_t *free_bytes, uint64_t *total_bytes);
-    /* Since 0.9. As copy, but queued: host memory stays as it is, or is not read, until the next sync. NULL: copy
+    /* As copy, but queued: host memory stays as it is, or is not read, until the next sync. NULL: copy
      * is called. */
     int (*copy_async)(void *context, void *to, const void *from, uint64_t bytes);
-    /* Since 0.9, needed by sessions; queued. */
+    /* Needed by sessions; queued. */
     int (*zero)(void *context, void *memory, uint64_t bytes);
-    /* Since 0.9, needed by sessions; queued. Within the device: `rows` rows of `row` bytes each, which begin
+    /* Needed by sessions; queued. Within the device: `rows` rows of `row` bytes each, which begin
      * every so many bytes. Strides are at least `row`; the two places do not overlap. */
     int (*copy_rows)(void *context, void *to, uint64_t to_stride, const void *from, uint64_t from_stride,
                      uint64_t row, uint64_t rows);
-    /* Since 0.9, all four or none. Between capture_begin and capture_end kernels and copy_rows are called as
+    /* All four or none. Between capture_begin and capture_end kernels and copy_rows are called as
      * ever, but recorded and not done; nothing else is called. replay queues what a graph recorded, with the
      * same memory. capture_end is called in every case, also after a kernel that failed; without success
      * *graph is not used. */
@@ -173,7 +163,7 @@ struct sy_collective_table {
     int (*barrier)(void *context);
     /* Tells all ranks to stop with this text; makes their pending and later waits fail. */
     void (*abort)(void *context, const char *text);
-    /* Since 0.3. All ranks meet, also after abort, and learn the same: *status and text are SY_OK where every
+    /* All ranks meet, also after abort, and learn the same: *status and text are SY_OK where every
      * rank brought SY_OK, else those of the lowest rank that failed of itself and was not stopped by another.
      * After a failure nothing is started any more. SY_EBACKEND: not all ranks came within the time limit. */
     int (*conclude)(void *context, int *status, char *text, size_t text_bytes);
@@ -182,7 +172,7 @@ struct sy_collective_table {
 enum sy_backend_caps { SY_CAP_KERNELS = 1, SY_CAP_COLLECTIVES = 2, SY_CAP_DEVICE = 4 };
 
 /* Text pairs; the list ends with key NULL; an unknown key is an error of open. A backend with a device table is
- * given one of two (since 0.9): `device`, the index of the device that the user chose, or `local_rank`, the
+ * given one of two: `device`, the index of the device that the user chose, or `local_rank`, the
  * number of this rank among those on its host, by which ranks take turns among the devices there. */
 struct sy_backend_option {
     const char *key, *value;

@@ -325,11 +325,11 @@ static void close_far(void *context)
 
 SY_API extern const struct sy_backend_desc sy_backend_far;
 const struct sy_backend_desc sy_backend_far = {
-    SY_BACKEND_HEAD(9), .caps = SY_CAP_KERNELS | SY_CAP_DEVICE,
-    .name = "far",      .version = "1",
-    .build = "tests",   .open = open_far,
-    .close = close_far, .device = &device,
-    .kernels = kernels, .n_kernels = sizeof(kernels) / sizeof(kernels[0])};
+    SY_BACKEND_HEAD(11), .caps = SY_CAP_KERNELS | SY_CAP_DEVICE,
+    .name = "far",       .version = "1",
+    .build = "tests",    .open = open_far,
+    .close = close_far,  .device = &device,
+    .kernels = kernels,  .n_kernels = sizeof(kernels) / sizeof(kernels[0])};
 
 __attribute__((constructor)) static void choose_graphs(void)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Meshes, and random local programs for tests of joining, lowering, planning and running: maps (some with two
- * outputs), softmax, norms, products (often with chains of maps after them), collectives, and tensors that
+ * outputs), softmax, norms, products (often with maps after them), collectives, and tensors that
  * are read and written again. Sound by construction; the same seed gives the same program. */
 #ifndef RANDOM_PROGRAM_H
 #define RANDOM_PROGRAM_H
@@ -81,7 +81,7 @@ static inline int rp_same(struct rp *r, int like)
     return memcmp(rp_at(r, other)->dim, rp_at(r, like)->dim, sizeof rp_at(r, like)->dim) == 0 ? other : like;
 }
 
-/* A product with the weight that is as wide, or a norm of it: what often begins or ends a chain. */
+/* A product with the weight that is as wide, or a norm of it. */
 static inline void rp_product(struct rp *r, int a)
 {
     const struct syi_tensor *t = rp_at(r, a);

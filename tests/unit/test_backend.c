@@ -67,7 +67,7 @@ static const struct {
     {"magic", "is not a switchyard plugin (magic 464c457f"},
     {"major", "(ABI 7." MINOR ", this host " HOST_ABI ") speaks another major version"},
     {"minor", "(ABI 0.99, this host " HOST_ABI ") needs a newer host"},
-    {"older", "(ABI 0.1, this host " HOST_ABI ") is from before calls and kernels grew"},
+    {"older", "(ABI 0.1, this host " HOST_ABI ") is from before calls and kernels changed"},
     {"layout", "structures of another size"},
     {"truncated", "descriptor that is too short"},
     {"renamed", "another name than its file"},

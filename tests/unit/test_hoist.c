@@ -82,8 +82,7 @@ static int is_of_gradients(const struct syi_program *p, const struct syi_op *op)
     return 0;
 }
 
-/* Ops between the last one that writes what op `at` reads and the op itself, but for those that may be an epilogue and others of
- * gradients. */
+/* Ops between the last one that writes what op `at` reads and the op itself, but for others of gradients. */
 static int distance(const struct syi_program *p, size_t at)
 {
     const struct syi_op *op = &p->op[at];
@@ -91,7 +90,7 @@ static int distance(const struct syi_program *p, size_t at)
     for (size_t i = at; i-- > 0;) {
         for (int k = 0; k < op->n_in; k++)
             if (syi_op_writes(&p->op[i], op->in[k])) return n;
-        n += !syi_op_has_flag(p->op[i].op, 'R') && !is_of_gradients(p, &p->op[i]);
+        n += !is_of_gradients(p, &p->op[i]);
     }
     return n;
 }

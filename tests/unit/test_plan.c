@@ -33,19 +33,7 @@ static int is_being_sent(const struct syi_program *p, int tensor, size_t at)
     return 0;
 }
 
-/* The first and the last op of the chain that the op at `at` belongs to. */
-static size_t chain_head(const struct syi_program *p, size_t at)
-{
-    while (p->op[at].chained) at--;
-    return at;
-}
-static size_t chain_last(const struct syi_program *p, size_t at)
-{
-    while (at + 1 < p->n_ops && p->op[at + 1].chained) at++;
-    return at;
-}
-
-/* live[op * n_tensors + t]: temporary t must be intact during op. Ops of a chain run at the same time. */
+/* live[op * n_tensors + t]: temporary t must be intact during op. */
 static uint8_t *find_live(const struct syi_program *p)
 {
     uint8_t *live = syi_alloc(p->n_ops * p->n_tensors + 1, NULL);
@@ -55,7 +43,7 @@ static uint8_t *find_live(const struct syi_program *p)
         for (size_t at = 0; at < p->n_ops; at++)
             if (touches(&p->op[at], (int)t) || is_being_sent(p, (int)t, at)) {
                 if (first == SIZE_MAX) first = at;
-                last = chain_last(p, at);
+                last = at;
             }
         for (size_t at = first; at != SIZE_MAX && at <= last; at++) live[at * p->n_tensors + t] = 1;
     }
@@ -93,31 +81,16 @@ static int is_named(const struct syi_program *p, int tensor, size_t first, size_
     return 0;
 }
 
-/* Whether `out` may be on `in` at this op. In a chain the product reads all of its operands for every row.
- */
+/* Whether `out` may be on `in` at this op. */
 static int in_place_allowed(const struct syi_program *p, size_t at, int in, int out)
 {
     const struct syi_op *op = &p->op[at];
     const struct syi_tensor *a = &p->tensor[in], *b = &p->tensor[out];
     int dies = !is_named(p, in, at + 1, p->n_ops), born = !is_named(p, out, 0, at);
     if (!is_in(op, in) || !is_out(op, out) || !dies || !born || op->queue) return 0;
-    if (op->chained && is_in(&p->op[chain_head(p, at)], in)) return 0;
     if (!syi_op_has_flag(op->op, 'I') || a->offset != b->offset || memcmp(a->dim, b->dim, sizeof a->dim))
         return 0;
     return op->op == SY_OP_MAP ? !is_copied(p, op, in, out) : op->in[0] == in && op->out[0] == out;
-}
-
-/* Whether `out` is on `in` by right of an op of the chain up to `at`, or of several, one after the other. */
-static int shares_rightly(const struct syi_program *p, size_t from, size_t at, int in, int out)
-{
-    for (; from <= at; from++)
-        for (int i = 0; i < p->op[from].n_out; i++) {
-            int next = p->op[from].out[i];
-            if (next >= 0 && in_place_allowed(p, from, in, next) &&
-                (next == out || shares_rightly(p, from + 1, at, next, out)))
-                return 1;
-        }
-    return 0;
 }
 
 static int overlap(uint64_t a, uint64_t a_bytes, uint64_t b, uint64_t b_bytes)
@@ -144,15 +117,12 @@ static int check_plan(const struct syi_program *p, const uint64_t *workspace, co
             cr_assert_geq(x->bytes, (uint64_t)syi_tensor_count(x) * syi_dtype_bytes(x->dtype));
             cr_assert_leq(x->offset + x->bytes, scratch);
             if (x->offset + x->bytes > *mark) *mark = x->offset + x->bytes;
-            for (size_t w = chain_head(p, at); w <= at; w++)
-                cr_assert_not(workspace[w] && overlap(x->offset, x->bytes, workspace_at[w], workspace[w]),
-                              "op %zu: workspace of op %zu on t%zu", at, w, a);
+            cr_assert_not(workspace[at] && overlap(x->offset, x->bytes, workspace_at[at], workspace[at]),
+                          "op %zu: its workspace on t%zu", at, a);
             for (size_t b = a + 1; b < p->n_tensors; b++) {
                 const struct syi_tensor *y = &p->tensor[b];
                 if (!now[b] || !overlap(x->offset, x->bytes, y->offset, y->bytes)) continue;
-                size_t head = chain_head(p, at);
-                cr_assert(shares_rightly(p, head, at, (int)a, (int)b) ||
-                              shares_rightly(p, head, at, (int)b, (int)a),
+                cr_assert(in_place_allowed(p, at, (int)a, (int)b) || in_place_allowed(p, at, (int)b, (int)a),
                           "op %zu %s: t%zu and t%zu overlap", at, syi_op_info(p->op[at].op)->name, a, b);
                 in_place++;
             }
@@ -183,7 +153,6 @@ static void set_make(struct set *set, uint64_t seed, const struct syi_mesh *mesh
             p->tensor[t].name = syi_program_intern(p, name);
         }
         cr_assert_eq(syi_lower(p, mesh, 1, &err), SY_OK, "%s", err.text);
-        syi_chain(p);
         set->workspace[i] = syi_alloc(p->n_ops * sizeof(uint64_t), NULL);
         set->workspace_at[i] = syi_alloc(p->n_ops * sizeof(uint64_t), NULL);
         for (size_t at = 0; at < p->n_ops; at++) {

@@ -76,8 +76,7 @@ static void expect_same_memory(const struct syi_session *a, const struct syi_ses
     cr_assert_geq(i, 20); /* 9 inputs, 3 carries, 8 outputs */
 }
 
-/* The same program with reuse of memory and chains, and without either (a hook sees every op by itself); run
- * twice since carries change. */
+/* The same program with reuse of memory, and without and with a hook; run twice since carries change. */
 static int compare_reuse(void *arg, struct syi_comm *comm, struct sy_error *err)
 {
     const struct job *job = arg;

@@ -110,7 +110,7 @@ static int product_gradient(struct syi_program *p, int dx, int x, int dy)
     return whole ? syi_as(p, dx, p->tensor[x].dtype) : dx;
 }
 
-/* Of products the gradient of x comes last: what takes it may run on its rows (core/passes/chain.c). */
+/* Of products the gradient of x comes last: what takes it follows, and finds it in the cache. */
 SYI_GRAD(matmul)
 {
     int dy = syi_grad_fitting(p, dout[0], op->in[1]);
