@@ -110,6 +110,21 @@ static int segments(const struct syi_plan *p)
     return p->on_device ? SYI_SEGMENT_COUNT : SYI_STAGING;
 }
 
+static void print_device(const struct plan_report *r, const struct syi_plan *p)
+{
+    uint64_t bytes = syi_plan_device_bytes(p), left = syi_session_device_free(syi_engine_session(r->engine));
+    char text[160] = "";
+    if (left)
+        snprintf(text, sizeof text, "  of %.1f MiB free there%s", mebibytes(left),
+                 bytes <= left
+                     ? ""
+                     : ": too little; memory.budget, data.batch_size, train.microbatches and mesh.zero "
+                       "make it smaller");
+    print_bytes("device", bytes, text);
+    printf("           %s\n",
+           p->links ? "(persist, io, carry, scratch and staging)" : "(persist, io, carry and scratch)");
+}
+
 static void print_memory(const struct plan_report *r)
 {
     const struct syi_plan *p = syi_session_plan(syi_engine_session(r->engine));
@@ -126,8 +141,10 @@ static void print_memory(const struct plan_report *r)
     printf("memory of a rank:\n");
     for (int i = 0; i < segments(p); i++) print_bytes(segment_names[i], p->bytes[i], notes[i]);
     if (p->on_device) {
-        print_bytes("device", syi_plan_device_bytes(p), "  persist, io, carry and scratch");
-        print_bytes("host", host, "  a mirror of the first three, snapshot and staging");
+        print_device(r, p);
+        print_bytes("host", host,
+                    p->links ? "  a mirror of the first three and snapshot"
+                             : "  a mirror of the first three, snapshot and staging");
     }
     if (here)
         snprintf(free_here, sizeof free_here, "  %s %.1f MiB free here%s", p->on_device ? "host:" : "of",
@@ -320,6 +337,8 @@ static void put_memory(struct syi_json_writer *w, const struct plan_report *r)
     syi_json_put_key_integer(w, "all", (int64_t)syi_plan_bytes(p));
     syi_json_close(w, '}');
     if (r->rank->memory) syi_json_put_key_integer(w, "free_bytes", (int64_t)r->rank->memory);
+    uint64_t left = syi_session_device_free(syi_engine_session(r->engine));
+    if (left) syi_json_put_key_integer(w, "device_free_bytes", (int64_t)left);
 }
 
 static void put_traffic(struct syi_json_writer *w, const char *key, const struct plan_traffic *traffic)

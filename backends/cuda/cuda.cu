@@ -10,8 +10,13 @@
 
 int sycuda_fail(const struct sy_host *host, const char *what, cudaError_t error)
 {
-    char line[256];
-    snprintf(line, sizeof line, "%s: CUDA reports \"%s\" (%d)", what, cudaGetErrorString(error), (int)error);
+    char line[400];
+    int is_memory = error == cudaErrorMemoryAllocation, is_refusal = error == cudaErrorInvalidValue;
+    snprintf(line, sizeof line, "%s: CUDA reports \"%s\" (%d)%s", what, cudaGetErrorString(error), (int)error,
+             is_memory || is_refusal
+                 ? ""
+                 : "; if the device does not answer any more, `nvidia-smi` and the kernel's log "
+                   "say why, and --resume goes on from the newest checkpoint");
     host->error(host->arg, line);
     return error == cudaErrorMemoryAllocation ? SY_ENOMEM : SY_EBACKEND;
 }
@@ -38,11 +43,20 @@ static const struct sy_kernel kernels[] = {
 /* ---- the device ---- */
 
 /* Why no device can be used here; NULL: one can. */
-static const char *missing(int *devices)
+static const char *missing(int *devices, char *text, size_t bytes)
 {
-    int driver = 0;
+    int driver = 0, runtime = 0;
     cudaError_t error = cudaDriverGetVersion(&driver);
     if (error == cudaSuccess && driver == 0) return "no NVIDIA driver is loaded (libcuda.so.1 was not found)";
+    if (error == cudaSuccess) error = cudaRuntimeGetVersion(&runtime);
+    if (error == cudaSuccess && driver / 1000 < runtime / 1000) {
+        snprintf(
+            text, bytes,
+            "the NVIDIA driver is one of CUDA %d.%d, and the backend was built for CUDA %d: install a newer driver, "
+            "or build with an older CUDA (NVCC=)",
+            driver / 1000, driver % 1000 / 10, runtime / 1000);
+        return text;
+    }
     if (error == cudaSuccess) error = cudaGetDeviceCount(devices);
     (void)cudaGetLastError();
     if (error != cudaSuccess) return cudaGetErrorString(error);
@@ -52,7 +66,8 @@ static const char *missing(int *devices)
 static int probe(const struct sy_host *host, int *score, char *text, size_t text_bytes)
 {
     int devices = 0;
-    const char *why = missing(&devices);
+    char line[200];
+    const char *why = missing(&devices, line, sizeof line);
     cudaDeviceProp properties;
     (void)host;
     *score = 0;
@@ -72,6 +87,7 @@ static int probe(const struct sy_host *host, int *score, char *text, size_t text
 struct choice {
     int device;
     int own, tf32; /* products: by the own kernels; float32 ones may round to TF32 */
+    int nccl;      /* collectives */
 };
 
 static int bad_option(const struct sy_host *host, const struct sy_backend_option *option, int devices)
@@ -83,9 +99,13 @@ static int bad_option(const struct sy_host *host, const struct sy_backend_option
         snprintf(line, sizeof line, "products %.40s: there are cublaslt and own", option->value);
     else if (strcmp(option->key, "tf32") == 0)
         snprintf(line, sizeof line, "tf32 %.40s: it is true or false", option->value);
+    else if (strcmp(option->key, "collectives") == 0)
+        snprintf(line, sizeof line, "collectives %.40s: there are staged and nccl", option->value);
     else
         snprintf(line, sizeof line,
-                 "unknown option \"%.80s\": there are device, local_rank, products and tf32", option->key);
+                 "unknown option \"%.80s\": there are device, local_rank, products, tf32 and "
+                 "collectives",
+                 option->key);
     host->error(host->arg, line);
     return SY_EINVAL;
 }
@@ -101,7 +121,7 @@ static int is_word(const char *value, const char *no, const char *yes, int *whic
 static int choose(const struct sy_host *host, const struct sy_backend_option *option, int devices,
                   struct choice *choice)
 {
-    *choice = {0, 0, 0};
+    *choice = {0, 0, 0, 0};
     for (; option->key; option++) {
         char *end;
         long number = strtol(option->value, &end, 10);
@@ -114,6 +134,8 @@ static int choose(const struct sy_host *host, const struct sy_backend_option *op
             right = is_word(option->value, "cublaslt", "own", &choice->own);
         else if (strcmp(option->key, "tf32") == 0)
             right = is_word(option->value, "false", "true", &choice->tf32);
+        else if (strcmp(option->key, "collectives") == 0)
+            right = is_word(option->value, "staged", "nccl", &choice->nccl);
         if (!right) return bad_option(host, option, devices);
     }
     if (!choice->own || !choice->tf32) return SY_OK;
@@ -126,6 +148,7 @@ static void close(void *opened)
     struct sycuda_context *context = static_cast<struct sycuda_context *>(opened);
     if (!context) return;
     sycuda_cublaslt_close(context->cublaslt);
+    sycuda_nccl_close(context);
     if (context->stream) (void)cudaStreamDestroy(context->stream);
     free(context);
 }
@@ -148,7 +171,8 @@ static int open(const struct sy_host *host, const struct sy_backend_option *opti
 {
     int devices = 0;
     struct choice choice;
-    const char *why = missing(&devices);
+    char line[200];
+    const char *why = missing(&devices, line, sizeof line);
     if (why) {
         host->error(host->arg, why);
         return SY_EUNSUPPORTED;
@@ -164,6 +188,7 @@ static int open(const struct sy_host *host, const struct sy_backend_option *opti
     context->device = choice.device;
     status = start(context, description, description_bytes);
     if (!status && !choice.own) status = sycuda_cublaslt_open(host, choice.tf32, &context->cublaslt);
+    if (!status && choice.nccl) status = sycuda_nccl_open(context);
     if (status) {
         close(context);
         return status;
@@ -204,6 +229,7 @@ static sy_backend_desc describe()
     d.device = &sycuda_device_table;
     d.kernels = kernels;
     d.n_kernels = sizeof kernels / sizeof kernels[0];
+    d.links = &sycuda_link_table;
     return d;
 }
 

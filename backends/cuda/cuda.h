@@ -48,6 +48,7 @@ struct sycuda_context {
     int device;
     int multiprocessors;
     struct sycuda_cublaslt *cublaslt; /* of products; NULL: the own kernels do them */
+    struct sycuda_nccl *nccl;         /* of links; NULL: collectives go through the host */
 };
 
 /* Tells the host why a function fails; SY_EBACKEND. what: "starting rms_norm" */
@@ -66,6 +67,18 @@ static inline cudaStream_t sycuda_stream(void *context)
 }
 
 extern const struct sy_device_table sycuda_device_table;
+extern const struct sy_link_table sycuda_link_table;
+
+/* ---- nccl.cu ---- */
+
+enum {
+    SYCUDA_PATIENCE = 600
+}; /* seconds that ranks wait for each other, unless SWITCHYARD_COMM_TIMEOUT says otherwise */
+/* Sets context->nccl; a failure has told the host why. */
+int sycuda_nccl_open(struct sycuda_context *context);
+void sycuda_nccl_close(struct sycuda_context *context);
+/* Waits for the stream, on which collectives may wait for other ranks: not longer than their patience. */
+int sycuda_nccl_sync(struct sycuda_context *context);
 
 /* Every op with a kernel: functions of the files of this folder. */
 #define SYCUDA_KERNEL(NAME, name) int sycuda_##name(void *context, const struct sy_call *call);

@@ -27,13 +27,17 @@ static void give_back(void *context, void *memory)
 
 static int sync(void *context)
 {
+    if (of(context)->nccl) return sycuda_nccl_sync(of(context));
     return report(context, "waiting for the device", cudaStreamSynchronize(of(context)->stream));
 }
 
 static int copy_async(void *context, void *to, const void *from, uint64_t bytes)
 {
-    return report(context, "copying",
-                  cudaMemcpyAsync(to, from, (size_t)bytes, cudaMemcpyDefault, of(context)->stream));
+    /* A run begins with a copy, in any thread of the program: each has a device of its own that it works on. */
+    cudaError_t error = cudaSetDevice(of(context)->device);
+    if (error == cudaSuccess)
+        error = cudaMemcpyAsync(to, from, (size_t)bytes, cudaMemcpyDefault, of(context)->stream);
+    return report(context, "copying", error);
 }
 
 static int copy(void *context, void *to, const void *from, uint64_t bytes)

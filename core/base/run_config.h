@@ -192,6 +192,9 @@
 #define SYI_CUDA_PRODUCTS_MAP(X)                                                                             \
     X(SYI_CUDA_PRODUCTS_CUBLASLT, "cublaslt")                                                                \
     X(SYI_CUDA_PRODUCTS_OWN, "own")
+#define SYI_CUDA_COLLECTIVES_MAP(X)                                                                          \
+    X(SYI_CUDA_COLLECTIVES_STAGED, "staged")                                                                 \
+    X(SYI_CUDA_COLLECTIVES_NCCL, "nccl")
 #define SYI_CPU_VARIANT_MAP(X)                                                                               \
     X(SYI_CPU_VARIANT_AUTO, "auto")                                                                          \
     X(SYI_CPU_VARIANT_PORTABLE, "portable")                                                                  \
@@ -252,6 +255,7 @@ enum { SYI_EARLY_STOPPING_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_ON_FAILURE_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_LOG_RANKS_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_CUDA_PRODUCTS_MAP(SYI_CHOICE_CONSTANT) };
+enum { SYI_CUDA_COLLECTIVES_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_CPU_VARIANT_MAP(SYI_CHOICE_CONSTANT) };
 enum { SYI_CPU_BFLOAT16_MAP(SYI_CHOICE_CONSTANT) };
 

@@ -2,6 +2,7 @@
 /* What all kinds of communication share: groups and error texts. */
 #include "config.h"
 
+#include <stdatomic.h>
 #include <string.h>
 
 #include "comm/comm.h"
@@ -33,6 +34,8 @@ void syi_comm_close(struct syi_comm *comm)
     free_group(comm, SYI_COMM_WORLD);
 }
 
+static _Atomic uint64_t groups; /* made so far */
+
 static int make_group(struct syi_comm *comm, const int *ranks, int n, struct syi_comm_group *group,
                       struct sy_error *err)
 {
@@ -47,6 +50,7 @@ static int make_group(struct syi_comm *comm, const int *ranks, int n, struct syi
     int status = comm->table->group_new(comm->context, ranks, n, &group->handle);
     if (status != SY_OK) return fail(comm, status, "making a group of ranks", err);
     group->n = n;
+    group->serial = atomic_fetch_add(&groups, 1) + 1;
     group->rank = mine;
     group->lane = -1;
     return SY_OK;
@@ -138,23 +142,23 @@ int syi_comm_conclude(struct syi_comm *comm, int status, int *complete, struct s
     return status ? syi_error(err, status, "%s", failed ? own.text : text) : SY_OK;
 }
 
-/* ---- over all ranks, begun and ended in one call ---- */
+/* ---- begun and ended in one call ---- */
 
 /* A failure ends in abort: the callers' buffers, many of them on their stacks, are in use until it returns. */
-static int over_world(struct syi_comm *comm, const struct sy_collective *call, struct sy_error *err)
+static int over_group(struct syi_comm *comm, int group, const struct sy_collective *call,
+                      struct sy_error *err)
 {
     void *request;
     struct sy_error cause = {0};
-    int status = make_world(comm, err);
-    if (status) return status;
-    status = syi_comm_start(comm, SYI_COMM_WORLD, call, &request, &cause);
+    int status = syi_comm_start(comm, group, call, &request, &cause);
     if (!status) status = syi_comm_wait(comm, request, &cause);
     if (!status) return SY_OK;
     syi_comm_abort(comm, cause.text);
     return syi_error(err, status, "%s", cause.text);
 }
 
-int syi_comm_gather(struct syi_comm *comm, const void *data, size_t bytes, void *all, struct sy_error *err)
+int syi_comm_gather_in(struct syi_comm *comm, int group, const void *data, size_t bytes, void *all,
+                       struct sy_error *err)
 {
     struct sy_collective call = {.kind = SY_COLLECTIVE_ALL_GATHER,
                                  .send = data,
@@ -163,14 +167,22 @@ int syi_comm_gather(struct syi_comm *comm, const void *data, size_t bytes, void 
                                  .send_inner = bytes,
                                  .recv_outer = 1,
                                  .recv_inner = bytes};
-    return over_world(comm, &call, err);
+    return over_group(comm, group, &call, err);
+}
+
+int syi_comm_gather(struct syi_comm *comm, const void *data, size_t bytes, void *all, struct sy_error *err)
+{
+    int status = make_world(comm, err);
+    return status ? status : syi_comm_gather_in(comm, SYI_COMM_WORLD, data, bytes, all, err);
 }
 
 int syi_comm_sum(struct syi_comm *comm, int64_t *words, size_t n, struct sy_error *err)
 {
     struct sy_collective call = {
         .send = words, .recv = words, .elements = n, .kind = SY_COLLECTIVE_ALL_REDUCE, .dtype = SY_I64};
-    return comm->ranks == 1 || n == 0 ? SY_OK : over_world(comm, &call, err);
+    if (comm->ranks == 1 || n == 0) return SY_OK;
+    int status = make_world(comm, err);
+    return status ? status : over_group(comm, SYI_COMM_WORLD, &call, err);
 }
 
 /* An integer sum to which the others add zeros. */

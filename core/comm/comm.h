@@ -15,11 +15,12 @@ enum {
 };
 
 struct syi_comm_group {
-    void *handle; /* of the table */
-    int n;        /* ranks */
-    int rank;     /* of this rank in the group */
-    int lane;     /* of a shared group; -1: of no other use than its maker's */
-    int *world;   /* [n] world ranks of a shared group; else NULL */
+    void *handle;    /* of the table */
+    int n;           /* ranks */
+    int rank;        /* of this rank in the group */
+    int lane;        /* of a shared group; -1: of no other use than its maker's */
+    int *world;      /* [n] world ranks of a shared group; else NULL */
+    uint64_t serial; /* of no other group that this process ever made */
 };
 
 struct syi_comm {
@@ -60,9 +61,12 @@ void syi_comm_abort(struct syi_comm *comm, const char *text);
  * of the lowest rank that failed of itself. *complete 0: not all ranks came; status and text are this rank's
  * own. For communication of processes; threads are joined instead. */
 int syi_comm_conclude(struct syi_comm *comm, int status, int *complete, struct sy_error *err);
-/* The five that follow are begun and ended in one call; a failure of one stops all ranks, as abort does.
+/* The six that follow are begun and ended in one call; a failure of one stops all ranks, as abort does.
  * all: (ranks, bytes), what each rank brings in `data`. */
 int syi_comm_gather(struct syi_comm *comm, const void *data, size_t bytes, void *all, struct sy_error *err);
+/* The same among the ranks of a group. */
+int syi_comm_gather_in(struct syi_comm *comm, int group, const void *data, size_t bytes, void *all,
+                       struct sy_error *err);
 /* words[n]: the sums over all ranks on return. Allocates nothing after the first call. */
 int syi_comm_sum(struct syi_comm *comm, int64_t *words, size_t n, struct sy_error *err) SYI_MUST_CHECK;
 /* words[n]: those of rank 0 on return, bit for bit; what other ranks bring is lost. So that all ranks do the

@@ -119,6 +119,7 @@ struct syi_plan {
     uint64_t bytes[SYI_SEGMENT_COUNT]; /* high-water mark of each segment */
     /* 1: persist, io, carry and scratch are device memory, and the host has a mirror of them but scratch. */
     int on_device;
+    int links; /* 1: staging, too, and the host has no mirror of it: ranks exchange on the device */
 };
 uint64_t syi_plan_device_bytes(const struct syi_plan *plan); /* 0: there is no device */
 uint64_t syi_plan_host_bytes(const struct syi_plan *plan);

@@ -280,13 +280,15 @@ static uint64_t shared_bytes(const struct syi_plan *plan)
 
 uint64_t syi_plan_device_bytes(const struct syi_plan *plan)
 {
-    return plan->on_device ? shared_bytes(plan) + plan->bytes[SYI_SCRATCH] : 0;
+    uint64_t staging = plan->links ? plan->bytes[SYI_STAGING] : 0;
+    return plan->on_device ? shared_bytes(plan) + plan->bytes[SYI_SCRATCH] + staging : 0;
 }
 
 uint64_t syi_plan_host_bytes(const struct syi_plan *plan)
 {
     uint64_t scratch = plan->on_device ? 0 : plan->bytes[SYI_SCRATCH];
-    return shared_bytes(plan) + scratch + plan->bytes[SYI_SNAPSHOT] + plan->bytes[SYI_STAGING];
+    uint64_t staging = plan->links ? 0 : plan->bytes[SYI_STAGING];
+    return shared_bytes(plan) + scratch + plan->bytes[SYI_SNAPSHOT] + staging;
 }
 
 uint64_t syi_plan_bytes(const struct syi_plan *plan)

@@ -67,6 +67,7 @@ static int backend_new(struct syi_threads *threads, struct syi_backend **out, st
 
 static void backend_free(struct syi_backend *backend)
 {
+    syi_free(backend->link);
     syi_plugin_free(&backend->plugin);
     pthread_mutex_destroy(&backend->mutex);
     syi_free(backend);
@@ -160,6 +161,8 @@ int syi_backend_open_linked(const struct sy_backend_desc *desc, const struct sy_
 void syi_backend_close(struct syi_backend *backend)
 {
     if (!backend) return;
+    for (size_t i = backend->n_links; i-- > 0;)
+        backend->plugin.desc.links->group_free(backend->context, backend->link[i].handle);
     backend->plugin.desc.close(backend->context);
     backend_free(backend);
 }

@@ -11,6 +11,12 @@
 #include "runtime/plugin.h"
 #include "switchyard/ops.h"
 
+/* What joins the devices of a group of ranks. */
+struct syi_link {
+    uint64_t serial; /* of the group */
+    void *handle;    /* of the plugin */
+};
+
 struct syi_backend {
     struct syi_plugin plugin;    /* desc and tables */
     void *context;               /* what open made */
@@ -18,8 +24,10 @@ struct syi_backend {
     char description[128];       /* variant and device, from open */
     struct sy_host host;         /* services; calls carry its address */
     struct syi_threads *threads; /* borrowed; NULL: one thread */
-    pthread_mutex_t mutex;       /* of reason: plugins may report from any thread */
-    char reason[512];            /* what the plugin said through host.error since the last reported failure */
+    struct syi_link *link;       /* [n_links] made so far, of groups of the communicator */
+    size_t n_links, cap_links;
+    pthread_mutex_t mutex; /* of reason: plugins may report from any thread */
+    char reason[512];      /* what the plugin said through host.error since the last reported failure */
 };
 
 /* Opens backend `name`. options: ends with key NULL, or NULL. threads: borrowed, must outlive the backend. */

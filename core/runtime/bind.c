@@ -135,15 +135,19 @@ int syi_bound_prepare(struct syi_session *session, struct syi_bound *bound, stru
 
 /* ---- collectives and slices ---- */
 
-static struct sy_collective describe(const struct sy_call *call, uint64_t ranks)
+struct sy_collective syi_bound_collective(const struct syi_session *session, const struct syi_bound *bound,
+                                          size_t at)
 {
+    const struct sy_call *call = &bound->call[at];
+    int axes = syi_collective_group(bound->program, &bound->program->op[at], &session->mesh);
     struct sy_collective c = {.send = call->in->data,
                               .recv = call->out->data,
                               .dtype = call->in->dtype,
                               .kind = SY_COLLECTIVE_ALL_TO_ALL};
     c.send_outer = c.recv_outer = 1;
     c.send_inner = c.recv_inner = syi_span_bytes(call->in, 0, call->in->rank);
-    syi_op_rules(call->op)->exchange(call, ranks, &c);
+    if (syi_op_rules(call->op)->exchange)
+        syi_op_rules(call->op)->exchange(call, (uint64_t)syi_mesh_size(&session->mesh, axes), &c);
     return c;
 }
 
@@ -172,22 +176,24 @@ static int connect_collective(struct syi_session *session, struct syi_bound *bou
         return syi_error(err, SY_EINTERNAL, "%s: op %zu is a collective that was not lowered",
                          bound->program->title, at);
     transfer->session = session;
-    transfer->call = describe(&bound->call[at], (uint64_t)syi_mesh_size(&session->mesh, axes));
-    if (session->device) {
+    transfer->call = syi_bound_collective(session, bound, at);
+    if (session->device && !session->links) {
         transfer->call.send = session->segment[SYI_STAGING] + transfer->stage[0];
         transfer->call.recv = session->segment[SYI_STAGING] + transfer->stage[1];
     }
-    bound->step[at] = (struct syi_step){syi_exec_start, transfer, &bound->call[at]};
-    return find_group(session, bound->program->op[at].queue, axes, &transfer->group, err);
+    bound->step[at] =
+        (struct syi_step){session->links ? syi_link_start : syi_exec_start, transfer, &bound->call[at]};
+    int status = find_group(session, bound->program->op[at].queue, axes, &transfer->group, err);
+    return status || !session->links ? status : syi_link_connect(session, transfer, err);
 }
 
 static int connect_wait(struct syi_session *session, struct syi_bound *bound, size_t at, struct sy_error *err)
 {
-    (void)session;
     const struct syi_program *program = bound->program;
     for (size_t i = at; i-- > 0;)
         if (program->op[i].queue && program->op[i].out[0] == program->op[at].in[0]) {
-            bound->step[at] = (struct syi_step){syi_exec_wait, &bound->transfer[i], &bound->call[at]};
+            bound->step[at] = (struct syi_step){session->links ? syi_link_wait : syi_exec_wait,
+                                                &bound->transfer[i], &bound->call[at]};
             return SY_OK;
         }
     return syi_error(err, SY_EINTERNAL, "%s: op %zu waits for a collective that no op starts", program->title,

@@ -15,6 +15,10 @@ struct syi_transfer {
     /* With device memory `call` works on host memory: what is sent, then what is received. */
     uint64_t stage[2]; /* offsets in the staging memory */
     uint64_t bytes[2]; /* of the operands */
+    /* With links `call` works on device memory, and `link` runs `linked`, its pieces whole. */
+    void *link;
+    struct sy_collective linked;
+    uint64_t ranks; /* of the group */
 };
 
 /* This rank's piece of a tensor: runs of `inner` bytes, one every `stride`, the first at `at`. */
@@ -85,7 +89,8 @@ struct syi_session {
     uint8_t *segment[SYI_SEGMENT_COUNT];  /* what the host sees: in the arena */
     uint8_t *place[SYI_SEGMENT_COUNT];    /* what kernels work on: the same, or device memory */
     const struct sy_device_table *device; /* NULL: the backend works on host memory */
-    uint8_t *device_arena;                /* of the device: persist, io, carry and scratch */
+    const struct sy_link_table *links;    /* NULL: collectives go through the host */
+    uint8_t *device_arena;     /* of the device: persist, io, carry and scratch, with links staging */
     uint8_t *seen_scratch;     /* of the host, as large as scratch: what hooks see of the device's */
     struct syi_shared *shared; /* [n_shared] by name */
     size_t n_shared;
@@ -112,6 +117,10 @@ void syi_bound_free(struct syi_session *session, struct syi_bound *bound);
  * NULL where there is no memory. */
 struct sy_tensor syi_bound_tensor(const struct syi_session *session, const struct syi_tensor *tensor,
                                   uint8_t *const segment[SYI_SEGMENT_COUNT]);
+
+/* What a collective moves, by the extents of its operands; its buffers where they have memory. */
+struct sy_collective syi_bound_collective(const struct syi_session *session, const struct syi_bound *bound,
+                                          size_t op);
 
 /* ---- find.c ---- */
 

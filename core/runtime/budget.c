@@ -36,8 +36,9 @@ static int plan(struct syi_session *session, struct sy_error *err)
         status = syi_plan(programs, n, workspace, at, !session->options.check_reuse, &session->plan, err);
         if (!status) session->plan.bytes[SYI_SNAPSHOT] = snapshot_bytes(session);
         session->plan.on_device = session->device != NULL;
+        session->plan.links = session->links != NULL;
         for (size_t i = 0; session->device && i < n && !status; i++)
-            status = syi_staging_plan(&session->bound[i], &session->plan.bytes[SYI_STAGING], err);
+            status = syi_staging_plan(session, &session->bound[i], &session->plan.bytes[SYI_STAGING], err);
     }
     syi_free(programs);
     syi_free(workspace);

@@ -21,7 +21,7 @@ uint64_t syi_device_bytes(const struct syi_session *session)
 
 int syi_device_take(struct syi_session *session, struct sy_error *err)
 {
-    static const enum syi_segment held[] = {SYI_PERSIST, SYI_IO, SYI_CARRY_SEGMENT, SYI_SCRATCH};
+    static const enum syi_segment held[] = {SYI_PERSIST, SYI_IO, SYI_CARRY_SEGMENT, SYI_SCRATCH, SYI_STAGING};
     const struct syi_session *lender = session->options.weights;
     struct syi_backend *backend = session->options.backend;
     uint64_t bytes = syi_device_bytes(session);
@@ -29,7 +29,7 @@ int syi_device_take(struct syi_session *session, struct sy_error *err)
     int status = session->device->alloc(backend->context, bytes ? bytes : 1, &memory);
     if (status) return syi_backend_error(backend, status, "device memory of the plan", err);
     uint8_t *next = session->device_arena = memory;
-    for (size_t i = 0; i < SYI_COUNT(held); i++) {
+    for (size_t i = 0; i < SYI_COUNT(held) - !session->links; i++) {
         enum syi_segment s = held[i];
         session->place[s] = lender && s == SYI_PERSIST ? lender->place[s] : next;
         if (session->place[s] == next) next += session->plan.bytes[s];

@@ -26,9 +26,23 @@ int syi_device_sync(const struct syi_session *session);
 
 /* ---- staging.c ---- */
 
-/* Where the collectives of a program send from and receive into, in the staging memory of the host; *bytes: its
- * size, where that is more. */
-int syi_staging_plan(struct syi_bound *bound, uint64_t *bytes, struct sy_error *err) SYI_MUST_CHECK;
+/* Where the collectives of a program send from and receive into, in the staging memory; *bytes: its size, where that
+ * is more. Of the host: all of them; with links it is the device's, and holds what is not in whole pieces. */
+int syi_staging_plan(const struct syi_session *session, struct syi_bound *bound, uint64_t *bytes,
+                     struct sy_error *err) SYI_MUST_CHECK;
+
+/* ---- links.c: collectives on device memory, by the links of the backend ---- */
+
+/* NULL: the backend has none, or was not asked for them. */
+const struct sy_link_table *syi_links_of(const struct syi_backend *backend);
+/* 1: side 0 (what is sent) or 1 (what is received) of the collective is not in whole pieces. */
+int syi_link_packs(const struct sy_collective *call, int side);
+/* After the memory: the buffers of a transfer whose call is described, and its link; all ranks of the group come here
+ * in the same order. */
+int syi_link_connect(struct syi_session *session, struct syi_transfer *transfer,
+                     struct sy_error *err) SYI_MUST_CHECK;
+int syi_link_start(void *transfer, const struct sy_call *call); /* struct syi_transfer */
+int syi_link_wait(void *transfer, const struct sy_call *call);  /* struct syi_transfer */
 
 /* ---- graph.c ---- */
 

@@ -7,7 +7,7 @@
 
 static int is_of_host(const struct syi_step *step)
 {
-    return step->fn == syi_exec_start || step->fn == syi_exec_wait;
+    return step->fn == syi_exec_start || step->fn == syi_exec_wait; /* not those of links */
 }
 
 int syi_graph_spans(const struct syi_session *session, struct syi_bound *bound, struct sy_error *err)

@@ -15,6 +15,7 @@ struct syi_plugin {
     struct sy_backend_desc desc;            /* tables point to the copies below, or are NULL */
     struct sy_device_table device;          /* used when desc.caps has SY_CAP_DEVICE */
     struct sy_collective_table collectives; /* used when desc.caps has SY_CAP_COLLECTIVES */
+    struct sy_link_table links;             /* used when desc.links is there */
 };
 
 /* ---- plugin.c ---- */

@@ -127,6 +127,26 @@ static int no_wait(void *context, void *request)
     (void)context, (void)request;
     return SY_EUNSUPPORTED;
 }
+static int no_linked(void *context)
+{
+    (void)context;
+    return 0;
+}
+static int no_id(void *context, void *id)
+{
+    (void)context, (void)id;
+    return SY_EUNSUPPORTED;
+}
+static int no_link(void *context, const void *id, int rank, int n, void **group)
+{
+    (void)context, (void)id, (void)rank, (void)n, (void)group;
+    return SY_EUNSUPPORTED;
+}
+static int no_link_start(void *context, void *group, const struct sy_collective *call)
+{
+    (void)context, (void)group, (void)call;
+    return SY_EUNSUPPORTED;
+}
 static void no_abort(void *context, const char *text)
 {
     (void)context, (void)text;
@@ -145,6 +165,7 @@ static void fill_holes(struct syi_plugin *plugin)
     struct sy_backend_desc *desc = &plugin->desc;
     struct sy_device_table *device = &plugin->device;
     struct sy_collective_table *collectives = &plugin->collectives;
+    struct sy_link_table *links = &plugin->links;
 
     FILL(desc, version, "unknown");
     FILL(desc, build, "unknown");
@@ -160,6 +181,12 @@ static void fill_holes(struct syi_plugin *plugin)
     FILL(device, zero, no_zero);
     FILL(device, copy_rows, no_copy_rows);
     if (!device->capture_end || !device->replay || !device->graph_free) device->capture_begin = NULL;
+    FILL(links, linked, no_linked);
+    FILL(links, id_new, no_id);
+    FILL(links, group_new, no_link);
+    FILL(links, group_free, no_free);
+    FILL(links, start, no_link_start);
+    FILL(links, wait, no_wait);
     FILL(collectives, world, no_world);
     FILL(collectives, group_new, no_group_new);
     FILL(collectives, group_free, no_free);
@@ -193,6 +220,12 @@ int syi_plugin_check(const char *name, const char *path, const struct sy_backend
     if (plugin->desc.caps & SY_CAP_COLLECTIVES)
         memcpy(&plugin->collectives, plugin->desc.collectives,
                least(plugin->desc.collectives->bytes, sizeof(plugin->collectives)));
+    if (plugin->desc.caps & SY_CAP_DEVICE && plugin->desc.links) {
+        memcpy(&plugin->links, plugin->desc.links, least(plugin->desc.links->bytes, sizeof(plugin->links)));
+        plugin->desc.links = &plugin->links;
+    } else {
+        plugin->desc.links = NULL;
+    }
     plugin->desc.device = plugin->desc.caps & SY_CAP_DEVICE ? &plugin->device : NULL;
     plugin->desc.collectives = plugin->desc.caps & SY_CAP_COLLECTIVES ? &plugin->collectives : NULL;
     if (!(plugin->desc.caps & SY_CAP_KERNELS)) plugin->desc.n_kernels = 0;

@@ -33,6 +33,7 @@ int syi_session_new(const struct syi_session_options *options, struct syi_sessio
     s->options.mesh = &s->mesh;
     s->rank = options->comm ? options->comm->rank : 0;
     s->device = options->backend->plugin.desc.device;
+    s->links = syi_links_of(options->backend);
     memset(s->group, 0xff, sizeof s->group);
     *session = s;
     return SY_OK;
@@ -107,6 +108,7 @@ static uint64_t host_bytes(const struct syi_session *session, int segment)
 {
     int elsewhere = segment == SYI_PERSIST   ? session->options.weights != NULL
                     : segment == SYI_SCRATCH ? session->device != NULL
+                    : segment == SYI_STAGING ? session->links != NULL
                                              : 0;
     return elsewhere ? 0 : session->plan.bytes[segment];
 }
@@ -403,6 +405,14 @@ uint64_t syi_session_host_bytes(const struct syi_session *session)
 uint64_t syi_session_device_bytes(const struct syi_session *session)
 {
     return syi_plan_device_bytes(&session->plan);
+}
+
+uint64_t syi_session_device_free(const struct syi_session *session)
+{
+    uint64_t left = 0, all = 0;
+    if (!session->device) return 0;
+    int status = session->device->memory_info(session->options.backend->context, &left, &all);
+    return status ? 0 : left;
 }
 
 const struct syi_program *syi_session_program(const struct syi_session *session, int index)

@@ -75,6 +75,8 @@ const struct syi_mesh *syi_session_mesh(const struct syi_session *session);
 const struct syi_plan *syi_session_plan(const struct syi_session *session);
 /* Bytes of the plan that are memory of the host, and of the device (0: there is none). */
 uint64_t syi_session_host_bytes(const struct syi_session *session);
+/* Bytes of the device that are free now; 0: there is no device, or it does not say. */
+uint64_t syi_session_device_free(const struct syi_session *session);
 uint64_t syi_session_device_bytes(const struct syi_session *session);
 /* Whether a session that was only planned would fit in the place of another, by what its options say is available: SY_ENOMEM
  * says why not. Memory of another device than its own is taken for its own. */

@@ -169,6 +169,26 @@ struct sy_collective_table {
     int (*conclude)(void *context, int *status, char *text, size_t text_bytes);
 };
 
+/* Collectives on device memory, since 0.11: queued on the device, between the kernels, without a copy to the host. Of
+ * backends with a device table; NULL in the descriptor: the host copies what is sent to its own memory, and the
+ * communication of the run moves it. That communication also shares the ids here, and joins ranks for all else. */
+#define SY_LINK_ID_BYTES 128
+struct sy_link_table {
+    uint64_t bytes; /* size of this table */
+    /* 1: the options of open asked for links, and the library that makes them is there. */
+    int (*linked)(void *context);
+    /* Made by one rank of a group to be, and handed to all of them. id[SY_LINK_ID_BYTES] */
+    int (*id_new)(void *context, void *id);
+    /* Called by all n members, who wait for each other in it; `rank` is the place in the group. */
+    int (*group_new)(void *context, const void *id, int rank, int n, void **group);
+    void (*group_free)(void *context, void *group);
+    /* start queues a collective behind what was queued before it, and wait puts what is queued later behind the
+     * collective; neither waits. Buffers are device memory, and pieces are whole: outer is 1 on both sides. At most one
+     * collective of a group is under way, and members of all groups start theirs in one order. Both may be captured. */
+    int (*start)(void *context, void *group, const struct sy_collective *call);
+    int (*wait)(void *context, void *group);
+};
+
 enum sy_backend_caps { SY_CAP_KERNELS = 1, SY_CAP_COLLECTIVES = 2, SY_CAP_DEVICE = 4 };
 
 /* Text pairs; the list ends with key NULL; an unknown key is an error of open. A backend with a device table is
@@ -198,6 +218,7 @@ struct sy_backend_desc {
     const struct sy_kernel *kernels;
     uint64_t n_kernels;
     const struct sy_collective_table *collectives;
+    const struct sy_link_table *links; /* since 0.11; used with SY_CAP_DEVICE */
 };
 
 /* Sizes of the shared structures in one number: differs when host and plugin were built from different

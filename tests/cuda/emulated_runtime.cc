@@ -1,10 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory, streams and graphs of emulation.h. An allocation ends where an unmapped page begins. */
+/* Memory, streams, events and graphs of emulation.h. An allocation ends where an unmapped page begins.
+ *
+ * SY_EMULATED_CUDA_BYTES: the memory of all devices, SY_EMULATED_CUDA_DEVICES: how many there are,
+ * SY_EMULATED_CUDA_DRIVER: the version of the driver, SY_EMULATED_CUDA_LOST: the work on streams after so much of it
+ * is not done any more, and every call fails, as of a device that is gone. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 
+#include <atomic>
 #include <vector>
 
 #include "tests/cuda/emulated_memory.h"
@@ -15,15 +20,23 @@
 #    define GUARDED 1
 #endif
 
+struct emulated_stream;
 struct emulated_graph {
     struct launch {
         emulated_shape shape;
         std::function<void()> body;
     };
     std::vector<launch> launches;
+    std::vector<emulated_stream *> beside; /* streams that joined the capture */
 };
 struct emulated_stream {
     emulated_graph *capturing = nullptr;
+    int device = 0;
+    bool beside = false; /* capturing by an event of another stream, which has not waited for it since */
+};
+struct emulated_event {
+    emulated_graph *capturing = nullptr;
+    emulated_stream *stream = nullptr;
 };
 
 namespace
@@ -40,11 +53,35 @@ size_t used;
 int open_count;
 pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 thread_local cudaError_t last = cudaSuccess;
+thread_local int device;
+std::atomic<long> work;
+std::atomic<bool> lost;
 
 cudaError_t failed(cudaError_t error)
 {
+    if (lost) error = cudaErrorLaunchFailure;
     if (error != cudaSuccess) last = error;
     return error;
+}
+
+long setting(const char *name, long otherwise)
+{
+    const char *text = getenv(name);
+    return text ? atol(text) : otherwise;
+}
+
+int devices()
+{
+    static const int n = (int)setting("SY_EMULATED_CUDA_DEVICES", 1);
+    return n;
+}
+
+/* One more piece of work: whether the device is there to do it. */
+bool alive()
+{
+    static const long end = setting("SY_EMULATED_CUDA_LOST", 0);
+    if (end && work.fetch_add(1) >= end) lost = true;
+    return !lost;
 }
 
 /* Bytes of the device, from the environment of a test. */
@@ -104,6 +141,11 @@ const char *cudaGetErrorString(cudaError_t error)
     case cudaSuccess: return "no error";
     case cudaErrorMemoryAllocation: return "out of memory";
     case cudaErrorInvalidDevice: return "invalid device ordinal";
+    case cudaErrorInsufficientDriver: return "CUDA driver version is insufficient for CUDA runtime version";
+    case cudaErrorInvalidResourceHandle: return "invalid resource handle";
+    case cudaErrorNotReady: return "device not ready";
+    case cudaErrorLaunchFailure: return "unspecified launch failure";
+    case cudaErrorStreamCaptureUnjoined: return "capturing stream has unjoined work";
     case cudaErrorStreamCaptureUnsupported: return "operation not permitted when stream is capturing";
     default: return "invalid argument";
     }
@@ -111,14 +153,14 @@ const char *cudaGetErrorString(cudaError_t error)
 
 cudaError_t cudaGetLastError()
 {
-    cudaError_t error = last;
+    cudaError_t error = lost ? cudaErrorLaunchFailure : last;
     last = cudaSuccess;
     return error;
 }
 
 cudaError_t cudaDriverGetVersion(int *version)
 {
-    *version = 13000;
+    *version = (int)setting("SY_EMULATED_CUDA_DRIVER", 13000);
     return cudaSuccess;
 }
 
@@ -130,13 +172,16 @@ cudaError_t cudaRuntimeGetVersion(int *version)
 
 cudaError_t cudaGetDeviceCount(int *count)
 {
-    *count = 1;
-    return cudaSuccess;
+    int driver, runtime;
+    cudaDriverGetVersion(&driver);
+    cudaRuntimeGetVersion(&runtime);
+    *count = devices();
+    return failed(driver / 1000 < runtime / 1000 ? cudaErrorInsufficientDriver : cudaSuccess);
 }
 
-cudaError_t cudaGetDeviceProperties(cudaDeviceProp *properties, int device)
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp *properties, int which)
 {
-    if (device != 0) return failed(cudaErrorInvalidDevice);
+    if (which < 0 || which >= devices()) return failed(cudaErrorInvalidDevice);
     *properties = cudaDeviceProp();
     snprintf(properties->name, sizeof properties->name, "emulated on the CPU");
     properties->major = 9;
@@ -145,9 +190,21 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *properties, int device)
     return cudaSuccess;
 }
 
-cudaError_t cudaSetDevice(int device)
+cudaError_t cudaSetDevice(int which)
 {
-    return device == 0 ? cudaSuccess : failed(cudaErrorInvalidDevice);
+    if (which < 0 || which >= devices()) return failed(cudaErrorInvalidDevice);
+    device = which;
+    return failed(cudaSuccess);
+}
+
+int emulated_device()
+{
+    return device;
+}
+
+void emulated_lose()
+{
+    lost = true;
 }
 
 cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total)
@@ -156,7 +213,7 @@ cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total)
     *total = total_bytes();
     *free_bytes = used < *total ? *total - used : 0;
     pthread_mutex_unlock(&mutex);
-    return cudaSuccess;
+    return failed(cudaSuccess);
 }
 
 cudaError_t emulated_malloc(void **memory, size_t bytes)
@@ -207,12 +264,22 @@ cudaError_t cudaFreeHost(void *memory)
 
 /* ---- streams ---- */
 
+static bool in_beside(cudaStream_t stream)
+{
+    for (emulated_stream *other : stream->capturing->beside)
+        if (other == stream) return true;
+    return false;
+}
+
 void emulated_launch(const emulated_shape &shape, cudaStream_t stream, std::function<void()> body)
 {
     if (shape.blocks == 0 || (shape.threads == 0 && !shape.free)) {
         failed(cudaErrorInvalidValue);
         return;
     }
+    if (stream->device != device) failed(cudaErrorInvalidResourceHandle);
+    if (stream->device != device || !alive()) return;
+    if (stream->capturing && in_beside(stream)) stream->beside = true;
     if (stream->capturing)
         stream->capturing->launches.push_back({shape, body});
     else
@@ -223,7 +290,7 @@ void emulated_launch(const emulated_shape &shape, cudaStream_t stream, std::func
 static cudaError_t once(cudaStream_t stream, std::function<void()> body)
 {
     emulated_launch({1, 0, 0, true}, stream, body);
-    return cudaSuccess;
+    return stream->device == device ? failed(cudaSuccess) : last;
 }
 
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind, cudaStream_t stream)
@@ -250,7 +317,8 @@ cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stre
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned)
 {
     *stream = new emulated_stream();
-    return cudaSuccess;
+    (*stream)->device = device;
+    return failed(cudaSuccess);
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream)
@@ -258,9 +326,49 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
     return failed(stream->capturing ? cudaErrorStreamCaptureUnsupported : cudaSuccess);
 }
 
+cudaError_t cudaStreamQuery(cudaStream_t stream)
+{
+    return cudaStreamSynchronize(stream);
+}
+
 cudaError_t cudaStreamDestroy(cudaStream_t stream)
 {
     delete stream;
+    return cudaSuccess;
+}
+
+/* ---- events: work is done when it is launched, so they order nothing but captures ---- */
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned)
+{
+    *event = new emulated_event();
+    return failed(cudaSuccess);
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
+{
+    event->capturing = stream->capturing;
+    event->stream = stream;
+    return failed(cudaSuccess);
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned)
+{
+    if (!event->capturing) return failed(stream->capturing ? cudaErrorStreamCaptureUnsupported : cudaSuccess);
+    if (stream->capturing && stream->capturing != event->capturing) return failed(cudaErrorInvalidValue);
+    if (stream->capturing) {
+        event->stream->beside = false;
+        return failed(cudaSuccess);
+    }
+    stream->capturing = event->capturing;
+    stream->beside = true;
+    stream->capturing->beside.push_back(stream);
+    return failed(cudaSuccess);
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event)
+{
+    delete event;
     return cudaSuccess;
 }
 
@@ -275,9 +383,16 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode)
 
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph)
 {
+    bool joined = true;
     *graph = stream->capturing;
     stream->capturing = nullptr;
-    return failed(*graph ? cudaSuccess : cudaErrorInvalidValue);
+    if (!*graph) return failed(cudaErrorInvalidValue);
+    for (emulated_stream *other : (*graph)->beside) {
+        joined = joined && !other->beside;
+        other->capturing = nullptr;
+        other->beside = false;
+    }
+    return failed(joined ? cudaSuccess : cudaErrorStreamCaptureUnjoined);
 }
 
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph, unsigned long long)
@@ -289,8 +404,10 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph, unsig
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
 {
     if (stream->capturing) return failed(cudaErrorStreamCaptureUnsupported);
-    for (const emulated_graph::launch &launch : exec->launches) emulated_run(launch.shape, launch.body);
-    return cudaSuccess;
+    if (stream->device != device) return failed(cudaErrorInvalidResourceHandle);
+    for (const emulated_graph::launch &launch : exec->launches)
+        if (alive()) emulated_run(launch.shape, launch.body);
+    return failed(cudaSuccess);
 }
 
 cudaError_t cudaGraphDestroy(cudaGraph_t graph)

@@ -97,7 +97,7 @@ static const struct pin pins[] = {
     SIZE(sy_backend_option, 16),
     FIELD(sy_backend_option, key, 0),
     FIELD(sy_backend_option, value, 8),
-    SIZE(sy_backend_desc, 104),
+    SIZE(sy_backend_desc, 112),
     FIELD(sy_backend_desc, magic, 0),
     FIELD(sy_backend_desc, abi_major, 4),
     FIELD(sy_backend_desc, abi_minor, 6),
@@ -116,6 +116,15 @@ static const struct pin pins[] = {
     FIELD(sy_backend_desc, kernels, 80),
     FIELD(sy_backend_desc, n_kernels, 88),
     FIELD(sy_backend_desc, collectives, 96),
+    FIELD(sy_backend_desc, links, 104),
+    SIZE(sy_link_table, 56),
+    FIELD(sy_link_table, bytes, 0),
+    FIELD(sy_link_table, linked, 8),
+    FIELD(sy_link_table, id_new, 16),
+    FIELD(sy_link_table, group_new, 24),
+    FIELD(sy_link_table, group_free, 32),
+    FIELD(sy_link_table, start, 40),
+    FIELD(sy_link_table, wait, 48),
     SIZE(sy_attr_block, 40),
     SIZE(sy_attr_pack, 24),
     SIZE(sy_attr_leaf, 8),
@@ -189,7 +198,8 @@ Test(abi, constants)
     cr_expect_eq(SY_MAX_DIMS, 5);
     cr_expect_eq(SY_MAX_IN, 16);
     cr_expect_eq(SY_MAX_OUT, 8);
-    cr_expect_eq(SY_ABI_LAYOUT, 405815397u);
+    cr_expect_eq(SY_LINK_ID_BYTES, 128);
+    cr_expect_eq(SY_ABI_LAYOUT, 406868069u);
     cr_expect(SY_F32 == 0 && SY_BF16 == 1 && SY_F64 == 2 && SY_I32 == 3 && SY_I64 == 4 && SY_I8 == 5 &&
               SY_DTYPE_COUNT == 6);
     cr_expect(SY_COLLECTIVE_ALL_GATHER == 0 && SY_COLLECTIVE_ALL_TO_ALL == 1 &&

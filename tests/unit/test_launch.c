@@ -124,7 +124,7 @@ Test(launch, communication_that_is_not_there)
     launch.comm = "mpi";
     check_refused(SY_EINVAL, "--comm mpi: MPI was not opened");
     launch.comm = "nccl";
-    check_refused(SY_EUNSUPPORTED, "this build has no NCCL communication");
+    check_refused(SY_EUNSUPPORTED, "goes through NCCL with --set cuda.collectives=nccl");
     launch.comm = "pigeon";
     check_refused(SY_EINVAL, "--comm pigeon: unknown; there are auto, self, thread and mpi");
     launch.comm = "self";

@@ -58,8 +58,8 @@ static int choose_comm(struct team *team, struct sy_error *err)
     if (!strcmp(name, "nccl"))
         return syi_error(
             err, SY_EUNSUPPORTED,
-            "--comm nccl: this build has no NCCL communication; there are auto, self (one rank), "
-            "thread (ranks as threads of one process) and mpi");
+            "--comm nccl: ranks meet by auto, self (one rank), thread (ranks as threads of one process) or mpi; what "
+            "GPUs exchange goes through NCCL with --set cuda.collectives=nccl");
     if (strcmp(name, "self"))
         return syi_error(err, SY_EINVAL, "--comm %s: unknown; there are auto, self, thread and mpi", name);
     if (team->ranks > 1)
@@ -239,7 +239,7 @@ static int open_null(const struct team *team, const struct syi_comm *comm, struc
 
 /* What a backend with device memory is asked for; nothing of others. text: of the number. */
 struct device_options {
-    struct sy_backend_option list[4];
+    struct sy_backend_option list[5];
     char text[16];
 };
 
@@ -255,6 +255,7 @@ static const struct sy_backend_option *device_options(const struct sy_backend_de
     if (!strcmp(desc->name, "cuda")) {
         *next++ = (struct sy_backend_option){"products", rank->device.own_products ? "own" : "cublaslt"};
         *next++ = (struct sy_backend_option){"tf32", rank->device.tf32 ? "true" : "false"};
+        *next++ = (struct sy_backend_option){"collectives", rank->device.nccl ? "nccl" : "staged"};
     }
     *next = (struct sy_backend_option){NULL, NULL};
     return options->list;
@@ -298,6 +299,7 @@ static void take_options(const struct syi_config *config, struct syi_rank *rank)
     rank->device.index = (int)config->device.index;
     rank->device.own_products = config->cuda.products == SYI_CUDA_PRODUCTS_OWN;
     rank->device.tf32 = (int)config->cuda.tf32;
+    rank->device.nccl = config->cuda.collectives == SYI_CUDA_COLLECTIVES_NCCL;
 }
 
 static int open_rank(const struct team *team, struct syi_comm *comm, struct syi_rank *rank,

@@ -37,9 +37,9 @@ struct syi_rank {
     const char *limited_by; /* variable of the environment that made n_threads less than that; NULL: none */
     int emulate;            /* cpu.emulate */
     struct {
-        int index;              /* that the run file chose; -1: ranks of a host take turns */
-        int own_products, tf32; /* cuda.* */
-    } device;                   /* of backends with device memory */
+        int index;                    /* that the run file chose; -1: ranks of a host take turns */
+        int own_products, tf32, nccl; /* cuda.* */
+    } device;                         /* of backends with device memory */
     uint64_t memory; /* bytes of this host that were free for it when the launch began, shared evenly between
                         the ranks there; 0: unknown */
 };

@@ -1,0 +1,55 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# The CUDA backend, emulated on the CPU (tests/cuda), over two devices: what ranks exchange through NCCL gives the bits of
+# one rank and of copies through the host, for every kind of split, by calls and by graphs; and what NCCL refuses is said.
+. "$(dirname "$0")/_common.sh"
+plugins=${SY_TEST_PLUGINS:?set SY_TEST_PLUGINS to the folder of the plugins of tests}
+[ -e "$plugins/switchyard-cuda.so" ] ||
+    { echo "skipped: the CUDA backend was not built for the CPU: no C++17 compiler, or no shared libraries"; exit 77; }
+SWITCHYARD_BACKEND_PATH=$plugins:${SWITCHYARD_BACKEND_PATH:-$abs_top_builddir/.libs}
+SY_EMULATED_CUDA_DEVICES=2
+export SWITCHYARD_BACKEND_PATH SY_EMULATED_CUDA_DEVICES
+data "$here/train.tsv" 40 1
+cd "$here" || exit 99
+
+# By calls, while they are recorded, and from graphs.
+small='--threads 1 --set train.steps=3 --set data.batch_size=8 --set model.d_model=16 --set model.d_ff=16
+    --set model.num_heads=2 --set train.schedule=constant --set model.dtype=bfloat16'
+nccl='--backend cuda --ranks 2 --set cuda.collectives=nccl'
+
+# shellcheck disable=SC2086
+exits 0 tiny cpu $small --backend cpu --set cpu.variant=portable
+reference=$(hash_in out)
+for mesh in expert=2 model=2 zero=2; do
+    # shellcheck disable=SC2086
+    exits 0 tiny "$mesh" $small $nccl --set "mesh.$mesh"
+    [ "$(hash_in out)" = "$reference" ] || fail "mesh.$mesh: NCCL gives other weights than one rank"
+done
+# Sums in any order; of two ranks there is one.
+# shellcheck disable=SC2086
+exits 0 tiny free-order $small $nccl --set reproducible.enabled=false
+order=$(hash_in out)
+# shellcheck disable=SC2086
+exits 0 tiny free-order-staged $small --backend cuda --ranks 2 --set reproducible.enabled=false
+[ "$(hash_in out)" = "$order" ] || fail "sums by NCCL of two ranks differ from those through the host"
+
+# What ranks exchange lies on the device, and nothing of it on the host.
+# shellcheck disable=SC2086
+exits 0 "$program" plan "$top/bench/tiny.run" --set task.words.train="$here/train.tsv" $small $nccl --set mesh.model=2
+says out 'persist, io, carry, scratch and staging'
+
+# ---- what cannot be ----
+
+# shellcheck disable=SC2086
+SY_EMULATED_CUDA_DEVICES=1 exits 1 tiny none $small $nccl
+says err 'two ranks cannot share one.*NCCL reports "invalid usage"'
+one_line_error
+# shellcheck disable=SC2086
+SY_EMULATED_NCCL_MISSING=1 exits 1 tiny none $small $nccl
+says err 'NCCL cannot be used.*collectives = staged'
+one_line_error
+# One that is there no more: the others do not wait for ever.
+# shellcheck disable=SC2086
+SWITCHYARD_COMM_TIMEOUT=5 SY_EMULATED_CUDA_LOST=500 exits 1 tiny lost $small $nccl
+one_line_error
+finish
