@@ -199,7 +199,7 @@ Test(abi, constants)
     cr_expect_eq(SY_MAX_IN, 16);
     cr_expect_eq(SY_MAX_OUT, 8);
     cr_expect_eq(SY_LINK_ID_BYTES, 128);
-    cr_expect_eq(SY_ABI_LAYOUT, 406868069u);
+    cr_expect_eq(SY_ABI_LAYOUT, 405815397u);
     cr_expect(SY_F32 == 0 && SY_BF16 == 1 && SY_F64 == 2 && SY_I32 == 3 && SY_I64 == 4 && SY_I8 == 5 &&
               SY_DTYPE_COUNT == 6);
     cr_expect(SY_COLLECTIVE_ALL_GATHER == 0 && SY_COLLECTIVE_ALL_TO_ALL == 1 &&
