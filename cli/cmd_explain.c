@@ -48,10 +48,11 @@ static int record_before(const struct request *r, const struct syi_mesh *mesh, s
 }
 
 /* A stage before the session: recorded anew for the longest bucket. */
-static int explain_stage(const struct request *r, const struct syi_mesh *mesh, struct sy_error *err)
+static int explain_stage(const struct request *r, const struct syi_rank *rank, struct sy_error *err)
 {
     struct syi_recorded recorded;
-    struct syi_model model = {0};
+    struct syi_model model = {.panels = syi_backend_has_panels(rank->backend)};
+    const struct syi_mesh *mesh = &rank->mesh;
     struct syi_shape shape = syi_config_shape(r->config, r->which);
     int status = SY_OK;
     if (r->stage >= SYI_STAGE_RECOMPUTE && r->config->memory.budget)
@@ -95,7 +96,7 @@ static int explain(void *arg, const struct syi_rank *rank, struct sy_error *err)
     if (r->stage == SYI_STAGE_PLAN) {
         return rank->rank ? SY_OK : explain_plan(r, rank, err);
     }
-    return rank->rank ? SY_OK : explain_stage(r, &rank->mesh, err);
+    return rank->rank ? SY_OK : explain_stage(r, rank, err);
 }
 
 static int index_of(const char *word, const char *const *words, int n, const char *what)

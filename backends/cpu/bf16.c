@@ -14,6 +14,20 @@ struct converted {
     struct sy_tensor operand[SY_MAX_IN + SY_MAX_OUT]; /* inputs, then outputs */
 };
 
+/* The letters of ops.def, which say what stays bf16: panels. */
+#define SY_HOST_OP(...)
+#define SY_OP(id, NAME, name, labels, split, types, attributes, flags, tolerance, help) [id] = types,
+static const char *const types_of[SY_OP_COUNT] = {
+#include "switchyard/ops.def"
+};
+#undef SY_OP
+
+static int is_panels(const struct sy_call *call, int operand)
+{
+    const char *types = types_of[call->op];
+    return *types && types[operand] == 'p';
+}
+
 static uint64_t copy_bytes(const struct sy_tensor *t)
 {
     return t->data && t->dtype == SY_BF16 ? ((uint64_t)sycpu_count(t) * sizeof(float) + 63) / 64 * 64 : 0;
@@ -28,7 +42,7 @@ static uint64_t convert(struct converted *c, const struct sy_call *call, void *w
     for (int i = 0; i < n; i++) {
         struct sy_tensor *t = &c->operand[i];
         *t = i < call->n_in ? call->in[i] : call->out[i - call->n_in];
-        uint64_t bytes = copy_bytes(t);
+        uint64_t bytes = is_panels(call, i) ? 0 : copy_bytes(t);
         if (bytes && workspace) t->data = (char *)workspace + used;
         if (bytes) t->dtype = SY_F32;
         used += bytes;
@@ -68,7 +82,8 @@ static void convert_all(const struct sy_call *call, const struct sy_tensor *give
 {
     for (int i = 0; i < n; i++) {
         struct pieces p = {&given[i], &copy[i]};
-        if (copy_bytes(&given[i])) sycpu_parallel(call, (sycpu_count(&given[i]) + CHUNK - 1) / CHUNK, fn, &p);
+        if (copy[i].dtype != given[i].dtype)
+            sycpu_parallel(call, (sycpu_count(&given[i]) + CHUNK - 1) / CHUNK, fn, &p);
     }
 }
 

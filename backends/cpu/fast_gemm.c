@@ -38,7 +38,8 @@ static int64_t column_groups(const struct sycpu_gemm_plan *plan)
     int64_t least_cost = INT64_MAX;
     for (int64_t g = 1; g <= threads; g++) {
         int64_t cost = rows * g / threads + gemm->columns / g;
-        int large = !plan->direct && (bytes / g > COPY_BYTES || bytes / g * threads > COPIES_BYTES);
+        int large = !plan->direct && !b_in_panels(gemm) &&
+                    (bytes / g > COPY_BYTES || bytes / g * threads > COPIES_BYTES);
         if (threads % g || (g < threads && large) || cost >= least_cost) continue;
         best = g, least_cost = cost;
     }
@@ -58,7 +59,7 @@ static struct sycpu_gemm_plan make_plan(const struct sy_call *call, int threads)
     struct sycpu_gemm_plan plan = {
         .gemm = sycpu_gemm_of(call), .threads = threads, .workers = call->workspace};
     const struct sycpu_gemm *gemm = &plan.gemm;
-    plan.direct = gemm->form == SYCPU_GEMM_NN && gemm->rows <= DIRECT_ROWS;
+    plan.direct = gemm->form == SYCPU_GEMM_NN && !gemm->panels && gemm->rows <= DIRECT_ROWS;
     plan.rounded = call->out[0].dtype == SY_BF16;
     plan.in_place = WHOLE > 1 && gemm->form != SYCPU_GEMM_TN && gemm->leaf % 32 == 0 &&
                     gemm->a_width % 32 == 0 && gemm->a_width % 1024 && (uintptr_t)gemm->a % 64 == 0;
@@ -78,11 +79,11 @@ static struct sycpu_gemm_plan make_plan(const struct sy_call *call, int threads)
     plan.groups = divide_up(plan.panels, plan.group_panels);
     plan.b_panels = plan.direct ? 1 : plan.group_panels;
     if (plan.own) plan.b_panels = least(plan.panels, OWN_WORDS / b_panel_size(plan.steps) + 1);
+    plan.b_words = b_in_panels(gemm) ? 0 : plan.b_panels * b_panel_size(plan.steps);
     if (plan.own && gemm->form == SYCPU_GEMM_NT)
         plan.turned_rows = least(TURNED_VECTORS, 2 * plan.b_panels) * LANES;
     plan.worker_size = 2 * round_floats(gemm->leaves) + 2 * round_floats(plan.block_panels * TILE_ROWS) +
-                       plan.block_panels * a_panel_size(plan.steps) +
-                       plan.b_panels * b_panel_size(plan.steps) +
+                       plan.block_panels * a_panel_size(plan.steps) + plan.b_words +
                        (pending_tiles(gemm->leaves) + 1) * TILE_SIZE;
     return plan;
 }

@@ -21,6 +21,16 @@ ALWAYS_INLINE void load_wide(const operand *b, __mmask32 some, vec *low, vec *hi
     *high = (vec)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm512_extracti64x4_epi64(half, 1)), 16);
 }
 
+/* Of pairs. */
+static inline vec early_of(vec pairs)
+{
+    return (vec)_mm512_slli_epi32((__m512i)pairs, 16);
+}
+static inline vec late_of(vec pairs)
+{
+    return (vec)_mm512_and_si512((__m512i)pairs, _mm512_set1_epi32((int)0xffff0000));
+}
+
 #define ROW_SUMS(i)   vec c##i##0 = vec_zero(), c##i##1 = vec_zero();
 #define ROW_CHAINS(i) vec e##i##0 = vec_zero(), e##i##1 = e##i##0, o##i##0 = e##i##0, o##i##1 = e##i##0;
 #define ROW_EVEN(i)                                                                                          \
@@ -41,52 +51,70 @@ ALWAYS_INLINE void load_wide(const operand *b, __mmask32 some, vec *low, vec *hi
 #define ROW_STORE(i)                                                                                         \
     vec_store(sum + i * TILE_COLUMNS, c##i##0);                                                              \
     vec_store(sum + i * TILE_COLUMNS + LANES, c##i##1);
+/* Elements of B, b0 and b1, of a row of weights, and of a step of a panel, whose words are pairs. */
+#define PLAIN_EVEN                                                                                           \
+    load_wide(b, some, &b0, &b1);                                                                            \
+    __builtin_prefetch(b + AHEAD * stride);                                                                  \
+    b += stride;
+#define PLAIN_ODD PLAIN_EVEN
+#define PANEL_EVEN                                                                                           \
+    b0 = early_of(vec_load(b));                                                                              \
+    b1 = early_of(vec_load(b + 2 * LANES));
+#define PANEL_ODD                                                                                            \
+    b0 = late_of(vec_load(b));                                                                               \
+    b1 = late_of(vec_load(b + 2 * LANES));                                                                   \
+    b += 2 * TILE_COLUMNS;
 /* The next element of the contraction. */
-#define ELEMENT(ROWS, ROW_OF)                                                                                \
+#define ELEMENT(ROWS, ROW_OF, LOAD)                                                                          \
     {                                                                                                        \
         vec b0, b1;                                                                                          \
-        load_wide(b, some, &b0, &b1);                                                                        \
-        __builtin_prefetch(b + AHEAD * stride);                                                              \
-        ROWS(ROW_OF)                                                                                         \
-        x += width, b += stride;                                                                             \
+        LOAD ROWS(ROW_OF) x += width;                                                                        \
     }
 
-/* A leaf of neighbouring rows: x [depth, width], widened; columns of b as the mask says; to sum. */
-#define DEFINE_LEAF(name, ROWS)                                                                              \
+/* A leaf of neighbouring rows: x [depth, width], widened; columns of b as the mask says; to sum. Leaves of panels are
+ * even. */
+#define DEFINE_LEAF(name, ROWS, B)                                                                           \
     static void name(const float *x, int64_t width, const operand *b, int64_t stride, int64_t depth,         \
                      __mmask32 some, float *sum)                                                             \
     {                                                                                                        \
         ROWS(ROW_SUMS)                                                                                       \
+        (void)stride, (void)some;                                                                            \
         while (depth > 0) {                                                                                  \
             int64_t n = least(depth, TILE_ELEMENTS);                                                         \
             depth -= n;                                                                                      \
             ROWS(ROW_CHAINS)                                                                                 \
             for (; n > 1; n -= 2) {                                                                          \
-                ELEMENT(ROWS, ROW_EVEN)                                                                      \
-                ELEMENT(ROWS, ROW_ODD)                                                                       \
+                ELEMENT(ROWS, ROW_EVEN, B##_EVEN)                                                            \
+                ELEMENT(ROWS, ROW_ODD, B##_ODD)                                                              \
             }                                                                                                \
-            if (n) ELEMENT(ROWS, ROW_EVEN)                                                                   \
+            if (n) ELEMENT(ROWS, ROW_EVEN, B##_EVEN)                                                         \
             ROWS(ROW_ADD)                                                                                    \
         }                                                                                                    \
         ROWS(ROW_STORE)                                                                                      \
     }
-DEFINE_LEAF(leaf_2, ROWS_2)
-DEFINE_LEAF(leaf_4, ROWS_4)
-DEFINE_LEAF(leaf_6, ROWS_6)
+DEFINE_LEAF(leaf_2, ROWS_2, PLAIN)
+DEFINE_LEAF(leaf_4, ROWS_4, PLAIN)
+DEFINE_LEAF(leaf_6, ROWS_6, PLAIN)
+DEFINE_LEAF(panel_leaf_2, ROWS_2, PANEL)
+DEFINE_LEAF(panel_leaf_4, ROWS_4, PANEL)
+DEFINE_LEAF(panel_leaf_6, ROWS_6, PANEL)
 
 typedef void leaf_fn(const float *, int64_t, const operand *, int64_t, int64_t, __mmask32, float *);
 
-/* By half the rows. A variable, so that the compiler moves no arithmetic out of the calls to where the mode is
- * another. */
-static leaf_fn *const volatile leaf_of[] = {NULL, leaf_2, leaf_4, leaf_6};
+/* Of plain weights and of panels, by half the rows. A variable, so that the compiler moves no arithmetic out of the calls to
+ * where the mode is another. */
+static leaf_fn *const volatile leaf_of[2][4] = {{NULL, leaf_2, leaf_4, leaf_6},
+                                                {NULL, panel_leaf_2, panel_leaf_4, panel_leaf_6}};
 
+/* stride 0: b is a panel. */
 static void compute_leaf(const float *x, int64_t width, const operand *b, int64_t stride, int64_t depth,
                          __mmask32 some, float *sum)
 {
     const unsigned mode = _mm_getcsr();
     _mm_setcsr(mode | FLUSH_TO_ZERO | DENORMALS_ARE_ZERO);
     for (int64_t i = 0; i < width; i += AT_ONCE)
-        leaf_of[least(AT_ONCE, width - i) / 2](x + i, width, b, stride, depth, some, sum + i * TILE_COLUMNS);
+        leaf_of[stride == 0][least(AT_ONCE, width - i) / 2](x + i, width, b, stride, depth, some,
+                                                            sum + i * TILE_COLUMNS);
     _mm_setcsr(mode);
 }
 
@@ -97,7 +125,9 @@ static void compute_panel(const struct sycpu_gemm_plan *plan, const struct sycpu
     float sum[DIRECT_LEAST * TILE_COLUMNS] __attribute__((aligned(64)));
     const struct sycpu_gemm *gemm = &plan->gemm;
     int64_t column = panel * TILE_COLUMNS, n = gemm->columns - column;
-    const operand *b = (const operand *)gemm->b + expert * sycpu_gemm_b_size(gemm) + column;
+    const operand *b = gemm->panels ? (const operand *)b_panel_of(gemm, expert, panel)
+                                    : (const operand *)gemm->b + expert * sycpu_gemm_b_size(gemm) + column;
+    int64_t stride = gemm->panels ? 0 : gemm->columns, next = gemm->panels ? TILE_COLUMNS : stride;
     struct sycpu_gemm_tile tile = {.pending = worker->pending,
                                    .c = worker->edge,
                                    .c_stride = TILE_COLUMNS,
@@ -105,7 +135,7 @@ static void compute_panel(const struct sycpu_gemm_plan *plan, const struct sycpu
                                    .height = (int)rows};
     for (int64_t leaf = 0; leaf < gemm->leaves; leaf++) {
         int64_t k = leaf * gemm->leaf;
-        compute_leaf(worker->a + k * width, width, b + k * gemm->columns, gemm->columns, gemm->leaf,
+        compute_leaf(worker->a + k * width, width, b + k * next, stride, gemm->leaf,
                      n < TILE_COLUMNS ? (1u << n) - 1 : ~0u, sum);
         fast_gemm_merge(&tile, leaf, gemm->leaves, sum);
     }

@@ -19,8 +19,8 @@ static void compute_panel(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_
     int64_t size = b_element(gemm), all = sycpu_gemm_b_size(gemm) * size;
     const char *b = (const char *)gemm->b + expert * all;
     worker->first_b = panel;
-    worker->direct =
-        (panel + 1) * TILE_COLUMNS <= gemm->columns && (!gemm->scale || worker->panel_rows <= INT8_ROWS);
+    worker->direct = !gemm->panels && (panel + 1) * TILE_COLUMNS <= gemm->columns &&
+                     (!gemm->scale || worker->panel_rows <= INT8_ROWS);
     worker->next_b = !last ? b + (panel + 1) * TILE_COLUMNS * size : expert + 1 < gemm->experts ? b + all : b;
     if (!worker->direct) fast_gemm_pack_columns(plan, expert, worker, panel, 1);
     for (int64_t i = 0; i < worker->row_panels; i++, worker->direct = 0)

@@ -113,7 +113,12 @@ void fast_gemm_pack_columns(const struct sycpu_gemm_plan *plan, int64_t expert,
     int64_t most = plan->gemm.form == SYCPU_GEMM_NT ? 1 : PACK_PANELS;
     float *to = worker->b;
     worker->first_b = panel;
+    if (b_in_panels(&plan->gemm)) return;
 #ifndef SYCPU_PAIRS
+    if (plan->gemm.panels) {
+        fast_gemm_widen_panels(plan, expert, panel, n, to);
+        return;
+    }
     if (plan->gemm.scale) {
         fast_gemm_pack_int8(plan, expert, panel, n, to);
         return;

@@ -127,7 +127,8 @@ struct sycpu_gemm_plan {
     int64_t block_panels; /* of A that a thread packs together */
     int64_t groups;       /* of columns of C of an expert: a thread packs the B of one at a time */
     int64_t group_panels; /* panels of B in each of them but the last */
-    int64_t b_panels;     /* of B that a thread packs at a time */
+    int64_t b_panels;     /* of B that a thread takes at a time */
+    int64_t b_words;      /* of scratch where it packs them; 0: they are read where they lie */
     int64_t turned_rows;  /* of an expert, at most, that fast_gemm_compute_few takes */
     int64_t worker_size;  /* words of scratch of a thread */
     int threads;
@@ -139,7 +140,7 @@ struct sycpu_gemm_worker {
     int64_t *length; /* [leaves] steps in each leaf */
     int64_t *slot;   /* [block_panels * TILE_ROWS] buffer row (or row of C for TN) of each row of the block */
     float *a;        /* [block_panels] packed panels of the block */
-    float *b;        /* [b_panels] packed panels of B */
+    float *b;        /* [b_panels] packed panels of B, if they are packed */
     int64_t first_b; /* number of the first of them */
     int direct;      /* 1: full panels of B are read in place, and copied to b for the next panels of A */
     const void *next_b; /* with direct: the panel that follows */
@@ -163,6 +164,19 @@ static inline int64_t steps_of(int64_t elements)
 static inline int64_t c_element(const struct sycpu_gemm_plan *plan)
 {
     return plan->rounded ? 2 : sizeof(float);
+}
+
+/* Whether tiles read panels of B where the call has them. */
+static inline int b_in_panels(const struct sycpu_gemm *gemm)
+{
+    return STEP > 1 && gemm->panels;
+}
+
+/* Panel of B of an expert, of a call that has them. */
+static inline const float *b_panel_of(const struct sycpu_gemm *gemm, int64_t expert, int64_t panel)
+{
+    return (const float *)gemm->b +
+           (expert * sycpu_gemm_b_size(gemm) + panel * SY_PANEL_COLUMNS * gemm->depth) / 2;
 }
 
 /* Bytes of an element of B as the call has it. */
@@ -233,6 +247,11 @@ void fast_gemm_pack_b_columns(const operand *const *row, int64_t steps, int64_t 
 
 void fast_gemm_pack_int8(const struct sycpu_gemm_plan *plan, int64_t expert, int64_t panel, int64_t n,
                          float *to);
+
+/* ---- fast_gemm_widen.c: the same of bf16 in panels ---- */
+
+void fast_gemm_widen_panels(const struct sycpu_gemm_plan *plan, int64_t expert, int64_t panel, int64_t n,
+                            float *to);
 
 /* ---- fast_gemm_operands.c ---- */
 

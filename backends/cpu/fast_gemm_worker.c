@@ -12,7 +12,7 @@ struct sycpu_gemm_worker fast_gemm_make_worker(const struct sycpu_gemm_plan *pla
     float *scratch = plan->workers + thread * plan->worker_size;
     worker.a = scratch;
     worker.b = worker.a + plan->block_panels * a_panel_size(plan->steps);
-    worker.pending = worker.b + plan->b_panels * b_panel_size(plan->steps);
+    worker.pending = worker.b + plan->b_words;
     worker.edge = worker.pending + pending_tiles(gemm->leaves) * TILE_SIZE;
     worker.length = (int64_t *)(worker.edge + TILE_SIZE);
     worker.slot = worker.length + round_floats(gemm->leaves);
@@ -63,6 +63,10 @@ static struct sycpu_gemm_tile make_tile(const struct sycpu_gemm_plan *plan,
         .how = plan->rounded ? SYCPU_GEMM_ROUND : SYCPU_GEMM_STORE,
         .height = gemm_height(rows),
     };
+    if (b_in_panels(gemm)) {
+        tile.b = b_panel_of(gemm, expert, panel_b);
+        tile.b_stride = TILE_COLUMNS;
+    }
     const operand *in_place = fast_gemm_in_place(plan, expert, slot, rows);
     if (in_place) {
         tile.a = (const float *)in_place;

@@ -22,8 +22,9 @@ struct sycpu_gemm {
     void *c;               /* NN, NT: as x, with `columns`; TN: [experts, rows, columns] */
     const int32_t *filled; /* [experts, groups] slots in use, NULL: all */
     const int32_t *first;  /* ragged: [experts, groups] where they begin */
-    int ragged;            /* 1: all experts share the slots of a group */
-    int64_t experts;       /* 1 for plain products */
+    int panels;      /* 1: b is bf16 in panels [experts, columns / 32, depth / 2, 32, 2], whatever a is */
+    int ragged;      /* 1: all experts share the slots of a group */
+    int64_t experts; /* 1 for plain products */
     int64_t groups, slots; /* buffer rows are groups * slots */
     int64_t a_width;       /* elements in a row of x */
     int64_t rows;          /* of C for an expert; NN, NT: at most */
@@ -34,7 +35,7 @@ struct sycpu_gemm {
     enum sycpu_gemm_form form;
 };
 
-/* The op with floating-point weights; the same op where it has those. */
+/* The op with weights as they are; the same op where it has those. */
 static inline int sycpu_gemm_plain_op(int op)
 {
     switch (op) {
@@ -42,8 +43,16 @@ static inline int sycpu_gemm_plain_op(int op)
     case SY_OP_MATMUL_NT_INT8: return SY_OP_MATMUL_NT;
     case SY_OP_GROUPED_MATMUL_INT8: return SY_OP_GROUPED_MATMUL;
     case SY_OP_RAGGED_MATMUL_INT8: return SY_OP_RAGGED_MATMUL;
+    case SY_OP_MATMUL_PANELS: return SY_OP_MATMUL;
+    case SY_OP_GROUPED_MATMUL_PANELS: return SY_OP_GROUPED_MATMUL;
+    case SY_OP_RAGGED_MATMUL_PANELS: return SY_OP_RAGGED_MATMUL;
     default: return op;
     }
+}
+
+static inline int sycpu_gemm_has_panels(int op)
+{
+    return op == SY_OP_MATMUL_PANELS || op == SY_OP_GROUPED_MATMUL_PANELS || op == SY_OP_RAGGED_MATMUL_PANELS;
 }
 
 static inline int sycpu_gemm_is_grouped(int op)
@@ -63,14 +72,16 @@ static inline struct sycpu_gemm sycpu_gemm_of(const struct sy_call *call)
     gemm.filled = grouped ? call->in[2].data : NULL;
     gemm.ragged = op == SY_OP_RAGGED_MATMUL;
     gemm.first = gemm.ragged ? call->in[3].data : NULL;
-    gemm.scale = op == call->op ? NULL : call->in[2 + grouped + gemm.ragged].data; /* the last input */
+    gemm.panels = sycpu_gemm_has_panels(call->op);
+    if (op != call->op && !gemm.panels)
+        gemm.scale = call->in[2 + grouped + gemm.ragged].data; /* the last input */
     gemm.experts = gemm.ragged ? w->dim[0] : grouped ? x->dim[0] : 1;
     gemm.groups = x->dim[grouped];
     gemm.slots = x->dim[grouped + 1];
     gemm.a_width = x->dim[grouped + 2];
     gemm.rows = gemm.groups * gemm.slots;
     gemm.depth = gemm.a_width;
-    gemm.columns = w->dim[w->rank - 1];
+    gemm.columns = gemm.panels ? w->dim[w->rank - 3] * SY_PANEL_COLUMNS : w->dim[w->rank - 1];
     if (op == SY_OP_MATMUL_TN || op == SY_OP_GROUPED_MATMUL_TN) {
         gemm.form = SYCPU_GEMM_TN;
         gemm.rows = gemm.a_width;
@@ -116,6 +127,12 @@ static inline int64_t sycpu_gemm_a_size(const struct sycpu_gemm *gemm)
 static inline int64_t sycpu_gemm_b_size(const struct sycpu_gemm *gemm)
 {
     return gemm->depth * gemm->columns;
+}
+/* Of weights in panels: the place of an element of an expert. */
+static inline int64_t sycpu_gemm_in_panel(int64_t depth, int64_t k, int64_t column)
+{
+    return (column / SY_PANEL_COLUMNS * depth + k / 2 * 2) * SY_PANEL_COLUMNS +
+           column % SY_PANEL_COLUMNS * 2 + k % 2;
 }
 static inline int64_t sycpu_gemm_c_size(const struct sycpu_gemm *gemm)
 {

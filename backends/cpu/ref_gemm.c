@@ -6,6 +6,7 @@
 #include <math.h>
 
 #include "backends/cpu/gemm.h"
+#include "base/bf16.h"
 
 /* Balanced binary tree over leaves that come one by one: pending[i] waits for a right neighbour of equal
  * weight. */
@@ -53,6 +54,16 @@ static sy_real chain_int8(const sy_real *a, const int8_t *b, int64_t b_step, sy_
     return acc;
 }
 
+/* The same with bf16 in panels, elements [k, k + n) of a column. */
+static sy_real chain_panels(const sy_real *a, const uint16_t *b, int64_t depth, int64_t k, int64_t column,
+                            int64_t n)
+{
+    sy_real acc = 0;
+    for (int64_t i = 0; i < n; i++)
+        acc = fused(a[i], (sy_real)syi_bf16_to_float(b[sycpu_gemm_in_panel(depth, k + i, column)]), acc);
+    return acc;
+}
+
 /* Whose token a buffer row holds, -1: nobody's. */
 static int64_t expert_of(const struct sycpu_gemm *gemm, int64_t row)
 {
@@ -74,6 +85,7 @@ static void row_times_weights(void *arg, int64_t row, int thread)
     int64_t skip = (expert < 0 ? 0 : expert) * sycpu_gemm_b_size(gemm);
     const sy_real *b = (const sy_real *)gemm->b + skip;
     const int8_t *q = (const int8_t *)gemm->b + skip;
+    const uint16_t *half = (const uint16_t *)gemm->b + skip;
     const sy_real *scale = gemm->scale;
     sy_real *c = (sy_real *)gemm->c + row * gemm->columns;
     int transposed = gemm->form == SYCPU_GEMM_NT;
@@ -89,7 +101,8 @@ static void row_times_weights(void *arg, int64_t row, int thread)
             int64_t at = k * along + n * across;
             sy_real leaf =
                 scale ? chain_int8(a + k, q + at, along, scale[expert * gemm->columns + n], gemm->leaf)
-                      : chain(0, a + k, 1, b + at, along, gemm->leaf);
+                : gemm->panels ? chain_panels(a + k, half, gemm->depth, k, n, gemm->leaf)
+                               : chain(0, a + k, 1, b + at, along, gemm->leaf);
             push(&tree, leaf + (sy_real)0);
         }
         c[n] = total(&tree);
@@ -150,3 +163,6 @@ PRODUCT(matmul_int8)
 PRODUCT(matmul_nt_int8)
 PRODUCT(grouped_matmul_int8)
 PRODUCT(ragged_matmul_int8)
+PRODUCT(matmul_panels)
+PRODUCT(grouped_matmul_panels)
+PRODUCT(ragged_matmul_panels)

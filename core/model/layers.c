@@ -167,25 +167,48 @@ static uint32_t note_copy(struct syi_build *b, const struct syi_copy *copy)
     return (uint32_t)model->n_copies++;
 }
 
-/* The carry tensor with the copy of n parameters: "bf16/LAYER/key/kernel+value/kernel". */
-static int copied_weights(struct syi_build *b, int n, const int *parts)
+/* Whether weights fill panels: whole leaves of both dims do, so that parts on ranks do as well. */
+static int fills_panels(struct syi_build *b, int n, const int *parts)
+{
+    for (int i = 0; i < n; i++) {
+        const struct syi_tensor *t = &b->p->tensor[parts[i]];
+        for (int d = t->rank - 2; d < t->rank; d++) {
+            int64_t leaves = t->axis[d] == SYI_AXIS_EMBED ? 1 : b->p->leaf_count[t->axis[d]];
+            if (t->dim[d] % (leaves * SY_PANEL_LEAF)) return 0;
+        }
+    }
+    return b->model->panels;
+}
+
+/* "panels/LAYER/key/kernel+value/kernel", plain ones "bf16/...". */
+static int copied_name(struct syi_build *b, int n, const int *parts, struct syi_copy *copy)
+{
+    const char *scope = syi_program_name(b->p, b->p->layer), *how = copy->how ? "panels/" : "bf16/";
+    size_t used = 0;
+    for (int i = 0; i < n; i++) {
+        const char *name = syi_program_name(b->p, b->p->tensor[parts[i]].name);
+        size_t skip = i && !strncmp(name, scope, strlen(scope)) ? strlen(scope) + 1 : 0;
+        used +=
+            (size_t)snprintf(copy->name + used, sizeof copy->name - used, "%s%s", i ? "+" : how, name + skip);
+        if (used >= sizeof copy->name) return syi_program_fail(b->p, SY_EINTERNAL, "a name is too long");
+    }
+    return 0;
+}
+
+/* The carry tensor with the copy of n parameters, which hold the transposed weights if `transposed`. */
+static int copied_weights(struct syi_build *b, int n, const int *parts, int transposed)
 {
     struct syi_copy copy = {.n = n};
-    const char *scope = syi_program_name(b->p, b->p->layer);
-    size_t used = 0;
     if (b->p->status) return -1;
+    if (fills_panels(b, n, parts)) copy.how = transposed ? SYI_COPIED_PANELS_NT : SYI_COPIED_PANELS;
+    if (copied_name(b, n, parts, &copy)) return -1;
     struct syi_tensor t = b->p->tensor[parts[0]];
     t.dim[t.rank - 1] = 0;
     for (int i = 0; i < n; i++) {
-        const struct syi_tensor *part = &b->p->tensor[parts[i]];
-        const char *name = syi_program_name(b->p, part->name);
-        size_t skip = i && !strncmp(name, scope, strlen(scope)) ? strlen(scope) + 1 : 0;
-        used += (size_t)snprintf(copy.name + used, sizeof copy.name - used, "%s%s", i ? "+" : "bf16/",
-                                 name + skip);
-        if (used >= sizeof copy.name) return syi_program_fail(b->p, SY_EINTERNAL, "a name is too long");
-        t.dim[t.rank - 1] += part->dim[t.rank - 1];
-        copy.part[i] = part->of;
+        t.dim[t.rank - 1] += b->p->tensor[parts[i]].dim[t.rank - 1];
+        copy.part[i] = b->p->tensor[parts[i]].of;
     }
+    if (copy.how) t = syi_in_panels(&t, transposed);
     uint32_t number = note_copy(b, &copy);
     int there = syi_program_find(b->p, copy.name);
     if (there >= 0) return there;
@@ -193,11 +216,25 @@ static int copied_weights(struct syi_build *b, int n, const int *parts)
     return syi_role_set(b->p, there, SYI_ROLE_COPY, number);
 }
 
+/* What syi_weights gave: whether it lies in panels. */
+static int in_panels(const struct syi_build *b, int w)
+{
+    const struct syi_tensor *t = w < 0 ? NULL : &b->p->tensor[w];
+    return t && t->role == SYI_ROLE_COPY && b->model->copy[t->of].how;
+}
+
 int syi_weights(struct syi_build *b, int n, const int *parts)
 {
-    if (b->dtype == SY_BF16 && !b->training) return copied_weights(b, n, parts);
+    if (b->dtype == SY_BF16 && !b->training) return copied_weights(b, n, parts, 0);
     if (n == 1) return syi_cast(b->p, parts[0], b->dtype);
     return syi_as(b->p, syi_pack(b->p, n, parts), b->dtype);
+}
+
+int syi_product_nt(struct syi_build *b, int x, int table)
+{
+    int copies = b->dtype == SY_BF16 && !b->training;
+    int w = copies ? copied_weights(b, 1, &table, 1) : syi_weights(b, 1, &table);
+    return in_panels(b, w) ? syi_matmul_panels(b->p, x, w) : syi_matmul_nt(b->p, x, w);
 }
 
 int syi_scales(struct syi_build *b, int w)
@@ -217,10 +254,18 @@ static int int8_product(struct syi_build *b, int x, int w, const struct syi_fill
                              : syi_ragged_matmul_int8(b->p, x, w, filled->counts, filled->first, scales);
 }
 
+static int panels_product(struct syi_build *b, int x, int w, const struct syi_filled *filled)
+{
+    if (!filled) return syi_matmul_panels(b->p, x, w);
+    return filled->first < 0 ? syi_grouped_matmul_panels(b->p, x, w, filled->counts)
+                             : syi_ragged_matmul_panels(b->p, x, w, filled->counts, filled->first);
+}
+
 /* x times what syi_weights gave. */
 static int product(struct syi_build *b, int x, int w, const struct syi_filled *filled)
 {
     x = syi_cast(b->p, x, b->dtype);
+    if (in_panels(b, w)) return panels_product(b, x, w, filled);
     if (!filled) return syi_matmul(b->p, x, w);
     return filled->first < 0 ? syi_grouped_matmul(b->p, x, w, filled->counts)
                              : syi_ragged_matmul(b->p, x, w, filled->counts, filled->first);

@@ -29,9 +29,17 @@ struct syi_param {
     uint8_t axis[SY_MAX_DIMS];
 };
 
+/* How a copy lies in memory. */
+enum syi_copied {
+    SYI_COPIED_PLAIN,    /* as the parameters do, packed if there are several */
+    SYI_COPIED_PANELS,   /* in panels, as products read it (SY_PANEL_COLUMNS) */
+    SYI_COPIED_PANELS_NT /* in panels, transposed before */
+};
+
 /* A bfloat16 copy of weights that programs without gradients read, one or several packed. */
 struct syi_copy {
-    char name[256];   /* of the carry tensor */
+    char name[256]; /* of the carry tensor */
+    enum syi_copied how;
     int n;            /* parameters */
     uint32_t part[3]; /* their ids */
 };
@@ -51,6 +59,7 @@ struct syi_model {
     size_t n, capacity;
     struct syi_index index; /* of param */
     int unsorted;           /* 1: some were added at the end */
+    int panels;             /* 1, set before recording: the backend reads panels, so copies are laid out */
     struct syi_copy *copy;
     size_t n_copies, copy_capacity;
     struct syi_index copy_index;
@@ -123,8 +132,11 @@ struct syi_filled {
 /* x w in the dtype of the build, a float32 result; by experts where filled is not NULL. */
 int syi_product(struct syi_build *b, int x, int w, const struct syi_filled *filled);
 /* What products read of n parameters, packed if n > 1, in the dtype of the build. In bfloat16 training casts
- * them in every run; other programs read copies, which the program "weights" makes. */
+ * them in every run; other programs read copies, which the program "weights" makes, in panels where the model says so and
+ * leaves fill them. */
 int syi_weights(struct syi_build *b, int n, const int *parts);
+/* x times the transposed table [vocab, embed] in the dtype of the build, a float32 result. */
+int syi_product_nt(struct syi_build *b, int x, int table);
 /* The scales of a parameter in int8; -1: it is not. */
 int syi_scales(struct syi_build *b, int w);
 /* x times concatenated weights (packed), one product in the dtype of the build; by experts where filled

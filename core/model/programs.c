@@ -430,8 +430,10 @@ static void record_copy(struct syi_build *b, const struct syi_copy *copy, const 
         part[k] = tensor[id];
     }
     SYI_AT(b->p);
-    int to = copy->n == 1 ? syi_cast(b->p, part[0], SY_BF16)
-                          : syi_as(b->p, syi_pack(b->p, copy->n, part), SY_BF16);
+    int to = copy->how == SYI_COPIED_PANELS_NT ? syi_lay_out_nt(b->p, part[0])
+             : copy->how == SYI_COPIED_PANELS  ? syi_lay_out(b->p, copy->n, part)
+             : copy->n == 1                    ? syi_cast(b->p, part[0], SY_BF16)
+                                               : syi_as(b->p, syi_pack(b->p, copy->n, part), SY_BF16);
     if (to < 0) return;
     syi_tensor_rename(b->p, to, copy->name);
     b->p->tensor[to].kind = SYI_CARRY;

@@ -109,7 +109,7 @@ static int logits(struct syi_build *b, int x)
     if (c->model.logits_via_embedding) {
         int table = embedding_table(b), scales = syi_scales(b, table);
         if (scales >= 0) return syi_matmul_nt_int8(b->p, syi_cast(b->p, x, SY_F32), table, scales);
-        return syi_matmul_nt(b->p, x, syi_weights(b, 1, &table));
+        return syi_product_nt(b, x, table);
     }
     double std = sqrt(syi_build_init_scale(b) / (double)dim[0]) / 0.87962566;
     int kernel = syi_build_param(b, "logits_dense/kernel", 2, dim, axis, SYI_INIT_TRUNCATED_NORMAL, std);

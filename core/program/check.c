@@ -107,6 +107,8 @@ static int check_type(struct syi_check *c, char type, const struct syi_tensor *t
         return syi_check_bad(c, "operand is %s, not i64", syi_dtype_name(t->dtype));
     if (type == 'q' && t->dtype != SY_I8)
         return syi_check_bad(c, "operand is %s, not i8", syi_dtype_name(t->dtype));
+    if (type == 'p' && t->dtype != SY_BF16)
+        return syi_check_bad(c, "operand is %s, not bf16", syi_dtype_name(t->dtype));
     if (type == 's' && t->dtype != SY_F32 && t->dtype != SY_F64)
         return syi_check_bad(c, "operand is %s, not f32", syi_dtype_name(t->dtype));
     if (type != 'f') return SY_OK;

@@ -145,9 +145,10 @@ int syi_op_letters(enum sy_op op, int output, int index, int rank, char letters[
     if (!text) return 0;
     int n = 0;
     if (!strncmp(text, "...", 3)) {
-        const char *leading = rank == 4 ? "ebc" : "bt";
-        while (*leading) letters[n++] = *leading++;
-        text += 3;
+        static const char *const leading[] = {"", "e", "bt", "ebc"};
+        int dims = rank - (int)strspn(text += 3, "abcdefghijklmnopqrstuvwxyz");
+        for (const char *c = dims > 0 && dims < (int)SYI_COUNT(leading) ? leading[dims] : ""; *c; c++)
+            letters[n++] = *c;
     }
     while (*text >= 'a' && *text <= 'z' && n < SY_MAX_DIMS) letters[n++] = *text++;
     letters[n] = '\0';

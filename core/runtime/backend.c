@@ -183,6 +183,18 @@ const struct sy_kernel *syi_backend_find(const struct syi_backend *backend, enum
     return NULL;
 }
 
+int syi_backend_has_panels(const struct syi_backend *backend)
+{
+    static const enum sy_op products[] = {SY_OP_MATMUL_PANELS, SY_OP_GROUPED_MATMUL_PANELS,
+                                          SY_OP_RAGGED_MATMUL_PANELS};
+    int has = syi_backend_find(backend, SY_OP_LAY_OUT, SY_F32, SY_DTYPE_COUNT) &&
+              syi_backend_find(backend, SY_OP_LAY_OUT_NT, SY_F32, SY_DTYPE_COUNT);
+    for (size_t i = 0; i < SYI_COUNT(products); i++)
+        has = has && syi_backend_find(backend, products[i], SY_BF16, SY_F32) &&
+              syi_backend_find(backend, products[i], SY_BF16, SY_BF16);
+    return has;
+}
+
 /* ---- list ---- */
 
 struct list {

@@ -43,6 +43,9 @@ void syi_backend_close(struct syi_backend *backend); /* NULL is fine; the librar
 const struct sy_kernel *syi_backend_find(const struct syi_backend *backend, enum sy_op op, int in_dtype,
                                          int out_dtype);
 
+/* Whether it can lay weights out in panels and multiply with them: it has the kernels of all ops for that. */
+int syi_backend_has_panels(const struct syi_backend *backend);
+
 /* Turns the failed status of a plugin function into an error with the plugin's own words. `what` was being
  * done. */
 int syi_backend_error(struct syi_backend *backend, int status, const char *what, struct sy_error *err);

@@ -25,6 +25,11 @@ enum sy_map_op {
 
 enum sy_activation { SY_LINEAR, SY_RELU, SY_GELU, SY_SILU }; /* gelu: the tanh approximation */
 
+/* Weights in panels: [.., k, n] as [.., n / SY_PANEL_COLUMNS, k, SY_PANEL_COLUMNS] of bf16, which is [.., n /
+ * SY_PANEL_COLUMNS, k / 2, SY_PANEL_COLUMNS, 2] in memory: of each column two neighbours along the contraction k. n and the
+ * leaves of k are multiples of SY_PANEL_LEAF, so that nothing is padded. */
+enum { SY_PANEL_COLUMNS = 32, SY_PANEL_LEAF = 32 };
+
 /* Attributes: 8-byte fields in the order of ops.def. A leaf is the length of one block of a summation that
  * must not depend on how it is split (doc/numerics.md); it is counted in what the row of ops.def says. */
 struct sy_attr_block {

@@ -93,6 +93,7 @@ static inline void model_open(struct model *model, const struct syi_config *conf
 {
     *model = (struct model){.config = *config, .shape = shape};
     ms_open(&model->m, precise);
+    model->model.panels = syi_backend_has_panels(model->m.backend);
     syi_session_hook(model->m.session, look, model);
 }
 

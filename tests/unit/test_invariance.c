@@ -96,9 +96,10 @@ Test(invariance, evaluation_does_not_depend_on_the_batch)
     }
 }
 
-/* Losses of a batch where one rank has all experts, and as one of several would record it. Returns how many
- * products had a buffer without gaps. */
-static size_t evaluate_recorded(const struct syi_config *config, int expert_axis, struct losses *to)
+/* Losses of a batch where one rank has all experts, and as one of several would record it; panels: copies of weights are
+ * laid out, if they fill panels. Returns how many products had a buffer without gaps. */
+static size_t evaluate_recorded(const struct syi_config *config, int expert_axis, int panels,
+                                struct losses *to)
 {
     struct model model;
     struct syi_recorded global;
@@ -109,11 +110,13 @@ static size_t evaluate_recorded(const struct syi_config *config, int expert_axis
     *to = (struct losses){0};
     model_open(&model, config, shape_of(ROWS, 6, 5), 0);
     model.config.mesh.expert = expert_axis;
+    model.model.panels &= panels;
     cr_assert_eq(syi_record_eval(&model.config, &model.shape, &model.model, &global, &err), SY_OK, "%s",
                  err.text);
     cr_assert_eq(syi_partition(global.program, &model.m.mesh, &local, &err), SY_OK, "%s", err.text);
     cr_assert_eq(syi_program_fuse(local, &err), SY_OK, "%s", err.text);
-    size_t ragged = count_ops(global.program, SY_OP_RAGGED_MATMUL);
+    size_t ragged = count_ops(global.program, SY_OP_RAGGED_MATMUL) +
+                    count_ops(global.program, SY_OP_RAGGED_MATMUL_PANELS);
     int program = ms_add(&model.m, local);
     model_bind(&model);
     put_batch(&model, order, 3);
@@ -134,10 +137,29 @@ Test(invariance, gaps_between_experts_change_no_bit)
         if (i / 2 % 2) /* a choice may have no place */
             cr_assert_eq(syi_config_set(&config, "moe.eval_capacity_factor=2.5", &err), SY_OK, "%s",
                          err.text);
-        cr_expect_eq(evaluate_recorded(&config, 2, &with_gaps), 0);
-        cr_expect_gt(evaluate_recorded(&config, 1, &without), 0);
+        cr_expect_eq(evaluate_recorded(&config, 2, 1, &with_gaps), 0);
+        cr_expect_gt(evaluate_recorded(&config, 1, 1, &without), 0);
         for (int row = 0; row < ROWS; row++)
             expect_same_losses(&with_gaps, row, 0, &without, row, 0, example_of(row + 1, 12).n_out, "gaps");
+    }
+}
+
+/* Copies of weights in panels, and as they are: the same bits, with gaps between experts and without. */
+Test(invariance, panels_change_no_bit)
+{
+    static struct losses laid_out, plain;
+    struct sy_error err = {0};
+    static const char *const sets[] = {"model.dtype=bfloat16", "model.d_model=64", "model.d_ff=128",
+                                       "model.head_dim=32", "model.vocab_size=128"};
+    for (size_t i = 0; i < 2 * SYI_COUNT(answering_routers); i++) {
+        struct syi_config config = config_of_router(i / 2);
+        for (size_t k = 0; k < SYI_COUNT(sets); k++)
+            cr_assert_eq(syi_config_set(&config, sets[k], &err), SY_OK, "%s", err.text);
+        config.model.logits_via_embedding = i / 2 % 2;
+        evaluate_recorded(&config, i % 2 ? 2 : 1, 1, &laid_out);
+        evaluate_recorded(&config, i % 2 ? 2 : 1, 0, &plain);
+        for (int row = 0; row < ROWS; row++)
+            expect_same_losses(&laid_out, row, 0, &plain, row, 0, example_of(row + 1, 12).n_out, "panels");
     }
 }
 

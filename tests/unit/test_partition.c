@@ -83,6 +83,22 @@ static int tensor(struct setup *s, const char *name, int kind, int rank, const i
     tensor(s, name, SYI_INPUT, 3, (int64_t[]){4, 3, columns},                                                \
            (uint8_t[]){SYI_AXIS_BATCH, SYI_AXIS_LENGTH, SYI_AXIS_##axis2})
 
+/* Weights in panels are split as they were before: the columns, then the contraction. */
+Test(partition, panels_are_split_as_their_weights)
+{
+    struct setup s = begin(1, 1, 2);
+    int parts[2] = {TENSOR2(&s, "wi_0", SYI_PARAM, 64, EMBED, 128, MLP),
+                    TENSOR2(&s, "wi_1", SYI_PARAM, 64, EMBED, 128, MLP)};
+    int wo = TENSOR2(&s, "wo", SYI_PARAM, 128, MLP, 64, EMBED);
+    int table = TENSOR2(&s, "table", SYI_PARAM, 128, VOCAB, 64, EMBED);
+    int x = ROWS(&s, "x", 64, EMBED), h = ROWS(&s, "h", 128, MLP);
+    syi_matmul_panels(s.p, x, syi_lay_out(s.p, 2, parts));
+    syi_matmul_panels(s.p, h, syi_lay_out(s.p, 1, &wo));
+    syi_matmul_panels(s.p, x, syi_lay_out_nt(s.p, table));
+    expect(&s, "lay_out[4m,64,32] matmul_panels[4,3,128m] lay_out[2,64m,32] matmul_panels[4,3,64]+m "
+               "all_reduce:m[4,3,64] lay_out_nt[2m,64,32] matmul_panels[4,3,64m]");
+}
+
 /* ---- contractions ---- */
 
 /* (1) The mesh axis is the rows' already: the weight is gathered, its gradient reduce-scattered (ZeRO). */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What moves data and computes nothing: pack and unpack, changes of rank, and what the passes insert between ranks. */
+/* What moves data and computes nothing: pack and unpack, weights laid out in panels, changes of rank, and what the passes
+ * insert between ranks. */
 #include "config.h"
 
 #include "program/ops/ops.h"
@@ -34,6 +35,44 @@ int syi_unpack(struct syi_program *p, int packed, int n, const int *like, int *p
     return syi_op_add(p, SY_OP_UNPACK, 1, &packed, n, parts, &attr, sizeof attr) ? -1 : parts[0];
 }
 
+struct syi_tensor syi_in_panels(const struct syi_tensor *w, int transposed)
+{
+    struct syi_tensor t = *w;
+    int n = transposed ? 0 : w->rank - 1, k = transposed ? 1 : w->rank - 2;
+    t.dtype = SY_BF16;
+    t.rank = (uint8_t)(w->rank + 1);
+    t.dim[w->rank - 2] = w->dim[n] / SY_PANEL_COLUMNS;
+    t.axis[w->rank - 2] = w->axis[n];
+    t.dim[w->rank - 1] = w->dim[k];
+    t.axis[w->rank - 1] = w->axis[k];
+    t.dim[w->rank] = SY_PANEL_COLUMNS;
+    t.axis[w->rank] = SYI_AXIS_NONE;
+    return t;
+}
+
+int syi_lay_out(struct syi_program *p, int n, const int *parts)
+{
+    if (n < 1 || n > 3 || !syi_have(p, n, parts)) return -1;
+    struct syi_tensor t = *syi_tensor_of(p, parts[0]);
+    struct sy_attr_pack attr = {{0, 0, 0}};
+    int in[3] = {-1, -1, -1};
+    t.dim[t.rank - 1] = 0;
+    for (int i = 0; i < n; i++) {
+        attr.width[i] = syi_leaf_length(p, parts[i], t.rank - 1);
+        t.dim[t.rank - 1] += syi_tensor_of(p, parts[i])->dim[t.rank - 1];
+        in[i] = parts[i];
+    }
+    t = syi_in_panels(&t, 0);
+    return syi_emit(p, SY_OP_LAY_OUT, 3, in, syi_temp(p, SY_BF16, t.rank, t.dim, t.axis), &attr, sizeof attr);
+}
+
+int syi_lay_out_nt(struct syi_program *p, int w)
+{
+    if (!SYI_HAVE(p, w)) return -1;
+    struct syi_tensor t = syi_in_panels(syi_tensor_of(p, w), 1);
+    return SYI_EMIT(p, SY_OP_LAY_OUT_NT, syi_temp(p, SY_BF16, t.rank, t.dim, t.axis), NULL, 0, w);
+}
+
 /* ---- check ---- */
 
 static int check_reshape(struct syi_check *c)
@@ -44,13 +83,14 @@ static int check_reshape(struct syi_check *c)
                : syi_check_bad(c, "the elements are not the same");
 }
 
-/* n parts, all inputs or all outputs, next to each other in blocks of the last dim of `packed`. */
-static int check_parts(struct syi_check *c, int n, const int32_t *part, const struct syi_tensor *packed)
+/* n parts, all inputs or all outputs, at least `fewest`, next to each other in blocks of the last dim of `packed`. */
+static int check_parts(struct syi_check *c, int n, int fewest, const int32_t *part,
+                       const struct syi_tensor *packed)
 {
     const struct sy_attr_pack *attr = syi_program_attr(c->program, c->op);
     int64_t total = 0, width = 0;
     int last = packed->rank - 1;
-    if (n < 2 || n > 3) return syi_check_bad(c, "%d parts", n);
+    if (n < fewest || n > 3) return syi_check_bad(c, "%d parts", n);
     for (int i = 0; i < n; i++) {
         const struct syi_tensor *t = &c->program->tensor[part[i]];
         if (t->rank != packed->rank || !syi_is_float(t->dtype) || attr->width[i] < 1 ||
@@ -67,13 +107,48 @@ static int check_parts(struct syi_check *c, int n, const int32_t *part, const st
 static int check_pack(struct syi_check *c)
 {
     if (c->op->n_out != 1) return syi_check_bad(c, "%d outputs", c->op->n_out);
-    return check_parts(c, c->op->n_in, c->op->in, syi_check_out(c, 0));
+    return check_parts(c, c->op->n_in, 2, c->op->in, syi_check_out(c, 0));
 }
 
 static int check_unpack(struct syi_check *c)
 {
     if (c->op->n_in != 1) return syi_check_bad(c, "%d inputs", c->op->n_in);
-    return check_parts(c, c->op->n_out, c->op->out, syi_check_in(c, 0));
+    return check_parts(c, c->op->n_out, 2, c->op->out, syi_check_in(c, 0));
+}
+
+/* The tensor that panels hold, without them. */
+static struct syi_tensor out_of_panels(const struct syi_tensor *panels)
+{
+    struct syi_tensor t = *panels;
+    t.rank = (uint8_t)(panels->rank - 1);
+    t.dim[t.rank - 2] = panels->dim[t.rank - 1];
+    t.dim[t.rank - 1] = panels->dim[t.rank - 2] * SY_PANEL_COLUMNS;
+    t.dim[t.rank] = 1;
+    return t;
+}
+
+static int check_panels(struct syi_check *c, const struct syi_tensor *panels)
+{
+    return panels->dim[panels->rank - 1] == SY_PANEL_COLUMNS &&
+                   panels->dim[panels->rank - 2] % SY_PANEL_LEAF == 0
+               ? SY_OK
+               : syi_check_bad(c, "no whole panels");
+}
+
+static int check_lay_out(struct syi_check *c)
+{
+    struct syi_tensor packed = out_of_panels(syi_check_out(c, 0));
+    int n = c->op->in[1] < 0 ? 1 : c->op->in[2] < 0 ? 2 : 3, status = check_panels(c, syi_check_out(c, 0));
+    return status ? status : check_parts(c, n, 1, c->op->in, &packed);
+}
+
+static int check_lay_out_nt(struct syi_check *c)
+{
+    const struct syi_tensor *w = syi_check_in(c, 0);
+    struct syi_tensor laid = out_of_panels(syi_check_out(c, 0));
+    int status = check_panels(c, syi_check_out(c, 0));
+    if (status || (w->dim[0] == laid.dim[1] && w->dim[1] == laid.dim[0])) return status;
+    return syi_check_bad(c, "the elements are not the same");
 }
 
 /* Shapes stay but for the dims that are cut or joined; values keep their type. */
@@ -247,6 +322,8 @@ static void cost_nothing(const struct sy_call *call, struct syi_cost *cost)
 
 const struct syi_op_rules syi_op_rules_pack = {.check = check_pack, .grad = grad_pack};
 const struct syi_op_rules syi_op_rules_unpack = {.check = check_unpack, .grad = grad_unpack};
+const struct syi_op_rules syi_op_rules_lay_out = {.check = check_lay_out};
+const struct syi_op_rules syi_op_rules_lay_out_nt = {.check = check_lay_out_nt};
 const struct syi_op_rules syi_op_rules_all_gather = {
     .check = check_move, .exchange = exchange_all_gather, .received = received_by_gathering};
 const struct syi_op_rules syi_op_rules_all_to_all = {.check = check_exchange,

@@ -98,6 +98,51 @@ int syi_ragged_matmul_int8(struct syi_program *p, int x, int w, int counts, int 
     return PRODUCT(p, SY_OP_RAGGED_MATMUL_INT8, 1, 2, x, w, counts, first, scales);
 }
 
+/* As product, of w in panels. */
+static int panels(struct syi_program *p, enum sy_op op, int n_in, const int *in)
+{
+    if (!syi_have(p, n_in, in)) return -1;
+    const struct syi_tensor *x = syi_tensor_of(p, in[0]), *w = syi_tensor_of(p, in[1]);
+    struct syi_tensor t = *x;
+    t.dim[t.rank - 1] = w->dim[w->rank - 3] * SY_PANEL_COLUMNS;
+    t.axis[t.rank - 1] = w->axis[w->rank - 3];
+    struct sy_attr_leaf attr = {syi_leaf_length(p, in[0], x->rank - 1)};
+    return syi_emit(p, op, n_in, in, syi_temp(p, syi_sum_dtype(t.dtype), t.rank, t.dim, t.axis), &attr,
+                    sizeof attr);
+}
+
+int syi_matmul_panels(struct syi_program *p, int x, int w)
+{
+    return panels(p, SY_OP_MATMUL_PANELS, 2, (int[]){x, w});
+}
+
+int syi_grouped_matmul_panels(struct syi_program *p, int x, int w, int counts)
+{
+    return panels(p, SY_OP_GROUPED_MATMUL_PANELS, 3, (int[]){x, w, counts});
+}
+
+int syi_ragged_matmul_panels(struct syi_program *p, int x, int w, int counts, int first)
+{
+    return panels(p, SY_OP_RAGGED_MATMUL_PANELS, 4, (int[]){x, w, counts, first});
+}
+
+/* ---- check ---- */
+
+/* Letters do not tie a panel's columns to those of the output, so extents are looked at here. */
+static int check_panels(struct syi_check *c)
+{
+    const struct syi_tensor *x = syi_check_in(c, 0), *w = syi_check_in(c, 1), *y = syi_check_out(c, 0);
+    const struct syi_tensor *counts = c->op->n_in > 2 ? syi_check_in(c, 2) : NULL;
+    int last = x->rank - 1, n = w->rank - 3, ragged = c->op->op == SY_OP_RAGGED_MATMUL_PANELS;
+    int64_t leaf = syi_op_field(c->program, c->op, "leaf", 0);
+    int fits = w->dim[n + 1] == x->dim[last] && w->dim[n + 2] == SY_PANEL_COLUMNS &&
+               leaf % SY_PANEL_LEAF == 0 && y->dim[last] == w->dim[n] * SY_PANEL_COLUMNS &&
+               !memcmp(x->dim, y->dim, (size_t)last * sizeof *x->dim);
+    if (fits && counts) fits = counts->dim[0] == w->dim[0] && counts->dim[1] == x->dim[1];
+    if (fits && counts) fits = x->dim[0] == (ragged ? 1 : w->dim[0]);
+    return fits ? SY_OK : syi_check_bad(c, "operands do not fit panels");
+}
+
 /* ---- gradients ---- */
 
 /* The gradient of a product's operand x: bf16 as x is, where no rule can split its contraction. */
@@ -181,3 +226,9 @@ const struct syi_op_rules syi_op_rules_matmul_int8 = {.leaf_dim = 2, .cost = cos
 const struct syi_op_rules syi_op_rules_matmul_nt_int8 = {.leaf_dim = 2, .cost = cost_product};
 const struct syi_op_rules syi_op_rules_grouped_matmul_int8 = {.leaf_dim = 3, .cost = cost_grouped};
 const struct syi_op_rules syi_op_rules_ragged_matmul_int8 = {.leaf_dim = 3, .cost = cost_grouped};
+const struct syi_op_rules syi_op_rules_matmul_panels = {
+    .leaf_dim = 2, .check = check_panels, .cost = cost_product};
+const struct syi_op_rules syi_op_rules_grouped_matmul_panels = {
+    .leaf_dim = 3, .check = check_panels, .cost = cost_grouped};
+const struct syi_op_rules syi_op_rules_ragged_matmul_panels = {
+    .leaf_dim = 3, .check = check_panels, .cost = cost_grouped};

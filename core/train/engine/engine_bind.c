@@ -288,6 +288,7 @@ static int make(const struct syi_config *config, const struct syi_rank *rank, in
     e->use = use;
     e->stale = 1;
     e->rate_factor = 1;
+    e->model.panels = syi_backend_has_panels(rank->backend);
     e->n_buckets = syi_engine_buckets(config, e->bucket);
     e->train_rows = config->data.batch_size / config->train.microbatches;
     e->eval_rows = syi_config_decode_rows(config);

@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Weights in panels: every element lies where ops.h says, and a product that reads panels has the bits that the same kernel
+ * gives with the weights as they are, in every variant, emulated tiles included, whatever the rows, leaves and threads. */
+#include "config.h"
+
+#include "product_case.h"
+
+#include "base/bf16.h"
+
+static const struct {
+    int op, plain;
+} ops[] = {{SY_OP_MATMUL_PANELS, SY_OP_MATMUL},
+           {SY_OP_GROUPED_MATMUL_PANELS, SY_OP_GROUPED_MATMUL},
+           {SY_OP_RAGGED_MATMUL_PANELS, SY_OP_RAGGED_MATMUL}};
+enum { OPS = sizeof ops / sizeof ops[0] };
+
+/* Of [k, n] weights of an expert. */
+static int64_t place_of(int64_t expert, int64_t k, int64_t n, int64_t depth, int64_t columns)
+{
+    int64_t panel = expert * (columns / 32) + n / 32;
+    return ((panel * (depth / 2) + k / 2) * 32 + n % 32) * 2 + k % 2;
+}
+
+/* ---- laying out ---- */
+
+/* `parts` tensors of so many columns each, of which `blocks` blocks take turns. */
+static void check_lay_out(int experts, int depth, int parts, const int *columns, int blocks)
+{
+    struct sy_attr_pack attr = {{0, 0, 0}};
+    struct kh k;
+    int all = 0;
+    kh_begin(&k, SY_OP_LAY_OUT, &attr, sizeof attr);
+    k.cpu_only = 1;
+    for (int i = 0; i < 3; i++) {
+        if (i >= parts) {
+            kh_in_absent(&k);
+            continue;
+        }
+        if (experts)
+            kh_in(&k, SY_F32, 3, experts, depth, columns[i]);
+        else
+            kh_in(&k, SY_F32, 2, depth, columns[i]);
+        attr.width[i] = columns[i] / blocks;
+        all += columns[i];
+    }
+    if (experts)
+        kh_out(&k, SY_BF16, 4, experts, all / 32, depth, 32);
+    else
+        kh_out(&k, SY_BF16, 3, all / 32, depth, 32);
+    kh_check(&k, "lay_out");
+    for (int e = 0; e < (experts ? experts : 1); e++)
+        for (int d = 0; d < depth; d++)
+            for (int block = 0, n = 0; block < blocks; block++)
+                for (int i = 0; i < parts; i++)
+                    for (int c = 0; c < attr.width[i]; c++, n++) {
+                        const float *from =
+                            (const float *)k.in[i].data + ((int64_t)e * depth + d) * columns[i];
+                        uint16_t want = syi_bf16_from_float(from[block * attr.width[i] + c]);
+                        cr_assert_eq(((uint16_t *)k.want[0])[place_of(e, d, n, depth, all)], want,
+                                     "expert %d, row %d, column %d", e, d, n);
+                    }
+    kh_end(&k);
+}
+
+Test(panels, elements_lie_where_they_belong)
+{
+    check_lay_out(0, 32, 1, (int[]){32}, 1);
+    check_lay_out(0, 64, 1, (int[]){96}, 2);
+    check_lay_out(0, 32, 3, (int[]){64, 64, 64}, 4);
+    check_lay_out(0, 96, 2, (int[]){40, 24}, 8);
+    check_lay_out(3, 64, 1, (int[]){64}, 1);
+    check_lay_out(5, 32, 2, (int[]){96, 96}, 8);
+}
+
+Test(panels, transposed_elements_lie_where_they_belong)
+{
+    enum { COLUMNS = 96, DEPTH = 64 };
+    struct kh k;
+    kh_begin(&k, SY_OP_LAY_OUT_NT, NULL, 0);
+    k.cpu_only = 1;
+    const float *from = kh_in(&k, SY_F32, 2, COLUMNS, DEPTH);
+    kh_out(&k, SY_BF16, 3, COLUMNS / 32, DEPTH, 32);
+    kh_check(&k, "lay_out_nt");
+    for (int n = 0; n < COLUMNS; n++)
+        for (int d = 0; d < DEPTH; d++)
+            cr_assert_eq(((uint16_t *)k.want[0])[place_of(0, d, n, DEPTH, COLUMNS)],
+                         syi_bf16_from_float(from[n * DEPTH + d]), "row %d, column %d", d, n);
+    kh_end(&k);
+}
+
+/* ---- products ---- */
+
+static uint32_t features(void)
+{
+    uint32_t have = kh_features();
+    return have | (SYCPU_HAS_AMX_BF16 && have & SYCPU_AVX512_BF16 ? SYCPU_AMX_EMULATED : 0);
+}
+
+/* The case of the plain op in `plain`, with the weights in panels in `k`. */
+static void begin(struct kh *k, struct kh *plain, int at, const struct shape *s,
+                  const struct sy_attr_leaf *attr, int out)
+{
+    int experts = s->experts ? s->experts : 1;
+    kh_begin(plain, ops[at].plain, attr, sizeof *attr);
+    add_operands(plain, s, SY_BF16, out);
+    for (int in = 0; in < 2; in++) {
+        uint16_t *x = plain->in[in].data;
+        for (int64_t i = 0; i < sycpu_count(&plain->in[in]); i++)
+            x[i] = syi_bf16_from_float(kh_random() % 8 ? kh_uniform(-2.0f, 2.0f) : kh_special());
+    }
+    if (s->experts) add_counts(plain, s);
+    *k = *plain;
+    k->op = ops[at].op;
+    for (int i = 0; i < k->n_in; i++) {
+        size_t bytes = kh_bytes(&k->in[i]);
+        k->in[i].data = malloc(bytes + 1);
+        cr_assert_not_null(k->in[i].data);
+        memcpy(k->in[i].data, plain->in[i].data, bytes);
+    }
+    struct sy_tensor *w = &k->in[1];
+    w->rank++;
+    w->dim[w->rank - 3] = s->n / 32;
+    w->dim[w->rank - 2] = s->k;
+    w->dim[w->rank - 1] = 32;
+    for (int e = 0; e < experts; e++)
+        for (int d = 0; d < s->k; d++)
+            for (int n = 0; n < s->n; n++)
+                ((uint16_t *)w->data)[place_of(e, d, n, s->k, s->n)] =
+                    ((uint16_t *)plain->in[1].data)[((int64_t)e * s->k + d) * s->n + n];
+}
+
+static int is_nan(const struct sy_tensor *t, const void *data, int64_t i)
+{
+    if (t->dtype == SY_F32) return isnan(((const float *)data)[i]) != 0;
+    return isnan(syi_bf16_to_float(((const uint16_t *)data)[i])) != 0;
+}
+
+static void expect_same(const struct sy_tensor *t, const void *a, const void *b, const char *what,
+                        const char *kernel, int threads)
+{
+    size_t size = kh_size(t->dtype);
+    for (int64_t i = 0; i < sycpu_count(t); i++)
+        cr_assert(!memcmp((const char *)a + (size_t)i * size, (const char *)b + (size_t)i * size, size) ||
+                      (is_nan(t, a, i) && is_nan(t, b, i)),
+                  "%s: %s, %d threads: element %lld has other bits", what, kernel, threads, (long long)i);
+}
+
+/* Every kernel that reads panels, against the one with the same needs that does not. */
+static void check(int at, const struct shape *s, int leaf)
+{
+    struct sy_attr_leaf attr = {leaf};
+    for (int i = 0; i < 2; i++) {
+        int out = i ? SY_BF16 : SY_F32, kernels = 0;
+        uint64_t next = 0;
+        struct kh k, plain;
+        const struct sy_kernel *kernel;
+        char what[120];
+        snprintf(what, sizeof what, "op %d: experts %d, groups %d, slots %d, k %d, n %d, leaf %d, out %d",
+                 ops[at].op, s->experts, s->groups, s->slots, s->k, s->n, leaf, out);
+        begin(&k, &plain, at, s, &attr, out);
+        for (; (kernel = kh_next(k.op, SY_BF16, out, features(), &next)); kernels++) {
+            const struct sy_kernel *other;
+            uint64_t from = 0;
+            do other = kh_next(plain.op, SY_BF16, out, features(), &from);
+            while (other && other->needs != kernel->needs);
+            cr_assert_not_null(other, "%s: %s", what, kernel->name);
+            for (int threads = 1; threads <= 3; threads += 2) {
+                void *got[SY_MAX_OUT], *want[SY_MAX_OUT];
+                kh_run(&k, kernel, threads, got, what);
+                kh_run(&plain, other, threads, want, what);
+                expect_same(&k.out[0], got[0], want[0], what, kernel->name, threads);
+                kh_free_guarded(got[0]);
+                kh_free_guarded(want[0]);
+            }
+        }
+        cr_assert_gt(kernels, 0, "%s: no kernel", what);
+        kh_end(&k);
+        kh_end(&plain);
+    }
+}
+
+Test(panels, few_and_many_rows)
+{
+    static const int rows[] = {1, 2, 3, 13, 15, 16, 17, 31, 43, 64, 70, 129};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct shape s = {0, 1, rows[i], 128, 32 + (int)(i % 3) * 32};
+        check(0, &s, 128);
+        check(0, &s, 32);
+    }
+    check(0, &(struct shape){0, 7, 43, 96, 224}, 96);
+}
+
+Test(panels, experts)
+{
+    static const struct shape shapes[] = {{1, 1, 1, 32, 32},   {4, 4, 5, 64, 96},    {3, 8, 17, 32, 32},
+                                          {8, 2, 30, 128, 64}, {2, 16, 3, 192, 128}, {5, 4, 40, 64, 160}};
+    for (int at = 1; at < OPS; at++)
+        for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+            check(at, &shapes[i], shapes[i].k);
+            if (shapes[i].k % 64 == 0) check(at, &shapes[i], shapes[i].k / 2);
+        }
+}
+
+/* The reference, whose weights are bf16 beside float32. */
+Test(panels, rows_in_float32)
+{
+    struct shape s = {0, 2, 9, 64, 96};
+    struct sy_attr_leaf attr = {32};
+    struct kh k, plain;
+    begin(&k, &plain, 0, &s, &attr, SY_F32);
+    free(k.in[0].data);
+    k.in[0].dtype = SY_F32;
+    k.in[0].data = calloc(1, kh_bytes(&k.in[0]));
+    kh_fill(k.in[0].data, sycpu_count(&k.in[0]), 0);
+    k.cpu_only = 1;
+    kh_check(&k, "float32 rows");
+    kh_end(&k);
+    kh_end(&plain);
+}
