@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which maps the CPU backend compiles whole: those that update matrices under each named optimizer, with and without
+/* Which maps, and sums of them, the CPU backend compiles whole: those that update matrices under each named optimizer, with and without
  * weight decay, and those of weights with experts, whose gradients are scaled. Without arguments a test: does
  * backends/cpu/compiled_maps.def say the same? With --print: that file. */
 #include "config.h"
@@ -45,13 +45,10 @@ static const char *op_name(int op)
     return name[op];
 }
 
-static const char *kind_name(int kind)
+static const char *kind_name(const struct sy_tensor *in, const struct sy_tensor *out)
 {
-    return kind == MAP_FULL     ? "FULL"
-           : kind == MAP_ONE    ? "ONE"
-           : kind == MAP_ROW    ? "ROW"
-           : kind == MAP_COLUMN ? "COLUMN"
-                                : NULL;
+    int kind = map_kind_in_row(in, map_kind(in, out));
+    return kind == MAP_FULL ? "FULL" : kind == MAP_ONE ? "ONE" : kind == MAP_ROW ? "ROW" : "COLUMN";
 }
 
 static void put(char *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -76,9 +73,8 @@ static int describe(const struct syi_program *p, const struct syi_op *op, char t
         return 0;
     for (int i = 0; i < op->n_in; i++) {
         const struct sy_tensor in = shape_of(&p->tensor[op->in[i]]);
-        const char *kind = kind_name(map_kind(&in, &out));
-        if (!kind || in.dtype != SY_F32) return 0;
-        put(text, "    WHOLE_%s(%d)\n", kind, i);
+        if (in.dtype != SY_F32) return 0;
+        put(text, "    WHOLE_%s(%d)\n", kind_name(&in, &out), i);
     }
     for (int i = 0; i < attr->n_instr; i++) {
         const struct sy_map_instr *instr = &attr->instr[i];
@@ -89,8 +85,20 @@ static int describe(const struct syi_program *p, const struct syi_op *op, char t
         put(text, ")\n");
     }
     for (int o = 0; o < op->n_out; o++) {
-        if (p->tensor[op->out[o]].dtype != SY_F32) return 0;
-        put(text, "    WHOLE_OUT(%d, %d)\n", o, attr->out_register[o]);
+        const struct sy_tensor y = shape_of(&p->tensor[op->out[o]]);
+        int stored = op->op == SY_OP_MAP || attr->stored >> o & 1;
+        int narrow = y.dim[y.rank - 1] == out.dim[out.rank - 1];
+        if (y.dtype != SY_F32) return 0;
+        put(text, "    WHOLE_%s(%d, %d",
+            stored   ? "OUT"
+            : narrow ? "NARROW"
+                     : "BLOCKS",
+            o, attr->out_register[o]);
+        put(text, "%s)\n",
+            stored                   ? ""
+            : attr->squares >> o & 1 ? ", SQUARES"
+            : attr->maxima >> o & 1  ? ", MAX"
+                                     : ", SUM");
     }
     return 1;
 }
@@ -162,14 +170,14 @@ static void collect(void)
 /* What an includer leaves undefined is nothing, and all are taken back at the end. */
 static void print(FILE *to)
 {
-    static const char *const macros[] = {"BEGIN", "FULL", "COLUMN", "ONE", "ROW", "DO0",
-                                         "DO1",   "DO2",  "DO3",    "OUT", "END"};
+    static const char *const macros[] = {"BEGIN", "FULL", "COLUMN", "ONE",    "ROW",    "DO0", "DO1",
+                                         "DO2",   "DO3",  "OUT",    "BLOCKS", "NARROW", "END"};
     fprintf(
         to,
         "/* SPDX-License-Identifier: Apache-2.0 */\n"
         "/* Made by `tests/compiled-maps --print`. Maps that fast_map_whole.c compiles: WHOLE_BEGIN(id, inputs, outputs,\n"
-        " * instructions); how each input is read; instructions, WHOLE_DOn(register, OP, n registers); what outputs store.\n"
-        " * A macro that is not defined is empty. */\n\n");
+        " * instructions); how each input is read; instructions, WHOLE_DOn(register, OP, n registers); what outputs store, or\n"
+        " * gather of blocks wider than a column, or as wide. A macro that is not defined is empty. */\n\n");
     for (size_t i = 0; i < sizeof macros / sizeof *macros; i++)
         fprintf(to, "#ifndef WHOLE_%s\n#    define WHOLE_%s(...)\n#endif\n", macros[i], macros[i]);
     for (int i = 0; i < n_maps; i++)

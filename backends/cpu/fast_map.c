@@ -249,30 +249,17 @@ static void compute_part(struct tile *t, int64_t chunk, int64_t first, int64_t l
     }
 }
 
-static struct fast_row row_of(const struct sy_call *call, int64_t row, int64_t columns)
-{
-    struct fast_row at;
-    for (int i = 0; i < call->n_in; i++) {
-        int full = sycpu_count(&call->in[i]) == sycpu_count(&call->out[0]);
-        at.in[i] = (const float *)call->in[i].data + (full ? row * columns : 0);
-    }
-    for (int i = 0; i < call->n_out; i++) at.out[i] = (float *)call->out[i].data + row * columns;
-    return at;
-}
-
 /* The same where the map is compiled whole. */
 static void compute_whole(const struct run *run, int64_t first, int64_t last, int64_t begin, int64_t end)
 {
     const struct plan *plan = run->plan;
     const struct sy_call *call = run->call;
+    struct fast_row at = {.wide = plan->columns};
     vf constant[MAP_MAX_REGISTERS];
-    for (int i = 0; i < call->n_in; i++)
-        if (plan->kind[i] == MAP_ONE) constant[i] = vf_set(*(const float *)call->in[i].data);
-    for (int i = 0; i < run->attr->n_instr; i++) constant[call->n_in + i] = vf_set(run->attr->instr[i].s);
+    fast_whole_begin(call, plan->kind, constant);
     for (int64_t row = first; row < last; row++) {
-        for (int i = 0; i < call->n_in; i++)
-            if (plan->kind[i] == MAP_ROW) constant[i] = vf_set(((const float *)call->in[i].data)[row]);
-        const struct fast_row at = row_of(call, row, plan->columns);
+        fast_whole_row(call, plan->kind, &call->out[0], row, plan->columns, &at, constant);
+        for (int i = 0; i < call->n_out; i++) at.out[i] = (float *)call->out[i].data + row * plan->columns;
         plan->whole(&at, constant, begin, end);
     }
 }
@@ -392,13 +379,14 @@ static void plan_shape(struct plan *plan, const struct sy_call *call)
 /* An empty call has no plan. */
 int fast_map_prepare(void *context, const struct sy_call *call, void **plan)
 {
+    static const uint8_t stores[SY_MAX_OUT];
     struct plan made = {0};
     (void)context;
     if (sycpu_count(&call->out[0]) == 0) return SY_OK;
     plan_instructions(&made, call);
     plan_slots(&made, call);
     plan_shape(&made, call);
-    if (SY_TRAINING) made.whole = fast_map_whole(call, made.kind); /* nothing else updates weights */
+    if (SY_TRAINING) made.whole = fast_map_whole(call, made.kind, stores); /* nothing else updates weights */
     return sycpu_keep(call, &made, sizeof made, plan);
 }
 

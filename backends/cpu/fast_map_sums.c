@@ -6,7 +6,6 @@
 #include "config.h"
 
 #include "backends/cpu/fast_map.h"
-#include "backends/cpu/fast_top.h"
 #include "base/common_multiple.h"
 
 enum { TILE = SY_MAP_SUMS_COLUMNS, TASKS_A_THREAD = 4 };
@@ -19,7 +18,9 @@ struct plan {
     int64_t high[SY_MAX_OUT]; /* rows of a block */
     int64_t wide[SY_MAX_OUT]; /* columns of one */
     uint8_t kind[SY_MAX_IN];  /* enum map_kind */
-    fast_whole_fn whole;      /* instead of all instructions, or NULL */
+    uint8_t out[SY_MAX_OUT];  /* enum fast_out */
+    fast_whole_fn whole;      /* instead of all that follows but the tasks, or NULL */
+    int64_t block;            /* then: columns of blocks wider than one */
 };
 
 /* The part of a row at hand: columns [column, column + n). */
@@ -28,12 +29,10 @@ struct tile {
     const struct plan *plan; /* of call */
     const struct sy_attr_map *attr;
     int64_t row, column, n;
-    vf constant[MAP_MAX_REGISTERS]; /* as fast_whole_fn has it */
     struct fast_operand reg[MAP_MAX_REGISTERS];
     float same[MAP_MAX_REGISTERS][SYCPU_LANES] __attribute__((aligned(64)));
-    float value[SY_MAP_MAX_INSTR][TILE]
-        __attribute__((aligned(64))); /* of instructions, or, compiled whole, of outputs */
-    float held[SY_MAX_OUT][TILE] __attribute__((aligned(64))); /* as pick_values has it */
+    float value[SY_MAP_MAX_INSTR][TILE] __attribute__((aligned(64))); /* of instructions */
+    float held[SY_MAX_OUT][TILE] __attribute__((aligned(64)));        /* as pick_values has it */
 };
 
 /* ---- the values of a row ---- */
@@ -41,8 +40,7 @@ struct tile {
 /* Value `i` of an input that has one element, or one a row. */
 static void bind_value(struct tile *t, int input, int64_t i)
 {
-    t->constant[input] = vf_set(((const float *)t->call->in[input].data)[i]);
-    vf_store(t->same[input], t->constant[input]);
+    vf_store(t->same[input], vf_set(((const float *)t->call->in[input].data)[i]));
     t->reg[input] = (struct fast_operand){t->same[input], 0};
 }
 
@@ -53,8 +51,7 @@ static void bind_constants(struct tile *t)
     for (int i = 0; i < n_in; i++)
         if (t->plan->kind[i] == MAP_ONE) bind_value(t, i, 0);
     for (int i = 0; i < t->attr->n_instr; i++) {
-        t->constant[n_in + i] = vf_set(t->attr->instr[i].s);
-        vf_store(t->same[n_in + i], t->constant[n_in + i]);
+        vf_store(t->same[n_in + i], vf_set(t->attr->instr[i].s));
         t->reg[n_in + i] = (struct fast_operand){t->same[n_in + i], 0};
     }
 }
@@ -97,23 +94,13 @@ static void run_instructions(struct tile *t)
 
 static int is_stored(const struct tile *t, int out)
 {
-    return t->attr->stored >> out & 1;
+    return t->plan->out[out] == FAST_OUT_STORE;
 }
 
 /* Where an output that is stored has the columns at hand. */
 static float *place_of(const struct tile *t, int out)
 {
     return (float *)t->call->out[out].data + t->row * t->plan->columns + t->column;
-}
-
-static void run_whole(struct tile *t)
-{
-    /* Not cleared, which would take longer than a short row: the function reads what is set here. */
-    struct fast_row at;
-    for (int i = 0; i < t->call->n_in; i++)
-        if (t->plan->kind[i] == MAP_FULL || t->plan->kind[i] == MAP_COLUMN) at.in[i] = t->reg[i].p;
-    for (int o = 0; o < t->call->n_out; o++) at.out[o] = is_stored(t, o) ? place_of(t, o) : t->value[o];
-    t->plan->whole(&at, t->constant, 0, t->n);
 }
 
 /* Where the values of each output lie after the row was computed. One that is the same for all, and one of an input that
@@ -124,8 +111,8 @@ static void pick_values(struct tile *t, const float **from)
     for (int o = 0; o < t->call->n_out; o++) {
         struct fast_operand x = t->reg[t->attr->out_register[o]];
         int from_input = t->attr->out_register[o] < t->call->n_in;
-        from[o] = t->plan->whole ? t->value[o] : x.p;
-        if (t->plan->whole || (x.step && !(from_input && is_stored(t, o)))) continue;
+        from[o] = x.p;
+        if (x.step && !(from_input && is_stored(t, o))) continue;
         fast_map_compute(&copy, x, x, x, t->n, t->held[o]);
         from[o] = t->held[o];
     }
@@ -133,72 +120,44 @@ static void pick_values(struct tile *t, const float **from)
 
 /* ---- sums ---- */
 
-/* The sums or maxima of output `out` for the blocks at hand, which begin at 0. */
-static float *sums_of(const struct tile *t, int out)
+/* The sums or maxima of output `out` for a row's blocks, from the one of column `begin` on; cleared before the first row. */
+static float *sums_of(const struct sy_call *call, int out, int64_t row, int64_t begin, int64_t n)
 {
-    const struct plan *plan = t->plan;
+    const struct plan *plan = call->plan;
     int64_t high = plan->high[out], wide = plan->wide[out];
-    float *sum = (float *)t->call->out[out].data + t->row / high * (plan->columns / wide) + t->column / wide;
-    if (t->row % high == 0) memset(sum, 0, (size_t)(t->n / wide) * sizeof *sum);
+    float *sum = (float *)call->out[out].data + row / high * (plan->columns / wide) + begin / wide;
+    if (row % high == 0) memset(sum, 0, (size_t)(n / wide) * sizeof *sum);
     return sum;
 }
 
-/* Larger of two magnitudes; NaN if one is NaN. */
-static inline vf larger(vf a, vf b)
+/* kind: enum fast_out, a constant. */
+static inline __attribute__((always_inline)) void add_blocks(float *sum, int kind, const float *x, int64_t n,
+                                                             int64_t wide)
 {
-    struct fast_top top = {a, vf_select(vf_differs(a, a), a, vf_set(0.0f))};
-    fast_top_take(&top, b);
-    return fast_top_result(&top);
-}
-
-/* Blocks one column wide: their chains run next to each other. */
-static void add_columns(const struct tile *t, int out, const float *x)
-{
-    float *sum = sums_of(t, out);
-#define PUT(c, n, v)  fast_store(sum + c, v, n)
-#define AT(c, n)      fast_load(sum + c, n)
-#define X(c, n)       fast_load(x + c, n)
-#define SUM(c, n)     PUT(c, n, vf_add(AT(c, n), X(c, n)))
-#define SQUARES(c, n) PUT(c, n, vf_add(AT(c, n), vf_mul(X(c, n), X(c, n))))
-#define LARGEST(c, n) PUT(c, n, larger(AT(c, n), fast_magnitude(X(c, n))))
-    if (t->attr->squares >> out & 1)
-        FAST_COLUMNS(c, t->n, SQUARES);
-    else if (t->attr->maxima >> out & 1)
-        FAST_COLUMNS(c, t->n, LARGEST);
-    else
-        FAST_COLUMNS(c, t->n, SUM);
-#undef LARGEST
-#undef SQUARES
-#undef SUM
-#undef X
-#undef AT
-#undef PUT
-}
-
-static float raised_to_row(float most, const float *x, int64_t n)
-{
-    struct fast_top top = {vf_set(0.0f), vf_set(0.0f)};
-#define TAKE(c, count) fast_top_take(&top, fast_magnitude(fast_load(x + c, count)))
-    FAST_COLUMNS(c, n, TAKE);
+#define NARROW(c, count) fast_narrow_add(sum + c, kind, fast_load(x + c, count), count)
+#define TAKE(c, count)   fast_lanes_take(&lanes, kind, fast_load(x + c, count), count)
+    if (wide == 1) {
+        FAST_COLUMNS(c, n, NARROW);
+        return;
+    }
+    for (const float *end = x + n; x < end; x += wide, sum++) {
+        struct fast_lanes lanes = {0};
+        FAST_COLUMNS(c, wide, TAKE);
+        fast_lanes_add(&lanes, kind, sum);
+    }
 #undef TAKE
-    float row = fast_top_lane(&top);
-    return most != most || row < most ? most : row; /* a NaN is less than nothing */
+#undef NARROW
 }
 
 static void add_row(const struct tile *t, int out, const float *x)
 {
     int64_t wide = t->plan->wide[out];
-    if (wide == 1) {
-        add_columns(t, out, x);
-        return;
+    float *sum = sums_of(t->call, out, t->row, t->column, t->n);
+    switch (t->plan->out[out]) {
+    case FAST_OUT_SUM: add_blocks(sum, FAST_OUT_SUM, x, t->n, wide); break;
+    case FAST_OUT_SQUARES: add_blocks(sum, FAST_OUT_SQUARES, x, t->n, wide); break;
+    default: add_blocks(sum, FAST_OUT_MAX, x, t->n, wide); break;
     }
-    float *sum = sums_of(t, out);
-    if (t->attr->maxima >> out & 1)
-        for (int64_t c = 0; c < t->n; c += wide, sum++) *sum = raised_to_row(*sum, x + c, wide);
-    else if (t->attr->squares >> out & 1)
-        for (int64_t c = 0; c < t->n; c += wide) *sum++ += vf_row_dot(x + c, x + c, wide);
-    else
-        for (int64_t c = 0; c < t->n; c += wide) *sum++ += vf_row_sum(x + c, wide);
 }
 
 /* Sums are added before the first value is stored: it may lie over an input that they read. */
@@ -206,27 +165,20 @@ static void add_tile(struct tile *t)
 {
     const float *from[SY_MAX_OUT];
     bind_inputs(t);
-    if (t->plan->whole)
-        run_whole(t);
-    else
-        run_instructions(t);
+    run_instructions(t);
     pick_values(t, from);
     for (int o = 0; o < t->call->n_out; o++)
         if (!is_stored(t, o)) add_row(t, o, from[o]);
-    if (t->plan->whole) return;
     for (int o = 0; o < t->call->n_out; o++)
         if (is_stored(t, o)) memcpy(place_of(t, o), from[o], (size_t)t->n * sizeof(float));
 }
 
-static void task(void *arg, int64_t index, int thread)
+/* ---- the tasks ---- */
+
+static void run_instructions_of(const struct sy_call *call, int64_t first, int64_t begin, int64_t end)
 {
-    const struct sy_call *call = arg;
     const struct plan *plan = call->plan;
-    int64_t parts = (plan->columns + plan->part - 1) / plan->part, first = index / parts * plan->band;
-    int64_t begin = index % parts * plan->part,
-            end = plan->columns - begin < plan->part ? plan->columns : begin + plan->part;
     struct tile t;
-    (void)thread;
     t.call = call;
     t.plan = plan;
     t.attr = call->attr;
@@ -236,6 +188,49 @@ static void task(void *arg, int64_t index, int thread)
             t.n = end - t.column < plan->width ? end - t.column : plan->width;
             add_tile(&t);
         }
+}
+
+/* As fast_row has it. The place of sums is looked up where a block begins: a row is short against divisions. */
+static void bind_outputs(const struct sy_call *call, int64_t row, int64_t begin, int64_t end,
+                         int64_t left[SY_MAX_OUT], struct fast_row *at)
+{
+    const struct plan *plan = call->plan;
+    for (int o = 0; o < call->n_out; o++) {
+        if (plan->out[o] == FAST_OUT_STORE) {
+            at->out[o] = (float *)call->out[o].data + row * plan->columns;
+        } else if (left[o]-- == 0) {
+            at->out[o] = sums_of(call, o, row, begin, end - begin) - (plan->wide[o] == 1 ? begin : 0);
+            left[o] = plan->high[o] - 1;
+        }
+    }
+}
+
+static void run_whole(const struct sy_call *call, int64_t first, int64_t begin, int64_t end)
+{
+    const struct plan *plan = call->plan;
+    struct fast_row at = {.wide = plan->block};
+    int64_t left[SY_MAX_OUT] = {0}; /* rows of a block, by output */
+    vf constant[MAP_MAX_REGISTERS];
+    fast_whole_begin(call, plan->kind, constant);
+    for (int64_t row = first; row < first + plan->band; row++) {
+        fast_whole_row(call, plan->kind, &call->in[0], row, plan->columns, &at, constant);
+        bind_outputs(call, row, begin, end, left, &at);
+        plan->whole(&at, constant, begin, end);
+    }
+}
+
+static void task(void *arg, int64_t index, int thread)
+{
+    const struct sy_call *call = arg;
+    const struct plan *plan = call->plan;
+    int64_t parts = (plan->columns + plan->part - 1) / plan->part, first = index / parts * plan->band;
+    int64_t begin = index % parts * plan->part,
+            end = plan->columns - begin < plan->part ? plan->columns : begin + plan->part;
+    (void)thread;
+    if (plan->whole)
+        run_whole(call, first, begin, end);
+    else
+        run_instructions_of(call, first, begin, end);
 }
 
 /* ---- the plan and the kernel ---- */
@@ -249,6 +244,29 @@ static int64_t columns_of_task(const struct plan *plan, int threads)
     return (together < 1 ? 1 : together) * plan->width;
 }
 
+static uint8_t kind_of(const struct sy_attr_map *attr, int out)
+{
+    return attr->stored >> out & 1    ? FAST_OUT_STORE
+           : attr->squares >> out & 1 ? FAST_OUT_SQUARES
+           : attr->maxima >> out & 1  ? FAST_OUT_MAX
+                                      : FAST_OUT_SUM;
+}
+
+/* What is compiled whole has blocks of one width, or one column wide. */
+static void plan_whole(struct plan *plan, const struct sy_call *call)
+{
+    uint8_t out[SY_MAX_OUT] = {0};
+    for (int o = 0; o < call->n_out; o++) {
+        int narrow = plan->wide[o] == 1 && plan->out[o] != FAST_OUT_STORE;
+        out[o] = (uint8_t)(plan->out[o] + (narrow ? FAST_NARROW : 0));
+        if (plan->wide[o] == 1) continue;
+        if (plan->block && plan->block != plan->wide[o]) return;
+        plan->block = plan->wide[o];
+    }
+    if (!plan->block) plan->block = plan->columns;
+    plan->whole = fast_map_whole(call, plan->kind, out);
+}
+
 int fast_map_sums_prepare(void *context, const struct sy_call *call, void **plan)
 {
     const struct sy_tensor *shape = &call->in[0];
@@ -257,6 +275,7 @@ int fast_map_sums_prepare(void *context, const struct sy_call *call, void **plan
         .rows = sycpu_extent(shape, last), .columns = shape->dim[last], .band = 1, .width = 1};
     (void)context;
     for (int o = 0; o < call->n_out; o++) {
+        made.out[o] = kind_of(call->attr, o);
         made.high[o] = last > 0 ? shape->dim[last - 1] / call->out[o].dim[last - 1] : 1;
         made.wide[o] = shape->dim[last] / call->out[o].dim[last];
         made.band = syi_common_multiple(made.band, made.high[o]);
@@ -265,7 +284,7 @@ int fast_map_sums_prepare(void *context, const struct sy_call *call, void **plan
     made.width = TILE / made.width * made.width;
     made.part = columns_of_task(&made, call->host->threads);
     for (int i = 0; i < call->n_in; i++) made.kind[i] = (uint8_t)map_kind(&call->in[i], shape);
-    made.whole = fast_map_whole(call, made.kind);
+    plan_whole(&made, call);
     return sycpu_keep(call, &made, sizeof made, plan);
 }
 

@@ -1,17 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Maps that are compiled whole: those of compiled_maps.def, which lists the updates of the named optimizers as
- * tests/compiled-maps records them. Values stay in registers from the loads to the stores, so a map goes at the speed of
- * memory. The instructions are those of fast_map.c in the same order; the bits are the same. */
+ * tests/compiled-maps records them. Values stay in registers from the loads to the stores and to the sums of map_sums, so a
+ * map goes at the speed of memory. The instructions are those of fast_map.c in the same order; the bits are the same. */
 #include "config.h"
 
 #include "backends/cpu/fast_map.h"
 
-/* ---- a function for each ---- */
+/* ---- a function for each: first what it does with the sums of blocks at their end ---- */
 
 #define WHOLE_BEGIN(id, n_in, n_out, n_instr)                                                                \
-    static inline __attribute__((always_inline)) void map_##id(                                              \
-        const struct fast_row *m, const vf *restrict constant, int64_t i, int64_t n)                         \
-    {
+    static inline __attribute__((always_inline)) void end_##id(                                              \
+        const struct fast_row *m, const struct fast_lanes lanes[SY_MAX_OUT], int64_t block)                  \
+    {                                                                                                        \
+        (void)m, (void)lanes, (void)block;
+#define WHOLE_BLOCKS(o, r, OUT) fast_lanes_add(&lanes[o], FAST_OUT_##OUT, m->out[o] + block);
+#define WHOLE_END(id)           }
+#include "backends/cpu/compiled_maps.def"
+
+#define WHOLE_BEGIN(id, n_in, n_out, n_instr)                                                                \
+    static inline                                                                                            \
+        __attribute__((always_inline)) void map_##id(const struct fast_row *m, const vf *restrict constant,  \
+                                                     struct fast_lanes *lanes, int64_t i, int64_t n)         \
+    {                                                                                                        \
+        (void)lanes;
 #define WHOLE_FULL(k)             const vf r##k = fast_load(m->in[k] + i, n);
 #define WHOLE_COLUMN(k)           WHOLE_FULL(k)
 #define WHOLE_ONE(k)              const vf r##k = constant[k];
@@ -21,15 +32,22 @@
 #define WHOLE_DO2(k, OP, a, b)    const vf r##k = map_apply(SY_MAP_##OP, 0, r##a, r##b, r##a, constant[k]);
 #define WHOLE_DO3(k, OP, a, b, c) const vf r##k = map_apply(SY_MAP_##OP, 0, r##a, r##b, r##c, constant[k]);
 #define WHOLE_OUT(o, k)           fast_store(m->out[o] + i, r##k, n);
+#define WHOLE_BLOCKS(o, k, OUT)   fast_lanes_take(&lanes[o], FAST_OUT_##OUT, r##k, n);
+#define WHOLE_NARROW(o, k, OUT)   fast_narrow_add(m->out[o] + i, FAST_OUT_##OUT, r##k, n);
 #define WHOLE_END(id)                                                                                        \
     }                                                                                                        \
     static void columns_##id(const struct fast_row *row, const vf *restrict constant, int64_t begin,         \
                              int64_t end)                                                                    \
     {                                                                                                        \
         const struct fast_row m = *row;                                                                      \
-        int64_t i = begin;                                                                                   \
-        for (; i + SYCPU_LANES <= end; i += SYCPU_LANES) map_##id(&m, constant, i, SYCPU_LANES);             \
-        if (i < end) map_##id(&m, constant, i, end - i);                                                     \
+        for (int64_t i = begin, block = 0; i < end; block++) {                                               \
+            struct fast_lanes lanes[SY_MAX_OUT] = {0};                                                       \
+            const int64_t stop = end - i < m.wide ? end : i + m.wide;                                        \
+            for (; i + SYCPU_LANES <= stop; i += SYCPU_LANES) map_##id(&m, constant, lanes, i, SYCPU_LANES); \
+            if (i < stop) map_##id(&m, constant, lanes, i, stop - i);                                        \
+            i = stop;                                                                                        \
+            end_##id(&m, lanes, block);                                                                      \
+        }                                                                                                    \
     }
 
 #include "backends/cpu/compiled_maps.def"
@@ -45,7 +63,9 @@
 #define WHOLE_DO1(r, OP, a)                   SY_MAP_##OP, a, 0, 0,
 #define WHOLE_DO2(r, OP, a, b)                SY_MAP_##OP, a, b, 0,
 #define WHOLE_DO3(r, OP, a, b, c)             SY_MAP_##OP, a, b, c,
-#define WHOLE_OUT(o, r)                       r,
+#define WHOLE_OUT(o, r)                       r, FAST_OUT_STORE,
+#define WHOLE_BLOCKS(o, r, OUT)               r, FAST_OUT_##OUT,
+#define WHOLE_NARROW(o, r, OUT)               r, FAST_OUT_##OUT + FAST_NARROW,
 #define WHOLE_END(id)                                                                                        \
     }                                                                                                        \
     ;
@@ -62,10 +82,10 @@ static const struct {
 
 /* ---- finding one ---- */
 
-enum { KEY = 3 + SY_MAX_IN + 4 * SY_MAP_MAX_INSTR + SY_MAX_OUT };
+enum { KEY = 3 + SY_MAX_IN + 4 * SY_MAP_MAX_INSTR + 2 * SY_MAX_OUT };
 
 /* Bytes of the key, 0: a map of a kind that none of them is. */
-static size_t key_of(const struct sy_call *call, const uint8_t *kind, uint8_t key[KEY])
+static size_t key_of(const struct sy_call *call, const uint8_t *kind, const uint8_t *out, uint8_t key[KEY])
 {
     const struct sy_attr_map *attr = call->attr;
     size_t n = 0;
@@ -74,8 +94,8 @@ static size_t key_of(const struct sy_call *call, const uint8_t *kind, uint8_t ke
     key[n++] = (uint8_t)call->n_out;
     key[n++] = (uint8_t)attr->n_instr;
     for (int i = 0; i < call->n_in; i++) {
-        if (call->in[i].dtype != SY_F32 || kind[i] == MAP_SPREAD) return 0;
-        key[n++] = kind[i];
+        if (call->in[i].dtype != SY_F32) return 0;
+        key[n++] = (uint8_t)map_kind_in_row(&call->in[i], kind[i]);
     }
     for (int i = 0; i < attr->n_instr; i++) {
         const struct sy_map_instr *instr = &attr->instr[i];
@@ -89,15 +109,48 @@ static size_t key_of(const struct sy_call *call, const uint8_t *kind, uint8_t ke
     for (int o = 0; o < call->n_out; o++) {
         if (call->out[o].dtype != SY_F32) return 0;
         key[n++] = attr->out_register[o];
+        key[n++] = out[o];
     }
     return n;
 }
 
-fast_whole_fn fast_map_whole(const struct sy_call *call, const uint8_t *kind)
+fast_whole_fn fast_map_whole(const struct sy_call *call, const uint8_t *kind, const uint8_t *out)
 {
     uint8_t key[KEY];
-    size_t n = key_of(call, kind, key);
+    size_t n = key_of(call, kind, out, key);
     for (size_t i = 0; n && i < sizeof maps / sizeof *maps; i++)
         if (maps[i].bytes == n && !memcmp(maps[i].key, key, n)) return maps[i].columns;
     return NULL;
+}
+
+/* ---- where its values lie ---- */
+
+static vf value_at(const struct sy_tensor *in, int64_t i)
+{
+    return vf_set(((const float *)in->data)[i]);
+}
+
+void fast_whole_begin(const struct sy_call *call, const uint8_t *kind, vf *constant)
+{
+    const struct sy_attr_map *attr = call->attr;
+    for (int i = 0; i < call->n_in; i++)
+        if (kind[i] == MAP_ONE) constant[i] = value_at(&call->in[i], 0);
+    for (int i = 0; i < attr->n_instr; i++) constant[call->n_in + i] = vf_set(attr->instr[i].s);
+}
+
+void fast_whole_row(const struct sy_call *call, const uint8_t *kind, const struct sy_tensor *shape,
+                    int64_t row, int64_t columns, struct fast_row *at, vf *constant)
+{
+    for (int i = 0; i < call->n_in; i++) {
+        const struct sy_tensor *in = &call->in[i];
+        int64_t first = kind[i] == MAP_FULL     ? row * columns
+                        : kind[i] == MAP_SPREAD ? map_spread_begin(in, shape, row)
+                        : kind[i] == MAP_ROW    ? row
+                                                : 0;
+        int in_row = map_kind_in_row(in, kind[i]);
+        if (in_row == MAP_ROW)
+            constant[i] = value_at(in, first);
+        else
+            at->in[i] = (const float *)in->data + first;
+    }
 }

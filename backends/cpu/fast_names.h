@@ -50,6 +50,8 @@
 #define fast_tree_add                 SYCPU_NAME(fast_tree_add)
 #define fast_tree_axis                SYCPU_NAME(fast_tree_axis)
 #define fast_unpack                   SYCPU_NAME(fast_unpack)
+#define fast_whole_begin              SYCPU_NAME(fast_whole_begin)
+#define fast_whole_row                SYCPU_NAME(fast_whole_row)
 #define fast_xent                     SYCPU_NAME(fast_xent)
 #define fast_xent_grad                SYCPU_NAME(fast_xent_grad)
 

@@ -35,6 +35,13 @@ static inline enum map_kind map_kind(const struct sy_tensor *in, const struct sy
     return MAP_ROW;
 }
 
+/* What an operand is within a row: MAP_SPREAD is one of the others there. */
+static inline enum map_kind map_kind_in_row(const struct sy_tensor *in, int kind)
+{
+    if (kind != MAP_SPREAD) return (enum map_kind)kind;
+    return in->dim[in->rank - 1] > 1 ? MAP_COLUMN : MAP_ROW;
+}
+
 /* Element of a MAP_SPREAD operand that belongs to the first column of a row of the output. */
 static inline int64_t map_spread_begin(const struct sy_tensor *in, const struct sy_tensor *out, int64_t row)
 {

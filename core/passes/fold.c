@@ -400,20 +400,21 @@ static int meet_others(struct pass *pass, size_t first, struct sy_error *err)
 
 /* ---- sums of what a map writes ---- */
 
-/* The input of the map at `at` that has its shape, if sums may become outputs of it: one that writes what stays. -1: none. */
+/* The input of the map that has its shape, if sums may become outputs of it: one that writes what stays. Not where rows are
+ * one element long, which map_sums would take one by one. -1: none. */
 static int gathers_over(const struct pass *pass, const struct syi_op *op)
 {
     const struct syi_program *p = pass->program;
+    const struct syi_tensor *shape = &p->tensor[op->out[0]];
     int stays = 0, whole = -1;
-    if (attr_of(pass, op)->rng != 255) return -1;
+    if (attr_of(pass, op)->rng != 255 || (shape->rank && shape->dim[shape->rank - 1] == 1)) return -1;
     for (int o = 0; o < op->n_out; o++) {
         if (p->tensor[op->out[o]].dtype != SY_F32) return -1;
         stays |= p->tensor[op->out[o]].kind != SYI_TEMP;
     }
     for (int i = op->n_in - 1; i >= 0; i--) {
         if (p->tensor[op->in[i]].dtype != SY_F32) return -1;
-        if (!memcmp(p->tensor[op->in[i]].dim, p->tensor[op->out[0]].dim, sizeof p->tensor->dim))
-            whole = op->in[i];
+        if (!memcmp(p->tensor[op->in[i]].dim, shape->dim, sizeof shape->dim)) whole = op->in[i];
     }
     return stays ? whole : -1;
 }

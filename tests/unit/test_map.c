@@ -104,10 +104,11 @@ Test(map, adamw_chain)
     }
 }
 
-/* Maps that are compiled whole, as they are listed. */
+/* Maps that are compiled whole, as they are listed; with sums, what they gather is of blocks of high rows and wide columns. */
 struct whole {
     int n_in, n_out, n_instr, kinds, instrs, outs; /* counted by the list, then as it is read */
     uint8_t kind[SY_MAX_IN];
+    uint8_t sums, narrow; /* bit o: output o is no value; its blocks are one column wide */
     union program p;
 };
 static void whole_do(struct whole *w, int op, int a, int b, int c)
@@ -116,29 +117,62 @@ static void whole_do(struct whole *w, int op, int a, int b, int c)
         .op = (uint8_t)op, .a = (uint8_t)a, .b = (uint8_t)b, .c = (uint8_t)c, .s = kh_uniform(0.01f, 0.99f)};
 }
 
-static void check_whole(struct whole *w, const int *s, int in_place)
+enum { SUM, SQUARES, MAX, STORE }; /* as the list names them */
+static void whole_out(struct whole *w, int o, int reg, int kind, int narrow)
+{
+    const uint8_t bit = (uint8_t)(1 << o);
+    w->outs++;
+    w->p.map.out_register[o] = (uint8_t)reg;
+    if (kind != STORE) w->sums |= bit;
+    if (kind == SQUARES) w->p.map.squares |= bit;
+    if (kind == MAX) w->p.map.maxima |= bit;
+    if (narrow) w->narrow |= bit;
+}
+
+/* What an input is in a tensor of rank 3 whose first dim counts experts; some have a value for each. */
+static void whole_in(struct kh *k, int kind, const int *s, int of_experts)
+{
+    int rows = kind == MAP_FULL || kind == MAP_ROW, columns = kind == MAP_FULL || kind == MAP_COLUMN;
+    int experts = rows || of_experts;
+    if (s[0] > 1)
+        kh_in(k, SY_F32, 3, experts ? s[0] : 1, rows ? s[1] : 1, columns ? s[2] : 1);
+    else
+        kh_in(k, SY_F32, 2, rows ? s[1] : 1, columns ? s[2] : 1);
+}
+
+/* Of s[0] x s[1] x s[2] elements. */
+static void check_whole(struct whole *w, const int *s, int high, int wide, int in_place)
 {
     struct kh k;
     cr_assert(w->kinds == w->n_in && w->instrs == w->n_instr && w->outs == w->n_out);
     w->p.map.n_instr = (uint16_t)w->n_instr;
     w->p.map.rng = 255;
-    kh_begin(&k, SY_OP_MAP, &w->p, program_bytes(&w->p));
-    for (int i = 0; i < w->n_in; i++) {
-        int by_row = w->kind[i] == MAP_FULL || w->kind[i] == MAP_ROW;
-        int by_column = w->kind[i] == MAP_FULL || w->kind[i] == MAP_COLUMN;
-        kh_in(&k, SY_F32, 2, by_row ? s[0] : 1, by_column ? s[1] : 1);
+    if (w->sums) w->p.map.stored = (uint8_t)(((1 << w->n_out) - 1) & ~w->sums);
+    kh_begin(&k, w->sums ? SY_OP_MAP_SUMS : SY_OP_MAP, &w->p, program_bytes(&w->p));
+    for (int i = 0; i < w->n_in; i++) whole_in(&k, w->kind[i], s, i % 2);
+    for (int o = 0; o < w->n_out; o++) {
+        int rows = w->sums >> o & 1 ? s[1] / high : s[1];
+        int columns = (w->sums & ~w->narrow) >> o & 1 ? s[2] / wide : s[2];
+        if (s[0] > 1)
+            kh_out(&k, SY_F32, 3, s[0], rows, columns);
+        else
+            kh_out(&k, SY_F32, 2, rows, columns);
     }
-    for (int o = 0; o < w->n_out; o++) kh_out(&k, SY_F32, 2, s[0], s[1]);
-    k.in_place = in_place && w->kind[0] == MAP_FULL;
-    kh_check(&k, "compiled whole");
+    k.in_place = in_place && w->kind[0] == MAP_FULL && !(w->sums & 1);
+    kh_check(&k, w->sums ? "sums compiled whole" : "compiled whole");
     kh_end(&k);
 }
 
+static const struct {
+    int size[3], high, wide;
+} wholes[] = {
+    {{1, 3, 7}, 3, 7},    {{1, 5, 16}, 1, 8},    {{1, 37, 54}, 37, 18},
+    {{1, 9, 700}, 3, 35}, {{1, 200, 64}, 8, 32}, {{3, 12, 96}, 4, 96},
+};
+
 Test(map, compiled_whole)
 {
-    static const int sizes[][2] = {{3, 7}, {5, 16}, {37, 53}, {9, 700}, {200, 300}};
-    for (int i = 0; i < 10; i++) {
-        const int *size = sizes[i / 2];
+    for (size_t i = 0; i < 2 * sizeof wholes / sizeof *wholes; i++) {
         struct whole w;
 #define WHOLE_BEGIN(id, inputs, outputs, instructions)                                                       \
     w = (struct whole){.n_in = inputs, .n_out = outputs, .n_instr = instructions};
@@ -150,8 +184,10 @@ Test(map, compiled_whole)
 #define WHOLE_DO1(r, OP, a)       whole_do(&w, SY_MAP_##OP, a, 0, 0);
 #define WHOLE_DO2(r, OP, a, b)    whole_do(&w, SY_MAP_##OP, a, b, 0);
 #define WHOLE_DO3(r, OP, a, b, c) whole_do(&w, SY_MAP_##OP, a, b, c);
-#define WHOLE_OUT(o, r)           w.p.map.out_register[o] = r, w.outs++;
-#define WHOLE_END(id)             check_whole(&w, size, i % 2);
+#define WHOLE_OUT(o, r)           whole_out(&w, o, r, STORE, 0);
+#define WHOLE_BLOCKS(o, r, kind)  whole_out(&w, o, r, kind, 0);
+#define WHOLE_NARROW(o, r, kind)  whole_out(&w, o, r, kind, 1);
+#define WHOLE_END(id)             check_whole(&w, wholes[i / 2].size, wholes[i / 2].high, wholes[i / 2].wide, i % 2);
 #include "backends/cpu/compiled_maps.def"
     }
 }
@@ -201,42 +237,6 @@ Test(map, sums_of_blocks)
     check_sums(2, 1, 12, 512, 4, 512);
     check_sums(3, 5, 8, 24, 4, 8);
     check_sums(3, 2, 3, 2048, 3, 16);
-}
-
-/* Sums of what maps compute that are compiled whole. */
-static void check_whole_sums(struct whole *w)
-{
-    struct kh k;
-    w->p.map.n_instr = (uint16_t)w->n_instr;
-    w->p.map.rng = 255;
-    if (w->kind[0] != MAP_FULL) return;
-    kh_begin(&k, SY_OP_MAP_SUMS, &w->p, program_bytes(&w->p));
-    for (int i = 0; i < w->n_in; i++) {
-        int by_row = w->kind[i] == MAP_FULL || w->kind[i] == MAP_ROW;
-        int by_column = w->kind[i] == MAP_FULL || w->kind[i] == MAP_COLUMN;
-        kh_in(&k, SY_F32, 2, by_row ? 36 : 1, by_column ? 90 : 1);
-    }
-    for (int o = 0; o < w->n_out; o++) kh_out(&k, SY_F32, 2, o % 2 ? 36 : 9, o % 3 ? 90 : 5);
-    kh_check(&k, "sums compiled whole");
-    kh_end(&k);
-}
-
-Test(map, sums_compiled_whole)
-{
-    struct whole w;
-#define WHOLE_END(id) check_whole_sums(&w);
-#define WHOLE_BEGIN(id, inputs, outputs, instructions)                                                       \
-    w = (struct whole){.n_in = inputs, .n_out = outputs, .n_instr = instructions};
-#define WHOLE_FULL(r)             w.kind[r] = MAP_FULL;
-#define WHOLE_COLUMN(r)           w.kind[r] = MAP_COLUMN;
-#define WHOLE_ONE(r)              w.kind[r] = MAP_ONE;
-#define WHOLE_ROW(r)              w.kind[r] = MAP_ROW;
-#define WHOLE_DO0(r, OP)          whole_do(&w, SY_MAP_##OP, 0, 0, 0);
-#define WHOLE_DO1(r, OP, a)       whole_do(&w, SY_MAP_##OP, a, 0, 0);
-#define WHOLE_DO2(r, OP, a, b)    whole_do(&w, SY_MAP_##OP, a, b, 0);
-#define WHOLE_DO3(r, OP, a, b, c) whole_do(&w, SY_MAP_##OP, a, b, c);
-#define WHOLE_OUT(o, r)           w.p.map.out_register[o] = r;
-#include "backends/cpu/compiled_maps.def"
 }
 
 /* An output that stores an input, a register stored twice, a constant stored, an input read after output 0 is

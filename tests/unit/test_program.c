@@ -666,6 +666,24 @@ Test(program_fold, sums_of_an_update_join_it)
     syi_program_free(p);
 }
 
+/* Rows of one element would be taken one by one. */
+Test(program_fold, short_rows_are_summed_apart)
+{
+    struct syi_program *p = fresh();
+    int row = syi_tensor_add(p, "row", SYI_CARRY, SY_F32, 2, DIMS(6, 1));
+    int v = syi_tensor_add(p, "v", SYI_STATE, SY_F32, 2, DIMS(6, 1));
+    int moved = syi_map2(p, SY_MAP_ADD, syi_map1(p, SY_MAP_MULS, v, 0.9), row);
+    syi_store(p, moved, v);
+    syi_sum_over(p, SY_OP_BLOCK_SUM, moved, 1);
+    cr_assert_eq(syi_program_fuse(p, NULL), SY_OK);
+    random_state = 5;
+    struct syi_program *after = passed_equals(p, "short rows", syi_fold);
+    cr_expect_eq(count_ops(after, SY_OP_MAP_SUMS), 0);
+    cr_expect_eq(count_ops(after, SY_OP_BLOCK_SUM), 1);
+    syi_program_free(after);
+    syi_program_free(p);
+}
+
 /* What Adafactor does with a gradient: two sums of its scaled squares, one of the update, which is never in memory. */
 Test(program_fold, a_gradient_is_read_where_it_is)
 {
