@@ -70,6 +70,12 @@ if [ -n "${SY_TEST_PLUGINS:-}" ]; then
     [ "$(query back-evaluated "SELECT kind FROM stop_reason WHERE attempt = 1")" = rollback ] || fail "rollback: is no reason"
     [ "$(query back-evaluated "SELECT count(*) - count(DISTINCT step) FROM evaluation_history WHERE name = 'loss'")" = 0 ] ||
         fail "rollback: evaluations count twice"
+    # Rows of several steps are of those that count, of no step that was undone.
+    exits 0 tiny back-rows $back --set metrics.every=4
+    [ "$("$program" metrics back back-rows --tsv "SELECT count(*), max(abs(m.value - e.value)) < 1e-12 FROM
+        (SELECT (step + 3) / 4 AS row, avg(value) AS value FROM all_metric WHERE run = 'back' AND name = 'loss' GROUP BY 1) e
+        JOIN (SELECT (step + 3) / 4 AS row, value FROM all_metric WHERE run = 'back-rows' AND name = 'mean/loss') m USING (row)" |
+        tail -n 1)" = "4	1" ] || fail "rollback: means of other steps"
     exits 0 tiny back-halfway $back --set train.steps=$((from + 2))
     exits 0 tiny back-halfway --resume $back
     [ "$(hash_in out)" = "$whole" ] || fail "rollback: resumed, it has other weights"
@@ -128,7 +134,7 @@ own="$slow --set optimizer.name=adamw --set optimizer.own.match=[\"*embedding*\"
 exits 0 tiny own $own
 [ "$(hash_in out)" = "$hash" ] || fail "the rate of an optimizer of its own is not reduced"
 
-# ---- the metrics of training: their rows are looked at, here of every other step ----
+# ---- the metrics of training: their rows are looked at, here of every other step; mean/loss is of both steps ----
 watched="$same --set train.steps=20 --set action.stop.task=train --set action.stop.mode=max --set action.stop.atol=1000
     --set action.stop.patience=2 --set metrics.every=2"
 exits 0 tiny watched $watched
@@ -138,6 +144,11 @@ hash=$(hash_in out)
 exits 0 tiny watched-halfway $watched --set train.steps=4
 exits 0 tiny watched-halfway --resume $watched $ranks
 [ "$(hash_in out)" = "$hash" ] && [ "$(newest watched-halfway)" = 6 ] || fail "resumed, it stopped at step $(newest watched-halfway)"
+
+exits 0 tiny mean $watched --set action.stop.metric=mean/loss
+best=$(sed -n 's/.*rows of metrics; best \([0-9.]*\) at step 2$/\1/p' out)
+[ "$(query mean "SELECT abs(value - ${best:-0}) < 1e-4 FROM metric WHERE name = 'mean/loss' AND step = 2")" = 1 ] ||
+    fail "mean/loss is not what is watched: $(cat out)"
 
 # ---- what is not there ----
 exits 0 tiny missing $slow --set train.steps=3 --set action.best.metric=chrf --set action.slow.task=nobody/valid

@@ -70,6 +70,18 @@ says out '^learning rate [0-9.e-]*, but [0-9.e-]* is stored$'
 exits 1 "$program" replay plateau --step 5
 says err 'the evaluation after step 2 is not in the run.s database'
 
+# ---- the same, watched by the mean of the steps of a row, of which some are before the checkpoint ----
+# shellcheck disable=SC2086
+exits 0 tiny means $same --set metrics.every=2 --set train.steps=12 --set train.checkpoint_every=5 --set train.schedule=constant \
+    --set train.learning_rate=0.003 --set train.warmup_steps=0 --set action.t.kind=reduce_lr_on_plateau \
+    --set action.t.patience=1 --set action.t.task=train --set action.t.mode=max --set action.t.metric=mean/loss
+[ "$(query means "SELECT value < 0.003 FROM metric WHERE name = 'learning_rate' AND step = 8")" = 1 ] ||
+    fail "the learning rate was not reduced by mean/loss"
+for step in 8 12; do
+    exits 0 "$program" replay means --step $step
+    [ "$(grep -c ', as stored$' out)" = 3 ] || fail "a plateau of means: $(cat out)"
+done
+
 # ---- steps after a way back take the batches that the run took, whichever checkpoint is before ----
 # shellcheck disable=SC2086
 exits 0 tiny back $same --set train.schedule=constant --set train.warmup_steps=0 --set train.clip_norm=0 \

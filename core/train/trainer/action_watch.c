@@ -76,7 +76,10 @@ int syi_step_value(const struct syi_config *config, const struct syi_moment *mom
         return 1;
     }
     if (!moment->batch) return 0;
-    n = syi_step_metrics(config, moment->batch, moment->result, metric);
+    if (!strncmp(name, "mean/", 5))
+        n = moment->sums ? syi_step_means(config, moment->sums, metric) : 0;
+    else
+        n = syi_step_metrics(config, moment->batch, moment->result, metric);
     while (i < n && strcmp(metric[i].name, name)) i++;
     if (i < n) *value = syi_step_metric_value(config, &metric[i]);
     return i < n;

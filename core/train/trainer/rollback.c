@@ -12,6 +12,7 @@
 static void begin_again(struct syi_trainer *t, const struct syi_checkpoint_meta *meta)
 {
     syi_actions_take_back(&t->actions, meta);
+    syi_step_sums_take(&t->sums, t->config, meta);
     syi_engine_scale_rates(t->engine, syi_actions_rate_factor(&t->actions));
     t->step = t->saved = t->newest = meta->step;
     t->evaluated = meta->evaluated;

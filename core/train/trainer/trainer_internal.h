@@ -13,6 +13,7 @@
 #include "train/trainer/evaluations.h"
 #include "train/trainer/rank_log.h"
 #include "train/trainer/state_leaves.h"
+#include "train/trainer/step_sums.h"
 #include "train/trainer/timing.h"
 
 struct syi_trainer {
@@ -29,7 +30,8 @@ struct syi_trainer {
     struct syi_evaluations evaluations; /* n 0: none wanted */
     struct syi_rank_log log;
     struct syi_timing timing;
-    struct syi_rates rates; /* of the steps since the last row of metrics */
+    struct syi_rates rates;    /* of the steps since the last row of metrics */
+    struct syi_step_sums sums; /* of those since the last multiple of metrics.every */
     struct syi_actions actions;
     double compile_seconds, restore_seconds; /* that programs took to be made, weights to be there */
     struct syi_state_leaves state;           /* of checkpoints under run.compat = t5x; else none */

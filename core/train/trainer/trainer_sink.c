@@ -148,6 +148,8 @@ void syi_trainer_write_step(struct syi_trainer *t, const struct syi_step_result 
     if (!is_due(t, t->config->metrics.every)) return;
     n = syi_step_metrics(t->config, t->batch, result, metric);
     for (int i = 0; i < n; i++) write_metric(t, metric[i].name, syi_step_metric_value(t->config, &metric[i]));
+    n = syi_step_means(t->config, &t->sums, metric);
+    for (int i = 0; i < n; i++) write_metric(t, metric[i].name, syi_step_metric_value(t->config, &metric[i]));
     n = syi_rates_values(&t->rates, t->rank->ranks, speed);
     for (int i = 0; i < n; i++) write_metric(t, speed[i].name, speed[i].value);
     t->rates = (struct syi_rates){0};
