@@ -95,6 +95,20 @@ for step in $((from + 1)) $((from + 2)) 16; do
     [ "$(grep -c ', as stored$' out)" = 3 ] || fail "step $step after a way back: $(cat out)"
 done
 
+# Nor where the training was killed before it saved a checkpoint that knows of the way back: the database does.
+cp -r back killed
+for step in $(ls killed/checkpoints); do
+    [ "$step" -le "$from" ] || rm -r "killed/checkpoints/$step"
+done
+for step in $((from + 1)) 16; do
+    exits 0 "$program" replay killed --step "$step"
+    [ "$(grep -c ', as stored$' out)" = 3 ] || fail "step $step after a way back that no checkpoint knows: $(cat out)"
+done
+"$abs_top_builddir/tests/cli/database" change killed/metrics.db "UPDATE event SET text = 'back' WHERE kind = 'rollback'" ||
+    fail "the events were not changed"
+exits 1 "$program" replay killed --step 16
+says err 'the event rollback of attempt [0-9]* does not say which batches were left out'
+
 # ---- each step has the settings of its attempt ----
 # shellcheck disable=SC2086
 exits 0 tiny settings $same --set train.steps=6 --set train.checkpoint_every=2
