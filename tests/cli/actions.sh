@@ -158,9 +158,23 @@ says err 'reduce_lr_on_plateau of \[action.slow\]: there is no evaluation called
 
 # Of a step every metric that all ranks have, the learning rate too.
 exits 0 tiny watches $same --set train.steps=3 --set action.rate.metric=learning_rate --set action.rate.task=train --set action.rate.patience=9 \
-    --set action.nan.kind=terminate_on_nan --set action.nan.metric=weight_rms
+    --set action.nan.kind=terminate_on_nan --set action.nan.metric=timing/seconds
 [ "$(wc -l <err)" = 1 ] || fail "not one warning: $(cat err)"
-says err 'terminate_on_nan of \[action.nan\]: there is no value of a step called "weight_rms": it looks at gradients alone'
+says err 'terminate_on_nan of \[action.nan\]: there is no value of a step called "timing/seconds": it looks at gradients alone'
+
+# Of all weights together, in the steps that have these.
+heavy="$same --set train.steps=20 --set action.stop.task=train --set action.stop.metric=weight_max --set action.stop.atol=1000
+    --set action.stop.patience=2"
+# shellcheck disable=SC2086
+exits 0 tiny weights $heavy --set metrics.weights_every=3
+[ "$(newest weights)" = 9 ] && [ ! -s err ] || fail "weight_max: stopped at step $(newest weights): $(cat out err)"
+hash=$(hash_in out)
+# shellcheck disable=SC2086
+exits 0 tiny weights-ranks $heavy --set metrics.weights_every=3 --comm thread --ranks 2 --set mesh.expert=2
+[ "$(hash_in out)" = "$hash" ] || fail "weight_max: two ranks stop elsewhere"
+# shellcheck disable=SC2086
+exits 0 tiny weightless $heavy --set metrics.weights_every=0 --set train.steps=3
+says err 'there is no value of a step called "weight_max": it does nothing'
 
 # ---- programs ----
 # shellcheck disable=SC2016

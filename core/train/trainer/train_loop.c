@@ -72,7 +72,7 @@ static int after_step(struct syi_trainer *t, const struct syi_step_result *resul
     t->step++;
     if (t->back) return syi_trainer_go_back(t, t->step, err);
     syi_trainer_write_step(t, result);
-    if (result->weighed) syi_trainer_write_weights(t);
+    if (result->weighed) syi_trainer_write_weights(t, result);
     show_progress(t, result, now);
     if (t->step % t->config->train.log_every == 0 || t->step >= t->config->train.steps)
         syi_rank_log_steps(&t->log, t->rank, t->step, t->config->train.steps);

@@ -114,7 +114,7 @@ void syi_trainer_event_at(struct syi_trainer *t, int64_t step, const char *kind,
 /* After each step; what of it is due goes to the sink. */
 void syi_trainer_write_step(struct syi_trainer *t, const struct syi_step_result *result);
 /* The weight metrics of a step that has them. */
-void syi_trainer_write_weights(struct syi_trainer *t);
+void syi_trainer_write_weights(struct syi_trainer *t, const struct syi_step_result *result);
 /* How long something of a step took: "timing/checkpoint_seconds". */
 void syi_trainer_write_seconds(struct syi_trainer *t, int64_t step, const char *name, double seconds);
 void syi_trainer_write_eval(struct syi_trainer *t, const struct syi_eval_result *result);

@@ -170,7 +170,7 @@ static void write_parameter(struct syi_trainer *t, const char *parameter, const 
     if (sink->parameter(sink->arg, t->step, parameter, name, value, &err)) report_failure(t, &err);
 }
 
-void syi_trainer_write_weights(struct syi_trainer *t)
+void syi_trainer_write_weights(struct syi_trainer *t, const struct syi_step_result *result)
 {
     const struct syi_model *model = syi_engine_model(t->engine);
     double value[SYI_WEIGHT_METRICS];
@@ -180,9 +180,8 @@ void syi_trainer_write_weights(struct syi_trainer *t)
         for (int m = 0; syi_engine_weight_metrics(t->engine, i, value) && m < SYI_WEIGHT_METRICS; m++)
             write_parameter(t, model->param[i].name, syi_weight_metric_name((enum syi_weight_metric)m),
                             value[m]);
-    syi_engine_weight_totals(t->engine, value);
     for (int m = 0; m < SYI_WEIGHT_METRICS; m++)
-        write_metric(t, syi_weight_metric_name((enum syi_weight_metric)m), value[m]);
+        write_metric(t, syi_weight_metric_name((enum syi_weight_metric)m), result->weights[m]);
 }
 
 void syi_trainer_write_seconds(struct syi_trainer *t, int64_t step, const char *name, double seconds)
