@@ -323,8 +323,8 @@ int syi_config_check_optimizers(const struct syi_config *config, struct sy_error
     if (config->optimizer.part[0].match.n)
         return syi_error(
             err, SY_EINVAL,
-            "optimizer.match: [optimizer] updates all parameters that no named one matches: leave "
-            "the key out, or give the section a name");
+            "optimizer.match: [optimizer] updates all parameters that no named one matches: leave the key out, or give the "
+            "section a name, as [optimizer.some]; with name = \"none\" in it these parameters stay as they are");
     for (int i = 1; i < config->optimizer.n; i++)
         if (!config->optimizer.part[i].match.n)
             return syi_error(err, SY_EINVAL,

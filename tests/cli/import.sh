@@ -176,7 +176,9 @@ changed() {
     sed "$2" "$golden/$1/config.json" >changed/config.json
     ! cmp -s "$golden/$1/config.json" changed/config.json || fail "nothing is changed by $2"
 }
-refused 'looks like no checkpoint' empty
+refused 'cannot import "empty": No such file' empty
+refused 'config.json is a file: give the folder that holds it' "$golden/t5-1.1-sharded/config.json"
+refused 'is a run directory already' sharded-a
 mkdir empty
 refused 'looks like no checkpoint' empty
 changed t5-1.1-sharded 's/"model_type": "t5"/"model_type": "longt5"/'

@@ -39,6 +39,12 @@ exits 2 "$program" plan "$tiny_run" $current
 one_line_error
 says err 'learning_rate/current is the rate of \[optimizer\]: take another name'
 
+# ---- patterns that take away from nothing ----
+exits 0 "$program" plan "$tiny_run" --set 'optimizer.a.match=["!encoder/*"]'
+says err 'optimizer.a.match: a pattern with ! leaves names out of those that follow, and none follows'
+exits 0 "$program" plan "$tiny_run" --set 'optimizer.a.match=["!encoder/*","*"]'
+[ ! -s err ] || fail "a warning of good patterns: $(cat err)"
+
 # ---- what no optimizer claims ----
 claimed='--set optimizer.a.match=["encoder/*"]'
 exits 0 "$program" plan "$tiny_run" $claimed

@@ -85,6 +85,11 @@ void syi_step_count_batch(const struct syi_batch *b, double value[SYI_STEP_VALUE
         (double)examples(b->decoder_targets, b->decoder_segments, b->rows, b->target_length);
 }
 
+const char *syi_step_value_name(enum syi_step_value value)
+{
+    return syi_step_value_info(value)->name;
+}
+
 static int counts_steps(const struct row *r)
 {
     return r->divisor == SYI_STEP_MICROBATCHES || r->divisor == SYI_STEP_ONE;

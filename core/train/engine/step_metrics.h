@@ -15,6 +15,7 @@ enum { SYI_STEP_METRICS_MOST = 64 };
 /* Those that a run of this configuration has, at most SYI_STEP_METRICS_MOST; returns how many. */
 int syi_step_metrics(const struct syi_config *config, const struct syi_batch *batch,
                      const struct syi_step_result *result, struct syi_step_metric out[SYI_STEP_METRICS_MOST]);
+const char *syi_step_value_name(enum syi_step_value value); /* its ID: "LOSS" */
 /* Values of steps, those of their batches too, added up. */
 struct syi_step_sums {
     double steps, value[SYI_STEP_VALUES];

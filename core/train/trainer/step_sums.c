@@ -30,7 +30,7 @@ void syi_step_sums_put(const struct syi_step_sums *sums, const struct syi_config
     syi_state_set(&meta->sums, "steps", sums->steps);
     syi_state_set(&meta->sums, "packed", sums->packed);
     for (int i = 0; i < SYI_STEP_VALUES; i++)
-        syi_state_set(&meta->sums, syi_step_value_info(i)->name, sums->value[i]);
+        syi_state_set(&meta->sums, syi_step_value_name((enum syi_step_value)i), sums->value[i]);
 }
 
 /* More steps than there can be since a row are of another metrics.every. */
@@ -43,5 +43,5 @@ void syi_step_sums_take(struct syi_step_sums *sums, const struct syi_config *con
     sums->steps = steps;
     sums->packed = syi_state_get(&meta->sums, "packed", 0) > 0;
     for (int i = 0; i < SYI_STEP_VALUES; i++)
-        sums->value[i] = syi_state_get(&meta->sums, syi_step_value_info(i)->name, 0);
+        sums->value[i] = syi_state_get(&meta->sums, syi_step_value_name((enum syi_step_value)i), 0);
 }
