@@ -199,6 +199,16 @@ changed t5-1.1-sharded 's/"vocab_size": 192/"vocab_size": /'
 refused 'config.json' changed
 refused 'has shape' "$golden/t5-1.1-sharded" --set model.d_ff=41
 
+# A named pipe in the place of weights is not waited for.
+for of in t5-1.1-sharded:model-00001-of-00004.safetensors t5-1.0-bin:pytorch_model.bin; do
+    rm -rf changed
+    cp -r "$golden/${of%%:*}" changed && chmod -R u+w changed
+    rm "changed/${of#*:}"
+    mkfifo "changed/${of#*:}"
+    exits 1 timeout 20 "$program" import changed --to refused
+    says err 'is no regular file'
+done
+
 changed t5-1.1-sharded 's/"d_ff": 40/"d_ff":  40/'
 rm changed/model-00003-of-00004.safetensors
 refused 'model-00003-of-00004.safetensors' changed
