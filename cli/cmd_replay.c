@@ -160,15 +160,18 @@ static int replay(const struct cli_options *o, const struct syi_config *config, 
 {
     struct sy_error err = {0};
     struct syi_replay_result result;
+    struct syi_holes holes;
     const struct syi_replay_job job = {.launch = cli_launch(o, config),
                                        .run_dir = o->operand[0],
                                        .step = o->step,
+                                       .holes = &holes,
                                        .pattern = o->dump.item,
                                        .n_patterns = o->dump.n,
                                        .arg = dump,
                                        .seen = seen,
                                        .stored_arg = stored,
                                        .evaluated = cli_stored_evaluated};
+    if (cli_stored_holes(stored, o->step, &holes, &err)) return cli_fail(&err);
     if (syi_replay_run(&job, &result, &err)) return cli_fail(&err);
     int status = print_result(stored, o->step, &result);
     for (int i = 0; i < o->dump.n && !result.n_seen; i++)

@@ -163,19 +163,35 @@ static const struct option *find_option(const struct cli_cmd *cmd, const char *n
     return NULL;
 }
 
+/* Whether the option of one command is what another calls so: where the result goes. */
+static int is_called_so(const char *name, const struct option *option)
+{
+    static const char *const same[] = {"to", "output", "write"};
+    int of_name = 0, of_option = 0;
+    for (size_t i = 0; i < SYI_COUNT(same); i++) {
+        of_name |= !strcmp(name, same[i]);
+        of_option |= strlen(same[i]) == (size_t)name_length(option) &&
+                     !strncmp(option->name, same[i], strlen(same[i]));
+    }
+    return of_name && of_option;
+}
+
 /* given: as typed, dashes and value included. */
 static void unknown_option(const struct cli_cmd *cmd, const char *given)
 {
-    const char *known[SYI_COUNT(table) + 1];
     char name[32]; /* cut off where it is like no option anyway */
-    size_t n = 0, dashes = strspn(given, "-"), length = strcspn(given, "=");
+    size_t dashes = strspn(given, "-"), length = strcspn(given, "=");
     snprintf(name, sizeof name, "%.*s", (int)(length - dashes), given + dashes);
-    known[n++] = "help";
-    for (size_t i = 0; i < SYI_COUNT(table); i++)
-        if (has_word(cmd->options, table[i].name, strlen(table[i].name))) known[n++] = table[i].name;
-    const char *nearest = cli_nearest(name, known, n);
-    cli_error("%s: unknown option %.*s, did you mean --%.*s? (switchyard %s --help lists all)", cmd->name,
-              (int)length, given, (int)strcspn(nearest, ":"), nearest, cmd->name);
+    struct syi_nearest nearest = {.name = name};
+    syi_nearest_offer(&nearest, "help", 4);
+    for (size_t i = 0; i < SYI_COUNT(table); i++) {
+        if (!has_word(cmd->options, table[i].name, strlen(table[i].name))) continue;
+        syi_nearest_offer(&nearest, table[i].name, (size_t)name_length(&table[i]));
+        if (is_called_so(name, &table[i]))
+            snprintf(nearest.known, sizeof nearest.known, "%.*s", name_length(&table[i]), table[i].name);
+    }
+    cli_error("%s: unknown option %.*s%s%s%s (switchyard %s --help lists all)", cmd->name, (int)length, given,
+              *nearest.known ? ", did you mean --" : "", nearest.known, *nearest.known ? "?" : "", cmd->name);
 }
 
 static int parse_number(const char *text, int64_t least, int64_t most, int64_t *value)

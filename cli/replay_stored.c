@@ -8,8 +8,8 @@
 #include "base/text.h"
 #include "cli/replay_stored.h"
 #include "optim/schedule.h"
-#include "train/checkpoint/checkpoint.h"
 #include "train/launch/run_dir.h"
+#include "train/trainer/rollback.h"
 
 void cli_stored_open(struct cli_stored *stored, const char *run_dir)
 {
@@ -199,4 +199,40 @@ int cli_stored_settings(const struct cli_stored *stored, const char *run_dir, in
     syi_free(before);
     syi_free(last);
     return status;
+}
+
+/* ---- ways back ---- */
+
+static int take_hole(void *arg, const struct syi_row *row, struct sy_error *err)
+{
+    struct syi_holes *holes = arg;
+    struct syi_hole hole;
+    if (syi_hole_read(row->values[0].text, &hole) || syi_holes_add(holes, hole.step, hole.batches))
+        return syi_error(err, SY_EFORMAT,
+                         "metrics.db: the event rollback of attempt %" PRId64
+                         " does not say which batches were left "
+                         "out: steps after it cannot be done again",
+                         row->values[1].integer);
+    return SY_OK;
+}
+
+/* An attempt that a way back began goes on in the same training as the one before it. */
+int cli_stored_holes(const struct cli_stored *stored, int64_t step, struct syi_holes *holes,
+                     struct sy_error *err)
+{
+    const struct syi_value given[] = {integer_value(step)};
+    const struct syi_question question = {
+        .sql =
+            "WITH did AS (SELECT max(attempt) AS attempt FROM run WHERE start_step < ?1), "
+            "back AS (SELECT attempt, text, rowid AS place FROM event WHERE kind = 'rollback'), "
+            "started AS (SELECT max(r.attempt) AS attempt FROM run r, did WHERE r.attempt <= did.attempt AND "
+            "r.attempt - 1 NOT IN (SELECT attempt FROM back)) "
+            "SELECT b.text, b.attempt FROM back b, did, started WHERE b.attempt >= started.attempt AND "
+            "b.attempt < did.attempt ORDER BY b.place",
+        .given = given,
+        .n_given = 1,
+        .row = take_hole,
+        .arg = holes};
+    *holes = (struct syi_holes){0};
+    return stored->reader ? syi_reader_ask(stored->reader, &question, err) : SY_OK;
 }

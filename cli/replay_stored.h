@@ -5,6 +5,7 @@
 
 #include "cli/cli.h"
 #include "metrics/reader.h"
+#include "train/checkpoint/checkpoint.h"
 
 struct cli_stored {
     struct syi_reader *reader; /* NULL: there is no database that can be read, and nothing is stored */
@@ -20,5 +21,9 @@ int cli_stored_evaluated(void *arg, int64_t step, const char *task, const char *
  * step. SY_EMISMATCH: steps between the checkpoint before and that one were done with others, which change weights. */
 int cli_stored_settings(const struct cli_stored *stored, const char *run_dir, int64_t step,
                         struct syi_config *config, struct sy_error *err);
+/* Ways back, in their order, that the training which did the step had made before it, since it was started: no checkpoint
+ * knows those after the newest. SY_EFORMAT: an event of one says not which. */
+int cli_stored_holes(const struct cli_stored *stored, int64_t step, struct syi_holes *holes,
+                     struct sy_error *err);
 
 #endif

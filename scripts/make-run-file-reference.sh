@@ -157,7 +157,9 @@ no other. A chain ends with a learning rate, or its updates are added as they ar
 
 A step whose gradients are not finite is left out before any chain sees them, so that it changes neither weights nor state
 (`train.nan_check = "before"`). `zero_nans` and `apply_if_finite` see such gradients with `train.nan_check = "after"` alone; there the
-run ends at the first, or, where `terminate_on_nan` watches something else, saves no more.
+run ends at the first, or, where `terminate_on_nan` watches something else, saves no more. What `apply_if_finite` holds keeps
+its state in a step that is not applied, but not its counts, which are those of the run's steps (in optax they stay behind too):
+Adam's bias corrections and schedules inside it go on as if the step had been applied.
 
 | transform | argument | what it is | default | values |
 |---|---|---|---|---|

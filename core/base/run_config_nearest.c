@@ -22,6 +22,9 @@ static const struct {
     {"grad_clip", "train.clip_norm"},
     {"max_grad_norm", "train.clip_norm"},
     {"lr", "train.learning_rate"},
+    {"freeze", "optimizer.match"},
+    {"frozen", "optimizer.match"},
+    {"trainable", "optimizer.match"},
     {"eval_steps", "train.evaluate_every"},
     {"logging_steps", "train.log_every"},
     {"save_steps", "train.checkpoint_every"},
@@ -53,7 +56,7 @@ enum {
     LEFT_OUT = 3, /* for each word of the key that a short form leaves out */
     MISSPELT = 2,
     EDIT = 4,          /* for each letter that is wrong */
-    OTHER_SECTION = 4, /* than the key's is given */
+    OTHER_SECTION = 7, /* than the key's is given */
     FAR = INT_MAX / 2
 };
 

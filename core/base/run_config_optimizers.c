@@ -307,14 +307,24 @@ static int check_examples(const struct syi_config *config, const struct syi_opti
                      wrong);
 }
 
+/* Its rate is the metric learning_rate/NAME. */
+static int check_name(const struct syi_optimizer_part *part, struct sy_error *err)
+{
+    if (strcmp(part->name_of_part, "current") || !*part->lr_factors) return SY_OK;
+    return syi_error(
+        err, SY_EINVAL,
+        "[optimizer.current] has lr_factors, and the metric learning_rate/current is the rate of "
+        "[optimizer]: take another name");
+}
+
 int syi_config_check_optimizers(const struct syi_config *config, struct sy_error *err)
 {
     int status = SY_OK;
     if (config->optimizer.part[0].match.n)
         return syi_error(
             err, SY_EINVAL,
-            "optimizer.match: [optimizer] updates all parameters that no named one matches: leave "
-            "the key out, or give the section a name");
+            "optimizer.match: [optimizer] updates all parameters that no named one matches: leave the key out, or give the "
+            "section a name, as [optimizer.some]; with name = \"none\" in it these parameters stay as they are");
     for (int i = 1; i < config->optimizer.n; i++)
         if (!config->optimizer.part[i].match.n)
             return syi_error(err, SY_EINVAL,
@@ -322,7 +332,8 @@ int syi_config_check_optimizers(const struct syi_config *config, struct sy_error
                              "[\"*embedding*\"]",
                              config->optimizer.part[i].name_of_part);
     for (int i = 0; i < config->optimizer.n && !status; i++) {
-        status = check_chain(&config->optimizer.part[i], err);
+        status = check_name(&config->optimizer.part[i], err);
+        if (!status) status = check_chain(&config->optimizer.part[i], err);
         if (!status) status = check_values(config, i, err);
         if (!status) status = check_examples(config, &config->optimizer.part[i], err);
     }

@@ -43,16 +43,34 @@ static size_t name_length(const char *text)
 
 enum { NAME = 48 };
 
+/* How far a name is from a kind's, or from its end behind "scale_by_", of which it may be the first words ("rsqrt" of
+ * rsqrt_decay); INT_MAX: it is no misspelling of it. */
+static int kind_distance(const char *name, const char *kind)
+{
+    static const char before[] = "scale_by_";
+    const char *end = strncmp(kind, before, sizeof before - 1) ? kind : kind + sizeof before - 1;
+    size_t n = strlen(name);
+    if (!strncmp(end, name, n) && end[n] == '_') return 1;
+    if (syi_is_near(name, kind)) return syi_edit_distance(name, kind);
+    return syi_is_near(name, end) ? syi_edit_distance(name, end) : INT_MAX;
+}
+
 static const struct syi_term_kind *find_kind(struct reader *r, const char *name)
 {
-    const struct syi_term_kind *nearest = r->kinds;
+    const struct syi_term_kind *nearest = NULL;
     int least = INT_MAX;
     for (size_t i = 0; i < r->n_kinds; i++) {
-        int distance = syi_edit_distance(name, r->kinds[i].name);
-        if (distance == 0) return &r->kinds[i];
+        int distance = kind_distance(name, r->kinds[i].name);
+        if (!strcmp(name, r->kinds[i].name)) return &r->kinds[i];
         if (distance < least) least = distance, nearest = &r->kinds[i];
     }
-    refuse(r, "there is no %s, did you mean %s?", name, nearest->name);
+    if (nearest)
+        refuse(r, "there is no %s, did you mean %s?", name, nearest->name);
+    else
+        refuse(
+            r,
+            "there is no %s, and nothing of a name like it (`switchyard config --factors` and `--transforms` list all)",
+            name);
     return NULL;
 }
 

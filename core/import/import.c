@@ -3,9 +3,12 @@
  * import_write.c's. */
 #include "config.h"
 
+#include <errno.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "import/import.h"
+#include "train/launch/run_dir.h"
 
 /* ---- formats ---- */
 
@@ -19,6 +22,26 @@ static void list_formats(char *text, size_t bytes)
             (size_t)snprintf(text + used, bytes - used, "%s%s", i ? ", " : "", syi_import_formats[i]->name);
 }
 
+/* Of what no format is: most are one folder or a word away from what was meant. */
+static int refuse(const char *folder, struct sy_error *err)
+{
+    struct stat is;
+    char known[200];
+    list_formats(known, sizeof known);
+    if (stat(folder, &is))
+        return syi_error(err, SY_ENOENT, "cannot import \"%s\": %s", folder, strerror(errno));
+    if (!S_ISDIR(is.st_mode))
+        return syi_error(err, SY_EUNSUPPORTED, "%s is a file: give the folder that holds it", folder);
+    if (syi_run_dir_exists(folder))
+        return syi_error(err, SY_EUNSUPPORTED,
+                         "%s is a run directory already: predict, eval and train.init_from take it as it is",
+                         folder);
+    return syi_error(
+        err, SY_EUNSUPPORTED,
+        "%s looks like no checkpoint of a known format (%s): give the folder that holds its files", folder,
+        known);
+}
+
 static int find_format(const char *folder, const char *name, const struct syi_import_format **format,
                        struct sy_error *err)
 {
@@ -27,12 +50,9 @@ static int find_format(const char *folder, const char *name, const struct syi_im
         *format = syi_import_formats[i];
         if (name ? !strcmp((*format)->name, name) : (*format)->recognise(folder)) return SY_OK;
     }
+    if (!name) return refuse(folder, err);
     list_formats(known, sizeof known);
-    if (name) return syi_error(err, SY_EINVAL, "there is no format %s: one of %s", name, known);
-    return syi_error(
-        err, SY_EUNSUPPORTED,
-        "%s looks like no checkpoint of a known format (%s): give the folder that holds its files", folder,
-        known);
+    return syi_error(err, SY_EINVAL, "there is no format %s: one of %s", name, known);
 }
 
 /* ---- opening ---- */

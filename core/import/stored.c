@@ -22,8 +22,9 @@ int syi_stored_open(struct syi_stored *stored, const char *path, struct sy_error
     file->path = syi_strdup(path, err);
     if (!file->path) return SY_ENOMEM;
     stored->n_files++;
-    file->fd = open(path, O_RDONLY | O_CLOEXEC);
+    file->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a named pipe must not block */
     if (file->fd < 0 || fstat(file->fd, &info)) return syi_error_system(err, "cannot open %s", path);
+    if (!S_ISREG(info.st_mode)) return syi_error(err, SY_EFORMAT, "%s is no regular file", path);
     file->bytes = info.st_size > 0 ? (uint64_t)info.st_size : 0;
     return SY_OK;
 }

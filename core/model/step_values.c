@@ -6,7 +6,7 @@
 #include "program/record.h"
 
 static const struct syi_step_value_info values[SYI_STEP_VALUES] = {
-#define SYI_STEP_VALUE(ID, output, ADDED, OVER) {output, SYI_ADDED_##ADDED, SYI_OVER_##OVER},
+#define SYI_STEP_VALUE(ID, output, ADDED, OVER) {#ID, output, SYI_ADDED_##ADDED, SYI_OVER_##OVER},
 #include "model/step_metrics.def"
 };
 

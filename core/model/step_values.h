@@ -16,6 +16,7 @@ enum syi_step_added { SYI_ADDED_SUM, SYI_ADDED_MEAN, SYI_ADDED_LAST, SYI_ADDED_H
 enum syi_step_over { SYI_OVER_ONE, SYI_OVER_LOSS_NORM, SYI_OVER_LAYERS, SYI_OVERS };
 
 struct syi_step_value_info {
+    const char *name;   /* its ID, which checkpoints keep it by */
     const char *output; /* name of the tensor, or NULL */
     enum syi_step_added added;
     enum syi_step_over over;

@@ -89,9 +89,24 @@ static void look_for(const struct walk *w, const char *key, const char *pattern)
         *part ? "." : "", part, key, pattern, names);
 }
 
+/* A name belongs to the list by the first pattern for it: where all before the last begin with ! and so does that, no name
+ * does. */
+static void look_for_any(const struct walk *w, const char *key, const struct syi_strings *list)
+{
+    for (int i = 0; i < list->n; i++)
+        if (*syi_strings_at(list, i) != '!') return;
+    if (list->n)
+        syi_log(
+            SY_LOG_WARN,
+            "optimizer%s%s.%s: a pattern with ! leaves names out of those that follow, and none follows: it matches no "
+            "parameter; add \"*\" at the end",
+            *w->part->name_of_part ? "." : "", w->part->name_of_part, key);
+}
+
 /* A list of patterns, or of rules "PATTERN: WORDS". */
 static void walk_list(const struct walk *w, const char *key, int rules, const struct syi_strings *list)
 {
+    look_for_any(w, key, list);
     for (int i = 0; i < list->n; i++) {
         char pattern[SYI_CONFIG_STRING];
         const char *text = syi_strings_at(list, i), *end = rules ? strrchr(text, ':') : NULL;

@@ -70,6 +70,12 @@ if [ -n "${SY_TEST_PLUGINS:-}" ]; then
     [ "$(query back-evaluated "SELECT kind FROM stop_reason WHERE attempt = 1")" = rollback ] || fail "rollback: is no reason"
     [ "$(query back-evaluated "SELECT count(*) - count(DISTINCT step) FROM evaluation_history WHERE name = 'loss'")" = 0 ] ||
         fail "rollback: evaluations count twice"
+    # Rows of several steps are of those that count, of no step that was undone.
+    exits 0 tiny back-rows $back --set metrics.every=4
+    [ "$("$program" metrics back back-rows --tsv "SELECT count(*), max(abs(m.value - e.value)) < 1e-12 FROM
+        (SELECT (step + 3) / 4 AS row, avg(value) AS value FROM all_metric WHERE run = 'back' AND name = 'loss' GROUP BY 1) e
+        JOIN (SELECT (step + 3) / 4 AS row, value FROM all_metric WHERE run = 'back-rows' AND name = 'mean/loss') m USING (row)" |
+        tail -n 1)" = "4	1" ] || fail "rollback: means of other steps"
     exits 0 tiny back-halfway $back --set train.steps=$((from + 2))
     exits 0 tiny back-halfway --resume $back
     [ "$(hash_in out)" = "$whole" ] || fail "rollback: resumed, it has other weights"
@@ -128,7 +134,7 @@ own="$slow --set optimizer.name=adamw --set optimizer.own.match=[\"*embedding*\"
 exits 0 tiny own $own
 [ "$(hash_in out)" = "$hash" ] || fail "the rate of an optimizer of its own is not reduced"
 
-# ---- the metrics of training: their rows are looked at, here of every other step ----
+# ---- the metrics of training: their rows are looked at, here of every other step; mean/loss is of both steps ----
 watched="$same --set train.steps=20 --set action.stop.task=train --set action.stop.mode=max --set action.stop.atol=1000
     --set action.stop.patience=2 --set metrics.every=2"
 exits 0 tiny watched $watched
@@ -139,6 +145,11 @@ exits 0 tiny watched-halfway $watched --set train.steps=4
 exits 0 tiny watched-halfway --resume $watched $ranks
 [ "$(hash_in out)" = "$hash" ] && [ "$(newest watched-halfway)" = 6 ] || fail "resumed, it stopped at step $(newest watched-halfway)"
 
+exits 0 tiny mean $watched --set action.stop.metric=mean/loss
+best=$(sed -n 's/.*rows of metrics; best \([0-9.]*\) at step 2$/\1/p' out)
+[ "$(query mean "SELECT abs(value - ${best:-0}) < 1e-4 FROM metric WHERE name = 'mean/loss' AND step = 2")" = 1 ] ||
+    fail "mean/loss is not what is watched: $(cat out)"
+
 # ---- what is not there ----
 exits 0 tiny missing $slow --set train.steps=3 --set action.best.metric=chrf --set action.slow.task=nobody/valid
 [ "$(wc -l <err)" = 2 ] || fail "not one warning each: $(cat err)"
@@ -147,9 +158,23 @@ says err 'reduce_lr_on_plateau of \[action.slow\]: there is no evaluation called
 
 # Of a step every metric that all ranks have, the learning rate too.
 exits 0 tiny watches $same --set train.steps=3 --set action.rate.metric=learning_rate --set action.rate.task=train --set action.rate.patience=9 \
-    --set action.nan.kind=terminate_on_nan --set action.nan.metric=weight_rms
+    --set action.nan.kind=terminate_on_nan --set action.nan.metric=timing/seconds
 [ "$(wc -l <err)" = 1 ] || fail "not one warning: $(cat err)"
-says err 'terminate_on_nan of \[action.nan\]: there is no value of a step called "weight_rms": it looks at gradients alone'
+says err 'terminate_on_nan of \[action.nan\]: there is no value of a step called "timing/seconds": it looks at gradients alone'
+
+# Of all weights together, in the steps that have these.
+heavy="$same --set train.steps=20 --set action.stop.task=train --set action.stop.metric=weight_max --set action.stop.atol=1000
+    --set action.stop.patience=2"
+# shellcheck disable=SC2086
+exits 0 tiny weights $heavy --set metrics.weights_every=3
+[ "$(newest weights)" = 9 ] && [ ! -s err ] || fail "weight_max: stopped at step $(newest weights): $(cat out err)"
+hash=$(hash_in out)
+# shellcheck disable=SC2086
+exits 0 tiny weights-ranks $heavy --set metrics.weights_every=3 --comm thread --ranks 2 --set mesh.expert=2
+[ "$(hash_in out)" = "$hash" ] || fail "weight_max: two ranks stop elsewhere"
+# shellcheck disable=SC2086
+exits 0 tiny weightless $heavy --set metrics.weights_every=0 --set train.steps=3
+says err 'there is no value of a step called "weight_max": it does nothing'
 
 # ---- programs ----
 # shellcheck disable=SC2016

@@ -176,7 +176,9 @@ changed() {
     sed "$2" "$golden/$1/config.json" >changed/config.json
     ! cmp -s "$golden/$1/config.json" changed/config.json || fail "nothing is changed by $2"
 }
-refused 'looks like no checkpoint' empty
+refused 'cannot import "empty": No such file' empty
+refused 'config.json is a file: give the folder that holds it' "$golden/t5-1.1-sharded/config.json"
+refused 'is a run directory already' sharded-a
 mkdir empty
 refused 'looks like no checkpoint' empty
 changed t5-1.1-sharded 's/"model_type": "t5"/"model_type": "longt5"/'
@@ -196,6 +198,16 @@ refused 'the end 2' changed
 changed t5-1.1-sharded 's/"vocab_size": 192/"vocab_size": /'
 refused 'config.json' changed
 refused 'has shape' "$golden/t5-1.1-sharded" --set model.d_ff=41
+
+# A named pipe in the place of weights is not waited for.
+for of in t5-1.1-sharded:model-00001-of-00004.safetensors t5-1.0-bin:pytorch_model.bin; do
+    rm -rf changed
+    cp -r "$golden/${of%%:*}" changed && chmod -R u+w changed
+    rm "changed/${of#*:}"
+    mkfifo "changed/${of#*:}"
+    exits 1 timeout 20 "$program" import changed --to refused
+    says err 'is no regular file'
+done
 
 changed t5-1.1-sharded 's/"d_ff": 40/"d_ff":  40/'
 rm changed/model-00003-of-00004.safetensors

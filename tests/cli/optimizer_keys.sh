@@ -33,6 +33,18 @@ exits 1 "$program" train --resume chain --quiet --threads 1 --set train.steps=6 
 says err 'state/param_states/0/'
 cmp -s chain/run.conf before.conf || fail "another chain that was refused changed run.conf"
 
+# ---- a part whose rate would have the name of another metric ----
+current='--set optimizer.current.match=["encoder/*"] --set optimizer.current.lr_factors=constant(value=0.1)'
+exits 2 "$program" plan "$tiny_run" $current
+one_line_error
+says err 'learning_rate/current is the rate of \[optimizer\]: take another name'
+
+# ---- patterns that take away from nothing ----
+exits 0 "$program" plan "$tiny_run" --set 'optimizer.a.match=["!encoder/*"]'
+says err 'optimizer.a.match: a pattern with ! leaves names out of those that follow, and none follows'
+exits 0 "$program" plan "$tiny_run" --set 'optimizer.a.match=["!encoder/*","*"]'
+[ ! -s err ] || fail "a warning of good patterns: $(cat err)"
+
 # ---- what no optimizer claims ----
 claimed='--set optimizer.a.match=["encoder/*"]'
 exits 0 "$program" plan "$tiny_run" $claimed

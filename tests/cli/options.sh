@@ -50,6 +50,9 @@ refused 'unknown command trian, did you mean train?' trian
 refused 'unknown option --run-dri, did you mean --run-dir?' train "$tiny_run" --run-dri x
 refused 'unknown option --run-dri, did you mean --run-dir?' train "$tiny_run" --run-dri=x
 refused 'unknown option --hlep, did you mean --help?' plan --hlep
+refused 'unknown option --to, did you mean --output?' pack run --to x.sy
+refused 'unknown option --output, did you mean --to?' export run --output x
+refused 'unknown option --zzz (switchyard plan --help lists all)' plan --zzz
 refused 'unknown option -q' train -q "$tiny_run"
 refused 'unknown option --quiet' version --quiet
 refused 'usage: switchyard train' train

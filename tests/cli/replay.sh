@@ -70,6 +70,18 @@ says out '^learning rate [0-9.e-]*, but [0-9.e-]* is stored$'
 exits 1 "$program" replay plateau --step 5
 says err 'the evaluation after step 2 is not in the run.s database'
 
+# ---- the same, watched by the mean of the steps of a row, of which some are before the checkpoint ----
+# shellcheck disable=SC2086
+exits 0 tiny means $same --set metrics.every=2 --set train.steps=12 --set train.checkpoint_every=5 --set train.schedule=constant \
+    --set train.learning_rate=0.003 --set train.warmup_steps=0 --set action.t.kind=reduce_lr_on_plateau \
+    --set action.t.patience=1 --set action.t.task=train --set action.t.mode=max --set action.t.metric=mean/loss
+[ "$(query means "SELECT value < 0.003 FROM metric WHERE name = 'learning_rate' AND step = 8")" = 1 ] ||
+    fail "the learning rate was not reduced by mean/loss"
+for step in 8 12; do
+    exits 0 "$program" replay means --step $step
+    [ "$(grep -c ', as stored$' out)" = 3 ] || fail "a plateau of means: $(cat out)"
+done
+
 # ---- steps after a way back take the batches that the run took, whichever checkpoint is before ----
 # shellcheck disable=SC2086
 exits 0 tiny back $same --set train.schedule=constant --set train.warmup_steps=0 --set train.clip_norm=0 \
@@ -82,6 +94,20 @@ for step in $((from + 1)) $((from + 2)) 16; do
     exits 0 "$program" replay back --step "$step"
     [ "$(grep -c ', as stored$' out)" = 3 ] || fail "step $step after a way back: $(cat out)"
 done
+
+# Nor where the training was killed before it saved a checkpoint that knows of the way back: the database does.
+cp -r back killed
+for step in $(ls killed/checkpoints); do
+    [ "$step" -le "$from" ] || rm -r "killed/checkpoints/$step"
+done
+for step in $((from + 1)) 16; do
+    exits 0 "$program" replay killed --step "$step"
+    [ "$(grep -c ', as stored$' out)" = 3 ] || fail "step $step after a way back that no checkpoint knows: $(cat out)"
+done
+"$abs_top_builddir/tests/cli/database" change killed/metrics.db "UPDATE event SET text = 'back' WHERE kind = 'rollback'" ||
+    fail "the events were not changed"
+exits 1 "$program" replay killed --step 16
+says err 'the event rollback of attempt [0-9]* does not say which batches were left out'
 
 # ---- each step has the settings of its attempt ----
 # shellcheck disable=SC2086

@@ -240,6 +240,10 @@ printf '%0100d\tA\n' 1 >toolong.tsv
 exits 1 tiny nothing --set train.steps=1 --set task.words.valid=toolong.tsv --set decode.max_length=2 \
     --set action.nan.kind=terminate_on_nan --set action.nan.task=words/valid
 says err 'for no item fits: raise data.max_input_length'
+printf 'a\t%0100d\n' 1 >toolong.tsv # what is decoded fits, what the loss is of does not
+exits 1 tiny nothing-fits --set train.steps=1 --set task.words.valid=toolong.tsv --set decode.max_length=2 \
+    --set action.nan.kind=terminate_on_nan --set action.nan.task=words/valid
+says err 'for no item fits: raise data.max_input_length or data.max_target_length'
 
 # Looked for after the update: what the bad step made is never saved, neither at once nor later.
 after="$wild --set train.nan_check=after --set train.checkpoint_every=1 --set task.words.valid=valid.tsv

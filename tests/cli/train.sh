@@ -235,6 +235,27 @@ non_padding_fraction/$sides step_seconds tokens_per_second weight_gradient_norm 
     fail "metrics of a dense run: $(names dense)"
 holds dense 'v(effective_batch_size/encoder_input_tokens) = 32'
 holds dense 'v(non_padding_fraction/loss_weights) = v(non_padding_fraction/decoder_target_tokens)'
+# Rows of several steps: mean/NAME is of all of them, through a resume between two rows and on two ranks.
+tiny_rows() {
+    rows=$1
+    shift
+    exits 0 tiny "$rows" --set train.schedule=constant --set train.steps=12 "$@"
+}
+tiny_rows each --set metrics.every=1
+tiny_rows rows --set metrics.every=5
+tiny_rows went-on --set metrics.every=5 --set train.steps=8
+tiny_rows went-on --set metrics.every=5 --resume --comm thread --ranks 2 --set mesh.data=2
+[ "$(query each "SELECT count(*) FROM metric WHERE name LIKE 'mean/%'")" = 0 ] || fail "means of rows of one step"
+[ "$(query rows "SELECT group_concat(DISTINCT step) FROM metric WHERE name = 'mean/loss'")" = 5,10,12 ] || fail "steps of means"
+for name in loss cross_entropy experts/auxiliary_loss experts/expert_usage weight_gradient_norm; do
+    for run in rows went-on; do
+        same=$("$program" metrics each $run --tsv "SELECT count(*), max(abs(m.value - e.value)) < 1e-12 FROM
+            (SELECT (step + 4) / 5 AS row, avg(value) AS value FROM all_metric WHERE run = 'each' AND name = '$name' GROUP BY 1) e
+            JOIN (SELECT (step + 4) / 5 AS row, value FROM all_metric WHERE run = '$run' AND name = 'mean/$name' AND step <> 8) m USING (row)" |
+            tail -n 1)
+        [ "$same" = "3	1" ] || fail "$run: mean/$name is not the mean of each step: $same"
+    done
+done
 exits 1 "$program" metrics whole 'SELEC 1'
 one_line_error
 exits 1 "$program" metrics whole 'DELETE FROM metric'

@@ -6,6 +6,7 @@
 #include "small_batch.h"
 #include "train/engine/step_metrics.h"
 #include "train/launch/launch.h"
+#include "train/trainer/step_sums.h"
 
 enum { NAMES = 900 };
 
@@ -86,6 +87,57 @@ Test(step_metrics, what_they_are_divided_by)
     cr_assert_eq(metric_value(&c, &b, &r, "effective_batch_size/encoder"), 2, "two examples in a row");
     r.value[SYI_STEP_WEIGHTED_TARGETS] = r.value[SYI_STEP_CORRECT] = 0;
     cr_assert_eq(metric_value(&c, &b, &r, "accuracy"), 0, "nothing of nothing");
+}
+
+/* ---- over steps ---- */
+
+static void add_step(struct syi_step_sums *sums, const struct syi_config *c, int64_t index, double loss,
+                     double correct, double targets)
+{
+    struct syi_step_result r = {0};
+    r.value[SYI_STEP_LOSS] = loss;
+    r.value[SYI_STEP_CORRECT] = correct;
+    r.value[SYI_STEP_WEIGHTED_TARGETS] = targets;
+    r.value[SYI_STEP_MICROBATCHES] = 2;
+    syi_step_sums_add(sums, c, index, &plain_batch, &r);
+}
+
+static double mean_of(const struct syi_config *c, const struct syi_step_sums *sums, const char *name)
+{
+    struct syi_step_metric metric[SYI_STEP_METRICS_MOST];
+    int n = syi_step_means(c, sums, metric);
+    for (int i = 0; i < n; i++)
+        if (!strcmp(metric[i].name, name)) return syi_step_metric_value(c, &metric[i]);
+    return -1;
+}
+
+/* What counts by steps is a mean over them, shares of tokens go by the tokens of each, as T5X merges both; a checkpoint
+ * between two rows keeps what there is. */
+Test(step_metrics, rows_of_several_steps)
+{
+    struct syi_config c = config_of("moe.num_experts=0", "metrics.every=3", NULL);
+    struct syi_step_sums sums = {0}, again = {0};
+    struct syi_checkpoint_meta meta = {.step = 2};
+    add_step(&sums, &c, 0, 6, 1, 2);
+    add_step(&sums, &c, 1, 3, 0, 6);
+    syi_step_sums_put(&sums, &c, &meta);
+    syi_step_sums_take(&again, &c, &meta);
+    for (int i = 0; i < 2; i++) {
+        struct syi_step_sums *s = i ? &again : &sums;
+        cr_assert_eq(mean_of(&c, s, "mean/loss"), 4.5);
+        add_step(s, &c, 2, 3, 3, 8);
+        cr_assert_eq(mean_of(&c, s, "mean/loss"), 4);
+        cr_assert_eq(mean_of(&c, s, "mean/accuracy"), 0.25);
+        cr_assert_eq(mean_of(&c, s, "mean/non_padding_fraction/overall"), 4.0 / 6);
+    }
+    meta.step = 3; /* as where a row was just written, or metrics.every was changed: of no use to the next */
+    syi_step_sums_take(&again, &c, &meta);
+    cr_assert_eq(again.steps, 0);
+    add_step(&sums, &c, 3, 8, 3, 8);
+    cr_assert_eq(mean_of(&c, &sums, "mean/loss"), 8, "the row after is of the steps after");
+    c.metrics.every = 1;
+    add_step(&again, &c, 4, 8, 3, 8);
+    cr_assert_eq(mean_of(&c, &again, "mean/loss"), -1, "the row is of one step");
 }
 
 /* ---- over microbatches ---- */

@@ -51,6 +51,14 @@ static void put_file(struct syi_json_writer *json, const char *key, const struct
     syi_json_close(json, '}');
 }
 
+static void put_numbers(struct syi_json_writer *json, const char *key, const struct syi_action_state *state)
+{
+    syi_json_put_key(json, key);
+    syi_json_open(json, '{');
+    for (int i = 0; i < state->n; i++) put_metric(json, state->number[i].name, state->number[i].value);
+    syi_json_close(json, '}');
+}
+
 static void put_actions(struct syi_json_writer *json, const struct syi_checkpoint_meta *meta)
 {
     syi_json_put_key(json, "actions");
@@ -60,10 +68,7 @@ static void put_actions(struct syi_json_writer *json, const struct syi_checkpoin
         syi_json_open(json, '{');
         syi_json_put_key_string(json, "name", state->name);
         syi_json_put_key_string(json, "watches", state->watches);
-        syi_json_put_key(json, "numbers");
-        syi_json_open(json, '{');
-        for (int j = 0; j < state->n; j++) put_metric(json, state->number[j].name, state->number[j].value);
-        syi_json_close(json, '}');
+        put_numbers(json, "numbers", state);
         syi_json_close(json, '}');
     }
     syi_json_close(json, ']');
@@ -116,6 +121,7 @@ static void print(const struct syi_checkpoint_meta *meta, const struct syi_check
     put_file(&json, "train", &meta->train);
     put_file(&json, "valid", &meta->valid);
     put_actions(&json, meta);
+    if (meta->sums.n) put_numbers(&json, "sums", &meta->sums);
     put_holes(&json, &meta->holes);
     put_rows(&json, meta->rows);
     syi_json_put_key_string(&json, "params_sha256", meta->params_sha256);
@@ -268,9 +274,9 @@ static void add_number(struct reader *r, struct syi_action_state *state, const c
     while (at < state->n && strcmp(state->number[at].name, key)) at++;
     if (at == SYI_ACTION_NUMBERS || strlen(key) >= SYI_ACTION_NUMBER_NAME) {
         r->status = syi_error(r->err, SY_EFORMAT,
-                              "%s: the numbers of [action.%s] are too many or have names "
+                              "%s: the numbers of %s%s are too many or have names "
                               "that are too long: the file is damaged",
-                              r->file, state->name);
+                              r->file, *state->name ? "action." : "steps", state->name);
         return;
     }
     snprintf(state->number[at].name, SYI_ACTION_NUMBER_NAME, "%s", key);
@@ -278,13 +284,16 @@ static void add_number(struct reader *r, struct syi_action_state *state, const c
     if (at == state->n) state->n++;
 }
 
-static void read_numbers(struct reader *r, struct syi_action_state *state)
+/* Those of one member of the object that is read, which stays so. */
+static void read_numbers(struct reader *r, const char *key, struct syi_action_state *state)
 {
-    const struct syi_json_node *numbers = member(r, "numbers", SYI_JSON_OBJECT);
+    const struct syi_json_node *numbers = member(r, key, SYI_JSON_OBJECT);
+    uint32_t object = r->object;
     if (!numbers) return;
-    r->object = syi_json_member(&r->json, r->object, "numbers");
+    r->object = syi_json_member(&r->json, object, key);
     for (uint32_t i = numbers->first; i != SYI_JSON_NONE && !r->status; i = r->json.nodes[i].next)
         add_number(r, state, syi_json_key(&r->json, i));
+    r->object = object;
 }
 
 static void read_actions(struct reader *r, struct syi_checkpoint_meta *meta)
@@ -296,7 +305,7 @@ static void read_actions(struct reader *r, struct syi_checkpoint_meta *meta)
         r->object = i;
         get_text(r, "name", state->name, sizeof state->name);
         get_text(r, "watches", state->watches, sizeof state->watches);
-        read_numbers(r, state);
+        read_numbers(r, "numbers", state);
     }
     r->object = 0;
 }
@@ -373,6 +382,7 @@ static void read_members(struct reader *r, void *into)
     } else {
         read_actions(r, meta);
         read_holes(r, meta);
+        if (has(r, "sums")) read_numbers(r, "sums", &meta->sums);
     }
     if (has(r, "packed_row")) {
         meta->rows.row = get_integer(r, "packed_row", 1, meta->examples);

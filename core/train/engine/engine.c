@@ -304,6 +304,7 @@ int syi_engine_step(struct syi_engine *e, const struct syi_batch *batch, int64_t
     status = syi_session_run(e->session, r.weighed ? e->weighing : e->update, err);
     if (status) return status;
     finish_result(e, batch, &norms, &r);
+    if (r.weighed) syi_engine_weight_totals(e, r.weights);
     *result = r;
     return SY_OK;
 }

@@ -82,6 +82,7 @@ struct syi_step_result {
     double grad_norm; /* of all gradients, before clipping */
     int ok; /* 0: the gradient norm is not finite and, unless train.nan_check is after, nothing was updated */
     int weighed; /* 1: a step of metrics.weights_every, whose weight metrics the engine has until the next */
+    double weights[SYI_WEIGHT_METRICS]; /* with weighed: of all weights as if they were one tensor */
     int64_t target_tokens, input_tokens;
     double
         value[SYI_STEP_VALUES]; /* all of model/step_metrics.def, those that only count the batch left out */

@@ -21,11 +21,12 @@ enum {
 };
 
 static const struct row {
-    const char *name;
+    const char *name, *mean;
     enum syi_step_value total, divisor;
     unsigned when;
 } rows[] = {
-#define SYI_STEP_METRIC(name, TOTAL, DIVISOR, WHEN) {name, SYI_STEP_##TOTAL, SYI_STEP_##DIVISOR, WHEN},
+#define SYI_STEP_METRIC(name, TOTAL, DIVISOR, WHEN)                                                          \
+    {name, "mean/" name, SYI_STEP_##TOTAL, SYI_STEP_##DIVISOR, WHEN},
 #include "model/step_metrics.def"
 };
 _Static_assert(SYI_COUNT(rows) <= SYI_STEP_METRICS_MOST, "raise SYI_STEP_METRICS_MOST");
@@ -84,6 +85,16 @@ void syi_step_count_batch(const struct syi_batch *b, double value[SYI_STEP_VALUE
         (double)examples(b->decoder_targets, b->decoder_segments, b->rows, b->target_length);
 }
 
+const char *syi_step_value_name(enum syi_step_value value)
+{
+    return syi_step_value_info(value)->name;
+}
+
+static int counts_steps(const struct row *r)
+{
+    return r->divisor == SYI_STEP_MICROBATCHES || r->divisor == SYI_STEP_ONE;
+}
+
 int syi_step_metrics(const struct syi_config *config, const struct syi_batch *batch,
                      const struct syi_step_result *result, struct syi_step_metric out[SYI_STEP_METRICS_MOST])
 {
@@ -94,9 +105,21 @@ int syi_step_metrics(const struct syi_config *config, const struct syi_batch *ba
     syi_step_count_batch(batch, value);
     for (size_t i = 0; i < SYI_COUNT(rows); i++) {
         const struct row *r = &rows[i];
-        int steps = r->divisor == SYI_STEP_MICROBATCHES || r->divisor == SYI_STEP_ONE;
         if (r->when & now)
-            out[n++] = (struct syi_step_metric){r->name, value[r->total], value[r->divisor], steps};
+            out[n++] = (struct syi_step_metric){r->name, value[r->total], value[r->divisor], counts_steps(r)};
+    }
+    return n;
+}
+
+int syi_step_means(const struct syi_config *config, const struct syi_step_sums *sums,
+                   struct syi_step_metric out[SYI_STEP_METRICS_MOST])
+{
+    unsigned now = cases(config, sums->packed);
+    int n = 0;
+    for (size_t i = 0; i < SYI_COUNT(rows) && sums->steps > 0; i++) {
+        const struct row *r = &rows[i];
+        double divisor = counts_steps(r) ? sums->steps : sums->value[r->divisor];
+        if (r->when & now) out[n++] = (struct syi_step_metric){r->mean, sums->value[r->total], divisor, 0};
     }
     return n;
 }

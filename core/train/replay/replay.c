@@ -104,17 +104,33 @@ static int check_data(const struct replay *r, const struct syi_checkpoint_meta *
                      "%s changed since the run was trained: its steps cannot be done again", what);
 }
 
-/* A checkpoint does not know of ways back that came after it, the newest knows of all: those of later steps do no harm. */
+/* Those that no checkpoint knows, for the run was killed before the next. */
+static int add_holes(struct replay *r, int64_t newest, struct sy_error *err)
+{
+    const struct syi_holes *more = r->job->holes;
+    for (int i = 0; more && i < more->n; i++)
+        if (more->hole[i].step >= newest &&
+            syi_holes_add(&r->holes, more->hole[i].step, more->hole[i].batches))
+            return syi_error(
+                err, SY_EFORMAT,
+                "the ways back that the run's database and its newest checkpoint know do not fit together: "
+                "step %" PRId64 " cannot be done again",
+                r->job->step);
+    return SY_OK;
+}
+
+/* A checkpoint does not know of ways back that came after it, the newest knows of all before: those of later steps do no
+ * harm. */
 static int take_holes(struct replay *r, struct sy_error *err)
 {
     struct syi_checkpoint_view newest = {0};
     int64_t step;
     int status = syi_checkpoint_latest(r->job->run_dir, &step, err);
-    if (status || step < 0) return status;
-    status = syi_checkpoint_view_open(r->job->run_dir, step, &newest, err);
-    if (!status) r->holes = newest.meta.holes;
-    syi_checkpoint_view_close(&newest);
-    return status;
+    if (status) return status;
+    if (step >= 0) status = syi_checkpoint_view_open(r->job->run_dir, step, &newest, err);
+    if (step >= 0 && !status) r->holes = newest.meta.holes;
+    if (step >= 0) syi_checkpoint_view_close(&newest);
+    return status ? status : add_holes(r, step, err);
 }
 
 static int begin_at_seed(struct replay *r, struct sy_error *err)

@@ -6,6 +6,7 @@
 #define SYI_REPLAY_H
 
 #include "program/program.h"
+#include "train/checkpoint/checkpoint.h"
 #include "train/engine/engine.h"
 
 /* What an op of the step left. */
@@ -22,7 +23,9 @@ struct syi_replay_tensor {
 struct syi_replay_job {
     struct syi_launch launch; /* of one rank; with the settings that the run had at that step */
     const char *run_dir;
-    int64_t step;               /* the step to do again: the one that counts up to this number, 1 the first */
+    int64_t step; /* the step to do again: the one that counts up to this number, 1 the first */
+    const struct syi_holes
+        *holes;                 /* that the training which did the step made, as its database says; or NULL */
     const char *const *pattern; /* [n_patterns] of labels that `seen` gets: * any text, ? one byte */
     int n_patterns;
     void *arg;

@@ -15,6 +15,7 @@ int syi_replay_actions_open(struct syi_replay_actions *a, const struct syi_repla
     a->actions.config = job->launch.config;
     a->evaluated = meta ? meta->evaluated : -1;
     if (meta) syi_actions_take(&a->actions, meta);
+    if (meta) syi_step_sums_take(&a->sums, a->actions.config, meta);
     a->result = syi_alloc(SYI_CONFIG_PARTS * sizeof *a->result, err);
     return a->result ? SY_OK : SY_ENOMEM;
 }
@@ -40,7 +41,9 @@ static int ask(struct syi_replay_actions *a, struct syi_moment *moment, struct s
 int syi_replay_actions_step(struct syi_replay_actions *a, int64_t index, const struct syi_batch *batch,
                             const struct syi_step_result *result, struct sy_error *err)
 {
-    struct syi_moment moment = {.kind = SYI_AFTER_STEP, .step = index, .result = result, .batch = batch};
+    struct syi_moment moment = {
+        .kind = SYI_AFTER_STEP, .step = index, .result = result, .batch = batch, .sums = &a->sums};
+    syi_step_sums_add(&a->sums, a->actions.config, index, batch, result);
     return ask(a, &moment, err);
 }
 

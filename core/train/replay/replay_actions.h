@@ -7,11 +7,13 @@
 #include "optim/schedule.h"
 #include "train/replay/replay.h"
 #include "train/trainer/actions.h"
+#include "train/trainer/step_sums.h"
 
 struct syi_replay_actions {
     const struct syi_replay_job *job;
     const struct syi_schedule *schedule;
     struct syi_actions actions;
+    struct syi_step_sums sums;
     int64_t evaluated; /* step of the last evaluation that they know, -1: none */
     char task[SYI_CONFIG_PARTS][SYI_PART_NAME + 8];
     struct syi_eval_result *result; /* [SYI_CONFIG_PARTS] of these */

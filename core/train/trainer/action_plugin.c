@@ -162,6 +162,9 @@ static uint64_t values_of_step(const struct syi_action_call *call, struct sy_act
             (struct sy_action_value){metric[i].name, syi_step_metric_value(call->config, &metric[i])};
     if (!metrics) value[n++] = (struct sy_action_value){"loss", moment->result->loss};
     value[n++] = (struct sy_action_value){"learning_rate", moment->rate};
+    for (int m = 0; moment->result->weighed && m < SYI_WEIGHT_METRICS; m++)
+        value[n++] = (struct sy_action_value){syi_weight_metric_name((enum syi_weight_metric)m),
+                                              moment->result->weights[m]};
     return n;
 }
 

@@ -108,7 +108,7 @@ static const char *advice(const struct syi_action_call *call)
     const struct syi_moment *moment = call->moment;
     const struct syi_eval_result *result =
         moment->kind == SYI_AFTER_EVALUATION ? syi_watch_evaluation(call->part, moment) : NULL;
-    if (result && result->items && result->items == result->cut)
+    if (result && result->items && result->items == result->unfit)
         return "for no item fits: raise data.max_input_length or data.max_target_length";
     return "try a lower train.learning_rate";
 }

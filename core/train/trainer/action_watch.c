@@ -31,13 +31,24 @@ void syi_watch_begin(struct syi_action_state *state, const struct syi_action_par
 
 /* ---- when ---- */
 
+/* -1: it is none of weights. */
+static int weight_metric(const char *name)
+{
+    for (int m = 0; m < SYI_WEIGHT_METRICS; m++)
+        if (!strcmp(name, syi_weight_metric_name((enum syi_weight_metric)m))) return m;
+    return -1;
+}
+
 int syi_watch_is_due(const struct syi_action_call *call)
 {
-    int64_t step = syi_watch_step(call->moment);
+    const struct syi_moment *moment = call->moment;
+    int64_t step = syi_watch_step(moment);
     int training = syi_action_is_of_training(call->part);
-    if (call->moment->kind == SYI_AFTER_EVALUATION) return !training;
-    return training && call->moment->kind == SYI_AFTER_STEP &&
-           (step % call->config->metrics.every == 0 || step >= call->config->train.steps);
+    if (moment->kind == SYI_AFTER_EVALUATION) return !training;
+    if (!training || moment->kind != SYI_AFTER_STEP) return 0;
+    if (weight_metric(call->part->metric) >= 0 && call->config->metrics.weights_every)
+        return moment->result->weighed;
+    return step % call->config->metrics.every == 0 || step >= call->config->train.steps;
 }
 
 const char *syi_watch_unit(const struct syi_action_part *part, int several)
@@ -66,7 +77,11 @@ int syi_step_value(const struct syi_config *config, const struct syi_moment *mom
                    double *value)
 {
     struct syi_step_metric metric[SYI_STEP_METRICS_MOST];
-    int i = 0, n;
+    int i = 0, n, weights = weight_metric(name);
+    if (weights >= 0) {
+        *value = moment->result->weights[weights];
+        return moment->result->weighed;
+    }
     if (!strcmp(name, "loss")) {
         *value = moment->result->loss;
         return 1;
@@ -76,7 +91,10 @@ int syi_step_value(const struct syi_config *config, const struct syi_moment *mom
         return 1;
     }
     if (!moment->batch) return 0;
-    n = syi_step_metrics(config, moment->batch, moment->result, metric);
+    if (!strncmp(name, "mean/", 5))
+        n = moment->sums ? syi_step_means(config, moment->sums, metric) : 0;
+    else
+        n = syi_step_metrics(config, moment->batch, moment->result, metric);
     while (i < n && strcmp(metric[i].name, name)) i++;
     if (i < n) *value = syi_step_metric_value(config, &metric[i]);
     return i < n;
@@ -98,6 +116,7 @@ int syi_watch_value(const struct syi_action_call *call, double *value)
     const struct syi_action_part *part = call->part;
     if (call->moment->kind == SYI_AFTER_STEP) {
         if (syi_step_value(call->config, call->moment, part->metric, value)) return 1;
+        if (weight_metric(part->metric) >= 0 && call->config->metrics.weights_every) return 0; /* in others */
         return warn_once(call, "value of a step called", part->metric);
     }
     const struct syi_eval_result *result = syi_watch_evaluation(part, call->moment);

@@ -25,6 +25,7 @@ struct syi_moment {
     int64_t checkpoint;                   /* step of the newest checkpoint, -1: none */
     const struct syi_step_result *result; /* after a step, with its batch, or both NULL */
     const struct syi_batch *batch;
+    const struct syi_step_sums *sums;        /* after a step, this one included; or NULL */
     const struct syi_eval_result *evaluated; /* [n_evaluated] after an evaluation, one a task */
     int n_evaluated;
     const char *text; /* at the end: how the run ended; or NULL */

@@ -400,6 +400,7 @@ int syi_evaluation_run(struct syi_evaluation *e, int decode, syi_poll_fn poll, v
     *result = (struct syi_eval_result){.task = e->data->name,
                                        .items = e->data->items.n_items,
                                        .cut = decodes ? e->decode.n_cut : e->loss.n_cut,
+                                       .unfit = e->loss.n_cut,
                                        .left_out = !decodes && syi_eval_decodes(e->data)};
     if (decodes) syi_config_decode_text(e->config, result->settings);
     syi_eval_loss(&e->sums, result);

@@ -2,6 +2,8 @@
 /* Holes of the training stream: batches that ways back to a checkpoint left out. */
 #include "config.h"
 
+#include <inttypes.h>
+
 #include "train/trainer/rollback.h"
 
 int64_t syi_holes_place(const struct syi_holes *holes, int64_t step)
@@ -22,4 +24,18 @@ int syi_holes_add(struct syi_holes *holes, int64_t step, int64_t batches)
     if (holes->n == SYI_HOLES) return SY_EINVAL;
     if (batches) holes->hole[holes->n++] = (struct syi_hole){step, batches};
     return SY_OK;
+}
+
+void syi_hole_print(const struct syi_hole *hole, char text[SYI_HOLE_TEXT])
+{
+    snprintf(text, SYI_HOLE_TEXT,
+             "back to the checkpoint of step %" PRId64 "; the batches of %" PRId64 " steps are left out",
+             hole->step, hole->batches);
+}
+
+int syi_hole_read(const char *text, struct syi_hole *hole)
+{
+    int n = sscanf(text, "back to the checkpoint of step %" SCNd64 "; the batches of %" SCNd64 " steps",
+                   &hole->step, &hole->batches);
+    return n == 2 ? SY_OK : SY_EFORMAT;
 }

@@ -12,6 +12,7 @@
 static void begin_again(struct syi_trainer *t, const struct syi_checkpoint_meta *meta)
 {
     syi_actions_take_back(&t->actions, meta);
+    syi_step_sums_take(&t->sums, t->config, meta);
     syi_engine_scale_rates(t->engine, syi_actions_rate_factor(&t->actions));
     t->step = t->saved = t->newest = meta->step;
     t->evaluated = meta->evaluated;
@@ -23,8 +24,8 @@ static void begin_again(struct syi_trainer *t, const struct syi_checkpoint_meta 
 int syi_trainer_go_back(struct syi_trainer *t, int64_t taken, struct sy_error *err)
 {
     struct syi_checkpoint_meta meta = {0};
-    char text[160];
-    int64_t batches;
+    struct syi_hole hole;
+    char text[SYI_HOLE_TEXT];
     int status = syi_trainer_wait_save(t, err);
     if (!status)
         status =
@@ -32,15 +33,13 @@ int syi_trainer_go_back(struct syi_trainer *t, int64_t taken, struct sy_error *e
                                   t->rank->comm, &t->state.leaves, &meta, err);
     syi_engine_params_changed(t->engine);
     if (status) return status;
-    batches = taken - meta.step;
+    hole = (struct syi_hole){.step = meta.step, .batches = taken - meta.step};
     begin_again(t, &meta);
-    snprintf(text, sizeof text,
-             "back to the checkpoint of step %" PRId64 "; the batches of %" PRId64 " steps are left out",
-             t->step, batches);
+    syi_hole_print(&hole, text);
     syi_trainer_say(t, "%s", text);
     syi_trainer_event(t, "rollback", text);
     syi_trainer_write_back(t);
-    if (!syi_holes_add(&t->holes, t->step, batches)) return SY_OK;
+    if (!syi_holes_add(&t->holes, hole.step, hole.batches)) return SY_OK;
     t->ended = 1;
     t->end = SYI_END_NAN;
     snprintf(t->what, sizeof t->what,

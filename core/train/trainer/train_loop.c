@@ -57,7 +57,8 @@ static int tell_first_bad(struct syi_trainer *t, struct sy_error *err)
 static int after_step(struct syi_trainer *t, const struct syi_step_result *result, double now,
                       struct sy_error *err)
 {
-    struct syi_moment moment = {.kind = SYI_AFTER_STEP, .result = result, .batch = t->batch};
+    struct syi_moment moment = {
+        .kind = SYI_AFTER_STEP, .result = result, .batch = t->batch, .sums = &t->sums};
     int bad = syi_step_is_bad(t->config, result), status = SY_OK;
 
     if (bad && syi_compat(t->config, t->config->train.nan_check))
@@ -71,7 +72,7 @@ static int after_step(struct syi_trainer *t, const struct syi_step_result *resul
     t->step++;
     if (t->back) return syi_trainer_go_back(t, t->step, err);
     syi_trainer_write_step(t, result);
-    if (result->weighed) syi_trainer_write_weights(t);
+    if (result->weighed) syi_trainer_write_weights(t, result);
     show_progress(t, result, now);
     if (t->step % t->config->train.log_every == 0 || t->step >= t->config->train.steps)
         syi_rank_log_steps(&t->log, t->rank, t->step, t->config->train.steps);
@@ -109,6 +110,7 @@ static int train_step(struct syi_trainer *t, struct sy_error *err)
     syi_timing_add(&t->timing, now - begin, result.input_tokens + result.target_tokens);
     syi_rates_add(&t->rates, now - begin, t->batch->rows, targets_of(t, &result));
     note_rates(t, rate);
+    syi_step_sums_add(&t->sums, t->config, t->step, t->batch, &result);
     status = after_step(t, &result, now, err);
     if (first) syi_trainer_write_seconds(t, t->step, "timing/first_step_seconds", now - begin);
     return status;

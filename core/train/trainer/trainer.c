@@ -208,6 +208,7 @@ static int load(struct syi_trainer *t, int64_t step, struct sy_error *err)
     t->restore_seconds += syi_seconds() - begin;
     if (status) return status;
     syi_actions_take(&t->actions, &meta);
+    syi_step_sums_take(&t->sums, t->config, &meta);
     t->holes = meta.holes;
     t->rows = meta.rows;
     syi_prefetch_seek(&t->data.prefetch, meta.rows);

@@ -54,8 +54,9 @@ struct syi_eval_routing {
 struct syi_eval_result {
     const char *task; /* "NAME/valid", "NAME/test" of [task.NAME], or a file */
     int64_t items,
-        cut;   /* cut: too long for the limits, counted as wrong; left out where nothing is decoded */
-    int modes; /* of its values, enum syi_mode */
+        cut;       /* cut: too long for the limits, counted as wrong; left out where nothing is decoded */
+    int64_t unfit; /* what the losses leave out, for input or target is too long */
+    int modes;     /* of its values, enum syi_mode */
     char settings[SYI_DECODE_TEXT]; /* how its texts were decoded; "" where none were */
     int left_out; /* 1: the task has metrics that need outputs, and this time nothing was decoded */
     int n;

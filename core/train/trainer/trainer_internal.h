@@ -13,6 +13,7 @@
 #include "train/trainer/evaluations.h"
 #include "train/trainer/rank_log.h"
 #include "train/trainer/state_leaves.h"
+#include "train/trainer/step_sums.h"
 #include "train/trainer/timing.h"
 
 struct syi_trainer {
@@ -29,7 +30,8 @@ struct syi_trainer {
     struct syi_evaluations evaluations; /* n 0: none wanted */
     struct syi_rank_log log;
     struct syi_timing timing;
-    struct syi_rates rates; /* of the steps since the last row of metrics */
+    struct syi_rates rates;    /* of the steps since the last row of metrics */
+    struct syi_step_sums sums; /* of those since the last multiple of metrics.every */
     struct syi_actions actions;
     double compile_seconds, restore_seconds; /* that programs took to be made, weights to be there */
     struct syi_state_leaves state;           /* of checkpoints under run.compat = t5x; else none */
@@ -112,7 +114,7 @@ void syi_trainer_event_at(struct syi_trainer *t, int64_t step, const char *kind,
 /* After each step; what of it is due goes to the sink. */
 void syi_trainer_write_step(struct syi_trainer *t, const struct syi_step_result *result);
 /* The weight metrics of a step that has them. */
-void syi_trainer_write_weights(struct syi_trainer *t);
+void syi_trainer_write_weights(struct syi_trainer *t, const struct syi_step_result *result);
 /* How long something of a step took: "timing/checkpoint_seconds". */
 void syi_trainer_write_seconds(struct syi_trainer *t, int64_t step, const char *name, double seconds);
 void syi_trainer_write_eval(struct syi_trainer *t, const struct syi_eval_result *result);

@@ -50,6 +50,7 @@ static struct syi_checkpoint_meta describe(const struct syi_trainer *t)
     meta.rows = t->rows;
     if (t->evaluations.n) meta.valid = t->evaluations.part[0].data->task.id;
     syi_actions_put(&t->actions, &meta);
+    syi_step_sums_put(&t->sums, t->config, &meta);
     return meta;
 }
 

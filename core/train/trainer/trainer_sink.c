@@ -148,6 +148,8 @@ void syi_trainer_write_step(struct syi_trainer *t, const struct syi_step_result 
     if (!is_due(t, t->config->metrics.every)) return;
     n = syi_step_metrics(t->config, t->batch, result, metric);
     for (int i = 0; i < n; i++) write_metric(t, metric[i].name, syi_step_metric_value(t->config, &metric[i]));
+    n = syi_step_means(t->config, &t->sums, metric);
+    for (int i = 0; i < n; i++) write_metric(t, metric[i].name, syi_step_metric_value(t->config, &metric[i]));
     n = syi_rates_values(&t->rates, t->rank->ranks, speed);
     for (int i = 0; i < n; i++) write_metric(t, speed[i].name, speed[i].value);
     t->rates = (struct syi_rates){0};
@@ -168,7 +170,7 @@ static void write_parameter(struct syi_trainer *t, const char *parameter, const 
     if (sink->parameter(sink->arg, t->step, parameter, name, value, &err)) report_failure(t, &err);
 }
 
-void syi_trainer_write_weights(struct syi_trainer *t)
+void syi_trainer_write_weights(struct syi_trainer *t, const struct syi_step_result *result)
 {
     const struct syi_model *model = syi_engine_model(t->engine);
     double value[SYI_WEIGHT_METRICS];
@@ -178,9 +180,8 @@ void syi_trainer_write_weights(struct syi_trainer *t)
         for (int m = 0; syi_engine_weight_metrics(t->engine, i, value) && m < SYI_WEIGHT_METRICS; m++)
             write_parameter(t, model->param[i].name, syi_weight_metric_name((enum syi_weight_metric)m),
                             value[m]);
-    syi_engine_weight_totals(t->engine, value);
     for (int m = 0; m < SYI_WEIGHT_METRICS; m++)
-        write_metric(t, syi_weight_metric_name((enum syi_weight_metric)m), value[m]);
+        write_metric(t, syi_weight_metric_name((enum syi_weight_metric)m), result->weights[m]);
 }
 
 void syi_trainer_write_seconds(struct syi_trainer *t, int64_t step, const char *name, double seconds)
