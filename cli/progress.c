@@ -112,7 +112,7 @@ void cli_eval_text(const struct syi_eval_result *r, char *text, size_t bytes)
     static const struct shown tokens = {"accuracy", "token accuracy", PERCENT};
     const double *accuracy = syi_eval_result_find(r, tokens.name);
     int decoded = (r->modes & SYI_MODE_INFER_EVAL) != 0;
-    struct syi_text out = {0};
+    struct syi_text out = syi_text_in(text, bytes);
     syi_text_printf(&out, "%s: %lld items", r->task, (long long)r->items);
     for (size_t i = 0; i < SYI_COUNT(shown); i++) {
         const double *value = syi_eval_result_find(r, shown[i].name);
@@ -120,8 +120,6 @@ void cli_eval_text(const struct syi_eval_result *r, char *text, size_t bytes)
     }
     if (!decoded && accuracy) put_shown(&out, &tokens, *accuracy);
     syi_text_printf(&out, ", %lld cut (%s)", (long long)r->cut, decoded ? "counted wrong" : "left out");
-    snprintf(text, bytes, "%s", out.data ? out.data : r->task);
-    syi_text_free(&out);
 }
 
 static void show_eval(void *arg, int64_t step, const struct syi_eval_result *result)

@@ -11,30 +11,34 @@
 /* ---- list ---- */
 
 /* Bytes of all files of a checkpoint, and when it was written. */
-static uint64_t measure(const struct syi_checkpoint_view *view, char date[32])
+static int measure(const struct syi_checkpoint_view *view, uint64_t *bytes, char date[32],
+                   struct sy_error *err)
 {
     struct stat info;
     struct tm local;
-    uint64_t bytes = 0;
     char *meta = syi_format("%s/meta.json", view->folder);
+    if (!meta) return syi_error(err, SY_ENOMEM, "out of memory");
+    *bytes = 0;
     date[0] = '\0';
-    for (int i = 0; i < 2; i++) bytes += view->file[i].data_start + view->file[i].data_bytes;
-    if (meta && !stat(meta, &info)) {
-        bytes += (uint64_t)info.st_size;
+    for (int i = 0; i < 2; i++) *bytes += view->file[i].data_start + view->file[i].data_bytes;
+    if (!stat(meta, &info)) {
+        *bytes += (uint64_t)info.st_size;
         if (localtime_r(&info.st_mtime, &local)) strftime(date, 32, "%Y-%m-%d %H:%M:%S", &local);
     }
     syi_free(meta);
-    return bytes;
+    return SY_OK;
 }
 
 static int list_one(const char *run, int64_t step, int is_best, int is_latest, struct ckpt_table *table,
                     struct sy_error *err)
 {
     struct syi_checkpoint_view view;
+    uint64_t bytes = 0;
     char date[32];
     int status = syi_checkpoint_view_open(run, step, &view, err);
+    if (!status) status = measure(&view, &bytes, date, err);
     if (!status) status = ckpt_put(table, err, "%lld", (long long)step);
-    if (!status) status = ckpt_put(table, err, "%llu", (unsigned long long)measure(&view, date));
+    if (!status) status = ckpt_put(table, err, "%llu", (unsigned long long)bytes);
     if (!status) status = ckpt_put(table, err, "%s", date);
     if (!status)
         status = ckpt_put(table, err, "%s%s%s", is_best ? "best" : "", is_best && is_latest ? "," : "",

@@ -70,7 +70,7 @@ void syi_config_decode_text(const struct syi_config *config, char text[SYI_DECOD
     static const char *const of_beams[] = {"length_penalty", "finished_beams", "early_stopping"},
                              *const of_draws[] = {"topk", "topp", "rescale_log_probs"};
     const struct syi_decode_part *decode = &config->decode;
-    struct syi_text out = {0};
+    struct syi_text out = syi_text_in(text, SYI_DECODE_TEXT);
     int draws = decode->temperature > 0, beams = !draws && decode->beams > 1;
     if (draws) syi_text_printf(&out, "temperature %g", decode->temperature);
     if (beams) syi_text_printf(&out, "%d beams, alpha %g", (int)decode->beams, decode->alpha);
@@ -80,8 +80,6 @@ void syi_config_decode_text(const struct syi_config *config, char text[SYI_DECOD
     if (draws) syi_text_printf(&out, ", seed %lld", (long long)config->train.seed);
     syi_text_printf(&out, ", %lld tokens",
                     (long long)(decode->max_length ? decode->max_length : config->data.max_target_length));
-    snprintf(text, SYI_DECODE_TEXT, "%s", out.data ? out.data : "");
-    syi_text_free(&out);
 }
 
 int64_t syi_config_decode_rows(const struct syi_config *config)

@@ -11,11 +11,26 @@
 
 #include "base/text.h"
 
+struct syi_text syi_text_in(char *buffer, size_t bytes)
+{
+    buffer[0] = 0;
+    return (struct syi_text){.data = buffer, .capacity = bytes, .fixed = 1};
+}
+
+/* How many of so many more bytes there is room for, besides the NUL. */
+static size_t make_room(struct syi_text *text, size_t length)
+{
+    size_t room = text->capacity - text->length; /* 1 or more where the text is fixed */
+    if (text->fixed) return length < room ? length : room - 1;
+    if (text->status == SY_OK)
+        text->status = SYI_GROW(text->data, text->capacity, text->length + length + 1, NULL);
+    return text->status == SY_OK ? length : 0;
+}
+
 void syi_text_append(struct syi_text *text, const void *bytes, size_t length)
 {
-    if (text->status != SY_OK || length == 0) return;
-    text->status = SYI_GROW(text->data, text->capacity, text->length + length + 1, NULL);
-    if (text->status != SY_OK) return;
+    if (length) length = make_room(text, length);
+    if (!length) return;
     memcpy(text->data + text->length, bytes, length);
     text->length += length;
     text->data[text->length] = 0;
@@ -33,13 +48,12 @@ void syi_text_printf(struct syi_text *text, const char *format, ...)
     va_start(args, format);
     int length = vsnprintf(NULL, 0, format, args);
     va_end(args);
-    if (length <= 0) return;
-    text->status = SYI_GROW(text->data, text->capacity, text->length + (size_t)length + 1, NULL);
-    if (text->status != SY_OK) return;
+    size_t room = length > 0 ? make_room(text, (size_t)length) : 0;
+    if (!room) return;
     va_start(args, format);
-    vsnprintf(text->data + text->length, (size_t)length + 1, format, args);
+    vsnprintf(text->data + text->length, room + 1, format, args);
     va_end(args);
-    text->length += (size_t)length;
+    text->length += room;
 }
 
 int syi_text_status(const struct syi_text *text, struct sy_error *err)
@@ -50,7 +64,7 @@ int syi_text_status(const struct syi_text *text, struct sy_error *err)
 
 void syi_text_free(struct syi_text *text)
 {
-    syi_free(text->data);
+    if (!text->fixed) syi_free(text->data);
     memset(text, 0, sizeof(*text));
 }
 

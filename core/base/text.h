@@ -7,13 +7,17 @@
 #include "base/base.h"
 
 /* Start from {0}. Appending never fails visibly: memory running out is remembered and reported by
- * syi_text_status. */
+ * syi_text_status. Or start from syi_text_in: such a text takes no memory, and what is too long is cut. */
 struct syi_text {
     char *data;      /* NUL-terminated; NULL while empty. syi_text_free frees it */
     size_t length;   /* bytes without the NUL */
     size_t capacity; /* bytes */
     int status;      /* SY_OK, or SY_ENOMEM after an append was lost */
+    int fixed;       /* data is the caller's, which stays valid after syi_text_free */
 };
+
+/* A text in a buffer of the caller's, of 1 byte or more; NUL-terminated at all times. */
+struct syi_text syi_text_in(char *buffer, size_t bytes);
 
 void syi_text_append(struct syi_text *text, const void *bytes, size_t length);
 void syi_text_puts(struct syi_text *text, const char *string);

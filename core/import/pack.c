@@ -97,7 +97,8 @@ static int add_config(struct packing *p, const struct syi_config *config, struct
 {
     struct syi_text text = {0};
     syi_config_print(config, false, &text);
-    while (text.length % 8) syi_text_puts(&text, "\n"); /* so that the weights after it lie aligned */
+    while (text.length % 8 && text.status == SY_OK)
+        syi_text_puts(&text, "\n"); /* so that the weights after it lie aligned */
     int status = syi_text_status(&text, err);
     if (!status) return add_file(p, SYI_PACKED_CONFIG, text.data, text.length, err);
     syi_text_free(&text);

@@ -190,6 +190,7 @@ static void put_rule(struct syi_text *rules, const char *pattern, const char *ru
     syi_text_printf(&text, "\"%s: %s\"", pattern, rule);
     if (text.data && (!rules->data || !strstr(rules->data, text.data)))
         syi_text_printf(rules, "%s%s", rules->length ? ", " : "[", text.data);
+    if (text.status) rules->status = text.status;
     syi_text_free(&text);
 }
 

@@ -39,11 +39,9 @@ static void put_shape(struct syi_text *text, const struct syi_tensor *t)
 
 void syi_tensor_text(const struct syi_program *program, int tensor, char *text, size_t bytes)
 {
-    struct syi_text line = {0};
+    struct syi_text line = syi_text_in(text, bytes);
     put_tensor(&line, program, tensor);
     if (tensor >= 0 && (size_t)tensor < program->n_tensors) put_shape(&line, &program->tensor[tensor]);
-    snprintf(text, bytes, "%s", line.data ? line.data : "");
-    syi_text_free(&line);
 }
 
 static void put_place(struct syi_text *text, const struct syi_tensor *t)
@@ -144,10 +142,10 @@ static int send_line(struct syi_text *text, syi_line_fn line, void *arg, struct 
 
 void syi_op_text(const struct syi_program *program, size_t op, char *text, size_t bytes)
 {
-    struct syi_text line = {0};
+    struct syi_text line = syi_text_in(text, bytes);
     put_op(&line, program, op, 1);
-    snprintf(text, bytes, "%s", line.data ? line.data + strspn(line.data, " ") : "");
-    syi_text_free(&line);
+    size_t blanks = strspn(text, " ");
+    memmove(text, text + blanks, line.length - blanks + 1);
 }
 
 int syi_program_explain(const struct syi_program *program, syi_line_fn line, void *arg, struct sy_error *err)

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # What the loops of this folder share: the commands that are made to fail, and what must be true after each.
-# FAULTS=every, as in `make bigcheck`: the n-th call fails for every n; else a sample.
+# FAULTS=stacks, as in `make bigcheck`: every system call fails, and of the allocations the first of every distinct stack of
+# callers. FAULTS=every: every allocation, too. Else a sample.
 . "${abs_top_srcdir:?}/tests/cli/_common.sh"
 export LC_ALL=C
 faults=${FAULTS:-some}
+case $faults in some | stacks | every) ;; *) echo "FAULTS is some, stacks or every" >&2; exit 99 ;; esac
+limit="timeout -k 10 300" # what hangs ends with status 124
 injected=0 # runs in which a call failed
 survived=0 # of them those that ended well all the same
 
@@ -32,16 +35,16 @@ want=$(hash_in out)
 tiny_run "$here/half" --set train.steps=2 || fail "the undisturbed half failed: $(cat "$here/err")"
 "$program" predict "$here/whole" <"$here/words" >"$here/answers" 2>/dev/null || fail "predict failed undisturbed"
 "$program" score "$here/whole" --file "$here/valid.tsv" >"$here/scores" 2>/dev/null || fail "score failed undisturbed"
-"$program" eval "$here/whole" --file "$here/valid.tsv" >"$here/rates" 2>/dev/null || fail "eval failed undisturbed"
+"$program" eval "$here/whole" --file "$here/valid.tsv" --threads 1 >"$here/rates" 2>/dev/null || fail "eval failed undisturbed"
 [ "$failures" -eq 0 ] || finish
 
 # next N: the number of the call that fails next; in a sample, further and further on, and with slow=1 with larger steps.
 slow=0
 next() {
     case $faults$slow in
-    every*) echo $(($1 + 1)) ;;
-    *0) echo $(($1 + 1 + $1 / 2)) ;;
-    *) echo $(($1 * 4 + 1)) ;;
+    some0) echo $(($1 + 1 + $1 / 2)) ;;
+    some1) echo $(($1 * 4 + 1)) ;;
+    *) echo $(($1 + 1)) ;;
     esac
 }
 
@@ -112,15 +115,13 @@ answers_fail() {
 train() { train_fails "$1"; }
 predicts() { answers_fail "$1" "$here/answers" "$program" predict "$here/whole"; }
 scores() { answers_fail "$1" "$here/scores" "$program" score "$here/whole" --file "$here/valid.tsv"; }
-evaluates() { answers_fail "$1" "$here/rates" "$program" eval "$here/whole" --file "$here/valid.tsv"; }
+evaluates() { answers_fail "$1" "$here/rates" "$program" eval "$here/whole" --file "$here/valid.tsv" --threads 1; }
 
 # each FUNCTION WHAT: runs it with the n-th call failing, as the script's `arm N` sets it up in $inject and calls it in
-# $fault, until no call is left.
+# $fault, until no call is left: arm or the function fails.
 each() {
     n=1
-    while :; do
-        arm "$n"
-        "$1" "$fault, $2" || break
+    while arm "$n" && "$1" "$fault, $2"; do
         n=$(next "$n")
         [ "$failures" -lt 10 ] || break
     done

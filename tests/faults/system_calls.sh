@@ -16,7 +16,7 @@ hit=hit_call
 
 arm() {
     fault="$call $1: $error"
-    inject="strace -f --seccomp-bpf -qq -e trace=$call -e inject=$call:error=$error:when=$1 -o $here/trace"
+    inject="$limit strace -f --seccomp-bpf -qq -e trace=$call -e inject=$call:error=$error:when=$1 -o $here/trace"
 }
 
 # all_of CALL:ERROR FUNCTION WHAT

@@ -238,6 +238,28 @@ Test(base_text, grows)
     cr_assert_null(text.data);
 }
 
+Test(base_text, in_a_buffer_of_the_callers_is_cut)
+{
+    char buffer[] = "0123456789", one[] = "x";
+    struct syi_text text = syi_text_in(buffer, 8);
+    cr_assert_str_eq(buffer, "");
+    syi_text_puts(&text, "abc");
+    syi_text_printf(&text, "%d", 12);
+    cr_assert_str_eq(buffer, "abc12");
+    syi_text_printf(&text, "%s", "def");
+    cr_assert_str_eq(buffer, "abc12de", "cut to what there is room for");
+    syi_text_puts(&text, "g");
+    syi_text_printf(&text, "%d", 3);
+    cr_assert_eq(text.length, 7u);
+    cr_assert_eq(syi_text_status(&text, NULL), SY_OK);
+    syi_text_free(&text);
+    cr_assert_str_eq(buffer, "abc12de");
+    cr_assert_str_eq(buffer + 8, "89", "nothing is written behind it");
+    text = syi_text_in(one, 1);
+    syi_text_puts(&text, "y");
+    cr_assert_str_eq(one, "");
+}
+
 Test(base_text, utf8)
 {
     char out[4];
