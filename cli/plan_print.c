@@ -193,6 +193,15 @@ static void print_step(const struct plan_report *r)
     if (r->rank->ranks > 1) printf("arithmetic of all ranks: %.4g GFLOP\n", r->flops * r->rank->ranks * 1e-9);
 }
 
+static void print_changed(const struct plan_report *r)
+{
+    char line[160];
+    snprintf(line, sizeof line,
+             "planned with reproducible.blocks=%lld reproducible.min_leaf=%lld, which this mesh needs",
+             (long long)r->config->reproducible.blocks, (long long)r->config->reproducible.min_leaf);
+    cli_print_line(line, 2);
+}
+
 int plan_print_text(const struct plan_report *r, struct sy_error *err)
 {
     struct syi_text text = {0};
@@ -203,9 +212,7 @@ int plan_print_text(const struct plan_report *r, struct sy_error *err)
     if (r->t5x[0])
         printf("T5X's mesh data=%lld model=%lld%s\n", (long long)r->t5x[0], (long long)r->t5x[1],
                r->two_data_axes ? ", both of them data axes" : "");
-    if (r->changed)
-        printf("planned with reproducible.blocks=%lld reproducible.min_leaf=%lld, which this mesh needs\n",
-               (long long)r->config->reproducible.blocks, (long long)r->config->reproducible.min_leaf);
+    if (r->changed) print_changed(r);
     print_step(r);
     for (char *line = strtok(text.data, "\n"); line; line = strtok(NULL, "\n")) cli_print_line(line, 4);
     print_places(r);

@@ -178,7 +178,7 @@ _switchyard() {
     local command=${COMP_WORDS[1]} at=$COMP_CWORD cur=${COMP_WORDS[COMP_CWORD]} option argument= typed
     COMPREPLY=()
     if ((COMP_CWORD == 1)); then
-        COMPREPLY=($(compgen -W "$_switchyard_commands help --version" -- "$cur"))
+        COMPREPLY=($(compgen -W "$_switchyard_commands help --help --version" -- "$cur"))
         return
     fi
     # Back to the option that this may belong to. A = is a word of its own.
@@ -264,6 +264,12 @@ _switchyard_key() {
     compadd -S '' -- \${(u)found}
 }
 
+# Words and files.
+_switchyard_operand() {
+    compadd -- \$@
+    _files
+}
+
 _switchyard() {
     local -a commands
     commands=(
@@ -283,7 +289,11 @@ END
         case $(operands "$command") in
         '' | '[OPTIONS]') printf "            '--help[describes the command]' ;;\n" ;;
         '[OPTIONS] RUN_DIR') printf "            '--help[describes the command]' '*:RUN_DIR:_files -/' ;;\n" ;;
-        *) printf "            '--help[describes the command]' '*:%s:_files' ;;\n" "$(operands "$command" | sed 's/^\[OPTIONS\] //; s/[][\\:]/\\&/g')" ;;
+        *)
+            words=$(operands "$command" | tr '| ' '\n\n' | sed -n '/^[a-z][a-z]*$/p' | tr '\n' ' ')
+            printf "            '--help[describes the command]' '*:%s:%s' ;;\n" "$(operands "$command" | sed 's/^\[OPTIONS\] //; s/[][\\:]/\\&/g')" \
+                "${words:+ _switchyard_operand }${words:-_files}"
+            ;;
         esac
     done
     printf '    esac\n}\n\n_switchyard "$@"\n'

@@ -13,7 +13,7 @@ trap 'rm -f "$made"' EXIT
 
 # Files of cli that only a build with training has: its commands, and what they alone use.
 training="$(sed -n 's/^CLI_TRAINING_COMMAND(\([a-z0-9_]*\),.*/cli\/cmd_\1.c/p' cli/commands.def | tr '\n' ' ')
-    $(echo cli/diff_report.[ch] cli/plan_*.[ch] cli/progress.[ch])"
+    $(echo cli/diff_report.[ch] cli/plan_*.[ch] cli/progress.[ch] cli/replay_*.[ch])"
 # Files whose place Makefile.am says itself, since only some builds have them; and one that a build makes.
 elsewhere="core/api/trainer.c core/api/no_trainer.c backends/cpu/cpu64.c backends/cpu/fast_gemm_amx.c
     backends/cpu/fast_gemm_direct.c metrics/schema_sql.h"

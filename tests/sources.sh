@@ -1,9 +1,17 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# sources.am, from which the build is made, names every file of the folders and no other.
+# sources.am, from which the build is made, names every file of the folders and no other, and a build without training has no
+# file of cli that includes what only one with training has.
 set -u
 sh "${abs_top_srcdir:?set abs_top_srcdir to the source tree}/scripts/make-source-lists.sh" --check || {
     echo "FAIL: sources.am is out of date: sh scripts/make-source-lists.sh && autoreconf -fi" >&2
+    exit 1
+}
+cd "$abs_top_srcdir" || exit 99
+found=$(awk '/^cli = / { on = 1; next } /^$/ { on = 0 } on { print $1 }' sources.am | grep '\.[ch]$' |
+    xargs grep -nE '^ *# *include "(metrics|verify|import|text_metrics|train/(compare|init|replay|trainer))/')
+[ -z "$found" ] || {
+    echo "FAIL: a build without training has this and not what it includes: cli_training of scripts/make-source-lists.sh lists it: $found" >&2
     exit 1
 }
 echo "ok: sources.sh"

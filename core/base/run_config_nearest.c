@@ -8,7 +8,8 @@
 
 #include "base/run_config.h"
 
-/* Names that users of other programs type, where the key here is called something else. */
+/* Names that users of other programs type, where the key here is called something else; of keys of parts with names the part
+ * is left out. All arguments of doc/migrate-huggingface.md that are keys here are among them. */
 static const struct {
     const char *name, *key;
 } elsewhere[] = {
@@ -17,6 +18,8 @@ static const struct {
     {"num_epochs", "train.steps"},
     {"num_train_epochs", "train.steps"},
     {"max_steps", "train.steps"},
+    {"per_device_train_batch_size", "data.batch_size"},
+    {"per_device_eval_batch_size", "decode.batch_size"},
     {"accumulation_steps", "train.microbatches"},
     {"gradient_accumulation_steps", "train.microbatches"},
     {"grad_clip", "train.clip_norm"},
@@ -25,9 +28,34 @@ static const struct {
     {"freeze", "optimizer.match"},
     {"frozen", "optimizer.match"},
     {"trainable", "optimizer.match"},
+    {"lr_scheduler_type", "train.schedule"},
+    {"warmup_ratio", "train.warmup_steps"},
+    {"data_seed", "train.seed"},
+    {"optim", "optimizer.name"},
+    {"optimizer", "optimizer.name"},
+    {"adam_beta1", "optimizer.b1"},
+    {"adam_beta2", "optimizer.b2"},
+    {"adam_epsilon", "optimizer.eps"},
     {"eval_steps", "train.evaluate_every"},
+    {"eval_strategy", "train.evaluate_every"},
     {"logging_steps", "train.log_every"},
+    {"logging_strategy", "train.log_every"},
     {"save_steps", "train.checkpoint_every"},
+    {"save_strategy", "train.checkpoint_every"},
+    {"save_total_limit", "train.keep_checkpoints"},
+    {"gradient_checkpointing", "memory.budget"},
+    {"auto_find_batch_size", "memory.budget"},
+    {"fsdp", "mesh.zero"},
+    {"deepspeed", "mesh.zero"},
+    {"dataloader_num_workers", "data.prefetch"},
+    {"dataloader_prefetch_factor", "data.prefetch"},
+    {"group_by_length", "data.length_buckets"},
+    {"length_column_name", "data.length_buckets"},
+    {"padding", "data.length_buckets"},
+    {"pad_to_multiple_of", "data.length_buckets"},
+    {"source_prefix", "task.inputs"},
+    {"compute_metrics", "task.metrics"},
+    {"predict_with_generate", "task.metrics"},
     {"max_len", "data.max_input_length"},
     {"max_seq_len", "data.max_input_length"},
     {"max_seq_length", "data.max_input_length"},
@@ -43,6 +71,11 @@ static const struct {
     {"precision", "model.dtype"},
     {"beam_size", "decode.beams"},
     {"num_beams", "decode.beams"},
+    {"generation_num_beams", "decode.beams"},
+    {"generation_max_length", "decode.max_length"},
+    {"max_new_tokens", "decode.max_length"},
+    {"num_return_sequences", "decode.num_decodes"},
+    {"do_sample", "decode.temperature"},
     {"top_k", "decode.topk"},
     {"top_p", "decode.topp"},
 };

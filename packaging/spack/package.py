@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Spack: put this file into packages/switchyard of a repository of yours (spack repo create), the tarball of
-# `make dist` into the current folder, and `spack install switchyard`; or `spack dev-build switchyard@0.1.0` in a clone.
+# `make dist` into the current folder, and `spack install --no-checksum switchyard` (it is a tarball of yours, of which this
+# file knows no sum); or `spack dev-build switchyard@0.1.0` in a clone.
 import os
 
 from spack.package import *

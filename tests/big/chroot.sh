@@ -25,12 +25,8 @@ cp /etc/resolv.conf "$root/etc/resolv.conf"
 chroot "$root" useradd --create-home newcomer || exit 99
 
 # What a clone has, as a newcomer finds it.
-"${MAKE:-make}" -s -C "$abs_top_builddir" distdir distdir="chroot-$$" >"$here/out" 2>&1 || fail "make distdir: $(tail -n 3 "$here/out")"
-chmod -R u+w "$abs_top_builddir/chroot-$$"
-for home in root home/newcomer; do
-    cp -R "$abs_top_builddir/chroot-$$" "$root/$home/switchyard" || exit 99
-done
-rm -rf "$abs_top_builddir/chroot-$$"
+clone "$root/root/switchyard"
+cp -R "$root/root/switchyard" "$root/home/newcomer/switchyard" || exit 99
 chroot "$root" chown -R newcomer /home/newcomer
 
 # as USER FOLDER COMMAND: in the chroot, in mounts that go with it.

@@ -23,6 +23,14 @@ refuses 'ffast-math, its parts' CPPFLAGS=-ffinite-math-only
 refuses 'ffast-math, its parts' CFLAGS='-O2 -fassociative-math -fno-signed-zeros -fno-trapping-math'
 refuses 'ffast-math, its parts' CFLAGS='-O2 -fno-signed-zeros'
 refuses 'ffast-math, its parts' LDFLAGS=-Ofast
+refuses 'ffast-math, its parts' CFLAGS='-O2 -mrecip=all'
+if command -v clang >/dev/null; then
+    for flag in -fno-honor-nans -fapprox-func -fdenormal-fp-math=preserve-sign; do # it defines nothing for them
+        refuses 'ffast-math, its parts' CC=clang CFLAGS="-O2 $flag"
+    done
+else
+    echo "skipped: flags that clang alone has (it is not installed)"
+fi
 refuses 'ffp-contract other than off changes results' CFLAGS='-O2 -ffp-contract=fast'
 refuses 'ffp-contract other than off' CPPFLAGS='-ffp-contract=on'
 # A script as compiler hides its flags, but not what it defines.
@@ -32,6 +40,12 @@ refuses 'the compiler runs with -ffast-math or a part of it' CC="$here/fast"
 # Flags that come in after configure: config.h refuses what a compiler defines, CUDA sources have their wrapper.
 echo '#include "config.h"' >"$here/empty.c"
 $compiler -I"${abs_top_builddir:?}" -c -o "$here/empty.o" "$here/empty.c" || fail "config.h does not compile"
+case $(uname -m) in
+x86_64)
+    $compiler -I"$abs_top_builddir" -mfpmath=387 -c -o "$here/empty.o" "$here/empty.c" 2>"$here/out" && fail "config.h takes -mfpmath=387"
+    says out 'more bits than a float has'
+    ;;
+esac
 $compiler -I"$abs_top_builddir" -ffast-math -c -o "$here/empty.o" "$here/empty.c" 2>"$here/out" && fail "config.h takes -ffast-math"
 says out 'ffast-math and its parts change results'
 sh "$top/build-aux/nvcc-wrap.sh" true -O2 -fmad=false || fail "nvcc-wrap.sh refuses what configure gives it"
@@ -46,6 +60,8 @@ case $(uname -m) in
 x86_64)
     refuses 'training needs pointers of 8 bytes. Leave -m32' --host=i686-pc-linux-gnu CC='gcc -m32 -nostdlib -static -Wl,-e,0'
     refuses 'pointers of 8 bytes' --host=x86_64-pc-linux-gnux32 CC='gcc -mx32 -nostdlib -static -Wl,-e,0'
+    refuses 'more bits than a float has' CFLAGS=-mfpmath=387
+    refuses 'add -msse2 -mfpmath=sse' --disable-training --host=i686-pc-linux-gnu CC='gcc -m32 -nostdlib -static -Wl,-e,0'
     ;;
 *) echo "skipped: 32 bits (this is no x86-64)" ;;
 esac
@@ -119,9 +135,8 @@ else
 fi
 
 # ---- recipes build from a clone that was built in ----
-mkdir "$here/clone"
-(cd "$top" && tar -cf - --exclude=./.git --exclude=./runs --exclude=./data .) | tar -C "$here/clone" -xf -
-(cd "$here/clone" && { [ ! -e config.status ] || "${MAKE:-make}" -s distclean; } && ./configure -q --without-mpi --without-cuda &&
+clone "$here/clone"
+(cd "$here/clone" && ./configure -q --without-mpi --without-cuda &&
     "${MAKE:-make}" -s core/base/text.lo) >"$here/out" 2>&1 || fail "a build in the source folder: $(tail -3 "$here/out")"
 for recipe in Dockerfile switchyard.def; do
     cp -R "$here/clone" "$here/$recipe"

@@ -136,6 +136,14 @@ query() {
     "$program" metrics "$here/$1" --tsv "$2" | tail -n 1
 }
 
+# clone FOLDER: makes FOLDER with the files that a clone of the sources has, whatever was built among them.
+clone() {
+    "${MAKE:-make}" -s -C "${abs_top_builddir:?set abs_top_builddir to the build tree}" distdir distdir="clone-$$" >"$here/out" 2>&1 ||
+        fail "make distdir: $(tail -n 3 "$here/out")"
+    chmod -R u+w "$abs_top_builddir/clone-$$"
+    mv "$abs_top_builddir/clone-$$" "$1" || exit 99
+}
+
 # hold RUN: another program reads RUN's database and does not come to an end, until letgo.
 hold() {
     rm -f "$here/stay"

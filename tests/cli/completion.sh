@@ -24,6 +24,7 @@ if command -v zsh >/dev/null && command -v timeout >/dev/null && zsh -fc 'zmodlo
     zsh_completes 'switchyard doc' 'switchyard doctor'
     zsh_completes 'switchyard train --resu' 'switchyard train --resume'
     zsh_completes 'switchyard train --set moe.router_t' 'switchyard train --set moe.router_type='
+    zsh_completes 'switchyard ckpt av' 'switchyard ckpt average'
 else
     echo "not tested: completion in zsh; there is no zsh with its module zpty, or no timeout"
 fi
@@ -65,6 +66,8 @@ offers 'jsonl' switchyard train --set task.words.format = j
 offers 'runs/one' switchyard top runs/
 offers 'runs/mine.run runs/one' switchyard train --quiet runs/
 offers 'decode' switchyard bench dec
+offers '--help --version' switchyard --
+offers 'cast check' switchyard ckpt c
 offers '' switchyard version x
 offers '' switchyard train --ranks ''
 

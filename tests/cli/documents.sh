@@ -16,6 +16,18 @@ else
 fi
 SWITCHYARD=$program sh "$top/scripts/make-explain-excerpt.sh" --check || fail "the ops of doc/architecture.md are out of date"
 sh "$top/scripts/make-gin-table.sh" --check || fail "the table of doc/migrate-t5x.md is out of date"
+# An argument of Hugging Face's that is a key here, typed as a key, is answered by one of those that the page names.
+sed -n 's/^| \(`[^|]*\) | \(.*\) |$/\1|\2/p' "$top/doc/migrate-huggingface.md" >"$here/rows"
+[ "$(wc -l <"$here/rows")" -gt 50 ] || fail "doc/migrate-huggingface.md has few rows: $(cat "$here/rows")"
+while IFS='|' read -r arguments answer; do
+    echo "$answer" | grep -o '`[a-z]*\.[A-Za-z_.0-9]*' | tr -d '`' >"$here/keys"
+    [ -s "$here/keys" ] || continue
+    echo "$answer" | grep -o '`[a-z0-9_]*`' | tr -d '`' >>"$here/keys"
+    for argument in $(echo "$arguments" | grep -o '`[a-z_0-9]*`' | tr -d '`'); do
+        "$program" plan "$top/bench/tiny.run" --set "$argument=1" 2>&1 | sed -n 's/.* did you mean \(.*\)?$/\1/p' >"$here/meant"
+        sed 'p; s/.*\.//' "$here/meant" | grep -qxF -f "$here/keys" || fail "$argument: did you mean $(cat "$here/meant")? The page says $(cat "$here/keys")"
+    done
+done <"$here/rows"
 
 sed 's/\\-/-/g' "$top/doc/switchyard.1" >"$here/man"
 commands=$("$program" --help | sed -n 's/^  \([a-z-]*\)  *.*/\1/p')

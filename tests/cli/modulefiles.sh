@@ -100,6 +100,7 @@ for new in (False, True):
 found = {"SOURCELOWER_TAR_GZ": "switchyard-0.1.0.tar.gz", "SHLIB_EXT": "so"}
 exec(compile(open(sys.argv[2]).read(), sys.argv[2], "exec"), found)
 check_options(found["configopts"].split())
+assert found["toolchainopts"] == {"optarch": False}, "one installation serves different machines"
 assert found["name"] == "switchyard" and found["sources"] == ["switchyard-0.1.0.tar.gz"]
 END
 if command -v python3 >/dev/null; then

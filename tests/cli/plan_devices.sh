@@ -31,6 +31,14 @@ says out '^1024 ranks x '
 says out 'comm none, mesh data=1024 expert=1 model=1$'
 says out '^planned with reproducible.blocks=1024 reproducible.min_leaf=[0-9]*, which this mesh needs$'
 says out '^  1023: data 1023 expert 0 model 0, rows 2046 to 2047, experts 0 to 7$'
+if command -v script >/dev/null; then
+    script -qec "$program plan '$g2p_run' --backend null --devices 1024 $wide" /dev/null </dev/null >screen
+    tr -d '\r' <screen | awk 'length > 79' >wider
+    [ ! -s wider ] || fail "wider than a terminal: $(head -n 2 wider)"
+    rm screen wider
+else
+    echo "not tested: lines of a terminal; there is no script"
+fi
 
 # ---- the same plan as for ranks that are there ----
 eight='--set mesh.data=2 --set mesh.expert=2 --set mesh.model=2'

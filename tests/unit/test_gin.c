@@ -165,7 +165,8 @@ Test(gin, what_is_not_converted)
 {
     struct syi_text warnings =
         convert("network.T5Config.num_head = 3\nutils.RestoreCheckpointConfig.path = 'there'\n"
-                "partitioning.PjitPartitioner.model_parallel_submesh = None\nA = 'x\\ny'\n",
+                "partitioning.PjitPartitioner.model_parallel_submesh = None\nA = 'x\\ny'\n"
+                "seqio.Evaluator.num_examples = 9\nseqio.JSONLogger.write_n_results = 7\n",
                 &config);
     cr_expect_not_null(strstr(
         warnings.data, "test:1: network.T5Config.num_head = 3: no key for it is known; the nearest that "
@@ -174,6 +175,9 @@ Test(gin, what_is_not_converted)
         warnings.data, "test:2: utils.RestoreCheckpointConfig.path = 'there': first `switchyard import`"));
     cr_expect_null(strstr(warnings.data, "submesh"));
     cr_expect_not_null(strstr(warnings.data, "test:4: A = 'x\\x0ay': no key"), "one line each");
+    cr_expect_not_null(
+        strstr(warnings.data, "test:5: seqio.Evaluator.num_examples = 9: task.NAME.eval_examples"));
+    cr_expect_eq(config.metrics.examples, 7);
     syi_text_free(&warnings);
 }
 
