@@ -36,13 +36,14 @@ struct cli_options {
     int64_t step;        /* of replay, 0: not given */
     struct cli_list dump;
     const char *write;
-    const char *file;    /* of eval and score */
-    const char *task;    /* of eval */
-    int per_token;       /* of score */
-    int beams;           /* of eval and predict: 0, not given */
-    double temperature;  /* likewise */
-    int decodes, scores; /* of predict: 0, not given */
-    double tolerance;    /* of verify: factor of its bounds; of diff: distance that passes; 0: not given */
+    const char *file;     /* of eval and score */
+    const char *task;     /* of eval */
+    int per_token;        /* of score */
+    int beams;            /* of eval and predict: 0, not given */
+    double temperature;   /* likewise */
+    int decodes, scores;  /* of predict: 0, not given */
+    const char *backends; /* of diff, NULL */
+    double tolerance;     /* of verify: factor of its bounds; of diff: distance that passes; 0: not given */
     int compat_diff, factors, optimizers, transforms; /* of config */
     int decode, targets;                              /* of tokenize */
     int json;

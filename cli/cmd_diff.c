@@ -76,12 +76,29 @@ static int take_setting(const char *setting, struct side *side)
     return CLI_DONE;
 }
 
-static int open_side(struct side *side, const struct cli_options *o, const char *file,
+/* --backends A,B: the name of one side, which lives as long as the words of the command line. */
+static int take_backend(const struct cli_options *o, int b, struct side *side)
+{
+    static char name[2][64];
+    const char *comma = o->backends ? strchr(o->backends, ',') : NULL;
+    if (!o->backends) return CLI_DONE;
+    const char *from = b && comma ? comma + 1 : o->backends;
+    size_t length = b ? strlen(from) : comma ? (size_t)(comma - from) : 0;
+    if (!comma || !length || length >= sizeof name[b] || strchr(comma + 1, ',')) {
+        cli_error("diff: --backends %s: expected the names of two backends, as in cpu,cuda", o->backends);
+        return CLI_USAGE;
+    }
+    snprintf(name[b], sizeof name[b], "%.*s", (int)length, from);
+    side->options.backend = name[b];
+    return CLI_DONE;
+}
+
+static int open_side(struct side *side, const struct cli_options *o, int b, const char *file,
                      const struct cli_list *settings)
 {
     struct sy_error err = {0};
-    int status = CLI_DONE;
     side->options = *o;
+    int status = take_backend(o, b, side);
     for (int i = 0; !status && i < settings->n; i++) status = take_setting(settings->item[i], side);
     if (status) return status;
     if (cli_load_config(file, &side->options, &side->config, &err)) return cli_usage(&err);
@@ -136,8 +153,8 @@ static int compare(const struct cli_options *o, struct side *a, struct side *b)
                                        .tolerance = o->tolerance};
     struct syi_lockstep_result result;
     struct sy_error err = {0};
-    int status = open_side(a, o, request.file[0], &o->a);
-    if (!status) status = open_side(b, o, request.file[1], &o->b);
+    int status = open_side(a, o, 0, request.file[0], &o->a);
+    if (!status) status = open_side(b, o, 1, request.file[1], &o->b);
     if (!status) status = check_variants(a, b);
     if (!status) status = share_choice(a, b);
     if (status) return status;

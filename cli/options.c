@@ -38,6 +38,7 @@ static const struct option {
     {"set", "KEY=VALUE", "overrides a key of the run file; may be repeated", LIST, AT(set)},
     {"a", "KEY=VALUE", "the same for A alone; more in the text above", LIST, AT(a)},
     {"b", "KEY=VALUE", "the same for B alone", LIST, AT(b)},
+    {"backends", "A,B", "the backend of each side", TEXT, AT(backends)},
     {"quiet", NULL, "no progress, only results, warnings and errors", FLAG, AT(quiet)},
     {"run-dir", "DIR",
      "where the run lives, with %A, %a, %j, %x of a job of Slurm; default runs/NAME-YYYYMMDD-HHMMSS", TEXT,

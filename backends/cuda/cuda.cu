@@ -35,6 +35,7 @@ int sycuda_fail(const struct sy_host *host, const char *what, cudaError_t error)
 #define SYCUDA_SCRATCH(NAME, name) ENTRIES(NAME, sycuda_##name##_workspace, NULL, NULL, sycuda_##name)
 #define SYCUDA_PLANNED(NAME, name)                                                                           \
     ENTRIES(NAME, sycuda_##name##_workspace, sycuda_##name##_prepare, sycuda_##name##_release, sycuda_##name)
+#define SYCUDA_PRODUCT(NAME, name) SYCUDA_PLANNED(NAME, name)
 static const struct sy_kernel kernels[] = {
 #include "backends/cuda/kernels.def"
 };

@@ -89,7 +89,9 @@ int sycuda_nccl_sync(struct sycuda_context *context);
     SYCUDA_SCRATCH(NAME, name)                                                                               \
     int sycuda_##name##_prepare(void *context, const struct sy_call *call, void **plan);                     \
     void sycuda_##name##_release(void *context, void *plan);
+#define SYCUDA_PRODUCT(NAME, name) SYCUDA_PLANNED(NAME, name)
 #include "backends/cuda/kernels.def"
+#undef SYCUDA_PRODUCT
 #undef SYCUDA_KERNEL
 #undef SYCUDA_SCRATCH
 #undef SYCUDA_PLANNED

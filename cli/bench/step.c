@@ -196,13 +196,14 @@ static int profile_steps(struct runner *r, struct bench_step *out, struct sy_err
 }
 
 /* What equal bits on any number of ranks cost: the same steps with reproducible off, and with no more leaves
- * than ranks. */
+ * than ranks. On a device a leaf is a product of its own, which costs one rank something, too. */
 static int time_without(struct runner *r, struct bench_times *times, struct sy_error *err)
 {
     struct syi_config config = *r->job->job->launch.config;
     struct bench_step without = {0};
     int64_t leaves = 1;
-    if (!config.reproducible.enabled || r->rank->ranks == 1) return SY_OK;
+    int is_free = r->rank->ranks == 1 && !r->rank->backend->plugin.desc.device;
+    if (!config.reproducible.enabled || is_free) return SY_OK;
     while (leaves < r->rank->ranks) leaves *= 2;
     config.reproducible.enabled = false;
     if (leaves < config.reproducible.blocks) config.reproducible.blocks = leaves;

@@ -15,6 +15,7 @@ else
     echo "not tested: man pages as groff reads them; there is no groff"
 fi
 SWITCHYARD=$program sh "$top/scripts/make-explain-excerpt.sh" --check || fail "the ops of doc/architecture.md are out of date"
+sh "$top/scripts/make-cuda-table.sh" --check || fail "the table of doc/cuda.md is out of date"
 sh "$top/scripts/make-gin-table.sh" --check || fail "the table of doc/migrate-t5x.md is out of date"
 # An argument of Hugging Face's that is a key here, typed as a key, is answered by one of those that the page names.
 sed -n 's/^| \(`[^|]*\) | \(.*\) |$/\1|\2/p' "$top/doc/migrate-huggingface.md" >"$here/rows"

@@ -1,0 +1,43 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Writes the table of ops in doc/cuda.md, between its two marks, from include/switchyard/ops.def and
+# backends/cuda/kernels.def; with --check compares instead (a test does so). After a change of either:
+#   sh scripts/make-cuda-table.sh
+set -eu
+LC_ALL=C
+export LC_ALL
+top=$(dirname "$0")/..
+page=$top/doc/cuda.md
+made=$(mktemp)
+trap 'rm -f "$made" "$made.rows"' EXIT
+
+# An op of backends as a row of the table: its name, the dtypes of its floating-point operands, who computes it.
+awk '
+    FILENAME ~ /kernels.def$/ {
+        if (/^SYCUDA_[A-Z]*\(/) { split($0, part, /[(,]/); by[part[2]] = part[1] }
+        next
+    }
+    /^SY_(GRAD_)?OP\(/ {
+        split($0, part, / *, */)
+        name = part[2]
+        match($0, /"[^"]*", "[^"]*", "[^"]*", SY_/)
+        split(substr($0, RSTART, RLENGTH), text, /"/)
+        types = text[6]
+        dtypes = types == "" || types ~ /f/ ? "float32, bfloat16" : types ~ /s/ ? "float32" : "integers"
+        how = by[name] == "SYCUDA_PRODUCT" ? "cuBLASLt, own kernel" : by[name] ? "own kernel" : ""
+        if (!how) how = types ~ /q/ ? "not there: int8 weights" : "not there: made only for backends that have it"
+        printf "| %s | %s | %s |\n", part[3], by[name] ? dtypes : "", how
+    }' "$top/backends/cuda/kernels.def" "$top/include/switchyard/ops.def" >"$made.rows"
+awk -v rows="$made.rows" '
+    /^<!-- end of the table -->/ { skip = 0 }
+    !skip { print }
+    /^<!-- table:/ {
+        print "| op | in and out | computed by |"; print "|---|---|---|"
+        while ((getline line <rows) > 0) print line
+        skip = 1
+    }' "$page" >"$made"
+if [ "${1-}" = --check ]; then
+    cmp -s "$made" "$page"
+else
+    cat "$made" >"$page"
+fi
