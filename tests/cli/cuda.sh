@@ -75,6 +75,30 @@ unset SY_EMULATED_CUDA_BYTES
 exits 0 tiny still-full $small $cpu --set train.steps="$(newest moving-full)"
 [ "$(hash_in out)" = "$(hash_in moving-full.out)" ] || fail "a training that moved over a checkpoint has other weights"
 
+# ---- op by op, and cases of other programs ----
+
+# shellcheck disable=SC2086
+exits 0 "$program" diff "$top/bench/tiny.run" --set task.words.train="$here/train.tsv" $small --backends cpu,cuda \
+    --set cpu.variant=portable
+says out '^B: .*backend cuda (emulated on the CPU'
+says out '^no difference: [1-9][0-9]* ops, .*; whole steps: 1$'
+exits 2 "$program" diff "$top/bench/tiny.run" --backends cuda
+says err 'expected the names of two backends'
+# Some of each kind that runs kernels, but for whole trainings, which take minutes. SWITCHYARD_GOLDENS: all.
+cases="layer/layer-attention* loss/loss-plain* router/router-*top2* moe_layer/moe_layer-*top2-train* microbatch
+    model/model-moe-scatter-top2* optimizer optimizer_state multi_optimizer decode/decode-moe-overflow*"
+for case in $cases; do
+    # shellcheck disable=SC2086
+    exits 0 "$program" verify --backend cuda $(ls -d $top/tests/golden/$case)
+    grep -Eq '^[1-9][0-9]* passed, 0 failed, 0 skipped$' out || fail "$case: $(tail -1 out)"
+done
+if [ -n "${SWITCHYARD_GOLDENS:-}" ]; then
+    for kind in layer loss router moe_layer model microbatch train decode optimizer optimizer_state multi_optimizer; do
+        exits 0 "$program" verify --backend cuda "$SWITCHYARD_GOLDENS/$kind"
+        grep -Eq '^[1-9][0-9]* passed, 0 failed, 0 skipped$' out || fail "$kind: $(tail -1 out)"
+    done
+fi
+
 # ---- evaluation and prediction ----
 
 head -n 8 train.tsv >some.tsv
@@ -97,4 +121,27 @@ says err 'device 1: the devices here are 0 to 0'
 SY_EMULATED_CUDA_BYTES=100000 exits 1 tiny none $small --backend cuda
 says err 'out of memory on the device: .*memory.budget'
 one_line_error
+# shellcheck disable=SC2086
+SY_EMULATED_CUDA_BYTES=100000 exits 0 "$program" plan "$top/bench/tiny.run" --set task.words.train="$here/train.tsv" $small --backend cuda
+says out '^  device .* of 0.1 MiB free there: too little; memory.budget'
+# A driver of an older CUDA.
+# shellcheck disable=SC2086
+SY_EMULATED_CUDA_DRIVER=11040 exits 1 tiny none $small --backend cuda
+says err 'the NVIDIA driver is one of CUDA 11.4, and the backend was built for CUDA 13: install a newer driver'
+one_line_error
+SY_EMULATED_CUDA_DRIVER=11040 exits 0 "$program" backends
+says out '^cuda .*would not work here: the NVIDIA driver is one of CUDA 11.4'
+# A device that is gone in the sixth step: what was saved is whole, and goes on to the bits of a run that met no fault.
+# shellcheck disable=SC2086
+exits 0 tiny whole $small $cpu --set train.steps=6 --set train.checkpoint_every=2
+reference=$(hash_in out)
+# shellcheck disable=SC2086
+SY_EMULATED_CUDA_LOST=4600 exits 1 tiny lost $small --backend cuda --set train.steps=6 --set train.checkpoint_every=2
+says err 'CUDA reports "unspecified launch failure" (719); if the device does not answer any more, .*--resume'
+one_line_error
+[ "$(cat lost/status)" = failed ] || fail "a run without a device is $(cat lost/status)"
+[ -n "$(newest lost)" ] || fail "no checkpoint is left of a run that lost its device"
+# shellcheck disable=SC2086
+exits 0 tiny lost $small --backend cuda --set train.steps=6 --set train.checkpoint_every=2 --resume
+says_same "$reference" "a run that lost its device, resumed"
 finish
