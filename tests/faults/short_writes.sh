@@ -43,7 +43,7 @@ tiny_run "$here/short" --set train.steps=6 || fail "a run of short writes cannot
 
 # ---- answers ----
 answers "$here/answers" 1 "$program" predict "$here/whole"
-answers "$here/rates" 1 "$program" eval "$here/whole" --file "$here/valid.tsv"
+answers "$here/rates" 1 "$program" eval "$here/whole" --file "$here/valid.tsv" --threads 1
 "$program" config "$top/bench/tiny.run" >"$here/config"
 answers "$here/config" 2 "$program" config "$top/bench/tiny.run"
 answers "$here/curve" 1 "$program" metrics "$here/whole" --tsv 'SELECT step, loss, learning_rate, grad_norm FROM loss_curve'
