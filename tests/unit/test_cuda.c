@@ -21,10 +21,10 @@ static int is_of_the_host(int op)
            op == SY_OP_PART;
 }
 
-/* int8 weights, which are refused at bind, and sums that the fold pass makes for backends that have them. */
+/* int8 weights, which are refused at bind; panels of weights, and sums that the fold pass makes, for backends that have them. */
 static int is_left_out(int op)
 {
-    return strchr(ops[op].types, 'q') || op == SY_OP_MAP_SUMS;
+    return strpbrk(ops[op].types, "qp") || op == SY_OP_MAP_SUMS;
 }
 
 /* In every combination of dtypes. */
