@@ -4,9 +4,8 @@
 # backends/cuda/kernels.def; with --check compares instead (a test does so). After a change of either:
 #   sh scripts/make-cuda-table.sh
 set -eu
-LC_ALL=C
-export LC_ALL
 top=$(dirname "$0")/..
+. "$top/scripts/_table.sh"
 page=$top/doc/cuda.md
 made=$(mktemp)
 trap 'rm -f "$made" "$made.rows"' EXIT
@@ -28,16 +27,4 @@ awk '
         if (!how) how = types ~ /q/ ? "not there: int8 weights" : "not there: made only for backends that have it"
         printf "| %s | %s | %s |\n", part[3], by[name] ? dtypes : "", how
     }' "$top/backends/cuda/kernels.def" "$top/include/switchyard/ops.def" >"$made.rows"
-awk -v rows="$made.rows" '
-    /^<!-- end of the table -->/ { skip = 0 }
-    !skip { print }
-    /^<!-- table:/ {
-        print "| op | in and out | computed by |"; print "|---|---|---|"
-        while ((getline line <rows) > 0) print line
-        skip = 1
-    }' "$page" >"$made"
-if [ "${1-}" = --check ]; then
-    cmp -s "$made" "$page"
-else
-    cat "$made" >"$page"
-fi
+put_table "$page" '| op | in and out | computed by |' "$made.rows" "$made" "${1-}"

@@ -4,9 +4,8 @@
 # instead (a test does so). After a change of gin_keys.def:
 #   sh scripts/make-gin-table.sh
 set -eu
-LC_ALL=C
-export LC_ALL
 top=$(dirname "$0")/..
+. "$top/scripts/_table.sh"
 page=$top/doc/migrate-t5x.md
 made=$(mktemp)
 trap 'rm -f "$made"' EXIT
@@ -39,16 +38,4 @@ rows() {
 
 rows >"$made.rows"
 trap 'rm -f "$made" "$made.rows"' EXIT
-awk -v rows="$made.rows" '
-    /^<!-- end of the table -->/ { skip = 0 }
-    !skip { print }
-    /^<!-- table:/ {
-        print "| binding | key | |"; print "|---|---|---|"
-        while ((getline line <rows) > 0) print line
-        skip = 1
-    }' "$page" >"$made"
-if [ "${1-}" = --check ]; then
-    cmp -s "$made" "$page"
-else
-    cat "$made" >"$page"
-fi
+put_table "$page" '| binding | key | |' "$made.rows" "$made" "${1-}"

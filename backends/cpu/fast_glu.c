@@ -111,9 +111,10 @@ static void run_backward(const struct glu *g, int64_t packed, int64_t plain, con
 typedef void (*run_fn)(const struct glu *, int64_t, int64_t, const float *, int64_t);
 
 /* The positions of a task, in runs of columns inside one block; the slots past the count become +0. */
-static inline void each_run(const struct glu *g, int64_t outer, const struct sy_tensor *out,
-                            int64_t out_columns, run_fn run)
+static inline void each_run(const struct glu *g, int64_t outer, run_fn run)
 {
+    const struct sy_tensor *out = &g->call->out[0];
+    int64_t out_columns = out->dim[out->rank - 1];
     int64_t filled = fast_length(g->counts, outer, g->inner), width = g->width, n, end;
     int64_t span = g->dropout.threshold ? MASK_COLUMNS : g->columns;
     float mask[MASK_COLUMNS];
@@ -137,14 +138,14 @@ static void forward_task(void *arg, int64_t outer, int thread)
 {
     const struct glu *g = arg;
     (void)thread;
-    each_run(g, outer, &g->call->out[0], g->columns, run_forward);
+    each_run(g, outer, run_forward);
 }
 
 static void backward_task(void *arg, int64_t outer, int thread)
 {
     const struct glu *g = arg;
     (void)thread;
-    each_run(g, outer, &g->call->out[0], 2 * g->columns, run_backward);
+    each_run(g, outer, run_backward);
 }
 
 int fast_glu(void *context, const struct sy_call *call)

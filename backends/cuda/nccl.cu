@@ -87,12 +87,20 @@ static const char *find_functions(struct sycuda_nccl *nccl)
 }
 #endif
 
-/* The seconds that ranks wait for each other, as for all communication of a run. */
-static double patience()
+/* The seconds that ranks wait for each other, as for all communication of a run: what the mpi backend refuses is refused. */
+static int read_timeout(struct sycuda_context *context)
 {
     const char *text = getenv("SWITCHYARD_COMM_TIMEOUT");
-    double seconds = text ? strtod(text, nullptr) : 0;
-    return seconds >= 1 ? seconds : (double)SYCUDA_PATIENCE;
+    char *end, line[120];
+    context->nccl->patience = SYCUDA_PATIENCE;
+    if (!text || !*text) return SY_OK;
+    long seconds = strtol(text, &end, 10);
+    if (*end || seconds < 1 || seconds > 1000000000) {
+        snprintf(line, sizeof line, "SWITCHYARD_COMM_TIMEOUT=%.40s", text);
+        return say(context, SY_EINVAL, line, "a whole number of seconds, 1 or more");
+    }
+    context->nccl->patience = (double)seconds;
+    return SY_OK;
 }
 
 int sycuda_nccl_open(struct sycuda_context *context)
@@ -102,7 +110,8 @@ int sycuda_nccl_open(struct sycuda_context *context)
     struct sycuda_nccl *nccl = static_cast<struct sycuda_nccl *>(calloc(1, sizeof *nccl));
     if (!nccl) return say(context, SY_ENOMEM, "links", "out of memory");
     context->nccl = nccl;
-    nccl->patience = patience();
+    int status = read_timeout(context);
+    if (status) return status;
     const char *why = find_functions(nccl);
     if (why) {
         char text[400];
@@ -112,7 +121,7 @@ int sycuda_nccl_open(struct sycuda_context *context)
                  why);
         return say(context, SY_EUNSUPPORTED, "collectives = nccl", text);
     }
-    int status = report(context, "asking for the version", nccl->GetVersion(&version));
+    status = report(context, "asking for the version", nccl->GetVersion(&version));
     if (!status && version < OLDEST)
         return say(
             context, SY_EUNSUPPORTED, "collectives = nccl",

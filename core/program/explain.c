@@ -112,9 +112,7 @@ static void put_op(struct syi_text *text, const struct syi_program *p, size_t in
 {
     const struct syi_op *op = &p->op[index];
     int known = op->op < SY_OP_COUNT;
-    char queue[8];
-    snprintf(queue, sizeof queue, "q%d", op->queue);
-    syi_text_printf(text, "%5zu %s %-*s %-*s", index, queue, (int)width, syi_program_name(p, op->layer),
+    syi_text_printf(text, "%5zu q%d %-*s %-*s", index, op->queue, (int)width, syi_program_name(p, op->layer),
                     OP_WIDTH, known ? syi_op_info(op->op)->name : "?");
     for (int i = 0; i < op->n_out && i < SY_MAX_OUT; i++) {
         syi_text_puts(text, i ? ", " : " ");

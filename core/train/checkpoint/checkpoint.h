@@ -67,9 +67,8 @@ struct syi_checkpoint_meta {
     int64_t evaluated;  /* step of the last evaluation, -1: none */
     int n_actions;
     struct syi_action_state action[SYI_CONFIG_PARTS + 1];
-    struct syi_action_state
-        sums; /* numbers alone: of the steps since the last row of metrics; none in checkpoints made
-                                     before there were these */
+    /* Numbers alone: of the steps since the last row of metrics; none in checkpoints made before there were these. */
+    struct syi_action_state sums;
     struct syi_holes holes;
     struct syi_row_position
         rows; /* of packed rows: where to look for those of the next step; {0, 0}: anywhere */
