@@ -11,18 +11,18 @@ struct laying {
     const int64_t *width; /* that each part gives to a block of columns */
     uint16_t *to;
     int64_t depth, columns; /* of what is laid out, of an expert */
-    int64_t parts, blocks;
+    int64_t block;          /* the widths' sum */
+    int64_t blocks;
 };
 
 /* Where column `at` of all comes from: the part, and its column there. */
 static int find_column(const struct laying *l, int64_t at, int64_t *column)
 {
-    int64_t block = 0, part = 0;
-    for (int64_t i = 0; i < l->parts; i++) block += l->width[i];
-    int64_t rest = at % block;
+    int part = 0;
+    int64_t rest = at % l->block;
     while (rest >= l->width[part]) rest -= l->width[part++];
-    *column = at / block * l->width[part] + rest;
-    return (int)part;
+    *column = at / l->block * l->width[part] + rest;
+    return part;
 }
 
 /* One panel. */
@@ -76,7 +76,10 @@ SYCPU_REF_KERNEL(lay_out)
     (void)context;
     l.width = ((const struct sy_attr_pack *)call->attr)->width;
     l.blocks = first->dim[first->rank - 1] / l.width[0];
-    for (; l.parts < 3 && call->in[l.parts].data; l.parts++) l.part[l.parts] = call->in[l.parts].data;
+    for (int i = 0; i < 3 && call->in[i].data; i++) {
+        l.part[i] = call->in[i].data;
+        l.block += l.width[i];
+    }
     sycpu_parallel(call, sycpu_extent(&call->out[0], call->out[0].rank - 2), lay_panel, &l);
     return SY_OK;
 }

@@ -419,7 +419,7 @@ int syi_record_decode_step(const struct syi_config *config, const struct syi_sha
 static void record_copy(struct syi_build *b, const struct syi_copy *copy, const struct syi_param **param,
                         int *tensor)
 {
-    int part[3];
+    int part[3] = {0};
     for (int k = 0; k < copy->n; k++) {
         uint32_t id = copy->part[k];
         const struct syi_param *of = param[id];
