@@ -51,7 +51,7 @@ static int record_before(const struct request *r, const struct syi_mesh *mesh, s
 static int explain_stage(const struct request *r, const struct syi_rank *rank, struct sy_error *err)
 {
     struct syi_recorded recorded;
-    struct syi_model model = {.panels = syi_backend_has_panels(rank->backend)};
+    struct syi_model model = {0};
     const struct syi_mesh *mesh = &rank->mesh;
     struct syi_shape shape = syi_config_shape(r->config, r->which);
     int status = SY_OK;
@@ -59,6 +59,7 @@ static int explain_stage(const struct request *r, const struct syi_rank *rank, s
         return syi_error(err, SY_EINVAL,
                          "explain: with memory.budget, what is computed again is known when all programs are "
                          "planned: take --after plan, or --after fuse for the program before it");
+    syi_engine_choose_copies(r->config, rank->backend, &model);
     status = record_before(r, mesh, &model, err);
     if (!status) status = syi_pipeline(r->config, mesh, r->which, &shape, r->stage, &model, &recorded, err);
     if (!status && !recorded.program) status = no_program(r->which, err);

@@ -256,10 +256,12 @@ static void compute_whole(const struct run *run, int64_t first, int64_t last, in
     const struct sy_call *call = run->call;
     struct fast_row at = {.wide = plan->columns};
     vf constant[MAP_MAX_REGISTERS];
-    fast_whole_begin(call, plan->kind, constant);
+    fast_whole_begin(call, plan->kind, &at, constant);
     for (int64_t row = first; row < last; row++) {
         fast_whole_row(call, plan->kind, &call->out[0], row, plan->columns, &at, constant);
-        for (int i = 0; i < call->n_out; i++) at.out[i] = (float *)call->out[i].data + row * plan->columns;
+        for (int o = 0, number = 0; o < call->n_out; o++)
+            if (!fast_is_bf16(&call->out[o]))
+                at.out[number++] = (float *)call->out[o].data + row * plan->columns;
         plan->whole(&at, constant, begin, end);
     }
 }

@@ -111,8 +111,10 @@ static inline __attribute__((always_inline)) void fast_narrow_add(float *blocks,
  * column that is asked for. */
 struct fast_row {
     const float *in[SY_MAX_IN];
-    float *out[SY_MAX_OUT];
-    int64_t wide; /* columns of such a block; a map's row is one */
+    float *out[SY_MAX_OUT]; /* of the float32 outputs, in their order */
+    int copied;             /* that of these which the output in bfloat16 holds as well; -1: there is none */
+    uint16_t *copy;         /* its row */
+    int64_t wide;           /* columns of such a block; a map's row is one */
 };
 
 /* Columns [begin, end) of a row, whole blocks; a flat map has one row. constant: of each register that is a single element,
@@ -122,12 +124,13 @@ typedef void (*fast_whole_fn)(const struct fast_row *row, const vf *constant, in
 enum { FAST_NARROW = 4 }; /* added to an enum fast_out: blocks are one column wide */
 
 /* The function that does all of this map, or map_sums, with its values in registers, NULL where there is none: then
- * instructions run one after the other. kind: enum map_kind of each input. out: enum fast_out of each output. */
+ * instructions run one after the other. kind: enum map_kind of each input. out: enum fast_out of each output; one in
+ * bfloat16 must hold what a float32 one does. */
 fast_whole_fn fast_map_whole(const struct sy_call *call, const uint8_t *kind, const uint8_t *out);
 
-/* Constants that are the same for all rows. */
-void fast_whole_begin(const struct sy_call *call, const uint8_t *kind, vf *constant);
-/* Inputs and constants of a row of so many columns. shape: that of all elements. */
+/* What is the same for all rows. */
+void fast_whole_begin(const struct sy_call *call, const uint8_t *kind, struct fast_row *at, vf *constant);
+/* Inputs, the copy and constants of a row of so many columns. shape: that of all elements. */
 void fast_whole_row(const struct sy_call *call, const uint8_t *kind, const struct sy_tensor *shape,
                     int64_t row, int64_t columns, struct fast_row *at, vf *constant);
 

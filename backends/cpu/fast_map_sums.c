@@ -97,10 +97,17 @@ static int is_stored(const struct tile *t, int out)
     return t->plan->out[out] == FAST_OUT_STORE;
 }
 
-/* Where an output that is stored has the columns at hand. */
-static float *place_of(const struct tile *t, int out)
+/* Stores the columns at hand of an output, which may be bfloat16. */
+static void put_values(const struct tile *t, int out, const float *x)
 {
-    return (float *)t->call->out[out].data + t->row * t->plan->columns + t->column;
+    const struct sy_tensor *y = &t->call->out[out];
+    int64_t at = t->row * t->plan->columns + t->column;
+#define BODY(c, n) fast_put(y->data, 1, at + c, fast_load(x + c, n), n)
+    if (fast_is_bf16(y))
+        FAST_COLUMNS(c, t->n, BODY);
+    else
+        memcpy((float *)y->data + at, x, (size_t)t->n * sizeof *x);
+#undef BODY
 }
 
 /* Where the values of each output lie after the row was computed. One that is the same for all, and one of an input that
@@ -170,7 +177,7 @@ static void add_tile(struct tile *t)
     for (int o = 0; o < t->call->n_out; o++)
         if (!is_stored(t, o)) add_row(t, o, from[o]);
     for (int o = 0; o < t->call->n_out; o++)
-        if (is_stored(t, o)) memcpy(place_of(t, o), from[o], (size_t)t->n * sizeof(float));
+        if (is_stored(t, o)) put_values(t, o, from[o]);
 }
 
 /* ---- the tasks ---- */
@@ -195,13 +202,15 @@ static void bind_outputs(const struct sy_call *call, int64_t row, int64_t begin,
                          int64_t left[SY_MAX_OUT], struct fast_row *at)
 {
     const struct plan *plan = call->plan;
-    for (int o = 0; o < call->n_out; o++) {
+    for (int o = 0, number = 0; o < call->n_out; o++) {
+        if (fast_is_bf16(&call->out[o])) continue;
         if (plan->out[o] == FAST_OUT_STORE) {
-            at->out[o] = (float *)call->out[o].data + row * plan->columns;
+            at->out[number] = (float *)call->out[o].data + row * plan->columns;
         } else if (left[o]-- == 0) {
-            at->out[o] = sums_of(call, o, row, begin, end - begin) - (plan->wide[o] == 1 ? begin : 0);
+            at->out[number] = sums_of(call, o, row, begin, end - begin) - (plan->wide[o] == 1 ? begin : 0);
             left[o] = plan->high[o] - 1;
         }
+        number++;
     }
 }
 
@@ -211,7 +220,7 @@ static void run_whole(const struct sy_call *call, int64_t first, int64_t begin, 
     struct fast_row at = {.wide = plan->block};
     int64_t left[SY_MAX_OUT] = {0}; /* rows of a block, by output */
     vf constant[MAP_MAX_REGISTERS];
-    fast_whole_begin(call, plan->kind, constant);
+    fast_whole_begin(call, plan->kind, &at, constant);
     for (int64_t row = first; row < first + plan->band; row++) {
         fast_whole_row(call, plan->kind, &call->in[0], row, plan->columns, &at, constant);
         bind_outputs(call, row, begin, end, left, &at);

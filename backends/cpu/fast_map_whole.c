@@ -31,9 +31,11 @@
 #define WHOLE_DO1(k, OP, a)       const vf r##k = map_apply(SY_MAP_##OP, 0, r##a, r##a, r##a, constant[k]);
 #define WHOLE_DO2(k, OP, a, b)    const vf r##k = map_apply(SY_MAP_##OP, 0, r##a, r##b, r##a, constant[k]);
 #define WHOLE_DO3(k, OP, a, b, c) const vf r##k = map_apply(SY_MAP_##OP, 0, r##a, r##b, r##c, constant[k]);
-#define WHOLE_OUT(o, k)           fast_store(m->out[o] + i, r##k, n);
-#define WHOLE_BLOCKS(o, k, OUT)   fast_lanes_take(&lanes[o], FAST_OUT_##OUT, r##k, n);
-#define WHOLE_NARROW(o, k, OUT)   fast_narrow_add(m->out[o] + i, FAST_OUT_##OUT, r##k, n);
+#define WHOLE_OUT(o, k)                                                                                      \
+    fast_store(m->out[o] + i, r##k, n);                                                                      \
+    if (m->copied == (o)) fast_put(m->copy, 1, i, r##k, n);
+#define WHOLE_BLOCKS(o, k, OUT) fast_lanes_take(&lanes[o], FAST_OUT_##OUT, r##k, n);
+#define WHOLE_NARROW(o, k, OUT) fast_narrow_add(m->out[o] + i, FAST_OUT_##OUT, r##k, n);
 #define WHOLE_END(id)                                                                                        \
     }                                                                                                        \
     static void columns_##id(const struct fast_row *row, const vf *restrict constant, int64_t begin,         \
@@ -84,14 +86,35 @@ static const struct {
 
 enum { KEY = 3 + SY_MAX_IN + 4 * SY_MAP_MAX_INSTR + 2 * SY_MAX_OUT };
 
+static int is_copy(const struct sy_call *call, int output)
+{
+    return call->out[output].dtype == SY_BF16;
+}
+
+/* Number among the float32 outputs of the one that holds what output `copy` does, -1: none does. */
+static int copied_by(const struct sy_call *call, int copy)
+{
+    const struct sy_attr_map *attr = call->attr;
+    int stores_all = call->op == SY_OP_MAP;
+    for (int o = 0, number = 0; o < call->n_out; o++) {
+        if (is_copy(call, o)) continue;
+        if (attr->out_register[o] == attr->out_register[copy] && (stores_all || attr->stored >> o & 1))
+            return number;
+        number++;
+    }
+    return -1;
+}
+
 /* Bytes of the key, 0: a map of a kind that none of them is. */
 static size_t key_of(const struct sy_call *call, const uint8_t *kind, const uint8_t *out, uint8_t key[KEY])
 {
     const struct sy_attr_map *attr = call->attr;
     size_t n = 0;
+    int copies = 0;
     if (attr->rng != 255) return 0;
+    for (int o = 0; o < call->n_out; o++) copies += is_copy(call, o);
     key[n++] = (uint8_t)call->n_in;
-    key[n++] = (uint8_t)call->n_out;
+    key[n++] = (uint8_t)(call->n_out - copies);
     key[n++] = (uint8_t)attr->n_instr;
     for (int i = 0; i < call->n_in; i++) {
         if (call->in[i].dtype != SY_F32) return 0;
@@ -107,7 +130,10 @@ static size_t key_of(const struct sy_call *call, const uint8_t *kind, const uint
         key[n++] = reads > 2 ? instr->c : 0;
     }
     for (int o = 0; o < call->n_out; o++) {
-        if (call->out[o].dtype != SY_F32) return 0;
+        if (is_copy(call, o)) {
+            if (copies > 1 || copied_by(call, o) < 0) return 0;
+            continue;
+        }
         key[n++] = attr->out_register[o];
         key[n++] = out[o];
     }
@@ -130,9 +156,12 @@ static vf value_at(const struct sy_tensor *in, int64_t i)
     return vf_set(((const float *)in->data)[i]);
 }
 
-void fast_whole_begin(const struct sy_call *call, const uint8_t *kind, vf *constant)
+void fast_whole_begin(const struct sy_call *call, const uint8_t *kind, struct fast_row *at, vf *constant)
 {
     const struct sy_attr_map *attr = call->attr;
+    at->copied = -1;
+    for (int o = 0; o < call->n_out; o++)
+        if (is_copy(call, o)) at->copied = copied_by(call, o);
     for (int i = 0; i < call->n_in; i++)
         if (kind[i] == MAP_ONE) constant[i] = value_at(&call->in[i], 0);
     for (int i = 0; i < attr->n_instr; i++) constant[call->n_in + i] = vf_set(attr->instr[i].s);
@@ -153,4 +182,6 @@ void fast_whole_row(const struct sy_call *call, const uint8_t *kind, const struc
         else
             at->in[i] = (const float *)in->data + first;
     }
+    for (int o = 0; o < call->n_out; o++)
+        if (is_copy(call, o)) at->copy = (uint16_t *)call->out[o].data + row * columns;
 }

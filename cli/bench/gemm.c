@@ -77,20 +77,21 @@ static int measure(const struct bench_micro *micro, const struct product *produc
     return SY_OK;
 }
 
-/* The float32 products of the BLAS in the CPU backend, to be measured in turn with ours; NULL: there is none
+/* The float32 products of the BLAS in the CPU backend, to be measured in turn with ours; *blas NULL: there is none
  * in this build, or none of these dtype. Says which. */
-static struct syi_backend *open_blas(const struct bench_micro *micro)
+static int open_blas(const struct bench_micro *micro, struct syi_backend **blas, struct sy_error *err)
 {
     const struct sy_backend_option options[] = {{"variant", "blas"}, {NULL, NULL}};
-    struct syi_backend *blas = NULL;
     struct sy_error why = {0};
-    if (micro->dtype != SY_F32)
-        bench_put_text(micro->out, "library", "none of this dtype");
-    else if (syi_backend_open("cpu", options, micro->rank->threads, &blas, &why))
-        bench_put_text(micro->out, "library", why.text);
-    else
-        bench_put_text(micro->out, "library", blas->description);
-    return blas;
+    *blas = NULL;
+    int status =
+        micro->dtype == SY_F32 ? syi_backend_open("cpu", options, micro->rank->threads, blas, &why) : SY_OK;
+    if (status == SY_ENOMEM) return syi_error(err, status, "%s", why.text);
+    bench_put_text(micro->out, "library",
+                   *blas    ? (*blas)->description
+                   : status ? why.text
+                            : "none of this dtype");
+    return SY_OK;
 }
 
 /* Percents of the peak of one product of one shape, [1]: of the BLAS, if there is one. */
@@ -176,8 +177,9 @@ static int run_all(const struct bench_micro *micro, struct syi_backend *blas, st
 
 static int run(struct bench_micro *micro, struct sy_error *err)
 {
-    struct syi_backend *blas = open_blas(micro);
-    int status = run_all(micro, blas, err);
+    struct syi_backend *blas;
+    int status = open_blas(micro, &blas, err);
+    if (!status) status = run_all(micro, blas, err);
     syi_backend_close(blas);
     return status;
 }

@@ -223,6 +223,7 @@ static void put_evaluation(struct syi_text *out, const struct cli_report_run *ru
             syi_text_printf(label, n > 1 ? "%s %s" : "%s", e->task, runs[i].path);
             cli_plot_add(&plot, e->series, n > 1 && task ? CLI_LINE_DASHED : CLI_LINE_PLAIN,
                          n > 1 ? i : task % CLI_REPORT_RUNS, label->data);
+            if (label->status) out->status = label->status;
         }
     cli_plot_figure(&plot, out);
     for (int i = 0; i < plot.n_lines; i++) syi_text_free(&labels[i]);

@@ -110,31 +110,28 @@ static int write_and_sync(const char *path, const void *data, size_t bytes, stru
     return status;
 }
 
-/* Fsyncs the folder that holds path, so that a rename in it survives a crash. */
-static int sync_parent(const char *path, struct sy_error *err)
+/* The folder that holds path; the caller frees it. */
+static char *parent_of(const char *path, struct sy_error *err)
 {
     const char *slash = strrchr(path, '/');
-    if (!slash) return syi_file_sync_folder(".", err);
-    if (slash == path) return syi_file_sync_folder("/", err);
-    char *folder = syi_strdup(path, err);
-    if (!folder) return SY_ENOMEM;
-    folder[slash - path] = 0;
-    int status = syi_file_sync_folder(folder, err);
-    syi_free(folder);
-    return status;
+    char *folder = syi_strdup(slash ? path : ".", err);
+    if (folder && slash) folder[slash == path ? 1 : slash - path] = 0;
+    return folder;
 }
 
+/* The rename is in the folder, which is synced so that it survives a crash. All memory is there before anything is written. */
 int syi_file_write(const char *path, const void *data, size_t bytes, struct sy_error *err)
 {
-    char *temporary = syi_format("%s.tmp", path);
-    if (!temporary) return syi_error(err, SY_ENOMEM, "out of memory while writing %s", path);
-    int status = write_and_sync(temporary, data, bytes, err);
+    char *temporary = syi_format("%s.tmp", path), *folder = parent_of(path, NULL);
+    int status = temporary && folder ? write_and_sync(temporary, data, bytes, err)
+                                     : syi_error(err, SY_ENOMEM, "out of memory while writing %s", path);
     if (status == SY_OK && rename(temporary, path) != 0) {
         status = syi_error_system(err, "cannot rename %s to %s", temporary, path);
         unlink(temporary);
     }
-    if (status == SY_OK) status = sync_parent(path, err);
+    if (status == SY_OK) status = syi_file_sync_folder(folder, err);
     syi_free(temporary);
+    syi_free(folder);
     return status;
 }
 

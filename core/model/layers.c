@@ -159,7 +159,10 @@ static uint32_t note_copy(struct syi_build *b, const struct syi_copy *copy)
     struct syi_model *model = b->model;
     struct sy_error err = {0};
     int64_t there = syi_index_find(&model->copy_index, copy_name, model, copy->name);
-    if (there >= 0) return (uint32_t)there;
+    if (there >= 0) {
+        model->copy[there].trained |= copy->trained;
+        return (uint32_t)there;
+    }
     if (SYI_GROW(model->copy, model->copy_capacity, model->n_copies + 1, &err) ||
         syi_index_add(&model->copy_index, copy->name, (uint32_t)model->n_copies, &err))
         return (uint32_t)syi_program_fail(b->p, SY_ENOMEM, "%s", err.text);
@@ -223,11 +226,39 @@ static int in_panels(const struct syi_build *b, int w)
     return t && t->role == SYI_ROLE_COPY && b->model->copy[t->of].how;
 }
 
+/* Gives what a program of gradients cast its name and number as a copy: when the gradients are recorded, which are those
+ * of the cast, syi_keep_copies has it read instead. */
+static int kept_copy(struct syi_build *b, int n, const int *parts, int cast)
+{
+    struct syi_copy copy = {.n = n, .trained = 1};
+    if (cast < 0 || b->p->tensor[cast].role == SYI_ROLE_COPY) return cast;
+    if (copied_name(b, n, parts, &copy)) return -1;
+    for (int i = 0; i < n; i++) copy.part[i] = b->p->tensor[parts[i]].of;
+    syi_tensor_rename(b->p, cast, copy.name);
+    return syi_role_set(b->p, cast, SYI_ROLE_COPY, note_copy(b, &copy));
+}
+
 int syi_weights(struct syi_build *b, int n, const int *parts)
 {
     if (b->dtype == SY_BF16 && !b->training) return copied_weights(b, n, parts, 0);
-    if (n == 1) return syi_cast(b->p, parts[0], b->dtype);
-    return syi_as(b->p, syi_pack(b->p, n, parts), b->dtype);
+    int cast = n == 1 ? syi_cast(b->p, parts[0], b->dtype) : syi_as(b->p, syi_pack(b->p, n, parts), b->dtype);
+    return b->dtype == SY_BF16 && b->model->keeps_copies ? kept_copy(b, n, parts, cast) : cast;
+}
+
+int syi_keep_copies(struct syi_build *b, struct sy_error *err)
+{
+    struct syi_program *p = b->p;
+    uint8_t *gone = syi_alloc(p->n_ops + 1, err);
+    if (!gone) return SY_ENOMEM;
+    for (size_t i = 0; i < p->n_ops; i++) {
+        struct syi_tensor *out = &p->tensor[p->op[i].out[0]];
+        if (out->role != SYI_ROLE_COPY) continue;
+        out->kind = SYI_CARRY;
+        gone[i] = 1;
+    }
+    syi_program_remove(p, gone);
+    syi_free(gone);
+    return SY_OK;
 }
 
 int syi_product_nt(struct syi_build *b, int x, int table)

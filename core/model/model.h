@@ -36,10 +36,11 @@ enum syi_copied {
     SYI_COPIED_PANELS_NT /* in panels, transposed before */
 };
 
-/* A bfloat16 copy of weights that programs without gradients read, one or several packed. */
+/* A bfloat16 copy of weights that products read, one or several packed. */
 struct syi_copy {
     char name[256]; /* of the carry tensor */
     enum syi_copied how;
+    int trained;      /* 1: programs of gradients read it, so the update makes it anew */
     int n;            /* parameters */
     uint32_t part[3]; /* their ids */
 };
@@ -60,6 +61,8 @@ struct syi_model {
     struct syi_index index; /* of param */
     int unsorted;           /* 1: some were added at the end */
     int panels;             /* 1, set before recording: the backend reads panels, so copies are laid out */
+    int keeps_copies; /* 1, set before recording: programs of gradients read copies that the update leaves; else they
+                               cast weights in every run */
     struct syi_copy *copy;
     size_t n_copies, copy_capacity;
     struct syi_index copy_index;
@@ -131,10 +134,13 @@ struct syi_filled {
 };
 /* x w in the dtype of the build, a float32 result; by experts where filled is not NULL. */
 int syi_product(struct syi_build *b, int x, int w, const struct syi_filled *filled);
-/* What products read of n parameters, packed if n > 1, in the dtype of the build. In bfloat16 training casts
- * them in every run; other programs read copies, which the program "weights" makes, in panels where the model says so and
- * leaves fill them. */
+/* What products read of n parameters, packed if n > 1, in the dtype of the build. In bfloat16 these are copies, which the
+ * program "weights" makes: of training as the parameters lie, made anew by the update, or casts in every run where the model
+ * keeps no copies; of other programs in panels where the model says so and leaves fill them. */
 int syi_weights(struct syi_build *b, int n, const int *parts);
+/* After the gradients of a program that called syi_weights in training: it reads the copies that the model keeps; the ops that
+ * made them go. */
+int syi_keep_copies(struct syi_build *b, struct sy_error *err) SYI_MUST_CHECK;
 /* x times the transposed table [vocab, embed] in the dtype of the build, a float32 result. */
 int syi_product_nt(struct syi_build *b, int x, int table);
 /* The scales of a parameter in int8; -1: it is not. */
@@ -275,6 +281,8 @@ int syi_record_encode(const struct syi_config *config, const struct syi_shape *s
 int syi_record_decode_step(const struct syi_config *config, const struct syi_shape *shape,
                            struct syi_model *model, struct syi_program **program,
                            struct sy_error *err) SYI_MUST_CHECK;
+/* Records copy `number` of the model, made of the tensors `part`: a carry tensor with role COPY. */
+void syi_record_copy(struct syi_program *p, const struct syi_model *model, uint32_t number, const int *part);
 /* Writes the copies that programs recorded before with the same model read; to be run when parameters have
  * changed. Empty where model->n_copies is 0. */
 int syi_record_weights(const struct syi_config *config, const struct syi_shape *shape,

@@ -320,6 +320,7 @@ int syi_record_grad(const struct syi_config *config, const struct syi_shape *sha
     status = syi_program_status(b.p, err);
     if (!status) status = syi_model_sort(b.model, err);
     if (!status) status = store_gradients(&b, loss, next, err);
+    if (!status) status = syi_keep_copies(&b, err);
     return end_recorded(&b, status, recorded, err);
 }
 
@@ -415,10 +416,24 @@ int syi_record_decode_step(const struct syi_config *config, const struct syi_sha
     return end(&b, SY_OK, program, err);
 }
 
-/* One copy; tensor: [parameters by id], -1 where there is none yet; param: by id. */
-static void record_copy(struct syi_build *b, const struct syi_copy *copy, const struct syi_param **param,
-                        int *tensor)
+void syi_record_copy(struct syi_program *p, const struct syi_model *model, uint32_t number, const int *part)
 {
+    const struct syi_copy *copy = &model->copy[number];
+    SYI_AT(p);
+    int to = copy->how == SYI_COPIED_PANELS_NT ? syi_lay_out_nt(p, part[0])
+             : copy->how == SYI_COPIED_PANELS  ? syi_lay_out(p, copy->n, part)
+             : copy->n == 1                    ? syi_cast(p, part[0], SY_BF16)
+                                               : syi_as(p, syi_pack(p, copy->n, part), SY_BF16);
+    if (to < 0) return;
+    syi_tensor_rename(p, to, copy->name);
+    p->tensor[to].kind = SYI_CARRY;
+    syi_role_set(p, to, SYI_ROLE_COPY, number);
+}
+
+/* One copy; tensor: [parameters by id], -1 where there is none yet; param: by id. */
+static void record_copy(struct syi_build *b, uint32_t number, const struct syi_param **param, int *tensor)
+{
+    const struct syi_copy *copy = &b->model->copy[number];
     int part[3] = {0};
     for (int k = 0; k < copy->n; k++) {
         uint32_t id = copy->part[k];
@@ -429,15 +444,7 @@ static void record_copy(struct syi_build *b, const struct syi_copy *copy, const 
                 SYI_ROLE_PARAMETER, id);
         part[k] = tensor[id];
     }
-    SYI_AT(b->p);
-    int to = copy->how == SYI_COPIED_PANELS_NT ? syi_lay_out_nt(b->p, part[0])
-             : copy->how == SYI_COPIED_PANELS  ? syi_lay_out(b->p, copy->n, part)
-             : copy->n == 1                    ? syi_cast(b->p, part[0], SY_BF16)
-                                               : syi_as(b->p, syi_pack(b->p, copy->n, part), SY_BF16);
-    if (to < 0) return;
-    syi_tensor_rename(b->p, to, copy->name);
-    b->p->tensor[to].kind = SYI_CARRY;
-    syi_role_set(b->p, to, SYI_ROLE_COPY, (uint32_t)(copy - b->model->copy));
+    syi_record_copy(b->p, b->model, number, part);
 }
 
 static int record_copies(struct syi_build *b, struct sy_error *err)
@@ -450,8 +457,8 @@ static int record_copies(struct syi_build *b, struct sy_error *err)
         param[model->param[i].id] = &model->param[i];
         tensor[i] = -1;
     }
-    for (size_t i = 0; !status && !b->p->status && i < model->n_copies; i++)
-        record_copy(b, &model->copy[i], param, tensor);
+    for (uint32_t i = 0; !status && !b->p->status && i < model->n_copies; i++)
+        record_copy(b, i, param, tensor);
     syi_free(param);
     syi_free(tensor);
     return status;

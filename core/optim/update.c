@@ -9,6 +9,7 @@
 #include "base/compat.h"
 #include "model/model.h"
 #include "optim/optim.h"
+#include "optim/weight_copies.h"
 #include "optim/weight_metrics.h"
 #include "program/record.h"
 
@@ -28,6 +29,7 @@ struct update {
     struct syi_chain *chains; /* [parts] */
     struct target *target;    /* [n] in the order of the parameters' names */
     size_t n;
+    struct syi_weight_copies copies;
     int clip; /* [1]: factor on every gradient; -1: none */
     int ok;   /* [1]: 0 where nothing may be written */
 };
@@ -163,11 +165,12 @@ static int enter(void *arg, int i)
 }
 
 /* Puts the new weights in the place of the old, or keeps these (value -1). */
-static void put(const struct update *u, struct target *t, int value)
+static void put(struct update *u, struct target *t, int value)
 {
     if (u->options->weigh)
         syi_weigh_change(u->p, &t->weighed, t->parameter, value < 0 ? t->parameter : value);
     if (value >= 0) syi_store(u->p, value, t->parameter);
+    if (value >= 0) syi_weight_copies_follow(&u->copies, u->p, t->param->id);
     if (u->options->weigh) syi_weigh_blocks(u->p, &t->weighed);
 }
 
@@ -180,11 +183,15 @@ static void leave(void *arg, int i, int update)
     put(part->u, part->of[i], syi_map3(p, SY_MAP_SELECT, part->group.ok, moved, part->tensor[i]));
 }
 
+static int moves_part(const struct update *u, int i)
+{
+    return i >= 0 && u->chains[i].options->name != SYI_OPTIMIZER_NONE;
+}
+
 static int update_part(struct update *u, int i, struct sy_error *err)
 {
     struct part part;
-    int status = collect(u, i, &part, err);
-    int moves = part.group.chain->options->name != SYI_OPTIMIZER_NONE;
+    int status = collect(u, i, &part, err), moves = moves_part(u, i);
     if (!status && part.group.n && moves) syi_record_chain(&part.group, enter, leave, &part);
     for (int k = 0; !status && !moves && k < part.group.n; k++) put(u, part.of[k], -1);
     free_part(&part);
@@ -236,6 +243,21 @@ static int record(struct update *u, struct sy_error *err)
     return status;
 }
 
+/* Which copies follow which parameters. */
+static int await_copies(struct update *u, struct sy_error *err)
+{
+    const struct syi_config *config = u->options->config;
+    uint8_t *moved = syi_alloc(u->n + 1, err);
+    if (!moved) return SY_ENOMEM;
+    for (size_t i = 0; i < u->n; i++) {
+        const struct syi_param *param = u->target[i].param;
+        moved[param->id] = (uint8_t)moves_part(u, syi_optimizer_of(config, param->name));
+    }
+    int status = syi_weight_copies_new(&u->copies, u->options->model, u->p, moved, err);
+    syi_free(moved);
+    return status;
+}
+
 /* Tensors of the parameters and of what comes in, then the program. */
 static int fill(struct update *u, struct sy_error *err)
 {
@@ -245,7 +267,8 @@ static int fill(struct update *u, struct sy_error *err)
     u->chains = syi_chains_make(u->options->config, err);
     if (!u->target || !u->chains) return err->code;
     for (size_t i = 0; i < u->n; i++) u->target[i] = target_of(u, &model->param[i]);
-    int status = record(u, err);
+    int status = await_copies(u, err);
+    if (!status) status = record(u, err);
     if (!status) status = syi_program_status(u->p, err);
     return status ? status : syi_program_check(u->p, "record", err);
 }
@@ -258,6 +281,7 @@ int syi_record_update(const struct syi_update_options *options, struct syi_progr
     if (!status) status = syi_program_new(options->weigh ? "update_metrics" : "update", &u.p, err);
     if (status) return status;
     status = fill(&u, err);
+    syi_weight_copies_free(&u.copies);
     syi_free(u.target);
     syi_chains_free(u.chains, options->config->optimizer.n);
     if (status)

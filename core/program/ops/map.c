@@ -270,8 +270,11 @@ static int check_map(struct syi_check *c)
 static int check_blocks(struct syi_check *c, int out)
 {
     const struct syi_tensor *x = syi_check_in(c, 0), *y = syi_check_out(c, out);
-    if (x->rank != y->rank || x->dtype != SY_F32 || y->dtype != SY_F32)
-        return syi_check_bad(c, "output %d has another rank than input 0, or is not float32", out);
+    const struct sy_attr_map *attr = syi_program_attr(c->program, c->op);
+    int stored = attr->stored >> out & 1;
+    if (x->rank != y->rank || x->dtype != SY_F32 || (y->dtype != SY_F32 && !stored))
+        return syi_check_bad(c, "output %d has another rank than input 0, or is a sum that is not float32",
+                             out);
     for (int i = 0; i < x->rank; i++) {
         int64_t leaf = x->dim[i] / y->dim[i], last = x->rank - 1;
         if (leaf * y->dim[i] != x->dim[i] || (i < last - 1 && leaf > 1) ||

@@ -66,6 +66,11 @@ void syi_engine_routing(const struct syi_engine *e, int layer, int expert, int64
     *kept = count[1];
 }
 
+void syi_engine_weights_written(struct syi_engine *e)
+{
+    e->stale = e->stale_kept = 1;
+}
+
 /* State that begins as the parameter: the same numbers, of the share that this rank has of it. */
 static void begin_as(struct syi_engine *e, enum syi_role role, const struct syi_param *param, uint64_t seed)
 {
@@ -84,7 +89,7 @@ int syi_engine_init(struct syi_engine *e, uint64_t seed, struct sy_error *err)
         begin_as(e, SYI_ROLE_ITERATE, param, seed);
     }
     e->averaged = 0;
-    e->stale = 1;
+    syi_engine_weights_written(e);
     return syi_session_upload(e->session, SYI_PERSIST, err);
 }
 
@@ -92,7 +97,7 @@ static int exchange(struct syi_engine *e, int averaged, struct sy_error *err)
 {
     if (e->exchanging < 0 || e->averaged == averaged) return SY_OK;
     e->averaged = averaged;
-    e->stale = 1;
+    syi_engine_weights_written(e);
     return syi_session_run(e->session, e->exchanging, err);
 }
 
@@ -104,7 +109,7 @@ int syi_engine_average(struct syi_engine *e, struct sy_error *err)
 void syi_engine_params_changed(struct syi_engine *e)
 {
     e->averaged = 1;
-    e->stale = 1;
+    syi_engine_weights_written(e);
 }
 
 int syi_engine_copy_weights(struct syi_engine *e, struct sy_error *err)
@@ -112,6 +117,7 @@ int syi_engine_copy_weights(struct syi_engine *e, struct sy_error *err)
     if (!e->stale || e->copying < 0) return SY_OK;
     int status = syi_session_run(e->session, e->copying, err);
     e->stale = status != SY_OK;
+    if (!status) e->stale_kept = 0;
     return status;
 }
 
@@ -253,6 +259,13 @@ static void put_directions(struct syi_engine *e)
     }
 }
 
+/* Those that training moves, and their copies: an evaluation may have had others. */
+static int take_back_weights(struct syi_engine *e, struct sy_error *err)
+{
+    int status = exchange(e, 0, err);
+    return !status && e->stale_kept && e->model.keeps_copies ? syi_engine_copy_weights(e, err) : status;
+}
+
 /* Gradients of microbatch m, added to those of the ones before; part: what it counts of the whole batch. */
 static int run_gradients(struct syi_engine *e, const struct syi_batch *batch, int64_t step, int64_t m,
                          const struct syi_norms *norms, struct syi_norms *part, struct sy_error *err)
@@ -271,7 +284,7 @@ int syi_engine_gradients(struct syi_engine *e, const struct syi_batch *batch, in
                          struct sy_error *err)
 {
     struct syi_norms norms = syi_engine_norms(e, batch, 0, batch->rows), part;
-    int status = exchange(e, 0, err);
+    int status = take_back_weights(e, err);
     for (int64_t m = 0; !status && m < e->config.train.microbatches; m++)
         status = run_gradients(e, batch, step, m, &norms, &part, err);
     return status;
@@ -287,7 +300,7 @@ int syi_engine_step(struct syi_engine *e, const struct syi_batch *batch, int64_t
     e->places = bound->places;
     if (e->n_moe)
         memset(e->counts, 0, (size_t)e->n_moe * (size_t)e->config.moe.num_experts * 2 * sizeof *e->counts);
-    int status = exchange(e, 0, err);
+    int status = take_back_weights(e, err);
     if (status) return status;
     for (int64_t m = 0; m < e->config.train.microbatches; m++) {
         struct syi_norms part;

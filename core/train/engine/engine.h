@@ -43,6 +43,9 @@ int syi_engine_beside(const struct syi_engine *lender, const struct syi_rank *ra
                       const struct syi_config *config, int use, struct syi_engine **engine,
                       struct sy_error *err) SYI_MUST_CHECK;
 void syi_engine_free(struct syi_engine *engine);
+/* Which copies of weights the programs of a model keep, to be said before any is recorded. An engine does so itself. */
+void syi_engine_choose_copies(const struct syi_config *config, const struct syi_backend *backend,
+                              struct syi_model *model);
 /* The longest bucket's program, or NULL where this use has none. */
 const struct syi_program *syi_engine_program(const struct syi_engine *engine, enum syi_which which);
 /* What memory.budget costs that program; NULL where this use has none. */

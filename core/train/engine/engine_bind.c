@@ -277,6 +277,15 @@ static int check_examples(const struct syi_engine *e, struct sy_error *err)
     return SY_OK;
 }
 
+/* Copies that last take memory all the time. With ZeRO 3 a rank has pieces of weights, which no panels fill. */
+void syi_engine_choose_copies(const struct syi_config *config, const struct syi_backend *backend,
+                              struct syi_model *model)
+{
+    int whole = config->mesh.zero < 3;
+    model->panels = whole && syi_backend_has_panels(backend);
+    model->keeps_copies = whole && !config->memory.budget;
+}
+
 static int make(const struct syi_config *config, const struct syi_rank *rank, int use,
                 const struct syi_engine *lender, int plan_only, struct syi_engine **engine,
                 struct sy_error *err)
@@ -286,9 +295,9 @@ static int make(const struct syi_config *config, const struct syi_rank *rank, in
     e->config = *config;
     e->rank = *rank;
     e->use = use;
-    e->stale = 1;
+    syi_engine_weights_written(e);
     e->rate_factor = 1;
-    e->model.panels = syi_backend_has_panels(rank->backend);
+    syi_engine_choose_copies(config, rank->backend, &e->model);
     e->n_buckets = syi_engine_buckets(config, e->bucket);
     e->train_rows = config->data.batch_size / config->train.microbatches;
     e->eval_rows = syi_config_decode_rows(config);

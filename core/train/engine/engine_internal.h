@@ -47,6 +47,7 @@ struct syi_engine {
     int weighing;                  /* program SYI_UPDATE_METRICS; -1: there is none */
     int averaged;                  /* 1: parameters are their averages now */
     int stale;                     /* 1: parameters have changed since program weights ran */
+    int stale_kept;                /* 1: and not by the update, which makes the copies that training reads */
     double rate_factor;            /* of all learning rates */
     int64_t train_rows, eval_rows; /* of a run of a program, over all ranks */
     int64_t groups;                /* routing groups of a microbatch */
@@ -75,6 +76,8 @@ struct syi_engine {
 /* engine.c: makes the copies of weights that eval, encode and decode_step read, where they are not those of
  * the parameters. */
 int syi_engine_copy_weights(struct syi_engine *engine, struct sy_error *err) SYI_MUST_CHECK;
+/* Parameters have been written from outside the update. */
+void syi_engine_weights_written(struct syi_engine *engine);
 
 /* engine.c: the programs of a step's gradients by themselves; the numbers of the step stay as they are. */
 int syi_engine_gradients(struct syi_engine *engine, const struct syi_batch *batch, int64_t step,

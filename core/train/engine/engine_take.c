@@ -39,7 +39,7 @@ int syi_engine_take(struct syi_engine *e, const struct syi_engine *from, struct 
     if (!status) status = copy_tensors(e->session, from->session, err);
     if (!status) status = syi_session_upload(e->session, SYI_PERSIST, err);
     e->averaged = from->averaged;
-    e->stale = 1;
+    syi_engine_weights_written(e);
     e->rate_factor = from->rate_factor;
     return syi_comm_agree(e->rank.comm, status, err);
 }

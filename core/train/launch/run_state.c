@@ -3,8 +3,10 @@
 #include "config.h"
 
 #include <ctype.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "train/launch/run_lock.h"
 #include "train/launch/run_state.h"
@@ -13,19 +15,17 @@ enum {
     QUIET = 60
 }; /* seconds without a heartbeat, several of them, after which an owner elsewhere is doubted */
 
-/* The word of the status file; "" where there is none. */
+/* The word of the status file; "" where there is none. Takes no memory, for nothing here can fail. */
 static void read_word(const char *path, char *word, size_t bytes)
 {
-    char *file = syi_format("%s/status", path), *text = NULL;
-    size_t length;
-    word[0] = '\0';
-    if (file && !syi_file_read(file, &text, &length, NULL)) {
-        snprintf(word, bytes, "%s", text);
-        for (char *c = word; *c; c++)
-            if (!isgraph((unsigned char)*c)) *c = '\0';
-    }
-    syi_free(text);
-    syi_free(file);
+    int folder = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int file = folder < 0 ? -1 : openat(folder, "status", O_RDONLY | O_CLOEXEC);
+    ssize_t length = file < 0 ? 0 : read(file, word, bytes - 1);
+    word[length > 0 ? length : 0] = '\0';
+    for (char *c = word; *c; c++)
+        if (!isgraph((unsigned char)*c)) *c = '\0';
+    if (file >= 0) close(file);
+    if (folder >= 0) close(folder);
 }
 
 static void describe_owner(const struct syi_lock_state *lock, struct syi_run_state *state)
