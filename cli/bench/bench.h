@@ -171,10 +171,11 @@ struct bench_trial {
 int bench_try(const struct bench_micro *micro, const struct bench_trial *trial, struct bench_times *times,
               struct bench_rows *rows, struct sy_error *err) SYI_MUST_CHECK;
 
-/* optimizer.c: a trial of the update of some parameters. */
+/* optimizer.c: a trial of the update of some parameters. whole: with all that a step may want besides, the norm from the
+ * gradients and metrics of the weights. */
 struct syi_model;
 int bench_update_trial(const struct bench_micro *micro, const struct syi_model *model,
-                       const struct syi_config *config, struct bench_trial *trial,
+                       const struct syi_config *config, int whole, struct bench_trial *trial,
                        struct sy_error *err) SYI_MUST_CHECK;
 
 /* One of the benchmarks of a few ops; prints to micro->out. */

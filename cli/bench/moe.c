@@ -135,7 +135,7 @@ static int measure_update(struct layer *l, const struct bench_micro *micro, stru
     struct bench_trial trial;
     struct bench_times times;
     struct bench_rows rows;
-    int status = bench_update_trial(micro, &l->model, &l->config, &trial, err);
+    int status = bench_update_trial(micro, &l->model, &l->config, 0, &trial, err);
     if (!status) status = bench_try(micro, &trial, &times, &rows, err);
     if (status) return status;
     l->update = times.min;

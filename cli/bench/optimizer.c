@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* bench optimizer: the update program of many matrices, under each named optimizer, beside a loop that reads and writes as
  * much memory as AdamW has to and computes next to nothing. The least traffic of an optimizer reads gradients, weights and
- * state once and writes weights and state once. The norm of all gradients is made of blocks that come with them, as in training. */
+ * state once and writes weights and state once. The norm of all gradients is made of blocks that come with them, as in
+ * training. A last row has AdamW with all that a step may want besides: the norm from the gradients, which are read twice then,
+ * metrics of the weights, and their copies in bfloat16. */
 #include "config.h"
 
 #include <math.h>
@@ -25,12 +27,13 @@ static void fill(void *arg, struct syi_session *session)
 }
 
 int bench_update_trial(const struct bench_micro *micro, const struct syi_model *model,
-                       const struct syi_config *config, struct bench_trial *trial, struct sy_error *err)
+                       const struct syi_config *config, int whole, struct bench_trial *trial,
+                       struct sy_error *err)
 {
     struct syi_shape rows = {.rows = 1, .longest_length = 1, .shortest_length = 1};
     uint32_t leaf_count[SYI_AXIS_COUNT];
     const struct syi_update_options options = {
-        .config = config, .model = model, .leaf_count = leaf_count, .carried = 1};
+        .config = config, .model = model, .leaf_count = leaf_count, .carried = !whole, .weigh = whole};
     syi_leaves(config, &rows, leaf_count);
     trial->fill = fill;
     trial->arg = (void *)micro;
@@ -106,6 +109,17 @@ static struct syi_param *make_matrices(const int64_t *shape, struct sy_error *er
     return param;
 }
 
+/* The model with a copy in bfloat16 of each matrix, which its programs of gradients are said to read. */
+static struct syi_copy *make_copies(const struct syi_model *model, struct sy_error *err)
+{
+    struct syi_copy *copy = syi_alloc(model->n * sizeof *copy, err);
+    for (uint32_t i = 0; copy && i < model->n; i++) {
+        copy[i] = (struct syi_copy){.trained = 1, .n = 1, .part = {i}};
+        snprintf(copy[i].name, sizeof copy[i].name, "bf16/%s", model->param[i].name);
+    }
+    return copy;
+}
+
 /* Elements of state of a program. */
 static double state_elements(const struct syi_program *p)
 {
@@ -115,10 +129,12 @@ static double state_elements(const struct syi_program *p)
     return n;
 }
 
-static int measure(struct bench_micro *micro, const struct syi_model *model, const int64_t *shape,
+/* A row. whole: with all that a step may want besides. */
+static int measure(struct bench_micro *micro, const struct syi_model *model, const int64_t *shape, int whole,
                    double stream, struct sy_error *err)
 {
-    const char *name = syi_optimizer_info(micro->config.optimizer.part[0].name)->name;
+    const char *name =
+        whole ? "adamw_norm_metrics_copies" : syi_optimizer_info(micro->config.optimizer.part[0].name)->name;
     struct syi_config *c = syi_config_copy(&micro->config, err);
     struct bench_trial trial;
     struct bench_times times;
@@ -126,11 +142,12 @@ static int measure(struct bench_micro *micro, const struct syi_model *model, con
     if (!c) return SY_ENOMEM;
     c->model.d_model = shape[1];
     c->model.d_ff = shape[2];
-    int status = bench_update_trial(micro, model, c, &trial, err);
+    int status = bench_update_trial(micro, model, c, whole, &trial, err);
     syi_free(c);
     if (status) return status;
     double elements = (double)(shape[0] * shape[1] * shape[2]);
     double least = sizeof(float) * (3 * elements + 2 * state_elements(trial.program)), moved = 0;
+    if (whole) least += (sizeof(float) + sizeof(uint16_t)) * elements;
     status = bench_try(micro, &trial, &times, &rows, err);
     if (status) return status;
     for (size_t i = 0; i < rows.n; i++) moved += rows.row[i].bytes / (double)rows.runs;
@@ -147,19 +164,32 @@ static int measure(struct bench_micro *micro, const struct syi_model *model, con
     return SY_OK;
 }
 
+/* AdamW with all that a step may want besides. */
+static int measure_whole(struct bench_micro *micro, const struct syi_model *model, const int64_t *shape,
+                         double stream, struct sy_error *err)
+{
+    struct syi_model copied = *model;
+    copied.copy = make_copies(model, err);
+    copied.n_copies = model->n;
+    micro->config.optimizer.part[0].name = SYI_OPTIMIZER_ADAMW;
+    int status = copied.copy ? measure(micro, &copied, shape, 1, stream, err) : SY_ENOMEM;
+    syi_free(copied.copy);
+    return status;
+}
+
 /* Of all that need no further keys; a given one alone. */
 static int measure_all(struct bench_micro *micro, const struct syi_model *model, const int64_t *shape,
                        double stream, struct sy_error *err)
 {
     struct syi_optimizer_part *part = &micro->config.optimizer.part[0];
     int chosen = part->name != SYI_OPTIMIZER_ADAMW || micro->config.optimizer.n > 1, status = SY_OK;
-    if (chosen) return measure(micro, model, shape, stream, err);
+    if (chosen) return measure(micro, model, shape, 0, stream, err);
     for (int name = 0; name < SYI_OPTIMIZER_CHAIN && !status; name++) {
         if (name == SYI_OPTIMIZER_DPSGD) continue;
         part->name = name;
-        status = measure(micro, model, shape, stream, err);
+        status = measure(micro, model, shape, 0, stream, err);
     }
-    return status;
+    return status ? status : measure_whole(micro, model, shape, stream, err);
 }
 
 static int run(struct bench_micro *micro, struct sy_error *err)
