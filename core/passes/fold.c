@@ -409,7 +409,7 @@ static int gathers_over(const struct pass *pass, const struct syi_op *op)
     int stays = 0, whole = -1;
     if (attr_of(pass, op)->rng != 255 || (shape->rank && shape->dim[shape->rank - 1] == 1)) return -1;
     for (int o = 0; o < op->n_out; o++) {
-        if (p->tensor[op->out[o]].dtype != SY_F32) return -1;
+        if (p->tensor[op->out[o]].dtype != SY_F32 && p->tensor[op->out[o]].kind == SYI_TEMP) return -1;
         stays |= p->tensor[op->out[o]].kind != SYI_TEMP;
     }
     for (int i = op->n_in - 1; i >= 0; i--) {
@@ -434,7 +434,7 @@ static int may_gather(const struct pass *pass, size_t first, size_t at)
     struct syi_op with = *map;
     if (pass->gone[at] || (!is_block_sum(op) && op->op != SY_OP_BLOCK_MAX)) return 0;
     if (output_of(map, op->in[0]) < 0 || map->n_out == SY_MAX_OUT || !are_blocks_narrow(pass, op)) return 0;
-    if (p->tensor[op->out[0]].dtype != SY_F32) return 0;
+    if (p->tensor[op->in[0]].dtype != SY_F32 || p->tensor[op->out[0]].dtype != SY_F32) return 0;
     with.in[0] = map->out[0]; /* of the whole shape */
     with.out[with.n_out++] = op->out[0];
     return common_columns(p, &with, 1) && may_move(pass, first + 1, at);

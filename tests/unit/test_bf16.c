@@ -61,19 +61,9 @@ static void half_in(struct kh *k, int rank, int a, int b, int c, int d)
         x[i] = syi_bf16_from_float(kh_random() % 50 ? kh_uniform(-2, 2) : kh_uniform(0, 1) * 1e-38f);
 }
 
-/* Every kernel that is listed for these dtypes. */
 static void check(struct kh *k, int in, int out, const char *what)
 {
-    const uint32_t features = kh_features() & ~(uint32_t)SYCPU_AVX512_BF16; /* other bits: test_gemm_bf16.c */
-    const struct sy_kernel *kernel;
-    uint64_t at = 0;
-    void *want[SY_MAX_OUT];
-    kh_run(k, kh_portable(k->op, in, out), 1, want, what);
-    for (int i = 0; i < k->n_out; i++) k->want[i] = want[i];
-    while ((kernel = kh_next(k->op, in, out, features, &at)))
-        for (int threads = 1; threads <= 3; threads += 2) kh_compare(k, kernel, threads, what);
-    kh_compare_device(k, kh_device(), in, out, what);
-    for (int i = 0; i < k->n_out; i++) kh_free_guarded(want[i]), k->want[i] = NULL;
+    kh_check_as(k, in, out, what);
     kh_end(k);
 }
 

@@ -140,10 +140,22 @@ static void whole_in(struct kh *k, int kind, const int *s, int of_experts)
         kh_in(k, SY_F32, 2, rows ? s[1] : 1, columns ? s[2] : 1);
 }
 
-/* Of s[0] x s[1] x s[2] elements. */
+/* One more output, in bfloat16: what the last one that is stored holds. 0: there is none, or no room. */
+static int add_copy(struct whole *w)
+{
+    int last = -1;
+    for (int o = 0; o < w->n_out; o++)
+        if (!(w->sums >> o & 1)) last = o;
+    if (last < 0 || w->n_out == SY_MAX_OUT) return 0;
+    whole_out(w, w->n_out++, w->p.map.out_register[last], STORE, 0);
+    return 1;
+}
+
+/* Of s[0] x s[1] x s[2] elements. in_place: output 0 over input 0, and a copy. */
 static void check_whole(struct whole *w, const int *s, int high, int wide, int in_place)
 {
     struct kh k;
+    int copied = in_place && add_copy(w);
     cr_assert(w->kinds == w->n_in && w->instrs == w->n_instr && w->outs == w->n_out);
     w->p.map.n_instr = (uint16_t)w->n_instr;
     w->p.map.rng = 255;
@@ -153,13 +165,18 @@ static void check_whole(struct whole *w, const int *s, int high, int wide, int i
     for (int o = 0; o < w->n_out; o++) {
         int rows = w->sums >> o & 1 ? s[1] / high : s[1];
         int columns = (w->sums & ~w->narrow) >> o & 1 ? s[2] / wide : s[2];
+        enum sy_dtype dtype = copied && o == w->n_out - 1 ? SY_BF16 : SY_F32;
         if (s[0] > 1)
-            kh_out(&k, SY_F32, 3, s[0], rows, columns);
+            kh_out(&k, dtype, 3, s[0], rows, columns);
         else
-            kh_out(&k, SY_F32, 2, rows, columns);
+            kh_out(&k, dtype, 2, rows, columns);
     }
     k.in_place = in_place && w->kind[0] == MAP_FULL && !(w->sums & 1);
-    kh_check(&k, w->sums ? "sums compiled whole" : "compiled whole");
+    const char *what = w->sums ? "sums compiled whole" : "compiled whole";
+    if (copied)
+        kh_check_as(&k, SY_F32, SY_BF16, what);
+    else
+        kh_check(&k, what);
     kh_end(&k);
 }
 
@@ -195,8 +212,8 @@ Test(map, compiled_whole)
 /* ---- map_sums ---- */
 
 /* Sums and sums of squares of the columns, rows and squares of (a * b + row's value) * column's, of a itself and of a
- * constant, and largest magnitudes; blocks of `high` x `wide`. One output is stored. */
-static void check_sums(int rank, int experts, int rows, int columns, int high, int wide)
+ * constant, and largest magnitudes; blocks of `high` x `wide`. One output is stored, in `dtype`. */
+static void check_sums(enum sy_dtype dtype, int rank, int experts, int rows, int columns, int high, int wide)
 {
     union program p = {.map = {.n_instr = 4,
                                .out_register = {6, 6, 7, 0, 4, 6, 6, 7},
@@ -222,21 +239,27 @@ static void check_sums(int rank, int experts, int rows, int columns, int high, i
     kh_out(&k, SY_F32, DIMS(experts, rows / high, columns));
     kh_out(&k, SY_F32, DIMS(experts, rows / high, columns));
     kh_out(&k, SY_F32, DIMS(experts, rows / high, columns / wide));
-    kh_out(&k, SY_F32, DIMS(experts, rows, columns));
+    kh_out(&k, dtype, DIMS(experts, rows, columns));
 #undef DIMS
-    kh_check(&k, "map_sums");
+    if (dtype == SY_F32)
+        kh_check(&k, "map_sums");
+    else
+        kh_check_as(&k, SY_F32, dtype, "map_sums");
     kh_end(&k);
 }
 
 Test(map, sums_of_blocks)
 {
-    check_sums(2, 1, 64, 64, 64, 64);
-    check_sums(2, 1, 6, 48, 3, 12);
-    check_sums(2, 1, 1, 700, 1, 7);
-    check_sums(2, 1, 128, 1100, 32, 100);
-    check_sums(2, 1, 12, 512, 4, 512);
-    check_sums(3, 5, 8, 24, 4, 8);
-    check_sums(3, 2, 3, 2048, 3, 16);
+    for (int i = 0; i < 2; i++) {
+        enum sy_dtype dtype = i ? SY_BF16 : SY_F32;
+        check_sums(dtype, 2, 1, 64, 64, 64, 64);
+        check_sums(dtype, 2, 1, 6, 48, 3, 12);
+        check_sums(dtype, 2, 1, 1, 700, 1, 7);
+        check_sums(dtype, 2, 1, 128, 1100, 32, 100);
+        check_sums(dtype, 2, 1, 12, 512, 4, 512);
+        check_sums(dtype, 3, 5, 8, 24, 4, 8);
+        check_sums(dtype, 3, 2, 3, 2048, 3, 16);
+    }
 }
 
 /* An output that stores an input, a register stored twice, a constant stored, an input read after output 0 is
