@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/base.h"
+#include "base/interrupt.h"
 
 /* Reads until the end, not until st_size: pipes and files under /proc report no size. */
 static int read_all(int fd, const char *path, char **text, size_t *bytes, struct sy_error *err)
@@ -77,6 +77,8 @@ int syi_write_all(int fd, const char *path, const void *data, size_t bytes, stru
 {
     const char *at = data;
     while (bytes) {
+        int status = syi_interrupted(err);
+        if (status) return status;
         ssize_t put = write(fd, at, bytes);
         if (put < 0 && errno == EINTR) continue;
         if (put < 0) return syi_error_system(err, "cannot write %s", path);
