@@ -36,10 +36,10 @@ static struct syi_shape bucket_shape(const struct syi_config *c, const struct sy
                               .target_length = now->target_length,
                               .packed = which <= SYI_UPDATE_METRICS && c->data.pack};
     if (which >= SYI_ENCODE) {
-        int64_t sequences = syi_engine_sequences(c);
+        int64_t sequences = syi_engine_sequences(&c->decode);
         shape.beams = sequences > 1 ? sequences : 0;
         shape.rows *= sequences;
-        shape.sampling = syi_engine_samples(c);
+        shape.sampling = syi_engine_samples(&c->decode);
         shape.target_length = c->decode.max_length ? c->decode.max_length : c->data.max_target_length;
     }
     shape.longest_length =
@@ -301,7 +301,7 @@ static int make(const struct syi_config *config, const struct syi_rank *rank, in
     if (!status) status = bind(e, lender, plan_only, err);
     if (!status && !plan_only) status = take_buffers(e, err);
     if (!status && !plan_only && (use & SYI_USE_DECODE)) status = take_end(e, err);
-    if (!status && !plan_only && (use & SYI_USE_DECODE) && syi_engine_searches(config))
+    if (!status && !plan_only && (use & SYI_USE_DECODE) && syi_engine_searches(&config->decode))
         status = syi_engine_decode_open(e, err);
     if (status)
         syi_engine_free(e);
