@@ -215,8 +215,10 @@ static int bind(struct syi_engine *e, const struct syi_engine *lender, int plan_
     if (!status && (e->use & SYI_USE_TRAIN) && syi_chains_average(e->chains, e->config.optimizer.n))
         status = add(e, SYI_EXCHANGE, 0, &e->exchanging, err);
     int again = (e->use & SYI_USE_TOGETHER) != 0; /* the run has had one of the same model */
-    if (!status && (e->use & SYI_USE_TRAIN) && e->rank.comm->rank == 0 && !again)
+    if (!status && (e->use & SYI_USE_TRAIN) && e->rank.comm->rank == 0 && !again) {
         syi_warn_of_patterns(&e->config, &e->model);
+        syi_warn_of_chains(&e->config);
+    }
     if (!status && e->model.n_copies) status = add(e, SYI_WEIGHTS, 0, &e->copying, err);
     if (!status) status = syi_session_bind(e->session, err);
     return status ? status : find_tensors(e, err);
