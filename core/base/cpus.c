@@ -71,13 +71,11 @@ int syi_cpu_count(void)
 /* What the first line that begins with the key has after it; "": there is none. */
 static void find_line(const char *path, const char *key, char *text, size_t bytes)
 {
-    char line[PATH_BYTES];
-    FILE *file = fopen(path, "r");
+    char begin[16384], *rest;
     text[0] = '\0';
-    if (!file) return;
-    while (!text[0] && fgets(line, sizeof(line), file))
+    if (!syi_file_begin(path, begin, sizeof(begin))) return;
+    for (char *line = strtok_r(begin, "\n", &rest); line && !text[0]; line = strtok_r(NULL, "\n", &rest))
         if (!strncmp(line, key, strlen(key))) snprintf(text, bytes, "%s", line + strlen(key));
-    fclose(file);
 }
 
 void syi_cpu_set_text(char *text, size_t bytes)
@@ -89,7 +87,6 @@ void syi_cpu_name(char *name, size_t bytes)
 {
     char text[256];
     find_line("/proc/cpuinfo", "model name", text, sizeof(text));
-    text[strcspn(text, "\n")] = '\0';
     snprintf(name, bytes, "%s", text + strspn(text, "\t :"));
 }
 

@@ -71,6 +71,16 @@ int syi_file_read_regular(const char *path, size_t most, char **text, size_t *by
     return status;
 }
 
+int syi_file_begin(const char *path, char *text, size_t bytes)
+{
+    size_t n = 0;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int status = fd < 0 ? SY_ENOENT : syi_read_at(fd, path, 0, text, bytes - 1, &n, NULL);
+    if (fd >= 0) close(fd);
+    text[n] = '\0';
+    return !status;
+}
+
 struct syi_file_id syi_file_identify(const char *text, size_t bytes)
 {
     struct syi_file_id id = {.bytes = (int64_t)bytes, .lines = bytes && text[bytes - 1] != '\n'};
