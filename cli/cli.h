@@ -119,6 +119,15 @@ int cli_usage(const struct sy_error *err);                /* prints it; CLI_USAG
 void cli_error_hold(int on);      /* 1: from now on the last message is kept, not printed: of ranks above 0 */
 const char *cli_error_last(void); /* without the program's name; "" when there was none */
 
+/* stop.c: signals that ask for an end. */
+/* From now on SIGINT, SIGTERM, SIGHUP and n further signals call ask, in a signal handler, and do nothing else; a second SIGINT
+ * or SIGTERM ends the process. */
+void cli_catch_stop(void (*ask)(void), const int *further, size_t n);
+/* For commands that make something whole or not at all: the signals are noted by syi_interrupt. */
+void cli_catch_interrupts(void);
+/* cli_fail, after which the process ends by the signal if that was why it failed, as its caller may want to know. */
+int cli_fail_or_stop(const struct sy_error *err);
+
 /* environment.c: warns of variables SWITCHYARD_* that nothing reads. */
 void cli_check_environment(void);
 /* Calls fn for every SWITCHYARD_* that is set. nearest: NULL, or, of a name that means nothing, the one most

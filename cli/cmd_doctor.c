@@ -27,7 +27,6 @@ static void no_log(void *arg, enum sy_log_level level, const char *line)
 static int run_json(struct doctor *d, const struct cli_options *o)
 {
     struct syi_text text = {0};
-    struct sy_error err = {0};
     d->json = &text;
     syi_json_begin(&d->writer, &text);
     syi_json_open(&d->writer, '{');
@@ -40,10 +39,11 @@ static int run_json(struct doctor *d, const struct cli_options *o)
     syi_json_put_key_integer(&d->writer, "notes", d->notes);
     syi_json_put_key_integer(&d->writer, "problems", d->problems);
     syi_json_close(&d->writer, '}');
-    int status = syi_text_status(&text, &err);
+    int status = syi_text_status(&text, &d->lost);
+    if (!status) status = d->lost.code;
     if (!status) puts(text.data);
     syi_text_free(&text);
-    if (status) return cli_fail(&err);
+    if (status) return cli_fail(&d->lost);
     return d->problems ? CLI_FAILED : CLI_DONE;
 }
 
@@ -53,6 +53,7 @@ int cli_doctor(const struct cli_options *o)
     sy_log_set(no_log, NULL);
     if (o->json) return run_json(&doctor, o);
     look(&doctor, o);
+    if (doctor.lost.code) return cli_fail(&doctor.lost);
     if (!doctor.problems) {
         printf("Nothing here prevents training.\n");
         return CLI_DONE;

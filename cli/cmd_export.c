@@ -23,11 +23,12 @@ int cli_export(const struct cli_options *o)
         return cli_usage(&err);
     }
     cli_log_to_stderr(o->quiet);
+    cli_catch_interrupts();
     status = syi_export_run(export, o->operand[0], o->checkpoint, o->format, o->folder, &err);
     if (!status && !o->quiet)
         printf("%sstep %lld written to %s\n", export->said.data ? export->said.data : "",
                (long long)export->step, o->folder);
     syi_export_free(export);
     syi_free(export);
-    return status ? cli_fail(&err) : CLI_DONE;
+    return status ? cli_fail_or_stop(&err) : CLI_DONE;
 }

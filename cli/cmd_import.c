@@ -50,8 +50,9 @@ int cli_import(const struct cli_options *o)
         return cli_usage(&err);
     }
     cli_log_to_stderr(o->quiet);
+    cli_catch_interrupts();
     status = import_folder(o, import, &err);
     syi_import_close(import);
     syi_free(import);
-    return status ? cli_fail(&err) : CLI_DONE;
+    return status ? cli_fail_or_stop(&err) : CLI_DONE;
 }

@@ -27,7 +27,8 @@ int cli_pack(const struct cli_options *o)
     }
     if (read_weights(o, &pack.weights, &err)) return cli_usage(&err);
     cli_log_to_stderr(o->quiet);
-    if (syi_pack_run(&pack, o->output, &err)) return cli_fail(&err);
+    cli_catch_interrupts();
+    if (syi_pack_run(&pack, o->output, &err)) return cli_fail_or_stop(&err);
     if (!o->quiet)
         printf("step %lld, %lld weights, %llu bytes written to %s\n", (long long)pack.packed_step,
                (long long)pack.parameters, (unsigned long long)pack.bytes, o->output);

@@ -21,8 +21,7 @@
 #include "train/trainer/trainer.h"
 
 enum {
-    LOCK_WAIT = 60,    /* seconds, unless SWITCHYARD_LOCK_WAIT says otherwise */
-    SAME_REQUEST = 100 /* milliseconds */
+    LOCK_WAIT = 60 /* seconds, unless SWITCHYARD_LOCK_WAIT says otherwise */
 };
 
 /* Where a run directory that has no name yet will be: indexes of large files are kept beside it. */
@@ -30,32 +29,16 @@ static const char NEW_RUN[] = "runs/new";
 
 static atomic_int stop_requested;
 
-/* A second SIGINT or SIGTERM ends the process at once, but not one that comes so soon that it is the same request: `timeout`,
- * launchers and shells that forward a signal send it to the process and to its group. The others are sent repeatedly: by
- * batch systems, by a limit of processor time every second, by both the shell and the terminal that are closed. */
-static void on_signal(int number)
+static void request_stop(void)
 {
-    static atomic_llong asked; /* when the first came, in milliseconds; 0: not yet */
-    struct timespec time;
-    long long now, first = 0;
     atomic_store(&stop_requested, 1);
-    if (number != SIGINT && number != SIGTERM) return;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    now = time.tv_sec * 1000LL + time.tv_nsec / 1000000 + 1;
-    if (atomic_compare_exchange_strong(&asked, &first, now) || now - first < SAME_REQUEST) return;
-    signal(number, SIG_DFL);
-    raise(number);
 }
 
-/* SIGHUP stays ignored where it was, as nohup starts a program. */
 static void catch_signals(void)
 {
-    static const int numbers[] = {SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGXCPU, SIGHUP};
-    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART}, before;
-    sigemptyset(&action.sa_mask);
-    for (size_t i = 0; i < SYI_COUNT(numbers); i++)
-        if (numbers[i] != SIGHUP || (!sigaction(SIGHUP, NULL, &before) && before.sa_handler != SIG_IGN))
-            sigaction(numbers[i], &action, NULL);
+    /* the further ones are sent by batch systems and by limits of processor time */
+    static const int numbers[] = {SIGUSR1, SIGUSR2, SIGXCPU};
+    cli_catch_stop(request_stop, numbers, SYI_COUNT(numbers));
     /* Control-C ends `tee` too: a run whose reader is gone still saves. main() reports the loss. */
     signal(SIGPIPE, SIG_IGN);
 }

@@ -105,6 +105,10 @@ name = "chain"
 chain = ["clip_by_global_norm(1.0)", "scale_by_adam(b2=0.98)", "masked(add_decayed_weights(0.01), mask=['*kernel'])", "scale_by_learning_rate"]
 ```
 
+Refused is a chain where two transforms multiply by the learning rate (`scale_by_learning_rate`, `adafactor`,
+`scale_by_fromage`; each also turns the sign), unless each is `masked` by itself, and one that would divide 0 by 0. A chain in
+which nothing turns the sign climbs, which a warning says.
+
 A section with a name updates the parameters that `match` has, in its own way and, with `lr_factors`, at its own learning
 rate; `name = "none"` leaves them as they are, without state. `[optimizer]` updates all others where its `name` is written.
 Where it is not, they stay as they are, as under T5X's MultiOptimizer; only beside sections that all are `none` it is adamw:

@@ -120,7 +120,7 @@ static int make_run(struct making *m, const char *from, const char *to)
 {
     struct sy_error err = {0};
     struct run_making r = {m, from};
-    if (syi_new_folder(to, write_run, &r, &err)) return cli_fail(&err);
+    if (syi_new_folder(to, write_run, &r, &err)) return cli_fail_or_stop(&err);
     printf("run directory %s\n", to);
     return CLI_DONE;
 }
@@ -143,7 +143,8 @@ static int open_views(struct making *m, const char *run, const int64_t *step, si
 static int make(struct making *m, const char *run, const int64_t *step, size_t n, const char *to)
 {
     struct sy_error err = {0};
-    int result = open_views(m, run, step, n, &err) ? cli_fail(&err) : make_run(m, run, to);
+    cli_catch_interrupts();
+    int result = open_views(m, run, step, n, &err) ? cli_fail_or_stop(&err) : make_run(m, run, to);
     for (size_t i = 0; i < m->n; i++) syi_checkpoint_view_close(&m->view[i]);
     syi_free(m->view);
     return result;

@@ -13,6 +13,7 @@ struct doctor {
     struct syi_json_writer writer;
     int open; /* 1: the object of the last finding has no end yet */
     int notes, problems;
+    struct sy_error lost; /* memory was short for a part of it, so the report is not whole */
 };
 
 /* ---- findings.c ---- */
@@ -20,6 +21,12 @@ struct doctor {
 /* advice: what to do, or NULL. */
 void doctor_add(struct doctor *doctor, enum doctor_level level, const char *topic, const char *advice,
                 const char *format, ...) SYI_PRINTF(5, 6);
+/* The same of an error: its text, or, where memory was short, doctor->lost. */
+void doctor_add_error(struct doctor *doctor, enum doctor_level level, const char *topic, const char *advice,
+                      const struct sy_error *err);
+/* What a text says, `none` where it is empty; a text that could not grow is doctor->lost. */
+const char *doctor_say(struct doctor *doctor, const struct syi_text *text, const char *none);
+void doctor_lose(struct doctor *doctor); /* after a system call that failed: errno ENOMEM is doctor->lost */
 /* With --json: numbers of the last finding. */
 void doctor_number(struct doctor *doctor, const char *key, double value);
 void doctor_end(struct doctor *doctor); /* no more numbers of it come */

@@ -2,6 +2,7 @@
 /* Findings of `switchyard doctor`, each printed as it comes: a line for a reader, or an object of JSON. */
 #include "config.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -43,6 +44,26 @@ void doctor_add(struct doctor *d, enum doctor_level level, const char *topic, co
     printf("%-8s %-*s", levels[level], INDENT - 9, topic);
     cli_wrap(stdout, text, strlen(text), INDENT, INDENT);
     fflush(stdout);
+}
+
+void doctor_add_error(struct doctor *d, enum doctor_level level, const char *topic, const char *advice,
+                      const struct sy_error *err)
+{
+    if (err->code == SY_ENOMEM)
+        syi_error(&d->lost, SY_ENOMEM, "%s", err->text);
+    else
+        doctor_add(d, level, topic, advice, "%s", err->text);
+}
+
+const char *doctor_say(struct doctor *d, const struct syi_text *text, const char *none)
+{
+    if (text->status) syi_error(&d->lost, text->status, "out of memory");
+    return text->data ? text->data : none;
+}
+
+void doctor_lose(struct doctor *d)
+{
+    if (errno == ENOMEM) syi_error(&d->lost, SY_ENOMEM, "out of memory");
 }
 
 void doctor_number(struct doctor *d, const char *key, double value)

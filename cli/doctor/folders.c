@@ -35,11 +35,12 @@ static int holds(const char *point, const char *path, size_t *length)
 }
 
 /* "ext4", of the longest mount point that holds the path, the last where several lie over each other. */
-static void find_type(const char *path, char *type, size_t bytes)
+static void find_type(struct doctor *d, const char *path, char *type, size_t bytes)
 {
     char line[4096], point[2048], found[64];
     size_t longest = 0, length;
     FILE *file = fopen("/proc/self/mountinfo", "r");
+    if (!file) doctor_lose(d);
     snprintf(type, bytes, "a file system of unknown type");
     while (file && fgets(line, sizeof line, file)) {
         const char *after = strstr(line, " - ");
@@ -85,9 +86,10 @@ static void add_folder(struct doctor *d, const char *topic, const char *path, in
     enum doctor_level bad = needed ? DOCTOR_PROBLEM : DOCTOR_NOTE;
     const char *advice = NULL;
     int synced;
-    find_type(path, type, sizeof type);
+    find_type(d, path, type, sizeof type);
     double seconds = time_sync(path, &synced);
     if (seconds < 0) {
+        doctor_lose(d);
         snprintf(why, sizeof why, "%s", strerror(errno));
         doctor_add(d, bad, topic, "choose another folder, or make room",
                    "%s (%s): a file cannot be written: %s", path, type, why);
@@ -131,6 +133,8 @@ static void add_given(struct doctor *d, const char *topic, const char *folder, i
     char *path = existing(folder);
     if (path)
         add_folder(d, topic, path, needed);
+    else if (errno == ENOMEM)
+        doctor_lose(d);
     else
         doctor_add(d, needed ? DOCTOR_PROBLEM : DOCTOR_NOTE, topic, "choose another folder", "%s: %s", folder,
                    strerror(errno));

@@ -30,11 +30,15 @@ static void find_mpi(void *arg, const struct syi_backend_info *info)
 static void add_mpi(struct doctor *d)
 {
     struct mpi mpi = {0};
+    struct sy_error err = {0};
     char launcher[160] = "no launcher";
     const char *variable = NULL;
     long processes = syi_world_launcher_size(&variable);
     if (processes > 1) snprintf(launcher, sizeof launcher, "%s is %ld", variable, processes);
-    if (syi_backend_list(find_mpi, &mpi, NULL)) return; /* the line about backends has said why */
+    if (syi_backend_list(find_mpi, &mpi, &err)) {
+        doctor_add_error(d, DOCTOR_PROBLEM, "mpi", NULL, &err);
+        return;
+    }
     enum doctor_level missing = processes > 1 ? DOCTOR_PROBLEM : DOCTOR_NOTE;
     if (mpi.build[0])
         doctor_add(d, DOCTOR_OK, "mpi", NULL, "plugin, built with %s; %s", mpi.build, launcher);
@@ -110,7 +114,7 @@ static void add_variables(struct doctor *d)
     struct variables variables = {.doctor = d};
     cli_each_variable(add_variable, &variables);
     doctor_add(d, DOCTOR_OK, "variables", NULL, "%s",
-               variables.set.data ? variables.set.data : "no SWITCHYARD_... is set");
+               doctor_say(d, &variables.set, "no SWITCHYARD_... is set"));
     syi_text_free(&variables.set);
 }
 

@@ -19,7 +19,6 @@ static void add_cpus(struct doctor *d)
     char set[256], quota[64] = "no quota";
     int cpus = syi_cpu_count(), most = syi_cpu_quota("");
     syi_cpu_set_text(set, sizeof set);
-    set[strcspn(set, "\n")] = '\0';
     if (most) snprintf(quota, sizeof quota, "a quota of %d", most);
     doctor_add(d, DOCTOR_OK, "cpus", NULL, "%d of %ld online (bound to %s; %s of the control group)", cpus,
                sysconf(_SC_NPROCESSORS_ONLN), set[0] ? set + strspn(set, " \t") : "all", quota);

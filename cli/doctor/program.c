@@ -50,7 +50,7 @@ static void add_build(struct doctor *d)
     for (size_t i = 0; i < SYI_COUNT(built_variants); i++)
         syi_text_printf(&variants, "%s%s", i ? ", " : "", built_variants[i]);
     doctor_add(d, DOCTOR_OK, "build", NULL, "switchyard %s, plugin ABI %d.%d, %s, kernels for %s",
-               sy_version(), SY_ABI_MAJOR, SY_ABI_MINOR, COMPILER, variants.data ? variants.data : "");
+               sy_version(), SY_ABI_MAJOR, SY_ABI_MINOR, COMPILER, doctor_say(d, &variants, ""));
     syi_text_free(&variants);
 }
 
@@ -89,7 +89,7 @@ static void add_processor(struct doctor *d)
     syi_cpu_name(name, sizeof name);
     if (!name[0]) snprintf(name, sizeof name, "%s", uname(&machine) < 0 ? "unknown" : machine.machine);
     processor_features(&features);
-    doctor_add(d, DOCTOR_OK, "processor", NULL, "%s;%s", name, features.data ? features.data : "");
+    doctor_add(d, DOCTOR_OK, "processor", NULL, "%s;%s", name, doctor_say(d, &features, ""));
     syi_text_free(&features);
 }
 
@@ -111,7 +111,7 @@ static void add_kernels(struct doctor *d)
     int status = open_kernels(SYI_DTYPE_FLOAT32, &single, &err);
     if (!status) status = open_kernels(SYI_DTYPE_BFLOAT16, &half, &err);
     if (status) {
-        doctor_add(d, DOCTOR_PROBLEM, "kernels", NULL, "%s", err.text);
+        doctor_add_error(d, DOCTOR_PROBLEM, "kernels", NULL, &err);
     } else {
         const char *name = single.rank.backend->description, *of_half = half.rank.backend->description;
         int same = !strcmp(name, of_half), threads = single.rank.n_threads;
@@ -149,8 +149,8 @@ static void add_backends(struct doctor *d)
     struct backends backends = {.doctor = d};
     struct sy_error err = {0};
     if (syi_backend_list(add_refused, &backends, &err))
-        doctor_add(d, DOCTOR_PROBLEM, "backends", NULL, "%s", err.text);
-    else if (backends.usable.data)
+        doctor_add_error(d, DOCTOR_PROBLEM, "backends", NULL, &err);
+    else if (*doctor_say(d, &backends.usable, ""))
         doctor_add(d, DOCTOR_OK, "backends", NULL, "%s", backends.usable.data);
     syi_text_free(&backends.usable);
 }
@@ -163,13 +163,13 @@ static void add_vocabularies(struct doctor *d)
     if (!status)
         doctor_add(d, DOCTOR_OK, "vocabulary", NULL, "SentencePiece %s, by its plugin",
                    desc->version ? desc->version : "");
-    else
+    else if (status == SY_EUNSUPPORTED)
         doctor_add(d, DOCTOR_NOTE, "vocabulary",
-                   status == SY_EUNSUPPORTED
-                       ? "bytes, words and characters work; for its models install libsentencepiece-dev, "
-                         "configure and build again"
-                       : NULL,
-                   "%s", status == SY_EUNSUPPORTED ? "no SentencePiece plugin" : err.text);
+                   "bytes, words and characters work; for its models install libsentencepiece-dev, "
+                   "configure and build again",
+                   "no SentencePiece plugin");
+    else
+        doctor_add_error(d, DOCTOR_NOTE, "vocabulary", NULL, &err);
 }
 
 /* ---- libraries ---- */
@@ -179,7 +179,7 @@ static void add_sqlite(struct doctor *d)
     struct syi_database_library sqlite = syi_database_library();
     struct sy_error err = {0};
     if (syi_database_check_library(&err))
-        doctor_add(d, DOCTOR_PROBLEM, "sqlite", NULL, "%s", err.text);
+        doctor_add_error(d, DOCTOR_PROBLEM, "sqlite", NULL, &err);
     else
         doctor_add(d, DOCTOR_OK, "sqlite", NULL, "compiled with %s, running with %s", sqlite.compiled,
                    sqlite.running);

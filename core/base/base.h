@@ -123,6 +123,11 @@ void syi_nearest_offer(struct syi_nearest *nearest, const char *word, size_t len
 
 /* Reads a whole file into fresh memory (owned by the caller, one NUL byte after the end). */
 int syi_file_read(const char *path, char **text, size_t *bytes, struct sy_error *err) SYI_MUST_CHECK;
+/* The same of a file that somebody else made: SY_EFORMAT where it is none, as a device or a pipe, or has over `most` bytes. */
+int syi_file_read_regular(const char *path, size_t most, char **text, size_t *bytes,
+                          struct sy_error *err) SYI_MUST_CHECK;
+/* The first bytes - 1 of a file as text, for the small ones that the system makes; takes no memory. 0: it cannot be read. */
+int syi_file_begin(const char *path, char *text, size_t bytes);
 /* Of an open file, whose path is for messages: writes all bytes at its position; reads up to `bytes` from an offset, *n is
  * less only at the end of the file. */
 int syi_write_all(int fd, const char *path, const void *data, size_t bytes,

@@ -13,12 +13,9 @@ int syi_cgroup_line(const char *folder, const char *name, char *line, int bytes)
 {
     char path[2 * PATH_BYTES + 64];
     snprintf(path, sizeof(path), "%s/%s", folder, name);
-    FILE *file = fopen(path, "r");
-    if (!file) return 0;
-    int found = fgets(line, bytes, file) != NULL;
-    fclose(file);
-    if (found) line[strcspn(line, "\n")] = '\0';
-    return found;
+    if (!syi_file_begin(path, line, (size_t)bytes) || !*line) return 0;
+    line[strcspn(line, "\n")] = '\0';
+    return 1;
 }
 
 static uint64_t least(uint64_t a, uint64_t b)
@@ -71,7 +68,6 @@ static uint64_t line_limit(const char *root, char *line, const char *controller,
 
     if (!path) return 0;
     *path++ = '\0';
-    path[strcspn(path, "\n")] = '\0';
     int version = controllers[1] == '\0' ? 2 : is_listed(controllers + 1, controller) ? 1 : 0;
     for (size_t i = 0; i < SYI_COUNT(mounts); i++) {
         if (mounts[i].version != version) continue;
@@ -84,12 +80,11 @@ static uint64_t line_limit(const char *root, char *line, const char *controller,
 
 uint64_t syi_cgroup_least(const char *root, const char *controller, syi_cgroup_fn fn)
 {
-    char path[PATH_BYTES], line[PATH_BYTES];
+    char path[PATH_BYTES], text[16 * PATH_BYTES], *rest;
     uint64_t limit = 0;
     snprintf(path, sizeof(path), "%s/proc/self/cgroup", root);
-    FILE *file = fopen(path, "r");
-    if (!file) return 0;
-    while (fgets(line, sizeof(line), file)) limit = least(limit, line_limit(root, line, controller, fn));
-    fclose(file);
+    if (!syi_file_begin(path, text, sizeof(text))) return 0;
+    for (char *line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest))
+        limit = least(limit, line_limit(root, line, controller, fn));
     return limit;
 }

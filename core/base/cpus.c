@@ -3,7 +3,6 @@
  * CPU quota of the control group (which containers set), and what the environment allows. */
 #include "config.h"
 
-#include <fcntl.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +11,8 @@
 
 #include "base/cgroup.h"
 #include "base/threads.h"
+
+enum { PATH_BYTES = 1024 };
 
 static int affinity_count(void)
 {
@@ -67,23 +68,14 @@ int syi_cpu_count(void)
     return quota && quota < cpus ? quota : cpus;
 }
 
-/* What the first line that begins with the key has after it; "": the first 8 KiB have none. Takes no memory, for nothing
- * here can fail. */
+/* What the first line that begins with the key has after it; "": there is none. */
 static void find_line(const char *path, const char *key, char *text, size_t bytes)
 {
-    char file[8192];
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t length = fd < 0 ? 0 : read(fd, file, sizeof file - 1);
-    file[length > 0 ? length : 0] = '\0';
+    char begin[16384], *rest;
     text[0] = '\0';
-    for (const char *line = file; line; line = strchr(line, '\n')) {
-        line += *line == '\n';
-        if (strncmp(line, key, strlen(key))) continue;
-        line += strlen(key);
-        snprintf(text, bytes, "%.*s", (int)strcspn(line, "\n"), line);
-        break;
-    }
-    if (fd >= 0) close(fd);
+    if (!syi_file_begin(path, begin, sizeof(begin))) return;
+    for (char *line = strtok_r(begin, "\n", &rest); line && !text[0]; line = strtok_r(NULL, "\n", &rest))
+        if (!strncmp(line, key, strlen(key))) snprintf(text, bytes, "%s", line + strlen(key));
 }
 
 void syi_cpu_set_text(char *text, size_t bytes)

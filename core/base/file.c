@@ -9,10 +9,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/base.h"
+#include "base/interrupt.h"
+
+static int too_large(const char *path, size_t most, struct sy_error *err)
+{
+    return syi_error(err, SY_EFORMAT, "%s has more than the %zu bytes that are read of such a file", path,
+                     most);
+}
 
 /* Reads until the end, not until st_size: pipes and files under /proc report no size. */
-static int read_all(int fd, const char *path, char **text, size_t *bytes, struct sy_error *err)
+static int read_all(int fd, const char *path, size_t most, char **text, size_t *bytes, struct sy_error *err)
 {
     char *buffer = NULL;
     size_t capacity = 0, used = 0;
@@ -32,6 +38,10 @@ static int read_all(int fd, const char *path, char **text, size_t *bytes, struct
         }
         if (got == 0) break;
         used += (size_t)got;
+        if (used > most) {
+            syi_free(buffer);
+            return too_large(path, most, err);
+        }
     }
     buffer[used] = 0;
     *text = buffer;
@@ -43,9 +53,32 @@ int syi_file_read(const char *path, char **text, size_t *bytes, struct sy_error 
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) return syi_error_system(err, "cannot open %s", path);
-    int status = read_all(fd, path, text, bytes, err);
+    int status = read_all(fd, path, SIZE_MAX, text, bytes, err);
     close(fd);
     return status;
+}
+
+int syi_file_read_regular(const char *path, size_t most, char **text, size_t *bytes, struct sy_error *err)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a named pipe must not block */
+    struct stat info;
+    if (fd < 0) return syi_error_system(err, "cannot open %s", path);
+    int status = fstat(fd, &info) ? syi_error_system(err, "cannot examine %s", path) : SY_OK;
+    if (!status && !S_ISREG(info.st_mode)) status = syi_error(err, SY_EFORMAT, "%s is no regular file", path);
+    if (!status && info.st_size > 0 && (uint64_t)info.st_size > most) status = too_large(path, most, err);
+    if (!status) status = read_all(fd, path, most, text, bytes, err);
+    close(fd);
+    return status;
+}
+
+int syi_file_begin(const char *path, char *text, size_t bytes)
+{
+    size_t n = 0;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int status = fd < 0 ? SY_ENOENT : syi_read_at(fd, path, 0, text, bytes - 1, &n, NULL);
+    if (fd >= 0) close(fd);
+    text[n] = '\0';
+    return !status;
 }
 
 struct syi_file_id syi_file_identify(const char *text, size_t bytes)
@@ -77,6 +110,8 @@ int syi_write_all(int fd, const char *path, const void *data, size_t bytes, stru
 {
     const char *at = data;
     while (bytes) {
+        int status = syi_interrupted(err);
+        if (status) return status;
         ssize_t put = write(fd, at, bytes);
         if (put < 0 && errno == EINTR) continue;
         if (put < 0) return syi_error_system(err, "cannot write %s", path);

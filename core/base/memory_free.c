@@ -13,14 +13,12 @@
 /* The number after KEY at the beginning of a line of a file; 0 when there is none. */
 static uint64_t number_behind(const char *path, const char *key)
 {
-    char line[256];
+    char text[16384], *rest;
     uint64_t number = 0;
     size_t length = strlen(key);
-    FILE *file = fopen(path, "r");
-    if (!file) return 0;
-    while (fgets(line, sizeof(line), file))
-        if (!strncmp(line, key, length) && sscanf(line + length, " %" SCNu64, &number) == 1) break;
-    fclose(file);
+    if (!syi_file_begin(path, text, sizeof(text))) return 0;
+    for (char *line = strtok_r(text, "\n", &rest); line && !number; line = strtok_r(NULL, "\n", &rest))
+        if (!strncmp(line, key, length)) sscanf(line + length, " %" SCNu64, &number);
     return number;
 }
 

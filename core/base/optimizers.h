@@ -28,6 +28,18 @@ int syi_optimizer_of(const struct syi_config *config, const char *parameter);
 /* Adds the terms of the part's key `chain`, in their order. SY_EINVAL and one sentence in reason as syi_terms_read. */
 int syi_optimizer_read_chain(const struct syi_optimizer_part *part, struct syi_terms *terms,
                              char reason[SYI_TERM_REASON]) SYI_MUST_CHECK;
+/* ---- run_config_chains.c: chains that could not make sense. where: the key, for messages ---- */
+int syi_chain_check_rates(const struct syi_terms *terms, const char *where,
+                          struct sy_error *err) SYI_MUST_CHECK;
+/* Where the part has lr_factors: whether the chain has a rate that they are of. */
+int syi_chain_check_factors(const struct syi_terms *terms, const char *where,
+                            struct sy_error *err) SYI_MUST_CHECK;
+/* That a transform, under the name that the user knows it by, does not divide 0 by 0. */
+int syi_transform_check_division(const struct syi_term *term, const char *where, const char *name,
+                                 struct sy_error *err) SYI_MUST_CHECK;
+/* Of chains whose updates climb. Where memory is short it says nothing. */
+void syi_warn_of_chains(const struct syi_config *config);
+
 /* What the gradients of one example are clipped to before they are added up (dpsgd); 0: they are not. */
 int syi_optimizer_example_clip(const struct syi_optimizer_part *part, double *clip,
                                struct sy_error *err) SYI_MUST_CHECK;

@@ -75,30 +75,43 @@ static const struct syi_option *find_argument(int transform, const char *name)
     return NULL;
 }
 
-/* Keys that optimizers share have the widest range of any; here that of the optimizer's own transform. */
+/* Keys that optimizers share have the widest range of any; here that of the optimizer's own transform, which goes into
+ * `term`. */
+static int check_range(const struct syi_optimizer_part *part, const struct syi_option *option,
+                       const struct syi_option *argument, struct syi_term *term, struct sy_error *err)
+{
+    char where[SYI_KEY], reason[SYI_REASON] = "";
+    struct syi_text value = {0};
+    syi_option_print(option, (const char *)part + option->offset, &value);
+    int status = syi_text_status(&value, err);
+    if (!status && syi_option_parse(argument, value.data, false, term->values + argument->offset, reason))
+        status = syi_error(err, SY_EINVAL, "%s.%s of %s: %s", part_text(part, where), option->name,
+                           syi_optimizer_info(part->name)->name, reason);
+    syi_text_free(&value);
+    return status;
+}
+
 static int check_ranges(const struct syi_config *config, int i, struct sy_error *err)
 {
     const struct syi_part_kind *kind = syi_optimizer_kind();
-    const struct syi_optimizer_part resolved = syi_optimizer_resolve(config, i), *part = &resolved;
-    const struct syi_optimizer_info *info = syi_optimizer_info(part->name);
-    char where[SYI_KEY], reason[SYI_REASON] = "";
-    for (size_t k = 0; k < kind->n_options; k++) {
+    const struct syi_optimizer_part part = syi_optimizer_resolve(config, i);
+    const struct syi_optimizer_info *info = syi_optimizer_info(part.name);
+    char where[SYI_KEY];
+    size_t n;
+    struct syi_terms *terms = syi_alloc(sizeof *terms, err);
+    int status = terms ? SY_OK : SY_ENOMEM;
+    if (terms) syi_terms_add(terms, &syi_transform_kinds(&n)[info->transform]);
+    for (size_t k = 0; k < kind->n_options && !status; k++) {
         const struct syi_option *option = &kind->options[k], *argument;
-        argument = syi_optimizer_takes(part->name, option->name)
-                       ? find_argument(info->transform, option->name)
-                       : NULL;
-        if (!argument || argument->type != SYI_OPTION_FLOAT || option->type != SYI_OPTION_FLOAT) continue;
-        struct syi_text value = {0};
-        double ignored;
-        syi_option_print(option, (const char *)&resolved + option->offset, &value);
-        int status = syi_text_status(&value, err);
-        if (!status && syi_option_parse(argument, value.data, false, &ignored, reason))
-            status = syi_error(err, SY_EINVAL, "%s.%s of %s: %s", part_text(part, where), option->name,
-                               info->name, reason);
-        syi_text_free(&value);
-        if (status) return status;
+        argument = syi_optimizer_takes(part.name, option->name) ? find_argument(info->transform, option->name)
+                                                                : NULL;
+        if (argument && argument->type == SYI_OPTION_FLOAT && option->type == SYI_OPTION_FLOAT)
+            status = check_range(&part, option, argument, &terms->term[0], err);
     }
-    return SY_OK;
+    if (!status)
+        status = syi_transform_check_division(&terms->term[0], part_text(&part, where), info->name, err);
+    syi_free(terms);
+    return status;
 }
 
 /* What would be read and then not looked at. */
@@ -251,6 +264,10 @@ static int check_terms(const struct syi_optimizer_part *part, const char *where,
         status = check_schedules(terms, where, err);
     if (!status) status = check_chain_rules(terms, where, err);
     if (!status) status = check_single(terms, where, err);
+    if (!status) status = syi_chain_check_rates(terms, where, err);
+    if (!status && terms->n && *part->lr_factors) status = syi_chain_check_factors(terms, where, err);
+    for (int t = 0; t < terms->n && !status; t++)
+        status = syi_transform_check_division(&terms->term[t], where, terms->term[t].kind->name, err);
     syi_free(terms);
     return status;
 }

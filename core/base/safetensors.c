@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/interrupt.h"
 #include "base/safetensors.h"
 
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
@@ -210,6 +211,8 @@ static int move_bytes(const struct syi_safetensors *file, uint64_t at, char *dat
                       struct sy_error *err)
 {
     while (bytes) {
+        int status = syi_interrupted(err);
+        if (status) return status;
         ssize_t done =
             write ? pwrite(file->fd, data, bytes, (off_t)at) : pread(file->fd, data, bytes, (off_t)at);
         if (done < 0 && errno == EINTR) continue;

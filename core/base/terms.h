@@ -6,7 +6,7 @@
  *
  * Kinds stand in tables of their own (transforms.def, schedules.def), one block a kind:
  *
- *   SY_TERM_BEGIN(name, INNER or PLAIN, help)
+ *   SY_TERM_BEGIN(name, INNER, RATE or PLAIN, help)
  *   SY_ARGUMENT(name, key, type, default, range, help)     as SY_OPTION of options.def
  *   SY_TERM_END(name)
  *
@@ -18,7 +18,8 @@
 
 struct syi_term_kind {
     const char *name, *help;
-    int inner;                          /* 1: holds terms */
+    int inner; /* 1: holds terms */
+    int rate;  /* 1: multiplies by the learning rate and turns the sign; transforms only */
     const struct syi_option *arguments; /* [n_arguments] */
     size_t n_arguments;
     size_t bytes; /* of the structure of its values */

@@ -22,11 +22,12 @@
 #undef SY_TERM_END
 #undef SY_ARGUMENT
 
-enum { PLAIN, INNER };
+enum { PLAIN, INNER, RATE };
 #define SY_TERM_BEGIN(name, inner, help)                                                                     \
     [SYI_TERMS_ID(name)] = {#name,                                                                           \
                             help,                                                                            \
-                            inner,                                                                           \
+                            (inner) == INNER,                                                                \
+                            (inner) == RATE,                                                                 \
                             name##_arguments,                                                                \
                             SYI_COUNT(name##_arguments) - 1,                                                 \
                             sizeof(struct SYI_TERMS_NAME(name))},

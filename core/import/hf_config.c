@@ -65,6 +65,9 @@ int syi_hf_text(const struct syi_json *json, uint32_t object, const char *what, 
     return SY_OK;
 }
 
+/* Of JSON, many times what the tokenizer.json of the largest vocabularies has: 40 MB. */
+enum { LARGEST_JSON = 1 << 28 };
+
 int syi_hf_json(const char *folder, const char *name, struct syi_json *json, int *there, struct sy_error *err)
 {
     char *path = syi_format("%s/%s", folder, name), *text = NULL;
@@ -72,7 +75,7 @@ int syi_hf_json(const char *folder, const char *name, struct syi_json *json, int
     int status = path ? SY_OK : syi_error(err, SY_ENOMEM, "out of memory");
     *there = !status && !access(path, F_OK);
     if (*there) {
-        status = syi_file_read(path, &text, &bytes, err);
+        status = syi_file_read_regular(path, LARGEST_JSON, &text, &bytes, err);
         if (!status) status = syi_json_parse(json, path, text, bytes, err);
         if (!status && json->nodes[0].kind != SYI_JSON_OBJECT)
             status = syi_error(err, SY_EFORMAT, "%s holds no JSON object", path);

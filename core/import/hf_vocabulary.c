@@ -9,7 +9,7 @@
 #include "base/packed.h"
 #include "import/hf.h"
 
-enum { EXTRA_IDS = 100, BYTE_IDS = 259 };
+enum { EXTRA_IDS = 100, BYTE_IDS = 259, LARGEST_MODEL = 1 << 28 };
 
 /* ---- a ModelProto of SentencePiece ---- */
 
@@ -309,6 +309,21 @@ static int take_tokenizer_json(struct syi_import *import, struct sy_error *err)
     return status;
 }
 
+/* It is held as well: somebody else's folder may have anything under that name, and so it is looked at once. */
+static int take_sentencepiece(struct syi_import *import, const char *file, int64_t extra,
+                              struct sy_error *err)
+{
+    char *path = syi_format("%s/%s", import->folder, file), *model = NULL;
+    size_t bytes = 0;
+    int status = path ? syi_file_read_regular(path, LARGEST_MODEL, &model, &bytes, err)
+                      : syi_error(err, SY_ENOMEM, "out of memory");
+    if (!status) status = set_file(import, file, extra, err);
+    if (!status) status = syi_packed_hold_vocabulary(&import->config.vocabulary.part[0], model, bytes, err);
+    syi_free(model);
+    syi_free(path);
+    return status;
+}
+
 int syi_hf_vocabulary(struct syi_import *import, struct sy_error *err)
 {
     static const char file[] = "spiece.model";
@@ -323,7 +338,7 @@ int syi_hf_vocabulary(struct syi_import *import, struct sy_error *err)
         int64_t room = import->config.model.vocab_size - BYTE_IDS;
         return set_kind(import, "bytes", kind.extra < room ? kind.extra : room > 0 ? room : 0, err);
     }
-    if (has_file(import->folder, file)) return set_file(import, file, kind.extra, err);
+    if (has_file(import->folder, file)) return take_sentencepiece(import, file, kind.extra, err);
     if (has_file(import->folder, "tokenizer.json")) return take_tokenizer_json(import, err);
     syi_text_printf(&import->unused, "there is no tokenizer in %s: [vocabulary] is that of bytes\n",
                     import->folder);

@@ -3,14 +3,12 @@
  * checksums of all that was written. */
 #include "config.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/bf16.h"
 #include "base/int8.h"
+#include "base/new_folder.h"
 #include "base/packed.h"
 #include "import/pack.h"
 #include "train/checkpoint/checkpoint.h"
@@ -242,47 +240,25 @@ static int plan_file(struct packing *p, struct sy_error *err)
     return status;
 }
 
-static int check_place(const char *path, const char *advice, struct sy_error *err)
+static int write_file(void *arg, const char *path, const char *final, struct sy_error *err)
 {
-    struct stat info;
-    if (!lstat(path, &info)) return syi_error(err, SY_EEXIST, "%s is there already: %s", path, advice);
-    return errno == ENOENT ? SY_OK : syi_error_system(err, "cannot write %s", path);
-}
-
-/* link() and not rename(): what somebody else puts there meanwhile is not written over. */
-static int give_name(const char *path, const char *to, struct sy_error *err)
-{
-    if (link(path, to)) return syi_error_system(err, "cannot name %s %s", path, to);
-    return unlink(path) ? syi_error_system(err, "cannot remove %s", path) : SY_OK;
-}
-
-static int write_file(struct packing *p, const char *to, struct sy_error *err)
-{
-    char *path = syi_format("%s.tmp", to);
-    int status = path ? SY_OK : syi_error(err, SY_ENOMEM, "out of memory"), made = 0;
-    if (!status) status = check_place(path, "it may be left by a process that was killed; remove it", err);
-    if (!status) status = plan_file(p, err);
-    if (!status) {
-        status = syi_safetensors_create(&p->file, path, err);
-        made = p->file.fd >= 0;
-    }
-    if (!status) status = write_items(p, err);
-    if (!status) status = give_name(path, to, err);
-    if (status && made) unlink(path);
-    syi_free(path);
-    return status;
+    struct packing *p = arg;
+    (void) final;
+    int status = plan_file(p, err);
+    if (!status) status = syi_safetensors_create(&p->file, path, err);
+    return status ? status : write_items(p, err);
 }
 
 int syi_pack_run(struct syi_pack *pack, const char *to, struct sy_error *err)
 {
     struct packing p = {.pack = pack, .file = {.fd = -1}};
     pack->parameters = 0;
-    int status = check_place(to, "give another name, or remove it first", err);
+    int status = syi_new_file_check(to, err);
     if (status) return status;
     status = syi_checkpoint_view_open(pack->run, pack->step, &p.view, err);
     if (!status) status = syi_checkpoint_view_check(&p.view, 0, err);
     if (!status) status = collect(&p, err);
-    if (!status) status = write_file(&p, to, err);
+    if (!status) status = syi_new_file(to, write_file, &p, err);
     pack->packed_step = p.view.meta.step;
     pack->bytes = p.file.data_start + p.file.data_bytes;
     free_packing(&p);

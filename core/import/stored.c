@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/interrupt.h"
 #include "import/stored.h"
 
 /* ---- files ---- */
@@ -34,6 +35,8 @@ int syi_stored_bytes(const struct syi_stored_file *file, uint64_t offset, void *
 {
     char *at = to;
     while (bytes) {
+        int status = syi_interrupted(err);
+        if (status) return status;
         ssize_t got = pread(file->fd, at, bytes, (off_t)offset);
         if (got < 0 && errno == EINTR) continue;
         if (got < 0) return syi_error_system(err, "cannot read %s", file->path);

@@ -10,7 +10,7 @@
 
 #include "import/t5x.h"
 
-enum { NEWEST = 3, EXT_ARRAY = 1, EXT_SCALAR = 3 };
+enum { NEWEST = 3, EXT_ARRAY = 1, EXT_SCALAR = 3, LARGEST_INDEX = 1 << 30 };
 
 static const char placeholder[] = "PLACEHOLDER://";
 
@@ -363,7 +363,7 @@ int syi_t5x_checkpoint_open(struct syi_t5x_checkpoint *checkpoint, const char *f
     int status = find_index(checkpoint, folder, err);
     char *path = status ? NULL : syi_format("%s/checkpoint", checkpoint->folder);
     if (!status && !path) status = syi_error(err, SY_ENOMEM, "out of memory");
-    if (!status) status = syi_file_read(path, &checkpoint->index, &bytes, err);
+    if (!status) status = syi_file_read_regular(path, LARGEST_INDEX, &checkpoint->index, &bytes, err);
     if (!status) status = syi_msgpack_parse(&pack, path, checkpoint->index, bytes, err);
     if (!status) status = read_tree(&w);
     if (!status && checkpoint->n) qsort(checkpoint->array, checkpoint->n, sizeof *checkpoint->array, by_name);

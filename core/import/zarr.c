@@ -8,7 +8,7 @@
 
 #include "import/zarr.h"
 
-enum { CHUNK_BYTES = 64 << 20 };
+enum { CHUNK_BYTES = 64 << 20, LARGEST_ZARRAY = 1 << 20 };
 
 /* How .zarray calls a dtype. F16 and 8-byte numbers are read where they occur; T5X writes <f4, <i4 and bfloat16. */
 static const struct {
@@ -205,7 +205,8 @@ int syi_zarr_open(struct syi_zarr *zarr, const char *folder, struct sy_error *er
     char *text = NULL, *path = syi_format("%s/.zarray", folder);
     size_t bytes = 0;
     memset(zarr, 0, sizeof *zarr);
-    int status = path ? syi_file_read(path, &text, &bytes, err) : syi_error(err, SY_ENOMEM, "out of memory");
+    int status = path ? syi_file_read_regular(path, LARGEST_ZARRAY, &text, &bytes, err)
+                      : syi_error(err, SY_ENOMEM, "out of memory");
     if (!status) status = syi_zarr_parse(zarr, path, text, bytes, err);
     syi_free(text);
     syi_free(path);
@@ -272,7 +273,9 @@ static int read_chunk(const struct syi_zarr *zarr, const int64_t *place, const c
     const struct transfer *t = arg;
     char *text = NULL;
     size_t bytes = 0;
-    int status = syi_file_read(path, &text, &bytes, err);
+    /* compressing may make it longer, by little */
+    int status =
+        syi_file_read_regular(path, t->chunk_bytes + t->chunk_bytes / 8 + LARGEST_ZARRAY, &text, &bytes, err);
     if (!status) status = decompress(zarr, path, text, bytes, t, err);
     if (!status) copy_chunk(zarr, place, t->chunk, t->array, 1);
     syi_free(text);

@@ -398,6 +398,7 @@ static int add_tensors(struct pass *pass, struct sy_error *err)
         int local = syi_tensor_add(pass->local, name, t.kind, t.dtype, t.rank, t.dim, t.axis);
         if (local < 0) return syi_program_status(pass->local, err);
         memcpy(pass->local->tensor[local].split, layout.split, sizeof layout.split);
+        pass->local->tensor[local].initial = t.initial;
         syi_role_set(pass->local, local, t.role, t.of);
     }
     return SY_OK;

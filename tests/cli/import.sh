@@ -244,6 +244,22 @@ for form in t5-1.0-bin t5-1.0-bin-legacy; do
     done
 done
 
+# What is under the name of a file is looked at before it is read: a device or a pipe may have no end.
+for name in config.json generation_config.json tokenizer_config.json tokenizer.json spiece.model pytorch_model.bin.index.json; do
+    for make in 'ln -s /dev/null' mkfifo; do
+        changed t5-1.0-bin 's/"d_ff": 48/"d_ff":  48/'
+        case $name in tokenizer.json) rm -f changed/spiece.model ;; *index*) rm changed/pytorch_model.bin ;; esac
+        rm -f "changed/$name"
+        $make "changed/$name"
+        timeout 20 "$program" import changed --to refused >out 2>err </dev/null
+        [ $? -eq 1 ] || fail "$make $name is not refused: $(cat err)"
+        says err "changed/$name is no regular file"
+    done
+done
+changed t5-1.0-bin 's/"d_ff": 48/"d_ff":  48/'
+dd of=changed/config.json bs=1 seek=300M count=0 2>/dev/null
+refused 'config.json has more than the 268435456 bytes that are read of such a file' changed
+
 # ---- where to ----
 exits 1 "$program" import "$golden/t5-1.0-bin" --to zip-a
 says err 'not empty'

@@ -74,6 +74,10 @@ damaged
 rm "$array/$chunk"
 refused "wo.kernel/$chunk is missing"
 damaged
+rm $array/.zarray
+ln -s /dev/null $array/.zarray
+refused 'wo.kernel/.zarray is no regular file'
+damaged
 printf '{' >$array/.zarray
 refused 'wo.kernel/.zarray: malformed JSON'
 for bytes in 0 1 100 5000; do

@@ -95,6 +95,66 @@ for command in 'train --run-dir refused' plan explain; do
 done
 [ ! -e refused ] || fail "a refused training left a run directory"
 
+# ---- chains whose updates could not make sense ----
+# chain_refused TEXT TRANSFORMS ARGUMENTS...: one line with the text; chain_accepted TRANSFORMS: without a word.
+chain_refused() {
+    text=$1 chain=$2
+    shift 2
+    exits 2 "$program" plan "$tiny_run" --set optimizer.name=chain --set "optimizer.chain=[$chain]" "$@"
+    one_line_error
+    says err "$text"
+}
+chain_accepted() {
+    exits 0 "$program" plan "$tiny_run" --set optimizer.name=chain --set "optimizer.chain=[$1]"
+    [ ! -s err ] || fail "$1: it says $(cat err)"
+}
+rate='"scale_by_learning_rate"'
+chain_refused 'chain: scale_by_learning_rate at place 1 and scale_by_learning_rate at place 3 both multiply' "$rate,\"trace(0.9)\",$rate"
+chain_refused 'adafactor at place 1 and scale_by_learning_rate at place 2 both' "\"adafactor\",$rate"
+chain_refused 'scale_by_learning_rate at place 2 and scale_by_learning_rate at place 3 both' \
+    '"scale_by_adam","multi_steps(scale_by_learning_rate, every_k=2)","scale_by_learning_rate"'
+chain_refused 'scale_by_learning_rate at place 1 and scale_by_learning_rate at place 2 both' \
+    "\"masked(scale_by_learning_rate, mask=['encoder/*'])\",$rate"
+chain_accepted "\"masked(scale_by_learning_rate, mask=['encoder/*'])\",\"masked(scale_by_learning_rate, mask=['!encoder/*', '*'])\""
+chain_accepted '"scale_by_adam","scale(-0.001)"'
+chain_accepted '"scale_by_schedule(sign=-1)"'
+chain_refused 'optimizer.chain has no learning rate that lr_factors could multiply' '"scale(-0.1)"' --set 'optimizer.lr_factors=constant(0.5)'
+for climbing in '"scale_by_adam"' '"trace(0.9)","scale(0.1)"' '"schedule_free(scale_by_adam)","scale_by_learning_rate"'; do
+    exits 0 "$program" plan "$tiny_run" --set optimizer.name=chain --set "optimizer.chain=[$climbing]"
+    says err 'warning: optimizer.chain adds gradients to weights, so the loss climbs'
+done
+
+# ---- 0 / 0 where a gradient has always been 0 ----
+chain_refused 'chain: scale_by_adam with eps = 0, eps_root = 0 divides 0 by 0' "\"scale_by_adam(eps=0)\",$rate"
+chain_refused 'chain: scale_by_rms with eps = 0 divides 0 by 0' "\"multi_steps(scale_by_rms(eps=1e-60))\",$rate"
+chain_accepted "\"scale_by_adam(eps=0, eps_root=1e-12)\",$rate"
+chain_accepted "\"scale_by_rss(eps=0)\",$rate"
+for name in adamw radam rmsprop muon lamb; do
+    for eps in 0 1e-60; do
+        exits 2 "$program" plan "$tiny_run" --set optimizer.name=$name --set optimizer.eps=$eps
+        one_line_error
+        says err "optimizer: $name with eps = 0.* divides 0 by 0 .*: set eps to 1e-37 or more\|optimizer.eps of $name: 0.0 is not accepted"
+    done
+done
+# These are not: their first means are above 0, or what is 0 stays so.
+for zero in 'adagrad eps' 'sm3 eps' 'yogi eps'; do
+    # shellcheck disable=SC2086
+    exits 0 tiny zero-${zero% *} $small --set optimizer.name=${zero% *} --set optimizer.${zero#* }=0
+    says out 'done after 2 steps'
+done
+exits 2 "$program" plan "$tiny_run" --set optimizer.name=lars --set optimizer.trust_coefficient=0
+says err 'optimizer.trust_coefficient of lars: 0.0 is not accepted'
+
+# ---- state that does not begin at 0 ----
+for key in 'adagrad initial_accumulator_value' 'rmsprop initial_scale'; do
+    for value in 0 0.5; do
+        # shellcheck disable=SC2086
+        exits 0 tiny began-${key% *}-$value $small --set optimizer.name=${key% *} --set optimizer.${key#* }=$value
+        hash_in out >began.$value
+    done
+    ! cmp -s began.0 began.0.5 || fail "optimizer.${key#* } of ${key% *} changes nothing"
+done
+
 # ---- what clips each example has rows that no ranks divide ----
 one_row='--set optimizer.name=dpsgd --set train.microbatches=8 --set train.microbatch_normalizer=microbatch
     --set train.clip_norm=0 --set moe.scale_expert_gradients=false'

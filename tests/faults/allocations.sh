@@ -14,10 +14,11 @@ library=${abs_top_builddir:?}/tests/faults/.libs/allocations.so
 env LD_PRELOAD="$library" SY_ALLOCATIONS="$here/list" "$program" --version >/dev/null 2>&1 && [ -s "$here/list" ] ||
     { echo "SKIP: allocations cannot be replaced in this build"; exit 77; }
 
-# NVIDIA's runtime ends the process where an allocation fails while its plugin is loaded.
+# NVIDIA's runtime ends the process where an allocation fails while its plugin is loaded, and so do the C++ libraries of
+# SentencePiece.
 mkdir "$here/plugins"
 for plugin in "$abs_top_builddir"/.libs/switchyard-*.so; do
-    case $plugin in */switchyard-cuda.so) ;; *) ln -s "$plugin" "$here/plugins/" ;; esac
+    case $plugin in */switchyard-cuda.so | */switchyard-sentencepiece.so) ;; *) ln -s "$plugin" "$here/plugins/" ;; esac
 done
 SWITCHYARD_BACKEND_PATH=$here/plugins
 export SWITCHYARD_BACKEND_PATH
@@ -125,6 +126,17 @@ excuse='^[a-z-]* *refused: '
 chosen=$faults faults=every # there are not many
 ask backends "$nothing" backends
 faults=$chosen
+# Findings say themselves which library could not be loaded. Lines are joined, for numbers move their ends; in memory, where
+# syncing a file never takes long enough to be a finding.
+joined="$times;s/[KMGTP]*iB//g;H;1h;\$!d;x;s/\n//g"
+excuse='isrfusd:\|cannotbloadd'
+chosen=$faults back=$PWD temporary=${TMPDIR:-/tmp}
+[ "$faults" != some ] || faults=stacks # there are not many
+[ ! -w /dev/shm ] || { cd /dev/shm && TMPDIR=/dev/shm && export TMPDIR; }
+ask doctor "$joined" doctor
+ask doctor-json "$joined" doctor --json
+faults=$chosen
+cd "$back" && TMPDIR=$temporary || exit 99
 excuse='^FAIL .* out of memory'
 ask verify "$nothing" verify "$top/tests/golden/layer/layer-gelu.safetensors"
 excuse=

@@ -43,11 +43,11 @@ static const struct syi_option of_holds[] = {ARGUMENT(holds, mask, STRINGS, "[\"
 
 enum { PLAIN, NUMBERS, WORDS, HOLDS, LARGE };
 static const struct syi_term_kind kinds[] = {
-    [PLAIN] = {"plain", "nothing", 0, NULL, 0, 1},
-    [NUMBERS] = {"numbers", "some numbers", 0, of_numbers, SYI_COUNT(of_numbers), sizeof(struct numbers)},
-    [WORDS] = {"words", "some words", 0, of_words, SYI_COUNT(of_words), sizeof(struct words)},
-    [HOLDS] = {"holds", "others", 1, of_holds, SYI_COUNT(of_holds), sizeof(struct holds)},
-    [LARGE] = {"large", "more than a term has room for", 0, NULL, 0, SYI_TERM_BYTES + 1},
+    [PLAIN] = {"plain", "nothing", 0, 0, NULL, 0, 1},
+    [NUMBERS] = {"numbers", "some numbers", 0, 0, of_numbers, SYI_COUNT(of_numbers), sizeof(struct numbers)},
+    [WORDS] = {"words", "some words", 0, 0, of_words, SYI_COUNT(of_words), sizeof(struct words)},
+    [HOLDS] = {"holds", "others", 1, 0, of_holds, SYI_COUNT(of_holds), sizeof(struct holds)},
+    [LARGE] = {"large", "more than a term has room for", 0, 0, NULL, 0, SYI_TERM_BYTES + 1},
 };
 
 static struct syi_terms terms, again;

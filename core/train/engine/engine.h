@@ -162,13 +162,13 @@ struct syi_outputs {
 int syi_engine_decode(struct syi_engine *engine, const struct syi_batch *batch, const int64_t *example,
                       const struct syi_outputs *out, struct sy_error *err) SYI_MUST_CHECK;
 /* Sequences of an input that are decoded together. */
-int64_t syi_engine_sequences(const struct syi_config *config);
+int64_t syi_engine_sequences(const struct syi_decode_part *decode);
 /* Whether decoding is more than the program's own choice, and so has scores. */
-int syi_engine_searches(const struct syi_config *config);
-/* Whether the engine's programs decode as this run file says, whatever the seed and the odds of sampling are. */
-int syi_engine_decodes_alike(const struct syi_engine *engine, const struct syi_config *config);
-/* From now on decodes as this run file says; needs syi_engine_decodes_alike. */
-int syi_engine_decode_as(struct syi_engine *engine, const struct syi_config *config,
+int syi_engine_searches(const struct syi_decode_part *decode);
+/* Whether the engine's programs decode so, whatever the seed and the odds of sampling are. */
+int syi_engine_decodes_alike(const struct syi_engine *engine, const struct syi_decode_part *decode);
+/* From now on decodes so; needs syi_engine_decodes_alike. */
+int syi_engine_decode_as(struct syi_engine *engine, const struct syi_decode_part *decode, int64_t seed,
                          struct sy_error *err) SYI_MUST_CHECK;
 /* What the encoder makes of a batch: *encoded, borrowed until the next call, (rows, batch->input_length, d_model), on one
  * rank. Needs SYI_USE_DECODE. */

@@ -36,10 +36,10 @@ static struct syi_shape bucket_shape(const struct syi_config *c, const struct sy
                               .target_length = now->target_length,
                               .packed = which <= SYI_UPDATE_METRICS && c->data.pack};
     if (which >= SYI_ENCODE) {
-        int64_t sequences = syi_engine_sequences(c);
+        int64_t sequences = syi_engine_sequences(&c->decode);
         shape.beams = sequences > 1 ? sequences : 0;
         shape.rows *= sequences;
-        shape.sampling = syi_engine_samples(c);
+        shape.sampling = syi_engine_samples(&c->decode);
         shape.target_length = c->decode.max_length ? c->decode.max_length : c->data.max_target_length;
     }
     shape.longest_length =
@@ -215,8 +215,10 @@ static int bind(struct syi_engine *e, const struct syi_engine *lender, int plan_
     if (!status && (e->use & SYI_USE_TRAIN) && syi_chains_average(e->chains, e->config.optimizer.n))
         status = add(e, SYI_EXCHANGE, 0, &e->exchanging, err);
     int again = (e->use & SYI_USE_TOGETHER) != 0; /* the run has had one of the same model */
-    if (!status && (e->use & SYI_USE_TRAIN) && e->rank.comm->rank == 0 && !again)
+    if (!status && (e->use & SYI_USE_TRAIN) && e->rank.comm->rank == 0 && !again) {
         syi_warn_of_patterns(&e->config, &e->model);
+        syi_warn_of_chains(&e->config);
+    }
     if (!status && e->model.n_copies) status = add(e, SYI_WEIGHTS, 0, &e->copying, err);
     if (!status) status = syi_session_bind(e->session, err);
     return status ? status : find_tensors(e, err);
@@ -310,7 +312,7 @@ static int make(const struct syi_config *config, const struct syi_rank *rank, in
     if (!status) status = bind(e, lender, plan_only, err);
     if (!status && !plan_only) status = take_buffers(e, err);
     if (!status && !plan_only && (use & SYI_USE_DECODE)) status = take_end(e, err);
-    if (!status && !plan_only && (use & SYI_USE_DECODE) && syi_engine_searches(config))
+    if (!status && !plan_only && (use & SYI_USE_DECODE) && syi_engine_searches(&config->decode))
         status = syi_engine_decode_open(e, err);
     if (status)
         syi_engine_free(e);

@@ -89,7 +89,7 @@ int syi_engine_weighs(const struct syi_engine *engine, int64_t step);
 
 /* engine_decode.c: whether tokens are drawn or scored one by one on the host; what decoding needs that is more than the
  * program's own choice. */
-int syi_engine_samples(const struct syi_config *config);
+int syi_engine_samples(const struct syi_decode_part *decode);
 int syi_engine_decode_open(struct syi_engine *engine, struct sy_error *err) SYI_MUST_CHECK;
 
 /* engine_batch.c: rows row0 .. row0 + n - 1 of a batch into the inputs of a program. */

@@ -36,9 +36,10 @@ struct syi_predictor {
     int n_buckets;
     struct seat seat[SEATS]; /* [n_seats]; the first has the weights, and stays */
     int n_seats, most;
-    int groups;              /* of the communication, with those of the first engine */
-    uint64_t calls;          /* so far */
-    struct syi_config asked; /* config with the decoding of the call at hand */
+    int groups;                   /* of the communication, with those of the first engine */
+    uint64_t calls;               /* so far */
+    struct syi_decode_part asked; /* of the call at hand, and its seed */
+    int64_t seed;
 };
 
 /* ---- making ---- */
@@ -49,7 +50,6 @@ int syi_predictor_new(const struct syi_config *config, const struct syi_rank *ra
     struct syi_predictor *p = syi_alloc(sizeof(*p), err);
     if (!p) return SY_ENOMEM;
     p->config = config;
-    p->asked = *config;
     p->rank = rank;
     p->wanted = checkpoint;
     p->most = rank->ranks == 1 ? SEATS : SEATS_OF_RANKS;
@@ -69,7 +69,6 @@ int syi_predictor_beside(const struct syi_predictor *lender, const struct syi_ra
     struct syi_predictor *p = syi_alloc(sizeof(*p), err);
     if (!p) return SY_ENOMEM;
     p->config = lender->config;
-    p->asked = *p->config;
     p->rank = rank;
     p->lender = lender;
     p->most = SEATS;
@@ -143,9 +142,9 @@ static int64_t fitting_rows(const struct syi_predictor *p, size_t n)
     return rows;
 }
 
-static int open_buffers(struct seat *s, const struct syi_config *config, struct sy_error *err)
+static int open_buffers(struct seat *s, const struct syi_decode_part *decode, struct sy_error *err)
 {
-    size_t rows = (size_t)s->rows, outputs = rows * (size_t)syi_engine_sequences(config);
+    size_t rows = (size_t)s->rows, outputs = rows * (size_t)syi_engine_sequences(decode);
     s->score = syi_alloc(rows * sizeof(*s->score), err);
     s->example = syi_alloc(rows * sizeof(*s->example), err);
     if (!s->score || !s->example) return SY_ENOMEM;
@@ -169,14 +168,19 @@ static int open_seat(struct syi_predictor *p, int use, int64_t rows, struct sy_e
 {
     struct seat *s = &p->seat[p->n_seats];
     *s = (struct seat){.use = use, .rows = rows};
-    p->asked.decode.batch_size = rows;
+    struct syi_config *config = syi_config_copy(p->config, err);
+    if (!config) return SY_ENOMEM;
+    config->decode = p->asked;
+    config->decode.batch_size = rows;
+    config->train.seed = p->seed;
     const struct syi_predictor *owner = p->lender ? p->lender : p; /* its first engine has the weights */
     int first = owner == p && !p->n_seats;
-    int status = first ? syi_engine_new(&p->asked, p->rank, use, 0, &s->engine, err)
-                       : syi_engine_beside(owner->seat[0].engine, p->rank, &p->asked, use, &s->engine, err);
+    int status = first ? syi_engine_new(config, p->rank, use, 0, &s->engine, err)
+                       : syi_engine_beside(owner->seat[0].engine, p->rank, config, use, &s->engine, err);
     if (!status && first) status = load(p, s->engine, err);
     if (!status) status = syi_batch_create(&s->batch, (int32_t)rows, p->buckets, p->n_buckets, err);
     if (!status) status = open_buffers(s, &p->asked, err);
+    syi_free(config);
     if (status) {
         close_seat(s);
         return status;
@@ -228,7 +232,7 @@ static int take_seat(struct syi_predictor *p, int use, size_t n, struct seat **s
         if (status) return status;
         s = &p->seat[p->n_seats - 1];
     }
-    if (use == SYI_USE_DECODE) status = syi_engine_decode_as(s->engine, &p->asked, err);
+    if (use == SYI_USE_DECODE) status = syi_engine_decode_as(s->engine, &p->asked, p->seed, err);
     s->used = ++p->calls;
     *seat = s;
     return status;
@@ -236,8 +240,8 @@ static int take_seat(struct syi_predictor *p, int use, size_t n, struct seat **s
 
 static void ask(struct syi_predictor *p, const struct syi_decode_part *decode, int64_t seed)
 {
-    p->asked.decode = *decode;
-    p->asked.train.seed = seed;
+    p->asked = *decode;
+    p->seed = seed;
 }
 
 int syi_predictor_open(struct syi_predictor *p, size_t n, struct sy_error *err)
