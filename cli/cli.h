@@ -106,6 +106,8 @@ void cli_job_paths_free(void);
 void cli_wrap(FILE *out, const char *text, size_t length, size_t column, size_t indent);
 /* A line of output: one line in a file, in a terminal as many as its width asks for, the further ones from `indent` on. */
 void cli_print_line(const char *text, size_t indent);
+/* A row of a table whose columns are two blanks apart: in a terminal what its last column has too much goes on below. */
+void cli_print_row(const char *row);
 /* What `config` prints of keys and of what they can name, for a terminal: on stdout. */
 void cli_print_help_lines(const char *text);
 /* Lines of text that follow each other are one paragraph, those that begin with a blank are rows of a table. */

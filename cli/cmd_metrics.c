@@ -31,6 +31,14 @@ static int print_line(void *arg, const char *line)
     return puts(line) < 0 ? SY_EIO : SY_OK;
 }
 
+static int print_row(void *arg, const char *line)
+{
+    (void)arg;
+    alarm(0);
+    cli_print_row(line);
+    return ferror(stdout) ? SY_EIO : SY_OK;
+}
+
 static void print_file(void *arg, const char *file, int64_t rows)
 {
     (void)arg;
@@ -134,7 +142,8 @@ static int ask(const struct cli_options *o, char **path, enum syi_query_format f
     if (selects(o)) return select_values(o, path[0], format, err);
     struct syi_query query = {
         .sql = sql, .format = format, .others = (const char *const *)(path + 1), .n_others = n - 1};
-    return syi_query_run(path[0], &query, print_line, NULL, err);
+    syi_query_line_fn print = sql || format != SYI_QUERY_COLUMNS ? print_line : print_row; /* the summary */
+    return syi_query_run(path[0], &query, print, NULL, err);
 }
 
 static int ask_runs(const struct cli_options *o, enum syi_query_format format)

@@ -142,16 +142,36 @@ static int read_lock_wait(double *seconds)
     return CLI_USAGE;
 }
 
-/* A pattern is looked at when it is read. */
-static int check_file(const struct syi_task_part *task, const char *key, const char *file)
+/* Whether a file that is not where its path says is there as seen from the run file's folder, of `length` bytes. */
+static int is_beside(const char *run_file, const char *file, int *length)
 {
+    char path[2 * SYI_CONFIG_STRING];
+    const char *slash = strrchr(run_file, '/');
+    if (!slash || *file == '/') return 0;
+    *length = (int)(slash - run_file);
+    return snprintf(path, sizeof path, "%.*s/%s", *length, run_file, file) < (int)sizeof path &&
+           !access(path, R_OK);
+}
+
+/* A pattern is looked at when it is read. */
+static int check_file(const struct cli_options *o, const struct syi_task_part *task, const char *key,
+                      const char *file)
+{
+    int length;
     if (!*file || strpbrk(file, "*?[") || !access(file, R_OK)) return CLI_DONE;
-    cli_error("train: task.%s.%s: cannot read %s: %s", task->name_of_part, key, file, strerror(errno));
+    const char *reason = strerror(errno);
+    if (is_beside(o->operand[0], file, &length))
+        cli_error(
+            "train: task.%s.%s: cannot read %s: %s. It is beside the run file, but paths begin at the folder "
+            "that a command runs in: cd %.*s, or give whole paths",
+            task->name_of_part, key, file, reason, length, o->operand[0]);
+    else
+        cli_error("train: task.%s.%s: cannot read %s: %s", task->name_of_part, key, file, reason);
     return CLI_FAILED;
 }
 
 /* Before a folder is made for the run: are its files there, does the model have the vocabulary's ids? */
-static int check_data(const struct syi_config *config)
+static int check_data(const struct cli_options *o, const struct syi_config *config)
 {
     struct syi_vocabularies vocabularies;
     struct sy_error err = {0};
@@ -161,15 +181,17 @@ static int check_data(const struct syi_config *config)
                   *task->name_of_part ? task->name_of_part : "NAME");
         return CLI_USAGE;
     }
-    if (syi_vocabularies_open(&vocabularies, config, &err)) return cli_usage(&err);
-    syi_vocabularies_close(&vocabularies);
     int status = CLI_DONE;
     for (int i = 0; !status && i < config->task.n; i++) {
-        status = check_file(&config->task.part[i], "train", config->task.part[i].train);
-        if (!status) status = check_file(&config->task.part[i], "valid", config->task.part[i].valid);
-        if (!status) status = check_file(&config->task.part[i], "test", config->task.part[i].test);
+        task = &config->task.part[i];
+        status = check_file(o, task, "train", task->train);
+        if (!status) status = check_file(o, task, "valid", task->valid);
+        if (!status) status = check_file(o, task, "test", task->test);
     }
-    return status;
+    if (status) return status;
+    if (syi_vocabularies_open(&vocabularies, config, &err)) return cli_usage(&err);
+    syi_vocabularies_close(&vocabularies);
+    return CLI_DONE;
 }
 
 static int same_lengths(const struct syi_ints *a, const struct syi_ints *b)
@@ -202,7 +224,7 @@ static int find_buckets(const struct cli_options *o, struct syi_config *config)
     if (o->run_dir && syi_run_dir_exists(o->run_dir) && keep_buckets(o->run_dir, config, &err))
         return cli_fail(&err);
     if (lengths->n) return CLI_DONE;
-    int status = check_data(config);
+    int status = check_data(o, config);
     if (status) return status;
     if (syi_train_find_buckets(config, o->run_dir ? o->run_dir : NEW_RUN, positions, &err))
         return cli_fail(&err);
@@ -481,7 +503,7 @@ static int run_in(const struct cli_options *o)
     if (!status && cli_world_first()) status = keep_bfloat16(o, &config);
     if (!status && cli_world_first()) status = choose_folder(o, &config, path);
     if (!status && cli_world_first()) status = read_lock_wait(&lock.wait);
-    if (!status && cli_world_first()) status = check_data(&config);
+    if (!status && cli_world_first()) status = check_data(o, &config);
     if (!status && cli_world_first()) status = check_test_files(&config);
     if (!status && cli_world_first()) status = check_plan(o, &config);
     if (!status && cli_world_first() && !*path) status = make_folder(&config, path, sizeof path);

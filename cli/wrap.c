@@ -93,6 +93,18 @@ static size_t last_column(const char *row, size_t length)
     return last;
 }
 
+void cli_print_row(const char *row)
+{
+    size_t length = strlen(row), last = last_column(row, length);
+    size_t width = cli_terminal(stdout) ? (size_t)cli_line_width(stdout) : length;
+    if (length <= width || !last) {
+        puts(row);
+        return;
+    }
+    printf("%.*s", (int)last, row);
+    wrap_to(width, stdout, row + last, length - last, last, "", last <= width / 2 ? last : 4);
+}
+
 /* A line that begins with a blank: the last column is wrapped; one without columns, as a command, stays whole. */
 static void print_row(const char *row, size_t length)
 {

@@ -94,14 +94,26 @@ static int gather_speed(struct gather *g, struct sy_error *err)
     return status;
 }
 
+/* Those of the newest step that has a loss: one with a checkpoint, or the last of a run, may have other rows alone. */
+static int gather_values(struct gather *g, struct sy_error *err)
+{
+    g->value = NAN;
+    int status = ask_training(g,
+                              "SELECT step FROM metric WHERE attempt = ?1 AND step <= ?2 AND name = 'loss'$ "
+                              "ORDER BY step DESC LIMIT 1",
+                              g->attempt, g->step, take_number, err);
+    if (!status && isfinite(g->value))
+        status = ask_training(g, "SELECT name, value FROM metric WHERE attempt = ?1 AND step = ?2$",
+                              g->attempt, (int64_t)g->value, take_metric, err);
+    return status;
+}
+
 static int gather_step(struct gather *g, struct sy_error *err)
 {
     int status = ask(g, "SELECT attempt, step FROM valid_metric ORDER BY attempt DESC, step DESC LIMIT 1", 0,
                      0, take_place, err);
     g->top->step = g->step;
-    if (!status)
-        status = ask_training(g, "SELECT name, value FROM metric WHERE attempt = ?1 AND step = ?2$",
-                              g->attempt, g->step, take_metric, err);
+    if (!status) status = gather_values(g, err);
     return status ? status : gather_speed(g, err);
 }
 

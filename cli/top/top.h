@@ -9,7 +9,7 @@
 enum { CLI_TOP_POINTS = 240, CLI_TOP_EVALS = 24, CLI_TOP_LAYERS = 64, CLI_TOP_EXPERTS = 512 };
 
 struct cli_top_eval {
-    char task[64], name[32];
+    char task[64], name[64];
     int64_t step;
     double value;
 };

@@ -12,8 +12,6 @@
 #include "base/cgroup.h"
 #include "base/threads.h"
 
-enum { PATH_BYTES = 1024 };
-
 static int affinity_count(void)
 {
 #if defined(__linux__)

@@ -9,7 +9,8 @@
 #include "base/run_config.h"
 
 /* Names that users of other programs type, where the key here is called something else; of keys of parts with names the part
- * is left out. All arguments of doc/migrate-huggingface.md that are keys here are among them. */
+ * is left out. A name with a section goes before the same name without. All arguments of doc/migrate-huggingface.md that are keys
+ * here are among them. */
 static const struct {
     const char *name, *key;
 } elsewhere[] = {
@@ -77,6 +78,8 @@ static const struct {
     {"num_return_sequences", "decode.num_decodes"},
     {"do_sample", "decode.temperature"},
     {"top_k", "decode.topk"},
+    {"moe.top_k", "moe.num_selected_experts"},
+    {"num_experts_per_tok", "moe.num_selected_experts"},
     {"top_p", "decode.topp"},
 };
 
@@ -142,6 +145,7 @@ static int key_distance(const char *text, const struct syi_part_kind *kind, cons
 {
     const char *first = strchr(text, '.'), *last = strrchr(text, '.'), *name = last ? last + 1 : text;
     char key[SYI_KEY];
+    if (is_called_so(text, kind, option)) return 0;
     if (is_called_so(name, kind, option)) return OTHER_NAME;
     int distance = name_distance(name, option->name);
     if (first) {

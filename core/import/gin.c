@@ -152,17 +152,32 @@ static int read_escape(struct reader *r, struct syi_text *out)
     return SY_OK;
 }
 
+/* Whether a string begins here: its quote, or r before it, after which a backslash is one. */
+static int at_string(struct reader *r)
+{
+    int c = peek(r);
+    if ((c == 'r' || c == 'R') && r->end - r->at > 1) c = r->at[1];
+    return c == '"' || c == '\'';
+}
+
 /* One string in quotes, of one kind or of three; appended to out. */
 static int read_quoted(struct reader *r, struct syi_text *out)
 {
-    int line = r->line, quote = (unsigned char)*r->at, status = SY_OK;
+    int raw = *r->at == 'r' || *r->at == 'R', line = r->line, status = SY_OK;
+    r->at += raw;
+    int quote = (unsigned char)*r->at;
     size_t n = r->end - r->at >= 3 && r->at[1] == quote && r->at[2] == quote ? 3 : 1;
     r->at += n;
     for (;;) {
         if (r->at == r->end || (n == 1 && *r->at == '\n')) return fail(r, line, "a string that does not end");
         if (*r->at == quote && (n == 1 || (r->end - r->at >= 3 && r->at[1] == quote && r->at[2] == quote)))
             break;
-        if (*r->at == '\\') {
+        if (*r->at == '\\' && raw && r->end - r->at > 1 && (r->at[1] == quote || r->at[1] == '\\')) {
+            syi_text_append(out, r->at, 2); /* as Python: both stay, and the quote ends nothing */
+            r->at += 2;
+            continue;
+        }
+        if (*r->at == '\\' && !raw) {
             r->at++;
             status = read_escape(r, out);
             if (status) return status;
@@ -187,7 +202,7 @@ static int read_string(struct reader *r, uint32_t *value)
     do {
         status = read_quoted(r, &text);
         if (!status) skip(r, 0);
-    } while (!status && (peek(r) == '"' || peek(r) == '\''));
+    } while (!status && at_string(r));
     if (!status) status = put_node(r, SYI_GIN_STRING, text.data ? text.data : "", text.length, value);
     syi_text_free(&text);
     return status;
@@ -308,7 +323,7 @@ static int read_value(struct reader *r, uint32_t *value)
     skip(r, 0);
     int c = peek(r);
     if (c == '%' || c == '@') return read_mark(r, value);
-    if (c == '"' || c == '\'') return read_string(r, value);
+    if (at_string(r)) return read_string(r, value);
     if (c == '[' || c == '(' || c == '{') return read_brackets(r, value);
     if (isdigit(c) || c == '-' || c == '+' || c == '.') return read_number(r, value);
     if (!c || c == '\n') return fail(r, r->line, "a value is missing");

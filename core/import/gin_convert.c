@@ -3,6 +3,7 @@
  * too. */
 #include "config.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/optimizers.h"
@@ -41,6 +42,20 @@ static const struct {
     {"create_learning_rate_scheduler", "train.lr_factors", "constant * linear_warmup * rsqrt_decay"},
     {"create_learning_rate_scheduler", "train.learning_rate", "0.5"},
     {"create_learning_rate_scheduler", "train.warmup_steps", "1000"},
+};
+
+/* Defaults of optax's optimizers that are others than switchyard's. */
+static const struct {
+    int optimizer;
+    const char *key, *value;
+} optax_default[] = {
+    {SYI_OPTIMIZER_ADAMW, "optimizer.b2", "0.999"},
+    {SYI_OPTIMIZER_ADAMW, "optimizer.weight_decay", "1e-4"},
+    {SYI_OPTIMIZER_LION, "optimizer.weight_decay", "1e-3"},
+    {SYI_OPTIMIZER_LAMB, "optimizer.weight_decay_mask", "[\"*\"]"},
+    {SYI_OPTIMIZER_LAMB, "optimizer.trust_ratio_mask", "[\"*\"]"},
+    {SYI_OPTIMIZER_LARS, "optimizer.weight_decay_mask", "[\"*\"]"},
+    {SYI_OPTIMIZER_LARS, "optimizer.trust_ratio_mask", "[\"*\"]"},
 };
 
 /* Keys without which a run file is somebody else's model or run. */
@@ -350,6 +365,133 @@ static int is_referred_to(const struct conversion *c, const char *name)
     return 0;
 }
 
+/* ---- optimizers of optax ---- */
+
+/* The last binding of "CLASS.PARAMETER"; NULL: there is none. */
+static const struct syi_gin_binding *find_binding(const struct conversion *c, const char *class,
+                                                  const char *parameter)
+{
+    for (size_t i = c->gin->n_bindings; i-- > 0;) {
+        struct name_parts name = take_apart(name_of(c, &c->gin->bindings[i]));
+        if (!strcmp(name.class, class) && !strcmp(name.parameter, parameter)) return &c->gin->bindings[i];
+    }
+    return NULL;
+}
+
+/* What a value refers to, "x" of @module.x(); "": it refers to nothing. */
+static const char *referred_to(const struct conversion *c, uint32_t value)
+{
+    if (value == SYI_GIN_NONE || c->gin->nodes[value].kind != SYI_GIN_REFERENCE) return "";
+    const char *text = text_of(c, value), *end;
+    while ((end = strpbrk(text, "./"))) text = end + 1;
+    return text;
+}
+
+/* One of the transformations of `chain`: the optimizer, or what clips before it. */
+static void take_transformation(struct conversion *c, const struct syi_gin_binding *chain, const char *name)
+{
+    char reason[SYI_REASON], why[KEY_TEXT];
+    struct syi_key key;
+    const struct syi_gin_binding *norm = find_binding(c, "clip_by_global_norm", "max_norm");
+    if (norm && !strcmp(name, "clip_by_global_norm")) {
+        uint32_t value = syi_gin_resolve(c->gin, norm->value);
+        if (value != SYI_GIN_NONE) set_value(c, norm, "train.clip_norm", NULL, value);
+        return;
+    }
+    if (*name && !syi_key_parse("optimizer.name", &key, reason) &&
+        !syi_config_assign(&c->config, &key, name, true, reason)) {
+        set(c, chain, "optimizer.name", name);
+        return;
+    }
+    snprintf(
+        why, sizeof why,
+        "%.60s is left out of it: to have it, write optimizer.name = \"chain\" and optimizer.chain, whose "
+        "transforms have optax's names",
+        *name ? name : "what is no reference");
+    note_binding(c, chain, why);
+}
+
+/* optimizers.chain: the optimizer among its transformations is that of the run. */
+static void take_chain(struct conversion *c)
+{
+    const struct syi_gin_binding *chain = find_binding(c, "chain", "transformations");
+    uint32_t list = chain ? syi_gin_resolve(c->gin, chain->value) : SYI_GIN_NONE;
+    if (c->config.optimizer.part[0].name != SYI_OPTIMIZER_CHAIN || list == SYI_GIN_NONE ||
+        c->gin->nodes[list].kind != SYI_GIN_LIST)
+        return;
+    for (uint32_t i = c->gin->nodes[list].first; i != SYI_GIN_NONE; i = c->gin->nodes[i].next)
+        take_transformation(c, chain, referred_to(c, syi_gin_resolve(c->gin, i)));
+}
+
+static void set_optax_defaults(struct conversion *c)
+{
+    for (size_t i = 0; i < SYI_COUNT(optax_default); i++)
+        if (optax_default[i].optimizer == c->config.optimizer.part[0].name)
+            set(c, NULL, optax_default[i].key, optax_default[i].value);
+}
+
+/* A number that is bound to CLASS.PARAMETER. */
+static double number_of(const struct conversion *c, const char *class, const char *parameter,
+                        double otherwise)
+{
+    const struct syi_gin_binding *binding = find_binding(c, class, parameter);
+    uint32_t value = binding ? syi_gin_resolve(c->gin, binding->value) : SYI_GIN_NONE;
+    if (value == SYI_GIN_NONE || c->gin->nodes[value].kind != SYI_GIN_NUMBER) return otherwise;
+    return strtod(text_of(c, value), NULL);
+}
+
+static void set_number(struct conversion *c, const struct syi_gin_binding *from, const char *key,
+                       double value)
+{
+    char text[SYI_NUMBER_BYTES];
+    syi_format_double(text, value);
+    set(c, from, key, text);
+}
+
+/* The rate is that of the optimizer: what T5X's own schedule would be counts for nothing. */
+static void set_rate(struct conversion *c, const struct syi_gin_binding *from, double rate, double warmup,
+                     const char *factors)
+{
+    c->n_factors = 0;
+    set_number(c, from, "train.learning_rate", rate);
+    set_number(c, from, "train.warmup_steps", warmup);
+    set(c, from, "train.lr_factors", factors);
+    set(c, from, "train.min_learning_rate", "0");
+    if (find_set(c, "train.lr_step_offset")) set(c, from, "train.lr_step_offset", "0");
+}
+
+/* As optax: a straight line from 0 to the peak, then half a cosine down to the end. */
+static int set_warmup_cosine(struct conversion *c, const struct syi_gin_binding *from)
+{
+    static const char name[] = "warmup_cosine_decay_schedule";
+    double peak = number_of(c, name, "peak_value", 0), warmup = number_of(c, name, "warmup_steps", -1);
+    double steps = number_of(c, name, "decay_steps", 0), end = number_of(c, name, "end_value", 0);
+    char factors[KEY_TEXT];
+    if (number_of(c, name, "init_value", 1) != 0 || number_of(c, name, "exponent", 1) != 1) return 0;
+    if (!(peak > 0) || !(warmup >= 0) || !(steps > warmup) || !(end >= 0 && end <= peak)) return 0;
+    snprintf(factors, sizeof factors,
+             "constant * linear_warmup * cosine(decay_steps=%.0f, alpha=%.9g, transition_begin=%.0f)",
+             steps - warmup, end / peak, warmup);
+    set_rate(c, from, peak, warmup, factors);
+    return 1;
+}
+
+/* An optimizer of optax has its own learning rate, a number or a schedule. */
+static void take_rate(struct conversion *c)
+{
+    int optimizer = c->config.optimizer.part[0].name;
+    const struct syi_gin_binding *rate =
+        find_binding(c, syi_optimizer_info(optimizer)->name, "learning_rate");
+    uint32_t value = rate ? syi_gin_resolve(c->gin, rate->value) : SYI_GIN_NONE;
+    const char *schedule = referred_to(c, value);
+    if (!rate || optimizer == SYI_OPTIMIZER_ADAFACTOR || !strcmp(schedule, "create_learning_rate_scheduler"))
+        return;
+    if (value != SYI_GIN_NONE && c->gin->nodes[value].kind == SYI_GIN_NUMBER)
+        set_rate(c, rate, strtod(text_of(c, value), NULL), 0, "constant");
+    else if (strcmp(schedule, "warmup_cosine_decay_schedule") || !set_warmup_cosine(c, rate))
+        note_binding(c, rate, "write it as factors of train.lr_factors, among which are those of optax");
+}
+
 /* An argument of the optimizer that is in force, whose keys have optax's names. */
 static int convert_optax(struct conversion *c, const struct syi_gin_binding *binding,
                          const struct name_parts *name, uint32_t value)
@@ -358,6 +500,7 @@ static int convert_optax(struct conversion *c, const struct syi_gin_binding *bin
     int optimizer = c->config.optimizer.part[0].name;
     if (optimizer == SYI_OPTIMIZER_ADAFACTOR || strcmp(syi_optimizer_info(optimizer)->name, name->class))
         return 0;
+    if (!strcmp(name->parameter, "learning_rate")) return 1; /* take_rate */
     if (!syi_optimizer_takes(optimizer, name->parameter)) return 0;
     snprintf(key, sizeof key, "optimizer.%s", name->parameter);
     set_value(c, binding, key, NULL, value);
@@ -367,8 +510,10 @@ static int convert_optax(struct conversion *c, const struct syi_gin_binding *bin
 static void note_unknown(struct conversion *c, const struct syi_gin_binding *binding,
                          const struct name_parts *name)
 {
-    char why[KEY_TEXT];
-    snprintf(why, sizeof why, "no key for it is known; the nearest that has one: %s", nearest_row(name));
+    char why[KEY_TEXT] = "no key for it is known";
+    const char *nearest = nearest_row(name);
+    if (syi_is_near(name->last, nearest))
+        snprintf(why, sizeof why, "no key for it is known; the nearest that has one: %s", nearest);
     note_binding(c, binding, why);
 }
 
@@ -400,7 +545,7 @@ static void convert_binding(struct conversion *c, const struct syi_gin_binding *
     }
 }
 
-enum pass { OPTIMIZERS, MACROS, BINDINGS, PASSES };
+enum pass { OPTIMIZERS, MACROS, BINDINGS };
 
 static void convert_all(struct conversion *c, enum pass pass)
 {
@@ -548,7 +693,12 @@ int syi_gin_convert(const struct syi_gin *gin, const char *path, struct syi_text
     int status = syi_config_defaults(&c->config, err);
     if (!status) {
         set_defaults(c);
-        for (enum pass pass = OPTIMIZERS; pass < PASSES; pass++) convert_all(c, pass);
+        convert_all(c, OPTIMIZERS);
+        take_chain(c);
+        set_optax_defaults(c);
+        convert_all(c, MACROS);
+        convert_all(c, BINDINGS);
+        take_rate(c);
         finish_factors(c);
         note_rest(c);
         print(c, path, run_file);

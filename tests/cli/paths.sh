@@ -13,6 +13,16 @@ given='--set task.words.train=given.tsv --set task.words.test=held.tsv'
 exits 0 "$program" train "$top/bench/tiny.run" --run-dir placed $good $given --set train.steps=2 --threads 1
 grep -qx "train = \"$(pwd -P)/given.tsv\"" placed/run.conf || fail "run.conf has $(grep '^train = ' placed/run.conf)"
 grep -qx 'valid = ""' placed/run.conf || fail "run.conf has $(grep '^valid = ' placed/run.conf)"
+# A run file that is used from another folder says what its paths begin at.
+mkdir project
+cp "$top/bench/tiny.run" given.tsv project
+exits 1 "$program" train project/tiny.run --run-dir none --set task.words.train=given.tsv --set task.words.test=held.tsv --set task.words.valid=gone.tsv
+says err 'task.words.valid: cannot read gone.tsv: No such file or directory$'
+rm given.tsv
+exits 1 "$program" train project/tiny.run --run-dir none --set task.words.train=given.tsv
+says err 'cannot read given.tsv: .* beside the run file, .* cd project, or'
+[ ! -e none ] || fail "a run directory was made"
+mv project/given.tsv .
 cd elsewhere || exit 99
 exits 0 "$program" eval ../placed --threads 1
 says out '^words/test: 5 items, '

@@ -49,6 +49,12 @@ while read -r wanted; do grep -qF "$wanted" whole || fail "plan in a terminal la
 terminal 80 0 - "$program" backends
 fits 79
 says shown '^cpu '
+exits 0 "$program" metrics run
+awk 'length($0) > 79' out | grep -q . || fail "no long line, so this tests nothing: $(cat out)"
+tr -s '\n ' '  ' <out >line
+terminal 80 0 - "$program" metrics run
+fits 79
+tr -s '\n ' '  ' <shown | cmp - line || fail "metrics in a terminal says something else: $(cat shown)"
 
 # ---- eval, in a terminal ----
 # shellcheck disable=SC2086

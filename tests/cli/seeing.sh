@@ -63,6 +63,14 @@ awk 'length > 70 { exit 1 }' out || fail "a line is too wide"
 LC_ALL=C grep -q '[^ -~]' out && fail "not ASCII in the locale C: $(cat out)"
 exits 0 env LC_ALL=C.UTF-8 "$program" top run --once
 says out '█'
+# A run that ends at a step without a loss of its own, as early stopping does it: the newest that there is. Names are whole.
+exits 0 tiny early --quiet --set train.steps=20 --set metrics.every=4 --set train.evaluate_every=5 --set action.stop.kind=early_stopping \
+    --set action.stop.metric=loss --set action.stop.patience=1 --set action.stop.atol=1000 --set task.words.valid="$here/valid.tsv"
+exits 0 "$program" top early --once
+says out 'step 10/20$'
+says out '^loss  *[0-9]'
+says out '^learning rate [0-9].*gradient norm [0-9].*tokens/s [0-9]'
+says out 'experts/fraction_tokens_left_behind [0-9]'
 exits 2 "$program" top run --every 0
 exits 2 "$program" top run --every 0.01
 says err 'at least 0.1 s'

@@ -161,6 +161,8 @@ Test(run_config, nearest_key)
         {"task.words.source_prefix", "task.words.inputs"},
         {"valid", "task.NAME.valid"},
         {"top_k", "decode.topk"},
+        {"moe.top_k", "moe.num_selected_experts"},
+        {"num_experts_per_tok", "moe.num_selected_experts"},
         {"weight_decays", "optimizer.weight_decay"},
         {"wd", "optimizer.weight_decay"},
         {"optimizer.mask", "optimizer.weight_decay_mask"},

@@ -45,6 +45,7 @@ Test(gin, values)
     expect_binding("A = None", "A = None");
     expect_binding("A = 'it''s' \"#1\"", "A = 'its#1'");
     expect_binding("A = 'a\\tb'", "A = 'a\\x09b'");
+    expect_binding("A = r'a\\tb\\'' R\"\\\\\"", "A = 'a\\tb\\'\\\\'");
     expect_binding("A = '''two\nlines'''", "A = 'two\\x0alines'");
     expect_binding("A = (1)", "A = 1");
     expect_binding("A = (1,)", "A = (1)");
@@ -157,6 +158,48 @@ Test(gin, training)
     cr_expect_not_null(strstr(
         warnings.data, "test:5: adafactor.Adafactor.decay_rate = 0.7: the optimizer of the run is another"));
     cr_expect_not_null(strstr(warnings.data, "test:11: train.random_seed = -4: "));
+    syi_text_free(&warnings);
+}
+
+/* Another optimizer than Adafactor, as T5X's examples choose it: in a chain, with a rate and defaults of its own. */
+Test(gin, optimizers_of_optax)
+{
+    static const char schedule[] =
+        "OPTIMIZER = @optimizers.chain()\noptimizers.chain.transformations = [@optax.clip_by_global_norm(), @optax.adamw()]\n"
+        "optax.clip_by_global_norm.max_norm = 2.0\noptax.adamw.learning_rate = @optax.warmup_cosine_decay_schedule()\n"
+        "optax.warmup_cosine_decay_schedule:\n  init_value = 0.0\n  peak_value = 1e-4\n  warmup_steps = 1000\n"
+        "  decay_steps = %TRAIN_STEPS\n  end_value = 1e-5\nTRAIN_STEPS = 5000\n"
+        "utils.create_learning_rate_scheduler:\n  factors = 'constant * cosine_decay'\n  steps_per_cycle = 300\n";
+    struct syi_text warnings = convert(schedule, &config);
+    cr_expect_eq(config.optimizer.part[0].name, SYI_OPTIMIZER_ADAMW);
+    cr_expect_eq(config.optimizer.part[0].b2, 0.999, "optax's default");
+    cr_expect_eq(config.optimizer.part[0].weight_decay, 1e-4, "optax's default");
+    cr_expect_eq(config.train.clip_norm, 2);
+    cr_expect_eq(config.train.learning_rate, 1e-4);
+    cr_expect_eq(config.train.warmup_steps, 1000);
+    cr_expect_str_eq(config.train.lr_factors,
+                     "constant * linear_warmup * cosine(decay_steps=4000, alpha=0.1, "
+                     "transition_begin=1000)");
+    cr_expect_null(strstr(warnings.data, "not converted"), "%s", warnings.data);
+    syi_text_free(&warnings);
+
+    warnings = convert(
+        "OPTIMIZER = @optimizers.chain()\n"
+        "optimizers.chain.transformations = [@optax.clip(), @optax.lion()]\noptax.clip.max_delta = 1.0\n"
+        "optax.lion:\n  learning_rate = 3e-4\n  weight_decay = 0.5\n",
+        &config);
+    cr_expect_eq(config.optimizer.part[0].name, SYI_OPTIMIZER_LION);
+    cr_expect_eq(config.optimizer.part[0].weight_decay, 0.5);
+    cr_expect_eq(config.train.learning_rate, 3e-4);
+    cr_expect_str_eq(config.train.lr_factors, "constant");
+    cr_expect_not_null(strstr(warnings.data, "(@optax.clip, @optax.lion): clip is left out of it"));
+    syi_text_free(&warnings);
+
+    warnings = convert(
+        "OPTIMIZER = @optimizers.lamb()\noptimizers.lamb.learning_rate = @optax.sgdr_schedule()\n", &config);
+    cr_expect_str_eq(config.optimizer.part[0].trust_ratio_mask.text, "*", "optax's default");
+    cr_expect_not_null(
+        strstr(warnings.data, "test:2: optimizers.lamb.learning_rate = @optax.sgdr_schedule: write it as"));
     syi_text_free(&warnings);
 }
 

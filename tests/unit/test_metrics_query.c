@@ -82,7 +82,8 @@ Test(metrics_query, summary)
 
     cr_assert(ask(path, NULL, SYI_QUERY_COLUMNS, &lines, NULL) == SY_OK);
     cr_assert(strstr(lines.text, "attempts\n"));
-    cr_assert(strstr(lines.text, "loss\n") && strstr(lines.text, "  50") && strstr(lines.text, " 100"));
+    cr_assert(strstr(lines.text, "loss, all its terms (loss_parts has each)\n") &&
+              strstr(lines.text, "  50") && strstr(lines.text, " 100"));
     cr_assert(strstr(lines.text, "evaluation, newest\n") && strstr(lines.text, "0.325"));
     cr_assert(strstr(lines.text, "expert load, last step\n") && strstr(lines.text, "0.75"));
     cr_assert(strstr(lines.text, "events, last ten\n"));

@@ -190,6 +190,21 @@ static int find_tensors(struct syi_engine *e, struct sy_error *err)
     return status ? status : find_layers(e, err);
 }
 
+/* What the optimizers do, of which a build without training has nothing. */
+static int add_updates(struct syi_engine *e, struct sy_error *err)
+{
+    int status = add(e, SYI_UPDATE, 0, &e->update, err);
+    if (!status && e->config.metrics.weights_every) status = add(e, SYI_UPDATE_METRICS, 0, &e->weighing, err);
+    if (!status && syi_chains_average(e->chains, e->config.optimizer.n))
+        status = add(e, SYI_EXCHANGE, 0, &e->exchanging, err);
+    int again = (e->use & SYI_USE_TOGETHER) != 0; /* the run has had one of the same model */
+    if (!status && e->rank.comm->rank == 0 && !again) {
+        syi_warn_of_patterns(&e->config, &e->model);
+        syi_warn_of_chains(&e->config);
+    }
+    return status;
+}
+
 static int bind(struct syi_engine *e, const struct syi_engine *lender, int plan_only, struct sy_error *err)
 {
     struct syi_session_options options = {.backend = e->rank.backend,
@@ -209,16 +224,7 @@ static int bind(struct syi_engine *e, const struct syi_engine *lender, int plan_
     int status = syi_session_new(&options, &e->session, err);
     for (int i = 0; !status && i < e->n_buckets; i++) status = add_bucket(e, i, err);
     e->update = e->weighing = e->copying = e->exchanging = -1;
-    if (!status && (e->use & SYI_USE_TRAIN)) status = add(e, SYI_UPDATE, 0, &e->update, err);
-    if (!status && (e->use & SYI_USE_TRAIN) && e->config.metrics.weights_every)
-        status = add(e, SYI_UPDATE_METRICS, 0, &e->weighing, err);
-    if (!status && (e->use & SYI_USE_TRAIN) && syi_chains_average(e->chains, e->config.optimizer.n))
-        status = add(e, SYI_EXCHANGE, 0, &e->exchanging, err);
-    int again = (e->use & SYI_USE_TOGETHER) != 0; /* the run has had one of the same model */
-    if (!status && (e->use & SYI_USE_TRAIN) && e->rank.comm->rank == 0 && !again) {
-        syi_warn_of_patterns(&e->config, &e->model);
-        syi_warn_of_chains(&e->config);
-    }
+    if (SY_TRAINING && !status && (e->use & SYI_USE_TRAIN)) status = add_updates(e, err);
     if (!status && e->model.n_copies) status = add(e, SYI_WEIGHTS, 0, &e->copying, err);
     if (!status) status = syi_session_bind(e->session, err);
     return status ? status : find_tensors(e, err);
@@ -308,7 +314,7 @@ static int make(const struct syi_config *config, const struct syi_rank *rank, in
     int status = check_weights(e, plan_only, err);
     if (!status) status = syi_loss_factor_parse(&e->factor, config->loss.loss_normalizing_factor, err);
     if (!status) status = check_examples(e, err);
-    if (!status && !(e->chains = syi_chains_make(&e->config, err))) status = err->code;
+    if (SY_TRAINING && !status && !(e->chains = syi_chains_make(&e->config, err))) status = err->code;
     if (!status) status = bind(e, lender, plan_only, err);
     if (!status && !plan_only) status = take_buffers(e, err);
     if (!status && !plan_only && (use & SYI_USE_DECODE)) status = take_end(e, err);
@@ -339,7 +345,7 @@ void syi_engine_free(struct syi_engine *e)
     if (!e) return;
     syi_session_free(e->session);
     syi_model_free(&e->model);
-    syi_chains_free(e->chains, e->config.optimizer.n);
+    if (SY_TRAINING) syi_chains_free(e->chains, e->config.optimizer.n);
     syi_free(e->weight);
     syi_free(e->moe);
     syi_free(e->counts);
