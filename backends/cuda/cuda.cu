@@ -164,6 +164,7 @@ static int start(struct sycuda_context *context, char *description, size_t bytes
     if (error == cudaSuccess) error = cudaStreamCreateWithFlags(&context->stream, cudaStreamNonBlocking);
     if (error != cudaSuccess) return sycuda_fail(context->host, "opening the device", error);
     context->multiprocessors = properties.multiProcessorCount;
+    context->tensor_cores = properties.major >= 8;
     snprintf(description, bytes, "%s, compute capability %d.%d, device %d", properties.name, properties.major,
              properties.minor, context->device);
     return SY_OK;
