@@ -24,7 +24,9 @@ awk '
         types = text[6]
         dtypes = types == "" || types ~ /f/ ? "float32, bfloat16" : types ~ /s/ ? "float32" : "integers"
         how = by[name] == "SYCUDA_PRODUCT" ? "cuBLASLt, own kernel" : by[name] ? "own kernel" : ""
-        if (!how) how = types ~ /q/ ? "not there: int8 weights" : "not there: made only for backends that have it"
+        if (!how) how = types ~ /p/ ? "not there: panels, a layout of CPU kernels" : "not there"
+        if (types ~ /q/) dtypes = dtypes ", int8 weights"
+        if (by[name] == "SYCUDA_SINGLE") dtypes = "float32"
         printf "| %s | %s | %s |\n", part[3], by[name] ? dtypes : "", how
     }' "$top/backends/cuda/kernels.def" "$top/include/switchyard/ops.def" >"$made.rows"
 put_table "$page" '| op | in and out | computed by |' "$made.rows" "$made" "${1-}"

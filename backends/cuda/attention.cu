@@ -5,7 +5,7 @@
  * are done by several blocks, which find the same scores. A kernel before it finds what each query sees. */
 #include "config.h"
 
-#include "backends/cuda/attention.h"
+#include "backends/cuda/attention_softmax.h"
 #include "base/relpos.h"
 
 enum { ATTENTION_SEGMENTS = 7, ATTENTION_POSITION = 6 };
@@ -176,93 +176,11 @@ void sycuda_attention_look(const struct sycuda_attention_call *a, cudaStream_t s
 
 /* ---- forward ---- */
 
-/* What a block has in shared memory; floats but for `seen`. */
-struct attention_shared {
-    float *work;     /* the tile of scores' operands, then values [64 / FOURS][64 * FOURS] */
-    float *weight;   /* [TILE][SYCUDA_SCORE_STEP] scores, then weights */
-    float *diagonal; /* [TILE + 64] bias by distance */
-    float *factor;   /* [TILE] what earlier sums are multiplied by */
-    float *mask;     /* [64] dropout of keys */
-    uint64_t *seen;  /* [TILE] */
-};
-
+/* Of the tile of scores' operands, then of values [64 / FOURS][64 * FOURS]. */
 static int attention_work_floats(int tile)
 {
     const int dot = sycuda_attention_dot_floats(tile), values = SYCUDA_KEYS * 64;
     return dot > values ? dot : values;
-}
-
-static size_t attention_shared_bytes(int tile)
-{
-    int floats = attention_work_floats(tile) + tile * SYCUDA_SCORE_STEP + tile + 64 + tile + 64;
-    return (size_t)floats * sizeof(float) + (size_t)tile * sizeof(uint64_t);
-}
-
-__device__ static inline attention_shared attention_shared_at(float *memory, int tile, int work)
-{
-    attention_shared s;
-    s.work = memory;
-    s.weight = s.work + work;
-    s.diagonal = s.weight + tile * SYCUDA_SCORE_STEP;
-    s.factor = s.diagonal + tile + 64;
-    s.mask = s.factor + tile;
-    s.seen = reinterpret_cast<uint64_t *>(s.mask + 64);
-    return s;
-}
-
-/* The running softmax of a query, held by each of its four threads. */
-struct attention_softmax {
-    float top, sum; /* largest score, sum of weights */
-    int begun;      /* a key was seen */
-};
-
-/* Scores of a block of keys become weights; part 0 .. 3 of four threads has keys part, part + 4, ... Returns the factor
- * for earlier sums. Lane l of the row sum is in part l % 4. */
-__device__ static inline float attention_weigh(attention_softmax &s, const float score[16], uint64_t seen,
-                                               int part, float *weight)
-{
-    float high = -INFINITY, lane[4] = {0, 0, 0, 0}, factor = 1, old = s.top;
-#pragma unroll
-    for (int j = 0; j < 16; j++)
-        if (seen >> (part + 4 * j) & 1) high = high > score[j] ? high : score[j];
-    for (int with = 1; with <= 2; with *= 2) {
-        float other = __shfl_xor_sync(0xffffffffu, high, with);
-        high = high > other ? high : other;
-    }
-    if (seen) s.top = s.begun && s.top > high ? s.top : high;
-#pragma unroll
-    for (int j = 0; j < 16; j++) {
-        float p = seen >> (part + 4 * j) & 1 ? syi_exp(score[j] - s.top) : 0;
-        weight[part + 4 * j] = p;
-        lane[j % 4] += p;
-    }
-    float sum = (lane[0] + lane[2]) + (lane[1] + lane[3]);
-    for (int with = 2; with >= 1; with /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, with);
-    if (!seen) return 1;
-    if (s.begun) factor = syi_exp(old - s.top);
-    s.sum = s.sum * factor + sum;
-    s.begun = 1;
-    return factor;
-}
-
-/* The scores of the block's keys, seen from a softmax thread, go through attention_weigh. */
-__device__ static inline float attention_softmax_block(const sycuda_attention_call &a,
-                                                       const attention_shared &s, attention_softmax &softmax,
-                                                       int64_t row, int64_t head, int64_t query,
-                                                       int64_t first, uint64_t seen)
-{
-    const int tile = (int)blockDim.x / 4, mine = (int)threadIdx.x / 4, part = (int)threadIdx.x % 4;
-    const int blind = seen && a.blind[row * a.queries + query];
-    float *weight = s.weight + mine * SYCUDA_SCORE_STEP, score[16];
-#pragma unroll
-    for (int j = 0; j < 16; j++) {
-        const int key = part + 4 * j;
-        score[j] = blind ? 0 : weight[key];
-        if (!blind && seen >> key & 1)
-            score[j] = sycuda_attention_biased(a, score[j], s.diagonal + key - mine + tile - 1, head, query,
-                                               first + key);
-    }
-    return attention_weigh(softmax, score, seen, part, weight);
 }
 
 template <int FOURS> struct attention_sums {
@@ -271,8 +189,8 @@ template <int FOURS> struct attention_sums {
 
 /* Goes on with the sums over keys first .. first + n - 1 of the block, whose values are in s.work. */
 template <int FOURS>
-__device__ static inline void attention_add(attention_sums<FOURS> &sums, const attention_shared &s, int first,
-                                            int n)
+__device__ static inline void attention_add(attention_sums<FOURS> &sums, const sycuda_attention_shared &s,
+                                            int first, int n)
 {
     const int y = (int)threadIdx.x / 16, x = (int)threadIdx.x % 16;
     uint64_t seen[4];
@@ -300,8 +218,9 @@ __device__ static inline void attention_add(attention_sums<FOURS> &sums, const a
 
 /* The weighted values of a block of keys: columns column .. column + 64 * FOURS - 1 of them. */
 template <class In, int FOURS>
-__device__ static inline void attention_add_block(attention_sums<FOURS> &sums, const attention_shared &s,
-                                                  sycuda_rows<In> values, int64_t column, const float *mask)
+__device__ static inline void attention_add_block(attention_sums<FOURS> &sums,
+                                                  const sycuda_attention_shared &s, sycuda_rows<In> values,
+                                                  int64_t column, const float *mask)
 {
     enum { KEYS = SYCUDA_KEYS / FOURS, WIDTH = 64 * FOURS };
     const int y = (int)threadIdx.x / 16;
@@ -335,7 +254,7 @@ __device__ static inline void attention_write(const sycuda_attention_call &a,
     }
 }
 
-/* Blocks: (row, head, tile of queries, piece of columns). work: floats of attention_shared.work. */
+/* Blocks: (row, head, tile of queries, piece of columns). work: floats of sycuda_attention_shared.work. */
 template <class In, class Out, int FOURS>
 __global__ void __launch_bounds__(256) attention_tiles(sycuda_attention_call a, const In *q, const In *kv,
                                                        Out *out, float *lse, int tiles, int pieces, int work)
@@ -345,10 +264,10 @@ __global__ void __launch_bounds__(256) attention_tiles(sycuda_attention_call a, 
     const int64_t piece = blockIdx.x % pieces, pair = blockIdx.x / pieces / tiles;
     const int64_t from = (int64_t)(blockIdx.x / pieces % tiles) * tile, query = from + mine;
     const int64_t row = pair / a.heads, head = pair % a.heads;
-    const attention_shared s = attention_shared_at(memory, tile, work);
+    const sycuda_attention_shared s = sycuda_attention_shared_at(memory, tile, work);
     const sycuda_rows<In> left = sycuda_attention_q_rows(a, q, row, head, from);
     const float *mask = a.rng ? s.mask : nullptr;
-    attention_softmax softmax = {0, 0, 0};
+    sycuda_attention_softmax softmax = {0, 0, 0};
     attention_sums<FOURS> sums = {};
     for (int64_t first = 0; first < a.keys; first += SYCUDA_KEYS) {
         const uint64_t seen = sycuda_attention_seen(a, row, query, first);
@@ -362,7 +281,7 @@ __global__ void __launch_bounds__(256) attention_tiles(sycuda_attention_call a, 
             s.weight[((int)threadIdx.x / 16 * 4 + i / 4) * SYCUDA_SCORE_STEP + (int)threadIdx.x % 16 +
                      i % 4 * 16] = scores.at[i / 4][i % 4];
         __syncthreads();
-        s.factor[mine] = attention_softmax_block(a, s, softmax, row, head, query, first, seen);
+        s.factor[mine] = sycuda_attention_softmax_block(a, s, softmax, row, head, query, first, seen);
         s.seen[mine] = seen;
         attention_add_block<In, FOURS>(sums, s, sycuda_attention_kv_rows(a, kv, row, head, first, 1),
                                        piece * 64 * FOURS, mask);
@@ -404,9 +323,9 @@ static void attention_launch(const sycuda_attention_call &a, const sy_call *call
         using In = decltype(x);
         using Out = decltype(y);
         SYCUDA_LAUNCH((attention_tiles<In, Out, FOURS>), a.rows * a.heads * tiles * pieces, 4 * tile,
-                      attention_shared_bytes(tile), stream, a, sycuda_in<In>(call, 0), sycuda_in<In>(call, 1),
-                      sycuda_out<Out>(call, 0), sycuda_out<float>(call, 1), tiles, pieces,
-                      attention_work_floats(tile));
+                      sycuda_attention_shared_bytes(tile, attention_work_floats(tile)), stream, a,
+                      sycuda_in<In>(call, 0), sycuda_in<In>(call, 1), sycuda_out<Out>(call, 0),
+                      sycuda_out<float>(call, 1), tiles, pieces, attention_work_floats(tile));
     });
 }
 
@@ -417,7 +336,9 @@ int sycuda_attention(void *context, const struct sy_call *call)
     cudaStream_t stream = sycuda_stream(context);
     (void)sycuda_attention_place(&a, call->workspace);
     sycuda_attention_look(&a, stream);
-    if (a.head_dim <= 64)
+    if (sycuda_attention_mma_fits(static_cast<sycuda_context *>(context), &a, call->in[0].dtype))
+        sycuda_attention_mma(&a, call, stream);
+    else if (a.head_dim <= 64)
         attention_launch<1>(a, call, stream);
     else
         attention_launch<2>(a, call, stream);

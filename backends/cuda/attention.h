@@ -52,6 +52,17 @@ uint64_t sycuda_attention_place(struct sycuda_attention_call *a, void *memory);
 /* Launches what fills them. */
 void sycuda_attention_look(const struct sycuda_attention_call *a, cudaStream_t stream);
 
+/* ---- attention_mma.cu: bfloat16 on tensor cores, unless products = own ---- */
+
+/* Whether it does calls of this shape. */
+int sycuda_attention_mma_fits(const struct sycuda_context *context, const struct sycuda_attention_call *a,
+                              int in_dtype);
+/* After sycuda_attention_look. */
+void sycuda_attention_mma(const struct sycuda_attention_call *a, const struct sy_call *call,
+                          cudaStream_t stream);
+
+/* ---- tiles ---- */
+
 static inline int64_t sycuda_pieces(int64_t n, int64_t each)
 {
     return (n + each - 1) / each;

@@ -47,6 +47,7 @@ struct sycuda_context {
     cudaStream_t stream; /* everything of the rank runs on it, in order */
     int device;
     int multiprocessors;
+    int tensor_cores; /* it multiplies bfloat16 on them (mma.h) */
     struct sycuda_cublaslt *cublaslt; /* of products; NULL: the own kernels do them */
     struct sycuda_nccl *nccl;         /* of links; NULL: collectives go through the host */
 };
@@ -85,6 +86,7 @@ int sycuda_nccl_sync(struct sycuda_context *context);
 #define SYCUDA_SCRATCH(NAME, name)                                                                           \
     SYCUDA_KERNEL(NAME, name)                                                                                \
     uint64_t sycuda_##name##_workspace(const struct sy_call *call, int threads);
+#define SYCUDA_SINGLE(NAME, name) SYCUDA_SCRATCH(NAME, name)
 #define SYCUDA_PLANNED(NAME, name)                                                                           \
     SYCUDA_SCRATCH(NAME, name)                                                                               \
     int sycuda_##name##_prepare(void *context, const struct sy_call *call, void **plan);                     \
@@ -95,6 +97,7 @@ int sycuda_nccl_sync(struct sycuda_context *context);
 #undef SYCUDA_KERNEL
 #undef SYCUDA_SCRATCH
 #undef SYCUDA_PLANNED
+#undef SYCUDA_SINGLE
 
 /* ---- elements ---- */
 
@@ -109,6 +112,11 @@ SYI_INLINE float sycuda_read(const float *x)
 SYI_INLINE float sycuda_read(const sycuda_bf16 *x)
 {
     return syi_bf16_to_float(x->bits);
+}
+/* Of int8 weights: to be multiplied by the scale of the output channel. */
+SYI_INLINE float sycuda_read(const int8_t *x)
+{
+    return (float)*x;
 }
 SYI_INLINE void sycuda_write(float *y, float value)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* embed: a thread copies four neighbours of a row of the table.
+/* embed, embed_int8: a thread copies four neighbours of a row of the table.
  *
  * embed_grad: positions are sorted by id, those of one id ascending (a radix sort of 8 bits a pass that keeps the order
  * of equals: counts of tiles, their prefix sums, places). Then a thread block adds the rows of one id, 128 columns at a
@@ -10,32 +10,47 @@
 
 /* ---- embed ---- */
 
+/* scale: of each row of an int8 table, else NULL. */
 template <class In, class Out>
-__global__ void copy_table_rows(const int32_t *id, const In *table, Out *y, int64_t positions, int64_t V,
-                                int64_t D, int64_t fours, int aligned)
+__global__ void copy_table_rows(const int32_t *id, const In *table, const float *scale, Out *y,
+                                int64_t positions, int64_t V, int64_t D, int64_t fours, int aligned)
 {
     for (int64_t i = sycuda_first(); i < positions * fours; i += sycuda_stride()) {
         const int64_t position = i / fours, column = (i - position * fours) * SYCUDA_FOUR, row = id[position];
         const int n = D - column < SYCUDA_FOUR ? (int)(D - column) : SYCUDA_FOUR;
         sycuda_four x = {{0, 0, 0, 0}};
-        if (row >= 0 && row < V) x = sycuda_read_some(table + row * D + column, n, aligned);
+        if (row >= 0 && row < V) {
+            x = sycuda_read_some(table + row * D + column, n, aligned);
+            for (int e = 0; e < SYCUDA_FOUR && scale; e++) x.v[e] *= scale[row];
+        }
         sycuda_write_some(y + position * D + column, x, n, aligned);
     }
 }
 
-int sycuda_embed(void *context, const struct sy_call *call)
+template <class In, class Out>
+static void launch_rows(void *context, const struct sy_call *call, const float *scale)
 {
     const int64_t V = call->in[1].dim[0], D = call->in[1].dim[1], fours = sycuda_fours(D);
     const int64_t positions = sycuda_count(&call->in[0]);
-    sycuda_by_dtypes(call->in[1].dtype, call->out[0].dtype, [&](auto a, auto b) {
-        using In = decltype(a);
-        using Out = decltype(b);
-        SYCUDA_LAUNCH_FREE((copy_table_rows<In, Out>), sycuda_blocks(positions * fours, SYCUDA_THREADS),
-                           SYCUDA_THREADS, sycuda_stream(context), sycuda_in<int32_t>(call, 0),
-                           sycuda_in<In>(call, 1), sycuda_out<Out>(call, 0), positions, V, D, fours,
-                           D % SYCUDA_FOUR == 0);
-    });
+    SYCUDA_LAUNCH_FREE((copy_table_rows<In, Out>), sycuda_blocks(positions * fours, SYCUDA_THREADS),
+                       SYCUDA_THREADS, sycuda_stream(context), sycuda_in<int32_t>(call, 0),
+                       sycuda_in<In>(call, 1), scale, sycuda_out<Out>(call, 0), positions, V, D, fours,
+                       D % SYCUDA_FOUR == 0);
+}
+
+int sycuda_embed(void *context, const struct sy_call *call)
+{
+    sycuda_by_dtypes(call->in[1].dtype, call->out[0].dtype,
+                     [&](auto a, auto b) { launch_rows<decltype(a), decltype(b)>(context, call, nullptr); });
     return sycuda_launched(context, "embed");
+}
+
+int sycuda_embed_int8(void *context, const struct sy_call *call)
+{
+    sycuda_by_dtype(call->out[0].dtype, [&](auto b) {
+        launch_rows<int8_t, decltype(b)>(context, call, sycuda_in<float>(call, 2));
+    });
+    return sycuda_launched(context, "embed_int8");
 }
 
 /* ---- embed_grad: sorting ---- */

@@ -34,6 +34,16 @@ __device__ static inline sycuda_four sycuda_read_four(const sycuda_bf16 *x)
     for (int e = 0; e < SYCUDA_FOUR; e++) four.v[e] = sycuda_read(&half.v[e]);
     return four;
 }
+struct alignas(4) sycuda_four_int8 {
+    int8_t v[4];
+};
+__device__ static inline sycuda_four sycuda_read_four(const int8_t *x)
+{
+    const sycuda_four_int8 quarter = *reinterpret_cast<const sycuda_four_int8 *>(x);
+    sycuda_four four;
+    for (int e = 0; e < SYCUDA_FOUR; e++) four.v[e] = sycuda_read(&quarter.v[e]);
+    return four;
+}
 __device__ static inline void sycuda_write_four(float *y, const sycuda_four &four)
 {
     *reinterpret_cast<sycuda_four *>(y) = four;

@@ -16,6 +16,7 @@ enum sycuda_product_form {
 struct sycuda_product {
     const int32_t *filled; /* [experts, groups] slots in use, NULL: all */
     const int32_t *start;  /* ragged, else NULL: [experts, groups] where they begin */
+    const float *scale;    /* of int8 weights, else NULL: [experts, columns] */
     int form;              /* enum sycuda_product_form */
     int64_t experts;       /* 1 for plain products */
     int64_t groups, slots; /* buffer rows of an expert, or of all in ragged products, are groups * slots */

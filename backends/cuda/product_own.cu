@@ -18,12 +18,13 @@ enum { DEPTH = 32 };
 struct sycuda_product sycuda_product_of(const struct sy_call *call)
 {
     const struct sy_tensor *x = &call->in[0], *w = &call->in[1];
-    const int op = call->op, ragged = op == SY_OP_RAGGED_MATMUL;
+    const int op = call->op, ragged = op == SY_OP_RAGGED_MATMUL || op == SY_OP_RAGGED_MATMUL_INT8;
     const int grouped = ragged || op == SY_OP_GROUPED_MATMUL || op == SY_OP_GROUPED_MATMUL_NT ||
-                        op == SY_OP_GROUPED_MATMUL_TN;
+                        op == SY_OP_GROUPED_MATMUL_TN || op == SY_OP_GROUPED_MATMUL_INT8;
     struct sycuda_product p = {};
     p.filled = grouped ? sycuda_in<int32_t>(call, 2) : nullptr;
     p.start = ragged ? sycuda_in<int32_t>(call, 3) : nullptr;
+    p.scale = w->dtype == SY_I8 ? sycuda_in<float>(call, call->n_in - 1) : nullptr;
     p.experts = ragged ? w->dim[0] : grouped ? x->dim[0] : 1;
     p.groups = x->dim[grouped];
     p.slots = x->dim[grouped + 1];
@@ -38,7 +39,7 @@ struct sycuda_product sycuda_product_of(const struct sy_call *call)
         p.rows = p.a_width;
         p.depth = p.groups * p.slots;
         p.leaf *= p.slots; /* its attribute counts groups */
-    } else if (op == SY_OP_MATMUL_NT || op == SY_OP_GROUPED_MATMUL_NT) {
+    } else if (op == SY_OP_MATMUL_NT || op == SY_OP_GROUPED_MATMUL_NT || op == SY_OP_MATMUL_NT_INT8) {
         p.form = SYCUDA_PRODUCT_NT;
         p.columns = w->dim[w->rank - 2];
     }
@@ -102,28 +103,38 @@ static int64_t product_row_tiles(const sycuda_product *p, int side)
 /* ---- steps of the contraction in shared memory ---- */
 
 /* A [DEPTH][SIDE] tile of an operand whose element (step, i) lies at x + step * along + i * across; one of both is 1, and
- * neighbours in memory are read by neighbouring threads. keep(step, i): else it is +0. */
+ * neighbours in memory are read by neighbouring threads. keep(step, i): else it is +0. scale: what element (step, i) is
+ * multiplied by stands at scale[i], NULL: by nothing. */
 template <int SIDE, class T, class Keep>
-__device__ static inline void product_load(float *tile, const T *x, int64_t along, int64_t across, Keep keep)
+__device__ static inline void product_load(float *tile, const T *x, int64_t along, int64_t across,
+                                           const float *scale, Keep keep)
 {
     for (int e = (int)threadIdx.x; e < DEPTH * SIDE; e += (int)blockDim.x) {
         const int step = along == 1 ? e % DEPTH : e / SIDE, i = along == 1 ? e / DEPTH : e % SIDE;
-        tile[step * (SIDE + 4) + i] = keep(step, i) ? sycuda_read(x + step * along + i * across) : 0;
+        float value = 0;
+        if (keep(step, i)) {
+            value = sycuda_read(x + step * along + i * across);
+            if (scale) value *= scale[i];
+        }
+        tile[step * (SIDE + 4) + i] = value;
     }
 }
 
 /* Where the operands of a tile lie: element (step, i) as product_load takes it. */
-template <class T> struct product_operands {
-    const T *a, *b;
+template <class T, class W> struct product_operands {
+    const T *a;
+    const W *b;
     int64_t a_along, a_across, b_along, b_across;
+    const float *scale; /* of the tile's columns, of int8 weights alone */
 };
 
-template <class T>
-__device__ static inline product_operands<T>
-product_operands_of(const sycuda_product &p, const T *a, const T *b, const product_tile &tile, int64_t column)
+template <class T, class W>
+__device__ static inline product_operands<T, W>
+product_operands_of(const sycuda_product &p, const T *a, const W *b, const product_tile &tile, int64_t column)
 {
     const int64_t buffer = p.start ? 0 : tile.expert * p.groups * p.slots; /* first row of the expert */
-    product_operands<T> o = {a, b, 1, p.a_width, p.columns, 1};
+    product_operands<T, W> o = {a, b, 1, p.a_width, p.columns, 1, nullptr};
+    if constexpr (sizeof(W) == 1) o.scale = p.scale + tile.expert * p.columns + column;
     if (p.form == SYCUDA_PRODUCT_TN) {
         o.a += buffer * p.a_width + tile.row;
         o.b += buffer * p.columns + column;
@@ -165,8 +176,8 @@ __device__ static inline int64_t product_next(const sycuda_product &p, int64_t e
 }
 
 /* The chains of one leaf, steps first .. first + leaf - 1, before + 0. */
-template <int SIDE, class T>
-__device__ static inline sycuda_sums product_leaf(const sycuda_product &p, const product_operands<T> &o,
+template <int SIDE, class T, class W>
+__device__ static inline sycuda_sums product_leaf(const sycuda_product &p, const product_operands<T, W> &o,
                                                   const product_tile &tile, int64_t columns, int64_t first,
                                                   float *shared)
 {
@@ -180,10 +191,10 @@ __device__ static inline sycuda_sums product_leaf(const sycuda_product &p, const
             return k + step < end && (!over_slots || product_holds(p, tile.expert, k + step));
         };
         __syncthreads();
-        product_load<SIDE>(shared, o.a + k * o.a_along, o.a_along, o.a_across, [&](int step, int i) {
+        product_load<SIDE>(shared, o.a + k * o.a_along, o.a_along, o.a_across, nullptr, [&](int step, int i) {
             return i < tile.n && there(step) && (over_slots || product_holds(p, tile.expert, tile.row + i));
         });
-        product_load<SIDE>(b, o.b + k * o.b_along, o.b_along, o.b_across,
+        product_load<SIDE>(b, o.b + k * o.b_along, o.b_along, o.b_across, sizeof(W) == 1 ? o.scale : nullptr,
                            [&](int step, int i) { return i < columns && there(step); });
         __syncthreads();
         product_step<SIDE>(sums, shared, b, end - k < DEPTH ? (int)(end - k) : (int)DEPTH);
@@ -215,9 +226,9 @@ static int64_t product_levels(int64_t leaves)
 }
 
 /* Blocks: (expert or ragged group, tile of rows, tile of columns). */
-template <int SIDE, class In, class Out>
+template <int SIDE, class In, class W, class Out>
 __global__ void __launch_bounds__(SIDE *SIDE / 16)
-    product_tiles(sycuda_product p, const In *a, const In *b, Out *c, float *pending, int64_t size,
+    product_tiles(sycuda_product p, const In *a, const W *b, Out *c, float *pending, int64_t size,
                   int row_tiles, int column_tiles)
 {
     SYCUDA_DYNAMIC_SHARED(float, shared);
@@ -228,7 +239,7 @@ __global__ void __launch_bounds__(SIDE *SIDE / 16)
     const int64_t base = (p.start || tile.expert < 0 ? 0 : tile.expert * p.rows) + tile.row;
     const int64_t at = (base + y) * p.columns + column + x;
     const int by_slots = p.form != SYCUDA_PRODUCT_TN, mine = (int)threadIdx.x;
-    const product_operands<In> o = product_operands_of(p, a, b, tile, column);
+    const product_operands<In, W> o = product_operands_of(p, a, b, tile, column);
     const int some =
         tile.expert >= 0 && (!by_slots || (mine < tile.n && product_holds(p, tile.expert, tile.row + mine)));
     const int any = __syncthreads_or(some);
@@ -261,18 +272,28 @@ static int64_t product_blocks(const struct sycuda_product *p, int side)
            ((p->columns + side - 1) / side);
 }
 
-template <int SIDE>
+template <int SIDE, class In, class W, class Out>
 static void product_launch(const struct sycuda_context *context, const struct sy_call *call,
                            const struct sycuda_product *p, float *pending)
 {
     const int64_t column_tiles = (p->columns + SIDE - 1) / SIDE;
+    SYCUDA_LAUNCH((product_tiles<SIDE, In, W, Out>), product_blocks(p, SIDE), SIDE * SIDE / 16,
+                  2 * DEPTH * (SIDE + 4) * sizeof(float), context->stream, *p, sycuda_in<In>(call, 0),
+                  sycuda_in<W>(call, 1), sycuda_out<Out>(call, 0), pending, sycuda_product_size(p),
+                  (int)product_row_tiles(p, SIDE), (int)column_tiles);
+}
+
+template <int SIDE>
+static void product_launch(const struct sycuda_context *context, const struct sy_call *call,
+                           const struct sycuda_product *p, float *pending)
+{
     sycuda_by_dtypes(call->in[0].dtype, call->out[0].dtype, [&](auto x, auto y) {
         using In = decltype(x);
         using Out = decltype(y);
-        SYCUDA_LAUNCH((product_tiles<SIDE, In, Out>), product_blocks(p, SIDE), SIDE * SIDE / 16,
-                      2 * DEPTH * (SIDE + 4) * sizeof(float), context->stream, *p, sycuda_in<In>(call, 0),
-                      sycuda_in<In>(call, 1), sycuda_out<Out>(call, 0), pending, sycuda_product_size(p),
-                      (int)product_row_tiles(p, SIDE), (int)column_tiles);
+        if (p->scale)
+            product_launch<SIDE, In, int8_t, Out>(context, call, p, pending);
+        else
+            product_launch<SIDE, In, In, Out>(context, call, p, pending);
     });
 }
 
@@ -356,3 +377,23 @@ void sycuda_product_clean(const struct sycuda_context *context, const struct syc
                            context->stream, *p, static_cast<const T *>(x), width, static_cast<T *>(copy));
     });
 }
+
+/* ---- int8 weights, which the library does not multiply by float32 ---- */
+
+#define PRODUCT_INT8(name)                                                                                   \
+    uint64_t sycuda_##name##_workspace(const struct sy_call *call, int)                                      \
+    {                                                                                                        \
+        const struct sycuda_product p = sycuda_product_of(call);                                             \
+        return sycuda_product_own_bytes(&p);                                                                 \
+    }                                                                                                        \
+    int sycuda_##name(void *context, const struct sy_call *call)                                             \
+    {                                                                                                        \
+        const struct sycuda_product p = sycuda_product_of(call);                                             \
+        sycuda_product_own(static_cast<const sycuda_context *>(context), call, &p, call->workspace);         \
+        return sycuda_launched(context, #name);                                                              \
+    }
+
+PRODUCT_INT8(matmul_int8)
+PRODUCT_INT8(matmul_nt_int8)
+PRODUCT_INT8(grouped_matmul_int8)
+PRODUCT_INT8(ragged_matmul_int8)

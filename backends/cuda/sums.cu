@@ -8,57 +8,13 @@
  * - tree_sum: one thread block. tree_axis, tree_add: a thread an output.
  * - max_axis: 16 lanes an output of the last axis, else 32 outputs a thread block, 8 threads each.
  * - count_sum: 16 lanes an output. */
-#include "backends/cuda/cuda.h"
+#include "backends/cuda/reduce.h"
 
 enum {
-    COLUMNS = 32,   /* of a thread block */
-    TEAMS = 8,      /* threads that share a column there */
-    TILE_ROWS = 64, /* held in shared memory */
     FEW_ROWS = 16,  /* of a block that 16 lanes do alone */
     MANY_ROWS = 64, /* of a block that gets the most threads */
     MOST_THREADS = 1024,
     ROUND = 4 /* rows of a team in one round */
-};
-
-/* ---- what a block is reduced to ---- */
-
-__device__ static inline float nan_without_payload()
-{
-    return syi_f32_real(0x7fc00000);
-}
-
-struct plain_sum {
-    typedef float value;
-    __device__ static value take(value lane, float x) { return lane + x; }
-    __device__ static value lanes(value lane) { return sycuda_lane_sum(lane); }
-    __device__ static value chain(value acc, value row) { return acc + row; }
-    __device__ static float result(value acc) { return acc; }
-};
-struct square_sum {
-    typedef float value;
-    __device__ static value take(value lane, float x) { return fmaf(x, x, lane); }
-    __device__ static value lanes(value lane) { return sycuda_lane_sum(lane); }
-    __device__ static value chain(value acc, value row) { return acc + row; }
-    __device__ static float result(value acc) { return acc; }
-};
-/* The bits of |x| ascend with it, and those of NaN come last. */
-struct largest_size {
-    typedef uint32_t value;
-    __device__ static value chain(value a, value b) { return a > b ? a : b; }
-    __device__ static value take(value lane, float x)
-    {
-        return chain(lane, (uint32_t)syi_f32_bits(x) & 0x7fffffffu);
-    }
-    __device__ static value lanes(value lane)
-    {
-        for (int s = SYCUDA_LANES / 2; s >= 1; s /= 2)
-            lane = chain(lane, __shfl_xor_sync(0xffffffffu, lane, s, SYCUDA_LANES));
-        return lane;
-    }
-    __device__ static float result(value acc)
-    {
-        return acc > 0x7f800000u ? nan_without_payload() : syi_f32_real((int32_t)acc);
-    }
 };
 
 /* ---- block_sum, block_sumsq, block_max ---- */
@@ -111,14 +67,6 @@ __device__ static inline int64_t block_row(const struct blocks &b, int64_t i)
     return at;
 }
 
-/* Of 16 lanes together; n 0: no row. */
-template <class Rule, class In> __device__ static inline typename Rule::value row_of(const In *x, int64_t n)
-{
-    typename Rule::value lane = 0;
-    for (int64_t i = sycuda_lane(); i < n; i += SYCUDA_LANES) lane = Rule::take(lane, sycuda_read(x + i));
-    return Rule::lanes(lane);
-}
-
 template <class Rule, class In, class Out>
 __global__ void blocks_of_few_rows(const In *x, Out *y, const struct blocks b)
 {
@@ -127,8 +75,8 @@ __global__ void blocks_of_few_rows(const In *x, Out *y, const struct blocks b)
         const In *from = x + (there ? block_begin(b, i) : 0);
         typename Rule::value acc = 0;
         for (int64_t row = 0; row < b.rows; row++)
-            acc =
-                Rule::chain(acc, row_of<Rule>(from + (there ? block_row(b, row) : 0), there ? b.columns : 0));
+            acc = Rule::chain(
+                acc, sycuda_row_of<Rule>(from + (there ? block_row(b, row) : 0), there ? b.columns : 0));
         if (there && sycuda_lane() == 0) sycuda_write(y + i, Rule::result(acc));
     }
 }
@@ -149,7 +97,7 @@ __global__ void blocks_of_many_rows(const In *x, Out *y, const struct blocks b)
                 const int64_t row = first + k * teams + team;
                 const int there = row < b.rows;
                 const typename Rule::value sum =
-                    row_of<Rule>(from + (there ? block_row(b, row) : 0), there ? b.columns : 0);
+                    sycuda_row_of<Rule>(from + (there ? block_row(b, row) : 0), there ? b.columns : 0);
                 if (sycuda_lane() == 0) sums[half][k * teams + team] = sum;
             }
             const int64_t left = b.rows - (first - round), n = left < round ? left : round;
@@ -161,54 +109,30 @@ __global__ void blocks_of_many_rows(const In *x, Out *y, const struct blocks b)
     }
 }
 
-/* Of a thread block: what the rule makes of rows 0 .. rows - 1 of 32 columns, in order. read(row): the element of the
- * thread's column. The result is that of the first warp's threads. */
-template <class Rule, class Read>
-__device__ static inline typename Rule::value chain_columns(int64_t rows, Read read)
-{
-    __shared__ float tile[TILE_ROWS][COLUMNS];
-    const int column = (int)threadIdx.x % COLUMNS, team = (int)threadIdx.x / COLUMNS;
-    float next[TILE_ROWS / TEAMS];
-    typename Rule::value acc = 0;
-    for (int k = 0; k < TILE_ROWS / TEAMS; k++)
-        next[k] = k * TEAMS + team < rows ? read(k * TEAMS + team) : 0;
-    for (int64_t first = 0; first < rows; first += TILE_ROWS) {
-        for (int k = 0; k < TILE_ROWS / TEAMS; k++) tile[k * TEAMS + team][column] = next[k];
-        __syncthreads();
-        for (int k = 0; k < TILE_ROWS / TEAMS; k++) {
-            const int64_t row = first + TILE_ROWS + k * TEAMS + team;
-            next[k] = row < rows ? read(row) : 0;
-        }
-        const int n = rows - first < TILE_ROWS ? (int)(rows - first) : TILE_ROWS;
-        for (int k = 0; k < n && team == 0; k++) acc = Rule::chain(acc, Rule::take(0, tile[k][column]));
-        __syncthreads();
-    }
-    return acc;
-}
-
 /* tiles: of 32 columns in a row. The row sum of one element is that element plus 0. */
 template <class Rule, class In, class Out>
 __global__ void blocks_of_one_column(const In *x, Out *y, const struct blocks b, int64_t tiles)
 {
     const int64_t D = b.dim[SY_MAX_DIMS - 1];
     for (int64_t i = blockIdx.x; i < b.n / D * tiles; i += gridDim.x) {
-        const int64_t column = i % tiles * COLUMNS + threadIdx.x % COLUMNS, block = i / tiles * D + column;
+        const int64_t column = i % tiles * SYCUDA_CHAIN_COLUMNS + threadIdx.x % SYCUDA_CHAIN_COLUMNS,
+                      block = i / tiles * D + column;
         const int there = column < D;
         const In *from = x + (there ? block_begin(b, block) : 0);
-        const typename Rule::value acc = chain_columns<Rule>(
+        const typename Rule::value acc = sycuda_chain_columns<Rule>(
             b.rows, [&](int64_t row) { return there ? sycuda_read(from + block_row(b, row)) : 0; });
-        if (there && threadIdx.x < COLUMNS) sycuda_write(y + block, Rule::result(acc));
+        if (there && threadIdx.x < SYCUDA_CHAIN_COLUMNS) sycuda_write(y + block, Rule::result(acc));
     }
 }
 
 template <class Rule, class In, class Out>
 static void launch_blocks(cudaStream_t stream, const In *x, Out *y, const struct blocks &b)
 {
-    const int64_t D = b.dim[SY_MAX_DIMS - 1], tiles = (D + COLUMNS - 1) / COLUMNS;
+    const int64_t D = b.dim[SY_MAX_DIMS - 1], tiles = (D + SYCUDA_CHAIN_COLUMNS - 1) / SYCUDA_CHAIN_COLUMNS;
     const int threads = b.rows < MANY_ROWS ? (int)SYCUDA_THREADS : (int)MOST_THREADS;
     if (b.columns == 1 && b.n > 0)
         SYCUDA_LAUNCH((blocks_of_one_column<Rule, In, Out>), sycuda_blocks(b.n / D * tiles, 1),
-                      COLUMNS * TEAMS, 0, stream, x, y, b, tiles);
+                      SYCUDA_CHAIN_COLUMNS * SYCUDA_CHAIN_TEAMS, 0, stream, x, y, b, tiles);
     else if (b.rows < FEW_ROWS)
         SYCUDA_LAUNCH((blocks_of_few_rows<Rule, In, Out>), sycuda_row_blocks(b.n), SYCUDA_THREADS, 0, stream,
                       x, y, b);
@@ -230,17 +154,17 @@ template <class Rule> static int run_blocks(void *context, const struct sy_call 
 
 int sycuda_block_sum(void *context, const struct sy_call *call)
 {
-    return run_blocks<plain_sum>(context, call, "block_sum");
+    return run_blocks<sycuda_plain_sum>(context, call, "block_sum");
 }
 
 int sycuda_block_sumsq(void *context, const struct sy_call *call)
 {
-    return run_blocks<square_sum>(context, call, "block_sumsq");
+    return run_blocks<sycuda_square_sum>(context, call, "block_sumsq");
 }
 
 int sycuda_block_max(void *context, const struct sy_call *call)
 {
-    return run_blocks<largest_size>(context, call, "block_max");
+    return run_blocks<sycuda_largest_size>(context, call, "block_max");
 }
 
 /* ---- tree_sum ---- */
@@ -385,12 +309,13 @@ template <class In, class Out>
 __global__ void column_leaves(const In *x, Out *y, int64_t leaves, int64_t rows, int64_t D, int64_t tiles)
 {
     for (int64_t i = blockIdx.x; i < leaves * tiles; i += gridDim.x) {
-        const int64_t leaf = i / tiles, column = i % tiles * COLUMNS + threadIdx.x % COLUMNS;
+        const int64_t leaf = i / tiles,
+                      column = i % tiles * SYCUDA_CHAIN_COLUMNS + threadIdx.x % SYCUDA_CHAIN_COLUMNS;
         const int there = column < D;
         const In *from = x + leaf * rows * D + (there ? column : 0);
-        const float sum = chain_columns<plain_sum>(
+        const float sum = sycuda_chain_columns<sycuda_plain_sum>(
             rows, [&](int64_t row) { return there ? sycuda_read(from + row * D) : 0; });
-        if (there && threadIdx.x < COLUMNS) sycuda_write(y + leaf * D + column, sum + 0.0f);
+        if (there && threadIdx.x < SYCUDA_CHAIN_COLUMNS) sycuda_write(y + leaf * D + column, sum + 0.0f);
     }
 }
 
@@ -403,7 +328,8 @@ uint64_t sycuda_column_sum_workspace(const struct sy_call *call, int)
 int sycuda_column_sum(void *context, const struct sy_call *call)
 {
     const int64_t *dim = call->in[0].dim, leaf = sycuda_attr<sy_attr_leaf>(call)->leaf, D = dim[2];
-    const int64_t leaves = dim[0] / leaf, rows = leaf * dim[1], tiles = (D + COLUMNS - 1) / COLUMNS;
+    const int64_t leaves = dim[0] / leaf, rows = leaf * dim[1],
+                  tiles = (D + SYCUDA_CHAIN_COLUMNS - 1) / SYCUDA_CHAIN_COLUMNS;
     float *sums = static_cast<float *>(call->workspace);
     sycuda_by_dtypes(call->in[0].dtype, call->out[0].dtype, [&](auto a, auto b) {
         using In = decltype(a);
@@ -411,11 +337,13 @@ int sycuda_column_sum(void *context, const struct sy_call *call)
         const In *x = sycuda_in<In>(call, 0);
         Out *y = sycuda_out<Out>(call, 0);
         if (leaves == 1) {
-            SYCUDA_LAUNCH((column_leaves<In, Out>), sycuda_blocks(tiles, 1), COLUMNS * TEAMS, 0,
-                          sycuda_stream(context), x, y, leaves, rows, D, tiles);
+            SYCUDA_LAUNCH((column_leaves<In, Out>), sycuda_blocks(tiles, 1),
+                          SYCUDA_CHAIN_COLUMNS * SYCUDA_CHAIN_TEAMS, 0, sycuda_stream(context), x, y, leaves,
+                          rows, D, tiles);
         } else {
-            SYCUDA_LAUNCH((column_leaves<In, float>), sycuda_blocks(leaves * tiles, 1), COLUMNS * TEAMS, 0,
-                          sycuda_stream(context), x, sums, leaves, rows, D, tiles);
+            SYCUDA_LAUNCH((column_leaves<In, float>), sycuda_blocks(leaves * tiles, 1),
+                          SYCUDA_CHAIN_COLUMNS * SYCUDA_CHAIN_TEAMS, 0, sycuda_stream(context), x, sums,
+                          leaves, rows, D, tiles);
             launch_lines(sycuda_stream(context), static_cast<const float *>(sums), y, D, leaves, D);
         }
     });
@@ -431,7 +359,7 @@ __device__ static inline float larger(float top, float x)
 }
 __device__ static inline float largest_result(float top)
 {
-    return top != top ? nan_without_payload() : top + 0.0f;
+    return top != top ? sycuda_nan() : top + 0.0f;
 }
 
 /* x[lines, n] -> y[lines] */
@@ -451,16 +379,17 @@ template <class In, class Out> __global__ void max_of_lines(const In *x, Out *y,
 template <class In, class Out>
 __global__ void max_of_columns(const In *x, Out *y, int64_t outer, int64_t n, int64_t inner, int64_t tiles)
 {
-    __shared__ float tops[TEAMS][COLUMNS];
-    const int column = (int)threadIdx.x % COLUMNS, team = (int)threadIdx.x / COLUMNS;
+    __shared__ float tops[SYCUDA_CHAIN_TEAMS][SYCUDA_CHAIN_COLUMNS];
+    const int column = (int)threadIdx.x % SYCUDA_CHAIN_COLUMNS,
+              team = (int)threadIdx.x / SYCUDA_CHAIN_COLUMNS;
     for (int64_t i = blockIdx.x; i < outer * tiles; i += gridDim.x) {
-        const int64_t o = i / tiles, at = i % tiles * COLUMNS + column;
+        const int64_t o = i / tiles, at = i % tiles * SYCUDA_CHAIN_COLUMNS + column;
         float top = -INFINITY;
-        for (int64_t k = team; at < inner && k < n; k += TEAMS)
+        for (int64_t k = team; at < inner && k < n; k += SYCUDA_CHAIN_TEAMS)
             top = larger(top, sycuda_read(x + (o * n + k) * inner + at));
         tops[team][column] = top;
         __syncthreads();
-        for (int t = 1; t < TEAMS && team == 0; t++) top = larger(top, tops[t][column]);
+        for (int t = 1; t < SYCUDA_CHAIN_TEAMS && team == 0; t++) top = larger(top, tops[t][column]);
         if (team == 0 && at < inner) sycuda_write(y + o * inner + at, largest_result(top));
         __syncthreads();
     }
@@ -472,7 +401,7 @@ int sycuda_max_axis(void *context, const struct sy_call *call)
     const int dim = (int)sycuda_attr<sy_attr_axis>(call)->dim;
     const int64_t outer = sycuda_extent(in, dim), n = in->dim[dim];
     const int64_t inner = sycuda_count(&call->out[0]) / (outer > 0 ? outer : 1);
-    const int64_t tiles = (inner + COLUMNS - 1) / COLUMNS;
+    const int64_t tiles = (inner + SYCUDA_CHAIN_COLUMNS - 1) / SYCUDA_CHAIN_COLUMNS;
     sycuda_by_dtypes(in->dtype, call->out[0].dtype, [&](auto a, auto b) {
         using In = decltype(a);
         using Out = decltype(b);
@@ -482,8 +411,9 @@ int sycuda_max_axis(void *context, const struct sy_call *call)
             SYCUDA_LAUNCH((max_of_lines<In, Out>), sycuda_row_blocks(outer), SYCUDA_THREADS, 0,
                           sycuda_stream(context), x, y, outer, n);
         else
-            SYCUDA_LAUNCH((max_of_columns<In, Out>), sycuda_blocks(outer * tiles, 1), COLUMNS * TEAMS, 0,
-                          sycuda_stream(context), x, y, outer, n, inner, tiles);
+            SYCUDA_LAUNCH((max_of_columns<In, Out>), sycuda_blocks(outer * tiles, 1),
+                          SYCUDA_CHAIN_COLUMNS * SYCUDA_CHAIN_TEAMS, 0, sycuda_stream(context), x, y, outer,
+                          n, inner, tiles);
     });
     return sycuda_launched(context, "max_axis");
 }

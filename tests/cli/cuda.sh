@@ -112,6 +112,25 @@ done
 [ -s eval.cuda ] && cmp eval.cuda eval.cpu || fail "evaluation differs: $(cat eval.cuda eval.cpu)"
 cmp predict.cuda predict.cpu || fail "predictions differ: $(cat predict.cuda predict.cpu)"
 
+# A packed model of int8 weights, which products read as they are: the CPU's bits, and those of weights expanded beforehand.
+exits 0 "$program" pack cuda-float32 -o int8.sy --int8
+exits 0 "$program" explain int8.sy --backend cuda --program decode_step
+for op in embed_int8 matmul_int8 ragged_matmul_int8; do says out "$op"; done
+# int8_on NAME ARGUMENTS...: what predict and score say of the packed model.
+int8_on() {
+    name=$1
+    shift
+    "$program" predict int8.sy --beams 2 --scores --quiet "$@" <words >"int8.$name" || fail "predict from int8 weights: $*"
+    "$program" score int8.sy --quiet "$@" <some.tsv >>"int8.$name" || fail "score from int8 weights: $*"
+}
+int8_on cpu --backend cpu --set cpu.variant=portable
+int8_on cuda --backend cuda
+int8_on expanded --backend cuda --set model.weights=float32
+[ "$(wc -l <int8.cpu)" -ge 10 ] || fail "few answers: $(cat int8.cpu)"
+for name in cuda expanded; do
+    cmp int8.cpu "int8.$name" || fail "int8 weights, $name: $(cat int8.cpu "int8.$name")"
+done
+
 # ---- what cannot be ----
 
 # shellcheck disable=SC2086

@@ -109,6 +109,36 @@ template <class T> static inline T __shfl_xor_sync(unsigned mask, T value, int w
     return emulated_exchange(mask, value, source / width == lane / width ? source : lane);
 }
 
+static inline float emulated_bf16(uint32_t bits)
+{
+    float value;
+    bits <<= 16;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+/* mma.sync.m16n8k16 of bfloat16 with float32 sums, c += a b, as the PTX manual deals out elements to lanes: a product of all
+ * lanes of the warp, which exchange a row of a and two columns of b four steps at a time. Added in ascending order. */
+static inline void emulated_mma(float c[4], const uint32_t a[4], const uint32_t b[2])
+{
+    const int lane = emulated_lane(), row = lane / 4 * 4, column = lane % 4 * 8;
+    const auto both = [](uint32_t low, uint32_t high) { return (uint64_t)high << 32 | low; };
+    uint64_t left[2][4], right[2][4]; /* of rows row, row + 8: both in one; of two columns */
+    for (int t = 0; t < 4; t++) {
+        for (int half = 0; half < 2; half++)
+            left[half][t] = emulated_shuffle(0xffffffffu, both(a[2 * half], a[2 * half + 1]), row + t);
+        for (int k = 0; k < 2; k++)
+            right[k][t] = emulated_shuffle(0xffffffffu, both(b[0], b[1]), column + 4 * k + t);
+    }
+    for (int i = 0; i < 4; i++)
+        for (int k = 0; k < 16; k++) {
+            const uint32_t x = (uint32_t)(left[k / 8][k % 8 / 2] >> 32 * (i / 2));
+            const uint32_t y = (uint32_t)(right[i % 2][k % 8 / 2] >> 32 * (k / 8));
+            c[i] = fmaf(emulated_bf16(x >> 16 * (k % 2) & 0xffff), emulated_bf16(y >> 16 * (k % 2) & 0xffff),
+                        c[i]);
+        }
+}
+
 /* Atomics on integers; sums of floating-point numbers would depend on the order. */
 template <class T> static inline T atomicAdd(T *at, T value)
 {

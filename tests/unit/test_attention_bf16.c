@@ -188,22 +188,23 @@ static void check_chosen(struct kh *k, const char *what)
     kh_end(&h);
 }
 
+static const struct shape wide[] = {
+    {SIZES(1, 4, 24, 24, 4, 64), .buckets = 32, .dropout = 1},
+    {SIZES(1, 5, 24, 24, 2, 64), .causal = 1, .buckets = 32, .dropout = 1},
+    {SIZES(0, 5, 23, 25, 2, 64), .dropout = 1},
+    {SIZES(1, 3, 1, 1, 1, 32), .causal = 1},
+    {SIZES(1, 5, 150, 150, 2, 32), .buckets = 16, .dropout = 1},
+    {SIZES(1, 5, 131, 131, 2, 96), .causal = 1, .buckets = 16, .dropout = 1},
+    {SIZES(0, 4, 70, 129, 2, 64), .buckets = 8},
+    {SIZES(0, 5, 2, 80, 2, 32), .causal = 1, .buckets = 32, .position = 15},
+    {SIZES(1, 5, 90, 90, 2, 32), .causal = 1, .uniform = 1, .buckets = 16},
+    {SIZES(0, 6, 20, 140, 2, 32), .mask = 1},
+    {SIZES(0, 5, 20, 80, 2, 32), .segments = 2, .dense = 1},
+    {SIZES(0, 5, 20, 80, 2, 20), .buckets = 8, .dropout = 1},
+};
+
 Test(attention_bf16, chosen_kernel_is_near_the_reference)
 {
-    static const struct shape wide[] = {
-        {SIZES(1, 4, 24, 24, 4, 64), .buckets = 32, .dropout = 1},
-        {SIZES(1, 5, 24, 24, 2, 64), .causal = 1, .buckets = 32, .dropout = 1},
-        {SIZES(0, 5, 23, 25, 2, 64), .dropout = 1},
-        {SIZES(1, 3, 1, 1, 1, 32), .causal = 1},
-        {SIZES(1, 5, 150, 150, 2, 32), .buckets = 16, .dropout = 1},
-        {SIZES(1, 5, 131, 131, 2, 96), .causal = 1, .buckets = 16, .dropout = 1},
-        {SIZES(0, 4, 70, 129, 2, 64), .buckets = 8},
-        {SIZES(0, 5, 2, 80, 2, 32), .causal = 1, .buckets = 32, .position = 15},
-        {SIZES(1, 5, 90, 90, 2, 32), .causal = 1, .uniform = 1, .buckets = 16},
-        {SIZES(0, 6, 20, 140, 2, 32), .mask = 1},
-        {SIZES(0, 5, 20, 80, 2, 32), .segments = 2, .dense = 1},
-        {SIZES(0, 5, 20, 80, 2, 20), .buckets = 8, .dropout = 1},
-    };
     for (size_t i = 0; i < sizeof wide / sizeof wide[0]; i++) {
         const struct shape *s = &wide[i];
         struct sy_attr_attention attr = attr_of(s);
@@ -218,4 +219,59 @@ Test(attention_bf16, chosen_kernel_is_near_the_reference)
         kh_end(&backward);
         kh_end(&forward);
     }
+}
+
+/* ---- tensor cores of a CUDA device, emulated ---- */
+
+/* Elements of output 0 that are not those of the own kernel, which has the reference's bits. */
+static int64_t differing(const struct kh *h, void *got[SY_MAX_OUT], const char *what)
+{
+    struct kh_device *own = kh_device_own();
+    void *other[SY_MAX_OUT];
+    int64_t n = 0;
+    kh_run_device(h, own, kh_device_kernel(own, h->op, SY_BF16, SY_BF16), other, what);
+    for (int64_t i = 0; i < sycpu_count(&h->out[0]); i++)
+        n += ((uint16_t *)got[0])[i] != ((uint16_t *)other[0])[i];
+    for (int i = 0; i < h->n_out; i++) kh_free_guarded(other[i]);
+    return n;
+}
+
+/* Returns how many elements another kernel than the own one has rounded otherwise. */
+static int64_t check_tensor_cores(const struct shape *s)
+{
+    struct sy_attr_attention attr = attr_of(s);
+    struct kh_device *d = kh_device();
+    void *got[SY_MAX_OUT];
+    struct kh k;
+    char what[100];
+    snprintf(what, sizeof what, "tensor cores: tq %d tk %d K %d", s->queries, s->keys, s->head_dim);
+    add_forward(&k, s, &attr, 0);
+    round_inputs(&k);
+    kh_reference(&k, what);
+    struct kh h = half_of(&k);
+    kh_run_device(&h, d, kh_device_kernel(d, k.op, SY_BF16, SY_BF16), got, what);
+    for (int i = 0; i < k.n_out; i++) compare_near(&k, &h, i, got[i], what);
+    int64_t n = differing(&h, got, what);
+    for (int i = 0; i < k.n_out; i++) kh_free_guarded(got[i]);
+    kh_end(&h);
+    kh_end(&k);
+    return n;
+}
+
+/* Heads of one to eight steps of 16 columns, tiles of 16, 32 and 64 queries. */
+Test(attention_bf16, tensor_cores_are_near_the_reference)
+{
+    static const struct shape more[] = {
+        {SIZES(0, 2, 70, 70, 2, 128), .buckets = 8, .dropout = 1},
+        {SIZES(1, 3, 17, 17, 3, 16), .causal = 1, .buckets = 8},
+        {SIZES(0, 2, 1, 300, 2, 80), .causal = 1, .position = 200, .buckets = 8},
+        {SIZES(0, 2, 65, 64, 2, 112), .uniform = 1, .mask = 1},
+    };
+    int64_t n = 0;
+    if (!kh_device()->desc)
+        cr_skip_test("the CUDA backend was not built for the CPU: no C++17 compiler, or no shared libraries");
+    for (size_t i = 0; i < sizeof wide / sizeof wide[0]; i++) n += check_tensor_cores(&wide[i]);
+    cr_expect_gt(n, 1000, "heads of 16 to 96 columns do not run on tensor cores");
+    for (size_t i = 0; i < sizeof more / sizeof more[0]; i++)
+        cr_expect_gt(check_tensor_cores(&more[i]), 0, "shape %d does not run on tensor cores", (int)i);
 }

@@ -262,6 +262,26 @@ Test(map, sums_of_blocks)
     }
 }
 
+/* More values at a time than a kernel on a device has fast memory for with all its threads. */
+Test(map, sums_of_many_values)
+{
+    enum { N = SY_MAX_IN };
+    union program p = {.map = {.n_instr = 2 * N, .rng = 255, .squares = 0x55}};
+    struct kh k;
+    for (int i = 0; i < N; i++)
+        p.map.instr[i] =
+            (struct sy_map_instr){.op = SY_MAP_MULS, .a = (uint8_t)i, .s = 0.1f * (float)(i + 1)};
+    for (int i = 0; i < N; i++)
+        p.map.instr[N + i] = (struct sy_map_instr){
+            .op = SY_MAP_FMA, .a = (uint8_t)(N + i), .b = 0, .c = (uint8_t)(i ? 2 * N + i - 1 : 0)};
+    for (int o = 0; o < SY_MAX_OUT; o++) p.map.out_register[o] = (uint8_t)(3 * N - 1 - o);
+    kh_begin(&k, SY_OP_MAP_SUMS, &p, program_bytes(&p));
+    for (int i = 0; i < N; i++) kh_in(&k, SY_F32, 2, 6, 120);
+    for (int o = 0; o < SY_MAX_OUT; o++) kh_out(&k, SY_F32, 2, o % 2 ? 6 : 2, o % 3 ? 4 : 8);
+    kh_check(&k, "many values");
+    kh_end(&k);
+}
+
 /* An output that stores an input, a register stored twice, a constant stored, an input read after output 0 is
  * known. */
 Test(map, outputs)
