@@ -47,7 +47,7 @@ struct sycuda_context {
     cudaStream_t stream; /* everything of the rank runs on it, in order */
     int device;
     int multiprocessors;
-    int tensor_cores; /* it multiplies bfloat16 on them (mma.h) */
+    int tensor_cores;                 /* it multiplies bfloat16 on them (mma.h) */
     struct sycuda_cublaslt *cublaslt; /* of products; NULL: the own kernels do them */
     struct sycuda_nccl *nccl;         /* of links; NULL: collectives go through the host */
 };
@@ -86,7 +86,6 @@ int sycuda_nccl_sync(struct sycuda_context *context);
 #define SYCUDA_SCRATCH(NAME, name)                                                                           \
     SYCUDA_KERNEL(NAME, name)                                                                                \
     uint64_t sycuda_##name##_workspace(const struct sy_call *call, int threads);
-#define SYCUDA_SINGLE(NAME, name) SYCUDA_SCRATCH(NAME, name)
 #define SYCUDA_PLANNED(NAME, name)                                                                           \
     SYCUDA_SCRATCH(NAME, name)                                                                               \
     int sycuda_##name##_prepare(void *context, const struct sy_call *call, void **plan);                     \
@@ -97,7 +96,6 @@ int sycuda_nccl_sync(struct sycuda_context *context);
 #undef SYCUDA_KERNEL
 #undef SYCUDA_SCRATCH
 #undef SYCUDA_PLANNED
-#undef SYCUDA_SINGLE
 
 /* ---- elements ---- */
 
