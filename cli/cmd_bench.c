@@ -133,9 +133,9 @@ static int run_micro(const struct cli_options *o, const struct bench_kind *kind,
     struct syi_launch launch = cli_launch(o, &config);
     config.model.dtype =
         micro->dtype == SY_BF16 ? SYI_DTYPE_BFLOAT16 : SYI_DTYPE_FLOAT32; /* of the kernels */
-    int threads = bench_threads(&launch), in_a_moment = micro->seconds < MOMENT;
-    int status = in_a_moment ? bench_machine_quick(threads, &micro->machine, err)
-                             : bench_machine(threads, &micro->machine, err);
+    int in_a_moment = micro->seconds < MOMENT;
+    int status = in_a_moment ? bench_machine_quick(&launch, &micro->machine, err)
+                             : bench_machine(&launch, &micro->machine, err);
     if (!status && !in_a_moment) status = bench_machine_again(&micro->machine, err);
     if (status) return status;
     micro->out = out;

@@ -104,9 +104,11 @@ static int measure_machine(const struct syi_launch *launch, const struct cli_opt
         r->untimed = "--devices are not here";
     else if (!strcmp(o->backend, "null"))
         r->untimed = "backend null computes nothing";
+    else if (strcmp(o->backend, "cpu"))
+        r->untimed = "what this backend can do is not measured: switchyard bench times it";
     else if (bench_over_processes(launch))
         r->untimed = "ranks are processes: switchyard bench times it";
-    return r->untimed ? SY_OK : bench_machine_quick(bench_threads(launch), &r->machine, err);
+    return r->untimed ? SY_OK : bench_machine_quick(launch, &r->machine, err);
 }
 
 static int plan_schedule(const struct cli_options *o, const struct syi_config *config)

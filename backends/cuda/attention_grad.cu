@@ -5,31 +5,19 @@
  *   positions 4 y .. 4 y + 3 and columns 4 x .. 4 x + 3;
  * - diagonals, buckets: a thread for each distance, then for each bucket of a row's bias table;
  * - dense: a thread for each element of the dense bias's gradient, rows in order, the tree's partial sums in memory.
- * At the end a thread for each element of the table adds the rows. */
+ * At the end a thread for each element of the table adds the rows. attention_grad_mma.cu does pairs and sums of bfloat16 on tensor
+ * cores. */
 #include "config.h"
 
-#include "backends/cuda/attention.h"
+#include "backends/cuda/attention_grad.h"
 
-enum { SEGMENTS = 9, OUT = 6, LSE = 7, DOUT = 8, SUM_STEP = 68 };
+enum { SEGMENTS = 9, OUT = SYCUDA_GRAD_OUT, LSE = SYCUDA_GRAD_LSE, DOUT = SYCUDA_GRAD_DOUT, SUM_STEP = 68 };
 
 /* Bytes of p and ds at a time, where one (row, head) does not want more: what a GPU's cache holds. */
 static const uint64_t pairs_bytes = UINT64_C(32) << 20;
 
-struct attention_grad {
-    sycuda_attention_call a;
-    float *mean;      /* [b, tq, heads] the row sum of dout * out */
-    float *p, *ds;    /* [pairs, tq, tk] of the (row, head) at work; elements that are not seen are not set */
-    float *diagonal;  /* [pairs, tq + tk] sums of ds by key - query + tq */
-    float *row_bias;  /* [b, heads, buckets] */
-    float *partial;   /* [levels - 1][heads, tq, tk] of the tree over leaves of rows; level 0 is ddense */
-    float *ddense;    /* [heads, tq, tk] or NULL */
-    int64_t pairs;    /* (row, head) at a time */
-    int64_t first, n; /* those of a launch: number row * heads + head */
-    int64_t leaf;     /* rows */
-};
-
 /* Sizes, and places where memory is not NULL; returns the bytes. */
-static uint64_t attention_grad_place(attention_grad *g, void *memory, int bias, int dense)
+static uint64_t attention_grad_place(sycuda_attention_pairs *g, void *memory, int bias, int dense)
 {
     const sycuda_attention_call &a = g->a;
     const uint64_t matrix = (uint64_t)(a.queries * a.keys) * sizeof(float), most = pairs_bytes / (2 * matrix);
@@ -52,9 +40,9 @@ static uint64_t attention_grad_place(attention_grad *g, void *memory, int bias, 
     return used;
 }
 
-static attention_grad attention_grad_of(const struct sy_call *call, uint64_t *bytes)
+static sycuda_attention_pairs attention_grad_of(const struct sy_call *call, uint64_t *bytes)
 {
-    attention_grad g = {};
+    sycuda_attention_pairs g = {};
     g.a = sycuda_attention_of(call, &call->in[OUT], SEGMENTS, -1);
     g.leaf = sycuda_attr<sy_attr_attention>(call)->leaf;
     g.ddense = call->out[3].rank ? sycuda_out<float>(call, 3) : nullptr;
@@ -65,7 +53,7 @@ static attention_grad attention_grad_of(const struct sy_call *call, uint64_t *by
 /* ---- the mean of the gradient of a query's weights ---- */
 
 /* A thread for each (row, query, head), with the 16 lanes of the row sum. */
-template <class T> __global__ void attention_grad_means(attention_grad g, const T *out, const T *dout)
+template <class T> __global__ void attention_grad_means(sycuda_attention_pairs g, const T *out, const T *dout)
 {
     const int64_t dim = g.a.head_dim;
     for (int64_t i = sycuda_first(); i < g.a.rows * g.a.queries * g.a.heads; i += sycuda_stride()) {
@@ -85,15 +73,8 @@ template <class T> __global__ void attention_grad_means(attention_grad g, const 
 
 /* ---- pairs ---- */
 
-/* Where a pair of positions of number `pair` lies in p and ds. */
-__device__ static inline int64_t attention_grad_at(const attention_grad &g, int64_t pair, int64_t query,
-                                                   int64_t key)
-{
-    return ((pair - g.first) * g.a.queries + query) * g.a.keys + key;
-}
-
 /* p and ds of four queries and four keys of a thread. */
-__device__ static inline void attention_grad_store(const attention_grad &g, const sycuda_sums &score,
+__device__ static inline void attention_grad_store(const sycuda_attention_pairs &g, const sycuda_sums &score,
                                                    const sycuda_sums &dp, const float *lse,
                                                    const float *diagonal, int64_t pair, int64_t from,
                                                    int64_t first)
@@ -116,17 +97,15 @@ __device__ static inline void attention_grad_store(const attention_grad &g, cons
                 blind ? 0
                       : sycuda_attention_biased(a, score.at[r][c], diagonal + key - (4 * y + r) + tile - 1,
                                                 head, query, first + key);
-            const float p = syi_exp(s - sum);
-            const int64_t at = attention_grad_at(g, pair, query, first + key);
-            g.p[at] = p;
-            g.ds[at] = p * (dp.at[r][c] - mean);
+            sycuda_attention_grad_store(g, sycuda_attention_grad_at(g, pair, query, first + key), s,
+                                        dp.at[r][c], sum, mean);
         }
     }
 }
 
 /* Blocks: (row, head), tile of queries, block of keys. */
 template <class T>
-__global__ void __launch_bounds__(256) attention_grad_pairs(attention_grad g, const T *q, const T *kv,
+__global__ void __launch_bounds__(256) attention_grad_pairs(sycuda_attention_pairs g, const T *q, const T *kv,
                                                             const float *lse, const T *dout, int tiles)
 {
     SYCUDA_DYNAMIC_SHARED(float, memory);
@@ -150,55 +129,6 @@ __global__ void __launch_bounds__(256) attention_grad_pairs(attention_grad g, co
 }
 
 /* ---- sums: dq over keys, dk and dv over queries ---- */
-
-/* What a block of attention_grad_sums adds up and where it goes. */
-template <class In, class Out> struct attention_grad_sum {
-    sycuda_rows<In> x;   /* the other axis: its first row and all that follow */
-    const float *weight; /* of position 0 of both axes, [tq, tk] */
-    Out *to;             /* position 0 of the tile */
-    int64_t to_step, n;  /* elements between positions; positions of the tile that there are */
-};
-
-/* The pieces of one (row, head): tiles of dq, then of dk, then of dv, `chunks` pieces of columns each. which: 0, 1, 2. */
-template <class In, class Out>
-__device__ static inline attention_grad_sum<In, Out>
-attention_grad_task(const attention_grad &g, int which, const In *q, const In *kv, const In *dout, Out *dq,
-                    Out *dkv, int64_t pair, int64_t from)
-{
-    const sycuda_attention_call &a = g.a;
-    const int64_t row = pair / a.heads, head = pair % a.heads;
-    attention_grad_sum<In, Out> sum;
-    sum.to_step = (which ? a.kv_parts : a.q_parts) * a.columns;
-    sum.to =
-        which ? dkv + sycuda_attention_kv(a, row, head, 3 - which) : dq + sycuda_attention_q(a, row, head);
-    sum.to += from * sum.to_step;
-    sum.n = (which ? a.keys : a.queries) - from;
-    sum.weight = (which == 2 ? g.p : g.ds) + attention_grad_at(g, pair, 0, 0);
-    sum.x = which == 0   ? sycuda_attention_kv_rows(a, kv, row, head, 0, 2)
-            : which == 1 ? sycuda_attention_q_rows(a, q, row, head, 0)
-                         : sycuda_attention_out_rows(a, dout, row, head, 0);
-    return sum;
-}
-
-/* Pairs that see each other among positions from .. of the tile and at .. at + 63 of the other axis: bit i of bits[j]
- * is tile position i with position at + j. Of queries a thread has 16 for one key. Ends with a barrier; 0: there is
- * none. */
-__device__ static inline int attention_grad_bits(const sycuda_attention_call &a, int of_queries, int64_t row,
-                                                 int64_t from, int64_t at, uint64_t *bits)
-{
-    const int tile = (int)blockDim.x / 4, j = (int)threadIdx.x % 64, part = (int)threadIdx.x / 64;
-    uint64_t mine = 0;
-    if (of_queries) {
-        for (int i = 0; i < 16; i++)
-            mine |= (sycuda_attention_seen(a, row, from + 16 * part + i, at) >> j & 1) << i;
-        reinterpret_cast<uint16_t *>(bits)[4 * j + part] = (uint16_t)mine;
-    } else if (part == 0) {
-        mine = sycuda_attention_seen(a, row, at + j, from) >> (from % SYCUDA_KEYS);
-        if (tile < SYCUDA_KEYS) mine &= ~(~UINT64_C(0) << tile);
-        bits[j] = mine;
-    }
-    return __syncthreads_or(mine != 0);
-}
 
 /* weights[j][i] of the pairs that see each other. */
 __device__ static inline void attention_grad_weights(const float *weight, int of_queries, int64_t keys,
@@ -250,8 +180,8 @@ __device__ static inline void attention_grad_write(const sycuda_sums &sums, cons
 /* Blocks: (row, head), tile: those of dq before those of dk, then dv, piece of 64 columns. */
 template <class In, class Out>
 __global__ void __launch_bounds__(256)
-    attention_grad_sums(attention_grad g, const In *q, const In *kv, const In *dout, Out *dq, Out *dkv,
-                        int q_tiles, int k_tiles, int chunks)
+    attention_grad_sums(sycuda_attention_pairs g, const In *q, const In *kv, const In *dout, Out *dq,
+                        Out *dkv, int q_tiles, int k_tiles, int chunks)
 {
     SYCUDA_DYNAMIC_SHARED(float, memory);
     const sycuda_attention_call &a = g.a;
@@ -262,11 +192,12 @@ __global__ void __launch_bounds__(256)
     const int64_t from = (int64_t)task * tile, column = (int64_t)(blockIdx.x % chunks) * 64;
     float *x = memory, *weights = x + SYCUDA_KEYS * 64, *mask = weights + SYCUDA_KEYS * SUM_STEP;
     uint64_t *bits = reinterpret_cast<uint64_t *>(mask + SYCUDA_KEYS);
-    attention_grad_sum<In, Out> sum = attention_grad_task(g, which, q, kv, dout, dq, dkv, pair, from);
+    sycuda_attention_grad_sum<In, Out> sum =
+        sycuda_attention_grad_task(g, which, q, kv, dout, dq, dkv, pair, from);
     sycuda_sums sums = {};
     for (int64_t at = 0; sum.x.n > 0; at += SYCUDA_KEYS) {
         __syncthreads();
-        if (attention_grad_bits(a, which == 0, row, from, at, bits)) {
+        if (sycuda_attention_grad_bits(a, which == 0, row, from, at, bits)) {
             attention_grad_weights(sum.weight, which == 0, a.keys, from, at, bits, weights);
             sycuda_load_rows<64>(x, 64, sum.x, SYCUDA_KEYS, column, nullptr);
             __syncthreads();
@@ -290,7 +221,7 @@ __device__ static inline int attention_grad_sees(const sycuda_attention_call &a,
 }
 
 /* A thread for each (row, head) and distance. */
-__global__ void attention_grad_diagonals(attention_grad g)
+__global__ void attention_grad_diagonals(sycuda_attention_pairs g)
 {
     const sycuda_attention_call &a = g.a;
     const int64_t distances = a.queries + a.keys;
@@ -300,13 +231,13 @@ __global__ void attention_grad_diagonals(attention_grad g)
         float sum = 0;
         for (int64_t query = by < 0 ? -by : 0; query < end; query++)
             if (attention_grad_sees(a, pair / a.heads, query, query + by))
-                sum += g.ds[attention_grad_at(g, pair, query, query + by)];
+                sum += g.ds[sycuda_attention_grad_at(g, pair, query, query + by)];
         g.diagonal[i] = sum;
     }
 }
 
 /* A thread for each (row, head) and bucket. */
-__global__ void attention_grad_buckets(attention_grad g)
+__global__ void attention_grad_buckets(sycuda_attention_pairs g)
 {
     const sycuda_attention_call &a = g.a;
     const int64_t distances = a.queries + a.keys;
@@ -320,7 +251,7 @@ __global__ void attention_grad_buckets(attention_grad g)
 }
 
 /* A thread for each element of the table: chains over the rows of each leaf, then the tree. */
-__global__ void attention_grad_table(attention_grad g, float *dbias)
+__global__ void attention_grad_table(sycuda_attention_pairs g, float *dbias)
 {
     const int64_t n = g.a.heads * g.a.buckets, rows = g.a.rows, leaf = g.leaf;
     for (int64_t i = sycuda_first(); i < n; i += sycuda_stride())
@@ -333,7 +264,8 @@ __global__ void attention_grad_table(attention_grad g, float *dbias)
 }
 
 /* Partial sum `level` of an element of the dense bias's gradient. */
-__device__ static inline float *attention_grad_partial(const attention_grad &g, int level, int64_t element)
+__device__ static inline float *attention_grad_partial(const sycuda_attention_pairs &g, int level,
+                                                       int64_t element)
 {
     const int64_t n = g.a.heads * g.a.queries * g.a.keys;
     return level ? g.partial + (level - 1) * n + element : g.ddense + element;
@@ -341,7 +273,7 @@ __device__ static inline float *attention_grad_partial(const attention_grad &g, 
 
 /* The rows of one element that the launch has. The partial sum of `held` leaves' trees goes on where the last launch
  * left it. */
-__device__ static inline void attention_grad_dense_rows(const attention_grad &g, int64_t element,
+__device__ static inline void attention_grad_dense_rows(const sycuda_attention_pairs &g, int64_t element,
                                                         int64_t first, int64_t end)
 {
     const sycuda_attention_call &a = g.a;
@@ -354,7 +286,7 @@ __device__ static inline void attention_grad_dense_rows(const attention_grad &g,
         if (row % g.leaf == 0) sum = 0;
         if (row % g.leaf && row == first) sum = *attention_grad_partial(g, level, element);
         if (attention_grad_sees(a, row, query, key))
-            sum += g.ds[attention_grad_at(g, row * a.heads + head, query, key)];
+            sum += g.ds[sycuda_attention_grad_at(g, row * a.heads + head, query, key)];
         const int last = row + 1 == a.rows;
         if ((row + 1) % g.leaf && row + 1 < end && !last) continue;
         if ((row + 1) % g.leaf == 0)
@@ -365,7 +297,7 @@ __device__ static inline void attention_grad_dense_rows(const attention_grad &g,
     }
 }
 
-__global__ void attention_grad_dense(attention_grad g)
+__global__ void attention_grad_dense(sycuda_attention_pairs g)
 {
     const sycuda_attention_call &a = g.a;
     const int64_t size = a.queries * a.keys, end = g.first + g.n;
@@ -397,7 +329,7 @@ uint64_t sycuda_attention_grad_workspace(const struct sy_call *call, int)
     return bytes;
 }
 
-static void launch_biases(const attention_grad &g, int bias, cudaStream_t stream)
+static void launch_biases(const sycuda_attention_pairs &g, int bias, cudaStream_t stream)
 {
     const sycuda_attention_call &a = g.a;
     if (bias) {
@@ -413,7 +345,7 @@ static void launch_biases(const attention_grad &g, int bias, cudaStream_t stream
 
 /* The (row, head) of g. */
 template <class In, class Out>
-static void launch_pairs(const attention_grad &g, const struct sy_call *call, cudaStream_t stream)
+static void launch_pairs(const sycuda_attention_pairs &g, const struct sy_call *call, cudaStream_t stream)
 {
     const sycuda_attention_call &a = g.a;
     const In *q = sycuda_in<In>(call, 0), *kv = sycuda_in<In>(call, 1), *dout = sycuda_in<In>(call, DOUT);
@@ -435,9 +367,10 @@ static void launch_pairs(const attention_grad &g, const struct sy_call *call, cu
 int sycuda_attention_grad(void *context, const struct sy_call *call)
 {
     uint64_t bytes;
-    attention_grad g = attention_grad_of(call, &bytes);
+    sycuda_attention_pairs g = attention_grad_of(call, &bytes);
     const sycuda_attention_call &a = g.a;
     const int bias = call->out[2].rank;
+    const int mma = sycuda_attention_mma_fits(static_cast<sycuda_context *>(context), &a, call->in[0].dtype);
     cudaStream_t stream = sycuda_stream(context);
     sycuda_attention_look(&a, stream);
     sycuda_by_dtypes(call->in[0].dtype, call->out[0].dtype, [&](auto x, auto y) {
@@ -449,7 +382,10 @@ int sycuda_attention_grad(void *context, const struct sy_call *call)
         for (g.first = 0; g.first < a.rows * a.heads; g.first += g.n) {
             const int64_t left = a.rows * a.heads - g.first;
             g.n = left < g.pairs ? left : g.pairs;
-            launch_pairs<In, Out>(g, call, stream);
+            if (mma)
+                sycuda_attention_grad_mma(&g, call, stream);
+            else
+                launch_pairs<In, Out>(g, call, stream);
             launch_biases(g, bias, stream);
         }
     });

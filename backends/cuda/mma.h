@@ -45,8 +45,9 @@ __device__ static inline void sycuda_mma(struct sycuda_mma_c &c, const struct sy
 
 __device__ static inline uint32_t sycuda_mma_pair(const sycuda_bf16 *x)
 {
+    const void *at = x;
     uint32_t pair;
-    memcpy(&pair, __builtin_assume_aligned(x, sizeof pair), sizeof pair);
+    memcpy(&pair, __builtin_assume_aligned(at, sizeof pair), sizeof pair);
     return pair;
 }
 __device__ static inline uint32_t sycuda_mma_pair(float low, float high)

@@ -97,14 +97,14 @@ static void put(struct bench_micro *micro, const struct shape *s, const char *pa
                 const struct bench_row *row)
 {
     char label[80];
-    double calls = (double)row->calls, peak = bench_peak(&micro->machine, micro->dtype);
+    double calls = (double)row->calls, rate = row->flops / calls / row->least;
     snprintf(label, sizeof label, "%s %lldx%lldx%lldx%lld %s", s->name, (long long)s->rows,
              (long long)s->queries, (long long)s->keys, (long long)s->heads, pass);
     const struct bench_number numbers[] = {
         {"mean_us", 1e6 * row->seconds / calls, 1},
         {"min_us", 1e6 * row->least, 1},
-        {"gflops", 1e-9 * row->flops / calls / row->least, 1},
-        {"percent_of_peak", 100 * row->flops / calls / row->least / peak, 1},
+        {"gflops", 1e-9 * rate, 1},
+        {"percent_of_peak", bench_share(&micro->machine, micro->dtype, rate), 1},
         {"gb_per_second", 1e-9 * row->bytes / calls / row->least, 1}};
     bench_put_row(micro->out, label, numbers, SYI_COUNT(numbers));
 }

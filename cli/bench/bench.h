@@ -13,7 +13,7 @@
 
 struct bench_number {
     const char *name;
-    double value;
+    double value; /* NaN: not known, left out */
     int decimals; /* shown in text; -1: %g */
 };
 struct bench_out {
@@ -47,14 +47,16 @@ struct bench_machine {
     double bf16;                          /* dot products of bfloat16; 0: the CPU has none */
     double registers_f32, registers_bf16; /* the same on registers alone, which no product reaches */
     double copy; /* bytes/s, read and written, of a copy of large buffers by all threads */
-};
+}; /* of another backend than cpu these are not known, and 0: what the processor can do is no limit of it */
 /* Whether the ranks of a launch are processes, this one of them. */
 int bench_over_processes(const struct syi_launch *launch);
 /* Threads of all ranks that a launch will have in this process. */
 int bench_threads(const struct syi_launch *launch);
-int bench_machine(int threads, struct bench_machine *machine, struct sy_error *err) SYI_MUST_CHECK;
+int bench_machine(const struct syi_launch *launch, struct bench_machine *machine,
+                  struct sy_error *err) SYI_MUST_CHECK;
 /* The same in some hundredths of a second, less exactly, by no more threads than there are CPUs. */
-int bench_machine_quick(int threads, struct bench_machine *machine, struct sy_error *err) SYI_MUST_CHECK;
+int bench_machine_quick(const struct syi_launch *launch, struct bench_machine *machine,
+                        struct sy_error *err) SYI_MUST_CHECK;
 /* All ranks of a launch together: those of a world of processes measure at the same time. */
 int bench_machine_of(const struct syi_launch *launch, struct bench_machine *machine,
                      struct sy_error *err) SYI_MUST_CHECK;
@@ -62,6 +64,9 @@ int bench_machine_of(const struct syi_launch *launch, struct bench_machine *mach
 int bench_machine_again(struct bench_machine *machine, struct sy_error *err) SYI_MUST_CHECK;
 /* Peak of products of enum sy_dtype, what shares are of; bfloat16 that is faster widened to float32: that one. */
 double bench_peak(const struct bench_machine *machine, int dtype);
+/* FLOP/s in percent of that, and the least seconds of an op at the machine's limits; NaN where they are not known. */
+double bench_share(const struct bench_machine *machine, int dtype, double rate);
+double bench_roof(const struct bench_machine *machine, int dtype, double flops, double bytes);
 uint64_t bench_peak_memory(void); /* most bytes this process has had in memory */
 void bench_put_machine(struct bench_out *out, const struct bench_machine *machine);
 
@@ -101,7 +106,7 @@ struct bench_row {
     int64_t calls;
     double seconds, flops, bytes; /* sums over calls */
     double least;                 /* the fastest call of each op, summed */
-    double roof;                  /* seconds at the machine's limits, op by op */
+    double roof;                  /* seconds at the machine's limits, op by op; NaN: not known */
 };
 struct bench_rows {
     struct bench_row *row; /* owned; slowest first */

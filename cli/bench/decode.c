@@ -147,7 +147,7 @@ int bench_decode(const char *run_file, const struct bench_step_job *job, struct 
     struct measured m = {.rows = 0};
     struct job all = {job, &m};
     bench_put_text(out, "run", run_file);
-    int status = bench_machine(bench_threads(&job->launch), &machine, err);
+    int status = bench_machine(&job->launch, &machine, err);
     if (!status) status = syi_launch_run(&job->launch, measure_rank, &all, err);
     if (!status) status = bench_machine_again(&machine, err);
     if (!status) {

@@ -71,8 +71,7 @@ static int measure(const struct bench_micro *micro, const struct product *produc
     if (status) return status;
     struct bench_row row = bench_find(&rows, syi_op_info(product->op)->name);
     double flops = row.flops / (double)row.calls / row.least;
-    *rate = (struct rate){times.median, row.least, flops,
-                          100 * flops / bench_peak(&micro->machine, micro->dtype)};
+    *rate = (struct rate){times.median, row.least, flops, bench_share(&micro->machine, micro->dtype, flops)};
     bench_rows_free(&rows);
     return SY_OK;
 }
@@ -167,7 +166,7 @@ static int run_all(const struct bench_micro *micro, struct syi_backend *blas, st
             summary[i].blas[k] = percent[1];
         }
     bench_table_end(micro->out);
-    if (status) return status;
+    if (status || micro->machine.f32 <= 0) return status; /* the summary is of shares */
     bench_table(micro->out, "summary");
     for (size_t i = 0; i < SYI_COUNT(products); i++)
         put_summary(micro, products[i].name, &summary[i], n, blas != NULL);

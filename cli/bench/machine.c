@@ -295,29 +295,36 @@ static int measure(void *arg, void *result, struct sy_error *err)
     return status;
 }
 
-static int measure_with(struct effort effort, int threads, struct bench_machine *machine,
-                        struct sy_error *err)
+static int measure_with(struct effort effort, struct bench_machine *machine, struct sy_error *err)
 {
-    *machine = (struct bench_machine){.threads = threads};
-    syi_cpu_name(machine->cpu, sizeof machine->cpu);
     return bench_in_child(measure, &effort, machine, sizeof *machine, err);
 }
 
-int bench_machine(int threads, struct bench_machine *machine, struct sy_error *err)
+/* Whether there is something to measure. */
+static int begin(const struct syi_launch *launch, int threads, struct bench_machine *machine)
 {
-    return measure_with(thorough, threads, machine, err);
+    *machine = (struct bench_machine){.threads = threads};
+    syi_cpu_name(machine->cpu, sizeof machine->cpu);
+    return !strcmp(launch->backend, "cpu");
 }
 
-int bench_machine_quick(int threads, struct bench_machine *machine, struct sy_error *err)
+int bench_machine(const struct syi_launch *launch, struct bench_machine *machine, struct sy_error *err)
 {
-    int cpus = syi_cpu_count();
-    return measure_with(quick, threads < cpus ? threads : cpus, machine, err);
+    return begin(launch, bench_threads(launch), machine) ? measure_with(thorough, machine, err) : SY_OK;
+}
+
+int bench_machine_quick(const struct syi_launch *launch, struct bench_machine *machine, struct sy_error *err)
+{
+    int cpus = syi_cpu_count(), threads = bench_threads(launch);
+    return begin(launch, threads < cpus ? threads : cpus, machine) ? measure_with(quick, machine, err)
+                                                                   : SY_OK;
 }
 
 int bench_machine_again(struct bench_machine *machine, struct sy_error *err)
 {
-    struct bench_machine second;
-    int status = bench_machine(machine->threads, &second, err);
+    struct bench_machine second = {.threads = machine->threads};
+    if (machine->f32 <= 0) return SY_OK;
+    int status = measure_with(thorough, &second, err);
     if (status) return status;
     machine->f32 = fmax(machine->f32, second.f32);
     machine->bf16 = fmax(machine->bf16, second.bf16);
@@ -364,13 +371,23 @@ int bench_machine_of(const struct syi_launch *launch, struct bench_machine *mach
     struct syi_world *world = launch->world;
     int several = bench_over_processes(launch);
     int status = several ? syi_comm_barrier(&world->comm, err) : SY_OK;
-    if (!status) status = bench_machine(bench_threads(launch), machine, err);
+    if (!status) status = bench_machine(launch, machine, err);
     return status || !several ? status : add_up(world, machine, err);
 }
 
 double bench_peak(const struct bench_machine *machine, int dtype)
 {
     return dtype == SY_BF16 ? fmax(machine->bf16, machine->f32) : machine->f32;
+}
+
+double bench_share(const struct bench_machine *machine, int dtype, double rate)
+{
+    return machine->f32 > 0 ? 100 * rate / bench_peak(machine, dtype) : NAN;
+}
+
+double bench_roof(const struct bench_machine *machine, int dtype, double flops, double bytes)
+{
+    return machine->f32 > 0 ? fmax(flops / bench_peak(machine, dtype), bytes / machine->copy) : NAN;
 }
 
 uint64_t bench_peak_memory(void)
@@ -393,7 +410,8 @@ void bench_put_machine(struct bench_out *out, const struct bench_machine *m)
                                            {"registers_bf16_gflops", m->registers_bf16 * 1e-9, 1},
                                            {"copy_gb_per_second", m->copy * 1e-9, 1}};
     if (m->cpu[0]) bench_put_text(out, "cpu", m->cpu);
-    bench_put_text(out, "percents_of",
-                   "peak_*_gflops: a tile fed by the nearest cache; registers_*: no memory read");
-    bench_put_numbers(out, "machine", numbers, SYI_COUNT(numbers));
+    if (m->f32 > 0)
+        bench_put_text(out, "percents_of",
+                       "peak_*_gflops: a tile fed by the nearest cache; registers_*: no memory read");
+    bench_put_numbers(out, "machine", numbers, m->f32 > 0 ? SYI_COUNT(numbers) : 1);
 }

@@ -170,7 +170,7 @@ static void put(struct bench_micro *micro, const struct layer *l, const struct l
 {
     char label[32] = "dense";
     double arithmetic = l->flops * dense->seconds / dense->flops;
-    double bound = fmax(arithmetic, 3 * l->weight_bytes / micro->machine.copy);
+    double copy = micro->machine.copy, bound = copy > 0 ? fmax(arithmetic, 3 * l->weight_bytes / copy) : NAN;
     double whole = (l->seconds + l->update) / (dense->seconds + dense->update);
     if (l->config.moe.num_experts)
         snprintf(label, sizeof label, "%lld experts", (long long)l->config.moe.num_experts);

@@ -2,6 +2,7 @@
 /* Printing: each name and number once, as aligned text at once or as a JSON document at the end. */
 #include "config.h"
 
+#include <math.h>
 #include <stdio.h>
 
 #include "cli/bench/bench.h"
@@ -28,6 +29,7 @@ void bench_put_text(struct bench_out *out, const char *name, const char *text)
 static void put_members(struct bench_out *out, const struct bench_number *number, int n)
 {
     for (int i = 0; i < n; i++) {
+        if (isnan(number[i].value)) continue;
         syi_json_put_key(&out->writer, number[i].name);
         syi_json_put_double(&out->writer, number[i].value);
     }
@@ -53,6 +55,7 @@ void bench_put_numbers(struct bench_out *out, const char *name, const struct ben
     }
     printf("%s\n", name);
     for (int i = 0; i < n; i++) {
+        if (isnan(number[i].value)) continue;
         format(text, &number[i]);
         printf("  %-28s %16s\n", number[i].name, text);
     }
@@ -82,11 +85,13 @@ void bench_put_row(struct bench_out *out, const char *label, const struct bench_
     }
     if (!out->in_table++) {
         printf("  %-48s", "");
-        for (int i = 0; i < n; i++) printf(" %16s", number[i].name);
+        for (int i = 0; i < n; i++)
+            if (!isnan(number[i].value)) printf(" %16s", number[i].name);
         printf("\n");
     }
     printf("  %-48s", label);
     for (int i = 0; i < n; i++) {
+        if (isnan(number[i].value)) continue;
         format(text, &number[i]);
         printf(" %16s", text);
     }

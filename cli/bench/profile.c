@@ -113,7 +113,7 @@ static void add(struct bench_row *row, const struct bench_op *op, const struct b
     row->flops += op->flops;
     row->bytes += op->bytes;
     row->least += op->least;
-    row->roof += fmax(op->flops / bench_peak(machine, op->dtype), op->bytes / machine->copy);
+    row->roof += bench_roof(machine, op->dtype, op->flops, op->bytes);
 }
 
 static int slowest_first(const void *a, const void *b)

@@ -7,7 +7,7 @@
 static void put_step(struct bench_out *out, const struct bench_step *s, const struct bench_machine *m,
                      const struct bench_step_job *job)
 {
-    double peak = bench_peak(m, s->dtype), rate = s->products / s->times.median;
+    double rate = s->products / s->times.median;
     const struct bench_number step[] = {
         {"steps", job->steps, 0},
         {"warmup", job->warmup, 0},
@@ -19,7 +19,7 @@ static void put_step(struct bench_out *out, const struct bench_step *s, const st
         {"all_gflop", s->flops * 1e-9, 3},
         {"traffic_mib", s->bytes / 1048576, 1},
         {"product_gflops", rate * 1e-9, 2},
-        {"percent_of_peak", 100 * rate / peak, 2},
+        {"percent_of_peak", bench_share(m, s->dtype, rate), 2},
     };
     const struct bench_number memory[] = {
         {"planned_persist_bytes", (double)s->planned.bytes[SYI_PERSIST], 0},
@@ -60,7 +60,7 @@ static void put_rows(struct bench_out *out, const char *name, const struct bench
             {"mib", r->bytes / steps / 1048576, 1},
             {"gflops", r->seconds > 0 ? 1e-9 * r->flops / r->seconds : 0, 1},
             {"gb_per_second", r->seconds > 0 ? 1e-9 * r->bytes / r->seconds : 0, 1},
-            {"roofline", r->roof > 0 ? r->seconds / r->roof : 0, 2},
+            {"roofline", r->roof == 0 ? 0 : r->seconds / r->roof, 2},
         };
         bench_put_row(out, r->name, numbers, SYI_COUNT(numbers));
     }

@@ -101,15 +101,16 @@ static int take_over(struct workplace *w, struct sy_error *err)
     return SY_OK;
 }
 
-/* Removes it with all that is in it. The mark is the last file to go, so that nobody takes the place over before, and it is
- * closed before the folder goes: network file systems keep a name in there as long. */
+/* Removes it with all that is in it, and the mark last: what cannot be removed now, the next one may take over. It is closed
+ * before the folder goes: network file systems keep a name in there as long. */
 static void abandon(struct workplace *w)
 {
-    nftw(w->path, remove_but_mark, DESCRIPTORS, FTW_DEPTH | FTW_PHYS);
-    unlink(w->mark);
+    int failed = nftw(w->path, remove_but_mark, DESCRIPTORS, FTW_DEPTH | FTW_PHYS);
+    if (!failed) unlink(w->mark);
     close(w->lock);
     w->lock = -1;
-    remove_folder(w->path, "where something was made");
+    if (failed || rmdir(w->path))
+        syi_log(SY_LOG_WARN, "%s, where something was made, cannot be removed: %s", w->path, strerror(errno));
 }
 
 static void free_workplace(struct workplace *w)

@@ -142,6 +142,36 @@ exits 0 "$program" bench "$tiny_run" --steps 1 --warmup 1 --threads 1 --set mode
 says out '"dtype":"bf16"'
 positive product_gflop percent_of_peak
 
+# ---- a device: what leaves cost, which one rank pays for there, too; no share of what the processor can do ----
+# of_processor ARGUMENTS...: whether its output has such a number.
+of_processor() {
+    exits 0 "$program" bench "$@" --threads 1 --json
+    grep -q 'peak_f32\|percent_of_peak\|roofline\|median_percent\|to_bound' "$here/out"
+}
+price='"reproducible":{"on_seconds":[0-9.e-]*,"off_seconds":[0-9.e-]*,"price_percent":'
+if [ -n "${SY_TEST_PLUGINS-}" ]; then
+    shown='a device'
+    SWITCHYARD_BACKEND_PATH=${SWITCHYARD_BACKEND_PATH:-$abs_top_builddir/.libs}:$SY_TEST_PLUGINS
+    export SWITCHYARD_BACKEND_PATH
+    for backend in far cpu; do
+        of_processor "$tiny_run" --backend $backend --steps 1 --warmup 1 --profile
+        echo "$backend $? $(grep -c "$price" "$here/out")"
+    done >"$here/told"
+    # without leaves there is nothing to compare with
+    of_processor "$tiny_run" --backend far --steps 1 --warmup 1 --set reproducible.enabled=false
+    echo "off $? $(grep -c "$price" "$here/out")" >>"$here/told"
+    for kind in gemm:8x8x8 attention:2x9x17x2 moe:2x64x16x32; do
+        of_processor ${kind%:*} --shape ${kind#*:} --seconds 0.001 --backend far
+        echo "${kind%:*} $?"
+    done >>"$here/told"
+    printf '%s\n' 'far 1 1' 'cpu 0 0' 'off 1 0' 'gemm 1' 'attention 1' 'moe 1' | diff - "$here/told" >"$here/differs" ||
+        fail "of backends it says: $(cat "$here/differs")"
+    exits 0 "$program" plan "$tiny_run" --backend far
+    says out '^the longest step: no time, what this backend can do is not measured'
+else
+    echo 'skipped: a device (this build has no shared libraries)'
+fi
+
 # ---- what it refuses ----
 exits 2 "$program" bench gemm --shape 4x5
 says err 'expected MxKxN'

@@ -26,6 +26,7 @@ for dtype in float32 bfloat16; do
     exits 0 tiny "cuda-$dtype" $small --backend cuda --set model.dtype=$dtype
     says out 'backend cuda (emulated on the CPU, '
     says_same "$reference" $dtype
+    [ $dtype = bfloat16 ] || float32=$reference
 done
 # shellcheck disable=SC2086
 exits 0 tiny ranks $small --backend cuda --set model.dtype=bfloat16 --ranks 2 --set mesh.expert=2
@@ -34,6 +35,36 @@ says_same "$reference" "two ranks"
 # shellcheck disable=SC2086
 exits 0 tiny own $small --backend cuda --set model.dtype=bfloat16 --set cuda.products=own
 says_same "$reference" "the own products"
+
+# Heads of 16 columns: attention on tensor cores, whose bits are not the CPU's, but do not depend on ranks.
+heads="$small --set model.dtype=bfloat16 --set model.head_dim=16"
+# shellcheck disable=SC2086
+exits 0 tiny heads-cpu $heads $cpu
+reference=$(hash_in out)
+# shellcheck disable=SC2086
+exits 0 tiny heads-own $heads --backend cuda --set cuda.products=own
+says_same "$reference" "heads of 16 columns without tensor cores"
+# shellcheck disable=SC2086
+exits 0 tiny heads $heads --backend cuda
+tensor=$(hash_in out)
+[ "$tensor" != "$reference" ] || fail "heads of 16 columns: attention does not run on tensor cores"
+# shellcheck disable=SC2086
+exits 0 tiny heads-ranks $heads --backend cuda --ranks 2 --set mesh.model=2
+[ "$(hash_in out)" = "$tensor" ] || fail "attention on tensor cores depends on the number of ranks"
+
+# Metrics of every weight in every step are outputs of the update, and change nothing.
+# shellcheck disable=SC2086
+for backend in cpu cuda; do
+    exits 0 tiny "weights-$backend" $small --backend $backend --set cpu.variant=portable --set model.dtype=float32 \
+        --set metrics.weights_every=1 --set metrics.every=1
+    [ "$(hash_in out)" = "$float32" ] || fail "metrics of weights change the weights on $backend"
+    exits 0 "$program" metrics "weights-$backend" 'SELECT step, parameter, name, value FROM parameter ORDER BY 1, 2, 3'
+    mv out "weights.$backend"
+done
+[ "$(wc -l <weights.cuda)" -gt 50 ] || fail "few metrics of weights: $(cat weights.cuda)"
+cmp weights.cuda weights.cpu || fail "metrics of weights on the emulation are not the CPU's"
+exits 0 "$program" explain weights-cuda --backend cuda --program update_metrics --after plan
+says out ' map_sums '
 
 # ---- a training that moves: from the CPU, to other options, and back ----
 # moves ARGUMENTS...
@@ -85,15 +116,16 @@ says out '^no difference: [1-9][0-9]* ops, .*; whole steps: 1$'
 exits 2 "$program" diff "$top/bench/tiny.run" --backends cuda
 says err 'expected the names of two backends'
 # Some of each kind that runs kernels, but for whole trainings, which take minutes. SWITCHYARD_GOLDENS: all.
-cases="layer/layer-attention* loss/loss-plain* router/router-*top2* moe_layer/moe_layer-*top2-train* microbatch
-    model/model-moe-scatter-top2* optimizer optimizer_state multi_optimizer decode/decode-moe-overflow*"
+cases="layer loss router moe_layer weight_metrics microbatch model/model-moe-scatter-top2* optimizer optimizer_state
+    multi_optimizer decode/decode-moe-overflow*"
 for case in $cases; do
     # shellcheck disable=SC2086
     exits 0 "$program" verify --backend cuda $(ls -d $top/tests/golden/$case)
     grep -Eq '^[1-9][0-9]* passed, 0 failed, 0 skipped$' out || fail "$case: $(tail -1 out)"
 done
 if [ -n "${SWITCHYARD_GOLDENS:-}" ]; then
-    for kind in layer loss router moe_layer model microbatch train decode optimizer optimizer_state multi_optimizer; do
+    for kind in layer loss router moe_layer model microbatch train decode optimizer optimizer_state multi_optimizer \
+        weight_metrics; do
         exits 0 "$program" verify --backend cuda "$SWITCHYARD_GOLDENS/$kind"
         grep -Eq '^[1-9][0-9]* passed, 0 failed, 0 skipped$' out || fail "$kind: $(tail -1 out)"
     done

@@ -48,6 +48,12 @@ one_line_error
 SY_EMULATED_NCCL_MISSING=1 exits 1 tiny none $small $nccl
 says err 'NCCL cannot be used.*collectives = staged'
 one_line_error
+for seconds in abc 0 -1 5s; do
+    # shellcheck disable=SC2086
+    SWITCHYARD_COMM_TIMEOUT=$seconds exits 1 tiny none $small $nccl
+    says err "SWITCHYARD_COMM_TIMEOUT=$seconds: a whole number of seconds, 1 or more"
+    one_line_error
+done
 # One that is there no more: the others do not wait for ever.
 # shellcheck disable=SC2086
 SWITCHYARD_COMM_TIMEOUT=5 SY_EMULATED_CUDA_LOST=500 exits 1 tiny lost $small $nccl

@@ -221,7 +221,8 @@ static inline void kh_check_device(const struct kh *k, const char *what)
     struct kh_device *d = kh_device();
     if (k->cpu_only) return;
     kh_compare_device(k, d, SY_F32, SY_F32, what);
-    if (k->op == SY_OP_ATTENTION) d = kh_device_own(); /* tensor cores: test_attention_bf16.c */
+    if (k->op == SY_OP_ATTENTION || k->op == SY_OP_ATTENTION_GRAD)
+        d = kh_device_own(); /* tensor cores: test_attention_bf16.c */
     if (kh_device_kernel(d, k->op, SY_BF16, SY_BF16)) kh_check_device_as(k, d, SY_BF16, SY_BF16, what);
 }
 

@@ -236,25 +236,39 @@ static int64_t differing(const struct kh *h, void *got[SY_MAX_OUT], const char *
     return n;
 }
 
-/* Returns how many elements another kernel than the own one has rounded otherwise. */
+/* Of a call with float32 operands, which are rounded. Returns how many elements another kernel than the own one has
+ * rounded otherwise. */
+static int64_t check_on_tensor_cores(struct kh *k, const char *what)
+{
+    struct kh_device *d = kh_device();
+    void *got[SY_MAX_OUT];
+    round_inputs(k);
+    kh_reference(k, what);
+    struct kh h = half_of(k);
+    kh_run_device(&h, d, kh_device_kernel(d, k->op, SY_BF16, SY_BF16), got, what);
+    for (int i = 0; i < k->n_out; i++) compare_near(k, &h, i, got[i], what);
+    int64_t n = differing(&h, got, what);
+    for (int i = 0; i < k->n_out; i++) kh_free_guarded(got[i]);
+    kh_end(&h);
+    return n;
+}
+
+/* The forward call, and the gradient where there is one: elements of both, of whichever are fewer. */
 static int64_t check_tensor_cores(const struct shape *s)
 {
     struct sy_attr_attention attr = attr_of(s);
-    struct kh_device *d = kh_device();
-    void *got[SY_MAX_OUT];
-    struct kh k;
+    struct kh forward, backward;
     char what[100];
     snprintf(what, sizeof what, "tensor cores: tq %d tk %d K %d", s->queries, s->keys, s->head_dim);
-    add_forward(&k, s, &attr, 0);
-    round_inputs(&k);
-    kh_reference(&k, what);
-    struct kh h = half_of(&k);
-    kh_run_device(&h, d, kh_device_kernel(d, k.op, SY_BF16, SY_BF16), got, what);
-    for (int i = 0; i < k.n_out; i++) compare_near(&k, &h, i, got[i], what);
-    int64_t n = differing(&h, got, what);
-    for (int i = 0; i < k.n_out; i++) kh_free_guarded(got[i]);
-    kh_end(&h);
-    kh_end(&k);
+    add_forward(&forward, s, &attr, 0);
+    int64_t n = check_on_tensor_cores(&forward, what);
+    if (!s->position) {
+        add_backward(&backward, &forward, s->self);
+        const int64_t of_gradient = check_on_tensor_cores(&backward, what);
+        n = of_gradient < n ? of_gradient : n;
+        kh_end(&backward);
+    }
+    kh_end(&forward);
     return n;
 }
 

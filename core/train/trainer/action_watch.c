@@ -64,6 +64,16 @@ int64_t syi_watch_step(const struct syi_moment *moment)
 
 /* ---- finding ---- */
 
+/* By its name among n metrics of steps; 0: it is none of them. */
+static int find_metric(const struct syi_config *config, const struct syi_step_metric *metric, int n,
+                       const char *name, double *value)
+{
+    int i = 0;
+    while (i < n && strcmp(metric[i].name, name)) i++;
+    if (i < n) *value = syi_step_metric_value(config, &metric[i]);
+    return i < n;
+}
+
 const struct syi_eval_result *syi_watch_evaluation(const struct syi_action_part *part,
                                                    const struct syi_moment *moment)
 {
@@ -77,7 +87,7 @@ int syi_step_value(const struct syi_config *config, const struct syi_moment *mom
                    double *value)
 {
     struct syi_step_metric metric[SYI_STEP_METRICS_MOST];
-    int i = 0, n, weights = weight_metric(name);
+    int weights = weight_metric(name);
     if (weights >= 0) {
         *value = moment->result->weights[weights];
         return moment->result->weighed;
@@ -91,13 +101,10 @@ int syi_step_value(const struct syi_config *config, const struct syi_moment *mom
         return 1;
     }
     if (!moment->batch) return 0;
-    if (!strncmp(name, "mean/", 5))
-        n = moment->sums ? syi_step_means(config, moment->sums, metric) : 0;
-    else
-        n = syi_step_metrics(config, moment->batch, moment->result, metric);
-    while (i < n && strcmp(metric[i].name, name)) i++;
-    if (i < n) *value = syi_step_metric_value(config, &metric[i]);
-    return i < n;
+    return find_metric(config, metric, syi_step_metrics(config, moment->batch, moment->result, metric), name,
+                       value) ||
+           (moment->sums &&
+            find_metric(config, metric, syi_step_means(config, moment->sums, metric), name, value));
 }
 
 static int warn_once(const struct syi_action_call *call, const char *what, const char *name)
