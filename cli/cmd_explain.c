@@ -59,7 +59,7 @@ static int explain_stage(const struct request *r, const struct syi_rank *rank, s
         return syi_error(err, SY_EINVAL,
                          "explain: with memory.budget, what is computed again is known when all programs are "
                          "planned: take --after plan, or --after fuse for the program before it");
-    syi_engine_choose_copies(r->config, rank->backend, &model);
+    syi_engine_choose_copies(r->config, rank->backend, 0, &model);
     status = record_before(r, mesh, &model, err);
     if (!status) status = syi_pipeline(r->config, mesh, r->which, &shape, r->stage, &model, &recorded, err);
     if (!status && !recorded.program) status = no_program(r->which, err);

@@ -44,7 +44,7 @@ int syi_engine_beside(const struct syi_engine *lender, const struct syi_rank *ra
                       struct sy_error *err) SYI_MUST_CHECK;
 void syi_engine_free(struct syi_engine *engine);
 /* Which copies of weights the programs of a model keep, to be said before any is recorded. An engine does so itself. */
-void syi_engine_choose_copies(const struct syi_config *config, const struct syi_backend *backend,
+void syi_engine_choose_copies(const struct syi_config *config, const struct syi_backend *backend, int use,
                               struct syi_model *model);
 /* The longest bucket's program, or NULL where this use has none. */
 const struct syi_program *syi_engine_program(const struct syi_engine *engine, enum syi_which which);

@@ -285,13 +285,14 @@ static int check_examples(const struct syi_engine *e, struct sy_error *err)
     return SY_OK;
 }
 
-/* Copies that last take memory all the time. With ZeRO 3 a rank has pieces of weights, which no panels fill. */
-void syi_engine_choose_copies(const struct syi_config *config, const struct syi_backend *backend,
+/* Copies that last take memory all the time. With ZeRO 3 a rank has pieces of weights, which no panels fill. Casts are seen
+ * where ops are to be seen, and made where the host writes weights. */
+void syi_engine_choose_copies(const struct syi_config *config, const struct syi_backend *backend, int use,
                               struct syi_model *model)
 {
-    int whole = config->mesh.zero < 3;
+    int whole = config->mesh.zero < 3, casts = SYI_USE_UNFUSED | SYI_USE_UNFOLDED | SYI_USE_COHERENT;
     model->panels = whole && syi_backend_has_panels(backend);
-    model->keeps_copies = whole && !config->memory.budget;
+    model->keeps_copies = whole && !config->memory.budget && !(use & casts);
 }
 
 static int make(const struct syi_config *config, const struct syi_rank *rank, int use,
@@ -305,7 +306,7 @@ static int make(const struct syi_config *config, const struct syi_rank *rank, in
     e->use = use;
     syi_engine_weights_written(e);
     e->rate_factor = 1;
-    syi_engine_choose_copies(config, rank->backend, &e->model);
+    syi_engine_choose_copies(config, rank->backend, use, &e->model);
     e->n_buckets = syi_engine_buckets(config, e->bucket);
     e->train_rows = config->data.batch_size / config->train.microbatches;
     e->eval_rows = syi_config_decode_rows(config);
