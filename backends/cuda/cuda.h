@@ -47,7 +47,7 @@ struct sycuda_context {
     cudaStream_t stream; /* everything of the rank runs on it, in order */
     int device;
     int multiprocessors;
-    int tensor_cores; /* it multiplies bfloat16 on them (mma.h) */
+    int tensor_cores;                 /* it multiplies bfloat16 on them (mma.h) */
     struct sycuda_cublaslt *cublaslt; /* of products; NULL: the own kernels do them */
     struct sycuda_nccl *nccl;         /* of links; NULL: collectives go through the host */
 };
