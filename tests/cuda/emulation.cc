@@ -13,6 +13,7 @@ namespace
 
 enum { MOST_THREADS = 1024, WARP = 32, STACK = 64 << 10 };
 enum { SHARED = 48 << 10 }; /* what a block has that does not ask for more */
+enum { GUARD = 64 };        /* bytes after a block's dynamic shared memory, which must stay as they are */
 enum state { READY, AT_BARRIER, IN_WARP, DONE };
 
 /* One CUDA thread. */
@@ -80,14 +81,14 @@ void set_up()
 {
     if (m.all) return;
     m.all = new fiber[MOST_THREADS]();
-    m.shared = static_cast<unsigned char *>(aligned_alloc(64, SHARED));
+    m.shared = static_cast<unsigned char *>(aligned_alloc(64, SHARED + GUARD));
     for (int i = 0; i < MOST_THREADS; i++) m.all[i].stack = static_cast<unsigned char *>(malloc(STACK));
 }
 
 void begin_block(const emulated_shape &shape, unsigned block)
 {
     m.n = shape.threads;
-    memset(m.shared, 0xfb, shape.shared_bytes);
+    memset(m.shared, 0xfb, shape.shared_bytes + GUARD);
     for (unsigned i = 0; i < m.n; i++) {
         fiber &f = m.all[i];
         f.at = {{i, 0, 0}, {block, 0, 0}, {shape.threads, 1, 1}, {shape.blocks, 1, 1}};
@@ -165,8 +166,10 @@ void run_block(const emulated_shape &shape, unsigned block)
             for (unsigned base = 0; base < m.n; base += WARP) release_warp(base);
             continue;
         }
-        if (!release_block()) return;
+        if (!release_block()) break;
     }
+    for (int i = 0; i < GUARD; i++)
+        if (m.shared[shape.shared_bytes + (size_t)i] != 0xfb) stop("wrote beyond its shared memory");
 }
 
 /* Threads one after the other, up or down. */
@@ -212,31 +215,33 @@ int emulated_barrier_or(int predicate)
     return m.any;
 }
 
-uint64_t emulated_shuffle(unsigned mask, uint64_t value, int source)
+void emulated_gather(unsigned mask, uint64_t value, uint64_t all[32])
 {
-    if (m.free) stop("a kernel launched as free shuffles");
+    if (m.free) stop("a kernel launched as free exchanges values");
     unsigned lane = (unsigned)emulated_lane(), base = m.now->at.thread.x - lane;
     if (!(mask >> lane & 1)) stop("a warp function leaves out the thread that calls it");
     int parity = (int)(m.now->meetings++ & 1);
     m.now->mask = mask;
     m.now->value[parity] = value;
     wait_as(IN_WARP);
-    return base + (unsigned)source < m.n ? m.all[base + (unsigned)source].value[parity] : 0;
+    for (unsigned l = 0; l < WARP; l++)
+        all[l] = mask >> l & 1 && base + l < m.n ? m.all[base + l].value[parity] : 0;
+}
+
+uint64_t emulated_shuffle(unsigned mask, uint64_t value, int source)
+{
+    uint64_t all[WARP];
+    emulated_gather(mask, value, all);
+    return all[source];
 }
 
 unsigned emulated_ballot(unsigned mask, int predicate)
 {
-    unsigned all = 0;
-    if (m.free) stop("a kernel launched as free votes");
-    unsigned lane = (unsigned)emulated_lane(), base = m.now->at.thread.x - lane;
-    if (!(mask >> lane & 1)) stop("a warp function leaves out the thread that calls it");
-    int parity = (int)(m.now->meetings++ & 1);
-    m.now->mask = mask;
-    m.now->value[parity] = predicate != 0;
-    wait_as(IN_WARP);
-    for (unsigned l = 0; l < WARP && base + l < m.n; l++)
-        if (mask >> l & 1) all |= (unsigned)m.all[base + l].value[parity] << l;
-    return all;
+    uint64_t all[WARP];
+    unsigned set = 0;
+    emulated_gather(mask, predicate != 0, all);
+    for (unsigned l = 0; l < WARP; l++) set |= (unsigned)all[l] << l;
+    return set;
 }
 
 void *emulated_dynamic_shared()

@@ -48,6 +48,8 @@ void emulated_barrier();
 int emulated_barrier_or(int predicate);
 /* Gives `value` to the warp and returns that of lane `source` once all lanes of mask have come. */
 uint64_t emulated_shuffle(unsigned mask, uint64_t value, int source);
+/* Gives `value` to the warp; all[lane] is what each of the lanes of mask gave once all have come. */
+void emulated_gather(unsigned mask, uint64_t value, uint64_t all[32]);
 /* The lanes of the warp whose predicate is not 0. */
 unsigned emulated_ballot(unsigned mask, int predicate);
 void *emulated_dynamic_shared();
@@ -117,26 +119,25 @@ static inline float emulated_bf16(uint32_t bits)
     return value;
 }
 
-/* mma.sync.m16n8k16 of bfloat16 with float32 sums, c += a b, as the PTX manual deals out elements to lanes: a product of all
- * lanes of the warp, which exchange a row of a and two columns of b four steps at a time. Added in ascending order. */
+/* mma.sync.m16n8k16 of bfloat16 with float32 sums, c += a b, as the PTX manual deals out elements to lanes (mma.h). Lanes show
+ * each other where their operands lie, and wait until all have read them. Added in ascending order. */
 static inline void emulated_mma(float c[4], const uint32_t a[4], const uint32_t b[2])
 {
-    const int lane = emulated_lane(), row = lane / 4 * 4, column = lane % 4 * 8;
-    const auto both = [](uint32_t low, uint32_t high) { return (uint64_t)high << 32 | low; };
-    uint64_t left[2][4], right[2][4]; /* of rows row, row + 8: both in one; of two columns */
-    for (int t = 0; t < 4; t++) {
-        for (int half = 0; half < 2; half++)
-            left[half][t] = emulated_shuffle(0xffffffffu, both(a[2 * half], a[2 * half + 1]), row + t);
-        for (int k = 0; k < 2; k++)
-            right[k][t] = emulated_shuffle(0xffffffffu, both(b[0], b[1]), column + 4 * k + t);
-    }
+    const struct operands {
+        uint32_t a[4], b[2];
+    } mine = {{a[0], a[1], a[2], a[3]}, {b[0], b[1]}};
+    const int lane = emulated_lane(), row = lane / 4, column = lane % 4 * 2;
+    uint64_t of[32];
+    emulated_gather(0xffffffffu, (uint64_t)(uintptr_t)&mine, of);
     for (int i = 0; i < 4; i++)
         for (int k = 0; k < 16; k++) {
-            const uint32_t x = (uint32_t)(left[k / 8][k % 8 / 2] >> 32 * (i / 2));
-            const uint32_t y = (uint32_t)(right[i % 2][k % 8 / 2] >> 32 * (k / 8));
-            c[i] = fmaf(emulated_bf16(x >> 16 * (k % 2) & 0xffff), emulated_bf16(y >> 16 * (k % 2) & 0xffff),
-                        c[i]);
+            const int t = k % 8 / 2, half = k / 8, high = k % 2 * 16;
+            const operands *left = reinterpret_cast<const operands *>(of[row * 4 + t]);
+            const operands *right = reinterpret_cast<const operands *>(of[(column + i % 2) * 4 + t]);
+            c[i] = fmaf(emulated_bf16(left->a[2 * half + i / 2] >> high & 0xffff),
+                        emulated_bf16(right->b[half] >> high & 0xffff), c[i]);
         }
+    __syncwarp();
 }
 
 /* Atomics on integers; sums of floating-point numbers would depend on the order. */
