@@ -64,14 +64,15 @@ static int put_mark(struct workplace *w, struct sy_error *err)
                                              : syi_write_all(w->lock, w->mark, text, strlen(text), err);
 }
 
-/* Whether the locked mark says what this host writes, and still is what its name leads to. */
+/* Whether the locked mark says what this host writes, and still is what its name leads to, in a folder and no link to one. */
 static int is_ours(const struct workplace *w)
 {
     char want[MARK_BYTES], text[MARK_BYTES] = "";
-    struct stat mine, there;
+    struct stat mine, there, folder;
     describe(want);
     return pread(w->lock, text, sizeof text - 1, 0) > 0 && !strcmp(text, want) && !fstat(w->lock, &mine) &&
-           !lstat(w->mark, &there) && mine.st_dev == there.st_dev && mine.st_ino == there.st_ino;
+           !lstat(w->mark, &there) && !lstat(w->path, &folder) && S_ISDIR(folder.st_mode) &&
+           mine.st_dev == there.st_dev && mine.st_ino == there.st_ino;
 }
 
 static int remove_but_mark(const char *path, const struct stat *info, int type, struct FTW *at)
