@@ -146,7 +146,7 @@ static int read_lock_wait(double *seconds)
 static int is_beside(const char *run_file, const char *file, int *length)
 {
     char path[2 * SYI_CONFIG_STRING];
-    const char *slash = strrchr(run_file, '/');
+    const char *slash = run_file ? strrchr(run_file, '/') : NULL;
     if (!slash || *file == '/') return 0;
     *length = (int)(slash - run_file);
     return snprintf(path, sizeof path, "%.*s/%s", *length, run_file, file) < (int)sizeof path &&

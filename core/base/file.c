@@ -154,17 +154,23 @@ static char *parent_of(const char *path, struct sy_error *err)
     return folder;
 }
 
-/* The rename is in the folder, which is synced so that it survives a crash. All memory is there before anything is written. */
-int syi_file_write(const char *path, const void *data, size_t bytes, struct sy_error *err)
+/* The rename is in the folder, which is synced so that it survives a crash. */
+static int write_by_rename(const char *path, const char *temporary, const char *folder, const void *data,
+                           size_t bytes, struct sy_error *err)
 {
-    char *temporary = syi_format("%s.tmp", path), *folder = parent_of(path, NULL);
-    int status = temporary && folder ? write_and_sync(temporary, data, bytes, err)
-                                     : syi_error(err, SY_ENOMEM, "out of memory while writing %s", path);
+    int status = write_and_sync(temporary, data, bytes, err);
     if (status == SY_OK && rename(temporary, path) != 0) {
         status = syi_error_system(err, "cannot rename %s to %s", temporary, path);
         unlink(temporary);
     }
-    if (status == SY_OK) status = syi_file_sync_folder(folder, err);
+    return status ? status : syi_file_sync_folder(folder, err);
+}
+
+int syi_file_write(const char *path, const void *data, size_t bytes, struct sy_error *err)
+{
+    char *temporary = syi_format("%s.tmp", path), *folder = parent_of(path, NULL);
+    int status = temporary && folder ? write_by_rename(path, temporary, folder, data, bytes, err)
+                                     : syi_error(err, SY_ENOMEM, "out of memory while writing %s", path);
     syi_free(temporary);
     syi_free(folder);
     return status;

@@ -126,7 +126,10 @@ static int open_workplace(struct workplace *w, const char *to, struct sy_error *
 {
     *w = (struct workplace){.path = syi_format("%s.tmp", to), .lock = -1};
     if (w->path) w->mark = syi_format("%s/%s", w->path, MARK);
-    if (!w->mark) return syi_error(err, SY_ENOMEM, "out of memory");
+    if (!w->mark) {
+        syi_error(err, SY_ENOMEM, "out of memory");
+        return SY_ENOMEM;
+    }
     if (!mkdir(w->path, 0777)) {
         int status = put_mark(w, err);
         if (status && w->lock >= 0)
@@ -215,6 +218,14 @@ int syi_new_file_check(const char *to, struct sy_error *err)
     return errno == ENOENT ? SY_OK : syi_error_system(err, "cannot write %s", to);
 }
 
+/* link() and not rename(): what somebody else puts there meanwhile is not written over. */
+static int fill_and_name(const char *path, const char *to, syi_new_fn fill, void *arg, struct sy_error *err)
+{
+    int status = fill(arg, path, to, err);
+    if (!status && link(path, to)) status = syi_error_system(err, "cannot name %s %s", path, to);
+    return status;
+}
+
 int syi_new_file(const char *to, syi_new_fn fill, void *arg, struct sy_error *err)
 {
     struct workplace w;
@@ -224,9 +235,7 @@ int syi_new_file(const char *to, syi_new_fn fill, void *arg, struct sy_error *er
     status = open_workplace(&w, to, err);
     if (!status) {
         path = syi_format("%s/file", w.path);
-        status = path ? fill(arg, path, to, err) : syi_error(err, SY_ENOMEM, "out of memory");
-        /* link() and not rename(): what somebody else puts there meanwhile is not written over */
-        if (!status && link(path, to)) status = syi_error_system(err, "cannot name %s %s", path, to);
+        status = path ? fill_and_name(path, to, fill, arg, err) : syi_error(err, SY_ENOMEM, "out of memory");
         abandon(&w);
         status = failed(status, to, err);
     }

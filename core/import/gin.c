@@ -156,7 +156,7 @@ static int read_escape(struct reader *r, struct syi_text *out)
 static int at_string(struct reader *r)
 {
     int c = peek(r);
-    if ((c == 'r' || c == 'R') && r->end - r->at > 1) c = r->at[1];
+    if ((c == 'r' || c == 'R') && r->end - r->at > 1) c = (unsigned char)r->at[1];
     return c == '"' || c == '\'';
 }
 
