@@ -66,25 +66,15 @@ int syi_cpu_count(void)
     return quota && quota < cpus ? quota : cpus;
 }
 
-/* What the first line that begins with the key has after it; "": there is none. */
-static void find_line(const char *path, const char *key, char *text, size_t bytes)
-{
-    char begin[16384], *rest;
-    text[0] = '\0';
-    if (!syi_file_begin(path, begin, sizeof(begin))) return;
-    for (char *line = strtok_r(begin, "\n", &rest); line && !text[0]; line = strtok_r(NULL, "\n", &rest))
-        if (!strncmp(line, key, strlen(key))) snprintf(text, bytes, "%s", line + strlen(key));
-}
-
 void syi_cpu_set_text(char *text, size_t bytes)
 {
-    find_line("/proc/self/status", "Cpus_allowed_list:", text, bytes);
+    syi_file_line("/proc/self/status", "Cpus_allowed_list:", text, bytes);
 }
 
 void syi_cpu_name(char *name, size_t bytes)
 {
     char text[256];
-    find_line("/proc/cpuinfo", "model name", text, sizeof(text));
+    syi_file_line("/proc/cpuinfo", "model name", text, sizeof(text));
     snprintf(name, bytes, "%s", text + strspn(text, "\t :"));
 }
 

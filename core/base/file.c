@@ -81,6 +81,15 @@ int syi_file_begin(const char *path, char *text, size_t bytes)
     return !status;
 }
 
+void syi_file_line(const char *path, const char *key, char *text, size_t bytes)
+{
+    char begin[16384], *rest;
+    text[0] = '\0';
+    if (!syi_file_begin(path, begin, sizeof(begin))) return;
+    for (char *line = strtok_r(begin, "\n", &rest); line && !text[0]; line = strtok_r(NULL, "\n", &rest))
+        if (!strncmp(line, key, strlen(key))) snprintf(text, bytes, "%s", line + strlen(key));
+}
+
 struct syi_file_id syi_file_identify(const char *text, size_t bytes)
 {
     struct syi_file_id id = {.bytes = (int64_t)bytes, .lines = bytes && text[bytes - 1] != '\n'};
@@ -145,8 +154,7 @@ static int write_and_sync(const char *path, const void *data, size_t bytes, stru
     return status;
 }
 
-/* The folder that holds path; the caller frees it. */
-static char *parent_of(const char *path, struct sy_error *err)
+char *syi_file_parent(const char *path, struct sy_error *err)
 {
     const char *slash = strrchr(path, '/');
     char *folder = syi_strdup(slash ? path : ".", err);
@@ -168,7 +176,7 @@ static int write_by_rename(const char *path, const char *temporary, const char *
 
 int syi_file_write(const char *path, const void *data, size_t bytes, struct sy_error *err)
 {
-    char *temporary = syi_format("%s.tmp", path), *folder = parent_of(path, NULL);
+    char *temporary = syi_format("%s.tmp", path), *folder = syi_file_parent(path, NULL);
     int status = temporary && folder ? write_by_rename(path, temporary, folder, data, bytes, err)
                                      : syi_error(err, SY_ENOMEM, "out of memory while writing %s", path);
     syi_free(temporary);

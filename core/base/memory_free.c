@@ -13,13 +13,10 @@
 /* The number after KEY at the beginning of a line of a file; 0 when there is none. */
 static uint64_t number_behind(const char *path, const char *key)
 {
-    char text[16384], *rest;
-    uint64_t number = 0;
-    size_t length = strlen(key);
-    if (!syi_file_begin(path, text, sizeof(text))) return 0;
-    for (char *line = strtok_r(text, "\n", &rest); line && !number; line = strtok_r(NULL, "\n", &rest))
-        if (!strncmp(line, key, length)) sscanf(line + length, " %" SCNu64, &number);
-    return number;
+    char text[256];
+    uint64_t number;
+    syi_file_line(path, key, text, sizeof(text));
+    return sscanf(text, " %" SCNu64, &number) == 1 ? number : 0;
 }
 
 static int read_number(const char *folder, const char *name, uint64_t *number)

@@ -166,12 +166,8 @@ static int check_folder(const char *to, struct sy_error *err)
 
 static int make_parents(const char *path, struct sy_error *err)
 {
-    char *parent = syi_strdup(path, err), *slash = parent ? strrchr(parent, '/') : NULL;
-    int status = parent ? SY_OK : SY_ENOMEM;
-    if (slash && slash != parent) {
-        *slash = 0;
-        status = syi_make_folders(parent, err);
-    }
+    char *parent = syi_file_parent(path, err);
+    int status = parent ? syi_make_folders(parent, err) : SY_ENOMEM;
     syi_free(parent);
     return status;
 }

@@ -3,10 +3,8 @@
 #include "config.h"
 
 #include <ctype.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "train/launch/run_lock.h"
 #include "train/launch/run_state.h"
@@ -15,17 +13,14 @@ enum {
     QUIET = 60
 }; /* seconds without a heartbeat, several of them, after which an owner elsewhere is doubted */
 
-/* The word of the status file; "" where there is none. Takes no memory, for nothing here can fail. */
+/* The word of the status file; "" where there is none. */
 static void read_word(const char *path, char *word, size_t bytes)
 {
-    int folder = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    int file = folder < 0 ? -1 : openat(folder, "status", O_RDONLY | O_CLOEXEC);
-    ssize_t length = file < 0 ? 0 : read(file, word, bytes - 1);
-    word[length > 0 ? length : 0] = '\0';
+    char file[4096]; /* no path is longer */
+    snprintf(file, sizeof file, "%s/status", path);
+    syi_file_begin(file, word, bytes);
     for (char *c = word; *c; c++)
         if (!isgraph((unsigned char)*c)) *c = '\0';
-    if (file >= 0) close(file);
-    if (folder >= 0) close(folder);
 }
 
 static void describe_owner(const struct syi_lock_state *lock, struct syi_run_state *state)
