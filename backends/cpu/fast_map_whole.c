@@ -182,6 +182,6 @@ void fast_whole_row(const struct sy_call *call, const uint8_t *kind, const struc
         else
             at->in[i] = (const float *)in->data + first;
     }
-    for (int o = 0; o < call->n_out; o++)
+    for (int o = 0; at->copied >= 0 && o < call->n_out; o++)
         if (is_copy(call, o)) at->copy = (uint16_t *)call->out[o].data + row * columns;
 }

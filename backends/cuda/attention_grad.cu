@@ -81,24 +81,21 @@ __device__ static inline void attention_grad_store(const sycuda_attention_pairs 
 {
     const sycuda_attention_call &a = g.a;
     const int tile = (int)blockDim.x / 4, y = (int)threadIdx.x / 16, x = (int)threadIdx.x % 16;
-    const int64_t row = pair / a.heads, head = pair % a.heads;
+    const int64_t head = pair % a.heads;
     for (int r = 0; r < 4; r++) {
         const int64_t query = from + 4 * y + r;
-        const uint64_t seen = sycuda_attention_seen(a, row, query, first);
-        if (!seen) continue;
-        const int blind = a.blind[row * a.queries + query];
-        const float sum = lse[pair * a.queries + query];
-        const float mean = g.mean[(row * a.queries + query) * a.heads + head];
+        const sycuda_attention_grad_query of = sycuda_attention_grad_query_of(g, lse, pair, query, first);
+        if (!of.seen) continue;
 #pragma unroll
         for (int c = 0; c < 4; c++) {
             const int key = x + 16 * c;
-            if (!(seen >> key & 1)) continue;
+            if (!(of.seen >> key & 1)) continue;
             const float s =
-                blind ? 0
-                      : sycuda_attention_biased(a, score.at[r][c], diagonal + key - (4 * y + r) + tile - 1,
-                                                head, query, first + key);
-            sycuda_attention_grad_store(g, sycuda_attention_grad_at(g, pair, query, first + key), s,
-                                        dp.at[r][c], sum, mean);
+                of.blind ? 0
+                         : sycuda_attention_biased(a, score.at[r][c], diagonal + key - (4 * y + r) + tile - 1,
+                                                   head, query, first + key);
+            sycuda_attention_grad_store(g, sycuda_attention_grad_at(g, pair, query, first + key), of, s,
+                                        dp.at[r][c]);
         }
     }
 }

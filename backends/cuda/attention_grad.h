@@ -34,13 +34,34 @@ __device__ static inline int64_t sycuda_attention_grad_at(const sycuda_attention
     return ((pair - g.first) * g.a.queries + query) * g.a.keys + key;
 }
 
+/* What the pairs of a query with the 64 keys from `first` on share. */
+struct sycuda_attention_grad_query {
+    uint64_t seen; /* bit i: key first + i; all else is set only if there is one */
+    int blind;
+    float lse, mean;
+};
+__device__ static inline sycuda_attention_grad_query
+sycuda_attention_grad_query_of(const sycuda_attention_pairs &g, const float *lse, int64_t pair, int64_t query,
+                               int64_t first)
+{
+    const sycuda_attention_call &a = g.a;
+    const int64_t row = pair / a.heads, head = pair % a.heads;
+    sycuda_attention_grad_query of = {sycuda_attention_seen(a, row, query, first), 0, 0, 0};
+    if (!of.seen) return of;
+    of.blind = a.blind[row * a.queries + query];
+    of.lse = lse[pair * a.queries + query];
+    of.mean = g.mean[(row * a.queries + query) * a.heads + head];
+    return of;
+}
+
 /* p and ds of a pair with its score and the product of dout and the value. */
 __device__ static inline void sycuda_attention_grad_store(const sycuda_attention_pairs &g, int64_t at,
-                                                          float score, float dp, float lse, float mean)
+                                                          const sycuda_attention_grad_query &of, float score,
+                                                          float dp)
 {
-    const float p = syi_exp(score - lse);
+    const float p = syi_exp(score - of.lse);
     g.p[at] = p;
-    g.ds[at] = p * (dp - mean);
+    g.ds[at] = p * (dp - of.mean);
 }
 
 /* ---- sums ---- */

@@ -24,26 +24,23 @@ __device__ static inline void store_pairs(const sycuda_attention_pairs &g, const
     const sycuda_attention_call &a = g.a;
     const struct sycuda_mma_share mine = sycuda_mma_share_of(SYCUDA_KEYS);
     const int tile = (int)blockDim.x / 4;
-    const int64_t row = pair / a.heads, head = pair % a.heads;
+    const int64_t head = pair % a.heads;
     for (int e = 0; e < 4; e++) {
         const int y = sycuda_mma_row(mine, e);
         const int64_t query = from + y;
-        const uint64_t seen = sycuda_attention_seen(a, row, query, first);
-        if (!seen) continue;
-        const int blind = a.blind[row * a.queries + query];
-        const float sum = lse[pair * a.queries + query];
-        const float mean = g.mean[(row * a.queries + query) * a.heads + head];
+        const sycuda_attention_grad_query of = sycuda_attention_grad_query_of(g, lse, pair, query, first);
+        if (!of.seen) continue;
 #pragma unroll
         for (int i = 0; i < SYCUDA_MMA_SCORES; i++) {
             const int key = sycuda_mma_column(mine, i, e);
-            if (!(seen >> key & 1)) continue;
+            if (!(of.seen >> key & 1)) continue;
             float s = 0, product = dp.at[i].at[e];
-            if (!blind)
+            if (!of.blind)
                 s = sycuda_attention_biased(a, score.at[i].at[e], diagonal + key - y + tile - 1, head, query,
                                             first + key);
             if (mask) product = SYI_DROP(product, mask[key]);
-            sycuda_attention_grad_store(g, sycuda_attention_grad_at(g, pair, query, first + key), s, product,
-                                        sum, mean);
+            sycuda_attention_grad_store(g, sycuda_attention_grad_at(g, pair, query, first + key), of, s,
+                                        product);
         }
     }
 }
