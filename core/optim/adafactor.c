@@ -80,30 +80,42 @@ static int second_moment(struct syi_optim *o, options *a, const char *name, unsi
 
 /* ---- the steps of the transform ---- */
 
-static int scale_by_second_moments(struct syi_optim *o, options *a, const struct syi_factors *f, int update)
+/* An update before it is finished: `whole` times `factor`, a tensor of fewer elements. Factors are multiplied with each other
+ * first, so that a pass over the weights multiplies by one of them. */
+struct scaled {
+    int whole, factor; /* tensors; factor -1: none */
+};
+
+static int times(struct syi_program *p, int a, int b)
+{
+    return a < 0 ? b : b < 0 ? a : syi_map2(p, SY_MAP_MUL, a, b);
+}
+
+static struct scaled scale_by_second_moments(struct syi_optim *o, options *a, const struct syi_factors *f,
+                                             int update)
 {
     struct syi_program *p = o->p;
     SYI_AT(p);
     int square = syi_map1(p, SY_MAP_ADDS, syi_square(p, update), a->epsilon1);
     if (!f->row && !f->column) {
         int v = second_moment(o, a, "v", 0, square);
-        return syi_map2(p, SY_MAP_MUL, update, syi_map1(p, SY_MAP_RSQRT, v, 0));
+        return (struct scaled){times(p, update, syi_map1(p, SY_MAP_RSQRT, v, 0)), -1};
     }
     int row = second_moment(o, a, "v_row", f->column, syi_mean_over(p, SY_OP_BLOCK_SUM, square, f->column));
     int column = second_moment(o, a, "v_col", f->row, syi_mean_over(p, SY_OP_BLOCK_SUM, square, f->row));
     int share = syi_map2(p, SY_MAP_DIV, row, syi_mean_over(p, SY_OP_BLOCK_SUM, row, f->row));
-    int scaled = syi_map2(p, SY_MAP_MUL, update, syi_map1(p, SY_MAP_RSQRT, share, 0));
-    return syi_map2(p, SY_MAP_MUL, scaled, syi_map1(p, SY_MAP_RSQRT, column, 0));
+    int whole = times(p, update, syi_map1(p, SY_MAP_RSQRT, column, 0));
+    return (struct scaled){whole, syi_map1(p, SY_MAP_RSQRT, share, 0)};
 }
 
-static int clip(struct syi_optim *o, options *a, const struct syi_factors *f, int update)
+/* What the update is divided by, -1: nothing. */
+static int clip(struct syi_optim *o, options *a, const struct syi_factors *f, const struct scaled *update)
 {
     struct syi_program *p = o->p;
-    if (a->clipping_threshold == 0) return update;
+    if (a->clipping_threshold == 0) return -1;
     SYI_AT(p);
-    int over =
-        syi_map1(p, SY_MAP_MULS, syi_root_mean_square(p, update, ~f->batch), 1 / a->clipping_threshold);
-    return syi_map2(p, SY_MAP_DIV, update, syi_at_least(p, over, 1));
+    int mean = syi_root_mean_square(p, times(p, update->whole, update->factor), ~f->batch);
+    return syi_at_least(p, syi_map1(p, SY_MAP_MULS, mean, 1 / a->clipping_threshold), 1);
 }
 
 static int scales(const struct syi_optim *o, options *a)
@@ -164,12 +176,12 @@ static int adafactor(struct syi_optim *o, const void *arguments, int update)
     options *a = arguments;
     struct syi_program *p = o->p;
     struct syi_factors f = syi_factors_of(o, a);
-    int scale = parameter_scale(o, a, &f); /* first: then all that follows the clipping is one map */
     if (clips_all(a)) update = syi_map2(p, SY_MAP_MUL, update, o->group->shared[o->term]);
-    update = scale_by_second_moments(o, a, &f, update);
-    update = clip(o, a, &f, update);
-    update = syi_map2(p, SY_MAP_MUL, update, syi_optim_scalar(o, LEARNING_RATE));
-    if (scale >= 0) update = syi_map2(p, SY_MAP_MUL, update, scale);
+    struct scaled scaled = scale_by_second_moments(o, a, &f, update);
+    int over = clip(o, a, &f, &scaled), scale = parameter_scale(o, a, &f);
+    int rate = times(p, scale, syi_optim_scalar(o, LEARNING_RATE));
+    if (over >= 0) rate = syi_map2(p, SY_MAP_DIV, rate, over);
+    update = times(p, scaled.whole, times(p, scaled.factor, rate));
     update = syi_map1(p, SY_MAP_NEG, add_momentum(o, a, update), 0);
     update = decay_weights(o, a, update);
     if (!a->skip_nan_updates) return update;

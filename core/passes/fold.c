@@ -3,7 +3,8 @@
  * map writes what stays (a parameter, with the sums of weight metrics after it), the sum becomes an output of the map, which
  * is then `map_sums`. Where the values follow, element by element, from one whole tensor that is in memory anyhow (a gradient,
  * with a scale and vectors of rows and columns), whoever reads them makes them anew instead: the sum becomes `map_sums`, other
- * maps get the instructions, and the map that wrote them goes. Last, those map_sums over one tensor that meet become one. Each
+ * maps get the instructions, and the map that wrote them goes. Last, those map_sums over one tensor that meet become one, and
+ * take sums over another one of its shape with them. Each
  * value and each sum is rounded as before, so bits do not change. Runs after fuse. */
 #include "config.h"
 
@@ -296,26 +297,35 @@ static int drop_output(struct pass *pass, size_t at, int tensor, struct sy_error
     return write_op(pass, at, SY_OP_MAP, &m, out_register, (struct kinds){0}, err);
 }
 
-/* A temporary that nobody reads any more is not written; a map that writes nothing goes, and so on upwards. */
+static int fold_value(struct pass *pass, int tensor, size_t at, struct sy_error *err);
+
+/* A temporary that nobody reads any more is not written; a map that writes nothing goes, and so on upwards. What else its map
+ * wrote, or was made of, others may still read: they may make it anew as well. */
 static int drop_unread(struct pass *pass, int tensor, struct sy_error *err)
 {
     int at = pass->writer[tensor], status = SY_OK;
     if (at < 0 || pass->reads[tensor] || pass->program->tensor[tensor].kind != SYI_TEMP) return SY_OK;
     const struct syi_op *op = &pass->program->op[at];
     if (op->op != SY_OP_MAP || pass->gone[at] || attr_of(pass, op)->rng != 255) return SY_OK;
-    if (op->n_out > 1) return drop_output(pass, (size_t)at, tensor, err);
+    if (op->n_out > 1) {
+        status = drop_output(pass, (size_t)at, tensor, err);
+        for (int o = op->n_out - 1; o >= 0 && !status && !pass->gone[at]; o--)
+            if (o < op->n_out) status = fold_value(pass, op->out[o], (size_t)at + 1, err);
+        return status;
+    }
     pass->gone[at] = 1;
     for (int i = 0; i < op->n_in; i++) {
         pass->reads[op->in[i]]--;
+        if (!status && pass->reads[op->in[i]]) status = fold_value(pass, op->in[i], (size_t)at + 1, err);
         if (!status) status = drop_unread(pass, op->in[i], err);
     }
     return status;
 }
 
-/* Folds the values that the sum at `at` reads. */
-static int fold(struct pass *pass, size_t at, struct sy_error *err)
+/* Folds values that are read at `at` or later: all readers make them anew, or none. */
+static int fold_value(struct pass *pass, int tensor, size_t at, struct sy_error *err)
 {
-    int tensor = pass->program->op[at].in[0], whole = -1, status = SY_OK;
+    int whole = -1, status = SY_OK;
     size_t end = at, from;
     if (pass->program->tensor[tensor].kind != SYI_TEMP || pass->writer[tensor] < 0) return SY_OK;
     from = (size_t)pass->writer[tensor] + 1;
@@ -357,12 +367,21 @@ static int64_t common_columns(const struct syi_program *p, const struct syi_op *
 static int add_op(const struct pass *pass, struct made *m, const struct syi_op *op, int *out_register)
 {
     int reg[SY_MAX_IN + SY_MAP_MAX_INSTR];
+    if (is_block_sum(op)) return (out_register[0] = syi_map_add_input(m->in, &m->n_in, op->in[0])) >= 0;
     for (int i = 0; i < op->n_in; i++)
         if ((reg[i] = syi_map_add_input(m->in, &m->n_in, op->in[i])) < 0) return 0;
     return add_map(m, attr_of(pass, op), op, reg, out_register);
 }
 
-/* The map_sums at `at` joins that at `first`, if they have room. */
+/* What the outputs of sums are, which store nothing. */
+static struct kinds kinds_of(const struct pass *pass, const struct syi_op *op)
+{
+    if (is_block_sum(op)) return (struct kinds){.squares = op->op == SY_OP_BLOCK_SUMSQ};
+    const struct sy_attr_map *attr = attr_of(pass, op);
+    return (struct kinds){.squares = attr->squares, .maxima = attr->maxima};
+}
+
+/* The sums at `at` join those at `first`, if they have room. */
 static int meet(struct pass *pass, size_t first, size_t at, struct sy_error *err)
 {
     struct syi_program *p = pass->program;
@@ -373,9 +392,9 @@ static int meet(struct pass *pass, size_t first, size_t at, struct sy_error *err
     if (!may_move(pass, first, at) || !add_op(pass, &m, a, out_register) ||
         !add_op(pass, &m, b, out_register + n))
         return SY_OK;
-    const struct sy_attr_map *of_a = attr_of(pass, a), *of_b = attr_of(pass, b);
-    const struct kinds kinds = {.squares = (uint8_t)(of_a->squares | of_b->squares << n),
-                                .maxima = (uint8_t)(of_a->maxima | of_b->maxima << n)};
+    const struct kinds of_a = kinds_of(pass, a), of_b = kinds_of(pass, b),
+                       kinds = {.squares = (uint8_t)(of_a.squares | of_b.squares << n),
+                                .maxima = (uint8_t)(of_a.maxima | of_b.maxima << n)};
     for (int o = 0; o < b->n_out; o++) a->out[a->n_out++] = b->out[o];
     for (int i = 0; i < b->n_in; i++) pass->reads[b->in[i]]--;
     pass->gone[at] = 1;
@@ -388,13 +407,31 @@ static int is_of_sums(const struct pass *pass, const struct syi_op *op)
     return op->op == SY_OP_MAP_SUMS && !attr_of(pass, op)->stored;
 }
 
-static int meet_others(struct pass *pass, size_t first, struct sy_error *err)
+/* Sums over the same tensor. */
+static int read_the_same(const struct pass *pass, size_t first, size_t at)
+{
+    const struct syi_op *op = pass->program->op;
+    return is_of_sums(pass, &op[at]) && op[at].in[0] == op[first].in[0];
+}
+
+/* Sums over another tensor of the shape, which memory brings while the first is in the cache. */
+static int read_alike(const struct pass *pass, size_t first, size_t at)
+{
+    const struct syi_program *p = pass->program;
+    const struct syi_op *op = &p->op[at];
+    const struct syi_tensor *x = &p->tensor[p->op[first].in[0]], *y = &p->tensor[op->in[0]];
+    return is_block_sum(op) && are_blocks_narrow(pass, op) && y->dtype == SY_F32 && y->rank == x->rank &&
+           p->tensor[op->out[0]].dtype == SY_F32 && !memcmp(x->dim, y->dim, sizeof x->dim);
+}
+
+static int meet_others(struct pass *pass, size_t first,
+                       int (*may)(const struct pass *pass, size_t first, size_t at), struct sy_error *err)
 {
     const struct syi_program *p = pass->program;
     int status = SY_OK;
+    if (pass->gone[first] || !is_of_sums(pass, &p->op[first])) return SY_OK;
     for (size_t i = first + 1; !status && i < p->n_ops && i < first + WINDOW; i++)
-        if (!pass->gone[i] && is_of_sums(pass, &p->op[i]) && p->op[i].in[0] == p->op[first].in[0])
-            status = meet(pass, first, i, err);
+        if (!pass->gone[i] && may(pass, first, i)) status = meet(pass, first, i, err);
     return status;
 }
 
@@ -513,9 +550,11 @@ int syi_fold(struct syi_program *program, struct sy_error *err)
     for (size_t i = 0; !status && i < program->n_ops; i++)
         if (!pass.gone[i] && program->op[i].op == SY_OP_MAP) status = gather(&pass, i, err);
     for (size_t i = 0; !status && i < program->n_ops; i++)
-        if (!pass.gone[i] && is_block_sum(&program->op[i])) status = fold(&pass, i, err);
-    for (size_t i = 0; !status && i < program->n_ops; i++)
-        if (!pass.gone[i] && is_of_sums(&pass, &program->op[i])) status = meet_others(&pass, i, err);
+        if (!pass.gone[i] && is_block_sum(&program->op[i]))
+            status = fold_value(&pass, program->op[i].in[0], i, err);
+    for (size_t i = 0; !status && i < program->n_ops; i++) status = meet_others(&pass, i, read_the_same, err);
+    for (size_t i = program->n_ops; !status && i-- > 0;) /* the nearest before them takes them */
+        status = meet_others(&pass, i, read_alike, err);
     if (!status) syi_program_remove(program, pass.gone);
     syi_free(pass.writer);
     syi_free(pass.reads);
