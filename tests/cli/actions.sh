@@ -162,6 +162,9 @@ exits 0 tiny watches $same --set train.steps=3 --set action.rate.metric=learning
 [ "$(wc -l <err)" = 1 ] || fail "not one warning: $(cat err)"
 says err 'terminate_on_nan of \[action.nan\]: there is no value of a step called "timing/seconds": it looks at gradients alone'
 
+exits 0 tiny misspelled $same --set train.steps=1 --set action.rate.metric=learning_rte --set action.rate.task=train --set action.rate.patience=9
+says err 'there is no value of a step called "learning_rte" (did you mean learning_rate?): it does nothing'
+
 # Of all weights together, in the steps that have these.
 heavy="$same --set train.steps=20 --set action.stop.task=train --set action.stop.metric=weight_max --set action.stop.atol=1000
     --set action.stop.patience=2"

@@ -174,7 +174,7 @@ Test(actions, a_task_or_metric_that_is_not_there_is_warned_of_once)
 
     for (int i = 0; i < 5; i++) cr_expect(!evaluated(a, i, 1, 1).stop);
     cr_expect_str_eq(told, "warning: early_stopping of [action.stop]: there is no evaluation called "
-                           "\"nobody/valid\": it does nothing\n");
+                           "\"nobody/valid\" (did you mean words/valid?): it does nothing\n");
     cr_expect(syi_actions_best_step(a) == -1);
     config = config_of("patience=1 metric=chrf");
     a = open_actions(&config);
@@ -182,6 +182,10 @@ Test(actions, a_task_or_metric_that_is_not_there_is_warned_of_once)
     cr_expect_str_eq(told,
                      "warning: early_stopping of [action.stop]: there is no value of an evaluation called "
                      "\"chrf\": it does nothing\n");
+    config = config_of("patience=1 metric=losss");
+    a = open_actions(&config);
+    cr_expect(!evaluated(a, 0, 1, 1).stop);
+    cr_expect(strstr(told, "called \"losss\" (did you mean loss?): it does nothing") != NULL, "%s", told);
 }
 
 /* An evaluation that left decoding out has no word error rate, which is neither missing nor a value. */

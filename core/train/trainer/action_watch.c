@@ -107,15 +107,50 @@ int syi_step_value(const struct syi_config *config, const struct syi_moment *mom
             find_metric(config, metric, syi_step_means(config, moment->sums, metric), name, value));
 }
 
-static int warn_once(const struct syi_action_call *call, const char *what, const char *name)
+/* Once. Of the names there are, which were offered, the nearest is told, if there is a near one. */
+static int warn_once(const struct syi_action_call *call, const char *what, const struct syi_nearest *nearest)
 {
     int of_steps = call->part->kind == SYI_ACTION_TERMINATE_ON_NAN && call->moment->kind == SYI_AFTER_STEP;
     int *told = call->index < 0 ? NULL : &call->all->told[call->index];
     if (told && *told) return 0;
     if (told) *told = 1;
-    syi_action_warn(call, "there is no %s \"%s\": it %s", what, name,
+    syi_action_warn(call, "there is no %s \"%s\"%s%s%s: it %s", what, nearest->name,
+                    *nearest->known ? " (did you mean " : "", nearest->known, *nearest->known ? "?)" : "",
                     of_steps ? "looks at gradients alone" : "does nothing");
     return 0;
+}
+
+static void offer(struct syi_nearest *nearest, const char *name)
+{
+    syi_nearest_offer(nearest, name, strlen(name));
+}
+
+static int warn_of_step(const struct syi_action_call *call)
+{
+    struct syi_nearest nearest = {.name = call->part->metric};
+    const struct syi_moment *moment = call->moment;
+    struct syi_step_metric metric[SYI_STEP_METRICS_MOST];
+    int n = moment->batch ? syi_step_metrics(call->config, moment->batch, moment->result, metric) : 0;
+    offer(&nearest, "loss");
+    offer(&nearest, "learning_rate");
+    for (int i = 0; i < n; i++) offer(&nearest, metric[i].name);
+    for (int m = 0; call->config->metrics.weights_every && m < SYI_WEIGHT_METRICS; m++)
+        offer(&nearest, syi_weight_metric_name((enum syi_weight_metric)m));
+    return warn_once(call, "value of a step called", &nearest);
+}
+
+static int warn_of_evaluation(const struct syi_action_call *call, const struct syi_eval_result *result)
+{
+    struct syi_nearest nearest = {.name = call->part->metric};
+    for (int i = 0; i < result->n; i++) offer(&nearest, result->value[i].name);
+    return warn_once(call, "value of an evaluation called", &nearest);
+}
+
+static int warn_of_task(const struct syi_action_call *call)
+{
+    struct syi_nearest nearest = {.name = call->part->task};
+    for (int i = 0; i < call->moment->n_evaluated; i++) offer(&nearest, call->moment->evaluated[i].task);
+    return warn_once(call, "evaluation called", &nearest);
 }
 
 int syi_watch_value(const struct syi_action_call *call, double *value)
@@ -124,13 +159,13 @@ int syi_watch_value(const struct syi_action_call *call, double *value)
     if (call->moment->kind == SYI_AFTER_STEP) {
         if (syi_step_value(call->config, call->moment, part->metric, value)) return 1;
         if (weight_metric(part->metric) >= 0 && call->config->metrics.weights_every) return 0; /* in others */
-        return warn_once(call, "value of a step called", part->metric);
+        return warn_of_step(call);
     }
     const struct syi_eval_result *result = syi_watch_evaluation(part, call->moment);
-    if (!result) return warn_once(call, "evaluation called", part->task);
+    if (!result) return warn_of_task(call);
     const double *found = syi_eval_result_find(result, part->metric);
     if (!found && result->left_out) return 0; /* it may be there when outputs are */
-    if (!found) return warn_once(call, "value of an evaluation called", part->metric);
+    if (!found) return warn_of_evaluation(call, result);
     *value = *found;
     return 1;
 }
