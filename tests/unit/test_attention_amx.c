@@ -272,6 +272,7 @@ static const struct shape shapes[] = {
     {SIZES(0, 4, 97, 70, 1, 128), .no_lengths = 1},
     {SIZES(0, 5, 2, 80, 2, 32), .causal = 1, .buckets = 32, .position = 15},
     {SIZES(0, 2, 40, 150, 1, 32), .causal = 1, .no_lengths = 1, .position = 60},
+    {SIZES(0, 2, 40, 150, 1, 32), .causal = 1, .no_lengths = 1, .position = 89},
 };
 
 Test(attention_amx, has_the_bits_of_the_model)
@@ -294,39 +295,36 @@ Test(attention_amx, has_them_with_infinities_and_nan)
 
 /* ---- word by word ---- */
 
-enum { WORDS = 75, COLUMNS = 2 * 64 };
+enum { COLUMNS = 2 * 64 };
 
-/* The call of `n` queries from `first` on, of a whole call; keys and values stay. */
-static struct kh part_of(const struct kh *whole, struct sy_attr_attention *attr, int first, int n)
+/* The call of `n` queries from `first` on, of a whole call of shape s; keys and values stay. What the queries do not see
+ * may be anything, as it is in a cache. */
+static struct kh part_of(const struct kh *whole, struct shape s, struct sy_attr_attention *attr, int first,
+                         int n)
 {
-    const struct shape s = {SIZES(0, 1, n, WORDS, 2, 64),
-                            .causal = 1,
-                            .no_lengths = 1,
-                            .buckets = 16,
-                            .dropout = 1,
-                            .position = first};
     struct kh k;
+    s.queries = n;
+    s.position = first;
     add_forward(&k, &s, attr, 0);
     memcpy(k.in[IN_Q].data, (float *)whole->in[IN_Q].data + first * COLUMNS, kh_bytes(&k.in[IN_Q]));
     memcpy(k.in[IN_KV].data, whole->in[IN_KV].data, kh_bytes(&k.in[IN_KV]));
-    memcpy(k.in[IN_TABLE].data, whole->in[IN_TABLE].data, kh_bytes(&k.in[IN_TABLE]));
+    for (int64_t i = (first + n) * 2 * COLUMNS; i < sycpu_count(&k.in[IN_KV]); i++)
+        ((float *)k.in[IN_KV].data)[i] = i % 3 ? NAN : INFINITY;
+    if (s.buckets) memcpy(k.in[IN_TABLE].data, whole->in[IN_TABLE].data, kh_bytes(&k.in[IN_TABLE]));
     return k;
 }
 
-/* Each word alone, with its place, has the bits that it has among all; so have a few together. What a word does not see
- * may be anything, as it is in a cache. */
-static void check_words(const struct kh *whole, const struct sy_kernel *kernel,
-                        struct sy_attr_attention *attr, int together)
+/* Each word alone, with its place, has the bits that it has among all; so have a few together. */
+static void check_words(const struct kh *whole, const struct shape *s, struct sy_attr_attention *attr,
+                        const struct sy_kernel *kernel, int together)
 {
     void *all[SY_MAX_OUT], *got[SY_MAX_OUT];
     struct kh h = half_of(whole);
     kh_run(&h, kernel, 1, all, "all words");
     kh_end(&h);
-    for (int first = 0; first < WORDS; first += together) {
-        const int n = WORDS - first < together ? WORDS - first : together;
-        struct kh k = part_of(whole, attr, first, n);
-        for (int64_t i = (first + n) * 2 * COLUMNS; i < sycpu_count(&k.in[IN_KV]); i++)
-            ((float *)k.in[IN_KV].data)[i] = i % 3 ? NAN : INFINITY;
+    for (int first = 0; first < s->queries; first += together) {
+        const int n = s->queries - first < together ? s->queries - first : together;
+        struct kh k = part_of(whole, *s, attr, first, n);
         h = half_of(&k);
         kh_run(&h, kernel, 1, got, "some words");
         int64_t bad = kh_differs(&h.out[0], got[0], (uint16_t *)all[0] + first * COLUMNS);
@@ -341,19 +339,47 @@ static void check_words(const struct kh *whole, const struct sy_kernel *kernel,
     for (int i = 0; i < 2; i++) kh_free_guarded(all[i]);
 }
 
-Test(attention_amx, word_by_word_gives_the_bits_of_all_words)
+/* fill: the words' values, or NULL for denormals, zeros and others at random. */
+static void check_all_words(const struct shape *s, void (*fill)(struct kh *))
 {
-    const struct shape s = {SIZES(0, 1, WORDS, WORDS, 2, 64), .causal = 1, .no_lengths = 1, .buckets = 16,
-                            .dropout = 1};
-    struct sy_attr_attention attr = attr_of(&s);
+    struct sy_attr_attention attr = attr_of(s);
     const uint32_t have = tile_features();
     const struct sy_kernel *kernel;
     struct kh whole;
-    add_forward(&whole, &s, &attr, -10);
+    int kernels = 0;
+    add_forward(&whole, s, &attr, -10);
+    if (fill) fill(&whole);
     for (uint64_t at = 0; (kernel = kh_next(SY_OP_ATTENTION, SY_BF16, SY_BF16, have, &at));) {
-        if (!(kernel->needs & (SYCPU_AMX_BF16 | SYCPU_AMX_EMULATED))) continue;
-        check_words(&whole, kernel, &attr, 1);
-        check_words(&whole, kernel, &attr, 19);
+        if (!(kernel->needs & (SYCPU_AVX512_BF16 | SYCPU_AMX_BF16 | SYCPU_AMX_EMULATED))) continue;
+        for (int together = 1; together <= 19; together += 9) check_words(&whole, s, &attr, kernel, together);
+        kernels++;
     }
+    cr_assert_geq(kernels, 2, "kernels of pairs and of tiles");
     kh_end(&whole);
+}
+
+Test(attention_amx, word_by_word_gives_the_bits_of_all_words)
+{
+    static const struct shape s = {SIZES(0, 1, 75, 75, 2, 64), .causal = 1, .no_lengths = 1, .buckets = 16,
+                                   .dropout = 1};
+    check_all_words(&s, NULL);
+}
+
+/* Weights that are all the same, and sums that end just below zero, where they are too small: the sign of the zero must not
+ * show how many words beside a word were multiplied. */
+static void fill_small_values(struct kh *k)
+{
+    float *kv = k->in[IN_KV].data;
+    memset(k->in[IN_Q].data, 0, kh_bytes(&k->in[IN_Q]));
+    memset(kv, 0, kh_bytes(&k->in[IN_KV]));
+    for (int d = COLUMNS; d < 2 * COLUMNS; d++) {
+        kv[d] = 0x1.8p-126f;
+        kv[64 * 2 * COLUMNS + d] = -0x1.82p-126f;
+    }
+}
+
+Test(attention_amx, word_by_word_gives_zeros_of_the_same_sign)
+{
+    static const struct shape s = {SIZES(0, 1, 106, 106, 2, 64), .causal = 1, .no_lengths = 1};
+    check_all_words(&s, fill_small_values);
 }
