@@ -311,6 +311,17 @@ static struct product over_keys(const struct work *w, const struct panel *t)
                       (t->n + STEP - 1) / STEP);
 }
 
+/* Scores or dp of a panel; 16 queries at a time where later ones see more. */
+static void multiply_seen(const struct panel *t, struct product p)
+{
+    const int64_t rows = t->end == NO_LIMIT ? PANEL : SYCPU_LANES;
+    for (int64_t r = 0; r < t->rows; r += rows, p.a += rows * p.a_row, p.c += rows * p.c_row) {
+        const int64_t n = t->rows - r < rows ? t->rows - r : rows;
+        const int64_t most = t->general ? t->most : t->seen[r + n - 1];
+        multiply(&p, n, round_up(most));
+    }
+}
+
 static void panel_gradient(const struct work *w, const struct panel *t)
 {
     const struct sycpu_attention *a = w->a;
@@ -334,9 +345,9 @@ static void panel_gradient(const struct work *w, const struct panel *t)
         dq.end = t->end;
     }
     if (ahead) prefetch_keys(a, half, next, 2);
-    multiply(&scores, t->rows, round_up(t->most));
+    multiply_seen(t, scores);
     if (ahead) prefetch_keys(a, half, next, 1);
-    multiply(&dp, t->rows, round_up(t->most));
+    multiply_seen(t, dp);
     if (ahead) prefetch_outputs(w, f->dout);
     weights(w, t);
 #ifdef SYCPU_PAIRS
