@@ -2,7 +2,7 @@
 /* Attention, vectorised: threads over (row, head), keys in blocks of 64, queries in tiles of 16. Bits are
  * those of ref_attention.c, which also computes calls with a dense bias. Operands are float32 or bf16, which
  * is widened as it is loaded and rounded as it is stored. With SYCPU_PAIRS products are those of pairs of
- * bf16, weights rounded. Nothing past the lengths is read. */
+ * bf16, weights rounded, with SYCPU_TILES on matrix tiles. Nothing past the lengths is read. */
 #include "config.h"
 
 #include "backends/cpu/attention.h"
@@ -35,8 +35,9 @@ struct work {
     float *keys, *values;                   /* [K, width], [64, dim] of a block of keys */
     float *score;                           /* [QUERY_TILE, width] */
     const float *mask;                      /* [64] dropout of the block's keys, or NULL */
-    float *widened;                         /* [queries, dim]: queries that are bf16 */
+    float *widened;                         /* [queries, dim]: queries that are bf16; for tiles as they are */
     float *out, *top, *sum;                 /* [queries, dim], [queries], [queries] */
+    int wild;                               /* tiles: values of the block may be infinities or NaN */
     struct rows q;
 };
 
@@ -56,6 +57,7 @@ static struct work work_begin(const struct forward *f, int64_t row, int64_t head
     w.view = &f->view;
     w.n_keys = view_keys(w.view, row);
     w.n_queries = w.n_keys ? view_queries(w.view, row) : 0;
+    if (w.n_queries && !w.view->keys) w.n_keys = sycpu_attention_seen(a, w.n_keys, w.n_queries - 1);
     w.bias = a->bias ? f->table.bias + head * f->table.step : NULL;
     w.keys = f->scratch + thread * f->floats;
     w.values = w.keys + a->head_dim * SYCPU_KEY_BLOCK;
@@ -136,8 +138,8 @@ ALWAYS_INLINE void store_weights(float *score, const float *mask, int64_t k, vf 
 /* Those of keys that others of the tile see. */
 static void clear_weights(const struct tile *t, float *score, int64_t r)
 {
-    int64_t done = r < t->rows ? round_up(t->seen[r]) : 0;
-    memset((uint16_t *)score + done, 0, (size_t)(round_up(t->most) - done) * sizeof(uint16_t));
+    int64_t done = r < t->rows ? round_up(t->seen[r]) : 0, end = whole_elements(round_up(t->most));
+    memset((uint16_t *)score + done, 0, (size_t)(end - done) * sizeof(uint16_t));
 }
 #else
 ALWAYS_INLINE void store_weights(float *score, const float *mask, int64_t k, vf p)
@@ -228,6 +230,7 @@ static void attend_tile(const struct work *w, const struct tile *t, int64_t n)
     const struct sycpu_attention *a = w->a;
     float *top = w->top + t->query, *sum = w->sum + t->query;
     const int half = w->f->half, pairs = STEP == 2;
+    const int ranges = !pairs || WHOLE > 1; /* with pairs weights of keys that are not seen are zeros */
     /* Long operands would not stay; a single query asks for more at once. */
     const int ahead = t->query == 0 && a->keys <= SYCPU_KEY_BLOCK && a->queries > 1;
     const int64_t next = w->row * a->heads + w->head + 1;
@@ -236,8 +239,8 @@ static void attend_tile(const struct work *w, const struct tile *t, int64_t n)
     struct product outputs = product_of(w->score, t->width, 1, w->values, w->dim, w->out + t->query * w->dim,
                                         w->dim, pairs ? (t->most + 1) / 2 : n);
     scores.fresh = 1;
-    /* Weights of keys that are not seen are zeros in pairs. */
-    if (a->attr->causal && !pairs) outputs.end = t->seen[0];
+    if (a->attr->causal && ranges) outputs.end = t->seen[0];
+    outputs.wild = w->wild;
     if (ahead) prefetch_keys(a, half, next, 2);
     multiply(&scores, t->rows, round_up(t->most));
     if (ahead) prefetch_queries(a, half, next);
@@ -272,15 +275,20 @@ static void find_seen(const struct work *w, struct tile *t, int64_t n)
 #ifdef SYCPU_PAIRS
 static struct rows load_queries(const struct work *w)
 {
-    return paired(w->a->q, sycpu_attention_q(w->a, w->row, w->head), w->q_step);
+    return left_rows(w->a->q, sycpu_attention_q(w->a, w->row, w->head), w->q_step, w->n_queries, w->dim,
+                     w->widened);
 }
 static void load_keys(const struct work *w, int64_t at, int64_t step, int64_t n, int64_t width)
 {
     copy_transposed(paired(w->a->kv, at, step), n, w->dim / 2, w->keys, width);
 }
-static void load_values(const struct work *w, int64_t at, int64_t step, int64_t n)
+static void load_values(struct work *w, int64_t at, int64_t step, int64_t n)
 {
     pair_rows((const uint16_t *)w->a->kv + at, step, n, w->dim, w->values);
+#    ifdef SYCPU_TILES /* some queries may see fewer keys than others */
+    w->wild =
+        w->a->attr->causal && w->n_queries > 1 && has_wild(w->values, whole_elements(n) / STEP * w->dim);
+#    endif
 }
 #else
 static struct rows load_queries(const struct work *w)
@@ -293,7 +301,7 @@ static void load_keys(const struct work *w, int64_t at, int64_t step, int64_t n,
     const int64_t dim = w->a->head_dim;
     copy_transposed(rows_of(w->a->kv, w->f->half, at, step, n, dim, w->values), n, dim, w->keys, width);
 }
-static void load_values(const struct work *w, int64_t at, int64_t step, int64_t n)
+static void load_values(struct work *w, int64_t at, int64_t step, int64_t n)
 {
     copy_rows(w->a->kv, w->f->half, at, step, n, w->a->head_dim, w->values);
     if (w->mask) mask_rows(w->values, w->mask, n, w->dim);
@@ -322,6 +330,13 @@ static void attend_block(struct work *w, int64_t first, int64_t n)
     w->mask = NULL; /* it ends here */
 }
 
+/* 16 elements of o. With pairs unseen keys were multiplied by 0, as many as the tile happens to have, which may
+ * have taken the sign of a zero: none keeps it. */
+static inline vf sum_of(const float *out)
+{
+    return STEP == 2 ? vf_add(vf_load(out), vf_set(0.0f)) : vf_load(out);
+}
+
 /* out = o * (1 / l), lse = m + log(l); zeros after the real queries. */
 static void finish(const struct work *w)
 {
@@ -338,7 +353,7 @@ static void finish(const struct work *w)
         for (int64_t r = 0; r < rows; r++)
             for (int64_t d = 0; d < w->dim; d += SYCPU_LANES)
                 fast_put(w->f->out, half, out + (q + r) * a->columns + d,
-                         vf_mul(vf_load(w->out + (q + r) * w->dim + d), vf_set(factor[r])),
+                         vf_mul(sum_of(w->out + (q + r) * w->dim + d), vf_set(factor[r])),
                          lanes_left(a->head_dim - d));
         for (int64_t r = 0; w->view->keys && r < rows; r++) {
             if (w->sum[q + r] != 0) continue; /* saw nothing: a weight of 1 is in every other sum */
@@ -359,12 +374,14 @@ static void attend_head(void *arg, int64_t task, int thread)
     int64_t row = task / a->heads, head = task % a->heads;
     struct work w = work_begin(f, row, head, thread);
     if (a->queries == 1) prefetch_next_row(a, f->half, row + 1, head);
+    enter_tiles();
     w.q = load_queries(&w);
-    memset(w.out, 0, (size_t)(w.n_queries * w.dim) * sizeof(float));
+    memset(w.out, 0, (size_t)(whole_rows(w.n_queries) * w.dim) * sizeof(float));
     memset(w.top, 0, (size_t)(2 * round_up(a->queries + QUERY_TILE)) * sizeof(float));
     for (int64_t q = 0; w.view->keys && q < a->queries; q++) w.top[q] = -__builtin_inff();
     for (int64_t first = 0; w.n_queries && first < w.n_keys; first += SYCPU_KEY_BLOCK)
         attend_block(&w, first, sycpu_clamp(w.n_keys - first, 0, SYCPU_KEY_BLOCK));
+    leave_tiles();
     finish(&w);
 }
 

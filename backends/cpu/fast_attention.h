@@ -1,19 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Small matrix products of one head, of which fast attention is made: C += A B, where element c of a row is a
- * chain over steps i of A[row, i] * B[i, c]. Vectors lie along the columns, so each element keeps its order.
- * Every row has its own range of steps (causal attention) or set of steps (masks); others are not touched. */
+ * chain over steps i of A[row, i] * B[i, c]. Every row has its own range of steps (causal attention) or set of
+ * steps (masks). Vectors multiply (fast_attention_vectors.h), or with SYCPU_TILES matrix tiles do
+ * (fast_attention_tiles.h):
+ *
+ *     multiply(p, rows, columns)            columns: a multiple of 16; rows of B and C have that many
+ *     multiply_part(p, rows, columns, set)  set: the steps of each row, 64 at most; NULL: the ranges of p */
 #ifndef SYCPU_FAST_ATTENTION_H
 #define SYCPU_FAST_ATTENTION_H
 
 #include "backends/cpu/fast.h"
 #include "backends/cpu/gemm_simd.h"
 #include "backends/cpu/simd.h"
-
-#if defined(__AVX512F__)
-#    define PRODUCT_ROWS 8
-#else
-#    define PRODUCT_ROWS 6 /* the accumulators of a tile have two or four registers each */
-#endif
 
 struct product {
     const float *a; /* A[row, i] at a[row * a_row + i * a_step] */
@@ -24,7 +22,8 @@ struct product {
     int64_t c_row;
     int64_t steps;      /* all rows: 0 .. steps - 1 */
     int64_t begin, end; /* row r: begin + r .. end + r - 1 of those; -NO_LIMIT, NO_LIMIT: not limited */
-    int fresh;          /* chains begin at +0, else at C */
+    int fresh;          /* chains begin at +0, else at C; then there are no limits */
+    int wild;           /* with SYCPU_TILES: B may have infinities or NaN */
 };
 
 #define NO_LIMIT (INT64_C(1) << 40)
@@ -33,209 +32,7 @@ struct product {
 static inline struct product product_of(const float *a, int64_t a_row, int64_t a_step, const float *b,
                                         int64_t b_step, float *c, int64_t c_row, int64_t steps)
 {
-    return (struct product){a, a_row, a_step, b, b_step, c, c_row, steps, -NO_LIMIT, NO_LIMIT, 0};
-}
-
-static inline int64_t product_bound(const struct product *p, int64_t offset, int64_t row)
-{
-    int64_t bound = offset + row;
-    return bound < 0 ? 0 : bound > p->steps ? p->steps : bound;
-}
-
-/* One step of a chain. With SYCPU_PAIRS elements of A and B are pairs of bf16, which two steps multiply at
- * once; what is called float here is then the 32 bits of a pair. */
-#ifdef SYCPU_PAIRS
-static inline vf product_step(vf a, vf b, vf c)
-{
-    return _mm512_dpbf16_ps(c, (__m512bh)a, (__m512bh)b);
-}
-#else
-#    define product_step vf_fma
-#endif
-
-#define TILE_BEGIN(r) vf c##r = p->fresh ? vf_set(0.0f) : vf_load(c + r * p->c_row);
-#define TILE_STEP(r)  c##r = product_step(vf_set(a[r * p->a_row]), columns, c##r);
-#define TILE_END(r)   vf_store(c + r * p->c_row, c##r);
-
-/* Rows row .. row + n - 1 of 16 columns, steps begin .. end - 1. Accumulators are named
- * variables: gcc stores arrays. */
-#define TILE(n, ROWS)                                                                                        \
-    static inline void tile_##n(const struct product *p, int64_t row, int64_t column, int64_t begin,         \
-                                int64_t end)                                                                 \
-    {                                                                                                        \
-        const float *a = p->a + row * p->a_row + begin * p->a_step;                                          \
-        const float *b = p->b + begin * p->b_step + column;                                                  \
-        float *c = p->c + row * p->c_row + column;                                                           \
-        ROWS(TILE_BEGIN)                                                                                     \
-        for (int64_t i = begin; i < end; i++, a += p->a_step, b += p->b_step) {                              \
-            const vf columns = vf_load(b);                                                                   \
-            ROWS(TILE_STEP)                                                                                  \
-        }                                                                                                    \
-        ROWS(TILE_END)                                                                                       \
-    }
-
-#define ROWS_1(X) X(0)
-TILE(1, ROWS_1)
-TILE(2, ROWS_2)
-TILE(4, ROWS_4)
-#if PRODUCT_ROWS == 8
-TILE(8, ROWS_8)
-#    define TILE_TOP tile_8
-#else
-TILE(6, ROWS_6)
-#    define TILE_TOP tile_6
-#endif
-
-/* 32 columns: dot products of pairs are so many a load that 16 would wait for them. */
-#ifdef SYCPU_PAIRS
-#    define WIDE_BEGIN(r)                                                                                    \
-        TILE_BEGIN(r)                                                                                        \
-        vf d##r = p->fresh ? vf_set(0.0f) : vf_load(c + r * p->c_row + SYCPU_LANES);
-#    define WIDE_STEP(r)                                                                                     \
-        {                                                                                                    \
-            const vf factor = vf_set(a[r * p->a_row]);                                                       \
-            c##r = product_step(factor, left, c##r);                                                         \
-            d##r = product_step(factor, right, d##r);                                                        \
-        }
-#    define WIDE_END(r)                                                                                      \
-        TILE_END(r)                                                                                          \
-        vf_store(c + r * p->c_row + SYCPU_LANES, d##r);
-#    define WIDE(n, ROWS)                                                                                    \
-        static inline void wide_##n(const struct product *p, int64_t row, int64_t column, int64_t begin,     \
-                                    int64_t end)                                                             \
-        {                                                                                                    \
-            const float *a = p->a + row * p->a_row + begin * p->a_step;                                      \
-            const float *b = p->b + begin * p->b_step + column;                                              \
-            float *c = p->c + row * p->c_row + column;                                                       \
-            ROWS(WIDE_BEGIN)                                                                                 \
-            for (int64_t i = begin; i < end; i++, a += p->a_step, b += p->b_step) {                          \
-                const vf left = vf_load(b), right = vf_load(b + SYCPU_LANES);                                \
-                ROWS(WIDE_STEP)                                                                              \
-            }                                                                                                \
-            ROWS(WIDE_END)                                                                                   \
-        }
-WIDE(1, ROWS_1)
-WIDE(2, ROWS_2)
-WIDE(4, ROWS_4)
-WIDE(8, ROWS_8)
-#endif
-
-/* One row after the other, where their common range is left. */
-static inline void product_single(const struct product *p, int64_t row, int64_t columns, int64_t begin,
-                                  int64_t end)
-{
-    for (int64_t column = 0; begin < end && column < columns; column += SYCPU_LANES)
-        tile_1(p, row, column, begin, end);
-}
-
-/* `height` rows: what only some have before their common range, that range together, and the rest. Bounds
- * grow with the row and only one of them is limited, so the common range does not end before it begins. */
-static inline void product_rows(const struct product *p, int64_t row, int height, int64_t columns)
-{
-    int64_t low = product_bound(p, p->begin, row + height - 1), high = product_bound(p, p->end, row);
-    for (int64_t r = row; r < row + height; r++)
-        product_single(p, r, columns, product_bound(p, p->begin, r), low);
-    int64_t column = 0;
-#ifdef SYCPU_PAIRS
-    for (; column + 2 * SYCPU_LANES <= columns; column += 2 * SYCPU_LANES) {
-        if (height == 8) wide_8(p, row, column, low, high);
-        if (height == 4) wide_4(p, row, column, low, high);
-        if (height == 2) wide_2(p, row, column, low, high);
-        if (height == 1) wide_1(p, row, column, low, high);
-    }
-#endif
-    for (; column < columns; column += SYCPU_LANES) {
-        if (height == PRODUCT_ROWS) TILE_TOP(p, row, column, low, high);
-        if (height == 4) tile_4(p, row, column, low, high);
-        if (height == 2) tile_2(p, row, column, low, high);
-        if (height == 1) tile_1(p, row, column, low, high);
-    }
-    for (int64_t r = row; r < row + height; r++)
-        product_single(p, r, columns, high, product_bound(p, p->end, r));
-}
-
-/* columns: a multiple of 16; rows of B and C have that many. A fresh product has no limits. */
-static inline void multiply(const struct product *p, int64_t rows, int64_t columns)
-{
-    for (int64_t row = 0; row < rows;) {
-        int64_t left = rows - row;
-        int height = left >= PRODUCT_ROWS ? PRODUCT_ROWS : left >= 4 ? 4 : left >= 2 ? 2 : 1;
-        product_rows(p, row, height, columns);
-        row += height;
-    }
-}
-
-/* ---- rows that have a set of steps each, 64 at most ---- */
-
-/* Steps 0 .. n - 1. */
-static inline uint64_t below(int n)
-{
-    return n > 63 ? ~UINT64_C(0) : (UINT64_C(1) << n) - 1;
-}
-
-/* The first run of neighbours in a set that is not empty. */
-struct run {
-    int begin, end;
-};
-static inline struct run first_run(uint64_t set)
-{
-    struct run run = {__builtin_ctzll(set), 64};
-    uint64_t gaps = ~set >> run.begin;
-    if (gaps) run.end = run.begin + __builtin_ctzll(gaps);
-    return run;
-}
-
-/* Empty where the set is. */
-static inline struct run longest_run(uint64_t set)
-{
-    struct run longest = {0, 0};
-    for (struct run run; set; set &= ~below(run.end)) {
-        run = first_run(set);
-        if (run.end - run.begin > longest.end - longest.begin) longest = run;
-    }
-    return longest;
-}
-
-/* A row for itself, run by run. */
-static inline void product_set(const struct product *p, int64_t row, int64_t columns, uint64_t set)
-{
-    while (set) {
-        struct run run = first_run(set);
-        product_single(p, row, columns, run.begin, run.end);
-        set &= ~below(run.end);
-    }
-}
-
-/* As multiply, but row r has the steps whose bits are set in set[r]; not fresh. The longest run that the rows
- * of a tile share goes together. */
-static inline void multiply_sets(const struct product *p, int64_t rows, int64_t columns, const uint64_t *set)
-{
-    struct product tile = *p;
-    tile.begin = -NO_LIMIT;
-    tile.end = NO_LIMIT;
-    for (int64_t row = 0; row < rows;) {
-        int64_t left = rows - row;
-        int height = left >= PRODUCT_ROWS ? PRODUCT_ROWS : left >= 4 ? 4 : left >= 2 ? 2 : 1;
-        uint64_t shared = set[row];
-        for (int r = 1; r < height; r++) shared &= set[row + r];
-        const struct run run = longest_run(shared);
-        for (int r = 0; r < height; r++) product_set(p, row + r, columns, set[row + r] & below(run.begin));
-        tile.a = p->a + run.begin * p->a_step;
-        tile.b = p->b + run.begin * p->b_step;
-        tile.steps = run.end - run.begin;
-        if (tile.steps) product_rows(&tile, row, height, columns);
-        for (int r = 0; r < height; r++) product_set(p, row + r, columns, set[row + r] & ~below(run.end));
-        row += height;
-    }
-}
-
-/* set NULL: the ranges of the product. */
-static inline void multiply_part(const struct product *p, int64_t rows, int64_t columns, const uint64_t *set)
-{
-    if (set)
-        multiply_sets(p, rows, columns, set);
-    else
-        multiply(p, rows, columns);
+    return (struct product){a, a_row, a_step, b, b_step, c, c_row, steps, -NO_LIMIT, NO_LIMIT, 0, 0};
 }
 
 /* Lanes whose bits are set. */
@@ -250,5 +47,11 @@ static inline vm vf_lanes(uint64_t bits)
     return vf_differs(vf_load(lane), vf_set(0.0f));
 #endif
 }
+
+#ifdef SYCPU_TILES
+#    include "backends/cpu/fast_attention_tiles.h"
+#else
+#    include "backends/cpu/fast_attention_vectors.h"
+#endif
 
 #endif

@@ -2,7 +2,8 @@
 /* Gradient of attention, vectorised: threads over (row, head), keys in blocks of 64, queries in panels of 64.
  * The weights are computed again from lse. Bits are those of ref_attention.c, which also computes calls with
  * a dense bias. Operands are float32 or bf16, which is widened as it is loaded; gradients are rounded once.
- * With SYCPU_PAIRS products are those of pairs of bf16, weights and gradients of scores rounded. */
+ * With SYCPU_PAIRS products are those of pairs of bf16, weights and gradients of scores rounded, with SYCPU_TILES on
+ * matrix tiles. */
 #include "config.h"
 
 #include "backends/cpu/attention.h"
@@ -43,6 +44,7 @@ struct work {
     struct rows q_steps, dout_steps; /* queries and dout as left operands */
     float *ds_steps;                 /* ds as a left operand: [PANEL, width] or pairs [PANEL, width / 2] */
     float *p_turned, *ds_turned; /* p, ds as right ones turned: [PANEL, width], pairs [PANEL / 2, width] */
+    int wild_q, wild_dout, wild_keys; /* tiles: these may have infinities or NaN */
     float mask[SYCPU_KEY_BLOCK];
 };
 
@@ -53,26 +55,27 @@ static int64_t diagonal_floats(const struct sycpu_attention *a)
 
 static int64_t work_floats(const struct sycpu_attention *a)
 {
-    int64_t dim = round_up(a->head_dim);
-    return 2 * a->head_dim * SYCPU_KEY_BLOCK + 3 * SYCPU_KEY_BLOCK * dim + 2 * a->queries * dim +
-           PANEL * SYCPU_KEY_BLOCK + (PANEL + 1) * (SYCPU_KEY_BLOCK + SYCPU_LANES) + a->queries * dim +
+    int64_t dim = round_up(a->head_dim), queries = whole_elements(a->queries);
+    return 2 * a->head_dim * SYCPU_KEY_BLOCK + 3 * SYCPU_KEY_BLOCK * dim + 2 * queries * dim +
+           PANEL * SYCPU_KEY_BLOCK + (PANEL + 1) * (SYCPU_KEY_BLOCK + SYCPU_LANES) + queries * dim +
            round_up(a->queries) + diagonal_floats(a) + (STEP - 1) * 3 * PANEL / 2 * SYCPU_KEY_BLOCK;
 }
 
 static void place_scratch(struct work *w, float *scratch)
 {
     int64_t block = SYCPU_KEY_BLOCK * w->dim, transposed = w->a->head_dim * SYCPU_KEY_BLOCK;
+    int64_t rows = whole_elements(w->a->queries) * w->dim;
     w->keys_t = scratch;
     w->values_t = w->keys_t + transposed;
     w->keys = w->values_t + transposed;
     w->dk = w->keys + block;
     w->dv = w->dk + block;
     w->q_rows = w->dv + block;
-    w->dout_rows = w->q_rows + w->a->queries * w->dim;
-    w->p = w->dout_rows + w->a->queries * w->dim;
+    w->dout_rows = w->q_rows + rows;
+    w->p = w->dout_rows + rows;
     w->ds = w->p + PANEL * SYCPU_KEY_BLOCK;
     w->dq = w->ds + (PANEL + 1) * (SYCPU_KEY_BLOCK + SYCPU_LANES);
-    w->mean = w->dq + w->a->queries * w->dim;
+    w->mean = w->dq + rows;
     w->diagonal = w->mean + round_up(w->a->queries);
 #ifdef SYCPU_PAIRS
     w->p_turned = w->diagonal + diagonal_floats(w->a);
@@ -98,7 +101,7 @@ static struct work work_begin(const struct backward *f, int64_t task, int thread
     w.q_step = a->q_parts * a->columns;
     w.kv_step = a->kv_parts * a->columns;
     place_scratch(&w, f->scratch + thread * f->floats);
-    memset(w.dq, 0, (size_t)(w.n_queries * w.dim) * sizeof(float));
+    memset(w.dq, 0, (size_t)(whole_rows(w.n_queries) * w.dim) * sizeof(float));
     memset(w.diagonal, 0, (size_t)diagonal_floats(a) * sizeof(float));
     return w;
 }
@@ -197,7 +200,48 @@ static void weights(const struct work *w, const struct panel *t)
     }
 }
 
-#ifdef SYCPU_PAIRS
+#ifdef SYCPU_TILES
+/* Steps of a row of a left operand that is turned, and of ds. */
+#    define TURNED_ROW (PANEL / STEP)
+#    define DS_ROW     (SYCPU_KEY_BLOCK / STEP)
+
+/* Of p or ds, rounded: keys key .. key + 15 as rows of pairs along queries query .. query + 31. */
+static void turn_square(const struct panel *t, const float *from, int64_t step, int64_t query, int64_t key,
+                        float *to)
+{
+    const vf zero = vf_set(0.0f);
+    float words[LANES][LANES];
+    const operand *line[LANES];
+    for (int i = 0; i < LANES; i++) {
+        const int64_t r = query + STEP * i;
+        const float *row = from + r * step + key;
+        vf_store(words[i],
+                 pairs_of(r < t->rows ? vf_load(row) : zero, r + 1 < t->rows ? vf_load(row + step) : zero));
+        line[i] = (const operand *)words[i];
+    }
+    transpose(line, 0, to + key * TURNED_ROW + query / STEP, TURNED_ROW, LANES);
+}
+
+/* Weights and ds of a panel, rounded: turned with pairs along queries, ds also as it is with pairs along keys. What
+ * follows a row of ds are zeros. */
+static void pair_weights(const struct work *w, const struct panel *t)
+{
+    const float *ds = w->ds + SYCPU_LANES;
+    for (int64_t r = 0; r < whole_elements(t->rows); r += TILE_ELEMENTS)
+        for (int64_t k = 0; k < t->width; k += SYCPU_LANES) {
+            turn_square(t, w->p, t->width, r, k, w->p_turned);
+            turn_square(t, ds, t->ds_step, r, k, w->ds_turned);
+        }
+    memset(w->ds_steps + t->rows * DS_ROW, 0,
+           (size_t)((whole_rows(t->rows) - t->rows) * DS_ROW) * sizeof(float));
+    for (int64_t r = 0; r < t->rows; r++)
+        for (int64_t k = 0; k < t->width; k += TILE_ELEMENTS) {
+            const float *row = ds + r * t->ds_step + k;
+            vf_istore((int32_t *)(w->ds_steps + r * DS_ROW + k / STEP),
+                      (vi)_mm512_cvtne2ps_pbh(vf_load(row + SYCPU_LANES), vf_load(row)));
+        }
+}
+#elif defined(SYCPU_PAIRS)
 /* Weights and ds of a panel, rounded, as pairs along queries, ds also as pairs along keys. */
 static void pair_weights(const struct work *w, const struct panel *t)
 {
@@ -242,34 +286,68 @@ ALWAYS_INLINE void prefetch_outputs(const struct work *w, const void *out)
                       a->columns, sycpu_attention_queries(a, row), a->head_dim);
 }
 
+/* The products that sum over queries, p or ds (turned; `step`: floats between steps of vectors) times rows of the
+ * panel, and the one over keys. */
+static struct product over_queries(const struct work *w, const struct panel *t, const float *turned,
+                                   int64_t step, const float *rows, float *to)
+{
+    const int64_t steps = (t->rows + STEP - 1) / STEP;
+    rows += t->query / STEP * w->dim;
+#ifdef SYCPU_TILES
+    (void)step;
+    return product_of(turned, TURNED_ROW, 1, rows, w->dim, to, w->dim, steps);
+#else
+    return product_of(turned, 1, step, rows, w->dim, to, w->dim, steps);
+#endif
+}
+static struct product over_keys(const struct work *w, const struct panel *t)
+{
+#ifdef SYCPU_TILES
+    const int64_t row = DS_ROW;
+#else
+    const int64_t row = STEP == 2 ? t->width / 2 : t->ds_step;
+#endif
+    return product_of(w->ds_steps, row, 1, w->keys, w->dim, w->dq + t->query * w->dim, w->dim,
+                      (t->n + STEP - 1) / STEP);
+}
+
+/* Scores or dp of a panel; 16 queries at a time where later ones see more. */
+static void multiply_seen(const struct panel *t, struct product p)
+{
+    const int64_t rows = t->end == NO_LIMIT ? PANEL : SYCPU_LANES;
+    for (int64_t r = 0; r < t->rows; r += rows, p.a += rows * p.a_row, p.c += rows * p.c_row) {
+        const int64_t n = t->rows - r < rows ? t->rows - r : rows;
+        const int64_t most = t->general ? t->most : t->seen[r + n - 1];
+        multiply(&p, n, round_up(most));
+    }
+}
+
 static void panel_gradient(const struct work *w, const struct panel *t)
 {
     const struct sycpu_attention *a = w->a;
     const struct backward *f = w->f;
     const int half = f->half, pairs = STEP == 2;
+    const int ranges = !pairs || WHOLE > 1; /* with pairs there are zeros where nothing is seen */
     const int ahead = t->query == 0 && a->keys <= SYCPU_KEY_BLOCK; /* long operands would not stay */
     const int64_t next = w->row * a->heads + w->head + 1;
-    const int64_t steps = (t->rows + STEP - 1) / STEP, right = t->query / STEP * w->dim;
-    const int64_t turned = pairs ? t->width : t->ds_step;
     struct product scores = product_of(w->q_steps.at + t->query * w->q_steps.step, w->q_steps.step, 1,
                                        w->keys_t, t->width, w->p, t->width, a->head_dim / STEP);
     struct product dp =
         product_of(w->dout_steps.at + t->query * w->dout_steps.step, w->dout_steps.step, 1, w->values_t,
                    t->width, w->ds + SYCPU_LANES, t->ds_step, a->head_dim / STEP);
-    struct product dv =
-        product_of(w->p_turned, 1, t->width, w->dout_rows + right, w->dim, w->dv, w->dim, steps);
-    struct product dk = product_of(w->ds_turned, 1, turned, w->q_rows + right, w->dim, w->dk, w->dim, steps);
-    struct product dq = product_of(w->ds_steps, turned / STEP, 1, w->keys, w->dim, w->dq + t->query * w->dim,
-                                   w->dim, (t->n + STEP - 1) / STEP);
+    struct product dv = over_queries(w, t, w->p_turned, t->width, w->dout_rows, w->dv);
+    struct product dk = over_queries(w, t, w->ds_turned, pairs ? t->width : t->ds_step, w->q_rows, w->dk);
+    struct product dq = over_keys(w, t);
     scores.fresh = dp.fresh = 1;
-    if (a->attr->causal && !pairs) { /* pairs are zeros where nothing is seen */
+    dv.wild = w->wild_dout, dk.wild = w->wild_q, dq.wild = w->wild_keys;
+    if (a->attr->causal && ranges) {
         dv.begin = dk.begin = 1 - t->end;
         dq.end = t->end;
     }
     if (ahead) prefetch_keys(a, half, next, 2);
-    multiply(&scores, t->rows, round_up(t->most));
+    multiply_seen(t, scores);
     if (ahead) prefetch_keys(a, half, next, 1);
-    multiply(&dp, t->rows, round_up(t->most));
+    multiply_seen(t, dp);
     if (ahead) prefetch_outputs(w, f->dout);
     weights(w, t);
 #ifdef SYCPU_PAIRS
@@ -292,10 +370,15 @@ static void panel_gradient(const struct work *w, const struct panel *t)
 static void load_queries(struct work *w)
 {
     const struct sycpu_attention *a = w->a;
-    w->q_steps = paired(a->q, w->q, w->q_step);
-    w->dout_steps = paired(w->f->dout, w->out, a->columns);
+    const int64_t pairs = whole_elements(w->n_queries) / STEP * w->dim; /* half of q_rows and dout_rows */
+    w->q_steps = left_rows(a->q, w->q, w->q_step, w->n_queries, w->dim, w->q_rows + pairs);
+    w->dout_steps = left_rows(w->f->dout, w->out, a->columns, w->n_queries, w->dim, w->dout_rows + pairs);
     pair_rows((const uint16_t *)a->q + w->q, w->q_step, w->n_queries, w->dim, w->q_rows);
     pair_rows((const uint16_t *)w->f->dout + w->out, a->columns, w->n_queries, w->dim, w->dout_rows);
+#    ifdef SYCPU_TILES
+    w->wild_q = a->attr->causal && has_wild(w->q_rows, pairs);
+    w->wild_dout = a->attr->causal && has_wild(w->dout_rows, pairs);
+#    endif
 }
 static void load_keys(struct work *w, int64_t keys, int64_t values, const struct panel *t)
 {
@@ -303,6 +386,9 @@ static void load_keys(struct work *w, int64_t keys, int64_t values, const struct
     copy_transposed(paired(kv, keys, w->kv_step), t->n, w->dim / 2, w->keys_t, t->width);
     copy_transposed(paired(kv, values, w->kv_step), t->n, w->dim / 2, w->values_t, t->width);
     pair_rows((const uint16_t *)kv + keys, w->kv_step, t->n, w->dim, w->keys);
+#    ifdef SYCPU_TILES
+    w->wild_keys = w->a->attr->causal && has_wild(w->keys, whole_elements(t->n) / STEP * w->dim);
+#    endif
 }
 #else
 static void load_queries(struct work *w)
@@ -334,8 +420,8 @@ static void load_block(struct work *w, const struct panel *t)
     const int64_t before = t->first * w->kv_step;
     if (w->a->dropout.threshold) key_masks(w->a, w->row, w->head, t->first, t->n, w->mask);
     load_keys(w, w->keys_at + before, w->values_at + before, t);
-    memset(w->dk, 0, (size_t)(t->n * w->dim) * sizeof(float));
-    memset(w->dv, 0, (size_t)(t->n * w->dim) * sizeof(float));
+    memset(w->dk, 0, (size_t)(whole_rows(t->n) * w->dim) * sizeof(float));
+    memset(w->dv, 0, (size_t)(whole_rows(t->n) * w->dim) * sizeof(float));
 }
 
 /* n rows of `dim` elements, + 0, from scratch to a pack of float32 or bf16 from element `at` on; then zeros
@@ -412,9 +498,11 @@ static void head_gradient(void *arg, int64_t task, int thread)
     const struct sycpu_attention *a = f->a;
     struct work w = work_begin(f, task, thread);
     int64_t done = w.n_queries ? w.n_keys : 0;
+    enter_tiles();
     load_queries(&w);
     means(&w);
     for (int64_t first = 0; first < done; first += SYCPU_KEY_BLOCK) block_gradient(&w, first);
+    leave_tiles();
     store_keys(&w, NULL, w.keys_at, done, 0, a->keys - done);
     store_keys(&w, NULL, w.values_at, done, 0, a->keys - done);
     store_rows(w.dq, w.n_queries, a->queries, a->head_dim, f->dq, f->half, w.q, w.q_step);

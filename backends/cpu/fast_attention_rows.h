@@ -40,6 +40,16 @@ static inline void copy_rows(const void *from, int half, int64_t at, int64_t ste
         copy_rows_of(from, 0, at, step, n, dim, to);
 }
 
+/* Matrix tiles take rows of C by 16 and steps by 32 elements: n, and what scratch holds of them. */
+static inline int64_t whole_rows(int64_t n)
+{
+    return (n + WHOLE - 1) / WHOLE * WHOLE;
+}
+static inline int64_t whole_elements(int64_t n)
+{
+    return (n + STEP * WHOLE - 1) / (STEP * WHOLE) * (STEP * WHOLE);
+}
+
 /* n rows of `dim` elements as float32. */
 struct rows {
     const float *at;
@@ -156,7 +166,7 @@ static inline vf pairs_of(vf even, vf odd)
     return _mm512_castsi512_ps(_mm512_or_si512(low, _mm512_slli_epi32(high, 16)));
 }
 
-/* to[i, d]: pairs of rows 2i and 2i + 1 of n rows of `dim` bf16, a multiple of 16; row n is zeros. */
+/* to[i, d]: pairs of rows 2i and 2i + 1 of n rows of `dim` bf16, a multiple of 16; rows from n on are zeros. */
 static inline void pair_rows(const uint16_t *from, int64_t step, int64_t n, int64_t dim, float *to)
 {
     for (int64_t row = 0; row < n; row += 2, from += 2 * step, to += dim)
@@ -165,12 +175,26 @@ static inline void pair_rows(const uint16_t *from, int64_t step, int64_t n, int6
             if (row + 1 < n) odd = vf_ishl(vf_iload_half(from + step + d), 16);
             vf_store(to + d, vf_real(vf_ior(even, odd)));
         }
+    memset(to, 0, (size_t)((whole_elements(n) - n) / STEP * dim) * sizeof *to);
 }
 
 /* Rows of bf16 as rows of pairs along them. */
 static inline struct rows paired(const void *from, int64_t at, int64_t step)
 {
     return (struct rows){(const float *)((const uint16_t *)from + at), step / 2};
+}
+
+/* n rows of `dim` bf16, a multiple of 32, as a left operand: where they lie, or whole tiles in scratch, which is aligned. */
+static inline struct rows left_rows(const void *from, int64_t at, int64_t step, int64_t n, int64_t dim,
+                                    float *scratch)
+{
+    const struct rows rows = paired(from, at, step);
+    if (WHOLE == 1) return rows;
+    for (int64_t row = 0; row < n; row++)
+        for (int64_t d = 0; d < dim / STEP; d += SYCPU_LANES)
+            vf_store(scratch + row * dim / STEP + d, vf_load(rows.at + row * rows.step + d));
+    memset(scratch + n * dim / STEP, 0, (size_t)((whole_rows(n) - n) * dim / STEP) * sizeof *scratch);
+    return (struct rows){scratch, dim / STEP};
 }
 
 /* The kernel of the float32 products takes what is not as these need it: pairs along heads and steps. */

@@ -5,7 +5,8 @@
 . "$(dirname "$0")/_common.sh"
 unset SWITCHYARD_CPU_VARIANT
 data "$here/train.tsv" 200 1
-amx='--quiet --set cpu.variant=amx_bf16 --set model.dtype=bfloat16 --set train.steps=2'
+# heads of 32 columns: tiles multiply in attention, too
+amx='--quiet --set cpu.variant=amx_bf16 --set model.dtype=bfloat16 --set model.head_dim=32 --set train.steps=2'
 emulated="$amx --set cpu.emulate=true"
 
 exits 1 tiny wrong --quiet --set cpu.emulate=true

@@ -1,64 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Attention on bf16 operands: every fast kernel gives what the float32 reference gives on the widened
- * operands, rounded once; the kernel that multiplies pairs of bf16 comes near it. */
+ * operands, rounded once; the kernels that multiply pairs or tiles of bf16 come near it. */
 #include "config.h"
 
-#include "attention_case.h"
-#include "base/bf16.h"
-
-/* Operands of the compute dtype: bit i of an op's inputs and of its outputs. */
-static int is_half(int op, int output, int i)
-{
-    const int forward = op == SY_OP_ATTENTION;
-    const int inputs = forward ? 0x3 : 0x3 | 1 << IN_OUT | 1 << IN_DOUT, outputs = forward ? 0x1 : 0x3;
-    return (output ? outputs : inputs) >> i & 1;
-}
-
-static uint16_t *narrowed(const float *x, int64_t n)
-{
-    uint16_t *half = calloc((size_t)n + 1, sizeof *half);
-    cr_assert_not_null(half);
-    for (int64_t i = 0; i < n; i++) half[i] = syi_bf16_from_float(x[i]);
-    return half;
-}
-
-static void widen(float *x, const uint16_t *half, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++) x[i] = syi_bf16_to_float(half[i]);
-}
-
-/* Operands are rounded where the dtype asks for it. */
-static void round_inputs(struct kh *k)
-{
-    for (int i = 0; i < k->n_in; i++) {
-        if (!k->in[i].rank || !is_half(k->op, 0, i)) continue;
-        uint16_t *half = narrowed(k->in[i].data, sycpu_count(&k->in[i]));
-        widen(k->in[i].data, half, sycpu_count(&k->in[i]));
-        free(half);
-    }
-}
-
-/* The same call with bf16 operands. */
-static struct kh half_of(const struct kh *k)
-{
-    struct kh h = *k;
-    memset(h.want, 0, sizeof h.want);
-    for (int i = 0; i < k->n_in; i++) {
-        const struct sy_tensor *t = &k->in[i];
-        int half = t->rank && is_half(k->op, 0, i);
-        h.in[i].data = NULL;
-        if (!t->rank) continue;
-        h.in[i].data = half ? (void *)narrowed(t->data, sycpu_count(t)) : malloc(kh_bytes(t) + 1);
-        cr_assert_not_null(h.in[i].data);
-        if (half)
-            h.in[i].dtype = SY_BF16;
-        else
-            memcpy(h.in[i].data, t->data, kh_bytes(t));
-    }
-    for (int i = 0; i < k->n_out; i++)
-        if (k->out[i].rank && is_half(k->op, 1, i)) h.out[i].dtype = SY_BF16;
-    return h;
-}
+#include "attention_half.h"
 
 /* got: of the bf16 call h; k->want: what the reference has of the float32 call. */
 static void compare(const struct kh *k, const struct kh *h, void *const *got, const char *what)
@@ -148,42 +93,37 @@ Test(attention_bf16, variants_equal_the_rounded_reference)
 
 /* ---- products of pairs ---- */
 
-/* Weights and gradients of scores are rounded to bf16 on the way: errors are small against the largest
- * element. What is float32 and sums nothing rounded (lse) keeps the tolerance of the op table. */
-static void compare_near(const struct kh *k, const struct kh *h, int i, const void *got, const char *what)
+static void check_near(const struct kh *k, const struct kh *h, const struct sy_kernel *kernel,
+                       const char *what)
 {
-    const struct sy_tensor *t = &k->out[i];
-    const float *want = k->want[i];
-    const int exact = k->op == SY_OP_ATTENTION && i == 1;
-    double most = 0;
-    for (int64_t j = 0; t->rank && j < sycpu_count(t); j++)
-        most = fabs(want[j]) > most ? fabs(want[j]) : most;
-    for (int64_t j = 0; t->rank && j < sycpu_count(t); j++) {
-        double have = h->out[i].dtype == SY_BF16 ? syi_bf16_to_float(((const uint16_t *)got)[j])
-                                                 : ((const float *)got)[j];
-        cr_assert(fabs(have - want[j]) <= most * (exact ? 2e-5 : 0x1p-7),
-                  "%s: output %d element %lld: %g, the reference has %g; the largest is %g", what, i,
-                  (long long)j, have, want[j], most);
+    void *one[SY_MAX_OUT], *more[SY_MAX_OUT];
+    kh_run(h, kernel, 1, one, what);
+    kh_run(h, kernel, 3, more, what);
+    for (int i = 0; i < k->n_out; i++) {
+        int64_t at = h->out[i].rank ? kh_differs(&h->out[i], one[i], more[i]) : -1;
+        cr_assert_lt(at, 0, "%s: %s: output %d depends on the number of threads", what, kernel->name, i);
+        compare_near(k, h, i, one[i], what);
+        kh_free_guarded(one[i]);
+        kh_free_guarded(more[i]);
     }
 }
 
-/* The kernel that a run takes. */
+/* The kernel that a run takes, and all those of pairs and of matrix tiles. */
 static void check_chosen(struct kh *k, const char *what)
 {
-    uint64_t first = 0;
-    const struct sy_kernel *kernel = kh_next(k->op, SY_BF16, SY_BF16, kh_features(), &first);
-    void *one[SY_MAX_OUT], *more[SY_MAX_OUT];
+    const uint32_t pairs = SYCPU_AVX512_BF16 | SYCPU_AMX_BF16 | SYCPU_AMX_EMULATED;
+    uint32_t features = kh_features();
+    const struct sy_kernel *kernel;
+    uint64_t at = 0;
+    char name[300];
+    if (features & SYCPU_AVX512_BF16) features |= SYCPU_AMX_EMULATED;
     round_inputs(k);
     kh_reference(k, what);
     struct kh h = half_of(k);
-    kh_run(&h, kernel, 1, one, what);
-    kh_run(&h, kernel, 3, more, what);
-    for (int i = 0; i < k->n_out; i++) {
-        int64_t at = h.out[i].rank ? kh_differs(&h.out[i], one[i], more[i]) : -1;
-        cr_assert_lt(at, 0, "%s: %s: output %d depends on the number of threads", what, kernel->name, i);
-        compare_near(k, &h, i, one[i], what);
-        kh_free_guarded(one[i]);
-        kh_free_guarded(more[i]);
+    for (int n = 0; (kernel = kh_next(k->op, SY_BF16, SY_BF16, features, &at)); n++) {
+        if (n > 0 && !(kernel->needs & pairs)) break;
+        snprintf(name, sizeof name, "%s: %s", what, kernel->name);
+        check_near(k, &h, kernel, name);
     }
     kh_end(&h);
 }
@@ -203,7 +143,7 @@ static const struct shape wide[] = {
     {SIZES(0, 5, 20, 80, 2, 20), .buckets = 8, .dropout = 1},
 };
 
-Test(attention_bf16, chosen_kernel_is_near_the_reference)
+Test(attention_bf16, chosen_kernels_are_near_the_reference)
 {
     for (size_t i = 0; i < sizeof wide / sizeof wide[0]; i++) {
         const struct shape *s = &wide[i];

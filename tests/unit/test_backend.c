@@ -438,7 +438,7 @@ Test(backend, cpu_options_that_do_not_exist)
     cr_expect(strstr(unknown.text, "unknown option \"varant\"") != NULL, "%s", unknown.text);
 }
 
-/* The products in bf16 alone; in C by name and option, never of itself. */
+/* Products and attention in bf16 alone; in C by name and option, never of itself. */
 Test(backend, cpu_emulates_tiles_when_asked)
 {
     struct sy_backend_option alone[] = {{"emulate", "true"}, {NULL, NULL}},
@@ -458,7 +458,10 @@ Test(backend, cpu_emulates_tiles_when_asked)
     }
     cr_expect_str_eq(backend->description, "amx_bf16: emulated, slow");
     cr_expect_str_eq(syi_backend_find(backend, SY_OP_MATMUL, SY_BF16, SY_F32)->name, "amx_bf16, emulated");
-    cr_expect_str_eq(syi_backend_find(backend, SY_OP_ATTENTION, SY_BF16, SY_BF16)->name, "avx512_bf16");
+    cr_expect_str_eq(syi_backend_find(backend, SY_OP_ATTENTION, SY_BF16, SY_BF16)->name,
+                     "amx_bf16, emulated");
+    cr_expect_str_eq(syi_backend_find(backend, SY_OP_ATTENTION_GRAD, SY_BF16, SY_BF16)->name,
+                     "amx_bf16, emulated");
     cr_expect_str_eq(syi_backend_find(backend, SY_OP_MATMUL, SY_F32, SY_F32)->name, "avx512");
     syi_backend_close(backend);
     cr_assert_eq(syi_backend_open("cpu", NULL, NULL, &backend, NULL), SY_OK);
