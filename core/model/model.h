@@ -61,7 +61,7 @@ struct syi_model {
     struct syi_index index; /* of param */
     int unsorted;           /* 1: some were added at the end */
     int panels;             /* 1, set before recording: the backend reads panels, so copies are laid out */
-    int trains_panels;      /* 1, set before recording: copies of programs of gradients are laid out, too */
+    int trains_panels;      /* 1, set before recording: so are those that programs of gradients read */
     int keeps_copies; /* 1, set before recording: programs of gradients read copies that the update leaves; else they
                                cast weights in every run */
     struct syi_copy *copy;

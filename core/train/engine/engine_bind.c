@@ -291,7 +291,8 @@ void syi_engine_choose_copies(const struct syi_config *config, const struct syi_
                               struct syi_model *model)
 {
     int whole = config->mesh.zero < 3, casts = SYI_USE_UNFUSED | SYI_USE_UNFOLDED | SYI_USE_COHERENT;
-    model->panels = model->trains_panels = whole && syi_backend_has_panels(backend);
+    model->panels = whole && syi_backend_has_panels(backend);
+    model->trains_panels = whole && syi_backend_has_panels_in_training(backend);
     model->keeps_copies = whole && !config->memory.budget && !(use & casts);
 }
 
