@@ -51,6 +51,7 @@ static void check_lay_out(int op, int experts, int rows, int parts, const int *c
         kh_out(&k, SY_BF16, 4, experts, across / 32, depth, 32);
     else
         kh_out(&k, SY_BF16, 3, across / 32, depth, 32);
+    kh_check_as(&k, SY_F32, SY_BF16, "a fast kernel");
     kh_check(&k, nt ? "lay_out_nt" : "lay_out");
     for (int e = 0; e < (experts ? experts : 1); e++)
         for (int r = 0; r < rows; r++)
