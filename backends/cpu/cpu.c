@@ -318,9 +318,15 @@ static void close(void *context)
 
 SY_API extern const struct sy_backend_desc sy_backend_cpu;
 const struct sy_backend_desc sy_backend_cpu = {
-    SY_BACKEND_HEAD(11), .caps = SY_CAP_KERNELS,
-    .name = "cpu",       .version = PACKAGE_VERSION,
-    .build = BUILD,      .probe = probe,
-    .open = open,        .close = close,
-    .kernels = kernels,  .n_kernels = sizeof(kernels) / sizeof(kernels[0]),
+    SY_BACKEND_HEAD(12),
+    .caps = SY_CAP_KERNELS,
+    .name = "cpu",
+    .version = PACKAGE_VERSION,
+    .build = BUILD,
+    .probe = probe,
+    .open = open,
+    .close = close,
+    .kernels = kernels,
+    .n_kernels = sizeof(kernels) / sizeof(kernels[0]),
+    .panels_in_training = SYCPU_AMX_BF16 | SYCPU_AMX_EMULATED, /* of others: doc/performance.md */
 };

@@ -35,6 +35,6 @@ static int open(const struct sy_host *host, const struct sy_backend_option *opti
 
 extern const struct sy_backend_desc sy_backend_cpu64;
 const struct sy_backend_desc sy_backend_cpu64 = {
-    SY_BACKEND_HEAD(11), .caps = SY_CAP_KERNELS, .name = "cpu64",
+    SY_BACKEND_HEAD(12), .caps = SY_CAP_KERNELS, .name = "cpu64",
     .open = open,        .kernels = kernels,     .n_kernels = sizeof(kernels) / sizeof(kernels[0]),
 };

@@ -30,6 +30,8 @@
 #define fast_embed_grad_workspace     SYCPU_NAME(fast_embed_grad_workspace)
 #define fast_glu                      SYCPU_NAME(fast_glu)
 #define fast_glu_grad                 SYCPU_NAME(fast_glu_grad)
+#define fast_lay_out                  SYCPU_NAME(fast_lay_out)
+#define fast_lay_out_nt               SYCPU_NAME(fast_lay_out_nt)
 #define fast_map                      SYCPU_NAME(fast_map)
 #define fast_map_compute              SYCPU_NAME(fast_map_compute)
 #define fast_map_prepare              SYCPU_NAME(fast_map_prepare)

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Weights laid out in panels, as products of bf16 read them (ops.h, backends/cpu/gemm.h). Done once for many products, so
- * all variants have this one. */
+/* Weights laid out in panels, as products of bf16 read them (ops.h, backends/cpu/gemm.h): the reference. */
 #include "config.h"
 
 #include "backends/cpu/gemm.h"
@@ -11,18 +10,19 @@ struct laying {
     const int64_t *width; /* that each part gives to a block of columns */
     uint16_t *to;
     int64_t depth, columns; /* of what is laid out, of an expert */
-    int64_t block;          /* the widths' sum */
-    int64_t blocks;
+    int64_t rows;           /* of the tensors: depth, or columns where they are transposed */
+    int64_t block, blocks;  /* the widths' sum; how many there are in a row */
+    int transposed;
 };
 
-/* Where column `at` of all comes from: the part, and its column there. */
-static int find_column(const struct laying *l, int64_t at, int64_t *column)
+/* An element of the tensors packed. */
+static float element(const struct laying *l, int64_t expert, int64_t row, int64_t column)
 {
     int part = 0;
-    int64_t rest = at % l->block;
+    int64_t rest = column % l->block;
     while (rest >= l->width[part]) rest -= l->width[part++];
-    *column = at / l->block * l->width[part] + rest;
-    return part;
+    int64_t place = (expert * l->rows + row) * l->blocks + column / l->block;
+    return (float)l->part[part][place * l->width[part] + rest];
 }
 
 /* One panel. */
@@ -31,64 +31,42 @@ static void lay_panel(void *arg, int64_t task, int thread)
     const struct laying *l = arg;
     int64_t panels = l->columns / SY_PANEL_COLUMNS, expert = task / panels,
             first = task % panels * SY_PANEL_COLUMNS;
-    const sy_real *from[SY_PANEL_COLUMNS];
-    int64_t stride[SY_PANEL_COLUMNS];
-    uint16_t *to = l->to + task * l->depth * SY_PANEL_COLUMNS;
-    (void)thread;
-    for (int64_t i = 0, column; i < SY_PANEL_COLUMNS; i++) {
-        int part = find_column(l, first + i, &column);
-        stride[i] = l->width[part] * l->blocks;
-        from[i] = l->part[part] + expert * l->depth * stride[i] + column;
-    }
-    for (int64_t k = 0; k < l->depth; k += 2)
-        for (int i = 0; i < SY_PANEL_COLUMNS; i++) {
-            *to++ = syi_bf16_from_float((float)from[i][k * stride[i]]);
-            *to++ = syi_bf16_from_float((float)from[i][(k + 1) * stride[i]]);
-        }
-}
-
-/* One panel of a transposed matrix. */
-static void lay_rows(void *arg, int64_t task, int thread)
-{
-    const struct laying *l = arg;
-    const sy_real *from = l->part[0] + task * SY_PANEL_COLUMNS * l->depth;
     uint16_t *to = l->to + task * l->depth * SY_PANEL_COLUMNS;
     (void)thread;
     for (int64_t k = 0; k < l->depth; k += 2)
-        for (int i = 0; i < SY_PANEL_COLUMNS; i++) {
-            *to++ = syi_bf16_from_float((float)from[i * l->depth + k]);
-            *to++ = syi_bf16_from_float((float)from[i * l->depth + k + 1]);
+        for (int64_t i = 0; i < 2 * SY_PANEL_COLUMNS; i++) {
+            int64_t at = k + i % 2, column = first + i / 2;
+            *to++ = syi_bf16_from_float(l->transposed ? element(l, expert, column, at)
+                                                      : element(l, expert, at, column));
         }
 }
 
-static struct laying laying_of(const struct sy_call *call)
+static int lay_out(const struct sy_call *call, int transposed)
 {
-    const struct sy_tensor *out = &call->out[0];
-    return (struct laying){.to = out->data,
-                           .depth = out->dim[out->rank - 2],
-                           .columns = out->dim[out->rank - 3] * SY_PANEL_COLUMNS};
-}
-
-SYCPU_REF_KERNEL(lay_out)
-{
-    struct laying l = laying_of(call);
-    const struct sy_tensor *first = &call->in[0];
-    (void)context;
-    l.width = ((const struct sy_attr_pack *)call->attr)->width;
+    const struct sy_tensor *first = &call->in[0], *out = &call->out[0];
+    struct laying l = {.width = ((const struct sy_attr_pack *)call->attr)->width,
+                       .to = out->data,
+                       .depth = out->dim[out->rank - 2],
+                       .columns = out->dim[out->rank - 3] * SY_PANEL_COLUMNS,
+                       .rows = first->dim[first->rank - 2],
+                       .transposed = transposed};
     l.blocks = first->dim[first->rank - 1] / l.width[0];
     for (int i = 0; i < 3 && call->in[i].data; i++) {
         l.part[i] = call->in[i].data;
         l.block += l.width[i];
     }
-    sycpu_parallel(call, sycpu_extent(&call->out[0], call->out[0].rank - 2), lay_panel, &l);
+    sycpu_parallel(call, sycpu_extent(out, out->rank - 2), lay_panel, &l);
     return SY_OK;
+}
+
+SYCPU_REF_KERNEL(lay_out)
+{
+    (void)context;
+    return lay_out(call, 0);
 }
 
 SYCPU_REF_KERNEL(lay_out_nt)
 {
-    struct laying l = laying_of(call);
     (void)context;
-    l.part[0] = call->in[0].data;
-    sycpu_parallel(call, call->out[0].dim[0], lay_rows, &l);
-    return SY_OK;
+    return lay_out(call, 1);
 }

@@ -394,14 +394,23 @@ static inline vf vf_load_bf16(const uint16_t *p)
     return vf_real(vf_ishl(vf_iload_half(p), 16));
 }
 
-/* To nearest, ties to even; a NaN becomes a quiet one. The arithmetic shift copies the sign into bits 16 to
- * 31, which are masked off. */
-static inline void vf_store_bf16(uint16_t *p, vf v)
+/* In the upper halves of lanes, to nearest, ties to even; a NaN becomes a quiet one. The lower halves are what is left. */
+static inline vi vf_round_bf16(vf v)
 {
     vi bits = vf_bits(v), odd = vf_iand(vf_isra(bits, 16), vf_iset(1));
     vi rounded = vf_iadd(vf_iadd(bits, vf_iset(0x7fff)), odd), quiet = vf_ior(bits, vf_iset(0x400000));
-    vi best = vf_bits(vf_select(vf_differs(v, v), vf_real(quiet), vf_real(rounded)));
-    vf_istore_half(p, vf_iand(vf_isra(best, 16), vf_iset(0xffff)));
+    return vf_bits(vf_select(vf_differs(v, v), vf_real(quiet), vf_real(rounded)));
+}
+
+/* Upper halves of lanes, as lower ones. The arithmetic shift copies the sign into bits 16 to 31, which are masked off. */
+static inline vi vf_upper_halves(vi v)
+{
+    return vf_iand(vf_isra(v, 16), vf_iset(0xffff));
+}
+
+static inline void vf_store_bf16(uint16_t *p, vf v)
+{
+    vf_istore_half(p, vf_upper_halves(vf_round_bf16(v)));
 }
 
 static inline vf vf_load_bf16_first(const uint16_t *p, int64_t n)

@@ -138,7 +138,7 @@ static void close(void *context)
 
 SY_API extern const struct sy_backend_desc sy_backend_mpi;
 const struct sy_backend_desc sy_backend_mpi = {
-    SY_BACKEND_HEAD(11),
+    SY_BACKEND_HEAD(12),
     .caps = SY_CAP_COLLECTIVES,
     .name = "mpi",
     .version = PACKAGE_VERSION,

@@ -186,7 +186,7 @@ static void close(void *context)
 
 SY_API extern const struct sy_backend_desc sy_backend_null;
 const struct sy_backend_desc sy_backend_null = {
-    SY_BACKEND_HEAD(11),
+    SY_BACKEND_HEAD(12),
     .caps = SY_CAP_KERNELS | SY_CAP_COLLECTIVES,
     .name = "null",
     .version = PACKAGE_VERSION,

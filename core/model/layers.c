@@ -180,38 +180,38 @@ static int fills_panels(struct syi_build *b, int n, const int *parts)
             if (t->dim[d] % (leaves * SY_PANEL_LEAF)) return 0;
         }
     }
-    return b->model->panels;
+    return 1;
 }
 
-/* "panels/LAYER/key/kernel+value/kernel", plain ones "bf16/...". */
+/* "panels/LAYER/key/kernel+value/kernel", plain ones "bf16/...", transposed ones "panels_nt/...". */
 static int copied_name(struct syi_build *b, int n, const int *parts, struct syi_copy *copy)
 {
-    const char *scope = syi_program_name(b->p, b->p->layer), *how = copy->how ? "panels/" : "bf16/";
+    static const char *const how[] = {
+        [SYI_COPIED_PLAIN] = "bf16/", [SYI_COPIED_PANELS] = "panels/", [SYI_COPIED_PANELS_NT] = "panels_nt/"};
+    const char *scope = syi_program_name(b->p, b->p->layer);
     size_t used = 0;
     for (int i = 0; i < n; i++) {
         const char *name = syi_program_name(b->p, b->p->tensor[parts[i]].name);
         size_t skip = i && !strncmp(name, scope, strlen(scope)) ? strlen(scope) + 1 : 0;
-        used +=
-            (size_t)snprintf(copy->name + used, sizeof copy->name - used, "%s%s", i ? "+" : how, name + skip);
+        used += (size_t)snprintf(copy->name + used, sizeof copy->name - used, "%s%s",
+                                 i ? "+" : how[copy->how], name + skip);
         if (used >= sizeof copy->name) return syi_program_fail(b->p, SY_EINTERNAL, "a name is too long");
     }
     return 0;
 }
 
-/* The carry tensor with the copy of n parameters, which hold the transposed weights if `transposed`. */
-static int copied_weights(struct syi_build *b, int n, const int *parts, int transposed)
+/* The carry tensor with the copy of n parameters. */
+static int copied_weights(struct syi_build *b, int n, const int *parts, enum syi_copied how)
 {
-    struct syi_copy copy = {.n = n};
-    if (b->p->status) return -1;
-    if (fills_panels(b, n, parts)) copy.how = transposed ? SYI_COPIED_PANELS_NT : SYI_COPIED_PANELS;
-    if (copied_name(b, n, parts, &copy)) return -1;
+    struct syi_copy copy = {.n = n, .how = how, .trained = b->training};
+    if (b->p->status || copied_name(b, n, parts, &copy)) return -1;
     struct syi_tensor t = b->p->tensor[parts[0]];
     t.dim[t.rank - 1] = 0;
     for (int i = 0; i < n; i++) {
         t.dim[t.rank - 1] += b->p->tensor[parts[i]].dim[t.rank - 1];
         copy.part[i] = b->p->tensor[parts[i]].of;
     }
-    if (copy.how) t = syi_in_panels(&t, transposed);
+    if (how) t = syi_in_panels(&t, how == SYI_COPIED_PANELS_NT);
     uint32_t number = note_copy(b, &copy);
     int there = syi_program_find(b->p, copy.name);
     if (there >= 0) return there;
@@ -219,43 +219,87 @@ static int copied_weights(struct syi_build *b, int n, const int *parts, int tran
     return syi_role_set(b->p, there, SYI_ROLE_COPY, number);
 }
 
+/* The same for a program without gradients: in panels, laid out so, where they are read and filled. */
+static int weights_to_read(struct syi_build *b, int n, const int *parts, enum syi_copied laid)
+{
+    if (b->p->status) return -1;
+    return copied_weights(b, n, parts,
+                          b->model->panels && fills_panels(b, n, parts) ? laid : SYI_COPIED_PLAIN);
+}
+
 /* What syi_weights gave: whether it lies in panels. */
 static int in_panels(const struct syi_build *b, int w)
 {
     const struct syi_tensor *t = w < 0 ? NULL : &b->p->tensor[w];
-    return t && t->role == SYI_ROLE_COPY && b->model->copy[t->of].how;
-}
-
-/* Gives what a program of gradients cast its name and number as a copy: when the gradients are recorded, which are those
- * of the cast, syi_keep_copies has it read instead. */
-static int kept_copy(struct syi_build *b, int n, const int *parts, int cast)
-{
-    struct syi_copy copy = {.n = n, .trained = 1};
-    if (cast < 0 || b->p->tensor[cast].role == SYI_ROLE_COPY) return cast;
-    if (copied_name(b, n, parts, &copy)) return -1;
-    for (int i = 0; i < n; i++) copy.part[i] = b->p->tensor[parts[i]].of;
-    syi_tensor_rename(b->p, cast, copy.name);
-    return syi_role_set(b->p, cast, SYI_ROLE_COPY, note_copy(b, &copy));
+    return t && t->kind == SYI_CARRY && t->role == SYI_ROLE_COPY && b->model->copy[t->of].how;
 }
 
 int syi_weights(struct syi_build *b, int n, const int *parts)
 {
-    if (b->dtype == SY_BF16 && !b->training) return copied_weights(b, n, parts, 0);
+    if (b->dtype == SY_BF16 && !b->training) return weights_to_read(b, n, parts, SYI_COPIED_PANELS);
     int cast = n == 1 ? syi_cast(b->p, parts[0], b->dtype) : syi_as(b->p, syi_pack(b->p, n, parts), b->dtype);
-    return b->dtype == SY_BF16 && b->model->keeps_copies ? kept_copy(b, n, parts, cast) : cast;
+    int kept = b->dtype == SY_BF16 && b->model->keeps_copies; /* and numbered by syi_keep_copies */
+    return kept ? syi_role_set(b->p, cast, SYI_ROLE_COPY, 0) : cast;
+}
+
+/* ---- programs of gradients read copies ----
+ * They are recorded with casts, since gradients go through them. Forward products read x w, those of the gradient of x read
+ * dy w^T. */
+
+static const struct {
+    enum sy_op plain, laid;
+    enum syi_copied how;
+} products[] = {{SY_OP_MATMUL, SY_OP_MATMUL_PANELS, SYI_COPIED_PANELS},
+                {SY_OP_MATMUL_NT, SY_OP_MATMUL_PANELS, SYI_COPIED_PANELS_NT},
+                {SY_OP_GROUPED_MATMUL, SY_OP_GROUPED_MATMUL_PANELS, SYI_COPIED_PANELS},
+                {SY_OP_GROUPED_MATMUL_NT, SY_OP_GROUPED_MATMUL_PANELS, SYI_COPIED_PANELS_NT}};
+
+/* Which of the products reads `weights` as its second operand; -1: another op, or another operand. */
+static int product_of(const struct syi_op *op, int operand)
+{
+    for (int i = 0; operand == 1 && i < (int)SYI_COUNT(products); i++)
+        if (op->op == products[i].plain) return i;
+    return -1;
+}
+
+/* Whether only products that can read panels read it. */
+static int only_products_read(const struct syi_program *p, int weights)
+{
+    for (size_t i = 0; i < p->n_ops; i++)
+        for (int k = 0; k < p->op[i].n_in; k++)
+            if (p->op[i].in[k] == weights && product_of(&p->op[i], k) < 0) return 0;
+    return 1;
+}
+
+/* What reads the cast of these parameters reads their copies. */
+static void read_copies(struct syi_build *b, int cast, int n, const int *parts)
+{
+    struct syi_program *p = b->p;
+    int laid = b->model->trains_panels && fills_panels(b, n, parts) && only_products_read(p, cast);
+    for (size_t i = 0; i < p->n_ops; i++)
+        for (int k = 0; k < p->op[i].n_in && !p->status; k++) {
+            if (p->op[i].in[k] != cast) continue;
+            int product = product_of(&p->op[i], k);
+            p->op[i].in[k] = copied_weights(b, n, parts, laid ? products[product].how : SYI_COPIED_PLAIN);
+            if (laid) p->op[i].op = (uint16_t)products[product].laid;
+        }
 }
 
 int syi_keep_copies(struct syi_build *b, struct sy_error *err)
 {
     struct syi_program *p = b->p;
     uint8_t *gone = syi_alloc(p->n_ops + 1, err);
+    uint32_t layer = p->layer;
     if (!gone) return SY_ENOMEM;
     for (size_t i = 0; i < p->n_ops; i++) {
-        struct syi_tensor *out = &p->tensor[p->op[i].out[0]];
-        if (out->role != SYI_ROLE_COPY) continue;
-        out->kind = SYI_CARRY;
+        const struct syi_op *op = &p->op[i];
+        if (p->tensor[op->out[0]].role != SYI_ROLE_COPY) continue;
+        p->tensor[op->out[0]].role = SYI_ROLE_NONE;
+        p->layer = op->layer; /* whose names are left out */
+        read_copies(b, op->out[0], op->n_in, op->in);
         gone[i] = 1;
     }
+    p->layer = layer;
     syi_program_remove(p, gone);
     syi_free(gone);
     return SY_OK;
@@ -264,7 +308,7 @@ int syi_keep_copies(struct syi_build *b, struct sy_error *err)
 int syi_product_nt(struct syi_build *b, int x, int table)
 {
     int copies = b->dtype == SY_BF16 && !b->training;
-    int w = copies ? copied_weights(b, 1, &table, 1) : syi_weights(b, 1, &table);
+    int w = copies ? weights_to_read(b, 1, &table, SYI_COPIED_PANELS_NT) : syi_weights(b, 1, &table);
     return in_panels(b, w) ? syi_matmul_panels(b->p, x, w) : syi_matmul_nt(b->p, x, w);
 }
 

@@ -61,6 +61,7 @@ struct syi_model {
     struct syi_index index; /* of param */
     int unsorted;           /* 1: some were added at the end */
     int panels;             /* 1, set before recording: the backend reads panels, so copies are laid out */
+    int trains_panels;      /* 1, set before recording: so are those that programs of gradients read */
     int keeps_copies; /* 1, set before recording: programs of gradients read copies that the update leaves; else they
                                cast weights in every run */
     struct syi_copy *copy;
@@ -135,11 +136,11 @@ struct syi_filled {
 /* x w in the dtype of the build, a float32 result; by experts where filled is not NULL. */
 int syi_product(struct syi_build *b, int x, int w, const struct syi_filled *filled);
 /* What products read of n parameters, packed if n > 1, in the dtype of the build. In bfloat16 these are copies, which the
- * program "weights" makes: of training as the parameters lie, made anew by the update, or casts in every run where the model
- * keeps no copies; of other programs in panels where the model says so and leaves fill them. */
+ * program "weights" makes: in panels where the model says so and leaves fill them, else as the parameters lie. In training
+ * they are casts until syi_keep_copies, and stay so where the model keeps no copies. */
 int syi_weights(struct syi_build *b, int n, const int *parts);
-/* After the gradients of a program that called syi_weights in training: it reads the copies that the model keeps; the ops that
- * made them go. */
+/* After the gradients of a program that called syi_weights in training: it reads copies that the model keeps and the update
+ * makes anew, in panels where only products read them; the casts go. */
 int syi_keep_copies(struct syi_build *b, struct sy_error *err) SYI_MUST_CHECK;
 /* x times the transposed table [vocab, embed] in the dtype of the build, a float32 result. */
 int syi_product_nt(struct syi_build *b, int x, int table);

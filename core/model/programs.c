@@ -420,7 +420,7 @@ void syi_record_copy(struct syi_program *p, const struct syi_model *model, uint3
 {
     const struct syi_copy *copy = &model->copy[number];
     SYI_AT(p);
-    int to = copy->how == SYI_COPIED_PANELS_NT ? syi_lay_out_nt(p, part[0])
+    int to = copy->how == SYI_COPIED_PANELS_NT ? syi_lay_out_nt(p, copy->n, part)
              : copy->how == SYI_COPIED_PANELS  ? syi_lay_out(p, copy->n, part)
              : copy->n == 1                    ? syi_cast(p, part[0], SY_BF16)
                                                : syi_as(p, syi_pack(p, copy->n, part), SY_BF16);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The bfloat16 copies of weights that programs of gradients read (struct syi_copy, model/model.h), made anew by the update
  * right after it has written the weights: the cast is an output of the map that moves them, so no second pass over the
- * weights is made; several packed follow the last of their parts. */
+ * weights is made; several packed, and those in panels, follow the last of their parts. */
 #ifndef SYI_WEIGHT_COPIES_H
 #define SYI_WEIGHT_COPIES_H
 

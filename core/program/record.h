@@ -125,12 +125,12 @@ int syi_norm_of_blocks(struct syi_program *p, int n, int *square, const double *
 int syi_total(struct syi_program *p, int x); /* tree_sum of block_sum: a scalar [1] */
 /* Interleaves along the last axis in leaf_count blocks of that axis. */
 int syi_pack(struct syi_program *p, int n, const int *parts);
-/* Panels of a tensor [.., k, n], or of what syi_pack makes of n, and of a transposed one [n, k]; bf16 whatever the operands
+/* Panels of a tensor [.., k, n], or of what syi_pack makes of n, and of a transposed one [.., n, k]; bf16 whatever the operands
  * are. Extents and leaves fill panels (SY_PANEL_LEAF). */
 struct syi_tensor syi_in_panels(const struct syi_tensor *w,
                                 int transposed); /* the result: dims, axes, dtype */
 int syi_lay_out(struct syi_program *p, int n, const int *parts);
-int syi_lay_out_nt(struct syi_program *p, int w);
+int syi_lay_out_nt(struct syi_program *p, int n, const int *parts);
 int syi_unpack(struct syi_program *p, int packed, int n, const int *like, int *parts);
 int syi_cache_append(struct syi_program *p, int cache, int piece, int position);
 int syi_top_k(struct syi_program *p, int x, int64_t k, int *index); /* values; int32 indices */

@@ -195,6 +195,11 @@ int syi_backend_has_panels(const struct syi_backend *backend)
     return has;
 }
 
+int syi_backend_has_panels_in_training(const struct syi_backend *backend)
+{
+    return (backend->plugin.desc.panels_in_training & backend->features) && syi_backend_has_panels(backend);
+}
+
 /* ---- list ---- */
 
 struct list {

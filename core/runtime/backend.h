@@ -45,6 +45,8 @@ const struct sy_kernel *syi_backend_find(const struct syi_backend *backend, enum
 
 /* Whether it can lay weights out in panels and multiply with them: it has the kernels of all ops for that. */
 int syi_backend_has_panels(const struct syi_backend *backend);
+/* Whether, besides, it is for programs of gradients reading them, by the features of this context. */
+int syi_backend_has_panels_in_training(const struct syi_backend *backend);
 
 /* Turns the failed status of a plugin function into an error with the plugin's own words. `what` was being
  * done. */

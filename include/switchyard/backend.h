@@ -19,9 +19,9 @@ extern "C" {
 
 #define SY_ABI_MAGIC 0x53595244u /* "SYRD" */
 #define SY_ABI_MAJOR 0
-#define SY_ABI_MINOR 11
-/* The oldest plugins that a host takes: before, calls and kernels were larger. */
-#define SY_ABI_OLDEST_MINOR 11
+#define SY_ABI_MINOR 12
+/* The oldest plugins that a host takes: before, lay_out_nt had one operand. */
+#define SY_ABI_OLDEST_MINOR 12
 
 #define SY_MAX_DIMS 5
 #define SY_MAX_IN   16 /* inputs of one op */
@@ -219,6 +219,9 @@ struct sy_backend_desc {
     uint64_t n_kernels;
     const struct sy_collective_table *collectives;
     const struct sy_link_table *links; /* since 0.11; used with SY_CAP_DEVICE */
+    /* Since 0.12. Feature bits; with any of them the context has programs of gradients read weights in panels too: its products
+     * gain more by it than laying all weights out in every step takes. 0: never. */
+    uint64_t panels_in_training;
 };
 
 /* Sizes of the shared structures in one number: differs when host and plugin were built from different

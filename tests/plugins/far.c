@@ -325,7 +325,7 @@ static void close_far(void *context)
 
 SY_API extern const struct sy_backend_desc sy_backend_far;
 const struct sy_backend_desc sy_backend_far = {
-    SY_BACKEND_HEAD(11), .caps = SY_CAP_KERNELS | SY_CAP_DEVICE,
+    SY_BACKEND_HEAD(12), .caps = SY_CAP_KERNELS | SY_CAP_DEVICE,
     .name = "far",       .version = "1",
     .build = "tests",    .open = open_far,
     .close = close_far,  .device = &device,

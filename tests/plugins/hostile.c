@@ -67,7 +67,7 @@ static int capture_begin(void *context)
 static const struct sy_device_table empty_device = {.bytes = sizeof(empty_device),
                                                     .capture_begin = capture_begin};
 
-#define HEAD      SY_BACKEND_HEAD(11), .version = "1.2", .build = "tests"
+#define HEAD      SY_BACKEND_HEAD(12), .version = "1.2", .build = "tests"
 #define FORBIDDEN .probe = forbidden_probe, .open = forbidden_open, .close = forbidden_close
 #define KERNELS   .caps = SY_CAP_KERNELS, .kernels = kernels, .n_kernels = sizeof(kernels) / sizeof(kernels[0])
 

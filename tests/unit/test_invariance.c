@@ -144,22 +144,85 @@ Test(invariance, gaps_between_experts_change_no_bit)
     }
 }
 
+/* In bfloat16, with weights that fill panels; logits of every second one by the embedding. */
+static struct syi_config config_of_panels(size_t router)
+{
+    static const char *const sets[] = {"model.dtype=bfloat16", "model.d_model=64", "model.d_ff=128",
+                                       "model.head_dim=32", "model.vocab_size=128"};
+    struct sy_error err = {0};
+    struct syi_config config = config_of_router(router);
+    for (size_t k = 0; k < SYI_COUNT(sets); k++)
+        cr_assert_eq(syi_config_set(&config, sets[k], &err), SY_OK, "%s", err.text);
+    config.model.logits_via_embedding = router % 2;
+    return config;
+}
+
 /* Copies of weights in panels, and as they are: the same bits, with gaps between experts and without. */
 Test(invariance, panels_change_no_bit)
 {
     static struct losses laid_out, plain;
-    struct sy_error err = {0};
-    static const char *const sets[] = {"model.dtype=bfloat16", "model.d_model=64", "model.d_ff=128",
-                                       "model.head_dim=32", "model.vocab_size=128"};
     for (size_t i = 0; i < 2 * SYI_COUNT(answering_routers); i++) {
-        struct syi_config config = config_of_router(i / 2);
-        for (size_t k = 0; k < SYI_COUNT(sets); k++)
-            cr_assert_eq(syi_config_set(&config, sets[k], &err), SY_OK, "%s", err.text);
-        config.model.logits_via_embedding = i / 2 % 2;
+        struct syi_config config = config_of_panels(i / 2);
         evaluate_recorded(&config, i % 2 ? 2 : 1, 1, &laid_out);
         evaluate_recorded(&config, i % 2 ? 2 : 1, 0, &plain);
         for (int row = 0; row < ROWS; row++)
             expect_same_losses(&laid_out, row, 0, &plain, row, 0, example_of(row + 1, 12).n_out, "panels");
+    }
+}
+
+/* What programs of gradients read: casts, copies as weights are, copies in panels. */
+enum { CASTS, PLAIN, PANELS };
+
+static void count_panels(void *arg, int program, size_t op, const struct sy_call *call, int after)
+{
+    (void)program, (void)op;
+    *(size_t *)arg += after && (call->op == SY_OP_MATMUL_PANELS || call->op == SY_OP_GROUPED_MATMUL_PANELS);
+}
+
+/* Gradients of a batch, all after each other; *n: how many elements, *products: how many read panels. */
+static float *gradients_of(const struct syi_config *config, int read, size_t *n, size_t *products)
+{
+    struct model model;
+    int order[ROWS];
+    float *all = NULL;
+    for (int i = 0; i < ROWS; i++) order[i] = i + 1;
+    model_open(&model, config, shape_of(ROWS, 6, 5), 0);
+    model.model.keeps_copies = read != CASTS;
+    model.model.trains_panels = read == PANELS;
+    int program = model_add(&model, SYI_GRAD_FIRST);
+    model_bind(&model);
+    put_batch(&model, order, 3);
+    *products = *n = 0;
+    syi_session_hook(model.m.session, count_panels, products);
+    ms_run(&model.m, program);
+    for (size_t i = 0; i < model.model.n; i++) {
+        if (model.model.param[i].init == SYI_INIT_EXPERT_BIAS) continue;
+        const struct sy_tensor *t = gradient_of(&model, model.model.param[i].name);
+        all = realloc(all, (*n + (size_t)ms_count(t)) * sizeof *all);
+        cr_assert_not_null(all);
+        memcpy(all + *n, t->data, ms_bytes(t));
+        *n += (size_t)ms_count(t);
+    }
+    model_close(&model);
+    return all;
+}
+
+/* Of every product that reads weights one forward and one for the gradient of x, of dense layers and of experts. */
+Test(invariance, panels_in_training_change_no_bit)
+{
+    for (size_t i = 0; i < SYI_COUNT(answering_routers); i++) {
+        struct syi_config config = config_of_panels(i);
+        size_t n[3], products[3];
+        float *gradient[3];
+        for (int read = CASTS; read <= PANELS; read++)
+            gradient[read] = gradients_of(&config, read, &n[read], &products[read]);
+        cr_expect(products[CASTS] == 0 && products[PLAIN] == 0 && products[PANELS] >= 40, "%zu",
+                  products[PANELS]);
+        for (int read = PLAIN; read <= PANELS; read++)
+            cr_assert(n[read] == n[CASTS] &&
+                          !memcmp(gradient[read], gradient[CASTS], n[CASTS] * sizeof(float)),
+                      "router %zu: %s change bits", i, read == PANELS ? "panels" : "copies");
+        for (int read = CASTS; read <= PANELS; read++) free(gradient[read]);
     }
 }
 

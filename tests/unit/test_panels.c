@@ -23,69 +23,78 @@ static int64_t place_of(int64_t expert, int64_t k, int64_t n, int64_t depth, int
 
 /* ---- laying out ---- */
 
-/* `parts` tensors of so many columns each, of which `blocks` blocks take turns. */
-static void check_lay_out(int experts, int depth, int parts, const int *columns, int blocks)
+/* `parts` tensors of `rows` rows and so many columns each, of which `blocks` blocks take turns; op: SY_OP_LAY_OUT, or
+ * SY_OP_LAY_OUT_NT, whose panels are of the transposed tensor. All kernels against the reference, and that against the
+ * formula. */
+static void check_lay_out(int op, int experts, int rows, int parts, const int *columns, int blocks)
 {
     struct sy_attr_pack attr = {{0, 0, 0}};
     struct kh k;
-    int all = 0;
-    kh_begin(&k, SY_OP_LAY_OUT, &attr, sizeof attr);
+    int all = 0, nt = op == SY_OP_LAY_OUT_NT;
+    kh_begin(&k, op, &attr, sizeof attr);
     k.cpu_only = 1;
+    k.wild = 20;
     for (int i = 0; i < 3; i++) {
         if (i >= parts) {
             kh_in_absent(&k);
             continue;
         }
         if (experts)
-            kh_in(&k, SY_F32, 3, experts, depth, columns[i]);
+            kh_in(&k, SY_F32, 3, experts, rows, columns[i]);
         else
-            kh_in(&k, SY_F32, 2, depth, columns[i]);
+            kh_in(&k, SY_F32, 2, rows, columns[i]);
         attr.width[i] = columns[i] / blocks;
         all += columns[i];
     }
+    int depth = nt ? all : rows, across = nt ? rows : all;
     if (experts)
-        kh_out(&k, SY_BF16, 4, experts, all / 32, depth, 32);
+        kh_out(&k, SY_BF16, 4, experts, across / 32, depth, 32);
     else
-        kh_out(&k, SY_BF16, 3, all / 32, depth, 32);
-    kh_check(&k, "lay_out");
+        kh_out(&k, SY_BF16, 3, across / 32, depth, 32);
+    kh_check_as(&k, SY_F32, SY_BF16, "a fast kernel");
+    kh_check(&k, nt ? "lay_out_nt" : "lay_out");
     for (int e = 0; e < (experts ? experts : 1); e++)
-        for (int d = 0; d < depth; d++)
+        for (int r = 0; r < rows; r++)
             for (int block = 0, n = 0; block < blocks; block++)
                 for (int i = 0; i < parts; i++)
                     for (int c = 0; c < attr.width[i]; c++, n++) {
                         const float *from =
-                            (const float *)k.in[i].data + ((int64_t)e * depth + d) * columns[i];
+                            (const float *)k.in[i].data + ((int64_t)e * rows + r) * columns[i];
                         uint16_t want = syi_bf16_from_float(from[block * attr.width[i] + c]);
-                        cr_assert_eq(((uint16_t *)k.want[0])[place_of(e, d, n, depth, all)], want,
-                                     "expert %d, row %d, column %d", e, d, n);
+                        int64_t place =
+                            nt ? place_of(e, n, r, depth, across) : place_of(e, r, n, depth, across);
+                        cr_assert_eq(((uint16_t *)k.want[0])[place], want, "expert %d, row %d, column %d", e,
+                                     r, n);
                     }
     kh_end(&k);
 }
 
 Test(panels, elements_lie_where_they_belong)
 {
-    check_lay_out(0, 32, 1, (int[]){32}, 1);
-    check_lay_out(0, 64, 1, (int[]){96}, 2);
-    check_lay_out(0, 32, 3, (int[]){64, 64, 64}, 4);
-    check_lay_out(0, 96, 2, (int[]){40, 24}, 8);
-    check_lay_out(3, 64, 1, (int[]){64}, 1);
-    check_lay_out(5, 32, 2, (int[]){96, 96}, 8);
+    static const int ops_of[] = {SY_OP_LAY_OUT, SY_OP_LAY_OUT_NT};
+    for (int i = 0; i < 2; i++) {
+        check_lay_out(ops_of[i], 0, 32, 1, (int[]){32}, 1);
+        check_lay_out(ops_of[i], 0, 64, 1, (int[]){96}, 2);
+        check_lay_out(ops_of[i], 0, 32, 3, (int[]){64, 64, 64}, 2);
+        check_lay_out(ops_of[i], 0, 32, 3, (int[]){64, 64, 64}, 4);
+        check_lay_out(ops_of[i], 0, 96, 2, (int[]){40, 24}, 8);
+        check_lay_out(ops_of[i], 3, 64, 1, (int[]){64}, 1);
+        check_lay_out(ops_of[i], 5, 32, 2, (int[]){96, 96}, 8);
+    }
 }
 
-Test(panels, transposed_elements_lie_where_they_belong)
+/* Widths that no block of 32 columns ends with, too. */
+Test(panels, random_shapes)
 {
-    enum { COLUMNS = 96, DEPTH = 64 };
-    struct kh k;
-    kh_begin(&k, SY_OP_LAY_OUT_NT, NULL, 0);
-    k.cpu_only = 1;
-    const float *from = kh_in(&k, SY_F32, 2, COLUMNS, DEPTH);
-    kh_out(&k, SY_BF16, 3, COLUMNS / 32, DEPTH, 32);
-    kh_check(&k, "lay_out_nt");
-    for (int n = 0; n < COLUMNS; n++)
-        for (int d = 0; d < DEPTH; d++)
-            cr_assert_eq(((uint16_t *)k.want[0])[place_of(0, d, n, DEPTH, COLUMNS)],
-                         syi_bf16_from_float(from[n * DEPTH + d]), "row %d, column %d", d, n);
-    kh_end(&k);
+    for (int i = 0; i < 60; i++) {
+        int parts = 1 + (int)(kh_random() % 3), blocks = 1 << kh_random() % 4, columns[3] = {0}, all = 0;
+        for (int k = 0; k < parts; k++)
+            all += columns[k] = blocks * (1 + (int)(kh_random() % 40)) * (i % 2 ? 1 : 32);
+        columns[parts - 1] += (32 - all % 32) % 32; /* whole panels */
+        if (columns[parts - 1] % blocks) continue;
+        check_lay_out(i % 4 / 2 ? SY_OP_LAY_OUT_NT : SY_OP_LAY_OUT, (int)(kh_random() % 4), 32 * (1 + i % 5),
+                      parts, columns, blocks);
+    }
 }
 
 /* ---- products ---- */

@@ -92,11 +92,13 @@ Test(partition, panels_are_split_as_their_weights)
     int wo = TENSOR2(&s, "wo", SYI_PARAM, 128, MLP, 64, EMBED);
     int table = TENSOR2(&s, "table", SYI_PARAM, 128, VOCAB, 64, EMBED);
     int x = ROWS(&s, "x", 64, EMBED), h = ROWS(&s, "h", 128, MLP);
-    syi_matmul_panels(s.p, x, syi_lay_out(s.p, 2, parts));
+    int dy = syi_matmul_panels(s.p, x, syi_lay_out(s.p, 2, parts));
     syi_matmul_panels(s.p, h, syi_lay_out(s.p, 1, &wo));
-    syi_matmul_panels(s.p, x, syi_lay_out_nt(s.p, table));
+    syi_matmul_panels(s.p, x, syi_lay_out_nt(s.p, 1, &table));
+    syi_matmul_panels(s.p, dy, syi_lay_out_nt(s.p, 2, parts));
     expect(&s, "lay_out[4m,64,32] matmul_panels[4,3,128m] lay_out[2,64m,32] matmul_panels[4,3,64]+m "
-               "all_reduce:m[4,3,64] lay_out_nt[2m,64,32] matmul_panels[4,3,64m]");
+               "all_reduce:m[4,3,64] lay_out_nt[2m,64,32] matmul_panels[4,3,64m] "
+               "lay_out_nt[2,128m,32] matmul_panels[4,3,64]+m all_reduce:m[4,3,64]");
 }
 
 /* ---- contractions ---- */

@@ -38,7 +38,7 @@ int syi_unpack(struct syi_program *p, int packed, int n, const int *like, int *p
 struct syi_tensor syi_in_panels(const struct syi_tensor *w, int transposed)
 {
     struct syi_tensor t = *w;
-    int n = transposed ? 0 : w->rank - 1, k = transposed ? 1 : w->rank - 2;
+    int n = w->rank - (transposed ? 2 : 1), k = w->rank - (transposed ? 1 : 2);
     t.dtype = SY_BF16;
     t.rank = (uint8_t)(w->rank + 1);
     t.dim[w->rank - 2] = w->dim[n] / SY_PANEL_COLUMNS;
@@ -50,7 +50,7 @@ struct syi_tensor syi_in_panels(const struct syi_tensor *w, int transposed)
     return t;
 }
 
-int syi_lay_out(struct syi_program *p, int n, const int *parts)
+static int lay_out(struct syi_program *p, enum sy_op op, int n, const int *parts)
 {
     if (n < 1 || n > 3 || !syi_have(p, n, parts)) return -1;
     struct syi_tensor t = *syi_tensor_of(p, parts[0]);
@@ -62,15 +62,18 @@ int syi_lay_out(struct syi_program *p, int n, const int *parts)
         t.dim[t.rank - 1] += syi_tensor_of(p, parts[i])->dim[t.rank - 1];
         in[i] = parts[i];
     }
-    t = syi_in_panels(&t, 0);
-    return syi_emit(p, SY_OP_LAY_OUT, 3, in, syi_temp(p, SY_BF16, t.rank, t.dim, t.axis), &attr, sizeof attr);
+    t = syi_in_panels(&t, op == SY_OP_LAY_OUT_NT);
+    return syi_emit(p, op, 3, in, syi_temp(p, SY_BF16, t.rank, t.dim, t.axis), &attr, sizeof attr);
 }
 
-int syi_lay_out_nt(struct syi_program *p, int w)
+int syi_lay_out(struct syi_program *p, int n, const int *parts)
 {
-    if (!SYI_HAVE(p, w)) return -1;
-    struct syi_tensor t = syi_in_panels(syi_tensor_of(p, w), 1);
-    return SYI_EMIT(p, SY_OP_LAY_OUT_NT, syi_temp(p, SY_BF16, t.rank, t.dim, t.axis), NULL, 0, w);
+    return lay_out(p, SY_OP_LAY_OUT, n, parts);
+}
+
+int syi_lay_out_nt(struct syi_program *p, int n, const int *parts)
+{
+    return lay_out(p, SY_OP_LAY_OUT_NT, n, parts);
 }
 
 /* ---- check ---- */
@@ -139,16 +142,12 @@ static int check_lay_out(struct syi_check *c)
 {
     struct syi_tensor packed = out_of_panels(syi_check_out(c, 0));
     int n = c->op->in[1] < 0 ? 1 : c->op->in[2] < 0 ? 2 : 3, status = check_panels(c, syi_check_out(c, 0));
+    if (c->op->op == SY_OP_LAY_OUT_NT) {
+        int64_t depth = packed.dim[packed.rank - 2];
+        packed.dim[packed.rank - 2] = packed.dim[packed.rank - 1];
+        packed.dim[packed.rank - 1] = depth;
+    }
     return status ? status : check_parts(c, n, 1, c->op->in, &packed);
-}
-
-static int check_lay_out_nt(struct syi_check *c)
-{
-    const struct syi_tensor *w = syi_check_in(c, 0);
-    struct syi_tensor laid = out_of_panels(syi_check_out(c, 0));
-    int status = check_panels(c, syi_check_out(c, 0));
-    if (status || (w->dim[0] == laid.dim[1] && w->dim[1] == laid.dim[0])) return status;
-    return syi_check_bad(c, "the elements are not the same");
 }
 
 /* Shapes stay but for the dims that are cut or joined; values keep their type. */
@@ -323,7 +322,7 @@ static void cost_nothing(const struct sy_call *call, struct syi_cost *cost)
 const struct syi_op_rules syi_op_rules_pack = {.check = check_pack, .grad = grad_pack};
 const struct syi_op_rules syi_op_rules_unpack = {.check = check_unpack, .grad = grad_unpack};
 const struct syi_op_rules syi_op_rules_lay_out = {.check = check_lay_out};
-const struct syi_op_rules syi_op_rules_lay_out_nt = {.check = check_lay_out_nt};
+const struct syi_op_rules syi_op_rules_lay_out_nt = {.check = check_lay_out};
 const struct syi_op_rules syi_op_rules_all_gather = {
     .check = check_move, .exchange = exchange_all_gather, .received = received_by_gathering};
 const struct syi_op_rules syi_op_rules_all_to_all = {.check = check_exchange,

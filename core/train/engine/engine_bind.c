@@ -292,6 +292,7 @@ void syi_engine_choose_copies(const struct syi_config *config, const struct syi_
 {
     int whole = config->mesh.zero < 3, casts = SYI_USE_UNFUSED | SYI_USE_UNFOLDED | SYI_USE_COHERENT;
     model->panels = whole && syi_backend_has_panels(backend);
+    model->trains_panels = whole && syi_backend_has_panels_in_training(backend);
     model->keeps_copies = whole && !config->memory.budget && !(use & casts);
 }
 
