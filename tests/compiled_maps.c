@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which maps, and sums of them, the CPU backend compiles whole: those that update matrices under each named optimizer, with and without
- * weight decay, and those of weights with experts, whose gradients are scaled. Without arguments a test: does
+ * weight decay, and those of weights with experts, whose gradients are scaled; with gradients in bfloat16 they must be the same,
+ * that input widened as it is read. Without arguments a test: does
  * backends/cpu/compiled_maps.def say the same? With --print: that file. */
 #include "config.h"
 
@@ -71,9 +72,12 @@ static int describe(const struct syi_program *p, const struct syi_op *op, char t
     if (attr->rng != 255 || attr->n_instr < LEAST_INSTRUCTIONS || out.rank < 2 ||
         sycpu_count(&out) < LEAST_ELEMENTS)
         return 0;
-    for (int i = 0; i < op->n_in; i++) {
+    for (int i = 0, widened = 0; i < op->n_in; i++) {
         const struct sy_tensor in = shape_of(&p->tensor[op->in[i]]);
-        if (in.dtype != SY_F32) return 0;
+        if (in.dtype == SY_BF16 && map_kind(&in, &out) == MAP_FULL && !widened)
+            widened = 1;
+        else if (in.dtype != SY_F32)
+            return 0;
         put(text, "    WHOLE_%s(%d)\n", kind_name(&in, &out), i);
     }
     for (int i = 0; i < attr->n_instr; i++) {
@@ -160,8 +164,11 @@ static void collect(void)
             part->weight_decay = decays ? 0.01 : 0;
             if (name == SYI_OPTIMIZER_DPSGD || (decays && !syi_optimizer_takes(name, "weight_decay")))
                 continue;
-            add_update(&config, SYI_UPDATE, syi_optimizer_info(name)->name);
-            add_update(&config, SYI_UPDATE_METRICS, syi_optimizer_info(name)->name);
+            for (int dtype = SYI_DTYPE_FLOAT32; dtype <= SYI_DTYPE_BFLOAT16; dtype++) {
+                config.train.gradient_dtype = dtype;
+                add_update(&config, SYI_UPDATE, syi_optimizer_info(name)->name);
+                add_update(&config, SYI_UPDATE_METRICS, syi_optimizer_info(name)->name);
+            }
         }
 }
 

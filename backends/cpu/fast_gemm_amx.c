@@ -52,7 +52,7 @@ static void multiply_16(const operand *a, int64_t stride, const float *b, int64_
 static inline void store_row(const struct sycpu_gemm_tile *tile, int64_t row, vec c0, vec c1)
 {
     if (tile->how == SYCPU_GEMM_ROUND) {
-        operand *to = (operand *)tile->c + row * tile->c_stride;
+        uint16_t *to = (uint16_t *)tile->c + row * tile->c_stride;
         vec_store_rounded(to, c0);
         vec_store_rounded(to + LANES, c1);
         return;

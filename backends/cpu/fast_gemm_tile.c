@@ -32,19 +32,9 @@
     vec_stream((float *)out + i * out_stride, c##i##0);                                                      \
     vec_stream((float *)out + i * out_stride + LANES, c##i##1);
 
-#ifdef SYCPU_PAIRS
-#    define ROW_STORE_ROUNDED(i)                                                                             \
-        vec_store_rounded((operand *)out + i * out_stride, c##i##0);                                         \
-        vec_store_rounded((operand *)out + i * out_stride + LANES, c##i##1);
-#    define STORE(ROWS)                                                                                      \
-        if (how == SYCPU_GEMM_ROUND) {                                                                       \
-            ROWS(ROW_STORE_ROUNDED)                                                                          \
-        } else {                                                                                             \
-            ROWS(ROW_STORE)                                                                                  \
-        }
-#else
-#    define STORE(ROWS) ROWS(ROW_STORE)
-#endif
+#define ROW_STORE_ROUNDED(i)                                                                                 \
+    vec_store_rounded((uint16_t *)out + i * out_stride, c##i##0);                                            \
+    vec_store_rounded((uint16_t *)out + i * out_stride + LANES, c##i##1);
 
 /* What a tile fetches of B while it computes. All in registers: what the loop stores might be the tile itself to the
  * compiler, which would read its members again at each step. */
@@ -121,8 +111,10 @@ ALWAYS_INLINE void fetch_ahead(struct ahead *ahead, int element)
         }                                                                                                    \
         if (how == SYCPU_GEMM_STREAM) {                                                                      \
             ROWS(ROW_STREAM)                                                                                 \
+        } else if (how == SYCPU_GEMM_ROUND) {                                                                \
+            ROWS(ROW_STORE_ROUNDED)                                                                          \
         } else {                                                                                             \
-            STORE(ROWS)                                                                                      \
+            ROWS(ROW_STORE)                                                                                  \
         }                                                                                                    \
     }
 

@@ -110,11 +110,12 @@ static inline __attribute__((always_inline)) void fast_narrow_add(float *blocks,
 /* Where column 0 of the row at hand lies; of an output that gathers blocks wider than one column, the block of the first
  * column that is asked for. */
 struct fast_row {
-    const float *in[SY_MAX_IN];
-    float *out[SY_MAX_OUT]; /* of the float32 outputs, in their order */
-    int copied;             /* that of these which the output in bfloat16 holds as well; -1: there is none */
-    uint16_t *copy;         /* its row */
-    int64_t wide;           /* columns of such a block; a map's row is one */
+    const float *in[SY_MAX_IN]; /* of input `half` bfloat16 */
+    int half;                   /* the one in bfloat16; -1: none */
+    float *out[SY_MAX_OUT];     /* of the float32 outputs, in their order */
+    int copied;     /* that of these which the output in bfloat16 holds as well; -1: there is none */
+    uint16_t *copy; /* its row */
+    int64_t wide;   /* columns of such a block; a map's row is one */
 };
 
 /* Columns [begin, end) of a row, whole blocks; a flat map has one row. constant: of each register that is a single element,

@@ -6,6 +6,7 @@
 #include "config.h"
 
 #include "backends/cpu/fast_map.h"
+#include "base/bf16.h"
 #include "base/common_multiple.h"
 
 enum { TILE = SY_MAP_SUMS_COLUMNS, TASKS_A_THREAD = 4 };
@@ -33,14 +34,29 @@ struct tile {
     float same[MAP_MAX_REGISTERS][SYCPU_LANES] __attribute__((aligned(64)));
     float value[SY_MAP_MAX_INSTR][TILE] __attribute__((aligned(64))); /* of instructions */
     float held[SY_MAX_OUT][TILE] __attribute__((aligned(64)));        /* as pick_values has it */
+    float widened[SY_MAX_IN][TILE] __attribute__((aligned(64)));      /* of inputs in bfloat16 */
 };
 
 /* ---- the values of a row ---- */
 
+/* The columns at hand of an input from element `at` on, as floats. */
+static const float *elements(struct tile *t, int input, int64_t at)
+{
+    const struct sy_tensor *in = &t->call->in[input];
+    if (!fast_is_bf16(in)) return (const float *)in->data + at;
+#define BODY(c, n) fast_store(t->widened[input] + c, fast_get(in->data, 1, at + c, n), n)
+    FAST_COLUMNS(c, t->n, BODY);
+#undef BODY
+    return t->widened[input];
+}
+
 /* Value `i` of an input that has one element, or one a row. */
 static void bind_value(struct tile *t, int input, int64_t i)
 {
-    vf_store(t->same[input], vf_set(((const float *)t->call->in[input].data)[i]));
+    const struct sy_tensor *in = &t->call->in[input];
+    float value =
+        fast_is_bf16(in) ? syi_bf16_to_float(((const uint16_t *)in->data)[i]) : ((const float *)in->data)[i];
+    vf_store(t->same[input], vf_set(value));
     t->reg[input] = (struct fast_operand){t->same[input], 0};
 }
 
@@ -61,7 +77,7 @@ static void bind_spread(struct tile *t, int i)
     const struct sy_tensor *in = &t->call->in[i];
     int64_t at = map_spread_begin(in, &t->call->in[0], t->row);
     if (in->dim[in->rank - 1] > 1)
-        t->reg[i] = (struct fast_operand){(const float *)in->data + at + t->column, 1};
+        t->reg[i] = (struct fast_operand){elements(t, i, at + t->column), 1};
     else
         bind_value(t, i, at);
 }
@@ -69,10 +85,10 @@ static void bind_spread(struct tile *t, int i)
 static void bind_inputs(struct tile *t)
 {
     for (int i = 0; i < t->call->n_in; i++) {
-        const float *x = t->call->in[i].data;
+        int64_t at = t->row * t->plan->columns + t->column;
         switch (t->plan->kind[i]) {
-        case MAP_FULL: t->reg[i] = (struct fast_operand){x + t->row * t->plan->columns + t->column, 1}; break;
-        case MAP_COLUMN: t->reg[i] = (struct fast_operand){x + t->column, 1}; break;
+        case MAP_FULL: t->reg[i] = (struct fast_operand){elements(t, i, at), 1}; break;
+        case MAP_COLUMN: t->reg[i] = (struct fast_operand){elements(t, i, t->column), 1}; break;
         case MAP_ROW: bind_value(t, i, t->row); break;
         case MAP_SPREAD: bind_spread(t, i); break;
         default: break; /* one element: set when the task began */

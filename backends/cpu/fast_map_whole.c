@@ -23,8 +23,8 @@
                                                      struct fast_lanes *lanes, int64_t i, int64_t n)         \
     {                                                                                                        \
         (void)lanes;
-#define WHOLE_FULL(k)             const vf r##k = fast_load(m->in[k] + i, n);
-#define WHOLE_COLUMN(k)           WHOLE_FULL(k)
+#define WHOLE_FULL(k)             const vf r##k = fast_get(m->in[k], m->half == (k), i, n);
+#define WHOLE_COLUMN(k)           const vf r##k = fast_load(m->in[k] + i, n);
 #define WHOLE_ONE(k)              const vf r##k = constant[k];
 #define WHOLE_ROW(k)              WHOLE_ONE(k)
 #define WHOLE_DO0(k, OP)          WHOLE_ONE(k)
@@ -105,6 +105,19 @@ static int copied_by(const struct sy_call *call, int copy)
     return -1;
 }
 
+/* The input in bfloat16, one of all elements (a gradient). */
+enum { HALF_NONE = -1, HALF_OTHERS = -2 /* more than one, or values of another kind */ };
+static int half_input(const struct sy_call *call, const uint8_t *kind)
+{
+    int half = HALF_NONE;
+    for (int i = 0; i < call->n_in; i++) {
+        if (call->in[i].dtype == SY_F32) continue;
+        if (half != HALF_NONE || !fast_is_bf16(&call->in[i]) || kind[i] != MAP_FULL) return HALF_OTHERS;
+        half = i;
+    }
+    return half;
+}
+
 /* Bytes of the key, 0: a map of a kind that none of them is. */
 static size_t key_of(const struct sy_call *call, const uint8_t *kind, const uint8_t *out, uint8_t key[KEY])
 {
@@ -113,11 +126,11 @@ static size_t key_of(const struct sy_call *call, const uint8_t *kind, const uint
     int copies = 0;
     if (attr->rng != 255) return 0;
     for (int o = 0; o < call->n_out; o++) copies += is_copy(call, o);
+    if (half_input(call, kind) == HALF_OTHERS) return 0;
     key[n++] = (uint8_t)call->n_in;
     key[n++] = (uint8_t)(call->n_out - copies);
     key[n++] = (uint8_t)attr->n_instr;
     for (int i = 0; i < call->n_in; i++) {
-        if (call->in[i].dtype != SY_F32) return 0;
         key[n++] = (uint8_t)map_kind_in_row(&call->in[i], kind[i]);
     }
     for (int i = 0; i < attr->n_instr; i++) {
@@ -160,6 +173,7 @@ void fast_whole_begin(const struct sy_call *call, const uint8_t *kind, struct fa
 {
     const struct sy_attr_map *attr = call->attr;
     at->copied = -1;
+    at->half = half_input(call, kind);
     for (int o = 0; o < call->n_out; o++)
         if (is_copy(call, o)) at->copied = copied_by(call, o);
     for (int i = 0; i < call->n_in; i++)
@@ -180,7 +194,7 @@ void fast_whole_row(const struct sy_call *call, const uint8_t *kind, const struc
         if (in_row == MAP_ROW)
             constant[i] = value_at(in, first);
         else
-            at->in[i] = (const float *)in->data + first;
+            at->in[i] = fast_at(in, first);
     }
     for (int o = 0; at->copied >= 0 && o < call->n_out; o++)
         if (is_copy(call, o)) at->copy = (uint16_t *)call->out[o].data + row * columns;

@@ -18,7 +18,7 @@ struct blocks {
 
 /* Walks the rows of a block. */
 struct walk {
-    const float *x;                               /* the row at hand */
+    int64_t x;                                    /* element that the row at hand begins with */
     int64_t rows;                                 /* of the block */
     int64_t at[SY_MAX_DIMS], stride[SY_MAX_DIMS]; /* place in the block, elements from one to the next */
 };
@@ -28,7 +28,7 @@ static struct walk walk_begin(const struct blocks *b, int64_t index)
 {
     const struct sy_tensor *in = &b->call->in[0];
     int last = in->rank - 1;
-    struct walk w = {.x = in->data, .rows = 1};
+    struct walk w = {.rows = 1};
     w.stride[last] = 1;
     for (int d = last - 1; d >= 0; d--) {
         int64_t n = in->dim[d] / b->leaf[d];
@@ -50,6 +50,28 @@ static inline void walk_next(const struct blocks *b, struct walk *w)
     }
 }
 
+/* Row sum of fma(x, x, lane) of bfloat16, as vf_row_dot. */
+static inline float half_row_squares(const uint16_t *x, int64_t n)
+{
+    vf acc = vf_set(0.0f);
+#define TAKE(c, count)                                                                                       \
+    do {                                                                                                     \
+        vf v = fast_get(x, 1, c, count), more = vf_fma(v, v, acc);                                           \
+        acc = (count) == SYCPU_LANES ? more : vf_select(vf_first(count), more, acc);                         \
+    } while (0)
+    FAST_COLUMNS(c, n, TAKE);
+#undef TAKE
+    return vf_sum(acc);
+}
+
+/* Sum, or sum of squares, of n elements of a row from `at` on. What is bfloat16 has squares alone. */
+static inline float row_of(const struct blocks *b, int64_t at, int64_t n)
+{
+    const void *x = fast_at(&b->call->in[0], at);
+    if (fast_is_bf16(&b->call->in[0])) return half_row_squares(x, n);
+    return b->square ? vf_row_dot(x, x, n) : vf_row_sum(x, n);
+}
+
 /* Blocks next to each other in the last dim are summed together, row by row: whole rows are read one after the other,
  * which memory serves faster than a part of each. */
 static void block_task(void *arg, int64_t task, int thread)
@@ -62,11 +84,8 @@ static void block_task(void *arg, int64_t task, int thread)
     struct walk w = walk_begin(b, task / parts);
     float acc[MOST_TOGETHER] = {0};
     (void)thread;
-    for (int64_t row = 0; row < w.rows; row++, walk_next(b, &w)) {
-        const float *x = w.x + first * n;
-        for (int64_t i = 0; i < count; i++, x += n)
-            acc[i] += b->square ? vf_row_dot(x, x, n) : vf_row_sum(x, n);
-    }
+    for (int64_t row = 0; row < w.rows; row++, walk_next(b, &w))
+        for (int64_t i = 0; i < count; i++) acc[i] += row_of(b, w.x + (first + i) * n, n);
     memcpy((float *)b->call->out[0].data + task / parts * wide + first, acc, (size_t)count * sizeof *acc);
 }
 
@@ -80,12 +99,13 @@ static void column_task(void *arg, int64_t task, int thread)
     int64_t count = D - first < COLUMNS ? D - first : COLUMNS;
     struct walk w = walk_begin(b, task / parts);
     float acc[COLUMNS] = {0};
+    const int half = fast_is_bf16(in);
     (void)thread;
     for (int64_t row = 0; row < w.rows; row++, walk_next(b, &w)) {
-        const float *x = w.x + first;
-#define SUM(c, n) vf_store(acc + c, vf_add(vf_load(acc + c), fast_load(x + c, n)))
+        const void *x = fast_at(in, w.x + first);
+#define SUM(c, n) vf_store(acc + c, vf_add(vf_load(acc + c), fast_get(x, half, c, n)))
 #define SQUARES(c, n)                                                                                        \
-    vf_store(acc + c, vf_add(vf_load(acc + c), vf_mul(fast_load(x + c, n), fast_load(x + c, n))))
+    vf_store(acc + c, vf_add(vf_load(acc + c), vf_mul(fast_get(x, half, c, n), fast_get(x, half, c, n))))
         if (b->square)
             FAST_COLUMNS(c, count, SQUARES);
         else
@@ -143,8 +163,9 @@ static void block_max_task(void *arg, int64_t index, int thread)
     (void)thread;
     w.x += index % wide * n;
     for (int64_t row = 0; row < w.rows; row++, walk_next(b, &w)) {
+        const float *x = (const float *)in->data + w.x;
 #define TAKE(c, count)                                                                                       \
-    fast_top_take(&top, fast_magnitude(fast_load(w.x + c, count))) /* 0 where there is nothing */
+    fast_top_take(&top, fast_magnitude(fast_load(x + c, count))) /* 0 where there is nothing */
         FAST_COLUMNS(c, n, TAKE);
 #undef TAKE
     }

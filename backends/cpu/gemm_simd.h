@@ -66,14 +66,29 @@ static inline void vec_stream(float *p, vec v)  { _mm512_stream_ps(p, v); }
 static inline vec vec_add(vec a, vec b)         { return _mm512_add_ps(a, b); }
 static inline vec vec_mul(vec a, vec b)         { return _mm512_mul_ps(a, b); }
 /* clang-format on */
+/* As syi_bf16_from_float. */
+static inline void vec_store_rounded_bits(uint16_t *p, vec v)
+{
+    const __m512i bits = _mm512_castps_si512(v), one = _mm512_set1_epi32(1),
+                  odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), one),
+                  rounded = _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd),
+                  best = _mm512_mask_or_epi32(rounded, _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q), bits,
+                                              _mm512_set1_epi32(0x400000));
+    _mm256_storeu_si256((__m256i *)p, _mm512_cvtepi32_epi16(_mm512_srli_epi32(best, 16)));
+}
 #    ifdef SYCPU_PAIRS
 static inline vec vec_step(vec a, vec b, vec c)
 {
     return _mm512_dpbf16_ps(c, (__m512bh)a, (__m512bh)b);
 }
-static inline void vec_store_rounded(operand *p, vec v)
+/* The instruction makes denormals zero. */
+static inline void vec_store_rounded(uint16_t *p, vec v)
 {
-    _mm256_storeu_si256((__m256i *)p, (__m256i)_mm512_cvtneps_pbh(v));
+    enum { DENORMAL = 0x20 };
+    if (__builtin_expect(_mm512_fpclass_ps_mask(v, DENORMAL) != 0, 0))
+        vec_store_rounded_bits(p, v);
+    else
+        _mm256_storeu_si256((__m256i *)p, (__m256i)_mm512_cvtneps_pbh(v));
 }
 
 /* Words of two rows, the first `count` columns in *low and the next `count` in *high. Only n columns exist,
@@ -94,6 +109,7 @@ ALWAYS_INLINE void interleave(const operand *early, const operand *late, int64_t
     *high = _mm512_castsi512_ps(_mm512_permutex2var_epi16(a, second, b));
 }
 #    else
+#        define vec_store_rounded vec_store_rounded_bits
 static inline vec vec_step(vec a, vec b, vec c)
 {
     return _mm512_fmadd_ps(a, b, c);
@@ -184,6 +200,20 @@ static inline vec vec_add(vec a, vec b)         { return _mm256_add_ps(a, b); }
 static inline vec vec_mul(vec a, vec b)         { return _mm256_mul_ps(a, b); }
 static inline vec vec_step(vec a, vec b, vec c) { return _mm256_fmadd_ps(a, b, c); }
 /* clang-format on */
+/* As syi_bf16_from_float. */
+static inline void vec_store_rounded(uint16_t *p, vec v)
+{
+    const __m256i bits = _mm256_castps_si256(v), one = _mm256_set1_epi32(1),
+                  odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), one),
+                  rounded = _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd),
+                  quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x400000)),
+                  best = _mm256_castps_si256(_mm256_blendv_ps(_mm256_castsi256_ps(rounded),
+                                                              _mm256_castsi256_ps(quiet),
+                                                              _mm256_cmp_ps(v, v, _CMP_UNORD_Q))),
+                  high = _mm256_srli_epi32(best, 16);
+    _mm_storeu_si128((__m128i *)p,
+                     _mm_packus_epi32(_mm256_castsi256_si128(high), _mm256_extracti128_si256(high, 1)));
+}
 static inline vec vec_load_int8(const int8_t *p)
 {
     return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p)));
@@ -243,6 +273,15 @@ static inline vec vec_add(vec a, vec b)         { return vaddq_f32(a, b); }
 static inline vec vec_mul(vec a, vec b)         { return vmulq_f32(a, b); }
 static inline vec vec_step(vec a, vec b, vec c) { return vfmaq_f32(c, a, b); }
 /* clang-format on */
+/* As syi_bf16_from_float. */
+static inline void vec_store_rounded(uint16_t *p, vec v)
+{
+    const uint32x4_t bits = vreinterpretq_u32_f32(v), odd = vandq_u32(vshrq_n_u32(bits, 16), vdupq_n_u32(1)),
+                     rounded = vaddq_u32(vaddq_u32(bits, vdupq_n_u32(0x7fff)), odd),
+                     quiet = vorrq_u32(bits, vdupq_n_u32(0x400000)),
+                     best = vbslq_u32(vceqq_f32(v, v), rounded, quiet);
+    vst1_u16(p, vshrn_n_u32(best, 16));
+}
 static inline vec vec_load_int8(const int8_t *p)
 {
     const int8_t four[8] = {p[0], p[1], p[2], p[3]};

@@ -180,6 +180,28 @@ static int check_positions(const struct syi_config *config, struct sy_error *err
     return SY_OK;
 }
 
+/* ---- gradients ---- */
+
+/* Where several microbatches are added up, and where T5X's float32 is promised, gradients cannot be kept in bfloat16. */
+static int check_gradients(const struct syi_config *config, struct sy_error *err)
+{
+    const int64_t parts = config->train.microbatches;
+    if (config->train.gradient_dtype == SYI_DTYPE_FLOAT32) return SY_OK;
+    if (parts > 1)
+        return syi_error(err, SY_EINVAL,
+                         "train.gradient_dtype = bfloat16 rounds a gradient once, when it is whole; "
+                         "train.microbatches = %" PRId64
+                         " would round the sum in each of them: set train.microbatches = 1, or "
+                         "train.gradient_dtype = float32",
+                         parts);
+    if (config->run.compat == SYI_COMPAT_T5X)
+        return syi_error(
+            err, SY_EINVAL,
+            "train.gradient_dtype = bfloat16: T5X, which run.compat = t5x follows, keeps gradients "
+            "in float32: leave one of the two out");
+    return SY_OK;
+}
+
 /* ---- batches ---- */
 
 static int check_batch(const struct syi_config *config, struct sy_error *err)
@@ -440,10 +462,18 @@ static int run_checks(const check_fn *checks, size_t n, const struct syi_config 
 
 int syi_config_validate_programs(const struct syi_config *config, struct sy_error *err)
 {
-    static const check_fn checks[] = {
-        check_ids,     check_positions, check_sparse_layers, check_capacity, check_routers,
-        check_batch,   check_places,    check_buckets,       check_factors,  syi_config_check_optimizers,
-        check_decoding};
+    static const check_fn checks[] = {check_ids,
+                                      check_positions,
+                                      check_sparse_layers,
+                                      check_capacity,
+                                      check_routers,
+                                      check_batch,
+                                      check_gradients,
+                                      check_places,
+                                      check_buckets,
+                                      check_factors,
+                                      syi_config_check_optimizers,
+                                      check_decoding};
     return run_checks(checks, SYI_COUNT(checks), config, err);
 }
 

@@ -319,6 +319,8 @@ static int check_examples(const struct syi_config *config, const struct syi_opti
         wrong = "train.microbatch_normalizer = \"microbatch\"";
     else if (config->moe.num_experts && config->moe.scale_expert_gradients)
         wrong = "moe.scale_expert_gradients = false";
+    else if (config->train.gradient_dtype != SYI_DTYPE_FLOAT32)
+        wrong = "train.gradient_dtype = \"float32\" (rounding may lift a norm over what it was clipped to)";
     if (!wrong) return SY_OK;
     return syi_error(err, SY_EINVAL, "%s clips the gradients of each example: set %s", part_text(part, name),
                      wrong);

@@ -251,6 +251,8 @@ int syi_decoder_logits(struct syi_build *b, int ids, int encoded, const struct s
 /* Name of the gradient of a parameter, which grad programs and update share. */
 enum { SYI_GRADIENT_NAME = 176 };
 void syi_gradient_name(char name[SYI_GRADIENT_NAME], const struct syi_param *param);
+/* What it is kept in (train.gradient_dtype). */
+enum sy_dtype syi_gradient_dtype(const struct syi_config *config, const struct syi_param *param);
 /* Leaves the gradient of a parameter in a carry tensor, which it returns: written by the first microbatch (next 0), added to by
  * the next ones. */
 int syi_store_gradient(struct syi_program *p, const struct syi_param *param, int gradient, int next);

@@ -207,6 +207,11 @@ int syi_store_gradient(struct syi_program *p, const struct syi_param *param, int
     return sum;
 }
 
+enum sy_dtype syi_gradient_dtype(const struct syi_config *config, const struct syi_param *param)
+{
+    return config->train.gradient_dtype == SYI_DTYPE_BFLOAT16 && param->rank >= 2 ? SY_BF16 : SY_F32;
+}
+
 static void blocks_name(char name[SYI_GRADIENT_NAME], const struct syi_param *param)
 {
     snprintf(name, SYI_GRADIENT_NAME, "grad_blocks/%s", param->name);
@@ -261,11 +266,13 @@ static int clip_examples(struct syi_build *b, int *gradient, struct sy_error *er
     return status;
 }
 
-/* The blocks are those of the last microbatch: of more than one, those of the first are nobody's. */
+/* What was summed is rounded here if it is kept in bfloat16; the blocks are those of what is kept, and of the last microbatch: of
+ * more than one, those of the first are nobody's. */
 static void store_gradient(struct syi_build *b, const struct syi_param *param, int gradient, int next)
 {
     char name[SYI_GRADIENT_NAME];
     SYI_AT(b->p);
+    gradient = syi_cast(b->p, gradient, syi_gradient_dtype(b->config, param));
     int stored = syi_store_gradient(b->p, param, gradient, next);
     if (!next && b->config->train.microbatches > 1) return;
     int blocks = syi_block_sum(b->p, SY_OP_BLOCK_SUMSQ, stored);

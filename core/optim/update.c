@@ -56,8 +56,9 @@ static struct target target_of(struct update *u, const struct syi_param *param)
         snprintf(name, sizeof name, "direction/%s", param->name);
     else
         syi_gradient_name(name, param);
-    t.gradient = syi_tensor_add(u->p, name, is_bias(&t) ? SYI_INPUT : SYI_CARRY, SY_F32, param->rank,
-                                param->dim, param->axis);
+    t.gradient = syi_tensor_add(u->p, name, is_bias(&t) ? SYI_INPUT : SYI_CARRY,
+                                is_bias(&t) ? SY_F32 : syi_gradient_dtype(u->options->config, param),
+                                param->rank, param->dim, param->axis);
     syi_role_set(u->p, t.gradient, is_bias(&t) ? SYI_ROLE_DIRECTION : SYI_ROLE_GRADIENT, param->id);
     return t;
 }
@@ -154,14 +155,15 @@ static int collect(struct update *u, int i, struct part *part, struct sy_error *
     return SY_OK;
 }
 
-/* What a chain begins with: the gradient scaled and clipped. */
+/* What a chain begins with: the gradient in float32, scaled and clipped. One in bfloat16 is widened by the first map that
+ * reads it. */
 static int enter(void *arg, int i)
 {
     struct part *part = arg;
     struct syi_program *p = part->group.p;
     int value = part->update[i];
-    if (part->scale[i] != 1) value = syi_map1(p, SY_MAP_MULS, value, part->scale[i]);
-    return part->u->clip < 0 ? value : syi_map2(p, SY_MAP_MUL, value, part->u->clip);
+    if (part->scale[i] != 1) value = syi_as(p, syi_map1(p, SY_MAP_MULS, value, part->scale[i]), SY_F32);
+    return part->u->clip < 0 ? syi_cast(p, value, SY_F32) : syi_map2(p, SY_MAP_MUL, value, part->u->clip);
 }
 
 /* Puts the new weights in the place of the old, or keeps these (value -1). */

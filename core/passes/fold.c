@@ -4,8 +4,8 @@
  * is then `map_sums`. Where the values follow, element by element, from one whole tensor that is in memory anyhow (a gradient,
  * with a scale and vectors of rows and columns), whoever reads them makes them anew instead: the sum becomes `map_sums`, other
  * maps get the instructions, and the map that wrote them goes. Last, those map_sums over one tensor that meet become one, and
- * take sums over another one of its shape with them. Each
- * value and each sum is rounded as before, so bits do not change. Runs after fuse. */
+ * take sums over another one of its shape with them. And a product writes a gradient in bfloat16 itself that a map only
+ * rounded. Each value and each sum is rounded as before, so bits do not change. Runs after fuse. */
 #include "config.h"
 
 #include <string.h>
@@ -105,6 +105,12 @@ static int is_cheap(const struct sy_map_instr *instr)
     }
 }
 
+/* Whether ops compute with it in float32. */
+static int is_widened(const struct pass *pass, int tensor)
+{
+    return pass->program->tensor[tensor].dtype == SY_F32 || pass->program->tensor[tensor].dtype == SY_BF16;
+}
+
 /* The map whose values a whole temporary holds, or -1. */
 static int map_of(const struct pass *pass, int tensor)
 {
@@ -123,7 +129,7 @@ static int make_register(const struct pass *pass, struct made *m, size_t from, i
     const struct syi_op *op = &pass->program->op[from];
     const struct sy_attr_map *attr = attr_of(pass, op);
     if (reg < op->n_in) {
-        if (pass->program->tensor[op->in[reg]].dtype != SY_F32) return -1;
+        if (!is_widened(pass, op->in[reg])) return -1;
         if (!is_unchanged(pass, op->in[reg], from, at)) return -1;
         if (count_of(pass, op->in[reg]) == count_of(pass, op->out[0]))
             return make(pass, m, op->in[reg], at, depth + 1);
@@ -450,7 +456,7 @@ static int gathers_over(const struct pass *pass, const struct syi_op *op)
         stays |= p->tensor[op->out[o]].kind != SYI_TEMP;
     }
     for (int i = op->n_in - 1; i >= 0; i--) {
-        if (p->tensor[op->in[i]].dtype != SY_F32) return -1;
+        if (!is_widened(pass, op->in[i])) return -1;
         if (!memcmp(p->tensor[op->in[i]].dim, shape->dim, sizeof shape->dim)) whole = op->in[i];
     }
     return stays ? whole : -1;
@@ -523,6 +529,60 @@ static int gather(struct pass *pass, size_t first, struct sy_error *err)
     return write_op(pass, first, SY_OP_MAP_SUMS, &m, out_register, kinds, err);
 }
 
+/* ---- gradients in bfloat16 ---- */
+
+/* A map that does nothing but round a gradient to bfloat16 (train.gradient_dtype). */
+static int rounds_gradient(const struct pass *pass, size_t at)
+{
+    const struct syi_op *op = &pass->program->op[at];
+    if (pass->gone[at] || op->op != SY_OP_MAP || op->n_in != 1 || op->n_out != 1) return 0;
+    const struct sy_attr_map *attr = attr_of(pass, op);
+    const struct syi_tensor *from = &pass->program->tensor[op->in[0]],
+                            *to = &pass->program->tensor[op->out[0]];
+    return attr->n_instr == 1 && attr->instr[0].op == SY_MAP_COPY && attr->out_register[0] == 1 &&
+           from->kind == SYI_TEMP && from->dtype == SY_F32 && pass->reads[op->in[0]] == 1 &&
+           to->role == SYI_ROLE_GRADIENT && to->dtype == SY_BF16;
+}
+
+/* The map that rounds what only it reads of the op at `first`, if that may write its output in its place; 0: none. */
+static size_t rounder_of(const struct pass *pass, size_t first, int tensor)
+{
+    const struct syi_program *p = pass->program;
+    size_t at = first + 1;
+    while (at < p->n_ops && (pass->gone[at] || !syi_op_reads(&p->op[at], tensor))) at++;
+    if (at == p->n_ops || !rounds_gradient(pass, at)) return 0;
+    for (size_t i = first; i < at; i++)
+        if (syi_op_reads(&p->op[i], p->op[at].out[0]) || syi_op_writes(&p->op[i], p->op[at].out[0])) return 0;
+    return at;
+}
+
+static int is_weight_gradient(int op)
+{
+    return op == SY_OP_MATMUL_TN || op == SY_OP_GROUPED_MATMUL_TN;
+}
+
+/* What an op leaves in float32 that maps only round is written rounded: by a product, or where a joined gradient is taken
+ * apart, which then is rounded before if it comes from a product. The maps go. Between ranks a product's terms are summed
+ * first: it is the sum that is read, and no product's. */
+static void round_at_once(struct pass *pass, size_t first)
+{
+    struct syi_program *p = pass->program;
+    struct syi_op *op = &p->op[first];
+    size_t rounder[SY_MAX_OUT];
+    if (pass->gone[first] || (op->op != SY_OP_UNPACK && !is_weight_gradient(op->op))) return;
+    for (int o = 0; o < op->n_out; o++)
+        if (!(rounder[o] = rounder_of(pass, first, op->out[o]))) return;
+    for (int o = 0; o < op->n_out; o++) {
+        op->out[o] = p->op[rounder[o]].out[0];
+        pass->writer[op->out[o]] = (int)first;
+        pass->gone[rounder[o]] = 1;
+    }
+    if (op->op != SY_OP_UNPACK || p->tensor[op->in[0]].kind != SYI_TEMP || pass->reads[op->in[0]] != 1)
+        return;
+    int from = pass->writer[op->in[0]];
+    if (from >= 0 && is_weight_gradient(p->op[from].op)) p->tensor[op->in[0]].dtype = SY_BF16;
+}
+
 /* ---- the walk ---- */
 
 static int count(struct pass *pass, struct sy_error *err)
@@ -547,6 +607,7 @@ int syi_fold(struct syi_program *program, struct sy_error *err)
 {
     struct pass pass = {.program = program};
     int status = count(&pass, err);
+    for (size_t i = 0; !status && i < program->n_ops; i++) round_at_once(&pass, i);
     for (size_t i = 0; !status && i < program->n_ops; i++)
         if (!pass.gone[i] && program->op[i].op == SY_OP_MAP) status = gather(&pass, i, err);
     for (size_t i = 0; !status && i < program->n_ops; i++)

@@ -109,6 +109,39 @@ Test(bf16, pack_rounds)
     }
 }
 
+/* How a gradient that is kept in bfloat16 comes out of a joined one. */
+Test(bf16, unpack_rounds)
+{
+    for (int i = 0; i < SIZES; i++)
+        for (int in = 0; in < 2; in++) {
+            struct sy_attr_pack attr = {{sizes[i], 2 * sizes[i], 1}};
+            struct kh k;
+            kh_begin(&k, SY_OP_UNPACK, &attr, sizeof attr);
+            if (in)
+                half_in(&k, 2, 5, 6 * sizes[i] + 2, 0, 0);
+            else
+                kh_in(&k, SY_F32, 2, 5, 6 * sizes[i] + 2);
+            kh_out(&k, SY_BF16, 2, 5, 2 * sizes[i]);
+            kh_out(&k, SY_BF16, 2, 5, 4 * sizes[i]);
+            kh_out(&k, SY_BF16, 2, 5, 2);
+            check(&k, in ? SY_BF16 : SY_F32, SY_BF16, "unpack");
+        }
+}
+
+/* The norm of such gradients. */
+Test(bf16, block_sumsq_widens)
+{
+    for (int i = 0; i < SIZES; i++)
+        for (int wide = 1; wide <= sizes[i]; wide += sizes[i] > 1 ? sizes[i] - 1 : 1) {
+            struct sy_attr_block attr = {{1, 3, wide, 1, 1}};
+            struct kh k;
+            kh_begin(&k, SY_OP_BLOCK_SUMSQ, &attr, sizeof attr);
+            half_in(&k, 3, 2, 9, 2 * sizes[i], 0);
+            kh_out(&k, SY_F32, 3, 2, 3, 2 * sizes[i] / wide);
+            check(&k, SY_BF16, SY_F32, "block_sumsq");
+        }
+}
+
 Test(bf16, rms_norm_rounds)
 {
     for (int i = 0; i < SIZES; i++) {

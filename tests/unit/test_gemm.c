@@ -49,6 +49,25 @@ Test(gemm, plain_products_of_all_shapes)
             for (int wild = -30; wild <= 2; wild += 16) check_leaves(plain_ops[op], &shapes[i], wild);
 }
 
+/* Gradients of weights rounded as they are stored, small ones included, which are no zeros. */
+Test(gemm, weight_gradients_in_bfloat16)
+{
+    static const struct shape shapes[] = {
+        {0, 2, 43, 29, 96}, {0, 4, 7, 16, 33}, {0, 1, 5, 97, 101}, {4, 4, 5, 16, 33}, {3, 8, 9, 20, 32}};
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
+        for (int small = 0; small < 2; small++) {
+            const struct shape *s = &shapes[i];
+            struct sy_attr_leaf attr = {1};
+            struct kh k;
+            kh_begin(&k, s->experts ? SY_OP_GROUPED_MATMUL_TN : SY_OP_MATMUL_TN, &attr, sizeof attr);
+            add_operands(&k, s, SY_F32, SY_BF16);
+            for (int64_t j = 0; small && j < sycpu_count(&k.in[1]); j++) ((float *)k.in[1].data)[j] *= 1e-39f;
+            if (s->experts) add_counts(&k, s);
+            kh_check_as(&k, SY_F32, SY_BF16, "a gradient of weights");
+            kh_end(&k);
+        }
+}
+
 Test(gemm, tails_of_rows_and_columns)
 {
     for (int op = 0; op < 3; op++)

@@ -77,8 +77,7 @@ static float model_element(const struct sycpu_gemm *g, int64_t expert, int64_t r
 static void put(const struct kh *k, int64_t i, float value)
 {
     if (k->out[0].dtype == SY_BF16)
-        ((uint16_t *)k->want[0])[i] =
-            syi_bf16_from_float(tile_flush(value)); /* the instruction that rounds does so */
+        ((uint16_t *)k->want[0])[i] = syi_bf16_from_float(value);
     else
         ((float *)k->want[0])[i] = value;
 }

@@ -4,6 +4,7 @@
 #include "config.h"
 
 #include "backends/cpu/map.h"
+#include "base/bf16.h"
 #include "base/philox.h"
 #include "tests/unit/kernel_harness.h"
 
@@ -130,14 +131,17 @@ static void whole_out(struct whole *w, int o, int reg, int kind, int narrow)
 }
 
 /* What an input is in a tensor of rank 3 whose first dim counts experts; some have a value for each. */
-static void whole_in(struct kh *k, int kind, const int *s, int of_experts)
+static void whole_in(struct kh *k, int dtype, int kind, const int *s, int of_experts)
 {
     int rows = kind == MAP_FULL || kind == MAP_ROW, columns = kind == MAP_FULL || kind == MAP_COLUMN;
     int experts = rows || of_experts;
     if (s[0] > 1)
-        kh_in(k, SY_F32, 3, experts ? s[0] : 1, rows ? s[1] : 1, columns ? s[2] : 1);
+        kh_in(k, dtype, 3, experts ? s[0] : 1, rows ? s[1] : 1, columns ? s[2] : 1);
     else
-        kh_in(k, SY_F32, 2, rows ? s[1] : 1, columns ? s[2] : 1);
+        kh_in(k, dtype, 2, rows ? s[1] : 1, columns ? s[2] : 1);
+    if (dtype == SY_BF16)
+        for (int64_t i = 0; i < sycpu_count(&k->in[k->n_in - 1]); i++)
+            ((uint16_t *)k->in[k->n_in - 1].data)[i] = syi_bf16_from_float(kh_uniform(-2, 2));
 }
 
 /* One more output, in bfloat16: what the last one that is stored holds. 0: there is none, or no room. */
@@ -151,8 +155,9 @@ static int add_copy(struct whole *w)
     return 1;
 }
 
-/* Of s[0] x s[1] x s[2] elements. in_place: output 0 over input 0, and a copy. */
-static void check_whole(struct whole *w, const int *s, int high, int wide, int in_place)
+/* Of s[0] x s[1] x s[2] elements. in_place: output 0 over input 0, and a copy. half: input 0, if it has all of them, in
+ * bfloat16. */
+static void check_whole_of(struct whole *w, const int *s, int high, int wide, int in_place, int half)
 {
     struct kh k;
     int copied = in_place && add_copy(w);
@@ -161,7 +166,7 @@ static void check_whole(struct whole *w, const int *s, int high, int wide, int i
     w->p.map.rng = 255;
     if (w->sums) w->p.map.stored = (uint8_t)(((1 << w->n_out) - 1) & ~w->sums);
     kh_begin(&k, w->sums ? SY_OP_MAP_SUMS : SY_OP_MAP, &w->p, program_bytes(&w->p));
-    for (int i = 0; i < w->n_in; i++) whole_in(&k, w->kind[i], s, i % 2);
+    for (int i = 0; i < w->n_in; i++) whole_in(&k, half && !i ? SY_BF16 : SY_F32, w->kind[i], s, i % 2);
     for (int o = 0; o < w->n_out; o++) {
         int rows = w->sums >> o & 1 ? s[1] / high : s[1];
         int columns = (w->sums & ~w->narrow) >> o & 1 ? s[2] / wide : s[2];
@@ -171,13 +176,20 @@ static void check_whole(struct whole *w, const int *s, int high, int wide, int i
         else
             kh_out(&k, dtype, 2, rows, columns);
     }
-    k.in_place = in_place && w->kind[0] == MAP_FULL && !(w->sums & 1);
+    k.in_place = in_place && !half && w->kind[0] == MAP_FULL && !(w->sums & 1);
     const char *what = w->sums ? "sums compiled whole" : "compiled whole";
-    if (copied)
-        kh_check_as(&k, SY_F32, SY_BF16, what);
+    if (copied || half)
+        kh_check_as(&k, half ? SY_BF16 : SY_F32, copied ? SY_BF16 : SY_F32, what);
     else
         kh_check(&k, what);
     kh_end(&k);
+}
+
+static void check_whole(struct whole *w, const int *s, int high, int wide, int in_place)
+{
+    struct whole again = *w;
+    check_whole_of(w, s, high, wide, in_place, 0);
+    if (w->kind[0] == MAP_FULL) check_whole_of(&again, s, high, wide, in_place, 1);
 }
 
 static const struct {
@@ -213,7 +225,8 @@ Test(map, compiled_whole)
 
 /* Sums and sums of squares of the columns, rows and squares of (a * b + row's value) * column's, of a itself and of a
  * constant, and largest magnitudes; blocks of `high` x `wide`. One output is stored, in `dtype`. */
-static void check_sums(enum sy_dtype dtype, int rank, int experts, int rows, int columns, int high, int wide)
+static void check_sums(enum sy_dtype in, enum sy_dtype dtype, int rank, int experts, int rows, int columns,
+                       int high, int wide)
 {
     union program p = {.map = {.n_instr = 4,
                                .out_register = {6, 6, 7, 0, 4, 6, 6, 7},
@@ -228,7 +241,9 @@ static void check_sums(enum sy_dtype dtype, int rank, int experts, int rows, int
     p.map.instr[3] = (struct sy_map_instr){.op = SY_MAP_DIV, .a = 6, .b = 1};
     kh_begin(&k, SY_OP_MAP_SUMS, &p, program_bytes(&p));
 #define DIMS(er, rr, cc) rank, rank == 3 ? (er) : (rr), rank == 3 ? (rr) : (cc), (cc)
-    kh_in(&k, SY_F32, DIMS(experts, rows, columns));
+    uint16_t *x = kh_in(&k, in, DIMS(experts, rows, columns));
+    for (int64_t i = 0; in == SY_BF16 && i < sycpu_count(&k.in[0]); i++)
+        x[i] = syi_bf16_from_float(kh_uniform(-2, 2));
     kh_in(&k, SY_F32, DIMS(1, 1, 1));
     kh_in(&k, SY_F32, DIMS(experts, rows, 1));
     kh_in(&k, SY_F32, DIMS(1, 1, columns));
@@ -241,24 +256,24 @@ static void check_sums(enum sy_dtype dtype, int rank, int experts, int rows, int
     kh_out(&k, SY_F32, DIMS(experts, rows / high, columns / wide));
     kh_out(&k, dtype, DIMS(experts, rows, columns));
 #undef DIMS
-    if (dtype == SY_F32)
+    if (dtype == SY_F32 && in == SY_F32)
         kh_check(&k, "map_sums");
     else
-        kh_check_as(&k, SY_F32, dtype, "map_sums");
+        kh_check_as(&k, in, dtype, "map_sums");
     kh_end(&k);
 }
 
 Test(map, sums_of_blocks)
 {
-    for (int i = 0; i < 2; i++) {
-        enum sy_dtype dtype = i ? SY_BF16 : SY_F32;
-        check_sums(dtype, 2, 1, 64, 64, 64, 64);
-        check_sums(dtype, 2, 1, 6, 48, 3, 12);
-        check_sums(dtype, 2, 1, 1, 700, 1, 7);
-        check_sums(dtype, 2, 1, 128, 1100, 32, 100);
-        check_sums(dtype, 2, 1, 12, 512, 4, 512);
-        check_sums(dtype, 3, 5, 8, 24, 4, 8);
-        check_sums(dtype, 3, 2, 3, 2048, 3, 16);
+    for (int i = 0; i < 4; i++) {
+        enum sy_dtype dtype = i % 2 ? SY_BF16 : SY_F32, in = i / 2 ? SY_BF16 : SY_F32;
+        check_sums(in, dtype, 2, 1, 64, 64, 64, 64);
+        check_sums(in, dtype, 2, 1, 6, 48, 3, 12);
+        check_sums(in, dtype, 2, 1, 1, 700, 1, 7);
+        check_sums(in, dtype, 2, 1, 128, 1100, 32, 100);
+        check_sums(in, dtype, 2, 1, 12, 512, 4, 512);
+        check_sums(in, dtype, 3, 5, 8, 24, 4, 8);
+        check_sums(in, dtype, 3, 2, 3, 2048, 3, 16);
     }
 }
 

@@ -272,7 +272,7 @@ static int check_blocks(struct syi_check *c, int out)
     const struct syi_tensor *x = syi_check_in(c, 0), *y = syi_check_out(c, out);
     const struct sy_attr_map *attr = syi_program_attr(c->program, c->op);
     int stored = attr->stored >> out & 1;
-    if (x->rank != y->rank || x->dtype != SY_F32 || (y->dtype != SY_F32 && !stored))
+    if (x->rank != y->rank || (x->dtype != SY_F32 && x->dtype != SY_BF16) || (y->dtype != SY_F32 && !stored))
         return syi_check_bad(c, "output %d has another rank than input 0, or is a sum that is not float32",
                              out);
     for (int i = 0; i < x->rank; i++) {

@@ -19,7 +19,7 @@ static int block_sum(struct syi_program *p, enum sy_op op, int x, unsigned dims)
         attr.leaf[i] = t.dim[i] / count;
         t.dim[i] = count;
     }
-    return SYI_EMIT(p, op, syi_temp(p, t.dtype, t.rank, t.dim, t.axis), &attr, sizeof attr, x);
+    return SYI_EMIT(p, op, syi_temp(p, syi_sum_dtype(t.dtype), t.rank, t.dim, t.axis), &attr, sizeof attr, x);
 }
 
 int syi_block_sum(struct syi_program *p, enum sy_op op, int x)
