@@ -76,6 +76,9 @@ ALWAYS_INLINE void read_four(struct reader *r, struct piece *v)
 #define ROW_STORE(i)                                                                                         \
     if (i < rows) vec_store(c + i * tile->c_stride, sum.c##i);
 
+#define ROW_ROUND(i)                                                                                         \
+    if (i < rows) vec_store_rounded(half + i * tile->c_stride, sum.c##i);
+
 static void compute_piece(const struct sycpu_gemm_tile *tile, int64_t leaves, const int64_t *length, int row,
                           int column)
 {
@@ -83,12 +86,15 @@ static void compute_piece(const struct sycpu_gemm_tile *tile, int64_t leaves, co
     struct piece sum, right;
     int rows = tile->height - row;
     float *c = (float *)tile->c + row * tile->c_stride + column;
+    uint16_t *half = (uint16_t *)tile->c + row * tile->c_stride + column;
     read_four(&reader, &sum);
     read_four(&reader, &right);
     add(&sum, &right);
     PIECE(ROW_CLOSE)
     if (tile->how == SYCPU_GEMM_STREAM) {
         PIECE(ROW_STREAM)
+    } else if (tile->how == SYCPU_GEMM_ROUND) {
+        PIECE(ROW_ROUND)
     } else {
         PIECE(ROW_STORE)
     }

@@ -130,7 +130,7 @@ void fast_gemm_compute_tile(const struct sycpu_gemm_plan *plan, const struct syc
     struct sycpu_gemm_tile tile = make_tile(plan, worker, expert, panel_a, panel_b, rows);
     if (tile.how != SYCPU_GEMM_STREAM) fetch_c(plan, worker, expert, panel_a, panel_b, rows);
 #ifndef SYCPU_TILES
-    if (plan->gemm.form == SYCPU_GEMM_TN && !plan->rounded && is_shallow(worker))
+    if (plan->gemm.form == SYCPU_GEMM_TN && is_shallow(worker))
         fast_gemm_shallow(&tile, worker->leaves, worker->length);
     else
 #endif
