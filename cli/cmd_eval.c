@@ -8,12 +8,12 @@
 #include "base/packed.h"
 #include "cli/cli.h"
 #include "cli/progress.h"
+#include "cli/work_line.h"
 #include "metrics/store.h"
 
 struct evaluating {
     const char *run_dir;
     const struct syi_config *config;
-    struct cli_progress *progress;
 };
 
 /* Numbers of an evaluation join the run's database where it can be written; a read-only run is evaluated all
@@ -39,7 +39,7 @@ static void show(void *arg, int64_t step, const struct syi_eval_result *r)
 {
     const struct evaluating *e = arg;
     char text[CLI_EVAL_TEXT];
-    cli_progress_end(e->progress);
+    cli_work_line_clear();
     cli_eval_text(r, text, sizeof text);
     cli_print_line(text, 2);
     fflush(stdout);
@@ -75,7 +75,7 @@ int cli_eval(const struct cli_options *o)
     struct syi_config config;
     struct sy_error err = {0};
     struct cli_progress progress;
-    struct evaluating evaluating = {o->operand[0], &config, &progress};
+    struct evaluating evaluating = {o->operand[0], &config};
     int status = cli_load_run(o->operand[0], o, &config, &err);
     if (status) return cli_usage(&err);
     status = check_tasks(o, &config);

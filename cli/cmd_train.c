@@ -14,6 +14,7 @@
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cli/progress.h"
+#include "cli/work_line.h"
 #include "data/vocabulary.h"
 #include "metrics/store.h"
 #include "train/engine/train_data.h"
@@ -444,7 +445,7 @@ static int train_in(const char *path, int existed, const struct syi_lock_options
                                 .report = cli_progress_report(&progress),
                                 .stop = &stop_requested};
     int status = syi_train(&job, &result, &err);
-    cli_progress_end(&progress);
+    cli_work_line_clear();
     status = close_output(&out, &result, status, &err);
     syi_text_free(&out.changes);
     if (status) return out.refused ? cli_usage(&err) : cli_fail(&err);

@@ -23,20 +23,12 @@ void cli_progress_init(struct cli_progress *progress, int quiet, int64_t every, 
     cli_work_line_open(cli_terminal(stdout), quiet);
 }
 
-void cli_progress_end(struct cli_progress *progress)
-{
-    cli_work_line_clear();
-    if (progress->open) putchar('\n');
-    progress->open = 0;
-    fflush(stdout);
-}
-
 static void show_line(void *arg, const char *text)
 {
     struct cli_progress *progress = arg;
     if (progress->dir) syi_run_dir_log(progress->dir, text);
     if (progress->quiet) return;
-    cli_progress_end(progress);
+    cli_work_line_clear();
     cli_print_line(text, 2);
     fflush(stdout);
 }
@@ -69,17 +61,15 @@ static void show_progress(void *arg, const struct syi_progress *p)
     progress_text(p, text, sizeof text);
     if (plain && progress->dir) syi_run_dir_log(progress->dir, text);
     if (progress->quiet) return;
-    cli_work_line_clear();
     if (progress->terminal && live) {
-        int width = cli_line_width(stdout);
-        progress_text(p, text, (size_t)width + 1);
-        printf("\r%-*s", width, text);
-        progress->open = 1;
+        progress_text(p, text, (size_t)cli_line_width(stdout) + 1);
+        cli_work_line_keep(text);
         progress->shown = now;
     } else if (!progress->terminal) {
+        cli_work_line_clear();
         puts(text);
+        fflush(stdout);
     }
-    fflush(stdout);
 }
 
 /* How a number of an evaluation is called, and how it is printed. */
@@ -133,8 +123,7 @@ static void show_eval(void *arg, int64_t step, const struct syi_eval_result *res
 static void show_work(void *arg, const char *what, int64_t done, int64_t all)
 {
     char of_them[40];
-    struct cli_progress *progress = arg;
-    if (progress->open) cli_progress_end(progress);
+    (void)arg;
     snprintf(of_them, sizeof of_them, "of %lld items", (long long)all);
     cli_work_line_show(what, of_them, done, (double)done / (double)(all ? all : 1));
 }

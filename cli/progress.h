@@ -10,13 +10,11 @@ struct cli_progress {
     int terminal;  /* 1: one line is rewritten. Not under mpirun, which gives ranks a terminal of its own */
     int64_t every; /* steps between two plain lines */
     double shown;  /* time of the last terminal line */
-    int open;      /* 1: the terminal line has no newline yet */
     struct syi_run_dir *dir; /* its log gets every line, or NULL */
 };
 
 void cli_progress_init(struct cli_progress *progress, int quiet, int64_t every, struct syi_run_dir *dir);
 struct syi_report cli_progress_report(struct cli_progress *progress);
-void cli_progress_end(struct cli_progress *progress);
 enum { CLI_EVAL_TEXT = 700 };
 /* "valid: 6647 items, loss 0.412, word error rate 33.1 %, phoneme error rate 8.0 %, 3 cut (counted wrong)": the loss, the
  * metrics of texts that are there, accuracy where there are none. */

@@ -18,6 +18,7 @@ static struct {
     FILE *stream;  /* NULL: nothing is shown */
     int terminal;  /* 1: one line is rewritten */
     int drawn;     /* columns that it takes now */
+    int kept;      /* 1: it is one that stays, and has no newline yet */
     char what[80]; /* the work at hand */
     double began, shown;
 } line = {.mutex = PTHREAD_MUTEX_INITIALIZER};
@@ -52,6 +53,8 @@ void cli_work_line_open(FILE *terminal, int quiet)
 
 static void erase(void)
 {
+    if (line.kept) fputc('\n', line.stream);
+    line.kept = 0;
     if (line.drawn) fprintf(line.stream, "\r%*s\r", line.drawn, "");
     line.drawn = 0;
 }
@@ -59,6 +62,7 @@ static void erase(void)
 static void draw(const char *text)
 {
     int width = cli_line_width(line.stream);
+    if (line.kept) erase();
     if (line.terminal)
         line.drawn = fprintf(line.stream, "\r%-*.*s", line.drawn, width, text) - 1;
     else
@@ -103,6 +107,18 @@ void cli_work_line_show(const char *what, const char *of_them, int64_t done, dou
         work_text(what, of_them, done, share, now - line.began, text);
         draw(text);
         line.shown = now;
+    }
+    pthread_mutex_unlock(&line.mutex);
+}
+
+void cli_work_line_keep(const char *text)
+{
+    pthread_mutex_lock(&line.mutex);
+    if (line.stream && line.terminal) {
+        if (!line.kept) erase();
+        fprintf(line.stream, "\r%-*s", cli_line_width(line.stream), text);
+        line.kept = 1;
+        fflush(line.stream);
     }
     pthread_mutex_unlock(&line.mutex);
 }

@@ -118,9 +118,12 @@ lines = [l for l in text.decode().replace("\n", "\r").split("\r") if l.startswit
 print(status, len(lines), max(map(len, lines)), lines[-1].strip())
 END
 if command -v python3 >/dev/null; then
+    # A warning in between begins a line of its own.
+    warned="--set action.a.kind=early_stopping --set action.a.metric=no-such-value --set action.a.task=train"
     for width in 50 80 120; do
+        # shellcheck disable=SC2086
         python3 terminal.py $width "$program" train "$top/bench/tiny.run" --run-dir "width$width" --set task.words.train=train.tsv \
-            --set train.steps=10 >out 2>err || fail "terminal.py: $(cat err)"
+            --set train.steps=10 $warned >out 2>err || fail "terminal.py: $(cat err)"
         read -r status lines longest last <out
         [ "$status" = 0 ] && [ "$lines" -ge 1 ] || fail "on a terminal of $width columns: $(cat out)"
         [ "$longest" -lt $width ] || fail "a line of $longest columns on a terminal of $width"
