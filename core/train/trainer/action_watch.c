@@ -149,7 +149,8 @@ static int warn_of_evaluation(const struct syi_action_call *call, const struct s
 static int warn_of_task(const struct syi_action_call *call)
 {
     struct syi_nearest nearest = {.name = call->part->task};
-    for (int i = 0; i < call->moment->n_evaluated; i++) offer(&nearest, call->moment->evaluated[i].task);
+    const struct syi_eval_result *evaluated = call->moment->evaluated;
+    for (int i = 0; evaluated && i < call->moment->n_evaluated; i++) offer(&nearest, evaluated[i].task);
     return warn_once(call, "evaluation called", &nearest);
 }
 
