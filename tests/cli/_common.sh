@@ -90,7 +90,25 @@ tiny() {
     "$program" train "$top/bench/tiny.run" --run-dir "$here/$run" --set task.words.train="$here/train.tsv" "$@"
 }
 
-# start DIR ARGUMENTS...: the same in the background, as process $owner, with output in $here/DIR.out and DIR.err.
+# hash NAME ARGUMENTS...: trains run file $hash_run on train.tsv for eight steps and prints the hash of the weights.
+hash() {
+    name=$1
+    shift
+    "$program" train "$hash_run" --run-dir "$name" --quiet --threads 1 --set task.words.train=train.tsv --set train.steps=8 "$@" \
+        >"$name.out" 2>"$name.err" </dev/null || fail "$name: $(cat "$name.err")"
+    sed -n 's/^weights sha256 //p' "$name.out"
+}
+
+# same WANT NAME ARGUMENTS...: it is that hash.
+same() {
+    expected=$1
+    shift
+    got=$(hash "$@")
+    echo "$1  $got"
+    [ -n "$got" ] && [ "$got" = "$expected" ] || fail "$1: weights differ"
+}
+
+# start DIR ARGUMENTS...: as tiny, in the background, as process $owner, with output in $here/DIR.out and DIR.err.
 start() {
     run=$1
     shift

@@ -6,24 +6,7 @@ tiny_run=$top/bench/tiny.run
 cd "$here" || exit 99
 data train.tsv 500 1
 
-# hash NAME ARGUMENTS...: trains eight steps and prints the hash of the weights.
-hash() {
-    name=$1
-    shift
-    "$program" train "$tiny_run" --run-dir "$name" --quiet --threads 1 --set task.words.train=train.tsv --set train.steps=8 "$@" \
-        >"$name.out" 2>"$name.err" </dev/null || fail "$name: $(cat "$name.err")"
-    sed -n 's/^weights sha256 //p' "$name.out"
-}
-
-# same WANT NAME ARGUMENTS...
-same() {
-    expected=$1
-    shift
-    got=$(hash "$@")
-    echo "$1  $got"
-    [ -n "$got" ] && [ "$got" = "$expected" ] || fail "$1: weights differ"
-}
-
+hash_run=$tiny_run
 momentum='--set optimizer.name=adafactor --set optimizer.min_dim_size_to_factor=8 --set optimizer.beta1=0.9'
 adamw=$(hash adamw --set train.checkpoint_every=4)
 adafactor=$(hash adafactor $momentum)

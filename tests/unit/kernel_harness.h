@@ -230,6 +230,16 @@ static inline uint32_t kh_features(void)
     return have;
 }
 
+/* The same with emulated tiles, for tests of kernels on tiles, which are skipped where there are none. */
+static inline uint32_t kh_tile_features(void)
+{
+    uint32_t have = kh_features();
+    if (!SYCPU_HAS_AMX_BF16) cr_skip_test("this build has no kernels of amx_bf16");
+    if (!(have & SYCPU_AVX512_BF16))
+        cr_skip_test("this CPU has no AVX512-BF16, which amx_bf16 needs besides");
+    return have | SYCPU_AMX_EMULATED;
+}
+
 /* The next kernel of the op for these dtypes that needs nothing but `features`; start with *at = 0. NULL: no
  * more. */
 static inline const struct sy_kernel *kh_next(int op, int in_dtype, int out_dtype, uint32_t features,

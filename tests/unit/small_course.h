@@ -42,4 +42,19 @@ static inline void course_train(const struct syi_config *config, int ranks, cour
     cr_assert_eq(syi_launch_run(&launch, course_rank, &run, &err), SY_OK, "%s", err.text);
 }
 
+/* ---- tensors of an engine ---- */
+
+static inline int64_t extent(const struct sy_tensor *t)
+{
+    int64_t n = 1;
+    for (int d = 0; d < t->rank; d++) n *= t->dim[d];
+    return n;
+}
+
+/* What parameter number i has in that role. */
+static inline const struct sy_tensor *tensor_of(struct syi_engine *e, enum syi_role role, size_t i)
+{
+    return syi_session_find_any(syi_engine_session(e), role, syi_engine_model(e)->param[i].id);
+}
+
 #endif

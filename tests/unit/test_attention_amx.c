@@ -198,19 +198,10 @@ static void model_backward(struct kh *h)
 
 /* ---- kernels ---- */
 
-static uint32_t tile_features(void)
-{
-    uint32_t have = kh_features();
-    if (!SYCPU_HAS_AMX_BF16) cr_skip_test("this build has no kernels of amx_bf16");
-    if (!(have & SYCPU_AVX512_BF16))
-        cr_skip_test("this CPU has no AVX512-BF16, which amx_bf16 needs besides");
-    return have | SYCPU_AMX_EMULATED;
-}
-
 /* The first two outputs of every kernel on tiles against h->want. */
 static void check_tiles(struct kh *h, const char *what)
 {
-    const uint32_t have = tile_features();
+    const uint32_t have = kh_tile_features();
     const struct sy_kernel *kernel;
     uint64_t at = 0;
     int kernels = 0;
@@ -343,7 +334,7 @@ static void check_words(const struct kh *whole, const struct shape *s, struct sy
 static void check_all_words(const struct shape *s, void (*fill)(struct kh *))
 {
     struct sy_attr_attention attr = attr_of(s);
-    const uint32_t have = tile_features();
+    const uint32_t have = kh_tile_features();
     const struct sy_kernel *kernel;
     struct kh whole;
     int kernels = 0;

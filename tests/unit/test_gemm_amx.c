@@ -104,15 +104,6 @@ static void model(struct kh *k)
 
 /* ---- kernels ---- */
 
-static uint32_t tile_features(void)
-{
-    uint32_t have = kh_features();
-    if (!SYCPU_HAS_AMX_BF16) cr_skip_test("this build has no kernels of amx_bf16");
-    if (!(have & SYCPU_AVX512_BF16))
-        cr_skip_test("this CPU has no AVX512-BF16, which amx_bf16 needs besides");
-    return have | SYCPU_AMX_EMULATED;
-}
-
 static int is_nan_half(uint16_t x)
 {
     return (x & 0x7fff) > 0x7f80;
@@ -144,7 +135,7 @@ static uint16_t value_of(int kind)
 static void check(int op, const struct shape *s, int leaf, int x, int w)
 {
     struct sy_attr_leaf attr = {leaf};
-    uint32_t have = tile_features();
+    uint32_t have = kh_tile_features();
     for (int out = SY_F32, i = 0; i < 2; out = SY_BF16, i++) {
         const struct sy_kernel *kernel;
         struct kh k;

@@ -22,18 +22,6 @@ struct step {
     float before[ELEMENTS], after[ELEMENTS], gradient[ELEMENTS];
 };
 
-static int64_t extent(const struct sy_tensor *t)
-{
-    int64_t n = 1;
-    for (int d = 0; d < t->rank; d++) n *= t->dim[d];
-    return n;
-}
-
-static const struct sy_tensor *tensor_of(struct syi_engine *e, enum syi_role role, size_t i)
-{
-    return syi_session_find_any(syi_engine_session(e), role, syi_engine_model(e)->param[i].id);
-}
-
 static void copy(struct syi_engine *e, size_t i, enum syi_role role, float *to)
 {
     const struct sy_tensor *t = tensor_of(e, role, i);

@@ -42,18 +42,6 @@ static struct course *course_of(const char *every, const char *set, const char *
     return c;
 }
 
-static int64_t extent(const struct sy_tensor *t)
-{
-    int64_t n = 1;
-    for (int d = 0; d < t->rank; d++) n *= t->dim[d];
-    return n;
-}
-
-static const struct sy_tensor *tensor_of(struct syi_engine *e, enum syi_role role, size_t i)
-{
-    return syi_session_find_any(syi_engine_session(e), role, syi_engine_model(e)->param[i].id);
-}
-
 /* All weights one after the other; returns how many. */
 static size_t copy_weights(struct syi_engine *e, float *to)
 {
