@@ -262,47 +262,66 @@ static int product_of(const struct syi_op *op, int operand)
     return -1;
 }
 
-/* Whether only products that can read panels read it. */
-static int only_products_read(const struct syi_program *p, int weights)
+/* The casts of a program whose copies are read instead. */
+struct casts {
+    size_t *op;     /* [n_tensors] one more than the op that makes the cast, 0: the tensor is none */
+    uint8_t *plain; /* [n_tensors] whether something reads it that cannot read panels */
+};
+
+/* Finds them, each with its number; they count as no copies of their own any more. */
+static void find_casts(const struct casts *casts, struct syi_program *p, uint8_t *is_cast)
 {
+    for (size_t i = 0; i < p->n_ops; i++) {
+        struct syi_tensor *out = &p->tensor[p->op[i].out[0]];
+        is_cast[i] = out->role == SYI_ROLE_COPY;
+        if (!is_cast[i]) continue;
+        out->role = SYI_ROLE_NONE;
+        casts->op[p->op[i].out[0]] = i + 1;
+    }
     for (size_t i = 0; i < p->n_ops; i++)
         for (int k = 0; k < p->op[i].n_in; k++)
-            if (p->op[i].in[k] == weights && product_of(&p->op[i], k) < 0) return 0;
-    return 1;
+            if (p->op[i].in[k] >= 0 && product_of(&p->op[i], k) < 0) casts->plain[p->op[i].in[k]] = 1;
 }
 
-/* What reads the cast of these parameters reads their copies. */
-static void read_copies(struct syi_build *b, int cast, int n, const int *parts)
+/* Operand k of the op is the copy of the parameters that `cast` casts. */
+static void read_copy(struct syi_build *b, struct syi_op *op, int k, const struct syi_op *cast, int plain)
+{
+    int laid = b->model->trains_panels && fills_panels(b, cast->n_in, cast->in) && !plain;
+    int product = product_of(op, k);
+    b->p->layer = cast->layer; /* whose names are left out */
+    op->in[k] = copied_weights(b, cast->n_in, cast->in, laid ? products[product].how : SYI_COPIED_PLAIN);
+    if (laid) op->op = (uint16_t)products[product].laid;
+}
+
+static void read_copies(struct syi_build *b, const struct casts *casts)
 {
     struct syi_program *p = b->p;
-    int laid = b->model->trains_panels && fills_panels(b, n, parts) && only_products_read(p, cast);
+    size_t tensors = p->n_tensors; /* copies come after them */
+    uint32_t layer = p->layer;
     for (size_t i = 0; i < p->n_ops; i++)
         for (int k = 0; k < p->op[i].n_in && !p->status; k++) {
-            if (p->op[i].in[k] != cast) continue;
-            int product = product_of(&p->op[i], k);
-            p->op[i].in[k] = copied_weights(b, n, parts, laid ? products[product].how : SYI_COPIED_PLAIN);
-            if (laid) p->op[i].op = (uint16_t)products[product].laid;
+            int in = p->op[i].in[k];
+            if (in < 0 || (size_t)in >= tensors || !casts->op[in]) continue;
+            read_copy(b, &p->op[i], k, &p->op[casts->op[in] - 1], casts->plain[in]);
         }
+    p->layer = layer;
 }
 
 int syi_keep_copies(struct syi_build *b, struct sy_error *err)
 {
-    struct syi_program *p = b->p;
-    uint8_t *gone = syi_alloc(p->n_ops + 1, err);
-    uint32_t layer = p->layer;
-    if (!gone) return SY_ENOMEM;
-    for (size_t i = 0; i < p->n_ops; i++) {
-        const struct syi_op *op = &p->op[i];
-        if (p->tensor[op->out[0]].role != SYI_ROLE_COPY) continue;
-        p->tensor[op->out[0]].role = SYI_ROLE_NONE;
-        p->layer = op->layer; /* whose names are left out */
-        read_copies(b, op->out[0], op->n_in, op->in);
-        gone[i] = 1;
+    size_t n = b->p->n_tensors + 1; /* nothing is empty */
+    struct casts casts = {.op = syi_alloc(n * sizeof *casts.op, err), .plain = syi_alloc(n, err)};
+    uint8_t *is_cast = syi_alloc(b->p->n_ops + 1, err);
+    int status = casts.op && casts.plain && is_cast ? SY_OK : SY_ENOMEM;
+    if (!status) {
+        find_casts(&casts, b->p, is_cast);
+        read_copies(b, &casts);
+        syi_program_remove(b->p, is_cast);
     }
-    p->layer = layer;
-    syi_program_remove(p, gone);
-    syi_free(gone);
-    return SY_OK;
+    syi_free(casts.op);
+    syi_free(casts.plain);
+    syi_free(is_cast);
+    return status;
 }
 
 int syi_product_nt(struct syi_build *b, int x, int table)

@@ -540,8 +540,7 @@ static int rounds_gradient(const struct pass *pass, size_t at)
     const struct syi_tensor *from = &pass->program->tensor[op->in[0]],
                             *to = &pass->program->tensor[op->out[0]];
     return attr->n_instr == 1 && attr->instr[0].op == SY_MAP_COPY && attr->out_register[0] == 1 &&
-           from->kind == SYI_TEMP && from->dtype == SY_F32 && pass->reads[op->in[0]] == 1 &&
-           to->role == SYI_ROLE_GRADIENT && to->dtype == SY_BF16;
+           from->dtype == SY_F32 && to->role == SYI_ROLE_GRADIENT && to->dtype == SY_BF16;
 }
 
 /* The map that rounds what only it reads of the op at `first`, if that may write its output in its place; 0: none. */
@@ -549,6 +548,7 @@ static size_t rounder_of(const struct pass *pass, size_t first, int tensor)
 {
     const struct syi_program *p = pass->program;
     size_t at = first + 1;
+    if (p->tensor[tensor].kind != SYI_TEMP || pass->reads[tensor] != 1) return 0; /* before all ops are asked */
     while (at < p->n_ops && (pass->gone[at] || !syi_op_reads(&p->op[at], tensor))) at++;
     if (at == p->n_ops || !rounds_gradient(pass, at)) return 0;
     for (size_t i = first; i < at; i++)
