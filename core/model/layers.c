@@ -1,13 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What all layers share: leaves of the axes, parameters with their initialisers, norm, dropout and the dense
- * MLP. */
+/* What all layers share: leaves of the axes, products with weights, norm, dropout and the dense MLP. */
 #include "config.h"
 
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "base/int8.h"
 #include "model/model.h"
 #include "program/record.h"
 
@@ -60,283 +56,13 @@ double syi_build_init_scale(const struct syi_build *b)
     return scale > 0 ? scale : b->config->moe.num_experts ? 0.1 : 1.0;
 }
 
-/* ---- parameters ---- */
-
-static int by_name(const void *a, const void *b)
-{
-    return strcmp(((const struct syi_param *)a)->name, ((const struct syi_param *)b)->name);
-}
-
-static const char *param_name(const void *owner, uint32_t place)
-{
-    return ((const struct syi_model *)owner)->param[place].name;
-}
-
-static const char *copy_name(const void *owner, uint32_t place)
-{
-    return ((const struct syi_model *)owner)->copy[place].name;
-}
-
-/* A name that is there already stays as it is. *id: that of the parameter. */
-static int params_add(struct syi_model *model, const struct syi_param *param, uint32_t *id,
-                      struct sy_error *err)
-{
-    int64_t there = syi_index_find(&model->index, param_name, model, param->name);
-    if (there >= 0) {
-        *id = model->param[there].id;
-        return SY_OK;
-    }
-    int status = SYI_GROW(model->param, model->capacity, model->n + 1, err);
-    if (!status) status = syi_index_add(&model->index, param->name, (uint32_t)model->n, err);
-    if (status) return status;
-    struct syi_param *added = &model->param[model->n];
-    *added = *param;
-    *id = added->id = (uint32_t)model->n++;
-    model->unsorted = 1;
-    return SY_OK;
-}
-
-int syi_model_sort(struct syi_model *model, struct sy_error *err)
-{
-    int status = SY_OK;
-    if (!model->unsorted) return SY_OK;
-    qsort(model->param, model->n, sizeof *model->param, by_name);
-    syi_index_free(&model->index);
-    for (size_t i = 0; !status && i < model->n; i++)
-        status = syi_index_add(&model->index, model->param[i].name, (uint32_t)i, err);
-    model->unsorted = 0;
-    return status;
-}
-
-void syi_model_free(struct syi_model *model)
-{
-    syi_free(model->param);
-    syi_free(model->copy);
-    syi_free(model->layer);
-    syi_index_free(&model->index);
-    syi_index_free(&model->copy_index);
-    memset(model, 0, sizeof *model);
-}
-
-/* The scales of int8 weights whose dimension `summed` products sum over: "NAME.scales", without it. */
-static int build_scales(struct syi_build *b, const struct syi_param *param, int summed)
-{
-    char name[sizeof param->name + sizeof SYI_INT8_SCALES];
-    int64_t dim[SY_MAX_DIMS];
-    uint8_t axis[SY_MAX_DIMS];
-    for (int d = 0; d < param->rank - 1; d++) {
-        dim[d] = param->dim[d + (d >= summed)];
-        axis[d] = param->axis[d + (d >= summed)];
-    }
-    snprintf(name, sizeof name, "%s" SYI_INT8_SCALES, param->name);
-    int scales = syi_tensor_add(b->p, name, SYI_PARAM, SY_F32, param->rank - 1, dim, axis);
-    return syi_role_set(b->p, scales, SYI_ROLE_SCALES, param->id);
-}
-
-int syi_build_param(struct syi_build *b, const char *name, int rank, const int64_t *dim, const uint8_t *axis,
-                    enum syi_init init, double scale)
-{
-    struct syi_param param = {.init = init, .scale = scale, .rank = rank};
-    const char *scope = syi_program_name(b->p, b->p->layer);
-    snprintf(param.name, sizeof param.name, "%s%s%s", scope, *scope ? "/" : "", name);
-    int there = syi_program_find(b->p, param.name);
-    if (there >= 0) return there;
-    memcpy(param.dim, dim, (size_t)rank * sizeof *dim);
-    memcpy(param.axis, axis, (size_t)rank);
-    struct sy_error err = {0};
-    uint32_t id;
-    if (params_add(b->model, &param, &id, &err)) return syi_program_fail(b->p, SY_ENOMEM, "%s", err.text);
-    param.id = id;
-    int summed = b->int8 ? syi_int8_axis(param.name, rank) : -1;
-    if (summed >= 0) build_scales(b, &param, summed);
-    there = syi_tensor_add(b->p, param.name, SYI_PARAM, summed < 0 ? SY_F32 : SY_I8, rank, dim, axis);
-    return syi_role_set(b->p, there, SYI_ROLE_PARAMETER, id);
-}
-
-/* Notes a copy that a program reads, if it is not noted already; returns its number in the model. */
-static uint32_t note_copy(struct syi_build *b, const struct syi_copy *copy)
-{
-    struct syi_model *model = b->model;
-    struct sy_error err = {0};
-    int64_t there = syi_index_find(&model->copy_index, copy_name, model, copy->name);
-    if (there >= 0) {
-        model->copy[there].trained |= copy->trained;
-        return (uint32_t)there;
-    }
-    if (SYI_GROW(model->copy, model->copy_capacity, model->n_copies + 1, &err) ||
-        syi_index_add(&model->copy_index, copy->name, (uint32_t)model->n_copies, &err))
-        return (uint32_t)syi_program_fail(b->p, SY_ENOMEM, "%s", err.text);
-    model->copy[model->n_copies] = *copy;
-    return (uint32_t)model->n_copies++;
-}
-
-/* Whether weights fill panels: whole leaves of both dims do, so that parts on ranks do as well. */
-static int fills_panels(struct syi_build *b, int n, const int *parts)
-{
-    for (int i = 0; i < n; i++) {
-        const struct syi_tensor *t = &b->p->tensor[parts[i]];
-        for (int d = t->rank - 2; d < t->rank; d++) {
-            int64_t leaves = t->axis[d] == SYI_AXIS_EMBED ? 1 : b->p->leaf_count[t->axis[d]];
-            if (t->dim[d] % (leaves * SY_PANEL_LEAF)) return 0;
-        }
-    }
-    return 1;
-}
-
-/* "panels/LAYER/key/kernel+value/kernel", plain ones "bf16/...", transposed ones "panels_nt/...". */
-static int copied_name(struct syi_build *b, int n, const int *parts, struct syi_copy *copy)
-{
-    static const char *const how[] = {
-        [SYI_COPIED_PLAIN] = "bf16/", [SYI_COPIED_PANELS] = "panels/", [SYI_COPIED_PANELS_NT] = "panels_nt/"};
-    const char *scope = syi_program_name(b->p, b->p->layer);
-    size_t used = 0;
-    for (int i = 0; i < n; i++) {
-        const char *name = syi_program_name(b->p, b->p->tensor[parts[i]].name);
-        size_t skip = i && !strncmp(name, scope, strlen(scope)) ? strlen(scope) + 1 : 0;
-        used += (size_t)snprintf(copy->name + used, sizeof copy->name - used, "%s%s",
-                                 i ? "+" : how[copy->how], name + skip);
-        if (used >= sizeof copy->name) return syi_program_fail(b->p, SY_EINTERNAL, "a name is too long");
-    }
-    return 0;
-}
-
-/* The carry tensor with the copy of n parameters. */
-static int copied_weights(struct syi_build *b, int n, const int *parts, enum syi_copied how)
-{
-    struct syi_copy copy = {.n = n, .how = how, .trained = b->training};
-    if (b->p->status || copied_name(b, n, parts, &copy)) return -1;
-    struct syi_tensor t = b->p->tensor[parts[0]];
-    t.dim[t.rank - 1] = 0;
-    for (int i = 0; i < n; i++) {
-        t.dim[t.rank - 1] += b->p->tensor[parts[i]].dim[t.rank - 1];
-        copy.part[i] = b->p->tensor[parts[i]].of;
-    }
-    if (how) t = syi_in_panels(&t, how == SYI_COPIED_PANELS_NT);
-    uint32_t number = note_copy(b, &copy);
-    int there = syi_program_find(b->p, copy.name);
-    if (there >= 0) return there;
-    there = syi_tensor_add(b->p, copy.name, SYI_CARRY, SY_BF16, t.rank, t.dim, t.axis);
-    return syi_role_set(b->p, there, SYI_ROLE_COPY, number);
-}
-
-/* The same for a program without gradients: in panels, laid out so, where they are read and filled. */
-static int weights_to_read(struct syi_build *b, int n, const int *parts, enum syi_copied laid)
-{
-    if (b->p->status) return -1;
-    return copied_weights(b, n, parts,
-                          b->model->panels && fills_panels(b, n, parts) ? laid : SYI_COPIED_PLAIN);
-}
-
-/* What syi_weights gave: whether it lies in panels. */
-static int in_panels(const struct syi_build *b, int w)
-{
-    const struct syi_tensor *t = w < 0 ? NULL : &b->p->tensor[w];
-    return t && t->kind == SYI_CARRY && t->role == SYI_ROLE_COPY && b->model->copy[t->of].how;
-}
-
-int syi_weights(struct syi_build *b, int n, const int *parts)
-{
-    if (b->dtype == SY_BF16 && !b->training) return weights_to_read(b, n, parts, SYI_COPIED_PANELS);
-    int cast = n == 1 ? syi_cast(b->p, parts[0], b->dtype) : syi_as(b->p, syi_pack(b->p, n, parts), b->dtype);
-    int kept = b->dtype == SY_BF16 && b->model->keeps_copies; /* and numbered by syi_keep_copies */
-    return kept ? syi_role_set(b->p, cast, SYI_ROLE_COPY, 0) : cast;
-}
-
-/* ---- programs of gradients read copies ----
- * They are recorded with casts, since gradients go through them. Forward products read x w, those of the gradient of x read
- * dy w^T. */
-
-static const struct {
-    enum sy_op plain, laid;
-    enum syi_copied how;
-} products[] = {{SY_OP_MATMUL, SY_OP_MATMUL_PANELS, SYI_COPIED_PANELS},
-                {SY_OP_MATMUL_NT, SY_OP_MATMUL_PANELS, SYI_COPIED_PANELS_NT},
-                {SY_OP_GROUPED_MATMUL, SY_OP_GROUPED_MATMUL_PANELS, SYI_COPIED_PANELS},
-                {SY_OP_GROUPED_MATMUL_NT, SY_OP_GROUPED_MATMUL_PANELS, SYI_COPIED_PANELS_NT}};
-
-/* Which of the products reads `weights` as its second operand; -1: another op, or another operand. */
-static int product_of(const struct syi_op *op, int operand)
-{
-    for (int i = 0; operand == 1 && i < (int)SYI_COUNT(products); i++)
-        if (op->op == products[i].plain) return i;
-    return -1;
-}
-
-/* The casts of a program whose copies are read instead. */
-struct casts {
-    size_t *op;     /* [n_tensors] one more than the op that makes the cast, 0: the tensor is none */
-    uint8_t *plain; /* [n_tensors] whether something reads it that cannot read panels */
-};
-
-/* Finds them, each with its number; they count as no copies of their own any more. */
-static void find_casts(const struct casts *casts, struct syi_program *p, uint8_t *is_cast)
-{
-    for (size_t i = 0; i < p->n_ops; i++) {
-        struct syi_tensor *out = &p->tensor[p->op[i].out[0]];
-        is_cast[i] = out->role == SYI_ROLE_COPY;
-        if (!is_cast[i]) continue;
-        out->role = SYI_ROLE_NONE;
-        casts->op[p->op[i].out[0]] = i + 1;
-    }
-    for (size_t i = 0; i < p->n_ops; i++)
-        for (int k = 0; k < p->op[i].n_in; k++)
-            if (p->op[i].in[k] >= 0 && product_of(&p->op[i], k) < 0) casts->plain[p->op[i].in[k]] = 1;
-}
-
-/* Operand k of the op is the copy of the parameters that `cast` casts. */
-static void read_copy(struct syi_build *b, struct syi_op *op, int k, const struct syi_op *cast, int plain)
-{
-    int laid = b->model->trains_panels && fills_panels(b, cast->n_in, cast->in) && !plain;
-    int product = product_of(op, k);
-    b->p->layer = cast->layer; /* whose names are left out */
-    op->in[k] = copied_weights(b, cast->n_in, cast->in, laid ? products[product].how : SYI_COPIED_PLAIN);
-    if (laid) op->op = (uint16_t)products[product].laid;
-}
-
-static void read_copies(struct syi_build *b, const struct casts *casts)
-{
-    struct syi_program *p = b->p;
-    size_t tensors = p->n_tensors; /* copies come after them */
-    uint32_t layer = p->layer;
-    for (size_t i = 0; i < p->n_ops; i++)
-        for (int k = 0; k < p->op[i].n_in && !p->status; k++) {
-            int in = p->op[i].in[k];
-            if (in < 0 || (size_t)in >= tensors || !casts->op[in]) continue;
-            read_copy(b, &p->op[i], k, &p->op[casts->op[in] - 1], casts->plain[in]);
-        }
-    p->layer = layer;
-}
-
-int syi_keep_copies(struct syi_build *b, struct sy_error *err)
-{
-    size_t n = b->p->n_tensors + 1; /* nothing is empty */
-    struct casts casts = {.op = syi_alloc(n * sizeof *casts.op, err), .plain = syi_alloc(n, err)};
-    uint8_t *is_cast = syi_alloc(b->p->n_ops + 1, err);
-    int status = casts.op && casts.plain && is_cast ? SY_OK : SY_ENOMEM;
-    if (!status) {
-        find_casts(&casts, b->p, is_cast);
-        read_copies(b, &casts);
-        syi_program_remove(b->p, is_cast);
-    }
-    syi_free(casts.op);
-    syi_free(casts.plain);
-    syi_free(is_cast);
-    return status;
-}
+/* ---- products with weights ---- */
 
 int syi_product_nt(struct syi_build *b, int x, int table)
 {
     int copies = b->dtype == SY_BF16 && !b->training;
-    int w = copies ? weights_to_read(b, 1, &table, SYI_COPIED_PANELS_NT) : syi_weights(b, 1, &table);
-    return in_panels(b, w) ? syi_matmul_panels(b->p, x, w) : syi_matmul_nt(b->p, x, w);
-}
-
-int syi_scales(struct syi_build *b, int w)
-{
-    char name[sizeof b->model->param->name + sizeof SYI_INT8_SCALES];
-    if (w < 0 || b->p->tensor[w].dtype != SY_I8) return -1;
-    snprintf(name, sizeof name, "%s" SYI_INT8_SCALES, syi_program_name(b->p, b->p->tensor[w].name));
-    return syi_program_find(b->p, name);
+    int w = copies ? syi_weights_to_read(b, 1, &table, SYI_COPIED_PANELS_NT) : syi_weights(b, 1, &table);
+    return syi_are_panels(b, w) ? syi_matmul_panels(b->p, x, w) : syi_matmul_nt(b->p, x, w);
 }
 
 static int int8_product(struct syi_build *b, int x, int w, const struct syi_filled *filled)
@@ -359,7 +85,7 @@ static int panels_product(struct syi_build *b, int x, int w, const struct syi_fi
 static int product(struct syi_build *b, int x, int w, const struct syi_filled *filled)
 {
     x = syi_cast(b->p, x, b->dtype);
-    if (in_panels(b, w)) return panels_product(b, x, w, filled);
+    if (syi_are_panels(b, w)) return panels_product(b, x, w, filled);
     if (!filled) return syi_matmul(b->p, x, w);
     return filled->first < 0 ? syi_grouped_matmul(b->p, x, w, filled->counts)
                              : syi_ragged_matmul(b->p, x, w, filled->counts, filled->first);
@@ -395,6 +121,8 @@ int syi_packed_product(struct syi_build *b, int x, int n, const int *weights, co
     for (int i = 0; i < n; i++) part[i] = syi_as(b->p, syi_product(b, x, weights[i], filled), b->dtype);
     return syi_pack(b->p, n, part);
 }
+
+/* ---- layers ---- */
 
 int syi_norm(struct syi_build *b, const char *name, int x, int mask)
 {

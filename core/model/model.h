@@ -115,6 +115,35 @@ struct syi_build {
     struct syi_places places[2];
 };
 
+/* ---- parameters.c ---- */
+
+/* Brings the parameters into the order of their names: what depends on the order comes after it. */
+int syi_model_sort(struct syi_model *model, struct sy_error *err) SYI_MUST_CHECK;
+/* The parameter `name` of the scope at hand, made when it is first used. */
+int syi_build_param(struct syi_build *b, const char *name, int rank, const int64_t *dim, const uint8_t *axis,
+                    enum syi_init init, double scale);
+/* The scales of a parameter in int8; -1: it is not. */
+int syi_scales(struct syi_build *b, int w);
+void syi_model_free(struct syi_model *model);
+
+/* ---- copies.c ---- */
+
+/* What products read of n parameters, packed if n > 1, in the dtype of the build. In bfloat16 these are copies, which the
+ * program "weights" makes: in panels where the model says so and leaves fill them, else as the parameters lie. In training
+ * they are casts until syi_keep_copies, and stay so where the model keeps no copies. */
+int syi_weights(struct syi_build *b, int n, const int *parts);
+/* The same for a program without gradients: in panels, laid out so, where the backend reads them and leaves fill them. */
+int syi_weights_to_read(struct syi_build *b, int n, const int *parts, enum syi_copied laid);
+/* Whether what these gave lies in panels. */
+int syi_are_panels(const struct syi_build *b, int w);
+/* After the gradients of a program that called syi_weights in training: it reads copies that the model keeps and the update
+ * makes anew, in panels where only products read them; the casts go. */
+int syi_keep_copies(struct syi_build *b, struct sy_error *err) SYI_MUST_CHECK;
+/* Records copy `number` of the model, made of the tensors `part`: a carry tensor with role COPY. */
+void syi_record_copy(struct syi_program *p, const struct syi_model *model, uint32_t number, const int *part);
+/* Records all copies that the model notes. */
+int syi_record_copies(struct syi_build *b, struct sy_error *err) SYI_MUST_CHECK;
+
 /* ---- layers.c ---- */
 
 /* Number of leaves of every axis for programs of this shape (doc/numerics.md). */
@@ -122,11 +151,6 @@ void syi_leaves(const struct syi_config *config, const struct syi_shape *shape,
                 uint32_t count[SYI_AXIS_COUNT]);
 /* Rows of a routing group. */
 int64_t syi_group_rows(const struct syi_config *config, const struct syi_shape *shape, int training);
-/* Brings the parameters into the order of their names: what depends on the order comes after it. */
-int syi_model_sort(struct syi_model *model, struct sy_error *err) SYI_MUST_CHECK;
-/* The parameter `name` of the scope at hand, made when it is first used. */
-int syi_build_param(struct syi_build *b, const char *name, int rank, const int64_t *dim, const uint8_t *axis,
-                    enum syi_init init, double scale);
 /* Which rows of an expert buffer hold tokens: the first `counts` slots of each group of an expert, or as many
  * places from its first one on. */
 struct syi_filled {
@@ -135,17 +159,8 @@ struct syi_filled {
 };
 /* x w in the dtype of the build, a float32 result; by experts where filled is not NULL. */
 int syi_product(struct syi_build *b, int x, int w, const struct syi_filled *filled);
-/* What products read of n parameters, packed if n > 1, in the dtype of the build. In bfloat16 these are copies, which the
- * program "weights" makes: in panels where the model says so and leaves fill them, else as the parameters lie. In training
- * they are casts until syi_keep_copies, and stay so where the model keeps no copies. */
-int syi_weights(struct syi_build *b, int n, const int *parts);
-/* After the gradients of a program that called syi_weights in training: it reads copies that the model keeps and the update
- * makes anew, in panels where only products read them; the casts go. */
-int syi_keep_copies(struct syi_build *b, struct sy_error *err) SYI_MUST_CHECK;
 /* x times the transposed table [vocab, embed] in the dtype of the build, a float32 result. */
 int syi_product_nt(struct syi_build *b, int x, int table);
-/* The scales of a parameter in int8; -1: it is not. */
-int syi_scales(struct syi_build *b, int w);
 /* x times concatenated weights (packed), one product in the dtype of the build; by experts where filled
  * is not NULL. Where x is small against the weights, in a decoding step, for many experts and for short inputs, and
  * where weights are int8, the products are packed instead of the weights, unless those are copies that are packed once: the
@@ -284,14 +299,11 @@ int syi_record_encode(const struct syi_config *config, const struct syi_shape *s
 int syi_record_decode_step(const struct syi_config *config, const struct syi_shape *shape,
                            struct syi_model *model, struct syi_program **program,
                            struct sy_error *err) SYI_MUST_CHECK;
-/* Records copy `number` of the model, made of the tensors `part`: a carry tensor with role COPY. */
-void syi_record_copy(struct syi_program *p, const struct syi_model *model, uint32_t number, const int *part);
 /* Writes the copies that programs recorded before with the same model read; to be run when parameters have
  * changed. Empty where model->n_copies is 0. */
 int syi_record_weights(const struct syi_config *config, const struct syi_shape *shape,
                        struct syi_model *model, struct syi_program **program,
                        struct sy_error *err) SYI_MUST_CHECK;
-void syi_model_free(struct syi_model *model);
 
 /* ---- init.c ---- */
 

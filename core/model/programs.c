@@ -423,60 +423,12 @@ int syi_record_decode_step(const struct syi_config *config, const struct syi_sha
     return end(&b, SY_OK, program, err);
 }
 
-void syi_record_copy(struct syi_program *p, const struct syi_model *model, uint32_t number, const int *part)
-{
-    const struct syi_copy *copy = &model->copy[number];
-    SYI_AT(p);
-    int to = copy->how == SYI_COPIED_PANELS_NT ? syi_lay_out_nt(p, copy->n, part)
-             : copy->how == SYI_COPIED_PANELS  ? syi_lay_out(p, copy->n, part)
-             : copy->n == 1                    ? syi_cast(p, part[0], SY_BF16)
-                                               : syi_as(p, syi_pack(p, copy->n, part), SY_BF16);
-    if (to < 0) return;
-    syi_tensor_rename(p, to, copy->name);
-    p->tensor[to].kind = SYI_CARRY;
-    syi_role_set(p, to, SYI_ROLE_COPY, number);
-}
-
-/* One copy; tensor: [parameters by id], -1 where there is none yet; param: by id. */
-static void record_copy(struct syi_build *b, uint32_t number, const struct syi_param **param, int *tensor)
-{
-    const struct syi_copy *copy = &b->model->copy[number];
-    int part[3] = {0};
-    for (int k = 0; k < copy->n; k++) {
-        uint32_t id = copy->part[k];
-        const struct syi_param *of = param[id];
-        if (tensor[id] < 0)
-            tensor[id] = syi_role_set(
-                b->p, syi_tensor_add(b->p, of->name, SYI_PARAM, SY_F32, of->rank, of->dim, of->axis),
-                SYI_ROLE_PARAMETER, id);
-        part[k] = tensor[id];
-    }
-    syi_record_copy(b->p, b->model, number, part);
-}
-
-static int record_copies(struct syi_build *b, struct sy_error *err)
-{
-    const struct syi_model *model = b->model;
-    const struct syi_param **param = syi_alloc(model->n * sizeof *param, err);
-    int *tensor = syi_alloc(model->n * sizeof *tensor, err);
-    int status = param && tensor ? SY_OK : SY_ENOMEM;
-    for (size_t i = 0; !status && i < model->n; i++) {
-        param[model->param[i].id] = &model->param[i];
-        tensor[i] = -1;
-    }
-    for (uint32_t i = 0; !status && !b->p->status && i < model->n_copies; i++)
-        record_copy(b, i, param, tensor);
-    syi_free(param);
-    syi_free(tensor);
-    return status;
-}
-
 int syi_record_weights(const struct syi_config *config, const struct syi_shape *shape,
                        struct syi_model *model, struct syi_program **program, struct sy_error *err)
 {
     struct syi_build b;
     int status = begin(&b, "weights", config, shape, model, err);
     if (status) return status;
-    status = record_copies(&b, err);
+    status = syi_record_copies(&b, err);
     return end(&b, status, program, err);
 }
