@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Instructions of maps that the fold pass puts together, and the op made of them. */
+#include "config.h"
+
+#include <string.h>
+
+#include "passes/fold.h"
+
+/* Register of an instruction, which may be there already; -1: no room. */
+static int syi_made_instr(struct syi_made *m, struct sy_map_instr instr)
+{
+    for (int i = 0; i < m->n_instr; i++)
+        if (!memcmp(&m->instr[i], &instr, sizeof instr)) return SY_MAX_IN + i;
+    if (m->n_instr == SY_MAP_MAX_INSTR) return -1;
+    m->instr[m->n_instr] = instr;
+    return SY_MAX_IN + m->n_instr++;
+}
+
+/* An instruction whose registers are now reg[old]; unused ones 0, so that equal ones compare equal. -1: no room. */
+int syi_made_mapped(struct syi_made *m, struct sy_map_instr instr, const int *reg)
+{
+    int arguments = syi_map_arguments(instr.op);
+    int keeps_c = instr.op == SY_MAP_ACTIVATION || instr.op == SY_MAP_ACTIVATION_GRAD;
+    instr.a = (uint8_t)(arguments > 0 ? reg[instr.a] : 0);
+    instr.b = (uint8_t)(arguments > 1 ? reg[instr.b] : 0);
+    instr.c = (uint8_t)(arguments > 2 ? reg[instr.c] : keeps_c ? instr.c : 0);
+    return syi_made_instr(m, instr);
+}
+
+/* The instructions of a map whose inputs are reg[0 .. n_in); the registers of its outputs. 0: no room. */
+int syi_made_map(struct syi_made *m, const struct sy_attr_map *attr, const struct syi_op *op, int *reg,
+                 int *out_register)
+{
+    for (int i = 0; i < attr->n_instr; i++)
+        if ((reg[op->n_in + i] = syi_made_mapped(m, attr->instr[i], reg)) < 0) return 0;
+    for (int o = 0; o < op->n_out; o++) out_register[o] = reg[attr->out_register[o]];
+    return 1;
+}
+
+static uint8_t final_register(const struct syi_made *m, int reg)
+{
+    return (uint8_t)(reg >= SY_MAX_IN ? m->n_in + reg - SY_MAX_IN : reg);
+}
+
+/* Makes an op of the instructions. out_register: of `op`'s outputs, as registers of `m`. */
+int syi_fold_write(struct syi_folding *pass, size_t at, enum sy_op kind, const struct syi_made *m,
+                   const int *out_register, struct syi_sum_kinds kinds, struct sy_error *err)
+{
+    struct syi_program *p = pass->program;
+    struct syi_op *op = &p->op[at];
+    size_t bytes = sizeof(struct sy_attr_map) + (size_t)m->n_instr * sizeof(struct sy_map_instr);
+    int status = SYI_GROW(p->attrs, p->cap_attrs, p->n_attrs + bytes + 8, err);
+    if (status) return status;
+    struct sy_attr_map *attr = (struct sy_attr_map *)(void *)(p->attrs + p->n_attrs);
+    memset(attr, 0, bytes);
+    attr->n_instr = (uint16_t)m->n_instr;
+    attr->rng = 255;
+    attr->squares = kinds.squares;
+    attr->maxima = kinds.maxima;
+    attr->stored = kinds.stored;
+    for (int i = 0; i < m->n_instr; i++) {
+        struct sy_map_instr instr = m->instr[i];
+        int arguments = syi_map_arguments(instr.op);
+        if (arguments > 0) instr.a = final_register(m, instr.a);
+        if (arguments > 1) instr.b = final_register(m, instr.b);
+        if (arguments > 2) instr.c = final_register(m, instr.c);
+        attr->instr[i] = instr;
+    }
+    for (int o = 0; o < op->n_out; o++) attr->out_register[o] = final_register(m, out_register[o]);
+    for (int i = 0; i < op->n_in; i++) pass->reads[op->in[i]]--;
+    for (int i = 0; i < SY_MAX_IN; i++) op->in[i] = i < m->n_in ? m->in[i] : -1;
+    for (int i = 0; i < m->n_in; i++) pass->reads[m->in[i]]++;
+    op->op = (uint16_t)kind;
+    op->n_in = (uint8_t)m->n_in;
+    op->attr = (uint32_t)p->n_attrs;
+    op->attr_bytes = (uint32_t)bytes;
+    p->n_attrs += (bytes + 7) & ~(size_t)7;
+    return SY_OK;
+}
