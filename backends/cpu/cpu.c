@@ -9,7 +9,7 @@
 
 #include "backends/cpu/bf16.h"
 #include "backends/cpu/blas.h"
-#include "backends/cpu/tile.h"
+#include "base/amx.h"
 
 /* ---- functions of the fast kernels ---- */
 
@@ -173,7 +173,7 @@ uint32_t sycpu_detect(void)
 #    if SYCPU_HAS_AVX512_BF16
     if ((features & SYCPU_AVX512) && __builtin_cpu_supports("avx512bf16")) features |= SYCPU_AVX512_BF16;
 #    endif
-    if ((features & SYCPU_AVX512_BF16) && sycpu_tile_possible()) features |= SYCPU_AMX_BF16;
+    if ((features & SYCPU_AVX512_BF16) && syi_amx_possible()) features |= SYCPU_AMX_BF16;
 #endif
 #if SYCPU_AARCH64
     features |= SYCPU_NEON; /* part of every AArch64 */
@@ -200,8 +200,7 @@ static void list_variants(uint32_t features, char *text, size_t bytes)
 static uint32_t permitted(void)
 {
     uint32_t features = possible();
-    return features & SYCPU_AMX_BF16 && !sycpu_tile_request() ? features & ~(uint32_t)SYCPU_AMX_BF16
-                                                              : features;
+    return features & SYCPU_AMX_BF16 && !syi_amx_request() ? features & ~(uint32_t)SYCPU_AMX_BF16 : features;
 }
 
 /* Why a variant is not possible though the name is right. */
@@ -305,7 +304,7 @@ static int open(const struct sy_host *host, const struct sy_backend_option *opti
     return SY_OK;
 }
 
-static void close(void *context)
+static void close_backend(void *context)
 {
     (void)context;
 }
@@ -325,7 +324,7 @@ const struct sy_backend_desc sy_backend_cpu = {
     .build = BUILD,
     .probe = probe,
     .open = open,
-    .close = close,
+    .close = close_backend,
     .kernels = kernels,
     .n_kernels = sizeof(kernels) / sizeof(kernels[0]),
     .panels_in_training = SYCPU_AMX_BF16 | SYCPU_AMX_EMULATED, /* of others: doc/performance.md */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The products of attention on matrix tiles (tile.h): 16 rows of C and up to 4 tiles of columns at a time, over steps of
+/* The products of attention on matrix tiles (amx_tile.h): 16 rows of C and up to 4 tiles of columns at a time, over steps of
  * pairs of bf16, 16 of them a tile. Operands are whole tiles in memory: the steps of a row of A are neighbours,
  * rows of A and C go on to a multiple of 16 (with rubbish, in C too), steps of A and B to one of 16 with zeros. All are
  * fastest where rows begin at multiples of 64 bytes. Included by fast_attention.h.

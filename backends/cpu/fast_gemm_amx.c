@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Matrix products of bf16 on matrix tiles (tile.h): a leaf of a tile of C, which is 2 x 2 of them, and the panels of A
+/* Matrix products of bf16 on matrix tiles (amx_tile.h): a leaf of a tile of C, which is 2 x 2 of them, and the panels of A
  * that they read. A step of theirs takes 32 elements of the contraction. Both operands of a leaf end with zeros where
  * it is no multiple of that. */
 #include "config.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A few buffer rows times weights with the bits of matrix tiles, but by vectors: the weights are read where they lie,
  * since packing them for tiles would take longer than multiplying them. Even and odd elements of the contraction are
- * a chain each, 32 elements of a leaf at a time, as in tile.h; the thread's floating-point mode counts denormals as
+ * a chain each, 32 elements of a leaf at a time, as in amx_tile.h; the thread's floating-point mode counts denormals as
  * zero meanwhile. What is left out against tiles are the zeros that end a leaf, which change no sum but the sign of a
  * zero, and a leaf's + 0 takes that back. */
 #include "config.h"

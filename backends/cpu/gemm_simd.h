@@ -8,7 +8,7 @@
  * or with SYCPU_PAIRS (the instructions of avx512_bf16) two bf16 that are neighbours along the contraction,
  * the earlier one in the lower half. Words have the type float in either case.
  *
- * With SYCPU_TILES (amx_bf16, and SYCPU_PAIRS too) the matrix tiles of tile.h compute: TILE_ROWS x TILE_COLUMNS of C
+ * With SYCPU_TILES (amx_bf16, and SYCPU_PAIRS too) the matrix tiles of amx_tile.h compute: TILE_ROWS x TILE_COLUMNS of C
  * are 2 x 2 of them. A leaf then ends with zeros so that its steps are a multiple of WHOLE, and a panel of A has a
  * row of C after the other instead of a step after the other. */
 #ifndef SYCPU_GEMM_SIMD_H
@@ -26,7 +26,7 @@ typedef float operand;
 #endif
 #define STEP ((int)(sizeof(float) / sizeof(operand))) /* elements in a word */
 #ifdef SYCPU_TILES
-#    include "backends/cpu/tile.h"
+#    include "base/amx_tile.h"
 #    define WHOLE TILE_LINES /* steps of a leaf are a multiple of it */
 #else
 #    define WHOLE 1

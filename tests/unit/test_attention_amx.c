@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Attention on matrix tiles: every kernel of amx_bf16, the emulated one and where the processor has AMX that of
- * instructions, has the bits of a plain model that computes one element after the other by the arithmetic of tile.h,
+ * instructions, has the bits of a plain model that computes one element after the other by the arithmetic of amx_tile.h,
  * whatever the sizes, lengths, values and threads. A query's bits depend on what it sees alone. */
 #include "config.h"
 
@@ -8,7 +8,7 @@
 
 #include "backends/cpu/attention.h"
 #include "backends/cpu/ref.h"
-#include "backends/cpu/tile.h"
+#include "base/amx_tile.h"
 
 /* ---- the model ---- */
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Matrix products of bf16 on matrix tiles: every kernel of amx_bf16, the emulated one and where the processor has AMX
  * that of instructions, has the bits of a plain model that computes one element after the other by the arithmetic of
- * tile.h, whatever the sizes, leaves, counts, values, threads and the output's type. */
+ * amx_tile.h, whatever the sizes, leaves, counts, values, threads and the output's type. */
 #include "config.h"
 
 #include "product_case.h"
 
 #include "backends/cpu/gemm.h"
-#include "backends/cpu/tile.h"
+#include "base/amx_tile.h"
 
 /* ---- the model ---- */
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The arithmetic of TDPBF16PS as backends/cpu/tile.h writes it down: against a model in double, at its edges, and on
+/* The arithmetic of TDPBF16PS as core/base/amx_tile.h writes it down: against a model in double, at its edges, and on
  * a processor with AMX against the instruction itself. */
 #include "config.h"
 
@@ -8,7 +8,8 @@
 
 #include <criterion/criterion.h>
 
-#include "backends/cpu/tile.h"
+#include "base/amx.h"
+#include "base/amx_tile.h"
 #include "kernel_harness.h"
 
 static uint32_t bits_of(float x)
@@ -184,7 +185,7 @@ Test(tile, the_instruction_has_these_bits)
 {
     static uint16_t a[TILE_LINES][TILE_ELEMENTS], b[TILE_LINES][TILE_LINES][2];
     static float c[TILE_LINES][TILE_LINES], want[TILE_LINES][TILE_LINES];
-    if (!sycpu_tile_request()) cr_skip_test("this processor or system has no AMX tiles");
+    if (!syi_amx_request()) cr_skip_test("this processor or system has no AMX tiles");
     for (int round = 0; round < 8000; round++) { /* 2 million elements */
         for (int i = 0; i < TILE_LINES; i++)
             for (int k = 0; k < TILE_ELEMENTS; k++) {

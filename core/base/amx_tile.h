@@ -11,8 +11,8 @@
  *     leave_tiles()              their contents are lost; the system saves them no more
  *
  * t, a, b, c are the digits 0 to 7. TILE_DOT is the instruction TDPBF16PS; its arithmetic is that of tile_dot. */
-#ifndef SYCPU_TILE_H
-#define SYCPU_TILE_H
+#ifndef SYI_AMX_TILE_H
+#define SYI_AMX_TILE_H
 
 #include <math.h>
 #include <stdint.h>
@@ -24,13 +24,6 @@ enum {
     TILE_LINES = 16,   /* rows of a tile; columns of a tile of float32; pairs in a row of bf16 */
     TILE_ELEMENTS = 32 /* of the contraction that a TILE_DOT takes */
 };
-
-/* ---- whether there are tiles (tile.c) ---- */
-
-/* The processor has tiles of bf16 and the system can give them to a process. Changes nothing. */
-int sycpu_tile_possible(void);
-/* Asks the system to let this process use them: once is enough, more does no harm. 1: it may. */
-int sycpu_tile_request(void);
 
 /* ---- the arithmetic of TILE_DOT ---- */
 
