@@ -26,7 +26,6 @@ awk '
         how = by[name] == "SYCUDA_PRODUCT" ? "cuBLASLt, own kernel" : by[name] ? "own kernel" : ""
         if (!how) how = types ~ /p/ ? "not there: panels, a layout of CPU kernels" : "not there"
         if (types ~ /q/) dtypes = dtypes ", int8 weights"
-        if (by[name] == "SYCUDA_ROUNDED") dtypes = "float32, outputs that are values bfloat16 too"
         printf "| %s | %s | %s |\n", part[3], by[name] ? dtypes : "", how
     }' "$top/backends/cuda/kernels.def" "$top/include/switchyard/ops.def" >"$made.rows"
 put_table "$page" '| op | in and out | computed by |' "$made.rows" "$made" "${1-}"

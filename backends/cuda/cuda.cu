@@ -33,9 +33,6 @@ int sycuda_fail(const struct sy_host *host, const char *what, cudaError_t error)
     ENTRY(NAME, SY_F32, SY_BF16, __VA_ARGS__)
 #define SYCUDA_KERNEL(NAME, name) ENTRIES(NAME, NULL, NULL, NULL, sycuda_##name)
 #define SYCUDA_SCRATCH(NAME, name) ENTRIES(NAME, sycuda_##name##_workspace, NULL, NULL, sycuda_##name)
-#define SYCUDA_ROUNDED(NAME, name)                                                                           \
-    ENTRY(NAME, SY_F32, SY_F32, sycuda_##name##_workspace, NULL, NULL, sycuda_##name)                        \
-    ENTRY(NAME, SY_F32, SY_BF16, sycuda_##name##_workspace, NULL, NULL, sycuda_##name)
 #define SYCUDA_PLANNED(NAME, name)                                                                           \
     ENTRIES(NAME, sycuda_##name##_workspace, sycuda_##name##_prepare, sycuda_##name##_release, sycuda_##name)
 #define SYCUDA_PRODUCT(NAME, name) SYCUDA_PLANNED(NAME, name)

@@ -86,7 +86,6 @@ int sycuda_nccl_sync(struct sycuda_context *context);
 #define SYCUDA_SCRATCH(NAME, name)                                                                           \
     SYCUDA_KERNEL(NAME, name)                                                                                \
     uint64_t sycuda_##name##_workspace(const struct sy_call *call, int threads);
-#define SYCUDA_ROUNDED(NAME, name) SYCUDA_SCRATCH(NAME, name)
 #define SYCUDA_PLANNED(NAME, name)                                                                           \
     SYCUDA_SCRATCH(NAME, name)                                                                               \
     int sycuda_##name##_prepare(void *context, const struct sy_call *call, void **plan);                     \
@@ -97,7 +96,6 @@ int sycuda_nccl_sync(struct sycuda_context *context);
 #undef SYCUDA_KERNEL
 #undef SYCUDA_SCRATCH
 #undef SYCUDA_PLANNED
-#undef SYCUDA_ROUNDED
 
 /* ---- elements ---- */
 

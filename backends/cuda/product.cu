@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Matrix products: by cuBLASLt, with float32 sums, or by the own kernels (product_own.cu), which have those whose rows
- * the device alone knows (ragged), small ones, float32 that becomes bfloat16, and all with the option products = own.
+ * the device alone knows (ragged), small ones, and all with the option products = own.
  *
  * cuBLASLt's matrices are column-major: it is given C^T = B^T A^T. One leaf: the experts are a batch and C is written at
  * once. More leaves: the leaves of a piece of C are a batch whose results go to the workspace, where a kernel adds them
- * as the tree. Algorithms are chosen in prepare by the shape of one leaf, without parts of the contraction that are added
- * at the end (split-k). Buffers of experts are multiplied whole: empty slots are set to 0 afterwards, or, where the
- * contraction runs over slots, in copies before. Pieces at the end begin earlier, so all have one shape. */
+ * as the tree; so do the results of float32 operands that become bfloat16, which the library does not write. Algorithms are
+ * chosen in prepare by the shape of one leaf, without parts of the contraction that are added at the end (split-k). Buffers
+ * of experts are multiplied whole: empty slots are set to 0 afterwards, or, where the contraction runs over slots, in copies
+ * before. Pieces at the end begin earlier, so all have one shape. */
 #include "config.h"
 
 #include <stdio.h>
@@ -25,9 +26,10 @@ enum { CUBLASLT_LINE = 256 /* alignment of its workspace */, CHOICES = 8 };
 
 /* How a product is cut for the library, from its shape alone. */
 struct product_cut {
-    int64_t experts, rows;          /* of C in a call */
-    int64_t batch;                  /* leaves, or experts */
-    uint64_t library, leaves, x, y; /* bytes of the workspace's parts, which follow one another */
+    int64_t experts, rows; /* of C in a call */
+    int64_t batch;         /* leaves, or experts */
+    /* Bytes of the workspace's parts, which follow one another. leaves 0: the library writes C itself. */
+    uint64_t library, leaves, x, y;
 };
 
 static int64_t element_bytes(int dtype)
@@ -52,18 +54,18 @@ static int64_t at_most(int64_t n, int64_t each, int64_t most)
     return n < 1 ? 1 : n < most ? n : most;
 }
 
-static struct product_cut cut_of(const struct sycuda_product *p, int in_dtype)
+static struct product_cut cut_of(const struct sycuda_product *p, int in, int out)
 {
-    const int64_t bytes = element_bytes(in_dtype), c_bytes = p->columns * (int64_t)sizeof(float);
+    const int64_t bytes = element_bytes(in), c_bytes = p->columns * (int64_t)sizeof(float);
     struct product_cut cut = {p->experts, p->rows, p->experts, 0, 0, 0, 0};
     if (has_copies(p))
         cut.experts = at_most(p->experts, p->depth * (p->a_width + p->columns) * bytes, p->experts);
-    if (p->leaves > 1) {
+    if (p->leaves > 1 || (in == SY_F32 && out == SY_BF16)) {
         cut.experts = 1;
         cut.rows = at_most(p->rows, p->leaves * c_bytes, p->rows);
         cut.leaves = lines(p->leaves * cut.rows * c_bytes);
     }
-    cut.batch = p->leaves > 1 ? p->leaves : cut.experts;
+    cut.batch = cut.leaves ? p->leaves : cut.experts;
     cut.library = lines(cut.rows * c_bytes < piece_bytes ? cut.rows * c_bytes : piece_bytes);
     if (has_copies(p)) {
         cut.x = lines(cut.experts * p->depth * p->a_width * bytes);
@@ -72,10 +74,9 @@ static struct product_cut cut_of(const struct sycuda_product *p, int in_dtype)
     return cut;
 }
 
-static int wants_library(const struct sycuda_product *p, int in_dtype, int out_dtype)
+static int wants_library(const struct sycuda_product *p)
 {
-    if (p->start || (in_dtype == SY_F32 && out_dtype == SY_BF16)) return 0;
-    return p->experts * p->rows * p->columns >= small / p->depth;
+    return !p->start && p->experts * p->rows * p->columns >= small / p->depth;
 }
 
 /* ---- plans ---- */
@@ -105,7 +106,8 @@ static int64_t aligned_to(int64_t a, int64_t b)
 static void matrices_of(const struct sycuda_product *p, const struct product_cut *cut, int in, int out,
                         struct product_matrix m[3])
 {
-    const int64_t size = element_bytes(in), leaves = p->leaves > 1, over_slots = p->form == SYCUDA_PRODUCT_TN;
+    const int64_t size = element_bytes(in), leaves = cut->leaves > 0,
+                  over_slots = p->form == SYCUDA_PRODUCT_TN;
     const int64_t w_apart = p->depth * p->columns, x_row = over_slots ? 1 : p->a_width;
     const int64_t x_apart = p->groups * p->slots * p->a_width, copies = has_copies(p);
     m[0] = {p->columns, p->leaf, p->columns, leaves ? p->leaf * p->columns : w_apart, in, 0};
@@ -239,11 +241,11 @@ static int prepare(const struct sycuda_context *context, const struct sy_call *c
 {
     const struct sycuda_product p = sycuda_product_of(call);
     const int in = call->in[0].dtype, out = call->out[0].dtype;
-    const struct product_cut cut = cut_of(&p, in);
+    const struct product_cut cut = cut_of(&p, in, out);
     struct product_matrix m[3];
     cublasLtMatmulPreference_t preference = nullptr;
     int found = 0;
-    if (!context->cublaslt || !wants_library(&p, in, out)) return SY_OK;
+    if (!context->cublaslt || !wants_library(&p)) return SY_OK;
     struct product_plan *plan = static_cast<product_plan *>(calloc(1, sizeof *plan));
     if (!plan) {
         context->host->error(context->host->arg, "out of memory for the plan of a product");
@@ -282,11 +284,11 @@ static cublasStatus_t multiply(const struct sycuda_context *context, const struc
     static const float one = 1, zero = 0;
     const int64_t x_row = p->form == SYCUDA_PRODUCT_TN ? 1 : p->a_width;
     char *c = piece->c + (expert * p->rows + piece->row) * p->columns * piece->out;
-    void *to = p->leaves > 1 ? piece->leaves : c;
+    void *to = cut->leaves ? piece->leaves : c;
     TRY(plan->lt->Matmul(plan->lt->handle, plan->product, &one, piece->w, plan->a,
                          piece->x + piece->row * x_row * piece->in, plan->b, &zero, to, plan->c, to, plan->c,
                          &plan->algorithm, piece->library, cut->library, context->stream));
-    if (p->leaves > 1)
+    if (cut->leaves)
         sycuda_product_add_leaves(context, reinterpret_cast<float *>(piece->leaves), p->leaves,
                                   cut->rows * p->columns, c, out_dtype);
     return CUBLAS_STATUS_SUCCESS;
@@ -315,7 +317,7 @@ static cublasStatus_t multiply_all(const struct sycuda_context *context, const s
                                    const struct sycuda_product *p)
 {
     const struct product_plan *plan = static_cast<const product_plan *>(call->plan);
-    const struct product_cut cut = cut_of(p, call->in[0].dtype);
+    const struct product_cut cut = cut_of(p, call->in[0].dtype, call->out[0].dtype);
     const uintptr_t memory = reinterpret_cast<uintptr_t>(call->workspace);
     struct product_piece piece = {};
     piece.c = static_cast<char *>(call->out[0].data);
@@ -355,11 +357,10 @@ static int run(void *opened, const struct sy_call *call, const char *name)
 static uint64_t workspace(const struct sy_call *call)
 {
     const struct sycuda_product p = sycuda_product_of(call);
-    const struct product_cut cut = cut_of(&p, call->in[0].dtype);
+    const struct product_cut cut = cut_of(&p, call->in[0].dtype, call->out[0].dtype);
     const uint64_t own = sycuda_product_own_bytes(&p);
     const uint64_t library = CUBLASLT_LINE + cut.library + cut.leaves + cut.x + cut.y;
-    const int wanted = wants_library(&p, call->in[0].dtype, call->out[0].dtype);
-    return wanted && library > own ? library : own;
+    return wants_library(&p) && library > own ? library : own;
 }
 
 /* ---- the ops ---- */

@@ -52,6 +52,28 @@ tensor=$(hash_in out)
 exits 0 tiny heads-ranks $heads --backend cuda --ranks 2 --set mesh.model=2
 [ "$(hash_in out)" = "$tensor" ] || fail "attention on tensor cores depends on the number of ranks"
 
+# Gradients in bfloat16: products write them rounded, or sums over ranks; the update reads them as they are.
+half="$small --set train.microbatches=1 --set train.gradient_dtype=bfloat16 --set metrics.weights_every=4"
+for how in 'float32 --set optimizer.name=adafactor --set optimizer.min_dim_size_to_factor=8' bfloat16; do
+    # shellcheck disable=SC2086
+    exits 0 tiny half-cpu $half $cpu --set model.dtype=$how
+    reference=$(hash_in out)
+    # shellcheck disable=SC2086
+    exits 0 tiny half $half --backend cuda --set model.dtype=$how
+    says_same "$reference" "gradients in bfloat16, $how"
+    # shellcheck disable=SC2086
+    exits 0 tiny half-whole $half $cpu --set model.dtype=$how --set train.gradient_dtype=float32
+    [ "$(hash_in out)" != "$reference" ] || fail "rounding gradients changes nothing, $how: this proves nothing"
+    rm -r half-cpu half half-whole
+done
+# shellcheck disable=SC2086
+exits 0 tiny half-ranks $half --backend cuda --set model.dtype=bfloat16 --ranks 2 --set mesh.data=2 --set mesh.zero=3
+says_same "$reference" "gradients in bfloat16, two ranks"
+# shellcheck disable=SC2086
+exits 0 "$program" explain "$top/bench/tiny.run" --set task.words.train="$here/train.tsv" $half --backend cuda --program update_metrics \
+    --after plan
+says out ' map_sums .*<- .*(grad/.*kernel)'
+
 # Metrics of every weight in every step are outputs of the update, and change nothing.
 # shellcheck disable=SC2086
 for backend in cpu cuda; do

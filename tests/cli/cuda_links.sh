@@ -17,13 +17,18 @@ small='--threads 1 --set train.steps=3 --set data.batch_size=8 --set model.d_mod
     --set model.num_heads=2 --set train.schedule=constant --set model.dtype=bfloat16'
 nccl='--backend cuda --ranks 2 --set cuda.collectives=nccl'
 
-# shellcheck disable=SC2086
-exits 0 tiny cpu $small --backend cpu --set cpu.variant=portable
-reference=$(hash_in out)
-for mesh in expert=2 model=2 zero=2; do
+half='--set train.microbatches=1 --set train.gradient_dtype=bfloat16'
+for gradients in '' "$half"; do
     # shellcheck disable=SC2086
-    exits 0 tiny "$mesh" $small $nccl --set "mesh.$mesh"
-    [ "$(hash_in out)" = "$reference" ] || fail "mesh.$mesh: NCCL gives other weights than one rank"
+    exits 0 tiny cpu $small $gradients --backend cpu --set cpu.variant=portable
+    reference=$(hash_in out)
+    for mesh in expert=2 model=2 zero=2; do
+        # shellcheck disable=SC2086
+        exits 0 tiny "$mesh" $small $gradients $nccl --set "mesh.$mesh"
+        [ "$(hash_in out)" = "$reference" ] || fail "mesh.$mesh $gradients: NCCL gives other weights than one rank"
+        rm -r "$mesh"
+    done
+    rm -r cpu
 done
 # Sums in any order; of two ranks there is one.
 # shellcheck disable=SC2086

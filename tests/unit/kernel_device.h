@@ -170,7 +170,7 @@ static inline void kh_compare_device(const struct kh *k, struct kh_device *d, in
     }
 }
 
-/* An operand that may be bfloat16: ops.def marks it f, or marks none. */
+/* An operand that may be bfloat16: ops.def marks it f, or marks none; but map_sums gives sums and maxima in float32 alone. */
 static inline int kh_is_floating(const struct kh *k, int operand, int dtype)
 {
     static const char *const types[SY_OP_COUNT] = {
@@ -178,6 +178,8 @@ static inline int kh_is_floating(const struct kh *k, int operand, int dtype)
 #include "switchyard/ops.def"
 #undef SY_OP
     };
+    const struct sy_attr_map *map = k->attr;
+    if (k->op == SY_OP_MAP_SUMS && operand >= k->n_in && !(map->stored >> (operand - k->n_in) & 1)) return 0;
     return dtype == SY_F32 && (!*types[k->op] || types[k->op][operand] == 'f');
 }
 

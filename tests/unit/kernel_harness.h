@@ -416,7 +416,7 @@ static inline void kh_check_as(struct kh *k, int in_dtype, int out_dtype, const 
     for (int i = 0; i < k->n_out; i++) k->want[i] = want[i];
     while ((kernel = kh_next(k->op, in_dtype, out_dtype, features, &at)))
         for (int threads = 1; threads <= 3; threads += 2) kh_compare(k, kernel, threads, what);
-    kh_compare_device(k, kh_device(), in_dtype, out_dtype, what);
+    if (!k->cpu_only) kh_compare_device(k, kh_device(), in_dtype, out_dtype, what);
     for (int i = 0; i < k->n_out; i++) kh_free_guarded(want[i]), k->want[i] = NULL;
 }
 

@@ -94,25 +94,27 @@ Test(cuda_products, products_by_cublaslt_equal_the_reference)
     close_device(&d);
 }
 
-/* Results of leaves, and copies of experts' buffers, that the workspace does not hold all at once; the last pieces begin
- * earlier. */
+/* Results of leaves, those that become bfloat16, and copies of experts' buffers, that the workspace does not hold all at once;
+ * the last pieces begin earlier. */
 Test(cuda_products, pieces_give_the_whole)
 {
     static const struct shape rows = {0, 1, 300, 16, 2048}, columns = {0, 16, 2, 300, 2048};
-    static const struct shape experts = {3, 1, 350000, 4, 4};
+    static const struct shape experts = {3, 1, 350000, 4, 4}, rounded = {0, 1, 4500, 4, 2048};
     const struct {
         int op, leaf;
         const struct shape *shape;
+        enum sy_dtype out;
         uint64_t calls;
-    } cases[] = {{SY_OP_MATMUL, 1, &rows, 2},
-                 {SY_OP_MATMUL_TN, 1, &columns, 2},
-                 {SY_OP_GROUPED_MATMUL_TN, 1, &experts, 2}};
+    } cases[] = {{SY_OP_MATMUL, 1, &rows, SY_F32, 2},
+                 {SY_OP_MATMUL_TN, 1, &columns, SY_F32, 2},
+                 {SY_OP_GROUPED_MATMUL_TN, 1, &experts, SY_F32, 2},
+                 {SY_OP_MATMUL, 4, &rounded, SY_BF16, 2}};
     struct kh_device d = open_with("products", "cublaslt");
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         struct sy_attr_leaf attr = {cases[i].leaf};
         struct kh k = begin(cases[i].op, cases[i].shape, &attr);
         const uint64_t before = by_library(&d);
-        kh_compare_device(&k, &d, SY_F32, SY_F32, "in pieces");
+        kh_check_device_as(&k, &d, SY_F32, cases[i].out, "in pieces");
         cr_expect_eq(by_library(&d) - before, cases[i].calls, "case %d: %d calls", i,
                      (int)(by_library(&d) - before));
         kh_end(&k);
