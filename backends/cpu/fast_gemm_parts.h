@@ -32,6 +32,12 @@
 #else
 #    define TURNED_VECTORS 4
 #endif
+/* Of at most so many vectors of float weights fast_gemm_compute_columns is faster than packing; 0: there is none. */
+#if defined(__AVX512F__) && !defined(SYCPU_PAIRS)
+#    define COLUMN_VECTORS 12
+#else
+#    define COLUMN_VECTORS 0
+#endif
 /* Buffer rows of an expert, times weights, that are fewer go to fast_gemm_compute_direct: 0: none. */
 #ifdef SYCPU_TILES
 #    define DIRECT_LEAST 16
@@ -130,6 +136,7 @@ struct sycpu_gemm_plan {
     int64_t b_panels;     /* of B that a thread takes at a time */
     int64_t b_words;      /* of scratch where it packs them; 0: they are read where they lie */
     int64_t turned_rows;  /* of an expert, at most, that fast_gemm_compute_few takes */
+    int64_t column_rows;  /* likewise fast_gemm_compute_columns, which goes first; 0: none */
     int64_t worker_size;  /* words of scratch of a thread */
     int threads;
     float *workers; /* [threads, worker_size] */
@@ -290,6 +297,12 @@ static inline const operand *fast_gemm_in_place(const struct sycpu_gemm_plan *pl
 /* Columns [first, end) of C of an expert; end may lie past the last. NT, at most plan->turned_rows rows. */
 void fast_gemm_compute_few(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker,
                            int64_t expert, int64_t first, int64_t end);
+
+/* ---- fast_gemm_columns.c ---- */
+
+/* The same of at most plan->column_rows rows; end is not past the last column. */
+void fast_gemm_compute_columns(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker,
+                               int64_t expert, int64_t first, int64_t end);
 
 /* ---- fast_gemm_direct.c ---- */
 
