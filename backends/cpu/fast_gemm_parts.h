@@ -11,9 +11,10 @@
  * column_groups in fast_gemm.c keeps it least. Of experts each thread takes whole columns: it packs an
  * expert's A once and B in groups that it uses at once, since weights that a few tokens read are worth no
  * copy in memory. Where the tokens are fewer still, B is not packed beforehand at all: fast_gemm_grouped.c
- * reads it where it lies, and transposed weights become the operand that is not vectorised (fast_gemm_few.c);
- * sums over few tokens: fast_gemm_shallow.c. Tiles of a block are taken panel of B by panel of B, so the
- * block stays in the L2 cache and a panel of B is fetched once for it. */
+ * reads it where it lies, and transposed weights are transposed in registers (fast_gemm_columns.c) or become
+ * the operand that is not vectorised (fast_gemm_few.c); sums over few tokens: fast_gemm_shallow.c. Tiles of a
+ * block are taken panel of B by panel of B, so the block stays in the L2 cache and a panel of B is fetched
+ * once for it. */
 #ifndef SYCPU_FAST_GEMM_PARTS_H
 #define SYCPU_FAST_GEMM_PARTS_H
 
