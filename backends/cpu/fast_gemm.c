@@ -80,8 +80,11 @@ static struct sycpu_gemm_plan make_plan(const struct sy_call *call, int threads)
     plan.b_panels = plan.direct ? 1 : plan.group_panels;
     if (plan.own) plan.b_panels = least(plan.panels, OWN_WORDS / b_panel_size(plan.steps) + 1);
     plan.b_words = b_in_panels(gemm) ? 0 : plan.b_panels * b_panel_size(plan.steps);
-    if (plan.own && gemm->form == SYCPU_GEMM_NT)
+    if (plan.own && gemm->form == SYCPU_GEMM_NT) {
         plan.turned_rows = least(TURNED_VECTORS, 2 * plan.b_panels) * LANES;
+        if (!gemm->scale && gemm->leaf % LANES == 0 && gemm->columns % LANES == 0)
+            plan.column_rows = least(COLUMN_VECTORS, plan.b_words / gemm->depth / LANES) * LANES;
+    }
     plan.worker_size = 2 * round_floats(gemm->leaves) + 2 * round_floats(plan.block_panels * TILE_ROWS) +
                        plan.block_panels * a_panel_size(plan.steps) + plan.b_words +
                        (pending_tiles(gemm->leaves) + 1) * TILE_SIZE;

@@ -34,6 +34,13 @@ static void compute_columns(const struct sycpu_gemm_plan *plan, struct sycpu_gem
 {
     int64_t block = divide_up(worker->row_panels, divide_up(worker->row_panels, plan->block_panels));
     int few = STEP == 1 && plan->gemm.form == SYCPU_GEMM_NN && worker->row_panels <= FEW_PANELS;
+#if COLUMN_VECTORS
+    if (worker->rows <= plan->column_rows) {
+        fast_gemm_compute_columns(plan, worker, expert, first * TILE_COLUMNS,
+                                  least(end * TILE_COLUMNS, plan->gemm.columns));
+        return;
+    }
+#endif
 #if TURNED_VECTORS
     if (worker->rows <= plan->turned_rows) {
         fast_gemm_compute_few(plan, worker, expert, first * TILE_COLUMNS, end * TILE_COLUMNS);

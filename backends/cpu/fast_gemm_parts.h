@@ -11,9 +11,10 @@
  * column_groups in fast_gemm.c keeps it least. Of experts each thread takes whole columns: it packs an
  * expert's A once and B in groups that it uses at once, since weights that a few tokens read are worth no
  * copy in memory. Where the tokens are fewer still, B is not packed beforehand at all: fast_gemm_grouped.c
- * reads it where it lies, and transposed weights become the operand that is not vectorised (fast_gemm_few.c);
- * sums over few tokens: fast_gemm_shallow.c. Tiles of a block are taken panel of B by panel of B, so the
- * block stays in the L2 cache and a panel of B is fetched once for it. */
+ * reads it where it lies, and transposed weights are transposed in registers (fast_gemm_columns.c) or become
+ * the operand that is not vectorised (fast_gemm_few.c); sums over few tokens: fast_gemm_shallow.c. Tiles of a
+ * block are taken panel of B by panel of B, so the block stays in the L2 cache and a panel of B is fetched
+ * once for it. */
 #ifndef SYCPU_FAST_GEMM_PARTS_H
 #define SYCPU_FAST_GEMM_PARTS_H
 
@@ -31,6 +32,12 @@
 #    define TURNED_VECTORS 0
 #else
 #    define TURNED_VECTORS 4
+#endif
+/* Of at most so many vectors of float weights fast_gemm_compute_columns is faster than packing; 0: there is none. */
+#if defined(__AVX512F__) && !defined(SYCPU_PAIRS)
+#    define COLUMN_VECTORS 12
+#else
+#    define COLUMN_VECTORS 0
 #endif
 /* Buffer rows of an expert, times weights, that are fewer go to fast_gemm_compute_direct: 0: none. */
 #ifdef SYCPU_TILES
@@ -130,6 +137,7 @@ struct sycpu_gemm_plan {
     int64_t b_panels;     /* of B that a thread takes at a time */
     int64_t b_words;      /* of scratch where it packs them; 0: they are read where they lie */
     int64_t turned_rows;  /* of an expert, at most, that fast_gemm_compute_few takes */
+    int64_t column_rows;  /* likewise fast_gemm_compute_columns, which goes first; 0: none */
     int64_t worker_size;  /* words of scratch of a thread */
     int threads;
     float *workers; /* [threads, worker_size] */
@@ -290,6 +298,12 @@ static inline const operand *fast_gemm_in_place(const struct sycpu_gemm_plan *pl
 /* Columns [first, end) of C of an expert; end may lie past the last. NT, at most plan->turned_rows rows. */
 void fast_gemm_compute_few(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker,
                            int64_t expert, int64_t first, int64_t end);
+
+/* ---- fast_gemm_columns.c ---- */
+
+/* The same of at most plan->column_rows rows; end is not past the last column. */
+void fast_gemm_compute_columns(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker,
+                               int64_t expert, int64_t first, int64_t end);
 
 /* ---- fast_gemm_direct.c ---- */
 

@@ -58,6 +58,7 @@
 #define fast_xent_grad                SYCPU_NAME(fast_xent_grad)
 
 /* Parts of matrix products, fast_gemm_parts.h. */
+#define fast_gemm_compute_columns  SYCPU_NAME(fast_gemm_compute_columns)
 #define fast_gemm_compute_direct   SYCPU_NAME(fast_gemm_compute_direct)
 #define fast_gemm_compute_few      SYCPU_NAME(fast_gemm_compute_few)
 #define fast_gemm_compute_own      SYCPU_NAME(fast_gemm_compute_own)

@@ -139,6 +139,20 @@ Test(gemm, experts_of_few_rows)
         }
 }
 
+/* The same times transposed weights whose rows and columns fill vectors, up to more rows than are read in place; of
+ * 2048 elements they lie a multiple of a page apart. */
+Test(gemm, experts_of_few_rows_times_whole_vectors)
+{
+    static const struct shape shapes[] = {{3, 1, 0, 112, 128}, {2, 2, 0, 48, 2048}};
+    for (int i = 0; i < 2; i++)
+        for (int slots = 1; slots <= 112; slots += slots < 17 ? 1 : 19)
+            for (int leaves = 1; leaves <= 4; leaves *= 4) {
+                struct shape s = shapes[i];
+                s.slots = slots;
+                check(SY_OP_GROUPED_MATMUL_NT, &s, s.n / leaves, -20, 0);
+            }
+}
+
 /* Many groups, of which most are nearly empty: trees over leaves of a few steps each, or none. */
 Test(gemm, experts_with_leaves_of_few_steps)
 {
