@@ -91,7 +91,7 @@ hash moe --threads 2
 hash dense --threads 2 $dense
 $program predict moe --threads 2 --set cpu.variant=amx_bf16 <words >/tmp/answers
 try answers cmp answers /tmp/answers
-for some in tile/the_instruction_has_these_bits 'tile_system/*' 'gemm_amx/*' 'attention_amx/*' 'panels/*'; do
+for some in tile/the_instruction_has_these_bits 'tile_system/*' 'gemm_amx/*' 'attention_amx/*' panels/few_and_many_rows; do
     try "\$some" $tests --jobs 1 --filter "\$some"
 done
 echo GUEST ENDS
