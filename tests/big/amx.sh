@@ -59,8 +59,8 @@ install() {
     done
 }
 install "$program" "$tests" "$SWITCHYARD_BACKEND_PATH/switchyard-cpu.so"
-mkdir -p root/bin root/proc root/sys root/dev root/tmp root/etc
-for tool in sh mount mkdir rm cat grep cmp sed dd poweroff sync timeout tail; do ln -sf busybox root/bin/$tool; done
+mkdir -p root/bin root/proc root/sys root/dev root/tmp
+for tool in sh mount mkdir rm cat cmp sed; do ln -sf busybox root/bin/$tool; done
 cp "$(command -v busybox)" root/bin/busybox
 cp -R "$top/bench/tiny.run" train.tsv words train answers moe root
 cat >root/init <<END
@@ -95,8 +95,6 @@ for some in tile/the_instruction_has_these_bits 'tile_system/*' 'gemm_amx/*' 'at
     try "\$some" $tests --jobs 1 --filter "\$some"
 done
 echo GUEST ENDS
-printf Shutdown | dd of=/dev/port bs=1 seek=35072
-poweroff -f
 END
 chmod +x root/init
 (cd root && find . | cpio -o -H newc -R 0:0 2>/dev/null | gzip -1) >cd/initrd
@@ -127,22 +125,20 @@ panic: action=fatal
 END
 BXSHARE=${BXSHARE:-$(dirname "$BOCHS")/../share/bochs}
 export BXSHARE
-rm -f serial
-"$BOCHS" -q -f bochsrc >bochs.out 2>&1 </dev/null &
+timeout 7200 "$BOCHS" -q -f bochsrc >bochs.out 2>&1 </dev/null &
 owner=$!
 # Bochs goes on where the guest has stopped.
 while kill -0 $owner 2>/dev/null && ! grep -aq 'GUEST ENDS\|Kernel panic' serial 2>/dev/null; do sleep 1; done
 kill $owner 2>/dev/null
 owner=
-tr -d '\r' <serial >console 2>/dev/null
-[ -s console ] || { fail "the guest says nothing: $(tail -n 3 bochs.out bochs.log)"; finish; }
-grep -q '^GUEST ENDS' console || fail "the guest ends early: $(tail -n 5 console)"
-grep -q '^RESULT backends exit 0' console && ! grep -q '^cpu .*amx_bf16' console && fail "the guest has no AMX"
-# Unlike the commands the trainings and tests say much: what failed is in their lines.
-failed=$(grep '^RESULT .* exit [^0]\|^\[FAIL\]\|^\[CRASH\]\|: Assertion' console)
+[ -s serial ] || { fail "the guest says nothing: $(tail -n 3 bochs.out)"; finish; }
+tr -d '\r' <serial >console
+grep -q '^GUEST ENDS' console || { fail "the guest ends early: $(tail -n 5 console)"; finish; }
+grep -q '^cpu .*amx_bf16' console || fail "the guest has no AMX: $(grep '^cpu ' console)"
+failed=$(grep '^RESULT .* exit [^0]\|^\[FAIL\]\|: Assertion' -A 3 console)
 [ -z "$failed" ] || fail "in the guest: $failed"
 [ "$(grep -c '^RESULT .* exit 0' console)" -eq 11 ] || fail "not 11 results: $(grep '^RESULT' console)"
-[ "$(grep -c '^\[====\] Synthesis: Tested: [1-9]' console)" -eq 5 ] || fail "not 5 suites: $(grep Synthesis console)"
+[ "$(grep -c 'Synthesis: Tested: [1-9]' console)" -eq 5 ] || fail "not 5 suites with tests: $(grep Synthesis console)"
 { sed -n 1p hashes; cat hashes; } >want
 grep '^HASH' console >got
 cmp -s want got || fail "weights here: $(cat want); in the guest: $(cat got)"

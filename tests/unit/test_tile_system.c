@@ -26,7 +26,7 @@
 /* ---- switches and signals ---- */
 
 /* Operands of an owner of tiles, and what 1 to STEPS products of them add up to. */
-enum { STEPS = 4, OWNERS = 4 /* three threads and the handler of signals */, ROUNDS = 300 };
+enum { STEPS = 4, OWNERS = 4 /* three threads and the handler of signals */, ROUNDS = 1000 };
 static struct owner {
     uint16_t a[TILE_LINES][TILE_ELEMENTS], b[TILE_LINES][TILE_LINES][2];
     float want[TILE_LINES][TILE_LINES], got[TILE_LINES][TILE_LINES];
@@ -80,7 +80,7 @@ static void on_signal(int number)
 Test(tile_system, threads_and_signals_leave_tiles_as_they_are)
 {
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
-    const struct itimerval often = {{0, 1000}, {0, 1000}}, never = {{0, 0}, {0, 0}};
+    const struct itimerval often = {{0, 200}, {0, 200}}, never = {{0, 0}, {0, 0}};
     pthread_t thread[OWNERS];
     if (!sycpu_tile_possible()) cr_skip_test("this processor or system has no AMX tiles");
     make_owners();
