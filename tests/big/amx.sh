@@ -91,7 +91,9 @@ hash moe --threads 2
 hash dense --threads 2 $dense
 $program predict moe --threads 2 --set cpu.variant=amx_bf16 <words >/tmp/answers
 try answers cmp answers /tmp/answers
-for some in tile/the_instruction_has_these_bits 'tile_system/*' 'gemm_amx/*' 'attention_amx/*' panels/few_and_many_rows; do
+# Of attention its gradients with dropout, by tiles in C too, differ in this Bochs from the model, and on no processor so far: why
+# is not known, so has_* are left out.
+for some in tile/the_instruction_has_these_bits 'tile_system/*' 'gemm_amx/*' 'attention_amx/word*' panels/few_and_many_rows; do
     try "\$some" $tests --jobs 1 --filter "\$some"
 done
 echo GUEST ENDS
@@ -135,10 +137,9 @@ owner=
 tr -d '\r' <serial >console
 grep -q '^GUEST ENDS' console || { fail "the guest ends early: $(tail -n 5 console)"; finish; }
 grep -q '^cpu .*amx_bf16' console || fail "the guest has no AMX: $(grep '^cpu ' console)"
-# Attention's gradient on tiles in C differs in this Bochs, and on no processor: there the instructions alone count.
-failed=$(grep '^RESULT .* exit [^0]' console | grep -v attention; grep 'amx_bf16, [0-9]* threads.* differs' console)
+failed=$(grep '^RESULT .* exit [^0]\|^\[FAIL\]\|: Assertion' -A 3 console)
 [ -z "$failed" ] || fail "in the guest: $failed"
-[ "$(grep -c '^RESULT .* exit 0\|^RESULT attention' console)" -eq 11 ] || fail "not 11 results: $(grep '^RESULT' console)"
+[ "$(grep -c '^RESULT .* exit 0' console)" -eq 11 ] || fail "not 11 results: $(grep '^RESULT' console)"
 [ "$(grep -c 'Synthesis: Tested: [1-9]' console)" -eq 5 ] || fail "not 5 suites with tests: $(grep Synthesis console)"
 { sed -n 1p hashes; cat hashes; } >want
 grep '^HASH' console >got
