@@ -207,6 +207,8 @@ static uint32_t permitted(void)
 static const char *advice(const char *name)
 {
     if (strcmp(name, "blas") == 0) return "; blas takes a build with configure --with-blas";
+    if (strcmp(name, "amx_bf16") == 0 && possible() & SYCPU_AMX_BF16)
+        return "; the system refuses this process its tiles (arch_prctl, ARCH_REQ_XCOMP_PERM)";
     if (strcmp(name, "amx_bf16") == 0)
         return "; option emulate (cpu.emulate = true) computes amx_bf16 in C, slowly, on AVX512-BF16";
     return "";

@@ -102,7 +102,8 @@ Test(panels, random_shapes)
 static uint32_t features(void)
 {
     uint32_t have = kh_features();
-    return have | (SYCPU_HAS_AMX_BF16 && have & SYCPU_AVX512_BF16 ? SYCPU_AMX_EMULATED : 0);
+    return have | (SYCPU_HAS_AMX_BF16 && have & SYCPU_AVX512_BF16 ? SYCPU_AMX_EMULATED : 0) |
+           (syi_amx_request() ? SYCPU_AMX_BF16 : 0);
 }
 
 /* The case of the plain op in `plain`, with the weights in panels in `k`. */
