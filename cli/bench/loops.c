@@ -124,7 +124,7 @@ static void begin_sums(void)
 
 static void end_sums(void)
 {
-    float sum[TILE_LINES][TILE_LINES];
+    float sum[TILE_LINES][TILE_LINES] = {{0}};
     TILE_STORE(0, sum, 64);
     sink = sum[0][0];
     leave_tiles();

@@ -6,7 +6,8 @@ command -v valgrind >/dev/null || { echo "skipped: valgrind is not installed"; e
 data "$here/train.tsv" 200 1
 data "$here/valid.tsv" 20 2
 
-checks="-q --leak-check=full --show-leak-kinds=definite --errors-for-leak-kinds=definite --error-exitcode=99
+# Threads take turns: without --fair-sched one that waits in a loop may keep the turn for ever.
+checks="-q --fair-sched=yes --leak-check=full --show-leak-kinds=definite --errors-for-leak-kinds=definite --error-exitcode=99
     --suppressions=$top/tests/big/valgrind.supp"
 # clean COMMAND...: runs under valgrind; errors and definite leaks fail.
 clean() {
