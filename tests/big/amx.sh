@@ -3,7 +3,7 @@
 # cpu.variant = amx_bf16 as instructions, on a processor with AMX that the PC emulator Bochs makes: the unit tests of tiles,
 # and trainings and predictions, whose bits must be those of the emulation in C on this machine. BOCHS: the emulator, KERNEL: a
 # Linux from 5.16 on with what a PC has built in (tried: Debian's linux-image-6.1-cloud-amd64, unpacked with dpkg -x). GUEST:
-# a new folder that is kept, with the console in serial. A quarter of an hour on a free core.
+# a new folder that is kept, with the console in serial. Some ten minutes.
 #
 # Such a Bochs is made of the folder bochs of https://github.com/bochs-emu/Bochs. That of 2026-08-22 (783b58fd) has to be mended
 # first, in its folder cpu:
@@ -69,7 +69,7 @@ install() {
 }
 install "$program" "$tests" "$SWITCHYARD_BACKEND_PATH/switchyard-cpu.so"
 mkdir -p root/bin root/proc root/sys root/dev root/tmp
-for tool in sh mount mkdir rm cat cmp sed; do ln -sf busybox root/bin/$tool; done
+for tool in sh mount mkdir rm cat cmp sed sleep; do ln -sf busybox root/bin/$tool; done
 cp "$(command -v busybox)" root/bin/busybox
 cp -R "$top/bench/tiny.run" train.tsv words train answers moe root
 cat >root/init <<END
@@ -106,6 +106,7 @@ for some in tile/the_instruction_has_these_bits 'tile_system/*' 'gemm_amx/*' 'at
     try "\$some" $tests --jobs 1 --filter "\$some"
 done
 echo GUEST ENDS
+exec sleep 10000 # or the kernel panics before the console has all
 END
 chmod +x root/init
 (cd root && find . | cpio -o -H newc -R 0:0 2>/dev/null | gzip -1) >cd/initrd
