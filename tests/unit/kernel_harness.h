@@ -231,15 +231,21 @@ static inline uint32_t kh_features(void)
     return have;
 }
 
-/* The same with emulated tiles and those of the processor, which auto leaves out, for tests of kernels on tiles. Skipped
- * where there are none. */
-static inline uint32_t kh_tile_features(void)
+/* The same with emulated tiles and those of the processor, which auto leaves out. */
+static inline uint32_t kh_all_features(void)
 {
     uint32_t have = kh_features();
-    if (!SYCPU_HAS_AMX_BF16) cr_skip_test("this build has no kernels of amx_bf16");
-    if (!(have & SYCPU_AVX512_BF16))
-        cr_skip_test("this CPU has no AVX512-BF16, which amx_bf16 needs besides");
+    if (!SYCPU_HAS_AMX_BF16 || !(have & SYCPU_AVX512_BF16)) return have;
     return have | SYCPU_AMX_EMULATED | (syi_amx_request() ? SYCPU_AMX_BF16 : 0);
+}
+
+/* For tests of kernels on tiles: skipped where there are none. */
+static inline uint32_t kh_tile_features(void)
+{
+    if (!SYCPU_HAS_AMX_BF16) cr_skip_test("this build has no kernels of amx_bf16");
+    if (!(kh_features() & SYCPU_AVX512_BF16))
+        cr_skip_test("this CPU has no AVX512-BF16, which amx_bf16 needs besides");
+    return kh_all_features();
 }
 
 /* The next kernel of the op for these dtypes that needs nothing but `features`; start with *at = 0. NULL: no

@@ -99,13 +99,6 @@ Test(panels, random_shapes)
 
 /* ---- products ---- */
 
-static uint32_t features(void)
-{
-    uint32_t have = kh_features();
-    return have | (SYCPU_HAS_AMX_BF16 && have & SYCPU_AVX512_BF16 ? SYCPU_AMX_EMULATED : 0) |
-           (syi_amx_request() ? SYCPU_AMX_BF16 : 0);
-}
-
 /* The case of the plain op in `plain`, with the weights in panels in `k`. */
 static void begin(struct kh *k, struct kh *plain, int at, const struct shape *s,
                   const struct sy_attr_leaf *attr, int out)
@@ -168,10 +161,10 @@ static void check(int at, const struct shape *s, int leaf)
         snprintf(what, sizeof what, "op %d: experts %d, groups %d, slots %d, k %d, n %d, leaf %d, out %d",
                  ops[at].op, s->experts, s->groups, s->slots, s->k, s->n, leaf, out);
         begin(&k, &plain, at, s, &attr, out);
-        for (; (kernel = kh_next(k.op, SY_BF16, out, features(), &next)); kernels++) {
+        for (; (kernel = kh_next(k.op, SY_BF16, out, kh_all_features(), &next)); kernels++) {
             const struct sy_kernel *other;
             uint64_t from = 0;
-            do other = kh_next(plain.op, SY_BF16, out, features(), &from);
+            do other = kh_next(plain.op, SY_BF16, out, kh_all_features(), &from);
             while (other && other->needs != kernel->needs);
             cr_assert_not_null(other, "%s: %s", what, kernel->name);
             for (int threads = 1; threads <= 3; threads += 2) {
