@@ -252,13 +252,13 @@ static struct bench_loop registers_bf16(void)
 }
 
 /* A loop on registers with the tile in place of its iterations; the plain one has no other. */
-static struct bench_loop tile_of(struct bench_loop registers, void (*run)(int64_t iterations))
+static struct bench_loop near_of(struct bench_loop registers, void (*run)(int64_t iterations))
 {
     if (!run) return registers;
     return (struct bench_loop){registers.flops * STEPS, registers.iterations / STEPS, run};
 }
 
-static struct bench_loop tile_f32(void)
+static struct bench_loop near_f32(void)
 {
     void (*run)(int64_t) = NULL;
 #if defined(__x86_64__)
@@ -267,10 +267,10 @@ static struct bench_loop tile_f32(void)
 #elif defined(__aarch64__)
     run = tile_neon;
 #endif
-    return tile_of(registers_f32(), run);
+    return near_of(registers_f32(), run);
 }
 
-static struct bench_loop tile_bf16(void)
+static struct bench_loop near_bf16(void)
 {
     void (*run)(int64_t) = NULL;
 #if SYCPU_HAS_AMX_BF16
@@ -279,7 +279,7 @@ static struct bench_loop tile_bf16(void)
 #if defined(BF16_DOTS)
     if (__builtin_cpu_supports("avx512bf16")) run = tile_pairs;
 #endif
-    return tile_of(registers_bf16(), run);
+    return near_of(registers_bf16(), run);
 }
 
 struct bench_loop bench_loop_on_registers(int dtype)
@@ -289,5 +289,5 @@ struct bench_loop bench_loop_on_registers(int dtype)
 
 struct bench_loop bench_loop_near(int dtype)
 {
-    return dtype == SY_BF16 ? tile_bf16() : tile_f32();
+    return dtype == SY_BF16 ? near_bf16() : near_f32();
 }

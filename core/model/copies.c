@@ -113,7 +113,7 @@ static const struct {
                 {SY_OP_GROUPED_MATMUL, SY_OP_GROUPED_MATMUL_PANELS, SYI_COPIED_PANELS},
                 {SY_OP_GROUPED_MATMUL_NT, SY_OP_GROUPED_MATMUL_PANELS, SYI_COPIED_PANELS_NT}};
 
-/* Which of the products reads `weights` as its second operand; -1: another op, or another operand. */
+/* Which of the products has the operand as its second; -1: another op, or its first. */
 static int product_of(const struct syi_op *op, int operand)
 {
     for (int i = 0; operand == 1 && i < (int)SYI_COUNT(products); i++)
@@ -127,7 +127,7 @@ struct casts {
     uint8_t *plain; /* [n_tensors] whether something reads it that cannot read panels */
 };
 
-/* Finds them, each with its number; they count as no copies of their own any more. */
+/* Finds them, and takes away the role that syi_weights marked them with. */
 static void find_casts(const struct casts *casts, struct syi_program *p, uint8_t *is_cast)
 {
     for (size_t i = 0; i < p->n_ops; i++) {

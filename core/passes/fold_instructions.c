@@ -7,7 +7,7 @@
 #include "passes/fold.h"
 
 /* Register of an instruction, which may be there already; -1: no room. */
-static int syi_made_instr(struct syi_made *m, struct sy_map_instr instr)
+static int add_instr(struct syi_made *m, struct sy_map_instr instr)
 {
     for (int i = 0; i < m->n_instr; i++)
         if (!memcmp(&m->instr[i], &instr, sizeof instr)) return SY_MAX_IN + i;
@@ -16,7 +16,7 @@ static int syi_made_instr(struct syi_made *m, struct sy_map_instr instr)
     return SY_MAX_IN + m->n_instr++;
 }
 
-/* An instruction whose registers are now reg[old]; unused ones 0, so that equal ones compare equal. -1: no room. */
+/* Unused registers are 0, so that equal instructions compare equal. */
 int syi_made_mapped(struct syi_made *m, struct sy_map_instr instr, const int *reg)
 {
     int arguments = syi_map_arguments(instr.op);
@@ -24,10 +24,9 @@ int syi_made_mapped(struct syi_made *m, struct sy_map_instr instr, const int *re
     instr.a = (uint8_t)(arguments > 0 ? reg[instr.a] : 0);
     instr.b = (uint8_t)(arguments > 1 ? reg[instr.b] : 0);
     instr.c = (uint8_t)(arguments > 2 ? reg[instr.c] : keeps_c ? instr.c : 0);
-    return syi_made_instr(m, instr);
+    return add_instr(m, instr);
 }
 
-/* The instructions of a map whose inputs are reg[0 .. n_in); the registers of its outputs. 0: no room. */
 int syi_made_map(struct syi_made *m, const struct sy_attr_map *attr, const struct syi_op *op, int *reg,
                  int *out_register)
 {
@@ -42,7 +41,6 @@ static uint8_t final_register(const struct syi_made *m, int reg)
     return (uint8_t)(reg >= SY_MAX_IN ? m->n_in + reg - SY_MAX_IN : reg);
 }
 
-/* Makes an op of the instructions. out_register: of `op`'s outputs, as registers of `m`. */
 int syi_fold_write(struct syi_folding *pass, size_t at, enum sy_op kind, const struct syi_made *m,
                    const int *out_register, struct syi_sum_kinds kinds, struct sy_error *err)
 {

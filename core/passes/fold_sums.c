@@ -13,7 +13,6 @@ int syi_is_block_sum(const struct syi_op *op)
     return op->op == SY_OP_BLOCK_SUM || op->op == SY_OP_BLOCK_SUMSQ;
 }
 
-/* Whether map_sums takes blocks like these. */
 int syi_are_blocks_narrow(const struct syi_folding *pass, const struct syi_op *op)
 {
     const struct syi_tensor *x = &pass->program->tensor[op->in[0]];
@@ -23,7 +22,6 @@ int syi_are_blocks_narrow(const struct syi_folding *pass, const struct syi_op *o
     return attr->leaf[x->rank - 1] <= SY_MAP_SUMS_COLUMNS;
 }
 
-/* Whether ops compute with it in float32. */
 int syi_is_widened(const struct syi_folding *pass, int tensor)
 {
     return pass->program->tensor[tensor].dtype == SY_F32 || pass->program->tensor[tensor].dtype == SY_BF16;

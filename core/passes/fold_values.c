@@ -199,7 +199,6 @@ static int drop_unread(struct syi_folding *pass, int tensor, struct sy_error *er
     return status;
 }
 
-/* Folds values that are read at `at` or later: all readers make them anew, or none. */
 int syi_fold_value(struct syi_folding *pass, int tensor, size_t at, struct sy_error *err)
 {
     int whole = -1, status = SY_OK;
