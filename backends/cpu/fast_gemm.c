@@ -121,7 +121,7 @@ static void compute_rows(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_w
         fast_gemm_pack_block(plan, expert, worker, row, rows);
         for (int64_t j = 0, n = divide_up(rows, TILE_ROWS); j < n * panels; j++) {
             int64_t i = by_rows ? j / panels : j % n, panel_b = by_rows ? j % panels : j / n;
-            fast_gemm_compute_tile(plan, worker, expert, i, left + panel_b);
+            fast_gemm_compute_tiles(plan, worker, expert, i, left + panel_b, 1);
         }
     }
 }

@@ -134,6 +134,7 @@ void fast_gemm_compute_columns(const struct sycpu_gemm_plan *plan, struct sycpu_
                               worker->b + i * t.width * t.depth);
     for (int64_t column = first; column < end; column += LANES) {
         t.w = w + column * t.stride;
+        fast_gemm_fetch_rows(gemm, expert + 1, (column - first) / LANES, (end - first) / LANES);
         for (int64_t i = 0; i * rows < worker->rows; i++) {
             t.x = worker->b + i * t.width * t.depth;
             t.fetch = i == 0;

@@ -4,6 +4,7 @@
 #include "config.h"
 
 #include "backends/cpu/fast_gemm_parts.h"
+#include "backends/cpu/fast_zero.h"
 
 /* Of so few panels of A the first reads B where it lies, while what follows of B is fetched: packing would
  * leave the multipliers idle until memory answers. */
@@ -22,9 +23,15 @@ static void compute_panel(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_
     worker->direct = !gemm->panels && (panel + 1) * TILE_COLUMNS <= gemm->columns &&
                      (!gemm->scale || worker->panel_rows <= INT8_ROWS);
     worker->next_b = !last ? b + (panel + 1) * TILE_COLUMNS * size : expert + 1 < gemm->experts ? b + all : b;
+#if PAIRED_PANELS
+    if (worker->direct && worker->row_panels == 2 && !gemm->scale && !plan->rounded) {
+        fast_gemm_compute_pair(plan, worker, expert, panel);
+        return;
+    }
+#endif
     if (!worker->direct) fast_gemm_pack_columns(plan, expert, worker, panel, 1);
     for (int64_t i = 0; i < worker->row_panels; i++, worker->direct = 0)
-        fast_gemm_compute_tile(plan, worker, expert, i, panel);
+        fast_gemm_compute_tiles(plan, worker, expert, i, panel, 1);
 }
 
 /* Columns [first, end) of an expert, in panels: what is packed of A is used for all of them, what is packed
@@ -57,14 +64,17 @@ static void compute_columns(const struct sycpu_gemm_plan *plan, struct sycpu_gem
     for (int64_t from = 0; from < worker->row_panels; from += block) {
         int64_t n = least(block, worker->row_panels - from), row = from * worker->panel_rows;
         fast_gemm_pack_block(plan, expert, worker, row, least(n * worker->panel_rows, worker->rows - row));
-        for (int64_t panel = first; few && panel < end; panel++)
+        for (int64_t panel = first; few && panel < end; panel++) {
+            fast_gemm_fetch_rows(&plan->gemm, expert + 1, panel - first, end - first);
             compute_panel(plan, worker, expert, panel, panel + 1 == end);
+        }
         for (int64_t panel = first; !few && panel < end; panel += plan->b_panels) {
             int64_t columns = least(plan->b_panels, end - panel);
             fast_gemm_pack_columns(plan, expert, worker, panel, columns);
-            for (int64_t i = 0; i < n; i++)
-                for (int64_t j = 0; j < columns; j++)
-                    fast_gemm_compute_tile(plan, worker, expert, i, panel + j);
+            for (int64_t i = 0; i < n; i++) {
+                if (from == 0 && panel == first) fast_gemm_fetch_rows(&plan->gemm, expert + 1, i, n);
+                fast_gemm_compute_tiles(plan, worker, expert, i, panel, columns);
+            }
         }
     }
 }
@@ -106,5 +116,5 @@ void fast_gemm_zero_empty_slots(void *arg, int64_t task, int thread)
     const struct sycpu_gemm *gemm = &plan->gemm;
     int64_t size = c_element(plan) * gemm->columns, first, rows = sycpu_gemm_empty(gemm, task, &first);
     (void)thread;
-    memset((char *)gemm->c + first * size, 0, rows * size);
+    fast_zero_bytes((char *)gemm->c + first * size, rows * size, gemm->experts * gemm->rows * size);
 }

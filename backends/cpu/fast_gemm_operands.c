@@ -9,6 +9,9 @@
 #define LIST_STEPS  256                         /* steps whose rows are listed together */
 #define PACK_PANELS (512 * STEP / TILE_COLUMNS) /* of B that are written together */
 
+/* Of buffer rows that are fetched while an expert before is computed, at most. */
+#define NEAR_BYTES (256 * 1024)
+
 /* Filled slots of groups [first, end). */
 int64_t fast_gemm_filled_slots(const struct sycpu_gemm *gemm, int64_t expert, int64_t first, int64_t end)
 {
@@ -36,6 +39,12 @@ static int64_t next_run(const struct sycpu_gemm *gemm, int64_t expert, int64_t n
     return n;
 }
 
+/* Into the L2 cache. */
+static void fetch(const operand *from, int64_t n)
+{
+    for (int64_t i = 0; i < n; i += 64 / (int64_t)sizeof *from) __builtin_prefetch(from + i, 0, 2);
+}
+
 /* Filled rows of a leaf, TN: its products. */
 int64_t fast_gemm_leaf_length(const struct sycpu_gemm *gemm, int64_t expert, int64_t leaf)
 {
@@ -49,6 +58,21 @@ int64_t fast_gemm_filled_steps(const struct sycpu_gemm *gemm, int64_t expert)
     for (int64_t leaf = 0; leaf < gemm->leaves; leaf++)
         steps += steps_of(fast_gemm_leaf_length(gemm, expert, leaf));
     return steps;
+}
+
+void fast_gemm_fetch_rows(const struct sycpu_gemm *gemm, int64_t expert, int64_t part, int64_t parts)
+{
+    int64_t n = expert < gemm->experts ? fast_gemm_filled_slots(gemm, expert, 0, gemm->groups) : 0;
+    int64_t y_width = gemm->form == SYCPU_GEMM_TN ? gemm->columns : 0;
+    int64_t group = 0, skip = n * part / parts, left = n * (part + 1) / parts - skip, row;
+    if (n * (gemm->a_width + y_width) * (int64_t)sizeof(operand) > NEAR_BYTES) return;
+    const operand *x = (const operand *)gemm->a + expert * sycpu_gemm_a_size(gemm);
+    const operand *y = (const operand *)gemm->b + expert * sycpu_gemm_b_size(gemm);
+    for (int64_t run; left > 0; left -= run) {
+        run = next_run(gemm, expert, left, &group, &skip, &row);
+        fetch(x + row * gemm->a_width, run * gemm->a_width);
+        if (y_width) fetch(y + row * y_width, run * y_width);
+    }
 }
 
 /* Where rows of weights or filled slots begin that steps [first, first + n) of the contraction take, STEP for

@@ -39,6 +39,12 @@
 #else
 #    define COLUMN_VECTORS 0
 #endif
+/* Whether there is fast_gemm_compute_pair, whose panels are at least 8 rows high. */
+#if defined(__AVX512F__) && !defined(SYCPU_PAIRS)
+#    define PAIRED_PANELS 1
+#else
+#    define PAIRED_PANELS 0
+#endif
 /* Buffer rows of an expert, times weights, that are fewer go to fast_gemm_compute_direct: 0: none. */
 #ifdef SYCPU_TILES
 #    define DIRECT_LEAST 16
@@ -267,6 +273,9 @@ void fast_gemm_widen_panels(const struct sycpu_gemm_plan *plan, int64_t expert, 
 int64_t fast_gemm_filled_slots(const struct sycpu_gemm *gemm, int64_t expert, int64_t first, int64_t end);
 /* Filled rows of a leaf, TN: its products. */
 int64_t fast_gemm_leaf_length(const struct sycpu_gemm *gemm, int64_t expert, int64_t leaf);
+/* Fetches a part of the buffer rows that an expert reads, if these are few; none of an expert past the last. What is
+ * multiplied before hides how long memory takes. */
+void fast_gemm_fetch_rows(const struct sycpu_gemm *gemm, int64_t expert, int64_t part, int64_t parts);
 /* Of the contraction of a TN product, in steps. */
 int64_t fast_gemm_filled_steps(const struct sycpu_gemm *gemm, int64_t expert);
 /* `n` panels of B of an expert from `panel` on, to worker->b. */
@@ -305,6 +314,12 @@ void fast_gemm_compute_few(const struct sycpu_gemm_plan *plan, struct sycpu_gemm
 void fast_gemm_compute_columns(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker,
                                int64_t expert, int64_t first, int64_t end);
 
+/* ---- fast_gemm_pair.c ---- */
+
+/* All rows of an expert that has two panels of A, of even height, times a whole panel of B; float32. */
+void fast_gemm_compute_pair(const struct sycpu_gemm_plan *plan, const struct sycpu_gemm_worker *worker,
+                            int64_t expert, int64_t panel);
+
 /* ---- fast_gemm_direct.c ---- */
 
 /* Rows [row, end) of C of an expert with fewer than DIRECT_LEAST, NN: n panels from `first` on. */
@@ -319,9 +334,9 @@ void fast_gemm_enter_expert(const struct sycpu_gemm_plan *plan, struct sycpu_gem
                             int64_t expert);
 void fast_gemm_measure_leaves(const struct sycpu_gemm *gemm, struct sycpu_gemm_worker *worker,
                               int64_t expert);
-/* The tile of panel_a of the block and panel_b of the expert. */
-void fast_gemm_compute_tile(const struct sycpu_gemm_plan *plan, const struct sycpu_gemm_worker *worker,
-                            int64_t expert, int64_t panel_a, int64_t panel_b);
+/* Tiles of panel_a of the block and n panels of the expert from panel_b on. */
+void fast_gemm_compute_tiles(const struct sycpu_gemm_plan *plan, const struct sycpu_gemm_worker *worker,
+                             int64_t expert, int64_t panel_a, int64_t panel_b, int64_t n);
 
 /* worker->edge to the first `rows` rows of that tile. */
 void fast_gemm_copy_edge(const struct sycpu_gemm_plan *plan, const struct sycpu_gemm_worker *worker,

@@ -21,7 +21,15 @@ struct reader {
     const int64_t *length, *end;
 };
 
-#define ROW_FIRST(i) v->c##i = vec_step(vec_broadcast(r->a + i), b, vec_zero());
+/* The first step of a leaf, which is 1 cycle of 20 of a sum of 15 products cheaper than one that adds to +0. It may give -0
+ * for +0: compute_piece closes the sum of all. */
+#ifdef SYCPU_PAIRS
+#    define FIRST(a, b) vec_step(a, b, vec_zero())
+#else
+#    define FIRST(a, b) vec_mul(a, b)
+#endif
+
+#define ROW_FIRST(i) v->c##i = FIRST(vec_broadcast(r->a + i), b);
 #define ROW_STEP(i)  v->c##i = vec_step(vec_broadcast(r->a + i), b, v->c##i);
 #define ROW_ZERO(i)  v->c##i = vec_zero();
 #define ROW_ADD(i)   v->c##i = vec_add(v->c##i, right->c##i);

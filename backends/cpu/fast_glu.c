@@ -4,6 +4,7 @@
 #include "config.h"
 
 #include "backends/cpu/fast.h"
+#include "backends/cpu/fast_zero.h"
 
 enum { MASK_COLUMNS = 2048 };
 
@@ -11,22 +12,34 @@ struct glu {
     const struct sy_call *call;
     const struct sy_tensor *y, *counts; /* the tensor [...f]; counts[e][b], data NULL: none */
     const int64_t *rng;
+    const void *gate, *linear;     /* linear: from the same element on as gate */
+    void *dgate, *dlinear;         /* likewise, of the gradient */
     int64_t inner, columns, width; /* positions or slots of a task; columns of y; of a block */
+    int packed;                    /* 1: gate and linear are blocks of one tensor */
     struct syi_dropout dropout;
     enum sy_activation kind;
     int half; /* 1: all operands are bf16 */
 };
 
-static struct glu glu_open(const struct sy_call *call, const struct sy_tensor *y, const struct sy_tensor *rng,
-                           const struct sy_tensor *counts)
+/* The part of gate of two tensors, or of one in which linear follows a block of it; NULL: there is none. */
+static void *linear_of(const struct glu *g, const struct sy_tensor *gate, const struct sy_tensor *linear)
+{
+    return g->packed ? (char *)gate->data + g->width * (g->half ? 2 : 4) : linear->data;
+}
+
+/* y: the tensor [...f]; rng: the first of the inputs that glu and its gradient have alike. */
+static struct glu glu_open(const struct sy_call *call, const struct sy_tensor *y, const struct sy_tensor *rng)
 {
     const struct sy_attr_glu *attr = call->attr;
-    struct glu g = {.call = call, .y = y, .counts = counts, .rng = rng->data};
+    struct glu g = {.call = call, .y = y, .counts = rng + 1, .rng = rng->data};
     g.inner = y->dim[y->rank - 2];
     g.columns = y->dim[y->rank - 1];
-    g.width = attr->width;
+    g.packed = attr->width > 0;
+    g.width = g.packed ? attr->width : g.columns;
     g.kind = (enum sy_activation)attr->activation;
     g.half = fast_is_bf16(y);
+    g.gate = call->in[0].data;
+    g.linear = linear_of(&g, &call->in[0], rng + 2);
     g.dropout = syi_dropout_init(g.rng, attr->site, attr->rate);
     return g;
 }
@@ -44,16 +57,18 @@ static void glu_mask(const struct glu *g, int64_t outer, int64_t column, int64_t
     vf_dropout_mask(&g->dropout, (uint32_t)row, (uint32_t)position, y->first[y->rank - 1] + column, n, mask);
 }
 
-/* n columns of one position, gate and linear at these elements of x; mask NULL: no dropout. Inlined with a
- * constant kind and dtype. */
-static inline __attribute__((always_inline)) void forward(const void *x, int64_t gate, int64_t linear,
-                                                          const float *mask, int64_t n, int kind, int half,
-                                                          void *y, int64_t at)
+/* n columns of one position, gate and linear from element `from` on; mask NULL: no dropout. Inlined with a constant kind and
+ * dtype. */
+static inline __attribute__((always_inline)) void
+forward(const struct glu *g, int64_t from, const float *mask, int64_t n, int kind, int half, int64_t at)
 {
+    const void *gate = g->gate, *linear = g->linear;
+    void *y = g->call->out[0].data;
+
 #define BODY(c, count)                                                                                       \
     do {                                                                                                     \
-        vf v = vf_mul(vf_activation(fast_get(x, half, gate + c, count), kind),                               \
-                      fast_get(x, half, linear + c, count));                                                 \
+        vf v = vf_mul(vf_activation(fast_get(gate, half, from + c, count), kind),                            \
+                      fast_get(linear, half, from + c, count));                                              \
         if (mask) v = vf_drop(v, fast_load(mask + c, count));                                                \
         fast_put(y, half, at + c, v, count);                                                                 \
     } while (0)
@@ -61,17 +76,19 @@ static inline __attribute__((always_inline)) void forward(const void *x, int64_t
 #undef BODY
 }
 
-static inline __attribute__((always_inline)) void backward(const void *x, int64_t gate, int64_t linear,
-                                                           const void *dy, int64_t at, const float *mask,
-                                                           int64_t n, int kind, int half, void *dx)
+static inline __attribute__((always_inline)) void
+backward(const struct glu *g, int64_t from, const float *mask, int64_t n, int kind, int half, int64_t at)
 {
+    const void *gate = g->gate, *linear = g->linear, *dy = g->call->in[1].data;
+    void *dgate = g->dgate, *dlinear = g->dlinear;
+
 #define BODY(c, count)                                                                                       \
     do {                                                                                                     \
-        vf value, slope = vf_activation_both(fast_get(x, half, gate + c, count), kind, &value);              \
-        vf other = fast_get(x, half, linear + c, count), d = fast_get(dy, half, at + c, count);              \
+        vf value, slope = vf_activation_both(fast_get(gate, half, from + c, count), kind, &value);           \
+        vf other = fast_get(linear, half, from + c, count), d = fast_get(dy, half, at + c, count);           \
         if (mask) d = vf_drop(d, fast_load(mask + c, count));                                                \
-        fast_put(dx, half, linear + c, vf_mul(d, value), count);                                             \
-        fast_put(dx, half, gate + c, vf_mul(vf_mul(d, other), slope), count);                                \
+        fast_put(dlinear, half, from + c, vf_mul(d, value), count);                                          \
+        fast_put(dgate, half, from + c, vf_mul(vf_mul(d, other), slope), count);                             \
     } while (0)
     FAST_COLUMNS(c, n, BODY);
 #undef BODY
@@ -90,31 +107,32 @@ static inline __attribute__((always_inline)) void backward(const void *x, int64_
     default: CASE(SY_LINEAR, 1);                                                                             \
     }
 
-static void run_forward(const struct glu *g, int64_t packed, int64_t plain, const float *mask, int64_t n)
+static void run_forward(const struct glu *g, int64_t from, int64_t at, const float *mask, int64_t n)
 {
-    const void *x = g->call->in[0].data;
-    void *y = g->call->out[0].data;
-#define CASE(kind, half) forward(x, packed, packed + g->width, mask, n, kind, half, y, plain)
+#define CASE(kind, half) forward(g, from, mask, n, kind, half, at)
     EACH_KIND(g->kind, g->half, CASE)
 #undef CASE
 }
 
-static void run_backward(const struct glu *g, int64_t packed, int64_t plain, const float *mask, int64_t n)
+static void run_backward(const struct glu *g, int64_t from, int64_t at, const float *mask, int64_t n)
 {
-    const void *x = g->call->in[0].data, *dy = g->call->in[1].data;
-    void *dx = g->call->out[0].data;
-#define CASE(kind, half) backward(x, packed, packed + g->width, dy, plain, mask, n, kind, half, dx)
+#define CASE(kind, half) backward(g, from, mask, n, kind, half, at)
     EACH_KIND(g->kind, g->half, CASE)
 #undef CASE
 }
 
 typedef void (*run_fn)(const struct glu *, int64_t, int64_t, const float *, int64_t);
 
-/* The positions of a task, in runs of columns inside one block; the slots past the count become +0. */
+/* +0 for the slots of a task past the count. */
+static void zero_empty(const struct glu *g, const struct sy_tensor *out, int64_t outer, int64_t filled)
+{
+    int64_t columns = out->rank ? out->dim[out->rank - 1] : 0;
+    if (columns) fast_zero(out, (outer * g->inner + filled) * columns, (g->inner - filled) * columns);
+}
+
+/* The positions of a task, in runs of columns inside one block. */
 static inline void each_run(const struct glu *g, int64_t outer, run_fn run)
 {
-    const struct sy_tensor *out = &g->call->out[0];
-    int64_t out_columns = out->dim[out->rank - 1];
     int64_t filled = fast_length(g->counts, outer, g->inner), width = g->width, n, end;
     int64_t span = g->dropout.threshold ? MASK_COLUMNS : g->columns;
     float mask[MASK_COLUMNS];
@@ -125,13 +143,12 @@ static inline void each_run(const struct glu *g, int64_t outer, run_fn run)
             int64_t row = (outer * g->inner + i) * g->columns;
             for (int64_t c = begin; c < end; c += n) {
                 n = width - c % width < end - c ? width - c % width : end - c;
-                run(g, 2 * row + c / width * 2 * width + c % width, row + c,
+                run(g, g->packed ? 2 * row + c / width * 2 * width + c % width : row + c, row + c,
                     g->dropout.threshold ? mask + c - begin : NULL, n);
             }
         }
     }
-    memset(fast_at(out, (outer * g->inner + filled) * out_columns), 0,
-           (size_t)((g->inner - filled) * out_columns) * (g->half ? 2 : 4));
+    for (int i = 0; i < g->call->n_out; i++) zero_empty(g, &g->call->out[i], outer, filled);
 }
 
 static void forward_task(void *arg, int64_t outer, int thread)
@@ -151,7 +168,7 @@ static void backward_task(void *arg, int64_t outer, int thread)
 int fast_glu(void *context, const struct sy_call *call)
 {
     (void)context;
-    struct glu g = glu_open(call, &call->out[0], &call->in[1], &call->in[2]);
+    struct glu g = glu_open(call, &call->out[0], &call->in[1]);
     sycpu_parallel(call, sycpu_extent(g.y, g.y->rank - 2), forward_task, &g);
     return SY_OK;
 }
@@ -159,7 +176,9 @@ int fast_glu(void *context, const struct sy_call *call)
 int fast_glu_grad(void *context, const struct sy_call *call)
 {
     (void)context;
-    struct glu g = glu_open(call, &call->in[1], &call->in[2], &call->in[3]);
+    struct glu g = glu_open(call, &call->in[1], &call->in[2]);
+    g.dgate = call->out[0].data;
+    g.dlinear = linear_of(&g, &call->out[0], &call->out[1]);
     sycpu_parallel(call, sycpu_extent(g.y, g.y->rank - 2), backward_task, &g);
     return SY_OK;
 }

@@ -5,6 +5,7 @@
 #include "config.h"
 
 #include "backends/cpu/fast.h"
+#include "backends/cpu/fast_zero.h"
 #include "backends/cpu/moe.h"
 
 /* ---- from tokens to the buffer ---- */
@@ -37,7 +38,7 @@ static void dispatch_places(const struct sy_call *call, int64_t first, int64_t e
     for (int64_t place = first; place < end; place++) {
         void *to = fast_at(&call->out[0], place * dim);
         if (filler[place] < 0)
-            memset(to, 0, bytes);
+            fast_zero(&call->out[0], place * dim, dim);
         else
             memcpy(to, fast_at(&call->in[0], filler[place] / choices * dim), bytes);
     }
@@ -68,7 +69,7 @@ static void combine_grad_places(const struct sy_call *call, int64_t first, int64
         float *to = dbuffer + place * dim;
         int64_t choice = filler[place];
         if (choice < 0) {
-            memset(to, 0, (size_t)dim * sizeof(float));
+            fast_zero(&call->out[0], place * dim, dim);
             continue;
         }
         const float *from = dout + choice / choices * dim;

@@ -87,7 +87,8 @@ struct glu {
     const struct sy_call *call;
     int64_t outer;          /* rows that share one mask: rows of b, or (expert, group) */
     int64_t inner;          /* positions or slots in each */
-    int64_t columns, width; /* of the output */
+    int64_t columns, width; /* of the output; of a block */
+    int packed;             /* 1: gate and linear are blocks of one tensor */
     enum sy_activation kind;
     struct syi_dropout dropout;
     const struct sy_tensor *y, *counts; /* the tensor [...f]; counts[e][b], data NULL: none */
@@ -102,7 +103,8 @@ static struct glu glu_open(const struct sy_call *call, const struct sy_tensor *y
     g.outer = sycpu_extent(y, y->rank - 2);
     g.inner = y->dim[y->rank - 2];
     g.columns = y->dim[y->rank - 1];
-    g.width = attr->width;
+    g.packed = attr->width > 0;
+    g.width = g.packed ? attr->width : g.columns;
     g.kind = (enum sy_activation)attr->activation;
     g.dropout = syi_dropout_init(g.rng, attr->site, attr->rate);
     return g;
@@ -124,8 +126,8 @@ static void glu_mask(const struct glu *g, int64_t outer, int64_t column, int64_t
                      mask);
 }
 
-/* Calls fn for every run of at most 64 columns inside one block: gate and linear lie at `at` and at + width
- * of the packed row, y at `column` of its own; filled: the slot is below the count. */
+/* Calls fn for every run of at most 64 columns inside one block: gate lies at `at`, linear there too in its own tensor or
+ * `width` after it, y at `column`; filled: the slot is below the count. */
 static void glu_each(const struct glu *g, void (*fn)(const struct glu *g, int64_t at, int64_t column,
                                                      int64_t n, const float *mask, int filled))
 {
@@ -138,7 +140,8 @@ static void glu_each(const struct glu *g, void (*fn)(const struct glu *g, int64_
             glu_mask(g, outer, c, n, mask);
             for (int64_t i = 0; i < g->inner; i++) {
                 int64_t row = (outer * g->inner + i) * g->columns;
-                fn(g, 2 * row + c / g->width * 2 * g->width + c % g->width, row + c, n, mask, i < filled);
+                int64_t at = g->packed ? 2 * row + c / g->width * 2 * g->width + c % g->width : row + c;
+                fn(g, at, row + c, n, mask, i < filled);
             }
         }
     }
@@ -147,7 +150,8 @@ static void glu_each(const struct glu *g, void (*fn)(const struct glu *g, int64_
 static void glu_run(const struct glu *g, int64_t at, int64_t column, int64_t n, const float *mask, int filled)
 {
     const struct sy_call *call = g->call;
-    const sy_real *gate = (const sy_real *)call->in[0].data + at, *linear = gate + g->width;
+    const sy_real *gate = (const sy_real *)call->in[0].data + at;
+    const sy_real *linear = g->packed ? gate + g->width : (const sy_real *)call->in[3].data + at;
     sy_real *y = (sy_real *)call->out[0].data + column;
     for (int64_t i = 0; i < n; i++) {
         sy_real v = filled ? syi_activation(gate[i], g->kind) * linear[i] : 0;
@@ -167,9 +171,11 @@ static void glu_grad_run(const struct glu *g, int64_t at, int64_t column, int64_
                          int filled)
 {
     const struct sy_call *call = g->call;
-    const sy_real *gate = (const sy_real *)call->in[0].data + at, *linear = gate + g->width;
+    const sy_real *gate = (const sy_real *)call->in[0].data + at;
+    const sy_real *linear = g->packed ? gate + g->width : (const sy_real *)call->in[4].data + at;
     const sy_real *dy = (const sy_real *)call->in[1].data + column;
-    sy_real *dgate = (sy_real *)call->out[0].data + at, *dlinear = dgate + g->width;
+    sy_real *dgate = (sy_real *)call->out[0].data + at;
+    sy_real *dlinear = g->packed ? dgate + g->width : (sy_real *)call->out[1].data + at;
     for (int64_t i = 0; i < n; i++) {
         sy_real d = SYI_DROP(dy[i], mask[i]);
         dlinear[i] = filled ? d * syi_activation(gate[i], g->kind) : 0;

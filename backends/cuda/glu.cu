@@ -5,6 +5,7 @@
 struct glu {
     int64_t rows, inner;    /* rows of the output; positions or slots that share one mask */
     int64_t columns, width; /* of the output; of a block */
+    int packed;             /* 1: gate and linear are blocks of one tensor, of 2 * columns */
     int64_t fours, each;    /* of a row; of a block */
     int64_t first0, first1, dim1, channel;
     const int64_t *rng;    /* NULL: no dropout */
@@ -15,7 +16,7 @@ struct glu {
 
 /* Four columns of a row. */
 struct glu_place {
-    int64_t packed, y; /* element of gate; of the output */
+    int64_t x, y; /* element of gate and linear; of the output */
     sycuda_four mask;
     int n, filled;
 };
@@ -37,7 +38,7 @@ __device__ static inline struct glu_place find(const struct glu &g, int64_t i)
     const int64_t inside = (four - block * g.each) * SYCUDA_FOUR, column = block * g.width + inside;
     struct glu_place at;
     at.y = row * g.columns + column;
-    at.packed = 2 * row * g.columns + column + block * g.width;
+    at.x = g.packed ? 2 * row * g.columns + column + block * g.width : at.y;
     at.n = g.width - inside < SYCUDA_FOUR ? (int)(g.width - inside) : SYCUDA_FOUR;
     const int64_t outer = g.rng || g.counts ? row / g.inner : 0;
     at.filled = !g.counts || row - outer * g.inner < g.counts[outer];
@@ -45,14 +46,15 @@ __device__ static inline struct glu_place find(const struct glu &g, int64_t i)
     return at;
 }
 
-template <class In, class Out> __global__ void glu_fours(const In *packed, Out *y, const struct glu g)
+template <class In, class Out>
+__global__ void glu_fours(const In *gates, const In *linears, Out *y, const struct glu g)
 {
     for (int64_t i = sycuda_first(); i < g.rows * g.fours; i += sycuda_stride()) {
         const struct glu_place at = find(g, i);
         sycuda_four out = {{0, 0, 0, 0}};
         if (at.filled) {
-            const sycuda_four gate = sycuda_read_some(packed + at.packed, at.n, g.aligned);
-            const sycuda_four linear = sycuda_read_some(packed + at.packed + g.width, at.n, g.aligned);
+            const sycuda_four gate = sycuda_read_some(gates + at.x, at.n, g.aligned);
+            const sycuda_four linear = sycuda_read_some(linears + at.x, at.n, g.aligned);
             for (int e = 0; e < SYCUDA_FOUR; e++) {
                 const float value = syi_f32_activation(gate.v[e], g.kind) * linear.v[e];
                 out.v[e] = SYI_DROP(value, at.mask.v[e]);
@@ -63,14 +65,15 @@ template <class In, class Out> __global__ void glu_fours(const In *packed, Out *
 }
 
 template <class In, class Out>
-__global__ void glu_grad_fours(const In *packed, const In *dy, Out *out, const struct glu g)
+__global__ void glu_grad_fours(const In *gates, const In *linears, const In *dy, Out *dgates, Out *dlinears,
+                               const struct glu g)
 {
     for (int64_t i = sycuda_first(); i < g.rows * g.fours; i += sycuda_stride()) {
         const struct glu_place at = find(g, i);
         sycuda_four dgate = {{0, 0, 0, 0}}, dlinear = dgate;
         if (at.filled) {
-            const sycuda_four gate = sycuda_read_some(packed + at.packed, at.n, g.aligned);
-            const sycuda_four linear = sycuda_read_some(packed + at.packed + g.width, at.n, g.aligned);
+            const sycuda_four gate = sycuda_read_some(gates + at.x, at.n, g.aligned);
+            const sycuda_four linear = sycuda_read_some(linears + at.x, at.n, g.aligned);
             const sycuda_four given = sycuda_read_some(dy + at.y, at.n, g.aligned);
             for (int e = 0; e < SYCUDA_FOUR; e++) {
                 const float d = SYI_DROP(given.v[e], at.mask.v[e]);
@@ -79,12 +82,12 @@ __global__ void glu_grad_fours(const In *packed, const In *dy, Out *out, const s
                 dgate.v[e] = (d * linear.v[e]) * slope;
             }
         }
-        sycuda_write_some(out + at.packed, dgate, at.n, g.aligned);
-        sycuda_write_some(out + at.packed + g.width, dlinear, at.n, g.aligned);
+        sycuda_write_some(dgates + at.x, dgate, at.n, g.aligned);
+        sycuda_write_some(dlinears + at.x, dlinear, at.n, g.aligned);
     }
 }
 
-/* y: the tensor [...f]. Input `rng` is followed by the counts. */
+/* y: the tensor [...f]. Input `rng` is followed by the counts and linear. */
 static struct glu describe(const struct sy_call *call, const struct sy_tensor *y, int rng)
 {
     const struct sy_attr_glu *attr = sycuda_attr<sy_attr_glu>(call);
@@ -93,7 +96,8 @@ static struct glu describe(const struct sy_call *call, const struct sy_tensor *y
     g.rows = sycuda_extent(y, y->rank - 1);
     g.inner = y->dim[y->rank - 2];
     g.columns = y->dim[y->rank - 1];
-    g.width = attr->width;
+    g.packed = attr->width > 0;
+    g.width = g.packed ? attr->width : g.columns;
     g.each = sycuda_fours(g.width);
     g.fours = g.columns / g.width * g.each;
     g.first0 = y->first[0];
@@ -108,6 +112,12 @@ static struct glu describe(const struct sy_call *call, const struct sy_tensor *y
     return g;
 }
 
+/* Where linear is read or written from the same element on as gate. */
+template <class T> static T *linear_of(const struct glu &g, T *gate, T *linear)
+{
+    return g.packed ? gate + g.width : linear;
+}
+
 int sycuda_glu(void *context, const struct sy_call *call)
 {
     const struct glu g = describe(call, &call->out[0], 1);
@@ -116,6 +126,7 @@ int sycuda_glu(void *context, const struct sy_call *call)
         using Out = decltype(b);
         SYCUDA_LAUNCH_FREE((glu_fours<In, Out>), sycuda_blocks(g.rows * g.fours, SYCUDA_THREADS),
                            SYCUDA_THREADS, sycuda_stream(context), sycuda_in<In>(call, 0),
+                           linear_of(g, sycuda_in<In>(call, 0), sycuda_optional<In>(call, 3)),
                            sycuda_out<Out>(call, 0), g);
     });
     return sycuda_launched(context, "glu");
@@ -129,7 +140,9 @@ int sycuda_glu_grad(void *context, const struct sy_call *call)
         using Out = decltype(b);
         SYCUDA_LAUNCH_FREE((glu_grad_fours<In, Out>), sycuda_blocks(g.rows * g.fours, SYCUDA_THREADS),
                            SYCUDA_THREADS, sycuda_stream(context), sycuda_in<In>(call, 0),
-                           sycuda_in<In>(call, 1), sycuda_out<Out>(call, 0), g);
+                           linear_of(g, sycuda_in<In>(call, 0), sycuda_optional<In>(call, 4)),
+                           sycuda_in<In>(call, 1), sycuda_out<Out>(call, 0),
+                           linear_of(g, sycuda_out<Out>(call, 0), static_cast<Out *>(call->out[1].data)), g);
     });
     return sycuda_launched(context, "glu_grad");
 }

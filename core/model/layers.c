@@ -110,16 +110,35 @@ static int has_few_rows(const struct syi_build *b, int x)
     return !b->training && syi_tensor_count(t) < t->dim[t->rank - 1] * t->dim[t->rank - 1];
 }
 
+/* x times each of n weights, or, which gives 1, times all of them packed. 0 after an error. */
+static int products(struct syi_build *b, int x, int n, const int *weights, const struct syi_filled *filled,
+                    int *out)
+{
+    int many = filled && b->config->moe.num_experts >= MANY_EXPERTS;
+    int copies = b->dtype == SY_BF16 && !b->training; /* packed once, not in every run */
+    if (b->p->status || x < 0 || weights[0] < 0) return 0;
+    int small = b->decoding || many || has_few_rows(b, x);
+    int packed = syi_scales(b, weights[0]) < 0 && (copies || !small);
+    if (packed) out[0] = syi_as(b->p, product(b, x, syi_weights(b, n, weights), filled), b->dtype);
+    for (int i = 0; !packed && i < n; i++)
+        out[i] = syi_as(b->p, syi_product(b, x, weights[i], filled), b->dtype);
+    return packed ? 1 : n;
+}
+
 int syi_packed_product(struct syi_build *b, int x, int n, const int *weights, const struct syi_filled *filled)
 {
-    int part[3], many = filled && b->config->moe.num_experts >= MANY_EXPERTS;
-    int copies = b->dtype == SY_BF16 && !b->training; /* packed once, not in every run */
-    if (b->p->status || x < 0 || weights[0] < 0) return -1;
-    int small = b->decoding || many || has_few_rows(b, x);
-    if (syi_scales(b, weights[0]) < 0 && (copies || !small))
-        return syi_as(b->p, product(b, x, syi_weights(b, n, weights), filled), b->dtype);
-    for (int i = 0; i < n; i++) part[i] = syi_as(b->p, syi_product(b, x, weights[i], filled), b->dtype);
-    return syi_pack(b->p, n, part);
+    int part[3], made = products(b, x, n, weights, filled, part);
+    return made == 0 ? -1 : made == 1 ? part[0] : syi_pack(b->p, n, part);
+}
+
+int syi_gated_product(struct syi_build *b, int x, const int *weights, const struct syi_filled *filled,
+                      enum sy_activation activation)
+{
+    int part[2], made = products(b, x, 2, weights, filled, part);
+    double rate = b->training ? b->config->model.dropout_rate : 0;
+    if (made == 0) return -1;
+    return syi_glu(b->p, part[0], made == 2 ? part[1] : -1, b->rng,
+                   filled && filled->first < 0 ? filled->counts : -1, activation, b->sites++, rate);
 }
 
 /* ---- layers ---- */
@@ -162,7 +181,6 @@ int syi_mlp_of(struct syi_build *b, const char *name, int x, int64_t width)
     double scale = syi_build_init_scale(b);
     double in_std = sqrt(scale / (double)in[0]) / 0.87962566,
            out_std = sqrt(scale / (double)out[0]) / 0.87962566;
-    double rate = b->training ? c->model.dropout_rate : 0;
     struct syi_activations act = syi_activations((int)c->model.mlp_activations);
     int h;
     syi_scope_push(b->p, "%s", name);
@@ -170,8 +188,7 @@ int syi_mlp_of(struct syi_build *b, const char *name, int x, int64_t width)
     if (act.gated) {
         int parts[2] = {syi_build_param(b, "wi_0/kernel", 2, in, in_axis, SYI_INIT_TRUNCATED_NORMAL, in_std),
                         syi_build_param(b, "wi_1/kernel", 2, in, in_axis, SYI_INIT_TRUNCATED_NORMAL, in_std)};
-        int packed = syi_packed_product(b, x, 2, parts, NULL);
-        h = syi_glu(b->p, packed, b->rng, -1, act.activation, b->sites++, rate);
+        h = syi_gated_product(b, x, parts, NULL, (enum sy_activation)act.activation);
     } else {
         int wi = syi_build_param(b, "wi/kernel", 2, in, in_axis, SYI_INIT_TRUNCATED_NORMAL, in_std);
         int y = syi_as(b->p, syi_product(b, x, wi, NULL), b->dtype);

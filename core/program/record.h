@@ -57,7 +57,9 @@ int syi_grouped_matmul_tn(struct syi_program *p, int x, int y, int counts);
 /* mask: float [b, t], 0 where a position is padding, or -1. */
 int syi_rms_norm(struct syi_program *p, int x, int scale, int mask, double epsilon);
 int syi_rms_norm_grad(struct syi_program *p, int x, int scale, int dy, int mask, double epsilon, int *dscale);
-int syi_glu(struct syi_program *p, int packed, int rng, int counts, int activation, int site, double rate);
+/* A gated unit of two tensors, or of a pack of both where linear is -1. */
+int syi_glu(struct syi_program *p, int gate, int linear, int rng, int counts, int activation, int site,
+            double rate);
 int syi_softmax(struct syi_program *p, int x, int *lse);
 
 struct syi_attention {

@@ -19,9 +19,9 @@ extern "C" {
 
 #define SY_ABI_MAGIC 0x53595244u /* "SYRD" */
 #define SY_ABI_MAJOR 0
-#define SY_ABI_MINOR 12
-/* The oldest plugins that a host takes: before, lay_out_nt had one operand. */
-#define SY_ABI_OLDEST_MINOR 12
+#define SY_ABI_MINOR 13
+/* The oldest plugins that a host takes: before, glu had gate and linear in one operand always. */
+#define SY_ABI_OLDEST_MINOR 13
 
 #define SY_MAX_DIMS 5
 #define SY_MAX_IN   16 /* inputs of one op */

@@ -46,7 +46,7 @@ struct sy_attr_rms_norm {
     int64_t leaf; /* rms_norm_grad only */
 };
 struct sy_attr_glu {
-    int64_t width;      /* columns of gate in one block, followed by as many of linear */
+    int64_t width; /* columns of gate in one block, followed by as many of linear; 0: these are two tensors */
     int64_t activation; /* enum sy_activation */
     int64_t site;       /* of the dropout mask */
     double rate;        /* 0: no dropout, rng not read */

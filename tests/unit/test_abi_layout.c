@@ -185,7 +185,7 @@ static const struct pin pins[] = {
 Test(abi, structures_lie_as_written_here)
 {
     cr_assert_eq(sizeof(void *), 8, "this test has numbers for 64-bit systems only");
-    cr_expect(SY_ABI_MAJOR == 0 && SY_ABI_MINOR == 12 && SY_ABI_OLDEST_MINOR == 12,
+    cr_expect(SY_ABI_MAJOR == 0 && SY_ABI_MINOR == 13 && SY_ABI_OLDEST_MINOR == 13,
               "the version was raised: check the numbers of this test");
     for (size_t i = 0; i < sizeof(pins) / sizeof(pins[0]); i++)
         cr_expect_eq(pins[i].is, pins[i].should,
@@ -286,7 +286,7 @@ Test(abi, actions)
 Test(abi, ops)
 {
     cr_assert(SY_OP_COUNT >= n_ops && SY_MAP_COUNT >= n_instructions);
-    cr_expect_eq(hash_of(ops, n_ops), 0xc3a2dae6eb9b3e85u,
+    cr_expect_eq(hash_of(ops, n_ops), 0x462a9c53997a84f8u,
                  "a row of ops.def changed (0x%llx): raise the ABI version, write the new hash here",
                  (unsigned long long)hash_of(ops, n_ops));
     cr_expect_eq(hash_of(instructions, n_instructions), 0x319e334189027341u,

@@ -157,26 +157,35 @@ Test(bf16, rms_norm_rounds)
     }
 }
 
-static void add_glu(struct kh *k, int width, int gradient)
+/* apart: gate and linear are two tensors. */
+static void add_glu(struct kh *k, int width, int gradient, int apart)
 {
-    half_in(k, 4, 2, 3, 5, 4 * width);
+    const int columns = apart ? 2 * width : 4 * width;
+    half_in(k, 4, 2, 3, 5, columns);
     if (gradient) half_in(k, 4, 2, 3, 5, 2 * width);
     int64_t *rng = kh_in(k, SY_I64, 1, 4);
     for (int r = 0; r < 4; r++) rng[r] = 3 + r;
     int32_t *counts = kh_in(k, SY_I32, 2, 2, 3);
     for (int r = 0; r < 6; r++) counts[r] = r;
-    kh_out(k, SY_BF16, 4, 2, 3, 5, gradient ? 4 * width : 2 * width);
+    if (apart)
+        half_in(k, 4, 2, 3, 5, columns);
+    else
+        kh_in_absent(k);
+    kh_out(k, SY_BF16, 4, 2, 3, 5, gradient ? columns : 2 * width);
+    if (gradient && apart) kh_out(k, SY_BF16, 4, 2, 3, 5, columns);
+    if (gradient && !apart) kh_out_absent(k);
 }
 
 Test(bf16, glu_and_its_gradient)
 {
     for (int kind = SY_LINEAR; kind <= SY_SILU; kind++)
         for (int i = 0; i < SIZES; i++)
-            for (int gradient = 0; gradient < 2; gradient++) {
-                struct sy_attr_glu attr = {sizes[i], kind, 7, kind % 2 ? 0.25 : 0};
+            for (int form = 0; form < 4; form++) {
+                const int gradient = form & 1, apart = form >> 1;
+                struct sy_attr_glu attr = {apart ? 0 : sizes[i], kind, 7, kind % 2 ? 0.25 : 0};
                 struct kh k;
                 kh_begin(&k, gradient ? SY_OP_GLU_GRAD : SY_OP_GLU, &attr, sizeof attr);
-                add_glu(&k, sizes[i], gradient);
+                add_glu(&k, sizes[i], gradient, apart);
                 check(&k, SY_BF16, SY_BF16, "glu");
             }
 }

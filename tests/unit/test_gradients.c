@@ -216,15 +216,22 @@ Test(gradients, glu)
     for (int activation = SY_LINEAR; activation <= SY_SILU; activation++) {
         struct testcase c = begin();
         int state = rng(&c), x = real(&c, "btf", 4, 3, 24);
-        check(&c, "glu with dropout", syi_glu(c.p, x, state, -1, activation, 3, 0.3));
+        check(&c, "glu with dropout", syi_glu(c.p, x, -1, state, -1, activation, 3, 0.3));
         c = begin();
         int counts = integers(&c, some_counts, "eg", 4, 2);
         x = real(&c, "egcm", 4, 2, 3, 24);
-        check(&c, "glu with counts", syi_glu(c.p, x, -1, counts, activation, 3, 0));
+        check(&c, "glu with counts", syi_glu(c.p, x, -1, -1, counts, activation, 3, 0));
     }
     struct testcase c = begin();
     int state = rng(&c), counts = integers(&c, some_counts, "eg", 4, 2), x = real(&c, "egcm", 4, 2, 3, 24);
-    check(&c, "glu with counts and dropout", syi_glu(c.p, x, state, counts, SY_GELU, 3, 0.3));
+    check(&c, "glu with counts and dropout", syi_glu(c.p, x, -1, state, counts, SY_GELU, 3, 0.3));
+    c = begin();
+    state = rng(&c), counts = integers(&c, some_counts, "eg", 4, 2), x = real(&c, "egcm", 4, 2, 3, 12);
+    int linear = real(&c, "egcm", 4, 2, 3, 12);
+    check(&c, "glu of two tensors", syi_glu(c.p, x, linear, state, counts, SY_SILU, 3, 0.3));
+    c = begin();
+    x = fixed(&c, "btf", 4, 3, 12), linear = real(&c, "btf", 4, 3, 12);
+    check(&c, "glu, gate fixed", syi_glu(c.p, x, linear, -1, -1, SY_GELU, 3, 0));
 }
 
 /* ---- attention ---- */

@@ -50,11 +50,11 @@ Test(program_record, by_the_row)
     const struct syi_tensor *t = &p->tensor[rows];
     cr_expect(t->dtype == SY_BF16 && t->rank == 3 && t->dim[0] == 2 && t->dim[1] == 3 && t->dim[2] == 4);
     cr_expect(t->axis[0] == SYI_AXIS_BATCH && t->axis[1] == SYI_AXIS_LENGTH && t->axis[2] == SYI_AXIS_EMBED);
-    int packed = syi_tensor_add(p, "packed", SYI_INPUT, SY_F32, 3, DIMS(2, 3, 8));
-    int grad = SYI_RECORD(p, SY_OP_GLU_GRAD, &(struct sy_attr_glu){.width = 4}, packed,
-                          syi_tensor_add(p, "dy", SYI_INPUT, SY_F32, 3, DIMS(2, 3, 4)), -1, -1);
-    cr_expect(grad >= 0 && p->tensor[grad].dim[2] == 8);
-    cr_expect_eq(syi_record(p, SY_OP_SOFTMAX, NULL, 1, &packed, 2, out), out[0]);
+    int dy = syi_tensor_add(p, "dy", SYI_INPUT, SY_F32, 3, DIMS(2, 3, 8));
+    int grad = SYI_RECORD(p, SY_OP_MATMUL_NT, &(struct sy_attr_leaf){8}, dy,
+                          syi_tensor_add(p, "w", SYI_INPUT, SY_F32, 2, DIMS(4, 8)));
+    cr_expect(grad >= 0 && p->tensor[grad].dim[2] == 4);
+    cr_expect_eq(syi_record(p, SY_OP_SOFTMAX, NULL, 1, &dy, 2, out), out[0]);
     cr_expect(p->tensor[out[0]].rank == 3 && p->tensor[out[1]].rank == 2);
     int slot = syi_tensor_add(p, "slot", SYI_INPUT, SY_I32, 3, DIMS(2, 3, 1));
     int kept = SYI_RECORD(p, SY_OP_KEPT_TOKENS, NULL, slot);

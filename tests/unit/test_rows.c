@@ -122,15 +122,23 @@ Test(rows, rms_norm)
 struct glu_case {
     int rank, dim[4], width, kind, counts, wild; /* dim: of the output */
     double rate;
+    int apart; /* gate and linear are two tensors */
 };
+
+/* An operand with gate, or with gate and linear. */
+static void glu_extents(const struct glu_case *c, int *dim)
+{
+    memcpy(dim, c->dim, sizeof c->dim);
+    if (!c->apart) dim[c->rank - 1] *= 2;
+}
 
 static void glu_operands(struct kh *k, const struct glu_case *c, int grad)
 {
     const int *d = c->dim;
-    int packed[4] = {d[0], d[1], d[2], d[3]};
-    packed[c->rank - 1] *= 2;
+    int x[4];
+    glu_extents(c, x);
     k->wild = c->wild;
-    kh_in(k, SY_F32, c->rank, packed[0], packed[1], packed[2], packed[3]);
+    kh_in(k, SY_F32, c->rank, x[0], x[1], x[2], x[3]);
     if (grad) kh_in(k, SY_F32, c->rank, d[0], d[1], d[2], d[3]);
     if (c->rate > 0) {
         int64_t *rng = kh_in(k, SY_I64, 1, 4);
@@ -144,10 +152,14 @@ static void glu_operands(struct kh *k, const struct glu_case *c, int grad)
     } else {
         kh_in_absent(k);
     }
-    if (grad)
-        kh_out(k, SY_F32, c->rank, packed[0], packed[1], packed[2], packed[3]);
+    if (c->apart)
+        kh_in(k, SY_F32, c->rank, x[0], x[1], x[2], x[3]);
     else
-        kh_out(k, SY_F32, c->rank, d[0], d[1], d[2], d[3]);
+        kh_in_absent(k);
+    kh_out(k, SY_F32, c->rank, grad ? x[0] : d[0], grad ? x[1] : d[1], grad ? x[2] : d[2],
+           grad ? x[3] : d[3]);
+    if (grad && c->apart) kh_out(k, SY_F32, c->rank, x[0], x[1], x[2], x[3]);
+    if (grad && !c->apart) kh_out_absent(k);
     struct sy_tensor *y = grad ? &k->in[1] : &k->out[0];
     y->first[0] = 2, y->first[1] = c->rank == 4 ? 3 : 0, y->first[c->rank - 1] = 8 * c->width;
 }
@@ -161,7 +173,8 @@ static void glu_plain(const struct kh *k, const struct glu_case *c)
     for (int64_t i = 0; i < sycpu_count(&k->out[0]); i++) {
         int64_t row = i / columns, column = i % columns, outer = row / inner;
         const float *gate = x + row * 2 * columns + column / c->width * 2 * c->width + column % c->width;
-        double g = (double)gate[0], want = g * (double)gate[c->width] / (1 + exp(-g));
+        const float *linear = c->apart ? (const float *)k->in[3].data + i : gate + c->width;
+        double g = (double)(c->apart ? x[i] : *gate), want = g * (double)*linear / (1 + exp(-g));
         if (c->rate > 0) {
             struct syi_dropout d = syi_dropout_init(k->in[1].data, 11, c->rate);
             uint32_t address = (uint32_t)(c->rank == 4 ? 3 + 80 + outer % c->dim[1] : 2 + 70 + outer);
@@ -176,9 +189,9 @@ static void glu_plain(const struct kh *k, const struct glu_case *c)
     }
 }
 
-static void glu(struct glu_case c)
+static void glu_of(struct glu_case c)
 {
-    struct sy_attr_glu attr = {c.width, c.kind, 11, c.rate};
+    struct sy_attr_glu attr = {c.apart ? 0 : c.width, c.kind, 11, c.rate};
     struct kh k;
     kh_begin(&k, SY_OP_GLU, &attr, sizeof attr);
     glu_operands(&k, &c, 0);
@@ -191,17 +204,24 @@ static void glu(struct glu_case c)
     kh_end(&k);
 }
 
+static void glu(struct glu_case c)
+{
+    glu_of(c);
+    c.apart = 1;
+    glu_of(c);
+}
+
 Test(rows, glu)
 {
     for (int kind = SY_LINEAR; kind <= SY_SILU; kind++) {
         for (int wild = 0; wild <= 20; wild += 20) {
-            glu((struct glu_case){3, {3, 5, 28, 1}, 7, kind, 0, wild, 0.1});
-            glu((struct glu_case){3, {4, 3, 600, 1}, 300, kind, 0, wild, 0.1});
-            glu((struct glu_case){3, {5, 2, 64, 1}, 64, kind, 0, wild, 0});
-            glu((struct glu_case){3, {1, 1, 1, 1}, 1, kind, 0, wild, 0.5});
-            glu((struct glu_case){4, {3, 2, 5, 48}, 24, kind, 1, wild, 0.2});
-            glu((struct glu_case){4, {2, 4, 3, 40}, 10, kind, 1, wild, 0});
-            glu((struct glu_case){4, {2, 2, 6, 33}, 33, kind, 0, wild, 0.3});
+            glu((struct glu_case){3, {3, 5, 28, 1}, 7, kind, 0, wild, 0.1, 0});
+            glu((struct glu_case){3, {4, 3, 600, 1}, 300, kind, 0, wild, 0.1, 0});
+            glu((struct glu_case){3, {5, 2, 64, 1}, 64, kind, 0, wild, 0, 0});
+            glu((struct glu_case){3, {1, 1, 1, 1}, 1, kind, 0, wild, 0.5, 0});
+            glu((struct glu_case){4, {3, 2, 5, 48}, 24, kind, 1, wild, 0.2, 0});
+            glu((struct glu_case){4, {2, 4, 3, 40}, 10, kind, 1, wild, 0, 0});
+            glu((struct glu_case){4, {2, 2, 6, 33}, 33, kind, 0, wild, 0.3, 0});
         }
     }
 }

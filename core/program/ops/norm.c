@@ -22,15 +22,19 @@ int syi_rms_norm_grad(struct syi_program *p, int x, int scale, int dy, int mask,
     return out[1] < 0 || syi_op_add(p, SY_OP_RMS_NORM_GRAD, 4, in, 2, out, &attr, sizeof attr) ? -1 : out[0];
 }
 
-int syi_glu(struct syi_program *p, int packed, int rng, int counts, int activation, int site, double rate)
+int syi_glu(struct syi_program *p, int gate, int linear, int rng, int counts, int activation, int site,
+            double rate)
 {
-    if (!SYI_HAVE(p, packed)) return -1;
-    struct syi_tensor t = *syi_tensor_of(p, packed);
+    if (!SYI_HAVE(p, gate)) return -1;
+    struct syi_tensor t = *syi_tensor_of(p, gate);
+    struct sy_attr_glu attr = {0, activation, site, rate};
     int last = t.rank - 1;
-    t.dim[last] /= 2;
-    struct sy_attr_glu attr = {t.dim[last] / p->leaf_count[t.axis[last]], activation, site, rate};
-    return SYI_EMIT(p, SY_OP_GLU, syi_temp(p, t.dtype, t.rank, t.dim, t.axis), &attr, sizeof attr, packed,
-                    rate > 0 ? rng : -1, counts);
+    if (linear < 0) {
+        t.dim[last] /= 2;
+        attr.width = t.dim[last] / p->leaf_count[t.axis[last]];
+    }
+    return SYI_EMIT(p, SY_OP_GLU, syi_temp(p, t.dtype, t.rank, t.dim, t.axis), &attr, sizeof attr, gate,
+                    rate > 0 ? rng : -1, counts, linear);
 }
 
 int syi_softmax(struct syi_program *p, int x, int *lse)
@@ -43,27 +47,31 @@ int syi_softmax(struct syi_program *p, int x, int *lse)
 
 /* ---- check ---- */
 
-static int check_glu(struct syi_check *c, const struct syi_tensor *packed, const struct syi_tensor *gated)
+static int check_glu(struct syi_check *c, const struct syi_tensor *gated, int linear)
 {
     const struct sy_attr_glu *attr = syi_program_attr(c->program, c->op);
-    int last = packed->rank - 1;
-    if (packed->rank != gated->rank || packed->dim[last] != 2 * gated->dim[last] || attr->width < 1 ||
-        gated->dim[last] % attr->width)
-        return syi_check_bad(c, "%lld packed columns for %lld in blocks of %lld",
-                             (long long)packed->dim[last], (long long)gated->dim[last],
-                             (long long)attr->width);
-    return attr->activation < SY_LINEAR || attr->activation > SY_SILU ? syi_check_bad(c, "no such activation")
-                                                                      : SY_OK;
+    const struct syi_tensor *gate = syi_check_in(c, 0);
+    int last = gate->rank - 1, packed = c->op->in[linear] < 0;
+    if (attr->activation < SY_LINEAR || attr->activation > SY_SILU)
+        return syi_check_bad(c, "no such activation");
+    if (packed != (attr->width > 0) || (packed && gated->dim[last] % attr->width))
+        return syi_check_bad(c, "blocks of %lld columns", (long long)attr->width);
+    if (gate->rank != gated->rank || gate->dim[last] != (1 + packed) * gated->dim[last])
+        return syi_check_bad(c, "%lld columns of gate for %lld", (long long)gate->dim[last],
+                             (long long)gated->dim[last]);
+    return SY_OK;
 }
 
 static int check_glu_forward(struct syi_check *c)
 {
-    return check_glu(c, syi_check_in(c, 0), syi_check_out(c, 0));
+    return check_glu(c, syi_check_out(c, 0), 3);
 }
 
 static int check_glu_grad(struct syi_check *c)
 {
-    return check_glu(c, syi_check_in(c, 0), syi_check_in(c, 1));
+    if ((c->op->in[4] < 0) != (c->op->out[1] < 0))
+        return syi_check_bad(c, "gradients of %d of two tensors", 1 + (c->op->out[1] >= 0));
+    return check_glu(c, syi_check_in(c, 1), 4);
 }
 
 /* ---- gradients ---- */
@@ -80,9 +88,13 @@ SYI_GRAD(rms_norm)
 SYI_GRAD(glu)
 {
     SYI_ATTR_COPY(p, op, sy_attr_glu);
-    if (wants[0])
-        din[0] = SYI_RECORD(p, SY_OP_GLU_GRAD, &attr, op->in[0], syi_grad_fitting(p, dout[0], op->in[0]),
-                            op->in[1], op->in[2]);
+    int gate = op->in[0], linear = op->in[3];
+    if (!wants[0] && !wants[3]) return;
+    int in[] = {gate, syi_grad_fitting(p, dout[0], gate), op->in[1], op->in[2], linear};
+    int out[] = {syi_temp_like(p, gate), linear < 0 ? -1 : syi_temp_like(p, linear)};
+    if (in[1] < 0 || out[0] < 0 || syi_op_add(p, SY_OP_GLU_GRAD, 5, in, 2, out, &attr, sizeof attr)) return;
+    din[0] = out[0];
+    din[3] = out[1];
 }
 
 SYI_GRAD(softmax)
@@ -94,10 +106,10 @@ SYI_GRAD(softmax)
 
 /* ---- cost ---- */
 
-/* Counts of filled slots are the last input. */
+/* Counts of filled slots are the last input but one. */
 static void cost_glu(const struct sy_call *call, struct syi_cost *cost)
 {
-    syi_cost_filled(call, &call->in[call->n_in - 1], cost);
+    syi_cost_filled(call, &call->in[call->n_in - 2], cost);
 }
 
 /* ---- rules ---- */
