@@ -169,6 +169,14 @@ Test(gemm, gradients_larger_than_the_caches)
     check(SY_OP_GROUPED_MATMUL_TN, &s, 1, 0, 0);
 }
 
+/* Over 8 MiB, whose zeros in empty slots go past the caches. */
+Test(gemm, large_buffers_have_zeros_in_empty_slots)
+{
+    static const struct shape shapes[] = {{4, 8, 64, 2, 1056}, {4, 8, 64, 1056, 2}};
+    check(SY_OP_GROUPED_MATMUL, &shapes[0], 2, 0, 0);
+    check(SY_OP_GROUPED_MATMUL_NT, &shapes[1], 2, 0, 0);
+}
+
 Test(gemm, experts_without_tokens_give_zeros)
 {
     static const struct shape s = {3, 4, 6, 16, 40};

@@ -115,11 +115,12 @@ Test(moe_kernels, variants_equal_the_reference)
     }
 }
 
-/* More experts, tokens and columns than the threads that take them at once. */
+/* More experts, tokens and columns than the threads that take them at once; buffers over 8 MiB whose rows are whole cache
+ * lines, so that their zeros go past the caches, and others. */
 Test(moe_kernels, large_groups_equal_the_reference)
 {
-    static const int dims[] = {1100, 301};
-    for (int i = 0; i < 2; i++) {
+    static const int dims[] = {1100, 301, 1088};
+    for (int i = 0; i < 3; i++) {
         struct shape s = {.rows = 4,
                           .tokens = 35,
                           .experts = 70,
@@ -128,8 +129,8 @@ Test(moe_kernels, large_groups_equal_the_reference)
                           .capacity = 9,
                           .levels = 1 << 20,
                           .masked = 1,
-                          .group = {2},
-                          .gate = {i}};
+                          .group = {i < 2 ? 2 : 1},
+                          .gate = {i % 2}};
         check_all_ops(&s, -20);
     }
 }

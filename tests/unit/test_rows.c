@@ -211,6 +211,12 @@ static void glu(struct glu_case c)
     glu_of(c);
 }
 
+/* Over 8 MiB, whose zeros in empty slots go past the caches. */
+Test(rows, glu_of_a_large_buffer)
+{
+    glu((struct glu_case){4, {4, 8, 64, 1056}, 1056, SY_RELU, 1, 0, 0, 0});
+}
+
 Test(rows, glu)
 {
     for (int kind = SY_LINEAR; kind <= SY_SILU; kind++) {
