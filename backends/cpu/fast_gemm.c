@@ -82,8 +82,8 @@ static struct sycpu_gemm_plan make_plan(const struct sy_call *call, int threads)
     plan.b_words = b_in_panels(gemm) ? 0 : plan.b_panels * b_panel_size(plan.steps);
     if (plan.own && gemm->form == SYCPU_GEMM_NT) {
         plan.turned_rows = least(TURNED_VECTORS, 2 * plan.b_panels) * LANES;
-        if (!gemm->scale && gemm->leaf % LANES == 0 && gemm->columns % LANES == 0)
-            plan.column_rows = least(COLUMN_VECTORS, plan.b_words / gemm->depth / LANES) * LANES;
+        if (!gemm->scale && gemm->leaf % (LANES * STEP) == 0 && gemm->columns % LANES == 0)
+            plan.column_rows = least(COLUMN_VECTORS, plan.b_words * STEP / gemm->depth / LANES) * LANES;
     }
     plan.worker_size = 2 * round_floats(gemm->leaves) + 2 * round_floats(plan.block_panels * TILE_ROWS) +
                        plan.block_panels * a_panel_size(plan.steps) + plan.b_words +

@@ -17,7 +17,7 @@
 struct columns {
     const float *w;
     const float *x; /* buffer rows, packed: [depth, width] */
-    int64_t stride; /* elements from a row of weights to the next */
+    int64_t stride; /* words from a row of weights to the next, all that follows in words too */
     int64_t depth, width;
     int fetch; /* 1: the rows of weights after these are fetched */
     /* Of the block of LANES elements at hand and of the next, in turn. */
@@ -100,33 +100,35 @@ typedef void leaf_fn(struct columns *, int64_t, int64_t, const float *, int, flo
 static leaf_fn *const leaf_of[2][AT_ONCE / 2 + 1] = {{NULL, EACH_HEIGHT(PLAIN)},
                                                      {NULL, EACH_HEIGHT(COPIED)}}; /* by half the height */
 
-/* All leaves of `rows` buffer rows: to the rows of C that slot has, from its column `c` on. */
-static void compute_sum(const struct sycpu_gemm *gemm, const struct sycpu_gemm_worker *worker,
-                        struct columns *t, const int64_t *slot, int64_t rows, float *c)
+/* All leaves of `rows` buffer rows, to the rows of C that slot has: `c` is the element of row 0. */
+static void compute_sum(const struct sycpu_gemm_plan *plan, const struct sycpu_gemm_worker *worker,
+                        struct columns *t, const int64_t *slot, int64_t rows, int64_t c)
 {
+    const struct sycpu_gemm *gemm = &plan->gemm;
     int copied = t->stride % SET_STRIDE == 0;
-    for (int64_t i = 0; i < rows; i++) __builtin_prefetch(c + slot[i] * gemm->columns, 1);
+    for (int64_t i = 0; i < rows; i++)
+        __builtin_prefetch((char *)gemm->c + (c + slot[i] * gemm->columns) * c_element(plan), 1);
     for (int i = 0; copied && i < LANES; i++)
         vec_store(t->copy[0] + i * LANES, vec_load(t->w + i * t->stride));
     for (int64_t leaf = 0; leaf < gemm->leaves; leaf++) {
         struct sycpu_gemm_place place = gemm_place_of(leaf, gemm->leaves);
         leaf_of[copied][divide_up(rows, 2)](
-            t, leaf * gemm->leaf, gemm->leaf, worker->pending + place.top, place.merges,
+            t, leaf * gemm->leaf / STEP, gemm->leaf / STEP, worker->pending + place.top, place.merges,
             place.last ? worker->edge : worker->pending + place.to, place.last);
     }
     for (int64_t i = 0; i < rows; i++)
-        memcpy(c + slot[i] * gemm->columns, worker->edge + i * LANES, sizeof(float) * LANES);
+        fast_gemm_put(plan, c + slot[i] * gemm->columns, vec_load(worker->edge + i * LANES));
 }
 
 void fast_gemm_compute_columns(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker,
                                int64_t expert, int64_t first, int64_t end)
 {
     const struct sycpu_gemm *gemm = &plan->gemm;
-    const float *w = (const float *)gemm->b + expert * sycpu_gemm_b_size(gemm);
-    float *c = (float *)gemm->c + expert * sycpu_gemm_c_size(gemm);
+    const float *w = (const float *)((const operand *)gemm->b + expert * sycpu_gemm_b_size(gemm));
+    int64_t c = expert * sycpu_gemm_c_size(gemm);
     int64_t rows = divide_up(worker->rows, divide_up(worker->rows, AT_ONCE));
     struct columns t;
-    t.stride = t.depth = gemm->depth;
+    t.stride = t.depth = gemm->depth / STEP;
     t.width = divide_up(rows, HALF_LANES) * HALF_LANES;
     fast_gemm_list_slots(gemm, expert, worker);
     for (int64_t i = 0; i * rows < worker->rows; i++)
@@ -138,7 +140,7 @@ void fast_gemm_compute_columns(const struct sycpu_gemm_plan *plan, struct sycpu_
         for (int64_t i = 0; i * rows < worker->rows; i++) {
             t.x = worker->b + i * t.width * t.depth;
             t.fetch = i == 0;
-            compute_sum(gemm, worker, &t, worker->slot + i * rows, least(rows, worker->rows - i * rows),
+            compute_sum(plan, worker, &t, worker->slot + i * rows, least(rows, worker->rows - i * rows),
                         c + column);
         }
     }

@@ -9,6 +9,14 @@
 /* Of so few panels of A the first reads B where it lies, while what follows of B is fetched: packing would
  * leave the multipliers idle until memory answers. */
 #define FEW_PANELS 6
+/* The same of bf16, whose words must be made: those that fast_gemm_compute_pair takes. */
+static int64_t few_panels(const struct sycpu_gemm *gemm)
+{
+    if (STEP == 1) return FEW_PANELS;
+    return PAIRED_PANELS && !gemm->panels && gemm->leaf % STEP == 0 && gemm->columns % TILE_COLUMNS == 0 ? 2
+                                                                                                         : 0;
+}
+
 /* What fetching a panel of B costs, or writing C where nothing is multiplied, in tokens. */
 #define READING 4
 
@@ -24,8 +32,9 @@ static void compute_panel(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_
                      (!gemm->scale || worker->panel_rows <= INT8_ROWS);
     worker->next_b = !last ? b + (panel + 1) * TILE_COLUMNS * size : expert + 1 < gemm->experts ? b + all : b;
 #if PAIRED_PANELS
-    if (worker->direct && worker->row_panels == 2 && !gemm->scale && !plan->rounded) {
+    if (worker->direct && worker->row_panels <= 2 && worker->row_panels * STEP > 1 && !gemm->scale) {
         fast_gemm_compute_pair(plan, worker, expert, panel);
+        worker->direct = 0;
         return;
     }
 #endif
@@ -40,7 +49,7 @@ static void compute_columns(const struct sycpu_gemm_plan *plan, struct sycpu_gem
                             int64_t expert, int64_t first, int64_t end)
 {
     int64_t block = divide_up(worker->row_panels, divide_up(worker->row_panels, plan->block_panels));
-    int few = STEP == 1 && plan->gemm.form == SYCPU_GEMM_NN && worker->row_panels <= FEW_PANELS;
+    int few = plan->gemm.form == SYCPU_GEMM_NN && worker->row_panels <= few_panels(&plan->gemm);
 #if COLUMN_VECTORS
     if (worker->rows <= plan->column_rows) {
         fast_gemm_compute_columns(plan, worker, expert, first * TILE_COLUMNS,

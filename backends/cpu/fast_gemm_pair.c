@@ -1,78 +1,112 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Two panels of A, all rows that an expert has, times a panel of B that is read where it lies, with AVX-512: a vector of
- * columns at a time, so that the rows of both panels fit in registers and B is read once and copied nowhere. */
+/* One or two panels of A, all rows that an expert has, times a panel of B that is read where it lies, with AVX-512: a vector
+ * of columns at a time, so that the rows of both panels fit in registers and B is read once and copied nowhere. Words of
+ * bf16 are made of two rows of B in registers. */
 #include "config.h"
 
 #include "backends/cpu/fast_gemm_parts.h"
 
 #if PAIRED_PANELS
-/* Steps from the one at hand to the row of B that is fetched, from memory. */
+/* Rows of B from the one at hand to the one that is fetched, from memory. */
 #    define FAR 96
 
 struct pair {
     const float *a, *below; /* the panels of A */
-    const float *b;         /* this vector of columns */
+    const operand *b;       /* this vector of columns */
     int64_t stride;         /* elements between rows of B */
-    const float *next;      /* the vector after this one */
-    int64_t steps;
+    const operand *next;    /* the vector after this one */
+    int64_t depth;
 };
 
-#    define ZERO(i)  vec c##i = vec_zero(), d##i = vec_zero();
-#    define UPPER(i) c##i = vec_step(vec_broadcast(a + i), bk, c##i);
-#    define LOWER(i) d##i = vec_step(vec_broadcast(below + i), bk, d##i);
-#    define ADD(i)                                                                                           \
-        c##i = vec_add(vec_load(pending + i * TILE_COLUMNS), c##i);                                          \
-        d##i = vec_add(vec_load(pending + i * TILE_COLUMNS + LANES), d##i);
-#    define CLOSE(i)                                                                                         \
-        c##i = vec_add(c##i, vec_zero());                                                                    \
-        d##i = vec_add(d##i, vec_zero());
-#    define STORE(i)                                                                                         \
-        vec_store(out + i * TILE_COLUMNS, c##i);                                                             \
-        vec_store(out + i * TILE_COLUMNS + LANES, d##i);
+#    ifdef SYCPU_PAIRS
+/* Columns of two rows as words. */
+ALWAYS_INLINE vec load_step(const operand *b, int64_t stride)
+{
+#        define PICK(i) ((i) | (16 + (i)) << 16)
+    const __m512i order =
+        _mm512_setr_epi32(PICK(0), PICK(1), PICK(2), PICK(3), PICK(4), PICK(5), PICK(6), PICK(7), PICK(8),
+                          PICK(9), PICK(10), PICK(11), PICK(12), PICK(13), PICK(14), PICK(15));
+#        undef PICK
+    const __m512i early = _mm512_castsi256_si512(_mm256_loadu_si256((const __m256i *)b)),
+                  both = _mm512_inserti64x4(early, _mm256_loadu_si256((const __m256i *)(b + stride)), 1);
+    return _mm512_castsi512_ps(_mm512_permutexvar_epi16(order, both));
+}
+#    else
+ALWAYS_INLINE vec load_step(const operand *b, int64_t stride)
+{
+    (void)stride;
+    return vec_load(b);
+}
+#    endif
 
-/* A leaf, as in fast_gemm_tile.c. In scratch a row of the first panel lies beside one of the second. */
-#    define DEFINE_LEAF(name, ROWS)                                                                          \
+#    define ZERO(i)        vec c##i = vec_zero();
+#    define ZERO_BELOW(i)  vec d##i = vec_zero();
+#    define STEP_ON(i)     c##i = vec_step(vec_broadcast(a + i), bk, c##i);
+#    define STEP_BELOW(i)  d##i = vec_step(vec_broadcast(below + i), bk, d##i);
+#    define ADD(i)         c##i = vec_add(vec_load(pending + i * TILE_COLUMNS), c##i);
+#    define ADD_BELOW(i)   d##i = vec_add(vec_load(pending + i * TILE_COLUMNS + LANES), d##i);
+#    define CLOSE(i)       c##i = vec_add(c##i, vec_zero());
+#    define CLOSE_BELOW(i) d##i = vec_add(d##i, vec_zero());
+#    define STORE(i)       vec_store(out + i * TILE_COLUMNS, c##i);
+#    define STORE_BELOW(i) vec_store(out + i * TILE_COLUMNS + LANES, d##i);
+
+/* A leaf, as in fast_gemm_tile.c, of the rows of both panels; BELOW of none: the first alone. In scratch a row of the
+ * first panel lies beside one of the second. */
+#    define DEFINE_LEAF(name, ROWS, BELOW)                                                                   \
         static void name(const struct pair *p, int64_t k, int64_t depth, const float *pending, int merges,   \
                          float *out, int last)                                                               \
         {                                                                                                    \
-            const float *a = p->a + k * TILE_ROWS, *below = p->below + k * TILE_ROWS;                        \
-            const float *b = p->b + k * p->stride;                                                           \
+            const float *a = p->a + k / STEP * TILE_ROWS, *below = p->below + k / STEP * TILE_ROWS;          \
+            const operand *b = p->b + k * p->stride;                                                         \
             const int64_t stride = p->stride;                                                                \
-            int64_t left = p->steps - k - FAR;                                                               \
-            const float *far = left > 0 ? b + FAR * stride : p->next - left * stride;                        \
+            int64_t left = p->depth - k - FAR;                                                               \
+            const operand *far = left > 0 ? b + FAR * stride : p->next - left * stride;                      \
             ROWS(ZERO)                                                                                       \
-            for (; depth > 0; depth--) {                                                                     \
-                const vec bk = vec_load(b);                                                                  \
+            BELOW(ZERO_BELOW)                                                                                \
+            for (; depth > 0; depth -= STEP) {                                                               \
+                const vec bk = load_step(b, stride);                                                         \
                 __builtin_prefetch(far, 0, 2);                                                               \
-                ROWS(UPPER)                                                                                  \
-                ROWS(LOWER)                                                                                  \
-                a += TILE_ROWS, below += TILE_ROWS, b += stride, far += stride;                              \
-                if (--left == 0) far = p->next;                                                              \
+                if (STEP > 1) __builtin_prefetch(far + stride, 0, 2);                                        \
+                ROWS(STEP_ON)                                                                                \
+                BELOW(STEP_BELOW)                                                                            \
+                a += TILE_ROWS, below += TILE_ROWS, b += STEP * stride, far += STEP * stride;                \
+                left -= STEP;                                                                                \
+                if (left == 0) far = p->next;                                                                \
             }                                                                                                \
             for (; merges > 0; merges--) {                                                                   \
                 pending -= TILE_SIZE;                                                                        \
                 ROWS(ADD)                                                                                    \
+                BELOW(ADD_BELOW)                                                                             \
             }                                                                                                \
             if (last) {                                                                                      \
                 ROWS(CLOSE)                                                                                  \
+                BELOW(CLOSE_BELOW)                                                                           \
             }                                                                                                \
             ROWS(STORE)                                                                                      \
+            BELOW(STORE_BELOW)                                                                               \
         }
+#    define ROWS_0(X)
+#    define ONE_PANEL(height)  DEFINE_LEAF(leaf_##height, ROWS_##height, ROWS_0)
+#    define TWO_PANELS(height) DEFINE_LEAF(pair_##height, ROWS_##height, ROWS_##height)
+#    define ONE_NAME(height)   leaf_##height,
+#    define TWO_NAME(height)   pair_##height,
+#    define EACH_ONE(X)        X(2) X(4) X(6) X(8) X(10) X(12) X(14)
+#    define EACH_TWO(X)        X(8) X(10) X(12) X(14)
 
-DEFINE_LEAF(leaf_8, ROWS_8)
-DEFINE_LEAF(leaf_10, ROWS_10)
-DEFINE_LEAF(leaf_12, ROWS_12)
-DEFINE_LEAF(leaf_14, ROWS_14)
+EACH_ONE(ONE_PANEL)
+EACH_TWO(TWO_PANELS)
+typedef void leaf_fn(const struct pair *, int64_t, int64_t, const float *, int, float *, int);
+static leaf_fn *const one_panel[] = {NULL, EACH_ONE(ONE_NAME)}; /* by half the height */
+static leaf_fn *const two_panels[] = {NULL, NULL, NULL, NULL, EACH_TWO(TWO_NAME)};
 
-static void compute_vector(const struct pair *p, const struct sycpu_gemm_worker *worker)
+/* All leaves of a vector of columns: the sums in worker->edge. */
+static void compute_sum(const struct sycpu_gemm *gemm, const struct sycpu_gemm_worker *worker,
+                        const struct pair *p)
 {
-    typedef void leaf_fn(const struct pair *, int64_t, int64_t, const float *, int, float *, int);
-    static leaf_fn *const leaf_of[] = {leaf_8, leaf_10, leaf_12, leaf_14};
-    leaf_fn *compute = leaf_of[worker->panel_rows / 2 - 4];
-    int64_t k = 0;
-    for (int64_t leaf = 0; leaf < worker->leaves; k += worker->length[leaf++]) {
-        struct sycpu_gemm_place place = gemm_place_of(leaf, worker->leaves);
-        compute(p, k, worker->length[leaf], worker->pending + place.top, place.merges,
+    leaf_fn *compute = (worker->row_panels > 1 ? two_panels : one_panel)[worker->panel_rows / 2];
+    for (int64_t leaf = 0; leaf < gemm->leaves; leaf++) {
+        struct sycpu_gemm_place place = gemm_place_of(leaf, gemm->leaves);
+        compute(p, leaf * gemm->leaf, gemm->leaf, worker->pending + place.top, place.merges,
                 place.last ? worker->edge : worker->pending + place.to, place.last);
     }
 }
@@ -83,17 +117,17 @@ void fast_gemm_compute_pair(const struct sycpu_gemm_plan *plan, const struct syc
     const struct sycpu_gemm *gemm = &plan->gemm;
     struct pair p = {.a = worker->a,
                      .below = worker->a + a_panel_size(plan->steps),
-                     .b = (const float *)gemm->b + expert * sycpu_gemm_b_size(gemm) + panel * TILE_COLUMNS,
+                     .b = (const operand *)gemm->b + expert * sycpu_gemm_b_size(gemm) + panel * TILE_COLUMNS,
                      .stride = gemm->columns,
-                     .steps = plan->steps};
-    float *c = (float *)gemm->c + expert * sycpu_gemm_c_size(gemm) + panel * TILE_COLUMNS;
+                     .depth = gemm->depth};
+    int64_t c = expert * sycpu_gemm_c_size(gemm) + panel * TILE_COLUMNS;
     for (int vector = 0; vector < 2; vector++, p.b += LANES, c += LANES) {
         p.next = vector == 0 ? p.b + LANES : worker->next_b;
-        compute_vector(&p, worker);
+        compute_sum(gemm, worker, &p);
         for (int64_t i = 0; i < worker->block_rows; i++) {
             int64_t below = i / worker->panel_rows, row = i % worker->panel_rows;
-            vec_store(c + worker->slot[below * TILE_ROWS + row] * gemm->columns,
-                      vec_load(worker->edge + row * TILE_COLUMNS + below * LANES));
+            fast_gemm_put(plan, c + worker->slot[below * TILE_ROWS + row] * gemm->columns,
+                          vec_load(worker->edge + row * TILE_COLUMNS + below * LANES));
         }
     }
 }

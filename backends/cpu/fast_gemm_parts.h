@@ -34,13 +34,17 @@
 #    define TURNED_VECTORS 4
 #endif
 /* Of at most so many vectors of float weights fast_gemm_compute_columns is faster than packing; 0: there is none. */
-#if defined(__AVX512F__) && !defined(SYCPU_PAIRS)
-#    define COLUMN_VECTORS 12
+#if defined(__AVX512F__) && !defined(SYCPU_TILES)
+#    ifdef SYCPU_PAIRS
+#        define COLUMN_VECTORS 3
+#    else
+#        define COLUMN_VECTORS 12
+#    endif
 #else
 #    define COLUMN_VECTORS 0
 #endif
-/* Whether there is fast_gemm_compute_pair, whose panels are at least 8 rows high. */
-#if defined(__AVX512F__) && !defined(SYCPU_PAIRS)
+/* Whether there is fast_gemm_compute_pair. */
+#if defined(__AVX512F__) && !defined(SYCPU_TILES)
 #    define PAIRED_PANELS 1
 #else
 #    define PAIRED_PANELS 0
@@ -186,6 +190,15 @@ static inline int b_in_panels(const struct sycpu_gemm *gemm)
     return STEP > 1 && gemm->panels;
 }
 
+/* A vector of sums to element i of C and those after it. */
+static inline void fast_gemm_put(const struct sycpu_gemm_plan *plan, int64_t i, vec v)
+{
+    if (plan->rounded)
+        vec_store_rounded((uint16_t *)plan->gemm.c + i, v);
+    else
+        vec_store((float *)plan->gemm.c + i, v);
+}
+
 /* Panel of B of an expert, of a call that has them. */
 static inline const float *b_panel_of(const struct sycpu_gemm *gemm, int64_t expert, int64_t panel)
 {
@@ -316,7 +329,7 @@ void fast_gemm_compute_columns(const struct sycpu_gemm_plan *plan, struct sycpu_
 
 /* ---- fast_gemm_pair.c ---- */
 
-/* All rows of an expert that has two panels of A, of even height, times a whole panel of B; float32. */
+/* All rows of an expert that has one panel of A, or two, times a whole panel of B. */
 void fast_gemm_compute_pair(const struct sycpu_gemm_plan *plan, const struct sycpu_gemm_worker *worker,
                             int64_t expert, int64_t panel);
 

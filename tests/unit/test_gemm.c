@@ -128,6 +128,18 @@ Test(gemm, expert_buffers_with_ragged_counts)
             for (int wild = -30; wild <= 2; wild += 16) check_leaves(grouped_ops[op], &shapes[i], wild);
 }
 
+/* Experts of 0 to 120 rows beside each other, weights read where they lie or packed. */
+Test(gemm, experts_of_few_and_many_rows)
+{
+    static const struct shape shapes[] = {{40, 4, 10, 128, 64}, {40, 1, 120, 64, 96}};
+    for (int op = 0; op < N_GROUPED; op++)
+        for (int i = 0; i < 2; i++)
+            for (int leaves = 1; leaves <= 2; leaves++) {
+                int kind = grouped_ops[op];
+                check(kind, &shapes[i], leaf_axis(kind, &shapes[i]) / leaves, -20, 0);
+            }
+}
+
 /* Experts of 1 to 70 rows: tiles of every height, weights that are read where they lie and copied on the way,
  * transposed tiles, of one to four vectors, ends of rows of weights and of C that fill no vector. */
 Test(gemm, experts_of_few_rows)

@@ -136,6 +136,18 @@ Test(gemm_bf16, expert_buffers_with_ragged_counts)
             check_leaves(grouped_ops[op], &shapes[i]);
 }
 
+/* Experts of 0 to 120 rows beside each other, weights read where they lie or packed. */
+Test(gemm_bf16, experts_of_few_and_many_rows)
+{
+    static const struct shape shapes[] = {{40, 4, 10, 128, 64}, {40, 1, 120, 64, 96}};
+    for (int op = 0; op < N_GROUPED; op++)
+        for (int i = 0; i < 2; i++)
+            for (int leaves = 1; leaves <= 2; leaves++) {
+                int kind = grouped_ops[op];
+                check(kind, &shapes[i], leaf_axis(kind, &shapes[i]) / leaves);
+            }
+}
+
 /* Rows, and columns, that come first or stand alone have the bits they have among others. */
 Test(gemm_bf16, bits_do_not_depend_on_the_place_in_c)
 {
