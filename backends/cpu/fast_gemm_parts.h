@@ -11,7 +11,7 @@
  * column_groups in fast_gemm.c keeps it least. Of experts each thread takes whole columns: it packs an
  * expert's A once and B in groups that it uses at once, since weights that a few tokens read are worth no
  * copy in memory. Where the tokens are fewer still, B is not packed beforehand at all: fast_gemm_grouped.c
- * reads it where it lies, and transposed weights are transposed in registers (fast_gemm_columns.c) or become
+ * and fast_gemm_pair.c read it where it lies, and transposed weights are transposed in registers (fast_gemm_columns.c) or become
  * the operand that is not vectorised (fast_gemm_few.c); sums over few tokens: fast_gemm_shallow.c. Tiles of a
  * block are taken panel of B by panel of B, so the block stays in the L2 cache and a panel of B is fetched
  * once for it. */
@@ -33,7 +33,7 @@
 #else
 #    define TURNED_VECTORS 4
 #endif
-/* Of at most so many vectors of float weights fast_gemm_compute_columns is faster than packing; 0: there is none. */
+/* Of at most so many vectors of rows of an expert fast_gemm_compute_columns is faster than packing; 0: there is none. */
 #if defined(__AVX512F__) && !defined(SYCPU_TILES)
 #    ifdef SYCPU_PAIRS
 #        define COLUMN_VECTORS 3
