@@ -9,16 +9,16 @@
 /* Of so few panels of A the first reads B where it lies, while what follows of B is fetched: packing would
  * leave the multipliers idle until memory answers. */
 #define FEW_PANELS 6
-/* The same of bf16, whose words must be made: those that fast_gemm_compute_pair takes. */
+/* What fetching a panel of B costs, or writing C where nothing is multiplied, in tokens. */
+#define READING 4
+
+/* Of bf16, whose words must be made of two rows, those that fast_gemm_compute_pair takes. */
 static int64_t few_panels(const struct sycpu_gemm *gemm)
 {
     if (STEP == 1) return FEW_PANELS;
-    return PAIRED_PANELS && !gemm->panels && gemm->leaf % STEP == 0 && gemm->columns % TILE_COLUMNS == 0 ? 2
-                                                                                                         : 0;
+    int takes = !gemm->panels && gemm->leaf % STEP == 0 && gemm->columns % TILE_COLUMNS == 0;
+    return PAIRED_PANELS && takes ? 2 : 0;
 }
-
-/* What fetching a panel of B costs, or writing C where nothing is multiplied, in tokens. */
-#define READING 4
 
 /* One panel of B and all panels of A, few: the first reads B where it lies. */
 static void compute_panel(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker,
@@ -32,7 +32,9 @@ static void compute_panel(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_
                      (!gemm->scale || worker->panel_rows <= INT8_ROWS);
     worker->next_b = !last ? b + (panel + 1) * TILE_COLUMNS * size : expert + 1 < gemm->experts ? b + all : b;
 #if PAIRED_PANELS
-    if (worker->direct && worker->row_panels <= 2 && worker->row_panels * STEP > 1 && !gemm->scale) {
+    /* One panel of float32 reads B once in any case, two vectors at a time. */
+    if (worker->direct && !gemm->scale &&
+        (worker->row_panels == 2 || (STEP > 1 && worker->row_panels == 1))) {
         fast_gemm_compute_pair(plan, worker, expert, panel);
         worker->direct = 0;
         return;

@@ -139,8 +139,8 @@ static void compute_leaves(const struct sycpu_gemm_plan *plan, const struct sycp
         fast_gemm_leaf(tile, leaf, worker->leaves, k, worker->length[leaf]);
 }
 
-/* Of a whole tile that is written to C the right neighbour, whole too: making it anew takes a tenth of the time of a few
- * steps. */
+/* From a whole tile that is written to C to its right neighbour, whole too. To make that anew would take a tenth of what a tile
+ * of few steps takes. */
 static void move_right(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_tile *tile)
 {
     tile->b = (const float *)tile->b + b_panel_size(plan->steps);
