@@ -132,7 +132,7 @@ int syi_packed_product(struct syi_build *b, int x, int n, const int *weights, co
 }
 
 int syi_gated_product(struct syi_build *b, int x, const int *weights, const struct syi_filled *filled,
-                      enum sy_activation activation)
+                      int activation)
 {
     int part[2], made = products(b, x, 2, weights, filled, part);
     double rate = b->training ? b->config->model.dropout_rate : 0;
@@ -188,7 +188,7 @@ int syi_mlp_of(struct syi_build *b, const char *name, int x, int64_t width)
     if (act.gated) {
         int parts[2] = {syi_build_param(b, "wi_0/kernel", 2, in, in_axis, SYI_INIT_TRUNCATED_NORMAL, in_std),
                         syi_build_param(b, "wi_1/kernel", 2, in, in_axis, SYI_INIT_TRUNCATED_NORMAL, in_std)};
-        h = syi_gated_product(b, x, parts, NULL, (enum sy_activation)act.activation);
+        h = syi_gated_product(b, x, parts, NULL, act.activation);
     } else {
         int wi = syi_build_param(b, "wi/kernel", 2, in, in_axis, SYI_INIT_TRUNCATED_NORMAL, in_std);
         int y = syi_as(b->p, syi_product(b, x, wi, NULL), b->dtype);

@@ -170,7 +170,7 @@ int syi_packed_product(struct syi_build *b, int x, int n, const int *weights,
 /* A gated unit of x times two weights, by experts where filled is not NULL, in the dtype of the build; dropout in training.
  * Where syi_packed_product would pack the products, these are two operands. */
 int syi_gated_product(struct syi_build *b, int x, const int *weights, const struct syi_filled *filled,
-                      enum sy_activation activation);
+                      int activation);
 double syi_build_init_scale(const struct syi_build *b);
 /* mask: [b, t], 0 where y shall be 0, or -1. */
 int syi_norm(struct syi_build *b, const char *name, int x, int mask);

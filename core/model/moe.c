@@ -41,7 +41,7 @@ static int experts(struct syi_build *b, int buffer, const struct syi_filled *fil
     if (act.gated) {
         int parts[2] = {expert_kernel(b, "wi_0/kernel", embed, width, SYI_AXIS_EMBED, SYI_AXIS_EXPERT_MLP),
                         expert_kernel(b, "wi_1/kernel", embed, width, SYI_AXIS_EMBED, SYI_AXIS_EXPERT_MLP)};
-        h = syi_gated_product(b, buffer, parts, filled, (enum sy_activation)act.activation);
+        h = syi_gated_product(b, buffer, parts, filled, act.activation);
     } else {
         int wi = expert_kernel(b, "wi/kernel", embed, width, SYI_AXIS_EMBED, SYI_AXIS_EXPERT_MLP);
         int y = syi_as(b->p, syi_product(b, buffer, wi, filled), b->dtype);
