@@ -27,20 +27,19 @@ static void compute_panel(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_
     const struct sycpu_gemm *gemm = &plan->gemm;
     int64_t size = b_element(gemm), all = sycpu_gemm_b_size(gemm) * size;
     const char *b = (const char *)gemm->b + expert * all;
-    worker->first_b = panel;
-    worker->direct = !gemm->panels && (panel + 1) * TILE_COLUMNS <= gemm->columns &&
-                     (!gemm->scale || worker->panel_rows <= INT8_ROWS);
+    int direct = !gemm->panels && (panel + 1) * TILE_COLUMNS <= gemm->columns &&
+                 (!gemm->scale || worker->panel_rows <= INT8_ROWS);
     worker->next_b = !last ? b + (panel + 1) * TILE_COLUMNS * size : expert + 1 < gemm->experts ? b + all : b;
 #if PAIRED_PANELS
     /* One panel of float32 reads B once in any case, two vectors at a time. */
-    if (worker->direct && !gemm->scale &&
-        (worker->row_panels == 2 || (STEP > 1 && worker->row_panels == 1))) {
+    if (direct && !gemm->scale && (worker->row_panels == 2 || (STEP > 1 && worker->row_panels == 1))) {
         fast_gemm_compute_pair(plan, worker, expert, panel);
-        worker->direct = 0;
         return;
     }
 #endif
-    if (!worker->direct) fast_gemm_pack_columns(plan, expert, worker, panel, 1);
+    worker->first_b = panel;
+    worker->direct = direct;
+    if (!direct) fast_gemm_pack_columns(plan, expert, worker, panel, 1);
     for (int64_t i = 0; i < worker->row_panels; i++, worker->direct = 0)
         fast_gemm_compute_tiles(plan, worker, expert, i, panel, 1);
 }

@@ -103,7 +103,8 @@ static leaf_fn *const two_panels[] = {NULL, NULL, NULL, NULL, EACH_TWO(TWO_NAME)
 static void compute_sum(const struct sycpu_gemm *gemm, const struct sycpu_gemm_worker *worker,
                         const struct pair *p)
 {
-    leaf_fn *compute = (worker->row_panels > 1 ? two_panels : one_panel)[worker->panel_rows / 2];
+    /* One panel of float32 is not taken here (fast_gemm_grouped.c): its kernels are left out. */
+    leaf_fn *compute = (STEP > 1 && worker->row_panels == 1 ? one_panel : two_panels)[worker->panel_rows / 2];
     for (int64_t leaf = 0; leaf < gemm->leaves; leaf++) {
         struct sycpu_gemm_place place = gemm_place_of(leaf, gemm->leaves);
         compute(p, leaf * gemm->leaf, gemm->leaf, worker->pending + place.top, place.merges,
