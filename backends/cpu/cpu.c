@@ -150,13 +150,12 @@ static const struct variant {
     const char *name;
     uint32_t features; /* enum sycpu_feature: of its kernels and of the narrower ones */
 } variants[] = {
+    {"amx_bf16", SYCPU_AMX_BF16 | SYCPU_AVX512_BF16 | SYCPU_AVX512 | SYCPU_AVX2},
     {"avx512_bf16", SYCPU_AVX512_BF16 | SYCPU_AVX512 | SYCPU_AVX2},
     {"avx512", SYCPU_AVX512 | SYCPU_AVX2},
     {"avx2", SYCPU_AVX2},
     {"neon", SYCPU_NEON},
     {"portable", 0},
-    /* By name only, never found by auto: it has not run on such a CPU yet (doc/performance.md). */
-    {"amx_bf16", SYCPU_AMX_BF16 | SYCPU_AVX512_BF16 | SYCPU_AVX512 | SYCPU_AVX2},
     {"blas", SYCPU_BLAS}, /* never found by auto; goes with all that the processor has */
 };
 enum { VARIANTS = sizeof(variants) / sizeof(variants[0]) };

@@ -208,7 +208,8 @@
 #define SYI_CPU_BFLOAT16_MAP(X)                                                                              \
     X(SYI_CPU_BFLOAT16_AUTO, "auto")                                                                         \
     X(SYI_CPU_BFLOAT16_WIDENED, "widened")                                                                   \
-    X(SYI_CPU_BFLOAT16_AVX512_BF16, "avx512_bf16")
+    X(SYI_CPU_BFLOAT16_AVX512_BF16, "avx512_bf16")                                                           \
+    X(SYI_CPU_BFLOAT16_AMX_BF16, "amx_bf16")
 
 #define SYI_CHOICE_CONSTANT(constant, text) constant,
 #define SYI_CHOICE_TEXT(constant, text)     "|" text

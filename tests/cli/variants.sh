@@ -22,7 +22,7 @@ single=${taken% *} half=${taken#* }
 for name in $single $half; do
     case " $listed " in *" $name "*) ;; *) fail "auto takes $name, of $listed" ;; esac
 done
-case $taken in *amx* | *blas* | '') fail "auto takes '$taken'" ;; esac
+case $taken in amx* | *blas* | '') fail "auto takes '$taken'" ;; esac
 exits 0 "$program" backends -v
 says out '^ *auto takes '
 exits 0 "$program" backends
@@ -65,7 +65,7 @@ agrees out "$half"
 weights=$(hash_in out)
 arithmetic=$(kept whole)
 case $arithmetic in
-widened | avx512_bf16) ;;
+widened | avx512_bf16 | amx_bf16) ;;
 *) fail "a run of bfloat16 keeps '$arithmetic'" ;;
 esac
 # shellcheck disable=SC2086
@@ -98,31 +98,36 @@ esac
 }
 
 # ---- an arithmetic that is not here ----
-sed 's/^\(bfloat16 *= *\)".*"/\1"avx512_bf16"/' whole/run.conf >other && mv other whole/run.conf
-[ "$(kept whole)" = avx512_bf16 ] || fail "run.conf was not changed: $(kept whole)"
-case " $listed " in
-*" avx512_bf16 "*)
-    # shellcheck disable=SC2086
-    exits 0 tiny whole $bf16 --set train.steps=6 --resume
-    says out 'cpu (avx512_bf16)'
-    ;;
-*)
+# go_on NAME: the run, had it begun with that arithmetic.
+go_on() {
+    cp -R "whole" "with_$1"
+    sed "s/^\(bfloat16 *= *\)\".*\"/\1\"$1\"/" whole/run.conf >"with_$1/run.conf"
+    [ "$(kept "with_$1")" = "$1" ] || fail "run.conf was not changed: $(kept "with_$1")"
+    case " $listed " in
+    *" $1 "*)
+        # shellcheck disable=SC2086
+        exits 0 tiny "with_$1" $bf16 --set train.steps=6 --resume
+        says out "cpu ($1)"
+        return
+        ;;
+    esac
     # shellcheck disable=SC2086
     {
-        exits 1 tiny whole $bf16 --resume --quiet
+        exits 1 tiny "with_$1" $bf16 --resume --quiet
         one_line_error
-        says err 'cpu.bfloat16 = avx512_bf16: this CPU or build has no such instructions, .* is the widest'
+        says err "cpu.bfloat16 = $1: this CPU or build has no such instructions, .* is the widest"
         says err 'set cpu.bfloat16 = widened (or cpu.variant) to go on here'
-        [ "$(kept whole)" = avx512_bf16 ] || fail "a refused resume changed run.conf"
+        [ "$(kept "with_$1")" = "$1" ] || fail "a refused resume changed run.conf"
         printf 'abc\n' >words
-        "$program" predict whole --quiet <words >predicted 2>err || fail "predict: $(cat err)"
+        "$program" predict "with_$1" --quiet <words >predicted 2>err || fail "predict: $(cat err)"
         says err 'results may differ in their last digits'
-        exits 0 tiny whole $bf16 --set train.steps=6 --resume --set cpu.bfloat16=widened
-        says err 'cpu.bfloat16 changes from "\{0,1\}avx512_bf16"\{0,1\} to "\{0,1\}widened'
-        [ "$(kept whole)" = widened ] || fail "what was asked for is not kept: '$(kept whole)'"
-        exits 1 tiny never $bf16 --set cpu.bfloat16=avx512_bf16 --quiet
+        exits 0 tiny "with_$1" $bf16 --set train.steps=6 --resume --set cpu.bfloat16=widened
+        says err "cpu.bfloat16 changes from \"\{0,1\}$1\"\{0,1\} to \"\{0,1\}widened"
+        [ "$(kept "with_$1")" = widened ] || fail "what was asked for is not kept: '$(kept "with_$1")'"
+        exits 1 tiny never $bf16 --set cpu.bfloat16=$1 --quiet
         [ ! -e never ] || fail "a run that was refused left its directory"
     }
-    ;;
-esac
+}
+go_on avx512_bf16
+go_on amx_bf16
 finish

@@ -13,6 +13,7 @@ enum {
     ANY = SYI_CPU_BFLOAT16_AUTO,
     WIDENED = SYI_CPU_BFLOAT16_WIDENED,
     PAIRS = SYI_CPU_BFLOAT16_AVX512_BF16,
+    TILES = SYI_CPU_BFLOAT16_AMX_BF16,
     F32 = SYI_DTYPE_FLOAT32,
     BF16 = SYI_DTYPE_BFLOAT16
 };
@@ -44,6 +45,9 @@ Test(variant, the_fastest_or_one_as_wide_and_nearly_as_fast)
 static const struct syi_variant_speed half_rate[] = {ROW(AMX_BF16, 180, 900), ROW(AVX512_BF16, 180, 99),
                                                      ROW(AVX512, 180, 170), ROW(AVX2, 95, 90),
                                                      ROW(PORTABLE, 3, 3)},
+                                      slow_tiles[] = {ROW(AMX_BF16, 500, 160), ROW(AVX512_BF16, 180, 99),
+                                                      ROW(AVX512, 180, 180), ROW(AVX2, 95, 90),
+                                                      ROW(PORTABLE, 3, 3)},
                                       full_rate[] = {ROW(AVX512_BF16, 110, 215), ROW(AVX512, 110, 100),
                                                      ROW(AVX2, 111, 96), ROW(PORTABLE, 3, 3),
                                                      ROW(BLAS, 500, 96)},
@@ -65,7 +69,9 @@ static void expect(const char *what, const struct syi_variant_speed *speed, size
 Test(variant, of_a_processor_by_dtype)
 {
     EXPECT(half_rate, F32, ANY, AVX512_BF16);
-    EXPECT(half_rate, BF16, ANY, AVX512); /* and not amx_bf16, whatever its speed */
+    EXPECT(half_rate, BF16, ANY, AMX_BF16);
+    EXPECT(slow_tiles, BF16, ANY, AVX512);
+    EXPECT(slow_tiles, F32, ANY, AVX512_BF16); /* tiles multiply bfloat16 alone */
     EXPECT(full_rate, F32, ANY, AVX512_BF16);
     EXPECT(full_rate, BF16, ANY, AVX512_BF16);
     EXPECT(one_unit, F32, ANY, AVX2);
@@ -78,6 +84,8 @@ Test(variant, of_a_processor_by_dtype)
 Test(variant, of_a_run_that_keeps_its_arithmetic)
 {
     EXPECT(half_rate, BF16, PAIRS, AVX512_BF16);
+    EXPECT(slow_tiles, BF16, TILES, AMX_BF16);
+    EXPECT(half_rate, F32, TILES, AVX512_BF16);
     EXPECT(half_rate, BF16, WIDENED, AVX512);
     EXPECT(full_rate, BF16, WIDENED, AVX512);
     EXPECT(full_rate, F32, WIDENED, AVX512_BF16); /* float32 has one arithmetic */
@@ -94,40 +102,51 @@ Test(variant, names_and_arithmetics)
     cr_expect_str_eq(syi_variant_name(SYI_CPU_VARIANT_AVX512_BF16), "avx512_bf16");
     cr_expect_eq(syi_variant_bfloat16(SYI_CPU_VARIANT_AVX512_BF16), PAIRS);
     cr_expect_eq(syi_variant_bfloat16(SYI_CPU_VARIANT_NEON), WIDENED);
-    cr_expect_eq(syi_variant_bfloat16(SYI_CPU_VARIANT_AMX_BF16), ANY);
+    cr_expect_eq(syi_variant_bfloat16(SYI_CPU_VARIANT_AMX_BF16), TILES);
     cr_expect_eq(syi_variant_bfloat16(SYI_CPU_VARIANT_BLAS), ANY);
 }
 
 /* ---- this processor ---- */
 
+/* What a run gets that keeps the arithmetic of `variant`: it where this processor has it; else a refusal of one that goes on,
+ * and of one that answers another arithmetic. */
+static void keep(int variant, int is_here)
+{
+    struct sy_error err = {0};
+    struct syi_variant_wish wish = {.dtype = BF16, .bfloat16 = syi_variant_bfloat16(variant), .exact = 1};
+    int got = 0, status = syi_variant_choose(&wish, &got, &err);
+    if (is_here) {
+        cr_expect_eq(status, SY_OK, "%s", err.text);
+        cr_expect_eq(got, variant, "%s", syi_variant_name(got));
+        return;
+    }
+    cr_expect_eq(status, SY_EUNSUPPORTED);
+    cr_expect(strstr(err.text, syi_variant_name(variant)) != NULL, "%s", err.text);
+    cr_expect(strstr(err.text, "cpu.bfloat16 = widened (or cpu.variant) to go on here") != NULL, "%s",
+              err.text);
+    wish.exact = 0;
+    cr_expect_eq(syi_variant_choose(&wish, &got, &err), SY_OK);
+    cr_expect_neq(syi_variant_bfloat16(got), wish.bfloat16);
+}
+
 Test(variant, here)
 {
     struct syi_variant_speed speed[SYI_VARIANTS];
     struct sy_error err = {0};
-    int n, pairs = 0, got, first;
+    int n, pairs = 0, tiles = 0, got, first;
     cr_assert_eq(syi_variant_measure(speed, &n, &err), SY_OK, "%s", err.text);
     cr_assert(n >= 1 && n <= SYI_VARIANTS);
     for (int i = 0; i < n; i++) {
         const char *name = syi_variant_name(speed[i].variant);
         pairs |= speed[i].variant == SYI_CPU_VARIANT_AVX512_BF16;
+        tiles |= speed[i].variant == SYI_CPU_VARIANT_AMX_BF16;
         for (int dtype = 0; dtype < 2; dtype++)
             cr_expect(speed[i].flops[dtype] > 1e6 && speed[i].flops[dtype] < 1e15, "%s: %g", name,
                       speed[i].flops[dtype]);
     }
-    struct syi_variant_wish wish = {.dtype = BF16, .bfloat16 = PAIRS, .exact = 1};
-    int status = syi_variant_choose(&wish, &got, &err);
-    if (pairs) {
-        cr_expect_eq(status, SY_OK, "%s", err.text);
-        cr_expect_eq(got, SYI_CPU_VARIANT_AVX512_BF16);
-    } else {
-        cr_expect_eq(status, SY_EUNSUPPORTED);
-        cr_expect(strstr(err.text, "cpu.bfloat16 = widened (or cpu.variant) to go on here") != NULL, "%s",
-                  err.text);
-        wish.exact = 0;
-        cr_expect_eq(syi_variant_choose(&wish, &got, &err), SY_OK);
-        cr_expect_eq(syi_variant_bfloat16(got), WIDENED);
-    }
-    wish = (struct syi_variant_wish){.dtype = BF16, .bfloat16 = WIDENED, .exact = 1, .widest = 1};
+    keep(SYI_CPU_VARIANT_AVX512_BF16, pairs);
+    keep(SYI_CPU_VARIANT_AMX_BF16, tiles);
+    struct syi_variant_wish wish = {.dtype = BF16, .bfloat16 = WIDENED, .exact = 1, .widest = 1};
     cr_assert_eq(syi_variant_choose(&wish, &first, &err), SY_OK);
     cr_expect_eq(syi_variant_bfloat16(first), WIDENED);
     wish.widest = 0;

@@ -28,6 +28,7 @@ int syi_variant_of(const char *description)
 int syi_variant_bfloat16(int variant)
 {
     switch (variant) {
+    case SYI_CPU_VARIANT_AMX_BF16: return SYI_CPU_BFLOAT16_AMX_BF16;
     case SYI_CPU_VARIANT_AVX512_BF16: return SYI_CPU_BFLOAT16_AVX512_BF16;
     case SYI_CPU_VARIANT_PORTABLE:
     case SYI_CPU_VARIANT_AVX2:
@@ -64,20 +65,25 @@ struct candidates {
     int variant[SYI_VARIANTS], n;
 };
 
-/* Where the widest is one of the x86 sets, the narrower vector sets can be faster; all else is slower than the widest. */
+/* Whether a run of this dtype may take it. Tiles multiply bfloat16 alone. */
+static int suits(int variant, int dtype, int bfloat16)
+{
+    if (dtype != SYI_DTYPE_BFLOAT16) return variant != SYI_CPU_VARIANT_AMX_BF16;
+    return bfloat16 == SYI_CPU_BFLOAT16_AUTO || syi_variant_bfloat16(variant) == bfloat16;
+}
+
+/* Where the widest is one of the x86 sets, the narrower ones can be faster; all else is slower than the widest. None where
+ * this CPU lacks the arithmetic. */
 static struct candidates candidates_of(int widest, int dtype, int bfloat16)
 {
-    static const int order[] = {SYI_CPU_VARIANT_AVX512_BF16, SYI_CPU_VARIANT_AVX512, SYI_CPU_VARIANT_AVX2};
-    struct candidates c = {{widest}, 1};
+    static const int order[] = {SYI_CPU_VARIANT_AMX_BF16, SYI_CPU_VARIANT_AVX512_BF16, SYI_CPU_VARIANT_AVX512,
+                                SYI_CPU_VARIANT_AVX2};
+    struct candidates c = {{widest}, suits(widest, dtype, bfloat16)};
     size_t i = 0;
     while (i < SYI_COUNT(order) && order[i] != widest) i++;
     if (i == SYI_COUNT(order)) return c;
-    for (c.n = 0; i < SYI_COUNT(order); i++) {
-        if (dtype == SYI_DTYPE_BFLOAT16 && bfloat16 != SYI_CPU_BFLOAT16_AUTO &&
-            syi_variant_bfloat16(order[i]) != bfloat16)
-            continue;
-        c.variant[c.n++] = order[i];
-    }
+    for (c.n = 0; i < SYI_COUNT(order); i++)
+        if (suits(order[i], dtype, bfloat16)) c.variant[c.n++] = order[i];
     return c;
 }
 
@@ -165,17 +171,18 @@ static int measure(const struct candidates *c, int dtypes, int rounds, struct sy
 /* What a run that began with other instructions is told here. */
 static int lacks(const struct syi_variant_wish *wish, int widest, struct sy_error *err)
 {
+    const char *name = wish->bfloat16 == SYI_CPU_BFLOAT16_AMX_BF16 ? "amx_bf16" : "avx512_bf16";
     if (wish->exact)
         return syi_error(
             err, SY_EUNSUPPORTED,
-            "cpu.bfloat16 = avx512_bf16: this CPU or build has no such instructions, %s is the widest; a run "
+            "cpu.bfloat16 = %s: this CPU or build has no such instructions, %s is the widest; a run "
             "keeps the arithmetic that its products of bfloat16 began with: go on with it where they are, or set "
             "cpu.bfloat16 = widened (or cpu.variant) to go on here, with other bits",
-            names[widest]);
+            name, names[widest]);
     syi_log(SY_LOG_WARN,
-            "cpu.bfloat16 = avx512_bf16: this CPU or build has no such instructions; products are by %s: "
+            "cpu.bfloat16 = %s: this CPU or build has no such instructions; products are by %s: "
             "results may differ in their last digits",
-            names[widest]);
+            name, names[widest]);
     return SY_OK;
 }
 
@@ -187,12 +194,12 @@ int syi_variant_choose(const struct syi_variant_wish *wish, int *variant, struct
     if (status) return status;
     int widest = syi_variant_of(backend->description);
     syi_backend_close(backend);
-    if (wish->dtype == SYI_DTYPE_BFLOAT16 && bfloat16 == SYI_CPU_BFLOAT16_AVX512_BF16 &&
-        widest != SYI_CPU_VARIANT_AVX512_BF16) {
+    struct candidates c = candidates_of(widest, wish->dtype, bfloat16);
+    if (!c.n) {
         status = lacks(wish, widest, err);
         bfloat16 = SYI_CPU_BFLOAT16_AUTO;
+        c = candidates_of(widest, wish->dtype, bfloat16);
     }
-    struct candidates c = candidates_of(widest, wish->dtype, bfloat16);
     *variant = c.variant[0];
     /* One answer takes less time than measuring saves: a build that only answers takes the widest. */
     if (!SY_TRAINING || status || c.n == 1 || wish->widest) return status;

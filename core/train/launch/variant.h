@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which instruction set the CPU backend takes where nobody named one (cpu.variant = auto): of those that the processor
  * has the one whose products are fastest for the dtype of the run, by a timed product of each at start. In float32 all give
- * the same bits. In bfloat16 there are two arithmetics (doc/numerics.md), of which a run keeps the one it began with:
+ * the same bits. In bfloat16 there are three arithmetics (doc/numerics.md), of which a run keeps the one it began with:
  * cpu.bfloat16 says which. */
 #ifndef SYI_VARIANT_H
 #define SYI_VARIANT_H
@@ -14,7 +14,7 @@ const char *syi_variant_name(int variant);
 /* Of a backend's description, "avx2" or "amx_bf16: emulated, slow". Variants that one processor can have are numbered
  * by width, portable first. */
 int syi_variant_of(const char *description);
-/* SYI_CPU_BFLOAT16_... of a variant; AUTO of those that auto never takes. */
+/* SYI_CPU_BFLOAT16_... of a variant; AUTO of one that auto never takes. */
 int syi_variant_bfloat16(int variant);
 
 /* Place of the one to take among n, the widest first: the first that is within 10 % of the fastest, so that noise does
