@@ -47,10 +47,10 @@ int syi_fold_write(struct syi_folding *pass, size_t at, enum sy_op kind, const s
     struct syi_program *p = pass->program;
     struct syi_op *op = &p->op[at];
     size_t bytes = sizeof(struct sy_attr_map) + (size_t)m->n_instr * sizeof(struct sy_map_instr);
-    int status = SYI_GROW(p->attrs, p->cap_attrs, p->n_attrs + bytes + 8, err);
+    void *to;
+    int status = syi_attr_new(p, op, bytes, &to, err);
     if (status) return status;
-    struct sy_attr_map *attr = (struct sy_attr_map *)(void *)(p->attrs + p->n_attrs);
-    memset(attr, 0, bytes);
+    struct sy_attr_map *attr = to;
     attr->n_instr = (uint16_t)m->n_instr;
     attr->rng = 255;
     attr->squares = kinds.squares;
@@ -70,8 +70,5 @@ int syi_fold_write(struct syi_folding *pass, size_t at, enum sy_op kind, const s
     for (int i = 0; i < m->n_in; i++) pass->reads[m->in[i]]++;
     op->op = (uint16_t)kind;
     op->n_in = (uint8_t)m->n_in;
-    op->attr = (uint32_t)p->n_attrs;
-    op->attr_bytes = (uint32_t)bytes;
-    p->n_attrs += (bytes + 7) & ~(size_t)7;
     return SY_OK;
 }

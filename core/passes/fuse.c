@@ -251,17 +251,13 @@ static int replace(struct pass *pass, const struct run *run, size_t first, struc
     struct syi_program *p = pass->program;
     struct syi_op *op = &p->op[first];
     size_t bytes = sizeof(struct sy_attr_map) + (size_t)run->n_instr * sizeof(struct sy_map_instr);
-    int status = SYI_GROW(p->attrs, p->cap_attrs, p->n_attrs + bytes + 8, err);
+    void *attr;
+    int status = syi_attr_new(p, op, bytes, &attr, err);
     if (status) return status;
-    struct sy_attr_map *attr = (struct sy_attr_map *)(void *)(p->attrs + p->n_attrs);
-    memset(attr, 0, bytes);
     for (int i = 0; i < SY_MAX_IN; i++) op->in[i] = i < run->n_in ? run->in[i] : -1;
     for (int i = 0; i < SY_MAX_OUT; i++) op->out[i] = -1;
     op->n_in = (uint8_t)run->n_in;
     write_attr(pass, run, attr, op);
-    op->attr = (uint32_t)p->n_attrs;
-    op->attr_bytes = (uint32_t)bytes;
-    p->n_attrs += (bytes + 7) & ~(size_t)7;
     return SY_OK;
 }
 

@@ -98,14 +98,11 @@ static int append(struct joining *j, const struct syi_op *op)
 
 static int append_new(struct joining *j, struct syi_op op, enum sy_op kind, const void *attr, size_t bytes)
 {
-    struct syi_program *p = j->program;
-    int status = SYI_GROW(p->attrs, p->cap_attrs, p->n_attrs + bytes, j->err);
+    void *to;
+    int status = syi_attr_new(j->program, &op, bytes, &to, j->err);
     if (status) return status;
     op.op = (uint16_t)kind;
-    op.attr = (uint32_t)p->n_attrs;
-    op.attr_bytes = (uint32_t)bytes;
-    memcpy(p->attrs + p->n_attrs, attr, bytes);
-    p->n_attrs += bytes;
+    memcpy(to, attr, bytes);
     return append(j, &op);
 }
 

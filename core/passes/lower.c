@@ -131,19 +131,15 @@ static int emit(struct lowering *l, const struct syi_op *op)
 static int emit_new(struct lowering *l, const struct syi_op *origin, enum sy_op kind, int in, int out,
                     const struct sy_attr_collective *attr)
 {
-    struct syi_program *p = l->program;
     struct syi_op op = *origin;
+    const size_t bytes = attr ? sizeof *attr : 0;
+    void *to;
+    int status = syi_attr_new(l->program, &op, bytes, &to, l->err);
+    if (status) return status;
+    if (attr) memcpy(to, attr, bytes);
     op.op = (uint16_t)kind;
     op.in[0] = in;
     op.out[0] = out;
-    op.attr = (uint32_t)p->n_attrs;
-    op.attr_bytes = attr ? sizeof *attr : 0;
-    if (attr) {
-        int status = SYI_GROW(p->attrs, p->cap_attrs, p->n_attrs + sizeof *attr, l->err);
-        if (status) return status;
-        memcpy(p->attrs + p->n_attrs, attr, sizeof *attr);
-        p->n_attrs += sizeof *attr;
-    }
     return emit(l, &op);
 }
 

@@ -276,29 +276,40 @@ int syi_tensor_add(struct syi_program *program, const char *name, enum syi_kind 
     return program->status ? -1 : tensor;
 }
 
+int syi_attr_new(struct syi_program *program, struct syi_op *op, size_t bytes, void **attr,
+                 struct sy_error *err)
+{
+    size_t padded = (bytes + 7) & ~(size_t)7;
+    /* 8 more: a program without attributes has an address for them, too. */
+    int status = SYI_GROW(program->attrs, program->cap_attrs, program->n_attrs + padded + 8, err);
+    if (status) return status;
+    op->attr = (uint32_t)program->n_attrs;
+    op->attr_bytes = (uint32_t)bytes;
+    *attr = memset(program->attrs + program->n_attrs, 0, padded);
+    program->n_attrs += padded;
+    return SY_OK;
+}
+
 int syi_op_add(struct syi_program *program, int op, int n_in, const int *in, int n_out, const int *out,
                const void *attr, size_t attr_bytes)
 {
     if (program->status) return program->status;
+    struct syi_op made = {.op = (uint16_t)op};
     struct sy_error err = {0};
-    size_t padded = (attr_bytes + 7) & ~(size_t)7;
+    void *to;
     if (SYI_GROW(program->op, program->cap_ops, program->n_ops + 1, &err) ||
-        SYI_GROW(program->attrs, program->cap_attrs, program->n_attrs + padded + 8, &err)) {
+        syi_attr_new(program, &made, attr_bytes, &to, &err)) {
         syi_program_fail(program, SY_ENOMEM, "out of memory for ops");
         return SY_ENOMEM;
     }
+    if (attr_bytes) memcpy(to, attr, attr_bytes);
     struct syi_op *o = &program->op[program->n_ops++];
-    memset(o, 0, sizeof *o);
-    o->op = (uint16_t)op;
+    *o = made;
     o->n_in = (uint8_t)n_in;
     o->n_out = (uint8_t)n_out;
     o->file = program->file;
     o->line = (uint16_t)program->line;
     o->layer = program->layer;
-    o->attr = (uint32_t)program->n_attrs;
-    o->attr_bytes = (uint32_t)attr_bytes;
-    if (attr_bytes) memcpy(program->attrs + program->n_attrs, attr, attr_bytes);
-    program->n_attrs += padded;
     for (int i = 0; i < SY_MAX_IN; i++) o->in[i] = i < n_in ? in[i] : -1;
     for (int i = 0; i < SY_MAX_OUT; i++) o->out[i] = i < n_out ? out[i] : -1;
     return SY_OK;

@@ -126,6 +126,10 @@ int syi_program_status(const struct syi_program *program, struct sy_error *err) 
 /* Fails the recording (sticky) and returns -1, so that a record function can return it as its tensor. */
 int syi_program_fail(struct syi_program *program, int status, const char *format, ...) SYI_PRINTF(3, 4);
 const void *syi_program_attr(const struct syi_program *program, const struct syi_op *op);
+/* New attributes for an op, `bytes` of zeros at *attr, to be written before any op gets others; what it had is left
+ * behind. */
+int syi_attr_new(struct syi_program *program, struct syi_op *op, size_t bytes, void **attr,
+                 struct sy_error *err) SYI_MUST_CHECK;
 int64_t syi_tensor_count(const struct syi_tensor *tensor);
 size_t syi_dtype_bytes(enum sy_dtype dtype);
 /* What starts in memory starts at a whole cache line, and pieces that travel are whole lines. */
