@@ -17,7 +17,7 @@ struct layer {
     struct syi_config config;
     struct syi_model model;
     struct syi_build build;
-    double weight_bytes;    /* of the experts, or the dense MLP */
+    double bytes;           /* what must be read and written: weights twice, gradients once */
     double seconds, update; /* forward and backward; optimizer; fastest */
     double flops;           /* products with the layer's weights, without the router's */
     double dispatch,
@@ -70,6 +70,18 @@ static int record_gradients(struct layer *l, int loss, struct sy_error *err)
     return status;
 }
 
+static double weights_of(const struct layer *l)
+{
+    double sum = 0;
+    for (size_t i = 0; i < l->model.n; i++) {
+        const struct syi_param *param = &l->model.param[i];
+        double n = 1;
+        for (int d = 0; d < param->rank; d++) n *= (double)param->dim[d];
+        if (!l->config.moe.num_experts || strstr(param->name, "expert/")) sum += n;
+    }
+    return sum;
+}
+
 static int record(struct layer *l, const struct bench_micro *micro, const struct syi_shape *shape,
                   struct sy_error *err)
 {
@@ -78,15 +90,20 @@ static int record(struct layer *l, const struct bench_micro *micro, const struct
         .config = &l->config, .model = &l->model, .shape = *shape, .training = 1, .dtype = micro->dtype};
     int status = syi_program_new("moe", &b->p, err);
     if (status) return status;
+    l->model.keeps_copies = micro->dtype == SY_BF16; /* as a training does: the update rounds the weights */
+    l->model.trains_panels = syi_backend_has_panels_in_training(micro->rank->backend);
     syi_leaves(&l->config, shape, b->p->leaf_count);
     b->rng = scalar(b, "rng", SY_I64, 4);
     status = record_gradients(l, record_loss(l), err);
+    if (!status) status = syi_keep_copies(b, err);
     if (status) syi_program_free(b->p);
+    l->bytes = weights_of(l) * (double)(2 * syi_dtype_bytes(micro->dtype) + sizeof(float));
     return status;
 }
 
 /* ---- measuring ---- */
 
+/* Copies of weights keep their random numbers. */
 static void fill(void *arg, struct syi_session *session)
 {
     struct layer *l = arg;
@@ -95,10 +112,7 @@ static void fill(void *arg, struct syi_session *session)
     for (size_t i = 0; i < l->model.n; i++) {
         const struct syi_param *param = &l->model.param[i];
         const struct sy_tensor *t = syi_session_find_any(session, SYI_ROLE_PARAMETER, param->id);
-        double bytes = (double)syi_dtype_bytes(t->dtype);
-        syi_param_init(param, 1, t);
-        for (int d = 0; d < t->rank; d++) bytes *= (double)t->dim[d];
-        if (!l->config.moe.num_experts || strstr(param->name, "expert/")) l->weight_bytes += bytes;
+        if (t) syi_param_init(param, 1, t);
     }
     if (!mask || !tokens) return;
     for (int64_t i = 0; i < mask->dim[0] * mask->dim[1]; i++) ((float *)mask->data)[i] = 1;
@@ -164,13 +178,12 @@ static int measure(struct layer *l, const struct bench_micro *micro, const struc
 
 /* ---- printing ---- */
 
-/* bound: the larger of the FLOPs at the dense layer's rate and three passes over the weights (two reads, one
- * write of gradients) at the speed of a copy. */
+/* bound: the larger of the FLOPs at the dense layer's rate and what must be read and written at the speed of a copy. */
 static void put(struct bench_micro *micro, const struct layer *l, const struct layer *dense)
 {
     char label[32] = "dense";
     double arithmetic = l->flops * dense->seconds / dense->flops;
-    double copy = micro->machine.copy, bound = copy > 0 ? fmax(arithmetic, 3 * l->weight_bytes / copy) : NAN;
+    double copy = micro->machine.copy, bound = copy > 0 ? fmax(arithmetic, l->bytes / copy) : NAN;
     double whole = (l->seconds + l->update) / (dense->seconds + dense->update);
     if (l->config.moe.num_experts)
         snprintf(label, sizeof label, "%lld experts", (long long)l->config.moe.num_experts);
