@@ -237,7 +237,13 @@ static inline uint32_t kh_features(void)
     return have;
 }
 
-/* The same with emulated tiles and those of the processor, which auto leaves out. */
+/* Without kernels that multiply pairs or tiles of bf16, which have bits of their own. */
+static inline uint32_t kh_widening_features(void)
+{
+    return kh_features() & ~(uint32_t)(SYCPU_AVX512_BF16 | SYCPU_AMX_BF16 | SYCPU_AMX_EMULATED);
+}
+
+/* All of them, with emulated tiles and those of the processor. */
 static inline uint32_t kh_all_features(void)
 {
     uint32_t have = kh_features();
@@ -422,10 +428,10 @@ static inline void kh_check(struct kh *k, const char *what)
 }
 
 /* The same of operands that are bfloat16 in part: the reference between conversions, and every kernel that is listed for these
- * dtypes, those of pairs left out, which have other bits. */
+ * dtypes, those of pairs and of tiles left out, which have other bits. */
 static inline void kh_check_as(struct kh *k, int in_dtype, int out_dtype, const char *what)
 {
-    const uint32_t features = kh_features() & ~(uint32_t)SYCPU_AVX512_BF16;
+    const uint32_t features = kh_widening_features();
     const struct sy_kernel *kernel;
     uint64_t at = 0;
     void *want[SY_MAX_OUT];

@@ -34,7 +34,7 @@ static void check_half(struct kh *k, const char *what)
     round_inputs(k);
     kh_reference(k, what);
     struct kh h = half_of(k);
-    const uint32_t features = kh_features() & ~(uint32_t)SYCPU_AVX512_BF16; /* other bits: see below */
+    const uint32_t features = kh_widening_features(); /* the others: see below */
     const struct sy_kernel *kernel;
     for (uint64_t at = 0; (kernel = kh_next(k->op, SY_BF16, SY_BF16, features, &at));)
         for (int threads = 1; threads <= 3; threads += 2) {
