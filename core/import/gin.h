@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Gin files, the configurations of T5X: read into bindings, nothing is looked up or called. Values are literals of Python, macros
- * (%NAME) and references (@function). The conversion to a run file is in gin_convert.c, its keys in gin_keys.def. */
+ * (%NAME) and references (@function). gin_conversion.h says how they become a run file, gin_keys.def which keys. */
 #ifndef SYI_GIN_H
 #define SYI_GIN_H
 
