@@ -72,17 +72,19 @@ static int suits(int variant, int dtype, int bfloat16)
     return bfloat16 == SYI_CPU_BFLOAT16_AUTO || syi_variant_bfloat16(variant) == bfloat16;
 }
 
-/* Where the widest is one of the x86 sets, the narrower ones can be faster; all else is slower than the widest. None where
- * this CPU lacks the arithmetic. */
+/* The widest first: the x86 sets, of which a narrower one can be faster, then what is slower than any of them. */
+static const int order[] = {SYI_CPU_VARIANT_AMX_BF16, SYI_CPU_VARIANT_AVX512_BF16, SYI_CPU_VARIANT_AVX512,
+                            SYI_CPU_VARIANT_AVX2,     SYI_CPU_VARIANT_NEON,        SYI_CPU_VARIANT_PORTABLE};
+enum { X86_SETS = 4 };
+
+/* None where this CPU lacks the arithmetic. */
 static struct candidates candidates_of(int widest, int dtype, int bfloat16)
 {
-    static const int order[] = {SYI_CPU_VARIANT_AMX_BF16, SYI_CPU_VARIANT_AVX512_BF16, SYI_CPU_VARIANT_AVX512,
-                                SYI_CPU_VARIANT_AVX2};
     struct candidates c = {{widest}, suits(widest, dtype, bfloat16)};
     size_t i = 0;
-    while (i < SYI_COUNT(order) && order[i] != widest) i++;
-    if (i == SYI_COUNT(order)) return c;
-    for (c.n = 0; i < SYI_COUNT(order); i++)
+    while (i < X86_SETS && order[i] != widest) i++;
+    if (i == X86_SETS) return c;
+    for (c.n = 0; i < X86_SETS; i++)
         if (suits(order[i], dtype, bfloat16)) c.variant[c.n++] = order[i];
     return c;
 }
@@ -186,14 +188,27 @@ static int lacks(const struct syi_variant_wish *wish, int widest, struct sy_erro
     return SY_OK;
 }
 
+/* Of this CPU and build, for runs of this dtype: those of float32 do not ask the system for tiles. */
+static int find_widest(int dtype, int *widest, struct sy_error *err)
+{
+    int status = SY_EINVAL;
+    struct sy_error why = {0};
+    for (size_t i = 0; status == SY_EINVAL && i < SYI_COUNT(order); i++) {
+        struct syi_backend *backend;
+        if (!suits(order[i], dtype, SYI_CPU_BFLOAT16_AUTO)) continue;
+        status = open_variant(names[order[i]], &backend, &why);
+        if (!status) syi_backend_close(backend);
+        *widest = order[i];
+    }
+    return status ? syi_error(err, status, "%s", why.text) : SY_OK;
+}
+
 int syi_variant_choose(const struct syi_variant_wish *wish, int *variant, struct sy_error *err)
 {
     struct syi_variant_speed speed[SYI_VARIANTS] = {0};
-    struct syi_backend *backend;
-    int n, bfloat16 = wish->bfloat16, status = open_variant("auto", &backend, err);
+    int n, widest = SYI_CPU_VARIANT_PORTABLE, bfloat16 = wish->bfloat16,
+           status = find_widest(wish->dtype, &widest, err);
     if (status) return status;
-    int widest = syi_variant_of(backend->description);
-    syi_backend_close(backend);
     struct candidates c = candidates_of(widest, wish->dtype, bfloat16);
     if (!c.n) {
         status = lacks(wish, widest, err);
@@ -210,9 +225,8 @@ int syi_variant_choose(const struct syi_variant_wish *wish, int *variant, struct
 
 int syi_variant_measure(struct syi_variant_speed speed[SYI_VARIANTS], int *n, struct sy_error *err)
 {
-    static const struct candidates all = {{SYI_CPU_VARIANT_AMX_BF16, SYI_CPU_VARIANT_AVX512_BF16,
-                                           SYI_CPU_VARIANT_AVX512, SYI_CPU_VARIANT_AVX2, SYI_CPU_VARIANT_NEON,
-                                           SYI_CPU_VARIANT_PORTABLE, SYI_CPU_VARIANT_BLAS},
-                                          7};
+    struct candidates all = {.n = 0};
+    for (; all.n < (int)SYI_COUNT(order); all.n++) all.variant[all.n] = order[all.n];
+    all.variant[all.n++] = SYI_CPU_VARIANT_BLAS;
     return measure(&all, 1 << SYI_DTYPE_FLOAT32 | 1 << SYI_DTYPE_BFLOAT16, FOR_PEOPLE, speed, n, err);
 }
