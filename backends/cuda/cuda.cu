@@ -18,6 +18,7 @@ int sycuda_fail(const struct sy_host *host, const char *what, cudaError_t error)
                  : "; if the device does not answer any more, `nvidia-smi` and the kernel's log "
                    "say why, and --resume goes on from the newest checkpoint");
     host->error(host->arg, line);
+    (void)cudaGetLastError(); /* it is told: the next launch would report it once more as its own */
     return error == cudaErrorMemoryAllocation ? SY_ENOMEM : SY_EBACKEND;
 }
 

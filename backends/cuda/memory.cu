@@ -35,6 +35,9 @@ static int copy_async(void *context, void *to, const void *from, uint64_t bytes)
 {
     /* A run begins with a copy, in any thread of the program: each has a device of its own that it works on. */
     cudaError_t error = cudaSetDevice(of(context)->device);
+    /* To memory of the host it returns when the stream has done what was before it, however long that waits for others. */
+    int status = error == cudaSuccess && of(context)->nccl ? sycuda_nccl_sync(of(context)) : SY_OK;
+    if (status) return status;
     if (error == cudaSuccess)
         error = cudaMemcpyAsync(to, from, (size_t)bytes, cudaMemcpyDefault, of(context)->stream);
     return report(context, "copying", error);
@@ -52,11 +55,21 @@ static int zero(void *context, void *memory, uint64_t bytes)
                   cudaMemsetAsync(memory, 0, (size_t)bytes, of(context)->stream));
 }
 
+/* Rows that are farther apart than a copy of rows can have them (cudaDeviceProp.memPitch) go one by one. */
 static int copy_rows(void *context, void *to, uint64_t to_stride, const void *from, uint64_t from_stride,
                      uint64_t row, uint64_t rows)
 {
-    cudaError_t error = cudaMemcpy2DAsync(to, (size_t)to_stride, from, (size_t)from_stride, (size_t)row,
-                                          (size_t)rows, cudaMemcpyDefault, of(context)->stream);
+    const cudaStream_t stream = of(context)->stream;
+    cudaError_t error = cudaSuccess;
+    if (to_stride == row && from_stride == row) row *= rows, rows = 1;
+    if (rows > 1 && to_stride <= INT32_MAX && from_stride <= INT32_MAX)
+        error = cudaMemcpy2DAsync(to, (size_t)to_stride, from, (size_t)from_stride, (size_t)row, (size_t)rows,
+                                  cudaMemcpyDefault, stream);
+    else
+        for (uint64_t i = 0; i < rows && error == cudaSuccess; i++)
+            error = cudaMemcpyAsync(static_cast<char *>(to) + i * to_stride,
+                                    static_cast<const char *>(from) + i * from_stride, (size_t)row,
+                                    cudaMemcpyDefault, stream);
     return report(context, "copying rows", error);
 }
 

@@ -6,6 +6,7 @@
 #include "config.h"
 
 #include <dlfcn.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
@@ -27,7 +28,10 @@ struct sycuda_nccl {
 
 struct group {
     struct group *next;
+    const struct sycuda_nccl *nccl;
     ncclComm_t comm;
+    pthread_t end;             /* ends comm, without the others */
+    int is_ending;             /* 1: it was begun */
     cudaEvent_t before, after; /* on the kernels' stream at the start; on the links' at the end */
     int n;
 };
@@ -163,7 +167,10 @@ static void group_free(void *context, void *handle)
     while (*link && *link != group) link = &(*link)->next;
     if (*link) *link = group->next;
     (void)cudaSetDevice(of(context)->device);
-    if (group->comm) (void)(nccl->lost ? nccl->CommAbort(group->comm) : nccl->CommDestroy(group->comm));
+    if (group->is_ending)
+        (void)pthread_join(group->end, nullptr);
+    else if (group->comm)
+        (void)(nccl->lost ? nccl->CommAbort(group->comm) : nccl->CommDestroy(group->comm));
     if (group->before) (void)cudaEventDestroy(group->before);
     if (group->after) (void)cudaEventDestroy(group->after);
     free(group);
@@ -178,6 +185,7 @@ static int group_new(void *opened, const void *id, int rank, int n, void **handl
     if (!group) return say(context, SY_ENOMEM, "links", "out of memory");
     memcpy(&given, id, sizeof given);
     group->n = n;
+    group->nccl = nccl;
     group->next = nccl->groups;
     nccl->groups = group;
     cudaError_t error = cudaSetDevice(context->device);
@@ -266,10 +274,10 @@ static double now()
     return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
 }
 
-/* A link that has failed; ncclSuccess: none. */
+/* A link that has failed; ncclSuccess: none, or they are ended already. */
 static ncclResult_t failed_link(const struct sycuda_nccl *nccl)
 {
-    for (const struct group *group = nccl->groups; group; group = group->next) {
+    for (const struct group *group = nccl->groups; group && !nccl->lost; group = group->next) {
         ncclResult_t error = ncclSuccess, asked = nccl->CommGetAsyncError(group->comm, &error);
         if (asked != ncclSuccess) return asked;
         if (error != ncclSuccess && error != ncclInProgress) return error;
@@ -277,15 +285,22 @@ static ncclResult_t failed_link(const struct sycuda_nccl *nccl)
     return ncclSuccess;
 }
 
-/* What is queued waits on the device for ranks that do not come: without the communicators it ends. */
+static void *end_group(void *opened)
+{
+    const struct group *group = static_cast<const struct group *>(opened);
+    (void)group->nccl->CommAbort(group->comm);
+    return nullptr;
+}
+
+/* What is queued waits on the device for ranks that do not come: without the communicators it ends. Each is ended in a thread
+ * of its own, for NCCL returns only when no graph has collectives of it any more, and the host frees graphs after this. */
 static int give_up(struct sycuda_context *context, int status)
 {
     struct sycuda_nccl *nccl = context->nccl;
     nccl->lost = 1;
-    for (struct group *group = nccl->groups; group; group = group->next) {
-        if (group->comm) (void)nccl->CommAbort(group->comm);
-        group->comm = nullptr;
-    }
+    for (struct group *group = nccl->groups; group; group = group->next)
+        if (group->comm && !group->is_ending)
+            group->is_ending = pthread_create(&group->end, nullptr, end_group, group) == 0;
     return status;
 }
 

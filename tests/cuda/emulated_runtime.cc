@@ -43,6 +43,7 @@ namespace
 {
 
 enum : size_t { PAGE = 4096, LINE = 64 };
+enum { MOST_DEVICES = 64 };
 
 struct region {
     unsigned char *map, *memory;
@@ -56,6 +57,7 @@ thread_local cudaError_t last = cudaSuccess;
 thread_local int device;
 std::atomic<long> work;
 std::atomic<bool> lost;
+std::atomic<bool> waits[MOST_DEVICES];
 
 cudaError_t failed(cudaError_t error)
 {
@@ -72,8 +74,8 @@ long setting(const char *name, long otherwise)
 
 int devices()
 {
-    static const int n = (int)setting("SY_EMULATED_CUDA_DEVICES", 1);
-    return n;
+    static const long n = setting("SY_EMULATED_CUDA_DEVICES", 1);
+    return n < MOST_DEVICES ? (int)n : (int)MOST_DEVICES;
 }
 
 /* One more piece of work: whether the device is there to do it. */
@@ -81,7 +83,25 @@ bool alive()
 {
     static const long end = setting("SY_EMULATED_CUDA_LOST", 0);
     if (end && work.fetch_add(1) >= end) lost = true;
-    return !lost;
+    return !lost && !waits[device];
+}
+
+bool is_of_device(const void *at)
+{
+    const unsigned char *byte = static_cast<const unsigned char *>(at);
+    bool found = false;
+    pthread_mutex_lock(&mutex);
+    for (const region &r : regions) found = found || (byte >= r.memory && byte < r.memory + r.bytes);
+    pthread_mutex_unlock(&mutex);
+    return found;
+}
+
+/* Ends the test where CUDA would wait for work that is never done. */
+void must_end(const char *call)
+{
+    if (lost || !waits[device]) return;
+    fprintf(stderr, "CUDA emulation: %s waits for ever\n", call);
+    abort();
 }
 
 /* Bytes of the device, from the environment of a test. */
@@ -140,6 +160,7 @@ const char *cudaGetErrorString(cudaError_t error)
     switch (error) {
     case cudaSuccess: return "no error";
     case cudaErrorMemoryAllocation: return "out of memory";
+    case cudaErrorInvalidPitchValue: return "invalid pitch argument";
     case cudaErrorInvalidDevice: return "invalid device ordinal";
     case cudaErrorInsufficientDriver: return "CUDA driver version is insufficient for CUDA runtime version";
     case cudaErrorInvalidResourceHandle: return "invalid resource handle";
@@ -207,6 +228,11 @@ void emulated_lose()
     lost = true;
 }
 
+void emulated_hang(int which, bool now)
+{
+    waits[which] = now;
+}
+
 cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total)
 {
     pthread_mutex_lock(&mutex);
@@ -234,6 +260,7 @@ cudaError_t emulated_malloc(void **memory, size_t bytes)
 cudaError_t cudaFree(void *memory)
 {
     cudaError_t error = memory ? cudaErrorInvalidValue : cudaSuccess;
+    must_end("cudaFree");
     pthread_mutex_lock(&mutex);
     for (size_t i = 0; i < regions.size(); i++) {
         if (regions[i].memory != memory) continue;
@@ -295,6 +322,7 @@ static cudaError_t once(cudaStream_t stream, std::function<void()> body)
 
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind, cudaStream_t stream)
 {
+    if (!is_of_device(to) || !is_of_device(from)) must_end("cudaMemcpyAsync");
     return once(stream, [=] { memmove(to, from, bytes); });
 }
 
@@ -302,6 +330,7 @@ cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_
                               size_t height, cudaMemcpyKind, cudaStream_t stream)
 {
     if (width > to_pitch || width > from_pitch) return failed(cudaErrorInvalidValue);
+    if (to_pitch > INT32_MAX || from_pitch > INT32_MAX) return failed(cudaErrorInvalidPitchValue);
     return once(stream, [=] {
         for (size_t i = 0; i < height; i++)
             memmove(static_cast<char *>(to) + i * to_pitch, static_cast<const char *>(from) + i * from_pitch,
@@ -323,12 +352,13 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned)
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 {
+    must_end("cudaStreamSynchronize");
     return failed(stream->capturing ? cudaErrorStreamCaptureUnsupported : cudaSuccess);
 }
 
 cudaError_t cudaStreamQuery(cudaStream_t stream)
 {
-    return cudaStreamSynchronize(stream);
+    return !lost && waits[stream->device] ? cudaErrorNotReady : cudaStreamSynchronize(stream);
 }
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream)

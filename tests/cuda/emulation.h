@@ -181,6 +181,7 @@ enum cudaError_t {
     cudaSuccess = 0,
     cudaErrorInvalidValue = 1,
     cudaErrorMemoryAllocation = 2,
+    cudaErrorInvalidPitchValue = 12,
     cudaErrorInsufficientDriver = 35,
     cudaErrorInvalidDevice = 101,
     cudaErrorInvalidResourceHandle = 400,
@@ -248,6 +249,9 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec);
 int emulated_device();
 /* Says that what was launched has failed: the next calls return it, as those of a device that is gone. */
 void emulated_lose();
+/* Says that the work of a device waits for others from here on: what is queued behind is not done, and what would wait for it
+ * ends the test, until it waits no more. */
+void emulated_hang(int device, bool waits);
 
 struct emulated_shape {
     unsigned blocks, threads;
