@@ -83,7 +83,8 @@ __global__ void blocks_of_few_rows(const In *x, Out *y, const struct blocks b)
 
 /* Rows of a round are reduced into one half of `sums` while thread 0 takes those of the round before from the other. */
 template <class Rule, class In, class Out>
-__global__ void blocks_of_many_rows(const In *x, Out *y, const struct blocks b)
+__global__ void __launch_bounds__(MOST_THREADS)
+    blocks_of_many_rows(const In *x, Out *y, const struct blocks b)
 {
     __shared__ typename Rule::value sums[2][ROUND * MOST_THREADS / SYCUDA_LANES];
     const int teams = (int)blockDim.x / SYCUDA_LANES, team = (int)threadIdx.x / SYCUDA_LANES;
