@@ -20,7 +20,11 @@ static const int64_t piece_bytes = INT64_C(32) << 20;
 /* Products of fewer multiplications have no use for the library. */
 static const int64_t small = 1 << 14;
 
-enum { CUBLASLT_LINE = 256 /* alignment of its workspace */, CHOICES = 8 };
+enum {
+    CUBLASLT_LINE = 256 /* alignment of its workspace */,
+    CHOICES = 8,
+    WIDE = 128 /* rows of a good piece */
+};
 
 /* ---- pieces ---- */
 
@@ -47,11 +51,20 @@ static uint64_t lines(int64_t bytes)
     return (uint64_t)(bytes + CUBLASLT_LINE - 1) / CUBLASLT_LINE * CUBLASLT_LINE;
 }
 
-static int64_t at_most(int64_t n, int64_t each, int64_t most)
+/* Of n those that fit into so many bytes, 1 at least. */
+static int64_t at_most(int64_t n, int64_t each, int64_t bytes)
 {
-    const int64_t fit = piece_bytes / each;
+    const int64_t fit = bytes / each;
     n = n < fit ? n : fit;
-    return n < 1 ? 1 : n < most ? n : most;
+    return n < 1 ? 1 : n;
+}
+
+/* Rows of C in a call, whose leaves take `each` bytes a row. A call reads all of the other operand: for a few rows, as of the
+ * gradient of an output layer, that takes longer than the product, so they may have more than a cache holds. */
+static int64_t rows_at_most(int64_t rows, int64_t each)
+{
+    const int64_t held = at_most(rows, each, piece_bytes), wide = rows < WIDE ? rows : (int64_t)WIDE;
+    return held < wide ? at_most(wide, each, 8 * piece_bytes) : held;
 }
 
 static struct product_cut cut_of(const struct sycuda_product *p, int in, int out)
@@ -59,10 +72,10 @@ static struct product_cut cut_of(const struct sycuda_product *p, int in, int out
     const int64_t bytes = element_bytes(in), c_bytes = p->columns * (int64_t)sizeof(float);
     struct product_cut cut = {p->experts, p->rows, p->experts, 0, 0, 0, 0};
     if (has_copies(p))
-        cut.experts = at_most(p->experts, p->depth * (p->a_width + p->columns) * bytes, p->experts);
+        cut.experts = at_most(p->experts, p->depth * (p->a_width + p->columns) * bytes, piece_bytes);
     if (p->leaves > 1 || (in == SY_F32 && out == SY_BF16)) {
         cut.experts = 1;
-        cut.rows = at_most(p->rows, p->leaves * c_bytes, p->rows);
+        cut.rows = rows_at_most(p->rows, p->leaves * c_bytes);
         cut.leaves = lines(p->leaves * cut.rows * c_bytes);
     }
     cut.batch = cut.leaves ? p->leaves : cut.experts;
@@ -93,7 +106,7 @@ struct product_plan {
 struct product_matrix {
     int64_t rows, columns, step, apart;
     int dtype;
-    int64_t aligned; /* bytes that all its pieces are aligned to */
+    int64_t aligned; /* bytes that all its pieces, and all of a batch, are aligned to */
 };
 
 /* Bytes of a power of two, at most 64, that divides both. */
@@ -122,6 +135,9 @@ static void matrices_of(const struct sycuda_product *p, const struct product_cut
     m[1].aligned = aligned_to(m[1].aligned, (p->rows - cut->rows) * x_row * size);
     m[2].aligned =
         leaves || p->experts == cut->experts ? 64 : aligned_to(p->rows * p->columns * element_bytes(out), 0);
+    /* The library is asked about one matrix of the batch: all of them begin at such places. */
+    for (int i = 0; i < 3; i++)
+        m[i].aligned = aligned_to(m[i].aligned, m[i].apart * element_bytes(m[i].dtype));
 }
 
 static cudaDataType_t type_of(int dtype)

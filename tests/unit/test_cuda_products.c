@@ -100,6 +100,7 @@ Test(cuda_products, pieces_give_the_whole)
 {
     static const struct shape rows = {0, 1, 300, 16, 2048}, columns = {0, 16, 2, 300, 2048};
     static const struct shape experts = {3, 1, 350000, 4, 4}, rounded = {0, 1, 4500, 4, 2048};
+    static const struct shape wide = {0, 1, 300, 16, 8192}; /* 64 rows would fit, 128 are taken */
     const struct {
         int op, leaf;
         const struct shape *shape;
@@ -108,9 +109,10 @@ Test(cuda_products, pieces_give_the_whole)
     } cases[] = {{SY_OP_MATMUL, 1, &rows, SY_F32, 2},
                  {SY_OP_MATMUL_TN, 1, &columns, SY_F32, 2},
                  {SY_OP_GROUPED_MATMUL_TN, 1, &experts, SY_F32, 2},
-                 {SY_OP_MATMUL, 4, &rounded, SY_BF16, 2}};
+                 {SY_OP_MATMUL, 4, &rounded, SY_BF16, 2},
+                 {SY_OP_MATMUL, 1, &wide, SY_F32, 3}};
     struct kh_device d = open_with("products", "cublaslt");
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 5; i++) {
         struct sy_attr_leaf attr = {cases[i].leaf};
         struct kh k = begin(cases[i].op, cases[i].shape, &attr);
         const uint64_t before = by_library(&d);
