@@ -21,7 +21,8 @@ static uint64_t by_library(const struct kh_device *d)
 static struct kh_device open_with(const char *key, const char *value)
 {
     const struct sy_backend_option options[] = {{key, value}, {NULL, NULL}};
-    struct kh_device d = {0};
+    static struct kh_device d; /* the context keeps the address of its host */
+    d = (struct kh_device){0};
     kh_open_device(&d, options);
     if (!d.desc)
         cr_skip_test("the CUDA backend was not built for the CPU: no C++17 compiler, or no shared libraries");
