@@ -48,8 +48,7 @@ __device__ static inline void sycuda_mma_load_columns(sycuda_bf16 *to, sycuda_ro
         uint32_t pair = 0;
         if (shown(row)) pair = rows.x[row * rows.step + column].bits;
         if (shown(row + 1)) pair |= (uint32_t)rows.x[(row + 1) * rows.step + column].bits << 16;
-        void *at = to + column * SYCUDA_MMA_ACROSS + row;
-        memcpy(__builtin_assume_aligned(at, sizeof pair), &pair, sizeof pair);
+        *reinterpret_cast<sycuda_mma_two *>(to + column * SYCUDA_MMA_ACROSS + row) = pair;
     }
 }
 

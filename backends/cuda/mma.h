@@ -43,12 +43,11 @@ __device__ static inline void sycuda_mma(struct sycuda_mma_c &c, const struct sy
 
 /* ---- operands from shared memory ---- */
 
+/* Two neighbours, of which the first is at a multiple of two elements: of memcpy nvcc makes two accesses. */
+typedef uint32_t __attribute__((__may_alias__)) sycuda_mma_two;
 __device__ static inline uint32_t sycuda_mma_pair(const sycuda_bf16 *x)
 {
-    const void *at = x;
-    uint32_t pair;
-    memcpy(&pair, __builtin_assume_aligned(at, sizeof pair), sizeof pair);
-    return pair;
+    return *reinterpret_cast<const sycuda_mma_two *>(x);
 }
 __device__ static inline uint32_t sycuda_mma_pair(float low, float high)
 {

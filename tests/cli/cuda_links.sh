@@ -65,7 +65,7 @@ SWITCHYARD_COMM_TIMEOUT=5 SY_EMULATED_CUDA_LOST=500 exits 1 tiny lost $small $nc
 one_line_error
 # One that does not come to a collective of a graph: the device waits for it, the host does so for a time only.
 # shellcheck disable=SC2086
-SWITCHYARD_COMM_TIMEOUT=2 SY_EMULATED_NCCL_ABSENT=260 exits 1 tiny absent $small $nccl
+SWITCHYARD_COMM_TIMEOUT=2 SY_EMULATED_NCCL_ABSENT=120 exits 1 tiny absent $small $nccl
 says err 'not done after 2 s: a rank hangs, died or does something else (SWITCHYARD_COMM_TIMEOUT'
 one_line_error
 finish

@@ -80,13 +80,17 @@ bool meet(clique *c)
                                [&] { return c->meeting != mine; });
 }
 
+bool comes(const ncclComm *comm)
+{
+    static const char *const absent = getenv("SY_EMULATED_NCCL_ABSENT");
+    static std::atomic<long> collectives;
+    return !absent || comm->rank != 1 || collectives.fetch_add(1) < atol(absent);
+}
+
 /* All members come, or the device of this one waits for ever. */
 bool meet_or_hang(const ncclComm *comm)
 {
-    static const char *const absent = getenv("SY_EMULATED_NCCL_ABSENT");
-    static std::atomic<long> meetings;
-    const bool comes = !absent || comm->rank != 1 || meetings.fetch_add(1) < atol(absent);
-    if (comes && meet(comm->all)) return true;
+    if (meet(comm->all)) return true;
     emulated_hang(comm->device, true);
     return false;
 }
@@ -142,6 +146,7 @@ ncclResult_t launch(ncclComm_t comm, std::vector<message> mine, take_fn take, in
 {
     emulated_launch({1, 0, 0, true}, stream, [=, queued = comm->queued] {
         (void)queued;
+        if (!comes(comm)) return emulated_hang(comm->device, true);
         comm->all->brought[(size_t)comm->rank] = &mine;
         if (!meet_or_hang(comm)) return;
         take(comm, mine, type);
