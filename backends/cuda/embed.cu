@@ -331,7 +331,7 @@ static const struct place *sort(cudaStream_t stream, const struct sy_call *call,
     const int64_t n = sycuda_count(&call->in[0]);
     const int tiles = sort_tiles(n);
     struct source s = {sycuda_in<int32_t>(call, 0), nullptr, (int32_t)call->out[0].dim[0], (int32_t)n};
-    for (int shift = 0, to = 0; shift == 0 || s.V >> shift; shift += DIGIT_BITS, to ^= 1) {
+    for (int shift = 0, to = 0; shift == 0 || (shift < 32 && s.V >> shift); shift += DIGIT_BITS, to ^= 1) {
         SYCUDA_LAUNCH(count_digits, tiles, DIGITS, 0, stream, s, shift, scratch.counts);
         SYCUDA_LAUNCH(place_digits, 1, DIGITS, 0, stream, scratch.counts, tiles);
         SYCUDA_LAUNCH(sort_digits, tiles, DIGITS, 0, stream, s, shift, scratch.counts, scratch.places[to]);

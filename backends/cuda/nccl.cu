@@ -69,7 +69,8 @@ static int report_cuda(const struct sycuda_context *context, const char *what, c
 /* NULL: all functions are there; else what is missing. */
 static const char *find_functions(struct sycuda_nccl *nccl)
 {
-    nccl->library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
+    /* It stays in memory when it is closed: detached threads of it may still run. */
+    nccl->library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (!nccl->library) return dlerror();
 #    define FUNCTION(name, parameters)                                                                       \
         nccl->name = reinterpret_cast<decltype(nccl->name)>(dlsym(nccl->library, "nccl" #name));             \
