@@ -5,6 +5,7 @@
  * (doc/numerics.md), but for blas; emulated tiles are chosen by name and option, never by auto. */
 #include "config.h"
 
+#include <errno.h>
 #include <stdio.h>
 
 #include "backends/cpu/bf16.h"
@@ -195,10 +196,10 @@ static void list_variants(uint32_t features, char *text, size_t bytes)
             used += (size_t)snprintf(text + used, bytes - used, "%s%s", used ? ", " : "", variants[i].name);
 }
 
-/* What a context may use: the system is asked for tiles, where there are any. */
-static uint32_t permitted(void)
+/* Those of a context: the system is asked for tiles where they are among them. Not otherwise, since a process that has
+ * asked must give its signal handlers larger stacks (sigaltstack) from then on. */
+static uint32_t permitted(uint32_t features)
 {
-    uint32_t features = possible();
     return features & SYCPU_AMX_BF16 && !syi_amx_request() ? features & ~(uint32_t)SYCPU_AMX_BF16 : features;
 }
 
@@ -206,8 +207,12 @@ static uint32_t permitted(void)
 static const char *advice(const char *name)
 {
     if (strcmp(name, "blas") == 0) return "; blas takes a build with configure --with-blas";
-    if (strcmp(name, "amx_bf16") == 0 && possible() & SYCPU_AMX_BF16)
+    if (strcmp(name, "amx_bf16") == 0 && possible() & SYCPU_AMX_BF16) {
+        if (!syi_amx_request() && errno == ENOSPC)
+            return "; a thread has a signal stack (sigaltstack) too small for tiles: make it of AT_MINSIGSTKSZ bytes "
+                   "(getauxval) and more";
         return "; the system refuses this process its tiles (arch_prctl, ARCH_REQ_XCOMP_PERM)";
+    }
     if (strcmp(name, "amx_bf16") == 0)
         return "; option emulate (cpu.emulate = true) computes amx_bf16 in C, slowly, on AVX512-BF16";
     return "";
@@ -216,13 +221,14 @@ static const char *advice(const char *name)
 /* NULL: unknown or not possible here, and the host knows why. */
 static const struct variant *choose(const struct sy_host *host, const char *name)
 {
-    uint32_t features = permitted();
+    const uint32_t features = possible();
     char line[256], have[64];
     for (int i = 0; i < VARIANTS; i++) {
-        if (variants[i].features & ~features) continue;
-        if (strcmp(name, "auto") == 0 || strcmp(name, variants[i].name) == 0) return &variants[i];
+        const uint32_t needs = variants[i].features;
+        if (needs & ~features || (strcmp(name, "auto") != 0 && strcmp(name, variants[i].name) != 0)) continue;
+        if (permitted(needs) == needs) return &variants[i];
     }
-    list_variants(features, have, sizeof(have));
+    list_variants(permitted(features), have, sizeof(have));
     snprintf(line, sizeof(line), "variant \"%.40s\" is not possible here: this CPU and build have auto, %s%s",
              name, have, advice(name));
     host->error(host->arg, line);
@@ -265,7 +271,7 @@ static void open_blas(const struct sy_host *host, uint32_t *features, char *desc
     char library[48];
     sycpu_blas_begin();
     sycpu_blas_name(library, sizeof(library));
-    *features = permitted();
+    *features = permitted(possible());
     snprintf(description, bytes, "blas: %s, else %s; not reproducible to the bit", library,
              choose(host, "auto")->name);
 }

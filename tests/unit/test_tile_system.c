@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tiles and the system, on a processor that has them: their contents survive switches between threads and signals whose
- * handlers use tiles themselves, and where the system refuses them, the variant that needs them is refused in words. */
+ * handlers use tiles themselves, the system is asked for them only where a variant needs them, and where it refuses, that
+ * variant is refused in words. */
 #include "config.h"
 
 #include <criterion/criterion.h>
@@ -98,6 +99,50 @@ Test(tile_system, threads_and_signals_leave_tiles_as_they_are)
     cr_expect_gt(signals, 0);
 }
 
+/* ---- what is asked for ---- */
+
+static int has_tiles(void)
+{
+    enum { GET_PERMISSION = 0x1022 /* ARCH_GET_XCOMP_PERM */ };
+    uint64_t states = 0;
+    cr_assert_eq(syscall(SYS_arch_prctl, GET_PERMISSION, &states), 0);
+    return (int)(states >> SYI_AMX_TILE_DATA & 1);
+}
+
+/* SY_OK: it opens. */
+static int open_variant(const char *name, struct sy_error *err)
+{
+    const struct sy_backend_option options[] = {{"variant", name}, {NULL, NULL}};
+    struct syi_backend *backend = NULL;
+    int status = syi_backend_open("cpu", options, NULL, &backend, err);
+    if (!status) syi_backend_close(backend);
+    return status;
+}
+
+/* Signal stacks of a process that has asked must be larger. */
+Test(tile_system, other_variants_ask_for_no_tiles)
+{
+    if (!syi_amx_possible()) cr_skip_test("this processor or system has no AMX tiles");
+    cr_assert_eq(open_variant("avx512_bf16", NULL), SY_OK);
+    cr_assert_eq(open_variant("portable", NULL), SY_OK);
+    cr_expect(!has_tiles());
+    cr_assert_eq(open_variant("amx_bf16", NULL), SY_OK);
+    cr_expect(has_tiles());
+}
+
+Test(tile_system, a_small_signal_stack_is_said)
+{
+    enum { SMALL = 8192 };
+    static char memory[SMALL];
+    const stack_t stack = {.ss_sp = memory, .ss_size = SMALL};
+    struct sy_error err = {0};
+    if (!syi_amx_possible()) cr_skip_test("this processor or system has no AMX tiles");
+    cr_assert_eq(sigaltstack(&stack, NULL), 0);
+    cr_expect_eq(open_variant("amx_bf16", &err), SY_EINVAL);
+    cr_expect(strstr(err.text, "AT_MINSIGSTKSZ") != NULL, "%s", err.text);
+    cr_expect_eq(open_variant("auto", NULL), SY_OK);
+}
+
 /* ---- refusal ---- */
 
 /* From here on arch_prctl's request for tiles fails in this process. */
@@ -120,15 +165,12 @@ static void refuse_tiles(void)
 
 Test(tile_system, a_refusal_is_said)
 {
-    const struct sy_backend_option tiles[] = {{"variant", "amx_bf16"}, {NULL, NULL}};
-    struct syi_backend *backend = NULL;
     struct sy_error err = {0};
     if (!syi_amx_possible()) cr_skip_test("this processor or system has no AMX tiles");
     refuse_tiles();
-    cr_expect_eq(syi_backend_open("cpu", tiles, NULL, &backend, &err), SY_EINVAL);
+    cr_expect_eq(open_variant("amx_bf16", &err), SY_EINVAL);
     cr_expect(strstr(err.text, "the system refuses this process its tiles") != NULL, "%s", err.text);
-    cr_assert_eq(syi_backend_open("cpu", NULL, NULL, &backend, NULL), SY_OK);
-    syi_backend_close(backend);
+    cr_assert_eq(open_variant("auto", NULL), SY_OK);
 }
 #else
 Test(tile_system, is_tried_where_there_are_tiles)
