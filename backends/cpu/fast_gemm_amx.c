@@ -92,7 +92,10 @@ void fast_gemm_merge(const struct sycpu_gemm_tile *tile, int64_t leaf, int64_t l
 void fast_gemm_leaf(const struct sycpu_gemm_tile *tile, int64_t leaf, int64_t leaves, int64_t k,
                     int64_t length)
 {
-    float sum[TILE_SIZE] __attribute__((aligned(64)));
+    float scratch[TILE_SIZE] __attribute__((aligned(64)));
+    const struct sycpu_gemm_place place = gemm_place_of(leaf, leaves);
+    const int waits = !place.merges && !place.last; /* for a right neighbour, as it is */
+    float *sum = waits ? tile->pending + place.to : scratch;
     const operand *a = (const operand *)(tile->a + k);
     const float *b = (const float *)tile->b + k * TILE_COLUMNS;
     int64_t stride = tile->a_row * (int64_t)sizeof(float);
@@ -100,7 +103,7 @@ void fast_gemm_leaf(const struct sycpu_gemm_tile *tile, int64_t leaf, int64_t le
         multiply_32(a, stride, b, length, sum);
     else
         multiply_16(a, stride, b, length, sum);
-    fast_gemm_merge(tile, leaf, leaves, sum);
+    if (!waits) fast_gemm_merge(tile, leaf, leaves, sum);
 }
 
 /* ---- panels of A ---- */
@@ -120,7 +123,7 @@ void fast_gemm_pack_a_rows(const operand *const *row, int64_t rows, int64_t firs
 /* WHOLE steps of TILE_ROWS columns: words are made of pairs of rows, then turned. */
 static void pack_square(const operand *const *row, int64_t column, int64_t width, float *to, int64_t size)
 {
-    float words[TILE_ROWS][WHOLE] __attribute__((aligned(64))), pairs[WHOLE][TILE_ROWS];
+    float pairs[WHOLE][TILE_ROWS] __attribute__((aligned(64)));
     const operand *line[WHOLE];
     for (int i = 0; i < WHOLE; i++) {
         const operand *early = row[2 * i], *late = row[2 * i + 1];
@@ -131,9 +134,8 @@ static void pack_square(const operand *const *row, int64_t column, int64_t width
         vec_store(pairs[i] + LANES, high);
         line[i] = (const operand *)pairs[i];
     }
-    transpose(line, 0, words[0], WHOLE, LANES);
-    transpose(line, TILE_ROWS, words[LANES], WHOLE, LANES);
-    for (int i = 0; i < TILE_ROWS; i++) memcpy(to + i * size, words[i], sizeof words[i]);
+    transpose(line, 0, to, size, LANES);
+    transpose(line, TILE_ROWS, to + LANES * size, size, LANES);
 }
 
 void fast_gemm_pack_a_columns(const operand *const *row, int64_t steps, int64_t width, float *panels,
