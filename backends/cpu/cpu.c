@@ -209,8 +209,7 @@ static const char *advice(const char *name)
     if (strcmp(name, "blas") == 0) return "; blas takes a build with configure --with-blas";
     if (strcmp(name, "amx_bf16") == 0 && possible() & SYCPU_AMX_BF16) {
         if (!syi_amx_request() && errno == ENOSPC)
-            return "; a thread has a signal stack (sigaltstack) too small for tiles: make it of AT_MINSIGSTKSZ bytes "
-                   "(getauxval) and more";
+            return "; a thread's signal stack (sigaltstack) is too small: give it AT_MINSIGSTKSZ bytes";
         return "; the system refuses this process its tiles (arch_prctl, ARCH_REQ_XCOMP_PERM)";
     }
     if (strcmp(name, "amx_bf16") == 0)
