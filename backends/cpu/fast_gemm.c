@@ -131,7 +131,8 @@ static void compute_rows(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_w
 static void compute_share(void *arg, int64_t share, int thread)
 {
     const struct sycpu_gemm_plan *plan = arg;
-    struct sycpu_gemm_worker worker = fast_gemm_make_worker(plan, thread);
+    struct sycpu_gemm_rest rest;
+    struct sycpu_gemm_worker worker = fast_gemm_make_worker(plan, thread, &rest);
     int64_t total = 0, base = 0;
     enter_tiles();
     for (int64_t expert = 0; expert < plan->gemm.experts; expert++) {
@@ -148,6 +149,7 @@ static void compute_share(void *arg, int64_t share, int thread)
         if (first < end) compute_rows(plan, &worker, expert, group, first, end);
         base += worker.rows * weight;
     }
+    fast_gemm_merge_rest(&rest);
     leave_tiles();
     finish_streams();
 }

@@ -148,6 +148,7 @@ void fast_gemm_compute_direct(const struct sycpu_gemm_plan *plan, const struct s
     const struct sycpu_gemm *gemm = &plan->gemm;
     struct sycpu_gemm_worker part = *worker;
     int64_t rows = end - row, width = divide_up(rows, 2) * 2;
+    fast_gemm_merge_rest(worker->rest); /* it has the scratch that is used here */
     fast_gemm_list_slots(gemm, expert, &part);
     part.slot += row;
     for (int64_t i = 0; i < width; i++) {

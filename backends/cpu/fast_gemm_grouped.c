@@ -100,7 +100,8 @@ static int64_t panel_weight(const struct sycpu_gemm_plan *plan, const struct syc
 void fast_gemm_compute_own(void *arg, int64_t share, int thread)
 {
     const struct sycpu_gemm_plan *plan = arg;
-    struct sycpu_gemm_worker worker = fast_gemm_make_worker(plan, thread);
+    struct sycpu_gemm_rest rest;
+    struct sycpu_gemm_worker worker = fast_gemm_make_worker(plan, thread, &rest);
     int64_t total = 0, base = 0;
     enter_tiles();
     for (int64_t expert = 0; expert < plan->gemm.experts; expert++) {
@@ -116,6 +117,7 @@ void fast_gemm_compute_own(void *arg, int64_t share, int thread)
         if (first < end) compute_columns(plan, &worker, expert, first, end);
         base += weight * plan->panels;
     }
+    fast_gemm_merge_rest(&rest);
     leave_tiles();
     finish_streams();
 }

@@ -127,7 +127,8 @@ struct sycpu_gemm_tile {
     void *c;            /* result */
     int64_t c_stride;   /* elements between its rows */
     enum sycpu_gemm_how how;
-    int height; /* rows computed and written, from gemm_height */
+    int height;                   /* rows computed and written, from gemm_height */
+    struct sycpu_gemm_rest *rest; /* with SYCPU_TILES: what the leaf before left to do, then this one */
 };
 
 /* What prepare decides of a product, from its shapes, its operands' places and the number of threads. */
@@ -161,15 +162,16 @@ struct sycpu_gemm_worker {
     float *b;        /* [b_panels] packed panels of B, if they are packed */
     int64_t first_b; /* number of the first of them */
     int direct;      /* 1: full panels of B are read in place, and copied to b for the next panels of A */
-    const void *next_b; /* with direct: the panel that follows */
-    float *pending;     /* tiles of the tree of leaves */
-    float *edge;        /* a tile that cannot be written to C directly */
-    int64_t rows;       /* of C that the expert has */
-    int64_t depth;      /* of the contraction that the expert has, in steps */
-    int64_t leaves;     /* 1 where the contraction is empty */
-    int64_t row_panels; /* panels of A in all */
-    int64_t panel_rows; /* rows in each of them but the last */
-    int64_t block_rows; /* of A that are packed */
+    const void *next_b;           /* with direct: the panel that follows */
+    float *pending;               /* tiles of the tree of leaves */
+    float *edge;                  /* a tile that cannot be written to C directly */
+    struct sycpu_gemm_rest *rest; /* with SYCPU_TILES: what the last tile left to do */
+    int64_t rows;                 /* of C that the expert has */
+    int64_t depth;                /* of the contraction that the expert has, in steps */
+    int64_t leaves;               /* 1 where the contraction is empty */
+    int64_t row_panels;           /* panels of A in all */
+    int64_t panel_rows;           /* rows in each of them but the last */
+    int64_t block_rows;           /* of A that are packed */
 };
 
 /* Of a leaf, what it ends with included. */
@@ -242,13 +244,33 @@ static inline struct sycpu_gemm_place gemm_place_of(int64_t leaf, int64_t leaves
                                      merges, last};
 }
 
+/* With SYCPU_TILES, sums of a leaf that wait to be merged: between the steps of the next leaf, which may be another tile's,
+ * that takes no time. */
+struct sycpu_gemm_rest {
+#ifdef SYCPU_TILES
+    float sum[TILE_SIZE] __attribute__((aligned(64))); /* [height, TILE_COLUMNS] */
+#endif
+    struct sycpu_gemm_tile tile;
+    struct sycpu_gemm_place place; /* of the leaf */
+    int row;                       /* the first that waits; of the height of the tile: none does */
+};
+
 /* Leaf number `leaf` of a tile, steps k .. k + length - 1; to be called for all leaves in ascending order.
- * Merges it into the tree; the last one leaves the sum in tile->c. */
+ * Merges it into the tree; the last one leaves the sum in tile->c. With SYCPU_TILES only after fast_gemm_merge_rest. */
 void fast_gemm_leaf(const struct sycpu_gemm_tile *tile, int64_t leaf, int64_t leaves, int64_t k,
                     int64_t length);
 
 /* The same of a leaf whose sums are there: [height, TILE_COLUMNS]. With SYCPU_TILES. */
 void fast_gemm_merge(const struct sycpu_gemm_tile *tile, int64_t leaf, int64_t leaves, const float *sum);
+/* All that waits. */
+#ifdef SYCPU_TILES
+void fast_gemm_merge_rest(struct sycpu_gemm_rest *rest);
+#else
+static inline void fast_gemm_merge_rest(struct sycpu_gemm_rest *rest)
+{
+    (void)rest;
+}
+#endif
 
 /* All leaves of a tile, at most SHALLOW_LEAVES, which ends in floats. For leaves of few steps. */
 void fast_gemm_shallow(const struct sycpu_gemm_tile *tile, int64_t leaves, const int64_t *length);
@@ -341,7 +363,9 @@ void fast_gemm_compute_direct(const struct sycpu_gemm_plan *plan, const struct s
 
 /* ---- fast_gemm_worker.c ---- */
 
-struct sycpu_gemm_worker fast_gemm_make_worker(const struct sycpu_gemm_plan *plan, int thread);
+/* rest: of this thread, while the worker is used; fast_gemm_merge_rest ends that. */
+struct sycpu_gemm_worker fast_gemm_make_worker(const struct sycpu_gemm_plan *plan, int thread,
+                                               struct sycpu_gemm_rest *rest);
 /* Sizes of an expert. */
 void fast_gemm_enter_expert(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker,
                             int64_t expert);

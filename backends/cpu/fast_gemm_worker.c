@@ -5,10 +5,11 @@
 
 #include "backends/cpu/fast_gemm_parts.h"
 
-struct sycpu_gemm_worker fast_gemm_make_worker(const struct sycpu_gemm_plan *plan, int thread)
+struct sycpu_gemm_worker fast_gemm_make_worker(const struct sycpu_gemm_plan *plan, int thread,
+                                               struct sycpu_gemm_rest *rest)
 {
     const struct sycpu_gemm *gemm = &plan->gemm;
-    struct sycpu_gemm_worker worker = {0};
+    struct sycpu_gemm_worker worker = {.rest = rest};
     float *scratch = plan->workers + thread * plan->worker_size;
     worker.a = scratch;
     worker.b = worker.a + plan->block_panels * a_panel_size(plan->steps);
@@ -16,6 +17,7 @@ struct sycpu_gemm_worker fast_gemm_make_worker(const struct sycpu_gemm_plan *pla
     worker.edge = worker.pending + pending_tiles(gemm->leaves) * TILE_SIZE;
     worker.length = (int64_t *)(worker.edge + TILE_SIZE);
     worker.slot = worker.length + round_floats(gemm->leaves);
+    rest->row = rest->tile.height = 0;
     return worker;
 }
 
@@ -62,6 +64,7 @@ static struct sycpu_gemm_tile make_tile(const struct sycpu_gemm_plan *plan,
         .c_stride = TILE_COLUMNS,
         .how = plan->rounded ? SYCPU_GEMM_ROUND : SYCPU_GEMM_STORE,
         .height = gemm_height(rows),
+        .rest = worker->rest,
     };
     if (b_in_panels(gemm)) {
         tile.b = b_panel_of(gemm, expert, panel_b);
@@ -158,7 +161,10 @@ void fast_gemm_compute_tiles(const struct sycpu_gemm_plan *plan, const struct sy
     for (int64_t end = panel_b + n; panel_b < end; panel_b++) {
         if (tile.how != SYCPU_GEMM_STREAM) fetch_c(plan, worker, expert, panel_a, panel_b, rows);
         compute_leaves(plan, worker, &tile);
-        if (tile.c == worker->edge) fast_gemm_copy_edge(plan, worker, expert, panel_a, panel_b, rows);
+        if (tile.c == worker->edge) {
+            fast_gemm_merge_rest(worker->rest);
+            fast_gemm_copy_edge(plan, worker, expert, panel_a, panel_b, rows);
+        }
         if (tile.c != worker->edge && panel_b + 1 < whole)
             move_right(plan, &tile);
         else if (panel_b + 1 < end)

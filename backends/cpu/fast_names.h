@@ -75,6 +75,7 @@
 #define fast_gemm_make_worker      SYCPU_NAME(fast_gemm_make_worker)
 #define fast_gemm_measure_leaves   SYCPU_NAME(fast_gemm_measure_leaves)
 #define fast_gemm_merge            SYCPU_NAME(fast_gemm_merge)
+#define fast_gemm_merge_rest       SYCPU_NAME(fast_gemm_merge_rest)
 #define fast_gemm_pack_a_columns   SYCPU_NAME(fast_gemm_pack_a_columns)
 #define fast_gemm_pack_a_rows      SYCPU_NAME(fast_gemm_pack_a_rows)
 #define fast_gemm_pack_b_columns   SYCPU_NAME(fast_gemm_pack_b_columns)

@@ -219,3 +219,10 @@ Test(gemm_amx, expert_buffers_with_ragged_counts)
         for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
             check_leaves(grouped_ops[op], &shapes[i], ORDINARY, ORDINARY);
 }
+
+/* Few rows, which vectors multiply, after an expert whose rows fill tiles and who has the scratch until then. */
+Test(gemm_amx, few_rows_after_whole_tiles)
+{
+    static const struct shape shape = {3, 1, 32, 64, 32};
+    for (int round = 0; round < 8; round++) check_leaves(SY_OP_GROUPED_MATMUL, &shape, ORDINARY, ORDINARY);
+}
