@@ -24,6 +24,9 @@
 #define COPIES_BYTES (128 << 20)
 /* Words of the packed columns of a group with SYCPU_TILES: these read B from the L2 cache for every 32 rows. */
 #define NEAR_WORDS (256 * 1024)
+/* Words of the packed rows of A that a thread keeps from one group of columns to the next, at most: with SYCPU_TILES turning
+ * x takes a large part of the time of x^T y. */
+#define KEPT_WORDS (1024 * 1024)
 
 /* Groups of columns that threads share an expert's C in. A thread packs the rows of A and the columns of B
  * that it needs for itself, so with g groups of c columns, and r rows, t threads pack r g / t rows and c / g
@@ -77,6 +80,10 @@ static struct sycpu_gemm_plan make_plan(const struct sy_call *call, int threads)
     if (WHOLE > 1 && gemm->rows >= DIRECT_LEAST)
         plan.group_panels = least(plan.group_panels, NEAR_WORDS / b_panel_size(plan.steps) + 1);
     plan.groups = divide_up(plan.panels, plan.group_panels);
+    const int64_t row_panels = divide_up(gemm->rows, TILE_ROWS);
+    plan.kept = WHOLE > 1 && gemm->form == SYCPU_GEMM_TN && !plan.own && plan.groups > 1 &&
+                row_panels * a_panel_size(plan.steps) <= KEPT_WORDS;
+    if (plan.kept) plan.block_panels = row_panels;
     plan.b_panels = plan.direct ? 1 : plan.group_panels;
     if (plan.own) plan.b_panels = least(plan.panels, OWN_WORDS / b_panel_size(plan.steps) + 1);
     plan.b_words = b_in_panels(gemm) ? 0 : plan.b_panels * b_panel_size(plan.steps);
@@ -97,14 +104,27 @@ static int64_t panels_of(const struct sycpu_gemm_plan *plan, int64_t group)
     return least(plan->group_panels, plan->panels - group * plan->group_panels);
 }
 
+/* Rows [row, row + n) of A, in panels; as a beginning of those of the group of columns before, where that is kept. */
+static void need_block(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker, int64_t expert,
+                       int64_t row, int64_t n)
+{
+    if (plan->kept && worker->kept_rows >= n && worker->kept_expert == expert && worker->kept_row == row) {
+        worker->block_rows = n;
+        return;
+    }
+    fast_gemm_pack_block(plan, expert, worker, row, n);
+    worker->kept_expert = expert, worker->kept_row = row, worker->kept_rows = n;
+}
+
 /* Rows [row, end) of a group of columns of an expert, in the order block of rows, panel of B, panel of A; a
  * shallow product, which mostly writes, row by row. Blocks are of equal size. */
 static void compute_rows(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker, int64_t expert,
                          int64_t group, int64_t row, int64_t end)
 {
     int64_t left = group * plan->group_panels, panels = panels_of(plan, group);
-    int64_t all = divide_up(end - row, TILE_ROWS), block = divide_up(all, divide_up(all, BLOCK_PANELS));
-    int by_rows = worker->depth * panels * TILE_COLUMNS <= SHALLOW_WORDS;
+    int64_t all = divide_up(end - row, TILE_ROWS),
+            block = plan->kept ? all : divide_up(all, divide_up(all, BLOCK_PANELS));
+    int by_rows = plan->kept || worker->depth * panels * TILE_COLUMNS <= SHALLOW_WORDS;
 #if DIRECT_LEAST
     if (plan->gemm.form == SYCPU_GEMM_NN && worker->rows < DIRECT_LEAST) {
         fast_gemm_compute_direct(plan, worker, expert, row, end, left, panels);
@@ -118,7 +138,7 @@ static void compute_rows(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_w
         fast_gemm_pack_columns(plan, expert, worker, plan->panels - 1, 1);
     for (int64_t rows; row < end; row += rows) {
         rows = least(block * TILE_ROWS, end - row);
-        fast_gemm_pack_block(plan, expert, worker, row, rows);
+        need_block(plan, worker, expert, row, rows);
         for (int64_t j = 0, n = divide_up(rows, TILE_ROWS); j < n * panels; j++) {
             int64_t i = by_rows ? j / panels : j % n, panel_b = by_rows ? j % panels : j / n;
             fast_gemm_compute_tiles(plan, worker, expert, i, left + panel_b, 1);

@@ -143,6 +143,7 @@ struct sycpu_gemm_plan {
     int64_t steps;        /* of the contraction, padding included; TN: at most */
     int64_t panels;       /* of B for an expert, the last may be narrower */
     int64_t block_panels; /* of A that a thread packs together */
+    int kept;             /* 1: all of A, TN, for all its groups of columns */
     int64_t groups;       /* of columns of C of an expert: a thread packs the B of one at a time */
     int64_t group_panels; /* panels of B in each of them but the last */
     int64_t b_panels;     /* of B that a thread takes at a time */
@@ -162,16 +163,17 @@ struct sycpu_gemm_worker {
     float *b;        /* [b_panels] packed panels of B, if they are packed */
     int64_t first_b; /* number of the first of them */
     int direct;      /* 1: full panels of B are read in place, and copied to b for the next panels of A */
-    const void *next_b;           /* with direct: the panel that follows */
-    float *pending;               /* tiles of the tree of leaves */
-    float *edge;                  /* a tile that cannot be written to C directly */
-    struct sycpu_gemm_rest *rest; /* with SYCPU_TILES: what the last tile left to do */
-    int64_t rows;                 /* of C that the expert has */
-    int64_t depth;                /* of the contraction that the expert has, in steps */
-    int64_t leaves;               /* 1 where the contraction is empty */
-    int64_t row_panels;           /* panels of A in all */
-    int64_t panel_rows;           /* rows in each of them but the last */
-    int64_t block_rows;           /* of A that are packed */
+    const void *next_b;                       /* with direct: the panel that follows */
+    float *pending;                           /* tiles of the tree of leaves */
+    float *edge;                              /* a tile that cannot be written to C directly */
+    struct sycpu_gemm_rest *rest;             /* with SYCPU_TILES: what the last tile left to do */
+    int64_t rows;                             /* of C that the expert has */
+    int64_t depth;                            /* of the contraction that the expert has, in steps */
+    int64_t leaves;                           /* 1 where the contraction is empty */
+    int64_t row_panels;                       /* panels of A in all */
+    int64_t panel_rows;                       /* rows in each of them but the last */
+    int64_t block_rows;                       /* of A that are packed */
+    int64_t kept_expert, kept_row, kept_rows; /* with plan->kept: of whom, from where on, how many; 0: none */
 };
 
 /* Of a leaf, what it ends with included. */

@@ -11,7 +11,7 @@
 
 /* ---- the model ---- */
 
-enum { MOST_DEPTH = 2048 };
+enum { MOST_DEPTH = 8192 };
 
 /* The elements of a contraction for one element of C, leaf by leaf; a leaf has a first and a length. */
 struct terms {
@@ -189,15 +189,16 @@ Test(gemm_amx, plain_products)
             check_leaves(plain_ops[op], &shapes[i], ORDINARY, ORDINARY);
 }
 
-/* Rows of 2 KiB, which are packed; several groups of columns, and pieces of a list of rows. */
+/* Rows of 2 KiB, which are packed; several groups of columns, x kept from one to the next; pieces of a list of rows. */
 Test(gemm_amx, long_contractions)
 {
     static const struct shape nn = {0, 1, 33, 1024, 3}, nt = {0, 1, 33, 3, 1024}, tn = {0, 4, 150, 3, 5},
-                              wide = {0, 1, 17, 1024, 600};
+                              wide = {0, 1, 17, 1024, 600}, kept = {0, 4, 2048, 33, 256};
     check(SY_OP_MATMUL, &nn, 256, ORDINARY, ORDINARY);
     check(SY_OP_MATMUL_NT, &nt, 512, ORDINARY, ORDINARY);
     check(SY_OP_MATMUL_TN, &tn, 2, ORDINARY, ORDINARY);
     check(SY_OP_MATMUL, &wide, 1024, ORDINARY, ORDINARY);
+    check(SY_OP_MATMUL_TN, &kept, 2, ORDINARY, ORDINARY);
 }
 
 Test(gemm_amx, denormals_infinities_and_nan)
