@@ -135,6 +135,9 @@ for ranks in '' '--comm thread --ranks 2 --set mesh.data=2'; do
     says err 'warning: checkpoint of step 4 was not written, .*; training goes on and tries again after step [0-9]*$'
     [ "$(query beside "SELECT group_concat(kind || ' ' || step) FROM event WHERE kind = 'save_failed'")" = 'save_failed 4' ] ||
         fail "$ranks: events: $(query beside 'SELECT kind, step FROM event')"
+    # once: the steps beside the second try are no reason for a third
+    [ "$(query beside "SELECT count(*) < 2 FROM event WHERE kind = 'checkpoint' AND step % 4 > 0")" = 1 ] ||
+        fail "$ranks: more than one try again: $(query beside "SELECT group_concat(step) FROM event WHERE kind = 'checkpoint'")"
     [ "$(query beside "SELECT count(*) > 2 FROM event WHERE kind = 'checkpoint'")" = 1 ] || fail "$ranks: no save later"
 done
 rm -rf full

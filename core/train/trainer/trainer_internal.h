@@ -55,9 +55,9 @@ struct syi_trainer {
     int64_t *routing; /* (2, experts) counts of a layer on their way to the sink */
     int sink_failed;  /* 1: the sink failed, and that is reported; rank 0 only */
     int failed_saves; /* in a row */
-    int64_t retry;    /* with failed_saves: the step after which the next is due */
-    int bad;          /* 1: the last step was bad */
-    int spoiled;      /* 1: a step left weights that are not finite (train.nan_check = after) */
+    int64_t retry; /* with failed_saves: the step after which the next is due, not while one is under way */
+    int bad;       /* 1: the last step was bad */
+    int spoiled;   /* 1: a step left weights that are not finite (train.nan_check = after) */
     char weights[65]; /* SHA-256 of that checkpoint, on rank 0 */
     double looked;    /* seconds, for a request to move; rank 0 only, as the next */
     int blind;        /* 1: what is in its place cannot be taken, and that is reported */

@@ -190,6 +190,7 @@ int syi_trainer_save(struct syi_trainer *t, struct sy_error *err)
     t->saved = t->step;
     t->saved_at = syi_seconds();
     t->overdue = 0;
+    t->retry = INT64_MAX; /* until it is known how this one ended */
     if (t->ended) return save_last(t, err);
     begin_save(t, t->config->checkpoint.background);
     t->pause += syi_seconds();
