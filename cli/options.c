@@ -228,7 +228,10 @@ static int store(const struct option *option, const char *value, struct cli_opti
     int64_t number;
     switch (option->kind) {
     case FLAG: *(int *)field = 1; return CLI_DONE;
-    case TEXT: *(const char **)field = value; return CLI_DONE;
+    case TEXT:
+        if (!*value) break; /* as of a variable of a script that is not set: --run-dir "$RUN" */
+        *(const char **)field = value;
+        return CLI_DONE;
     case NUMBER:
         if (!parse_number(value, 1, 65536, &number)) break; /* the range stands in the message below, too */
         *(int *)field = (int)number;

@@ -52,6 +52,9 @@ refused 'unknown option --run-dri, did you mean --run-dir?' train "$tiny_run" --
 refused 'unknown option --hlep, did you mean --help?' plan --hlep
 refused 'unknown option --to, did you mean --output?' pack run --to x.sy
 refused 'unknown option --output, did you mean --to?' export run --output x
+# A variable of a script that is not set is no folder to begin another run in.
+refused '^switchyard: --run-dir=: expected DIR$' train "$tiny_run" --resume --run-dir ''
+refused '^switchyard: --output=: expected FILE$' report run -o ''
 refused 'unknown option --zzz (switchyard plan --help lists all)' plan --zzz
 refused 'unknown option -q' train -q "$tiny_run"
 refused 'unknown option --quiet' version --quiet
