@@ -33,8 +33,13 @@ static int check_entries(const struct syi_dataset *d, struct sy_error *err)
     if (!d->counts.examples && !d->counts.bad)
         return syi_error(err, SY_EFORMAT, "%s:1: the file is empty; %s", d->source.pattern,
                          d->form.format->holds);
-    return syi_error(err, SY_EINVAL, "%s: no example fits %d x %d tokens; raise the length buckets",
-                     d->source.pattern, d->form.max_input, d->form.max_target);
+    if (!d->counts.examples)
+        return syi_error(err, SY_EFORMAT, "%s: all records are skipped, none is left; the first: %s",
+                         d->source.pattern, d->counts.first_bad);
+    return syi_error(
+        err, SY_EINVAL,
+        "%s: no example fits %d x %d tokens; raise data.max_input_length and data.max_target_length",
+        d->source.pattern, d->form.max_input, d->form.max_target);
 }
 
 static int read_files(struct syi_dataset *d, const char *pattern, const struct syi_dataset_place *place,

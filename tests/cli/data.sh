@@ -108,6 +108,12 @@ says err 'bad.tsv:2: no tab'
 [ ! -e refused ] || fail "a file that cannot be used leaves a run directory"
 exits 0 run skipped --set task.t.train=bad.tsv --set task.t.on_bad_record=skip
 says err '1 such records are skipped'
+printf 'no tab\n' >none.tsv
+exits 1 run left --set task.t.train=none.tsv --set task.t.on_bad_record=skip
+says err 'none.tsv: all records are skipped, none is left; the first: .*none.tsv:1: no tab'
+printf 'abc\t%0100d\n' 1 >long.tsv
+exits 1 run long --set task.t.train=long.tsv
+says err 'long.tsv: no example fits .* raise data.max_input_length and data.max_target_length'
 exits 1 run none --set 'task.t.train=nothing-*.tsv'
 says err 'nothing-'
 : >empty.tsv
