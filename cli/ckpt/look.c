@@ -55,7 +55,7 @@ int ckpt_list(const struct cli_options *o, const char *const *operand)
     int64_t *steps = NULL, best = -1;
     size_t n = 0;
     int status = syi_checkpoint_list(operand[0], &steps, &n, &err);
-    if (!status && !n) status = syi_error(&err, SY_ENOENT, "%s holds no checkpoint: train first", operand[0]);
+    if (!status && !n) status = syi_checkpoint_none(operand[0], &err);
     if (!status) status = syi_checkpoint_best(operand[0], &best, &err);
     for (size_t i = 0; i < n && !status; i++)
         status = list_one(operand[0], steps[i], steps[i] == best, i + 1 == n, &table, &err);

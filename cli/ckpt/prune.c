@@ -60,8 +60,6 @@ static int look(struct pruning *p, struct sy_error *err)
     if (!status) p->keep_every = config->checkpoint.keep_every;
     syi_free(config);
     if (!status) status = syi_checkpoint_list(p->run, &p->there, &p->n_there, err);
-    if (!status && p->options->which)
-        status = ckpt_parse_steps(p->options->which, &p->named, &p->n_named, err);
     if (!status) status = check_named(p, err);
     if (status || p->options->which || !p->n_there) return status;
     status = syi_checkpoint_view_open(p->run, SYI_CHECKPOINT_LATEST, &view, err);
@@ -79,7 +77,6 @@ static int prune(struct pruning *p, struct sy_error *err)
         if (!status) printf("removed the checkpoint of step %lld\n", (long long)p->there[i]);
     }
     syi_free(p->there);
-    syi_free(p->named);
     return status;
 }
 
@@ -96,8 +93,12 @@ int ckpt_prune(const struct cli_options *o, const char *const *operand)
         cli_error("ckpt prune: %s holds no run", p.run);
         return CLI_FAILED;
     }
-    if (syi_run_lock_take(p.run, NULL, taken_over, sizeof taken_over, &err)) return cli_fail(&err);
-    int status = prune(&p, &err);
-    syi_run_lock_release(p.run);
+    if (o->which && ckpt_parse_steps(o->which, &p.named, &p.n_named, &err)) return cli_usage(&err);
+    int status = syi_run_lock_take(p.run, NULL, taken_over, sizeof taken_over, &err);
+    if (!status) {
+        status = prune(&p, &err);
+        syi_run_lock_release(p.run);
+    }
+    syi_free(p.named);
     return status ? cli_fail(&err) : CLI_DONE;
 }

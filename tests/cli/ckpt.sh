@@ -153,7 +153,14 @@ exits 0 "$program" ckpt prune thin --keep 1
 [ "$(ls thin/checkpoints | sort -n | tr '\n' ' ')" = "2 8 " ] || fail "prune --keep 1 leaves $(ls thin/checkpoints)"
 exits 1 "$program" ckpt prune thin --steps 2,6
 says err 'no checkpoint of step 6: nothing was removed'
+exits 2 "$program" ckpt prune thin --steps 2,
+one_line_error
 exits 0 "$program" ckpt prune thin --steps 2
+for action in list show check 'diff good'; do
+    # shellcheck disable=SC2086
+    exits 1 "$program" ckpt $action nowhere
+    says err '^switchyard: run directory nowhere: No such file or directory$'
+done
 [ "$(ls thin/checkpoints)" = 8 ] || fail "prune --steps 2 leaves $(ls thin/checkpoints)"
 [ ! -e thin/lock ] || fail "prune leaves its lock"
 exits 0 tiny thin --resume $same --set task.words.valid=valid.tsv --set decode.max_length=2

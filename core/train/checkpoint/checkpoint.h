@@ -226,6 +226,8 @@ int syi_checkpoint_before(const char *run_dir, int64_t most, int64_t *step,
 /* Steps of all complete checkpoints, ascending; *steps is owned by the caller. A run without any has none. Errors as of
  * syi_checkpoint_latest. */
 int syi_checkpoint_list(const char *run_dir, int64_t **steps, size_t *n, struct sy_error *err) SYI_MUST_CHECK;
+/* The error of a run without a checkpoint, or of one that is not there. */
+int syi_checkpoint_none(const char *run_dir, struct sy_error *err);
 /* *step: of the best evaluation as the newest checkpoint has it, -1: nothing was evaluated. */
 int syi_checkpoint_best(const char *run_dir, int64_t *step, struct sy_error *err) SYI_MUST_CHECK;
 /* Removes a complete checkpoint; a kill in the middle leaves no half of one. By the holder of the lock only. */
