@@ -16,7 +16,8 @@ int cli_export(const struct cli_options *o)
     }
     struct syi_export *export = syi_alloc(sizeof *export, &err);
     if (!export) return cli_fail(&err);
-    int status = cli_load_run(o->operand[0], o, &export->config, &err);
+    int status = syi_export_check(o->format, &err);
+    if (!status) status = cli_load_run(o->operand[0], o, &export->config, &err);
     if (!status) status = cli_weights_dtype(o->dtype, &export->dtype, &err);
     if (status) {
         syi_free(export);

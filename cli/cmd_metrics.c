@@ -167,6 +167,10 @@ int cli_metrics(const struct cli_options *options)
     int status = check_options(options);
     if (!status) status = choose_format(options, &format);
     if (status) return status;
+    if ((format == SYI_QUERY_CSV || format == SYI_QUERY_JSON) && !selects(options) && !find_sql(options)) {
+        cli_error("metrics: the summary is several tables: for CSV or JSON ask with SQL, --list or --name");
+        return CLI_USAGE;
+    }
     snprintf(path, sizeof path, "%s/metrics.db", options->operand[0]);
     return options->export ? export_run(options, path) : ask_runs(options, format);
 }

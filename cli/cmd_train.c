@@ -11,11 +11,13 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/packed.h"
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cli/progress.h"
 #include "cli/work_line.h"
 #include "data/vocabulary.h"
+#include "metrics/database.h"
 #include "metrics/store.h"
 #include "train/engine/train_data.h"
 #include "train/trainer/evaluate.h"
@@ -88,12 +90,14 @@ static int check_stored(const char *path, const struct syi_config *config, struc
 static int check_folder(const char *path, int resume, struct sy_error *err)
 {
     int64_t latest;
+    int status = syi_database_check_path(path, err);
+    if (status) return status;
     if (syi_run_dir_exists(path) && resume) return SY_OK;
     if (syi_run_dir_exists(path))
         return syi_error(
             err, SY_EEXIST,
             "train: %s holds a run already: add --resume to continue it, or choose another --run-dir", path);
-    int status = syi_checkpoint_latest(path, &latest, err);
+    status = syi_checkpoint_latest(path, &latest, err);
     if (status || latest < 0) return status;
     return syi_error(
         err, SY_EEXIST,
@@ -119,7 +123,8 @@ static int choose_folder(const struct cli_options *o, const struct syi_config *c
         return CLI_USAGE;
     }
     strcpy(path, o->run_dir);
-    if (check_folder(path, o->resume, &err)) return err.code == SY_EEXIST ? cli_usage(&err) : cli_fail(&err);
+    if (check_folder(path, o->resume, &err))
+        return err.code == SY_EEXIST || err.code == SY_EINVAL ? cli_usage(&err) : cli_fail(&err);
     if (!syi_run_dir_exists(path)) return CLI_DONE;
     return check_stored(path, config, &err) ? cli_usage(&err) : CLI_DONE;
 }
@@ -527,6 +532,13 @@ static int run_in(const struct cli_options *o)
 int cli_train(const struct cli_options *o)
 {
     struct cli_options mine = *o;
+    if (syi_packed_is(o->operand[0])) {
+        cli_error(
+            "train: %s is a packed model: name a run file, in which train.init_from may name the run that the "
+            "model was packed of",
+            o->operand[0]);
+        return CLI_USAGE;
+    }
     if (!cli_is_folder(o->operand[0])) return run_in(&mine);
     if (!o->resume || o->run_dir) {
         cli_error(

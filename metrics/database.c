@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include <string.h>
+#include <unistd.h>
 
 #include "metrics/database.h"
 
@@ -16,6 +17,22 @@ int syi_database_check_library(struct sy_error *err)
         "metrics: the SQLite library that was found at start is version %s, and 3.25 is needed: ldd says "
         "which it is; take its folder out of LD_LIBRARY_PATH, or configure with --with-sqlite=DIR",
         sqlite3_libversion());
+}
+
+int syi_database_check_path(const char *run_dir, struct sy_error *err)
+{
+    /* MAX_PATHNAME of SQLite's os_unix.c, without the "-journal" of a second file. */
+    enum { LONGEST = 512 - 8 };
+    char here[4096] = "";
+    if (*run_dir != '/' && !getcwd(here, sizeof here))
+        return syi_error_system(err, "metrics: the current folder");
+    size_t bytes = strlen(here) + (*here != '\0') + strlen(run_dir) + strlen("/metrics.db");
+    if (bytes <= LONGEST) return SY_OK;
+    return syi_error(
+        err, SY_EINVAL,
+        "metrics: metrics.db in run directory %.60s... would have a path of %zu bytes, and SQLite takes "
+        "%d: choose a shorter one",
+        run_dir, bytes, LONGEST);
 }
 
 struct syi_database_library syi_database_library(void)

@@ -15,6 +15,9 @@ struct syi_database {
 /* Whether the SQLite that the program found when it started is as new as what is asked of it: SY_EUNSUPPORTED. It may be
  * another one than configure tried. */
 int syi_database_check_library(struct sy_error *err) SYI_MUST_CHECK;
+/* Whether the library takes the path that the database of this run directory has: SQLite has a limit of its own. The folder
+ * need not be there. */
+int syi_database_check_path(const char *run_dir, struct sy_error *err) SYI_MUST_CHECK;
 /* SQLite's header that this was compiled with and its library that was found at start: "3.40.1". */
 struct syi_database_library {
     const char *compiled, *running; /* static */

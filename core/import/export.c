@@ -26,6 +26,12 @@ static int find_format(const char *name, const struct syi_export_format **format
     return syi_error(err, SY_EINVAL, "there is no format %s: one of %s", name, known);
 }
 
+int syi_export_check(const char *format, struct sy_error *err)
+{
+    const struct syi_export_format *found;
+    return find_format(format, &found, err);
+}
+
 struct writing {
     struct syi_export *export;
     const struct syi_export_format *format;

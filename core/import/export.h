@@ -27,6 +27,8 @@ extern const struct syi_export_format syi_export_hf;
 extern const struct syi_export_format syi_export_safetensors;
 extern const struct syi_export_format syi_export_t5x;
 
+/* Whether there is such a format. */
+int syi_export_check(const char *format, struct sy_error *err) SYI_MUST_CHECK;
 /* step: a number, or as in train/checkpoint/checkpoint.h. export holds config and dtype, all else is zero. Makes the
  * folder `to`, which must not exist or be empty; nothing is left of it after a failure. Freed by syi_export_free, also
  * then. */

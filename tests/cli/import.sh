@@ -96,8 +96,8 @@ exits 0 "$program" export dense --format hf --to dense-hf --quiet
 [ ! -s err ] || fail "a warning about a model that both versions compute: $(cat err)"
 exits 0 "$program" export dense --format hf --to scaled-hf --quiet --set model.scale_decoder_outputs=true
 says err 'transformers 5 computes this model, and transformers 4 another one'
-exits 1 "$program" export switch --format onnx --to refused
-says err 'hf, '
+exits 2 "$program" export switch --format onnx --to refused
+says err '^switchyard: there is no format onnx: one of hf, safetensors, t5x$'
 exits 2 "$program" export switch --format hf
 [ ! -e refused ] && [ ! -e refused.tmp ] || fail 'a refused export left something'
 

@@ -142,6 +142,8 @@ says err 'is a packed model, which holds no checkpoint'
 exits 1 "$program" pack elsewhere -o int8.sy
 says err 'int8.sy is there already'
 [ "$(size int8.sy)" = "$bytes" ] || fail 'pack wrote over a file'
+exits 2 "$program" train int8.sy
+says err 'train: int8.sy is a packed model: name a run file'
 exits 2 "$program" pack elsewhere
 says err 'where to?'
 exits 2 "$program" pack elsewhere -o new.sy --int8 --dtype float32

@@ -15,6 +15,13 @@ refused() {
     diff -r good/checkpoints "$kept" >/dev/null || fail "the checkpoints changed: $(diff -r good/checkpoints "$kept")"
 }
 
+# ---- a path that SQLite does not take ----
+deep=$(printf '%0250d/%0250d' 0 0)
+# shellcheck disable=SC2086
+exits 2 tiny "$deep" $good
+says err 'would have a path of [0-9]* bytes, and SQLite takes 504: choose a shorter one$'
+[ ! -e "${deep%/*}" ] || fail "a run directory that was refused is there"
+
 # ---- checkpoints that cannot be read now ----
 cp -R good run
 mv run/checkpoints elsewhere

@@ -31,7 +31,7 @@ exits 2 "$program" metrics run --list 'SELECT 1'
 says err 'for one run and without SQL'
 exits 2 "$program" metrics run --from 5 --to 4
 exits 2 "$program" metrics run --from -1
-exits 1 "$program" metrics run --format json
+exits 2 "$program" metrics run --format json
 says err 'several tables'
 
 # ---- exports ----
