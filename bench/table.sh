@@ -42,7 +42,7 @@ done
 step "$small" small 3 '' --warmup 1 --set memory.budget=2950MiB
 # shellcheck disable=SC2086
 for options in '--dtype bf16' '--dtype bf16 --compile'; do
-    step "$small" small 3 "$options" --warmup 1 $bf16
+    step "$small" small 3 "$options" --warmup 1 $bf16 --set memory.budget=2850MiB
     step "$small" dense-small 3 "$options" --warmup 1 $bf16
 done
 step "$small" dense-small 3 '' --warmup 1
