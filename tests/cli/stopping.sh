@@ -10,6 +10,10 @@ cd "$here" || exit 99
 # ---- signals ----
 # Long enough that a signal comes before the end on any machine; --resume with fewer steps then says how far it goes.
 same='--set train.log_every=1 --set train.schedule=constant'
+# silent FILE: of standard error, empty but for what a machine that does other work may be told.
+silent() {
+    grep -v 'of their time for batches (timing/data_wait_seconds)' "$1" >said && fail "writes on stderr: $(cat said)"
+}
 for signal in TERM INT USR1 USR2; do
     start $signal $same --set train.steps=1000000
     eventually grep -q '^step 3/' $signal.out
@@ -18,7 +22,7 @@ for signal in TERM INT USR1 USR2; do
     ended
     ends $signal stopped 3 $?
     [ $(($(date +%s) - begin)) -le 10 ] || fail "$signal: checkpoint and end took $(($(date +%s) - begin)) s"
-    [ ! -s $signal.err ] || fail "$signal: writes on stderr: $(cat $signal.err)"
+    silent $signal.err
     says $signal.out '^stopped by a signal after step [0-9]*; --resume goes on'
     says $signal.out '^median step '
     at=$(sed -n 's/^checkpoint of step \([0-9]*\) saved/\1/p' $signal.out)
@@ -165,7 +169,7 @@ ends piped stopped 3 $?
 exits 3 tiny limit $same --set train.steps=1000000 --set train.time_limit=1
 [ "$(cat limit/status)" = stopped ] || fail "status $(cat limit/status) after the time limit"
 says out '^train.time_limit of 1 s reached after step [0-9]*; --resume goes on'
-[ ! -s err ] || fail "the time limit writes on stderr: $(cat err)"
+silent err
 exits 3 tiny limit --resume $same --set train.steps=1000000 --set 'train.time_limit="0m1s"'
 says out 'going on from the checkpoint of step'
 for wrong in 1x m 5m1h 1h1 '"1h' -1; do
