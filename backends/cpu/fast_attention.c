@@ -22,7 +22,6 @@ struct forward {
     float *lse;     /* [b, h, tq] */
     float *scratch; /* of all threads */
     int64_t floats; /* scratch of one thread */
-    int64_t shares; /* of the work: threads */
 };
 
 /* One head of one row, and the scratch of the thread. */
@@ -368,8 +367,9 @@ static void finish(const struct work *w)
     }
 }
 
-static void attend_head(const struct forward *f, int64_t task, int thread)
+static void attend_head(const void *arg, int64_t task, int thread)
 {
+    const struct forward *f = arg;
     const struct sycpu_attention *a = f->a;
     int64_t row = task / a->heads, head = task % a->heads;
     struct work w = work_begin(f, row, head, thread);
@@ -381,17 +381,6 @@ static void attend_head(const struct forward *f, int64_t task, int thread)
     for (int64_t first = 0; w.n_queries && first < w.n_keys; first += SYCPU_KEY_BLOCK)
         attend_block(&w, first, sycpu_clamp(w.n_keys - first, 0, SYCPU_KEY_BLOCK));
     finish(&w);
-}
-
-/* A thread's share of the heads of all rows. To set up tiles for each would take a twentieth of the time of a short one. */
-static void attend_heads(void *arg, int64_t share, int thread)
-{
-    const struct forward *f = arg;
-    const int64_t n = f->a->rows * f->a->heads;
-    enter_tiles();
-    for (int64_t task = n * share / f->shares; task < n * (share + 1) / f->shares; task++)
-        attend_head(f, task, thread);
-    leave_tiles();
 }
 
 uint64_t fast_attention_workspace(const struct sy_call *call, int threads)
@@ -425,7 +414,6 @@ int fast_attention(void *context, const struct sy_call *call)
     f.view = fill_view(&a, call, general, workspace);
     f.scratch = workspace + view_floats(&a, general);
     f.floats = work_floats(&a);
-    f.shares = call->host->threads;
-    sycpu_parallel(call, f.shares, attend_heads, &f);
+    each_head(call, a.rows * a.heads, attend_head, &f);
     return SY_OK;
 }

@@ -54,4 +54,29 @@ static inline vm vf_lanes(uint64_t bits)
 #    include "backends/cpu/fast_attention_vectors.h"
 #endif
 
+/* ---- all heads of all rows ---- */
+
+struct heads {
+    void (*head)(const void *arg, int64_t task, int thread);
+    const void *arg;
+    int64_t n, shares;
+};
+/* To set up tiles for each head would take a twentieth of the time of a short one. */
+static void share_of_heads(void *arg, int64_t share, int thread)
+{
+    const struct heads *h = arg;
+    enter_tiles();
+    for (int64_t task = h->n * share / h->shares; task < h->n * (share + 1) / h->shares; task++)
+        h->head(h->arg, task, thread);
+    leave_tiles();
+}
+
+/* head(arg, task, thread) for task 0..n-1, one contiguous share a thread, with tiles. */
+static inline void each_head(const struct sy_call *call, int64_t n,
+                             void (*head)(const void *arg, int64_t task, int thread), const void *arg)
+{
+    const struct heads heads = {head, arg, n, call->host->threads};
+    sycpu_parallel(call, heads.shares, share_of_heads, &heads);
+}
+
 #endif

@@ -25,7 +25,6 @@ struct backward {
     float *dbias;           /* [b, heads, buckets] of each row, or NULL */
     float *scratch;         /* of all threads */
     int64_t floats;         /* scratch of one thread */
-    int64_t shares;         /* of the work: threads */
 };
 
 /* One head of one row, and the scratch of the thread. */
@@ -493,8 +492,9 @@ static void block_gradient(struct work *w, int64_t first)
     store_keys(w, w->dv, w->values_at, first, t.n, t.n);
 }
 
-static void head_gradient(const struct backward *f, int64_t task, int thread)
+static void head_gradient(const void *arg, int64_t task, int thread)
 {
+    const struct backward *f = arg;
     const struct sycpu_attention *a = f->a;
     struct work w = work_begin(f, task, thread);
     int64_t done = w.n_queries ? w.n_keys : 0;
@@ -508,17 +508,6 @@ static void head_gradient(const struct backward *f, int64_t task, int thread)
     float *dbias = f->dbias + task * a->buckets;
     memset(dbias, 0, (size_t)a->buckets * sizeof(float));
     for (int64_t i = 0; i < a->queries + a->keys - 1; i++) dbias[f->table.bucket[i]] += w.diagonal[i];
-}
-
-/* A thread's share of the heads of all rows. */
-static void head_gradients(void *arg, int64_t share, int thread)
-{
-    const struct backward *f = arg;
-    const int64_t n = f->a->rows * f->a->heads;
-    enter_tiles();
-    for (int64_t task = n * share / f->shares; task < n * (share + 1) / f->shares; task++)
-        head_gradient(f, task, thread);
-    leave_tiles();
 }
 
 /* Chains over the rows of each leaf, then the tree over leaves; the sum ends in rows[0]. */
@@ -571,8 +560,7 @@ int fast_attention_grad(void *context, const struct sy_call *call)
     f.floats = work_floats(&a);
     f.dq = call->out[0].data;
     f.dkv = call->out[call->out[1].rank ? 1 : 0].data;
-    f.shares = call->host->threads;
-    sycpu_parallel(call, f.shares, head_gradients, &f);
+    each_head(call, a.rows * a.heads, head_gradient, &f);
     if (!f.dbias) return SY_OK;
     sum_rows(f.dbias, a.rows, a.attr->leaf, a.heads * a.buckets);
     memcpy(call->out[2].data, f.dbias, (size_t)(a.heads * a.buckets) * sizeof(float));
