@@ -6,27 +6,15 @@
 #include "config.h"
 
 #include "backends/cpu/attention.h"
-#include "backends/cpu/attention_bias.h"
-#include "backends/cpu/attention_view.h"
 #include "backends/cpu/fast_attention.h"
+#include "backends/cpu/fast_attention_forward.h"
 #include "backends/cpu/fast_attention_rows.h"
 
 #define QUERY_TILE SYCPU_LANES
 
-struct forward {
-    const struct sycpu_attention *a;
-    struct bias_table table;
-    struct view view;
-    int half;       /* q, kv and out are bf16 */
-    void *out;      /* [b, tq, h * K] */
-    float *lse;     /* [b, h, tq] */
-    float *scratch; /* of all threads */
-    int64_t floats; /* scratch of one thread */
-};
-
 /* One head of one row, and the scratch of the thread. */
 struct work {
-    const struct forward *f;
+    const struct sycpu_attention_forward *f;
     const struct sycpu_attention *a;
     const struct view *view;
     int64_t row, head;
@@ -48,7 +36,7 @@ static int64_t work_floats(const struct sycpu_attention *a)
            2 * queries * dim + 2 * round_up(queries);
 }
 
-static struct work work_begin(const struct forward *f, int64_t row, int64_t head, int thread)
+static struct work work_begin(const struct sycpu_attention_forward *f, int64_t row, int64_t head, int thread)
 {
     const struct sycpu_attention *a = f->a;
     int64_t dim = round_up(a->head_dim), queries = a->queries + QUERY_TILE;
@@ -128,13 +116,6 @@ static vf tile_tops(const struct work *w, const struct tile *t)
 }
 
 #ifdef SYCPU_PAIRS
-/* Weights are bf16 in the first half of their row of scores, times the dropout mask: that of float32 products
- * is in the values. */
-ALWAYS_INLINE void store_weights(float *score, const float *mask, int64_t k, vf p)
-{
-    if (mask) p = vf_mul(p, vf_load(mask + k));
-    _mm256_storeu_si256((__m256i *)((uint16_t *)score + k), (__m256i)_mm512_cvtneps_pbh(p));
-}
 /* Those of keys that others of the tile see. */
 static void clear_weights(const struct tile *t, float *score, int64_t r)
 {
@@ -142,11 +123,6 @@ static void clear_weights(const struct tile *t, float *score, int64_t r)
     memset((uint16_t *)score + done, 0, (size_t)(end - done) * sizeof(uint16_t));
 }
 #else
-ALWAYS_INLINE void store_weights(float *score, const float *mask, int64_t k, vf p)
-{
-    (void)mask;
-    vf_store(score + k, p);
-}
 static void clear_weights(const struct tile *t, float *score, int64_t r)
 {
     (void)t, (void)score, (void)r;
@@ -231,8 +207,7 @@ static void attend_tile(const struct work *w, const struct tile *t, int64_t n)
     float *top = w->top + t->query, *sum = w->sum + t->query;
     const int half = w->f->half, pairs = STEP == 2;
     const int ranges = !pairs || WHOLE > 1; /* with pairs weights of keys that are not seen are zeros */
-    /* Long operands would not stay; a single query asks for more at once. */
-    const int ahead = t->query == 0 && a->keys <= SYCPU_KEY_BLOCK && a->queries > 1;
+    const int ahead = t->query == 0 && a->keys <= SYCPU_KEY_BLOCK; /* long operands would not stay */
     const int64_t next = w->row * a->heads + w->head + 1;
     struct product scores = product_of(w->q.at + t->query * w->q.step, w->q.step, 1, w->keys, t->width,
                                        w->score, t->width, a->head_dim / STEP);
@@ -369,11 +344,10 @@ static void finish(const struct work *w)
 
 static void attend_head(const void *arg, int64_t task, int thread)
 {
-    const struct forward *f = arg;
+    const struct sycpu_attention_forward *f = arg;
     const struct sycpu_attention *a = f->a;
     int64_t row = task / a->heads, head = task % a->heads;
     struct work w = work_begin(f, row, head, thread);
-    if (a->queries == 1) prefetch_next_row(a, f->half, row + 1, head);
     w.q = load_queries(&w);
     memset(w.out, 0, (size_t)(whole_rows(w.n_queries) * w.dim) * sizeof(float));
     memset(w.top, 0, (size_t)(2 * round_up(a->queries + QUERY_TILE)) * sizeof(float));
@@ -406,7 +380,7 @@ int fast_attention(void *context, const struct sy_call *call)
     const struct sycpu_attention a = sycpu_attention_forward(call);
     const int general = sycpu_attention_general(call, SYCPU_ATTENTION_SEGMENTS);
     float *workspace = call->workspace;
-    struct forward f = {.a = &a, .out = call->out[0].data, .lse = call->out[1].data};
+    struct sycpu_attention_forward f = {.a = &a, .out = call->out[0].data, .lse = call->out[1].data};
     f.half = fast_is_bf16(&call->in[0]);
     if (a.dense) return f.half ? CONVERTED(context, call) : sycpu_ref_attention(context, call);
     f.table = fill_bias(&a, workspace);
@@ -414,6 +388,7 @@ int fast_attention(void *context, const struct sy_call *call)
     f.view = fill_view(&a, call, general, workspace);
     f.scratch = workspace + view_floats(&a, general);
     f.floats = work_floats(&a);
-    each_head(call, a.rows * a.heads, attend_head, &f);
+    int single = WHOLE == 1 && a.queries == 1 && !general && !a.dropout.threshold;
+    each_head(call, a.rows * a.heads, single ? fast_attend_single : attend_head, &f);
     return SY_OK;
 }

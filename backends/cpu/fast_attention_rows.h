@@ -64,18 +64,22 @@ static inline struct rows rows_of(const void *from, int half, int64_t at, int64_
     return (struct rows){scratch, round_up(dim)};
 }
 
-/* to[d, row] of `width` columns, a multiple of 16; columns from n on repeat the last row. */
+/* Columns first .. first + LANES - 1 of to[d, row] of `width` columns; those from n on repeat the last row. */
+static inline void copy_group(struct rows from, int64_t first, int64_t n, int64_t dim, float *to,
+                              int64_t width)
+{
+    const operand *row[LANES];
+    int64_t d = 0;
+    for (int64_t i = 0; i < LANES; i++)
+        row[i] = (const operand *)(from.at + (first + i < n ? first + i : n - 1) * from.step);
+    for (; d + LANES <= dim; d += LANES) transpose(row, d * STEP, to + d * width + first, width, LANES);
+    for (; d < dim; d++)
+        for (int64_t i = 0; i < LANES; i++) to[d * width + first + i] = ((const float *)row[i])[d];
+}
+/* All columns, a multiple of 16. */
 static inline void copy_transposed(struct rows from, int64_t n, int64_t dim, float *to, int64_t width)
 {
-    for (int64_t first = 0; first < width; first += LANES) {
-        const operand *row[LANES];
-        int64_t d = 0;
-        for (int64_t i = 0; i < LANES; i++)
-            row[i] = (const operand *)(from.at + (first + i < n ? first + i : n - 1) * from.step);
-        for (; d + LANES <= dim; d += LANES) transpose(row, d * STEP, to + d * width + first, width, LANES);
-        for (; d < dim; d++)
-            for (int64_t i = 0; i < LANES; i++) to[d * width + first + i] = ((const float *)row[i])[d];
-    }
+    for (int64_t first = 0; first < width; first += LANES) copy_group(from, first, n, dim, to, width);
 }
 
 /* Asks for n rows of `dim` elements that the next task reads or this one writes: heads lie apart in a pack,
@@ -107,19 +111,6 @@ ALWAYS_INLINE void prefetch_queries(const struct sycpu_attention *a, int half, i
     if (row < a->rows)
         prefetch_read(a->q, half, sycpu_attention_q(a, row, task % a->heads), a->q_parts * a->columns,
                       sycpu_attention_queries(a, row), a->head_dim);
-}
-
-/* A head's share of the keys and values of the next row, to the second cache: what a single query does with
- * them takes less time than they need to come. Of long rows nothing would stay. */
-ALWAYS_INLINE void prefetch_next_row(const struct sycpu_attention *a, int half, int64_t row, int64_t head)
-{
-    if (row >= a->rows) return;
-    const int64_t bytes = half ? 2 : 4, step = a->kv_parts * a->columns * bytes;
-    const int64_t size = sycpu_attention_keys(a, row) * step;
-    const char *from = (const char *)a->kv + row * a->keys * step;
-    if (size > 256 * 1024) return;
-    for (int64_t i = head * size / a->heads; i < (head + 1) * size / a->heads; i += 64)
-        __builtin_prefetch(from + i, 0, 2);
 }
 
 /* A square of 16 x 16, transposed: what was in the lanes of a row is in one lane of 16 vectors. */
@@ -197,6 +188,14 @@ static inline struct rows left_rows(const void *from, int64_t at, int64_t step, 
     return (struct rows){scratch, dim / STEP};
 }
 
+/* Weights are bf16 in the first half of their row of scores, times the dropout mask: that of float32 products
+ * is in the values. */
+ALWAYS_INLINE void store_weights(float *score, const float *mask, int64_t k, vf p)
+{
+    if (mask) p = vf_mul(p, vf_load(mask + k));
+    _mm256_storeu_si256((__m256i *)((uint16_t *)score + k), (__m256i)_mm512_cvtneps_pbh(p));
+}
+
 /* The kernel of the float32 products takes what is not as these need it: pairs along heads and steps. */
 sycpu_run sycpu_avx512_fast_attention, sycpu_avx512_fast_attention_grad;
 sycpu_workspace sycpu_avx512_fast_attention_workspace, sycpu_avx512_fast_attention_grad_workspace;
@@ -205,6 +204,12 @@ static inline int pairs_fit(const struct sy_call *call, int segments)
     const struct sy_attr_attention *attr = call->attr;
     return attr->head_dim % (2 * SYCPU_LANES) == 0 && !sycpu_attention_general(call, segments) &&
            !call->in[segments + 3].rank;
+}
+#else
+ALWAYS_INLINE void store_weights(float *score, const float *mask, int64_t k, vf p)
+{
+    (void)mask;
+    vf_store(score + k, p);
 }
 #endif
 

@@ -22,6 +22,8 @@
  * more would only take each other's cache, and memory. */
 #define COPY_BYTES   (16 << 20)
 #define COPIES_BYTES (128 << 20)
+/* Columns of B that are read where they lie cost so many times less than those that are packed. */
+#define READ_COLUMNS 8
 /* Words of the packed columns of a group with SYCPU_TILES: these read B from the L2 cache for every 32 rows. */
 #define NEAR_WORDS (256 * 1024)
 /* Words of the packed rows of A that a thread keeps from one group of columns to the next, at most: with SYCPU_TILES turning
@@ -31,7 +33,7 @@
 /* Groups of columns that threads share an expert's C in. A thread packs the rows of A and the columns of B
  * that it needs for itself, so with g groups of c columns, and r rows, t threads pack r g / t rows and c / g
  * columns each. Rows of activations cost more than columns of weights, which stay in the caches of all cores:
- * who computed a row has it near. */
+ * who computed a row has it near. So rows stay with their thread, also where few tokens are decoded. */
 static int64_t column_groups(const struct sycpu_gemm_plan *plan)
 {
     const struct sycpu_gemm *gemm = &plan->gemm;
@@ -39,10 +41,10 @@ static int64_t column_groups(const struct sycpu_gemm_plan *plan)
     int64_t bytes = plan->panels * b_panel_size(plan->steps) * (int64_t)sizeof(float);
     int64_t rows = gemm->form == SYCPU_GEMM_TN ? gemm->rows : 2 * gemm->rows;
     int64_t least_cost = INT64_MAX;
+    int packed = !plan->direct && !b_in_panels(gemm);
     for (int64_t g = 1; g <= threads; g++) {
-        int64_t cost = rows * g / threads + gemm->columns / g;
-        int large = !plan->direct && !b_in_panels(gemm) &&
-                    (bytes / g > COPY_BYTES || bytes / g * threads > COPIES_BYTES);
+        int64_t cost = rows * g / threads + gemm->columns / g / (packed ? 1 : READ_COLUMNS);
+        int large = packed && (bytes / g > COPY_BYTES || bytes / g * threads > COPIES_BYTES);
         if (threads % g || (g < threads && large) || cost >= least_cost) continue;
         best = g, least_cost = cost;
     }

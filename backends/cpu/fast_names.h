@@ -57,6 +57,9 @@
 #define fast_xent                     SYCPU_NAME(fast_xent)
 #define fast_xent_grad                SYCPU_NAME(fast_xent_grad)
 
+/* Part of attention, fast_attention_forward.h. */
+#define fast_attend_single SYCPU_NAME(fast_attend_single)
+
 /* Parts of matrix products, fast_gemm_parts.h. */
 #define fast_gemm_compute_columns  SYCPU_NAME(fast_gemm_compute_columns)
 #define fast_gemm_compute_direct   SYCPU_NAME(fast_gemm_compute_direct)
