@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "metrics/export.h"
 #include "metrics/rows_text.h"
@@ -95,6 +96,7 @@ static int write_table(struct syi_reader *reader, const char *name, struct csv_f
     if (!f->file) return syi_error_system(err, "metrics: cannot make %s", f->path);
     int status = syi_reader_ask(reader, &question, err);
     if (fclose(f->file) && !status) status = syi_error_system(err, "metrics: cannot write %s", f->path);
+    if (status) (void)unlink(f->path); /* a part would be taken for all */
     syi_text_free(&f->record);
     return status;
 }

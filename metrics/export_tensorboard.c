@@ -5,6 +5,7 @@
 #include <ctype.h>
 #include <math.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "metrics/export.h"
 #include "metrics/reader.h"
@@ -90,11 +91,14 @@ static double moment_of(struct export *x, int64_t attempt, int64_t step, double 
 
 /* ---- files ---- */
 
-static int end_file(struct export *x, struct sy_error *err)
+/* status: of what was written to it. A file that is not whole is removed. */
+static int end_file(struct export *x, int status, struct sy_error *err)
 {
     char *path = x->events ? syi_strdup(syi_events_path(x->events), err) : NULL;
-    int status = syi_events_close(x->events, err);
+    int closed = syi_events_close(x->events, status ? NULL : err);
+    if (!status) status = closed;
     if (path && !status) x->wrote(x->arg, path, x->rows);
+    if (path && status) (void)unlink(path);
     x->events = NULL;
     x->rows = 0;
     syi_free(path);
@@ -193,7 +197,7 @@ static int write_evaluation(void *arg, const struct syi_row *row, struct sy_erro
     struct export *x = arg;
     const char *task = row->values[2].text;
     int status = SY_OK;
-    if (x->task && strcmp(x->task, task)) status = end_file(x, err);
+    if (x->task && strcmp(x->task, task)) status = end_file(x, SY_OK, err);
     if (!status && !x->events) status = begin_file(x, task, time_of(row, 1), err);
     x->rows++;
     if (status) return status;
@@ -214,10 +218,9 @@ static int write_all(struct export *x, struct sy_error *err)
     if (!status) status = ask(x, is_old ? metrics_sql_2 : metrics_sql, write_metric, err);
     if (!status) status = ask(x, events_sql, write_event, err);
     if (!status && !is_old) status = ask(x, examples_sql, write_example, err);
-    if (!status) status = end_file(x, err);
+    if (!status) status = end_file(x, SY_OK, err);
     if (!status) status = ask(x, evaluations_sql, write_evaluation, err);
-    if (!status) status = end_file(x, err);
-    return status;
+    return end_file(x, status, err);
 }
 
 int syi_export_tensorboard(const char *path, const char *folder, syi_export_fn wrote, void *arg,
@@ -228,11 +231,6 @@ int syi_export_tensorboard(const char *path, const char *folder, syi_export_fn w
     if (status) return status;
     status = write_all(&x, err);
     syi_reader_close(x.reader);
-    if (x.events) {
-        int ignored = syi_events_close(x.events, NULL);
-        (void)ignored;
-    }
-    syi_free(x.task);
     syi_free(x.moment);
     return status;
 }

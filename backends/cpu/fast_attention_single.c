@@ -101,8 +101,8 @@ static struct rows key_words(const struct single *s, int64_t at, int64_t n)
 #endif
 #define ONE(X) X(0)
 
-/* Adds n values times their weights to some units of the outputs; the first begins with element `at` and has `columns`
- * columns, the others are whole. Fetches ahead in the first pass over the values alone. */
+/* Adds n values times their weights to units of the outputs, neighbours; the first begins with element `at`. A unit has
+ * `columns` columns, fewer than UNIT only where it is alone. */
 #define DEFINE_SUM(name, UNITS)                                                                              \
     ALWAYS_INLINE void name(struct single *s, int half, int64_t at, int64_t n, float *out, int64_t columns)  \
     {                                                                                                        \

@@ -45,6 +45,11 @@ exits 0 "$program" metrics run 'SELECT * FROM eval' --format csv
 cmp -s out files/eval.csv || fail "eval.csv is not the table"
 exits 1 "$program" metrics run --export csv files
 says err 'nothing is overwritten'
+for kind in csv tensorboard; do
+    (trap '' XFSZ && ulimit -f 1 && exec "$program" metrics run --export $kind torn.$kind) >out 2>err && fail "$kind: written past the limit"
+    says err "cannot write torn.$kind/"
+    [ -z "$(find torn.$kind -type f)" ] || fail "a part of a file is left: $(find torn.$kind -type f)"
+done
 exits 0 "$program" metrics run --export tensorboard board
 [ "$(find board/words/valid -name 'events.out.tfevents.*' | wc -l)" -eq 1 ] || fail "no sub-folder of the task"
 if [ -n "$python" ] && "$python" -c 'import tensorboard' 2>/dev/null; then
