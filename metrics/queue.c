@@ -115,6 +115,8 @@ static void wait_for_room(struct syi_queue *queue, size_t bytes)
     double begin = syi_seconds(), left;
     int waited = 0;
 
+    queue->wanted = queue->put; /* the writer gathers no more */
+    pthread_cond_signal(&queue->filled);
     while (queue->failure.code == SY_OK && !has_room(queue, bytes)) {
         if (queue->gave_up || (queue->blocked && queue->stalled)) break;
         left = queue->patience * (queue->blocked ? 1 : SILENCE) -
