@@ -156,9 +156,8 @@ Test(tile, a_tile_is_rows_times_columns)
                                                      : 0.0f);
 }
 
-/* ---- the instruction ---- */
+/* ---- a tile ---- */
 
-#if SYCPU_HAS_AMX_BF16
 /* What makes differences: anything, ordinary numbers, those near 2^-126, zeros and infinities. */
 static uint16_t any_half(int kind)
 {
@@ -170,6 +169,59 @@ static uint16_t any_half(int kind)
     return special[kh_random() % (sizeof special / sizeof special[0])];
 }
 
+struct tiles {
+    uint16_t a[TILE_LINES][TILE_ELEMENTS], b[TILE_LINES][TILE_LINES][2];
+    float c[TILE_LINES][TILE_LINES], want[TILE_LINES][TILE_LINES];
+};
+
+/* Another kind each round; every fourth round of them one value of another kind among ordinary numbers. */
+static void fill_tiles(struct tiles *t, int round)
+{
+    const int kind = round % 4, rare = round / 4 % 4 == 0;
+    for (int i = 0; i < TILE_LINES; i++)
+        for (int k = 0; k < TILE_ELEMENTS; k++) {
+            t->a[i][k] = any_half(rare ? 1 : kind), t->b[i][k / 2][k % 2] = any_half(rare ? 1 : kind);
+            t->c[i][k / 2] = syi_bf16_to_float(any_half(rare ? 1 : kind));
+        }
+    if (rare) t->a[kh_random() % TILE_LINES][kh_random() % TILE_ELEMENTS] = any_half(kind);
+    if (rare) t->b[kh_random() % TILE_LINES][kh_random() % TILE_LINES][kh_random() % 2] = any_half(kind);
+    if (rare && kind == 3) t->c[kh_random() % TILE_LINES][kh_random() % TILE_LINES] = 0x1p-127f;
+    memcpy(t->want, t->c, sizeof t->c);
+}
+
+Test(tile, a_tile_has_the_bits_of_its_elements)
+{
+    static struct tiles t;
+    for (int round = 0; round < 2000; round++) {
+        fill_tiles(&t, round);
+        for (int i = 0; i < TILE_LINES; i++)
+            for (int j = 0; j < TILE_LINES; j++)
+                t.want[i][j] = tile_dot_element(t.want[i][j], t.a[i], t.b[0][j], 2 * TILE_LINES);
+        tile_dot(t.c, (const uint16_t(*)[TILE_ELEMENTS])t.a, (const uint16_t(*)[TILE_LINES][2])t.b);
+        for (int i = 0; i < TILE_LINES; i++)
+            for (int j = 0; j < TILE_LINES; j++)
+                cr_assert_eq(bits_of(t.c[i][j]), bits_of(t.want[i][j]),
+                             "round %d, element %d, %d: %a instead of %a", round, i, j, t.c[i][j],
+                             t.want[i][j]);
+    }
+}
+
+/* 2^-126, less 2^-150, which one operation rounds to 2^-126. */
+Test(tile, a_tile_judges_what_is_tiny_as_its_elements)
+{
+    static struct tiles t;
+    t.a[3][0] = t.b[0][5][0] = syi_bf16_from_float(0x1p-63f);
+    t.a[3][2] = syi_bf16_from_float(0x1p-75f), t.b[1][5][0] = syi_bf16_from_float(-0x1p-75f);
+    tile_dot(t.c, (const uint16_t(*)[TILE_ELEMENTS])t.a, (const uint16_t(*)[TILE_LINES][2])t.b);
+    expect_bits(t.c[3][5], 0, "2^-126 - 2^-150");
+    t.a[3][2] = 0, t.c[3][5] = 0;
+    tile_dot(t.c, (const uint16_t(*)[TILE_ELEMENTS])t.a, (const uint16_t(*)[TILE_LINES][2])t.b);
+    expect_bits(t.c[3][5], bits_of(0x1p-126f), "2^-126");
+}
+
+/* ---- the instruction ---- */
+
+#if SYCPU_HAS_AMX_BF16
 static void instruction(float (*c)[TILE_LINES], const void *a, const void *b)
 {
     enter_tiles();
@@ -183,21 +235,17 @@ static void instruction(float (*c)[TILE_LINES], const void *a, const void *b)
 
 Test(tile, the_instruction_has_these_bits)
 {
-    static uint16_t a[TILE_LINES][TILE_ELEMENTS], b[TILE_LINES][TILE_LINES][2];
-    static float c[TILE_LINES][TILE_LINES], want[TILE_LINES][TILE_LINES];
+    static struct tiles t;
     if (!syi_amx_request()) cr_skip_test("this processor or system has no AMX tiles");
     for (int round = 0; round < 8000; round++) { /* 2 million elements */
-        for (int i = 0; i < TILE_LINES; i++)
-            for (int k = 0; k < TILE_ELEMENTS; k++) {
-                a[i][k] = any_half(round % 4), b[i][k / 2][k % 2] = any_half(round % 4);
-                want[i][k / 2] = c[i][k / 2] = syi_bf16_to_float(any_half(round % 4));
-            }
-        tile_dot(want, a, b);
-        instruction(c, a, b);
+        fill_tiles(&t, round);
+        tile_dot(t.want, (const uint16_t(*)[TILE_ELEMENTS])t.a, (const uint16_t(*)[TILE_LINES][2])t.b);
+        instruction(t.c, t.a, t.b);
         for (int i = 0; i < TILE_LINES; i++)
             for (int j = 0; j < TILE_LINES; j++)
-                cr_assert_eq(bits_of(c[i][j]), bits_of(want[i][j]),
-                             "round %d, element %d, %d: %a, emulated %a", round, i, j, c[i][j], want[i][j]);
+                cr_assert_eq(bits_of(t.c[i][j]), bits_of(t.want[i][j]),
+                             "round %d, element %d, %d: %a, emulated %a", round, i, j, t.c[i][j],
+                             t.want[i][j]);
     }
 }
 #else
