@@ -388,7 +388,10 @@ int fast_attention(void *context, const struct sy_call *call)
     f.view = fill_view(&a, call, general, workspace);
     f.scratch = workspace + view_floats(&a, general);
     f.floats = work_floats(&a);
-    int single = WHOLE == 1 && a.queries == 1 && !general && !a.dropout.threshold;
-    each_head(call, a.rows * a.heads, single ? fast_attend_single : attend_head, &f);
+    void (*attend)(const void *, int64_t, int) = attend_head;
+#ifndef SYCPU_TILES /* whose sums have another order */
+    if (a.queries == 1 && !general && !a.dropout.threshold) attend = fast_attend_single;
+#endif
+    each_head(call, a.rows * a.heads, attend, &f);
     return SY_OK;
 }
