@@ -67,33 +67,15 @@ struct tile {
     uint64_t blind, sees;     /* queries that average all keys; that attend to any of the block */
 };
 
-/* Lanes of keys k .. k + 15 that query r sees. */
-static vm seen_lanes(const struct tile *t, int64_t r, int64_t k)
-{
-    return t->general ? vf_lanes(t->set[r] >> k) : vf_first(lanes_left(t->seen[r] - k));
-}
-
-/* Scores k .. k + 15 of a row with their bias. */
-ALWAYS_INLINE vf biased(float *score, const float *bias, int64_t k)
-{
-    vf s = vf_add(vf_load(score + k), vf_set(0.0f));
-    if (bias) s = vf_add(s, vf_load(bias + k));
-    vf_store(score + k, s);
-    return s;
-}
-
-/* Adds the bias to the scores of query r and gives the largest of each lane. Loops without a mask in them run
- * as wide as the processor can. */
+/* Adds the bias to the scores of query r and gives the largest of each lane. */
 ALWAYS_INLINE vf row_tops(const struct tile *t, int64_t r, float *score, const float *bias)
 {
     vf top = vf_set(-__builtin_inff());
-    int64_t k = 0;
-    for (; !t->general && k + SYCPU_LANES <= t->seen[r]; k += SYCPU_LANES)
-        top = vf_max(top, biased(score, bias, k));
-    for (; k < t->seen[r]; k += SYCPU_LANES) {
+    if (!t->general) return seen_tops(score, bias, t->seen[r]);
+    for (int64_t k = 0; k < t->seen[r]; k += SYCPU_LANES) {
         vf s = biased(score, bias, k);
         if (t->blind >> r & 1) vf_store(score + k, s = vf_set(0.0f));
-        top = vf_max(top, vf_select(seen_lanes(t, r, k), s, top));
+        top = vf_max(top, vf_select(vf_lanes(t->set[r] >> k), s, top));
     }
     return top;
 }
@@ -129,18 +111,13 @@ static void clear_weights(const struct tile *t, float *score, int64_t r)
 }
 #endif
 
-/* Scores of query r become p = exp(score - top); gives the sum of each lane. */
+/* Scores of query r become weights; gives the sum of each lane. */
 ALWAYS_INLINE vf row_weights(const struct tile *t, int64_t r, float *score, const float *mask, vf top)
 {
     vf sum = vf_set(0.0f);
-    int64_t k = 0;
-    for (; !t->general && k + SYCPU_LANES <= t->seen[r]; k += SYCPU_LANES) {
-        vf p = vf_exp(vf_sub(vf_load(score + k), top));
-        sum = vf_add(sum, p);
-        store_weights(score, mask, k, p);
-    }
-    for (; k < t->seen[r]; k += SYCPU_LANES) {
-        vf p = vf_keep(seen_lanes(t, r, k), vf_exp(vf_sub(vf_load(score + k), top)));
+    if (!t->general) return seen_weights(score, mask, t->seen[r], top);
+    for (int64_t k = 0; k < t->seen[r]; k += SYCPU_LANES) {
+        vf p = vf_keep(vf_lanes(t->set[r] >> k), vf_exp(vf_sub(vf_load(score + k), top)));
         sum = vf_add(sum, p);
         store_weights(score, mask, k, p);
     }

@@ -213,6 +213,45 @@ ALWAYS_INLINE void store_weights(float *score, const float *mask, int64_t k, vf 
 }
 #endif
 
+/* ---- a row of scores whose first n keys are seen ---- */
+
+/* Scores k .. k + 15 of a row with their bias. */
+ALWAYS_INLINE vf biased(float *score, const float *bias, int64_t k)
+{
+    vf s = vf_add(vf_load(score + k), vf_set(0.0f));
+    if (bias) s = vf_add(s, vf_load(bias + k));
+    vf_store(score + k, s);
+    return s;
+}
+
+/* Adds the bias and gives the largest of each lane. Loops without a mask in them run as wide as the processor can. */
+ALWAYS_INLINE vf seen_tops(float *score, const float *bias, int64_t n)
+{
+    vf top = vf_set(-__builtin_inff());
+    int64_t k = 0;
+    for (; k + SYCPU_LANES <= n; k += SYCPU_LANES) top = vf_max(top, biased(score, bias, k));
+    if (k < n) top = vf_max(top, vf_select(vf_first(n - k), biased(score, bias, k), top));
+    return top;
+}
+
+/* Scores become p = exp(score - top), with pairs times the mask; gives the sum of each lane. */
+ALWAYS_INLINE vf seen_weights(float *score, const float *mask, int64_t n, vf top)
+{
+    vf sum = vf_set(0.0f);
+    int64_t k = 0;
+    for (; k + SYCPU_LANES <= n; k += SYCPU_LANES) {
+        vf p = vf_exp(vf_sub(vf_load(score + k), top));
+        sum = vf_add(sum, p);
+        store_weights(score, mask, k, p);
+    }
+    if (k < n) {
+        vf p = vf_keep(vf_first(n - k), vf_exp(vf_sub(vf_load(score + k), top)));
+        sum = vf_add(sum, p);
+        store_weights(score, mask, k, p);
+    }
+    return sum;
+}
+
 /* Any call between conversions: bf16 calls that the fast kernels leave to the reference. */
 #ifdef SYCPU_PAIRS
 #    define CONVERTED           sycpu_converted_avx512

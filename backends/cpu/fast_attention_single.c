@@ -160,33 +160,6 @@ static void score_keys(const struct single *s, int64_t width)
     }
 }
 
-/* Adds the bias and gives the largest of n scores, in all lanes. */
-static vf top_of(const struct single *s, const float *bias, int64_t n)
-{
-    vf top = vf_set(-__builtin_inff());
-    for (int64_t k = 0; k < n; k += SYCPU_LANES) {
-        vf score = vf_add(vf_load(s->score + k), vf_set(0.0f));
-        if (bias) score = vf_add(score, vf_load(bias + k));
-        vf_store(s->score + k, score);
-        if (n - k < SYCPU_LANES) score = vf_select(vf_first(n - k), score, top);
-        top = vf_max(top, score);
-    }
-    return vf_set(vf_top(top));
-}
-
-/* Scores become weights exp(score - top); gives their sum, in all lanes. */
-static vf weigh(const struct single *s, int64_t n, vf top)
-{
-    vf sum = vf_set(0.0f);
-    for (int64_t k = 0; k < n; k += SYCPU_LANES) {
-        vf weight = vf_exp(vf_sub(vf_load(s->score + k), top));
-        if (n - k < SYCPU_LANES) weight = vf_keep(vf_first(n - k), weight);
-        sum = vf_add(sum, weight);
-        store_weights(s->score, NULL, k, weight);
-    }
-    return vf_set(vf_sum(sum));
-}
-
 /* The sums so far, when the maximum moves from `old`. */
 static void rescale(struct single *s, vf old)
 {
@@ -207,10 +180,10 @@ static void attend_block(struct single *s, int64_t first, int64_t n)
         fetch_piece(&s->ahead);
     }
     score_keys(s, width);
-    const vf top = top_of(s, bias, n), old = s->top;
+    const vf top = vf_set(vf_top(seen_tops(s->score, bias, n))), old = s->top;
     s->top = first ? vf_max(old, top) : top;
     if (first) rescale(s, old);
-    s->sum = vf_add(s->sum, weigh(s, n, s->top));
+    s->sum = vf_add(s->sum, vf_set(vf_sum(seen_weights(s->score, NULL, n, s->top))));
     sum_values(s, sycpu_attention_kv(a, s->row, s->head, 1) + at, n);
 }
 
