@@ -107,6 +107,13 @@ static int has_room(const struct syi_queue *queue, size_t bytes)
     return used == 0 || used + bytes <= queue->capacity;
 }
 
+/* The writer takes what is there, whether or not that is worth a transaction. */
+static void end_gathering(struct syi_queue *queue)
+{
+    queue->wanted = queue->put;
+    pthread_cond_signal(&queue->filled);
+}
+
 /* Until there is room, the writer has failed, or it has not got on for too long: then no put waits any more before it
  * does. How long a call of the system takes is not to be known, so a writer that is in one gets more time than one
  * whose tries fail. */
@@ -115,8 +122,7 @@ static void wait_for_room(struct syi_queue *queue, size_t bytes)
     double begin = syi_seconds(), left;
     int waited = 0;
 
-    queue->wanted = queue->put; /* the writer gathers no more */
-    pthread_cond_signal(&queue->filled);
+    end_gathering(queue);
     while (queue->failure.code == SY_OK && !has_room(queue, bytes)) {
         if (queue->gave_up || (queue->blocked && queue->stalled)) break;
         left = queue->patience * (queue->blocked ? 1 : SILENCE) -
@@ -238,8 +244,8 @@ int syi_queue_flush(struct syi_queue *queue, double seconds, struct sy_error *er
     int status;
 
     pthread_mutex_lock(&queue->mutex);
-    end = queue->wanted = queue->put;
-    pthread_cond_signal(&queue->filled);
+    end_gathering(queue);
+    end = queue->wanted;
     while (seconds > 0 && queue->taken < end && !queue->stalled)
         if (pthread_cond_timedwait(&queue->released, &queue->mutex, &until) == ETIMEDOUT) queue->stalled = 1;
     status = tell_failure(queue, err);

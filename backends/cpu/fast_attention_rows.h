@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How fast attention gets at the rows of a head: float32 or bf16 elements as float32, transposed, as pairs of
- * bf16, asked for ahead of time; and sums over the lanes of 16 rows. */
+ * bf16, asked for ahead of time; rows of scores that become weights; and sums over the lanes of 16 rows. */
 #ifndef SYCPU_FAST_ATTENTION_ROWS_H
 #define SYCPU_FAST_ATTENTION_ROWS_H
 

@@ -92,18 +92,12 @@ static inline float tile_dot_element(float c, const uint16_t *a, const uint16_t 
 }
 
 /* 1 where x is not 0 and at most 2^-126, infinite or NaN: where tile_fma and tile_add may differ from one operation. */
-static inline uint32_t tile_odd_one(float x)
+static inline uint32_t tile_is_special(float x)
 {
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);
     bits &= 0x7fffffff;
     return (uint32_t)(bits - 1 < 0x800000) | (uint32_t)(bits >= 0x7f800000);
-}
-
-/* A bf16, 0 if it is a denormal. */
-static inline float tile_operand(uint16_t bits)
-{
-    return tile_from_bits((uint32_t)(bits & 0x7f80 ? bits : bits & 0x8000) << 16);
 }
 
 /* A row of C by one operation for each of tile_dot_element's, in loops that compilers make vectors of; 0, and nothing done,
@@ -114,17 +108,18 @@ static inline int tile_dot_row(float c[TILE_LINES], const uint16_t a[TILE_ELEMEN
     float even[TILE_LINES] = {0}, odd[TILE_LINES] = {0}, sum[TILE_LINES];
     uint32_t differs[TILE_LINES] = {0}, any = 0;
     for (int i = 0; i < TILE_LINES; i++) {
-        const float first = tile_operand(a[2 * i]), second = tile_operand(a[2 * i + 1]);
+        const float first = tile_flush(syi_bf16_to_float(a[2 * i])),
+                    second = tile_flush(syi_bf16_to_float(a[2 * i + 1]));
         for (int j = 0; j < TILE_LINES; j++) {
-            even[j] = fmaf(first, tile_operand(b[i][j][0]), even[j]);
-            odd[j] = fmaf(second, tile_operand(b[i][j][1]), odd[j]);
-            differs[j] |= tile_odd_one(even[j]) | tile_odd_one(odd[j]);
+            even[j] = fmaf(first, tile_flush(syi_bf16_to_float(b[i][j][0])), even[j]);
+            odd[j] = fmaf(second, tile_flush(syi_bf16_to_float(b[i][j][1])), odd[j]);
+            differs[j] |= tile_is_special(even[j]) | tile_is_special(odd[j]);
         }
     }
     for (int j = 0; j < TILE_LINES; j++) {
         const float both = even[j] + odd[j];
         sum[j] = c[j] + both;
-        differs[j] |= tile_odd_one(both) | tile_odd_one(c[j]) | tile_odd_one(sum[j]);
+        differs[j] |= tile_is_special(both) | tile_is_special(c[j]) | tile_is_special(sum[j]);
     }
     for (int j = 0; j < TILE_LINES; j++) any |= differs[j];
     if (any) return 0;
