@@ -2,7 +2,8 @@
 /* The part of Criterion's interface that our unit tests use, for builds with -fsanitize=thread, in which
  * Criterion itself cannot start: its memory for the processes of tests lies where that sanitizer has its own.
  * Every test is a child process; what it prints and its exit status say how it went. Found before the real one
- * with CPPFLAGS=-Itests/tsan. Usage of the program: unit-tests [--filter SUITE/NAME] (a pattern: * and ?). */
+ * with CPPFLAGS=-Itests/tsan. As many tests run at once as there are processors. Usage of the program:
+ * unit-tests [--filter SUITE/NAME] (a pattern: * and ?). */
 #ifndef SY_TSAN_CRITERION_H
 #define SY_TSAN_CRITERION_H
 
@@ -26,6 +27,7 @@ struct tsan_test {
     void (*run)(void);
     struct tsan_extra extra;
     struct tsan_test *next;
+    pid_t child; /* while it runs */
 };
 struct tsan_suite {
     const char *name;
@@ -49,7 +51,7 @@ __attribute__((weak)) atomic_int tsan_failures; /* of the test at hand; ranks ma
 
 #define Test(S, N, ...)                                                                                      \
     static void S##_##N##_run(void);                                                                         \
-    static struct tsan_test S##_##N##_test = {#S, #N, S##_##N##_run, {__VA_ARGS__}, NULL};                   \
+    static struct tsan_test S##_##N##_test = {#S, #N, S##_##N##_run, {__VA_ARGS__}, NULL, 0};                \
     __attribute__((constructor)) static void S##_##N##_enter(void)                                           \
     {                                                                                                        \
         S##_##N##_test.next = tsan_tests;                                                                    \
@@ -57,10 +59,9 @@ __attribute__((weak)) atomic_int tsan_failures; /* of the test at hand; ranks ma
     }                                                                                                        \
     static void S##_##N##_run(void)
 
-__attribute__((weak, format(printf, 5, 6))) void tsan_check(int good, int fatal, const char *place,
-                                                            const char *what, const char *format, ...)
+__attribute__((weak, format(printf, 4, 5))) void tsan_failed(int fatal, const char *place, const char *what,
+                                                             const char *format, ...)
 {
-    if (good) return;
     va_list args;
     va_start(args, format);
     fprintf(stderr, "%s: %s: ", place, what);
@@ -73,8 +74,9 @@ __attribute__((weak, format(printf, 5, 6))) void tsan_check(int good, int fatal,
 
 #define TSAN_TEXT_(x) #x
 #define TSAN_TEXT(x)  TSAN_TEXT_(x)
+/* As with Criterion, the text's arguments are computed for a check that fails only. */
 #define TSAN_CHECK(fatal, good, what, ...)                                                                   \
-    tsan_check((good) ? 1 : 0, fatal, __FILE__ ":" TSAN_TEXT(__LINE__), what, " " __VA_ARGS__)
+    ((good) ? (void)0 : tsan_failed(fatal, __FILE__ ":" TSAN_TEXT(__LINE__), what, " " __VA_ARGS__))
 
 #define cr_assert(c, ...)                TSAN_CHECK(1, c, #c, ##__VA_ARGS__)
 #define cr_expect(c, ...)                TSAN_CHECK(0, c, #c, ##__VA_ARGS__)
@@ -115,25 +117,43 @@ __attribute__((weak, format(printf, 5, 6))) void tsan_check(int good, int fatal,
     } while (0)
 #define cr_skip cr_skip_test
 
-__attribute__((weak)) int tsan_run(const struct tsan_test *test)
+/* Starts a test in a child process. */
+__attribute__((weak)) void tsan_start(struct tsan_test *test)
 {
     static const struct tsan_extra none;
     const struct tsan_extra *suite = &none;
     for (const struct tsan_suite *s = tsan_suites; s; s = s->next)
         if (!strcmp(s->name, test->suite)) suite = &s->extra;
     fflush(NULL);
-    pid_t child = fork();
-    if (child == 0) {
-        if (suite->init) suite->init();
-        if (test->extra.init) test->extra.init();
-        test->run();
-        if (test->extra.fini) test->extra.fini();
-        if (suite->fini) suite->fini();
-        fflush(NULL);
-        exit(tsan_failures != 0); /* through exit: the sanitizer has its say */
-    }
+    test->child = fork();
+    if (test->child) return;
+    if (suite->init) suite->init();
+    if (test->extra.init) test->extra.init();
+    test->run();
+    if (test->extra.fini) test->extra.fini();
+    if (suite->fini) suite->fini();
+    fflush(NULL);
+    exit(tsan_failures != 0); /* through exit: the sanitizer has its say */
+}
+
+struct tsan_counts {
+    int failing, crashing;
+};
+
+/* Waits for one of the tests that run. */
+__attribute__((weak)) void tsan_end_one(struct tsan_counts *counts)
+{
     int status = 1;
-    return child > 0 && waitpid(child, &status, 0) == child ? status : 1;
+    pid_t child = wait(&status);
+    if (child <= 0) return;
+    for (struct tsan_test *test = tsan_tests; test; test = test->next) {
+        if (test->child != child) continue;
+        test->child = 0;
+        if (!status) return;
+        printf("[FAIL] %s/%s (wait status %#x)\n", test->suite, test->name, (unsigned)status);
+        counts->failing++;
+        counts->crashing += WIFSIGNALED(status) != 0;
+    }
 }
 
 /* What tests/unit/main.c calls; the library that is linked too has these as well, and these stand before its own. */
@@ -156,21 +176,22 @@ __attribute__((weak)) int criterion_handle_args(int argc, char **argv, bool unkn
 
 __attribute__((weak)) int criterion_run_all_tests(struct criterion_test_set *set)
 {
-    int failing = 0, crashing = 0;
-    for (const struct tsan_test *test = tsan_tests; test; test = test->next) {
+    struct tsan_counts counts = {0, 0};
+    long running = 0, most = sysconf(_SC_NPROCESSORS_ONLN);
+    for (struct tsan_test *test = tsan_tests; test; test = test->next) {
         char name[256];
         snprintf(name, sizeof name, "%s/%s", test->suite, test->name);
         if (fnmatch(tsan_filter, name, 0)) continue;
-        int status = tsan_run(test);
+        if (running >= most) tsan_end_one(&counts), running--;
+        tsan_start(test);
+        if (test->child < 0) counts.failing++;
+        else running++;
         set->tests++;
-        if (!status) continue;
-        printf("[FAIL] %s (wait status %#x)\n", name, (unsigned)status);
-        failing++;
-        crashing += WIFSIGNALED(status) != 0;
     }
+    while (running-- > 0) tsan_end_one(&counts);
     printf("[====] Synthesis: Tested: %zu | Passing: %zu | Failing: %d | Crashing: %d\n", set->tests,
-           set->tests - (size_t)failing, failing, crashing);
-    return failing == 0;
+           set->tests - (size_t)counts.failing, counts.failing, counts.crashing);
+    return counts.failing == 0;
 }
 
 __attribute__((weak)) void criterion_finalize(struct criterion_test_set *set)
