@@ -62,7 +62,7 @@ static int print_variants(void)
     cli_print_line(line, 4);
     if (half == SYI_CPU_VARIANT_AMX_BF16)
         cli_print_line(
-            "  matrix tiles waste less of a sum in long parts: reproducible.min_leaf = 256 makes them", 4);
+            "  with matrix tiles sums have parts of at least 256 elements (reproducible.min_leaf)", 4);
     return CLI_DONE;
 }
 

@@ -100,6 +100,7 @@ static int run_kind(void *arg, const struct syi_rank *rank, struct sy_error *err
     const struct request *r = arg;
     char text[256];
     r->micro->rank = rank;
+    r->micro->config.reproducible.min_leaf = syi_rank_min_leaf(rank, &r->micro->config);
     syi_rank_describe(rank, text, sizeof text);
     bench_put_text(r->micro->out, "launch", text);
     return r->kind->run(r->micro, err);

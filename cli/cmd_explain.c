@@ -10,7 +10,7 @@
 #include "train/engine/pipeline.h"
 
 struct request {
-    const struct syi_config *config;
+    struct syi_config *config;
     enum syi_stage stage;
     enum syi_which which;
 };
@@ -94,10 +94,9 @@ static int explain_plan(const struct request *r, const struct syi_rank *rank, st
 static int explain(void *arg, const struct syi_rank *rank, struct sy_error *err)
 {
     const struct request *r = arg;
-    if (r->stage == SYI_STAGE_PLAN) {
-        return rank->rank ? SY_OK : explain_plan(r, rank, err);
-    }
-    return rank->rank ? SY_OK : explain_stage(r, rank, err);
+    if (rank->rank) return SY_OK;
+    r->config->reproducible.min_leaf = syi_rank_min_leaf(rank, r->config);
+    return r->stage == SYI_STAGE_PLAN ? explain_plan(r, rank, err) : explain_stage(r, rank, err);
 }
 
 static int index_of(const char *word, const char *const *words, int n, const char *what)

@@ -55,15 +55,16 @@ static int64_t missing_blocks(const struct syi_config *config, const struct syi_
 
 /* Sums in as many parts as the mesh needs, where a number of parts can be found at all; else the plan fails
  * with the reason. */
-static int fit_blocks(const struct syi_config *config, const struct syi_mesh *mesh, struct syi_config *fit)
+static int fit_blocks(struct syi_config *fit, const struct syi_mesh *mesh)
 {
-    int64_t need = missing_blocks(config, mesh);
-    *fit = *config;
+    const int64_t blocks = fit->reproducible.blocks, min_leaf = fit->reproducible.min_leaf,
+                  need = missing_blocks(fit, mesh);
     if (!need || (need & (need - 1))) return 0;
     if (fit->reproducible.blocks < need) fit->reproducible.blocks = need;
     while (missing_blocks(fit, mesh) && fit->reproducible.min_leaf > 1) fit->reproducible.min_leaf /= 2;
     if (!missing_blocks(fit, mesh)) return 1;
-    *fit = *config;
+    fit->reproducible.blocks = blocks;
+    fit->reproducible.min_leaf = min_leaf;
     return 0;
 }
 
@@ -82,7 +83,9 @@ static int plan(void *arg, const struct syi_rank *rank, struct sy_error *err)
     if (rank->rank) return SY_OK;
     struct syi_config *fit = syi_alloc(sizeof *fit, err);
     if (!fit) return SY_ENOMEM;
-    r->changed = fit_blocks(job->config, &rank->mesh, fit);
+    *fit = *job->config;
+    fit->reproducible.min_leaf = syi_rank_min_leaf(rank, job->config);
+    r->changed = fit_blocks(fit, &rank->mesh);
     r->config = fit;
     r->rank = rank;
     int use =

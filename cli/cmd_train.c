@@ -241,16 +241,18 @@ static int find_buckets(const struct cli_options *o, struct syi_config *config)
     return CLI_DONE;
 }
 
-/* cpu.bfloat16: a run that goes on computes as it did, unless something else is asked for. */
-static int keep_bfloat16(const struct cli_options *o, struct syi_config *config)
+/* A run that goes on computes as it did, unless something else is asked for: cpu.bfloat16 and reproducible.min_leaf are what
+ * they became when it began. */
+static int keep_arithmetic(const struct cli_options *o, struct syi_config *config)
 {
     struct syi_config stored;
     struct sy_error err = {0};
-    if (config->cpu.variant != SYI_CPU_VARIANT_AUTO || config->cpu.bfloat16 != SYI_CPU_BFLOAT16_AUTO ||
-        config->model.dtype != SYI_DTYPE_BFLOAT16 || !o->run_dir || !syi_run_dir_exists(o->run_dir))
-        return CLI_DONE;
+    int asks = config->cpu.variant == SYI_CPU_VARIANT_AUTO &&
+               config->cpu.bfloat16 == SYI_CPU_BFLOAT16_AUTO && config->model.dtype == SYI_DTYPE_BFLOAT16;
+    if (!o->run_dir || !syi_run_dir_exists(o->run_dir)) return CLI_DONE;
     if (syi_run_dir_read_config(o->run_dir, &stored, &err)) return cli_fail(&err);
-    config->cpu.bfloat16 = stored.cpu.bfloat16;
+    if (asks) config->cpu.bfloat16 = stored.cpu.bfloat16;
+    if (!config->reproducible.min_leaf) config->reproducible.min_leaf = stored.reproducible.min_leaf;
     return CLI_DONE;
 }
 
@@ -374,6 +376,7 @@ static int open_output(void *arg, const struct syi_rank *rank, struct sy_error *
 {
     struct output *out = arg;
     out->config->cpu.bfloat16 = syi_rank_bfloat16(rank, out->config);
+    out->config->reproducible.min_leaf = syi_rank_min_leaf(rank, out->config);
     char path[SYI_CONFIG_STRING];
     memcpy(path, out->dir.path, sizeof path);
     int status = take_folder(out, path, err);
@@ -506,7 +509,7 @@ static int run_in(const struct cli_options *o)
     if (status) return cli_usage(&err);
     status = cli_check_launch("train", o, &config, 1);
     if (!status && cli_world_first()) status = find_buckets(o, &config);
-    if (!status && cli_world_first()) status = keep_bfloat16(o, &config);
+    if (!status && cli_world_first()) status = keep_arithmetic(o, &config);
     if (!status && cli_world_first()) status = choose_folder(o, &config, path);
     if (!status && cli_world_first()) status = read_lock_wait(&lock.wait);
     if (!status && cli_world_first()) status = check_data(o, &config);
@@ -517,6 +520,8 @@ static int run_in(const struct cli_options *o)
     if (!status && config.data.auto_buckets)
         status = cli_world_share(&config.data.length_buckets, sizeof config.data.length_buckets);
     if (!status) status = cli_world_share(&config.cpu.bfloat16, sizeof config.cpu.bfloat16);
+    if (!status)
+        status = cli_world_share(&config.reproducible.min_leaf, sizeof config.reproducible.min_leaf);
     if (status) return status;
     if (!cli_world_first()) {
         catch_signals();

@@ -16,6 +16,12 @@ static uint32_t leaves(int64_t extent, int64_t weight, int64_t most, int64_t lea
     return (uint32_t)n;
 }
 
+/* What 0 stands for is settled by the rank at work (syi_rank_min_leaf); before there is one, no tiles are expected. */
+static int64_t min_leaf(const struct syi_config *c)
+{
+    return c->reproducible.min_leaf ? c->reproducible.min_leaf : SYI_MIN_LEAF;
+}
+
 static int64_t expert_mlp_dim(const struct syi_config *c)
 {
     return c->moe.expert_mlp_dim ? c->moe.expert_mlp_dim : c->model.d_ff;
@@ -23,12 +29,12 @@ static int64_t expert_mlp_dim(const struct syi_config *c)
 
 static uint32_t batch_leaves(const struct syi_config *c, const struct syi_shape *shape)
 {
-    return leaves(shape->rows, shape->shortest_length, c->reproducible.blocks, c->reproducible.min_leaf);
+    return leaves(shape->rows, shape->shortest_length, c->reproducible.blocks, min_leaf(c));
 }
 
 void syi_leaves(const struct syi_config *c, const struct syi_shape *shape, uint32_t count[SYI_AXIS_COUNT])
 {
-    int64_t most = c->reproducible.blocks, least = c->reproducible.min_leaf;
+    int64_t most = c->reproducible.blocks, least = min_leaf(c);
     for (int i = 0; i < SYI_AXIS_COUNT; i++) count[i] = 1;
     count[SYI_AXIS_BATCH] = batch_leaves(c, shape);
     count[SYI_AXIS_GROUP] = count[SYI_AXIS_EXPERT_GROUP] = count[SYI_AXIS_BATCH];

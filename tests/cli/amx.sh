@@ -52,4 +52,27 @@ same() {
 [ "$(hash_in out)" != "$weights" ] || fail "tiles give the weights of avx512_bf16: nothing ran on them"
 exits 0 tiny named --threads 1 --set cpu.variant=amx_bf16 --set cpu.emulate=true --set train.steps=1
 says out 'backend cpu (amx_bf16: emulated, slow)'
+
+# Short parts of sums waste tiles: a run that begins on them has parts of 256 elements, any other of 64. It keeps them.
+leaf_of() {
+    sed -n 's/^min_leaf = \([0-9]*\).*/\1/p' "$here/$1/run.conf"
+}
+auto='--set reproducible.min_leaf=0 --set reproducible.blocks=8 --set model.d_ff=512'
+# shellcheck disable=SC2086
+{
+    exits 0 tiny long $emulated $auto
+    exits 0 tiny short $amx $auto --set cpu.variant=avx512_bf16
+    exits 0 tiny wide $amx $auto --set cpu.variant=amx_bf16 --set cpu.emulate=true --set model.dtype=float32
+}
+[ "$(leaf_of long) $(leaf_of short) $(leaf_of wide)" = "256 64 64" ] ||
+    fail "min_leaf: $(leaf_of long) on tiles, $(leaf_of short) by vectors, $(leaf_of wide) in float32"
+# shellcheck disable=SC2086
+exits 0 tiny long --resume $emulated $auto --set train.steps=3 --set cpu.variant=avx512_bf16 --set cpu.emulate=false
+[ "$(leaf_of long)" = 256 ] || fail "a resume by vectors has min_leaf = $(leaf_of long)"
+# shellcheck disable=SC2086
+leaves() {
+    "$program" explain "$top/bench/tiny.run" ${emulated#--quiet} $auto "$@" --program grad_first | grep -c 'leaf=256'
+}
+[ "$(leaves)" -gt 0 ] || fail "no sum over parts of 256 elements on tiles"
+[ "$(leaves --set reproducible.min_leaf=64)" -eq 0 ] || fail "parts of 256 elements where 64 was asked for"
 finish

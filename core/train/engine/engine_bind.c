@@ -303,6 +303,7 @@ static int make(const struct syi_config *config, const struct syi_rank *rank, in
     struct syi_engine *e = syi_alloc(sizeof *e, err);
     if (!e) return SY_ENOMEM;
     e->config = *config;
+    e->config.reproducible.min_leaf = syi_rank_min_leaf(rank, config);
     e->rank = *rank;
     e->use = use;
     syi_engine_weights_written(e);
@@ -312,7 +313,7 @@ static int make(const struct syi_config *config, const struct syi_rank *rank, in
     e->train_rows = config->data.batch_size / config->train.microbatches;
     e->eval_rows = syi_config_decode_rows(config);
     struct syi_shape shape = syi_engine_shape(e, 0, SYI_GRAD_FIRST);
-    e->groups = shape.rows / syi_group_rows(config, &shape, 1);
+    e->groups = shape.rows / syi_group_rows(&e->config, &shape, 1);
     int status = check_weights(e, plan_only, err);
     if (!status) status = syi_loss_factor_parse(&e->factor, config->loss.loss_normalizing_factor, err);
     if (!status) status = check_examples(e, err);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/model.h"
 #include "train/launch/launch.h"
 #include "train/launch/variant.h"
 
@@ -205,6 +206,15 @@ int syi_rank_bfloat16(const struct syi_rank *rank, const struct syi_config *conf
         strcmp(rank->backend->plugin.desc.name, "cpu"))
         return (int)config->cpu.bfloat16;
     return syi_variant_bfloat16(syi_variant_of(rank->backend->description));
+}
+
+int64_t syi_rank_min_leaf(const struct syi_rank *rank, const struct syi_config *config)
+{
+    int tiles = config->model.dtype == SYI_DTYPE_BFLOAT16 &&
+                !strcmp(rank->backend->plugin.desc.name, "cpu") &&
+                syi_variant_of(rank->backend->description) == SYI_CPU_VARIANT_AMX_BF16;
+    if (config->reproducible.min_leaf) return config->reproducible.min_leaf;
+    return tiles ? SYI_MIN_LEAF_TILES : SYI_MIN_LEAF;
 }
 
 /* The plugin is a file of its own: it may be another one on another host, and so may the library be that
