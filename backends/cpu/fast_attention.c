@@ -366,9 +366,7 @@ int fast_attention(void *context, const struct sy_call *call)
     f.scratch = workspace + view_floats(&a, general);
     f.floats = work_floats(&a);
     void (*attend)(const void *, int64_t, int) = attend_head;
-#ifndef SYCPU_TILES /* whose sums have another order */
     if (a.queries == 1 && !general && !a.dropout.threshold) attend = fast_attend_single;
-#endif
     each_head(call, a.rows * a.heads, attend, &f);
     return SY_OK;
 }

@@ -5,33 +5,10 @@
 #include "config.h"
 
 #include "backends/cpu/attention.h"
-#include "backends/cpu/fast_attention.h"
-#include "backends/cpu/fast_attention_forward.h"
-#include "backends/cpu/fast_attention_rows.h"
+#include "backends/cpu/fast_attention_single.h"
 
 /* Of rows of more bytes nothing would stay in the cache until it is used. */
 #define AHEAD_BYTES (256 * 1024)
-
-/* A part of the next row's keys and values, which is fetched into the L2 cache in small pieces. */
-struct ahead {
-    const char *at, *end;
-    int64_t piece; /* bytes, a multiple of 64 */
-};
-
-/* One head of one row. */
-struct single {
-    const struct sycpu_attention_forward *f;
-    const struct sycpu_attention *a;
-    int64_t row, head, dim; /* dim: K rounded up */
-    int64_t step;           /* elements between keys */
-    const float *query;     /* words */
-    float *keys;            /* [words of K, 64] of a block of keys */
-    float *widened;         /* [64, dim]: keys that are bf16 where products are of float32 */
-    float *score;           /* [64], then weights, as fast_attention.c has them */
-    float *out;             /* [dim] */
-    vf top, sum;            /* the same in all lanes */
-    struct ahead ahead;
-};
 
 /* What a head fetches: its share of the next row, in as many pieces as it takes. */
 static struct ahead next_row(const struct sycpu_attention *a, int half, int64_t row, int64_t head,
@@ -47,118 +24,18 @@ static struct ahead next_row(const struct sycpu_attention *a, int half, int64_t 
     return ahead;
 }
 
-ALWAYS_INLINE void fetch_piece(struct ahead *ahead)
-{
-    const char *end = ahead->at + ahead->piece < ahead->end ? ahead->at + ahead->piece : ahead->end;
-    for (; ahead->at < end; ahead->at += 64) __builtin_prefetch(ahead->at, 0, 2);
-}
-
-/* ---- keys and values as words: pairs of bf16, or floats ---- */
-
 #ifdef SYCPU_PAIRS
-static const float *query_words(const struct single *s)
-{
-    return paired(s->a->q, sycpu_attention_q(s->a, s->row, s->head), 0).at;
-}
 static struct rows key_words(const struct single *s, int64_t at, int64_t n)
 {
     (void)n;
     return paired(s->a->kv, at, s->step);
 }
-
-/* Columns of values that are made words together; there are no parts of them. */
-#    define UNIT         (2 * SYCPU_LANES)
-#    define SUM_BEGIN(i) vf c##i = vf_load(out + UNIT * i), d##i = vf_load(out + UNIT * i + SYCPU_LANES);
-#    define SUM_STEP(i)                                                                                      \
-        {                                                                                                    \
-            const uint16_t *value = (const uint16_t *)s->a->kv + at + UNIT * i;                              \
-            vf low, high;                                                                                    \
-            interleave(value, k + 1 < n ? value + s->step : NULL, UNIT, SYCPU_LANES, &low, &high);           \
-            c##i = product_step(weight, low, c##i);                                                          \
-            d##i = product_step(weight, high, d##i);                                                         \
-        }
-#    define SUM_END(i)                                                                                       \
-        vf_store(out + UNIT * i, c##i);                                                                      \
-        vf_store(out + UNIT * i + SYCPU_LANES, d##i);
-#    define WIDE_UNITS(X) X(0) X(1)
 #else
-static const float *query_words(const struct single *s)
-{
-    return rows_of(s->a->q, s->f->half, sycpu_attention_q(s->a, s->row, s->head), 0, 1, s->a->head_dim,
-                   s->out + s->dim)
-        .at;
-}
 static struct rows key_words(const struct single *s, int64_t at, int64_t n)
 {
     return rows_of(s->a->kv, s->f->half, at, s->step, n, s->a->head_dim, s->widened);
 }
-
-#    define UNIT          SYCPU_LANES
-#    define SUM_BEGIN(i)  vf c##i = vf_load(out + UNIT * i);
-#    define SUM_STEP(i)   c##i = product_step(weight, fast_get(s->a->kv, half, at + UNIT * i, columns), c##i);
-#    define SUM_END(i)    vf_store(out + UNIT * i, c##i);
-#    define WIDE_UNITS(X) X(0) X(1) X(2) X(3)
 #endif
-#define ONE(X) X(0)
-
-/* Adds n values times their weights to units of the outputs, neighbours; the first begins with element `at`. A unit has
- * `columns` columns, fewer than UNIT only where it is alone. */
-#define DEFINE_SUM(name, UNITS)                                                                              \
-    ALWAYS_INLINE void name(struct single *s, int half, int64_t at, int64_t n, float *out, int64_t columns)  \
-    {                                                                                                        \
-        (void)half, (void)columns;                                                                           \
-        UNITS(SUM_BEGIN)                                                                                     \
-        for (int64_t k = 0; k < n; k += STEP, at += STEP * s->step) {                                        \
-            const vf weight = vf_set(s->score[k / STEP]);                                                    \
-            if (k % 4 == 0) fetch_piece(&s->ahead);                                                          \
-            UNITS(SUM_STEP)                                                                                  \
-        }                                                                                                    \
-        UNITS(SUM_END)                                                                                       \
-    }
-DEFINE_SUM(sum_wide, WIDE_UNITS)
-DEFINE_SUM(sum_unit, ONE)
-
-ALWAYS_INLINE void sum_values_of(struct single *s, int half, int64_t at, int64_t n)
-{
-    const int64_t dim = s->a->head_dim, wide = 4 * SYCPU_LANES;
-    int64_t d = 0;
-    for (; d + wide <= dim; d += wide) sum_wide(s, half, at + d, n, s->out + d, UNIT);
-    for (; d + UNIT <= dim; d += UNIT) sum_unit(s, half, at + d, n, s->out + d, UNIT);
-    if (UNIT == SYCPU_LANES && d < dim) sum_unit(s, half, at + d, n, s->out + d, dim - d);
-}
-static void sum_values(struct single *s, int64_t at, int64_t n)
-{
-    if (STEP > 1 || !s->f->half)
-        sum_values_of(s, STEP > 1, at, n);
-    else
-        sum_values_of(s, 1, at, n);
-}
-
-/* ---- a block of keys ---- */
-
-/* Scores of `width` keys, a multiple of 16. */
-static void score_keys(const struct single *s, int64_t width)
-{
-    const int64_t words = s->a->head_dim / STEP;
-    int64_t column = 0;
-    for (; column + 2 * SYCPU_LANES <= width; column += 2 * SYCPU_LANES) {
-        vf left = vf_set(0.0f), right = left;
-        const float *keys = s->keys + column;
-        for (int64_t i = 0; i < words; i++, keys += width) {
-            const vf query = vf_set(s->query[i]);
-            left = product_step(query, vf_load(keys), left);
-            right = product_step(query, vf_load(keys + SYCPU_LANES), right);
-        }
-        vf_store(s->score + column, left);
-        vf_store(s->score + column + SYCPU_LANES, right);
-    }
-    for (; column < width; column += SYCPU_LANES) {
-        vf score = vf_set(0.0f);
-        for (int64_t i = 0; i < words; i++)
-            score = product_step(vf_set(s->query[i]), vf_load(s->keys + i * width + column), score);
-        vf_store(s->score + column, score);
-    }
-}
 
 /* The sums so far, when the maximum moves from `old`. */
 static void rescale(struct single *s, vf old)

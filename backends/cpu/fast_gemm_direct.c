@@ -7,11 +7,10 @@
 #include "config.h"
 
 #include "backends/cpu/fast_gemm_parts.h"
+#include "backends/cpu/tile_chains.h"
 
-#define FLUSH_TO_ZERO      0x8000 /* of MXCSR: results */
-#define DENORMALS_ARE_ZERO 0x0040 /* operands */
-#define AT_ONCE            6      /* rows whose chains fit into the registers */
-#define AHEAD              16     /* rows of weights from the one at hand to the one fetched */
+#define AT_ONCE 6  /* rows whose chains fit into the registers */
+#define AHEAD   16 /* rows of weights from the one at hand to the one fetched */
 
 /* Both halves of 32 neighbours of a row of weights. */
 ALWAYS_INLINE void load_wide(const operand *b, __mmask32 some, vec *low, vec *high)
@@ -19,16 +18,6 @@ ALWAYS_INLINE void load_wide(const operand *b, __mmask32 some, vec *low, vec *hi
     const __m512i half = _mm512_maskz_loadu_epi16(some, b);
     *low = (vec)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm512_castsi512_si256(half)), 16);
     *high = (vec)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm512_extracti64x4_epi64(half, 1)), 16);
-}
-
-/* Of pairs. */
-static inline vec early_of(vec pairs)
-{
-    return (vec)_mm512_slli_epi32((__m512i)pairs, 16);
-}
-static inline vec late_of(vec pairs)
-{
-    return (vec)_mm512_and_si512((__m512i)pairs, _mm512_set1_epi32((int)0xffff0000));
 }
 
 #define ROW_SUMS(i)   vec c##i##0 = vec_zero(), c##i##1 = vec_zero();
@@ -58,11 +47,11 @@ static inline vec late_of(vec pairs)
     b += stride;
 #define PLAIN_ODD PLAIN_EVEN
 #define PANEL_EVEN                                                                                           \
-    b0 = early_of(vec_load(b));                                                                              \
-    b1 = early_of(vec_load(b + 2 * LANES));
+    b0 = even_of(vec_load(b));                                                                               \
+    b1 = even_of(vec_load(b + 2 * LANES));
 #define PANEL_ODD                                                                                            \
-    b0 = late_of(vec_load(b));                                                                               \
-    b1 = late_of(vec_load(b + 2 * LANES));                                                                   \
+    b0 = odd_of(vec_load(b));                                                                                \
+    b1 = odd_of(vec_load(b + 2 * LANES));                                                                    \
     b += 2 * TILE_COLUMNS;
 /* The next element of the contraction. */
 #define ELEMENT(ROWS, ROW_OF, LOAD)                                                                          \
@@ -110,12 +99,11 @@ static leaf_fn *const volatile leaf_of[2][4] = {{NULL, leaf_2, leaf_4, leaf_6},
 static void compute_leaf(const float *x, int64_t width, const operand *b, int64_t stride, int64_t depth,
                          __mmask32 some, float *sum)
 {
-    const unsigned mode = _mm_getcsr();
-    _mm_setcsr(mode | FLUSH_TO_ZERO | DENORMALS_ARE_ZERO);
+    const unsigned mode = enter_tile_mode();
     for (int64_t i = 0; i < width; i += AT_ONCE)
         leaf_of[stride == 0][least(AT_ONCE, width - i) / 2](x + i, width, b, stride, depth, some,
                                                             sum + i * TILE_COLUMNS);
-    _mm_setcsr(mode);
+    leave_tile_mode(mode);
 }
 
 /* One panel of C: the tree over leaves, then to its rows. */

@@ -10,6 +10,8 @@
 #include "backends/cpu/ref.h"
 #include "base/amx_tile.h"
 
+enum { MOST_COLUMNS = 160 }; /* of a head below */
+
 /* ---- the model ---- */
 
 /* The contraction of n elements, neighbours in a and b_step apart in b, goes on at sum. */
@@ -88,11 +90,11 @@ static void model_forward(struct kh *h)
     const struct sycpu_attention a = sycpu_attention_forward(&call);
     uint16_t *out = h->want[0] = calloc(1, kh_bytes(&h->out[0]));
     float *lse = h->want[1] = calloc(1, kh_bytes(&h->out[1]));
-    cr_assert(out && lse);
+    cr_assert(out && lse && a.head_dim <= MOST_COLUMNS);
     for (int64_t i = 0; i < a.rows * a.heads; i++) {
         const struct head head = head_of(&a, i / a.heads, i % a.heads);
         for (int64_t q = 0; head.keys && q < head.queries; q++) {
-            float o[128] = {0}, top = -INFINITY, sum = 0;
+            float o[MOST_COLUMNS] = {0}, top = -INFINITY, sum = 0;
             const int64_t seen = sycpu_attention_seen(&a, head.keys, q);
             for (int64_t first = 0; first < seen; first += SYCPU_KEY_BLOCK)
                 attend(&head, q, first, sycpu_clamp(seen - first, 0, SYCPU_KEY_BLOCK), o, &top, &sum);
@@ -264,6 +266,9 @@ static const struct shape shapes[] = {
     {SIZES(0, 5, 2, 80, 2, 32), .causal = 1, .buckets = 32, .position = 15},
     {SIZES(0, 2, 40, 150, 1, 32), .causal = 1, .no_lengths = 1, .position = 60},
     {SIZES(0, 2, 40, 150, 1, 32), .causal = 1, .no_lengths = 1, .position = 89},
+    {SIZES(0, 7, 1, 27, 2, 64), .buckets = 16},
+    {SIZES(0, 7, 1, 141, 2, 96), .buckets = 16},
+    {SIZES(0, 3, 1, 150, 1, 160), .causal = 1, .no_lengths = 1, .buckets = 16, .position = 140},
 };
 
 Test(attention_amx, has_the_bits_of_the_model)
@@ -282,6 +287,24 @@ Test(attention_amx, has_them_with_infinities_and_nan)
     static struct shape few = {SIZES(1, 1, 70, 70, 2, 32), .causal = 1, .no_lengths = 1};
     for (int i = 0; i < 6; i++) check_model(&few, 1);
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) check_model(&shapes[i], 9);
+}
+
+/* Of a query that sees one key the logarithm of the sum is the score. */
+Test(attention_amx, a_score_too_small_is_zero)
+{
+    static const struct shape s = {SIZES(0, 2, 1, 1, 1, 32), .no_lengths = 1};
+    struct sy_attr_attention attr = attr_of(&s);
+    struct kh forward;
+    add_forward(&forward, &s, &attr, 0);
+    for (int in = IN_Q; in <= IN_KV; in += IN_KV - IN_Q)
+        for (int64_t i = 0; i < sycpu_count(&forward.in[in]); i++)
+            ((float *)forward.in[in].data)[i] = i % 2 ? 0x1p-70f : -0x1p-66f;
+    kh_reference(&forward, "small scores");
+    struct kh h = half_of(&forward);
+    model_forward(&h);
+    check_tiles(&h, "small scores");
+    kh_end(&h);
+    kh_end(&forward);
 }
 
 /* ---- word by word ---- */
@@ -353,7 +376,10 @@ Test(attention_amx, word_by_word_gives_the_bits_of_all_words)
 {
     static const struct shape s = {SIZES(0, 1, 75, 75, 2, 64), .causal = 1, .no_lengths = 1, .buckets = 16,
                                    .dropout = 1};
+    struct shape without = s;
     check_all_words(&s, NULL);
+    without.dropout = 0; /* a word alone then has a kernel of its own */
+    check_all_words(&without, NULL);
 }
 
 /* Weights that are all the same, and sums that end just below zero, where they are too small: the sign of the zero must not
