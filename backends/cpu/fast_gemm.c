@@ -141,10 +141,10 @@ static void compute_rows(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_w
     for (int64_t rows; row < end; row += rows) {
         rows = least(block * TILE_ROWS, end - row);
         need_block(plan, worker, expert, row, rows);
-        for (int64_t j = 0, n = divide_up(rows, TILE_ROWS); j < n * panels; j++) {
-            int64_t i = by_rows ? j / panels : j % n, panel_b = by_rows ? j % panels : j / n;
-            fast_gemm_compute_tiles(plan, worker, expert, i, left + panel_b, 1);
-        }
+        for (int64_t i = 0; by_rows && i * TILE_ROWS < rows; i++)
+            fast_gemm_compute_tiles(plan, worker, expert, i, left, panels);
+        for (int64_t i = 0; !by_rows && i < panels; i++)
+            fast_gemm_compute_column(plan, worker, expert, left + i);
     }
 }
 

@@ -377,6 +377,10 @@ void fast_gemm_measure_leaves(const struct sycpu_gemm *gemm, struct sycpu_gemm_w
 void fast_gemm_compute_tiles(const struct sycpu_gemm_plan *plan, const struct sycpu_gemm_worker *worker,
                              int64_t expert, int64_t panel_a, int64_t panel_b, int64_t n);
 
+/* All tiles of the block with one panel of B. */
+void fast_gemm_compute_column(const struct sycpu_gemm_plan *plan, const struct sycpu_gemm_worker *worker,
+                              int64_t expert, int64_t panel_b);
+
 /* worker->edge to the first `rows` rows of that tile. */
 void fast_gemm_copy_edge(const struct sycpu_gemm_plan *plan, const struct sycpu_gemm_worker *worker,
                          int64_t expert, int64_t panel_a, int64_t panel_b, int64_t rows);

@@ -106,16 +106,23 @@ void fast_gemm_copy_edge(const struct sycpu_gemm_plan *plan, const struct sycpu_
 }
 
 /* Fetches the rows of C that a tile will write, which are far apart. */
-static void fetch_c(const struct sycpu_gemm_plan *plan, const struct sycpu_gemm_worker *worker,
-                    int64_t expert, int64_t panel_a, int64_t panel_b, int64_t rows)
+static void fetch_c(const struct sycpu_gemm_plan *plan, const struct sycpu_gemm_tile *tile)
+{
+    const int64_t size = c_element(plan), stride = tile->c_stride * size;
+    const char *c = tile->c;
+    for (int i = 0; i < tile->height; i++, c += stride)
+        for (int64_t j = 0; j < TILE_COLUMNS * size; j += 64) __builtin_prefetch(c + j, 1);
+}
+/* The same of a tile that is computed in scratch. */
+static void fetch_c_rows(const struct sycpu_gemm_plan *plan, int64_t expert, const int64_t *slot,
+                         int64_t panel_b, int64_t rows)
 {
     const struct sycpu_gemm *gemm = &plan->gemm;
     int64_t size = c_element(plan), first = panel_b * TILE_COLUMNS,
             bytes = size * least(TILE_COLUMNS, gemm->columns - first);
     const char *c = (const char *)gemm->c + (expert * sycpu_gemm_c_size(gemm) + first) * size;
     for (int64_t i = 0; i < rows; i++)
-        for (int64_t j = 0; j < bytes; j += 64)
-            __builtin_prefetch(c + worker->slot[panel_a * TILE_ROWS + i] * gemm->columns * size + j, 1);
+        for (int64_t j = 0; j < bytes; j += 64) __builtin_prefetch(c + slot[i] * gemm->columns * size + j, 1);
 }
 
 #ifndef SYCPU_TILES
@@ -142,11 +149,29 @@ static void compute_leaves(const struct sycpu_gemm_plan *plan, const struct sycp
         fast_gemm_leaf(tile, leaf, worker->leaves, k, worker->length[leaf]);
 }
 
-/* From a whole tile that is written to C to its right neighbour, whole too. To make that anew would take a tenth of what a tile
- * of few steps takes. */
+static void compute_tile(const struct sycpu_gemm_plan *plan, const struct sycpu_gemm_worker *worker,
+                         int64_t expert, int64_t panel_a, int64_t panel_b, int64_t rows,
+                         const struct sycpu_gemm_tile *tile)
+{
+    if (tile->c == worker->edge) {
+        fetch_c_rows(plan, expert, worker->slot + panel_a * TILE_ROWS, panel_b, rows);
+        compute_leaves(plan, worker, tile);
+        fast_gemm_merge_rest(worker->rest);
+        fast_gemm_copy_edge(plan, worker, expert, panel_a, panel_b, rows);
+        return;
+    }
+    if (tile->how != SYCPU_GEMM_STREAM) fetch_c(plan, tile);
+    compute_leaves(plan, worker, tile);
+}
+
+/* ---- neighbours: to make a tile anew would take up to a tenth of what one of few steps takes ---- */
+
+/* From a whole tile that is written to C to its right neighbour, whole too, of packed B or B in panels. */
 static void move_right(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_tile *tile)
 {
-    tile->b = (const float *)tile->b + b_panel_size(plan->steps);
+    const struct sycpu_gemm *gemm = &plan->gemm;
+    tile->b = (const float *)tile->b +
+              (b_in_panels(gemm) ? SY_PANEL_COLUMNS * gemm->depth / 2 : b_panel_size(plan->steps));
     tile->c = (char *)tile->c + TILE_COLUMNS * c_element(plan);
 }
 
@@ -154,20 +179,34 @@ void fast_gemm_compute_tiles(const struct sycpu_gemm_plan *plan, const struct sy
                              int64_t expert, int64_t panel_a, int64_t panel_b, int64_t n)
 {
     int64_t height = worker->panel_rows, rows = least(height, worker->block_rows - panel_a * height);
-    int64_t whole = plan->direct || worker->direct || b_in_panels(&plan->gemm)
-                        ? 0
-                        : plan->gemm.columns / TILE_COLUMNS; /* panels that tiles move over */
+    int64_t whole = plan->direct || worker->direct ? 0 : plan->gemm.columns / TILE_COLUMNS;
     struct sycpu_gemm_tile tile = make_tile(plan, worker, expert, panel_a, panel_b, rows);
     for (int64_t end = panel_b + n; panel_b < end; panel_b++) {
-        if (tile.how != SYCPU_GEMM_STREAM) fetch_c(plan, worker, expert, panel_a, panel_b, rows);
-        compute_leaves(plan, worker, &tile);
-        if (tile.c == worker->edge) {
-            fast_gemm_merge_rest(worker->rest);
-            fast_gemm_copy_edge(plan, worker, expert, panel_a, panel_b, rows);
-        }
+        compute_tile(plan, worker, expert, panel_a, panel_b, rows, &tile);
         if (tile.c != worker->edge && panel_b + 1 < whole)
             move_right(plan, &tile);
         else if (panel_b + 1 < end)
             tile = make_tile(plan, worker, expert, panel_a, panel_b + 1, rows);
+    }
+}
+
+void fast_gemm_compute_column(const struct sycpu_gemm_plan *plan, const struct sycpu_gemm_worker *worker,
+                              int64_t expert, int64_t panel_b)
+{
+    const int64_t all = worker->block_rows, *slot = worker->slot;
+    const int follow = slot[all - 1] - slot[0] == all - 1; /* its rows, each other */
+    struct sycpu_gemm_tile tile = make_tile(plan, worker, expert, 0, panel_b, least(TILE_ROWS, all));
+    const int64_t down = fast_gemm_in_place(plan, expert, slot, least(TILE_ROWS, all))
+                             ? TILE_ROWS * tile.a_row
+                             : a_panel_size(plan->steps);
+    for (int64_t panel_a = 0; panel_a * TILE_ROWS < all; panel_a++) {
+        const int64_t rows = least(TILE_ROWS, all - panel_a * TILE_ROWS);
+        if (panel_a && follow && rows == TILE_ROWS && tile.c != worker->edge) {
+            tile.a += down;
+            tile.c = (char *)tile.c + TILE_ROWS * tile.c_stride * c_element(plan);
+        } else if (panel_a) {
+            tile = make_tile(plan, worker, expert, panel_a, panel_b, rows);
+        }
+        compute_tile(plan, worker, expert, panel_a, panel_b, rows, &tile);
     }
 }
