@@ -4,7 +4,7 @@
 #include "backends/cpu/cpu.h"
 #include "backends/cpu/fast_names.h"
 
-sycpu_run fast_attention, fast_attention_grad, fast_block_max, fast_block_sum, fast_block_sumsq,
+sycpu_run fast_argmax, fast_attention, fast_attention_grad, fast_block_max, fast_block_sum, fast_block_sumsq,
     fast_cache_append, fast_cache_gather, fast_column_sum, fast_combine, fast_combine_grad, fast_dispatch,
     fast_dispatch_grad, fast_embed, fast_embed_grad, fast_glu, fast_glu_grad, fast_lay_out, fast_lay_out_nt,
     fast_map, fast_map_sums, fast_max_axis, fast_normal, fast_pack, fast_product, fast_rms_norm,

@@ -54,6 +54,7 @@
 #define fast_unpack                   SYCPU_NAME(fast_unpack)
 #define fast_whole_begin              SYCPU_NAME(fast_whole_begin)
 #define fast_whole_row                SYCPU_NAME(fast_whole_row)
+#define fast_argmax                   SYCPU_NAME(fast_argmax)
 #define fast_xent                     SYCPU_NAME(fast_xent)
 #define fast_xent_grad                SYCPU_NAME(fast_xent_grad)
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* softmax, cross entropy and their gradients, vectorised; orders as in doc/numerics.md. */
+/* softmax, cross entropy and their gradients, and argmax, vectorised; orders as in doc/numerics.md. */
 #include "config.h"
 
 #include "backends/cpu/fast.h"
@@ -71,6 +71,52 @@ int fast_softmax_grad(void *context, const struct sy_call *call)
     return SY_OK;
 }
 
+/* ---- argmax ---- */
+
+/* Index of the largest element, the lowest of equals. NaN are passed over, but for element 0, which then stays. */
+static int64_t largest(const float *x, int64_t n)
+{
+    static const int32_t lanes[SYCPU_LANES] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    const vi step = vf_iset(SYCPU_LANES);
+    vi index = vf_iload(lanes);
+    vf top = vf_set(x[0]), at = vf_real(vf_iset(0)); /* of each lane; bits of the index */
+#define TAKE(v)                                                                                              \
+    {                                                                                                        \
+        const vf value = (v);                                                                                \
+        const vm more = vf_less(top, value);                                                                 \
+        top = vf_select(more, value, top);                                                                   \
+        at = vf_select(more, vf_real(index), at);                                                            \
+        index = vf_iadd(index, step);                                                                        \
+    }
+    int64_t i = 0;
+    for (; i + SYCPU_LANES <= n; i += SYCPU_LANES) TAKE(vf_load(x + i));
+    if (i < n) TAKE(vf_select(vf_first(n - i), vf_load_first(x + i, n - i), top));
+#undef TAKE
+    float value[SYCPU_LANES];
+    int32_t place[SYCPU_LANES], best = 0;
+    vf_store(value, top);
+    vf_istore(place, vf_bits(at));
+    for (int32_t lane = 1; lane < SYCPU_LANES; lane++)
+        if (value[lane] > value[best] || (value[lane] == value[best] && place[lane] < place[best]))
+            best = lane;
+    return place[best];
+}
+
+static void argmax_rows(const struct sy_call *call, int64_t first, int64_t end)
+{
+    const int64_t V = call->in[0].dim[2];
+    const float *x = call->in[0].data;
+    int32_t *out = call->out[0].data;
+    for (int64_t row = first; row < end; row++) out[row] = (int32_t)largest(x + row * V, V);
+}
+
+int fast_argmax(void *context, const struct sy_call *call)
+{
+    (void)context;
+    fast_rows(call, sycpu_extent(&call->in[0], 2), call->in[0].dim[2], argmax_rows);
+    return SY_OK;
+}
+
 /* ---- cross entropy ---- */
 
 /* Whether column t holds the largest element, the first of equals. The top is known; a row with NaN needs the
@@ -79,10 +125,7 @@ static int is_largest(const float *x, int64_t n, int64_t t, float top, float lse
 {
     if (t < 0 || t >= n) return 0;
     if (lse == lse && x[t] < top) return 0;
-    int64_t best = 0;
-    for (int64_t i = 1; i < n; i++)
-        if (x[i] > x[best]) best = i;
-    return best == t;
+    return largest(x, n) == t;
 }
 
 static void xent_rows(const struct sy_call *call, int64_t first, int64_t end)

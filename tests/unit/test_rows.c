@@ -371,6 +371,23 @@ Test(rows, xent)
     }
 }
 
+/* Few different values: equals, zeros of both signs, infinities and NaN in any lane and in front. */
+Test(rows, argmax_takes_the_first_of_equals)
+{
+    static const float values[] = {-1, 0.0f, -0.0f, 1, 1, NAN, INFINITY, -INFINITY};
+    for (int V = 1; V < 120; V += 1 + V / 8) {
+        for (int most = 1; most <= 8; most++) {
+            struct kh k;
+            kh_begin(&k, SY_OP_ARGMAX, NULL, 0);
+            float *x = kh_in(&k, SY_F32, 3, 3, 41, V);
+            for (int i = 0; i < 3 * 41 * V; i++) x[i] = values[8 - most + kh_random() % (unsigned)most];
+            kh_out(&k, SY_I32, 2, 3, 41);
+            kh_check(&k, "argmax");
+            kh_end(&k);
+        }
+    }
+}
+
 /* The row's largest element counts as right at its lowest index only. */
 Test(rows, xent_correct_takes_the_first_of_equals)
 {
