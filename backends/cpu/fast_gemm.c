@@ -191,6 +191,15 @@ int fast_product_prepare(void *context, const struct sy_call *call, void **plan)
     return sycpu_keep(call, &made, sizeof made, plan);
 }
 
+#ifndef SYCPU_PAIRS
+/* Whether fast_gemm_compute_narrow takes it. */
+static int is_narrow(const struct sycpu_gemm *gemm)
+{
+    return gemm->form == SYCPU_GEMM_NN && gemm->columns <= LANES && gemm->leaves == 1 && gemm->experts == 1 &&
+           !gemm->filled && !gemm->scale && !gemm->panels;
+}
+#endif
+
 int fast_product(void *context, const struct sy_call *call)
 {
     const struct sycpu_gemm_plan *plan = call->plan;
@@ -198,6 +207,12 @@ int fast_product(void *context, const struct sy_call *call)
     (void)context;
     if (gemm->filled && gemm->form != SYCPU_GEMM_TN)
         sycpu_parallel(call, gemm->experts * gemm->groups, fast_gemm_zero_empty_slots, plan);
+#ifndef SYCPU_PAIRS
+    if (is_narrow(gemm)) {
+        sycpu_parallel(call, plan->threads, fast_gemm_compute_narrow, plan);
+        return SY_OK;
+    }
+#endif
     sycpu_parallel(call, plan->threads, plan->own ? fast_gemm_compute_own : compute_share, plan);
     return SY_OK;
 }

@@ -363,6 +363,11 @@ void fast_gemm_compute_pair(const struct sycpu_gemm_plan *plan, const struct syc
 void fast_gemm_compute_direct(const struct sycpu_gemm_plan *plan, const struct sycpu_gemm_worker *worker,
                               int64_t expert, int64_t row, int64_t end, int64_t first, int64_t n);
 
+/* ---- fast_gemm_narrow.c ---- */
+
+/* The share of a thread of rows times weights of at most LANES columns: floats, one leaf, neither experts nor int8. */
+void fast_gemm_compute_narrow(void *arg, int64_t share, int thread);
+
 /* ---- fast_gemm_worker.c ---- */
 
 /* rest: of this thread, while the worker is used; fast_gemm_merge_rest ends that. */

@@ -66,6 +66,7 @@
 #define fast_gemm_compute_columns  SYCPU_NAME(fast_gemm_compute_columns)
 #define fast_gemm_compute_direct   SYCPU_NAME(fast_gemm_compute_direct)
 #define fast_gemm_compute_few      SYCPU_NAME(fast_gemm_compute_few)
+#define fast_gemm_compute_narrow   SYCPU_NAME(fast_gemm_compute_narrow)
 #define fast_gemm_compute_own      SYCPU_NAME(fast_gemm_compute_own)
 #define fast_gemm_compute_tiles    SYCPU_NAME(fast_gemm_compute_tiles)
 #define fast_gemm_compute_pair     SYCPU_NAME(fast_gemm_compute_pair)
