@@ -108,6 +108,9 @@ exits 0 "$program" metrics whole --tsv "SELECT step || ' ' || text FROM event WH
 says out '20 train.steps changes from 20 to 22'
 says out '20 optimizer.weight_decay changes from "auto" to 0.1'
 grep -q '^steps = 22$' whole/run.conf || fail "run.conf keeps the old number of steps"
+exits 0 tiny whole --resume $same --set train.steps=20
+says out 'train.steps = 20 is less than the 22 steps that are done: nothing is trained, run.conf stays as it was'
+grep -q '^steps = 22$' whole/run.conf || fail "a resume with fewer steps than are done changes run.conf"
 
 # ---- the lock ----
 export SWITCHYARD_LOCK_WAIT=0

@@ -292,10 +292,18 @@ static int begin(struct syi_trainer *t, struct sy_error *err)
     return tell_init(t, err);
 }
 
-/* The run directory says what the run is from now on. */
+/* The run directory says what the run is from now on. Where less is asked for than is done already nothing is trained, and it
+ * stays as it was: else a later --resume would take that for the end of the run. */
 static int tell_begun(struct syi_trainer *t, struct sy_error *err)
 {
     const struct syi_train_job *job = t->job;
+    if (t->step > t->config->train.steps) {
+        syi_trainer_say(t,
+                        "train.steps = %" PRId64 " is less than the %" PRId64
+                        " steps that are done: nothing is trained, run.conf stays as it was",
+                        t->config->train.steps, t->step);
+        return SY_OK;
+    }
     return t->rank->rank == 0 && job->begun ? job->begun(job->open_arg, err) : SY_OK;
 }
 
