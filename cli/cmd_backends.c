@@ -61,8 +61,8 @@ static int print_variants(void)
              syi_variant_name(single), syi_variant_name(half));
     cli_print_line(line, 4);
     if (half == SYI_CPU_VARIANT_AMX_BF16)
-        cli_print_line(
-            "  with matrix tiles sums have parts of at least 256 elements (reproducible.min_leaf)", 4);
+        cli_print_line("  with matrix tiles sums have parts of at least 256 elements (reproducible.min_leaf)",
+                       4);
     return CLI_DONE;
 }
 

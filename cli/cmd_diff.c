@@ -133,6 +133,14 @@ static int share_choice(struct side *a, struct side *b)
     return CLI_DONE;
 }
 
+/* Parts of sums, and routing groups, which follow them, are not to differ because one side is on matrix tiles. */
+static void share_leaves(struct side *a, struct side *b)
+{
+    int64_t *one = &a->config.reproducible.min_leaf, *other = &b->config.reproducible.min_leaf;
+    if (!*one) *one = *other ? *other : SYI_MIN_LEAF;
+    if (!*other) *other = *one;
+}
+
 /* ---- the command ---- */
 
 static int print(const struct cli_options *o, const struct cli_diff_request *request,
@@ -158,6 +166,7 @@ static int compare(const struct cli_options *o, struct side *a, struct side *b)
     if (!status) status = check_variants(a, b);
     if (!status) status = share_choice(a, b);
     if (status) return status;
+    share_leaves(a, b);
     struct syi_lockstep_job job = {
         .side = {cli_launch(&a->options, &a->config), cli_launch(&b->options, &b->config)},
         .use = {a->use, b->use},

@@ -107,10 +107,23 @@ static int check_folder(const char *path, int resume, struct sy_error *err)
         path, (long long)latest);
 }
 
+/* A run that goes on computes as it did, unless something else is asked for: cpu.bfloat16 and reproducible.min_leaf are what
+ * they became when it began. */
+static int keep_arithmetic(const char *path, struct syi_config *config, struct sy_error *err)
+{
+    struct syi_config stored;
+    int asks = config->cpu.variant == SYI_CPU_VARIANT_AUTO && config->cpu.bfloat16 == SYI_CPU_BFLOAT16_AUTO &&
+               config->model.dtype == SYI_DTYPE_BFLOAT16;
+    int status = syi_run_dir_read_config(path, &stored, err);
+    if (status) return status;
+    if (asks) config->cpu.bfloat16 = stored.cpu.bfloat16;
+    if (!config->reproducible.min_leaf) config->reproducible.min_leaf = stored.reproducible.min_leaf;
+    return SY_OK;
+}
+
 /* The folder that --run-dir names, into path, if a run may begin or go on in it; without --run-dir path stays
  * empty. */
-static int choose_folder(const struct cli_options *o, const struct syi_config *config,
-                         char path[SYI_CONFIG_STRING])
+static int choose_folder(const struct cli_options *o, struct syi_config *config, char path[SYI_CONFIG_STRING])
 {
     struct sy_error err = {0};
     if (!o->run_dir && (o->resume || o->takeover)) {
@@ -126,7 +139,8 @@ static int choose_folder(const struct cli_options *o, const struct syi_config *c
     if (check_folder(path, o->resume, &err))
         return err.code == SY_EEXIST || err.code == SY_EINVAL ? cli_usage(&err) : cli_fail(&err);
     if (!syi_run_dir_exists(path)) return CLI_DONE;
-    return check_stored(path, config, &err) ? cli_usage(&err) : CLI_DONE;
+    return keep_arithmetic(path, config, &err) || check_stored(path, config, &err) ? cli_usage(&err)
+                                                                                   : CLI_DONE;
 }
 
 /* Last of all before training, which removes it again if it fails before the run begins. */
@@ -238,21 +252,6 @@ static int find_buckets(const struct cli_options *o, struct syi_config *config)
     printf("padded lengths");
     for (int i = 0; i < lengths->n; i++) printf("%s %" PRId64, i ? "," : "", lengths->values[i]);
     printf(": %.1f positions a row on average, %.1f with one length\n", positions[0], positions[1]);
-    return CLI_DONE;
-}
-
-/* A run that goes on computes as it did, unless something else is asked for: cpu.bfloat16 and reproducible.min_leaf are what
- * they became when it began. */
-static int keep_arithmetic(const struct cli_options *o, struct syi_config *config)
-{
-    struct syi_config stored;
-    struct sy_error err = {0};
-    int asks = config->cpu.variant == SYI_CPU_VARIANT_AUTO &&
-               config->cpu.bfloat16 == SYI_CPU_BFLOAT16_AUTO && config->model.dtype == SYI_DTYPE_BFLOAT16;
-    if (!o->run_dir || !syi_run_dir_exists(o->run_dir)) return CLI_DONE;
-    if (syi_run_dir_read_config(o->run_dir, &stored, &err)) return cli_fail(&err);
-    if (asks) config->cpu.bfloat16 = stored.cpu.bfloat16;
-    if (!config->reproducible.min_leaf) config->reproducible.min_leaf = stored.reproducible.min_leaf;
     return CLI_DONE;
 }
 
@@ -509,7 +508,6 @@ static int run_in(const struct cli_options *o)
     if (status) return cli_usage(&err);
     status = cli_check_launch("train", o, &config, 1);
     if (!status && cli_world_first()) status = find_buckets(o, &config);
-    if (!status && cli_world_first()) status = keep_arithmetic(o, &config);
     if (!status && cli_world_first()) status = choose_folder(o, &config, path);
     if (!status && cli_world_first()) status = read_lock_wait(&lock.wait);
     if (!status && cli_world_first()) status = check_data(o, &config);
@@ -520,8 +518,7 @@ static int run_in(const struct cli_options *o)
     if (!status && config.data.auto_buckets)
         status = cli_world_share(&config.data.length_buckets, sizeof config.data.length_buckets);
     if (!status) status = cli_world_share(&config.cpu.bfloat16, sizeof config.cpu.bfloat16);
-    if (!status)
-        status = cli_world_share(&config.reproducible.min_leaf, sizeof config.reproducible.min_leaf);
+    if (!status) status = cli_world_share(&config.reproducible.min_leaf, sizeof config.reproducible.min_leaf);
     if (status) return status;
     if (!cli_world_first()) {
         catch_signals();

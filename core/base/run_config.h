@@ -308,6 +308,10 @@ struct syi_strings {
 #define SY_OPTION(kind, key, type, value, range, flags, help) SYI_FIELD_##type(key)
 #include "base/options.def"
 
+/* What reproducible.min_leaf = 0 stands for: with products by vectors, and on matrix tiles, which take 32 elements at a time
+ * and time to begin and end a leaf. */
+enum { SYI_MIN_LEAF = 64, SYI_MIN_LEAF_TILES = 256 };
+
 /* config->model.d_model, config->optimizer.part[0].b1 and so on. Plain data: assign it, nothing to free;
  * padding is zero. Parts stand in the order of the file, that without a name first. */
 struct syi_config {

@@ -146,9 +146,6 @@ int syi_record_copies(struct syi_build *b, struct sy_error *err) SYI_MUST_CHECK;
 
 /* ---- layers.c ---- */
 
-/* What reproducible.min_leaf = 0 stands for: with products by vectors, and on matrix tiles, which take 32 elements at a time
- * and time to begin and end a leaf. */
-enum { SYI_MIN_LEAF = 64, SYI_MIN_LEAF_TILES = 256 };
 /* Number of leaves of every axis for programs of this shape (doc/numerics.md). */
 void syi_leaves(const struct syi_config *config, const struct syi_shape *shape,
                 uint32_t count[SYI_AXIS_COUNT]);

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/model.h"
 #include "train/launch/launch.h"
 #include "train/launch/variant.h"
 

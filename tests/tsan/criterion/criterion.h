@@ -182,10 +182,13 @@ __attribute__((weak)) int criterion_run_all_tests(struct criterion_test_set *set
         char name[256];
         snprintf(name, sizeof name, "%s/%s", test->suite, test->name);
         if (fnmatch(tsan_filter, name, 0)) continue;
-        if (running >= most) tsan_end_one(&counts), running--;
+        if (running >= most) {
+            tsan_end_one(&counts);
+            running--;
+        }
         tsan_start(test);
-        if (test->child < 0) counts.failing++;
-        else running++;
+        counts.failing += test->child < 0;
+        running += test->child > 0;
         set->tests++;
     }
     while (running-- > 0) tsan_end_one(&counts);
