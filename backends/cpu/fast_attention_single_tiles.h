@@ -8,9 +8,7 @@
 
 #include "backends/cpu/tile_chains.h"
 
-/* Sums of neighbouring vectors, and the chains of a run of each. */
-#define TWO(X)         X(0) X(1)
-#define FOUR(X)        X(0) X(1) X(2) X(3)
+/* Sums of neighbouring vectors (ONE, ROWS_2, ROWS_4), and the chains of a run of each. */
 #define ONE(X)         X(0)
 #define CHAIN_BEGIN(i) vf e##i = vf_set(0.0f), o##i = e##i;
 #define CHAIN_END(i)   c##i = vf_add(c##i, vf_add(e##i, o##i));
@@ -48,7 +46,7 @@ static inline const float *query_words(const struct single *s)
         }                                                                                                    \
         VECTORS(SCORE_END)                                                                                   \
     }
-DEFINE_SCORE(score_two, TWO)
+DEFINE_SCORE(score_two, ROWS_2)
 DEFINE_SCORE(score_one, ONE)
 
 static inline void score_all(const struct single *s, int64_t width)
@@ -89,8 +87,8 @@ static inline void score_all(const struct single *s, int64_t width)
         }                                                                                                    \
         VECTORS(SUM_END)                                                                                     \
     }
-DEFINE_SUM(sum_four, FOUR)
-DEFINE_SUM(sum_two, TWO)
+DEFINE_SUM(sum_four, ROWS_4)
+DEFINE_SUM(sum_two, ROWS_2)
 
 /* Heads are a multiple of 32 columns. */
 static inline void sum_all(struct single *s, int64_t at, int64_t n)
