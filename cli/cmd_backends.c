@@ -60,9 +60,10 @@ static int print_variants(void)
     snprintf(line, sizeof line, "  auto takes %s in runs of float32, %s in those of bfloat16 that begin here",
              syi_variant_name(single), syi_variant_name(half));
     cli_print_line(line, 4);
-    if (half == SYI_CPU_VARIANT_AMX_BF16)
-        cli_print_line("  with matrix tiles sums have parts of at least 256 elements (reproducible.min_leaf)",
-                       4);
+    snprintf(line, sizeof line,
+             "  with matrix tiles sums have parts of at least %d elements (reproducible.min_leaf)",
+             SYI_MIN_LEAF_TILES);
+    if (half == SYI_CPU_VARIANT_AMX_BF16) cli_print_line(line, 4);
     return CLI_DONE;
 }
 

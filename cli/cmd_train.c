@@ -374,8 +374,7 @@ static int keep_changes(struct output *out, struct sy_error *err)
 static int open_output(void *arg, const struct syi_rank *rank, struct sy_error *err)
 {
     struct output *out = arg;
-    out->config->cpu.bfloat16 = syi_rank_bfloat16(rank, out->config);
-    out->config->reproducible.min_leaf = syi_rank_min_leaf(rank, out->config);
+    syi_rank_settle(rank, out->config);
     char path[SYI_CONFIG_STRING];
     memcpy(path, out->dir.path, sizeof path);
     int status = take_folder(out, path, err);

@@ -207,12 +207,10 @@ int fast_product(void *context, const struct sy_call *call)
     (void)context;
     if (gemm->filled && gemm->form != SYCPU_GEMM_TN)
         sycpu_parallel(call, gemm->experts * gemm->groups, fast_gemm_zero_empty_slots, plan);
+    void (*compute)(void *, int64_t, int) = plan->own ? fast_gemm_compute_own : compute_share;
 #ifndef SYCPU_PAIRS
-    if (is_narrow(gemm)) {
-        sycpu_parallel(call, plan->threads, fast_gemm_compute_narrow, plan);
-        return SY_OK;
-    }
+    if (is_narrow(gemm)) compute = fast_gemm_compute_narrow;
 #endif
-    sycpu_parallel(call, plan->threads, plan->own ? fast_gemm_compute_own : compute_share, plan);
+    sycpu_parallel(call, plan->threads, compute, plan);
     return SY_OK;
 }

@@ -9,7 +9,7 @@
 #define AT_ONCE 8 /* rows whose sums are in registers */
 
 /* b[k, LANES]: w [depth, n], filled up with zeros. */
-static void widen_rows(const float *w, int64_t depth, int64_t n, float *b)
+static void fill_up(const float *w, int64_t depth, int64_t n, float *b)
 {
     for (int64_t k = 0; k < depth; k++, w += n, b += LANES)
         for (int64_t i = 0; i < LANES; i++) b[i] = i < n ? w[i] : 0.0f;
@@ -42,7 +42,7 @@ void fast_gemm_compute_narrow(void *arg, int64_t share, int thread)
     const int64_t parts = divide_up(gemm->rows, AT_ONCE), end = parts * (share + 1) / plan->threads;
     const int64_t n = gemm->columns;
     float sum[AT_ONCE * LANES];
-    widen_rows(gemm->b, gemm->depth, n, worker.b);
+    fill_up(gemm->b, gemm->depth, n, worker.b);
     for (int64_t part = parts * share / plan->threads; part < end; part++) {
         const int64_t row = part * AT_ONCE, rows = least(AT_ONCE, gemm->rows - row);
         float *c = (float *)gemm->c + row * n;

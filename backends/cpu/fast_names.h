@@ -9,6 +9,7 @@
 #define SYCPU_NAME(name)       SYCPU_NAME2(SYCPU_ISA, name)
 
 /* Kernels: fast_kernels.h declares them, fast_kernels.def lists them. */
+#define fast_argmax                   SYCPU_NAME(fast_argmax)
 #define fast_attention                SYCPU_NAME(fast_attention)
 #define fast_attention_grad           SYCPU_NAME(fast_attention_grad)
 #define fast_attention_grad_workspace SYCPU_NAME(fast_attention_grad_workspace)
@@ -54,7 +55,6 @@
 #define fast_unpack                   SYCPU_NAME(fast_unpack)
 #define fast_whole_begin              SYCPU_NAME(fast_whole_begin)
 #define fast_whole_row                SYCPU_NAME(fast_whole_row)
-#define fast_argmax                   SYCPU_NAME(fast_argmax)
 #define fast_xent                     SYCPU_NAME(fast_xent)
 #define fast_xent_grad                SYCPU_NAME(fast_xent_grad)
 

@@ -121,8 +121,7 @@ static int open_trainer(struct sy_trainer *t, const char *path, const struct sy_
             syi_error(err, SY_EINVAL, "max_calls is of a model: one thread at a time calls with a trainer");
     if (!status) status = syi_api_apply(&options, &t->config, err);
     if (!status) status = syi_api_launch(&options, &t->config, 1, &t->alone, err);
-    if (!status) t->config.cpu.bfloat16 = syi_rank_bfloat16(&t->alone.rank, &t->config);
-    if (!status) t->config.reproducible.min_leaf = syi_rank_min_leaf(&t->alone.rank, &t->config);
+    if (!status) syi_rank_settle(&t->alone.rank, &t->config);
     if (!status) status = make_engine(t, err);
     if (status) return status;
     t->meta = (struct syi_checkpoint_meta){.evaluated = -1, .best_step = -1, .best_metric = NAN};

@@ -199,21 +199,27 @@ static int open_cpu(const struct team *team, struct syi_comm *comm, struct syi_t
     return open_variant(team, least, threads, backend, err);
 }
 
-int syi_rank_bfloat16(const struct syi_rank *rank, const struct syi_config *config)
+/* AUTO: another backend. */
+static int rank_variant(const struct syi_rank *rank)
 {
-    if (config->model.dtype != SYI_DTYPE_BFLOAT16 || config->cpu.variant != SYI_CPU_VARIANT_AUTO ||
-        strcmp(rank->backend->plugin.desc.name, "cpu"))
-        return (int)config->cpu.bfloat16;
-    return syi_variant_bfloat16(syi_variant_of(rank->backend->description));
+    if (strcmp(rank->backend->plugin.desc.name, "cpu")) return SYI_CPU_VARIANT_AUTO;
+    return syi_variant_of(rank->backend->description);
 }
 
 int64_t syi_rank_min_leaf(const struct syi_rank *rank, const struct syi_config *config)
 {
-    int tiles = config->model.dtype == SYI_DTYPE_BFLOAT16 &&
-                !strcmp(rank->backend->plugin.desc.name, "cpu") &&
-                syi_variant_of(rank->backend->description) == SYI_CPU_VARIANT_AMX_BF16;
+    int tiles = config->model.dtype == SYI_DTYPE_BFLOAT16 && rank_variant(rank) == SYI_CPU_VARIANT_AMX_BF16;
     if (config->reproducible.min_leaf) return config->reproducible.min_leaf;
     return tiles ? SYI_MIN_LEAF_TILES : SYI_MIN_LEAF;
+}
+
+void syi_rank_settle(const struct syi_rank *rank, struct syi_config *config)
+{
+    int variant = rank_variant(rank);
+    config->reproducible.min_leaf = syi_rank_min_leaf(rank, config);
+    if (config->model.dtype == SYI_DTYPE_BFLOAT16 && config->cpu.variant == SYI_CPU_VARIANT_AUTO &&
+        variant != SYI_CPU_VARIANT_AUTO)
+        config->cpu.bfloat16 = syi_variant_bfloat16(variant);
 }
 
 /* The plugin is a file of its own: it may be another one on another host, and so may the library be that

@@ -79,9 +79,10 @@ void syi_launch_close_other(struct syi_rank *other); /* safe when zeroed */
 /* Whether this can be launched, as far as the request itself shows: communication, mesh, and a plugin of the
  * backend's name that this host can live with. Starts and opens nothing. */
 int syi_launch_check(const struct syi_launch *launch, struct sy_error *err) SYI_MUST_CHECK;
-/* What cpu.bfloat16 of this run is from now on: what auto took, if it was asked; else what it was. */
-int syi_rank_bfloat16(const struct syi_rank *rank, const struct syi_config *config);
-/* The same of reproducible.min_leaf: with matrix tiles 0 becomes longer leaves. */
+/* The arithmetic of this run from now on: cpu.bfloat16 is what auto took, if it was asked, and reproducible.min_leaf what
+ * syi_rank_min_leaf says. */
+void syi_rank_settle(const struct syi_rank *rank, struct syi_config *config);
+/* reproducible.min_leaf, or what its 0 stands for here: longer leaves with matrix tiles. */
 int64_t syi_rank_min_leaf(const struct syi_rank *rank, const struct syi_config *config);
 /* "1 rank x 2 threads on 2 CPUs, backend cpu (avx512), comm self, mesh data=1 expert=1 model=1" */
 void syi_rank_describe(const struct syi_rank *rank, char *text, size_t bytes);
