@@ -66,7 +66,7 @@ for pair in 'TERM TERM 143' 'INT TERM 143' 'USR1 INT INT 130'; do
     set -- $pair
     run=pair-$1
     start "$run" $same --set train.steps=1000000 --set train.checkpoint_every=2
-    eventually [ -e "$run/checkpoints/2/meta.json" ]
+    eventually grep -q "^checkpoint of step [0-9]* saved" "$run.out"
     hold "$run"
     while [ $# -gt 2 ]; do
         kill -"$1" "$owner"
