@@ -323,7 +323,7 @@ static void close_backend(void *context)
 
 SY_API extern const struct sy_backend_desc sy_backend_cpu;
 const struct sy_backend_desc sy_backend_cpu = {
-    SY_BACKEND_HEAD(12),
+    SY_BACKEND_HEAD(14),
     .caps = SY_CAP_KERNELS,
     .name = "cpu",
     .version = PACKAGE_VERSION,

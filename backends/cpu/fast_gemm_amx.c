@@ -43,7 +43,9 @@ static inline void merge_row(const struct sycpu_gemm_tile *tile, const struct sy
         c1 = vec_add(vec_load(pending + LANES), c1);
     }
     if (place->last) {
-        store_row(tile, row, vec_add(c0, vec_zero()), vec_add(c1, vec_zero()));
+        c0 = vec_add(c0, vec_zero()), c1 = vec_add(c1, vec_zero());
+        if (tile->relu) c0 = vec_max(vec_zero(), c0), c1 = vec_max(vec_zero(), c1);
+        store_row(tile, row, c0, c1);
     } else {
         vec_store(to, c0);
         vec_store(to + LANES, c1);

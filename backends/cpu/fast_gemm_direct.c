@@ -120,6 +120,7 @@ static void compute_panel(const struct sycpu_gemm_plan *plan, const struct sycpu
                                    .c = worker->edge,
                                    .c_stride = TILE_COLUMNS,
                                    .how = plan->rounded ? SYCPU_GEMM_ROUND : SYCPU_GEMM_STORE,
+                                   .relu = gemm->relu,
                                    .height = (int)rows};
     for (int64_t leaf = 0; leaf < gemm->leaves; leaf++) {
         int64_t k = leaf * gemm->leaf;

@@ -127,6 +127,7 @@ struct sycpu_gemm_tile {
     void *c;            /* result */
     int64_t c_stride;   /* elements between its rows */
     enum sycpu_gemm_how how;
+    int relu;                     /* 1: what is below 0 is written as 0 */
     int height;                   /* rows computed and written, from gemm_height */
     struct sycpu_gemm_rest *rest; /* with SYCPU_TILES: what the leaf before left to do, then this one */
 };

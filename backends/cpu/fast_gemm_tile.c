@@ -36,6 +36,10 @@
     vec_store_rounded((uint16_t *)out + i * out_stride, c##i##0);                                            \
     vec_store_rounded((uint16_t *)out + i * out_stride + LANES, c##i##1);
 
+#define ROW_RELU(i)                                                                                          \
+    c##i##0 = vec_max(vec_zero(), c##i##0);                                                                  \
+    c##i##1 = vec_max(vec_zero(), c##i##1);
+
 /* What a tile fetches of B while it computes. All in registers: what the loop stores might be the tile itself to the
  * compiler, which would read its members again at each step. */
 struct ahead {
@@ -108,6 +112,9 @@ ALWAYS_INLINE void fetch_ahead(struct ahead *ahead, int element)
         }                                                                                                    \
         if (last) {                                                                                          \
             ROWS(ROW_ADD_ZERO)                                                                               \
+            if (tile->relu) {                                                                                \
+                ROWS(ROW_RELU)                                                                               \
+            }                                                                                                \
         }                                                                                                    \
         if (how == SYCPU_GEMM_STREAM) {                                                                      \
             ROWS(ROW_STREAM)                                                                                 \

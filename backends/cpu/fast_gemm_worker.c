@@ -63,6 +63,7 @@ static struct sycpu_gemm_tile make_tile(const struct sycpu_gemm_plan *plan,
         .c = worker->edge,
         .c_stride = TILE_COLUMNS,
         .how = plan->rounded ? SYCPU_GEMM_ROUND : SYCPU_GEMM_STORE,
+        .relu = gemm->relu,
         .height = gemm_height(rows),
         .rest = worker->rest,
     };
@@ -98,10 +99,13 @@ void fast_gemm_copy_edge(const struct sycpu_gemm_plan *plan, const struct sycpu_
     char *c = (char *)gemm->c + (expert * sycpu_gemm_c_size(gemm) + column) * size;
     const char *edge = (const char *)worker->edge;
     for (int64_t i = 0; i < rows; i++, edge += TILE_COLUMNS * size) {
-        if (bytes == TILE_COLUMNS * sizeof(float))
-            memcpy(c + slot[i] * gemm->columns * size, edge, TILE_COLUMNS * sizeof(float));
+        char *to = c + slot[i] * gemm->columns * size;
+        if (bytes == TILE_COLUMNS * sizeof(float)) /* a size that the compiler knows costs no call */
+            memcpy(to, edge, TILE_COLUMNS * sizeof(float));
+        else if (bytes == TILE_COLUMNS * sizeof(uint16_t))
+            memcpy(to, edge, TILE_COLUMNS * sizeof(uint16_t));
         else
-            memcpy(c + slot[i] * gemm->columns * size, edge, (size_t)bytes);
+            memcpy(to, edge, (size_t)bytes);
     }
 }
 

@@ -9,6 +9,7 @@
 #define SYCPU_NAME(name)       SYCPU_NAME2(SYCPU_ISA, name)
 
 /* Kernels: fast_kernels.h declares them, fast_kernels.def lists them. */
+#define fast_add_rms_norm             SYCPU_NAME(fast_add_rms_norm)
 #define fast_argmax                   SYCPU_NAME(fast_argmax)
 #define fast_attention                SYCPU_NAME(fast_attention)
 #define fast_attention_grad           SYCPU_NAME(fast_attention_grad)

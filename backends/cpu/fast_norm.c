@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rms_norm and its gradient, vectorised; orders as in doc/numerics.md. */
+/* rms_norm, also of a sum, and its gradient, vectorised; orders as in doc/numerics.md. */
 #include "config.h"
 
 #include "backends/cpu/fast.h"
@@ -15,22 +15,42 @@ static inline float inverse_rms(const float *x, int64_t n, float epsilon)
     return 1.0f / sqrtf(vf_row_dot(x, x, n) / (float)n + epsilon);
 }
 
+/* in: scale, mask. */
+static inline void norm_row(const struct sy_call *call, int64_t row, const float *x,
+                            const struct sy_tensor *in, const struct sy_tensor *out)
+{
+    const int64_t D = call->in[0].dim[2];
+    const float *scale = in[0].data, epsilon = (float)((const struct sy_attr_rms_norm *)call->attr)->epsilon;
+    const int half = fast_is_bf16(out);
+    void *y = fast_at(out, row * D);
+    if (!is_real(&in[1], row)) {
+        memset(y, 0, (size_t)D * (half ? 2 : 4));
+        return;
+    }
+    const vf r = vf_set(inverse_rms(x, D, epsilon));
+#define BODY(c, n) fast_put(y, half, c, vf_mul(vf_mul(fast_load(x + c, n), r), fast_load(scale + c, n)), n)
+    FAST_COLUMNS(c, D, BODY);
+#undef BODY
+}
+
 static void norm_rows(const struct sy_call *call, int64_t first, int64_t end)
 {
-    const struct sy_attr_rms_norm *attr = call->attr;
-    int64_t D = call->in[0].dim[2];
-    const float *x = (const float *)call->in[0].data + first * D, *scale = call->in[1].data;
-    int half = fast_is_bf16(&call->out[0]);
-    for (int64_t row = first; row < end; row++, x += D) {
-        void *y = fast_at(&call->out[0], row * D);
-        if (!is_real(&call->in[2], row)) {
-            memset(y, 0, (size_t)D * (half ? 2 : 4));
-            continue;
-        }
-        vf r = vf_set(inverse_rms(x, D, (float)attr->epsilon));
-#define BODY(c, n) fast_put(y, half, c, vf_mul(vf_mul(fast_load(x + c, n), r), fast_load(scale + c, n)), n)
+    const int64_t D = call->in[0].dim[2];
+    for (int64_t row = first; row < end; row++)
+        norm_row(call, row, (const float *)call->in[0].data + row * D, &call->in[1], &call->out[0]);
+}
+
+static void add_norm_rows(const struct sy_call *call, int64_t first, int64_t end)
+{
+    const int64_t D = call->in[0].dim[2];
+    for (int64_t row = first; row < end; row++) {
+        const float *x = (const float *)call->in[0].data + row * D,
+                    *y = (const float *)call->in[1].data + row * D;
+        float *sum = (float *)call->out[0].data + row * D;
+#define BODY(c, n) fast_store(sum + c, vf_add(fast_load(x + c, n), fast_load(y + c, n)), n)
         FAST_COLUMNS(c, D, BODY);
 #undef BODY
+        norm_row(call, row, sum, &call->in[2], &call->out[1]);
     }
 }
 
@@ -38,6 +58,13 @@ int fast_rms_norm(void *context, const struct sy_call *call)
 {
     (void)context;
     fast_rows(call, sycpu_extent(&call->in[0], 2), call->in[0].dim[2], norm_rows);
+    return SY_OK;
+}
+
+int fast_add_rms_norm(void *context, const struct sy_call *call)
+{
+    (void)context;
+    fast_rows(call, sycpu_extent(&call->in[0], 2), 2 * call->in[0].dim[2], add_norm_rows);
     return SY_OK;
 }
 

@@ -22,6 +22,7 @@ struct sycpu_gemm {
     void *c;               /* NN, NT: as x, with `columns`; TN: [experts, rows, columns] */
     const int32_t *filled; /* [experts, groups] slots in use, NULL: all */
     const int32_t *first;  /* ragged: [experts, groups] where they begin */
+    int relu;              /* 1: C is what the sum has above 0 */
     int panels;      /* 1: b is bf16 in panels [experts, columns / 32, depth / 2, 32, 2], whatever a is */
     int ragged;      /* 1: all experts share the slots of a group */
     int64_t experts; /* 1 for plain products */
@@ -73,6 +74,7 @@ static inline struct sycpu_gemm sycpu_gemm_of(const struct sy_call *call)
     gemm.ragged = op == SY_OP_RAGGED_MATMUL;
     gemm.first = gemm.ragged ? call->in[3].data : NULL;
     gemm.panels = sycpu_gemm_has_panels(call->op);
+    gemm.relu = gemm.panels && ((const struct sy_attr_panels *)call->attr)->activation == SY_RELU;
     if (op != call->op && !gemm.panels)
         gemm.scale = call->in[2 + grouped + gemm.ragged].data; /* the last input */
     gemm.experts = gemm.ragged ? w->dim[0] : grouped ? x->dim[0] : 1;

@@ -43,6 +43,7 @@ static inline void leave_tiles(void) {}
 #define ROWS_14(X) ROWS_12(X) X(12) X(13)
 #define ROWS_16(X) ROWS_14(X) X(14) X(15)
 
+/* vec_max(a, b) is b where one of them is NaN. */
 #if defined(__AVX512F__)
 #    include <immintrin.h>
 
@@ -65,6 +66,7 @@ static inline void vec_store(float *p, vec v)   { _mm512_storeu_ps(p, v); }
 static inline void vec_stream(float *p, vec v)  { _mm512_stream_ps(p, v); }
 static inline vec vec_add(vec a, vec b)         { return _mm512_add_ps(a, b); }
 static inline vec vec_mul(vec a, vec b)         { return _mm512_mul_ps(a, b); }
+static inline vec vec_max(vec a, vec b)         { return _mm512_max_ps(a, b); }
 /* clang-format on */
 /* As syi_bf16_from_float. */
 static inline void vec_store_rounded_bits(uint16_t *p, vec v)
@@ -198,6 +200,7 @@ static inline void vec_store(float *p, vec v)   { _mm256_storeu_ps(p, v); }
 static inline void vec_stream(float *p, vec v)  { _mm256_stream_ps(p, v); }
 static inline vec vec_add(vec a, vec b)         { return _mm256_add_ps(a, b); }
 static inline vec vec_mul(vec a, vec b)         { return _mm256_mul_ps(a, b); }
+static inline vec vec_max(vec a, vec b)         { return _mm256_max_ps(a, b); }
 static inline vec vec_step(vec a, vec b, vec c) { return _mm256_fmadd_ps(a, b, c); }
 /* clang-format on */
 /* As syi_bf16_from_float. */
@@ -271,6 +274,7 @@ static inline void vec_store(float *p, vec v)   { vst1q_f32(p, v); }
 static inline void vec_stream(float *p, vec v)  { vst1q_f32(p, v); }
 static inline vec vec_add(vec a, vec b)         { return vaddq_f32(a, b); }
 static inline vec vec_mul(vec a, vec b)         { return vmulq_f32(a, b); }
+static inline vec vec_max(vec a, vec b)         { return vbslq_f32(vcgtq_f32(a, b), a, b); }
 static inline vec vec_step(vec a, vec b, vec c) { return vfmaq_f32(c, a, b); }
 /* clang-format on */
 /* As syi_bf16_from_float. */

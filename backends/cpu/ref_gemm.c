@@ -106,6 +106,7 @@ static void row_times_weights(void *arg, int64_t row, int thread)
             push(&tree, leaf + (sy_real)0);
         }
         c[n] = total(&tree);
+        if (gemm->relu && c[n] < 0) c[n] = 0;
     }
 }
 

@@ -18,18 +18,33 @@ static sy_real inverse_rms(const sy_real *x, int64_t n, double epsilon)
     return 1 / syi_sqrt(ref_row_dot(x, x, n) / (sy_real)n + (sy_real)epsilon);
 }
 
-SYCPU_REF_KERNEL(rms_norm)
+/* in: scale, mask. */
+static void norm(const struct sy_call *call, const sy_real *x, const struct sy_tensor *in, sy_real *y)
 {
-    (void)context;
     const struct sy_attr_rms_norm *attr = call->attr;
-    const sy_real *x = call->in[0].data, *scale = call->in[1].data;
-    sy_real *y = call->out[0].data;
-    int64_t T = call->in[0].dim[1], D = call->in[0].dim[2];
-    for (int64_t row = 0; row < call->in[0].dim[0] * T; row++, x += D, y += D) {
-        int real = is_real(&call->in[2], row);
+    const sy_real *scale = in[0].data;
+    int64_t rows = sycpu_extent(&call->in[0], 2), D = call->in[0].dim[2];
+    for (int64_t row = 0; row < rows; row++, x += D, y += D) {
+        int real = is_real(&in[1], row);
         sy_real r = real ? inverse_rms(x, D, attr->epsilon) : 0;
         for (int64_t d = 0; d < D; d++) y[d] = real ? (x[d] * r) * scale[d] : 0;
     }
+}
+
+SYCPU_REF_KERNEL(rms_norm)
+{
+    (void)context;
+    norm(call, call->in[0].data, &call->in[1], call->out[0].data);
+    return SY_OK;
+}
+
+SYCPU_REF_KERNEL(add_rms_norm)
+{
+    (void)context;
+    const sy_real *x = call->in[0].data, *y = call->in[1].data;
+    sy_real *sum = call->out[0].data;
+    for (int64_t i = 0; i < sycpu_count(&call->in[0]); i++) sum[i] = x[i] + y[i];
+    norm(call, sum, &call->in[2], call->out[1].data);
     return SY_OK;
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rms_norm and its gradient. 16 threads take a row; how the sum over rows is divided is said below. */
+/* rms_norm, also of a sum, and its gradient. 16 threads take a row; how the sum over rows is divided is said below. */
 #include "backends/cuda/cuda.h"
 
 template <class In, class Out>
@@ -18,6 +18,39 @@ __global__ void norm_rows(const In *x, const float *scale, const float *mask, Ou
         for (int64_t d = sycuda_lane(); there && d < D; d += SYCUDA_LANES)
             sycuda_write(y + row * D + d, real ? (sycuda_read(from + d) * r) * scale[d] : 0);
     }
+}
+
+/* Each element of a sum is read again by the thread that wrote it. */
+template <class Out>
+__global__ void add_norm_rows(const float *x, const float *y, const float *scale, const float *mask, float *sum,
+                              Out *out, int64_t rows, int64_t D, float epsilon)
+{
+    for (int64_t row = sycuda_row(); row - sycuda_row_of_warp() < rows; row += sycuda_row_stride()) {
+        int there = row < rows, real = there && (!mask || mask[row] != 0);
+        float lane = 0;
+        for (int64_t d = sycuda_lane(); there && d < D; d += SYCUDA_LANES) {
+            float value = x[row * D + d] + y[row * D + d];
+            sum[row * D + d] = value;
+            if (real) lane = fmaf(value, value, lane);
+        }
+        float r = 1 / sqrtf(sycuda_lane_sum(lane) / (float)D + epsilon);
+        for (int64_t d = sycuda_lane(); there && d < D; d += SYCUDA_LANES)
+            sycuda_write(out + row * D + d, real ? (sum[row * D + d] * r) * scale[d] : 0);
+    }
+}
+
+int sycuda_add_rms_norm(void *context, const struct sy_call *call)
+{
+    int64_t D = call->in[0].dim[2], rows = sycuda_extent(&call->in[0], 2);
+    float epsilon = (float)sycuda_attr<sy_attr_rms_norm>(call)->epsilon;
+    sycuda_by_dtypes(SY_F32, call->out[1].dtype, [&](auto, auto b) {
+        using Out = decltype(b);
+        SYCUDA_LAUNCH((add_norm_rows<Out>), sycuda_row_blocks(rows), SYCUDA_THREADS, 0,
+                      sycuda_stream(context), sycuda_in<float>(call, 0), sycuda_in<float>(call, 1),
+                      sycuda_in<float>(call, 2), sycuda_optional<float>(call, 3), sycuda_out<float>(call, 0),
+                      sycuda_out<Out>(call, 1), rows, D, epsilon);
+    });
+    return sycuda_launched(context, "add_rms_norm");
 }
 
 int sycuda_rms_norm(void *context, const struct sy_call *call)

@@ -143,27 +143,32 @@ static void find_casts(const struct casts *casts, struct syi_program *p, uint8_t
 }
 
 /* Operand k of the op is the copy of the parameters that `cast` casts. */
-static void read_copy(struct syi_build *b, struct syi_op *op, int k, const struct syi_op *cast, int plain)
+static int read_copy(struct syi_build *b, struct syi_op *op, int k, const struct syi_op *cast, int plain,
+                     struct sy_error *err)
 {
     int laid = b->model->trains_panels && fills_panels(b, cast->n_in, cast->in) && !plain;
     int product = product_of(op, k);
     b->p->layer = cast->layer; /* whose names are left out */
     op->in[k] = copied_weights(b, cast->n_in, cast->in, laid ? products[product].how : SYI_COPIED_PLAIN);
-    if (laid) op->op = (uint16_t)products[product].laid;
+    if (!laid) return SY_OK;
+    op->op = (uint16_t)products[product].laid;
+    return syi_panels_attr(b->p, op, SY_LINEAR, err);
 }
 
-static void read_copies(struct syi_build *b, const struct casts *casts)
+static int read_copies(struct syi_build *b, const struct casts *casts, struct sy_error *err)
 {
     struct syi_program *p = b->p;
     size_t tensors = p->n_tensors; /* copies come after them */
     uint32_t layer = p->layer;
+    int status = SY_OK;
     for (size_t i = 0; i < p->n_ops; i++)
-        for (int k = 0; k < p->op[i].n_in && !p->status; k++) {
+        for (int k = 0; k < p->op[i].n_in && !p->status && !status; k++) {
             int in = p->op[i].in[k];
             if (in < 0 || (size_t)in >= tensors || !casts->op[in]) continue;
-            read_copy(b, &p->op[i], k, &p->op[casts->op[in] - 1], casts->plain[in]);
+            status = read_copy(b, &p->op[i], k, &p->op[casts->op[in] - 1], casts->plain[in], err);
         }
     p->layer = layer;
+    return status;
 }
 
 int syi_keep_copies(struct syi_build *b, struct sy_error *err)
@@ -174,7 +179,7 @@ int syi_keep_copies(struct syi_build *b, struct sy_error *err)
     int status = casts.op && casts.plain && is_cast ? SY_OK : SY_ENOMEM;
     if (!status) {
         find_casts(&casts, b->p, is_cast);
-        read_copies(b, &casts);
+        status = read_copies(b, &casts, err);
         syi_program_remove(b->p, is_cast);
     }
     syi_free(casts.op);

@@ -10,7 +10,7 @@
 
 #include "passes/fold.h"
 
-static int count(struct syi_folding *pass, struct sy_error *err)
+int syi_folding_begin(struct syi_folding *pass, struct sy_error *err)
 {
     const struct syi_program *p = pass->program;
     pass->writer = syi_alloc((p->n_tensors + 1) * sizeof *pass->writer, err);
@@ -28,10 +28,19 @@ static int count(struct syi_folding *pass, struct sy_error *err)
     return SY_OK;
 }
 
+int syi_folding_end(struct syi_folding *pass, int status, struct sy_error *err)
+{
+    if (!status) syi_program_remove(pass->program, pass->gone);
+    syi_free(pass->writer);
+    syi_free(pass->reads);
+    syi_free(pass->gone);
+    return status ? status : syi_program_check(pass->program, "fold", err);
+}
+
 int syi_fold(struct syi_program *program, struct sy_error *err)
 {
     struct syi_folding pass = {.program = program};
-    int status = count(&pass, err);
+    int status = syi_folding_begin(&pass, err);
     for (size_t i = 0; !status && i < program->n_ops; i++) syi_fold_rounding(&pass, i);
     for (size_t i = 0; !status && i < program->n_ops; i++)
         if (!pass.gone[i] && program->op[i].op == SY_OP_MAP) status = syi_fold_gather(&pass, i, err);
@@ -41,9 +50,5 @@ int syi_fold(struct syi_program *program, struct sy_error *err)
     for (size_t i = 0; !status && i < program->n_ops; i++) status = syi_fold_meet_same(&pass, i, err);
     for (size_t i = program->n_ops; !status && i-- > 0;) /* the nearest before them takes them */
         status = syi_fold_meet_alike(&pass, i, err);
-    if (!status) syi_program_remove(program, pass.gone);
-    syi_free(pass.writer);
-    syi_free(pass.reads);
-    syi_free(pass.gone);
-    return status ? status : syi_program_check(program, "fold", err);
+    return syi_folding_end(&pass, status, err);
 }

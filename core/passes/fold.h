@@ -27,6 +27,13 @@ struct syi_sum_kinds {
     uint8_t squares, maxima, stored;
 };
 
+/* ---- fold.c ---- */
+
+/* Counts who reads and writes. End it also where this fails. */
+int syi_folding_begin(struct syi_folding *pass, struct sy_error *err);
+/* Takes the ops away that are gone, and checks the program; status: of what went before, returned if it is an error. */
+int syi_folding_end(struct syi_folding *pass, int status, struct sy_error *err);
+
 static inline const struct sy_attr_map *syi_map_attr(const struct syi_folding *pass, const struct syi_op *op)
 {
     return syi_program_attr(pass->program, op);

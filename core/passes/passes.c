@@ -22,7 +22,10 @@ static int run_fuse(struct syi_program **program, struct syi_pass_options *optio
 
 static int run_fold(struct syi_program **program, struct syi_pass_options *options, struct sy_error *err)
 {
-    return SY_TRAINING && options->fold ? syi_fold(*program, err) : SY_OK; /* sums are of updates */
+    if (!options->fold) return SY_OK;
+    int status = syi_fold_maps(*program, options->add_rms_norm, err);
+    if (!SY_TRAINING || !options->map_sums || status) return status; /* sums are of updates */
+    return syi_fold(*program, err);
 }
 
 static int run_hoist(struct syi_program **program, struct syi_pass_options *options, struct sy_error *err)

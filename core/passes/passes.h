@@ -32,7 +32,8 @@ struct syi_recomputed {
 struct syi_pass_options {
     const struct syi_mesh *mesh; /* borrowed */
     int reproducible;            /* lower: sums over ranks in one order */
-    int fold;                    /* fold: 1: run it; the backend has map_sums */
+    int fold;                    /* fold: 1: run it */
+    int map_sums, add_rms_norm;  /* fold: 1: the backend has a kernel of this op */
     uint64_t target;             /* recompute: most bytes of temporaries; UINT64_MAX: any, nothing is done */
     struct syi_recomputed recomputed; /* what recompute did; zero where it did nothing */
 };
@@ -75,6 +76,12 @@ int syi_map_add_input(int *in, int *n_in, int tensor);
  * follow from one tensor that stays in memory, as a gradient, become map_sums, which make the values anew; so do the maps
  * that read it, and nobody writes it any more. Those over one tensor become one. Bits do not change. */
 int syi_fold(struct syi_program *program, struct sy_error *err) SYI_MUST_CHECK;
+
+/* ---- fold_maps.c ---- */
+
+/* Maps become part of the op before or after them: relu of a product of weights in panels, and, with `sums`, what a norm is taken
+ * of (add_rms_norm). */
+int syi_fold_maps(struct syi_program *program, int sums, struct sy_error *err) SYI_MUST_CHECK;
 
 /* ---- hoist.c ---- */
 

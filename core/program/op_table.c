@@ -111,6 +111,16 @@ int64_t syi_op_field(const struct syi_program *program, const struct syi_op *op,
     return value;
 }
 
+int syi_panels_attr(struct syi_program *program, struct syi_op *op, enum sy_activation activation,
+                    struct sy_error *err)
+{
+    struct sy_attr_panels attr = {syi_op_field(program, op, "leaf", 0), activation};
+    void *to;
+    int status = syi_attr_new(program, op, sizeof attr, &to, err);
+    if (!status) memcpy(to, &attr, sizeof attr);
+    return status;
+}
+
 /* ---- labels ---- */
 
 /* The text of operand `index` on one side of "->", or NULL. */

@@ -130,6 +130,10 @@ const void *syi_program_attr(const struct syi_program *program, const struct syi
  * behind. */
 int syi_attr_new(struct syi_program *program, struct syi_op *op, size_t bytes, void **attr,
                  struct sy_error *err) SYI_MUST_CHECK;
+/* Gives a product of weights in panels this activation, and its attributes to an op that was a product without them (its leaf
+ * stays). */
+int syi_panels_attr(struct syi_program *program, struct syi_op *op, enum sy_activation activation,
+                    struct sy_error *err) SYI_MUST_CHECK;
 int64_t syi_tensor_count(const struct syi_tensor *tensor);
 size_t syi_dtype_bytes(enum sy_dtype dtype);
 /* What starts in memory starts at a whole cache line, and pieces that travel are whole lines. */

@@ -187,7 +187,9 @@ int syi_backend_has_panels(const struct syi_backend *backend)
 {
     static const enum sy_op products[] = {SY_OP_MATMUL_PANELS, SY_OP_GROUPED_MATMUL_PANELS,
                                           SY_OP_RAGGED_MATMUL_PANELS};
-    int has = syi_backend_find(backend, SY_OP_LAY_OUT, SY_F32, SY_DTYPE_COUNT) &&
+    enum { KNOWN = 14 }; /* minor version since which products in panels have an activation */
+    int has = backend->plugin.desc.abi_minor >= KNOWN &&
+              syi_backend_find(backend, SY_OP_LAY_OUT, SY_F32, SY_DTYPE_COUNT) &&
               syi_backend_find(backend, SY_OP_LAY_OUT_NT, SY_F32, SY_DTYPE_COUNT);
     for (size_t i = 0; i < SYI_COUNT(products); i++)
         has = has && syi_backend_find(backend, products[i], SY_BF16, SY_F32) &&

@@ -54,8 +54,10 @@ int syi_session_prepare(struct syi_session *session, uint64_t target, struct sy_
         struct syi_pass_options options = {
             .mesh = &session->mesh,
             .reproducible = session->options.reproducible,
-            .fold = session->options.fold &&
-                    syi_backend_find(session->options.backend, SY_OP_MAP_SUMS, SY_F32, SY_F32),
+            .fold = session->options.fold,
+            .map_sums = syi_backend_find(session->options.backend, SY_OP_MAP_SUMS, SY_F32, SY_F32) != NULL,
+            .add_rms_norm =
+                syi_backend_find(session->options.backend, SY_OP_ADD_RMS_NORM, SY_F32, SY_F32) != NULL,
             .target = target};
         status = syi_passes_run(&bound->program, SYI_STAGE_FUSE, SYI_STAGE_LOWER, &options, err);
         bound->recomputed = options.recomputed;

@@ -28,7 +28,7 @@ struct syi_session_options {
     int reproducible;
     int plan_only;   /* 1: no memory is taken, programs cannot run (for `switchyard plan`) */
     int snapshot;    /* 1: memory for a copy of persist, on ranks that hold a block first (parallel/mesh.h) */
-    int fold;        /* 1: the fold pass, where the backend has a kernel for its op */
+    int fold;        /* 1: the fold pass, as far as the backend has kernels for its ops */
     int check_reuse; /* 1: every temporary has its own place (tests, hunting) */
     /* 1: every run moves parameters, state and what is carried both ways, so that the host may read and write them
      * between runs as on host memory (verify). */

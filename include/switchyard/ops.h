@@ -39,7 +39,12 @@ struct sy_attr_pack {
     int64_t width[3]; /* columns that operand i gives to one block; 0: no such operand */
 };
 struct sy_attr_leaf {
-    int64_t leaf; /* embed_grad, matmul*, grouped_matmul*, ragged_matmul, column_sum */
+    int64_t
+        leaf; /* embed_grad, matmul*, grouped_matmul*, ragged_matmul, column_sum; in panels: sy_attr_panels */
+};
+struct sy_attr_panels {
+    int64_t leaf;       /* elements of the contraction */
+    int64_t activation; /* of the sum, before it is rounded: SY_LINEAR or SY_RELU */
 };
 struct sy_attr_rms_norm {
     double epsilon;

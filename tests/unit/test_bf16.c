@@ -157,6 +157,23 @@ Test(bf16, rms_norm_rounds)
     }
 }
 
+Test(bf16, add_rms_norm_rounds)
+{
+    for (int i = 0; i < SIZES; i++) {
+        struct sy_attr_rms_norm attr = {1e-6, 1};
+        struct kh k;
+        kh_begin(&k, SY_OP_ADD_RMS_NORM, &attr, sizeof attr);
+        kh_in(&k, SY_F32, 3, 4, 9, sizes[i]);
+        kh_in(&k, SY_F32, 3, 4, 9, sizes[i]);
+        kh_in(&k, SY_F32, 1, sizes[i]);
+        float *mask = kh_in(&k, SY_F32, 2, 4, 9);
+        for (int r = 0; r < 36; r++) mask[r] = r % 4 != 0;
+        kh_out(&k, SY_F32, 3, 4, 9, sizes[i]);
+        kh_out(&k, SY_BF16, 3, 4, 9, sizes[i]);
+        check(&k, SY_F32, SY_BF16, "add_rms_norm");
+    }
+}
+
 /* apart: gate and linear are two tensors. */
 static void add_glu(struct kh *k, int width, int gradient, int apart)
 {

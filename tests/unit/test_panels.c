@@ -99,12 +99,18 @@ Test(panels, random_shapes)
 
 /* ---- products ---- */
 
+/* Attributes of the op in panels and of the plain one. */
+struct attrs {
+    struct sy_attr_panels panels;
+    struct sy_attr_leaf plain;
+};
+
 /* The case of the plain op in `plain`, with the weights in panels in `k`. */
-static void begin(struct kh *k, struct kh *plain, int at, const struct shape *s,
-                  const struct sy_attr_leaf *attr, int out)
+static void begin(struct kh *k, struct kh *plain, int at, const struct shape *s, const struct attrs *attr,
+                  int out)
 {
     int experts = s->experts ? s->experts : 1;
-    kh_begin(plain, ops[at].plain, attr, sizeof *attr);
+    kh_begin(plain, ops[at].plain, &attr->plain, sizeof attr->plain);
     add_operands(plain, s, SY_BF16, out);
     for (int in = 0; in < 2; in++) {
         uint16_t *x = plain->in[in].data;
@@ -114,6 +120,8 @@ static void begin(struct kh *k, struct kh *plain, int at, const struct shape *s,
     if (s->experts) add_counts(plain, s);
     *k = *plain;
     k->op = ops[at].op;
+    k->attr = &attr->panels;
+    k->attr_bytes = sizeof attr->panels;
     for (int i = 0; i < k->n_in; i++) {
         size_t bytes = kh_bytes(&k->in[i]);
         k->in[i].data = malloc(bytes + 1);
@@ -148,18 +156,30 @@ static void expect_same(const struct sy_tensor *t, const void *a, const void *b,
                   "%s: %s, %d threads: element %lld has other bits", what, kernel, threads, (long long)i);
 }
 
-/* Every kernel that reads panels, against the one with the same needs that does not. */
+/* What is above 0; NaN stays. */
+static void relu(const struct sy_tensor *t, void *data)
+{
+    for (int64_t i = 0; i < sycpu_count(t); i++) {
+        if (t->dtype == SY_BF16 && syi_bf16_to_float(((uint16_t *)data)[i]) <= 0) ((uint16_t *)data)[i] = 0;
+        if (t->dtype == SY_F32 && ((float *)data)[i] < 0) ((float *)data)[i] = 0;
+    }
+}
+
+/* Every kernel that reads panels, against the one with the same needs that does not: to float32 and to bf16, all of it and
+ * what is above 0. */
 static void check(int at, const struct shape *s, int leaf)
 {
-    struct sy_attr_leaf attr = {leaf};
-    for (int i = 0; i < 2; i++) {
-        int out = i ? SY_BF16 : SY_F32, kernels = 0;
+    for (int i = 0; i < 4; i++) {
+        const int activation = i / 2 ? SY_RELU : SY_LINEAR, out = i % 2 ? SY_BF16 : SY_F32;
+        const struct attrs attr = {{leaf, activation}, {leaf}};
+        int kernels = 0;
         uint64_t next = 0;
         struct kh k, plain;
         const struct sy_kernel *kernel;
         char what[120];
-        snprintf(what, sizeof what, "op %d: experts %d, groups %d, slots %d, k %d, n %d, leaf %d, out %d",
-                 ops[at].op, s->experts, s->groups, s->slots, s->k, s->n, leaf, out);
+        snprintf(what, sizeof what,
+                 "op %d: experts %d, groups %d, slots %d, k %d, n %d, leaf %d, out %d, relu %d", ops[at].op,
+                 s->experts, s->groups, s->slots, s->k, s->n, leaf, out, activation == SY_RELU);
         begin(&k, &plain, at, s, &attr, out);
         for (; (kernel = kh_next(k.op, SY_BF16, out, kh_all_features(), &next)); kernels++) {
             const struct sy_kernel *other;
@@ -171,6 +191,7 @@ static void check(int at, const struct shape *s, int leaf)
                 void *got[SY_MAX_OUT], *want[SY_MAX_OUT];
                 kh_run(&k, kernel, threads, got, what);
                 kh_run(&plain, other, threads, want, what);
+                if (activation == SY_RELU) relu(&k.out[0], want[0]);
                 expect_same(&k.out[0], got[0], want[0], what, kernel->name, threads);
                 kh_free_guarded(got[0]);
                 kh_free_guarded(want[0]);
@@ -208,7 +229,7 @@ Test(panels, experts)
 Test(panels, rows_in_float32)
 {
     struct shape s = {0, 2, 9, 64, 96};
-    struct sy_attr_leaf attr = {32};
+    const struct attrs attr = {{32, SY_LINEAR}, {32}};
     struct kh k, plain;
     begin(&k, &plain, 0, &s, &attr, SY_F32);
     free(k.in[0].data);

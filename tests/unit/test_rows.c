@@ -48,6 +48,52 @@ static void rms_norm(int B, int T, int D, int with_mask, int wild)
     kh_end(&k);
 }
 
+/* The sum is x + y, and its norm what rms_norm makes of it, bit for bit; also over x. */
+static void add_rms_norm(int B, int T, int D, int with_mask, int wild)
+{
+    struct sy_attr_rms_norm attr = {1e-6, 0};
+    for (int in_place = 0; in_place < 2; in_place++) {
+        struct kh k, norm;
+        kh_begin(&k, SY_OP_ADD_RMS_NORM, &attr, sizeof attr);
+        k.wild = wild;
+        k.in_place = in_place;
+        const float *x = kh_in(&k, SY_F32, 3, B, T, D), *y = kh_in(&k, SY_F32, 3, B, T, D);
+        kh_in(&k, SY_F32, 1, D);
+        if (with_mask)
+            random_mask(&k, B, T);
+        else
+            kh_in_absent(&k);
+        float *before = malloc(sizeof *x * (size_t)(B * T * D));
+        cr_assert_not_null(before);
+        memcpy(before, x, sizeof *x * (size_t)(B * T * D));
+        kh_out(&k, SY_F32, 3, B, T, D);
+        kh_out(&k, SY_F32, 3, B, T, D);
+        kh_check(&k, "add_rms_norm");
+        const float *sum = k.want[0], *normed = k.want[1];
+        kh_begin(&norm, SY_OP_RMS_NORM, &attr, sizeof attr);
+        float *again = kh_in(&norm, SY_F32, 3, B, T, D), *scale = kh_in(&norm, SY_F32, 1, D);
+        for (int i = 0; i < B * T * D; i++) {
+            float want = before[i] + y[i];
+            cr_assert(sum[i] == want || (isnan(sum[i]) && isnan(want)), "element %d", i);
+            again[i] = sum[i];
+        }
+        memcpy(scale, k.in[2].data, sizeof *scale * (size_t)D);
+        if (with_mask)
+            memcpy(kh_in(&norm, SY_F32, 2, B, T), k.in[3].data, sizeof *scale * (size_t)(B * T));
+        else
+            kh_in_absent(&norm);
+        kh_out(&norm, SY_F32, 3, B, T, D);
+        kh_check(&norm, "rms_norm of the sum");
+        for (int i = 0; i < B * T * D; i++) {
+            float want = ((const float *)norm.want[0])[i];
+            cr_assert(normed[i] == want || (isnan(normed[i]) && isnan(want)), "element %d", i);
+        }
+        free(before);
+        kh_end(&k);
+        kh_end(&norm);
+    }
+}
+
 static void rms_norm_grad(int B, int T, int D, int leaves, int with_mask, int wild)
 {
     struct sy_attr_rms_norm attr = {1e-6, B / leaves};
@@ -110,6 +156,7 @@ Test(rows, rms_norm)
         for (int wild = -20; wild <= 20; wild += 20) {
             rms_norm(3, 7, sizes[i], i % 2, wild);
             rms_norm(8, 5, sizes[i], 1, wild);
+            add_rms_norm(3, 7, sizes[i], i % 2, wild);
             rms_norm_grad(8, 5, sizes[i], 1 << i % 4, i % 2, wild);
             rms_norm_grad(8, 9, sizes[i], 1, 1, wild);
             rms_norm_grad(3, 1, sizes[i], 1, 0, wild);

@@ -115,6 +115,7 @@ static void cost_glu(const struct sy_call *call, struct syi_cost *cost)
 /* ---- rules ---- */
 
 const struct syi_op_rules syi_op_rules_rms_norm = {.grad = grad_rms_norm, .flops = 4};
+const struct syi_op_rules syi_op_rules_add_rms_norm = {.flops = 5};
 const struct syi_op_rules syi_op_rules_rms_norm_grad = {.leaf_dim = 0, .flops = 10};
 const struct syi_op_rules syi_op_rules_glu = {
     .check = check_glu_forward, .grad = grad_glu, .flops = 10, .of = -1, .cost = cost_glu};

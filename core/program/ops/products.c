@@ -106,7 +106,7 @@ static int panels(struct syi_program *p, enum sy_op op, int n_in, const int *in)
     struct syi_tensor t = *x;
     t.dim[t.rank - 1] = w->dim[w->rank - 3] * SY_PANEL_COLUMNS;
     t.axis[t.rank - 1] = w->axis[w->rank - 3];
-    struct sy_attr_leaf attr = {syi_leaf_length(p, in[0], x->rank - 1)};
+    struct sy_attr_panels attr = {syi_leaf_length(p, in[0], x->rank - 1), SY_LINEAR};
     return syi_emit(p, op, n_in, in, syi_temp(p, syi_sum_dtype(t.dtype), t.rank, t.dim, t.axis), &attr,
                     sizeof attr);
 }
@@ -140,7 +140,11 @@ static int check_panels(struct syi_check *c)
                !memcmp(x->dim, y->dim, (size_t)last * sizeof *x->dim);
     if (fits && counts) fits = counts->dim[0] == w->dim[0] && counts->dim[1] == x->dim[1];
     if (fits && counts) fits = x->dim[0] == (ragged ? 1 : w->dim[0]);
-    return fits ? SY_OK : syi_check_bad(c, "operands do not fit panels");
+    if (!fits) return syi_check_bad(c, "operands do not fit panels");
+    int64_t activation = syi_op_field(c->program, c->op, "activation", -1);
+    if (activation != SY_LINEAR && activation != SY_RELU)
+        return syi_check_bad(c, "activation %lld", (long long)activation);
+    return SY_OK;
 }
 
 /* ---- gradients ---- */

@@ -72,8 +72,12 @@ int syi_pipeline(const struct syi_config *config, const struct syi_mesh *mesh, e
                  struct syi_recorded *recorded, struct sy_error *err)
 {
     struct syi_config *resolved = syi_config_copy(config, err);
-    struct syi_pass_options options = {
-        .mesh = mesh, .reproducible = config->reproducible.enabled, .fold = 1, .target = UINT64_MAX};
+    struct syi_pass_options options = {.mesh = mesh,
+                                       .reproducible = config->reproducible.enabled,
+                                       .fold = 1,
+                                       .map_sums = 1,
+                                       .add_rms_norm = 1,
+                                       .target = UINT64_MAX};
     if (!resolved) return SY_ENOMEM;
     resolved->mesh.expert = mesh->size[1]; /* 0 in a run file: as many as are left */
     int status = record(resolved, which, shape, model, recorded, err);
