@@ -10,10 +10,12 @@
 /* Of rows of more bytes nothing would stay in the cache until it is used. */
 #define AHEAD_BYTES (256 * 1024)
 
-/* What a head fetches: its share of the next row, in as many pieces as it takes. */
+/* What a head of so many keys fetches: its share of the next row, in as many pieces as it takes. */
 static struct ahead next_row(const struct sycpu_attention *a, int half, int64_t row, int64_t head,
-                             int64_t pieces)
+                             int64_t keys)
 {
+    const int64_t scored = (keys + 2 * SYCPU_LANES - 1) / (2 * SYCPU_LANES) * a->head_dim / STEP / SCORED;
+    const int64_t pieces = keys / LANES + scored + keys / SUMMED + 2;
     const int64_t bytes = a->kv_parts * a->columns * (half ? 2 : 4);
     const int64_t size = row < a->rows ? sycpu_attention_keys(a, row) * bytes : 0;
     const char *from = (const char *)a->kv + row * a->keys * bytes;
@@ -97,7 +99,7 @@ void fast_attend_single(const void *forward, int64_t task, int thread)
     s.query = query_words(&s);
     s.sum = vf_set(0.0f);
     for (int64_t d = 0; d < s.dim; d += SYCPU_LANES) vf_store(s.out + d, s.sum);
-    s.ahead = next_row(a, f->half, s.row + 1, s.head, keys / LANES + keys / 4 + 2);
+    s.ahead = next_row(a, f->half, s.row + 1, s.head, keys);
     for (int64_t first = 0; first < keys; first += SYCPU_KEY_BLOCK)
         attend_block(&s, first, sycpu_clamp(keys - first, 0, SYCPU_KEY_BLOCK));
     finish(&s, keys);

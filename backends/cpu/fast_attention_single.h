@@ -3,7 +3,7 @@
  * fast_attention_single_tiles.h):
  *
  *     query_words(s)           the query as the scores read it
- *     score_keys(s, width)     s->score: the query times `width` keys, a multiple of 16
+ *     score_keys(s, width)     s->score: the query times `width` keys, a multiple of 16; fetches pieces, as does
  *     sum_values(s, at, n)     adds n values times their weights to s->out; the first begins with element `at` */
 #ifndef SYCPU_FAST_ATTENTION_SINGLE_H
 #define SYCPU_FAST_ATTENTION_SINGLE_H
@@ -33,7 +33,10 @@ struct single {
     struct ahead ahead;
 };
 
-/* Before a few keys or values each. */
+/* Words of a score, and values, from one piece to the next: small ones, most of them where nothing else is read from beyond the L1
+ * cache, since many at once hold up the loads that follow. */
+enum { SCORED = 2, SUMMED = 4 };
+
 ALWAYS_INLINE void fetch_piece(struct ahead *ahead)
 {
     const char *end = ahead->at + ahead->piece < ahead->end ? ahead->at + ahead->piece : ahead->end;

@@ -32,7 +32,7 @@ static inline const float *query_words(const struct single *s)
 
 /* Of neighbouring vectors of keys, of which there are `width`. */
 #define DEFINE_SCORE(name, VECTORS)                                                                          \
-    ALWAYS_INLINE void name(const struct single *s, const float *keys, int64_t width, float *score)          \
+    ALWAYS_INLINE void name(struct single *s, const float *keys, int64_t width, float *score)                \
     {                                                                                                        \
         const float *query = s->query, *end = query + s->a->head_dim;                                        \
         VECTORS(SCORE_BEGIN)                                                                                 \
@@ -40,6 +40,7 @@ static inline const float *query_words(const struct single *s)
             VECTORS(CHAIN_BEGIN)                                                                             \
             for (int i = 0; i < TILE_ELEMENTS; i += STEP, query += STEP, keys += width) {                    \
                 const vf even = vf_set(query[0]), odd = vf_set(query[1]);                                    \
+                if (i % (STEP * SCORED) == 0) fetch_piece(&s->ahead);                                        \
                 VECTORS(SCORE_STEP)                                                                          \
             }                                                                                                \
             VECTORS(CHAIN_END)                                                                               \
@@ -49,7 +50,7 @@ static inline const float *query_words(const struct single *s)
 DEFINE_SCORE(score_two, ROWS_2)
 DEFINE_SCORE(score_one, ONE)
 
-static inline void score_all(const struct single *s, int64_t width)
+static inline void score_all(struct single *s, int64_t width)
 {
     int64_t column = 0;
     for (; column + 2 * SYCPU_LANES <= width; column += 2 * SYCPU_LANES)
@@ -76,7 +77,7 @@ static inline void score_all(const struct single *s, int64_t width)
             VECTORS(CHAIN_BEGIN)                                                                             \
             for (; k < end; k++, value += s->step) {                                                         \
                 const vf weight = vf_set(syi_bf16_to_float(weights[k]));                                     \
-                if (k % 4 == 0) fetch_piece(&s->ahead);                                                      \
+                if (k % SUMMED == 0) fetch_piece(&s->ahead);                                                 \
                 if (k % 2) {                                                                                 \
                     VECTORS(SUM_ODD)                                                                         \
                 } else {                                                                                     \
@@ -101,9 +102,9 @@ static inline void sum_all(struct single *s, int64_t at, int64_t n)
 
 /* ---- in the mode of tiles ---- */
 
-static inline void score_keys(const struct single *s, int64_t width)
+static inline void score_keys(struct single *s, int64_t width)
 {
-    static void (*const volatile score)(const struct single *, int64_t) = score_all;
+    static void (*const volatile score)(struct single *, int64_t) = score_all;
     const unsigned mode = enter_tile_mode();
     score(s, width);
     leave_tile_mode(mode);

@@ -20,7 +20,7 @@ static inline const float *query_words(const struct single *s)
 }
 #endif
 
-static inline void score_keys(const struct single *s, int64_t width)
+static inline void score_keys(struct single *s, int64_t width)
 {
     const int64_t words = s->a->head_dim / STEP;
     int64_t column = 0;
@@ -29,6 +29,7 @@ static inline void score_keys(const struct single *s, int64_t width)
         const float *keys = s->keys + column;
         for (int64_t i = 0; i < words; i++, keys += width) {
             const vf query = vf_set(s->query[i]);
+            if (i % SCORED == 0) fetch_piece(&s->ahead);
             left = product_step(query, vf_load(keys), left);
             right = product_step(query, vf_load(keys + SYCPU_LANES), right);
         }
@@ -37,8 +38,10 @@ static inline void score_keys(const struct single *s, int64_t width)
     }
     for (; column < width; column += SYCPU_LANES) {
         vf score = vf_set(0.0f);
-        for (int64_t i = 0; i < words; i++)
+        for (int64_t i = 0; i < words; i++) {
+            if (i % SCORED == 0) fetch_piece(&s->ahead);
             score = product_step(vf_set(s->query[i]), vf_load(s->keys + i * width + column), score);
+        }
         vf_store(s->score + column, score);
     }
 }
@@ -79,7 +82,7 @@ static inline void score_keys(const struct single *s, int64_t width)
         UNITS(SUM_BEGIN)                                                                                     \
         for (int64_t k = 0; k < n; k += STEP, at += STEP * s->step) {                                        \
             const vf weight = vf_set(s->score[k / STEP]);                                                    \
-            if (k % 4 == 0) fetch_piece(&s->ahead);                                                          \
+            if (k % SUMMED == 0) fetch_piece(&s->ahead);                                                     \
             UNITS(SUM_STEP)                                                                                  \
         }                                                                                                    \
         UNITS(SUM_END)                                                                                       \
