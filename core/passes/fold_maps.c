@@ -45,7 +45,8 @@ static int take_relu(struct syi_folding *pass, size_t at, struct sy_error *err)
     return syi_panels_attr(p, product, SY_RELU, err);
 }
 
-/* The norm after the sum at `at` computes it. */
+/* The norm after the sum at `at` computes it, if it rounds to bf16. In float32 that gains nothing: sum, norm and what is added are in
+ * memory together, so a step of decoding touches more of it (measured, doc/performance.md). */
 static void take_sum(struct syi_folding *pass, size_t at)
 {
     struct syi_program *p = pass->program;
@@ -55,7 +56,7 @@ static void take_sum(struct syi_folding *pass, size_t at)
     if (norm->in[0] != map->out[0] || norm->in[1] == map->out[0] || norm->in[2] == map->out[0]) return;
     for (int i = 0; i < 2; i++)
         if (p->tensor[map->in[i]].dtype != SY_F32) return;
-    if (p->tensor[map->out[0]].dtype != SY_F32) return;
+    if (p->tensor[map->out[0]].dtype != SY_F32 || p->tensor[norm->out[0]].dtype != SY_BF16) return;
     norm->op = SY_OP_ADD_RMS_NORM;
     norm->in[3] = norm->in[2];
     norm->in[2] = norm->in[1];

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Best fit for blocks that live for some ops each. What is taken during the life of a block is asked of a
+/* First fit, the largest first, for blocks that live for some ops each: low places are used again and again, so they stay in
+ * the caches. What is taken during the life of a block is asked of a
  * tree over the ops: a node knows which bytes blocks take that live through all of its ops, and which those
  * take that live in any of them. Neighbours become one range, so the answer is short where memory is full,
  * and a plan costs little more than its number of blocks. */
@@ -128,7 +129,7 @@ static int collect(struct placing *p, size_t node, size_t leaf, size_t n, const 
     return status ? status : collect(p, 2 * node + 1, leaf + n / 2, n / 2, block);
 }
 
-/* ---- best fit ---- */
+/* ---- first fit ---- */
 
 /* The union of two ascending lists; returns its length. */
 static size_t merge(const struct range *a, size_t n_a, const struct range *b, size_t n_b, struct range *out)
@@ -171,19 +172,16 @@ static int merge_found(struct placing *p)
     return SY_OK;
 }
 
-/* The lowest of the smallest holes for so many bytes, else the end of all. */
-static uint64_t best_fit(const struct ranges *taken, uint64_t bytes)
+/* The lowest hole for so many bytes, else the end of all. */
+static uint64_t first_fit(const struct ranges *taken, uint64_t bytes)
 {
-    uint64_t end = 0, best = 0, best_hole = UINT64_MAX;
+    uint64_t end = 0;
     for (size_t i = 0; i < taken->n; i++) {
         const struct range *range = &taken->at[i];
-        if (range->from > end && range->from - end >= bytes && range->from - end < best_hole) {
-            best_hole = range->from - end;
-            best = end;
-        }
+        if (range->from > end && range->from - end >= bytes) return end;
         if (range->to > end) end = range->to;
     }
-    return best_hole == UINT64_MAX ? end : best;
+    return end;
 }
 
 static int place(struct placing *p, struct syi_block *block)
@@ -193,7 +191,7 @@ static int place(struct placing *p, struct syi_block *block)
     if (status) return status;
     status = merge_found(p);
     if (status) return status;
-    block->offset = best_fit(&p->found, block->bytes);
+    block->offset = first_fit(&p->found, block->bytes);
     return enter(p, 1, 0, p->n_leaves, block);
 }
 

@@ -12,7 +12,7 @@ struct syi_block {
 };
 
 /* Sets the offsets so that blocks needed at the same op do not overlap: the largest first (of equals the
- * earlier, then that with the lower index), each at the lowest of the smallest holes that it fits. *end: past
+ * earlier, then that with the lower index), each at the lowest place where it fits. *end: past
  * the highest; SYI_TOO_LARGE where that leaves 64 bits. Ops are 0 to n_ops - 1. */
 int syi_place_blocks(struct syi_block *block, size_t n, size_t n_ops, uint64_t *end,
                      struct sy_error *err) SYI_MUST_CHECK;

@@ -303,20 +303,17 @@ Test(limits, copies_of_a_program_have_names_of_their_own)
     syi_program_free(copy);
 }
 
-/* The offset of block n by looking at all blocks before it, in the order of their offsets. */
-static uint64_t plain_best_fit(const struct syi_block *const *placed, size_t n, const struct syi_block *block)
+/* Where a block goes beside those placed before, in the order of their offsets. */
+static uint64_t plain_first_fit(const struct syi_block **placed, size_t n, const struct syi_block *block)
 {
-    uint64_t end = 0, best = 0, hole = UINT64_MAX;
+    uint64_t end = 0;
     for (size_t i = 0; i < n; i++) {
         const struct syi_block *other = placed[i];
-        if (other->first > block->last || other->last < block->first) continue;
-        if (other->offset > end && other->offset - end >= block->bytes && other->offset - end < hole) {
-            hole = other->offset - end;
-            best = end;
-        }
+        if (other->last < block->first || other->first > block->last) continue;
+        if (other->offset > end && other->offset - end >= block->bytes) return end;
         if (other->offset + other->bytes > end) end = other->offset + other->bytes;
     }
-    return hole == UINT64_MAX ? end : best;
+    return end;
 }
 
 static int by_size(const void *a, const void *b)
@@ -357,7 +354,7 @@ Test(limits, blocks_go_where_a_plain_search_puts_them)
             const struct syi_block *placed[BLOCKS];
             memcpy(placed, order, i * sizeof *order);
             qsort(placed, i, sizeof *placed, by_offset);
-            cr_assert_eq(order[i]->offset, plain_best_fit(placed, i, order[i]), "round %d, block %zu", round,
+            cr_assert_eq(order[i]->offset, plain_first_fit(placed, i, order[i]), "round %d, block %zu", round,
                          i);
             if (order[i]->offset + order[i]->bytes > highest) highest = order[i]->offset + order[i]->bytes;
         }
