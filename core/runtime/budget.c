@@ -57,7 +57,7 @@ int syi_session_prepare(struct syi_session *session, uint64_t target, struct sy_
             .fold = session->options.fold,
             .map_sums = syi_backend_find(session->options.backend, SY_OP_MAP_SUMS, SY_F32, SY_F32) != NULL,
             .add_rms_norm =
-                syi_backend_find(session->options.backend, SY_OP_ADD_RMS_NORM, SY_F32, SY_F32) != NULL,
+                syi_backend_find(session->options.backend, SY_OP_ADD_RMS_NORM, SY_F32, SY_BF16) != NULL,
             .target = target};
         status = syi_passes_run(&bound->program, SYI_STAGE_FUSE, SYI_STAGE_LOWER, &options, err);
         bound->recomputed = options.recomputed;
