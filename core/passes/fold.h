@@ -41,6 +41,10 @@ static inline const struct sy_attr_map *syi_map_attr(const struct syi_folding *p
 
 /* ---- fold_instructions.c ---- */
 
+/* The one instruction of a map over n whole tensors, with one output of their shape; NULL: it is another map, or none. */
+const struct sy_map_instr *syi_fold_only_instruction(const struct syi_program *p, const struct syi_op *op,
+                                                     int n);
+
 /* Adds an instruction whose registers are now reg[old]; its register, -1: no room. */
 int syi_made_mapped(struct syi_made *m, struct sy_map_instr instr, const int *reg);
 /* The instructions of a map whose inputs are reg[0 .. n_in); the registers of its outputs. 0: no room. */

@@ -72,3 +72,17 @@ int syi_fold_write(struct syi_folding *pass, size_t at, enum sy_op kind, const s
     op->n_in = (uint8_t)m->n_in;
     return SY_OK;
 }
+
+const struct sy_map_instr *syi_fold_only_instruction(const struct syi_program *p, const struct syi_op *op,
+                                                     int n)
+{
+    const struct sy_attr_map *attr = syi_program_attr(p, op);
+    if (op->op != SY_OP_MAP || op->n_in != n || op->n_out != 1) return NULL;
+    if (attr->n_instr != 1 || attr->out_register[0] != n) return NULL;
+    const struct syi_tensor *out = &p->tensor[op->out[0]];
+    for (int i = 0; i < n; i++) {
+        const struct syi_tensor *in = &p->tensor[op->in[i]];
+        if (in->rank != out->rank || memcmp(in->dim, out->dim, sizeof in->dim)) return NULL;
+    }
+    return attr->instr;
+}

@@ -5,24 +5,7 @@
  * that the relu of a number that bfloat16 rounds to -0 is +0 then. */
 #include "config.h"
 
-#include <string.h>
-
 #include "passes/fold.h"
-
-/* The one instruction of a map over n whole float tensors, with one output of their shape; NULL: it is another map. */
-static const struct sy_map_instr *only_instruction(const struct syi_program *p, const struct syi_op *op,
-                                                   int n)
-{
-    const struct sy_attr_map *attr = syi_program_attr(p, op);
-    if (op->op != SY_OP_MAP || op->n_in != n || op->n_out != 1) return NULL;
-    if (attr->n_instr != 1 || attr->out_register[0] != n) return NULL;
-    const struct syi_tensor *out = &p->tensor[op->out[0]];
-    for (int i = 0; i < n; i++) {
-        const struct syi_tensor *in = &p->tensor[op->in[i]];
-        if (in->rank != out->rank || memcmp(in->dim, out->dim, sizeof in->dim)) return NULL;
-    }
-    return attr->instr;
-}
 
 static int is_product_in_panels(int op)
 {
@@ -35,7 +18,7 @@ static int take_relu(struct syi_folding *pass, size_t at, struct sy_error *err)
     struct syi_program *p = pass->program;
     struct syi_op *product = &p->op[at], *map = product + 1;
     const int sum = product->out[0];
-    const struct sy_map_instr *instr = only_instruction(p, map, 1);
+    const struct sy_map_instr *instr = syi_fold_only_instruction(p, map, 1);
     if (!instr || instr->op != SY_MAP_ACTIVATION || instr->c != SY_RELU || map->in[0] != sum) return SY_OK;
     if (p->tensor[sum].kind != SYI_TEMP || pass->reads[sum] != 1 ||
         p->tensor[sum].dtype != p->tensor[map->out[0]].dtype)
@@ -51,7 +34,7 @@ static void take_sum(struct syi_folding *pass, size_t at)
 {
     struct syi_program *p = pass->program;
     struct syi_op *map = &p->op[at], *norm = map + 1;
-    const struct sy_map_instr *instr = only_instruction(p, map, 2);
+    const struct sy_map_instr *instr = syi_fold_only_instruction(p, map, 2);
     if (!instr || instr->op != SY_MAP_ADD || instr->a == instr->b || norm->op != SY_OP_RMS_NORM) return;
     if (norm->in[0] != map->out[0] || norm->in[1] == map->out[0] || norm->in[2] == map->out[0]) return;
     for (int i = 0; i < 2; i++)

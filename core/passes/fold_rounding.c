@@ -8,12 +8,11 @@
 static int rounds_gradient(const struct syi_folding *pass, size_t at)
 {
     const struct syi_op *op = &pass->program->op[at];
-    if (pass->gone[at] || op->op != SY_OP_MAP || op->n_in != 1 || op->n_out != 1) return 0;
-    const struct sy_attr_map *attr = syi_map_attr(pass, op);
+    const struct sy_map_instr *instr = syi_fold_only_instruction(pass->program, op, 1);
+    if (pass->gone[at] || !instr || instr->op != SY_MAP_COPY) return 0;
     const struct syi_tensor *from = &pass->program->tensor[op->in[0]],
                             *to = &pass->program->tensor[op->out[0]];
-    return attr->n_instr == 1 && attr->instr[0].op == SY_MAP_COPY && attr->out_register[0] == 1 &&
-           from->dtype == SY_F32 && to->role == SYI_ROLE_GRADIENT && to->dtype == SY_BF16;
+    return from->dtype == SY_F32 && to->role == SYI_ROLE_GRADIENT && to->dtype == SY_BF16;
 }
 
 /* The map that rounds what only it reads of the op at `first`, if that may write its output in its place; 0: none. */
