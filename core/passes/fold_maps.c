@@ -7,11 +7,6 @@
 
 #include "passes/fold.h"
 
-static int is_product_in_panels(int op)
-{
-    return op == SY_OP_MATMUL_PANELS || op == SY_OP_GROUPED_MATMUL_PANELS || op == SY_OP_RAGGED_MATMUL_PANELS;
-}
-
 /* The product at `at` takes the relu after it, which goes. */
 static int take_relu(struct syi_folding *pass, size_t at, struct sy_error *err)
 {
@@ -57,7 +52,7 @@ int syi_fold_maps(struct syi_program *program, int sums, struct sy_error *err)
     struct syi_folding pass = {.program = program};
     int status = syi_folding_begin(&pass, err);
     for (size_t i = 0; !status && i + 1 < program->n_ops; i++) {
-        if (is_product_in_panels(program->op[i].op)) status = take_relu(&pass, i, err);
+        if (syi_op_multiplies_panels(program->op[i].op)) status = take_relu(&pass, i, err);
         if (sums && program->op[i].op == SY_OP_MAP && !pass.gone[i]) take_sum(&pass, i);
     }
     return syi_folding_end(&pass, status, err);

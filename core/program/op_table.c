@@ -64,6 +64,11 @@ int syi_op_is_collective(enum sy_op op)
     return syi_op_has_flag(op, 'C');
 }
 
+int syi_op_multiplies_panels(enum sy_op op)
+{
+    return table[op].types[0] && table[op].types[1] == 'p';
+}
+
 /* ---- operands ---- */
 
 int syi_op_reads(const struct syi_op *op, int tensor)

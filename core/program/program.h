@@ -182,6 +182,8 @@ const struct syi_op_info *syi_op_info(enum sy_op op);
 int syi_op_has_flag(enum sy_op op, char flag);
 /* Whether an op moves data between ranks: all of a group run it together, in one order. */
 int syi_op_is_collective(enum sy_op op);
+/* Whether an op is a product of weights in panels: of type p in second place. */
+int syi_op_multiplies_panels(enum sy_op op);
 /* The integer attribute that ops.def names so; `otherwise` where the op has none of that name. */
 int64_t syi_op_field(const struct syi_program *program, const struct syi_op *op, const char *name,
                      int64_t otherwise);

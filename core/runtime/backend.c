@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "program/program.h"
 #include "runtime/backend.h"
 
 /* ---- services of the host ---- */
@@ -185,15 +186,14 @@ const struct sy_kernel *syi_backend_find(const struct syi_backend *backend, enum
 
 int syi_backend_has_panels(const struct syi_backend *backend)
 {
-    static const enum sy_op products[] = {SY_OP_MATMUL_PANELS, SY_OP_GROUPED_MATMUL_PANELS,
-                                          SY_OP_RAGGED_MATMUL_PANELS};
     enum { KNOWN = 14 }; /* minor version since which products in panels have an activation */
     int has = backend->plugin.desc.abi_minor >= KNOWN &&
               syi_backend_find(backend, SY_OP_LAY_OUT, SY_F32, SY_DTYPE_COUNT) &&
               syi_backend_find(backend, SY_OP_LAY_OUT_NT, SY_F32, SY_DTYPE_COUNT);
-    for (size_t i = 0; i < SYI_COUNT(products); i++)
-        has = has && syi_backend_find(backend, products[i], SY_BF16, SY_F32) &&
-              syi_backend_find(backend, products[i], SY_BF16, SY_BF16);
+    for (enum sy_op op = 0; has && op < SY_OP_COUNT; op++)
+        if (syi_op_multiplies_panels(op))
+            has = syi_backend_find(backend, op, SY_BF16, SY_F32) &&
+                  syi_backend_find(backend, op, SY_BF16, SY_BF16);
     return has;
 }
 

@@ -51,6 +51,20 @@ all_back 'no fault'
 "$program" predict whole --backend faulty <words | cmp - answers || fail "the faulty backend predicts something else"
 all_back predict
 
+# ---- so it does in bfloat16: as a plugin of the oldest ABI it is given weights as they are, and it may have fewer ops ----
+narrow='--set model.dtype=bfloat16 --set model.mlp_activations=relu'
+# shellcheck disable=SC2086
+exits 0 tiny narrow $same $narrow
+rounded=$(hash_in out)
+"$program" predict narrow <words >answers || fail "predict fails in bfloat16"
+for fault in '' less; do
+    # shellcheck disable=SC2086
+    SY_FAULT=$fault exits 0 tiny "narrow-$fault" $same $narrow --backend faulty
+    [ "$(hash_in out)" = "$rounded" ] || fail "the faulty backend ($fault) trains something else in bfloat16"
+    SY_FAULT=$fault "$program" predict narrow --backend faulty <words | cmp - answers || fail "it predicts something else ($fault)"
+    all_back "bfloat16 $fault"
+done
+
 # ---- at open, at prepare: no folder is left, and one that is there is as it was ----
 list whole >before
 for ranks in '' "$two"; do
