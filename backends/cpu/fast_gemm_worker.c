@@ -110,16 +110,8 @@ void fast_gemm_copy_edge(const struct sycpu_gemm_plan *plan, const struct sycpu_
 }
 
 /* Fetches the rows of C that a tile will write, which are far apart. */
-static void fetch_c(const struct sycpu_gemm_plan *plan, const struct sycpu_gemm_tile *tile)
-{
-    const int64_t size = c_element(plan), stride = tile->c_stride * size;
-    const char *c = tile->c;
-    for (int i = 0; i < tile->height; i++, c += stride)
-        for (int64_t j = 0; j < TILE_COLUMNS * size; j += 64) __builtin_prefetch(c + j, 1);
-}
-/* The same of a tile that is computed in scratch. */
-static void fetch_c_rows(const struct sycpu_gemm_plan *plan, int64_t expert, const int64_t *slot,
-                         int64_t panel_b, int64_t rows)
+static void fetch_c(const struct sycpu_gemm_plan *plan, int64_t expert, const int64_t *slot, int64_t panel_b,
+                    int64_t rows)
 {
     const struct sycpu_gemm *gemm = &plan->gemm;
     int64_t size = c_element(plan), first = panel_b * TILE_COLUMNS,
@@ -157,15 +149,13 @@ static void compute_tile(const struct sycpu_gemm_plan *plan, const struct sycpu_
                          int64_t expert, int64_t panel_a, int64_t panel_b, int64_t rows,
                          const struct sycpu_gemm_tile *tile)
 {
+    if (tile->how != SYCPU_GEMM_STREAM)
+        fetch_c(plan, expert, worker->slot + panel_a * TILE_ROWS, panel_b, rows);
+    compute_leaves(plan, worker, tile);
     if (tile->c == worker->edge) {
-        fetch_c_rows(plan, expert, worker->slot + panel_a * TILE_ROWS, panel_b, rows);
-        compute_leaves(plan, worker, tile);
         fast_gemm_merge_rest(worker->rest);
         fast_gemm_copy_edge(plan, worker, expert, panel_a, panel_b, rows);
-        return;
     }
-    if (tile->how != SYCPU_GEMM_STREAM) fetch_c(plan, tile);
-    compute_leaves(plan, worker, tile);
 }
 
 /* ---- neighbours: to make a tile anew would take up to a tenth of what one of few steps takes ---- */
