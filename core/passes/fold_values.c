@@ -173,6 +173,7 @@ static int drop_output(struct syi_folding *pass, size_t at, int tensor, struct s
     }
     for (int o = kept; o < op->n_out; o++) op->out[o] = -1;
     op->n_out = (uint8_t)kept;
+    pass->writer[tensor] = -1; /* what else is written here must not go with it, whoever asks again */
     return syi_fold_write(pass, at, SY_OP_MAP, &m, out_register, (struct syi_sum_kinds){0}, err);
 }
 

@@ -10,6 +10,8 @@ hash_run=$tiny_run
 momentum='--set optimizer.name=adafactor --set optimizer.min_dim_size_to_factor=8 --set optimizer.beta1=0.9'
 adamw=$(hash adamw --set train.checkpoint_every=4)
 adafactor=$(hash adafactor $momentum)
+rounded="$momentum --set optimizer.dtype_momentum=bfloat16"
+rounded_adafactor=$(hash rounded $rounded)
 [ "$adamw" != "$adafactor" ] || fail "two optimizers with the same weights: the hash says nothing"
 for zero in 1 3; do
     same "$adamw" data-4-$zero --comm thread --ranks 4 --set mesh.zero=$zero
@@ -17,6 +19,7 @@ for zero in 1 3; do
     same "$adamw" model-$zero --comm thread --ranks 4 --set mesh.data=2 --set mesh.model=2 --set mesh.zero=$zero
     same "$adafactor" adafactor-$zero --comm thread --ranks 4 --set mesh.data=2 --set mesh.expert=2 --set mesh.zero=$zero \
         $momentum
+    same "$rounded_adafactor" rounded-$zero --comm thread --ranks 2 --set mesh.zero=$zero $rounded
 done
 
 # A checkpoint of shards goes on as whole tensors, and the reverse.
