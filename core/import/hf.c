@@ -223,6 +223,7 @@ static int open_folder(struct syi_import *import, struct sy_error *err)
     int status = import->state ? add_weights(import, err) : SY_ENOMEM;
     if (!status) status = syi_hf_config(import, err);
     if (!status) status = syi_hf_vocabulary(import, err);
+    if (!status) status = syi_hf_added_tokens(import, err);
     if (!status) status = add_params(import, err);
     return status ? status : check_rest(import, err);
 }

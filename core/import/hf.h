@@ -19,6 +19,8 @@ struct syi_hf {
 
 /* ---- hf_config.c ---- */
 
+/* NULL: absent or null. */
+const struct syi_json_node *syi_hf_member(const struct syi_json *json, uint32_t object, const char *key);
 /* A member of an object. What is absent or null leaves *value as it is; another type is an error. `what`: the file. */
 int syi_hf_integer(const struct syi_json *json, uint32_t object, const char *what, const char *key,
                    int64_t *value, struct sy_error *err) SYI_MUST_CHECK;
@@ -38,6 +40,16 @@ int syi_hf_set(struct syi_config *config, const char *what, struct sy_error *err
 /* config.json, generation_config.json and the names of tensors to keys of the run file. */
 int syi_hf_config(struct syi_import *import, struct sy_error *err) SYI_MUST_CHECK;
 
+/* ---- hf_generation.c ---- */
+
+/* That padding and the end are the ids they are here, and the decoder's first id, which is that of padding where the file has none. */
+int syi_hf_ends(const struct syi_json *json, const char *what, int64_t *start,
+                struct sy_error *err) SYI_MUST_CHECK;
+/* What generate() does by default to [decode], from generation_config.json or, in folders older than that file, from config.json,
+ * which is given. */
+int syi_hf_generation(struct syi_import *import, const struct syi_json *config, const char *what,
+                      struct sy_error *err) SYI_MUST_CHECK;
+
 /* ---- hf_names.c ---- */
 
 enum { SYI_HF_NAME = 200 };
@@ -55,5 +67,12 @@ void syi_hf_expert_name(const struct syi_hf_name *name, int64_t expert, char tex
 
 /* Sets [vocabulary] by the tokenizer's files. */
 int syi_hf_vocabulary(struct syi_import *import, struct sy_error *err) SYI_MUST_CHECK;
+/* Whether a piece is <extra_id_N>. */
+int syi_hf_is_extra_id(const char *piece);
+
+/* ---- hf_added_tokens.c ---- */
+
+/* A line in import->unused about the tokens that the pieces do not have. */
+int syi_hf_added_tokens(struct syi_import *import, struct sy_error *err) SYI_MUST_CHECK;
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* config.json and generation_config.json as keys of the run file. Whether the head is tied and which layers have experts
- * the tensors say, for the files are known to be wrong about it. */
+/* config.json as keys of the run file. Whether the head is tied and which layers have experts the tensors say, for the file is
+ * known to be wrong about it. */
 #include "config.h"
 
 #include <math.h>
@@ -12,8 +12,7 @@
 
 /* ---- members ---- */
 
-/* NULL: absent or null. */
-static const struct syi_json_node *member(const struct syi_json *json, uint32_t object, const char *key)
+const struct syi_json_node *syi_hf_member(const struct syi_json *json, uint32_t object, const char *key)
 {
     uint32_t at = syi_json_member(json, object, key);
     return at == SYI_JSON_NONE || json->nodes[at].kind == SYI_JSON_NULL ? NULL : &json->nodes[at];
@@ -27,7 +26,7 @@ static int wrong(const char *what, const char *key, const char *wanted, struct s
 int syi_hf_integer(const struct syi_json *json, uint32_t object, const char *what, const char *key,
                    int64_t *value, struct sy_error *err)
 {
-    const struct syi_json_node *node = member(json, object, key);
+    const struct syi_json_node *node = syi_hf_member(json, object, key);
     if (!node) return SY_OK;
     if (node->kind != SYI_JSON_NUMBER || !node->is_integer) return wrong(what, key, "whole number", err);
     *value = node->integer;
@@ -37,7 +36,7 @@ int syi_hf_integer(const struct syi_json *json, uint32_t object, const char *wha
 int syi_hf_real(const struct syi_json *json, uint32_t object, const char *what, const char *key,
                 double *value, struct sy_error *err)
 {
-    const struct syi_json_node *node = member(json, object, key);
+    const struct syi_json_node *node = syi_hf_member(json, object, key);
     if (!node) return SY_OK;
     if (node->kind != SYI_JSON_NUMBER) return wrong(what, key, "number", err);
     *value = node->number;
@@ -47,7 +46,7 @@ int syi_hf_real(const struct syi_json *json, uint32_t object, const char *what, 
 int syi_hf_flag(const struct syi_json *json, uint32_t object, const char *what, const char *key, int *value,
                 struct sy_error *err)
 {
-    const struct syi_json_node *node = member(json, object, key);
+    const struct syi_json_node *node = syi_hf_member(json, object, key);
     if (!node) return SY_OK;
     if (node->kind != SYI_JSON_TRUE && node->kind != SYI_JSON_FALSE)
         return wrong(what, key, "true or false", err);
@@ -58,7 +57,7 @@ int syi_hf_flag(const struct syi_json *json, uint32_t object, const char *what, 
 int syi_hf_text(const struct syi_json *json, uint32_t object, const char *what, const char *key,
                 const char **value, struct sy_error *err)
 {
-    const struct syi_json_node *node = member(json, object, key);
+    const struct syi_json_node *node = syi_hf_member(json, object, key);
     if (!node) return SY_OK;
     if (node->kind != SYI_JSON_STRING) return wrong(what, key, "string", err);
     *value = json->strings + node->string;
@@ -286,7 +285,7 @@ static int is_scaled(struct reading *r)
     switch (r->hf->family) {
     case SYI_HF_T5: return flag(r, "scale_decoder_outputs", tie);
     case SYI_HF_MT5: return r->version < 5 && tie && r->hf->tied;
-    case SYI_HF_UMT5: return r->version >= 5 || tie;
+    case SYI_HF_UMT5: return flag(r, "scale_decoder_outputs", r->version >= 5 || tie);
     default: return r->hf->tied;
     }
 }
@@ -359,37 +358,30 @@ static void read_experts(struct reading *r)
     set(r, "moe.scale_expert_gradients", "false");
 }
 
-/* ---- ids, lengths, decoding ---- */
-
-/* A number, or a list of one. */
-static int64_t special_id(struct reading *r, const char *key, int64_t value)
-{
-    const struct syi_json_node *node = member(&r->json, 0, key);
-    if (node && node->kind == SYI_JSON_ARRAY && node->n_children == 1) node = &r->json.nodes[node->first];
-    if (!node) return value;
-    if (node->kind == SYI_JSON_NUMBER && node->is_integer) return node->integer;
-    if (!r->status) r->status = wrong(r->what, key, "id", r->err);
-    return value;
-}
+/* ---- ids, lengths ---- */
 
 static void read_ids(struct reading *r)
 {
-    int64_t pad = special_id(r, "pad_token_id", 0), end = special_id(r, "eos_token_id", 1);
-    int64_t start = special_id(r, "decoder_start_token_id", pad);
-    if (pad != 0 || end != 1)
-        refuse(r, SY_EUNSUPPORTED, "padding is id %lld and the end %lld: here they are 0 and 1",
-               (long long)pad, (long long)end);
-    if (start) set_integer(r, "model.decoder_start_token_id", start);
+    int64_t start = 0;
+    if (!r->status) r->status = syi_hf_ends(&r->json, r->what, &start, r->err);
+    set_integer(r, "model.decoder_start_token_id", start);
 }
 
-/* What training sees is not written down there; these are the lengths that T5 was trained with, and generation's. */
+static int64_t longest_wanted(const struct syi_config *c)
+{
+    int64_t input = c->data.max_input_length, target = c->data.max_target_length;
+    return input > target ? input : target;
+}
+
+/* What training sees is not written down there; these are the lengths that T5 was trained with, or longer ones that --set has. */
 static void set_lengths(struct reading *r)
 {
     enum { TARGET = 128, SHORTEST = 32 };
     char list[SYI_CONFIG_INTS * 24] = "[";
-    int64_t most = integer(r, "n_positions", 512);
+    int64_t most = integer(r, "n_positions", 512), wanted = longest_wanted(&r->import->config);
     size_t used = 1;
     if (most < TARGET || most > 65536) most = 512; /* nothing depends on it but memory */
+    if (most < wanted) most = wanted;
     for (int64_t i = SHORTEST; i < most; i *= 2)
         used += (size_t)snprintf(list + used, sizeof list - used, "%lld, ", (long long)i);
     snprintf(list + used, sizeof list - used, "%lld]", (long long)most);
@@ -398,39 +390,6 @@ static void set_lengths(struct reading *r)
     set(r, "data.length_buckets", list);
     set_integer(r, "decode.batch_size", 8);
     set_integer(r, "loss.z_loss", 0);
-}
-
-/* Beams and their scores as generate() has them, by what the folder says of its defaults. */
-static void set_decoding(struct reading *r)
-{
-    const struct syi_json_node *early = member(&r->json, 0, "early_stopping");
-    int64_t length = integer(r, "max_new_tokens", integer(r, "max_length", 21) - 1);
-    set(r, "decode.length_penalty", "power");
-    set(r, "decode.finished_beams", "huggingface");
-    set(r, "decode.early_stopping",
-        early && early->kind == SYI_JSON_TRUE     ? "true"
-        : early && early->kind == SYI_JSON_STRING ? "never"
-                                                  : "false");
-    set_real(r, "decode.alpha", real(r, "length_penalty", 1.0));
-    set_integer(r, "decode.beams", integer(r, "num_beams", 1));
-    if (member(&r->json, 0, "max_new_tokens") || member(&r->json, 0, "max_length"))
-        set_integer(r, "decode.max_length", length);
-}
-
-static void read_generation(struct reading *r)
-{
-    struct reading g = {.import = r->import, .hf = r->hf, .what = "generation_config.json", .err = r->err};
-    int there = 0;
-    if (r->status) return;
-    r->status = syi_hf_json(r->import->folder, g.what, &g.json, &there, r->err);
-    if (there && !r->status) {
-        set_decoding(&g);
-        read_ids(&g);
-        r->status = g.status;
-    } else if (!r->status) {
-        set_decoding(r); /* before there was that file, these stood in config.json */
-    }
-    syi_json_free(&g.json);
 }
 
 /* ---- all ---- */
@@ -444,7 +403,7 @@ static void read_all(struct reading *r)
     read_experts(r);
     read_ids(r);
     set_lengths(r);
-    read_generation(r);
+    if (!r->status) r->status = syi_hf_generation(r->import, &r->json, r->what, r->err);
 }
 
 int syi_hf_config(struct syi_import *import, struct sy_error *err)

@@ -108,25 +108,28 @@ static enum syi_hf_family family_of(const struct syi_config *c)
     return c->moe.num_experts ? SYI_HF_SWITCH : c->model.relpos_per_layer ? SYI_HF_UMT5 : SYI_HF_T5;
 }
 
-/* T5 has a key for the scale from version 5 on. Switch and, until then, UMT5 scale where the head is tied. */
+/* Switch scales where the head is tied; T5 and UMT5 have a key for it in version 5. */
 static int check_head(const struct syi_config *c, enum syi_hf_family family, struct sy_error *err)
 {
-    int tied = c->model.logits_via_embedding, scaled = syi_export_is_scaled(c);
-    if (tied == scaled || family == SYI_HF_T5 || (family == SYI_HF_UMT5 && !tied)) return SY_OK;
+    if (c->model.logits_via_embedding == syi_export_is_scaled(c) || family != SYI_HF_SWITCH) return SY_OK;
     return refuse(c, "model.scale_decoder_outputs",
                   "the output is scaled there where the head is the embedding, and only there", err);
 }
 
-/* Where versions 4 and 5 would compute different things of one folder, the one that computes this model. */
+/* Where not all versions compute this model. */
 static void warn_of_versions(const struct syi_config *c, enum syi_hf_family family)
 {
     int scaled = syi_export_is_scaled(c);
-    if (c->model.logits_via_embedding || (!scaled && family != SYI_HF_UMT5)) return;
-    syi_log(
-        SY_LOG_WARN,
-        "transformers %d computes this model, and transformers %d another one: it %s the decoder's output before a "
-        "head of its own (model.scale_decoder_outputs)",
-        scaled ? 5 : 4, scaled ? 4 : 5, scaled ? "does not scale" : "always scales");
+    if (!c->model.logits_via_embedding && scaled)
+        syi_log(SY_LOG_WARN,
+                "transformers 5 computes this model, and transformers 4 another one: it does not scale the "
+                "decoder's output before a head of its own (model.scale_decoder_outputs)");
+    if (family == SYI_HF_UMT5 && !scaled)
+        syi_log(
+            SY_LOG_WARN,
+            "transformers 4 and 5.24 compute this model, and the first versions of transformers 5 another one: they "
+            "do not read scale_decoder_outputs of a UMT5, and scale the decoder's output "
+            "(model.scale_decoder_outputs)");
 }
 
 static int check_config(const struct syi_config *c, enum syi_hf_family family, struct sy_error *err)
@@ -177,15 +180,23 @@ static int has_copy(const struct syi_config *c)
     return c->model.logits_via_embedding && !syi_export_is_scaled(c);
 }
 
+static int add_embedding(struct list *list, const char *name, struct sy_error *err)
+{
+    return add(list, name, "target/token_embedder/embedding", 0, 0, 0, err);
+}
+
 static int write_tensors(const struct syi_export *export, const char *to, enum syi_hf_family family,
                          struct sy_error *err)
 {
     struct list list = {0};
+    /* transformers 5 takes a Switch model's tables from shared.weight only where its head is tied to that, too */
+    const int apart = family == SYI_HF_SWITCH && !export->config.model.logits_via_embedding;
     int status = SY_OK;
     for (size_t i = 0; i < export->params.n_tensors && !status; i++)
         status = add_param(&list, &export->params.tensors[i], family, err);
-    if (!status && has_copy(&export->config))
-        status = add(&list, "lm_head.weight", "target/token_embedder/embedding", 0, 0, 0, err);
+    if (!status && has_copy(&export->config)) status = add_embedding(&list, "lm_head.weight", err);
+    if (!status && apart) status = add_embedding(&list, "encoder.embed_tokens.weight", err);
+    if (!status && apart) status = add_embedding(&list, "decoder.embed_tokens.weight", err);
     if (!status) status = syi_export_tensors(export, to, list.tensor, list.n, err);
     for (size_t i = 0; i < list.n; i++) syi_free(list.tensor[i].name);
     syi_free(list.tensor);
@@ -262,12 +273,6 @@ static const char *tokenizer_class(const struct syi_config *c)
     return part->kind == SYI_VOCABULARY_bytes && fits ? "ByT5Tokenizer" : NULL;
 }
 
-/* Version 5 scales UMT5 always, and reads T5's key; version 4 goes by whether the head is tied. */
-static const char *version_for(const struct syi_config *c, enum syi_hf_family family)
-{
-    return family == SYI_HF_UMT5 && !syi_export_is_scaled(c) ? "4.46.3" : "5.0.0";
-}
-
 static void put_config(struct syi_json_writer *json, const struct syi_export *export,
                        enum syi_hf_family family)
 {
@@ -287,7 +292,7 @@ static void put_config(struct syi_json_writer *json, const struct syi_export *ex
     put_dimensions(json, c);
     if (family == SYI_HF_SWITCH) put_switch(json, c);
     put_flag(json, "tie_word_embeddings", c->model.logits_via_embedding && !has_copy(c));
-    if (family == SYI_HF_T5) put_flag(json, "scale_decoder_outputs", syi_export_is_scaled(c));
+    if (family != SYI_HF_SWITCH) put_flag(json, "scale_decoder_outputs", syi_export_is_scaled(c));
     put_flag(json, "is_encoder_decoder", 1);
     put_integer(json, "pad_token_id", 0);
     put_integer(json, "eos_token_id", 1);
@@ -296,7 +301,7 @@ static void put_config(struct syi_json_writer *json, const struct syi_export *ex
     if (tokenizer_class(c)) syi_json_put_key_string(json, "tokenizer_class", tokenizer_class(c));
     syi_json_put_key_string(json, "torch_dtype",
                             export->dtype == SYI_SAFETENSORS_BF16 ? "bfloat16" : "float32");
-    syi_json_put_key_string(json, "transformers_version", version_for(c, family));
+    syi_json_put_key_string(json, "transformers_version", "5.0.0");
     syi_json_close(json, '}');
 }
 

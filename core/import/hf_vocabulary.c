@@ -89,7 +89,7 @@ static const char *text_of(const struct tokenizer *t, uint32_t object, const cha
                                                                             : "";
 }
 
-static int is_extra(const char *piece)
+int syi_hf_is_extra_id(const char *piece)
 {
     int number, end = 0;
     if (!strncmp(piece, "\xe2\x96\x81", 3)) piece += 3;
@@ -124,7 +124,7 @@ static int count_pieces(struct tokenizer *t, uint32_t list)
     for (uint32_t at = t->json.nodes[list].first; at != SYI_JSON_NONE; at = t->json.nodes[at].next, t->n++) {
         const char *piece = piece_of(t, at, &score);
         if (!piece) return refuse(t, "a piece is no pair of text and score");
-        t->extra = is_extra(piece) ? t->extra + 1 : 0;
+        t->extra = syi_hf_is_extra_id(piece) ? t->extra + 1 : 0;
     }
     return SY_OK;
 }
@@ -242,7 +242,7 @@ static int64_t count_extra(const struct syi_json *json, const char *key)
     uint32_t list = syi_json_member(json, 0, key);
     if (list == SYI_JSON_NONE || json->nodes[list].kind != SYI_JSON_ARRAY) return 0;
     for (uint32_t at = json->nodes[list].first; at != SYI_JSON_NONE; at = json->nodes[at].next)
-        n += json->nodes[at].kind == SYI_JSON_STRING && is_extra(syi_json_string(json, at));
+        n += json->nodes[at].kind == SYI_JSON_STRING && syi_hf_is_extra_id(syi_json_string(json, at));
     return n;
 }
 

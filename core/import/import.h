@@ -29,7 +29,7 @@ struct syi_import {
     int64_t step; /* of the checkpoint; 0 where the format has none */
     struct syi_import_tensor *tensors; /* [n] owned */
     size_t n, capacity;
-    struct syi_text unused; /* a line for each tensor of the folder that has no place here, and why */
+    struct syi_text unused; /* a line for all in the folder that has no place here, and why */
     void *state;            /* of the format */
 };
 

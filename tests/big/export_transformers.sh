@@ -23,7 +23,8 @@ for name in t5-1.0-bin t5-1.0-bin-legacy t5-1.1-sharded; do
         "$program" export --quiet "$name" --format hf --to "$name-hf" || exit 1
 done
 
-# Words and their letters, apart; a dense run with a head of its own, and one with experts.
+# Words and their letters, apart; dense runs and ones with experts, each with a head of its own and with the embedding as its head,
+# and with the decoder's output scaled before it or not.
 awk 'BEGIN { srand(1); for (i = 0; i < 200; i++) { w = s = ""; for (j = 0; j < 2 + rand() * 6; j++) {
     c = substr("abcdefgh", 1 + int(rand() * 8), 1); w = w c; s = s (j ? " " : "") toupper(c) } print w "\t" s } }' >train.tsv
 head -n 8 train.tsv >pairs.tsv
@@ -38,12 +39,23 @@ train() {
     "$program" score "$run" --file pairs.tsv >"$run.scores" || exit 1
     "$program" predict "$run" <inputs >"$run.outputs" || exit 1
 }
-train dense --set moe.num_experts=0
-train experts --set model.mlp_activations=relu --set model.logits_via_embedding=true
+umt5='--set moe.num_experts=0 --set model.relpos_per_layer=true'
+# shellcheck disable=SC2086
+{
+    train dense --set moe.num_experts=0
+    train dense-scaled --set moe.num_experts=0 --set model.scale_decoder_outputs=true
+    train umt5 $umt5
+    train umt5-scaled $umt5 --set model.scale_decoder_outputs=true
+    train umt5-tied $umt5 --set model.logits_via_embedding=true
+    train umt5-tied-unscaled $umt5 --set model.logits_via_embedding=true --set model.scale_decoder_outputs=false
+}
+train experts --set model.mlp_activations=relu
+train experts-tied --set model.mlp_activations=relu --set model.logits_via_embedding=true
 
 cat >compare.py <<'END'
 import sys
 import torch
+import transformers
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 golden, failed = sys.argv[1], 0
@@ -67,8 +79,14 @@ for name in ["t5-1.0-bin", "t5-1.0-bin-legacy", "t5-1.1-sharded"]:
         logits = [m(input_ids=ids, decoder_input_ids=ids[:, :9]).logits for m in (before, after)]
     check(name, (logits[0] - logits[1]).abs().max().item(), 0)
 
-for run in ["dense", "experts"]:
-    model, tokenizer = load(run + "-hf"), AutoTokenizer.from_pretrained(run + "-hf")
+# Version 4 scales no output before a head of its own, the first ones of version 5 that of any UMT5.
+version = tuple(int(number) for number in transformers.__version__.split(".")[:2])
+runs = ["dense", "umt5-tied", "experts", "experts-tied"]
+runs += ["dense-scaled", "umt5-scaled"] if version[0] >= 5 else []
+runs += ["umt5", "umt5-tied-unscaled"] if version[0] < 5 or version >= (5, 24) else []
+tokenizer = AutoTokenizer.from_pretrained("dense-hf")
+for run in runs:
+    model = load(run + "-hf")
     pairs = [line.rstrip("\n").split("\t") for line in open("pairs.tsv")]
     scores = [float(line.split("\t")[0]) for line in open(run + ".scores")]
     outputs = [line.rstrip("\n") for line in open(run + ".outputs")]

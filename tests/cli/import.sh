@@ -46,6 +46,14 @@ for run in switch back; do
     "$program" predict "$run" --set decode.max_length=12 <words >"$run.words" || fail "predict $run"
 done
 cmp -s switch.words back.words || fail 'other outputs after export and import'
+# A head of its own: transformers 5 wants both tables beside shared.weight.
+exits 0 tiny own-head --set train.steps=0 --set model.mlp_activations=relu --set moe.num_selected_experts=1
+exits 0 "$program" export own-head --format hf --to own-head-hf
+for table in encoder decoder; do
+    head -c 20000 own-head-hf/model.safetensors | grep -aq "\"$table.embed_tokens.weight\"" || fail "there is no $table.embed_tokens.weight"
+done
+exits 0 "$program" import own-head-hf --to own-head-back
+cmp -s own-head/$weights own-head-back/$weights || fail 'a head of its own: other weights after export and import'
 exits 0 "$program" export switch --format safetensors --to plain
 cmp -s switch/checkpoints/3/params.safetensors plain/model.safetensors && fail 'names still have target/ in them'
 exits 0 "$program" export switch --format hf --dtype bfloat16 --to half
@@ -89,7 +97,19 @@ dense='--set train.steps=0 --set moe.num_experts=0'
 # shellcheck disable=SC2086
 exits 0 tiny umt5 $dense --set model.relpos_per_layer=true
 exits 0 "$program" export umt5 --format hf --to umt5-hf --quiet
-says err 'transformers 4 computes this model, and transformers 5 another one'
+says err 'transformers 4 and 5.24 compute this model, and the first versions of transformers 5 another one'
+# The scale stands in config.json, and what imports it reads it there.
+data pairs.tsv 4 3
+for scaled in true false; do
+    exits 0 "$program" export umt5 --format hf --to umt5-$scaled --quiet --set model.scale_decoder_outputs=$scaled
+    says umt5-$scaled/config.json "\"scale_decoder_outputs\":$scaled"
+    exits 0 "$program" import umt5-$scaled --to umt5-$scaled-back
+    exits 0 "$program" score umt5 --file pairs.tsv --set model.scale_decoder_outputs=$scaled
+    mv out scores
+    exits 0 "$program" score umt5-$scaled-back --file pairs.tsv
+    paste scores out | awk '{ if (!($1 - $2 < 1e-4 && $2 - $1 < 1e-4)) exit 1 }' ||
+        fail "umt5: other scores after export and import, scaled $scaled: $(paste scores out)"
+done
 # shellcheck disable=SC2086
 exits 0 tiny dense $dense
 exits 0 "$program" export dense --format hf --to dense-hf --quiet
@@ -119,6 +139,43 @@ if [ -e "${SWITCHYARD_BACKEND_PATH%%:*}/switchyard-sentencepiece.so" ]; then
 else
     echo 'skipped: ids of that vocabulary: the plugin of SentencePiece was not built'
 fi
+
+# ---- tokens that were added to a tokenizer ----
+cp -r "$golden/t5-1.1-sharded" added && chmod -R u+w added
+tokens='{"id": 0, "content": "<pad>"}, {"id": 6, "content": "<extra_id_0>"}'
+vocabulary='[["<pad>", 0], ["</s>", 0], ["<unk>", 0], ["a", -2], ["ab", -3], ["c", -4]]'
+for more in '' ', {"id": 7, "content": "<sep>"}, {"id": 8, "content": "\n"}'; do
+    printf '{"added_tokens": [%s], "model": {"type": "Unigram", "unk_id": 2, "byte_fallback": false, "vocab": %s}}\n' \
+        "$tokens$more" "$vocabulary" >added/tokenizer.json
+    rm -rf added-run
+    exits 0 "$program" import added --to added-run
+    [ -n "$more" ] || ! grep -q 'added to the tokenizer' out || fail 'an extra id passes for an added token'
+done
+says out '^2 tokens that were added to the tokenizer are not imported.*: "<sep>" (id 7), "\\n" (id 8)$'
+
+# ---- what generate() does by default ----
+# generation JSON: the folder of t5-1.1 with this generation_config.json, imported to generation-run.
+generation() {
+    rm -rf generation generation-run
+    cp -r "$golden/t5-1.1-sharded" generation && chmod -R u+w generation
+    echo "$1" >generation/generation_config.json
+    exits 0 "$program" import generation --to generation-run
+}
+generation '{"do_sample": true, "temperature": 0.7, "top_k": 20, "num_return_sequences": 2, "max_new_tokens": 9, "repetition_penalty": 1.0}'
+for key in 'temperature = 0.7' 'topk = 20' 'topp = 0.0' 'num_decodes = 2' 'max_length = 9'; do says generation-run/run.conf "^$key\$"; done
+! grep -q 'not taken over' out || fail "what is taken over is said to be not: $(cat out)"
+generation '{"do_sample": true, "top_p": 0.9, "top_k": 50, "no_repeat_ngram_size": 3, "forced_bos_token_id": 7, "bad_words_ids": []}'
+for key in 'temperature = 1.0' 'topk = 0' 'topp = 0.9'; do says generation-run/run.conf "^$key\$"; done
+for key in top_k no_repeat_ngram_size forced_bos_token_id; do says out "^generation_config.json: \"$key\" is not taken over: "; done
+! grep -q bad_words_ids out || fail 'an empty list is said to be left out'
+generation '{"num_beams": 4, "do_sample": true, "length_penalty": -1.0, "temperature": 0.5}'
+for key in 'temperature = 0.0' 'beams = 4' 'alpha = 0.6'; do says generation-run/run.conf "^$key\$"; done
+for key in do_sample length_penalty; do says out "^generation_config.json: \"$key\" is not taken over: "; done
+generation '{"decoder_start_token_id": 7}'
+says out 'outputs begin with id 7, in config.json with 0'
+says generation-run/run.conf '^decoder_start_token_id = 7$'
+exits 0 "$program" import "$golden/t5-1.1-sharded" --to long-run --set data.max_input_length=1024
+says long-run/run.conf '^length_buckets = .*, 1024]$'
 
 # ---- weights in several files of torch.save ----
 # shards FOLDER NAME NAME: an index of pytorch_model.bin that names these files.
@@ -195,6 +252,8 @@ changed t5-1.1-sharded 's/"num_layers": 2/"num_layers": 1e9/'
 refused 'num_layers.*whole number' changed
 changed t5-1.1-sharded 's/"eos_token_id": 1/"eos_token_id": 2/'
 refused 'the end 2' changed
+changed t5-1.1-sharded 's/"eos_token_id": 1/"eos_token_id": [1, 2]/'
+refused '"eos_token_id" has 2 ids, here there is one' changed
 changed t5-1.1-sharded 's/"vocab_size": 192/"vocab_size": /'
 refused 'config.json' changed
 refused 'has shape' "$golden/t5-1.1-sharded" --set model.d_ff=41

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Tokens that somebody added to a tokenizer, as with add_tokens(): its pieces do not have them, so texts get other ids for them
+ * here, which a line says. */
+#include "config.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "import/hf.h"
+
+enum { NAMED = 5 };
+
+struct added {
+    const struct syi_json *json;
+    int64_t first; /* ids from here on are neither pieces nor extra ids */
+    int64_t n;     /* found so far */
+    struct syi_text names;
+};
+
+typedef void (*token_fn)(struct added *added, int64_t id, const char *text);
+
+static void look_at_extra(struct added *added, int64_t id, const char *text)
+{
+    if (syi_hf_is_extra_id(text) && id >= added->first) added->first = id + 1;
+}
+
+static void note_added(struct added *added, int64_t id, const char *text)
+{
+    struct syi_json_writer writer;
+    if (id < added->first || added->n++ >= NAMED) return;
+    if (added->n > 1) syi_text_puts(&added->names, ", ");
+    syi_json_begin(&writer, &added->names);
+    syi_json_put_string(&writer, text);
+    syi_text_printf(&added->names, " (id %" PRId64 ")", id);
+}
+
+/* The tokens of a list of {"id": 7, "content": "x"}, or of an object {"7": {"content": "x"}}. */
+static void each_token(struct added *added, uint32_t list, token_fn fn)
+{
+    const struct syi_json *json = added->json;
+    if (list == SYI_JSON_NONE) return;
+    for (uint32_t at = json->nodes[list].first; at != SYI_JSON_NONE; at = json->nodes[at].next) {
+        const struct syi_json_node *text = syi_hf_member(json, at, "content"),
+                                   *id = syi_hf_member(json, at, "id");
+        const char *key = syi_json_key(json, at);
+        if (!text || text->kind != SYI_JSON_STRING) continue;
+        fn(added, id ? id->integer : strtoll(key, NULL, 10), json->strings + text->string);
+    }
+}
+
+static void find_added(struct added *added, const struct syi_json *json, const char *key)
+{
+    enum { CONTROL = 3 }; /* <pad>, </s>, <unk> */
+    uint32_t list = syi_json_member(json, 0, key), model = syi_json_member(json, 0, "model");
+    const struct syi_json_node *pieces = model == SYI_JSON_NONE ? NULL : syi_hf_member(json, model, "vocab");
+    added->json = json;
+    added->first = pieces && pieces->n_children > CONTROL ? pieces->n_children : CONTROL;
+    each_token(added, list, look_at_extra);
+    each_token(added, list, note_added);
+}
+
+int syi_hf_added_tokens(struct syi_import *import, struct sy_error *err)
+{
+    static const struct {
+        const char *file, *key;
+    } place[] = {{"tokenizer.json", "added_tokens"}, {"tokenizer_config.json", "added_tokens_decoder"}};
+    struct added added = {.n = 0};
+    int status = SY_OK, there = 0;
+    for (size_t i = 0; i < SYI_COUNT(place) && !status && !there; i++) {
+        struct syi_json json = {0};
+        status = syi_hf_json(import->folder, place[i].file, &json, &there, err);
+        if (!status && there) find_added(&added, &json, place[i].key);
+        syi_json_free(&json);
+    }
+    if (!status && added.n)
+        syi_text_printf(
+            &import->unused,
+            "%" PRId64
+            " tokens that were added to the tokenizer are not imported, texts that have them get other "
+            "ids: %s%s\n",
+            added.n, added.names.data ? added.names.data : "", added.n > NAMED ? ", ..." : "");
+    if (!status) status = syi_text_status(&added.names, err);
+    syi_text_free(&added.names);
+    return status;
+}
