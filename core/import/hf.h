@@ -17,7 +17,7 @@ struct syi_hf {
     size_t n_parts, part_capacity;
 };
 
-/* ---- hf_config.c ---- */
+/* ---- hf_json.c ---- */
 
 /* NULL: absent or null. */
 const struct syi_json_node *syi_hf_member(const struct syi_json *json, uint32_t object, const char *key);
@@ -37,6 +37,9 @@ int syi_hf_json(const char *folder, const char *name, struct syi_json *json, int
 /* Sets a key of the run file; what is wrong with the value is said of `what`. */
 int syi_hf_set(struct syi_config *config, const char *what, struct sy_error *err, const char *format, ...)
     SYI_PRINTF(4, 5) SYI_MUST_CHECK;
+
+/* ---- hf_config.c ---- */
+
 /* config.json, generation_config.json and the names of tensors to keys of the run file. */
 int syi_hf_config(struct syi_import *import, struct sy_error *err) SYI_MUST_CHECK;
 
