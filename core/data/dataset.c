@@ -122,13 +122,15 @@ static int descriptor(struct syi_dataset *d, int file, int *fd, struct sy_error 
     return SY_OK;
 }
 
-static int changed(const char *path, int64_t offset, const char *cause, struct sy_error *err)
+static int changed(const struct syi_dataset *d, const char *path, int64_t offset, const char *cause,
+                   struct sy_error *err)
 {
     return syi_error(
         err, SY_EFORMAT,
         "%s has changed since its index was made: the example at byte %lld is another one%s%s; put "
-        "the old contents back, or start again",
-        path, (long long)offset, *cause ? ": " : "", cause);
+        "the old contents back, or %s%s%sstart again",
+        path, (long long)offset, *cause ? ": " : "", cause, d->index_path ? "remove the index " : "",
+        d->index_path ? d->index_path : "", d->index_path ? " and " : "");
 }
 
 int syi_dataset_read(struct syi_dataset *d, const struct syi_dataset_entry *entry, uint64_t key,
@@ -150,10 +152,10 @@ int syi_dataset_read(struct syi_dataset *d, const struct syi_dataset_entry *entr
     status = syi_example_begin(&d->maker, &d->form, record, &cause);
     if (!status && k >= d->maker.n) status = SY_EFORMAT;
     if (!status) status = syi_example_make(&d->maker, &d->form, k, key, inputs, targets, &cause);
-    if (status == SY_EFORMAT) return changed(file->path, offset, cause.text, err);
+    if (status == SY_EFORMAT) return changed(d, file->path, offset, cause.text, err);
     if (status) return syi_error(err, status, "%s", cause.text);
     syi_example_lengths(&d->form, syi_dataset_size(entry), key, &input, &target);
     if (inputs->n != (size_t)input || targets->n != (size_t)target)
-        return changed(file->path, offset, "", err);
+        return changed(d, file->path, offset, "", err);
     return SY_OK;
 }

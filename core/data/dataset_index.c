@@ -34,7 +34,8 @@ static int add_vocabulary(struct syi_text *text, const struct syi_vocabulary_par
         id = syi_file_identify(content, bytes);
         syi_free(content);
     }
-    syi_text_printf(text, "vocabulary %d %" PRId64 " %s\n", part->kind, part->extra_ids, id.sha256);
+    syi_text_printf(text, "vocabulary %d %" PRId64 " %d %s\n", part->kind, part->extra_ids,
+                    part->special_tokens, id.sha256);
     return SY_OK;
 }
 

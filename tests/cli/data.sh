@@ -76,6 +76,12 @@ for tool in gzip zstd; do
         ls moment/* 2>/dev/null && fail "an evaluation leaves the files that it unpacked"
         TMPDIR=$here/nowhere exits 1 "$program" eval "$tool" --file one.tsv.$tool
         says err 'no folder to unpack it into: name one as data.cache'
+        # What special tokens are decides how long an example is, so an index is of one kind of them.
+        sed 's,\t,</s>\t,' one.tsv | $tool -c >special.tsv.$tool
+        for kind in seqio huggingface; do
+            exits 0 run "$tool-$kind" --set task.t.train=special.tsv.$tool --set data.cache=cache \
+                --set vocabulary.special_tokens=$kind
+        done
     fi
 done
 
