@@ -29,13 +29,19 @@ static void report(const struct syi_dataset *d)
 
 static int check_entries(const struct syi_dataset *d, struct sy_error *err)
 {
-    if (d->counts.entries) return SY_OK;
-    if (!d->counts.examples && !d->counts.bad)
+    const struct syi_dataset_counts *c = &d->counts;
+    if (c->entries) return SY_OK;
+    if (!c->records)
         return syi_error(err, SY_EFORMAT, "%s:1: the file is empty; %s", d->source.pattern,
                          d->form.format->holds);
-    if (!d->counts.examples)
+    if (c->bad == c->records)
         return syi_error(err, SY_EFORMAT, "%s: all records are skipped, none is left; the first: %s",
-                         d->source.pattern, d->counts.first_bad);
+                         d->source.pattern, c->first_bad);
+    if (!c->examples)
+        return syi_error(err, SY_EFORMAT,
+                         "%s: no record has two tokens of text, the fewest that can be cut in two; is "
+                         "task.%s.inputs the right field, and [vocabulary] that of this text?",
+                         d->source.pattern, d->form.task->name_of_part);
     return syi_error(
         err, SY_EINVAL,
         "%s: no example fits %d x %d tokens; raise data.max_input_length and data.max_target_length",
