@@ -341,11 +341,11 @@ static int check_task(const struct syi_task_part *task, const struct syi_config 
     return SY_OK;
 }
 
-/* Which tasks are trained on follows from the mixture, or there is one. */
+/* Which tasks are trained on follows from the mixture, or there is one. A name of no mixture is check_mixtures' to refuse. */
 static int check_tasks(const struct syi_config *config, struct sy_error *err)
 {
     const struct syi_task_part *first = NULL;
-    int mixed = syi_config_mixture(config) != NULL, status = SY_OK;
+    int mixed = *config->data.mixture || syi_config_mixture(config), status = SY_OK;
     for (int i = 0; i < config->task.n && !status; i++) {
         const struct syi_task_part *task = &config->task.part[i];
         status = check_task(task, config, err);

@@ -29,13 +29,19 @@ static void report(const struct syi_dataset *d)
 
 static int check_entries(const struct syi_dataset *d, struct sy_error *err)
 {
-    if (d->counts.entries) return SY_OK;
-    if (!d->counts.examples && !d->counts.bad)
+    const struct syi_dataset_counts *c = &d->counts;
+    if (c->entries) return SY_OK;
+    if (!c->records)
         return syi_error(err, SY_EFORMAT, "%s:1: the file is empty; %s", d->source.pattern,
                          d->form.format->holds);
-    if (!d->counts.examples)
+    if (c->bad == c->records)
         return syi_error(err, SY_EFORMAT, "%s: all records are skipped, none is left; the first: %s",
-                         d->source.pattern, d->counts.first_bad);
+                         d->source.pattern, c->first_bad);
+    if (!c->examples)
+        return syi_error(err, SY_EFORMAT,
+                         "%s: no record has two tokens of text, the fewest that can be cut in two; is "
+                         "task.%s.inputs the right field, and [vocabulary] that of this text?",
+                         d->source.pattern, d->form.task->name_of_part);
     return syi_error(
         err, SY_EINVAL,
         "%s: no example fits %d x %d tokens; raise data.max_input_length and data.max_target_length",
@@ -122,13 +128,15 @@ static int descriptor(struct syi_dataset *d, int file, int *fd, struct sy_error 
     return SY_OK;
 }
 
-static int changed(const char *path, int64_t offset, const char *cause, struct sy_error *err)
+static int changed(const struct syi_dataset *d, const char *path, int64_t offset, const char *cause,
+                   struct sy_error *err)
 {
     return syi_error(
         err, SY_EFORMAT,
         "%s has changed since its index was made: the example at byte %lld is another one%s%s; put "
-        "the old contents back, or start again",
-        path, (long long)offset, *cause ? ": " : "", cause);
+        "the old contents back, or %s%s%sstart again",
+        path, (long long)offset, *cause ? ": " : "", cause, d->index_path ? "remove the index " : "",
+        d->index_path ? d->index_path : "", d->index_path ? " and " : "");
 }
 
 int syi_dataset_read(struct syi_dataset *d, const struct syi_dataset_entry *entry, uint64_t key,
@@ -150,10 +158,10 @@ int syi_dataset_read(struct syi_dataset *d, const struct syi_dataset_entry *entr
     status = syi_example_begin(&d->maker, &d->form, record, &cause);
     if (!status && k >= d->maker.n) status = SY_EFORMAT;
     if (!status) status = syi_example_make(&d->maker, &d->form, k, key, inputs, targets, &cause);
-    if (status == SY_EFORMAT) return changed(file->path, offset, cause.text, err);
+    if (status == SY_EFORMAT) return changed(d, file->path, offset, cause.text, err);
     if (status) return syi_error(err, status, "%s", cause.text);
     syi_example_lengths(&d->form, syi_dataset_size(entry), key, &input, &target);
     if (inputs->n != (size_t)input || targets->n != (size_t)target)
-        return changed(file->path, offset, "", err);
+        return changed(d, file->path, offset, "", err);
     return SY_OK;
 }

@@ -13,8 +13,9 @@ enum {
     SYI_DATASET_SMALL =
         64 << 20, /* bytes of files whose index is made at each start and kept in memory; and of an index
                                    * that several ranks keep in memory */
-    SYI_DATASET_OPEN = 64, /* most files that are open at a time */
-    SYI_DATASET_QUOTE = 48 /* bytes of an example in messages, NUL included */
+    SYI_DATASET_OPEN = 64,  /* most files that are open at a time */
+    SYI_DATASET_QUOTE = 48, /* bytes of an example in messages, NUL included */
+    SYI_DATASET_BAD = 800   /* of where and why a record is bad, so that more of a message follows them */
 };
 
 /* An example of the index: 16 bytes in memory and in the file. */
@@ -33,8 +34,8 @@ struct syi_dataset_counts {
     int64_t invalid;  /* records that are no valid UTF-8 */
     int64_t longest;  /* bytes of the longest record */
     char first_too_long[SYI_DATASET_QUOTE];
-    char first_bad[200];     /* "FILE:LINE: why" */
-    char first_invalid[200]; /* "FILE:LINE" */
+    char first_bad[SYI_DATASET_BAD]; /* "FILE:LINE: why" */
+    char first_invalid[200];         /* "FILE:LINE" */
 };
 
 struct syi_dataset {

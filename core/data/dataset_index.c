@@ -34,7 +34,8 @@ static int add_vocabulary(struct syi_text *text, const struct syi_vocabulary_par
         id = syi_file_identify(content, bytes);
         syi_free(content);
     }
-    syi_text_printf(text, "vocabulary %d %" PRId64 " %s\n", part->kind, part->extra_ids, id.sha256);
+    syi_text_printf(text, "vocabulary %d %" PRId64 " %d %s\n", part->kind, part->extra_ids,
+                    part->special_tokens, id.sha256);
     return SY_OK;
 }
 
@@ -132,8 +133,8 @@ static int refuse(struct writer *w, int file, const struct syi_record *record, c
     if (d->form.task->on_bad_record == SYI_BAD_RECORD_ERROR)
         return syi_error(err, SY_EFORMAT, "%s:%" PRId64 ": %s", path, record->line, why);
     if (!d->counts.bad++)
-        snprintf(d->counts.first_bad, sizeof d->counts.first_bad, "%.80s:%" PRId64 ": %.80s", path,
-                 record->line, why);
+        snprintf(d->counts.first_bad, sizeof d->counts.first_bad, "%s:%" PRId64 ": %s", path, record->line,
+                 why);
     return SY_OK;
 }
 
@@ -147,6 +148,7 @@ static int add_record(struct writer *w, int file, const struct syi_record *recor
         int status = w->place->poll(w->place->poll_arg, err);
         if (status) return status;
     }
+    if (record->bad) return refuse(w, file, record, record->bad, err);
     int status = syi_example_begin(&d->maker, &d->form, record->text, &cause);
     if (status == SY_EFORMAT) return refuse(w, file, record, cause.text, err);
     if (!status && d->maker.n > 1 << PART_BITS)

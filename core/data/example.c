@@ -68,7 +68,8 @@ void syi_example_maker_free(struct syi_example_maker *maker)
     syi_fields_free(&maker->fields);
     syi_text_free(&maker->text);
     syi_ids_free(&maker->tokens);
-    maker->n = 0;
+    syi_free(maker->end);
+    memset(maker, 0, sizeof *maker);
 }
 
 int syi_example_text(struct syi_example_maker *maker, const struct syi_template *form, size_t k,
@@ -97,15 +98,32 @@ static int append_tokens(const struct syi_vocabulary *vocabulary, struct syi_spa
     return status;
 }
 
-static int begin_text(struct syi_example_maker *maker, const struct syi_example_form *form,
-                      struct sy_error *err)
+/* Tokens of text k of the record, cut into pieces. */
+static int add_text(struct syi_example_maker *maker, const struct syi_example_form *form, size_t k,
+                    struct sy_error *err)
 {
+    size_t at = maker->tokens.n, piece = (size_t)form->piece, n;
     struct syi_span text;
-    size_t n;
-    int status = syi_example_text(maker, &form->inputs, 0, &text, err);
-    maker->tokens.n = 0;
+    int status = syi_example_text(maker, &form->inputs, k, &text, err);
+    if (!status && !text.bytes)
+        return syi_error(err, SY_EFORMAT, "a text is empty; write something there, or leave it out");
     if (!status) status = append_tokens(&form->vocabularies->input, text, SIZE_MAX, &maker->tokens, &n, err);
-    if (!status) maker->n = (maker->tokens.n + (size_t)form->piece - 1) / (size_t)form->piece;
+    while (!status && at < maker->tokens.n) {
+        at = maker->tokens.n - at > piece ? at + piece : maker->tokens.n;
+        status = SYI_GROW(maker->end, maker->capacity, maker->n + 1, err);
+        if (!status) maker->end[maker->n++] = at;
+    }
+    return status;
+}
+
+/* No piece goes from one text into the next. */
+static int begin_texts(struct syi_example_maker *maker, const struct syi_example_form *form,
+                       struct sy_error *err)
+{
+    size_t texts;
+    int status = syi_template_count(&form->inputs, &maker->fields, &texts, err);
+    maker->tokens.n = 0;
+    for (size_t k = 0; !status && k < texts; k++) status = add_text(maker, form, k, err);
     return status;
 }
 
@@ -128,18 +146,17 @@ int syi_example_begin(struct syi_example_maker *maker, const struct syi_example_
     maker->n = 0;
     int status = form->format->parse(record, &maker->fields, err);
     if (status) return status;
-    return form->piece ? begin_text(maker, form, err) : begin_pairs(maker, form, err);
+    return form->piece ? begin_texts(maker, form, err) : begin_pairs(maker, form, err);
 }
 
 /* ---- its examples ---- */
 
-/* Tokens of piece k, NULL where none are left. */
-static int32_t piece_of(const struct syi_example_maker *maker, const struct syi_example_form *form, size_t k,
-                        const int32_t **ids)
+/* Tokens of piece k. */
+static int32_t piece_of(const struct syi_example_maker *maker, size_t k, const int32_t **ids)
 {
-    size_t at = k * (size_t)form->piece, left = maker->tokens.n - at;
-    *ids = maker->tokens.id + at;
-    return (int32_t)(left < (size_t)form->piece ? left : (size_t)form->piece);
+    size_t from = k ? maker->end[k - 1] : 0;
+    *ids = maker->tokens.id + from;
+    return (int32_t)(maker->end[k] - from);
 }
 
 /* Tokens of a side of pair k after trimming, the end token included. */
@@ -166,7 +183,7 @@ int syi_example_measure(struct syi_example_maker *maker, const struct syi_exampl
     const int32_t *ids;
     *fits = 1;
     if (form->piece) {
-        *size = (struct syi_example_size){piece_of(maker, form, k, &ids), 0};
+        *size = (struct syi_example_size){piece_of(maker, k, &ids), 0};
         *fits = size->input >= LEAST_PIECE;
         return SY_OK;
     }
@@ -205,7 +222,7 @@ static int make_piece(struct syi_example_maker *maker, const struct syi_example_
                       uint64_t key, struct syi_ids *inputs, struct syi_ids *targets, struct sy_error *err)
 {
     const int32_t *ids;
-    int32_t n = piece_of(maker, form, k, &ids);
+    int32_t n = piece_of(maker, k, &ids);
     struct syi_ids tokens = {(int32_t *)ids, (size_t)n, (size_t)n}; /* only read from */
     int status =
         form->task->objective == SYI_OBJECTIVE_SPAN_CORRUPTION

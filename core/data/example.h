@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a task makes of a record: none, one or several examples, each the ids of inputs and targets with their end tokens.
- * Pairs are two templates filled with the record's fields. Running text is cut into pieces of so many tokens, and each
- * becomes a pair by span corruption or a prefix (spans.h). */
+ * Pairs are two templates filled with the record's fields. Each running text of a record is cut into pieces of so many tokens, and each
+ * piece becomes a pair by span corruption or a prefix (spans.h). */
 #ifndef SYI_EXAMPLE_H
 #define SYI_EXAMPLE_H
 
@@ -30,7 +30,9 @@ int syi_example_form_make(struct syi_example_form *form, const struct syi_config
 struct syi_example_maker {
     struct syi_fields fields;
     struct syi_text text;
-    struct syi_ids tokens; /* of running text, all of the record */
+    struct syi_ids tokens; /* of running text, all texts of the record one after the other */
+    size_t *end;           /* [n] where the piece of each example ends in them; of running text only */
+    size_t capacity;       /* of end */
     size_t n;              /* examples of the record */
 };
 void syi_example_maker_free(struct syi_example_maker *maker);

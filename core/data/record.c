@@ -122,28 +122,34 @@ static void leave_empty_lines(struct syi_scan *scan)
     }
 }
 
-static int too_long(const struct syi_scan *scan, struct sy_error *err)
+/* Passes a line that is too long for a record, without keeping it. */
+static int leave_long_line(struct syi_scan *scan, struct syi_record *record, struct sy_error *err)
 {
-    return syi_error(err, SY_EFORMAT, "%s:%" PRId64 ": line of more than %d bytes; %s", scan->path,
-                     scan->line, SYI_RECORD_BYTES, scan->format->holds);
+    _Static_assert(SYI_RECORD_BYTES == 64 << 20, "what the message says");
+    record->text = (struct syi_span){"", 0};
+    record->bad = "a line of more than 64 MiB; look at its line ends";
+    for (;;) {
+        size_t left = scan->end - scan->begin;
+        const char *at = scan->buffer + scan->begin, *stop = left ? memchr(at, scan->line_end, left) : NULL;
+        leave(scan, stop ? (size_t)(stop - at) + 1 : left);
+        if (stop || scan->ended) return SY_OK;
+        int status = fill(scan, err);
+        if (status) return status;
+    }
 }
 
 /* In files with line feeds a carriage return elsewhere is the end of a line to another program: what this one takes for a
- * record would be several. `text` goes on after the record's `bytes`. */
-static int check_returns(const struct syi_scan *scan, struct syi_span text, size_t bytes,
-                         struct sy_error *err)
+ * record would be several. `text` goes on after the record's. */
+static void check_returns(const struct syi_scan *scan, struct syi_span text, struct syi_record *record)
 {
-    const char *at = text.text, *stop = at + bytes, *end = at + text.bytes;
-    if (scan->line_end == '\r') return SY_OK;
+    const char *at = text.text, *stop = at + record->text.bytes, *end = at + text.bytes;
+    if (scan->line_end == '\r') return;
     for (; at < stop && (at = memchr(at, '\r', (size_t)(stop - at))); at++) {
-        int64_t line = scan->line;
         if (at + 1 == end || at[1] == '\n') continue;
-        for (const char *c = text.text; c < at; c++) line += *c == '\n';
-        return syi_error(err, SY_EFORMAT,
-                         "%s:%" PRId64 ": a carriage return within the line: end all lines with a line feed",
-                         scan->path, line);
+        for (const char *c = text.text; c < at; c++) record->line += *c == '\n';
+        record->bad = "a carriage return within the line: end all lines with a line feed";
+        return;
     }
-    return SY_OK;
 }
 
 /* The record at the beginning of the buffer; *found 0: not all of it is there. */
@@ -152,11 +158,12 @@ static int cut(struct syi_scan *scan, struct syi_record *record, int *found, str
     struct syi_span text = {scan->buffer + scan->begin, scan->end - scan->begin};
     size_t skip = 0, bytes = text.bytes ? scan->format->cut(text, scan->line_end, scan->ended, &skip) : 0;
     *found = skip > 0;
-    if (*found ? bytes > SYI_RECORD_BYTES : text.bytes >= SYI_RECORD_BYTES + LINE_END_BYTES)
-        return too_long(scan, err);
-    int status = *found ? check_returns(scan, text, bytes, err) : SY_OK;
-    if (status) return status;
-    *record = (struct syi_record){scan->offset, scan->line, {text.text, bytes}};
+    *record = (struct syi_record){scan->offset, scan->line, {text.text, bytes}, NULL};
+    if (*found ? bytes > SYI_RECORD_BYTES : text.bytes >= SYI_RECORD_BYTES + LINE_END_BYTES) {
+        *found = 1;
+        return leave_long_line(scan, record, err);
+    }
+    if (*found) check_returns(scan, text, record);
     leave(scan, skip);
     return SY_OK;
 }

@@ -38,9 +38,11 @@ int syi_fields_add(struct syi_fields *fields, struct syi_span name, struct syi_s
                    struct sy_error *err) SYI_MUST_CHECK;
 
 struct syi_record {
-    int64_t offset;       /* of its first byte in the file */
-    int64_t line;         /* of its first byte, from 1 */
-    struct syi_span text; /* without the end of its line; until the next call */
+    int64_t offset; /* of its first byte in the file */
+    int64_t line;   /* of its first byte, from 1; of a bad one where it is bad */
+    struct syi_span
+        text;        /* without the end of its line; until the next call; of a line that is too long none */
+    const char *bad; /* why it is no record that can be used, the place left out; NULL: it can */
 };
 
 struct syi_record_format {
@@ -63,8 +65,9 @@ size_t syi_cut_line(struct syi_span text, char line_end, int ended, size_t *skip
 const struct syi_record_format *syi_record_format(int format);
 
 /* Reads the records of one file from its beginning, in constant memory. Lines end in LF or CR LF, in files without LF in
- * CR; a CR within a line of the former is SY_EFORMAT. A byte order mark at the beginning is no part of the text. NUL bytes and broken UTF-8 stay in it: whoever reads
- * decides. */
+ * CR; a record with a CR within a line of the former is bad, and so is a line of over SYI_RECORD_BYTES: the scan goes on
+ * after it. A byte order mark at the beginning is no part of the text. NUL bytes and broken UTF-8 stay in it: whoever
+ * reads decides. */
 struct syi_scan {
     const struct syi_record_format *format;
     int fd;
@@ -84,7 +87,7 @@ struct syi_scan {
 int syi_scan_open(struct syi_scan *scan, const char *path, const struct syi_record_format *format,
                   struct sy_error *err) SYI_MUST_CHECK;
 void syi_scan_close(struct syi_scan *scan);
-/* The next record; SY_ENOENT, without a message: there are no more. SY_EFORMAT: a line of over SYI_RECORD_BYTES. */
+/* The next record, which may be bad; SY_ENOENT, without a message: there are no more. */
 int syi_scan_next(struct syi_scan *scan, struct syi_record *record, struct sy_error *err) SYI_MUST_CHECK;
 
 /* The record at an offset of an open file, into *buffer, which grows; `text` is inside it. line_end: as the scan found

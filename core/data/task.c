@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "data/dataset.h" /* SYI_DATASET_BAD */
 #include "data/source.h"
 #include "data/task.h"
 
@@ -17,7 +18,7 @@ struct loading {
     struct syi_example_maker maker;
     size_t capacity;      /* of task->examples */
     int64_t bad, invalid; /* records that are skipped; that are no valid UTF-8 */
-    char first_invalid[200];
+    char first_bad[SYI_DATASET_BAD], first_invalid[200];
 };
 
 /* Appends the text of a template. *at, *bytes: where it is. */
@@ -52,16 +53,24 @@ static int add_example(struct loading *l, size_t k, size_t inputs, struct sy_err
     return status;
 }
 
+/* A record that is not as it should be: an error, or counted. */
+static int refuse(struct loading *l, const struct syi_record *record, const char *why, struct sy_error *err)
+{
+    if (l->form->task->on_bad_record == SYI_BAD_RECORD_ERROR)
+        return syi_error(err, SY_EFORMAT, "%s:%" PRId64 ": %s", l->path, record->line, why);
+    if (!l->bad++)
+        snprintf(l->first_bad, sizeof l->first_bad, "%s:%" PRId64 ": %s", l->path, record->line, why);
+    return SY_OK;
+}
+
 static int add_record(struct loading *l, const struct syi_record *record, struct sy_error *err)
 {
     struct sy_error cause = {0};
     size_t inputs;
     l->task->n_lines++;
+    if (record->bad) return refuse(l, record, record->bad, err);
     int status = syi_example_begin(&l->maker, l->form, record->text, &cause);
-    if (status == SY_EFORMAT && l->form->task->on_bad_record == SYI_BAD_RECORD_SKIP) {
-        l->bad++;
-        return SY_OK;
-    }
+    if (status == SY_EFORMAT) return refuse(l, record, cause.text, err);
     if (status) return syi_error(err, status, "%s:%" PRId64 ": %s", l->path, record->line, cause.text);
     if (!syi_utf8_valid(record->text) && !l->invalid++)
         snprintf(l->first_invalid, sizeof l->first_invalid, "%.160s:%" PRId64, l->path, record->line);
@@ -93,8 +102,11 @@ static int read_files(struct loading *l, const char *pattern, struct sy_error *e
     int status = syi_source_open(&source, pattern, *cache ? cache : SYI_SOURCE_TEMPORARY, err);
     for (int i = 0; !status && i < source.n; i++) status = read_file(l, &source.file[i], err);
     syi_source_close(&source);
-    if (!status && !l->task->n_examples)
+    if (!status && !l->task->n_lines)
         status = syi_error(err, SY_EFORMAT, "%s:1: the file is empty; %s", pattern, l->form->format->holds);
+    else if (!status && !l->task->n_examples)
+        status = syi_error(err, SY_EFORMAT, "%s: all records are skipped, none is left; the first: %s",
+                           pattern, l->first_bad);
     return status;
 }
 
@@ -106,7 +118,8 @@ int syi_task_load(struct syi_task *task, const struct syi_example_form *form, co
     task->path = syi_strdup(path, err);
     int status = task->path ? read_files(&l, path, err) : SY_ENOMEM;
     syi_example_maker_free(&l.maker);
-    if (!status && l.bad) syi_log(SY_LOG_WARN, "%s: %" PRId64 " records are skipped", path, l.bad);
+    if (!status && l.bad)
+        syi_log(SY_LOG_WARN, "%s; %" PRId64 " such records are skipped", l.first_bad, l.bad);
     if (!status && l.invalid)
         syi_log(SY_LOG_WARN,
                 "%s: not valid UTF-8 (%" PRId64 " of %" PRId64 " records); the bytes are used as they are",

@@ -76,6 +76,12 @@ for tool in gzip zstd; do
         ls moment/* 2>/dev/null && fail "an evaluation leaves the files that it unpacked"
         TMPDIR=$here/nowhere exits 1 "$program" eval "$tool" --file one.tsv.$tool
         says err 'no folder to unpack it into: name one as data.cache'
+        # What special tokens are decides how long an example is, so an index is of one kind of them.
+        sed 's,\t,</s>\t,' one.tsv | $tool -c >special.tsv.$tool
+        for kind in seqio huggingface; do
+            exits 0 run "$tool-$kind" --set task.t.train=special.tsv.$tool --set data.cache=cache \
+                --set vocabulary.special_tokens=$kind
+        done
     fi
 done
 
@@ -108,6 +114,37 @@ says err 'bad.tsv:2: no tab'
 [ ! -e refused ] || fail "a file that cannot be used leaves a run directory"
 exits 0 run skipped --set task.t.train=bad.tsv --set task.t.on_bad_record=skip
 says err '1 such records are skipped'
+printf 'a\tb\nno\rtab\n\te\nc\td\n' >bad.tsv
+exits 1 run refused --set task.t.train=bad.tsv
+says err 'bad.tsv:2: a carriage return within the line'
+rm -rf skipped
+exits 0 run skipped --set task.t.train=bad.tsv --set task.t.on_bad_record=skip
+says err 'bad.tsv:2: a carriage return within the line: end all lines with a line feed; 2 such records are skipped'
+printf '\tb\nc\td\n' >bad.tsv
+rm -rf skipped
+exits 0 run skipped --set task.t.train=bad.tsv --set task.t.on_bad_record=skip
+says err 'bad.tsv:1: the input is empty; .*, or remove the line or the tab; 1 such records are skipped'
+# Of running text, too, no record is lost without a word.
+prefix="--set task.t.objective=prefix_lm --set task.t.metrics=[]"
+json="$prefix --set task.t.format=jsonl"
+for record in '{"text": ""}' '{"text": null}' '{"text": []}' '{"txt": "some"}' '{"text": {"a": "b"}}' \
+    '{"text": ["some", ""]}'; do
+    printf '{"text": "some"}\n%s\n{"text": ["text of", "several parts"]}\n' "$record" >lost.jsonl
+    exits 1 run lost $json --set task.t.train=lost.jsonl
+    says err 'lost.jsonl:2: \(no field text; there is\|field text is no text\|a text is empty\)'
+    rm -rf lost-skipped
+    exits 0 run lost-skipped $json --set task.t.train=lost.jsonl --set task.t.on_bad_record=skip
+    says err 'lost.jsonl:2: .*; 1 such records are skipped'
+    exits 1 "$program" eval lost-skipped --file lost.jsonl --set task.t.on_bad_record=error
+    says err 'lost.jsonl:2: '
+done
+exits 1 run other-name $json --set task.t.train=lost.jsonl --set 'task.t.inputs={body}'
+says err 'lost.jsonl:1: no field body; there is only text'
+exits 1 run other-format $prefix --set task.t.train=one.tsv
+says err 'one.tsv:1: no field text; there are input, target'
+printf 'a\n\nb\n' >short.txt
+exits 1 run too-short $prefix --set task.t.format=text --set task.t.train=short.txt
+says err 'short.txt: no record has two tokens of text'
 printf 'no tab\n' >none.tsv
 exits 1 run left --set task.t.train=none.tsv --set task.t.on_bad_record=skip
 says err 'none.tsv: all records are skipped, none is left; the first: .*none.tsv:1: no tab'

@@ -661,6 +661,9 @@ static const struct {
     {"[task.a]\ntrain = \"a\"\n[task.b]\ntrain = \"b\"\n[mixture.m]\ntasks = [\"a\"]\n[mixture.n]\ntasks = "
      "[\"b\"]\n",
      "name one as data.mixture"},
+    {"[task.a]\ntrain = \"a\"\n[task.b]\ntrain = \"b\"\n[mixture.m]\ntasks = [\"a\", \"b\"]\n[data]\n"
+     "mixture = \"x\"\n",
+     "data.mixture = \"x\": there is no [mixture.x]"},
     {"[task.a]\ntrain = \"a\"\n[mixture.m]\ntasks = [\"a\", \"c\"]\n", "there is no [task.c]"},
     {"[task.a]\n[mixture.m]\ntasks = [\"a\"]\n", "task.a.train is not set"},
     {"[task.a]\ntrain = \"a\"\n[mixture.m]\ntasks = [\"a\", \"a\"]\n", "a is there twice"},

@@ -158,6 +158,43 @@ Test(data_stream, tiny_shares)
     free_stream(s);
 }
 
+/* ---- running text ---- */
+
+/* A list of texts gives the pieces of each, in order, and an example is found again by its entry. */
+Test(data_stream, pieces_of_a_list_of_texts)
+{
+    static const char *const pieces[] = {"abcdefgh", "ijk", "lmno", "pq", "rstuvwxy", "z0"};
+    static const char line[] =
+        "{\"text\": [\"abcdefghijk\", \"lmno\", \"-\", \"pq\"]}\n{\"text\": \"rstuvwxyz0\"}\n";
+    const char *path = write_fresh("list.jsonl", line, sizeof line - 1);
+    struct syi_config *config = tsv_config(path, 8, 8);
+    struct syi_vocabularies vocabularies = byte_vocabularies();
+    struct syi_mixture mixture;
+    struct syi_dataset_place place = {0};
+    struct syi_ids inputs = {0}, targets = {0};
+    struct sy_error err = {0};
+    cr_assert(syi_config_set(config, "task.t.objective=prefix_lm", &err) == SY_OK);
+    cr_assert(syi_config_set(config, "task.t.format=jsonl", &err) == SY_OK);
+    cr_assert(syi_mixture_open(&mixture, config, &vocabularies, &place, &err) == SY_OK, "%s", err.text);
+    cr_assert_eq(mixture.dataset[0].counts.entries, SYI_COUNT(pieces));
+    for (size_t i = SYI_COUNT(pieces); i-- > 0;) {
+        struct syi_dataset *d = &mixture.dataset[0];
+        struct syi_dataset_entry entry;
+        size_t n = 0;
+        char text[16] = "";
+        cr_assert(syi_dataset_entry(d, (int64_t)i, &entry, NULL) == SY_OK);
+        cr_assert(syi_dataset_read(d, &entry, i, &inputs, &targets, &err) == SY_OK, "%s", err.text);
+        for (size_t k = 0; k + 1 < inputs.n; k++) text[n++] = (char)(inputs.id[k] - 3);
+        for (size_t k = 0; k + 1 < targets.n; k++) text[n++] = (char)(targets.id[k] - 3);
+        cr_assert_str_eq(text, pieces[i]);
+    }
+    syi_ids_free(&inputs);
+    syi_ids_free(&targets);
+    syi_mixture_close(&mixture);
+    free(config);
+    remove_path(path);
+}
+
 /* ---- packed rows ---- */
 
 /* What a row says it holds is one example after the other, each whole. */

@@ -98,6 +98,7 @@ Test(data_task, refuses_with_file_and_line)
         {"a\t\r\n", 4, {"task.tsv:1:", "the target is empty"}},
         {"a\tb\t\n", 5, {"task.tsv:1:", "a further target is empty"}},
         {"a\tb\t", 4, {"task.tsv:1:", "a further target is empty"}},
+        {"a\tb\nc\rd\te\n", 10, {"task.tsv:2:", "a carriage return within"}},
     };
 
     for (size_t i = 0; i < SYI_COUNT(cases); i++) {
@@ -107,6 +108,45 @@ Test(data_task, refuses_with_file_and_line)
         cr_assert(strstr(err.text, cases[i].words[0]) && strstr(err.text, cases[i].words[1]), "%s", err.text);
         cr_assert(!strchr(err.text, '\n'));
     }
+}
+
+/* Whatever is wrong with it, a bad record can be skipped; the warning has all of where and why. */
+Test(data_task, skips_with_file_and_line)
+{
+    static const char text[] = "a\tb\nc\rd\te\n\tf\ng\th\n", *const name = "task.tsv";
+    const char *path = write_fresh(name, text, sizeof text - 1);
+    struct syi_config *config = tsv_config(path, 16, 16);
+    struct syi_example_form form;
+    struct caught_log log = {0};
+    struct syi_task task;
+    sy_log_set(catch_line, &log);
+    cr_assert(syi_config_set(config, "task.t.on_bad_record=skip", NULL) == SY_OK);
+    cr_assert(syi_example_form_make(&form, config, &config->task.part[0], NULL, NULL) == SY_OK);
+    cr_assert(syi_task_load(&task, &form, path, NULL) == SY_OK);
+    cr_assert(task.n_examples == 2 && is(syi_task_input(&task, 1), "g"));
+    cr_assert(log.n == 1 && strstr(log.last, "task.tsv:2: a carriage return within the line: end all lines "
+                                             "with a line feed; 2 such records are skipped"),
+              "%s", log.last);
+    syi_task_free(&task);
+    free(config);
+    remove_path(path);
+}
+
+Test(data_task, nothing_but_bad_records)
+{
+    static const char text[] = "a\nb\n";
+    const char *path = write_fresh("task.tsv", text, sizeof text - 1);
+    struct syi_config *config = tsv_config(path, 16, 16);
+    struct syi_example_form form;
+    struct sy_error err = {0};
+    struct syi_task task;
+    cr_assert(syi_config_set(config, "task.t.on_bad_record=skip", NULL) == SY_OK);
+    cr_assert(syi_example_form_make(&form, config, &config->task.part[0], NULL, NULL) == SY_OK);
+    cr_assert(syi_task_load(&task, &form, path, &err) == SY_EFORMAT);
+    cr_assert(strstr(err.text, "all records are skipped") && strstr(err.text, "task.tsv:1: no tab"), "%s",
+              err.text);
+    free(config);
+    remove_path(path);
 }
 
 Test(data_task, missing_file)
