@@ -21,6 +21,7 @@ struct syi_gin_set_key {
 struct syi_gin_conversion {
     const struct syi_gin *gin;
     struct syi_config config;
+    const char *decoder; /* the function that T5X decodes with, without its module; "" what is none */
     struct syi_gin_set_key set[SYI_GIN_KEYS];
     int n_set;
     struct {
@@ -45,6 +46,13 @@ struct syi_gin_name {
 struct syi_gin_name syi_gin_take_apart(const char *name);
 const char *syi_gin_text_of(const struct syi_gin_conversion *c, uint32_t value);
 const char *syi_gin_name_of(const struct syi_gin_conversion *c, const struct syi_gin_binding *binding);
+/* The last binding of "CLASS.PARAMETER", the class with * for any characters; NULL: there is none. */
+const struct syi_gin_binding *syi_gin_find_binding(const struct syi_gin_conversion *c, const char *class,
+                                                   const char *parameter);
+/* What a value refers to, "x" of @module.x(); "": it refers to nothing. Takes SYI_GIN_NONE, too. */
+const char *syi_gin_referred_to(const struct syi_gin_conversion *c, uint32_t value);
+/* True, False or None, whichever `word` is; SYI_GIN_NONE is no word. */
+int syi_gin_is_word(const struct syi_gin_conversion *c, uint32_t value, const char *word);
 /* The text of a number, a word or a string as a run file has it; NULL: something else. */
 const char *syi_gin_plain_text(const struct syi_gin_conversion *c, uint32_t value);
 /* None, False, or empty. */

@@ -8,7 +8,7 @@
 #include "base/optimizers.h"
 #include "import/gin_conversion.h"
 
-enum how { VALUE, CHOICE, ACTIVATIONS, LENGTHS, FACTOR, TASK, WIRING, NONE };
+enum how { VALUE, CHOICE, ACTIVATIONS, LENGTHS, FACTOR, TASK, DECODER, DECODES, WIRING, NONE };
 
 static const struct gin_key {
     const char *scope, *name, *key, *extra; /* see gin_keys.def */
@@ -18,7 +18,8 @@ static const struct gin_key {
 #include "import/gin_keys.def"
 };
 
-/* What T5X has where no binding says otherwise, and switchyard has not; class: only where a binding of it is there. */
+/* What T5X has where no binding says otherwise, and switchyard has not; class: only where a binding of it is there, or it is
+ * what T5X decodes with. */
 static const struct {
     const char *class, *key, *value;
 } t5x_default[] = {
@@ -40,6 +41,8 @@ static const struct {
     {"create_learning_rate_scheduler", "train.lr_factors", "constant * linear_warmup * rsqrt_decay"},
     {"create_learning_rate_scheduler", "train.learning_rate", "0.5"},
     {"create_learning_rate_scheduler", "train.warmup_steps", "1000"},
+    {"temperature_sample", "decode.temperature", "1"},
+    {"temperature_sample", "decode.topk", "1"},
 };
 
 /* Keys without which a run file is somebody else's model or run. */
@@ -71,6 +74,40 @@ static const char *nearest_row(const struct syi_gin_name *name)
     return best;
 }
 
+/* ---- decoding ---- */
+
+static int is_decoder(const char *name)
+{
+    return !strcmp(name, "beam_search") || !strcmp(name, "temperature_sample");
+}
+
+static const char *find_decoder(const struct syi_gin_conversion *c)
+{
+    const struct syi_gin_binding *binding = syi_gin_find_binding(c, "*Model", "decode_fn");
+    uint32_t value = binding ? syi_gin_resolve(c->gin, binding->value) : SYI_GIN_NONE;
+    return !binding || syi_gin_is_word(c, value, "None") ? "beam_search" : syi_gin_referred_to(c, value);
+}
+
+/* T5X returns the best of num_decodes beams or draws, or all of them if asked to. After all bindings. */
+static void take_decodes(struct syi_gin_conversion *c)
+{
+    static const char class[] = "predict_batch_with_aux";
+    const struct syi_gin_binding *number = syi_gin_find_binding(c, class, "num_decodes");
+    const struct syi_gin_binding *all = syi_gin_find_binding(c, class, "return_all_decodes");
+    uint32_t value = number ? syi_gin_resolve(c->gin, number->value) : SYI_GIN_NONE;
+    const char *text = value == SYI_GIN_NONE ? NULL : syi_gin_plain_text(c, value);
+    int beams = !strcmp(c->decoder, "beam_search"), draws = c->config.decode.temperature > 0;
+    int outputs = all && syi_gin_is_word(c, syi_gin_resolve(c->gin, all->value), "True");
+    if (value == SYI_GIN_NONE) return;
+    if (beams) syi_gin_set_value(c, number, "decode.beams", NULL, value);
+    if (outputs && (beams || draws))
+        syi_gin_set_value(c, number, "decode.num_decodes", NULL, value);
+    else if (!beams && text && strcmp(text, "1"))
+        syi_gin_note_binding(
+            c, number,
+            "the best alone of so many is had of beams only: decode.num_decodes writes all draws, the best first");
+}
+
 /* ---- bindings ---- */
 
 static void convert_row(struct syi_gin_conversion *c, const struct syi_gin_binding *binding,
@@ -90,6 +127,11 @@ static void convert_row(struct syi_gin_conversion *c, const struct syi_gin_bindi
             c, binding,
             "tasks of seqio are Python: write its examples into files, see [task.NAME] and doc/data.md");
         return;
+    case DECODER:
+        if (!syi_gin_is_nothing(c, value) && !is_decoder(syi_gin_referred_to(c, value)))
+            syi_gin_note_binding(c, binding, row->extra);
+        return;
+    case DECODES: return; /* take_decodes */
     case WIRING: return;
     case NONE:
         if (!syi_gin_is_nothing(c, value)) syi_gin_note_binding(c, binding, row->extra);
@@ -115,18 +157,24 @@ static void note_unknown(struct syi_gin_conversion *c, const struct syi_gin_bind
     syi_gin_note_binding(c, binding, why);
 }
 
-/* Whether a key of [optimizer] is one that the optimizer in force does not take. */
-static int is_of_another(const struct syi_gin_conversion *c, const char *key)
+/* Why a row does not hold: it is of another optimizer or function of decoding than those in force. NULL: it does. */
+static const char *why_not(const struct syi_gin_conversion *c, const struct gin_key *row,
+                           const struct syi_gin_name *name)
 {
     static const char section[] = "optimizer.";
-    return key && !strncmp(key, section, sizeof section - 1) &&
-           !syi_optimizer_takes(c->config.optimizer.part[0].name, key + sizeof section - 1);
+    if (row->key && !strncmp(row->key, section, sizeof section - 1) &&
+        !syi_optimizer_takes(c->config.optimizer.part[0].name, row->key + sizeof section - 1))
+        return "the optimizer of the run is another";
+    if (is_decoder(name->class) && strcmp(name->class, c->decoder))
+        return "decode_fn is another; it is beam_search where none is bound";
+    return NULL;
 }
 
 static void convert_binding(struct syi_gin_conversion *c, const struct syi_gin_binding *binding,
                             const struct gin_key *row, const struct syi_gin_name *name)
 {
     uint32_t value = syi_gin_resolve(c->gin, binding->value);
+    const char *why = row ? why_not(c, row, name) : NULL;
     if (row && row->how == WIRING) return;
     if (value == SYI_GIN_NONE) {
         /* %gin.REQUIRED, or a constant of Python: a choice may take its name */
@@ -134,12 +182,14 @@ static void convert_binding(struct syi_gin_conversion *c, const struct syi_gin_b
             syi_gin_set_choice(c, binding, row->key, row->extra, binding->value);
         else
             syi_gin_note_binding(c, binding, "the macro has no value in these files");
-    } else if (!row && !syi_gin_convert_optax(c, binding, name, value)) {
-        note_unknown(c, binding, name);
-    } else if (row && is_of_another(c, row->key)) {
-        syi_gin_note_binding(c, binding, "the optimizer of the run is another");
-    } else if (row) {
+    } else if (row && !why) {
         convert_row(c, binding, row, value);
+    } else if (row || !syi_gin_convert_optax(c, binding, name, value)) {
+        if (syi_gin_is_word(c, value, "None")) return; /* asks for nothing */
+        if (row)
+            syi_gin_note_binding(c, binding, why);
+        else
+            note_unknown(c, binding, name);
     }
 }
 
@@ -163,6 +213,7 @@ static void convert_all(struct syi_gin_conversion *c, enum pass pass)
 
 static int has_class(const struct syi_gin_conversion *c, const char *class)
 {
+    if (is_decoder(class)) return !strcmp(class, c->decoder);
     for (size_t i = 0; i < c->gin->n_bindings; i++)
         if (!strcmp(syi_gin_take_apart(syi_gin_name_of(c, &c->gin->bindings[i])).class, class)) return 1;
     return !*class;
@@ -293,6 +344,7 @@ int syi_gin_convert(const struct syi_gin *gin, const char *path, struct syi_text
     c->err = err;
     int status = syi_config_defaults(&c->config, err);
     if (!status) {
+        c->decoder = find_decoder(c);
         set_defaults(c);
         convert_all(c, OPTIMIZERS);
         syi_gin_take_chain(c);
@@ -300,6 +352,7 @@ int syi_gin_convert(const struct syi_gin *gin, const char *path, struct syi_text
         convert_all(c, MACROS);
         convert_all(c, BINDINGS);
         syi_gin_take_rate(c);
+        take_decodes(c);
         finish_factors(c);
         note_rest(c);
         print(c, path, run_file);

@@ -22,33 +22,13 @@ static const struct {
     {SYI_OPTIMIZER_LARS, "optimizer.trust_ratio_mask", "[\"*\"]"},
 };
 
-/* The last binding of "CLASS.PARAMETER"; NULL: there is none. */
-static const struct syi_gin_binding *find_binding(const struct syi_gin_conversion *c, const char *class,
-                                                  const char *parameter)
-{
-    for (size_t i = c->gin->n_bindings; i-- > 0;) {
-        struct syi_gin_name name = syi_gin_take_apart(syi_gin_name_of(c, &c->gin->bindings[i]));
-        if (!strcmp(name.class, class) && !strcmp(name.parameter, parameter)) return &c->gin->bindings[i];
-    }
-    return NULL;
-}
-
-/* What a value refers to, "x" of @module.x(); "": it refers to nothing. */
-static const char *referred_to(const struct syi_gin_conversion *c, uint32_t value)
-{
-    if (value == SYI_GIN_NONE || c->gin->nodes[value].kind != SYI_GIN_REFERENCE) return "";
-    const char *text = syi_gin_text_of(c, value), *end;
-    while ((end = strpbrk(text, "./"))) text = end + 1;
-    return text;
-}
-
 /* One of the transformations of `chain`: the optimizer, or what clips before it. */
 static void take_transformation(struct syi_gin_conversion *c, const struct syi_gin_binding *chain,
                                 const char *name)
 {
     char reason[SYI_REASON], why[SYI_GIN_TEXT];
     struct syi_key key;
-    const struct syi_gin_binding *norm = find_binding(c, "clip_by_global_norm", "max_norm");
+    const struct syi_gin_binding *norm = syi_gin_find_binding(c, "clip_by_global_norm", "max_norm");
     if (norm && !strcmp(name, "clip_by_global_norm")) {
         uint32_t value = syi_gin_resolve(c->gin, norm->value);
         if (value != SYI_GIN_NONE) syi_gin_set_value(c, norm, "train.clip_norm", NULL, value);
@@ -69,13 +49,13 @@ static void take_transformation(struct syi_gin_conversion *c, const struct syi_g
 
 void syi_gin_take_chain(struct syi_gin_conversion *c)
 {
-    const struct syi_gin_binding *chain = find_binding(c, "chain", "transformations");
+    const struct syi_gin_binding *chain = syi_gin_find_binding(c, "chain", "transformations");
     uint32_t list = chain ? syi_gin_resolve(c->gin, chain->value) : SYI_GIN_NONE;
     if (c->config.optimizer.part[0].name != SYI_OPTIMIZER_CHAIN || list == SYI_GIN_NONE ||
         c->gin->nodes[list].kind != SYI_GIN_LIST)
         return;
     for (uint32_t i = c->gin->nodes[list].first; i != SYI_GIN_NONE; i = c->gin->nodes[i].next)
-        take_transformation(c, chain, referred_to(c, syi_gin_resolve(c->gin, i)));
+        take_transformation(c, chain, syi_gin_referred_to(c, syi_gin_resolve(c->gin, i)));
 }
 
 void syi_gin_set_optax_defaults(struct syi_gin_conversion *c)
@@ -89,7 +69,7 @@ void syi_gin_set_optax_defaults(struct syi_gin_conversion *c)
 static double number_of(const struct syi_gin_conversion *c, const char *class, const char *parameter,
                         double otherwise)
 {
-    const struct syi_gin_binding *binding = find_binding(c, class, parameter);
+    const struct syi_gin_binding *binding = syi_gin_find_binding(c, class, parameter);
     uint32_t value = binding ? syi_gin_resolve(c->gin, binding->value) : SYI_GIN_NONE;
     if (value == SYI_GIN_NONE || c->gin->nodes[value].kind != SYI_GIN_NUMBER) return otherwise;
     return strtod(syi_gin_text_of(c, value), NULL);
@@ -135,9 +115,9 @@ void syi_gin_take_rate(struct syi_gin_conversion *c)
 {
     int optimizer = c->config.optimizer.part[0].name;
     const struct syi_gin_binding *rate =
-        find_binding(c, syi_optimizer_info(optimizer)->name, "learning_rate");
+        syi_gin_find_binding(c, syi_optimizer_info(optimizer)->name, "learning_rate");
     uint32_t value = rate ? syi_gin_resolve(c->gin, rate->value) : SYI_GIN_NONE;
-    const char *schedule = referred_to(c, value);
+    const char *schedule = syi_gin_referred_to(c, value);
     if (!rate || optimizer == SYI_OPTIMIZER_ADAFACTOR || !strcmp(schedule, "create_learning_rate_scheduler"))
         return;
     if (value != SYI_GIN_NONE && c->gin->nodes[value].kind == SYI_GIN_NUMBER)

@@ -37,6 +37,25 @@ const char *syi_gin_name_of(const struct syi_gin_conversion *c, const struct syi
     return syi_gin_string(c->gin, binding->name);
 }
 
+const struct syi_gin_binding *syi_gin_find_binding(const struct syi_gin_conversion *c, const char *class,
+                                                   const char *parameter)
+{
+    for (size_t i = c->gin->n_bindings; i-- > 0;) {
+        struct syi_gin_name name = syi_gin_take_apart(syi_gin_name_of(c, &c->gin->bindings[i]));
+        if (syi_pattern_match(class, name.class) && !strcmp(name.parameter, parameter))
+            return &c->gin->bindings[i];
+    }
+    return NULL;
+}
+
+const char *syi_gin_referred_to(const struct syi_gin_conversion *c, uint32_t value)
+{
+    if (value == SYI_GIN_NONE || c->gin->nodes[value].kind != SYI_GIN_REFERENCE) return "";
+    const char *text = syi_gin_text_of(c, value), *end;
+    while ((end = strpbrk(text, "./"))) text = end + 1;
+    return text;
+}
+
 /* ---- what is said ---- */
 
 void syi_gin_put_line(struct syi_text *out, const char *text)
@@ -93,16 +112,17 @@ void syi_gin_set(struct syi_gin_conversion *c, const struct syi_gin_binding *fro
     known->from = from;
 }
 
-static int is_word(const struct syi_gin_conversion *c, uint32_t value, const char *word)
+int syi_gin_is_word(const struct syi_gin_conversion *c, uint32_t value, const char *word)
 {
-    return c->gin->nodes[value].kind == SYI_GIN_WORD && !strcmp(syi_gin_text_of(c, value), word);
+    return value != SYI_GIN_NONE && c->gin->nodes[value].kind == SYI_GIN_WORD &&
+           !strcmp(syi_gin_text_of(c, value), word);
 }
 
 const char *syi_gin_plain_text(const struct syi_gin_conversion *c, uint32_t value)
 {
     enum syi_gin_kind kind = c->gin->nodes[value].kind;
-    if (is_word(c, value, "True")) return "true";
-    if (is_word(c, value, "False")) return "false";
+    if (syi_gin_is_word(c, value, "True")) return "true";
+    if (syi_gin_is_word(c, value, "False")) return "false";
     return kind == SYI_GIN_NUMBER || kind == SYI_GIN_STRING ? syi_gin_text_of(c, value) : NULL;
 }
 
@@ -161,16 +181,18 @@ static void set_length(struct syi_gin_conversion *c, const struct syi_gin_bindin
 {
     const char *name = key == SYI_GIN_NONE ? NULL : syi_gin_plain_text(c, key);
     const char *length = value == SYI_GIN_NONE ? NULL : syi_gin_plain_text(c, value);
+    int inputs = name && !strcmp(name, "inputs"), targets = name && !strcmp(name, "targets");
     char why[SYI_GIN_TEXT];
-    if (name && length && !strcmp(name, "inputs")) {
-        syi_gin_set(c, from, "data.max_input_length", length);
-    } else if (name && length && !strcmp(name, "targets")) {
-        syi_gin_set(c, from, "data.max_target_length", length);
-    } else {
+    if (length && (inputs || targets)) {
+        syi_gin_set(c, from, inputs ? "data.max_input_length" : "data.max_target_length", length);
+        return;
+    }
+    if (inputs || targets)
+        snprintf(why, sizeof why, "the length of %s is no number", name);
+    else
         snprintf(why, sizeof why, "%.100s is no feature with a length: those are inputs and targets",
                  name ? name : "this");
-        syi_gin_note_binding(c, from, why);
-    }
+    syi_gin_note_binding(c, from, why);
 }
 
 void syi_gin_set_lengths(struct syi_gin_conversion *c, const struct syi_gin_binding *from, uint32_t value)
@@ -189,7 +211,7 @@ void syi_gin_set_value(struct syi_gin_conversion *c, const struct syi_gin_bindin
                        const char *none, uint32_t value)
 {
     const char *text = syi_gin_plain_text(c, value);
-    if (is_word(c, value, "None")) {
+    if (syi_gin_is_word(c, value, "None")) {
         if (none) syi_gin_set(c, from, key, none);
         return;
     }
@@ -219,6 +241,6 @@ int syi_gin_is_nothing(const struct syi_gin_conversion *c, uint32_t value)
 {
     const struct syi_gin_node *node = &c->gin->nodes[value];
     if (node->kind == SYI_GIN_LIST || node->kind == SYI_GIN_DICT) return !node->children;
-    return is_word(c, value, "None") || is_word(c, value, "False") ||
+    return syi_gin_is_word(c, value, "None") || syi_gin_is_word(c, value, "False") ||
            (node->kind == SYI_GIN_STRING && !*syi_gin_text_of(c, value));
 }

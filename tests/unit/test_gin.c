@@ -154,7 +154,8 @@ Test(gin, training)
     cr_expect_eq(config.train.warmup_steps, 9);
     cr_expect_eq(config.train.keep_checkpoints, 0);
     cr_expect_not_null(strstr(warnings.data, "not converted: test:2: TASK_FEATURE_LENGTHS"));
-    cr_expect_not_null(strstr(warnings.data, "words is no feature with a length"));
+    cr_expect_not_null(
+        strstr(warnings.data, "words is no feature with a length: those are inputs and targets"));
     cr_expect_not_null(strstr(
         warnings.data, "test:5: adafactor.Adafactor.decay_rate = 0.7: the optimizer of the run is another"));
     cr_expect_not_null(strstr(warnings.data, "test:11: train.random_seed = -4: "));
@@ -203,14 +204,78 @@ Test(gin, optimizers_of_optax)
     syi_text_free(&warnings);
 }
 
+static void expect_decoding(int beams, int num_decodes, double temperature, int topk)
+{
+    cr_expect_eq(config.decode.beams, beams);
+    cr_expect_eq(config.decode.num_decodes, num_decodes);
+    cr_expect_eq(config.decode.temperature, temperature);
+    cr_expect_eq(config.decode.topk, topk);
+}
+
+/* Converts the text; `warning` is the only line of what was not converted, NULL: there is none. */
+static void convert_decoding(const char *text, const char *warning)
+{
+    struct syi_text warnings = convert(text, &config);
+    const char *note = strstr(warnings.data, "not converted: ");
+    if (warning)
+        cr_expect(note && strstr(note, warning) && !strstr(note + 1, "not converted: "), "%s", warnings.data);
+    else
+        cr_expect_null(note, "%s", warnings.data);
+    syi_text_free(&warnings);
+}
+
+/* T5X decodes by decode_fn, beam_search where there is none, and gives the best of num_decodes unless asked for all. */
+Test(gin, beam_search)
+{
+    convert_decoding("m.Model.predict_batch_with_aux.num_decodes = 4\ndecoding.beam_search.alpha = 0.8\n",
+                     NULL);
+    expect_decoding(4, 1, 0, 0);
+    cr_expect_eq(config.decode.alpha, 0.8);
+    convert_decoding("m.Model.predict_batch_with_aux.num_decodes = 4\n"
+                     "m.Model.predict_batch_with_aux.return_all_decodes = True\n",
+                     NULL);
+    expect_decoding(4, 4, 0, 0);
+    convert_decoding("models.EncoderDecoderModel.decode_fn = @decoding.beam_search\n"
+                     "decoding.temperature_sample.temperature = 0.7\n",
+                     "test:2: decoding.temperature_sample.temperature = 0.7: decode_fn is another");
+    expect_decoding(1, 1, 0, 0);
+    convert_decoding("decoding.temperature_sample.topk = 20\n", "topk = 20: decode_fn is another");
+    expect_decoding(1, 1, 0, 0);
+}
+
+Test(gin, temperature_sample)
+{
+    static const char sample[] = "models.EncoderDecoderModel.decode_fn = @decoding.temperature_sample\n";
+    char text[512];
+    snprintf(text, sizeof text, "decoding.temperature_sample.temperature = 0.5\n%s", sample);
+    convert_decoding(text, NULL);
+    expect_decoding(1, 1, 0.5, 1);
+    snprintf(text, sizeof text,
+             "%sdecoding.temperature_sample.topk = 0\nm.M.predict_batch_with_aux.num_decodes = 4\n", sample);
+    convert_decoding(text, "test:3: m.M.predict_batch_with_aux.num_decodes = 4: the best alone of so many");
+    expect_decoding(1, 1, 1, 0);
+    snprintf(text, sizeof text,
+             "%sm.M.predict_batch_with_aux:\n  num_decodes = 4\n  return_all_decodes = True\n", sample);
+    convert_decoding(text, NULL);
+    expect_decoding(1, 4, 1, 1);
+    snprintf(text, sizeof text, "%sdecoding.beam_search.alpha = 0.8\n", sample);
+    convert_decoding(text, "alpha = 0.8: decode_fn is another");
+    cr_expect_eq(config.decode.alpha, 0.6);
+    convert_decoding("m.EncoderDecoderModel.decode_fn = @mine.search\n",
+                     "test:1: m.EncoderDecoderModel.decode_fn = @mine.search: beam_search and ");
+    expect_decoding(1, 1, 0, 0);
+}
+
 /* A key that is unknown is named with the nearest one; one without a counterpart with what to do, unless it asks for nothing. */
 Test(gin, what_is_not_converted)
 {
-    struct syi_text warnings =
-        convert("network.T5Config.num_head = 3\nutils.RestoreCheckpointConfig.path = 'there'\n"
-                "partitioning.PjitPartitioner.model_parallel_submesh = None\nA = 'x\\ny'\n"
-                "seqio.Evaluator.num_examples = 9\nseqio.JSONLogger.write_n_results = 7\n",
-                &config);
+    struct syi_text warnings = convert(
+        "network.T5Config.num_head = 3\nutils.RestoreCheckpointConfig.path = 'there'\n"
+        "partitioning.PjitPartitioner.model_parallel_submesh = None\nA = 'x\\ny'\n"
+        "seqio.Evaluator.num_examples = 9\nseqio.JSONLogger.write_n_results = 7\n"
+        "OPTIMIZER = @optimizers.adamw()\noptimizers.adamw.mask = None\noptimizers.adamw.msk = False\n"
+        "TASK_FEATURE_LENGTHS = {'inputs': 512, 'targets': None}\n",
+        &config);
     cr_expect_not_null(strstr(
         warnings.data, "test:1: network.T5Config.num_head = 3: no key for it is known; the nearest that "
                        "has one: T5Config.num_heads\n"));
@@ -221,13 +286,17 @@ Test(gin, what_is_not_converted)
     cr_expect_not_null(
         strstr(warnings.data, "test:5: seqio.Evaluator.num_examples = 9: task.NAME.eval_examples"));
     cr_expect_eq(config.metrics.examples, 7);
+    cr_expect_null(strstr(warnings.data, "adamw.mask"), "None asks for nothing");
+    cr_expect_not_null(strstr(warnings.data, "test:9: optimizers.adamw.msk = False: no key"));
+    cr_expect_not_null(strstr(warnings.data, "'targets': None}: the length of targets is no number\n"));
+    cr_expect_eq(config.data.max_input_length, 512);
     syi_text_free(&warnings);
 }
 
 /* All rows of the table name keys that there are, but for the empty ones. */
 Test(gin, the_table_names_keys)
 {
-    enum { VALUE, CHOICE, ACTIVATIONS, LENGTHS, FACTOR, TASK, WIRING, NONE };
+    enum { VALUE, CHOICE, ACTIVATIONS, LENGTHS, FACTOR, TASK, DECODER, DECODES, WIRING, NONE };
     static const struct {
         int how;
         const char *name, *key, *extra;
@@ -238,7 +307,8 @@ Test(gin, the_table_names_keys)
     for (size_t i = 0; i < SYI_COUNT(rows); i++) {
         struct syi_key key;
         char reason[SYI_REASON];
-        int has_key = rows[i].how == VALUE || rows[i].how == CHOICE || rows[i].how == ACTIVATIONS;
+        int has_key = rows[i].how == VALUE || rows[i].how == CHOICE || rows[i].how == ACTIVATIONS ||
+                      rows[i].how == DECODES;
         if (has_key)
             cr_expect_eq(syi_key_parse(rows[i].key, &key, reason), SY_OK, "%s: %s", rows[i].name, reason);
         if (rows[i].how == NONE) cr_expect_not_null(rows[i].extra, "%s has no reason", rows[i].name);
