@@ -34,6 +34,7 @@ struct syi_predictor {
     struct syi_vocabularies vocabularies;
     struct syi_bucket buckets[SYI_MAX_BUCKETS];
     int n_buckets;
+    int64_t fewest;          /* rows of a batch that the ranks can share */
     struct seat seat[SEATS]; /* [n_seats]; the first has the weights, and stays */
     int n_seats, most;
     int groups;                   /* of the communication, with those of the first engine */
@@ -43,6 +44,27 @@ struct syi_predictor {
 };
 
 /* ---- making ---- */
+
+/* Halves of a full batch, as long as the ranks that split it have whole leaves of its sums. */
+static int find_fewest(struct syi_predictor *p, struct sy_error *err)
+{
+    const struct syi_mesh *mesh = &p->rank->mesh;
+    int ranks = syi_mesh_size(mesh, mesh->rule[SYI_AXIS_BATCH]);
+    uint32_t leaves[SYI_AXIS_COUNT];
+    struct syi_config *config = syi_config_copy(p->config, err);
+    if (!config) return SY_ENOMEM;
+    config->reproducible.min_leaf = syi_rank_min_leaf(p->rank, config);
+    struct syi_shape shape = syi_config_shape(config, SYI_SCORE);
+    p->fewest = shape.rows;
+    while (p->fewest % 2 == 0) {
+        shape.rows = p->fewest / 2;
+        syi_leaves(config, &shape, leaves);
+        if (leaves[SYI_AXIS_BATCH] % (unsigned)ranks) break;
+        p->fewest = shape.rows;
+    }
+    syi_free(config);
+    return SY_OK;
+}
 
 int syi_predictor_new(const struct syi_config *config, const struct syi_rank *rank, const char *run_dir,
                       int64_t checkpoint, struct syi_predictor **predictor, struct sy_error *err)
@@ -56,6 +78,7 @@ int syi_predictor_new(const struct syi_config *config, const struct syi_rank *ra
     p->n_buckets = syi_engine_buckets(config, p->buckets);
     p->run_dir = syi_strdup(run_dir, err);
     int status = p->run_dir ? syi_vocabularies_open(&p->vocabularies, config, err) : SY_ENOMEM;
+    if (!status) status = find_fewest(p, err);
     if (status)
         syi_predictor_free(p);
     else
@@ -74,6 +97,7 @@ int syi_predictor_beside(const struct syi_predictor *lender, const struct syi_ra
     p->most = SEATS;
     p->vocabularies = lender->vocabularies;
     p->n_buckets = lender->n_buckets;
+    p->fewest = lender->fewest;
     memcpy(p->buckets, lender->buckets, sizeof(p->buckets));
     *predictor = p;
     return SY_OK;
@@ -138,7 +162,7 @@ int64_t syi_predictor_parameters(const struct syi_predictor *p)
 static int64_t fitting_rows(const struct syi_predictor *p, size_t n)
 {
     int64_t rows = syi_predictor_rows(p);
-    while (rows % 2 == 0 && rows / 2 >= (int64_t)n && rows / 2 % p->rank->ranks == 0) rows /= 2;
+    while (rows % 2 == 0 && rows / 2 >= (int64_t)n && rows / 2 >= p->fewest) rows /= 2;
     return rows;
 }
 
