@@ -39,9 +39,10 @@ struct cli_options {
     const char *file;     /* of eval and score */
     const char *task;     /* of eval */
     int per_token;        /* of score */
-    int beams;            /* of eval and predict: 0, not given */
-    double temperature;   /* likewise */
-    int decodes, scores;  /* of predict: 0, not given */
+    const char *beams;    /* of eval and predict: as typed, NULL */
+    double temperature;   /* likewise: 0, not given */
+    const char *decodes;  /* of predict: as typed, NULL */
+    int scores;           /* of predict: 0, not given */
     const char *backends; /* of diff, NULL */
     double tolerance;     /* of verify: factor of its bounds; of diff: distance that passes; 0: not given */
     int compat_diff, factors, optimizers, transforms; /* of config */

@@ -36,7 +36,7 @@ static int check_options(const struct cli_options *o, int what)
                 {"steps", o->steps, STEP | DECODE},
                 {"warmup", o->warmup, STEP | DECODE},
                 {"profile", o->profile, STEP | DECODE},
-                {"beams", o->beams, DECODE},
+                {"beams", o->beams != NULL, DECODE},
                 {"shape", o->shape != NULL, OPS},
                 {"dtype", o->dtype != NULL, OPS},
                 {"seconds", o->seconds > 0, OPS}};
