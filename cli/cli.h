@@ -175,6 +175,8 @@ int cli_load_run_as(const char *run_dir, const struct cli_options *options, cli_
 /* The same for the run itself, which keeps the names of its vocabularies. */
 int cli_load_to_resume(const char *run_dir, const struct cli_options *options, struct syi_config *config,
                        struct sy_error *err);
+/* The exit status when one of these has failed, after having said why: a usage error, unless a packed model is damaged. */
+int cli_load_failed(const struct sy_error *err);
 int cli_is_folder(const char *path);
 /* The dtype of weights that --dtype names (float32 where it is NULL). */
 int cli_weights_dtype(const char *name, enum syi_safetensors_dtype *dtype, struct sy_error *err);

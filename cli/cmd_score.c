@@ -56,7 +56,7 @@ int cli_score(const struct cli_options *o)
                         .config = &config,
                         .per_token = o->per_token};
     int status = cli_load_run(o->operand[0], o, &config, &err);
-    if (status) return cli_usage(&err);
+    if (status) return cli_load_failed(&err);
     status = cli_check_launch("score", o, &config, 1);
     if (status) return status;
     if (o->file && cli_world_first()) s.input.lines.fd = open(o->file, O_RDONLY | O_CLOEXEC);

@@ -123,6 +123,11 @@ int cli_load_to_resume(const char *run_dir, const struct cli_options *options, s
     return load_stored(run_dir, &reading, config, err);
 }
 
+int cli_load_failed(const struct sy_error *err)
+{
+    return err->code == SY_EFORMAT ? cli_fail(err) : cli_usage(err);
+}
+
 int cli_weights_dtype(const char *name, enum syi_safetensors_dtype *dtype, struct sy_error *err)
 {
     *dtype = SYI_SAFETENSORS_F32;
