@@ -76,7 +76,16 @@ for tool in gzip zstd; do
         ls moment/* 2>/dev/null && fail "an evaluation leaves the files that it unpacked"
         TMPDIR=$here/nowhere exits 1 "$program" eval "$tool" --file one.tsv.$tool
         says err 'no folder to unpack it into: name one as data.cache'
+        exits 0 "$program" score "$tool" --file one.tsv
+        mv out scores
+        exits 0 "$program" score "$tool" --file one.tsv.$tool
+        cmp -s out scores || fail "score of a file compressed by $tool: other scores"
     fi
+    for command in 'predict tsv' 'score tsv' tokenize; do
+        "$program" $command <one.tsv.$tool >out 2>err && fail "$command takes an input compressed by $tool"
+        one_line_error
+        says err "the input is compressed with $tool: unpack it first"
+    done
 done
 
 # ---- mixtures and packed rows ----
