@@ -45,27 +45,6 @@ struct syi_predictor {
 
 /* ---- making ---- */
 
-/* Halves of a full batch, as long as the ranks that split it have whole leaves of its sums. */
-static int find_fewest(struct syi_predictor *p, struct sy_error *err)
-{
-    const struct syi_mesh *mesh = &p->rank->mesh;
-    int ranks = syi_mesh_size(mesh, mesh->rule[SYI_AXIS_BATCH]);
-    uint32_t leaves[SYI_AXIS_COUNT];
-    struct syi_config *config = syi_config_copy(p->config, err);
-    if (!config) return SY_ENOMEM;
-    config->reproducible.min_leaf = syi_rank_min_leaf(p->rank, config);
-    struct syi_shape shape = syi_config_shape(config, SYI_SCORE);
-    p->fewest = shape.rows;
-    while (p->fewest % 2 == 0) {
-        shape.rows = p->fewest / 2;
-        syi_leaves(config, &shape, leaves);
-        if (leaves[SYI_AXIS_BATCH] % (unsigned)ranks) break;
-        p->fewest = shape.rows;
-    }
-    syi_free(config);
-    return SY_OK;
-}
-
 int syi_predictor_new(const struct syi_config *config, const struct syi_rank *rank, const char *run_dir,
                       int64_t checkpoint, struct syi_predictor **predictor, struct sy_error *err)
 {
@@ -78,7 +57,7 @@ int syi_predictor_new(const struct syi_config *config, const struct syi_rank *ra
     p->n_buckets = syi_engine_buckets(config, p->buckets);
     p->run_dir = syi_strdup(run_dir, err);
     int status = p->run_dir ? syi_vocabularies_open(&p->vocabularies, config, err) : SY_ENOMEM;
-    if (!status) status = find_fewest(p, err);
+    if (!status) status = syi_engine_fewest_rows(config, rank, &p->fewest, err);
     if (status)
         syi_predictor_free(p);
     else
