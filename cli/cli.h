@@ -39,9 +39,10 @@ struct cli_options {
     const char *file;     /* of eval and score */
     const char *task;     /* of eval */
     int per_token;        /* of score */
-    int beams;            /* of eval and predict: 0, not given */
-    double temperature;   /* likewise */
-    int decodes, scores;  /* of predict: 0, not given */
+    const char *beams;    /* of eval and predict: as typed, NULL */
+    double temperature;   /* likewise: 0, not given */
+    const char *decodes;  /* of predict: as typed, NULL */
+    int scores;           /* of predict: 0, not given */
     const char *backends; /* of diff, NULL */
     double tolerance;     /* of verify: factor of its bounds; of diff: distance that passes; 0: not given */
     int compat_diff, factors, optimizers, transforms; /* of config */
@@ -174,6 +175,8 @@ int cli_load_run_as(const char *run_dir, const struct cli_options *options, cli_
 /* The same for the run itself, which keeps the names of its vocabularies. */
 int cli_load_to_resume(const char *run_dir, const struct cli_options *options, struct syi_config *config,
                        struct sy_error *err);
+/* The exit status when one of these has failed, after having said why: a usage error, unless a packed model is damaged. */
+int cli_load_failed(const struct sy_error *err);
 int cli_is_folder(const char *path);
 /* The dtype of weights that --dtype names (float32 where it is NULL). */
 int cli_weights_dtype(const char *name, enum syi_safetensors_dtype *dtype, struct sy_error *err);

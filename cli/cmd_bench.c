@@ -36,7 +36,7 @@ static int check_options(const struct cli_options *o, int what)
                 {"steps", o->steps, STEP | DECODE},
                 {"warmup", o->warmup, STEP | DECODE},
                 {"profile", o->profile, STEP | DECODE},
-                {"beams", o->beams, DECODE},
+                {"beams", o->beams != NULL, DECODE},
                 {"shape", o->shape != NULL, OPS},
                 {"dtype", o->dtype != NULL, OPS},
                 {"seconds", o->seconds > 0, OPS}};
@@ -227,7 +227,7 @@ int cli_bench(const struct cli_options *o)
     int status = check_options(o, what);
     if (status) return status;
     const char *file = what == OPS ? NULL : o->operand[what == DECODE];
-    if (cli_load_config(file, o, &config, &err)) return cli_usage(&err);
+    if (cli_load_config(file, o, &config, &err)) return cli_load_failed(&err);
     status = cli_check_launch("bench", o, &config, 1);
     if (status) return status;
     if (what == DECODE) return bench_decode_of_run(o, &config);

@@ -138,7 +138,7 @@ int cli_config(const struct cli_options *options)
         return CLI_USAGE;
     }
     int status = cli_load_config(file, options, &config, &err);
-    if (status) return cli_usage(&err);
+    if (status) return cli_load_failed(&err);
     if (list)
         status = print_list(list, &config, &text, &err);
     else if (options->compat_diff)

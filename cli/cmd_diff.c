@@ -101,7 +101,7 @@ static int open_side(struct side *side, const struct cli_options *o, int b, cons
     int status = take_backend(o, b, side);
     for (int i = 0; !status && i < settings->n; i++) status = take_setting(settings->item[i], side);
     if (status) return status;
-    if (cli_load_config(file, &side->options, &side->config, &err)) return cli_usage(&err);
+    if (cli_load_config(file, &side->options, &side->config, &err)) return cli_load_failed(&err);
     return cli_check_launch("diff", &side->options, &side->config, 1);
 }
 

@@ -77,7 +77,7 @@ int cli_eval(const struct cli_options *o)
     struct cli_progress progress;
     struct evaluating evaluating = {o->operand[0], &config};
     int status = cli_load_run(o->operand[0], o, &config, &err);
-    if (status) return cli_usage(&err);
+    if (status) return cli_load_failed(&err);
     status = check_tasks(o, &config);
     if (!status) status = cli_check_launch("eval", o, &config, 1);
     if (status) return status;

@@ -119,7 +119,7 @@ int cli_explain(const struct cli_options *o)
     if (o->program) which = index_of(o->program, programs, SYI_WHICH_COUNT, "program");
     if (stage < 0 || which < 0) return CLI_USAGE;
     struct request r = {&config, (enum syi_stage)stage, (enum syi_which)which};
-    if (cli_load_config(o->operand[0], o, &config, &err)) return cli_usage(&err);
+    if (cli_load_config(o->operand[0], o, &config, &err)) return cli_load_failed(&err);
     int status = cli_check_launch("explain", o, &config, 0);
     if (status) return status;
     struct syi_launch launch = cli_launch(o, &config);

@@ -21,7 +21,7 @@ int cli_export(const struct cli_options *o)
     if (!status) status = cli_weights_dtype(o->dtype, &export->dtype, &err);
     if (status) {
         syi_free(export);
-        return cli_usage(&err);
+        return cli_load_failed(&err);
     }
     cli_log_to_stderr(o->quiet);
     cli_catch_interrupts();

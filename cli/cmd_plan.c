@@ -132,7 +132,7 @@ int cli_plan(const struct cli_options *given)
     struct sy_error err = {0};
     struct cli_options o = *given;
     struct job job = {.options = given, .config = &config, .report = {.tensors = given->tensors}};
-    if (cli_load_config(o.operand[0], &o, &config, &err)) return cli_usage(&err);
+    if (cli_load_config(o.operand[0], &o, &config, &err)) return cli_load_failed(&err);
     if (o.schedule) return plan_schedule(&o, &config);
     cli_log_to_stderr(1);
     if (o.partitions && take_t5x_mesh(&o, &job.report, &config, &err)) return cli_usage(&err);

@@ -48,7 +48,7 @@ int cli_predict(const struct cli_options *o)
     struct sy_error err = {0};
     struct dialog dialog = {.input = {.command = "predict", .lines = {.fd = STDIN_FILENO}}};
     int status = cli_load_run(o->operand[0], o, &config, &err);
-    if (status) return cli_usage(&err);
+    if (status) return cli_load_failed(&err);
     status = cli_check_launch("predict", o, &config, 1);
     if (status) return status;
     dialog.most = config.data.max_input_length;

@@ -199,7 +199,7 @@ static int replay_stored(const struct cli_options *o, struct cli_stored *stored)
     struct dump dump = {.keep = o->write != NULL};
     struct settings settings = {o, stored};
     if (cli_load_run_as(o->operand[0], o, change_settings, &settings, &config, &err))
-        return err.code == SY_EMISMATCH ? cli_fail(&err) : cli_usage(&err);
+        return err.code == SY_EMISMATCH ? cli_fail(&err) : cli_load_failed(&err);
     int status = cli_check_launch("replay", o, &config, 1);
     if (status) return status;
     cli_log_to_stderr(1);

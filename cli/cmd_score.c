@@ -3,7 +3,6 @@
  * in order, with the same streaming as predict. */
 #include "config.h"
 
-#include <fcntl.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -18,6 +17,7 @@ struct scoring {
     const struct syi_config *config;
     int per_token;
     int64_t faults; /* lines without a score so far */
+    struct syi_inflow file;
 };
 
 static void say_fault(const struct scoring *s, const struct syi_score *score)
@@ -48,20 +48,31 @@ static int put_score(void *arg, const struct syi_score *score, struct sy_error *
     return fflush(stdout) || ferror(stdout) ? syi_error_system(err, "score: cannot write the output") : SY_OK;
 }
 
+/* Rank 0 alone reads. The exit status of all ranks. */
+static int open_file(struct scoring *s, const char *path)
+{
+    struct sy_error why = {0}, err = {0};
+    if (!path) return CLI_DONE;
+    int failed = cli_world_first() && syi_inflow_open(&s->file, path, &why);
+    s->input.lines.file = &s->file;
+    s->input.lines.fd = s->file.fd;
+    if (failed) syi_error(&err, why.code, "score: %s", why.text);
+    return cli_world_agree(failed ? cli_fail(&err) : CLI_DONE);
+}
+
 int cli_score(const struct cli_options *o)
 {
     struct syi_config config;
     struct sy_error err = {0};
     struct scoring s = {.input = {.command = "score", .lines = {.fd = STDIN_FILENO}, .tabs = 1},
                         .config = &config,
+                        .file = {.fd = -1},
                         .per_token = o->per_token};
     int status = cli_load_run(o->operand[0], o, &config, &err);
-    if (status) return cli_usage(&err);
+    if (status) return cli_load_failed(&err);
     status = cli_check_launch("score", o, &config, 1);
     if (status) return status;
-    if (o->file && cli_world_first()) s.input.lines.fd = open(o->file, O_RDONLY | O_CLOEXEC);
-    if (s.input.lines.fd < 0) syi_error_system(&err, "score: cannot read %s", o->file);
-    status = cli_world_agree(s.input.lines.fd < 0 ? cli_fail(&err) : CLI_DONE);
+    status = open_file(&s, o->file);
     if (status) return status;
     cli_log_to_stderr(1);
     cli_work_line_open(cli_terminal(stderr), o->quiet || isatty(STDOUT_FILENO));
@@ -69,7 +80,7 @@ int cli_score(const struct cli_options *o)
     status = syi_score_run(&job, &err);
     cli_work_line_clear();
     cli_lines_free(&s.input.lines);
-    if (o->file && cli_world_first()) close(s.input.lines.fd);
+    syi_inflow_close(&s.file);
     if (status) return cli_fail(&err);
     return s.faults ? CLI_FAILED : CLI_DONE;
 }

@@ -132,7 +132,7 @@ int cli_tokenize(const struct cli_options *o)
     struct sy_error err = {0};
     struct work work = {.input = {.fd = STDIN_FILENO}};
     const char *operand = o->n_operands ? o->operand[0] : NULL;
-    if (cli_load_config(operand, o, &config, &err)) return cli_usage(&err);
+    if (cli_load_config(operand, o, &config, &err)) return cli_load_failed(&err);
     int status = syi_vocabulary_make(&work.vocabulary, syi_config_vocabulary(&config, o->targets), &err);
     if (status) return cli_fail(&err);
     status = do_lines(&work, o->decode, &err);

@@ -504,7 +504,7 @@ static int run_in(const struct cli_options *o)
     int stored = o->run_dir && !strcmp(o->operand[0], o->run_dir);
     int status = stored ? cli_load_to_resume(o->run_dir, o, &config, &err)
                         : cli_load_config(o->operand[0], o, &config, &err);
-    if (status) return cli_usage(&err);
+    if (status) return cli_load_failed(&err);
     status = cli_check_launch("train", o, &config, 1);
     if (!status && cli_world_first()) status = find_buckets(o, &config);
     if (!status && cli_world_first()) status = choose_folder(o, &config, path);

@@ -66,10 +66,11 @@ int cli_input_next(void *input, int wait, const char **text, size_t *bytes, stru
     return check_returns(in, *text, *bytes, err);
 }
 
-/* Which share of a file the lines read so far are; -1: the input is no file. */
+/* Which share of a file the lines read so far are; -1: the input is no file, or not its bytes. */
 static double share_read(const struct cli_input *in)
 {
     struct stat info;
+    if (in->lines.file && in->lines.file->compression != SYI_COMPRESSION_NONE) return -1;
     off_t at = lseek(in->lines.fd, 0, SEEK_CUR);
     if (at < 0 || fstat(in->lines.fd, &info) || !S_ISREG(info.st_mode) || !info.st_size) return -1;
     return (double)(at - (off_t)(in->lines.end - in->lines.begin)) / (double)info.st_size;

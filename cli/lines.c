@@ -19,23 +19,44 @@ static int is_ready(int fd, int timeout)
     return poll(&input, 1, timeout) > 0;
 }
 
-static int read_more(struct cli_lines *l, struct sy_error *err)
+/* Adds what there is to the buffer, which has room. */
+static int read_some(struct cli_lines *l, size_t *n, struct sy_error *err)
 {
     ssize_t got;
-    if (l->begin) memmove(l->buffer, l->buffer + l->begin, l->end - l->begin);
-    l->end -= l->begin;
-    l->begin = 0;
-    int status = SYI_GROW(l->buffer, l->capacity, l->end + CHUNK, err);
-    if (status) return status;
+    if (l->file) return syi_inflow_read(l->file, l->buffer + l->end, l->capacity - l->end, n, err);
     while ((got = read(l->fd, l->buffer + l->end, l->capacity - l->end)) < 0) {
         if (errno == EAGAIN || errno == EWOULDBLOCK)
             is_ready(l->fd, -1); /* who shares the terminal may have set it so */
         else if (errno != EINTR)
             return syi_error_system(err, "cannot read the input");
     }
-    l->ended = got == 0;
-    l->end += (size_t)got;
+    *n = (size_t)got;
     return SY_OK;
+}
+
+/* Before the first line, for no magic number holds the end of one. */
+static int refuse_compressed(const struct cli_lines *l, struct sy_error *err)
+{
+    enum syi_compression compression = syi_compression_of(l->buffer, l->end);
+    if (l->begun || compression == SYI_COMPRESSION_NONE) return SY_OK;
+    const char *tool = compression == SYI_COMPRESSION_GZIP ? "gzip" : "zstd";
+    return syi_error(err, SY_EFORMAT,
+                     "the input is compressed with %s: unpack it first (%s -dc FILE | switchyard ...)", tool,
+                     tool);
+}
+
+static int read_more(struct cli_lines *l, struct sy_error *err)
+{
+    size_t got = 0;
+    if (l->begin) memmove(l->buffer, l->buffer + l->begin, l->end - l->begin);
+    l->end -= l->begin;
+    l->begin = 0;
+    int status = SYI_GROW(l->buffer, l->capacity, l->end + CHUNK, err);
+    if (!status) status = read_some(l, &got, err);
+    if (status) return status;
+    l->ended = got == 0;
+    l->end += got;
+    return refuse_compressed(l, err);
 }
 
 static int is_over(const struct cli_lines *l, size_t stop)
@@ -52,6 +73,7 @@ static int take_line(struct cli_lines *l, size_t stop, size_t skip, const char *
     if (*bytes && l->buffer[stop - 1] == '\r') --*bytes;
     l->begin = stop + skip;
     l->seen = 0;
+    l->begun = 1;
     l->dropping = 0;
     return is_long ? CLI_LINES_LONG : CLI_LINES_LINE;
 }

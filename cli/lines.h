@@ -3,16 +3,18 @@
 #ifndef CLI_LINES_H
 #define CLI_LINES_H
 
-#include "base/base.h"
+#include "base/compress.h"
 
 /* Start from {.fd = ..., .most = ...}; cli_lines_free frees the buffer. */
 struct cli_lines {
     int fd;
-    size_t most;  /* bytes of a line that are kept; 0: all */
-    char *buffer; /* (capacity) */
+    struct syi_inflow *file; /* of fd, whose bytes it unpacks; NULL: they are taken as they are */
+    size_t most;             /* bytes of a line that are kept; 0: all */
+    char *buffer;            /* (capacity) */
     size_t capacity;
     size_t begin, end; /* what was read and not yet given away is between them */
     size_t seen;       /* bytes after `begin` that hold no line feed */
+    int begun;         /* 1: a line was given away */
     int ended;         /* the input has no more */
     int dropping;      /* 1: what was read of this line was over `most`, and is gone */
 };

@@ -14,18 +14,19 @@
 /* Options that are short for a key; with the key's own limits. */
 static int apply_short(const struct cli_options *o, struct syi_config *config, struct sy_error *err)
 {
+    char temperature[32];
+    snprintf(temperature, sizeof temperature, "%.17g", o->temperature);
     const struct {
-        int given;
-        const char *key;
-        double value;
-    } keys[] = {{o->beams != 0, "decode.beams", o->beams},
-                {o->temperature > 0, "decode.temperature", o->temperature},
-                {o->decodes != 0, "decode.num_decodes", o->decodes}};
+        const char *key, *value; /* value NULL: not given */
+    } keys[] = {{"decode.beams", o->beams},
+                {"decode.temperature", o->temperature > 0 ? temperature : NULL},
+                {"decode.num_decodes", o->decodes}};
     int status = SY_OK;
     for (size_t i = 0; !status && i < SYI_COUNT(keys); i++) {
-        char text[64];
-        snprintf(text, sizeof text, "%s=%.17g", keys[i].key, keys[i].value);
-        if (keys[i].given) status = syi_config_set(config, text, err);
+        if (!keys[i].value) continue;
+        char *text = syi_format("%s=%s", keys[i].key, keys[i].value);
+        status = text ? syi_config_set(config, text, err) : syi_error(err, SY_ENOMEM, "out of memory");
+        syi_free(text);
     }
     if (o->scores) config->decode.scores = true;
     return status;
@@ -120,6 +121,11 @@ int cli_load_to_resume(const char *run_dir, const struct cli_options *options, s
 {
     struct reading reading = {.options = options};
     return load_stored(run_dir, &reading, config, err);
+}
+
+int cli_load_failed(const struct sy_error *err)
+{
+    return err->code == SY_EFORMAT ? cli_fail(err) : cli_usage(err);
 }
 
 int cli_weights_dtype(const char *name, enum syi_safetensors_dtype *dtype, struct sy_error *err)

@@ -389,7 +389,7 @@ static int add_tensors(struct pass *pass, struct sy_error *err)
             if (leaves % (unsigned)pieces && t.kind == SYI_TEMP)
                 return syi_error(err, SY_EINVAL,
                                  "%s: axis %s has %u leaves, which %d ranks do not divide: raise "
-                                 "reproducible.blocks to %d or lower "
+                                 "reproducible.blocks to %d where it is less, lower "
                                  "reproducible.min_leaf, or use fewer ranks there",
                                  global->title, syi_axis_name(t.axis[dim]), leaves, pieces, pieces);
             t.dim[dim] /= pieces;

@@ -82,7 +82,16 @@ for tool in gzip zstd; do
             exits 0 run "$tool-$kind" --set task.t.train=special.tsv.$tool --set data.cache=cache \
                 --set vocabulary.special_tokens=$kind
         done
+        exits 0 "$program" score "$tool" --file one.tsv
+        mv out scores
+        exits 0 "$program" score "$tool" --file one.tsv.$tool
+        cmp -s out scores || fail "score of a file compressed by $tool: other scores"
     fi
+    for command in 'predict tsv' 'score tsv' tokenize; do
+        "$program" $command <one.tsv.$tool >out 2>err && fail "$command takes an input compressed by $tool"
+        one_line_error
+        says err "the input is compressed with $tool: unpack it first"
+    done
 done
 
 # ---- mixtures and packed rows ----

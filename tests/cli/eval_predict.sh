@@ -208,9 +208,13 @@ got=$?
 [ "$(wc -l <other)" -eq 24 ] || fail "$(wc -l <other) lines out for 8 lines in, three outputs each"
 [ "$(sed -n '4,6p;19,21p' other | sort -u)" = "$(printf '\t-inf')" ] || fail "outputs of inputs over the limit"
 [ "$(wc -l <err)" -eq 3 ] || fail "three odd things, but: $(cat err)"
-exits 2 "$program" predict learned --decodes 300
-one_line_error
-says err 'decode.num_decodes'
+for option in 'beams beams' 'decodes num_decodes'; do
+    for value in 0 300; do
+        exits 2 "$program" predict learned --"${option% *}" $value
+        one_line_error
+        says err "decode.${option#* }: $value is not accepted: it takes an integer in 1..256"
+    done
+done
 predicted other --decodes 100 --scores --set decode.max_length=2
 [ "$(wc -l <other)" -eq 4000 ] && [ "$(grep -c 'inf$' other)" -gt 1000 ] || fail "100 outputs of a token from 8"
 grep 'inf$' other | sort -u >none

@@ -99,7 +99,7 @@ printf 'a\t' | "$program" score run >other 2>err || fail "an empty target: $(cat
 [ "$(wc -l <other)" -eq 1 ] && ! grep -q nan other || fail "an empty target has the score '$(cat other)'"
 exits 1 "$program" score run --file none.tsv
 one_line_error
-says err 'score: cannot read none.tsv: No such file'
+says err 'score: cannot open none.tsv: No such file'
 
 # Who waits for an answer gets it.
 mkfifo in

@@ -67,6 +67,10 @@ refused '--quiet takes no value' train "$tiny_run" --quiet=yes
 refused '--ranks=two: expected a whole number' train "$tiny_run" --ranks two
 refused '--ranks=0: expected a whole number' train "$tiny_run" --ranks=0
 refused '--threads=-1: expected a whole number' plan "$tiny_run" --threads -1
+for value in 0 300 -1 many; do
+    refused "decode.beams: $value is not accepted: it takes an integer in 1..256" bench decode "$tiny_run" --beams $value
+done
+refused '--beams=: expected N' bench decode "$tiny_run" --beams ''
 refused '--from=-2: expected a whole number from 0 on' metrics . --from -2
 refused 'unknown option -o' metrics . -o x
 refused '--output needs FILE' report . -o

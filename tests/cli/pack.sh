@@ -96,43 +96,49 @@ size() { wc -c <"$1"; }
 [ $((10 * $(size bf16.sy))) -lt $((6 * $(size away/f32.sy))) ] || fail "bfloat16: $(size bf16.sy) bytes of $(size away/f32.sy)"
 
 # ---- damage ----
-# refused TEXT FILE: no command gives an answer from it.
+# refused STATUS TEXT FILE: no command gives an answer from it.
 refused() {
-    "$program" predict "$2" --quiet <words >out 2>err
+    "$program" predict "$3" --quiet <words >out 2>err
     got=$?
-    { [ "$got" -eq 1 ] || [ "$got" -eq 2 ]; } || fail "$2: exit $got"
-    [ ! -s out ] || fail "$2: answers in spite of damage"
+    [ "$got" -eq "$1" ] || fail "$3: exit $got instead of $1"
+    [ ! -s out ] || fail "$3: answers in spite of damage"
     one_line_error
-    says err "$1"
+    says err "$2"
 }
 bytes=$(size int8.sy)
 for part in 1 2 3 5 8; do
     head -c $((bytes * part / 10)) int8.sy >cut.sy
-    refused 'cut short' cut.sy
+    refused 1 'cut short' cut.sy
 done
 head -c $((bytes - 1)) int8.sy >cut.sy
-refused 'cut short' cut.sy
+refused 1 'cut short' cut.sy
 # flip PLACE: int8.sy with one byte changed in flipped.sy.
 flip() {
     byte=$(od -An -tu1 -j "$1" -N 1 int8.sy | tr -d ' ')
     { head -c "$1" int8.sy; printf "\\$(printf %03o $(((byte + 1) % 256)))"; tail -c +$(($1 + 2)) int8.sy; } >flipped.sy
     [ "$(size flipped.sy)" = "$bytes" ] || fail "a flipped byte changed the size"
 }
-place=40
+flip 40
+refused 2 'holds no run' flipped.sy # it does not begin as packed models do
+place=$((40 + bytes / 12))
 while [ "$place" -lt "$bytes" ]; do
     flip "$place"
-    refused 'flipped.sy' flipped.sy
+    refused 1 'flipped.sy' flipped.sy
     place=$((place + bytes / 12))
 done
 digits=$(head -c 400 int8.sy | tr '\0' ' ' | LC_ALL=C awk '{ print index($0, "weights_sha256") + 20; exit }')
 flip "$digits" # a header that can be read all the same
-refused 'damaged: the checksum of its header' flipped.sy
+refused 1 'damaged: the checksum of its header' flipped.sy
+for command in score eval plan config tokenize; do
+    exits 1 "$program" $command flipped.sy
+done
+exits 1 "$program" export flipped.sy --format hf --to exported
 flip $((bytes - 40))
-refused 'damaged: the checksum of its' flipped.sy
-refused 'holds no run' test.tsv
-refused 'holds no run' elsewhere/checkpoints/60/params.safetensors
+refused 1 'damaged: the checksum of its' flipped.sy
+refused 2 'holds no run' test.tsv
+refused 2 'holds no run' elsewhere/checkpoints/60/params.safetensors
 : >empty.sy
-refused 'holds no run' empty.sy
+refused 2 'holds no run' empty.sy
 exits 1 "$program" predict int8.sy --checkpoint 30
 says err 'is a packed model of step 60'
 exits 1 "$program" pack int8.sy -o again.sy

@@ -37,6 +37,25 @@ for ranks in '' '--comm thread --ranks 2 --threads 1'; do
     rm input
 done
 
+# ---- few lines on several ranks: a batch is as small as they can share ----
+# (Where leaves are as long as by default.)
+few='--set reproducible.min_leaf=64 --set decode.batch_size=32 --threads 1 --quiet'
+for n in 1 2 3; do
+    head -n $n train.tsv >some.tsv
+    cut -f 1 some.tsv >some
+    "$program" predict run $few --scores <some >some.answers 2>err || fail "$n lines: $(cat err)"
+    "$program" score run $few <some.tsv >some.scores 2>err || fail "score, $n lines: $(cat err)"
+    for way in '2' '2 --set mesh.expert=2' '4 --set mesh.data=4' '4 --set mesh.expert=2'; do
+        "$program" predict run $few --scores --comm thread --ranks $way <some >other 2>err || fail "$n lines, ranks $way: $(cat err)"
+        cmp -s other some.answers || fail "$n lines, ranks $way: other answers"
+        "$program" score run $few --comm thread --ranks $way <some.tsv >other 2>err || fail "score, $n lines, ranks $way: $(cat err)"
+        cmp -s other some.scores || fail "$n lines, ranks $way: other scores"
+    done
+done
+head -n 1 words | "$program" predict run --scores --quiet --comm thread --ranks 2 --set mesh.model=2 >other 2>err ||
+    fail "one line, whose row is on both ranks: $(cat err)"
+head -n 1 answers | cmp -s - other || fail "one line, whose row is on both ranks: another answer"
+
 # ---- a file of pairs instead of inputs ----
 printf 'ab\tA\nab\tA\n' | "$program" predict run >out 2>err
 one_line_error

@@ -411,7 +411,7 @@ Test(api_model, refused_calls)
     expect_unanswered(model, (struct sy_predict_options){.beams = -1}, "decode.beams");
     expect_unanswered(model, (struct sy_predict_options){.method = SY_BEAMS, .beams = 500}, "decode.beams");
     expect_unanswered(model, (struct sy_predict_options){.method = SY_SAMPLE, .top_k = 3, .top_p = 0.5},
-                      "top_k=3");
+                      "decode.topk=3");
     struct sy_answers *answers = answers_of(model, NULL, mixed, 3), *none = answers_of(model, NULL, NULL, 0);
     cr_expect_eq(sy_answer(answers, 0, 0).status, SY_EINVAL);
     cr_expect_str_eq(sy_answer(answers, 0, 0).text, "");

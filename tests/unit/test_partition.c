@@ -486,7 +486,10 @@ Test(partition, refuses_what_ranks_do_not_divide)
     s.p->leaf_count[SYI_AXIS_BATCH] = 1;
     int x = ROWS(&s, "x", 8, EMBED);
     syi_map1(s.p, SY_MAP_NEG, x, 0);
-    expect_refusal(&s, "axis batch has 1 leaves, which 2 ranks do not divide");
+    expect_refusal(
+        &s,
+        "axis batch has 1 leaves, which 2 ranks do not divide: raise reproducible.blocks to 2 where it is "
+        "less, lower reproducible.min_leaf");
     s = begin(1, 1, 2);
     TENSOR2(&s, "w", SYI_PARAM, 8, EMBED, 15, MLP);
     expect_refusal(&s, "axis mlp has 15 elements, which 2 ranks do not divide");

@@ -207,11 +207,11 @@ Test(sampling, options_are_checked)
 {
     struct syi_decode_options o = sampling(1, 1, 1), bad;
     bad = o, bad.top_k = 2, bad.top_p = 0.5;
-    expect_refused(bad, "exclude");
+    expect_refused(bad, "decode.topk=2 and decode.topp=0.5 (of the library top_k and top_p) exclude");
     bad = o, bad.temperature = -1;
     expect_refused(bad, "temperature");
     bad = o, bad.top_p = 1.5;
-    expect_refused(bad, "top_p");
+    expect_refused(bad, "decode.topp=1.5");
     bad = o, bad.decodes = 0;
     expect_refused(bad, "positive");
     bad = o, bad.eos = 10;

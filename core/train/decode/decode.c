@@ -28,13 +28,19 @@ static int check(const struct syi_decode_options *o, struct sy_error *err)
         return syi_error(err, SY_EINVAL, "decoding: alpha must be a finite number");
     if (o->beam_search) return SY_OK;
     if (!(o->temperature >= 0) || !isfinite(o->temperature))
-        return syi_error(err, SY_EINVAL, "decoding: temperature=%g must be 0 or more", o->temperature);
+        return syi_error(err, SY_EINVAL, "decoding: decode.temperature=%g must be 0 or more", o->temperature);
     if (o->top_k < 0 || !(o->top_p >= 0 && o->top_p <= 1))
-        return syi_error(err, SY_EINVAL, "decoding: top_k=%d must be 0 or more, top_p=%g within 0..1",
-                         o->top_k, o->top_p);
+        return syi_error(
+            err, SY_EINVAL,
+            "decoding: decode.topk=%d (of the library top_k) must be 0 or more, decode.topp=%g (top_p) "
+            "within 0..1",
+            o->top_k, o->top_p);
     if (o->top_k && o->top_p > 0)
-        return syi_error(err, SY_EINVAL, "decoding: top_k=%d and top_p=%g exclude each other, set one to 0",
-                         o->top_k, o->top_p);
+        return syi_error(
+            err, SY_EINVAL,
+            "decoding: decode.topk=%d and decode.topp=%g (of the library top_k and top_p) exclude each "
+            "other, set one to 0",
+            o->top_k, o->top_p);
     return SY_OK;
 }
 

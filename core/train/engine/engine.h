@@ -33,6 +33,10 @@ int syi_engine_buckets(const struct syi_config *config, struct syi_bucket bucket
 
 /* The longest bucket's shape for a program. */
 struct syi_shape syi_config_shape(const struct syi_config *config, enum syi_which which);
+/* Rows of the smallest batch of decoding and scores: a full one halved as long as each rank that has a part of it has whole
+ * leaves of its sums. */
+int syi_engine_fewest_rows(const struct syi_config *config, const struct syi_rank *rank, int64_t *rows,
+                           struct sy_error *err) SYI_MUST_CHECK;
 
 /* Records and binds the programs for `use` (bits). plan_only: no memory is taken. config is copied. */
 int syi_engine_new(const struct syi_config *config, const struct syi_rank *rank, int use, int plan_only,

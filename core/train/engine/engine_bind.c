@@ -64,6 +64,26 @@ struct syi_shape syi_config_shape(const struct syi_config *config, enum syi_whic
     return bucket_shape(config, bucket, n, n - 1, which);
 }
 
+int syi_engine_fewest_rows(const struct syi_config *config, const struct syi_rank *rank, int64_t *rows,
+                           struct sy_error *err)
+{
+    int ranks = syi_mesh_size(&rank->mesh, rank->mesh.rule[SYI_AXIS_BATCH]);
+    uint32_t leaves[SYI_AXIS_COUNT];
+    struct syi_config *settled = syi_config_copy(config, err);
+    if (!settled) return SY_ENOMEM;
+    settled->reproducible.min_leaf = syi_rank_min_leaf(rank, config);
+    struct syi_shape shape = syi_config_shape(settled, SYI_SCORE);
+    *rows = shape.rows;
+    while (*rows % 2 == 0) {
+        shape.rows = *rows / 2;
+        syi_leaves(settled, &shape, leaves);
+        if (leaves[SYI_AXIS_BATCH] % (unsigned)ranks) break;
+        *rows = shape.rows;
+    }
+    syi_free(settled);
+    return SY_OK;
+}
+
 static int program_index(const struct syi_engine *e, enum syi_which which)
 {
     if (which == SYI_UPDATE) return e->update;

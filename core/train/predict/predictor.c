@@ -34,6 +34,7 @@ struct syi_predictor {
     struct syi_vocabularies vocabularies;
     struct syi_bucket buckets[SYI_MAX_BUCKETS];
     int n_buckets;
+    int64_t fewest;          /* rows of a batch that the ranks can share */
     struct seat seat[SEATS]; /* [n_seats]; the first has the weights, and stays */
     int n_seats, most;
     int groups;                   /* of the communication, with those of the first engine */
@@ -56,6 +57,7 @@ int syi_predictor_new(const struct syi_config *config, const struct syi_rank *ra
     p->n_buckets = syi_engine_buckets(config, p->buckets);
     p->run_dir = syi_strdup(run_dir, err);
     int status = p->run_dir ? syi_vocabularies_open(&p->vocabularies, config, err) : SY_ENOMEM;
+    if (!status) status = syi_engine_fewest_rows(config, rank, &p->fewest, err);
     if (status)
         syi_predictor_free(p);
     else
@@ -74,6 +76,7 @@ int syi_predictor_beside(const struct syi_predictor *lender, const struct syi_ra
     p->most = SEATS;
     p->vocabularies = lender->vocabularies;
     p->n_buckets = lender->n_buckets;
+    p->fewest = lender->fewest;
     memcpy(p->buckets, lender->buckets, sizeof(p->buckets));
     *predictor = p;
     return SY_OK;
@@ -138,7 +141,7 @@ int64_t syi_predictor_parameters(const struct syi_predictor *p)
 static int64_t fitting_rows(const struct syi_predictor *p, size_t n)
 {
     int64_t rows = syi_predictor_rows(p);
-    while (rows % 2 == 0 && rows / 2 >= (int64_t)n && rows / 2 % p->rank->ranks == 0) rows /= 2;
+    while (rows % 2 == 0 && rows / 2 >= (int64_t)n && rows / 2 >= p->fewest) rows /= 2;
     return rows;
 }
 
