@@ -131,12 +131,15 @@ void cli_catch_interrupts(void);
 /* cli_fail, after which the process ends by the signal if that was why it failed, as its caller may want to know. */
 int cli_fail_or_stop(const struct sy_error *err);
 
-/* environment.c: warns of variables SWITCHYARD_* that nothing reads. */
+/* environment.c */
+/* Warns of variables SWITCHYARD_* that nothing reads. */
 void cli_check_environment(void);
 /* Calls fn for every SWITCHYARD_* that is set. nearest: NULL, or, of a name that means nothing, the one most
  * like it, "" where none is. */
 typedef void (*cli_variable_fn)(void *arg, const char *name, const char *value, const char *nearest);
 void cli_each_variable(cli_variable_fn fn, void *arg);
+/* A variable that holds whole seconds, `least` or more; *seconds stays where it is not set, or empty. */
+int cli_read_seconds(const char *variable, long least, double *seconds, struct sy_error *err) SYI_MUST_CHECK;
 
 /* world.c: the processes that a launcher started as one run. For a process alone all of this does nothing. */
 /* Before arguments are read: ranks above 0, as the launcher counts them, fall silent. */

@@ -59,6 +59,7 @@ static int explain_stage(const struct request *r, const struct syi_rank *rank, s
         return syi_error(err, SY_EINVAL,
                          "explain: with memory.budget, what is computed again is known when all programs are "
                          "planned: take --after plan, or --after fuse for the program before it");
+    if (r->which == SYI_GRAD_NEXT && r->config->train.microbatches == 1) return no_program(r->which, err);
     syi_engine_choose_copies(r->config, rank->backend, 0, &model);
     status = record_before(r, mesh, &model, err);
     if (!status) status = syi_pipeline(r->config, mesh, r->which, &shape, r->stage, &model, &recorded, err);

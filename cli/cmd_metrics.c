@@ -24,19 +24,24 @@ static void give_up(int number)
     _exit(CLI_FAILED);
 }
 
-static int print_line(void *arg, const char *line)
+/* err: struct sy_error */
+static int check_output(void *err)
 {
-    (void)arg;
-    alarm(0); /* a pager may take its time */
-    return puts(line) < 0 ? SY_EIO : SY_OK;
+    return ferror(stdout) ? syi_error(err, SY_EIO, "standard output: cannot be written") : SY_OK;
 }
 
-static int print_row(void *arg, const char *line)
+static int print_line(void *err, const char *line)
 {
-    (void)arg;
+    alarm(0); /* a pager may take its time */
+    puts(line);
+    return check_output(err);
+}
+
+static int print_row(void *err, const char *line)
+{
     alarm(0);
     cli_print_row(line);
-    return ferror(stdout) ? SY_EIO : SY_OK;
+    return check_output(err);
 }
 
 static void print_file(void *arg, const char *file, int64_t rows)
@@ -128,7 +133,7 @@ static int select_values(const struct cli_options *o, const char *path, enum syi
                                             .to = o->to >= 0 ? o->to : INT64_MAX,
                                             .list = o->list,
                                             .format = format};
-    return syi_selection_run(path, &selection, print_line, NULL, err);
+    return syi_selection_run(path, &selection, print_line, err, err);
 }
 
 static int ask(const struct cli_options *o, char **path, enum syi_query_format format, struct sy_error *err)
@@ -143,7 +148,7 @@ static int ask(const struct cli_options *o, char **path, enum syi_query_format f
     struct syi_query query = {
         .sql = sql, .format = format, .others = (const char *const *)(path + 1), .n_others = n - 1};
     syi_query_line_fn print = sql || format != SYI_QUERY_COLUMNS ? print_line : print_row; /* the summary */
-    return syi_query_run(path[0], &query, print, NULL, err);
+    return syi_query_run(path[0], &query, print, err, err);
 }
 
 static int ask_runs(const struct cli_options *o, enum syi_query_format format)

@@ -117,10 +117,11 @@ static int measure_machine(const struct syi_launch *launch, const struct cli_opt
 static int plan_schedule(const struct cli_options *o, const struct syi_config *config)
 {
     struct sy_error err = {0};
-    if (o->devices || o->partitions || o->ranks || o->threads || strcmp(o->comm, "auto") ||
+    if (o->devices || o->partitions || o->ranks || o->threads || o->tensors || strcmp(o->comm, "auto") ||
         strcmp(o->backend, "cpu")) {
-        cli_error("plan: the learning rate is that of all ranks: with --schedule leave out --devices, "
-                  "--partitions, --ranks, --threads, --comm and --backend");
+        cli_error(
+            "plan: --schedule prints the learning rate, which is that of all ranks, and no plan: leave out "
+            "--devices, --partitions, --ranks, --threads, --comm, --backend and --tensors");
         return CLI_USAGE;
     }
     return plan_print_schedule(config, o->json, &err) ? cli_fail(&err) : CLI_DONE;

@@ -153,13 +153,9 @@ static int make_folder(const struct syi_config *config, char *path, size_t bytes
 /* Seconds to wait for a process that holds the run directory: one that was told to stop may be saving. */
 static int read_lock_wait(double *seconds)
 {
-    const char *text = getenv("SWITCHYARD_LOCK_WAIT");
-    char *end = NULL;
-    long wait = text ? strtol(text, &end, 10) : LOCK_WAIT;
-    *seconds = (double)wait;
-    if (!text || (end != text && !*end && wait >= 0)) return CLI_DONE;
-    cli_error("train: SWITCHYARD_LOCK_WAIT=%.40s: a whole number of seconds, 0 or more", text);
-    return CLI_USAGE;
+    struct sy_error err = {0};
+    *seconds = LOCK_WAIT;
+    return cli_read_seconds("SWITCHYARD_LOCK_WAIT", 0, seconds, &err) ? cli_usage(&err) : CLI_DONE;
 }
 
 /* Whether a file that is not where its path says is there as seen from the run file's folder, of `length` bytes. */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Variables of the environment that look like ours and are not: most often a misspelling, which else would do nothing
- * without a word. */
+/* Variables of the environment: those that look like ours and are not, most often a misspelling, which else would do
+ * nothing without a word; and one that holds seconds. */
 #include "config.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "cli/cli.h"
@@ -59,4 +60,17 @@ static void warn(void *arg, const char *name, const char *value, const char *nea
 void cli_check_environment(void)
 {
     cli_each_variable(warn, NULL);
+}
+
+int cli_read_seconds(const char *variable, long least, double *seconds, struct sy_error *err)
+{
+    const char *text = getenv(variable);
+    char *end;
+    if (!text || !*text) return SY_OK;
+    long read = strtol(text, &end, 10);
+    if (end == text || *end || read < least)
+        return syi_error(err, SY_EINVAL, "%s=%.40s: a whole number of seconds, %ld or more", variable, text,
+                         least);
+    *seconds = (double)read;
+    return SY_OK;
 }

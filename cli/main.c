@@ -27,6 +27,13 @@ static int unknown_command(const char *name)
 {
     const char *names[CLI_MOST_COMMANDS];
     size_t n = 0;
+    if (*name == '-') {
+        cli_error(
+            "%s: options come after the command, as in switchyard train --help (switchyard --help lists the "
+            "commands, switchyard --version says the version)",
+            name);
+        return CLI_USAGE;
+    }
     for (const char *const *left_out = cli_left_out; *left_out; left_out++)
         if (!strcmp(*left_out, name)) {
             cli_error(

@@ -43,6 +43,8 @@ static const struct option {
     {"run-dir", "DIR",
      "where the run lives, with %A, %a, %j, %x of a job of Slurm; default runs/NAME-YYYYMMDD-HHMMSS", TEXT,
      AT(run_dir)},
+    {"run-dir:doctor", "DIR", "look at this folder too, in which a run will live; it need not be there yet",
+     TEXT, AT(run_dir)},
     {"resume", NULL, "continue the run in --run-dir, or start it if it has no checkpoint", FLAG, AT(resume)},
     {"takeover", NULL, "take the lock of --run-dir from a process of another host that runs no more", FLAG,
      AT(takeover)},
@@ -83,7 +85,8 @@ static const struct option {
     {"backend:move", "NAME", "where to: cpu, cuda or another that computes; default: the backend stays", TEXT,
      AT(to_backend)},
     {"set:move", "KEY=VALUE",
-     "a key of cpu, cuda, device or memory; may be repeated; others keep their values", LIST, AT(set)},
+     "a key of cpu (but cpu.threads), cuda, device or memory; may be repeated; others keep their values",
+     LIST, AT(set)},
     {"timeout", "SECONDS", "how long to wait for the run's answer; default 600", FACTOR, AT(seconds)},
     {"once", NULL, "one frame of plain text, then end", FLAG, AT(once)},
     {"every", "SECONDS", "time between two frames; default 2", FACTOR, AT(every)},
@@ -280,13 +283,29 @@ static void count_operands(const char *text, int *most, int *optional)
         }
 }
 
+/* SQL among the operands is after the first, and says itself what an empty one means. */
+static int check_not_empty(const struct cli_cmd *cmd, const struct cli_options *o)
+{
+    int files = strstr(cmd->operands, "SQL") ? 1 : o->n_operands;
+    for (int i = 0; i < files && i < o->n_operands; i++)
+        if (!*o->operand[i]) { /* as of a variable of a script that is not set: plan "$RUN" */
+            cli_error("%s: an operand is empty, expected %s (is a variable of the script not set?)",
+                      cmd->name, cmd->operands);
+            return CLI_USAGE;
+        }
+    return CLI_DONE;
+}
+
 static int check_operands(const struct cli_cmd *cmd, const struct cli_options *o)
 {
     int most, optional;
     count_operands(cmd->operands, &most, &optional);
-    if (o->n_operands >= most - optional && o->n_operands <= most) return CLI_DONE;
-    cli_error("%s: usage: switchyard %s [OPTIONS] %s", cmd->name, cmd->name, cmd->operands);
-    return CLI_USAGE;
+    if (o->n_operands < most - optional || o->n_operands > most) {
+        cli_error("%s: usage: switchyard %s%s%s%s", cmd->name, cmd->name, *cmd->options ? " [OPTIONS]" : "",
+                  *cmd->operands ? " " : "", cmd->operands);
+        return CLI_USAGE;
+    }
+    return check_not_empty(cmd, o);
 }
 
 static int parse_option(const struct cli_cmd *cmd, const char *given, int argc, char **argv, int *i,
@@ -314,13 +333,13 @@ static int parse_option(const struct cli_cmd *cmd, const char *given, int argc, 
     return store(option, value, o);
 }
 
-/* Run directories among the operands: what is there is taken by its name, and SQL is none (as cmd_metrics.c has it). */
+/* Run directories among the operands, A and B of diff too: what is there is taken by its name, and SQL is none (as
+ * cmd_metrics.c has it). */
 static int put_jobs(const struct cli_cmd *cmd, struct cli_options *o)
 {
-    const char *run = strstr(cmd->operands, "RUN_DIR");
-    if (!run) run = strstr(cmd->operands, "RUNFILE") ? NULL : strstr(cmd->operands, "RUN");
+    int runs = strstr(cmd->operands, "RUN") || !strncmp(cmd->operands, "A ", 2);
     int status = o->run_dir ? cli_job_path("--run-dir", &o->run_dir) : CLI_DONE;
-    for (int i = 0; run && i < o->n_operands && !status; i++)
+    for (int i = 0; runs && i < o->n_operands && !status; i++)
         if (access(o->operand[i], F_OK) && !(i && strpbrk(o->operand[i], " \t\n(;")))
             status = cli_job_path(cmd->name, &o->operand[i]);
     return status;

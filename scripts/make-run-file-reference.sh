@@ -19,7 +19,8 @@ print_page() {
 
 A run file describes a run: the model, its data, how it is trained. It is the simple part of TOML: sections in
 brackets, one `key = value` a line, comments after `#`. A value is an integer, a number, `true` or `false`, a
-`"string"`, or a list on one line: `[8, 16, 32]`, `["*embedding*", "*bias"]`. A key that is not given has its default.
+`"string"`, a size or a time with or without quotes (`4GiB`, `"4GiB"`, `3h50m`), or a list on one line: `[8, 16, 32]`,
+`["*embedding*", "*bias"]`. A key that is not given has its default.
 An unknown key, a value of another type or out of range is an error that names the file, the line and the nearest
 known key; a key of a former version is an error that names the new one.
 

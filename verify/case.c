@@ -4,6 +4,7 @@
  * they do not check is checked here. */
 #include "config.h"
 
+#include <errno.h>
 #include <math.h>
 #include <string.h>
 #include <unistd.h>
@@ -189,6 +190,7 @@ int verify_case_open(struct verify_case *c, const char *path, struct sy_error *e
     c->bound = 2e-5;
     if (syi_ends_with(path, ".safetensors")) return open_safetensors(c, err);
     if (syi_ends_with(path, ".json")) return open_json(c, err);
+    if (access(path, F_OK)) return syi_error(err, SY_ENOENT, "%s: %s", path, strerror(errno));
     return syi_error(err, SY_EINVAL, "%s: no case file: its name ends neither in .safetensors nor in .json",
                      path);
 }

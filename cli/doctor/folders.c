@@ -128,9 +128,9 @@ static char *existing(const char *folder)
     return realpath(path, NULL);
 }
 
-static void add_given(struct doctor *d, const char *topic, const char *folder, int needed)
+/* path: where the folder is, freed here, or NULL with errno. */
+static void add_given(struct doctor *d, const char *topic, const char *folder, char *path, int needed)
 {
-    char *path = existing(folder);
     if (path)
         add_folder(d, topic, path, needed);
     else if (errno == ENOMEM)
@@ -144,7 +144,8 @@ static void add_given(struct doctor *d, const char *topic, const char *folder, i
 void doctor_folders(struct doctor *d, const char *run_dir)
 {
     const char *temporary = getenv("TMPDIR");
-    add_given(d, "folder", ".", !run_dir);
-    add_given(d, "TMPDIR", temporary && *temporary ? temporary : "/tmp", 0);
-    if (run_dir) add_given(d, "run-dir", run_dir, 1);
+    if (!temporary || !*temporary) temporary = "/tmp";
+    add_given(d, "folder", ".", realpath(".", NULL), !run_dir);
+    add_given(d, "TMPDIR", temporary, realpath(temporary, NULL), 0); /* nobody makes it */
+    if (run_dir) add_given(d, "run-dir", run_dir, existing(run_dir), 1);
 }

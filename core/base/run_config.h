@@ -520,6 +520,8 @@ int syi_is_sparse_layer(const struct syi_config *config, int decoder, int layer)
 int syi_layout_is_sparse(int layout, int64_t layers, int64_t sparse, int64_t layer);
 /* SYI_ROUTER_* of the encoder's or the decoder's sparse layers. */
 int syi_router_type(const struct syi_config *config, int decoder);
+/* *wanted: log.ranks, or SWITCHYARD_LOG_RANKS over it (SYI_LOG_RANKS_MAP). */
+int syi_config_log_ranks(const struct syi_config *config, int *wanted, struct sy_error *err) SYI_MUST_CHECK;
 
 /* ---- run_config_file.c ---- */
 

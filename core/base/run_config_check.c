@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/compat.h"
+#include "base/loss_factor.h"
 #include "base/optimizers.h"
 #include "base/schedules.h"
 
@@ -257,6 +258,12 @@ static int check_buckets(const struct syi_config *config, struct sy_error *err)
 
 /* ---- training and decoding ---- */
 
+static int check_loss(const struct syi_config *config, struct sy_error *err)
+{
+    struct syi_loss_factor factor;
+    return syi_loss_factor_parse(&factor, config->loss.loss_normalizing_factor, err);
+}
+
 /* What counts for a learning rate of factors only. */
 static int check_no_factors(const struct syi_config *config, struct sy_error *err)
 {
@@ -268,10 +275,24 @@ static int check_no_factors(const struct syi_config *config, struct sy_error *er
                      "train.%s is of a learning rate of factors: set train.lr_factors, or leave it out", key);
 }
 
+/* What counts for a course only. */
+static int check_no_course(const struct syi_config *config, struct sy_error *err)
+{
+    const char *key = config->train.schedule != SYI_SCHEDULE_LINEAR ? "schedule"
+                      : config->train.final_learning_rate > 0       ? "final_learning_rate"
+                                                                    : NULL;
+    if (!key) return SY_OK;
+    return syi_error(err, SY_EINVAL,
+                     "train.%s counts for nothing beside train.lr_factors: leave one of the two out, or set "
+                     "train.%s to its default",
+                     key, key);
+}
+
 static int check_factors(const struct syi_config *config, struct sy_error *err)
 {
     if (!*config->train.lr_factors) return check_no_factors(config, err);
-    return syi_schedule_check("train.lr_factors", config->train.lr_factors, err);
+    int status = syi_schedule_check("train.lr_factors", config->train.lr_factors, err);
+    return status ? status : check_no_course(config, err);
 }
 
 static int check_decoding(const struct syi_config *config, struct sy_error *err)
@@ -290,14 +311,22 @@ static int check_decoding(const struct syi_config *config, struct sy_error *err)
 
 /* ---- the run ---- */
 
+/* Line feeds and their like, by which names break scripts. */
+static int has_control(const char *text)
+{
+    while ((unsigned char)*text >= 0x20 && *text != 0x7f) text++;
+    return *text != 0;
+}
+
 static int check_run(const struct syi_config *config, struct sy_error *err)
 {
     int64_t blocks = config->reproducible.blocks;
     const char *name = config->run.name;
-    if (!*name || strchr(name, '/') || *name == '.')
-        return syi_error(
-            err, SY_EINVAL,
-            "run.name = \"%s\" cannot be part of a folder's name: no '/', no leading '.', not empty", name);
+    if (!*name || strchr(name, '/') || *name == '.' || has_control(name))
+        return syi_error(err, SY_EINVAL,
+                         "run.name = \"%s\" cannot be part of a folder's name: no '/', no leading '.', no "
+                         "control characters, not empty",
+                         name);
     if (blocks & (blocks - 1))
         return syi_error(err, SY_EINVAL, "reproducible.blocks = %" PRId64 " must be a power of two", blocks);
     if (config->mesh.expert > 1 && config->moe.num_experts == 0)
@@ -462,17 +491,10 @@ static int run_checks(const check_fn *checks, size_t n, const struct syi_config 
 
 int syi_config_validate_programs(const struct syi_config *config, struct sy_error *err)
 {
-    static const check_fn checks[] = {check_ids,
-                                      check_positions,
-                                      check_sparse_layers,
-                                      check_capacity,
-                                      check_routers,
-                                      check_batch,
-                                      check_gradients,
-                                      check_places,
-                                      check_buckets,
-                                      check_factors,
-                                      syi_config_check_optimizers,
+    static const check_fn checks[] = {check_ids,       check_positions, check_sparse_layers,
+                                      check_capacity,  check_routers,   check_batch,
+                                      check_gradients, check_places,    check_buckets,
+                                      check_loss,      check_factors,   syi_config_check_optimizers,
                                       check_decoding};
     return run_checks(checks, SYI_COUNT(checks), config, err);
 }

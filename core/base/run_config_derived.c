@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Values that follow from several keys: what stands for a default of 0 or "same". */
+/* Values that follow from several keys: what stands for a default of 0 or "same"; and of one that the
+ * environment may override. */
 #include "config.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/run_config.h"
@@ -134,4 +136,17 @@ int syi_router_type(const struct syi_config *config, int decoder)
 {
     int own = config->moe.decoder_router_type;
     return decoder && own != SYI_DECODER_ROUTER_SAME ? own - 1 : config->moe.router_type;
+}
+
+int syi_config_log_ranks(const struct syi_config *config, int *wanted, struct sy_error *err)
+{
+#define NAME(constant, name) [constant] = name,
+    static const char *const names[] = {SYI_LOG_RANKS_MAP(NAME)};
+#undef NAME
+    const char *forced = getenv("SWITCHYARD_LOG_RANKS");
+    *wanted = config->log.ranks;
+    if (!forced || !*forced) return SY_OK;
+    for (*wanted = 0; *wanted < (int)SYI_COUNT(names); ++*wanted)
+        if (!strcmp(forced, names[*wanted])) return SY_OK;
+    return syi_error(err, SY_EINVAL, "SWITCHYARD_LOG_RANKS=%.40s: one of first, all, nodes", forced);
 }

@@ -91,16 +91,14 @@ static int read_size(struct cursor *c, int64_t *value)
     return 1;
 }
 
-/* "3h50m", "90" seconds; quoted or not. */
+/* "3h50m", "90" seconds. */
 static int read_duration(struct cursor *c, int64_t *value)
 {
     static const struct {
         char unit;
         int64_t seconds;
     } units[] = {{'d', 86400}, {'h', 3600}, {'m', 60}, {'s', 1}};
-    int quoted = *c->at == '"';
     size_t next = 0; /* units come in this order, each once */
-    c->at += quoted;
     for (*value = 0;;) {
         int64_t part;
         size_t i = next;
@@ -118,8 +116,16 @@ static int read_duration(struct cursor *c, int64_t *value)
         next = i + 1;
         if (*c->at < '0' || *c->at > '9') break;
     }
-    if (quoted && *c->at++ != '"') return 0;
     return 1;
+}
+
+/* A value with a unit, in quotes or not. */
+static int read_quotable(struct cursor *c, int (*read)(struct cursor *c, int64_t *value), int64_t *value)
+{
+    int quoted = *c->at == '"';
+    c->at += quoted;
+    if (!read(c, value)) return 0;
+    return !quoted || *c->at++ == '"';
 }
 
 /* Whether value obeys "low..high"; '<' or '>' before a bound excludes the bound itself. */
@@ -179,7 +185,7 @@ static int read_quoted(struct cursor *c, char out[SYI_CONFIG_STRING])
     while (*c->at != '"') {
         char piece[4];
         int length = 1;
-        if (*c->at == 0) return complain(c, "the string has no closing double quote on its line");
+        if (*c->at == 0) return complain(c, "the string has no closing \" on its line");
         if (*c->at == '\\') {
             c->at++;
             length = read_escape(c, piece);
@@ -202,7 +208,7 @@ static int read_quoted(struct cursor *c, char out[SYI_CONFIG_STRING])
 static int read_text(struct cursor *c, bool bare, char out[SYI_CONFIG_STRING])
 {
     if (*c->at == '"') return read_quoted(c, out);
-    if (!bare) return complain(c, "a string in double quotes was expected");
+    if (!bare) return complain(c, "a string in quotes was expected, as in \"text\"");
     size_t length = strlen(c->at);
     if (length >= SYI_CONFIG_STRING) return complain(c, "the string is longer than 1023 bytes");
     memset(out, 0, SYI_CONFIG_STRING);
@@ -400,10 +406,12 @@ static int read_by_type(struct cursor *c, const struct syi_option *option, bool 
         good = read_integer(c, &value->integer) && in_range(option->range, (double)value->integer);
         break;
     case SYI_OPTION_SIZE:
-        good = read_size(c, &value->integer) && in_range(option->range, (double)value->integer);
+        good =
+            read_quotable(c, read_size, &value->integer) && in_range(option->range, (double)value->integer);
         break;
     case SYI_OPTION_DURATION:
-        good = read_duration(c, &value->integer) && in_range(option->range, (double)value->integer);
+        good = read_quotable(c, read_duration, &value->integer) &&
+               in_range(option->range, (double)value->integer);
         break;
     case SYI_OPTION_FLOAT:
         good = read_auto(c, option, &value->number) ||

@@ -143,8 +143,11 @@ static int read_value(struct reader *r, const struct syi_term_kind *kind, const 
     for (size_t i = 0; i < n; i++)
         if (text[i] == '\'') text[i] = '"';
     while (n && (text[n - 1] == ' ' || text[n - 1] == '\t')) text[--n] = 0;
-    if (syi_option_parse(argument, text, false, values + argument->offset, why) != SY_OK)
+    if (syi_option_parse(argument, text, false, values + argument->offset, why) != SY_OK) {
+        for (char *c = why; *c; c++) /* what stands in double quotes itself has single ones in it */
+            if (*c == '"') *c = '\'';
         return refuse(r, "%s: %s: %s", kind->name, argument->name, why);
+    }
     r->at += value_length(r->at);
     return SY_OK;
 }

@@ -371,6 +371,19 @@ static int partition_letters(struct pass *pass, const struct syi_op *op)
     return emit_op(pass, op, want);
 }
 
+/* Leaves are always a power of two. */
+static int refuse_leaves(const struct syi_program *global, int axis, int pieces, struct sy_error *err)
+{
+    char advice[160] = "use a number of ranks there that is a power of two";
+    if (!(pieces & (pieces - 1)))
+        snprintf(
+            advice, sizeof advice,
+            "raise reproducible.blocks to %d where it is less, lower reproducible.min_leaf, or use fewer ranks there",
+            pieces);
+    return syi_error(err, SY_EINVAL, "%s: axis %s has %u leaves, which %d ranks do not divide: %s",
+                     global->title, syi_axis_name(axis), global->leaf_count[axis], pieces, advice);
+}
+
 static int add_tensors(struct pass *pass, struct sy_error *err)
 {
     const struct syi_program *global = pass->global;
@@ -387,11 +400,7 @@ static int add_tensors(struct pass *pass, struct sy_error *err)
                                  "(axis batch) data.batch_size, train.microbatches, decode.batch_size",
                                  global->title, syi_axis_name(t.axis[dim]), (long long)t.dim[dim], pieces);
             if (leaves % (unsigned)pieces && t.kind == SYI_TEMP)
-                return syi_error(err, SY_EINVAL,
-                                 "%s: axis %s has %u leaves, which %d ranks do not divide: raise "
-                                 "reproducible.blocks to %d where it is less, lower "
-                                 "reproducible.min_leaf, or use fewer ranks there",
-                                 global->title, syi_axis_name(t.axis[dim]), leaves, pieces, pieces);
+                return refuse_leaves(global, t.axis[dim], pieces, err);
             t.dim[dim] /= pieces;
         }
         const char *name = t.name ? syi_program_name(global, t.name) : NULL;

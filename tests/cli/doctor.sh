@@ -50,6 +50,9 @@ prevented() {
 prevented kernels 'variant "avx9" is not possible here' SWITCHYARD_CPU_VARIANT=avx9
 prevented slurm 'srun started 4 processes that know nothing of each other: .*--mpi=pmix' SLURM_JOB_ID=7 SLURM_STEP_ID=0 \
     SLURM_STEP_NUM_TASKS=4
+prevented variables 'SWITCHYARD_LOCK_WAIT=zz: a whole number of seconds, 0 or more' SWITCHYARD_LOCK_WAIT=zz
+prevented variables 'SWITCHYARD_LOG_RANKS=zz: one of first, all, nodes' SWITCHYARD_LOG_RANKS=zz
+prevented variables 'SWITCHYARD_COMM_TIMEOUT=0: a whole number of seconds, 1 or more' SWITCHYARD_COMM_TIMEOUT=0 PMI_SIZE=2
 mkdir plugins
 prevented mpi 'OMPI_COMM_WORLD_SIZE is 4' SWITCHYARD_BACKEND_PATH="$here/plugins" OMPI_COMM_WORLD_SIZE=4
 if "$program" backends | grep -q 'switchyard-cpu.so$'; then # else it is part of the program
@@ -57,9 +60,16 @@ if "$program" backends | grep -q 'switchyard-cpu.so$'; then # else it is part of
     prevented kernels 'cannot be loaded' SWITCHYARD_BACKEND_PATH="$here/plugins"
     says line 'note backends cpu (.*plugins/switchyard-cpu.so) is refused'
 fi
+exits 0 env TMPDIR="$here/nosuch" "$program" doctor
+tr -s '\n ' '  ' <out >line
+says line "note TMPDIR $here/nosuch: No such file or directory: choose another folder"
 echo text >file
 exits 1 "$program" doctor --run-dir "$here/file"
 says out '^problem *run-dir .*'
+# An empty variable is not set; a rank alone waits for none.
+exits 0 env SWITCHYARD_LOCK_WAIT= SWITCHYARD_LOG_RANKS= SWITCHYARD_COMM_TIMEOUT=zz "$program" doctor
+tr -s '\n ' '  ' <out >line
+says line 'note variables SWITCHYARD_COMM_TIMEOUT=zz: a whole number'
 exits 0 env SWITCHYARD_CPU_VARAINT=avx2 SWITCHYARD_COMM_TIMEOUT=9 "$program" doctor
 tr -s '\n ' '  ' <out >line
 says line 'note variables SWITCHYARD_CPU_VARAINT is set, which nothing reads: did you mean SWITCHYARD_CPU_VARIANT?'

@@ -48,6 +48,11 @@ exits 0 "$program" explain "$tiny_run" --program update --backend null $eight
 exits 1 "$program" explain "$tiny_run" --program grad_next --set train.microbatches=1
 one_line_error
 says err 'no program grad_next'
+for stage in record partition fuse fold; do
+    exits 1 "$program" explain "$tiny_run" --program grad_next --set train.microbatches=1 --after $stage
+    one_line_error
+    says err 'no program grad_next (train.microbatches is 1)'
+done
 exits 0 "$program" explain "$tiny_run" --set moe.num_experts=0
 grep -q ' route ' out && fail "a dense model routes"
 
@@ -144,6 +149,9 @@ says err 'train.lr_factors: the product is .* at step 20, more than a float32 ho
 exits 2 "$program" plan "$tiny_run" --schedule --devices 8
 one_line_error
 says err 'leave out --devices'
+exits 2 "$program" plan "$tiny_run" --schedule --tensors
+one_line_error
+says err 'leave out .* and --tensors'
 [ "$(ls)" = "$(printf 'default\nerr\nout\npersist.cpu\npersist.null')" ] || fail "explain or plan leave files: $(ls)"
 
 # ---- a run directory in place of a run file, wherever its vocabulary was ----

@@ -38,6 +38,11 @@ exits 0 "$program" metrics array/%A_%a-%j-100%% "SELECT '%z' AS z"
 says out '%z'
 exits 0 "$program" eval array/%A_%a-%j-100% --file "$here/train.tsv" --quiet # a name with % that is there is itself
 exits 0 "$program" eval array/7_3-10-100% --file "$here/train.tsv" --quiet
+for command in plan config explain tokenize 'diff --steps 1' 'bench --steps 1 --warmup 1'; do
+    # shellcheck disable=SC2086
+    exits 0 "$program" $command array/%A_%a-%j-100%%
+done
+exits 0 "$program" diff array/7_3-10-100% array/%A_%a-%j-100%% --steps 1
 exits 2 tiny array/%u $one
 says err 'array/%u: there is no %u here: %A and %a are .* %% is %'
 exits 2 "$program" eval array/%4a
@@ -55,6 +60,14 @@ before=$(cat self/run.conf)
 exits 0 "$program" train --resume self --quiet
 [ "$(cat self/run.conf)" = "$before" ] || fail "a run that goes on by itself has another run file"
 [ ! -s err ] || fail "a run that goes on by itself: $(cat err)"
+# So does one of an earlier version, which has a course beside its factors.
+exits 0 tiny factors --quiet --set train.steps=1 --set train.lr_factors=constant
+before=$(cat factors/run.conf)
+sed -i 's/^schedule = .*/schedule = "cosine"/; s/^final_learning_rate = .*/final_learning_rate = 0.1/' factors/run.conf
+grep -q cosine factors/run.conf || fail "no schedule in run.conf"
+exits 0 "$program" plan factors --backend null
+exits 0 "$program" train --resume factors --quiet
+[ "$(cat factors/run.conf)" = "$before" ] || fail "a course that counts for nothing stays"
 exits 0 "$program" train --resume self --quiet --set train.steps=5
 says err 'resume: train.steps changes from 3 to 5'
 says out '^done after 5 steps'

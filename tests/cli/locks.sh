@@ -23,9 +23,12 @@ says err "in use by process $first on this host" # --takeover says nothing about
 SWITCHYARD_LOCK_WAIT=soon
 exits 2 tiny held --resume $same
 says err 'SWITCHYARD_LOCK_WAIT=soon: a whole number of seconds'
+exits 2 env SWITCHYARD_LOCK_WAIT=-1 "$program" train "$top/bench/tiny.run" --run-dir "$here/held" --resume $same --set task.words.train=train.tsv
+says err 'SWITCHYARD_LOCK_WAIT=-1: a whole number of seconds, 0 or more'
 unset SWITCHYARD_LOCK_WAIT
 
-"$program" train "$top/bench/tiny.run" --run-dir held --resume $same --set task.words.train=train.tsv \
+# An empty variable is one that is not set.
+SWITCHYARD_LOCK_WAIT= "$program" train "$top/bench/tiny.run" --run-dir held --resume $same --set task.words.train=train.tsv \
     --set train.steps=1000000 >next.out 2>next.err </dev/null &
 next=$!
 eventually grep -q "waiting up to 60 s" next.err

@@ -121,4 +121,21 @@ rm -r good/checkpoints/6
 goes_on 5 6 6
 [ "$(query good 'SELECT count(*), max(step) FROM loss_curve')" = '6	6' ] || fail "migrated: $(query good 'SELECT * FROM loss_curve')"
 [ "${#hash}" -eq 64 ] && [ "$hash" != "$other" ] || fail "two seeds have one hash"
+
+# ---- a standard output that takes nothing ----
+# unwritten ARGUMENTS...: of `metrics good`, whether lines come at once or when a buffer is full.
+unwritten() {
+    "$program" metrics good "$@" >/dev/full 2>err
+    [ $? -eq 1 ] && [ "$(cat err)" = 'switchyard: standard output: cannot be written' ] || fail "a full disk: $*: $(cat err)"
+    "$program" metrics good "$@" >&- 2>err
+    [ $? -eq 1 ] && [ "$(cat err)" = 'switchyard: standard output: cannot be written' ] || fail "no standard output: $*: $(cat err)"
+}
+if [ -w /dev/full ]; then
+    long="SELECT printf('%6000d', step) FROM loss_curve"
+    for format in aligned tsv csv json; do
+        unwritten "$long" --format $format
+        unwritten --list --format $format
+    done
+    unwritten
+fi
 finish

@@ -47,6 +47,9 @@ says err '^usage: '
 
 # ---- mistyped ----
 refused 'unknown command trian, did you mean train?' trian
+for word in -v -V --threads; do
+    refused "^switchyard: $word: options come after the command, .* --help .* --version" $word 1 train x
+done
 refused 'unknown option --run-dri, did you mean --run-dir?' train "$tiny_run" --run-dri x
 refused 'unknown option --run-dri, did you mean --run-dir?' train "$tiny_run" --run-dri=x
 refused 'unknown option --hlep, did you mean --help?' plan --hlep
@@ -55,12 +58,20 @@ refused 'unknown option --output, did you mean --to?' export run --output x
 # A variable of a script that is not set is no folder to begin another run in.
 refused '^switchyard: --run-dir=: expected DIR$' train "$tiny_run" --resume --run-dir ''
 refused '^switchyard: --output=: expected FILE$' report run -o ''
+for command in plan config explain bench diff tokenize train predict ckpt; do
+    action=
+    [ $command != ckpt ] || action=list
+    # shellcheck disable=SC2086
+    refused "^switchyard: $command: an operand is empty, expected .* (is a variable of the script not set?)" $command $action ''
+done
+refused '^switchyard: diff: an operand is empty, expected A \[B\]' diff "$tiny_run" ''
 refused 'unknown option --zzz (switchyard plan --help lists all)' plan --zzz
 refused 'unknown option -q' train -q "$tiny_run"
 refused 'unknown option --quiet' version --quiet
 refused 'usage: switchyard train' train
 refused 'usage: switchyard train' train one two
 refused 'usage: switchyard backends' backends one
+refused '^switchyard: version: usage: switchyard version$' version x
 refused 'usage: switchyard eval' eval
 refused '--run-dir needs DIR' train "$tiny_run" --run-dir
 refused '--quiet takes no value' train "$tiny_run" --quiet=yes

@@ -74,6 +74,8 @@ printf '\377\377\377\377\377\377\377\177{}' >bad/header.safetensors
 exits 1 "$program" verify bad/header.safetensors
 says out '^FAIL'
 exits 1 "$program" verify missing.safetensors
+exits 1 "$program" verify missing
+says out '^FAIL  missing  No such file or directory'
 exits 2 "$program" verify
 # Of data: one number of what is expected, and another one comes out.
 for change in 's/"decoder_segment_ids":\[\[1,1,/"decoder_segment_ids":[[1,2,/ encdec_converter_many_packed' \

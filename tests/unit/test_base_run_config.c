@@ -208,9 +208,9 @@ Test(run_config, bad_values_name_value_and_range)
         {"moe.extra_mlp = yes", "yes is not accepted: it takes true or false"},
         {"moe.extra_mlp = trueish", "trueish is not accepted"},
         {"train.schedule = \"step\"", "one of constant | linear | rsqrt | cosine"},
-        {"train.schedule = linear", "a string in double quotes was expected"},
+        {"train.schedule = linear", "a string in quotes was expected, as in \"text\""},
         {"train.schedule = \"lin\"", "is not accepted"},
-        {"task.words.train = \"abc", "no closing double quote"},
+        {"task.words.train = \"abc", "no closing \" on its line"},
         {"task.words.train = \"a\\q\"", "unknown escape"},
         {"task.words.train = \"a\\u0000\"", "unknown escape"},
         {"task.words.train = \"a\\", "unknown escape"},
@@ -277,8 +277,10 @@ Test(run_config, sizes)
     static const struct {
         const char *text;
         int64_t bytes; /* -1: refused */
-    } cases[] = {{"4GiB", 4LL << 30}, {"512", 512},       {"1 kB", 1000}, {"2MiB", 2 << 20},
-                 {"4Gib", -1},        {"9000000TiB", -1}, {"-1", -1},     {"GiB", -1}};
+    } cases[] = {
+        {"4GiB", 4LL << 30}, {"512", 512},   {"1 kB", 1000}, {"2MiB", 2 << 20},       {"4Gib", -1},
+        {"9000000TiB", -1},  {"-1", -1},     {"GiB", -1},    {"\"4GiB\"", 4LL << 30}, {"\"2 MiB\"", 2 << 20},
+        {"\"4GiB", -1},      {"4GiB\"", -1}, {"\"\"", -1}};
     const struct syi_option option = {
         .name = "y", .type = SYI_OPTION_SIZE, .default_text = "", .range = "0..", .bytes = sizeof(int64_t)};
     for (size_t i = 0; i < SYI_COUNT(cases); i++) {
@@ -650,6 +652,26 @@ static const struct {
     {"train.lr_step_offset = 100", "train.lr_step_offset is of a learning rate of factors"},
     {"train.min_learning_rate = 1e-5", "train.min_learning_rate is of a learning rate of factors"},
     {"train.min_learning_rate = 1e-5\ntrain.lr_step_offset = 1\ntrain.lr_factors = \"constant\"", NULL},
+    {"train.lr_factors = \"constant\"\ntrain.schedule = \"cosine\"",
+     "train.schedule counts for nothing beside train.lr_factors"},
+    {"train.lr_factors = \"constant\"\ntrain.final_learning_rate = 0.1",
+     "set train.final_learning_rate to its default"},
+    {"train.lr_factors = \"constant\"\ntrain.schedule = \"linear\"\ntrain.final_learning_rate = 0", NULL},
+    {"train.lr_factors = \"warmup_stable_decay(shape=sqrt)\"",
+     "shape: a string in quotes was expected, as in 'text'"},
+    {"train.lr_factors = \"warmup_stable_decay(shape='sqr')\"",
+     "shape: 'sqr' is not accepted, did you mean sqrt?"},
+    {"optimizer.name = \"chain\"\noptimizer.chain = [\"masked(trace(0.9), mask=[*kernel])\"]",
+     "it takes a list of strings like ['a', 'b*']"},
+    {"loss.loss_normalizing_factor = \"NUM_REAL\"",
+     "loss.loss_normalizing_factor: NUM_REAL is none of none, a number"},
+    {"loss.loss_normalizing_factor = \"nan\"", "loss.loss_normalizing_factor: nan is none of"},
+    {"loss.loss_normalizing_factor = \"0\"", "loss.loss_normalizing_factor: 0 is none of"},
+    {"loss.loss_normalizing_factor = \"128.5\"", NULL},
+    {"loss.loss_normalizing_factor = \"none\"", NULL},
+    {"run.name = \"a\\nb\"", "no control characters"},
+    {"run.name = \"a\\u007f\"", "no control characters"},
+    {"run.name = \"ä b\"", NULL},
     {"reproducible.blocks = 6", "power of two"},
     {"[action.stop]\npatience = 2", "action.stop.patience needs a file in task.NAME.valid"},
     {"[action.stop]\nmetric = \"wer\"", NULL},

@@ -490,6 +490,11 @@ Test(partition, refuses_what_ranks_do_not_divide)
         &s,
         "axis batch has 1 leaves, which 2 ranks do not divide: raise reproducible.blocks to 2 where it is "
         "less, lower reproducible.min_leaf");
+    s = begin(3, 1, 1);
+    s.p->leaf_count[SYI_AXIS_BATCH] = 2;
+    x = TENSOR2(&s, "x", SYI_INPUT, 6, BATCH, 8, EMBED);
+    syi_map1(s.p, SY_MAP_NEG, x, 0);
+    expect_refusal(&s, "3 ranks do not divide: use a number of ranks there that is a power of two");
     s = begin(1, 1, 2);
     TENSOR2(&s, "w", SYI_PARAM, 8, EMBED, 15, MLP);
     expect_refusal(&s, "axis mlp has 15 elements, which 2 ranks do not divide");

@@ -218,18 +218,33 @@ int syi_run_dir_refuse(const char *path, const char *before, const char *others,
                      before, path, others);
 }
 
-int syi_run_dir_read_config(const char *path, struct syi_config *config, struct sy_error *err)
+static int read_stored(const char *path, struct syi_config *config, struct sy_error *err)
 {
-    struct stat info;
-    if (stat(path, &info)) return syi_error_system(err, "run directory %s", path);
-    if (syi_packed_is(path)) return syi_packed_config(path, config, err);
-    if (!syi_run_dir_exists(path))
-        return syi_run_dir_refuse(path, "", "a file that `switchyard pack` made", err);
     char *file = file_in(path, "run.conf", err);
     if (!file) return SY_ENOMEM;
     int status = syi_config_defaults(config, err);
     if (!status) status = syi_config_load(config, file, err);
     syi_free(file);
+    return status;
+}
+
+/* Runs of earlier versions may have a course beside factors: it counted for nothing, and is refused now. */
+static void drop_course(struct syi_config *config)
+{
+    if (!*config->train.lr_factors) return;
+    config->train.schedule = SYI_SCHEDULE_LINEAR;
+    config->train.final_learning_rate = 0;
+}
+
+int syi_run_dir_read_config(const char *path, struct syi_config *config, struct sy_error *err)
+{
+    struct stat info;
+    if (stat(path, &info)) return syi_error_system(err, "run directory %s", path);
+    int packed = syi_packed_is(path);
+    if (!packed && !syi_run_dir_exists(path))
+        return syi_run_dir_refuse(path, "", "a file that `switchyard pack` made", err);
+    int status = packed ? syi_packed_config(path, config, err) : read_stored(path, config, err);
+    if (!status) drop_course(config);
     return status;
 }
 

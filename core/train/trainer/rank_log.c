@@ -4,25 +4,11 @@
 #include "config.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "train/trainer/rank_log.h"
 #include "train/launch/run_dir.h"
-
-int syi_rank_log_wanted(const struct syi_config *config, int *wanted, struct sy_error *err)
-{
-#define NAME(constant, name) [constant] = name,
-    static const char *const names[] = {SYI_LOG_RANKS_MAP(NAME)};
-#undef NAME
-    const char *forced = getenv("SWITCHYARD_LOG_RANKS");
-    *wanted = config->log.ranks;
-    if (!forced || !*forced) return SY_OK;
-    for (*wanted = 0; *wanted < (int)SYI_COUNT(names); ++*wanted)
-        if (!strcmp(forced, names[*wanted])) return SY_OK;
-    return syi_error(err, SY_EINVAL, "SWITCHYARD_LOG_RANKS=%.40s: one of first, all, nodes", forced);
-}
 
 static void introduce(struct syi_rank_log *log, const struct syi_rank *rank)
 {

@@ -18,9 +18,7 @@ struct syi_rank_log {
 /* More ranks than these share a file a node where all are to write one: folders of thousands of files are slow. */
 enum { SYI_RANK_LOG_MOST = 64 };
 
-/* *wanted: log.ranks, or SWITCHYARD_LOG_RANKS over it (SYI_LOG_RANKS_MAP). */
-int syi_rank_log_wanted(const struct syi_config *config, int *wanted, struct sy_error *err) SYI_MUST_CHECK;
-/* Opens it in the run directory, if it is wanted. One that is zeroed takes lines too and writes nothing. */
+/* Opens it in the run directory, if it is wanted (syi_config_log_ranks). One that is zeroed takes lines too and writes nothing. */
 int syi_rank_log_open(struct syi_rank_log *log, const char *run_dir, const struct syi_rank *rank, int wanted,
                       struct sy_error *err) SYI_MUST_CHECK;
 void syi_rank_log_close(struct syi_rank_log *log);

@@ -332,7 +332,7 @@ static void tell_end(struct syi_trainer *t, struct training *training)
 static int open_run(struct syi_trainer *t, struct sy_error *err)
 {
     const struct syi_train_job *job = t->job;
-    int log, status = syi_rank_log_wanted(t->config, &log, err);
+    int log, status = syi_config_log_ranks(t->config, &log, err);
     if (!status) status = syi_comm_barrier(t->rank->comm, err);
     if (!status && t->rank->rank == 0) status = job->open(job->open_arg, t->rank, err);
     if (!status) status = syi_comm_barrier(t->rank->comm, err);
