@@ -76,6 +76,13 @@ says out 'step 10/20$'
 says out '^loss  *[0-9]'
 says out '^learning rate [0-9].*gradient norm [0-9].*tokens/s [0-9]'
 says out 'experts/fraction_tokens_left_behind [0-9]'
+# A run that goes on where nothing is left to do: the attempt has no loss, the numbers are those of the one before.
+cp -R run again
+exits 0 "$program" train again --resume --quiet
+exits 0 "$program" top run --once
+grep -v -e '^tiny ' -e '^last event' out >once
+exits 0 "$program" top again --once
+grep -v -e '^tiny ' -e '^last event' out | cmp -s once - || fail "top of a run that went on at its end: $(cat out)"
 exits 2 "$program" top run --every 0
 exits 2 "$program" top run --every 0.01
 says err 'at least 0.1 s'
