@@ -125,6 +125,55 @@ static int export_run(const struct cli_options *o, const char *path)
     return status ? cli_fail(&err) : CLI_DONE;
 }
 
+/* ---- named numbers ---- */
+
+struct counting {
+    int64_t lines;
+    struct sy_error *err;
+};
+
+/* What is printed is counted: in each format, an answer without rows is one line. */
+static int count_line(void *arg, const char *line)
+{
+    struct counting *counting = arg;
+    counting->lines++;
+    return print_line(counting->err, line);
+}
+
+struct names {
+    const char *pattern;
+    int64_t lines;
+    int met; /* 1: the pattern meets one */
+    char nearest[512];
+};
+
+/* A line of --list: kind, name, and more. The first is the header. */
+static int look_at_name(void *arg, const char *line)
+{
+    struct names *names = arg;
+    char name[sizeof names->nearest];
+    const char *pair[] = {names->nearest, name}, *tab = strchr(line, '\t');
+    if (!names->lines++ || !tab) return SY_OK;
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(tab + 1, "\t"), tab + 1);
+    names->met |= syi_pattern_match(names->pattern, name);
+    if (!*names->nearest || cli_nearest(names->pattern, pair, 2) == name)
+        memcpy(names->nearest, name, sizeof name);
+    return SY_OK;
+}
+
+/* Steps may have no row of a name; a name that the run does not have at all is an error. */
+static int check_name(const char *path, const struct cli_options *o, struct sy_error *err)
+{
+    const struct syi_selection all = {.from = INT64_MIN, .to = INT64_MAX, .list = 1, .format = SYI_QUERY_TSV};
+    struct names names = {.pattern = o->name};
+    int status = syi_selection_run(path, &all, look_at_name, &names, err);
+    if (status || names.met) return status;
+    if (!*names.nearest) return syi_error(err, SY_ENOENT, "metrics: %s has no numbers yet", o->operand[0]);
+    return syi_error(err, SY_ENOENT,
+                     "metrics: no number of %s is called %s, did you mean %s? (--list shows all names)",
+                     o->operand[0], o->name, names.nearest);
+}
+
 static int select_values(const struct cli_options *o, const char *path, enum syi_query_format format,
                          struct sy_error *err)
 {
@@ -133,8 +182,12 @@ static int select_values(const struct cli_options *o, const char *path, enum syi
                                             .to = o->to >= 0 ? o->to : INT64_MAX,
                                             .list = o->list,
                                             .format = format};
-    return syi_selection_run(path, &selection, print_line, err, err);
+    struct counting counting = {.err = err};
+    int status = syi_selection_run(path, &selection, count_line, &counting, err);
+    return status || counting.lines > 1 || !o->name ? status : check_name(path, o, err);
 }
+
+/* ---- the answer ---- */
 
 static int ask(const struct cli_options *o, char **path, enum syi_query_format format, struct sy_error *err)
 {

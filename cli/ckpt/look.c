@@ -146,6 +146,14 @@ static int check_one(const char *path, int64_t step)
     return failed;
 }
 
+/* A folder that has the name of a checkpoint and is none; the others are checked all the same. */
+static void note_damaged(void *arg, const struct sy_error *why)
+{
+    int *failed = arg;
+    *failed = 1;
+    cli_fail(why);
+}
+
 int ckpt_check(const struct cli_options *o, const char *const *operand)
 {
     struct sy_error err = {0};
@@ -153,9 +161,9 @@ int ckpt_check(const struct cli_options *o, const char *const *operand)
     size_t n = 0;
     int failed = 0;
     (void)o;
-    if (syi_checkpoint_list(operand[0], &steps, &n, &err)) return cli_fail(&err);
+    if (syi_checkpoint_list_whole(operand[0], note_damaged, &failed, &steps, &n, &err)) return cli_fail(&err);
     for (size_t i = 0; i < n; i++) failed |= check_one(operand[0], steps[i]);
-    if (!n) failed = check_one(operand[0], SYI_CHECKPOINT_LATEST); /* the folder of one */
+    if (!n && !failed) failed = check_one(operand[0], SYI_CHECKPOINT_LATEST); /* the folder of one */
     syi_free(steps);
     return failed ? CLI_FAILED : CLI_DONE;
 }

@@ -18,7 +18,7 @@ static const double PATIENCE =
 struct gather {
     struct syi_reader *reader;
     struct cli_top *top;
-    int64_t attempt, step;                                   /* of the newest row */
+    int64_t attempt, step;                                   /* of the newest row that has a loss */
     double value;                                            /* of a question for one number */
     int64_t tokens[CLI_TOP_LAYERS], dropped[CLI_TOP_LAYERS]; /* sums of a layer */
 };
@@ -94,26 +94,21 @@ static int gather_speed(struct gather *g, struct sy_error *err)
     return status;
 }
 
-/* Those of the newest step that has a loss: one with a checkpoint, or the last of a run, may have other rows alone. */
-static int gather_values(struct gather *g, struct sy_error *err)
-{
-    g->value = NAN;
-    int status = ask_training(g,
-                              "SELECT step FROM metric WHERE attempt = ?1 AND step <= ?2 AND name = 'loss'$ "
-                              "ORDER BY step DESC LIMIT 1",
-                              g->attempt, g->step, take_number, err);
-    if (!status && isfinite(g->value))
-        status = ask_training(g, "SELECT name, value FROM metric WHERE attempt = ?1 AND step = ?2$",
-                              g->attempt, (int64_t)g->value, take_metric, err);
-    return status;
-}
-
+/* Of the newest step: one with a checkpoint, or the last of a run, may have other rows alone, and so may an attempt
+ * that has just gone on from one. So the numbers are those of the newest that has a loss, whichever attempt made it. */
 static int gather_step(struct gather *g, struct sy_error *err)
 {
     int status = ask(g, "SELECT attempt, step FROM valid_metric ORDER BY attempt DESC, step DESC LIMIT 1", 0,
                      0, take_place, err);
     g->top->step = g->step;
-    if (!status) status = gather_values(g, err);
+    if (!status)
+        status = ask_training(g,
+                              "SELECT attempt, step FROM valid_metric WHERE name = 'loss'$ "
+                              "ORDER BY attempt DESC, step DESC LIMIT 1",
+                              0, 0, take_place, err);
+    if (!status)
+        status = ask_training(g, "SELECT name, value FROM metric WHERE attempt = ?1 AND step = ?2$",
+                              g->attempt, g->step, take_metric, err);
     return status ? status : gather_speed(g, err);
 }
 
@@ -126,13 +121,13 @@ static int gather_curve(struct gather *g, struct sy_error *err)
         "SELECT avg(value) FROM (SELECT value FROM valid_metric WHERE attempt IN (SELECT attempt FROM run) "
         "AND step > ?1 AND step <= ?2 AND name = 'loss'$ LIMIT 30)";
     struct cli_top *top = g->top;
-    int64_t n = g->step < CLI_TOP_POINTS ? g->step : CLI_TOP_POINTS;
+    int64_t n = top->step < CLI_TOP_POINTS ? top->step : CLI_TOP_POINTS;
     int status = SY_OK;
     for (int64_t i = 0; i < n && !status; i++) {
-        double from = (double)g->step * (double)i / (double)n,
-               to = (double)g->step * (double)(i + 1) / (double)n;
+        double from = (double)top->step * (double)i / (double)n,
+               to = (double)top->step * (double)(i + 1) / (double)n;
         g->value = NAN;
-        status = ask_training(g, sql, (int64_t)from, i + 1 == n ? g->step : (int64_t)to, take_number, err);
+        status = ask_training(g, sql, (int64_t)from, i + 1 == n ? top->step : (int64_t)to, take_number, err);
         if (isfinite(g->value)) top->loss_at[top->n_points++] = g->value;
     }
     return status;
@@ -182,10 +177,10 @@ static int take_load(void *arg, const struct syi_row *row, struct sy_error *err)
 static int gather_load(struct gather *g, struct sy_error *err)
 {
     static const char sql[] =
-        "SELECT layer, expert, sum(tokens), sum(dropped) FROM valid_routing WHERE attempt = ?1 AND step IN "
-        "(SELECT DISTINCT step FROM routing WHERE attempt = ?1 AND step <= ?2 ORDER BY step DESC LIMIT 10) "
+        "SELECT layer, expert, sum(tokens), sum(dropped) FROM valid_routing WHERE step IN "
+        "(SELECT DISTINCT step FROM routing WHERE step <= ?1 ORDER BY step DESC LIMIT 10) "
         "GROUP BY layer, expert ORDER BY layer LIKE 'decoder%', length(layer), layer, expert";
-    int status = ask(g, sql, g->attempt, g->step, take_load, err);
+    int status = ask(g, sql, g->top->step, 0, take_load, err);
     for (int i = 0; i < g->top->n_layers; i++) {
         struct cli_top_layer *layer = &g->top->layer[i];
         double taken = (double)g->tokens[i], all = taken + (double)g->dropped[i];

@@ -300,30 +300,44 @@ static int check_values(const struct syi_config *config, int i, struct sy_error 
     return check_rules(where, &part->factor_map, &part->parameter_scale_rules, part->beta1, err);
 }
 
+/* Adds a setting to the list of those that are missing. */
+static void require(int there, const char *setting, struct syi_text *missing)
+{
+    if (!there) syi_text_printf(missing, "%s%s", missing->length ? ", " : "", setting);
+}
+
 /* What clips each example sees one example a microbatch, and nothing may change its gradients before or after. */
+static void list_missing(const struct syi_config *config, struct syi_text *missing)
+{
+    require(config->train.microbatches == config->data.batch_size,
+            "train.microbatches = data.batch_size (a row each: a step takes that many forward and backward "
+            "passes)",
+            missing);
+    require(config->train.clip_norm == 0, "train.clip_norm = 0", missing);
+    require(syi_compat(config, config->train.microbatch_normalizer),
+            "train.microbatch_normalizer = \"microbatch\"", missing);
+    require(!config->moe.num_experts || !config->moe.scale_expert_gradients,
+            "moe.scale_expert_gradients = false", missing);
+    require(config->train.gradient_dtype == SYI_DTYPE_FLOAT32,
+            "train.gradient_dtype = \"float32\" (rounding may lift a norm over what it was clipped to)",
+            missing);
+}
+
 static int check_examples(const struct syi_config *config, const struct syi_optimizer_part *part,
                           struct sy_error *err)
 {
     char name[SYI_KEY];
     double clip;
+    struct syi_text missing = {0};
     int status = syi_optimizer_example_clip(part, &clip, err);
-    const char *wrong = NULL;
     if (status || clip == 0) return status;
-    if (config->train.microbatches != config->data.batch_size)
-        wrong =
-            "train.microbatches = data.batch_size, a row each (a step takes that many forward and backward "
-            "passes)";
-    else if (config->train.clip_norm != 0)
-        wrong = "train.clip_norm = 0";
-    else if (!syi_compat(config, config->train.microbatch_normalizer))
-        wrong = "train.microbatch_normalizer = \"microbatch\"";
-    else if (config->moe.num_experts && config->moe.scale_expert_gradients)
-        wrong = "moe.scale_expert_gradients = false";
-    else if (config->train.gradient_dtype != SYI_DTYPE_FLOAT32)
-        wrong = "train.gradient_dtype = \"float32\" (rounding may lift a norm over what it was clipped to)";
-    if (!wrong) return SY_OK;
-    return syi_error(err, SY_EINVAL, "%s clips the gradients of each example: set %s", part_text(part, name),
-                     wrong);
+    list_missing(config, &missing);
+    status = syi_text_status(&missing, err);
+    if (!status && missing.length)
+        status = syi_error(err, SY_EINVAL, "%s clips the gradients of each example: set %s",
+                           part_text(part, name), missing.data);
+    syi_text_free(&missing);
+    return status;
 }
 
 /* Its rate is the metric learning_rate/NAME. */

@@ -74,6 +74,15 @@ says err 'checkpoints/8/params.safetensors is corrupt: .*; damaged: target/token
 [ "$(grep -c ': whole, ' out)" -eq 7 ] || fail "check of a damaged run: $(cat out)"
 exits 1 "$program" ckpt check damaged/checkpoints/8
 exits 0 "$program" ckpt check damaged/checkpoints/6
+# a checkpoint without meta.json, and one without weights: the others are compared all the same
+cp -R damaged broken
+rm broken/checkpoints/2/meta.json broken/checkpoints/4/params.safetensors
+exits 1 "$program" ckpt check broken
+[ "$(wc -l <err)" -eq 3 ] || fail "not an error for each damaged checkpoint: $(cat err)"
+says err 'broken/checkpoints/2 has the name of a checkpoint, but no meta.json'
+says err 'broken/checkpoints/4/params.safetensors'
+says err 'broken/checkpoints/8/params.safetensors is corrupt'
+[ "$(grep -c 'checkpoints/6/.*: whole' out)" -eq 3 ] || fail "check of a run without a meta.json: $(cat out)"
 exits 1 "$program" predict damaged
 says err 'damaged: target/token_embedder/embedding; try --checkpoint'
 exits 1 "$program" ckpt average damaged --steps 6,8 --to never

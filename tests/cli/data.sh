@@ -177,4 +177,10 @@ exits 0 run several $both --set train.steps=3
 printf 'more\tM O R E\n' >>two.tsv
 exits 1 run several $both --resume
 says err 'one or more of task.a.train, task.b.train, which count as one file here, changed since the checkpoint'
+# ---- batches that steps wait for: rows that are long to read, and nobody reads ahead ----
+awk 'BEGIN { text = "abcdefgh"; for (i = 0; i < 16; i++) text = text text; for (i = 0; i < 16; i++) print text "\t" i }' >train.tsv
+exits 0 tiny waits --quiet --threads 1 --set train.steps=20 --set data.prefetch=0 --set task.words.too_long=trim
+says err 'warning: steps wait [0-9]* % of their time for batches'
+[ "$(query waits "SELECT count(*) FROM event WHERE kind = 'warning' AND text LIKE 'steps wait %'")" = 1 ] ||
+    fail "the warning is not among those of the database: $(query waits 'SELECT group_concat(kind) FROM event')"
 finish

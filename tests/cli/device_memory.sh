@@ -138,7 +138,7 @@ fails graph 'capture 1' 'grad_first: capturing a graph of kernels'
     as_near plain
     # A checkpoint that cannot be brought to the host is left out. The first two moves are those of the start.
     SY_FAR_FAULT='move 3' exits 0 tiny left $same --backend far
-    says err 'checkpoint of step 10 was not written, earlier ones are kept: backend far: copying weights and state from the device: '
+    says err 'checkpoint of step 10 was not written: backend far: copying weights and state from the device: '
     [ ! -e left/checkpoints/10 ] || fail "a checkpoint that failed is there"
     as_near left
 }

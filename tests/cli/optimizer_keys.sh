@@ -155,6 +155,16 @@ for key in 'adagrad initial_accumulator_value' 'rmsprop initial_scale'; do
     ! cmp -s began.0 began.0.5 || fail "optimizer.${key#* } of ${key% *} changes nothing"
 done
 
+# ---- what clips each example says at once all that it takes ----
+# shellcheck disable=SC2086
+exits 2 tiny refused $small --set optimizer.name=dpsgd
+one_line_error
+for setting in 'train.microbatches = data.batch_size' 'train.clip_norm = 0' 'train.microbatch_normalizer = "microbatch"' \
+    'moe.scale_expert_gradients = false'; do
+    says err "set .*$setting"
+done
+grep -q gradient_dtype err && fail "what is so already is asked for: $(cat err)"
+
 # ---- what clips each example has rows that no ranks divide ----
 one_row='--set optimizer.name=dpsgd --set train.microbatches=8 --set train.microbatch_normalizer=microbatch
     --set train.clip_norm=0 --set moe.scale_expert_gradients=false'

@@ -131,6 +131,9 @@ for step in 0 -1 x latest ''; do
 done
 exits 1 "$program" replay run --step 11
 says err 'step 11 is not in 1..10'
+exits 0 tiny none --quiet --set train.steps=0
+exits 1 "$program" replay none --step 1
+says err 'none has no steps yet (train.steps = 0): train it'
 exits 2 "$program" replay run
 says err 'give the step with --step N'
 exits 2 "$program" replay run --step 5 --write tensors

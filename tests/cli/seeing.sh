@@ -17,6 +17,11 @@ says out '^evaluation  *words/valid/wer  *2  *6  *12$'
 exits 0 "$program" metrics run --name 'learning_rat?' --from 2 --to 3 --format tsv
 [ "$(wc -l <out)" -eq 3 ] || fail "--from, --to: $(cat out)"
 says out '^2.learning_rate.'
+exits 0 "$program" metrics run --name loss --from 100 # a name that is there, at steps that are not
+exits 1 "$program" metrics run --name learning_rat --format json
+one_line_error
+says err 'no number of run is called learning_rat, did you mean learning_rate? (--list shows all names)'
+exits 1 "$program" metrics run --list --name 'zzz*'
 exits 0 "$program" metrics run 'SELECT step, text FROM event WHERE kind = '"'done'" --format csv
 printf 'step,text\r\n12,done after 12 steps\r\n' | cmp -s - out || fail "csv: $(cat out)"
 exits 0 "$program" metrics run 'SELECT name, value FROM metric' --format json
@@ -76,6 +81,13 @@ says out 'step 10/20$'
 says out '^loss  *[0-9]'
 says out '^learning rate [0-9].*gradient norm [0-9].*tokens/s [0-9]'
 says out 'experts/fraction_tokens_left_behind [0-9]'
+# A run that goes on where nothing is left to do: the attempt has no loss, the numbers are those of the one before.
+cp -R run again
+exits 0 "$program" train again --resume --quiet
+exits 0 "$program" top run --once
+grep -v -e '^tiny ' -e '^last event' out >once
+exits 0 "$program" top again --once
+grep -v -e '^tiny ' -e '^last event' out | cmp -s once - || fail "top of a run that went on at its end: $(cat out)"
 exits 2 "$program" top run --every 0
 exits 2 "$program" top run --every 0.01
 says err 'at least 0.1 s'
@@ -147,6 +159,7 @@ exits 0 "$program" report empty -o empty.html
 page empty.html
 shows empty.html 'There are no numbers'
 exits 0 "$program" metrics empty --list
+exits 1 "$program" metrics empty --name zzz
 exits 0 "$program" metrics empty --export tensorboard empty.board
 for run in damaged none; do
     for command in "top $run --once" "report $run -o none.html" "metrics $run --list" "metrics $run --export csv none.csv" \

@@ -226,6 +226,11 @@ int syi_checkpoint_before(const char *run_dir, int64_t most, int64_t *step,
 /* Steps of all complete checkpoints, ascending; *steps is owned by the caller. A run without any has none. Errors as of
  * syi_checkpoint_latest. */
 int syi_checkpoint_list(const char *run_dir, int64_t **steps, size_t *n, struct sy_error *err) SYI_MUST_CHECK;
+/* The same, but what is an error of one folder, which may have been a checkpoint, is given to `damaged`, and the others are
+ * listed. NULL: it is an error of the listing. */
+typedef void (*syi_checkpoint_damaged_fn)(void *arg, const struct sy_error *why);
+int syi_checkpoint_list_whole(const char *run_dir, syi_checkpoint_damaged_fn damaged, void *arg,
+                              int64_t **steps, size_t *n, struct sy_error *err) SYI_MUST_CHECK;
 /* The error of a run without a checkpoint, or of one that is not there. */
 int syi_checkpoint_none(const char *run_dir, struct sy_error *err);
 /* *step: of the best evaluation as the newest checkpoint has it, -1: nothing was evaluated. */

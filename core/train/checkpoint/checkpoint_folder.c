@@ -132,6 +132,8 @@ static int check_name(const char *run_dir, int64_t step, const char *suffix, int
 struct steps {
     int64_t *step;
     size_t n, capacity;
+    syi_checkpoint_damaged_fn damaged; /* NULL: damage ends the listing */
+    void *arg;
 };
 
 /* What a removal that was killed left of STEP.old is no harm beside a whole STEP. */
@@ -156,11 +158,23 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-int syi_checkpoint_list(const char *run_dir, int64_t **list, size_t *n, struct sy_error *err)
+static int note_folder(void *arg, const char *run_dir, int64_t step, const char *suffix, struct sy_error *err)
 {
-    struct steps steps = {0};
+    struct steps *steps = arg;
+    struct sy_error why = {0};
+    int status = note_complete(steps, run_dir, step, suffix, &why);
+    if (!status) return SY_OK;
+    if (!steps->damaged || status == SY_ENOMEM) return syi_error(err, status, "%s", why.text);
+    steps->damaged(steps->arg, &why);
+    return SY_OK;
+}
+
+int syi_checkpoint_list_whole(const char *run_dir, syi_checkpoint_damaged_fn damaged, void *arg,
+                              int64_t **list, size_t *n, struct sy_error *err)
+{
+    struct steps steps = {.damaged = damaged, .arg = arg};
     size_t kept = 0;
-    int status = each_folder(run_dir, note_complete, &steps, err);
+    int status = each_folder(run_dir, note_folder, &steps, err);
     if (steps.n) qsort(steps.step, steps.n, sizeof *steps.step, ascending);
     for (size_t i = 0; i < steps.n; i++) /* STEP and STEP.old are one */
         if (!kept || steps.step[kept - 1] != steps.step[i]) steps.step[kept++] = steps.step[i];
@@ -168,6 +182,11 @@ int syi_checkpoint_list(const char *run_dir, int64_t **list, size_t *n, struct s
     *list = status ? NULL : steps.step;
     *n = status ? 0 : kept;
     return status;
+}
+
+int syi_checkpoint_list(const char *run_dir, int64_t **list, size_t *n, struct sy_error *err)
+{
+    return syi_checkpoint_list_whole(run_dir, NULL, NULL, list, n, err);
 }
 
 int syi_checkpoint_before(const char *run_dir, int64_t most, int64_t *step, struct sy_error *err)

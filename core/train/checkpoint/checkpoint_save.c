@@ -295,8 +295,7 @@ int syi_saver_take(struct syi_saver *s, struct syi_saved *saved)
     *saved = (struct syi_saved){.step = s->meta.step, .seconds = s->end - s->begin};
     memcpy(saved->params_sha256, s->meta.params_sha256, sizeof saved->params_sha256);
     if (s->failure.code)
-        syi_error(&saved->failure, s->failure.code,
-                  "checkpoint of step %lld was not written, earlier ones are kept: %s",
+        syi_error(&saved->failure, s->failure.code, "checkpoint of step %lld was not written: %s",
                   (long long)s->meta.step, s->failure.text);
     return 1;
 }

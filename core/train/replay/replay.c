@@ -203,6 +203,10 @@ int syi_replay_run(const struct syi_replay_job *job, struct syi_replay_result *r
 {
     struct replay r = {.job = job, .config = job->launch.config, .result = result};
     memset(result, 0, sizeof *result);
+    if (!r.config->train.steps)
+        return syi_error(err, SY_EINVAL,
+                         "%s has no steps yet (train.steps = 0): train it with --resume and more of them",
+                         job->run_dir);
     if (job->step < 1 || job->step > r.config->train.steps)
         return syi_error(err, SY_EINVAL, "step %" PRId64 " is not in 1..%" PRId64 ", the steps of the run",
                          job->step, r.config->train.steps);

@@ -51,13 +51,13 @@ struct syi_trainer {
     int back;       /* 1: an action wants to go back to it */
     double
         saved_at; /* seconds, of the last checkpoint begun or, without one, of the first step; rank 0's counts */
-    int overdue;      /* 1: all ranks agree that train.checkpoint_seconds have passed since */
-    int64_t *routing; /* (2, experts) counts of a layer on their way to the sink */
-    int sink_failed;  /* 1: the sink failed, and that is reported; rank 0 only */
-    int failed_saves; /* in a row */
-    int64_t retry; /* with failed_saves: the step after which the next is due, not while one is under way */
-    int bad;       /* 1: the last step was bad */
-    int spoiled;   /* 1: a step left weights that are not finite (train.nan_check = after) */
+    int overdue;         /* 1: all ranks agree that train.checkpoint_seconds have passed since */
+    int64_t *routing;    /* (2, experts) counts of a layer on their way to the sink */
+    int sink_failed;     /* 1: the sink failed, and that is reported; rank 0 only */
+    int64_t retry_steps; /* from a save that failed until it is tried again; 0: the last one did not fail */
+    int64_t retry;    /* with retry_steps: the step after which that is due, not while a save is under way */
+    int bad;          /* 1: the last step was bad */
+    int spoiled;      /* 1: a step left weights that are not finite (train.nan_check = after) */
     char weights[65]; /* SHA-256 of that checkpoint, on rank 0 */
     double looked;    /* seconds, for a request to move; rank 0 only, as the next */
     int blind;        /* 1: what is in its place cannot be taken, and that is reported */

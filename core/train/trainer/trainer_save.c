@@ -23,14 +23,20 @@ int syi_trainer_is_to_be_kept(const struct syi_trainer *t)
     return 0;
 }
 
+/* Whether there is nothing yet that a bad step could send the run back to. */
+static int needs_first(const struct syi_trainer *t)
+{
+    return syi_trainer_newest(t) < 0 && syi_actions_need_checkpoint(&t->actions);
+}
+
 /* The weights of the best evaluation are saved at once, so that they are there whatever happens later; so are those
  * that a bad step may send the run back to, before the first. */
 int syi_trainer_is_save_due(const struct syi_trainer *t)
 {
     int64_t every = t->config->train.checkpoint_every;
     if (t->saved == t->step || t->spoiled) return 0;
-    if (t->failed_saves ? t->step >= t->retry : t->overdue) return 1;
-    if (syi_trainer_newest(t) < 0 && syi_actions_need_checkpoint(&t->actions)) return 1;
+    if (t->retry_steps ? t->step >= t->retry : t->overdue) return 1;
+    if (needs_first(t)) return 1;
     return t->ended || syi_trainer_is_to_be_kept(t) || (every && t->step && t->step % every == 0);
 }
 
@@ -93,22 +99,36 @@ static void begin_save(struct syi_trainer *t, int background)
 
 /* ---- its end ---- */
 
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* After which step a save is tried next, from that one on: again, or because one is due anyway, at the end at last. */
+static int64_t next_try(const struct syi_trainer *t, int64_t from)
+{
+    int64_t every = t->config->train.checkpoint_every, next = least(t->retry, t->config->train.steps);
+    if (needs_first(t)) return from;
+    return every ? least(next, from + (every - from % every) % every) : next;
+}
+
 /* A disk that is full now may not be so soon, and hours of work are worth more than a checkpoint: training goes on
  * and saves again after 1 step, 2 more, 4 more, at most 1024 more. Steps, not seconds: all ranks count them alike. */
 static void go_on_unsaved(struct syi_trainer *t, const struct syi_saved *saved)
 {
     const struct sy_error *failure = &saved->failure;
-    char text[sizeof failure->text + 80];
+    int64_t from = t->step > saved->step ? t->step : saved->step + 1; /* what can be saved from now on */
+    char text[sizeof failure->text + 100];
 
     t->saved = -1;
-    t->retry = saved->step + (1 << (t->failed_saves < 10 ? t->failed_saves : 10));
-    if (t->retry < t->step) t->retry = t->step;
-    t->failed_saves++;
+    if (!t->retry_steps) t->retry_steps = 1;
+    t->retry = saved->step + t->retry_steps;
+    if (t->retry < from) t->retry = from;
     if (t->ended)
         snprintf(text, sizeof text, "%s", failure->text);
     else
-        snprintf(text, sizeof text, "%s; training goes on and tries again after step %" PRId64, failure->text,
-                 t->retry);
+        snprintf(text, sizeof text, "%s; %straining goes on and tries again after step %" PRId64,
+                 failure->text, t->newest < 0 ? "" : "earlier ones are kept, ", next_try(t, from));
     syi_trainer_warn(t, saved->step, "save_failed", text);
 }
 
@@ -118,7 +138,7 @@ static int go_on_saved(struct syi_trainer *t, const struct syi_saved *saved, str
     char text[64];
 
     t->newest = saved->step;
-    t->failed_saves = 0;
+    t->retry_steps = 0;
     memcpy(t->weights, saved->params_sha256, sizeof(t->weights));
     syi_trainer_write_seconds(t, saved->step, "timing/checkpoint_seconds", saved->seconds);
     syi_trainer_write_seconds(t, saved->step, "timing/checkpoint_pause_seconds", t->pause);
@@ -170,10 +190,19 @@ static int save_last(struct syi_trainer *t, struct sy_error *err)
             return go_on_saved(t, &saved, err);
         }
         if (try == LAST_TRIES)
-            return syi_error(err, saved.failure.code, "%s; --resume goes on from the newest of them",
-                             saved.failure.text);
+            return syi_error(err, saved.failure.code, "%s; %s", saved.failure.text,
+                             t->newest < 0
+                                 ? "there is no earlier one, so --resume starts fresh"
+                                 : "earlier ones are kept, --resume goes on from the newest of them");
         nanosleep(&(struct timespec){.tv_sec = 1 << (try - 1)}, NULL);
     }
+}
+
+/* A try that was due anyway is none of the tries again, so it does not make the next of them later. */
+static void count_retry(struct syi_trainer *t)
+{
+    if (t->retry_steps && t->step >= t->retry) t->retry_steps = least(2 * t->retry_steps, 1024);
+    t->retry = INT64_MAX; /* until it is known how this one ended */
 }
 
 /* The sink writes its rows beside the weights. These are on disk whatever becomes of it, and wait for it only for
@@ -190,7 +219,7 @@ int syi_trainer_save(struct syi_trainer *t, struct sy_error *err)
     t->saved = t->step;
     t->saved_at = syi_seconds();
     t->overdue = 0;
-    t->retry = INT64_MAX; /* until it is known how this one ended */
+    count_retry(t);
     if (t->ended) return save_last(t, err);
     begin_save(t, t->config->checkpoint.background);
     t->pause += syi_seconds();

@@ -119,7 +119,7 @@ static void write_waiting(struct syi_trainer *t, double steps, double step_secon
         "steps wait %.0f %% of their time for batches (timing/data_wait_seconds): raise data.prefetch, or "
         "leave a core to the reading thread",
         100 * share);
-    syi_trainer_warn(t, t->step, "data", text);
+    syi_trainer_warn(t, t->step, "warning", text);
 }
 
 /* That of [optimizer], and those that named optimizers have of their own. */
