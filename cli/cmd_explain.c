@@ -40,7 +40,7 @@ static int record_before(const struct request *r, const struct syi_mesh *mesh, s
     for (int which = first; !status && which < end; which++) {
         struct syi_recorded recorded;
         struct syi_shape shape = syi_config_shape(r->config, which);
-        status = syi_pipeline(r->config, mesh, which, &shape, SYI_STAGE_RECORD, model, &recorded, err);
+        status = syi_pipeline(r->config, mesh, NULL, which, &shape, SYI_STAGE_RECORD, model, &recorded, err);
         if (!status) syi_program_free(recorded.program);
     }
     if (!status && r->which == SYI_WEIGHTS && !model->n_copies) status = no_program(r->which, err);
@@ -62,7 +62,9 @@ static int explain_stage(const struct request *r, const struct syi_rank *rank, s
     if (r->which == SYI_GRAD_NEXT && r->config->train.microbatches == 1) return no_program(r->which, err);
     syi_engine_choose_copies(r->config, rank->backend, 0, &model);
     status = record_before(r, mesh, &model, err);
-    if (!status) status = syi_pipeline(r->config, mesh, r->which, &shape, r->stage, &model, &recorded, err);
+    if (!status)
+        status =
+            syi_pipeline(r->config, mesh, rank->backend, r->which, &shape, r->stage, &model, &recorded, err);
     if (!status && !recorded.program) status = no_program(r->which, err);
     if (!status) {
         status = syi_program_explain(recorded.program, print_line, NULL, err);

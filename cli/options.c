@@ -53,7 +53,7 @@ static const struct option {
     {"after", "STAGE", "show the program after record, partition, fuse, fold or plan (default plan)", TEXT,
      AT(after)},
     {"program", "NAME",
-     "which program: grad_first (default), grad_next, update, eval, score, encode, decode_step, weights",
+     "which program: grad_first (default), grad_next, update, update_metrics, eval, score, encode, decode_step, exchange, weights",
      TEXT, AT(program)},
     {"file", "TSV", "read this file, instead of task.NAME.test (eval) or the standard input (score)", TEXT,
      AT(file)},

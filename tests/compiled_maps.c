@@ -127,7 +127,7 @@ static int record(const struct syi_config *config, const struct syi_mesh *mesh, 
                   struct sy_error *err)
 {
     struct syi_shape shape = syi_config_shape(config, which);
-    return syi_pipeline(config, mesh, which, &shape, stage, model, recorded, err);
+    return syi_pipeline(config, mesh, NULL, which, &shape, stage, model, recorded, err);
 }
 
 /* which: the update, with or without metrics of the weights. */

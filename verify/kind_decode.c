@@ -125,7 +125,7 @@ static int read_inputs(struct decode *d, struct sy_error *err)
 static int add(struct decode *d, enum syi_which which, int *index, struct sy_error *err)
 {
     struct syi_recorded recorded;
-    int status = syi_pipeline(&d->config, &d->context->rank->mesh, which, &d->shape, SYI_STAGE_FUSE,
+    int status = syi_pipeline(&d->config, &d->context->rank->mesh, NULL, which, &d->shape, SYI_STAGE_FUSE,
                               &d->model, &recorded, err);
     return status ? status : syi_session_add(d->session, recorded.program, index, err);
 }

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "passes/passes.h"
 #include "program/program.h"
 #include "runtime/backend.h"
 
@@ -182,6 +183,12 @@ const struct sy_kernel *syi_backend_find(const struct syi_backend *backend, enum
             return kernel;
     }
     return NULL;
+}
+
+void syi_backend_choose_ops(const struct syi_backend *backend, struct syi_pass_options *options)
+{
+    options->map_sums = !backend || syi_backend_find(backend, SY_OP_MAP_SUMS, SY_F32, SY_F32);
+    options->add_rms_norm = !backend || syi_backend_find(backend, SY_OP_ADD_RMS_NORM, SY_F32, SY_BF16);
 }
 
 int syi_backend_has_panels(const struct syi_backend *backend)

@@ -43,6 +43,9 @@ void syi_backend_close(struct syi_backend *backend); /* NULL is fine; the librar
 const struct sy_kernel *syi_backend_find(const struct syi_backend *backend, enum sy_op op, int in_dtype,
                                          int out_dtype);
 
+struct syi_pass_options;
+/* Which ops the passes may make: those that it has kernels of; NULL: all. */
+void syi_backend_choose_ops(const struct syi_backend *backend, struct syi_pass_options *options);
 /* Whether it can lay weights out in panels and multiply with them: it has the kernels of all ops for that. */
 int syi_backend_has_panels(const struct syi_backend *backend);
 /* Whether, besides, it is for programs of gradients reading them, by the features of this context. */

@@ -51,14 +51,11 @@ int syi_session_prepare(struct syi_session *session, uint64_t target, struct sy_
     int status = SY_OK;
     for (size_t i = 0; i < session->n_bound && !status; i++) {
         struct syi_bound *bound = &session->bound[i];
-        struct syi_pass_options options = {
-            .mesh = &session->mesh,
-            .reproducible = session->options.reproducible,
-            .fold = session->options.fold,
-            .map_sums = syi_backend_find(session->options.backend, SY_OP_MAP_SUMS, SY_F32, SY_F32) != NULL,
-            .add_rms_norm =
-                syi_backend_find(session->options.backend, SY_OP_ADD_RMS_NORM, SY_F32, SY_BF16) != NULL,
-            .target = target};
+        struct syi_pass_options options = {.mesh = &session->mesh,
+                                           .reproducible = session->options.reproducible,
+                                           .fold = session->options.fold,
+                                           .target = target};
+        syi_backend_choose_ops(session->options.backend, &options);
         status = syi_passes_run(&bound->program, SYI_STAGE_FUSE, SYI_STAGE_LOWER, &options, err);
         bound->recomputed = options.recomputed;
         if (!status) status = syi_bound_prepare(session, bound, err);

@@ -63,6 +63,10 @@ for fault in '' less; do
     [ "$(hash_in out)" = "$rounded" ] || fail "the faulty backend ($fault) trains something else in bfloat16"
     SY_FAULT=$fault "$program" predict narrow --backend faulty <words | cmp - answers || fail "it predicts something else ($fault)"
     all_back "bfloat16 $fault"
+    SY_FAULT=$fault exits 0 "$program" explain narrow --program decode_step --after fold --backend faulty
+    shown=no
+    grep -q ' add_rms_norm ' out && shown=yes
+    [ $shown = "$([ -n "$fault" ] && echo no || echo yes)" ] || fail "explain: add_rms_norm of the faulty backend ($fault) is shown: $shown"
 done
 
 # ---- at open, at prepare: no folder is left, and one that is there is as it was ----

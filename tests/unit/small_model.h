@@ -101,7 +101,7 @@ static inline int model_add(struct model *model, enum syi_which which)
 {
     struct syi_recorded recorded;
     struct sy_error err = {0};
-    cr_assert_eq(syi_pipeline(&model->config, &model->m.mesh, which, &model->shape, SYI_STAGE_FUSE,
+    cr_assert_eq(syi_pipeline(&model->config, &model->m.mesh, NULL, which, &model->shape, SYI_STAGE_FUSE,
                               &model->model, &recorded, &err),
                  SY_OK, "%s", err.text);
     return ms_add(&model->m, recorded.program);

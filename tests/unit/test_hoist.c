@@ -18,7 +18,7 @@ static struct syi_program *program_at(const struct syi_config *c, const int size
     cr_assert_eq(syi_mesh_new(&mesh, size[0] * size[1] * size[2], size[0], size[1], size[2], 4, &err), SY_OK,
                  "%s", err.text);
     mesh.zero = zero;
-    cr_assert_eq(syi_pipeline(c, &mesh, which, &shape, stage, &model, &r, &err), SY_OK, "%s", err.text);
+    cr_assert_eq(syi_pipeline(c, &mesh, NULL, which, &shape, stage, &model, &r, &err), SY_OK, "%s", err.text);
     syi_model_free(&model);
     return r.program;
 }

@@ -92,7 +92,7 @@ static struct syi_program *program_of(const struct syi_config *c, int which, int
     struct syi_mesh mesh;
     struct syi_shape shape = syi_config_shape(c, which);
     cr_assert_eq(syi_mesh_new(&mesh, 1, 1, 1, 1, 0, &err), SY_OK, "%s", err.text);
-    cr_assert_eq(syi_pipeline(c, &mesh, which, &shape, stage, &model, &recorded, &err), SY_OK, "%s",
+    cr_assert_eq(syi_pipeline(c, &mesh, NULL, which, &shape, stage, &model, &recorded, &err), SY_OK, "%s",
                  err.text);
     syi_model_free(&model);
     return recorded.program;

@@ -76,12 +76,14 @@ static void check_passes(const char *const *set, enum syi_which which, const int
                  "%s", err.text);
     mesh.zero = zero;
     /* shows which parameters there are */
-    cr_assert_eq(syi_pipeline(&c, &mesh, SYI_GRAD_FIRST, &shape, SYI_STAGE_RECORD, &model, &before, &err),
-                 SY_OK);
+    cr_assert_eq(
+        syi_pipeline(&c, &mesh, NULL, SYI_GRAD_FIRST, &shape, SYI_STAGE_RECORD, &model, &before, &err),
+        SY_OK);
     syi_program_free(before.program);
-    cr_assert_eq(syi_pipeline(&c, &mesh, which, &shape, SYI_STAGE_RECORD, &model, &before, &err), SY_OK);
-    cr_assert_eq(syi_pipeline(&c, &mesh, which, &shape, SYI_STAGE_LOWER, &model, &after, &err), SY_OK, "%s",
-                 err.text);
+    cr_assert_eq(syi_pipeline(&c, &mesh, NULL, which, &shape, SYI_STAGE_RECORD, &model, &before, &err),
+                 SY_OK);
+    cr_assert_eq(syi_pipeline(&c, &mesh, NULL, which, &shape, SYI_STAGE_LOWER, &model, &after, &err), SY_OK,
+                 "%s", err.text);
     const struct syi_program *p = before.program, *q = after.program;
     for (size_t i = 0; i < p->n_tensors; i++) {
         const struct syi_tensor *t = &p->tensor[i];
@@ -121,7 +123,7 @@ static struct syi_program *recorded(struct syi_model *model, const struct syi_co
     struct syi_recorded r;
     struct sy_error err = {0};
     cr_assert_eq(syi_mesh_new(&mesh, 1, 1, 1, 1, 0, &err), SY_OK, "%s", err.text);
-    cr_assert_eq(syi_pipeline(c, &mesh, which, &shape, SYI_STAGE_RECORD, model, &r, &err), SY_OK, "%s",
+    cr_assert_eq(syi_pipeline(c, &mesh, NULL, which, &shape, SYI_STAGE_RECORD, model, &r, &err), SY_OK, "%s",
                  err.text);
     return r.program;
 }

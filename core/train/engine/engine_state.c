@@ -15,8 +15,8 @@ int syi_engine_state_tree(struct syi_engine *e, struct syi_state_tree *tree, str
 {
     struct syi_shape shape = syi_engine_shape(e, 0, SYI_UPDATE);
     struct syi_recorded recorded;
-    int status = syi_pipeline(&e->config, &e->rank.mesh, SYI_UPDATE, &shape, SYI_STAGE_RECORD, &e->model,
-                              &recorded, err);
+    int status = syi_pipeline(&e->config, &e->rank.mesh, e->rank.backend, SYI_UPDATE, &shape,
+                              SYI_STAGE_RECORD, &e->model, &recorded, err);
     if (status) return status;
     status = syi_state_tree(&e->config, e->chains, &e->model, recorded.program, tree, err);
     syi_program_free(recorded.program);

@@ -67,18 +67,16 @@ static int record(const struct syi_config *config, enum syi_which which, const s
     }
 }
 
-int syi_pipeline(const struct syi_config *config, const struct syi_mesh *mesh, enum syi_which which,
-                 const struct syi_shape *shape, enum syi_stage stage, struct syi_model *model,
-                 struct syi_recorded *recorded, struct sy_error *err)
+int syi_pipeline(const struct syi_config *config, const struct syi_mesh *mesh,
+                 const struct syi_backend *backend, enum syi_which which, const struct syi_shape *shape,
+                 enum syi_stage stage, struct syi_model *model, struct syi_recorded *recorded,
+                 struct sy_error *err)
 {
     struct syi_config *resolved = syi_config_copy(config, err);
-    struct syi_pass_options options = {.mesh = mesh,
-                                       .reproducible = config->reproducible.enabled,
-                                       .fold = 1,
-                                       .map_sums = 1,
-                                       .add_rms_norm = 1,
-                                       .target = UINT64_MAX};
+    struct syi_pass_options options = {
+        .mesh = mesh, .reproducible = config->reproducible.enabled, .fold = 1, .target = UINT64_MAX};
     if (!resolved) return SY_ENOMEM;
+    syi_backend_choose_ops(backend, &options);
     resolved->mesh.expert = mesh->size[1]; /* 0 in a run file: as many as are left */
     int status = record(resolved, which, shape, model, recorded, err);
     syi_free(resolved);

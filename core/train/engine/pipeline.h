@@ -7,6 +7,7 @@
 
 #include "model/model.h"
 #include "passes/passes.h"
+#include "runtime/backend.h"
 
 enum syi_which {
     SYI_GRAD_FIRST,
@@ -24,11 +25,11 @@ enum syi_which {
 const char *syi_which_name(enum syi_which which); /* "grad_first", ... */
 
 /* recorded->program: as it is after `stage`, which is not SYI_STAGE_PLAN; owned by the caller; NULL for an exchange program
- * where there is none. model collects
- * what programs show of it; the update program needs a grad program, the weights program all of eval, score,
+ * where there is none. backend: the fold pass makes ops that it has; NULL: any. model collects what programs show of it; the update program needs a grad program, the weights program all of eval, score,
  * encode and decode_step that shall run, recorded before it with the same model. */
-int syi_pipeline(const struct syi_config *config, const struct syi_mesh *mesh, enum syi_which which,
-                 const struct syi_shape *shape, enum syi_stage stage, struct syi_model *model,
-                 struct syi_recorded *recorded, struct sy_error *err) SYI_MUST_CHECK;
+int syi_pipeline(const struct syi_config *config, const struct syi_mesh *mesh,
+                 const struct syi_backend *backend, enum syi_which which, const struct syi_shape *shape,
+                 enum syi_stage stage, struct syi_model *model, struct syi_recorded *recorded,
+                 struct sy_error *err) SYI_MUST_CHECK;
 
 #endif
