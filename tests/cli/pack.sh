@@ -129,10 +129,10 @@ flip "$digits" # a header that can be read all the same
 refused 'damaged: the checksum of its header' flipped.sy
 flip $((bytes - 40))
 refused 'damaged: the checksum of its' flipped.sy
-refused 'holds no run' test.tsv
-refused 'holds no run' elsewhere/checkpoints/60/params.safetensors
+refused 'is no packed model' test.tsv
+refused 'is no packed model' elsewhere/checkpoints/60/params.safetensors
 : >empty.sy
-refused 'holds no run' empty.sy
+refused 'it is empty, cut short or damaged' empty.sy
 exits 1 "$program" predict int8.sy --checkpoint 30
 says err 'is a packed model of step 60'
 exits 1 "$program" pack int8.sy -o again.sy

@@ -223,6 +223,7 @@ int syi_run_dir_read_config(const char *path, struct syi_config *config, struct 
     struct stat info;
     if (stat(path, &info)) return syi_error_system(err, "run directory %s", path);
     if (syi_packed_is(path)) return syi_packed_config(path, config, err);
+    if (S_ISREG(info.st_mode)) return syi_packed_refuse(path, err);
     if (!syi_run_dir_exists(path))
         return syi_run_dir_refuse(path, "", "a file that `switchyard pack` made", err);
     char *file = file_in(path, "run.conf", err);
