@@ -159,8 +159,9 @@ static int set_fields(const struct sy_predict_options *o, struct syi_config *c, 
     if (o->top_k) c->decode.topp = 0;
     if (o->top_p != 0) c->decode.topk = 0;
     for (size_t i = 0; !status && i < SYI_COUNT(fields); i++) {
-        char text[64];
-        snprintf(text, sizeof text, "decode.%s=%.17g", fields[i].key, fields[i].value);
+        char number[SYI_NUMBER_BYTES], text[64];
+        syi_format_double(number, fields[i].value);
+        snprintf(text, sizeof text, "decode.%s=%s", fields[i].key, number);
         if (fields[i].value != 0) status = syi_config_set(c, text, err);
     }
     if (o->scores) c->decode.scores = true;
@@ -174,6 +175,18 @@ struct asked {
     int64_t seed;
 };
 
+/* What would make another method of it; out of range values are refused later. */
+static int check_greedy(const struct sy_predict_options *o, struct sy_error *err)
+{
+    const char *why = o->beams > 1         ? "beams is of SY_BEAMS"
+                      : o->outputs > 1     ? "it has one output: outputs is of SY_BEAMS and SY_SAMPLE"
+                      : o->temperature > 0 ? "temperature is of SY_SAMPLE"
+                                           : NULL;
+    if (o->method != SY_GREEDY || !why) return SY_OK;
+    return syi_error(err, SY_EINVAL,
+                     "SY_GREEDY takes the likeliest token; %s: leave it 0, or name that method", why);
+}
+
 static int apply(struct syi_config *asked, const struct sy_predict_options *o, struct sy_error *err)
 {
     if (o->method < SY_AS_RUN || o->method > SY_SAMPLE)
@@ -182,8 +195,10 @@ static int apply(struct syi_config *asked, const struct sy_predict_options *o, s
                          o->method);
     if (o->first < 0)
         return syi_error(err, SY_EINVAL, "first = %lld: inputs count from 0", (long long)o->first);
+    int status = check_greedy(o, err);
+    if (status) return status;
     set_method(o->method, &asked->decode);
-    int status = set_fields(o, asked, err);
+    status = set_fields(o, asked, err);
     return status ? status : syi_config_validate_programs(asked, err);
 }
 

@@ -129,6 +129,11 @@ int syi_api_launch(const struct sy_open_options *options, const struct syi_confi
                                 .config = config,
                                 .exact = exact,
                                 .runner = {options->run_tasks, options->run_tasks_arg}};
+    if (options->threads < 0)
+        return syi_error(err, SY_EINVAL,
+                         "threads = %d: give 1 or more, or 0 for cpu.threads of the run, else the CPUs that "
+                         "there are",
+                         options->threads);
     if (!strcmp(backend, "null"))
         return syi_error(err, SY_EINVAL, "backend null computes nothing: choose another one");
     return syi_launch_open(&launch, alone, err);

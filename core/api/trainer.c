@@ -20,6 +20,12 @@
 #include "train/trainer/actions.h"
 #include "train/trainer/state_leaves.h"
 
+/* A run that a trainer was opened from or has saved to. */
+struct home {
+    char *path;     /* in full */
+    int64_t newest; /* step of its newest checkpoint that this trainer began with or saved, -1: none */
+};
+
 struct sy_trainer {
     struct syi_alone alone;
     struct syi_config config;
@@ -33,8 +39,9 @@ struct sy_trainer {
     struct syi_state_leaves state;   /* of checkpoints under run.compat = t5x; else none */
     struct syi_checkpoint_meta meta; /* of the checkpoint that it began with or saved last */
     int64_t step;                    /* done */
-    int spoiled; /* 1: a step left weights that are not finite (train.nan_check = after) */
-    char *home;  /* the run it belongs to, in full; NULL: none yet */
+    int spoiled;       /* 1: a step left weights that are not finite (train.nan_check = after) */
+    struct home *home; /* [n_homes] */
+    size_t n_homes, homes_room;
 };
 
 /* ---- opening ---- */
@@ -43,7 +50,7 @@ static int read_config(struct sy_trainer *t, const char *path, const char *check
                        struct syi_api_place *place, int *is_run, struct sy_error *err)
 {
     struct stat info;
-    if (!path || stat(path, &info)) return syi_error_system(err, "cannot open %s", path ? path : "(NULL)");
+    if (stat(path, &info)) return syi_error_system(err, "cannot open %s", path);
     *is_run = S_ISDIR(info.st_mode);
     if (*is_run) {
         int status = syi_api_find(path, checkpoint, place, err);
@@ -84,14 +91,40 @@ static int full_path(const char *path, char **full, struct sy_error *err)
     return *full ? SY_OK : SY_ENOMEM;
 }
 
+static struct home *find_home(const struct sy_trainer *t, const char *full)
+{
+    for (size_t i = 0; i < t->n_homes; i++)
+        if (!strcmp(t->home[i].path, full)) return &t->home[i];
+    return NULL;
+}
+
+/* *home: that of this folder, a new one if there was none. */
+static int take_home(struct sy_trainer *t, const char *path, struct home **home, struct sy_error *err)
+{
+    char *full;
+    int status = SYI_GROW(t->home, t->homes_room, t->n_homes + 1, err);
+    if (!status) status = full_path(path, &full, err);
+    if (status) return status;
+    *home = find_home(t, full);
+    if (*home) {
+        syi_free(full);
+        return SY_OK;
+    }
+    *home = &t->home[t->n_homes++];
+    **home = (struct home){full, -1};
+    return SY_OK;
+}
+
 static int go_on(struct sy_trainer *t, const struct syi_api_place *place, struct sy_error *err)
 {
-    int status = full_path(place->run_dir, &t->home, err);
+    struct home *home;
+    int status = take_home(t, place->run_dir, &home, err);
     if (!status)
         status = syi_checkpoint_resume(place->run_dir, place->checkpoint, syi_engine_session(t->engine),
                                        t->alone.rank.comm, &t->state.leaves, &t->meta, err);
     syi_engine_params_changed(t->engine);
     t->step = t->meta.step;
+    if (!status) home->newest = t->step;
     return status;
 }
 
@@ -109,6 +142,8 @@ static int open_trainer(struct sy_trainer *t, const char *path, const struct sy_
     struct sy_open_options options;
     struct syi_api_place place;
     int is_run = 0, status = syi_api_take(&options, sizeof options, given, "sy_open_options", err);
+    if (!status && (!path || !*path))
+        status = syi_error(err, SY_EINVAL, "no path: give a run file or a run directory");
     if (!status && syi_packed_is(path))
         status = syi_error(err, SY_EUNSUPPORTED,
                            "%s: a packed model answers only: name the run that it was made of, or a run file",
@@ -154,6 +189,7 @@ void sy_trainer_close(struct sy_trainer *t)
     syi_batch_free(&t->batch);
     syi_vocabularies_close(&t->vocabularies);
     syi_launch_close(&t->alone);
+    for (size_t i = 0; i < t->n_homes; i++) syi_free(t->home[i].path);
     syi_free(t->home);
     syi_free(t);
 }
@@ -247,15 +283,15 @@ static int check_folder(const struct sy_trainer *t, const char *path, struct sy_
     if (stat(path, &info) && errno == ENOENT) return SY_OK;
     int status = full_path(path, &full, err);
     if (status) return status;
-    int ours = t->home && !strcmp(full, t->home);
+    const struct home *home = find_home(t, full);
     syi_free(full);
     status = syi_checkpoint_latest(path, &latest, err);
-    if (status || (ours && latest <= t->meta.step)) return status;
-    if (ours)
+    if (status || (home && latest <= home->newest)) return status;
+    if (home)
         return syi_error(err, SY_EEXIST,
                          "%s has a checkpoint of step %" PRId64
-                         ", but this training went on from step %" PRId64 ": save to a new folder",
-                         path, latest, t->meta.step);
+                         ", but this training knows it up to step %" PRId64 ": save to a new folder",
+                         path, latest, home->newest);
     if (!syi_run_dir_exists(path) && latest < 0) return SY_OK;
     return syi_error(err, SY_EEXIST, "%s holds another run: save to a new folder", path);
 }
@@ -263,7 +299,11 @@ static int check_folder(const struct sy_trainer *t, const char *path, struct sy_
 static int write_checkpoint(struct sy_trainer *t, const struct syi_run_dir *dir, struct sy_error *err)
 {
     struct sy_error failure = {0};
+    int64_t kept[SYI_ACTIONS_KEPT];
     struct syi_checkpoint_saving saving = {.keep = (int)t->config.train.keep_checkpoints,
+                                           .keep_every = t->config.checkpoint.keep_every,
+                                           .besides = kept,
+                                           .n_besides = syi_actions_kept_in(&t->meta, &t->config, kept),
                                            .leaves = t->state.leaves.n ? &t->state.leaves : NULL};
     struct syi_checkpoint_meta meta = t->meta;
     int64_t examples;
@@ -291,10 +331,23 @@ static int write_run(struct sy_trainer *t, const struct syi_run_dir *dir, struct
                   : syi_run_dir_status(dir, t->step < t->config.train.steps ? "stopped" : "done", err);
 }
 
+/* After a failure, too, the trainer may try again in a folder where it began a run; what has no run.conf yet is anybody's. */
+static int save_in(struct sy_trainer *t, const struct syi_run_dir *dir, struct sy_error *err)
+{
+    struct home *home;
+    int64_t latest;
+    size_t before = t->n_homes;
+    int status = take_home(t, dir->path, &home, err);
+    if (status) return status;
+    status = write_run(t, dir, err);
+    if (!syi_checkpoint_latest(dir->path, &latest, NULL)) home->newest = latest;
+    if (!syi_run_dir_exists(dir->path) && t->n_homes > before) syi_free(t->home[--t->n_homes].path);
+    return status;
+}
+
 static int save(struct sy_trainer *t, const char *path, struct sy_error *err)
 {
     struct syi_run_dir dir;
-    char *home = NULL;
     if (t->spoiled)
         return syi_error(err, SY_ENUMERIC,
                          "after %" PRId64 " steps the weights hold numbers that are not finite: they are "
@@ -304,13 +357,9 @@ static int save(struct sy_trainer *t, const char *path, struct sy_error *err)
     int status = check_folder(t, path, err);
     if (!status) status = syi_run_dir_open(path, NULL, &dir, err);
     if (status) return status;
-    status = write_run(t, &dir, err);
+    status = save_in(t, &dir, err);
     syi_run_dir_close(&dir);
-    if (!status) status = full_path(path, &home, err);
-    if (status) return status;
-    syi_free(t->home);
-    t->home = home;
-    return SY_OK;
+    return status;
 }
 
 int sy_trainer_save(struct sy_trainer *t, const char *run_dir, struct sy_error *err)

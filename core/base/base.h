@@ -43,6 +43,8 @@ static inline uint64_t syi_mul_u64(uint64_t a, uint64_t b)
 int syi_error(struct sy_error *err, int code, const char *format, ...) SYI_PRINTF(3, 4);
 /* The same for a failed system call: appends ": " and the text of errno, and chooses the code from errno. */
 int syi_error_system(struct sy_error *err, const char *format, ...) SYI_PRINTF(2, 3);
+/* File names and data end up in messages; a message stays one line whatever they hold: control characters become '?'. */
+void syi_keep_one_line(char *text);
 
 /* ---- log.c ---- */
 

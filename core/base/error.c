@@ -24,8 +24,7 @@ const char *sy_version(void)
     return PACKAGE_VERSION;
 }
 
-/* File names and data end up in messages; a message stays one line whatever they hold. */
-static void keep_one_line(char *text)
+void syi_keep_one_line(char *text)
 {
     for (; *text; text++)
         if ((unsigned char)*text < 0x20 || *text == 0x7f) *text = '?';
@@ -40,7 +39,7 @@ static int write_error(struct sy_error *err, int code, const char *detail, const
         size_t used = strlen(err->text);
         snprintf(err->text + used, sizeof(err->text) - used, ": %s", detail);
     }
-    keep_one_line(err->text);
+    syi_keep_one_line(err->text);
     return code;
 }
 

@@ -28,6 +28,18 @@ int syi_packed_is(const char *path)
     return is;
 }
 
+int syi_packed_refuse(const char *path, struct sy_error *err)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0) return syi_error_system(err, "cannot open %s", path);
+    close(fd);
+    return syi_error(
+        err, SY_EFORMAT,
+        "%s is no packed model, or it is empty, cut short or damaged at its beginning: give a file that "
+        "`switchyard pack` made, or a run directory",
+        path);
+}
+
 /* ---- checksums ---- */
 
 static int is_sums(const struct syi_safetensors_tensor *tensor)

@@ -28,6 +28,8 @@ struct syi_packed {
 
 /* Whether the path is a file that begins as packed models do, whole or not. */
 int syi_packed_is(const char *path);
+/* The error of a file of which that says no: it cannot be read, or SY_EFORMAT. */
+int syi_packed_refuse(const char *path, struct sy_error *err);
 /* Opens the file and compares the checksum of its header. SY_EFORMAT: it is cut short, damaged, or no packed model.
  * Closed by the caller, after a failure too. */
 int syi_packed_open(struct syi_packed *packed, const char *path, struct sy_error *err) SYI_MUST_CHECK;

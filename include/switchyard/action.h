@@ -79,7 +79,7 @@ struct sy_action_desc {
      * Returns enum sy_status of switchyard/switchyard.h; so does run. */
     int (*open)(const struct sy_action_host *host, const char *const *arguments, uint64_t n_arguments,
                 void **context);
-    void (*close)(void *context); /* or NULL */
+    void (*close)(void *context); /* after an open that succeeded, whatever context it left; or NULL */
     /* Asked by every rank at the same moments. A verdict counts for all ranks: that of the lowest rank that stops, else
      * that of the lowest that says something. A failure is a warning, and the run goes on. */
     int (*run)(void *context, const struct sy_action_event *event, struct sy_action_verdict *verdict);

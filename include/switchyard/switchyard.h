@@ -154,7 +154,8 @@ enum sy_method {
     SY_SAMPLE  /* drawn by chance; the same seed gives the same outputs */
 };
 
-/* How outputs are found. NULL in its place is all zeros. */
+/* How outputs are found. NULL in its place is all zeros. SY_EINVAL: a field of another method, as beams or outputs over 1 or
+ * a temperature with SY_GREEDY, and a temperature with SY_BEAMS. */
 struct sy_predict_options {
     size_t bytes;       /* sizeof(struct sy_predict_options) */
     int method;         /* enum sy_method */
@@ -163,7 +164,7 @@ struct sy_predict_options {
     double temperature; /* of SY_SAMPLE; 0: decode.temperature, or 1 if that is 0 */
     int top_k;          /* likewise: draws from the k likeliest tokens; 0: decode.topk */
     double top_p;       /* likewise: from the fewest with this much probability; 0: decode.topp */
-    uint64_t seed;      /* 0: train.seed */
+    uint64_t seed;      /* modulo 2^63; 0: train.seed */
     int64_t first;      /* which of all inputs inputs[0] is: with the seed it names the random numbers */
     int scores;         /* 1: scores are wanted of greedy decoding, which otherwise has none */
 };
@@ -223,14 +224,18 @@ struct sy_step {
     double loss;      /* what was minimised: per target token, auxiliary losses included */
     double grad_norm; /* before clipping */
     double rate;      /* learning rate */
-    int updated;      /* 0: the gradient was not finite, and the weights are as before */
+    /* 0: the gradient was not finite, and the weights are as before; where train.nan_check is "after" they were updated all
+     * the same, and are not saved any more. */
+    int updated;
 };
 /* One step on n pairs, 1 to data.batch_size of the run file. SY_EINVAL names a pair that is too long; nothing is done then.
  * step may be NULL. */
 SY_API int sy_trainer_step(struct sy_trainer *trainer, const struct sy_pair *pairs, size_t n,
                            struct sy_step *step, struct sy_error *err);
-/* Saves a checkpoint with all that the command needs (predict, eval, train --resume) to run_dir: a new folder, or the run
- * that this trainer was opened from or has saved to. SY_EEXIST: it holds another run. A failure leaves earlier checkpoints. */
+/* Saves a checkpoint with all that the command needs (predict, eval, train --resume) to run_dir: a new folder, or a run
+ * that this trainer was opened from or has saved to. Old checkpoints go as train.keep_checkpoints, checkpoint.keep_every and
+ * the keep_best actions of the run say. SY_EEXIST: it holds another run. A failure leaves earlier checkpoints, and the same
+ * folder may be tried again. */
 SY_API int sy_trainer_save(struct sy_trainer *trainer, const char *run_dir, struct sy_error *err);
 
 #ifdef __cplusplus

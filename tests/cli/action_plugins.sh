@@ -10,7 +10,7 @@ cd "$here" || exit 99
 mkdir plugins
 cp "${SWITCHYARD_BACKEND_PATH%%:*}"/switchyard-*.so plugins
 cp "$SY_TEST_PLUGINS/switchyard_action-threshold.so" plugins
-for name in magic major newer layout tiny renamed idle failing loud absent; do
+for name in magic major newer layout tiny renamed idle failing loud lines absent; do
     cp "$SY_TEST_PLUGINS/action_hostile.so" plugins/switchyard_action-$name.so
 done
 head -c 3000 plugins/switchyard_action-threshold.so >plugins/switchyard_action-cut.so
@@ -79,4 +79,8 @@ says out '^done after 8 steps'
 exits 0 tiny loud $same --set action.mine.kind=plugin --set action.mine.plugin=loud
 says out '^done after 8 steps'
 exits 0 tiny loud --resume $same --set train.steps=9 --set action.mine.kind=plugin --set action.mine.plugin=loud
+exits 0 tiny lines $same --set action.mine.kind=plugin --set action.mine.plugin=lines
+says out '^plugin: one line?and another$'
+! grep -v '^[0-9-]* [0-9:]* ' lines/log >untimed || fail "lines of the log without a time: $(cat untimed)"
+[ -e lines/closed ] || fail "a plugin whose context is NULL was not closed"
 finish

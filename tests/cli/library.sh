@@ -61,6 +61,16 @@ exits 0 "$program" train "$top/bench/tiny.run" --run-dir run --resume --quiet --
 "$build/examples/train_step" "$top/bench/tiny.run" 1 run <pairs >out 2>err && fail "train_step writes over a run"
 says err 'holds another run'
 
+# ---- the checkpoints that keep_best keeps are none of those that save removes ----
+data valid.tsv 10 2
+exits 0 "$program" train "$top/bench/tiny.run" --run-dir kept --quiet --set task.words.train=pairs --set task.words.valid=valid.tsv \
+    --set train.steps=4 --set train.evaluate_every=1 --set train.keep_checkpoints=1 --set decode.max_length=2 \
+    --set action.best.kind=keep_best --set action.best.n=3
+"$build/examples/train_step" kept 2 kept <pairs >out 2>err || fail "train_step: $(cat err)"
+for step in $(query kept "SELECT group_concat(step, ' ') FROM (SELECT step FROM valid_eval WHERE name = 'loss' ORDER BY value LIMIT 3)"); do
+    [ -d "kept/checkpoints/$step" ] || fail "the library removed checkpoint $step which keep_best keeps"
+done
+
 # ---- weights without an optimizer's state, as import and ckpt make them ----
 exits 0 "$program" ckpt cast run --dtype float32 --to weights
 "$build/examples/train_step" weights 1 weights <pairs >out 2>err && fail "train_step goes on without an optimizer's state"
@@ -79,7 +89,7 @@ sed '3s/\t.*/\tno output/' known >other
 (cd "$build" && "${MAKE:-make}" -s install DESTDIR="$here/root") >out 2>&1 || fail "make install: $(tail -n 3 out)"
 pc=$(find root -name switchyard.pc)
 [ -n "$pc" ] || fail "no switchyard.pc is installed"
-for example in predict.py pronounce.c train_step.c quickstart.run slurm-train.sh; do
+for example in predict.py pronounce.c train_step.c action_threshold.c quickstart.run slurm-train.sh; do
     [ -n "$(find root -path "*/switchyard/examples/$example")" ] || fail "the example $example is not installed"
 done
 documents=$(dirname "$(find root -name README.md)")
@@ -90,6 +100,13 @@ if command -v pkg-config >/dev/null && [ -f "$library" ]; then
     lib=$here/root$(sed -n 's/^libdir=//p' "$pc" | sed "s,\${exec_prefix},$(sed -n 's/^prefix=//p' "$pc"),")
     flags=$(PKG_CONFIG_PATH=$(dirname "$pc") PKG_CONFIG_SYSROOT_DIR=$here/root pkg-config --cflags --libs switchyard) ||
         fail "pkg-config does not find switchyard"
+    static=$(PKG_CONFIG_PATH=$(dirname "$pc") pkg-config --static --libs switchyard)
+    "$build/config.status" --file=- >libraries <<'END'
+@COMPRESSION_LIBS@ @BLAS_LIBS@ @LIBS@
+END
+    for flag in $(cat libraries); do
+        case " $static " in *" $flag "*) ;; *) fail "pkg-config --static lacks $flag: $static" ;; esac
+    done
     # shellcheck disable=SC2086
     ${CC:-cc} ${CFLAGS-} "$top/examples/pronounce.c" -o pronounce $flags 2>err || fail "compiling an example: $(cat err)"
     # shellcheck disable=SC2046

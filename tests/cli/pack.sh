@@ -135,10 +135,10 @@ done
 exits 1 "$program" export flipped.sy --format hf --to exported
 flip $((bytes - 40))
 refused 1 'damaged: the checksum of its' flipped.sy
-refused 2 'holds no run' test.tsv
-refused 2 'holds no run' elsewhere/checkpoints/60/params.safetensors
+refused 1 'is no packed model' test.tsv
+refused 1 'is no packed model' elsewhere/checkpoints/60/params.safetensors
 : >empty.sy
-refused 2 'holds no run' empty.sy
+refused 1 'it is empty, cut short or damaged' empty.sy
 exits 1 "$program" predict int8.sy --checkpoint 30
 says err 'is a packed model of step 60'
 exits 1 "$program" pack int8.sy -o again.sy

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One library with action plugins that are wrong in one way each; tests/cli/action_plugins.sh copies it to
  * switchyard_action-NAME.so. The functions of refused ones end the process: the host must not come to call them. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -50,6 +51,22 @@ static int loud(void *context, const struct sy_action_event *event, struct sy_ac
     return SY_OK;
 }
 
+/* A text of several lines, and a context that open left NULL. */
+static int many_lines(void *context, const struct sy_action_event *event, struct sy_action_verdict *verdict)
+{
+    (void)context, (void)event;
+    strcpy(verdict->text, "one line\nand another");
+    return SY_OK;
+}
+
+static void close_it(void *context)
+{
+    char path[512];
+    FILE *file =
+        snprintf(path, sizeof path, "%s/closed", host->run_dir) < (int)sizeof path ? fopen(path, "w") : NULL;
+    if (context || !file || fclose(file)) abort();
+}
+
 #define EXPORTED __attribute__((visibility("default")))
 #define DESC(id, magic_, major_, newest, bytes, layout_, name_, open_, run_)                                 \
     EXPORTED extern const struct sy_action_desc sy_action_##id;                                              \
@@ -63,6 +80,7 @@ static int loud(void *context, const struct sy_action_event *event, struct sy_ac
                                                   .name = name_,                                             \
                                                   .version = "1",                                            \
                                                   .open = open_,                                             \
+                                                  .close = close_it,                                         \
                                                   .run = run_}
 enum { WHOLE = sizeof(struct sy_action_desc) };
 
@@ -75,3 +93,4 @@ DESC(renamed, SY_ACTION_MAGIC, 0, 0, WHOLE, SY_ACTION_LAYOUT, "other", NULL, for
 DESC(idle, SY_ACTION_MAGIC, 0, 0, WHOLE, SY_ACTION_LAYOUT, "idle", NULL, NULL);
 DESC(failing, SY_ACTION_MAGIC, 0, 0, WHOLE, SY_ACTION_LAYOUT, "failing", open_it, failing);
 DESC(loud, SY_ACTION_MAGIC, 0, 0, WHOLE, SY_ACTION_LAYOUT, "loud", open_it, loud);
+DESC(lines, SY_ACTION_MAGIC, 0, 0, WHOLE, SY_ACTION_LAYOUT, "lines", open_it, many_lines);

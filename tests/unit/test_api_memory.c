@@ -5,6 +5,7 @@
 
 #include <stdatomic.h>
 
+#include "import/pack.h"
 #include "small_run.h"
 
 static struct small_run run;
@@ -78,13 +79,13 @@ static int ran_short(int status, const struct sy_error *err)
 
 static int n_refused;
 
-static int open_and_close(void)
+static int open_and_close(const char *path)
 {
     struct sy_open_options options = {.bytes = sizeof options, .threads = 1};
     struct sy_error err = {0};
     struct sy_model *model;
     memory.takes = 0;
-    int status = sy_model_open(run.dir, &options, &model, &err);
+    int status = sy_model_open(path, &options, &model, &err);
     int again = ran_short(status, &err);
     cr_expect_eq(status == SY_OK, model != NULL);
     n_refused += status == SY_ENOMEM;
@@ -96,7 +97,19 @@ static int open_and_close(void)
 
 Test(api_memory, opening)
 {
-    for (memory.fails = 1; open_and_close();) memory.fails = next_failure(memory.fails);
+    for (memory.fails = 1; open_and_close(run.dir);) memory.fails = next_failure(memory.fails);
+    cr_expect_gt(n_refused, 100);
+}
+
+Test(api_memory, opening_packed)
+{
+    char packed[64];
+    struct sy_error err = {0};
+    struct syi_pack pack = {.run = run.dir, .step = -1, .weights = SYI_SAFETENSORS_I8};
+    snprintf(packed, sizeof packed, "%s/model.sy", run.folder);
+    memory.fails = 0;
+    cr_assert_eq(syi_pack_run(&pack, packed, &err), SY_OK, "%s", err.text);
+    for (memory.fails = 1; open_and_close(packed);) memory.fails++;
     cr_expect_gt(n_refused, 100);
 }
 

@@ -4,6 +4,7 @@
 #include "config.h"
 
 #include <fenv.h>
+#include <locale.h>
 #include <math.h>
 #include <pthread.h>
 
@@ -382,7 +383,7 @@ Test(api_model, refused)
     expect_unopened(run.dir, &(struct sy_open_options){sizeof later.options, .checkpoint = "new"}, SY_EINVAL,
                     "latest");
     expect_unopened(run.dir, &(struct sy_open_options){sizeof later.options, .threads = -1}, SY_EINVAL,
-                    "threads");
+                    "threads = -1: give 1 or more, or 0");
     expect_unopened(run.dir, &(struct sy_open_options){sizeof later.options, .max_batch = -1}, SY_EINVAL,
                     "batch_size");
     expect_unopened(run.dir, &(struct sy_open_options){sizeof later.options, .max_calls = -1}, SY_EINVAL,
@@ -412,6 +413,12 @@ Test(api_model, refused_calls)
     expect_unanswered(model, (struct sy_predict_options){.method = SY_BEAMS, .beams = 500}, "decode.beams");
     expect_unanswered(model, (struct sy_predict_options){.method = SY_SAMPLE, .top_k = 3, .top_p = 0.5},
                       "decode.topk=3");
+    expect_unanswered(model, (struct sy_predict_options){.method = SY_GREEDY, .beams = 4}, "beams is of");
+    expect_unanswered(model, (struct sy_predict_options){.method = SY_GREEDY, .outputs = 2}, "outputs is of");
+    expect_unanswered(model, (struct sy_predict_options){.method = SY_GREEDY, .temperature = 1},
+                      "temperature is of");
+    struct sy_predict_options ones = {.bytes = sizeof ones, .method = SY_GREEDY, .beams = 1, .outputs = 1};
+    sy_answers_free(answers_of(model, &ones, run.text, 1));
     struct sy_answers *answers = answers_of(model, NULL, mixed, 3), *none = answers_of(model, NULL, NULL, 0);
     cr_expect_eq(sy_answer(answers, 0, 0).status, SY_EINVAL);
     cr_expect_str_eq(sy_answer(answers, 0, 0).text, "");
@@ -420,6 +427,43 @@ Test(api_model, refused_calls)
     cr_expect_eq(sy_answers_inputs(none), 0);
     sy_answers_free(answers);
     sy_answers_free(none);
+    sy_model_close(model);
+}
+
+/* A locale whose numbers have a decimal comma; 0: the system has no program to make one. */
+static int set_comma(void)
+{
+    char command[512];
+    snprintf(
+        command, sizeof command,
+        "cd %s && printf 'LC_NUMERIC\\ndecimal_point \",\"\\nthousands_sep \"\"\\ngrouping -1\\nEND LC_NUMERIC\\n' "
+        ">source && localedef -c -i ./source -f ANSI_X3.4-1968 ./comma >warnings 2>&1",
+        run.folder);
+    if (system(command) < 0 || setenv("LOCPATH", run.folder, 1)) return 0;
+    return setlocale(LC_NUMERIC, "comma") != NULL;
+}
+
+/* Numbers are the same in the locale of any program. */
+Test(api_model, decimal_comma)
+{
+    char text[16];
+    struct sy_predict_options way = {
+        .bytes = sizeof way, .method = SY_SAMPLE, .temperature = 0.75, .top_p = 0.9, .seed = 3};
+    struct sy_model *model = open_model(run.dir, NULL);
+    struct sy_answers *before = answers_of(model, &way, run.text, SMALL_WORDS);
+    if (set_comma()) {
+        snprintf(text, sizeof text, "%g", 0.5);
+        cr_assert_str_eq(text, "0,5");
+        struct sy_model *other = open_model(run.dir, NULL);
+        struct sy_answers *after = answers_of(other, &way, run.text, SMALL_WORDS);
+        for (size_t i = 0; i < SMALL_WORDS; i++) expect_same(before, i, after, i);
+        sy_answers_free(after);
+        sy_model_close(other);
+        setlocale(LC_NUMERIC, "C");
+    } else {
+        printf("not tested: a decimal comma; localedef makes no locale here\n");
+    }
+    sy_answers_free(before);
     sy_model_close(model);
 }
 

@@ -3,6 +3,8 @@
 #include "config.h"
 
 #include <math.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "small_run.h"
@@ -161,6 +163,75 @@ Test(api_trainer, writes_over_nothing)
     cr_expect_str_eq(before, after);
 }
 
+static int has_step(const char *dir, int step)
+{
+    char folder[128];
+    snprintf(folder, sizeof folder, "%s/checkpoints/%d", dir, step);
+    return !access(folder, F_OK);
+}
+
+/* Checkpoints that the run file says to keep stay, and no others. */
+Test(api_trainer, keeps_what_the_run_file_says)
+{
+    const char *set[] = {"train.keep_checkpoints=1", "checkpoint.keep_every=2"};
+    struct sy_open_options options = {.bytes = sizeof options, .set = set, .n_set = 2};
+    struct sy_trainer *trainer = open_trainer(run.file, &options);
+    for (int i = 0; i < 3; i++) {
+        train(trainer, 1);
+        save(trainer, run.dir);
+    }
+    sy_trainer_close(trainer);
+    trainer = open_trainer(run.dir, NULL);
+    for (int i = 0; i < 2; i++) {
+        train(trainer, 1);
+        save(trainer, run.dir);
+    }
+    sy_trainer_close(trainer);
+    for (int step = 1; step <= 5; step++)
+        cr_expect_eq(has_step(run.dir, step), step % 2 == 0 || step == 5, "step %d", step);
+}
+
+/* A disk that is full for a while: what was begun in the folder does not stand in the way. */
+Test(api_trainer, saves_again_after_a_failure)
+{
+    struct sy_error err = {0};
+    struct rlimit whole, small;
+    struct sy_trainer *trainer = open_trainer(run.file, NULL);
+    train(trainer, 1);
+    cr_assert_eq(getrlimit(RLIMIT_FSIZE, &whole), 0);
+    small = (struct rlimit){.rlim_cur = 64 << 10, .rlim_max = whole.rlim_max}; /* enough for a run.conf */
+    signal(SIGXFSZ, SIG_IGN);
+    cr_assert_eq(setrlimit(RLIMIT_FSIZE, &small), 0);
+    int status = sy_trainer_save(trainer, run.dir, &err);
+    cr_assert_eq(setrlimit(RLIMIT_FSIZE, &whole), 0);
+    cr_assert_eq(status, SY_EIO, "%d: %s", status, err.text);
+    cr_expect(syi_run_dir_exists(run.dir) && !has_step(run.dir, 1), "it failed elsewhere: %s", err.text);
+    save(trainer, run.dir);
+    cr_expect(has_step(run.dir, 1));
+    sy_trainer_close(trainer);
+}
+
+/* All of them are its own, however often it goes from one to the other; what others add to one is not. */
+Test(api_trainer, saves_to_several_folders)
+{
+    char other[128];
+    struct sy_error err = {0};
+    struct sy_trainer *trainer = open_trainer(run.file, NULL);
+    snprintf(other, sizeof other, "%s/other", run.folder);
+    for (int step = 1; step <= 4; step++) {
+        train(trainer, 1);
+        save(trainer, step % 2 ? run.dir : other);
+    }
+    struct sy_trainer *stranger = open_trainer(run.dir, NULL);
+    train(stranger, 1);
+    save(stranger, run.dir);
+    sy_trainer_close(stranger);
+    train(trainer, 1);
+    expect_refused(sy_trainer_save(trainer, run.dir, &err), &err, SY_EEXIST, "has a checkpoint of step 4");
+    save(trainer, other);
+    sy_trainer_close(trainer);
+}
+
 static void *train_and_save(void *arg)
 {
     for (int i = 0; i < 2; i++) {
@@ -214,7 +285,7 @@ Test(api_trainer, begins_with_another_run)
 
 Test(api_trainer, refused)
 {
-    struct sy_error err[7] = {{0}};
+    struct sy_error err[8] = {{0}};
     struct sy_open_options best = {.bytes = sizeof best, .checkpoint = "best"};
     struct sy_open_options rows = {.bytes = sizeof rows, .max_batch = 3};
     struct sy_trainer *trainer;
@@ -223,6 +294,7 @@ Test(api_trainer, refused)
     expect_refused(sy_trainer_open(run.file, &best, &trainer, &err[1]), &err[1], SY_EINVAL, "no checkpoints");
     expect_refused(sy_trainer_open(run.file, &rows, &trainer, &err[2]), &err[2], SY_EINVAL,
                    "data.batch_size");
+    expect_refused(sy_trainer_open(NULL, NULL, &trainer, &err[7]), &err[7], SY_EINVAL, "no path");
     trainer = open_trainer(run.file, NULL);
     struct sy_pair pairs[SMALL_PAIRS + 1];
     struct sy_step step = {0};

@@ -3,6 +3,8 @@
  * checksums are right but whose tensors are not those of a packed model. */
 #include "config.h"
 
+#include <sys/stat.h>
+
 #include "base/packed.h"
 #include "import/pack.h"
 #include "small_run.h"
@@ -55,7 +57,26 @@ Test(packed, refuses_another_checkpoint)
 {
     expect_refused(packed, "best", SY_ENOENT, "packed model of step 10");
     expect_refused(packed, "9", SY_ENOENT, "packed model of step 10");
-    expect_refused(run.file, NULL, SY_ENOENT, "holds no run");
+}
+
+static void write_beginning(const char *text, size_t bytes)
+{
+    FILE *file = fopen(changed, "w");
+    cr_assert_not_null(file);
+    cr_assert_eq(fwrite(text, 1, bytes, file), bytes);
+    cr_assert_eq(fclose(file), 0);
+}
+
+/* Files that do not even begin as packed models do. */
+Test(packed, refuses_other_files)
+{
+    expect_refused(run.file, NULL, SY_EFORMAT, "is no packed model");
+    write_beginning("", 0);
+    expect_refused(changed, NULL, SY_EFORMAT, "it is empty, cut short or damaged");
+    write_beginning("\200\3\0\0\0\0\0\0{\"__metadata__\"", 24);
+    expect_refused(changed, NULL, SY_EFORMAT, "cut short");
+    cr_assert_eq(chmod(changed, 0), 0);
+    if (access(changed, R_OK)) expect_refused(changed, NULL, SY_EIO, "Permission denied"); /* not of root */
 }
 
 /* What one test does to the list of tensors; *n tensors stay. */

@@ -9,13 +9,14 @@
 #include "base/packed.h"
 #include "train/checkpoint/checkpoint_parts.h"
 
-/* NULL: the tensor has no scales. */
-static const struct syi_safetensors_tensor *scales_of(const struct syi_safetensors *file, const char *name)
+/* *scales NULL: the tensor has none. */
+static int find_scales(const struct syi_safetensors *file, const char *name,
+                       const struct syi_safetensors_tensor **scales, struct sy_error *err)
 {
     char *full = syi_format("%s%s", name, SYI_INT8_SCALES);
-    const struct syi_safetensors_tensor *scales = full ? syi_safetensors_find(file, full) : NULL;
+    *scales = full ? syi_safetensors_find(file, full) : NULL;
     syi_free(full);
-    return scales;
+    return full ? SY_OK : syi_error(err, SY_ENOMEM, "out of memory");
 }
 
 /* Whether the scales are one a channel. */
@@ -39,6 +40,16 @@ static int is_weights(const char *name)
     return !strncmp(name, SYI_PACKED_TARGET, strlen(SYI_PACKED_TARGET)) && !is_scales(name);
 }
 
+static int check_scales(const struct syi_safetensors *file, const struct syi_safetensors_tensor *weights,
+                        struct sy_error *err)
+{
+    const struct syi_safetensors_tensor *scales;
+    int status = find_scales(file, weights->name, &scales, err);
+    if (status || scales_fit(weights, syi_int8_axis(weights->name, weights->rank), scales)) return status;
+    return syi_error(err, SY_EFORMAT, "%s: %s is int8 without a scale for each channel", file->path,
+                     weights->name);
+}
+
 /* The parameters alone, int8 ones as the float32 that they become if `expanded`, else with their scales: what a session's
  * tensors are compared with. tensors is the caller's, all else borrowed from the file. */
 static int list_weights(const struct syi_safetensors *file, int expanded, struct syi_safetensors *list,
@@ -54,9 +65,8 @@ static int list_weights(const struct syi_safetensors *file, int expanded, struct
         *to = file->tensors[i];
         list->n_tensors++;
         if (to->dtype != SYI_SAFETENSORS_I8) continue;
-        if (!scales_fit(to, syi_int8_axis(to->name, to->rank), scales_of(file, to->name)))
-            return syi_error(err, SY_EFORMAT, "%s: %s is int8 without a scale for each channel", file->path,
-                             to->name);
+        int status = check_scales(file, to, err);
+        if (status) return status;
         if (expanded) to->dtype = SYI_SAFETENSORS_F32;
     }
     return SY_OK;
@@ -75,7 +85,7 @@ static int is_expanded(const struct syi_checkpoint_tensors *tensors)
 static int read_int8(const struct syi_safetensors *file, const struct syi_safetensors_tensor *there,
                      const struct sy_tensor *local, struct sy_error *err)
 {
-    const struct syi_safetensors_tensor *scales = scales_of(file, there->name);
+    const struct syi_safetensors_tensor *scales;
     int axis = syi_int8_axis(there->name, there->rank);
     int64_t first[SY_MAX_DIMS], dim[SY_MAX_DIMS];
     struct syi_int8_shape shape = syi_int8_shape(local->dim, there->rank, axis);
@@ -86,7 +96,7 @@ static int read_int8(const struct syi_safetensors *file, const struct syi_safete
         dim[d] = local->dim[d + (d >= axis)];
     }
     float *scale = syi_alloc(syi_int8_channels(&shape) * sizeof *scale, err);
-    int status = scale && scales ? SY_OK : SY_ENOMEM;
+    int status = scale ? find_scales(file, there->name, &scales, err) : SY_ENOMEM;
     if (!status) status = syi_safetensors_read_block(file, scales, first, dim, scale, err);
     if (!status) status = syi_safetensors_read_block(file, there, local->first, local->dim, q, err);
     if (!status) syi_int8_expand(&shape, q, scale, local->data);

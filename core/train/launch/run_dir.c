@@ -241,6 +241,7 @@ int syi_run_dir_read_config(const char *path, struct syi_config *config, struct 
     struct stat info;
     if (stat(path, &info)) return syi_error_system(err, "run directory %s", path);
     int packed = syi_packed_is(path);
+    if (!packed && S_ISREG(info.st_mode)) return syi_packed_refuse(path, err);
     if (!packed && !syi_run_dir_exists(path))
         return syi_run_dir_refuse(path, "", "a file that `switchyard pack` made", err);
     int status = packed ? syi_packed_config(path, config, err) : read_stored(path, config, err);

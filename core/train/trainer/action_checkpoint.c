@@ -69,3 +69,11 @@ void syi_actions_take_back(struct syi_actions *actions, const struct syi_checkpo
     for (int i = 0; i < actions->config->action.n; i++)
         if (actions->config->action.part[i].kind != SYI_ACTION_TERMINATE_ON_NAN) take(actions, meta, i);
 }
+
+int syi_actions_kept_in(const struct syi_checkpoint_meta *meta, const struct syi_config *config,
+                        int64_t step[SYI_ACTIONS_KEPT])
+{
+    struct syi_actions actions = {.config = config};
+    syi_actions_take(&actions, meta);
+    return syi_actions_kept(&actions, step);
+}

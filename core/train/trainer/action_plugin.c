@@ -40,7 +40,8 @@ struct answer {
 struct instance {
     struct sy_action_desc desc; /* in the host's size */
     struct sy_action_host host;
-    void *context;
+    void *context;                /* of open, which may leave it NULL */
+    int opened;                   /* 1: open succeeded, so close is owed */
     struct syi_action_call *call; /* the one under way; NULL: none */
     char why[160];                /* the first line of an error of it */
     int failed;                   /* 1: a failure of it was shown */
@@ -52,16 +53,21 @@ struct instance {
 static void on_error(void *arg, const char *line)
 {
     struct instance *instance = arg;
-    if (!*instance->why) snprintf(instance->why, sizeof instance->why, "%s", line);
+    if (*instance->why) return;
+    snprintf(instance->why, sizeof instance->why, "%s", line);
+    syi_keep_one_line(instance->why);
 }
 
 static void on_log(void *arg, const char *line)
 {
     struct instance *instance = arg;
+    char text[320];
+    snprintf(text, sizeof text, "%s", line);
+    syi_keep_one_line(text);
     if (instance->call)
-        syi_action_warn(instance->call, "%s", line);
+        syi_action_warn(instance->call, "%s", text);
     else
-        syi_log(SY_LOG_WARN, "%s", line);
+        syi_log(SY_LOG_WARN, "%s", text);
 }
 
 static double on_get(void *arg, const char *name, double otherwise)
@@ -81,7 +87,7 @@ static int on_set(void *arg, const char *name, double value)
 static void close_instance(void *data)
 {
     struct instance *instance = data;
-    if (instance->context && instance->desc.close) instance->desc.close(instance->context);
+    if (instance->opened && instance->desc.close) instance->desc.close(instance->context);
     syi_free(instance->all);
     syi_free(instance);
 }
@@ -118,8 +124,8 @@ static int start(struct instance *instance, const struct syi_action_call *call, 
     int status = instance->desc.open ? instance->desc.open(&instance->host, arguments,
                                                            (uint64_t)part->arguments.n, &instance->context)
                                      : SY_OK;
+    instance->opened = !status && instance->desc.open;
     if (!status) return SY_OK;
-    instance->context = NULL;
     return syi_error(err, SY_EINVAL, "plugin %s of [action.%s] does not open: %s", part->plugin,
                      part->name_of_part, *instance->why ? instance->why : sy_status_text(status));
 }
@@ -210,6 +216,7 @@ static int ask(struct syi_action_call *call, const struct sy_action_event *event
     own->failed = instance->desc.run(instance->context, event, &own->verdict);
     instance->call = NULL;
     own->verdict.text[sizeof own->verdict.text - 1] = '\0';
+    syi_keep_one_line(own->verdict.text);
     if (own->failed) memset(&own->verdict, 0, sizeof own->verdict);
     snprintf(own->why, sizeof own->why, "%s", instance->why);
     instance->all[0] = *own;

@@ -92,6 +92,9 @@ int64_t syi_actions_best_step(const struct syi_actions *actions);
 /* Steps whose checkpoints are kept besides the newest, that of the best not among them; returns how many. */
 enum { SYI_ACTIONS_KEPT = 256 };
 int syi_actions_kept(const struct syi_actions *actions, int64_t step[SYI_ACTIONS_KEPT]);
+/* The same of a run whose actions are not open, as its checkpoint remembers. */
+int syi_actions_kept_in(const struct syi_checkpoint_meta *meta, const struct syi_config *config,
+                        int64_t step[SYI_ACTIONS_KEPT]);
 
 /* Whether a step's gradients, or with train.nan_check = after its loss, are not finite; then what the step left is
  * spoiled. */
