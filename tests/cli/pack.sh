@@ -96,22 +96,22 @@ size() { wc -c <"$1"; }
 [ $((10 * $(size bf16.sy))) -lt $((6 * $(size away/f32.sy))) ] || fail "bfloat16: $(size bf16.sy) bytes of $(size away/f32.sy)"
 
 # ---- damage ----
-# refused STATUS TEXT FILE: no command gives an answer from it.
+# refused TEXT FILE: no command gives an answer from it.
 refused() {
-    "$program" predict "$3" --quiet <words >out 2>err
+    "$program" predict "$2" --quiet <words >out 2>err
     got=$?
-    [ "$got" -eq "$1" ] || fail "$3: exit $got instead of $1"
-    [ ! -s out ] || fail "$3: answers in spite of damage"
+    [ "$got" -eq 1 ] || fail "$2: exit $got instead of 1"
+    [ ! -s out ] || fail "$2: answers in spite of damage"
     one_line_error
-    says err "$2"
+    says err "$1"
 }
 bytes=$(size int8.sy)
 for part in 1 2 3 5 8; do
     head -c $((bytes * part / 10)) int8.sy >cut.sy
-    refused 1 'cut short' cut.sy
+    refused 'cut short' cut.sy
 done
 head -c $((bytes - 1)) int8.sy >cut.sy
-refused 1 'cut short' cut.sy
+refused 'cut short' cut.sy
 # flip PLACE: int8.sy with one byte changed in flipped.sy.
 flip() {
     byte=$(od -An -tu1 -j "$1" -N 1 int8.sy | tr -d ' ')
@@ -119,26 +119,26 @@ flip() {
     [ "$(size flipped.sy)" = "$bytes" ] || fail "a flipped byte changed the size"
 }
 flip 40
-refused 2 'holds no run' flipped.sy # it does not begin as packed models do
+refused 'is no packed model' flipped.sy # it does not begin as packed models do
 place=$((40 + bytes / 12))
 while [ "$place" -lt "$bytes" ]; do
     flip "$place"
-    refused 1 'flipped.sy' flipped.sy
+    refused 'flipped.sy' flipped.sy
     place=$((place + bytes / 12))
 done
 digits=$(head -c 400 int8.sy | tr '\0' ' ' | LC_ALL=C awk '{ print index($0, "weights_sha256") + 20; exit }')
 flip "$digits" # a header that can be read all the same
-refused 1 'damaged: the checksum of its header' flipped.sy
+refused 'damaged: the checksum of its header' flipped.sy
 for command in score eval plan config tokenize; do
     exits 1 "$program" $command flipped.sy
 done
 exits 1 "$program" export flipped.sy --format hf --to exported
 flip $((bytes - 40))
-refused 1 'damaged: the checksum of its' flipped.sy
-refused 1 'is no packed model' test.tsv
-refused 1 'is no packed model' elsewhere/checkpoints/60/params.safetensors
+refused 'damaged: the checksum of its' flipped.sy
+refused 'is no packed model' test.tsv
+refused 'is no packed model' elsewhere/checkpoints/60/params.safetensors
 : >empty.sy
-refused 1 'it is empty, cut short or damaged' empty.sy
+refused 'it is empty, cut short or damaged' empty.sy
 exits 1 "$program" predict int8.sy --checkpoint 30
 says err 'is a packed model of step 60'
 exits 1 "$program" pack int8.sy -o again.sy
