@@ -168,6 +168,10 @@ static int check_name(const char *path, const struct cli_options *o, struct sy_e
     struct names names = {.pattern = o->name};
     int status = syi_selection_run(path, &all, look_at_name, &names, err);
     if (status || names.met) return status;
+    if (strpbrk(o->name, "*?"))
+        return syi_error(err, SY_ENOENT,
+                         "metrics: no number of %s is called like %s (--list shows all names)", o->operand[0],
+                         o->name);
     if (!*names.nearest) return syi_error(err, SY_ENOENT, "metrics: %s has no numbers yet", o->operand[0]);
     return syi_error(err, SY_ENOENT,
                      "metrics: no number of %s is called %s, did you mean %s? (--list shows all names)",

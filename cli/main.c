@@ -27,6 +27,10 @@ static int unknown_command(const char *name)
 {
     const char *names[CLI_MOST_COMMANDS];
     size_t n = 0;
+    if (!*name) {
+        cli_error("the command is empty (is a variable of the script not set?)");
+        return CLI_USAGE;
+    }
     if (*name == '-') {
         cli_error(
             "%s: options come after the command, as in switchyard train --help (switchyard --help lists the "

@@ -109,30 +109,31 @@ static void add_variable(void *arg, const char *name, const char *value, const c
                "%s is set, which nothing reads", name);
 }
 
-/* Those of which train refuses the value. */
-static void check_values(struct doctor *d)
+/* Those of which train refuses the value; returns whether there are any. */
+static int check_values(struct doctor *d)
 {
     static const struct syi_config unset; /* the variable is over its log.ranks */
     const char *launcher;
     struct sy_error err = {0};
     double seconds;
-    int wanted;
+    int wanted, refused = 0;
     /* only processes that talk to each other read this one */
     enum doctor_level alone = syi_world_launcher_size(&launcher) > 1 ? DOCTOR_PROBLEM : DOCTOR_NOTE;
     if (cli_read_seconds("SWITCHYARD_LOCK_WAIT", 0, &seconds, &err))
-        doctor_add_error(d, DOCTOR_PROBLEM, "variables", NULL, &err);
+        refused = 1, doctor_add_error(d, DOCTOR_PROBLEM, "variables", NULL, &err);
     if (cli_read_seconds("SWITCHYARD_COMM_TIMEOUT", 1, &seconds, &err))
-        doctor_add_error(d, alone, "variables", NULL, &err);
+        refused = 1, doctor_add_error(d, alone, "variables", NULL, &err);
     if (syi_config_log_ranks(&unset, &wanted, &err))
-        doctor_add_error(d, DOCTOR_PROBLEM, "variables", NULL, &err);
+        refused = 1, doctor_add_error(d, DOCTOR_PROBLEM, "variables", NULL, &err);
+    return refused;
 }
 
 static void add_variables(struct doctor *d)
 {
     struct variables variables = {.doctor = d};
     cli_each_variable(add_variable, &variables);
-    check_values(d);
-    doctor_add(d, DOCTOR_OK, "variables", NULL, "%s",
+    int refused = check_values(d);
+    doctor_add(d, refused ? DOCTOR_NOTE : DOCTOR_OK, "variables", NULL, "%s",
                doctor_say(d, &variables.set, "no SWITCHYARD_... is set"));
     syi_text_free(&variables.set);
 }

@@ -19,7 +19,9 @@ static void report(const struct syi_dataset *d)
     if (c->invalid)
         syi_log(SY_LOG_WARN, "%s: not valid UTF-8 (%lld of %lld records); the bytes are used as they are",
                 c->first_invalid, (long long)c->invalid, (long long)c->records);
-    if (c->bad) syi_log(SY_LOG_WARN, "%s; %lld such records are skipped", c->first_bad, (long long)c->bad);
+    if (c->bad)
+        syi_log(SY_LOG_WARN, "bad records are skipped: %lld, the first is %s", (long long)c->bad,
+                c->first_bad);
     if (c->too_long)
         syi_log(SY_LOG_WARN, "%s: %lld of %lld examples are longer than %d x %d tokens and %s, first \"%s\"",
                 d->source.pattern, (long long)c->too_long, (long long)c->examples, form->max_input,

@@ -119,7 +119,7 @@ int syi_task_load(struct syi_task *task, const struct syi_example_form *form, co
     int status = task->path ? read_files(&l, path, err) : SY_ENOMEM;
     syi_example_maker_free(&l.maker);
     if (!status && l.bad)
-        syi_log(SY_LOG_WARN, "%s; %" PRId64 " such records are skipped", l.first_bad, l.bad);
+        syi_log(SY_LOG_WARN, "bad records are skipped: %" PRId64 ", the first is %s", l.bad, l.first_bad);
     if (!status && l.invalid)
         syi_log(SY_LOG_WARN,
                 "%s: not valid UTF-8 (%" PRId64 " of %" PRId64 " records); the bytes are used as they are",

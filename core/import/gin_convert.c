@@ -105,7 +105,10 @@ static void take_decodes(struct syi_gin_conversion *c)
     else if (!beams && text && strcmp(text, "1"))
         syi_gin_note_binding(
             c, number,
-            "the best alone of so many is had of beams only: decode.num_decodes writes all draws, the best first");
+            !is_decoder(c->decoder) ? "what decode_fn does with them is not known"
+            : outputs               ? "with temperature 0 all of them are the same"
+                      : "the best alone of so many is had of beams only: decode.num_decodes writes "
+                        "all draws, the best first");
 }
 
 /* ---- bindings ---- */

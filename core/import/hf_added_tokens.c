@@ -35,42 +35,49 @@ static void note_added(struct added *added, int64_t id, const char *text)
     syi_text_printf(&added->names, " (id %" PRId64 ")", id);
 }
 
-/* The tokens of a list of {"id": 7, "content": "x"}, or of an object {"7": {"content": "x"}}. */
+/* The tokens of a list of {"id": 7, "content": "x"}, of an object {"7": {"content": "x"}}, or of {"x": 7}. */
 static void each_token(struct added *added, uint32_t list, token_fn fn)
 {
     const struct syi_json *json = added->json;
-    if (list == SYI_JSON_NONE) return;
     for (uint32_t at = json->nodes[list].first; at != SYI_JSON_NONE; at = json->nodes[at].next) {
         const struct syi_json_node *text = syi_hf_member(json, at, "content"),
                                    *id = syi_hf_member(json, at, "id");
         const char *key = syi_json_key(json, at);
-        if (!text || text->kind != SYI_JSON_STRING) continue;
-        fn(added, id ? id->integer : strtoll(key, NULL, 10), json->strings + text->string);
+        if (json->nodes[at].kind == SYI_JSON_NUMBER)
+            fn(added, json->nodes[at].integer, key);
+        else if (text && text->kind == SYI_JSON_STRING)
+            fn(added, id ? id->integer : strtoll(key, NULL, 10), json->strings + text->string);
     }
 }
 
-static void find_added(struct added *added, const struct syi_json *json, const char *key)
+/* key NULL: the file is the list. Returns whether there is one. */
+static int find_added(struct added *added, const struct syi_json *json, const char *key)
 {
     enum { CONTROL = 3 }; /* <pad>, </s>, <unk> */
-    uint32_t list = syi_json_member(json, 0, key), model = syi_json_member(json, 0, "model");
+    uint32_t list = key ? syi_json_member(json, 0, key) : 0, model = syi_json_member(json, 0, "model");
     const struct syi_json_node *pieces = model == SYI_JSON_NONE ? NULL : syi_hf_member(json, model, "vocab");
+    if (key && list == SYI_JSON_NONE) return 0;
     added->json = json;
     added->first = pieces && pieces->n_children > CONTROL ? pieces->n_children : CONTROL;
     each_token(added, list, look_at_extra);
     each_token(added, list, note_added);
+    return 1;
 }
 
 int syi_hf_added_tokens(struct syi_import *import, struct sy_error *err)
 {
     static const struct {
         const char *file, *key;
-    } place[] = {{"tokenizer.json", "added_tokens"}, {"tokenizer_config.json", "added_tokens_decoder"}};
+    } place[] = {{"tokenizer.json", "added_tokens"},
+                 {"tokenizer_config.json", "added_tokens_decoder"},
+                 {"added_tokens.json", NULL}};
     struct added added = {.n = 0};
-    int status = SY_OK, there = 0;
-    for (size_t i = 0; i < SYI_COUNT(place) && !status && !there; i++) {
+    int status = SY_OK, found = 0;
+    for (size_t i = 0; i < SYI_COUNT(place) && !status && !found; i++) {
         struct syi_json json = {0};
+        int there;
         status = syi_hf_json(import->folder, place[i].file, &json, &there, err);
-        if (!status && there) find_added(&added, &json, place[i].key);
+        if (!status && there) found = find_added(&added, &json, place[i].key);
         syi_json_free(&json);
     }
     if (!status && added.n)

@@ -124,15 +124,16 @@ static void take_beams(struct reading *r, int64_t beams)
     take_integer(r, "num_beams", "decode.beams", beams);
 }
 
-/* Of the `top_k` most probable tokens, of which there are at most 50 if nothing else is said, those that have the probability `top_p`
- * together. Here one of both decides. */
+/* Of the `top_k` most probable tokens, of which there are at most 50 if nothing else is said, those that have the
+ * probability `top_p` together, but one at least. Here one of both decides. */
 static void take_draws(struct reading *r)
 {
     int64_t top_k = integer(r, "top_k", 50);
     double top_p = real(r, "top_p", 1.0);
     take_real(r, "temperature", "decode.temperature", real(r, "temperature", 1.0));
-    if (top_p < 1) {
-        take_real(r, "top_p", "decode.topp", top_p);
+    if (top_p == 0) top_k = 1;
+    if (top_p != 0 && top_p < 1) take_real(r, "top_p", "decode.topp", top_p);
+    if (r->import->config.decode.topp > 0) {
         if (top_k > 0)
             leave_out(r, "top_k", "one of decode.topk and decode.topp counts, and there is \"top_p\"");
     } else if (top_k < r->import->config.model.vocab_size) {
@@ -191,7 +192,8 @@ static void leave_out_of_draws(struct reading *r)
 
 static void take_generation(struct reading *r)
 {
-    int64_t beams = integer(r, "num_beams", 1), longest = integer(r, "max_length", 21) - 1;
+    const char *longest = syi_hf_member(r->json, 0, "max_new_tokens") ? "max_new_tokens" : "max_length";
+    int64_t beams = integer(r, "num_beams", 1), length = integer(r, longest, 0);
     int draws = 0;
     if (!r->status) r->status = syi_hf_flag(r->json, 0, r->what, "do_sample", &draws, r->err);
     take_beams(r, beams);
@@ -200,8 +202,8 @@ static void take_generation(struct reading *r)
     else if (draws)
         take_draws(r), leave_out_of_draws(r);
     take_integer(r, "num_return_sequences", "decode.num_decodes", integer(r, "num_return_sequences", 1));
-    if (syi_hf_member(r->json, 0, "max_new_tokens") || syi_hf_member(r->json, 0, "max_length"))
-        take_integer(r, "max_length", "decode.max_length", integer(r, "max_new_tokens", longest));
+    if (syi_hf_member(r->json, 0, longest)) /* max_length counts the decoder's first id, too */
+        take_integer(r, longest, "decode.max_length", length - !strcmp(longest, "max_length"));
     leave_out_the_rest(r);
 }
 

@@ -122,17 +122,17 @@ exits 1 run refused --set task.t.train=bad.tsv
 says err 'bad.tsv:2: no tab'
 [ ! -e refused ] || fail "a file that cannot be used leaves a run directory"
 exits 0 run skipped --set task.t.train=bad.tsv --set task.t.on_bad_record=skip
-says err '1 such records are skipped'
+says err 'bad records are skipped: 1, the first is '
 printf 'a\tb\nno\rtab\n\te\nc\td\n' >bad.tsv
 exits 1 run refused --set task.t.train=bad.tsv
 says err 'bad.tsv:2: a carriage return within the line'
 rm -rf skipped
 exits 0 run skipped --set task.t.train=bad.tsv --set task.t.on_bad_record=skip
-says err 'bad.tsv:2: a carriage return within the line: end all lines with a line feed; 2 such records are skipped'
+says err 'bad records are skipped: 2, the first is .*bad.tsv:2: a carriage return within the line: end all lines with a line feed'
 printf '\tb\nc\td\n' >bad.tsv
 rm -rf skipped
 exits 0 run skipped --set task.t.train=bad.tsv --set task.t.on_bad_record=skip
-says err 'bad.tsv:1: the input is empty; .*, or remove the line or the tab; 1 such records are skipped'
+says err 'bad records are skipped: 1, the first is .*bad.tsv:1: the input is empty; .*, or remove the line or the tab'
 # Of running text, too, no record is lost without a word.
 prefix="--set task.t.objective=prefix_lm --set task.t.metrics=[]"
 json="$prefix --set task.t.format=jsonl"
@@ -143,7 +143,7 @@ for record in '{"text": ""}' '{"text": null}' '{"text": []}' '{"txt": "some"}' '
     says err 'lost.jsonl:2: \(no field text; there is\|field text is no text\|a text is empty\)'
     rm -rf lost-skipped
     exits 0 run lost-skipped $json --set task.t.train=lost.jsonl --set task.t.on_bad_record=skip
-    says err 'lost.jsonl:2: .*; 1 such records are skipped'
+    says err 'bad records are skipped: 1, the first is .*lost.jsonl:2: .*'
     exits 1 "$program" eval lost-skipped --file lost.jsonl --set task.t.on_bad_record=error
     says err 'lost.jsonl:2: '
 done

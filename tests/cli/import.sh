@@ -153,6 +153,12 @@ for more in '' ', {"id": 7, "content": "<sep>"}, {"id": 8, "content": "\n"}'; do
 done
 says out '^2 tokens that were added to the tokenizer are not imported.*: "<sep>" (id 7), "\\n" (id 8)$'
 
+rm added/tokenizer.json
+echo '{"<sep>": 384, "<extra_id_0>": 383}' >added/added_tokens.json
+rm -rf added-run
+exits 0 "$program" import added --to added-run
+says out '^1 tokens that were added to the tokenizer are not imported.*: "<sep>" (id 384)$'
+
 # ---- what generate() does by default ----
 # generation JSON: the folder of t5-1.1 with this generation_config.json, imported to generation-run.
 generation() {
@@ -168,6 +174,8 @@ generation '{"do_sample": true, "top_p": 0.9, "top_k": 50, "no_repeat_ngram_size
 for key in 'temperature = 1.0' 'topk = 0' 'topp = 0.9'; do says generation-run/run.conf "^$key\$"; done
 for key in top_k no_repeat_ngram_size forced_bos_token_id; do says out "^generation_config.json: \"$key\" is not taken over: "; done
 ! grep -q bad_words_ids out || fail 'an empty list is said to be left out'
+generation '{"do_sample": true, "top_p": 0.0}' # one token at least
+for key in 'topk = 1' 'topp = 0.0'; do says generation-run/run.conf "^$key\$"; done
 generation '{"num_beams": 4, "do_sample": true, "length_penalty": -1.0, "temperature": 0.5}'
 for key in 'temperature = 0.0' 'beams = 4' 'alpha = 0.6'; do says generation-run/run.conf "^$key\$"; done
 for key in do_sample length_penalty; do says out "^generation_config.json: \"$key\" is not taken over: "; done

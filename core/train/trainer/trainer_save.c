@@ -127,8 +127,9 @@ static void go_on_unsaved(struct syi_trainer *t, const struct syi_saved *saved)
     if (t->ended)
         snprintf(text, sizeof text, "%s", failure->text);
     else
-        snprintf(text, sizeof text, "%s; %straining goes on and tries again after step %" PRId64,
-                 failure->text, t->newest < 0 ? "" : "earlier ones are kept, ", next_try(t, from));
+        snprintf(text, sizeof text,
+                 "%s; %straining goes on and tries again after step %" PRId64 " at the latest", failure->text,
+                 t->newest < 0 ? "" : "earlier ones are kept, ", next_try(t, from));
     syi_trainer_warn(t, saved->step, "save_failed", text);
 }
 
@@ -198,7 +199,7 @@ static int save_last(struct syi_trainer *t, struct sy_error *err)
     }
 }
 
-/* A try that was due anyway is none of the tries again, so it does not make the next of them later. */
+/* A try that was due anyway is none of the tries again: the wait, which counts from the newest failure, grows with those alone. */
 static void count_retry(struct syi_trainer *t)
 {
     if (t->retry_steps && t->step >= t->retry) t->retry_steps = least(2 * t->retry_steps, 1024);
