@@ -114,7 +114,7 @@ static int do_lines(struct work *w, int decode, struct sy_error *err)
         int got = cli_lines_next(&w->input, 0, &text, &bytes, err);
         if (got == CLI_LINES_LATER) { /* whoever asked line by line waits for the answers */
             if (fflush(stdout)) return syi_error_system(err, "the output cannot be written");
-            got = cli_lines_next(&w->input, 1, &text, &bytes, err);
+            got = cli_lines_next(&w->input, -1, &text, &bytes, err);
         }
         if (got == CLI_LINES_END) break;
         if (got < 0) return got;

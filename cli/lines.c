@@ -91,7 +91,7 @@ int cli_lines_next(struct cli_lines *l, int wait, const char **text, size_t *byt
             l->begin = l->end;
         }
         l->seen = l->end - l->begin;
-        if (!wait && !is_ready(l->fd, 0)) return CLI_LINES_LATER;
+        if (wait >= 0 && !is_ready(l->fd, wait)) return CLI_LINES_LATER;
         int status = read_more(l, err);
         if (status) return status;
     }

@@ -98,10 +98,14 @@ static int start_over(struct syi_session *session, struct syi_program *const *co
     return status;
 }
 
-/* What options.budget is for: the device's memory, where there is one. */
+/* What options.budget is for: the device's memory, where there is one. A rank that needs no snapshot counts one all the same:
+ * what is computed again has to be the same on all ranks, or their programs would not exchange the same. */
 static uint64_t budgeted(const struct syi_session *session)
 {
-    return session->device ? syi_plan_device_bytes(&session->plan) : syi_plan_bytes(&session->plan);
+    const struct syi_plan *plan = &session->plan;
+    int spared = session->options.snapshot && !plan->bytes[SYI_SNAPSHOT];
+    if (session->device) return syi_plan_device_bytes(plan);
+    return syi_plan_bytes(plan) + (spared ? plan->bytes[SYI_PERSIST] : 0);
 }
 
 static int too_small(const struct syi_session *session, uint64_t least, struct sy_error *err)
@@ -111,8 +115,7 @@ static int too_small(const struct syi_session *session, uint64_t least, struct s
         "memory.budget=%llu bytes is not enough: with all that can be computed again the plan still "
         "needs %llu; give it that, more ranks, a smaller data.batch_size or more train.microbatches%s",
         (unsigned long long)session->options.budget, (unsigned long long)least,
-        session->plan.bytes[SYI_SNAPSHOT] && !session->device ? ", or set checkpoint.background = false"
-                                                              : "");
+        session->options.snapshot && !session->device ? ", or set checkpoint.background = false" : "");
 }
 
 int syi_session_fit(struct syi_session *session, struct sy_error *err)

@@ -42,4 +42,14 @@ for mode in float32 bfloat16; do
 done
 got=$(hash ranks --set model.dtype=bfloat16 --comm thread --ranks 2 --set memory.budget="$least")
 [ "$got" = "$want" ] || fail "weights change with the budget on two ranks"
+
+# Of two ranks that hold the same weights one alone writes them: both compute the same again.
+whole=$(hash whole-float32-2 --comm thread --ranks 2)
+all=$(bytes --comm thread --ranks 2)
+exits 1 "$program" plan "$top/bench/tiny.run" --set task.words.train="$here/train.tsv" --comm thread --ranks 2 --set memory.budget=1KiB
+least=$(sed -n 's/.*still needs \([0-9]*\);.*/\1/p' "$here/err")
+for budget in $least $(((least + all) / 2)); do
+    got=$(hash "two-$budget" --comm thread --ranks 2 --set memory.budget="$budget")
+    [ "$got" = "$whole" ] || fail "two ranks, $budget of $all bytes: other weights: $got, not $whole"
+done
 finish

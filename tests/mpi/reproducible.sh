@@ -97,4 +97,8 @@ for n in 2 4; do
     ranks $n "$program" score "$here/threads-3" --file "$here/train.tsv" >"$here/score-$n" || fail "score $n: exit $?"
     cmp "$here/score-self" "$here/score-$n" || fail "score with $n ranks differs"
 done
+# Who waits for input hangs not, however long it takes.
+{ head -n 1 "$here/words"; sleep 8; tail -n +2 "$here/words"; } | SWITCHYARD_COMM_TIMEOUT=3 ranks 2 "$program" predict "$here/threads-3" >"$here/slow" ||
+    fail "predict of a slow input: exit $?"
+cmp "$here/predict-self" "$here/slow" || fail "predict of a slow input differs"
 finish

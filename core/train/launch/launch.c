@@ -53,7 +53,8 @@ static int choose_comm(struct team *team, struct sy_error *err)
     }
     if (!strcmp(name, "mpi")) {
         if (team->launch->world && team->launch->world->backend) return choose_auto(team, err);
-        return syi_error(err, SY_EINVAL, "--comm mpi: MPI was not opened");
+        return syi_error(err, SY_EINVAL,
+                         "--comm mpi: no MPI here, this runs in one process: take thread for several ranks");
     }
     if (!strcmp(name, "nccl"))
         return syi_error(

@@ -58,14 +58,21 @@ static int add_line(struct syi_stream *p, const char *line, size_t bytes, struct
     return SY_OK;
 }
 
-/* Waits for a first line; then takes what is there. */
-static int read_window(struct syi_stream *p, struct sy_error *err)
+/* Waits for a first line, as long as it takes, which the other ranks are told; then takes what is there. */
+static int read_window(struct syi_stream *p, struct syi_busy *busy, struct sy_error *err)
 {
+    enum { SLICE = 1000 }; /* ms */
     const char *line;
     size_t bytes;
 
     while (p->n < p->capacity) {
-        int got = p->job->next(p->job->arg, p->n == 0, &line, &bytes, err);
+        int wait = p->n ? 0 : p->rank->ranks > 1 ? SLICE : -1;
+        int got = p->job->next(p->job->arg, wait, &line, &bytes, err);
+        if (got == SYI_INPUT_LATER && !p->n) {
+            int status = syi_busy_tell(busy, err);
+            if (status) return status;
+            continue;
+        }
         p->ended = got == SYI_INPUT_END;
         if (got < 0) return got;
         if (got == SYI_INPUT_LONG) {
@@ -137,7 +144,9 @@ static int next_window(struct syi_stream *p, struct sy_error *err)
     p->first += p->n;
     p->n = 0;
     p->text_bytes = 0;
-    int status = p->rank->rank == 0 ? read_window(p, err) : SY_OK;
+    struct syi_busy busy = syi_busy_begin(p->rank->comm);
+    int status = p->rank->rank == 0 ? read_window(p, &busy, err) : SY_OK;
+    if (!status) status = syi_busy_end(&busy, err);
     if (!status) status = share_window(p, err);
     if (!status) find_inputs(p);
     return status;

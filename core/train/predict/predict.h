@@ -19,7 +19,7 @@ struct syi_lines_job {
     int64_t checkpoint;
     void *arg; /* first argument of `next` and of what takes the answers */
     /* A line of the input, without its end and valid until the next call, or enum syi_input why there is none;
-     * wait 0: SYI_INPUT_LATER where there is none yet. SYI_INPUT_LONG: a line that is longer than any that fits, and was
+     * wait: ms after which that is SYI_INPUT_LATER, -1: never. SYI_INPUT_LONG: a line that is longer than any that fits, and was
      * not kept: what the window holds is bounded. Negative: failed, which says why. */
     int (*next)(void *arg, int wait, const char **line, size_t *bytes, struct sy_error *err);
 };
