@@ -122,7 +122,7 @@ Test(launch, a_rank_that_fails_stops_the_others)
 Test(launch, communication_that_is_not_there)
 {
     launch.comm = "mpi";
-    check_refused(SY_EINVAL, "--comm mpi: MPI was not opened");
+    check_refused(SY_EINVAL, "--comm mpi: no MPI here");
     launch.comm = "nccl";
     check_refused(SY_EUNSUPPORTED, "goes through NCCL with --set cuda.collectives=nccl");
     launch.comm = "pigeon";
