@@ -66,8 +66,10 @@ int syi_hf_json(const char *folder, const char *name, struct syi_json *json, int
 {
     char *path = syi_format("%s/%s", folder, name), *text = NULL;
     size_t bytes;
-    int status = path ? SY_OK : syi_error(err, SY_ENOMEM, "out of memory");
-    *there = !status && !access(path, F_OK);
+    int status = SY_OK;
+    *there = 0;
+    if (!path) return syi_error(err, SY_ENOMEM, "out of memory");
+    *there = !access(path, F_OK);
     if (*there) {
         status = syi_file_read_regular(path, LARGEST_JSON, &text, &bytes, err);
         if (!status) status = syi_json_parse(json, path, text, bytes, err);

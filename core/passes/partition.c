@@ -372,7 +372,7 @@ static int partition_letters(struct pass *pass, const struct syi_op *op)
 }
 
 /* Leaves are always a power of two. */
-static int refuse_leaves(const struct syi_program *global, int axis, int pieces, struct sy_error *err)
+static int refuse_leaves(const struct syi_program *global, uint8_t axis, int pieces, struct sy_error *err)
 {
     char advice[160] = "use a number of ranks there that is a power of two";
     if (!(pieces & (pieces - 1)))
