@@ -22,8 +22,8 @@ struct cli_lines {
 enum cli_lines_result { CLI_LINES_END, CLI_LINES_LINE, CLI_LINES_LATER, CLI_LINES_LONG };
 
 /* The next line without its end, LF or CR LF; valid until the next call. A last line may lack its end. wait:
- * ms after which CLI_LINES_LATER says that the input has no whole line yet, -1: never. CLI_LINES_LONG: it is over lines->most bytes, and *text is
- * empty. Failures (negative) say why. */
+ * ms after which CLI_LINES_LATER says that the input has no whole line yet, -1: never. CLI_LINES_LONG: it is over
+ * lines->most bytes, and *text is empty. Failures (negative) say why. */
 int cli_lines_next(struct cli_lines *lines, int wait, const char **text, size_t *bytes,
                    struct sy_error *err) SYI_MUST_CHECK;
 void cli_lines_free(struct cli_lines *lines);

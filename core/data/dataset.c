@@ -19,9 +19,7 @@ static void report(const struct syi_dataset *d)
     if (c->invalid)
         syi_log(SY_LOG_WARN, "%s: not valid UTF-8 (%lld of %lld records); the bytes are used as they are",
                 c->first_invalid, (long long)c->invalid, (long long)c->records);
-    if (c->bad)
-        syi_log(SY_LOG_WARN, "bad records are skipped: %lld, the first is %s", (long long)c->bad,
-                c->first_bad);
+    syi_bad_records_warn(&c->bad);
     if (c->too_long)
         syi_log(SY_LOG_WARN, "%s: %lld of %lld examples are longer than %d x %d tokens and %s, first \"%s\"",
                 d->source.pattern, (long long)c->too_long, (long long)c->examples, form->max_input,
@@ -36,9 +34,9 @@ static int check_entries(const struct syi_dataset *d, struct sy_error *err)
     if (!c->records)
         return syi_error(err, SY_EFORMAT, "%s:1: the file is empty; %s", d->source.pattern,
                          d->form.format->holds);
-    if (c->bad == c->records)
+    if (c->bad.n == c->records)
         return syi_error(err, SY_EFORMAT, "%s: all records are skipped, none is left; the first: %s",
-                         d->source.pattern, c->first_bad);
+                         d->source.pattern, c->bad.first);
     if (!c->examples)
         return syi_error(err, SY_EFORMAT,
                          "%s: no record has two tokens of text, the fewest that can be cut in two; is "

@@ -13,9 +13,8 @@ enum {
     SYI_DATASET_SMALL =
         64 << 20, /* bytes of files whose index is made at each start and kept in memory; and of an index
                                    * that several ranks keep in memory */
-    SYI_DATASET_OPEN = 64,  /* most files that are open at a time */
-    SYI_DATASET_QUOTE = 48, /* bytes of an example in messages, NUL included */
-    SYI_DATASET_BAD = 800   /* of where and why a record is bad, so that more of a message follows them */
+    SYI_DATASET_OPEN = 64, /* most files that are open at a time */
+    SYI_DATASET_QUOTE = 48 /* bytes of an example in messages, NUL included */
 };
 
 /* An example of the index: 16 bytes in memory and in the file. */
@@ -30,12 +29,11 @@ struct syi_dataset_counts {
     int64_t examples; /* all */
     int64_t too_long; /* left out, or cut where the task trims */
     int64_t records;  /* all */
-    int64_t bad;      /* records left out, where the task skips those */
-    int64_t invalid;  /* records that are no valid UTF-8 */
-    int64_t longest;  /* bytes of the longest record */
+    struct syi_bad_records bad;
+    int64_t invalid; /* records that are no valid UTF-8 */
+    int64_t longest; /* bytes of the longest record */
     char first_too_long[SYI_DATASET_QUOTE];
-    char first_bad[SYI_DATASET_BAD]; /* "FILE:LINE: why" */
-    char first_invalid[200];         /* "FILE:LINE" */
+    char first_invalid[200]; /* "FILE:LINE" */
 };
 
 struct syi_dataset {

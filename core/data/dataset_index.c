@@ -124,18 +124,12 @@ static int add_example(struct writer *w, int file, const struct syi_record *reco
                      err);
 }
 
-/* A record that is not as it should be: an error, or counted. */
 static int refuse(struct writer *w, int file, const struct syi_record *record, const char *why,
                   struct sy_error *err)
 {
     struct syi_dataset *d = w->d;
-    const char *path = d->source.file[file].path;
-    if (d->form.task->on_bad_record == SYI_BAD_RECORD_ERROR)
-        return syi_error(err, SY_EFORMAT, "%s:%" PRId64 ": %s", path, record->line, why);
-    if (!d->counts.bad++)
-        snprintf(d->counts.first_bad, sizeof d->counts.first_bad, "%s:%" PRId64 ": %s", path, record->line,
-                 why);
-    return SY_OK;
+    int skip = d->form.task->on_bad_record == SYI_BAD_RECORD_SKIP;
+    return syi_record_refuse(record, d->source.file[file].path, why, skip, &d->counts.bad, err);
 }
 
 static int add_record(struct writer *w, int file, const struct syi_record *record, struct sy_error *err)

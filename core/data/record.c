@@ -217,3 +217,19 @@ int syi_record_read(int fd, const char *path, const struct syi_record_format *fo
                      " any more: the file has changed since it was looked through",
                      path, offset);
 }
+
+/* ---- records that are not as they should be ---- */
+
+int syi_record_refuse(const struct syi_record *record, const char *path, const char *why, int skip,
+                      struct syi_bad_records *bad, struct sy_error *err)
+{
+    if (!skip) return syi_error(err, SY_EFORMAT, "%s:%" PRId64 ": %s", path, record->line, why);
+    if (!bad->n++) snprintf(bad->first, sizeof bad->first, "%s:%" PRId64 ": %s", path, record->line, why);
+    return SY_OK;
+}
+
+void syi_bad_records_warn(const struct syi_bad_records *bad)
+{
+    if (bad->n)
+        syi_log(SY_LOG_WARN, "bad records are skipped: %" PRId64 ", the first is %s", bad->n, bad->first);
+}

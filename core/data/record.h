@@ -45,6 +45,18 @@ struct syi_record {
     const char *bad; /* why it is no record that can be used, the place left out; NULL: it can */
 };
 
+enum { SYI_BAD_RECORD_TEXT = 800 }; /* so that more of a message follows it */
+/* Records that are skipped. */
+struct syi_bad_records {
+    int64_t n;
+    char first[SYI_BAD_RECORD_TEXT]; /* "FILE:LINE: why" */
+};
+/* A record that is not as it should be: SY_EFORMAT or, with skip, it is counted. */
+int syi_record_refuse(const struct syi_record *record, const char *path, const char *why, int skip,
+                      struct syi_bad_records *bad, struct sy_error *err) SYI_MUST_CHECK;
+/* A warning, where there are any. */
+void syi_bad_records_warn(const struct syi_bad_records *bad);
+
 struct syi_record_format {
     const char *name;  /* of task.NAME.format */
     const char *holds; /* what a file has, for messages: "each line is `input TAB target`" */

@@ -5,7 +5,6 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "data/dataset.h" /* SYI_DATASET_BAD */
 #include "data/source.h"
 #include "data/task.h"
 
@@ -16,9 +15,10 @@ struct loading {
     const struct syi_example_form *form;
     const char *path; /* of the file at hand */
     struct syi_example_maker maker;
-    size_t capacity;      /* of task->examples */
-    int64_t bad, invalid; /* records that are skipped; that are no valid UTF-8 */
-    char first_bad[SYI_DATASET_BAD], first_invalid[200];
+    size_t capacity; /* of task->examples */
+    struct syi_bad_records bad;
+    int64_t invalid; /* records that are no valid UTF-8 */
+    char first_invalid[200];
 };
 
 /* Appends the text of a template. *at, *bytes: where it is. */
@@ -53,14 +53,10 @@ static int add_example(struct loading *l, size_t k, size_t inputs, struct sy_err
     return status;
 }
 
-/* A record that is not as it should be: an error, or counted. */
 static int refuse(struct loading *l, const struct syi_record *record, const char *why, struct sy_error *err)
 {
-    if (l->form->task->on_bad_record == SYI_BAD_RECORD_ERROR)
-        return syi_error(err, SY_EFORMAT, "%s:%" PRId64 ": %s", l->path, record->line, why);
-    if (!l->bad++)
-        snprintf(l->first_bad, sizeof l->first_bad, "%s:%" PRId64 ": %s", l->path, record->line, why);
-    return SY_OK;
+    int skip = l->form->task->on_bad_record == SYI_BAD_RECORD_SKIP;
+    return syi_record_refuse(record, l->path, why, skip, &l->bad, err);
 }
 
 static int add_record(struct loading *l, const struct syi_record *record, struct sy_error *err)
@@ -106,7 +102,7 @@ static int read_files(struct loading *l, const char *pattern, struct sy_error *e
         status = syi_error(err, SY_EFORMAT, "%s:1: the file is empty; %s", pattern, l->form->format->holds);
     else if (!status && !l->task->n_examples)
         status = syi_error(err, SY_EFORMAT, "%s: all records are skipped, none is left; the first: %s",
-                           pattern, l->first_bad);
+                           pattern, l->bad.first);
     return status;
 }
 
@@ -118,8 +114,7 @@ int syi_task_load(struct syi_task *task, const struct syi_example_form *form, co
     task->path = syi_strdup(path, err);
     int status = task->path ? read_files(&l, path, err) : SY_ENOMEM;
     syi_example_maker_free(&l.maker);
-    if (!status && l.bad)
-        syi_log(SY_LOG_WARN, "bad records are skipped: %" PRId64 ", the first is %s", l.bad, l.first_bad);
+    if (!status) syi_bad_records_warn(&l.bad);
     if (!status && l.invalid)
         syi_log(SY_LOG_WARN,
                 "%s: not valid UTF-8 (%" PRId64 " of %" PRId64 " records); the bytes are used as they are",

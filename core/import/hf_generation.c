@@ -149,46 +149,41 @@ static int is_asked_for(const struct syi_json_node *node, double neutral)
     return node->kind != SYI_JSON_NUMBER || node->number != neutral;
 }
 
-static void leave_out_the_rest(struct reading *r)
+/* What there is nothing like here. */
+struct left {
+    const char *key;
+    double neutral;
+};
+
+static void leave_out_all(struct reading *r, const struct left *left, size_t n)
 {
-    static const struct {
-        const char *key;
-        double neutral;
-    } rest[] = {{"repetition_penalty", 1},
-                {"encoder_repetition_penalty", 1},
-                {"no_repeat_ngram_size", 0},
-                {"encoder_no_repeat_ngram_size", 0},
-                {"min_length", 0},
-                {"min_new_tokens", 0},
-                {"num_beam_groups", 1},
-                {"diversity_penalty", 0},
-                {"penalty_alpha", 0},
-                {"guidance_scale", 1},
-                {"bad_words_ids", NAN},
-                {"force_words_ids", NAN},
-                {"constraints", NAN},
-                {"forced_bos_token_id", NAN},
-                {"forced_eos_token_id", NAN},
-                {"suppress_tokens", NAN},
-                {"begin_suppress_tokens", NAN},
-                {"sequence_bias", NAN},
-                {"exponential_decay_length_penalty", NAN},
-                {"stop_strings", NAN}};
-    for (size_t i = 0; i < SYI_COUNT(rest); i++)
-        if (is_asked_for(syi_hf_member(r->json, 0, rest[i].key), rest[i].neutral))
-            leave_out(r, rest[i].key, "there is nothing like it here");
+    for (size_t i = 0; i < n; i++)
+        if (is_asked_for(syi_hf_member(r->json, 0, left[i].key), left[i].neutral))
+            leave_out(r, left[i].key, "there is nothing like it here");
 }
 
-static void leave_out_of_draws(struct reading *r)
-{
-    static const struct {
-        const char *key;
-        double neutral;
-    } rest[] = {{"typical_p", 1}, {"epsilon_cutoff", 0}, {"eta_cutoff", 0}, {"min_p", 0}, {"top_h", NAN}};
-    for (size_t i = 0; i < SYI_COUNT(rest); i++)
-        if (is_asked_for(syi_hf_member(r->json, 0, rest[i].key), rest[i].neutral))
-            leave_out(r, rest[i].key, "there is nothing like it here");
-}
+static const struct left of_draws[] = {
+    {"typical_p", 1}, {"epsilon_cutoff", 0}, {"eta_cutoff", 0}, {"min_p", 0}, {"top_h", NAN}};
+static const struct left of_all[] = {{"repetition_penalty", 1},
+                                     {"encoder_repetition_penalty", 1},
+                                     {"no_repeat_ngram_size", 0},
+                                     {"encoder_no_repeat_ngram_size", 0},
+                                     {"min_length", 0},
+                                     {"min_new_tokens", 0},
+                                     {"num_beam_groups", 1},
+                                     {"diversity_penalty", 0},
+                                     {"penalty_alpha", 0},
+                                     {"guidance_scale", 1},
+                                     {"bad_words_ids", NAN},
+                                     {"force_words_ids", NAN},
+                                     {"constraints", NAN},
+                                     {"forced_bos_token_id", NAN},
+                                     {"forced_eos_token_id", NAN},
+                                     {"suppress_tokens", NAN},
+                                     {"begin_suppress_tokens", NAN},
+                                     {"sequence_bias", NAN},
+                                     {"exponential_decay_length_penalty", NAN},
+                                     {"stop_strings", NAN}};
 
 static void take_generation(struct reading *r)
 {
@@ -200,11 +195,11 @@ static void take_generation(struct reading *r)
     if (draws && beams > 1)
         leave_out(r, "do_sample", "beams are searched here, not drawn");
     else if (draws)
-        take_draws(r), leave_out_of_draws(r);
+        take_draws(r), leave_out_all(r, of_draws, SYI_COUNT(of_draws));
     take_integer(r, "num_return_sequences", "decode.num_decodes", integer(r, "num_return_sequences", 1));
     if (syi_hf_member(r->json, 0, longest)) /* max_length counts the decoder's first id, too */
         take_integer(r, longest, "decode.max_length", length - !strcmp(longest, "max_length"));
-    leave_out_the_rest(r);
+    leave_out_all(r, of_all, SYI_COUNT(of_all));
 }
 
 int syi_hf_generation(struct syi_import *import, const struct syi_json *config, const char *what,

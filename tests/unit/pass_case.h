@@ -196,4 +196,12 @@ static inline struct syi_program *random_program(int rng_rounds)
     return p;
 }
 
+/* Random program number i, and what messages call it. */
+static inline struct syi_program *random_case(int i, char what[32])
+{
+    random_state = (uint32_t)i;
+    snprintf(what, 32, "random program %d", i);
+    return random_program(i % 3);
+}
+
 #endif

@@ -11,9 +11,7 @@ Test(program_fold, bits_do_not_change)
     size_t sums = 0, folded = 0;
     for (int i = 0; i < 300; i++) {
         char what[32];
-        random_state = (uint32_t)i;
-        snprintf(what, sizeof what, "random program %d", i);
-        struct syi_program *p = random_program(i % 3);
+        struct syi_program *p = random_case(i, what);
         cr_assert_eq(syi_program_fuse(p, NULL), SY_OK);
         struct syi_program *after = passed_equals(p, what, syi_fold);
         sums += count_ops(p, SY_OP_BLOCK_SUM) + count_ops(p, SY_OP_BLOCK_SUMSQ);

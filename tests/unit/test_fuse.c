@@ -111,9 +111,7 @@ Test(program_fuse, bits_do_not_change)
     size_t before = 0, after = 0;
     for (int i = 0; i < 300; i++) {
         char what[32];
-        random_state = (uint32_t)i;
-        snprintf(what, sizeof what, "random program %d", i);
-        struct syi_program *p = random_program(i % 3);
+        struct syi_program *p = random_case(i, what);
         struct syi_program *fused = fused_equals(p, what);
         before += p->n_ops;
         after += fused->n_ops;
