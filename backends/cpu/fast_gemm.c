@@ -29,6 +29,13 @@
 /* Words of the packed rows of A that a thread keeps from one group of columns to the next, at most: with SYCPU_TILES turning
  * x takes a large part of the time of x^T y. */
 #define KEPT_WORDS (1024 * 1024)
+/* x^T y with SYCPU_TILES in chunks of the contraction: steps of one, of one leaf at most, rows and panels of columns of a block
+ * of C, and how many chunks pay at least. */
+#define CHUNK_STEPS  256
+#define LEAF_STEPS   512
+#define CHUNK_ROWS   256
+#define CHUNK_PANELS 8
+#define CHUNKS_LEAST 3
 
 /* Groups of columns that threads share an expert's C in. A thread packs the rows of A and the columns of B
  * that it needs for itself, so with g groups of c columns, and r rows, t threads pack r g / t rows and c / g
@@ -59,6 +66,14 @@ static int takes_columns(const struct sy_call *call, const struct sycpu_gemm *ge
     return gemm->scale || (WHOLE == 1 && gemm->form == SYCPU_GEMM_NT && gemm->rows <= FEW_ROWS);
 }
 
+/* Whether chunks of the contraction are the outer loop (fast_gemm_chunks.c). Tiles take operands so fast that they wait for all
+ * that does not come from the L2 cache. Vectors do not, and experts have few tokens. */
+static int takes_chunks(const struct sycpu_gemm *gemm, int64_t steps)
+{
+    return WHOLE > 1 && gemm->form == SYCPU_GEMM_TN && !gemm->filled && gemm->experts == 1 &&
+           steps > CHUNKS_LEAST * CHUNK_STEPS && steps <= LEAF_STEPS * gemm->leaves;
+}
+
 static struct sycpu_gemm_plan make_plan(const struct sy_call *call, int threads)
 {
     struct sycpu_gemm_plan plan = {
@@ -70,6 +85,11 @@ static struct sycpu_gemm_plan make_plan(const struct sy_call *call, int threads)
                     gemm->a_width % 32 == 0 && gemm->a_width % 1024 && (uintptr_t)gemm->a % 64 == 0;
     plan.run = gemm->form != SYCPU_GEMM_TN && gemm->leaf % (STEP * WHOLE) ? gemm->leaf : gemm->depth;
     plan.steps = gemm->leaves * steps_of(gemm->depth / gemm->leaves);
+    if (takes_chunks(gemm, plan.steps)) {
+        const int64_t leaf = plan.steps / gemm->leaves;
+        plan.steps = leaf < CHUNK_STEPS ? CHUNK_STEPS : leaf;
+        plan.tree = pending_tiles(gemm->leaves) * TILE_SIZE;
+    }
     plan.panels = divide_up(gemm->columns, TILE_COLUMNS);
     plan.own = takes_columns(call, gemm, threads) &&
                (gemm->form != SYCPU_GEMM_TN || plan.panels * b_panel_size(plan.steps) <= OWN_WORDS);
@@ -83,10 +103,14 @@ static struct sycpu_gemm_plan make_plan(const struct sy_call *call, int threads)
         plan.group_panels = least(plan.group_panels, NEAR_WORDS / b_panel_size(plan.steps) + 1);
     plan.groups = divide_up(plan.panels, plan.group_panels);
     const int64_t row_panels = divide_up(gemm->rows, TILE_ROWS);
-    plan.kept = WHOLE > 1 && gemm->form == SYCPU_GEMM_TN && !plan.own && plan.groups > 1 &&
+    plan.kept = WHOLE > 1 && gemm->form == SYCPU_GEMM_TN && !plan.own && !plan.tree && plan.groups > 1 &&
                 row_panels * a_panel_size(plan.steps) <= KEPT_WORDS;
     if (plan.kept) plan.block_panels = row_panels;
     plan.b_panels = plan.direct ? 1 : plan.group_panels;
+    if (plan.tree) {
+        plan.block_panels = least(CHUNK_ROWS / TILE_ROWS, row_panels);
+        plan.b_panels = least(CHUNK_PANELS, plan.group_panels);
+    }
     if (plan.own) plan.b_panels = least(plan.panels, OWN_WORDS / b_panel_size(plan.steps) + 1);
     plan.b_words = b_in_panels(gemm) ? 0 : plan.b_panels * b_panel_size(plan.steps);
     if (plan.own && gemm->form == SYCPU_GEMM_NT) {
@@ -95,8 +119,8 @@ static struct sycpu_gemm_plan make_plan(const struct sy_call *call, int threads)
             plan.column_rows = least(COLUMN_VECTORS, plan.b_words * STEP / gemm->depth / LANES) * LANES;
     }
     plan.worker_size = 2 * round_floats(gemm->leaves) + 2 * round_floats(plan.block_panels * TILE_ROWS) +
-                       plan.block_panels * a_panel_size(plan.steps) + plan.b_words +
-                       (pending_tiles(gemm->leaves) + 1) * TILE_SIZE;
+                       plan.block_panels * a_panel_size(plan.steps) + plan.b_words + pending_size(&plan) +
+                       TILE_SIZE;
     return plan;
 }
 
@@ -133,6 +157,10 @@ static void compute_rows(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_w
         return;
     }
 #endif
+    if (plan->tree) {
+        fast_gemm_compute_chunks(plan, worker, expert, row, end, left, panels);
+        return;
+    }
     fast_gemm_measure_leaves(&plan->gemm, worker, expert);
     if (!plan->direct)
         fast_gemm_pack_columns(plan, expert, worker, left, panels);

@@ -116,16 +116,16 @@ static void pack_transposed(const struct sycpu_gemm_plan *plan, int64_t expert, 
 }
 
 /* `panels` panels whose rows are rows of weights or filled slots. */
-static void pack_straight(const struct sycpu_gemm_plan *plan, int64_t expert, int64_t steps, int64_t panel,
-                          int64_t panels, float *to)
+static void pack_straight(const struct sycpu_gemm_plan *plan, int64_t expert,
+                          const struct sycpu_gemm_worker *worker, int64_t panel, int64_t panels, float *to)
 {
     const struct sycpu_gemm *gemm = &plan->gemm;
     const operand *row[LIST_STEPS * STEP];
     int64_t panel_size = b_panel_size(plan->steps), column = panel * TILE_COLUMNS;
     const operand *b = (const operand *)gemm->b + expert * sycpu_gemm_b_size(gemm) + column;
-    for (int64_t piece, k = 0; k < steps; k += piece) {
-        piece = least(steps - k, LIST_STEPS);
-        list_rows(gemm, expert, b, gemm->columns, k, piece, row);
+    for (int64_t piece, k = 0; k < worker->taken; k += piece) {
+        piece = least(worker->taken - k, LIST_STEPS);
+        list_rows(gemm, expert, b, gemm->columns, worker->from + k, piece, row);
         fast_gemm_pack_b_columns(row, piece, least(gemm->columns - column, panels * TILE_COLUMNS),
                                  to + k * TILE_COLUMNS, panel_size);
     }
@@ -153,7 +153,7 @@ void fast_gemm_pack_columns(const struct sycpu_gemm_plan *plan, int64_t expert,
         if (plan->gemm.form == SYCPU_GEMM_NT)
             pack_transposed(plan, expert, panel, to);
         else
-            pack_straight(plan, expert, worker->depth, panel, panels, to);
+            pack_straight(plan, expert, worker, panel, panels, to);
     }
 }
 
@@ -201,9 +201,9 @@ static void pack_block_of_columns(const struct sycpu_gemm_plan *plan, int64_t ex
     const operand *a = (const operand *)gemm->a + expert * sycpu_gemm_a_size(gemm) + first;
     const operand *row[LIST_STEPS * STEP];
     for (int64_t i = 0; i < n; i++) worker->slot[i] = first + i;
-    for (int64_t piece, k = 0; k < worker->depth; k += piece) {
-        piece = least(worker->depth - k, LIST_STEPS);
-        list_rows(gemm, expert, a, gemm->a_width, k, piece, row);
+    for (int64_t piece, k = 0; k < worker->taken; k += piece) {
+        piece = least(worker->taken - k, LIST_STEPS);
+        list_rows(gemm, expert, a, gemm->a_width, worker->from + k, piece, row);
         fast_gemm_pack_a_columns(row, piece, n, worker->a + k * A_STEP, a_panel_size(plan->steps));
     }
 }

@@ -141,7 +141,7 @@ struct sycpu_gemm_plan {
     int rounded;          /* 1: C is bf16 */
     int stream;           /* 1: C is written past the caches */
     int64_t run;          /* elements of the contraction that a panel holds without padding between */
-    int64_t steps;        /* of the contraction, padding included; TN: at most */
+    int64_t steps;        /* of the contraction that are packed together, padding included; TN: at most */
     int64_t panels;       /* of B for an expert, the last may be narrower */
     int64_t block_panels; /* of A that a thread packs together */
     int kept;             /* 1: all of A, TN, for all its groups of columns */
@@ -151,10 +151,18 @@ struct sycpu_gemm_plan {
     int64_t b_words;      /* of scratch where it packs them; 0: they are read where they lie */
     int64_t turned_rows;  /* of an expert, at most, that fast_gemm_compute_few takes */
     int64_t column_rows;  /* likewise fast_gemm_compute_columns, which goes first; 0: none */
+    int64_t tree;         /* words of the pending tiles of one tile of C, with chunks; 0: there are none */
     int64_t worker_size;  /* words of scratch of a thread */
     int threads;
     float *workers; /* [threads, worker_size] */
 };
+
+/* Words of a thread's trees over leaves: of a tile, in chunks of a block of C. */
+static inline int64_t pending_size(const struct sycpu_gemm_plan *plan)
+{
+    return plan->tree ? plan->tree * plan->block_panels * plan->b_panels
+                      : pending_tiles(plan->gemm.leaves) * TILE_SIZE;
+}
 
 /* Scratch of a thread while it computes tiles of one expert. */
 struct sycpu_gemm_worker {
@@ -164,16 +172,18 @@ struct sycpu_gemm_worker {
     float *b;        /* [b_panels] packed panels of B, if they are packed */
     int64_t first_b; /* number of the first of them */
     int direct;      /* 1: full panels of B are read in place, and copied to b for the next panels of A */
-    const void *next_b;                       /* with direct: the panel that follows */
-    float *pending;                           /* tiles of the tree of leaves */
-    float *edge;                              /* a tile that cannot be written to C directly */
-    struct sycpu_gemm_rest *rest;             /* with SYCPU_TILES: what the last tile left to do */
-    int64_t rows;                             /* of C that the expert has */
-    int64_t depth;                            /* of the contraction that the expert has, in steps */
-    int64_t leaves;                           /* 1 where the contraction is empty */
-    int64_t row_panels;                       /* panels of A in all */
-    int64_t panel_rows;                       /* rows in each of them but the last */
-    int64_t block_rows;                       /* of A that are packed */
+    const void *next_b;           /* with direct: the panel that follows */
+    float *pending;               /* tiles of the tree of leaves */
+    float *edge;                  /* a tile that cannot be written to C directly */
+    struct sycpu_gemm_rest *rest; /* with SYCPU_TILES: what the last tile left to do */
+    int64_t rows;                 /* of C that the expert has */
+    int64_t depth;                /* of the contraction that the expert has, in steps */
+    int64_t leaves;               /* 1 where the contraction is empty */
+    int64_t from, taken;          /* steps of the contraction that are packed: all, but in chunks */
+    int64_t first_leaf, end_leaf; /* the leaves of these steps */
+    int64_t row_panels;           /* panels of A in all */
+    int64_t panel_rows;           /* rows in each of them but the last */
+    int64_t block_rows;           /* of A that are packed */
     int64_t kept_expert, kept_row, kept_rows; /* with plan->kept: of whom, from where on, how many; 0: none */
 };
 
@@ -339,6 +349,12 @@ static inline const operand *fast_gemm_in_place(const struct sycpu_gemm_plan *pl
     return (const operand *)plan->gemm.a + expert * sycpu_gemm_a_size(&plan->gemm) +
            slot[0] * plan->gemm.a_width;
 }
+
+/* ---- fast_gemm_chunks.c ---- */
+
+/* Rows [row, end) of C of an expert, TN: `panels` panels of columns from `panel` on. */
+void fast_gemm_compute_chunks(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker,
+                              int64_t expert, int64_t row, int64_t end, int64_t panel, int64_t panels);
 
 /* ---- fast_gemm_few.c ---- */
 

@@ -14,7 +14,7 @@ struct sycpu_gemm_worker fast_gemm_make_worker(const struct sycpu_gemm_plan *pla
     worker.a = scratch;
     worker.b = worker.a + plan->block_panels * a_panel_size(plan->steps);
     worker.pending = worker.b + plan->b_words;
-    worker.edge = worker.pending + pending_tiles(gemm->leaves) * TILE_SIZE;
+    worker.edge = worker.pending + pending_size(plan);
     worker.length = (int64_t *)(worker.edge + TILE_SIZE);
     worker.slot = worker.length + round_floats(gemm->leaves);
     rest->row = rest->tile.height = 0;
@@ -31,6 +31,9 @@ void fast_gemm_enter_expert(const struct sycpu_gemm_plan *plan, struct sycpu_gem
     worker->depth = tn ? fast_gemm_filled_steps(gemm, expert) : plan->steps;
     worker->leaves = worker->depth ? gemm->leaves : 1; /* an empty sum is one empty leaf */
     worker->row_panels = divide_up(worker->rows, TILE_ROWS);
+    worker->from = worker->first_leaf = 0;
+    worker->taken = worker->depth;
+    worker->end_leaf = worker->leaves;
     worker->panel_rows = TILE_ROWS;
     if (plan->own && !tn && worker->rows)
         worker->panel_rows = gemm_height(divide_up(worker->rows, worker->row_panels));
@@ -59,7 +62,8 @@ static struct sycpu_gemm_tile make_tile(const struct sycpu_gemm_plan *plan,
         .b_stride = direct ? gemm->columns : TILE_COLUMNS,
         .scale = direct && gemm->scale ? (const float *)gemm->scale + expert * gemm->columns + column : NULL,
         .steps = plan->steps,
-        .pending = worker->pending,
+        .pending =
+            worker->pending + plan->tree * ((panel_b - worker->first_b) * plan->block_panels + panel_a),
         .c = worker->edge,
         .c_stride = TILE_COLUMNS,
         .how = plan->rounded ? SYCPU_GEMM_ROUND : SYCPU_GEMM_STORE,
@@ -141,7 +145,7 @@ static void compute_leaves(const struct sycpu_gemm_plan *plan, const struct sycp
         return;
     }
 #endif
-    for (int64_t leaf = 0; leaf < worker->leaves; k += worker->length[leaf++])
+    for (int64_t leaf = worker->first_leaf; leaf < worker->end_leaf; k += worker->length[leaf++])
         fast_gemm_leaf(tile, leaf, worker->leaves, k, worker->length[leaf]);
 }
 
@@ -149,10 +153,11 @@ static void compute_tile(const struct sycpu_gemm_plan *plan, const struct sycpu_
                          int64_t expert, int64_t panel_a, int64_t panel_b, int64_t rows,
                          const struct sycpu_gemm_tile *tile)
 {
-    if (tile->how != SYCPU_GEMM_STREAM)
+    const int whole = worker->end_leaf == worker->leaves; /* C is written */
+    if (whole && tile->how != SYCPU_GEMM_STREAM)
         fetch_c(plan, expert, worker->slot + panel_a * TILE_ROWS, panel_b, rows);
     compute_leaves(plan, worker, tile);
-    if (tile->c == worker->edge) {
+    if (whole && tile->c == worker->edge) {
         fast_gemm_merge_rest(worker->rest);
         fast_gemm_copy_edge(plan, worker, expert, panel_a, panel_b, rows);
     }
@@ -198,6 +203,7 @@ void fast_gemm_compute_column(const struct sycpu_gemm_plan *plan, const struct s
         if (panel_a && follow && rows == TILE_ROWS && tile.c != worker->edge) {
             tile.a += down;
             tile.c = (char *)tile.c + TILE_ROWS * tile.c_stride * c_element(plan);
+            tile.pending += plan->tree;
         } else if (panel_a) {
             tile = make_tile(plan, worker, expert, panel_a, panel_b, rows);
         }

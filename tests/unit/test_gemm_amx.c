@@ -201,6 +201,15 @@ Test(gemm_amx, long_contractions)
     check(SY_OP_MATMUL_TN, &kept, 2, ORDINARY, ORDINARY);
 }
 
+/* Chunks of the contraction: of one leaf and of two, by several blocks of columns and of rows, whose last tiles are not whole. */
+Test(gemm_amx, sums_over_many_tokens)
+{
+    static const struct shape wide = {0, 8, 256, 40, 300}, tall = {0, 8, 210, 270, 45};
+    check(SY_OP_MATMUL_TN, &wide, 1, ORDINARY, ORDINARY);
+    check(SY_OP_MATMUL_TN, &tall, 1, ORDINARY, ORDINARY);
+    check(SY_OP_MATMUL_TN, &tall, 2, ORDINARY, ORDINARY);
+}
+
 Test(gemm_amx, denormals_infinities_and_nan)
 {
     static const struct shape few = {0, 1, 5, 96, 35}, many = {0, 4, 10, 96, 35};
