@@ -3,7 +3,7 @@
  * - pairs: a block for 64 queries by 64 keys finds p and ds of its pairs and stores both;
  * - sums: a block for a tile of dq, dk or dv and 64 columns goes over the other axis in order: thread (y, x) has
  *   positions 4 y .. 4 y + 3 and columns 4 x .. 4 x + 3;
- * - diagonals, buckets: a thread for each distance, then for each bucket of a row's bias table;
+ * - diagonals, buckets: a thread for each distance, then a block for a row's bias table, a thread for each bucket;
  * - dense: a thread for each element of the dense bias's gradient, rows in order, the tree's partial sums in memory.
  * At the end a thread for each element of the table adds the rows. attention_grad_mma.cu does pairs and sums of bfloat16 on tensor
  * cores. */
@@ -12,6 +12,8 @@
 #include "backends/cuda/attention_grad.h"
 
 enum { SEGMENTS = 9, OUT = SYCUDA_GRAD_OUT, LSE = SYCUDA_GRAD_LSE, DOUT = SYCUDA_GRAD_DOUT, SUM_STEP = 68 };
+
+enum { SPREAD = 64 /* threads of a block */, DIAGONAL = 16, BUCKETS = 64, DISTANCES = 512 };
 
 /* Bytes of p and ds at a time, where one (row, head) does not want more: what a GPU's cache holds. */
 static const uint64_t pairs_bytes = UINT64_C(32) << 20;
@@ -52,22 +54,17 @@ static sycuda_attention_pairs attention_grad_of(const struct sy_call *call, uint
 
 /* ---- the mean of the gradient of a query's weights ---- */
 
-/* A thread for each (row, query, head), with the 16 lanes of the row sum. */
+/* 16 lanes for each (row, query, head). */
 template <class T> __global__ void attention_grad_means(sycuda_attention_pairs g, const T *out, const T *dout)
 {
-    const int64_t dim = g.a.head_dim;
-    for (int64_t i = sycuda_first(); i < g.a.rows * g.a.queries * g.a.heads; i += sycuda_stride()) {
-        const T *x = dout + i * dim, *y = out + i * dim;
-        float lane[SYCUDA_LANES] = {};
-        for (int64_t d = 0; d < dim; d += SYCUDA_LANES)
-#pragma unroll
-            for (int l = 0; l < SYCUDA_LANES; l++)
-                if (d + l < dim) lane[l] = fmaf(sycuda_read(x + d + l), sycuda_read(y + d + l), lane[l]);
-#pragma unroll
-        for (int s = SYCUDA_LANES / 2; s >= 1; s /= 2)
-#pragma unroll
-            for (int l = 0; l < s; l++) lane[l] += lane[l + s];
-        g.mean[i] = lane[0];
+    const int64_t dim = g.a.head_dim, n = g.a.rows * g.a.queries * g.a.heads;
+    for (int64_t i = sycuda_row(); i - sycuda_row_of_warp() < n; i += sycuda_row_stride()) {
+        const int there = i < n;
+        float lane = 0;
+        for (int64_t d = sycuda_lane(); there && d < dim; d += SYCUDA_LANES)
+            lane = fmaf(sycuda_read(dout + i * dim + d), sycuda_read(out + i * dim + d), lane);
+        lane = sycuda_lane_sum(lane);
+        if (there && sycuda_lane() == 0) g.mean[i] = lane;
     }
 }
 
@@ -217,34 +214,54 @@ __device__ static inline int attention_grad_sees(const sycuda_attention_call &a,
     return (int)(sycuda_attention_seen(a, row, query, key) >> (key % SYCUDA_KEYS) & 1);
 }
 
-/* A thread for each (row, head) and distance. */
-__global__ void attention_grad_diagonals(sycuda_attention_pairs g)
+/* A thread for each (row, head) and distance, which reads DIAGONAL elements at a time, those that nobody sees, too. */
+__global__ void __launch_bounds__(SPREAD) attention_grad_diagonals(sycuda_attention_pairs g)
 {
     const sycuda_attention_call &a = g.a;
     const int64_t distances = a.queries + a.keys;
     for (int64_t i = sycuda_first(); i < g.n * distances; i += sycuda_stride()) {
-        const int64_t pair = g.first + i / distances, by = i % distances - a.queries;
+        const int64_t pair = g.first + i / distances, row = pair / a.heads, by = i % distances - a.queries;
         const int64_t end = a.keys - by < a.queries ? a.keys - by : a.queries;
         float sum = 0;
-        for (int64_t query = by < 0 ? -by : 0; query < end; query++)
-            if (attention_grad_sees(a, pair / a.heads, query, query + by))
-                sum += g.ds[sycuda_attention_grad_at(g, pair, query, query + by)];
+        for (int64_t query = by < 0 ? -by : 0; query < end; query += DIAGONAL) {
+            const float *ds = g.ds + sycuda_attention_grad_at(g, pair, query, query + by);
+            float next[DIAGONAL];
+            int sees[DIAGONAL];
+#pragma unroll
+            for (int j = 0; j < DIAGONAL; j++) {
+                const int there = query + j < end;
+                sees[j] = there && attention_grad_sees(a, row, query + j, query + j + by);
+                next[j] = there ? ds[j * (a.keys + 1)] : 0;
+            }
+#pragma unroll
+            for (int j = 0; j < DIAGONAL; j++) sum = sees[j] ? sum + next[j] : sum;
+        }
         g.diagonal[i] = sum;
     }
 }
 
-/* A thread for each (row, head) and bucket. */
+/* Blocks: (row, head), BUCKETS buckets. DISTANCES lie in shared memory at a time. */
 __global__ void attention_grad_buckets(sycuda_attention_pairs g)
 {
+    __shared__ float diagonal[DISTANCES];
+    __shared__ int32_t bucket[DISTANCES];
     const sycuda_attention_call &a = g.a;
-    const int64_t distances = a.queries + a.keys;
-    for (int64_t i = sycuda_first(); i < g.n * a.buckets; i += sycuda_stride()) {
-        const int64_t pair = i / a.buckets, bucket = i % a.buckets;
-        float sum = 0;
-        for (int64_t d = 0; d < distances; d++)
-            if (sycuda_attention_bucket(a, d - a.queries) == bucket) sum += g.diagonal[pair * distances + d];
-        g.row_bias[(g.first + pair) * a.buckets + bucket] = sum;
+    const int64_t distances = a.queries + a.keys, blocks = (a.buckets + BUCKETS - 1) / BUCKETS;
+    const int64_t pair = blockIdx.x / blocks, mine = blockIdx.x % blocks * BUCKETS + threadIdx.x;
+    float sum = 0;
+    for (int64_t first = 0; first < distances; first += DISTANCES) {
+        const int64_t left = distances - first, most = DISTANCES;
+        const int n = (int)(left < most ? left : most);
+        __syncthreads();
+        for (int d = (int)threadIdx.x; d < n; d += (int)blockDim.x) {
+            diagonal[d] = g.diagonal[pair * distances + first + d];
+            bucket[d] = sycuda_attention_bucket(a, first + d - a.queries);
+        }
+        __syncthreads();
+#pragma unroll 8
+        for (int d = 0; d < n; d++) sum = bucket[d] == mine ? sum + diagonal[d] : sum;
     }
+    if (mine < a.buckets) g.row_bias[(g.first + pair) * a.buckets + mine] = sum;
 }
 
 /* A thread for each element of the table: chains over the rows of each leaf, then the tree. */
@@ -330,10 +347,9 @@ static void launch_biases(const sycuda_attention_pairs &g, int bias, cudaStream_
 {
     const sycuda_attention_call &a = g.a;
     if (bias) {
-        SYCUDA_LAUNCH_FREE(attention_grad_diagonals,
-                           sycuda_blocks(g.n * (a.queries + a.keys), SYCUDA_THREADS), SYCUDA_THREADS, stream,
-                           g);
-        SYCUDA_LAUNCH_FREE(attention_grad_buckets, sycuda_blocks(g.n * a.buckets, 64), 64, stream, g);
+        SYCUDA_LAUNCH_FREE(attention_grad_diagonals, sycuda_blocks(g.n * (a.queries + a.keys), SPREAD),
+                           SPREAD, stream, g);
+        SYCUDA_LAUNCH(attention_grad_buckets, g.n * sycuda_pieces(a.buckets, BUCKETS), BUCKETS, 0, stream, g);
     }
     if (g.ddense)
         SYCUDA_LAUNCH_FREE(attention_grad_dense, sycuda_blocks(a.heads * a.queries * a.keys, SYCUDA_THREADS),
@@ -373,9 +389,8 @@ int sycuda_attention_grad(void *context, const struct sy_call *call)
     sycuda_by_dtypes(call->in[0].dtype, call->out[0].dtype, [&](auto x, auto y) {
         using In = decltype(x);
         using Out = decltype(y);
-        SYCUDA_LAUNCH_FREE((attention_grad_means<In>),
-                           sycuda_blocks(a.rows * a.queries * a.heads, SYCUDA_THREADS), SYCUDA_THREADS,
-                           stream, g, sycuda_in<In>(call, OUT), sycuda_in<In>(call, DOUT));
+        SYCUDA_LAUNCH((attention_grad_means<In>), sycuda_row_blocks(a.rows * a.queries * a.heads),
+                      SYCUDA_THREADS, 0, stream, g, sycuda_in<In>(call, OUT), sycuda_in<In>(call, DOUT));
         for (g.first = 0; g.first < a.rows * a.heads; g.first += g.n) {
             const int64_t left = a.rows * a.heads - g.first;
             g.n = left < g.pairs ? left : g.pairs;

@@ -82,16 +82,22 @@ __global__ void __launch_bounds__(SYCUDA_MMA_THREADS)
 
 /* ---- sums ---- */
 
-/* weights[i][j] of position i of the tile and j of the other axis; 0 where they do not see each other. */
+/* weights[i][j] of position i of the tile and j of the other axis; 0 where they do not see each other. A thread has EACH of them,
+ * which are read before the first is written. */
 __device__ static inline void load_weights(const float *weight, int of_queries, int64_t keys, int64_t from,
                                            int64_t at, const uint64_t *bits, float *weights)
 {
-    const int tile = (int)blockDim.x / 4;
-    for (int e = (int)threadIdx.x; e < SYCUDA_KEYS * tile; e += (int)blockDim.x) {
-        const int i = of_queries ? e / SYCUDA_KEYS : e % tile, j = of_queries ? e % SYCUDA_KEYS : e / tile;
-        const int64_t query = of_queries ? from + i : at + j, key = of_queries ? at + j : from + i;
-        weights[i * SYCUDA_SCORE_STEP + j] = bits[j] >> i & 1 ? weight[query * keys + key] : 0;
-    }
+    enum { EACH = SYCUDA_KEYS / 4 };
+    const int tile = (int)blockDim.x / 4, e = (int)threadIdx.x;
+    const int i = of_queries ? e / SYCUDA_KEYS : e % tile, j = of_queries ? e % SYCUDA_KEYS : e / tile;
+    const int i_step = of_queries ? tile / EACH : 0, j_step = of_queries ? 0 : 4;
+    const float *x = weight + (of_queries ? (from + i) * keys + at + j : (at + j) * keys + from + i);
+    const int64_t step = (i_step + j_step) * keys;
+    float next[EACH];
+#pragma unroll
+    for (int k = 0; k < EACH; k++) next[k] = bits[j + k * j_step] >> (i + k * i_step) & 1 ? x[k * step] : 0;
+#pragma unroll
+    for (int k = 0; k < EACH; k++) weights[(i + k * i_step) * SYCUDA_SCORE_STEP + j + k * j_step] = next[k];
 }
 
 static size_t sums_bytes(int tile, int width)

@@ -37,18 +37,28 @@ __device__ static inline void sycuda_mma_load_rows(sycuda_bf16 *to, sycuda_rows<
 }
 
 /* 64 rows, transposed: to[column][row]. Rows that are not shown become 0: what lies there may be NaN, and 0 * NaN is none of a
- * sum's terms. */
+ * sum's terms. BATCH pairs of a thread are read before the first is written. */
 template <class Shown>
 __device__ static inline void sycuda_mma_load_columns(sycuda_bf16 *to, sycuda_rows<sycuda_bf16> rows,
                                                       Shown shown)
 {
-    const int width = (int)rows.width;
-    for (int i = (int)threadIdx.x; i < SYCUDA_KEYS / 2 * width; i += (int)blockDim.x) {
-        const int row = i / width * 2, column = i % width;
-        uint32_t pair = 0;
-        if (shown(row)) pair = rows.x[row * rows.step + column].bits;
-        if (shown(row + 1)) pair |= (uint32_t)rows.x[(row + 1) * rows.step + column].bits << 16;
-        *reinterpret_cast<sycuda_mma_two *>(to + column * SYCUDA_MMA_ACROSS + row) = pair;
+    enum { BATCH = 4 };
+    const int width = (int)rows.width, all = SYCUDA_KEYS / 2 * width, threads = (int)blockDim.x;
+    for (int first = (int)threadIdx.x; first < all; first += BATCH * threads) {
+        uint32_t pair[BATCH];
+#pragma unroll
+        for (int k = 0; k < BATCH; k++) {
+            const int i = first + k * threads, row = i / width * 2, column = i % width;
+            pair[k] = 0;
+            if (i >= all) continue;
+            if (shown(row)) pair[k] = rows.x[row * rows.step + column].bits;
+            if (shown(row + 1)) pair[k] |= (uint32_t)rows.x[(row + 1) * rows.step + column].bits << 16;
+        }
+#pragma unroll
+        for (int k = 0; k < BATCH; k++) {
+            const int i = first + k * threads, row = i / width * 2, column = i % width;
+            if (i < all) *reinterpret_cast<sycuda_mma_two *>(to + column * SYCUDA_MMA_ACROSS + row) = pair[k];
+        }
     }
 }
 

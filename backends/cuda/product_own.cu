@@ -307,6 +307,60 @@ void sycuda_product_own(const struct sycuda_context *context, const struct sy_ca
         product_launch<32>(context, call, p, pending);
 }
 
+/* ---- around products by cuBLASLt ---- */
+
+enum { MOST_FEW = 16 /* leaves that a thread reads at once */, WARP = 32 };
+
+/* Four neighbours, one access. */
+template <class T> struct alignas(4 * sizeof(T)) product_four {
+    T at[4];
+};
+
+/* The tree over N of `leaf`, from FIRST on: the largest power of two below N, then the others. */
+template <int FIRST, int N> __device__ static inline float product_tree(const float *leaf)
+{
+    if constexpr (N == 1) {
+        return leaf[FIRST];
+    } else {
+        constexpr int left = N > 8 ? 8 : N > 4 ? 4 : N > 2 ? 2 : 1;
+        return product_tree<FIRST, left>(leaf) + product_tree<FIRST + left, N - left>(leaf);
+    }
+}
+
+/* A thread for four elements; n is a multiple of four. */
+template <int LEAVES, class Out>
+__global__ void __launch_bounds__(SYCUDA_THREADS) product_add_few(const float *leaf, int64_t n, Out *c)
+{
+    for (int64_t i = 4 * sycuda_first(); i < n; i += 4 * sycuda_stride()) {
+        sycuda_four part[LEAVES];
+        product_four<Out> sum;
+#pragma unroll
+        for (int l = 0; l < LEAVES; l++) part[l] = sycuda_load_four(leaf + l * n + i);
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            float element[LEAVES];
+#pragma unroll
+            for (int l = 0; l < LEAVES; l++) element[l] = part[l].at[e];
+            sycuda_write(&sum.at[e], product_tree<0, LEAVES>(element));
+        }
+        *reinterpret_cast<product_four<Out> *>(c + i) = sum;
+    }
+}
+
+/* Whether there are so few leaves, LEAVES at least, and elements go by four. */
+template <int LEAVES, class Out>
+static int add_few(cudaStream_t stream, const float *leaf, int64_t leaves, int64_t n, Out *c)
+{
+    if (leaves == LEAVES) {
+        if (n % 4 || reinterpret_cast<uintptr_t>(c) % sizeof(product_four<Out>)) return 0;
+        SYCUDA_LAUNCH_FREE((product_add_few<LEAVES, Out>), sycuda_blocks(n / 4, SYCUDA_THREADS),
+                           SYCUDA_THREADS, stream, leaf, n, c);
+        return 1;
+    }
+    if constexpr (LEAVES < MOST_FEW) return add_few<LEAVES + 1>(stream, leaf, leaves, n, c);
+    return 0;
+}
+
 /* A thread for each element; level l of the tree's partial sums is a register. */
 template <class Out> __global__ void product_add_leaves(const float *leaf, int64_t leaves, int64_t n, Out *c)
 {
@@ -337,17 +391,32 @@ void sycuda_product_add_leaves(const struct sycuda_context *context, const float
 {
     sycuda_by_dtype(out_dtype, [&](auto y) {
         using Out = decltype(y);
+        Out *to = static_cast<Out *>(c);
+        if (add_few<1>(context->stream, leaf, leaves, n, to)) return;
         SYCUDA_LAUNCH_FREE((product_add_leaves<Out>), sycuda_blocks(n, SYCUDA_THREADS), SYCUDA_THREADS,
-                           context->stream, leaf, leaves, n, static_cast<Out *>(c));
+                           context->stream, leaf, leaves, n, to);
     });
 }
 
-/* A thread for each element; those that stay are not read. */
+/* A row of n elements by a warp, from NULL: zeros. Rows of a multiple of four elements begin at such places. */
+template <class T> __device__ static inline void product_put_row(T *to, const T *from, int64_t n)
+{
+    typedef product_four<T> four;
+    const int64_t lane = threadIdx.x % WARP;
+    if (n % 4 == 0)
+        for (int64_t i = lane; i < n / 4; i += WARP)
+            reinterpret_cast<four *>(to)[i] = from ? reinterpret_cast<const four *>(from)[i] : four{};
+    else
+        for (int64_t i = lane; i < n; i += WARP) to[i] = from ? from[i] : T();
+}
+
+/* A warp for each row; those that stay are not read. */
 template <class T> __global__ void product_clear(sycuda_product p, T *c)
 {
-    const int64_t size = p.rows * p.columns;
-    for (int64_t i = sycuda_first(); i < p.experts * size; i += sycuda_stride())
-        if (!product_holds(p, i / size, i % size / p.columns)) sycuda_write(c + i, 0);
+    const int64_t rows = p.experts * p.rows;
+    for (int64_t row = sycuda_first() / WARP; row < rows; row += sycuda_stride() / WARP)
+        if (!product_holds(p, row / p.rows, row % p.rows))
+            product_put_row<T>(c + row * p.columns, nullptr, p.columns);
 }
 
 void sycuda_product_clear(const struct sycuda_context *context, const struct sycuda_product *p, void *c,
@@ -355,25 +424,27 @@ void sycuda_product_clear(const struct sycuda_context *context, const struct syc
 {
     sycuda_by_dtype(out_dtype, [&](auto y) {
         using T = decltype(y);
-        SYCUDA_LAUNCH_FREE((product_clear<T>), sycuda_blocks(sycuda_product_size(p), SYCUDA_THREADS),
+        SYCUDA_LAUNCH_FREE((product_clear<T>), sycuda_blocks(p->experts * p->rows, SYCUDA_THREADS / WARP),
                            SYCUDA_THREADS, context->stream, *p, static_cast<T *>(c));
     });
 }
 
+/* A warp for each row. */
 template <class T> __global__ void product_clean(sycuda_product p, const T *x, int64_t width, T *copy)
 {
-    const int64_t size = p.groups * p.slots * width;
-    for (int64_t i = sycuda_first(); i < p.experts * size; i += sycuda_stride())
-        copy[i] = product_holds(p, i / size, i % size / width) ? x[i] : T();
+    const int64_t rows = p.groups * p.slots;
+    for (int64_t row = sycuda_first() / WARP; row < p.experts * rows; row += sycuda_stride() / WARP)
+        product_put_row(copy + row * width,
+                        product_holds(p, row / rows, row % rows) ? x + row * width : nullptr, width);
 }
 
 void sycuda_product_clean(const struct sycuda_context *context, const struct sycuda_product *p, const void *x,
                           int dtype, int64_t width, void *copy)
 {
-    const int64_t n = p->experts * p->groups * p->slots * width;
+    const int64_t rows = p->experts * p->groups * p->slots;
     sycuda_by_dtype(dtype, [&](auto y) {
         using T = decltype(y);
-        SYCUDA_LAUNCH_FREE((product_clean<T>), sycuda_blocks(n, SYCUDA_THREADS), SYCUDA_THREADS,
+        SYCUDA_LAUNCH_FREE((product_clean<T>), sycuda_blocks(rows, SYCUDA_THREADS / WARP), SYCUDA_THREADS,
                            context->stream, *p, static_cast<const T *>(x), width, static_cast<T *>(copy));
     });
 }

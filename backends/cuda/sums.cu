@@ -47,9 +47,11 @@ __device__ static inline int64_t block_begin(const struct blocks &b, int64_t i)
 {
     int64_t at = 0, stride = 1;
     for (int d = SY_MAX_DIMS - 1; d >= 0; d--) {
-        const int64_t n = b.dim[d] / b.leaf[d];
-        at += i % n * b.leaf[d] * stride;
-        i /= n;
+        if (b.dim[d] > b.leaf[d]) { /* divisions are slow */
+            const int64_t n = b.dim[d] / b.leaf[d];
+            at += i % n * b.leaf[d] * stride;
+            i /= n;
+        }
         stride *= b.dim[d];
     }
     return at;
@@ -60,8 +62,10 @@ __device__ static inline int64_t block_row(const struct blocks &b, int64_t i)
 {
     int64_t at = 0, stride = b.dim[SY_MAX_DIMS - 1];
     for (int d = SY_MAX_DIMS - 2; d >= 0 && i > 0; d--) {
-        at += i % b.leaf[d] * stride;
-        i /= b.leaf[d];
+        if (b.leaf[d] > 1) {
+            at += i % b.leaf[d] * stride;
+            i /= b.leaf[d];
+        }
         stride *= b.dim[d];
     }
     return at;

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A kernel test's case on the CUDA backend, emulated on the CPU (tests/cuda): operands are copied to its memory, the
- * kernel runs, outputs are compared bit for bit with the CPU's reference. kernel_harness.h includes this file. */
+/* A kernel test's case on the CUDA backend, emulated on the CPU (tests/cuda), or where SY_TEST_CUDA names the plugin of nvcc,
+ * on a GPU: operands are copied to its memory, the kernel runs, outputs are compared bit for bit with the CPU's reference,
+ * products by the library of a GPU within a bound. kernel_harness.h includes this file. */
 #ifndef KERNEL_DEVICE_H
 #define KERNEL_DEVICE_H
 
 #include <dlfcn.h>
+#include <limits.h>
 #include <unistd.h>
 
 #include "base/bf16.h"
@@ -14,6 +16,8 @@ struct kh_device {
     const struct sy_backend_desc *desc; /* NULL: it was not built (no C++ compiler, no shared libraries) */
     struct sy_host host;
     void *context;
+    int real;    /* a GPU */
+    int library; /* it may do products */
 };
 
 static inline void kh_device_error(void *arg, const char *line)
@@ -22,14 +26,21 @@ static inline void kh_device_error(void *arg, const char *line)
     fprintf(stderr, "cuda: %s\n", line);
 }
 
+/* The plugin under test. Returns whether there may be one. */
+static inline int kh_device_path(char path[PATH_MAX])
+{
+    const char *folder = getenv("SY_TEST_PLUGINS"), *plugin = getenv("SY_TEST_CUDA");
+    if (!plugin && !folder) return 0;
+    snprintf(path, PATH_MAX, "%s%s", plugin ? plugin : folder, plugin ? "" : "/switchyard-cuda.so");
+    return 1;
+}
+
 /* Opens it with options; desc stays NULL where it was not built. */
 static inline void kh_open_device(struct kh_device *d, const struct sy_backend_option *options)
 {
-    char path[4096], text[256];
+    char path[PATH_MAX], text[256];
     uint32_t features;
-    const char *folder = getenv("SY_TEST_PLUGINS");
-    if (!folder) return;
-    snprintf(path, sizeof path, "%s/switchyard-cuda.so", folder);
+    if (!kh_device_path(path)) return;
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!library) {
         cr_assert_neq(access(path, F_OK), 0, "%s", dlerror());
@@ -38,6 +49,10 @@ static inline void kh_open_device(struct kh_device *d, const struct sy_backend_o
     d->desc = dlsym(library, "sy_backend_cuda");
     d->host = (struct sy_host){.bytes = sizeof d->host, .threads = 1, .error = kh_device_error};
     cr_assert_not_null(d->desc);
+    d->real = !dlsym(library, "emulated_cublaslt_products");
+    d->library = 1;
+    for (int i = 0; options[i].key; i++)
+        if (!strcmp(options[i].key, "products")) d->library = strcmp(options[i].value, "own") != 0;
     cr_assert_eq(d->desc->open(&d->host, options, &d->context, &features, text, sizeof text), SY_OK);
 }
 
@@ -150,6 +165,33 @@ static inline const struct sy_kernel *kh_device_kernel(const struct kh_device *d
     return NULL;
 }
 
+/* A product that a library with sums of its own may do. */
+static inline int kh_by_library(const struct kh_device *d, int op)
+{
+    return d->real && d->library &&
+           (op == SY_OP_MATMUL || op == SY_OP_MATMUL_NT || op == SY_OP_MATMUL_TN ||
+            op == SY_OP_GROUPED_MATMUL || op == SY_OP_GROUPED_MATMUL_NT || op == SY_OP_GROUPED_MATMUL_TN);
+}
+
+static inline double kh_value(const struct sy_tensor *t, const void *x, int64_t at)
+{
+    return t->dtype == SY_BF16 ? syi_bf16_to_float(((const uint16_t *)x)[at]) : ((const float *)x)[at];
+}
+
+/* Output 0 of a product of finite numbers: within a bound of its largest element. */
+static inline void kh_compare_near(const struct kh *k, const void *got, const char *what)
+{
+    const struct sy_tensor *t = &k->out[0];
+    double most = 0, bound;
+    for (int64_t at = 0; at < sycpu_count(t); at++) most = fmax(most, fabs(kh_value(t, k->want[0], at)));
+    bound = most * (t->dtype == SY_BF16 ? 0x1p-7 : 0x1p-16);
+    for (int64_t at = 0; at < sycpu_count(t); at++) {
+        const double have = kh_value(t, got, at), want = kh_value(t, k->want[0], at);
+        cr_assert(fabs(have - want) <= bound, "%s: cuda: element %lld is %g, the reference has %g", what,
+                  (long long)at, have, want);
+    }
+}
+
 /* Against k->want, as the case stands; outputs of rank 0 are absent. An op without a kernel is left out here: test_cuda.c has the list of those. */
 static inline void kh_compare_device(const struct kh *k, struct kh_device *d, int in_dtype, int out_dtype,
                                      const char *what)
@@ -158,6 +200,11 @@ static inline void kh_compare_device(const struct kh *k, struct kh_device *d, in
     void *got[SY_MAX_OUT];
     if (!kernel) return;
     kh_run_device(k, d, kernel, got, what);
+    if (kh_by_library(d, k->op)) {
+        if (k->wild <= 0) kh_compare_near(k, got[0], what);
+        kh_free_guarded(got[0]);
+        return;
+    }
     for (int i = 0; i < k->n_out; i++) {
         size_t size = kh_size(k->out[i].dtype);
         for (int64_t at = 0; k->out[i].rank && at < sycpu_count(&k->out[i]); at++)
@@ -215,6 +262,7 @@ static inline void kh_check_device(const struct kh *k, const char *what)
     struct kh_device *d = kh_device();
     if (k->cpu_only) return;
     kh_compare_device(k, d, SY_F32, SY_F32, what);
+    if (kh_by_library(d, k->op)) kh_compare_device(k, d = kh_device_own(), SY_F32, SY_F32, what);
     if (k->op == SY_OP_ATTENTION || k->op == SY_OP_ATTENTION_GRAD)
         d = kh_device_own(); /* tensor cores: test_attention_bf16.c */
     if (kh_device_kernel(d, k->op, SY_BF16, SY_BF16)) kh_check_device_as(k, d, SY_BF16, SY_BF16, what);

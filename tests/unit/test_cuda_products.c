@@ -6,10 +6,11 @@
 
 #include "product_case.h"
 
-/* Products that the emulated cuBLASLt has done. */
+/* Products that the emulated cuBLASLt has done; a GPU's does not say. */
 static uint64_t by_library(const struct kh_device *d)
 {
     Dl_info info;
+    if (d->real) return 0;
     cr_assert(dladdr(d->desc, &info));
     void *plugin = dlopen(info.dli_fname, RTLD_NOW | RTLD_LOCAL);
     cr_assert_not_null(plugin);
@@ -34,11 +35,13 @@ static void close_device(struct kh_device *d)
     d->desc->close(d->context);
 }
 
-static struct kh begin(int op, const struct shape *s, const struct sy_attr_leaf *attr)
+/* Sums with infinities of both signs depend on their order: a library of a GPU gets finite numbers. */
+static struct kh begin(const struct kh_device *d, int op, const struct shape *s,
+                       const struct sy_attr_leaf *attr)
 {
     struct kh k;
     kh_begin(&k, op, attr, sizeof *attr);
-    k.wild = 1;
+    k.wild = kh_by_library(d, op) ? -1 : 1;
     add_operands(&k, s, SY_F32, SY_F32);
     if (s->experts) add_counts(&k, s);
     kh_reference(&k, "product");
@@ -48,7 +51,7 @@ static struct kh begin(int op, const struct shape *s, const struct sy_attr_leaf 
 static void check_dtypes(struct kh_device *d, int op, const struct shape *s, int leaf)
 {
     struct sy_attr_leaf attr = {leaf};
-    struct kh k = begin(op, s, &attr);
+    struct kh k = begin(d, op, s, &attr);
     for (int dtypes = 0; dtypes < 4; dtypes++) {
         char what[160];
         snprintf(what, sizeof what, "op %d: experts %d, groups %d, slots %d, k %d, n %d, leaf %d, dtypes %d",
@@ -91,7 +94,7 @@ Test(cuda_products, products_by_cublaslt_equal_the_reference)
     struct kh_device d = open_with("products", "cublaslt");
     const uint64_t before = by_library(&d);
     check_all(&d);
-    cr_expect_gt(by_library(&d), before + 50, "the library did few products");
+    cr_expect(d.real || by_library(&d) > before + 50, "the library did few products");
     close_device(&d);
 }
 
@@ -115,11 +118,11 @@ Test(cuda_products, pieces_give_the_whole)
     struct kh_device d = open_with("products", "cublaslt");
     for (int i = 0; i < 5; i++) {
         struct sy_attr_leaf attr = {cases[i].leaf};
-        struct kh k = begin(cases[i].op, cases[i].shape, &attr);
+        struct kh k = begin(&d, cases[i].op, cases[i].shape, &attr);
         const uint64_t before = by_library(&d);
         kh_check_device_as(&k, &d, SY_F32, cases[i].out, "in pieces");
-        cr_expect_eq(by_library(&d) - before, cases[i].calls, "case %d: %d calls", i,
-                     (int)(by_library(&d) - before));
+        cr_expect(d.real || by_library(&d) - before == cases[i].calls, "case %d: %d calls", i,
+                  (int)(by_library(&d) - before));
         kh_end(&k);
     }
     close_device(&d);
