@@ -33,8 +33,8 @@
  * of C, and how many chunks pay at least. */
 #define CHUNK_STEPS  256
 #define LEAF_STEPS   512
-#define CHUNK_ROWS   256
-#define CHUNK_PANELS 8
+#define CHUNK_ROWS   512
+#define CHUNK_PANELS 16
 #define CHUNKS_LEAST 3
 
 /* Groups of columns that threads share an expert's C in. A thread packs the rows of A and the columns of B

@@ -204,7 +204,7 @@ Test(gemm_amx, long_contractions)
 /* Chunks of the contraction: of one leaf and of two, by several blocks of columns and of rows, whose last tiles are not whole. */
 Test(gemm_amx, sums_over_many_tokens)
 {
-    static const struct shape wide = {0, 8, 256, 40, 300}, tall = {0, 8, 210, 270, 45};
+    static const struct shape wide = {0, 8, 256, 40, 540}, tall = {0, 8, 210, 530, 45};
     check(SY_OP_MATMUL_TN, &wide, 1, ORDINARY, ORDINARY);
     check(SY_OP_MATMUL_TN, &tall, 1, ORDINARY, ORDINARY);
     check(SY_OP_MATMUL_TN, &tall, 2, ORDINARY, ORDINARY);
