@@ -148,8 +148,7 @@ static void compute_rows(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_w
                          int64_t group, int64_t row, int64_t end)
 {
     int64_t left = group * plan->group_panels, panels = panels_of(plan, group);
-    int64_t all = divide_up(end - row, TILE_ROWS),
-            block = plan->kept ? all : divide_up(all, divide_up(all, BLOCK_PANELS));
+    int64_t all = divide_up(end - row, TILE_ROWS), block = plan->kept ? all : equal_parts(all, BLOCK_PANELS);
     int by_rows = plan->kept || worker->depth * panels * TILE_COLUMNS <= SHALLOW_WORDS;
 #if DIRECT_LEAST
     if (plan->gemm.form == SYCPU_GEMM_NN && worker->rows < DIRECT_LEAST) {
@@ -157,10 +156,12 @@ static void compute_rows(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_w
         return;
     }
 #endif
+#ifdef SYCPU_TILES
     if (plan->tree) {
         fast_gemm_compute_chunks(plan, worker, expert, row, end, left, panels);
         return;
     }
+#endif
     fast_gemm_measure_leaves(&plan->gemm, worker, expert);
     if (!plan->direct)
         fast_gemm_pack_columns(plan, expert, worker, left, panels);

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* x^T y with the contraction in the outer loop. Elsewhere a tile of C walks the whole contraction, which for gradients of weights
- * is all tokens of a batch: packed, they do not fit in a cache, and from memory they come slower than tiles take them. Here C is
- * cut into blocks, and a block takes a chunk of the contraction at a time: whole leaves, few enough that what is packed of
- * both operands, and the trees over leaves of all tiles of the block, stay in the L2 cache. Sums are those of any other order
- * of the loops, since a leaf is never cut. */
+/* x^T y on matrix tiles with the contraction in the outer loop. Elsewhere a tile of C walks the whole contraction, which for
+ * gradients of weights is all tokens of a batch: packed, they do not fit in a cache, and from memory they come slower than tiles
+ * take them. Here C is cut into blocks, and a block takes a chunk of the contraction at a time: whole leaves, few enough that
+ * what is packed of both operands stays in the L2 cache. The trees over leaves of a block's tiles need not: a leaf meets
+ * them once. Sums are those of any other order of the loops, since a leaf is never cut. */
 #include "config.h"
 
 #include "backends/cpu/fast_gemm_parts.h"
 
-/* The leaves of a chunk from `leaf` on: at least one, and as many as fit in what is packed. Returns the first leaf after them. */
-static int64_t take_chunk(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker, int64_t leaf)
+/* The leaves of a chunk from `leaf` on: at least one, and as many as fit in what is packed. */
+static void take_chunk(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker, int64_t leaf)
 {
     worker->first_leaf = leaf;
     worker->taken = 0;
@@ -17,7 +17,6 @@ static int64_t take_chunk(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_
         worker->taken += worker->length[leaf++];
     } while (leaf < worker->leaves && worker->taken + worker->length[leaf] <= plan->steps);
     worker->end_leaf = leaf;
-    return leaf;
 }
 
 /* Rows [row, row + rows) of C by n panels of columns from `panel` on. */
@@ -25,18 +24,13 @@ static void compute_block(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_
                           int64_t expert, int64_t row, int64_t rows, int64_t panel, int64_t n)
 {
     worker->from = 0;
-    for (int64_t leaf = 0; leaf < worker->leaves; worker->from += worker->taken) {
-        leaf = take_chunk(plan, worker, leaf);
+    for (int64_t leaf = 0; leaf < worker->leaves; leaf = worker->end_leaf) {
+        take_chunk(plan, worker, leaf);
         fast_gemm_pack_columns(plan, expert, worker, panel, n);
         fast_gemm_pack_block(plan, expert, worker, row, rows);
         for (int64_t i = 0; i < n; i++) fast_gemm_compute_column(plan, worker, expert, panel + i);
+        worker->from += worker->taken;
     }
-}
-
-/* Blocks are of equal size. */
-static int64_t equal_parts(int64_t all, int64_t most)
-{
-    return divide_up(all, divide_up(all, most));
 }
 
 void fast_gemm_compute_chunks(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker,

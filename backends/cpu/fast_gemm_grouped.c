@@ -49,7 +49,7 @@ static void compute_panel(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_
 static void compute_columns(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker,
                             int64_t expert, int64_t first, int64_t end)
 {
-    int64_t block = divide_up(worker->row_panels, divide_up(worker->row_panels, plan->block_panels));
+    int64_t block = equal_parts(worker->row_panels, plan->block_panels);
     int few = plan->gemm.form == SYCPU_GEMM_NN && worker->row_panels <= few_panels(&plan->gemm);
 #if COLUMN_VECTORS
     if (worker->rows <= plan->column_rows) {

@@ -4,8 +4,8 @@
  * C is cut into tiles that stay in registers. Both operands are packed into panels: a panel of A holds
  * TILE_ROWS rows, one of B TILE_COLUMNS columns, the steps of the contraction outermost, so a tile reads both
  * as streams. A leaf of bf16 that has no partner for its last element gets a zero. There are no k-blocks: a
- * tile walks the whole contraction, leaf by leaf (on matrix tiles a long one of x^T y in chunks: fast_gemm_chunks.c). Each thread takes an equal share of C, rows of groups of
- * columns, and packs all that it reads for itself: the columns of a group once, the rows of A block by block.
+ * tile walks the whole contraction, leaf by leaf; of x^T y on matrix tiles a long one is taken in chunks of leaves
+ * (fast_gemm_chunks.c). Each thread takes an equal share of C, rows of groups of columns, and packs all that it reads for itself: the columns of a group once, the rows of A block by block.
  * Some is packed twice for that, but nothing is read that another core wrote, which is slow where the two
  * have no cache in common (up to a quarter of a product's time between core complexes of an EPYC);
  * column_groups in fast_gemm.c keeps it least. Of experts each thread takes whole columns: it packs an
@@ -70,6 +70,12 @@ static inline int64_t divide_up(int64_t a, int64_t b)
 static inline int64_t least(int64_t a, int64_t b)
 {
     return a < b ? a : b;
+}
+
+/* The size of parts of `all`, equal but for the last, that have at most `most` each. */
+static inline int64_t equal_parts(int64_t all, int64_t most)
+{
+    return divide_up(all, divide_up(all, most));
 }
 
 /* To a multiple of 64 bytes. */
@@ -350,7 +356,7 @@ static inline const operand *fast_gemm_in_place(const struct sycpu_gemm_plan *pl
            slot[0] * plan->gemm.a_width;
 }
 
-/* ---- fast_gemm_chunks.c ---- */
+/* ---- fast_gemm_chunks.c, with SYCPU_TILES ---- */
 
 /* Rows [row, end) of C of an expert, TN: `panels` panels of columns from `panel` on. */
 void fast_gemm_compute_chunks(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker,
