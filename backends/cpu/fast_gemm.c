@@ -12,8 +12,9 @@
 #define DIRECT_ROWS (STEP == 1 ? 128 : 0)
 /* Rows of A that are few for transposed weights. */
 #define FEW_ROWS 64
-/* Gradients of weights of more bytes go past the caches: they would not stay there until they are used. */
-#define STREAM_BYTES (64 << 20)
+/* Gradients of weights of more bytes go past the caches: they would not stay there until they are used, and tiles would wait for
+ * room for them. */
+#define STREAM_BYTES (WHOLE > 1 ? 4 << 20 : 64 << 20)
 /* Panels of B of at most so many words stay in the cache while C is written row by row. */
 #define SHALLOW_WORDS (160 * 1024)
 /* Words of B that a thread packs at a time where it uses them at once. */
@@ -29,8 +30,9 @@
 /* Words of the packed rows of A that a thread keeps from one group of columns to the next, at most: with SYCPU_TILES turning
  * x takes a large part of the time of x^T y. */
 #define KEPT_WORDS (1024 * 1024)
-/* x^T y with SYCPU_TILES in chunks of the contraction: steps of one, of one leaf at most, rows and panels of columns of a block
- * of C, and how many chunks pay at least. */
+/* With SYCPU_TILES: steps of a chunk of the contraction of x w and x w^T, whose two panels together fit in the L1 cache. */
+#define NEAR_STEPS 128
+/* The same of x^T y, steps of one leaf at most, rows and panels of columns of a block of C, and how many chunks pay at least. */
 #define CHUNK_STEPS  256
 #define LEAF_STEPS   512
 #define CHUNK_ROWS   512
@@ -66,12 +68,25 @@ static int takes_columns(const struct sy_call *call, const struct sycpu_gemm *ge
     return gemm->scale || (WHOLE == 1 && gemm->form == SYCPU_GEMM_NT && gemm->rows <= FEW_ROWS);
 }
 
-/* Whether chunks of the contraction are the outer loop (fast_gemm_chunks.c). Tiles take operands so fast that they wait for all
- * that does not come from the L2 cache. Vectors do not, and experts have few tokens. */
-static int takes_chunks(const struct sycpu_gemm *gemm, int64_t steps)
+/* Steps of a chunk where chunks of the contraction are an outer loop (fast_gemm_chunks.c), else 0. Tiles take operands so fast
+ * that they wait for all that does not come from a near cache. Vectors do not, and gradients of experts are of few tokens. */
+static int64_t chunk_of(const struct sycpu_gemm_plan *plan)
 {
-    return WHOLE > 1 && gemm->form == SYCPU_GEMM_TN && !gemm->filled && gemm->experts == 1 &&
-           steps > CHUNKS_LEAST * CHUNK_STEPS && steps <= LEAF_STEPS * gemm->leaves;
+    const struct sycpu_gemm *gemm = &plan->gemm;
+    const int64_t leaf = plan->steps / gemm->leaves;
+    if (WHOLE == 1 || plan->own) return 0;
+    if (gemm->form != SYCPU_GEMM_TN) /* leaves that are padded do not lie where the others would */
+        return plan->run == gemm->depth && plan->steps > NEAR_STEPS ? NEAR_STEPS : 0;
+    if (gemm->filled || plan->steps <= CHUNKS_LEAST * CHUNK_STEPS || leaf > LEAF_STEPS) return 0;
+    return leaf < CHUNK_STEPS ? CHUNK_STEPS : leaf;
+}
+
+/* Words for what a thread packs of A; where it has few rows of an expert, these as float32. */
+static int64_t a_words_of(const struct sycpu_gemm_plan *plan)
+{
+    const int64_t words = plan->block_panels * a_panel_size(plan->a_steps),
+                  few = plan->gemm.form == SYCPU_GEMM_NN ? DIRECT_LEAST * plan->gemm.depth : 0;
+    return words < few ? round_floats(few) : words;
 }
 
 static struct sycpu_gemm_plan make_plan(const struct sy_call *call, int threads)
@@ -85,14 +100,13 @@ static struct sycpu_gemm_plan make_plan(const struct sy_call *call, int threads)
                     gemm->a_width % 32 == 0 && gemm->a_width % 1024 && (uintptr_t)gemm->a % 64 == 0;
     plan.run = gemm->form != SYCPU_GEMM_TN && gemm->leaf % (STEP * WHOLE) ? gemm->leaf : gemm->depth;
     plan.steps = gemm->leaves * steps_of(gemm->depth / gemm->leaves);
-    if (takes_chunks(gemm, plan.steps)) {
-        const int64_t leaf = plan.steps / gemm->leaves;
-        plan.steps = leaf < CHUNK_STEPS ? CHUNK_STEPS : leaf;
-        plan.tree = pending_tiles(gemm->leaves) * TILE_SIZE;
-    }
     plan.panels = divide_up(gemm->columns, TILE_COLUMNS);
     plan.own = takes_columns(call, gemm, threads) &&
                (gemm->form != SYCPU_GEMM_TN || plan.panels * b_panel_size(plan.steps) <= OWN_WORDS);
+    plan.chunk = chunk_of(&plan);
+    plan.a_steps = plan.chunk ? plan.chunk : plan.steps;
+    if (plan.chunk) plan.tree = pending_tiles(gemm->leaves) * TILE_SIZE;
+    if (plan.chunk && gemm->form == SYCPU_GEMM_TN) plan.steps = plan.chunk;
     plan.direct &= !plan.own;
     plan.stream = gemm->form == SYCPU_GEMM_TN && !plan.rounded && gemm->columns % TILE_COLUMNS == 0 &&
                   (uintptr_t)gemm->c % 64 == 0 &&
@@ -103,11 +117,11 @@ static struct sycpu_gemm_plan make_plan(const struct sy_call *call, int threads)
         plan.group_panels = least(plan.group_panels, NEAR_WORDS / b_panel_size(plan.steps) + 1);
     plan.groups = divide_up(plan.panels, plan.group_panels);
     const int64_t row_panels = divide_up(gemm->rows, TILE_ROWS);
-    plan.kept = WHOLE > 1 && gemm->form == SYCPU_GEMM_TN && !plan.own && !plan.tree && plan.groups > 1 &&
+    plan.kept = WHOLE > 1 && gemm->form == SYCPU_GEMM_TN && !plan.own && !plan.chunk && plan.groups > 1 &&
                 row_panels * a_panel_size(plan.steps) <= KEPT_WORDS;
     if (plan.kept) plan.block_panels = row_panels;
     plan.b_panels = plan.direct ? 1 : plan.group_panels;
-    if (plan.tree) {
+    if (plan.chunk && gemm->form == SYCPU_GEMM_TN) {
         plan.block_panels = least(CHUNK_ROWS / TILE_ROWS, row_panels);
         plan.b_panels = least(CHUNK_PANELS, plan.group_panels);
     }
@@ -118,9 +132,9 @@ static struct sycpu_gemm_plan make_plan(const struct sy_call *call, int threads)
         if (!gemm->scale && gemm->leaf % (LANES * STEP) == 0 && gemm->columns % LANES == 0)
             plan.column_rows = least(COLUMN_VECTORS, plan.b_words * STEP / gemm->depth / LANES) * LANES;
     }
+    plan.a_words = a_words_of(&plan);
     plan.worker_size = 2 * round_floats(gemm->leaves) + 2 * round_floats(plan.block_panels * TILE_ROWS) +
-                       plan.block_panels * a_panel_size(plan.steps) + plan.b_words + pending_size(&plan) +
-                       TILE_SIZE;
+                       plan.a_words + plan.b_words + pending_size(&plan) + TILE_SIZE;
     return plan;
 }
 
@@ -156,17 +170,17 @@ static void compute_rows(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_w
         return;
     }
 #endif
+    fast_gemm_measure_leaves(&plan->gemm, worker, expert);
+    if (!plan->direct && !(plan->chunk && plan->gemm.form == SYCPU_GEMM_TN))
+        fast_gemm_pack_columns(plan, expert, worker, left, panels);
+    else if (plan->direct && left + panels == plan->panels && plan->gemm.columns % TILE_COLUMNS)
+        fast_gemm_pack_columns(plan, expert, worker, plan->panels - 1, 1);
 #ifdef SYCPU_TILES
-    if (plan->tree) {
+    if (plan->chunk) {
         fast_gemm_compute_chunks(plan, worker, expert, row, end, left, panels);
         return;
     }
 #endif
-    fast_gemm_measure_leaves(&plan->gemm, worker, expert);
-    if (!plan->direct)
-        fast_gemm_pack_columns(plan, expert, worker, left, panels);
-    else if (left + panels == plan->panels && plan->gemm.columns % TILE_COLUMNS)
-        fast_gemm_pack_columns(plan, expert, worker, plan->panels - 1, 1);
     for (int64_t rows; row < end; row += rows) {
         rows = least(block * TILE_ROWS, end - row);
         need_block(plan, worker, expert, row, rows);

@@ -7,7 +7,7 @@
 #include "backends/cpu/fast_gemm_parts.h"
 
 #define ROW_BYTES ((int64_t)sizeof(float) * TILE_COLUMNS) /* of a panel of B and of sums */
-/* Rows of a leaf before that are merged beside a step of 32 rows: 4 TILE_DOT take longer than these. */
+/* Rows of the leaf before that are merged beside a step of 32 rows: 4 TILE_DOT take longer than these. */
 #define MERGED 8
 
 /* ---- a leaf ---- */
@@ -65,72 +65,111 @@ static inline void merge_some(struct sycpu_gemm_rest *rest, int n)
         merge_row(&rest->tile, &rest->place, rest->row, rest->sum + rest->row * TILE_COLUMNS);
 }
 
+/* The quarter that matrix tile q computes. */
+static inline float *quarter(float *sum, int q)
+{
+    return sum + q / 2 * TILE_LINES * TILE_COLUMNS + q % 2 * LANES;
+}
+
+/* What waits in the matrix tiles goes where it belongs. */
+static inline void store_held(struct sycpu_gemm_rest *rest)
+{
+    if (rest->held) {
+        TILE_STORE(0, quarter(rest->to, 0), ROW_BYTES);
+        TILE_STORE(1, quarter(rest->to, 1), ROW_BYTES);
+    }
+    if (rest->held > TILE_LINES) {
+        TILE_STORE(2, quarter(rest->to, 2), ROW_BYTES);
+        TILE_STORE(3, quarter(rest->to, 3), ROW_BYTES);
+    }
+    rest->held = 0;
+}
+
 void fast_gemm_merge_rest(struct sycpu_gemm_rest *rest)
 {
+    store_held(rest);
     merge_some(rest, TILE_ROWS);
 }
 
+/* Sums of the leaf before leave matrix tile q for `to`, those of this one begin: at 0, or as they were left at `from`.
+ * Between two steps a store takes no time; four one after the other hold up the multiplier for longer than a step. */
+#define CHANGE(q)                                                                                            \
+    TILE_STORE(q, quarter(to, q), ROW_BYTES);                                                                \
+    if (from)                                                                                                \
+        TILE_LOAD(q, quarter(from, q), ROW_BYTES);                                                           \
+    else                                                                                                     \
+        TILE_ZERO(q);
+#define GO_ON(q)
 /* 32 rows: A 4 and 5, B 6 and 7. `stride`: bytes between rows of A. */
-static void multiply_32(const operand *a, int64_t stride, const float *b, int64_t steps,
-                        struct sycpu_gemm_rest *rest)
+#define STEP_32(BEFORE)                                                                                      \
+    TILE_LOAD(4, a, stride);                                                                                 \
+    TILE_LOAD(6, b, ROW_BYTES);                                                                              \
+    BEFORE(0)                                                                                                \
+    TILE_DOT(0, 4, 6);                                                                                       \
+    TILE_LOAD(7, b + LANES, ROW_BYTES);                                                                      \
+    BEFORE(1)                                                                                                \
+    TILE_DOT(1, 4, 7);                                                                                       \
+    TILE_LOAD(5, (const char *)a + TILE_LINES * stride, stride);                                             \
+    BEFORE(2)                                                                                                \
+    TILE_DOT(2, 5, 6);                                                                                       \
+    BEFORE(3)                                                                                                \
+    TILE_DOT(3, 5, 7);
+/* The upper half. */
+#define STEP_16(BEFORE)                                                                                      \
+    TILE_LOAD(4, a, stride);                                                                                 \
+    TILE_LOAD(6, b, ROW_BYTES);                                                                              \
+    BEFORE(0)                                                                                                \
+    TILE_DOT(0, 4, 6);                                                                                       \
+    TILE_LOAD(7, b + LANES, ROW_BYTES);                                                                      \
+    BEFORE(1)                                                                                                \
+    TILE_DOT(1, 4, 7);
+#define DEFINE_MULTIPLY(name, STEP_OF, MERGED_ROWS)                                                          \
+    static void name(const operand *a, int64_t stride, const float *b, int64_t steps, float *from,           \
+                     float *to, struct sycpu_gemm_rest *rest)                                                \
+    {                                                                                                        \
+        STEP_OF(CHANGE)                                                                                      \
+        while ((steps -= WHOLE) > 0) {                                                                       \
+            a += TILE_ELEMENTS;                                                                              \
+            b += WHOLE * TILE_COLUMNS;                                                                       \
+            STEP_OF(GO_ON)                                                                                   \
+            merge_some(rest, MERGED_ROWS);                                                                   \
+        }                                                                                                    \
+    }
+DEFINE_MULTIPLY(multiply_32, STEP_32, MERGED)
+DEFINE_MULTIPLY(multiply_16, STEP_16, MERGED / 2)
+
+/* A leaf without elements. */
+static void multiply_nothing(struct sycpu_gemm_rest *rest)
 {
+    store_held(rest);
     TILE_ZERO(0);
     TILE_ZERO(1);
     TILE_ZERO(2);
     TILE_ZERO(3);
-    for (; steps > 0; steps -= WHOLE, a += TILE_ELEMENTS, b += WHOLE * TILE_COLUMNS) {
-        TILE_LOAD(4, a, stride);
-        TILE_LOAD(6, b, ROW_BYTES);
-        TILE_DOT(0, 4, 6);
-        TILE_LOAD(7, b + LANES, ROW_BYTES);
-        TILE_DOT(1, 4, 7);
-        TILE_LOAD(5, (const char *)a + TILE_LINES * stride, stride);
-        TILE_DOT(2, 5, 6);
-        TILE_DOT(3, 5, 7);
-        merge_some(rest, MERGED);
-    }
-}
-
-/* The upper half. */
-static void multiply_16(const operand *a, int64_t stride, const float *b, int64_t steps,
-                        struct sycpu_gemm_rest *rest)
-{
-    TILE_ZERO(0);
-    TILE_ZERO(1);
-    for (; steps > 0; steps -= WHOLE, a += TILE_ELEMENTS, b += WHOLE * TILE_COLUMNS) {
-        TILE_LOAD(4, a, stride);
-        TILE_LOAD(6, b, ROW_BYTES);
-        TILE_DOT(0, 4, 6);
-        TILE_LOAD(7, b + LANES, ROW_BYTES);
-        TILE_DOT(1, 4, 7);
-        merge_some(rest, MERGED / 2);
-    }
-}
-
-static void store_sums(float *sum, int height)
-{
-    TILE_STORE(0, sum, ROW_BYTES);
-    TILE_STORE(1, sum + LANES, ROW_BYTES);
-    if (height <= TILE_LINES) return;
-    TILE_STORE(2, sum + TILE_LINES * TILE_COLUMNS, ROW_BYTES);
-    TILE_STORE(3, sum + TILE_LINES * TILE_COLUMNS + LANES, ROW_BYTES);
 }
 
 void fast_gemm_leaf(const struct sycpu_gemm_tile *tile, int64_t leaf, int64_t leaves, int64_t k,
                     int64_t length)
 {
     const struct sycpu_gemm_place place = gemm_place_of(leaf, leaves);
-    const int waits = !place.merges && !place.last; /* for a right neighbour, as it is */
+    const int waits =
+        tile->open || (!place.merges && !place.last); /* for its rest, or for a right neighbour */
     const operand *a = (const operand *)(tile->a + k);
     const float *b = (const float *)tile->b + k * TILE_COLUMNS;
+    float *top = tile->pending + place.top, *from = tile->begun ? top : NULL;
     int64_t stride = tile->a_row * (int64_t)sizeof(float);
     struct sycpu_gemm_rest *rest = tile->rest;
-    if (tile->height > TILE_LINES)
-        multiply_32(a, stride, b, length, rest);
+    if (rest->held != tile->height) fast_gemm_merge_rest(rest);
+    float *to = rest->held ? rest->to : rest->none;
+    if (!length)
+        multiply_nothing(rest);
+    else if (tile->height > TILE_LINES)
+        multiply_32(a, stride, b, length, from, to, rest);
     else
-        multiply_16(a, stride, b, length, rest);
-    fast_gemm_merge_rest(rest);
-    store_sums(waits ? tile->pending + place.to : rest->sum, tile->height);
+        multiply_16(a, stride, b, length, from, to, rest);
+    merge_some(rest, TILE_ROWS);
+    rest->held = tile->height;
+    rest->to = waits ? top : rest->sum;
     if (waits) return;
     rest->tile = *tile;
     rest->place = place;

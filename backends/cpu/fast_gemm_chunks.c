@@ -1,35 +1,65 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* x^T y on matrix tiles with the contraction in the outer loop. Elsewhere a tile of C walks the whole contraction, which for
- * gradients of weights is all tokens of a batch: packed, they do not fit in a cache, and from memory they come slower than tiles
- * take them. Here C is cut into blocks, and a block takes a chunk of the contraction at a time: whole leaves, few enough that
- * what is packed of both operands stays in the L2 cache. The trees over leaves of a block's tiles need not: a leaf meets
- * them once. Sums are those of any other order of the loops, since a leaf is never cut. */
+/* Products on matrix tiles with the contraction in an outer loop. Elsewhere a tile of C walks the whole contraction. But panels
+ * of a long one do not fit in a near cache, and from a far one they come slower than tiles take them. Here C is cut into
+ * blocks, and a block takes a chunk of the contraction at a time.
+ *
+ * x w and x w^T: a block is a panel of rows by a group of columns, whose panels are there. A chunk of rows and that of a panel
+ * of columns fit in the L1 cache together. It may be a part of a leaf: then the sums so far leave the matrix tiles and come
+ * back as they were, which changes no bit.
+ * x^T y: the contraction is all tokens of a batch. A chunk is whole leaves, few enough that what is packed of both operands
+ * stays in the L2 cache; the trees over leaves of a block's tiles need not, for a leaf meets them once. */
 #include "config.h"
 
 #include "backends/cpu/fast_gemm_parts.h"
 
-/* The leaves of a chunk from `leaf` on: at least one, and as many as fit in what is packed. */
-static void take_chunk(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker, int64_t leaf)
+/* The next part of a leaf that is longer than a chunk. */
+static void take_part(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker, int64_t leaf,
+                      int64_t left)
 {
-    worker->first_leaf = leaf;
+    worker->begun = left < worker->length[leaf];
+    worker->taken = least(left, divide_up(equal_parts(left, plan->chunk), WHOLE) * WHOLE);
+    worker->open = worker->taken < left;
+    worker->end_leaf = leaf + 1;
+}
+
+/* The leaves of a chunk: at least one, and as many as fit. */
+static void take_leaves(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker, int64_t leaf)
+{
+    worker->begun = worker->open = 0;
     worker->taken = 0;
     do {
         worker->taken += worker->length[leaf++];
-    } while (leaf < worker->leaves && worker->taken + worker->length[leaf] <= plan->steps);
+    } while (leaf < worker->leaves && worker->taken + worker->length[leaf] <= plan->chunk);
     worker->end_leaf = leaf;
+}
+
+/* The first chunk of the contraction, or the next one; 0: there is none. */
+static int take_chunk(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker, int first,
+                      int64_t *left)
+{
+    int64_t leaf = first ? 0 : worker->open ? worker->first_leaf : worker->end_leaf;
+    if (leaf == worker->leaves) return 0;
+    worker->from = first ? 0 : worker->from + worker->taken;
+    if (first || !worker->open) *left = worker->length[leaf];
+    worker->first_leaf = leaf;
+    if (*left > plan->chunk || *left < worker->length[leaf])
+        take_part(plan, worker, leaf, *left);
+    else
+        take_leaves(plan, worker, leaf);
+    *left -= worker->open ? worker->taken : *left;
+    return 1;
 }
 
 /* Rows [row, row + rows) of C by n panels of columns from `panel` on. */
 static void compute_block(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker,
                           int64_t expert, int64_t row, int64_t rows, int64_t panel, int64_t n)
 {
-    worker->from = 0;
-    for (int64_t leaf = 0; leaf < worker->leaves; leaf = worker->end_leaf) {
-        take_chunk(plan, worker, leaf);
-        fast_gemm_pack_columns(plan, expert, worker, panel, n);
+    int64_t left = 0;
+    for (int first = 1; take_chunk(plan, worker, first, &left); first = 0) {
+        if (plan->gemm.form == SYCPU_GEMM_TN) fast_gemm_pack_columns(plan, expert, worker, panel, n);
         fast_gemm_pack_block(plan, expert, worker, row, rows);
-        for (int64_t i = 0; i < n; i++) fast_gemm_compute_column(plan, worker, expert, panel + i);
-        worker->from += worker->taken;
+        for (int64_t i = 0; i * TILE_ROWS < rows; i++)
+            fast_gemm_compute_tiles(plan, worker, expert, i, panel, n);
     }
 }
 
@@ -38,7 +68,6 @@ void fast_gemm_compute_chunks(const struct sycpu_gemm_plan *plan, struct sycpu_g
 {
     const int64_t height = equal_parts(divide_up(end - row, TILE_ROWS), plan->block_panels) * TILE_ROWS,
                   width = equal_parts(panels, plan->b_panels), last = panel + panels;
-    fast_gemm_measure_leaves(&plan->gemm, worker, expert);
     for (; row < end; row += height)
         for (int64_t first = panel; first < last; first += width)
             compute_block(plan, worker, expert, row, least(height, end - row), first,

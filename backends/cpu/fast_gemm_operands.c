@@ -185,12 +185,14 @@ static void pack_block_of_rows(const struct sycpu_gemm_plan *plan, int64_t exper
     const operand *row[OWN_PANELS * TILE_ROWS];
     int64_t padded = locate_rows(gemm, expert, worker, first, n);
     float *to = worker->a;
+    int64_t k = worker->from * STEP, end = least(gemm->depth, k + worker->taken * STEP), run;
     for (int64_t i = 0; i < padded; i++) row[i] = a + worker->slot[i] * gemm->a_width;
     for (int64_t i = 0; WHOLE > 1 && i < padded; i += TILE_ROWS, n -= worker->panel_rows)
         if (fast_gemm_in_place(plan, expert, worker->slot + i, least(worker->panel_rows, n))) row[i] = NULL;
-    for (int64_t k = 0; k < gemm->depth; k += plan->run) {
-        fast_gemm_pack_a_rows(row, padded, k, plan->run, to, a_panel_size(plan->steps));
-        to += steps_of(plan->run) * A_STEP;
+    for (; k < end; k += run) {
+        run = least(plan->run, end - k);
+        fast_gemm_pack_a_rows(row, padded, k, run, to, a_panel_size(plan->a_steps));
+        to += steps_of(run) * A_STEP;
     }
 }
 
@@ -204,7 +206,7 @@ static void pack_block_of_columns(const struct sycpu_gemm_plan *plan, int64_t ex
     for (int64_t piece, k = 0; k < worker->taken; k += piece) {
         piece = least(worker->taken - k, LIST_STEPS);
         list_rows(gemm, expert, a, gemm->a_width, worker->from + k, piece, row);
-        fast_gemm_pack_a_columns(row, piece, n, worker->a + k * A_STEP, a_panel_size(plan->steps));
+        fast_gemm_pack_a_columns(row, piece, n, worker->a + k * A_STEP, a_panel_size(plan->a_steps));
     }
 }
 

@@ -117,7 +117,7 @@ void fast_gemm_compute_pair(const struct sycpu_gemm_plan *plan, const struct syc
 {
     const struct sycpu_gemm *gemm = &plan->gemm;
     struct pair p = {.a = worker->a,
-                     .below = worker->a + a_panel_size(plan->steps),
+                     .below = worker->a + a_panel_size(plan->a_steps),
                      .b = (const operand *)gemm->b + expert * sycpu_gemm_b_size(gemm) + panel * TILE_COLUMNS,
                      .stride = gemm->columns,
                      .depth = gemm->depth};

@@ -4,8 +4,7 @@
  * C is cut into tiles that stay in registers. Both operands are packed into panels: a panel of A holds
  * TILE_ROWS rows, one of B TILE_COLUMNS columns, the steps of the contraction outermost, so a tile reads both
  * as streams. A leaf of bf16 that has no partner for its last element gets a zero. There are no k-blocks: a
- * tile walks the whole contraction, leaf by leaf; of x^T y on matrix tiles a long one is taken in chunks of leaves
- * (fast_gemm_chunks.c). Each thread takes an equal share of C, rows of groups of columns, and packs all that it reads for itself: the columns of a group once, the rows of A block by block.
+ * tile walks the whole contraction, leaf by leaf; on matrix tiles a long one is taken in chunks (fast_gemm_chunks.c). Each thread takes an equal share of C, rows of groups of columns, and packs all that it reads for itself: the columns of a group once, the rows of A block by block.
  * Some is packed twice for that, but nothing is read that another core wrote, which is slow where the two
  * have no cache in common (up to a quarter of a product's time between core complexes of an EPYC);
  * column_groups in fast_gemm.c keeps it least. Of experts each thread takes whole columns: it packs an
@@ -136,28 +135,33 @@ struct sycpu_gemm_tile {
     int relu;                     /* 1: what is below 0 is written as 0 */
     int height;                   /* rows computed and written, from gemm_height */
     struct sycpu_gemm_rest *rest; /* with SYCPU_TILES: what the leaf before left to do, then this one */
+    int begun,
+        open; /* 1: a part of a leaf, whose sums so far lie at the top of the tree; which goes on after it */
 };
 
 /* What prepare decides of a product, from its shapes, its operands' places and the number of threads. */
 struct sycpu_gemm_plan {
     struct sycpu_gemm gemm;
-    int direct;           /* 1: full panels of B are not packed */
-    int in_place;         /* 1: with SYCPU_TILES, rows of A that fit together are not packed */
-    int own;              /* 1: a thread takes whole columns of an expert and packs what it needs of B */
-    int rounded;          /* 1: C is bf16 */
-    int stream;           /* 1: C is written past the caches */
-    int64_t run;          /* elements of the contraction that a panel holds without padding between */
-    int64_t steps;        /* of the contraction that are packed together, padding included; TN: at most */
-    int64_t panels;       /* of B for an expert, the last may be narrower */
+    int direct;      /* 1: full panels of B are not packed */
+    int in_place;    /* 1: with SYCPU_TILES, rows of A that fit together are not packed */
+    int own;         /* 1: a thread takes whole columns of an expert and packs what it needs of B */
+    int rounded;     /* 1: C is bf16 */
+    int stream;      /* 1: C is written past the caches */
+    int64_t run;     /* elements of the contraction that a panel holds without padding between */
+    int64_t steps;   /* of the contraction that are packed together of B, padding included; TN: at most */
+    int64_t a_steps; /* of A likewise */
+    int64_t panels;  /* of B for an expert, the last may be narrower */
     int64_t block_panels; /* of A that a thread packs together */
     int kept;             /* 1: all of A, TN, for all its groups of columns */
     int64_t groups;       /* of columns of C of an expert: a thread packs the B of one at a time */
     int64_t group_panels; /* panels of B in each of them but the last */
     int64_t b_panels;     /* of B that a thread takes at a time */
+    int64_t a_words;      /* of scratch for panels of A */
     int64_t b_words;      /* of scratch where it packs them; 0: they are read where they lie */
     int64_t turned_rows;  /* of an expert, at most, that fast_gemm_compute_few takes */
     int64_t column_rows;  /* likewise fast_gemm_compute_columns, which goes first; 0: none */
-    int64_t tree;         /* words of the pending tiles of one tile of C, with chunks; 0: there are none */
+    int64_t chunk;        /* steps of a chunk of the contraction, at most; 0: there are none */
+    int64_t tree;         /* words of the pending tiles of one tile of C, with chunks, else 0 */
     int64_t worker_size;  /* words of scratch of a thread */
     int threads;
     float *workers; /* [threads, worker_size] */
@@ -166,8 +170,8 @@ struct sycpu_gemm_plan {
 /* Words of a thread's trees over leaves: of a tile, in chunks of a block of C. */
 static inline int64_t pending_size(const struct sycpu_gemm_plan *plan)
 {
-    return plan->tree ? plan->tree * plan->block_panels * plan->b_panels
-                      : pending_tiles(plan->gemm.leaves) * TILE_SIZE;
+    return plan->chunk ? plan->tree * plan->block_panels * plan->b_panels
+                       : pending_tiles(plan->gemm.leaves) * TILE_SIZE;
 }
 
 /* Scratch of a thread while it computes tiles of one expert. */
@@ -178,18 +182,19 @@ struct sycpu_gemm_worker {
     float *b;        /* [b_panels] packed panels of B, if they are packed */
     int64_t first_b; /* number of the first of them */
     int direct;      /* 1: full panels of B are read in place, and copied to b for the next panels of A */
-    const void *next_b;           /* with direct: the panel that follows */
-    float *pending;               /* tiles of the tree of leaves */
-    float *edge;                  /* a tile that cannot be written to C directly */
-    struct sycpu_gemm_rest *rest; /* with SYCPU_TILES: what the last tile left to do */
-    int64_t rows;                 /* of C that the expert has */
-    int64_t depth;                /* of the contraction that the expert has, in steps */
-    int64_t leaves;               /* 1 where the contraction is empty */
-    int64_t from, taken;          /* steps of the contraction that are packed: all, but in chunks */
-    int64_t first_leaf, end_leaf; /* the leaves of these steps */
-    int64_t row_panels;           /* panels of A in all */
-    int64_t panel_rows;           /* rows in each of them but the last */
-    int64_t block_rows;           /* of A that are packed */
+    const void *next_b;                       /* with direct: the panel that follows */
+    float *pending;                           /* tiles of the tree of leaves */
+    float *edge;                              /* a tile that cannot be written to C directly */
+    struct sycpu_gemm_rest *rest;             /* with SYCPU_TILES: what the last tile left to do */
+    int64_t rows;                             /* of C that the expert has */
+    int64_t depth;                            /* of the contraction that the expert has, in steps */
+    int64_t leaves;                           /* 1 where the contraction is empty */
+    int64_t from, taken;                      /* steps of the contraction at hand: all, but in chunks */
+    int64_t first_leaf, end_leaf;             /* the leaves of these steps */
+    int begun, open;                          /* 1: they are a part of a leaf, not its first; not its last */
+    int64_t row_panels;                       /* panels of A in all */
+    int64_t panel_rows;                       /* rows in each of them but the last */
+    int64_t block_rows;                       /* of A that are packed */
     int64_t kept_expert, kept_row, kept_rows; /* with plan->kept: of whom, from where on, how many; 0: none */
 };
 
@@ -263,13 +268,16 @@ static inline struct sycpu_gemm_place gemm_place_of(int64_t leaf, int64_t leaves
                                      merges, last};
 }
 
-/* With SYCPU_TILES, sums of a leaf that wait to be merged: between the steps of the next leaf, which may be another tile's,
- * that takes no time. */
+/* With SYCPU_TILES, what a leaf left to do: its sums wait in the matrix tiles to be stored, then to be merged. Between the steps
+ * of the next leaf, which may be another tile's, that takes no time. */
 struct sycpu_gemm_rest {
 #ifdef SYCPU_TILES
-    float sum[TILE_SIZE] __attribute__((aligned(64))); /* [height, TILE_COLUMNS] */
+    float sum[TILE_SIZE] __attribute__((aligned(64)));  /* [height, TILE_COLUMNS] */
+    float none[TILE_SIZE] __attribute__((aligned(64))); /* where matrix tiles go that hold nothing */
 #endif
-    struct sycpu_gemm_tile tile;
+    float *to;                     /* where the sums in the matrix tiles belong */
+    int held;                      /* their rows; 0: there are none */
+    struct sycpu_gemm_tile tile;   /* whose rows are merged from `sum` */
     struct sycpu_gemm_place place; /* of the leaf */
     int row;                       /* the first that waits; of the height of the tile: none does */
 };
@@ -358,7 +366,7 @@ static inline const operand *fast_gemm_in_place(const struct sycpu_gemm_plan *pl
 
 /* ---- fast_gemm_chunks.c, with SYCPU_TILES ---- */
 
-/* Rows [row, end) of C of an expert, TN: `panels` panels of columns from `panel` on. */
+/* Rows [row, end) of C of an expert: `panels` panels of columns from `panel` on, which NN and NT have packed. */
 void fast_gemm_compute_chunks(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker,
                               int64_t expert, int64_t row, int64_t end, int64_t panel, int64_t panels);
 

@@ -12,12 +12,12 @@ struct sycpu_gemm_worker fast_gemm_make_worker(const struct sycpu_gemm_plan *pla
     struct sycpu_gemm_worker worker = {.rest = rest};
     float *scratch = plan->workers + thread * plan->worker_size;
     worker.a = scratch;
-    worker.b = worker.a + plan->block_panels * a_panel_size(plan->steps);
+    worker.b = worker.a + plan->a_words;
     worker.pending = worker.b + plan->b_words;
     worker.edge = worker.pending + pending_size(plan);
     worker.length = (int64_t *)(worker.edge + TILE_SIZE);
     worker.slot = worker.length + round_floats(gemm->leaves);
-    rest->row = rest->tile.height = 0;
+    rest->held = rest->row = rest->tile.height = 0;
     return worker;
 }
 
@@ -34,6 +34,7 @@ void fast_gemm_enter_expert(const struct sycpu_gemm_plan *plan, struct sycpu_gem
     worker->from = worker->first_leaf = 0;
     worker->taken = worker->depth;
     worker->end_leaf = worker->leaves;
+    worker->begun = worker->open = 0;
     worker->panel_rows = TILE_ROWS;
     if (plan->own && !tn && worker->rows)
         worker->panel_rows = gemm_height(divide_up(worker->rows, worker->row_panels));
@@ -55,8 +56,8 @@ static struct sycpu_gemm_tile make_tile(const struct sycpu_gemm_plan *plan,
     const int64_t *slot = worker->slot + panel_a * TILE_ROWS;
     int whole = column + TILE_COLUMNS <= gemm->columns, direct = (plan->direct || worker->direct) && whole;
     struct sycpu_gemm_tile tile = {
-        .a = worker->a + panel_a * a_panel_size(plan->steps),
-        .a_row = a_row_size(plan->steps),
+        .a = worker->a + panel_a * a_panel_size(plan->a_steps),
+        .a_row = a_row_size(plan->a_steps),
         .b = direct ? (const char *)gemm->b + (expert * sycpu_gemm_b_size(gemm) + column) * b_element(gemm)
                     : (const char *)(worker->b + (panel_b - worker->first_b) * b_panel_size(plan->steps)),
         .b_stride = direct ? gemm->columns : TILE_COLUMNS,
@@ -70,14 +71,17 @@ static struct sycpu_gemm_tile make_tile(const struct sycpu_gemm_plan *plan,
         .relu = gemm->relu,
         .height = gemm_height(rows),
         .rest = worker->rest,
+        .begun = worker->begun,
+        .open = worker->open,
     };
     if (b_in_panels(gemm)) {
         tile.b = b_panel_of(gemm, expert, panel_b);
         tile.b_stride = TILE_COLUMNS;
     }
+    if (gemm->form != SYCPU_GEMM_TN) tile.b = (const float *)tile.b + worker->from * TILE_COLUMNS;
     const operand *in_place = fast_gemm_in_place(plan, expert, slot, rows);
     if (in_place) {
-        tile.a = (const float *)in_place;
+        tile.a = (const float *)in_place + worker->from;
         tile.a_row = gemm->a_width / STEP;
     }
     if (worker->direct && whole) {
@@ -113,7 +117,7 @@ void fast_gemm_copy_edge(const struct sycpu_gemm_plan *plan, const struct sycpu_
     }
 }
 
-/* Fetches the rows of C that a tile will write, which are far apart. */
+/* Fetches the rows of C that a tile will write, which are far apart. Not for matrix tiles: what they read would wait behind it. */
 static void fetch_c(const struct sycpu_gemm_plan *plan, int64_t expert, const int64_t *slot, int64_t panel_b,
                     int64_t rows)
 {
@@ -145,6 +149,10 @@ static void compute_leaves(const struct sycpu_gemm_plan *plan, const struct sycp
         return;
     }
 #endif
+    if (tile->begun || tile->open) {
+        fast_gemm_leaf(tile, worker->first_leaf, worker->leaves, 0, worker->taken);
+        return;
+    }
     for (int64_t leaf = worker->first_leaf; leaf < worker->end_leaf; k += worker->length[leaf++])
         fast_gemm_leaf(tile, leaf, worker->leaves, k, worker->length[leaf]);
 }
@@ -153,8 +161,8 @@ static void compute_tile(const struct sycpu_gemm_plan *plan, const struct sycpu_
                          int64_t expert, int64_t panel_a, int64_t panel_b, int64_t rows,
                          const struct sycpu_gemm_tile *tile)
 {
-    const int whole = worker->end_leaf == worker->leaves; /* C is written */
-    if (whole && tile->how != SYCPU_GEMM_STREAM)
+    const int whole = worker->end_leaf == worker->leaves && !worker->open; /* C is written */
+    if (WHOLE == 1 && whole && tile->how != SYCPU_GEMM_STREAM)
         fetch_c(plan, expert, worker->slot + panel_a * TILE_ROWS, panel_b, rows);
     compute_leaves(plan, worker, tile);
     if (whole && tile->c == worker->edge) {
@@ -172,6 +180,7 @@ static void move_right(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_til
     tile->b = (const float *)tile->b +
               (b_in_panels(gemm) ? SY_PANEL_COLUMNS * gemm->depth / 2 : b_panel_size(plan->steps));
     tile->c = (char *)tile->c + TILE_COLUMNS * c_element(plan);
+    tile->pending += plan->tree * plan->block_panels;
 }
 
 void fast_gemm_compute_tiles(const struct sycpu_gemm_plan *plan, const struct sycpu_gemm_worker *worker,
@@ -197,13 +206,12 @@ void fast_gemm_compute_column(const struct sycpu_gemm_plan *plan, const struct s
     struct sycpu_gemm_tile tile = make_tile(plan, worker, expert, 0, panel_b, least(TILE_ROWS, all));
     const int64_t down = fast_gemm_in_place(plan, expert, slot, least(TILE_ROWS, all))
                              ? TILE_ROWS * tile.a_row
-                             : a_panel_size(plan->steps);
+                             : a_panel_size(plan->a_steps);
     for (int64_t panel_a = 0; panel_a * TILE_ROWS < all; panel_a++) {
         const int64_t rows = least(TILE_ROWS, all - panel_a * TILE_ROWS);
         if (panel_a && follow && rows == TILE_ROWS && tile.c != worker->edge) {
             tile.a += down;
             tile.c = (char *)tile.c + TILE_ROWS * tile.c_stride * c_element(plan);
-            tile.pending += plan->tree;
         } else if (panel_a) {
             tile = make_tile(plan, worker, expert, panel_a, panel_b, rows);
         }

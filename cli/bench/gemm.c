@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench gemm: x w, x w^T and x^T y at the shapes of T5 models, as shares of the machine's peak. Leaves are
- * those a model of these extents has: none along k in x w, up to reproducible.blocks in the others. Where the
- * build has a BLAS, its rates stand beside ours. */
+/* bench gemm: x w, x w^T and x^T y at the shapes of T5 models, as shares of the machine's peak; x w also of weights that lie in
+ * panels beforehand, where the backend has such products. Results are of the operands' dtype, as they are between the products
+ * of a layer, those of x^T y float32, as gradients of weights are. Leaves are those a model of these extents has: none along k in x w,
+ * up to reproducible.blocks in the others. Where the build has a BLAS, its rates stand beside ours. */
 #include "config.h"
 
 #include <stdio.h>
@@ -16,12 +17,29 @@ struct product {
     int op; /* enum sy_op */
 };
 static const struct product products[] = {
-    {"nn", SY_OP_MATMUL}, {"nt", SY_OP_MATMUL_NT}, {"tn", SY_OP_MATMUL_TN}};
+    {"nn", SY_OP_MATMUL}, {"np", SY_OP_MATMUL_PANELS}, {"nt", SY_OP_MATMUL_NT}, {"tn", SY_OP_MATMUL_TN}};
+
+/* Whether there is such a product: of weights in panels not in every dtype, backend and shape. */
+static int is_there(const struct bench_micro *micro, const struct product *product, const int64_t *shape)
+{
+    if (!syi_op_multiplies_panels(product->op)) return 1;
+    return micro->dtype == SY_BF16 && syi_backend_has_panels(micro->rank->backend) &&
+           shape[1] % SY_PANEL_LEAF == 0 && shape[2] % SY_PANEL_COLUMNS == 0;
+}
 
 static int input(const struct bench_micro *micro, struct syi_program *p, const char *name, int rank,
                  const int64_t *dim, const uint8_t *axis)
 {
     return syi_tensor_add(p, name, SYI_INPUT, micro->dtype, rank, dim, axis);
+}
+
+/* Weights [k, n] in panels. */
+static int input_panels(const struct bench_micro *micro, struct syi_program *p, const int64_t *dim,
+                        const uint8_t *axis)
+{
+    struct syi_tensor w = {.rank = 2, .dim = {dim[0], dim[1]}, .axis = {axis[0], axis[1]}};
+    w = syi_in_panels(&w, 0);
+    return input(micro, p, "w", w.rank, w.dim, w.axis);
 }
 
 static int record(const struct bench_micro *micro, int op, const int64_t *shape, struct syi_program **out,
@@ -46,10 +64,13 @@ static int record(const struct bench_micro *micro, int op, const int64_t *shape,
     SYI_AT(p);
     if (op == SY_OP_MATMUL)
         result = syi_matmul(p, input(micro, p, "x", 3, x, x_axis), input(micro, p, "w", 2, w, w_axis));
+    else if (op == SY_OP_MATMUL_PANELS)
+        result = syi_matmul_panels(p, input(micro, p, "x", 3, x, x_axis), input_panels(micro, p, w, w_axis));
     else if (op == SY_OP_MATMUL_NT)
         result = syi_matmul_nt(p, input(micro, p, "y", 3, y, y_axis), input(micro, p, "w", 2, w, w_axis));
     else
         result = syi_matmul_tn(p, input(micro, p, "x", 3, x, x_axis), input(micro, p, "y", 3, y, y_axis));
+    if (op != SY_OP_MATMUL_TN) result = syi_as(p, result, micro->dtype);
     syi_output(p, result, "result");
     *out = p;
     return SY_OK;
@@ -139,12 +160,13 @@ static int list_shapes(const struct bench_micro *micro, int64_t shape[MOST_SHAPE
 /* Percents of the peak of all shapes of one product: ours, then the BLAS's. */
 struct summary {
     double own[MOST_SHAPES], blas[MOST_SHAPES];
+    int n; /* shapes; 0: there is no such product */
 };
 
-static void put_summary(const struct bench_micro *micro, const char *name, struct summary *s, int n, int blas)
+static void put_summary(const struct bench_micro *micro, const char *name, struct summary *s, int blas)
 {
-    struct bench_times own = bench_times(s->own, n),
-                       other = bench_times(s->blas, n); /* percents, not seconds */
+    struct bench_times own = bench_times(s->own, s->n),
+                       other = bench_times(s->blas, s->n); /* percents, not seconds */
     const struct bench_number numbers[] = {{"median_percent", own.median, 1},
                                            {"min_percent", own.min, 1},
                                            {"blas_median", other.median, 1},
@@ -152,24 +174,36 @@ static void put_summary(const struct bench_micro *micro, const char *name, struc
     bench_put_row(micro->out, name, numbers, blas ? 4 : 2);
 }
 
-static int run_all(const struct bench_micro *micro, struct syi_backend *blas, struct sy_error *err)
+/* All shapes that the product has. */
+static int try_product(const struct bench_micro *micro, struct syi_backend *blas,
+                       const struct product *product, struct summary *s, struct sy_error *err)
 {
     int64_t shape[MOST_SHAPES][3];
-    struct summary summary[SYI_COUNT(products)];
     double percent[2] = {0};
-    int n = list_shapes(micro, shape), status = SY_OK;
+    const int shapes = list_shapes(micro, shape);
+    int status = SY_OK;
+    s->n = 0;
+    for (int i = 0; !status && i < shapes; i++) {
+        if (!is_there(micro, product, shape[i])) continue;
+        status = try_shape(micro, blas, product, shape[i], percent, err);
+        s->own[s->n] = percent[0];
+        s->blas[s->n++] = percent[1];
+    }
+    return status;
+}
+
+static int run_all(const struct bench_micro *micro, struct syi_backend *blas, struct sy_error *err)
+{
+    struct summary summary[SYI_COUNT(products)];
+    int status = SY_OK;
     bench_table(micro->out, "shapes");
-    for (size_t i = 0; i < SYI_COUNT(products); i++)
-        for (int k = 0; !status && k < n; k++) {
-            status = try_shape(micro, blas, &products[i], shape[k], percent, err);
-            summary[i].own[k] = percent[0];
-            summary[i].blas[k] = percent[1];
-        }
+    for (size_t i = 0; !status && i < SYI_COUNT(products); i++)
+        status = try_product(micro, blas, &products[i], &summary[i], err);
     bench_table_end(micro->out);
     if (status || micro->machine.f32 <= 0) return status; /* the summary is of shares */
     bench_table(micro->out, "summary");
     for (size_t i = 0; i < SYI_COUNT(products); i++)
-        put_summary(micro, products[i].name, &summary[i], n, blas != NULL);
+        if (summary[i].n) put_summary(micro, products[i].name, &summary[i], blas != NULL);
     bench_table_end(micro->out);
     return SY_OK;
 }

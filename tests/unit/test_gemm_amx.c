@@ -210,6 +210,23 @@ Test(gemm_amx, sums_over_many_tokens)
     check(SY_OP_MATMUL_TN, &tall, 2, ORDINARY, ORDINARY);
 }
 
+/* Chunks of rows times weights: parts of leaves, whose sums leave the tiles between them, with another tile after them or the same
+ * one; several leaves each; rows that are read in place and rows that are packed; an expert of few rows, which has none. */
+Test(gemm_amx, parts_of_leaves_and_several_leaves_at_a_time)
+{
+    static const int leaves[] = {832, 416, 64};
+    for (int op = 0; op < 2; op++)
+        for (int i = 0; i < 3; i++) {
+            const int depth = i < 2 ? 832 : 1024, nn = plain_ops[op] == SY_OP_MATMUL;
+            const struct shape wide = {0, 1, 75, nn ? depth : 70, nn ? 70 : depth},
+                               narrow = {0, 1, 33, nn ? depth : 5, nn ? 5 : depth};
+            check(plain_ops[op], &wide, leaves[i], ORDINARY, ORDINARY);
+            check(plain_ops[op], &narrow, leaves[i], WILD, WILD);
+        }
+    static const struct shape expert = {1, 2, 24, 832, 40};
+    for (int round = 0; round < 8; round++) check(SY_OP_GROUPED_MATMUL, &expert, 416, ORDINARY, ORDINARY);
+}
+
 Test(gemm_amx, denormals_infinities_and_nan)
 {
     static const struct shape few = {0, 1, 5, 96, 35}, many = {0, 4, 10, 96, 35};
