@@ -144,13 +144,13 @@ __device__ static inline void attention_grad_add(sycuda_sums &sums, const float 
     for (int j = 0; j < SYCUDA_KEYS; j++) {
         const unsigned seen = (unsigned)(bits[j] >> (4 * y)) & 15;
         if (!seen) continue;
-        const sycuda_four w = sycuda_load_four(weights + j * SUM_STEP + 4 * y);
-        const sycuda_four v = sycuda_load_four(x + j * 64 + column);
+        const sycuda_four w = sycuda_read_four(weights + j * SUM_STEP + 4 * y);
+        const sycuda_four v = sycuda_read_four(x + j * 64 + column);
 #pragma unroll
         for (int r = 0; r < 4; r++)
 #pragma unroll
             for (int c = 0; c < 4; c++)
-                if (seen >> r & 1) sums.at[r][c] = fmaf(w.at[r], v.at[c], sums.at[r][c]);
+                if (seen >> r & 1) sums.at[r][c] = fmaf(w.v[r], v.v[c], sums.at[r][c]);
     }
 }
 
