@@ -172,7 +172,7 @@ static inline int64_t sycuda_count(const struct sy_tensor *tensor)
 
 /* ---- shapes of launches ---- */
 
-enum { SYCUDA_THREADS = 256, SYCUDA_LANES = 16 };
+enum { SYCUDA_THREADS = 256, SYCUDA_LANES = 16, SYCUDA_WARP = 32 };
 
 /* Blocks for n items, `each` a block; kernels go on in strides of the whole grid. At least 1. */
 static inline int64_t sycuda_blocks(int64_t n, int64_t each)

@@ -309,7 +309,7 @@ void sycuda_product_own(const struct sycuda_context *context, const struct sy_ca
 
 /* ---- around products by cuBLASLt ---- */
 
-enum { MOST_FEW = 16 /* leaves that a thread reads at once */, WARP = 32 };
+enum { MOST_FEW = 16 /* leaves that a thread reads at once */ };
 
 /* A thread for four elements; n is a multiple of four. */
 template <int LEAVES, class Out>
@@ -363,19 +363,19 @@ void sycuda_product_add_leaves(const struct sycuda_context *context, const float
 template <class T> __device__ static inline void product_put_row(T *to, const T *from, int64_t n)
 {
     typedef sycuda_four_of<T> four;
-    const int64_t lane = threadIdx.x % WARP;
+    const int64_t lane = threadIdx.x % SYCUDA_WARP;
     if (n % 4 == 0)
-        for (int64_t i = lane; i < n / 4; i += WARP)
+        for (int64_t i = lane; i < n / 4; i += SYCUDA_WARP)
             reinterpret_cast<four *>(to)[i] = from ? reinterpret_cast<const four *>(from)[i] : four{};
     else
-        for (int64_t i = lane; i < n; i += WARP) to[i] = from ? from[i] : T();
+        for (int64_t i = lane; i < n; i += SYCUDA_WARP) to[i] = from ? from[i] : T();
 }
 
 /* A warp for each row; those that stay are not read. */
 template <class T> __global__ void product_clear(sycuda_product p, T *c)
 {
     const int64_t rows = p.experts * p.rows;
-    for (int64_t row = sycuda_first() / WARP; row < rows; row += sycuda_stride() / WARP)
+    for (int64_t row = sycuda_first() / SYCUDA_WARP; row < rows; row += sycuda_stride() / SYCUDA_WARP)
         if (!product_holds(p, row / p.rows, row % p.rows))
             product_put_row<T>(c + row * p.columns, nullptr, p.columns);
 }
@@ -385,8 +385,9 @@ void sycuda_product_clear(const struct sycuda_context *context, const struct syc
 {
     sycuda_by_dtype(out_dtype, [&](auto y) {
         using T = decltype(y);
-        SYCUDA_LAUNCH_FREE((product_clear<T>), sycuda_blocks(p->experts * p->rows, SYCUDA_THREADS / WARP),
-                           SYCUDA_THREADS, context->stream, *p, static_cast<T *>(c));
+        SYCUDA_LAUNCH_FREE((product_clear<T>),
+                           sycuda_blocks(p->experts * p->rows, SYCUDA_THREADS / SYCUDA_WARP), SYCUDA_THREADS,
+                           context->stream, *p, static_cast<T *>(c));
     });
 }
 
@@ -394,7 +395,8 @@ void sycuda_product_clear(const struct sycuda_context *context, const struct syc
 template <class T> __global__ void product_clean(sycuda_product p, const T *x, int64_t width, T *copy)
 {
     const int64_t rows = p.groups * p.slots;
-    for (int64_t row = sycuda_first() / WARP; row < p.experts * rows; row += sycuda_stride() / WARP)
+    for (int64_t row = sycuda_first() / SYCUDA_WARP; row < p.experts * rows;
+         row += sycuda_stride() / SYCUDA_WARP)
         product_put_row(copy + row * width,
                         product_holds(p, row / rows, row % rows) ? x + row * width : nullptr, width);
 }
@@ -405,8 +407,9 @@ void sycuda_product_clean(const struct sycuda_context *context, const struct syc
     const int64_t rows = p->experts * p->groups * p->slots;
     sycuda_by_dtype(dtype, [&](auto y) {
         using T = decltype(y);
-        SYCUDA_LAUNCH_FREE((product_clean<T>), sycuda_blocks(rows, SYCUDA_THREADS / WARP), SYCUDA_THREADS,
-                           context->stream, *p, static_cast<const T *>(x), width, static_cast<T *>(copy));
+        SYCUDA_LAUNCH_FREE((product_clean<T>), sycuda_blocks(rows, SYCUDA_THREADS / SYCUDA_WARP),
+                           SYCUDA_THREADS, context->stream, *p, static_cast<const T *>(x), width,
+                           static_cast<T *>(copy));
     });
 }
 
