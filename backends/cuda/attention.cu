@@ -200,18 +200,18 @@ __device__ static inline void attention_add(attention_sums<FOURS> &sums, const s
         sycuda_four p[4];
 #pragma unroll
         for (int r = 0; r < 4; r++)
-            p[r] = sycuda_load_four(s.weight + (4 * y + r) * SYCUDA_SCORE_STEP + first + k);
+            p[r] = sycuda_read_four(s.weight + (4 * y + r) * SYCUDA_SCORE_STEP + first + k);
 #pragma unroll
         for (int i = 0; i < 4; i++)
 #pragma unroll
             for (int f = 0; f < FOURS; f++) {
-                const sycuda_four v = sycuda_load_four(s.work + (k + i) * 64 * FOURS + 64 * f + 4 * x);
+                const sycuda_four v = sycuda_read_four(s.work + (k + i) * 64 * FOURS + 64 * f + 4 * x);
 #pragma unroll
                 for (int r = 0; r < 4; r++)
 #pragma unroll
                     for (int c = 0; c < 4; c++)
                         if (seen[r] >> (k + i) & 1)
-                            sums.at[r][4 * f + c] = fmaf(p[r].at[i], v.at[c], sums.at[r][4 * f + c]);
+                            sums.at[r][4 * f + c] = fmaf(p[r].v[i], v.v[c], sums.at[r][4 * f + c]);
             }
     }
 }

@@ -195,15 +195,15 @@ __device__ static inline void sycuda_attention_dot_piece(sycuda_sums &sums, cons
         sycuda_four a[4], b[4];
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            a[i] = sycuda_load_four(left + (4 * y + i) * SYCUDA_DEPTH_STEP + d);
-            b[i] = sycuda_load_four(right + (x + 16 * i) * SYCUDA_DEPTH_STEP + d);
+            a[i] = sycuda_read_four(left + (4 * y + i) * SYCUDA_DEPTH_STEP + d);
+            b[i] = sycuda_read_four(right + (x + 16 * i) * SYCUDA_DEPTH_STEP + d);
         }
 #pragma unroll
         for (int i = 0; i < 4; i++)
 #pragma unroll
             for (int r = 0; r < 4; r++)
 #pragma unroll
-                for (int c = 0; c < 4; c++) sums.at[r][c] = fmaf(a[r].at[i], b[c].at[i], sums.at[r][c]);
+                for (int c = 0; c < 4; c++) sums.at[r][c] = fmaf(a[r].v[i], b[c].v[i], sums.at[r][c]);
     }
 }
 

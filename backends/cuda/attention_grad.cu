@@ -144,13 +144,13 @@ __device__ static inline void attention_grad_add(sycuda_sums &sums, const float 
     for (int j = 0; j < SYCUDA_KEYS; j++) {
         const unsigned seen = (unsigned)(bits[j] >> (4 * y)) & 15;
         if (!seen) continue;
-        const sycuda_four w = sycuda_load_four(weights + j * SUM_STEP + 4 * y);
-        const sycuda_four v = sycuda_load_four(x + j * 64 + column);
+        const sycuda_four w = sycuda_read_four(weights + j * SUM_STEP + 4 * y);
+        const sycuda_four v = sycuda_read_four(x + j * 64 + column);
 #pragma unroll
         for (int r = 0; r < 4; r++)
 #pragma unroll
             for (int c = 0; c < 4; c++)
-                if (seen >> r & 1) sums.at[r][c] = fmaf(w.at[r], v.at[c], sums.at[r][c]);
+                if (seen >> r & 1) sums.at[r][c] = fmaf(w.v[r], v.v[c], sums.at[r][c]);
     }
 }
 
@@ -214,29 +214,56 @@ __device__ static inline int attention_grad_sees(const sycuda_attention_call &a,
     return (int)(sycuda_attention_seen(a, row, query, key) >> (key % SYCUDA_KEYS) & 1);
 }
 
-/* A thread for each (row, head) and distance, which reads DIAGONAL elements at a time, those that nobody sees, too. */
+/* Threads for the distances of a (row, head): whole warps. */
+SYI_INLINE int64_t attention_grad_distances(const sycuda_attention_call &a)
+{
+    return (a.queries + a.keys + SYCUDA_WARP - 1) / SYCUDA_WARP * SYCUDA_WARP;
+}
+
+/* The sum of the distance `by`, one of those of a warp, least .. least + SYCUDA_WARP - 1. The warp goes over the queries that any of
+ * these has, so its threads read neighbouring keys of one query. A thread reads DIAGONAL elements and what their queries see at a
+ * time, without a branch, so that none waits for another; in the place of an element that it has not, one that there is. */
+__device__ static inline float attention_grad_diagonal(const sycuda_attention_pairs &g, int64_t pair, int by,
+                                                       int least)
+{
+    const sycuda_attention_call &a = g.a;
+    const int keys = (int)a.keys, queries = (int)a.queries, most = least + SYCUDA_WARP - 1;
+    const int begin = most < 0 ? -most : 0, end = keys - least < queries ? keys - least : queries;
+    const int blocks = (keys + SYCUDA_KEYS - 1) / SYCUDA_KEYS;
+    const float *ds = g.ds + sycuda_attention_grad_at(g, pair, 0, 0);
+    const uint64_t *seen = a.seen + pair / a.heads * a.queries * blocks;
+    float sum = 0;
+    for (int first = begin; first < end; first += DIAGONAL) {
+        float next[DIAGONAL];
+        uint64_t word[DIAGONAL];
+#pragma unroll
+        for (int j = 0; j < DIAGONAL; j++) {
+            const int query = first + j < end ? first + j : end - 1, at = query + by;
+            const int key = at < 0 ? 0 : at < keys ? at : keys - 1;
+            word[j] = seen[(int64_t)query * blocks + key / SYCUDA_KEYS];
+            next[j] = ds[(int64_t)query * keys + key];
+        }
+#pragma unroll
+        for (int j = 0; j < DIAGONAL; j++) {
+            const int key = first + j + by, there = (first + j < end) & (key >= 0) & (key < keys);
+            const int sees = (int)(word[j] >> (key & (SYCUDA_KEYS - 1))) & there;
+            sum += sees ? next[j] : 0.0f; /* + 0 changes no bit of a sum that begins at +0 */
+        }
+    }
+    return sum;
+}
+
+/* A thread for each (row, head) and distance; a warp has those of one (row, head). */
 __global__ void __launch_bounds__(SPREAD) attention_grad_diagonals(sycuda_attention_pairs g)
 {
     const sycuda_attention_call &a = g.a;
-    const int64_t distances = a.queries + a.keys;
-    for (int64_t i = sycuda_first(); i < g.n * distances; i += sycuda_stride()) {
-        const int64_t pair = g.first + i / distances, row = pair / a.heads, by = i % distances - a.queries;
-        const int64_t end = a.keys - by < a.queries ? a.keys - by : a.queries;
-        float sum = 0;
-        for (int64_t query = by < 0 ? -by : 0; query < end; query += DIAGONAL) {
-            const float *ds = g.ds + sycuda_attention_grad_at(g, pair, query, query + by);
-            float next[DIAGONAL];
-            int sees[DIAGONAL];
-#pragma unroll
-            for (int j = 0; j < DIAGONAL; j++) {
-                const int there = query + j < end;
-                sees[j] = there && attention_grad_sees(a, row, query + j, query + j + by);
-                next[j] = there ? ds[j * (a.keys + 1)] : 0;
-            }
-#pragma unroll
-            for (int j = 0; j < DIAGONAL; j++) sum = sees[j] ? sum + next[j] : sum;
-        }
-        g.diagonal[i] = sum;
+    const int64_t distances = a.queries + a.keys, threads = attention_grad_distances(a);
+    for (int64_t i = sycuda_first(); i < g.n * threads; i += sycuda_stride()) {
+        const int64_t pair = i / threads;
+        const int index = (int)(i % threads), first = index / SYCUDA_WARP * SYCUDA_WARP;
+        const float sum =
+            attention_grad_diagonal(g, g.first + pair, index - (int)a.queries, first - (int)a.queries);
+        if (index < distances) g.diagonal[pair * distances + index] = sum;
     }
 }
 
@@ -347,7 +374,7 @@ static void launch_biases(const sycuda_attention_pairs &g, int bias, cudaStream_
 {
     const sycuda_attention_call &a = g.a;
     if (bias) {
-        SYCUDA_LAUNCH_FREE(attention_grad_diagonals, sycuda_blocks(g.n * (a.queries + a.keys), SPREAD),
+        SYCUDA_LAUNCH_FREE(attention_grad_diagonals, sycuda_blocks(g.n * attention_grad_distances(a), SPREAD),
                            SPREAD, stream, g);
         SYCUDA_LAUNCH(attention_grad_buckets, g.n * sycuda_pieces(a.buckets, BUCKETS), BUCKETS, 0, stream, g);
     }

@@ -172,7 +172,7 @@ static inline int64_t sycuda_count(const struct sy_tensor *tensor)
 
 /* ---- shapes of launches ---- */
 
-enum { SYCUDA_THREADS = 256, SYCUDA_LANES = 16 };
+enum { SYCUDA_THREADS = 256, SYCUDA_LANES = 16, SYCUDA_WARP = 32 };
 
 /* Blocks for n items, `each` a block; kernels go on in strides of the whole grid. At least 1. */
 static inline int64_t sycuda_blocks(int64_t n, int64_t each)
@@ -247,17 +247,30 @@ __device__ static inline float sycuda_lane_max(float lane)
 
 /* ---- trees ---- */
 
-/* The balanced tree over leaf(0) .. leaf(n - 1), n a power of two, in one thread: a stack as in binary counting. */
+/* The balanced tree over leaf(0) .. leaf(n - 1) in one thread: a stack as in binary counting. */
 template <class Leaf> __device__ static inline float sycuda_tree(int64_t n, Leaf leaf)
 {
-    float pending[40];
+    float pending[40], sum = 0;
     int held = 0;
     for (int64_t i = 0; i < n; i++) {
-        float sum = leaf(i);
+        sum = leaf(i);
         for (int64_t bits = i; bits & 1; bits >>= 1) sum = pending[--held] + sum;
         pending[held++] = sum;
     }
-    return pending[0];
+    for (held--; held > 0;) sum = pending[--held] + sum;
+    return sum;
+}
+
+/* The same over leaf(first) .. leaf(first + N - 1), written out: the largest power of two below N, then the others. */
+template <int N, class Leaf> __device__ static inline float sycuda_tree_of(int64_t first, Leaf leaf)
+{
+    if constexpr (N == 1) {
+        return leaf(first);
+    } else {
+        constexpr int left = N > 8 ? 8 : N > 4 ? 4 : N > 2 ? 2 : 1;
+        static_assert(N <= 16, "the left part is the largest power of two below N");
+        return sycuda_tree_of<left>(first, leaf) + sycuda_tree_of<N - left>(first + left, leaf);
+    }
 }
 
 #endif

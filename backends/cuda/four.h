@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Four neighbouring elements, which a thread of a kernel bound by memory takes at a time: one access of 16 bytes
+/* Four neighbouring elements, which a thread takes at a time from memory or a tile of floats: one access of 16 bytes
  * (bfloat16: 8) where rows begin at multiples of four elements, else four accesses; and their random bits. */
 #ifndef SYCUDA_FOUR_H
 #define SYCUDA_FOUR_H
@@ -8,12 +8,10 @@
 
 enum { SYCUDA_FOUR = 4 };
 
-struct alignas(16) sycuda_four {
-    float v[4];
+template <class T> struct alignas(SYCUDA_FOUR * sizeof(T)) sycuda_four_of {
+    T v[SYCUDA_FOUR];
 };
-struct alignas(8) sycuda_four_bf16 {
-    struct sycuda_bf16 v[4];
-};
+typedef sycuda_four_of<float> sycuda_four;
 
 /* How many fours a row of n elements has; the last may be short. */
 static inline int64_t sycuda_fours(int64_t n)
@@ -23,36 +21,19 @@ static inline int64_t sycuda_fours(int64_t n)
 
 /* ---- reading and writing ---- */
 
-__device__ static inline sycuda_four sycuda_read_four(const float *x)
+/* Of elements at a multiple of four. */
+template <class T> __device__ static inline sycuda_four sycuda_read_four(const T *x)
 {
-    return *reinterpret_cast<const sycuda_four *>(x);
-}
-__device__ static inline sycuda_four sycuda_read_four(const sycuda_bf16 *x)
-{
-    const sycuda_four_bf16 half = *reinterpret_cast<const sycuda_four_bf16 *>(x);
+    const sycuda_four_of<T> stored = *reinterpret_cast<const sycuda_four_of<T> *>(x);
     sycuda_four four;
-    for (int e = 0; e < SYCUDA_FOUR; e++) four.v[e] = sycuda_read(&half.v[e]);
+    for (int e = 0; e < SYCUDA_FOUR; e++) four.v[e] = sycuda_read(&stored.v[e]);
     return four;
 }
-struct alignas(4) sycuda_four_int8 {
-    int8_t v[4];
-};
-__device__ static inline sycuda_four sycuda_read_four(const int8_t *x)
+template <class T> __device__ static inline void sycuda_write_four(T *y, const sycuda_four &four)
 {
-    const sycuda_four_int8 quarter = *reinterpret_cast<const sycuda_four_int8 *>(x);
-    sycuda_four four;
-    for (int e = 0; e < SYCUDA_FOUR; e++) four.v[e] = sycuda_read(&quarter.v[e]);
-    return four;
-}
-__device__ static inline void sycuda_write_four(float *y, const sycuda_four &four)
-{
-    *reinterpret_cast<sycuda_four *>(y) = four;
-}
-__device__ static inline void sycuda_write_four(sycuda_bf16 *y, const sycuda_four &four)
-{
-    sycuda_four_bf16 half;
-    for (int e = 0; e < SYCUDA_FOUR; e++) sycuda_write(&half.v[e], four.v[e]);
-    *reinterpret_cast<sycuda_four_bf16 *>(y) = half;
+    sycuda_four_of<T> stored;
+    for (int e = 0; e < SYCUDA_FOUR; e++) sycuda_write(&stored.v[e], four.v[e]);
+    *reinterpret_cast<sycuda_four_of<T> *>(y) = stored;
 }
 
 /* The first n (at least 1) of four, 0 for the others. aligned: x is at a multiple of four elements. */

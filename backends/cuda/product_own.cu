@@ -157,11 +157,11 @@ __device__ static inline void product_step(sycuda_sums &sums, const float *a, co
     const int y = (int)threadIdx.x / (SIDE / 4) * 4, x = (int)threadIdx.x % (SIDE / 4) * 4;
 #pragma unroll 8
     for (int step = 0; step < steps; step++) {
-        const sycuda_four left = sycuda_load_four(a + step * (SIDE + 4) + y);
-        const sycuda_four right = sycuda_load_four(b + step * (SIDE + 4) + x);
+        const sycuda_four left = sycuda_read_four(a + step * (SIDE + 4) + y);
+        const sycuda_four right = sycuda_read_four(b + step * (SIDE + 4) + x);
 #pragma unroll
         for (int i = 0; i < 16; i++)
-            sums.at[i / 4][i % 4] = fmaf(left.at[i / 4], right.at[i % 4], sums.at[i / 4][i % 4]);
+            sums.at[i / 4][i % 4] = fmaf(left.v[i / 4], right.v[i % 4], sums.at[i / 4][i % 4]);
     }
 }
 
@@ -309,41 +309,20 @@ void sycuda_product_own(const struct sycuda_context *context, const struct sy_ca
 
 /* ---- around products by cuBLASLt ---- */
 
-enum { MOST_FEW = 16 /* leaves that a thread reads at once */, WARP = 32 };
-
-/* Four neighbours, one access. */
-template <class T> struct alignas(4 * sizeof(T)) product_four {
-    T at[4];
-};
-
-/* The tree over N of `leaf`, from FIRST on: the largest power of two below N, then the others. */
-template <int FIRST, int N> __device__ static inline float product_tree(const float *leaf)
-{
-    if constexpr (N == 1) {
-        return leaf[FIRST];
-    } else {
-        constexpr int left = N > 8 ? 8 : N > 4 ? 4 : N > 2 ? 2 : 1;
-        return product_tree<FIRST, left>(leaf) + product_tree<FIRST + left, N - left>(leaf);
-    }
-}
+enum { MOST_FEW = 16 /* leaves that a thread reads at once */ };
 
 /* A thread for four elements; n is a multiple of four. */
 template <int LEAVES, class Out>
 __global__ void __launch_bounds__(SYCUDA_THREADS) product_add_few(const float *leaf, int64_t n, Out *c)
 {
     for (int64_t i = 4 * sycuda_first(); i < n; i += 4 * sycuda_stride()) {
-        sycuda_four part[LEAVES];
-        product_four<Out> sum;
+        sycuda_four part[LEAVES], sum;
 #pragma unroll
-        for (int l = 0; l < LEAVES; l++) part[l] = sycuda_load_four(leaf + l * n + i);
+        for (int l = 0; l < LEAVES; l++) part[l] = sycuda_read_four(leaf + l * n + i);
 #pragma unroll
-        for (int e = 0; e < 4; e++) {
-            float element[LEAVES];
-#pragma unroll
-            for (int l = 0; l < LEAVES; l++) element[l] = part[l].at[e];
-            sycuda_write(&sum.at[e], product_tree<0, LEAVES>(element));
-        }
-        *reinterpret_cast<product_four<Out> *>(c + i) = sum;
+        for (int e = 0; e < SYCUDA_FOUR; e++)
+            sum.v[e] = sycuda_tree_of<LEAVES>(0, [&](int64_t l) { return part[l].v[e]; });
+        sycuda_write_four(c + i, sum);
     }
 }
 
@@ -352,7 +331,7 @@ template <int LEAVES, class Out>
 static int add_few(cudaStream_t stream, const float *leaf, int64_t leaves, int64_t n, Out *c)
 {
     if (leaves == LEAVES) {
-        if (n % 4 || reinterpret_cast<uintptr_t>(c) % sizeof(product_four<Out>)) return 0;
+        if (n % 4 || reinterpret_cast<uintptr_t>(c) % sizeof(sycuda_four_of<Out>)) return 0;
         SYCUDA_LAUNCH_FREE((product_add_few<LEAVES, Out>), sycuda_blocks(n / 4, SYCUDA_THREADS),
                            SYCUDA_THREADS, stream, leaf, n, c);
         return 1;
@@ -361,29 +340,11 @@ static int add_few(cudaStream_t stream, const float *leaf, int64_t leaves, int64
     return 0;
 }
 
-/* A thread for each element; level l of the tree's partial sums is a register. */
+/* A thread for each element. */
 template <class Out> __global__ void product_add_leaves(const float *leaf, int64_t leaves, int64_t n, Out *c)
 {
-    enum { LEVELS = 31 };
-    for (int64_t i = sycuda_first(); i < n; i += sycuda_stride()) {
-        float pending[LEVELS] = {}, sum = 0;
-        for (int64_t l = 0; l < leaves; l++) {
-            sum = leaf[l * n + i];
-#pragma unroll
-            for (int level = 0; level < LEVELS; level++) {
-                if (!(l >> level & 1)) {
-                    pending[level] = sum;
-                    break;
-                }
-                sum = pending[level] + sum;
-            }
-        }
-        int begun = 0;
-#pragma unroll
-        for (int level = 0; level < LEVELS; level++)
-            if (leaves >> level & 1) sum = begun ? pending[level] + sum : pending[level], begun = 1;
-        sycuda_write(c + i, sum);
-    }
+    for (int64_t i = sycuda_first(); i < n; i += sycuda_stride())
+        sycuda_write(c + i, sycuda_tree(leaves, [=](int64_t l) { return leaf[l * n + i]; }));
 }
 
 void sycuda_product_add_leaves(const struct sycuda_context *context, const float *leaf, int64_t leaves,
@@ -401,20 +362,20 @@ void sycuda_product_add_leaves(const struct sycuda_context *context, const float
 /* A row of n elements by a warp, from NULL: zeros. Rows of a multiple of four elements begin at such places. */
 template <class T> __device__ static inline void product_put_row(T *to, const T *from, int64_t n)
 {
-    typedef product_four<T> four;
-    const int64_t lane = threadIdx.x % WARP;
+    typedef sycuda_four_of<T> four;
+    const int64_t lane = threadIdx.x % SYCUDA_WARP;
     if (n % 4 == 0)
-        for (int64_t i = lane; i < n / 4; i += WARP)
+        for (int64_t i = lane; i < n / 4; i += SYCUDA_WARP)
             reinterpret_cast<four *>(to)[i] = from ? reinterpret_cast<const four *>(from)[i] : four{};
     else
-        for (int64_t i = lane; i < n; i += WARP) to[i] = from ? from[i] : T();
+        for (int64_t i = lane; i < n; i += SYCUDA_WARP) to[i] = from ? from[i] : T();
 }
 
 /* A warp for each row; those that stay are not read. */
 template <class T> __global__ void product_clear(sycuda_product p, T *c)
 {
     const int64_t rows = p.experts * p.rows;
-    for (int64_t row = sycuda_first() / WARP; row < rows; row += sycuda_stride() / WARP)
+    for (int64_t row = sycuda_first() / SYCUDA_WARP; row < rows; row += sycuda_stride() / SYCUDA_WARP)
         if (!product_holds(p, row / p.rows, row % p.rows))
             product_put_row<T>(c + row * p.columns, nullptr, p.columns);
 }
@@ -424,8 +385,9 @@ void sycuda_product_clear(const struct sycuda_context *context, const struct syc
 {
     sycuda_by_dtype(out_dtype, [&](auto y) {
         using T = decltype(y);
-        SYCUDA_LAUNCH_FREE((product_clear<T>), sycuda_blocks(p->experts * p->rows, SYCUDA_THREADS / WARP),
-                           SYCUDA_THREADS, context->stream, *p, static_cast<T *>(c));
+        SYCUDA_LAUNCH_FREE((product_clear<T>),
+                           sycuda_blocks(p->experts * p->rows, SYCUDA_THREADS / SYCUDA_WARP), SYCUDA_THREADS,
+                           context->stream, *p, static_cast<T *>(c));
     });
 }
 
@@ -433,7 +395,8 @@ void sycuda_product_clear(const struct sycuda_context *context, const struct syc
 template <class T> __global__ void product_clean(sycuda_product p, const T *x, int64_t width, T *copy)
 {
     const int64_t rows = p.groups * p.slots;
-    for (int64_t row = sycuda_first() / WARP; row < p.experts * rows; row += sycuda_stride() / WARP)
+    for (int64_t row = sycuda_first() / SYCUDA_WARP; row < p.experts * rows;
+         row += sycuda_stride() / SYCUDA_WARP)
         product_put_row(copy + row * width,
                         product_holds(p, row / rows, row % rows) ? x + row * width : nullptr, width);
 }
@@ -444,8 +407,9 @@ void sycuda_product_clean(const struct sycuda_context *context, const struct syc
     const int64_t rows = p->experts * p->groups * p->slots;
     sycuda_by_dtype(dtype, [&](auto y) {
         using T = decltype(y);
-        SYCUDA_LAUNCH_FREE((product_clean<T>), sycuda_blocks(rows, SYCUDA_THREADS / WARP), SYCUDA_THREADS,
-                           context->stream, *p, static_cast<const T *>(x), width, static_cast<T *>(copy));
+        SYCUDA_LAUNCH_FREE((product_clean<T>), sycuda_blocks(rows, SYCUDA_THREADS / SYCUDA_WARP),
+                           SYCUDA_THREADS, context->stream, *p, static_cast<const T *>(x), width,
+                           static_cast<T *>(copy));
     });
 }
 

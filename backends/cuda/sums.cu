@@ -242,22 +242,14 @@ int sycuda_tree_sum(void *context, const struct sy_call *call)
 
 /* ---- tree_axis, tree_add ---- */
 
-/* The balanced tree over leaf(first) .. leaf(first + N - 1), written out. */
-template <int N, class Leaf> __device__ static inline float small_tree(int64_t first, Leaf leaf)
-{
-    if constexpr (N == 1)
-        return leaf(first);
-    else
-        return small_tree<N / 2>(first, leaf) + small_tree<N / 2>(first + N / 2, leaf);
-}
-
+/* n: a power of two. */
 template <class Leaf> __device__ static inline float tree(int64_t n, Leaf leaf)
 {
     switch (n) {
     case 1: return leaf(0);
-    case 2: return small_tree<2>(0, leaf);
-    case 4: return small_tree<4>(0, leaf);
-    default: return sycuda_tree(n / 8, [&](int64_t i) { return small_tree<8>(8 * i, leaf); });
+    case 2: return sycuda_tree_of<2>(0, leaf);
+    case 4: return sycuda_tree_of<4>(0, leaf);
+    default: return sycuda_tree(n / 8, [&](int64_t i) { return sycuda_tree_of<8>(8 * i, leaf); });
     }
 }
 

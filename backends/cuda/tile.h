@@ -4,19 +4,7 @@
 #ifndef SYCUDA_TILE_H
 #define SYCUDA_TILE_H
 
-#include "backends/cuda/cuda.h"
-
-struct alignas(16) sycuda_four {
-    float at[4];
-};
-
-/* x is aligned to 16 bytes. */
-__device__ static inline sycuda_four sycuda_load_four(const float *x)
-{
-    sycuda_four four;
-    memcpy(&four, __builtin_assume_aligned(x, sizeof four), sizeof four);
-    return four;
-}
+#include "backends/cuda/four.h"
 
 /* Elements of 4 rows and 4 columns that a thread sums up. */
 struct sycuda_sums {
