@@ -100,21 +100,7 @@ void fast_gemm_merge_rest(struct sycpu_gemm_rest *rest)
     else                                                                                                     \
         TILE_ZERO(q);
 #define GO_ON(q)
-/* 32 rows: A 4 and 5, B 6 and 7. `stride`: bytes between rows of A. */
-#define STEP_32(BEFORE)                                                                                      \
-    TILE_LOAD(4, a, stride);                                                                                 \
-    TILE_LOAD(6, b, ROW_BYTES);                                                                              \
-    BEFORE(0)                                                                                                \
-    TILE_DOT(0, 4, 6);                                                                                       \
-    TILE_LOAD(7, b + LANES, ROW_BYTES);                                                                      \
-    BEFORE(1)                                                                                                \
-    TILE_DOT(1, 4, 7);                                                                                       \
-    TILE_LOAD(5, (const char *)a + TILE_LINES * stride, stride);                                             \
-    BEFORE(2)                                                                                                \
-    TILE_DOT(2, 5, 6);                                                                                       \
-    BEFORE(3)                                                                                                \
-    TILE_DOT(3, 5, 7);
-/* The upper half. */
+/* 16 rows: A 4, B 6 and 7. `stride`: bytes between rows of A. */
 #define STEP_16(BEFORE)                                                                                      \
     TILE_LOAD(4, a, stride);                                                                                 \
     TILE_LOAD(6, b, ROW_BYTES);                                                                              \
@@ -123,6 +109,14 @@ void fast_gemm_merge_rest(struct sycpu_gemm_rest *rest)
     TILE_LOAD(7, b + LANES, ROW_BYTES);                                                                      \
     BEFORE(1)                                                                                                \
     TILE_DOT(1, 4, 7);
+/* 32 rows: 16 more of A in 5. */
+#define STEP_32(BEFORE)                                                                                      \
+    STEP_16(BEFORE)                                                                                          \
+    TILE_LOAD(5, (const char *)a + TILE_LINES * stride, stride);                                             \
+    BEFORE(2)                                                                                                \
+    TILE_DOT(2, 5, 6);                                                                                       \
+    BEFORE(3)                                                                                                \
+    TILE_DOT(3, 5, 7);
 #define DEFINE_MULTIPLY(name, STEP_OF, MERGED_ROWS)                                                          \
     static void name(const operand *a, int64_t stride, const float *b, int64_t steps, float *from,           \
                      float *to, struct sycpu_gemm_rest *rest)                                                \
