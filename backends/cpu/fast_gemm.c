@@ -68,15 +68,15 @@ static int takes_columns(const struct sy_call *call, const struct sycpu_gemm *ge
     return gemm->scale || (WHOLE == 1 && gemm->form == SYCPU_GEMM_NT && gemm->rows <= FEW_ROWS);
 }
 
-/* Steps of a chunk where chunks of the contraction are an outer loop (fast_gemm_chunks.c), else 0. Tiles take operands so fast
- * that they wait for all that does not come from a near cache. Vectors do not, and gradients of experts are of few tokens. */
+/* With SYCPU_TILES: steps of a chunk where chunks of the contraction are an outer loop (fast_gemm_chunks.c), else 0. Tiles
+ * take operands so fast that they wait for all that does not come from a near cache. Vectors do not, and gradients of experts
+ * are of few tokens. */
 static int64_t chunk_of(const struct sycpu_gemm_plan *plan)
 {
     const struct sycpu_gemm *gemm = &plan->gemm;
-    const int64_t leaf = plan->steps / gemm->leaves;
-    if (WHOLE == 1 || plan->own) return 0;
     if (gemm->form != SYCPU_GEMM_TN) /* leaves that are padded do not lie where the others would */
         return plan->run == gemm->depth && plan->steps > NEAR_STEPS ? NEAR_STEPS : 0;
+    const int64_t leaf = plan->steps / gemm->leaves;
     if (gemm->filled || plan->steps <= CHUNKS_LEAST * CHUNK_STEPS || leaf > LEAF_STEPS) return 0;
     return leaf < CHUNK_STEPS ? CHUNK_STEPS : leaf;
 }
@@ -103,7 +103,7 @@ static struct sycpu_gemm_plan make_plan(const struct sy_call *call, int threads)
     plan.panels = divide_up(gemm->columns, TILE_COLUMNS);
     plan.own = takes_columns(call, gemm, threads) &&
                (gemm->form != SYCPU_GEMM_TN || plan.panels * b_panel_size(plan.steps) <= OWN_WORDS);
-    plan.chunk = chunk_of(&plan);
+    plan.chunk = WHOLE > 1 && !plan.own ? chunk_of(&plan) : 0;
     plan.a_steps = plan.chunk ? plan.chunk : plan.steps;
     if (plan.chunk) plan.tree = pending_tiles(gemm->leaves) * TILE_SIZE;
     if (plan.chunk && gemm->form == SYCPU_GEMM_TN) plan.steps = plan.chunk;
