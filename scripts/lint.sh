@@ -18,8 +18,8 @@ jobs=$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)
 # Kernels of one instruction set are compiled from these by their own flags; fast_*.c for AVX2 alone, those of tiles for them.
 plain=$(find core cli metrics verify backends/null backends/cpu -name '*.c' ! -name 'fast_*' ! -name cpu64.c | sort)
 tiles='backends/cpu/fast_attention.c backends/cpu/fast_attention_grad.c backends/cpu/fast_gemm_amx.c
-    backends/cpu/fast_gemm_direct.c'
-fast=$(find backends/cpu -name 'fast_*.c' ! -name fast_gemm_amx.c ! -name fast_gemm_direct.c | sort)
+    backends/cpu/fast_gemm_direct.c backends/cpu/fast_gemm_tokens.c'
+fast=$(find backends/cpu -name 'fast_*.c' ! -name fast_gemm_amx.c ! -name fast_gemm_direct.c ! -name fast_gemm_tokens.c | sort)
 [ "$(uname -m)" = x86_64 ] || fast='' tiles=''
 found=$(mktemp) || exit 1
 trap 'rm -f "$found" "$found.wrong"' EXIT

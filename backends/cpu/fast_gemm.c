@@ -81,12 +81,26 @@ static int64_t chunk_of(const struct sycpu_gemm_plan *plan)
     return leaf < CHUNK_STEPS ? CHUNK_STEPS : leaf;
 }
 
-/* Words for what a thread packs of A; where it has few rows of an expert, these as float32. */
+/* Tokens of an expert that are few for tiles, TN; 0: it has too many leaves, or part of a panel. */
+static int64_t few_tokens(const struct sycpu_gemm_plan *plan)
+{
+    const struct sycpu_gemm *gemm = &plan->gemm;
+    if (WHOLE == 1 || gemm->form != SYCPU_GEMM_TN || !gemm->filled) return 0;
+    return gemm->columns % TILE_COLUMNS || gemm->leaves > SHALLOW_LEAVES ? 0 : gemm->leaves * SHALLOW_TOKENS;
+}
+
+static int64_t greatest(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Words for what a thread packs of A; where it has few rows or tokens of an expert, these as float32. */
 static int64_t a_words_of(const struct sycpu_gemm_plan *plan)
 {
     const int64_t words = plan->block_panels * a_panel_size(plan->a_steps),
-                  few = plan->gemm.form == SYCPU_GEMM_NN ? DIRECT_LEAST * plan->gemm.depth : 0;
-    return words < few ? round_floats(few) : words;
+                  rows = plan->gemm.form == SYCPU_GEMM_NN ? round_floats(DIRECT_LEAST * plan->gemm.depth) : 0,
+                  tokens = plan->tokens * round_floats(plan->gemm.rows + SHALLOW_ROWS);
+    return greatest(words, greatest(rows, tokens));
 }
 
 static struct sycpu_gemm_plan make_plan(const struct sy_call *call, int threads)
@@ -103,6 +117,7 @@ static struct sycpu_gemm_plan make_plan(const struct sy_call *call, int threads)
     plan.panels = divide_up(gemm->columns, TILE_COLUMNS);
     plan.own = takes_columns(call, gemm, threads) &&
                (gemm->form != SYCPU_GEMM_TN || plan.panels * b_panel_size(plan.steps) <= OWN_WORDS);
+    plan.tokens = few_tokens(&plan);
     plan.chunk = WHOLE > 1 && !plan.own ? chunk_of(&plan) : 0;
     plan.a_steps = plan.chunk ? plan.chunk : plan.steps;
     if (plan.chunk) plan.tree = pending_tiles(gemm->leaves) * TILE_SIZE;
@@ -127,6 +142,7 @@ static struct sycpu_gemm_plan make_plan(const struct sy_call *call, int threads)
     }
     if (plan.own) plan.b_panels = least(plan.panels, OWN_WORDS / b_panel_size(plan.steps) + 1);
     plan.b_words = b_in_panels(gemm) ? 0 : plan.b_panels * b_panel_size(plan.steps);
+    plan.b_words = greatest(plan.b_words, plan.tokens * (plan.panels * TILE_COLUMNS + PANEL_GAP));
     if (plan.own && gemm->form == SYCPU_GEMM_NT) {
         plan.turned_rows = least(TURNED_VECTORS, 2 * plan.b_panels) * LANES;
         if (!gemm->scale && gemm->leaf % (LANES * STEP) == 0 && gemm->columns % LANES == 0)
@@ -165,10 +181,13 @@ static void compute_rows(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_w
     int64_t all = divide_up(end - row, TILE_ROWS), block = plan->kept ? all : equal_parts(all, BLOCK_PANELS);
     int by_rows = plan->kept || worker->depth * panels * TILE_COLUMNS <= SHALLOW_WORDS;
 #if DIRECT_LEAST
-    if (plan->gemm.form == SYCPU_GEMM_NN && worker->rows < DIRECT_LEAST) {
+    if (goes_direct(&plan->gemm, worker->rows)) {
         fast_gemm_compute_direct(plan, worker, expert, row, end, left, panels);
         return;
     }
+#endif
+#ifdef SYCPU_TILES
+    if (fast_gemm_compute_tokens(plan, worker, expert, row, end, left, panels)) return;
 #endif
     fast_gemm_measure_leaves(&plan->gemm, worker, expert);
     if (!plan->direct && !(plan->chunk && plan->gemm.form == SYCPU_GEMM_TN))

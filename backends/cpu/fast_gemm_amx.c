@@ -9,6 +9,8 @@
 #define ROW_BYTES ((int64_t)sizeof(float) * TILE_COLUMNS) /* of a panel of B and of sums */
 /* Rows of the leaf before that are merged beside a step of 32 rows: 4 TILE_DOT take longer than these. */
 #define MERGED 8
+/* Steps of B from the one at hand to the one fetched, where B is read once: what follows it in memory is read next. */
+#define FAR_STEPS 4
 
 /* ---- a leaf ---- */
 
@@ -117,14 +119,23 @@ void fast_gemm_merge_rest(struct sycpu_gemm_rest *rest)
     TILE_DOT(2, 5, 6);                                                                                       \
     BEFORE(3)                                                                                                \
     TILE_DOT(3, 5, 7);
+/* Fetches the step of B that is FAR_STEPS after this one. */
+static inline void fetch_step(const float *b)
+{
+    b += FAR_STEPS * WHOLE * TILE_COLUMNS;
+    for (int i = 0; i < WHOLE * TILE_COLUMNS; i += 16) __builtin_prefetch(b + i, 0, 2);
+}
+/* far: B comes from memory, and no other tile has read it just now. */
 #define DEFINE_MULTIPLY(name, STEP_OF, MERGED_ROWS)                                                          \
     static void name(const operand *a, int64_t stride, const float *b, int64_t steps, float *from,           \
-                     float *to, struct sycpu_gemm_rest *rest)                                                \
+                     float *to, struct sycpu_gemm_rest *rest, int far)                                       \
     {                                                                                                        \
+        if (far) fetch_step(b);                                                                              \
         STEP_OF(CHANGE)                                                                                      \
         while ((steps -= WHOLE) > 0) {                                                                       \
             a += TILE_ELEMENTS;                                                                              \
             b += WHOLE * TILE_COLUMNS;                                                                       \
+            if (far) fetch_step(b);                                                                          \
             STEP_OF(GO_ON)                                                                                   \
             merge_some(rest, MERGED_ROWS);                                                                   \
         }                                                                                                    \
@@ -158,9 +169,9 @@ void fast_gemm_leaf(const struct sycpu_gemm_tile *tile, int64_t leaf, int64_t le
     if (!length)
         multiply_nothing(rest);
     else if (tile->height > TILE_LINES)
-        multiply_32(a, stride, b, length, from, to, rest);
+        multiply_32(a, stride, b, length, from, to, rest, tile->next != NULL);
     else
-        multiply_16(a, stride, b, length, from, to, rest);
+        multiply_16(a, stride, b, length, from, to, rest, tile->next != NULL);
     merge_some(rest, TILE_ROWS);
     rest->held = tile->height;
     rest->to = waits ? top : rest->sum;

@@ -65,10 +65,13 @@ static void compute_columns(const struct sycpu_gemm_plan *plan, struct sycpu_gem
     }
 #endif
 #if DIRECT_LEAST
-    if (plan->gemm.form == SYCPU_GEMM_NN && worker->rows < DIRECT_LEAST) {
+    if (goes_direct(&plan->gemm, worker->rows)) {
         fast_gemm_compute_direct(plan, worker, expert, 0, worker->rows, first, end - first);
         return;
     }
+#endif
+#ifdef SYCPU_TILES
+    if (fast_gemm_compute_tokens(plan, worker, expert, 0, worker->rows, first, end - first)) return;
 #endif
     fast_gemm_measure_leaves(&plan->gemm, worker, expert);
     for (int64_t from = 0; from < worker->row_panels; from += block) {

@@ -11,7 +11,8 @@
  * expert's A once and B in groups that it uses at once, since weights that a few tokens read are worth no
  * copy in memory. Where the tokens are fewer still, B is not packed beforehand at all: fast_gemm_grouped.c
  * and fast_gemm_pair.c read it where it lies, and transposed weights are transposed in registers (fast_gemm_columns.c) or become
- * the operand that is not vectorised (fast_gemm_few.c); sums over few tokens: fast_gemm_shallow.c. Tiles of a
+ * the operand that is not vectorised (fast_gemm_few.c); sums over few tokens: fast_gemm_shallow.c, on matrix tiles by way of
+ * fast_gemm_tokens.c. Tiles of a
  * block are taken panel of B by panel of B, so the block stays in the L2 cache and a panel of B is fetched
  * once for it. */
 #ifndef SYCPU_FAST_GEMM_PARTS_H
@@ -25,6 +26,9 @@
 /* Leaves of fast_gemm_shallow; so many steps each on average are few. */
 #define SHALLOW_LEAVES 8
 #define SHALLOW_STEPS  16
+/* With SYCPU_TILES: elements a leaf, on average, that are few; rows that fast_gemm_shallow takes at once. */
+#define SHALLOW_TOKENS 5
+#define SHALLOW_ROWS   6
 /* Of at most so many vectors of rows of an expert, times transposed weights, fast_gemm_compute_few is faster;
  * 0: never. */
 #if defined(SYCPU_PAIRS) || LANES < 8
@@ -48,11 +52,14 @@
 #else
 #    define PAIRED_PANELS 0
 #endif
-/* Buffer rows of an expert, times weights, that are fewer go to fast_gemm_compute_direct: 0: none. */
+/* Fewer buffer rows of an expert, times weights, go to fast_gemm_compute_direct; 0: none. Weights in panels need no packing, so tiles
+ * pay earlier. */
 #ifdef SYCPU_TILES
-#    define DIRECT_LEAST 16
+#    define DIRECT_LEAST        16
+#    define DIRECT_PANELS_LEAST 5
 #else
-#    define DIRECT_LEAST 0
+#    define DIRECT_LEAST        0
+#    define DIRECT_PANELS_LEAST 0
 #endif
 /* Tiles of more rows read int8 weights from a panel, widened: what that takes is little then. */
 #define INT8_ROWS    6
@@ -160,6 +167,7 @@ struct sycpu_gemm_plan {
     int64_t b_words;      /* of scratch where it packs them; 0: they are read where they lie */
     int64_t turned_rows;  /* of an expert, at most, that fast_gemm_compute_few takes */
     int64_t column_rows;  /* likewise fast_gemm_compute_columns, which goes first; 0: none */
+    int64_t tokens;       /* of an expert, at most, that fast_gemm_compute_tokens takes */
     int64_t chunk;        /* steps of a chunk of the contraction, at most; 0: there are none */
     int64_t tree;         /* words of the pending tiles of one tile of C, with chunks, else 0 */
     int64_t worker_size;  /* words of scratch of a thread */
@@ -214,6 +222,12 @@ static inline int64_t c_element(const struct sycpu_gemm_plan *plan)
 static inline int b_in_panels(const struct sycpu_gemm *gemm)
 {
     return STEP > 1 && gemm->panels;
+}
+
+/* Whether fast_gemm_compute_direct takes so many rows of an expert. */
+static inline int goes_direct(const struct sycpu_gemm *gemm, int64_t rows)
+{
+    return gemm->form == SYCPU_GEMM_NN && rows < (gemm->panels ? DIRECT_PANELS_LEAST : DIRECT_LEAST);
 }
 
 /* A vector of sums to element i of C and those after it. */
@@ -299,7 +313,9 @@ static inline void fast_gemm_merge_rest(struct sycpu_gemm_rest *rest)
 }
 #endif
 
-/* All leaves of a tile, at most SHALLOW_LEAVES, which ends in floats. For leaves of few steps. */
+/* All leaves of a tile, at most SHALLOW_LEAVES. For leaves of few steps. With SYCPU_TILES a tile of any height whose operands
+ * are floats: tile->a [elements, a_row], tile->b [elements, b_stride], each read SHALLOW_ROWS further than it has rows;
+ * lengths in elements, at most TILE_ELEMENTS. */
 void fast_gemm_shallow(const struct sycpu_gemm_tile *tile, int64_t leaves, const int64_t *length);
 
 /* Panels of A from `rows` row pointers (a multiple of TILE_ROWS): elements [first, first + depth) of each. With
@@ -369,6 +385,13 @@ static inline const operand *fast_gemm_in_place(const struct sycpu_gemm_plan *pl
 /* Rows [row, end) of C of an expert: `panels` panels of columns from `panel` on, which NN and NT have packed. */
 void fast_gemm_compute_chunks(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker,
                               int64_t expert, int64_t row, int64_t end, int64_t panel, int64_t panels);
+
+/* ---- fast_gemm_tokens.c, with SYCPU_TILES ---- */
+
+/* Rows [row, end) of C of an expert, n panels of columns from `panel` on, TN, if they are sums over few tokens. Gives 0 where they are
+ * not, or where C is yet to be computed otherwise, for some result was very small. */
+int fast_gemm_compute_tokens(const struct sycpu_gemm_plan *plan, const struct sycpu_gemm_worker *worker,
+                             int64_t expert, int64_t row, int64_t end, int64_t panel, int64_t n);
 
 /* ---- fast_gemm_few.c ---- */
 

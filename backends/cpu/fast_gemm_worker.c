@@ -77,6 +77,7 @@ static struct sycpu_gemm_tile make_tile(const struct sycpu_gemm_plan *plan,
     if (b_in_panels(gemm)) {
         tile.b = b_panel_of(gemm, expert, panel_b);
         tile.b_stride = TILE_COLUMNS;
+        if (plan->own && worker->row_panels == 1) tile.next = b_panel_of(gemm, expert, panel_b + 1);
     }
     if (gemm->form != SYCPU_GEMM_TN) tile.b = (const float *)tile.b + worker->from * TILE_COLUMNS;
     const operand *in_place = fast_gemm_in_place(plan, expert, slot, rows);

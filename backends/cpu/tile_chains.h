@@ -10,13 +10,19 @@
 
 #define FLUSH_TO_ZERO      0x8000 /* of MXCSR: results */
 #define DENORMALS_ARE_ZERO 0x0040 /* operands */
+#define UNDERFLOWED        0x0010 /* set, and stays so, when a result became zero that way */
 
 /* Gives the mode to go back to. */
 static inline unsigned enter_tile_mode(void)
 {
     const unsigned before = _mm_getcsr();
-    _mm_setcsr(before | FLUSH_TO_ZERO | DENORMALS_ARE_ZERO);
+    _mm_setcsr((before | FLUSH_TO_ZERO | DENORMALS_ARE_ZERO) & ~(unsigned)UNDERFLOWED);
     return before;
+}
+/* Whether a result was too small for an ordinary number since enter_tile_mode. */
+static inline int tile_mode_underflowed(void)
+{
+    return (_mm_getcsr() & UNDERFLOWED) != 0;
 }
 static inline void leave_tile_mode(unsigned before)
 {

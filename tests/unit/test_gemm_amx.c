@@ -253,3 +253,16 @@ Test(gemm_amx, few_rows_after_whole_tiles)
     static const struct shape shape = {3, 1, 32, 64, 32};
     for (int round = 0; round < 8; round++) check_leaves(SY_OP_GROUPED_MATMUL, &shape, ORDINARY, ORDINARY);
 }
+
+/* Gradients of experts with a few tokens a leaf, which vectors compute, unless a result is too small for that or a leaf too long: by
+ * columns of an expert and by rows, parts of six rows; with and without leaves that are empty. */
+Test(gemm_amx, sums_over_few_tokens)
+{
+    static const struct shape shapes[] = {{5, 8, 6, 37, 64},  {4, 8, 2, 30, 96}, {2, 8, 5, 40, 64},
+                                          {4, 8, 5, 13, 800}, {3, 8, 12, 6, 32}, {3, 2, 40, 20, 32}};
+    static const int kinds[][2] = {
+        {ORDINARY, ORDINARY}, {WILD, WILD}, {TINY, TINY}, {DENORMAL, LARGE}, {LARGE, DENORMAL}};
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
+        for (size_t kind = 0; kind < sizeof kinds / sizeof kinds[0]; kind++)
+            check_leaves(SY_OP_GROUPED_MATMUL_TN, &shapes[i], kinds[kind][0], kinds[kind][1]);
+}
