@@ -81,12 +81,12 @@ static int64_t chunk_of(const struct sycpu_gemm_plan *plan)
     return leaf < CHUNK_STEPS ? CHUNK_STEPS : leaf;
 }
 
-/* Tokens of an expert that are few for tiles, TN; 0: it has too many leaves, or part of a panel. */
+/* With SYCPU_TILES: tokens of an expert that are few for tiles, TN; 0: it has too many leaves, or part of a panel. */
 static int64_t few_tokens(const struct sycpu_gemm_plan *plan)
 {
     const struct sycpu_gemm *gemm = &plan->gemm;
-    if (WHOLE == 1 || gemm->form != SYCPU_GEMM_TN || !gemm->filled) return 0;
-    return gemm->columns % TILE_COLUMNS || gemm->leaves > SHALLOW_LEAVES ? 0 : gemm->leaves * SHALLOW_TOKENS;
+    if (gemm->form != SYCPU_GEMM_TN || !gemm->filled || gemm->columns % TILE_COLUMNS) return 0;
+    return gemm->leaves > SHALLOW_LEAVES ? 0 : gemm->leaves * SHALLOW_TOKENS;
 }
 
 static int64_t greatest(int64_t a, int64_t b)
@@ -117,7 +117,7 @@ static struct sycpu_gemm_plan make_plan(const struct sy_call *call, int threads)
     plan.panels = divide_up(gemm->columns, TILE_COLUMNS);
     plan.own = takes_columns(call, gemm, threads) &&
                (gemm->form != SYCPU_GEMM_TN || plan.panels * b_panel_size(plan.steps) <= OWN_WORDS);
-    plan.tokens = few_tokens(&plan);
+    plan.tokens = WHOLE > 1 ? few_tokens(&plan) : 0;
     plan.chunk = WHOLE > 1 && !plan.own ? chunk_of(&plan) : 0;
     plan.a_steps = plan.chunk ? plan.chunk : plan.steps;
     if (plan.chunk) plan.tree = pending_tiles(gemm->leaves) * TILE_SIZE;
