@@ -77,8 +77,8 @@ int fast_gemm_compute_tokens(const struct sycpu_gemm_plan *plan, const struct sy
     for (int64_t i = 0; i < part.rows; i++) {
         float *to = worker->a + i * tile.a_row;
         widen(x + slot[i] * gemm->a_width, end - row, to);
-        memset(to + end - row, 0,
-               SHALLOW_ROWS * sizeof *to); /* read too: what they give must not be small either */
+        /* They are read too, and what they give must not count as small. */
+        memset(to + end - row, 0, SHALLOW_ROWS * sizeof *to);
         widen(y + slot[i] * gemm->columns, width, worker->b + i * tile.b_stride);
     }
     const unsigned mode = enter_tile_mode();
