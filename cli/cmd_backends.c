@@ -35,6 +35,13 @@ static void print_info(void *arg, const struct syi_backend_info *info)
     if (!info->refused) printf("%*s%s\n%*s%s\n", INDENT, "", info->build, INDENT, "", info->path);
 }
 
+/* A slow build, as for sanitizers on a busy machine, has hundredths of a GFLOP/s: more digits for what is below one. */
+static void print_speed(double flops)
+{
+    double giga = flops * 1e-9;
+    printf(" %9.*f", giga < 1 ? 4 : 1, giga);
+}
+
 /* What auto measures at the start of a run, here of all variants. */
 static int print_variants(void)
 {
@@ -44,10 +51,13 @@ static int print_variants(void)
     if (status) return cli_fail(&err);
     printf("variants of cpu, GFLOP/s of a thread in a product that stays in its caches:\n");
     printf("  %-12s %9s %9s\n", "", "float32", "bfloat16");
-    for (int i = 0; i < n; i++)
-        printf("  %-12s %9.1f %9.1f%s\n", syi_variant_name(speed[i].variant),
-               speed[i].flops[SYI_DTYPE_FLOAT32] * 1e-9, speed[i].flops[SYI_DTYPE_BFLOAT16] * 1e-9,
+    for (int i = 0; i < n; i++) {
+        printf("  %-12s", syi_variant_name(speed[i].variant));
+        print_speed(speed[i].flops[SYI_DTYPE_FLOAT32]);
+        print_speed(speed[i].flops[SYI_DTYPE_BFLOAT16]);
+        printf("%s\n",
                syi_variant_bfloat16(speed[i].variant) == SYI_CPU_BFLOAT16_AUTO ? "  by name only" : "");
+    }
     if (!SY_TRAINING) {
         cli_print_line(
             "  auto takes the widest that is not by name only: this build answers, and measures nothing at start",
