@@ -34,6 +34,9 @@ enum sycpu_feature {
 };
 
 /* Functions of a kernel, as struct sy_kernel has them. */
+/* Bytes of the L2 cache of a core, 0 where the system does not tell. SY_TEST_L2_BYTES says it for tests. */
+int64_t sycpu_l2_bytes(void);
+
 typedef int sycpu_run(void *context, const struct sy_call *call);
 typedef uint64_t sycpu_workspace(const struct sy_call *call, int threads);
 typedef int sycpu_prepare(void *context, const struct sy_call *call, void **plan);

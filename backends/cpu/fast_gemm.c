@@ -89,9 +89,12 @@ static int64_t few_tokens(const struct sycpu_gemm_plan *plan)
     return gemm->leaves > SHALLOW_LEAVES ? 0 : gemm->leaves * SHALLOW_TOKENS;
 }
 
-static int64_t greatest(int64_t a, int64_t b)
+/* Whether weights of experts of few rows are read row by row: of float32, where the processor has the cache for it. */
+static int is_streamed(const struct sycpu_gemm_plan *plan)
 {
-    return a > b ? a : b;
+    const struct sycpu_gemm *gemm = &plan->gemm;
+    return plan->own && STEP == 1 && gemm->form == SYCPU_GEMM_NN && !gemm->scale && !gemm->panels &&
+           gemm->columns % TILE_COLUMNS == 0 && sycpu_l2_bytes() >= STREAMED_L2;
 }
 
 /* Words for what a thread packs of A; where it has few rows or tokens of an expert, these as float32. */
@@ -140,7 +143,13 @@ static struct sycpu_gemm_plan make_plan(const struct sy_call *call, int threads)
         plan.block_panels = least(CHUNK_ROWS / TILE_ROWS, row_panels);
         plan.b_panels = least(CHUNK_PANELS, plan.group_panels);
     }
+    plan.tree_rows = plan.block_panels, plan.tree_panels = plan.b_panels;
     if (plan.own) plan.b_panels = least(plan.panels, OWN_WORDS / b_panel_size(plan.steps) + 1);
+    if (is_streamed(&plan)) {
+        plan.streamed = 1;
+        plan.tree = pending_tiles(gemm->leaves) * TILE_SIZE;
+        plan.tree_rows = STREAMED_PANELS, plan.tree_panels = plan.panels;
+    }
     plan.b_words = b_in_panels(gemm) ? 0 : plan.b_panels * b_panel_size(plan.steps);
     plan.b_words = greatest(plan.b_words, plan.tokens * (plan.panels * TILE_COLUMNS + PANEL_GAP));
     if (plan.own && gemm->form == SYCPU_GEMM_NT) {

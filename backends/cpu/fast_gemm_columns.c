@@ -8,7 +8,7 @@
 
 #if COLUMN_VECTORS
 #    define QUAD    4  /* elements transposed together */
-#    define AT_ONCE 16 /* buffer rows whose sums are in registers */
+#    define AT_ONCE 22 /* buffer rows whose sums are in registers, at most */
 /* Rows of weights a multiple of so many elements apart fall into one set of the L1 cache, which does not hold
  * LANES lines: of them a line is read once and copied. */
 #    define SET_STRIDE 1024
@@ -89,7 +89,7 @@ ALWAYS_INLINE vec load_quarters(const float *row, int64_t stride)
             }                                                                                                \
             ROWS(STORE)                                                                                      \
         }
-#    define EACH_HEIGHT(X) X(2) X(4) X(6) X(8) X(10) X(12) X(14) X(16)
+#    define EACH_HEIGHT(X) X(2) X(4) X(6) X(8) X(10) X(12) X(14) X(16) X(18) X(20) X(22)
 #    define LEAVES(height)                                                                                   \
         DEFINE_LEAF(leaf_##height, ROWS_##height, 0)                                                         \
         DEFINE_LEAF(copied_leaf_##height, ROWS_##height, 1)
@@ -120,16 +120,29 @@ static void compute_sum(const struct sycpu_gemm_plan *plan, const struct sycpu_g
         fast_gemm_put(plan, c + slot[i] * gemm->columns, vec_load(worker->edge + i * LANES));
 }
 
+/* Of packed buffer rows that are computed at once. */
+static int64_t width_of(int64_t rows)
+{
+    return divide_up(rows, HALF_LANES) * HALF_LANES;
+}
+
+/* All rows in equal parts. As whole vectors they always fit in the scratch. */
+static int64_t rows_at_once(const struct sycpu_gemm_plan *plan, int64_t all)
+{
+    const int64_t rows = equal_parts(all, AT_ONCE), room = plan->b_words * STEP / plan->gemm.depth;
+    return divide_up(all, rows) * width_of(rows) <= room ? rows : equal_parts(all, LANES);
+}
+
 void fast_gemm_compute_columns(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker,
                                int64_t expert, int64_t first, int64_t end)
 {
     const struct sycpu_gemm *gemm = &plan->gemm;
     const float *w = (const float *)((const operand *)gemm->b + expert * sycpu_gemm_b_size(gemm));
     int64_t c = expert * sycpu_gemm_c_size(gemm);
-    int64_t rows = divide_up(worker->rows, divide_up(worker->rows, AT_ONCE));
+    const int64_t rows = rows_at_once(plan, worker->rows);
     struct columns t;
     t.stride = t.depth = gemm->depth / STEP;
-    t.width = divide_up(rows, HALF_LANES) * HALF_LANES;
+    t.width = width_of(rows);
     fast_gemm_list_slots(gemm, expert, worker);
     for (int64_t i = 0; i * rows < worker->rows; i++)
         fast_gemm_pack_turned(plan, expert, worker, i * rows, (int)t.width,

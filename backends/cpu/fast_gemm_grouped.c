@@ -74,6 +74,12 @@ static void compute_columns(const struct sycpu_gemm_plan *plan, struct sycpu_gem
     if (fast_gemm_compute_tokens(plan, worker, expert, 0, worker->rows, first, end - first)) return;
 #endif
     fast_gemm_measure_leaves(&plan->gemm, worker, expert);
+#ifndef SYCPU_PAIRS
+    if (plan->streamed && worker->row_panels <= STREAMED_PANELS) {
+        fast_gemm_compute_streamed(plan, worker, expert, first, end);
+        return;
+    }
+#endif
     for (int64_t from = 0; from < worker->row_panels; from += block) {
         int64_t n = least(block, worker->row_panels - from), row = from * worker->panel_rows;
         fast_gemm_pack_block(plan, expert, worker, row, least(n * worker->panel_rows, worker->rows - row));

@@ -11,7 +11,7 @@
  * expert's A once and B in groups that it uses at once, since weights that a few tokens read are worth no
  * copy in memory. Where the tokens are fewer still, B is not packed beforehand at all: fast_gemm_grouped.c
  * and fast_gemm_pair.c read it where it lies, and transposed weights are transposed in registers (fast_gemm_columns.c) or become
- * the operand that is not vectorised (fast_gemm_few.c); sums over few tokens: fast_gemm_shallow.c, on matrix tiles by way of
+ * the operand that is not vectorised (fast_gemm_few.c), or all columns take some rows of it at a time (fast_gemm_streamed.c); sums over few tokens: fast_gemm_shallow.c, on matrix tiles by way of
  * fast_gemm_tokens.c. Tiles of a block are taken panel of B by panel of B, so the block stays in the L2 cache and a
  * panel of B is fetched once for it. */
 #ifndef SYCPU_FAST_GEMM_PARTS_H
@@ -60,6 +60,11 @@
 #    define DIRECT_LEAST        0
 #    define DIRECT_PANELS_LEAST 0
 #endif
+/* Of at most so many panels of A of an expert, B may be read row by row; rows that are read together: they and the next as many
+ * stay in a L2 cache of STREAMED_L2 bytes beside the sums. */
+#define STREAMED_PANELS 6
+#define STREAMED_ROWS   32
+#define STREAMED_L2     (2 << 20)
 /* Tiles of more rows read int8 weights from a panel, widened: what that takes is little then. */
 #define INT8_ROWS    6
 #define BLOCK_PANELS (BLOCK_ROWS / TILE_ROWS)
@@ -75,6 +80,10 @@ static inline int64_t divide_up(int64_t a, int64_t b)
 static inline int64_t least(int64_t a, int64_t b)
 {
     return a < b ? a : b;
+}
+static inline int64_t greatest(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
 }
 
 /* The size of parts of `all`, equal but for the last, that have at most `most` each. */
@@ -123,6 +132,15 @@ enum sycpu_gemm_how {
     SYCPU_GEMM_STREAM /* past the caches; rows are aligned to vectors */
 };
 
+/* Rows of B that are read next, fetched from memory in the order they lie in while those before are multiplied. */
+struct sycpu_gemm_ahead {
+    const char *b;  /* the first; NULL: none are fetched */
+    int64_t stride; /* bytes from row to row */
+    int64_t size;   /* bytes that are fetched beside each step of a tile, one or two lines */
+    int64_t pieces; /* of that size in a row */
+    int64_t done;   /* pieces that the tiles before have fetched */
+};
+
 /* One tile of C. */
 struct sycpu_gemm_tile {
     const float *a; /* panel [steps, TILE_ROWS], with SYCPU_TILES [TILE_ROWS, steps] */
@@ -133,10 +151,11 @@ struct sycpu_gemm_tile {
     const float *scale; /* of the columns of int8 */
     const void *next;   /* the panel of B after this one, to be fetched in time; NULL: B is near */
     int64_t steps;      /* of a panel of B, with next */
-    float *copy;        /* gets the panel, packed; NULL: not wanted */
-    float *pending;     /* scratch: tiles [log2(leaves) + 1] that wait for a right neighbour in the tree */
-    void *c;            /* result */
-    int64_t c_stride;   /* elements between its rows */
+    struct sycpu_gemm_ahead ahead;
+    float *copy;      /* gets the panel, packed; NULL: not wanted */
+    float *pending;   /* scratch: tiles [log2(leaves) + 1] that wait for a right neighbour in the tree */
+    void *c;          /* result */
+    int64_t c_stride; /* elements between its rows */
     enum sycpu_gemm_how how;
     int relu;                     /* 1: what is below 0 is written as 0 */
     int height;                   /* rows computed and written, from gemm_height */
@@ -168,8 +187,10 @@ struct sycpu_gemm_plan {
     int64_t column_rows;  /* likewise fast_gemm_compute_columns, which goes first; 0: none */
     int64_t tokens;       /* of an expert, at most, that fast_gemm_compute_tokens takes */
     int64_t chunk;        /* steps of a chunk of the contraction, at most; 0: there are none */
-    int64_t tree;         /* words of the pending tiles of one tile of C, with chunks, else 0 */
-    int64_t worker_size;  /* words of scratch of a thread */
+    int streamed;         /* 1: fast_gemm_compute_streamed takes experts of few panels of A */
+    int64_t tree;         /* words of the pending tiles of one tile of C, with chunks or streamed, else 0 */
+    int64_t tree_rows, tree_panels; /* of A and B, the tiles whose trees grow together */
+    int64_t worker_size;            /* words of scratch of a thread */
     int threads;
     float *workers; /* [threads, worker_size] */
 };
@@ -177,8 +198,8 @@ struct sycpu_gemm_plan {
 /* Words of a thread's trees over leaves: of a tile, in chunks of a block of C. */
 static inline int64_t pending_size(const struct sycpu_gemm_plan *plan)
 {
-    return plan->chunk ? plan->tree * plan->block_panels * plan->b_panels
-                       : pending_tiles(plan->gemm.leaves) * TILE_SIZE;
+    return plan->tree ? plan->tree * plan->tree_rows * plan->tree_panels
+                      : pending_tiles(plan->gemm.leaves) * TILE_SIZE;
 }
 
 /* Scratch of a thread while it computes tiles of one expert. */
@@ -189,19 +210,21 @@ struct sycpu_gemm_worker {
     float *b;        /* [b_panels] packed panels of B, if they are packed */
     int64_t first_b; /* number of the first of them */
     int direct;      /* 1: full panels of B are read in place, and copied to b for the next panels of A */
-    const void *next_b;                       /* with direct: the panel that follows */
-    float *pending;                           /* tiles of the tree of leaves */
-    float *edge;                              /* a tile that cannot be written to C directly */
-    struct sycpu_gemm_rest *rest;             /* with SYCPU_TILES: what the last tile left to do */
-    int64_t rows;                             /* of C that the expert has */
-    int64_t depth;                            /* of the contraction that the expert has, in steps */
-    int64_t leaves;                           /* 1 where the contraction is empty */
-    int64_t from, taken;                      /* steps of the contraction at hand: all, but in chunks */
-    int64_t first_leaf, end_leaf;             /* the leaves of these steps */
-    int begun, open;                          /* 1: they are a part of a leaf, not its first; not its last */
-    int64_t row_panels;                       /* panels of A in all */
-    int64_t panel_rows;                       /* rows in each of them but the last */
-    int64_t block_rows;                       /* of A that are packed */
+    const void *next_b;            /* with direct, but streamed: the panel that follows */
+    struct sycpu_gemm_ahead ahead; /* streamed: what is fetched */
+    int64_t tree;                  /* plan->tree where the trees of a block grow together, else 0 */
+    float *pending;                /* tiles of the tree of leaves */
+    float *edge;                   /* a tile that cannot be written to C directly */
+    struct sycpu_gemm_rest *rest;  /* with SYCPU_TILES: what the last tile left to do */
+    int64_t rows;                  /* of C that the expert has */
+    int64_t depth;                 /* of the contraction that the expert has, in steps */
+    int64_t leaves;                /* 1 where the contraction is empty */
+    int64_t from, taken;           /* steps of the contraction at hand: all, but in chunks */
+    int64_t first_leaf, end_leaf;  /* the leaves of these steps */
+    int begun, open;               /* 1: they are a part of a leaf, not its first; not its last */
+    int64_t row_panels;            /* panels of A in all */
+    int64_t panel_rows;            /* rows in each of them but the last */
+    int64_t block_rows;            /* of A that are packed */
     int64_t kept_expert, kept_row, kept_rows; /* with plan->kept: of whom, from where on, how many; 0: none */
 };
 
@@ -384,6 +407,12 @@ static inline const operand *fast_gemm_in_place(const struct sycpu_gemm_plan *pl
 /* Rows [row, end) of C of an expert: `panels` panels of columns from `panel` on, which NN and NT have packed. */
 void fast_gemm_compute_chunks(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker,
                               int64_t expert, int64_t row, int64_t end, int64_t panel, int64_t panels);
+
+/* ---- fast_gemm_streamed.c, with plan->streamed ---- */
+
+/* All rows of an expert that has at most STREAMED_PANELS of A, panels [first, end) of columns. */
+void fast_gemm_compute_streamed(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker,
+                                int64_t expert, int64_t first, int64_t end);
 
 /* ---- fast_gemm_tokens.c, with SYCPU_TILES ---- */
 

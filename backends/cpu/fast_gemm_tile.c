@@ -12,6 +12,9 @@
 #define FAR   96
 
 #define ROW_ZERO(i) vec c##i##0 = vec_zero(), c##i##1 = vec_zero();
+#define ROW_LOAD(i)                                                                                          \
+    c##i##0 = vec_load(from + i * TILE_COLUMNS);                                                             \
+    c##i##1 = vec_load(from + i * TILE_COLUMNS + LANES);
 #define ROW_STEP(i)                                                                                          \
     {                                                                                                        \
         vec ai = vec_broadcast(a + i);                                                                       \
@@ -43,34 +46,57 @@
 /* What a tile fetches of B while it computes. All in registers: what the loop stores might be the tile itself to the
  * compiler, which would read its members again at each step. */
 struct ahead {
-    const char *row, *next; /* next: the panel after this one, or NULL */
-    int64_t stride;         /* bytes */
-    int64_t left;           /* rows until the next panel */
+    const char *row;
+    int64_t last;        /* its last byte */
+    int64_t step, jump;  /* bytes to what comes next; besides, when `left` of them are done */
+    int64_t left, again; /* again: `left` after that */
+    int far;             /* 1: from memory, into the L2 cache */
 };
+
+/* Whole rows. */
+static struct ahead look_at_rows(const struct sycpu_gemm_ahead *rows)
+{
+    const int64_t row = rows->done / rows->pieces, piece = rows->done % rows->pieces;
+    return (struct ahead){.row = rows->b + row * rows->stride + piece * rows->size,
+                          .last = rows->size - 1,
+                          .step = rows->size,
+                          .jump = rows->stride - rows->pieces * rows->size,
+                          .left = rows->pieces - piece,
+                          .again = rows->pieces,
+                          .far = 1};
+}
 
 /* element: bytes of one of B. */
 static inline struct ahead look_ahead(const struct sycpu_gemm_tile *tile, int64_t k, int64_t element)
 {
     const char *b = tile->b;
-    int64_t stride = tile->b_stride * element;
-    struct ahead ahead = {b + (k + AHEAD) * stride, (const char *)tile->next, stride, INT64_MAX};
+    const int64_t stride = tile->b_stride * element;
+    if (tile->ahead.b) return look_at_rows(&tile->ahead);
+    struct ahead ahead = {.row = b + (k + AHEAD) * stride,
+                          .last = TILE_COLUMNS * element - 1,
+                          .step = stride,
+                          .left = INT64_MAX,
+                          .again = INT64_MAX};
     if (!tile->next) return ahead;
+    ahead.far = 1;
     ahead.left = tile->steps - k - FAR;
-    ahead.row = ahead.left > 0 ? b + (k + FAR) * stride : ahead.next - ahead.left * stride;
+    ahead.jump = (const char *)tile->next - (b + tile->steps * stride);
+    ahead.row = b + (k + FAR) * stride;
+    if (ahead.left <= 0) ahead.row += ahead.jump, ahead.left = ahead.again;
     return ahead;
 }
 
 ALWAYS_INLINE void fetch_ahead(struct ahead *ahead, int element)
 {
-    if (ahead->next) {
+    if (ahead->far) {
         __builtin_prefetch(ahead->row, 0, 2);
-        __builtin_prefetch(ahead->row + (TILE_COLUMNS - 1) * element, 0, 2);
-        ahead->row += ahead->stride;
-        if (--ahead->left == 0) ahead->row = ahead->next;
+        __builtin_prefetch(ahead->row + ahead->last, 0, 2);
+        ahead->row += ahead->step;
+        if (--ahead->left == 0) ahead->row += ahead->jump, ahead->left = ahead->again;
     } else {
         __builtin_prefetch(ahead->row);
         if (TILE_COLUMNS * element > 64) __builtin_prefetch(ahead->row + LANES * element);
-        ahead->row += ahead->stride;
+        ahead->row += ahead->step;
     }
 }
 
@@ -80,12 +106,12 @@ ALWAYS_INLINE void fetch_ahead(struct ahead *ahead, int element)
 #define INT8_SCALES const vec s0 = vec_load(tile->scale), s1 = vec_load(tile->scale + LANES)
 #define INT8_LOAD   const vec b0 = vec_mul(vec_load_int8(b), s0), b1 = vec_mul(vec_load_int8(b + LANES), s1)
 
-/* Steps k .. k + depth - 1, one leaf, added to the `merges` tiles below `pending` (the nearest first). The +
- * 0 that closes each leaf is added to the last sum alone: it changes nothing but the sign of a zero, and the
+/* Steps k .. k + depth - 1, one leaf, or a part of one whose sums so far are at `from`, added to the `merges` tiles below
+ * `pending` (the nearest first). The + 0 that closes each leaf is added to the last sum alone: it changes nothing but the sign of a zero, and the
  * sum of zeros of any sign, closed, is +0 too. */
 #define DEFINE_LEAF(name, ROWS, NUMBER, SCALES, LOAD)                                                        \
-    static void name(const struct sycpu_gemm_tile *tile, int64_t k, int64_t depth, const float *pending,     \
-                     int merges, float *out, int64_t out_stride, int how, int last)                          \
+    static void name(const struct sycpu_gemm_tile *tile, int64_t k, int64_t depth, const float *from,        \
+                     const float *pending, int merges, float *out, int64_t out_stride, int how, int last)    \
     {                                                                                                        \
         const float *a = tile->a + k * TILE_ROWS;                                                            \
         const NUMBER *b = (const NUMBER *)tile->b + k * tile->b_stride;                                      \
@@ -94,6 +120,9 @@ ALWAYS_INLINE void fetch_ahead(struct ahead *ahead, int element)
         struct ahead ahead = look_ahead(tile, k, sizeof(NUMBER));                                            \
         SCALES;                                                                                              \
         ROWS(ROW_ZERO)                                                                                       \
+        if (from) {                                                                                          \
+            ROWS(ROW_LOAD)                                                                                   \
+        }                                                                                                    \
         for (int64_t i = 0; i < depth; i++) {                                                                \
             LOAD;                                                                                            \
             fetch_ahead(&ahead, sizeof(NUMBER));                                                             \
@@ -133,8 +162,8 @@ ALWAYS_INLINE void fetch_ahead(struct ahead *ahead, int element)
 #else
 #    define EACH_HEIGHT(X) X(2) X(4) X(6)
 #endif
-typedef void leaf_fn(const struct sycpu_gemm_tile *, int64_t, int64_t, const float *, int, float *, int64_t,
-                     int, int);
+typedef void leaf_fn(const struct sycpu_gemm_tile *, int64_t, int64_t, const float *, const float *, int,
+                     float *, int64_t, int, int);
 
 #define FLOAT_LEAF(height) DEFINE_LEAF(leaf_##height, ROWS_##height, float, FLOAT_SCALES, FLOAT_LOAD)
 #define FLOAT_NAME(height) leaf_##height,
@@ -154,9 +183,14 @@ static leaf_fn *const int8_leaf_of[INT8_ROWS / 2 + 1] = {NULL, EACH_INT8_HEIGHT(
 void fast_gemm_leaf(const struct sycpu_gemm_tile *tile, int64_t leaf, int64_t leaves, int64_t k,
                     int64_t length)
 {
-    struct sycpu_gemm_place place = gemm_place_of(leaf, leaves);
-    int last = place.last;
-    (tile->scale ? int8_leaf_of : leaf_of)[tile->height / 2](
-        tile, k, length, tile->pending + place.top, place.merges, last ? tile->c : tile->pending + place.to,
-        last ? tile->c_stride : TILE_COLUMNS, last ? tile->how : SYCPU_GEMM_STORE, last);
+    const struct sycpu_gemm_place place = gemm_place_of(leaf, leaves);
+    float *top = tile->pending + place.top, *from = tile->begun ? top : NULL;
+    leaf_fn *compute = (tile->scale ? int8_leaf_of : leaf_of)[tile->height / 2];
+    if (tile->open)
+        compute(tile, k, length, from, top, 0, top, TILE_COLUMNS, SYCPU_GEMM_STORE, 0);
+    else if (place.last)
+        compute(tile, k, length, from, top, place.merges, tile->c, tile->c_stride, tile->how, 1);
+    else
+        compute(tile, k, length, from, top, place.merges, tile->pending + place.to, TILE_COLUMNS,
+                SYCPU_GEMM_STORE, 0);
 }

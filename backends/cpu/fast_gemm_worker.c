@@ -35,6 +35,8 @@ void fast_gemm_enter_expert(const struct sycpu_gemm_plan *plan, struct sycpu_gem
     worker->taken = worker->depth;
     worker->end_leaf = worker->leaves;
     worker->begun = worker->open = 0;
+    worker->ahead.b = NULL;
+    worker->tree = plan->chunk ? plan->tree : 0;
     worker->panel_rows = TILE_ROWS;
     if (plan->own && !tn && worker->rows)
         worker->panel_rows = gemm_height(divide_up(worker->rows, worker->row_panels));
@@ -58,19 +60,21 @@ static struct sycpu_gemm_tile make_tile(const struct sycpu_gemm_plan *plan,
     struct sycpu_gemm_tile tile = {
         .a = worker->a + panel_a * a_panel_size(plan->a_steps),
         .a_row = a_row_size(plan->a_steps),
-        .b = direct ? (const char *)gemm->b + (expert * sycpu_gemm_b_size(gemm) + column) * b_element(gemm)
+        .b = direct ? (const char *)gemm->b +
+                          (expert * sycpu_gemm_b_size(gemm) + worker->from * gemm->columns + column) *
+                              b_element(gemm)
                     : (const char *)(worker->b + (panel_b - worker->first_b) * b_panel_size(plan->steps)),
         .b_stride = direct ? gemm->columns : TILE_COLUMNS,
         .scale = direct && gemm->scale ? (const float *)gemm->scale + expert * gemm->columns + column : NULL,
         .steps = plan->steps,
-        .pending =
-            worker->pending + plan->tree * ((panel_b - worker->first_b) * plan->block_panels + panel_a),
+        .pending = worker->pending + worker->tree * ((panel_b - worker->first_b) * plan->tree_rows + panel_a),
         .c = worker->edge,
         .c_stride = TILE_COLUMNS,
         .how = plan->rounded ? SYCPU_GEMM_ROUND : SYCPU_GEMM_STORE,
         .relu = gemm->relu,
         .height = gemm_height(rows),
         .rest = worker->rest,
+        .ahead = worker->ahead,
         .begun = worker->begun,
         .open = worker->open,
     };
@@ -79,13 +83,14 @@ static struct sycpu_gemm_tile make_tile(const struct sycpu_gemm_plan *plan,
         tile.b_stride = TILE_COLUMNS;
         if (plan->own && worker->row_panels == 1) tile.next = b_panel_of(gemm, expert, panel_b + 1);
     }
-    if (gemm->form != SYCPU_GEMM_TN) tile.b = (const float *)tile.b + worker->from * TILE_COLUMNS;
+    if (gemm->form != SYCPU_GEMM_TN && !direct) tile.b = (const float *)tile.b + worker->from * TILE_COLUMNS;
+    if (direct) tile.a += worker->from * A_STEP;
     const operand *in_place = fast_gemm_in_place(plan, expert, slot, rows);
     if (in_place) {
         tile.a = (const float *)in_place + worker->from;
         tile.a_row = gemm->a_width / STEP;
     }
-    if (worker->direct && whole) {
+    if (worker->direct && whole && !worker->tree) {
         tile.next = worker->next_b;
         tile.copy = worker->row_panels > 1 ? worker->b : NULL;
     }
@@ -175,25 +180,28 @@ static void compute_tile(const struct sycpu_gemm_plan *plan, const struct sycpu_
 /* ---- neighbours: to make a tile anew would take up to a tenth of what one of few steps takes ---- */
 
 /* From a whole tile that is written to C to its right neighbour, whole too, of packed B or B in panels. */
-static void move_right(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_tile *tile)
+static void move_right(const struct sycpu_gemm_plan *plan, const struct sycpu_gemm_worker *worker,
+                       struct sycpu_gemm_tile *tile)
 {
     const struct sycpu_gemm *gemm = &plan->gemm;
-    tile->b = (const float *)tile->b +
-              (b_in_panels(gemm) ? SY_PANEL_COLUMNS * gemm->depth / 2 : b_panel_size(plan->steps));
-    tile->c = (char *)tile->c + TILE_COLUMNS * c_element(plan);
-    tile->pending += plan->tree * plan->block_panels;
+    tile->b = (const float *)tile->b + (b_in_panels(gemm)                ? SY_PANEL_COLUMNS * gemm->depth / 2
+                                        : tile->b_stride == TILE_COLUMNS ? b_panel_size(plan->steps)
+                                                                         : TILE_COLUMNS);
+    if (tile->c != worker->edge) tile->c = (char *)tile->c + TILE_COLUMNS * c_element(plan);
+    tile->pending += worker->tree * plan->tree_rows;
+    tile->ahead.done += worker->taken;
 }
 
 void fast_gemm_compute_tiles(const struct sycpu_gemm_plan *plan, const struct sycpu_gemm_worker *worker,
                              int64_t expert, int64_t panel_a, int64_t panel_b, int64_t n)
 {
     int64_t height = worker->panel_rows, rows = least(height, worker->block_rows - panel_a * height);
-    int64_t whole = plan->direct || worker->direct ? 0 : plan->gemm.columns / TILE_COLUMNS;
+    int64_t whole = plan->direct || (worker->direct && !worker->tree) ? 0 : plan->gemm.columns / TILE_COLUMNS;
     struct sycpu_gemm_tile tile = make_tile(plan, worker, expert, panel_a, panel_b, rows);
     for (int64_t end = panel_b + n; panel_b < end; panel_b++) {
         compute_tile(plan, worker, expert, panel_a, panel_b, rows, &tile);
-        if (tile.c != worker->edge && panel_b + 1 < whole)
-            move_right(plan, &tile);
+        if (panel_b + 1 < whole)
+            move_right(plan, worker, &tile);
         else if (panel_b + 1 < end)
             tile = make_tile(plan, worker, expert, panel_a, panel_b + 1, rows);
     }

@@ -42,6 +42,9 @@ static inline void leave_tiles(void) {}
 #define ROWS_12(X) ROWS_10(X) X(10) X(11)
 #define ROWS_14(X) ROWS_12(X) X(12) X(13)
 #define ROWS_16(X) ROWS_14(X) X(14) X(15)
+#define ROWS_18(X) ROWS_16(X) X(16) X(17)
+#define ROWS_20(X) ROWS_18(X) X(18) X(19)
+#define ROWS_22(X) ROWS_20(X) X(20) X(21)
 
 /* vec_max(a, b) is b where one of them is NaN. */
 #if defined(__AVX512F__)

@@ -151,13 +151,30 @@ Test(gemm, experts_of_few_rows)
         }
 }
 
+/* Experts of up to seven panels of rows, whose weights are read row by row if the L2 cache is large, and a few that are not:
+ * parts of leaves, leaves shorter than a part, an end of the columns that fills no panel. */
+Test(gemm, experts_whose_weights_are_read_row_by_row)
+{
+    static const struct shape shapes[] = {
+        {5, 1, 0, 144, 96}, {4, 2, 0, 70, 64}, {3, 2, 0, 96, 70}, {2, 1, 0, 33, 256}};
+    static const int ops[] = {SY_OP_GROUPED_MATMUL, SY_OP_RAGGED_MATMUL};
+    for (int i = 0; i < 16; i++)
+        for (int slots = 1; slots <= 98; slots += slots < 30 ? 4 : 17)
+            for (int leaves = 1; leaves <= 6; leaves++) {
+                struct shape s = shapes[i / 4];
+                s.slots = slots;
+                setenv("SY_TEST_L2_BYTES", i & 1 ? "4194304" : "0", 1);
+                if (s.k % leaves == 0) check(ops[i / 2 % 2], &s, s.k / leaves, -20, 0);
+            }
+}
+
 /* The same times transposed weights whose rows and columns fill vectors, up to more rows than are read in place; of
  * 2048 elements they lie a multiple of a page apart. */
 Test(gemm, experts_of_few_rows_times_whole_vectors)
 {
     static const struct shape shapes[] = {{3, 1, 0, 112, 128}, {2, 2, 0, 48, 2048}};
     for (int i = 0; i < 2; i++)
-        for (int slots = 1; slots <= 112; slots += slots < 17 ? 1 : 19)
+        for (int slots = 1; slots <= 112; slots += slots < 24 ? 1 : 11)
             for (int leaves = 1; leaves <= 4; leaves *= 4) {
                 struct shape s = shapes[i];
                 s.slots = slots;
