@@ -14,57 +14,85 @@
 
 /* ---- a leaf ---- */
 
-static inline void store_row(const struct sycpu_gemm_tile *tile, int64_t row, vec c0, vec c1)
+/* Rows of a tile: the sums of a leaf, added to the pending tiles, go to `to`, floats or bf16. All that is no sum waits in
+ * registers, for matrix tiles want the load ports. The + 0 that closes each leaf is added to the last sum alone, as in
+ * fast_gemm_tile.c. */
+struct rows {
+    const float *sum, *pending; /* [n, TILE_COLUMNS]; pending: past the nearest tile */
+    void *to;
+    int64_t stride; /* elements of `to` */
+    int n, merges, relu;
+};
+ALWAYS_INLINE void merge_rows(const struct rows *r, enum sycpu_gemm_how how, int last)
 {
-    if (tile->how == SYCPU_GEMM_ROUND) {
-        uint16_t *to = (uint16_t *)tile->c + row * tile->c_stride;
-        vec_store_rounded(to, c0);
-        vec_store_rounded(to + LANES, c1);
-        return;
-    }
-    float *to = (float *)tile->c + row * tile->c_stride;
-    if (tile->how == SYCPU_GEMM_STREAM) {
-        vec_stream(to, c0);
-        vec_stream(to + LANES, c1);
-    } else {
-        vec_store(to, c0);
-        vec_store(to + LANES, c1);
+    const float *sum = r->sum, *pending = r->pending;
+    const int64_t stride = r->stride;
+    const int merges = r->merges, relu = r->relu;
+    float *to = r->to;
+    uint16_t *half = r->to;
+    for (int n = r->n; n > 0;
+         n--, sum += TILE_COLUMNS, pending += TILE_COLUMNS, to += stride, half += stride) {
+        vec c0 = vec_load(sum), c1 = vec_load(sum + LANES);
+        for (int64_t i = 1; i <= merges; i++) {
+            c0 = vec_add(vec_load(pending - i * TILE_SIZE), c0);
+            c1 = vec_add(vec_load(pending - i * TILE_SIZE + LANES), c1);
+        }
+        if (last) c0 = vec_add(c0, vec_zero()), c1 = vec_add(c1, vec_zero());
+        if (last && relu) c0 = vec_max(vec_zero(), c0), c1 = vec_max(vec_zero(), c1);
+        if (how == SYCPU_GEMM_ROUND) {
+            vec_store_two_rounded(half, c0, c1);
+        } else if (how == SYCPU_GEMM_STREAM) {
+            vec_stream(to, c0);
+            vec_stream(to + LANES, c1);
+        } else {
+            vec_store(to, c0);
+            vec_store(to + LANES, c1);
+        }
     }
 }
 
-/* The + 0 that closes each leaf is added to the last sum alone, as in fast_gemm_tile.c. */
-static inline void merge_row(const struct sycpu_gemm_tile *tile, const struct sycpu_gemm_place *place,
-                             int row, const float *sum)
+/* Rows [row, row + n) of a tile and of `sum`. */
+static void merge(const struct sycpu_gemm_tile *tile, const struct sycpu_gemm_place *place, const float *sum,
+                  int row, int n)
 {
-    const float *pending = tile->pending + place->top + row * TILE_COLUMNS;
-    float *to = tile->pending + place->to + row * TILE_COLUMNS;
-    vec c0 = vec_load(sum), c1 = vec_load(sum + LANES);
-    for (int n = place->merges; n > 0; n--) {
-        pending -= TILE_SIZE;
-        c0 = vec_add(vec_load(pending), c0);
-        c1 = vec_add(vec_load(pending + LANES), c1);
+    const int64_t skip = (int64_t)row * TILE_COLUMNS;
+    struct rows rows = {.sum = sum + skip,
+                        .pending = tile->pending + place->top + skip,
+                        .to = tile->pending + place->to + skip,
+                        .stride = TILE_COLUMNS,
+                        .n = n,
+                        .merges = place->merges,
+                        .relu = tile->relu};
+    if (!place->last) {
+        merge_rows(&rows, SYCPU_GEMM_STORE, 0);
+        return;
     }
-    if (place->last) {
-        c0 = vec_add(c0, vec_zero()), c1 = vec_add(c1, vec_zero());
-        if (tile->relu) c0 = vec_max(vec_zero(), c0), c1 = vec_max(vec_zero(), c1);
-        store_row(tile, row, c0, c1);
+    rows.stride = tile->c_stride;
+    rows.to = (float *)tile->c + row * rows.stride;
+    if (tile->how == SYCPU_GEMM_ROUND) {
+        rows.to = (uint16_t *)tile->c + row * rows.stride;
+        merge_rows(&rows, SYCPU_GEMM_ROUND, 1);
+    } else if (tile->how == SYCPU_GEMM_STREAM) {
+        merge_rows(&rows, SYCPU_GEMM_STREAM, 1);
     } else {
-        vec_store(to, c0);
-        vec_store(to + LANES, c1);
+        merge_rows(&rows, SYCPU_GEMM_STORE, 1);
     }
 }
 
 void fast_gemm_merge(const struct sycpu_gemm_tile *tile, int64_t leaf, int64_t leaves, const float *sum)
 {
     const struct sycpu_gemm_place place = gemm_place_of(leaf, leaves);
-    for (int row = 0; row < tile->height; row++, sum += TILE_COLUMNS) merge_row(tile, &place, row, sum);
+    merge(tile, &place, sum, 0, tile->height);
 }
 
 /* At most n rows. */
 static inline void merge_some(struct sycpu_gemm_rest *rest, int n)
 {
-    for (; n > 0 && rest->row < rest->tile.height; n--, rest->row++)
-        merge_row(&rest->tile, &rest->place, rest->row, rest->sum + rest->row * TILE_COLUMNS);
+    const int row = rest->row, left = rest->tile.height - row;
+    if (left <= 0) return;
+    if (n > left) n = left;
+    rest->row = row + n;
+    merge(&rest->tile, &rest->place, rest->sum, row, n);
 }
 
 /* The quarter that matrix tile q computes. */

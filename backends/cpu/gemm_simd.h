@@ -86,14 +86,27 @@ static inline vec vec_step(vec a, vec b, vec c)
 {
     return _mm512_dpbf16_ps(c, (__m512bh)a, (__m512bh)b);
 }
-/* The instruction makes denormals zero. */
+/* Denormals, which the instructions that round make zero. */
+static inline __mmask16 vec_denormals(vec v)
+{
+    return _mm512_fpclass_ps_mask(v, 0x20);
+}
 static inline void vec_store_rounded(uint16_t *p, vec v)
 {
-    enum { DENORMAL = 0x20 };
-    if (__builtin_expect(_mm512_fpclass_ps_mask(v, DENORMAL) != 0, 0))
+    if (__builtin_expect(vec_denormals(v) != 0, 0))
         vec_store_rounded_bits(p, v);
     else
         _mm256_storeu_si256((__m256i *)p, (__m256i)_mm512_cvtneps_pbh(v));
+}
+/* Two vectors, a line of 64 bytes. */
+static inline void vec_store_two_rounded(uint16_t *p, vec low, vec high)
+{
+    if (__builtin_expect((vec_denormals(low) | vec_denormals(high)) != 0, 0)) {
+        vec_store_rounded_bits(p, low);
+        vec_store_rounded_bits(p + LANES, high);
+    } else {
+        _mm512_storeu_si512(p, (__m512i)_mm512_cvtne2ps_pbh(high, low));
+    }
 }
 
 /* Words of two rows, the first `count` columns in *low and the next `count` in *high. Only n columns exist,
