@@ -33,10 +33,10 @@ enum sycpu_feature {
     SYCPU_AMX_EMULATED = 64 /* tiles computed in C: chosen by name and option only */
 };
 
-/* Functions of a kernel, as struct sy_kernel has them. */
-/* Bytes of the L2 cache of a core, 0 where the system does not tell. SY_TEST_L2_BYTES says it for tests. */
+/* Bytes of the L2 cache of a core, 0 or less where the system does not tell. SY_TEST_L2_BYTES says it for tests. */
 int64_t sycpu_l2_bytes(void);
 
+/* Functions of a kernel, as struct sy_kernel has them. */
 typedef int sycpu_run(void *context, const struct sy_call *call);
 typedef uint64_t sycpu_workspace(const struct sy_call *call, int threads);
 typedef int sycpu_prepare(void *context, const struct sy_call *call, void **plan);

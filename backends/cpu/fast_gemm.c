@@ -97,6 +97,16 @@ static int is_streamed(const struct sycpu_gemm_plan *plan)
            gemm->columns % TILE_COLUMNS == 0 && sycpu_l2_bytes() >= STREAMED_L2;
 }
 
+/* Which tiles' trees over leaves grow together: those of a block, in chunks, or of an expert of few rows. */
+static void plan_trees(struct sycpu_gemm_plan *plan)
+{
+    plan->streamed = is_streamed(plan);
+    if (!plan->chunk && !plan->streamed) return;
+    plan->tree = pending_tiles(plan->gemm.leaves) * TILE_SIZE;
+    plan->tree_rows = plan->streamed ? STREAMED_PANELS : plan->block_panels;
+    plan->tree_panels = plan->streamed ? least(STREAMED_COLUMNS, plan->panels) : plan->b_panels;
+}
+
 /* Words for what a thread packs of A; where it has few rows or tokens of an expert, these as float32. */
 static int64_t a_words_of(const struct sycpu_gemm_plan *plan)
 {
@@ -123,7 +133,6 @@ static struct sycpu_gemm_plan make_plan(const struct sy_call *call, int threads)
     plan.tokens = WHOLE > 1 ? few_tokens(&plan) : 0;
     plan.chunk = WHOLE > 1 && !plan.own ? chunk_of(&plan) : 0;
     plan.a_steps = plan.chunk ? plan.chunk : plan.steps;
-    if (plan.chunk) plan.tree = pending_tiles(gemm->leaves) * TILE_SIZE;
     if (plan.chunk && gemm->form == SYCPU_GEMM_TN) plan.steps = plan.chunk;
     plan.direct &= !plan.own;
     plan.stream = gemm->form == SYCPU_GEMM_TN && !plan.rounded && gemm->columns % TILE_COLUMNS == 0 &&
@@ -143,13 +152,8 @@ static struct sycpu_gemm_plan make_plan(const struct sy_call *call, int threads)
         plan.block_panels = least(CHUNK_ROWS / TILE_ROWS, row_panels);
         plan.b_panels = least(CHUNK_PANELS, plan.group_panels);
     }
-    plan.tree_rows = plan.block_panels, plan.tree_panels = plan.b_panels;
     if (plan.own) plan.b_panels = least(plan.panels, OWN_WORDS / b_panel_size(plan.steps) + 1);
-    if (is_streamed(&plan)) {
-        plan.streamed = 1;
-        plan.tree = pending_tiles(gemm->leaves) * TILE_SIZE;
-        plan.tree_rows = STREAMED_PANELS, plan.tree_panels = plan.panels;
-    }
+    plan_trees(&plan);
     plan.b_words = b_in_panels(gemm) ? 0 : plan.b_panels * b_panel_size(plan.steps);
     plan.b_words = greatest(plan.b_words, plan.tokens * (plan.panels * TILE_COLUMNS + PANEL_GAP));
     if (plan.own && gemm->form == SYCPU_GEMM_NT) {

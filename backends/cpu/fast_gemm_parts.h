@@ -10,9 +10,9 @@
  * column_groups in fast_gemm.c keeps it least. Of experts each thread takes whole columns: it packs an
  * expert's A once and B in groups that it uses at once, since weights that a few tokens read are worth no
  * copy in memory. Where the tokens are fewer still, B is not packed beforehand at all: fast_gemm_grouped.c
- * and fast_gemm_pair.c read it where it lies, and transposed weights are transposed in registers (fast_gemm_columns.c) or become
- * the operand that is not vectorised (fast_gemm_few.c), or all columns take some rows of it at a time (fast_gemm_streamed.c); sums over few tokens: fast_gemm_shallow.c, on matrix tiles by way of
- * fast_gemm_tokens.c. Tiles of a block are taken panel of B by panel of B, so the block stays in the L2 cache and a
+ * and fast_gemm_pair.c read it where it lies, or fast_gemm_streamed.c in the order it lies in, and transposed weights are
+ * transposed in registers (fast_gemm_columns.c) or become the operand that is not vectorised (fast_gemm_few.c); sums over few
+ * tokens: fast_gemm_shallow.c, on matrix tiles by way of fast_gemm_tokens.c. Tiles of a block are taken panel of B by panel of B, so the block stays in the L2 cache and a
  * panel of B is fetched once for it. */
 #ifndef SYCPU_FAST_GEMM_PARTS_H
 #define SYCPU_FAST_GEMM_PARTS_H
@@ -60,11 +60,12 @@
 #    define DIRECT_LEAST        0
 #    define DIRECT_PANELS_LEAST 0
 #endif
-/* Of at most so many panels of A of an expert, B may be read row by row; rows that are read together: they and the next as many
- * stay in a L2 cache of STREAMED_L2 bytes beside the sums. */
-#define STREAMED_PANELS 6
-#define STREAMED_ROWS   32
-#define STREAMED_L2     (2 << 20)
+/* Of an expert of at most so many panels of A, B may be read row by row, so many rows of so many panels together: they and the
+ * next stay in a L2 cache of so many bytes beside the sums. */
+#define STREAMED_PANELS  6
+#define STREAMED_ROWS    32
+#define STREAMED_COLUMNS 32
+#define STREAMED_L2      (2 << 20)
 /* Tiles of more rows read int8 weights from a panel, widened: what that takes is little then. */
 #define INT8_ROWS    6
 #define BLOCK_PANELS (BLOCK_ROWS / TILE_ROWS)

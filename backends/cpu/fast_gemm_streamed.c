@@ -10,54 +10,74 @@
 /* The first panels of A share what is fetched. */
 #define FETCHING 2
 
-/* The rows of weights from row k on, panels [first, end): of this expert, or after its last row of the next. */
-static struct sycpu_gemm_ahead rows_from(const struct sycpu_gemm *gemm, int64_t expert, int64_t first,
-                                         int64_t end, int64_t k, int64_t row_panels)
+/* Columns of weights that take turns with others: panels [first, end) of an expert. */
+struct columns {
+    int64_t expert, first, end;
+};
+
+/* Their rows from row k on, to be fetched. */
+static struct sycpu_gemm_ahead rows_from(const struct sycpu_gemm *gemm, const struct columns *columns,
+                                         int64_t k, int64_t row_panels)
 {
     const int64_t shares = least(row_panels, FETCHING), element = sizeof(float);
-    struct sycpu_gemm_ahead ahead = {.stride = gemm->columns * element,
+    const int64_t begin =
+        columns->expert * sycpu_gemm_b_size(gemm) + k * gemm->columns + columns->first * TILE_COLUMNS;
+    return (struct sycpu_gemm_ahead){.b = (const char *)gemm->b + begin * element,
+                                     .stride = gemm->columns * element,
                                      .size = TILE_COLUMNS * element / shares,
-                                     .pieces = (end - first) * shares};
-    if (k == gemm->depth) expert++, k = first = 0;
-    if (expert == gemm->experts) return ahead;
-    ahead.b = (const char *)gemm->b +
-              (expert * sycpu_gemm_b_size(gemm) + k * gemm->columns + first * TILE_COLUMNS) * element;
-    return ahead;
+                                     .pieces = (columns->end - columns->first) * shares};
 }
 
 /* Rows [k, k + n) of weights, a part of a leaf: all tiles take them. */
-static void compute_part(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker, int64_t expert,
-                         int64_t first, int64_t end, int64_t k, int64_t n)
+static void compute_part(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker,
+                         const struct columns *columns, int64_t k, int64_t n)
 {
-    const struct sycpu_gemm *gemm = &plan->gemm;
-    const int64_t done = k % gemm->leaf;
+    const int64_t leaf = plan->gemm.leaf, panels = columns->end - columns->first;
     worker->from = k;
     worker->taken = n;
-    worker->begun = done > 0;
-    worker->open = done + n < gemm->leaf;
-    worker->first_leaf = k / gemm->leaf;
+    worker->begun = k % leaf > 0;
+    worker->open = k % leaf + n < leaf;
+    worker->first_leaf = k / leaf;
     worker->end_leaf = worker->first_leaf + 1;
-    worker->ahead = rows_from(gemm, expert, first, end, k + n, worker->row_panels);
     for (int64_t i = 0; i < worker->row_panels; i++) {
         if (i == FETCHING) worker->ahead.b = NULL;
-        fast_gemm_compute_tiles(plan, worker, expert, i, first, end - first);
-        worker->ahead.done += (end - first) * n;
+        fast_gemm_compute_tiles(plan, worker, columns->expert, i, columns->first, panels);
+        worker->ahead.done += panels * n;
+    }
+}
+
+/* All rows of these columns, while the first rows of the next are fetched at last. */
+static void compute_columns(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker,
+                            const struct columns *columns, const struct columns *next)
+{
+    const struct sycpu_gemm *gemm = &plan->gemm;
+    const int64_t rows = equal_parts(gemm->leaf, STREAMED_ROWS);
+    worker->first_b = columns->first;
+    for (int64_t n, k = 0; k < gemm->depth; k += n) {
+        n = least(rows, gemm->leaf - k % gemm->leaf);
+        if (k + n < gemm->depth)
+            worker->ahead = rows_from(gemm, columns, k + n, worker->row_panels);
+        else if (next->expert < gemm->experts)
+            worker->ahead = rows_from(gemm, next, 0, worker->row_panels);
+        else
+            worker->ahead.b = NULL;
+        compute_part(plan, worker, columns, k, n);
     }
 }
 
 void fast_gemm_compute_streamed(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker,
                                 int64_t expert, int64_t first, int64_t end)
 {
-    const struct sycpu_gemm *gemm = &plan->gemm;
-    const int64_t rows = equal_parts(gemm->leaf, STREAMED_ROWS);
+    const int64_t width = equal_parts(end - first, STREAMED_COLUMNS);
     fast_gemm_pack_block(plan, expert, worker, 0, worker->rows);
+    fast_gemm_fetch_rows(&plan->gemm, expert + 1, 0, 1);
     worker->tree = plan->tree;
-    worker->first_b = first;
     worker->direct = 1;
-    for (int64_t n, k = 0; k < gemm->depth; k += n) {
-        n = least(rows, gemm->leaf - k % gemm->leaf);
-        compute_part(plan, worker, expert, first, end, k, n);
-        if (k == 0) fast_gemm_fetch_rows(gemm, expert + 1, 0, 1);
+    for (int64_t stop; first < end; first = stop) {
+        stop = least(first + width, end);
+        struct columns next = {expert, stop, least(stop + width, end)};
+        if (stop == end) next = (struct columns){expert + 1, 0, least(width, plan->panels)};
+        compute_columns(plan, worker, &(struct columns){expert, first, stop}, &next);
     }
     worker->direct = 0;
 }

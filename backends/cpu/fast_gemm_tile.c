@@ -107,8 +107,8 @@ ALWAYS_INLINE void fetch_ahead(struct ahead *ahead, int element)
 #define INT8_LOAD   const vec b0 = vec_mul(vec_load_int8(b), s0), b1 = vec_mul(vec_load_int8(b + LANES), s1)
 
 /* Steps k .. k + depth - 1, one leaf, or a part of one whose sums so far are at `from`, added to the `merges` tiles below
- * `pending` (the nearest first). The + 0 that closes each leaf is added to the last sum alone: it changes nothing but the sign of a zero, and the
- * sum of zeros of any sign, closed, is +0 too. */
+ * `pending` (the nearest first). The + 0 that closes each leaf is added to the last sum alone: it changes nothing but the sign of
+ * a zero, and the sum of zeros of any sign, closed, is +0 too. */
 #define DEFINE_LEAF(name, ROWS, NUMBER, SCALES, LOAD)                                                        \
     static void name(const struct sycpu_gemm_tile *tile, int64_t k, int64_t depth, const float *from,        \
                      const float *pending, int merges, float *out, int64_t out_stride, int how, int last)    \

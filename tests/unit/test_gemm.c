@@ -156,7 +156,7 @@ Test(gemm, experts_of_few_rows)
 Test(gemm, experts_whose_weights_are_read_row_by_row)
 {
     static const struct shape shapes[] = {
-        {5, 1, 0, 144, 96}, {4, 2, 0, 70, 64}, {3, 2, 0, 96, 70}, {2, 1, 0, 33, 256}};
+        {5, 1, 0, 144, 96}, {4, 2, 0, 70, 64}, {3, 2, 0, 96, 70}, {3, 1, 0, 33, 1184}};
     static const int ops[] = {SY_OP_GROUPED_MATMUL, SY_OP_RAGGED_MATMUL};
     for (int i = 0; i < 16; i++)
         for (int slots = 1; slots <= 98; slots += slots < 30 ? 4 : 17)
