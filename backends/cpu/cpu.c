@@ -7,8 +7,6 @@
 
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <unistd.h>
 
 #include "backends/cpu/bf16.h"
 #include "backends/cpu/blas.h"
@@ -310,17 +308,6 @@ static int open(const struct sy_host *host, const struct sy_backend_option *opti
     if (variant->features & SYCPU_BLAS) open_blas(host, features, description, description_bytes);
 #endif
     return SY_OK;
-}
-
-int64_t sycpu_l2_bytes(void)
-{
-    const char *text = getenv("SY_TEST_L2_BYTES");
-    if (text) return strtoll(text, NULL, 10);
-#ifdef _SC_LEVEL2_CACHE_SIZE
-    return sysconf(_SC_LEVEL2_CACHE_SIZE);
-#else
-    return 0;
-#endif
 }
 
 static void close_backend(void *context)
