@@ -179,14 +179,18 @@ static void compute_tile(const struct sycpu_gemm_plan *plan, const struct sycpu_
 
 /* ---- neighbours: to make a tile anew would take up to a tenth of what one of few steps takes ---- */
 
-/* From a whole tile that is written to C to its right neighbour, whole too, of packed B or B in panels. */
+/* Words from a panel of B to the next. */
+static int64_t next_panel(const struct sycpu_gemm_plan *plan, const struct sycpu_gemm_worker *worker)
+{
+    if (b_in_panels(&plan->gemm)) return SY_PANEL_COLUMNS * plan->gemm.depth / 2;
+    return worker->direct ? TILE_COLUMNS : b_panel_size(plan->steps);
+}
+
+/* From a whole tile to its right neighbour, whole too. What goes to scratch goes there again. */
 static void move_right(const struct sycpu_gemm_plan *plan, const struct sycpu_gemm_worker *worker,
                        struct sycpu_gemm_tile *tile)
 {
-    const struct sycpu_gemm *gemm = &plan->gemm;
-    tile->b = (const float *)tile->b + (b_in_panels(gemm)                ? SY_PANEL_COLUMNS * gemm->depth / 2
-                                        : tile->b_stride == TILE_COLUMNS ? b_panel_size(plan->steps)
-                                                                         : TILE_COLUMNS);
+    tile->b = (const float *)tile->b + next_panel(plan, worker);
     if (tile->c != worker->edge) tile->c = (char *)tile->c + TILE_COLUMNS * c_element(plan);
     tile->pending += worker->tree * plan->tree_rows;
     tile->ahead.done += worker->taken;
