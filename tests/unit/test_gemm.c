@@ -151,21 +151,27 @@ Test(gemm, experts_of_few_rows)
         }
 }
 
-/* Experts of up to seven panels of rows, whose weights are read row by row if the L2 cache is large, and a few that are not:
- * parts of leaves, leaves shorter than a part, an end of the columns that fills no panel. */
+/* Experts of one to seven panels of rows, whose weights are read row by row if the L2 cache is large: parts of leaves, leaves
+ * shorter than a part, columns in two parts. */
 Test(gemm, experts_whose_weights_are_read_row_by_row)
 {
-    static const struct shape shapes[] = {
-        {5, 1, 0, 144, 96}, {4, 2, 0, 70, 64}, {3, 2, 0, 96, 70}, {3, 1, 0, 33, 1184}};
+    static const struct shape shapes[] = {{4, 1, 0, 72, 64}, {3, 2, 0, 48, 96}, {2, 1, 0, 33, 1056}};
+    static const int slots[] = {2, 14, 17, 43, 86};
     static const int ops[] = {SY_OP_GROUPED_MATMUL, SY_OP_RAGGED_MATMUL};
-    for (int i = 0; i < 16; i++)
-        for (int slots = 1; slots <= 98; slots += slots < 30 ? 4 : 17)
-            for (int leaves = 1; leaves <= 6; leaves++) {
-                struct shape s = shapes[i / 4];
-                s.slots = slots;
-                setenv("SY_TEST_L2_BYTES", i & 1 ? "4194304" : "0", 1);
-                if (s.k % leaves == 0) check(ops[i / 2 % 2], &s, s.k / leaves, -20, 0);
+    setenv("SY_TEST_L2_BYTES", "4194304", 1);
+    for (int i = 0; i < 3; i++)
+        for (int j = 0; j < (i < 2 ? 5 : 3); j++)
+            for (int leaves = 1; leaves <= 3; leaves += 2) {
+                struct shape s = shapes[i];
+                s.slots = slots[j];
+                check(ops[i == 1], &s, s.k / leaves, -20, 0);
             }
+    setenv("SY_TEST_L2_BYTES", "0", 1);
+    for (int j = 0; j < 5; j++) {
+        struct shape s = shapes[0];
+        s.slots = slots[j];
+        check(ops[0], &s, s.k, -20, 0);
+    }
 }
 
 /* The same times transposed weights whose rows and columns fill vectors, up to more rows than are read in place; of
@@ -174,7 +180,7 @@ Test(gemm, experts_of_few_rows_times_whole_vectors)
 {
     static const struct shape shapes[] = {{3, 1, 0, 112, 128}, {2, 2, 0, 48, 2048}};
     for (int i = 0; i < 2; i++)
-        for (int slots = 1; slots <= 112; slots += slots < 24 ? 1 : 11)
+        for (int slots = 1; slots <= 112; slots += slots < 17 ? 1 : 15)
             for (int leaves = 1; leaves <= 4; leaves *= 4) {
                 struct shape s = shapes[i];
                 s.slots = slots;
