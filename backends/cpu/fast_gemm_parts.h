@@ -12,8 +12,8 @@
  * copy in memory. Where the tokens are fewer still, B is not packed beforehand at all: fast_gemm_grouped.c
  * and fast_gemm_pair.c read it where it lies, or fast_gemm_streamed.c in the order it lies in, and transposed weights are
  * transposed in registers (fast_gemm_columns.c) or become the operand that is not vectorised (fast_gemm_few.c); sums over few
- * tokens: fast_gemm_shallow.c, on matrix tiles by way of fast_gemm_tokens.c. Tiles of a block are taken panel of B by panel of B, so the block stays in the L2 cache and a
- * panel of B is fetched once for it. */
+ * tokens: fast_gemm_shallow.c, on matrix tiles by way of fast_gemm_tokens.c. Tiles of a block are taken panel of B by panel of B,
+ * so the block stays in the L2 cache and a panel of B is fetched once for it. */
 #ifndef SYCPU_FAST_GEMM_PARTS_H
 #define SYCPU_FAST_GEMM_PARTS_H
 

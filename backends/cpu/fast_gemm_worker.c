@@ -83,8 +83,10 @@ static struct sycpu_gemm_tile make_tile(const struct sycpu_gemm_plan *plan,
         tile.b_stride = TILE_COLUMNS;
         if (plan->own && worker->row_panels == 1) tile.next = b_panel_of(gemm, expert, panel_b + 1);
     }
-    if (gemm->form != SYCPU_GEMM_TN && !direct) tile.b = (const float *)tile.b + worker->from * TILE_COLUMNS;
-    if (direct) tile.a += worker->from * A_STEP;
+    if (direct) /* A is packed whole */
+        tile.a += worker->from * A_STEP;
+    else if (gemm->form != SYCPU_GEMM_TN)
+        tile.b = (const float *)tile.b + worker->from * TILE_COLUMNS;
     const operand *in_place = fast_gemm_in_place(plan, expert, slot, rows);
     if (in_place) {
         tile.a = (const float *)in_place + worker->from;
