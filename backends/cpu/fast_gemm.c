@@ -17,8 +17,10 @@
 #define STREAM_BYTES (WHOLE > 1 ? 4 << 20 : 64 << 20)
 /* Panels of B of at most so many words stay in the cache while C is written row by row. */
 #define SHALLOW_WORDS (160 * 1024)
-/* Words of B that a thread packs at a time where it uses them at once. */
-#define OWN_WORDS (96 * 1024)
+/* Words of B that a thread packs at a time where it uses them at once, and of sums over few tokens, which read B so often that
+ * it should lie in the L1 cache. */
+#define OWN_WORDS     (96 * 1024)
+#define NEAREST_WORDS (8 * 1024)
 /* Bytes of the packed columns of a thread, at most, and of those of all threads, where columns can be shared:
  * more would only take each other's cache, and memory. */
 #define COPY_BYTES   (16 << 20)
@@ -112,8 +114,16 @@ static int64_t a_words_of(const struct sycpu_gemm_plan *plan)
 {
     const int64_t words = plan->block_panels * a_panel_size(plan->a_steps),
                   rows = plan->gemm.form == SYCPU_GEMM_NN ? round_floats(DIRECT_LEAST * plan->gemm.depth) : 0,
-                  tokens = plan->tokens * round_floats(plan->gemm.rows + SHALLOW_ROWS);
+                  tokens = divide_up(plan->gemm.rows, SHALLOW_ROWS) * a_token_panel(plan->tokens);
     return greatest(words, greatest(rows, tokens));
+}
+
+/* Words of B that a thread packs at a time, with plan->own. */
+static int64_t own_words(const struct sycpu_gemm_plan *plan)
+{
+    const int shallow =
+        WHOLE == 1 && plan->gemm.form == SYCPU_GEMM_TN && plan->steps <= SHALLOW_STEPS * plan->gemm.leaves;
+    return shallow ? NEAREST_WORDS : OWN_WORDS;
 }
 
 static struct sycpu_gemm_plan make_plan(const struct sy_call *call, int threads)
@@ -152,10 +162,10 @@ static struct sycpu_gemm_plan make_plan(const struct sy_call *call, int threads)
         plan.block_panels = least(CHUNK_ROWS / TILE_ROWS, row_panels);
         plan.b_panels = least(CHUNK_PANELS, plan.group_panels);
     }
-    if (plan.own) plan.b_panels = least(plan.panels, OWN_WORDS / b_panel_size(plan.steps) + 1);
+    if (plan.own) plan.b_panels = least(plan.panels, own_words(&plan) / b_panel_size(plan.steps) + 1);
     plan_trees(&plan);
     plan.b_words = b_in_panels(gemm) ? 0 : plan.b_panels * b_panel_size(plan.steps);
-    plan.b_words = greatest(plan.b_words, plan.tokens * (plan.panels * TILE_COLUMNS + PANEL_GAP));
+    plan.b_words = greatest(plan.b_words, plan.panels * b_panel_size(plan.tokens));
     if (plan.own && gemm->form == SYCPU_GEMM_NT) {
         plan.turned_rows = least(TURNED_VECTORS, 2 * plan.b_panels) * LANES;
         if (!gemm->scale && gemm->leaf % (LANES * STEP) == 0 && gemm->columns % LANES == 0)

@@ -25,9 +25,9 @@
 /* Leaves of fast_gemm_shallow; so many steps each on average are few. */
 #define SHALLOW_LEAVES 8
 #define SHALLOW_STEPS  16
-/* With SYCPU_TILES: elements a leaf, on average, that are few; rows that fast_gemm_shallow takes at once. */
+/* With SYCPU_TILES: elements a leaf, on average, that are few; rows of a tile that fast_gemm_shallow takes, at most. */
 #define SHALLOW_TOKENS 5
-#define SHALLOW_ROWS   6
+#define SHALLOW_ROWS   30
 /* Of at most so many vectors of rows of an expert, times transposed weights, fast_gemm_compute_few is faster;
  * 0: never. */
 #if defined(SYCPU_PAIRS) || LANES < 8
@@ -124,6 +124,12 @@ static inline int64_t a_panel_size(int64_t steps)
 static inline int64_t b_panel_size(int64_t steps)
 {
     return steps * TILE_COLUMNS + PANEL_GAP;
+}
+
+/* With SYCPU_TILES: words from one panel of A of so few tokens to the next, for fast_gemm_shallow. */
+static inline int64_t a_token_panel(int64_t tokens)
+{
+    return tokens * TILE_ROWS + PANEL_GAP;
 }
 
 /* How a tile is written. */
@@ -336,9 +342,8 @@ static inline void fast_gemm_merge_rest(struct sycpu_gemm_rest *rest)
 }
 #endif
 
-/* All leaves of a tile, at most SHALLOW_LEAVES. For leaves of few steps. With SYCPU_TILES a tile of any height whose operands
- * are floats: tile->a [elements, a_row], tile->b [elements, b_stride], each read SHALLOW_ROWS further than it has rows;
- * lengths in elements, at most TILE_ELEMENTS. */
+/* All leaves of a tile, at most SHALLOW_LEAVES. For leaves of few steps. With SYCPU_TILES of floats, at most SHALLOW_ROWS of
+ * tile->a [elements, TILE_ROWS], and lengths in elements, at most TILE_ELEMENTS. */
 void fast_gemm_shallow(const struct sycpu_gemm_tile *tile, int64_t leaves, const int64_t *length);
 
 /* Panels of A from `rows` row pointers (a multiple of TILE_ROWS): elements [first, first + depth) of each. With

@@ -6,29 +6,21 @@
 
 #include "backends/cpu/fast_gemm_parts.h"
 
-#ifdef SYCPU_TILES
-#    define PIECE_ROWS SHALLOW_ROWS
+#if TILE_ROWS == 14
+#    define PIECE_ROWS 7
+#    define PIECE(X)   ROWS_6(X) X(6)
+#elif TILE_ROWS >= 12
+#    define PIECE_ROWS 6 /* of SHALLOW_ROWS, too */
 #    define PIECE(X)   ROWS_6(X)
-#    define A_STRIDE   r->tile->a_row
-#    define B_STRIDE   r->tile->b_stride
 #else
-#    define PIECE_ROWS (TILE_ROWS / 2)
-#    if TILE_ROWS == 14
-#        define PIECE(X) ROWS_6(X) X(6)
-#    elif TILE_ROWS == 12
-#        define PIECE(X) ROWS_6(X)
-#    else
-#        define PIECE(X) ROWS_2(X) X(2)
-#    endif
-#    define A_STRIDE TILE_ROWS
-#    define B_STRIDE TILE_COLUMNS
+#    define PIECE_ROWS 3
+#    define PIECE(X)   ROWS_2(X) X(2)
 #endif
 
-/* What a piece reads: the next step of A and B, and the leaves that are left. */
+/* What a piece reads: the next step of A and B, and the length of the next leaf. */
 struct reader {
-    const struct sycpu_gemm_tile *tile;
     const float *a, *b;
-    const int64_t *length, *end;
+    const int64_t *length;
 };
 
 /* The first step of a leaf, which is 1 cycle of 20 of a sum of 15 products cheaper than one that adds to +0. It may give -0
@@ -44,8 +36,8 @@ struct reader {
 #    define NEXT(a, b, c) vec_step(a, b, c)
 #endif
 
-#define ROW_FIRST(i) v->c##i = FIRST(vec_broadcast(r->a + i), b);
-#define ROW_STEP(i)  v->c##i = NEXT(vec_broadcast(r->a + i), b, v->c##i);
+#define ROW_FIRST(i) v->c##i = FIRST(vec_broadcast(a + i), b);
+#define ROW_STEP(i)  v->c##i = NEXT(vec_broadcast(a + i), b, v->c##i);
 #define ROW_ZERO(i)  v->c##i = vec_zero();
 #define ROW_ADD(i)   v->c##i = vec_add(v->c##i, right->c##i);
 #define ROW_FIELD(i) vec c##i;
@@ -55,47 +47,49 @@ struct piece {
     PIECE(ROW_FIELD)
 };
 
-/* The next step of a leaf: its first, or one that is added. */
-ALWAYS_INLINE void read_first(struct reader *r, struct piece *v)
+/* Step k from here on: the first of a leaf, or one that is added. */
+ALWAYS_INLINE void read_first(const struct reader *r, int64_t k, struct piece *v)
 {
-    const vec b = vec_load(r->b);
+    const float *a = r->a + k * TILE_ROWS;
+    const vec b = vec_load(r->b + k * TILE_COLUMNS);
     PIECE(ROW_FIRST)
-    r->a += A_STRIDE;
-    r->b += B_STRIDE;
 }
-ALWAYS_INLINE void read_step(struct reader *r, struct piece *v)
+ALWAYS_INLINE void read_step(const struct reader *r, int64_t k, struct piece *v)
 {
-    const vec b = vec_load(r->b);
+    const float *a = r->a + k * TILE_ROWS;
+    const vec b = vec_load(r->b + k * TILE_COLUMNS);
     PIECE(ROW_STEP)
-    r->a += A_STRIDE;
-    r->b += B_STRIDE;
 }
 
 ALWAYS_INLINE void add(struct piece *v, const struct piece *right){PIECE(ROW_ADD)}
 
-/* The next leaf; zeros where there is none or where it is empty. */
+/* The next leaf; zeros where it is empty. Most have one step or two: these are no loop, for what a loop counts takes the ports
+ * of multiply-adds. */
 ALWAYS_INLINE void read_leaf(struct reader *r, struct piece *v)
 {
-    int64_t n = r->length < r->end ? *r->length++ : 0;
+    const int64_t n = *r->length++;
     if (n == 0) {
         PIECE(ROW_ZERO)
         return;
     }
-    read_first(r, v);
+    read_first(r, 0, v);
 #ifdef SYCPU_TILES /* even and odd elements are a chain each */
-    struct piece odd;
-    if (--n == 0) return;
-    read_first(r, &odd);
-    while (n > 2) {
-        read_step(r, v);
-        read_step(r, &odd);
-        n -= 2;
+    if (n > 1) {
+        struct piece odd;
+        read_first(r, 1, &odd);
+        if (n > 2) read_step(r, 2, v);
+        for (int64_t k = 3; k < n; k += 2) {
+            read_step(r, k, &odd);
+            if (k + 1 < n) read_step(r, k + 1, v);
+        }
+        add(v, &odd);
     }
-    if (n == 2) read_step(r, v);
-    add(v, &odd);
 #else
-    while (--n > 0) read_step(r, v);
+    if (n > 1) read_step(r, 1, v);
+    for (int64_t k = 2; k < n; k++) read_step(r, k, v);
 #endif
+    r->a += n * TILE_ROWS;
+    r->b += n * TILE_COLUMNS;
 }
 
 ALWAYS_INLINE void read_two(struct reader *r, struct piece *v)
@@ -123,10 +117,10 @@ ALWAYS_INLINE void read_four(struct reader *r, struct piece *v)
 #define ROW_ROUND(i)                                                                                         \
     if (i < rows) vec_store_rounded(half + i * tile->c_stride, sum.c##i);
 
-static void compute_piece(const struct sycpu_gemm_tile *tile, int64_t leaves, const int64_t *length, int row,
-                          int column)
+/* length: of SHALLOW_LEAVES. */
+static void compute_piece(const struct sycpu_gemm_tile *tile, const int64_t *length, int row, int column)
 {
-    struct reader reader = {tile, tile->a + row, (const float *)tile->b + column, length, length + leaves};
+    struct reader reader = {tile->a + row, (const float *)tile->b + column, length};
     struct piece sum, right;
     int rows = tile->height - row;
     float *c = (float *)tile->c + row * tile->c_stride + column;
@@ -146,7 +140,8 @@ static void compute_piece(const struct sycpu_gemm_tile *tile, int64_t leaves, co
 
 void fast_gemm_shallow(const struct sycpu_gemm_tile *tile, int64_t leaves, const int64_t *length)
 {
+    int64_t all[SHALLOW_LEAVES] = {0}; /* those that do not exist are empty */
+    for (int64_t i = 0; i < leaves; i++) all[i] = length[i];
     for (int row = 0; row < tile->height; row += PIECE_ROWS)
-        for (int column = 0; column < TILE_COLUMNS; column += LANES)
-            compute_piece(tile, leaves, length, row, column);
+        for (int column = 0; column < TILE_COLUMNS; column += LANES) compute_piece(tile, all, row, column);
 }

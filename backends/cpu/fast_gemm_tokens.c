@@ -7,7 +7,7 @@
 #include "backends/cpu/fast_gemm_parts.h"
 #include "backends/cpu/tile_chains.h"
 
-#define BLOCK_HEIGHT (5 * SHALLOW_ROWS) /* rows of C that are written together */
+#define GROUP_PANELS 8 /* of B, which with a panel of A stay in the L1 cache */
 #define MOST_TOKENS  (SHALLOW_TOKENS * SHALLOW_LEAVES)
 
 /* Elements of each leaf; gives the sum, or more than there may be. */
@@ -21,52 +21,54 @@ static int64_t measure(const struct sycpu_gemm_plan *plan, int64_t expert, int64
     return sum;
 }
 
-/* n elements as float32. */
-static void widen(const operand *from, int64_t n, float *to)
+/* n elements as floats, `width` of them, at most two vectors, to each panel; what does not exist is zero, for what it gives must not
+ * count as small. */
+static void widen(const operand *from, int64_t n, int width, float *to, int64_t panel)
 {
-    int64_t i = 0;
-    for (; i + LANES <= n; i += LANES) {
-        const __m512i half = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(from + i)));
-        vec_store(to + i, (vec)_mm512_slli_epi32(half, 16));
+    for (; n > 0; from += width, n -= width, to += panel) {
+        const __mmask32 some = n < 2 * LANES ? (1u << n) - 1 : ~0u;
+        const __m512i words = _mm512_maskz_loadu_epi16(some, from),
+                      low = _mm512_cvtepu16_epi32(_mm512_castsi512_si256(words)),
+                      high = _mm512_cvtepu16_epi32(_mm512_extracti64x4_epi64(words, 1));
+        vec_store(to, (vec)_mm512_slli_epi32(low, 16));
+        vec_store(to + LANES, (vec)_mm512_slli_epi32(high, 16));
     }
-    for (; i < n; i++) to[i] = syi_bf16_to_float(from[i]);
 }
 
 /* In the mode of tiles. */
-static void compute_blocks(const struct sycpu_gemm_plan *plan, const int64_t *length, int64_t rows, int64_t n,
-                           struct sycpu_gemm_tile tile)
+static void compute_panels(const struct sycpu_gemm_plan *plan, const int64_t *length, int64_t tokens,
+                           int64_t rows, int64_t panels, struct sycpu_gemm_tile tile)
 {
     const int64_t size = c_element(plan);
-    const float *b = tile.b;
-    for (; rows > 0; rows -= BLOCK_HEIGHT) {
-        char *c = tile.c;
-        tile.height = (int)least(BLOCK_HEIGHT, rows);
-        for (int64_t i = 0; i < n; i++) {
-            tile.b = b + i * TILE_COLUMNS;
-            tile.c = c + i * TILE_COLUMNS * size;
-            fast_gemm_shallow(&tile, plan->gemm.leaves, length);
+    const float *a = tile.a, *b = tile.b;
+    char *c = tile.c;
+    for (int64_t group = 0; group < panels; group += GROUP_PANELS) {
+        for (int64_t row = 0; row < rows; row += SHALLOW_ROWS) {
+            tile.a = a + row / SHALLOW_ROWS * a_token_panel(tokens);
+            tile.height = (int)least(SHALLOW_ROWS, rows - row);
+            for (int64_t i = group; i < least(group + GROUP_PANELS, panels); i++) {
+                tile.b = b + i * b_panel_size(tokens);
+                tile.c = c + (row * tile.c_stride + i * TILE_COLUMNS) * size;
+                fast_gemm_shallow(&tile, plan->gemm.leaves, length);
+            }
         }
-        tile.a += BLOCK_HEIGHT;
-        tile.c = c + BLOCK_HEIGHT * tile.c_stride * size;
     }
 }
 static void (*const volatile compute)(const struct sycpu_gemm_plan *, const int64_t *, int64_t, int64_t,
-                                      struct sycpu_gemm_tile) = compute_blocks;
+                                      int64_t, struct sycpu_gemm_tile) = compute_panels;
 
 int fast_gemm_compute_tokens(const struct sycpu_gemm_plan *plan, const struct sycpu_gemm_worker *worker,
                              int64_t expert, int64_t row, int64_t end, int64_t panel, int64_t n)
 {
     const struct sycpu_gemm *gemm = &plan->gemm;
     int64_t length[SHALLOW_LEAVES], slot[MOST_TOKENS];
-    const int64_t column = panel * TILE_COLUMNS, width = n * TILE_COLUMNS,
+    const int64_t column = panel * TILE_COLUMNS,
                   c = expert * sycpu_gemm_c_size(gemm) + row * gemm->columns + column;
     const operand *x = (const operand *)gemm->a + expert * sycpu_gemm_a_size(gemm) + row;
     const operand *y = (const operand *)gemm->b + expert * sycpu_gemm_b_size(gemm) + column;
     struct sycpu_gemm_worker part = {.slot = slot, .rows = plan->tokens ? measure(plan, expert, length) : 0};
     struct sycpu_gemm_tile tile = {.a = worker->a,
-                                   .a_row = round_floats(gemm->rows + SHALLOW_ROWS),
                                    .b = worker->b,
-                                   .b_stride = width + PANEL_GAP,
                                    .c = (char *)gemm->c + c * c_element(plan),
                                    .c_stride = gemm->columns,
                                    .how = plan->stream    ? SYCPU_GEMM_STREAM
@@ -75,14 +77,13 @@ int fast_gemm_compute_tokens(const struct sycpu_gemm_plan *plan, const struct sy
     if (!part.rows || part.rows > plan->tokens) return 0;
     fast_gemm_list_slots(gemm, expert, &part);
     for (int64_t i = 0; i < part.rows; i++) {
-        float *to = worker->a + i * tile.a_row;
-        widen(x + slot[i] * gemm->a_width, end - row, to);
-        /* They are read too, and what they give must not count as small. */
-        memset(to + end - row, 0, SHALLOW_ROWS * sizeof *to);
-        widen(y + slot[i] * gemm->columns, width, worker->b + i * tile.b_stride);
+        widen(x + slot[i] * gemm->a_width, end - row, SHALLOW_ROWS, worker->a + i * TILE_ROWS,
+              a_token_panel(part.rows));
+        widen(y + slot[i] * gemm->columns, n * TILE_COLUMNS, TILE_COLUMNS, worker->b + i * TILE_COLUMNS,
+              b_panel_size(part.rows));
     }
     const unsigned mode = enter_tile_mode();
-    compute(plan, length, end - row, n, tile);
+    compute(plan, length, part.rows, end - row, n, tile);
     const int underflowed = tile_mode_underflowed();
     leave_tile_mode(mode);
     return !underflowed;

@@ -197,6 +197,13 @@ Test(gemm, experts_with_leaves_of_few_steps)
             for (int wild = -30; wild <= 2; wild += 16) check_leaves(grouped_ops[op], &shapes[i], wild);
 }
 
+/* Sums over few tokens, more columns than are packed together. */
+Test(gemm, gradients_of_few_tokens_have_many_columns)
+{
+    static const struct shape s = {3, 8, 4, 20, 600};
+    check_leaves(SY_OP_GROUPED_MATMUL_TN, &s, -20);
+}
+
 /* Over 64 MiB, which go past the caches. */
 Test(gemm, gradients_larger_than_the_caches)
 {
