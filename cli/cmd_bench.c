@@ -22,7 +22,7 @@ static const struct bench_kind *find_kind(const char *name)
 }
 
 /* What is measured, as bits: options belong to some of it. */
-enum { STEP = 1, DECODE = 2, OPS = 4 };
+enum { STEP = 1, DECODE = 2, OPS = 4, MOE = 8 };
 
 /* An option that means nothing to this benchmark is refused. CLI_DONE, or CLI_USAGE after having said so. */
 static int check_options(const struct cli_options *o, int what)
@@ -35,7 +35,7 @@ static int check_options(const struct cli_options *o, int what)
                 {"data", o->data, STEP},
                 {"steps", o->steps, STEP | DECODE},
                 {"warmup", o->warmup, STEP | DECODE},
-                {"profile", o->profile, STEP | DECODE},
+                {"profile", o->profile, STEP | DECODE | MOE},
                 {"beams", o->beams != NULL, DECODE},
                 {"shape", o->shape != NULL, OPS},
                 {"dtype", o->dtype != NULL, OPS},
@@ -120,9 +120,10 @@ static int parse_micro(const struct cli_options *o, const struct bench_kind *kin
         cli_error("bench: --dtype=%s: expected float32 or bfloat16", o->dtype);
         return CLI_USAGE;
     }
-    micro->dtype = o->dtype && !strcmp(o->dtype, "bfloat16") ? SY_BF16 : SY_F32;
-    if (micro->dtype == SY_BF16)
-        micro->config.model.dtype = SYI_DTYPE_BFLOAT16; /* cpu.variant = auto goes by it */
+    if (o->dtype)
+        micro->config.model.dtype = strcmp(o->dtype, "float32") ? SYI_DTYPE_BFLOAT16 : SYI_DTYPE_FLOAT32;
+    micro->dtype =
+        micro->config.model.dtype == SYI_DTYPE_BFLOAT16 && kind != &bench_optimizer ? SY_BF16 : SY_F32;
     return CLI_DONE;
 }
 
@@ -148,7 +149,8 @@ static int run_micro(const struct cli_options *o, const struct bench_kind *kind,
 static int bench_ops(const struct cli_options *o, const struct bench_kind *kind,
                      const struct syi_config *config)
 {
-    struct bench_micro micro = {.config = *config, .seconds = o->seconds > 0 ? o->seconds : 0.2};
+    struct bench_micro micro = {
+        .options = o, .config = *config, .seconds = o->seconds > 0 ? o->seconds : 0.2};
     struct sy_error err = {0};
     struct bench_out out;
     int status = parse_micro(o, kind, &micro);
@@ -223,10 +225,10 @@ int cli_bench(const struct cli_options *o)
     struct syi_config config;
     struct sy_error err = {0};
     const struct bench_kind *kind = find_kind(o->operand[0]);
-    int what = kind ? OPS : strcmp(o->operand[0], "decode") ? STEP : DECODE;
+    int what = kind == &bench_moe ? OPS | MOE : kind ? OPS : strcmp(o->operand[0], "decode") ? STEP : DECODE;
     int status = check_options(o, what);
     if (status) return status;
-    const char *file = what == OPS ? NULL : o->operand[what == DECODE];
+    const char *file = kind ? NULL : o->operand[what == DECODE];
     if (cli_load_config(file, o, &config, &err)) return cli_load_failed(&err);
     status = cli_check_launch("bench", o, &config, 1);
     if (status) return status;

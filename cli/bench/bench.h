@@ -196,6 +196,8 @@ extern const struct bench_kind bench_gemm, bench_attention, bench_optimizer, ben
 /* second: NULL, or what the first is compared with. */
 int bench_run_file(const char *run_file, struct bench_step_job *first, const struct bench_step_job *second,
                    int pairs, struct bench_out *out, struct sy_error *err) SYI_MUST_CHECK;
+/* A table: per step, share of all rows' time; roofline: time over the time at the machine's limits. */
+void bench_put_rows(struct bench_out *out, const char *name, const struct bench_rows *rows, double steps);
 /* The tables of --profile, a step of so many. */
 int bench_put_tables(struct bench_out *out, const struct bench_profile *profile,
                      const struct bench_machine *machine, int64_t steps, struct sy_error *err) SYI_MUST_CHECK;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* bench moe: forward and backward of one sparse layer with 8, 64 and 256 experts against a dense layer of the
  * same width, and against what the machine needs at least. Each token goes to one expert, capacity factor 1.
- * The update of the layer's weights is measured apart. */
+ * The update of the layer's weights is measured apart. --profile adds a table of ops for each layer. */
 #include "config.h"
 
 #include <math.h>
@@ -14,6 +14,7 @@
 
 /* A layer and what was measured of it. experts 0: dense. */
 struct layer {
+    char name[32];
     struct syi_config config;
     struct syi_model model;
     struct syi_build build;
@@ -22,6 +23,7 @@ struct layer {
     double flops;           /* products with the layer's weights, without the router's */
     double dispatch,
         router; /* seconds of routing, dispatch and combine; of the router's product and softmax */
+    struct bench_rows rows; /* by kind of op, forward and backward */
 };
 
 /* ---- recording ---- */
@@ -127,8 +129,9 @@ static double sum_of(const struct bench_rows *rows, const char *const *names, si
     return sum;
 }
 
-static void take_parts(struct layer *l, const struct bench_rows *rows)
+static void take_parts(struct layer *l)
 {
+    const struct bench_rows *rows = &l->rows;
     static const char *const dispatch[] = {"route",         "gate",    "gate_grad",   "dispatch",
                                            "dispatch_grad", "combine", "combine_grad"};
     static const char *const router[] = {"matmul",       "matmul_nt",   "matmul_tn",       "softmax",
@@ -161,19 +164,23 @@ static int measure(struct layer *l, const struct bench_micro *micro, const struc
                    struct sy_error *err)
 {
     struct bench_times times;
-    struct bench_rows rows;
     int status = record(l, micro, shape, err);
     if (!status) {
         struct bench_trial trial = {.program = l->build.p, .fill = fill, .arg = l};
-        status = bench_try(micro, &trial, &times, &rows, err);
+        status = bench_try(micro, &trial, &times, &l->rows, err);
     }
     if (!status) {
         l->seconds = times.min;
-        take_parts(l, &rows);
-        bench_rows_free(&rows);
+        take_parts(l);
         status = measure_update(l, micro, err);
     }
     return status;
+}
+
+static void free_layer(struct layer *l)
+{
+    syi_model_free(&l->model);
+    bench_rows_free(&l->rows);
 }
 
 /* ---- printing ---- */
@@ -181,12 +188,9 @@ static int measure(struct layer *l, const struct bench_micro *micro, const struc
 /* bound: the larger of the FLOPs at the dense layer's rate and what must be read and written at the speed of a copy. */
 static void put(struct bench_micro *micro, const struct layer *l, const struct layer *dense)
 {
-    char label[32] = "dense";
     double arithmetic = l->flops * dense->seconds / dense->flops;
     double copy = micro->machine.copy, bound = copy > 0 ? fmax(arithmetic, l->bytes / copy) : NAN;
     double whole = (l->seconds + l->update) / (dense->seconds + dense->update);
-    if (l->config.moe.num_experts)
-        snprintf(label, sizeof label, "%lld experts", (long long)l->config.moe.num_experts);
     const struct bench_number numbers[] = {
         {"ms", 1e3 * l->seconds, 3},
         {"gflop", 1e-9 * l->flops, 3},
@@ -198,11 +202,16 @@ static void put(struct bench_micro *micro, const struct layer *l, const struct l
         {"whole_to_dense", whole, 3},
         {"update_percent", 100 * l->update / (l->seconds + l->update), 1},
     };
-    bench_put_row(micro->out, label, numbers, SYI_COUNT(numbers));
+    bench_put_row(micro->out, l->name, numbers, SYI_COUNT(numbers));
 }
 
-static void configure(struct syi_config *c, const int64_t *shape, int64_t experts)
+static void configure(struct layer *l, const int64_t *shape, int64_t experts)
 {
+    struct syi_config *c = &l->config;
+    if (experts)
+        snprintf(l->name, sizeof l->name, "%lld experts", (long long)experts);
+    else
+        snprintf(l->name, sizeof l->name, "dense");
     c->model.d_model = shape[2];
     c->model.d_ff = shape[3];
     c->moe.num_experts = experts;
@@ -225,16 +234,18 @@ static int run(struct bench_micro *micro, struct sy_error *err)
     bench_table(micro->out, "layers");
     for (size_t i = 0; !status && i < SYI_COUNT(experts); i++) {
         l[i].config = micro->config;
-        configure(&l[i].config, shape, experts[i]);
+        configure(&l[i], shape, experts[i]);
         status = measure(&l[i], micro, &rows, err);
         if (!status) put(micro, &l[i], &l[0]);
     }
     bench_table_end(micro->out);
+    for (size_t i = 0; !status && micro->options->profile && i < SYI_COUNT(experts); i++)
+        bench_put_rows(micro->out, l[i].name, &l[i].rows, (double)l[i].rows.runs);
     if (!status) {
         const struct bench_number numbers[] = {{"dispatch_256_to_8", l[3].dispatch / l[1].dispatch, 3}};
         bench_put_numbers(micro->out, "summary", numbers, SYI_COUNT(numbers));
     }
-    for (size_t i = 0; l && i < SYI_COUNT(experts); i++) syi_model_free(&l[i].model);
+    for (size_t i = 0; l && i < SYI_COUNT(experts); i++) free_layer(&l[i]);
     syi_free(l);
     return status;
 }

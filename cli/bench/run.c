@@ -44,8 +44,7 @@ static void put_price(struct bench_out *out, const struct bench_step *s)
     if (s->off.median > 0) bench_put_numbers(out, "reproducible", price, SYI_COUNT(price));
 }
 
-/* Per step; share of all ops' time; roofline: time over the time at the machine's limits. */
-static void put_rows(struct bench_out *out, const char *name, const struct bench_rows *rows, double steps)
+void bench_put_rows(struct bench_out *out, const char *name, const struct bench_rows *rows, double steps)
 {
     double all = 0;
     for (size_t i = 0; i < rows->n; i++) all += rows->row[i].seconds;
@@ -75,7 +74,7 @@ int bench_put_tables(struct bench_out *out, const struct bench_profile *profile,
     for (int by = BENCH_BY_KIND; !status && by <= BENCH_BY_LAYER; by++) {
         struct bench_rows rows;
         status = bench_group(profile, machine, by, &rows, err);
-        if (!status) put_rows(out, names[by], &rows, (double)steps);
+        if (!status) bench_put_rows(out, names[by], &rows, (double)steps);
         bench_rows_free(&rows);
     }
     return status;

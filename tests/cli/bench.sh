@@ -137,6 +137,14 @@ for case in gemm:33x40x24 attention:2x9x17x2 moe:2x64x16x32; do
     one_document
     says out '"dtype":"bf16"'
 done
+# The same by the run file's key, and where the time of a layer goes.
+shown='ops of layers'
+exits 0 "$program" bench moe --shape 2x64x16x32 --seconds 0.001 --threads 2 --set model.dtype=bfloat16 --profile --json
+one_document
+says out '"dtype":"bf16"'
+says out '"name":"grouped_matmul_tn","calls":3,'
+exits 2 "$program" bench gemm --profile
+one_line_error
 shown='a run in bfloat16'
 exits 0 "$program" bench "$tiny_run" --steps 1 --warmup 1 --threads 1 --set model.dtype=bfloat16 --json
 says out '"dtype":"bf16"'

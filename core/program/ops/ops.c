@@ -70,10 +70,11 @@ void syi_cost_filled(const struct sy_call *call, const struct sy_tensor *counts,
     struct filling f = filling_of(counts, &call->in[0]);
     cost->flops *= f.slots;
     cost->bytes = 0;
-    for (int i = 0; i < call->n_in; i++)
-        cost->bytes += syi_operand_bytes(&call->in[i]) * (call->in[i].rank == 4   ? f.rows
-                                                          : call->in[i].rank == 3 ? f.experts
-                                                                                  : 1);
+    for (int i = 0; i < call->n_in; i++) {
+        const int rank = call->in[i].rank, panels = i == 1 && syi_op_multiplies_panels(call->op);
+        const double share = panels || rank == 3 ? f.experts : rank == 4 ? f.rows : 1;
+        cost->bytes += syi_operand_bytes(&call->in[i]) * share;
+    }
     for (int i = 0; i < call->n_out; i++)
         cost->bytes += syi_operand_bytes(&call->out[i]) * (call->out[i].rank == 4 ? f.rows : 1);
 }
