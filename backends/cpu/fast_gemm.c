@@ -114,8 +114,8 @@ static int64_t a_words_of(const struct sycpu_gemm_plan *plan)
 {
     const int64_t words = plan->block_panels * a_panel_size(plan->a_steps),
                   rows = plan->gemm.form == SYCPU_GEMM_NN ? round_floats(DIRECT_LEAST * plan->gemm.depth) : 0,
-                  tokens = divide_up(plan->gemm.rows, SHALLOW_ROWS) * a_token_panel(plan->tokens);
-    return greatest(words, greatest(rows, tokens));
+                  panels = plan->tokens ? divide_up(plan->gemm.rows, SHALLOW_ROWS) : 0;
+    return greatest(words, greatest(rows, panels * a_token_panel(plan->tokens)));
 }
 
 /* Words of B that a thread packs at a time, with plan->own. */
@@ -165,7 +165,7 @@ static struct sycpu_gemm_plan make_plan(const struct sy_call *call, int threads)
     if (plan.own) plan.b_panels = least(plan.panels, own_words(&plan) / b_panel_size(plan.steps) + 1);
     plan_trees(&plan);
     plan.b_words = b_in_panels(gemm) ? 0 : plan.b_panels * b_panel_size(plan.steps);
-    plan.b_words = greatest(plan.b_words, plan.panels * b_panel_size(plan.tokens));
+    if (plan.tokens) plan.b_words = greatest(plan.b_words, plan.panels * b_panel_size(plan.tokens));
     if (plan.own && gemm->form == SYCPU_GEMM_NT) {
         plan.turned_rows = least(TURNED_VECTORS, 2 * plan.b_panels) * LANES;
         if (!gemm->scale && gemm->leaf % (LANES * STEP) == 0 && gemm->columns % LANES == 0)
