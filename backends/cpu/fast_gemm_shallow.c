@@ -10,7 +10,7 @@
 #    define PIECE_ROWS 7
 #    define PIECE(X)   ROWS_6(X) X(6)
 #elif TILE_ROWS >= 12
-#    define PIECE_ROWS 6 /* of SHALLOW_ROWS, too */
+#    define PIECE_ROWS 6 /* SHALLOW_ROWS is a multiple of it */
 #    define PIECE(X)   ROWS_6(X)
 #else
 #    define PIECE_ROWS 3
