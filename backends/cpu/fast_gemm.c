@@ -121,9 +121,8 @@ static int64_t a_words_of(const struct sycpu_gemm_plan *plan)
 /* Words of B that a thread packs at a time, with plan->own. */
 static int64_t own_words(const struct sycpu_gemm_plan *plan)
 {
-    const int shallow =
-        WHOLE == 1 && plan->gemm.form == SYCPU_GEMM_TN && plan->steps <= SHALLOW_STEPS * plan->gemm.leaves;
-    return shallow ? NEAREST_WORDS : OWN_WORDS;
+    const int shallow = plan->gemm.form == SYCPU_GEMM_TN && gemm_is_shallow(plan->gemm.leaves, plan->steps);
+    return WHOLE == 1 && shallow ? NEAREST_WORDS : OWN_WORDS;
 }
 
 static struct sycpu_gemm_plan make_plan(const struct sy_call *call, int threads)

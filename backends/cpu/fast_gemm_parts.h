@@ -132,6 +132,12 @@ static inline int64_t a_token_panel(int64_t tokens)
     return tokens * TILE_ROWS + PANEL_GAP;
 }
 
+/* Without SYCPU_TILES: whether fast_gemm_shallow takes so many leaves, of so many steps together, TN. */
+static inline int gemm_is_shallow(int64_t leaves, int64_t steps)
+{
+    return leaves > 1 && leaves <= SHALLOW_LEAVES && steps <= SHALLOW_STEPS * leaves;
+}
+
 /* How a tile is written. */
 enum sycpu_gemm_how {
     SYCPU_GEMM_STORE,

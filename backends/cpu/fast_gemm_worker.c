@@ -137,14 +137,6 @@ static void fetch_c(const struct sycpu_gemm_plan *plan, int64_t expert, const in
         for (int64_t j = 0; j < bytes; j += 64) __builtin_prefetch(c + slot[i] * gemm->columns * size + j, 1);
 }
 
-#ifndef SYCPU_TILES
-static int is_shallow(const struct sycpu_gemm_worker *worker)
-{
-    return worker->leaves > 1 && worker->leaves <= SHALLOW_LEAVES &&
-           worker->depth <= SHALLOW_STEPS * worker->leaves;
-}
-#endif
-
 /* All leaves of a tile. */
 static void compute_leaves(const struct sycpu_gemm_plan *plan, const struct sycpu_gemm_worker *worker,
                            const struct sycpu_gemm_tile *tile)
@@ -152,7 +144,7 @@ static void compute_leaves(const struct sycpu_gemm_plan *plan, const struct sycp
     int64_t k = 0;
     (void)plan;
 #ifndef SYCPU_TILES
-    if (plan->gemm.form == SYCPU_GEMM_TN && is_shallow(worker)) {
+    if (plan->gemm.form == SYCPU_GEMM_TN && gemm_is_shallow(worker->leaves, worker->depth)) {
         fast_gemm_shallow(tile, worker->leaves, worker->length);
         return;
     }
