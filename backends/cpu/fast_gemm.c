@@ -32,8 +32,8 @@
 /* Words of the packed rows of A that a thread keeps from one group of columns to the next, at most: with SYCPU_TILES turning
  * x takes a large part of the time of x^T y. */
 #define KEPT_WORDS (1024 * 1024)
-/* With SYCPU_TILES: steps of a chunk of the contraction of x w and x w^T, whose two panels together fit in the L1 cache. */
-#define NEAR_STEPS 128
+/* With SYCPU_TILES: steps of a chunk of the contraction of x w and x w^T, of which a panel of rows fits in the L1 cache. */
+#define NEAR_STEPS 256
 /* The same of x^T y, steps of one leaf at most, rows and panels of columns of a block of C, and how many chunks pay at least. */
 #define CHUNK_STEPS  256
 #define LEAF_STEPS   512

@@ -130,21 +130,30 @@ void fast_gemm_merge_rest(struct sycpu_gemm_rest *rest)
     else                                                                                                     \
         TILE_ZERO(q);
 #define GO_ON(q)
-/* 16 rows: A 4, B 6 and 7. `stride`: bytes between rows of A. */
+/* A step: A in tiles 4 and 5, B, whose tile of the left columns is there, in 6 and 7. B comes from the L2 cache and is read once for
+ * 32 rows, so the L1 cache has no room for it, and what the next step begins with is loaded as soon as tile 6 has been
+ * used. `stride`: bytes between rows of A; more: there is a next step. */
+#define NEXT_LEFT()                                                                                          \
+    if (more) TILE_LOAD_ONCE(6, b + WHOLE * TILE_COLUMNS, ROW_BYTES);
 #define STEP_16(BEFORE)                                                                                      \
     TILE_LOAD(4, a, stride);                                                                                 \
-    TILE_LOAD(6, b, ROW_BYTES);                                                                              \
     BEFORE(0)                                                                                                \
     TILE_DOT(0, 4, 6);                                                                                       \
-    TILE_LOAD(7, b + LANES, ROW_BYTES);                                                                      \
+    TILE_LOAD_ONCE(7, b + LANES, ROW_BYTES);                                                                 \
+    NEXT_LEFT()                                                                                              \
     BEFORE(1)                                                                                                \
     TILE_DOT(1, 4, 7);
-/* 32 rows: 16 more of A in 5. */
 #define STEP_32(BEFORE)                                                                                      \
-    STEP_16(BEFORE)                                                                                          \
+    TILE_LOAD(4, a, stride);                                                                                 \
+    BEFORE(0)                                                                                                \
+    TILE_DOT(0, 4, 6);                                                                                       \
+    TILE_LOAD_ONCE(7, b + LANES, ROW_BYTES);                                                                 \
     TILE_LOAD(5, (const char *)a + TILE_LINES * stride, stride);                                             \
     BEFORE(2)                                                                                                \
     TILE_DOT(2, 5, 6);                                                                                       \
+    NEXT_LEFT()                                                                                              \
+    BEFORE(1)                                                                                                \
+    TILE_DOT(1, 4, 7);                                                                                       \
     BEFORE(3)                                                                                                \
     TILE_DOT(3, 5, 7);
 /* Fetches the step of B that is FAR_STEPS after this one. */
@@ -158,9 +167,13 @@ static inline void fetch_step(const float *b)
     static void name(const operand *a, int64_t stride, const float *b, int64_t steps, float *from,           \
                      float *to, struct sycpu_gemm_rest *rest, int far)                                       \
     {                                                                                                        \
+        int more = steps > WHOLE;                                                                            \
+        TILE_LOAD_ONCE(6, b, ROW_BYTES);                                                                     \
         if (far) fetch_step(b);                                                                              \
         STEP_OF(CHANGE)                                                                                      \
-        while ((steps -= WHOLE) > 0) {                                                                       \
+        while (more) {                                                                                       \
+            steps -= WHOLE;                                                                                  \
+            more = steps > WHOLE;                                                                            \
             a += TILE_ELEMENTS;                                                                              \
             b += WHOLE * TILE_COLUMNS;                                                                       \
             if (far) fetch_step(b);                                                                          \

@@ -3,9 +3,9 @@
  * of a long one do not fit in a near cache, and from a far one they come slower than tiles take them. Here C is cut into
  * blocks, and a block takes a chunk of the contraction at a time.
  *
- * x w and x w^T: a block is a panel of rows by a group of columns, whose panels are there. A chunk of rows and that of a panel
- * of columns fit in the L1 cache together. It may be a part of a leaf: then the sums so far leave the matrix tiles and come
- * back as they were, which changes no bit.
+ * x w and x w^T: a block is a panel of rows by a group of columns, whose panels are there. A chunk of the rows fits in the
+ * L1 cache; the columns pass it by. It may be a part of a leaf: then the sums so far leave the matrix tiles and come back as
+ * they were, which changes no bit.
  * x^T y: the contraction is all tokens of a batch. A chunk is whole leaves, few enough that what is packed of both operands
  * stays in the L2 cache; the trees over leaves of a block's tiles need not, for a leaf meets them once. */
 #include "config.h"

@@ -6,6 +6,7 @@
  *     enter_tiles()              in each thread, before the others; costs little where it was done before
  *     TILE_ZERO(t)
  *     TILE_LOAD(t, p, stride)    rows of 64 bytes, `stride` bytes apart; slow where they are not aligned to 64 bytes
+ *     TILE_LOAD_ONCE(t, p, stride)   the same of what is not read again soon: it takes no room in the L1 cache
  *     TILE_STORE(t, p, stride)
  *     TILE_DOT(c, a, b)          c += a b: c float32 [16, 16], a bf16 [16, 32], b bf16 [16, 16, 2], pairs innermost
  *     leave_tiles()              their contents are lost; the system saves them no more
@@ -159,6 +160,7 @@ static inline void tile_store(int t, void *p, int64_t stride)
 }
 #    define TILE_ZERO(t)             memset(&tile_of[t], 0, sizeof tile_of[t])
 #    define TILE_LOAD(t, p, stride)  tile_load(t, p, stride)
+#    define TILE_LOAD_ONCE           TILE_LOAD
 #    define TILE_STORE(t, p, stride) tile_store(t, p, stride)
 #    define TILE_DOT(c, a, b)        tile_dot(tile_of[c].full, tile_of[a].half, tile_of[b].pair)
 #elif SYCPU_HAS_AMX_BF16
@@ -184,6 +186,8 @@ static inline void leave_tiles(void)
 #    define TILE_ZERO(t) __asm__ volatile("tilezero %%tmm" #    t : :)
 #    define TILE_LOAD(t, p, stride)                                                                          \
         __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #t : : "r"(p), "r"((int64_t)(stride)) : "memory")
+#    define TILE_LOAD_ONCE(t, p, stride)                                                                     \
+        __asm__ volatile("tileloaddt1 (%0,%1,1), %%tmm" #t : : "r"(p), "r"((int64_t)(stride)) : "memory")
 #    define TILE_STORE(t, p, stride)                                                                         \
         __asm__ volatile("tilestored %%tmm" #t ", (%0,%1,1)" : : "r"(p), "r"((int64_t)(stride)) : "memory")
 #    define TILE_DOT(c, a, b) __asm__ volatile("tdpbf16ps %%tmm" #    b ", %%tmm" #    a ", %%tmm" #    c : :)
