@@ -27,8 +27,10 @@
 #define COPIES_BYTES (128 << 20)
 /* Columns of B that are read where they lie cost so many times less than those that are packed. */
 #define READ_COLUMNS 8
-/* Words of the packed columns of a group with SYCPU_TILES: these read B from the L2 cache for every 32 rows. */
-#define NEAR_WORDS (256 * 1024)
+/* Words of the packed columns of a group with SYCPU_TILES, which read B from the L2 cache for every 32 rows; where rows of A are
+ * copied, once for each group. */
+#define NEAR_WORDS   (128 * 1024)
+#define COPIED_WORDS (256 * 1024)
 /* Words of the packed rows of A that a thread keeps from one group of columns to the next, at most: with SYCPU_TILES turning
  * x takes a large part of the time of x^T y. */
 #define KEPT_WORDS (1024 * 1024)
@@ -150,7 +152,8 @@ static struct sycpu_gemm_plan make_plan(const struct sy_call *call, int threads)
     plan.block_panels = plan.own ? least(OWN_PANELS, divide_up(gemm->rows, TILE_ROWS)) : BLOCK_PANELS;
     plan.group_panels = divide_up(plan.panels, column_groups(&plan));
     if (WHOLE > 1 && gemm->rows >= DIRECT_LEAST)
-        plan.group_panels = least(plan.group_panels, NEAR_WORDS / b_panel_size(plan.steps) + 1);
+        plan.group_panels = least(plan.group_panels,
+                                  (plan.in_place ? NEAR_WORDS : COPIED_WORDS) / b_panel_size(plan.steps) + 1);
     plan.groups = divide_up(plan.panels, plan.group_panels);
     const int64_t row_panels = divide_up(gemm->rows, TILE_ROWS);
     plan.kept = WHOLE > 1 && gemm->form == SYCPU_GEMM_TN && !plan.own && !plan.chunk && plan.groups > 1 &&

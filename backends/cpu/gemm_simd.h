@@ -98,14 +98,19 @@ static inline void vec_store_rounded(uint16_t *p, vec v)
     else
         _mm256_storeu_si256((__m256i *)p, (__m256i)_mm512_cvtneps_pbh(v));
 }
-/* Two vectors, a line of 64 bytes. */
+/* Two vectors without denormals, a line of 64 bytes. */
+static inline void vec_store_two_normal(uint16_t *p, vec low, vec high)
+{
+    _mm512_storeu_si512(p, (__m512i)_mm512_cvtne2ps_pbh(high, low));
+}
+/* The same of any vectors. */
 static inline void vec_store_two_rounded(uint16_t *p, vec low, vec high)
 {
     if (__builtin_expect((vec_denormals(low) | vec_denormals(high)) != 0, 0)) {
         vec_store_rounded_bits(p, low);
         vec_store_rounded_bits(p + LANES, high);
     } else {
-        _mm512_storeu_si512(p, (__m512i)_mm512_cvtne2ps_pbh(high, low));
+        vec_store_two_normal(p, low, high);
     }
 }
 
