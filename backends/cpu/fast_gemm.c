@@ -31,6 +31,9 @@
  * copied, once for each group. */
 #define NEAR_WORDS   (128 * 1024)
 #define COPIED_WORDS (256 * 1024)
+/* Or words of rows of A that are copied once and stay in the L2 cache while B passes; so many panels of them for each thread pay. */
+#define STAYING_WORDS  (160 * 1024)
+#define STAYING_PANELS 4
 /* Words of the packed rows of A that a thread keeps from one group of columns to the next, at most: with SYCPU_TILES turning
  * x takes a large part of the time of x^T y. */
 #define KEPT_WORDS (1024 * 1024)
@@ -83,6 +86,15 @@ static int64_t chunk_of(const struct sycpu_gemm_plan *plan)
     const int64_t leaf = plan->steps / gemm->leaves;
     if (gemm->filled || plan->steps <= CHUNKS_LEAST * CHUNK_STEPS || leaf > LEAF_STEPS) return 0;
     return leaf < CHUNK_STEPS ? CHUNK_STEPS : leaf;
+}
+
+/* With SYCPU_TILES and chunks: whether rows stay near, for they would be copied for each group of columns, and not B, which needs no
+ * packing. */
+static int rows_stay(const struct sycpu_gemm_plan *plan)
+{
+    const struct sycpu_gemm *gemm = &plan->gemm;
+    return plan->chunk && gemm->form != SYCPU_GEMM_TN && b_in_panels(gemm) && !plan->in_place &&
+           gemm->rows >= STAYING_PANELS * TILE_ROWS * plan->threads;
 }
 
 /* With SYCPU_TILES: tokens of an expert that are few for tiles, TN; 0: it has too many leaves, or part of a panel. */
@@ -143,7 +155,8 @@ static struct sycpu_gemm_plan make_plan(const struct sy_call *call, int threads)
                (gemm->form != SYCPU_GEMM_TN || plan.panels * b_panel_size(plan.steps) <= OWN_WORDS);
     plan.tokens = WHOLE > 1 ? few_tokens(&plan) : 0;
     plan.chunk = WHOLE > 1 && !plan.own ? chunk_of(&plan) : 0;
-    plan.a_steps = plan.chunk ? plan.chunk : plan.steps;
+    plan.rows_stay = rows_stay(&plan);
+    plan.a_steps = plan.chunk && !plan.rows_stay ? plan.chunk : plan.steps;
     if (plan.chunk && gemm->form == SYCPU_GEMM_TN) plan.steps = plan.chunk;
     plan.direct &= !plan.own;
     plan.stream = gemm->form == SYCPU_GEMM_TN && !plan.rounded && gemm->columns % TILE_COLUMNS == 0 &&
@@ -151,7 +164,7 @@ static struct sycpu_gemm_plan make_plan(const struct sy_call *call, int threads)
                   gemm->experts * sycpu_gemm_c_size(gemm) > STREAM_BYTES / (int)sizeof(float);
     plan.block_panels = plan.own ? least(OWN_PANELS, divide_up(gemm->rows, TILE_ROWS)) : BLOCK_PANELS;
     plan.group_panels = divide_up(plan.panels, column_groups(&plan));
-    if (WHOLE > 1 && gemm->rows >= DIRECT_LEAST)
+    if (WHOLE > 1 && gemm->rows >= DIRECT_LEAST && !plan.rows_stay)
         plan.group_panels = least(plan.group_panels,
                                   (plan.in_place ? NEAR_WORDS : COPIED_WORDS) / b_panel_size(plan.steps) + 1);
     plan.groups = divide_up(plan.panels, plan.group_panels);
@@ -159,7 +172,9 @@ static struct sycpu_gemm_plan make_plan(const struct sy_call *call, int threads)
     plan.kept = WHOLE > 1 && gemm->form == SYCPU_GEMM_TN && !plan.own && !plan.chunk && plan.groups > 1 &&
                 row_panels * a_panel_size(plan.steps) <= KEPT_WORDS;
     if (plan.kept) plan.block_panels = row_panels;
-    plan.b_panels = plan.direct ? 1 : plan.group_panels;
+    plan.b_panels = plan.direct || plan.rows_stay ? 1 : plan.group_panels;
+    if (plan.rows_stay)
+        plan.block_panels = least(OWN_PANELS, greatest(1, STAYING_WORDS / a_panel_size(plan.steps)));
     if (plan.chunk && gemm->form == SYCPU_GEMM_TN) {
         plan.block_panels = least(CHUNK_ROWS / TILE_ROWS, row_panels);
         plan.b_panels = least(CHUNK_PANELS, plan.group_panels);

@@ -132,59 +132,102 @@ void fast_gemm_merge_rest(struct sycpu_gemm_rest *rest)
     else                                                                                                     \
         TILE_ZERO(q);
 #define GO_ON(q)
-/* A step: A in tiles 4 and 5, B, whose tile of the left columns is there, in 6 and 7. B comes from the L2 cache and is read once for
- * 32 rows, so the L1 cache has no room for it, and what the next step begins with is loaded as soon as tile 6 has been
- * used. `stride`: bytes between rows of A; more: there is a next step. */
-#define NEXT_LEFT()                                                                                          \
-    if (more) TILE_LOAD_ONCE(6, b + WHOLE * TILE_COLUMNS, ROW_BYTES);
-#define STEP_16(BEFORE)                                                                                      \
+/* A step: A in tiles 4 and 5, B in 6 and 7. One of both, that passes, comes from the L2 cache and is read once for 32 rows or
+ * columns of the other one, so the L1 cache has no room for it. Its tile that is used first is there; the one of the next
+ * step is loaded as soon as that has been used. `stride`: bytes between rows of A; more: there is a next step. */
+#define FIRST_OF_B(b)  TILE_LOAD_ONCE(6, b, ROW_BYTES);
+#define FIRST_OF_A(a)  TILE_LOAD_ONCE(4, a, stride);
+#define SECOND_OF_A(a) (const char *)(a) + TILE_LINES *stride
+#define B_PASSES_16(BEFORE)                                                                                  \
     TILE_LOAD(4, a, stride);                                                                                 \
     BEFORE(0)                                                                                                \
     TILE_DOT(0, 4, 6);                                                                                       \
     TILE_LOAD_ONCE(7, b + LANES, ROW_BYTES);                                                                 \
-    NEXT_LEFT()                                                                                              \
+    if (more) FIRST_OF_B(b + WHOLE * TILE_COLUMNS)                                                           \
     BEFORE(1)                                                                                                \
     TILE_DOT(1, 4, 7);
-#define STEP_32(BEFORE)                                                                                      \
+#define B_PASSES_32(BEFORE)                                                                                  \
     TILE_LOAD(4, a, stride);                                                                                 \
     BEFORE(0)                                                                                                \
     TILE_DOT(0, 4, 6);                                                                                       \
     TILE_LOAD_ONCE(7, b + LANES, ROW_BYTES);                                                                 \
-    TILE_LOAD(5, (const char *)a + TILE_LINES * stride, stride);                                             \
+    TILE_LOAD(5, SECOND_OF_A(a), stride);                                                                    \
     BEFORE(2)                                                                                                \
     TILE_DOT(2, 5, 6);                                                                                       \
-    NEXT_LEFT()                                                                                              \
+    if (more) FIRST_OF_B(b + WHOLE * TILE_COLUMNS)                                                           \
     BEFORE(1)                                                                                                \
     TILE_DOT(1, 4, 7);                                                                                       \
     BEFORE(3)                                                                                                \
     TILE_DOT(3, 5, 7);
-/* Fetches the step of B that is FAR_STEPS after this one. */
-static inline void fetch_step(const float *b)
+#define A_PASSES_16(BEFORE)                                                                                  \
+    TILE_LOAD(6, b, ROW_BYTES);                                                                              \
+    BEFORE(0)                                                                                                \
+    TILE_DOT(0, 4, 6);                                                                                       \
+    TILE_LOAD(7, b + LANES, ROW_BYTES);                                                                      \
+    BEFORE(1)                                                                                                \
+    TILE_DOT(1, 4, 7);                                                                                       \
+    if (more) FIRST_OF_A(a + TILE_ELEMENTS)
+#define A_PASSES_32(BEFORE)                                                                                  \
+    TILE_LOAD(6, b, ROW_BYTES);                                                                              \
+    BEFORE(0)                                                                                                \
+    TILE_DOT(0, 4, 6);                                                                                       \
+    TILE_LOAD_ONCE(5, SECOND_OF_A(a), stride);                                                               \
+    TILE_LOAD(7, b + LANES, ROW_BYTES);                                                                      \
+    BEFORE(1)                                                                                                \
+    TILE_DOT(1, 4, 7);                                                                                       \
+    if (more) FIRST_OF_A(a + TILE_ELEMENTS)                                                                  \
+    BEFORE(2)                                                                                                \
+    TILE_DOT(2, 5, 6);                                                                                       \
+    BEFORE(3)                                                                                                \
+    TILE_DOT(3, 5, 7);
+
+/* What is fetched into the L2 cache beside each step. */
+struct fetched {
+    const char *at;
+    int64_t bytes;
+};
+static inline void fetch_share(struct fetched *f)
 {
-    b += FAR_STEPS * WHOLE * TILE_COLUMNS;
-    for (int i = 0; i < WHOLE * TILE_COLUMNS; i += 16) __builtin_prefetch(b + i, 0, 2);
+    for (int64_t i = 0; i < f->bytes; i += 64) __builtin_prefetch(f->at + i, 0, 2);
+    f->at += f->bytes;
 }
-/* far: B comes from memory, and no other tile has read it just now. */
-#define DEFINE_MULTIPLY(name, STEP_OF, MERGED_ROWS)                                                          \
+
+/* Where B comes from memory and no other tile has read it just now, itself. */
+static inline struct fetched fetched_by(const struct sycpu_gemm_tile *tile, const float *b)
+{
+    const struct sycpu_gemm_ahead *ahead = &tile->ahead;
+    if (tile->next)
+        return (struct fetched){(const char *)b + FAR_STEPS * WHOLE * ROW_BYTES, WHOLE * ROW_BYTES};
+    if (ahead->b) return (struct fetched){ahead->b + ahead->done / WHOLE * ahead->size, ahead->size};
+    return (struct fetched){NULL, 0};
+}
+
+#define DEFINE_MULTIPLY(name, FIRST, STEP_OF, MERGED_ROWS)                                                   \
     static void name(const operand *a, int64_t stride, const float *b, int64_t steps, float *from,           \
-                     float *to, struct sycpu_gemm_rest *rest, int far)                                       \
+                     float *to, struct sycpu_gemm_rest *rest, struct fetched fetched)                        \
     {                                                                                                        \
         int more = steps > WHOLE;                                                                            \
-        TILE_LOAD_ONCE(6, b, ROW_BYTES);                                                                     \
-        if (far) fetch_step(b);                                                                              \
+        FIRST                                                                                                \
+        fetch_share(&fetched);                                                                               \
         STEP_OF(CHANGE)                                                                                      \
         while (more) {                                                                                       \
             steps -= WHOLE;                                                                                  \
             more = steps > WHOLE;                                                                            \
             a += TILE_ELEMENTS;                                                                              \
             b += WHOLE * TILE_COLUMNS;                                                                       \
-            if (far) fetch_step(b);                                                                          \
+            fetch_share(&fetched);                                                                           \
             STEP_OF(GO_ON)                                                                                   \
             merge_some(rest, MERGED_ROWS);                                                                   \
         }                                                                                                    \
     }
-DEFINE_MULTIPLY(multiply_32, STEP_32, MERGED)
-DEFINE_MULTIPLY(multiply_16, STEP_16, MERGED / 2)
+DEFINE_MULTIPLY(b_passes_32, FIRST_OF_B(b), B_PASSES_32, MERGED)
+DEFINE_MULTIPLY(b_passes_16, FIRST_OF_B(b), B_PASSES_16, MERGED / 2)
+DEFINE_MULTIPLY(a_passes_32, FIRST_OF_A(a), A_PASSES_32, MERGED)
+DEFINE_MULTIPLY(a_passes_16, FIRST_OF_A(a), A_PASSES_16, MERGED / 2)
+typedef void multiply_fn(const operand *, int64_t, const float *, int64_t, float *, float *,
+                         struct sycpu_gemm_rest *, struct fetched);
+/* By whether A passes, and by more than 16 rows. */
+static multiply_fn *const multiply_of[2][2] = {{b_passes_16, b_passes_32}, {a_passes_16, a_passes_32}};
 
 /* A leaf without elements. */
 static void multiply_nothing(struct sycpu_gemm_rest *rest)
@@ -209,12 +252,11 @@ void fast_gemm_leaf(const struct sycpu_gemm_tile *tile, int64_t leaf, int64_t le
     struct sycpu_gemm_rest *rest = tile->rest;
     if (rest->held != tile->height) fast_gemm_merge_rest(rest);
     float *to = rest->held ? rest->to : rest->none;
-    if (!length)
-        multiply_nothing(rest);
-    else if (tile->height > TILE_LINES)
-        multiply_32(a, stride, b, length, from, to, rest, tile->next != NULL);
+    if (length)
+        multiply_of[tile->a_passes][tile->height > TILE_LINES](a, stride, b, length, from, to, rest,
+                                                               fetched_by(tile, b));
     else
-        multiply_16(a, stride, b, length, from, to, rest, tile->next != NULL);
+        multiply_nothing(rest);
     merge_some(rest, TILE_ROWS);
     rest->held = tile->height;
     rest->to = waits ? top : rest->sum;

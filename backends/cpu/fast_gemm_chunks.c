@@ -5,7 +5,9 @@
  *
  * x w and x w^T: a block is a panel of rows by a group of columns, whose panels are there. A chunk of the rows fits in the
  * L1 cache; the columns pass it by. It may be a part of a leaf: then the sums so far leave the matrix tiles and come back as
- * they were, which changes no bit.
+ * they were, which changes no bit. Rows that cannot be read in place are copied chunk by chunk for each group of columns; where
+ * they are many and B lies in panels, it is a block of rows that is copied once, whole, and stays in the L2 cache, and B that
+ * passes, the next chunk of a panel fetched meanwhile.
  * x^T y: the contraction is all tokens of a batch. A chunk is whole leaves, few enough that what is packed of both operands
  * stays in the L2 cache; the trees over leaves of a block's tiles need not, for a leaf meets them once. */
 #include "config.h"
@@ -63,11 +65,40 @@ static void compute_block(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_
     }
 }
 
+/* Bytes of a panel of B to fetch beside each WHOLE steps of a tile, so that the next chunk is near once `panels` tiles have
+ * been computed: in whole lines. */
+static int64_t share_of_chunk(int64_t panels)
+{
+    return divide_up(WHOLE * TILE_COLUMNS * (int64_t)sizeof(float), panels * 64) * 64;
+}
+
+/* The same with rows that stay. Chunks of a panel follow each other in memory, as do panels. */
+static void compute_staying_rows(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker,
+                                 int64_t expert, int64_t row, int64_t rows, int64_t panel, int64_t n)
+{
+    int64_t left = 0;
+    worker->from = 0;
+    worker->taken = plan->steps;
+    fast_gemm_pack_block(plan, expert, worker, row, rows);
+    for (const int64_t end = panel + n; panel < end; panel++) {
+        const float *b = b_panel_of(&plan->gemm, expert, panel);
+        worker->first_b = panel;
+        worker->ahead.size = share_of_chunk(divide_up(rows, TILE_ROWS));
+        for (int first = 1; take_chunk(plan, worker, first, &left); first = 0) {
+            worker->ahead.b = (const char *)(b + (worker->from + worker->taken) * TILE_COLUMNS);
+            fast_gemm_compute_column(plan, worker, expert, panel);
+        }
+    }
+    worker->ahead.b = NULL;
+}
+
 void fast_gemm_compute_chunks(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker,
                               int64_t expert, int64_t row, int64_t end, int64_t panel, int64_t panels)
 {
     const int64_t height = equal_parts(divide_up(end - row, TILE_ROWS), plan->block_panels) * TILE_ROWS,
                   width = equal_parts(panels, plan->b_panels), last = panel + panels;
+    for (; row < end && plan->rows_stay; row += height)
+        compute_staying_rows(plan, worker, expert, row, least(height, end - row), panel, panels);
     for (; row < end; row += height)
         for (int64_t first = panel; first < last; first += width)
             compute_block(plan, worker, expert, row, least(height, end - row), first,

@@ -149,9 +149,10 @@ enum sycpu_gemm_how {
 struct sycpu_gemm_ahead {
     const char *b;  /* the first; NULL: none are fetched */
     int64_t stride; /* bytes from row to row */
-    int64_t size;   /* bytes that are fetched beside each step of a tile, one or two lines */
+    int64_t
+        size; /* bytes that are fetched beside each step of a tile, one or two lines; of WHOLE steps with SYCPU_TILES */
     int64_t pieces; /* of that size in a row */
-    int64_t done;   /* pieces that the tiles before have fetched */
+    int64_t done;   /* pieces that the tiles before have fetched; with SYCPU_TILES their steps */
 };
 
 /* One tile of C. */
@@ -173,6 +174,7 @@ struct sycpu_gemm_tile {
     int relu;                     /* 1: what is below 0 is written as 0 */
     int height;                   /* rows computed and written, from gemm_height */
     struct sycpu_gemm_rest *rest; /* with SYCPU_TILES: what the leaf before left to do, then this one */
+    int a_passes; /* 1: with SYCPU_TILES, A comes from the L2 cache and B stays in L1, else the other way round */
     int begun,
         open; /* 1: a part of a leaf, whose sums so far lie at the top of the tree; which goes on after it */
 };
@@ -200,6 +202,7 @@ struct sycpu_gemm_plan {
     int64_t column_rows;  /* likewise fast_gemm_compute_columns, which goes first; 0: none */
     int64_t tokens;       /* of an expert, at most, that fast_gemm_compute_tokens takes */
     int64_t chunk;        /* steps of a chunk of the contraction, at most; 0: there are none */
+    int rows_stay;        /* 1: with chunks, a block of rows stays in the L2 cache, else a group of columns */
     int streamed;         /* 1: fast_gemm_compute_streamed takes experts of few panels of A */
     int64_t tree;         /* words of the pending tiles of one tile of C, with chunks or streamed, else 0 */
     int64_t tree_rows, tree_panels; /* of A and B, the tiles whose trees grow together */

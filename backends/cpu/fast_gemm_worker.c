@@ -75,6 +75,7 @@ static struct sycpu_gemm_tile make_tile(const struct sycpu_gemm_plan *plan,
         .height = gemm_height(rows),
         .rest = worker->rest,
         .ahead = worker->ahead,
+        .a_passes = plan->rows_stay,
         .begun = worker->begun,
         .open = worker->open,
     };
@@ -83,10 +84,8 @@ static struct sycpu_gemm_tile make_tile(const struct sycpu_gemm_plan *plan,
         tile.b_stride = TILE_COLUMNS;
         if (plan->own && worker->row_panels == 1) tile.next = b_panel_of(gemm, expert, panel_b + 1);
     }
-    if (direct) /* A is packed whole */
-        tile.a += worker->from * A_STEP;
-    else if (gemm->form != SYCPU_GEMM_TN)
-        tile.b = (const float *)tile.b + worker->from * TILE_COLUMNS;
+    if (direct || plan->rows_stay) tile.a += worker->from * A_STEP; /* A is packed whole */
+    if (!direct && gemm->form != SYCPU_GEMM_TN) tile.b = (const float *)tile.b + worker->from * TILE_COLUMNS;
     const operand *in_place = fast_gemm_in_place(plan, expert, slot, rows);
     if (in_place) {
         tile.a = (const float *)in_place + worker->from;
@@ -219,9 +218,11 @@ void fast_gemm_compute_column(const struct sycpu_gemm_plan *plan, const struct s
         if (panel_a && follow && rows == TILE_ROWS && tile.c != worker->edge) {
             tile.a += down;
             tile.c = (char *)tile.c + TILE_ROWS * tile.c_stride * c_element(plan);
+            tile.pending += worker->tree;
         } else if (panel_a) {
             tile = make_tile(plan, worker, expert, panel_a, panel_b, rows);
         }
+        tile.ahead.done = panel_a * worker->taken;
         compute_tile(plan, worker, expert, panel_a, panel_b, rows, &tile);
     }
 }
