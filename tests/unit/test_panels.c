@@ -105,7 +105,8 @@ struct attrs {
     struct sy_attr_leaf plain;
 };
 
-/* The case of the plain op in `plain`, with the weights in panels in `k`. */
+/* The case of the plain op in `plain`, with the weights in panels in `k`. One special value in a sum, on average: more would make
+ * each NaN. */
 static void begin(struct kh *k, struct kh *plain, int at, const struct shape *s, const struct attrs *attr,
                   int out)
 {
@@ -115,7 +116,8 @@ static void begin(struct kh *k, struct kh *plain, int at, const struct shape *s,
     for (int in = 0; in < 2; in++) {
         uint16_t *x = plain->in[in].data;
         for (int64_t i = 0; i < sycpu_count(&plain->in[in]); i++)
-            x[i] = syi_bf16_from_float(kh_random() % 8 ? kh_uniform(-2.0f, 2.0f) : kh_special());
+            x[i] = syi_bf16_from_float(kh_random() % (2 * (uint64_t)s->k) ? kh_uniform(-2.0f, 2.0f)
+                                                                          : kh_special());
     }
     if (s->experts) add_counts(plain, s);
     *k = *plain;
@@ -165,9 +167,9 @@ static void relu(const struct sy_tensor *t, void *data)
     }
 }
 
-/* Every kernel that reads panels, against the one with the same needs that does not: to float32 and to bf16, all of it and
- * what is above 0. */
-static void check(int at, const struct shape *s, int leaf)
+/* Every kernel that reads panels, or those that need one of some features, against the one with the same needs that does not: to
+ * float32 and to bf16, all of it and what is above 0. */
+static void check_those(int at, const struct shape *s, int leaf, uint32_t some)
 {
     for (int i = 0; i < 4; i++) {
         const int activation = i / 2 ? SY_RELU : SY_LINEAR, out = i % 2 ? SY_BF16 : SY_F32;
@@ -181,9 +183,11 @@ static void check(int at, const struct shape *s, int leaf)
                  "op %d: experts %d, groups %d, slots %d, k %d, n %d, leaf %d, out %d, relu %d", ops[at].op,
                  s->experts, s->groups, s->slots, s->k, s->n, leaf, out, activation == SY_RELU);
         begin(&k, &plain, at, s, &attr, out);
-        for (; (kernel = kh_next(k.op, SY_BF16, out, kh_all_features(), &next)); kernels++) {
+        while ((kernel = kh_next(k.op, SY_BF16, out, kh_all_features(), &next))) {
             const struct sy_kernel *other;
             uint64_t from = 0;
+            if (some && !(kernel->needs & some)) continue;
+            kernels++;
             do other = kh_next(plain.op, SY_BF16, out, kh_all_features(), &from);
             while (other && other->needs != kernel->needs);
             cr_assert_not_null(other, "%s: %s", what, kernel->name);
@@ -203,6 +207,11 @@ static void check(int at, const struct shape *s, int leaf)
     }
 }
 
+static void check(int at, const struct shape *s, int leaf)
+{
+    check_those(at, s, leaf, 0);
+}
+
 Test(panels, few_and_many_rows)
 {
     static const int rows[] = {1, 2, 3, 13, 15, 16, 17, 31, 43, 64, 70, 129};
@@ -212,6 +221,14 @@ Test(panels, few_and_many_rows)
         check(0, &s, 32);
     }
     check(0, &(struct shape){0, 7, 43, 96, 224}, 96);
+}
+
+/* On tiles, blocks of rows that stay in a cache while panels pass: parts of leaves, and several leaves at a time. */
+Test(panels, blocks_of_rows_of_long_contractions)
+{
+    const struct shape s = {0, 1, 170, 2048, 64};
+    check_those(0, &s, 2048, SYCPU_AMX_BF16 | SYCPU_AMX_EMULATED);
+    check_those(0, &s, 256, SYCPU_AMX_BF16 | SYCPU_AMX_EMULATED);
 }
 
 Test(panels, experts)
