@@ -75,7 +75,7 @@ static struct sycpu_gemm_tile make_tile(const struct sycpu_gemm_plan *plan,
         .height = gemm_height(rows),
         .rest = worker->rest,
         .ahead = worker->ahead,
-        .a_passes = plan->rows_stay,
+        .a_passes = plan->rows_stay || plan->panels == 1,
         .begun = worker->begun,
         .open = worker->open,
     };
