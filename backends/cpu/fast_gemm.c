@@ -139,6 +139,37 @@ static int64_t own_words(const struct sycpu_gemm_plan *plan)
     return WHOLE == 1 && shallow ? NEAREST_WORDS : OWN_WORDS;
 }
 
+/* Groups of columns: what threads share C by, and with SYCPU_TILES what of B stays near. */
+static void plan_groups(struct sycpu_gemm_plan *plan)
+{
+    const int64_t near = plan->in_place ? NEAR_WORDS : COPIED_WORDS;
+    plan->group_panels = divide_up(plan->panels, column_groups(plan));
+    if (WHOLE > 1 && plan->gemm.rows >= DIRECT_LEAST && !plan->rows_stay)
+        plan->group_panels = least(plan->group_panels, near / b_panel_size(plan->steps) + 1);
+    plan->groups = divide_up(plan->panels, plan->group_panels);
+}
+
+/* Panels of A and of B that a thread takes together. */
+static void plan_blocks(struct sycpu_gemm_plan *plan)
+{
+    const int tn = plan->gemm.form == SYCPU_GEMM_TN;
+    const int64_t row_panels = divide_up(plan->gemm.rows, TILE_ROWS);
+    plan->kept = WHOLE > 1 && tn && !plan->own && !plan->chunk && plan->groups > 1 &&
+                 row_panels * a_panel_size(plan->steps) <= KEPT_WORDS;
+    plan->block_panels = plan->kept ? row_panels : BLOCK_PANELS;
+    plan->b_panels = plan->direct ? 1 : plan->group_panels;
+    if (plan->own) {
+        plan->block_panels = least(OWN_PANELS, row_panels);
+        plan->b_panels = least(plan->panels, own_words(plan) / b_panel_size(plan->steps) + 1);
+    } else if (plan->rows_stay) {
+        plan->block_panels = least(OWN_PANELS, greatest(1, STAYING_WORDS / a_panel_size(plan->steps)));
+        plan->b_panels = 1;
+    } else if (plan->chunk && tn) {
+        plan->block_panels = least(CHUNK_ROWS / TILE_ROWS, row_panels);
+        plan->b_panels = least(CHUNK_PANELS, plan->group_panels);
+    }
+}
+
 static struct sycpu_gemm_plan make_plan(const struct sy_call *call, int threads)
 {
     struct sycpu_gemm_plan plan = {
@@ -162,24 +193,8 @@ static struct sycpu_gemm_plan make_plan(const struct sy_call *call, int threads)
     plan.stream = gemm->form == SYCPU_GEMM_TN && !plan.rounded && gemm->columns % TILE_COLUMNS == 0 &&
                   (uintptr_t)gemm->c % 64 == 0 &&
                   gemm->experts * sycpu_gemm_c_size(gemm) > STREAM_BYTES / (int)sizeof(float);
-    plan.block_panels = plan.own ? least(OWN_PANELS, divide_up(gemm->rows, TILE_ROWS)) : BLOCK_PANELS;
-    plan.group_panels = divide_up(plan.panels, column_groups(&plan));
-    if (WHOLE > 1 && gemm->rows >= DIRECT_LEAST && !plan.rows_stay)
-        plan.group_panels = least(plan.group_panels,
-                                  (plan.in_place ? NEAR_WORDS : COPIED_WORDS) / b_panel_size(plan.steps) + 1);
-    plan.groups = divide_up(plan.panels, plan.group_panels);
-    const int64_t row_panels = divide_up(gemm->rows, TILE_ROWS);
-    plan.kept = WHOLE > 1 && gemm->form == SYCPU_GEMM_TN && !plan.own && !plan.chunk && plan.groups > 1 &&
-                row_panels * a_panel_size(plan.steps) <= KEPT_WORDS;
-    if (plan.kept) plan.block_panels = row_panels;
-    plan.b_panels = plan.direct || plan.rows_stay ? 1 : plan.group_panels;
-    if (plan.rows_stay)
-        plan.block_panels = least(OWN_PANELS, greatest(1, STAYING_WORDS / a_panel_size(plan.steps)));
-    if (plan.chunk && gemm->form == SYCPU_GEMM_TN) {
-        plan.block_panels = least(CHUNK_ROWS / TILE_ROWS, row_panels);
-        plan.b_panels = least(CHUNK_PANELS, plan.group_panels);
-    }
-    if (plan.own) plan.b_panels = least(plan.panels, own_words(&plan) / b_panel_size(plan.steps) + 1);
+    plan_groups(&plan);
+    plan_blocks(&plan);
     plan_trees(&plan);
     plan.b_words = b_in_panels(gemm) ? 0 : plan.b_panels * b_panel_size(plan.steps);
     if (plan.tokens) plan.b_words = greatest(plan.b_words, plan.panels * b_panel_size(plan.tokens));

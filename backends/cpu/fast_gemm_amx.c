@@ -39,7 +39,7 @@ ALWAYS_INLINE void merge_rows(const struct rows *r, enum sycpu_gemm_how how, int
         }
         if (last) c0 = vec_add(c0, vec_zero()), c1 = vec_add(c1, vec_zero());
         if (last && relu) c0 = vec_max(vec_zero(), c0), c1 = vec_max(vec_zero(), c1);
-        if (how == SYCPU_GEMM_ROUND && !merges) { /* matrix tiles give no denormals */
+        if (how == SYCPU_GEMM_ROUND && !merges) { /* no sum is a denormal: tiles flush them */
             vec_store_two_normal(half, c0, c1);
         } else if (how == SYCPU_GEMM_ROUND) {
             vec_store_two_rounded(half, c0, c1);

@@ -79,11 +79,11 @@ static void compute_staying_rows(const struct sycpu_gemm_plan *plan, struct sycp
     int64_t left = 0;
     worker->from = 0;
     worker->taken = plan->steps;
+    worker->ahead.size = share_of_chunk(divide_up(rows, TILE_ROWS));
     fast_gemm_pack_block(plan, expert, worker, row, rows);
     for (const int64_t end = panel + n; panel < end; panel++) {
         const float *b = b_panel_of(&plan->gemm, expert, panel);
         worker->first_b = panel;
-        worker->ahead.size = share_of_chunk(divide_up(rows, TILE_ROWS));
         for (int first = 1; take_chunk(plan, worker, first, &left); first = 0) {
             worker->ahead.b = (const char *)(b + (worker->from + worker->taken) * TILE_COLUMNS);
             fast_gemm_compute_column(plan, worker, expert, panel);

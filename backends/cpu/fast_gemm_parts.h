@@ -149,8 +149,7 @@ enum sycpu_gemm_how {
 struct sycpu_gemm_ahead {
     const char *b;  /* the first; NULL: none are fetched */
     int64_t stride; /* bytes from row to row */
-    int64_t
-        size; /* bytes that are fetched beside each step of a tile, one or two lines; of WHOLE steps with SYCPU_TILES */
+    int64_t size;   /* bytes that are fetched beside each WHOLE steps of a tile, in whole lines */
     int64_t pieces; /* of that size in a row */
     int64_t done;   /* pieces that the tiles before have fetched; with SYCPU_TILES their steps */
 };
@@ -174,7 +173,7 @@ struct sycpu_gemm_tile {
     int relu;                     /* 1: what is below 0 is written as 0 */
     int height;                   /* rows computed and written, from gemm_height */
     struct sycpu_gemm_rest *rest; /* with SYCPU_TILES: what the leaf before left to do, then this one */
-    int a_passes; /* 1: with SYCPU_TILES, A comes from the L2 cache and B stays in L1, else the other way round */
+    int a_passes; /* 1: with SYCPU_TILES, A comes past the L1 cache, in which B stays, else the other way round */
     int begun,
         open; /* 1: a part of a leaf, whose sums so far lie at the top of the tree; which goes on after it */
 };
