@@ -133,53 +133,46 @@ void fast_gemm_merge_rest(struct sycpu_gemm_rest *rest)
         TILE_ZERO(q);
 #define GO_ON(q)
 /* A step: A in tiles 4 and 5, B in 6 and 7. One of both, that passes, comes from the L2 cache and is read once for 32 rows or
- * columns of the other one, so the L1 cache has no room for it. Its tile that is used first is there; the one of the next
- * step is loaded as soon as that has been used. `stride`: bytes between rows of A; more: there is a next step. */
-#define FIRST_OF_B(b)  TILE_LOAD_ONCE(6, b, ROW_BYTES);
-#define FIRST_OF_A(a)  TILE_LOAD_ONCE(4, a, stride);
-#define SECOND_OF_A(a) (const char *)(a) + TILE_LINES *stride
-#define B_PASSES_16(BEFORE)                                                                                  \
-    TILE_LOAD(4, a, stride);                                                                                 \
+ * columns of the other one, so the L1 cache has no room for it. Its first tile is there; that of the next step is loaded as
+ * soon as this one has been used. `stride`: bytes between rows of A; more: there is a next step. */
+#define A_FIRST(LOAD)  LOAD(4, a, stride);
+#define A_SECOND(LOAD) LOAD(5, (const char *)a + TILE_LINES * stride, stride);
+#define A_NEXT         TILE_LOAD_ONCE(4, a + TILE_ELEMENTS, stride);
+#define B_FIRST(LOAD)  LOAD(6, b, ROW_BYTES);
+#define B_SECOND(LOAD) LOAD(7, b + LANES, ROW_BYTES);
+#define B_NEXT         TILE_LOAD_ONCE(6, b + WHOLE * TILE_COLUMNS, ROW_BYTES);
+#define DOT_0          TILE_DOT(0, 4, 6);
+#define DOT_1          TILE_DOT(1, 4, 7);
+#define DOT_2          TILE_DOT(2, 5, 6);
+#define DOT_3          TILE_DOT(3, 5, 7);
+#define DOT(q)         DOT_##q
+/* i: the tile of C that reads the first tile of what passes and the second of what stays; j: the other way round. */
+#define STEP_32(BEFORE, STAYS_FIRST, PASSES_SECOND, STAYS_SECOND, i, PASSES_NEXT, j)                         \
+    STAYS_FIRST                                                                                              \
     BEFORE(0)                                                                                                \
-    TILE_DOT(0, 4, 6);                                                                                       \
-    TILE_LOAD_ONCE(7, b + LANES, ROW_BYTES);                                                                 \
-    if (more) FIRST_OF_B(b + WHOLE * TILE_COLUMNS)                                                           \
-    BEFORE(1)                                                                                                \
-    TILE_DOT(1, 4, 7);
-#define B_PASSES_32(BEFORE)                                                                                  \
-    TILE_LOAD(4, a, stride);                                                                                 \
-    BEFORE(0)                                                                                                \
-    TILE_DOT(0, 4, 6);                                                                                       \
-    TILE_LOAD_ONCE(7, b + LANES, ROW_BYTES);                                                                 \
-    TILE_LOAD(5, SECOND_OF_A(a), stride);                                                                    \
-    BEFORE(2)                                                                                                \
-    TILE_DOT(2, 5, 6);                                                                                       \
-    if (more) FIRST_OF_B(b + WHOLE * TILE_COLUMNS)                                                           \
-    BEFORE(1)                                                                                                \
-    TILE_DOT(1, 4, 7);                                                                                       \
+    DOT(0)                                                                                                   \
+    PASSES_SECOND                                                                                            \
+    STAYS_SECOND                                                                                             \
+    BEFORE(i)                                                                                                \
+    DOT(i)                                                                                                   \
+    if (more) PASSES_NEXT                                                                                    \
+    BEFORE(j)                                                                                                \
+    DOT(j)                                                                                                   \
     BEFORE(3)                                                                                                \
-    TILE_DOT(3, 5, 7);
-#define A_PASSES_16(BEFORE)                                                                                  \
-    TILE_LOAD(6, b, ROW_BYTES);                                                                              \
-    BEFORE(0)                                                                                                \
-    TILE_DOT(0, 4, 6);                                                                                       \
-    TILE_LOAD(7, b + LANES, ROW_BYTES);                                                                      \
-    BEFORE(1)                                                                                                \
-    TILE_DOT(1, 4, 7);                                                                                       \
-    if (more) FIRST_OF_A(a + TILE_ELEMENTS)
+    DOT(3)
 #define A_PASSES_32(BEFORE)                                                                                  \
-    TILE_LOAD(6, b, ROW_BYTES);                                                                              \
+    STEP_32(BEFORE, B_FIRST(TILE_LOAD), A_SECOND(TILE_LOAD_ONCE), B_SECOND(TILE_LOAD), 1, A_NEXT, 2)
+#define B_PASSES_32(BEFORE)                                                                                  \
+    STEP_32(BEFORE, A_FIRST(TILE_LOAD), B_SECOND(TILE_LOAD_ONCE), A_SECOND(TILE_LOAD), 2, B_NEXT, 1)
+/* 16 rows: B passes, for all rows but the last few are in tiles of 32. */
+#define B_PASSES_16(BEFORE)                                                                                  \
+    A_FIRST(TILE_LOAD)                                                                                       \
     BEFORE(0)                                                                                                \
-    TILE_DOT(0, 4, 6);                                                                                       \
-    TILE_LOAD_ONCE(5, SECOND_OF_A(a), stride);                                                               \
-    TILE_LOAD(7, b + LANES, ROW_BYTES);                                                                      \
+    DOT(0)                                                                                                   \
+    B_SECOND(TILE_LOAD_ONCE)                                                                                 \
+    if (more) B_NEXT                                                                                         \
     BEFORE(1)                                                                                                \
-    TILE_DOT(1, 4, 7);                                                                                       \
-    if (more) FIRST_OF_A(a + TILE_ELEMENTS)                                                                  \
-    BEFORE(2)                                                                                                \
-    TILE_DOT(2, 5, 6);                                                                                       \
-    BEFORE(3)                                                                                                \
-    TILE_DOT(3, 5, 7);
+    DOT(1)
 
 /* What is fetched into the L2 cache beside each step. */
 struct fetched {
@@ -220,14 +213,9 @@ static inline struct fetched fetched_by(const struct sycpu_gemm_tile *tile, cons
             merge_some(rest, MERGED_ROWS);                                                                   \
         }                                                                                                    \
     }
-DEFINE_MULTIPLY(b_passes_32, FIRST_OF_B(b), B_PASSES_32, MERGED)
-DEFINE_MULTIPLY(b_passes_16, FIRST_OF_B(b), B_PASSES_16, MERGED / 2)
-DEFINE_MULTIPLY(a_passes_32, FIRST_OF_A(a), A_PASSES_32, MERGED)
-DEFINE_MULTIPLY(a_passes_16, FIRST_OF_A(a), A_PASSES_16, MERGED / 2)
-typedef void multiply_fn(const operand *, int64_t, const float *, int64_t, float *, float *,
-                         struct sycpu_gemm_rest *, struct fetched);
-/* By whether A passes, and by more than 16 rows. */
-static multiply_fn *const multiply_of[2][2] = {{b_passes_16, b_passes_32}, {a_passes_16, a_passes_32}};
+DEFINE_MULTIPLY(a_passes_32, A_FIRST(TILE_LOAD_ONCE), A_PASSES_32, MERGED)
+DEFINE_MULTIPLY(b_passes_32, B_FIRST(TILE_LOAD_ONCE), B_PASSES_32, MERGED)
+DEFINE_MULTIPLY(b_passes_16, B_FIRST(TILE_LOAD_ONCE), B_PASSES_16, MERGED / 2)
 
 /* A leaf without elements. */
 static void multiply_nothing(struct sycpu_gemm_rest *rest)
@@ -252,11 +240,14 @@ void fast_gemm_leaf(const struct sycpu_gemm_tile *tile, int64_t leaf, int64_t le
     struct sycpu_gemm_rest *rest = tile->rest;
     if (rest->held != tile->height) fast_gemm_merge_rest(rest);
     float *to = rest->held ? rest->to : rest->none;
-    if (length)
-        multiply_of[tile->a_passes][tile->height > TILE_LINES](a, stride, b, length, from, to, rest,
-                                                               fetched_by(tile, b));
-    else
+    if (!length)
         multiply_nothing(rest);
+    else if (tile->height <= TILE_LINES)
+        b_passes_16(a, stride, b, length, from, to, rest, fetched_by(tile, b));
+    else if (tile->a_passes)
+        a_passes_32(a, stride, b, length, from, to, rest, fetched_by(tile, b));
+    else
+        b_passes_32(a, stride, b, length, from, to, rest, fetched_by(tile, b));
     merge_some(rest, TILE_ROWS);
     rest->held = tile->height;
     rest->to = waits ? top : rest->sum;

@@ -173,7 +173,7 @@ struct sycpu_gemm_tile {
     int relu;                     /* 1: what is below 0 is written as 0 */
     int height;                   /* rows computed and written, from gemm_height */
     struct sycpu_gemm_rest *rest; /* with SYCPU_TILES: what the leaf before left to do, then this one */
-    int a_passes; /* 1: with SYCPU_TILES, A comes past the L1 cache, in which B stays, else the other way round */
+    int a_passes; /* 1: with SYCPU_TILES, of over 16 rows: A passes the L1 cache by, B stays in it; else the other way round */
     int begun,
         open; /* 1: a part of a leaf, whose sums so far lie at the top of the tree; which goes on after it */
 };
