@@ -12,7 +12,7 @@
 #define DIRECT_ROWS (STEP == 1 ? 128 : 0)
 /* Rows of A that are few for transposed weights. */
 #define FEW_ROWS 64
-/* Gradients of weights of more bytes go past the caches: they would not stay there until they are used, and tiles would wait for
+/* Results of more bytes may go past the caches: they would not stay there until they are used, and tiles would wait for
  * room for them. */
 #define STREAM_BYTES (WHOLE > 1 ? 4 << 20 : 64 << 20)
 /* Panels of B of at most so many words stay in the cache while C is written row by row. */
@@ -113,6 +113,16 @@ static int is_streamed(const struct sycpu_gemm_plan *plan)
            gemm->columns % TILE_COLUMNS == 0 && sycpu_l2_bytes() >= STREAMED_L2;
 }
 
+/* Whether C is written past the caches: gradients, and what matrix tiles compute of experts, whose weights come from memory: lines
+ * of C would have to be read from there before they are written, between those of the weights. */
+static int goes_past_caches(const struct sycpu_gemm_plan *plan)
+{
+    const struct sycpu_gemm *gemm = &plan->gemm;
+    const int takes = gemm->form == SYCPU_GEMM_TN ? !plan->rounded : WHOLE > 1 && plan->own && plan->rounded;
+    return takes && gemm->columns % TILE_COLUMNS == 0 && (uintptr_t)gemm->c % 64 == 0 &&
+           gemm->experts * sycpu_gemm_c_size(gemm) * c_element(plan) > STREAM_BYTES;
+}
+
 /* Which tiles' trees over leaves grow together: those of a block, in chunks, or of an expert of few rows. */
 static void plan_trees(struct sycpu_gemm_plan *plan)
 {
@@ -190,9 +200,7 @@ static struct sycpu_gemm_plan make_plan(const struct sy_call *call, int threads)
     plan.a_steps = plan.chunk && !plan.rows_stay ? plan.chunk : plan.steps;
     if (plan.chunk && gemm->form == SYCPU_GEMM_TN) plan.steps = plan.chunk;
     plan.direct &= !plan.own;
-    plan.stream = gemm->form == SYCPU_GEMM_TN && !plan.rounded && gemm->columns % TILE_COLUMNS == 0 &&
-                  (uintptr_t)gemm->c % 64 == 0 &&
-                  gemm->experts * sycpu_gemm_c_size(gemm) > STREAM_BYTES / (int)sizeof(float);
+    plan.stream = goes_past_caches(&plan);
     plan_groups(&plan);
     plan_blocks(&plan);
     plan_trees(&plan);

@@ -9,8 +9,9 @@
 #define ROW_BYTES ((int64_t)sizeof(float) * TILE_COLUMNS) /* of a panel of B and of sums */
 /* Rows of the leaf before that are merged beside a step of 32 rows: 4 TILE_DOT take longer than these. */
 #define MERGED 8
-/* Steps of B from the one at hand to the one fetched, where B is read once: what follows it in memory is read next. */
-#define FAR_STEPS 4
+/* Steps of B from the one at hand to the one fetched, where B is read once: what follows it in memory is read next. Memory answers
+ * a sixth faster than to what is fetched a page of 4 KiB ahead. */
+#define FAR_STEPS 1
 
 /* ---- a leaf ---- */
 
@@ -39,10 +40,14 @@ ALWAYS_INLINE void merge_rows(const struct rows *r, enum sycpu_gemm_how how, int
         }
         if (last) c0 = vec_add(c0, vec_zero()), c1 = vec_add(c1, vec_zero());
         if (last && relu) c0 = vec_max(vec_zero(), c0), c1 = vec_max(vec_zero(), c1);
-        if (how == SYCPU_GEMM_ROUND && !merges) { /* no sum is a denormal: tiles flush them */
-            vec_store_two_normal(half, c0, c1);
-        } else if (how == SYCPU_GEMM_ROUND) {
-            vec_store_two_rounded(half, c0, c1);
+        if (how == SYCPU_GEMM_ROUND || how == SYCPU_GEMM_ROUND_STREAM) {
+            uint16_t line[TILE_COLUMNS] __attribute__((aligned(64))), *at = line;
+            if (how == SYCPU_GEMM_ROUND) at = half;
+            if (merges)
+                vec_store_two_rounded(at, c0, c1);
+            else /* no sum is a denormal: tiles flush them */
+                vec_store_two_normal(at, c0, c1);
+            if (how == SYCPU_GEMM_ROUND_STREAM) vec_stream((float *)half, vec_load(line));
         } else if (how == SYCPU_GEMM_STREAM) {
             vec_stream(to, c0);
             vec_stream(to + LANES, c1);
@@ -74,6 +79,9 @@ static void merge(const struct sycpu_gemm_tile *tile, const struct sycpu_gemm_pl
     if (tile->how == SYCPU_GEMM_ROUND) {
         rows.to = (uint16_t *)tile->c + row * rows.stride;
         merge_rows(&rows, SYCPU_GEMM_ROUND, 1);
+    } else if (tile->how == SYCPU_GEMM_ROUND_STREAM) {
+        rows.to = (uint16_t *)tile->c + row * rows.stride;
+        merge_rows(&rows, SYCPU_GEMM_ROUND_STREAM, 1);
     } else if (tile->how == SYCPU_GEMM_STREAM) {
         merge_rows(&rows, SYCPU_GEMM_STREAM, 1);
     } else {

@@ -141,8 +141,9 @@ static inline int gemm_is_shallow(int64_t leaves, int64_t steps)
 /* How a tile is written. */
 enum sycpu_gemm_how {
     SYCPU_GEMM_STORE,
-    SYCPU_GEMM_ROUND, /* to bf16 */
-    SYCPU_GEMM_STREAM /* past the caches; rows are aligned to vectors */
+    SYCPU_GEMM_ROUND,       /* to bf16 */
+    SYCPU_GEMM_STREAM,      /* past the caches; rows are aligned to vectors */
+    SYCPU_GEMM_ROUND_STREAM /* with SYCPU_TILES: both, in whole lines */
 };
 
 /* Rows of B that are read next, fetched from memory in the order they lie in while those before are multiplied. */
@@ -477,6 +478,12 @@ void fast_gemm_measure_leaves(const struct sycpu_gemm *gemm, struct sycpu_gemm_w
 /* Tiles of panel_a of the block and n panels of the expert from panel_b on. */
 void fast_gemm_compute_tiles(const struct sycpu_gemm_plan *plan, const struct sycpu_gemm_worker *worker,
                              int64_t expert, int64_t panel_a, int64_t panel_b, int64_t n);
+
+/* The same of all rows of the expert, at most STREAMED_PANELS of A, one panel of B after the other, which lie in rows of weights: the
+ * first panel of A copies its panel of B to worker->b, in the L1 cache, for the others. The first `fetching` of them fetch what
+ * worker->ahead says. */
+void fast_gemm_compute_panels(const struct sycpu_gemm_plan *plan, const struct sycpu_gemm_worker *worker,
+                              int64_t expert, int64_t panel_b, int64_t n, int64_t fetching);
 
 /* All tiles of the block with one panel of B. */
 void fast_gemm_compute_column(const struct sycpu_gemm_plan *plan, const struct sycpu_gemm_worker *worker,

@@ -32,18 +32,15 @@ static struct sycpu_gemm_ahead rows_from(const struct sycpu_gemm *gemm, const st
 static void compute_part(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker,
                          const struct columns *columns, int64_t k, int64_t n)
 {
-    const int64_t leaf = plan->gemm.leaf, panels = columns->end - columns->first;
+    const int64_t leaf = plan->gemm.leaf;
     worker->from = k;
     worker->taken = n;
     worker->begun = k % leaf > 0;
     worker->open = k % leaf + n < leaf;
     worker->first_leaf = k / leaf;
     worker->end_leaf = worker->first_leaf + 1;
-    for (int64_t i = 0; i < worker->row_panels; i++) {
-        if (i == FETCHING) worker->ahead.b = NULL;
-        fast_gemm_compute_tiles(plan, worker, columns->expert, i, columns->first, panels);
-        worker->ahead.done += panels * n;
-    }
+    fast_gemm_compute_panels(plan, worker, columns->expert, columns->first, columns->end - columns->first,
+                             least(worker->row_panels, FETCHING));
 }
 
 /* All rows of these columns, while the first rows of the next are fetched at last. */

@@ -90,7 +90,8 @@ ALWAYS_INLINE void fetch_ahead(struct ahead *ahead, int element)
 {
     if (ahead->far) {
         __builtin_prefetch(ahead->row, 0, 2);
-        __builtin_prefetch(ahead->row + ahead->last, 0, 2);
+        if (ahead->last >= 64) /* two lines */
+            __builtin_prefetch(ahead->row + ahead->last, 0, 2);
         ahead->row += ahead->step;
         if (--ahead->left == 0) ahead->row += ahead->jump, ahead->left = ahead->again;
     } else {

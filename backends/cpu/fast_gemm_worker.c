@@ -99,7 +99,7 @@ static struct sycpu_gemm_tile make_tile(const struct sycpu_gemm_plan *plan,
         tile.c = (char *)gemm->c +
                  (expert * sycpu_gemm_c_size(gemm) + slot[0] * gemm->columns + column) * c_element(plan);
         tile.c_stride = gemm->columns;
-        if (plan->stream) tile.how = SYCPU_GEMM_STREAM;
+        if (plan->stream) tile.how = plan->rounded ? SYCPU_GEMM_ROUND_STREAM : SYCPU_GEMM_STREAM;
     }
     return tile;
 }
@@ -115,7 +115,9 @@ void fast_gemm_copy_edge(const struct sycpu_gemm_plan *plan, const struct sycpu_
     const char *edge = (const char *)worker->edge;
     for (int64_t i = 0; i < rows; i++, edge += TILE_COLUMNS * size) {
         char *to = c + slot[i] * gemm->columns * size;
-        if (bytes == TILE_COLUMNS * sizeof(float)) /* a size that the compiler knows costs no call */
+        if (WHOLE > 1 && plan->stream && plan->rounded) /* whole lines */
+            vec_stream((float *)to, vec_load((const float *)edge));
+        else if (bytes == TILE_COLUMNS * sizeof(float)) /* a size that the compiler knows costs no call */
             memcpy(to, edge, TILE_COLUMNS * sizeof(float));
         else if (bytes == TILE_COLUMNS * sizeof(uint16_t))
             memcpy(to, edge, TILE_COLUMNS * sizeof(uint16_t));
@@ -201,6 +203,29 @@ void fast_gemm_compute_tiles(const struct sycpu_gemm_plan *plan, const struct sy
             move_right(plan, worker, &tile);
         else if (panel_b + 1 < end)
             tile = make_tile(plan, worker, expert, panel_a, panel_b + 1, rows);
+    }
+}
+
+void fast_gemm_compute_panels(const struct sycpu_gemm_plan *plan, const struct sycpu_gemm_worker *worker,
+                              int64_t expert, int64_t panel_b, int64_t n, int64_t fetching)
+{
+    const int64_t height = worker->panel_rows, all = worker->row_panels;
+    struct sycpu_gemm_tile tile[STREAMED_PANELS];
+    for (int64_t i = 0; i < all; i++) {
+        tile[i] = make_tile(plan, worker, expert, i, panel_b, least(height, worker->rows - i * height));
+        tile[i].ahead.done = i * worker->taken;
+        if (i >= fetching) tile[i].ahead.b = NULL;
+        if (i > 0) tile[i].b_stride = TILE_COLUMNS;
+    }
+    if (all > 1) tile[0].copy = worker->b;
+    for (int64_t end = panel_b + n; panel_b < end; panel_b++) {
+        for (int64_t i = 0; i < all; i++) {
+            if (i > 0) tile[i].b = worker->b;
+            compute_tile(plan, worker, expert, i, panel_b, least(height, worker->rows - i * height),
+                         &tile[i]);
+            move_right(plan, worker, &tile[i]);
+            tile[i].ahead.done += (fetching - 1) * worker->taken;
+        }
     }
 }
 

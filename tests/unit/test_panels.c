@@ -167,41 +167,49 @@ static void relu(const struct sy_tensor *t, void *data)
     }
 }
 
-/* Every kernel that reads panels, or those that need one of some features, against the one with the same needs that does not: to
- * float32 and to bf16, all of it and what is above 0. */
+/* Every kernel that reads panels, or those that need one of some features, against the one with the same needs that does not, which
+ * has other threads: they share the work in another way. */
+static void compare(struct kh *k, struct kh *plain, uint32_t some, const char *what)
+{
+    const int out = k->out[0].dtype;
+    const struct sy_attr_panels *attr = k->attr;
+    const struct sy_kernel *kernel;
+    int kernels = 0;
+    uint64_t next = 0;
+    while ((kernel = kh_next(k->op, SY_BF16, out, kh_all_features(), &next))) {
+        const struct sy_kernel *other;
+        uint64_t from = 0;
+        if (some && !(kernel->needs & some)) continue;
+        kernels++;
+        do other = kh_next(plain->op, SY_BF16, out, kh_all_features(), &from);
+        while (other && other->needs != kernel->needs);
+        cr_assert_not_null(other, "%s: %s", what, kernel->name);
+        for (int threads = 1; threads <= 3; threads += 2) {
+            void *got[SY_MAX_OUT], *want[SY_MAX_OUT];
+            kh_run(k, kernel, threads, got, what);
+            kh_run(plain, other, 4 - threads, want, what);
+            if (attr->activation == SY_RELU) relu(&k->out[0], want[0]);
+            expect_same(&k->out[0], got[0], want[0], what, kernel->name, threads);
+            kh_free_guarded(got[0]);
+            kh_free_guarded(want[0]);
+        }
+    }
+    cr_assert_gt(kernels, 0, "%s: no kernel", what);
+}
+
+/* To float32 and to bf16, all of it and what is above 0. */
 static void check_those(int at, const struct shape *s, int leaf, uint32_t some)
 {
     for (int i = 0; i < 4; i++) {
         const int activation = i / 2 ? SY_RELU : SY_LINEAR, out = i % 2 ? SY_BF16 : SY_F32;
         const struct attrs attr = {{leaf, activation}, {leaf}};
-        int kernels = 0;
-        uint64_t next = 0;
         struct kh k, plain;
-        const struct sy_kernel *kernel;
         char what[120];
         snprintf(what, sizeof what,
                  "op %d: experts %d, groups %d, slots %d, k %d, n %d, leaf %d, out %d, relu %d", ops[at].op,
                  s->experts, s->groups, s->slots, s->k, s->n, leaf, out, activation == SY_RELU);
         begin(&k, &plain, at, s, &attr, out);
-        while ((kernel = kh_next(k.op, SY_BF16, out, kh_all_features(), &next))) {
-            const struct sy_kernel *other;
-            uint64_t from = 0;
-            if (some && !(kernel->needs & some)) continue;
-            kernels++;
-            do other = kh_next(plain.op, SY_BF16, out, kh_all_features(), &from);
-            while (other && other->needs != kernel->needs);
-            cr_assert_not_null(other, "%s: %s", what, kernel->name);
-            for (int threads = 1; threads <= 3; threads += 2) {
-                void *got[SY_MAX_OUT], *want[SY_MAX_OUT];
-                kh_run(&k, kernel, threads, got, what);
-                kh_run(&plain, other, threads, want, what);
-                if (activation == SY_RELU) relu(&k.out[0], want[0]);
-                expect_same(&k.out[0], got[0], want[0], what, kernel->name, threads);
-                kh_free_guarded(got[0]);
-                kh_free_guarded(want[0]);
-            }
-        }
-        cr_assert_gt(kernels, 0, "%s: no kernel", what);
+        compare(&k, &plain, some, what);
         kh_end(&k);
         kh_end(&plain);
     }
@@ -240,6 +248,24 @@ Test(panels, experts)
             check(at, &shapes[i], shapes[i].k);
             if (shapes[i].k % 64 == 0) check(at, &shapes[i], shapes[i].k / 2);
         }
+}
+
+/* Results of experts of more than 4 MiB, which tiles write past the caches where each thread has an expert. Some rows are
+ * neighbours, a whole tile of them too. */
+Test(panels, large_results_of_experts)
+{
+    static const int32_t counts[] = {37, 3, 0, 64};
+    const struct shape s = {2, 2, 1040, 64, 512};
+    for (int leaves = 1; leaves <= 2; leaves++) {
+        const struct attrs attr = {{64 / leaves, SY_LINEAR}, {64 / leaves}};
+        struct kh k, plain;
+        begin(&k, &plain, 1, &s, &attr, SY_BF16);
+        memcpy(k.in[2].data, counts, sizeof counts);
+        memcpy(plain.in[2].data, counts, sizeof counts);
+        compare(&k, &plain, 0, "large results");
+        kh_end(&k);
+        kh_end(&plain);
+    }
 }
 
 /* The reference, whose weights are bf16 beside float32. */
