@@ -152,10 +152,11 @@ static int64_t own_words(const struct sycpu_gemm_plan *plan)
 /* Groups of columns: what threads share C by, and with SYCPU_TILES what of B stays near. */
 static void plan_groups(struct sycpu_gemm_plan *plan)
 {
-    const int64_t near = plan->in_place ? NEAR_WORDS : COPIED_WORDS;
     plan->group_panels = divide_up(plan->panels, column_groups(plan));
-    if (WHOLE > 1 && plan->gemm.rows >= DIRECT_LEAST && !plan->rows_stay)
+    if (WHOLE > 1 && plan->gemm.rows >= DIRECT_LEAST && !plan->rows_stay) {
+        const int64_t near = plan->in_place ? NEAR_WORDS : COPIED_WORDS;
         plan->group_panels = least(plan->group_panels, near / b_panel_size(plan->steps) + 1);
+    }
     plan->groups = divide_up(plan->panels, plan->group_panels);
 }
 
