@@ -479,9 +479,9 @@ void fast_gemm_measure_leaves(const struct sycpu_gemm *gemm, struct sycpu_gemm_w
 void fast_gemm_compute_tiles(const struct sycpu_gemm_plan *plan, const struct sycpu_gemm_worker *worker,
                              int64_t expert, int64_t panel_a, int64_t panel_b, int64_t n);
 
-/* The same of all rows of the expert, at most STREAMED_PANELS of A, one panel of B after the other, which lie in rows of weights: the
- * first panel of A copies its panel of B to worker->b, in the L1 cache, for the others. The first `fetching` of them fetch what
- * worker->ahead says. */
+/* All tiles of an expert that has at most STREAMED_PANELS of A and n panels from panel_b on, which are read where they lie in rows of
+ * weights, one after the other: the first panel of A copies each to worker->b, which stays in the L1 cache, for the others. The first
+ * `fetching` panels of A share what worker->ahead says. */
 void fast_gemm_compute_panels(const struct sycpu_gemm_plan *plan, const struct sycpu_gemm_worker *worker,
                               int64_t expert, int64_t panel_b, int64_t n, int64_t fetching);
 
