@@ -74,18 +74,14 @@ static void merge(const struct sycpu_gemm_tile *tile, const struct sycpu_gemm_pl
         merge_rows(&rows, SYCPU_GEMM_STORE, 0);
         return;
     }
+    const int rounds = tile->how == SYCPU_GEMM_ROUND || tile->how == SYCPU_GEMM_ROUND_STREAM;
     rows.stride = tile->c_stride;
-    rows.to = (float *)tile->c + row * rows.stride;
-    if (tile->how == SYCPU_GEMM_ROUND) {
-        rows.to = (uint16_t *)tile->c + row * rows.stride;
-        merge_rows(&rows, SYCPU_GEMM_ROUND, 1);
-    } else if (tile->how == SYCPU_GEMM_ROUND_STREAM) {
-        rows.to = (uint16_t *)tile->c + row * rows.stride;
-        merge_rows(&rows, SYCPU_GEMM_ROUND_STREAM, 1);
-    } else if (tile->how == SYCPU_GEMM_STREAM) {
-        merge_rows(&rows, SYCPU_GEMM_STREAM, 1);
-    } else {
-        merge_rows(&rows, SYCPU_GEMM_STORE, 1);
+    rows.to = (char *)tile->c + row * rows.stride * (int64_t)(rounds ? sizeof(uint16_t) : sizeof(float));
+    switch (tile->how) { /* each a constant for merge_rows */
+    case SYCPU_GEMM_STORE: merge_rows(&rows, SYCPU_GEMM_STORE, 1); break;
+    case SYCPU_GEMM_ROUND: merge_rows(&rows, SYCPU_GEMM_ROUND, 1); break;
+    case SYCPU_GEMM_STREAM: merge_rows(&rows, SYCPU_GEMM_STREAM, 1); break;
+    case SYCPU_GEMM_ROUND_STREAM: merge_rows(&rows, SYCPU_GEMM_ROUND_STREAM, 1); break;
     }
 }
 

@@ -7,8 +7,11 @@
 
 #include "backends/cpu/fast_gemm_parts.h"
 
-/* The first panels of A share what is fetched. */
-#define FETCHING 2
+/* So many panels of A share what is fetched, the first. */
+static int64_t fetching(int64_t row_panels)
+{
+    return least(row_panels, 2);
+}
 
 /* Columns of weights that take turns with others: panels [first, end) of an expert. */
 struct columns {
@@ -19,7 +22,7 @@ struct columns {
 static struct sycpu_gemm_ahead rows_from(const struct sycpu_gemm *gemm, const struct columns *columns,
                                          int64_t k, int64_t row_panels)
 {
-    const int64_t shares = least(row_panels, FETCHING), element = sizeof(float);
+    const int64_t shares = fetching(row_panels), element = sizeof(float);
     const int64_t begin =
         columns->expert * sycpu_gemm_b_size(gemm) + k * gemm->columns + columns->first * TILE_COLUMNS;
     return (struct sycpu_gemm_ahead){.b = (const char *)gemm->b + begin * element,
@@ -40,7 +43,7 @@ static void compute_part(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_w
     worker->first_leaf = k / leaf;
     worker->end_leaf = worker->first_leaf + 1;
     fast_gemm_compute_panels(plan, worker, columns->expert, columns->first, columns->end - columns->first,
-                             least(worker->row_panels, FETCHING));
+                             fetching(worker->row_panels));
 }
 
 /* All rows of these columns, while the first rows of the next are fetched at last. */

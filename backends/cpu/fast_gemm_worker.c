@@ -48,6 +48,12 @@ void fast_gemm_measure_leaves(const struct sycpu_gemm *gemm, struct sycpu_gemm_w
         worker->length[i] = worker->depth ? steps_of(fast_gemm_leaf_length(gemm, expert, i)) : 0;
 }
 
+/* Rows of a panel of A of the block. */
+static int64_t rows_of(const struct sycpu_gemm_worker *worker, int64_t panel_a)
+{
+    return least(worker->panel_rows, worker->block_rows - panel_a * worker->panel_rows);
+}
+
 /* Tile of panel_a of the block: goes to C if it fits there and its rows are neighbours, else to scratch. */
 static struct sycpu_gemm_tile make_tile(const struct sycpu_gemm_plan *plan,
                                         const struct sycpu_gemm_worker *worker, int64_t expert,
@@ -194,7 +200,7 @@ static void move_right(const struct sycpu_gemm_plan *plan, const struct sycpu_ge
 void fast_gemm_compute_tiles(const struct sycpu_gemm_plan *plan, const struct sycpu_gemm_worker *worker,
                              int64_t expert, int64_t panel_a, int64_t panel_b, int64_t n)
 {
-    int64_t height = worker->panel_rows, rows = least(height, worker->block_rows - panel_a * height);
+    const int64_t rows = rows_of(worker, panel_a);
     int64_t whole = plan->direct || (worker->direct && !worker->tree) ? 0 : plan->gemm.columns / TILE_COLUMNS;
     struct sycpu_gemm_tile tile = make_tile(plan, worker, expert, panel_a, panel_b, rows);
     for (int64_t end = panel_b + n; panel_b < end; panel_b++) {
@@ -209,10 +215,10 @@ void fast_gemm_compute_tiles(const struct sycpu_gemm_plan *plan, const struct sy
 void fast_gemm_compute_panels(const struct sycpu_gemm_plan *plan, const struct sycpu_gemm_worker *worker,
                               int64_t expert, int64_t panel_b, int64_t n, int64_t fetching)
 {
-    const int64_t height = worker->panel_rows, all = worker->row_panels;
+    const int64_t all = worker->row_panels;
     struct sycpu_gemm_tile tile[STREAMED_PANELS];
     for (int64_t i = 0; i < all; i++) {
-        tile[i] = make_tile(plan, worker, expert, i, panel_b, least(height, worker->rows - i * height));
+        tile[i] = make_tile(plan, worker, expert, i, panel_b, rows_of(worker, i));
         tile[i].ahead.done = i * worker->taken;
         if (i >= fetching) tile[i].ahead.b = NULL;
         if (i > 0) tile[i].b_stride = TILE_COLUMNS;
@@ -221,8 +227,7 @@ void fast_gemm_compute_panels(const struct sycpu_gemm_plan *plan, const struct s
     for (int64_t end = panel_b + n; panel_b < end; panel_b++) {
         for (int64_t i = 0; i < all; i++) {
             if (i > 0) tile[i].b = worker->b;
-            compute_tile(plan, worker, expert, i, panel_b, least(height, worker->rows - i * height),
-                         &tile[i]);
+            compute_tile(plan, worker, expert, i, panel_b, rows_of(worker, i), &tile[i]);
             move_right(plan, worker, &tile[i]);
             tile[i].ahead.done += (fetching - 1) * worker->taken;
         }
@@ -234,12 +239,12 @@ void fast_gemm_compute_column(const struct sycpu_gemm_plan *plan, const struct s
 {
     const int64_t all = worker->block_rows, *slot = worker->slot;
     const int follow = slot[all - 1] - slot[0] == all - 1; /* its rows, each other */
-    struct sycpu_gemm_tile tile = make_tile(plan, worker, expert, 0, panel_b, least(TILE_ROWS, all));
-    const int64_t down = fast_gemm_in_place(plan, expert, slot, least(TILE_ROWS, all))
+    struct sycpu_gemm_tile tile = make_tile(plan, worker, expert, 0, panel_b, rows_of(worker, 0));
+    const int64_t down = fast_gemm_in_place(plan, expert, slot, rows_of(worker, 0))
                              ? TILE_ROWS * tile.a_row
                              : a_panel_size(plan->a_steps);
     for (int64_t panel_a = 0; panel_a * TILE_ROWS < all; panel_a++) {
-        const int64_t rows = least(TILE_ROWS, all - panel_a * TILE_ROWS);
+        const int64_t rows = rows_of(worker, panel_a);
         if (panel_a && follow && rows == TILE_ROWS && tile.c != worker->edge) {
             tile.a += down;
             tile.c = (char *)tile.c + TILE_ROWS * tile.c_stride * c_element(plan);
