@@ -16,7 +16,7 @@ training="$(sed -n 's/^CLI_TRAINING_COMMAND(\([a-z0-9_]*\),.*/cli\/cmd_\1.c/p' c
     $(echo cli/diff_report.[ch] cli/plan_*.[ch] cli/progress.[ch] cli/replay_*.[ch])"
 # Files whose place Makefile.am says itself, since only some builds have them; and one that a build makes.
 elsewhere="core/api/trainer.c core/api/no_trainer.c backends/cpu/cpu64.c backends/cpu/fast_gemm_amx.c
-    backends/cpu/fast_gemm_chunks.c backends/cpu/fast_gemm_direct.c backends/cpu/fast_gemm_tokens.c metrics/schema_sql.h"
+    backends/cpu/fast_gemm_direct.c backends/cpu/fast_gemm_tokens.c metrics/schema_sql.h"
 # Files of these lists are not in that of their folder.
 listed=$elsewhere
 

@@ -75,14 +75,14 @@ static int takes_columns(const struct sy_call *call, const struct sycpu_gemm *ge
     return gemm->scale || (WHOLE == 1 && gemm->form == SYCPU_GEMM_NT && gemm->rows <= FEW_ROWS);
 }
 
-/* With SYCPU_TILES: steps of a chunk where chunks of the contraction are an outer loop (fast_gemm_chunks.c), else 0. Tiles
- * take operands so fast that they wait for all that does not come from a near cache. Vectors do not, and gradients of experts
- * are of few tokens. */
+/* Steps of a chunk where chunks of the contraction are an outer loop (fast_gemm_chunks.c), else 0. Tiles
+ * take operands so fast that they wait for all that does not come from a near cache. Vectors wait where panels are many times
+ * the L1 cache, that is for sums over all tokens; gradients of experts are of few. */
 static int64_t chunk_of(const struct sycpu_gemm_plan *plan)
 {
     const struct sycpu_gemm *gemm = &plan->gemm;
     if (gemm->form != SYCPU_GEMM_TN) /* leaves that are padded do not lie where the others would */
-        return plan->run == gemm->depth && plan->steps > NEAR_STEPS ? NEAR_STEPS : 0;
+        return WHOLE > 1 && plan->run == gemm->depth && plan->steps > NEAR_STEPS ? NEAR_STEPS : 0;
     const int64_t leaf = plan->steps / gemm->leaves;
     if (gemm->filled || plan->steps <= CHUNKS_LEAST * CHUNK_STEPS || leaf > LEAF_STEPS) return 0;
     return leaf < CHUNK_STEPS ? CHUNK_STEPS : leaf;
@@ -196,7 +196,7 @@ static struct sycpu_gemm_plan make_plan(const struct sy_call *call, int threads)
     plan.own = takes_columns(call, gemm, threads) &&
                (gemm->form != SYCPU_GEMM_TN || plan.panels * b_panel_size(plan.steps) <= OWN_WORDS);
     plan.tokens = WHOLE > 1 ? few_tokens(&plan) : 0;
-    plan.chunk = WHOLE > 1 && !plan.own ? chunk_of(&plan) : 0;
+    plan.chunk = HAS_CHUNKS && !plan.own ? chunk_of(&plan) : 0;
     plan.rows_stay = rows_stay(&plan);
     plan.a_steps = plan.chunk && !plan.rows_stay ? plan.chunk : plan.steps;
     if (plan.chunk && gemm->form == SYCPU_GEMM_TN) plan.steps = plan.chunk;
@@ -258,7 +258,7 @@ static void compute_rows(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_w
         fast_gemm_pack_columns(plan, expert, worker, left, panels);
     else if (plan->direct && left + panels == plan->panels && plan->gemm.columns % TILE_COLUMNS)
         fast_gemm_pack_columns(plan, expert, worker, plan->panels - 1, 1);
-#ifdef SYCPU_TILES
+#if HAS_CHUNKS
     if (plan->chunk) {
         fast_gemm_compute_chunks(plan, worker, expert, row, end, left, panels);
         return;

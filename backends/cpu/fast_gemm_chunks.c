@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Products on matrix tiles with the contraction in an outer loop. Elsewhere a tile of C walks the whole contraction. But panels
- * of a long one do not fit in a near cache, and from a far one they come slower than tiles take them. Here C is cut into
+/* Products with the contraction in an outer loop, on matrix tiles and by AVX2. Elsewhere a tile of C walks the whole contraction.
+ * But panels of a long one do not fit in a near cache, and from a far one they come slower than tiles take them. Here C is cut into
  * blocks, and a block takes a chunk of the contraction at a time.
  *
  * x w and x w^T: a block is a panel of rows by a group of columns, whose panels are there. A chunk of the rows fits in the
@@ -9,7 +9,8 @@
  * they are many and B lies in panels, it is a block of rows that is copied once, whole, and stays in the L2 cache, and B that
  * passes, the next chunk of a panel fetched meanwhile.
  * x^T y: the contraction is all tokens of a batch. A chunk is whole leaves, few enough that what is packed of both operands
- * stays in the L2 cache; the trees over leaves of a block's tiles need not, for a leaf meets them once. */
+ * stays in the L2 cache; the trees over leaves of a block's tiles need not, for a leaf meets them once. That is all that vectors
+ * take in chunks; of theirs a panel of columns stays in the L1 cache and rows pass it by. */
 #include "config.h"
 
 #include "backends/cpu/fast_gemm_parts.h"
@@ -60,8 +61,10 @@ static void compute_block(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_
     for (int first = 1; take_chunk(plan, worker, first, &left); first = 0) {
         if (plan->gemm.form == SYCPU_GEMM_TN) fast_gemm_pack_columns(plan, expert, worker, panel, n);
         fast_gemm_pack_block(plan, expert, worker, row, rows);
-        for (int64_t i = 0; i * TILE_ROWS < rows; i++)
+        for (int64_t i = 0; WHOLE > 1 && i * TILE_ROWS < rows; i++)
             fast_gemm_compute_tiles(plan, worker, expert, i, panel, n);
+        for (int64_t i = 0; WHOLE == 1 && i < n; i++)
+            fast_gemm_compute_column(plan, worker, expert, panel + i);
     }
 }
 

@@ -4,7 +4,7 @@
  * C is cut into tiles that stay in registers. Both operands are packed into panels: a panel of A holds
  * TILE_ROWS rows, one of B TILE_COLUMNS columns, the steps of the contraction outermost, so a tile reads both
  * as streams. A leaf of bf16 that has no partner for its last element gets a zero. There are no k-blocks: a
- * tile walks the whole contraction, leaf by leaf; on matrix tiles a long one is taken in chunks (fast_gemm_chunks.c). Each thread takes an equal share of C, rows of groups of columns, and packs all that it reads for itself: the columns of a group once, the rows of A block by block.
+ * tile walks the whole contraction, leaf by leaf; on matrix tiles, and by AVX2, a long one is taken in chunks (fast_gemm_chunks.c). Each thread takes an equal share of C, rows of groups of columns, and packs all that it reads for itself: the columns of a group once, the rows of A block by block.
  * Some is packed twice for that, but nothing is read that another core wrote, which is slow where the two
  * have no cache in common (up to a quarter of a product's time between core complexes of an EPYC);
  * column_groups in fast_gemm.c keeps it least. Of experts each thread takes whole columns: it packs an
@@ -44,6 +44,13 @@
 #    endif
 #else
 #    define COLUMN_VECTORS 0
+#endif
+/* Whether contractions of sums over all tokens are taken in chunks; matrix tiles take others so as well. By vectors of AVX-512 not:
+ * on Zen 4 it was slower. */
+#if defined(SYCPU_TILES) || LANES == 8
+#    define HAS_CHUNKS 1
+#else
+#    define HAS_CHUNKS 0
 #endif
 /* Whether there is fast_gemm_compute_pair. */
 #if defined(__AVX512F__) && !defined(SYCPU_TILES)
@@ -417,7 +424,7 @@ static inline const operand *fast_gemm_in_place(const struct sycpu_gemm_plan *pl
            slot[0] * plan->gemm.a_width;
 }
 
-/* ---- fast_gemm_chunks.c, with SYCPU_TILES ---- */
+/* ---- fast_gemm_chunks.c, with plan->chunk ---- */
 
 /* Rows [row, end) of C of an expert: `panels` panels of columns from `panel` on, which NN and NT have packed. */
 void fast_gemm_compute_chunks(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker,

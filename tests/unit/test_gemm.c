@@ -85,6 +85,16 @@ Test(gemm, products_larger_than_one_block)
         for (int i = 0; i < 2; i++) check_leaves(plain_ops[op], &shapes[i], -5);
 }
 
+/* By AVX2 these are taken in chunks, of one leaf or several, and in blocks of C. */
+Test(gemm, sums_over_many_tokens)
+{
+    check(SY_OP_MATMUL_TN, &(struct shape){0, 8, 100, 20, 48}, 1, -20, 0);
+    check(SY_OP_MATMUL_TN, &(struct shape){0, 4, 200, 515, 16}, 1, -20, 0);
+    check(SY_OP_MATMUL_TN, &(struct shape){0, 4, 200, 7, 272}, 1, -20, 0);
+    check(SY_OP_MATMUL_TN, &(struct shape){0, 3, 290, 13, 281}, 1, -20, 0);
+    check(SY_OP_MATMUL_TN, &(struct shape){0, 16, 50, 9, 37}, 2, -4, 0);
+}
+
 /* Threads share tiles by rows, by columns or by both; shares begin and end within rows of tiles, and groups
  * of columns and experts belong to several threads. */
 Test(gemm, any_number_of_threads)
