@@ -39,7 +39,8 @@
 #define KEPT_WORDS (1024 * 1024)
 /* With SYCPU_TILES: steps of a chunk of the contraction of x w and x w^T, of which a panel of rows fits in the L1 cache. */
 #define NEAR_STEPS 256
-/* The same of x^T y, steps of one leaf at most, rows and panels of columns of a block of C, and how many chunks pay at least. */
+/* The same of x^T y, by AVX2 as well, steps of one leaf at most, rows and panels of columns of a block of C, and how many chunks pay
+ * at least. */
 #define CHUNK_STEPS  256
 #define LEAF_STEPS   512
 #define CHUNK_ROWS   512

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Planning a session, and planning it within a budget: activations are recomputed until the plan is small
  * enough. The recompute pass counts live bytes; what a plan takes beyond them (workspaces, holes) is known
- * only when it is made, so plans are tried with lower and lower targets. */
+ * only when it is made, so plans are tried with lower and lower targets: lower by what is too much, and by twice the step before
+ * where that did not change the plan. */
 #include "config.h"
 
 #include "runtime/device.h"
@@ -125,13 +126,15 @@ int syi_session_fit(struct syi_session *session, struct sy_error *err)
     int status = copy_all(session, &copy, err);
     if (status) return status;
     status = syi_session_prepare(session, UINT64_MAX, err);
-    uint64_t target = session->plan.bytes[SYI_SCRATCH];
+    uint64_t target = session->plan.bytes[SYI_SCRATCH], before = 0, step = 0;
     for (int round = 0; !status; round++) {
-        uint64_t total = budgeted(session), excess = total - budget;
+        uint64_t total = budgeted(session);
         if (total < least) least = total;
         if (total <= budget) break;
         if (target == 0 || round == ROUNDS) status = too_small(session, least, err);
-        target = target > excess ? target - excess : 0;
+        step = total == before ? 2 * step : total - budget;
+        before = total;
+        target = target > step ? target - step : 0;
         if (!status) status = start_over(session, copy, err);
         if (!status) status = syi_session_prepare(session, target, err);
     }
