@@ -54,6 +54,12 @@
 #else
 #    define HAS_CHUNKS 0
 #endif
+/* Whether fast_gemm_compute_strips takes the place of fast_gemm_shallow. */
+#if LANES == 8
+#    define HAS_STRIPS 1
+#else
+#    define HAS_STRIPS 0
+#endif
 /* Whether there is fast_gemm_compute_pair. */
 #if defined(__AVX512F__) && !defined(SYCPU_TILES)
 #    define PAIRED_PANELS 1
@@ -141,7 +147,7 @@ static inline int64_t a_token_panel(int64_t tokens)
     return tokens * TILE_ROWS + PANEL_GAP;
 }
 
-/* Without SYCPU_TILES: whether fast_gemm_shallow takes so many leaves, of so many steps together, TN. */
+/* Without SYCPU_TILES: whether fast_gemm_shallow, or fast_gemm_compute_strips, takes so many leaves, of so many steps together, TN. */
 static inline int gemm_is_shallow(int64_t leaves, int64_t steps)
 {
     return leaves > 1 && leaves <= SHALLOW_LEAVES && steps <= SHALLOW_STEPS * leaves;
@@ -431,6 +437,13 @@ static inline const operand *fast_gemm_in_place(const struct sycpu_gemm_plan *pl
 /* Rows [row, end) of C of an expert: `panels` panels of columns from `panel` on, which NN and NT have packed. */
 void fast_gemm_compute_chunks(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker,
                               int64_t expert, int64_t row, int64_t end, int64_t panel, int64_t panels);
+
+/* ---- fast_gemm_strips.c, with HAS_STRIPS ---- */
+
+/* All rows of the block by n panels of columns from `panel` on, TN, where gemm_is_shallow. Meanwhile rows of the expert `next` are fetched;
+ * of one past the last none. */
+void fast_gemm_compute_strips(const struct sycpu_gemm_plan *plan, const struct sycpu_gemm_worker *worker,
+                              int64_t expert, int64_t panel, int64_t n, int64_t next);
 
 /* ---- fast_gemm_streamed.c, with plan->streamed ---- */
 

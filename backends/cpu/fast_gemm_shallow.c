@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One tile of a matrix product whose leaves have few steps each: the tree over up to eight leaves stays in
  * registers, where fast_gemm_leaf would write every leaf to memory. The tile is computed in pieces of some of
- * its rows and one vector of its columns, or both. With SYCPU_TILES: the same by vectors, see fast_gemm_tokens.c. */
+ * its rows and one vector of its columns. With SYCPU_TILES: the same by vectors, see fast_gemm_tokens.c; AVX2:
+ * fast_gemm_strips.c. */
 #include "config.h"
 
 #include "backends/cpu/fast_gemm_parts.h"
+
+#if !HAS_STRIPS
 
 #if TILE_ROWS == 14
 #    define PIECE_ROWS 7
@@ -15,15 +18,6 @@
 #else
 #    define PIECE_ROWS 3
 #    define PIECE(X)   ROWS_2(X) X(2)
-#endif
-/* X(i, j) for each vector j of row i of a piece. Both where a vector is half a line: what is written past the caches then leaves in
- * whole lines. Not all sums fit in the registers so, but an addition takes them from memory as well. */
-#if LANES == 8
-#    define PIECE_VECTORS 2
-#    define VECTORS(X, i) X(i, 0) X(i, 1)
-#else
-#    define PIECE_VECTORS 1
-#    define VECTORS(X, i) X(i, 0)
 #endif
 
 /* What a piece reads: the next step of A and B, and the length of the next leaf. */
@@ -45,18 +39,13 @@ struct reader {
 #    define NEXT(a, b, c) vec_step(a, b, c)
 #endif
 
-#define VECTOR_FIRST(i, j) v->c##i##j = FIRST(vec_broadcast(a + i), vec_load(b + j * LANES));
-#define VECTOR_STEP(i, j)  v->c##i##j = NEXT(vec_broadcast(a + i), vec_load(b + j * LANES), v->c##i##j);
-#define VECTOR_ZERO(i, j)  v->c##i##j = vec_zero();
-#define VECTOR_ADD(i, j)   v->c##i##j = vec_add(v->c##i##j, right->c##i##j);
-#define VECTOR_FIELD(i, j) vec c##i##j;
-#define ROW_FIRST(i)       VECTORS(VECTOR_FIRST, i)
-#define ROW_STEP(i)        VECTORS(VECTOR_STEP, i)
-#define ROW_ZERO(i)        VECTORS(VECTOR_ZERO, i)
-#define ROW_ADD(i)         VECTORS(VECTOR_ADD, i)
-#define ROW_FIELD(i)       VECTORS(VECTOR_FIELD, i)
+#define ROW_FIRST(i) v->c##i = FIRST(vec_broadcast(a + i), b);
+#define ROW_STEP(i)  v->c##i = NEXT(vec_broadcast(a + i), b, v->c##i);
+#define ROW_ZERO(i)  v->c##i = vec_zero();
+#define ROW_ADD(i)   v->c##i = vec_add(v->c##i, right->c##i);
+#define ROW_FIELD(i) vec c##i;
 
-/* A named field for each vector: an array would be written to memory. */
+/* A named field for each row: an array would be written to memory. */
 struct piece {
     PIECE(ROW_FIELD)
 };
@@ -64,12 +53,14 @@ struct piece {
 /* Step k from here on: the first of a leaf, or one that is added. */
 ALWAYS_INLINE void read_first(const struct reader *r, int64_t k, struct piece *v)
 {
-    const float *a = r->a + k * TILE_ROWS, *b = r->b + k * TILE_COLUMNS;
+    const float *a = r->a + k * TILE_ROWS;
+    const vec b = vec_load(r->b + k * TILE_COLUMNS);
     PIECE(ROW_FIRST)
 }
 ALWAYS_INLINE void read_step(const struct reader *r, int64_t k, struct piece *v)
 {
-    const float *a = r->a + k * TILE_ROWS, *b = r->b + k * TILE_COLUMNS;
+    const float *a = r->a + k * TILE_ROWS;
+    const vec b = vec_load(r->b + k * TILE_COLUMNS);
     PIECE(ROW_STEP)
 }
 
@@ -120,23 +111,14 @@ ALWAYS_INLINE void read_four(struct reader *r, struct piece *v)
     add(v, &right);
 }
 
-#define VECTOR_CLOSE(i, j)  sum.c##i##j = vec_add(sum.c##i##j, vec_zero());
-#define VECTOR_STREAM(i, j) vec_stream(c + i * tile->c_stride + j * LANES, sum.c##i##j);
-#define VECTOR_STORE(i, j)  vec_store(c + i * tile->c_stride + j * LANES, sum.c##i##j);
-#define VECTOR_ROUND(i, j)  vec_store_rounded(half + i * tile->c_stride + j * LANES, sum.c##i##j);
-#define ROW_CLOSE(i)        VECTORS(VECTOR_CLOSE, i)
+#define ROW_CLOSE(i) sum.c##i = vec_add(sum.c##i, vec_zero());
 #define ROW_STREAM(i)                                                                                        \
-    if (i < rows) {                                                                                          \
-        VECTORS(VECTOR_STREAM, i)                                                                            \
-    }
+    if (i < rows) vec_stream(c + i * tile->c_stride, sum.c##i);
 #define ROW_STORE(i)                                                                                         \
-    if (i < rows) {                                                                                          \
-        VECTORS(VECTOR_STORE, i)                                                                             \
-    }
+    if (i < rows) vec_store(c + i * tile->c_stride, sum.c##i);
+
 #define ROW_ROUND(i)                                                                                         \
-    if (i < rows) {                                                                                          \
-        VECTORS(VECTOR_ROUND, i)                                                                             \
-    }
+    if (i < rows) vec_store_rounded(half + i * tile->c_stride, sum.c##i);
 
 /* length: of SHALLOW_LEAVES. */
 static void compute_piece(const struct sycpu_gemm_tile *tile, const int64_t *length, int row, int column)
@@ -164,6 +146,7 @@ void fast_gemm_shallow(const struct sycpu_gemm_tile *tile, int64_t leaves, const
     int64_t all[SHALLOW_LEAVES] = {0}; /* those that do not exist are empty */
     for (int64_t i = 0; i < leaves; i++) all[i] = length[i];
     for (int row = 0; row < tile->height; row += PIECE_ROWS)
-        for (int column = 0; column < TILE_COLUMNS; column += PIECE_VECTORS * LANES)
-            compute_piece(tile, all, row, column);
+        for (int column = 0; column < TILE_COLUMNS; column += LANES) compute_piece(tile, all, row, column);
 }
+
+#endif
