@@ -26,7 +26,7 @@
 #define TILE_SIZE (TILE_ROWS * TILE_COLUMNS)
 /* Leaves of fast_gemm_shallow; so many steps each on average are few. */
 #define SHALLOW_LEAVES 8
-#define SHALLOW_STEPS  (LANES == 8 ? 10 : 16)
+#define SHALLOW_STEPS  (LANES == 8 ? 14 : 16)
 /* With SYCPU_TILES: elements a leaf, on average, that are few; rows of a tile that fast_gemm_shallow takes, at most. */
 #define SHALLOW_TOKENS 5
 #define SHALLOW_ROWS   30
