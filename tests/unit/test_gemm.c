@@ -244,6 +244,22 @@ Test(gemm, experts_without_tokens_give_zeros)
     }
 }
 
+/* Kernels whose chains begin with a product and not with +0 would give -0. */
+Test(gemm, gradients_of_nothing_are_positive_zeros)
+{
+    static const struct shape shapes[] = {{0, 4, 2, 20, 40}, {3, 4, 3, 20, 40}};
+    for (int i = 0; i < 2; i++) {
+        struct sy_attr_leaf attr = {1};
+        struct kh k;
+        begin(&k, shapes[i].experts ? SY_OP_GROUPED_MATMUL_TN : SY_OP_MATMUL_TN, &shapes[i], &attr, 0);
+        memset(k.in[0].data, 0, kh_bytes(&k.in[0]));
+        for (int64_t j = 0; j < sycpu_count(&k.in[1]); j++) ((float *)k.in[1].data)[j] = -1.0f;
+        kh_check(&k, "zeros times negative numbers");
+        for (int64_t j = 0; j < sycpu_count(&k.out[0]); j++) cr_assert(((uint32_t *)k.want[0])[j] == 0);
+        kh_end(&k);
+    }
+}
+
 /* ---- the reference against sums in double, written without the description of gemm.h ---- */
 
 /* Element (m, i) of x times weights (i, n) in double for a plain product; TN contracts rows. */
