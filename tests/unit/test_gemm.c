@@ -247,7 +247,7 @@ Test(gemm, experts_without_tokens_give_zeros)
 /* Kernels whose chains begin with a product and not with +0 would give -0. */
 Test(gemm, gradients_of_nothing_are_positive_zeros)
 {
-    static const struct shape shapes[] = {{0, 4, 2, 20, 40}, {3, 4, 3, 20, 40}};
+    static const struct shape shapes[] = {{0, 8, 2, 20, 40}, {3, 8, 3, 20, 40}};
     for (int i = 0; i < 2; i++) {
         struct sy_attr_leaf attr = {1};
         struct kh k;
