@@ -245,9 +245,6 @@ static void compute_rows(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_w
     int64_t left = group * plan->group_panels, panels = panels_of(plan, group);
     int64_t all = divide_up(end - row, TILE_ROWS), block = plan->kept ? all : equal_parts(all, BLOCK_PANELS);
     int by_rows = plan->kept || worker->depth * panels * TILE_COLUMNS <= SHALLOW_WORDS;
-#if HAS_STRIPS
-    int shallow = plan->gemm.form == SYCPU_GEMM_TN && gemm_is_shallow(worker->leaves, worker->depth);
-#endif
 #if DIRECT_LEAST
     if (goes_direct(&plan->gemm, worker->rows)) {
         fast_gemm_compute_direct(plan, worker, expert, row, end, left, panels);
@@ -272,7 +269,7 @@ static void compute_rows(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_w
         rows = least(block * TILE_ROWS, end - row);
         need_block(plan, worker, expert, row, rows);
 #if HAS_STRIPS
-        if (shallow) {
+        if (gemm_takes_strips(plan->gemm.form, worker->leaves, worker->depth)) {
             fast_gemm_compute_strips(plan, worker, expert, left, panels, plan->gemm.experts);
             continue;
         }

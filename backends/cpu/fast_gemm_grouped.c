@@ -51,9 +51,6 @@ static void compute_columns(const struct sycpu_gemm_plan *plan, struct sycpu_gem
 {
     int64_t block = equal_parts(worker->row_panels, plan->block_panels);
     int few = plan->gemm.form == SYCPU_GEMM_NN && worker->row_panels <= few_panels(&plan->gemm);
-#if HAS_STRIPS
-    int shallow = plan->gemm.form == SYCPU_GEMM_TN && gemm_is_shallow(worker->leaves, worker->depth);
-#endif
 #if COLUMN_VECTORS
     if (worker->rows <= plan->column_rows) {
         fast_gemm_compute_columns(plan, worker, expert, first * TILE_COLUMNS,
@@ -94,7 +91,7 @@ static void compute_columns(const struct sycpu_gemm_plan *plan, struct sycpu_gem
             int64_t columns = least(plan->b_panels, end - panel);
             fast_gemm_pack_columns(plan, expert, worker, panel, columns);
 #if HAS_STRIPS
-            if (shallow) {
+            if (gemm_takes_strips(plan->gemm.form, worker->leaves, worker->depth)) {
                 const int64_t next = from == 0 && panel == first ? expert + 1 : plan->gemm.experts;
                 fast_gemm_compute_strips(plan, worker, expert, panel, columns, next);
                 continue;

@@ -24,9 +24,11 @@
 #include "backends/cpu/gemm_simd.h"
 
 #define TILE_SIZE (TILE_ROWS * TILE_COLUMNS)
-/* Leaves of fast_gemm_shallow; so many steps each on average are few. */
+/* What is done otherwise by AVX2, for its 16 registers and its many instructions for each product. */
+#define IS_AVX2 (LANES == 8)
+/* Leaves of fast_gemm_shallow, or of strips; so many steps each on average are few. */
 #define SHALLOW_LEAVES 8
-#define SHALLOW_STEPS  (LANES == 8 ? 14 : 16)
+#define SHALLOW_STEPS  (IS_AVX2 ? 14 : 16)
 /* With SYCPU_TILES: elements a leaf, on average, that are few; rows of a tile that fast_gemm_shallow takes, at most. */
 #define SHALLOW_TOKENS 5
 #define SHALLOW_ROWS   30
@@ -49,13 +51,13 @@
 #endif
 /* Whether contractions of sums over all tokens are taken in chunks; matrix tiles take others so as well. By vectors of AVX-512 not:
  * on Zen 4 it was slower. */
-#if defined(SYCPU_TILES) || LANES == 8
+#if defined(SYCPU_TILES) || IS_AVX2
 #    define HAS_CHUNKS 1
 #else
 #    define HAS_CHUNKS 0
 #endif
 /* Whether fast_gemm_compute_strips takes the place of fast_gemm_shallow. */
-#if LANES == 8
+#if IS_AVX2
 #    define HAS_STRIPS 1
 #else
 #    define HAS_STRIPS 0
@@ -151,6 +153,12 @@ static inline int64_t a_token_panel(int64_t tokens)
 static inline int gemm_is_shallow(int64_t leaves, int64_t steps)
 {
     return leaves > 1 && leaves <= SHALLOW_LEAVES && steps <= SHALLOW_STEPS * leaves;
+}
+
+/* Whether fast_gemm_compute_strips computes what threads have of an expert. */
+static inline int gemm_takes_strips(enum sycpu_gemm_form form, int64_t leaves, int64_t steps)
+{
+    return HAS_STRIPS && form == SYCPU_GEMM_TN && gemm_is_shallow(leaves, steps);
 }
 
 /* How a tile is written. */

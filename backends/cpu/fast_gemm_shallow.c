@@ -9,16 +9,16 @@
 
 #if !HAS_STRIPS
 
-#if TILE_ROWS == 14
-#    define PIECE_ROWS 7
-#    define PIECE(X)   ROWS_6(X) X(6)
-#elif TILE_ROWS >= 12
-#    define PIECE_ROWS 6 /* SHALLOW_ROWS is a multiple of it */
-#    define PIECE(X)   ROWS_6(X)
-#else
-#    define PIECE_ROWS 3
-#    define PIECE(X)   ROWS_2(X) X(2)
-#endif
+#    if TILE_ROWS == 14
+#        define PIECE_ROWS 7
+#        define PIECE(X)   ROWS_6(X) X(6)
+#    elif TILE_ROWS >= 12
+#        define PIECE_ROWS 6 /* SHALLOW_ROWS is a multiple of it */
+#        define PIECE(X)   ROWS_6(X)
+#    else
+#        define PIECE_ROWS 3
+#        define PIECE(X)   ROWS_2(X) X(2)
+#    endif
 
 /* What a piece reads: the next step of A and B, and the length of the next leaf. */
 struct reader {
@@ -28,22 +28,22 @@ struct reader {
 
 /* The first step of a leaf, which is 1 cycle of 20 of a sum of 15 products cheaper than one that adds to +0. It may give -0
  * for +0: compute_piece closes the sum of all. */
-#if defined(SYCPU_PAIRS) && !defined(SYCPU_TILES)
-#    define FIRST(a, b) vec_step(a, b, vec_zero())
-#else
-#    define FIRST(a, b) vec_mul(a, b)
-#endif
-#ifdef SYCPU_TILES /* floats, each element of the contraction a step */
-#    define NEXT(a, b, c) _mm512_fmadd_ps(a, b, c)
-#else
-#    define NEXT(a, b, c) vec_step(a, b, c)
-#endif
+#    if defined(SYCPU_PAIRS) && !defined(SYCPU_TILES)
+#        define FIRST(a, b) vec_step(a, b, vec_zero())
+#    else
+#        define FIRST(a, b) vec_mul(a, b)
+#    endif
+#    ifdef SYCPU_TILES /* floats, each element of the contraction a step */
+#        define NEXT(a, b, c) _mm512_fmadd_ps(a, b, c)
+#    else
+#        define NEXT(a, b, c) vec_step(a, b, c)
+#    endif
 
-#define ROW_FIRST(i) v->c##i = FIRST(vec_broadcast(a + i), b);
-#define ROW_STEP(i)  v->c##i = NEXT(vec_broadcast(a + i), b, v->c##i);
-#define ROW_ZERO(i)  v->c##i = vec_zero();
-#define ROW_ADD(i)   v->c##i = vec_add(v->c##i, right->c##i);
-#define ROW_FIELD(i) vec c##i;
+#    define ROW_FIRST(i) v->c##i = FIRST(vec_broadcast(a + i), b);
+#    define ROW_STEP(i)  v->c##i = NEXT(vec_broadcast(a + i), b, v->c##i);
+#    define ROW_ZERO(i)  v->c##i = vec_zero();
+#    define ROW_ADD(i)   v->c##i = vec_add(v->c##i, right->c##i);
+#    define ROW_FIELD(i) vec c##i;
 
 /* A named field for each row: an array would be written to memory. */
 struct piece {
@@ -76,7 +76,7 @@ ALWAYS_INLINE void read_leaf(struct reader *r, struct piece *v)
         return;
     }
     read_first(r, 0, v);
-#ifdef SYCPU_TILES /* even and odd elements are a chain each */
+#    ifdef SYCPU_TILES /* even and odd elements are a chain each */
     if (n > 1) {
         struct piece odd;
         read_first(r, 1, &odd);
@@ -87,10 +87,10 @@ ALWAYS_INLINE void read_leaf(struct reader *r, struct piece *v)
         }
         add(v, &odd);
     }
-#else
+#    else
     if (n > 1) read_step(r, 1, v);
     for (int64_t k = 2; k < n; k++) read_step(r, k, v);
-#endif
+#    endif
     r->a += n * TILE_ROWS;
     r->b += n * TILE_COLUMNS;
 }
@@ -111,14 +111,14 @@ ALWAYS_INLINE void read_four(struct reader *r, struct piece *v)
     add(v, &right);
 }
 
-#define ROW_CLOSE(i) sum.c##i = vec_add(sum.c##i, vec_zero());
-#define ROW_STREAM(i)                                                                                        \
-    if (i < rows) vec_stream(c + i * tile->c_stride, sum.c##i);
-#define ROW_STORE(i)                                                                                         \
-    if (i < rows) vec_store(c + i * tile->c_stride, sum.c##i);
+#    define ROW_CLOSE(i) sum.c##i = vec_add(sum.c##i, vec_zero());
+#    define ROW_STREAM(i)                                                                                    \
+        if (i < rows) vec_stream(c + i * tile->c_stride, sum.c##i);
+#    define ROW_STORE(i)                                                                                     \
+        if (i < rows) vec_store(c + i * tile->c_stride, sum.c##i);
 
-#define ROW_ROUND(i)                                                                                         \
-    if (i < rows) vec_store_rounded(half + i * tile->c_stride, sum.c##i);
+#    define ROW_ROUND(i)                                                                                     \
+        if (i < rows) vec_store_rounded(half + i * tile->c_stride, sum.c##i);
 
 /* length: of SHALLOW_LEAVES. */
 static void compute_piece(const struct sycpu_gemm_tile *tile, const int64_t *length, int row, int column)

@@ -11,11 +11,11 @@
 
 #if HAS_STRIPS
 
-#define STRIP_ROWS    3 /* TILE_ROWS is a multiple of it */
-#define STRIP_PANELS  8
-#define STRIP_COLUMNS (STRIP_PANELS * TILE_COLUMNS)
-#define PART_STEPS    4
-#define MOST_PARTS    (SHALLOW_LEAVES * (1 + SHALLOW_STEPS / PART_STEPS))
+#    define STRIP_ROWS    3 /* TILE_ROWS is a multiple of it */
+#    define STRIP_PANELS  8
+#    define STRIP_COLUMNS (STRIP_PANELS * TILE_COLUMNS)
+#    define PART_STEPS    4
+#    define MOST_PARTS    (SHALLOW_LEAVES + SHALLOW_LEAVES * SHALLOW_STEPS / PART_STEPS)
 
 /* Sums of a strip: those of each height in the tree over SHALLOW_LEAVES, which wait for a right neighbour, the root, and chains that
  * go on. */
@@ -53,37 +53,37 @@ static void list_parts(const struct sycpu_gemm_worker *worker, struct parts *par
 /* ---- a part of a strip ---- */
 
 /* A named field for each vector: an array would be written to memory. */
-#define EACH_ROW(X)      X(0) X(1) X(2)
-#define EACH_STEP(X, i)  X(i, 0) X(i, 1) X(i, 2) X(i, 3)
-#define FIELD(i, k)      vec x##i##k;
-#define ROW_FIELDS(i)    EACH_STEP(FIELD, i)
-#define ELEMENT(i, k)    .x##i##k = (k) < steps ? vec_broadcast(a + (k)*TILE_ROWS + (i)) : vec_zero(),
-#define ROW_ELEMENTS(i)  EACH_STEP(ELEMENT, i)
+#    define EACH_ROW(X)     X(0) X(1) X(2)
+#    define EACH_STEP(X, i) X(i, 0) X(i, 1) X(i, 2) X(i, 3)
+#    define FIELD(i, k)     vec x##i##k;
+#    define ROW_FIELDS(i)   EACH_STEP(FIELD, i)
+#    define ELEMENT(i, k)   .x##i##k = (k) < steps ? vec_broadcast(a + (k)*TILE_ROWS + (i)) : vec_zero(),
+#    define ROW_ELEMENTS(i) EACH_STEP(ELEMENT, i)
 
 /* Elements of x: of row i at step k. */
 struct elements {
     EACH_ROW(ROW_FIELDS)
 };
 
-#define SUM(buffer, i) sum[((buffer)*STRIP_ROWS + (i)) * STRIP_COLUMNS]
-#define BEGIN(i)       vec c##i = begun ? vec_load(&SUM(CHAIN, i)) : vec_zero();
-#define MULTIPLY_0(i)  c##i = begun ? vec_step(x->x##i##0, y, c##i) : vec_mul(x->x##i##0, y);
-#define MULTIPLY_1(i)  c##i = vec_step(x->x##i##1, y, c##i);
-#define MULTIPLY_2(i)  c##i = vec_step(x->x##i##2, y, c##i);
-#define MULTIPLY_3(i)  c##i = vec_step(x->x##i##3, y, c##i);
-#define MULTIPLY(k)                                                                                          \
-    if ((k) < steps) {                                                                                       \
-        const vec y = vec_load(b + (k)*TILE_COLUMNS);                                                        \
-        EACH_ROW(MULTIPLY_##k)                                                                               \
-    }
-#define MERGE_0(i) c##i = vec_add(c##i, vec_load(&SUM(0, i)));
-#define MERGE_1(i) c##i = vec_add(c##i, vec_load(&SUM(1, i)));
-#define MERGE_2(i) c##i = vec_add(c##i, vec_load(&SUM(2, i)));
-#define MERGE(n)                                                                                             \
-    if ((n) < to && to != CHAIN) {                                                                           \
-        EACH_ROW(MERGE_##n)                                                                                  \
-    }
-#define END(i) vec_store(&SUM(to, i), c##i);
+#    define SUM(buffer, i) sum[((buffer)*STRIP_ROWS + (i)) * STRIP_COLUMNS]
+#    define BEGIN(i)       vec c##i = begun ? vec_load(&SUM(CHAIN, i)) : vec_zero();
+#    define MULTIPLY_0(i)  c##i = begun ? vec_step(x->x##i##0, y, c##i) : vec_mul(x->x##i##0, y);
+#    define MULTIPLY_1(i)  c##i = vec_step(x->x##i##1, y, c##i);
+#    define MULTIPLY_2(i)  c##i = vec_step(x->x##i##2, y, c##i);
+#    define MULTIPLY_3(i)  c##i = vec_step(x->x##i##3, y, c##i);
+#    define MULTIPLY(k)                                                                                      \
+        if ((k) < steps) {                                                                                   \
+            const vec y = vec_load(b + (k)*TILE_COLUMNS);                                                    \
+            EACH_ROW(MULTIPLY_##k)                                                                           \
+        }
+#    define MERGE_0(i) c##i = vec_add(c##i, vec_load(&SUM(0, i)));
+#    define MERGE_1(i) c##i = vec_add(c##i, vec_load(&SUM(1, i)));
+#    define MERGE_2(i) c##i = vec_add(c##i, vec_load(&SUM(2, i)));
+#    define MERGE(n)                                                                                         \
+        if ((n) < to && to != CHAIN) {                                                                       \
+            EACH_ROW(MERGE_##n)                                                                              \
+        }
+#    define END(i) vec_store(&SUM(to, i), c##i);
 
 /* A vector of each row; sum: its place in the first buffer. The first step of a leaf is a product alone, which may be -0 for +0:
  * write_row closes the sum of all. */
@@ -120,13 +120,13 @@ ALWAYS_INLINE void sum_part(const struct operands *o, int steps, int begun, int 
 }
 
 /* Each kind of part is compiled for itself, so that nothing is asked in its loop. */
-#define KIND(steps, begun, to) (((steps)*2 + (begun)) * BUFFERS + (to))
-#define CASE(steps, begun, to)                                                                               \
+#    define KIND(steps, begun, to) (((steps)*2 + (begun)) * BUFFERS + (to))
+#    define CASE(steps, begun, to)                                                                           \
     case KIND(steps, begun, to):                                                                             \
         sum_part(o, steps, begun, to);                                                                       \
         break;
-#define CASES(steps, begun)                                                                                  \
-    CASE(steps, begun, 0) CASE(steps, begun, 1) CASE(steps, begun, 2) CASE(steps, begun, ROOT)
+#    define CASES(steps, begun)                                                                              \
+        CASE(steps, begun, 0) CASE(steps, begun, 1) CASE(steps, begun, 2) CASE(steps, begun, ROOT)
 static void compute_part(const struct part *part, const struct operands *o)
 {
     switch (KIND(part->steps, part->begun, part->to)) {
@@ -217,7 +217,8 @@ void fast_gemm_compute_strips(const struct sycpu_gemm_plan *plan, const struct s
     for (; panel < end; panel += STRIP_PANELS, next = plan->gemm.experts)
         for (int64_t i = 0; i < strips; i++) {
             fast_gemm_fetch_rows(&plan->gemm, next, i, strips);
-            compute_strip(plan, worker, expert, &parts, i * STRIP_ROWS, panel, least(STRIP_PANELS, end - panel));
+            compute_strip(plan, worker, expert, &parts, i * STRIP_ROWS, panel,
+                          least(STRIP_PANELS, end - panel));
         }
 }
 

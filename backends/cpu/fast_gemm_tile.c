@@ -105,7 +105,7 @@ ALWAYS_INLINE void fetch_ahead(struct ahead *ahead, int element)
  * of C takes half a cycle each instruction beside them counts, and twice as much where another program runs on the same core. */
 static inline int is_fed(const struct sycpu_gemm_tile *tile)
 {
-    return LANES == 8 && tile->b_stride == TILE_COLUMNS && !tile->next && !tile->ahead.b && !tile->copy;
+    return IS_AVX2 && tile->b_stride == TILE_COLUMNS && !tile->next && !tile->ahead.b && !tile->copy;
 }
 
 /* B as it is read: floats, or int8 times the scales of the columns. */

@@ -214,6 +214,19 @@ Test(gemm, gradients_of_few_tokens_have_many_columns)
     check_leaves(SY_OP_GROUPED_MATMUL_TN, &s, -20);
 }
 
+/* As many steps as are few for eight leaves by AVX2, in more parts of four than equal leaves would have. */
+Test(gemm, gradients_of_uneven_leaves)
+{
+    static const struct shape s = {2, 8, 21, 7, 40};
+    static const int32_t counts[] = {13, 13, 13, 13, 13, 13, 13, 21, 21, 0, 9, 17, 1, 5, 4, 2};
+    struct sy_attr_leaf attr = {1};
+    struct kh k;
+    begin(&k, SY_OP_GROUPED_MATMUL_TN, &s, &attr, 0);
+    memcpy(k.in[2].data, counts, sizeof counts);
+    kh_check(&k, "uneven leaves");
+    kh_end(&k);
+}
+
 /* Over 64 MiB, which go past the caches. */
 Test(gemm, gradients_larger_than_the_caches)
 {
