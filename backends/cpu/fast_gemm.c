@@ -124,6 +124,13 @@ static int goes_past_caches(const struct sycpu_gemm_plan *plan)
            gemm->experts * sycpu_gemm_c_size(gemm) * c_element(plan) > STREAM_BYTES;
 }
 
+/* Rows of an expert that are few for strips, NN: of float32, in whole panels. */
+static int64_t strip_rows(const struct sycpu_gemm *gemm)
+{
+    const int takes = HAS_STRIPS && gemm->form == SYCPU_GEMM_NN && !gemm->scale && !gemm->panels;
+    return takes && gemm->columns % TILE_COLUMNS == 0 && gemm->leaves <= SHALLOW_LEAVES ? STRIP_ROWS : 0;
+}
+
 /* Which tiles' trees over leaves grow together: those of a block, in chunks, or of an expert of few rows. */
 static void plan_trees(struct sycpu_gemm_plan *plan)
 {
@@ -196,6 +203,7 @@ static struct sycpu_gemm_plan make_plan(const struct sy_call *call, int threads)
     plan.panels = divide_up(gemm->columns, TILE_COLUMNS);
     plan.own = takes_columns(call, gemm, threads) &&
                (gemm->form != SYCPU_GEMM_TN || plan.panels * b_panel_size(plan.steps) <= OWN_WORDS);
+    plan.strip_rows = strip_rows(gemm);
     plan.tokens = WHOLE > 1 ? few_tokens(&plan) : 0;
     plan.chunk = HAS_CHUNKS && !plan.own ? chunk_of(&plan) : 0;
     plan.rows_stay = rows_stay(&plan);
@@ -255,6 +263,12 @@ static void compute_rows(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_w
     if (fast_gemm_compute_tokens(plan, worker, expert, row, end, left, panels)) return;
 #endif
     fast_gemm_measure_leaves(&plan->gemm, worker, expert);
+#if HAS_STRIPS
+    if (end - row <= plan->strip_rows) {
+        fast_gemm_compute_rows(plan, worker, expert, row, end, left, panels);
+        return;
+    }
+#endif
     if (!plan->direct && !(plan->chunk && plan->gemm.form == SYCPU_GEMM_TN))
         fast_gemm_pack_columns(plan, expert, worker, left, panels);
     else if (plan->direct && left + panels == plan->panels && plan->gemm.columns % TILE_COLUMNS)

@@ -74,6 +74,12 @@ static void compute_columns(const struct sycpu_gemm_plan *plan, struct sycpu_gem
     if (fast_gemm_compute_tokens(plan, worker, expert, 0, worker->rows, first, end - first)) return;
 #endif
     fast_gemm_measure_leaves(&plan->gemm, worker, expert);
+#if HAS_STRIPS
+    if (worker->rows <= plan->strip_rows) {
+        fast_gemm_compute_rows(plan, worker, expert, 0, worker->rows, first, end - first);
+        return;
+    }
+#endif
 #ifndef SYCPU_PAIRS
     if (plan->streamed && worker->row_panels <= STREAMED_PANELS) {
         fast_gemm_compute_streamed(plan, worker, expert, first, end);

@@ -56,7 +56,8 @@
 #else
 #    define HAS_CHUNKS 0
 #endif
-/* Whether fast_gemm_compute_strips takes the place of fast_gemm_shallow. */
+/* Whether there is fast_gemm_strips.c, which takes the place of fast_gemm_shallow; rows of a strip: TILE_ROWS is a multiple. */
+#define STRIP_ROWS 3
 #if IS_AVX2
 #    define HAS_STRIPS 1
 #else
@@ -224,6 +225,7 @@ struct sycpu_gemm_plan {
     int64_t turned_rows;  /* of an expert, at most, that fast_gemm_compute_few takes */
     int64_t column_rows;  /* likewise fast_gemm_compute_columns, which goes first; 0: none */
     int64_t tokens;       /* of an expert, at most, that fast_gemm_compute_tokens takes */
+    int64_t strip_rows;   /* likewise fast_gemm_compute_rows */
     int64_t chunk;        /* steps of a chunk of the contraction, at most; 0: there are none */
     int rows_stay;        /* 1: with chunks, a block of rows stays in the L2 cache, else a group of columns */
     int streamed;         /* 1: fast_gemm_compute_streamed takes experts of few panels of A */
@@ -448,10 +450,13 @@ void fast_gemm_compute_chunks(const struct sycpu_gemm_plan *plan, struct sycpu_g
 
 /* ---- fast_gemm_strips.c, with HAS_STRIPS ---- */
 
-/* All rows of the block by n panels of columns from `panel` on, TN, where gemm_is_shallow. Meanwhile rows of the expert `next` are fetched;
- * of one past the last none. */
+/* All rows of the block by n panels of columns from `panel` on, TN, where gemm_is_shallow. Meanwhile rows of the expert `next` are
+ * fetched; of one past the last none. */
 void fast_gemm_compute_strips(const struct sycpu_gemm_plan *plan, const struct sycpu_gemm_worker *worker,
                               int64_t expert, int64_t panel, int64_t n, int64_t next);
+/* Rows [row, end) of an expert, at most plan->strip_rows, NN, by n panels of columns from `panel` on. */
+void fast_gemm_compute_rows(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker,
+                            int64_t expert, int64_t row, int64_t end, int64_t panel, int64_t n);
 
 /* ---- fast_gemm_streamed.c, with plan->streamed ---- */
 

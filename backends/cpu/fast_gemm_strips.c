@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* x^T y whose leaves have few steps each, by AVX2: what fast_gemm_shallow does elsewhere, for which 16 registers are too few. C
- * is cut into strips of three rows by some panels of columns. A leaf, or a part of up to four of its steps, is computed for a
- * whole strip at once: the elements of x stay in registers, y passes from the L1 cache, and sums wait there, in buffers, for
- * their neighbours in the tree over leaves. What a leaf needs beside multiply-adds is so shared by the vectors of a strip.
- * C is written row by row in whole lines, which is what memory takes fastest past the caches. */
+/* Strips, by AVX2: up to three rows of C by some columns. A part of a leaf, up to four of its steps, is computed for a whole strip
+ * at once: the elements of A stay in registers, B passes, and sums wait in buffers for the next part and for their neighbours
+ * in the tree over leaves. What a part needs beside multiply-adds is so shared by the vectors of a strip.
+ *
+ * x^T y whose leaves have few steps each: what fast_gemm_shallow does elsewhere, for which 16 registers are too few. A strip is as
+ * wide as B and the sums stay in the L1 cache. C is written row by row in whole lines, which is what memory takes
+ * fastest past the caches.
+ * Up to three rows times weights, which nothing reads again: a strip is wide, so that rows of weights are read in the order
+ * they lie in. Tiles would read a line of each. */
 #include "config.h"
 
 #include "backends/cpu/fast_gemm_parts.h"
@@ -11,46 +15,59 @@
 
 #if HAS_STRIPS
 
-#    define STRIP_ROWS    3 /* TILE_ROWS is a multiple of it */
-#    define STRIP_PANELS  8
-#    define STRIP_COLUMNS (STRIP_PANELS * TILE_COLUMNS)
-#    define PART_STEPS    4
-#    define MOST_PARTS    (SHALLOW_LEAVES + SHALLOW_LEAVES * SHALLOW_STEPS / PART_STEPS)
+#    define PART_STEPS 4
+#    define TN_COLUMNS 128
+#    define NN_COLUMNS 1024
 
-/* Sums of a strip: those of each height in the tree over SHALLOW_LEAVES, which wait for a right neighbour, the root, and chains that
- * go on. */
-enum { ROOT = 3, CHAIN, BUFFERS };
-typedef float strip_sums[STRIP_ROWS][STRIP_COLUMNS];
+/* Sums of a strip [BUFFERS, STRIP_ROWS, columns]: those of each height in the tree over SHALLOW_LEAVES, which wait for a right
+ * neighbour, the root among them, and chains that go on. */
+enum { CHAIN = 4, BUFFERS };
 
-/* What is computed for a strip at a time: sums over some steps of a leaf, and with its last ones what is complete then of the
- * tree, for which `to` buffers are added. */
+/* ---- the parts of a strip ---- */
+
+/* Some steps of a leaf; with its last ones all is added that is complete then of the tree, which is in buffers 0 .. to - 1. */
 struct part {
-    int steps; /* 0: of an empty leaf */
-    int begun; /* 1: the chains so far are in CHAIN */
-    int to;    /* buffer */
-};
-struct parts {
-    struct part part[MOST_PARTS];
-    int n;
+    int64_t step; /* the first */
+    int steps;    /* 0: of an empty leaf */
+    int begun;    /* 1: the chains so far are in CHAIN */
+    int to;       /* buffer; CHAIN: the leaf goes on */
 };
 
-static void list_leaf(struct parts *parts, int leaf, int64_t steps)
+/* Leaves in their order. Those missing to a power of two are empty. */
+struct walk {
+    const int64_t *length;
+    int leaf, leaves,
+        root;     /* the next; how many there are; the height of the tree, which is the buffer of its sum */
+    int64_t left; /* steps of the leaf at hand that follow the part */
+    struct part part;
+};
+
+static struct walk walk_of(const struct sycpu_gemm_worker *worker)
 {
-    int begun = 0;
-    for (; steps > PART_STEPS; steps -= PART_STEPS, begun = 1)
-        parts->part[parts->n++] = (struct part){PART_STEPS, begun, CHAIN};
-    parts->part[parts->n++] = (struct part){(int)steps, begun, __builtin_ctz(~(unsigned)leaf)};
+    const int leaves = (int)worker->leaves;
+    return (struct walk){.length = worker->length,
+                         .leaves = leaves,
+                         .root = leaves > 4   ? 3
+                                 : leaves > 2 ? 2
+                                              : leaves > 1};
 }
 
-/* Leaves that do not exist are empty. */
-static void list_parts(const struct sycpu_gemm_worker *worker, struct parts *parts)
+/* The first part, or the next one; 0: there is none. */
+static int next_part(struct walk *w)
 {
-    parts->n = 0;
-    for (int leaf = 0; leaf < SHALLOW_LEAVES; leaf++)
-        list_leaf(parts, leaf, leaf < worker->leaves ? worker->length[leaf] : 0);
+    struct part *part = &w->part;
+    part->step += part->steps;
+    part->begun = w->left > 0;
+    if (!part->begun) {
+        if (w->leaf == 1 << w->root) return 0;
+        w->left = w->leaf < w->leaves ? w->length[w->leaf] : 0;
+        w->leaf++;
+    }
+    part->steps = (int)least(w->left, PART_STEPS);
+    w->left -= part->steps;
+    part->to = w->left ? CHAIN : __builtin_ctz(~(unsigned)(w->leaf - 1));
+    return 1;
 }
-
-/* ---- a part of a strip ---- */
 
 /* A named field for each vector: an array would be written to memory. */
 #    define EACH_ROW(X)     X(0) X(1) X(2)
@@ -65,7 +82,7 @@ struct elements {
     EACH_ROW(ROW_FIELDS)
 };
 
-#    define SUM(buffer, i) sum[((buffer)*STRIP_ROWS + (i)) * STRIP_COLUMNS]
+#    define SUM(buffer, i) sum[((buffer)*STRIP_ROWS + (i)) * width]
 #    define BEGIN(i)       vec c##i = begun ? vec_load(&SUM(CHAIN, i)) : vec_zero();
 #    define MULTIPLY_0(i)  c##i = begun ? vec_step(x->x##i##0, y, c##i) : vec_mul(x->x##i##0, y);
 #    define MULTIPLY_1(i)  c##i = vec_step(x->x##i##1, y, c##i);
@@ -73,7 +90,7 @@ struct elements {
 #    define MULTIPLY_3(i)  c##i = vec_step(x->x##i##3, y, c##i);
 #    define MULTIPLY(k)                                                                                      \
         if ((k) < steps) {                                                                                   \
-            const vec y = vec_load(b + (k)*TILE_COLUMNS);                                                    \
+            const vec y = vec_load(b + (k)*b_step);                                                          \
             EACH_ROW(MULTIPLY_##k)                                                                           \
         }
 #    define MERGE_0(i) c##i = vec_add(c##i, vec_load(&SUM(0, i)));
@@ -87,8 +104,8 @@ struct elements {
 
 /* A vector of each row; sum: its place in the first buffer. The first step of a leaf is a product alone, which may be -0 for +0:
  * write_row closes the sum of all. */
-ALWAYS_INLINE void sum_vectors(const struct elements *x, const float *b, float *sum, int steps, int begun,
-                               int to)
+ALWAYS_INLINE void sum_vectors(const struct elements *x, const float *b, float *sum, int64_t b_step,
+                               int64_t width, int steps, int begun, int to)
 {
     EACH_ROW(BEGIN)
     MULTIPLY(0)
@@ -101,21 +118,23 @@ ALWAYS_INLINE void sum_vectors(const struct elements *x, const float *b, float *
     EACH_ROW(END)
 }
 
-/* What a part reads and writes; a and b: its first step in panels of A and B. */
-struct operands {
-    const float *a, *b;
-    int64_t b_panel; /* words from a panel to the next */
-    int64_t columns; /* in whole panels */
-    float *sum;      /* strip_sums[BUFFERS] */
+/* What a strip reads and writes. */
+struct strip {
+    const float *a, *b; /* step 0: its first row in a panel of A, its first column */
+    int64_t b_step;     /* words of B from a step to the next */
+    int64_t b_next;     /* words of B from TILE_COLUMNS columns to the next */
+    int64_t columns;    /* in whole panels */
+    float *sums;
 };
 
-ALWAYS_INLINE void sum_part(const struct operands *o, int steps, int begun, int to)
+ALWAYS_INLINE void sum_part(const struct part *part, const struct strip *s, int64_t b_step, int64_t width,
+                            int steps, int begun, int to)
 {
-    const float *a = o->a, *b = o->b;
+    const float *a = s->a + part->step * TILE_ROWS, *b = s->b + part->step * b_step;
     const struct elements x = {EACH_ROW(ROW_ELEMENTS)};
-    for (float *sum = o->sum, *end = sum + o->columns; sum < end; sum += TILE_COLUMNS, b += o->b_panel) {
-        sum_vectors(&x, b, sum, steps, begun, to);
-        sum_vectors(&x, b + LANES, sum + LANES, steps, begun, to);
+    for (float *sum = s->sums, *end = sum + s->columns; sum < end; sum += TILE_COLUMNS, b += s->b_next) {
+        sum_vectors(&x, b, sum, b_step, width, steps, begun, to);
+        sum_vectors(&x, b + LANES, sum + LANES, b_step, width, steps, begun, to);
     }
 }
 
@@ -123,11 +142,11 @@ ALWAYS_INLINE void sum_part(const struct operands *o, int steps, int begun, int 
 #    define KIND(steps, begun, to) (((steps)*2 + (begun)) * BUFFERS + (to))
 #    define CASE(steps, begun, to)                                                                           \
     case KIND(steps, begun, to):                                                                             \
-        sum_part(o, steps, begun, to);                                                                       \
+        sum_part(part, s, b_step, width, steps, begun, to);                                                  \
         break;
 #    define CASES(steps, begun)                                                                              \
-        CASE(steps, begun, 0) CASE(steps, begun, 1) CASE(steps, begun, 2) CASE(steps, begun, ROOT)
-static void compute_part(const struct part *part, const struct operands *o)
+        CASE(steps, begun, 0) CASE(steps, begun, 1) CASE(steps, begun, 2) CASE(steps, begun, 3)
+ALWAYS_INLINE void compute_part(const struct part *part, const struct strip *s, int64_t b_step, int64_t width)
 {
     switch (KIND(part->steps, part->begun, part->to)) {
         CASES(0, 0)
@@ -143,8 +162,16 @@ static void compute_part(const struct part *part, const struct operands *o)
         CASE(PART_STEPS, 1, CHAIN)
     }
 }
+static void compute_tn_part(const struct part *part, const struct strip *strip)
+{
+    compute_part(part, strip, TILE_COLUMNS, TN_COLUMNS);
+}
+static void compute_nn_part(const struct part *part, const struct strip *strip)
+{
+    compute_part(part, strip, strip->b_step, NN_COLUMNS);
+}
 
-/* ---- strips ---- */
+/* ---- what a strip gives ---- */
 
 /* Sums, + 0, of whole panels of a row to C. */
 ALWAYS_INLINE void write_panels(const float *sum, int64_t columns, enum sycpu_gemm_how how, void *c)
@@ -169,57 +196,93 @@ ALWAYS_INLINE void write_panels(const float *sum, int64_t columns, enum sycpu_ge
 static void write_row(const struct sycpu_gemm_plan *plan, const float *sum, int64_t c, int64_t columns)
 {
     const int64_t whole = columns / TILE_COLUMNS * TILE_COLUMNS;
-    uint16_t *rounded = (uint16_t *)plan->gemm.c + c;
-    float *floats = (float *)plan->gemm.c + c;
     if (plan->rounded) {
-        write_panels(sum, whole, SYCPU_GEMM_ROUND, rounded);
-        for (int64_t j = whole; j < columns; j++) rounded[j] = syi_bf16_from_float(sum[j] + 0.0f);
-    } else if (plan->stream) {
-        write_panels(sum, columns, SYCPU_GEMM_STREAM, floats);
+        uint16_t *to = (uint16_t *)plan->gemm.c + c;
+        write_panels(sum, whole, SYCPU_GEMM_ROUND, to);
+        for (int64_t j = whole; j < columns; j++) to[j] = syi_bf16_from_float(sum[j] + 0.0f);
     } else {
-        write_panels(sum, whole, SYCPU_GEMM_STORE, floats);
-        for (int64_t j = whole; j < columns; j++) floats[j] = sum[j] + 0.0f;
+        float *to = (float *)plan->gemm.c + c;
+        write_panels(sum, whole, plan->stream ? SYCPU_GEMM_STREAM : SYCPU_GEMM_STORE, to);
+        for (int64_t j = whole; j < columns; j++) to[j] = sum[j] + 0.0f;
     }
 }
 
-/* Rows [row, row + STRIP_ROWS) of the block, as far as it has them, by `panels` panels of columns. */
-static void compute_strip(const struct sycpu_gemm_plan *plan, const struct sycpu_gemm_worker *worker,
-                          int64_t expert, const struct parts *parts, int64_t row, int64_t panel,
-                          int64_t panels)
+/* Rows [row, row + STRIP_ROWS) of the block, as far as it has them, by `columns` columns of C. */
+static void write_strip(const struct sycpu_gemm_plan *plan, const struct sycpu_gemm_worker *worker,
+                        int64_t expert, int64_t row, const float *sums, int64_t width, int64_t column,
+                        int64_t columns)
 {
-    strip_sums sums[BUFFERS] __attribute__((aligned(64)));
     const struct sycpu_gemm *gemm = &plan->gemm;
-    const int64_t column = panel * TILE_COLUMNS,
-                  columns = least(panels * TILE_COLUMNS, gemm->columns - column),
-                  c = expert * sycpu_gemm_c_size(gemm) + worker->slot[row] * gemm->columns + column;
-    struct operands o = {
+    const int64_t c = expert * sycpu_gemm_c_size(gemm) + column;
+    for (int64_t i = 0; i < least(STRIP_ROWS, worker->block_rows - row); i++)
+        write_row(plan, sums + i * width, c + worker->slot[row + i] * gemm->columns, columns);
+}
+
+/* ---- x^T y ---- */
+
+/* The parts of gemm_is_shallow leaves, which all strips have in common. */
+struct parts {
+    struct part part[SHALLOW_LEAVES + SHALLOW_LEAVES * SHALLOW_STEPS / PART_STEPS];
+    int n, root;
+};
+
+static void list_parts(const struct sycpu_gemm_worker *worker, struct parts *parts)
+{
+    struct walk walk = walk_of(worker);
+    parts->root = walk.root;
+    for (parts->n = 0; next_part(&walk); parts->n++) parts->part[parts->n] = walk.part;
+}
+
+/* Rows [row, row + STRIP_ROWS) of the block. */
+static void compute_tn(const struct sycpu_gemm_plan *plan, const struct sycpu_gemm_worker *worker,
+                       int64_t expert, const struct parts *parts, int64_t row, int64_t panel, int64_t panels)
+{
+    float sums[BUFFERS][STRIP_ROWS][TN_COLUMNS] __attribute__((aligned(64)));
+    const int64_t column = panel * TILE_COLUMNS;
+    const struct strip strip = {
         .a = worker->a + row / TILE_ROWS * a_panel_size(plan->a_steps) + row % TILE_ROWS,
         .b = worker->b + (panel - worker->first_b) * b_panel_size(plan->steps),
-        .b_panel = b_panel_size(plan->steps),
+        .b_next = b_panel_size(plan->steps),
         .columns = panels * TILE_COLUMNS,
-        .sum = sums[0][0],
+        .sums = sums[0][0],
     };
-    for (int i = 0; i < parts->n; i++) {
-        compute_part(&parts->part[i], &o);
-        o.a += parts->part[i].steps * TILE_ROWS;
-        o.b += parts->part[i].steps * TILE_COLUMNS;
-    }
-    for (int64_t i = 0; i < least(STRIP_ROWS, worker->block_rows - row); i++)
-        write_row(plan, sums[ROOT][i], c + i * gemm->columns, columns);
+    for (int i = 0; i < parts->n; i++) compute_tn_part(&parts->part[i], &strip);
+    write_strip(plan, worker, expert, row, sums[parts->root][0], TN_COLUMNS, column,
+                least(strip.columns, plan->gemm.columns - column));
 }
 
 void fast_gemm_compute_strips(const struct sycpu_gemm_plan *plan, const struct sycpu_gemm_worker *worker,
                               int64_t expert, int64_t panel, int64_t n, int64_t next)
 {
-    const int64_t end = panel + n, strips = divide_up(worker->block_rows, STRIP_ROWS);
+    const int64_t end = panel + n, most = TN_COLUMNS / TILE_COLUMNS,
+                  strips = divide_up(worker->block_rows, STRIP_ROWS);
     struct parts parts;
     list_parts(worker, &parts);
-    for (; panel < end; panel += STRIP_PANELS, next = plan->gemm.experts)
+    for (; panel < end; panel += most, next = plan->gemm.experts)
         for (int64_t i = 0; i < strips; i++) {
             fast_gemm_fetch_rows(&plan->gemm, next, i, strips);
-            compute_strip(plan, worker, expert, &parts, i * STRIP_ROWS, panel,
-                          least(STRIP_PANELS, end - panel));
+            compute_tn(plan, worker, expert, &parts, i * STRIP_ROWS, panel, least(most, end - panel));
         }
+}
+
+/* ---- rows times weights ---- */
+
+void fast_gemm_compute_rows(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker,
+                            int64_t expert, int64_t row, int64_t end, int64_t panel, int64_t n)
+{
+    float sums[BUFFERS][STRIP_ROWS][NN_COLUMNS] __attribute__((aligned(64)));
+    const struct sycpu_gemm *gemm = &plan->gemm;
+    int64_t column = panel * TILE_COLUMNS;
+    struct strip strip = {
+        .a = worker->a, .b_step = gemm->columns, .b_next = TILE_COLUMNS, .sums = sums[0][0]};
+    fast_gemm_pack_block(plan, expert, worker, row, end - row);
+    for (int64_t left = n * TILE_COLUMNS; left > 0; left -= strip.columns, column += strip.columns) {
+        struct walk walk = walk_of(worker);
+        strip.columns = least(left, NN_COLUMNS);
+        strip.b = (const float *)gemm->b + expert * sycpu_gemm_b_size(gemm) + column;
+        while (next_part(&walk)) compute_nn_part(&walk.part, &strip);
+        write_strip(plan, worker, expert, 0, sums[walk.root][0], NN_COLUMNS, column, strip.columns);
+    }
 }
 
 #endif

@@ -71,6 +71,7 @@
 #define fast_gemm_compute_narrow   SYCPU_NAME(fast_gemm_compute_narrow)
 #define fast_gemm_compute_own      SYCPU_NAME(fast_gemm_compute_own)
 #define fast_gemm_compute_streamed SYCPU_NAME(fast_gemm_compute_streamed)
+#define fast_gemm_compute_rows     SYCPU_NAME(fast_gemm_compute_rows)
 #define fast_gemm_compute_strips   SYCPU_NAME(fast_gemm_compute_strips)
 #define fast_gemm_compute_tiles    SYCPU_NAME(fast_gemm_compute_tiles)
 #define fast_gemm_compute_tokens   SYCPU_NAME(fast_gemm_compute_tokens)

@@ -227,6 +227,15 @@ Test(gemm, gradients_of_uneven_leaves)
     kh_end(&k);
 }
 
+/* By AVX2 up to three rows are a strip, of up to 1,024 columns. */
+Test(gemm, rows_of_a_strip)
+{
+    for (int rows = 1; rows <= 4; rows++) {
+        check_leaves(SY_OP_MATMUL, &(struct shape){0, 1, rows, 22, 1072}, -20);
+        check_leaves(SY_OP_GROUPED_MATMUL, &(struct shape){3, 2, rows, 24, 48}, -20);
+    }
+}
+
 /* Over 64 MiB, which go past the caches. */
 Test(gemm, gradients_larger_than_the_caches)
 {
