@@ -14,7 +14,8 @@
  * copy in memory. Where the tokens are fewer still, B is not packed beforehand at all: fast_gemm_grouped.c
  * and fast_gemm_pair.c read it where it lies, or fast_gemm_streamed.c in the order it lies in, and transposed weights are
  * transposed in registers (fast_gemm_columns.c) or become the operand that is not vectorised (fast_gemm_few.c); sums over few
- * tokens: fast_gemm_shallow.c, on matrix tiles by way of fast_gemm_tokens.c. Tiles of a block are taken panel of B by panel of B,
+ * tokens: fast_gemm_shallow.c, on matrix tiles by way of fast_gemm_tokens.c, by AVX2 fast_gemm_strips.c, which reads weights of up to
+ * three rows, too. Tiles of a block are taken panel of B by panel of B,
  * so the block stays in the L2 cache and a panel of B is fetched once for it. */
 #ifndef SYCPU_FAST_GEMM_PARTS_H
 #define SYCPU_FAST_GEMM_PARTS_H
@@ -56,13 +57,14 @@
 #else
 #    define HAS_CHUNKS 0
 #endif
-/* Whether there is fast_gemm_strips.c, which takes the place of fast_gemm_shallow; rows of a strip: TILE_ROWS is a multiple. */
-#define STRIP_ROWS 3
+/* Whether strips (fast_gemm_strips.c) take the place of fast_gemm_shallow, and so few rows times weights. A strip has so many
+ * rows, which divide TILE_ROWS. */
 #if IS_AVX2
 #    define HAS_STRIPS 1
 #else
 #    define HAS_STRIPS 0
 #endif
+#define STRIP_ROWS 3
 /* Whether there is fast_gemm_compute_pair. */
 #if defined(__AVX512F__) && !defined(SYCPU_TILES)
 #    define PAIRED_PANELS 1
