@@ -17,7 +17,7 @@
 
 #    define PART_STEPS 4
 #    define TN_COLUMNS 128
-#    define NN_COLUMNS 512
+#    define NN_COLUMNS 1024
 
 /* Sums of a strip [BUFFERS, STRIP_ROWS, columns]: those of each height in the tree over SHALLOW_LEAVES, which wait for a right
  * neighbour, the root among them, and chains that go on. */

@@ -227,7 +227,7 @@ Test(gemm, gradients_of_uneven_leaves)
     kh_end(&k);
 }
 
-/* By AVX2 up to three rows are a strip, of up to 512 columns. */
+/* By AVX2 up to three rows are a strip, of up to 1,024 columns. */
 Test(gemm, rows_of_a_strip)
 {
     for (int rows = 1; rows <= 4; rows++) {
