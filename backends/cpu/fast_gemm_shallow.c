@@ -12,12 +12,9 @@
 #    if TILE_ROWS == 14
 #        define PIECE_ROWS 7
 #        define PIECE(X)   ROWS_6(X) X(6)
-#    elif TILE_ROWS >= 12
-#        define PIECE_ROWS 6 /* SHALLOW_ROWS is a multiple of it */
-#        define PIECE(X)   ROWS_6(X)
 #    else
-#        define PIECE_ROWS 3
-#        define PIECE(X)   ROWS_2(X) X(2)
+#        define PIECE_ROWS 6 /* TILE_ROWS and SHALLOW_ROWS are multiples of it */
+#        define PIECE(X)   ROWS_6(X)
 #    endif
 
 /* What a piece reads: the next step of A and B, and the length of the next leaf. */
