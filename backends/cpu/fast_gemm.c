@@ -153,7 +153,7 @@ static int64_t a_words_of(const struct sycpu_gemm_plan *plan)
 /* Words of B that a thread packs at a time, with plan->own. */
 static int64_t own_words(const struct sycpu_gemm_plan *plan)
 {
-    const int shallow = plan->gemm.form == SYCPU_GEMM_TN && gemm_is_shallow(plan->gemm.leaves, plan->steps);
+    const int shallow = gemm_is_shallow(&plan->gemm, plan->gemm.leaves, plan->steps);
     return WHOLE == 1 && shallow ? NEAREST_WORDS : OWN_WORDS;
 }
 
@@ -283,7 +283,7 @@ static void compute_rows(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_w
         rows = least(block * TILE_ROWS, end - row);
         need_block(plan, worker, expert, row, rows);
 #if HAS_STRIPS
-        if (gemm_takes_strips(plan->gemm.form, worker->leaves, worker->depth)) {
+        if (gemm_is_shallow(&plan->gemm, worker->leaves, worker->depth)) {
             fast_gemm_compute_strips(plan, worker, expert, left, panels, plan->gemm.experts);
             continue;
         }

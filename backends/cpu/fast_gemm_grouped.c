@@ -97,7 +97,7 @@ static void compute_columns(const struct sycpu_gemm_plan *plan, struct sycpu_gem
             int64_t columns = least(plan->b_panels, end - panel);
             fast_gemm_pack_columns(plan, expert, worker, panel, columns);
 #if HAS_STRIPS
-            if (gemm_takes_strips(plan->gemm.form, worker->leaves, worker->depth)) {
+            if (gemm_is_shallow(&plan->gemm, worker->leaves, worker->depth)) {
                 const int64_t next = from == 0 && panel == first ? expert + 1 : plan->gemm.experts;
                 fast_gemm_compute_strips(plan, worker, expert, panel, columns, next);
                 continue;

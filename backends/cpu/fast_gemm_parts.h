@@ -152,16 +152,11 @@ static inline int64_t a_token_panel(int64_t tokens)
     return tokens * TILE_ROWS + PANEL_GAP;
 }
 
-/* Without SYCPU_TILES: whether fast_gemm_shallow, or fast_gemm_compute_strips, takes so many leaves, of so many steps together, TN. */
-static inline int gemm_is_shallow(int64_t leaves, int64_t steps)
+/* Without SYCPU_TILES: whether fast_gemm_shallow, or fast_gemm_compute_strips, takes so many leaves, of so many steps together. */
+static inline int gemm_is_shallow(const struct sycpu_gemm *gemm, int64_t leaves, int64_t steps)
 {
-    return leaves > 1 && leaves <= SHALLOW_LEAVES && steps <= SHALLOW_STEPS * leaves;
-}
-
-/* Whether fast_gemm_compute_strips computes what threads have of an expert. */
-static inline int gemm_takes_strips(enum sycpu_gemm_form form, int64_t leaves, int64_t steps)
-{
-    return HAS_STRIPS && form == SYCPU_GEMM_TN && gemm_is_shallow(leaves, steps);
+    return gemm->form == SYCPU_GEMM_TN && leaves > 1 && leaves <= SHALLOW_LEAVES &&
+           steps <= SHALLOW_STEPS * leaves;
 }
 
 /* How a tile is written. */

@@ -36,20 +36,17 @@ struct part {
 /* Leaves in their order. Those missing to a power of two are empty. */
 struct walk {
     const int64_t *length;
-    int leaf, leaves,
-        root;     /* the next; how many there are; the height of the tree, which is the buffer of its sum */
-    int64_t left; /* steps of the leaf at hand that follow the part */
+    int leaf, leaves; /* the next; how many there are */
+    int root;         /* the height of the tree, which is the buffer of its sum */
+    int64_t left;     /* steps of the leaf at hand that follow the part */
     struct part part;
 };
 
 static struct walk walk_of(const struct sycpu_gemm_worker *worker)
 {
-    const int leaves = (int)worker->leaves;
-    return (struct walk){.length = worker->length,
-                         .leaves = leaves,
-                         .root = leaves > 4   ? 3
-                                 : leaves > 2 ? 2
-                                              : leaves > 1};
+    struct walk walk = {.length = worker->length, .leaves = (int)worker->leaves};
+    while (1 << walk.root < walk.leaves) walk.root++;
+    return walk;
 }
 
 /* The first part, or the next one; 0: there is none. */

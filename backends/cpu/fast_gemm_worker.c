@@ -151,7 +151,7 @@ static void compute_leaves(const struct sycpu_gemm_plan *plan, const struct sycp
     int64_t k = 0;
     (void)plan;
 #if !defined(SYCPU_TILES) && !HAS_STRIPS
-    if (plan->gemm.form == SYCPU_GEMM_TN && gemm_is_shallow(worker->leaves, worker->depth)) {
+    if (gemm_is_shallow(&plan->gemm, worker->leaves, worker->depth)) {
         fast_gemm_shallow(tile, worker->leaves, worker->length);
         return;
     }
