@@ -218,6 +218,8 @@ static struct sycpu_gemm_plan make_plan(const struct sy_call *call, int threads)
     if (plan.tokens) plan.b_words = greatest(plan.b_words, plan.panels * b_panel_size(plan.tokens));
     if (plan.own && gemm->form == SYCPU_GEMM_NT) {
         plan.turned_rows = least(TURNED_VECTORS, 2 * plan.b_panels) * LANES;
+        if (!gemm->scale && gemm->columns % TILE_COLUMNS == 0)
+            plan.broadcast_rows = least(BROADCAST_VECTORS, 2 * plan.b_panels) * LANES;
         if (!gemm->scale && gemm->leaf % (LANES * STEP) == 0 && gemm->columns % LANES == 0)
             plan.column_rows = least(COLUMN_VECTORS, plan.b_words * STEP / gemm->depth / LANES) * LANES;
     }

@@ -58,6 +58,12 @@ static void compute_columns(const struct sycpu_gemm_plan *plan, struct sycpu_gem
         return;
     }
 #endif
+#if BROADCAST_VECTORS
+    if (worker->rows <= plan->broadcast_rows) {
+        fast_gemm_compute_broadcast(plan, worker, expert, first * TILE_COLUMNS, end * TILE_COLUMNS);
+        return;
+    }
+#endif
 #if TURNED_VECTORS
     if (worker->rows <= plan->turned_rows) {
         fast_gemm_compute_few(plan, worker, expert, first * TILE_COLUMNS, end * TILE_COLUMNS);

@@ -40,6 +40,12 @@
 #else
 #    define TURNED_VECTORS 4
 #endif
+/* The same of float32, fast_gemm_compute_broadcast. */
+#if IS_AVX2
+#    define BROADCAST_VECTORS 12
+#else
+#    define BROADCAST_VECTORS 0
+#endif
 /* Of at most so many vectors of rows of an expert fast_gemm_compute_columns is faster than packing; 0: there is none. */
 #if defined(__AVX512F__) && !defined(SYCPU_TILES)
 #    ifdef SYCPU_PAIRS
@@ -212,21 +218,22 @@ struct sycpu_gemm_plan {
     int64_t steps;   /* of the contraction that are packed together of B, padding included; TN: at most */
     int64_t a_steps; /* of A likewise */
     int64_t panels;  /* of B for an expert, the last may be narrower */
-    int64_t block_panels; /* of A that a thread packs together */
-    int kept;             /* 1: all of A, TN, for all its groups of columns */
-    int64_t groups;       /* of columns of C of an expert: a thread packs the B of one at a time */
-    int64_t group_panels; /* panels of B in each of them but the last */
-    int64_t b_panels;     /* of B that a thread takes at a time */
-    int64_t a_words;      /* of scratch for panels of A */
-    int64_t b_words;      /* of scratch where it packs them; 0: they are read where they lie */
-    int64_t turned_rows;  /* of an expert, at most, that fast_gemm_compute_few takes */
-    int64_t column_rows;  /* likewise fast_gemm_compute_columns, which goes first; 0: none */
-    int64_t tokens;       /* of an expert, at most, that fast_gemm_compute_tokens takes */
-    int64_t strip_rows;   /* likewise fast_gemm_compute_rows */
-    int64_t chunk;        /* steps of a chunk of the contraction, at most; 0: there are none */
-    int rows_stay;        /* 1: with chunks, a block of rows stays in the L2 cache, else a group of columns */
-    int streamed;         /* 1: fast_gemm_compute_streamed takes experts of few panels of A */
-    int64_t tree;         /* words of the pending tiles of one tile of C, with chunks or streamed, else 0 */
+    int64_t block_panels;   /* of A that a thread packs together */
+    int kept;               /* 1: all of A, TN, for all its groups of columns */
+    int64_t groups;         /* of columns of C of an expert: a thread packs the B of one at a time */
+    int64_t group_panels;   /* panels of B in each of them but the last */
+    int64_t b_panels;       /* of B that a thread takes at a time */
+    int64_t a_words;        /* of scratch for panels of A */
+    int64_t b_words;        /* of scratch where it packs them; 0: they are read where they lie */
+    int64_t turned_rows;    /* of an expert, at most, that fast_gemm_compute_few takes */
+    int64_t column_rows;    /* likewise fast_gemm_compute_columns, which goes first; 0: none */
+    int64_t broadcast_rows; /* likewise fast_gemm_compute_broadcast */
+    int64_t tokens;         /* of an expert, at most, that fast_gemm_compute_tokens takes */
+    int64_t strip_rows;     /* likewise fast_gemm_compute_rows */
+    int64_t chunk;          /* steps of a chunk of the contraction, at most; 0: there are none */
+    int rows_stay; /* 1: with chunks, a block of rows stays in the L2 cache, else a group of columns */
+    int streamed;  /* 1: fast_gemm_compute_streamed takes experts of few panels of A */
+    int64_t tree;  /* words of the pending tiles of one tile of C, with chunks or streamed, else 0 */
     int64_t tree_rows, tree_panels; /* of A and B, the tiles whose trees grow together */
     int64_t worker_size;            /* words of scratch of a thread */
     int threads;
@@ -473,6 +480,12 @@ int fast_gemm_compute_tokens(const struct sycpu_gemm_plan *plan, const struct sy
 /* Columns [first, end) of C of an expert; end may lie past the last. NT, at most plan->turned_rows rows. */
 void fast_gemm_compute_few(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker,
                            int64_t expert, int64_t first, int64_t end);
+
+/* ---- fast_gemm_broadcast.c ---- */
+
+/* The same of float32, at most plan->broadcast_rows rows; end is not past the last column. */
+void fast_gemm_compute_broadcast(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker,
+                                 int64_t expert, int64_t first, int64_t end);
 
 /* ---- fast_gemm_columns.c ---- */
 
